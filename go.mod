@@ -1,0 +1,3 @@
+module shaper
+
+go 1.26

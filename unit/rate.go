@@ -1,0 +1,234 @@
+package unit
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// Bounds of a rate. They keep every product of this package and of the
+// limiters within 128 bits, and a float64 token count exact.
+const (
+	maxAmount = 1 << 43        // 8 TiB, or as many items, per period
+	maxPeriod = 366 * day      // "/8784h"
+	day       = 24 * time.Hour // "d"
+)
+
+// Rate is an amount of something per period, exact: 0.75 messages/s is 3/4 of
+// a message per second, 20000 messages/15min keeps its 15 minutes.
+//
+// The zero Rate counts nothing and allows nothing; a rate of 0 blocks. Rates
+// are comparable: two are == if they count the same, as much, per the same
+// period.
+type Rate struct {
+	kind   Kind
+	amount fraction // of units, per period
+	per    time.Duration
+}
+
+// NewRate returns n units of kind per period. It panics if n is negative or
+// per is not positive: those are mistakes of the program, not of an operator.
+func NewRate(kind Kind, n int64, per time.Duration) Rate {
+	if n < 0 || n > maxAmount || per <= 0 || per > maxPeriod {
+		panic(fmt.Sprintf("unit: no rate: %d %v per %v", n, kind, per))
+	}
+	return Rate{kind, fraction{n, 1}, per}
+}
+
+// BytesPerSecond returns n bytes per second.
+func BytesPerSecond(n int64) Rate { return NewRate(Bytes, n, time.Second) }
+
+// bitUnits and byteUnits are in order of preference when printing.
+var bitUnits = []scale{{"gbit", 1e9}, {"mbit", 1e6}, {"kbit", 1e3}, {"bit", 1}, {"tbit", 1e12}}
+
+const rateForm = `a rate is like "20mbit", "64KiB/s", "30 messages/s" or "120 packets/min"`
+
+// ParseRate reads a rate as policy files and tc write it: bits per second
+// ("20mbit"), bytes per period ("64KiB/s"), or a count per period
+// ("30 messages/s", "20000 msg/15min"). Prefixes of bits and KB, MB, GB are
+// powers of 1000, KiB, MiB, GiB of 1024.
+func ParseRate(s string) (Rate, error) {
+	r, err := parseRate(s)
+	if err != nil {
+		return Rate{}, fmt.Errorf("%q is not a rate: %w; %s", s, err, rateForm)
+	}
+	return r, nil
+}
+
+func parseRate(s string) (Rate, error) {
+	number, word, err := cutNumber(s)
+	if err != nil {
+		return Rate{}, err
+	}
+	if word == "" {
+		return Rate{}, errNoUnit
+	}
+	if bit, ok := find(bitUnits, word); ok {
+		return newRate(Bytes, number, bit, 8, time.Second)
+	}
+	word, period, found := strings.Cut(word, "/")
+	if !found {
+		return Rate{}, fmt.Errorf("%q is no unit of a rate", word)
+	}
+	per, err := parsePeriod(period)
+	if err != nil {
+		return Rate{}, err
+	}
+	word = strings.TrimRight(word, " ")
+	if size, ok := find(sizeUnits, word); ok {
+		return newRate(Bytes, number, size, 1, per)
+	}
+	kind, ok := kindOf(word)
+	if !ok || kind == Items {
+		return Rate{}, fmt.Errorf("%q is no unit of a rate", word)
+	}
+	return newRate(kind, number, 1, 1, per)
+}
+
+// newRate returns number*n/d units of kind per period, within the bounds.
+func newRate(kind Kind, number fraction, n, d int64, per time.Duration) (Rate, error) {
+	amount, err := number.times(n, d)
+	if err != nil || amount.num/amount.den > maxAmount {
+		return Rate{}, errTooLarge
+	}
+	if _, ok := mul(int64(per), amount.den); !ok || amount.num > maxAmount*8 {
+		return Rate{}, errTooPrecis
+	}
+	return Rate{kind, amount, per}, nil
+}
+
+// parsePeriod reads what stands behind the slash: "s", "min", "15min".
+func parsePeriod(s string) (time.Duration, error) {
+	if s != "" && (s[0] < '0' || s[0] > '9') {
+		s = "1" + s
+	}
+	per, err := parseDuration(s)
+	if err != nil {
+		return 0, fmt.Errorf("the period: %w", err)
+	}
+	if per <= 0 || per > maxPeriod {
+		return 0, fmt.Errorf("the period is more than nothing and at most %s", FormatDuration(maxPeriod))
+	}
+	return per, nil
+}
+
+// Kind returns what the rate counts.
+func (r Rate) Kind() Kind { return r.kind }
+
+// Period returns the period as it was written: 15 minutes for
+// "20000 messages/15min", one second for "20mbit".
+func (r Rate) Period() time.Duration { return r.per }
+
+// IsZero reports whether the rate is 0: nothing ever leaves.
+func (r Rate) IsZero() bool { return r.amount.num == 0 }
+
+// PerSecond returns the rate in units per second, for people and metrics; it
+// is rounded as a float64 is.
+func (r Rate) PerSecond() float64 {
+	if r.IsZero() {
+		return 0
+	}
+	return float64(r.amount.num) / float64(r.amount.den) / r.per.Seconds()
+}
+
+// Exact returns the rate as two integers: units of what it counts take exactly
+// ns nanoseconds. Both are 0 for a rate of 0.
+func (r Rate) Exact() (units, ns int64) {
+	if r.IsZero() {
+		return 0, 0
+	}
+	f := fraction{r.amount.num, int64(r.per) * r.amount.den}.reduced()
+	return f.num, f.den
+}
+
+// Time returns how long n units take at this rate, rounded up to a nanosecond.
+// It saturates at the largest Duration, which is also the answer of a rate of
+// 0 for any n above 0.
+func (r Rate) Time(n int64) time.Duration {
+	if n <= 0 {
+		return 0
+	}
+	units, ns := r.Exact()
+	if units == 0 {
+		return math.MaxInt64
+	}
+	d, inexact := mulDiv(n, ns, units)
+	if inexact && d < math.MaxInt64 {
+		d++
+	}
+	return time.Duration(d)
+}
+
+// Units returns how many whole units the rate allows in d, rounded down. It
+// saturates at MaxInt64.
+func (r Rate) Units(d time.Duration) int64 {
+	units, ns := r.Exact()
+	if units == 0 || d <= 0 {
+		return 0
+	}
+	n, _ := mulDiv(int64(d), units, ns)
+	return n
+}
+
+// Below returns the rate less a share of it. Where the exact result needs more
+// digits than fit, it is rounded down: a little slower, never faster.
+func (r Rate) Below(headroom Percent) Rate {
+	amount, err := r.amount.times(int64(100*percent-headroom), int64(100*percent))
+	if err == nil {
+		if _, ok := mul(int64(r.per), amount.den); ok {
+			r.amount = amount
+			return r
+		}
+	}
+	// per*amount.den fits, or r would not exist; so a kept denominator does too.
+	r.amount.num, _ = mulDiv(r.amount.num, int64(100*percent-headroom), int64(100*percent))
+	r.amount = r.amount.reduced()
+	return r
+}
+
+// Compare returns -1, 0 or +1 as r is slower than, as fast as or faster than o,
+// whatever their periods. Rates of different kinds do not compare: the order
+// of the kinds is returned.
+func (r Rate) Compare(o Rate) int {
+	if r.kind != o.kind {
+		return compare(int64(r.kind), int64(o.kind))
+	}
+	ru, rn := r.Exact()
+	ou, on := o.Exact()
+	if ru == 0 || ou == 0 {
+		return compare(ru, ou)
+	}
+	return compareProducts(ru, on, ou, rn)
+}
+
+// String prints the rate in the shortest form that ParseRate reads back to the
+// same value.
+func (r Rate) String() string {
+	if r.kind == 0 {
+		return "0"
+	}
+	period := "/" + strings.TrimPrefix(FormatDuration(r.per), "1")
+	if first := period[1]; '0' <= first && first <= '9' {
+		period = "/" + FormatDuration(r.per) // "/15min" keeps its digits
+	}
+	if r.kind != Bytes {
+		return format(r.amount, []scale{{" " + r.kind.String(), 1}}, 1) + period
+	}
+	best := format(r.amount, sizeUnits, 1) + period
+	if r.per == time.Second {
+		if bits := format(r.amount, bitUnits, 8); len(bits) <= len(best) {
+			return bits
+		}
+	}
+	return best
+}
+
+// MarshalText is String.
+func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText is ParseRate.
+func (r *Rate) UnmarshalText(text []byte) (err error) {
+	*r, err = ParseRate(string(text))
+	return err
+}
