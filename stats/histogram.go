@@ -20,11 +20,14 @@ const (
 
 // Histogram counts durations in exponential buckets: bucket i holds those in
 // (Bound(i-1), Bound(i)], each bound 2^(1/8) times the one before, so a
-// quantile is right within 9 %. The zero Histogram is empty and ready to use.
+// quantile is at most 9.1 % too long. The last bucket also holds what is longer
+// still. The zero Histogram is empty and ready to use.
 type Histogram struct {
 	zero    atomic.Uint64 // at most a microsecond: did not wait
 	buckets [numBuckets]atomic.Uint64
-	sum     atomic.Int64 // nanoseconds
+	// In microseconds: nanoseconds would overflow when 10,000 items a second
+	// wait a second each for ten days.
+	sum atomic.Uint64
 }
 
 // ZeroThreshold is the longest duration that counts as not having waited.
@@ -54,20 +57,17 @@ func (h *Histogram) Observe(d time.Duration) {
 		return
 	}
 	h.buckets[bucketOf(int64(d))].Add(1)
-	h.sum.Add(int64(d))
+	h.sum.Add(uint64(d+time.Microsecond/2) / uint64(time.Microsecond))
 }
 
 // bucketOf returns the bucket that holds ns, which is above ZeroThreshold.
 func bucketOf(ns int64) int {
 	// 2^30 ns are a little more than a second, so the doubling found this way
-	// is the right one or the one before.
+	// is the right one or the one before: at most nine steps remain.
 	i := (bits.Len64(uint64(ns)) - 31 - minExponent) * perDoubling
 	i = min(max(i, 0), numBuckets-1)
 	for i < numBuckets-1 && limits[i] < ns {
 		i++
-	}
-	for i > 0 && limits[i-1] >= ns {
-		i--
 	}
 	return i
 }
@@ -77,12 +77,13 @@ type HistogramReading struct {
 	Zero    uint64         // at most ZeroThreshold
 	Buckets map[int]uint64 // by bucket; empty buckets are left out
 	Count   uint64
-	Sum     time.Duration
+	Sum     float64 // seconds; more than a Duration can hold
 }
 
-// Read returns the histogram's counts.
+// Read returns the histogram's counts. Count is the sum of the buckets as read,
+// so the reading is consistent in itself while others observe.
 func (h *Histogram) Read() HistogramReading {
-	r := HistogramReading{Zero: h.zero.Load(), Buckets: map[int]uint64{}, Sum: time.Duration(h.sum.Load())}
+	r := HistogramReading{Zero: h.zero.Load(), Buckets: map[int]uint64{}}
 	r.Count = r.Zero
 	for i := range h.buckets {
 		if n := h.buckets[i].Load(); n > 0 {
@@ -90,7 +91,19 @@ func (h *Histogram) Read() HistogramReading {
 			r.Count += n
 		}
 	}
+	r.Sum = float64(h.sum.Load()) / 1e6
 	return r
+}
+
+// Within returns how many durations did not exceed the bound of bucket i.
+func (r HistogramReading) Within(i int) uint64 {
+	n := r.Zero
+	for bucket, count := range r.Buckets {
+		if bucket <= i {
+			n += count
+		}
+	}
+	return n
 }
 
 // Quantile returns a duration that the share q of what was observed does not

@@ -14,8 +14,10 @@ const (
 	directions
 )
 
+var directionNames = [directions]string{"upstream", "downstream"}
+
 // String returns the label of a metric: "upstream" or "downstream".
-func (d Direction) String() string { return [...]string{"upstream", "downstream"}[d] }
+func (d Direction) String() string { return directionNames[d] }
 
 // Reason says why an item was dropped or refused.
 type Reason uint8
@@ -31,10 +33,10 @@ const (
 	reasons
 )
 
+var reasonNames = [reasons]string{"queue_full", "max_wait", "reset", "timeout", "closed", "stopped", "no_session"}
+
 // String returns the label of a metric.
-func (r Reason) String() string {
-	return [...]string{"queue_full", "max_wait", "reset", "timeout", "closed", "stopped", "no_session"}[r]
-}
+func (r Reason) String() string { return reasonNames[r] }
 
 // Volume counts what left a class in one direction.
 type Volume struct {
@@ -85,10 +87,10 @@ const (
 	results
 )
 
+var resultNames = [results]string{"ok", "reset", "timeout", "dial_failed", "aborted", "refused", "closed", "drained", "panic"}
+
 // String returns the label of a metric.
-func (r Result) String() string {
-	return [...]string{"ok", "reset", "timeout", "dial_failed", "aborted", "refused", "closed", "drained", "panic"}[r]
-}
+func (r Result) String() string { return resultNames[r] }
 
 // Listener is the counters of one listener. The zero Listener is ready to use.
 type Listener struct {

@@ -3,20 +3,24 @@ package unit
 import (
 	"errors"
 	"math"
+	"math/big"
 	"math/bits"
 	"strconv"
 	"strings"
 )
 
 var (
-	errNoNumber  = errors.New("it does not begin with a number")
-	errTooLarge  = errors.New("it is too large")
-	errTooPrecis = errors.New("it has more digits than can be kept exactly")
+	errNoNumber   = errors.New("it does not begin with a number")
+	errTooLarge   = errors.New("it is too large")
+	errTooPrecise = errors.New("it has more digits than can be kept exactly")
 )
 
-// maxDecimals bounds the digits behind the point, so that a denominator stays
-// far below 2^63.
-const maxDecimals = 9
+// maxDecimals bounds the digits behind the point, so that a denominator, at
+// most decimals, stays far below 2^63.
+const (
+	maxDecimals = 9
+	decimals    = 1e9
+)
 
 // A fraction is an exact non-negative amount num/den, in lowest terms.
 type fraction struct{ num, den int64 }
@@ -33,7 +37,7 @@ func cutNumber(s string) (fraction, string, error) {
 		return fraction{}, "", errNoNumber
 	}
 	if frac = strings.TrimRight(frac, "0"); len(frac) > maxDecimals {
-		return fraction{}, "", errTooPrecis
+		return fraction{}, "", errTooPrecise
 	}
 	num, err := strconv.ParseInt(whole+frac, 10, 64)
 	if err != nil {
@@ -62,8 +66,27 @@ func (f fraction) times(n, d int64) (fraction, error) {
 	return fraction{num, den}, nil
 }
 
-// decimal prints f exactly. Every fraction that was parsed has a denominator
-// of twos and fives, so its digits end; ok is false where they would not.
+// timesDown returns f*n/d rounded down to a multiple of 1/den; ok is false on
+// overflow.
+func (f fraction) timesDown(n, d, den int64) (_ fraction, ok bool) {
+	num := product(f.num, n, den)
+	num.Quo(num, product(f.den, d))
+	if !num.IsInt64() {
+		return fraction{}, false
+	}
+	return fraction{num.Int64(), den}.reduced(), true
+}
+
+func product(factors ...int64) *big.Int {
+	p := big.NewInt(1)
+	for _, f := range factors {
+		p.Mul(p, big.NewInt(f))
+	}
+	return p
+}
+
+// decimal prints f exactly. The denominator of whatever is parsed is one of
+// twos and fives, so its digits end; ok is false where they would not.
 func (f fraction) decimal() (s string, ok bool) {
 	s = strconv.FormatInt(f.num/f.den, 10)
 	rest := f.num % f.den

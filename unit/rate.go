@@ -1,6 +1,7 @@
 package unit
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -64,26 +65,33 @@ func parseRate(s string) (Rate, error) {
 	if word == "" {
 		return Rate{}, errNoUnit
 	}
-	if bit, ok := find(bitUnits, word); ok {
+	// tc itself prints "20Mbit"; no other unit looks like it.
+	if bit, ok := find(bitUnits, strings.ToLower(word)); ok {
 		return newRate(Bytes, number, bit, 8, time.Second)
 	}
 	word, period, found := strings.Cut(word, "/")
-	if !found {
+	word = strings.TrimRight(word, " ")
+	kind, factor, ok := rateUnit(word)
+	if !ok {
 		return Rate{}, fmt.Errorf("%q is no unit of a rate", word)
+	}
+	if !found {
+		return Rate{}, errors.New("it has no period, such as \"/s\"")
 	}
 	per, err := parsePeriod(period)
 	if err != nil {
 		return Rate{}, err
 	}
-	word = strings.TrimRight(word, " ")
+	return newRate(kind, number, factor, 1, per)
+}
+
+// rateUnit returns what the word before the slash counts, and how many of it.
+func rateUnit(word string) (kind Kind, factor int64, ok bool) {
 	if size, ok := find(sizeUnits, word); ok {
-		return newRate(Bytes, number, size, 1, per)
+		return Bytes, size, true
 	}
-	kind, ok := kindOf(word)
-	if !ok || kind == Items {
-		return Rate{}, fmt.Errorf("%q is no unit of a rate", word)
-	}
-	return newRate(kind, number, 1, 1, per)
+	kind, ok = kindOf(word)
+	return kind, 1, ok && kind != Items
 }
 
 // newRate returns number*n/d units of kind per period, within the bounds.
@@ -92,18 +100,41 @@ func newRate(kind Kind, number fraction, n, d int64, per time.Duration) (Rate, e
 	if err != nil || amount.num/amount.den > maxAmount {
 		return Rate{}, errTooLarge
 	}
-	if _, ok := mul(int64(per), amount.den); !ok || amount.num > maxAmount*8 {
-		return Rate{}, errTooPrecis
+	r := Rate{kind, amount, per}
+	if !r.exact() {
+		return Rate{}, errTooPrecise
 	}
-	return Rate{kind, amount, per}, nil
+	return r, nil
+}
+
+// exact reports whether the rate's digits can be kept: Exact has room for
+// them, and String can print them.
+func (r Rate) exact() bool {
+	_, ok := mul(int64(r.per), r.amount.den)
+	return ok && r.amount.num <= maxAmount*8 && r.finest()%r.amount.den == 0
+}
+
+// finest is the largest denominator that can be printed.
+func (r Rate) finest() int64 {
+	if r.kind == Bytes && r.per == time.Second {
+		return 8 * decimals // as bits
+	}
+	return decimals
 }
 
 // parsePeriod reads what stands behind the slash: "s", "min", "15min".
 func parsePeriod(s string) (time.Duration, error) {
-	if s != "" && (s[0] < '0' || s[0] > '9') {
-		s = "1" + s
+	s = strings.TrimLeft(s, " ")
+	if s == "" {
+		return 0, errors.New("it has no period behind the slash")
+	}
+	if factor, ok := find(timeUnits, s); ok {
+		return time.Duration(factor), nil
 	}
 	per, err := parseDuration(s)
+	if errors.Is(err, errNoNumber) {
+		err = fmt.Errorf("%q is no unit of time", s)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("the period: %w", err)
 	}
@@ -171,20 +202,26 @@ func (r Rate) Units(d time.Duration) int64 {
 	return n
 }
 
-// Below returns the rate less a share of it. Where the exact result needs more
-// digits than fit, it is rounded down: a little slower, never faster.
+// Below returns the rate less a share of it. Where the exact result has more
+// digits than can be kept, it is rounded down: a little slower, never faster.
 func (r Rate) Below(headroom Percent) Rate {
-	amount, err := r.amount.times(int64(100*percent-headroom), int64(100*percent))
-	if err == nil {
-		if _, ok := mul(int64(r.per), amount.den); ok {
-			r.amount = amount
-			return r
+	if r.IsZero() || headroom == 0 {
+		return r
+	}
+	part, whole := int64(100*percent-headroom), int64(100*percent)
+	below := r
+	if amount, err := r.amount.times(part, whole); err == nil {
+		if below.amount = amount; below.exact() {
+			return below
 		}
 	}
-	// per*amount.den fits, or r would not exist; so a kept denominator does too.
-	r.amount.num, _ = mulDiv(r.amount.num, int64(100*percent-headroom), int64(100*percent))
-	r.amount = r.amount.reduced()
-	return r
+	for den := r.finest(); den > 0; den /= 10 {
+		var ok bool
+		if below.amount, ok = r.amount.timesDown(part, whole, den); ok && below.exact() {
+			return below
+		}
+	}
+	panic("unit: no rate below " + r.String()) // whole units always fit
 }
 
 // Compare returns -1, 0 or +1 as r is slower than, as fast as or faster than o,
@@ -215,13 +252,15 @@ func (r Rate) String() string {
 	if r.kind != Bytes {
 		return format(r.amount, []scale{{" " + r.kind.String(), 1}}, 1) + period
 	}
-	best := format(r.amount, sizeUnits, 1) + period
+	var bits string
 	if r.per == time.Second {
-		if bits := format(r.amount, bitUnits, 8); len(bits) <= len(best) {
-			return bits
-		}
+		bits = format(r.amount, bitUnits, 8)
 	}
-	return best
+	bytes := format(r.amount, sizeUnits, 1)
+	if bits == "" || bytes != "" && len(bytes+period) < len(bits) {
+		return bytes + period
+	}
+	return bits
 }
 
 // MarshalText is String.

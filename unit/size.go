@@ -34,7 +34,8 @@ func find(units []scale, name string) (factor int64, ok bool) {
 }
 
 // format prints base*f in the shortest exact form among units; a point counts
-// as two digits, and the first of equally long ones wins.
+// as two digits, and the first of equally long ones wins. It returns "" if none
+// has room for all digits.
 func format(f fraction, units []scale, base int64) string {
 	best, length := "", 0
 	for _, u := range units {
@@ -54,9 +55,6 @@ func format(f fraction, units []scale, base int64) string {
 		if best == "" || n < length {
 			best, length = number+u.name, n
 		}
-	}
-	if best == "" { // only the result of Below can have such digits
-		return fmt.Sprintf("%d/%d%s", f.num*base, f.den, units[0].name)
 	}
 	return best
 }
@@ -103,7 +101,12 @@ func parseSize(s string) (Size, error) {
 }
 
 // String prints the size in the shortest form that ParseSize reads back.
-func (n Size) String() string { return format(fraction{int64(n), 1}, sizeUnits, 1) }
+func (n Size) String() string {
+	if n < 0 { // nothing that is parsed
+		return fmt.Sprintf("%dB", int64(n))
+	}
+	return format(fraction{int64(n), 1}, sizeUnits, 1)
+}
 
 // MarshalText is String.
 func (n Size) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
@@ -177,7 +180,7 @@ func ParsePercent(s string) (Percent, error) {
 		number, err = number.times(int64(percent), 1)
 	}
 	if err == nil && number.den != 1 {
-		err = errTooPrecis
+		err = errTooPrecise
 	}
 	if err == nil && number.num >= int64(100*percent) {
 		err = errTooLarge

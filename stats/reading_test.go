@@ -1,0 +1,182 @@
+package stats
+
+import (
+	"encoding/json"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func busyClass() *Class {
+	var c Class
+	c.Sent[Upstream].Bytes.Add(1500)
+	c.Sent[Upstream].Packets.Add(1)
+	c.Sent[Downstream].Connections.Add(2)
+	c.Dropped[QueueFull].Add(100)
+	c.Dropped[QueueFull].Add(40)
+	c.Refused[MaxWait].Add(7)
+	c.Overlimits.Add(3)
+	c.BacklogBytes.Add(64)
+	c.BacklogItems.Add(1)
+	c.Wait.Observe(0)
+	c.Wait.Observe(time.Second)
+	return &c
+}
+
+func TestClassRead(t *testing.T) {
+	r := busyClass().Read()
+	if r.Sent[Upstream] != (VolumeReading{Bytes: 1500, Packets: 1}) || r.Sent[Downstream] != (VolumeReading{Connections: 2}) {
+		t.Errorf("sent %+v", r.Sent)
+	}
+	if r.Dropped[QueueFull] != (LossReading{2, 140}) || r.Refused[MaxWait] != (LossReading{1, 7}) {
+		t.Errorf("dropped %+v, refused %+v", r.Dropped, r.Refused)
+	}
+	if r.Overlimits != 3 || r.BacklogBytes != 64 || r.BacklogItems != 1 {
+		t.Errorf("read %+v", r)
+	}
+	if r.WaitP50 != 0 || r.WaitP99 != Seconds(time.Second) || r.Wait.Count != 2 {
+		t.Errorf("p50 %v, p99 %v of %d", r.WaitP50, r.WaitP99, r.Wait.Count)
+	}
+	if len(r.Dropped) != int(reasons) || len(r.Refused) != int(reasons) {
+		t.Errorf("reasons are missing: %v, %v", r.Dropped, r.Refused)
+	}
+}
+
+// The JSON is an interface: scripts and the dashboard read it.
+func TestClassJSON(t *testing.T) {
+	r := busyClass().Read()
+	r.Name, r.Algorithm, r.Burst = "acme", "leaky", ""
+	r.Rate = RateReading{"30 messages/s", 30, "messages"}
+	r.Drain = Seconds(1500 * time.Millisecond)
+	zero := `{"items":0,"bytes":0}`
+	losses := func(reason, loss string) string {
+		s := `{"closed":Z,"max_wait":Z,"no_session":Z,"queue_full":Z,"reset":Z,"stopped":Z,"timeout":Z}`
+		return strings.ReplaceAll(strings.Replace(s, `"`+reason+`":Z`, `"`+reason+`":`+loss, 1), "Z", zero)
+	}
+	want := `{"name":"acme","algorithm":"leaky",` +
+		`"rate":{"text":"30 messages/s","per_second":30,"unit":"messages"},"time_to_drain_seconds":1.5,` +
+		`"sent":{"downstream":{"bytes":0,"packets":0,"messages":0,"connections":2},` +
+		`"upstream":{"bytes":1500,"packets":1,"messages":0,"connections":0}},` +
+		`"dropped":` + losses("queue_full", `{"items":2,"bytes":140}`) + `,` +
+		`"refused":` + losses("max_wait", `{"items":1,"bytes":7}`) + `,` +
+		`"overlimits":3,"backlog_bytes":64,"backlog_items":1,"wait_p50_seconds":0,"wait_p99_seconds":1}`
+	if got := encode(t, r); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestListenerJSON(t *testing.T) {
+	var l Listener
+	l.Open.Add(2)
+	l.Ended[Drained].Add(1)
+	l.AcceptErrors.Add(4)
+	r := l.Read()
+	r.Name, r.Protocol, r.Addresses = "web", "tcp", []string{"127.0.0.1:7007"}
+	want := `{"name":"web","protocol":"tcp","addresses":["127.0.0.1:7007"],"open":2,` +
+		`"ended":{"aborted":0,"closed":0,"dial_failed":0,"drained":1,"ok":0,"panic":0,"refused":0,"reset":0,"timeout":0},` +
+		`"accept_errors":4}`
+	if got := encode(t, r); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// The command line reads what the daemon writes.
+func TestStatusRoundTrip(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	want := Status{
+		Version: "1.0", Started: start, Policy: "/etc/shaper/shaper.toml", PolicyHash: "ab12",
+		Reload:    ReloadReading{Time: start, Succeeded: start, Error: "no"},
+		Classes:   []ClassReading{busyClass().Read()},
+		Listeners: []ListenerReading{new(Listener).Read()},
+	}
+	want.Totals = Total(want.Classes, want.Listeners)
+	want.Classes[0].Drain = Never
+	want.Classes[0].Wait = HistogramReading{} // not for JSON
+	var got Status
+	if err := json.Unmarshal([]byte(encode(t, want)), &got); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestSeconds(t *testing.T) {
+	for _, c := range []struct {
+		d    Seconds
+		want string
+	}{
+		{0, "0"},
+		{Seconds(250 * time.Microsecond), "0.00025"},
+		{Seconds(time.Nanosecond), "1e-9"},
+		{Seconds(90 * time.Minute), "5400"},
+		{Never, "null"},
+		{-Seconds(time.Second), "-1"},
+	} {
+		text := encode(t, c.d)
+		var back Seconds
+		if err := json.Unmarshal([]byte(text), &back); text != c.want || err != nil || back != c.d {
+			t.Errorf("%d is %s, read as %d, %v; want %s", c.d, text, back, err, c.want)
+		}
+	}
+	var s Seconds
+	if err := json.Unmarshal([]byte("1e300"), &s); err != nil || s != math.MaxInt64 {
+		t.Errorf("1e300 is %d, %v", s, err)
+	}
+	if err := json.Unmarshal([]byte(`"1s"`), &s); err == nil {
+		t.Error("a string is taken for seconds")
+	}
+}
+
+func TestLabels(t *testing.T) {
+	seen := map[string]bool{}
+	for r := range Reasons() {
+		var back Reason
+		text, _ := r.MarshalText()
+		if err := back.UnmarshalText(text); err != nil || back != r || r.String() == "" || seen["reason "+r.String()] {
+			t.Errorf("reason %d is %q, read as %d, %v", r, text, back, err)
+		}
+		seen["reason "+r.String()] = true
+	}
+	for r := range Results() {
+		var back Result
+		text, _ := r.MarshalText()
+		if err := back.UnmarshalText(text); err != nil || back != r || r.String() == "" || seen["result "+r.String()] {
+			t.Errorf("result %d is %q, read as %d, %v", r, text, back, err)
+		}
+		seen["result "+r.String()] = true
+	}
+	var d Direction
+	if err := d.UnmarshalText([]byte("sideways")); err == nil || err.Error() != `stats: "sideways" is no direction` {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTotal(t *testing.T) {
+	one, two := busyClass().Read(), busyClass().Read()
+	var l Listener
+	l.Open.Add(3)
+	l.Ended[OK].Add(5)
+	l.Ended[ResetByPeer].Add(1)
+	got := Total([]ClassReading{one, two}, []ListenerReading{l.Read()})
+	want := Totals{
+		Sessions: 3, Ended: 6,
+		Sent:    map[Direction]VolumeReading{Upstream: {Bytes: 3000, Packets: 2}, Downstream: {Connections: 4}},
+		Dropped: LossReading{4, 280}, Refused: LossReading{2, 14},
+		BacklogBytes: 128, BacklogItems: 2,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func encode(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,40 @@
+package stats
+
+// Total adds up classes and listeners. What passed two of the classes counts
+// twice.
+func Total(classes []ClassReading, listeners []ListenerReading) Totals {
+	t := Totals{Sent: map[Direction]VolumeReading{}}
+	for d := range Directions() {
+		t.Sent[d] = VolumeReading{}
+	}
+	for _, c := range classes {
+		t.addClass(c)
+	}
+	for _, l := range listeners {
+		t.Sessions += l.Open
+		for _, n := range l.Ended {
+			t.Ended += n
+		}
+	}
+	return t
+}
+
+func (t *Totals) addClass(c ClassReading) {
+	for d, v := range c.Sent {
+		t.Sent[d] = t.Sent[d].plus(v)
+	}
+	for r := range Reasons() {
+		t.Dropped = t.Dropped.plus(c.Dropped[r])
+		t.Refused = t.Refused.plus(c.Refused[r])
+	}
+	t.BacklogBytes += c.BacklogBytes
+	t.BacklogItems += c.BacklogItems
+}
+
+func (v VolumeReading) plus(o VolumeReading) VolumeReading {
+	return VolumeReading{v.Bytes + o.Bytes, v.Packets + o.Packets, v.Messages + o.Messages, v.Connections + o.Connections}
+}
+
+func (l LossReading) plus(o LossReading) LossReading {
+	return LossReading{l.Items + o.Items, l.Bytes + o.Bytes}
+}
