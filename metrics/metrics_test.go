@@ -1,0 +1,156 @@
+package metrics
+
+import (
+	"flag"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"shaper/stats"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write testdata/exposition.txt anew")
+
+// fixed is a reading in which every figure differs from the others.
+func fixed() stats.Status {
+	var acme stats.Class
+	acme.Sent[stats.Upstream].Bytes.Add(1500)
+	acme.Sent[stats.Upstream].Packets.Add(2)
+	acme.Sent[stats.Downstream].Bytes.Add(300)
+	acme.Sent[stats.Upstream].Connections.Add(3)
+	acme.Dropped[stats.QueueFull].Add(70)
+	acme.Dropped[stats.Reset].Add(71)
+	acme.Refused[stats.MaxWait].Add(72)
+	acme.Overlimits.Add(4)
+	acme.BacklogBytes.Add(80)
+	acme.BacklogItems.Add(5)
+	for _, d := range []time.Duration{0, time.Millisecond, time.Second, time.Second + 1, time.Hour} {
+		acme.Wait.Observe(d)
+	}
+	class := acme.Read()
+	class.Name, class.Rate = "acme", stats.RateReading{Text: "30 packets/min", PerSecond: 0.5, Unit: "packets"}
+
+	var web stats.Listener
+	web.Open.Add(6)
+	web.Ended[stats.OK].Add(7)
+	web.Ended[stats.DialFailed].Add(8)
+	web.AcceptErrors.Add(9)
+	listener := web.Read()
+	listener.Name, listener.Addresses = "web", []string{"192.0.2.1:80"}
+
+	return stats.Status{
+		Version:    "1.2.3",
+		PolicyHash: "0f3a",
+		Reload:     stats.ReloadReading{OK: true, Succeeded: time.Unix(1_700_000_000, 5e8)},
+		Classes:    []stats.ClassReading{class},
+		Listeners:  []stats.ListenerReading{listener},
+	}
+}
+
+// scrape returns what a Prometheus that takes text gets, without the metrics
+// of Go and the process.
+func scrape(t *testing.T, source func() stats.Status) string {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	Handler(source).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	if answer.Code != 200 {
+		t.Fatalf("status %d: %s", answer.Code, answer.Body)
+	}
+	var ours strings.Builder
+	for line := range strings.Lines(answer.Body.String()) {
+		name := strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE ")
+		if strings.HasPrefix(name, "shaper_") {
+			ours.WriteString(line)
+		}
+	}
+	return ours.String()
+}
+
+func TestExposition(t *testing.T) {
+	const file = "testdata/exposition.txt"
+	got := strings.ReplaceAll(scrape(t, fixed), runtime.Version(), "GOVERSION")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("against %s (-update writes it anew):\n%s", file, diff)
+	}
+}
+
+// The policy fixes the series: traffic changes figures, never their number.
+func TestCardinalityIsConstant(t *testing.T) {
+	idle := fixed()
+	idle.Classes[0] = new(stats.Class).Read()
+	idle.Classes[0].Name, idle.Classes[0].Rate = fixed().Classes[0].Name, fixed().Classes[0].Rate
+	idle.Listeners[0] = new(stats.Listener).Read()
+	idle.Listeners[0].Name = "web"
+	if got, want := series(scrape(t, func() stats.Status { return idle })), series(scrape(t, fixed)); !cmp.Equal(got, want) {
+		t.Errorf("idle and busy differ:\n%s", cmp.Diff(got, want))
+	}
+}
+
+func TestNoAddressInLabels(t *testing.T) {
+	if text := scrape(t, fixed); strings.Contains(text, "192.0.2.1") {
+		t.Errorf("an address is in\n%s", text)
+	}
+}
+
+func TestFailedReload(t *testing.T) {
+	status := fixed()
+	status.Reload.OK, status.Reload.Error = false, "shaper.toml:1:1: no"
+	text := scrape(t, func() stats.Status { return status })
+	for _, want := range []string{
+		"shaper_config_last_reload_successful 0\n",
+		"shaper_config_last_reload_success_timestamp_seconds 1.7000000005e+09\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
+// The source is read when scraped, once, and not before.
+func TestReadsAtScrapeOnly(t *testing.T) {
+	reads := 0
+	handler := Handler(func() stats.Status { reads++; return fixed() })
+	if reads != 0 {
+		t.Errorf("%d reads before the first scrape", reads)
+	}
+	for want := 1; want <= 2; want++ {
+		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/metrics", nil))
+		if reads != want {
+			t.Errorf("%d reads for %d scrapes", reads, want)
+		}
+	}
+}
+
+func TestRuntimeMetrics(t *testing.T) {
+	answer := httptest.NewRecorder()
+	Handler(fixed).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	for _, want := range []string{"\ngo_goroutines ", "\nprocess_open_fds "} {
+		if !strings.Contains(answer.Body.String(), want) {
+			t.Errorf("no %q", want)
+		}
+	}
+}
+
+// series returns the names and labels of an exposition.
+func series(text string) (names []string) {
+	for line := range strings.Lines(text) {
+		if name, _, ok := strings.Cut(line, "} "); ok && line[0] != '#' {
+			names = append(names, name)
+		}
+	}
+	return names
+}

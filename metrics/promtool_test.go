@@ -1,0 +1,73 @@
+package metrics
+
+import (
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// promtool runs Prometheus's own checker, or skips the test where there is
+// none; CI must have it.
+func promtool(t *testing.T, stdin string, args ...string) (output string, err error) {
+	t.Helper()
+	path, err := exec.LookPath("promtool")
+	if err != nil && os.Getenv("CI") == "true" {
+		t.Fatal("promtool is missing (Debian: apt-get install prometheus)")
+	}
+	if err != nil {
+		t.Skip("promtool is missing (Debian: apt-get install prometheus)")
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func TestCheckMetrics(t *testing.T) {
+	answer := httptest.NewRecorder()
+	Handler(fixed).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	if out, err := promtool(t, answer.Body.String(), "check", "metrics"); out != "" || err != nil {
+		t.Errorf("promtool check metrics: %v\n%s", err, out)
+	}
+}
+
+func TestAlerts(t *testing.T) {
+	for _, args := range [][]string{
+		{"check", "rules", "--lint-fatal", "alerts.yml"},
+		{"test", "rules", "alerts_test.yml"},
+	} {
+		if out, err := promtool(t, "", args...); err != nil {
+			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+}
+
+// Every rule has a test in which it fires, and every name it uses is exported.
+func TestAlertsAreTested(t *testing.T) {
+	rules, tests := read(t, "alerts.yml"), read(t, "alerts_test.yml")
+	for line := range strings.Lines(rules) {
+		if _, name, ok := strings.Cut(line, "alert: "); ok {
+			name = strings.TrimSpace(name)
+			if !strings.Contains(tests, "alertname: "+name+"\n        exp_alerts:") {
+				t.Errorf("no test sees %s fire", name)
+			}
+		}
+	}
+	exported := scrape(t, fixed)
+	for _, word := range strings.FieldsFunc(rules, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) {
+		if strings.HasPrefix(word, "shaper_") && !strings.Contains(exported, "\n"+word) {
+			t.Errorf("the rules use %s, which is not exported", word)
+		}
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,172 @@
+// Package systemd holds the unit files, and the tests that they are what they
+// claim to be.
+package systemd
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// run runs one of systemd's own checkers, or skips the test where there is
+// none; CI must have it.
+func run(t *testing.T, name string, args ...string) (output string, err error) {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil && os.Getenv("CI") == "true" {
+		t.Fatalf("%s is missing (Debian: apt-get install systemd)", name)
+	}
+	if err != nil {
+		t.Skipf("%s is missing (Debian: apt-get install systemd)", name)
+	}
+	out, err := exec.Command(path, args...).CombinedOutput()
+	return string(out), err
+}
+
+// installed copies the units into a folder as they are installed, but for the
+// program, which is not there yet.
+func installed(t *testing.T, files ...string) (paths []string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, file := range files {
+		text := strings.ReplaceAll(read(t, file), "/usr/bin/shaper", "/bin/true")
+		path := filepath.Join(dir, file)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+func TestVerify(t *testing.T) {
+	units := installed(t, "shaper.service", "shaper.socket")
+	out, err := run(t, "systemd-analyze", append([]string{"verify", "--man=no"}, units...)...)
+	if out != "" || err != nil {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+}
+
+func TestSecurity(t *testing.T) {
+	unit := installed(t, "shaper.service")[0]
+	out, err := run(t, "systemd-analyze", "security", "--offline=true", "--threshold=16", "--no-pager", unit)
+	if err != nil {
+		t.Errorf("systemd-analyze security: exposure above 1.6: %v\n%s", err, out)
+	}
+}
+
+func TestSysusers(t *testing.T) {
+	file, err := filepath.Abs("shaper.sysusers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := run(t, "systemd-sysusers", "--dry-run", "--root="+t.TempDir(), file)
+	if err != nil || !strings.Contains(out, "Creating user 'shaper'") || !strings.Contains(out, "Creating group 'shaper'") {
+		t.Errorf("systemd-sysusers: %v\n%s", err, out)
+	}
+}
+
+// What shaper calls beyond the ordinary must pass the filter.
+func TestSystemCallFilter(t *testing.T) {
+	out, err := run(t, "systemd-analyze", "syscall-filter", "--no-pager")
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups := syscallGroups(out)
+	allowed, denied := map[string]bool{}, map[string]bool{}
+	groups.expand("@system-service", allowed)
+	groups.expand("@privileged", denied)
+	groups.expand("@resources", denied)
+	if !allowed["read"] || !denied["bpf"] {
+		t.Fatalf("%d allowed, %d denied: the list is not understood", len(allowed), len(denied))
+	}
+	for _, call := range []string{
+		"accept4", "bind", "connect", "listen", "setsockopt", "shutdown", "recvmmsg", "sendmmsg", "splice", "pipe2",
+		"epoll_pwait", "eventfd2", "timerfd_create", "clone", "futex", "mmap", "madvise", "prlimit64", "sched_getaffinity",
+		"fchmodat", "umask", "unlinkat", "pidfd_open",
+	} {
+		if !allowed[call] || denied[call] {
+			t.Errorf("%s: allowed %v, denied %v", call, allowed[call], denied[call])
+		}
+	}
+}
+
+// groups are the members of systemd's groups of system calls, groups among them.
+type groups map[string][]string
+
+func syscallGroups(list string) groups {
+	g, current := groups{}, ""
+	for line := range strings.Lines(list) {
+		name := strings.TrimSpace(line)
+		switch {
+		case name == "" || name[0] == '#':
+		case line[0] == '@':
+			current = name
+		default:
+			g[current] = append(g[current], name)
+		}
+	}
+	return g
+}
+
+func (g groups) expand(group string, into map[string]bool) {
+	for _, name := range g[group] {
+		into[name] = true
+		if name[0] == '@' {
+			g.expand(name, into)
+		}
+	}
+}
+
+// The lines that other parts of shaper, and operators, count on.
+func TestServiceSettings(t *testing.T) {
+	got := settings(read(t, "shaper.service"))
+	for key, want := range map[string]string{
+		"Type":                  "notify", // systemd 252 knows no notify-reload
+		"ExecStart":             "/usr/bin/shaper run",
+		"ExecReload":            "/usr/bin/shaper reload",
+		"User":                  "shaper",
+		"RuntimeDirectory":      "shaper", // of the control socket
+		"RuntimeDirectoryMode":  "0750",
+		"AmbientCapabilities":   "CAP_NET_ADMIN CAP_NET_BIND_SERVICE",
+		"CapabilityBoundingSet": "CAP_NET_ADMIN CAP_NET_BIND_SERVICE",
+		"ProcSubset":            "all", // "pid" cuts the listen backlog to 128
+		"NoNewPrivileges":       "yes",
+		"Restart":               "on-failure",
+	} {
+		if !slices.Equal(got[key], []string{want}) {
+			t.Errorf("%s is %q, want %q", key, got[key], want)
+		}
+	}
+	const drain = 30 * time.Second // the default of the policy
+	if stop, err := time.ParseDuration(got["TimeoutStopSec"][0]); err != nil || stop <= drain {
+		t.Errorf("TimeoutStopSec is %v, %v: a drain of %v would be cut off", stop, err, drain)
+	}
+	if dog, err := time.ParseDuration(got["WatchdogSec"][0]); err != nil || dog <= 0 {
+		t.Errorf("WatchdogSec is %v, %v: a hang would go unnoticed", dog, err)
+	}
+}
+
+// settings returns the values of each key of a unit file, in order.
+func settings(unit string) map[string][]string {
+	values := map[string][]string{}
+	for line := range strings.Lines(unit) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && key[0] != '#' {
+			values[key] = append(values[key], value)
+		}
+	}
+	return values
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
