@@ -1,0 +1,162 @@
+package leaky
+
+import (
+	"testing"
+	"time"
+
+	"shaper/limit"
+	"shaper/unit"
+)
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// at returns an instant of the test's clock.
+func at(d time.Duration) time.Time { return start.Add(d) }
+
+// wantNext fails unless the next item may leave at d and no earlier.
+func wantNext(t *testing.T, l limit.Limiter, now, d time.Duration) {
+	t.Helper()
+	if got := l.Next(at(now), 0, 1); !got.Equal(at(d)) {
+		t.Errorf("at %v the next may leave at %v, want %v", now, got.Sub(start), d)
+	}
+}
+
+// leaves fails unless n bytes may leave at d, and lets them.
+func leaves(t *testing.T, l limit.Limiter, since, d time.Duration, n int64) {
+	t.Helper()
+	if next := l.Next(at(d), 0, n); next.After(at(d)) {
+		t.Errorf("at %v nothing may leave before %v", d, next.Sub(start))
+	}
+	l.Take(at(since), at(d), n)
+}
+
+func TestQuantum(t *testing.T) {
+	for _, c := range []struct {
+		rate string
+		want int64
+	}{
+		{"0B/s", 2920}, // a rate of 0 has one too: it may be re-rated
+		{"1KB/s", 2920},
+		{"2920KB/s", 2920},
+		{"10MB/s", 10_000},
+		{"262143kB/s", 262143},
+		{"262144kB/s", 262144},
+		{"8TiB/s", 262144},
+	} {
+		rate, err := unit.ParseRate(c.rate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Quantum(rate); got != c.want {
+			t.Errorf("the quantum of %v is %d, want %d", rate, got, c.want)
+		}
+		if got := Piece(rate); got != c.want/2 || got > MaxPiece {
+			t.Errorf("the piece of %v is %d, want %d", rate, got, c.want/2)
+		}
+	}
+}
+
+func TestBucketDrainsAtTheRate(t *testing.T) {
+	b := NewBucket(unit.BytesPerSecond(1_000_000))
+	for i := range 10 {
+		due := time.Duration(i) * time.Millisecond
+		leaves(t, b, 0, due, 1000)
+		wantNext(t, b, due, due+time.Millisecond)
+	}
+}
+
+func TestBucketPaysBeforehandForWhatIsAhead(t *testing.T) {
+	b := NewBucket(unit.BytesPerSecond(1000))
+	leaves(t, b, 0, 0, 500)
+	if got := b.Next(at(0), 2000, 9999); !got.Equal(at(2500 * time.Millisecond)) {
+		t.Errorf("behind 2000 bytes one leaves at %v, want 2.5s", got.Sub(start))
+	}
+}
+
+func TestBucketIdleEarnsNothing(t *testing.T) {
+	b := NewBucket(unit.BytesPerSecond(1_000_000))
+	leaves(t, b, 0, 0, 1000)
+	hour := time.Hour
+	leaves(t, b, hour, hour, 1000) // it became ready just now
+	wantNext(t, b, hour, hour+time.Millisecond)
+}
+
+func TestBucketCatchesUpWhatALateWakeUpLost(t *testing.T) {
+	b := NewBucket(unit.BytesPerSecond(1_000_000)) // a piece takes 1.46 ms
+	us := time.Microsecond
+	leaves(t, b, 0, 0, 1000)
+	leaves(t, b, 0, 1400*us, 1000) // 400 us late
+	wantNext(t, b, 1400*us, 2000*us)
+	leaves(t, b, 0, 3300*us, 1000) // 1300 us late
+	leaves(t, b, 0, 3300*us, 1000) // and so the one after it goes at once
+	wantNext(t, b, 3300*us, 4000*us)
+}
+
+func TestBucketAfterASuspend(t *testing.T) {
+	b := NewBucket(unit.BytesPerSecond(10_000_000))
+	leaves(t, b, 0, 0, 5000)
+	minute, sum := time.Minute, int64(0)
+	for !b.Next(at(minute), 0, 5000).After(at(minute)) {
+		b.Take(at(0), at(minute), 5000)
+		sum += 5000
+	}
+	if sum > 10_000 {
+		t.Errorf("%d bytes left at once after a minute of standing still, more than a quantum", sum)
+	}
+}
+
+func TestBucketLetsALargeItemPass(t *testing.T) {
+	b := NewBucket(unit.BytesPerSecond(1000))
+	leaves(t, b, 0, 0, 65_507) // twenty times the quantum
+	wantNext(t, b, 0, 65_507*time.Millisecond)
+}
+
+func TestBucketClockGoingBack(t *testing.T) {
+	b := NewBucket(unit.BytesPerSecond(1000))
+	leaves(t, b, time.Hour, time.Hour, 1000)
+	b.Take(at(0), at(0), 1000) // by somebody whose clock is an hour behind
+	wantNext(t, b, 0, time.Hour+2*time.Second)
+}
+
+func TestBucketSetRate(t *testing.T) {
+	slow, fast := unit.BytesPerSecond(100), unit.BytesPerSecond(1_000_000)
+	second := time.Second
+
+	t.Run("what is owed drains at the new rate", func(t *testing.T) {
+		b := NewBucket(slow)
+		leaves(t, b, 0, 0, 1460)
+		wantNext(t, b, 0, 14600*time.Millisecond)
+		b.SetRate(at(second), fast, 0) // 100 bytes have drained
+		wantNext(t, b, second, second+1360*time.Microsecond)
+	})
+	t.Run("slower too", func(t *testing.T) {
+		b := NewBucket(fast)
+		leaves(t, b, 0, 0, 1460)
+		b.SetRate(at(460*time.Microsecond), slow, 0)
+		wantNext(t, b, 0, 460*time.Microsecond+10*second)
+	})
+	t.Run("an idle bucket gets no burst", func(t *testing.T) {
+		b := NewBucket(slow)
+		b.SetRate(at(time.Hour), fast, 0)
+		leaves(t, b, 0, time.Hour, 1460)
+		wantNext(t, b, time.Hour, time.Hour+1460*time.Microsecond)
+	})
+	t.Run("a rate of 0 blocks and drains nothing", func(t *testing.T) {
+		b := NewBucket(slow)
+		leaves(t, b, 0, 0, 1000)
+		b.SetRate(at(second), unit.BytesPerSecond(0), 0)
+		if got := b.Next(at(time.Hour), 0, 1); got != limit.Never {
+			t.Errorf("under a rate of 0 the next may leave at %v", got)
+		}
+		b.SetRate(at(time.Hour), fast, 0)
+		wantNext(t, b, time.Hour, time.Hour+900*time.Microsecond)
+	})
+	t.Run("the same rate changes nothing", func(t *testing.T) {
+		b := NewBucket(unit.BytesPerSecond(3))
+		leaves(t, b, 0, 0, 1)
+		for d := range time.Duration(1000) {
+			b.SetRate(at(d), unit.BytesPerSecond(3), 0)
+		}
+		wantNext(t, b, 1000, 333_333_334)
+	})
+}

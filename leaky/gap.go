@@ -1,0 +1,57 @@
+package leaky
+
+import (
+	"time"
+
+	"shaper/limit"
+	"shaper/unit"
+)
+
+// Gap paces what is counted: messages, packets, connections.
+//
+// After an item of cost n has left, none leaves within n/rate. The gap counts
+// from the moment at which the item actually left, as Left tells it, not from
+// when it was due: some providers refuse whatever comes sooner than 1/rate
+// after the last one they accepted, however good the average, and a late
+// departure followed by one on time is such a short gap. What lateness costs
+// is not caught up.
+type Gap struct {
+	rate unit.Rate
+	last time.Time // when the last item left
+	cost int64     // of that item
+}
+
+// NewGap returns a Gap from which nothing has left yet.
+func NewGap(rate unit.Rate) *Gap { return &Gap{rate: rate} }
+
+// Next implements limit.Limiter.
+func (g *Gap) Next(now time.Time, ahead, _ int64) time.Time {
+	if g.rate.IsZero() {
+		return limit.Never
+	}
+	free := limit.After(g.last, g.rate.Time(g.cost))
+	if ahead == 0 {
+		return free
+	}
+	if free.Before(now) {
+		free = now
+	}
+	return limit.After(free, g.rate.Time(ahead))
+}
+
+// Take implements limit.Limiter.
+func (g *Gap) Take(_, now time.Time, n int64) {
+	g.Left(now)
+	g.cost = n
+}
+
+// Left implements limit.Settler.
+func (g *Gap) Left(now time.Time) {
+	if now.After(g.last) {
+		g.last = now
+	}
+}
+
+// SetRate implements limit.Limiter: the gap since the last departure is that
+// of the new rate.
+func (g *Gap) SetRate(_ time.Time, rate unit.Rate, _ int64) { g.rate = rate }

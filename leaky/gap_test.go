@@ -1,0 +1,115 @@
+package leaky
+
+import (
+	"math/big"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"shaper/limit"
+	"shaper/unit"
+)
+
+func TestGapIsExact(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"0.5 packets/s":          2 * time.Second,
+		"0.75 messages/s":        1333333334, // rounded up: never sooner
+		"20000 messages/15min":   45 * time.Millisecond,
+		"120 packets/min":        500 * time.Millisecond,
+		"30 messages/s":          33333334,
+		"1 connections/h":        time.Hour,
+		"8796093022208 packet/s": 1,
+	} {
+		rate, err := unit.ParseRate(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := NewGap(rate)
+		for i := range 3 {
+			due := time.Duration(i) * want
+			leaves(t, g, 0, due, 1)
+			wantNext(t, g, due, due+want)
+		}
+	}
+}
+
+func TestGapIsNotCaughtUp(t *testing.T) {
+	g := NewGap(unit.NewRate(unit.Messages, 10, time.Second))
+	ms := time.Millisecond
+	leaves(t, g, 0, 0, 1)
+	leaves(t, g, 0, 130*ms, 1) // 30 ms late
+	wantNext(t, g, 130*ms, 230*ms)
+}
+
+func TestGapCountsFromWhenTheItemLeft(t *testing.T) {
+	g := NewGap(unit.NewRate(unit.Messages, 10, time.Second))
+	ms := time.Millisecond
+	leaves(t, g, 0, 0, 1)
+	g.Left(at(7 * ms)) // writing took a while
+	wantNext(t, g, 10*ms, 107*ms)
+	g.Left(at(5 * ms)) // somebody else's, told late
+	wantNext(t, g, 10*ms, 107*ms)
+}
+
+func TestGapGrowsWithTheCost(t *testing.T) {
+	g := NewGap(unit.NewRate(unit.Messages, 10, time.Second))
+	leaves(t, g, 0, 0, 5) // one write with five messages
+	wantNext(t, g, 0, 500*time.Millisecond)
+}
+
+func TestGapAhead(t *testing.T) {
+	g := NewGap(unit.NewRate(unit.Packets, 10, time.Second))
+	leaves(t, g, 0, 0, 1)
+	if got := g.Next(at(0), 3, 1); !got.Equal(at(400 * time.Millisecond)) {
+		t.Errorf("behind three one leaves at %v, want 400ms", got.Sub(start))
+	}
+	if got := g.Next(at(time.Hour), 3, 1); !got.Equal(at(time.Hour + 300*time.Millisecond)) {
+		t.Errorf("behind three, an hour later, one leaves at %v, want 1h0.3s", got.Sub(start))
+	}
+}
+
+func TestGapSetRate(t *testing.T) {
+	g := NewGap(unit.NewRate(unit.Messages, 1, time.Minute))
+	leaves(t, g, 0, 0, 1)
+	g.SetRate(at(time.Second), unit.NewRate(unit.Messages, 10, time.Second), 0)
+	wantNext(t, g, time.Second, 100*time.Millisecond) // long past
+	g.SetRate(at(time.Second), unit.NewRate(unit.Messages, 0, time.Second), 0)
+	if got := g.Next(at(time.Hour), 0, 1); got != limit.Never {
+		t.Errorf("under a rate of 0 the next may leave at %v", got)
+	}
+	g.SetRate(at(2*time.Second), unit.NewRate(unit.Messages, 1, time.Hour), 0)
+	wantNext(t, g, 2*time.Second, time.Hour) // no fresh burst
+}
+
+// TestGapNeverShorter draws traces with late departures, late reports and
+// changes of the rate.
+func TestGapNeverShorter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rate := anyRate(unit.Messages).Draw(t, "rate")
+		g, now := NewGap(rate), start
+		var left time.Time // the last departure
+		cost := int64(0)
+		for range rapid.IntRange(1, 30).Draw(t, "items") {
+			if rapid.IntRange(0, 4).Draw(t, "change") == 0 {
+				rate = anyRate(unit.Messages).Draw(t, "rate")
+				g.SetRate(now, rate, 0)
+			}
+			n := rapid.Int64Range(1, 1000).Draw(t, "n")
+			if next := g.Next(now, 0, n); next.After(now) {
+				now = next
+			}
+			now = now.Add(lateness(time.Second).Draw(t, "late"))
+			if now.After(horizon) {
+				return
+			}
+			if gap := now.Sub(left); cost > 0 && allows(rate, gap).Cmp(big.NewRat(cost, 1)) < 0 {
+				t.Fatalf("%v: an item left %v after one of cost %d", rate, gap, cost)
+			}
+			g.Take(now, now, n)
+			now = now.Add(lateness(time.Millisecond).Draw(t, "writing"))
+			g.Left(now)
+			left, cost = now, n
+		}
+	})
+}

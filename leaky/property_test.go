@@ -1,0 +1,188 @@
+package leaky
+
+import (
+	"math"
+	"math/big"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"shaper/limit"
+	"shaper/unit"
+)
+
+// anyRate draws from 1 a year to 8 TiB/s, small rates as often as large ones.
+func anyRate(kind unit.Kind) *rapid.Generator[unit.Rate] {
+	return rapid.Custom(func(t *rapid.T) unit.Rate {
+		amount := int64(1) << rapid.IntRange(0, 42).Draw(t, "magnitude")
+		amount += rapid.Int64Range(0, amount).Draw(t, "more")
+		per := rapid.SampledFrom([]time.Duration{
+			time.Second, 7 * time.Second, 15 * time.Minute, 8784 * time.Hour,
+		}).Draw(t, "per")
+		return unit.NewRate(kind, amount, per)
+	})
+}
+
+// lateness draws how much later than allowed something happens.
+func lateness(slack time.Duration) *rapid.Generator[time.Duration] {
+	slack = min(max(slack, 1), time.Hour)
+	return rapid.OneOf(
+		rapid.Just(time.Duration(0)),
+		rapid.Custom(func(t *rapid.T) time.Duration {
+			return time.Duration(rapid.Int64Range(0, 3*int64(slack)).Draw(t, "late"))
+		}),
+		rapid.Just(time.Minute),
+	)
+}
+
+// horizon is where a trace ends: the model counts nanoseconds in an int64.
+var horizon = start.Add(200 * 365 * 24 * time.Hour)
+
+type departure struct {
+	at time.Duration
+	n  int64
+}
+
+// allows returns rate*d in units, exactly.
+func allows(rate unit.Rate, d time.Duration) *big.Rat {
+	units, ns := rate.Exact()
+	if units == 0 {
+		return new(big.Rat)
+	}
+	return new(big.Rat).Mul(big.NewRat(units, ns), new(big.Rat).SetInt64(int64(d)))
+}
+
+func TestBucketHoldsInEveryWindow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rate := anyRate(unit.Bytes).Draw(t, "rate")
+		var trace []departure
+		b, now := NewBucket(rate), start
+		for range rapid.IntRange(1, 40).Draw(t, "items") {
+			n := rapid.Int64Range(1, Piece(rate)).Draw(t, "n")
+			if next := b.Next(now, 0, n); next.After(now) {
+				now = next
+			}
+			now = now.Add(lateness(b.slack).Draw(t, "late"))
+			if now.After(horizon) {
+				break
+			}
+			ready := time.Duration(rapid.Int64Range(0, int64(now.Sub(start))).Draw(t, "ready"))
+			b.Take(start.Add(ready), now, n)
+			trace = append(trace, departure{now.Sub(start), n})
+		}
+		checkWindows(t, trace, rate, Quantum(rate))
+	})
+}
+
+// checkWindows fails unless between any two departures, with both of them, at
+// most rate*t + burst left.
+func checkWindows(t *rapid.T, trace []departure, rate unit.Rate, burst int64) {
+	for i := range trace {
+		sum := int64(0)
+		for _, d := range trace[i:] {
+			sum += d.n
+			bound := allows(rate, d.at-trace[i].at)
+			if bound.Add(bound, big.NewRat(burst, 1)); bound.Cmp(big.NewRat(sum, 1)) < 0 {
+				t.Fatalf("%v: %d bytes left within %v, more than %v", rate, sum, d.at-trace[i].at, bound.FloatString(3))
+			}
+		}
+	}
+}
+
+// TestBucketNeverDrifts lets a million pieces leave, each late by less than
+// can be caught up, and expects the last at the instant that the exact
+// schedule has.
+func TestBucketNeverDrifts(t *testing.T) {
+	const items = 1_000_000
+	for _, rate := range []unit.Rate{
+		unit.BytesPerSecond(3), unit.BytesPerSecond(999_999_937), unit.BytesPerSecond(1 << 43),
+		unit.NewRate(unit.Bytes, 7, 15*time.Minute),
+	} {
+		n := min(Piece(rate), 1+rate.Units(time.Hour))
+		b, now, sum := NewBucket(rate), start, int64(0)
+		for i := range items {
+			late := b.slack * time.Duration(i%5) / 5
+			left := b.Next(now, 0, n).Add(late)
+			if i == 0 {
+				left = start
+			}
+			b.Take(start, left, n) // more was there all the time
+			now, sum = left, sum+n
+		}
+		exact := new(big.Rat).Quo(big.NewRat(sum, 1), allows(rate, 1))
+		got := new(big.Rat).SetInt64(int64(b.Next(now, 0, 1).Sub(start)))
+		if diff := got.Sub(got, exact); diff.Sign() < 0 || diff.Cmp(big.NewRat(1, 1)) >= 0 {
+			t.Errorf("%v: after %d bytes the schedule is off by %v ns", rate, sum, diff.FloatString(3))
+		}
+	}
+}
+
+// TestBucketRerated compares a bucket without late departures with a meter of
+// exact fractions that drains at the rate in force.
+func TestBucketRerated(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rate := anyRate(unit.Bytes).Draw(t, "rate")
+		b, now, owed, slop := NewBucket(rate), start, new(big.Rat), new(big.Rat)
+		for range rapid.IntRange(1, 30).Draw(t, "steps") {
+			pause := time.Duration(rapid.Int64Range(0, 1<<rapid.IntRange(0, 50).Draw(t, "scale")).Draw(t, "pause"))
+			now = now.Add(pause)
+			owed.Sub(owed, allows(rate, pause))
+			if owed.Sign() < 0 {
+				owed.SetInt64(0)
+			}
+			if next := b.Next(now, 0, 1); !next.After(now) {
+				n := int64(1) << rapid.IntRange(0, 43).Draw(t, "n")
+				b.Take(now, now, n)
+				owed.Add(owed, big.NewRat(n, 1))
+			}
+			if rapid.Bool().Draw(t, "change") {
+				slop.Add(slop, allows(rate, 1)).Add(slop, big.NewRat(1, 1))
+				rate = rapid.OneOf(anyRate(unit.Bytes), rapid.Just(unit.BytesPerSecond(0))).Draw(t, "rate")
+				b.SetRate(now, rate, 0)
+			}
+			checkOwed(t, b, now, owed, slop)
+		}
+	})
+}
+
+// checkOwed fails unless b owes what the model does, to within a nanosecond.
+// Each change of the rate may add a byte and a nanosecond of the old rate.
+func checkOwed(t *rapid.T, b *Bucket, now time.Time, owed, slop *big.Rat) {
+	next := b.Next(now, 0, 1)
+	if next == limit.Never || next.After(horizon) {
+		return
+	}
+	wait := next.Sub(now)
+	most := allows(b.rate, max(wait, 0)+1)
+	if most.Add(most, slop).Cmp(owed) < 0 {
+		t.Fatalf("%v: the next may leave after %v, but %v bytes are owed", b.rate, wait, owed.FloatString(3))
+	}
+	least := allows(b.rate, wait-1)
+	if least.Sub(least, slop); wait > 0 && least.Cmp(owed) >= 0 {
+		t.Fatalf("%v: the next has to wait %v for %v bytes", b.rate, wait, owed.FloatString(3))
+	}
+}
+
+// TestExtremes passes what no policy should hold through both limiters: what
+// would overflow takes for ever instead.
+func TestExtremes(t *testing.T) {
+	for _, rate := range []unit.Rate{
+		unit.NewRate(unit.Bytes, 1, 8784*time.Hour), unit.BytesPerSecond(0),
+		unit.BytesPerSecond(1 << 43), unit.NewRate(unit.Bytes, 1<<43, 1), unit.NewRate(unit.Bytes, 1<<43-1, 8784*time.Hour),
+	} {
+		for _, l := range []limit.Limiter{NewBucket(rate), NewGap(rate)} {
+			before := l.Next(start, 0, 1)
+			for range 100 {
+				l.Take(start, start, 1<<43)
+				next := l.Next(start, math.MaxInt64>>2, 1<<43)
+				if next.Before(before) || next.After(limit.Never) {
+					t.Fatalf("%v: %T lets the next leave at %v after %v", rate, l, next, before)
+				}
+				before = next
+			}
+			l.SetRate(start, unit.BytesPerSecond(1), 0)
+			l.SetRate(start.Add(-time.Hour), rate, 0)
+		}
+	}
+}

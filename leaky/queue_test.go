@@ -1,0 +1,98 @@
+package leaky
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+type queued struct{ place Element[queued] }
+
+// TestQueueIsASlice compares a queue with a slice under random operations.
+func TestQueueIsASlice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := Queue[queued]{MaxItems: 5, MaxBytes: 100}
+		var model []*queued
+		pool := make([]*queued, 10)
+		for i := range pool {
+			pool[i] = &queued{}
+		}
+		pick := rapid.SampledFrom(pool)
+		t.Repeat(map[string]func(*rapid.T){
+			"push": func(t *rapid.T) {
+				one := pick.Draw(t, "one")
+				if slices.Contains(model, one) {
+					t.Skip("it waits already")
+				}
+				one.place = Element[queued]{Value: one, Bytes: rapid.Int64Range(0, 60).Draw(t, "bytes")}
+				q.Push(&one.place)
+				model = append(model, one)
+			},
+			"remove": func(t *rapid.T) {
+				one := pick.Draw(t, "one")
+				i := slices.Index(model, one)
+				if got := q.Remove(&one.place); got != (i >= 0) {
+					t.Fatalf("Remove returns %v of an element at %d", got, i)
+				}
+				if i >= 0 {
+					model = slices.Delete(model, i, i+1)
+				}
+			},
+			"": func(t *rapid.T) { checkQueue(t, &q, model) },
+		})
+	})
+}
+
+func checkQueue(t *rapid.T, q *Queue[queued], model []*queued) {
+	bytes := int64(0)
+	e := q.Front()
+	for i, one := range model {
+		if e == nil || e.Value != one {
+			t.Fatalf("the element at %d is %v", i, e)
+		}
+		bytes += one.place.Bytes
+		e = e.Next()
+	}
+	if e != nil || q.Len() != len(model) || q.Bytes() != bytes {
+		t.Fatalf("%d elements and %d bytes and then %v, want %d and %d", q.Len(), q.Bytes(), e, len(model), bytes)
+	}
+	for _, n := range []int64{0, 1, 50, 100, 101} {
+		want := len(model) < q.MaxItems && (len(model) == 0 || bytes+n <= q.MaxBytes)
+		if q.HasRoom(n) != want {
+			t.Fatalf("with %d elements of %d bytes, room for %d more is %v", len(model), bytes, n, !want)
+		}
+	}
+}
+
+func TestQueueZero(t *testing.T) {
+	var q Queue[queued]
+	if q.HasRoom(0) || q.Front() != nil || q.Len() != 0 || q.Bytes() != 0 {
+		t.Error("the zero Queue is not an empty one without room")
+	}
+}
+
+func TestQueueRemoveFromAnother(t *testing.T) {
+	var here, there Queue[queued]
+	var one queued
+	here.Push(&one.place)
+	if there.Remove(&one.place) {
+		t.Error("an element was removed from a queue in which it does not stand")
+	}
+	if !here.Remove(&one.place) || here.Remove(&one.place) {
+		t.Error("an element is not removed exactly once")
+	}
+}
+
+func TestQueueAllocatesNothing(t *testing.T) {
+	var q Queue[queued]
+	var one, two queued
+	if n := testing.AllocsPerRun(100, func() {
+		q.Push(&one.place)
+		q.Push(&two.place)
+		q.Remove(&one.place)
+		q.Remove(q.Front())
+	}); n != 0 {
+		t.Errorf("a round through the queue allocates %v times", n)
+	}
+}
