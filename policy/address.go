@@ -1,0 +1,251 @@
+package policy
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+const systemdPrefix = "systemd:"
+
+// PortRange is the ports from First to Last, both included.
+type PortRange struct{ First, Last uint16 }
+
+// ParsePortRange reads a port such as "443" or a range such as "8000-8100".
+// Ports are from 1 to 65535.
+func ParsePortRange(s string) (PortRange, error) {
+	first, last, isRange := strings.Cut(s, "-")
+	if !isRange {
+		last = first
+	}
+	from, err1 := parsePort(first)
+	to, err2 := parsePort(last)
+	switch {
+	case err1 != nil || err2 != nil:
+		return PortRange{}, complain(portForm, "%q is not a port", s)
+	case from > to:
+		return PortRange{}, complain(fmt.Sprintf(`the lower port comes first: "%d-%d"`, to, from), "%q is an empty range", s)
+	}
+	return PortRange{from, to}, nil
+}
+
+// parsePort reads a port in its only spelling: no sign, no leading zero.
+func parsePort(s string) (uint16, error) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || n == 0 || strconv.FormatUint(n, 10) != s {
+		return 0, strconv.ErrSyntax
+	}
+	return uint16(n), nil
+}
+
+// Contains reports whether the port is in the range.
+func (r PortRange) Contains(port uint16) bool { return r.First <= port && port <= r.Last }
+
+// String prints the range as ParsePortRange reads it.
+func (r PortRange) String() string {
+	if r.First == r.Last {
+		return strconv.Itoa(int(r.First))
+	}
+	return fmt.Sprintf("%d-%d", r.First, r.Last)
+}
+
+// MarshalText is String.
+func (r PortRange) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText is ParsePortRange.
+func (r *PortRange) UnmarshalText(text []byte) (err error) {
+	*r, err = ParsePortRange(string(text))
+	return err
+}
+
+// parsePrefix reads an address or a prefix. An IPv4 address mapped into IPv6
+// is the IPv4 address.
+func parsePrefix(s string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(s); err == nil && addr.Zone() == "" {
+		addr = addr.Unmap()
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return netip.Prefix{}, complain(prefixForm, "%q is not an address or a prefix", s)
+	}
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	if p != p.Masked() {
+		return netip.Prefix{}, complain(fmt.Sprintf("the prefix is %q", p.Masked()), "%q has bits set behind the prefix", s)
+	}
+	return p, nil
+}
+
+func parseAddr(s string) (netip.Addr, error) {
+	addr, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Addr{}, complain(addrForm, "%q is not an address", s)
+	}
+	return addr.Unmap(), nil
+}
+
+func parseListen(s string) (string, error) {
+	if name, ok := strings.CutPrefix(s, systemdPrefix); ok {
+		if !isName(name) {
+			return "", complain("the FileDescriptorName= of the socket unit: letters, digits, - and _", "%q names no socket", s)
+		}
+		return s, nil
+	}
+	return hostPort(s, 0, listenForm)
+}
+
+func parseUpstream(s string) (string, error) {
+	if s == Echo || s == Discard {
+		return s, nil
+	}
+	addr, err := hostPort(s, 1, upstreamForm)
+	if err != nil {
+		if near := nearest(s, []string{Echo, Discard}); near != "" {
+			return "", complain(fmt.Sprintf("did you mean %q?", near), "%q is not an upstream", s)
+		}
+		return "", err
+	}
+	if strings.HasPrefix(addr, ":") {
+		return "", complain(upstreamForm, "%q has no host", s)
+	}
+	return addr, nil
+}
+
+func parseHTTP(s string) (string, error) {
+	if s == "" {
+		return "", nil
+	}
+	return hostPort(s, 0, httpForm)
+}
+
+// hostPort checks "host:port" and returns it in its only spelling. The lowest
+// port is 0 where the kernel may choose one.
+func hostPort(s string, lowest uint64, form string) (string, error) {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return "", complain(form, "%q is not host:port", s)
+	}
+	n, err := strconv.ParseUint(port, 10, 64)
+	if err != nil || n < lowest || n > 65535 {
+		return "", complain(fmt.Sprintf("a port is from %d to 65535", lowest), "%q has no valid port", s)
+	}
+	if addr, err := netip.ParseAddr(host); err == nil {
+		host = addr.String()
+	} else if host != "" && !isHostname(host) {
+		return "", complain(form, "%q has neither an address nor a host name", s)
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
+}
+
+// isHostname reports whether s can be looked up (RFC 1123, and underscores).
+// What ends in a number is a mistyped address, never a name (RFC 3696).
+func isHostname(s string) bool {
+	labels := strings.Split(strings.TrimSuffix(s, "."), ".")
+	for _, label := range labels {
+		if !isName(label) || len(label) > 63 {
+			return false
+		}
+	}
+	_, err := strconv.Atoi(labels[len(labels)-1])
+	return err != nil && len(s) <= 253
+}
+
+// An endpoint is a listen or upstream address, for comparing spellings.
+type endpoint struct {
+	host string // lower case, without the dot at the end
+	port string
+}
+
+func endpointOf(s string) (endpoint, bool) {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil || port == "0" {
+		return endpoint{}, false // systemd:, echo:, or a port nobody knows yet
+	}
+	return endpoint{strings.ToLower(strings.TrimSuffix(host, ".")), port}, true
+}
+
+// addrs returns the addresses that a host literally stands for; none for a
+// name that has to be looked up.
+func (e endpoint) addrs() []netip.Addr {
+	v4, v6 := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()
+	if e.host == "" || e.host == "localhost" {
+		return []netip.Addr{v4, v6}
+	}
+	addr, err := netip.ParseAddr(e.host)
+	switch {
+	case err != nil:
+		return nil
+	case addr.Unmap() == netip.IPv4Unspecified():
+		return []netip.Addr{v4} // who dials the unspecified address reaches this host
+	case addr == netip.IPv6Unspecified():
+		return []netip.Addr{v4, v6}
+	}
+	return []netip.Addr{addr.Unmap().WithZone("")}
+}
+
+// everywhere reports whether who listens here listens on all addresses of a
+// family.
+func (e endpoint) everywhere() (v4, v6 bool) {
+	addr, err := netip.ParseAddr(e.host)
+	v6 = e.host == "" || err == nil && addr == netip.IPv6Unspecified()
+	v4 = e.host == "" || err == nil && addr.Unmap() == netip.IPv4Unspecified()
+	return v4, v6
+}
+
+// reachedBy reports whether a connection to target arrives at the listening
+// socket e, as far as the spellings tell.
+func (e endpoint) reachedBy(target endpoint) bool {
+	if e == target {
+		return true
+	}
+	if e.port != target.port {
+		return false
+	}
+	v4, v6 := e.everywhere()
+	for _, to := range target.addrs() {
+		// An IPv6 socket on :: takes IPv4 too, unless told not to.
+		if to.IsLoopback() && (v6 || v4 && to.Is4()) {
+			return true
+		}
+		for _, at := range e.addrs() {
+			if at == to {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// collides reports whether the kernel refuses to bind both sockets.
+func (e endpoint) collides(o endpoint) bool {
+	if e.port != o.port {
+		return false
+	}
+	if e.host == o.host {
+		return true
+	}
+	e4, e6 := e.everywhere()
+	o4, o6 := o.everywhere()
+	if e4 && o4 || e6 && o6 {
+		return true
+	}
+	return e.within(o4, o6) || o.within(e4, e6) || e.reachedBy(o) && !e4 && !e6 && !o4 && !o6
+}
+
+// within reports whether the host is a literal address of a family that
+// another socket has all of.
+func (e endpoint) within(v4, v6 bool) bool {
+	if own4, own6 := e.everywhere(); own4 || own6 {
+		return false // 0.0.0.0 and [::] stand side by side, each for its family
+	}
+	for _, addr := range e.addrs() {
+		if v4 && addr.Is4() || v6 && addr.Is6() {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,221 @@
+package policy
+
+import (
+	"net/netip"
+
+	"github.com/gaissmai/bart"
+)
+
+// Conn is what is known of a connection, or of a client's datagrams, when it
+// is classified.
+type Conn struct {
+	Listener string         `json:"listener"` // the name of the listener it came in through
+	Source   netip.AddrPort `json:"source"`   // the client
+	Port     uint16         `json:"port"`     // the port that the client connected to
+	// Destination is the upstream's address. The zero AddrPort says that it is
+	// not known, or that there is none, as with Echo; then no rule with a
+	// destination matches. See [Classifier.NeedsDestination].
+	Destination netip.AddrPort `json:"destination,omitzero"`
+}
+
+// Decision says which classes a connection belongs to.
+type Decision struct {
+	Class       string // towards the upstream
+	ReturnClass string // back to the client; "" does not shape it
+	Rule        int    // number of the rule that decided, from 1; 0 is the listener's default
+}
+
+// Classifier is the compiled rules of a policy. It does not change and may be
+// used concurrently.
+type Classifier struct {
+	listeners map[string]*scope
+	rules     []matcher
+	bySource  bart.Table[int32] // the rules with a source, by number of their node
+	nodes     []sourceNode      // from 1
+	more      [][]int           // from 1
+	anySource []int             // the rules without a source, ascending
+}
+
+// A scope is a listener as its rules see it.
+type scope struct {
+	number          int
+	defaults        Decision
+	needDestination bool
+}
+
+// A matcher is a rule ready to be asked.
+type matcher struct {
+	applies          []bool      // by number of listener; nil: to all
+	port, sourcePort []PortRange // nil: every port
+	destination      *bart.Lite  // nil: every destination
+	decision         Decision
+	rule             *Rule
+}
+
+// A sourceNode stands for a prefix of some rule. A lookup finds the longest
+// prefix of an address; from there the wider ones are reached one by one, so
+// that each rule is stored once, however deep prefixes are nested. It is kept
+// at 16 bytes: with very many prefixes, Classify costs what its cache misses do.
+type sourceNode struct {
+	rule  int32 // the first rule that has the prefix
+	more  int32 // where in Classifier.more the others are, ascending; 0: there are none
+	wider int32 // the node of the next wider prefix; 0: there is none
+	ahead int32 // the first rule of all that are wider; often saves the way there
+}
+
+// Compile makes a classifier of a policy that Load returned. Time and memory
+// are proportional to the number of prefixes and rules.
+func Compile(p *Policy) *Classifier {
+	c := &Classifier{listeners: make(map[string]*scope, len(p.Listeners)), rules: make([]matcher, len(p.Rules))}
+	for i, l := range p.Listeners {
+		c.listeners[l.Name] = &scope{number: i, defaults: Decision{Class: l.Class, ReturnClass: l.ReturnClass}}
+	}
+	c.nodes, c.more = make([]sourceNode, 1), make([][]int, 1)
+	for i := range p.Rules {
+		rule := &p.Rules[i]
+		c.rules[i] = compileRule(i, rule, p.Listeners)
+		c.noteDestination(&c.rules[i])
+		if len(rule.Source) == 0 {
+			c.anySource = append(c.anySource, i)
+		}
+		for _, prefix := range rule.Source {
+			c.addSource(prefix, i)
+		}
+	}
+	c.linkSources()
+	return c
+}
+
+func compileRule(i int, rule *Rule, listeners []Listener) matcher {
+	m := matcher{
+		port: rule.Port, sourcePort: rule.SourcePort,
+		decision: Decision{rule.Class, rule.ReturnClass, i + 1}, rule: rule,
+	}
+	if len(rule.Listener) > 0 || len(rule.Protocol) > 0 {
+		m.applies = make([]bool, len(listeners))
+		for i := range listeners {
+			m.applies[i] = matches(rule.Listener, listeners[i].Name) && matches(rule.Protocol, listeners[i].Protocol)
+		}
+	}
+	if len(rule.Destination) > 0 {
+		m.destination = new(bart.Lite)
+		for _, prefix := range rule.Destination {
+			m.destination.Insert(prefix)
+		}
+	}
+	return m
+}
+
+func (c *Classifier) noteDestination(m *matcher) {
+	if m.destination == nil {
+		return
+	}
+	for _, l := range c.listeners {
+		if m.appliesTo(l) {
+			l.needDestination = true
+		}
+	}
+}
+
+func (c *Classifier) addSource(prefix netip.Prefix, rule int) {
+	n, found := c.bySource.Get(prefix)
+	if !found {
+		c.bySource.Insert(prefix, int32(len(c.nodes)))
+		c.nodes = append(c.nodes, sourceNode{rule: int32(rule)})
+		return
+	}
+	node := &c.nodes[n]
+	if node.more == 0 && int(node.rule) != rule {
+		node.more = int32(len(c.more))
+		c.more = append(c.more, nil)
+	}
+	last := int(node.rule)
+	others := c.more[node.more]
+	if len(others) > 0 {
+		last = others[len(others)-1]
+	}
+	if last != rule { // else the rule names the prefix twice
+		c.more[node.more] = append(others, rule)
+	}
+}
+
+// linkSources leads from each prefix to the next wider one. Sorted, a prefix
+// comes after all that are wider.
+func (c *Classifier) linkSources() {
+	for prefix, n := range c.bySource.AllSorted() {
+		node := &c.nodes[n]
+		node.ahead = int32(len(c.rules))
+		for wider, w := range c.bySource.Supernets(prefix) {
+			if wider != prefix {
+				node.wider, node.ahead = w, min(c.nodes[w].rule, c.nodes[w].ahead)
+				break
+			}
+		}
+	}
+}
+
+// NeedsDestination reports whether a rule for that listener asks where a
+// connection goes. Then the caller has to find an address of the upstream
+// before it classifies; otherwise it need not.
+func (c *Classifier) NeedsDestination(listener string) bool {
+	l := c.listeners[listener]
+	return l != nil && l.needDestination
+}
+
+// Classify returns the classes of a connection: those of the first rule in
+// file order that matches, else those of the listener. A rule without a return
+// class leaves the listener's in force. IPv4 addresses mapped into IPv6 are
+// taken as IPv4, zones are ignored. A listener that the policy does not have
+// gives the zero Decision. Classify does not allocate.
+func (c *Classifier) Classify(conn Conn) Decision {
+	l := c.listeners[conn.Listener]
+	if l == nil {
+		return Decision{}
+	}
+	source := conn.Source.Addr().Unmap()
+	first := len(c.rules)
+	for n, _ := c.bySource.Lookup(source); n != 0; n = c.nodes[n].wider {
+		node := &c.nodes[n]
+		if i := int(node.rule); i < first && c.rules[i].match(l, &conn) {
+			first = i
+		} else if node.more != 0 {
+			first = c.firstMatch(c.more[node.more], first, l, &conn)
+		}
+		if int(node.ahead) >= first {
+			break
+		}
+	}
+	first = c.firstMatch(c.anySource, first, l, &conn)
+	if first == len(c.rules) {
+		return l.defaults
+	}
+	d := c.rules[first].decision
+	if d.ReturnClass == "" {
+		d.ReturnClass = l.defaults.ReturnClass
+	}
+	return d
+}
+
+// firstMatch returns the first of the rules that matches and stands before
+// another one, or that other one. Their sources are known to match.
+func (c *Classifier) firstMatch(rules []int, before int, l *scope, conn *Conn) int {
+	for _, i := range rules {
+		if i >= before {
+			break
+		}
+		if c.rules[i].match(l, conn) {
+			return i
+		}
+	}
+	return before
+}
+
+// match asks for everything but the source.
+func (m *matcher) match(l *scope, conn *Conn) bool {
+	return m.appliesTo(l) &&
+		(len(m.port) == 0 || inRanges(m.port, conn.Port)) &&
+		(len(m.sourcePort) == 0 || inRanges(m.sourcePort, conn.Source.Port())) &&
+		(m.destination == nil || m.destination.Contains(conn.Destination.Addr().Unmap()))
+}
+
+func (m *matcher) appliesTo(l *scope) bool { return m.applies == nil || m.applies[l.number] }

@@ -1,0 +1,28 @@
+package policy
+
+import "path/filepath"
+
+// controlBeside returns Control; a relative one begins at the directory of the
+// policy file.
+func (d Daemon) controlBeside(file string) string {
+	if filepath.IsAbs(d.Control) {
+		return d.Control
+	}
+	return filepath.Join(filepath.Dir(file), d.Control)
+}
+
+// ControlPath returns the control socket that a policy file names, as far as
+// the file can be understood: whoever has broken the file still has to reach
+// the daemon. Where it names none, that is the default.
+func ControlPath(file string, data []byte) string {
+	daemon := DefaultDaemon()
+	root, _ := parseTree(newReport(file, data), data)
+	if section := root.get("daemon"); section != nil {
+		if n := section.get("control"); n != nil && n.kind == aString {
+			if path, err := parseControl(n.text); err == nil {
+				daemon.Control = path
+			}
+		}
+	}
+	return daemon.controlBeside(file)
+}

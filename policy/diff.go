@@ -1,0 +1,160 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Change is one difference between two policies.
+type Change struct {
+	Op   string `json:"op"`             // "+" added, "-" removed, "~" changed
+	What string `json:"what"`           // "daemon", "class", "listener" or "rule"
+	Name string `json:"name,omitempty"` // of the class or listener, or the number of the rule
+	Key  string `json:"key,omitempty"`  // what changed; "" for all of it
+	Old  string `json:"old,omitempty"`  // before; with a Key its value, else what was removed
+	New  string `json:"new,omitempty"`  // after, in the same way
+}
+
+// String prints "~ class acme: rate 20mbit -> 40mbit", "+ listener web: ..."
+// or "- rule 3: ...".
+func (c Change) String() string {
+	head := c.Op + " " + c.What
+	if c.Name != "" {
+		head += " " + c.Name
+	}
+	if c.Op == "~" {
+		return fmt.Sprintf("%s: %s %s -> %s", head, c.Key, c.Old, c.New)
+	}
+	return head + ": " + c.Old + c.New
+}
+
+// Diff returns what changes when one policy takes the place of another, the
+// daemon first, then classes, listeners and rules. No Change means that they
+// do the same: path, hash, order of classes and line numbers do not count.
+func Diff(old, new *Policy) []Change {
+	changes := diffFields("daemon", "", &old.Daemon, &new.Daemon, daemonFields)
+	changes = append(changes, diffNamed("class", old.Classes, new.Classes, className, classFields, DefaultClass)...)
+	changes = append(changes, diffNamed("listener", old.Listeners, new.Listeners, listenerName, listenerFields, tcpListener)...)
+	return append(changes, diffRules(old.Rules, new.Rules)...)
+}
+
+func tcpListener(name string) Listener { return DefaultListener(name, TCP) }
+
+func diffFields[T any](what, name string, old, new *T, fields []field[T]) (changes []Change) {
+	for _, f := range fields {
+		if f.get == nil {
+			continue
+		}
+		if before, after := f.get(old), f.get(new); before != after {
+			changes = append(changes, Change{"~", what, name, f.name, before, after})
+		}
+	}
+	return changes
+}
+
+// diffNamed compares what is told apart by its name: first what is gone, then
+// the rest in its new order.
+func diffNamed[T any](what string, old, new []T, nameOf func(T) string, fields []field[T], defaults func(string) T) (changes []Change) {
+	before, after := byName(old, nameOf), byName(new, nameOf)
+	for i := range old {
+		if name := nameOf(old[i]); after[name] == nil {
+			changes = append(changes, Change{Op: "-", What: what, Name: name, Old: summary(&old[i], defaults(name), fields)})
+		}
+	}
+	for i := range new {
+		name := nameOf(new[i])
+		if was := before[name]; was != nil {
+			changes = append(changes, diffFields(what, name, was, &new[i], fields)...)
+			continue
+		}
+		changes = append(changes, Change{Op: "+", What: what, Name: name, New: summary(&new[i], defaults(name), fields)})
+	}
+	return changes
+}
+
+func byName[T any](all []T, nameOf func(T) string) map[string]*T {
+	m := make(map[string]*T, len(all))
+	for i := range all {
+		m[nameOf(all[i])] = &all[i]
+	}
+	return m
+}
+
+// summary prints in one line what differs from the defaults.
+func summary[T any](t *T, defaults T, fields []field[T]) string {
+	var parts []string
+	for _, f := range fields {
+		if f.get != nil && f.get(t) != f.get(&defaults) {
+			parts = append(parts, f.name+" "+f.get(t))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// String prints the rule in one line: "source 10.1.0.0/16, class otp".
+func (r Rule) String() string { return summary(&r, Rule{}, ruleFields) }
+
+// maxCompared bounds the table of diffRules; beyond it a change in the midst
+// of very many rules is told as all of them removed and added.
+const maxCompared = 4_000_000
+
+// diffRules tells the rules apart by what they say, so that a rule which only
+// moved to another line is no change.
+func diffRules(old, new []Rule) (changes []Change) {
+	before, after := namesOf(old, Rule.String), namesOf(new, Rule.String)
+	start := 0
+	for start < len(before) && start < len(after) && before[start] == after[start] {
+		start++
+	}
+	end := 0
+	for end < len(before)-start && end < len(after)-start && before[len(before)-1-end] == after[len(after)-1-end] {
+		end++
+	}
+	before, after = before[start:len(before)-end], after[start:len(after)-end]
+	common := longestCommon(before, after)
+	for i, text := range before {
+		if !slices.ContainsFunc(common, func(c [2]int) bool { return c[0] == i }) {
+			changes = append(changes, Change{Op: "-", What: "rule", Name: strconv.Itoa(start + i + 1), Old: text})
+		}
+	}
+	for i, text := range after {
+		if !slices.ContainsFunc(common, func(c [2]int) bool { return c[1] == i }) {
+			changes = append(changes, Change{Op: "+", What: "rule", Name: strconv.Itoa(start + i + 1), New: text})
+		}
+	}
+	return changes
+}
+
+// longestCommon returns the longest common subsequence of a and b as pairs of
+// indexes.
+func longestCommon(a, b []string) (pairs [][2]int) {
+	if len(a)*len(b) > maxCompared {
+		return nil
+	}
+	width := len(b) + 1
+	length := make([]int32, (len(a)+1)*width) // of a[i:] and b[j:]
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			switch {
+			case a[i] == b[j]:
+				length[i*width+j] = length[(i+1)*width+j+1] + 1
+			default:
+				length[i*width+j] = max(length[(i+1)*width+j], length[i*width+j+1])
+			}
+		}
+	}
+	for i, j := 0, 0; i < len(a) && j < len(b); {
+		switch {
+		case a[i] == b[j]:
+			pairs = append(pairs, [2]int{i, j})
+			i, j = i+1, j+1
+		case length[(i+1)*width+j] >= length[i*width+j+1]:
+			i++
+		default:
+			j++
+		}
+	}
+	return pairs
+}

@@ -1,0 +1,145 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const before = `
+[class.acme]
+rate = "30 packets/s"
+[class.old]
+rate = "1mbit"
+queue = "64KiB"
+[listener.x]
+listen = "127.0.0.1:1"
+protocol = "udp"
+upstream = "echo:"
+class = "acme"
+[[rule]]
+source = "10.0.0.1"
+class = "acme"
+[[rule]]
+source = "10.0.0.2"
+class = "old"
+[[rule]]
+source = "10.0.0.3"
+class = "acme"
+`
+
+const after = `
+[daemon]
+drain = "1min"
+[class.new]
+rate = "2mbit"
+algorithm = "token"
+[class.acme]
+rate = "60 packets/s"
+max_wait = "8s"
+[listener.y]
+listen = ["127.0.0.1:2", "[::1]:2"]
+upstream = "discard:"
+class = "new"
+[listener.x]
+listen = "127.0.0.1:1"
+protocol = "udp"
+upstream = "echo:"
+class = "acme"
+idle_timeout = "2min"
+
+[[rule]]
+source = "10.0.0.3"
+protocol = "udp"
+class = "acme"
+[[rule]]
+source = "10.0.0.1"
+protocol = "udp"
+class = "acme"
+`
+
+func TestDiff(t *testing.T) {
+	old, new := mustParse(t, before), mustParse(t, after)
+	got := diffLines(old, new)
+	want := `
+~ daemon: drain 30s -> 1min
+- class old: rate 1mbit, queue 64KiB
++ class new: algorithm token, rate 2mbit
+~ class acme: rate 30 packets/s -> 60 packets/s
+~ class acme: max_wait none -> 8s
++ listener y: listen 127.0.0.1:2, [::1]:2, upstream discard:, class new
+~ listener x: idle_timeout 1min -> 2min
+- rule 1: source 10.0.0.1/32, class acme
+- rule 2: source 10.0.0.2/32, class old
+- rule 3: source 10.0.0.3/32, class acme
++ rule 1: protocol udp, source 10.0.0.3/32, class acme
++ rule 2: protocol udp, source 10.0.0.1/32, class acme
+`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error("(-want +got):\n" + diff)
+	}
+}
+
+func diffLines(old, new *Policy) string {
+	var b strings.Builder
+	b.WriteByte('\n')
+	for _, c := range Diff(old, new) {
+		fmt.Fprintln(&b, c)
+	}
+	return b.String()
+}
+
+func TestDiffOfTheSame(t *testing.T) {
+	p := mustParse(t, before)
+	moved := mustParse(t, "# a comment\n\n"+strings.ReplaceAll(before, "[[rule]]", "\n[[rule]]"))
+	if p.Hash == moved.Hash || p.Rules[0].Line == moved.Rules[0].Line {
+		t.Fatal("the files are the same")
+	}
+	if got := Diff(p, moved); len(got) > 0 {
+		t.Errorf("only comments and lines differ: %v", got)
+	}
+}
+
+// Among many rules only those are told that differ.
+func TestDiffRules(t *testing.T) {
+	rules := func(classes string) *Policy {
+		p := &Policy{}
+		for _, c := range strings.Fields(classes) {
+			p.Rules = append(p.Rules, Rule{Class: c})
+		}
+		return p
+	}
+	for _, tt := range []struct{ old, new, want string }{
+		{"a b c", "a b c", ""},
+		{"a b c", "a c", "- rule 2: class b"},
+		{"a c", "a b c", "+ rule 2: class b"},
+		{"a b c", "a x c", "- rule 2: class b\n+ rule 2: class x"},
+		{"a b c d", "d a b c", "- rule 4: class d\n+ rule 1: class d"},
+		{"a a a", "a a", "- rule 3: class a"},
+		{"", "a", "+ rule 1: class a"},
+		{"a", "", "- rule 1: class a"},
+	} {
+		if got := strings.TrimSpace(diffLines(rules(tt.old), rules(tt.new))); got != tt.want {
+			t.Errorf("%s -> %s:\n%s\nwant\n%s", tt.old, tt.new, got, tt.want)
+		}
+	}
+}
+
+func TestDiffVeryManyRules(t *testing.T) {
+	old, new := manyPrefixes(3000, 3000, 20), manyPrefixes(3000, 3000, 12)
+	if got := len(Diff(old, new)); got < 3000 || got > 6000 {
+		t.Errorf("%d changes", got)
+	}
+}
+
+func TestChangeJSON(t *testing.T) {
+	old, new := mustParse(t, before), mustParse(t, strings.Replace(before, "30 packets", "60 packets", 1))
+	got, err := json.Marshal(Diff(old, new))
+	want := `[{"op":"~","what":"class","name":"acme","key":"rate","old":"30 packets/s","new":"60 packets/s"}]`
+	if err != nil || string(got) != want {
+		t.Errorf("%s, %v; want %s", got, err, want)
+	}
+}

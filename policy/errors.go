@@ -1,0 +1,165 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Error is one mistake in a policy file, or one warning about it.
+type Error struct {
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`   // from 1; 0 if the mistake is not in a file
+	Column  int    `json:"column,omitempty"` // from 1, in bytes
+	Key     string `json:"key"`              // "class.acme.rate", "rule[2].source", or "syntax"
+	Problem string `json:"problem"`          // what was found, and what is wrong with it
+	Allowed string `json:"allowed,omitempty"`
+}
+
+// Error prints FILE:LINE:COL: key: what is wrong; what is allowed.
+func (e Error) Error() string {
+	var b strings.Builder
+	if e.File != "" {
+		b.WriteString(e.File + ":")
+	}
+	if e.Line > 0 {
+		fmt.Fprintf(&b, "%d:%d:", e.Line, e.Column)
+	}
+	if b.Len() > 0 {
+		b.WriteByte(' ')
+	}
+	b.WriteString(e.Key + ": " + e.Problem)
+	if e.Allowed != "" {
+		b.WriteString("; " + e.Allowed)
+	}
+	return b.String()
+}
+
+// Errors is everything that is wrong with a policy, ordered by position.
+type Errors []Error
+
+// Error prints one line for each mistake.
+func (es Errors) Error() string {
+	lines := make([]string, len(es))
+	for i, e := range es {
+		lines[i] = e.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// sort orders by position, and where that is equal as they were found.
+func (es Errors) sort() {
+	slices.SortStableFunc(es, func(a, b Error) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+}
+
+// A complaint is an error about one value, before its key and position are
+// known.
+type complaint struct{ problem, allowed string }
+
+func (c complaint) Error() string { return c.problem + "; " + c.allowed }
+
+// complain returns a complaint; the problem is formatted.
+func complain(allowed, problem string, args ...any) error {
+	return complaint{fmt.Sprintf(problem, args...), allowed}
+}
+
+// complaintOf takes apart an error of package unit, which ends with what is
+// allowed as ours do.
+func complaintOf(err error) complaint {
+	if c, ok := err.(complaint); ok {
+		return c
+	}
+	text := err.Error()
+	if i := strings.LastIndex(text, "; "); i >= 0 {
+		return complaint{text[:i], text[i+2:]}
+	}
+	return complaint{problem: text}
+}
+
+// A report collects the mistakes of one policy. It knows where each key
+// stands, so that a check only has to name the key.
+type report struct {
+	file     string
+	lines    []int          // offset of the first byte of each line; nil without a file
+	at       map[string]int // offset of each key's value; "key#0" of the first value of a list
+	bad      map[string]bool
+	errs     Errors
+	warnings Errors
+}
+
+func newReport(file string, data []byte) *report {
+	r := &report{file: file, lines: []int{0}, at: map[string]int{}, bad: map[string]bool{}}
+	for i, c := range data {
+		if c == '\n' {
+			r.lines = append(r.lines, i+1)
+		}
+	}
+	return r
+}
+
+// wrong reports a mistake at a key.
+func (r *report) wrong(key, problem, allowed string) {
+	r.wrongAt(r.offset(key), key, problem, allowed)
+}
+
+// wrongAt reports a mistake at an offset of the file.
+func (r *report) wrongAt(offset int, key, problem, allowed string) {
+	key = plainKey(key)
+	r.bad[key] = true
+	r.errs = append(r.errs, r.place(offset, key, problem, allowed))
+}
+
+// warn reports something that is legal and probably not meant.
+func (r *report) warn(key, problem, allowed string) {
+	r.warnings = append(r.warnings, r.place(r.offset(key), plainKey(key), problem, allowed))
+}
+
+// sound reports whether nothing was wrong with the keys so far. A check asks
+// before it builds on them, or one mistake would be reported as several.
+func (r *report) sound(keys ...string) bool {
+	return !slices.ContainsFunc(keys, func(key string) bool { return r.bad[key] })
+}
+
+func (r *report) place(offset int, key, problem, allowed string) Error {
+	e := Error{File: r.file, Key: key, Problem: problem, Allowed: allowed}
+	e.Line, e.Column = r.position(offset)
+	return e
+}
+
+// position turns an offset into a line and a column, both 0 without a file.
+func (r *report) position(offset int) (line, column int) {
+	if r.lines == nil {
+		return 0, 0
+	}
+	line, found := slices.BinarySearch(r.lines, offset)
+	if found {
+		line++
+	}
+	return line, offset - r.lines[line-1] + 1
+}
+
+// offset returns where a key stands. For a key that is missing it is where
+// the key's table begins.
+func (r *report) offset(key string) int {
+	for key != "" {
+		if offset, ok := r.at[key]; ok {
+			return offset
+		}
+		key = key[:max(strings.LastIndexAny(key, ".#"), 0)]
+	}
+	return 0
+}
+
+// item names the value i of the list at key, for its position.
+func item(key string, i int) string { return fmt.Sprintf("%s#%d", key, i) }
+
+// plainKey returns the key without the number of the value in a list.
+func plainKey(key string) string {
+	if i := strings.LastIndexByte(key, '#'); i >= 0 {
+		return key[:i]
+	}
+	return key
+}

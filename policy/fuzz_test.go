@@ -1,0 +1,80 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/netip"
+	"path/filepath"
+	"testing"
+)
+
+// FuzzParse holds that any file is either refused with positioned errors or
+// can be used throughout: compiled, printed, compared, sent as JSON.
+func FuzzParse(f *testing.F) {
+	files, err := filepath.Glob("testdata/*/*.toml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range append(files, "testdata/later.toml", shipped) {
+		f.Add(mustRead(f, file))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, warnings, err := Parse("f.toml", data)
+		if err != nil {
+			checkErrors(t, data, err)
+			return
+		}
+		for _, w := range warnings {
+			checkPosition(t, data, w)
+		}
+		use(t, p)
+		if again, _, err := Parse("f.toml", data); err != nil || again.Hash != p.Hash || len(Diff(p, again)) > 0 {
+			t.Errorf("read again, it is another policy: %v, %v", err, Diff(p, again))
+		}
+	})
+}
+
+func checkErrors(t *testing.T, data []byte, err error) {
+	var es Errors
+	if !errors.As(err, &es) || len(es) == 0 {
+		t.Fatalf("refused with %v", err)
+	}
+	for _, e := range es {
+		checkPosition(t, data, e)
+	}
+}
+
+// checkPosition holds that an error points into the file, or right behind it.
+func checkPosition(t *testing.T, data []byte, e Error) {
+	lines := bytes.Split(data, []byte("\n"))
+	if e.Line < 1 || e.Line > len(lines) || e.Column < 1 || e.Column > len(lines[e.Line-1])+1 {
+		t.Errorf("there is no place %d:%d for: %v", e.Line, e.Column, e)
+	}
+	if e.Key == "" || e.Problem == "" || e.Allowed == "" {
+		t.Errorf("%#v says too little", e)
+	}
+}
+
+func use(t *testing.T, p *Policy) {
+	c := Compile(p)
+	for _, l := range p.Listeners {
+		conn := Conn{Listener: l.Name, Source: netip.MustParseAddrPort("10.1.2.3:1234"), Port: 443}
+		d, e := c.Classify(conn), c.Explain(conn)
+		if _, ok := p.Class(d.Class); !ok || e.Class != d.Class || e.Rule != d.Rule || e.ReturnClass != d.ReturnClass {
+			t.Errorf("classified as %+v, explained as %v", d, e)
+		}
+	}
+	if err := p.WriteTree(io.Discard); err != nil {
+		t.Error(err)
+	}
+	data, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Policy
+	if err := json.Unmarshal(data, &back); err != nil || len(Diff(p, &back)) > 0 {
+		t.Errorf("through JSON it is another policy: %v, %v", err, Diff(p, &back))
+	}
+}

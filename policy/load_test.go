@@ -1,0 +1,451 @@
+package policy
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"shaper/unit"
+)
+
+const shipped = "../shaper.toml"
+
+var update = flag.Bool("update", false, "write the messages into testdata/bad")
+
+// TestBad loads one file for each mistake and compares all that is said of it
+// with the .txt file beside it. The files all-*.toml hold several.
+func TestBad(t *testing.T) {
+	files, err := filepath.Glob("testdata/bad/*.toml")
+	if err != nil || len(files) < 150 {
+		t.Fatalf("found %d bad files, %v", len(files), err)
+	}
+	for _, file := range files {
+		name := filepath.Base(file)
+		t.Run(strings.TrimSuffix(name, ".toml"), func(t *testing.T) {
+			p, _, err := Parse(name, mustRead(t, file))
+			var got Errors
+			if p != nil || !errors.As(err, &got) {
+				t.Fatalf("policy %v, error %v; want Errors", p, err)
+			}
+			beside := strings.TrimSuffix(file, ".toml") + ".txt"
+			if *update {
+				if err := os.WriteFile(beside, []byte(err.Error()+"\n"), 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(string(mustRead(t, beside)), err.Error()+"\n"); diff != "" {
+				t.Errorf("the messages differ (-want +got):\n%s", diff)
+			}
+			if !strings.HasPrefix(name, "all-") && len(got) != 1 {
+				t.Errorf("one mistake gave %d errors", len(got))
+			}
+		})
+	}
+}
+
+func TestErrorFields(t *testing.T) {
+	_, _, err := Load("testdata/bad/all-five.toml")
+	var got Errors
+	if !errors.As(err, &got) || len(got) != 5 {
+		t.Fatalf("got %v, want five errors", err)
+	}
+	want := Error{
+		File: "testdata/bad/all-five.toml", Line: 13, Column: 12, Key: "listener.acme.class",
+		Problem: `there is no class "acne"`, Allowed: `did you mean "acme"?`,
+	}
+	if diff := cmp.Diff(want, got[3]); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestLoadEveryKey(t *testing.T) {
+	p, warnings, err := Load("testdata/good/full.toml")
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	seconds := func(n int) unit.Duration { return unit.Duration(time.Duration(n) * time.Second) }
+	packets := func(n int64) unit.Count { return unit.Count{N: n, Kind: unit.Packets} }
+	dns := DefaultListener("dns", UDP)
+	dns.Listen, dns.Upstream, dns.Class = []string{":53"}, []string{Discard}, "dns"
+	want := &Policy{
+		Path: "testdata/good/full.toml",
+		Hash: p.Hash,
+		Daemon: Daemon{
+			Control: "/tmp/shaper.sock", HTTP: "", Drain: seconds(60),
+		},
+		Classes: []Class{
+			{Name: "acme", Algorithm: Leaky, Rate: rate("20mbit"), Headroom: 30_000, Queue: Queue{Items: packets(500)}, MaxWait: seconds(8)},
+			{Name: "payments", Algorithm: Token, Rate: rate("2mbit"), Burst: Burst{65536, unit.Bytes}, Queue: Queue{Bytes: 256 * unit.KiB}, Overflow: Refuse},
+			{Name: "logins", Algorithm: Leaky, Rate: rate("5 connections/s"), Queue: Queue{Items: unit.Count{N: 20, Kind: unit.Connections}}, Overflow: Wait},
+			{Name: "dns", Algorithm: Token, Rate: rate("200 packets/s"), Burst: Burst(packets(50)), Queue: DefaultClass("").Queue},
+		},
+		Listeners: []Listener{
+			{
+				Name: "acme", Listen: []string{"127.0.0.1:2775", "[::1]:2775", "systemd:acme"}, Protocol: TCP, Mode: Forward,
+				Upstream: []string{"smpp-1.acme.example:2775", "192.0.2.7:2775"}, Class: "acme", ReturnClass: "payments",
+				Bind: netip.MustParseAddr("192.0.2.1"), ConnectTimeout: seconds(2), IdleTimeout: seconds(600), MaxSessions: 100,
+			},
+			dns,
+		},
+		Rules: []Rule{{
+			Listener: []string{"acme"}, Protocol: []Protocol{TCP},
+			Source:      prefixes("10.1.0.0/16", "fd00:1::/64", "10.2.0.1/32"),
+			SourcePort:  []PortRange{{1024, 65535}, {500, 500}},
+			Destination: prefixes("192.0.2.0/24"),
+			Port:        []PortRange{{2775, 2775}},
+			Class:       "logins", ReturnClass: "acme", Line: 49,
+		}},
+	}
+	if diff := cmp.Diff(want, p, comparers...); diff != "" {
+		t.Error("(-want +got):\n" + diff)
+	}
+}
+
+var comparers = []cmp.Option{
+	cmp.Comparer(func(a, b unit.Rate) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }),
+}
+
+func rate(s string) unit.Rate {
+	r, err := unit.ParseRate(s)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+func prefixes(texts ...string) (all []netip.Prefix) {
+	for _, s := range texts {
+		all = append(all, netip.MustParsePrefix(s))
+	}
+	return all
+}
+
+// What a file leaves out has its default, and which is in the manual.
+func TestDefaults(t *testing.T) {
+	p := mustParse(t, `
+[class.a]
+rate = "20mbit"
+[listener.t]
+listen = "127.0.0.1:1"
+upstream = "echo:"
+class = "a"
+[listener.u]
+listen = "127.0.0.1:1"
+protocol = "udp"
+upstream = "echo:"
+class = "a"
+`)
+	if d := p.Daemon; d.Control != "/run/shaper/control.sock" || d.HTTP != "127.0.0.1:9780" || d.Drain.String() != "30s" {
+		t.Errorf("daemon: %+v", d)
+	}
+	if c := p.Classes[0]; c.Algorithm != Leaky || c.Queue.String() != "1000 items or 1MiB" || c.Burst != (Burst{}) || c.MaxWait != 0 || c.Headroom != 0 {
+		t.Errorf("class: %+v", c)
+	}
+	if l := p.Listeners[0]; l.Protocol != TCP || l.Mode != Forward || l.ConnectTimeout.String() != "10s" || l.IdleTimeout.String() != "1h" || l.MaxSessions != 65536 || l.Bind.IsValid() {
+		t.Errorf("listener: %+v", l)
+	}
+	if idle := p.Listeners[1].IdleTimeout; idle.String() != "1min" {
+		t.Errorf("idle_timeout of udp: %v", idle)
+	}
+}
+
+func TestOverflowFor(t *testing.T) {
+	bytes, conns := Class{Rate: rate("1mbit")}, Class{Rate: rate("5 connections/s")}
+	set := Class{Rate: rate("1mbit"), Overflow: Refuse}
+	for _, tt := range []struct {
+		class Class
+		proto Protocol
+		want  Overflow
+	}{
+		{bytes, TCP, Wait}, {bytes, UDP, Drop},
+		{conns, TCP, Refuse},
+		{set, TCP, Refuse}, {set, UDP, Drop},
+	} {
+		if got := tt.class.OverflowFor(tt.proto); got != tt.want {
+			t.Errorf("%+v over %s: %s, want %s", tt.class, tt.proto, got, tt.want)
+		}
+	}
+}
+
+func TestShipped(t *testing.T) {
+	p, warnings, err := Load(shipped)
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	first := p.Listeners[0]
+	if first.Protocol != TCP || first.Listen[0] != "127.0.0.1:7007" || first.Upstream[0] != Echo {
+		t.Errorf("the first listener is %+v", first)
+	}
+	if p.Daemon.Control != "../run/control.sock" {
+		t.Errorf("control is %q: a relative path starts at the file", p.Daemon.Control)
+	}
+}
+
+// A file cut at any byte is refused or is the whole policy.
+func TestTruncated(t *testing.T) {
+	data := mustRead(t, shipped)
+	whole, _, err := Parse(shipped, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range data {
+		p, _, err := Parse(shipped, data[:n])
+		if err != nil {
+			continue
+		}
+		if len(Diff(whole, p)) > 0 || len(data)-n > 1 {
+			t.Errorf("cut at byte %d of %d, it is accepted as another policy", n, len(data))
+		}
+	}
+}
+
+// A file that does not announce its end can only lose whole lines unseen, from
+// its end, and never what a line before them needs.
+func TestTruncatedUnannounced(t *testing.T) {
+	data := mustRead(t, "testdata/good/full.toml")
+	whole := mustParse(t, string(data))
+	for n := range data {
+		p, _, err := Parse("full.toml", data[:n])
+		if err != nil {
+			continue
+		}
+		if data[n-1] != '\n' {
+			t.Errorf("cut inside a line, at byte %d, it is accepted", n)
+		}
+		for _, l := range p.Listeners {
+			if len(l.Listen) == 0 || len(l.Upstream) == 0 {
+				t.Errorf("cut at byte %d, listener %s is accepted without a required key", n, l.Name)
+			}
+		}
+		for _, c := range Diff(whole, p) {
+			if c.Op == "+" && c.What != "rule" { // a rule that lost keys is told as another rule
+				t.Errorf("cut at byte %d: %v", n, c)
+			}
+		}
+	}
+}
+
+func TestLoadUnreadable(t *testing.T) {
+	dir := t.TempDir()
+	if _, _, err := Load(filepath.Join(dir, "none.toml")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	var es Errors
+	if _, _, err := Load(dir); err == nil || errors.As(err, &es) {
+		t.Errorf("a directory: %v", err)
+	}
+	large := filepath.Join(dir, "large.toml")
+	if err := os.WriteFile(large, bytes.Repeat([]byte("#\n"), int(maxFile)/2+1), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := Load(large)
+	if want := large + ":1:1: syntax: the file is larger than 16MiB; a policy is at most that large"; err == nil || err.Error() != want {
+		t.Errorf("a large file: %v", err)
+	}
+}
+
+func TestChanged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.toml")
+	stat := func() fs.FileInfo {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	write := func(s string, at int64) {
+		if err := errors.Join(os.WriteFile(path, []byte(s), 0o666), os.Chtimes(path, time.Time{}, time.Unix(at, 0))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one", 1)
+	first := stat()
+	if changed(first, stat()) {
+		t.Error("untouched, and taken for changed")
+	}
+	if write("two", 2); !changed(first, stat()) {
+		t.Error("as long as before, later: not noticed")
+	}
+	if write("three", 1); !changed(first, stat()) {
+		t.Error("longer, at the same time: not noticed")
+	}
+}
+
+// The example of the manual uses keys of later versions. Each of them is
+// refused where it stands, and nothing else.
+func TestWholeFormat(t *testing.T) {
+	_, _, err := Load("testdata/later.toml")
+	var got Errors
+	if !errors.As(err, &got) {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, e := range got {
+		lines = append(lines, e.Key+": "+e.Problem)
+	}
+	want := []string{
+		`class.acme.parent: not supported in this version`,
+		`class.acme.rate: "30 messages/s" counts messages, which is not supported in this version`,
+		`class.otp.parent: not supported in this version`,
+		`class.otp.rate: "10 messages/s" counts messages, which is not supported in this version`,
+		`class.otp.ceil: not supported in this version`,
+		`class.otp.priority: not supported in this version`,
+		`class.marketing.parent: not supported in this version`,
+		`class.marketing.rate: "5 messages/s" counts messages, which is not supported in this version`,
+		`class.marketing.ceil: not supported in this version`,
+		`class.marketing.priority: not supported in this version`,
+		`listener.acme.protocol: "smpp" is not supported in this version`,
+		`tc: not supported in this version`,
+	}
+	if diff := cmp.Diff(want, lines); diff != "" {
+		t.Error("(-want +got):\n" + diff)
+	}
+}
+
+// TOML has several spellings of the same tables; all of them are read alike.
+func TestSpellings(t *testing.T) {
+	sections := mustParse(t, `
+[class.a]
+rate = "1mbit"
+[listener.x]
+listen = ["127.0.0.1:1"]
+upstream = "echo:"
+class = "a"
+[[rule]]
+port = [1, "2-3"]
+class = "a"
+`)
+	for name, text := range map[string]string{
+		"dotted keys": `
+class.a.rate = "1mbit"
+listener.x.listen = "127.0.0.1:1"
+listener.x.upstream = ['echo:']
+listener.x.class = "a"
+[[rule]]
+port = [0x1, "2-3"]
+class = "a"
+`,
+		"inline tables": `
+class = { a = { rate = "1mbit" } }
+listener = { "x" = { listen = "127.0.0.1:1", upstream = "echo:", class = "a" } }
+rule = [{ port = [1, "2-3"], class = "a" }]
+`,
+		"sections": `
+[class]
+[class.a]
+"rate" = """1mbit"""
+[listener]
+x.upstream = "echo:"
+x.listen = "127.0.0.1:1"
+x.class = "\u0061"
+[[rule]]
+port = [
+  1, # one
+  "2-3",
+]
+class = "a"
+`,
+		"Windows": strings.ReplaceAll("[class.a]\nrate = \"1mbit\"\n[listener.x]\nlisten = \"127.0.0.1:1\"\nupstream = \"echo:\"\nclass = \"a\"\n[[rule]]\nport = [\"1\", \"2-3\"]\nclass = \"a\"\n", "\n", "\r\n"),
+	} {
+		if diff := Diff(sections, mustParse(t, text)); len(diff) > 0 {
+			t.Errorf("%s: %v", name, diff)
+		}
+	}
+}
+
+func TestEndAnnounced(t *testing.T) {
+	policy := "[class.a]\nrate = \"1mbit\"\n[listener.x]\nlisten = \"127.0.0.1:1\"\nupstream = \"echo:\"\nclass = \"a\"\n"
+	for name, text := range map[string]string{
+		"with a newline":       "# <<END\n" + policy + "# END\n",
+		"without":              "# <<END\n" + policy + "# END",
+		"another word":         "# shaper.toml, to be continued <<fin-1\n" + policy + "# fin-1\n\n",
+		"Windows":              strings.ReplaceAll("# <<END\n"+policy+"# END\n", "\n", "\r\n"),
+		"not on the first":     "\n# <<END\n" + policy,
+		"not a word of a here": "# see <<the manual>> first\n" + policy,
+	} {
+		if _, _, err := Parse(name, []byte(text)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	const head = `
+[class.a]
+rate = "1mbit"
+[listener.x]
+listen = "127.0.0.1:1"
+upstream = "echo:"
+class = "a"
+[listener.u]
+listen = "127.0.0.1:2"
+protocol = "udp"
+upstream = "echo:"
+class = "a"
+`
+	rule := func(keys ...string) string { return "[[rule]]\n" + strings.Join(keys, "\n") + "\nclass = \"a\"\n" }
+	const covered = "16:3: rule[2]: it can never match: rule 1 (line 13) covers it; move it up or remove it"
+	const nowhere = "13:3: rule[1]: it can never match: no listener has this name, protocol and port together; change it or remove it"
+	for name, tt := range map[string]struct{ text, want string }{
+		"rate 0":                    {strings.Replace(head, "1mbit", "0mbit", 1), `3:8: class.a.rate: "0bit" lets nothing pass; a rate above 0, unless this is to block`},
+		"unused class":              {head + "[class.b]\nrate = \"1mbit\"\n", "13:2: class.b: it is never used; name it in a listener or a rule"},
+		"used by a rule":            {head + "[class.b]\nrate = \"1mbit\"\n[[rule]]\nclass = \"b\"\n", ""},
+		"the same source":           {head + rule(`source = "10.0.0.0/8"`) + rule(`source = "10.0.0.0/8"`), covered},
+		"a wider source":            {head + rule(`source = "10.0.0.0/8"`) + rule(`source = "10.1.0.0/16"`), covered},
+		"a narrower source":         {head + rule(`source = "10.1.0.0/16"`) + rule(`source = "10.0.0.0/8"`), ""},
+		"every source":              {head + rule(`port = 1`) + rule(`port = 1`, `source = "10.0.0.0/8"`), covered},
+		"one source of two":         {head + rule(`source = "10.0.0.0/8"`) + rule(`source = ["10.1.0.0/16", "fd00::/8"]`), ""},
+		"both sources of two":       {head + rule(`source = ["fd00::/8", "10.0.0.0/8"]`) + rule(`source = ["10.1.0.0/16", "fd00::/16"]`), covered},
+		"no source behind one":      {head + rule(`source = "10.0.0.0/8"`) + rule(`port = 1`), ""},
+		"ports of one range":        {head + rule(`source_port = "1-100"`) + rule(`source_port = [5, "7-9"]`), covered},
+		"ports of two ranges":       {head + rule(`source_port = ["1-50", "51-100"]`) + rule(`source_port = "20-80"`), covered},
+		"ports with a gap":          {head + rule(`source_port = ["1-50", "52-100"]`) + rule(`source_port = "20-80"`), ""},
+		"all ports":                 {head + rule(`source_port = "1-65535"`) + rule(`source_port = 65535`), covered},
+		"the protocol's listener":   {head + rule(`protocol = "udp"`) + rule(`listener = "u"`), covered},
+		"another listener":          {head + rule(`listener = "x"`) + rule(`listener = "u"`), ""},
+		"a wider destination":       {head + rule(`destination = "10.0.0.0/8"`) + rule(`destination = "10.0.0.1"`), covered},
+		"another destination":       {head + rule(`destination = "10.0.0.0/8"`) + rule(`destination = "11.0.0.1"`), ""},
+		"protocol against listener": {head + rule(`listener = "x"`, `protocol = "udp"`), nowhere},
+		"port of no listener":       {head + rule(`port = 80`), nowhere},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, warnings, err := Parse("", []byte(tt.text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.TrimSpace(warnings.Error()); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func mustParse(t testing.TB, text string) *Policy {
+	t.Helper()
+	p, _, err := Parse("test.toml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func mustRead(t testing.TB, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

@@ -1,0 +1,101 @@
+package policy
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// WriteTree prints the policy in force as a tree of its sections, for people.
+// Every key is shown; what is worth its default says so.
+func (p *Policy) WriteTree(w io.Writer) error {
+	root := branch{title: fmt.Sprintf("%s  %s", p.Path, p.Hash)}
+	daemon := DefaultDaemon()
+	root.under = append(root.under, branch{"daemon", table(&p.Daemon, &daemon, daemonFields), nil})
+	root.under = append(root.under, p.classBranches()...)
+	root.under = append(root.under, p.listenerBranches()...)
+	if len(p.Rules) > 0 {
+		root.under = append(root.under, p.ruleBranch())
+	}
+	var b strings.Builder
+	root.write(&b, "", "")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (p *Policy) classBranches() (all []branch) {
+	for i := range p.Classes {
+		class := &p.Classes[i]
+		defaults := DefaultClass(class.Name)
+		all = append(all, branch{"class " + class.Name, table(class, &defaults, classFields), nil})
+	}
+	return all
+}
+
+func (p *Policy) listenerBranches() (all []branch) {
+	for i := range p.Listeners {
+		l := &p.Listeners[i]
+		defaults := DefaultListener(l.Name, l.Protocol)
+		defaults.Protocol = TCP
+		all = append(all, branch{"listener " + l.Name, table(l, &defaults, listenerFields), nil})
+	}
+	return all
+}
+
+func (p *Policy) ruleBranch() branch {
+	b := branch{title: "rules, the first match wins"}
+	number, line := len(fmt.Sprint(len(p.Rules))), len(fmt.Sprint(p.Rules[len(p.Rules)-1].Line))
+	for i, r := range p.Rules {
+		b.lines = append(b.lines, fmt.Sprintf("%*d  line %*d  %v", number, i+1, line, r.Line, r))
+	}
+	return b
+}
+
+// table prints each field of a section in a line, aligned.
+func table[T any](t, defaults *T, fields []field[T]) (lines []string) {
+	width, longest := 0, 0
+	for _, f := range fields {
+		if f.get != nil {
+			width = max(width, len(f.name))
+			if f.get(t) == f.get(defaults) {
+				longest = max(longest, len(f.get(t)))
+			}
+		}
+	}
+	for _, f := range fields {
+		if f.get == nil {
+			continue
+		}
+		line := fmt.Sprintf("%-*s  %s", width, f.name, f.get(t))
+		if f.get(t) == f.get(defaults) && !f.required {
+			line = fmt.Sprintf("%-*s  %-*s  (default)", width, f.name, longest, f.get(t))
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// A branch is a title with lines of its own and branches under it.
+type branch struct {
+	title string
+	lines []string
+	under []branch
+}
+
+func (b branch) write(w *strings.Builder, first, rest string) {
+	fmt.Fprintf(w, "%s%s\n", first, b.title)
+	bar := rest + "   "
+	if len(b.under) > 0 {
+		bar = rest + "│  "
+	}
+	for _, line := range b.lines {
+		fmt.Fprintf(w, "%s%s\n", bar, line)
+	}
+	for i, u := range b.under {
+		if i == len(b.under)-1 {
+			u.write(w, rest+"└─ ", rest+"   ")
+		} else {
+			u.write(w, rest+"├─ ", rest+"│  ")
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package policy
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestWriteTree(t *testing.T) {
+	p := mustParse(t, `
+[class.a]
+rate = "20mbit"
+[class.b]
+algorithm = "token"
+rate = "200 packets/s"
+burst = "50 packets"
+[listener.x]
+listen = "127.0.0.1:53"
+protocol = "udp"
+upstream = "192.0.2.1:53"
+class = "b"
+idle_timeout = "2min"
+[[rule]]
+source = ["10.1.0.0/16", "fd00::/8"]
+port = 53
+class = "a"
+`)
+	p.Hash = "0123456789ab"
+	var b strings.Builder
+	if err := p.WriteTree(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := `test.toml  0123456789ab
+├─ daemon
+│     control  /run/shaper/control.sock  (default)
+│     http     127.0.0.1:9780            (default)
+│     drain    30s                       (default)
+├─ class a
+│     algorithm  leaky               (default)
+│     rate       20mbit
+│     burst      one quantum         (default)
+│     headroom   0%                  (default)
+│     queue      1000 items or 1MiB  (default)
+│     max_wait   none                (default)
+│     overflow   by protocol         (default)
+├─ class b
+│     algorithm  token
+│     rate       200 packets/s
+│     burst      50 packets
+│     headroom   0%                  (default)
+│     queue      1000 items or 1MiB  (default)
+│     max_wait   none                (default)
+│     overflow   by protocol         (default)
+├─ listener x
+│     listen           127.0.0.1:53
+│     protocol         udp
+│     mode             forward  (default)
+│     upstream         192.0.2.1:53
+│     class            b
+│     return_class     none     (default)
+│     bind             any      (default)
+│     connect_timeout  10s      (default)
+│     idle_timeout     2min
+│     max_sessions     65536    (default)
+└─ rules, the first match wins
+      1  line 14  source 10.1.0.0/16, fd00::/8, port 53, class a
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Error("(-want +got):\n" + diff)
+	}
+}
+
+// A policy goes through JSON unchanged, as between daemon and command line.
+func TestJSON(t *testing.T) {
+	p, _, err := Load("testdata/good/full.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Policy
+	if err := json.Unmarshal(data, &back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(p, &back, comparers...); diff != "" {
+		t.Error("(-want +got):\n" + diff)
+	}
+	for _, part := range []string{`"rate":"20mbit"`, `"burst":"64KiB"`, `"port":["2775"]`, `"bind":"192.0.2.1"`, `"max_wait":"8s"`} {
+		if !strings.Contains(string(data), part) {
+			t.Errorf("no %s in %s", part, data)
+		}
+	}
+}

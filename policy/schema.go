@@ -1,0 +1,156 @@
+package policy
+
+import (
+	"math"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"shaper/unit"
+)
+
+// The tables below are the file format: each key of each section, in the order
+// in which it is printed, and the keys that later versions will honour.
+
+const (
+	hostPortForm = `an address is like "127.0.0.1:2775", "[::1]:2775" or "host.example:2775"`
+	listenForm   = `an address is like "127.0.0.1:2775" or "[::1]:2775", or "systemd:NAME", or a list of them`
+	upstreamForm = `"host:port", a list of them, "echo:" or "discard:"`
+	httpForm     = `an address is like "127.0.0.1:9780"; "" turns it off`
+	controlForm  = `the path of a unix socket, at most 107 bytes`
+	addrForm     = `an address is like "10.0.0.1" or "fd00::1"`
+	prefixForm   = `an address or prefix is like "10.1.2.3", "10.1.0.0/16" or "fd00:1::/64"`
+	portForm     = `a port is an integer from 1 to 65535, or a range like "8000-8100"`
+	burstForm    = `a burst is a size like "64KiB" or a count like "100 packets"`
+	queueForm    = `a queue is bounded by a size like "64KiB" or a count like "500 packets"`
+	sessionsForm = `an integer from 1 to 2147483647`
+	classForm    = `the name of a class`
+	listenerForm = `the name of a listener, or a list of them`
+
+	algorithmForm = `"leaky" or "token"`
+	overflowForm  = `"wait", "drop" or "refuse"`
+	protocolForm  = `"tcp" or "udp"`
+	modeForm      = `"forward"`
+)
+
+var (
+	parseAlgorithm = choice(algorithmForm, []Algorithm{Leaky, Token},
+		[]Algorithm{"gcra", "fixed-window", "sliding-log", "sliding-window"})
+	parseOverflow = choice(overflowForm, []Overflow{Wait, Drop, Refuse}, nil)
+	parseProtocol = choice(protocolForm, []Protocol{TCP, UDP},
+		[]Protocol{"smpp", "http", "iso8583", "lines"})
+	parseMode = choice(modeForm, []Mode{Forward}, []Mode{"connect", "socks5", "transparent"})
+)
+
+var daemonFields = []field[Daemon]{
+	one("control", controlForm, func(d *Daemon) *string { return &d.Control }, parseControl),
+	orNone("off", one("http", httpForm, func(d *Daemon) *string { return &d.HTTP }, parseHTTP)),
+	quantity("drain", func(d *Daemon) *unit.Duration { return &d.Drain }, unit.ParseDuration),
+}
+
+var classFields = []field[Class]{
+	one("algorithm", algorithmForm, func(c *Class) *Algorithm { return &c.Algorithm }, parseAlgorithm),
+	must(quantity("rate", func(c *Class) *unit.Rate { return &c.Rate }, unit.ParseRate)),
+	one("burst", burstForm, func(c *Class) *Burst { return &c.Burst }, parseBurst),
+	quantity("headroom", func(c *Class) *unit.Percent { return &c.Headroom }, unit.ParsePercent),
+	one("queue", queueForm, func(c *Class) *Queue { return &c.Queue }, parseQueue),
+	orNone("none", quantity("max_wait", func(c *Class) *unit.Duration { return &c.MaxWait }, parseWait)),
+	orNone("by protocol", one("overflow", overflowForm, func(c *Class) *Overflow { return &c.Overflow }, parseOverflow)),
+	later[Class]("parent"), later[Class]("ceil"), later[Class]("window"),
+	later[Class]("priority"), later[Class]("weight"), later[Class]("per"), later[Class]("max_keys"),
+	later[Class]("max_connections"), later[Class]("in_flight"), later[Class]("shadow"), later[Class]("shared"),
+}
+
+var listenerFields = []field[Listener]{
+	must(many("listen", listenForm, func(l *Listener) *[]string { return &l.Listen }, parseListen)),
+	one("protocol", protocolForm, func(l *Listener) *Protocol { return &l.Protocol }, parseProtocol),
+	one("mode", modeForm, func(l *Listener) *Mode { return &l.Mode }, parseMode),
+	must(many("upstream", upstreamForm, func(l *Listener) *[]string { return &l.Upstream }, parseUpstream)),
+	must(one("class", classForm, func(l *Listener) *string { return &l.Class }, anything)),
+	orNone("none", one("return_class", classForm, func(l *Listener) *string { return &l.ReturnClass }, anything)),
+	orNone("any", one("bind", addrForm, func(l *Listener) *netip.Addr { return &l.Bind }, parseAddr)),
+	quantity("connect_timeout", func(l *Listener) *unit.Duration { return &l.ConnectTimeout }, parseWait),
+	quantity("idle_timeout", func(l *Listener) *unit.Duration { return &l.IdleTimeout }, parseWait),
+	onlyIntegers(one("max_sessions", sessionsForm, func(l *Listener) *int { return &l.MaxSessions }, parseSessions)),
+	later[Listener]("tls"), later[Listener]("upstream_tls"),
+	later[Listener]("accept_proxy"), later[Listener]("send_proxy"),
+}
+
+var ruleFields = []field[Rule]{
+	many("listener", listenerForm, func(r *Rule) *[]string { return &r.Listener }, anything),
+	many("protocol", protocolForm, func(r *Rule) *[]Protocol { return &r.Protocol }, parseProtocol),
+	many("source", prefixForm, func(r *Rule) *[]netip.Prefix { return &r.Source }, parsePrefix),
+	alsoIntegers(many("source_port", portForm, func(r *Rule) *[]PortRange { return &r.SourcePort }, ParsePortRange)),
+	many("destination", prefixForm, func(r *Rule) *[]netip.Prefix { return &r.Destination }, parsePrefix),
+	alsoIntegers(many("port", portForm, func(r *Rule) *[]PortRange { return &r.Port }, ParsePortRange)),
+	must(one("class", classForm, func(r *Rule) *string { return &r.Class }, anything)),
+	orNone("the listener's", one("return_class", classForm, func(r *Rule) *string { return &r.ReturnClass }, anything)),
+	later[Rule]("sni"), later[Rule]("host"), later[Rule]("path"), later[Rule]("method"),
+	later[Rule]("system_id"), later[Rule]("source_addr"),
+}
+
+// onlyIntegers lets a field take integers and nothing else.
+func onlyIntegers[T any](f field[T]) field[T] {
+	f.takes = integers
+	return f
+}
+
+// parseWait reads a duration in which something has to happen.
+func parseWait(s string) (unit.Duration, error) {
+	d, err := unit.ParseDuration(s)
+	if err == nil && d <= 0 {
+		err = complain("a duration above 0s, or leave the key out", "%q leaves no time", s)
+	}
+	return d, err
+}
+
+// parseBurst reads what a bucket holds: a size or a count.
+func parseBurst(s string) (Burst, error) {
+	if size, err := unit.ParseSize(s); err == nil {
+		return positive(Burst{int64(size), unit.Bytes}, int64(size), burstForm, s)
+	}
+	count, err := unit.ParseCount(s)
+	if err != nil {
+		return Burst{}, complain(burstForm, "%q is neither a size nor a count", s)
+	}
+	return positive(Burst(count), count.N, burstForm, s)
+}
+
+// parseQueue reads the bound of a queue: a size or a count. The bound that is
+// given replaces both defaults, as the limits of tc's bfifo and pfifo do.
+func parseQueue(s string) (Queue, error) {
+	if size, err := unit.ParseSize(s); err == nil {
+		return positive(Queue{Bytes: size}, int64(size), queueForm, s)
+	}
+	count, err := unit.ParseCount(s)
+	if err != nil {
+		return Queue{}, complain(queueForm, "%q is neither a size nor a count", s)
+	}
+	return positive(Queue{Items: count}, count.N, queueForm, s)
+}
+
+// positive refuses what holds nothing: no item would ever pass.
+func positive[V any](v V, n int64, form, s string) (V, error) {
+	if n > 0 {
+		return v, nil
+	}
+	var zero V
+	return zero, complain(form, "%q holds nothing", s)
+}
+
+func parseSessions(s string) (int, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 1 || n > math.MaxInt32 {
+		return 0, complain(sessionsForm, "%s is out of range", s)
+	}
+	return int(n), nil
+}
+
+// parseControl refuses what no unix socket can be bound to. An abstract one
+// ("@name") has no permissions and would be open to everybody.
+func parseControl(s string) (string, error) {
+	if s == "" || s[0] == '@' || len(s) > 107 || strings.ContainsRune(s, 0) {
+		return "", complain(controlForm, "%q cannot be a socket's path", s)
+	}
+	return s, nil
+}

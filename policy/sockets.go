@@ -1,0 +1,82 @@
+package policy
+
+import "fmt"
+
+// A socket is an address that the policy binds.
+type socket struct {
+	key     string
+	owner   string // as an error names it
+	network Protocol
+	addr    string
+}
+
+// sockets checks that no address is bound twice, and that no upstream leads
+// back to ourselves. It sees the spellings; what a name or another address of
+// this host stands for shows at the dial.
+func (c *checker) sockets() {
+	bound := map[string][]socket{} // by port
+	for _, s := range c.bound() {
+		e, ok := endpointOf(s.addr)
+		place := e.port
+		if !ok {
+			place = s.addr // "systemd:NAME" is a place of its own
+		}
+		for _, before := range bound[place] {
+			if taken(before, s) && s.addr != "" {
+				c.wrong(s.key, fmt.Sprintf("%q is taken by %s (%s)", s.addr, before.owner, before.addr), "each address is bound once")
+				break
+			}
+		}
+		bound[place] = append(bound[place], s)
+	}
+	for i := range c.p.Listeners {
+		c.loops(&c.p.Listeners[i], bound)
+	}
+}
+
+// bound returns all addresses that the policy binds.
+func (c *checker) bound() (all []socket) {
+	if c.sound("daemon.http") {
+		all = append(all, socket{"daemon.http", "daemon.http", TCP, c.p.Daemon.HTTP})
+	}
+	for _, l := range c.p.Listeners {
+		key := join("listener", l.Name)
+		for i, addr := range l.Listen {
+			if c.sound(key+".listen", key+".protocol") {
+				all = append(all, socket{item(key+".listen", i), fmt.Sprintf("listener %q", l.Name), l.Protocol, addr})
+			}
+		}
+	}
+	return all
+}
+
+// taken reports whether two sockets with the same port, or passed by systemd
+// under the same name, are in each other's way.
+func taken(a, b socket) bool {
+	ae, aok := endpointOf(a.addr)
+	be, bok := endpointOf(b.addr)
+	if !aok || !bok {
+		return a.addr == b.addr && isSystemd(a.addr)
+	}
+	return a.network == b.network && ae.collides(be)
+}
+
+func (c *checker) loops(l *Listener, bound map[string][]socket) {
+	key := join("listener", l.Name) + ".upstream"
+	if !c.sound(key, join("listener", l.Name)+".protocol") {
+		return
+	}
+	for i, s := range l.Upstream {
+		target, ok := endpointOf(s)
+		if !ok {
+			continue
+		}
+		for _, own := range bound[target.port] {
+			e, _ := endpointOf(own.addr)
+			if own.network == l.Protocol && own.key != "daemon.http" && e.reachedBy(target) {
+				c.wrong(item(key, i), fmt.Sprintf("%q is our own %s (%s)", s, own.owner, own.addr), "the address of another program")
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+)
+
+// hint returns what to write instead of a name that does not exist: the
+// nearest one, or else all of them.
+func hint(name, all string, names []string) string {
+	if near := nearest(name, names); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	if len(names) == 0 {
+		return "there is none"
+	}
+	const most = 12 // a policy can have thousands of classes
+	if len(names) > most {
+		return fmt.Sprintf("%s: %s and %d more", all, strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return all + ": " + strings.Join(names, ", ")
+}
+
+// nearest returns the name that was probably meant, or "": a third of the
+// letters may be wrong, one even in short names, but never all.
+func nearest(name string, names []string) string {
+	best, least := "", min(max(1, len(name)/3)+1, max(len(name), 1))
+	for _, n := range names {
+		if strings.EqualFold(n, name) {
+			return n
+		}
+		if d := distance(name, n, least); d < least {
+			best, least = n, d
+		}
+	}
+	return best
+}
+
+// distance returns how many letters have to be inserted, removed, replaced or
+// swapped with their neighbour to turn a into b (optimal string alignment), or
+// limit if that is not less.
+func distance(a, b string, limit int) int {
+	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
+		return limit
+	}
+	before, above, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range above {
+		above[j] = j
+	}
+	for i := range len(a) {
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			row[j+1] = min(row[j]+1, above[j+1]+1, above[j]+cost)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, above, row = above, row, before
+	}
+	return min(above[len(b)], limit)
+}

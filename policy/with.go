@@ -1,0 +1,46 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+)
+
+// With returns the policy with keys of one class set to other values, each
+// written as the file would have it: {"rate": "40mbit"}. The result is checked
+// as a file is; every mistake comes back in [Errors], which have no position.
+// The policy itself stays as it is, and the result keeps its path and hash.
+func (p *Policy) With(class string, values map[string]string) (*Policy, error) {
+	r := &report{bad: map[string]bool{}}
+	i := slices.IndexFunc(p.Classes, func(c Class) bool { return c.Name == class })
+	if i < 0 {
+		r.wrongAt(0, join("class", class), fmt.Sprintf("there is no class %q", class),
+			hint(class, "classes", namesOf(p.Classes, className)))
+		return nil, r.errs
+	}
+	changed := *p
+	changed.Classes = slices.Clone(p.Classes)
+	for _, key := range sortedKeys(values) {
+		f, err := find(classFields, key)
+		if err == nil {
+			err = f.set(&changed.Classes[i], values[key])
+		}
+		if err != nil {
+			c := complaintOf(err)
+			r.wrongAt(0, join(join("class", class), key), c.problem, c.allowed)
+		}
+	}
+	check(r, &changed)
+	if len(r.errs) > 0 {
+		return nil, r.errs
+	}
+	return &changed, nil
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}

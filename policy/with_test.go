@@ -1,0 +1,54 @@
+package policy
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestWith(t *testing.T) {
+	p := mustParse(t, before)
+	changed, err := p.With("acme", map[string]string{"rate": "60 packets/s", "algorithm": "token", "burst": "5 packets"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `
+~ class acme: algorithm leaky -> token
+~ class acme: rate 30 packets/s -> 60 packets/s
+~ class acme: burst one quantum -> 5 packets
+`
+	if diff := cmp.Diff(want, diffLines(p, changed)); diff != "" {
+		t.Error("(-want +got):\n" + diff)
+	}
+	if c, _ := p.Class("acme"); c.Rate != rate("30 packets/s") {
+		t.Error("the policy itself has changed")
+	}
+}
+
+func TestWithRefuses(t *testing.T) {
+	p := mustParse(t, before)
+	for _, tt := range []struct {
+		class  string
+		values map[string]string
+		want   string
+	}{
+		{"acne", map[string]string{"rate": "1mbit"}, `class.acne: there is no class "acne"; did you mean "acme"?`},
+		{"acme", map[string]string{"rate": "60"}, `class.acme.rate: "60" is not a rate: it has no unit; a rate is like "20mbit", "64KiB/s", "30 messages/s" or "120 packets/min"`},
+		{"acme", map[string]string{"rat": "60"}, `class.acme.rat: unknown key; did you mean "rate"?`},
+		{"acme", map[string]string{"ceil": "60"}, `class.acme.ceil: not supported in this version; supported here: algorithm, rate, burst, headroom, queue, max_wait, overflow`},
+		{"acme", map[string]string{"burst": "5 packets"}, `class.acme.burst: leaky has no burst; leave it out, or set algorithm = "token"`},
+		{"acme", map[string]string{"overflow": "wait"}, `class.acme.overflow: "wait" cannot be done to the datagrams of a udp listener; "drop"`},
+		{"acme", map[string]string{"rate": "5 connections/s"}, `listener.x.class: class "acme" counts connections, and the udp listener "x" has none: it would never limit; give the class a rate in bytes or packets` + "\n" +
+			`rule[1].class: class "acme" counts connections, and the udp listener "x" has none: it would never limit; add protocol = "tcp" to the rule, or give the class a rate in bytes or packets` + "\n" +
+			`rule[3].class: class "acme" counts connections, and the udp listener "x" has none: it would never limit; add protocol = "tcp" to the rule, or give the class a rate in bytes or packets`},
+		{"acme", map[string]string{"queue": "0B", "headroom": "x"}, `class.acme.headroom: "x" is not a share: it does not begin with a number; a share is like "3%", from 0% to below 100%` + "\n" +
+			`class.acme.queue: "0B" holds nothing; a queue is bounded by a size like "64KiB" or a count like "500 packets"`},
+	} {
+		_, err := p.With(tt.class, tt.values)
+		var es Errors
+		if !errors.As(err, &es) || err.Error() != tt.want {
+			t.Errorf("%s %v:\ngot  %v\nwant %s", tt.class, tt.values, err, tt.want)
+		}
+	}
+}
