@@ -1,0 +1,138 @@
+package shaper
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"shaper/limit"
+	"shaper/policy"
+)
+
+func wantNoAllocs(t *testing.T, what string, f func()) {
+	t.Helper()
+	if n := testing.AllocsPerRun(200, f); n != 0 {
+		t.Errorf("%s allocates %v times", what, n)
+	}
+}
+
+func TestEnterAndReleaseAllocateNothing(t *testing.T) {
+	for _, conf := range []policy.Class{leakyClass("1KB/s"), tokenClass("1KB/s", 2000), leakyClass("1 packets/s")} {
+		c, now, a, b := NewClass(start, conf), start, packet(1000), packet(1000)
+		wantNoAllocs(t, conf.Rate.String(), func() {
+			c.Enter(now, a)
+			c.Enter(now, b)
+			for c.Stats.BacklogItems.Load() > 0 {
+				now = c.Next(now)
+				c.Release(now)
+				c.Left(now)
+			}
+		})
+	}
+}
+
+func TestWaitAllocatesNothing(t *testing.T) {
+	s := New()
+	defer s.Close()
+	s.Apply([]policy.Class{named("fast", tokenClass("1GB/s", 1<<30)), named("slow", leakyClass("20000 packets/s"))})
+	fast, slow := NewFlow(s.Class("fast")), NewFlow(s.Class("slow"))
+	wantNoAllocs(t, "Wait where nothing waits", func() { fast.Wait(bg, Cost{Bytes: 1000}, true) })
+	before := s.Class("slow").Stats.Overlimits.Load()
+	wantNoAllocs(t, "Wait that has to wait", func() { slow.Wait(bg, Cost{Packets: 1}, true); slow.Left() })
+	if s.Class("slow").Stats.Overlimits.Load() == before {
+		t.Error("it did not have to wait")
+	}
+}
+
+func BenchmarkEnterLeaves(b *testing.B) {
+	c, it := NewClass(start, tokenClass("1GB/s", 1<<40)), packet(1000)
+	for b.Loop() {
+		c.Enter(start, it)
+	}
+}
+
+func BenchmarkEnterAndRelease(b *testing.B) {
+	c, now := NewClass(start, leakyClass("1GB/s")), start
+	c.Enter(now, packet(1000))
+	it := packet(1000)
+	for b.Loop() {
+		c.Enter(now, it)
+		now = c.Next(now)
+		c.Release(now)
+	}
+}
+
+func BenchmarkWaitUncontended(b *testing.B) {
+	s := New()
+	defer s.Close()
+	s.Apply([]policy.Class{tokenClass("8TiB/s", 1<<40)})
+	f := NewFlow(s.Class("test"))
+	for b.Loop() {
+		if err := f.Wait(bg, Cost{Bytes: 100}, true); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkWaitThroughPacer has every item wait for its instant, of which
+// there are 20,000 a second: what it takes above 50 us is lateness.
+func BenchmarkWaitThroughPacer(b *testing.B) {
+	s := New()
+	defer s.Close()
+	s.Apply([]policy.Class{leakyClass("20000 packets/s")})
+	f := NewFlow(s.Class("test"))
+	for b.Loop() {
+		if err := f.Wait(bg, Cost{Packets: 1}, true); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkPacer moves one of a thousand alarms.
+func BenchmarkPacer(b *testing.B) {
+	p := &pacer{timer: &stillTimer{}, armed: limit.Never}
+	alarms := make([]alarm, 1000)
+	for i := range alarms {
+		p.set(&alarms[i], at(time.Duration(i)*ms))
+	}
+	for i := 0; b.Loop(); i++ {
+		p.set(&alarms[i%1000], at(time.Duration(i*7919%1000)*ms))
+	}
+}
+
+// BenchmarkThousandClasses has a thousand classes want a wake-up each every
+// 100 us, more than there can be: one operation is what one takes.
+func BenchmarkThousandClasses(b *testing.B) {
+	s := New()
+	defer s.Close()
+	var confs []policy.Class
+	for i := range 1000 {
+		confs = append(confs, named(strconv.Itoa(i), leakyClass("10000 packets/s")))
+	}
+	s.Apply(confs)
+	left := make(chan struct{}, 1000)
+	for _, c := range s.Classes() {
+		c.Enter(time.Now(), packet(1))
+		it := packet(1)
+		it.Owner = comesBack{c, it, left}
+		c.Enter(time.Now(), it)
+	}
+	for b.Loop() {
+		<-left
+	}
+}
+
+// comesBack enters its item again when it has left, and tells so.
+type comesBack struct {
+	class *Class
+	it    *Item
+	left  chan<- struct{}
+}
+
+func (o comesBack) Leave(now time.Time) {
+	o.class.Enter(now, o.it)
+	select {
+	case o.left <- struct{}{}:
+	default:
+	}
+}

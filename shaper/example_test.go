@@ -1,0 +1,60 @@
+package shaper_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/unit"
+)
+
+// A class driven by hand: the times are arguments, so that a simulation of a
+// day takes no longer than its arithmetic.
+func ExampleClass() {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	conf := policy.DefaultClass("acme")
+	conf.Rate = unit.NewRate(unit.Messages, 10, time.Second)
+	class := shaper.NewClass(start, conf)
+
+	now := start
+	for i := range 4 {
+		verdict := class.Enter(now, &shaper.Item{Cost: shaper.Cost{Messages: 1}})
+		fmt.Println("message", i, "leaves at once:", verdict == shaper.Leaves)
+	}
+	for now = class.Next(now); class.Release(now) != nil; now = class.Next(now) {
+		fmt.Println("a message leaves after", now.Sub(start))
+		class.Left(now)
+	}
+	// Output:
+	// message 0 leaves at once: true
+	// message 1 leaves at once: false
+	// message 2 leaves at once: false
+	// message 3 leaves at once: false
+	// a message leaves after 100ms
+	// a message leaves after 200ms
+	// a message leaves after 300ms
+}
+
+// A flow waits on the real clock.
+func ExampleFlow() {
+	s := shaper.New()
+	defer s.Close()
+	conf := policy.DefaultClass("uplink")
+	conf.Rate = unit.BytesPerSecond(1_000_000)
+	s.Apply([]policy.Class{conf})
+
+	flow := shaper.NewFlow(s.Class("uplink"))
+	begin := time.Now()
+	for i := range 6 {
+		// 1000 bytes have been read, and more were there each time.
+		if err := flow.Wait(context.Background(), shaper.Cost{Bytes: 1000}, i > 0); err != nil {
+			fmt.Println(err)
+		}
+		// They are written here.
+		flow.Left()
+	}
+	fmt.Println("5 ms have passed:", time.Since(begin) >= 5*time.Millisecond)
+	// Output: 5 ms have passed: true
+}

@@ -1,0 +1,257 @@
+package shaper
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"shaper/policy"
+)
+
+// inBubble runs a test on a fake clock, with the classes of confs.
+func inBubble(t *testing.T, test func(*testing.T, *Shaper), confs ...policy.Class) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewOnRuntimeTimer()
+		defer s.Close()
+		s.Apply(confs)
+		test(t, s)
+	})
+}
+
+// named returns a policy under another name.
+func named(name string, conf policy.Class) policy.Class {
+	conf.Name = name
+	return conf
+}
+
+var bg = context.Background()
+
+// waitIn starts a Wait and returns what awaits its end: after how long that came,
+// and the verdict.
+func waitIn(ctx context.Context, f *Flow, cost Cost) func() (time.Duration, error) {
+	begin := time.Now()
+	var after time.Duration
+	done := make(chan error, 1)
+	go func() {
+		err := f.Wait(ctx, cost, false)
+		after = time.Since(begin)
+		done <- err
+	}()
+	synctest.Wait() // it waits, or has left
+	return func() (time.Duration, error) { err := <-done; return after, err }
+}
+
+// wantWait fails unless a Wait ends so.
+func wantWait(t *testing.T, wait func() (time.Duration, error), want error, after time.Duration) {
+	t.Helper()
+	if got, err := wait(); !errors.Is(err, want) || got != after {
+		t.Errorf("Wait ends after %v with %v, want %v with %v", got, err, after, want)
+	}
+}
+
+func TestFlowWaitsItsTurn(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		f, begin := NewFlow(s.Class("test")), time.Now()
+		for i := range 1000 {
+			if err := f.Wait(bg, Cost{Bytes: 1000}, i > 0); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := time.Since(begin), time.Duration(i)*ms; got != want {
+				t.Fatalf("item %d leaves after %v, want %v", i, got, want)
+			}
+		}
+	}, leakyClass("1MB/s"))
+}
+
+func TestFlowWithoutAClass(t *testing.T) {
+	f := NewFlow(nil)
+	if err := f.Wait(bg, Cost{Bytes: 1 << 40}, false); err != nil {
+		t.Errorf("a flow that nothing limits waits in vain: %v", err)
+	}
+	f.Left()
+	ctx, cancel := context.WithCancel(bg)
+	cancel()
+	if err := f.Wait(ctx, Cost{}, false); err != context.Canceled {
+		t.Errorf("a flow whose context has ended returns %v", err)
+	}
+}
+
+// TestFlowsGetEqualShares has three flows that always have a piece, and one
+// that takes one piece and never comes back.
+func TestFlowsGetEqualShares(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		c := s.Class("test")
+		piece := c.Piece()
+		stalled := NewFlow(c)
+		if err := stalled.Wait(bg, Cost{Bytes: piece}, false); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(bg, 10*second)
+		defer cancel()
+		sums := make(chan int64)
+		for range 3 {
+			go func() {
+				f, sum := NewFlow(c), int64(0)
+				for f.Wait(ctx, Cost{Bytes: piece}, true) == nil {
+					sum += piece
+				}
+				sums <- sum
+			}()
+		}
+		total := piece
+		for range 3 {
+			sum := <-sums
+			if want := (10_000_000 - piece) / 3; sum < want-2*piece || sum > want+2*piece {
+				t.Errorf("a flow got %d of 10 MB, want a third, %d", sum, want)
+			}
+			total += sum
+		}
+		if total < 10_000_000-piece || total > 10_000_000+2*piece {
+			t.Errorf("%d bytes left in 10 s of 1 MB/s", total)
+		}
+		wantBacklog(t, c, 0, 0)
+	}, leakyClass("1MB/s"))
+}
+
+func TestFlowCancelChargesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		c := s.Class("test")
+		first, second, third := NewFlow(c), NewFlow(c), NewFlow(c)
+		first.Wait(bg, Cost{Bytes: 1000}, false)
+		ctx, cancel := context.WithTimeout(bg, 300*ms)
+		defer cancel()
+		gaveUp := waitIn(ctx, second, Cost{Bytes: 1000})
+		waited := waitIn(bg, third, Cost{Bytes: 1000})
+		wantBacklog(t, c, 2, 2000)
+		wantWait(t, gaveUp, context.DeadlineExceeded, 300*ms)
+		wantWait(t, waited, nil, time.Second)
+		wantBacklog(t, c, 0, 0)
+		again := waitIn(bg, second, Cost{Bytes: 1000})
+		wantWait(t, again, nil, time.Second)
+	}, leakyClass("1KB/s"))
+}
+
+// TestFlowCancelLetsASmallerOneGo has a large item give way to a small one,
+// which the tokens that are there suffice for.
+func TestFlowCancelLetsASmallerOneGo(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		c := s.Class("test")
+		ctx, cancel := context.WithTimeout(bg, 50*ms)
+		defer cancel()
+		NewFlow(c).Wait(bg, Cost{Bytes: 1000}, false)
+		large := waitIn(ctx, NewFlow(c), Cost{Bytes: 1000})
+		small := waitIn(bg, NewFlow(c), Cost{Bytes: 100})
+		wantWait(t, large, context.DeadlineExceeded, 50*ms)
+		wantWait(t, small, nil, 100*ms)
+
+		c.Enter(time.Now(), packet(1000))
+		small = waitIn(bg, NewFlow(c), Cost{Bytes: 100})
+		c.Evict(time.Now(), func(it *Item) bool { return it.Cost.Bytes == 1000 })
+		wantWait(t, small, nil, 100*ms)
+	}, tokenClass("1KB/s", 1000))
+}
+
+// TestFlowCancelInTheInstantOfLeaving has a deadline coincide with the
+// departure: either it left and is charged, or it did not and is not.
+func TestFlowCancelInTheInstantOfLeaving(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		c := s.Class("test")
+		f, next := NewFlow(c), time.Now().Add(second)
+		f.Wait(bg, Cost{Packets: 1}, false)
+		for range 200 {
+			ctx, cancel := context.WithDeadline(bg, next)
+			err := f.Wait(ctx, Cost{Packets: 1}, false)
+			cancel()
+			if !time.Now().Equal(next) {
+				t.Fatalf("Wait ends %v late", time.Since(next))
+			}
+			if err != nil { // then the class is still free
+				if err = f.Wait(bg, Cost{Packets: 1}, false); err != nil || !time.Now().Equal(next) {
+					t.Fatalf("what was cancelled was charged: %v", err)
+				}
+			}
+			next = next.Add(second)
+		}
+	}, leakyClass("1 packets/s"))
+}
+
+func TestFlowOverflow(t *testing.T) {
+	conf := withQueue(leakyClass("1 packets/s"), 1, 0)
+	conf.Overflow = policy.Refuse
+	conf.MaxWait = 3 * 1e9
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		c := s.Class("test")
+		NewFlow(c).Wait(bg, Cost{Packets: 1}, false)
+		waits := waitIn(bg, NewFlow(c), Cost{Packets: 2})
+		wantWait(t, waitIn(bg, NewFlow(c), Cost{Packets: 1}), ErrQueueFull, 0)
+		c.Set(time.Now(), withQueue(c.Policy(), 2, 0))
+		wantWait(t, waitIn(bg, NewFlow(c), Cost{Packets: 1}), nil, 3*time.Second)
+		wantWait(t, waits, nil, time.Second)
+	}, conf)
+}
+
+func TestFlowTooLong(t *testing.T) {
+	conf := leakyClass("1 packets/s")
+	conf.Overflow = policy.Refuse
+	conf.MaxWait = 1e9
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		c := s.Class("test")
+		NewFlow(c).Wait(bg, Cost{Packets: 1}, false)
+		waits := waitIn(bg, NewFlow(c), Cost{Packets: 1})
+		wantWait(t, waitIn(bg, NewFlow(c), Cost{Packets: 1}), ErrTooLong, 0)
+		wantWait(t, waits, nil, time.Second)
+	}, conf)
+}
+
+func TestFlowSetReachesWaitingFlowsAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		c := s.Class("test")
+		NewFlow(c).Wait(bg, Cost{Bytes: 1000}, false)
+		one := waitIn(bg, NewFlow(c), Cost{Bytes: 1000})
+		two := waitIn(bg, NewFlow(c), Cost{Bytes: 1000})
+		time.Sleep(second)
+		setRateNow(c, "0B/s")
+		time.Sleep(time.Hour)
+		setRateNow(c, "1MB/s") // of the first 1000 bytes, 900 are owed
+		wantWait(t, one, nil, time.Second+time.Hour+900*time.Microsecond)
+		wantWait(t, two, nil, time.Second+time.Hour+1900*time.Microsecond)
+	}, leakyClass("100B/s"))
+}
+
+// TestFlowLeft has what is written late count from then, in the class that it
+// was charged to.
+func TestFlowLeft(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		c, other := s.Class("test"), s.Class("other")
+		NewFlow(other).Wait(bg, Cost{Packets: 1}, false)
+		f := NewFlow(c)
+		f.Wait(bg, Cost{Packets: 1}, false)
+		waits := waitIn(bg, NewFlow(c), Cost{Packets: 1})
+		elsewhere := waitIn(bg, NewFlow(other), Cost{Packets: 1})
+		f.Move(other)
+		time.Sleep(400 * ms)
+		f.Left()
+		wantWait(t, waits, nil, 1400*ms)
+		wantWait(t, elsewhere, nil, time.Second)
+		f.Wait(bg, Cost{Bytes: 1}, false) // costs no packets
+		f.Left()
+		wantWait(t, waitIn(bg, NewFlow(other), Cost{Packets: 1}), nil, 600*ms)
+	}, leakyClass("1 packets/s"), named("other", leakyClass("1 packets/s")))
+}
+
+func TestShaperClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewOnRuntimeTimer()
+		s.Apply([]policy.Class{leakyClass("1 packets/s")})
+		c := s.Class("test")
+		NewFlow(c).Wait(bg, Cost{Packets: 1}, false)
+		ctx, cancel := context.WithTimeout(bg, time.Minute)
+		defer cancel()
+		waits := waitIn(ctx, NewFlow(c), Cost{Packets: 1})
+		s.Close()
+		wantWait(t, waits, context.DeadlineExceeded, time.Minute) // nothing leaves any more
+		wantBacklog(t, c, 0, 0)
+	})
+}

@@ -1,0 +1,58 @@
+package shaper
+
+import (
+	"time"
+
+	"shaper/leaky"
+	"shaper/unit"
+)
+
+// Cost is what one item costs, in every unit that a class may count. A class
+// charges only the unit of its rate.
+type Cost struct {
+	Bytes, Packets, Messages, Connections int64
+}
+
+// in returns the cost in one unit.
+func (c Cost) in(kind unit.Kind) int64 {
+	switch kind {
+	case unit.Bytes:
+		return c.Bytes
+	case unit.Packets:
+		return c.Packets
+	case unit.Messages:
+		return c.Messages
+	case unit.Connections:
+		return c.Connections
+	}
+	return 0
+}
+
+// Item is what leaves a class as one: a piece of a stream, a datagram, a
+// message, a new connection. Its owner allocates it, once, and may use it
+// again when it has left; while it waits nobody but its class touches it.
+type Item struct {
+	Cost Cost
+	Held int64 // bytes of memory that it holds while it waits
+	// Busy says that the next use of the item stands for work that was already
+	// there when it last left: its source was not idle in between, so a late
+	// departure may be caught up.
+	Busy bool
+	// Patient says that the item holds up its own source while it waits, so
+	// that it needs no room in the queue where the class's overflow is wait: a
+	// piece of a stream, a connection. A datagram is never patient.
+	Patient bool
+	// Owner is told when the item leaves. It may be nil where Release is called by hand.
+	Owner Owner
+
+	arrived time.Time // when it entered
+	since   time.Time // when its source was last idle, as far as Busy tells
+	charged *Class    // which it paid when it left, nil for none
+	place   leaky.Element[Item]
+}
+
+// Owner is told when its item, which had to wait, may leave.
+type Owner interface {
+	// Leave must not block: other items wait behind it.
+	Leave(now time.Time)
+}

@@ -1,0 +1,170 @@
+package shaper
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"shaper/policy"
+)
+
+// TestMove moves a flow whose ticket waits, after ten seconds of its minute.
+func TestMove(t *testing.T) {
+	full := withQueue(leakyClass("1 packets/min"), 1, 0)
+	full.Overflow = policy.Refuse
+	confs := []policy.Class{
+		named("slow", leakyClass("1 packets/min")), named("fast", leakyClass("1 packets/s")),
+		named("idle", leakyClass("1 packets/min")), named("full", full), named("bytes", leakyClass("1KB/s")),
+	}
+	for _, c := range []struct {
+		to    string
+		err   error
+		after time.Duration
+	}{
+		{"fast", nil, 12 * second}, // behind the one that waits there
+		{"idle", nil, 10 * second},
+		{"full", ErrQueueFull, 10 * second},
+		{"bytes", nil, 10 * second},
+		{"", nil, 10 * second},
+		{"slow", nil, 60 * second},
+	} {
+		t.Run("to "+c.to, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *Shaper) {
+				slow, f := s.Class("slow"), NewFlow(s.Class("slow"))
+				NewFlow(slow).Wait(bg, Cost{Packets: 1}, false)
+				moved := waitIn(bg, f, Cost{Packets: 1})
+				behind := waitIn(bg, NewFlow(slow), Cost{Packets: 1})
+				time.Sleep(10 * second)
+				NewFlow(s.Class("full")).Wait(bg, Cost{Packets: 1}, false)
+				stuck := waitIn(bg, NewFlow(s.Class("full")), Cost{Packets: 1})
+				NewFlow(s.Class("fast")).Wait(bg, Cost{Packets: 1}, false)
+				ahead := waitIn(bg, NewFlow(s.Class("fast")), Cost{Packets: 1})
+
+				f.Move(s.Class(c.to))
+				if got := f.Class(); got != s.Class(c.to) {
+					t.Errorf("the flow is in %v", got)
+				}
+				wantWait(t, moved, c.err, c.after)
+				wantWait(t, ahead, nil, second)
+				gone := time.Minute // its turn comes sooner by one
+				if c.to == "slow" {
+					gone = 2 * time.Minute
+				}
+				wantWait(t, behind, nil, gone)
+				wantWait(t, stuck, nil, time.Minute)
+				for _, class := range s.Classes() {
+					wantBacklog(t, class, 0, 0)
+				}
+			}, confs...)
+		})
+	}
+}
+
+func TestMoveWithoutATicket(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		a, b := s.Class("a"), s.Class("b")
+		f := NewFlow(a)
+		f.Wait(bg, Cost{Packets: 1}, false)
+		f.Move(b)
+		wantWait(t, waitIn(bg, f, Cost{Packets: 1}), nil, 0) // b is idle
+		f.Move(nil)
+		wantWait(t, waitIn(bg, f, Cost{Packets: 1}), nil, 0)
+		f.Move(a)
+		wantWait(t, waitIn(bg, f, Cost{Packets: 1}), nil, second)
+	}, named("a", leakyClass("1 packets/s")), named("b", leakyClass("1 packets/s")))
+}
+
+// TestMoveAndCancelInOneInstant has a flow lose its class in the instant in
+// which its context ends.
+func TestMoveAndCancelInOneInstant(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		c := s.Class("test")
+		NewFlow(c).Wait(bg, Cost{Packets: 1}, false)
+		for i := range 200 {
+			f := NewFlow(c)
+			ctx, cancel := context.WithCancel(bg)
+			wait := waitIn(ctx, f, Cost{Packets: 1})
+			if i%2 == 0 {
+				cancel()
+			}
+			f.Move(nil)
+			cancel()
+			if _, err := wait(); err != nil && err != context.Canceled {
+				t.Fatalf("Wait returns %v", err)
+			}
+			wantBacklog(t, c, 0, 0)
+		}
+	}, leakyClass("1 packets/h"))
+}
+
+// TestFlowsUnderChange lets flows wait, give up and be moved, while rates,
+// units and algorithms change, on the real clock. Each Wait must end, and
+// nothing be left behind.
+func TestFlowsUnderChange(t *testing.T) {
+	s := New()
+	defer s.Close()
+	confs := []policy.Class{
+		named("a", leakyClass("10MB/s")), named("b", tokenClass("20MB/s", 5000)), named("c", leakyClass("20000 packets/s")),
+	}
+	s.Apply(confs)
+	pick := func() *Class { return s.Class(string("abcd"[rand.IntN(4)])) } // there is no d
+
+	var flows, others sync.WaitGroup
+	stop := make(chan struct{})
+	var all []*Flow
+	for range 8 {
+		f := NewFlow(pick())
+		all = append(all, f)
+		flows.Go(func() { useFlow(t, f) })
+	}
+	others.Go(func() { // one goroutine moves, one changes classes
+		for !closed(stop) {
+			all[rand.IntN(len(all))].Move(pick())
+		}
+	})
+	others.Go(func() {
+		for !closed(stop) {
+			i, from := rand.IntN(3), confs[rand.IntN(3)]
+			s.Class(confs[i].Name).Set(time.Now(), named(confs[i].Name, from))
+		}
+	})
+	flows.Wait()
+	close(stop)
+	others.Wait()
+	for _, c := range s.Classes() {
+		wantBacklog(t, c, 0, 0)
+		if cost, _ := c.Backlog(time.Now()); cost != 0 {
+			t.Errorf("class %s: a cost of %d waits, but nobody does", c.Name(), cost)
+		}
+	}
+}
+
+// useFlow waits a few hundred times, and gives up some of them.
+func useFlow(t *testing.T, f *Flow) {
+	for i := range 300 {
+		ctx, cancel := context.WithCancel(bg)
+		switch i % 3 {
+		case 0:
+			go cancel()
+		case 1:
+			cancel()
+		}
+		err := f.Wait(ctx, Cost{Bytes: 1000, Packets: 1}, i%2 == 0)
+		if err != nil && err != context.Canceled {
+			t.Errorf("Wait returns %v", err)
+		}
+		f.Left()
+		cancel()
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,146 @@
+package shaper
+
+import (
+	"container/heap"
+	"sync"
+	"time"
+
+	"shaper/limit"
+)
+
+// pacer wakes classes at their departure times: one goroutine, one timer and
+// absolute deadlines for all of them, so that lateness never adds up and
+// nothing polls.
+type pacer struct {
+	timer timer
+	done  chan struct{} // closed when the goroutine has ended
+
+	mu     sync.Mutex
+	alarms alarms    // the earliest first
+	armed  time.Time // what the timer is set to
+}
+
+// alarm is a class's place among the deadlines.
+type alarm struct {
+	class *Class
+	at    time.Time
+	index int // in pacer.alarms, plus 1; 0: not set
+}
+
+// timer is one absolute deadline that can be moved while it is waited for.
+type timer interface {
+	// set moves the deadline; limit.Never stops the timer. It may be called
+	// while another goroutine waits, but by one goroutine at a time.
+	set(at time.Time)
+	// wait returns true once the deadline has passed, false once the timer is
+	// closed. It may return true early.
+	wait() bool
+	close()
+}
+
+func newPacer(t timer) *pacer {
+	p := &pacer{timer: t, done: make(chan struct{}), armed: limit.Never}
+	go p.run()
+	return p
+}
+
+// close stops the pacer and awaits its goroutine. What waits then waits for ever.
+func (p *pacer) close() {
+	p.timer.close()
+	<-p.done
+}
+
+func (p *pacer) run() {
+	defer close(p.done)
+	for p.timer.wait() {
+		now := time.Now()
+		for a := p.pop(now); a != nil; a = p.pop(now) {
+			a.class.releaseAll(now)
+		}
+		p.rearm()
+	}
+}
+
+// set moves an alarm to at; limit.Never removes it. The caller holds the lock
+// of its class.
+func (p *pacer) set(a *alarm, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	set := a.index > 0
+	a.at = at
+	switch {
+	case at == limit.Never && set:
+		heap.Remove(&p.alarms, a.index-1)
+	case at == limit.Never:
+		return
+	case set:
+		heap.Fix(&p.alarms, a.index-1)
+	default:
+		heap.Push(&p.alarms, a)
+	}
+	if len(p.alarms) > 0 && p.alarms[0].at.Before(p.armed) {
+		p.arm()
+	}
+}
+
+// pop takes out an alarm that is due at now.
+func (p *pacer) pop(now time.Time) *alarm {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.alarms) == 0 || p.alarms[0].at.After(now) {
+		return nil
+	}
+	return heap.Pop(&p.alarms).(*alarm)
+}
+
+// rearm sets the timer, which has gone off, to the earliest alarm.
+func (p *pacer) rearm() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.arm()
+}
+
+func (p *pacer) arm() {
+	p.armed = limit.Never
+	if len(p.alarms) > 0 {
+		p.armed = p.alarms[0].at
+	}
+	p.timer.set(p.armed)
+}
+
+// releaseAll lets go every item that may leave at now, and sets the alarm for
+// the one after them.
+func (c *Class) releaseAll(now time.Time) {
+	for it := c.Release(now); it != nil; it = c.Release(now) {
+		it.Owner.Leave(now)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wake(now)
+}
+
+// alarms is a heap for container/heap, the earliest first.
+type alarms []*alarm
+
+func (h alarms) Len() int           { return len(h) }
+func (h alarms) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+
+func (h alarms) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i+1, j+1
+}
+
+func (h *alarms) Push(x any) {
+	a := x.(*alarm)
+	*h = append(*h, a)
+	a.index = len(*h)
+}
+
+func (h *alarms) Pop() any {
+	old := *h
+	a := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	a.index = 0
+	return a
+}

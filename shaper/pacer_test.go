@@ -1,0 +1,153 @@
+package shaper
+
+import (
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"shaper/limit"
+	"shaper/policy"
+)
+
+// stillTimer remembers what it was set to and never goes off.
+type stillTimer struct {
+	at   time.Time
+	sets int
+}
+
+func (s *stillTimer) set(at time.Time) { s.at = at; s.sets++ }
+func (s *stillTimer) wait() bool       { return false }
+func (s *stillTimer) close()           {}
+
+// TestPacerIsAMap compares the heap of alarms with a map under random
+// operations: the timer is never set later than the earliest alarm.
+func TestPacerIsAMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		clock := &stillTimer{at: limit.Never}
+		p := &pacer{timer: clock, armed: limit.Never}
+		pool := make([]alarm, 8)
+		model := map[*alarm]time.Time{}
+		earliest := func() time.Time {
+			min := limit.Never
+			for _, at := range model {
+				if at.Before(min) {
+					min = at
+				}
+			}
+			return min
+		}
+		some := rapid.Custom(func(t *rapid.T) time.Time {
+			return at(time.Duration(rapid.IntRange(0, 10).Draw(t, "at")) * second)
+		})
+		t.Repeat(map[string]func(*rapid.T){
+			"set": func(t *rapid.T) {
+				a, at := &pool[rapid.IntRange(0, 7).Draw(t, "which")], some.Draw(t, "time")
+				p.set(a, at)
+				model[a] = at
+			},
+			"remove": func(t *rapid.T) {
+				a := &pool[rapid.IntRange(0, 7).Draw(t, "which")]
+				p.set(a, limit.Never)
+				delete(model, a)
+			},
+			"pop": func(t *rapid.T) {
+				now, first := some.Draw(t, "now"), earliest()
+				a := p.pop(now)
+				if want := !first.After(now); want != (a != nil) {
+					t.Fatalf("at %v, with the first alarm at %v, %v goes off", now, first, a)
+				}
+				if a != nil && !model[a].Equal(first) {
+					t.Fatalf("an alarm of %v goes off before one of %v", model[a], first)
+				}
+				delete(model, a)
+			},
+			"rearm": func(t *rapid.T) {
+				if p.rearm(); !clock.at.Equal(earliest()) {
+					t.Fatalf("the timer is set to %v, want %v", clock.at, earliest())
+				}
+			},
+			"": func(t *rapid.T) {
+				if clock.at.After(earliest()) || len(p.alarms) != len(model) {
+					t.Fatalf("of %d alarms the first is at %v, the timer at %v", len(model), earliest(), clock.at)
+				}
+			},
+		})
+	})
+}
+
+// TestPacerSetsTheTimerOnlyForward holds the number of system calls down: a
+// deadline that moves away needs none.
+func TestPacerSetsTheTimerOnlyForward(t *testing.T) {
+	clock := &stillTimer{}
+	p := &pacer{timer: clock, armed: limit.Never}
+	var a, b alarm
+	p.set(&a, at(second))
+	p.set(&b, at(2*second))
+	p.set(&a, at(3*second))
+	p.set(&a, limit.Never)
+	p.set(&b, limit.Never)
+	p.set(&b, at(second))
+	if clock.sets != 1 {
+		t.Errorf("the timer was set %d times, want once", clock.sets)
+	}
+}
+
+// TestPacerOfManyClasses has a hundred classes of different rates let go, each
+// at its exact instants.
+func TestPacerOfManyClasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewOnRuntimeTimer()
+		defer s.Close()
+		begin := time.Now()
+		var confs []policy.Class
+		for i := range 100 {
+			conf := leakyClass(strconv.Itoa(i+1) + " packets/s")
+			conf.Name = strconv.Itoa(i)
+			confs = append(confs, conf)
+		}
+		s.Apply(confs)
+		left := make(chan time.Time, 1000)
+		for i, c := range s.Classes() {
+			c.Enter(begin, packet(1))
+			for range 3 {
+				c.Enter(begin, &Item{Cost: Cost{Packets: 1}, Owner: departed{c, left}})
+			}
+			if i%2 == 0 { // faster, while they wait
+				setRateNow(c, "1000 packets/s")
+			}
+		}
+		time.Sleep(time.Hour)
+		if len(left) != 300 {
+			t.Errorf("%d items left, want 300", len(left))
+		}
+		last := begin
+		for range len(left) {
+			at := <-left
+			if at.Before(last) {
+				t.Errorf("an item left at %v, after one at %v", at.Sub(begin), last.Sub(begin))
+			}
+			last = at
+		}
+	})
+}
+
+// departed sends when its item has left, and fails to where that is not when
+// its class lets go.
+type departed struct {
+	class *Class
+	left  chan<- time.Time
+}
+
+func (d departed) Leave(now time.Time) {
+	d.class.Left(now)
+	d.left <- time.Now()
+}
+
+func setRateNow(c *Class, text string) {
+	conf := c.Policy()
+	conf.Rate = rateOf(text)
+	c.Set(time.Now(), conf)
+}

@@ -1,0 +1,88 @@
+// Package shaper holds the classes: which item leaves next, and when.
+//
+// Items enter a Class and leave it when its limiter allows. The arithmetic is
+// that of packages leaky and limit; here it meets the clock, in one pacer for
+// the whole process, and the goroutines that wait.
+package shaper
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"shaper/policy"
+)
+
+// Shaper is the live classes of a policy. It may be used concurrently.
+type Shaper struct {
+	pacer *pacer
+
+	mu      sync.RWMutex
+	classes map[string]*Class
+}
+
+// New returns a Shaper without classes, on the most precise timer that the
+// system has. Close it after use.
+func New() *Shaper { return newShaper(newTimer()) }
+
+// NewOnRuntimeTimer returns a Shaper on the Go runtime's timers, which follow
+// the fake clock of testing/synctest.
+func NewOnRuntimeTimer() *Shaper { return newShaper(newRuntimeTimer()) }
+
+func newShaper(t timer) *Shaper {
+	return &Shaper{pacer: newPacer(t), classes: map[string]*Class{}}
+}
+
+// Close stops the pacer. Nothing that waits leaves any more: its owners must
+// have been stopped before.
+func (s *Shaper) Close() { s.pacer.close() }
+
+// Class returns the class of a name, nil where there is none.
+func (s *Shaper) Class(name string) *Class {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.classes[name]
+}
+
+// Classes returns all classes, in the order of their names.
+func (s *Shaper) Classes() []*Class {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var all []*Class
+	for _, name := range slices.Sorted(maps.Keys(s.classes)) {
+		all = append(all, s.classes[name])
+	}
+	return all
+}
+
+// NewClass returns a live class that has no name here: Class and Classes do not
+// return it, Apply leaves it alone.
+func (s *Shaper) NewClass(conf policy.Class) *Class {
+	c := NewClass(time.Now(), conf)
+	c.pacer = s.pacer
+	return c
+}
+
+// Apply makes the classes those of a policy. A class of the same name keeps
+// its queue, its credit and its counters, and takes its new rate at once. One
+// that is new starts idle. The ones that are gone are returned: they go on as
+// they were until nobody uses them any more.
+func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	old := s.classes
+	s.classes = make(map[string]*Class, len(confs))
+	for _, conf := range confs {
+		c := old[conf.Name]
+		if c != nil {
+			c.Set(now, conf)
+			delete(old, conf.Name)
+		} else {
+			c = s.NewClass(conf)
+		}
+		s.classes[conf.Name] = c
+	}
+	return slices.Collect(maps.Values(old))
+}

@@ -1,0 +1,59 @@
+package shaper
+
+import (
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"shaper/limit"
+)
+
+// fdTimer is a timer on a timerfd that is read through Go's netpoller. The
+// runtime's own timers sleep in whole milliseconds; this one is late by some
+// tens of microseconds (see timerfd_create(2)).
+type fdTimer struct {
+	file *os.File
+	conn syscall.RawConn
+
+	// Kept, so that neither set nor wait allocates.
+	spec        unix.ItimerSpec
+	settime     func(fd uintptr)
+	expirations [8]byte
+}
+
+// newTimer returns a timerfd, or the runtime's timer where the kernel gives none.
+func newTimer() timer {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	if err != nil {
+		return newRuntimeTimer()
+	}
+	file := os.NewFile(uintptr(fd), "timerfd")
+	conn, err := file.SyscallConn()
+	if err != nil {
+		file.Close()
+		return newRuntimeTimer()
+	}
+	t := &fdTimer{file: file, conn: conn}
+	t.settime = func(fd uintptr) {
+		unix.TimerfdSettime(int(fd), 0, &t.spec, nil) // fails only for a bad descriptor or value
+	}
+	return t
+}
+
+func (t *fdTimer) set(at time.Time) {
+	t.spec = unix.ItimerSpec{} // stops the timer
+	if at != limit.Never {
+		// A time that has passed must go off too, and 0 would not.
+		t.spec.Value = unix.NsecToTimespec(int64(max(time.Until(at), 1)))
+	}
+	t.conn.Control(t.settime) // fails only when the timer is closed
+}
+
+func (t *fdTimer) wait() bool {
+	_, err := t.file.Read(t.expirations[:])
+	return err == nil
+}
+
+func (t *fdTimer) close() { t.file.Close() }

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package shaper
+
+func newTimer() timer { return newRuntimeTimer() }

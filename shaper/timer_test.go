@@ -1,0 +1,125 @@
+package shaper
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"shaper/limit"
+)
+
+// forEachTimer runs a test on the system's timer and on the runtime's.
+func forEachTimer(t *testing.T, test func(*testing.T, timer)) {
+	t.Run("system", func(t *testing.T) { test(t, newTimer()) })
+	t.Run("runtime", func(t *testing.T) { test(t, newRuntimeTimer()) })
+}
+
+// waitUntil waits for the timer and fails if it goes off before deadline.
+func waitUntil(t *testing.T, clock timer, deadline time.Time) {
+	t.Helper()
+	if !clock.wait() {
+		t.Fatal("a timer that is open says that it is closed")
+	}
+	if early := time.Until(deadline); early > 0 {
+		t.Errorf("the timer went off %v early", early)
+	}
+}
+
+func TestTimerIsNotEarly(t *testing.T) {
+	forEachTimer(t, func(t *testing.T, clock timer) {
+		defer clock.close()
+		for i := range 10 {
+			deadline := time.Now().Add(time.Duration(i) * 300 * time.Microsecond)
+			clock.set(deadline)
+			waitUntil(t, clock, deadline)
+		}
+	})
+}
+
+func TestTimerOfThePast(t *testing.T) {
+	forEachTimer(t, func(t *testing.T, clock timer) {
+		defer clock.close()
+		for _, past := range []time.Time{time.Now(), time.Now().Add(-time.Hour), {}, time.Unix(0, 0)} {
+			clock.set(past)
+			waitUntil(t, clock, past)
+		}
+	})
+}
+
+func TestTimerMoves(t *testing.T) {
+	forEachTimer(t, func(t *testing.T, clock timer) {
+		defer clock.close()
+		now := time.Now()
+		clock.set(now.Add(5 * ms))
+		clock.set(now.Add(20 * ms))
+		waitUntil(t, clock, now.Add(20*ms))
+		clock.set(time.Now().Add(ms))
+		clock.set(limit.Never)
+		later := time.Now().Add(10 * ms)
+		clock.set(later)
+		waitUntil(t, clock, later)
+	})
+}
+
+// TestTimerMovesWhileWaitedFor sets a timer that somebody waits for, or is
+// about to, to an hour and then to now.
+func TestTimerMovesWhileWaitedFor(t *testing.T) {
+	forEachTimer(t, func(t *testing.T, clock timer) {
+		defer clock.close()
+		rang := make(chan bool)
+		go func() {
+			for range 200 {
+				rang <- clock.wait()
+			}
+		}()
+		for range 200 {
+			clock.set(time.Now().Add(time.Hour))
+			clock.set(time.Now())
+			if !<-rang {
+				t.Fatal("a timer that is open says that it is closed")
+			}
+		}
+	})
+}
+
+func TestTimerClose(t *testing.T) {
+	forEachTimer(t, func(t *testing.T, clock timer) {
+		rang := make(chan bool)
+		go func() { rang <- clock.wait() }()
+		clock.set(time.Now().Add(time.Hour))
+		clock.close()
+		if <-rang {
+			t.Error("a timer that is closed goes off")
+		}
+		if clock.wait() {
+			t.Error("a timer that was closed goes off")
+		}
+		clock.set(time.Now()) // must do no harm
+	})
+}
+
+// TestTimerUnderChange moves a deadline to and fro while it is waited for; the
+// last one set must not be lost.
+func TestTimerUnderChange(t *testing.T) {
+	forEachTimer(t, func(t *testing.T, clock timer) {
+		defer clock.close()
+		for range 50 {
+			var last atomic.Pointer[time.Time]
+			var setter sync.WaitGroup
+			setter.Go(func() {
+				for range 20 {
+					clock.set(time.Now().Add(time.Duration(rand.IntN(200)) * time.Microsecond))
+				}
+				end := time.Now().Add(200 * time.Microsecond)
+				last.Store(&end)
+				clock.set(end)
+			})
+			for end := (*time.Time)(nil); end == nil || time.Now().Before(*end); end = last.Load() {
+				clock.wait()
+			}
+			setter.Wait()
+		}
+	})
+}
