@@ -34,34 +34,49 @@ func Piece(rate unit.Rate) int64 { return Quantum(rate) / 2 }
 
 // Bucket drains bytes at a constant rate.
 //
-// Over any window t at most rate*t + one Quantum bytes leave, of items of at
-// most a Piece; a larger item, such as a datagram, adds what it is larger.
-// A departure that comes late, because the wake-up did, is caught up within
-// half a quantum, so that the long-run rate is exact. Idle time earns nothing.
+// While departures are on time, at most rate*t + one Quantum bytes leave over
+// any window t, of items of at most a Piece; a larger item, such as a datagram,
+// adds what it is larger. Idle time earns nothing.
+//
+// A departure that comes late, because the wake-up did, costs nothing in the
+// long run. Half a quantum of it is caught up at once; the rest, up to
+// maxBehind, by gaps that are 1/16 shorter until all is made up for. So over
+// no window leaves more than 16/15 of rate*t + one Quantum, nor more than
+// rate*(t+maxBehind) + one Quantum.
 //
 // Why the bound holds: an item is charged from no earlier than slack before
 // it leaves, so after item i leaves at t(i) the next may leave no sooner than
 // t(i) - slack + cost(i)/rate, and so on to item j: what leaves from i to j is
 // at most rate*(t(j)-t(i)) + rate*slack + cost(j), of which the last two are at
-// most a Piece each.
+// most a Piece each, with 16/15 of rate in the place of rate too.
 //
 // The arithmetic is exact: owed counts whole bytes since base, and base moves
-// only by amounts of bytes that take whole nanoseconds. No rounding adds up.
+// only by amounts of bytes that take whole nanoseconds, or back by what behind
+// gives up. No rounding adds up.
 type Bucket struct {
-	rate  unit.Rate
-	slack time.Duration // the longest lateness that is caught up: rate*slack is below a Piece
-	base  time.Time     // owed drains from here on
-	owed  int64         // bytes
+	rate   unit.Rate
+	slack  time.Duration // the longest lateness that is caught up at once: rate*slack is below a Piece
+	base   time.Time     // owed drains from here on
+	owed   int64         // bytes
+	behind time.Duration // lateness beyond slack that is still to be made up for
 }
+
+// maxBehind bounds what lateness may earn: some time slices of processors that
+// others use too, and next to nothing of a suspended machine's sleep.
+const maxBehind = 50 * time.Millisecond
 
 // NewBucket returns an idle bucket.
 func NewBucket(rate unit.Rate) *Bucket {
 	return &Bucket{rate: rate, slack: slack(rate)}
 }
 
-// slack is less than what a Piece takes by one nanosecond because Time rounds
-// up, and by another because Next does, which is a lateness too.
-func slack(rate unit.Rate) time.Duration { return max(rate.Time(Piece(rate))-2, 0) }
+// slack is what a Piece takes at 16/15 of the rate, since the gaps behind it
+// may be shorter; less one nanosecond because Time rounds up, and another
+// because Next does, which is a lateness too.
+func slack(rate unit.Rate) time.Duration {
+	piece := rate.Time(Piece(rate))
+	return max(piece-piece/16-2, 0)
+}
 
 // Next implements limit.Limiter. The cost of the item itself does not matter:
 // it is paid by those behind it.
@@ -74,13 +89,17 @@ func (b *Bucket) Next(_ time.Time, ahead, _ int64) time.Time {
 
 // Take implements limit.Limiter.
 func (b *Bucket) Take(since, now time.Time, n int64) {
-	earliest := now.Add(-b.slack)
-	if since.After(earliest) {
-		earliest = since
+	free := b.Next(now, 0, 0)
+	if since.After(free) { // idle in between
+		free, b.behind = since, 0
+		b.base, b.owed = free, 0
 	}
-	if free := b.Next(now, 0, 0); free.Before(earliest) {
-		b.base, b.owed = earliest, 0
+	if late := now.Sub(free) - b.slack; late > 0 {
+		b.behind = min(b.behind+late, maxBehind)
+		b.base, b.owed = now.Add(-b.slack), 0
 	}
+	shorter := min((b.rate.Time(n)-1)/16, b.behind) // Time rounds up: never more than 1/16
+	b.base, b.behind = b.base.Add(-shorter), b.behind-shorter
 	b.owed += n
 	b.fold()
 }
@@ -96,7 +115,7 @@ func (b *Bucket) SetRate(now time.Time, rate unit.Rate, _ int64) {
 	} else {
 		b.owed -= min(b.rate.Units(now.Sub(b.base)), b.owed)
 	}
-	b.base, b.rate, b.slack = now, rate, slack(rate)
+	b.base, b.rate, b.slack, b.behind = now, rate, slack(rate), 0
 	b.fold()
 }
 

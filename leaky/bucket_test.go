@@ -92,6 +92,40 @@ func TestBucketCatchesUpWhatALateWakeUpLost(t *testing.T) {
 	wantNext(t, b, 3300*us, 4000*us)
 }
 
+// TestBucketMakesUpForWhatIsBeyondSlack: after a wake-up that is 10 ms too late
+// the schedule is met again, by gaps that are 1/16 shorter.
+func TestBucketMakesUpForWhatIsBeyondSlack(t *testing.T) {
+	b := NewBucket(unit.BytesPerSecond(1_000_000)) // a piece takes 1.46 ms
+	ms := time.Millisecond
+	leaves(t, b, 0, 0, 1000)
+	leaves(t, b, 0, 11*ms, 1000) // due at 1 ms
+	leaves(t, b, 0, 11*ms, 1000) // half a quantum is caught up at once
+	now, items := b.Next(at(11*ms), 0, 1000).Sub(start), 3
+	for next := b.Next(at(now), 0, 1000).Sub(start); next != time.Duration(items)*ms; next = b.Next(at(now), 0, 1000).Sub(start) {
+		if gap := next - now; items > 3 && gap < ms*15/16 {
+			t.Fatalf("item %d leaves %v after the one before it, more than 1/16 too soon", items, gap)
+		}
+		now = next
+		leaves(t, b, 0, now, 1000)
+		if items++; items > 1000 {
+			t.Fatalf("after %d items the schedule is still behind: %v", items, next)
+		}
+	}
+	if want := 135; items < want {
+		t.Errorf("made up for within %d items, want at least %d", items, want)
+	}
+}
+
+// TestBucketIdleForgets: what lateness has earned is gone once nothing waits.
+func TestBucketIdleForgets(t *testing.T) {
+	b := NewBucket(unit.BytesPerSecond(1_000_000))
+	ms := time.Millisecond
+	leaves(t, b, 0, 0, 1000)
+	leaves(t, b, 0, 40*ms, 1000) // 39 ms late
+	leaves(t, b, 100*ms, 100*ms, 1000)
+	wantNext(t, b, 100*ms, 101*ms)
+}
+
 func TestBucketAfterASuspend(t *testing.T) {
 	b := NewBucket(unit.BytesPerSecond(10_000_000))
 	leaves(t, b, 0, 0, 5000)

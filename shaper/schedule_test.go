@@ -34,14 +34,15 @@ func (m *meter) add(now time.Time, n int64) bool {
 func TestSchedules(t *testing.T) {
 	for seed := range uint64(10_000) {
 		r := rand.New(rand.NewPCG(seed, 0))
-		perSecond := int64(1) << r.IntN(30)
+		perSecond := int64(15) << r.IntN(26)
 		var conf policy.Class
 		var m meter
 		switch r.IntN(3) {
 		case 0:
 			conf = leakyClass("1B/s")
 			conf.Rate = unit.BytesPerSecond(perSecond)
-			m = meter{perSecond: perSecond, burst: leaky.Quantum(conf.Rate)}
+			// Lateness is made up for at up to 16/15 of the rate.
+			m = meter{perSecond: perSecond / 15 * 16, burst: leaky.Quantum(conf.Rate)}
 		case 1:
 			burst := 1 + r.Int64N(1<<20)
 			conf = tokenClass("1B/s", burst)
