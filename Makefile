@@ -1,0 +1,54 @@
+# make run    the shaper of this tree, with shaper.toml
+# make test   everything that must pass: lint, tests, fuzzing
+# make bench  Go benchmarks, for benchstat
+# make lint   gofmt, vet, staticcheck
+
+GO         ?= go
+FUZZTIME   ?= 30s
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+# Packages of Debian that the tests use as peers and judges, and a command of each.
+DEBIAN = iperf3:iperf3 prometheus:promtool systemd:systemd-analyze iproute2:ip procps:ps man-db:man
+
+.PHONY: run test bench lint unit whole fuzz deps
+
+run:
+	$(GO) run ./cmd/shaper run
+
+test: deps lint unit whole fuzz
+
+# The tests that measure rates have the machine to themselves, so they come
+# after the others.
+unit:
+	$(GO) test -race $$($(GO) list ./... | grep -v /tests$$)
+
+whole:
+	$(GO) test -race -count=1 -timeout 8m ./tests
+
+# Each fuzz target for FUZZTIME; go test takes one target at a time.
+fuzz:
+	@for pkg in unit policy; do \
+	  for target in $$(grep -ho '^func Fuzz[A-Za-z0-9]*' $$pkg/*_test.go | cut -c6-); do \
+	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./$$pkg || exit 1; \
+	  done; \
+	done
+
+bench:
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+lint:
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "not formatted: run gofmt -w ."; exit 1; }
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+
+# As root, what is missing is installed. For others the tests that need it are
+# skipped, and say so; with CI=true they fail.
+deps:
+	@missing=; \
+	for pair in $(DEBIAN); do \
+	  PATH="$$PATH:/usr/sbin:/sbin" command -v $${pair#*:} >/dev/null || missing="$$missing $${pair%%:*}"; \
+	done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	  echo "not installed, and tests that need them are skipped:$$missing"; exit 0; fi; \
+	apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$missing

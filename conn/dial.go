@@ -1,0 +1,262 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"shaper/policy"
+)
+
+var (
+	errDial = errors.New("no upstream could be reached")
+	errLeft = errors.New("the client left")
+	errLoop = errors.New("the address is one of shaper's own listeners, or its own socket")
+)
+
+// dialFunc connects to one upstream of a listener.
+type dialFunc func(ctx context.Context, conf *policy.Listener, upstream string) (streamConn, error)
+
+// connect reaches the first upstream of the list that can be reached. It gives
+// up when the client leaves meanwhile.
+func (t *tcpSession) connect() error {
+	ctx, cancel := context.WithCancelCause(t.ctx)
+	defer cancel(nil)
+	defer t.watchClient(ctx, cancel)()
+
+	var errs []error
+	for _, upstream := range t.conf.Upstream {
+		conn, err := t.server.dial(ctx, &t.conf, upstream)
+		if err == nil {
+			return t.connected(conn, upstream)
+		}
+		if ctx.Err() != nil { // the client left, or the session was ended
+			return context.Cause(ctx)
+		}
+		errs = append(errs, err)
+	}
+	t.server.log.Warn("no upstream could be reached", "listener", t.conf.Name, "client", t.source, "err", errors.Join(errs...))
+	return errDial
+}
+
+// connected takes over the upstream connection, unless the session was ended
+// meanwhile.
+func (t *tcpSession) connected(conn streamConn, name string) error {
+	upstream, err := newStream(conn, name)
+	if err != nil {
+		conn.Close()
+		return err
+	}
+	t.place.Lock()
+	defer t.place.Unlock()
+	if err := t.ctx.Err(); err != nil {
+		reset(conn)
+		return err
+	}
+	t.upstream = upstream
+	t.destination = upstream.remote
+	return nil
+}
+
+const (
+	// watchAfter is when a dial has taken so long that the client is watched:
+	// most dials are over before.
+	watchAfter = 20 * time.Millisecond
+	// leaveGrace is how long the dial goes on after the client has sent a FIN
+	// and nothing else. One that only wants to listen does so too.
+	leaveGrace = 500 * time.Millisecond
+)
+
+// watchClient cancels with errLeft when the client leaves. The caller calls
+// stop when it has dialled, which awaits the watcher.
+func (t *tcpSession) watchClient(ctx context.Context, cancel context.CancelCauseFunc) (stop func()) {
+	done := make(chan struct{})
+	timer := time.AfterFunc(watchAfter, func() {
+		defer close(done)
+		if t.clientLeft(ctx) {
+			cancel(errLeft)
+		}
+	})
+	return func() {
+		if timer.Stop() {
+			return
+		}
+		cancel(nil) // this and the deadline end clientLeft
+		t.client.SetReadDeadline(time.Unix(1, 0))
+		<-done
+		t.client.SetReadDeadline(time.Time{})
+	}
+}
+
+// clientLeft waits until the client has reset the connection, or ended it
+// without having sent anything; false when the dial is over before.
+func (t *tcpSession) clientLeft(ctx context.Context) bool {
+	raw, err := t.client.SyscallConn()
+	if err != nil {
+		return false
+	}
+	ended := false
+	err = raw.Read(func(fd uintptr) bool {
+		var peeked [1]byte
+		n, _, err := unix.Recvfrom(int(fd), peeked[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		ended = err == nil && n == 0
+		return ended || hasError(fd) // behind bytes that were sent, recv does not show the error
+	})
+	if err != nil {
+		return false
+	}
+	if !ended {
+		return true
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(leaveGrace):
+		return true
+	}
+}
+
+// dialUpstream connects to an upstream of a listener, unless that is one of our
+// own listeners. Names are resolved each time.
+func (s *Server) dialUpstream(ctx context.Context, conf *policy.Listener, upstream string) (streamConn, error) {
+	switch upstream {
+	case policy.Echo:
+		return s.builtin(func(c *net.UnixConn) { io.Copy(c, c) })
+	case policy.Discard:
+		return s.builtin(func(c *net.UnixConn) { io.Copy(io.Discard, c) })
+	}
+	dialer := net.Dialer{
+		Timeout:   time.Duration(conf.ConnectTimeout),
+		KeepAlive: -1, // idle_timeout ends what is dead
+		Control:   func(_, address string, _ syscall.RawConn) error { return s.refuseLoop("tcp", address) },
+	}
+	if conf.Bind.IsValid() {
+		dialer.LocalAddr = &net.TCPAddr{IP: conf.Bind.AsSlice(), Zone: conf.Bind.Zone()}
+	}
+	c, err := dialer.DialContext(ctx, "tcp", upstream)
+	if err != nil {
+		return nil, err
+	}
+	if err := refuseSelf(c); err != nil { // TCP's simultaneous open
+		return nil, err
+	}
+	return c.(*net.TCPConn), nil
+}
+
+// refuseSelf closes a connection of a socket with itself, which comes about where the
+// kernel chooses the very port that is dialled, and nobody listens there.
+func refuseSelf(c net.Conn) error {
+	if addrPortOf(c.LocalAddr()) != addrPortOf(c.RemoteAddr()) {
+		return nil
+	}
+	reset(c)
+	return fmt.Errorf("dial %s: %w", c.RemoteAddr(), errLoop)
+}
+
+// builtin returns a connection whose other end is served by f, until it has
+// read an end.
+func (s *Server) builtin(f func(*net.UnixConn)) (streamConn, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	ours, err := fileConn(fds[0])
+	if err != nil {
+		unix.Close(fds[1])
+		return nil, err
+	}
+	theirs, err := fileConn(fds[1])
+	if err != nil {
+		ours.Close()
+		return nil, err
+	}
+	s.wg.Go(func() {
+		defer theirs.Close()
+		f(theirs)
+	})
+	return ours, nil
+}
+
+// fileConn takes over a descriptor of a unix socket.
+func fileConn(fd int) (*net.UnixConn, error) {
+	file := os.NewFile(uintptr(fd), "builtin")
+	defer file.Close()
+	c, err := net.FileConn(file)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.UnixConn), nil
+}
+
+// localAddr is where one of our sockets is bound.
+type localAddr struct {
+	network string
+	addr    netip.AddrPort
+}
+
+// refuseLoop returns an error where an address is one of our own listeners, in
+// whatever spelling: mapped, unspecified, or another address of this machine
+// while the listener is on all of them.
+func (s *Server) refuseLoop(network, address string) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return fmt.Errorf("dial %s: %w", address, err)
+	}
+	to = unmapped(to)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.bound {
+		if own := b.local(); own.network == network && own.addr.Port() == to.Port() && sameHost(own.addr.Addr(), to.Addr()) {
+			return fmt.Errorf("dial %s: %w", address, errLoop)
+		}
+	}
+	return nil
+}
+
+// sameHost reports whether a connection to the address to could reach a socket
+// bound to own.
+func sameHost(own, to netip.Addr) bool {
+	own, to = own.WithZone(""), to.WithZone("")
+	if to.IsUnspecified() { // Linux connects it to the loopback address
+		return own.IsUnspecified() || own.IsLoopback()
+	}
+	if own.IsUnspecified() { // of IPv6, it takes IPv4 too
+		return (own.Is6() || to.Is4()) && isLocal(to)
+	}
+	return own == to
+}
+
+// isLocal reports whether an address is one of this machine's.
+func isLocal(a netip.Addr) bool {
+	if a.IsLoopback() {
+		return true
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return true // better refuse a connection than feed a loop
+	}
+	for _, one := range addrs {
+		if p, ok := one.(*net.IPNet); ok {
+			if ip, ok := netip.AddrFromSlice(p.IP); ok && ip.Unmap() == a {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// firstDestination returns where the first upstream of the list is, for rules
+// that ask; invalid where that is not known.
+func (t *tcpSession) firstDestination() netip.AddrPort {
+	ctx, cancel := context.WithTimeout(t.ctx, time.Duration(t.conf.ConnectTimeout))
+	defer cancel()
+	return resolve(ctx, t.conf.Upstream[0])
+}

@@ -1,0 +1,291 @@
+package conn
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// silent returns an address that answers no SYN: its backlog is full.
+func silent(t testing.TB) string {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := fmt.Sprintf("127.0.0.1:%d", sa.(*unix.SockaddrInet4).Port)
+	for {
+		c, err := net.DialTimeout("tcp", addr, 100*time.Millisecond)
+		if err != nil {
+			return addr
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+}
+
+// closedPort returns an address where nobody listens.
+func closedPort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// A client that leaves during the dial takes it along.
+func TestClientLeavesDuringDial(t *testing.T) {
+	for name, leave := range map[string]func(t *testing.T, c *net.TCPConn){
+		"reset":              func(_ *testing.T, c *net.TCPConn) { reset(c) },
+		"reset behind bytes": func(t *testing.T, c *net.TCPConn) { send(t, c, "GET /"); reset(c) },
+		"fin":                func(_ *testing.T, c *net.TCPConn) { c.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := run(t, forward(silent(t), fast, `connect_timeout = "30s"`))
+			client := r.dial("l")
+			until(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
+			start := time.Now()
+			leave(t, client)
+			r.awaitEnd(stats.Aborted, 1)
+			if took := time.Since(start); took > 2*time.Second {
+				t.Errorf("the dial went on for %v", took)
+			}
+		})
+	}
+}
+
+// A client that has sent its request and a FIN waits for the answer.
+func TestHalfCloseDuringDial(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast))
+	own := r.upward.Load()
+	proceed := make(chan struct{})
+	slow := dialFunc(func(ctx context.Context, conf *policy.Listener, upstream string) (streamConn, error) {
+		<-proceed
+		return (*own)(ctx, conf, upstream)
+	})
+	r.upward.Store(&slow)
+	client := r.dial("l")
+	send(t, client, "request")
+	client.CloseWrite()
+	time.Sleep(leaveGrace + 2*watchAfter) // nothing may happen in this time
+	close(proceed)
+	upstream := next(t, conns)
+	expect(t, upstream, "request")
+	expectEOF(t, upstream)
+	send(t, upstream, "answer")
+	upstream.Close()
+	expect(t, client, "answer")
+	expectEOF(t, client)
+	r.awaitEnd(stats.OK, 1)
+}
+
+// The grace for a client that has sent a FIN does not hold up a dial that is over.
+func TestGraceDoesNotDelay(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast))
+	own := r.upward.Load()
+	slow := dialFunc(func(ctx context.Context, conf *policy.Listener, upstream string) (streamConn, error) {
+		time.Sleep(4 * watchAfter)
+		return (*own)(ctx, conf, upstream)
+	})
+	r.upward.Store(&slow)
+	client := r.dial("l")
+	client.CloseWrite()
+	start := time.Now()
+	expectEOF(t, next(t, conns))
+	if took := time.Since(start); took > leaveGrace {
+		t.Errorf("the FIN arrived after %v", took)
+	}
+}
+
+func TestSessionEndedDuringDial(t *testing.T) {
+	r := run(t, forward(silent(t), fast, `connect_timeout = "30s"`))
+	client := r.dial("l")
+	until(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
+	r.CloseSession(r.Sessions()[0].ID)
+	expectReset(t, client)
+	r.awaitEnd(stats.ByOperator, 1)
+	if strings.Contains(r.log.String(), "no upstream") {
+		t.Error("the log blames the upstream")
+	}
+}
+
+// quoted makes a list of upstreams for listener.
+func quoted(upstreams ...string) string {
+	return class("c", fast) + "[listener.l]\nlisten = \"127.0.0.1:0\"\nclass = \"c\"\nconnect_timeout = \"200ms\"\nupstream = [\"" +
+		strings.Join(upstreams, `", "`) + "\"]\n"
+}
+
+func TestUpstreamsAreTriedInOrder(t *testing.T) {
+	second, conns := listen(t)
+	third, never := listen(t)
+	for _, first := range []string{closedPort(t), silent(t)} {
+		r := run(t, quoted(first, second, third))
+		client := r.dial("l")
+		upstream := next(t, conns)
+		send(t, client, "x")
+		expect(t, upstream, "x")
+		if got := r.Sessions()[0].Upstream; got != second {
+			t.Errorf("the session goes to %s, want %s", got, second)
+		}
+	}
+	if len(never) > 0 {
+		t.Error("the third upstream was tried")
+	}
+}
+
+func TestNoUpstreamCanBeReached(t *testing.T) {
+	closed, mute := closedPort(t), silent(t)
+	r := run(t, quoted(closed, mute, closed))
+	start := time.Now()
+	r.expectRefused("l")
+	if took := time.Since(start); took < 200*time.Millisecond || took > 2*time.Second {
+		t.Errorf("it took %v, want the connect_timeout of the second", took)
+	}
+	r.awaitEnd(stats.DialFailed, 1)
+	if !strings.Contains(r.log.String(), "connection refused") || !strings.Contains(r.log.String(), "i/o timeout") {
+		t.Errorf("the log has not both errors: %s", r.log)
+	}
+}
+
+// Whichever way an upstream spells one of our own listeners, it is refused.
+func TestLoopIsRefused(t *testing.T) {
+	for _, c := range []struct{ listen, upstream string }{
+		{"127.0.0.1", "127.0.0.1"},
+		{"127.0.0.1", "localhost"},
+		{"127.0.0.1", "0.0.0.0"},
+		{"127.0.0.1", "[::ffff:127.0.0.1]"},
+		{"127.0.0.2", "127.0.0.2"},
+		{"0.0.0.0", "127.0.0.1"},
+		{"0.0.0.0", "127.8.7.6"},
+		{"0.0.0.0", "0.0.0.0"},
+		{"0.0.0.0", "[::ffff:127.0.0.1]"},
+		{"[::1]", "[::1]"},
+		{"[::1]", "[::]"},
+		{"[::]", "[::1]"},
+		{"[::]", "[::]"},
+		{"[::]", "127.0.0.1"},
+		{"[::]", "[::ffff:127.0.0.3]"},
+		{"", "localhost"},
+	} {
+		t.Run(c.listen+" to "+c.upstream, func(t *testing.T) {
+			r := bare(t)
+			port := freePort(t)
+			p := parse(t, class("c", fast)+listener("l", "tcp", "127.0.0.1:9", "c", fmt.Sprintf("listen = \"%s:%s\"", c.listen, port)))
+			p.Listeners[0].Upstream = []string{c.upstream + ":" + port} // what Parse sees through must fail here too
+			r.adopt(p)
+			r.expectRefused("l")
+			r.awaitEnd(stats.DialFailed, 1)
+			if !strings.Contains(r.log.String(), errLoop.Error()) {
+				t.Errorf("the log does not say so: %s", r.log)
+			}
+		})
+	}
+}
+
+func freePort(t testing.TB) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(closedPort(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+func TestRefuseLoop(t *testing.T) {
+	r := run(t, class("c", fast)+
+		listener("t", "tcp", policy.Echo, "c", `listen = "127.0.0.1:0"`)+
+		listener("u", "udp", policy.Echo, "c", `listen = "0.0.0.0:0"`))
+	tcp, udp := netip.MustParseAddrPort(r.addr("t")).Port(), netip.MustParseAddrPort(r.addr("u")).Port()
+	for _, c := range []struct {
+		network, host string
+		port          uint16
+		loop          bool
+	}{
+		{"tcp", "127.0.0.1", tcp, true},
+		{"tcp", "127.0.0.2", tcp, false},
+		{"tcp", "[::1]", tcp, false},
+		{"tcp", "192.0.2.1", tcp, false},
+		{"tcp", "127.0.0.1", tcp + 1, false},
+		{"udp", "127.0.0.1", tcp, false},
+		{"udp", "127.0.0.2", udp, true},
+		{"udp", "0.0.0.0", udp, true},
+		{"udp", "[::ffff:127.0.0.1]", udp, true},
+		{"udp", "[::1]", udp, false}, // the wildcard of IPv4 takes no IPv6
+		{"udp", "192.0.2.1", udp, false},
+	} {
+		if err := r.refuseLoop(c.network, fmt.Sprintf("%s:%d", c.host, c.port)); (err != nil) != c.loop {
+			t.Errorf("%s %s:%d: %v, want a loop: %v", c.network, c.host, c.port, err, c.loop)
+		}
+	}
+}
+
+// A socket that the kernel has connected with itself is nobody's upstream.
+func TestSelfConnect(t *testing.T) {
+	self, err := (&net.Dialer{LocalAddr: &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}}).Dial("udp", "127.0.0.1:9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := self.LocalAddr().(*net.UDPAddr).Port
+	self.Close()
+	at := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}
+	c, err := net.DialUDP("udp", at, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := refuseSelf(c); err == nil || !strings.Contains(err.Error(), errLoop.Error()) {
+		t.Errorf("refuseSelf: %v", err)
+	}
+	if _, err := c.Write(nil); err == nil {
+		t.Error("the socket is open still")
+	}
+}
+
+// Rules may ask where a connection goes; then names are resolved first.
+func TestClassByDestination(t *testing.T) {
+	addr, _ := listen(t)
+	_, port, _ := net.SplitHostPort(addr)
+	text := class("c", fast) + class("near", fast) + class("far", fast) +
+		listener("l", "tcp", "localhost:"+port, "c") + listener("echo", "tcp", policy.Echo, "c")
+	rules := "[[rule]]\ndestination = \"127.0.0.0/8\"\nclass = \"near\"\n[[rule]]\ndestination = \"::1\"\nclass = \"near\"\n"
+	r := run(t, text+rules)
+	r.dial("l")
+	r.dial("echo")
+	classOf := func(listener string) string {
+		for _, one := range r.Sessions() {
+			if one.Listener == listener {
+				return one.Class
+			}
+		}
+		return ""
+	}
+	until(t, "both are classified", func() bool { return classOf("l") == "near" && classOf("echo") == "c" })
+
+	// The class goes, and the rules with it: the destination is known still.
+	r.reload(strings.ReplaceAll(strings.ReplaceAll(text+rules, "[class.near]", "[class.other]"), `"near"`, `"far"`))
+	if got := classOf("l"); got != "far" {
+		t.Errorf("the session is in %q, want far", got)
+	}
+}

@@ -1,0 +1,109 @@
+package conn
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+)
+
+// systemdPrefix marks a socket that systemd has passed: "systemd:NAME".
+const systemdPrefix = "systemd:"
+
+// Inherited are the sockets that systemd passed to the process, by their names
+// (sd_listen_fds_with_names(3)). They stay open, so that a listener that one
+// reload takes away can come back with another.
+type Inherited map[string][]*os.File
+
+// listenTCP binds an address, or takes a socket that was passed.
+func (s *Server) listenTCP(address string) (*net.TCPListener, error) {
+	if name, ok := strings.CutPrefix(address, systemdPrefix); ok {
+		return inherit(s.inherited[name], name, func(f *os.File) (*net.TCPListener, error) {
+			l, err := net.FileListener(f)
+			if err != nil {
+				return nil, err
+			}
+			if tcp, ok := l.(*net.TCPListener); ok {
+				return tcp, nil
+			}
+			l.Close()
+			return nil, errWrongSocket
+		})
+	}
+	// Keepalives cost a few percent of a short connection; idle_timeout ends what is dead.
+	l, err := (&net.ListenConfig{KeepAlive: -1}).Listen(context.Background(), networkOf("tcp", address), address)
+	if err != nil {
+		return nil, err
+	}
+	return l.(*net.TCPListener), nil
+}
+
+// listenUDP is listenTCP for datagrams.
+func (s *Server) listenUDP(address string) (*net.UDPConn, error) {
+	if name, ok := strings.CutPrefix(address, systemdPrefix); ok {
+		return inherit(s.inherited[name], name, func(f *os.File) (*net.UDPConn, error) {
+			c, err := net.FilePacketConn(f)
+			if err != nil {
+				return nil, err
+			}
+			if udp, ok := c.(*net.UDPConn); ok {
+				return udp, nil
+			}
+			c.Close()
+			return nil, errWrongSocket
+		})
+	}
+	c, err := net.ListenPacket(networkOf("udp", address), address)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.UDPConn), nil
+}
+
+// networkOf returns the network of an address as an operator reads it: 0.0.0.0
+// is all of IPv4, [::] all of IPv6, and only an empty host is both.
+func networkOf(network, address string) string {
+	host, _, err := net.SplitHostPort(address)
+	ip, parseErr := netip.ParseAddr(host)
+	switch {
+	case err != nil || parseErr != nil:
+		return network
+	case ip.Is4():
+		return network + "4"
+	}
+	return network + "6"
+}
+
+var errWrongSocket = fmt.Errorf("it is not a socket of the listener's protocol")
+
+// inherit returns the one passed socket of that name which is of the wanted kind.
+func inherit[T io.Closer](files []*os.File, name string, open func(*os.File) (T, error)) (found T, err error) {
+	if len(files) == 0 {
+		return found, fmt.Errorf("systemd has passed no socket named %q: see FileDescriptorName= in systemd.socket(5)", name)
+	}
+	n := 0
+	for _, f := range files {
+		one, openErr := open(f)
+		switch {
+		case openErr != nil:
+			err = openErr
+			continue
+		case n > 0:
+			one.Close()
+		default:
+			found = one
+		}
+		n++
+	}
+	switch {
+	case n == 0:
+		return found, fmt.Errorf("the socket %q that systemd passed: %w", name, err)
+	case n > 1:
+		found.Close()
+		return found, fmt.Errorf("systemd has passed %d sockets named %q of one protocol: give each a name of its own", n, name)
+	}
+	return found, nil
+}

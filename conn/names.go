@@ -1,0 +1,93 @@
+package conn
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"shaper/policy"
+)
+
+// resolver keeps the address of a name for sessions that cannot wait for it:
+// those of datagrams.
+type resolver struct {
+	mu     sync.Mutex
+	name   string
+	addr   netip.AddrPort // invalid: not known
+	at     time.Time      // when it was asked last
+	asking bool
+}
+
+const (
+	namesFresh    = 30 * time.Second // then a name is asked again
+	namesPatience = 10 * time.Second
+)
+
+// lookup returns the address of an upstream; invalid while it is not known.
+// A name is asked for in the background, so a stale answer may be returned.
+func (r *resolver) lookup(s *Server, upstream string) netip.AddrPort {
+	if ap, err := netip.ParseAddrPort(upstream); err == nil {
+		return unmapped(ap)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.name != upstream {
+		r.name, r.addr, r.at = upstream, netip.AddrPort{}, time.Time{}
+	}
+	if !r.asking && time.Since(r.at) > namesFresh {
+		r.asking, r.at = true, time.Now()
+		s.wg.Go(func() { r.ask(s.ctx, upstream) })
+	}
+	return r.addr
+}
+
+// known is lookup without asking.
+func (r *resolver) known(upstream string) netip.AddrPort {
+	if ap, err := netip.ParseAddrPort(upstream); err == nil {
+		return unmapped(ap)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.name != upstream {
+		return netip.AddrPort{}
+	}
+	return r.addr
+}
+
+func (r *resolver) ask(ctx context.Context, upstream string) {
+	ctx, cancel := context.WithTimeout(ctx, namesPatience)
+	defer cancel()
+	addr := resolve(ctx, upstream)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asking = false
+	if r.name == upstream && addr.IsValid() { // else the stale one serves on
+		r.addr = addr
+	}
+}
+
+// resolve returns the first address of "host:port"; invalid where there is
+// none, as for what is built in.
+func resolve(ctx context.Context, upstream string) netip.AddrPort {
+	if upstream == policy.Echo || upstream == policy.Discard {
+		return netip.AddrPort{}
+	}
+	if ap, err := netip.ParseAddrPort(upstream); err == nil {
+		return unmapped(ap)
+	}
+	host, service, err := net.SplitHostPort(upstream)
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	port, err := net.DefaultResolver.LookupPort(ctx, "tcp", service)
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil || len(addrs) == 0 {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(addrs[0].Unmap(), uint16(port))
+}

@@ -1,0 +1,113 @@
+package conn
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"shaper/policy"
+	"shaper/unit"
+)
+
+// What Probe goes through: a class so slow that the second item waits for the
+// pacer, and a socket that nothing but Probe knows.
+var (
+	probeClass    = policy.Class{Name: "(probe)", Algorithm: policy.Leaky, Rate: unit.BytesPerSecond(1 << 10)}
+	probeListener = policy.Listener{
+		Name: "(probe)", Protocol: policy.TCP, Mode: policy.Forward, Upstream: []string{policy.Echo},
+		IdleTimeout: unit.Duration(time.Minute), MaxSessions: 4,
+	}
+)
+
+// probeSocket returns the socket, one of the abstract unix namespace that the
+// kernel has named.
+func (s *Server) probeSocket() (*tcpSocket, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.probe != nil || s.stopping {
+		return s.probe, nil
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	sv := &service{class: s.shaper.NewClass(probeClass)}
+	sv.gate.init()
+	sv.gate.setMax(probeListener.MaxSessions)
+	sv.conf.Store(&probeListener)
+	t := &tcpSocket{server: s, listener: ownListener{l}}
+	t.serve(sv)
+	s.probe = t
+	return t, nil
+}
+
+// ownListener accepts connections of this process only. A name in the abstract
+// namespace has no owner, and others could keep the watchdog from getting through.
+type ownListener struct{ *net.UnixListener }
+
+func (l ownListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		if pidOf(c) == os.Getpid() {
+			return c, nil
+		}
+		c.Close()
+	}
+}
+
+// pidOf returns the process at the other end; 0 where the kernel does not tell.
+func pidOf(c *net.UnixConn) (pid int) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	raw.Control(func(fd uintptr) {
+		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(peer.Pid)
+		}
+	})
+	return pid
+}
+
+// Probe passes bytes through all that traffic passes: accept, the queue of a
+// class, the pacer, the relay to an upstream and back. It returns nil when
+// they have come back: what a watchdog wants to know. The first call makes the
+// listener that it uses.
+func (s *Server) Probe(ctx context.Context) error {
+	t, err := s.probeSocket()
+	if err == nil && t == nil {
+		err = net.ErrClosed
+	}
+	if err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	var dialer net.Dialer
+	c, err := dialer.DialContext(ctx, "unix", t.listener.Addr().String())
+	if err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })()
+	for _, sent := range [][]byte{[]byte("leaves at once"), []byte("waits")} {
+		if _, err := c.Write(sent); err != nil {
+			return fmt.Errorf("probe: %w", err)
+		}
+		got := make([]byte, len(sent))
+		if _, err := io.ReadFull(c, got); err != nil {
+			return fmt.Errorf("probe: %w", err)
+		}
+		if !bytes.Equal(got, sent) {
+			return fmt.Errorf("probe: sent %q, got %q", sent, got)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,237 @@
+package conn
+
+import (
+	"errors"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"shaper/shaper"
+	"shaper/stats"
+)
+
+// half is one direction of a session: read, know n, wait for n, write. Its
+// buffer is taken when bytes are there and given back when they are written,
+// so that an idle session holds none.
+type half struct {
+	session  *tcpSession
+	way      stats.Direction
+	flow     *shaper.Flow
+	src, dst stream
+
+	buf      *buffer
+	n        int  // bytes in buf
+	sent     int  // of those, written
+	busy     bool // the bytes were there when they were asked for, and dst had room for those before
+	stalled  bool // dst had no room
+	err      error
+	tryRead  func(fd uintptr) bool // kept, so that a read allocates nothing
+	tryWrite func(fd uintptr) bool
+
+	receiveBuffer int // SO_RCVBUF of src; 0: the kernel's
+
+	moved   atomic.Uint64 // bytes written
+	held    atomic.Int64  // bytes read that wait for their class
+	waiting atomic.Bool   // for the class
+	active  atomic.Bool   // something moved since the janitor looked
+	done    atomic.Bool
+}
+
+func (h *half) init(t *tcpSession, way stats.Direction, class *shaper.Class) {
+	h.session, h.way = t, way
+	h.tryRead, h.tryWrite = h.readOnce, h.writeOnce
+	h.flow = shaper.NewFlow(class)
+}
+
+// relay moves bytes in both directions until both have ended, or one has failed.
+func (t *tcpSession) relay() error {
+	client, err := newStream(t.client, t.source.String())
+	if err != nil {
+		return err
+	}
+	t.up.src, t.up.dst = client, t.upstream
+	t.down.src, t.down.dst = t.upstream, client
+	setUserTimeout(client.raw, time.Duration(t.conf.IdleTimeout))
+	setUserTimeout(t.upstream.raw, time.Duration(t.conf.IdleTimeout))
+
+	back := make(chan error, 1)
+	t.server.wg.Go(func() {
+		err := errPanicked
+		defer func() { back <- err }()
+		t.guard(func() { err = t.down.run() })
+	})
+	return errors.Join(t.up.run(), <-back)
+}
+
+// run relays until the source has ended cleanly and that has been passed on.
+// Else it ends the session, counts the bytes it held as dropped, and returns
+// why.
+func (h *half) run() (err error) {
+	defer func() {
+		if err != nil {
+			h.session.abort(resultOf(err))
+		}
+		h.discard() // nothing after a clean end
+		h.done.Store(true)
+	}()
+	for {
+		if err := h.read(); err == io.EOF {
+			return h.dst.conn.CloseWrite()
+		} else if err != nil {
+			return err
+		}
+		if err := h.wait(); err != nil {
+			return err
+		}
+		if err := h.write(); err != nil {
+			return err
+		}
+	}
+}
+
+// read takes what is there, at most a piece of the class.
+func (h *half) read() error {
+	h.sizeReceiveBuffer()
+	h.busy, h.stalled = !h.stalled, false
+	h.err, h.sent = nil, 0
+	if err := h.src.raw.Read(h.tryRead); err != nil {
+		return err
+	}
+	if h.err == nil && h.n == 0 {
+		return io.EOF
+	}
+	return h.err
+}
+
+func (h *half) readOnce(fd uintptr) bool {
+	piece := int64(shaper.MaxPiece)
+	if class := h.flow.Class(); class != nil {
+		piece = class.Piece()
+	}
+	h.buf = getBuffer(int(piece))
+	for {
+		h.n, h.err = unix.Read(int(fd), h.buf.bytes[:piece])
+		if h.err != unix.EINTR {
+			break
+		}
+	}
+	if h.err == nil && h.n > 0 {
+		return true
+	}
+	h.n = 0
+	h.release()
+	if h.err == unix.EAGAIN {
+		h.busy = false
+		return false
+	}
+	return true
+}
+
+// wait returns when the class lets the bytes go.
+func (h *half) wait() error {
+	h.held.Store(int64(h.n))
+	return h.waitFor(shaper.Cost{Bytes: int64(h.n)})
+}
+
+func (h *half) waitFor(cost shaper.Cost) error {
+	h.waiting.Store(true)
+	defer h.waiting.Store(false)
+	return h.flow.Wait(h.session.ctx, cost, h.busy)
+}
+
+// write writes all of the bytes, as the peer takes them.
+func (h *half) write() error {
+	h.err = nil
+	if err := h.dst.raw.Write(h.tryWrite); err != nil {
+		return err
+	}
+	if h.err != nil {
+		return h.err
+	}
+	h.held.Store(0)
+	h.n = 0
+	h.release()
+	return nil
+}
+
+func (h *half) writeOnce(fd uintptr) bool {
+	for h.sent < h.n {
+		n, err := unix.SendmsgN(int(fd), h.buf.bytes[h.sent:h.n], nil, nil, unix.MSG_NOSIGNAL)
+		switch err {
+		case nil:
+			h.sent += n
+			h.left(n, 0, 0)
+		case unix.EINTR:
+		case unix.EAGAIN:
+			h.stalled = true
+			return false
+		default:
+			h.err = err
+			return true
+		}
+	}
+	return true
+}
+
+// left counts what has left.
+func (h *half) left(bytes, packets, connections int) {
+	h.active.Store(true)
+	h.moved.Add(uint64(bytes))
+	if class := h.flow.Class(); class != nil {
+		sent := &class.Stats.Sent[h.way]
+		sent.Bytes.Add(uint64(bytes))
+		sent.Packets.Add(uint64(packets))
+		sent.Connections.Add(uint64(connections))
+	}
+}
+
+// discard counts the bytes that were read and will not be written.
+func (h *half) discard() {
+	if lost := h.n - h.sent; lost > 0 {
+		if class := h.flow.Class(); class != nil {
+			class.Stats.Dropped[lossOf(stats.Result(h.session.ended.Load()))].Add(int64(lost))
+		}
+	}
+	h.n, h.sent = 0, 0
+	h.held.Store(0)
+	h.release()
+}
+
+func (h *half) release() {
+	if h.buf != nil {
+		h.buf.put()
+		h.buf = nil
+	}
+}
+
+// sizeReceiveBuffer follows the rate of the class.
+func (h *half) sizeReceiveBuffer() {
+	n := receiveBufferOf(h.flow.Class())
+	if n == h.receiveBuffer {
+		return
+	}
+	h.receiveBuffer = n
+	if n == 0 {
+		n = fastReceiveBuffer // once set, the kernel tunes it no more
+	}
+	setReceiveBuffer(h.src.raw, n)
+}
+
+// lossOf tells from how a session ended why its bytes were dropped.
+func lossOf(r stats.Result) stats.Reason {
+	switch r {
+	case stats.TimedOut:
+		return stats.Timeout
+	case stats.ByOperator:
+		return stats.Closed
+	case stats.Drained:
+		return stats.Stopped
+	case stats.Overflow:
+		return stats.QueueFull
+	}
+	return stats.Reset
+}
+
+var errPanicked = errors.New("conn: the session panicked")

@@ -1,0 +1,336 @@
+package conn
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// A FIN goes on behind the bytes that wait, and the other direction lives on.
+func TestHalfCloseOfClient(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, "100kB/s"))
+	client, upstream := r.open(conns)
+	request := strings.Repeat("request ", 4000) // a third of a second
+	send(t, client, request)
+	client.CloseWrite()
+	expect(t, upstream, request)
+	expectEOF(t, upstream)
+	send(t, upstream, "answer")
+	expect(t, client, "answer")
+	send(t, upstream, "more")
+	expect(t, client, "more")
+	upstream.Close()
+	expectEOF(t, client)
+	r.awaitEnd(stats.OK, 1)
+	if n := r.sent("c", stats.Upstream).Bytes.Load(); n != uint64(len(request)) {
+		t.Errorf("%d bytes are counted, want %d", n, len(request))
+	}
+}
+
+func TestHalfCloseOfUpstream(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast, `return_class = "back"`)+class("back", "100kB/s"))
+	client, upstream := r.open(conns)
+	answer := strings.Repeat("answer ", 4000)
+	send(t, upstream, answer)
+	upstream.CloseWrite()
+	expect(t, client, answer)
+	expectEOF(t, client)
+	send(t, client, "still here")
+	expect(t, upstream, "still here")
+	client.Close()
+	expectEOF(t, upstream)
+	r.awaitEnd(stats.OK, 1)
+	if n := r.sent("back", stats.Downstream).Bytes.Load(); n != uint64(len(answer)) {
+		t.Errorf("%d bytes are counted, want %d", n, len(answer))
+	}
+}
+
+// What remains of a session after a FIN is bounded where it is idle.
+func TestHalfClosedSessionTimesOut(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast, `idle_timeout = "600ms"`))
+	client, upstream := r.open(conns)
+	client.CloseWrite()
+	expectEOF(t, upstream)
+	expectReset(t, client)
+	r.awaitEnd(stats.TimedOut, 1)
+}
+
+// reset by one peer arrives at the other as a reset.
+func TestResetGoesOn(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast))
+	client, upstream := r.open(conns)
+	send(t, client, "x")
+	expect(t, upstream, "x")
+	reset(client)
+	expectReset(t, upstream)
+	r.awaitEnd(stats.ResetByPeer, 1)
+
+	client, upstream = r.open(conns)
+	send(t, upstream, "x")
+	expect(t, client, "x")
+	reset(upstream)
+	expectReset(t, client)
+	r.awaitEnd(stats.ResetByPeer, 2)
+}
+
+// A session whose bytes wait for a class ends with its client, and never
+// looks complete; what it held counts as dropped.
+func TestResetWhileWaiting(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, "0B/s", `idle_timeout = "100ms"`))
+	client, upstream := r.open(conns)
+	send(t, client, "held back")
+	r.awaitWaiting(9)
+	reset(client)
+	expectReset(t, upstream)
+	r.awaitEnd(stats.ResetByPeer, 1)
+	if items, n := r.dropped("c", stats.Reset); items != 1 || n != 9 {
+		t.Errorf("dropped %d items of %d bytes, want 1 of 9", items, n)
+	}
+	if n := r.shaper.Class("c").Stats.BacklogItems.Load(); n != 0 {
+		t.Errorf("%d items still wait", n)
+	}
+}
+
+// awaitWaiting waits until the one session holds so many bytes.
+func (r *rig) awaitWaiting(n int64) {
+	r.t.Helper()
+	until(r.t, "bytes wait", func() bool { return len(r.Sessions()) == 1 && r.Sessions()[0].Waiting == n })
+}
+
+// The same where not the class but the upstream does not take the bytes.
+func TestResetWhileStalled(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast))
+	client, upstream := r.open(conns)
+	fill(t, client)
+	reset(client)
+	r.awaitEnd(stats.ResetByPeer, 1)
+	expectReset(t, upstream)
+	if items, n := r.dropped("c", stats.Reset); items != 1 || n == 0 {
+		t.Errorf("dropped %d items of %d bytes, want 1", items, n)
+	}
+}
+
+// fill writes until the other end takes no more.
+func fill(t testing.TB, c net.Conn) {
+	t.Helper()
+	data := make([]byte, 1<<20)
+	for {
+		c.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
+		if _, err := c.Write(data); err != nil {
+			c.SetWriteDeadline(time.Time{})
+			return
+		}
+	}
+}
+
+// However a session is ended, both sides see that it was not complete, and the
+// bytes it held are counted under the reason.
+func TestTruncationIsAReset(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		end    func(*rig)
+		result stats.Result
+		reason stats.Reason
+	}{
+		{"operator", func(r *rig) { r.CloseSession(r.Sessions()[0].ID) }, stats.ByOperator, stats.Closed},
+		{"drain", func(r *rig) { r.Shutdown(expired) }, stats.Drained, stats.Stopped},
+		{"timeout", func(r *rig) { r.one().abort(stats.TimedOut) }, stats.TimedOut, stats.Timeout},
+		{"panic", func(r *rig) { r.one().abort(stats.Panicked) }, stats.Panicked, stats.Reset},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			addr, conns := listen(t)
+			r := run(t, forward(addr, "0B/s"))
+			client, upstream := r.open(conns)
+			send(t, client, "held back")
+			client.CloseWrite()
+			r.awaitWaiting(9)
+			c.end(r)
+			expectReset(t, client)
+			expectReset(t, upstream)
+			r.awaitEnd(c.result, 1)
+			if items, n := r.dropped("c", c.reason); items != 1 || n != 9 {
+				t.Errorf("dropped %d items of %d bytes for %v, want 1 of 9", items, n, c.reason)
+			}
+		})
+	}
+}
+
+// one returns the only session.
+func (r *rig) one() *tcpSession { return r.all()[0].(*tcpSession) }
+
+func TestCloseSessionThatIsNot(t *testing.T) {
+	r := run(t, forward(policy.Echo, fast))
+	if r.CloseSession(7) {
+		t.Error("a session that there is not was closed")
+	}
+}
+
+func TestIdleTimeout(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast, `idle_timeout = "700ms"`))
+	client, upstream := r.open(conns)
+	start := time.Now()
+	for range 8 { // each way in turn keeps the session alive
+		time.Sleep(150 * time.Millisecond)
+		send(t, client, "x")
+		expect(t, upstream, "x")
+	}
+	expectReset(t, client)
+	expectReset(t, upstream)
+	if took := time.Since(start); took < 1900*time.Millisecond {
+		t.Errorf("the session ended after %v", took)
+	}
+	r.awaitEnd(stats.TimedOut, 1)
+}
+
+// A session that waits for its class is not idle.
+func TestWaitingIsNotIdle(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, "8B/s", `idle_timeout = "500ms"`))
+	client, upstream := r.open(conns)
+	send(t, client, "first of sixteen")
+	expect(t, upstream, "first of sixteen")
+	send(t, client, "second") // leaves after two seconds
+	expect(t, upstream, "second")
+}
+
+// A peer that stops reading holds up its own session only, and not for ever.
+func TestStalledReader(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast, `idle_timeout = "600ms"`))
+	stalled, _ := r.open(conns)
+	go fill(t, stalled)
+	client, upstream := r.open(conns)
+	for range 20 {
+		send(t, client, "ping")
+		expect(t, upstream, "ping")
+		time.Sleep(50 * time.Millisecond)
+	}
+	client.Close()
+	upstream.Close()
+	r.awaitEndOf(stats.TimedOut, 1)
+	r.awaitEndOf(stats.OK, 1)
+}
+
+func (r *rig) awaitEndOf(result stats.Result, n uint64) {
+	r.t.Helper()
+	until(r.t, "ended: "+result.String(), func() bool { return r.service("l").stats.Ended[result].Load() == n })
+}
+
+// panicking is an upstream connection that panics when it is read or written.
+type panicking struct {
+	streamConn
+	read bool
+}
+
+type panickingRaw struct {
+	syscall.RawConn
+	read bool
+}
+
+func (p panicking) SyscallConn() (syscall.RawConn, error) {
+	raw, err := p.streamConn.SyscallConn()
+	return panickingRaw{raw, p.read}, err
+}
+
+func (p panickingRaw) Read(f func(uintptr) bool) error {
+	if p.read {
+		panic("on the way back")
+	}
+	return p.RawConn.Read(f)
+}
+
+func (p panicking) Close() error { reset(p.streamConn); return nil }
+
+func (panickingRaw) Write(func(uintptr) bool) error { panic("in a write") }
+
+// breakDial has the next upstream connections panic.
+func (r *rig) breakDial(read bool) (repair func()) {
+	own := r.upward.Load()
+	broken := dialFunc(func(ctx context.Context, conf *policy.Listener, upstream string) (streamConn, error) {
+		c, err := (*own)(ctx, conf, upstream)
+		return panicking{c, read}, err
+	})
+	r.upward.Store(&broken)
+	return func() { r.upward.Store(own) }
+}
+
+// A panic ends its own session, whichever goroutine it is in, and no other.
+func TestPanicEndsOneSession(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast))
+	other, otherUpstream := r.open(conns)
+
+	repair := r.breakDial(true)
+	r.expectRefused("l")
+	r.awaitEndOf(stats.Panicked, 1)
+	expectReset(t, next(t, conns))
+	repair()
+
+	broken := dialFunc(func(context.Context, *policy.Listener, string) (streamConn, error) { panic("in the dial") })
+	r.upward.Store(&broken)
+	r.expectRefused("l")
+	r.awaitEndOf(stats.Panicked, 2)
+
+	send(t, other, "alive")
+	expect(t, otherUpstream, "alive")
+	for _, where := range []string{"on the way back", "in the dial"} {
+		if !strings.Contains(r.log.String(), where) {
+			t.Errorf("the panic %s is not logged", where)
+		}
+	}
+}
+
+// What a direction holds when it panics is counted, too.
+func TestPanicCountsWhatWasHeld(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast))
+	r.breakDial(false)
+	client, upstream := r.open(conns)
+	send(t, client, "12345")
+	expectReset(t, client)
+	expectReset(t, upstream)
+	r.awaitEnd(stats.Panicked, 1)
+	if items, n := r.dropped("c", stats.Reset); items != 1 || n != 5 {
+		t.Errorf("dropped %d items of %d bytes, want 1 of 5", items, n)
+	}
+}
+
+func TestEcho(t *testing.T) {
+	r := run(t, forward(policy.Echo, fast))
+	client := r.dial("l")
+	for _, text := range []string{"hello", strings.Repeat("long", 100_000)} {
+		go io.WriteString(client, text)
+		expect(t, client, text)
+	}
+	client.CloseWrite()
+	expectEOF(t, client)
+	r.awaitEnd(stats.OK, 1)
+}
+
+func TestDiscard(t *testing.T) {
+	r := run(t, forward(policy.Discard, fast))
+	client := r.dial("l")
+	send(t, client, strings.Repeat("x", 1<<20))
+	client.CloseWrite()
+	if n, err := io.Copy(io.Discard, client); n != 0 || err != nil {
+		t.Errorf("it answers %d bytes, %v", n, err)
+	}
+	r.awaitEnd(stats.OK, 1)
+	if n := r.sent("c", stats.Upstream).Bytes.Load(); n != 1<<20 {
+		t.Errorf("%d bytes are counted, want %d", n, 1<<20)
+	}
+}

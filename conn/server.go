@@ -1,0 +1,360 @@
+// Package conn holds the sockets: it accepts connections and datagrams,
+// classifies them, and relays what its classes let go.
+//
+// A [Server] runs the listeners of a policy. Its files stand in the order of a
+// connection's life: accept, session, dial, relay; datagrams have theirs.
+// [Listener], [Dialer] and [Conn] bring the same shaping to programs of one's
+// own.
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/stats"
+)
+
+// Server runs the listeners of one policy after another. It owns every
+// goroutine it starts; Shutdown awaits them all.
+type Server struct {
+	shaper    *shaper.Shaper
+	log       *slog.Logger
+	inherited Inherited
+	dial      dialFunc       // replaced by tests
+	wg        sync.WaitGroup // accept loops, read loops, sessions
+
+	// routes is what classifies. It is locked for reading while a session is
+	// put into its classes, so that none is classified by rules that Commit
+	// has just replaced.
+	routesMu sync.RWMutex
+	routes   *routes
+
+	mu       sync.Mutex
+	bound    map[address]bound
+	services map[string]*service
+	sessions map[uint64]session
+	stopping bool
+	lastID   uint64
+	idle     *sync.Cond // of mu: the last session has ended
+
+	udpUpstreams gate // bounds the sockets of sessions of datagrams
+
+	probe *tcpSocket // see Probe; nil until then
+
+	ctx    context.Context // ends when all sessions have: for what they have started
+	cancel context.CancelFunc
+}
+
+// routes is a policy compiled, and the live classes that its names mean.
+type routes struct {
+	classifier *policy.Classifier
+	classes    map[string]*shaper.Class
+}
+
+// service is a listener of the policy: what its sockets lead to. It lives as
+// long as its name does.
+type service struct {
+	conf  atomic.Pointer[policy.Listener]
+	stats stats.Listener
+	class *shaper.Class // of every session, whatever the rules say; nil but for Probe
+	gate  gate          // bounds the sessions
+	names resolver
+}
+
+// address is where a socket is bound: "tcp", "127.0.0.1:80".
+type address struct {
+	network policy.Protocol
+	text    string // as the policy has it
+	owner   string // the listener, where the kernel chooses the port: each gets one of its own
+}
+
+func addressOf(l *policy.Listener, text string) address {
+	at := address{network: l.Protocol, text: text}
+	if strings.HasSuffix(text, ":0") {
+		at.owner = l.Name
+	}
+	return at
+}
+
+func (a address) String() string { return string(a.network) + " " + a.text }
+
+// bound is a bound socket and the goroutine that accepts from it.
+type bound interface {
+	serve(*service)    // starts accepting for a service
+	retarget(*service) // from the next connection on
+	leadsTo() *service
+	local() localAddr // where it is really bound
+	close()           // stops accepting; sessions go on
+}
+
+// session is what the registry knows of a session, whatever its protocol.
+type session interface {
+	info() Session
+	abort(stats.Result) bool // resets it, and it then ends by itself; false where it ends already
+	tend(now time.Time)      // called by the janitor, now and then
+	reclassify(*routes, map[*shaper.Class]bool)
+}
+
+// NewServer returns a server without listeners. Shutdown ends it. inherited
+// may be nil.
+func NewServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger) *Server {
+	s := &Server{
+		shaper:    sh,
+		log:       log,
+		inherited: inherited,
+		routes:    &routes{classifier: policy.Compile(&policy.Policy{})},
+		bound:     map[address]bound{},
+		services:  map[string]*service{},
+		sessions:  map[uint64]session{},
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.idle = sync.NewCond(&s.mu)
+	s.udpUpstreams.init()
+	s.udpUpstreams.setMax(descriptors() / 2)
+	s.dial = s.dialUpstream
+	s.wg.Go(s.janitor)
+	return s
+}
+
+// Change is a policy whose sockets are bound and which is not yet in force.
+// Either Commit or Abort ends it.
+type Change struct {
+	server *Server
+	policy *policy.Policy
+	fresh  map[address]bound
+}
+
+// Prepare binds every address of p that is not bound already, and changes
+// nothing that runs. Its error joins those of all addresses that cannot be
+// bound.
+func (s *Server) Prepare(p *policy.Policy) (*Change, error) {
+	c := &Change{server: s, policy: p, fresh: map[address]bound{}}
+	var errs []error
+	for _, l := range p.Listeners {
+		for _, text := range l.Listen {
+			at := addressOf(&l, text)
+			if s.isBound(at) || c.fresh[at] != nil {
+				continue
+			}
+			b, err := s.bind(at)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("listener.%s.listen: %w", l.Name, err))
+				continue
+			}
+			c.fresh[at] = b
+		}
+	}
+	if len(errs) > 0 {
+		c.Abort()
+		return nil, errors.Join(errs...)
+	}
+	return c, nil
+}
+
+func (s *Server) isBound(at address) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.bound[at]
+	return ok
+}
+
+func (s *Server) bind(at address) (bound, error) {
+	if at.network == policy.UDP {
+		return s.bindUDP(at)
+	}
+	return s.bindTCP(at)
+}
+
+// Abort gives up the change: what Prepare bound is closed.
+func (c *Change) Abort() {
+	for _, b := range c.fresh {
+		b.close()
+	}
+}
+
+// Commit puts the change in force: new connections go by the new policy, and
+// sessions in one of the removed classes are classified again. Others go on as
+// they are. The shaper must have the classes of the policy already.
+func (c *Change) Commit(removed []*shaper.Class) {
+	s := c.server
+	s.mu.Lock()
+	s.updateServices(c.policy)
+	s.mu.Unlock()
+	s.reroute(c.policy, removed)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		c.Abort()
+		return
+	}
+	wanted := map[address]*service{}
+	for _, l := range c.policy.Listeners {
+		for _, text := range l.Listen {
+			wanted[addressOf(&l, text)] = s.services[l.Name]
+		}
+	}
+	s.rebind(wanted, c.fresh)
+}
+
+// updateServices makes the services those of p. One whose name is gone lives
+// on with the sessions that use it.
+func (s *Server) updateServices(p *policy.Policy) {
+	old := s.services
+	s.services = make(map[string]*service, len(p.Listeners))
+	for _, l := range p.Listeners {
+		sv := old[l.Name]
+		if sv == nil {
+			sv = &service{}
+			sv.gate.init()
+		}
+		sv.conf.Store(&l)
+		sv.gate.setMax(l.MaxSessions)
+		s.services[l.Name] = sv
+	}
+}
+
+// reroute replaces the routes, and classifies again the sessions whose class
+// is gone.
+func (s *Server) reroute(p *policy.Policy, removed []*shaper.Class) {
+	r := &routes{classifier: policy.Compile(p), classes: map[string]*shaper.Class{}}
+	for _, class := range p.Classes {
+		r.classes[class.Name] = s.shaper.Class(class.Name)
+	}
+	s.routesMu.Lock()
+	defer s.routesMu.Unlock()
+	s.routes = r
+	if len(removed) == 0 {
+		return
+	}
+	gone := map[*shaper.Class]bool{}
+	for _, class := range removed {
+		gone[class] = true
+	}
+	for _, one := range s.all() {
+		one.reclassify(r, gone)
+	}
+	for _, class := range removed {
+		reenter(class)
+	}
+}
+
+// rebind starts the fresh sockets, leads those that stay to their service, and
+// closes the ones that nobody wants.
+func (s *Server) rebind(wanted map[address]*service, fresh map[address]bound) {
+	for at, b := range s.bound {
+		if sv := wanted[at]; sv != nil {
+			b.retarget(sv)
+		} else {
+			b.close()
+			delete(s.bound, at)
+		}
+	}
+	for at, b := range fresh {
+		s.bound[at] = b
+		b.serve(wanted[at])
+	}
+}
+
+// add enters a session into the registry; false when the server stops.
+func (s *Server) add(one session, id *uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return false
+	}
+	s.lastID++
+	*id = s.lastID
+	s.sessions[s.lastID] = one
+	return true
+}
+
+func (s *Server) remove(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sessions, id)
+	if len(s.sessions) == 0 {
+		s.idle.Broadcast()
+	}
+}
+
+func (s *Server) all() []session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.sessions))
+}
+
+// Listeners returns what the counters of each listener read, by name.
+func (s *Server) Listeners() []stats.ListenerReading {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	addresses := map[*service][]string{}
+	for _, b := range s.bound {
+		sv := b.leadsTo()
+		addresses[sv] = append(addresses[sv], b.local().addr.String())
+	}
+	var all []stats.ListenerReading
+	for _, name := range slices.Sorted(maps.Keys(s.services)) {
+		sv := s.services[name]
+		one := sv.stats.Read()
+		one.Name, one.Protocol = name, string(sv.conf.Load().Protocol)
+		one.Addresses = slices.Sorted(slices.Values(addresses[sv]))
+		all = append(all, one)
+	}
+	return all
+}
+
+// Shutdown stops accepting, lets open sessions go on until ctx ends, resets
+// those that are left, and awaits every goroutine of the server. It returns
+// how many sessions it reset. It may be called again, as with a context that
+// ends sooner.
+func (s *Server) Shutdown(ctx context.Context) (reset int) {
+	s.mu.Lock()
+	s.stopping = true
+	for at, b := range s.bound {
+		b.close()
+		delete(s.bound, at)
+	}
+	if s.probe != nil {
+		s.probe.close()
+	}
+	s.mu.Unlock()
+
+	counted := make(chan int, 1)
+	stop := context.AfterFunc(ctx, func() { counted <- s.resetAll() })
+	s.awaitSessions()
+	if !stop() {
+		reset = <-counted
+	}
+	s.cancel()
+	s.wg.Wait()
+	return reset
+}
+
+// resetAll resets the open sessions and returns how many there were.
+func (s *Server) resetAll() (n int) {
+	for _, one := range s.all() {
+		if one.abort(stats.Drained) {
+			n++
+		}
+	}
+	return n
+}
+
+func (s *Server) awaitSessions() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.sessions) > 0 {
+		s.idle.Wait()
+	}
+}

@@ -1,0 +1,397 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/stats"
+)
+
+// udpSocket is a bound UDP socket and the sessions of its clients.
+type udpSocket struct {
+	server  *Server
+	conn    *net.UDPConn
+	raw     syscall.RawConn
+	service atomic.Pointer[service]
+
+	mu       sync.Mutex
+	sessions map[udpKey]*udpSession
+	closing  bool // reads no more; the socket goes with its last session
+}
+
+// udpKey tells sessions of one socket apart: who asks, and which of our
+// addresses.
+type udpKey struct {
+	client netip.AddrPort
+	asked  netip.Addr
+}
+
+func (in *incoming) key(i int) udpKey { return udpKey{in.source(i), in.asked(i)} }
+
+func (s *Server) bindUDP(at address) (bound, error) {
+	c, err := s.listenUDP(at.text)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	u := &udpSocket{server: s, conn: c, raw: raw, sessions: map[udpKey]*udpSession{}}
+	tuneUDP(raw, addrPortOf(c.LocalAddr()).Addr().IsUnspecified())
+	return u, nil
+}
+
+// udpReceiveBuffer takes up bursts until the read loop gets to run. Shaping is
+// felt at once all the same: what has no room in its class is dropped when it
+// is read.
+const udpReceiveBuffer = 4 << 20
+
+// tuneUDP sizes the receive buffer, and has a socket that is bound to every
+// address tell which one was asked. What the kernel does not grant is done without.
+func tuneUDP(raw syscall.RawConn, wildcard bool) {
+	raw.Control(func(fd uintptr) {
+		if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, udpReceiveBuffer) != nil {
+			unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, udpReceiveBuffer)
+		}
+		if wildcard {
+			unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
+			unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)
+		}
+	})
+}
+
+func (u *udpSocket) serve(sv *service) {
+	u.retarget(sv)
+	u.server.wg.Go(u.read)
+}
+
+func (u *udpSocket) retarget(sv *service) {
+	u.service.Store(sv)
+	sv.names.lookup(u.server, sv.conf.Load().Upstream[0]) // before the first session needs it
+}
+
+func (u *udpSocket) leadsTo() *service { return u.service.Load() }
+
+func (u *udpSocket) local() localAddr { return localAddr{"udp", addrPortOf(u.conn.LocalAddr())} }
+
+// close stops reading. The socket stays for the answers to open sessions.
+func (u *udpSocket) close() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.closing = true
+	u.conn.SetReadDeadline(time.Unix(1, 0))
+	if len(u.sessions) == 0 {
+		u.conn.Close()
+	}
+}
+
+// read hands each datagram to its session, batch by batch, until the socket is
+// closed or has a read deadline.
+func (u *udpSocket) read() {
+	in := &reader{}
+	for {
+		n, err := in.read(u.raw)
+		if err != nil {
+			return
+		}
+		u.deliver(in.batch, n)
+		in.release()
+	}
+}
+
+// deliver offers each datagram of a batch to its session's class. Runs of
+// datagrams of one session that leave at once leave together.
+func (u *udpSocket) deliver(in *incoming, n int) {
+	for i := 0; i < n; {
+		key := in.key(i)
+		from := i
+		for i++; i < n && in.key(i) == key; i++ {
+		}
+		for ; from < i; from++ {
+			if one := u.session(key, in, from); one != nil {
+				one.offer(&one.up, in, from, i)
+				break
+			}
+		}
+	}
+}
+
+// offer has the datagrams of a batch from one number up to another enter the
+// class of a way of the session, and sends those that leave at once.
+func (t *udpSession) offer(w *way, in *incoming, from, to int) {
+	defer t.socket.server.rescue(t)
+	out := getOutgoing()
+	for i := from; i < to; i++ {
+		w.offer(in.payload(i), out)
+	}
+	w.send(out)
+	out.release()
+}
+
+// session returns the session of datagram i, a new one if need be; nil where
+// it cannot have one, and the datagram is dropped.
+func (u *udpSocket) session(key udpKey, in *incoming, i int) *udpSession {
+	u.mu.Lock()
+	one := u.sessions[key]
+	u.mu.Unlock()
+	if one != nil {
+		return one
+	}
+	sv := u.service.Load()
+	if !sv.gate.tryEnter() {
+		u.lost(key, len(in.payload(i)))
+		return nil
+	}
+	one, err := u.open(key, in.peerOf(i), sv)
+	if err != nil {
+		sv.gate.leave()
+		sv.stats.Ended[stats.DialFailed].Add(1)
+		u.lost(key, len(in.payload(i)))
+		return nil
+	}
+	return one
+}
+
+// lost counts a datagram of n bytes without a session as dropped by the class
+// it would have had.
+func (u *udpSocket) lost(key udpKey, n int) {
+	s := u.server
+	s.routesMu.RLock()
+	defer s.routesMu.RUnlock()
+	sv := u.service.Load()
+	if up, _ := s.routes.classify(u.describe(key, sv), sv.conf.Load()); up != nil {
+		up.Stats.Dropped[stats.NoSession].Add(int64(n))
+	}
+}
+
+// describe returns what the rules match.
+func (u *udpSocket) describe(key udpKey, sv *service) policy.Conn {
+	conf := sv.conf.Load()
+	return policy.Conn{
+		Listener: conf.Name, Source: key.client,
+		Port: addrPortOf(u.conn.LocalAddr()).Port(), Destination: sv.names.known(conf.Upstream[0]),
+	}
+}
+
+// udpSession is one client of a socket, and the connected socket that it has
+// towards the upstream.
+type udpSession struct {
+	id      uint64
+	socket  *udpSocket
+	service *service
+	conf    policy.Listener
+	key     udpKey
+	client  peer
+	started time.Time
+
+	upstream *net.UDPConn // nil for what is built in
+	name     string
+	up, down way
+
+	ended      atomic.Bool
+	quietSince time.Time // of the janitor
+}
+
+var (
+	errNotKnown    = errors.New("the upstream's address is not known yet")
+	errDescriptors = errors.New("sessions of datagrams hold half of the descriptors already")
+)
+
+// open makes the session of a client. It does not wait: an upstream whose name
+// is not resolved yet is an error.
+func (u *udpSocket) open(key udpKey, client peer, sv *service) (*udpSession, error) {
+	one := &udpSession{socket: u, service: sv, conf: *sv.conf.Load(), key: key, client: client, started: time.Now()}
+	one.name = one.conf.Upstream[0]
+	if one.name != policy.Echo && one.name != policy.Discard {
+		if err := one.dial(); err != nil {
+			return nil, err
+		}
+	}
+	if !one.begin() {
+		one.closeUpstream()
+		return nil, net.ErrClosed
+	}
+	sv.stats.Open.Add(1)
+	if one.upstream != nil {
+		u.server.wg.Go(one.answers)
+	}
+	return one, nil
+}
+
+// dial makes the socket towards the upstream.
+func (t *udpSession) dial() error {
+	s := t.socket.server
+	to := t.service.names.lookup(s, t.name)
+	if !to.IsValid() {
+		return errNotKnown
+	}
+	if err := s.refuseLoop("udp", to.String()); err != nil {
+		return err
+	}
+	if !s.udpUpstreams.tryEnter() {
+		return errDescriptors
+	}
+	c, err := t.connect(to)
+	if err != nil {
+		s.udpUpstreams.leave()
+		return err
+	}
+	t.upstream = c
+	return nil
+}
+
+func (t *udpSession) connect(to netip.AddrPort) (*net.UDPConn, error) {
+	dialer := net.Dialer{}
+	if t.conf.Bind.IsValid() {
+		dialer.LocalAddr = &net.UDPAddr{IP: t.conf.Bind.AsSlice(), Zone: t.conf.Bind.Zone()}
+	}
+	c, err := dialer.DialContext(context.Background(), "udp", to.String()) // does not wait: the address is a number
+	if err == nil {
+		err = refuseSelf(c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.UDPConn), nil
+}
+
+// begin puts the session into its classes and registers it; false where no
+// new ones may begin.
+func (t *udpSession) begin() bool {
+	u := t.socket
+	t.up.raw, t.down.raw, t.down.to = nil, u.raw, &t.client
+	if t.upstream != nil {
+		raw, err := t.upstream.SyscallConn()
+		if err != nil {
+			return false
+		}
+		t.up.raw = raw
+	}
+	if t.name == policy.Echo {
+		t.up.turn = &t.down
+	}
+	u.server.routesMu.RLock()
+	defer u.server.routesMu.RUnlock()
+	up, down := u.server.routes.classify(u.describe(t.key, t.service), &t.conf)
+	t.up.init(t, stats.Upstream, up)
+	t.down.init(t, stats.Downstream, down)
+	return up != nil && u.enter(t)
+}
+
+// enter registers a session, with its socket first: from the server's registry
+// on others may abort it.
+func (u *udpSocket) enter(one *udpSession) bool {
+	u.mu.Lock()
+	closing := u.closing
+	if !closing {
+		u.sessions[one.key] = one
+	}
+	u.mu.Unlock()
+	if closing {
+		return false
+	}
+	if !u.server.add(one, &one.id) {
+		u.mu.Lock()
+		delete(u.sessions, one.key)
+		u.mu.Unlock()
+		return false
+	}
+	return true
+}
+
+// answers hands what the upstream sends to the way back, until the session
+// ends. An ICMP error, as when nobody listens there, does not end it.
+func (t *udpSession) answers() {
+	in := &reader{}
+	for {
+		n, err := in.read(t.up.raw)
+		if err != nil {
+			return
+		}
+		t.offer(&t.down, in.batch, 0, n)
+		in.release()
+	}
+}
+
+func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
+	up, down := r.classify(t.socket.describe(t.key, t.service), &t.conf)
+	if up == nil { // it stays where it is, rather than go on unlimited
+		return
+	}
+	if gone[t.up.class.Load()] {
+		t.up.class.Store(up)
+	}
+	if gone[t.down.class.Load()] {
+		t.down.class.Store(down)
+	}
+}
+
+// abort ends the session. What waits in its classes is dropped.
+func (t *udpSession) abort(result stats.Result) bool {
+	if t.ended.Swap(true) {
+		return false
+	}
+	u := t.socket
+	u.mu.Lock()
+	delete(u.sessions, t.key)
+	last := u.closing && len(u.sessions) == 0
+	u.mu.Unlock()
+	t.up.dropPending(lossOf(result))
+	t.down.dropPending(lossOf(result))
+	t.closeUpstream()
+	if last {
+		u.conn.Close()
+	}
+	t.service.stats.Ended[result].Add(1)
+	t.service.stats.Open.Add(-1)
+	t.service.gate.leave()
+	u.server.remove(t.id)
+	return true
+}
+
+func (t *udpSession) closeUpstream() {
+	if t.upstream != nil {
+		t.upstream.Close() // ends answers
+		t.socket.server.udpUpstreams.leave()
+	}
+}
+
+// tend ends a session that has been quiet for its idle timeout; or, once its
+// socket reads no more, for one look of the janitor.
+func (t *udpSession) tend(now time.Time) {
+	waiting := t.up.pending.Load() > 0 || t.down.pending.Load() > 0
+	active := t.up.active.Swap(false)
+	active = t.down.active.Swap(false) || active
+	if waiting || active || t.quietSince.IsZero() {
+		t.quietSince = now
+		return
+	}
+	t.socket.mu.Lock()
+	closing := t.socket.closing
+	t.socket.mu.Unlock()
+	if closing || now.Sub(t.quietSince) >= time.Duration(t.conf.IdleTimeout) {
+		t.abort(stats.OK) // there is no other end to a session of datagrams
+	}
+}
+
+func (t *udpSession) info() Session {
+	return Session{
+		ID: t.id, Listener: t.conf.Name, Protocol: string(policy.UDP), Started: t.started,
+		Client: t.key.client.String(), Upstream: t.name,
+		Class: nameOf(t.up.class.Load()), ReturnClass: nameOf(t.down.class.Load()),
+		Upward: t.up.moved.Load(), Downward: t.down.moved.Load(),
+		Waiting: t.up.held.Load() + t.down.held.Load(),
+	}
+}

@@ -1,0 +1,210 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"shaper/shaper"
+)
+
+// Limits are the classes of wrapped connections. A nil class limits nothing.
+// Many connections may share a class, and one class may stand in several places.
+type Limits struct {
+	Read  *shaper.Class // bytes that connections read
+	Write *shaper.Class // bytes that they write
+	Open  *shaper.Class // connections, as they are accepted or dialled
+}
+
+// Conn is a net.Conn whose bytes wait for their classes: Read returns no byte,
+// and Write passes none on, before its class lets it go. Deadlines end the
+// wait too; what Read has read by then is not lost but returned by the next.
+type Conn struct {
+	net.Conn
+	read  shapedReader
+	write shapedWriter
+}
+
+// NewConn returns c with what it reads and writes limited. Limits.Open does
+// not matter here.
+func NewConn(c net.Conn, limits Limits) *Conn {
+	return &Conn{
+		Conn:  c,
+		read:  shapedReader{flow: shaper.NewFlow(limits.Read), deadline: newDeadline()},
+		write: shapedWriter{flow: shaper.NewFlow(limits.Write), deadline: newDeadline()},
+	}
+}
+
+// shapedReader is the reading side of a Conn.
+type shapedReader struct {
+	mu       sync.Mutex // one reader at a time
+	flow     *shaper.Flow
+	deadline *deadline
+	early    []byte // read, and not let go yet when a deadline came
+}
+
+// Read implements net.Conn.
+func (c *Conn) Read(p []byte) (int, error) {
+	r := &c.read
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.early) > 0 {
+		return r.again(p)
+	}
+	n, err := c.Conn.Read(p[:min(len(p), piece(r.flow))])
+	if n == 0 {
+		return 0, err
+	}
+	if wait := r.flow.Wait(r.deadline, shaper.Cost{Bytes: int64(n)}, false); wait != nil {
+		r.early = append(r.early, p[:n]...)
+		return 0, wait
+	}
+	return n, err
+}
+
+// again returns what an earlier Read could not.
+func (r *shapedReader) again(p []byte) (int, error) {
+	n := min(len(p), len(r.early))
+	if err := r.flow.Wait(r.deadline, shaper.Cost{Bytes: int64(n)}, false); err != nil {
+		return 0, err
+	}
+	copy(p, r.early)
+	r.early = r.early[n:]
+	return n, nil
+}
+
+// shapedWriter is the writing side of a Conn.
+type shapedWriter struct {
+	mu       sync.Mutex // one writer at a time, so that pieces of two do not mix
+	flow     *shaper.Flow
+	deadline *deadline
+}
+
+// Write implements net.Conn.
+func (c *Conn) Write(p []byte) (written int, err error) {
+	w := &c.write
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for first := true; first || written < len(p); first = false {
+		next := p[written:min(len(p), written+piece(w.flow))]
+		if err := w.flow.Wait(w.deadline, shaper.Cost{Bytes: int64(len(next))}, !first); err != nil {
+			return written, err
+		}
+		n, err := c.Conn.Write(next)
+		written += n
+		if err != nil {
+			return written, err
+		}
+	}
+	return written, nil
+}
+
+// piece returns how many bytes may be one item of a flow.
+func piece(f *shaper.Flow) int {
+	if class := f.Class(); class != nil {
+		return int(class.Piece())
+	}
+	return shaper.MaxPiece
+}
+
+// Close implements net.Conn. It ends Read and Write, also while they wait.
+func (c *Conn) Close() error {
+	c.read.deadline.close()
+	c.write.deadline.close()
+	return c.Conn.Close()
+}
+
+// CloseWrite ends what is written, behind all that has been, where the
+// connection that was wrapped can: a *net.TCPConn does.
+func (c *Conn) CloseWrite() error {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	c.write.mu.Lock()
+	defer c.write.mu.Unlock()
+	return half.CloseWrite()
+}
+
+// SetDeadline implements net.Conn.
+func (c *Conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	c.read.deadline.set(t)
+	return c.Conn.SetReadDeadline(t)
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	c.write.deadline.set(t)
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// Listener is a net.Listener whose connections are limited, together, by
+// classes. Accept waits for Limits.Open; the connection waits in the kernel.
+type Listener struct {
+	net.Listener
+	Limits Limits
+
+	once    sync.Once
+	closing *deadline
+	mu      sync.Mutex // one Accept at a time, so that the gap counts between connections
+	opening *shaper.Flow
+}
+
+// Accept implements net.Listener.
+func (l *Listener) Accept() (net.Conn, error) {
+	l.init()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.opening.Wait(l.closing, shaper.Cost{Connections: 1}, false); err != nil {
+		return nil, &net.OpError{Op: "accept", Net: l.Addr().Network(), Addr: l.Addr(), Err: err}
+	}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	l.opening.Left() // only now: it may have taken long to come
+	return NewConn(c, l.Limits), nil
+}
+
+func (l *Listener) init() {
+	l.once.Do(func() { l.closing, l.opening = newDeadline(), shaper.NewFlow(l.Limits.Open) })
+}
+
+// Close implements net.Listener. It ends Accept, also while that waits.
+func (l *Listener) Close() error {
+	l.init()
+	l.closing.close()
+	return l.Listener.Close()
+}
+
+// Dialer dials connections that are limited, together, by classes.
+type Dialer struct {
+	net.Dialer
+	Limits Limits
+}
+
+// Dial is DialContext without an end.
+func (d *Dialer) Dial(network, address string) (net.Conn, error) {
+	return d.DialContext(context.Background(), network, address)
+}
+
+// DialContext waits for Limits.Open and then connects. The context ends both.
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	opening := shaper.NewFlow(d.Limits.Open)
+	if err := opening.Wait(ctx, shaper.Cost{Connections: 1}, false); err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+	}
+	opening.Left()
+	c, err := d.Dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return NewConn(c, d.Limits), nil
+}

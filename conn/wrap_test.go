@@ -1,0 +1,206 @@
+package conn
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/nettest"
+
+	"shaper/policy"
+	"shaper/shaper"
+)
+
+// leakyClass returns the configuration of a leaky class.
+func leakyClass(name, rate string) policy.Class {
+	return classOf(name, policy.Leaky, rate)
+}
+
+func classOf(name string, algorithm policy.Algorithm, rate string) policy.Class {
+	c := policy.DefaultClass(name)
+	c.Algorithm = algorithm
+	if err := c.Rate.UnmarshalText([]byte(rate)); err != nil {
+		panic(err)
+	}
+	return c
+}
+
+// TestConnIsANetConn runs the conformance tests of net.Conn, over TCP and over
+// net.Pipe, unlimited and through classes.
+func TestConnIsANetConn(t *testing.T) {
+	sh := shaper.New()
+	defer sh.Close()
+	sh.Apply([]policy.Class{leakyClass("leaky", "400mbit"), classOf("token", policy.Token, "400mbit")})
+	for name, limits := range map[string]Limits{
+		"unlimited": {},
+		"shaped":    {Read: sh.Class("leaky"), Write: sh.Class("token")},
+	} {
+		t.Run(name+"/pipe", func(t *testing.T) {
+			nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
+				a, b := net.Pipe()
+				c1, c2 = NewConn(a, limits), NewConn(b, limits)
+				return c1, c2, func() { c1.Close(); c2.Close() }, nil
+			})
+		})
+		t.Run(name+"/tcp", func(t *testing.T) {
+			nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
+				return tcpPair(limits)
+			})
+		})
+	}
+}
+
+// tcpPair connects a Dialer with a Listener.
+func tcpPair(limits Limits) (c1, c2 net.Conn, stop func(), err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	shaped := &Listener{Listener: l, Limits: limits}
+	defer shaped.Close()
+	d := Dialer{Limits: limits}
+	if c1, err = d.Dial("tcp", l.Addr().String()); err != nil {
+		return nil, nil, nil, err
+	}
+	if c2, err = shaped.Accept(); err != nil {
+		c1.Close()
+		return nil, nil, nil, err
+	}
+	return c1, c2, func() { c1.Close(); c2.Close() }, nil
+}
+
+// TestWriteDrainsAtTheRate checks the instants at which the pieces of one Write
+// arrive: 10 pieces at 10 pieces a second, the first at once.
+func TestWriteDrainsAtTheRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sh := shaper.NewOnRuntimeTimer()
+		defer sh.Close()
+		class := sh.NewClass(leakyClass("c", "14600B/s"))
+		a, b := net.Pipe()
+		c := NewConn(a, Limits{Write: class})
+		defer c.Close()
+		go c.Write(make([]byte, 14600))
+
+		start := time.Now()
+		for i := range 10 {
+			if _, err := io.ReadFull(b, make([]byte, 1460)); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := time.Since(start), time.Duration(i)*100*time.Millisecond; got != want {
+				t.Errorf("piece %d after %v, want %v", i, got, want)
+			}
+		}
+	})
+}
+
+// TestReadDeadlineLosesNothing: bytes that were read, and whose wait a deadline
+// ended, come with the next Read.
+func TestReadDeadlineLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sh := shaper.NewOnRuntimeTimer()
+		defer sh.Close()
+		class := sh.NewClass(leakyClass("c", "10B/s"))
+		a, b := net.Pipe()
+		c := NewConn(a, Limits{Read: class})
+		defer c.Close()
+		go func() { b.Write([]byte("0123456789")); b.Write([]byte("abc")) }()
+
+		buf := make([]byte, 16)
+		if n, err := c.Read(buf); string(buf[:n]) != "0123456789" || err != nil {
+			t.Fatalf("the first Read: %q, %v", buf[:n], err)
+		}
+		c.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		if n, err := c.Read(buf); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("Read past the deadline: %d, %v", n, err)
+		}
+		c.SetReadDeadline(time.Time{})
+		start := time.Now()
+		n, err := c.Read(buf[:2])
+		if string(buf[:n]) != "ab" || err != nil {
+			t.Fatalf("Read after the deadline: %q, %v", buf[:n], err)
+		}
+		if waited := time.Since(start); waited != 700*time.Millisecond {
+			t.Errorf("it waited %v, want the rest of the second, 700ms", waited)
+		}
+		if n, err := c.Read(buf); string(buf[:n]) != "c" || err != nil {
+			t.Fatalf("the rest: %q, %v", buf[:n], err)
+		}
+	})
+}
+
+// TestCloseEndsTheWait: nothing waits for a class once its connection is closed.
+func TestCloseEndsTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sh := shaper.NewOnRuntimeTimer()
+		defer sh.Close()
+		blocked := sh.NewClass(leakyClass("c", "0B/s"))
+		a, b := net.Pipe()
+		defer b.Close()
+		c := NewConn(a, Limits{Write: blocked})
+		ended := make(chan error)
+		go func() { _, err := c.Write([]byte("never")); ended <- err }()
+		synctest.Wait()
+		c.Close()
+		if err := <-ended; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Write: %v, want net.ErrClosed", err)
+		}
+		if n := blocked.Stats.BacklogItems.Load(); n != 0 {
+			t.Errorf("%d items still wait", n)
+		}
+	})
+}
+
+// TestOpenPacesConnections: Accept and Dial wait for Limits.Open.
+func TestOpenPacesConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sh := shaper.NewOnRuntimeTimer()
+		defer sh.Close()
+		open := sh.NewClass(leakyClass("c", "2 connections/s"))
+		l := &Listener{Listener: endless{}, Limits: Limits{Open: open}}
+		start := time.Now()
+		for i := range 4 {
+			c, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Close()
+			if got, want := time.Since(start), time.Duration(i)*500*time.Millisecond; got != want {
+				t.Errorf("connection %d after %v, want %v", i, got, want)
+			}
+		}
+		go func() { time.Sleep(100 * time.Millisecond); l.Close() }()
+		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Accept on a closed listener: %v, want net.ErrClosed", err)
+		}
+	})
+}
+
+// endless is a net.Listener that always has a connection.
+type endless struct{}
+
+func (endless) Accept() (net.Conn, error) { c, _ := net.Pipe(); return c, nil }
+func (endless) Close() error              { return nil }
+func (endless) Addr() net.Addr            { return &net.TCPAddr{} }
+
+func TestCloseWrite(t *testing.T) {
+	a, b := net.Pipe()
+	defer b.Close()
+	if err := NewConn(a, Limits{}).CloseWrite(); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("CloseWrite of a pipe: %v, want errors.ErrUnsupported", err)
+	}
+	c1, c2, stop, err := tcpPair(Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	if err := c1.(*Conn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c2.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("Read: %v, want EOF", err)
+	}
+}
