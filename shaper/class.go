@@ -31,9 +31,14 @@ type Class struct {
 	limiter limit.Limiter // in that unit
 	settler limit.Settler // limiter, if it is one
 	queue   leaky.Queue[Item]
-	backlog int64 // cost of the queue in that unit
-	due     alarm // when the pacer looks again
+	backlog int64     // cost of the queue in that unit
+	due     alarm     // when the pacer looks again
+	leaving time.Time // since when an item is on its way out; zero: none is
 }
+
+// leavePatience is how long an item may be on its way out before the class goes
+// on without it.
+const leavePatience = time.Second
 
 // NewClass returns an idle class that somebody drives by hand: Enter, Next and
 // Release. It has what its policy allows at first: a leaky class lets one item
@@ -82,7 +87,7 @@ func (c *Class) Enter(now time.Time, it *Item) Verdict {
 	if n == 0 {
 		return Leaves
 	}
-	if c.queue.Len() == 0 && !c.limiter.Next(now, 0, n).After(now) {
+	if c.queue.Len() == 0 && !c.allows(now, n).After(now) {
 		c.take(now, it, n)
 		return Leaves
 	}
@@ -123,7 +128,19 @@ func (c *Class) next(now time.Time) time.Time {
 	if n == 0 {
 		return now // it waits since before Set changed the unit
 	}
-	return c.limiter.Next(now, 0, n)
+	return c.allows(now, n)
+}
+
+// allows returns when an item that costs n may leave, if it is the next.
+func (c *Class) allows(now time.Time, n int64) time.Time {
+	at := c.limiter.Next(now, 0, n)
+	if c.leaving.IsZero() {
+		return at
+	}
+	if late := c.leaving.Add(leavePatience); late.After(at) {
+		return late
+	}
+	return at
 }
 
 // Release returns the item that leaves at now and charges it; nil when none
@@ -141,12 +158,13 @@ func (c *Class) Release(now time.Time) *Item {
 	return it
 }
 
-// Left says that an item which was let go has left at now. Where the gap
-// between departures counts, it counts from this moment.
+// Left says that an item which was let go has left at now, or will not. Where
+// the gap between departures counts, it counts from this moment.
 func (c *Class) Left(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.settler != nil {
+		c.leaving = time.Time{}
 		c.settler.Left(now)
 		c.wake(now)
 	}
@@ -162,6 +180,24 @@ func (c *Class) Cancel(now time.Time, it *Item) bool {
 	}
 	c.wake(now)
 	return true
+}
+
+// Evict takes the waiting items that match out of the queue and returns them,
+// the one that has waited longest first. They have not left and are not charged.
+func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var evicted []*Item
+	for e := c.queue.Front(); e != nil; {
+		it := e.Value
+		e = e.Next()
+		if match(it) {
+			c.remove(it)
+			evicted = append(evicted, it)
+		}
+	}
+	c.wake(now)
+	return evicted
 }
 
 // Backlog returns what waits, in the unit of the class, and how long the last
@@ -184,6 +220,9 @@ func (c *Class) take(now time.Time, it *Item, n int64) {
 		it.since = it.arrived
 	}
 	c.limiter.Take(it.since, now, n)
+	if it.Settles && c.settler != nil {
+		c.leaving = now
+	}
 	it.charged = c
 }
 

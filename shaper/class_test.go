@@ -233,6 +233,22 @@ func TestClassLeft(t *testing.T) {
 	released(t, c, 230*ms, b)
 }
 
+// TestClassHoldsUntilLeft: while an item whose owner says Left is on its way
+// out, no other follows, unless it takes longer than a second.
+func TestClassHoldsUntilLeft(t *testing.T) {
+	c := NewClass(start, leakyClass("10 packets/s"))
+	first, a, b := packet(1), packet(1), packet(1)
+	first.Settles, a.Settles = true, true
+	enter(t, c, 0, Leaves, first)
+	enter(t, c, 0, Waits, a, b)
+	released(t, c, 900*ms) // its time would have come at 100 ms
+	c.Left(at(950 * ms))
+	released(t, c, 1050*ms-1)
+	released(t, c, 1050*ms, a)
+	released(t, c, 2050*ms-1)
+	released(t, c, 2050*ms, b) // a has been on its way for too long
+}
+
 func TestClassBacklog(t *testing.T) {
 	c := NewClass(start, leakyClass("1KB/s"))
 	if cost, drain := c.Backlog(start); cost != 0 || drain != 0 {

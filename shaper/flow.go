@@ -29,6 +29,7 @@ type Flow struct {
 func NewFlow(class *Class) *Flow {
 	f := &Flow{class: class, leaves: make(chan error, 1)}
 	f.ticket.Owner = f
+	f.ticket.Settles = true
 	f.ticket.Patient = true // Wait holds up the source; the class's overflow has the last word
 	return f
 }

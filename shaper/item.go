@@ -42,6 +42,10 @@ type Item struct {
 	// that it needs no room in the queue where the class's overflow is wait: a
 	// piece of a stream, a connection. A datagram is never patient.
 	Patient bool
+	// Settles says that whoever lets the item out calls Left when it has left.
+	// Until then, for a second at most, nothing follows it out of a class that
+	// counts gaps: however late it is written, no gap comes out short.
+	Settles bool
 	// Owner is told when the item leaves. It may be nil where Release is called by hand.
 	Owner Owner
 

@@ -19,6 +19,7 @@ func (c *Class) Set(now time.Time, conf policy.Class) {
 		c.limiter.SetRate(now, paced(conf), depth(conf))
 	} else {
 		c.limiter = startedLimiter(now, conf, c.owed(now, conf.Rate.Kind()))
+		c.leaving = time.Time{}
 	}
 	c.adopt(conf)
 	c.recount()

@@ -10,8 +10,10 @@ import (
 func TestApply(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		a, b := s.Class("a"), s.Class("b")
-		NewFlow(a).Wait(bg, Cost{Packets: 1}, false)
-		NewFlow(b).Wait(bg, Cost{Packets: 1}, false)
+		for _, f := range []*Flow{NewFlow(a), NewFlow(b)} {
+			f.Wait(bg, Cost{Packets: 1}, false)
+			f.Left()
+		}
 		kept := waitIn(bg, NewFlow(a), Cost{Packets: 1})
 		dropped := waitIn(bg, NewFlow(b), Cost{Packets: 1})
 		a.Stats.Overlimits.Add(41)
