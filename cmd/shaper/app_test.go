@@ -1,0 +1,372 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"shaper/daemon"
+	"shaper/policy"
+	"shaper/stats"
+	"shaper/unit"
+
+	"fmt"
+)
+
+func TestFlagsFirst(t *testing.T) {
+	app := newApp(io.Discard, io.Discard)
+	app.Setup()
+	for in, want := range map[string]string{
+		"":                                   "",
+		"status":                             "status",
+		"status --json":                      "status --json",
+		"--json status":                      "status --json",
+		"status -c f":                        "-c f status",
+		"-c f status":                        "-c f status",
+		"status --config=f --json":           "--config=f status --json",
+		"explain ::1 --port 7 --listener l":  "explain --port 7 --listener l -- ::1",
+		"explain --port 7 ::1":               "explain --port 7 -- ::1",
+		"set a rate=1mbit --for 1m":          "set --for 1m -- a rate=1mbit",
+		"set --for=1m a rate=1mbit":          "set --for=1m -- a rate=1mbit",
+		"sessions --json":                    "sessions --json",
+		"sessions close 7 -c f":              "-c f sessions close -- 7",
+		"sessions --json close 7":            "sessions --json close -- 7",
+		"check -- -c":                        "check -- -c",
+		"check -":                            "check -- -",
+		"check --help":                       "check --help",
+		"nonsense --json":                    "--json -- nonsense",
+		"status --nonsense":                  "status --nonsense",
+		"status -c":                          "-c status",
+		"set sta --generate-bash-completion": "set sta --generate-bash-completion",
+	} {
+		args := append([]string{"shaper"}, strings.Fields(in)...)
+		if got := strings.Join(flagsFirst(app, args)[1:], " "); got != want {
+			t.Errorf("%q becomes %q, want %q", in, got, want)
+		}
+	}
+}
+
+// golden compares with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs (-want +got); -update writes it:\n%s", path, diff)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	golden(t, "help.txt", want(t, 0, nil, "--help"))
+	golden(t, "help-set.txt", want(t, 0, nil, "set", "--help"))
+	if one, other := want(t, 0, nil, "help", "set"), want(t, 0, nil, "set", "-h"); one != other {
+		t.Errorf("two helps for one command:\n%s", cmp.Diff(one, other))
+	}
+	want(t, 0, []string{"close", "--json"}, "sessions", "--help")
+}
+
+func TestUsageErrors(t *testing.T) {
+	for args, says := range map[string]string{
+		"":                                "COMMANDS:",
+		"relod":                           `there is no command "relod"; did you mean "reload"?`,
+		"top":                             "the commands are run, check",
+		"simulate x --compare y":          "-compare",
+		"--nonsense":                      "-nonsense; see shaper --help",
+		"status --nonsense":               "-nonsense; see shaper status --help",
+		"status extra":                    `"extra" is one argument too many; usage: shaper status`,
+		"sessions close":                  "usage: shaper sessions close ID",
+		"sessions close x":                `"x" is not the id`,
+		"explain":                         "usage: shaper explain SOURCE",
+		"explain ::1 --port 70000":        "70000 is not a port",
+		"explain ::1 --port x":            "-port",
+		"set slow":                        "usage: shaper set CLASS KEY=VALUE...",
+		"set slow rate":                   `"rate" is not KEY=VALUE`,
+		"set slow rate=":                  `"rate=" is not KEY=VALUE`,
+		"set slow rate=1mbit rate=2mbit":  "rate is given twice",
+		"set slow rate=1mbit --for 0s":    "leaves no time",
+		"set slow rate=1mbit --for later": "is not a duration",
+		"reload --rollback-after 5":       "is not a duration",
+		"run --log-format xml":            "it is text or json",
+		"run --log-level loud":            "it is debug, info, warn or error",
+		"completion tcsh":                 "bash, zsh and fish",
+		"check a b":                       `"b" is one argument too many`,
+	} {
+		t.Run(args, func(t *testing.T) { want(t, 64, []string{says}, strings.Fields(args)...) })
+	}
+}
+
+func TestNoFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	want(t, 66, []string{"no such file"}, "check", "none.toml")
+	want(t, 66, []string{"no such file"}, "status", "-c", "none.toml")
+	if _, err := os.Stat(systemConfig); err == nil {
+		t.Skip(systemConfig + " exists")
+	}
+	want(t, 66, []string{systemConfig}, "check")
+	want(t, 69, []string{"/run/shaper/control.sock"}, "status")
+}
+
+// The policy file is that of -c, else of SHAPER_CONFIG, else the nearby one.
+func TestConfigPath(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"shaper.toml", "env.toml", "flag.toml"} {
+		text := strings.Replace(base, "64KiB/s", fmt.Sprintf("%d bit", len(name)), 1)
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(t, 0, []string{"shaper.toml  "}, "check")
+	want(t, 69, []string{"at c.sock"}, "status")
+	t.Setenv("SHAPER_CONFIG", "env.toml")
+	want(t, 0, []string{"env.toml  "}, "check")
+	want(t, 0, []string{"flag.toml  "}, "check", "-c", "flag.toml")
+	want(t, 0, []string{"flag.toml  "}, "check", "flag.toml")
+}
+
+func TestCheckWarns(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "shaper.toml")
+	os.WriteFile(path, []byte(base+"[class.unused]\nrate = \"1mbit\"\n"), 0o600)
+	code, out, errs := do("check", path)
+	if code != 0 || !strings.HasPrefix(errs, "warning: "+path+":16:2: class.unused: ") || !strings.Contains(out, "class unused") {
+		t.Errorf("%d\n%s%s", code, out, errs)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	want(t, 0, []string{"shaper " + version + " (go1."}, "version")
+	want(t, 0, []string{version}, "--version")
+}
+
+func TestCompletion(t *testing.T) {
+	for shell := range scripts {
+		script := want(t, 0, []string{completing}, "completion", shell)
+		path, err := exec.LookPath(shell)
+		if err != nil {
+			t.Logf("%s is not installed: its script is not parsed", shell)
+			continue
+		}
+		cmd := exec.Command(path, "-n")
+		cmd.Stdin = strings.NewReader(script)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s -n: %v\n%s", shell, err, out)
+		}
+	}
+}
+
+// What the scripts ask, and what they are told. In a process of its own, since
+// urfave/cli looks at os.Args.
+func TestCompletions(t *testing.T) {
+	p := begin(t, base)
+	for args, lines := range map[string]string{
+		"":                           "run\ncheck\nreload\n",
+		"-c " + p.path + " set":      "guest\nslow\n",
+		"-c " + p.path + " set slow": "rate=\nburst=\n",
+		"completion":                 "bash\nzsh\nfish\n",
+		"sessions":                   "close\n",
+		"status --j":                 "--json\n",
+	} {
+		cmd := exec.Command(os.Args[0], append(strings.Fields(args), completing)...)
+		cmd.Env = append(os.Environ(), asShaper+"=1", "GORACE=atexit_sleep_ms=0")
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), lines) {
+			t.Errorf("%s: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// In bash, with the script and a shaper on the PATH.
+func TestBashCompletes(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("bash is not installed")
+	}
+	dir := t.TempDir()
+	os.Symlink(os.Args[0], filepath.Join(dir, "shaper"))
+	cmd := exec.Command(bash, "-c", `source <(shaper completion bash)
+COMP_WORDS=(shaper sta); COMP_CWORD=1; _shaper; echo "${COMPREPLY[@]}"
+COMP_WORDS=(shaper status --j); COMP_CWORD=2; _shaper; echo "${COMPREPLY[@]}"`)
+	cmd.Env = append(os.Environ(), asShaper+"=1", "GORACE=atexit_sleep_ms=0", "PATH="+dir+":"+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	if err != nil || string(out) != "status\n--json\n" {
+		t.Errorf("%v, %q", err, out)
+	}
+}
+
+func TestMan(t *testing.T) {
+	page := want(t, 0, []string{".TH SHAPER 1", ".SH EXIT STATUS", "SHAPER_CONFIG"}, "man")
+	for _, c := range newApp(io.Discard, io.Discard).Commands {
+		if !strings.Contains(page, `.SS "shaper `+c.Name) {
+			t.Errorf("the manual has no %s", c.Name)
+		}
+	}
+	man, err := exec.LookPath("man")
+	if err != nil {
+		t.Skip("man is not installed: the page is not rendered")
+	}
+	file := filepath.Join(t.TempDir(), "shaper.1")
+	os.WriteFile(file, []byte(page), 0o600)
+	cmd := exec.Command(man, "--warnings=all", "-l", file)
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
+	if err != nil || complaints.Len() > 0 || len(out) < 2000 {
+		t.Errorf("man: %v, %d bytes\n%s", err, len(out), &complaints)
+	}
+}
+
+func TestRoff(t *testing.T) {
+	for in, want := range map[string]string{
+		".so /etc/passwd": `\&.so /etc/passwd`,
+		"'quoted'":        `\&'quoted'`,
+		`a\b --c "d"`:     `a\eb \-\-c \(dqd\(dq`,
+		"one\n\n.two":     "one\n.PP\n\\&.two",
+	} {
+		if got := roff(in); got != want {
+			t.Errorf("%q becomes %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	table := table{header: []string{"NAME", ">RATE", "WHY"}}
+	table.add("a", "9µs", "because")
+	table.add("long one", "10s", "")
+	var out bytes.Buffer
+	table.write(&out, "  ")
+	if want := "  NAME      RATE  WHY\n  a          9µs  because\n  long one   10s\n"; out.String() != want {
+		t.Errorf("got\n%swant\n%s", &out, want)
+	}
+}
+
+func TestHuman(t *testing.T) {
+	for n, want := range map[uint64]string{
+		0: "0B", 1023: "1023B", 1024: "1.0KiB", 1536: "1.5KiB", 1<<20 - 1: "1.0MiB", 5 << 30: "5.0GiB", 1<<64 - 1: "16.0EiB",
+	} {
+		if got := human(n); got != want {
+			t.Errorf("%d is %s, want %s", n, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{
+		0: "0", 500 * time.Microsecond: "0.5ms", 24100 * time.Microsecond: "24.1ms", 999 * time.Millisecond: "999ms",
+		1234 * time.Millisecond: "1.23s", 90 * time.Second: "1m30s", 2 * time.Hour: "2h0m", time.Duration(stats.Never): "never",
+	} {
+		if got := duration(stats.Seconds(d)); got != want {
+			t.Errorf("%v is %s, want %s", d, got, want)
+		}
+	}
+	now := time.Now()
+	for d, want := range map[time.Duration]string{-time.Second: "0s", 61 * time.Second: "1m1s", 50 * time.Hour: "2d2h"} {
+		if got := ago(now.Add(-d), now); got != want {
+			t.Errorf("%v ago is %s, want %s", d, got, want)
+		}
+	}
+}
+
+// The status as a person reads it, with all that can be in it.
+func TestPrintStatus(t *testing.T) {
+	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
+	s := daemon.Status{PID: 7, State: daemon.Draining, Control: "/run/c.sock", HTTP: "127.0.0.1:9780",
+		Rollback: began.Add(2 * time.Hour), Warnings: make(policy.Errors, 2),
+		Sets: []daemon.Set{
+			{Class: "a", Values: map[string]string{"rate": "1mbit", "burst": "9KiB"}, Until: began.Add(90 * time.Minute)},
+			{Class: "b", Values: map[string]string{"rate": "2mbit"}},
+		}}
+	s.Version, s.Started, s.Policy, s.PolicyHash = "1.2.3", began, "/etc/shaper/shaper.toml", "0123456789ab"
+	s.Reload = stats.ReloadReading{Time: began.Add(50 * time.Minute), Succeeded: began, Error: "one mistake\nanother"}
+	s.Totals = stats.Totals{Sessions: 3, Ended: 9, BacklogItems: 1, BacklogBytes: 2048}
+	s.Listeners = []stats.ListenerReading{{Name: "web", Protocol: "tcp", Addresses: []string{"127.0.0.1:80", "[::1]:80"}, Open: 3,
+		Ended: map[stats.Result]uint64{stats.OK: 7, stats.DialFailed: 2}}}
+	var out bytes.Buffer
+	printStatus(&out, s, began.Add(time.Hour))
+	golden(t, "status.txt", out.String())
+}
+
+func TestPrintClassesAndSessions(t *testing.T) {
+	slow := daemon.Class{Set: true}
+	slow.Name, slow.Rate.Text, slow.Now.Text = "slow", "64KiB/s", "63.9KiB/s"
+	slow.BacklogBytes, slow.BacklogItems, slow.Overlimits = 70000, 12, 345
+	slow.WaitP50, slow.WaitP99, slow.Drain = stats.Seconds(24*time.Millisecond), stats.Seconds(1500*time.Millisecond), stats.Never
+	slow.Dropped = map[stats.Reason]stats.LossReading{stats.QueueFull: {Items: 3}, stats.MaxWait: {Items: 4}}
+	var out bytes.Buffer
+	printClasses(&out, []daemon.Class{slow})
+	now := time.Now()
+	printSessions(&out, []daemon.Session{
+		{ID: 9, Listener: "web", Client: "[::1]:5", Class: "slow", Started: now.Add(-time.Minute)},
+		{ID: 10, Listener: "web", Client: "10.0.0.1:50000", Upstream: "a:1", Class: "slow", ReturnClass: "back",
+			Started: now, Upward: 5000, Downward: 1 << 21, Waiting: 7},
+	}, now)
+	golden(t, "tables.txt", out.String())
+}
+
+func TestWelcome(t *testing.T) {
+	p, _, err := policy.Parse("shaper.toml", []byte(base))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Hash = "0123456789ab"
+	s := daemon.Status{Control: "/x/c.sock", HTTP: "127.0.0.1:9780"}
+	s.Version = "1.2.3"
+	s.Listeners = []stats.ListenerReading{{Name: "echo", Protocol: "tcp", Addresses: []string{"127.0.0.1:7007"}}}
+	var out bytes.Buffer
+	say := welcome{"shaper -c f"}
+	say.write(&out, s, p)
+	golden(t, "welcome.txt", out.String())
+
+	out.Reset()
+	say.log(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: withoutTime})), s, p)
+	if want := "level=INFO msg=listening listener=echo protocol=tcp addresses=127.0.0.1:7007 upstream=echo: class=slow\n" +
+		"level=INFO msg=control socket=/x/c.sock http=127.0.0.1:9780\n"; out.String() != want {
+		t.Errorf("the log has\n%swant\n%s", &out, want)
+	}
+}
+
+// The journal stamps the time itself; everybody else is told it.
+func TestLog(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream := fmt.Sprintf("%d:%d", info.Sys().(*syscall.Stat_t).Dev, info.Sys().(*syscall.Stat_t).Ino)
+	for _, c := range []struct {
+		stream, format string
+		time           bool
+	}{{stream, "text", false}, {stream, "json", false}, {"1:1", "text", true}, {"", "json", true}} {
+		t.Setenv("JOURNAL_STREAM", c.stream)
+		file.Truncate(0)
+		file.Seek(0, io.SeekStart)
+		log, err := newLog(file, c.format, "warn")
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Info("quiet")
+		log.Warn("loud", "rate", unit.BytesPerSecond(5))
+		text, _ := os.ReadFile(file.Name())
+		if got := strings.Contains(string(text), "time"); got != c.time {
+			t.Errorf("%+v: %s", c, text)
+		}
+		if strings.Contains(string(text), "quiet") || !strings.Contains(string(text), "loud") || (text[0] == '{') != (c.format == "json") {
+			t.Errorf("%+v: %s", c, text)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"shaper/daemon"
+	"shaper/policy"
+	"shaper/unit"
+)
+
+func reloadCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "reload",
+		Usage: "have the daemon read its policy file again",
+		Description: "Prints what has changed, when it is in force. A policy with mistakes is rejected with all of them, and the old\n" +
+			"one stays. What was set with `shaper set` ends with a reload.",
+		Flags: []cli.Flag{
+			jsonFlag(),
+			&cli.StringFlag{Name: "rollback-after", Usage: "undo it after this `TIME`, unless `shaper confirm` comes first"},
+		},
+		Action: reload,
+	}
+}
+
+func reload(c *cli.Context) error {
+	if err := arguments(c, 0, 0); err != nil {
+		return err
+	}
+	rollback, err := timeFlag(c, "rollback-after")
+	if err != nil {
+		return err
+	}
+	return show(c,
+		func(d *daemon.Client, c *cli.Context) (daemon.Reloaded, error) { return d.Reload(c.Context, rollback) },
+		func(w io.Writer, done daemon.Reloaded) {
+			for _, warning := range done.Warnings {
+				fmt.Fprintf(c.App.ErrWriter, "warning: %v\n", warning)
+			}
+			printChanges(w, done.Changes)
+			fmt.Fprintf(w, "policy %s is in force\n", done.Hash)
+			if !done.Rollback.IsZero() {
+				fmt.Fprintf(w, "it is undone at %s, unless `shaper confirm` comes first\n", stamp(done.Rollback))
+			}
+		})
+}
+
+func printChanges(w io.Writer, changes []policy.Change) {
+	for _, change := range changes {
+		fmt.Fprintln(w, change)
+	}
+	if len(changes) == 0 {
+		fmt.Fprintln(w, "nothing has changed")
+	}
+}
+
+// timeFlag reads a flag as policy files write durations; 0 if it is not given.
+func timeFlag(c *cli.Context, name string) (time.Duration, error) {
+	if !c.IsSet(name) {
+		return 0, nil
+	}
+	d, err := unit.ParseDuration(c.String(name))
+	if err != nil {
+		return 0, usageError("--%s: %v", name, err)
+	}
+	if d <= 0 {
+		return 0, usageError("--%s: %q leaves no time", name, c.String(name))
+	}
+	return time.Duration(d), nil
+}
+
+func confirmCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "confirm",
+		Usage: "keep what `reload --rollback-after` has put in force",
+		Action: func(c *cli.Context) error {
+			if err := arguments(c, 0, 0); err != nil {
+				return err
+			}
+			d, err := client(c)
+			if err != nil {
+				return err
+			}
+			return d.Confirm(c.Context)
+		},
+	}
+}
+
+func setCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "set",
+		Usage:     "change a live class, until the next reload or for a time",
+		ArgsUsage: "CLASS KEY=VALUE...",
+		Description: "KEY is rate, burst or another key of a class in the policy file, and VALUE as it stands there:\n" +
+			"shaper set acme rate=20mbit --for 10m",
+		Flags: []cli.Flag{
+			jsonFlag(),
+			&cli.StringFlag{Name: "for", Usage: "change it back after this `TIME`"},
+		},
+		Action:       set,
+		BashComplete: completeClasses,
+	}
+}
+
+func set(c *cli.Context) error {
+	if err := arguments(c, 2, 100); err != nil {
+		return err
+	}
+	values, err := parseAssignments(c.Args().Tail())
+	if err != nil {
+		return err
+	}
+	lasts, err := timeFlag(c, "for")
+	if err != nil {
+		return err
+	}
+	return show(c,
+		func(d *daemon.Client, c *cli.Context) ([]policy.Change, error) {
+			return d.Set(c.Context, c.Args().First(), values, lasts)
+		},
+		printChanges)
+}
+
+// parseAssignments reads "rate=20mbit" and the like.
+func parseAssignments(args []string) (map[string]string, error) {
+	values := map[string]string{}
+	for _, arg := range args {
+		key, value, ok := strings.Cut(arg, "=")
+		if !ok || key == "" || value == "" {
+			return nil, usageError("%q is not KEY=VALUE, such as rate=20mbit", arg)
+		}
+		if _, twice := values[key]; twice {
+			return nil, usageError("%s is given twice", key)
+		}
+		values[key] = value
+	}
+	return values, nil
+}
+
+// assignments is parseAssignments backwards.
+func assignments(values map[string]string) string {
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		all = append(all, key+"="+values[key])
+	}
+	return strings.Join(all, " ")
+}
+
+func closeCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "close",
+		Usage:     "reset a session",
+		ArgsUsage: "ID",
+		Action: func(c *cli.Context) error {
+			if err := arguments(c, 1, 1); err != nil {
+				return err
+			}
+			id, err := strconv.ParseUint(c.Args().First(), 10, 64)
+			if err != nil {
+				return usageError("%q is not the id of a session; shaper sessions shows them", c.Args().First())
+			}
+			d, err := client(c)
+			if err != nil {
+				return err
+			}
+			return d.CloseSession(c.Context, id)
+		},
+	}
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+)
+
+// The scripts ask the program itself, so they know what this version knows,
+// and the classes of the running daemon.
+
+const bashScript = `# bash completion for shaper: source <(shaper completion bash)
+_shaper() {
+    local cur="${COMP_WORDS[COMP_CWORD]}" words=("${COMP_WORDS[@]:0:COMP_CWORD}") IFS=$'\n'
+    [[ "$cur" == -* ]] && words+=("$cur")
+    COMPREPLY=($(compgen -W "$("${words[@]}" --generate-bash-completion 2>/dev/null)" -- "$cur"))
+}
+complete -o bashdefault -o default -F _shaper shaper
+`
+
+const zshScript = `#compdef shaper
+# zsh completion for shaper: shaper completion zsh >"${fpath[1]}/_shaper"
+_shaper() {
+    local -a asked=("${(@)words[1,CURRENT-1]}") found
+    [[ "$words[CURRENT]" == -* ]] && asked+=("$words[CURRENT]")
+    found=("${(@f)$("${asked[@]}" --generate-bash-completion 2>/dev/null)}")
+    compadd -a found
+    _files
+}
+compdef _shaper shaper
+`
+
+const fishScript = `# fish completion for shaper: shaper completion fish >~/.config/fish/completions/shaper.fish
+function __shaper_complete
+    set -l asked (commandline -opc)
+    set -l current (commandline -ct)
+    string match -q -- '-*' $current; and set -a asked $current
+    $asked --generate-bash-completion 2>/dev/null
+end
+complete -c shaper -a '(__shaper_complete)'
+`
+
+var scripts = map[string]string{"bash": bashScript, "zsh": zshScript, "fish": fishScript}
+
+func completionCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "completion",
+		Usage:     "print a completion script for a shell",
+		ArgsUsage: "bash|zsh|fish",
+		Action: func(c *cli.Context) error {
+			if err := arguments(c, 1, 1); err != nil {
+				return err
+			}
+			script, ok := scripts[c.Args().First()]
+			if !ok {
+				return usageError("there is no completion for %q; there is for bash, zsh and fish", c.Args().First())
+			}
+			_, err := io.WriteString(c.App.Writer, script)
+			return err
+		},
+		BashComplete: func(c *cli.Context) {
+			if c.NArg() == 0 {
+				fmt.Fprintln(c.App.Writer, strings.Join([]string{"bash", "zsh", "fish"}, "\n"))
+			}
+		},
+	}
+}
+
+// completePatience keeps a shell from waiting for a daemon that hangs.
+const completePatience = 500 * time.Millisecond
+
+// completeClasses completes the first argument to the classes of the daemon,
+// and the next ones to the keys that are changed most.
+func completeClasses(c *cli.Context) {
+	if c.NArg() > 0 {
+		fmt.Fprintln(c.App.Writer, "rate=\nburst=\n--for")
+		return
+	}
+	d, err := client(c)
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.Context, completePatience)
+	defer cancel()
+	classes, err := d.Classes(ctx)
+	if err != nil {
+		return
+	}
+	var names []string
+	for _, class := range classes {
+		names = append(names, class.Name)
+	}
+	slices.Sort(names)
+	fmt.Fprintln(c.App.Writer, strings.Join(names, "\n"))
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"shaper/daemon"
+	"shaper/policy"
+)
+
+// Where the policy file is when nobody says so.
+const (
+	nearbyConfig = "shaper.toml"
+	systemConfig = "/etc/shaper/shaper.toml"
+)
+
+// configPath returns the policy file of a command line, and whether it was
+// asked for by name.
+func configPath(c *cli.Context) (path string, named bool) {
+	if path := c.String("config"); path != "" {
+		return path, true
+	}
+	if _, err := os.Stat(nearbyConfig); err == nil {
+		return nearbyConfig, false
+	}
+	return systemConfig, false
+}
+
+// client returns a client for the daemon of the policy file. The file may be
+// broken, so long as it is there: then the daemon still runs with an older one.
+func client(c *cli.Context) (*daemon.Client, error) {
+	path, named := configPath(c)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) && !named {
+		return daemon.NewClient(policy.DefaultDaemon().Control), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return daemon.NewClient(policy.ControlPath(path, data)), nil
+}

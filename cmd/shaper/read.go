@@ -1,0 +1,236 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"shaper/daemon"
+	"shaper/policy"
+	"shaper/stats"
+)
+
+func checkCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "check",
+		Usage:     "validate a policy file, and print what it comes to",
+		ArgsUsage: "[FILE]",
+		Flags:     []cli.Flag{jsonFlag()},
+		Action:    check,
+	}
+}
+
+func check(c *cli.Context) error {
+	if err := arguments(c, 0, 1); err != nil {
+		return err
+	}
+	path, _ := configPath(c)
+	if c.NArg() == 1 {
+		path = c.Args().First()
+	}
+	p, warnings, err := policy.Load(path)
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return printJSON(c, struct {
+			Policy   *policy.Policy `json:"policy"`
+			Warnings policy.Errors  `json:"warnings"`
+		}{p, append(policy.Errors{}, warnings...)})
+	}
+	for _, w := range warnings {
+		fmt.Fprintf(c.App.ErrWriter, "warning: %v\n", w)
+	}
+	return p.WriteTree(c.App.Writer)
+}
+
+// reader returns a command that asks the daemon for something and prints it.
+func reader[T any](name, usage string, get func(*daemon.Client, *cli.Context) (T, error), print func(io.Writer, T)) *cli.Command {
+	return &cli.Command{Name: name, Usage: usage, Flags: []cli.Flag{jsonFlag()}, Action: func(c *cli.Context) error {
+		if err := arguments(c, 0, 0); err != nil {
+			return err
+		}
+		return show(c, get, print)
+	}}
+}
+
+func show[T any](c *cli.Context, get func(*daemon.Client, *cli.Context) (T, error), print func(io.Writer, T)) error {
+	d, err := client(c)
+	if err != nil {
+		return err
+	}
+	v, err := get(d, c)
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return printJSON(c, v)
+	}
+	print(c.App.Writer, v)
+	return nil
+}
+
+func statusCommand() *cli.Command {
+	return reader("status", "show the daemon: up since, policy, last reload, totals",
+		func(d *daemon.Client, c *cli.Context) (daemon.Status, error) { return d.Status(c.Context) },
+		func(w io.Writer, s daemon.Status) { printStatus(w, s, time.Now()) })
+}
+
+func printStatus(w io.Writer, s daemon.Status, now time.Time) {
+	fmt.Fprintf(w, "shaper %s, %s, pid %d, up %s since %s\n\n", s.Version, s.State, s.PID, ago(s.Started, now), stamp(s.Started))
+	fmt.Fprintf(w, "policy    %s  %s\n", s.Policy, s.PolicyHash)
+	printReload(w, s, now)
+	fmt.Fprintf(w, "control   %s\n", s.Control)
+	if s.HTTP != "" {
+		fmt.Fprintf(w, "metrics   http://%s/metrics\n", s.HTTP)
+	}
+	up, down := s.Totals.Sent[stats.Upstream], s.Totals.Sent[stats.Downstream]
+	fmt.Fprintf(w, "sessions  %d open, %d ended\n", s.Totals.Sessions, s.Totals.Ended)
+	fmt.Fprintf(w, "sent      %s to upstreams, %s to clients\n", human(up.Bytes), human(down.Bytes))
+	fmt.Fprintf(w, "backlog   %s, %s\n", plural(s.Totals.BacklogItems, "item"), human(s.Totals.BacklogBytes))
+	fmt.Fprintf(w, "dropped   %s, %s\n", plural(s.Totals.Dropped.Items, "item"), human(s.Totals.Dropped.Bytes))
+	fmt.Fprintf(w, "refused   %s, %s\n\n", plural(s.Totals.Refused.Items, "item"), human(s.Totals.Refused.Bytes))
+	t := table{header: []string{"LISTENER", "WHERE", ">OPEN", ">OK", ">FAILED"}}
+	for _, l := range s.Listeners {
+		ok := l.Ended[stats.OK]
+		var all uint64
+		for _, n := range l.Ended {
+			all += n
+		}
+		t.add(l.Name, l.Protocol+" "+strings.Join(l.Addresses, ", "), strconv.FormatInt(l.Open, 10), fmt.Sprint(ok), fmt.Sprint(all-ok))
+	}
+	t.write(w, "")
+}
+
+// printReload prints how the last reload went, and what is not as in the file.
+func printReload(w io.Writer, s daemon.Status, now time.Time) {
+	if s.Reload.OK {
+		fmt.Fprintf(w, "loaded    %s ago, %s\n", ago(s.Reload.Succeeded, now), stamp(s.Reload.Succeeded))
+	} else {
+		fmt.Fprintf(w, "loaded    %s ago; the LAST RELOAD FAILED %s ago:\n", ago(s.Reload.Succeeded, now), ago(s.Reload.Time, now))
+		for line := range strings.Lines(s.Reload.Error + "\n") {
+			fmt.Fprintf(w, "          %s", line)
+		}
+	}
+	if !s.Rollback.IsZero() {
+		fmt.Fprintf(w, "rollback  in %s, unless `shaper confirm` comes first\n", ago(now, s.Rollback))
+	}
+	for _, set := range s.Sets {
+		until := "until the next reload"
+		if !set.Until.IsZero() {
+			until = "for another " + ago(now, set.Until)
+		}
+		fmt.Fprintf(w, "set       %s: %s, %s\n", set.Class, assignments(set.Values), until)
+	}
+	if n := len(s.Warnings); n > 0 {
+		fmt.Fprintf(w, "warnings  %d; see shaper check\n", n)
+	}
+}
+
+// ago prints how long a is before b.
+func ago(a, b time.Time) string {
+	d := max(b.Sub(a), 0)
+	if days := int(d / (24 * time.Hour)); days > 0 {
+		return fmt.Sprintf("%dd%dh", days, int(d/time.Hour)%24)
+	}
+	return withoutZeroSeconds(d.Round(time.Second).String())
+}
+
+func stamp(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
+
+func classesCommand() *cli.Command {
+	return reader("classes", "show each class: rate, backlog, waits, losses",
+		func(d *daemon.Client, c *cli.Context) ([]daemon.Class, error) { return d.Classes(c.Context) },
+		printClasses)
+}
+
+func printClasses(w io.Writer, classes []daemon.Class) {
+	t := table{header: []string{"CLASS", ">RATE", ">NOW", ">BACKLOG", ">ITEMS", ">P50", ">P99", ">DRAIN", ">DROPPED", ">REFUSED", ">OVERLIMITS"}}
+	changed := false
+	for _, c := range classes {
+		rate := c.Rate.Text
+		if c.Set {
+			rate, changed = "*"+rate, true
+		}
+		t.add(c.Name, rate, c.Now.Text, human(c.BacklogBytes), strconv.FormatInt(c.BacklogItems, 10),
+			duration(c.WaitP50), duration(c.WaitP99), duration(c.Drain), lost(c.Dropped), lost(c.Refused), fmt.Sprint(c.Overlimits))
+	}
+	t.write(w, "")
+	if changed {
+		fmt.Fprintln(w, "\n* by shaper set; shaper status says until when")
+	}
+}
+
+func lost(by map[stats.Reason]stats.LossReading) string {
+	var n uint64
+	for _, l := range by {
+		n += l.Items
+	}
+	return fmt.Sprint(n)
+}
+
+func sessionsCommand() *cli.Command {
+	c := reader("sessions", "show the open sessions",
+		func(d *daemon.Client, c *cli.Context) ([]daemon.Session, error) { return d.Sessions(c.Context) },
+		func(w io.Writer, all []daemon.Session) { printSessions(w, all, time.Now()) })
+	c.Subcommands = []*cli.Command{closeCommand()}
+	return c
+}
+
+func printSessions(w io.Writer, sessions []daemon.Session, now time.Time) {
+	t := table{header: []string{">ID", "CLIENT", "LISTENER", "UPSTREAM", "CLASS", ">UP", ">DOWN", ">WAITING", ">AGE"}}
+	for _, s := range sessions {
+		class := s.Class
+		if s.ReturnClass != "" {
+			class += "/" + s.ReturnClass
+		}
+		t.add(strconv.FormatUint(s.ID, 10), s.Client, s.Listener, orDash(s.Upstream), orDash(class),
+			human(s.Upward), human(s.Downward), human(s.Waiting), ago(s.Started, now))
+	}
+	t.write(w, "")
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func explainCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "explain",
+		Usage:     "say which rule and class a client gets, and why",
+		ArgsUsage: "SOURCE",
+		Description: "SOURCE is an address, or address:port. Without --listener and --port each way in is explained, with the\n" +
+			"policy that is in force.",
+		Flags: []cli.Flag{
+			jsonFlag(),
+			&cli.StringFlag{Name: "listener", Usage: "the `LISTENER` it connects to"},
+			&cli.UintFlag{Name: "port", Usage: "the `PORT` it connects to", DefaultText: "those of the listener"},
+		},
+		Action: explain,
+	}
+}
+
+func explain(c *cli.Context) error {
+	if err := arguments(c, 1, 1); err != nil {
+		return err
+	}
+	port := c.Uint("port")
+	if port > 65535 {
+		return usageError("--port: %d is not a port; a port is from 1 to 65535", port)
+	}
+	ask := daemon.ExplainRequest{Source: c.Args().First(), Listener: c.String("listener"), Port: uint16(port)}
+	return show(c,
+		func(d *daemon.Client, c *cli.Context) ([]policy.Explanation, error) { return d.Explain(c.Context, ask) },
+		func(w io.Writer, all []policy.Explanation) {
+			for _, e := range all {
+				fmt.Fprintf(w, "listener %s, port %d: %v", e.Conn.Listener, e.Conn.Port, e)
+			}
+		})
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"shaper/daemon"
+	"shaper/policy"
+)
+
+func runCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "run",
+		Usage: "run the daemon, in the foreground",
+		Description: "SIGHUP reads the policy again, SIGTERM and SIGINT stop: open sessions may go on for the drain time of the\n" +
+			"policy. A second signal stops at once.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "log-format", Value: "text", Usage: "text or json"},
+			&cli.StringFlag{Name: "log-level", Value: "info", Usage: "debug, info, warn or error"},
+		},
+		Action: serve,
+	}
+}
+
+func serve(c *cli.Context) error {
+	if err := arguments(c, 0, 0); err != nil {
+		return err
+	}
+	log, err := newLog(c.App.ErrWriter, c.String("log-format"), c.String("log-level"))
+	if err != nil {
+		return err
+	}
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	path, named := configPath(c)
+	say := welcome{command: ownName()}
+	if named {
+		say.command += " -c " + path
+	}
+	return daemon.Run(daemon.Options{
+		Path: path, Version: version, Log: log, Signals: signals,
+		Ready: func(s daemon.Status, p *policy.Policy) {
+			if isTerminal(c.App.ErrWriter) {
+				say.write(c.App.ErrWriter, s, p)
+				return
+			}
+			say.log(log, s, p)
+		},
+	})
+}
+
+// newLog returns the log of the daemon. The journal stamps the time itself.
+func newLog(w io.Writer, format, level string) (*slog.Logger, error) {
+	var options slog.HandlerOptions
+	var threshold slog.Level
+	if err := threshold.UnmarshalText([]byte(level)); err != nil {
+		return nil, usageError("--log-level: %q is not a level; it is debug, info, warn or error", level)
+	}
+	options.Level = threshold
+	if isJournal(w, os.Getenv("JOURNAL_STREAM")) {
+		options.ReplaceAttr = withoutTime
+	}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, &options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, &options)), nil
+	}
+	return nil, usageError("--log-format: %q is not a format; it is text or json", format)
+}
+
+func withoutTime(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}
+
+// isJournal reports whether w is the stream to the journal that systemd has
+// named in JOURNAL_STREAM, "device:inode" (systemd.exec(5)).
+func isJournal(w io.Writer, stream string) bool {
+	info, ok := stat(w)
+	if !ok || stream == "" {
+		return false
+	}
+	file := info.Sys().(*syscall.Stat_t)
+	return stream == fmt.Sprintf("%d:%d", file.Dev, file.Ino)
+}
+
+func isTerminal(w io.Writer) bool {
+	info, ok := stat(w)
+	return ok && info.Mode()&os.ModeCharDevice != 0
+}
+
+func stat(w io.Writer) (os.FileInfo, bool) {
+	file, ok := w.(*os.File)
+	if !ok {
+		return nil, false
+	}
+	info, err := file.Stat()
+	return info, err == nil
+}

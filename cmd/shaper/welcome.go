@@ -1,0 +1,74 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+
+	"shaper/daemon"
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// welcome says at the start what listens where, and what to try.
+type welcome struct{ command string }
+
+// write tells it to a person.
+func (w welcome) write(out io.Writer, s daemon.Status, p *policy.Policy) {
+	fmt.Fprintf(out, "\nshaper %s, policy %s (%s)\n\n", s.Version, p.Path, p.Hash)
+	t := table{header: []string{"LISTENER", "WHERE", "UPSTREAM", "CLASS", "RATE"}}
+	for _, l := range s.Listeners {
+		conf, _ := p.Listener(l.Name)
+		class, _ := p.Class(conf.Class)
+		t.add(l.Name, l.Protocol+" "+strings.Join(l.Addresses, ", "), strings.Join(conf.Upstream, ", "), class.Name, class.Rate.String())
+	}
+	t.write(out, "  ")
+	fmt.Fprintf(out, "\n  control  %s\n", s.Control)
+	if s.HTTP != "" {
+		fmt.Fprintf(out, "  metrics  http://%s/metrics\n", s.HTTP)
+	}
+	fmt.Fprintf(out, "\nTry in a second terminal:\n%s  %s classes\n", tryListener(s, p), w.command)
+	fmt.Fprintf(out, "  %s explain 127.0.0.1\n\nCtrl-C stops.\n\n", w.command)
+}
+
+// tryListener returns a command that sees the first echo listener shape, if
+// there is one.
+func tryListener(s daemon.Status, p *policy.Policy) string {
+	for _, l := range s.Listeners {
+		conf, _ := p.Listener(l.Name)
+		if conf.Upstream[0] != policy.Echo || conf.Protocol != policy.TCP || len(l.Addresses) == 0 {
+			continue
+		}
+		if host, port, err := net.SplitHostPort(l.Addresses[0]); err == nil {
+			return fmt.Sprintf("  head -c 1M /dev/zero | nc -N %s %s | pv >/dev/null\n", host, port)
+		}
+	}
+	return ""
+}
+
+// log tells it to a log.
+func (w welcome) log(log *slog.Logger, s daemon.Status, p *policy.Policy) {
+	for _, l := range s.Listeners {
+		conf, _ := p.Listener(l.Name)
+		log.Info("listening", about(l, conf)...)
+	}
+	log.Info("control", "socket", s.Control, "http", s.HTTP)
+}
+
+func about(l stats.ListenerReading, conf policy.Listener) []any {
+	return []any{"listener", l.Name, "protocol", l.Protocol, "addresses", strings.Join(l.Addresses, ","),
+		"upstream", strings.Join(conf.Upstream, ","), "class", conf.Class}
+}
+
+// ownName returns what to type for this program: `go run` leaves its binary in
+// a directory that is gone afterwards.
+func ownName() string {
+	path, err := os.Executable()
+	if err == nil && strings.Contains(path, "/go-build") {
+		return "go run ./cmd/shaper"
+	}
+	return "shaper"
+}

@@ -1,0 +1,185 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"strconv"
+	"time"
+
+	"shaper/policy"
+	"shaper/unit"
+)
+
+// Code says what kind of error the daemon answers with.
+type Code string
+
+// The codes, each with the HTTP status it goes with.
+const (
+	CodePolicy     Code = "policy"     // 422: the policy, or a value for it, is rejected
+	CodeNoFile     Code = "no_file"    // 422: the policy file cannot be opened
+	CodePermission Code = "permission" // 422: a socket needs a capability that shaper has not
+	CodeFailed     Code = "failed"     // 422: it could not be put in force
+	CodeForbidden  Code = "forbidden"  // 403: who asks may not
+	CodeUsage      Code = "usage"      // 400: the request makes no sense
+	CodeNotFound   Code = "not_found"  // 404
+	CodeState      Code = "state"      // 409: not now
+)
+
+var statusOf = map[Code]int{
+	CodePolicy: 422, CodeNoFile: 422, CodePermission: 422, CodeFailed: 422,
+	CodeForbidden: 403, CodeUsage: 400, CodeNotFound: 404, CodeState: 409,
+}
+
+// Error is what the control socket answers instead of what was asked for.
+type Error struct {
+	Code    Code          `json:"code"`
+	Message string        `json:"error"`
+	Errors  policy.Errors `json:"errors,omitempty"` // every mistake of a policy
+}
+
+// Error is the message: for a policy, one line for each mistake.
+func (e *Error) Error() string { return e.Message }
+
+// CodeOf returns the code of an error of Run, a Client or package policy.
+func CodeOf(err error) Code {
+	var answered *Error
+	var mistakes policy.Errors
+	var path *fs.PathError
+	switch {
+	case errors.As(err, &answered):
+		return answered.Code
+	case errors.As(err, &mistakes):
+		return CodePolicy
+	case errors.As(err, &path) && path.Op == "open":
+		return CodeNoFile
+	case errors.Is(err, fs.ErrPermission):
+		return CodePermission
+	case errors.Is(err, ErrStopping), errors.Is(err, ErrNothingToConfirm):
+		return CodeState
+	}
+	return CodeFailed
+}
+
+func answerFor(err error) *Error {
+	e := &Error{Code: CodeOf(err), Message: err.Error()}
+	errors.As(err, &e.Errors)
+	return e
+}
+
+func usageError(format string, args ...any) error {
+	return &Error{Code: CodeUsage, Message: fmt.Sprintf(format, args...)}
+}
+
+// ReloadRequest is the body of POST /v1/reload; it may be left out.
+type ReloadRequest struct {
+	// RollbackAfter is when the reload is undone unless it is confirmed; 0: never.
+	RollbackAfter unit.Duration `json:"rollback_after,omitzero"`
+}
+
+// maxBody bounds the body of a request.
+const maxBody = 64 << 10
+
+// controlHandler serves the control socket.
+func (d *daemon) controlHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /v1/status", answers(func(caller, *http.Request) (any, error) { return d.status(), nil }))
+	mux.Handle("GET /v1/classes", answers(func(caller, *http.Request) (any, error) { return d.classes(), nil }))
+	mux.Handle("GET /v1/sessions", answers(func(caller, *http.Request) (any, error) {
+		return append([]Session{}, d.server.Sessions()...), nil
+	}))
+	mux.Handle("GET /v1/policy", answers(func(caller, *http.Request) (any, error) { return d.keeper.view.Load().policy, nil }))
+	mux.Handle("POST /v1/reload", answers(d.serveReload))
+	mux.Handle("POST /v1/confirm", answers(func(by caller, _ *http.Request) (any, error) { return struct{}{}, d.keeper.confirm(by) }))
+	mux.Handle("POST /v1/explain", answers(d.serveExplain))
+	mux.Handle("PATCH /v1/classes/{name}", answers(d.serveSet))
+	mux.Handle("DELETE /v1/sessions/{id}", answers(d.serveClose))
+	return mux
+}
+
+// answers turns a function into a handler for those whom the socket has let in.
+func answers(f func(by caller, r *http.Request) (any, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		by := callerOf(r.Context())
+		if by.err != nil {
+			answer(w, http.StatusForbidden, &Error{Code: CodeForbidden, Message: by.err.Error()})
+			return
+		}
+		v, err := f(by.caller, r)
+		if err != nil {
+			e := answerFor(err)
+			answer(w, statusOf[e.Code], e)
+			return
+		}
+		answer(w, http.StatusOK, v)
+	})
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	w.Write(append(text, '\n'))
+}
+
+// decode reads the body strictly. An empty one leaves v as it is.
+func decode(r *http.Request, v any) error {
+	in := json.NewDecoder(r.Body)
+	in.DisallowUnknownFields()
+	if err := in.Decode(v); err != nil && err != io.EOF {
+		return usageError("the body: %v", err)
+	}
+	if in.More() {
+		return usageError("the body: there is something behind the JSON value")
+	}
+	return nil
+}
+
+func (d *daemon) serveReload(by caller, r *http.Request) (any, error) {
+	var ask ReloadRequest
+	if err := decode(r, &ask); err != nil {
+		return nil, err
+	}
+	return d.keeper.reload(by, time.Duration(ask.RollbackAfter))
+}
+
+// serveSet takes the values by their keys, and beside them "for".
+func (d *daemon) serveSet(by caller, r *http.Request) (any, error) {
+	values := map[string]string{}
+	if err := decode(r, &values); err != nil {
+		return nil, err
+	}
+	var lasts unit.Duration
+	if text, ok := values["for"]; ok {
+		var err error
+		if lasts, err = unit.ParseDuration(text); err != nil || lasts <= 0 {
+			return nil, usageError("for: %q is not a time; a time is like \"90s\" or \"10m\"", text)
+		}
+		delete(values, "for")
+	}
+	if len(values) == 0 {
+		return nil, usageError("nothing to set; a request is like {\"rate\": \"20mbit\", \"for\": \"10m\"}")
+	}
+	changes, err := d.keeper.set(by, r.PathValue("name"), values, time.Duration(lasts))
+	return append([]policy.Change{}, changes...), err
+}
+
+func (d *daemon) serveClose(by caller, r *http.Request) (any, error) {
+	id, err := strconv.ParseUint(r.PathValue("id"), 10, 64)
+	if err != nil {
+		return nil, usageError("%q is not the id of a session", r.PathValue("id"))
+	}
+	if !d.server.CloseSession(id) {
+		return nil, &Error{Code: CodeNotFound, Message: fmt.Sprintf("there is no session %d", id)}
+	}
+	d.Log.Info("close session", "by", by.String(), "session", id)
+	return struct{}{}, nil
+}

@@ -1,0 +1,282 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// raw sends one request as a stranger to our Client would.
+func raw(p *process, method, path, body string) (status int, text string) {
+	p.t.Helper()
+	client := http.Client{Timeout: patience, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return net.Dial("unix", p.Client.path)
+		},
+	}}
+	request, err := http.NewRequest(method, "http://shaper"+path, strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	all, err := io.ReadAll(response.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return response.StatusCode, string(all)
+}
+
+func TestAPI(t *testing.T) {
+	p := begin(t, base)
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		says               string
+	}{
+		{"GET", "/v1/status", "", 200, `"policy_hash"`},
+		{"GET", "/v1/classes", "", 200, `"now"`},
+		{"GET", "/v1/sessions", "", 200, "[]"},
+		{"GET", "/v1/policy", "", 200, `"listeners"`},
+		{"POST", "/v1/reload", "", 200, `"changes": []`},
+		{"POST", "/v1/reload", `{"rollback_after": "5m"}`, 200, `"rollback_at"`},
+		{"POST", "/v1/confirm", "", 200, "{}"},
+		{"POST", "/v1/confirm", "", 409, `"code": "state"`},
+		{"POST", "/v1/reload", `{"rollback_after": "soon"}`, 400, "is not a duration"},
+		{"POST", "/v1/reload", `{"rollback": "5m"}`, 400, "unknown field"},
+		{"POST", "/v1/reload", `{} {}`, 400, "behind the JSON value"},
+		{"POST", "/v1/reload", `[` + strings.Repeat(" ", maxBody), 400, "too large"},
+		{"POST", "/v1/explain", `{"source": "127.0.0.1"}`, 200, `"why"`},
+		{"POST", "/v1/explain", ``, 400, "is not an address"},
+		{"PATCH", "/v1/classes/slow", `{"rate": "1mbit", "for": "1m"}`, 200, `"new": "1mbit"`},
+		{"PATCH", "/v1/classes/slow", `{"rate": 7}`, 400, "cannot unmarshal"},
+		{"PATCH", "/v1/classes/slow", `{}`, 400, "nothing to set"},
+		{"PATCH", "/v1/classes/none", `{"rate": "1mbit"}`, 422, `"code": "policy"`},
+		{"DELETE", "/v1/sessions/x", "", 400, "is not the id"},
+		{"DELETE", "/v1/sessions/77", "", 404, "there is no session 77"},
+		{"DELETE", "/v1/status", "", 405, ""},
+		{"GET", "/v2/status", "", 404, ""},
+	} {
+		if status, text := raw(p, c.method, c.path, c.body); status != c.status || !strings.Contains(text, c.says) {
+			t.Errorf("%s %s %.40s: %d %s", c.method, c.path, c.body, status, text)
+		}
+	}
+}
+
+// What GET /v1/policy answers is a policy: what it says it can read.
+func TestPolicyRoundTrip(t *testing.T) {
+	p := begin(t, base)
+	_, text := raw(p, "GET", "/v1/policy", "")
+	var got policy.Policy
+	if err := json.Unmarshal([]byte(text), &got); err != nil {
+		t.Fatal(err)
+	}
+	want, _, err := policy.Load(p.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changes := policy.Diff(want, &got); len(changes) != 0 || got.Hash != want.Hash {
+		t.Errorf("it differs from the file: %v", changes)
+	}
+}
+
+// More clients than may connect at once are served one after another.
+func TestMaxConnections(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := bounded(l, 2)
+	accepted := make(chan net.Conn, 3)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for c, err := b.Accept(); err == nil; c, err = b.Accept() {
+			accepted <- c
+		}
+	}()
+	for range 3 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	first, second := <-accepted, <-accepted
+	if len(b.taken) != 2 {
+		t.Fatalf("%d connections are counted", len(b.taken))
+	}
+	first.Close()
+	first.Close() // counts once
+	(<-accepted).Close()
+	second.Close()
+	b.Close()
+	<-ended
+}
+
+// Closing wakes an Accept that waits for room.
+func TestBoundedCloseWhileFull(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := bounded(l, 1)
+	b.taken <- struct{}{}
+	ended := make(chan error)
+	go func() { _, err := b.Accept(); ended <- err }()
+	b.Close()
+	if err := <-ended; err != net.ErrClosed {
+		t.Errorf("Accept returns %v", err)
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	path := shortDir(t) + "/c.sock"
+	_, err := NewClient(path).Status(t.Context())
+	if want := "the daemon is not reachable at " + path + ": connect: no such file or directory"; err == nil || err.Error() != want {
+		t.Errorf("error is %q, want %q", err, want)
+	}
+	leaveDead(t, path)
+	if _, err := NewClient(path).Status(t.Context()); err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// Who is not let in is told so, whatever is asked, and nothing happens.
+func TestForbidden(t *testing.T) {
+	served := false
+	h := answers(func(caller, *http.Request) (any, error) { served = true; return nil, nil })
+	for _, id := range []any{nil, identified{err: errors.New("user 65534 may not")}} {
+		answer := httptest.NewRecorder()
+		request := httptest.NewRequest("POST", "/v1/reload", nil)
+		h.ServeHTTP(answer, request.WithContext(context.WithValue(t.Context(), callerKey{}, id)))
+		var e Error
+		if err := json.Unmarshal(answer.Body.Bytes(), &e); err != nil || answer.Code != 403 || e.Code != CodeForbidden || served {
+			t.Errorf("%v: %d %s", id, answer.Code, answer.Body)
+		}
+	}
+}
+
+// Readers and changers at the same time: each answer is whole, and at the end
+// the file is in force. Its worth is with -race.
+func TestConcurrentRequests(t *testing.T) {
+	p := begin(t, base)
+	var wg sync.WaitGroup
+	each := func(f func() error) {
+		wg.Go(func() {
+			for range 20 {
+				if err := f(); err != nil && CodeOf(err) != CodeState {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	ctx := t.Context()
+	each(func() error { _, err := p.Status(ctx); return err })
+	each(func() error { _, err := p.Classes(ctx); return err })
+	each(func() error { _, err := p.Sessions(ctx); return err })
+	each(func() error { _, err := p.Explain(ctx, ExplainRequest{Source: "::1"}); return err })
+	each(func() error { _, err := p.Reload(ctx, 0); return err })
+	each(func() error { _, err := p.Reload(ctx, time.Millisecond); return err })
+	each(func() error { return p.Confirm(ctx) })
+	each(func() error {
+		_, err := p.Set(ctx, "slow", map[string]string{"rate": "1mbit"}, time.Millisecond)
+		return err
+	})
+	each(func() error {
+		if code, body := get(t, "http://"+p.first.HTTP+"/metrics"); code != 200 {
+			return errors.New(body)
+		}
+		return nil
+	})
+	address := p.address("quick")
+	each(func() error {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
+			p.pass(c)
+			c.Close()
+		}
+		return err
+	})
+	wg.Wait()
+	mustReload(p)
+	if got := p.rate("slow"); got != "64KiB/s" {
+		t.Errorf("at the end the rate is %s", got)
+	}
+}
+
+func TestWaysIn(t *testing.T) {
+	listeners := []stats.ListenerReading{
+		{Name: "web", Addresses: []string{"127.0.0.1:80", "[::1]:80", "127.0.0.1:8080"}},
+		{Name: "sms", Addresses: []string{"[::]:2775"}},
+	}
+	for _, c := range []struct {
+		listener string
+		port     uint16
+		want     string
+	}{
+		{"", 0, "web:80 web:8080 sms:2775"},
+		{"web", 0, "web:80 web:8080"},
+		{"", 8080, "web:8080"},
+		{"sms", 9, "sms:9"}, // what if it listened there
+		{"", 9, "no listener listens on port 9; listeners: web, sms"},
+		{"ftp", 0, `there is no listener "ftp"; listeners: web, sms`},
+	} {
+		ways, err := waysIn(ExplainRequest{Listener: c.listener, Port: c.port}, listeners)
+		var got []string
+		for _, w := range ways {
+			got = append(got, fmt.Sprintf("%s:%d", w.Listener, w.Port))
+		}
+		if err != nil {
+			got = []string{err.Error()}
+		}
+		if text := strings.Join(got, " "); text != c.want {
+			t.Errorf("%q, port %d: %s, want %s", c.listener, c.port, text, c.want)
+		}
+	}
+}
+
+func TestParseSource(t *testing.T) {
+	for in, want := range map[string]string{
+		"10.1.2.3": "10.1.2.3:0", "10.1.2.3:4": "10.1.2.3:4", "::1": "[::1]:0", "[::1]": "[::1]:0", "[::1]:5": "[::1]:5",
+		"::ffff:10.1.2.3": "10.1.2.3:0", "[::ffff:10.1.2.3]:6": "10.1.2.3:6",
+	} {
+		if got, err := parseSource(in); err != nil || got.String() != want {
+			t.Errorf("%q is %v, %v; want %s", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", "host", "10.1.2", "10.1.2.3:x", "10.0.0.0/8"} {
+		if got, err := parseSource(in); err == nil {
+			t.Errorf("%q is taken for %v", in, got)
+		}
+	}
+}
+
+// A rule by destination is explained with the address that the upstream has.
+func TestDestinationOf(t *testing.T) {
+	for upstream, want := range map[string]string{
+		"10.9.8.7:25": "10.9.8.7:25", "[fd00::1]:25": "[fd00::1]:25", policy.Echo: "invalid AddrPort",
+		"name.invalid:25": "invalid AddrPort",
+	} {
+		l := policy.Listener{Upstream: []string{upstream}}
+		if got := destinationOf(t.Context(), l); got.String() != want {
+			t.Errorf("%s is at %v, want %s", upstream, got, want)
+		}
+	}
+}

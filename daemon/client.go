@@ -1,0 +1,147 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"shaper/policy"
+	"shaper/unit"
+)
+
+// Client asks a running daemon over its control socket. A method returns
+// [*Error] where the daemon refuses, and ErrUnreachable where none answers.
+type Client struct {
+	path string
+	http *http.Client
+}
+
+// ErrUnreachable says that no daemon answers on the control socket.
+var ErrUnreachable = errors.New("the daemon is not reachable")
+
+// NewClient returns a client for the control socket at a path.
+func NewClient(path string) *Client {
+	dialer := net.Dialer{}
+	return &Client{path: path, http: &http.Client{
+		Timeout: writePatience,
+		Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, "unix", path) },
+		},
+	}}
+}
+
+// Status returns what the daemon is doing.
+func (c *Client) Status(ctx context.Context) (s Status, err error) {
+	return s, c.ask(ctx, "GET", "/v1/status", nil, &s)
+}
+
+// Classes returns all classes, in the order of their names.
+func (c *Client) Classes(ctx context.Context) (all []Class, err error) {
+	return all, c.ask(ctx, "GET", "/v1/classes", nil, &all)
+}
+
+// Sessions returns the open sessions, in the order in which they began.
+func (c *Client) Sessions(ctx context.Context) (all []Session, err error) {
+	return all, c.ask(ctx, "GET", "/v1/sessions", nil, &all)
+}
+
+// CloseSession resets a session.
+func (c *Client) CloseSession(ctx context.Context, id uint64) error {
+	return c.ask(ctx, "DELETE", "/v1/sessions/"+strconv.FormatUint(id, 10), nil, nil)
+}
+
+// Reload has the daemon read its policy file again, and returns when that is
+// in force. With a rollback time above 0 it is undone after it, unless Confirm
+// comes before.
+func (c *Client) Reload(ctx context.Context, rollback time.Duration) (done Reloaded, err error) {
+	return done, c.ask(ctx, "POST", "/v1/reload", ReloadRequest{unit.Duration(rollback)}, &done)
+}
+
+// Confirm keeps what the last reload has put in force.
+func (c *Client) Confirm(ctx context.Context) error {
+	return c.ask(ctx, "POST", "/v1/confirm", nil, nil)
+}
+
+// Set changes a class until the next reload, or for a time if that is above 0.
+// Values are as in the policy file: {"rate": "20mbit"}.
+func (c *Client) Set(ctx context.Context, class string, values map[string]string, lasts time.Duration) (changes []policy.Change, err error) {
+	body := map[string]string{}
+	for key, value := range values {
+		body[key] = value
+	}
+	if lasts > 0 {
+		body["for"] = unit.FormatDuration(lasts)
+	}
+	return changes, c.ask(ctx, "PATCH", "/v1/classes/"+url.PathEscape(class), body, &changes)
+}
+
+// Explain returns which rule and class a client gets, for each way in that the
+// request leaves open.
+func (c *Client) Explain(ctx context.Context, request ExplainRequest) (all []policy.Explanation, err error) {
+	return all, c.ask(ctx, "POST", "/v1/explain", request, &all)
+}
+
+// ask sends one request and reads the answer into the value that into points to.
+func (c *Client) ask(ctx context.Context, method, path string, body, into any) error {
+	var text []byte
+	if body != nil {
+		var err error
+		if text, err = json.Marshal(body); err != nil {
+			return err
+		}
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://shaper"+path, bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return c.unreachable(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return refusal(response)
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
+		return fmt.Errorf("%s %s: the daemon's answer: %w", method, path, err)
+	}
+	return nil
+}
+
+// unreachable says why no daemon answered. A socket that may not be opened is
+// not one that is not there.
+func (c *Client) unreachable(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("control socket %s: %w; its group may use it", c.path, err)
+	}
+	return fmt.Errorf("%w at %s: %w", ErrUnreachable, c.path, err)
+}
+
+func refusal(response *http.Response) error {
+	e := &Error{Code: CodeFailed}
+	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	if err != nil {
+		return err
+	}
+	if json.Unmarshal(text, e) != nil || e.Message == "" {
+		e.Message = fmt.Sprintf("the daemon answers %s", response.Status)
+	}
+	return e
+}

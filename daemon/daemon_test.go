@@ -1,0 +1,413 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"shaper/policy"
+	"shaper/stats"
+	"shaper/unit"
+)
+
+func TestStatus(t *testing.T) {
+	p := begin(t, base)
+	p.dial("echo")
+	s := p.mustStatus()
+	if s.State != Running || s.PID != os.Getpid() || s.Version != "test" || s.Policy != p.path || !s.Reload.OK {
+		t.Errorf("the status is %+v", s)
+	}
+	if s.Totals.Sessions != 1 || s.Totals.Sent[stats.Upstream].Bytes != 1 {
+		t.Errorf("the totals are %+v", s.Totals)
+	}
+	if p.first.PolicyHash != s.PolicyHash || len(s.PolicyHash) != 12 {
+		t.Errorf("the hash is %q, and was %q", s.PolicyHash, p.first.PolicyHash)
+	}
+}
+
+func TestClasses(t *testing.T) {
+	p := begin(t, strings.Replace(base, `rate = "8KiB/s"`, "rate = \"10 connections/s\"\nalgorithm = \"token\"\nburst = \"3 connections\"", 1))
+	p.dial("echo")
+	all, err := p.Classes(t.Context())
+	if err != nil || len(all) != 3 {
+		t.Fatalf("%d classes, %v", len(all), err)
+	}
+	guest, slow := all[1], all[2]
+	if guest.Name != "guest" || guest.Burst != "3 connections" || guest.Rate.Unit != "connections" || guest.Rate.PerSecond != 10 {
+		t.Errorf("guest is %+v", guest)
+	}
+	if slow.Algorithm != "leaky" || slow.Burst != "" || slow.Sent[stats.Upstream].Bytes != 1 || slow.Set || slow.Drain != 0 {
+		t.Errorf("slow is %+v", slow)
+	}
+}
+
+// A class of rate 0 lets nothing go, and JSON can say so.
+func TestBlockedClass(t *testing.T) {
+	p := begin(t, strings.Replace(base, `"64KiB/s"`, `"0B/s"`, 1))
+	c, err := net.Dial("tcp", p.address("echo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.Write([]byte("waits"))
+	eventually(t, "a backlog that never drains", func() bool {
+		all, err := p.Classes(t.Context())
+		return err == nil && all[2].BacklogBytes == 5 && all[2].Drain == stats.Never
+	})
+}
+
+func TestSessions(t *testing.T) {
+	p := begin(t, base)
+	if all, err := p.Sessions(t.Context()); err != nil || all == nil || len(all) != 0 {
+		t.Errorf("without a session: %v, %v", all, err)
+	}
+	c := p.dial("echo")
+	all, err := p.Sessions(t.Context())
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%d sessions, %v", len(all), err)
+	}
+	if s := all[0]; s.Client != c.LocalAddr().String() || s.Class != "slow" || s.Upward != 1 {
+		t.Errorf("the session is %+v", s)
+	}
+	if err := p.CloseSession(t.Context(), all[0].ID); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the client of a closed session reads %v", err)
+	}
+	if err := p.CloseSession(t.Context(), 999); CodeOf(err) != CodeNotFound {
+		t.Errorf("closing what is not there: %v", err)
+	}
+	wantLines(t, p.log.String(), fmt.Sprintf(`msg="close session" by="uid=%d pid=%d"`, os.Getuid(), os.Getpid()))
+}
+
+// Five mistakes: five errors with their positions, and the old policy stays.
+func TestReloadWithMistakes(t *testing.T) {
+	p := begin(t, base)
+	c := p.dial("echo")
+	p.edit(`drain = "1m"`, "drain = 3\ncolour = 7", `"64KiB/s"`, `"fast"`, `class = "slow"`, `class = "slwo"`, `"127.0.0.2"`, `"127.0.0.2/8"`)
+	_, err := p.Reload(t.Context(), 0)
+	var refused *Error
+	if !errors.As(err, &refused) || refused.Code != CodePolicy || len(refused.Errors) != 5 {
+		t.Fatalf("the reload answers %v", err)
+	}
+	for _, m := range refused.Errors {
+		if !strings.HasPrefix(m.Error(), fmt.Sprintf("%s:%d:%d: ", p.path, m.Line, m.Column)) || m.Line == 0 || m.Allowed == "" {
+			t.Errorf("a mistake without its place: %v", m)
+		}
+	}
+	p.pass(c)
+	if s := p.mustStatus(); s.Reload.OK || s.PolicyHash != p.first.PolicyHash {
+		t.Errorf("after the reload %+v", s)
+	}
+	if p.write(base); !mustReload(p).OK {
+		t.Error("a good reload does not mend the status")
+	}
+}
+
+func mustReload(p *process) stats.ReloadReading {
+	p.t.Helper()
+	if _, err := p.Reload(p.t.Context(), 0); err != nil {
+		p.t.Fatal(err)
+	}
+	return p.mustStatus().Reload
+}
+
+// All or nothing: a port that is taken leaves everything as it was.
+func TestReloadPortTaken(t *testing.T) {
+	p := begin(t, base)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	dir := filepath.Dir(p.path)
+	p.write(strings.NewReplacer(`"c.sock"`, `"d.sock"`, `"64KiB/s"`, `"1mbit"`).Replace(base) +
+		fmt.Sprintf("[listener.more]\nlisten = %q\nupstream = \"echo:\"\nclass = \"slow\"\n", taken.Addr()))
+	_, err = p.Reload(t.Context(), 0)
+	if CodeOf(err) != CodeFailed || !strings.HasPrefix(err.Error(), p.path+": listener.more.listen: ") {
+		t.Errorf("the reload answers %v", err)
+	}
+	if got := p.rate("slow"); got != "64KiB/s" {
+		t.Errorf("the rate is %s", got)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "d.sock")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the new control socket is still there: %v", err)
+	}
+}
+
+// The endpoints move as listeners do, and the request that moves them is
+// answered.
+func TestReloadMovesEndpoints(t *testing.T) {
+	p := begin(t, base)
+	old := p.first.HTTP
+	p.edit(`"c.sock"`, `"new/d.sock"`, `"127.0.0.1:0"`+"\ndrain", `"127.0.0.2:0"`+"\ndrain")
+	if _, err := p.Reload(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	moved := NewClient(filepath.Join(filepath.Dir(p.path), "new/d.sock"))
+	s, err := moved.Status(t.Context())
+	if err != nil || s.HTTP == old || !strings.HasPrefix(s.HTTP, "127.0.0.2:") {
+		t.Fatalf("the new endpoint is %q, %v", s.HTTP, err)
+	}
+	if code, _ := get(t, "http://"+s.HTTP+"/readyz"); code != 200 {
+		t.Errorf("readyz is %d", code)
+	}
+	eventually(t, "the old endpoints are closed", func() bool {
+		_, err := p.Status(t.Context())
+		_, errHTTP := net.Dial("tcp", old)
+		return errors.Is(err, ErrUnreachable) && errHTTP != nil
+	})
+	p.edit(`"c.sock"`, `"new/d.sock"`, `"127.0.0.1:0"`+"\ndrain", `""`+"\ndrain")
+	if _, err := moved.Reload(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := moved.Status(t.Context()); err != nil || s.HTTP != "" {
+		t.Errorf("turned off, the endpoint is %q, %v", s.HTTP, err)
+	}
+}
+
+func TestHangup(t *testing.T) {
+	p := begin(t, base)
+	p.edit(`"64KiB/s"`, `"1mbit"`)
+	p.signals <- syscall.SIGHUP
+	eventually(t, "the new rate", func() bool { return p.rate("slow") == "1mbit" })
+	wantLines(t, p.log.String(), "msg=reload by=signal")
+}
+
+// A rate that is set reaches a connection that is open and waits.
+func TestSetReachesOpenConnection(t *testing.T) {
+	p := begin(t, base)
+	c := p.dial("echo")
+	c.SetDeadline(time.Now().Add(patience))
+	const size = 4 << 20 // a minute at 64KiB/s
+	go c.Write(make([]byte, size))
+	changes, err := p.Set(t.Context(), "slow", map[string]string{"rate": "1gbit"}, time.Hour)
+	if err != nil || len(changes) != 1 || changes[0].New != "1gbit" {
+		t.Fatalf("set answers %v, %v", changes, err)
+	}
+	if _, err := io.CopyN(io.Discard, c, size); err != nil {
+		t.Error(err)
+	}
+	s := p.mustStatus()
+	if len(s.Sets) != 1 || s.Sets[0].Class != "slow" || time.Until(s.Sets[0].Until) > time.Hour {
+		t.Errorf("the status has %+v", s.Sets)
+	}
+	if mustReload(p); p.rate("slow") != "64KiB/s" {
+		t.Errorf("after a reload of the same file the rate is %s", p.rate("slow"))
+	}
+}
+
+func TestSetErrors(t *testing.T) {
+	p := begin(t, base)
+	for _, c := range []struct {
+		class, key, value string
+		want              Code
+	}{
+		{"slow", "rate", "quick", CodePolicy},
+		{"slwo", "rate", "1mbit", CodePolicy},
+		{"slow", "for", "1m", CodeUsage},
+		{"slow", "for", "0s", CodeUsage},
+	} {
+		if _, err := p.Set(t.Context(), c.class, map[string]string{c.key: c.value}, 0); CodeOf(err) != c.want {
+			t.Errorf("set %s %s=%s: %v", c.class, c.key, c.value, err)
+		}
+	}
+}
+
+func TestRollbackOverTheSocket(t *testing.T) {
+	p := begin(t, base)
+	if err := p.Confirm(t.Context()); CodeOf(err) != CodeState {
+		t.Errorf("confirming nothing: %v", err)
+	}
+	p.edit(`"64KiB/s"`, `"1mbit"`)
+	if done, err := p.Reload(t.Context(), time.Hour); err != nil || done.Rollback.IsZero() || !p.mustStatus().Rollback.Equal(done.Rollback) {
+		t.Errorf("the reload answers %+v, %v", done, err)
+	}
+	if err := p.Confirm(t.Context()); err != nil || !p.mustStatus().Rollback.IsZero() {
+		t.Errorf("confirming: %v", err)
+	}
+	p.edit(`"64KiB/s"`, `"2mbit"`)
+	if _, err := p.Reload(t.Context(), 50*time.Millisecond); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the rollback", func() bool { return p.rate("slow") == "1mbit" })
+}
+
+func TestExplain(t *testing.T) {
+	p := begin(t, base)
+	all, err := p.Explain(t.Context(), ExplainRequest{Source: "127.0.0.2"})
+	if err != nil || len(all) != 2 || all[0].Class != "guest" || all[0].Rule != 1 || all[1].Class != "fast" {
+		t.Errorf("all ways in: %+v, %v", all, err)
+	}
+	all, err = p.Explain(t.Context(), ExplainRequest{Source: "[::1]:99", Listener: "echo", Port: 5})
+	if err != nil || len(all) != 1 || all[0].Class != "slow" || all[0].Conn.Port != 5 || all[0].Conn.Source.Port() != 99 {
+		t.Errorf("one way in: %+v, %v", all, err)
+	}
+	for _, bad := range []ExplainRequest{{Source: "somewhere"}, {Source: "::1", Listener: "ecco"}, {Source: "::1", Port: 1}} {
+		if _, err := p.Explain(t.Context(), bad); CodeOf(err) != CodeUsage {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}
+
+func TestHTTP(t *testing.T) {
+	p := begin(t, base)
+	p.dial("echo")
+	for path, want := range map[string]string{
+		"/metrics": `shaper_class_sent_bytes_total{class="slow",direction="upstream"} 1`,
+		"/healthz": "ok\n",
+		"/readyz":  "ready\n",
+		"/":        `<a href="/metrics">`,
+	} {
+		if code, body := get(t, "http://"+p.first.HTTP+path); code != 200 || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+	}
+	if code, _ := get(t, "http://"+p.first.HTTP+"/v1/status"); code != 404 {
+		t.Errorf("the control API over HTTP: %d", code)
+	}
+}
+
+// A stop lets open sessions end, refuses new ones and changes, and says so.
+func TestDrain(t *testing.T) {
+	p := begin(t, base)
+	c, echo := p.dial("echo"), p.address("echo")
+	p.signals <- syscall.SIGTERM
+	eventually(t, "draining", func() bool { return p.mustStatus().State == Draining })
+	if code, body := get(t, "http://"+p.first.HTTP+"/readyz"); code != 503 || body != "draining\n" {
+		t.Errorf("readyz is %d %s", code, body)
+	}
+	eventually(t, "the listener is closed", func() bool { _, err := net.Dial("tcp", echo); return err != nil })
+	if _, err := p.Reload(t.Context(), 0); CodeOf(err) != CodeState {
+		t.Errorf("a reload meanwhile: %v", err)
+	}
+	p.pass(c)
+	c.Close()
+	if err := p.await(); err != nil {
+		t.Error(err)
+	}
+	wantLines(t, p.log.String(), "msg=stopped reset=0")
+	if _, err := os.Lstat(filepath.Join(filepath.Dir(p.path), "c.sock")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the control socket is still there: %v", err)
+	}
+}
+
+// A queue that would last for hours does not hold the stop.
+func TestDrainDeadline(t *testing.T) {
+	p := begin(t, strings.NewReplacer(`"1m"`, `"100ms"`, `"64KiB/s"`, `"1KiB/s"`).Replace(base))
+	c := p.dial("echo")
+	c.SetDeadline(time.Now().Add(patience))
+	c.Write(make([]byte, 256<<10))
+	began := time.Now()
+	p.signals <- syscall.SIGTERM
+	if err := p.await(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("the stop took %v", took)
+	}
+	wantLines(t, p.log.String(), "msg=stopped reset=1")
+	if _, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a truncated stream looks like %v", err)
+	}
+}
+
+func TestSecondSignal(t *testing.T) {
+	p := begin(t, base) // with a drain of a minute
+	p.dial("echo")
+	p.signals <- syscall.SIGTERM
+	eventually(t, "draining", func() bool { return p.mustStatus().State == Draining })
+	p.signals <- syscall.SIGHUP // does not count
+	p.signals <- syscall.SIGINT
+	if err := p.await(); err != nil {
+		t.Error(err)
+	}
+	wantLines(t, p.log.String(), "stopping at once", "reset=1")
+}
+
+func TestStartErrors(t *testing.T) {
+	running := begin(t, base)
+	taken := running.address("echo")
+	dir := shortDir(t)
+	file := filepath.Join(dir, "shaper.toml")
+	for _, c := range []struct {
+		what, text string
+		want       Code
+		says       string
+	}{
+		{"no file", "", CodeNoFile, "no such file"},
+		{"mistakes", strings.Replace(base, "64KiB/s", "x", 1), CodePolicy, "class.slow.rate"},
+		{"a port that is taken", strings.Replace(base, `"127.0.0.1:0"`+"\nupstream", fmt.Sprintf("%q\nupstream", taken), 1), CodeFailed, file + ": listener.echo.listen"},
+		{"an HTTP port that is taken", strings.Replace(base, `"127.0.0.1:0"`, fmt.Sprintf("%q", taken), 1), CodeFailed, file + ": daemon.http"},
+		{"another daemon", strings.Replace(base, "c.sock", filepath.Join(filepath.Dir(running.path), "c.sock"), 1), CodeFailed, "another shaper is running"},
+	} {
+		if c.text != "" {
+			if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, log := newLogged()
+		err := Run(Options{Path: file, Log: log})
+		if CodeOf(err) != c.want || err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", c.what, err)
+		}
+		if _, err := os.Lstat(filepath.Join(dir, "c.sock")); err == nil {
+			t.Errorf("%s: the control socket is left", c.what)
+		}
+	}
+}
+
+func TestPublicHTTPWarns(t *testing.T) {
+	p := begin(t, strings.Replace(base, `http = "127.0.0.1:0"`, `http = "0.0.0.0:0"`, 1))
+	wantLines(t, p.log.String(), "metrics are open to other machines")
+	if quiet := begin(t, base); strings.Contains(quiet.log.String(), "metrics are open") {
+		t.Error("a loopback address is warned of")
+	}
+}
+
+func TestDescriptors(t *testing.T) {
+	l := policy.Listener{Protocol: policy.TCP, Upstream: []string{"a:1"}, Listen: []string{":1", ":2"}, MaxSessions: 1000}
+	udp, echo := l, l
+	udp.Protocol = policy.UDP
+	echo.Upstream = []string{policy.Echo}
+	if got := descriptorsFor(&policy.Policy{Listeners: []policy.Listener{l, udp, echo}}); got != spareDescriptors+6+2000+1000+3000 {
+		t.Errorf("they need %d descriptors", got)
+	}
+	p := begin(t, strings.Replace(base, "[[rule]]", "max_sessions = 2147483647\n[[rule]]", 1))
+	wantLines(t, p.log.String(), "TOO FEW DESCRIPTORS")
+}
+
+func TestRateLike(t *testing.T) {
+	for _, c := range []struct {
+		limit string
+		now   float64
+		want  string
+	}{
+		{"20mbit", 2_475_000, "19.8mbit"},
+		{"20mbit", 0, "0bit"},
+		{"64KiB/s", 65_000, "63.5KiB/s"},
+		{"2MB/s", 1_999_999, "2.00MB/s"},
+		{"64KiB/s", 3, "3.00B/s"},
+		{"30 packets/s", 29.97, "30.0 packets/s"},
+		{"0.5 packets/s", 0.5, "0.50 packets/s"},
+		{"900 connections/s", 899.9, "900 connections/s"},
+		{"900 connections/s", 0, "0 connections/s"},
+	} {
+		limit, err := unit.ParseRate(c.limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := rateLike(limit, c.now); got != c.want {
+			t.Errorf("%v at a limit of %s is %q, want %q", c.now, c.limit, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package daemon
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// ExplainRequest is the body of POST /v1/explain.
+type ExplainRequest struct {
+	Source   string `json:"source"`             // the client: an address, or address:port
+	Listener string `json:"listener,omitempty"` // "": all of them
+	Port     uint16 `json:"port,omitempty"`     // that the client connects to; 0: those of the listener
+}
+
+// serveExplain explains each way in that the request leaves open.
+func (d *daemon) serveExplain(_ caller, r *http.Request) (any, error) {
+	var ask ExplainRequest
+	if err := decode(r, &ask); err != nil {
+		return nil, err
+	}
+	source, err := parseSource(ask.Source)
+	if err != nil {
+		return nil, err
+	}
+	p := d.keeper.view.Load().policy
+	ways, err := waysIn(ask, d.server.Listeners())
+	if err != nil {
+		return nil, err
+	}
+	classifier := policy.Compile(p)
+	all := []policy.Explanation{}
+	for _, way := range ways {
+		way.Source = source
+		if l, ok := p.Listener(way.Listener); ok && classifier.NeedsDestination(l.Name) {
+			way.Destination = destinationOf(r.Context(), l)
+		}
+		all = append(all, classifier.Explain(way))
+	}
+	return all, nil
+}
+
+// parseSource reads "10.1.2.3", "10.1.2.3:4567", "::1" or "[::1]:4567".
+func parseSource(s string) (netip.AddrPort, error) {
+	if ap, err := netip.ParseAddrPort(s); err == nil {
+		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), nil
+	}
+	a, err := netip.ParseAddr(strings.Trim(s, "[]"))
+	if err != nil {
+		return netip.AddrPort{}, usageError("source: %q is not an address; it is like \"10.1.2.3\" or \"10.1.2.3:4567\"", s)
+	}
+	return netip.AddrPortFrom(a.Unmap(), 0), nil
+}
+
+// waysIn returns the listeners and ports that a request can mean. A port that
+// none listens on may be asked for where the listener is given.
+func waysIn(ask ExplainRequest, listeners []stats.ListenerReading) (ways []policy.Conn, err error) {
+	var names []string
+	for _, l := range listeners {
+		names = append(names, l.Name)
+		if ask.Listener != "" && ask.Listener != l.Name {
+			continue
+		}
+		ports := portsOf(l)
+		if ask.Port != 0 && (ask.Listener != "" || slices.Contains(ports, ask.Port)) {
+			ports = []uint16{ask.Port}
+		} else if ask.Port != 0 {
+			continue
+		}
+		for _, port := range ports {
+			ways = append(ways, policy.Conn{Listener: l.Name, Port: port})
+		}
+	}
+	switch {
+	case len(ways) > 0:
+		return ways, nil
+	case ask.Listener != "":
+		return nil, usageError("there is no listener %q; listeners: %s", ask.Listener, strings.Join(names, ", "))
+	}
+	return nil, usageError("no listener listens on port %d; listeners: %s", ask.Port, strings.Join(names, ", "))
+}
+
+// portsOf returns the ports at which a listener is bound.
+func portsOf(l stats.ListenerReading) (ports []uint16) {
+	for _, text := range l.Addresses {
+		if a, err := netip.ParseAddrPort(text); err == nil && !slices.Contains(ports, a.Port()) {
+			ports = append(ports, a.Port())
+		}
+	}
+	return ports
+}
+
+const lookupPatience = 2 * time.Second
+
+// destinationOf returns an address of a listener's upstream, for rules that
+// ask; the zero AddrPort where there is none, or its name does not resolve.
+func destinationOf(ctx context.Context, l policy.Listener) netip.AddrPort {
+	host, port, err := net.SplitHostPort(l.Upstream[0])
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupPatience)
+	defer cancel()
+	n, errPort := net.DefaultResolver.LookupPort(ctx, "tcp", port)
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil || errPort != nil || len(addrs) == 0 {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(addrs[0].Unmap(), uint16(n))
+}

@@ -1,0 +1,365 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"shaper/policy"
+)
+
+// fakeEngine remembers what is in force.
+type fakeEngine struct {
+	rates map[string]string
+	fail  error // of prepare
+}
+
+func (e *fakeEngine) prepare(p *policy.Policy) (func(), error) {
+	if e.fail != nil {
+		return nil, e.fail
+	}
+	return func() {
+		e.rates = map[string]string{}
+		for _, c := range p.Classes {
+			e.set(c)
+		}
+	}, nil
+}
+
+func (e *fakeEngine) set(c policy.Class) { e.rates[c.Name] = c.Rate.String() }
+
+// bench is a keeper on a clock that stands still until everybody waits.
+type bench struct {
+	*keeper
+	t      *testing.T
+	engine *fakeEngine
+	logged *logged
+	told   []string // the service manager
+}
+
+var operator = caller{uid: 7, pid: 8}
+
+// keep runs a test in a bubble, with a keeper whose class "slow" has 64KiB/s.
+func keep(t *testing.T, test func(*bench)) {
+	synctest.Test(t, func(t *testing.T) {
+		logged, log := newLogged()
+		b := &bench{t: t, engine: &fakeEngine{}, logged: logged}
+		path := filepath.Join(t.TempDir(), "shaper.toml")
+		b.keeper = newKeeper(path, b.engine, log, func(state ...string) { b.told = append(b.told, state[0]) })
+		b.file("64KiB/s")
+		if err := b.start(); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); b.run(ctx) }()
+		test(b)
+		cancel()
+		<-ended
+	})
+}
+
+// file writes the policy file with a rate of the class "slow".
+func (b *bench) file(rate string) {
+	b.t.Helper()
+	text := strings.ReplaceAll(base, "64KiB/s", rate)
+	if err := os.WriteFile(b.path, []byte(text), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) mustReload(rollback time.Duration) Reloaded {
+	b.t.Helper()
+	done, err := b.reload(operator, rollback)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return done
+}
+
+func (b *bench) mustSet(lasts time.Duration, keysValues ...string) {
+	b.t.Helper()
+	values := map[string]string{}
+	for i := 0; i < len(keysValues); i += 2 {
+		values[keysValues[i]] = keysValues[i+1]
+	}
+	if _, err := b.set(operator, "slow", values, lasts); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// failing makes the engine fail from now on; "" mends it.
+func (b *bench) failing(why string) (err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if why != "" {
+		err = errors.New(why)
+	}
+	b.engine.fail = err
+	return err
+}
+
+// want checks the rate of the class "slow", in the engine and as readers see it.
+func (b *bench) want(rate string) {
+	b.t.Helper()
+	synctest.Wait()
+	class, _ := b.view.Load().policy.Class("slow")
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if got := b.engine.rates["slow"]; got != rate || class.Rate.String() != rate {
+		b.t.Errorf("the rate is %s, and readers see %s; want %s", got, class.Rate, rate)
+	}
+}
+
+func TestReloadDiff(t *testing.T) {
+	keep(t, func(b *bench) {
+		b.file("1mbit")
+		done := b.mustReload(0)
+		want := []policy.Change{{Op: "~", What: "class", Name: "slow", Key: "rate", Old: "64KiB/s", New: "1mbit"}}
+		if !slices.Equal(done.Changes, want) || done.Hash == "" {
+			t.Errorf("reload answers %+v", done)
+		}
+		b.want("1mbit")
+		if done := b.mustReload(0); len(done.Changes) != 0 {
+			t.Errorf("the same file changes %v", done.Changes)
+		}
+		if !slices.Equal(b.told, []string{"RELOADING=1", "READY=1", "RELOADING=1", "READY=1"}) {
+			t.Errorf("the service manager was told %v", b.told)
+		}
+		wantLines(t, b.logged.String(), `msg=changed by="uid=7 pid=8" op=~ what=class name=slow key=rate before=64KiB/s after=1mbit`)
+	})
+}
+
+// A policy with mistakes changes nothing, and says all of them.
+func TestReloadRejected(t *testing.T) {
+	keep(t, func(b *bench) {
+		b.mustSet(0, "rate", "2mbit")
+		b.file("fast")
+		_, err := b.reload(operator, 0)
+		if CodeOf(err) != CodePolicy {
+			t.Errorf("error is %v", err)
+		}
+		b.want("2mbit")
+		outcome := b.view.Load().outcome
+		if outcome.OK || !strings.Contains(outcome.Error, `"fast" is not a rate`) || outcome.Succeeded.IsZero() {
+			t.Errorf("the outcome is %+v", outcome)
+		}
+		wantLines(t, b.logged.String(), `reload rejected; the old policy stays`, `class.slow.rate`)
+	})
+}
+
+func TestReloadCannotBind(t *testing.T) {
+	keep(t, func(b *bench) {
+		b.file("1mbit")
+		taken := b.failing("address already in use")
+		if _, err := b.reload(operator, time.Minute); !errors.Is(err, taken) {
+			t.Errorf("error is %v", err)
+		}
+		b.want("64KiB/s")
+		if v := b.view.Load(); !v.rollback.IsZero() || v.outcome.OK {
+			t.Errorf("readers see %+v", v)
+		}
+	})
+}
+
+func TestRollback(t *testing.T) {
+	keep(t, func(b *bench) {
+		b.file("1mbit")
+		done := b.mustReload(5 * time.Minute)
+		if left := time.Until(done.Rollback); left != 5*time.Minute {
+			t.Errorf("the rollback is in %v", left)
+		}
+		time.Sleep(5*time.Minute - 1)
+		b.want("1mbit")
+		time.Sleep(time.Nanosecond)
+		b.want("64KiB/s")
+		if v := b.view.Load(); v.outcome.OK || !v.rollback.IsZero() {
+			t.Errorf("readers see %+v after the rollback", v)
+		}
+		if err := b.confirm(operator); err != ErrNothingToConfirm {
+			t.Errorf("confirming too late: %v", err)
+		}
+	})
+}
+
+func TestConfirm(t *testing.T) {
+	keep(t, func(b *bench) {
+		if err := b.confirm(operator); err != ErrNothingToConfirm {
+			t.Errorf("confirming nothing: %v", err)
+		}
+		b.file("1mbit")
+		b.mustReload(5 * time.Minute)
+		if err := b.confirm(operator); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Hour)
+		b.want("1mbit")
+	})
+}
+
+// What comes back is what was confirmed last, not what lies between.
+func TestRollbackOfTwo(t *testing.T) {
+	keep(t, func(b *bench) {
+		b.file("1mbit")
+		b.mustReload(time.Minute)
+		time.Sleep(30 * time.Second)
+		b.file("2mbit")
+		b.mustReload(time.Minute)
+		time.Sleep(59 * time.Second)
+		b.want("2mbit")
+		time.Sleep(time.Second)
+		b.want("64KiB/s")
+	})
+}
+
+// A reload without a rollback confirms; one that fails does not.
+func TestReloadConfirms(t *testing.T) {
+	keep(t, func(b *bench) {
+		b.file("1mbit")
+		b.mustReload(time.Minute)
+		b.file("2mbit")
+		b.mustReload(0)
+		time.Sleep(time.Hour)
+		b.want("2mbit")
+
+		b.file("3mbit")
+		b.mustReload(time.Minute)
+		b.file("nonsense")
+		if _, err := b.reload(operator, 0); err == nil {
+			t.Error("nonsense is loaded")
+		}
+		time.Sleep(time.Minute)
+		b.want("2mbit")
+	})
+}
+
+// A rollback that cannot bind is tried until it can.
+func TestRollbackRetries(t *testing.T) {
+	keep(t, func(b *bench) {
+		b.file("1mbit")
+		b.mustReload(time.Minute)
+		b.failing("address already in use")
+		time.Sleep(time.Minute)
+		b.want("1mbit")
+		wantLines(t, b.logged.String(), "rollback failed")
+		b.failing("")
+		time.Sleep(rollbackRetry)
+		b.want("64KiB/s")
+	})
+}
+
+func TestSetEndsWithReload(t *testing.T) {
+	keep(t, func(b *bench) {
+		b.mustSet(0, "rate", "1mbit")
+		b.mustSet(time.Hour, "rate", "2mbit")
+		b.want("2mbit")
+		done := b.mustReload(0) // of the same file
+		b.want("64KiB/s")
+		if len(done.Changes) != 1 || done.Changes[0].Old != "2mbit" {
+			t.Errorf("the reload says %v", done.Changes)
+		}
+		time.Sleep(2 * time.Hour)
+		b.want("64KiB/s")
+	})
+}
+
+// Each set ends in its own time, and uncovers what it had covered.
+func TestSetForATime(t *testing.T) {
+	keep(t, func(b *bench) {
+		b.mustSet(10*time.Minute, "rate", "1mbit")
+		b.mustSet(time.Minute, "rate", "2mbit")
+		b.mustSet(20*time.Minute, "queue", "5 packets")
+		b.want("2mbit")
+		time.Sleep(time.Minute - 1)
+		b.want("2mbit")
+		time.Sleep(time.Nanosecond)
+		b.want("1mbit")
+		time.Sleep(9 * time.Minute)
+		b.want("64KiB/s")
+		if c, _ := b.view.Load().policy.Class("slow"); c.Queue.String() != "5 packets" {
+			t.Errorf("the queue is %v", c.Queue)
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if v := b.view.Load(); len(v.sets) != 0 || v.policy != v.file {
+			t.Errorf("%v is still set", v.sets)
+		}
+	})
+}
+
+// A set that makes no sense without another one ends with it.
+func TestSetFitsNoMore(t *testing.T) {
+	keep(t, func(b *bench) {
+		b.mustSet(time.Minute, "algorithm", "token")
+		b.mustSet(0, "burst", "10KiB")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if v := b.view.Load(); len(v.sets) != 0 || v.policy != v.file {
+			t.Errorf("%v is still set", v.sets)
+		}
+	})
+}
+
+func TestSetRejected(t *testing.T) {
+	keep(t, func(b *bench) {
+		for _, values := range []map[string]string{{"rate": "fast"}, {"colour": "red"}, {"burst": "1KiB"}} {
+			if _, err := b.set(operator, "slow", values, 0); CodeOf(err) != CodePolicy {
+				t.Errorf("set %v: %v", values, err)
+			}
+		}
+		if _, err := b.set(operator, "slwo", map[string]string{"rate": "1mbit"}, 0); err == nil ||
+			err.Error() != `class.slwo: there is no class "slwo"; did you mean "slow"?` {
+			t.Errorf("error is %v", err)
+		}
+		b.want("64KiB/s")
+	})
+}
+
+// A rollback brings back what was set and has not ended meanwhile.
+func TestRollbackOfSets(t *testing.T) {
+	keep(t, func(b *bench) {
+		b.mustSet(time.Hour, "rate", "1mbit")
+		b.mustSet(time.Minute, "rate", "2mbit")
+		b.mustReload(2 * time.Minute)
+		b.want("64KiB/s")
+		time.Sleep(2 * time.Minute)
+		b.want("1mbit")
+		time.Sleep(time.Hour)
+		b.want("64KiB/s")
+	})
+}
+
+func TestStoppedKeeper(t *testing.T) {
+	keep(t, func(b *bench) {
+		b.mustReload(time.Minute)
+		b.stop()
+		_, errReload := b.reload(operator, 0)
+		_, errSet := b.set(operator, "slow", map[string]string{"rate": "1mbit"}, 0)
+		for _, err := range []error{errReload, errSet, b.confirm(operator)} {
+			if err != ErrStopping {
+				t.Errorf("a change of a daemon that stops: %v", err)
+			}
+		}
+		time.Sleep(time.Hour)
+		if b.view.Load().rollback.IsZero() {
+			t.Error("it was rolled back while stopping")
+		}
+		wantLines(t, b.logged.String(), "stopping before the last reload was confirmed")
+	})
+}
+
+func TestManyChangesAreBounded(t *testing.T) {
+	keep(t, func(b *bench) {
+		b.changed(operator, "reload", make([]policy.Change, mostLogged+5))
+		if n := strings.Count(b.logged.String(), "msg=changed"); n != mostLogged+1 {
+			t.Errorf("%d lines are logged", n)
+		}
+		wantLines(t, b.logged.String(), "more=5")
+	})
+}

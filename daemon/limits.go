@@ -1,0 +1,49 @@
+package daemon
+
+import (
+	"syscall"
+
+	"shaper/policy"
+)
+
+// spareDescriptors are those that are not sessions': listeners, the pacer, the
+// control socket and its clients, scrapes, lookups of names.
+const spareDescriptors = 2*maxConnections + 128
+
+// descriptorsFor returns how many descriptors a policy needs at most, with all
+// of its sessions open.
+func descriptorsFor(p *policy.Policy) uint64 {
+	n := uint64(spareDescriptors)
+	for _, l := range p.Listeners {
+		n += uint64(l.MaxSessions)*perSession(l) + uint64(len(l.Listen))
+	}
+	return n
+}
+
+// perSession returns the descriptors of one session.
+func perSession(l policy.Listener) uint64 {
+	builtin := l.Upstream[0] == policy.Echo || l.Upstream[0] == policy.Discard
+	switch {
+	case l.Protocol == policy.UDP && builtin:
+		return 0
+	case l.Protocol == policy.UDP:
+		return 1 // towards the upstream; clients share the listener's
+	case builtin:
+		return 3 // the client, and both ends of a socket pair
+	}
+	return 2
+}
+
+// checkDescriptors warns where sessions will find no descriptor before they
+// reach max_sessions. Go has raised the soft limit to the hard one at the start.
+func (s *sockets) checkDescriptors(p *policy.Policy) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		s.log.Warn("the limit of descriptors is not known", "err", err)
+		return
+	}
+	if need := descriptorsFor(p); need > limit.Cur {
+		s.log.Warn("TOO FEW DESCRIPTORS for max_sessions of all listeners: raise LimitNOFILE (ulimit -n), or lower max_sessions",
+			"limit", limit.Cur, "needed", need)
+	}
+}

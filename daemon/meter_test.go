@@ -1,0 +1,66 @@
+package daemon
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/stats"
+	"shaper/unit"
+)
+
+func TestMeter(t *testing.T) {
+	now := time.Now()
+	conf := policy.DefaultClass("a")
+	conf.Rate = unit.BytesPerSecond(1000)
+	class := shaper.NewClass(now, conf)
+	m := &meter{classes: func() []*shaper.Class { return []*shaper.Class{class} }}
+	send := func(bytes, packets uint64) {
+		class.Stats.Sent[stats.Upstream].Bytes.Add(bytes)
+		class.Stats.Sent[stats.Downstream].Bytes.Add(bytes)
+		class.Stats.Sent[stats.Upstream].Packets.Add(packets)
+	}
+	want := func(rate float64) {
+		t.Helper()
+		if got := m.rate(class); got != rate {
+			t.Errorf("the rate is %v, want %v", got, rate)
+		}
+	}
+	send(1e6, 9)
+	m.measure(now)
+	want(0) // nothing is known of the time before
+	send(500, 9)
+	m.measure(now.Add(time.Second))
+	want(1000)
+	send(500, 9)
+	m.measure(now.Add(3 * time.Second)) // a late tick is no faster rate
+	want(500)
+	m.measure(now.Add(4 * time.Second))
+	want(0)
+
+	conf.Rate = unit.NewRate(unit.Packets, 5, time.Second)
+	class.Set(now, conf)
+	m.measure(now.Add(5 * time.Second))
+	want(0) // bytes and packets do not compare
+	send(500, 9)
+	m.measure(now.Add(6 * time.Second))
+	want(9)
+}
+
+// Classes that are gone are forgotten.
+func TestMeterForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conf := policy.DefaultClass("a")
+		conf.Rate = unit.BytesPerSecond(1000)
+		all := []*shaper.Class{shaper.NewClass(time.Now(), conf)}
+		m := &meter{classes: func() []*shaper.Class { return all }}
+		m.measure(time.Now())
+		all = nil
+		m.measure(time.Now())
+		if len(m.seen) != 0 {
+			t.Errorf("%d classes are remembered", len(m.seen))
+		}
+	})
+}

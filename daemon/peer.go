@@ -1,0 +1,115 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// caller is who asks for a change. It stands in the log beside the change.
+type caller struct {
+	uid  uint32
+	pid  int32
+	what string // instead of both: "signal", "timer"
+}
+
+func (c caller) String() string {
+	if c.what != "" {
+		return c.what
+	}
+	return fmt.Sprintf("uid=%d pid=%d", c.uid, c.pid)
+}
+
+var (
+	bySignal = caller{what: "signal"}
+	byTimer  = caller{what: "timer"}
+)
+
+// credentials returns who is on the other side of a unix socket (SO_PEERCRED):
+// for a client, as it was when it connected.
+func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
+	ctlErr := control(c, func(fd int) { cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	return cred, errors.Join(ctlErr, err)
+}
+
+func control(c syscall.Conn, f func(fd int)) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Control(func(fd uintptr) { f(int(fd)) })
+}
+
+// groups returns the supplementary groups of a peer (SO_PEERGROUPS).
+func groups(c *net.UnixConn) (gids []uint32, err error) {
+	const most = 65536 // NGROUPS_MAX
+	gids = make([]uint32, most)
+	size := uint32(most * 4)
+	ctlErr := control(c, func(fd int) {
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(&gids[0])), uintptr(unsafe.Pointer(&size)), 0)
+		if errno != 0 {
+			err = os.NewSyscallError("getsockopt SO_PEERGROUPS", errno)
+		}
+	})
+	return slices.Clip(gids[:size/4]), errors.Join(ctlErr, err)
+}
+
+// authorize returns who is on the other side, or why he may not be served:
+// only root, our own user and the group of the socket's file may. The kernel
+// has asked the file's mode already; this holds even where that is too wide.
+func (s *controlSocket) authorize(c *net.UnixConn) (caller, error) {
+	peer, err := credentials(c)
+	if err != nil {
+		return caller{}, fmt.Errorf("who is asking is not known: %w", err)
+	}
+	by := caller{uid: peer.Uid, pid: peer.Pid}
+	if peer.Uid == 0 || int(peer.Uid) == os.Geteuid() {
+		return by, nil
+	}
+	file, err := os.Stat(s.path)
+	if err != nil {
+		return by, err
+	}
+	group := file.Sys().(*syscall.Stat_t).Gid
+	if peer.Gid == group {
+		return by, nil
+	}
+	gids, err := groups(c)
+	if err != nil {
+		return by, err
+	}
+	if !slices.Contains(gids, group) {
+		return by, fmt.Errorf("user %d is neither root, nor the user of shaper, nor in group %d of the control socket", peer.Uid, group)
+	}
+	return by, nil
+}
+
+type callerKey struct{}
+
+// identified is who asks, or why he is not served.
+type identified struct {
+	caller
+	err error
+}
+
+// identify is http.Server's ConnContext for the control socket.
+func (s *controlSocket) identify(ctx context.Context, c net.Conn) context.Context {
+	by, err := s.authorize(c.(*countedConn).Conn.(*net.UnixConn))
+	return context.WithValue(ctx, callerKey{}, identified{by, err})
+}
+
+func callerOf(ctx context.Context) identified {
+	id, ok := ctx.Value(callerKey{}).(identified)
+	if !ok {
+		id.err = errors.New("who is asking is not known")
+	}
+	return id
+}

@@ -1,0 +1,105 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+
+	"shaper/conn"
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/stats"
+)
+
+// The states of a daemon.
+const (
+	Running  = "running"
+	Draining = "draining" // stopped accepting; open sessions go on
+)
+
+// Status is the whole daemon at one moment.
+type Status struct {
+	stats.Status
+	PID      int           `json:"pid"`
+	State    string        `json:"state"`
+	Control  string        `json:"control"`              // the path of the control socket
+	HTTP     string        `json:"http"`                 // where metrics are, as bound; "" if they are off
+	Rollback time.Time     `json:"rollback_at,omitzero"` // when the last reload is undone unless confirmed
+	Sets     []Set         `json:"sets"`                 // what was set over the policy file
+	Warnings policy.Errors `json:"warnings"`             // of the policy file
+}
+
+// Class is a class at one moment.
+type Class struct {
+	stats.ClassReading
+	Now stats.RateReading `json:"now"` // what it sent in the last whole second
+	Set bool              `json:"set"` // it differs from the policy file by `shaper set`
+}
+
+// Session is an open session.
+type Session = conn.Session
+
+// Status returns what the daemon is doing.
+func (d *daemon) status() Status {
+	v := d.keeper.view.Load()
+	s := Status{Status: d.reading(), PID: os.Getpid(), State: Running,
+		Rollback: v.rollback, Sets: append([]Set{}, v.sets...), Warnings: append(policy.Errors{}, v.warnings...)}
+	if d.draining.Load() {
+		s.State = Draining
+	}
+	s.Control, s.HTTP = absolute(v.policy.Daemon.Control), d.sockets.httpAddress()
+	return s
+}
+
+// reading is what the metrics are made of.
+func (d *daemon) reading() stats.Status {
+	v := d.keeper.view.Load()
+	s := stats.Status{
+		Version:    d.Version,
+		Started:    d.started,
+		Policy:     absolute(d.Path),
+		PolicyHash: v.policy.Hash,
+		Reload:     v.outcome,
+		Listeners:  d.server.Listeners(),
+	}
+	for _, c := range d.shaper.Classes() {
+		s.Classes = append(s.Classes, readClass(c))
+	}
+	s.Totals = stats.Total(s.Classes, s.Listeners)
+	return s
+}
+
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+// readClass reads the counters of a class and the policy that is in force for it.
+func readClass(c *shaper.Class) stats.ClassReading {
+	conf := c.Policy()
+	_, drain := c.Backlog(time.Now())
+	r := c.Stats.Read()
+	r.Name, r.Algorithm, r.Drain = conf.Name, string(conf.Algorithm), stats.Seconds(drain)
+	r.Rate = stats.RateReading{Text: conf.Rate.String(), PerSecond: conf.Rate.PerSecond(), Unit: conf.Rate.Kind().String()}
+	if conf.Algorithm != policy.Leaky {
+		r.Burst = conf.Burst.String()
+	}
+	return r
+}
+
+// classes reads all classes, with their current rates.
+func (d *daemon) classes() []Class {
+	set := d.keeper.view.Load().setClasses()
+	all := []Class{}
+	for _, c := range d.shaper.Classes() {
+		limit, now := c.Rate(), d.meter.rate(c)
+		all = append(all, Class{
+			ClassReading: readClass(c),
+			Now:          stats.RateReading{Text: rateLike(limit, now), PerSecond: now, Unit: limit.Kind().String()},
+			Set:          set[c.Name()],
+		})
+	}
+	return all
+}

@@ -1,0 +1,35 @@
+package daemon
+
+import (
+	"errors"
+
+	"shaper/policy"
+)
+
+// mostLogged bounds the lines that one change may cost.
+const mostLogged = 100
+
+// changed logs a change and who made it, and each of its parts.
+func (k *keeper) changed(by caller, what string, changes []policy.Change, about ...any) {
+	k.log.Info(what, append([]any{"by", by.String(), "changes", len(changes)}, about...)...)
+	for i, c := range changes {
+		if i == mostLogged {
+			k.log.Info("changed", "more", len(changes)-i)
+			return
+		}
+		k.log.Info("changed", "by", by.String(), "op", c.Op, "what", c.What, "name", c.Name, "key", c.Key, "before", c.Old, "after", c.New)
+	}
+}
+
+// rejected logs a policy that was not taken, and each of its mistakes.
+func (k *keeper) rejected(by caller, err error) {
+	var mistakes policy.Errors
+	if !errors.As(err, &mistakes) {
+		k.log.Error("reload rejected; the old policy stays", "by", by.String(), "err", err)
+		return
+	}
+	k.log.Error("reload rejected; the old policy stays", "by", by.String(), "errors", len(mistakes))
+	for _, m := range mistakes[:min(len(mistakes), mostLogged)] {
+		k.log.Error(m.Error())
+	}
+}

@@ -1,0 +1,85 @@
+package daemon
+
+import (
+	"slices"
+	"time"
+
+	"shaper/policy"
+)
+
+// Set is a change that `shaper set` has put over the policy file.
+type Set struct {
+	Class  string            `json:"class"`
+	Values map[string]string `json:"values"`         // by key, as in the policy file
+	Until  time.Time         `json:"until,omitzero"` // zero: until the next reload
+}
+
+// over reports whether the set has ended at now.
+func (s Set) over(now time.Time) bool { return !s.Until.IsZero() && !now.Before(s.Until) }
+
+// regime is what is in force: a policy file, and what has been set over it. It
+// does not change; a change makes another one.
+type regime struct {
+	file     *policy.Policy
+	warnings policy.Errors  // of the file
+	sets     []Set          // in the order in which they were made
+	policy   *policy.Policy // the sum of file and sets
+}
+
+func newRegime(file *policy.Policy, warnings policy.Errors) regime {
+	return regime{file: file, warnings: warnings, policy: file}
+}
+
+// with returns the regime with one more set.
+func (r regime) with(s Set) (regime, error) {
+	p, err := r.policy.With(s.Class, s.Values)
+	if err != nil {
+		return r, err
+	}
+	r.sets, r.policy = append(slices.Clone(r.sets), s), p
+	return r, nil
+}
+
+// at returns the regime without the sets that have ended at now, and those
+// sets. One that does not fit without another, which has ended, ends with it.
+func (r regime) at(now time.Time) (next regime, ended []Set) {
+	next = newRegime(r.file, r.warnings)
+	for _, s := range r.sets {
+		if s.over(now) {
+			ended = append(ended, s)
+			continue
+		}
+		with, err := next.with(s)
+		if err != nil {
+			ended = append(ended, s)
+			continue
+		}
+		next = with
+	}
+	return next, ended
+}
+
+// firstEnd returns when the first set ends; the zero Time if none does.
+func (r regime) firstEnd() (first time.Time) {
+	for _, s := range r.sets {
+		first = earlier(first, s.Until)
+	}
+	return first
+}
+
+// earlier returns the earlier of two times, where the zero Time is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// setClasses returns the classes that something has been set for.
+func (r regime) setClasses() map[string]bool {
+	names := map[string]bool{}
+	for _, s := range r.sets {
+		names[s.Class] = true
+	}
+	return names
+}
