@@ -31,6 +31,7 @@ type half struct {
 	tryWrite func(fd uintptr) bool
 
 	receiveBuffer int // SO_RCVBUF of src; 0: the kernel's
+	segment       int // of src
 
 	moved   atomic.Uint64 // bytes written
 	held    atomic.Int64  // bytes read that wait for their class
@@ -53,6 +54,7 @@ func (t *tcpSession) relay() error {
 	}
 	t.up.src, t.up.dst = client, t.upstream
 	t.down.src, t.down.dst = t.upstream, client
+	t.up.segment, t.down.segment = segmentOf(client.raw), segmentOf(t.upstream.raw)
 	setUserTimeout(client.raw, time.Duration(t.conf.IdleTimeout))
 	setUserTimeout(t.upstream.raw, time.Duration(t.conf.IdleTimeout))
 
@@ -138,7 +140,22 @@ func (h *half) wait() error {
 func (h *half) waitFor(cost shaper.Cost) error {
 	h.waiting.Store(true)
 	defer h.waiting.Store(false)
-	return h.flow.Wait(h.session.ctx, cost, h.busy)
+	err := h.flow.Wait(h.session.ctx, cost, h.busy)
+	switch {
+	case errors.Is(err, shaper.ErrQueueFull):
+		h.refused(stats.QueueFull)
+	case errors.Is(err, shaper.ErrTooLong):
+		h.refused(stats.MaxWait)
+	}
+	return err
+}
+
+// refused counts what the class has refused, for which the session ends.
+func (h *half) refused(reason stats.Reason) {
+	if class := h.flow.Class(); class != nil {
+		class.Stats.Refused[reason].Add(int64(h.n))
+	}
+	h.n = 0 // else discard counts it as dropped, too
 }
 
 // write writes all of the bytes, as the peer takes them.
@@ -208,7 +225,7 @@ func (h *half) release() {
 
 // sizeReceiveBuffer follows the rate of the class.
 func (h *half) sizeReceiveBuffer() {
-	n := receiveBufferOf(h.flow.Class())
+	n := receiveBufferOf(h.flow.Class(), h.segment)
 	if n == h.receiveBuffer {
 		return
 	}

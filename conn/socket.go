@@ -73,15 +73,18 @@ func descriptors() int {
 // there before shaping is felt, so it is sized to slow classes; above the
 // largest the kernel's own tuning is left alone.
 const (
-	minReceiveBuffer = 8 << 10
 	maxReceiveBuffer = 128 << 10
 	receiveTime      = 250 * time.Millisecond // of the class's rate
+	// minSegments is how many of the connection's segments must fit: with
+	// less, the sender waits for room that never opens far enough, and sends
+	// by its probe timer.
+	minSegments = 3
 	// fastReceiveBuffer is for a class that was slow and is not any more.
 	fastReceiveBuffer = 4 << 20
 )
 
 // receiveBufferOf returns the SO_RCVBUF for a class; 0 leaves it to the kernel.
-func receiveBufferOf(c *shaper.Class) int {
+func receiveBufferOf(c *shaper.Class, segment int) int {
 	if c == nil || c.Rate().Kind() != unit.Bytes {
 		return 0
 	}
@@ -89,7 +92,16 @@ func receiveBufferOf(c *shaper.Class) int {
 	if n > maxReceiveBuffer {
 		return 0
 	}
-	return int(max(n, minReceiveBuffer))
+	return max(int(n), minSegments*segment)
+}
+
+// segmentOf returns the largest segment of a connection: some 1,400 bytes on
+// most networks, 64 KiB on the loopback device.
+func segmentOf(raw syscall.RawConn) (n int) {
+	raw.Control(func(fd uintptr) {
+		n, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG) // 0 for what is not TCP
+	})
+	return n
 }
 
 // setReceiveBuffer sets SO_RCVBUF, of which the kernel doubles what it is given

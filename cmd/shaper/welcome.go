@@ -43,7 +43,7 @@ func tryListener(s daemon.Status, p *policy.Policy) string {
 			continue
 		}
 		if host, port, err := net.SplitHostPort(l.Addresses[0]); err == nil {
-			return fmt.Sprintf("  head -c 1M /dev/zero | nc -N %s %s | pv >/dev/null\n", host, port)
+			return fmt.Sprintf("  bash -c 'exec 3<>/dev/tcp/%s/%s; head -c 400K /dev/zero >&3 & time head -c 400K <&3 | wc -c'\n", host, port)
 		}
 	}
 	return ""
