@@ -13,6 +13,9 @@ var (
 	ErrTooLong   = errors.New("shaper: the wait would be longer than max_wait")
 )
 
+// errGivenUp is for Wait alone: its context has ended, and Again has seen it.
+var errGivenUp = errors.New("shaper: given up")
+
 // Flow is one direction of a session, as its class sees it. It has at most one
 // item waiting, a ticket for what it has read and not yet written; so the FIFO
 // serves flows in turn, and a peer that stops reading holds up only itself.
@@ -23,6 +26,15 @@ type Flow struct {
 	class  *Class // nil: nothing is limited
 	ticket Item
 	leaves chan error // of capacity 1: the verdict on a ticket that had to wait
+	ending bool       // Wait is being given up: Again has nothing to ask for
+	again  error      // what Again could not wait for
+
+	// OnLeave, where it is set, is called when a ticket that waited may leave,
+	// and Wait goes on waiting. It moves what can be moved without blocking,
+	// asks for the next ticket with Again, and returns whether that waits; if
+	// not, Wait returns. So a flow that only its class holds up costs no switch
+	// of goroutines. It is set before the first Wait, and the pacer calls it.
+	OnLeave func(now time.Time) (waits bool)
 }
 
 // NewFlow returns a flow in a class; a nil class limits nothing.
@@ -50,8 +62,8 @@ func (f *Flow) Wait(ctx context.Context, cost Cost, busy bool) error {
 		f.mu.Unlock()
 		return ctx.Err()
 	}
-	f.ticket.Cost, f.ticket.Held, f.ticket.Busy = cost, cost.Bytes, busy
-	verdict := f.class.Enter(time.Now(), &f.ticket)
+	f.ending = false
+	verdict := f.enter(time.Now(), cost, busy)
 	f.mu.Unlock()
 	if verdict != Waits {
 		return verdict.err()
@@ -63,8 +75,33 @@ func (f *Flow) Wait(ctx context.Context, cost Cost, busy bool) error {
 		if f.cancel() {
 			return ctx.Err()
 		}
-		return <-f.leaves // it left at the same moment
+		if err := <-f.leaves; err != errGivenUp {
+			return err // it left at the same moment
+		}
+		return ctx.Err()
 	}
+}
+
+// Again is Wait from within OnLeave: it returns true if the next ticket waits.
+// Else OnLeave is to return false, and Wait says whether the ticket may leave.
+func (f *Flow) Again(now time.Time, cost Cost, busy bool) (waits bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.ending:
+		f.again = errGivenUp
+		return false
+	case f.class == nil:
+		return false
+	}
+	verdict := f.enter(now, cost, busy)
+	f.again = verdict.err()
+	return verdict == Waits
+}
+
+func (f *Flow) enter(now time.Time, cost Cost, busy bool) Verdict {
+	f.ticket.Cost, f.ticket.Held, f.ticket.Busy = cost, cost.Bytes, busy
+	return f.class.Enter(now, &f.ticket)
 }
 
 // err returns what a verdict means to one who cannot wait.
@@ -88,11 +125,18 @@ func (f *Flow) Left() {
 }
 
 // Leave implements Owner, for the pacer.
-func (f *Flow) Leave(time.Time) { f.leaves <- nil }
+func (f *Flow) Leave(now time.Time) {
+	f.again = nil
+	if f.OnLeave == nil || !f.OnLeave(now) {
+		f.leaves <- f.again
+	}
+}
 
+// cancel gives up waiting; false where the ticket is leaving at this moment.
 func (f *Flow) cancel() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.ending = true
 	return f.class != nil && f.class.Cancel(time.Now(), &f.ticket)
 }
 

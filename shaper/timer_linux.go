@@ -4,6 +4,7 @@ import (
 	"os"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -13,6 +14,10 @@ import (
 // fdTimer is a timer on a timerfd that is read through Go's netpoller. The
 // runtime's own timers sleep in whole milliseconds; this one is late by some
 // tens of microseconds (see timerfd_create(2)).
+//
+// It is read by a raw system call, which cannot block: the runtime is not told,
+// or it would wake its monitor thread at each departure, which costs more than
+// the departure.
 type fdTimer struct {
 	file *os.File
 	conn syscall.RawConn
@@ -20,6 +25,7 @@ type fdTimer struct {
 	// Kept, so that neither set nor wait allocates.
 	spec        unix.ItimerSpec
 	settime     func(fd uintptr)
+	read        func(fd uintptr) bool
 	expirations [8]byte
 }
 
@@ -39,6 +45,10 @@ func newTimer() timer {
 	t.settime = func(fd uintptr) {
 		unix.TimerfdSettime(int(fd), 0, &t.spec, nil) // fails only for a bad descriptor or value
 	}
+	t.read = func(fd uintptr) bool {
+		_, _, errno := syscall.RawSyscall(syscall.SYS_READ, fd, uintptr(unsafe.Pointer(&t.expirations)), uintptr(len(t.expirations)))
+		return errno != syscall.EAGAIN && errno != syscall.EINTR
+	}
 	return t
 }
 
@@ -51,9 +61,6 @@ func (t *fdTimer) set(at time.Time) {
 	t.conn.Control(t.settime) // fails only when the timer is closed
 }
 
-func (t *fdTimer) wait() bool {
-	_, err := t.file.Read(t.expirations[:])
-	return err == nil
-}
+func (t *fdTimer) wait() bool { return t.conn.Read(t.read) == nil }
 
 func (t *fdTimer) close() { t.file.Close() }
