@@ -130,8 +130,8 @@ func TestReceiveBufferFollowsTheRate(t *testing.T) {
 		rate string
 		want int
 	}{
-		{"0B/s", 3000}, // three segments
-		{"1kB/s", 3000},
+		{"0B/s", minSegments * 1000},
+		{"1kB/s", minSegments * 1000},
 		{"100kB/s", 25_000},
 		{"1gbit", 0},
 		{"30 connections/s", 0},

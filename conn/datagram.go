@@ -43,7 +43,7 @@ type datagram struct {
 
 var datagrams = sync.Pool{New: func() any {
 	d := new(datagram)
-	d.item.Owner = d
+	d.item.Owner, d.item.Settles = d, true
 	return d
 }}
 
@@ -123,7 +123,11 @@ func (w *way) send(out *outgoing) {
 	case w.raw != nil:
 		out.flush(w.raw)
 	}
+	now := time.Now()
 	for i, d := range out.datagrams[:out.n] {
+		if d.class != nil {
+			d.class.Left(now)
+		}
 		if out.failed&(1<<i) != 0 {
 			d.drop(stats.Reset)
 		} else {
@@ -149,7 +153,6 @@ func (d *datagram) sent() {
 		sent := &d.class.Stats.Sent[d.way.dir]
 		sent.Packets.Add(1)
 		sent.Bytes.Add(uint64(d.n))
-		d.class.Left(time.Now())
 	}
 	d.release()
 }

@@ -108,6 +108,9 @@ func (t *tcpSession) clientLeft(ctx context.Context) bool {
 		var peeked [1]byte
 		n, _, err := unix.Recvfrom(int(fd), peeked[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		ended = err == nil && n == 0
+		if err != nil && err != unix.EAGAIN && err != unix.EINTR {
+			return true
+		}
 		return ended || hasError(fd) // behind bytes that were sent, recv does not show the error
 	})
 	if err != nil {
@@ -213,8 +216,9 @@ func (s *Server) refuseLoop(network, address string) error {
 	to = unmapped(to)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, b := range s.bound {
-		if own := b.local(); own.network == network && own.addr.Port() == to.Port() && sameHost(own.addr.Addr(), to.Addr()) {
+	for at, b := range s.bound {
+		own := b.local()
+		if own.network == network && own.addr.Port() == to.Port() && sameHost(own.addr.Addr(), to.Addr(), networkOf("", at.text) != "6") {
 			return fmt.Errorf("dial %s: %w", address, errLoop)
 		}
 	}
@@ -222,16 +226,23 @@ func (s *Server) refuseLoop(network, address string) error {
 }
 
 // sameHost reports whether a connection to the address to could reach a socket
-// bound to own.
-func sameHost(own, to netip.Addr) bool {
+// bound to own; both says that [::] takes IPv4 too.
+func sameHost(own, to netip.Addr, both bool) bool {
 	own, to = own.WithZone(""), to.WithZone("")
 	if to.IsUnspecified() { // Linux connects it to the loopback address
-		return own.IsUnspecified() || own.IsLoopback()
+		to = loopback(to.Is4())
 	}
-	if own.IsUnspecified() { // of IPv6, it takes IPv4 too
-		return (own.Is6() || to.Is4()) && isLocal(to)
+	if own.IsUnspecified() {
+		return (own.Is4() == to.Is4() || own.Is6() && both) && isLocal(to)
 	}
 	return own == to
+}
+
+func loopback(v4 bool) netip.Addr {
+	if v4 {
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return netip.IPv6Loopback()
 }
 
 // isLocal reports whether an address is one of this machine's.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +71,23 @@ func TestClientLeavesDuringDial(t *testing.T) {
 				t.Errorf("the dial went on for %v", took)
 			}
 		})
+	}
+}
+
+// However the abort and the end of a session meet, the client sees no clean end.
+func TestAbortDuringDialIsAReset(t *testing.T) {
+	r := run(t, forward(policy.Echo, fast))
+	endless := dialFunc(func(ctx context.Context, _ *policy.Listener, _ string) (streamConn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	r.upward.Store(&endless)
+	for i := range 300 {
+		client := r.dial("l")
+		until(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
+		r.CloseSession(r.Sessions()[0].ID)
+		expectReset(t, client)
+		r.awaitEnd(stats.ByOperator, uint64(i+1))
 	}
 }
 
@@ -170,108 +186,15 @@ func TestNoUpstreamCanBeReached(t *testing.T) {
 	}
 }
 
-// Whichever way an upstream spells one of our own listeners, it is refused.
-func TestLoopIsRefused(t *testing.T) {
-	for _, c := range []struct{ listen, upstream string }{
-		{"127.0.0.1", "127.0.0.1"},
-		{"127.0.0.1", "localhost"},
-		{"127.0.0.1", "0.0.0.0"},
-		{"127.0.0.1", "[::ffff:127.0.0.1]"},
-		{"127.0.0.2", "127.0.0.2"},
-		{"0.0.0.0", "127.0.0.1"},
-		{"0.0.0.0", "127.8.7.6"},
-		{"0.0.0.0", "0.0.0.0"},
-		{"0.0.0.0", "[::ffff:127.0.0.1]"},
-		{"[::1]", "[::1]"},
-		{"[::1]", "[::]"},
-		{"[::]", "[::1]"},
-		{"[::]", "[::]"},
-		{"[::]", "127.0.0.1"},
-		{"[::]", "[::ffff:127.0.0.3]"},
-		{"", "localhost"},
-	} {
-		t.Run(c.listen+" to "+c.upstream, func(t *testing.T) {
-			r := bare(t)
-			port := freePort(t)
-			p := parse(t, class("c", fast)+listener("l", "tcp", "127.0.0.1:9", "c", fmt.Sprintf("listen = \"%s:%s\"", c.listen, port)))
-			p.Listeners[0].Upstream = []string{c.upstream + ":" + port} // what Parse sees through must fail here too
-			r.adopt(p)
-			r.expectRefused("l")
-			r.awaitEnd(stats.DialFailed, 1)
-			if !strings.Contains(r.log.String(), errLoop.Error()) {
-				t.Errorf("the log does not say so: %s", r.log)
-			}
-		})
-	}
-}
-
-func freePort(t testing.TB) string {
-	t.Helper()
-	_, port, err := net.SplitHostPort(closedPort(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
-}
-
-func TestRefuseLoop(t *testing.T) {
-	r := run(t, class("c", fast)+
-		listener("t", "tcp", policy.Echo, "c", `listen = "127.0.0.1:0"`)+
-		listener("u", "udp", policy.Echo, "c", `listen = "0.0.0.0:0"`))
-	tcp, udp := netip.MustParseAddrPort(r.addr("t")).Port(), netip.MustParseAddrPort(r.addr("u")).Port()
-	for _, c := range []struct {
-		network, host string
-		port          uint16
-		loop          bool
-	}{
-		{"tcp", "127.0.0.1", tcp, true},
-		{"tcp", "127.0.0.2", tcp, false},
-		{"tcp", "[::1]", tcp, false},
-		{"tcp", "192.0.2.1", tcp, false},
-		{"tcp", "127.0.0.1", tcp + 1, false},
-		{"udp", "127.0.0.1", tcp, false},
-		{"udp", "127.0.0.2", udp, true},
-		{"udp", "0.0.0.0", udp, true},
-		{"udp", "[::ffff:127.0.0.1]", udp, true},
-		{"udp", "[::1]", udp, false}, // the wildcard of IPv4 takes no IPv6
-		{"udp", "192.0.2.1", udp, false},
-	} {
-		if err := r.refuseLoop(c.network, fmt.Sprintf("%s:%d", c.host, c.port)); (err != nil) != c.loop {
-			t.Errorf("%s %s:%d: %v, want a loop: %v", c.network, c.host, c.port, err, c.loop)
-		}
-	}
-}
-
-// A socket that the kernel has connected with itself is nobody's upstream.
-func TestSelfConnect(t *testing.T) {
-	self, err := (&net.Dialer{LocalAddr: &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}}).Dial("udp", "127.0.0.1:9")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := self.LocalAddr().(*net.UDPAddr).Port
-	self.Close()
-	at := &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}
-	c, err := net.DialUDP("udp", at, at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := refuseSelf(c); err == nil || !strings.Contains(err.Error(), errLoop.Error()) {
-		t.Errorf("refuseSelf: %v", err)
-	}
-	if _, err := c.Write(nil); err == nil {
-		t.Error("the socket is open still")
-	}
-}
-
 // Rules may ask where a connection goes; then names are resolved first.
 func TestClassByDestination(t *testing.T) {
-	addr, _ := listen(t)
+	addr, conns := listen(t)
 	_, port, _ := net.SplitHostPort(addr)
 	text := class("c", fast) + class("near", fast) + class("far", fast) +
 		listener("l", "tcp", "localhost:"+port, "c") + listener("echo", "tcp", policy.Echo, "c")
 	rules := "[[rule]]\ndestination = \"127.0.0.0/8\"\nclass = \"near\"\n[[rule]]\ndestination = \"::1\"\nclass = \"near\"\n"
 	r := run(t, text+rules)
-	r.dial("l")
+	r.open(conns)
 	r.dial("echo")
 	classOf := func(listener string) string {
 		for _, one := range r.Sessions() {

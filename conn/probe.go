@@ -30,7 +30,10 @@ var (
 func (s *Server) probeSocket() (*tcpSocket, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.probe != nil || s.stopping {
+	switch {
+	case s.stopping:
+		return nil, net.ErrClosed
+	case s.probe != nil:
 		return s.probe, nil
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix"})
@@ -84,9 +87,6 @@ func pidOf(c *net.UnixConn) (pid int) {
 // listener that it uses.
 func (s *Server) Probe(ctx context.Context) error {
 	t, err := s.probeSocket()
-	if err == nil && t == nil {
-		err = net.ErrClosed
-	}
 	if err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}

@@ -27,6 +27,8 @@ type half struct {
 	busy     bool // the bytes were there when they were asked for, and dst had room for those before
 	stalled  bool // dst had no room
 	err      error
+	ended    error                 // of a read by the pacer: for the next by run
+	mayWait  bool                  // until a descriptor is ready; the pacer may not
 	tryRead  func(fd uintptr) bool // kept, so that a read allocates nothing
 	tryWrite func(fd uintptr) bool
 
@@ -41,7 +43,7 @@ type half struct {
 }
 
 func (h *half) init(t *tcpSession, way stats.Direction, class *shaper.Class) {
-	h.session, h.way = t, way
+	h.session, h.way, h.mayWait = t, way, true
 	h.tryRead, h.tryWrite = h.readOnce, h.writeOnce
 	h.flow = shaper.NewFlow(class)
 }
@@ -54,6 +56,7 @@ func (t *tcpSession) relay() error {
 	}
 	t.up.src, t.up.dst = client, t.upstream
 	t.down.src, t.down.dst = t.upstream, client
+	t.up.flow.OnLeave, t.down.flow.OnLeave = t.up.onLeave, t.down.onLeave
 	t.up.segment, t.down.segment = segmentOf(client.raw), segmentOf(t.upstream.raw)
 	setUserTimeout(client.raw, time.Duration(t.conf.IdleTimeout))
 	setUserTimeout(t.upstream.raw, time.Duration(t.conf.IdleTimeout))
@@ -93,15 +96,38 @@ func (h *half) run() (err error) {
 	}
 }
 
+// onLeave goes once around the loop of run, for as long as nothing has to be
+// waited for but the class. The pacer calls it, while run waits: in a session
+// that only its class holds up, no goroutine has to wake another.
+func (h *half) onLeave(now time.Time) (waits bool) {
+	h.mayWait = false
+	defer func() { h.mayWait = true }()
+	defer h.session.server.rescue(h.session) // and then run finds it ended
+	if err := h.write(); err != nil || h.n > 0 {
+		return false
+	}
+	if h.ended = h.read(); h.ended != nil || h.n == 0 {
+		return false
+	}
+	h.held.Store(int64(h.n))
+	return h.flow.Again(now, shaper.Cost{Bytes: int64(h.n)}, h.busy)
+}
+
 // read takes what is there, at most a piece of the class.
 func (h *half) read() error {
+	if h.ended != nil {
+		return h.ended
+	}
 	h.sizeReceiveBuffer()
 	h.busy, h.stalled = !h.stalled, false
 	h.err, h.sent = nil, 0
 	if err := h.src.raw.Read(h.tryRead); err != nil {
 		return err
 	}
-	if h.err == nil && h.n == 0 {
+	switch {
+	case h.err == unix.EAGAIN: // only where it may not wait
+		return nil
+	case h.err == nil && h.n == 0:
 		return io.EOF
 	}
 	return h.err
@@ -114,7 +140,7 @@ func (h *half) readOnce(fd uintptr) bool {
 	}
 	h.buf = getBuffer(int(piece))
 	for {
-		h.n, h.err = unix.Read(int(fd), h.buf.bytes[:piece])
+		h.n, h.err = readNow(fd, h.buf.bytes[:piece])
 		if h.err != unix.EINTR {
 			break
 		}
@@ -126,7 +152,7 @@ func (h *half) readOnce(fd uintptr) bool {
 	h.release()
 	if h.err == unix.EAGAIN {
 		h.busy = false
-		return false
+		return !h.mayWait
 	}
 	return true
 }
@@ -158,13 +184,14 @@ func (h *half) refused(reason stats.Reason) {
 	h.n = 0 // else discard counts it as dropped, too
 }
 
-// write writes all of the bytes, as the peer takes them.
+// write writes all of the bytes, as the peer takes them; those that it takes
+// now, where it may not wait.
 func (h *half) write() error {
 	h.err = nil
 	if err := h.dst.raw.Write(h.tryWrite); err != nil {
 		return err
 	}
-	if h.err != nil {
+	if h.err != nil || h.sent < h.n {
 		return h.err
 	}
 	h.held.Store(0)
@@ -175,7 +202,7 @@ func (h *half) write() error {
 
 func (h *half) writeOnce(fd uintptr) bool {
 	for h.sent < h.n {
-		n, err := unix.SendmsgN(int(fd), h.buf.bytes[h.sent:h.n], nil, nil, unix.MSG_NOSIGNAL)
+		n, err := sendNow(fd, h.buf.bytes[h.sent:h.n])
 		switch err {
 		case nil:
 			h.sent += n
@@ -183,7 +210,7 @@ func (h *half) writeOnce(fd uintptr) bool {
 		case unix.EINTR:
 		case unix.EAGAIN:
 			h.stalled = true
-			return false
+			return !h.mayWait
 		default:
 			h.err = err
 			return true

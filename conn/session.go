@@ -183,23 +183,30 @@ func (t *tcpSession) abort(result stats.Result) bool {
 		return false
 	}
 	t.cancel()
+	t.reset()
+	return true
+}
+
+func (t *tcpSession) reset() {
 	reset(t.client)
 	t.place.Lock()
 	defer t.place.Unlock()
 	if t.upstream.conn != nil {
 		reset(t.upstream.conn)
 	}
-	return true
 }
 
 // end closes what is open and takes the session out of the registry.
 func (t *tcpSession) end() {
 	t.cancel()
+	result := stats.Result(t.ended.Load())
+	if result != stats.OK { // whoever aborts it may not have come that far, and a FIN would go first
+		t.reset()
+	}
 	t.client.Close()
 	if t.upstream.conn != nil {
 		t.upstream.conn.Close()
 	}
-	result := stats.Result(t.ended.Load())
 	t.service.stats.Ended[result].Add(1)
 	t.service.stats.Open.Add(-1)
 	t.service.gate.leave()

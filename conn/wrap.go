@@ -165,11 +165,12 @@ func (l *Listener) Accept() (net.Conn, error) {
 	if err := l.opening.Wait(l.closing, shaper.Cost{Connections: 1}, false); err != nil {
 		return nil, &net.OpError{Op: "accept", Net: l.Addr().Network(), Addr: l.Addr(), Err: err}
 	}
+	l.opening.Left() // others in the class need not wait for one that may not come
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	l.opening.Left() // only now: it may have taken long to come
+	l.opening.Left() // the gap to the next counts from here
 	return NewConn(c, l.Limits), nil
 }
 

@@ -1,0 +1,209 @@
+package conn
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// With max_sessions open, connections wait in the kernel; a session that ends
+// lets the next in, and a reload that allows more does so at once.
+func TestMaxSessions(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast, "max_sessions = 2"))
+	first, firstUpstream := r.open(conns)
+	r.open(conns)
+	third := r.dial("l")
+	send(t, third, "third")
+	fourth := r.dial("l")
+	send(t, fourth, "fourth")
+	if n := len(r.Sessions()); n != 2 || len(conns) != 0 {
+		t.Errorf("%d sessions, want 2", n)
+	}
+	first.Close()
+	firstUpstream.Close()
+	expect(t, next(t, conns), "third")
+	if n := r.service("l").stats.Open.Load(); n > 3 {
+		t.Errorf("%d sessions", n)
+	}
+	r.reload(forward(addr, fast, "max_sessions = 4"))
+	expect(t, next(t, conns), "fourth")
+}
+
+// Each socket of a listener can use all of its sessions.
+func TestMaxSessionsOfTwoSockets(t *testing.T) {
+	r := run(t, forward(policy.Echo, fast, "max_sessions = 1", `listen = ["127.0.0.1:0", "127.0.0.2:0"]`))
+	for _, addr := range r.Listeners()[0].Addresses {
+		c := dialTCP(t, addr)
+		send(t, c, "x")
+		expect(t, c, "x")
+		c.Close()
+	}
+	// Of two that come at once, one waits for the other to end.
+	one, two := dialTCP(t, r.Listeners()[0].Addresses[0]), dialTCP(t, r.Listeners()[0].Addresses[1])
+	send(t, one, "1")
+	send(t, two, "2")
+	until(t, "a session", func() bool { return len(r.Sessions()) == 1 })
+	answered := one
+	one.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	if _, err := one.Read(make([]byte, 1)); err != nil {
+		answered = two
+		expect(t, two, "2")
+		two, one = one, two
+	}
+	answered.Close()
+	two.SetDeadline(time.Now().Add(patience))
+	if _, err := two.Read(make([]byte, 1)); err != nil {
+		t.Errorf("the other one is not served: %v", err)
+	}
+	if n := r.service("l").stats.Open.Load(); n > 1 {
+		t.Errorf("%d sessions at once", n)
+	}
+}
+
+// A listener at its limit is retargeted and closed all the same.
+func TestReloadAtTheLimit(t *testing.T) {
+	addr, conns := listen(t)
+	port := freePort(t)
+	at := `listen = "127.0.0.1:` + port + `"`
+	r := bare(t)
+	r.reload(forward(addr, fast, "max_sessions = 1", at))
+	r.open(conns)
+	waiting := r.dial("l")
+	send(t, waiting, "x")
+	r.reload(class("c", fast) + listener("m", "tcp", policy.Echo, "c", at))
+	expect(t, waiting, "x")
+	r.reload(class("c", fast) + listener("n", "tcp", policy.Echo, "c"))
+	if c, err := net.Dial("tcp", "127.0.0.1:"+port); err == nil {
+		c.Close()
+		t.Error("the removed listener still accepts")
+	}
+}
+
+// Without descriptors, accepting neither stops nor spins. In a process of its
+// own, since the limit is the whole process's.
+func TestNoDescriptors(t *testing.T) {
+	const inside = "SHAPER_TEST_NO_DESCRIPTORS"
+	if os.Getenv(inside) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestNoDescriptors$", "-test.v")
+		cmd.Env = append(os.Environ(), inside+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	r := run(t, class("c", fast)+listener("l", "tcp", policy.Discard, "c"))
+	client := dialable(t, r.addr("l"))
+	restore := exhaust(t)
+	if err := client(); err != nil {
+		t.Fatal(err)
+	}
+	errors := &r.service("l").stats.AcceptErrors
+	until(t, "accept fails", func() bool { return errors.Load() > 0 })
+
+	used, count := cpu(t), errors.Load()
+	time.Sleep(time.Second)
+	if used := cpu(t) - used; used > 20*time.Millisecond {
+		t.Errorf("it used %v of a second", used)
+	}
+	if n := errors.Load() - count; n < 1 || n > 20 {
+		t.Errorf("%d errors in a second", n)
+	}
+
+	restore()
+	start := time.Now()
+	until(t, "the connection is accepted", func() bool { return r.service("l").stats.Open.Load() == 1 })
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("it recovered after %v", took)
+	}
+}
+
+// dialable prepares a socket that connects without another descriptor.
+func dialable(t *testing.T, addr string) (connect func() error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	at, err := net.ResolveTCPAddr("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() error {
+		return unix.Connect(fd, &unix.SockaddrInet4{Port: at.Port, Addr: [4]byte(at.IP.To4())})
+	}
+}
+
+// exhaust takes all descriptors that are left.
+func exhaust(t *testing.T) (restore func()) {
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	few := was
+	few.Cur = 3 // below what is open: nothing new can be
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func cpu(t *testing.T) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// A class of connections paces them; what finds no room is refused.
+func TestConnectionsAreClassified(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, class("c", "10 connections/s", `queue = "2 connections"`)+listener("l", "tcp", addr, "c"))
+	start := time.Now()
+	for range 3 {
+		r.dial("l")
+	}
+	for range 3 {
+		next(t, conns)
+	}
+	if took := time.Since(start); took < 200*time.Millisecond {
+		t.Errorf("three connections took %v, want at least 200ms", took)
+	}
+	if n := r.sent("c", stats.Upstream).Connections.Load(); n != 3 {
+		t.Errorf("%d are counted", n)
+	}
+	for range 10 {
+		c, err := net.Dial("tcp", r.addr("l"))
+		if err == nil {
+			defer c.Close()
+		}
+	}
+	until(t, "some are refused", func() bool { return r.service("l").stats.Ended[stats.Overflow].Load() >= 6 })
+	if n := r.shaper.Class("c").Stats.Refused[stats.QueueFull].Items.Load(); n < 6 {
+		t.Errorf("the class counts %d as refused", n)
+	}
+}
+
+// A client that resets while its connection waits for the class takes it along.
+func TestResetBeforeTheDial(t *testing.T) {
+	r := run(t, class("c", "0 connections/s")+listener("l", "tcp", policy.Echo, "c"))
+	client := r.dial("l")
+	until(t, "it waits", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() == 1 })
+	reset(client)
+	r.awaitEnd(stats.ResetByPeer, 1)
+	if n := r.shaper.Class("c").Stats.BacklogItems.Load(); n != 0 {
+		t.Errorf("%d still wait", n)
+	}
+}

@@ -1,0 +1,121 @@
+package conn
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// 50 at once into 10 packets a second with room for 20: at most 21 pass, evenly,
+// and every one is accounted for.
+func TestBurstIsSpread(t *testing.T) {
+	const rate, room, offered = 100, 20, 50
+	upstream := bindUDP(t, "127.0.0.1:0")
+	r := run(t, class("c", fmt.Sprintf("%d packets/s", rate), fmt.Sprintf(`queue = "%d packets"`, room))+
+		listener("l", "udp", upstream.LocalAddr().String(), "c"))
+	c := dialUDP(t, r.addr("l"))
+	for range offered {
+		send(t, c, "x")
+	}
+	class := r.shaper.Class("c")
+	var times []time.Time
+	for len(times) < room+1 {
+		receive(t, upstream)
+		times = append(times, time.Now())
+	}
+	until(t, "nothing waits", func() bool { return class.Stats.BacklogItems.Load() == 0 })
+	sent := r.sent("c", stats.Upstream).Packets.Load()
+	dropped, _ := r.dropped("c", stats.QueueFull)
+	if sent+dropped != offered {
+		t.Errorf("%d sent and %d dropped of %d", sent, dropped, offered)
+	}
+	if took := times[len(times)-1].Sub(times[0]); took < (room-1)*time.Second/rate {
+		t.Errorf("%d passed in %v", len(times), took)
+	}
+	if sent > room+2 { // one of them may have left while they came
+		t.Errorf("%d passed", sent)
+	}
+}
+
+// What waits counts with the memory that it holds, not with its payload alone,
+// and that is not much more.
+func TestMemoryOfWaitingDatagrams(t *testing.T) {
+	d := newDatagram(new(way), make([]byte, 100))
+	defer d.release()
+	if d.item.Held < 128+100 || d.item.Held > 512 {
+		t.Errorf("a datagram of 100 bytes holds %d", d.item.Held)
+	}
+
+	r := run(t, class("c", "0B/s", `queue = "64KiB"`)+listener("l", "udp", policy.Discard, "c"))
+	c := dialUDP(t, r.addr("l"))
+	for range 1000 {
+		send(t, c, strings.Repeat("x", 100))
+	}
+	until(t, "all are queued or dropped", func() bool {
+		dropped, _ := r.dropped("c", stats.QueueFull)
+		return dropped+uint64(r.shaper.Class("c").Stats.BacklogItems.Load()) == 1000
+	})
+	if n := r.shaper.Class("c").Stats.BacklogItems.Load(); n > 64<<10/228 || n < 64<<10/512 {
+		t.Errorf("%d datagrams of 100 bytes wait in 64 KiB", n)
+	}
+	if got := r.Sessions()[0].Waiting; got != 100*r.shaper.Class("c").Stats.BacklogItems.Load() {
+		t.Errorf("the session says that %d bytes wait", got)
+	}
+}
+
+func TestMaxWaitOfDatagrams(t *testing.T) {
+	r := run(t, class("c", "1 packets/s", `max_wait = "1500ms"`)+listener("l", "udp", policy.Discard, "c"))
+	c := dialUDP(t, r.addr("l"))
+	for range 5 {
+		send(t, c, "12345")
+	}
+	until(t, "the rest is dropped", func() bool {
+		items, n := r.dropped("c", stats.MaxWait)
+		return items == 3 && n == 15
+	})
+}
+
+// What waits when a session is closed is dropped at once, and the reason told.
+func TestClosedWithDatagramsWaiting(t *testing.T) {
+	r := run(t, udp(policy.Discard, "0 packets/s"))
+	c, other := dialUDP(t, r.addr("l")), dialUDP(t, r.addr("l"))
+	send(t, other, "other")
+	for range 5 {
+		send(t, c, "12345")
+	}
+	class := r.shaper.Class("c")
+	until(t, "all wait", func() bool { return class.Stats.BacklogItems.Load() == 6 })
+	for _, one := range r.Sessions() {
+		if one.Client == c.LocalAddr().String() {
+			r.CloseSession(one.ID)
+		}
+	}
+	if items, n := r.dropped("c", stats.Closed); items != 5 || n != 25 || class.Stats.BacklogItems.Load() != 1 {
+		t.Errorf("%d dropped of %d bytes, %d wait", items, n, class.Stats.BacklogItems.Load())
+	}
+}
+
+// Datagrams that wait in a class which is removed wait on in the new one.
+func TestDatagramsOfRemovedClass(t *testing.T) {
+	upstream := bindUDP(t, "127.0.0.1:0")
+	at := upstream.LocalAddr().String()
+	r := run(t, udp(at, "0 packets/s"))
+	c := dialUDP(t, r.addr("l"))
+	for i := range 5 {
+		send(t, c, fmt.Sprint(i))
+	}
+	old := r.shaper.Class("c")
+	until(t, "all wait", func() bool { return old.Stats.BacklogItems.Load() == 5 })
+	r.reload(class("d", "1000 packets/s") + listener("l", "udp", at, "d"))
+	for i := range 5 {
+		expectDatagram(t, upstream, fmt.Sprint(i))
+	}
+	if n := old.Stats.BacklogItems.Load(); n != 0 {
+		t.Errorf("%d wait in the removed class", n)
+	}
+	until(t, "nothing is held", func() bool { return r.Sessions()[0].Waiting == 0 })
+}

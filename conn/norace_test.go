@@ -1,0 +1,7 @@
+//go:build !race
+
+package conn
+
+import "testing"
+
+func skipUnderRace(*testing.T) {}

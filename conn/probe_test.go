@@ -1,0 +1,83 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"shaper/shaper"
+)
+
+// Probe goes through, before there is a policy and as often as one likes, and
+// leaves neither sessions nor descriptors behind.
+func TestProbe(t *testing.T) {
+	r := bare(t)
+	if err := r.Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "its session has ended", func() bool { return len(r.Sessions()) == 0 })
+	before := openDescriptors(t)
+	for range 20 {
+		if err := r.Probe(within(patience)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, "nothing is left", func() bool { return len(r.Sessions()) == 0 && openDescriptors(t) <= before })
+	if n := len(r.Listeners()); n != 0 {
+		t.Errorf("it shows as %d listeners", n)
+	}
+	r.Shutdown(expired)
+	if err := r.Probe(t.Context()); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after Shutdown: %v, want net.ErrClosed", err)
+	}
+}
+
+// Without the pacer nothing that waits leaves, and Probe notices, every time.
+func TestProbeNoticesThePacer(t *testing.T) {
+	before := openDescriptors(t)
+	sh := shaper.New()
+	s := NewServer(sh, nil, slog.New(slog.DiscardHandler))
+	if err := s.Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sh.Close()
+	for range probeListener.MaxSessions + 2 {
+		if err := s.Probe(within(50 * time.Millisecond)); !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Probe: %v, want a deadline", err)
+		}
+	}
+	s.Shutdown(expired)
+	until(t, "all descriptors are closed", func() bool { return openDescriptors(t) <= before })
+}
+
+// Others cannot take the probe's place: the socket is for this process.
+func TestProbeIsForUsOnly(t *testing.T) {
+	const at = "SHAPER_TEST_PROBE"
+	if addr := os.Getenv(at); addr != "" {
+		c, err := net.Dial("unix", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(patience))
+		if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("Read: %v, want EOF", err)
+		}
+		return
+	}
+	r := bare(t)
+	if err := r.Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestProbeIsForUsOnly$")
+	cmd.Env = append(os.Environ(), at+"="+r.probe.listener.Addr().String())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -1,0 +1,249 @@
+package conn
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// A listener of another name takes over the socket of the same address, also
+// while Accept waits, and the sessions of the old one go on.
+func TestRenamedListenerKeepsItsSocket(t *testing.T) {
+	r := bare(t)
+	port := freePort(t)
+	at := fmt.Sprintf(`listen = "127.0.0.1:%s"`, port)
+	r.reload(class("c", fast) + listener("l", "tcp", policy.Echo, "c", at))
+	old := r.service("l")
+	before := r.dial("l")
+	send(t, before, "x")
+	expect(t, before, "x")
+	descriptors := openDescriptors(t)
+
+	r.reload(class("c", fast) + listener("other", "tcp", policy.Echo, "c", at))
+	if n := openDescriptors(t); n != descriptors {
+		t.Errorf("%d descriptors after, %d before", n, descriptors)
+	}
+	after := dialTCP(t, "127.0.0.1:"+port)
+	send(t, after, "y")
+	expect(t, after, "y")
+	send(t, before, "z")
+	expect(t, before, "z")
+	if names := []string{r.Sessions()[0].Listener, r.Sessions()[1].Listener}; names[0] != "l" || names[1] != "other" {
+		t.Errorf("the sessions belong to %v", names)
+	}
+	before.Close()
+	until(t, "the old service ends its session", func() bool { return old.stats.Ended[stats.OK].Load() == 1 })
+	until(t, "nobody is inside the old gate", func() bool {
+		old.gate.mu.Lock()
+		defer old.gate.mu.Unlock()
+		return old.gate.inside == 0
+	})
+}
+
+// A removed listener accepts no more; its sessions go on in their class.
+func TestRemovedListener(t *testing.T) {
+	addr, conns := listen(t)
+	text := forward(addr, fast)
+	keep := listener("keep", "tcp", policy.Echo, "c")
+	r := run(t, text+keep)
+	gone := r.addr("l")
+	client, upstream := r.open(conns)
+	r.reload(class("other", fast) + strings.ReplaceAll(keep, `"c"`, `"other"`))
+	if c, err := net.Dial("tcp", gone); err == nil {
+		c.Close()
+		t.Error("the removed listener still accepts")
+	}
+	send(t, client, "x")
+	expect(t, upstream, "x")
+	if got := r.Sessions()[0].Class; got != "c" { // none of the new ones claims it, and it must not be unlimited
+		t.Errorf("the session is in %q, want c", got)
+	}
+}
+
+// A connection that a reload overtakes is not let through unlimited.
+func TestListenerRemovedBeforeClassification(t *testing.T) {
+	r := run(t, class("c", fast)+class("d", fast)+listener("l", "tcp", policy.Echo, "c"))
+	sv := r.service("l")
+	start := func() *tcpSession {
+		s := &tcpSession{server: r.Server, service: sv, conf: *sv.conf.Load()}
+		s.ctx, s.cancel = r.ctx, func() {}
+		return s
+	}
+	r.reload(class("c", fast) + class("d", fast) + listener("other", "tcp", policy.Echo, "d"))
+	if s := start(); !s.classify() || s.up.flow.Class().Name() != "c" {
+		t.Error("it is not in the class that its listener had")
+	}
+	r.reload(class("d", fast) + listener("other", "tcp", policy.Echo, "d"))
+	if start().classify() {
+		t.Error("it goes on without a class")
+	}
+}
+
+// Sessions of a removed class are classified again, and what waits moves too.
+func TestRemovedClass(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, "0B/s"))
+	client, upstream := r.open(conns)
+	send(t, client, "waits")
+	r.awaitWaiting(5)
+	old := r.shaper.Class("c")
+	r.reload(class("d", fast) + listener("l", "tcp", addr, "d"))
+	if n := old.Stats.BacklogItems.Load(); n != 0 {
+		t.Errorf("%d items wait in the removed class", n)
+	}
+	expect(t, upstream, "waits")
+	if got := r.Sessions()[0].Class; got != "d" {
+		t.Errorf("the session is in %q, want d", got)
+	}
+	until(t, "the bytes are counted where they went", func() bool { return r.sent("d", stats.Upstream).Bytes.Load() == 5 })
+}
+
+// An open connection takes a new rate at once.
+func TestReratedWhileWaiting(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, "0B/s"))
+	client, upstream := r.open(conns)
+	send(t, client, "waits")
+	r.awaitWaiting(5)
+	start := time.Now()
+	r.reload(forward(addr, fast))
+	expect(t, upstream, "waits")
+	if took := time.Since(start); took > 100*time.Millisecond {
+		t.Errorf("the new rate is felt after %v", took)
+	}
+}
+
+// Prepare reports every address that it cannot bind, and changes nothing.
+func TestPrepareFails(t *testing.T) {
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+
+	text := class("c", fast) + listener("l", "tcp", policy.Echo, "c")
+	r := run(t, text)
+	at := r.addr("l")
+	before := openDescriptors(t)
+	_, err = r.Prepare(parse(t, text+
+		listener("a", "tcp", policy.Echo, "c", fmt.Sprintf("listen = [\"127.0.0.1:0\", %q]", tcp.Addr()))+
+		listener("b", "udp", policy.Echo, "c", fmt.Sprintf("listen = %q", udp.LocalAddr()))+
+		listener("s", "tcp", policy.Echo, "c", `listen = "systemd:none"`)))
+	for _, want := range []string{
+		"listener.a.listen: listen tcp4 " + tcp.Addr().String() + ": bind: address already in use",
+		"listener.b.listen: listen udp4 " + udp.LocalAddr().String() + ": bind: address already in use",
+		`listener.s.listen: systemd has passed no socket named "none"`,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is\n%v\nwithout %q", err, want)
+		}
+	}
+	if n := openDescriptors(t); n != before {
+		t.Errorf("%d descriptors after, %d before", n, before)
+	}
+	if len(r.Listeners()) != 1 || r.addr("l") != at {
+		t.Errorf("the listeners are %v", r.Listeners())
+	}
+	client := r.dial("l")
+	send(t, client, "x")
+	expect(t, client, "x")
+}
+
+func TestAbortLeavesNothing(t *testing.T) {
+	text := class("c", fast) + listener("l", "tcp", policy.Echo, "c")
+	r := run(t, text)
+	before := openDescriptors(t)
+	for range 10 {
+		change, err := r.Prepare(parse(t, text+listener("a", "tcp", policy.Echo, "c")+listener("b", "udp", policy.Echo, "c")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		change.Abort()
+	}
+	if n := openDescriptors(t); n != before {
+		t.Errorf("%d descriptors after, %d before", n, before)
+	}
+}
+
+// Listeners that leave the port to the kernel each get one.
+func TestPortZeroTwice(t *testing.T) {
+	text := class("c", fast) + listener("l", "tcp", policy.Echo, "c") + listener("m", "tcp", policy.Echo, "c")
+	r := run(t, text)
+	l, m := r.addr("l"), r.addr("m")
+	if l == m {
+		t.Errorf("both are at %s", l)
+	}
+	r.reload(text)
+	if r.addr("l") != l || r.addr("m") != m {
+		t.Error("a reload has moved them")
+	}
+}
+
+// Reloads lose no connection, of those that are open and those that come.
+func TestShortConnectionsDuringReloads(t *testing.T) {
+	const connections, reloads, workers = 1000, 50, 10
+	port := freePort(t)
+	r := bare(t)
+	text := func(i int) string {
+		return class("c", fmt.Sprintf("%dmbit", 100+i)) + class("d", "800mbit") +
+			listener(fmt.Sprintf("l%d", i%2), "tcp", policy.Echo, []string{"c", "d"}[i%3%2],
+				fmt.Sprintf(`listen = "127.0.0.1:%s"`, port))
+	}
+	r.reload(text(0))
+	failures := make(chan error, workers)
+	todo := make(chan struct{}, connections)
+	for range connections {
+		todo <- struct{}{}
+	}
+	close(todo)
+	for range workers {
+		go func() {
+			for range todo {
+				if err := shortEcho("127.0.0.1:" + port); err != nil {
+					failures <- err
+					return
+				}
+			}
+			failures <- nil
+		}()
+	}
+	for i := range reloads {
+		r.reload(text(i + 1))
+	}
+	for range workers {
+		if err := <-failures; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func shortEcho(addr string) error {
+	c, err := net.DialTimeout("tcp", addr, patience)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(c, "hello"); err != nil {
+		return err
+	}
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		return err
+	}
+	got, err := io.ReadAll(c)
+	if err == nil && string(got) != "hello" {
+		err = fmt.Errorf("got %q, want hello", got)
+	}
+	return err
+}

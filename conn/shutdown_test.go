@@ -1,0 +1,160 @@
+package conn
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"shaper/policy"
+	"shaper/stats"
+)
+
+func within(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	context.AfterFunc(ctx, cancel)
+	return ctx
+}
+
+// Shutdown lets what is open go on, and accepts nothing more.
+func TestShutdownWaits(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, "100kB/s"))
+	client, upstream := r.open(conns)
+	at := r.addr("l")
+	text := strings.Repeat("x", 30_000)
+	send(t, client, text)
+	client.CloseWrite()
+	reset := make(chan int, 1)
+	go func() { reset <- r.Shutdown(within(patience)) }()
+	expect(t, upstream, text)
+	expectEOF(t, upstream)
+	upstream.Close()
+	expectEOF(t, client)
+	if n := <-reset; n != 0 {
+		t.Errorf("%d sessions were reset", n)
+	}
+	r.awaitEnd(stats.OK, 1)
+	if err := shortEcho(at); err == nil {
+		t.Error("it still accepts")
+	}
+}
+
+// What is left at the deadline is reset and counted: a queue at 1 kB/s, a dial
+// that is not answered, sessions of datagrams that go on.
+func TestShutdownResetsAtTheDeadline(t *testing.T) {
+	addr, conns := listen(t)
+	up := bindUDP(t, "127.0.0.1:0")
+	r := run(t, forward(addr, "1kB/s")+class("f", fast)+
+		listener("mute", "tcp", silent(t), "f", `connect_timeout = "1h"`)+
+		listener("u", "udp", up.LocalAddr().String(), "f"))
+	client, upstream := r.open(conns)
+	send(t, client, strings.Repeat("x", 50_000))
+	dialling := r.dial("mute")
+	datagrams := dialUDP(t, r.addr("u"))
+	send(t, datagrams, "x")
+	to := expectDatagram(t, up, "x")
+	until(t, "all have sessions", func() bool { return len(r.Sessions()) == 3 })
+
+	stop := make(chan struct{})
+	var chatter sync.WaitGroup
+	chatter.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+				up.WriteToUDPAddrPort([]byte("x"), to)
+			}
+		}
+	})
+	start := time.Now()
+	if n := r.Shutdown(within(2 * time.Second)); n != 3 {
+		t.Errorf("%d sessions were reset, want 3", n)
+	}
+	if took := time.Since(start); took < 2*time.Second || took > 3*time.Second {
+		t.Errorf("it took %v, want the 2 s of the deadline", took)
+	}
+	close(stop)
+	chatter.Wait()
+	expectReset(t, client)
+	expectReset(t, upstream)
+	expectReset(t, dialling)
+	if items, n := r.dropped("c", stats.Stopped); items != 1 || n == 0 {
+		t.Errorf("%d items of %d bytes are counted as stopped", items, n)
+	}
+}
+
+// Sessions of datagrams have no end of their own: silence is enough.
+func TestShutdownEndsQuietDatagramSessions(t *testing.T) {
+	r := run(t, udp(policy.Echo, fast))
+	c := dialUDP(t, r.addr("l"))
+	send(t, c, "x")
+	expectDatagram(t, c, "x")
+	start := time.Now()
+	if n := r.Shutdown(within(patience)); n != 0 {
+		t.Errorf("%d sessions were reset", n)
+	}
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// Shutdown may be called by many, again, and with a shorter deadline.
+func TestShutdownTwice(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast))
+	for range 20 {
+		r.open(conns)
+	}
+	counts := make(chan int, 3)
+	go func() { counts <- r.Shutdown(context.Background()) }()
+	go func() { counts <- r.Shutdown(within(50 * time.Millisecond)) }()
+	go func() { counts <- r.Shutdown(within(50 * time.Millisecond)) }()
+	if n := <-counts + <-counts + <-counts; n != 20 {
+		t.Errorf("%d sessions were reset, want 20", n)
+	}
+	if n := r.Shutdown(expired); n != 0 {
+		t.Errorf("%d more were reset", n)
+	}
+	change, err := r.Prepare(parse(t, forward(addr, fast)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	change.Commit(nil)
+	if len(r.Listeners()[0].Addresses) > 0 {
+		t.Error("it listens again")
+	}
+}
+
+// Many sessions end in every way while the server stops.
+func TestShutdownUnderLoad(t *testing.T) {
+	r := run(t, forward(policy.Echo, fast))
+	at := r.addr("l")
+	var clients sync.WaitGroup
+	for range 8 {
+		clients.Go(func() {
+			for shortEcho(at) == nil {
+			}
+		})
+	}
+	until(t, "there is load", func() bool { return r.service("l").stats.Ended[stats.OK].Load() > 50 })
+	r.Shutdown(within(100 * time.Millisecond))
+	clients.Wait()
+	if n := r.service("l").stats.Open.Load(); n != 0 {
+		t.Errorf("%d sessions are open", n)
+	}
+}
+
+// A name that nobody answers for does not hold up the stop.
+func TestShutdownDuringLookup(t *testing.T) {
+	r := run(t, udp("host.invalid:53", fast))
+	send(t, dialUDP(t, r.addr("l")), "x")
+	until(t, "there is no session for it", func() bool { n, _ := r.dropped("c", stats.NoSession); return n == 1 })
+	start := time.Now()
+	r.Shutdown(expired)
+	if took := time.Since(start); took > 2*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}

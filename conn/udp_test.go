@@ -1,0 +1,330 @@
+package conn
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// udp returns a policy of a UDP listener "l" through class "c".
+func udp(upstream, rate string, more ...string) string {
+	return class("c", rate) + listener("l", "udp", upstream, "c", more...)
+}
+
+// dialUDP returns a socket that is connected to a UDP address.
+func dialUDP(t testing.TB, addr string) *net.UDPConn {
+	t.Helper()
+	c, err := net.Dial("udp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(patience))
+	return c.(*net.UDPConn)
+}
+
+// bindUDP returns a socket of an upstream.
+func bindUDP(t testing.TB, addr string) *net.UDPConn {
+	t.Helper()
+	c, err := net.ListenPacket("udp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(patience))
+	return c.(*net.UDPConn)
+}
+
+// receive reads the next datagram.
+func receive(t testing.TB, c *net.UDPConn) (string, netip.AddrPort) {
+	t.Helper()
+	buf := make([]byte, maxDatagram)
+	n, from, err := c.ReadFromUDPAddrPort(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(buf[:n]), from
+}
+
+func expectDatagram(t testing.TB, c *net.UDPConn, want string) (from netip.AddrPort) {
+	t.Helper()
+	got, from := receive(t, c)
+	if got != want {
+		t.Fatalf("got %d bytes, %.20q, want %d, %.20q", len(got), got, len(want), want)
+	}
+	return from
+}
+
+// Each client has a session, and a socket towards the upstream, of its own.
+func TestSessionsOfClients(t *testing.T) {
+	upstream := bindUDP(t, "127.0.0.1:0")
+	r := run(t, udp(upstream.LocalAddr().String(), fast))
+	one, two := dialUDP(t, r.addr("l")), dialUDP(t, r.addr("l"))
+	send(t, one, "one")
+	fromOne := expectDatagram(t, upstream, "one")
+	send(t, two, "two")
+	fromTwo := expectDatagram(t, upstream, "two")
+	send(t, one, "one again")
+	if again := expectDatagram(t, upstream, "one again"); again != fromOne || fromOne == fromTwo {
+		t.Errorf("they come from %v, %v and %v", fromOne, fromTwo, again)
+	}
+	upstream.WriteToUDPAddrPort([]byte("to two"), fromTwo)
+	upstream.WriteToUDPAddrPort([]byte("to one"), fromOne)
+	expectDatagram(t, one, "to one")
+	expectDatagram(t, two, "to two")
+	var all []Session
+	until(t, "all is counted", func() bool {
+		all = r.Sessions()
+		return len(all) == 2 && all[0].Upward+all[1].Upward == 15 && all[0].Downward+all[1].Downward == 12
+	})
+	if all[0].Client != one.LocalAddr().String() || all[0].Upward != 12 || all[0].Downward != 6 || all[0].Class != "c" {
+		t.Errorf("the sessions are %+v", all)
+	}
+}
+
+// Empty datagrams, and the largest there are, pass in both directions; where
+// they are larger than what may leave at once, too.
+func TestSizesOfDatagrams(t *testing.T) {
+	for _, rate := range []string{fast, "1MB/s"} {
+		upstream := bindUDP(t, "127.0.0.1:0")
+		r := run(t, udp(upstream.LocalAddr().String(), rate, `return_class = "back"`)+class("back", rate))
+		c := dialUDP(t, r.addr("l"))
+		for _, size := range []int{0, 1, 65507, 0} {
+			data := strings.Repeat("x", size)
+			send(t, c, data)
+			from := expectDatagram(t, upstream, data)
+			upstream.WriteToUDPAddrPort([]byte(data), from)
+			expectDatagram(t, c, data)
+		}
+		for _, dir := range []*stats.Volume{r.sent("c", stats.Upstream), r.sent("back", stats.Downstream)} {
+			until(t, "all are counted", func() bool { return dir.Packets.Load() == 4 && dir.Bytes.Load() == 65508 })
+		}
+	}
+}
+
+// A token bucket and a queue that are smaller than a datagram let it pass.
+func TestDatagramLargerThanTheBucket(t *testing.T) {
+	upstream := bindUDP(t, "127.0.0.1:0")
+	r := run(t, class("c", "100kB/s", `algorithm = "token"`, `burst = "1000B"`, `queue = "500B"`)+
+		listener("l", "udp", upstream.LocalAddr().String(), "c"))
+	c := dialUDP(t, r.addr("l"))
+	for range 2 {
+		data := strings.Repeat("x", 10_000)
+		send(t, c, data)
+		expectDatagram(t, upstream, data)
+	}
+}
+
+// Nobody listens at the upstream at first, and the kernel says so to every
+// datagram; when somebody does, the same session serves him.
+func TestUnreachableUpstream(t *testing.T) {
+	reserved := bindUDP(t, "127.0.0.1:0")
+	at := reserved.LocalAddr().String()
+	reserved.Close()
+	r := run(t, udp(at, fast))
+	c := dialUDP(t, r.addr("l"))
+	for i := range 20 {
+		send(t, c, "lost")
+		until(t, "it is sent", func() bool { return r.sent("c", stats.Upstream).Packets.Load() == uint64(i+1) })
+	}
+	id := r.Sessions()[0].ID
+	upstream := bindUDP(t, at)
+	send(t, c, "found")
+	from := expectDatagram(t, upstream, "found")
+	upstream.WriteToUDPAddrPort([]byte("answer"), from)
+	expectDatagram(t, c, "answer")
+	if all := r.Sessions(); len(all) != 1 || all[0].ID != id {
+		t.Errorf("the sessions are %+v", all)
+	}
+}
+
+// A flood of clients does not disturb the ones that are there.
+func TestFloodOfClients(t *testing.T) {
+	r := run(t, udp(policy.Echo, fast, "max_sessions = 3"))
+	var there []*net.UDPConn
+	for i := range 3 {
+		c := dialUDP(t, r.addr("l"))
+		send(t, c, fmt.Sprint(i))
+		expectDatagram(t, c, fmt.Sprint(i))
+		there = append(there, c)
+	}
+	for range 50 {
+		send(t, dialUDP(t, r.addr("l")), "flood")
+	}
+	until(t, "the others are counted", func() bool {
+		items, n := r.dropped("c", stats.NoSession)
+		return items == 50 && n == 250
+	})
+	for _, c := range there {
+		send(t, c, "still here")
+		expectDatagram(t, c, "still here")
+	}
+	if n := len(r.Sessions()); n != 3 {
+		t.Errorf("%d sessions", n)
+	}
+}
+
+// Sessions of datagrams leave descriptors to others.
+func TestDescriptorsOfDatagramSessions(t *testing.T) {
+	upstream := bindUDP(t, "127.0.0.1:0")
+	r := run(t, udp(upstream.LocalAddr().String(), fast))
+	r.udpUpstreams.setMax(2)
+	before := openDescriptors(t)
+	for range 5 {
+		send(t, dialUDP(t, r.addr("l")), "x")
+	}
+	until(t, "three have no session", func() bool { n, _ := r.dropped("c", stats.NoSession); return n == 3 })
+	if n := openDescriptors(t) - before - 5; n > 2 {
+		t.Errorf("%d descriptors are open for two sessions", n)
+	}
+	for _, one := range r.Sessions() {
+		r.CloseSession(one.ID)
+	}
+	send(t, dialUDP(t, r.addr("l")), "again")
+	until(t, "there is room again", func() bool { return len(r.Sessions()) == 1 })
+}
+
+func TestDatagramSessionTimesOut(t *testing.T) {
+	upstream := bindUDP(t, "127.0.0.1:0")
+	r := run(t, udp(upstream.LocalAddr().String(), fast, `idle_timeout = "100ms"`))
+	send(t, dialUDP(t, r.addr("l")), "x")
+	expectDatagram(t, upstream, "x")
+	r.awaitEnd(stats.OK, 1)
+}
+
+// A socket that is removed answers its sessions until they are quiet.
+func TestRemovedSocketOfDatagrams(t *testing.T) {
+	upstream := bindUDP(t, "127.0.0.1:0")
+	keep := listener("keep", "tcp", policy.Echo, "c")
+	r := run(t, udp(upstream.LocalAddr().String(), fast)+keep)
+	sv := r.service("l")
+	c := dialUDP(t, r.addr("l"))
+	send(t, c, "x")
+	from := expectDatagram(t, upstream, "x")
+	r.reload(class("c", fast) + keep)
+	upstream.WriteToUDPAddrPort([]byte("late"), from)
+	expectDatagram(t, c, "late")
+	until(t, "the session has ended", func() bool { return sv.stats.Ended[stats.OK].Load() == 1 })
+}
+
+// A panic in one session of datagrams ends that one, be it in the goroutine
+// that reads or in the pacer's.
+func TestPanicInDatagramSession(t *testing.T) {
+	r := run(t, udp(policy.Discard, "20 packets/s"))
+	other := dialUDP(t, r.addr("l"))
+	send(t, other, "x")
+	until(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
+	sv, socket := r.service("l"), r.all()[0].(*udpSession).socket
+	for i, gap := range []time.Duration{60 * time.Millisecond, 0} {
+		time.Sleep(gap) // with it, the datagram leaves at once
+		one := &udpSession{socket: socket, service: sv, conf: *sv.conf.Load()}
+		one.key.client = netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(i+1))
+		if !sv.gate.tryEnter() || !one.begin() {
+			t.Fatal("no session")
+		}
+		sv.stats.Open.Add(1)
+		one.up.raw = brokenRaw{}
+		in := incomings.Get().(*incoming)
+		in.hdrs[0].n = 1
+		one.offer(&one.up, in, 0, 1)
+		incomings.Put(in)
+		r.awaitEndOf(stats.Panicked, uint64(i+1))
+	}
+	sent := r.sent("c", stats.Upstream).Packets.Load()
+	send(t, other, "x")
+	until(t, "the other goes on", func() bool { return r.sent("c", stats.Upstream).Packets.Load() > sent })
+	if n := strings.Count(r.log.String(), "in sendmmsg"); n != 2 {
+		t.Errorf("%d panics are logged, want 2", n)
+	}
+}
+
+type brokenRaw struct{ syscall.RawConn }
+
+func (brokenRaw) Write(func(uintptr) bool) error { panic("in sendmmsg") }
+
+// What was asked answers, on sockets of all addresses.
+func TestReplyFromTheAddressAsked(t *testing.T) {
+	for _, c := range []struct {
+		listen string
+		asked  []string
+	}{
+		{"0.0.0.0", []string{"127.0.0.1", "127.0.0.2"}},
+		{"[::]", []string{"[::1]"}},
+		{"", []string{"[::1]", "127.0.0.1", "127.0.0.2"}},
+	} {
+		upstream := bindUDP(t, "127.0.0.1:0")
+		port := freeUDP(t)
+		r := bare(t)
+		r.reload(udp(upstream.LocalAddr().String(), fast, fmt.Sprintf("listen = \"%s:%s\"", c.listen, port)))
+		// One socket that is not connected: it takes an answer from anywhere.
+		for _, six := range []bool{false, true} {
+			local := "127.0.0.1:0"
+			if six {
+				local = "[::1]:0"
+			}
+			socket := bindUDP(t, local)
+			var seen []netip.AddrPort
+			for _, host := range c.asked {
+				to := netip.MustParseAddrPort(host + ":" + port)
+				if to.Addr().Is6() != six {
+					continue
+				}
+				if _, err := socket.WriteToUDPAddrPort([]byte(host), to); err != nil {
+					t.Fatal(err)
+				}
+				session := expectDatagram(t, upstream, host)
+				upstream.WriteToUDPAddrPort([]byte("answer"), session)
+				if from := expectDatagram(t, socket, "answer"); from != to {
+					t.Errorf("on %q: asked %v, and %v answers", c.listen, to, from)
+				}
+				if slices.Contains(seen, session) {
+					t.Errorf("on %q: %v shares a session", c.listen, to)
+				}
+				seen = append(seen, session)
+			}
+		}
+	}
+}
+
+func TestEchoOfDatagrams(t *testing.T) {
+	r := run(t, udp(policy.Echo, fast, `return_class = "back"`)+class("back", fast))
+	c := dialUDP(t, r.addr("l"))
+	for i := range 100 {
+		send(t, c, fmt.Sprint(i))
+	}
+	for i := range 100 {
+		expectDatagram(t, c, fmt.Sprint(i))
+	}
+	until(t, "all are counted, both ways", func() bool {
+		return r.sent("c", stats.Upstream).Packets.Load() == 100 && r.sent("back", stats.Downstream).Packets.Load() == 100
+	})
+}
+
+// An ICMP error that an earlier datagram met is not the next one's, which goes out.
+func TestSendAfterUnreachable(t *testing.T) {
+	reserved := bindUDP(t, "127.0.0.1:0")
+	at := reserved.LocalAddr().String()
+	reserved.Close()
+	c := dialUDP(t, at)
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(t, c, "lost")
+	until(t, "the kernel holds an error", func() bool { return broken(raw) })
+	upstream := bindUDP(t, at)
+	w := &way{raw: raw}
+	out := getOutgoing()
+	w.offer([]byte("found"), out)
+	w.send(out)
+	out.release()
+	expectDatagram(t, upstream, "found")
+}
