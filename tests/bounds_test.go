@@ -1,0 +1,288 @@
+package tests
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What waits is bounded, whatever is offered: over TCP by the sockets' buffers
+// and one piece for each connection, over UDP by the queue of the class.
+func TestMemoryIsFlatUnderAGigabyte(t *testing.T) {
+	p := start(t, plain(), `
+[class.stream]
+rate = "1kB/s"
+[class.datagrams]
+rate = "1kB/s"
+[listener.tcp]
+listen = "127.0.0.1:0"
+upstream = "discard:"
+class = "stream"
+[listener.udp]
+listen = "127.0.0.1:0"
+protocol = "udp"
+upstream = "discard:"
+class = "datagrams"
+`)
+	offerDatagrams(t, p.addr("udp"), 4<<20) // buffers are taken once
+	before := p.memory("VmRSS")
+	for range 20 {
+		go flood(dial(t, "", p.addr("tcp")), 64<<10)
+	}
+	offered := offerDatagrams(t, p.addr("udp"), 1<<30)
+	c := p.class("datagrams")
+	grown := p.memory("VmHWM") - before
+	t.Logf("%s of datagrams offered, %s dropped, %d wait; 20 connections write what they can; RSS from %s by at most %s",
+		mib(offered), mib(int(c.Dropped["queue_full"].Bytes)), c.Backlog, mib(before), mib(grown))
+	if grown > 16<<20 {
+		t.Errorf("RSS grew by %s", mib(grown))
+	}
+	if offered < 1<<30 || c.Dropped["queue_full"].Items == 0 {
+		t.Errorf("only %d bytes were offered, %d dropped", offered, c.Dropped["queue_full"].Bytes)
+	}
+}
+
+// offerDatagrams sends so many bytes, as fast as the socket takes them.
+func offerDatagrams(t *testing.T, to string, n int) (sent int) {
+	t.Helper()
+	c, err := net.Dial("udp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for piece := make([]byte, 60_000); sent < n; sent += len(piece) {
+		if _, err := c.Write(piece); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sent
+}
+
+const echoAt10MB = `
+[class.a]
+rate = "10MB/s"
+[listener.a]
+listen = "127.0.0.1:0"
+upstream = "echo:"
+class = "a"
+`
+
+// Without descriptors accepting neither ends nor spins, and it goes on within
+// a second after there are some again.
+func TestWithoutDescriptors(t *testing.T) {
+	p := start(t, plain(), echoAt10MB)
+	before := p.descriptors()
+	addr := p.addr("a")
+	exchange(t, dial(t, "", addr), 10) // a session: its client, and both ends of the echo
+	waitFor(t, "the command's connection is closed", func() bool { return p.descriptors() <= before+3 })
+	p.limitDescriptors(p.firstFree()) // the limit is on their numbers
+	var waiting []net.Conn
+	for range 50 { // in the backlog of the socket
+		waiting = append(waiting, dial(t, "", addr))
+	}
+	waitFor(t, "accepting fails", func() bool { return strings.Contains(p.log.String(), "accept failed") })
+	load := p.load(time.Second)
+	for _, c := range waiting {
+		c.Close()
+	}
+	p.limitDescriptors(1000)
+	began := time.Now()
+	exchange(t, dial(t, "", addr), 10)
+	took := time.Since(began)
+	t.Logf("without descriptors: %.2f %% of a processor; back %v after there were some", 100*load, took.Round(time.Millisecond))
+	if load > 0.02 {
+		t.Errorf("it takes %.1f %% of a processor", 100*load)
+	}
+	if took > time.Second {
+		t.Errorf("it takes %v to recover", took)
+	}
+	if p.metric(`shaper_accept_errors_total{listener="a"}`) == 0 {
+		t.Error("the errors are not counted")
+	}
+}
+
+func (p *program) limitDescriptors(n int) {
+	p.t.Helper()
+	limit := unix.Rlimit{Cur: uint64(n), Max: 20_000}
+	if err := unix.Prlimit(p.pid(), unix.RLIMIT_NOFILE, nil, &limit); err == nil {
+		limit.Max = max(limit.Max, limit.Cur)
+	}
+	limit.Cur = uint64(n)
+	if err := unix.Prlimit(p.pid(), unix.RLIMIT_NOFILE, &limit, nil); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// startFull returns a daemon with full queues at 1 kB/s, of streams and of datagrams.
+func startFull(t *testing.T, drain string) *program {
+	p := start(t, plain(), `
+[daemon]
+control = "run/c.sock"
+http = "127.0.0.1:0"
+drain = "`+drain+`"
+[class.a]
+rate = "1kB/s"
+[class.b]
+rate = "1 packets/s"
+[listener.a]
+listen = "127.0.0.1:0"
+upstream = "discard:"
+class = "a"
+[listener.b]
+listen = "127.0.0.1:0"
+protocol = "udp"
+upstream = "discard:"
+class = "b"
+`)
+	for range 10 {
+		go flood(dial(t, "", p.addr("a")), 64<<10)
+	}
+	send(t, p.addr("b"), 500)
+	waitFor(t, "the queues fill", func() bool { return p.class("a").Backlog >= 9 && p.class("b").Backlog > 400 })
+	return p
+}
+
+// What waits cannot hold up the stop: it is reset at the deadline, and counted.
+func TestStopEndsByTheDeadline(t *testing.T) {
+	t.Parallel()
+	const drain = 2 * time.Second
+	p := startFull(t, "2s")
+	began := time.Now()
+	p.signal(syscall.SIGTERM)
+	p.awaitExit(drain + patience)
+	took := time.Since(began)
+	t.Logf("stopped after %v of %v", took.Round(time.Millisecond), drain)
+	if took < drain-50*time.Millisecond || took > drain+time.Second {
+		t.Errorf("stopped after %v, the deadline is %v", took, drain)
+	}
+	if !strings.Contains(p.log.String(), "reset=11") {
+		t.Errorf("the log does not count ten streams and a session of datagrams:\n%s", p.log)
+	}
+}
+
+func TestSecondSignalStopsAtOnce(t *testing.T) {
+	t.Parallel()
+	p := startFull(t, "10m")
+	p.signal(syscall.SIGTERM)
+	waitFor(t, "it drains", func() bool { return strings.Contains(p.log.String(), "msg=stopping") })
+	if code := getCode(p, "/readyz"); code != 503 {
+		t.Errorf("/readyz answers %d while it drains", code)
+	}
+	began := time.Now()
+	p.signal(syscall.SIGTERM)
+	p.awaitExit(patience)
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("stopped after %v", took)
+	}
+}
+
+func getCode(p *program, path string) int {
+	p.t.Helper()
+	_, code := p.get(path)
+	return code
+}
+
+// connections is how many are made, of every kind of end.
+const connections = 100_000
+
+// After very many connections there is no descriptor and no goroutine more
+// than at the start.
+func TestConnectionsLeaveNothing(t *testing.T) {
+	p := start(t, plain(), strings.ReplaceAll(`
+[class.a]
+rate = "1GB/s"
+[listener.echo]
+listen = "127.0.0.1:0"
+upstream = "echo:"
+class = "a"
+idle_timeout = "1s"
+[listener.real]
+listen = "127.0.0.1:0"
+upstream = "UPSTREAM"
+class = "a"
+idle_timeout = "1s"
+`, "UPSTREAM", serve(t, func(c *net.TCPConn) { io.Copy(c, c) })))
+	descriptors := p.descriptors()
+	goroutines := int(p.metric("go_goroutines"))
+	began := time.Now()
+	failed := connectInEveryWay(p.addr("echo"), p.addr("real"))
+	t.Logf("%d connections in %v", connections, time.Since(began).Round(time.Millisecond))
+	failed.holds(t, "connections")
+	ended := map[string]uint64{}
+	for _, l := range p.status().Listeners {
+		for result, n := range l.Ended {
+			ended[result] += n
+		}
+	}
+	t.Logf("ended: %v", ended)
+	for _, result := range []string{"ok", "reset", "timeout"} {
+		if ended[result] == 0 {
+			t.Errorf("none ended as %s", result)
+		}
+	}
+	holdsWithin(t, "open sessions", 0, func() int { return len(p.sessions()) })
+	holdsWithin(t, "descriptors", descriptors, p.descriptors)
+	holdsWithin(t, "goroutines", goroutines, func() int { return int(p.metric("go_goroutines")) })
+}
+
+func connectInEveryWay(addrs ...string) *tally {
+	var failed tally
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	for range 64 {
+		wg.Go(func() {
+			for n := int(next.Add(1)); n <= connections; n = int(next.Add(1)) {
+				failed.add(endInSomeWay(addrs[n%len(addrs)], n))
+			}
+		})
+	}
+	wg.Wait()
+	return &failed
+}
+
+// endInSomeWay makes one connection: one of 500 is left alone until it times
+// out, the others end by a FIN, a half-close or a RST.
+func endInSomeWay(addr string, n int) error {
+	c, err := dialFrom("127.0.0."+strconv.Itoa(1+n%20), addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(patience))
+	hello := []byte("hello")
+	if _, err := c.Write(hello); err != nil {
+		return err
+	}
+	switch {
+	case n%500 == 1:
+		_, err := io.Copy(io.Discard, c) // ends with a reset, by idle_timeout
+		if err == nil {
+			return fmt.Errorf("a connection that timed out looks as if it had ended cleanly")
+		}
+		return nil
+	case n%3 == 0:
+		c.SetLinger(0) // RST
+		return nil
+	case n%3 == 1:
+		if err := c.CloseWrite(); err != nil { // half-close: the answer still comes
+			return err
+		}
+		got, err := io.ReadAll(c)
+		if err == nil && !bytes.Equal(got, hello) {
+			err = fmt.Errorf("got %q", got)
+		}
+		return err
+	}
+	_, err = io.ReadFull(c, hello)
+	return err
+}

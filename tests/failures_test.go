@@ -1,0 +1,294 @@
+package tests
+
+// What must not happen, and the test that holds it. Where no package is named
+// the test is in this one, with the whole program.
+//
+//	no descriptors for accept: no spin, recovers   TestWithoutDescriptors, conn TestNoDescriptors
+//	the client leaves during the dial              conn TestClientLeavesDuringDial, TestSessionEndedDuringDial
+//	slow readers, zero windows, time-outs          conn TestStalledReader, TestIdleTimeout, TestWaitingIsNotIdle
+//	half-close                                     conn TestHalfCloseOfClient, TestHalfCloseOfUpstream, TestHalfClosedSessionTimesOut
+//	RST goes on; truncation is no clean end        conn TestResetGoesOn, TestResetWhileWaiting, TestTruncationIsAReset
+//	the stop has a deadline, and counts            TestStopEndsByTheDeadline, TestSecondSignalStopsAtOnce, conn TestShutdownResetsAtTheDeadline
+//	an upstream that is our own listener           TestLoopIsRefused, conn TestRefuseLoop, TestSelfConnect, policy TestReachedBy
+//	a panic ends one session                       conn TestPanicEndsOneSession, TestPanicInDatagramSession
+//	a hang is noticed by the watchdog              conn TestProbe, TestProbeNoticesThePacer, daemon TestWatchdogStarves
+//	one stalled reader of 100                      TestStalledReaderCostsTheOthersNothing
+//	queues bounded in items, bytes and age         TestMemoryIsFlatUnderAGigabyte, shaper TestClassRoom, TestClassMaxWait, conn TestMemoryOfWaitingDatagrams
+//	very many sources                              TestMetricsDoNotGrowWithClients, conn TestFloodOfClients (`per` is not in this version)
+//	overflow, rate 0, extreme rates                TestRateZeroBlocks, leaky TestExtremes, unit TestRateTimeModel, limit TestTokenRateZeroBlocks
+//	clock jumps, suspend                           TestSuspendEarnsAtMostOneBurst, leaky TestBucketAfterASuspend, shaper TestClassClockJump
+//	late timers never add up                       TestIperf3ThroughLeakyClasses, leaky TestBucketNeverDrifts, limit TestTokenNeverDrifts
+//	a datagram larger than the bucket              conn TestDatagramLargerThanTheBucket, limit TestTokenLargerThanTheBucket
+//	loops of datagrams die out                     TestLoopIsRefused, conn TestLoopOfTwoServers, TestLoopOfDatagramsIsRefused
+//	replies from the address asked; empty ones;
+//	ICMP unreachable does not end the loop         conn TestReplyFromTheAddressAsked, TestSizesOfDatagrams, TestUnreachableUpstream
+//	control socket: modes, peer, stale             TestControlSocketIsNotForEveryone, TestControlSocketChecksTheUser, TestOneDaemonForOneSocket, daemon TestControlRace
+//	metrics: loopback, constant cardinality        TestHealthPages, TestMetricsDoNotGrowWithClients, metrics TestCardinalityIsConstant
+//	a policy cut at any byte                       TestPolicyCutAtEveryByte, policy TestTruncated
+//	reload: no burst, re-rated, nothing lost       TestNewRateReachesOpenConnection, TestReloadsUnderLoad, shaper TestSetGivesNoBurst
+//	traps: a full second at the start              TestIperf3ThroughLeakyClasses (its first second)
+//	traps: idle time comes back as a burst         leaky TestBucketIdleEarnsNothing, shaper TestSetAnIdleClass
+//	traps: charging the read buffer                TestSmallWritesRunAtTheFullRate
+//	traps: rates below 1/s lose seconds            TestHalfAPacketPerSecond
+//	traps: megabytes before shaping is felt        conn TestLittleStandsBeforeASlowClass
+//	traps: a backlog of 64 KiB per datagram        conn TestMemoryOfWaitingDatagrams
+//	kill -9                                        TestKillLeavesNothingThatHinders
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A stop of the whole process is what a suspend is for it: the time in which it
+// slept earns at most one burst.
+func TestSuspendEarnsAtMostOneBurst(t *testing.T) {
+	const rate, quantum, burst = 1e6, 2920, 64 << 10
+	const decided = 1460 // bytes let go before the sleep, and written after it
+	const behind = 0.05  // seconds that a leaky class may make up for
+	leaky, leakyUpstream := recordTCP(t)
+	token, tokenUpstream := recordTCP(t)
+	p := start(t, plain(), strings.NewReplacer("LEAKY", leakyUpstream, "TOKEN", tokenUpstream).Replace(`
+[class.leaky]
+rate = "1MB/s"
+[class.token]
+algorithm = "token"
+rate = "1MB/s"
+burst = "64KiB"
+[listener.leaky]
+listen = "127.0.0.1:0"
+upstream = "LEAKY"
+class = "leaky"
+[listener.token]
+listen = "127.0.0.1:0"
+upstream = "TOKEN"
+class = "token"
+`))
+	go flood(dial(t, "", p.addr("leaky")), 16<<10)
+	go flood(dial(t, "", p.addr("token")), 16<<10)
+	waitFor(t, "bytes arrive", func() bool { return leaky.total() > 0 && token.total() > 100_000 })
+	p.signal(syscall.SIGSTOP)
+	time.Sleep(5 * time.Second)
+	woken := time.Now()
+	p.signal(syscall.SIGCONT)
+	waitFor(t, "it goes on", func() bool { return time.Since(woken) > time.Second && leaky.between(woken, time.Now()) > 500_000 })
+
+	const window = 100 * time.Millisecond
+	for _, test := range []struct {
+		name  string
+		r     *recorder
+		extra float64 // beyond rate*t
+	}{{"leaky", leaky, decided + quantum + behind*rate}, {"token", token, decided + burst}} {
+		got := float64(test.r.between(woken, woken.Add(window)))
+		t.Logf("%s: %.0f bytes in the %v after 5 s of sleep; at most %.0f", test.name, got, window, rate*window.Seconds()+test.extra)
+		if got > rate*window.Seconds()+test.extra {
+			t.Errorf("%s: %.0f bytes at once", test.name, got)
+		}
+	}
+}
+
+func TestIdleDaemonTakesNoTime(t *testing.T) {
+	p := start(t, plain(), echoAt10MB)
+	for range 100 {
+		exchange(t, dial(t, "", p.addr("a")), 100) // sessions that are open and silent
+	}
+	attempts(t, func() error {
+		load := p.load(3 * time.Second)
+		t.Logf("100 idle sessions: %.3f %% of a processor", 100*load)
+		if load > 0.005 {
+			return fmt.Errorf("it takes %.2f %% of a processor", 100*load)
+		}
+		return nil
+	})
+}
+
+// socket returns the path of the control socket.
+func (p *program) socket() string { return filepath.Join(filepath.Dir(p.config), "run", "c.sock") }
+
+func TestControlSocketIsNotForEveryone(t *testing.T) {
+	t.Parallel()
+	p := start(t, plain(), echoAt10MB)
+	for path, want := range map[string]os.FileMode{p.socket(): 0o660, filepath.Dir(p.socket()): 0o750} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("%s has mode %o, want %o", path, got, want)
+		}
+	}
+	p.must("set", "a", "rate=5MB/s")
+	if who := fmt.Sprintf("by=\"uid=%d pid=", os.Getuid()); !strings.Contains(p.log.String(), who) {
+		t.Errorf("the log does not say %s:\n%s", who, p.log)
+	}
+}
+
+// The daemon asks the kernel who is there, even where the file's mode would let
+// everyone in.
+func TestControlSocketChecksTheUser(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root can become another user")
+	}
+	p := start(t, plain(), echoAt10MB)
+	for path, mode := range map[string]os.FileMode{p.socket(): 0o666, filepath.Dir(p.socket()): 0o755, filepath.Dir(p.config): 0o755} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const nobody = 65534
+	cmd := exec.Command(plain(), "-c", p.config, "set", "a", "rate=1MB/s")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	out, err := cmd.CombinedOutput()
+	if code := cmd.ProcessState.ExitCode(); code != 77 {
+		t.Errorf("user %d: exit %d (%v): %s", nobody, code, err, out)
+	}
+	if got := p.class("a").Rate.PerSecond; got != 10e6 {
+		t.Errorf("the rate is now %v", got)
+	}
+}
+
+// A socket that a dead daemon has left is replaced; one of a living daemon is
+// not, nor a file that is no socket.
+func TestOneDaemonForOneSocket(t *testing.T) {
+	t.Parallel()
+	p := start(t, plain(), echoAt10MB)
+	_, stderr, code := p.cli("run")
+	if want := fmt.Sprintf("another shaper is running (pid %d", p.pid()); code != 1 || !strings.Contains(stderr, want) {
+		t.Errorf("a second daemon: exit %d, want 1 and %q: %s", code, want, stderr)
+	}
+	p.must("status") // the first still answers
+	p.stop()
+	if _, err := os.Stat(p.socket()); !os.IsNotExist(err) {
+		t.Errorf("the socket is still there: %v", err)
+	}
+	if _, stderr, code := p.cli("status"); code != 69 {
+		t.Errorf("without a daemon: exit %d, want 69: %s", code, stderr)
+	}
+	if err := os.WriteFile(p.socket(), []byte("a file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr, code := p.cli("run"); code != 1 || !strings.Contains(stderr, "no socket") {
+		t.Errorf("a file in its place: exit %d: %s", code, stderr)
+	}
+}
+
+func TestKillLeavesNothingThatHinders(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	p := start(t, plain(), strings.Replace(echoAt10MB, "127.0.0.1:0", "127.0.0.1:"+port, 1))
+	c := dial(t, "", p.addr("a"))
+	exchange(t, c, 1000)
+	p.kill()
+	if _, err := os.Stat(p.socket()); err != nil {
+		t.Fatalf("the test wants a socket that is left over: %v", err)
+	}
+	p.run()
+	exchange(t, dial(t, "", p.addr("a")), 1000)
+	if got := p.class("a").Rate.PerSecond; got != 10e6 {
+		t.Errorf("the rate is %v after the restart", got)
+	}
+}
+
+// The policy fixes the series: no client adds one, and none names an address.
+func TestMetricsDoNotGrowWithClients(t *testing.T) {
+	t.Parallel()
+	p := start(t, plain(), echoAt10MB+`
+[listener.u]
+listen = "127.0.0.1:0"
+protocol = "udp"
+upstream = "echo:"
+class = "a"
+`)
+	ours := func() (lines []string) {
+		text, _ := p.get("/metrics")
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "shaper_") {
+				lines = append(lines, strings.Fields(line)[0])
+			}
+		}
+		return lines
+	}
+	before := ours()
+	for i := range 200 {
+		exchange(t, dial(t, fmt.Sprintf("127.0.1.%d", i+1), p.addr("a")), 10)
+		send(t, p.addr("u"), 1)
+	}
+	after := ours()
+	if a, b := strings.Join(before, "\n"), strings.Join(after, "\n"); a != b {
+		t.Errorf("%d series before 400 clients, %d after", len(before), len(after))
+	}
+	if strings.Contains(strings.Join(after, "\n"), "127.0.") {
+		t.Error("a label holds an address")
+	}
+	t.Logf("%d series", len(after))
+}
+
+func TestHealthPages(t *testing.T) {
+	t.Parallel()
+	p := start(t, plain(), echoAt10MB)
+	for _, page := range []string{"/healthz", "/readyz", "/metrics", "/"} {
+		if code := getCode(p, page); code != 200 {
+			t.Errorf("%s answers %d", page, code)
+		}
+	}
+	host, _, err := net.SplitHostPort(p.status().HTTP)
+	if err != nil || !net.ParseIP(host).IsLoopback() {
+		t.Errorf("metrics are at %q (%v), not on loopback", host, err)
+	}
+}
+
+// An upstream that is our own listener is refused in every spelling, for
+// streams and for datagrams, which would go round for ever.
+func TestLoopIsRefused(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	p := start(t, plain(), echoAt10MB)
+	for _, upstream := range []string{"127.0.0.1", "localhost", "0.0.0.0", "[::]", "[::ffff:127.0.0.1]"} {
+		for _, protocol := range []string{"tcp", "udp"} {
+			p.write(fmt.Sprintf(`
+[class.a]
+rate = "1MB/s"
+[listener.a]
+listen = "0.0.0.0:%s"
+protocol = "%s"
+upstream = "%s:%s"
+class = "a"
+`, port, protocol, upstream, port))
+			if stdout, stderr, code := p.cli("reload"); code != 65 || !strings.Contains(stderr, "listener.a.upstream") {
+				t.Errorf("%s to %s: exit %d: %s%s", protocol, upstream, code, stdout, stderr)
+			}
+		}
+	}
+}
+
+// A rate of 0 blocks; it never means unlimited.
+func TestRateZeroBlocks(t *testing.T) {
+	t.Parallel()
+	r, upstream := recordTCP(t)
+	p := start(t, plain(), `
+[class.a]
+rate = "0bit"
+[listener.a]
+listen = "127.0.0.1:0"
+upstream = "`+upstream+`"
+class = "a"
+`)
+	c := dial(t, "", p.addr("a"))
+	if _, err := c.Write(make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the bytes wait", func() bool { return p.class("a").Backlog == 1 })
+	time.Sleep(200 * time.Millisecond)
+	if n := r.total(); n > 0 {
+		t.Errorf("%d bytes passed", n)
+	}
+	p.must("set", "a", "rate=1MB/s")
+	waitFor(t, "they pass once there is a rate", func() bool { return r.total() == 1000 })
+}

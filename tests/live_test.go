@@ -1,0 +1,165 @@
+package tests
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A new rate reaches an open connection within 100 ms of the command's end,
+// upwards and downwards.
+func TestNewRateReachesOpenConnection(t *testing.T) {
+	r, upstream := recordTCP(t)
+	policy := func(rate string) string {
+		return strings.NewReplacer("RATE", rate, "UPSTREAM", upstream).Replace(`
+[class.a]
+rate = "RATE"
+[listener.a]
+listen = "127.0.0.1:0"
+upstream = "UPSTREAM"
+class = "a"
+`)
+	}
+	p := start(t, plain(), policy("1MB/s"))
+	go flood(dial(t, "", p.addr("a")), 8<<10)
+	waitFor(t, "bytes arrive", func() bool { return r.total() > 0 })
+
+	reload := func(rate string) { p.write(policy(rate)); p.must("reload") }
+	set := func(rate string) { p.must("set", "a", "rate="+rate) }
+	for _, test := range []struct {
+		how    string
+		change func(string)
+		rate   string
+		bytes  float64
+	}{
+		{"set", set, "4MB/s", 4e6}, {"set", set, "500kB/s", 5e5},
+		{"reload", reload, "5MB/s", 5e6}, {"reload", reload, "400kB/s", 4e5},
+	} {
+		attempts(t, func() error {
+			test.change("1MB/s") // what the change starts from
+			time.Sleep(200 * time.Millisecond)
+			test.change(test.rate)
+			changed := time.Now()
+			time.Sleep(700 * time.Millisecond)
+			return reaches(t, test.how, r, changed, test.bytes)
+		})
+	}
+}
+
+// reaches holds that what arrives has the rate from 100 ms after a moment on.
+func reaches(t *testing.T, how string, r *recorder, changed time.Time, rate float64) error {
+	deadline := changed.Add(100 * time.Millisecond)
+	got := float64(r.between(deadline, deadline.Add(500*time.Millisecond))) / 0.5
+	took := time.Duration(-1)
+	for d := time.Duration(0); d <= 500*time.Millisecond && took < 0; d += time.Millisecond {
+		window := float64(r.between(changed.Add(d), changed.Add(d+40*time.Millisecond))) / 0.04
+		if window > 0.8*rate && window < 1.2*rate {
+			took = d
+		}
+	}
+	t.Logf("%s to %.0f B/s: in force %v after the command; from 100 ms on %.0f B/s", how, rate, took, got)
+	if took < 0 || took > 100*time.Millisecond || got < 0.95*rate || got > 1.05*rate {
+		return fmt.Errorf("%s does not reach the connection within 100 ms", how)
+	}
+	return nil
+}
+
+// crowd is many connections through one class, of which the upstream may stop
+// reading those that say so.
+type crowd struct {
+	counts  []atomic.Int64 // bytes that arrived
+	stalled chan struct{}  // closed when the ones that stall have to go on
+}
+
+// handle reads the number of the connection, a byte, and then all that comes;
+// number 0 is never read again.
+func (c *crowd) handle(conn *net.TCPConn) {
+	conn.SetReadBuffer(32 << 10) // soon full, where nobody reads
+	first := make([]byte, 1)
+	if _, err := io.ReadFull(conn, first); err != nil {
+		return
+	}
+	if first[0] == 0 {
+		<-c.stalled
+		return
+	}
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := conn.Read(buf)
+		c.counts[first[0]].Add(int64(n))
+		if err != nil {
+			return
+		}
+	}
+}
+
+// measure returns how many bytes each connection gets in a span, the slowest first.
+func (c *crowd) measure(span time.Duration) (got []float64, sum float64) {
+	before := make([]int64, len(c.counts))
+	for i := range c.counts {
+		before[i] = c.counts[i].Load()
+	}
+	began := time.Now()
+	time.Sleep(span)
+	for i := 1; i < len(c.counts); i++ {
+		n := float64(c.counts[i].Load()-before[i]) / time.Since(began).Seconds()
+		got, sum = append(got, n), sum+n
+	}
+	slices.Sort(got)
+	return got, sum
+}
+
+// A peer that stops reading holds up only itself: the other 99 have the rate
+// that they had, and share what it leaves. Looked at are all of them together,
+// and the ten slowest: over some seconds one or two may lack a tenth, since the
+// kernel lets their clients wait for a window update (RFC 9293, 3.8.6.2), with
+// or without a peer that has stopped.
+func TestStalledReaderCostsTheOthersNothing(t *testing.T) {
+	const rate = 20e6 // once the one that stalls has taken what it can
+	c := &crowd{counts: make([]atomic.Int64, 100), stalled: make(chan struct{})}
+	defer close(c.stalled)
+	p := start(t, plain(), `
+[class.a]
+rate = "200MB/s"
+[listener.a]
+listen = "127.0.0.1:0"
+upstream = "`+serve(t, c.handle)+`"
+class = "a"
+`)
+	for i := range c.counts {
+		conn := dial(t, "", p.addr("a"))
+		if _, err := conn.Write([]byte{byte(i)}); err != nil {
+			t.Fatal(err)
+		}
+		go flood(conn, 16<<10)
+	}
+	stalled := p.sessions()[0].Client
+	moved := func() uint64 {
+		all := p.sessions()
+		return all[slices.IndexFunc(all, func(s session) bool { return s.Client == stalled })].Upward
+	}
+	waitFor(t, "the one that is not read stands still", func() bool {
+		before := moved()
+		time.Sleep(200 * time.Millisecond)
+		return len(p.sessions()) == 100 && moved() == before
+	})
+	p.must("set", "a", "rate=20MB/s")
+	c.measure(time.Second) // the larger pieces of the old rate leave first
+	attempts(t, func() error {
+		got, sum := c.measure(5 * time.Second)
+		fair := rate / 100. // of all, while the one still takes part
+		tenth := got[len(got)/10]
+		t.Logf("99 others: together %.2f %% of the rate; of a hundredth of it, the slowest has %.2f %%, the tenth slowest %.2f %%",
+			100*sum/rate, 100*got[0]/fair, 100*tenth/fair)
+		if sum < 0.98*rate || tenth < 0.98*fair {
+			return errors.New("the others lose more than 2 %")
+		}
+		return nil
+	})
+}

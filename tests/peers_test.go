@@ -1,0 +1,262 @@
+package tests
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// serve runs an upstream until the test ends. Each connection is closed when
+// its handler returns.
+func serve(t *testing.T, handle func(*net.TCPConn)) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				handle(c.(*net.TCPConn))
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// answerHash reads to the end of what comes, and answers its SHA-256.
+func answerHash(c *net.TCPConn) {
+	h := sha256.New()
+	if _, err := io.Copy(h, c); err == nil { // else what came is not whole
+		c.Write(h.Sum(nil))
+	}
+}
+
+// dial connects from an address; "" for any. The test closes it, or its end does.
+func dial(t *testing.T, from, to string) *net.TCPConn {
+	t.Helper()
+	c, err := dialFrom(from, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func dialFrom(from, to string) (*net.TCPConn, error) {
+	d := net.Dialer{Timeout: patience, KeepAlive: -1}
+	if from != "" {
+		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
+	}
+	c, err := d.Dial("tcp", to)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.TCPConn), nil
+}
+
+// freePort returns a port that nobody listens on.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// flood writes pieces of n bytes for as long as the connection takes them.
+func flood(c net.Conn, n int) {
+	piece := make([]byte, n)
+	for {
+		if _, err := c.Write(piece); err != nil {
+			return
+		}
+	}
+}
+
+// noise returns bytes that do not repeat, so that any mistake in their order shows.
+func noise(seed uint64, n int) []byte {
+	b := make([]byte, n)
+	rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)}).Read(b)
+	return b
+}
+
+// arrival is bytes that reached a socket.
+type arrival struct {
+	at time.Time // by the kernel's timestamp
+	n  int
+}
+
+// recorder notes what arrives, with the kernel's receive timestamps: they do
+// not depend on when the test got to run. Over TCP, one read takes all that is
+// there and has the timestamp of the last segment of it.
+type recorder struct {
+	mu       sync.Mutex
+	arrivals []arrival
+}
+
+// recordTCP returns a recorder and the address that it listens on.
+func recordTCP(t *testing.T) (*recorder, string) {
+	r := &recorder{}
+	return r, serve(t, func(c *net.TCPConn) { r.read(c) })
+}
+
+// recordUDP is recordTCP for datagrams.
+func recordUDP(t *testing.T) (*recorder, string) {
+	t.Helper()
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	r := &recorder{}
+	go r.read(c.(*net.UDPConn))
+	return r, c.LocalAddr().String()
+}
+
+func (r *recorder) read(c syscall.Conn) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return
+	}
+	raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) })
+	buf, control := make([]byte, 1<<20), make([]byte, 128)
+	for open := true; open; {
+		err := raw.Read(func(fd uintptr) bool {
+			n, m, _, _, err := unix.Recvmsg(int(fd), buf, control, unix.MSG_DONTWAIT)
+			if err == unix.EAGAIN || err == unix.EINTR {
+				return false
+			}
+			open = err == nil && n > 0
+			if open {
+				r.note(arrival{timestamp(control[:m]), n})
+			}
+			return true
+		})
+		open = open && err == nil
+	}
+}
+
+// timestamp returns the one in the control messages of recvmsg (socket(7)).
+func timestamp(control []byte) time.Time {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return time.Now()
+	}
+	for _, m := range messages {
+		if m.Header.Type == unix.SCM_TIMESTAMPNS && len(m.Data) >= 16 {
+			order := binary.NativeEndian
+			return time.Unix(int64(order.Uint64(m.Data)), int64(order.Uint64(m.Data[8:])))
+		}
+	}
+	return time.Now() // the first bytes may have come before they were stamped
+}
+
+func (r *recorder) note(a arrival) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.arrivals = append(r.arrivals, a)
+}
+
+func (r *recorder) reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.arrivals = nil
+}
+
+func (r *recorder) all() []arrival {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.arrivals[:len(r.arrivals):len(r.arrivals)]
+}
+
+// total returns how many bytes have arrived.
+func (r *recorder) total() (n int) {
+	for _, a := range r.all() {
+		n += a.n
+	}
+	return n
+}
+
+// between returns how many bytes have arrived after one moment, up to another.
+func (r *recorder) between(from, to time.Time) (n int) {
+	for _, a := range r.all() {
+		if a.at.After(from) && !a.at.After(to) {
+			n += a.n
+		}
+	}
+	return n
+}
+
+// excess returns by how much the fullest window is above rate*t: what a token
+// bucket promises to be its burst at most.
+func (r *recorder) excess(began time.Time, rate float64) (most float64) {
+	sum, least := 0., 0.
+	for _, a := range r.all() {
+		allowed := rate * a.at.Sub(began).Seconds()
+		sum += float64(a.n)
+		most = max(most, sum-allowed-least)
+		least = min(least, sum-allowed)
+	}
+	return most
+}
+
+// gaps returns the times between arrivals.
+func (r *recorder) gaps() (gaps []time.Duration) {
+	all := r.all()
+	for i := 1; i < len(all); i++ {
+		gaps = append(gaps, all[i].at.Sub(all[i-1].at))
+	}
+	return gaps
+}
+
+// tally counts what is asked for and what fails.
+type tally struct {
+	done atomic.Int64
+	mu   sync.Mutex
+	errs []error
+}
+
+func (y *tally) add(err error) {
+	y.done.Add(1)
+	if err != nil {
+		y.mu.Lock()
+		defer y.mu.Unlock()
+		y.errs = append(y.errs, err)
+	}
+}
+
+// holds holds that nothing failed.
+func (y *tally) holds(t *testing.T, what string) {
+	t.Helper()
+	for i, err := range y.errs {
+		if i == 5 {
+			break
+		}
+		t.Errorf("%s: %v", what, err)
+	}
+	if len(y.errs) > 0 {
+		t.Errorf("%s: %d of %d failed", what, len(y.errs), y.done.Load())
+	}
+}

@@ -1,0 +1,316 @@
+package tests
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience bounds what a test waits for; nothing takes that long that works.
+const patience = 20 * time.Second
+
+// program is a daemon that a test has started.
+type program struct {
+	t      *testing.T
+	bin    string
+	config string // path of the policy file
+	cmd    *exec.Cmd
+	log    *logged
+	exited chan struct{}
+}
+
+// daemonSection is put before a policy that has none.
+const daemonSection = `[daemon]
+control = "run/c.sock"
+http = "127.0.0.1:0"
+drain = "0s"
+`
+
+// start runs the daemon of a policy until the test ends, on ports that the
+// kernel chooses where the policy says 0.
+func start(t *testing.T, bin, policy string) *program {
+	t.Helper()
+	dir, err := os.MkdirTemp(bins, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &program{t: t, bin: bin, config: filepath.Join(dir, "shaper.toml")}
+	p.write(policy)
+	p.run()
+	t.Cleanup(p.stop)
+	return p
+}
+
+// write replaces the policy file, as an editor does.
+func (p *program) write(policy string) {
+	p.t.Helper()
+	if !strings.Contains(policy, "[daemon]") {
+		policy = daemonSection + policy
+	}
+	fresh := p.config + ".new"
+	if err := os.WriteFile(fresh, []byte(policy), 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.Rename(fresh, p.config); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// run starts the process and waits until it has said what listens where.
+func (p *program) run() {
+	p.t.Helper()
+	p.log, p.exited = &logged{}, make(chan struct{})
+	p.cmd = exec.Command(p.bin, "-c", p.config, "run")
+	p.cmd.Stderr = p.log
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	go func() {
+		p.cmd.Wait()
+		close(p.exited)
+	}()
+	waitFor(p.t, "the daemon is ready", func() bool {
+		if p.hasExited() {
+			p.t.Fatalf("the daemon ended at its start:\n%s", p.log)
+		}
+		return strings.Contains(p.log.String(), "msg=control")
+	})
+}
+
+func (p *program) pid() int { return p.cmd.Process.Pid }
+
+func (p *program) hasExited() bool {
+	select {
+	case <-p.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *program) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// stop ends the daemon, unless the test has, and holds that it ended well.
+func (p *program) stop() {
+	if !p.hasExited() {
+		p.signal(syscall.SIGTERM)
+	}
+	p.awaitExit(patience)
+	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+		p.t.Errorf("the daemon ended with %v:\n%s", p.cmd.ProcessState, p.log)
+	}
+	p.holdsSound()
+}
+
+// kill ends the daemon as the kernel does when memory runs out.
+func (p *program) kill() {
+	p.t.Helper()
+	p.signal(syscall.SIGKILL)
+	p.awaitExit(patience)
+}
+
+func (p *program) awaitExit(within time.Duration) {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+	case <-time.After(within):
+		p.cmd.Process.Kill()
+		p.t.Fatalf("the daemon has not ended within %v:\n%s", within, p.log)
+	}
+}
+
+// holdsSound holds that no session panicked, and that the race detector, where
+// it is built in, found nothing.
+func (p *program) holdsSound() {
+	for _, bad := range []string{"DATA RACE", "panicked", "fatal error"} {
+		if strings.Contains(p.log.String(), bad) {
+			p.t.Errorf("the log says %s:\n%s", bad, p.log)
+		}
+	}
+}
+
+// cli runs a command on the policy file of the daemon. It is the plain program:
+// the race detector holds up every exit by a second.
+func (p *program) cli(args ...string) (stdout, stderr string, code int) {
+	p.t.Helper()
+	var out, errs bytes.Buffer
+	cmd := exec.Command(plain(), append([]string{"-c", p.config}, args...)...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil && !errors.As(err, new(*exec.ExitError)) {
+		p.t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// must is cli for a command that has to succeed.
+func (p *program) must(args ...string) (stdout string) {
+	p.t.Helper()
+	stdout, stderr, code := p.cli(args...)
+	if code != 0 {
+		p.t.Fatalf("shaper %s: exit %d: %s%s", strings.Join(args, " "), code, stdout, stderr)
+	}
+	return stdout
+}
+
+// read decodes what a command prints with --json.
+func (p *program) read(into any, args ...string) {
+	p.t.Helper()
+	text := p.must(append(args, "--json")...)
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		p.t.Fatalf("shaper %s --json: %v\n%s", strings.Join(args, " "), err, text)
+	}
+}
+
+// What tests read of the JSON that the commands print.
+type (
+	status struct {
+		PID        int        `json:"pid"`
+		State      string     `json:"state"`
+		PolicyHash string     `json:"policy_hash"`
+		HTTP       string     `json:"http"`
+		Listeners  []listener `json:"listeners"`
+	}
+	listener struct {
+		Name      string            `json:"name"`
+		Addresses []string          `json:"addresses"`
+		Open      int               `json:"open"`
+		Ended     map[string]uint64 `json:"ended"`
+	}
+	class struct {
+		Name    string            `json:"name"`
+		Rate    rate              `json:"rate"`
+		Sent    map[string]volume `json:"sent"`
+		Dropped map[string]loss   `json:"dropped"`
+		Backlog int               `json:"backlog_items"`
+	}
+	rate struct {
+		Text      string  `json:"text"`
+		PerSecond float64 `json:"per_second"`
+	}
+	volume  struct{ Bytes, Packets, Connections uint64 }
+	loss    struct{ Items, Bytes uint64 }
+	session struct {
+		Client string `json:"client"`
+		Class  string `json:"class"`
+		Upward uint64 `json:"bytes_upstream"`
+	}
+)
+
+func (p *program) status() (s status) {
+	p.t.Helper()
+	p.read(&s, "status")
+	return s
+}
+
+func (p *program) sessions() (all []session) {
+	p.t.Helper()
+	p.read(&all, "sessions")
+	return all
+}
+
+func (p *program) class(name string) class {
+	p.t.Helper()
+	var all []class
+	p.read(&all, "classes")
+	for _, c := range all {
+		if c.Name == name {
+			return c
+		}
+	}
+	p.t.Fatalf("shaper classes does not show %s", name)
+	return class{}
+}
+
+func (p *program) listener(name string) listener {
+	p.t.Helper()
+	for _, l := range p.status().Listeners {
+		if l.Name == name {
+			return l
+		}
+	}
+	p.t.Fatalf("shaper status does not show listener %s", name)
+	return listener{}
+}
+
+// addr returns where a listener is bound.
+func (p *program) addr(name string) string {
+	p.t.Helper()
+	return p.listener(name).Addresses[0]
+}
+
+// get reads a page of the HTTP endpoint, over a connection of its own.
+func (p *program) get(path string) (body string, code int) {
+	p.t.Helper()
+	return fetch(p.t, "http://"+p.status().HTTP+path)
+}
+
+func fetch(t *testing.T, url string) (body string, code int) {
+	t.Helper()
+	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text), response.StatusCode
+}
+
+// metric returns the value of a series, written as /metrics writes it.
+func (p *program) metric(series string) float64 {
+	p.t.Helper()
+	text, _ := p.get("/metrics")
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), series+" "); ok {
+			v, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			return v
+		}
+	}
+	p.t.Fatalf("/metrics does not show %s", series)
+	return 0
+}
+
+// waitFor waits until a condition holds.
+func waitFor(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v in vain until %s", patience, what)
+		}
+	}
+}
+
+// attempts runs what a busy machine may spoil up to three times, until it
+// holds. What is expected stays the same.
+func attempts(t *testing.T, measure func() error) {
+	t.Helper()
+	for n := 1; n <= 3; n++ {
+		err := measure()
+		if err == nil {
+			return
+		}
+		t.Logf("attempt %d: %v", n, err)
+	}
+	t.Error("no attempt held")
+}

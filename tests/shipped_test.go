@@ -1,0 +1,158 @@
+package tests
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// What a newcomer does: a clone, `go run ./cmd/shaper run` with the shipped
+// policy, and the commands that the README says to try in a second terminal.
+func TestReadmeInACleanClone(t *testing.T) {
+	tool(t, "bash", "bash")
+	tool(t, "curl", "curl")
+	skipIfTaken(t, "127.0.0.1:7007", "127.0.0.1:9780")
+	commands := readmeCommands(t)
+	clone := copyTree(t)
+	log := &logged{}
+	run := exec.Command("go", "run", "./cmd/shaper", "run")
+	run.Dir, run.Stderr = clone, log
+	if err := run.Start(); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	t.Cleanup(func() { endGoRun(t, clone, run) })
+	waitFor(t, "the shipped policy is in force", func() bool { return listens("7007") && listens("9780") })
+	t.Logf("in force %v after go run", time.Since(began).Round(100*time.Millisecond))
+
+	began = time.Now()
+	if got := strings.TrimSpace(sh(t, clone, commands[0])); got != strconv.Itoa(400<<10) {
+		t.Errorf("%s: %s", commands[0], got)
+	}
+	took := time.Since(began)
+	t.Logf("%s: took %v", commands[0], took.Round(10*time.Millisecond))
+	if took < 5500*time.Millisecond || took > 7500*time.Millisecond {
+		t.Errorf("400 KiB at 64 KiB/s took %v, the README says six seconds", took)
+	}
+	if got := sh(t, clone, commands[1]); !regexp.MustCompile(`(?m)^slow +64KiB/s `).MatchString(got) {
+		t.Errorf("%s:\n%s", commands[1], got)
+	}
+	want := fmt.Sprintf(`shaper_class_sent_bytes_total{class="slow",direction="upstream"} %d`, 400<<10)
+	if got := sh(t, clone, commands[2]); !strings.Contains(got, want) {
+		t.Errorf("%s does not print %s:\n%s", commands[2], want, got)
+	}
+}
+
+// readmeCommands returns those that stand below "While it runs", without what
+// is said about them.
+func readmeCommands(t *testing.T) (commands []string) {
+	t.Helper()
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "While it runs")
+	rest, _, _ = strings.Cut(rest, "\n## ")
+	for line := range strings.Lines(rest) {
+		if command, ok := strings.CutPrefix(line, "    "); ok && !strings.HasPrefix(command, "#") {
+			command, _, _ = strings.Cut(command, "  #")
+			commands = append(commands, strings.TrimSpace(command))
+		}
+	}
+	if len(commands) != 3 {
+		t.Fatalf("the README has %d commands to try: %q", len(commands), commands)
+	}
+	return commands
+}
+
+// copyTree returns a copy of what a clone would have: all files that git knows
+// of or would add.
+func copyTree(t *testing.T) (dir string) {
+	t.Helper()
+	list := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z")
+	list.Dir = ".."
+	out, err := list.Output()
+	if err != nil {
+		t.Skipf("this is no git repository: %v", err)
+	}
+	dir = t.TempDir()
+	for name := range strings.SplitSeq(strings.Trim(string(out), "\x00"), "\x00") {
+		text, err := os.ReadFile(filepath.Join("..", name))
+		if err != nil {
+			continue // removed, and not committed yet
+		}
+		to := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(to, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func skipIfTaken(t *testing.T, addrs ...string) {
+	t.Helper()
+	for _, addr := range addrs {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Skipf("the shipped policy needs it: %v", err)
+		}
+		l.Close()
+	}
+}
+
+func sh(t *testing.T, dir, command string) (stdout string) {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", command)
+	cmd.Dir = dir
+	out, err := cmd.Output()
+	if err != nil {
+		t.Errorf("%s: %v", command, err)
+	}
+	return string(out)
+}
+
+// endGoRun stops the daemon: go run does not hand on a SIGTERM.
+func endGoRun(t *testing.T, dir string, run *exec.Cmd) {
+	p := &program{t: t, bin: plain(), config: filepath.Join(dir, "shaper.toml")}
+	if err := syscall.Kill(p.status().PID, syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	if err := run.Wait(); err != nil {
+		t.Errorf("go run: %v", err)
+	}
+}
+
+// promtool judges the metrics as they are after traffic of every kind.
+func TestPromtoolFindsNothing(t *testing.T) {
+	t.Parallel()
+	promtool := tool(t, "promtool", "prometheus")
+	p := start(t, plain(), echoAt10MB+`
+[class.u]
+rate = "1 packets/s"
+queue = "1 packets"
+[listener.u]
+listen = "127.0.0.1:0"
+protocol = "udp"
+upstream = "discard:"
+class = "u"
+`)
+	exchange(t, dial(t, "", p.addr("a")), 100_000)
+	send(t, p.addr("u"), 5)
+	text, _ := p.get("/metrics")
+	check := exec.Command(promtool, "check", "metrics")
+	check.Stdin = strings.NewReader(text)
+	if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("promtool check metrics: %v\n%s", err, out)
+	}
+}
