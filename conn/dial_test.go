@@ -74,21 +74,22 @@ func TestClientLeavesDuringDial(t *testing.T) {
 	}
 }
 
-// However the abort and the end of a session meet, the client sees no clean end.
-func TestAbortDuringDialIsAReset(t *testing.T) {
+// A session that is being aborted may end by itself before abort has come to its
+// connections. The client sees no clean end all the same.
+func TestEndDuringAbortIsAReset(t *testing.T) {
 	r := run(t, forward(policy.Echo, fast))
 	endless := dialFunc(func(ctx context.Context, _ *policy.Listener, _ string) (streamConn, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})
 	r.upward.Store(&endless)
-	for i := range 300 {
-		client := r.dial("l")
-		until(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
-		r.CloseSession(r.Sessions()[0].ID)
-		expectReset(t, client)
-		r.awaitEnd(stats.ByOperator, uint64(i+1))
-	}
+	client := r.dial("l")
+	until(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
+	one := r.one()
+	one.ended.Store(int32(stats.ByOperator)) // the beginning of abort
+	one.cancel()
+	expectReset(t, client)
+	r.awaitEnd(stats.ByOperator, 1)
 }
 
 // A client that has sent its request and a FIN waits for the answer.

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"shaper/policy"
+	"shaper/stats"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -176,7 +177,11 @@ func (p *process) dial(listener string) net.Conn {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() { c.Close() })
+	before := p.mustStatus().Totals.Sent[stats.Upstream].Bytes
 	p.pass(c)
+	eventually(p.t, "the byte is counted", func() bool { // a moment after it has left
+		return p.mustStatus().Totals.Sent[stats.Upstream].Bytes > before
+	})
 	return c
 }
 
