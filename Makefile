@@ -17,10 +17,11 @@ run:
 
 test: deps lint unit whole fuzz
 
-# The tests that measure rates have the machine to themselves, so they come
-# after the others.
+# The race detector allocates, so what must not allocate is tested without. The
+# tests that measure rates have the machine to themselves: they come last.
 unit:
 	$(GO) test -race $$($(GO) list ./... | grep -v /tests$$)
+	$(GO) test -run Allocate ./...
 
 whole:
 	$(GO) test -race -count=1 -timeout 8m ./tests

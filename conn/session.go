@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"net/netip"
 	"runtime/debug"
 	"slices"
@@ -214,13 +213,8 @@ func (t *tcpSession) end() {
 	t.server.remove(t.id)
 }
 
-// log says how the session ended, louder where somebody may want to act.
 func (t *tcpSession) log(result stats.Result) {
-	level := slog.LevelDebug
-	if result == stats.DialFailed {
-		level = slog.LevelWarn
-	}
-	t.server.log.Log(context.Background(), level, "session ended", "session", t.id, "listener", t.conf.Name,
+	t.server.log.Debug("session ended", "session", t.id, "listener", t.conf.Name,
 		"client", t.source, "result", result.String(), "bytes_upstream", t.up.moved.Load(), "bytes_downstream", t.down.moved.Load())
 }
 

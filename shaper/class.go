@@ -20,10 +20,11 @@ type Class struct {
 	// whoever moves the bytes counts what was sent, dropped or refused.
 	Stats stats.Class
 
-	name  string
-	pacer *pacer       // wakes the class when Next says so; nil: somebody calls Release
-	piece atomic.Int64 // see Piece
-	rate  atomic.Pointer[unit.Rate]
+	name    string
+	pacer   *pacer       // wakes the class when Next says so; nil: somebody calls Release
+	piece   atomic.Int64 // see Piece
+	settles atomic.Bool  // Left matters
+	rate    atomic.Pointer[unit.Rate]
 
 	mu      sync.Mutex
 	conf    policy.Class
@@ -161,6 +162,9 @@ func (c *Class) Release(now time.Time) *Item {
 // Left says that an item which was let go has left at now, or will not. Where
 // the gap between departures counts, it counts from this moment.
 func (c *Class) Left(now time.Time) {
+	if !c.settles.Load() {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.settler != nil {

@@ -93,6 +93,7 @@ func (c *Class) adopt(conf policy.Class) {
 	c.conf = conf
 	c.kind = conf.Rate.Kind()
 	c.settler, _ = c.limiter.(limit.Settler)
+	c.settles.Store(c.settler != nil)
 	c.queue.MaxItems = int(bound(conf.Queue.Items.N))
 	c.queue.MaxBytes = bound(int64(conf.Queue.Bytes))
 	c.rate.Store(&conf.Rate)
