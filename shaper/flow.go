@@ -33,7 +33,7 @@ type Flow struct {
 	// and Wait goes on waiting. It moves what can be moved without blocking,
 	// asks for the next ticket with Again, and returns whether that waits; if
 	// not, Wait returns. So a flow that only its class holds up costs no switch
-	// of goroutines. It is set before the first Wait, and the pacer calls it.
+	// of goroutines. It is set while no Wait is under way; the pacer calls it.
 	OnLeave func(now time.Time) (waits bool)
 }
 
