@@ -136,7 +136,7 @@ func (c *Client) unreachable(err error) error {
 
 func refusal(response *http.Response) error {
 	e := &Error{Code: CodeFailed}
-	text, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	text, err := io.ReadAll(response.Body) // every mistake of a large file
 	if err != nil {
 		return err
 	}

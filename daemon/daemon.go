@@ -114,8 +114,17 @@ func (d *daemon) probe(ctx context.Context) error {
 	return d.server.Probe(ctx)
 }
 
-// obey follows the signals, and returns when everything is drained.
+// obey follows the signals, and returns when everything is drained. It never
+// waits for a reload: a file that is slow to read must not hold up a stop, and
+// what comes while one is under way is one more.
 func (d *daemon) obey() error {
+	reloads := make(chan struct{}, 1)
+	defer close(reloads)
+	go func() { // it ends with the process where the file never ends
+		for range reloads {
+			d.keeper.reload(bySignal, 0) // which logs how it went
+		}
+	}()
 	for {
 		select {
 		case sig := <-d.Signals:
@@ -123,7 +132,10 @@ func (d *daemon) obey() error {
 				d.drain(sig.String())
 				return nil
 			}
-			d.keeper.reload(bySignal, 0) // which logs how it went
+			select {
+			case reloads <- struct{}{}:
+			default: // one waits already
+			}
 		case <-d.interrupted:
 			d.drain("an actor has ended")
 			return nil

@@ -411,3 +411,27 @@ func TestRateLike(t *testing.T) {
 		}
 	}
 }
+
+// A policy file that does not end, as on a file system that hangs, holds up its
+// reload and nothing else.
+func TestAStopDoesNotWaitForAReload(t *testing.T) {
+	p := begin(t, base)
+	if err := errors.Join(os.Remove(p.path), syscall.Mkfifo(p.path, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	p.signals <- syscall.SIGHUP
+	var endless *os.File
+	eventually(t, "the file is being read", func() (ok bool) {
+		var err error
+		endless, err = os.OpenFile(p.path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		return err == nil
+	})
+	defer endless.Close() // then the reload ends too
+	if _, err := p.Set(t.Context(), "slow", map[string]string{"rate": "1mbit"}, 0); err != nil {
+		t.Errorf("set meanwhile: %v", err)
+	}
+	p.signals <- syscall.SIGTERM
+	if err := p.await(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}

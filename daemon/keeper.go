@@ -27,6 +27,7 @@ type keeper struct {
 	log    *slog.Logger
 	notify func(state ...string) // the service manager
 
+	loading sync.Mutex // held while a reload reads the file, which may take its time; before mu
 	mu      sync.Mutex // held during a change
 	now     regime
 	undo    *undo // nil: nothing waits to be confirmed
@@ -126,15 +127,18 @@ type Reloaded struct {
 // confirmed last comes back after it, unless confirm is called before; without,
 // the reload confirms what came before it.
 func (k *keeper) reload(by caller, rollback time.Duration) (Reloaded, error) {
+	k.loading.Lock()
+	defer k.loading.Unlock()
+	k.notify(reloading()...)
+	p, warnings, err := policy.Load(k.path)
+
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.stopped {
 		return Reloaded{}, ErrStopping
 	}
-	k.notify(reloading()...)
 	defer func() { k.notify("READY=1", inForce(k.now.policy.Hash)) }()
 	before := k.now
-	p, warnings, err := policy.Load(k.path)
 	if err == nil {
 		err = k.enter(newRegime(p, warnings))
 	}

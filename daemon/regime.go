@@ -36,8 +36,22 @@ func (r regime) with(s Set) (regime, error) {
 	if err != nil {
 		return r, err
 	}
-	r.sets, r.policy = append(slices.Clone(r.sets), s), p
+	r.sets, r.policy = append(slices.DeleteFunc(slices.Clone(r.sets), s.covers), s), p
 	return r, nil
+}
+
+// covers reports whether nothing of an earlier set can come into force again
+// once this one is made.
+func (s Set) covers(earlier Set) bool {
+	if s.Class != earlier.Class || !s.Until.IsZero() && (earlier.Until.IsZero() || earlier.Until.After(s.Until)) {
+		return false
+	}
+	for key := range earlier.Values {
+		if _, ok := s.Values[key]; !ok {
+			return false
+		}
+	}
+	return true
 }
 
 // at returns the regime without the sets that have ended at now, and those

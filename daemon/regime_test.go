@@ -104,3 +104,28 @@ func TestLocated(t *testing.T) {
 		t.Errorf("the errors are %q", got)
 	}
 }
+
+// A set that nothing can bring back is forgotten: a script that sets a rate
+// every minute costs no memory.
+func TestSetsThatAreCoveredAreForgotten(t *testing.T) {
+	now := time.Now()
+	rate := map[string]string{"rate": "1mbit"}
+	both := map[string]string{"rate": "1mbit", "queue": "10 items"}
+	for _, c := range []struct {
+		name           string
+		earlier, later Set
+		want           bool
+	}{
+		{"the same key again", Set{Class: "a", Values: rate}, Set{Class: "a", Values: rate}, true},
+		{"of another class", Set{Class: "b", Values: rate}, Set{Class: "a", Values: rate}, false},
+		{"more keys before", Set{Class: "a", Values: both}, Set{Class: "a", Values: rate}, false},
+		{"more keys now", Set{Class: "a", Values: rate}, Set{Class: "a", Values: both}, true},
+		{"it comes back when this one ends", Set{Class: "a", Values: rate}, Set{Class: "a", Values: rate, Until: now}, false},
+		{"it ends before", Set{Class: "a", Values: rate, Until: now}, Set{Class: "a", Values: rate, Until: now.Add(1)}, true},
+		{"it ends after", Set{Class: "a", Values: rate, Until: now.Add(2)}, Set{Class: "a", Values: rate, Until: now.Add(1)}, false},
+	} {
+		if got := c.later.covers(c.earlier); got != c.want {
+			t.Errorf("%s: covered is %v", c.name, got)
+		}
+	}
+}
