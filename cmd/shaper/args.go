@@ -17,7 +17,8 @@ func flagsFirst(app *cli.App, args []string) []string {
 	if len(args) == 0 || args[len(args)-1] == completing {
 		return args
 	}
-	flags, words, rest := split(args[1:], flagsWithValue(app))
+	withValue := flagsWithValue(app)
+	flags, words, rest := split(args[1:], withValue)
 	levels := descend(app, words)
 	taken := make([][]string, len(levels))
 	for _, flag := range flags {
@@ -31,7 +32,7 @@ func flagsFirst(app *cli.App, args []string) []string {
 		}
 		out = append(out, taken[i]...)
 	}
-	if tail := append(words[len(levels)-1:], rest...); len(tail) > 0 {
+	if tail := append(words[len(levels)-1:], rest...); len(tail) > 0 && !lacksValue(args, withValue) {
 		out = append(append(out, "--"), tail...)
 	}
 	return out
@@ -55,6 +56,13 @@ func split(args []string, withValue map[string]bool) (flags [][]string, words, r
 		}
 	}
 	return flags, words, nil
+}
+
+// lacksValue reports whether the last argument is a flag whose value is
+// missing: then nothing may stand behind it, or that would be taken for it.
+func lacksValue(args []string, withValue map[string]bool) bool {
+	last := args[len(args)-1]
+	return strings.HasPrefix(last, "-") && withValue[flagName(last)] && !strings.Contains(last, "=") && !slices.Contains(args, "--")
 }
 
 func flagName(arg string) string {

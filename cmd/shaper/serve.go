@@ -36,7 +36,7 @@ func serve(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	signals := make(chan os.Signal, 4)
+	signals := make(chan os.Signal, 16) // the daemon takes them as they come
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	path, named := configPath(c)
