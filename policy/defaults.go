@@ -16,7 +16,7 @@ func DefaultDaemon() Daemon {
 		Control: "/run/shaper/control.sock",
 		// Loopback: metrics name classes and must not leak to the network.
 		HTTP: "127.0.0.1:9780",
-		// Long enough for a request in flight, shorter than systemd's 90 s
+		// Long enough for a request in flight, shorter than the unit's 60 s
 		// after which it kills.
 		Drain: unit.Duration(30 * time.Second),
 	}
