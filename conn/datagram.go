@@ -125,8 +125,8 @@ func (w *way) send(out *outgoing) {
 	}
 	now := time.Now()
 	for i, d := range out.datagrams[:out.n] {
-		if d.class != nil {
-			d.class.Left(now)
+		if d.class != nil { // else the item has entered none since its last use
+			d.item.Left(now)
 		}
 		if out.failed&(1<<i) != 0 {
 			d.drop(stats.Reset)

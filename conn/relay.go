@@ -40,6 +40,29 @@ type half struct {
 	waiting atomic.Bool   // for the class
 	active  atomic.Bool   // something moved since the janitor looked
 	done    atomic.Bool
+	shut    atomic.Bool // dst has been, or is being, told the end
+}
+
+// wasReset reports whether what reads as an end is none: the kernel reports a
+// reset once, and the other half may have been told by its write. Then the
+// connection is down in both directions, though we have not ended ours.
+func (h *half) wasReset() (yes bool) {
+	if h.segment == 0 { // not TCP
+		return false
+	}
+	closed := h.src.raw.Control(func(fd uintptr) {
+		poll := []unix.PollFd{{Fd: int32(fd)}}
+		n, err := unix.Poll(poll, 0)
+		yes = err == nil && n > 0 && poll[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
+	})
+	return closed != nil || yes && !h.other().shut.Load()
+}
+
+func (h *half) other() *half {
+	if h == &h.session.up {
+		return &h.session.down
+	}
+	return &h.session.up
 }
 
 func (h *half) init(t *tcpSession, way stats.Direction, class *shaper.Class) {
@@ -83,6 +106,10 @@ func (h *half) run() (err error) {
 	}()
 	for {
 		if err := h.read(); err == io.EOF {
+			if h.wasReset() {
+				return unix.ECONNRESET
+			}
+			h.shut.Store(true)
 			return h.dst.conn.CloseWrite()
 		} else if err != nil {
 			return err

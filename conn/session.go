@@ -279,11 +279,15 @@ func (s *Server) CloseSession(id uint64) bool {
 
 // classify returns the classes of a connection; the second is nil where its
 // way back is not shaped. One whose listener is gone belongs to the classes
-// that this had; the first is nil where that is gone too.
+// that this had; both are nil where one of those is gone too, for nothing may
+// go on unlimited because its listener has gone.
 func (r *routes) classify(c policy.Conn, conf *policy.Listener) (up, down *shaper.Class) {
 	d := r.classifier.Classify(c)
 	if d.Class == "" {
 		d = policy.Decision{Class: conf.Class, ReturnClass: conf.ReturnClass}
+		if d.ReturnClass != "" && r.classes[d.ReturnClass] == nil {
+			return nil, nil
+		}
 	}
 	return r.classes[d.Class], r.classes[d.ReturnClass]
 }

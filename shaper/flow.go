@@ -22,12 +22,14 @@ var errGivenUp = errors.New("shaper: given up")
 //
 // One goroutine uses Wait and Left; Move may be called by another.
 type Flow struct {
-	mu     sync.Mutex
-	class  *Class // nil: nothing is limited
-	ticket Item
-	leaves chan error // of capacity 1: the verdict on a ticket that had to wait
-	ending bool       // Wait is being given up: Again has nothing to ask for
-	again  error      // what Again could not wait for
+	mu      sync.Mutex
+	class   *Class // nil: nothing is limited
+	ticket  Item
+	leaves  chan error // of capacity 1: the verdict on a ticket that had to wait
+	ending  bool       // Wait is being given up: Again has nothing to ask for
+	inside  bool       // OnLeave is being called
+	settled bool       // meanwhile Move or cancel has ended the wait that Again began; again says how
+	again   error      // what Again could not wait for
 
 	// OnLeave, where it is set, is called when a ticket that waited may leave,
 	// and Wait goes on waiting. It moves what can be moved without blocking,
@@ -119,17 +121,38 @@ func (v Verdict) err() error {
 // charged to is told, whichever the flow has been moved to since.
 func (f *Flow) Left() {
 	// No lock: nobody else touches a ticket that does not wait.
-	if c := f.ticket.charged; c != nil {
-		c.Left(time.Now())
-	}
+	f.ticket.Left(time.Now())
 }
 
 // Leave implements Owner, for the pacer.
 func (f *Flow) Leave(now time.Time) {
-	f.again = nil
-	if f.OnLeave == nil || !f.OnLeave(now) {
-		f.leaves <- f.again
+	f.enterLeave(true)
+	waits := f.OnLeave != nil && f.OnLeave(now)
+	if settled, err := f.enterLeave(false); !waits || settled {
+		f.leaves <- err
 	}
+}
+
+// enterLeave notes that OnLeave begins or has ended, and returns what was
+// settled meanwhile.
+func (f *Flow) enterLeave(inside bool) (settled bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	settled, err = f.settled, f.again
+	f.inside, f.settled = inside, false
+	if inside {
+		f.again = nil
+	}
+	return settled, err
+}
+
+// settle ends a wait; what Wait returns must not overtake OnLeave.
+func (f *Flow) settle(err error) {
+	if f.inside {
+		f.settled, f.again = true, err
+		return
+	}
+	f.leaves <- err
 }
 
 // cancel gives up waiting; false where the ticket is leaving at this moment.
@@ -137,7 +160,14 @@ func (f *Flow) cancel() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ending = true
-	return f.class != nil && f.class.Cancel(time.Now(), &f.ticket)
+	if f.class == nil || !f.class.Cancel(time.Now(), &f.ticket) {
+		return false
+	}
+	if f.inside {
+		f.settle(errGivenUp)
+		return false
+	}
+	return true
 }
 
 // Move puts the flow into another class, with the ticket that waits: it goes to
@@ -159,6 +189,6 @@ func (f *Flow) Move(class *Class) {
 		verdict = class.Enter(now, &f.ticket)
 	}
 	if verdict != Waits {
-		f.leaves <- verdict.err()
+		f.settle(verdict.err())
 	}
 }

@@ -60,3 +60,11 @@ type Owner interface {
 	// Leave must not block: other items wait behind it.
 	Leave(now time.Time)
 }
+
+// Left says that the item has left at now, or will not: the class that it paid
+// is told, and no other.
+func (it *Item) Left(now time.Time) {
+	if it.charged != nil {
+		it.charged.Left(now)
+	}
+}

@@ -78,3 +78,24 @@ func TestAgainOverflows(t *testing.T) {
 		wantWait(t, done, ErrTooLong, second)
 	}, conf)
 }
+
+// TestMoveDuringOnLeave: Wait does not return while the pacer is still in
+// OnLeave, although a Move has let the next ticket go meanwhile.
+func TestMoveDuringOnLeave(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		f, running := NewFlow(s.Class("a")), false
+		f.OnLeave = func(now time.Time) bool {
+			running = true
+			waits := f.Again(now, Cost{Packets: 1}, false)
+			f.Move(nil)
+			time.Sleep(second) // the pacer is held up
+			running = false
+			return waits
+		}
+		f.Wait(bg, Cost{Packets: 1}, false)
+		f.Left()
+		if err := f.Wait(bg, Cost{Packets: 1}, false); err != nil || running {
+			t.Errorf("Wait: %v, while OnLeave runs: %v", err, running)
+		}
+	}, named("a", leakyClass("1 packets/s")))
+}
