@@ -43,28 +43,6 @@ type half struct {
 	shut    atomic.Bool // dst has been, or is being, told the end
 }
 
-// wasReset reports whether what reads as an end is none: the kernel reports a
-// reset once, and the other half may have been told by its write. Then the
-// connection is down in both directions, though we have not ended ours.
-func (h *half) wasReset() (yes bool) {
-	if h.segment == 0 { // not TCP
-		return false
-	}
-	closed := h.src.raw.Control(func(fd uintptr) {
-		poll := []unix.PollFd{{Fd: int32(fd)}}
-		n, err := unix.Poll(poll, 0)
-		yes = err == nil && n > 0 && poll[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
-	})
-	return closed != nil || yes && !h.other().shut.Load()
-}
-
-func (h *half) other() *half {
-	if h == &h.session.up {
-		return &h.session.down
-	}
-	return &h.session.up
-}
-
 func (h *half) init(t *tcpSession, way stats.Direction, class *shaper.Class) {
 	h.session, h.way, h.mayWait = t, way, true
 	h.tryRead, h.tryWrite = h.readOnce, h.writeOnce
@@ -182,6 +160,28 @@ func (h *half) readOnce(fd uintptr) bool {
 		return !h.mayWait
 	}
 	return true
+}
+
+// wasReset reports whether what reads as an end is none: the kernel reports a
+// reset once, and the other half may have been told by its write. Then the
+// connection is down in both directions, though we have not ended ours.
+func (h *half) wasReset() (yes bool) {
+	if h.segment == 0 { // not TCP
+		return false
+	}
+	closed := h.src.raw.Control(func(fd uintptr) {
+		poll := []unix.PollFd{{Fd: int32(fd)}}
+		n, err := unix.Poll(poll, 0)
+		yes = err == nil && n > 0 && poll[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
+	})
+	return closed != nil || yes && !h.other().shut.Load()
+}
+
+func (h *half) other() *half {
+	if h == &h.session.up {
+		return &h.session.down
+	}
+	return &h.session.up
 }
 
 // wait returns when the class lets the bytes go.
