@@ -55,7 +55,7 @@ func TestRelayDoesNotAllocate(t *testing.T) {
 		if _, err := from.conn.Write(data); err != nil {
 			t.Fatal(err)
 		}
-		if h.read() != nil || h.wait() != nil || h.write() != nil {
+		if h.read(h.waitRead) != nil || h.wait() != nil || h.write(h.waitWrite) != nil {
 			t.Fatal("the relay fails")
 		}
 		if _, err := to.conn.Read(got); err != nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -111,7 +112,7 @@ func (t *tcpSession) clientLeft(ctx context.Context) bool {
 		if err != nil && err != unix.EAGAIN && err != unix.EINTR {
 			return true
 		}
-		return ended || hasError(fd) // behind bytes that were sent, recv does not show the error
+		return ended || eventsOf(fd)&unix.POLLERR != 0 // behind bytes that were sent, recv does not show the error
 	})
 	if err != nil {
 		return false
@@ -205,24 +206,31 @@ type localAddr struct {
 	addr    netip.AddrPort
 }
 
-// refuseLoop returns an error where an address is one of our own listeners, in
-// whatever spelling: mapped, unspecified, or another address of this machine
-// while the listener is on all of them.
+// refuseLoop returns an error where an address is one of our own listeners.
 func (s *Server) refuseLoop(network, address string) error {
 	to, err := netip.ParseAddrPort(address)
+	if err == nil && s.isOwn(network, unmapped(to)) {
+		err = errLoop
+	}
 	if err != nil {
 		return fmt.Errorf("dial %s: %w", address, err)
 	}
-	to = unmapped(to)
+	return nil
+}
+
+// isOwn reports whether an address is one of our own listeners, in whatever
+// spelling: unspecified, or another address of this machine while the listener
+// is on all of them.
+func (s *Server) isOwn(network string, to netip.AddrPort) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for at, b := range s.bound {
 		own := b.local()
 		if own.network == network && own.addr.Port() == to.Port() && sameHost(own.addr.Addr(), to.Addr(), networkOf("", at.text) != "6") {
-			return fmt.Errorf("dial %s: %w", address, errLoop)
+			return true
 		}
 	}
-	return nil
+	return false
 }
 
 // sameHost reports whether a connection to the address to could reach a socket
@@ -246,22 +254,35 @@ func loopback(v4 bool) netip.Addr {
 }
 
 // isLocal reports whether an address is one of this machine's.
-func isLocal(a netip.Addr) bool {
-	if a.IsLoopback() {
-		return true
-	}
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return true // better refuse a connection than feed a loop
-	}
-	for _, one := range addrs {
-		if p, ok := one.(*net.IPNet); ok {
-			if ip, ok := netip.AddrFromSlice(p.IP); ok && ip.Unmap() == a {
-				return true
+func isLocal(a netip.Addr) bool { return a.IsLoopback() || interfaces.have(a) }
+
+// interfaces remembers the addresses of this machine for a second: a flood of
+// datagrams asks for each.
+var interfaces addresses
+
+type addresses struct {
+	mu    sync.Mutex
+	known map[netip.Addr]bool
+	asked time.Time
+}
+
+func (as *addresses) have(a netip.Addr) bool {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	if now := time.Now(); now.Sub(as.asked) > time.Second {
+		addrs, err := net.InterfaceAddrs()
+		if err != nil {
+			return true // better refuse a connection than feed a loop
+		}
+		as.known, as.asked = map[netip.Addr]bool{}, now
+		for _, one := range addrs {
+			if p, ok := one.(*net.IPNet); ok {
+				ip, _ := netip.AddrFromSlice(p.IP)
+				as.known[ip.Unmap()] = true
 			}
 		}
 	}
-	return false
+	return as.known[a]
 }
 
 // firstDestination returns where the first upstream of the list is, for rules

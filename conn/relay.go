@@ -21,16 +21,17 @@ type half struct {
 	flow     *shaper.Flow
 	src, dst stream
 
-	buf      *buffer
-	n        int  // bytes in buf
-	sent     int  // of those, written
-	busy     bool // the bytes were there when they were asked for, and dst had room for those before
-	stalled  bool // dst had no room
-	err      error
-	ended    error                 // of a read by the pacer: for the next by run
-	mayWait  bool                  // until a descriptor is ready; the pacer may not
-	tryRead  func(fd uintptr) bool // kept, so that a read allocates nothing
-	tryWrite func(fd uintptr) bool
+	buf     *buffer
+	n       int  // bytes in buf
+	sent    int  // of those, written
+	busy    bool // the bytes were there when they were asked for, and dst had room for those before
+	stalled bool // dst had no room
+	err     error
+	ended   error // of a read by the pacer: for the next by run
+
+	// How read and write try: those that wait do until the descriptor is
+	// ready, the others once. They are kept, so that nothing is allocated.
+	waitRead, tryRead, waitWrite, tryWrite func(fd uintptr) (done bool)
 
 	receiveBuffer int // SO_RCVBUF of src; 0: the kernel's
 	segment       int // of src
@@ -44,8 +45,9 @@ type half struct {
 }
 
 func (h *half) init(t *tcpSession, way stats.Direction, class *shaper.Class) {
-	h.session, h.way, h.mayWait = t, way, true
-	h.tryRead, h.tryWrite = h.readOnce, h.writeOnce
+	h.session, h.way = t, way
+	h.waitRead, h.tryRead = h.readOnce, func(fd uintptr) bool { h.readOnce(fd); return true }
+	h.waitWrite, h.tryWrite = h.writeOnce, func(fd uintptr) bool { h.writeOnce(fd); return true }
 	h.flow = shaper.NewFlow(class)
 }
 
@@ -83,7 +85,7 @@ func (h *half) run() (err error) {
 		h.done.Store(true)
 	}()
 	for {
-		if err := h.read(); err == io.EOF {
+		if err := h.read(h.waitRead); err == io.EOF {
 			if h.wasReset() {
 				return unix.ECONNRESET
 			}
@@ -95,7 +97,7 @@ func (h *half) run() (err error) {
 		if err := h.wait(); err != nil {
 			return err
 		}
-		if err := h.write(); err != nil {
+		if err := h.write(h.waitWrite); err != nil {
 			return err
 		}
 	}
@@ -105,13 +107,11 @@ func (h *half) run() (err error) {
 // waited for but the class. The pacer calls it, while run waits: in a session
 // that only its class holds up, no goroutine has to wake another.
 func (h *half) onLeave(now time.Time) (waits bool) {
-	h.mayWait = false
-	defer func() { h.mayWait = true }()
 	defer h.session.server.rescue(h.session) // and then run finds it ended
-	if err := h.write(); err != nil || h.n > 0 {
+	if err := h.write(h.tryWrite); err != nil || h.n > 0 {
 		return false
 	}
-	if h.ended = h.read(); h.ended != nil || h.n == 0 {
+	if h.ended = h.read(h.tryRead); h.ended != nil || h.n == 0 {
 		return false
 	}
 	h.held.Store(int64(h.n))
@@ -119,18 +119,18 @@ func (h *half) onLeave(now time.Time) (waits bool) {
 }
 
 // read takes what is there, at most a piece of the class.
-func (h *half) read() error {
+func (h *half) read(try func(fd uintptr) bool) error {
 	if h.ended != nil {
 		return h.ended
 	}
 	h.sizeReceiveBuffer()
 	h.busy, h.stalled = !h.stalled, false
 	h.err, h.sent = nil, 0
-	if err := h.src.raw.Read(h.tryRead); err != nil {
+	if err := h.src.raw.Read(try); err != nil {
 		return err
 	}
 	switch {
-	case h.err == unix.EAGAIN: // only where it may not wait
+	case h.err == unix.EAGAIN: // it has not waited
 		return nil
 	case h.err == nil && h.n == 0:
 		return io.EOF
@@ -157,7 +157,7 @@ func (h *half) readOnce(fd uintptr) bool {
 	h.release()
 	if h.err == unix.EAGAIN {
 		h.busy = false
-		return !h.mayWait
+		return false
 	}
 	return true
 }
@@ -170,9 +170,7 @@ func (h *half) wasReset() (yes bool) {
 		return false
 	}
 	closed := h.src.raw.Control(func(fd uintptr) {
-		poll := []unix.PollFd{{Fd: int32(fd)}}
-		n, err := unix.Poll(poll, 0)
-		yes = err == nil && n > 0 && poll[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
+		yes = eventsOf(fd)&(unix.POLLHUP|unix.POLLERR) != 0
 	})
 	return closed != nil || yes && !h.other().shut.Load()
 }
@@ -213,9 +211,9 @@ func (h *half) refused(reason stats.Reason) {
 
 // write writes all of the bytes, as the peer takes them; those that it takes
 // now, where it may not wait.
-func (h *half) write() error {
+func (h *half) write(try func(fd uintptr) bool) error {
 	h.err = nil
-	if err := h.dst.raw.Write(h.tryWrite); err != nil {
+	if err := h.dst.raw.Write(try); err != nil {
 		return err
 	}
 	if h.err != nil || h.sent < h.n {
@@ -237,7 +235,7 @@ func (h *half) writeOnce(fd uintptr) bool {
 		case unix.EINTR:
 		case unix.EAGAIN:
 			h.stalled = true
-			return !h.mayWait
+			return false
 		default:
 			h.err = err
 			return true

@@ -294,6 +294,54 @@ func TestPanicEndsOneSession(t *testing.T) {
 	}
 }
 
+// A panic in the pacer's goroutine ends the session whose bytes it moved, too.
+func TestPanicInThePacer(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, "0B/s"))
+	repair := r.breakDial(false)
+	client, upstream := r.open(conns)
+	send(t, client, "12345")
+	r.awaitWaiting(5)
+	repair()
+	r.reload(forward(addr, fast)) // the pacer lets it go
+	expectReset(t, client)
+	expectReset(t, upstream)
+	r.awaitEnd(stats.Panicked, 1)
+	if items, n := r.dropped("c", stats.Reset); items != 1 || n != 5 {
+		t.Errorf("dropped %d items of %d bytes, want 1 of 5", items, n)
+	}
+	if !strings.Contains(r.log.String(), "onLeave") {
+		t.Error("the panic was elsewhere")
+	}
+	client, upstream = r.open(conns)
+	send(t, client, "the pacer lives on")
+	expect(t, upstream, "the pacer lives on")
+}
+
+// A reset while bytes go both ways is passed on as one, whichever direction
+// meets it: the kernel reports it once, and reads as an end from then on.
+func TestResetIsNeverAnEnd(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, "8gbit"))
+	piece := make([]byte, 1<<20)
+	for range 300 {
+		client, upstream := r.open(conns)
+		go func() {
+			client.Write(piece[:200_000])
+			client.SetLinger(0)
+			client.Close()
+		}()
+		_, err := upstream.Write(piece)
+		if err == nil {
+			_, err = io.Copy(io.Discard, upstream)
+		}
+		if err == nil {
+			t.Fatal("the upstream sees an end")
+		}
+		upstream.Close()
+	}
+}
+
 // What a direction holds when it panics is counted, too.
 func TestPanicCountsWhatWasHeld(t *testing.T) {
 	addr, conns := listen(t)

@@ -129,14 +129,16 @@ func setUserTimeout(raw syscall.RawConn, idle time.Duration) {
 
 // broken reports whether the peer has reset the connection.
 func broken(raw syscall.RawConn) (yes bool) {
-	raw.Control(func(fd uintptr) { yes = hasError(fd) })
+	raw.Control(func(fd uintptr) { yes = eventsOf(fd)&unix.POLLERR != 0 })
 	return yes
 }
 
-// hasError reports whether the kernel holds an error of the connection. It
-// stays there for whoever reads or writes next.
-func hasError(fd uintptr) bool {
+// eventsOf returns what poll(2) tells of a connection unasked: POLLERR, an error
+// that stays for whoever reads or writes next; POLLHUP, it is down both ways.
+func eventsOf(fd uintptr) int16 {
 	poll := []unix.PollFd{{Fd: int32(fd)}}
-	n, err := unix.Poll(poll, 0)
-	return err == nil && n > 0 && poll[0].Revents&unix.POLLERR != 0
+	if n, err := unix.Poll(poll, 0); err != nil || n == 0 {
+		return 0
+	}
+	return poll[0].Revents
 }
