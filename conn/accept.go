@@ -39,12 +39,13 @@ func (t *tcpSocket) leadsTo() *service { return t.service.Load() }
 
 func (t *tcpSocket) local() localAddr { return localAddr{"tcp", addrPortOf(t.listener.Addr())} }
 
-func (t *tcpSocket) close() {
+func (t *tcpSocket) close() (lingers bool) {
 	t.closed.Store(true)
 	t.listener.Close()
 	if sv := t.service.Load(); sv != nil {
 		sv.gate.wake()
 	}
+	return false
 }
 
 // accept makes a session of each connection, until the socket is closed. Where

@@ -119,8 +119,8 @@ func (in *incoming) source(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(name.Addr).Unmap(), port)
 }
 
-// asked returns the address that datagram i was sent to, invalid where the
-// socket does not tell.
+// asked returns which of our addresses datagram i was sent to, invalid where
+// the socket does not tell. For a broadcast it is the one of that network.
 func (in *incoming) asked(i int) netip.Addr {
 	h := &in.hdrs[i].hdr
 	if h.Controllen < unix.SizeofCmsghdr {
@@ -130,7 +130,7 @@ func (in *incoming) asked(i int) netip.Addr {
 	data := unsafe.Pointer(&in.control[i][unix.CmsgLen(0)])
 	switch {
 	case c.Level == unix.IPPROTO_IP && c.Type == unix.IP_PKTINFO:
-		return netip.AddrFrom4((*unix.Inet4Pktinfo)(data).Addr)
+		return netip.AddrFrom4((*unix.Inet4Pktinfo)(data).Spec_dst)
 	case c.Level == unix.IPPROTO_IPV6 && c.Type == unix.IPV6_PKTINFO:
 		return netip.AddrFrom16((*unix.Inet6Pktinfo)(data).Addr).Unmap()
 	}

@@ -104,6 +104,37 @@ func TestRemovedClass(t *testing.T) {
 	until(t, "the bytes are counted where they went", func() bool { return r.sent("d", stats.Upstream).Bytes.Load() == 5 })
 }
 
+// A class that counts connections from now on limits no bytes: its sessions go
+// where the new rules have them, and are not left in it unlimited.
+func TestClassCountsAnotherUnit(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, "0B/s"))
+	client, upstream := r.open(conns)
+	send(t, client, "waits")
+	r.awaitWaiting(5)
+	r.reload(class("c", "10 connections/s") + class("d", "0B/s") + listener("l", "tcp", addr, "d"))
+	if got := r.Sessions()[0]; got.Class != "d" || got.Waiting != 5 {
+		t.Errorf("the session is %+v, want one that waits in d", got)
+	}
+	r.reload(forward(addr, fast))
+	expect(t, upstream, "waits")
+}
+
+// Where a listener is removed together with the class of its way back, open
+// sessions stay limited by both.
+func TestRemovedWithItsReturnClass(t *testing.T) {
+	addr, conns := listen(t)
+	keep := class("c", fast) + listener("keep", "tcp", policy.Echo, "c")
+	r := run(t, keep+class("back", "0B/s")+listener("l", "tcp", addr, "c", `return_class = "back"`))
+	_, upstream := r.open(conns)
+	send(t, upstream, "answer")
+	r.awaitWaiting(6)
+	r.reload(keep)
+	if got := r.Sessions()[0]; got.Class != "c" || got.ReturnClass != "back" || got.Waiting != 6 {
+		t.Errorf("the session is %+v, want one that waits in back", got)
+	}
+}
+
 // An open connection takes a new rate at once.
 func TestReratedWhileWaiting(t *testing.T) {
 	addr, conns := listen(t)

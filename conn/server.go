@@ -41,6 +41,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	bound    map[address]bound
+	leaving  map[address]*udpSocket // closed for new sessions, and perhaps still open
 	services map[string]*service
 	sessions map[uint64]session
 	stopping bool
@@ -93,8 +94,8 @@ type bound interface {
 	serve(*service)    // starts accepting for a service
 	retarget(*service) // from the next connection on
 	leadsTo() *service
-	local() localAddr // where it is really bound
-	close()           // stops accepting; sessions go on
+	local() localAddr      // where it is really bound
+	close() (lingers bool) // stops accepting; sessions go on, perhaps through this very socket
 }
 
 // session is what the registry knows of a session, whatever its protocol.
@@ -102,7 +103,7 @@ type session interface {
 	info() Session
 	abort(stats.Result) bool // resets it, and it then ends by itself; false where it ends already
 	tend(now time.Time)      // called by the janitor, now and then
-	reclassify(*routes, map[*shaper.Class]bool)
+	reclassify(by *routes, changed map[*shaper.Class]bool)
 }
 
 // NewServer returns a server without listeners. Shutdown ends it. inherited
@@ -114,6 +115,7 @@ func NewServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger) *Server
 		inherited: inherited,
 		routes:    &routes{classifier: policy.Compile(&policy.Policy{})},
 		bound:     map[address]bound{},
+		leaving:   map[address]*udpSocket{},
 		services:  map[string]*service{},
 		sessions:  map[uint64]session{},
 	}
@@ -169,10 +171,16 @@ func (s *Server) isBound(at address) bool {
 }
 
 func (s *Server) bind(at address) (bound, error) {
-	if at.network == policy.UDP {
-		return s.bindUDP(at)
+	if at.network == policy.TCP {
+		return s.bindTCP(at)
 	}
-	return s.bindTCP(at)
+	s.mu.Lock()
+	u := s.leaving[at]
+	s.mu.Unlock()
+	if u != nil && u.revive() {
+		return u, nil
+	}
+	return s.bindUDP(at)
 }
 
 // Abort gives up the change: what Prepare bound is closed.
@@ -183,14 +191,14 @@ func (c *Change) Abort() {
 }
 
 // Commit puts the change in force: new connections go by the new policy, and
-// sessions in one of the removed classes are classified again. Others go on as
-// they are. The shaper must have the classes of the policy already.
-func (c *Change) Commit(removed []*shaper.Class) {
+// sessions in one of the changed classes, which are what Shaper.Apply of the
+// policy has returned, are classified again. Others go on as they are.
+func (c *Change) Commit(changed []*shaper.Class) {
 	s := c.server
 	s.mu.Lock()
 	s.updateServices(c.policy)
 	s.mu.Unlock()
-	s.reroute(c.policy, removed)
+	s.reroute(c.policy, changed)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,9 +232,9 @@ func (s *Server) updateServices(p *policy.Policy) {
 	}
 }
 
-// reroute replaces the routes, and classifies again the sessions whose class
-// is gone.
-func (s *Server) reroute(p *policy.Policy, removed []*shaper.Class) {
+// reroute replaces the routes, and classifies again the sessions in the changed
+// classes.
+func (s *Server) reroute(p *policy.Policy, changed []*shaper.Class) {
 	r := &routes{classifier: policy.Compile(p), classes: map[string]*shaper.Class{}}
 	for _, class := range p.Classes {
 		r.classes[class.Name] = s.shaper.Class(class.Name)
@@ -234,17 +242,17 @@ func (s *Server) reroute(p *policy.Policy, removed []*shaper.Class) {
 	s.routesMu.Lock()
 	defer s.routesMu.Unlock()
 	s.routes = r
-	if len(removed) == 0 {
+	if len(changed) == 0 {
 		return
 	}
-	gone := map[*shaper.Class]bool{}
-	for _, class := range removed {
-		gone[class] = true
+	in := map[*shaper.Class]bool{}
+	for _, class := range changed {
+		in[class] = true
 	}
 	for _, one := range s.all() {
-		one.reclassify(r, gone)
+		one.reclassify(r, in)
 	}
-	for _, class := range removed {
+	for _, class := range changed {
 		reenter(class)
 	}
 }
@@ -256,10 +264,13 @@ func (s *Server) rebind(wanted map[address]*service, fresh map[address]bound) {
 		if sv := wanted[at]; sv != nil {
 			b.retarget(sv)
 		} else {
-			b.close()
 			delete(s.bound, at)
+			if b.close() {
+				s.leaving[at] = b.(*udpSocket)
+			}
 		}
 	}
+	maps.DeleteFunc(s.leaving, func(_ address, u *udpSocket) bool { return !u.is(udpClosing) })
 	for at, b := range fresh {
 		s.bound[at] = b
 		b.serve(wanted[at])

@@ -136,25 +136,25 @@ func (t *tcpSession) describe() policy.Conn {
 	return policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.port, Destination: t.destination}
 }
 
-// reclassify moves the session out of classes that are gone.
-func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
+// reclassify moves the session from the changed classes to those it belongs to now.
+func (t *tcpSession) reclassify(r *routes, changed map[*shaper.Class]bool) {
 	t.place.Lock()
 	defer t.place.Unlock()
 	if t.up.flow == nil { // not classified yet: it will be, by the new routes
 		return
 	}
 	up, down := t.up.flow.Class(), t.down.flow.Class()
-	if !gone[up] && !gone[down] {
+	if !changed[up] && !changed[down] {
 		return
 	}
 	newUp, newDown := r.classify(t.describe(), &t.conf)
 	if newUp == nil { // it stays where it is, rather than go on unlimited
 		return
 	}
-	if gone[up] {
+	if changed[up] {
 		t.up.flow.Move(newUp)
 	}
-	if gone[down] {
+	if changed[down] {
 		t.down.flow.Move(newDown)
 	}
 }

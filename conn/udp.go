@@ -24,10 +24,21 @@ type udpSocket struct {
 	raw     syscall.RawConn
 	service atomic.Pointer[service]
 
+	reading sync.WaitGroup // the read loop
+
 	mu       sync.Mutex
 	sessions map[udpKey]*udpSession
-	closing  bool // reads no more; the socket goes with its last session
+	state    udpState
 }
+
+// udpState is where a socket is in its life.
+type udpState uint8
+
+const (
+	udpOpen    udpState = iota
+	udpClosing          // it reads no more, and goes with its last session
+	udpClosed
+)
 
 // udpKey tells sessions of one socket apart: who asks, and which of our
 // addresses.
@@ -74,6 +85,8 @@ func tuneUDP(raw syscall.RawConn, wildcard bool) {
 
 func (u *udpSocket) serve(sv *service) {
 	u.retarget(sv)
+	u.conn.SetReadDeadline(time.Time{})
+	u.reading.Add(1)
 	u.server.wg.Go(u.read)
 }
 
@@ -87,19 +100,46 @@ func (u *udpSocket) leadsTo() *service { return u.service.Load() }
 func (u *udpSocket) local() localAddr { return localAddr{"udp", addrPortOf(u.conn.LocalAddr())} }
 
 // close stops reading. The socket stays for the answers to open sessions.
-func (u *udpSocket) close() {
+func (u *udpSocket) close() (lingers bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.closing = true
+	u.state = udpClosing
 	u.conn.SetReadDeadline(time.Unix(1, 0))
-	if len(u.sessions) == 0 {
+	return !u.closeUnused()
+}
+
+// closeUnused closes the socket once it is closing and has no session.
+func (u *udpSocket) closeUnused() bool {
+	if u.state == udpClosing && len(u.sessions) == 0 {
+		u.state = udpClosed
 		u.conn.Close()
 	}
+	return u.state == udpClosed
+}
+
+// revive takes back a socket that lingers after close; serve or close is to
+// follow. It returns false where the socket, and so its address, is free.
+func (u *udpSocket) revive() bool {
+	u.mu.Lock()
+	lingers := u.state == udpClosing
+	if lingers {
+		u.state = udpOpen
+	}
+	u.mu.Unlock()
+	u.reading.Wait()
+	return lingers
+}
+
+func (u *udpSocket) is(state udpState) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.state == state
 }
 
 // read hands each datagram to its session, batch by batch, until the socket is
 // closed or has a read deadline.
 func (u *udpSocket) read() {
+	defer u.reading.Done()
 	in := &reader{}
 	for {
 		n, err := in.read(u.raw)
@@ -150,7 +190,7 @@ func (u *udpSocket) session(key udpKey, in *incoming, i int) *udpSession {
 		return one
 	}
 	sv := u.service.Load()
-	if !sv.gate.tryEnter() {
+	if u.server.isOwn("udp", key.client) || !sv.gate.tryEnter() { // never answer ourselves
 		u.lost(key, len(in.payload(i)))
 		return nil
 	}
@@ -294,21 +334,27 @@ func (t *udpSession) begin() bool {
 // on others may abort it.
 func (u *udpSocket) enter(one *udpSession) bool {
 	u.mu.Lock()
-	closing := u.closing
-	if !closing {
+	open := u.state == udpOpen
+	if open {
 		u.sessions[one.key] = one
 	}
 	u.mu.Unlock()
-	if closing {
+	if !open {
 		return false
 	}
 	if !u.server.add(one, &one.id) {
-		u.mu.Lock()
-		delete(u.sessions, one.key)
-		u.mu.Unlock()
+		u.leave(one)
 		return false
 	}
 	return true
+}
+
+// leave undoes enter.
+func (u *udpSocket) leave(one *udpSession) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.sessions, one.key)
+	u.closeUnused()
 }
 
 // answers hands what the upstream sends to the way back, until the session
@@ -325,15 +371,15 @@ func (t *udpSession) answers() {
 	}
 }
 
-func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
+func (t *udpSession) reclassify(r *routes, changed map[*shaper.Class]bool) {
 	up, down := r.classify(t.socket.describe(t.key, t.service), &t.conf)
 	if up == nil { // it stays where it is, rather than go on unlimited
 		return
 	}
-	if gone[t.up.class.Load()] {
+	if changed[t.up.class.Load()] {
 		t.up.class.Store(up)
 	}
-	if gone[t.down.class.Load()] {
+	if changed[t.down.class.Load()] {
 		t.down.class.Store(down)
 	}
 }
@@ -343,21 +389,14 @@ func (t *udpSession) abort(result stats.Result) bool {
 	if t.ended.Swap(true) {
 		return false
 	}
-	u := t.socket
-	u.mu.Lock()
-	delete(u.sessions, t.key)
-	last := u.closing && len(u.sessions) == 0
-	u.mu.Unlock()
+	t.socket.leave(t)
 	t.up.dropPending(lossOf(result))
 	t.down.dropPending(lossOf(result))
 	t.closeUpstream()
-	if last {
-		u.conn.Close()
-	}
 	t.service.stats.Ended[result].Add(1)
 	t.service.stats.Open.Add(-1)
 	t.service.gate.leave()
-	u.server.remove(t.id)
+	t.socket.server.remove(t.id)
 	return true
 }
 
@@ -378,10 +417,7 @@ func (t *udpSession) tend(now time.Time) {
 		t.quietSince = now
 		return
 	}
-	t.socket.mu.Lock()
-	closing := t.socket.closing
-	t.socket.mu.Unlock()
-	if closing || now.Sub(t.quietSince) >= time.Duration(t.conf.IdleTimeout) {
+	if t.socket.is(udpClosing) || now.Sub(t.quietSince) >= time.Duration(t.conf.IdleTimeout) {
 		t.abort(stats.OK) // there is no other end to a session of datagrams
 	}
 }

@@ -1,14 +1,18 @@
 package conn
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"shaper/policy"
 	"shaper/stats"
@@ -213,6 +217,108 @@ func TestRemovedSocketOfDatagrams(t *testing.T) {
 	upstream.WriteToUDPAddrPort([]byte("late"), from)
 	expectDatagram(t, c, "late")
 	until(t, "the session has ended", func() bool { return sv.stats.Ended[stats.OK].Load() == 1 })
+}
+
+// A socket that is removed and put back while it has sessions is the same one.
+func TestRemovedSocketOfDatagramsComesBack(t *testing.T) {
+	upstream := bindUDP(t, "127.0.0.1:0")
+	port := freeUDP(t)
+	keep := listener("keep", "tcp", policy.Echo, "c")
+	with := udp(upstream.LocalAddr().String(), fast, `listen = "127.0.0.1:`+port+`"`) + keep
+	without := class("c", fast) + keep
+	r := run(t, with)
+	c := dialUDP(t, "127.0.0.1:"+port)
+	send(t, c, "0")
+	from := expectDatagram(t, upstream, "0")
+	descriptors := openDescriptors(t)
+	for range 20 {
+		r.reload(without)
+		change, err := r.Prepare(parse(t, with))
+		if err != nil {
+			t.Fatal(err)
+		}
+		change.Abort() // and it lingers as before
+		r.reload(with)
+		send(t, c, "again")
+		if again := expectDatagram(t, upstream, "again"); again != from {
+			t.Fatalf("the session comes from %v, and before from %v", again, from)
+		}
+	}
+	if n := openDescriptors(t); n != descriptors {
+		t.Errorf("%d descriptors after, %d before", n, descriptors)
+	}
+	r.reload(without)
+	until(t, "the session has ended", func() bool { return len(r.Sessions()) == 0 })
+	bindUDP(t, "127.0.0.1:"+port) // is free
+	r.reload(without)
+	if n := len(r.leaving); n != 0 {
+		t.Errorf("%d sockets are kept", n)
+	}
+}
+
+// A datagram whose source is one of our own listeners, which only a forged one
+// has, is not answered: that listener would answer too, and so on for ever.
+func TestForgedSourceOfDatagram(t *testing.T) {
+	r := run(t, udp(policy.Echo, fast)+listener("m", "udp", policy.Echo, "c", `listen = "0.0.0.0:0"`))
+	l := netip.MustParseAddrPort(r.addr("l"))
+	_, port, _ := net.SplitHostPort(r.addr("m"))
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources := []string{l.Addr().String() + fmt.Sprintf(":%d", l.Port()), "127.0.0.9:" + port}
+	for _, one := range own {
+		if ip := one.(*net.IPNet).IP; ip.To4() != nil {
+			sources = append(sources, ip.String()+":"+port)
+		}
+	}
+	for _, source := range sources {
+		forge(t, netip.MustParseAddrPort(source), l, "ping")
+	}
+	until(t, "they are dropped", func() bool {
+		n, _ := r.dropped("c", stats.NoSession)
+		return n == uint64(len(sources))
+	})
+	if n := len(r.Sessions()); n != 0 {
+		t.Errorf("%d sessions", n)
+	}
+}
+
+// forge sends a datagram that says it comes from elsewhere.
+func forge(t testing.TB, from, to netip.AddrPort, payload string) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW)
+	if err != nil && os.Getenv("CI") != "true" {
+		t.Skipf("a raw socket needs CAP_NET_RAW: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	source, dest := from.Addr().As4(), to.Addr().As4()
+	packet := []byte{0x45, 0, 0, 0, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0} // the kernel fills in lengths and the checksum
+	packet = append(append(packet, source[:]...), dest[:]...)
+	for _, n := range []int{int(from.Port()), int(to.Port()), 8 + len(payload), 0} {
+		packet = binary.BigEndian.AppendUint16(packet, uint16(n))
+	}
+	if err := unix.Sendto(fd, append(packet, payload...), 0, &unix.SockaddrInet4{Addr: dest}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A broadcast request is answered from our address in that network.
+func TestReplyToBroadcast(t *testing.T) {
+	port := freeUDP(t)
+	r := bare(t)
+	r.reload(udp(policy.Echo, fast, `listen = "0.0.0.0:`+port+`"`))
+	c := bindUDP(t, "127.0.0.1:0")
+	to := netip.MustParseAddrPort("127.255.255.255:" + port)
+	if _, err := c.WriteToUDPAddrPort([]byte("who is there"), to); err != nil {
+		t.Fatal(err)
+	}
+	if from := expectDatagram(t, c, "who is there"); from.Addr() != loopback(true) {
+		t.Errorf("%v answers", from)
+	}
 }
 
 // A panic in one session of datagrams ends that one, be it in the goroutine

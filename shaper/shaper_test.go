@@ -34,6 +34,18 @@ func TestApply(t *testing.T) {
 	}, named("a", leakyClass("1 packets/s")), named("b", leakyClass("1 packets/s")))
 }
 
+// A class that counts another unit is returned: who used it for what it counted
+// is to ask again whether that is the right class.
+func TestApplyAnotherUnit(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		a := s.Class("a")
+		changed := s.Apply([]policy.Class{named("a", leakyClass("10 connections/s")), named("b", tokenClass("2 packets/s", 3))})
+		if len(changed) != 1 || changed[0] != a || s.Class("a") != a {
+			t.Errorf("changed are %v, want class a, which stays", changed)
+		}
+	}, named("a", leakyClass("10KB/s")), named("b", leakyClass("1 packets/s")))
+}
+
 func TestApplyTwiceChangesNothing(t *testing.T) {
 	confs := []policy.Class{named("a", leakyClass("3B/s")), named("b", tokenClass("3 packets/s", 7))}
 	inBubble(t, func(t *testing.T, s *Shaper) {
