@@ -1,6 +1,8 @@
 package conn
 
 import (
+	"bytes"
+	"io"
 	"net"
 	"strings"
 	"syscall"
@@ -14,8 +16,8 @@ import (
 	"shaper/stats"
 )
 
-// pipe returns two connected sockets.
-func pipe(t testing.TB) (ours, theirs stream) {
+// connected returns two connected sockets.
+func connected(t testing.TB) (ours, theirs stream) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -44,25 +46,35 @@ func TestRelayDoesNotAllocate(t *testing.T) {
 	skipUnderRace(t)
 	sh := shaper.New()
 	defer sh.Close()
-	from, in := pipe(t)
-	out, to := pipe(t)
-	s := &tcpSession{server: &Server{}, ctx: t.Context()}
+	from, in := connected(t)
+	out, to := connected(t)
+	s := &tcpSession{server: &Server{pipes: newPipes()}, service: &service{}, ctx: t.Context()}
+	defer s.server.pipes.close()
 	var h half
 	h.init(s, stats.Upstream, sh.NewClass(leakyClass("c", "80gbit")))
 	h.src, h.dst = in, out
-	data, got := []byte(strings.Repeat("x", 1000)), make([]byte, 1000)
-	if n := testing.AllocsPerRun(1000, func() {
-		if _, err := from.conn.Write(data); err != nil {
-			t.Fatal(err)
+	for _, size := range []int{1000, 50_000} { // through a buffer, and through a pipe
+		data, got := noise(size), make([]byte, size)
+		if n := testing.AllocsPerRun(1000, func() {
+			if _, err := from.conn.Write(data); err != nil {
+				t.Fatal(err)
+			}
+			for moved := 0; moved < size; {
+				err := h.read(h.waitRead)
+				moved += h.cargo.n
+				if err != nil || h.wait() != nil || h.write(h.waitWrite) != nil {
+					t.Fatal("the relay fails")
+				}
+			}
+			if _, err := io.ReadFull(to.conn, got); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("%d bytes cost %v allocations", size, n)
 		}
-		if h.read(h.waitRead) != nil || h.wait() != nil || h.write(h.waitWrite) != nil {
-			t.Fatal("the relay fails")
+		if !bytes.Equal(got, data) {
+			t.Errorf("of %d bytes, others arrive", size)
 		}
-		if _, err := to.conn.Read(got); err != nil {
-			t.Fatal(err)
-		}
-	}); n != 0 {
-		t.Errorf("a piece costs %v allocations", n)
 	}
 }
 

@@ -18,7 +18,7 @@ type buffer struct {
 const (
 	minBuffer  = 128
 	maxBuffer  = shaper.MaxPiece
-	numBuffers = 11
+	numBuffers = 12
 )
 
 var buffers [numBuffers]sync.Pool

@@ -12,18 +12,14 @@ import (
 	"shaper/stats"
 )
 
-// half is one direction of a session: read, know n, wait for n, write. Its
-// buffer is taken when bytes are there and given back when they are written,
-// so that an idle session holds none.
+// half is one direction of a session: read, know n, wait for n, write.
 type half struct {
 	session  *tcpSession
 	way      stats.Direction
 	flow     *shaper.Flow
 	src, dst stream
 
-	buf     *buffer
-	n       int  // bytes in buf
-	sent    int  // of those, written
+	cargo   cargo
 	busy    bool // the bytes were there when they were asked for, and dst had room for those before
 	stalled bool // dst had no room
 	err     error
@@ -49,6 +45,7 @@ func (h *half) init(t *tcpSession, way stats.Direction, class *shaper.Class) {
 	h.waitRead, h.tryRead = h.readOnce, func(fd uintptr) bool { h.readOnce(fd); return true }
 	h.waitWrite, h.tryWrite = h.writeOnce, func(fd uintptr) bool { h.writeOnce(fd); return true }
 	h.flow = shaper.NewFlow(class)
+	h.cargo.pipes, h.cargo.refused = t.server.pipes, &t.service.stats.SpliceRefused
 }
 
 // relay moves bytes in both directions until both have ended, or one has failed.
@@ -108,14 +105,14 @@ func (h *half) run() (err error) {
 // that only its class holds up, no goroutine has to wake another.
 func (h *half) onLeave(now time.Time) (waits bool) {
 	defer h.session.server.rescue(h.session) // and then run finds it ended
-	if err := h.write(h.tryWrite); err != nil || h.n > 0 {
+	if err := h.write(h.tryWrite); err != nil || h.cargo.n > 0 {
 		return false
 	}
-	if h.ended = h.read(h.tryRead); h.ended != nil || h.n == 0 {
+	if h.ended = h.read(h.tryRead); h.ended != nil || h.cargo.n == 0 {
 		return false
 	}
-	h.held.Store(int64(h.n))
-	return h.flow.Again(now, shaper.Cost{Bytes: int64(h.n)}, h.busy)
+	h.held.Store(int64(h.cargo.n))
+	return h.flow.Again(now, shaper.Cost{Bytes: int64(h.cargo.n)}, h.busy)
 }
 
 // read takes what is there, at most a piece of the class.
@@ -125,14 +122,13 @@ func (h *half) read(try func(fd uintptr) bool) error {
 	}
 	h.sizeReceiveBuffer()
 	h.busy, h.stalled = !h.stalled, false
-	h.err, h.sent = nil, 0
 	if err := h.src.raw.Read(try); err != nil {
 		return err
 	}
 	switch {
 	case h.err == unix.EAGAIN: // it has not waited
 		return nil
-	case h.err == nil && h.n == 0:
+	case h.err == nil && h.cargo.n == 0:
 		return io.EOF
 	}
 	return h.err
@@ -143,23 +139,16 @@ func (h *half) readOnce(fd uintptr) bool {
 	if class := h.flow.Class(); class != nil {
 		piece = class.Piece()
 	}
-	h.buf = getBuffer(int(piece))
 	for {
-		h.n, h.err = readNow(fd, h.buf.bytes[:piece])
-		if h.err != unix.EINTR {
-			break
+		switch h.err = h.cargo.load(fd, int(piece)); h.err {
+		case unix.EINTR:
+		case unix.EAGAIN:
+			h.busy = false
+			return false
+		default:
+			return true
 		}
 	}
-	if h.err == nil && h.n > 0 {
-		return true
-	}
-	h.n = 0
-	h.release()
-	if h.err == unix.EAGAIN {
-		h.busy = false
-		return false
-	}
-	return true
 }
 
 // wasReset reports whether what reads as an end is none: the kernel reports a
@@ -184,8 +173,8 @@ func (h *half) other() *half {
 
 // wait returns when the class lets the bytes go.
 func (h *half) wait() error {
-	h.held.Store(int64(h.n))
-	return h.waitFor(shaper.Cost{Bytes: int64(h.n)})
+	h.held.Store(int64(h.cargo.n))
+	return h.waitFor(shaper.Cost{Bytes: int64(h.cargo.n)})
 }
 
 func (h *half) waitFor(cost shaper.Cost) error {
@@ -204,9 +193,9 @@ func (h *half) waitFor(cost shaper.Cost) error {
 // refused counts what the class has refused, for which the session ends.
 func (h *half) refused(reason stats.Reason) {
 	if class := h.flow.Class(); class != nil {
-		class.Stats.Refused[reason].Add(int64(h.n))
+		class.Stats.Refused[reason].Add(int64(h.cargo.n))
 	}
-	h.n = 0 // else discard counts it as dropped, too
+	h.cargo.clear() // else discard counts it as dropped, too
 }
 
 // write writes all of the bytes, as the peer takes them; those that it takes
@@ -216,21 +205,19 @@ func (h *half) write(try func(fd uintptr) bool) error {
 	if err := h.dst.raw.Write(try); err != nil {
 		return err
 	}
-	if h.err != nil || h.sent < h.n {
+	if h.err != nil || h.cargo.left() > 0 {
 		return h.err
 	}
 	h.held.Store(0)
-	h.n = 0
-	h.release()
+	h.cargo.clear()
 	return nil
 }
 
 func (h *half) writeOnce(fd uintptr) bool {
-	for h.sent < h.n {
-		n, err := sendNow(fd, h.buf.bytes[h.sent:h.n])
+	for h.cargo.left() > 0 {
+		n, err := h.cargo.unload(fd)
 		switch err {
 		case nil:
-			h.sent += n
 			h.left(n, 0, 0)
 		case unix.EINTR:
 		case unix.EAGAIN:
@@ -258,21 +245,13 @@ func (h *half) left(bytes, packets, connections int) {
 
 // discard counts the bytes that were read and will not be written.
 func (h *half) discard() {
-	if lost := h.n - h.sent; lost > 0 {
+	if lost := h.cargo.left(); lost > 0 {
 		if class := h.flow.Class(); class != nil {
 			class.Stats.Dropped[lossOf(stats.Result(h.session.ended.Load()))].Add(int64(lost))
 		}
 	}
-	h.n, h.sent = 0, 0
 	h.held.Store(0)
-	h.release()
-}
-
-func (h *half) release() {
-	if h.buf != nil {
-		h.buf.put()
-		h.buf = nil
-	}
+	h.cargo.clear()
 }
 
 // sizeReceiveBuffer follows the rate of the class.

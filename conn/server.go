@@ -48,7 +48,8 @@ type Server struct {
 	lastID   uint64
 	idle     *sync.Cond // of mu: the last session has ended
 
-	udpUpstreams gate // bounds the sockets of sessions of datagrams
+	pipes        pipes // for bytes in flight
+	udpUpstreams gate  // bounds the sockets of sessions of datagrams
 
 	probe *tcpSocket // see Probe; nil until then
 
@@ -118,6 +119,7 @@ func NewServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger) *Server
 		leaving:   map[address]*udpSocket{},
 		services:  map[string]*service{},
 		sessions:  map[uint64]session{},
+		pipes:     newPipes(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.idle = sync.NewCond(&s.mu)
@@ -349,6 +351,7 @@ func (s *Server) Shutdown(ctx context.Context) (reset int) {
 	}
 	s.cancel()
 	s.wg.Wait()
+	s.pipes.close()
 	return reset
 }
 

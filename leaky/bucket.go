@@ -15,14 +15,14 @@ import (
 const (
 	segment    = 1460 // payload of one Ethernet frame over TCP and IPv4
 	minQuantum = 2 * segment
-	maxQuantum = 256 << 10
+	maxQuantum = 512 << 10
 )
 
 // MaxPiece is the largest Piece.
 const MaxPiece = maxQuantum / 2
 
 // Quantum returns how many bytes may leave at once at a byte rate: one
-// millisecond of it, at least two segments, at most 256 KiB. Small quanta make
+// millisecond of it, at least two segments, at most 512 KiB. Small quanta make
 // smooth traffic, large ones fewer wake-ups.
 func Quantum(rate unit.Rate) int64 {
 	return min(max(rate.Units(time.Millisecond), minQuantum), maxQuantum)

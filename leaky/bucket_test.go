@@ -41,7 +41,8 @@ func TestQuantum(t *testing.T) {
 		{"10MB/s", 10_000},
 		{"262143kB/s", 262143},
 		{"262144kB/s", 262144},
-		{"8TiB/s", 262144},
+		{"524288kB/s", 524288},
+		{"8TiB/s", 524288},
 	} {
 		rate, err := unit.ParseRate(c.rate)
 		if err != nil {

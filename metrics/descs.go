@@ -43,6 +43,8 @@ var (
 		"Sessions that ended, by how they ended.", "listener", "result")
 	acceptErrors = desc("accept_errors_total",
 		"Times that accepting a connection failed, as for want of descriptors; it is tried again.", "listener")
+	spliceRefused = desc("splice_refused_total",
+		"Directions of sessions whose bytes the kernel would not splice, and that were copied.", "listener")
 
 	reloadOK = desc("config_last_reload_successful",
 		"Whether the last attempt to load the policy succeeded.")

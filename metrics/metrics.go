@@ -102,4 +102,5 @@ func (s sender) listener(l stats.ListenerReading) {
 		s.counter(sessionsTotal, l.Ended[r], l.Name, r.String())
 	}
 	s.counter(acceptErrors, l.AcceptErrors, l.Name)
+	s.counter(spliceRefused, l.SpliceRefused, l.Name)
 }

@@ -40,6 +40,7 @@ func fixed() stats.Status {
 	web.Ended[stats.OK].Add(7)
 	web.Ended[stats.DialFailed].Add(8)
 	web.AcceptErrors.Add(9)
+	web.SpliceRefused.Add(10)
 	listener := web.Read()
 	listener.Name, listener.Addresses = "web", []string{"192.0.2.1:80"}
 

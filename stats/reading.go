@@ -118,17 +118,19 @@ type ListenerReading struct {
 	Protocol  string   `json:"protocol"`
 	Addresses []string `json:"addresses"` // as bound: the port is never 0
 
-	Open         int64             `json:"open"`  // sessions
-	Ended        map[Result]uint64 `json:"ended"` // sessions; every result has its entry
-	AcceptErrors uint64            `json:"accept_errors"`
+	Open          int64             `json:"open"`  // sessions
+	Ended         map[Result]uint64 `json:"ended"` // sessions; every result has its entry
+	AcceptErrors  uint64            `json:"accept_errors"`
+	SpliceRefused uint64            `json:"splice_refused"`
 }
 
 // Read returns the counters of the listener.
 func (l *Listener) Read() ListenerReading {
 	r := ListenerReading{
-		Open:         l.Open.Load(),
-		Ended:        make(map[Result]uint64, results),
-		AcceptErrors: l.AcceptErrors.Load(),
+		Open:          l.Open.Load(),
+		Ended:         make(map[Result]uint64, results),
+		AcceptErrors:  l.AcceptErrors.Load(),
+		SpliceRefused: l.SpliceRefused.Load(),
 	}
 	for result := range Results() {
 		r.Ended[result] = l.Ended[result].Load()

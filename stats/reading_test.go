@@ -72,11 +72,12 @@ func TestListenerJSON(t *testing.T) {
 	l.Open.Add(2)
 	l.Ended[Drained].Add(1)
 	l.AcceptErrors.Add(4)
+	l.SpliceRefused.Add(5)
 	r := l.Read()
 	r.Name, r.Protocol, r.Addresses = "web", "tcp", []string{"127.0.0.1:7007"}
 	want := `{"name":"web","protocol":"tcp","addresses":["127.0.0.1:7007"],"open":2,` +
 		`"ended":{"aborted":0,"closed":0,"dial_failed":0,"drained":1,"ok":0,"panic":0,"refused":0,"reset":0,"timeout":0},` +
-		`"accept_errors":4}`
+		`"accept_errors":4,"splice_refused":5}`
 	if got := encode(t, r); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

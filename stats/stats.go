@@ -97,4 +97,7 @@ type Listener struct {
 	Open         atomic.Int64 // sessions open now
 	Ended        [results]atomic.Uint64
 	AcceptErrors atomic.Uint64 // accept failed, as for want of descriptors; it was tried again
+	// SpliceRefused is directions of sessions whose bytes the kernel would not
+	// splice, and that were copied instead.
+	SpliceRefused atomic.Uint64
 }

@@ -1,0 +1,247 @@
+package conn
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"os"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"shaper/stats"
+)
+
+// carrier is a cargo between two connections.
+type carrier struct {
+	t        testing.TB
+	cargo    cargo
+	from, to stream // of the peers
+	in, out  stream
+}
+
+func newCarrier(t testing.TB) *carrier {
+	t.Helper()
+	ps := newPipes()
+	t.Cleanup(ps.close)
+	c := &carrier{t: t, cargo: cargo{pipes: ps, refused: new(atomic.Uint64)}}
+	c.from, c.in = connected(t)
+	c.out, c.to = connected(t)
+	return c
+}
+
+// load reads once, and returns how many bytes are in the cargo.
+func (c *carrier) load(piece int) int {
+	c.t.Helper()
+	var err error
+	c.in.raw.Read(func(fd uintptr) bool {
+		err = c.cargo.load(fd, piece)
+		return err != unix.EAGAIN
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return c.cargo.n
+}
+
+// unload writes all that is in the cargo.
+func (c *carrier) unload() {
+	c.t.Helper()
+	err := c.out.raw.Write(func(fd uintptr) bool {
+		for c.cargo.left() > 0 {
+			if _, err := c.cargo.unload(fd); err == unix.EAGAIN {
+				return false
+			} else if err != nil {
+				c.t.Error(err)
+				return true
+			}
+		}
+		return true
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.cargo.clear()
+}
+
+func noise(n int) []byte {
+	data := make([]byte, n)
+	for i := range data {
+		data[i] = byte(rand.Uint32())
+	}
+	return data
+}
+
+// Bytes arrive as they were sent, whatever they go through: with every pipe
+// there is, with one, with none.
+func TestCargoIsUnchanged(t *testing.T) {
+	for _, n := range []int{maxPipes, 1, 0} {
+		c := newCarrier(t)
+		for range maxPipes - n {
+			defer c.cargo.pipes.get().close()
+		}
+		data := noise(8 << 20)
+		go func() {
+			c.from.conn.Write(data)
+			c.from.conn.CloseWrite()
+		}()
+		got := make(chan []byte)
+		go func() {
+			all, _ := io.ReadAll(c.to.conn)
+			got <- all
+		}()
+		spliced := 0
+		for c.load(1+rand.IntN(pipeSize)) > 0 {
+			if c.cargo.pipe != nil {
+				spliced += c.cargo.n
+			}
+			c.unload()
+		}
+		c.out.conn.CloseWrite()
+		if !bytes.Equal(<-got, data) {
+			t.Errorf("with %d pipes, other bytes arrive", n)
+		}
+		if (spliced > 0) != (n > 0) {
+			t.Errorf("with %d pipes, %d bytes of %d are spliced", n, spliced, len(data))
+		}
+		if len(c.cargo.pipes) != n {
+			t.Errorf("of %d pipes, %d are left", n, len(c.cargo.pipes))
+		}
+	}
+}
+
+// Few bytes are copied, in a buffer of about their size.
+func TestCargoOfFewBytes(t *testing.T) {
+	c := newCarrier(t)
+	for range 10 {
+		send(t, c.from.conn, "hello")
+		if n := c.load(pipeSize); n != 5 || c.cargo.pipe != nil || len(c.cargo.buf.bytes) > smallRead {
+			t.Fatalf("the cargo is %+v", c.cargo)
+		}
+		c.unload()
+		expect(t, c.to.conn, "hello")
+	}
+}
+
+// What is given up while it is in a pipe never reaches the next one who uses it.
+func TestCargoGivenUp(t *testing.T) {
+	c := newCarrier(t)
+	c.cargo.plenty = true
+	if _, err := c.from.conn.Write(noise(pipeSize)); err != nil {
+		t.Fatal(err)
+	}
+	if c.load(pipeSize) == 0 || c.cargo.pipe == nil {
+		t.Fatal("the bytes are not in a pipe")
+	}
+	ps := c.cargo.pipes
+	c.cargo.clear()
+	if len(ps) != maxPipes {
+		t.Errorf("%d pipes are back", len(ps))
+	}
+	wantEmpty(t, ps)
+}
+
+// wantEmpty looks into every pipe that is free.
+func wantEmpty(t testing.TB, ps pipes) {
+	t.Helper()
+	for range len(ps) {
+		p := ps.get()
+		if n, err := unix.IoctlGetInt(p.out, unix.TIOCINQ); err != nil || n != 0 {
+			t.Errorf("a free pipe holds %d bytes, %v", n, err)
+		}
+		ps.put(p)
+	}
+}
+
+// Where the kernel does not splice, the bytes are copied, and none is lost.
+func TestCargoWithoutSplice(t *testing.T) {
+	t.Run("to the destination", func(t *testing.T) {
+		c := newCarrier(t)
+		c.cargo.plenty = true
+		data := noise(100_000)
+		if _, err := c.from.conn.Write(data); err != nil {
+			t.Fatal(err)
+		}
+		n := c.load(pipeSize)
+		appended, err := os.OpenFile(t.TempDir()+"/file", os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer appended.Close()
+		// It takes nothing: splice(2) refuses it, and it is no socket.
+		if _, err := c.cargo.unload(appended.Fd()); err != unix.ENOTSOCK || c.cargo.pipe != nil || c.cargo.left() != n || c.cargo.refused.Load() != 1 {
+			t.Errorf("unload: %v, and the cargo is %+v", err, c.cargo)
+		}
+		c.unload()
+		expect(t, c.to.conn, string(data[:n]))
+	})
+	t.Run("from the source", func(t *testing.T) {
+		c := newCarrier(t)
+		c.cargo.plenty = true
+		data := noise(100_000)
+		memory, err := os.Open("/proc/self/mem") // can be read, but not spliced
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer memory.Close()
+		if _, err := memory.Seek(int64(uintptr(unsafe.Pointer(&data[0]))), io.SeekStart); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.cargo.load(memory.Fd(), pipeSize); err != nil || c.cargo.pipe != nil || c.cargo.n == 0 || c.cargo.refused.Load() != 1 {
+			t.Fatalf("load: %v, and the cargo is %+v", err, c.cargo)
+		}
+		n := c.cargo.n
+		c.unload()
+		expect(t, c.to.conn, string(data[:n]))
+	})
+}
+
+// The pipes are what an unprivileged user may have: half of the pages at most.
+func TestPipesAreWithinTheQuota(t *testing.T) {
+	ps := newPipes()
+	defer ps.close()
+	if len(ps) != maxPipes {
+		t.Errorf("%d pipes, want %d", len(ps), maxPipes)
+	}
+	pages := 0
+	for range len(ps) {
+		p := ps.get()
+		size, err := unix.FcntlInt(uintptr(p.in), unix.F_GETPIPE_SZ, 0)
+		if err != nil || size < pipeSize {
+			t.Errorf("a pipe of %d bytes, %v", size, err)
+		}
+		pages += size / os.Getpagesize()
+		ps.put(p)
+	}
+	if pages > 16384/2 {
+		t.Errorf("they take %d pages", pages)
+	}
+}
+
+// A session that ends while its bytes are in a pipe, or stalls there, counts
+// them and gives the pipe back empty.
+func TestSessionEndsWithBytesInAPipe(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, "1GB/s"))
+	client, upstream := r.open(conns)
+	fill(t, client) // until nobody takes more
+	one := r.one()
+	until(t, "bytes are held", func() bool { return one.up.held.Load() > 0 })
+	held := uint64(one.up.held.Load())
+	if len(r.pipes) != maxPipes-1 {
+		t.Errorf("%d of %d pipes are free", len(r.pipes), maxPipes)
+	}
+	one.abort(stats.ByOperator)
+	expectReset(t, client)
+	upstream.Close()
+	r.awaitEnd(stats.ByOperator, 1)
+	if _, n := r.dropped("c", stats.Closed); n == 0 || n > held {
+		t.Errorf("dropped %d bytes of %d that were held", n, held)
+	}
+	if len(r.pipes) != maxPipes {
+		t.Errorf("%d of %d pipes are free", len(r.pipes), maxPipes)
+	}
+	wantEmpty(t, r.pipes)
+}

@@ -1,0 +1,93 @@
+package conn
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"shaper/shaper"
+)
+
+// pipe is a pipe of the kernel: what is spliced through it is not copied
+// (splice(2)).
+type pipe struct{ in, out int }
+
+// Bounds of the pipes. An unprivileged user has 16,384 pages for all of its
+// pipes (pipe-user-pages-soft in pipe(7)), beyond which each new one is of a
+// page or two.
+const (
+	maxPipes = 64
+	pipeSize = shaper.MaxPiece
+)
+
+// pipes are the pipes of a server, made when it starts. Each is empty, and held
+// by one half of a session while bytes are in it.
+type pipes chan *pipe
+
+func newPipes() pipes {
+	ps := make(pipes, maxPipes)
+	for range maxPipes {
+		p, err := newPipe()
+		if err != nil {
+			break // with fewer, or none, more is copied
+		}
+		ps <- p
+	}
+	return ps
+}
+
+func newPipe() (*pipe, error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
+		return nil, err
+	}
+	p := &pipe{in: fds[1], out: fds[0]}
+	if _, err := unix.FcntlInt(uintptr(p.in), unix.F_SETPIPE_SZ, pipeSize); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// get returns a pipe, nil where all are in use.
+func (ps pipes) get() *pipe {
+	select {
+	case p := <-ps:
+		return p
+	default:
+		return nil
+	}
+}
+
+func (ps pipes) put(p *pipe) { ps <- p }
+
+// close closes the pipes. None may be in use.
+func (ps pipes) close() {
+	for p := ps.get(); p != nil; p = ps.get() {
+		p.close()
+	}
+}
+
+func (p *pipe) close() {
+	unix.Close(p.in)
+	unix.Close(p.out)
+}
+
+// fill moves at most n bytes from a socket into the pipe, which is empty: else
+// a full pipe would look like a socket without bytes. 0 bytes are the end.
+func (p *pipe) fill(fd uintptr, n int) (int, error) { return spliceNow(int(fd), p.in, n) }
+
+// drain moves at most n bytes on to a socket.
+func (p *pipe) drain(fd uintptr, n int) (int, error) { return spliceNow(p.out, int(fd), n) }
+
+// read takes what is in the pipe out, up to len(b).
+func (p *pipe) read(b []byte) (int, error) { return readNow(uintptr(p.out), b) }
+
+// spliceNow is splice(2), raw for the reason that readNow is.
+func spliceNow(from, to, n int) (int, error) {
+	moved, _, errno := syscall.RawSyscall6(syscall.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, uintptr(n), unix.SPLICE_F_NONBLOCK)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(moved), nil
+}
