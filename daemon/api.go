@@ -1,12 +1,14 @@
 package daemon
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net/http"
+	"path"
 	"strconv"
 	"time"
 
@@ -24,7 +26,7 @@ const (
 	CodePermission Code = "permission" // 422: a socket needs a capability that shaper has not
 	CodeFailed     Code = "failed"     // 422: it could not be put in force
 	CodeForbidden  Code = "forbidden"  // 403: who asks may not
-	CodeUsage      Code = "usage"      // 400: the request makes no sense
+	CodeUsage      Code = "usage"      // 400: the request makes no sense; 405: the method does not
 	CodeNotFound   Code = "not_found"  // 404
 	CodeState      Code = "state"      // 409: not now
 )
@@ -39,6 +41,7 @@ type Error struct {
 	Code    Code          `json:"code"`
 	Message string        `json:"error"`
 	Errors  policy.Errors `json:"errors,omitempty"` // every mistake of a policy
+	status  int           // of HTTP, where it is not that of the code
 }
 
 // Error is the message: for a policy, one line for each mistake.
@@ -65,7 +68,11 @@ func CodeOf(err error) Code {
 }
 
 func answerFor(err error) *Error {
-	e := &Error{Code: CodeOf(err), Message: err.Error()}
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	e = &Error{Code: CodeOf(err), Message: err.Error()}
 	errors.As(err, &e.Errors)
 	return e
 }
@@ -97,8 +104,39 @@ func (d *daemon) controlHandler() http.Handler {
 	mux.Handle("POST /v1/explain", answers(d.serveExplain))
 	mux.Handle("PATCH /v1/classes/{name}", answers(d.serveSet))
 	mux.Handle("DELETE /v1/sessions/{id}", answers(d.serveClose))
-	return mux
+	return alwaysJSON(mux)
 }
+
+// alwaysJSON answers in JSON too what a mux itself answers in plain text:
+// paths that do not exist, methods that a path does not have, and redirects to
+// another spelling of a path.
+func alwaysJSON(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		own, pattern := mux.Handler(r)
+		if pattern != "" && r.URL.Path == path.Clean(r.URL.Path) {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		said := headerOnly{}
+		own.ServeHTTP(said, r)
+		allow := said.Header().Get("Allow")
+		answers(func(caller, *http.Request) (any, error) {
+			if allow == "" {
+				return nil, &Error{Code: CodeNotFound, Message: fmt.Sprintf("there is no %.100q", r.URL.Path)}
+			}
+			w.Header().Set("Allow", allow)
+			return nil, &Error{Code: CodeUsage, status: http.StatusMethodNotAllowed,
+				Message: fmt.Sprintf("%.100q does not take %.20q; it takes %s", r.URL.Path, r.Method, allow)}
+		}).ServeHTTP(w, r)
+	})
+}
+
+// headerOnly takes an answer of which only the header is wanted.
+type headerOnly http.Header
+
+func (h headerOnly) Header() http.Header       { return http.Header(h) }
+func (headerOnly) WriteHeader(int)             {}
+func (headerOnly) Write(b []byte) (int, error) { return len(b), nil }
 
 // answers turns a function into a handler for those whom the socket has let in.
 func answers(f func(by caller, r *http.Request) (any, error)) http.Handler {
@@ -112,7 +150,7 @@ func answers(f func(by caller, r *http.Request) (any, error)) http.Handler {
 		v, err := f(by.caller, r)
 		if err != nil {
 			e := answerFor(err)
-			answer(w, statusOf[e.Code], e)
+			answer(w, cmp.Or(e.status, statusOf[e.Code]), e)
 			return
 		}
 		answer(w, http.StatusOK, v)

@@ -70,8 +70,8 @@ func TestAPI(t *testing.T) {
 		{"PATCH", "/v1/classes/none", `{"rate": "1mbit"}`, 422, `"code": "policy"`},
 		{"DELETE", "/v1/sessions/x", "", 400, "is not the id"},
 		{"DELETE", "/v1/sessions/77", "", 404, "there is no session 77"},
-		{"DELETE", "/v1/status", "", 405, ""},
-		{"GET", "/v2/status", "", 404, ""},
+		{"DELETE", "/v1/status", "", 405, `"code": "usage"`},
+		{"GET", "/v2/status", "", 404, `"code": "not_found"`},
 	} {
 		if status, text := raw(p, c.method, c.path, c.body); status != c.status || !strings.Contains(text, c.says) {
 			t.Errorf("%s %s %.40s: %d %s", c.method, c.path, c.body, status, text)
@@ -169,6 +169,36 @@ func TestForbidden(t *testing.T) {
 		var e Error
 		if err := json.Unmarshal(answer.Body.Bytes(), &e); err != nil || answer.Code != 403 || e.Code != CodeForbidden || served {
 			t.Errorf("%v: %d %s", id, answer.Code, answer.Body)
+		}
+	}
+}
+
+// What no handler is meant by is answered in JSON as well, and to nobody else.
+func TestNoHandler(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.Handle("GET /v1/a", answers(func(caller, *http.Request) (any, error) { return struct{}{}, nil }))
+	mux.Handle("PATCH /v1/a", answers(func(caller, *http.Request) (any, error) { return struct{}{}, nil }))
+	for _, c := range []struct {
+		id             any
+		method, path   string
+		status         int
+		code           Code
+		message, allow string
+	}{
+		{identified{}, "GET", "/v1/a", 200, "", "", ""},
+		{identified{}, "POST", "/v1/a", 405, CodeUsage, `"/v1/a" does not take "POST"; it takes GET, HEAD, PATCH`, "GET, HEAD, PATCH"},
+		{identified{}, "GET", "/v1/b", 404, CodeNotFound, `there is no "/v1/b"`, ""},
+		{identified{}, "GET", "/v1/a/", 404, CodeNotFound, `there is no "/v1/a/"`, ""},
+		{identified{}, "GET", "/v1//a", 404, CodeNotFound, `there is no "/v1//a"`, ""}, // a mux would redirect
+		{nil, "GET", "/v1/b", 403, CodeForbidden, "who is asking is not known", ""},
+	} {
+		got := httptest.NewRecorder()
+		request := httptest.NewRequest(c.method, c.path, nil)
+		alwaysJSON(mux).ServeHTTP(got, request.WithContext(context.WithValue(t.Context(), callerKey{}, c.id)))
+		var e Error
+		if err := json.Unmarshal(got.Body.Bytes(), &e); err != nil || got.Code != c.status || e.Code != c.code || e.Message != c.message ||
+			got.Header().Get("Allow") != c.allow || got.Header().Get("Content-Type") != "application/json" {
+			t.Errorf("%s %s: %d %v %s", c.method, c.path, got.Code, got.Header(), got.Body)
 		}
 	}
 }
