@@ -100,7 +100,7 @@ func (d *daemon) controlHandler() http.Handler {
 	}))
 	mux.Handle("GET /v1/policy", answers(func(caller, *http.Request) (any, error) { return d.keeper.view.Load().policy, nil }))
 	mux.Handle("POST /v1/reload", answers(d.serveReload))
-	mux.Handle("POST /v1/confirm", answers(func(by caller, _ *http.Request) (any, error) { return struct{}{}, d.keeper.confirm(by) }))
+	mux.Handle("POST /v1/confirm", answers(d.serveConfirm))
 	mux.Handle("POST /v1/explain", answers(d.serveExplain))
 	mux.Handle("PATCH /v1/classes/{name}", answers(d.serveSet))
 	mux.Handle("DELETE /v1/sessions/{id}", answers(d.serveClose))
@@ -175,7 +175,7 @@ func decode(r *http.Request, v any) error {
 	if err := in.Decode(v); err != nil && err != io.EOF {
 		return usageError("the body: %v", err)
 	}
-	if in.More() {
+	if _, err := in.Token(); err != io.EOF { // More does not see a lone "}"
 		return usageError("the body: there is something behind the JSON value")
 	}
 	return nil
@@ -187,6 +187,13 @@ func (d *daemon) serveReload(by caller, r *http.Request) (any, error) {
 		return nil, err
 	}
 	return d.keeper.reload(by, time.Duration(ask.RollbackAfter))
+}
+
+func (d *daemon) serveConfirm(by caller, r *http.Request) (any, error) {
+	if err := decode(r, &struct{}{}); err != nil {
+		return nil, err
+	}
+	return struct{}{}, d.keeper.confirm(by)
 }
 
 // serveSet takes the values by their keys, and beside them "for".

@@ -56,6 +56,8 @@ func TestAPI(t *testing.T) {
 		{"GET", "/v1/policy", "", 200, `"listeners"`},
 		{"POST", "/v1/reload", "", 200, `"changes": []`},
 		{"POST", "/v1/reload", `{"rollback_after": "5m"}`, 200, `"rollback_at"`},
+		{"POST", "/v1/confirm", `{"rollback_after": "5m"}`, 400, "unknown field"},
+		{"POST", "/v1/confirm", `{}}`, 400, "behind the JSON value"},
 		{"POST", "/v1/confirm", "", 200, "{}"},
 		{"POST", "/v1/confirm", "", 409, `"code": "state"`},
 		{"POST", "/v1/reload", `{"rollback_after": "soon"}`, 400, "is not a duration"},
