@@ -193,7 +193,7 @@ func (d *daemon) serveConfirm(by caller, r *http.Request) (any, error) {
 	if err := decode(r, &struct{}{}); err != nil {
 		return nil, err
 	}
-	return struct{}{}, d.keeper.confirm(by)
+	return d.keeper.confirm(by)
 }
 
 // serveSet takes the values by their keys, and beside them "for".
@@ -213,8 +213,7 @@ func (d *daemon) serveSet(by caller, r *http.Request) (any, error) {
 	if len(values) == 0 {
 		return nil, usageError("nothing to set; a request is like {\"rate\": \"20mbit\", \"for\": \"10m\"}")
 	}
-	changes, err := d.keeper.set(by, r.PathValue("name"), values, time.Duration(lasts))
-	return append([]policy.Change{}, changes...), err
+	return d.keeper.set(by, r.PathValue("name"), values, time.Duration(lasts))
 }
 
 func (d *daemon) serveClose(by caller, r *http.Request) (any, error) {

@@ -58,7 +58,7 @@ func TestAPI(t *testing.T) {
 		{"POST", "/v1/reload", `{"rollback_after": "5m"}`, 200, `"rollback_at"`},
 		{"POST", "/v1/confirm", `{"rollback_after": "5m"}`, 400, "unknown field"},
 		{"POST", "/v1/confirm", `{}}`, 400, "behind the JSON value"},
-		{"POST", "/v1/confirm", "", 200, "{}"},
+		{"POST", "/v1/confirm", "", 200, `"hash"`},
 		{"POST", "/v1/confirm", "", 409, `"code": "state"`},
 		{"POST", "/v1/reload", `{"rollback_after": "soon"}`, 400, "is not a duration"},
 		{"POST", "/v1/reload", `{"rollback": "5m"}`, 400, "unknown field"},
@@ -226,7 +226,7 @@ func TestConcurrentRequests(t *testing.T) {
 	each(func() error { _, err := p.Explain(ctx, ExplainRequest{Source: "::1"}); return err })
 	each(func() error { _, err := p.Reload(ctx, 0); return err })
 	each(func() error { _, err := p.Reload(ctx, time.Millisecond); return err })
-	each(func() error { return p.Confirm(ctx) })
+	each(func() error { _, err := p.Confirm(ctx); return err })
 	each(func() error {
 		_, err := p.Set(ctx, "slow", map[string]string{"rate": "1mbit"}, time.Millisecond)
 		return err

@@ -68,13 +68,13 @@ func (c *Client) Reload(ctx context.Context, rollback time.Duration) (done Reloa
 }
 
 // Confirm keeps what the last reload has put in force.
-func (c *Client) Confirm(ctx context.Context) error {
-	return c.ask(ctx, "POST", "/v1/confirm", nil, nil)
+func (c *Client) Confirm(ctx context.Context) (done Confirmed, err error) {
+	return done, c.ask(ctx, "POST", "/v1/confirm", nil, &done)
 }
 
 // Set changes a class until the next reload, or for a time if that is above 0.
 // Values are as in the policy file: {"rate": "20mbit"}.
-func (c *Client) Set(ctx context.Context, class string, values map[string]string, lasts time.Duration) (changes []policy.Change, err error) {
+func (c *Client) Set(ctx context.Context, class string, values map[string]string, lasts time.Duration) (done Changed, err error) {
 	body := map[string]string{}
 	for key, value := range values {
 		body[key] = value
@@ -82,7 +82,7 @@ func (c *Client) Set(ctx context.Context, class string, values map[string]string
 	if lasts > 0 {
 		body["for"] = unit.FormatDuration(lasts)
 	}
-	return changes, c.ask(ctx, "PATCH", "/v1/classes/"+url.PathEscape(class), body, &changes)
+	return done, c.ask(ctx, "PATCH", "/v1/classes/"+url.PathEscape(class), body, &done)
 }
 
 // Explain returns which rule and class a client gets, for each way in that the

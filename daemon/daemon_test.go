@@ -190,15 +190,15 @@ func TestSetReachesOpenConnection(t *testing.T) {
 	c.SetDeadline(time.Now().Add(patience))
 	const size = 4 << 20 // a minute at 64KiB/s
 	go c.Write(make([]byte, size))
-	changes, err := p.Set(t.Context(), "slow", map[string]string{"rate": "1gbit"}, time.Hour)
-	if err != nil || len(changes) != 1 || changes[0].New != "1gbit" {
-		t.Fatalf("set answers %v, %v", changes, err)
+	done, err := p.Set(t.Context(), "slow", map[string]string{"rate": "1gbit"}, time.Hour)
+	if err != nil || len(done.Changes) != 1 || done.Changes[0].New != "1gbit" {
+		t.Fatalf("set answers %v, %v", done, err)
 	}
 	if _, err := io.CopyN(io.Discard, c, size); err != nil {
 		t.Error(err)
 	}
 	s := p.mustStatus()
-	if len(s.Sets) != 1 || s.Sets[0].Class != "slow" || time.Until(s.Sets[0].Until) > time.Hour {
+	if len(s.Sets) != 1 || s.Sets[0].Class != "slow" || time.Until(s.Sets[0].Until) > time.Hour || !s.Sets[0].Until.Equal(done.Until) {
 		t.Errorf("the status has %+v", s.Sets)
 	}
 	if mustReload(p); p.rate("slow") != "64KiB/s" {
@@ -225,14 +225,14 @@ func TestSetErrors(t *testing.T) {
 
 func TestRollbackOverTheSocket(t *testing.T) {
 	p := begin(t, base)
-	if err := p.Confirm(t.Context()); CodeOf(err) != CodeState {
+	if _, err := p.Confirm(t.Context()); CodeOf(err) != CodeState {
 		t.Errorf("confirming nothing: %v", err)
 	}
 	p.edit(`"64KiB/s"`, `"1mbit"`)
 	if done, err := p.Reload(t.Context(), time.Hour); err != nil || done.Rollback.IsZero() || !p.mustStatus().Rollback.Equal(done.Rollback) {
 		t.Errorf("the reload answers %+v, %v", done, err)
 	}
-	if err := p.Confirm(t.Context()); err != nil || !p.mustStatus().Rollback.IsZero() {
+	if _, err := p.Confirm(t.Context()); err != nil || !p.mustStatus().Rollback.IsZero() {
 		t.Errorf("confirming: %v", err)
 	}
 	p.edit(`"64KiB/s"`, `"2mbit"`)

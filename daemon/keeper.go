@@ -182,29 +182,40 @@ func (k *keeper) expectConfirmation(before regime, after time.Duration) {
 	k.undo = &undo{at: time.Now().Add(after), to: before}
 }
 
+// Confirmed is the answer to a confirm.
+type Confirmed struct {
+	Hash string `json:"hash"` // of the policy that stays
+}
+
 // confirm keeps what the last reload has put in force.
-func (k *keeper) confirm(by caller) error {
+func (k *keeper) confirm(by caller) (Confirmed, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
 	case k.stopped:
-		return ErrStopping
+		return Confirmed{}, ErrStopping
 	case k.undo == nil:
-		return ErrNothingToConfirm
+		return Confirmed{}, ErrNothingToConfirm
 	}
 	k.undo = nil
 	k.publish()
 	k.changed(by, "confirm", nil, "after", k.now.policy.Hash)
-	return nil
+	return Confirmed{k.now.policy.Hash}, nil
+}
+
+// Changed is the answer to a set.
+type Changed struct {
+	Changes []policy.Change `json:"changes"`
+	Until   time.Time       `json:"until,omitzero"` // zero: until the next reload
 }
 
 // set puts other values of a class in force, until the next reload or for a
 // time.
-func (k *keeper) set(by caller, class string, values map[string]string, lasts time.Duration) ([]policy.Change, error) {
+func (k *keeper) set(by caller, class string, values map[string]string, lasts time.Duration) (Changed, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.stopped {
-		return nil, ErrStopping
+		return Changed{}, ErrStopping
 	}
 	s := Set{Class: class, Values: values}
 	if lasts > 0 {
@@ -213,11 +224,11 @@ func (k *keeper) set(by caller, class string, values map[string]string, lasts ti
 	next, err := k.now.with(s)
 	if err != nil {
 		k.log.Warn("set rejected", "by", by.String(), "class", class, "values", values, "err", err)
-		return nil, err
+		return Changed{}, err
 	}
 	changes := k.adopt(next)
 	k.changed(by, "set", changes, "class", class, "until", s.Until)
-	return changes, nil
+	return Changed{append([]policy.Change{}, changes...), s.Until}, nil
 }
 
 // adopt puts a regime in force that differs from the current one only in what

@@ -182,7 +182,7 @@ func TestRollback(t *testing.T) {
 		if v := b.view.Load(); v.outcome.OK || !v.rollback.IsZero() {
 			t.Errorf("readers see %+v after the rollback", v)
 		}
-		if err := b.confirm(operator); err != ErrNothingToConfirm {
+		if _, err := b.confirm(operator); err != ErrNothingToConfirm {
 			t.Errorf("confirming too late: %v", err)
 		}
 	})
@@ -190,13 +190,13 @@ func TestRollback(t *testing.T) {
 
 func TestConfirm(t *testing.T) {
 	keep(t, func(b *bench) {
-		if err := b.confirm(operator); err != ErrNothingToConfirm {
+		if _, err := b.confirm(operator); err != ErrNothingToConfirm {
 			t.Errorf("confirming nothing: %v", err)
 		}
 		b.file("1mbit")
-		b.mustReload(5 * time.Minute)
-		if err := b.confirm(operator); err != nil {
-			t.Error(err)
+		reloaded := b.mustReload(5 * time.Minute)
+		if done, err := b.confirm(operator); err != nil || done.Hash != reloaded.Hash {
+			t.Errorf("confirm answers %v, %v", done, err)
 		}
 		time.Sleep(time.Hour)
 		b.want("1mbit")
@@ -341,7 +341,8 @@ func TestStoppedKeeper(t *testing.T) {
 		b.stop()
 		_, errReload := b.reload(operator, 0)
 		_, errSet := b.set(operator, "slow", map[string]string{"rate": "1mbit"}, 0)
-		for _, err := range []error{errReload, errSet, b.confirm(operator)} {
+		_, errConfirm := b.confirm(operator)
+		for _, err := range []error{errReload, errSet, errConfirm} {
 			if err != ErrStopping {
 				t.Errorf("a change of a daemon that stops: %v", err)
 			}

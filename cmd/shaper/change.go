@@ -80,15 +80,16 @@ func confirmCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "confirm",
 		Usage: "keep what `reload --rollback-after` has put in force",
+		Flags: []cli.Flag{jsonFlag()},
 		Action: func(c *cli.Context) error {
 			if err := arguments(c, 0, 0); err != nil {
 				return err
 			}
-			d, err := client(c)
-			if err != nil {
-				return err
-			}
-			return d.Confirm(c.Context)
+			return show(c,
+				func(d *daemon.Client, c *cli.Context) (daemon.Confirmed, error) { return d.Confirm(c.Context) },
+				func(w io.Writer, done daemon.Confirmed) {
+					fmt.Fprintf(w, "policy %s is confirmed and stays in force\n", done.Hash)
+				})
 		},
 	}
 }
@@ -122,10 +123,15 @@ func set(c *cli.Context) error {
 		return err
 	}
 	return show(c,
-		func(d *daemon.Client, c *cli.Context) ([]policy.Change, error) {
+		func(d *daemon.Client, c *cli.Context) (daemon.Changed, error) {
 			return d.Set(c.Context, c.Args().First(), values, lasts)
 		},
-		printChanges)
+		func(w io.Writer, done daemon.Changed) {
+			printChanges(w, done.Changes)
+			if !done.Until.IsZero() {
+				fmt.Fprintf(w, "until %s, or the next reload\n", stamp(done.Until))
+			}
+		})
 }
 
 // parseAssignments reads "rate=20mbit" and the like.

@@ -206,7 +206,7 @@ func TestOperate(t *testing.T) {
 	want(t, 0, []string{conn.LocalAddr().String(), "echo:", "slow"}, "sessions", "-c", p.path)
 	want(t, 0, []string{"class guest: rule 1 (line 13): source 127.0.0.2 is in 127.0.0.2/32"}, "explain", "127.0.0.2", "-c", p.path)
 	want(t, 0, []string{"port 99: class slow: no rule matches"}, "explain", "::1", "--listener", "echo", "--port=99", "-c", p.path)
-	want(t, 0, []string{"~ class slow: rate 64KiB/s -> 1mbit\n"}, "set", "slow", "rate=1mbit", "--for", "1h", "-c", p.path)
+	want(t, 0, []string{"~ class slow: rate 64KiB/s -> 1mbit\nuntil 20", ", or the next reload\n"}, "set", "slow", "rate=1mbit", "--for", "1h", "-c", p.path)
 	want(t, 0, []string{"*1mbit", "* by shaper set"}, "classes", "-c", p.path)
 	want(t, 0, []string{"set       slow: rate=1mbit, for another "}, "status", "-c", p.path)
 	want(t, 0, []string{"~ class slow: rate 1mbit -> 64KiB/s\n", " is in force\n"}, "reload", "-c", p.path)
@@ -259,7 +259,7 @@ func TestRollback(t *testing.T) {
 	p.write(strings.Replace(base, "64KiB/s", "1mbit", 1))
 	want(t, 0, []string{"it is undone at "}, "reload", "--rollback-after", "5m", "-c", p.path)
 	want(t, 0, []string{"rollback  in 5m,"}, "status", "-c", p.path)
-	want(t, 0, nil, "confirm", "-c", p.path)
+	want(t, 0, []string{"policy " + p.status().PolicyHash + " is confirmed"}, "confirm", "-c", p.path)
 	want(t, 1, nil, "confirm", "-c", p.path)
 }
 
@@ -276,7 +276,9 @@ func TestJSON(t *testing.T) {
 		{new([]daemon.Session), []string{"sessions"}},
 		{new([]policy.Explanation), []string{"explain", "127.0.0.2"}},
 		{new(daemon.Reloaded), []string{"reload"}},
-		{new([]policy.Change), []string{"set", "slow", "rate=1mbit"}},
+		{new(daemon.Changed), []string{"set", "slow", "rate=1mbit"}},
+		{new(daemon.Reloaded), []string{"reload", "--rollback-after", "1h"}},
+		{new(daemon.Confirmed), []string{"confirm"}},
 		{new(versionReading), []string{"version"}},
 		{new(struct {
 			Policy   policy.Policy
