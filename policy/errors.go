@@ -84,7 +84,7 @@ func complaintOf(err error) complaint {
 type report struct {
 	file     string
 	lines    []int          // offset of the first byte of each line; nil without a file
-	at       map[string]int // offset of each key's value; "key#0" of the first value of a list
+	at       map[string]int // offset of each key's value, and by item of each value of a list
 	bad      map[string]bool
 	errs     Errors
 	warnings Errors
@@ -148,18 +148,20 @@ func (r *report) offset(key string) int {
 		if offset, ok := r.at[key]; ok {
 			return offset
 		}
-		key = key[:max(strings.LastIndexAny(key, ".#"), 0)]
+		key = key[:max(strings.LastIndexAny(key, "."+itemMark), 0)]
 	}
 	return 0
 }
 
+// itemMark stands between a key and the number of a value in its list. No key
+// has it: in one that is quoted it would be escaped.
+const itemMark = "\x00"
+
 // item names the value i of the list at key, for its position.
-func item(key string, i int) string { return fmt.Sprintf("%s#%d", key, i) }
+func item(key string, i int) string { return fmt.Sprint(key, itemMark, i) }
 
 // plainKey returns the key without the number of the value in a list.
 func plainKey(key string) string {
-	if i := strings.LastIndexByte(key, '#'); i >= 0 {
-		return key[:i]
-	}
+	key, _, _ = strings.Cut(key, itemMark)
 	return key
 }
