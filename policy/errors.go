@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -124,9 +125,35 @@ func (r *report) sound(keys ...string) bool {
 }
 
 func (r *report) place(offset int, key, problem, allowed string) Error {
-	e := Error{File: r.file, Key: key, Problem: problem, Allowed: allowed}
+	e := Error{File: r.file, Key: brief(key), Problem: brief(problem), Allowed: allowed}
 	e.Line, e.Column = r.position(offset)
 	return e
+}
+
+// mostTold is how many characters of a key or a value an error repeats: all of
+// those that can be right, and enough of the others to find them.
+const mostTold = 100
+
+// aPart matches a value in quotes, or a word.
+var aPart = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[^\s"]+`)
+
+// brief cuts what is very long in an error: a file may hold a key or a value of
+// megabytes, and its error goes to terminals and logs.
+func brief(s string) string {
+	if len(s) <= mostTold {
+		return s
+	}
+	return aPart.ReplaceAllStringFunc(s, func(part string) string {
+		runes := []rune(part)
+		if len(runes) <= mostTold {
+			return part
+		}
+		end := "…"
+		if part[0] == '"' {
+			end += `"`
+		}
+		return string(runes[:mostTold]) + end
+	})
 }
 
 // position turns an offset into a line and a column, both 0 without a file.

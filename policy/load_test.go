@@ -52,6 +52,22 @@ func TestBad(t *testing.T) {
 	}
 }
 
+// What a file repeats endlessly, its errors do not, wherever it stands.
+func TestLongValues(t *testing.T) {
+	for _, file := range []string{"testdata/bad/all-long.toml", "testdata/bad/all-long-names.toml"} {
+		_, _, err := Load(file)
+		var got Errors
+		if !errors.As(err, &got) {
+			t.Fatal(err)
+		}
+		for _, e := range got {
+			if len(e.Key)+len(e.Problem) > 4*mostTold {
+				t.Errorf("an error of %d bytes: %.200s", len(e.Key)+len(e.Problem), e.Problem)
+			}
+		}
+	}
+}
+
 func TestErrorFields(t *testing.T) {
 	_, _, err := Load("testdata/bad/all-five.toml")
 	var got Errors
