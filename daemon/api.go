@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"path"
 	"strconv"
+	"syscall"
 	"time"
 
 	"shaper/policy"
@@ -22,7 +23,7 @@ type Code string
 // The codes, each with the HTTP status it goes with.
 const (
 	CodePolicy     Code = "policy"     // 422: the policy, or a value for it, is rejected
-	CodeNoFile     Code = "no_file"    // 422: the policy file cannot be opened
+	CodeNoFile     Code = "no_file"    // 422: the policy file cannot be opened, or is a directory
 	CodePermission Code = "permission" // 422: a socket needs a capability that shaper has not
 	CodeFailed     Code = "failed"     // 422: it could not be put in force
 	CodeForbidden  Code = "forbidden"  // 403: who asks may not
@@ -57,7 +58,7 @@ func CodeOf(err error) Code {
 		return answered.Code
 	case errors.As(err, &mistakes):
 		return CodePolicy
-	case errors.As(err, &path) && path.Op == "open":
+	case errors.As(err, &path) && (path.Op == "open" || path.Err == syscall.EISDIR):
 		return CodeNoFile
 	case errors.Is(err, fs.ErrPermission):
 		return CodePermission

@@ -115,7 +115,10 @@ func TestUsageErrors(t *testing.T) {
 func TestNoFile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	want(t, 66, []string{"no such file"}, "check", "none.toml")
-	want(t, 66, []string{"no such file"}, "status", "-c", "none.toml")
+	want(t, 66, []string{"no such file", "curl --unix-socket SOCKET "}, "status", "-c", "none.toml")
+	for _, args := range [][]string{{"check", "."}, {"run", "-c", "."}, {"status", "-c", "."}} {
+		want(t, 66, []string{"is a directory"}, args...)
+	}
 	if _, err := os.Stat(systemConfig); err == nil {
 		t.Skip(systemConfig + " exists")
 	}

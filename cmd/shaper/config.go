@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 
@@ -38,7 +39,8 @@ func client(c *cli.Context) (*daemon.Client, error) {
 		return daemon.NewClient(policy.DefaultDaemon().Control), nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w; the policy file says where the control socket is, and without it there is "+
+			"curl --unix-socket SOCKET http://shaper/v1/status", err)
 	}
 	return daemon.NewClient(policy.ControlPath(path, data)), nil
 }
