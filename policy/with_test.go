@@ -34,7 +34,7 @@ func TestWithRefuses(t *testing.T) {
 		want   string
 	}{
 		{"acne", map[string]string{"rate": "1mbit"}, `class.acne: there is no class "acne"; did you mean "acme"?`},
-		{"acme", map[string]string{"rate": "60"}, `class.acme.rate: "60" is not a rate: it has no unit; a rate is like "20mbit", "64KiB/s", "30 messages/s" or "120 packets/min"`},
+		{"acme", map[string]string{"rate": "60"}, `class.acme.rate: "60" is not a rate: it has no unit; a rate is like "20mbit", "64KiB/s", "200 packets/s" or "120 connections/min"`},
 		{"acme", map[string]string{"rat": "60"}, `class.acme.rat: unknown key; did you mean "rate"?`},
 		{"acme", map[string]string{"ceil": "60"}, `class.acme.ceil: not supported in this version; supported here: algorithm, rate, burst, headroom, queue, max_wait, overflow`},
 		{"acme", map[string]string{"burst": "5 packets"}, `class.acme.burst: leaky has no burst; leave it out, or set algorithm = "token"`},

@@ -20,7 +20,7 @@ func ExampleParseRate() {
 	// 20mbit is 2500000.00 bytes per second
 	// 64KiB/s is 65536.00 bytes per second
 	// 20000 messages/15min is 22.22 messages per second
-	// "30" is not a rate: it has no unit; a rate is like "20mbit", "64KiB/s", "30 messages/s" or "120 packets/min"
+	// "30" is not a rate: it has no unit; a rate is like "20mbit", "64KiB/s", "200 packets/s" or "120 connections/min"
 }
 
 // A whole item's time is rounded up, so that pacing by it is never too fast.

@@ -43,7 +43,7 @@ func BytesPerSecond(n int64) Rate { return NewRate(Bytes, n, time.Second) }
 // bitUnits and byteUnits are in order of preference when printing.
 var bitUnits = []scale{{"gbit", 1e9}, {"mbit", 1e6}, {"kbit", 1e3}, {"bit", 1}, {"tbit", 1e12}}
 
-const rateForm = `a rate is like "20mbit", "64KiB/s", "30 messages/s" or "120 packets/min"`
+const rateForm = `a rate is like "20mbit", "64KiB/s", "200 packets/s" or "120 connections/min"`
 
 // ParseRate reads a rate as policy files and tc write it: bits per second
 // ("20mbit"), bytes per period ("64KiB/s"), or a count per period

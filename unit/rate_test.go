@@ -104,7 +104,7 @@ func TestParseRateErrors(t *testing.T) {
 		"8000000000000.000000001 pkt/s": `it is too large`,
 	} {
 		_, err := ParseRate(text)
-		want = `"` + text + `" is not a rate: ` + want + `; a rate is like "20mbit", "64KiB/s", "30 messages/s" or "120 packets/min"`
+		want = `"` + text + `" is not a rate: ` + want + `; a rate is like "20mbit", "64KiB/s", "200 packets/s" or "120 connections/min"`
 		if err == nil || err.Error() != want {
 			t.Errorf("ParseRate(%q):\n got %v\nwant %s", text, err, want)
 		}
