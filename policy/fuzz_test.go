@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"path/filepath"
 	"testing"
+
+	"github.com/pelletier/go-toml/v2"
 )
 
 // FuzzParse holds that any file is either refused with positioned errors or
@@ -22,6 +24,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, warnings, err := Parse("f.toml", data)
+		checkTOML(t, data, err == nil)
 		if err != nil {
 			checkErrors(t, data, err)
 			return
@@ -34,6 +37,20 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("read again, it is another policy: %v, %v", err, Diff(p, again))
 		}
 	})
+}
+
+// checkTOML holds what is taken for TOML against go-toml's own decoder. That
+// also refuses dates and numbers out of range, which no key takes.
+func checkTOML(t *testing.T, data []byte, accepted bool) {
+	var all map[string]any
+	err := toml.Unmarshal(data, &all)
+	if accepted && err != nil {
+		t.Errorf("it is accepted, and not TOML: %v", err)
+	}
+	r := newReport("f.toml", data)
+	if parseTree(r, data); err == nil && len(r.errs) > 0 {
+		t.Errorf("it is TOML, and refused: %v", r.errs)
+	}
 }
 
 func checkErrors(t *testing.T, data []byte, err error) {

@@ -19,10 +19,6 @@ import (
 // and far from what a log file or /dev/zero would cost.
 const maxFile = 16 * unit.MiB
 
-// enoughMistakes is from where on a file is not read a second time for more:
-// that takes longer the more keys a table has.
-const enoughMistakes = 100
-
 // Load reads a policy file strictly. It returns the policy and what is legal
 // in it but probably not meant.
 //
@@ -52,9 +48,6 @@ func Parse(name string, data []byte) (p *Policy, warnings Errors, err error) {
 	p.decode(r, root, whole)
 	if whole { // else what is missing may stand in what was not understood
 		check(r, p)
-	}
-	if whole && len(r.errs) < enoughMistakes {
-		crossCheck(r, data)
 	}
 	if len(r.errs) > 0 {
 		r.errs.sort()

@@ -4,15 +4,18 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/pelletier/go-toml/v2"
 
 	"shaper/unit"
 )
@@ -378,6 +381,48 @@ class = "a"
 		if diff := Diff(sections, mustParse(t, text)); len(diff) > 0 {
 			t.Errorf("%s: %v", name, diff)
 		}
+	}
+}
+
+// Which keys and headers may add to a table is as TOML has it. Of each pair the
+// first line makes a table, and the second is allowed or not.
+func TestTables(t *testing.T) {
+	for _, text := range []string{
+		// allowed
+		"[a.b]\n[a]\n", "[a]\n[a.b]\n", "[a]\nb.c = 1\nb.d = 2\n", "[a]\nb.c = 1\n[a.b.d]\n", "a.b = 1\n[a.c]\n",
+		"[[a]]\n[[a]]\n", "[[a]]\n[a.b]\n[[a]]\n[a.b]\n", "[[a]]\n[[a.b]]\n[[a.b]]\n[a.b.c]\n", "a = {b.c = 1, b.d = 2}\n",
+		// not
+		"[a]\n[a]\n", "[a]\n[[a]]\n", "[[a]]\n[a]\n", "[a.b]\n[[a]]\n", "a = 1\n[a]\n", "a = 1\n[a.b]\n", "a = 1\n[[a]]\n",
+		"a = {}\n[a]\n", "a = {}\n[a.b]\n", "a = {}\n[[a.b]]\n", "a = {}\na.b = 1\n", "a = []\n[[a]]\n", "a = [{}]\n[a.b]\n",
+		"a.b = 1\n[a]\n", "a.b = 1\n[[a]]\n", "a.b = 1\na.b.c = 1\n", "a.b = 1\na = 1\n", "a.b.c = 1\n[a.b]\n",
+		"[a]\nb.c = 1\n[a.b]\n", "[a.b]\n[a]\nb.c = 1\n", "[[a.b]]\n[a]\nb.c = 1\n", "[a.b.c]\n[a]\nb.d = 1\n",
+		"a = {b = 1, b = 2}\n", "a = {b = {}, b.c = 1}\n", "a = {b.c = 1, b = 2}\n", "a = [{b = 1, b = 1}]\n", "[[a]]\nb = 1\nb = 1\n",
+	} {
+		r := newReport("t.toml", []byte(text))
+		parseTree(r, []byte(text))
+		var all map[string]any
+		if allowed := toml.Unmarshal([]byte(text), &all) == nil; allowed != (len(r.errs) == 0) {
+			t.Errorf("%q is allowed: %v; errors: %v", text, allowed, r.errs)
+		}
+	}
+}
+
+// The time to load grows with the number of classes, not with its square: twice
+// as many take twice as long.
+func BenchmarkLoadClasses(b *testing.B) {
+	for _, n := range []int{1_000, 10_000, 100_000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			text := bytes.NewBufferString("[listener.x]\nlisten = \"127.0.0.1:1\"\nupstream = \"echo:\"\nclass = \"c0\"\n")
+			for i := range n {
+				fmt.Fprintf(text, "[class.c%d]\nrate = \"1mbit\"\n", i)
+			}
+			for b.Loop() {
+				if _, _, err := Parse("b.toml", text.Bytes()); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/class")
+		})
 	}
 }
 

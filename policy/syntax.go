@@ -3,9 +3,7 @@ package policy
 import (
 	"bytes"
 	"errors"
-	"strings"
 
-	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
@@ -18,7 +16,7 @@ const maxSyntaxErrors = 20
 // parseTree returns the file as a tree, and whether all of it is TOML. After a
 // mistake it goes on with the next line, so that one answer holds them all.
 func parseTree(r *report, data []byte) (root *node, whole bool) {
-	root = &node{kind: aTable, opened: true}
+	root = &node{kind: aTable, from: header}
 	b := &builder{report: r, data: data, root: root, section: root}
 	last := -1 // offset of the last syntax error
 	for found := 0; b.base < len(data) && found < maxSyntaxErrors; {
@@ -80,30 +78,4 @@ func (b *builder) resume(offset int, again bool) {
 	if n := bytes.IndexByte(b.data[offset:], '\n'); n >= 0 {
 		b.base = offset + n + 1
 	}
-}
-
-// crossCheck asks go-toml's own decoder whether the file is valid TOML. The
-// tree above is built leniently; the rules it leaves out, such as a table that
-// is inline and has a header too, are held here.
-func crossCheck(r *report, data []byte) {
-	var all map[string]any
-	var err *toml.DecodeError
-	if !errors.As(toml.Unmarshal(data, &all), &err) {
-		return
-	}
-	line, column := err.Position()
-	for _, e := range r.errs {
-		if e.Line == line {
-			return // the same mistake, told better
-		}
-	}
-	key := "syntax"
-	for i, part := range err.Key() {
-		if i == 0 {
-			key = ""
-		}
-		key = join(key, part)
-	}
-	problem := strings.TrimPrefix(err.Error(), "toml: ")
-	r.wrongAt(r.lines[line-1]+column-1, key, problem, tomlForm)
 }

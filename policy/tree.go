@@ -10,7 +10,8 @@ import (
 
 // A node is a value of the file with its position. go-toml's Unmarshal would
 // do without, but it stops at the first mistake, matches keys whatever their
-// case, takes an integer for a string, and forgets where a value stood.
+// case, takes an integer for a string, forgets where a value stood, and looks
+// for duplicates in a time that grows with the square of the keys.
 type node struct {
 	kind nodeKind
 	at   int    // offset in the file; of a table, its name in the header
@@ -19,10 +20,20 @@ type node struct {
 
 	items []*node // of a list
 
-	keys   []entry // of a table, in file order
-	index  map[string]*node
-	opened bool // has had its header, or stood inline: another would be a duplicate
+	keys  []entry // of a table, in file order
+	index map[string]*node
+	from  origin
 }
+
+// origin is what made a node. TOML has it decide what else may add to it.
+type origin uint8
+
+const (
+	mentioned origin = iota // [a.b] makes a, which may have its own header later
+	header                  // [a] and [[a]]
+	dotted                  // a.b = 1 makes a: only more of these add to it, and headers of tables in it
+	assigned                // a = ...: it is complete
+)
 
 type entry struct {
 	name  string
@@ -89,30 +100,30 @@ func (b *builder) key(it unstable.Iterator) (names []name) {
 // openTable makes [a.b.c] the section that keys go to.
 func (b *builder) openTable(names []name) {
 	last := names[len(names)-1]
-	parent := b.descend(b.root, names[:len(names)-1])
+	parent := b.descend(b.root, names[:len(names)-1], mentioned)
 	b.section = parent.get(last.text)
 	switch {
 	case b.section == nil:
 		b.section = parent.put(last, &node{kind: aTable, at: names[0].at})
-	case b.section.kind != aTable || b.section.opened:
+	case b.section.from != mentioned:
 		b.duplicate(parent, last, names[0].at)
 		b.section = &node{kind: aTable}
 	default:
 		b.section.at = names[0].at // [a.b] came first and only mentioned it
 	}
-	b.section.opened = true
+	b.section.from = header
 }
 
 // openItem makes a new item of [[a.b.c]] the section that keys go to.
 func (b *builder) openItem(names []name) {
 	last := names[len(names)-1]
-	parent := b.descend(b.root, names[:len(names)-1])
+	parent := b.descend(b.root, names[:len(names)-1], mentioned)
 	list := parent.get(last.text)
-	b.section = &node{kind: aTable, at: names[0].at, opened: true}
+	b.section = &node{kind: aTable, at: names[0].at, from: header}
 	switch {
 	case list == nil:
-		list = parent.put(last, &node{kind: aList, at: names[0].at})
-	case list.kind != aList || list.opened:
+		list = parent.put(last, &node{kind: aList, at: names[0].at, from: header})
+	case list.kind != aList || list.from != header:
 		b.duplicate(parent, last, names[0].at)
 		return
 	}
@@ -124,7 +135,7 @@ func (b *builder) openItem(names []name) {
 func (b *builder) keyValue(table *node, e *unstable.Node, outer int) {
 	names := b.key(e.Key())
 	last := names[len(names)-1]
-	table = b.descend(table, names[:len(names)-1])
+	table = b.descend(table, names[:len(names)-1], dotted)
 	if table.get(last.text) != nil {
 		b.duplicate(table, last, names[0].at)
 		return
@@ -151,7 +162,7 @@ func (b *builder) valueOffset(e *unstable.Node, outer int) int {
 // value turns a value of go-toml into ours. outer is its offset where go-toml
 // does not know it.
 func (b *builder) value(v *unstable.Node, outer int) *node {
-	n := &node{at: outer, text: string(v.Data)}
+	n := &node{at: outer, text: string(v.Data), from: assigned}
 	if v.Raw.Length > 0 {
 		n.at = b.base + int(v.Raw.Offset)
 	}
@@ -168,12 +179,12 @@ func (b *builder) value(v *unstable.Node, outer int) *node {
 	case unstable.Bool:
 		n.kind = aBool
 	case unstable.Array:
-		n.kind, n.opened = aList, true
+		n.kind = aList
 		for it := v.Children(); it.Next(); {
 			n.items = append(n.items, b.value(it.Node(), n.at))
 		}
 	case unstable.InlineTable:
-		n.kind, n.opened = aTable, true
+		n.kind = aTable
 		for it := v.Children(); it.Next(); {
 			b.keyValue(n, it.Node(), n.at)
 		}
@@ -183,20 +194,21 @@ func (b *builder) value(v *unstable.Node, outer int) *node {
 	return n
 }
 
-// descend follows a dotted key and makes the tables that are missing. Of a
-// list of tables it takes the last one, as TOML does.
-func (b *builder) descend(table *node, names []name) *node {
+// descend follows the names of a header, or with from dotted of a key, and
+// makes the tables that are missing. Of a list of tables it takes the last one,
+// as TOML does.
+func (b *builder) descend(table *node, names []name, from origin) *node {
 	for _, part := range names {
 		next := table.get(part.text)
 		if next == nil {
-			next = table.put(part, &node{kind: aTable, at: part.at})
+			next = table.put(part, &node{kind: aTable, at: part.at, from: from})
 		}
-		if next.kind == aList && !next.opened {
-			next = next.items[len(next.items)-1]
-		}
-		if next.kind != aTable {
+		if next.from == assigned || from == dotted && next.from != dotted {
 			b.duplicate(table, part, part.at)
 			return &node{kind: aTable}
+		}
+		if next.kind == aList {
+			next = next.items[len(next.items)-1]
 		}
 		table = next
 	}
