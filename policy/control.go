@@ -16,6 +16,7 @@ func (d Daemon) controlBeside(file string) string {
 // the daemon. Where it names none, that is the default.
 func ControlPath(file string, data []byte) string {
 	daemon := DefaultDaemon()
+	data = withoutMark(data)
 	root, _ := parseTree(newReport(file, data), data)
 	if section := root.get("daemon"); section != nil {
 		if n := section.get("control"); n != nil && n.kind == aString {

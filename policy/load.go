@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -40,8 +41,9 @@ func Parse(name string, data []byte) (p *Policy, warnings Errors, err error) {
 		return nil, nil, Errors{{File: name, Line: 1, Column: 1, Key: "syntax",
 			Problem: "the file is larger than " + maxFile.String(), Allowed: "a policy is at most that large"}}
 	}
-	r := newReport(name, data)
 	p = &Policy{Path: name, Hash: hashOf(data), Daemon: DefaultDaemon()}
+	data = withoutMark(data)
+	r := newReport(name, data)
 	checkEnd(r, data)
 	root, whole := parseTree(r, data)
 	whole = whole && r.sound("end")
@@ -58,6 +60,10 @@ func Parse(name string, data []byte) (p *Policy, warnings Errors, err error) {
 	r.warnings.sort()
 	return p, r.warnings, nil
 }
+
+// withoutMark returns a file without the byte order mark that some editors
+// begin it with. They do not count it as a column, nor do our errors.
+func withoutMark(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\ufeff")) }
 
 func hashOf(data []byte) string {
 	sum := sha256.Sum256(data)

@@ -426,6 +426,32 @@ func BenchmarkLoadClasses(b *testing.B) {
 	}
 }
 
+// A byte order mark is no part of the policy: neither an error, nor a column.
+func TestByteOrderMark(t *testing.T) {
+	const mark = "\ufeff"
+	data := mustRead(t, shipped)
+	whole, _, err := Parse(shipped, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	marked, _, err := Parse(shipped, append([]byte(mark), data...))
+	if err != nil || len(Diff(whole, marked)) > 0 {
+		t.Errorf("with a mark: %v", err)
+	}
+	if path := ControlPath("p.toml", []byte(mark+"daemon.control = \"c\"\n")); path != "c" {
+		t.Errorf("the control socket is at %q", path)
+	}
+	for text, want := range map[string]string{
+		mark + "x = 1\n":        "p.toml:1:1: x: unknown key",
+		mark + "# <<END\n":      "p.toml:2:1: end: the file was cut short",
+		mark + mark + "x = 1\n": "p.toml:1:1: syntax: ",
+	} {
+		if _, _, err := Parse("p.toml", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 func TestEndAnnounced(t *testing.T) {
 	policy := "[class.a]\nrate = \"1mbit\"\n[listener.x]\nlisten = \"127.0.0.1:1\"\nupstream = \"echo:\"\nclass = \"a\"\n"
 	for name, text := range map[string]string{
