@@ -3,11 +3,12 @@ package policy
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
 // WriteTree prints the policy in force as a tree of its sections, for people.
-// Every key is shown; what is worth its default says so.
+// Every key that means something is shown; what is worth its default says so.
 func (p *Policy) WriteTree(w io.Writer) error {
 	root := branch{title: fmt.Sprintf("%s  %s", p.Path, p.Hash)}
 	daemon := DefaultDaemon()
@@ -27,9 +28,18 @@ func (p *Policy) classBranches() (all []branch) {
 	for i := range p.Classes {
 		class := &p.Classes[i]
 		defaults := DefaultClass(class.Name)
-		all = append(all, branch{"class " + class.Name, table(class, &defaults, classFields), nil})
+		all = append(all, branch{"class " + class.Name, table(class, &defaults, fieldsOf(class)), nil})
 	}
 	return all
+}
+
+// fieldsOf returns the fields that mean something to a class: a leaky one has
+// no burst.
+func fieldsOf(class *Class) []field[Class] {
+	if class.Algorithm != Leaky {
+		return classFields
+	}
+	return slices.DeleteFunc(slices.Clone(classFields), func(f field[Class]) bool { return f.name == "burst" })
 }
 
 func (p *Policy) listenerBranches() (all []branch) {

@@ -40,7 +40,6 @@ class = "a"
 ├─ class a
 │     algorithm  leaky               (default)
 │     rate       20mbit
-│     burst      one quantum         (default)
 │     headroom   0%                  (default)
 │     queue      1000 items or 1MiB  (default)
 │     max_wait   none                (default)
