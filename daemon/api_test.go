@@ -293,7 +293,7 @@ func TestParseSource(t *testing.T) {
 			t.Errorf("%q is %v, %v; want %s", in, got, err, want)
 		}
 	}
-	for _, in := range []string{"", "host", "10.1.2", "10.1.2.3:x", "10.0.0.0/8"} {
+	for _, in := range []string{"", "host", "10.1.2", "10.1.2.3:x", "10.1.2.3:0", "[::1]:0", "10.1.2.3:70000", "10.0.0.0/8"} {
 		if got, err := parseSource(in); err == nil {
 			t.Errorf("%q is taken for %v", in, got)
 		}

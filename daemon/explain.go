@@ -49,7 +49,7 @@ func (d *daemon) serveExplain(_ caller, r *http.Request) (any, error) {
 
 // parseSource reads "10.1.2.3", "10.1.2.3:4567", "::1" or "[::1]:4567".
 func parseSource(s string) (netip.AddrPort, error) {
-	if ap, err := netip.ParseAddrPort(s); err == nil {
+	if ap, err := netip.ParseAddrPort(s); err == nil && ap.Port() != 0 { // no client has port 0
 		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), nil
 	}
 	a, err := netip.ParseAddr(strings.Trim(s, "[]"))

@@ -211,21 +211,33 @@ func explainCommand() *cli.Command {
 		Flags: []cli.Flag{
 			jsonFlag(),
 			&cli.StringFlag{Name: "listener", Usage: "the `LISTENER` it connects to"},
-			&cli.UintFlag{Name: "port", Usage: "the `PORT` it connects to", DefaultText: "those of the listener"},
+			&cli.StringFlag{Name: "port", Usage: "the `PORT` it connects to", DefaultText: "those of the listener"},
 		},
 		Action: explain,
 	}
+}
+
+// portFlag reads --port; 0 if it is not given.
+func portFlag(c *cli.Context) (uint16, error) {
+	if !c.IsSet("port") {
+		return 0, nil
+	}
+	port, err := strconv.ParseUint(c.String("port"), 10, 16)
+	if err != nil || port == 0 {
+		return 0, usageError("--port: %q is not a port; a port is from 1 to 65535", c.String("port"))
+	}
+	return uint16(port), nil
 }
 
 func explain(c *cli.Context) error {
 	if err := arguments(c, 1, 1); err != nil {
 		return err
 	}
-	port := c.Uint("port")
-	if port > 65535 {
-		return usageError("--port: %d is not a port; a port is from 1 to 65535", port)
+	port, err := portFlag(c)
+	if err != nil {
+		return err
 	}
-	ask := daemon.ExplainRequest{Source: c.Args().First(), Listener: c.String("listener"), Port: uint16(port)}
+	ask := daemon.ExplainRequest{Source: c.Args().First(), Listener: c.String("listener"), Port: port}
 	return show(c,
 		func(d *daemon.Client, c *cli.Context) ([]policy.Explanation, error) { return d.Explain(c.Context, ask) },
 		func(w io.Writer, all []policy.Explanation) {
