@@ -53,11 +53,16 @@ func CodeOf(err error) Code {
 	var answered *Error
 	var mistakes policy.Errors
 	var path *fs.PathError
+	var bind *unbound
 	switch {
 	case errors.As(err, &answered):
 		return answered.Code
 	case errors.As(err, &mistakes):
 		return CodePolicy
+	case errors.As(err, &bind) && errors.Is(err, fs.ErrPermission):
+		return CodePermission
+	case errors.As(err, &bind):
+		return CodeFailed
 	case errors.As(err, &path) && (path.Op == "open" || path.Err == syscall.EISDIR):
 		return CodeNoFile
 	case errors.Is(err, fs.ErrPermission):

@@ -133,7 +133,7 @@ func TestReloadPortTaken(t *testing.T) {
 	p.write(strings.NewReplacer(`"c.sock"`, `"d.sock"`, `"64KiB/s"`, `"1mbit"`).Replace(base) +
 		fmt.Sprintf("[listener.more]\nlisten = %q\nupstream = \"echo:\"\nclass = \"slow\"\n", taken.Addr()))
 	_, err = p.Reload(t.Context(), 0)
-	if CodeOf(err) != CodeFailed || !strings.HasPrefix(err.Error(), p.path+": listener.more.listen: ") {
+	if CodeOf(err) != CodeFailed || !strings.HasPrefix(err.Error(), p.path+":24:10: listener.more.listen: ") || !strings.HasSuffix(err.Error(), "; "+portTaken) {
 		t.Errorf("the reload answers %v", err)
 	}
 	if got := p.rate("slow"); got != "64KiB/s" {
@@ -346,8 +346,8 @@ func TestStartErrors(t *testing.T) {
 	}{
 		{"no file", "", CodeNoFile, "no such file"},
 		{"mistakes", strings.Replace(base, "64KiB/s", "x", 1), CodePolicy, "class.slow.rate"},
-		{"a port that is taken", strings.Replace(base, `"127.0.0.1:0"`+"\nupstream", fmt.Sprintf("%q\nupstream", taken), 1), CodeFailed, file + ": listener.echo.listen"},
-		{"an HTTP port that is taken", strings.Replace(base, `"127.0.0.1:0"`, fmt.Sprintf("%q", taken), 1), CodeFailed, file + ": daemon.http"},
+		{"a port that is taken", strings.Replace(base, `"127.0.0.1:0"`+"\nupstream", fmt.Sprintf("%q\nupstream", taken), 1), CodeFailed, file + ":12:10: listener.echo.listen: listen tcp4 "},
+		{"an HTTP port that is taken", strings.Replace(base, `"127.0.0.1:0"`, fmt.Sprintf("%q", taken), 1), CodeFailed, file + ":3:8: daemon.http: listen tcp"},
 		{"another daemon", strings.Replace(base, "c.sock", filepath.Join(filepath.Dir(running.path), "c.sock"), 1), CodeFailed, "another shaper is running"},
 	} {
 		if c.text != "" {

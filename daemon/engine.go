@@ -2,12 +2,10 @@ package daemon
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
 	"sync"
 	"time"
 
@@ -30,22 +28,26 @@ type sockets struct {
 	control, http *endpoint // http is nil where it is off
 }
 
-// prepare binds what p needs and is not bound yet. Its error joins all that
-// cannot be bound.
+// prepare binds what p needs and is not bound yet. Its error is unbound, with
+// all that cannot be bound.
 func (s *sockets) prepare(p *policy.Policy) (commit func(), err error) {
+	failed := &unbound{policy: p}
 	control, err := s.bindControl(p.Daemon.Control)
 	if errors.Is(err, ErrRunning) {
 		return nil, err // then all the ports are taken as well
 	}
-	web, errHTTP := s.bindHTTP(p.Daemon.HTTP)
-	change, errListeners := s.server.Prepare(p)
-	if err := errors.Join(err, errHTTP, errListeners); err != nil {
+	failed.add("daemon.control", err)
+	web, err := s.bindHTTP(p.Daemon.HTTP)
+	failed.add("daemon.http", err)
+	change, err := s.server.Prepare(p)
+	failed.addListeners(err)
+	if len(failed.errs) > 0 {
 		discard(control, s.control)
 		discard(web, s.http)
 		if change != nil {
 			change.Abort()
 		}
-		return nil, located{p.Path, err}
+		return nil, failed
 	}
 	return func() {
 		change.Commit(s.shaper.Apply(p.Classes))
@@ -54,18 +56,6 @@ func (s *sockets) prepare(p *policy.Policy) (commit func(), err error) {
 		s.checkDescriptors(p)
 	}, nil
 }
-
-// located is errors that belong to a policy file but to no line of it.
-type located struct {
-	file string
-	err  error
-}
-
-func (l located) Error() string {
-	return l.file + ": " + strings.ReplaceAll(l.err.Error(), "\n", "\n"+l.file+": ")
-}
-
-func (l located) Unwrap() error { return l.err }
 
 // bindControl returns the endpoint of the control socket: the one that there
 // is where the path stays.
@@ -90,7 +80,7 @@ func (s *sockets) bindHTTP(address string) (*endpoint, error) {
 	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("daemon.http: %w", err)
+		return nil, err
 	}
 	if a, err := netip.ParseAddrPort(l.Addr().String()); err != nil || !a.Addr().Unmap().IsLoopback() {
 		s.log.Warn("metrics are open to other machines: daemon.http is not a loopback address", "http", l.Addr().String())

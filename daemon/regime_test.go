@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -94,14 +92,6 @@ func TestEarlier(t *testing.T) {
 		if got := earlier(c[0], c[1]); !got.Equal(c[2]) {
 			t.Errorf("of %v and %v the earlier is %v", c[0], c[1], got)
 		}
-	}
-}
-
-// Errors without a line are each told with their file.
-func TestLocated(t *testing.T) {
-	err := located{"a.toml", fmt.Errorf("%s", strings.Join([]string{"one", "two"}, "\n"))}
-	if got := strings.Split(err.Error(), "\n"); !slices.Equal(got, []string{"a.toml: one", "a.toml: two"}) {
-		t.Errorf("the errors are %q", got)
 	}
 }
 

@@ -55,6 +55,7 @@ func Parse(name string, data []byte) (p *Policy, warnings Errors, err error) {
 		r.errs.sort()
 		return nil, nil, r.errs
 	}
+	p.notePlaces(r)
 	p.Daemon.Control = p.Daemon.controlBeside(name)
 	warn(r, p)
 	r.warnings.sort()

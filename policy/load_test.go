@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pelletier/go-toml/v2"
 
 	"shaper/unit"
@@ -130,6 +131,7 @@ func TestLoadEveryKey(t *testing.T) {
 }
 
 var comparers = []cmp.Option{
+	cmpopts.IgnoreUnexported(Policy{}),
 	cmp.Comparer(func(a, b unit.Rate) bool { return a == b }),
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),

@@ -22,6 +22,8 @@ type Policy struct {
 	Classes   []Class    `json:"classes"`   // in file order
 	Listeners []Listener `json:"listeners"` // in file order
 	Rules     []Rule     `json:"rules"`     // in file order: the first match wins
+
+	places places
 }
 
 // Class returns the class of that name.

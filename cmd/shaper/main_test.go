@@ -373,7 +373,7 @@ func TestRunWithoutCapability(t *testing.T) {
 	cmd.Dir, cmd.Env = dir, []string{asShaper + "=1"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, _ := cmd.CombinedOutput()
-	if code := cmd.ProcessState.ExitCode(); code != 77 || !strings.Contains(string(out), "shaper.toml: listener.echo.listen: ") {
+	if code := cmd.ProcessState.ExitCode(); code != 77 || !strings.Contains(string(out), "shaper.toml:10:10: listener.echo.listen: ") || !strings.Contains(string(out), "CAP_NET_BIND_SERVICE") {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
 }

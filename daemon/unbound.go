@@ -1,0 +1,85 @@
+package daemon
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"strings"
+	"syscall"
+
+	"shaper/policy"
+)
+
+// unbound is what of a policy could not be bound: each error at its place in
+// the file, with what may help.
+type unbound struct {
+	policy *policy.Policy
+	errs   policy.Errors
+	causes []error
+}
+
+func (u *unbound) Error() string   { return u.errs.Error() }
+func (u *unbound) Unwrap() []error { return u.causes }
+
+// add notes that the address of a key could not be bound; nil is no error.
+func (u *unbound) add(key string, err error) {
+	if err == nil {
+		return
+	}
+	address := ""
+	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Addr != nil {
+		address = op.Addr.String()
+	}
+	u.errs = append(u.errs, u.policy.BindError(key, address, err.Error(), remedy(err)))
+	u.causes = append(u.causes, err)
+}
+
+// addListeners takes apart what conn.Server.Prepare joins: an error for each
+// address, which begins with its key.
+func (u *unbound) addListeners(err error) {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return
+	}
+	for _, one := range joined.Unwrap() {
+		key, _, _ := strings.Cut(one.Error(), ": ")
+		u.add(key, errors.Unwrap(one))
+	}
+}
+
+const (
+	needsCapability = "a port below 1024 needs CAP_NET_BIND_SERVICE, which the unit in systemd/ gives with AmbientCapabilities="
+	portTaken       = "another program listens there, or this one on an address that overlaps: `ss -ltunp` tells which"
+	notLocal        = "an address of this machine"
+	needsDirectory  = "make its directory, writable for the user that runs shaper, or set daemon.control; the unit in systemd/ has /run/shaper made with RuntimeDirectory="
+)
+
+// remedy says what may help against an error of bind, or of the directory of
+// the control socket; "" where the error says it itself.
+func remedy(err error) string {
+	var op *net.OpError
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return portTaken
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return notLocal
+	case errors.As(err, &op) && errors.Is(err, fs.ErrPermission) && isLow(op.Addr):
+		return needsCapability
+	case errors.As(err, &op) && op.Net != "unix":
+		return ""
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ENOTDIR):
+		return needsDirectory
+	}
+	return ""
+}
+
+// isLow reports whether an address has a port that not everybody may bind.
+func isLow(a net.Addr) bool {
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		return a.Port < 1024
+	case *net.UDPAddr:
+		return a.Port < 1024
+	}
+	return false
+}

@@ -1,0 +1,73 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"shaper/policy"
+)
+
+func listenError(network string, addr net.Addr, errno syscall.Errno) error {
+	return &net.OpError{Op: "listen", Net: network, Addr: addr, Err: os.NewSyscallError("bind", errno)}
+}
+
+// An address that cannot be bound is told with its place in the file, and with
+// what may help.
+func TestUnbound(t *testing.T) {
+	p, _, err := policy.Parse("a.toml", []byte(strings.Replace(base, `"127.0.0.1:0"`+"\nupstream", "[\"127.0.0.1:1\", \":80\"]\nupstream", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &unbound{policy: p}
+	u.add("daemon.http", nil)
+	u.addListeners(nil)
+	if len(u.errs) != 0 {
+		t.Errorf("no error is told as %v", u)
+	}
+	low := listenError("tcp", &net.TCPAddr{Port: 80}, syscall.EACCES)
+	u.add("daemon.control", fmt.Errorf("control socket: %w", &fs.PathError{Op: "mkdir", Path: "/x", Err: syscall.EACCES}))
+	u.addListeners(errors.Join(fmt.Errorf("listener.echo.listen: %w", low), fmt.Errorf("listener.quick.listen: %w", errors.New("no socket"))))
+	want := "a.toml:2:11: daemon.control: control socket: mkdir /x: permission denied; " + needsDirectory + "\n" +
+		"a.toml:12:26: listener.echo.listen: listen tcp :80: bind: permission denied; " + needsCapability + "\n" +
+		"a.toml:16:10: listener.quick.listen: no socket"
+	if u.Error() != want || CodeOf(u) != CodePermission {
+		t.Errorf("%v is told as\n%v", CodeOf(u), u)
+	}
+}
+
+func TestRemedy(t *testing.T) {
+	high := &net.TCPAddr{Port: 8080}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{listenError("tcp", high, syscall.EADDRINUSE), portTaken},
+		{listenError("udp", &net.UDPAddr{Port: 53}, syscall.EACCES), needsCapability},
+		{listenError("tcp", high, syscall.EACCES), ""},
+		{listenError("tcp", high, syscall.EADDRNOTAVAIL), notLocal},
+		{listenError("unix", &net.UnixAddr{Name: "/x/c.sock", Net: "unix"}, syscall.EACCES), needsDirectory},
+		{&fs.PathError{Op: "mkdir", Path: "/x", Err: syscall.EROFS}, needsDirectory},
+		{errors.New("anything"), ""},
+	} {
+		if got := remedy(c.err); got != c.want {
+			t.Errorf("%v: %q, want %q", c.err, got, c.want)
+		}
+	}
+}
+
+// A directory of the control socket that cannot be opened is not a policy file
+// that cannot be.
+func TestUnboundIsNoMissingFile(t *testing.T) {
+	u := &unbound{policy: &policy.Policy{}}
+	_, err := lockDir(filepath.Join(t.TempDir(), "none"))
+	if u.add("daemon.control", err); CodeOf(u) != CodeFailed {
+		t.Errorf("%v has the code %v", u, CodeOf(u))
+	}
+}
