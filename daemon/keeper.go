@@ -2,7 +2,9 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -163,10 +165,24 @@ func (k *keeper) reload(by caller, rollback time.Duration) (Reloaded, error) {
 func (k *keeper) note(err error) {
 	k.outcome.Time, k.outcome.OK, k.outcome.Error = time.Now(), err == nil, ""
 	if err != nil {
-		k.outcome.Error = err.Error()
+		k.outcome.Error = firstLines(err.Error(), mostKept)
 		return
 	}
 	k.outcome.Succeeded = k.outcome.Time
+}
+
+// mostKept bounds the errors that the status repeats. All of them went to who
+// asked for the reload.
+const mostKept = 10
+
+// firstLines returns the first lines of a text, and how many there are more.
+func firstLines(text string, most int) string {
+	lines := strings.SplitN(text, "\n", most+1)
+	if len(lines) <= most {
+		return text
+	}
+	more := 1 + strings.Count(lines[most], "\n")
+	return fmt.Sprintf("%s\nand %d more; shaper check shows them", strings.Join(lines[:most], "\n"), more)
 }
 
 // expectConfirmation arms the rollback to what was confirmed last: where that

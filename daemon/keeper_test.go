@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -152,6 +153,38 @@ func TestReloadRejected(t *testing.T) {
 		}
 		wantLines(t, b.logged.String(), `reload rejected; the old policy stays`, `class.slow.rate`)
 	})
+}
+
+// The status does not repeat thousands of mistakes.
+func TestManyMistakesAreBounded(t *testing.T) {
+	keep(t, func(b *bench) {
+		text := base + "[class.bad]\n"
+		for i := range mostKept + 4 {
+			text += fmt.Sprintf("key%d = 1\n", i)
+		}
+		if err := os.WriteFile(b.path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := b.reload(operator, 0)
+		kept := strings.Split(b.view.Load().outcome.Error, "\n")
+		if all := strings.Split(err.Error(), "\n"); !slices.Equal(kept[:mostKept], all[:mostKept]) ||
+			!slices.Equal(kept[mostKept:], []string{"and 5 more; shaper check shows them"}) { // one is the rate, which is missing
+			t.Errorf("of %d mistakes the status has\n%s", len(all), strings.Join(kept, "\n"))
+		}
+	})
+}
+
+func TestFirstLines(t *testing.T) {
+	for text, want := range map[string]string{
+		"":           "",
+		"a\nb":       "a\nb",
+		"a\nb\nc":    "a\nb\nand 1 more; shaper check shows them",
+		"a\nb\nc\nd": "a\nb\nand 2 more; shaper check shows them",
+	} {
+		if got := firstLines(text, 2); got != want {
+			t.Errorf("of %q: %q", text, got)
+		}
+	}
 }
 
 func TestReloadCannotBind(t *testing.T) {

@@ -145,7 +145,7 @@ type ReloadReading struct {
 	// Succeeded is when the policy in force was read: the start, if no reload
 	// has succeeded since.
 	Succeeded time.Time `json:"succeeded"`
-	Error     string    `json:"error,omitempty"` // every error of the last attempt, one a line
+	Error     string    `json:"error,omitempty"` // the errors of the last attempt, one a line; of many the first
 }
 
 // Status is the whole daemon at one moment: what `shaper status` shows and
