@@ -382,8 +382,29 @@ func TestDescriptors(t *testing.T) {
 	if got := descriptorsFor(&policy.Policy{Listeners: []policy.Listener{l, udp, echo}}); got != spareDescriptors+6+2000+1000+3000 {
 		t.Errorf("they need %d descriptors", got)
 	}
-	p := begin(t, strings.Replace(base, "[[rule]]", "max_sessions = 2147483647\n[[rule]]", 1))
-	wantLines(t, p.log.String(), "TOO FEW DESCRIPTORS")
+}
+
+// That there are too few is said once, and again when their number is another.
+func TestDescriptorsWarning(t *testing.T) {
+	sessions := func(max string) string {
+		return strings.ReplaceAll(base, `upstream = "echo:"`, "upstream = \"echo:\"\nmax_sessions = "+max)
+	}
+	p := begin(t, sessions("2147483647"))
+	for _, c := range []struct {
+		text  string
+		count int
+	}{
+		{sessions("2147483647") + "# the same\n", 1},
+		{sessions("2147483646"), 2},
+		{sessions("1"), 2},
+		{sessions("2147483646"), 3},
+	} {
+		p.write(c.text)
+		mustReload(p)
+		if n := strings.Count(p.log.String(), "TOO FEW DESCRIPTORS"); n != c.count {
+			t.Errorf("it is said %d times, want %d", n, c.count)
+		}
+	}
 }
 
 func TestRateLike(t *testing.T) {

@@ -23,6 +23,7 @@ type sockets struct {
 
 	api, web http.Handler   // what the endpoints serve
 	retired  sync.WaitGroup // endpoints that are replaced
+	warned   descriptorNeed // as it was at the last commit
 
 	mu            sync.Mutex
 	control, http *endpoint // http is nil where it is off

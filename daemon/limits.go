@@ -35,15 +35,21 @@ func perSession(l policy.Listener) uint64 {
 }
 
 // checkDescriptors warns where sessions will find no descriptor before they
-// reach max_sessions. Go has raised the soft limit to the hard one at the start.
+// reach max_sessions, and again only where that has changed. Go has raised the soft limit to the hard one at the start.
 func (s *sockets) checkDescriptors(p *policy.Policy) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		s.log.Warn("the limit of descriptors is not known", "err", err)
 		return
 	}
-	if need := descriptorsFor(p); need > limit.Cur {
+	now := descriptorNeed{limit.Cur, descriptorsFor(p)}
+	if now.needed > now.limit && now != s.warned {
 		s.log.Warn("TOO FEW DESCRIPTORS for max_sessions of all listeners: raise LimitNOFILE (ulimit -n), or lower max_sessions",
-			"limit", limit.Cur, "needed", need)
+			"limit", now.limit, "needed", now.needed)
 	}
+	s.warned = now
 }
+
+// descriptorNeed is how many descriptors there may be, and how many a policy
+// needs.
+type descriptorNeed struct{ limit, needed uint64 }
