@@ -76,6 +76,10 @@ func (s sender) daemon(status stats.Status) {
 	s.gauge(buildInfo, 1, status.Version, runtime.Version())
 }
 
+// refusals are the reasons to refuse. All others befall what waits already, and
+// that is dropped.
+var refusals = []stats.Reason{stats.QueueFull, stats.MaxWait}
+
 func (s sender) class(c stats.ClassReading) {
 	for d := range stats.Directions() {
 		v := c.Sent[d]
@@ -86,6 +90,8 @@ func (s sender) class(c stats.ClassReading) {
 	for r := range stats.Reasons() {
 		s.counter(dropped, c.Dropped[r].Items, c.Name, r.String())
 		s.counter(droppedBytes, c.Dropped[r].Bytes, c.Name, r.String())
+	}
+	for _, r := range refusals {
 		s.counter(refused, c.Refused[r].Items, c.Name, r.String())
 		s.counter(refusedBytes, c.Refused[r].Bytes, c.Name, r.String())
 	}
