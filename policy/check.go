@@ -142,7 +142,7 @@ func (c *checker) rule(i int, rule *Rule) {
 	for j, name := range rule.Listener {
 		if c.sound(key+".listener") && c.listeners[name] == nil {
 			c.wrong(item(key+".listener", j), fmt.Sprintf("there is no listener %q", name),
-				hint(name, "listeners", namesOf(c.p.Listeners, listenerName)))
+				hintOf(c, name, "listeners", c.p.Listeners, listenerName))
 		}
 	}
 	class := c.exists(key+".class", rule.Class)
@@ -170,8 +170,19 @@ func (c *checker) exists(key, name string) bool {
 	if !c.sound(key) || c.classes[name] != nil {
 		return c.sound(key)
 	}
-	c.wrong(key, fmt.Sprintf("there is no class %q", name), hint(name, "classes", namesOf(c.p.Classes, className)))
+	c.wrong(key, fmt.Sprintf("there is no class %q", name), hintOf(c, name, "classes", c.p.Classes, className))
 	return false
+}
+
+// enoughHints is after how many mistakes no name is looked for any more that
+// may have been meant: each search compares all names.
+const enoughHints = 100
+
+func hintOf[T any](c *checker, name, all string, of []T, nameOf func(T) string) string {
+	if len(c.errs) >= enoughHints {
+		return "one of the " + all + " of this file"
+	}
+	return hint(name, all, namesOf(of, nameOf))
 }
 
 // use checks that a class can limit what goes to the upstream of a listener:

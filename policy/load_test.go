@@ -72,6 +72,20 @@ func TestLongValues(t *testing.T) {
 	}
 }
 
+// Where very many names do not exist, what was meant is told only of the first.
+func TestManyDanglingNames(t *testing.T) {
+	text := "[class.acme]\nrate = \"1mbit\"\n[listener.x]\nlisten = \"127.0.0.1:1\"\nupstream = \"echo:\"\nclass = \"acme\"\n" +
+		strings.Repeat("[[rule]]\nclass = \"acne\"\n", enoughHints+1)
+	_, _, err := Parse("t.toml", []byte(text))
+	var got Errors
+	if !errors.As(err, &got) || len(got) != enoughHints+1 {
+		t.Fatal(err)
+	}
+	if first, last := got[enoughHints-1].Allowed, got[enoughHints].Allowed; first != `did you mean "acme"?` || last != "one of the classes of this file" {
+		t.Errorf("the allowed are %q and %q", first, last)
+	}
+}
+
 func TestErrorFields(t *testing.T) {
 	_, _, err := Load("testdata/bad/all-five.toml")
 	var got Errors
