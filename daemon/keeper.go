@@ -251,8 +251,8 @@ func (k *keeper) set(by caller, class string, values map[string]string, lasts ti
 // is set.
 func (k *keeper) adopt(next regime) []policy.Change {
 	changes := policy.Diff(k.now.policy, next.policy)
-	for _, c := range next.policy.Classes {
-		if before, _ := k.now.policy.Class(c.Name); before != c {
+	for i, c := range next.policy.Classes {
+		if k.now.policy.Classes[i] != c { // of one file, and so in one order
 			k.engine.set(c)
 		}
 	}
