@@ -99,7 +99,7 @@ const maxBody = 64 << 10
 // controlHandler serves the control socket.
 func (d *daemon) controlHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /v1/status", answers(func(caller, *http.Request) (any, error) { return d.status(), nil }))
+	mux.Handle("GET /v1/status", answers(d.serveStatus))
 	mux.Handle("GET /v1/classes", answers(func(caller, *http.Request) (any, error) { return d.classes(), nil }))
 	mux.Handle("GET /v1/sessions", answers(func(caller, *http.Request) (any, error) {
 		return append([]Session{}, d.server.Sessions()...), nil
@@ -185,6 +185,12 @@ func decode(r *http.Request, v any) error {
 		return usageError("the body: there is something behind the JSON value")
 	}
 	return nil
+}
+
+func (d *daemon) serveStatus(caller, *http.Request) (any, error) {
+	s := d.status()
+	s.Classes = nil // there may be very many; GET /v1/classes has them
+	return s, nil
 }
 
 func (d *daemon) serveReload(by caller, r *http.Request) (any, error) {

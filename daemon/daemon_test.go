@@ -28,6 +28,9 @@ func TestStatus(t *testing.T) {
 	if s.Totals.Sessions != 1 || s.Totals.Sent[stats.Upstream].Bytes != 1 {
 		t.Errorf("the totals are %+v", s.Totals)
 	}
+	if len(s.Classes) != 0 || len(p.first.Classes) != 3 {
+		t.Errorf("it has %d classes, and the process %d", len(s.Classes), len(p.first.Classes))
+	}
 	if p.first.PolicyHash != s.PolicyHash || len(s.PolicyHash) != 12 {
 		t.Errorf("the hash is %q, and was %q", s.PolicyHash, p.first.PolicyHash)
 	}

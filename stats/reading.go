@@ -157,7 +157,7 @@ type Status struct {
 	PolicyHash string            `json:"policy_hash"` // of the policy in force
 	Reload     ReloadReading     `json:"last_reload"`
 	Totals     Totals            `json:"totals"`
-	Classes    []ClassReading    `json:"classes"`
+	Classes    []ClassReading    `json:"classes,omitempty"`
 	Listeners  []ListenerReading `json:"listeners"`
 }
 
