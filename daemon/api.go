@@ -41,7 +41,7 @@ var statusOf = map[Code]int{
 type Error struct {
 	Code    Code          `json:"code"`
 	Message string        `json:"error"`
-	Errors  policy.Errors `json:"errors,omitempty"` // every mistake of a policy
+	Errors  policy.Errors `json:"errors,omitempty"` // every mistake of a policy, or address that cannot be bound
 	status  int           // of HTTP, where it is not that of the code
 }
 
@@ -78,9 +78,17 @@ func answerFor(err error) *Error {
 	if errors.As(err, &e) {
 		return e
 	}
-	e = &Error{Code: CodeOf(err), Message: err.Error()}
-	errors.As(err, &e.Errors)
-	return e
+	return &Error{Code: CodeOf(err), Message: err.Error(), Errors: mistakesOf(err)}
+}
+
+// mistakesOf returns what of an error has its place in a policy file.
+func mistakesOf(err error) (mistakes policy.Errors) {
+	var bind *unbound
+	if errors.As(err, &bind) {
+		return bind.errs
+	}
+	errors.As(err, &mistakes)
+	return mistakes
 }
 
 func usageError(format string, args ...any) error {

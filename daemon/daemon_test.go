@@ -139,6 +139,11 @@ func TestReloadPortTaken(t *testing.T) {
 	if CodeOf(err) != CodeFailed || !strings.HasPrefix(err.Error(), p.path+":24:10: listener.more.listen: ") || !strings.HasSuffix(err.Error(), "; "+portTaken) {
 		t.Errorf("the reload answers %v", err)
 	}
+	var refused *Error
+	if !errors.As(err, &refused) || len(refused.Errors) != 1 || refused.Errors[0].Line != 24 {
+		t.Errorf("the reload answers %+v", refused)
+	}
+	wantLines(t, p.log.String(), "reload rejected; the old policy stays", "shaper.toml:24:10: listener.more.listen: ")
 	if got := p.rate("slow"); got != "64KiB/s" {
 		t.Errorf("the rate is %s", got)
 	}

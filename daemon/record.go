@@ -1,10 +1,6 @@
 package daemon
 
-import (
-	"errors"
-
-	"shaper/policy"
-)
+import "shaper/policy"
 
 // mostLogged bounds the lines that one change may cost.
 const mostLogged = 100
@@ -23,8 +19,8 @@ func (k *keeper) changed(by caller, what string, changes []policy.Change, about 
 
 // rejected logs a policy that was not taken, and each of its mistakes.
 func (k *keeper) rejected(by caller, err error) {
-	var mistakes policy.Errors
-	if !errors.As(err, &mistakes) {
+	mistakes := mistakesOf(err)
+	if len(mistakes) == 0 {
 		k.log.Error("reload rejected; the old policy stays", "by", by.String(), "err", err)
 		return
 	}
