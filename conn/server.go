@@ -104,7 +104,7 @@ type session interface {
 	info() Session
 	abort(stats.Result) bool // resets it, and it then ends by itself; false where it ends already
 	tend(now time.Time)      // called by the janitor, now and then
-	reclassify(by *routes, changed map[*shaper.Class]bool)
+	reclassify(by *routes, gone map[*shaper.Class]bool)
 }
 
 // NewServer returns a server without listeners. Shutdown ends it. inherited
@@ -193,14 +193,14 @@ func (c *Change) Abort() {
 }
 
 // Commit puts the change in force: new connections go by the new policy, and
-// sessions in one of the changed classes, which are what Shaper.Apply of the
-// policy has returned, are classified again. Others go on as they are.
-func (c *Change) Commit(changed []*shaper.Class) {
+// sessions in one of the removed classes, which Shaper.Apply of the policy has
+// returned, are classified again. Others go on as they are.
+func (c *Change) Commit(removed []*shaper.Class) {
 	s := c.server
 	s.mu.Lock()
 	s.updateServices(c.policy)
 	s.mu.Unlock()
-	s.reroute(c.policy, changed)
+	s.reroute(c.policy, removed)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,9 +234,9 @@ func (s *Server) updateServices(p *policy.Policy) {
 	}
 }
 
-// reroute replaces the routes, and classifies again the sessions in the changed
-// classes.
-func (s *Server) reroute(p *policy.Policy, changed []*shaper.Class) {
+// reroute replaces the routes, and classifies again the sessions whose class
+// is gone.
+func (s *Server) reroute(p *policy.Policy, removed []*shaper.Class) {
 	r := &routes{classifier: policy.Compile(p), classes: map[string]*shaper.Class{}}
 	for _, class := range p.Classes {
 		r.classes[class.Name] = s.shaper.Class(class.Name)
@@ -244,17 +244,17 @@ func (s *Server) reroute(p *policy.Policy, changed []*shaper.Class) {
 	s.routesMu.Lock()
 	defer s.routesMu.Unlock()
 	s.routes = r
-	if len(changed) == 0 {
+	if len(removed) == 0 {
 		return
 	}
-	in := map[*shaper.Class]bool{}
-	for _, class := range changed {
-		in[class] = true
+	gone := map[*shaper.Class]bool{}
+	for _, class := range removed {
+		gone[class] = true
 	}
 	for _, one := range s.all() {
-		one.reclassify(r, in)
+		one.reclassify(r, gone)
 	}
-	for _, class := range changed {
+	for _, class := range removed {
 		reenter(class)
 	}
 }

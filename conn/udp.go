@@ -371,15 +371,15 @@ func (t *udpSession) answers() {
 	}
 }
 
-func (t *udpSession) reclassify(r *routes, changed map[*shaper.Class]bool) {
+func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 	up, down := r.classify(t.socket.describe(t.key, t.service), &t.conf)
 	if up == nil { // it stays where it is, rather than go on unlimited
 		return
 	}
-	if changed[t.up.class.Load()] {
+	if gone[t.up.class.Load()] {
 		t.up.class.Store(up)
 	}
-	if changed[t.down.class.Load()] {
+	if gone[t.down.class.Load()] {
 		t.down.class.Store(down)
 	}
 }

@@ -29,7 +29,12 @@ func (p *Policy) With(class string, values map[string]string) (*Policy, error) {
 			r.wrongAt(0, join(join("class", class), key), c.problem, c.allowed)
 		}
 	}
-	check(r, &changed)
+	if was, is := p.Classes[i].Rate, changed.Classes[i].Rate; was.Kind() != is.Kind() {
+		r.wrongAt(0, join(join("class", class), "rate"), fmt.Sprintf("the class counts %v, not %v", was.Kind(), is.Kind()),
+			"set a rate of the same unit; the policy file can change the unit")
+	} else {
+		check(r, &changed)
+	}
 	if len(r.errs) > 0 {
 		return nil, r.errs
 	}

@@ -39,9 +39,7 @@ func TestWithRefuses(t *testing.T) {
 		{"acme", map[string]string{"ceil": "60"}, `class.acme.ceil: not supported in this version; supported here: algorithm, rate, burst, headroom, queue, max_wait, overflow`},
 		{"acme", map[string]string{"burst": "5 packets"}, `class.acme.burst: leaky has no burst; leave it out, or set algorithm = "token"`},
 		{"acme", map[string]string{"overflow": "wait"}, `class.acme.overflow: "wait" cannot be done to the datagrams of a udp listener; "drop"`},
-		{"acme", map[string]string{"rate": "5 connections/s"}, `listener.x.class: class "acme" counts connections, and the udp listener "x" has none: it would never limit; give the class a rate in bytes or packets` + "\n" +
-			`rule[1].class: class "acme" counts connections, and the udp listener "x" has none: it would never limit; add protocol = "tcp" to the rule, or give the class a rate in bytes or packets` + "\n" +
-			`rule[3].class: class "acme" counts connections, and the udp listener "x" has none: it would never limit; add protocol = "tcp" to the rule, or give the class a rate in bytes or packets`},
+		{"acme", map[string]string{"rate": "5 connections/s"}, `class.acme.rate: the class counts packets, not connections; set a rate of the same unit; the policy file can change the unit`},
 		{"acme", map[string]string{"queue": "0B", "headroom": "x"}, `class.acme.headroom: "x" is not a share: it does not begin with a number; a share is like "3%", from 0% to below 100%` + "\n" +
 			`class.acme.queue: "0B" holds nothing; a queue is bounded by a size like "64KiB" or a count like "500 packets"`},
 	} {

@@ -18,9 +18,10 @@ import (
 type Class struct {
 	// Stats are the counters of the class. Enter and Release count waiting,
 	// whoever moves the bytes counts what was sent, dropped or refused.
-	Stats stats.Class
+	Stats *stats.Class
 
 	name    string
+	kind    unit.Kind    // what it counts
 	pacer   *pacer       // wakes the class when Next says so; nil: somebody calls Release
 	piece   atomic.Int64 // see Piece
 	settles atomic.Bool  // Left matters
@@ -28,8 +29,7 @@ type Class struct {
 
 	mu      sync.Mutex
 	conf    policy.Class
-	kind    unit.Kind     // what it counts
-	limiter limit.Limiter // in that unit
+	limiter limit.Limiter // in the unit of the class
 	settler limit.Settler // limiter, if it is one
 	queue   leaky.Queue[Item]
 	backlog int64     // cost of the queue in that unit
@@ -45,11 +45,21 @@ const leavePatience = time.Second
 // Release. It has what its policy allows at first: a leaky class lets one item
 // leave at once, a token class a burst.
 func NewClass(now time.Time, conf policy.Class) *Class {
-	c := &Class{name: conf.Name}
+	c := &Class{Stats: new(stats.Class), name: conf.Name, kind: conf.Rate.Kind()}
 	c.due.class = c
 	c.limiter = newLimiter(now, conf)
 	c.adopt(conf)
 	return c
+}
+
+// successor returns the class that takes the place of c where another unit is
+// to be counted. It has the counters of c, and no burst to give.
+func (c *Class) successor(now time.Time, conf policy.Class) *Class {
+	next := NewClass(now, conf)
+	next.Stats, next.pacer = c.Stats, c.pacer
+	next.limiter = startedLimiter(now, conf, 0)
+	next.adopt(conf)
+	return next
 }
 
 // Name returns the name of the class in the policy.
@@ -125,11 +135,7 @@ func (c *Class) next(now time.Time) time.Time {
 	if head == nil {
 		return limit.Never
 	}
-	n := head.Value.Cost.in(c.kind)
-	if n == 0 {
-		return now // it waits since before Set changed the unit
-	}
-	return c.allows(now, n)
+	return c.allows(now, head.Value.Cost.in(c.kind))
 }
 
 // allows returns when an item that costs n may leave, if it is the next.
@@ -217,9 +223,6 @@ func (c *Class) Backlog(now time.Time) (cost int64, drain time.Duration) {
 
 func (c *Class) take(now time.Time, it *Item, n int64) {
 	c.Stats.Wait.Observe(now.Sub(it.arrived))
-	if n == 0 {
-		return
-	}
 	if !it.Busy || it.since.IsZero() {
 		it.since = it.arrived
 	}

@@ -10,28 +10,24 @@ import (
 	"shaper/unit"
 )
 
-// Set puts conf in force at now, for what waits already too. What was charged
-// stays charged: neither a new rate nor another algorithm gives a new burst.
+// Set puts conf, which must be of the same unit, in force at now, for what
+// waits already too. What was charged stays charged: neither a new rate nor
+// another algorithm gives a new burst.
 func (c *Class) Set(now time.Time, conf policy.Class) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if conf.Algorithm == c.conf.Algorithm && conf.Rate.Kind() == c.kind {
+	if conf.Algorithm == c.conf.Algorithm {
 		c.limiter.SetRate(now, paced(conf), depth(conf))
 	} else {
-		c.limiter = startedLimiter(now, conf, c.owed(now, conf.Rate.Kind()))
+		c.limiter = startedLimiter(now, conf, c.owed(now))
 		c.leaving = time.Time{}
 	}
 	c.adopt(conf)
-	c.recount()
 	c.wake(now)
 }
 
-// owed returns how much of what has left is not paid yet, if it is counted in
-// this unit.
-func (c *Class) owed(now time.Time, kind unit.Kind) int64 {
-	if kind != c.kind {
-		return 0
-	}
+// owed returns how much of what has left is not paid yet.
+func (c *Class) owed(now time.Time) int64 {
 	return paced(c.conf).Units(c.limiter.Next(now, 0, 0).Sub(now))
 }
 
@@ -49,15 +45,6 @@ func startedLimiter(now time.Time, conf policy.Class, owed int64) limit.Limiter 
 		l.Take(now, now, max(1, owed))
 	}
 	return l
-}
-
-// recount adds up the backlog again, since the unit may have changed. What
-// costs nothing any more leaves in its turn.
-func (c *Class) recount() {
-	c.backlog = 0
-	for e := c.queue.Front(); e != nil; e = e.Next() {
-		c.backlog += e.Value.Cost.in(c.kind)
-	}
 }
 
 // newLimiter returns the limiter of a class that has been idle.
@@ -91,7 +78,6 @@ func depth(conf policy.Class) int64 {
 // adopt puts all of conf in force but its limiter.
 func (c *Class) adopt(conf policy.Class) {
 	c.conf = conf
-	c.kind = conf.Rate.Kind()
 	c.settler, _ = c.limiter.(limit.Settler)
 	c.settles.Store(c.settler != nil)
 	c.queue.MaxItems = int(bound(conf.Queue.Items.N))

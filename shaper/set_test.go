@@ -46,9 +46,6 @@ func TestSetGivesNoBurst(t *testing.T) {
 		{"deeper", tokenClass("1 packets/s", 1), tokenClass("1 packets/s", 100), second},
 		{"leaky to token", leakyClass("1 packets/s"), tokenClass("10 packets/s", 100), second / 10},
 		{"token to leaky", tokenClass("1 packets/s", 1), leakyClass("10 packets/s"), second / 10},
-		{"packets to bytes", leakyClass("1 packets/s"), leakyClass("1460B/s"), second},
-		{"packets to bytes, faster", leakyClass("1 packets/s"), leakyClass("10MB/s"), 500 * time.Microsecond},
-		{"bytes to packets", leakyClass("1KB/s"), leakyClass("10 packets/s"), second / 10},
 		{"nothing", leakyClass("1 packets/s"), leakyClass("1 packets/s"), second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -110,34 +107,6 @@ func TestSetZeroAndBack(t *testing.T) {
 		released(t, c, time.Hour+100*ms, a) // at the latest
 		released(t, c, time.Hour+200*ms, b)
 	}
-}
-
-func TestSetUnit(t *testing.T) {
-	c := NewClass(start, leakyClass("1 packets/s"))
-	free := &Item{Cost: Cost{Packets: 1}} // an empty datagram
-	a, b := packet(1460), packet(1460)
-	enter(t, c, 0, Leaves, packet(1))
-	enter(t, c, 0, Waits, a, free, b)
-	setRate(c, 0, "1460B/s")
-	if cost, _ := c.Backlog(start); cost != 2920 {
-		t.Errorf("%d bytes wait, want 2920", cost)
-	}
-	released(t, c, second, a, free) // what costs nothing leaves in its turn
-	released(t, c, 2*second-1)
-	released(t, c, 2*second, b)
-	wantBacklog(t, c, 0, 0)
-	if cost, _ := c.Backlog(at(2 * second)); cost != 0 {
-		t.Errorf("%d bytes wait, want none", cost)
-	}
-}
-
-func TestSetUnitToWhatNobodyCosts(t *testing.T) {
-	c := NewClass(start, leakyClass("1 packets/s"))
-	a, b := packet(1), packet(1)
-	enter(t, c, 0, Leaves, packet(1))
-	enter(t, c, 0, Waits, a, b)
-	setRate(c, 0, "0 connections/s")
-	released(t, c, 0, a, b)
 }
 
 func TestSetQueue(t *testing.T) {

@@ -66,10 +66,10 @@ func (s *Shaper) NewClass(conf policy.Class) *Class {
 
 // Apply makes the classes those of a policy. A class of the same name keeps
 // its queue, its credit and its counters, and takes its new rate at once. One
-// that is new starts idle. It returns those whose users have to be classified
-// again: the ones that are gone, which go on as they were until nobody uses
-// them any more, and the ones that count another unit now.
-func (s *Shaper) Apply(confs []policy.Class) (changed []*Class) {
+// that is new starts idle. One that is to count another unit is replaced by
+// another, which takes over its counters. The ones that are gone are returned:
+// they go on as they were until nobody uses them any more.
+func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -77,16 +77,16 @@ func (s *Shaper) Apply(confs []policy.Class) (changed []*Class) {
 	s.classes = make(map[string]*Class, len(confs))
 	for _, conf := range confs {
 		c := old[conf.Name]
-		if c != nil {
-			if c.Rate().Kind() != conf.Rate.Kind() {
-				changed = append(changed, c)
-			}
+		switch {
+		case c == nil:
+			c = s.NewClass(conf)
+		case c.kind != conf.Rate.Kind():
+			c = c.successor(now, conf)
+		default:
 			c.Set(now, conf)
 			delete(old, conf.Name)
-		} else {
-			c = s.NewClass(conf)
 		}
 		s.classes[conf.Name] = c
 	}
-	return slices.AppendSeq(changed, maps.Values(old))
+	return slices.Collect(maps.Values(old))
 }

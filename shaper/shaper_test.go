@@ -34,16 +34,37 @@ func TestApply(t *testing.T) {
 	}, named("a", leakyClass("1 packets/s")), named("b", leakyClass("1 packets/s")))
 }
 
-// A class that counts another unit is returned: who used it for what it counted
-// is to ask again whether that is the right class.
+// A class that is to count another unit is another one, with the counters of the
+// old one and without a burst; what waits in the old one can be moved.
 func TestApplyAnotherUnit(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *Shaper) {
-		a := s.Class("a")
-		changed := s.Apply([]policy.Class{named("a", leakyClass("10 connections/s")), named("b", tokenClass("2 packets/s", 3))})
-		if len(changed) != 1 || changed[0] != a || s.Class("a") != a {
-			t.Errorf("changed are %v, want class a, which stays", changed)
-		}
-	}, named("a", leakyClass("10KB/s")), named("b", leakyClass("1 packets/s")))
+	for _, c := range []struct {
+		from, to policy.Class
+		next     time.Duration
+	}{
+		{leakyClass("1 packets/s"), leakyClass("1460B/s"), second},
+		{leakyClass("1 packets/s"), leakyClass("10MB/s"), 500 * time.Microsecond},
+		{leakyClass("1KB/s"), leakyClass("10 packets/s"), second / 10},
+		{leakyClass("1KB/s"), tokenClass("10 packets/s", 100), second / 10},
+	} {
+		inBubble(t, func(t *testing.T, s *Shaper) {
+			old, f := s.Class("test"), NewFlow(s.Class("test"))
+			old.Enter(time.Now(), packet(1000))
+			old.Stats.Refused[0].Add(41)
+			wait := waitIn(bg, f, Cost{Bytes: 1000, Packets: 1})
+			removed := s.Apply([]policy.Class{c.to})
+			now := s.Class("test")
+			if len(removed) != 1 || removed[0] != old || now == old || now.Rate() != c.to.Rate {
+				t.Fatalf("removed are %v, want the old class, and another in its place", removed)
+			}
+			wantBacklog(t, now, 1, 1000)
+			f.Move(now)
+			wantWait(t, wait, nil, c.next)
+			wantBacklog(t, now, 0, 0)
+			if n := now.Stats.Refused[0].Bytes.Load(); n != 41 {
+				t.Errorf("the counters begin anew: %d", n)
+			}
+		}, c.from)
+	}
 }
 
 func TestApplyTwiceChangesNothing(t *testing.T) {
