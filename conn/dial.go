@@ -29,18 +29,16 @@ type dialFunc func(ctx context.Context, conf *policy.Listener, upstream string) 
 // connect reaches the first upstream of the list that can be reached. It gives
 // up when the client leaves meanwhile.
 func (t *tcpSession) connect() error {
-	ctx, cancel := context.WithCancelCause(t.ctx)
-	defer cancel(nil)
-	defer t.watchClient(ctx, cancel)()
+	defer t.watchClient()()
 
 	var errs []error
 	for _, upstream := range t.conf.Upstream {
-		conn, err := t.server.dial(ctx, &t.conf, upstream)
+		conn, err := t.server.dial(t.ctx, t.conf, upstream)
 		if err == nil {
 			return t.connected(conn, upstream)
 		}
-		if ctx.Err() != nil { // the client left, or the session was ended
-			return context.Cause(ctx)
+		if t.ctx.Err() != nil { // the client left, or the session was ended
+			return context.Cause(t.ctx)
 		}
 		errs = append(errs, err)
 	}
@@ -58,9 +56,9 @@ func (t *tcpSession) connected(conn streamConn, name string) error {
 	}
 	t.place.Lock()
 	defer t.place.Unlock()
-	if err := t.ctx.Err(); err != nil {
+	if t.ctx.Err() != nil {
 		reset(conn)
-		return err
+		return context.Cause(t.ctx)
 	}
 	t.upstream = upstream
 	t.destination = upstream.remote
@@ -76,30 +74,30 @@ const (
 	leaveGrace = 500 * time.Millisecond
 )
 
-// watchClient cancels with errLeft when the client leaves. The caller calls
-// stop when it has dialled, which awaits the watcher.
-func (t *tcpSession) watchClient(ctx context.Context, cancel context.CancelCauseFunc) (stop func()) {
-	done := make(chan struct{})
+// watchClient cancels the session with errLeft when the client leaves. The
+// caller calls stop when it has dialled, which awaits the watcher.
+func (t *tcpSession) watchClient() (stop func()) {
+	over, watched := make(chan struct{}), make(chan struct{})
 	timer := time.AfterFunc(watchAfter, func() {
-		defer close(done)
-		if t.clientLeft(ctx) {
-			cancel(errLeft)
+		defer close(watched)
+		if t.clientLeft(over) {
+			t.cancel(errLeft)
 		}
 	})
 	return func() {
 		if timer.Stop() {
 			return
 		}
-		cancel(nil) // this and the deadline end clientLeft
+		close(over) // this and the deadline end clientLeft
 		t.client.SetReadDeadline(time.Unix(1, 0))
-		<-done
+		<-watched
 		t.client.SetReadDeadline(time.Time{})
 	}
 }
 
 // clientLeft waits until the client has reset the connection, or ended it
 // without having sent anything; false when the dial is over before.
-func (t *tcpSession) clientLeft(ctx context.Context) bool {
+func (t *tcpSession) clientLeft(over <-chan struct{}) bool {
 	raw, err := t.client.SyscallConn()
 	if err != nil {
 		return false
@@ -121,7 +119,7 @@ func (t *tcpSession) clientLeft(ctx context.Context) bool {
 		return true
 	}
 	select {
-	case <-ctx.Done():
+	case <-over:
 		return false
 	case <-time.After(leaveGrace):
 		return true

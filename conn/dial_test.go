@@ -87,7 +87,7 @@ func TestEndDuringAbortIsAReset(t *testing.T) {
 	until(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
 	one := r.one()
 	one.ended.Store(int32(stats.ByOperator)) // the beginning of abort
-	one.cancel()
+	one.cancel(nil)
 	expectReset(t, client)
 	r.awaitEnd(stats.ByOperator, 1)
 }

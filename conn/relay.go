@@ -29,8 +29,7 @@ type half struct {
 	// ready, the others once. They are kept, so that nothing is allocated.
 	waitRead, tryRead, waitWrite, tryWrite func(fd uintptr) (done bool)
 
-	receiveBuffer int // SO_RCVBUF of src; 0: the kernel's
-	segment       int // of src
+	receiveBuffer int // SO_RCVBUF of src, as far as the class wants one; 0: the kernel's
 
 	moved   atomic.Uint64 // bytes written
 	held    atomic.Int64  // bytes read that wait for their class
@@ -48,27 +47,25 @@ func (h *half) init(t *tcpSession, way stats.Direction, class *shaper.Class) {
 	h.cargo.pipes, h.cargo.refused = t.server.pipes, &t.service.stats.SpliceRefused
 }
 
-// relay moves bytes in both directions until both have ended, or one has failed.
+// relay starts to move bytes in both directions. Each has a goroutine of its
+// own, with a small stack: the one that has dialled has grown a large one.
 func (t *tcpSession) relay() error {
-	client, err := newStream(t.client, t.source.String())
+	client, err := newStream(t.client, "")
 	if err != nil {
 		return err
 	}
 	t.up.src, t.up.dst = client, t.upstream
 	t.down.src, t.down.dst = t.upstream, client
 	t.up.flow.OnLeave, t.down.flow.OnLeave = t.up.onLeave, t.down.onLeave
-	t.up.segment, t.down.segment = segmentOf(client.raw), segmentOf(t.upstream.raw)
 	setUserTimeout(client.raw, time.Duration(t.conf.IdleTimeout))
 	setUserTimeout(t.upstream.raw, time.Duration(t.conf.IdleTimeout))
-
-	back := make(chan error, 1)
-	t.server.wg.Go(func() {
-		err := errPanicked
-		defer func() { back <- err }()
-		t.guard(func() { err = t.down.run() })
-	})
-	return errors.Join(t.up.run(), <-back)
+	t.running.Add(2)
+	t.server.wg.Go(t.up.serve)
+	t.server.wg.Go(t.down.serve)
+	return nil
 }
+
+func (h *half) serve() { h.session.guard(h.run) }
 
 // run relays until the source has ended cleanly and that has been passed on.
 // Else it ends the session, counts the bytes it held as dropped, and returns
@@ -155,7 +152,7 @@ func (h *half) readOnce(fd uintptr) bool {
 // reset once, and the other half may have been told by its write. Then the
 // connection is down in both directions, though we have not ended ours.
 func (h *half) wasReset() (yes bool) {
-	if h.segment == 0 { // not TCP
+	if !h.src.remote.IsValid() { // built in
 		return false
 	}
 	closed := h.src.raw.Control(func(fd uintptr) {
@@ -256,7 +253,7 @@ func (h *half) discard() {
 
 // sizeReceiveBuffer follows the rate of the class.
 func (h *half) sizeReceiveBuffer() {
-	n := receiveBufferOf(h.flow.Class(), h.segment)
+	n := receiveBufferOf(h.flow.Class())
 	if n == h.receiveBuffer {
 		return
 	}
@@ -264,7 +261,7 @@ func (h *half) sizeReceiveBuffer() {
 	if n == 0 {
 		n = fastReceiveBuffer // once set, the kernel tunes it no more
 	}
-	setReceiveBuffer(h.src.raw, n)
+	setReceiveBuffer(h.src.raw, max(n, minSegments*segmentOf(h.src.raw)))
 }
 
 // lossOf tells from how a session ended why its bytes were dropped.
@@ -281,5 +278,3 @@ func lossOf(r stats.Result) stats.Reason {
 	}
 	return stats.Reset
 }
-
-var errPanicked = errors.New("conn: the session panicked")

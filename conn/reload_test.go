@@ -71,8 +71,8 @@ func TestListenerRemovedBeforeClassification(t *testing.T) {
 	r := run(t, class("c", fast)+class("d", fast)+listener("l", "tcp", policy.Echo, "c"))
 	sv := r.service("l")
 	start := func() *tcpSession {
-		s := &tcpSession{server: r.Server, service: sv, conf: *sv.conf.Load()}
-		s.ctx, s.cancel = r.ctx, func() {}
+		s := &tcpSession{server: r.Server, service: sv, conf: sv.conf.Load()}
+		s.ctx, s.cancel = r.ctx, func(error) {}
 		return s
 	}
 	r.reload(class("c", fast) + class("d", fast) + listener("other", "tcp", policy.Echo, "d"))

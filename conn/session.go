@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"runtime/debug"
 	"slices"
@@ -38,7 +39,7 @@ type tcpSession struct {
 	id      uint64
 	server  *Server
 	service *service
-	conf    policy.Listener // as it was when the client connected
+	conf    *policy.Listener // as it was when the client connected
 	started time.Time
 	client  streamConn
 	source  netip.AddrPort
@@ -48,9 +49,10 @@ type tcpSession struct {
 	destination netip.AddrPort
 
 	ctx    context.Context // ends with the session
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 
 	up, down half         // towards the upstream, and back
+	running  atomic.Int32 // goroutines that serve the session; the last of them ends it
 	ended    atomic.Int32 // the first abort's stats.Result; OK: none
 
 	// place guards what others look at while the session sets itself up: the
@@ -67,13 +69,14 @@ func (s *Server) start(client streamConn, sv *service) {
 	t := &tcpSession{
 		server:  s,
 		service: sv,
-		conf:    *sv.conf.Load(),
+		conf:    sv.conf.Load(),
 		started: time.Now(),
 		client:  client,
 		source:  addrPortOf(client.RemoteAddr()),
 		port:    addrPortOf(client.LocalAddr()).Port(),
 	}
-	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.ctx, t.cancel = context.WithCancelCause(context.Background())
+	t.running.Store(1)
 	if !s.add(t, &t.id) {
 		reset(client)
 		sv.gate.leave()
@@ -83,17 +86,9 @@ func (s *Server) start(client streamConn, sv *service) {
 	s.wg.Go(t.run)
 }
 
-// run is the life of a session, from its classification to its end.
-func (t *tcpSession) run() {
-	defer t.end()
-	t.guard(func() {
-		if err := t.serve(); err != nil {
-			t.abort(resultOf(err))
-		}
-	})
-}
+// run takes a session from its classification to where both directions run.
+func (t *tcpSession) run() { t.guard(t.serve) }
 
-// serve returns nil when both directions have ended cleanly.
 func (t *tcpSession) serve() error {
 	if !t.classify() {
 		return errRemoved
@@ -120,7 +115,7 @@ func (t *tcpSession) classify() bool {
 		t.destination = t.firstDestination()
 		s.routesMu.RLock()
 	}
-	up, down := s.routes.classify(t.describe(), &t.conf)
+	up, down := s.routes.classify(t.describe(), t.conf)
 	if t.service.class != nil {
 		up = t.service.class
 	}
@@ -136,33 +131,42 @@ func (t *tcpSession) describe() policy.Conn {
 	return policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.port, Destination: t.destination}
 }
 
-// reclassify moves the session from the changed classes to those it belongs to now.
-func (t *tcpSession) reclassify(r *routes, changed map[*shaper.Class]bool) {
+// reclassify moves the session out of classes that are gone.
+func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 	t.place.Lock()
 	defer t.place.Unlock()
 	if t.up.flow == nil { // not classified yet: it will be, by the new routes
 		return
 	}
 	up, down := t.up.flow.Class(), t.down.flow.Class()
-	if !changed[up] && !changed[down] {
+	if !gone[up] && !gone[down] {
 		return
 	}
-	newUp, newDown := r.classify(t.describe(), &t.conf)
+	newUp, newDown := r.classify(t.describe(), t.conf)
 	if newUp == nil { // it stays where it is, rather than go on unlimited
 		return
 	}
-	if changed[up] {
+	if gone[up] {
 		t.up.flow.Move(newUp)
 	}
-	if changed[down] {
+	if gone[down] {
 		t.down.flow.Move(newDown)
 	}
 }
 
-// guard runs one goroutine of the session.
-func (t *tcpSession) guard(f func()) {
+// guard runs one goroutine of the session, which an error aborts.
+func (t *tcpSession) guard(f func() error) {
+	defer t.leave()
 	defer t.server.rescue(t)
-	f()
+	if err := f(); err != nil {
+		t.abort(resultOf(err))
+	}
+}
+
+func (t *tcpSession) leave() {
+	if t.running.Add(-1) == 0 {
+		t.end()
+	}
 }
 
 // rescue is deferred where a session is served: a panic ends that session only.
@@ -181,7 +185,7 @@ func (t *tcpSession) abort(result stats.Result) bool {
 	if !t.ended.CompareAndSwap(int32(stats.OK), int32(result)) {
 		return false
 	}
-	t.cancel()
+	t.cancel(nil)
 	t.reset()
 	return true
 }
@@ -197,7 +201,7 @@ func (t *tcpSession) reset() {
 
 // end closes what is open and takes the session out of the registry.
 func (t *tcpSession) end() {
-	t.cancel()
+	t.cancel(nil)
 	result := stats.Result(t.ended.Load())
 	if result != stats.OK { // whoever aborts it may not have come that far, and a FIN would go first
 		t.reset()
@@ -214,6 +218,9 @@ func (t *tcpSession) end() {
 }
 
 func (t *tcpSession) log(result stats.Result) {
+	if !t.server.log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
 	t.server.log.Debug("session ended", "session", t.id, "listener", t.conf.Name,
 		"client", t.source, "result", result.String(), "bytes_upstream", t.up.moved.Load(), "bytes_downstream", t.down.moved.Load())
 }

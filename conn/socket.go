@@ -83,8 +83,9 @@ const (
 	fastReceiveBuffer = 4 << 20
 )
 
-// receiveBufferOf returns the SO_RCVBUF for a class; 0 leaves it to the kernel.
-func receiveBufferOf(c *shaper.Class, segment int) int {
+// receiveBufferOf returns the SO_RCVBUF that a class wants, if it has room for
+// minSegments; 0 leaves it to the kernel.
+func receiveBufferOf(c *shaper.Class) int {
 	if c == nil || c.Rate().Kind() != unit.Bytes {
 		return 0
 	}
@@ -92,7 +93,7 @@ func receiveBufferOf(c *shaper.Class, segment int) int {
 	if n > maxReceiveBuffer {
 		return 0
 	}
-	return max(int(n), minSegments*segment)
+	return max(int(n), 1)
 }
 
 // segmentOf returns the largest segment of a connection: some 1,400 bytes on
