@@ -96,6 +96,7 @@ func (d *daemon) run() error {
 		{execute: d.obey, interrupt: func() { close(d.interrupted) }},
 		until(d.keeper.run),
 		until(d.meter.run),
+		until(new(tidy).run),
 	}
 	if period := watchdogPeriod(d.Log); period > 0 {
 		actors = append(actors, until(watchdog{period, d.probe, d.notify, d.Log}.run))
