@@ -55,7 +55,7 @@ func ExampleQueue() {
 	queue := leaky.Queue[message]{MaxItems: 2, MaxBytes: 64 << 10}
 	offer := func(m *message) {
 		m.place = leaky.Element[message]{Value: m, Bytes: int64(len(m.text))}
-		if !queue.HasRoom(m.place.Bytes) {
+		if !queue.HasRoom(1, m.place.Bytes) {
 			fmt.Println("no room for", m.text)
 			return
 		}

@@ -5,7 +5,7 @@ package leaky
 // waiting take constant time and no allocation. The zero Queue is empty and
 // has no room. It is not safe for concurrent use.
 type Queue[T any] struct {
-	MaxItems int   // bound of Len
+	MaxItems int   // bound of the items that wait
 	MaxBytes int64 // bound of Bytes
 
 	head, tail *Element[T]
@@ -17,25 +17,28 @@ type Queue[T any] struct {
 type Element[T any] struct {
 	Value *T    // whose place it is
 	Bytes int64 // memory that Value holds while it waits, not payload
+	Items int   // that it stands for; 0: one
 
 	queue      *Queue[T]
 	next, prev *Element[T]
 }
 
-// Len returns how many elements wait.
+// Len returns how many items wait.
 func (q *Queue[T]) Len() int { return q.items }
 
 // Bytes returns how much memory the waiting elements hold.
 func (q *Queue[T]) Bytes() int64 { return q.bytes }
 
-// HasRoom reports whether one more element that holds n bytes fits within the
-// bounds. An empty queue has room for one element of any size, unless it may
-// hold none: what is larger than the whole queue must not be stuck for ever.
-func (q *Queue[T]) HasRoom(n int64) bool {
-	if q.items >= q.MaxItems {
+// HasRoom reports whether one more element, which stands for so many items that
+// hold so many bytes, fits within the bounds. An empty queue has room for one
+// item of any size, unless it may hold none: what is larger than the whole queue
+// must not be stuck for ever.
+func (q *Queue[T]) HasRoom(items int, bytes int64) bool {
+	items = max(items, 1)
+	if items > q.MaxItems-q.items {
 		return false
 	}
-	return q.items == 0 || n <= q.MaxBytes-q.bytes
+	return q.items == 0 && items == 1 || bytes <= q.MaxBytes-q.bytes
 }
 
 // Push appends e, whether or not the queue has room: who may wait is its
@@ -48,7 +51,7 @@ func (q *Queue[T]) Push(e *Element[T]) {
 		q.tail.next = e
 	}
 	q.tail = e
-	q.items++
+	q.items += max(e.Items, 1)
 	q.bytes += e.Bytes
 }
 
@@ -74,7 +77,7 @@ func (q *Queue[T]) Remove(e *Element[T]) bool {
 		e.next.prev = e.prev
 	}
 	e.queue, e.next, e.prev = nil, nil, nil
-	q.items--
+	q.items -= max(e.Items, 1)
 	q.bytes -= e.Bytes
 	return true
 }

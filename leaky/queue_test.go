@@ -25,7 +25,7 @@ func TestQueueIsASlice(t *testing.T) {
 				if slices.Contains(model, one) {
 					t.Skip("it waits already")
 				}
-				one.place = Element[queued]{Value: one, Bytes: rapid.Int64Range(0, 60).Draw(t, "bytes")}
+				one.place = Element[queued]{Value: one, Bytes: rapid.Int64Range(0, 60).Draw(t, "bytes"), Items: rapid.IntRange(0, 3).Draw(t, "items")}
 				q.Push(&one.place)
 				model = append(model, one)
 			},
@@ -45,29 +45,32 @@ func TestQueueIsASlice(t *testing.T) {
 }
 
 func checkQueue(t *rapid.T, q *Queue[queued], model []*queued) {
-	bytes := int64(0)
+	items, bytes := 0, int64(0)
 	e := q.Front()
 	for i, one := range model {
 		if e == nil || e.Value != one {
 			t.Fatalf("the element at %d is %v", i, e)
 		}
+		items += max(one.place.Items, 1)
 		bytes += one.place.Bytes
 		e = e.Next()
 	}
-	if e != nil || q.Len() != len(model) || q.Bytes() != bytes {
-		t.Fatalf("%d elements and %d bytes and then %v, want %d and %d", q.Len(), q.Bytes(), e, len(model), bytes)
+	if e != nil || q.Len() != items || q.Bytes() != bytes {
+		t.Fatalf("%d items and %d bytes and then %v, want %d and %d", q.Len(), q.Bytes(), e, items, bytes)
 	}
 	for _, n := range []int64{0, 1, 50, 100, 101} {
-		want := len(model) < q.MaxItems && (len(model) == 0 || bytes+n <= q.MaxBytes)
-		if q.HasRoom(n) != want {
-			t.Fatalf("with %d elements of %d bytes, room for %d more is %v", len(model), bytes, n, !want)
+		for more := range 5 {
+			want := items+max(more, 1) <= q.MaxItems && (items == 0 && more < 2 || bytes+n <= q.MaxBytes)
+			if q.HasRoom(more, n) != want {
+				t.Fatalf("with %d items of %d bytes, room for %d more of %d is %v", items, bytes, more, n, !want)
+			}
 		}
 	}
 }
 
 func TestQueueZero(t *testing.T) {
 	var q Queue[queued]
-	if q.HasRoom(0) || q.Front() != nil || q.Len() != 0 || q.Bytes() != 0 {
+	if q.HasRoom(0, 0) || q.Front() != nil || q.Len() != 0 || q.Bytes() != 0 {
 		t.Error("the zero Queue is not an empty one without room")
 	}
 }

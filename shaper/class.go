@@ -34,7 +34,8 @@ type Class struct {
 	queue   leaky.Queue[Item]
 	backlog int64     // cost of the queue in that unit
 	due     alarm     // when the pacer looks again
-	leaving time.Time // since when an item is on its way out; zero: none is
+	leaving time.Time // since when an item is on its way out, where that matters; zero: none is
+	handing bool      // the pacer has taken an item out of the queue, and its owner is being told
 }
 
 // leavePatience is how long an item may be on its way out before the class goes
@@ -98,13 +99,13 @@ func (c *Class) Enter(now time.Time, it *Item) Verdict {
 	if n == 0 {
 		return Leaves
 	}
-	if c.queue.Len() == 0 && !c.allows(now, n).After(now) {
+	if c.passes(now, n) {
 		c.take(now, it, n)
 		return Leaves
 	}
 	c.Stats.Overlimits.Add(1)
 	if !c.waitsRegardless(it) {
-		if !c.queue.HasRoom(it.Held) {
+		if !c.queue.HasRoom(int(it.Cost.Packets), it.Held) {
 			return Full
 		}
 		if c.conf.MaxWait > 0 && c.limiter.Next(now, c.backlog, n).Sub(now) > time.Duration(c.conf.MaxWait) {
@@ -113,6 +114,37 @@ func (c *Class) Enter(now time.Time, it *Item) Verdict {
 	}
 	c.push(now, it, n)
 	return Waits
+}
+
+// Pass is Enter for what needs no Item since it would not wait: it reports
+// whether what costs so much leaves at now, and is charged then. Whoever lets it
+// out calls Left when it has left.
+func (c *Class) Pass(now time.Time, cost Cost) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := cost.in(c.kind)
+	if n == 0 {
+		return true
+	}
+	if !c.passes(now, n) {
+		return false
+	}
+	c.Stats.Wait.Observe(0)
+	c.limiter.Take(now, now, n)
+	c.expectLeft(now)
+	return true
+}
+
+// passes reports whether what costs n may leave without waiting.
+func (c *Class) passes(now time.Time, n int64) bool {
+	return c.queue.Len() == 0 && !c.handing && !c.allows(now, n).After(now)
+}
+
+// expectLeft notes that something is on its way out.
+func (c *Class) expectLeft(now time.Time) {
+	if c.settler != nil {
+		c.leaving = now
+	}
 }
 
 // waitsRegardless reports whether an item waits even where the queue has no
@@ -155,6 +187,20 @@ func (c *Class) allows(now time.Time, n int64) time.Time {
 func (c *Class) Release(now time.Time) *Item {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.release(now)
+}
+
+// hand is Release for the pacer, which calls it again once it has told the owner
+// of the item: until then nothing may overtake that one.
+func (c *Class) hand(now time.Time) *Item {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	it := c.release(now)
+	c.handing = it != nil
+	return it
+}
+
+func (c *Class) release(now time.Time) *Item {
 	next := c.next(now)
 	if next.After(now) || next == limit.Never {
 		return nil
@@ -227,19 +273,19 @@ func (c *Class) take(now time.Time, it *Item, n int64) {
 		it.since = it.arrived
 	}
 	c.limiter.Take(it.since, now, n)
-	if it.Settles && c.settler != nil {
-		c.leaving = now
+	if it.Settles {
+		c.expectLeft(now)
 	}
 	it.charged = c
 }
 
 func (c *Class) push(now time.Time, it *Item, n int64) {
-	it.place.Value, it.place.Bytes = it, it.Held
+	it.place.Value, it.place.Bytes, it.place.Items = it, it.Held, int(it.Cost.Packets)
 	c.queue.Push(&it.place)
 	c.backlog += n
-	c.Stats.BacklogItems.Add(1)
+	c.Stats.BacklogItems.Add(max(it.Cost.Packets, 1))
 	c.Stats.BacklogBytes.Add(it.Cost.Bytes)
-	if c.queue.Len() == 1 {
+	if c.queue.Front() == &it.place {
 		c.wake(now)
 	}
 }
@@ -249,7 +295,7 @@ func (c *Class) remove(it *Item) bool {
 		return false
 	}
 	c.backlog -= it.Cost.in(c.kind)
-	c.Stats.BacklogItems.Add(-1)
+	c.Stats.BacklogItems.Add(-max(it.Cost.Packets, 1))
 	c.Stats.BacklogBytes.Add(-it.Cost.Bytes)
 	return true
 }

@@ -178,7 +178,7 @@ func TestFlowCancelInTheInstantOfLeaving(t *testing.T) {
 }
 
 func TestFlowOverflow(t *testing.T) {
-	conf := withQueue(leakyClass("1 packets/s"), 1, 0)
+	conf := withQueue(leakyClass("1 packets/s"), 2, 0)
 	conf.Overflow = policy.Refuse
 	conf.MaxWait = 3 * 1e9
 	inBubble(t, func(t *testing.T, s *Shaper) {
@@ -186,7 +186,7 @@ func TestFlowOverflow(t *testing.T) {
 		NewFlow(c).Wait(bg, Cost{Packets: 1}, false)
 		waits := waitIn(bg, NewFlow(c), Cost{Packets: 2})
 		wantWait(t, waitIn(bg, NewFlow(c), Cost{Packets: 1}), ErrQueueFull, 0)
-		c.Set(time.Now(), withQueue(c.Policy(), 2, 0))
+		c.Set(time.Now(), withQueue(c.Policy(), 3, 0))
 		wantWait(t, waitIn(bg, NewFlow(c), Cost{Packets: 1}), nil, 3*time.Second)
 		wantWait(t, waits, nil, time.Second)
 	}, conf)

@@ -28,8 +28,9 @@ func (c Cost) in(kind unit.Kind) int64 {
 	return 0
 }
 
-// Item is what leaves a class as one: a piece of a stream, a datagram, a
-// message, a new connection. Its owner allocates it, once, and may use it
+// Item is what leaves a class as one: a piece of a stream, a datagram or
+// several, a message, a new connection. In the queue, several count as what they
+// are. Its owner allocates it, once, and may use it
 // again when it has left; while it waits nobody but its class touches it.
 type Item struct {
 	Cost Cost

@@ -109,12 +109,20 @@ func (m *model) enter(t *rapid.T) {
 }
 
 func (m *model) hasRoom(it *Item) bool {
-	held := it.Held
+	n, held := m.items()+max(it.Cost.Packets, 1), it.Held
 	for _, one := range m.waiting {
 		held += one.Held
 	}
 	items, bytes := m.conf.Queue.Items.N, int64(m.conf.Queue.Bytes)
-	return (items == 0 || len(m.waiting) < int(items)) && (bytes == 0 || held <= bytes || len(m.waiting) == 0)
+	return (items == 0 || n <= items) && (bytes == 0 || held <= bytes || n == 1)
+}
+
+// items returns how many wait: an item of several packets is so many.
+func (m *model) items() (n int64) {
+	for _, it := range m.waiting {
+		n += max(it.Cost.Packets, 1)
+	}
+	return n
 }
 
 func (m *model) release(t *rapid.T) {
@@ -141,8 +149,8 @@ func (m *model) check(t *rapid.T) {
 		cost += it.Cost.in(m.conf.Rate.Kind())
 	}
 	stats := m.class.Stats
-	if stats.BacklogItems.Load() != int64(len(m.waiting)) || stats.BacklogBytes.Load() != bytes {
-		t.Fatalf("%d items of %d bytes wait, want %d of %d", stats.BacklogItems.Load(), stats.BacklogBytes.Load(), len(m.waiting), bytes)
+	if stats.BacklogItems.Load() != m.items() || stats.BacklogBytes.Load() != bytes {
+		t.Fatalf("%d items of %d bytes wait, want %d of %d", stats.BacklogItems.Load(), stats.BacklogBytes.Load(), m.items(), bytes)
 	}
 	if got, _ := m.class.Backlog(m.now); got != cost {
 		t.Fatalf("the backlog costs %d, want %d", got, cost)

@@ -111,7 +111,7 @@ func (p *pacer) arm() {
 // releaseAll lets go every item that may leave at now, and sets the alarm for
 // the one after them.
 func (c *Class) releaseAll(now time.Time) {
-	for it := c.Release(now); it != nil; it = c.Release(now) {
+	for it := c.hand(now); it != nil; it = c.hand(now) {
 		it.Owner.Leave(now)
 	}
 	c.mu.Lock()

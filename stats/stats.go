@@ -53,8 +53,11 @@ type Loss struct {
 }
 
 // Add counts one lost item of n bytes of payload.
-func (l *Loss) Add(n int64) {
-	l.Items.Add(1)
+func (l *Loss) Add(n int64) { l.AddItems(1, n) }
+
+// AddItems counts lost items of n bytes of payload together.
+func (l *Loss) AddItems(items, n int64) {
+	l.Items.Add(uint64(items))
 	l.Bytes.Add(uint64(n))
 }
 
