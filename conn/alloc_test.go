@@ -98,7 +98,7 @@ func TestDatagramsDoNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(1000, func() {
 			out := getOutgoing()
 			for range 4 {
-				w.offer(data, out)
+				w.offer(train{payload: data}, out)
 			}
 			w.send(out)
 			out.release()

@@ -9,6 +9,7 @@ import (
 
 	"shaper/shaper"
 	"shaper/stats"
+	"shaper/unit"
 )
 
 // way is one direction of a session of datagrams.
@@ -21,10 +22,14 @@ type way struct {
 	to    *peer                        // nil: that of the connected socket
 	turn  *way                         // of echo: the way back, which datagrams go instead
 
-	pending atomic.Int64  // datagrams that wait for their class
+	pending atomic.Int64  // trains that wait for their class
 	held    atomic.Int64  // their payload
 	moved   atomic.Uint64 // bytes that have left
 	active  atomic.Bool   // something moved since the janitor looked
+
+	// unsegmented is the size from which on the kernel does not send several
+	// datagrams as one, as where they are larger than a frame; 0: not known.
+	unsegmented atomic.Int64
 }
 
 func (w *way) init(t *udpSession, dir stats.Direction, class *shaper.Class) {
@@ -32,53 +37,110 @@ func (w *way) init(t *udpSession, dir stats.Direction, class *shaper.Class) {
 	w.class.Store(class)
 }
 
-// datagram is a datagram that waits for its class, or leaves in a batch.
-type datagram struct {
+// train is datagrams in a row that were read as one, as the kernel hands over
+// what was sent with UDP_SEGMENT: all of one size but the last, which may be
+// smaller. One datagram is a train, too.
+type train struct {
+	payload []byte
+	size    int // of each datagram; 0: there is only one
+}
+
+// Bounds of what the kernel sends as one (UDP_SEGMENT in udp(7)).
+const (
+	maxTrain    = 65_000 // bytes
+	maxSegments = 64
+)
+
+// cut returns as many of the first datagrams as are at most so many bytes, at
+// least one; and the rest.
+func (t train) cut(most int) (head, rest train) {
+	if t.size == 0 {
+		return t, train{}
+	}
+	n := t.size * min(max(min(most, maxTrain)/t.size, 1), maxSegments)
+	if n >= len(t.payload) {
+		return t, train{}
+	}
+	head, rest = train{t.payload[:n], t.size}, train{t.payload[n:], t.size}
+	return head, rest
+}
+
+// cost is that of all the datagrams.
+func (t train) cost() shaper.Cost {
+	cost := shaper.Cost{Bytes: int64(len(t.payload)), Packets: 1}
+	if t.size > 0 && len(t.payload) > t.size {
+		cost.Packets = int64((len(t.payload) + t.size - 1) / t.size)
+	}
+	return cost
+}
+
+// datagrams is a train that waits for its class.
+type datagrams struct {
+	train
 	item  shaper.Item
 	way   *way
 	class *shaper.Class // that it entered; nil: none
-	buf   *buffer
-	n     int // bytes of payload
+	buf   *buffer       // of the payload
 }
 
-var datagrams = sync.Pool{New: func() any {
-	d := new(datagram)
-	d.item.Owner, d.item.Settles = d, true
-	return d
-}}
+var datagramsPool = sync.Pool{New: func() any { return new(datagrams) }}
 
-// newDatagram copies a payload into a buffer of about its size: what waits
-// counts with the memory it holds.
-func newDatagram(w *way, payload []byte) *datagram {
-	d := datagrams.Get().(*datagram)
+// newDatagrams copies a train into a buffer of about its size: what waits counts
+// with the memory it holds.
+func newDatagrams(w *way, t train) *datagrams {
+	d := datagramsPool.Get().(*datagrams)
 	d.way, d.class = w, w.class.Load()
-	d.buf = getBuffer(len(payload))
-	d.n = copy(d.buf.bytes, payload)
-	d.item.Cost = shaper.Cost{Bytes: int64(d.n), Packets: 1}
-	d.item.Held = int64(len(d.buf.bytes)) + int64(unsafe.Sizeof(*d))
+	d.buf = getBuffer(len(t.payload))
+	d.train = train{payload: d.buf.bytes[:copy(d.buf.bytes, t.payload)], size: t.size}
+	held := int64(len(d.buf.bytes)) + int64(unsafe.Sizeof(*d))
+	d.item = shaper.Item{Cost: t.cost(), Held: held, Owner: d, Settles: true}
 	return d
 }
 
-func (d *datagram) payload() []byte { return d.buf.bytes[:d.n] }
-
-func (d *datagram) release() {
+func (d *datagrams) release() {
 	d.buf.put()
-	d.buf, d.way, d.class = nil, nil, nil
-	datagrams.Put(d)
+	d.train, d.buf, d.way, d.class = train{}, nil, nil, nil
+	datagramsPool.Put(d)
 }
 
-// offer has a datagram enter its class. If it leaves at once it is added to
-// out, which the caller sends; else it waits, or is dropped.
-func (w *way) offer(payload []byte, out *outgoing) {
+// offer has a train enter its class. What leaves at once is added to out, which
+// the caller sends before it uses the payload's memory again; the rest waits, or
+// is dropped.
+func (w *way) offer(t train, out *outgoing) {
 	w.active.Store(true)
-	w.enter(newDatagram(w, payload), out)
+	class := w.class.Load()
+	most := mostTogether(class)
+	for more := true; more; more = len(t.payload) > 0 {
+		var head train
+		head, t = t.cut(most)
+		if class == nil || class.Pass(time.Now(), head.cost()) {
+			w.add(parcel{train: head, way: w, class: class}, out)
+			continue
+		}
+		w.send(out) // else the pacer could let this out before those
+		w.enter(newDatagrams(w, head), out)
+	}
 }
 
-func (w *way) enter(d *datagram, out *outgoing) {
+// mostTogether returns how many bytes of datagrams may leave a class as one:
+// where datagrams are counted, each leaves on its own.
+func mostTogether(class *shaper.Class) int {
+	switch {
+	case class == nil:
+		return maxTrain
+	case class.Rate().Kind() == unit.Bytes:
+		return int(class.Piece())
+	}
+	return 0
+}
+
+// enter has datagrams that cannot leave at once wait, or drops those that have
+// no room.
+func (w *way) enter(d *datagrams, out *outgoing) {
 	verdict := shaper.Leaves
 	if d.class != nil {
 		w.pending.Add(1) // before it enters: it may leave before Enter returns
-		w.held.Add(int64(d.n))
+		w.held.Add(int64(len(d.payload)))
 		verdict = d.class.Enter(time.Now(), &d.item)
 		if verdict == shaper.Waits {
 			if w.session.ended.Load() { // abort may have looked before
@@ -87,80 +149,113 @@ func (w *way) enter(d *datagram, out *outgoing) {
 			return
 		}
 		w.pending.Add(-1)
-		w.held.Add(-int64(d.n))
+		w.held.Add(-int64(len(d.payload)))
 	}
-	switch verdict {
-	case shaper.Full:
+	switch {
+	case verdict == shaper.Leaves: // meanwhile they can
+		w.add(d.parcel(), out)
+	case d.item.Cost.Packets > 1:
+		w.enterApart(d, out)
+	case verdict == shaper.Full:
 		d.drop(stats.QueueFull)
-	case shaper.TooLong:
+	case verdict == shaper.TooLong:
 		d.drop(stats.MaxWait)
-	default:
-		out.add(d, w.to)
-		if out.n == batchSize {
-			w.send(out)
-		}
+	}
+}
+
+// enterApart has those of a train enter for which there is room.
+func (w *way) enterApart(d *datagrams, out *outgoing) {
+	for rest := d.train; len(rest.payload) > 0; {
+		var one train
+		one, rest = rest.cut(0)
+		w.send(out)
+		w.enter(newDatagrams(w, one), out)
+	}
+	d.release()
+}
+
+// add puts a parcel with those that leave together, and sends them when there is
+// no room for more.
+func (w *way) add(p parcel, out *outgoing) {
+	if out.add(p); len(out.parcels) == batchSize {
+		w.send(out)
 	}
 }
 
 // Leave implements shaper.Owner: the datagram's time has come. Sending does
 // not wait: where the socket has no room the datagram is dropped.
-func (d *datagram) Leave(time.Time) {
+func (d *datagrams) Leave(time.Time) {
 	w := d.waitsNoMore().way
 	defer w.session.socket.server.rescue(w.session)
 	w.active.Store(true)
 	out := getOutgoing()
-	out.add(d, w.to)
+	out.add(d.parcel())
 	w.send(out)
 	out.release()
 }
 
-// send sends a batch and empties it.
+// send sends what is in out, and empties it.
 func (w *way) send(out *outgoing) {
-	out.failed = 0
 	switch {
 	case w.turn != nil:
 		w.sendBack(out)
 	case w.raw != nil:
-		out.flush(w.raw)
+		out.flush(w)
 	}
 	now := time.Now()
-	for i, d := range out.datagrams[:out.n] {
-		if d.class != nil { // else the item has entered none since its last use
-			d.item.Left(now)
-		}
-		if out.failed&(1<<i) != 0 {
-			d.drop(stats.Reset)
-		} else {
-			d.sent()
-		}
+	for i := range out.parcels {
+		out.parcels[i].left(now)
 	}
 	out.clear()
 }
 
 func (w *way) sendBack(out *outgoing) {
 	back := getOutgoing()
-	for _, d := range out.datagrams[:out.n] {
-		w.turn.offer(d.payload(), back)
+	for i := range out.parcels {
+		w.turn.offer(out.parcels[i].train, back)
 	}
 	w.turn.send(back)
 	back.release()
 }
 
-// sent counts a datagram that has left.
-func (d *datagram) sent() {
-	d.way.moved.Add(uint64(d.n))
-	if d.class != nil {
-		sent := &d.class.Stats.Sent[d.way.dir]
-		sent.Packets.Add(1)
-		sent.Bytes.Add(uint64(d.n))
-	}
-	d.release()
+// parcel is a train that leaves.
+type parcel struct {
+	train
+	way    *way
+	class  *shaper.Class // that it has passed; nil: none
+	waited *datagrams    // that it is; nil: it leaves from where it was read
+	lost   shaper.Cost   // what of it the kernel did not take
 }
 
-// drop counts a datagram that will not leave.
-func (d *datagram) drop(reason stats.Reason) {
+func (d *datagrams) parcel() parcel {
+	return parcel{train: d.train, way: d.way, class: d.class, waited: d}
+}
+
+// left counts what has left and what has not, and gives back what held it.
+func (p *parcel) left(now time.Time) {
+	sent := p.cost()
+	sent.Bytes -= p.lost.Bytes
+	sent.Packets -= p.lost.Packets
+	p.way.moved.Add(uint64(sent.Bytes))
+	if p.class != nil {
+		volume := &p.class.Stats.Sent[p.way.dir]
+		volume.Packets.Add(uint64(sent.Packets))
+		volume.Bytes.Add(uint64(sent.Bytes))
+		p.class.Stats.Dropped[stats.Reset].AddItems(p.lost.Packets, p.lost.Bytes)
+	}
+	switch {
+	case p.waited != nil:
+		p.waited.item.Left(now)
+		p.waited.release()
+	case p.class != nil:
+		p.class.Left(now)
+	}
+}
+
+// drop counts datagrams that will not leave.
+func (d *datagrams) drop(reason stats.Reason) {
 	if d.class != nil {
-		d.class.Stats.Dropped[reason].Add(int64(d.n))
+		d.class.Stats.Dropped[reason].AddItems(d.item.Cost.Packets, d.item.Cost.Bytes)
 	}
 	d.release()
 }
@@ -172,10 +267,10 @@ func (w *way) dropPending(reason stats.Reason) {
 		return
 	}
 	for _, it := range class.Evict(time.Now(), func(it *shaper.Item) bool {
-		d, ok := it.Owner.(*datagram)
+		d, ok := it.Owner.(*datagrams)
 		return ok && d.way == w
 	}) {
-		it.Owner.(*datagram).waitsNoMore().drop(reason)
+		it.Owner.(*datagrams).waitsNoMore().drop(reason)
 	}
 }
 
@@ -185,20 +280,24 @@ func reenter(class *shaper.Class) {
 	out := getOutgoing()
 	defer out.release()
 	for _, it := range class.Evict(time.Now(), func(it *shaper.Item) bool {
-		_, ok := it.Owner.(*datagram)
+		_, ok := it.Owner.(*datagrams)
 		return ok
 	}) {
-		d := it.Owner.(*datagram).waitsNoMore()
+		d := it.Owner.(*datagrams).waitsNoMore()
 		w := d.way
 		d.class = w.class.Load()
-		w.enter(d, out)
+		if d.item.Cost.Packets > 1 { // that one may want each by itself
+			w.enterApart(d, out)
+		} else {
+			w.enter(d, out)
+		}
 		w.send(out)
 	}
 }
 
 // waitsNoMore takes the datagram out of the counts of what waits.
-func (d *datagram) waitsNoMore() *datagram {
+func (d *datagrams) waitsNoMore() *datagrams {
 	d.way.pending.Add(-1)
-	d.way.held.Add(-int64(d.n))
+	d.way.held.Add(-int64(len(d.payload)))
 	return d
 }

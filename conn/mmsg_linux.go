@@ -21,8 +21,9 @@ type mmsghdr struct {
 	n   uint32
 }
 
-// control is room for one IP_PKTINFO or IPV6_PKTINFO message.
-type control [40]byte
+// control is room for one IP_PKTINFO or IPV6_PKTINFO message, and one UDP_GRO or
+// UDP_SEGMENT message.
+type control [64]byte
 
 // incoming is a batch of datagrams that were read.
 type incoming struct {
@@ -104,8 +105,28 @@ func (r *reader) release() {
 	r.batch = nil
 }
 
-// payload returns datagram i, valid until the next receive.
-func (in *incoming) payload(i int) []byte { return in.bytes[i][:in.hdrs[i].n] }
+// train returns datagram i, or several that were read as one; valid until the
+// next receive.
+func (in *incoming) train(i int) train {
+	t := train{payload: in.bytes[i][:in.hdrs[i].n]}
+	if size := in.message(i, unix.IPPROTO_UDP, unix.UDP_GRO); size != nil {
+		t.size = int(*(*int32)(size))
+	}
+	return t
+}
+
+// message returns the data of a control message that came with datagram i, nil
+// where there is none such.
+func (in *incoming) message(i int, level, kind int32) unsafe.Pointer {
+	for at, end := 0, int(in.hdrs[i].hdr.Controllen); at+unix.SizeofCmsghdr <= end; {
+		c := (*unix.Cmsghdr)(unsafe.Pointer(&in.control[i][at]))
+		if c.Level == level && c.Type == kind {
+			return unsafe.Pointer(&in.control[i][at+unix.CmsgLen(0)])
+		}
+		at += unix.CmsgSpace(max(int(c.Len)-unix.CmsgLen(0), 0))
+	}
+	return nil
+}
 
 // source returns where datagram i came from.
 func (in *incoming) source(i int) netip.AddrPort {
@@ -122,17 +143,11 @@ func (in *incoming) source(i int) netip.AddrPort {
 // asked returns which of our addresses datagram i was sent to, invalid where
 // the socket does not tell. For a broadcast it is the one of that network.
 func (in *incoming) asked(i int) netip.Addr {
-	h := &in.hdrs[i].hdr
-	if h.Controllen < unix.SizeofCmsghdr {
-		return netip.Addr{}
+	if info := in.message(i, unix.IPPROTO_IP, unix.IP_PKTINFO); info != nil {
+		return netip.AddrFrom4((*unix.Inet4Pktinfo)(info).Spec_dst)
 	}
-	c := (*unix.Cmsghdr)(unsafe.Pointer(&in.control[i]))
-	data := unsafe.Pointer(&in.control[i][unix.CmsgLen(0)])
-	switch {
-	case c.Level == unix.IPPROTO_IP && c.Type == unix.IP_PKTINFO:
-		return netip.AddrFrom4((*unix.Inet4Pktinfo)(data).Spec_dst)
-	case c.Level == unix.IPPROTO_IPV6 && c.Type == unix.IPV6_PKTINFO:
-		return netip.AddrFrom16((*unix.Inet6Pktinfo)(data).Addr).Unmap()
+	if info := in.message(i, unix.IPPROTO_IPV6, unix.IPV6_PKTINFO); info != nil {
+		return netip.AddrFrom16((*unix.Inet6Pktinfo)(info).Addr).Unmap()
 	}
 	return netip.Addr{}
 }
@@ -150,73 +165,142 @@ type peer struct {
 func (in *incoming) peerOf(i int) peer {
 	p := peer{name: in.names[i], namelen: in.hdrs[i].hdr.Namelen}
 	asked := in.asked(i)
-	if !asked.IsValid() {
-		return p
-	}
-	received := (*unix.Cmsghdr)(unsafe.Pointer(&in.control[i]))
-	c := (*unix.Cmsghdr)(unsafe.Pointer(&p.control))
-	c.Level, c.Type = received.Level, received.Type
-	data := unsafe.Pointer(&p.control[unix.CmsgLen(0)])
-	if c.Level == unix.IPPROTO_IP {
+	switch {
+	case !asked.IsValid():
+	case in.message(i, unix.IPPROTO_IP, unix.IP_PKTINFO) != nil:
+		data := p.control.add(&p.length, unix.IPPROTO_IP, unix.IP_PKTINFO, unix.SizeofInet4Pktinfo)
 		(*unix.Inet4Pktinfo)(data).Spec_dst = asked.As4()
-		c.SetLen(unix.CmsgLen(unix.SizeofInet4Pktinfo))
-		p.length = unix.CmsgSpace(unix.SizeofInet4Pktinfo)
-	} else {
+	default:
+		data := p.control.add(&p.length, unix.IPPROTO_IPV6, unix.IPV6_PKTINFO, unix.SizeofInet6Pktinfo)
 		(*unix.Inet6Pktinfo)(data).Addr = asked.As16()
-		c.SetLen(unix.CmsgLen(unix.SizeofInet6Pktinfo))
-		p.length = unix.CmsgSpace(unix.SizeofInet6Pktinfo)
 	}
 	return p
 }
 
-// outgoing is a batch of datagrams that leave a way together.
-type outgoing struct {
-	datagrams [batchSize]*datagram
+// add appends a control message of n bytes, moves the length of all on, and
+// returns where the data go.
+func (c *control) add(length *int, level, kind int32, n int) unsafe.Pointer {
+	h := (*unix.Cmsghdr)(unsafe.Pointer(&c[*length]))
+	h.Level, h.Type = level, kind
+	h.SetLen(unix.CmsgLen(n))
+	data := unsafe.Pointer(&c[*length+unix.CmsgLen(0)])
+	*length += unix.CmsgSpace(n)
+	return data
+}
 
-	hdrs   [batchSize]mmsghdr
-	iovs   [batchSize]unix.Iovec
-	n      int                   // added
-	failed uint32                // a bit for each that the kernel did not take
-	try    func(fd uintptr) bool // kept, so that a flush allocates nothing
+// outgoing is parcels that leave a way together. Datagrams of one size in a row
+// are one message to the kernel, which sends them as segments of it: the way
+// through its network stack is then taken once for all of them.
+type outgoing struct {
+	parcels []parcel // at most batchSize
+
+	way      *way
+	hdrs     [batchSize]mmsghdr
+	iovs     [batchSize]unix.Iovec // one for each parcel
+	control  [batchSize]control
+	messages []message             // to the kernel, as in hdrs
+	try      func(fd uintptr) bool // kept, so that a flush allocates nothing
+}
+
+// message is parcels that are sent as one.
+type message struct {
+	parcels []parcel
+	size    int // of a datagram
+	segment bool
 }
 
 var outgoings = sync.Pool{New: func() any {
-	out := new(outgoing)
-	for i := range out.hdrs {
-		out.hdrs[i].hdr.Iov = &out.iovs[i]
-		out.hdrs[i].hdr.SetIovlen(1)
-	}
+	out := &outgoing{parcels: make([]parcel, 0, batchSize), messages: make([]message, 0, batchSize)}
 	out.try = out.once
 	return out
 }}
 
 func getOutgoing() *outgoing { return outgoings.Get().(*outgoing) }
 
-// add appends a datagram. A nil peer is that of the connected socket.
-func (out *outgoing) add(d *datagram, to *peer) {
-	payload := d.payload()
-	out.datagrams[out.n] = d
-	iov, h := &out.iovs[out.n], &out.hdrs[out.n].hdr
-	iov.Base = unsafe.SliceData(payload)
-	iov.SetLen(len(payload))
-	h.Name, h.Namelen, h.Control = nil, 0, nil
-	h.SetControllen(0)
-	if to != nil {
-		h.Name, h.Namelen = (*byte)(unsafe.Pointer(&to.name)), to.namelen
-		if to.length > 0 {
-			h.Control = &to.control[0]
-			h.SetControllen(to.length)
+// add appends a parcel, for which there must be room.
+func (out *outgoing) add(p parcel) { out.parcels = append(out.parcels, p) }
+
+// flush sends what was added by a way, without waiting for room. Each parcel
+// then says what of it the kernel did not take.
+func (out *outgoing) flush(w *way) {
+	out.way = w
+	for i := 0; i < len(out.parcels); {
+		n := out.together(i)
+		out.address(i, n)
+		i += n
+	}
+	if len(out.messages) > 0 && w.raw.Write(out.try) != nil { // the socket is closed
+		for i := range out.parcels {
+			out.parcels[i].lost = out.parcels[i].cost()
 		}
 	}
-	out.n++
 }
 
-// flush sends what was added, without waiting for room. failed then has a bit
-// for each datagram that the kernel did not take.
-func (out *outgoing) flush(raw syscall.RawConn) {
-	if out.failed = 1<<out.n - 1; out.n > 0 {
-		raw.Write(out.try) // fails only when the socket is closed: all failed
+// together returns how many parcels, from number i on, can be one message.
+func (out *outgoing) together(i int) (n int) {
+	size := out.parcels[i].datagram()
+	if limit := out.way.unsegmented.Load(); size == 0 || limit > 0 && int64(size) >= limit {
+		return 1
 	}
+	bytes, segments := 0, 0
+	for _, p := range out.parcels[i:] {
+		bytes += len(p.payload)
+		segments += int(p.cost().Packets)
+		// Only the last segment may be smaller, but not empty.
+		if n > 0 && (p.datagram() > size || len(p.payload) == 0 || p.size > 0 && p.size != size || bytes > maxTrain || segments > maxSegments) {
+			return n
+		}
+		if n++; len(p.payload)%size != 0 {
+			return n
+		}
+	}
+	return n
+}
+
+// datagram returns the size of the first datagram of a train.
+func (t train) datagram() int {
+	if t.size > 0 {
+		return min(t.size, len(t.payload))
+	}
+	return len(t.payload)
+}
+
+// address makes a message of n parcels from number i on.
+func (out *outgoing) address(i, n int) {
+	m := message{parcels: out.parcels[i : i+n], size: out.parcels[i].datagram()}
+	m.segment = n > 1 || m.parcels[0].cost().Packets > 1
+	at := len(out.messages)
+	out.messages = append(out.messages, m)
+	for j := range m.parcels {
+		out.iovs[i+j] = iovecOf(m.parcels[j].payload)
+	}
+	out.hdrs[at].hdr = unix.Msghdr{Iov: &out.iovs[i]}
+	out.hdrs[at].hdr.SetIovlen(n)
+	length := out.to(&out.hdrs[at].hdr, &out.control[at])
+	if m.segment {
+		*(*uint16)(out.control[at].add(&length, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 2)) = uint16(m.size)
+	}
+	if length > 0 {
+		out.hdrs[at].hdr.Control = &out.control[at][0]
+		out.hdrs[at].hdr.SetControllen(length)
+	}
+}
+
+// to addresses one message, and returns how many bytes of control are in use.
+func (out *outgoing) to(h *unix.Msghdr, c *control) (length int) {
+	to := out.way.to
+	if to == nil {
+		return 0
+	}
+	h.Name, h.Namelen = (*byte)(unsafe.Pointer(&to.name)), to.namelen
+	*c = to.control
+	return to.length
+}
+
+func iovecOf(payload []byte) unix.Iovec {
+	v := unix.Iovec{Base: unsafe.SliceData(payload)}
+	v.SetLen(len(payload))
+	return v
 }
 
 // once sends all, once. One that fails is lost, as it may be on the way; but
@@ -224,19 +308,17 @@ func (out *outgoing) flush(raw syscall.RawConn) {
 // concern this one: it is tried again.
 func (out *outgoing) once(fd uintptr) bool {
 	retried := false
-	for i := 0; i < out.n; {
-		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&out.hdrs[i])), uintptr(out.n-i), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	for i := 0; i < len(out.messages); {
+		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&out.hdrs[i])), uintptr(len(out.messages)-i), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 		switch {
 		case errno == 0:
-			for range n {
-				out.failed &^= 1 << i
-				i++
-			}
+			i += int(n)
 			retried = false
 		case errno == unix.EINTR:
 		case !retried && errno != unix.EAGAIN:
 			retried = true
 		default:
+			out.refused(fd, out.messages[i], errno)
 			i++
 			retried = false
 		}
@@ -244,13 +326,63 @@ func (out *outgoing) once(fd uintptr) bool {
 	return true
 }
 
-// clear empties the batch. The datagrams are somebody else's by then.
-func (out *outgoing) clear() {
-	for i := range out.n {
-		out.datagrams[i] = nil
-		out.iovs[i].Base, out.hdrs[i].hdr.Name, out.hdrs[i].hdr.Control = nil, nil, nil
+// refused deals with a message that the kernel does not take.
+func (out *outgoing) refused(fd uintptr, m message, why error) {
+	apart := m.segment && why != unix.EAGAIN
+	if apart && (why == unix.EMSGSIZE || why == unix.EINVAL || why == unix.EIO) {
+		out.way.unsegmented.Store(int64(m.size))
 	}
-	out.n = 0
+	for i := range m.parcels {
+		if apart {
+			out.sendApart(fd, &m.parcels[i])
+		} else {
+			m.parcels[i].lost = m.parcels[i].cost()
+		}
+	}
+}
+
+// sendApart sends the datagrams of a parcel one by one, for a kernel that does
+// not segment them.
+func (out *outgoing) sendApart(fd uintptr, p *parcel) {
+	rest := p.train
+	for more := true; more; more = len(rest.payload) > 0 {
+		var one train
+		one, rest = rest.cut(0)
+		if out.sendOne(fd, one.payload) != nil {
+			p.lost.Packets++
+			p.lost.Bytes += int64(len(one.payload))
+		}
+	}
+}
+
+func (out *outgoing) sendOne(fd uintptr, payload []byte) error {
+	iov := iovecOf(payload)
+	h, c := unix.Msghdr{Iov: &iov}, control{}
+	h.SetIovlen(1)
+	if length := out.to(&h, &c); length > 0 {
+		h.Control = &c[0]
+		h.SetControllen(length)
+	}
+	for retried := false; ; retried = true {
+		_, _, errno := unix.Syscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&h)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		switch {
+		case errno == 0:
+			return nil
+		case retried || errno == unix.EAGAIN:
+			return errno
+		}
+	}
+}
+
+// clear empties the batch. What it held is somebody else's by then.
+func (out *outgoing) clear() {
+	for i := range out.messages {
+		out.hdrs[i].hdr = unix.Msghdr{}
+	}
+	clear(out.iovs[:len(out.parcels)])
+	clear(out.parcels)
+	clear(out.messages)
+	out.parcels, out.messages, out.way = out.parcels[:0], out.messages[:0], nil
 }
 
 // release gives the batch, which is empty, back.

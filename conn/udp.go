@@ -69,10 +69,12 @@ func (s *Server) bindUDP(at address) (bound, error) {
 // is read.
 const udpReceiveBuffer = 4 << 20
 
-// tuneUDP sizes the receive buffer, and has a socket that is bound to every
-// address tell which one was asked. What the kernel does not grant is done without.
+// tuneUDP sizes the receive buffer, has datagrams that were sent as one read as
+// one, and a socket that is bound to every address tell which one was asked. What
+// the kernel does not grant is done without.
 func tuneUDP(raw syscall.RawConn, wildcard bool) {
 	raw.Control(func(fd uintptr) {
+		unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 		if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, udpReceiveBuffer) != nil {
 			unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, udpReceiveBuffer)
 		}
@@ -174,7 +176,7 @@ func (t *udpSession) offer(w *way, in *incoming, from, to int) {
 	defer t.socket.server.rescue(t)
 	out := getOutgoing()
 	for i := from; i < to; i++ {
-		w.offer(in.payload(i), out)
+		w.offer(in.train(i), out)
 	}
 	w.send(out)
 	out.release()
@@ -191,28 +193,29 @@ func (u *udpSocket) session(key udpKey, in *incoming, i int) *udpSession {
 	}
 	sv := u.service.Load()
 	if u.server.isOwn("udp", key.client) || !sv.gate.tryEnter() { // never answer ourselves
-		u.lost(key, len(in.payload(i)))
+		u.lost(key, in.train(i))
 		return nil
 	}
 	one, err := u.open(key, in.peerOf(i), sv)
 	if err != nil {
 		sv.gate.leave()
 		sv.stats.Ended[stats.DialFailed].Add(1)
-		u.lost(key, len(in.payload(i)))
+		u.lost(key, in.train(i))
 		return nil
 	}
 	return one
 }
 
-// lost counts a datagram of n bytes without a session as dropped by the class
-// it would have had.
-func (u *udpSocket) lost(key udpKey, n int) {
+// lost counts datagrams without a session as dropped by the class they would
+// have had.
+func (u *udpSocket) lost(key udpKey, t train) {
 	s := u.server
 	s.routesMu.RLock()
 	defer s.routesMu.RUnlock()
 	sv := u.service.Load()
 	if up, _ := s.routes.classify(u.describe(key, sv), sv.conf.Load()); up != nil {
-		up.Stats.Dropped[stats.NoSession].Add(int64(n))
+		cost := t.cost()
+		up.Stats.Dropped[stats.NoSession].AddItems(cost.Packets, cost.Bytes)
 	}
 }
 
@@ -318,6 +321,7 @@ func (t *udpSession) begin() bool {
 			return false
 		}
 		t.up.raw = raw
+		raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1) })
 	}
 	if t.name == policy.Echo {
 		t.up.turn = &t.down

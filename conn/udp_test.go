@@ -429,7 +429,7 @@ func TestSendAfterUnreachable(t *testing.T) {
 	upstream := bindUDP(t, at)
 	w := &way{raw: raw}
 	out := getOutgoing()
-	w.offer([]byte("found"), out)
+	w.offer(train{payload: []byte("found")}, out)
 	w.send(out)
 	out.release()
 	expectDatagram(t, upstream, "found")

@@ -1,0 +1,230 @@
+package conn
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/stats"
+)
+
+func TestTrain(t *testing.T) {
+	for _, c := range []struct {
+		bytes, size, most int
+		head              int
+		packets           int64 // of the head
+	}{
+		{0, 0, 100, 0, 1},
+		{1000, 0, 1, 1000, 1}, // a datagram is not divided
+		{1000, 100, 0, 100, 1},
+		{1000, 100, 99, 100, 1},
+		{1000, 100, 399, 300, 3},
+		{1000, 100, 1000, 1000, 10},
+		{950, 100, 1000, 950, 10},
+		{950, 100, 940, 900, 9},
+		{50, 100, 0, 50, 1},
+		{65_000, 1000, 1 << 30, 64_000, 64},
+		{65_500, 20_000, 1 << 30, 60_000, 3},
+	} {
+		head, rest := train{make([]byte, c.bytes), c.size}.cut(c.most)
+		if len(head.payload) != c.head || len(rest.payload) != c.bytes-c.head {
+			t.Errorf("%+v: cut into %d and %d", c, len(head.payload), len(rest.payload))
+		}
+		if cost := head.cost(); cost != (shaper.Cost{Bytes: int64(c.head), Packets: c.packets}) {
+			t.Errorf("%+v: the head costs %+v", c, cost)
+		}
+	}
+}
+
+// sendTrain sends datagrams of one size in a row as one, as fast senders do.
+func sendTrain(t testing.TB, c *net.UDPConn, payload []byte, size int) {
+	t.Helper()
+	var control control
+	length := 0
+	*(*uint16)(control.add(&length, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 2)) = uint16(size)
+	if _, _, err := c.WriteMsgUDP(payload, control[:length], nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A train arrives as the datagrams that it is, whatever the class makes of it,
+// and all are counted; so do their echoes, on sockets of all addresses too.
+func TestTrainsPass(t *testing.T) {
+	for _, c := range []struct {
+		rate   string
+		more   string
+		listen string
+	}{
+		{fast, "", "127.0.0.1"}, {fast, "", "0.0.0.0"}, {fast, "", "[::]"}, {fast, "", ""},
+		{"1MB/s", "", "127.0.0.1"}, // a train is longer than a piece
+		{"20000 packets/s", "", "127.0.0.1"},
+		{"50000 packets/s", "algorithm = \"token\"\nburst = \"10 packets\"", "127.0.0.1"},
+	} {
+		t.Run(c.listen+" "+c.rate, func(t *testing.T) {
+			port := freeUDP(t)
+			r := run(t, class("c", c.rate, c.more)+class("back", fast)+
+				listener("l", "udp", policy.Echo, "c", `return_class = "back"`, fmt.Sprintf("listen = \"%s:%s\"", c.listen, port)))
+			host := "127.0.0.1"
+			if c.listen == "[::]" {
+				host = "[::1]"
+			}
+			client := dialUDP(t, host+":"+port)
+			sent, sum := 0, 0
+			for _, train := range []struct{ bytes, size int }{{3000, 1000}, {2500, 1000}, {6400, 100}, {64, 1}, {60_000, 1200}, {700, 700}} {
+				data := noise(train.bytes)
+				sendTrain(t, client, data, train.size)
+				for len(data) > 0 {
+					n := min(train.size, len(data))
+					expectDatagram(t, client, string(data[:n]))
+					data = data[n:]
+					sent++
+				}
+				sum += train.bytes
+			}
+			for name, dir := range map[string]stats.Direction{"c": stats.Upstream, "back": stats.Downstream} {
+				v := r.sent(name, dir)
+				until(t, "all are counted", func() bool { return v.Packets.Load() == uint64(sent) && v.Bytes.Load() == uint64(sum) })
+			}
+		})
+	}
+}
+
+// Datagrams of any sizes, read in one batch, stay what they are and in order.
+func TestMixedDatagrams(t *testing.T) {
+	upstream := bindUDP(t, "127.0.0.1:0")
+	r := run(t, udp(upstream.LocalAddr().String(), fast))
+	c := dialUDP(t, r.addr("l"))
+	for range 50 {
+		var want [][]byte
+		for range 20 {
+			want = append(want, noise([]int{1, 1, 99, 100, 100, 100, 100, 101, 1500, 30_000}[rand.IntN(10)]))
+		}
+		for _, data := range want {
+			c.Write(data)
+		}
+		for i, data := range want {
+			if got, _ := receive(t, upstream); got != string(data) {
+				t.Fatalf("datagram %d has %d bytes, want %d, or others", i, len(got), len(data))
+			}
+		}
+	}
+}
+
+// Where datagrams are counted, those of a train leave one by one, and what has
+// no room is dropped one by one.
+func TestTrainKeepsTheGap(t *testing.T) {
+	const rate, room, offered = 100, 20, 50
+	upstream := bindUDP(t, "127.0.0.1:0")
+	r := run(t, class("c", fmt.Sprintf("%d packets/s", rate), fmt.Sprintf(`queue = "%d packets"`, room))+
+		listener("l", "udp", upstream.LocalAddr().String(), "c"))
+	sendTrain(t, dialUDP(t, r.addr("l")), bytes.Repeat([]byte("x"), 10*offered), 10)
+	start := time.Now()
+	for range room + 1 {
+		expectDatagram(t, upstream, strings.Repeat("x", 10))
+	}
+	if took := time.Since(start); took < (room-1)*time.Second/rate {
+		t.Errorf("%d passed in %v", room+1, took)
+	}
+	if items, n := r.dropped("c", stats.QueueFull); items != offered-room-1 || n != 10*items {
+		t.Errorf("%d of %d bytes are dropped", items, n)
+	}
+}
+
+// A train that has to wait does so as one where bytes are counted, and as many
+// datagrams of it as have room where not all have.
+func TestTrainWaits(t *testing.T) {
+	upstream := bindUDP(t, "127.0.0.1:0")
+	at := upstream.LocalAddr().String()
+	r := run(t, class("c", "0B/s", `queue = "70 packets"`)+listener("l", "udp", at, "c"))
+	c := dialUDP(t, r.addr("l"))
+	class := r.shaper.Class("c")
+	for i, want := range []int64{30, 60, 70, 70} {
+		sendTrain(t, c, bytes.Repeat([]byte{byte(i)}, 29*1000+500), 1000)
+		until(t, "they wait, or are dropped", func() bool {
+			items, _ := r.dropped("c", stats.QueueFull)
+			return class.Stats.BacklogItems.Load() == want && items == uint64(30*(i+1))-uint64(want)
+		})
+	}
+	r.reload(forwardUDP("d", at, "5000 packets/s")) // where each is to leave by itself
+	start := time.Now()
+	for i := range 70 {
+		size := 1000
+		if i == 29 || i == 59 {
+			size = 500
+		}
+		expectDatagram(t, upstream, string(bytes.Repeat([]byte{byte(i / 30)}, size)))
+	}
+	if took := time.Since(start); took < 10*time.Millisecond {
+		t.Errorf("70 leave within %v", took)
+	}
+	if n := class.Stats.BacklogItems.Load(); n != 0 {
+		t.Errorf("%d wait in the class that is gone", n)
+	}
+}
+
+func forwardUDP(name, upstream, rate string) string {
+	return class(name, rate) + listener("l", "udp", upstream, name)
+}
+
+// A kernel that does not segment, as where no checksum is asked for, gets each
+// datagram on its own; then no more trains.
+func TestSendApart(t *testing.T) {
+	upstream := bindUDP(t, "127.0.0.1:0")
+	c := dialUDP(t, upstream.LocalAddr().String())
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_NO_CHECK, 1) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &way{raw: raw}
+	for range 3 {
+		out := getOutgoing()
+		w.offer(train{payload: []byte("aabbccd"), size: 2}, out)
+		w.offer(train{payload: []byte("ee")}, out)
+		w.offer(train{payload: []byte("f")}, out)
+		w.send(out)
+		out.release()
+		for _, want := range []string{"aa", "bb", "cc", "d", "ee", "f"} {
+			expectDatagram(t, upstream, want)
+		}
+		if n := w.unsegmented.Load(); n != 2 {
+			t.Errorf("from %d bytes on datagrams are sent one by one, want 2", n)
+		}
+	}
+	if n := w.moved.Load(); n != 30 {
+		t.Errorf("%d bytes are counted", n)
+	}
+}
+
+// What the kernel does not take of a train is counted as lost.
+func TestTrainIsLost(t *testing.T) {
+	sh := shaper.New()
+	defer sh.Close()
+	w := &way{raw: refusing{}}
+	w.init(&udpSession{}, stats.Upstream, sh.NewClass(leakyClass("c", fast)))
+	out := getOutgoing()
+	w.offer(train{payload: []byte("aabbc"), size: 2}, out)
+	w.send(out)
+	out.release()
+	lost := &w.class.Load().Stats.Dropped[stats.Reset]
+	if lost.Items.Load() != 3 || lost.Bytes.Load() != 5 || w.moved.Load() != 0 {
+		t.Errorf("%d datagrams of %d bytes are lost, and %d bytes sent", lost.Items.Load(), lost.Bytes.Load(), w.moved.Load())
+	}
+}
+
+// refusing is a socket that is closed.
+type refusing struct{ syscall.RawConn }
+
+func (refusing) Write(func(uintptr) bool) error { return net.ErrClosed }
