@@ -1,7 +1,8 @@
 # make run    the shaper of this tree, with shaper.toml
 # make test   everything that must pass: lint, tests, fuzzing
-# make bench  Go benchmarks, for benchstat
 # make lint   gofmt, vet, staticcheck
+# make bench  as root: shaper beside its peers, into docs/benchmarks.md
+# make bench-go  Go benchmarks, for benchstat
 
 GO         ?= go
 FUZZTIME   ?= 30s
@@ -10,7 +11,7 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Packages of Debian that the tests use as peers and judges, and a command of each.
 DEBIAN = iperf3:iperf3 prometheus:promtool systemd:systemd-analyze iproute2:ip procps:ps curl:curl man-db:man
 
-.PHONY: run test bench lint unit whole fuzz deps
+.PHONY: run test bench bench-go lint unit whole fuzz deps
 
 run:
 	$(GO) run ./cmd/shaper run
@@ -34,7 +35,12 @@ fuzz:
 	  done; \
 	done
 
-bench:
+# BENCH="-only bulk,rtt -rounds 1" for less, which writes nothing.
+bench: DEBIAN = build-essential:g++ iproute2:ip
+bench: deps
+	$(GO) run ./tests/bench $(BENCH)
+
+bench-go:
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 lint:
@@ -51,5 +57,5 @@ deps:
 	done; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
-	  echo "not installed, and tests that need them are skipped:$$missing"; exit 0; fi; \
+	  echo "not installed, and what needs them is skipped:$$missing"; exit 0; fi; \
 	apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$missing

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"syscall"
+)
+
+const (
+	idleSessions      = 10_000
+	enoughDescriptors = 100_000
+)
+
+// idleKinds hold sessions open in which nothing moves any more.
+func idleKinds() []kind {
+	return []kind{{
+		name: "idle", group: "idle", label: "idle",
+		columns: []column{
+			{name: "sessions", format: "%.0f"},
+			{name: "KiB each", format: "%.2f", lower: true, ratio: true},
+			{name: "descriptors each", format: "%.2f", lower: true},
+			{name: "MiB before", format: "%.1f", lower: true},
+			{name: "CPU ms/s", format: "%.2f", lower: true},
+		},
+		ways:    []way{haproxy, nginx, shaper},
+		seconds: 5,
+		measure: idle,
+	}}
+}
+
+func idle(t *trial) ([]float64, error) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return nil, err
+	}
+	n := sessionsWithin(limit.Cur)
+	memory, descriptors := t.proxy.memory(), t.proxy.descriptors()
+	e, err := open(n, t.port)
+	if err != nil {
+		return nil, err
+	}
+	defer e.close()
+	for i := range e.sources {
+		if err := greet(e.sources[i], e.sinks[i]); err != nil {
+			return nil, fmt.Errorf("session %d: %w", i, err)
+		}
+	}
+	s := begin(t.proxy)
+	if err := pass(nil, t.length()); err != nil {
+		return nil, err
+	}
+	elapsed, cpu, _ := s.end()
+	return []float64{
+		float64(n),
+		(t.proxy.memory() - memory) / 1024 / float64(n),
+		float64(t.proxy.descriptors()-descriptors) / float64(n),
+		memory / (1 << 20),
+		1000 * cpu / elapsed,
+	}, nil
+}
+
+// greet sends a byte each way, so that a session is one that has been used.
+func greet(source, sink int) error {
+	var one [1]byte
+	for _, pair := range [][2]int{{source, sink}, {sink, source}} {
+		if err := writeAll(pair[0], one[:]); err != nil {
+			return err
+		}
+		if err := readAll(pair[1], one[:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allowDescriptors makes room for the sessions, here and in the proxies, which
+// need two for each.
+func allowDescriptors() error {
+	limit := syscall.Rlimit{Cur: enoughDescriptors, Max: enoughDescriptors}
+	if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
+		return nil
+	}
+	// Not even root may raise the hard limit everywhere.
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	limit.Cur = limit.Max
+	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+}
+
+// sessionsWithin returns how many sessions are held under a limit of descriptors.
+func sessionsWithin(limit uint64) int {
+	const others = 500 // that are not of a session
+	return min(idleSessions, int(max(limit, others)-others)/2)
+}

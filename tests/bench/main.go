@@ -1,0 +1,199 @@
+// Command bench sends the same work to its end directly, through HAProxy,
+// through nginx and through shaper, in turn, and writes down how they compare.
+//
+// It needs root: all traffic stays in a network namespace of its own, with the
+// proxy on one processor and the load on another.
+package main
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// options are the flags.
+type options struct {
+	rounds   int
+	only     string
+	out      string
+	seconds  float64
+	proxyCPU int
+	loadCPU  int
+}
+
+func main() {
+	var o options
+	flag.IntVar(&o.rounds, "rounds", 5, "how often each is measured; the tables show medians")
+	flag.StringVar(&o.only, "only", "", "kinds of work, separated by commas: "+strings.Join(names(), ", "))
+	flag.StringVar(&o.out, "out", "", "write the report here, and the plot beside it (default docs/benchmarks.md; with -only, nothing)")
+	flag.Float64Var(&o.seconds, "seconds", 0, "how long one measurement takes (default: as suits its kind)")
+	flag.IntVar(&o.proxyCPU, "proxy-cpu", 0, "processor of the proxy")
+	flag.IntVar(&o.loadCPU, "load-cpu", 1, "processor of the load: source and sink")
+	flag.Parse()
+	if err := run(o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// run prepares what needs the network of the machine, and does the rest in a
+// namespace where there is no other traffic.
+func run(o options) error {
+	chosen, err := choose(o.only)
+	if err != nil {
+		return err
+	}
+	if o.out == "" && o.only == "" {
+		o.out = filepath.Join("docs", "benchmarks.md")
+	}
+	if !inside() {
+		if os.Geteuid() != 0 {
+			return fmt.Errorf("must run as root: it makes a network namespace and chooses processors")
+		}
+		return enter(prepare(), o.loadCPU)
+	}
+	tools, err := prepared()
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tools.Dir)
+	if err := allowDescriptors(); err != nil {
+		return err
+	}
+	// Each loop of the load has a thread that the kernel schedules: a loop does
+	// not have to wait until another one blocks.
+	runtime.GOMAXPROCS(32)
+	machine := describe(tools, o)
+	var results []result
+	for _, k := range chosen {
+		results = append(results, measure(k, tools, o))
+	}
+	fmt.Print(tables(results))
+	if o.out == "" {
+		return nil
+	}
+	return write(o.out, machine, results)
+}
+
+// kind is a kind of work.
+type kind struct {
+	name    string
+	group   string // kinds of a group share a table
+	label   string // of this kind, in the table of its group
+	columns []column
+	ways    []way
+	setting setting
+	seconds float64 // of one measurement
+	measure func(t *trial) ([]float64, error)
+}
+
+// column is one of the numbers that a measurement comes to.
+type column struct {
+	name   string
+	format string
+	lower  bool // less is better
+	ratio  bool // compared with that of shaper
+}
+
+// trial is one measurement: what a kind's measure works with.
+type trial struct {
+	kind
+	proxy *proxy // nil where the way is direct
+	port  int    // that the load goes to
+}
+
+func kinds() []kind {
+	return slices.Concat(bulkKinds(), rttKinds(), connsKinds(), idleKinds())
+}
+
+func names() (all []string) {
+	for _, k := range kinds() {
+		all = append(all, k.name)
+	}
+	return all
+}
+
+// choose returns the kinds of a list of names of kinds and groups; all for "".
+func choose(list string) ([]kind, error) {
+	if list == "" {
+		return kinds(), nil
+	}
+	var chosen []kind
+	for name := range strings.SplitSeq(list, ",") {
+		before := len(chosen)
+		for _, k := range kinds() {
+			if k.name == name || k.group == name {
+				chosen = append(chosen, k)
+			}
+		}
+		if len(chosen) == before {
+			return nil, fmt.Errorf("-only: no kind of work is called %q; there are %s", name, strings.Join(names(), ", "))
+		}
+	}
+	return chosen, nil
+}
+
+// result is what was measured of a kind of work.
+type result struct {
+	kind
+	rows []row // one for each way
+}
+
+type row struct {
+	way    way
+	rounds [][]float64 // of each round the values of all columns
+	failed error       // why there are none
+}
+
+// measure goes through all ways in each round, so that what changes on the
+// machine meanwhile changes for all of them.
+func measure(k kind, tools tools, o options) result {
+	r := result{kind: k}
+	r.seconds = cmp.Or(o.seconds, k.seconds)
+	for _, w := range k.ways {
+		r.rows = append(r.rows, row{way: w})
+	}
+	for round := range o.rounds {
+		for i := range r.rows {
+			row := &r.rows[i]
+			if row.failed != nil {
+				continue
+			}
+			values, err := once(r.kind, row.way, tools, o)
+			if err != nil {
+				row.failed = fmt.Errorf("round %d: %w", round+1, err)
+				fmt.Fprintf(os.Stderr, "%-9s %d %-28s %v\n", k.name, round+1, row.way.name, err)
+				continue
+			}
+			row.rounds = append(row.rounds, values)
+			fmt.Fprintf(os.Stderr, "%-9s %d %-28s %s\n", k.name, round+1, row.way.name, oneLine(k.columns, values))
+		}
+	}
+	return r
+}
+
+// once measures one way, through a proxy of its own.
+func once(k kind, w way, tools tools, o options) ([]float64, error) {
+	if w.config == nil {
+		return k.measure(&trial{kind: k, port: sinkPort})
+	}
+	p, err := startProxy(w, k.setting, tools, o.proxyCPU)
+	if err != nil {
+		return nil, err
+	}
+	defer p.stop()
+	values, err := k.measure(&trial{kind: k, proxy: p, port: proxyPort})
+	if err != nil && p.hasExited() {
+		return nil, fmt.Errorf("%w; the proxy has ended: %s", err, p.log)
+	}
+	return values, err
+}
+
+// length is how long one measurement takes.
+func (t *trial) length() time.Duration { return time.Duration(t.seconds * float64(time.Second)) }

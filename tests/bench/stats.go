@@ -1,0 +1,42 @@
+package main
+
+import (
+	"math"
+	"slices"
+)
+
+var nan = math.NaN()
+
+// jain is Jain's index of fairness: 1 where all shares are equal, 1/n where
+// one has everything.
+func jain(shares []float64) float64 {
+	sum, squares := 0., 0.
+	for _, s := range shares {
+		sum += s
+		squares += s * s
+	}
+	if squares == 0 {
+		return nan
+	}
+	return sum * sum / (float64(len(shares)) * squares)
+}
+
+// percentile returns the smallest value that at least p percent are not above.
+func percentile(values []float64, p float64) float64 {
+	if len(values) == 0 {
+		return nan
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
+	return sorted[min(max(rank, 1), len(sorted))-1]
+}
+
+// median is the middle value, or the mean of the two in the middle.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return nan
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
