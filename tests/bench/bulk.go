@@ -13,7 +13,7 @@ func bulkKinds() []kind {
 	k := kind{
 		group: "bulk",
 		columns: []column{
-			{name: "Gbit/s", format: "%.1f", ratio: true},
+			{name: "Gbit/s", format: "%.1f", ratio: true, plotted: true},
 			{name: "CPU s/GB", format: "%.3f", lower: true, ratio: true},
 			{name: "fairness", format: "%.3f"},
 			{name: "load busy", format: "%.0f %%"},
@@ -35,85 +35,91 @@ func bulk(t *trial, connections int) ([]float64, error) {
 		return nil, err
 	}
 	defer e.close()
-	f := newFlow(e)
+	received := make([]atomic.Int64, connections)
+	buf := make([]byte, 1<<20)
+	f := newFlow(e, func(i int) error {
+		// The kernel throws away what came, which spares the sink the copying.
+		n, _, err := unix.Recvfrom(e.sinks[i], buf, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
+		if err == nil && n == 0 {
+			return errClosed
+		}
+		received[i].Add(int64(max(n, 0)))
+		return err
+	})
 	defer f.stop()
 	if err := pass(f.failed, t.length()/6); err != nil { // until windows and buffers have grown
 		return nil, err
 	}
-	before, s := f.received(), begin(t.proxy)
+	before, s := loaded(received), begin(t.proxy)
 	if err := pass(f.failed, t.length()); err != nil {
 		return nil, err
 	}
 	elapsed, cpu, load := s.end()
-	shares := f.received()
-	total := 0.
+	shares := loaded(received)
 	for i := range shares {
 		shares[i] -= before[i]
-		total += shares[i]
 	}
+	total := sum(shares)
 	return []float64{8 * total / elapsed / 1e9, cpu / (total / 1e9), jain(shares), 100 * load / elapsed}, nil
+}
+
+func loaded(counts []atomic.Int64) []float64 {
+	all := make([]float64, len(counts))
+	for i := range counts {
+		all[i] = float64(counts[i].Load())
+	}
+	return all
 }
 
 // flow is bytes on their way over connections, as fast as they go.
 type flow struct {
-	counts  []atomic.Int64 // what the sink has got, of each connection
 	stopped atomic.Bool
 	failed  chan error
-	loops   sync.WaitGroup
+	loop    sync.WaitGroup
 }
 
-func newFlow(e *ends) *flow {
-	f := &flow{counts: make([]atomic.Int64, len(e.sinks)), failed: make(chan error, 2)}
-	f.loops.Go(func() { f.note(f.send(e.sources)) })
-	f.loops.Go(func() { f.note(f.receive(e.sinks)) })
+// newFlow keeps all sources sending, and calls back for each sink at which
+// something has arrived.
+func newFlow(e *ends, arrived func(i int) error) *flow {
+	f := &flow{failed: make(chan error, 1)}
+	f.loop.Go(func() {
+		if err := f.run(e, arrived); err != nil {
+			f.failed <- err
+		}
+	})
 	return f
 }
 
-func (f *flow) note(err error) {
+func (f *flow) run(e *ends, arrived func(i int) error) error {
+	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
-		f.failed <- err
+		return err
 	}
-}
-
-// stop ends source and sink.
-func (f *flow) stop() {
-	f.stopped.Store(true)
-	f.loops.Wait()
-}
-
-// send writes to whichever takes more. Pages of a file would spare it the
-// copying, but arrive in pieces so small that all that follows costs more.
-func (f *flow) send(fds []int) error {
-	piece := make([]byte, 256<<10)
-	for _, fd := range fds {
-		if err := unix.SetNonblock(fd, true); err != nil {
+	defer unix.Close(set)
+	n := len(e.sources)
+	for i := range n {
+		err := errors.Join(
+			unix.SetNonblock(e.sources[i], true),
+			watch(set, e.sources[i], unix.EPOLLOUT, i),
+			watch(set, e.sinks[i], unix.EPOLLIN, n+i))
+		if err != nil {
 			return err
 		}
 	}
-	return poll(fds, unix.EPOLLOUT, &f.stopped, func(i int) error {
-		_, err := unix.Write(fds[i], piece)
-		return err
-	})
-}
-
-// receive has the kernel throw away what came, which spares the sink the
-// copying.
-func (f *flow) receive(fds []int) error {
-	buf := make([]byte, 1<<20)
-	return poll(fds, unix.EPOLLIN, &f.stopped, func(i int) error {
-		n, _, err := unix.Recvfrom(fds[i], buf, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
-		if err == nil && n == 0 {
-			return errors.New("the connection was closed on its way")
+	piece := make([]byte, 256<<10)
+	return wait(set, &f.stopped, func(id int) error {
+		if id >= n {
+			return arrived(id - n)
 		}
-		f.counts[i].Add(int64(max(n, 0)))
+		// Pages of a file would spare the source the copying, but arrive in
+		// pieces so small that all that follows costs more.
+		_, err := unix.Write(e.sources[id], piece)
 		return err
 	})
 }
 
-func (f *flow) received() []float64 {
-	all := make([]float64, len(f.counts))
-	for i := range f.counts {
-		all[i] = float64(f.counts[i].Load())
-	}
-	return all
+// stop ends the flow.
+func (f *flow) stop() {
+	f.stopped.Store(true)
+	f.loop.Wait()
 }

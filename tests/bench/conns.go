@@ -1,23 +1,21 @@
 package main
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
 
-const (
-	connsClients = 8
-	connsServers = 16 // more than clients: some wait for a close still
-)
+const connsClients = 8
 
 // connsKinds open connections that carry a byte each way and are closed.
 func connsKinds() []kind {
 	return []kind{{
 		name: "conns", group: "conns", label: "8 clients",
 		columns: []column{
-			{name: "connections/s", format: "%.0f", ratio: true},
+			{name: "connections/s", format: "%.0f", ratio: true, plotted: true},
 			{name: "CPU µs each", format: "%.1f", lower: true, ratio: true},
 			{name: "load busy", format: "%.0f %%"},
 		},
@@ -33,69 +31,102 @@ func conns(t *trial) ([]float64, error) {
 		return nil, err
 	}
 	defer unix.Close(listener)
-	var servers sync.WaitGroup
-	for range connsServers {
-		servers.Go(func() { answer(listener) })
-	}
-	values, err := visits(t)
-	unix.Shutdown(listener, unix.SHUT_RDWR) // ends the servers
-	servers.Wait()
-	return values, err
-}
-
-// visits has clients come and go.
-func visits(t *trial) ([]float64, error) {
-	var clients sync.WaitGroup
-	var count atomic.Int64
+	v := &visits{port: t.port, listener: listener, visitor: map[int]bool{}}
 	var stopped atomic.Bool
-	failed := make(chan error, connsClients)
-	for range connsClients {
-		clients.Go(func() {
-			for !stopped.Load() {
-				if err := visit(t.port); err != nil {
-					failed <- err
-					return
-				}
-				count.Add(1)
-			}
-		})
-	}
-	defer clients.Wait()
+	failed := make(chan error, 1)
+	var loop sync.WaitGroup
+	loop.Go(func() {
+		if err := v.run(&stopped); err != nil {
+			failed <- err
+		}
+	})
+	defer loop.Wait()
 	defer stopped.Store(true)
 	if err := pass(failed, t.length()/6); err != nil {
 		return nil, err
 	}
-	before, s := count.Load(), begin(t.proxy)
+	before, s := v.done.Load(), begin(t.proxy)
 	if err := pass(failed, t.length()); err != nil {
 		return nil, err
 	}
-	done := float64(count.Load() - before)
+	done := float64(v.done.Load() - before)
 	elapsed, cpu, load := s.end()
 	return []float64{done / elapsed, cpu * 1e6 / done, 100 * load / elapsed}, nil
 }
 
-func visit(port int) error {
-	fd, err := connect(port)
+// visits are connections that come and go.
+type visits struct {
+	port, listener int
+	set            int          // of epoll
+	visitor        map[int]bool // whether an open connection is a client's
+	done           atomic.Int64
+}
+
+func (v *visits) run(stopped *atomic.Bool) (err error) {
+	if v.set, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return err
+	}
+	defer unix.Close(v.set)
+	defer func() {
+		for fd := range v.visitor {
+			unix.Close(fd)
+		}
+	}()
+	if err := watch(v.set, v.listener, unix.EPOLLIN, v.listener); err != nil {
+		return err
+	}
+	for range connsClients {
+		if err := v.come(); err != nil {
+			return err
+		}
+	}
+	return wait(v.set, stopped, v.serve)
+}
+
+// come opens a connection and sends a byte.
+func (v *visits) come() error {
+	fd, err := connect(v.port)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
-	var one [1]byte
-	if err := writeAll(fd, one[:]); err != nil {
-		return err
-	}
-	return readAll(fd, one[:])
+	return errors.Join(v.add(fd, true), writeAll(fd, make([]byte, 1)))
 }
 
-// answer sends back what comes, of one connection after the other, until the
-// listener is shut down.
-func answer(listener int) {
-	for {
-		fd, err := accept(listener)
+func (v *visits) add(fd int, visitor bool) error {
+	v.visitor[fd] = visitor
+	return watch(v.set, fd, unix.EPOLLIN, fd)
+}
+
+// serve accepts, answers, or has the next client come, whatever is next.
+func (v *visits) serve(fd int) error {
+	if fd == v.listener {
+		next, err := accept(fd)
 		if err != nil {
-			return
+			return err
 		}
-		echo(fd)
-		unix.Close(fd)
+		return v.add(next, false)
 	}
+	var one [1]byte
+	n, err := read(fd, one[:])
+	if err != nil {
+		return err
+	}
+	if v.visitor[fd] {
+		if n == 0 {
+			return errClosed
+		}
+		v.close(fd)
+		v.done.Add(1)
+		return v.come()
+	}
+	if n == 0 { // the client has its answer
+		v.close(fd)
+		return nil
+	}
+	return writeAll(fd, one[:])
+}
+
+func (v *visits) close(fd int) {
+	delete(v.visitor, fd)
+	unix.Close(fd)
 }

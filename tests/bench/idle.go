@@ -15,11 +15,11 @@ func idleKinds() []kind {
 	return []kind{{
 		name: "idle", group: "idle", label: "idle",
 		columns: []column{
-			{name: "sessions", format: "%.0f"},
-			{name: "KiB each", format: "%.2f", lower: true, ratio: true},
+			{name: "KiB each", format: "%.2f", lower: true, ratio: true, plotted: true},
 			{name: "descriptors each", format: "%.2f", lower: true},
 			{name: "MiB before", format: "%.1f", lower: true},
 			{name: "CPU ms/s", format: "%.2f", lower: true},
+			{name: "sessions", format: "%.0f"},
 		},
 		ways:    []way{haproxy, nginx, shaper},
 		seconds: 5,
@@ -40,7 +40,7 @@ func idle(t *trial) ([]float64, error) {
 	}
 	defer e.close()
 	for i := range e.sources {
-		if err := greet(e.sources[i], e.sinks[i]); err != nil {
+		if err := roundTrip(e.sources[i], e.sinks[i], make([]byte, 1)); err != nil { // as one that is in use
 			return nil, fmt.Errorf("session %d: %w", i, err)
 		}
 	}
@@ -50,26 +50,12 @@ func idle(t *trial) ([]float64, error) {
 	}
 	elapsed, cpu, _ := s.end()
 	return []float64{
-		float64(n),
 		(t.proxy.memory() - memory) / 1024 / float64(n),
 		float64(t.proxy.descriptors()-descriptors) / float64(n),
 		memory / (1 << 20),
 		1000 * cpu / elapsed,
+		float64(n),
 	}, nil
-}
-
-// greet sends a byte each way, so that a session is one that has been used.
-func greet(source, sink int) error {
-	var one [1]byte
-	for _, pair := range [][2]int{{source, sink}, {sink, source}} {
-		if err := writeAll(pair[0], one[:]); err != nil {
-			return err
-		}
-		if err := readAll(pair[1], one[:]); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // allowDescriptors makes room for the sessions, here and in the proxies, which

@@ -9,8 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The load makes blocking system calls itself: what Go's poller and scheduler
-// add to each would be taken from the one processor that source and sink share.
+// Source and sink share one processor, and so one thread, which makes its
+// system calls itself: to switch between threads, or to go through Go's poller,
+// would cost more than what is measured.
+
+var errClosed = errors.New("the connection was closed on its way")
 
 func loopback(port int) *unix.SockaddrInet4 {
 	return &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}
@@ -106,19 +109,13 @@ func (e *ends) close() {
 	}
 }
 
-// poll calls back for each descriptor that is ready for an event, by its
-// index, until stopped.
-func poll(fds []int, event uint32, stopped *atomic.Bool, ready func(i int) error) error {
-	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(set)
-	for i, fd := range fds {
-		if err := unix.EpollCtl(set, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: event, Fd: int32(i)}); err != nil {
-			return err
-		}
-	}
+// watch adds a descriptor to an epoll set; its events carry the id.
+func watch(set, fd int, events uint32, id int) error {
+	return unix.EpollCtl(set, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(id)})
+}
+
+// wait calls back for each event of an epoll set, until stopped.
+func wait(set int, stopped *atomic.Bool, ready func(id int) error) error {
 	events := make([]unix.EpollEvent, 64)
 	for !stopped.Load() {
 		n, err := unix.EpollWait(set, events, 20) // ms, until it looks at stopped again
@@ -172,18 +169,18 @@ func (s span) end() (elapsed, cpu, load float64) {
 	return elapsed, cpu, load
 }
 
-// echo sends back what comes, to the end.
-func echo(fd int) error {
-	buf := make([]byte, 4096)
-	for {
-		n, err := read(fd, buf)
-		if err != nil || n == 0 {
+// roundTrip sends a message from source to sink, and one of the same length
+// back.
+func roundTrip(source, sink int, message []byte) error {
+	for _, way := range [][2]int{{source, sink}, {sink, source}} {
+		if err := writeAll(way[0], message); err != nil {
 			return err
 		}
-		if err := writeAll(fd, buf[:n]); err != nil {
+		if err := readAll(way[1], message); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 func read(fd int, b []byte) (n int, err error) {
@@ -201,7 +198,7 @@ func readAll(fd int, b []byte) error {
 			return err
 		}
 		if n == 0 {
-			return errors.New("the connection was closed on its way")
+			return errClosed
 		}
 		b = b[n:]
 	}

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -66,9 +65,6 @@ func run(o options) error {
 	if err := allowDescriptors(); err != nil {
 		return err
 	}
-	// Each loop of the load has a thread that the kernel schedules: a loop does
-	// not have to wait until another one blocks.
-	runtime.GOMAXPROCS(32)
 	machine := describe(tools, o)
 	var results []result
 	for _, k := range chosen {
@@ -95,10 +91,11 @@ type kind struct {
 
 // column is one of the numbers that a measurement comes to.
 type column struct {
-	name   string
-	format string
-	lower  bool // less is better
-	ratio  bool // compared with that of shaper
+	name    string
+	format  string
+	lower   bool // less is better
+	ratio   bool // compared with that of shaper
+	plotted bool // the one that the plot shows
 }
 
 // trial is one measurement: what a kind's measure works with.
@@ -109,7 +106,7 @@ type trial struct {
 }
 
 func kinds() []kind {
-	return slices.Concat(bulkKinds(), rttKinds(), connsKinds(), idleKinds())
+	return slices.Concat(bulkKinds(), rttKinds(), connsKinds(), idleKinds(), udpKinds(), rateKinds(), gapKinds())
 }
 
 func names() (all []string) {

@@ -1,11 +1,6 @@
 package main
 
-import (
-	"errors"
-	"time"
-
-	"golang.org/x/sys/unix"
-)
+import "time"
 
 const roundTrips = 20_000
 
@@ -14,7 +9,7 @@ func rttKinds() []kind {
 	return []kind{{
 		name: "rtt", group: "rtt", label: "100 bytes each way",
 		columns: []column{
-			{name: "p50 µs", format: "%.1f", lower: true, ratio: true},
+			{name: "p50 µs", format: "%.1f", lower: true, ratio: true, plotted: true},
 			{name: "p99 µs", format: "%.1f", lower: true, ratio: true},
 			{name: "CPU µs", format: "%.1f", lower: true},
 		},
@@ -28,45 +23,26 @@ func rtt(t *trial) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer e.close()
 	source, sink := e.sources[0], e.sinks[0]
 	if err := noDelay(sink); err != nil {
 		return nil, err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- echo(sink) }()
-	times, cpu, err := ask(t, source)
-	unix.Shutdown(source, unix.SHUT_RDWR)
-	err = errors.Join(err, <-ended)
-	e.close()
-	if err != nil {
-		return nil, err
-	}
-	return []float64{percentile(times, 50), percentile(times, 99), cpu * 1e6 / roundTrips}, nil
-}
-
-// ask returns how many µs each answer took, and what the proxy spent on all.
-func ask(t *trial, source int) (times []float64, cpu float64, err error) {
+	message := make([]byte, 100)
 	for range roundTrips / 20 { // until caches are warm
-		if err := askOnce(source); err != nil {
-			return nil, 0, err
+		if err := roundTrip(source, sink, message); err != nil {
+			return nil, err
 		}
 	}
 	s := begin(t.proxy)
+	var times []float64 // µs
 	for range roundTrips {
 		began := time.Now()
-		if err := askOnce(source); err != nil {
-			return nil, 0, err
+		if err := roundTrip(source, sink, message); err != nil {
+			return nil, err
 		}
 		times = append(times, time.Since(began).Seconds()*1e6)
 	}
-	_, cpu, _ = s.end()
-	return times, cpu, nil
-}
-
-func askOnce(fd int) error {
-	var message [100]byte
-	if err := writeAll(fd, message[:]); err != nil {
-		return err
-	}
-	return readAll(fd, message[:])
+	_, cpu, _ := s.end()
+	return []float64{percentile(times, 50), percentile(times, 99), cpu * 1e6 / roundTrips}, nil
 }

@@ -7,6 +7,13 @@ import (
 
 var nan = math.NaN()
 
+func sum(values []float64) (s float64) {
+	for _, v := range values {
+		s += v
+	}
+	return s
+}
+
 // jain is Jain's index of fairness: 1 where all shares are equal, 1/n where
 // one has everything.
 func jain(shares []float64) float64 {

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// waiting is how many datagrams are kept on their way: the class always has
+// one that may leave next.
+const waiting = 50
+
+// gapKinds limit datagrams by their number, and look at the gaps.
+func gapKinds() (all []kind) {
+	for _, perSecond := range []int{10, 100, 1000, 5000} {
+		all = append(all, kind{
+			name: fmt.Sprintf("gap%d", perSecond), group: "gap", label: fmt.Sprintf("%d packets/s", perSecond),
+			columns: []column{
+				{name: "rate ÷ set", format: "%.5f"},
+				{name: "gaps", format: "%.0f"},
+				{name: "too short", format: "%.0f", lower: true},
+				{name: "shortest ÷ set", format: "%.4f"},
+				{name: "p99 off by µs", format: "%.1f", lower: true, plotted: true},
+				{name: "CPU µs each", format: "%.1f", lower: true},
+			},
+			ways:    []way{shaper},
+			setting: setting{udp: true, packets: perSecond},
+			seconds: 10,
+			measure: gaps,
+		})
+	}
+	return all
+}
+
+func gaps(t *trial) ([]float64, error) {
+	sink, err := bindUDP()
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(sink)
+	source, err := connectUDP(t.port)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(source)
+	patient := unix.NsecToTimeval(int64(patience))
+	err = errors.Join(
+		unix.SetsockoptTimeval(sink, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patient),
+		unix.SetsockoptInt(sink, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1))
+	if err != nil {
+		return nil, err
+	}
+	s := begin(t.proxy)
+	times, err := exchange(source, sink, t.length())
+	if err != nil {
+		return nil, err
+	}
+	_, cpu, _ := s.end()
+	if len(times) < 3 {
+		return nil, errors.New("too few for a gap")
+	}
+	return append(gapValues(times, 1/float64(t.setting.packets)), cpu*1e6/float64(len(times))), nil
+}
+
+// exchange sends one datagram for each that arrives, and returns when these
+// arrived. The first one finds the class idle, and is left out.
+func exchange(source, sink int, length time.Duration) (times []time.Time, err error) {
+	var payload [32]byte
+	buf, control := make([]byte, 64), make([]byte, 128)
+	for range waiting {
+		if err := writeAll(source, payload[:]); err != nil {
+			return nil, err
+		}
+	}
+	for began := time.Now(); time.Since(began) < length; {
+		n := 0
+		err := retried(func() (err error) {
+			_, n, _, _, err = unix.Recvmsg(sink, buf, control, 0)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("waiting for a datagram: %w", err)
+		}
+		times = append(times, timestamp(control[:n]))
+		if err := writeAll(source, payload[:]); err != nil {
+			return nil, err
+		}
+	}
+	return times[1:], nil
+}
+
+// gapValues compares the gaps between arrivals with the one that was set, in
+// seconds.
+func gapValues(times []time.Time, set float64) []float64 {
+	var off []float64 // µs
+	short, shortest := 0., math.Inf(1)
+	for i := 1; i < len(times); i++ {
+		gap := times[i].Sub(times[i-1]).Seconds()
+		off = append(off, 1e6*math.Abs(gap-set))
+		shortest = min(shortest, gap)
+		if gap < set {
+			short++
+		}
+	}
+	reached := float64(len(off)) / times[len(times)-1].Sub(times[0]).Seconds()
+	return []float64{reached * set, float64(len(off)), short, shortest / set, percentile(off, 99)}
+}

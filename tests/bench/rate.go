@@ -1,0 +1,157 @@
+package main
+
+import (
+	"encoding/binary"
+	"math"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// rateKinds set a rate that the machine can reach, and look at what arrives.
+func rateKinds() (all []kind) {
+	for _, r := range []struct {
+		name, label string
+		bits        float64
+	}{
+		{"rate1m", "1 Mbit/s", 1e6},
+		{"rate10m", "10 Mbit/s", 10e6},
+		{"rate100m", "100 Mbit/s", 100e6},
+		{"rate1g", "1 Gbit/s", 1e9},
+		{"rate10g", "10 Gbit/s", 10e9},
+	} {
+		all = append(all, kind{
+			name: r.name, group: "rate", label: r.label,
+			columns: []column{
+				{name: "rate ÷ set", format: "%.4f"},
+				{name: "worst second ÷ set", format: "%.4f"},
+				{name: "busiest 10 ms ÷ mean", format: "%.2f", lower: true, plotted: true},
+				{name: "CPU ms/s", format: "%.2f", lower: true, ratio: true},
+			},
+			ways:    []way{haproxy, nginx, shaper},
+			setting: setting{rate: r.bits / 8},
+			seconds: 10,
+			measure: paced,
+		})
+	}
+	return all
+}
+
+func paced(t *trial) ([]float64, error) {
+	e, err := open(1, t.port)
+	if err != nil {
+		return nil, err
+	}
+	defer e.close()
+	if err := unix.SetsockoptInt(e.sinks[0], unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
+		return nil, err
+	}
+	c := &calendar{}
+	f := newFlow(e, c.recorder(e.sinks[0], int(t.setting.rate/1000)))
+	defer f.stop()
+	if err := pass(f.failed, time.Second); err != nil { // what the first second lets through at once is not its rate
+		return nil, err
+	}
+	began, s := time.Now(), begin(t.proxy)
+	if err := pass(f.failed, t.length()); err != nil {
+		return nil, err
+	}
+	elapsed, cpu, _ := s.end()
+	f.stop()
+	bins := c.between(began, began.Add(t.length()))
+	mean := sum(bins) / float64(len(bins)) // of a millisecond
+	set := t.setting.rate / 1000
+	return []float64{mean / set, worst(bins, 1000) / set, busiest(bins, 10) / mean, 1000 * cpu / elapsed}, nil
+}
+
+// calendar counts the bytes that arrived in each millisecond.
+type calendar struct {
+	mu    sync.Mutex
+	first int64 // ms of the clock
+	bytes []float64
+}
+
+// recorder returns what notes arrivals, in pieces of at most size bytes, by
+// the kernel's timestamps: they do not depend on when the sink got to run.
+func (c *calendar) recorder(fd, size int) func(int) error {
+	buf, control := make([]byte, min(max(size, 1500), 256<<10)), make([]byte, 128)
+	return func(int) error {
+		n, m, _, _, err := unix.Recvmsg(fd, buf, control, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return errClosed
+		}
+		c.add(timestamp(control[:m]), n)
+		return nil
+	}
+}
+
+func (c *calendar) add(at time.Time, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bytes == nil {
+		c.first = at.UnixMilli()
+	}
+	i := int(max(at.UnixMilli()-c.first, 0))
+	for len(c.bytes) <= i {
+		c.bytes = append(c.bytes, 0)
+	}
+	c.bytes[i] += float64(n)
+}
+
+// between returns the milliseconds from one moment to another.
+func (c *calendar) between(from, to time.Time) []float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	bins := make([]float64, to.UnixMilli()-from.UnixMilli())
+	for i := range bins {
+		if at := int(from.UnixMilli()-c.first) + i; at >= 0 && at < len(c.bytes) {
+			bins[i] = c.bytes[at]
+		}
+	}
+	return bins
+}
+
+// timestamp returns the one in the control messages of recvmsg(2).
+func timestamp(control []byte) time.Time {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return time.Now()
+	}
+	for _, m := range messages {
+		if m.Header.Type == unix.SCM_TIMESTAMPNS && len(m.Data) >= 16 {
+			order := binary.NativeEndian
+			return time.Unix(int64(order.Uint64(m.Data)), int64(order.Uint64(m.Data[8:])))
+		}
+	}
+	return time.Now() // the first bytes may have come before they were stamped
+}
+
+// worst returns, of the means of n values each, the one that is farthest from
+// the mean of all.
+func worst(values []float64, n int) float64 {
+	mean := sum(values) / float64(len(values))
+	found := mean
+	for ; len(values) >= n; values = values[n:] {
+		if m := sum(values[:n]) / float64(n); math.Abs(m-mean) > math.Abs(found-mean) {
+			found = m
+		}
+	}
+	return found
+}
+
+// busiest returns the mean of those n values in a row that have the highest.
+func busiest(values []float64, n int) (most float64) {
+	window := 0.
+	for i, v := range values {
+		window += v
+		if i >= n {
+			window -= values[i-n]
+		}
+		most = max(most, window)
+	}
+	return most / float64(n)
+}
