@@ -6,20 +6,21 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
-// describe tells what was measured on what.
+// describe tells what is measured on what.
 func describe(t tools, o options) string {
 	return fmt.Sprintf(`- %s, %d processors, %s of memory; proxy on processor %d, source and sink on processor %d
 - Linux %s, congestion control reno, loopback in a network namespace of its own
 - shaper %s, built by %s; HAProxy %s; nginx %s
-- %s, load average %s at the beginning: %s
+- %s, %s
 `,
 		field("/proc/cpuinfo", "model name"), processors(), memoryTotal(), o.proxyCPU, o.loadCPU,
 		contents("/proc/sys/kernel/osrelease"),
 		version(t.Shaper), runtime.Version(), version(t.HAProxy), version(t.Nginx),
-		time.Now().UTC().Format(time.DateOnly), strings.Fields(contents("/proc/loadavg") + " ?")[0], commandLine(o))
+		time.Now().UTC().Format(time.DateOnly), commandLine(o))
 }
 
 // commandLine is what gives the same again.
@@ -32,6 +33,47 @@ func commandLine(o options) string {
 		line += fmt.Sprintf(" -seconds %g", o.seconds)
 	}
 	return line + "`"
+}
+
+// quiet tells what else ran on the machine: what its processors were busy
+// with, less what this program and the proxies spent.
+type quiet struct {
+	began    time.Time
+	all, own float64 // seconds
+}
+
+func listenForOthers() quiet { return quiet{time.Now(), busy(), spent()} }
+
+func (q quiet) String() string {
+	elapsed := time.Since(q.began)
+	others := (busy() - q.all) - (spent() - q.own)
+	return fmt.Sprintf("- it took %v; what else ran kept a processor busy for %.1f %% of the time\n",
+		elapsed.Round(time.Minute), 100*max(others, 0)/elapsed.Seconds())
+}
+
+// busy returns for how long the processors have run, all of them together.
+func busy() (seconds float64) {
+	line, _, _ := strings.Cut(contents("/proc/stat"), "\n")
+	const idle, iowait, guest = 4, 5, 9 // see proc_stat(5); guest time is part of user time
+	for i, f := range strings.Fields(line) {
+		ticks, err := strconv.ParseFloat(f, 64)
+		if err == nil && i != idle && i != iowait && i < guest {
+			seconds += ticks / 100
+		}
+	}
+	return seconds
+}
+
+// spent returns for how long this program has run, and the proxies that have
+// ended.
+func spent() (seconds float64) {
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var u syscall.Rusage
+		if syscall.Getrusage(who, &u) == nil {
+			seconds += time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+		}
+	}
+	return seconds
 }
 
 func version(t tool) string {

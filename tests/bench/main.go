@@ -10,9 +10,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -51,26 +53,42 @@ func run(o options) error {
 	if o.out == "" && o.only == "" {
 		o.out = filepath.Join("docs", "benchmarks.md")
 	}
+	if _, err := os.Stat(filepath.Dir(o.out)); err != nil {
+		return err // now, and not when all has been measured
+	}
 	if !inside() {
 		if os.Geteuid() != 0 {
 			return fmt.Errorf("must run as root: it makes a network namespace and chooses processors")
 		}
-		return enter(prepare(), o.loadCPU)
+		t, err := prepare()
+		defer os.RemoveAll(t.Dir)
+		if err != nil {
+			return err
+		}
+		return enter(t, o.loadCPU)
 	}
 	tools, err := prepared()
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(tools.Dir)
+	go func() {
+		interrupted := make(chan os.Signal, 1)
+		signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+		<-interrupted
+		os.RemoveAll(tools.Dir)
+		os.Exit(1) // the kernel then ends the proxy, see startProxy
+	}()
 	if err := allowDescriptors(); err != nil {
 		return err
 	}
-	machine := describe(tools, o)
+	machine, others := describe(tools, o), listenForOthers()
 	var results []result
 	for _, k := range chosen {
 		results = append(results, measure(k, tools, o))
 	}
-	fmt.Print(tables(results))
+	machine += others.String()
+	fmt.Print(tables(results), "\n", machine)
 	if o.out == "" {
 		return nil
 	}

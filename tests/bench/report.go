@@ -110,7 +110,7 @@ func oneRow(message string) string {
 // write writes the report, and the plot beside it.
 func write(path, machine string, results []result) error {
 	svg := strings.TrimSuffix(path, filepath.Ext(path)) + ".svg"
-	text := fmt.Sprintf(introduction, filepath.Base(svg), machine) + tables(results)
+	text := fmt.Sprintf(introduction, machine, filepath.Base(svg)) + tables(results) + method
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		return err
 	}

@@ -38,27 +38,34 @@ const (
 
 // prepare builds shaper and gets the peers. What is built once stays in the
 // user's cache.
-func prepare() tools {
-	var t tools
-	dir, err := os.MkdirTemp("", "shaper-bench")
-	if err == nil {
-		err = os.Chmod(dir, 0o755) // for what runs as nobody
-	}
-	t.Dir = dir
-	t.Shaper = found(filepath.Join(dir, "shaper"), err, buildShaper, shaperVersion)
+func prepare() (t tools, err error) {
 	cache, err := os.UserCacheDir()
-	cache = filepath.Join(cache, "shaper-bench")
-	if err == nil {
-		err = os.MkdirAll(cache, 0o755)
+	if err != nil {
+		return t, err
 	}
-	t.HAProxy = found(filepath.Join(cache, haproxySum[:16], "haproxy"), err, buildHAProxy, haproxyVersion)
-	t.Nginx = found(filepath.Join(cache, "nginx", "usr", "sbin", "nginx"), err, fetchNginx, nginxVersion)
-	return t
+	cache = filepath.Join(cache, "shaper-bench")
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return t, err
+	}
+	if t.Dir, err = os.MkdirTemp("", "shaper-bench"); err != nil {
+		return t, err
+	}
+	if err := os.Chmod(t.Dir, 0o755); err != nil { // for what runs as nobody
+		return t, err
+	}
+	t.Shaper = found(filepath.Join(t.Dir, "shaper"), buildShaper, shaperVersion)
+	t.HAProxy = found(filepath.Join(cache, haproxySum[:16], "haproxy"), buildHAProxy, haproxyVersion)
+	t.Nginx = found(filepath.Join(cache, "nginx", "usr", "sbin", "nginx"), fetchNginx, nginxVersion)
+	if t.Shaper.Missing != "" {
+		return t, errors.New(t.Shaper.Missing)
+	}
+	return t, nil
 }
 
 // found returns a tool that is there, or that could be made.
-func found(path string, err error, make func(path string) error, version func(path string) (string, error)) tool {
-	if _, missing := os.Stat(path); err == nil && missing != nil {
+func found(path string, make func(path string) error, version func(path string) (string, error)) tool {
+	var err error
+	if _, missing := os.Stat(path); missing != nil {
 		fmt.Fprintln(os.Stderr, "preparing", filepath.Base(path))
 		err = make(path)
 	}

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestJain(t *testing.T) {
+	for _, c := range []struct {
+		shares []float64
+		want   float64
+	}{
+		{[]float64{5, 5, 5, 5}, 1},
+		{[]float64{8, 0, 0, 0}, 0.25},
+		{[]float64{3, 1}, 0.8},
+	} {
+		if got := jain(c.shares); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("jain(%v) = %v, want %v", c.shares, got, c.want)
+		}
+	}
+	if got := jain([]float64{0, 0}); !math.IsNaN(got) {
+		t.Errorf("nothing is fair: %v", got)
+	}
+}
+
+func TestPercentile(t *testing.T) {
+	values := []float64{30, 10, 20, 40}
+	for p, want := range map[float64]float64{0: 10, 25: 10, 26: 20, 50: 20, 99: 40, 100: 40} {
+		if got := percentile(values, p); got != want {
+			t.Errorf("percentile %v = %v, want %v", p, got, want)
+		}
+	}
+	if values[0] != 30 {
+		t.Error("the values were sorted in place")
+	}
+}
+
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		values []float64
+		want   float64
+	}{
+		{[]float64{7}, 7},
+		{[]float64{9, 1, 5}, 5},
+		{[]float64{9, 1, 5, 6}, 5.5},
+	} {
+		if got := median(c.values); got != c.want {
+			t.Errorf("median(%v) = %v, want %v", c.values, got, c.want)
+		}
+	}
+}
+
+func TestWindows(t *testing.T) {
+	values := []float64{2, 2, 2, 2, 6, 2, 2, 2}
+	if got := worst(values, 2); got != 4 {
+		t.Errorf("worst = %v, want 4", got)
+	}
+	if got := busiest(values, 3); got != 10./3 {
+		t.Errorf("busiest = %v, want %v", got, 10./3)
+	}
+	if got := busiest([]float64{5, 1, 1}, 2); got != 3 {
+		t.Errorf("busiest at the beginning = %v, want 3", got)
+	}
+}
+
+func TestCalendar(t *testing.T) {
+	var c calendar
+	began := time.UnixMilli(1_000_000)
+	for _, ms := range []int{0, 1, 1, 4} {
+		c.add(began.Add(time.Duration(ms)*time.Millisecond), 100)
+	}
+	got := c.between(began.Add(-time.Millisecond), began.Add(6*time.Millisecond))
+	want := []float64{0, 100, 200, 0, 0, 100, 0}
+	for i := range want {
+		if len(got) != len(want) || got[i] != want[i] {
+			t.Fatalf("between = %v, want %v", got, want)
+		}
+	}
+}
+
+func TestGapValues(t *testing.T) {
+	began := time.Unix(1000, 0)
+	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
+	got := gapValues([]time.Time{at(0), at(10), at(19), at(30)}, 0.010)
+	want := []float64{1, 3, 1, 0.9, 1000}
+	for i, v := range want {
+		if math.Abs(got[i]-v) > 1e-9 {
+			t.Errorf("value %d = %v, want %v", i, got[i], v)
+		}
+	}
+}
+
+func TestSessionsWithin(t *testing.T) {
+	for limit, want := range map[uint64]int{100: 0, 1024: 262, 20_000: 9750, 100_000: 10_000} {
+		if got := sessionsWithin(limit); got != want {
+			t.Errorf("sessionsWithin(%d) = %d, want %d", limit, got, want)
+		}
+	}
+}
+
+func TestConfigs(t *testing.T) {
+	bulk, paced, counted := setting{}, setting{rate: 125_000}, setting{udp: true, packets: 100}
+	for _, c := range []struct {
+		way     way
+		setting setting
+		want    []string
+	}{
+		{shaper, bulk, []string{`rate = "160000000000bit"`, `protocol = "tcp"`, `upstream = "127.0.0.1:6000"`}},
+		{shaper, paced, []string{`rate = "1000000bit"`}},
+		{shaper, counted, []string{`rate = "100 packets/s"`, `protocol = "udp"`}},
+		{haproxy, bulk, []string{"default-limit 2000000000 default-period 100ms", "bind 127.0.0.1:5000"}},
+		{haproxy, paced, []string{"default-limit 125000 default-period 1s"}},
+		{haproxy64, bulk, []string{"tune.bufsize 65536", "bwlim-in"}},
+		{haproxyFree, bulk, []string{"splice-auto", "tune.pipesize"}},
+		{nginx, paced, []string{"proxy_upload_rate 125000;", "listen 127.0.0.1:5000;"}},
+		{nginx256, bulk, []string{"proxy_buffer_size 262144;", "proxy_upload_rate 20000000000;"}},
+		{nginx, counted, []string{"listen 127.0.0.1:5000 udp"}},
+	} {
+		got := c.way.config(c.setting, "/dir", "/root")
+		for _, want := range c.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s %+v: no %q in\n%s", c.way.name, c.setting, want, got)
+			}
+		}
+	}
+	if strings.Contains(haproxyFree.config(bulk, "", ""), "bwlim") {
+		t.Error("what is not to be limited is")
+	}
+}
+
+func TestChoose(t *testing.T) {
+	for list, want := range map[string]string{
+		"bulk1,rtt": "bulk1 rtt",
+		"bulk":      "bulk1 bulk64",
+		"udp64":     "udp64",
+		"":          strings.Join(names(), " "),
+	} {
+		chosen, err := choose(list)
+		var got []string
+		for _, k := range chosen {
+			got = append(got, k.name)
+		}
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("choose(%q) = %v, %v", list, got, err)
+		}
+	}
+	if _, err := choose("bulk,rat"); err == nil || !strings.Contains(err.Error(), `"rat"`) {
+		t.Errorf("an unknown kind: %v", err)
+	}
+}
+
+// TestKinds holds that each kind has what the report needs of it.
+func TestKinds(t *testing.T) {
+	for _, k := range kinds() {
+		plotted := 0
+		for _, c := range k.columns {
+			if c.plotted {
+				plotted++
+			}
+		}
+		if plotted != 1 || groups[k.group].about == "" || k.label == "" || k.measure == nil {
+			t.Errorf("%s is not complete", k.name)
+		}
+	}
+}
+
+func sample() []result {
+	k := kind{
+		name: "bulk1", group: "bulk", label: "1 connection", ways: []way{direct, nginx, haproxy, shaper},
+		columns: []column{
+			{name: "Gbit/s", format: "%.1f", ratio: true, plotted: true},
+			{name: "CPU s/GB", format: "%.3f", lower: true},
+		},
+	}
+	return []result{{kind: k, rows: []row{
+		{way: direct, rounds: [][]float64{{80, nan}, {60, nan}, {70, nan}}},
+		{way: nginx, rounds: [][]float64{{10, 0.3}, {20, 0.1}, {30, 0.2}}},
+		{way: haproxy, failed: errors.New("no compiler\nfor | it")},
+		{way: shaper, rounds: [][]float64{{40, 0.2}, {40, 0.2}, {45, 0.2}}},
+	}}}
+}
+
+func TestTables(t *testing.T) {
+	got := tables(sample())
+	for _, want := range []string{
+		"\n## Bulk\n",
+		"| work | way | Gbit/s | shaper ÷ this | CPU s/GB |\n|---|---|--:|--:|--:|\n",
+		"| 1 connection | direct | 70.0 | 0.64 | – |\n",
+		"| 1 connection | nginx | 20.0 | 2.00 | 0.200 |\n", // of 4, 2 and 1.5
+		"| 1 connection | haproxy | not measured: no compiler for / it |\n",
+		"| 1 connection | shaper | 40.0 |  | 0.200 |\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}
+
+func TestTablesWithoutShaper(t *testing.T) {
+	results := sample()
+	results[0].rows[3].failed = errors.New("it ended")
+	if got := tables(results); !strings.Contains(got, "| nginx | 20.0 |  | 0.200 |") {
+		t.Errorf("a ratio to nothing:\n%s", got)
+	}
+}
+
+func TestPlot(t *testing.T) {
+	got := plot(sample())
+	for d := xml.NewDecoder(strings.NewReader(got)); ; {
+		if _, err := d.Token(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatalf("%v in\n%s", err, got)
+		}
+	}
+	for _, want := range []string{"Bulk, 1 connection: Gbit/s (more is better)", ">nginx<", ">shaper<", ">40.0<"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	for _, unwanted := range []string{">direct<", ">haproxy<"} {
+		if strings.Contains(got, unwanted) {
+			t.Errorf("%q has no bar", unwanted)
+		}
+	}
+}
+
+func TestVersions(t *testing.T) {
+	if got := version(tool{Missing: "a|b\nc"}); got != "not measured (a/b c)" {
+		t.Error(got)
+	}
+}
