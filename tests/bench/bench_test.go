@@ -140,7 +140,7 @@ func TestChoose(t *testing.T) {
 		"udp64":     "udp64",
 		"":          strings.Join(names(), " "),
 	} {
-		chosen, err := choose(list)
+		chosen, err := choose(list, "")
 		var got []string
 		for _, k := range chosen {
 			got = append(got, k.name)
@@ -149,8 +149,15 @@ func TestChoose(t *testing.T) {
 			t.Errorf("choose(%q) = %v, %v", list, got, err)
 		}
 	}
-	if _, err := choose("bulk,rat"); err == nil || !strings.Contains(err.Error(), `"rat"`) {
+	if _, err := choose("bulk,rat", ""); err == nil || !strings.Contains(err.Error(), `"rat"`) {
 		t.Errorf("an unknown kind: %v", err)
+	}
+	chosen, err := choose("bulk,gap10", "haproxy,direct")
+	if err != nil || len(chosen) != 2 || len(chosen[0].ways) != 5 || chosen[0].ways[1].name != "haproxy" {
+		t.Errorf("chosen ways: %v, %v", chosen, err)
+	}
+	if _, err := choose("gap10", "nginx"); err == nil {
+		t.Error("nothing to measure is not told")
 	}
 }
 
@@ -226,6 +233,24 @@ func TestPlot(t *testing.T) {
 	for _, unwanted := range []string{">direct<", ">haproxy<"} {
 		if strings.Contains(got, unwanted) {
 			t.Errorf("%q has no bar", unwanted)
+		}
+	}
+}
+
+func TestNumber(t *testing.T) {
+	for _, c := range []struct {
+		format string
+		value  float64
+		want   string
+	}{
+		{"%.0f", 999, "999"},
+		{"%.0f", 1000, "1,000"},
+		{"%.1f", 1234567.8, "1,234,567.8"},
+		{"%.0f %%", 97, "97 %"},
+		{"%.1f", nan, "–"},
+	} {
+		if got := number(c.format, c.value); got != c.want {
+			t.Errorf("number(%q, %v) = %q, want %q", c.format, c.value, got, c.want)
 		}
 	}
 }

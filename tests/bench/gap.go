@@ -17,7 +17,7 @@ const waiting = 50
 func gapKinds() (all []kind) {
 	for _, perSecond := range []int{10, 100, 1000, 5000} {
 		all = append(all, kind{
-			name: fmt.Sprintf("gap%d", perSecond), group: "gap", label: fmt.Sprintf("%d packets/s", perSecond),
+			name: fmt.Sprintf("gap%d", perSecond), group: "gap", label: number("%.0f", float64(perSecond)) + " packets/s",
 			columns: []column{
 				{name: "rate ÷ set", format: "%.5f"},
 				{name: "gaps", format: "%.0f"},

@@ -13,7 +13,7 @@ const (
 // idleKinds hold sessions open in which nothing moves any more.
 func idleKinds() []kind {
 	return []kind{{
-		name: "idle", group: "idle", label: "idle",
+		name: "idle", group: "idle", label: "used once",
 		columns: []column{
 			{name: "KiB each", format: "%.2f", lower: true, ratio: true, plotted: true},
 			{name: "descriptors each", format: "%.2f", lower: true},

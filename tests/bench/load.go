@@ -116,7 +116,7 @@ func watch(set, fd int, events uint32, id int) error {
 
 // wait calls back for each event of an epoll set, until stopped.
 func wait(set int, stopped *atomic.Bool, ready func(id int) error) error {
-	events := make([]unix.EpollEvent, 64)
+	events := make([]unix.EpollEvent, 256)
 	for !stopped.Load() {
 		n, err := unix.EpollWait(set, events, 20) // ms, until it looks at stopped again
 		if err != nil && err != unix.EINTR {

@@ -29,6 +29,9 @@ func commandLine(o options) string {
 	if o.only != "" {
 		line += " -only " + o.only
 	}
+	if o.ways != "" {
+		line += " -ways " + o.ways
+	}
 	if o.seconds != 0 {
 		line += fmt.Sprintf(" -seconds %g", o.seconds)
 	}
@@ -48,7 +51,7 @@ func (q quiet) String() string {
 	elapsed := time.Since(q.began)
 	others := (busy() - q.all) - (spent() - q.own)
 	return fmt.Sprintf("- it took %v; what else ran kept a processor busy for %.1f %% of the time\n",
-		elapsed.Round(time.Minute), 100*max(others, 0)/elapsed.Seconds())
+		elapsed.Round(time.Second), 100*max(others, 0)/elapsed.Seconds())
 }
 
 // busy returns for how long the processors have run, all of them together.

@@ -7,14 +7,13 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -22,6 +21,7 @@ import (
 type options struct {
 	rounds   int
 	only     string
+	ways     string
 	out      string
 	seconds  float64
 	proxyCPU int
@@ -31,8 +31,9 @@ type options struct {
 func main() {
 	var o options
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each is measured; the tables show medians")
-	flag.StringVar(&o.only, "only", "", "kinds of work, separated by commas: "+strings.Join(names(), ", "))
-	flag.StringVar(&o.out, "out", "", "write the report here, and the plot beside it (default docs/benchmarks.md; with -only, nothing)")
+	flag.StringVar(&o.only, "only", "", "kinds of work, or groups of them, separated by commas: "+strings.Join(names(), ", "))
+	flag.StringVar(&o.ways, "ways", "", "ways, separated by commas: direct, haproxy, nginx, shaper")
+	flag.StringVar(&o.out, "out", "", "write the report here, and the plot beside it (default docs/benchmarks.md; with -only or -ways, nothing)")
 	flag.Float64Var(&o.seconds, "seconds", 0, "how long one measurement takes (default: as suits its kind)")
 	flag.IntVar(&o.proxyCPU, "proxy-cpu", 0, "processor of the proxy")
 	flag.IntVar(&o.loadCPU, "load-cpu", 1, "processor of the load: source and sink")
@@ -46,39 +47,37 @@ func main() {
 // run prepares what needs the network of the machine, and does the rest in a
 // namespace where there is no other traffic.
 func run(o options) error {
-	chosen, err := choose(o.only)
+	chosen, err := choose(o.only, o.ways)
 	if err != nil {
 		return err
 	}
-	if o.out == "" && o.only == "" {
+	if o.out == "" && o.only == "" && o.ways == "" {
 		o.out = filepath.Join("docs", "benchmarks.md")
 	}
 	if _, err := os.Stat(filepath.Dir(o.out)); err != nil {
 		return err // now, and not when all has been measured
 	}
-	if !inside() {
-		if os.Geteuid() != 0 {
-			return fmt.Errorf("must run as root: it makes a network namespace and chooses processors")
-		}
-		t, err := prepare()
-		defer os.RemoveAll(t.Dir)
-		if err != nil {
-			return err
-		}
-		return enter(t, o.loadCPU)
+	if inside() {
+		return measureAll(chosen, o)
 	}
+	if os.Geteuid() != 0 {
+		return errors.New("must run as root: it makes a network namespace and chooses processors")
+	}
+	t, err := prepare()
+	defer os.RemoveAll(t.Dir)
+	if err != nil {
+		return err
+	}
+	return enter(t, o.loadCPU)
+}
+
+func measureAll(chosen []kind, o options) error {
 	tools, err := prepared()
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(tools.Dir)
-	go func() {
-		interrupted := make(chan os.Signal, 1)
-		signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
-		<-interrupted
-		os.RemoveAll(tools.Dir)
-		os.Exit(1) // the kernel then ends the proxy, see startProxy
-	}()
+	removeWhenInterrupted(tools.Dir)
 	if err := allowDescriptors(); err != nil {
 		return err
 	}
@@ -134,24 +133,41 @@ func names() (all []string) {
 	return all
 }
 
-// choose returns the kinds of a list of names of kinds and groups; all for "".
-func choose(list string) ([]kind, error) {
-	if list == "" {
-		return kinds(), nil
+// choose returns the kinds of a list of names of kinds and groups, with the
+// ways of a list of peers; all for "".
+func choose(only, peers string) (chosen []kind, err error) {
+	if only == "" {
+		only = strings.Join(names(), ",")
 	}
-	var chosen []kind
-	for name := range strings.SplitSeq(list, ",") {
-		before := len(chosen)
+	for name := range strings.SplitSeq(only, ",") {
+		known := false
 		for _, k := range kinds() {
-			if k.name == name || k.group == name {
+			if k.name != name && k.group != name {
+				continue
+			}
+			known = true
+			if k.ways = chooseWays(k.ways, peers); len(k.ways) > 0 {
 				chosen = append(chosen, k)
 			}
 		}
-		if len(chosen) == before {
+		if !known {
 			return nil, fmt.Errorf("-only: no kind of work is called %q; there are %s", name, strings.Join(names(), ", "))
 		}
 	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("-ways: nothing goes by %q", peers)
+	}
 	return chosen, nil
+}
+
+func chooseWays(ways []way, peers string) (chosen []way) {
+	for _, w := range ways {
+		peer, _, _ := strings.Cut(w.name, ",")
+		if peers == "" || slices.Contains(strings.Split(peers, ","), peer) {
+			chosen = append(chosen, w)
+		}
+	}
+	return chosen
 }
 
 // result is what was measured of a kind of work.

@@ -44,11 +44,20 @@ func oneLine(columns []column, values []float64) string {
 	return strings.Join(parts, "  ")
 }
 
+// number writes a value, with its thousands apart.
 func number(format string, v float64) string {
 	if v != v { // not a number: there is none
 		return "–"
 	}
-	return fmt.Sprintf(format, v)
+	text := fmt.Sprintf(format, v)
+	digits := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
+	if digits < 0 {
+		digits = len(text)
+	}
+	for at := digits - 3; at > 0; at -= 3 {
+		text = text[:at] + "," + text[at:]
+	}
+	return text
 }
 
 // tables renders all results, one table for each group.

@@ -9,8 +9,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // tools are the programs that are measured, and where they may write.
@@ -50,6 +52,7 @@ func prepare() (t tools, err error) {
 	if t.Dir, err = os.MkdirTemp("", "shaper-bench"); err != nil {
 		return t, err
 	}
+	removeWhenInterrupted(t.Dir)
 	if err := os.Chmod(t.Dir, 0o755); err != nil { // for what runs as nobody
 		return t, err
 	}
@@ -60,6 +63,18 @@ func prepare() (t tools, err error) {
 		return t, errors.New(t.Shaper.Missing)
 	}
 	return t, nil
+}
+
+// removeWhenInterrupted leaves nothing behind. The proxy that runs is ended by
+// the kernel, see startProxy.
+func removeWhenInterrupted(dir string) {
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-interrupted
+		os.RemoveAll(dir)
+		os.Exit(1)
+	}()
 }
 
 // found returns a tool that is there, or that could be made.
@@ -212,15 +227,17 @@ func osRelease() (string, error) {
 	return "", errors.New("/etc/os-release has no VERSION_CODENAME: this is for Debian")
 }
 
-// mirrorOf returns where this machine gets a release from.
+// mirrorOf returns where this machine gets a release from. It is asked of apt,
+// whose sources are written in more than one way.
 func mirrorOf(release string) (string, error) {
-	out, err := command("", "apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Identifier: Packages")
+	out, err := command("", "apt-get", "update", "--print-uris")
 	if err != nil {
 		return "", err
 	}
 	for line := range strings.Lines(out) {
-		if uri, of, ok := strings.Cut(strings.TrimSpace(line), " "); ok && of == release {
-			return uri, nil
+		uri, _, _ := strings.Cut(strings.TrimPrefix(line, "'"), "'")
+		if mirror, ok := strings.CutSuffix(uri, "/dists/"+release+"/InRelease"); ok {
+			return mirror, nil
 		}
 	}
 	return "", fmt.Errorf("apt has no source of %s", release)
