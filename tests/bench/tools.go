@@ -72,7 +72,8 @@ func removeWhenInterrupted(dir string) {
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-interrupted
-		os.RemoveAll(dir)
+		for os.RemoveAll(dir) != nil { // a proxy was just about to start
+		}
 		os.Exit(1)
 	}()
 }
