@@ -57,8 +57,10 @@ func TestMedian(t *testing.T) {
 
 func TestWindows(t *testing.T) {
 	values := []float64{2, 2, 2, 2, 6, 2, 2, 2}
-	if got := worst(values, 2); got != 4 {
-		t.Errorf("worst = %v, want 4", got)
+	for set, want := range map[float64]float64{2: 4, 3.5: 2, 2.5: 4} {
+		if got := worst(values, 2, set); got != want {
+			t.Errorf("worst of %v = %v, want %v", set, got, want)
+		}
 	}
 	if got := busiest(values, 3); got != 10./3 {
 		t.Errorf("busiest = %v, want %v", got, 10./3)

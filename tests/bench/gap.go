@@ -46,9 +46,8 @@ func gaps(t *trial) ([]float64, error) {
 		return nil, err
 	}
 	defer unix.Close(source)
-	patient := unix.NsecToTimeval(int64(patience))
 	err = errors.Join(
-		unix.SetsockoptTimeval(sink, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patient),
+		patient(sink),
 		unix.SetsockoptInt(sink, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1))
 	if err != nil {
 		return nil, err

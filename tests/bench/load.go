@@ -19,17 +19,22 @@ func loopback(port int) *unix.SockaddrInet4 {
 	return &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}
 }
 
-// listen returns a socket that listens on the port of the sink. Accepting
-// from it fails when nobody comes.
+// patient makes what waits at a socket, and at those that it accepts, fail
+// after patience.
+func patient(fd int) error {
+	timeout := unix.NsecToTimeval(int64(patience))
+	return unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)
+}
+
+// listen returns a socket that listens on the port of the sink.
 func listen() (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
 	}
-	timeout := unix.NsecToTimeval(int64(patience))
 	err = errors.Join(
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout),
+		patient(fd),
 		unix.Bind(fd, loopback(sinkPort)),
 		unix.Listen(fd, 4096))
 	if err != nil {
@@ -49,7 +54,7 @@ func connect(port int) (fd int, err error) {
 		unix.Close(fd)
 		return 0, fmt.Errorf("connecting to port %d: %w", port, err)
 	}
-	return fd, noDelay(fd)
+	return fd, errors.Join(noDelay(fd), patient(fd))
 }
 
 func noDelay(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) }
@@ -188,6 +193,9 @@ func read(fd int, b []byte) (n int, err error) {
 		n, err = unix.Read(fd, b)
 		return err
 	})
+	if err == unix.EAGAIN {
+		return 0, fmt.Errorf("nothing has come for %v", patience)
+	}
 	return n, err
 }
 

@@ -62,7 +62,7 @@ func paced(t *trial) ([]float64, error) {
 	bins := c.between(began, began.Add(t.length()))
 	mean := sum(bins) / float64(len(bins)) // of a millisecond
 	set := t.setting.rate / 1000
-	return []float64{mean / set, worst(bins, 1000) / set, busiest(bins, 10) / mean, 1000 * cpu / elapsed}, nil
+	return []float64{mean / set, worst(bins, 1000, set) / set, busiest(bins, 10) / mean, 1000 * cpu / elapsed}, nil
 }
 
 // calendar counts the bytes that arrived in each millisecond.
@@ -131,12 +131,11 @@ func timestamp(control []byte) time.Time {
 }
 
 // worst returns, of the means of n values each, the one that is farthest from
-// the mean of all.
-func worst(values []float64, n int) float64 {
-	mean := sum(values) / float64(len(values))
-	found := mean
+// what was set.
+func worst(values []float64, n int, set float64) float64 {
+	found := set
 	for ; len(values) >= n; values = values[n:] {
-		if m := sum(values[:n]) / float64(n); math.Abs(m-mean) > math.Abs(found-mean) {
+		if m := sum(values[:n]) / float64(n); math.Abs(m-set) > math.Abs(found-set) {
 			found = m
 		}
 	}

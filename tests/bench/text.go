@@ -43,7 +43,7 @@ kernel holds for sockets is not in it.`},
 	"udp": {"Datagrams", `The highest rate at which no more than 1 in 1,000 is lost, found to 3 %. The source sends its datagrams one by one, or 32
 in one piece that the kernel takes apart (UDP_SEGMENT). HAProxy does not relay UDP.`},
 	"rate": {"At a rate", `One connection that always has more to send, over 10 s, after a first second. How close the rate comes to what was set;
-the second that is farthest from the mean; the fullest 10 ms. At 1 Mbit/s 10 ms are 1,250 bytes, so that one full segment
+the second that is farthest from that; the fullest 10 ms. At 1 Mbit/s 10 ms are 1,250 bytes, so that one full segment
 makes 1.17.`},
 	"gap": {"Gaps", `Datagrams of a class in ` + "`packets/s`" + ` that always has some waiting, by the kernel's timestamps at the sink. A provider
 that counts sees no two of them closer than the rate says where "too short" is 0. HAProxy and nginx have no such limit.`},
