@@ -39,13 +39,12 @@ func (t *tcpSocket) leadsTo() *service { return t.service.Load() }
 
 func (t *tcpSocket) local() localAddr { return localAddr{"tcp", addrPortOf(t.listener.Addr())} }
 
-func (t *tcpSocket) close() (lingers bool) {
+func (t *tcpSocket) close() {
 	t.closed.Store(true)
 	t.listener.Close()
 	if sv := t.service.Load(); sv != nil {
 		sv.gate.wake()
 	}
-	return false
 }
 
 // accept makes a session of each connection, until the socket is closed. Where
@@ -163,6 +162,12 @@ func (g *gate) tryEnter() bool {
 	}
 	g.inside++
 	return true
+}
+
+func (g *gate) empty() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.inside == 0
 }
 
 func (g *gate) leave() {

@@ -138,14 +138,12 @@ func mostTogether(class *shaper.Class) int {
 // no room.
 func (w *way) enter(d *datagrams, out *outgoing) {
 	verdict := shaper.Leaves
-	if d.class != nil {
-		w.pending.Add(1) // before it enters: it may leave before Enter returns
+	if class := d.class; class != nil { // what waits is the pacer's, and may have left before Enter returns
+		w.pending.Add(1)
 		w.held.Add(int64(len(d.payload)))
-		verdict = d.class.Enter(time.Now(), &d.item)
+		verdict = class.Enter(time.Now(), &d.item)
 		if verdict == shaper.Waits {
-			if w.session.ended.Load() { // abort may have looked before
-				w.dropPending(stats.Reset)
-			}
+			w.entered(class)
 			return
 		}
 		w.pending.Add(-1)
@@ -160,6 +158,17 @@ func (w *way) enter(d *datagrams, out *outgoing) {
 		d.drop(stats.QueueFull)
 	case verdict == shaper.TooLong:
 		d.drop(stats.MaxWait)
+	}
+}
+
+// entered looks whether a class that datagrams have just entered is still the
+// right one: abort or reclassify may have looked into it before.
+func (w *way) entered(class *shaper.Class) {
+	if w.session.ended.Load() {
+		w.dropPending(stats.Reset)
+	}
+	if w.class.Load() != class {
+		reenter(class)
 	}
 }
 

@@ -23,17 +23,21 @@ var (
 	errLoop = errors.New("the address is one of shaper's own listeners, or its own socket")
 )
 
-// dialFunc connects to one upstream of a listener.
-type dialFunc func(ctx context.Context, conf *policy.Listener, upstream string) (streamConn, error)
+// dialFunc connects to one upstream of a listener. It calls begin just before
+// something leaves for there.
+type dialFunc func(ctx context.Context, conf *policy.Listener, upstream string, begin func()) (streamConn, error)
 
 // connect reaches the first upstream of the list that can be reached. It gives
-// up when the client leaves meanwhile.
+// up when the client leaves meanwhile. The connection has left its class when
+// the first attempt begins: not before the name is resolved.
 func (t *tcpSession) connect() error {
 	defer t.watchClient()()
+	begin := sync.OnceFunc(t.up.flow.Left)
+	defer begin() // where no attempt has come so far
 
 	var errs []error
 	for _, upstream := range t.conf.Upstream {
-		conn, err := t.server.dial(t.ctx, t.conf, upstream)
+		conn, err := t.server.dial(t.ctx, t.conf, upstream, begin)
 		if err == nil {
 			return t.connected(conn, upstream)
 		}
@@ -128,7 +132,7 @@ func (t *tcpSession) clientLeft(over <-chan struct{}) bool {
 
 // dialUpstream connects to an upstream of a listener, unless that is one of our
 // own listeners. Names are resolved each time.
-func (s *Server) dialUpstream(ctx context.Context, conf *policy.Listener, upstream string) (streamConn, error) {
+func (s *Server) dialUpstream(ctx context.Context, conf *policy.Listener, upstream string, begin func()) (streamConn, error) {
 	switch upstream {
 	case policy.Echo:
 		return s.builtin(func(c *net.UnixConn) { io.Copy(c, c) })
@@ -138,7 +142,13 @@ func (s *Server) dialUpstream(ctx context.Context, conf *policy.Listener, upstre
 	dialer := net.Dialer{
 		Timeout:   time.Duration(conf.ConnectTimeout),
 		KeepAlive: -1, // idle_timeout ends what is dead
-		Control:   func(_, address string, _ syscall.RawConn) error { return s.refuseLoop("tcp", address) },
+		Control: func(_, address string, _ syscall.RawConn) error {
+			if err := s.refuseLoop("tcp", address); err != nil {
+				return err
+			}
+			begin()
+			return nil
+		},
 	}
 	if conf.Bind.IsValid() {
 		dialer.LocalAddr = &net.TCPAddr{IP: conf.Bind.AsSlice(), Zone: conf.Bind.Zone()}
@@ -220,15 +230,30 @@ func (s *Server) refuseLoop(network, address string) error {
 // spelling: unspecified, or another address of this machine while the listener
 // is on all of them.
 func (s *Server) isOwn(network string, to netip.AddrPort) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for at, b := range s.bound {
-		own := b.local()
-		if own.network == network && own.addr.Port() == to.Port() && sameHost(own.addr.Addr(), to.Addr(), networkOf("", at.text) != "6") {
+	for _, own := range s.boundTo(network, to.Port()) {
+		if sameHost(own.addr, to.Addr(), own.both) {
 			return true
 		}
 	}
 	return false
+}
+
+// ownHost is the address of one of our listeners; both says that [::] takes
+// IPv4 too.
+type ownHost struct {
+	addr netip.Addr
+	both bool
+}
+
+func (s *Server) boundTo(network string, port uint16) (hosts []ownHost) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for at, b := range s.bound {
+		if own := b.local(); own.network == network && own.addr.Port() == port {
+			hosts = append(hosts, ownHost{own.addr.Addr(), networkOf("", at.text) != "6"})
+		}
+	}
+	return hosts
 }
 
 // sameHost reports whether a connection to the address to could reach a socket

@@ -78,7 +78,7 @@ func TestClientLeavesDuringDial(t *testing.T) {
 // connections. The client sees no clean end all the same.
 func TestEndDuringAbortIsAReset(t *testing.T) {
 	r := run(t, forward(policy.Echo, fast))
-	endless := dialFunc(func(ctx context.Context, _ *policy.Listener, _ string) (streamConn, error) {
+	endless := dialFunc(func(ctx context.Context, _ *policy.Listener, _ string, _ func()) (streamConn, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})
@@ -98,9 +98,9 @@ func TestHalfCloseDuringDial(t *testing.T) {
 	r := run(t, forward(addr, fast))
 	own := r.upward.Load()
 	proceed := make(chan struct{})
-	slow := dialFunc(func(ctx context.Context, conf *policy.Listener, upstream string) (streamConn, error) {
+	slow := dialFunc(func(ctx context.Context, conf *policy.Listener, upstream string, begin func()) (streamConn, error) {
 		<-proceed
-		return (*own)(ctx, conf, upstream)
+		return (*own)(ctx, conf, upstream, begin)
 	})
 	r.upward.Store(&slow)
 	client := r.dial("l")
@@ -123,9 +123,9 @@ func TestGraceDoesNotDelay(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast))
 	own := r.upward.Load()
-	slow := dialFunc(func(ctx context.Context, conf *policy.Listener, upstream string) (streamConn, error) {
+	slow := dialFunc(func(ctx context.Context, conf *policy.Listener, upstream string, begin func()) (streamConn, error) {
 		time.Sleep(4 * watchAfter)
-		return (*own)(ctx, conf, upstream)
+		return (*own)(ctx, conf, upstream, begin)
 	})
 	r.upward.Store(&slow)
 	client := r.dial("l")

@@ -57,8 +57,8 @@ func bare(t testing.TB) *rig {
 	r := &rig{Server: NewServer(sh, nil, slog.New(slog.NewTextHandler(log, nil))), t: t, shaper: sh, log: log}
 	own := r.Server.dial
 	r.upward.Store(&own)
-	r.Server.dial = func(ctx context.Context, conf *policy.Listener, upstream string) (streamConn, error) {
-		return (*r.upward.Load())(ctx, conf, upstream)
+	r.Server.dial = func(ctx context.Context, conf *policy.Listener, upstream string, begin func()) (streamConn, error) {
+		return (*r.upward.Load())(ctx, conf, upstream, begin)
 	}
 	t.Cleanup(func() {
 		r.Shutdown(expired)

@@ -26,10 +26,15 @@ func (s *Server) janitor() {
 		case <-ticker.C:
 			now := time.Now()
 			for _, one := range s.all() {
-				one.tend(now)
+				s.tend(one, now)
 			}
 		}
 	}
+}
+
+func (s *Server) tend(one session, now time.Time) {
+	defer s.rescue(one)
+	one.tend(now)
 }
 
 // tend ends a session in which nothing has moved for its idle timeout. What

@@ -21,9 +21,9 @@ type mmsghdr struct {
 	n   uint32
 }
 
-// control is room for one IP_PKTINFO or IPV6_PKTINFO message, and one UDP_GRO or
-// UDP_SEGMENT message.
-type control [64]byte
+// control is room for an IP_PKTINFO and an IPV6_PKTINFO message, as a socket of
+// both families tells, and a UDP_GRO or UDP_SEGMENT message.
+type control [96]byte
 
 // incoming is a batch of datagrams that were read.
 type incoming struct {

@@ -24,6 +24,7 @@ type half struct {
 	stalled bool // dst had no room
 	err     error
 	ended   error // of a read by the pacer: for the next by run
+	failed  error // of a write by the pacer, likewise
 
 	// How read and write try: those that wait do until the descriptor is
 	// ready, the others once. They are kept, so that nothing is allocated.
@@ -102,7 +103,7 @@ func (h *half) run() (err error) {
 // that only its class holds up, no goroutine has to wake another.
 func (h *half) onLeave(now time.Time) (waits bool) {
 	defer h.session.server.rescue(h.session) // and then run finds it ended
-	if err := h.write(h.tryWrite); err != nil || h.cargo.n > 0 {
+	if h.failed = h.write(h.tryWrite); h.failed != nil || h.cargo.n > 0 {
 		return false
 	}
 	if h.ended = h.read(h.tryRead); h.ended != nil || h.cargo.n == 0 {
@@ -198,6 +199,9 @@ func (h *half) refused(reason stats.Reason) {
 // write writes all of the bytes, as the peer takes them; those that it takes
 // now, where it may not wait.
 func (h *half) write(try func(fd uintptr) bool) error {
+	if h.failed != nil {
+		return h.failed
+	}
 	h.err = nil
 	if err := h.dst.raw.Write(try); err != nil {
 		return err

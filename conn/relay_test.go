@@ -260,8 +260,8 @@ func (panickingRaw) Write(func(uintptr) bool) error { panic("in a write") }
 // breakDial has the next upstream connections panic.
 func (r *rig) breakDial(read bool) (repair func()) {
 	own := r.upward.Load()
-	broken := dialFunc(func(ctx context.Context, conf *policy.Listener, upstream string) (streamConn, error) {
-		c, err := (*own)(ctx, conf, upstream)
+	broken := dialFunc(func(ctx context.Context, conf *policy.Listener, upstream string, begin func()) (streamConn, error) {
+		c, err := (*own)(ctx, conf, upstream, begin)
 		return panicking{c, read}, err
 	})
 	r.upward.Store(&broken)
@@ -280,7 +280,7 @@ func TestPanicEndsOneSession(t *testing.T) {
 	expectReset(t, next(t, conns))
 	repair()
 
-	broken := dialFunc(func(context.Context, *policy.Listener, string) (streamConn, error) { panic("in the dial") })
+	broken := dialFunc(func(context.Context, *policy.Listener, string, func()) (streamConn, error) { panic("in the dial") })
 	r.upward.Store(&broken)
 	r.expectRefused("l")
 	r.awaitEndOf(stats.Panicked, 2)

@@ -120,6 +120,59 @@ func TestClassCountsAnotherUnit(t *testing.T) {
 	expect(t, upstream, "waits")
 }
 
+// A name that means something else by now leaves no session unlimited: it stays
+// where it is.
+func TestNameMeansSomethingElse(t *testing.T) {
+	addr, conns := listen(t)
+	before := class("c", "0B/s") + listener("l", "tcp", addr, "c")
+	for what, after := range map[string]string{
+		"another protocol": class("d", "10 packets/s") + listener("l", "udp", policy.Echo, "d"),
+		"another unit":     class("c", "10 packets/s") + listener("other", "udp", policy.Echo, "c"),
+	} {
+		t.Run(what, func(t *testing.T) {
+			r := run(t, before)
+			client, upstream := r.open(conns)
+			send(t, client, "waits")
+			r.awaitWaiting(5)
+			r.reload(after)
+			if got := r.Sessions()[0]; got.Class != "c" || got.Waiting != 5 {
+				t.Errorf("the session is %+v, want one that waits in c", got)
+			}
+			r.reload(forward(addr, fast) + class("d", fast))
+			r.CloseSession(r.Sessions()[0].ID)
+			upstream.Close()
+		})
+	}
+}
+
+// Sessions of a listener that goes and comes back count for its max_sessions.
+func TestMaxSessionsOutlastTheListener(t *testing.T) {
+	addr, conns := listen(t)
+	keep := class("c", fast) + listener("keep", "tcp", policy.Echo, "c")
+	text := keep + listener("l", "tcp", addr, "c", "max_sessions = 1")
+	r := run(t, text)
+	client, upstream := r.open(conns)
+	r.reload(keep)
+	r.reload(text)
+	second := r.dial("l")
+	send(t, second, "waits")
+	if n := r.service("l").stats.Open.Load(); n != 1 || len(r.Sessions()) != 1 {
+		t.Errorf("%d sessions are open, of which %d are counted", len(r.Sessions()), n)
+	}
+	client.Close()
+	upstream.Close()
+	third := next(t, conns)
+	expect(t, third, "waits")
+	r.reload(keep)
+	second.Close()
+	third.Close()
+	until(t, "all have ended", func() bool { return len(r.Sessions()) == 0 })
+	r.reload(keep)
+	if n := len(r.retired); n != 0 {
+		t.Errorf("%d listeners are kept", n)
+	}
+}
+
 // Where a listener is removed together with the class of its way back, open
 // sessions stay limited by both.
 func TestRemovedWithItsReturnClass(t *testing.T) {

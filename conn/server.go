@@ -43,6 +43,7 @@ type Server struct {
 	bound    map[address]bound
 	leaving  map[address]*udpSocket // closed for new sessions, and perhaps still open
 	services map[string]*service
+	retired  map[string]*service // of listeners that are gone, with the sessions that they have still
 	sessions map[uint64]session
 	stopping bool
 	lastID   uint64
@@ -95,8 +96,8 @@ type bound interface {
 	serve(*service)    // starts accepting for a service
 	retarget(*service) // from the next connection on
 	leadsTo() *service
-	local() localAddr      // where it is really bound
-	close() (lingers bool) // stops accepting; sessions go on, perhaps through this very socket
+	local() localAddr // where it is really bound
+	close()           // stops accepting; sessions go on, perhaps through this very socket
 }
 
 // session is what the registry knows of a session, whatever its protocol.
@@ -118,6 +119,7 @@ func NewServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger) *Server
 		bound:     map[address]bound{},
 		leaving:   map[address]*udpSocket{},
 		services:  map[string]*service{},
+		retired:   map[string]*service{},
 		sessions:  map[uint64]session{},
 		pipes:     newPipes(),
 	}
@@ -133,16 +135,17 @@ func NewServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger) *Server
 // Change is a policy whose sockets are bound and which is not yet in force.
 // Either Commit or Abort ends it.
 type Change struct {
-	server *Server
-	policy *policy.Policy
-	fresh  map[address]bound
+	server     *Server
+	policy     *policy.Policy
+	classifier *policy.Classifier
+	fresh      map[address]bound
 }
 
-// Prepare binds every address of p that is not bound already, and changes
-// nothing that runs. Its error joins those of all addresses that cannot be
-// bound.
+// Prepare compiles p and binds every address of it that is not bound already,
+// and changes nothing that runs. Its error joins those of all addresses that
+// cannot be bound. There may be one Change at a time.
 func (s *Server) Prepare(p *policy.Policy) (*Change, error) {
-	c := &Change{server: s, policy: p, fresh: map[address]bound{}}
+	c := &Change{server: s, policy: p, classifier: policy.Compile(p), fresh: map[address]bound{}}
 	var errs []error
 	for _, l := range p.Listeners {
 		for _, text := range l.Listen {
@@ -200,7 +203,7 @@ func (c *Change) Commit(removed []*shaper.Class) {
 	s.mu.Lock()
 	s.updateServices(c.policy)
 	s.mu.Unlock()
-	s.reroute(c.policy, removed)
+	s.reroute(c, removed)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,12 +221,14 @@ func (c *Change) Commit(removed []*shaper.Class) {
 }
 
 // updateServices makes the services those of p. One whose name is gone lives
-// on with the sessions that use it.
+// on with the sessions that use it, and is taken up again when the name comes
+// back before they have ended: they count for its max_sessions.
 func (s *Server) updateServices(p *policy.Policy) {
-	old := s.services
+	maps.Copy(s.retired, s.services)
 	s.services = make(map[string]*service, len(p.Listeners))
 	for _, l := range p.Listeners {
-		sv := old[l.Name]
+		sv := s.retired[l.Name]
+		delete(s.retired, l.Name)
 		if sv == nil {
 			sv = &service{}
 			sv.gate.init()
@@ -232,13 +237,14 @@ func (s *Server) updateServices(p *policy.Policy) {
 		sv.gate.setMax(l.MaxSessions)
 		s.services[l.Name] = sv
 	}
+	maps.DeleteFunc(s.retired, func(_ string, sv *service) bool { return sv.gate.empty() })
 }
 
 // reroute replaces the routes, and classifies again the sessions whose class
 // is gone.
-func (s *Server) reroute(p *policy.Policy, removed []*shaper.Class) {
-	r := &routes{classifier: policy.Compile(p), classes: map[string]*shaper.Class{}}
-	for _, class := range p.Classes {
+func (s *Server) reroute(c *Change, removed []*shaper.Class) {
+	r := &routes{classifier: c.classifier, classes: map[string]*shaper.Class{}}
+	for _, class := range c.policy.Classes {
 		r.classes[class.Name] = s.shaper.Class(class.Name)
 	}
 	s.routesMu.Lock()
@@ -267,7 +273,7 @@ func (s *Server) rebind(wanted map[address]*service, fresh map[address]bound) {
 			b.retarget(sv)
 		} else {
 			delete(s.bound, at)
-			if b.close() {
+			if b.close(); at.network == policy.UDP {
 				s.leaving[at] = b.(*udpSocket)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
+	"shaper/unit"
 )
 
 // Session is what is known of an open session, for people.
@@ -96,7 +97,6 @@ func (t *tcpSession) serve() error {
 	if err := t.up.waitFor(shaper.Cost{Connections: 1}); err != nil {
 		return err
 	}
-	t.up.flow.Left()
 	t.up.left(0, 0, 1)
 	if err := t.connect(); err != nil {
 		return err
@@ -108,13 +108,11 @@ func (t *tcpSession) serve() error {
 // reload has just taken its listener away.
 func (t *tcpSession) classify() bool {
 	s := t.server
+	if s.needsDestination(t.conf.Name) {
+		t.destination = t.firstDestination() // may take a while
+	}
 	s.routesMu.RLock()
 	defer s.routesMu.RUnlock()
-	if s.routes.classifier.NeedsDestination(t.conf.Name) {
-		s.routesMu.RUnlock()
-		t.destination = t.firstDestination()
-		s.routesMu.RLock()
-	}
 	up, down := s.routes.classify(t.describe(), t.conf)
 	if t.service.class != nil {
 		up = t.service.class
@@ -124,6 +122,12 @@ func (t *tcpSession) classify() bool {
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
 	return up != nil
+}
+
+func (s *Server) needsDestination(listener string) bool {
+	s.routesMu.RLock()
+	defer s.routesMu.RUnlock()
+	return s.routes.classifier.NeedsDestination(listener)
 }
 
 // describe returns what the rules match.
@@ -286,8 +290,9 @@ func (s *Server) CloseSession(id uint64) bool {
 
 // classify returns the classes of a connection; the second is nil where its
 // way back is not shaped. One whose listener is gone belongs to the classes
-// that this had; both are nil where one of those is gone too, for nothing may
-// go on unlimited because its listener has gone.
+// that this had; both are nil where one of those is gone too, or counts what the
+// connection has none of, for nothing may go on unlimited because a name has
+// gone, or means something else.
 func (r *routes) classify(c policy.Conn, conf *policy.Listener) (up, down *shaper.Class) {
 	d := r.classifier.Classify(c)
 	if d.Class == "" {
@@ -296,5 +301,23 @@ func (r *routes) classify(c policy.Conn, conf *policy.Listener) (up, down *shape
 			return nil, nil
 		}
 	}
-	return r.classes[d.Class], r.classes[d.ReturnClass]
+	up, down = r.classes[d.Class], r.classes[d.ReturnClass]
+	if !limits(up, conf.Protocol, stats.Upstream) || !limits(down, conf.Protocol, stats.Downstream) {
+		return nil, nil
+	}
+	return up, down
+}
+
+// limits reports whether a class counts anything that goes this way.
+func limits(c *shaper.Class, protocol policy.Protocol, way stats.Direction) bool {
+	if c == nil {
+		return true
+	}
+	switch c.Rate().Kind() {
+	case unit.Packets:
+		return protocol == policy.UDP
+	case unit.Connections:
+		return protocol == policy.TCP && way == stats.Upstream
+	}
+	return true
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -102,25 +103,25 @@ func (u *udpSocket) leadsTo() *service { return u.service.Load() }
 func (u *udpSocket) local() localAddr { return localAddr{"udp", addrPortOf(u.conn.LocalAddr())} }
 
 // close stops reading. The socket stays for the answers to open sessions.
-func (u *udpSocket) close() (lingers bool) {
+func (u *udpSocket) close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.state = udpClosing
 	u.conn.SetReadDeadline(time.Unix(1, 0))
-	return !u.closeUnused()
+	u.closeUnused()
 }
 
 // closeUnused closes the socket once it is closing and has no session.
-func (u *udpSocket) closeUnused() bool {
+func (u *udpSocket) closeUnused() {
 	if u.state == udpClosing && len(u.sessions) == 0 {
 		u.state = udpClosed
 		u.conn.Close()
 	}
-	return u.state == udpClosed
 }
 
 // revive takes back a socket that lingers after close; serve or close is to
-// follow. It returns false where the socket, and so its address, is free.
+// follow. It returns false where the socket has been closed, and its address is
+// free.
 func (u *udpSocket) revive() bool {
 	u.mu.Lock()
 	lingers := u.state == udpClosing
@@ -129,7 +130,25 @@ func (u *udpSocket) revive() bool {
 	}
 	u.mu.Unlock()
 	u.reading.Wait()
+	if lingers {
+		u.raw.Control(u.dropOld)
+	}
 	return lingers
+}
+
+// dropOld drops what came while nobody read: it may be of any age.
+func (u *udpSocket) dropOld(fd uintptr) {
+	in := incomings.Get().(*incoming)
+	defer incomings.Put(in)
+	for {
+		n, err := in.receive(fd)
+		if err != nil {
+			return
+		}
+		for i := range n {
+			u.lost(in.key(i), in.train(i))
+		}
+	}
 }
 
 func (u *udpSocket) is(state udpState) bool {
@@ -161,11 +180,22 @@ func (u *udpSocket) deliver(in *incoming, n int) {
 		from := i
 		for i++; i < n && in.key(i) == key; i++ {
 		}
-		for ; from < i; from++ {
-			if one := u.session(key, in, from); one != nil {
-				one.offer(&one.up, in, from, i)
-				break
-			}
+		u.pass(key, in, from, i)
+	}
+}
+
+// pass hands the datagrams of a batch from one number up to another, all of one
+// session, to that. A panic where there is no session yet costs only them.
+func (u *udpSocket) pass(key udpKey, in *incoming, from, to int) {
+	defer func() {
+		if p := recover(); p != nil {
+			u.server.log.Error("datagram panicked", "client", key.client, "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	for ; from < to; from++ {
+		if one := u.session(key, in, from); one != nil {
+			one.offer(&one.up, in, from, to)
+			return
 		}
 	}
 }
@@ -213,18 +243,18 @@ func (u *udpSocket) lost(key udpKey, t train) {
 	s.routesMu.RLock()
 	defer s.routesMu.RUnlock()
 	sv := u.service.Load()
-	if up, _ := s.routes.classify(u.describe(key, sv), sv.conf.Load()); up != nil {
+	conf := sv.conf.Load()
+	if up, _ := s.routes.classify(u.describe(key, conf, sv.names.known(conf.Upstream[0])), conf); up != nil {
 		cost := t.cost()
 		up.Stats.Dropped[stats.NoSession].AddItems(cost.Packets, cost.Bytes)
 	}
 }
 
 // describe returns what the rules match.
-func (u *udpSocket) describe(key udpKey, sv *service) policy.Conn {
-	conf := sv.conf.Load()
+func (u *udpSocket) describe(key udpKey, conf *policy.Listener, destination netip.AddrPort) policy.Conn {
 	return policy.Conn{
 		Listener: conf.Name, Source: key.client,
-		Port: addrPortOf(u.conn.LocalAddr()).Port(), Destination: sv.names.known(conf.Upstream[0]),
+		Port: addrPortOf(u.conn.LocalAddr()).Port(), Destination: destination,
 	}
 }
 
@@ -234,14 +264,15 @@ type udpSession struct {
 	id      uint64
 	socket  *udpSocket
 	service *service
-	conf    policy.Listener
+	conf    *policy.Listener // as it was when the session began
 	key     udpKey
 	client  peer
 	started time.Time
 
-	upstream *net.UDPConn // nil for what is built in
-	name     string
-	up, down way
+	upstream    *net.UDPConn // nil for what is built in
+	destination netip.AddrPort
+	name        string
+	up, down    way
 
 	ended      atomic.Bool
 	quietSince time.Time // of the janitor
@@ -255,7 +286,7 @@ var (
 // open makes the session of a client. It does not wait: an upstream whose name
 // is not resolved yet is an error.
 func (u *udpSocket) open(key udpKey, client peer, sv *service) (*udpSession, error) {
-	one := &udpSession{socket: u, service: sv, conf: *sv.conf.Load(), key: key, client: client, started: time.Now()}
+	one := &udpSession{socket: u, service: sv, conf: sv.conf.Load(), key: key, client: client, started: time.Now()}
 	one.name = one.conf.Upstream[0]
 	if one.name != policy.Echo && one.name != policy.Discard {
 		if err := one.dial(); err != nil {
@@ -291,7 +322,7 @@ func (t *udpSession) dial() error {
 		s.udpUpstreams.leave()
 		return err
 	}
-	t.upstream = c
+	t.upstream, t.destination = c, to
 	return nil
 }
 
@@ -328,7 +359,7 @@ func (t *udpSession) begin() bool {
 	}
 	u.server.routesMu.RLock()
 	defer u.server.routesMu.RUnlock()
-	up, down := u.server.routes.classify(u.describe(t.key, t.service), &t.conf)
+	up, down := u.server.routes.classify(u.describe(t.key, t.conf, t.destination), t.conf)
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
 	return up != nil && u.enter(t)
@@ -376,7 +407,7 @@ func (t *udpSession) answers() {
 }
 
 func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
-	up, down := r.classify(t.socket.describe(t.key, t.service), &t.conf)
+	up, down := r.classify(t.socket.describe(t.key, t.conf, t.destination), t.conf)
 	if up == nil { // it stays where it is, rather than go on unlimited
 		return
 	}

@@ -208,7 +208,7 @@ func TestDatagramSessionTimesOut(t *testing.T) {
 func TestRemovedSocketOfDatagrams(t *testing.T) {
 	upstream := bindUDP(t, "127.0.0.1:0")
 	keep := listener("keep", "tcp", policy.Echo, "c")
-	r := run(t, udp(upstream.LocalAddr().String(), fast)+keep)
+	r := run(t, udp(upstream.LocalAddr().String(), fast, `idle_timeout = "1s"`)+keep)
 	sv := r.service("l")
 	c := dialUDP(t, r.addr("l"))
 	send(t, c, "x")
@@ -224,7 +224,7 @@ func TestRemovedSocketOfDatagramsComesBack(t *testing.T) {
 	upstream := bindUDP(t, "127.0.0.1:0")
 	port := freeUDP(t)
 	keep := listener("keep", "tcp", policy.Echo, "c")
-	with := udp(upstream.LocalAddr().String(), fast, `listen = "127.0.0.1:`+port+`"`) + keep
+	with := udp(upstream.LocalAddr().String(), fast, `idle_timeout = "1s"`, `listen = "127.0.0.1:`+port+`"`) + keep
 	without := class("c", fast) + keep
 	r := run(t, with)
 	c := dialUDP(t, "127.0.0.1:"+port)
@@ -238,7 +238,12 @@ func TestRemovedSocketOfDatagramsComesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		change.Abort() // and it lingers as before
+		dropped, _ := r.dropped("c", stats.NoSession)
+		send(t, c, "of any age")
 		r.reload(with)
+		if n, _ := r.dropped("c", stats.NoSession); n != dropped+1 {
+			t.Errorf("%d datagrams that came meanwhile are dropped, want %d", n, dropped+1)
+		}
 		send(t, c, "again")
 		if again := expectDatagram(t, upstream, "again"); again != from {
 			t.Fatalf("the session comes from %v, and before from %v", again, from)
@@ -308,16 +313,35 @@ func forge(t testing.TB, from, to netip.AddrPort, payload string) {
 
 // A broadcast request is answered from our address in that network.
 func TestReplyToBroadcast(t *testing.T) {
-	port := freeUDP(t)
-	r := bare(t)
-	r.reload(udp(policy.Echo, fast, `listen = "0.0.0.0:`+port+`"`))
-	c := bindUDP(t, "127.0.0.1:0")
-	to := netip.MustParseAddrPort("127.255.255.255:" + port)
-	if _, err := c.WriteToUDPAddrPort([]byte("who is there"), to); err != nil {
-		t.Fatal(err)
+	for _, host := range []string{"0.0.0.0", ""} {
+		port := freeUDP(t)
+		r := bare(t)
+		r.reload(udp(policy.Echo, fast, `listen = "`+host+":"+port+`"`))
+		c := bindUDP(t, "127.0.0.1:0")
+		to := netip.MustParseAddrPort("127.255.255.255:" + port)
+		if _, err := c.WriteToUDPAddrPort([]byte("who is there"), to); err != nil {
+			t.Fatal(err)
+		}
+		if from := expectDatagram(t, c, "who is there"); from.Addr() != loopback(true) {
+			t.Errorf("on %q: %v answers", host, from)
+		}
 	}
-	if from := expectDatagram(t, c, "who is there"); from.Addr() != loopback(true) {
-		t.Errorf("%v answers", from)
+}
+
+// The rules see the upstream that a session has, whatever the listener leads to
+// by now.
+func TestDestinationOfDatagramSession(t *testing.T) {
+	a, b := bindUDP(t, "127.0.0.1:0").LocalAddr().String(), bindUDP(t, "127.0.0.2:0").LocalAddr().String()
+	text := func(upstream, classes string) string {
+		return classes + class("a", fast) + class("b", fast) + listener("l", "udp", upstream, "a") +
+			"[[rule]]\ndestination = \"127.0.0.2\"\nclass = \"b\"\n"
+	}
+	r := run(t, class("gone", fast)+listener("l", "udp", a, "gone"))
+	send(t, dialUDP(t, r.addr("l")), "x")
+	until(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
+	r.reload(text(b, ""))
+	if got := r.Sessions()[0].Class; got != "a" {
+		t.Errorf("the session is in %q, want a", got)
 	}
 }
 
@@ -331,7 +355,7 @@ func TestPanicInDatagramSession(t *testing.T) {
 	sv, socket := r.service("l"), r.all()[0].(*udpSession).socket
 	for i, gap := range []time.Duration{60 * time.Millisecond, 0} {
 		time.Sleep(gap) // with it, the datagram leaves at once
-		one := &udpSession{socket: socket, service: sv, conf: *sv.conf.Load()}
+		one := &udpSession{socket: socket, service: sv, conf: sv.conf.Load()}
 		one.key.client = netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(i+1))
 		if !sv.gate.tryEnter() || !one.begin() {
 			t.Fatal("no session")
