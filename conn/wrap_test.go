@@ -154,6 +154,30 @@ func TestCloseEndsTheWait(t *testing.T) {
 	})
 }
 
+// TestDeadlineMovedBack: a deadline ends the wait also when it is moved back as
+// it passes, and lets nothing through.
+func TestDeadlineMovedBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sh := shaper.NewOnRuntimeTimer()
+		defer sh.Close()
+		a, b := net.Pipe()
+		defer b.Close()
+		go io.Copy(io.Discard, b)
+		c := NewConn(a, Limits{Write: sh.NewClass(leakyClass("c", "0B/s"))})
+		defer c.Close()
+		for i := range 100 {
+			ended := make(chan error)
+			go func() { _, err := c.Write([]byte("never")); ended <- err }()
+			synctest.Wait()
+			c.SetWriteDeadline(time.Unix(1, 0))
+			c.SetWriteDeadline(time.Time{})
+			if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatalf("Write %d: %v, want os.ErrDeadlineExceeded", i, err)
+			}
+		}
+	})
+}
+
 // TestOpenPacesConnections: Accept and Dial wait for Limits.Open.
 func TestOpenPacesConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
