@@ -146,14 +146,15 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 }
 
 // Listener is a net.Listener whose connections are limited, together, by
-// classes. Accept waits for Limits.Open; the connection waits in the kernel.
+// classes. Accept holds one connection until Limits.Open lets it go, and those
+// behind it wait in the kernel. One that the class refuses is closed.
 type Listener struct {
 	net.Listener
 	Limits Limits
 
 	once    sync.Once
 	closing *deadline
-	mu      sync.Mutex // one Accept at a time, so that the gap counts between connections
+	mu      sync.Mutex // one Accept at a time: each would hold a connection of its own
 	opening *shaper.Flow
 }
 
@@ -162,23 +163,31 @@ func (l *Listener) Accept() (net.Conn, error) {
 	l.init()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.opening.Wait(l.closing, shaper.Cost{Connections: 1}, false); err != nil {
-		return nil, &net.OpError{Op: "accept", Net: l.Addr().Network(), Addr: l.Addr(), Err: err}
+	for {
+		// Only what is there waits: leave taken ahead would be kept while nobody
+		// comes, and let one more through than the class allows.
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		err = l.opening.Wait(l.closing, shaper.Cost{Connections: 1}, false)
+		if err == nil {
+			l.opening.Left()
+			return NewConn(c, l.Limits), nil
+		}
+		c.Close()
+		if errors.Is(err, net.ErrClosed) {
+			return nil, &net.OpError{Op: "accept", Net: l.Addr().Network(), Addr: l.Addr(), Err: err}
+		}
 	}
-	l.opening.Left() // others in the class need not wait for one that may not come
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	l.opening.Left() // the gap to the next counts from here
-	return NewConn(c, l.Limits), nil
 }
 
 func (l *Listener) init() {
 	l.once.Do(func() { l.closing, l.opening = newDeadline(), shaper.NewFlow(l.Limits.Open) })
 }
 
-// Close implements net.Listener. It ends Accept, also while that waits.
+// Close implements net.Listener. It ends Accept, also while that waits, and
+// closes the connection that it holds.
 func (l *Listener) Close() error {
 	l.init()
 	l.closing.close()

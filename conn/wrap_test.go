@@ -13,6 +13,7 @@ import (
 
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/unit"
 )
 
 // leakyClass returns the configuration of a leaky class.
@@ -196,10 +197,6 @@ func TestOpenPacesConnections(t *testing.T) {
 				t.Errorf("connection %d after %v, want %v", i, got, want)
 			}
 		}
-		go func() { time.Sleep(100 * time.Millisecond); l.Close() }()
-		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("Accept on a closed listener: %v, want net.ErrClosed", err)
-		}
 	})
 }
 
@@ -209,6 +206,121 @@ type endless struct{}
 func (endless) Accept() (net.Conn, error) { c, _ := net.Pipe(); return c, nil }
 func (endless) Close() error              { return nil }
 func (endless) Addr() net.Addr            { return &net.TCPAddr{} }
+
+// coming is a net.Listener to which connections come as they are sent.
+type coming struct {
+	endless
+	conns chan net.Conn
+}
+
+func (l coming) Accept() (net.Conn, error) { return <-l.conns, nil }
+
+// connect sends a listener a connection, and returns the client's end of it.
+func (l coming) connect() net.Conn {
+	client, server := net.Pipe()
+	l.conns <- server
+	return client
+}
+
+// TestListenerTakesNoLeaveAhead has listeners that waited for long while nobody
+// came: their connections leave as the class allows, and none besides.
+func TestListenerTakesNoLeaveAhead(t *testing.T) {
+	burst := classOf("token", policy.Token, "1 connections/s")
+	burst.Burst = policy.Burst{N: 2, Kind: unit.Connections}
+	for _, tt := range []struct {
+		class policy.Class
+		want  []time.Duration
+	}{
+		{leakyClass("leaky", "1 connections/s"), []time.Duration{0, 1e9, 2e9, 3e9}},
+		{burst, []time.Duration{0, 0, 1e9, 2e9}},
+	} {
+		t.Run(tt.class.Name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testTakesNoLeaveAhead(t, tt.class, tt.want) })
+		})
+	}
+}
+
+func testTakesNoLeaveAhead(t *testing.T, class policy.Class, want []time.Duration) {
+	sh := shaper.NewOnRuntimeTimer()
+	defer sh.Close()
+	open := sh.NewClass(class)
+	accepted := make(chan time.Time)
+	first, second := coming{conns: make(chan net.Conn)}, coming{conns: make(chan net.Conn)}
+	for _, raw := range []coming{first, second} {
+		l := &Listener{Listener: raw, Limits: Limits{Open: open}}
+		go func() {
+			for range 2 {
+				c, _ := l.Accept()
+				accepted <- time.Now()
+				c.Close()
+			}
+		}()
+	}
+	time.Sleep(time.Hour)
+	start := time.Now()
+	for _, l := range []coming{first, second, first, second} {
+		go l.connect()
+	}
+	for i, want := range want {
+		if got := (<-accepted).Sub(start); got != want {
+			t.Errorf("connection %d after %v, want %v", i, got, want)
+		}
+	}
+}
+
+// TestListenerCloseWhileItHolds: Close ends an Accept that waits for the class,
+// and the connection that it holds.
+func TestListenerCloseWhileItHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sh := shaper.NewOnRuntimeTimer()
+		defer sh.Close()
+		raw := coming{conns: make(chan net.Conn)}
+		l := &Listener{Listener: raw, Limits: Limits{Open: sh.NewClass(leakyClass("c", "0 connections/s"))}}
+		ended := make(chan error)
+		go func() { _, err := l.Accept(); ended <- err }()
+		client := raw.connect()
+		synctest.Wait()
+		l.Close()
+		if err := <-ended; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Accept: %v, want net.ErrClosed", err)
+		}
+		if _, err := client.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("the connection that was held: %v, want its end", err)
+		}
+	})
+}
+
+// TestListenerOutlivesARefusal: a connection that the class refuses is closed,
+// and Accept returns one that comes when there is room.
+func TestListenerOutlivesARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sh := shaper.NewOnRuntimeTimer()
+		defer sh.Close()
+		refuses := leakyClass("c", "1 connections/min")
+		refuses.Overflow, refuses.MaxWait = policy.Refuse, 1e9
+		raw := coming{conns: make(chan net.Conn)}
+		l := &Listener{Listener: raw, Limits: Limits{Open: sh.NewClass(refuses)}}
+		accepted := make(chan error)
+		go func() {
+			for range 2 {
+				_, err := l.Accept()
+				accepted <- err
+			}
+		}()
+		raw.connect()
+		if err := <-accepted; err != nil {
+			t.Fatal(err)
+		}
+		if _, err := raw.connect().Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("the connection that was refused: %v, want its end", err)
+		}
+		time.Sleep(time.Minute)
+		raw.connect()
+		if err := <-accepted; err != nil {
+			t.Errorf("Accept after a refusal: %v", err)
+		}
+	})
+}
 
 func TestCloseWrite(t *testing.T) {
 	a, b := net.Pipe()
