@@ -133,6 +133,134 @@ func TestReadDeadlineLosesNothing(t *testing.T) {
 	})
 }
 
+// TestDatagramsStayWhole: a datagram is one item, whatever its size, and one
+// packet.
+func TestDatagramsStayWhole(t *testing.T) {
+	const large = 4000 // of several pieces
+	for _, rate := range []string{"1mbit", "100 packets/s"} {
+		t.Run(rate, func(t *testing.T) {
+			sh := shaper.New()
+			defer sh.Close()
+			in, out := sh.NewClass(leakyClass("in", rate)), sh.NewClass(leakyClass("out", rate))
+			peer := bindUDP(t, "127.0.0.1:0")
+			d := Dialer{Limits: Limits{Read: in, Write: out}}
+			c, err := d.Dial("udp", peer.LocalAddr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			c.SetDeadline(time.Now().Add(10 * time.Second))
+			for _, size := range []int{large, 0, large} {
+				sent := make([]byte, size)
+				if n, err := c.Write(sent); n != size || err != nil {
+					t.Fatalf("Write of %d bytes: %d, %v", size, n, err)
+				}
+				got, from := receive(t, peer)
+				if len(got) != size {
+					t.Fatalf("a datagram of %d bytes arrives as one of %d", size, len(got))
+				}
+				peer.WriteToUDPAddrPort(sent, from)
+				if n, err := c.Read(make([]byte, 1<<16)); n != size || err != nil {
+					t.Fatalf("Read of a datagram of %d bytes: %d, %v", size, n, err)
+				}
+			}
+		})
+	}
+}
+
+// messageConn is a net.Conn over UDP, on which messages are read as they are sent.
+type messageConn struct {
+	net.Conn
+	messages chan string
+}
+
+func (c messageConn) LocalAddr() net.Addr             { return &net.UDPAddr{} }
+func (c messageConn) Write(p []byte) (int, error)     { return len(p), nil }
+func (c messageConn) SetReadDeadline(time.Time) error { return nil }
+func (c messageConn) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	return copy(p, <-c.messages), nil
+}
+
+// TestDatagramsArePackets has datagrams of all sizes at 10 packets a second: each
+// waits for the one before, and for no longer.
+func TestDatagramsArePackets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sh := shaper.NewOnRuntimeTimer()
+		defer sh.Close()
+		raw := messageConn{messages: make(chan string, 10)}
+		in, out := sh.NewClass(leakyClass("in", "10 packets/s")), sh.NewClass(leakyClass("out", "10 packets/s"))
+		c := NewConn(raw, Limits{Read: in, Write: out})
+		start := time.Now()
+		for i, size := range []int{1, 0, 9000} {
+			c.Write(make([]byte, size))
+			if got, want := time.Since(start), time.Duration(i)*100*time.Millisecond; got != want {
+				t.Errorf("datagram %d is written after %v, want %v", i, got, want)
+			}
+		}
+		start = time.Now()
+		for i, size := range []int{1, 0, 9000} {
+			raw.messages <- string(make([]byte, size))
+			c.Read(nil)
+			if n, err := c.Read(make([]byte, 1<<16)); n != size || err != nil {
+				t.Errorf("Read of a datagram of %d bytes: %d, %v", size, n, err)
+			}
+			if got, want := time.Since(start), time.Duration(i)*100*time.Millisecond; got != want {
+				t.Errorf("datagram %d is read after %v, want %v", i, got, want)
+			}
+		}
+	})
+}
+
+// TestReadDeadlineKeepsTheDatagram: a datagram whose wait a deadline ended comes
+// with the next Read, an empty one too; what there is no room for is lost.
+func TestReadDeadlineKeepsTheDatagram(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sh := shaper.NewOnRuntimeTimer()
+		defer sh.Close()
+		raw := messageConn{messages: make(chan string, 10)}
+		c := NewConn(raw, Limits{Read: sh.NewClass(leakyClass("c", "1 packets/s"))})
+		buf := make([]byte, 16)
+		raw.messages <- "first"
+		c.Read(buf)
+		for _, message := range []string{"whole", "too long", ""} {
+			raw.messages <- message
+			c.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+			if n, err := c.Read(buf); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatalf("Read of %q past the deadline: %d, %v", message, n, err)
+			}
+			c.SetReadDeadline(time.Time{})
+			c.Read(nil)
+			want := message[:min(len(message), 5)]
+			if n, err := c.Read(buf[:5]); string(buf[:n]) != want || err != nil {
+				t.Fatalf("Read of %q after the deadline: %q, %v", message, buf[:n], err)
+			}
+		}
+	})
+}
+
+// TestKeepsMessages asks the networks of package net.
+func TestKeepsMessages(t *testing.T) {
+	for _, tt := range []struct {
+		addr net.Addr
+		want bool
+	}{
+		{&net.UDPAddr{}, true},
+		{&net.IPAddr{}, true},
+		{&net.UnixAddr{Net: "unixgram"}, true},
+		{&net.UnixAddr{Net: "unixpacket"}, true},
+		{&net.UnixAddr{Net: "unix"}, false},
+		{&net.TCPAddr{}, false},
+		{nil, false},
+	} {
+		if got := keepsMessages(tt.addr); got != tt.want {
+			t.Errorf("%T %v keeps messages: %v", tt.addr, tt.addr, got)
+		}
+	}
+}
+
 // TestCloseEndsTheWait: nothing waits for a class once its connection is closed.
 func TestCloseEndsTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
