@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -21,20 +22,58 @@ type Limits struct {
 // Conn is a net.Conn whose bytes wait for their classes: Read returns no byte,
 // and Write passes none on, before its class lets it go. Deadlines end the
 // wait too; what Read has read by then is not lost but returned by the next.
+//
+// Where the network of its local address keeps messages, as UDP does, each Read
+// and Write is one message, whole, and counts as one packet too.
 type Conn struct {
 	net.Conn
-	read  shapedReader
-	write shapedWriter
+	messages bool // one Read or Write is one item
+	read     shapedReader
+	write    shapedWriter
 }
 
 // NewConn returns c with what it reads and writes limited. Limits.Open does
 // not matter here.
 func NewConn(c net.Conn, limits Limits) *Conn {
 	return &Conn{
-		Conn:  c,
-		read:  shapedReader{flow: shaper.NewFlow(limits.Read), deadline: newDeadline()},
-		write: shapedWriter{flow: shaper.NewFlow(limits.Write), deadline: newDeadline()},
+		Conn:     c,
+		messages: keepsMessages(c.LocalAddr()),
+		read:     shapedReader{flow: shaper.NewFlow(limits.Read), deadline: newDeadline()},
+		write:    shapedWriter{flow: shaper.NewFlow(limits.Write), deadline: newDeadline()},
 	}
+}
+
+// keepsMessages reports whether what is written at once arrives at once, on the
+// network of an address; a net.Conn of somebody's own may have none.
+func keepsMessages(local net.Addr) bool {
+	if local == nil {
+		return false
+	}
+	switch local.Network() {
+	case "udp", "udp4", "udp6", "ip", "ip4", "ip6", "unixgram", "unixpacket":
+		return true
+	}
+	return false
+}
+
+// piece returns how many of n bytes may be one item of a flow.
+func (c *Conn) piece(f *shaper.Flow, n int) int {
+	if c.messages {
+		return n
+	}
+	if class := f.Class(); class != nil {
+		return min(n, int(class.Piece()))
+	}
+	return min(n, shaper.MaxPiece)
+}
+
+// cost returns what an item of n bytes costs.
+func (c *Conn) cost(n int) shaper.Cost {
+	cost := shaper.Cost{Bytes: int64(n)}
+	if c.messages {
+		cost.Packets = 1
+	}
+	return cost
 }
 
 // shapedReader is the reading side of a Conn.
@@ -42,7 +81,7 @@ type shapedReader struct {
 	mu       sync.Mutex // one reader at a time
 	flow     *shaper.Flow
 	deadline *deadline
-	early    []byte // read, and not let go yet when a deadline came
+	early    []byte // read, and not let go yet when a deadline came; nil: nothing
 }
 
 // Read implements net.Conn.
@@ -50,29 +89,45 @@ func (c *Conn) Read(p []byte) (int, error) {
 	r := &c.read
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.early) > 0 {
-		return r.again(p)
+	if len(p) == 0 {
+		return c.Conn.Read(p) // takes nothing, not even a message
 	}
-	n, err := c.Conn.Read(p[:min(len(p), piece(r.flow))])
-	if n == 0 {
+	if r.early != nil {
+		return c.again(p)
+	}
+	n, err := c.Conn.Read(p[:c.piece(r.flow, len(p))])
+	if n == 0 && (err != nil || !c.messages) {
 		return 0, err
 	}
-	if wait := r.flow.Wait(r.deadline, shaper.Cost{Bytes: int64(n)}, false); wait != nil {
-		r.early = append(r.early, p[:n]...)
+	if wait := r.wait(c.cost(n)); wait != nil {
+		r.early = bytes.Clone(p[:n])
 		return 0, wait
 	}
 	return n, err
 }
 
 // again returns what an earlier Read could not.
-func (r *shapedReader) again(p []byte) (int, error) {
+func (c *Conn) again(p []byte) (int, error) {
+	r := &c.read
 	n := min(len(p), len(r.early))
-	if err := r.flow.Wait(r.deadline, shaper.Cost{Bytes: int64(n)}, false); err != nil {
+	if err := r.wait(c.cost(n)); err != nil {
 		return 0, err
 	}
 	copy(p, r.early)
 	r.early = r.early[n:]
+	if c.messages || len(r.early) == 0 { // the rest of a message is lost, as ever
+		r.early = nil
+	}
 	return n, nil
+}
+
+// wait waits until what has been read may leave: to the caller, at once.
+func (r *shapedReader) wait(cost shaper.Cost) error {
+	err := r.flow.Wait(r.deadline, cost, false)
+	if err == nil {
+		r.flow.Left()
+	}
+	return err
 }
 
 // shapedWriter is the writing side of a Conn.
@@ -88,25 +143,18 @@ func (c *Conn) Write(p []byte) (written int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for first := true; first || written < len(p); first = false {
-		next := p[written:min(len(p), written+piece(w.flow))]
-		if err := w.flow.Wait(w.deadline, shaper.Cost{Bytes: int64(len(next))}, !first); err != nil {
+		next := p[written : written+c.piece(w.flow, len(p)-written)]
+		if err := w.flow.Wait(w.deadline, c.cost(len(next)), !first); err != nil {
 			return written, err
 		}
 		n, err := c.Conn.Write(next)
+		w.flow.Left()
 		written += n
 		if err != nil {
 			return written, err
 		}
 	}
 	return written, nil
-}
-
-// piece returns how many bytes may be one item of a flow.
-func piece(f *shaper.Flow) int {
-	if class := f.Class(); class != nil {
-		return int(class.Piece())
-	}
-	return shaper.MaxPiece
 }
 
 // Close implements net.Conn. It ends Read and Write, also while they wait.
@@ -146,14 +194,15 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 }
 
 // Listener is a net.Listener whose connections are limited, together, by
-// classes. Accept waits for Limits.Open; the connection waits in the kernel.
+// classes. Accept holds one connection until Limits.Open lets it go, and those
+// behind it wait in the kernel. One that the class refuses is closed.
 type Listener struct {
 	net.Listener
 	Limits Limits
 
 	once    sync.Once
 	closing *deadline
-	mu      sync.Mutex // one Accept at a time, so that the gap counts between connections
+	mu      sync.Mutex // one Accept at a time: each would hold a connection of its own
 	opening *shaper.Flow
 }
 
@@ -162,23 +211,31 @@ func (l *Listener) Accept() (net.Conn, error) {
 	l.init()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.opening.Wait(l.closing, shaper.Cost{Connections: 1}, false); err != nil {
-		return nil, &net.OpError{Op: "accept", Net: l.Addr().Network(), Addr: l.Addr(), Err: err}
+	for {
+		// Only what is there waits: leave taken ahead would be kept while nobody
+		// comes, and let one more through than the class allows.
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		err = l.opening.Wait(l.closing, shaper.Cost{Connections: 1}, false)
+		if err == nil {
+			l.opening.Left()
+			return NewConn(c, l.Limits), nil
+		}
+		c.Close()
+		if errors.Is(err, net.ErrClosed) {
+			return nil, &net.OpError{Op: "accept", Net: l.Addr().Network(), Addr: l.Addr(), Err: err}
+		}
 	}
-	l.opening.Left() // others in the class need not wait for one that may not come
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	l.opening.Left() // the gap to the next counts from here
-	return NewConn(c, l.Limits), nil
 }
 
 func (l *Listener) init() {
 	l.once.Do(func() { l.closing, l.opening = newDeadline(), shaper.NewFlow(l.Limits.Open) })
 }
 
-// Close implements net.Listener. It ends Accept, also while that waits.
+// Close implements net.Listener. It ends Accept, also while that waits, and
+// closes the connection that it holds.
 func (l *Listener) Close() error {
 	l.init()
 	l.closing.close()

@@ -13,6 +13,7 @@ import (
 
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/unit"
 )
 
 // leakyClass returns the configuration of a leaky class.
@@ -132,6 +133,134 @@ func TestReadDeadlineLosesNothing(t *testing.T) {
 	})
 }
 
+// TestDatagramsStayWhole: a datagram is one item, whatever its size, and one
+// packet.
+func TestDatagramsStayWhole(t *testing.T) {
+	const large = 4000 // of several pieces
+	for _, rate := range []string{"1mbit", "100 packets/s"} {
+		t.Run(rate, func(t *testing.T) {
+			sh := shaper.New()
+			defer sh.Close()
+			in, out := sh.NewClass(leakyClass("in", rate)), sh.NewClass(leakyClass("out", rate))
+			peer := bindUDP(t, "127.0.0.1:0")
+			d := Dialer{Limits: Limits{Read: in, Write: out}}
+			c, err := d.Dial("udp", peer.LocalAddr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			c.SetDeadline(time.Now().Add(10 * time.Second))
+			for _, size := range []int{large, 0, large} {
+				sent := make([]byte, size)
+				if n, err := c.Write(sent); n != size || err != nil {
+					t.Fatalf("Write of %d bytes: %d, %v", size, n, err)
+				}
+				got, from := receive(t, peer)
+				if len(got) != size {
+					t.Fatalf("a datagram of %d bytes arrives as one of %d", size, len(got))
+				}
+				peer.WriteToUDPAddrPort(sent, from)
+				if n, err := c.Read(make([]byte, 1<<16)); n != size || err != nil {
+					t.Fatalf("Read of a datagram of %d bytes: %d, %v", size, n, err)
+				}
+			}
+		})
+	}
+}
+
+// messageConn is a net.Conn over UDP, on which messages are read as they are sent.
+type messageConn struct {
+	net.Conn
+	messages chan string
+}
+
+func (c messageConn) LocalAddr() net.Addr             { return &net.UDPAddr{} }
+func (c messageConn) Write(p []byte) (int, error)     { return len(p), nil }
+func (c messageConn) SetReadDeadline(time.Time) error { return nil }
+func (c messageConn) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	return copy(p, <-c.messages), nil
+}
+
+// TestDatagramsArePackets has datagrams of all sizes at 10 packets a second: each
+// waits for the one before, and for no longer.
+func TestDatagramsArePackets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sh := shaper.NewOnRuntimeTimer()
+		defer sh.Close()
+		raw := messageConn{messages: make(chan string, 10)}
+		in, out := sh.NewClass(leakyClass("in", "10 packets/s")), sh.NewClass(leakyClass("out", "10 packets/s"))
+		c := NewConn(raw, Limits{Read: in, Write: out})
+		start := time.Now()
+		for i, size := range []int{1, 0, 9000} {
+			c.Write(make([]byte, size))
+			if got, want := time.Since(start), time.Duration(i)*100*time.Millisecond; got != want {
+				t.Errorf("datagram %d is written after %v, want %v", i, got, want)
+			}
+		}
+		start = time.Now()
+		for i, size := range []int{1, 0, 9000} {
+			raw.messages <- string(make([]byte, size))
+			c.Read(nil)
+			if n, err := c.Read(make([]byte, 1<<16)); n != size || err != nil {
+				t.Errorf("Read of a datagram of %d bytes: %d, %v", size, n, err)
+			}
+			if got, want := time.Since(start), time.Duration(i)*100*time.Millisecond; got != want {
+				t.Errorf("datagram %d is read after %v, want %v", i, got, want)
+			}
+		}
+	})
+}
+
+// TestReadDeadlineKeepsTheDatagram: a datagram whose wait a deadline ended comes
+// with the next Read, an empty one too; what there is no room for is lost.
+func TestReadDeadlineKeepsTheDatagram(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sh := shaper.NewOnRuntimeTimer()
+		defer sh.Close()
+		raw := messageConn{messages: make(chan string, 10)}
+		c := NewConn(raw, Limits{Read: sh.NewClass(leakyClass("c", "1 packets/s"))})
+		buf := make([]byte, 16)
+		raw.messages <- "first"
+		c.Read(buf)
+		for _, message := range []string{"whole", "too long", ""} {
+			raw.messages <- message
+			c.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+			if n, err := c.Read(buf); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatalf("Read of %q past the deadline: %d, %v", message, n, err)
+			}
+			c.SetReadDeadline(time.Time{})
+			c.Read(nil)
+			want := message[:min(len(message), 5)]
+			if n, err := c.Read(buf[:5]); string(buf[:n]) != want || err != nil {
+				t.Fatalf("Read of %q after the deadline: %q, %v", message, buf[:n], err)
+			}
+		}
+	})
+}
+
+// TestKeepsMessages asks the networks of package net.
+func TestKeepsMessages(t *testing.T) {
+	for _, tt := range []struct {
+		addr net.Addr
+		want bool
+	}{
+		{&net.UDPAddr{}, true},
+		{&net.IPAddr{}, true},
+		{&net.UnixAddr{Net: "unixgram"}, true},
+		{&net.UnixAddr{Net: "unixpacket"}, true},
+		{&net.UnixAddr{Net: "unix"}, false},
+		{&net.TCPAddr{}, false},
+		{nil, false},
+	} {
+		if got := keepsMessages(tt.addr); got != tt.want {
+			t.Errorf("%T %v keeps messages: %v", tt.addr, tt.addr, got)
+		}
+	}
+}
+
 // TestCloseEndsTheWait: nothing waits for a class once its connection is closed.
 func TestCloseEndsTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -154,6 +283,30 @@ func TestCloseEndsTheWait(t *testing.T) {
 	})
 }
 
+// TestDeadlineMovedBack: a deadline ends the wait also when it is moved back as
+// it passes, and lets nothing through.
+func TestDeadlineMovedBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sh := shaper.NewOnRuntimeTimer()
+		defer sh.Close()
+		a, b := net.Pipe()
+		defer b.Close()
+		go io.Copy(io.Discard, b)
+		c := NewConn(a, Limits{Write: sh.NewClass(leakyClass("c", "0B/s"))})
+		defer c.Close()
+		for i := range 100 {
+			ended := make(chan error)
+			go func() { _, err := c.Write([]byte("never")); ended <- err }()
+			synctest.Wait()
+			c.SetWriteDeadline(time.Unix(1, 0))
+			c.SetWriteDeadline(time.Time{})
+			if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatalf("Write %d: %v, want os.ErrDeadlineExceeded", i, err)
+			}
+		}
+	})
+}
+
 // TestOpenPacesConnections: Accept and Dial wait for Limits.Open.
 func TestOpenPacesConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -172,10 +325,6 @@ func TestOpenPacesConnections(t *testing.T) {
 				t.Errorf("connection %d after %v, want %v", i, got, want)
 			}
 		}
-		go func() { time.Sleep(100 * time.Millisecond); l.Close() }()
-		if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("Accept on a closed listener: %v, want net.ErrClosed", err)
-		}
 	})
 }
 
@@ -185,6 +334,121 @@ type endless struct{}
 func (endless) Accept() (net.Conn, error) { c, _ := net.Pipe(); return c, nil }
 func (endless) Close() error              { return nil }
 func (endless) Addr() net.Addr            { return &net.TCPAddr{} }
+
+// coming is a net.Listener to which connections come as they are sent.
+type coming struct {
+	endless
+	conns chan net.Conn
+}
+
+func (l coming) Accept() (net.Conn, error) { return <-l.conns, nil }
+
+// connect sends a listener a connection, and returns the client's end of it.
+func (l coming) connect() net.Conn {
+	client, server := net.Pipe()
+	l.conns <- server
+	return client
+}
+
+// TestListenerTakesNoLeaveAhead has listeners that waited for long while nobody
+// came: their connections leave as the class allows, and none besides.
+func TestListenerTakesNoLeaveAhead(t *testing.T) {
+	burst := classOf("token", policy.Token, "1 connections/s")
+	burst.Burst = policy.Burst{N: 2, Kind: unit.Connections}
+	for _, tt := range []struct {
+		class policy.Class
+		want  []time.Duration
+	}{
+		{leakyClass("leaky", "1 connections/s"), []time.Duration{0, 1e9, 2e9, 3e9}},
+		{burst, []time.Duration{0, 0, 1e9, 2e9}},
+	} {
+		t.Run(tt.class.Name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testTakesNoLeaveAhead(t, tt.class, tt.want) })
+		})
+	}
+}
+
+func testTakesNoLeaveAhead(t *testing.T, class policy.Class, want []time.Duration) {
+	sh := shaper.NewOnRuntimeTimer()
+	defer sh.Close()
+	open := sh.NewClass(class)
+	accepted := make(chan time.Time)
+	first, second := coming{conns: make(chan net.Conn)}, coming{conns: make(chan net.Conn)}
+	for _, raw := range []coming{first, second} {
+		l := &Listener{Listener: raw, Limits: Limits{Open: open}}
+		go func() {
+			for range 2 {
+				c, _ := l.Accept()
+				accepted <- time.Now()
+				c.Close()
+			}
+		}()
+	}
+	time.Sleep(time.Hour)
+	start := time.Now()
+	for _, l := range []coming{first, second, first, second} {
+		go l.connect()
+	}
+	for i, want := range want {
+		if got := (<-accepted).Sub(start); got != want {
+			t.Errorf("connection %d after %v, want %v", i, got, want)
+		}
+	}
+}
+
+// TestListenerCloseWhileItHolds: Close ends an Accept that waits for the class,
+// and the connection that it holds.
+func TestListenerCloseWhileItHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sh := shaper.NewOnRuntimeTimer()
+		defer sh.Close()
+		raw := coming{conns: make(chan net.Conn)}
+		l := &Listener{Listener: raw, Limits: Limits{Open: sh.NewClass(leakyClass("c", "0 connections/s"))}}
+		ended := make(chan error)
+		go func() { _, err := l.Accept(); ended <- err }()
+		client := raw.connect()
+		synctest.Wait()
+		l.Close()
+		if err := <-ended; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Accept: %v, want net.ErrClosed", err)
+		}
+		if _, err := client.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("the connection that was held: %v, want its end", err)
+		}
+	})
+}
+
+// TestListenerOutlivesARefusal: a connection that the class refuses is closed,
+// and Accept returns one that comes when there is room.
+func TestListenerOutlivesARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sh := shaper.NewOnRuntimeTimer()
+		defer sh.Close()
+		refuses := leakyClass("c", "1 connections/min")
+		refuses.Overflow, refuses.MaxWait = policy.Refuse, 1e9
+		raw := coming{conns: make(chan net.Conn)}
+		l := &Listener{Listener: raw, Limits: Limits{Open: sh.NewClass(refuses)}}
+		accepted := make(chan error)
+		go func() {
+			for range 2 {
+				_, err := l.Accept()
+				accepted <- err
+			}
+		}()
+		raw.connect()
+		if err := <-accepted; err != nil {
+			t.Fatal(err)
+		}
+		if _, err := raw.connect().Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("the connection that was refused: %v, want its end", err)
+		}
+		time.Sleep(time.Minute)
+		raw.connect()
+		if err := <-accepted; err != nil {
+			t.Errorf("Accept after a refusal: %v", err)
+		}
+	})
+}
 
 func TestCloseWrite(t *testing.T) {
 	a, b := net.Pipe()

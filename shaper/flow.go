@@ -1,8 +1,10 @@
 package shaper
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"os"
 	"sync"
 	"time"
 )
@@ -74,13 +76,14 @@ func (f *Flow) Wait(ctx context.Context, cost Cost, busy bool) error {
 	case err := <-f.leaves:
 		return err
 	case <-ctx.Done():
-		if f.cancel() {
-			return ctx.Err()
+		if !f.cancel() {
+			if err := <-f.leaves; err != errGivenUp {
+				return err // it left at the same moment
+			}
 		}
-		if err := <-f.leaves; err != errGivenUp {
-			return err // it left at the same moment
-		}
-		return ctx.Err()
+		// A deadline that is moved back as it passes has no error any more, and
+		// nil would let out what has just been cancelled.
+		return cmp.Or(ctx.Err(), os.ErrDeadlineExceeded)
 	}
 }
 

@@ -3,6 +3,7 @@ package shaper
 import (
 	"context"
 	"errors"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -176,6 +177,26 @@ func TestFlowCancelInTheInstantOfLeaving(t *testing.T) {
 		}
 	}, leakyClass("1 packets/s"))
 }
+
+// TestFlowCancelIsAnError has a deadline that is moved back as soon as it has
+// passed: the wait ended, and nil would let out what nobody is charged for.
+func TestFlowCancelIsAnError(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		passed := make(chan struct{})
+		close(passed)
+		wait := waitIn(movedBack{bg, passed}, NewFlow(s.Class("test")), Cost{Bytes: 1})
+		wantWait(t, wait, os.ErrDeadlineExceeded, 0)
+		wantBacklog(t, s.Class("test"), 0, 0)
+	}, leakyClass("0B/s"))
+}
+
+// movedBack is a context that was done when it was asked, and has no error.
+type movedBack struct {
+	context.Context
+	done chan struct{}
+}
+
+func (c movedBack) Done() <-chan struct{} { return c.done }
 
 func TestFlowOverflow(t *testing.T) {
 	conf := withQueue(leakyClass("1 packets/s"), 2, 0)
