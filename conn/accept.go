@@ -1,19 +1,36 @@
 package conn
 
 import (
-	"errors"
 	"net"
+	"net/netip"
+	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // tcpSocket is a bound socket that connections come from.
 type tcpSocket struct {
-	server   *Server
-	listener net.Listener // *net.TCPListener; ownListener for Probe
-	service  atomic.Pointer[service]
-	closed   atomic.Bool
+	server  *Server
+	poller  *poller // that accepts
+	addr    net.Addr
+	ours    bool // it takes connections of this process only
+	service atomic.Pointer[service]
+	backoff time.Duration // until accept is tried again, after it has failed
+
+	mu  sync.Mutex
+	fd  int    // -1: closed
+	key uint64 // of the poller
+}
+
+// descriptorListener is a *net.TCPListener; for Probe, a *net.UnixListener.
+type descriptorListener interface {
+	net.Listener
+	syscall.Conn
 }
 
 func (s *Server) bindTCP(at address) (bound, error) {
@@ -21,73 +38,106 @@ func (s *Server) bindTCP(at address) (bound, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tcpSocket{server: s, listener: l}, nil
+	return s.newTCPSocket(l)
+}
+
+// newTCPSocket takes over a listener.
+func (s *Server) newTCPSocket(l descriptorListener) (*tcpSocket, error) {
+	defer l.Close()
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	t := &tcpSocket{server: s, poller: s.pollers[0], addr: l.Addr(), backoff: minBackoff}
+	raw.Control(func(fd uintptr) { t.fd, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	unix.SetsockoptInt(t.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // what it accepts inherits this
+	return t, nil
 }
 
 func (t *tcpSocket) serve(sv *service) {
-	t.retarget(sv)
-	t.server.wg.Go(t.accept)
+	t.service.Store(sv)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var err error
+	if t.key, err = t.poller.watch(t.fd, t); err != nil {
+		t.server.log.Error("a socket cannot be watched", "listener", sv.conf.Load().Name, "err", err)
+	}
 }
 
 func (t *tcpSocket) retarget(sv *service) {
-	if old := t.service.Swap(sv); old != nil && old != sv {
-		old.gate.wake() // accept may wait there
+	if old := t.service.Swap(sv); old != sv {
+		old.gate.wake() // the socket may wait there
 	}
 }
 
 func (t *tcpSocket) leadsTo() *service { return t.service.Load() }
 
-func (t *tcpSocket) local() localAddr { return localAddr{"tcp", addrPortOf(t.listener.Addr())} }
+func (t *tcpSocket) local() localAddr { return localAddr{"tcp", addrPortOf(t.addr)} }
 
 func (t *tcpSocket) close() {
-	t.closed.Store(true)
-	t.listener.Close()
-	if sv := t.service.Load(); sv != nil {
-		sv.gate.wake()
-	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.poller.forget(t.key)
+	unix.Close(t.fd)
+	t.fd = -1
 }
 
-// accept makes a session of each connection, until the socket is closed. Where
-// accepting fails for want of descriptors or memory, it tries again, ever more
-// slowly up to maxBackoff, since the connection waits in the kernel meanwhile.
-func (t *tcpSocket) accept() {
-	backoff := minBackoff
-	for t.awaitRoom((*gate).await) != nil {
-		client, err := t.listener.Accept()
-		switch {
-		case err == nil:
-			backoff = minBackoff
-			t.accepted(client.(streamConn))
-		case errors.Is(err, net.ErrClosed):
-			return
-		default:
-			t.failed(err, backoff)
-			time.Sleep(backoff)
-			backoff = min(2*backoff, maxBackoff)
-		}
-	}
-}
+// acceptsPerTurn bounds how many connections are accepted before others have
+// their turn.
+const acceptsPerTurn = 64
 
-// accepted starts the session of a connection. Another socket of the listener
-// may have taken the room meanwhile, or a reload; then this waits once more.
-func (t *tcpSocket) accepted(client streamConn) {
-	if sv := t.awaitRoom((*gate).enter); sv != nil {
-		t.server.start(client, sv)
-	} else {
-		reset(client)
-	}
-}
+func (t *tcpSocket) ready(uint64, uint32) { t.turn() }
 
-// awaitRoom waits, by await or enter, until the service that the socket leads to
-// has room for one more session; nil when the socket is closed.
-func (t *tcpSocket) awaitRoom(wait func(*gate, func() bool) bool) *service {
-	for !t.closed.Load() {
+// turn makes a session of each connection that has come, for which the service
+// has room: the others wait in the kernel, until a session ends.
+func (t *tcpSocket) turn() {
+	for range acceptsPerTurn {
 		sv := t.service.Load()
-		if wait(&sv.gate, func() bool { return t.closed.Load() || t.service.Load() != sv }) {
-			return sv
+		if !sv.gate.enter(t) {
+			return
+		}
+		if !t.accept(sv) {
+			sv.gate.leave()
+			return
 		}
 	}
-	return nil
+	t.poller.revisit(t)
+}
+
+// accept starts the session of the next connection, which has entered the gate;
+// false where there is none. Where accepting fails for want of descriptors or
+// memory, it is tried again, ever more slowly up to maxBackoff.
+func (t *tcpSocket) accept(sv *service) bool {
+	client, source, err := t.next()
+	switch err {
+	case nil:
+		t.backoff = minBackoff
+	case unix.EAGAIN, unix.EBADF:
+		return false
+	case unix.EINTR, unix.ECONNABORTED: // the client has left already
+		t.poller.revisit(t)
+		return false
+	default:
+		t.failed(sv, err)
+		return false
+	}
+	if t.ours && pidOf(client) != os.Getpid() {
+		closeNow(client)
+		t.poller.revisit(t)
+		return false
+	}
+	t.server.start(client, source, addrPortOf(t.addr).Port(), sv)
+	return true
+}
+
+// next returns the descriptor of the next connection, and whose it is.
+func (t *tcpSocket) next() (fd int, source netip.AddrPort, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return acceptNow(t.fd)
 }
 
 // Bounds of the pause after accept failed.
@@ -98,62 +148,61 @@ const (
 
 // failed counts an accept error, and logs the first of a row and then each at
 // the longest pause.
-func (t *tcpSocket) failed(err error, backoff time.Duration) {
-	sv := t.service.Load()
+func (t *tcpSocket) failed(sv *service, err error) {
 	sv.stats.AcceptErrors.Add(1)
-	if backoff == minBackoff || backoff == maxBackoff {
+	if t.backoff == minBackoff || t.backoff == maxBackoff {
 		t.server.log.Error("accept failed; trying again", "listener", sv.conf.Load().Name, "err", err)
 	}
+	time.AfterFunc(t.backoff, func() { t.poller.revisit(t) })
+	t.backoff = min(2*t.backoff, maxBackoff)
 }
 
 // gate bounds how many are inside: the sessions of a listener.
 type gate struct {
-	mu     sync.Mutex
-	cond   *sync.Cond
-	inside int
-	max    int
+	mu      sync.Mutex
+	inside  int
+	max     int
+	waiting []*tcpSocket // that have a turn when there may be room
 }
-
-func (g *gate) init() { g.cond = sync.NewCond(&g.mu) }
 
 func (g *gate) setMax(n int) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.max = n
-	g.mu.Unlock()
-	g.cond.Broadcast()
+	g.admit()
 }
 
-// wake has those who wait look at their condition again.
+// wake has the sockets that wait look again.
 func (g *gate) wake() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.cond.Broadcast()
+	g.admit()
 }
 
-// await waits until there is room; false when giveUp says so first.
-func (g *gate) await(giveUp func() bool) bool {
+// admit is wake, with mu held.
+func (g *gate) admit() {
+	for i, t := range g.waiting {
+		t.poller.revisit(t)
+		g.waiting[i] = nil
+	}
+	g.waiting = g.waiting[:0]
+}
+
+// enter enters if there is room now; else the socket waits for its turn.
+func (g *gate) enter(t *tcpSocket) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for g.inside >= g.max {
-		if giveUp() {
-			return false
-		}
-		g.cond.Wait()
+	if g.inside < g.max {
+		g.inside++
+		return true
 	}
-	return true
-}
-
-// enter is await and tryEnter in one.
-func (g *gate) enter(giveUp func() bool) bool {
-	for g.await(giveUp) {
-		if g.tryEnter() {
-			return true
-		}
+	if !slices.Contains(g.waiting, t) {
+		g.waiting = append(g.waiting, t)
 	}
 	return false
 }
 
-// tryEnter enters if there is room now.
+// tryEnter is enter for what does not wait.
 func (g *gate) tryEnter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -174,5 +223,5 @@ func (g *gate) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.inside--
-	g.cond.Broadcast() // one that only awaits room may be among those who wait
+	g.admit()
 }

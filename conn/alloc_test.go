@@ -17,63 +17,35 @@ import (
 )
 
 // connected returns two connected sockets.
-func connected(t testing.TB) (ours, theirs stream) {
+func connected(t testing.TB) (ours, theirs *net.TCPConn) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	a := dialTCP(t, l.Addr().String())
-	b, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { b.Close() })
-	ours, err = newStream(a, "ours")
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs, err = newStream(b.(*net.TCPConn), "theirs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ours, theirs
+	addr, conns := listen(t)
+	return dialTCP(t, addr), next(t, conns)
 }
 
-// A piece of a stream costs no allocation, from the read to the write.
+// A piece of a stream costs no allocation, from the read to the write, whether
+// it leaves at once or waits, through a buffer or a pipe.
 func TestRelayDoesNotAllocate(t *testing.T) {
 	skipUnderRace(t)
-	sh := shaper.New()
-	defer sh.Close()
-	from, in := connected(t)
-	out, to := connected(t)
-	s := &tcpSession{server: &Server{pipes: newPipes()}, service: &service{}, ctx: t.Context()}
-	defer s.server.pipes.close()
-	var h half
-	h.init(s, stats.Upstream, sh.NewClass(leakyClass("c", "80gbit")))
-	h.src, h.dst = in, out
-	for _, size := range []int{1000, 50_000} { // through a buffer, and through a pipe
-		data, got := noise(size), make([]byte, size)
-		if n := testing.AllocsPerRun(1000, func() {
-			if _, err := from.conn.Write(data); err != nil {
-				t.Fatal(err)
-			}
-			for moved := 0; moved < size; {
-				err := h.read(h.waitRead)
-				moved += h.cargo.n
-				if err != nil || h.wait() != nil || h.write(h.waitWrite) != nil {
-					t.Fatal("the relay fails")
+	addr, conns := listen(t)
+	for _, rate := range []string{"80gbit", "100MB/s"} {
+		r := run(t, forward(addr, rate))
+		client, upstream := r.open(conns)
+		for _, size := range []int{1000, 50_000} {
+			data, got := noise(size), make([]byte, size)
+			if n := testing.AllocsPerRun(500, func() {
+				if _, err := client.Write(data); err != nil {
+					t.Fatal(err)
 				}
+				if _, err := io.ReadFull(upstream, got); err != nil {
+					t.Fatal(err)
+				}
+			}); n != 0 {
+				t.Errorf("%s: %d bytes cost %v allocations", rate, size, n)
 			}
-			if _, err := io.ReadFull(to.conn, got); err != nil {
-				t.Fatal(err)
+			if !bytes.Equal(got, data) {
+				t.Errorf("of %d bytes, others arrive", size)
 			}
-		}); n != 0 {
-			t.Errorf("%d bytes cost %v allocations", size, n)
-		}
-		if !bytes.Equal(got, data) {
-			t.Errorf("of %d bytes, others arrive", size)
 		}
 	}
 }
@@ -167,7 +139,7 @@ func TestReceiveBufferFollowsTheRate(t *testing.T) {
 		send(t, client, "x")
 		expect(t, upstream, "x")
 		until(t, "the buffer is sized", func() bool {
-			got := getsockopt(t, r.one().client, unix.SO_RCVBUF)
+			got := r.receiveBuffer()
 			return got == 2*want // of what is set, the kernel makes the double
 		})
 	}
@@ -179,7 +151,7 @@ func TestReceiveBufferFollowsTheRate(t *testing.T) {
 	r.reload(forward(addr, fast))
 	send(t, client, "x")
 	expect(t, upstream, "x")
-	until(t, "the buffer is large", func() bool { return getsockopt(t, r.one().client, unix.SO_RCVBUF) > 2*maxReceiveBuffer })
+	until(t, "the buffer is large", func() bool { return r.receiveBuffer() > 2*maxReceiveBuffer })
 }
 
 // dialEthernet connects with segments as they are on a network: those of the
@@ -198,17 +170,16 @@ func dialEthernet(t testing.TB, addr string) net.Conn {
 	return c
 }
 
-func getsockopt(t testing.TB, c syscall.Conn, option int) (value int) {
-	t.Helper()
-	raw, err := c.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw.Control(func(fd uintptr) { value, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, option) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	return value
+// receiveBuffer returns the SO_RCVBUF of the one session's client.
+func (r *rig) receiveBuffer() (size int) {
+	r.t.Helper()
+	r.one().drive(func(one *tcpSession) {
+		var err error
+		if size, err = unix.GetsockoptInt(one.client.fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err != nil {
+			r.t.Error(err)
+		}
+	})
+	return size
 }
 
 // A slow class is not swamped by what the kernel has taken in advance.
@@ -217,7 +188,7 @@ func TestLittleStandsBeforeASlowClass(t *testing.T) {
 	client := dialEthernet(t, r.addr("l"))
 	send(t, client, "x")
 	until(t, "there is a session", func() bool { return len(r.Sessions()) == 1 && r.Sessions()[0].Upward > 0 })
-	if got := getsockopt(t, r.one().client, unix.SO_RCVBUF); got > 2*minSegments*1400 {
+	if got := r.receiveBuffer(); got > 2*minSegments*1400 {
 		t.Errorf("SO_RCVBUF is %d", got)
 	}
 }

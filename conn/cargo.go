@@ -29,8 +29,8 @@ const (
 )
 
 // load reads what is there, at most a piece; the cargo is empty. No bytes and no
-// error are the end.
-func (c *cargo) load(fd uintptr, piece int) (err error) {
+// error are the end. It is drained where there was surely no more to read.
+func (c *cargo) load(fd, piece int) (drained bool, err error) {
 	c.n, c.sent = 0, 0
 	if c.plenty && piece >= minSplice {
 		if c.pipe = c.pipes.get(); c.pipe != nil {
@@ -41,7 +41,7 @@ func (c *cargo) load(fd uintptr, piece int) (err error) {
 				c.forgoPipes()
 				return c.load(fd, piece)
 			}
-			return c.loaded(err)
+			return false, c.loaded(err)
 		}
 	}
 	most := smallRead
@@ -52,7 +52,7 @@ func (c *cargo) load(fd uintptr, piece int) (err error) {
 	c.buf = getBuffer(most)
 	c.n, err = readNow(fd, c.buf.bytes[:most])
 	c.plenty = c.n >= min(most, smallRead)
-	return c.loaded(err)
+	return c.n < most, c.loaded(err)
 }
 
 // loaded gives back at once what nothing was read into.
@@ -65,7 +65,7 @@ func (c *cargo) loaded(err error) error {
 
 // unload writes what the socket takes at once, and returns how many bytes that
 // were.
-func (c *cargo) unload(fd uintptr) (n int, err error) {
+func (c *cargo) unload(fd int) (n int, err error) {
 	if c.pipe != nil {
 		if n, err = c.pipe.drain(fd, c.left()); err == unix.EINVAL { // the kernel does not splice to it
 			c.unpipe()

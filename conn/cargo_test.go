@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -18,8 +19,8 @@ import (
 type carrier struct {
 	t        testing.TB
 	cargo    cargo
-	from, to stream // of the peers
-	in, out  stream
+	from, to *net.TCPConn // of the peers
+	in, out  int          // our ends
 }
 
 func newCarrier(t testing.TB) *carrier {
@@ -27,41 +28,57 @@ func newCarrier(t testing.TB) *carrier {
 	ps := newPipes()
 	t.Cleanup(ps.close)
 	c := &carrier{t: t, cargo: cargo{pipes: ps, refused: new(atomic.Uint64)}}
-	c.from, c.in = connected(t)
-	c.out, c.to = connected(t)
+	var in, out *net.TCPConn
+	c.from, in = connected(t)
+	out, c.to = connected(t)
+	c.in, c.out = descriptor(t, in), descriptor(t, out)
 	return c
+}
+
+// descriptor returns that of a connection, which stays open for the test.
+func descriptor(t testing.TB, c *net.TCPConn) (fd int) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Control(func(d uintptr) { fd = int(d) })
+	return fd
+}
+
+// await waits for an event of a descriptor.
+func await(t testing.TB, fd int, event int16) {
+	if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: event}}, int(patience.Milliseconds())); err != nil && err != unix.EINTR {
+		t.Fatal(err)
+	}
 }
 
 // load reads once, and returns how many bytes are in the cargo.
 func (c *carrier) load(piece int) int {
 	c.t.Helper()
-	var err error
-	c.in.raw.Read(func(fd uintptr) bool {
-		err = c.cargo.load(fd, piece)
-		return err != unix.EAGAIN
-	})
-	if err != nil {
-		c.t.Fatal(err)
+	for {
+		switch _, err := c.cargo.load(c.in, piece); err {
+		case nil:
+			return c.cargo.n
+		case unix.EAGAIN:
+			await(c.t, c.in, unix.POLLIN)
+		default:
+			c.t.Fatal(err)
+		}
 	}
-	return c.cargo.n
 }
 
 // unload writes all that is in the cargo.
 func (c *carrier) unload() {
 	c.t.Helper()
-	err := c.out.raw.Write(func(fd uintptr) bool {
-		for c.cargo.left() > 0 {
-			if _, err := c.cargo.unload(fd); err == unix.EAGAIN {
-				return false
-			} else if err != nil {
-				c.t.Error(err)
-				return true
-			}
+	for c.cargo.left() > 0 {
+		switch _, err := c.cargo.unload(c.out); err {
+		case nil:
+		case unix.EAGAIN:
+			await(c.t, c.out, unix.POLLOUT)
+		default:
+			c.t.Fatal(err)
 		}
-		return true
-	})
-	if err != nil {
-		c.t.Fatal(err)
 	}
 	c.cargo.clear()
 }
@@ -84,12 +101,12 @@ func TestCargoIsUnchanged(t *testing.T) {
 		}
 		data := noise(8 << 20)
 		go func() {
-			c.from.conn.Write(data)
-			c.from.conn.CloseWrite()
+			c.from.Write(data)
+			c.from.CloseWrite()
 		}()
 		got := make(chan []byte)
 		go func() {
-			all, _ := io.ReadAll(c.to.conn)
+			all, _ := io.ReadAll(c.to)
 			got <- all
 		}()
 		spliced := 0
@@ -99,7 +116,7 @@ func TestCargoIsUnchanged(t *testing.T) {
 			}
 			c.unload()
 		}
-		c.out.conn.CloseWrite()
+		unix.Shutdown(c.out, unix.SHUT_WR)
 		if !bytes.Equal(<-got, data) {
 			t.Errorf("with %d pipes, other bytes arrive", n)
 		}
@@ -116,12 +133,12 @@ func TestCargoIsUnchanged(t *testing.T) {
 func TestCargoOfFewBytes(t *testing.T) {
 	c := newCarrier(t)
 	for range 10 {
-		send(t, c.from.conn, "hello")
+		send(t, c.from, "hello")
 		if n := c.load(pipeSize); n != 5 || c.cargo.pipe != nil || len(c.cargo.buf.bytes) > smallRead {
 			t.Fatalf("the cargo is %+v", c.cargo)
 		}
 		c.unload()
-		expect(t, c.to.conn, "hello")
+		expect(t, c.to, "hello")
 	}
 }
 
@@ -129,7 +146,7 @@ func TestCargoOfFewBytes(t *testing.T) {
 func TestCargoGivenUp(t *testing.T) {
 	c := newCarrier(t)
 	c.cargo.plenty = true
-	if _, err := c.from.conn.Write(noise(pipeSize)); err != nil {
+	if _, err := c.from.Write(noise(pipeSize)); err != nil {
 		t.Fatal(err)
 	}
 	if c.load(pipeSize) == 0 || c.cargo.pipe == nil {
@@ -161,7 +178,7 @@ func TestCargoWithoutSplice(t *testing.T) {
 		c := newCarrier(t)
 		c.cargo.plenty = true
 		data := noise(100_000)
-		if _, err := c.from.conn.Write(data); err != nil {
+		if _, err := c.from.Write(data); err != nil {
 			t.Fatal(err)
 		}
 		n := c.load(pipeSize)
@@ -171,11 +188,11 @@ func TestCargoWithoutSplice(t *testing.T) {
 		}
 		defer appended.Close()
 		// It takes nothing: splice(2) refuses it, and it is no socket.
-		if _, err := c.cargo.unload(appended.Fd()); err != unix.ENOTSOCK || c.cargo.pipe != nil || c.cargo.left() != n || c.cargo.refused.Load() != 1 {
+		if _, err := c.cargo.unload(int(appended.Fd())); err != unix.ENOTSOCK || c.cargo.pipe != nil || c.cargo.left() != n || c.cargo.refused.Load() != 1 {
 			t.Errorf("unload: %v, and the cargo is %+v", err, c.cargo)
 		}
 		c.unload()
-		expect(t, c.to.conn, string(data[:n]))
+		expect(t, c.to, string(data[:n]))
 	})
 	t.Run("from the source", func(t *testing.T) {
 		c := newCarrier(t)
@@ -189,12 +206,12 @@ func TestCargoWithoutSplice(t *testing.T) {
 		if _, err := memory.Seek(int64(uintptr(unsafe.Pointer(&data[0]))), io.SeekStart); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.cargo.load(memory.Fd(), pipeSize); err != nil || c.cargo.pipe != nil || c.cargo.n == 0 || c.cargo.refused.Load() != 1 {
+		if _, err := c.cargo.load(int(memory.Fd()), pipeSize); err != nil || c.cargo.pipe != nil || c.cargo.n == 0 || c.cargo.refused.Load() != 1 {
 			t.Fatalf("load: %v, and the cargo is %+v", err, c.cargo)
 		}
 		n := c.cargo.n
 		c.unload()
-		expect(t, c.to.conn, string(data[:n]))
+		expect(t, c.to, string(data[:n]))
 	})
 }
 
@@ -228,8 +245,8 @@ func TestSessionEndsWithBytesInAPipe(t *testing.T) {
 	client, upstream := r.open(conns)
 	fill(t, client) // until nobody takes more
 	one := r.one()
-	until(t, "bytes are held", func() bool { return one.up.held.Load() > 0 })
-	held := uint64(one.up.held.Load())
+	until(t, "bytes are held", func() bool { return one.info().Waiting > 0 })
+	held := uint64(one.info().Waiting)
 	if len(r.pipes) != maxPipes-1 {
 		t.Errorf("%d of %d pipes are free", len(r.pipes), maxPipes)
 	}

@@ -10,7 +10,7 @@ import (
 // deadline is a context that ends at a time which may be moved, like those of
 // net.Pipe. It ends for good when it is closed. Until then it may go on after
 // its end, which is no context's way: whoever has seen Done closed must not take
-// an Err of nil for leave to go on. Flow.Wait does not.
+// an Err of nil for leave to go on. Waiter.Wait does not.
 type deadline struct {
 	mu     sync.Mutex
 	timer  *time.Timer

@@ -8,193 +8,254 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"shaper/policy"
+	"shaper/shaper"
+	"shaper/stats"
 )
 
 var (
-	errDial = errors.New("no upstream could be reached")
-	errLeft = errors.New("the client left")
-	errLoop = errors.New("the address is one of shaper's own listeners, or its own socket")
+	errLoop    = errors.New("the address is one of shaper's own listeners, or its own socket")
+	errTimeout = errors.New("i/o timeout")
 )
 
-// dialFunc connects to one upstream of a listener. It calls begin just before
-// something leaves for there.
-type dialFunc func(ctx context.Context, conf *policy.Listener, upstream string, begin func()) (streamConn, error)
+// leaveGrace is how long the dial goes on after the client has sent a FIN and
+// nothing else. One that only wants to listen does so too.
+const leaveGrace = 500 * time.Millisecond
 
-// connect reaches the first upstream of the list that can be reached. It gives
-// up when the client leaves meanwhile. The connection has left its class when
-// the first attempt begins: not before the name is resolved.
-func (t *tcpSession) connect() error {
-	defer t.watchClient()()
-	begin := sync.OnceFunc(t.up.flow.Left)
-	defer begin() // where no attempt has come so far
-
-	var errs []error
-	for _, upstream := range t.conf.Upstream {
-		conn, err := t.server.dial(t.ctx, t.conf, upstream, begin)
-		if err == nil {
-			return t.connected(conn, upstream)
-		}
-		if t.ctx.Err() != nil { // the client left, or the session was ended
-			return context.Cause(t.ctx)
-		}
-		errs = append(errs, err)
-	}
-	t.server.log.Warn("no upstream could be reached", "listener", t.conf.Name, "client", t.source, "err", errors.Join(errs...))
-	return errDial
+// dialling is how a session reaches the first upstream of its listener that can
+// be reached, and of a name the first address.
+type dialling struct {
+	next    int              // upstream of the list
+	addrs   []netip.AddrPort // of the present upstream, still to be tried
+	by      time.Time        // when the present upstream is given up
+	begun   bool             // something has left for an upstream
+	errs    []error
+	timer   *time.Timer        // gives up the present address
+	grace   *time.Timer        // gives up the client; nil: it has not left
+	resolve context.CancelFunc // nil: no name is being resolved
 }
 
-// connected takes over the upstream connection, unless the session was ended
-// meanwhile.
-func (t *tcpSession) connected(conn streamConn, name string) error {
-	upstream, err := newStream(conn, name)
+// stop ends the dial, reached or not.
+func (d *dialling) stop() {
+	for _, timer := range []*time.Timer{d.timer, d.grace} {
+		if timer != nil {
+			timer.Stop()
+		}
+	}
+	if d.resolve != nil {
+		d.resolve()
+	}
+	*d = dialling{}
+}
+
+// reach begins to dial.
+func (t *tcpSession) reach() {
+	t.up.left(shaper.Cost{Connections: 1})
+	t.stage = reaching
+	if t.clientLeaves(); t.stage != ended {
+		t.tryUpstream()
+	}
+}
+
+// tryUpstream tries the next upstream of the list; the session ends where there
+// is no more.
+func (t *tcpSession) tryUpstream() {
+	d := &t.dialling
+	if d.next == len(t.conf.Upstream) {
+		t.server.log.Warn("no upstream could be reached", "listener", t.conf.Name, "client", t.source, "err", errors.Join(d.errs...))
+		t.finish(stats.DialFailed)
+		return
+	}
+	upstream := t.conf.Upstream[d.next]
+	d.next++
+	d.by = time.Now().Add(time.Duration(t.conf.ConnectTimeout))
+	if builtin := builtins[upstream]; builtin != nil {
+		t.reachBuiltin(builtin)
+	} else if ap, err := netip.ParseAddrPort(upstream); err == nil {
+		t.tryAddresses([]netip.AddrPort{unmapped(ap)})
+	} else {
+		t.resolve(upstream)
+	}
+}
+
+// failed notes why an upstream, or an address, cannot be reached.
+func (d *dialling) failed(what string, err error) {
+	d.errs = append(d.errs, fmt.Errorf("dial %s: %w", what, err))
+}
+
+// resolve looks up the addresses of a name, each time, and tries them.
+func (t *tcpSession) resolve(upstream string) {
+	ctx, cancel := context.WithDeadline(t.server.ctx, t.dialling.by)
+	t.dialling.resolve = cancel
+	t.server.wg.Go(func() {
+		defer cancel()
+		defer t.server.rescue(t)
+		addrs, err := t.server.lookup(ctx, upstream)
+		t.drive(func(t *tcpSession) {
+			t.dialling.resolve = nil
+			if err != nil {
+				t.dialling.failed(upstream, err)
+				t.tryUpstream()
+				return
+			}
+			t.tryAddresses(addrs)
+		})
+	})
+}
+
+// tryAddresses tries the addresses of an upstream, those that the listener's own
+// can reach.
+func (t *tcpSession) tryAddresses(addrs []netip.AddrPort) {
+	bind := t.conf.Bind
+	t.dialling.addrs = slices.DeleteFunc(addrs, func(ap netip.AddrPort) bool {
+		return bind.IsValid() && bind.Is4() != ap.Addr().Is4()
+	})
+	t.tryAddress()
+}
+
+// tryAddress begins to connect to the next address, or tries the next upstream.
+func (t *tcpSession) tryAddress() {
+	d := &t.dialling
+	for len(d.addrs) > 0 {
+		to := d.addrs[0]
+		patience := time.Until(d.by) / time.Duration(len(d.addrs))
+		d.addrs = d.addrs[1:]
+		if err := t.connect(to); err != nil {
+			t.upstream.close()
+			d.failed(to.String(), err)
+			continue
+		}
+		t.destination = to
+		attempt := t.upstream.key
+		d.timer = time.AfterFunc(patience, func() { t.drive(func(t *tcpSession) { t.giveUp(attempt) }) })
+		return
+	}
+	t.tryUpstream()
+}
+
+// connect begins to connect. The connection has left its class when something
+// leaves for an upstream: not before its name is resolved.
+func (t *tcpSession) connect(to netip.AddrPort) error {
+	if t.server.isOwn("tcp", to) {
+		return errLoop
+	}
+	fd, err := newTCP(to, t.conf.Bind)
 	if err != nil {
-		conn.Close()
 		return err
 	}
-	t.place.Lock()
-	defer t.place.Unlock()
-	if t.ctx.Err() != nil {
-		reset(conn)
-		return context.Cause(t.ctx)
+	t.upstream.fd = fd
+	t.left()
+	if err := connect(fd, to); err != nil {
+		return err
 	}
-	t.upstream = upstream
-	t.destination = upstream.remote
-	return nil
+	return t.upstream.watch()
 }
 
-const (
-	// watchAfter is when a dial has taken so long that the client is watched:
-	// most dials are over before.
-	watchAfter = 20 * time.Millisecond
-	// leaveGrace is how long the dial goes on after the client has sent a FIN
-	// and nothing else. One that only wants to listen does so too.
-	leaveGrace = 500 * time.Millisecond
-)
-
-// watchClient cancels the session with errLeft when the client leaves. The
-// caller calls stop when it has dialled, which awaits the watcher.
-func (t *tcpSession) watchClient() (stop func()) {
-	over, watched := make(chan struct{}), make(chan struct{})
-	timer := time.AfterFunc(watchAfter, func() {
-		defer close(watched)
-		if t.clientLeft(over) {
-			t.cancel(errLeft)
-		}
-	})
-	return func() {
-		if timer.Stop() {
-			return
-		}
-		close(over) // this and the deadline end clientLeft
-		t.client.SetReadDeadline(time.Unix(1, 0))
-		<-watched
-		t.client.SetReadDeadline(time.Time{})
+// left tells the class that the connection has left it, once.
+func (t *tcpSession) left() {
+	if d := &t.dialling; !d.begun {
+		d.begun = true
+		t.up.flow.Left(time.Now())
 	}
 }
 
-// clientLeft waits until the client has reset the connection, or ended it
-// without having sent anything; false when the dial is over before.
-func (t *tcpSession) clientLeft(over <-chan struct{}) bool {
-	raw, err := t.client.SyscallConn()
+// giveUp ends the attempt at an address that has taken too long.
+func (t *tcpSession) giveUp(attempt uint64) {
+	if t.stage == reaching && t.upstream.key == attempt {
+		t.attemptFailed(errTimeout)
+	}
+}
+
+// attemptFailed goes on to the next address.
+func (t *tcpSession) attemptFailed(err error) {
+	t.dialling.timer.Stop()
+	t.upstream.close()
+	t.dialling.failed(t.destination.String(), err)
+	t.tryAddress()
+}
+
+// reached looks how an attempt at an address has come out.
+func (t *tcpSession) reached() {
+	err := t.upstream.connected()
+	if err == nil && localOf(t.upstream.fd) == t.destination { // TCP's simultaneous open
+		err = errLoop
+	}
 	if err != nil {
-		return false
+		t.attemptFailed(err)
+		return
 	}
-	ended := false
-	err = raw.Read(func(fd uintptr) bool {
-		var peeked [1]byte
-		n, _, err := unix.Recvfrom(int(fd), peeked[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		ended = err == nil && n == 0
-		if err != nil && err != unix.EAGAIN && err != unix.EINTR {
-			return true
-		}
-		return ended || eventsOf(fd)&unix.POLLERR != 0 // behind bytes that were sent, recv does not show the error
-	})
-	if err != nil {
-		return false
-	}
-	if !ended {
-		return true
-	}
-	select {
-	case <-over:
-		return false
-	case <-time.After(leaveGrace):
-		return true
+	t.begun(t.conf.Upstream[t.dialling.next-1])
+}
+
+// begun relays from here on.
+func (t *tcpSession) begun(name string) {
+	t.name = name
+	t.left()
+	t.dialling.stop()
+	t.client.setUserTimeout(time.Duration(t.conf.IdleTimeout))
+	t.upstream.setUserTimeout(time.Duration(t.conf.IdleTimeout))
+	t.stage = relaying
+	t.goOn()
+}
+
+// clientLeaves ends a dial whose client has reset the connection, or has ended
+// it without having sent anything: that one after a time of grace.
+func (t *tcpSession) clientLeaves() {
+	switch {
+	case t.client.broken:
+		t.finish(stats.Aborted)
+	case t.client.ends && t.dialling.grace == nil && t.client.empty():
+		t.dialling.grace = time.AfterFunc(leaveGrace, func() {
+			t.drive(func(t *tcpSession) {
+				if t.stage == reaching {
+					t.finish(stats.Aborted)
+				}
+			})
+		})
 	}
 }
 
-// dialUpstream connects to an upstream of a listener, unless that is one of our
-// own listeners. Names are resolved each time.
-func (s *Server) dialUpstream(ctx context.Context, conf *policy.Listener, upstream string, begin func()) (streamConn, error) {
-	switch upstream {
-	case policy.Echo:
-		return s.builtin(func(c *net.UnixConn) { io.Copy(c, c) })
-	case policy.Discard:
-		return s.builtin(func(c *net.UnixConn) { io.Copy(io.Discard, c) })
-	}
-	dialer := net.Dialer{
-		Timeout:   time.Duration(conf.ConnectTimeout),
-		KeepAlive: -1, // idle_timeout ends what is dead
-		Control: func(_, address string, _ syscall.RawConn) error {
-			if err := s.refuseLoop("tcp", address); err != nil {
-				return err
-			}
-			begin()
-			return nil
-		},
-	}
-	if conf.Bind.IsValid() {
-		dialer.LocalAddr = &net.TCPAddr{IP: conf.Bind.AsSlice(), Zone: conf.Bind.Zone()}
-	}
-	c, err := dialer.DialContext(ctx, "tcp", upstream)
-	if err != nil {
-		return nil, err
-	}
-	if err := refuseSelf(c); err != nil { // TCP's simultaneous open
-		return nil, err
-	}
-	return c.(*net.TCPConn), nil
+// builtins are the upstreams that are built in: each serves one end of a
+// connection until it has read an end.
+var builtins = map[string]func(*net.UnixConn){
+	policy.Echo:    func(c *net.UnixConn) { io.Copy(c, c) },
+	policy.Discard: func(c *net.UnixConn) { io.Copy(io.Discard, c) },
 }
 
-// refuseSelf closes a connection of a socket with itself, which comes about where the
-// kernel chooses the very port that is dialled, and nobody listens there.
-func refuseSelf(c net.Conn) error {
-	if addrPortOf(c.LocalAddr()) != addrPortOf(c.RemoteAddr()) {
-		return nil
+// reachBuiltin connects to an upstream that is built in.
+func (t *tcpSession) reachBuiltin(serve func(*net.UnixConn)) {
+	if err := t.connectBuiltin(serve); err != nil {
+		t.upstream.close()
+		t.dialling.failed(t.conf.Upstream[t.dialling.next-1], err)
+		t.tryUpstream()
+		return
 	}
-	reset(c)
-	return fmt.Errorf("dial %s: %w", c.RemoteAddr(), errLoop)
+	t.destination = netip.AddrPort{}
+	t.upstream.writable = true
+	t.begun(t.conf.Upstream[t.dialling.next-1])
 }
 
-// builtin returns a connection whose other end is served by f, until it has
-// read an end.
-func (s *Server) builtin(f func(*net.UnixConn)) (streamConn, error) {
+func (t *tcpSession) connectBuiltin(serve func(*net.UnixConn)) error {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return nil, os.NewSyscallError("socketpair", err)
+		return os.NewSyscallError("socketpair", err)
 	}
-	ours, err := fileConn(fds[0])
-	if err != nil {
-		unix.Close(fds[1])
-		return nil, err
-	}
+	t.upstream.fd = fds[0]
 	theirs, err := fileConn(fds[1])
 	if err != nil {
-		ours.Close()
-		return nil, err
+		return err
 	}
-	s.wg.Go(func() {
+	t.server.wg.Go(func() {
 		defer theirs.Close()
-		f(theirs)
+		serve(theirs)
 	})
-	return ours, nil
+	return t.upstream.watch()
 }
 
 // fileConn takes over a descriptor of a unix socket.
@@ -206,6 +267,16 @@ func fileConn(fd int) (*net.UnixConn, error) {
 		return nil, err
 	}
 	return c.(*net.UnixConn), nil
+}
+
+// refuseSelf closes a connection of a socket with itself, which comes about where the
+// kernel chooses the very port that is dialled, and nobody listens there.
+func refuseSelf(c net.Conn) error {
+	if addrPortOf(c.LocalAddr()) != addrPortOf(c.RemoteAddr()) {
+		return nil
+	}
+	c.Close()
+	return fmt.Errorf("dial %s: %w", c.RemoteAddr(), errLoop)
 }
 
 // localAddr is where one of our sockets is bound.
@@ -306,12 +377,4 @@ func (as *addresses) have(a netip.Addr) bool {
 		}
 	}
 	return as.known[a]
-}
-
-// firstDestination returns where the first upstream of the list is, for rules
-// that ask; invalid where that is not known.
-func (t *tcpSession) firstDestination() netip.AddrPort {
-	ctx, cancel := context.WithTimeout(t.ctx, time.Duration(t.conf.ConnectTimeout))
-	defer cancel()
-	return resolve(ctx, t.conf.Upstream[0])
 }

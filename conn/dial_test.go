@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -74,39 +75,19 @@ func TestClientLeavesDuringDial(t *testing.T) {
 	}
 }
 
-// A session that is being aborted may end by itself before abort has come to its
-// connections. The client sees no clean end all the same.
-func TestEndDuringAbortIsAReset(t *testing.T) {
-	r := run(t, forward(policy.Echo, fast))
-	endless := dialFunc(func(ctx context.Context, _ *policy.Listener, _ string, _ func()) (streamConn, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	})
-	r.upward.Store(&endless)
-	client := r.dial("l")
-	until(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
-	one := r.one()
-	one.ended.Store(int32(stats.ByOperator)) // the beginning of abort
-	one.cancel(nil)
-	expectReset(t, client)
-	r.awaitEnd(stats.ByOperator, 1)
-}
-
 // A client that has sent its request and a FIN waits for the answer.
 func TestHalfCloseDuringDial(t *testing.T) {
 	addr, conns := listen(t)
-	r := run(t, forward(addr, fast))
-	own := r.upward.Load()
+	r := run(t, forward("test:1", fast))
 	proceed := make(chan struct{})
-	slow := dialFunc(func(ctx context.Context, conf *policy.Listener, upstream string, begin func()) (streamConn, error) {
+	r.meaning(func(context.Context) ([]netip.AddrPort, error) {
 		<-proceed
-		return (*own)(ctx, conf, upstream, begin)
+		return []netip.AddrPort{netip.MustParseAddrPort(addr)}, nil
 	})
-	r.upward.Store(&slow)
 	client := r.dial("l")
 	send(t, client, "request")
 	client.CloseWrite()
-	time.Sleep(leaveGrace + 2*watchAfter) // nothing may happen in this time
+	time.Sleep(leaveGrace + 50*time.Millisecond) // nothing may happen in this time
 	close(proceed)
 	upstream := next(t, conns)
 	expect(t, upstream, "request")
@@ -121,13 +102,11 @@ func TestHalfCloseDuringDial(t *testing.T) {
 // The grace for a client that has sent a FIN does not hold up a dial that is over.
 func TestGraceDoesNotDelay(t *testing.T) {
 	addr, conns := listen(t)
-	r := run(t, forward(addr, fast))
-	own := r.upward.Load()
-	slow := dialFunc(func(ctx context.Context, conf *policy.Listener, upstream string, begin func()) (streamConn, error) {
-		time.Sleep(4 * watchAfter)
-		return (*own)(ctx, conf, upstream, begin)
+	r := run(t, forward("test:1", fast))
+	r.meaning(func(context.Context) ([]netip.AddrPort, error) {
+		time.Sleep(leaveGrace / 5)
+		return []netip.AddrPort{netip.MustParseAddrPort(addr)}, nil
 	})
-	r.upward.Store(&slow)
 	client := r.dial("l")
 	client.CloseWrite()
 	start := time.Now()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -36,7 +37,12 @@ type rig struct {
 	t      testing.TB
 	shaper *shaper.Shaper
 	log    *syncBuffer
-	upward atomic.Pointer[dialFunc] // instead of the server's own
+	names  atomic.Pointer[func(context.Context) ([]netip.AddrPort, error)] // what the name "test:1" means
+}
+
+// meaning sets where the upstream "test:1" leads to.
+func (r *rig) meaning(resolve func(context.Context) ([]netip.AddrPort, error)) {
+	r.names.Store(&resolve)
 }
 
 // run starts a server of a policy.
@@ -54,11 +60,16 @@ func bare(t testing.TB) *rig {
 	before := openDescriptors(t)
 	log := new(syncBuffer)
 	sh := shaper.New()
-	r := &rig{Server: NewServer(sh, nil, slog.New(slog.NewTextHandler(log, nil))), t: t, shaper: sh, log: log}
-	own := r.Server.dial
-	r.upward.Store(&own)
-	r.Server.dial = func(ctx context.Context, conf *policy.Listener, upstream string, begin func()) (streamConn, error) {
-		return (*r.upward.Load())(ctx, conf, upstream, begin)
+	server, err := NewServer(sh, nil, slog.New(slog.NewTextHandler(log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{Server: server, t: t, shaper: sh, log: log}
+	server.lookup = func(ctx context.Context, upstream string) ([]netip.AddrPort, error) {
+		if upstream == "test:1" {
+			return (*r.names.Load())(ctx)
+		}
+		return lookup(ctx, upstream)
 	}
 	t.Cleanup(func() {
 		r.Shutdown(expired)
@@ -69,6 +80,12 @@ func bare(t testing.TB) *rig {
 		}
 	})
 	return r
+}
+
+// reset closes a connection with a RST.
+func reset(c *net.TCPConn) {
+	c.SetLinger(0)
+	c.Close()
 }
 
 // expired is a context that has ended.

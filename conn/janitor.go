@@ -39,41 +39,28 @@ func (s *Server) tend(one session, now time.Time) {
 
 // tend ends a session in which nothing has moved for its idle timeout. What
 // waits for its class is not idle. Where bytes wait, for the class or for the
-// other peer to take them, nobody reads on and would notice a reset: tend does.
+// other peer to take them, nobody reads on and would meet a reset: tend does.
 func (t *tcpSession) tend(now time.Time) {
-	t.place.Lock()
-	connected := t.upstream.conn != nil
-	t.place.Unlock()
-	waiting := t.up.waiting.Load() || t.down.waiting.Load()
-	stuck := waiting || t.up.held.Load() > 0 || t.down.held.Load() > 0
-	active := t.up.active.Swap(false)
-	active = t.down.active.Swap(false) || active
-	if stuck && t.gone() {
-		t.abort(stats.ResetByPeer)
-	}
-	if waiting || active || !connected || t.quietSince.IsZero() {
-		t.quietSince = now
-		return
-	}
-	if now.Sub(t.quietSince) >= t.patience() {
-		t.abort(stats.TimedOut)
-	}
-}
-
-// gone reports whether one of the peers has reset its connection.
-func (t *tcpSession) gone() bool {
-	if raw, err := t.client.SyscallConn(); err != nil || broken(raw) {
-		return true
-	}
-	t.place.Lock()
-	defer t.place.Unlock()
-	return t.upstream.conn != nil && broken(t.upstream.raw)
+	t.drive(func(t *tcpSession) {
+		waiting := t.up.waiting || t.down.waiting
+		stuck := waiting || t.up.cargo.left() > 0 || t.down.cargo.left() > 0
+		active := t.up.active || t.down.active
+		t.up.active, t.down.active = false, false
+		switch {
+		case stuck && (t.client.broken || t.upstream.broken):
+			t.finish(stats.ResetByPeer)
+		case waiting || active || t.stage != relaying || t.quietSince.IsZero():
+			t.quietSince = now
+		case now.Sub(t.quietSince) >= t.patience():
+			t.finish(stats.TimedOut)
+		}
+	})
 }
 
 // patience returns how long the session may be quiet.
 func (t *tcpSession) patience() time.Duration {
 	idle := time.Duration(t.conf.IdleTimeout)
-	if t.up.done.Load() != t.down.done.Load() {
+	if t.up.done != t.down.done {
 		return min(idle, halfCloseTimeout)
 	}
 	return idle

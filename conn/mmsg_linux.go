@@ -29,7 +29,7 @@ type control [96]byte
 type incoming struct {
 	hdrs    [batchSize]mmsghdr
 	iovs    [batchSize]unix.Iovec
-	names   [batchSize]unix.RawSockaddrInet6 // large enough for IPv4 too
+	names   [batchSize]sockname
 	control [batchSize]control
 	bytes   [batchSize][maxDatagram]byte
 }
@@ -129,16 +129,7 @@ func (in *incoming) message(i int, level, kind int32) unsafe.Pointer {
 }
 
 // source returns where datagram i came from.
-func (in *incoming) source(i int) netip.AddrPort {
-	name := &in.names[i]
-	network := (*[2]byte)(unsafe.Pointer(&name.Port)) // the same place in IPv4's
-	port := uint16(network[0])<<8 | uint16(network[1])
-	if name.Family == unix.AF_INET {
-		v4 := (*unix.RawSockaddrInet4)(unsafe.Pointer(name))
-		return netip.AddrPortFrom(netip.AddrFrom4(v4.Addr), port)
-	}
-	return netip.AddrPortFrom(netip.AddrFrom16(name.Addr).Unmap(), port)
-}
+func (in *incoming) source(i int) netip.AddrPort { return in.names[i].addrPort() }
 
 // asked returns which of our addresses datagram i was sent to, invalid where
 // the socket does not tell. For a broadcast it is the one of that network.
@@ -155,7 +146,7 @@ func (in *incoming) asked(i int) netip.Addr {
 // peer is where datagrams go from an unconnected socket: the address, as the
 // kernel takes it, and the source address to send from.
 type peer struct {
-	name    unix.RawSockaddrInet6
+	name    sockname
 	namelen uint32
 	control control
 	length  int // of control; 0: the kernel chooses the source

@@ -77,17 +77,31 @@ func resolve(ctx context.Context, upstream string) netip.AddrPort {
 	if ap, err := netip.ParseAddrPort(upstream); err == nil {
 		return unmapped(ap)
 	}
-	host, service, err := net.SplitHostPort(upstream)
+	addrs, err := lookup(ctx, upstream)
 	if err != nil {
 		return netip.AddrPort{}
+	}
+	return addrs[0]
+}
+
+// lookup returns the addresses of "host:port", at least one, in the order in
+// which they are to be tried (RFC 6724).
+func lookup(ctx context.Context, upstream string) ([]netip.AddrPort, error) {
+	host, service, err := net.SplitHostPort(upstream)
+	if err != nil {
+		return nil, err
 	}
 	port, err := net.DefaultResolver.LookupPort(ctx, "tcp", service)
 	if err != nil {
-		return netip.AddrPort{}
+		return nil, err
 	}
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil || len(addrs) == 0 {
-		return netip.AddrPort{}
+	if err != nil {
+		return nil, err
 	}
-	return netip.AddrPortFrom(addrs[0].Unmap(), uint16(port))
+	all := make([]netip.AddrPort, len(addrs))
+	for i, addr := range addrs {
+		all[i] = netip.AddrPortFrom(addr.Unmap(), uint16(port))
+	}
+	return all, nil
 }

@@ -1,8 +1,6 @@
 package conn
 
 import (
-	"syscall"
-
 	"golang.org/x/sys/unix"
 
 	"shaper/shaper"
@@ -75,19 +73,10 @@ func (p *pipe) close() {
 
 // fill moves at most n bytes from a socket into the pipe, which is empty: else
 // a full pipe would look like a socket without bytes. 0 bytes are the end.
-func (p *pipe) fill(fd uintptr, n int) (int, error) { return spliceNow(int(fd), p.in, n) }
+func (p *pipe) fill(fd, n int) (int, error) { return spliceNow(fd, p.in, n) }
 
 // drain moves at most n bytes on to a socket.
-func (p *pipe) drain(fd uintptr, n int) (int, error) { return spliceNow(p.out, int(fd), n) }
+func (p *pipe) drain(fd, n int) (int, error) { return spliceNow(p.out, fd, n) }
 
 // read takes what is in the pipe out, up to len(b).
-func (p *pipe) read(b []byte) (int, error) { return readNow(uintptr(p.out), b) }
-
-// spliceNow is splice(2), raw for the reason that readNow is.
-func spliceNow(from, to, n int) (int, error) {
-	moved, _, errno := syscall.RawSyscall6(syscall.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, uintptr(n), unix.SPLICE_F_NONBLOCK)
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(moved), nil
-}
+func (p *pipe) read(b []byte) (int, error) { return readNow(p.out, b) }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -41,44 +40,28 @@ func (s *Server) probeSocket() (*tcpSocket, error) {
 		return nil, err
 	}
 	sv := &service{class: s.shaper.NewClass(probeClass)}
-	sv.gate.init()
 	sv.gate.setMax(probeListener.MaxSessions)
 	sv.conf.Store(&probeListener)
-	t := &tcpSocket{server: s, listener: ownListener{l}}
+	t, err := s.newTCPSocket(l)
+	if err != nil {
+		return nil, err
+	}
+	// A name in the abstract namespace has no owner, and others could keep the
+	// watchdog from getting through.
+	t.ours = true
 	t.serve(sv)
 	s.probe = t
 	return t, nil
 }
 
-// ownListener accepts connections of this process only. A name in the abstract
-// namespace has no owner, and others could keep the watchdog from getting through.
-type ownListener struct{ *net.UnixListener }
-
-func (l ownListener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.AcceptUnix()
-		if err != nil {
-			return nil, err
-		}
-		if pidOf(c) == os.Getpid() {
-			return c, nil
-		}
-		c.Close()
-	}
-}
-
-// pidOf returns the process at the other end; 0 where the kernel does not tell.
-func pidOf(c *net.UnixConn) (pid int) {
-	raw, err := c.SyscallConn()
+// pidOf returns the process at the other end of a unix socket; 0 where the
+// kernel does not tell.
+func pidOf(fd int) int {
+	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
 		return 0
 	}
-	raw.Control(func(fd uintptr) {
-		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid = int(peer.Pid)
-		}
-	})
-	return pid
+	return int(peer.Pid)
 }
 
 // Probe passes bytes through all that traffic passes: accept, the queue of a
@@ -91,7 +74,7 @@ func (s *Server) Probe(ctx context.Context) error {
 		return fmt.Errorf("probe: %w", err)
 	}
 	var dialer net.Dialer
-	c, err := dialer.DialContext(ctx, "unix", t.listener.Addr().String())
+	c, err := dialer.DialContext(ctx, "unix", t.addr.String())
 	if err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}

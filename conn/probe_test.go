@@ -42,7 +42,10 @@ func TestProbe(t *testing.T) {
 func TestProbeNoticesThePacer(t *testing.T) {
 	before := openDescriptors(t)
 	sh := shaper.New()
-	s := NewServer(sh, nil, slog.New(slog.DiscardHandler))
+	s, err := NewServer(sh, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Probe(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +79,7 @@ func TestProbeIsForUsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestProbeIsForUsOnly$")
-	cmd.Env = append(os.Environ(), at+"="+r.probe.listener.Addr().String())
+	cmd.Env = append(os.Environ(), at+"="+r.probe.addr.String())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -4,8 +4,8 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -230,64 +230,33 @@ func (r *rig) awaitEndOf(result stats.Result, n uint64) {
 	until(r.t, "ended: "+result.String(), func() bool { return r.service("l").stats.Ended[result].Load() == n })
 }
 
-// panicking is an upstream connection that panics when it is read or written.
-type panicking struct {
-	streamConn
-	read bool
+// breakHalf has a direction of the one session panic when it is moved next.
+func (r *rig) breakHalf(h *half) {
+	h.session.mu.Lock()
+	defer h.session.mu.Unlock()
+	h.dst = nil
 }
 
-type panickingRaw struct {
-	syscall.RawConn
-	read bool
-}
-
-func (p panicking) SyscallConn() (syscall.RawConn, error) {
-	raw, err := p.streamConn.SyscallConn()
-	return panickingRaw{raw, p.read}, err
-}
-
-func (p panickingRaw) Read(f func(uintptr) bool) error {
-	if p.read {
-		panic("on the way back")
-	}
-	return p.RawConn.Read(f)
-}
-
-func (p panicking) Close() error { reset(p.streamConn); return nil }
-
-func (panickingRaw) Write(func(uintptr) bool) error { panic("in a write") }
-
-// breakDial has the next upstream connections panic.
-func (r *rig) breakDial(read bool) (repair func()) {
-	own := r.upward.Load()
-	broken := dialFunc(func(ctx context.Context, conf *policy.Listener, upstream string, begin func()) (streamConn, error) {
-		c, err := (*own)(ctx, conf, upstream, begin)
-		return panicking{c, read}, err
-	})
-	r.upward.Store(&broken)
-	return func() { r.upward.Store(own) }
-}
-
-// A panic ends its own session, whichever goroutine it is in, and no other.
+// A panic ends its own session, wherever it is, and no other.
 func TestPanicEndsOneSession(t *testing.T) {
 	addr, conns := listen(t)
-	r := run(t, forward(addr, fast))
-	other, otherUpstream := r.open(conns)
-
-	repair := r.breakDial(true)
-	r.expectRefused("l")
+	text := forward(addr, fast) + listener("name", "tcp", "test:1", "c")
+	r := run(t, text)
+	client, upstream := r.open(conns)
+	r.breakHalf(&r.one().down)
+	send(t, upstream, "x")
+	expectReset(t, client)
+	expectReset(t, upstream)
 	r.awaitEndOf(stats.Panicked, 1)
-	expectReset(t, next(t, conns))
-	repair()
 
-	broken := dialFunc(func(context.Context, *policy.Listener, string, func()) (streamConn, error) { panic("in the dial") })
-	r.upward.Store(&broken)
-	r.expectRefused("l")
-	r.awaitEndOf(stats.Panicked, 2)
+	other, otherUpstream := r.open(conns)
+	r.meaning(func(context.Context) ([]netip.AddrPort, error) { panic("in the dial") })
+	r.expectRefused("name")
+	until(t, "it has ended", func() bool { return r.service("name").stats.Ended[stats.Panicked].Load() == 1 })
 
 	send(t, other, "alive")
 	expect(t, otherUpstream, "alive")
-	for _, where := range []string{"on the way back", "in the dial"} {
+	for _, where := range []string{"(*half).write", "in the dial"} {
 		if !strings.Contains(r.log.String(), where) {
 			t.Errorf("the panic %s is not logged", where)
 		}
@@ -298,11 +267,10 @@ func TestPanicEndsOneSession(t *testing.T) {
 func TestPanicInThePacer(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, "0B/s"))
-	repair := r.breakDial(false)
 	client, upstream := r.open(conns)
 	send(t, client, "12345")
 	r.awaitWaiting(5)
-	repair()
+	r.breakHalf(&r.one().up)
 	r.reload(forward(addr, fast)) // the pacer lets it go
 	expectReset(t, client)
 	expectReset(t, upstream)
@@ -310,7 +278,7 @@ func TestPanicInThePacer(t *testing.T) {
 	if items, n := r.dropped("c", stats.Reset); items != 1 || n != 5 {
 		t.Errorf("dropped %d items of %d bytes, want 1 of 5", items, n)
 	}
-	if !strings.Contains(r.log.String(), "onLeave") {
+	if !strings.Contains(r.log.String(), "(*pacer).run") {
 		t.Error("the panic was elsewhere")
 	}
 	client, upstream = r.open(conns)
@@ -346,8 +314,8 @@ func TestResetIsNeverAnEnd(t *testing.T) {
 func TestPanicCountsWhatWasHeld(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast))
-	r.breakDial(false)
 	client, upstream := r.open(conns)
+	r.breakHalf(&r.one().up)
 	send(t, client, "12345")
 	expectReset(t, client)
 	expectReset(t, upstream)

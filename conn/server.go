@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -30,8 +31,10 @@ type Server struct {
 	shaper    *shaper.Shaper
 	log       *slog.Logger
 	inherited Inherited
-	dial      dialFunc       // replaced by tests
-	wg        sync.WaitGroup // accept loops, read loops, sessions
+	wg        sync.WaitGroup // accept loops, read loops, pollers, what sessions have started
+	pollers   []*poller
+	// lookup returns the addresses of an upstream; replaced by tests.
+	lookup func(ctx context.Context, upstream string) ([]netip.AddrPort, error)
 
 	// routes is what classifies. It is locked for reading while a session is
 	// put into its classes, so that none is classified by rules that Commit
@@ -91,7 +94,7 @@ func addressOf(l *policy.Listener, text string) address {
 
 func (a address) String() string { return string(a.network) + " " + a.text }
 
-// bound is a bound socket and the goroutine that accepts from it.
+// bound is a bound socket, and what accepts from it.
 type bound interface {
 	serve(*service)    // starts accepting for a service
 	retarget(*service) // from the next connection on
@@ -109,8 +112,12 @@ type session interface {
 }
 
 // NewServer returns a server without listeners. Shutdown ends it. inherited
-// may be nil.
-func NewServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger) *Server {
+// may be nil. Its error is that of a kernel that has no descriptors left.
+func NewServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger) (*Server, error) {
+	pollers, err := newPollers()
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{
 		shaper:    sh,
 		log:       log,
@@ -122,14 +129,17 @@ func NewServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger) *Server
 		retired:   map[string]*service{},
 		sessions:  map[uint64]session{},
 		pipes:     newPipes(),
+		pollers:   pollers,
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.idle = sync.NewCond(&s.mu)
-	s.udpUpstreams.init()
 	s.udpUpstreams.setMax(descriptors() / 2)
-	s.dial = s.dialUpstream
+	s.lookup = lookup
 	s.wg.Go(s.janitor)
-	return s
+	for _, p := range pollers {
+		s.wg.Go(p.run)
+	}
+	return s, nil
 }
 
 // Change is a policy whose sockets are bound and which is not yet in force.
@@ -231,7 +241,6 @@ func (s *Server) updateServices(p *policy.Policy) {
 		delete(s.retired, l.Name)
 		if sv == nil {
 			sv = &service{}
-			sv.gate.init()
 		}
 		sv.conf.Store(&l)
 		sv.gate.setMax(l.MaxSessions)
@@ -356,6 +365,9 @@ func (s *Server) Shutdown(ctx context.Context) (reset int) {
 		reset = <-counted
 	}
 	s.cancel()
+	for _, p := range s.pollers {
+		p.close()
+	}
 	s.wg.Wait()
 	s.pipes.close()
 	return reset

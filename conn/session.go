@@ -3,13 +3,11 @@ package conn
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"net/netip"
 	"runtime/debug"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,92 +34,106 @@ type Session struct {
 }
 
 // tcpSession is one client connection and the upstream connection it leads to.
+//
+// Nobody waits for it: whoever has news for a session drives it on as far as it
+// goes without waiting, be it the poller, whose sockets are ready, or the pacer,
+// whose time has come.
 type tcpSession struct {
 	id      uint64
 	server  *Server
 	service *service
+	poller  *poller
 	conf    *policy.Listener // as it was when the client connected
 	started time.Time
-	client  streamConn
 	source  netip.AddrPort
 	port    uint16 // that the client connected to
+
+	mu    sync.Mutex // guards all that follows
+	stage stage
 	// destination is what rules match: the upstream's address, once there is
 	// one; before, where the first of the list is, if a rule asked.
-	destination netip.AddrPort
-
-	ctx    context.Context // ends with the session
-	cancel context.CancelCauseFunc
-
-	up, down half         // towards the upstream, and back
-	running  atomic.Int32 // goroutines that serve the session; the last of them ends it
-	ended    atomic.Int32 // the first abort's stats.Result; OK: none
-
-	// place guards what others look at while the session sets itself up: the
-	// flows of up and down, and upstream.
-	place    sync.Mutex
-	upstream stream
+	destination      netip.AddrPort
+	client, upstream sock
+	name             string // of the upstream; "" until it is reached
+	up, down         half   // towards the upstream, and back
+	dialling         dialling
 
 	quietSince time.Time // of the janitor
 }
 
-// start makes a session of an accepted connection, and runs it. The connection
-// has entered the gate of its service.
-func (s *Server) start(client streamConn, sv *service) {
+// stage is how far a session has come.
+type stage uint8
+
+const (
+	opening  stage = iota // it waits for its class, which may count connections
+	reaching              // it dials
+	relaying
+	ended
+)
+
+// start makes a session of an accepted connection. The connection has entered
+// the gate of its service.
+func (s *Server) start(client int, source netip.AddrPort, port uint16, sv *service) {
 	t := &tcpSession{
-		server:  s,
-		service: sv,
-		conf:    sv.conf.Load(),
-		started: time.Now(),
-		client:  client,
-		source:  addrPortOf(client.RemoteAddr()),
-		port:    addrPortOf(client.LocalAddr()).Port(),
+		server: s, service: sv, conf: sv.conf.Load(), started: time.Now(),
+		source: source, port: port,
 	}
-	t.ctx, t.cancel = context.WithCancelCause(context.Background())
-	t.running.Store(1)
+	t.client = sock{session: t, fd: client}
+	t.upstream = sock{session: t, fd: -1}
+	t.up.session, t.down.session = t, t
 	if !s.add(t, &t.id) {
-		reset(client)
+		t.client.reset()
 		sv.gate.leave()
 		return
 	}
+	t.poller = s.pollers[t.id%uint64(len(s.pollers))]
 	sv.stats.Open.Add(1)
-	s.wg.Go(t.run)
-}
-
-// run takes a session from its classification to where both directions run.
-func (t *tcpSession) run() { t.guard(t.serve) }
-
-func (t *tcpSession) serve() error {
-	if !t.classify() {
-		return errRemoved
-	}
-	if err := t.up.waitFor(shaper.Cost{Connections: 1}); err != nil {
-		return err
-	}
-	t.up.left(0, 0, 1)
-	if err := t.connect(); err != nil {
-		return err
-	}
-	return t.relay()
-}
-
-// classify puts the session into its classes; false where it has none, since a
-// reload has just taken its listener away.
-func (t *tcpSession) classify() bool {
-	s := t.server
 	if s.needsDestination(t.conf.Name) {
-		t.destination = t.firstDestination() // may take a while
+		s.wg.Go(t.locate) // may take a while
+		return
 	}
+	t.begin()
+}
+
+// locate looks up where the session leads to, for the rules that ask.
+func (t *tcpSession) locate() {
+	ctx, cancel := context.WithTimeout(t.server.ctx, time.Duration(t.conf.ConnectTimeout))
+	defer cancel()
+	destination := resolve(ctx, t.conf.Upstream[0])
+	t.drive(func(t *tcpSession) { t.destination = destination })
+	t.begin()
+}
+
+// begin puts the session into its classes, and drives it for the first time.
+func (t *tcpSession) begin() {
+	t.classify()
+	t.drive((*tcpSession).open)
+}
+
+// drive does one thing in a session, unless that has ended. A panic ends that
+// session only.
+func (t *tcpSession) drive(do func(*tcpSession)) {
+	defer t.server.rescue(t) // when mu is free again
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stage != ended {
+		do(t)
+	}
+}
+
+// classify finds the classes of the session.
+func (t *tcpSession) classify() {
+	s := t.server
 	s.routesMu.RLock()
 	defer s.routesMu.RUnlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	up, down := s.routes.classify(t.describe(), t.conf)
 	if t.service.class != nil {
 		up = t.service.class
 	}
-	t.place.Lock()
-	defer t.place.Unlock()
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
-	return up != nil
 }
 
 func (s *Server) needsDestination(listener string) bool {
@@ -135,45 +147,77 @@ func (t *tcpSession) describe() policy.Conn {
 	return policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.port, Destination: t.destination}
 }
 
+// open has the connection enter its class. There is none where a reload has just
+// taken the listener away, and its class.
+func (t *tcpSession) open() {
+	if t.up.flow.Class() == nil {
+		t.finish(stats.ByOperator)
+		return
+	}
+	if err := t.client.watch(); err != nil {
+		t.server.log.Error("a connection cannot be watched", "listener", t.conf.Name, "err", err)
+		t.finish(stats.DialFailed)
+		return
+	}
+	t.up.ask(time.Now(), shaper.Cost{Connections: 1})
+	t.goOn()
+}
+
+// goOn does what there is to do, unless the class is to be waited for.
+func (t *tcpSession) goOn() {
+	switch t.stage {
+	case opening:
+		if !t.up.waiting {
+			t.reach()
+		}
+	case relaying:
+		t.up.move(turnBytes)
+		t.down.move(turnBytes)
+	}
+}
+
+// proceed goes on after something has happened to a socket.
+func (t *tcpSession) proceed(s *sock) {
+	switch t.stage {
+	case opening:
+		if t.client.broken {
+			t.finish(stats.ResetByPeer)
+		}
+	case reaching:
+		if s == &t.client {
+			t.clientLeaves()
+		} else if s.writable {
+			t.reached()
+		}
+	case relaying:
+		t.goOn()
+	}
+}
+
+// turn implements turner.
+func (t *tcpSession) turn() { t.drive((*tcpSession).goOn) }
+
 // reclassify moves the session out of classes that are gone.
 func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
-	t.place.Lock()
-	defer t.place.Unlock()
-	if t.up.flow == nil { // not classified yet: it will be, by the new routes
-		return
-	}
-	up, down := t.up.flow.Class(), t.down.flow.Class()
-	if !gone[up] && !gone[down] {
-		return
-	}
-	newUp, newDown := r.classify(t.describe(), t.conf)
-	if newUp == nil { // it stays where it is, rather than go on unlimited
-		return
-	}
-	if gone[up] {
-		t.up.flow.Move(newUp)
-	}
-	if gone[down] {
-		t.down.flow.Move(newDown)
-	}
+	t.drive(func(t *tcpSession) {
+		up, down := t.up.flow.Class(), t.down.flow.Class()
+		if !gone[up] && !gone[down] {
+			return
+		}
+		newUp, newDown := r.classify(t.describe(), t.conf)
+		if newUp == nil { // it stays where it is, rather than go on unlimited
+			return
+		}
+		if gone[up] {
+			t.up.join(newUp)
+		}
+		if gone[down] {
+			t.down.join(newDown)
+		}
+	})
 }
 
-// guard runs one goroutine of the session, which an error aborts.
-func (t *tcpSession) guard(f func() error) {
-	defer t.leave()
-	defer t.server.rescue(t)
-	if err := f(); err != nil {
-		t.abort(resultOf(err))
-	}
-}
-
-func (t *tcpSession) leave() {
-	if t.running.Add(-1) == 0 {
-		t.end()
-	}
-}
-
-// rescue is deferred where a session is served: a panic ends that session only.
+// rescue is deferred where a session is driven: a panic ends that session only.
 func (s *Server) rescue(one session) {
 	if p := recover(); p != nil {
 		info := one.info()
@@ -183,36 +227,36 @@ func (s *Server) rescue(one session) {
 	}
 }
 
-// abort ends the session with a reset to both sides, so that what is missing
-// never looks like a clean end. The first call's result is the one that counts.
-func (t *tcpSession) abort(result stats.Result) bool {
-	if !t.ended.CompareAndSwap(int32(stats.OK), int32(result)) {
+// abort ends the session from outside; false where it has ended already.
+func (t *tcpSession) abort(result stats.Result) (aborted bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stage == ended {
 		return false
 	}
-	t.cancel(nil)
-	t.reset()
+	t.finish(result)
 	return true
 }
 
-func (t *tcpSession) reset() {
-	reset(t.client)
-	t.place.Lock()
-	defer t.place.Unlock()
-	if t.upstream.conn != nil {
-		reset(t.upstream.conn)
+// finish ends the session: cleanly where the result is OK, else with a reset to
+// both sides, so that what is missing never looks like a clean end.
+func (t *tcpSession) finish(result stats.Result) {
+	if t.stage == ended {
+		return
 	}
-}
-
-// end closes what is open and takes the session out of the registry.
-func (t *tcpSession) end() {
-	t.cancel(nil)
-	result := stats.Result(t.ended.Load())
-	if result != stats.OK { // whoever aborts it may not have come that far, and a FIN would go first
-		t.reset()
+	if t.stage == reaching {
+		t.left() // it will not
 	}
-	t.client.Close()
-	if t.upstream.conn != nil {
-		t.upstream.conn.Close()
+	t.stage = ended
+	t.dialling.stop()
+	t.up.drop(lossOf(result))
+	t.down.drop(lossOf(result))
+	if result == stats.OK {
+		t.client.close()
+		t.upstream.close()
+	} else {
+		t.client.reset()
+		t.upstream.reset()
 	}
 	t.service.stats.Ended[result].Add(1)
 	t.service.stats.Open.Add(-1)
@@ -226,22 +270,19 @@ func (t *tcpSession) log(result stats.Result) {
 		return
 	}
 	t.server.log.Debug("session ended", "session", t.id, "listener", t.conf.Name,
-		"client", t.source, "result", result.String(), "bytes_upstream", t.up.moved.Load(), "bytes_downstream", t.down.moved.Load())
+		"client", t.source, "result", result.String(), "bytes_upstream", t.up.moved, "bytes_downstream", t.down.moved)
 }
 
 func (t *tcpSession) info() Session {
-	t.place.Lock()
-	defer t.place.Unlock()
-	one := Session{
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return Session{
 		ID: t.id, Listener: t.conf.Name, Protocol: string(policy.TCP), Started: t.started,
-		Client: t.source.String(), Upstream: t.upstream.name,
-		Upward: t.up.moved.Load(), Downward: t.down.moved.Load(),
-		Waiting: t.up.held.Load() + t.down.held.Load(),
+		Client: t.source.String(), Upstream: t.name,
+		Class: nameOf(t.up.flow.Class()), ReturnClass: nameOf(t.down.flow.Class()),
+		Upward: t.up.moved, Downward: t.down.moved,
+		Waiting: int64(t.up.cargo.left() + t.down.cargo.left()),
 	}
-	if t.up.flow != nil {
-		one.Class, one.ReturnClass = nameOf(t.up.flow.Class()), nameOf(t.down.flow.Class())
-	}
-	return one
 }
 
 func nameOf(c *shaper.Class) string {
@@ -251,23 +292,27 @@ func nameOf(c *shaper.Class) string {
 	return c.Name()
 }
 
-var errRemoved = errors.New("the listener was removed, and its class")
-
-// resultOf tells from an error how a session ended.
+// resultOf tells from the error of a socket how a session ended.
 func resultOf(err error) stats.Result {
-	switch {
-	case errors.Is(err, shaper.ErrQueueFull), errors.Is(err, shaper.ErrTooLong):
-		return stats.Overflow
-	case errors.Is(err, errDial):
-		return stats.DialFailed
-	case errors.Is(err, errLeft):
-		return stats.Aborted
-	case errors.Is(err, errRemoved):
-		return stats.ByOperator
-	case errors.Is(err, unix.ETIMEDOUT): // see setUserTimeout
+	if err == unix.ETIMEDOUT { // see setUserTimeout
 		return stats.TimedOut
 	}
 	return stats.ResetByPeer
+}
+
+// lossOf tells from how a session ended why its bytes were dropped.
+func lossOf(r stats.Result) stats.Reason {
+	switch r {
+	case stats.TimedOut:
+		return stats.Timeout
+	case stats.ByOperator:
+		return stats.Closed
+	case stats.Drained:
+		return stats.Stopped
+	case stats.Overflow:
+		return stats.QueueFull
+	}
+	return stats.Reset
 }
 
 // Sessions returns the open sessions, in the order in which they began.

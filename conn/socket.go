@@ -4,7 +4,6 @@ import (
 	"math"
 	"net"
 	"net/netip"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,36 +11,6 @@ import (
 	"shaper/shaper"
 	"shaper/unit"
 )
-
-// stream is a connection whose descriptor can be read and written without
-// holding a buffer while it is not ready.
-type stream struct {
-	conn   streamConn
-	raw    syscall.RawConn
-	name   string         // "127.0.0.1:80", "echo:"
-	remote netip.AddrPort // invalid for what is built in
-}
-
-// streamConn is a *net.TCPConn or, for what is built in, a *net.UnixConn.
-type streamConn interface {
-	net.Conn
-	syscall.Conn
-	CloseWrite() error
-}
-
-func newStream(c streamConn, name string) (stream, error) {
-	raw, err := c.SyscallConn()
-	return stream{conn: c, raw: raw, name: name, remote: addrPortOf(c.RemoteAddr())}, err
-}
-
-// reset closes a connection with a RST where it is TCP: the peer sees that it
-// did not end cleanly. What the kernel still held for it is discarded.
-func reset(c net.Conn) {
-	if tcp, ok := c.(*net.TCPConn); ok {
-		tcp.SetLinger(0)
-	}
-	c.Close()
-}
 
 // addrPortOf returns an address with IPv4-mapped IPv6 unmapped; the zero
 // AddrPort for what is no TCP or UDP address.
@@ -96,50 +65,6 @@ func receiveBufferOf(c *shaper.Class) int {
 	return max(int(n), 1)
 }
 
-// segmentOf returns the largest segment of a connection: some 1,400 bytes on
-// most networks, 64 KiB on the loopback device.
-func segmentOf(raw syscall.RawConn) (n int) {
-	raw.Control(func(fd uintptr) {
-		n, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG) // 0 for what is not TCP
-	})
-	return n
-}
-
-// setReceiveBuffer sets SO_RCVBUF, of which the kernel doubles what it is given
-// for its own overhead (socket(7)).
-func setReceiveBuffer(raw syscall.RawConn, n int) {
-	raw.Control(func(fd uintptr) {
-		unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, n) // at worst it stays as it was
-	})
-}
-
 // kernelGivesUp is about when Linux gives up on data that nobody acknowledges
 // (tcp_retries2 in ip-sysctl.rst).
 const kernelGivesUp = 15 * time.Minute
-
-// setUserTimeout has the kernel give up on a dead peer within the idle timeout,
-// where by itself it would try for longer (RFC 5482; tcp(7)).
-func setUserTimeout(raw syscall.RawConn, idle time.Duration) {
-	if idle <= 0 || idle >= kernelGivesUp {
-		return
-	}
-	raw.Control(func(fd uintptr) {
-		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(max(idle.Milliseconds(), 1)))
-	})
-}
-
-// broken reports whether the peer has reset the connection.
-func broken(raw syscall.RawConn) (yes bool) {
-	raw.Control(func(fd uintptr) { yes = eventsOf(fd)&unix.POLLERR != 0 })
-	return yes
-}
-
-// eventsOf returns what poll(2) tells of a connection unasked: POLLERR, an error
-// that stays for whoever reads or writes next; POLLHUP, it is down both ways.
-func eventsOf(fd uintptr) int16 {
-	poll := []unix.PollFd{{Fd: int32(fd)}}
-	if n, err := unix.Poll(poll, 0); err != nil || n == 0 {
-		return 0
-	}
-	return poll[0].Revents
-}

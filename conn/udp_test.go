@@ -449,7 +449,14 @@ func TestSendAfterUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	send(t, c, "lost")
-	until(t, "the kernel holds an error", func() bool { return broken(raw) })
+	until(t, "the kernel holds an error", func() (held bool) {
+		raw.Control(func(fd uintptr) {
+			poll := []unix.PollFd{{Fd: int32(fd)}}
+			n, _ := unix.Poll(poll, 0)
+			held = n == 1 && poll[0].Revents&unix.POLLERR != 0
+		})
+		return held
+	})
 	upstream := bindUDP(t, at)
 	w := &way{raw: raw}
 	out := getOutgoing()

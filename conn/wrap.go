@@ -38,8 +38,8 @@ func NewConn(c net.Conn, limits Limits) *Conn {
 	return &Conn{
 		Conn:     c,
 		messages: keepsMessages(c.LocalAddr()),
-		read:     shapedReader{flow: shaper.NewFlow(limits.Read), deadline: newDeadline()},
-		write:    shapedWriter{flow: shaper.NewFlow(limits.Write), deadline: newDeadline()},
+		read:     shapedReader{flow: shaper.NewWaiter(limits.Read), deadline: newDeadline()},
+		write:    shapedWriter{flow: shaper.NewWaiter(limits.Write), deadline: newDeadline()},
 	}
 }
 
@@ -57,7 +57,7 @@ func keepsMessages(local net.Addr) bool {
 }
 
 // piece returns how many of n bytes may be one item of a flow.
-func (c *Conn) piece(f *shaper.Flow, n int) int {
+func (c *Conn) piece(f *shaper.Waiter, n int) int {
 	if c.messages {
 		return n
 	}
@@ -79,7 +79,7 @@ func (c *Conn) cost(n int) shaper.Cost {
 // shapedReader is the reading side of a Conn.
 type shapedReader struct {
 	mu       sync.Mutex // one reader at a time
-	flow     *shaper.Flow
+	flow     *shaper.Waiter
 	deadline *deadline
 	early    []byte // read, and not let go yet when a deadline came; nil: nothing
 }
@@ -133,7 +133,7 @@ func (r *shapedReader) wait(cost shaper.Cost) error {
 // shapedWriter is the writing side of a Conn.
 type shapedWriter struct {
 	mu       sync.Mutex // one writer at a time, so that pieces of two do not mix
-	flow     *shaper.Flow
+	flow     *shaper.Waiter
 	deadline *deadline
 }
 
@@ -203,7 +203,7 @@ type Listener struct {
 	once    sync.Once
 	closing *deadline
 	mu      sync.Mutex // one Accept at a time: each would hold a connection of its own
-	opening *shaper.Flow
+	opening *shaper.Waiter
 }
 
 // Accept implements net.Listener.
@@ -231,7 +231,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 }
 
 func (l *Listener) init() {
-	l.once.Do(func() { l.closing, l.opening = newDeadline(), shaper.NewFlow(l.Limits.Open) })
+	l.once.Do(func() { l.closing, l.opening = newDeadline(), shaper.NewWaiter(l.Limits.Open) })
 }
 
 // Close implements net.Listener. It ends Accept, also while that waits, and
@@ -255,7 +255,7 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 
 // DialContext waits for Limits.Open and then connects. The context ends both.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	opening := shaper.NewFlow(d.Limits.Open)
+	opening := shaper.NewWaiter(d.Limits.Open)
 	if err := opening.Wait(ctx, shaper.Cost{Connections: 1}, false); err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}

@@ -50,7 +50,10 @@ type daemon struct {
 // cannot go on. Where the policy cannot be put in force, nothing has been
 // started and the error is [policy.Errors], or what could not be bound.
 func Run(o Options) error {
-	d := newDaemon(o)
+	d, err := newDaemon(o)
+	if err != nil {
+		return err
+	}
 	defer d.shaper.Close()
 	if err := d.keeper.start(); err != nil {
 		d.abandon()
@@ -60,13 +63,16 @@ func Run(o Options) error {
 	return d.run()
 }
 
-func newDaemon(o Options) *daemon {
-	d := &daemon{Options: o, started: time.Now(), notify: notifier(o.Log), shaper: shaper.New(), interrupted: make(chan struct{})}
-	d.server = conn.NewServer(d.shaper, inherited(), o.Log)
+func newDaemon(o Options) (d *daemon, err error) {
+	d = &daemon{Options: o, started: time.Now(), notify: notifier(o.Log), shaper: shaper.New(), interrupted: make(chan struct{})}
+	if d.server, err = conn.NewServer(d.shaper, inherited(), o.Log); err != nil {
+		d.shaper.Close()
+		return nil, err
+	}
 	d.sockets = &sockets{shaper: d.shaper, server: d.server, log: o.Log, api: d.controlHandler(), web: d.webHandler()}
 	d.keeper = newKeeper(o.Path, d.sockets, o.Log, d.notify)
 	d.meter = &meter{classes: d.shaper.Classes}
-	return d
+	return d, nil
 }
 
 // abandon ends what newDaemon has started.

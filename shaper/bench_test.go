@@ -35,7 +35,7 @@ func TestWaitAllocatesNothing(t *testing.T) {
 	s := New()
 	defer s.Close()
 	s.Apply([]policy.Class{named("fast", tokenClass("1GB/s", 1<<30)), named("slow", leakyClass("20000 packets/s"))})
-	fast, slow := NewFlow(s.Class("fast")), NewFlow(s.Class("slow"))
+	fast, slow := NewWaiter(s.Class("fast")), NewWaiter(s.Class("slow"))
 	wantNoAllocs(t, "Wait where nothing waits", func() { fast.Wait(bg, Cost{Bytes: 1000}, true) })
 	before := s.Class("slow").Stats.Overlimits.Load()
 	wantNoAllocs(t, "Wait that has to wait", func() { slow.Wait(bg, Cost{Packets: 1}, true); slow.Left() })
@@ -66,7 +66,7 @@ func BenchmarkWaitUncontended(b *testing.B) {
 	s := New()
 	defer s.Close()
 	s.Apply([]policy.Class{tokenClass("8TiB/s", 1<<40)})
-	f := NewFlow(s.Class("test"))
+	f := NewWaiter(s.Class("test"))
 	for b.Loop() {
 		if err := f.Wait(bg, Cost{Bytes: 100}, true); err != nil {
 			b.Fatal(err)
@@ -80,7 +80,7 @@ func BenchmarkWaitThroughPacer(b *testing.B) {
 	s := New()
 	defer s.Close()
 	s.Apply([]policy.Class{leakyClass("20000 packets/s")})
-	f := NewFlow(s.Class("test"))
+	f := NewWaiter(s.Class("test"))
 	for b.Loop() {
 		if err := f.Wait(bg, Cost{Packets: 1}, true); err != nil {
 			b.Fatal(err)

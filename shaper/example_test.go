@@ -37,23 +37,23 @@ func ExampleClass() {
 	// a message leaves after 300ms
 }
 
-// A flow waits on the real clock.
-func ExampleFlow() {
+// A goroutine waits on the real clock.
+func ExampleWaiter() {
 	s := shaper.New()
 	defer s.Close()
 	conf := policy.DefaultClass("uplink")
 	conf.Rate = unit.BytesPerSecond(1_000_000)
 	s.Apply([]policy.Class{conf})
 
-	flow := shaper.NewFlow(s.Class("uplink"))
+	waiter := shaper.NewWaiter(s.Class("uplink"))
 	begin := time.Now()
 	for i := range 6 {
 		// 1000 bytes have been read, and more were there each time.
-		if err := flow.Wait(context.Background(), shaper.Cost{Bytes: 1000}, i > 0); err != nil {
+		if err := waiter.Wait(context.Background(), shaper.Cost{Bytes: 1000}, i > 0); err != nil {
 			fmt.Println(err)
 		}
 		// They are written here.
-		flow.Left()
+		waiter.Left()
 	}
 	fmt.Println("5 ms have passed:", time.Since(begin) >= 5*time.Millisecond)
 	// Output: 5 ms have passed: true

@@ -29,9 +29,14 @@ func named(name string, conf policy.Class) policy.Class {
 
 var bg = context.Background()
 
+// waits is a Waiter, or one that can be moved.
+type waits interface {
+	Wait(context.Context, Cost, bool) error
+}
+
 // waitIn starts a Wait and returns what awaits its end: after how long that came,
 // and the verdict.
-func waitIn(ctx context.Context, f *Flow, cost Cost) func() (time.Duration, error) {
+func waitIn(ctx context.Context, f waits, cost Cost) func() (time.Duration, error) {
 	begin := time.Now()
 	var after time.Duration
 	done := make(chan error, 1)
@@ -54,7 +59,7 @@ func wantWait(t *testing.T, wait func() (time.Duration, error), want error, afte
 
 func TestFlowWaitsItsTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
-		f, begin := NewFlow(s.Class("test")), time.Now()
+		f, begin := NewWaiter(s.Class("test")), time.Now()
 		for i := range 1000 {
 			if err := f.Wait(bg, Cost{Bytes: 1000}, i > 0); err != nil {
 				t.Fatal(err)
@@ -67,7 +72,7 @@ func TestFlowWaitsItsTurn(t *testing.T) {
 }
 
 func TestFlowWithoutAClass(t *testing.T) {
-	f := NewFlow(nil)
+	f := NewWaiter(nil)
 	if err := f.Wait(bg, Cost{Bytes: 1 << 40}, false); err != nil {
 		t.Errorf("a flow that nothing limits waits in vain: %v", err)
 	}
@@ -85,7 +90,7 @@ func TestFlowsGetEqualShares(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		c := s.Class("test")
 		piece := c.Piece()
-		stalled := NewFlow(c)
+		stalled := NewWaiter(c)
 		if err := stalled.Wait(bg, Cost{Bytes: piece}, false); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +99,7 @@ func TestFlowsGetEqualShares(t *testing.T) {
 		sums := make(chan int64)
 		for range 3 {
 			go func() {
-				f, sum := NewFlow(c), int64(0)
+				f, sum := NewWaiter(c), int64(0)
 				for f.Wait(ctx, Cost{Bytes: piece}, true) == nil {
 					sum += piece
 				}
@@ -119,7 +124,7 @@ func TestFlowsGetEqualShares(t *testing.T) {
 func TestFlowCancelChargesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		c := s.Class("test")
-		first, second, third := NewFlow(c), NewFlow(c), NewFlow(c)
+		first, second, third := NewWaiter(c), NewWaiter(c), NewWaiter(c)
 		first.Wait(bg, Cost{Bytes: 1000}, false)
 		ctx, cancel := context.WithTimeout(bg, 300*ms)
 		defer cancel()
@@ -141,14 +146,14 @@ func TestFlowCancelLetsASmallerOneGo(t *testing.T) {
 		c := s.Class("test")
 		ctx, cancel := context.WithTimeout(bg, 50*ms)
 		defer cancel()
-		NewFlow(c).Wait(bg, Cost{Bytes: 1000}, false)
-		large := waitIn(ctx, NewFlow(c), Cost{Bytes: 1000})
-		small := waitIn(bg, NewFlow(c), Cost{Bytes: 100})
+		NewWaiter(c).Wait(bg, Cost{Bytes: 1000}, false)
+		large := waitIn(ctx, NewWaiter(c), Cost{Bytes: 1000})
+		small := waitIn(bg, NewWaiter(c), Cost{Bytes: 100})
 		wantWait(t, large, context.DeadlineExceeded, 50*ms)
 		wantWait(t, small, nil, 100*ms)
 
 		c.Enter(time.Now(), packet(1000))
-		small = waitIn(bg, NewFlow(c), Cost{Bytes: 100})
+		small = waitIn(bg, NewWaiter(c), Cost{Bytes: 100})
 		c.Evict(time.Now(), func(it *Item) bool { return it.Cost.Bytes == 1000 })
 		wantWait(t, small, nil, 100*ms)
 	}, tokenClass("1KB/s", 1000))
@@ -159,7 +164,7 @@ func TestFlowCancelLetsASmallerOneGo(t *testing.T) {
 func TestFlowCancelInTheInstantOfLeaving(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		c := s.Class("test")
-		f, next := NewFlow(c), time.Now().Add(second)
+		f, next := NewWaiter(c), time.Now().Add(second)
 		f.Wait(bg, Cost{Packets: 1}, false)
 		for range 200 {
 			ctx, cancel := context.WithDeadline(bg, next)
@@ -184,7 +189,7 @@ func TestFlowCancelIsAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		passed := make(chan struct{})
 		close(passed)
-		wait := waitIn(movedBack{bg, passed}, NewFlow(s.Class("test")), Cost{Bytes: 1})
+		wait := waitIn(movedBack{bg, passed}, NewWaiter(s.Class("test")), Cost{Bytes: 1})
 		wantWait(t, wait, os.ErrDeadlineExceeded, 0)
 		wantBacklog(t, s.Class("test"), 0, 0)
 	}, leakyClass("0B/s"))
@@ -204,11 +209,11 @@ func TestFlowOverflow(t *testing.T) {
 	conf.MaxWait = 3 * 1e9
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		c := s.Class("test")
-		NewFlow(c).Wait(bg, Cost{Packets: 1}, false)
-		waits := waitIn(bg, NewFlow(c), Cost{Packets: 2})
-		wantWait(t, waitIn(bg, NewFlow(c), Cost{Packets: 1}), ErrQueueFull, 0)
+		NewWaiter(c).Wait(bg, Cost{Packets: 1}, false)
+		waits := waitIn(bg, NewWaiter(c), Cost{Packets: 2})
+		wantWait(t, waitIn(bg, NewWaiter(c), Cost{Packets: 1}), ErrQueueFull, 0)
 		c.Set(time.Now(), withQueue(c.Policy(), 3, 0))
-		wantWait(t, waitIn(bg, NewFlow(c), Cost{Packets: 1}), nil, 3*time.Second)
+		wantWait(t, waitIn(bg, NewWaiter(c), Cost{Packets: 1}), nil, 3*time.Second)
 		wantWait(t, waits, nil, time.Second)
 	}, conf)
 }
@@ -219,9 +224,9 @@ func TestFlowTooLong(t *testing.T) {
 	conf.MaxWait = 1e9
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		c := s.Class("test")
-		NewFlow(c).Wait(bg, Cost{Packets: 1}, false)
-		waits := waitIn(bg, NewFlow(c), Cost{Packets: 1})
-		wantWait(t, waitIn(bg, NewFlow(c), Cost{Packets: 1}), ErrTooLong, 0)
+		NewWaiter(c).Wait(bg, Cost{Packets: 1}, false)
+		waits := waitIn(bg, NewWaiter(c), Cost{Packets: 1})
+		wantWait(t, waitIn(bg, NewWaiter(c), Cost{Packets: 1}), ErrTooLong, 0)
 		wantWait(t, waits, nil, time.Second)
 	}, conf)
 }
@@ -229,9 +234,9 @@ func TestFlowTooLong(t *testing.T) {
 func TestFlowSetReachesWaitingFlowsAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		c := s.Class("test")
-		NewFlow(c).Wait(bg, Cost{Bytes: 1000}, false)
-		one := waitIn(bg, NewFlow(c), Cost{Bytes: 1000})
-		two := waitIn(bg, NewFlow(c), Cost{Bytes: 1000})
+		NewWaiter(c).Wait(bg, Cost{Bytes: 1000}, false)
+		one := waitIn(bg, NewWaiter(c), Cost{Bytes: 1000})
+		two := waitIn(bg, NewWaiter(c), Cost{Bytes: 1000})
 		time.Sleep(second)
 		setRateNow(c, "0B/s")
 		time.Sleep(time.Hour)
@@ -246,11 +251,11 @@ func TestFlowSetReachesWaitingFlowsAtOnce(t *testing.T) {
 func TestFlowLeft(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		c, other := s.Class("test"), s.Class("other")
-		NewFlow(other).Wait(bg, Cost{Packets: 1}, false)
-		f := NewFlow(c)
+		NewWaiter(other).Wait(bg, Cost{Packets: 1}, false)
+		f := newMovable(c)
 		f.Wait(bg, Cost{Packets: 1}, false)
-		waits := waitIn(bg, NewFlow(c), Cost{Packets: 1})
-		elsewhere := waitIn(bg, NewFlow(other), Cost{Packets: 1})
+		waits := waitIn(bg, NewWaiter(c), Cost{Packets: 1})
+		elsewhere := waitIn(bg, NewWaiter(other), Cost{Packets: 1})
 		f.Move(other)
 		time.Sleep(400 * ms)
 		f.Left()
@@ -258,7 +263,7 @@ func TestFlowLeft(t *testing.T) {
 		wantWait(t, elsewhere, nil, time.Second)
 		f.Wait(bg, Cost{Bytes: 1}, false) // costs no packets
 		f.Left()
-		wantWait(t, waitIn(bg, NewFlow(other), Cost{Packets: 1}), nil, 600*ms)
+		wantWait(t, waitIn(bg, NewWaiter(other), Cost{Packets: 1}), nil, 600*ms)
 	}, leakyClass("1 packets/s"), named("other", leakyClass("1 packets/s")))
 }
 
@@ -267,10 +272,10 @@ func TestShaperClose(t *testing.T) {
 		s := NewOnRuntimeTimer()
 		s.Apply([]policy.Class{leakyClass("1 packets/s")})
 		c := s.Class("test")
-		NewFlow(c).Wait(bg, Cost{Packets: 1}, false)
+		NewWaiter(c).Wait(bg, Cost{Packets: 1}, false)
 		ctx, cancel := context.WithTimeout(bg, time.Minute)
 		defer cancel()
-		waits := waitIn(ctx, NewFlow(c), Cost{Packets: 1})
+		waits := waitIn(ctx, NewWaiter(c), Cost{Packets: 1})
 		s.Close()
 		wantWait(t, waits, context.DeadlineExceeded, time.Minute) // nothing leaves any more
 		wantBacklog(t, c, 0, 0)

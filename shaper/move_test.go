@@ -10,6 +10,62 @@ import (
 	"shaper/policy"
 )
 
+// movable is a flow whose owner waits, and has a lock, as a session does.
+type movable struct {
+	mu   sync.Mutex
+	flow Flow
+	ends chan error // of capacity 1: the wait has ended so
+}
+
+func newMovable(class *Class) *movable {
+	m := &movable{ends: make(chan error, 1)}
+	m.flow.Init(class, m)
+	return m
+}
+
+func (m *movable) Leave(time.Time) { m.ends <- nil }
+
+func (m *movable) Wait(ctx context.Context, cost Cost, busy bool) error {
+	m.mu.Lock()
+	verdict := m.flow.Ask(time.Now(), cost, busy)
+	m.mu.Unlock()
+	if verdict != Waits {
+		return verdict.Err()
+	}
+	select {
+	case err := <-m.ends:
+		return err
+	case <-ctx.Done():
+	}
+	m.mu.Lock()
+	cancelled := m.flow.Cancel(time.Now())
+	m.mu.Unlock()
+	if cancelled {
+		return ctx.Err()
+	}
+	return <-m.ends
+}
+
+func (m *movable) Move(class *Class) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if verdict := m.flow.Move(time.Now(), class); verdict != Waits {
+		m.ends <- verdict.Err()
+	}
+}
+
+func (m *movable) Class() *Class {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.flow.Class()
+}
+
+func (m *movable) Left() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.flow.Left(time.Now())
+}
+
 // TestMove moves a flow whose ticket waits, after ten seconds of its minute.
 func TestMove(t *testing.T) {
 	full := withQueue(leakyClass("1 packets/min"), 1, 0)
@@ -32,15 +88,15 @@ func TestMove(t *testing.T) {
 	} {
 		t.Run("to "+c.to, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *Shaper) {
-				slow, f := s.Class("slow"), NewFlow(s.Class("slow"))
-				NewFlow(slow).Wait(bg, Cost{Packets: 1}, false)
+				slow, f := s.Class("slow"), newMovable(s.Class("slow"))
+				NewWaiter(slow).Wait(bg, Cost{Packets: 1}, false)
 				moved := waitIn(bg, f, Cost{Packets: 1})
-				behind := waitIn(bg, NewFlow(slow), Cost{Packets: 1})
+				behind := waitIn(bg, NewWaiter(slow), Cost{Packets: 1})
 				time.Sleep(10 * second)
-				NewFlow(s.Class("full")).Wait(bg, Cost{Packets: 1}, false)
-				stuck := waitIn(bg, NewFlow(s.Class("full")), Cost{Packets: 1})
-				NewFlow(s.Class("fast")).Wait(bg, Cost{Packets: 1}, false)
-				ahead := waitIn(bg, NewFlow(s.Class("fast")), Cost{Packets: 1})
+				NewWaiter(s.Class("full")).Wait(bg, Cost{Packets: 1}, false)
+				stuck := waitIn(bg, NewWaiter(s.Class("full")), Cost{Packets: 1})
+				NewWaiter(s.Class("fast")).Wait(bg, Cost{Packets: 1}, false)
+				ahead := waitIn(bg, NewWaiter(s.Class("fast")), Cost{Packets: 1})
 
 				f.Move(s.Class(c.to))
 				if got := f.Class(); got != s.Class(c.to) {
@@ -65,7 +121,7 @@ func TestMove(t *testing.T) {
 func TestMoveWithoutATicket(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		a, b := s.Class("a"), s.Class("b")
-		f := NewFlow(a)
+		f := newMovable(a)
 		f.Wait(bg, Cost{Packets: 1}, false)
 		f.Move(b)
 		wantWait(t, waitIn(bg, f, Cost{Packets: 1}), nil, 0) // b is idle
@@ -81,9 +137,9 @@ func TestMoveWithoutATicket(t *testing.T) {
 func TestMoveAndCancelInOneInstant(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		c := s.Class("test")
-		NewFlow(c).Wait(bg, Cost{Packets: 1}, false)
+		NewWaiter(c).Wait(bg, Cost{Packets: 1}, false)
 		for i := range 200 {
-			f := NewFlow(c)
+			f := newMovable(c)
 			ctx, cancel := context.WithCancel(bg)
 			wait := waitIn(ctx, f, Cost{Packets: 1})
 			if i%2 == 0 {
@@ -113,9 +169,9 @@ func TestFlowsUnderChange(t *testing.T) {
 
 	var flows, others sync.WaitGroup
 	stop := make(chan struct{})
-	var all []*Flow
+	var all []*movable
 	for range 8 {
-		f := NewFlow(pick())
+		f := newMovable(pick())
 		all = append(all, f)
 		flows.Go(func() { useFlow(t, f) })
 	}
@@ -142,7 +198,7 @@ func TestFlowsUnderChange(t *testing.T) {
 }
 
 // useFlow waits a few hundred times, and gives up some of them.
-func useFlow(t *testing.T, f *Flow) {
+func useFlow(t *testing.T, f *movable) {
 	for i := range 300 {
 		ctx, cancel := context.WithCancel(bg)
 		switch i % 3 {

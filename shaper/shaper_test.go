@@ -10,12 +10,12 @@ import (
 func TestApply(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		a, b := s.Class("a"), s.Class("b")
-		for _, f := range []*Flow{NewFlow(a), NewFlow(b)} {
+		for _, f := range []*Waiter{NewWaiter(a), NewWaiter(b)} {
 			f.Wait(bg, Cost{Packets: 1}, false)
 			f.Left()
 		}
-		kept := waitIn(bg, NewFlow(a), Cost{Packets: 1})
-		dropped := waitIn(bg, NewFlow(b), Cost{Packets: 1})
+		kept := waitIn(bg, NewWaiter(a), Cost{Packets: 1})
+		dropped := waitIn(bg, NewWaiter(b), Cost{Packets: 1})
 		a.Stats.Overlimits.Add(41)
 
 		removed := s.Apply([]policy.Class{named("a", leakyClass("2 packets/s")), named("d", leakyClass("1 packets/s"))})
@@ -30,7 +30,7 @@ func TestApply(t *testing.T) {
 		}
 		wantWait(t, kept, nil, second/2)
 		wantWait(t, dropped, nil, second) // a class that is gone still empties its queue
-		wantWait(t, waitIn(bg, NewFlow(s.Class("d")), Cost{Packets: 1}), nil, 0)
+		wantWait(t, waitIn(bg, NewWaiter(s.Class("d")), Cost{Packets: 1}), nil, 0)
 	}, named("a", leakyClass("1 packets/s")), named("b", leakyClass("1 packets/s")))
 }
 
@@ -47,7 +47,7 @@ func TestApplyAnotherUnit(t *testing.T) {
 		{leakyClass("1KB/s"), tokenClass("10 packets/s", 100), second / 10},
 	} {
 		inBubble(t, func(t *testing.T, s *Shaper) {
-			old, f := s.Class("test"), NewFlow(s.Class("test"))
+			old, f := s.Class("test"), newMovable(s.Class("test"))
 			old.Enter(time.Now(), packet(1000))
 			old.Stats.Refused[0].Add(41)
 			wait := waitIn(bg, f, Cost{Bytes: 1000, Packets: 1})
@@ -97,7 +97,7 @@ func TestLeavesOnTheSystemTimer(t *testing.T) {
 	s := New()
 	defer s.Close()
 	s.Apply([]policy.Class{leakyClass("2000 packets/s")})
-	f, last := NewFlow(s.Class("test")), time.Time{}
+	f, last := NewWaiter(s.Class("test")), time.Time{}
 	for range 100 {
 		if err := f.Wait(bg, Cost{Packets: 1}, true); err != nil {
 			t.Fatal(err)
