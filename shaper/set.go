@@ -37,8 +37,7 @@ func startedLimiter(now time.Time, conf policy.Class, owed int64) limit.Limiter 
 	l := newLimiter(now, conf)
 	switch l := l.(type) {
 	case *limit.Token:
-		l.Empty(now)
-		l.Take(now, now, max(owed-1, 0)) // for the next one it waits itself
+		l.Take(now, now, depth(conf)+max(owed-1, 0)) // for the next one it waits itself
 	case *leaky.Bucket:
 		l.Take(now, now, max(leaky.Piece(paced(conf)), owed))
 	default:
