@@ -52,6 +52,37 @@ func TestClasses(t *testing.T) {
 	}
 }
 
+// A class goes from one algorithm to the next while it is in use, and each shows
+// what it has.
+func TestSetAlgorithm(t *testing.T) {
+	p := begin(t, base)
+	p.dial("echo")
+	for _, c := range []struct {
+		values        map[string]string
+		burst, window string
+	}{
+		{map[string]string{"algorithm": "gcra", "burst": "64KiB"}, "64KiB", ""},
+		{map[string]string{"algorithm": "fixed-window", "rate": "4MB/min"}, "", "1min"},
+		{map[string]string{"algorithm": "sliding-log", "window": "10s"}, "", "10s"},
+		{map[string]string{"algorithm": "sliding-window"}, "", "1s"},
+	} {
+		if _, err := p.Reload(t.Context(), 0); err != nil { // what was set before has ended
+			t.Fatal(err)
+		}
+		if _, err := p.Set(t.Context(), "slow", c.values, 0); err != nil {
+			t.Errorf("set %v: %v", c.values, err)
+			continue
+		}
+		all, err := p.Classes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slow := all[2]; slow.Algorithm != c.values["algorithm"] || slow.Burst != c.burst || slow.Window != c.window {
+			t.Errorf("after %v it is %s, burst %q, window %q", c.values, slow.Algorithm, slow.Burst, slow.Window)
+		}
+	}
+}
+
 // A class of rate 0 lets nothing go, and JSON can say so.
 func TestBlockedClass(t *testing.T) {
 	p := begin(t, strings.Replace(base, `"64KiB/s"`, `"0B/s"`, 1))

@@ -9,6 +9,7 @@ import (
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
+	"shaper/unit"
 )
 
 // The states of a daemon.
@@ -83,8 +84,11 @@ func readClass(c *shaper.Class) stats.ClassReading {
 	r := c.Stats.Read()
 	r.Name, r.Algorithm, r.Drain = conf.Name, string(conf.Algorithm), stats.Seconds(drain)
 	r.Rate = stats.RateReading{Text: conf.Rate.String(), PerSecond: conf.Rate.PerSecond(), Unit: conf.Rate.Kind().String()}
-	if conf.Algorithm != policy.Leaky {
+	if conf.Algorithm.HasBurst() {
 		r.Burst = conf.Burst.String()
+	}
+	if conf.Algorithm.HasWindow() {
+		r.Window = unit.FormatDuration(conf.WindowInForce())
 	}
 	return r
 }

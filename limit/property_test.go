@@ -11,6 +11,402 @@ import (
 	"shaper/unit"
 )
 
+// Each property in this file holds for every algorithm.
+
+// A setting is what a limiter is made from.
+type setting struct {
+	limit  int64 // units in a window: the rate
+	window time.Duration
+	burst  int64
+}
+
+func (s setting) rate() unit.Rate { return unit.NewRate(unit.Packets, s.limit, s.window) }
+
+// An event is an item that left, so long after start.
+type event struct {
+	at time.Duration
+	n  int64
+}
+
+// An algorithm is how to make a limiter, and what it promises.
+type algorithm struct {
+	name string
+	make func(now time.Time, s setting) Limiter
+	// most returns how many units may leave within d, with both ends of it.
+	most func(s setting, d time.Duration) *big.Rat
+	// allowed reports whether n units may leave at an instant after those
+	// events. It is the model: in exact fractions, and from the events alone.
+	// Token, whose arithmetic is float64, has one of its own.
+	allowed func(s setting, events []event, at time.Duration, n int64) bool
+}
+
+var algorithms = []algorithm{
+	{"token", func(now time.Time, s setting) Limiter { return NewToken(now, s.rate(), s.burst) }, mostOfABucket, nil},
+	{"gcra", func(now time.Time, s setting) Limiter { return NewGCRA(now, s.rate(), s.burst) }, mostOfABucket, bucketAllows},
+	{"fixed-window", func(now time.Time, s setting) Limiter { return NewFixedWindow(now, s.rate(), s.window) },
+		func(s setting, d time.Duration) *big.Rat { return big.NewRat(s.limit*int64(d/s.window+2), 1) }, fixedAllows},
+	{"sliding-log", func(now time.Time, s setting) Limiter { return NewSlidingLog(now, s.rate(), s.window) },
+		func(s setting, d time.Duration) *big.Rat { return big.NewRat(s.limit*int64(d/s.window+1), 1) }, logAllows},
+	{"sliding-window", func(now time.Time, s setting) Limiter { return NewSlidingWindow(now, s.rate(), s.window) },
+		func(s setting, d time.Duration) *big.Rat { return big.NewRat(s.limit*int64(d/s.window+2), 1) }, slidingAllows},
+}
+
+func mostOfABucket(s setting, d time.Duration) *big.Rat {
+	most := allows(s.rate(), d+1)
+	return most.Add(most, big.NewRat(s.burst, 1))
+}
+
+// bucketAllows is I.371's virtual scheduling, in fractions.
+func bucketAllows(s setting, events []event, at time.Duration, n int64) bool {
+	tat := new(big.Rat)
+	arrive := func(at time.Duration) {
+		if tat.Cmp(big.NewRat(int64(at-1), 1)) <= 0 {
+			tat.SetInt64(int64(at))
+		}
+	}
+	each := new(big.Rat).Inv(allows(s.rate(), 1)) // nanoseconds of a unit
+	for _, e := range events {
+		arrive(e.at)
+		tat.Add(tat, new(big.Rat).Mul(each, big.NewRat(e.n, 1)))
+	}
+	arrive(at)
+	early := new(big.Rat).Mul(each, big.NewRat(s.burst-min(n, s.burst), 1))
+	return tat.Cmp(early.Add(early, big.NewRat(int64(at), 1))) <= 0
+}
+
+// windowOf returns the number of a window and how much of it is over.
+func windowOf(s setting, at time.Duration) (number int64, elapsed time.Duration) {
+	since := at + start.Sub(start.Truncate(s.window))
+	return int64(since / s.window), since % s.window
+}
+
+// perWindow counts the events by the number of their window. What has no room
+// in its own counts in the ones after it.
+func perWindow(s setting, events []event) map[int64]int64 {
+	used := map[int64]int64{}
+	for _, e := range events {
+		number, _ := windowOf(s, e.at)
+		for left := e.n; left > 0; number++ {
+			n := max(min(left, s.limit-used[number]), 0)
+			used[number] += n
+			left -= n
+		}
+	}
+	return used
+}
+
+func fixedAllows(s setting, events []event, at time.Duration, n int64) bool {
+	number, _ := windowOf(s, at)
+	return perWindow(s, events)[number]+min(n, s.limit) <= s.limit
+}
+
+func slidingAllows(s setting, events []event, at time.Duration, n int64) bool {
+	number, elapsed := windowOf(s, at)
+	used := perWindow(s, events)
+	count := big.NewRat(int64(s.window-elapsed), int64(s.window))
+	count.Mul(count, big.NewRat(used[number-1], 1))
+	count.Add(count, big.NewRat(used[number]+min(n, s.limit), 1))
+	return count.Cmp(big.NewRat(s.limit, 1)) <= 0
+}
+
+func logAllows(s setting, events []event, at time.Duration, n int64) bool {
+	used := int64(0)
+	for _, e := range events {
+		// What is larger than the limit is logged in the last window that it fills.
+		logged := e.at + time.Duration((e.n-1)/s.limit)*s.window
+		if logged > at-s.window {
+			used += e.n
+		}
+	}
+	return used+min(n, s.limit) <= s.limit
+}
+
+func anySetting(t *rapid.T) setting {
+	window := rapid.SampledFrom([]time.Duration{2, 10, 1001, time.Millisecond, time.Second, 7 * time.Second, 15 * time.Minute})
+	scale := int64(1) << rapid.SampledFrom([]int{0, 0, 0, 7, 30}).Draw(t, "scale")
+	return setting{
+		limit:  rapid.Int64Range(1, 20).Draw(t, "limit") * scale,
+		window: window.Draw(t, "window"),
+		burst:  rapid.Int64Range(1, 20).Draw(t, "burst") * scale,
+	}
+}
+
+// whole returns the most that may leave at once.
+func (a algorithm) whole(s setting) int64 {
+	if a.name == "token" || a.name == "gcra" {
+		return s.burst
+	}
+	return s.limit
+}
+
+// anyCost draws what is mostly small, and at most whole.
+func anyCost(t *rapid.T, whole int64) int64 {
+	return rapid.OneOf(rapid.Int64Range(1, whole), rapid.Int64Range(1, 1+whole/8), rapid.Just(whole)).Draw(t, "n")
+}
+
+// anyPause draws how long nothing happens: mostly for less than a window.
+func anyPause(t *rapid.T, s setting) time.Duration {
+	return time.Duration(rapid.OneOf(
+		rapid.Just(int64(0)), rapid.Int64Range(0, int64(s.window)/3+1), rapid.Int64Range(0, 3*int64(s.window)),
+	).Draw(t, "pause"))
+}
+
+// grain is by how much an item may be late.
+func (a algorithm) grain(s setting) time.Duration {
+	if a.name != "sliding-log" || s.limit <= mostDepartures {
+		return 0
+	}
+	return s.window/(mostDepartures-2) + 1
+}
+
+func forEach(t *testing.T, property func(t *rapid.T, a algorithm)) {
+	for _, a := range algorithms {
+		t.Run(a.name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) { property(t, a) })
+		})
+	}
+}
+
+// leave has n units leave, as soon as they may after now, and says when.
+func leave(l Limiter, now time.Duration, n int64) time.Duration {
+	if next := l.Next(at(now), 0, n).Sub(start); next > now {
+		now = next
+	}
+	l.Take(at(now), at(now), n)
+	return now
+}
+
+// Next is the first instant at which the model lets an item leave: not the
+// nanosecond before it, nor any other since now.
+func TestNextIsTheFirstInstant(t *testing.T) {
+	forEach(t, func(t *rapid.T, a algorithm) {
+		if a.allowed == nil {
+			return
+		}
+		s, now := anySetting(t), time.Duration(rapid.Int64Range(0, 1e10).Draw(t, "start"))
+		largest := rapid.SampledFrom([]int64{1, 1, 4}).Draw(t, "largest")
+		l, events := a.make(at(now), s), []event(nil)
+		for range rapid.IntRange(1, 30).Draw(t, "items") {
+			n := anyCost(t, a.whole(s)*largest)
+			next := l.Next(at(now), 0, n).Sub(start)
+			for _, early := range []time.Duration{next - 1, now + time.Duration(rapid.Int64Range(0, max(int64(next-now), 1)-1).Draw(t, "early"))} {
+				if early >= now && early < next-a.grain(s) && a.allowed(s, events, early, n) {
+					t.Fatalf("%+v, after %v: %d may leave at %d, want %d", s, events, n, next, early)
+				}
+			}
+			if now = max(now, next); !a.allowed(s, events, now, n) {
+				t.Fatalf("%+v, after %v: %d may leave at %d, too early", s, events, n, now)
+			}
+			if !rapid.Bool().Draw(t, "on time") {
+				now += anyPause(t, s)
+			}
+			l.Take(at(now), at(now), n)
+			events = append(events, event{now, n})
+		}
+	})
+}
+
+// The promise holds between any two departures, also where times go back and
+// items are larger than may leave at once.
+func TestPromiseHoldsInEveryWindow(t *testing.T) {
+	forEach(t, func(t *rapid.T, a algorithm) {
+		s, now, events := anySetting(t), time.Duration(0), []event(nil)
+		l := a.make(at(now), s)
+		for range rapid.IntRange(1, 40).Draw(t, "items") {
+			now += anyPause(t, s)
+			stale := now - anyPause(t, s)
+			n := anyCost(t, 2*a.whole(s))
+			now = max(now, l.Next(at(stale), 0, n).Sub(start))
+			l.Take(at(now), at(stale), 0) // must not turn the clock back
+			if next := l.Next(at(now), 0, n).Sub(start); next > now+a.slop(s, 1) {
+				t.Fatalf("%+v: %d may leave at %d, and then not before %d", s, n, now, next)
+			}
+			l.Take(at(now), at(now), n)
+			events = append(events, event{now, n})
+		}
+		for i := range events {
+			sum, above := int64(0), int64(0)
+			for _, e := range events[i:] {
+				sum, above = sum+e.n, max(above, e.n-a.whole(s))
+				most := a.most(s, e.at-events[i].at)
+				if most.Add(most, big.NewRat(above, 1)); most.Cmp(big.NewRat(sum, 1)) < 0 {
+					t.Fatalf("%+v: %d left within %d, at most %v may", s, sum, e.at-events[i].at, most.FloatString(3))
+				}
+			}
+		}
+	})
+}
+
+// Behind units ahead an item leaves when it does if they leave one by one,
+// whatever rates were set before.
+func TestAheadIsWhatLeavesBefore(t *testing.T) {
+	forEach(t, func(t *rapid.T, a algorithm) {
+		s := anySetting(t)
+		s.limit, s.burst = min(s.limit, 20), min(s.burst, 20)
+		now := time.Duration(rapid.Int64Range(0, 1e10).Draw(t, "start"))
+		l, played := a.make(at(now), s), a.make(at(now), s)
+		for range rapid.IntRange(0, 20).Draw(t, "items") {
+			n := anyCost(t, 2*a.whole(s))
+			leave(l, now, n)
+			now = leave(played, now, n) + anyPause(t, s)
+			if rapid.IntRange(0, 3).Draw(t, "set") == 0 {
+				s.limit, s.burst = rapid.Int64Range(1, 20).Draw(t, "limit"), rapid.Int64Range(1, 20).Draw(t, "burst")
+				l.SetRate(at(now), s.rate(), s.burst)
+				played.SetRate(at(now), s.rate(), s.burst)
+			}
+		}
+		ahead, n := rapid.Int64Range(0, 100).Draw(t, "ahead"), rapid.Int64Range(0, a.whole(s)).Draw(t, "n")
+		got, want := max(now, l.Next(at(now), ahead, n).Sub(start)), now
+		for range ahead {
+			want = leave(played, want, 1)
+		}
+		want = max(want, played.Next(at(want), 0, n).Sub(start))
+		if slop := a.slop(s, ahead); got < want-slop || got > want+slop {
+			t.Fatalf("%+v at %d: behind %d, %d leave at %d, want %d", s, now, ahead, n, got, want)
+		}
+	})
+}
+
+// slop is nothing but for Token, whose full bucket loses what comes while the
+// clock goes on to the next whole nanosecond.
+func (a algorithm) slop(s setting, items int64) time.Duration {
+	if a.name != "token" {
+		return 0
+	}
+	return time.Duration(items+1) * precision(s.rate(), s.burst)
+}
+
+// Setting rates back and forth gives nothing: what may leave then is what may
+// leave without.
+func TestSetRateGivesNothing(t *testing.T) {
+	forEach(t, func(t *rapid.T, a algorithm) {
+		s := anySetting(t)
+		other := setting{rapid.Int64Range(0, 100).Draw(t, "other limit"), s.window, s.burst}
+		l, same := a.make(at(0), s), a.make(at(0), s)
+		now := time.Duration(0)
+		for range rapid.IntRange(1, 20).Draw(t, "items") {
+			n := anyCost(t, 2*a.whole(s))
+			want := leave(same, now, n)
+			got := leave(l, now, n)
+			// A part of a unit is rounded up where the other rate is 0, and else
+			// to a nanosecond of each rate.
+			if slop := a.slop(s, 20); got < want-slop-2 {
+				t.Fatalf("%+v, to %+v and back: %d leave at %d, without %d", s, other, n, got, want)
+			}
+			now = max(now, want, got) + anyPause(t, s)
+			for range 3 {
+				l.SetRate(at(now), other.rate(), other.burst)
+				l.SetRate(at(now), s.rate(), s.burst)
+			}
+		}
+	})
+}
+
+func TestRateZeroBlocks(t *testing.T) {
+	for _, a := range algorithms {
+		t.Run(a.name, func(t *testing.T) {
+			s := setting{10, second, 10}
+			none := setting{0, second, 10}
+			l := a.make(at(0), none)
+			if got := l.Next(at(time.Hour), 3, 1); got != Never {
+				t.Errorf("one may leave at %v", got)
+			}
+			l.Take(at(0), at(time.Hour), 7) // nobody should, but it must not hang or grant
+			l.SetRate(at(2*time.Hour), s.rate(), s.burst)
+			l.Take(at(0), at(2*time.Hour), 10)
+			if got := l.Next(at(2*time.Hour), 0, 1); !got.After(at(2 * time.Hour)) {
+				t.Errorf("an eleventh may leave at once, at %v", got)
+			}
+			l.SetRate(at(2*time.Hour), none.rate(), none.burst)
+			if got := l.Next(at(9*time.Hour), 0, 1); got != Never {
+				t.Errorf("one may leave at %v", got)
+			}
+		})
+	}
+}
+
+// A rate that allows less than a unit in a window allows none.
+func TestLessThanOneInAWindowBlocks(t *testing.T) {
+	s := setting{1, second, 1}
+	for _, l := range []Limiter{
+		NewFixedWindow(at(0), s.rate(), second-1), NewSlidingLog(at(0), s.rate(), second-1), NewSlidingWindow(at(0), s.rate(), 0),
+	} {
+		if got := l.Next(at(0), 0, 1); got != Never {
+			t.Errorf("%T lets one leave at %v", l, got)
+		}
+	}
+}
+
+// What would overflow takes for ever instead.
+func TestExtremes(t *testing.T) {
+	for _, a := range algorithms {
+		for _, s := range []setting{
+			{1, 8784 * time.Hour, 1}, {1 << 43, 1, 1 << 43}, {1 << 43, 8784 * time.Hour, 1}, {0, second, 1 << 43}, {1<<43 - 1, second, 1<<43 - 3},
+		} {
+			l := a.make(at(0), s)
+			before := time.Time{}
+			for range 100 {
+				l.Take(at(0), at(0), 1<<43)
+				next := l.Next(at(0), math.MaxInt64>>2, 1<<43)
+				if next.Before(before) || next.After(Never) {
+					t.Fatalf("%s, %+v: the next may leave at %v after %v", a.name, s, next, before)
+				}
+				before = next
+			}
+			l.SetRate(at(0), unit.NewRate(unit.Packets, 1, time.Second), 1)
+			l.SetRate(at(-time.Hour), s.rate(), s.burst)
+			if s.limit < 1<<43 && !l.Next(at(0), 0, 1).After(at(second)) {
+				t.Errorf("%s, %+v: a hundred large items are forgotten", a.name, s)
+			}
+		}
+	}
+}
+
+func TestNextChangesNothing(t *testing.T) {
+	forEach(t, func(t *rapid.T, a algorithm) {
+		s := anySetting(t)
+		l, asked, now := a.make(at(0), s), a.make(at(0), s), time.Duration(0)
+		for range rapid.IntRange(1, 20).Draw(t, "items") {
+			n := anyCost(t, 2*a.whole(s))
+			asked.Next(at(now+anyPause(t, s)), rapid.Int64Range(0, 100).Draw(t, "ahead"), n)
+			want := leave(l, now, n)
+			if got := leave(asked, now, n); got != want {
+				t.Fatalf("%+v: %d leave at %d, and unless one asks at %d", s, n, got, want)
+			}
+			now = want + anyPause(t, s)
+		}
+	})
+}
+
+func TestNothingIsAllocated(t *testing.T) {
+	for _, a := range algorithms {
+		l, now := a.make(at(0), setting{100, second, 5}), time.Duration(0)
+		step := func() {
+			now = leave(l, now, 1)
+			l.Next(at(now), 1000, 7)
+			now = leave(l, now, 200)
+		}
+		for range 100 { // a log grows at first
+			step()
+		}
+		if n := testing.AllocsPerRun(100, step); n != 0 {
+			t.Errorf("%s allocates %v times", a.name, n)
+		}
+	}
+}
+
+func BenchmarkAll(b *testing.B) {
+	for _, a := range algorithms {
+		b.Run(a.name, func(b *testing.B) {
+			b.ReportAllocs()
+			l, now := a.make(at(0), setting{1000, second, 5}), time.Duration(0)
+			for b.Loop() {
+				now = leave(l, now, 1)
+			}
+		})
+	}
+}
+
 // anyRate draws from a tenth per second to 8 TiB/s.
 func anyRate(t *rapid.T) unit.Rate {
 	amount := int64(1) << rapid.IntRange(0, 42).Draw(t, "magnitude")
@@ -23,125 +419,4 @@ func anyRate(t *rapid.T) unit.Rate {
 func allows(rate unit.Rate, d time.Duration) *big.Rat {
 	units, ns := rate.Exact()
 	return new(big.Rat).Mul(big.NewRat(units, ns), new(big.Rat).SetInt64(int64(d)))
-}
-
-// bucket is the model: exact fractions instead of float64.
-type bucket struct {
-	rate   unit.Rate
-	burst  *big.Rat
-	tokens *big.Rat
-	now    time.Duration
-}
-
-func (b *bucket) advance(now time.Duration) {
-	b.tokens.Add(b.tokens, allows(b.rate, now-b.now))
-	if b.now = now; b.tokens.Cmp(b.burst) > 0 {
-		b.tokens.Set(b.burst)
-	}
-}
-
-// after returns how long after now n tokens are there, rounded up.
-func (b *bucket) after(n int64) time.Duration {
-	missing := new(big.Rat).Sub(big.NewRat(n, 1), b.tokens)
-	if missing.Sign() <= 0 {
-		return 0
-	}
-	missing.Quo(missing, allows(b.rate, 1))
-	ns, rest := new(big.Int).QuoRem(missing.Num(), missing.Denom(), new(big.Int))
-	if rest.Sign() > 0 {
-		ns.Add(ns, big.NewInt(1))
-	}
-	return time.Duration(ns.Int64())
-}
-
-// precision returns two nanoseconds, or how long it takes to fill what a
-// float64 of the size of the burst cannot tell apart after some additions.
-func precision(rate unit.Rate, burst int64) time.Duration {
-	ulp := math.Nextafter(float64(burst), math.MaxFloat64) - float64(burst)
-	return time.Duration(2 + 20*ulp/rate.PerSecond()*1e9)
-}
-
-// TestTokenIsTheModel draws traces of departures at and after Next and
-// expects each at the instant of the model, to within precision, and that
-// rate.Limiter agrees that it may leave then.
-func TestTokenIsTheModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		rate := anyRate(t)
-		burst := rapid.Int64Range(1, 1<<20).Draw(t, "burst")
-		l := NewToken(start, rate, burst)
-		model := bucket{rate, big.NewRat(burst, 1), big.NewRat(burst, 1), 0}
-		for range rapid.IntRange(1, 40).Draw(t, "items") {
-			n := rapid.Int64Range(1, burst).Draw(t, "n")
-			got, want := l.Next(at(model.now), 0, n).Sub(at(model.now)), model.after(n)
-			if slop := precision(rate, burst); got < want-slop || got > want+slop {
-				t.Fatalf("%v, burst %d: %d may leave after %v, want %v", rate, burst, n, got, want)
-			}
-			model.advance(model.now + got + time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "late")))
-			model.tokens.Sub(model.tokens, big.NewRat(n, 1))
-			if left := at(model.now); l.bucket.TokensAt(left) < float64(n)-rate.PerSecond()/1e9 {
-				t.Fatalf("%v, burst %d: %d leave although %v tokens are there", rate, burst, n, l.bucket.TokensAt(left))
-			}
-			l.Take(start, at(model.now), n)
-		}
-	})
-}
-
-// TestTokenHoldsInEveryWindow mixes in stale times and items larger than the
-// burst.
-func TestTokenHoldsInEveryWindow(t *testing.T) {
-	type departure struct {
-		at time.Duration
-		n  int64
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		rate := anyRate(t)
-		burst := rapid.Int64Range(1, 1<<20).Draw(t, "burst")
-		largest := burst
-		l, now := NewToken(start, rate, burst), start
-		var trace []departure
-		for range rapid.IntRange(1, 40).Draw(t, "items") {
-			n := rapid.Int64Range(1, 2*burst).Draw(t, "n")
-			stale := now.Add(-time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "stale")))
-			if next := l.Next(stale, 0, n); next.After(now) {
-				now = next
-			}
-			l.Take(now, stale, 0) // must not turn the clock back
-			l.Take(now, now, n)
-			trace = append(trace, departure{now.Sub(start), n})
-			largest = max(largest, n)
-		}
-		for i := range trace {
-			sum := int64(0)
-			for _, d := range trace[i:] {
-				sum += d.n
-				bound := allows(rate, d.at-trace[i].at+1)
-				if bound.Add(bound, big.NewRat(largest, 1)); bound.Cmp(big.NewRat(sum, 1)) < 0 {
-					t.Fatalf("%v, burst %d: %d left within %v", rate, burst, sum, d.at-trace[i].at)
-				}
-			}
-		}
-	})
-}
-
-// TestTokenNeverDrifts lets 10^9 units leave ten thousand at a time, each as
-// soon as it may. The bucket is deeper than that: a full one loses what comes
-// while the clock goes on to the next whole nanosecond.
-func TestTokenNeverDrifts(t *testing.T) {
-	const items, n = 100_000, 10_000
-	for _, rate := range []unit.Rate{
-		perSecond(1), perSecond(7), perSecond(999_983), unit.BytesPerSecond(1_000_000_007), unit.NewRate(unit.Packets, 20000, 15*time.Minute),
-	} {
-		l, now := NewToken(start, rate, 2*n), start
-		for range items {
-			if next := l.Next(now, 0, n); next.After(now) {
-				now = next
-			}
-			l.Take(now, now, n)
-		}
-		exact := new(big.Rat).Quo(big.NewRat((items-2)*n, 1), allows(rate, 1)) // two left at once
-		off := new(big.Rat).SetInt64(int64(now.Sub(start)))
-		if off.Sub(off, exact).Abs(off).Cmp(big.NewRat(1000, 1)) > 0 {
-			t.Errorf("%v: after %d units the schedule is off by %v ns", rate, items*n, off.FloatString(0))
-		}
-	}
 }

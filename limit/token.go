@@ -22,22 +22,16 @@ import (
 // there are tokens, a time that goes back earns nothing twice, and an item
 // larger than the burst is not refused.
 type Token struct {
+	clock  // rate.Limiter trusts times that go back
 	bucket *rate.Limiter
 	rate   unit.Rate
-	now    time.Time // the latest time seen: rate.Limiter trusts older ones
 }
 
 // NewToken returns a full bucket as of now. A burst below 1 is 1.
 func NewToken(now time.Time, r unit.Rate, burst int64) *Token {
-	t := &Token{bucket: rate.NewLimiter(rate.Limit(r.PerSecond()), depth(burst)), rate: r, now: now}
+	t := &Token{bucket: rate.NewLimiter(rate.Limit(r.PerSecond()), depth(burst)), rate: r, clock: clock{now}}
 	t.bucket.AllowN(now, 0) // from here on the bucket knows a time
 	return t
-}
-
-// Empty takes all tokens: the next item waits as if a burst had just left.
-func (t *Token) Empty(now time.Time) {
-	now = t.clamp(now)
-	t.bucket.AllowN(now, int(max(t.bucket.TokensAt(now), 0)))
 }
 
 // Next implements Limiter.
@@ -63,7 +57,7 @@ func (t *Token) Next(now time.Time, ahead, n int64) time.Time {
 
 // Take implements Limiter.
 func (t *Token) Take(_, now time.Time, n int64) {
-	now = t.clamp(now)
+	now = t.see(now)
 	if t.bucket.AllowN(now, int(n)) {
 		return
 	}
@@ -77,17 +71,10 @@ func (t *Token) Take(_, now time.Time, n int64) {
 // SetRate implements Limiter. A larger burst fills at the new rate, what is
 // above a smaller one is lost.
 func (t *Token) SetRate(now time.Time, r unit.Rate, burst int64) {
-	now = t.clamp(now)
+	now = t.see(now)
 	t.bucket.SetLimitAt(now, rate.Limit(r.PerSecond()))
 	t.bucket.SetBurstAt(now, depth(burst))
 	t.rate = r
-}
-
-func (t *Token) clamp(now time.Time) time.Time {
-	if now.After(t.now) {
-		t.now = now
-	}
-	return t.now
 }
 
 func depth(burst int64) int { return int(max(burst, 1)) }

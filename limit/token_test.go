@@ -1,8 +1,12 @@
 package limit
 
 import (
+	"math"
+	"math/big"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"shaper/unit"
 )
@@ -125,30 +129,10 @@ func TestTokenShallowerLosesWhatIsAbove(t *testing.T) {
 	wantNext(t, l, 0, 1, second/10)
 }
 
-func TestTokenEmpty(t *testing.T) {
-	l := NewToken(at(0), perSecond(10), 5)
-	l.Empty(at(0))
-	wantNext(t, l, 0, 1, second/10)
-	l.Take(at(0), at(0), 10)
-	l.Empty(at(0)) // forgives no debt
-	wantNext(t, l, 0, 1, 1100*time.Millisecond)
-}
-
 func TestTokenHasAtLeastOne(t *testing.T) {
 	l := NewToken(at(0), perSecond(10), 0)
 	l.Take(at(0), at(0), 1)
 	wantNext(t, l, 0, 1, second/10)
-}
-
-func TestTokenAllocatesNothing(t *testing.T) {
-	l := NewToken(at(0), perSecond(10), 5)
-	if n := testing.AllocsPerRun(100, func() {
-		l.Next(at(0), 0, 1)
-		l.Take(at(0), at(0), 1)
-		l.Take(at(0), at(0), 9)
-	}); n != 0 {
-		t.Errorf("Take allocates %v times", n)
-	}
 }
 
 func TestAfter(t *testing.T) {
@@ -163,12 +147,86 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-func BenchmarkToken(b *testing.B) {
-	l, now := NewToken(at(0), perSecond(1000), 5), start
-	for b.Loop() {
-		if next := l.Next(now, 0, 1); next.After(now) {
-			now = next
+// bucket is the model: exact fractions instead of float64.
+type bucket struct {
+	rate   unit.Rate
+	burst  *big.Rat
+	tokens *big.Rat
+	now    time.Duration
+}
+
+func (b *bucket) advance(now time.Duration) {
+	b.tokens.Add(b.tokens, allows(b.rate, now-b.now))
+	if b.now = now; b.tokens.Cmp(b.burst) > 0 {
+		b.tokens.Set(b.burst)
+	}
+}
+
+// after returns how long after now n tokens are there, rounded up.
+func (b *bucket) after(n int64) time.Duration {
+	missing := new(big.Rat).Sub(big.NewRat(n, 1), b.tokens)
+	if missing.Sign() <= 0 {
+		return 0
+	}
+	missing.Quo(missing, allows(b.rate, 1))
+	ns, rest := new(big.Int).QuoRem(missing.Num(), missing.Denom(), new(big.Int))
+	if rest.Sign() > 0 {
+		ns.Add(ns, big.NewInt(1))
+	}
+	return time.Duration(ns.Int64())
+}
+
+// precision returns two nanoseconds, or how long it takes to fill what a
+// float64 of the size of the burst cannot tell apart after some additions.
+func precision(rate unit.Rate, burst int64) time.Duration {
+	ulp := math.Nextafter(float64(burst), math.MaxFloat64) - float64(burst)
+	return time.Duration(2 + 20*ulp/rate.PerSecond()*1e9)
+}
+
+// TestTokenIsTheModel draws traces of departures at and after Next and
+// expects each at the instant of the model, to within precision, and that
+// rate.Limiter agrees that it may leave then.
+func TestTokenIsTheModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rate := anyRate(t)
+		burst := rapid.Int64Range(1, 1<<20).Draw(t, "burst")
+		l := NewToken(start, rate, burst)
+		model := bucket{rate, big.NewRat(burst, 1), big.NewRat(burst, 1), 0}
+		for range rapid.IntRange(1, 40).Draw(t, "items") {
+			n := rapid.Int64Range(1, burst).Draw(t, "n")
+			got, want := l.Next(at(model.now), 0, n).Sub(at(model.now)), model.after(n)
+			if slop := precision(rate, burst); got < want-slop || got > want+slop {
+				t.Fatalf("%v, burst %d: %d may leave after %v, want %v", rate, burst, n, got, want)
+			}
+			model.advance(model.now + got + time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "late")))
+			model.tokens.Sub(model.tokens, big.NewRat(n, 1))
+			if left := at(model.now); l.bucket.TokensAt(left) < float64(n)-rate.PerSecond()/1e9 {
+				t.Fatalf("%v, burst %d: %d leave although %v tokens are there", rate, burst, n, l.bucket.TokensAt(left))
+			}
+			l.Take(start, at(model.now), n)
 		}
-		l.Take(now, now, 1)
+	})
+}
+
+// TestTokenNeverDrifts lets 10^9 units leave ten thousand at a time, each as
+// soon as it may. The bucket is deeper than that: a full one loses what comes
+// while the clock goes on to the next whole nanosecond.
+func TestTokenNeverDrifts(t *testing.T) {
+	const items, n = 100_000, 10_000
+	for _, rate := range []unit.Rate{
+		perSecond(1), perSecond(7), perSecond(999_983), unit.BytesPerSecond(1_000_000_007), unit.NewRate(unit.Packets, 20000, 15*time.Minute),
+	} {
+		l, now := NewToken(start, rate, 2*n), start
+		for range items {
+			if next := l.Next(now, 0, n); next.After(now) {
+				now = next
+			}
+			l.Take(now, now, n)
+		}
+		exact := new(big.Rat).Quo(big.NewRat((items-2)*n, 1), allows(rate, 1)) // two left at once
+		off := new(big.Rat).SetInt64(int64(now.Sub(start)))
+		if off.Sub(off, exact).Abs(off).Cmp(big.NewRat(1000, 1)) > 0 {
+			t.Errorf("%v: after %d units the schedule is off by %v ns", rate, items*n, off.FloatString(0))
+		}
 	}
 }

@@ -78,6 +78,9 @@ func (c *checker) class(class *Class) {
 	if c.sound(key+".algorithm", key+".burst") {
 		c.burst(key+".burst", class)
 	}
+	if c.sound(key+".algorithm", key+".window", key+".headroom") {
+		c.window(key, class)
+	}
 	if problem, allowed := misfit(class.Queue, kind); problem != "" && c.sound(key+".queue") {
 		c.wrong(key+".queue", problem, allowed)
 	}
@@ -87,8 +90,8 @@ func (c *checker) burst(key string, class *Class) {
 	kind := class.Rate.Kind()
 	switch {
 	case class.Burst.IsZero():
-	case class.Algorithm == Leaky:
-		c.wrong(key, "leaky has no burst", `leave it out, or set algorithm = "token"`)
+	case !class.Algorithm.HasBurst():
+		c.wrong(key, string(class.Algorithm)+" has no burst", `leave it out, or set algorithm = "token" or "gcra"`)
 	case class.Burst.Kind != kind:
 		c.wrong(key, fmt.Sprintf("%q counts %v, and the rate %q counts %v", class.Burst, class.Burst.Kind, class.Rate, kind),
 			"a burst in "+kind.String())

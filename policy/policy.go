@@ -61,8 +61,12 @@ type Algorithm string
 
 // The algorithms of this version.
 const (
-	Leaky Algorithm = "leaky" // constant drain through a FIFO
-	Token Algorithm = "token" // bursts up to Burst, then Rate
+	Leaky         Algorithm = "leaky"          // constant drain through a FIFO
+	Token         Algorithm = "token"          // bursts up to Burst, then Rate
+	GCRA          Algorithm = "gcra"           // the same in exact fractions, from one number
+	FixedWindow   Algorithm = "fixed-window"   // what Rate allows in each Window of the clock
+	SlidingLog    Algorithm = "sliding-log"    // what Rate allows in any Window
+	SlidingWindow Algorithm = "sliding-window" // the same approximately, from two counters
 )
 
 // Overflow says what happens to an item for which the queue has no room, or
@@ -106,9 +110,12 @@ type Class struct {
 	Algorithm Algorithm `json:"algorithm"`
 	// Rate is the limit. A rate of 0 is legal and lets nothing pass.
 	Rate unit.Rate `json:"rate"`
-	// Burst is the depth of a token bucket; the zero Burst is one quantum.
-	// A leaky class has none.
+	// Burst is the depth of the bucket of a token or gcra class; the zero Burst
+	// is one quantum. The others have none.
 	Burst Burst `json:"burst,omitzero"`
+	// Window is what a window algorithm counts in; 0 is the period of Rate. The
+	// others have none.
+	Window unit.Duration `json:"window,omitzero"`
 	// Headroom is how far below Rate the class is paced; 0 paces at Rate.
 	Headroom unit.Percent `json:"headroom"`
 	Queue    Queue        `json:"queue"`

@@ -33,13 +33,12 @@ func (p *Policy) classBranches() (all []branch) {
 	return all
 }
 
-// fieldsOf returns the fields that mean something to a class: a leaky one has
-// no burst.
+// fieldsOf returns the fields that mean something to a class: not every
+// algorithm has a burst or a window.
 func fieldsOf(class *Class) []field[Class] {
-	if class.Algorithm != Leaky {
-		return classFields
-	}
-	return slices.DeleteFunc(slices.Clone(classFields), func(f field[Class]) bool { return f.name == "burst" })
+	return slices.DeleteFunc(slices.Clone(classFields), func(f field[Class]) bool {
+		return f.name == "burst" && !class.Algorithm.HasBurst() || f.name == "window" && !class.Algorithm.HasWindow()
+	})
 }
 
 func (p *Policy) listenerBranches() (all []branch) {

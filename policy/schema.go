@@ -27,17 +27,16 @@ const (
 	classForm    = `the name of a class`
 	listenerForm = `the name of a listener, or a list of them`
 
-	algorithmForm = `"leaky" or "token"`
+	algorithmForm = `"leaky", "token", "gcra", "fixed-window", "sliding-log" or "sliding-window"`
 	overflowForm  = `"wait", "drop" or "refuse"`
 	protocolForm  = `"tcp" or "udp"`
 	modeForm      = `"forward"`
 )
 
 var (
-	parseAlgorithm = choice(algorithmForm, []Algorithm{Leaky, Token},
-		[]Algorithm{"gcra", "fixed-window", "sliding-log", "sliding-window"})
-	parseOverflow = choice(overflowForm, []Overflow{Wait, Drop, Refuse}, nil)
-	parseProtocol = choice(protocolForm, []Protocol{TCP, UDP},
+	parseAlgorithm = choice(algorithmForm, []Algorithm{Leaky, Token, GCRA, FixedWindow, SlidingLog, SlidingWindow}, nil)
+	parseOverflow  = choice(overflowForm, []Overflow{Wait, Drop, Refuse}, nil)
+	parseProtocol  = choice(protocolForm, []Protocol{TCP, UDP},
 		[]Protocol{"smpp", "http", "iso8583", "lines"})
 	parseMode = choice(modeForm, []Mode{Forward}, []Mode{"connect", "socks5", "transparent"})
 )
@@ -52,11 +51,12 @@ var classFields = []field[Class]{
 	one("algorithm", algorithmForm, func(c *Class) *Algorithm { return &c.Algorithm }, parseAlgorithm),
 	must(quantity("rate", func(c *Class) *unit.Rate { return &c.Rate }, unit.ParseRate)),
 	one("burst", burstForm, func(c *Class) *Burst { return &c.Burst }, parseBurst),
+	orNone("the period of the rate", quantity("window", func(c *Class) *unit.Duration { return &c.Window }, parseWait)),
 	quantity("headroom", func(c *Class) *unit.Percent { return &c.Headroom }, unit.ParsePercent),
 	one("queue", queueForm, func(c *Class) *Queue { return &c.Queue }, parseQueue),
 	orNone("none", quantity("max_wait", func(c *Class) *unit.Duration { return &c.MaxWait }, parseWait)),
 	orNone("by protocol", one("overflow", overflowForm, func(c *Class) *Overflow { return &c.Overflow }, parseOverflow)),
-	later[Class]("parent"), later[Class]("ceil"), later[Class]("window"),
+	later[Class]("parent"), later[Class]("ceil"),
 	later[Class]("priority"), later[Class]("weight"), later[Class]("per"), later[Class]("max_keys"),
 	later[Class]("max_connections"), later[Class]("in_flight"), later[Class]("shadow"), later[Class]("shared"),
 }

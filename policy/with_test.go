@@ -36,8 +36,10 @@ func TestWithRefuses(t *testing.T) {
 		{"acne", map[string]string{"rate": "1mbit"}, `class.acne: there is no class "acne"; did you mean "acme"?`},
 		{"acme", map[string]string{"rate": "60"}, `class.acme.rate: "60" is not a rate: it has no unit; a rate is like "20mbit", "64KiB/s", "200 packets/s" or "120 connections/min"`},
 		{"acme", map[string]string{"rat": "60"}, `class.acme.rat: unknown key; did you mean "rate"?`},
-		{"acme", map[string]string{"ceil": "60"}, `class.acme.ceil: not supported in this version; supported here: algorithm, rate, burst, headroom, queue, max_wait, overflow`},
-		{"acme", map[string]string{"burst": "5 packets"}, `class.acme.burst: leaky has no burst; leave it out, or set algorithm = "token"`},
+		{"acme", map[string]string{"ceil": "60"}, `class.acme.ceil: not supported in this version; supported here: algorithm, rate, burst, window, headroom, queue, max_wait, overflow`},
+		{"acme", map[string]string{"burst": "5 packets"}, `class.acme.burst: leaky has no burst; leave it out, or set algorithm = "token" or "gcra"`},
+		{"acme", map[string]string{"algorithm": "fixed-window", "window": "50ms"}, `class.acme.window: "50ms" at the rate "30 packets/s" does not hold a whole number of packets; a multiple of "100ms"`},
+		{"acme", map[string]string{"algorithm": "fixed-window", "rate": "0.5 packets/s"}, `class.acme.rate: "0.5 packets/s" is not a whole number of packets in a window of 1s; add a window that is a multiple of "2s"`},
 		{"acme", map[string]string{"overflow": "wait"}, `class.acme.overflow: "wait" cannot be done to the datagrams of a udp listener; "drop"`},
 		{"acme", map[string]string{"rate": "5 connections/s"}, `class.acme.rate: the class counts packets, not connections; set a rate of the same unit; the policy file can change the unit`},
 		{"acme", map[string]string{"queue": "0B", "headroom": "x"}, `class.acme.headroom: "x" is not a share: it does not begin with a number; a share is like "3%", from 0% to below 100%` + "\n" +

@@ -46,6 +46,18 @@ func tokenClass(text string, burst int64) policy.Class {
 	return conf
 }
 
+// algorithms are all that there are.
+var algorithms = []policy.Algorithm{
+	policy.Leaky, policy.Token, policy.GCRA, policy.FixedWindow, policy.SlidingLog, policy.SlidingWindow,
+}
+
+// classBy returns a policy of that algorithm and rate, with the defaults.
+func classBy(algorithm policy.Algorithm, text string) policy.Class {
+	conf := leakyClass(text)
+	conf.Algorithm = algorithm
+	return conf
+}
+
 func withQueue(conf policy.Class, items, bytes int64) policy.Class {
 	conf.Queue = policy.Queue{Items: unit.Count{N: items, Kind: unit.Items}, Bytes: unit.Size(bytes)}
 	return conf

@@ -26,9 +26,12 @@ func anyConf(t *rapid.T) policy.Class {
 	conf := withQueue(leakyClass(rapid.SampledFrom([]string{
 		"0B/s", "1KB/s", "1MB/s", "0 packets/s", "3 packets/s", "1 packets/min", "5 connections/s",
 	}).Draw(t, "rate")), rapid.Int64Range(0, 5).Draw(t, "items"), rapid.Int64Range(0, 5000).Draw(t, "bytes"))
-	if rapid.Bool().Draw(t, "token") {
-		conf.Algorithm = policy.Token
+	conf.Algorithm = rapid.SampledFrom(algorithms).Draw(t, "algorithm")
+	if conf.Algorithm.HasBurst() {
 		conf.Burst = policy.Burst{N: rapid.Int64Range(0, 3000).Draw(t, "burst"), Kind: conf.Rate.Kind()}
+	}
+	if conf.Algorithm.HasWindow() {
+		conf.Window = unit.Duration(rapid.SampledFrom([]time.Duration{0, time.Minute, time.Hour}).Draw(t, "window"))
 	}
 	if rapid.Bool().Draw(t, "impatient") {
 		conf.MaxWait = unit.Duration(3 * second)

@@ -47,6 +47,9 @@ func TestSchedules(t *testing.T) {
 			burst := 1 + r.Int64N(1<<20)
 			conf = tokenClass("1B/s", burst)
 			conf.Rate = unit.BytesPerSecond(perSecond)
+			if r.IntN(2) == 0 {
+				conf.Algorithm = policy.GCRA
+			}
 			m = meter{perSecond: perSecond, burst: burst + perSecond/1e9 + 1}
 		default:
 			conf = leakyClass("1 packets/s")

@@ -12,18 +12,24 @@ import (
 
 // Set puts conf, which must be of the same unit, in force at now, for what
 // waits already too. What was charged stays charged: neither a new rate nor
-// another algorithm gives a new burst.
+// another algorithm or window gives a new burst.
 func (c *Class) Set(now time.Time, conf policy.Class) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if conf.Algorithm == c.conf.Algorithm {
-		c.limiter.SetRate(now, paced(conf), depth(conf))
+	if sameLimiter(conf, c.conf) {
+		c.limiter.SetRate(now, paced(conf), atOnce(conf))
 	} else {
 		c.limiter = startedLimiter(now, conf, c.owed(now))
 		c.leaving = time.Time{}
 	}
 	c.adopt(conf)
 	c.wake(now)
+}
+
+// sameLimiter reports whether a limiter goes on where one policy takes the
+// place of another.
+func sameLimiter(a, b policy.Class) bool {
+	return a.Algorithm == b.Algorithm && (!a.Algorithm.HasWindow() || a.WindowInForce() == b.WindowInForce())
 }
 
 // owed returns how much of what has left is not paid yet.
@@ -34,45 +40,53 @@ func (c *Class) owed(now time.Time) int64 {
 // startedLimiter returns a limiter from which as much as may leave at once has
 // just left, or what is owed where that is more.
 func startedLimiter(now time.Time, conf policy.Class, owed int64) limit.Limiter {
-	l := newLimiter(now, conf)
-	switch l := l.(type) {
-	case *limit.Token:
-		l.Empty(now)
-		l.Take(now, now, max(owed-1, 0)) // for the next one it waits itself
-	case *leaky.Bucket:
-		l.Take(now, now, max(leaky.Piece(paced(conf)), owed))
-	default:
-		l.Take(now, now, max(1, owed))
+	l, n := newLimiter(now, conf), atOnce(conf)
+	if conf.Algorithm.HasBurst() {
+		n += max(owed-1, 0) // for the next one it waits itself
 	}
+	l.Take(now, now, max(n, owed))
 	return l
 }
 
 // newLimiter returns the limiter of a class that has been idle.
 func newLimiter(now time.Time, conf policy.Class) limit.Limiter {
-	rate := paced(conf)
-	switch {
-	case conf.Algorithm == policy.Token:
-		return limit.NewToken(now, rate, depth(conf))
-	case rate.Kind() == unit.Bytes:
-		return leaky.NewBucket(rate)
-	default:
-		return leaky.NewGap(rate)
+	rate, window := paced(conf), conf.WindowInForce()
+	switch conf.Algorithm {
+	case policy.Token:
+		return limit.NewToken(now, rate, atOnce(conf))
+	case policy.GCRA:
+		return limit.NewGCRA(now, rate, atOnce(conf))
+	case policy.FixedWindow:
+		return limit.NewFixedWindow(now, rate, window)
+	case policy.SlidingLog:
+		return limit.NewSlidingLog(now, rate, window)
+	case policy.SlidingWindow:
+		return limit.NewSlidingWindow(now, rate, window)
 	}
+	if rate.Kind() == unit.Bytes {
+		return leaky.NewBucket(rate)
+	}
+	return leaky.NewGap(rate)
 }
 
 // paced returns the rate at which the class really sends: headroom below its limit.
 func paced(conf policy.Class) unit.Rate { return conf.Rate.Below(conf.Headroom) }
 
-// depth returns the burst of a token class, in the unit of its rate: one
-// quantum where the policy names none.
-func depth(conf policy.Class) int64 {
+// atOnce returns how much may leave at once, in the unit of the class: what a
+// window holds; the burst, which is one quantum where the policy names none; a
+// piece of a leaky class, and one where that counts.
+func atOnce(conf policy.Class) int64 {
 	switch {
-	case !conf.Burst.IsZero():
+	case conf.Algorithm.HasWindow():
+		return paced(conf).Units(conf.WindowInForce())
+	case conf.Algorithm.HasBurst() && !conf.Burst.IsZero():
 		return conf.Burst.N
-	case conf.Rate.Kind() == unit.Bytes:
+	case conf.Rate.Kind() != unit.Bytes:
+		return 1
+	case conf.Algorithm.HasBurst():
 		return leaky.Quantum(paced(conf))
 	}
-	return 1
+	return leaky.Piece(paced(conf))
 }
 
 // adopt puts all of conf in force but its limiter.
@@ -105,10 +119,22 @@ func pieceOf(conf policy.Class) int64 {
 		return MaxPiece
 	}
 	piece := leaky.Piece(paced(conf))
-	if conf.Algorithm == policy.Token {
+	switch {
+	case conf.Algorithm.HasBurst():
 		// Half the bucket, so that while one waits the other fills: a bucket
 		// that is full loses what a late wake-up does not take.
-		piece = min(piece, max(depth(conf)/2, 1))
+		piece = min(piece, atOnce(conf)/2)
+	case conf.Algorithm.HasWindow():
+		// As a window holds them whole: what is left over in it never leaves.
+		pieces := (atOnce(conf)-1)/piece + 1
+		if conf.Algorithm == policy.SlidingWindow {
+			pieces = max(pieces, minPieces)
+		}
+		piece = atOnce(conf) / pieces
 	}
-	return piece
+	return max(piece, 1)
 }
+
+// minPieces is how many pieces a limit.SlidingWindow holds at least: under load
+// one less leaves in each window.
+const minPieces = 64

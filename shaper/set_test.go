@@ -121,7 +121,7 @@ func TestSetQueue(t *testing.T) {
 }
 
 // TestClassClockJump lets a class that is late by a minute let go at most one
-// quantum or burst.
+// quantum, burst or window.
 func TestClassClockJump(t *testing.T) {
 	for _, c := range []struct {
 		conf policy.Class
@@ -130,6 +130,10 @@ func TestClassClockJump(t *testing.T) {
 		{leakyClass("10MB/s"), 10_000},
 		{tokenClass("10MB/s", 50_000), 50_000},
 		{leakyClass("1000 packets/s"), 1000},
+		{classBy(policy.GCRA, "10MB/s"), 10_000},
+		{classBy(policy.FixedWindow, "100KB/s"), 100_000},
+		{classBy(policy.SlidingLog, "100KB/s"), 100_000},
+		{classBy(policy.SlidingWindow, "100KB/s"), 100_000},
 	} {
 		class := NewClass(start, c.conf)
 		for range 1000 {

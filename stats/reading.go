@@ -63,7 +63,8 @@ type ClassReading struct {
 	Name      string      `json:"name"`
 	Algorithm string      `json:"algorithm"`
 	Rate      RateReading `json:"rate"`
-	Burst     string      `json:"burst,omitempty"` // as in the policy; "" if the algorithm has none
+	Burst     string      `json:"burst,omitempty"`  // as in the policy; "" if the algorithm has none
+	Window    string      `json:"window,omitempty"` // in force; "" if the algorithm has none
 	Drain     Seconds     `json:"time_to_drain_seconds"`
 
 	Sent         map[Direction]VolumeReading `json:"sent"`

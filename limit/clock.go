@@ -1,0 +1,36 @@
+package limit
+
+import (
+	"math"
+	"math/bits"
+	"time"
+)
+
+// A clock is the latest time seen: one that goes back stands still.
+type clock struct{ now time.Time }
+
+// see returns the latest of now and all times before.
+func (c *clock) see(now time.Time) time.Time {
+	if now.After(c.now) {
+		c.now = now
+	}
+	return c.now
+}
+
+// plus returns a+b for non-negative a and b, at most the largest int64: as a
+// duration it is for ever, see After.
+func plus[T ~int64](a, b T) T {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// times returns how long n times d takes, in the same way.
+func times(n int64, d time.Duration) time.Duration {
+	hi, lo := bits.Mul64(uint64(n), uint64(d))
+	if hi > 0 || lo > math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return time.Duration(lo)
+}

@@ -1,0 +1,210 @@
+package shaper
+
+import (
+	"testing"
+	"time"
+
+	"shaper/limit"
+	"shaper/policy"
+	"shaper/unit"
+)
+
+// One that is on its way out, and a burst of 20 behind it: a queue of 10 keeps
+// 10 and drops 10, and one leaves every 100 ms.
+func TestLeakyQueueOfTen(t *testing.T) {
+	c := NewClass(start, withQueue(leakyClass("10 packets/s"), 10, 0))
+	enter(t, c, 0, Leaves, packet(1))
+	var kept []*Item
+	dropped := 0
+	for range 20 {
+		it := packet(1)
+		if c.Enter(start, it) == Waits {
+			kept = append(kept, it)
+		} else {
+			dropped++
+		}
+	}
+	if len(kept) != 10 || dropped != 10 {
+		t.Fatalf("%d are kept and %d dropped", len(kept), dropped)
+	}
+	for i, it := range kept {
+		due := time.Duration(i+1) * 100 * ms
+		released(t, c, due-1)
+		released(t, c, due, it)
+	}
+}
+
+// Three a second, of seven that come at once after 0.9 s.
+func TestClassByAlgorithm(t *testing.T) {
+	const came = 900 * ms
+	third := func(n time.Duration) time.Duration { return came + (n*second+2)/3 }
+	for _, c := range []struct {
+		algorithm policy.Algorithm
+		left      []time.Duration
+	}{
+		{policy.Token, []time.Duration{came, came, came, third(1), third(2), third(3), third(4)}},
+		{policy.GCRA, []time.Duration{came, came, came, third(1), third(2), third(3), third(4)}},
+		{policy.FixedWindow, []time.Duration{came, came, came, second, second, second, 2 * second}},
+		{policy.SlidingLog, []time.Duration{came, came, came, came + second, came + second, came + second, came + 2*second}},
+		{policy.SlidingWindow, []time.Duration{came, came, came, second + (second+2)/3, second + (2*second+2)/3, 2 * second, 2*second + second/2}},
+	} {
+		t.Run(string(c.algorithm), func(t *testing.T) {
+			conf := classBy(c.algorithm, "3 packets/s")
+			if c.algorithm.HasBurst() {
+				conf.Burst = policy.Burst{N: 3, Kind: unit.Packets}
+			}
+			class := NewClass(start, conf)
+			for range 7 {
+				class.Enter(at(came), packet(1))
+			}
+			if _, drain := class.Backlog(at(came)); drain != c.left[6]-came {
+				t.Errorf("it drains in %v, want %v", drain, c.left[6]-came)
+			}
+			now := came
+			for i, want := range c.left[7-class.Stats.BacklogItems.Load():] {
+				if now = max(now, class.Next(at(now)).Sub(start)); now != want {
+					t.Errorf("of those that wait, item %d leaves at %v, want %v", i, now, want)
+				}
+				class.Release(at(now))
+			}
+		})
+	}
+}
+
+// What would wait longer than max_wait is told so on arrival, to the item.
+func TestMaxWaitByAlgorithm(t *testing.T) {
+	for _, algorithm := range algorithms {
+		conf := classBy(algorithm, "10 packets/s")
+		conf.MaxWait = unit.Duration(2 * second)
+		class := NewClass(start, conf)
+		verdict, items := Leaves, 0
+		for ; verdict != TooLong; items++ {
+			verdict = class.Enter(start, packet(1))
+		}
+		last := time.Duration(0)
+		for next := class.Next(start); next != limit.Never; next = class.Next(at(last)) {
+			last = max(last, next.Sub(start))
+			class.Release(at(last))
+			class.Left(at(last))
+		}
+		if last > 2*second || last < 2*second-second/10 {
+			t.Errorf("%s: of %d the last that was kept left after %v", algorithm, items, last)
+		}
+	}
+}
+
+// No change of the algorithm, and none of the window, lets out at once what had
+// to wait before.
+func TestSetAnyAlgorithmGivesNoBurst(t *testing.T) {
+	var confs []policy.Class
+	for _, algorithm := range algorithms {
+		confs = append(confs, classBy(algorithm, "10 packets/s"))
+		if algorithm.HasWindow() {
+			longer := classBy(algorithm, "10 packets/s")
+			longer.Window = unit.Duration(3 * second)
+			confs = append(confs, longer, classBy(algorithm, "600 packets/min"))
+		}
+	}
+	for _, from := range confs {
+		for _, to := range confs {
+			class := NewClass(start, from)
+			for range 50 {
+				class.Enter(start, packet(1))
+			}
+			waited := class.Stats.BacklogItems.Load()
+			for range 5 {
+				class.Set(start, to)
+				class.Set(start, from)
+			}
+			class.Set(start, to)
+			for class.Release(start) != nil {
+				class.Left(start)
+			}
+			if left := waited - class.Stats.BacklogItems.Load(); left > 0 {
+				t.Errorf("from %s %v to %s %v: %d leave at once", from.Algorithm, from.WindowInForce(), to.Algorithm, to.WindowInForce(), left)
+			}
+		}
+	}
+}
+
+// The same window takes its new limit at once; what has left counts against it.
+func TestSetRateOfAWindow(t *testing.T) {
+	for _, algorithm := range algorithms[3:] {
+		class := NewClass(start, classBy(algorithm, "10 packets/s"))
+		for range 30 {
+			class.Enter(start, packet(1))
+		}
+		class.Set(start, classBy(algorithm, "15 packets/s"))
+		for range 5 {
+			if class.Release(start) == nil {
+				t.Errorf("%s: of 15, ten left, and no more may", algorithm)
+			}
+		}
+		if class.Release(start) != nil {
+			t.Errorf("%s: of 15, 16 left", algorithm)
+		}
+	}
+}
+
+// Headroom leaves a window less of whole units.
+func TestHeadroomOfAWindow(t *testing.T) {
+	for _, algorithm := range algorithms[3:] {
+		conf := classBy(algorithm, "30 packets/s")
+		conf.Headroom = 30_000 // 3 %: 29.1
+		class := NewClass(start, conf)
+		for range 29 {
+			enter(t, class, 0, Leaves, packet(1))
+		}
+		enter(t, class, 0, Waits, packet(1))
+	}
+}
+
+// A stream of pieces reaches the rate of its window, however small.
+func TestPieceOfAWindow(t *testing.T) {
+	for _, algorithm := range algorithms[3:] {
+		for _, rate := range []string{"10B/s", "100B/s", "1500B/s", "2000B/s", "64KiB/s", "20mbit", "10gbit", "6MB/min"} {
+			class := NewClass(start, classBy(algorithm, rate))
+			window := class.Policy().Rate.Units(class.Policy().WindowInForce())
+			piece := class.Piece()
+			if piece < 1 || piece > window || piece > MaxPiece {
+				t.Errorf("%s of %s: a piece of %d", algorithm, rate, piece)
+			}
+			whole := window / piece * piece
+			if algorithm == policy.SlidingWindow {
+				whole -= piece
+			}
+			if whole*100 < window*97 && window > 64 {
+				t.Errorf("%s of %s: pieces of %d make %d of %d", algorithm, rate, piece, whole, window)
+			}
+		}
+	}
+}
+
+func TestWindowsOfRateZero(t *testing.T) {
+	for _, algorithm := range algorithms[2:] {
+		class := NewClass(start, classBy(algorithm, "10 packets/s"))
+		class.Set(start, classBy(algorithm, "0 packets/s"))
+		it := packet(1)
+		enter(t, class, time.Hour, Waits, it)
+		if next := class.Next(at(time.Hour)); next != limit.Never {
+			t.Errorf("%s: under a rate of 0 the next leaves at %v", algorithm, next)
+		}
+		class.Set(at(time.Hour), classBy(algorithm, "10 packets/s"))
+		released(t, class, time.Hour, it)
+	}
+}
+
+// A datagram that is larger than a window passes when nothing else counts.
+func TestDatagramLargerThanTheWindow(t *testing.T) {
+	for _, algorithm := range algorithms[3:] {
+		class := NewClass(start, classBy(algorithm, "100B/s"))
+		big := packet(1500)
+		enter(t, class, 0, Leaves, packet(100))
+		enter(t, class, 0, Waits, big)
+		released(t, class, 2*second, big)
+		small := packet(1)
+		enter(t, class, 3*second, Waits, small) // 15 windows are paid first
+		released(t, class, 15*second)
+		released(t, class, 19*second, small)
+	}
+}
