@@ -117,10 +117,10 @@ func TestLoadEveryKey(t *testing.T) {
 			Control: "/tmp/shaper.sock", HTTP: "", Drain: seconds(60),
 		},
 		Classes: []Class{
-			{Name: "acme", Algorithm: Leaky, Rate: rate("20mbit"), Headroom: 30_000, Queue: Queue{Items: packets(500)}, MaxWait: seconds(8)},
-			{Name: "payments", Algorithm: Token, Rate: rate("2mbit"), Burst: Burst{65536, unit.Bytes}, Queue: Queue{Bytes: 256 * unit.KiB}, Overflow: Refuse},
-			{Name: "logins", Algorithm: Leaky, Rate: rate("5 connections/s"), Queue: Queue{Items: unit.Count{N: 20, Kind: unit.Connections}}, Overflow: Wait},
-			{Name: "dns", Algorithm: Token, Rate: rate("200 packets/s"), Burst: Burst(packets(50)), Queue: DefaultClass("").Queue},
+			{Name: "acme", Algorithm: Leaky, Rate: rate("20mbit"), Headroom: 30_000, Queue: Queue{Items: packets(500)}, MaxWait: seconds(8), Priority: 4, Weight: 1},
+			{Name: "payments", Algorithm: Token, Rate: rate("2mbit"), Burst: Burst{65536, unit.Bytes}, Queue: Queue{Bytes: 256 * unit.KiB}, Overflow: Refuse, Priority: 4, Weight: 1},
+			{Name: "logins", Algorithm: Leaky, Rate: rate("5 connections/s"), Queue: Queue{Items: unit.Count{N: 20, Kind: unit.Connections}}, Overflow: Wait, Priority: 4, Weight: 1},
+			{Name: "dns", Algorithm: Token, Rate: rate("200 packets/s"), Burst: Burst(packets(50)), Queue: DefaultClass("").Queue, Priority: 4, Weight: 1},
 		},
 		Listeners: []Listener{
 			{

@@ -8,7 +8,7 @@ import (
 	"shaper/limit"
 )
 
-// pacer wakes classes at their departure times: one goroutine, one timer and
+// pacer wakes trees of classes at their departure times: one goroutine, one timer and
 // absolute deadlines for all of them, so that lateness never adds up and
 // nothing polls.
 type pacer struct {
@@ -20,9 +20,9 @@ type pacer struct {
 	armed  time.Time // what the timer is set to
 }
 
-// alarm is a class's place among the deadlines.
+// alarm is a tree's place among the deadlines.
 type alarm struct {
-	class *Class
+	class *Class // the root
 	at    time.Time
 	index int // in pacer.alarms, plus 1; 0: not set
 }
@@ -62,7 +62,7 @@ func (p *pacer) run() {
 }
 
 // set moves an alarm to at; limit.Never removes it. The caller holds the lock
-// of its class.
+// of its tree.
 func (p *pacer) set(a *alarm, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,15 +108,30 @@ func (p *pacer) arm() {
 	p.timer.set(p.armed)
 }
 
-// releaseAll lets go every item that may leave at now, and sets the alarm for
-// the one after them.
+// releaseAll lets go every item of the tree that may leave at now, and sets the
+// alarm for the one after them.
 func (c *Class) releaseAll(now time.Time) {
 	for it := c.hand(now); it != nil; it = c.hand(now) {
+		from := it.class
 		it.Owner.Leave(now)
+		from.handing.Store(false)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.wake(now)
+	root := c.lock()
+	defer root.mu.Unlock()
+	root.next(now)
+	root.wake(now)
+}
+
+// hand is Release for the pacer: until the owner of the item has been told,
+// nothing may overtake that one in its class.
+func (c *Class) hand(now time.Time) *Item {
+	root := c.lock()
+	defer root.mu.Unlock()
+	it := root.release(now)
+	if it != nil {
+		it.class.handing.Store(true)
+	}
+	return it
 }
 
 // alarms is a heap for container/heap, the earliest first.
