@@ -75,6 +75,9 @@ func (c *Class) successor(now time.Time, conf policy.Class) *Class {
 // Name returns the name of the class in the policy.
 func (c *Class) Name() string { return c.name }
 
+// Parent returns the class above; nil for none.
+func (c *Class) Parent() *Class { return c.parent.Load() }
+
 // Piece returns the most bytes of a stream that may be one item: the least that
 // any class on the path to the root allows.
 func (c *Class) Piece() int64 {
