@@ -88,8 +88,10 @@ func (b *Bucket) Take(since, now time.Time, n int64) {
 		b.behind = min(b.behind+late, maxBehind)
 		b.settle(now.Add(-b.slack))
 	}
-	shorter := min((b.rate.Time(n)-1)/16, b.behind) // Time rounds up: never more than 1/16
-	b.base, b.behind = b.base.Add(-shorter), b.behind-shorter
+	if b.behind > 0 {
+		shorter := min((b.rate.Time(n)-1)/16, b.behind) // Time rounds up: never more than 1/16
+		b.base, b.behind = b.base.Add(-shorter), b.behind-shorter
+	}
 	b.owe(n)
 }
 

@@ -68,8 +68,12 @@ func (d *debt) fold() {
 	if units == 0 {
 		return
 	}
-	whole := min(d.owed/units, math.MaxInt64/ns)
-	d.base = d.base.Add(time.Duration(whole * ns))
-	d.owed -= whole * units
-	d.paid = limit.After(d.base, d.rate.Time(d.owed))
+	if d.owed >= units {
+		whole := min(d.owed/units, math.MaxInt64/ns)
+		d.base = d.base.Add(time.Duration(whole * ns))
+		d.owed -= whole * units
+	}
+	if d.paid = d.base; d.owed > 0 {
+		d.paid = limit.After(d.base, d.rate.Time(d.owed))
+	}
 }
