@@ -31,6 +31,15 @@ func TestEnterAndReleaseAllocateNothing(t *testing.T) {
 	}
 }
 
+func TestReleaseOfATreeAllocatesNothing(t *testing.T) {
+	root, now := thousand(start), start
+	wantNoAllocs(t, "Release", func() {
+		now = now.Add(time.Microsecond)
+		it := root.Release(now)
+		it.class.Enter(now, it)
+	})
+}
+
 func TestWaitAllocatesNothing(t *testing.T) {
 	s := New()
 	defer s.Close()

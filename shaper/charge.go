@@ -41,7 +41,7 @@ func (c *Class) changes() time.Time {
 	if c.feed == nil {
 		return limit.Never
 	}
-	return c.feed.change()
+	return c.feed.changes.first()
 }
 
 // charges reports whether the class or one above it counts anything of a cost.

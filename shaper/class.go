@@ -31,8 +31,9 @@ type Class struct {
 	rate    atomic.Pointer[unit.Rate]
 	handing atomic.Bool // the pacer has taken an item out of the queue, and its owner is being told
 
-	mu  sync.Mutex // of the whole tree, where this is the root of one; see lock
-	due alarm      // when the pacer looks again at the tree, in the same way
+	mu     sync.Mutex // of the whole tree, where this is the root of one; see lock
+	due    alarm      // when the pacer looks again at the tree, in the same way
+	latest time.Time  // that something happened in the tree, in the same way
 
 	// The rest is under the lock of the tree.
 	conf    policy.Class
@@ -56,7 +57,8 @@ type Class struct {
 func NewClass(now time.Time, conf policy.Class) *Class {
 	c := &Class{Stats: new(stats.Class), name: conf.Name, kind: conf.Rate.Kind()}
 	c.due.class = c
-	c.place, c.own = contender{class: c}, contender{class: c, own: true}
+	c.place.class = c
+	c.own.class, c.own.own = c, true
 	c.limiter = newLimiter(now, conf)
 	c.adopt(now, conf)
 	return c
@@ -151,7 +153,8 @@ func (c *Class) Enter(now time.Time, it *Item) Verdict {
 // whether what costs so much leaves at now, and is charged then. Whoever lets it
 // out calls Left when it has left.
 func (c *Class) Pass(now time.Time, cost Cost) bool {
-	defer c.lock().mu.Unlock()
+	root := c.lock()
+	defer root.mu.Unlock()
 	if !c.charges(&cost) {
 		return true
 	}

@@ -1,7 +1,6 @@
 package shaper
 
 import (
-	"container/heap"
 	"math/bits"
 	"time"
 
@@ -19,12 +18,12 @@ import (
 // that of the assured while it is within its assured rate; so it keeps its turn
 // among the borrowers meanwhile. One that may not send yet is in no ring, with
 // all that is beneath it. Time changes a contender only at moments that are
-// known: it waits for the next of them in a heap, and is looked at when that
-// has come and somebody asks.
+// known: it has an alarm for the next of them, and is looked at when that has
+// come and somebody asks.
 type feed struct {
 	rings   [bands][policy.LastPriority + 1]ring
 	busy    [bands]uint8 // a bit for each priority whose ring has somebody
-	waiting contenders   // a heap, the earliest change first
+	changes alarms       // when time changes the state of those here
 	members int          // children, whether or not they have anything
 	// quantum is what weight 1 may send in a turn: the largest item so far, in
 	// the unit of the class. So nobody sends a turn's worth too much.
@@ -38,15 +37,13 @@ const (
 	bands
 )
 
-// A contender is one of those in a feed.
+// A contender is one of those in a feed: a child of a class, or the queue of the
+// class itself.
 type contender struct {
-	class *Class // a child; or the class whose feed it is
-	own   bool   // it is the class's own queue, not a child
-	head  *Item  // the next of it, as it was when it was last looked at; nil: nothing may leave
+	alarm       // when its state changes; of its own queue the class has none
+	own   bool  // it is the queue of the class itself
+	head  *Item // the next of it, as it was when it was last looked at; nil: nothing may leave
 	seats [bands]seat
-
-	at    time.Time // when its state changes
-	index int       // in feed.waiting, plus 1; 0: it is not there
 }
 
 // A seat is a place in a ring.
@@ -119,7 +116,7 @@ func (f *feed) put(k *contender, now time.Time) {
 	if within {
 		change = limit.Never
 	}
-	f.wait(k, change)
+	f.changes.set(&k.alarm, change)
 }
 
 // remove takes a contender out for good.
@@ -131,15 +128,15 @@ func (f *feed) remove(k *contender) {
 		}
 		k.seats[band].deficit = 0
 	}
-	f.wait(k, limit.Never)
+	f.changes.remove(&k.alarm)
 }
 
 // offer returns the item that is the next by the rule; nil where none may leave.
 func (f *feed) offer(now time.Time) *Item {
-	for len(f.waiting) > 0 && !f.waiting[0].at.After(now) {
-		k := f.waiting[0]
-		k.refresh(now)
-		f.put(k, now)
+	for len(f.changes) > 0 && !f.changes[0].at.After(now) {
+		child := f.changes[0].class
+		child.refresh(now)
+		f.put(&child.place, now)
 	}
 	for k := f.next(); k != nil; k = f.next() {
 		head := k.head
@@ -231,54 +228,4 @@ func (r *ring) take(k *contender, band int) {
 		}
 	}
 	s.next, s.prev = nil, nil
-}
-
-// wait notes when the state of a contender changes; limit.Never: not by time.
-func (f *feed) wait(k *contender, at time.Time) {
-	set := k.index > 0
-	switch {
-	case at == limit.Never && set:
-		heap.Remove(&f.waiting, k.index-1)
-	case at == limit.Never:
-	case !set:
-		k.at = at
-		heap.Push(&f.waiting, k)
-	case !k.at.Equal(at):
-		k.at = at
-		heap.Fix(&f.waiting, k.index-1)
-	}
-}
-
-// change returns when the next of those here changes.
-func (f *feed) change() time.Time {
-	if len(f.waiting) == 0 {
-		return limit.Never
-	}
-	return f.waiting[0].at
-}
-
-// contenders is a heap for container/heap, the earliest first.
-type contenders []*contender
-
-func (h contenders) Len() int           { return len(h) }
-func (h contenders) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-
-func (h contenders) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i+1, j+1
-}
-
-func (h *contenders) Push(x any) {
-	k := x.(*contender)
-	*h = append(*h, k)
-	k.index = len(*h)
-}
-
-func (h *contenders) Pop() any {
-	old := *h
-	k := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	k.index = 0
-	return k
 }

@@ -66,7 +66,7 @@ func (c *Class) detach(now time.Time) {
 	parent := c.parent.Load()
 	parent.feed.remove(&c.place)
 	if parent.feed.members--; parent.feed.members == 0 {
-		parent.feed, parent.own = nil, contender{class: parent, own: true}
+		parent.feed, parent.own.seats = nil, [bands]seat{}
 	}
 	parent.waits(&c.beneath, -1)
 	c.parent.Store(nil)

@@ -282,7 +282,7 @@ func TestTreeLeft(t *testing.T) {
 	released(t, c["b"], 900*ms)
 	enter(t, c["b"], 900*ms, Waits, &Item{Cost: Cost{Bytes: 1}}) // behind the messages
 	c["b"].Left(at(910 * ms))                                    // nothing of b is on its way
-	released(t, c["b"], 990*ms)
+	released(t, c["b"], 940*ms)
 	first.Left(at(950 * ms))
 	released(t, c["b"], 1050*ms-1)
 	released(t, c["b"], 1050*ms, second)
