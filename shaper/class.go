@@ -123,7 +123,7 @@ const (
 // Enter offers an item at now. An item that costs nothing in the units of the
 // class and of those above it leaves at once.
 func (c *Class) Enter(now time.Time, it *Item) Verdict {
-	root := c.lock()
+	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	it.arrived, it.charged = now, nil
 	if !c.charges(&it.Cost) {
@@ -153,7 +153,7 @@ func (c *Class) Enter(now time.Time, it *Item) Verdict {
 // whether what costs so much leaves at now, and is charged then. Whoever lets it
 // out calls Left when it has left.
 func (c *Class) Pass(now time.Time, cost Cost) bool {
-	root := c.lock()
+	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	if !c.charges(&cost) {
 		return true
@@ -177,7 +177,7 @@ func (c *Class) waitsRegardless(it *Item) bool {
 // moment not after now means at once, limit.Never that none waits or none may
 // leave.
 func (c *Class) Next(now time.Time) time.Time {
-	root := c.lock()
+	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	return root.next(now)
 }
@@ -185,7 +185,7 @@ func (c *Class) Next(now time.Time) time.Time {
 // Release returns the item of the tree that leaves at now and charges it; nil
 // when none may leave before Next.
 func (c *Class) Release(now time.Time) *Item {
-	root := c.lock()
+	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	return root.release(now)
 }
@@ -195,7 +195,7 @@ func (c *Class) Release(now time.Time) *Item {
 // that the item was charged to.
 func (c *Class) Left(now time.Time) {
 	if c.wantsLeft() {
-		root := c.lock()
+		root, now := c.lockAt(now)
 		defer root.mu.Unlock()
 		c.leftFrom(root, now, &c.left)
 	}
@@ -204,7 +204,7 @@ func (c *Class) Left(now time.Time) {
 // Cancel takes an item out of the queue, and reports whether it waited there.
 // One that did not has left, or never entered.
 func (c *Class) Cancel(now time.Time, it *Item) bool {
-	root := c.lock()
+	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	if !c.remove(it) {
 		return false
@@ -217,7 +217,7 @@ func (c *Class) Cancel(now time.Time, it *Item) bool {
 // Evict takes the waiting items that match out of the queue and returns them,
 // the one that has waited longest first. They have not left and are not charged.
 func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
-	root := c.lock()
+	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	var evicted []*Item
 	for e := c.queue.Front(); e != nil; {

@@ -75,7 +75,7 @@ type Owner interface {
 // and those above it, are told, and no other.
 func (it *Item) Left(now time.Time) {
 	if c := it.charged; c != nil && c.wantsLeft() {
-		root := c.lock()
+		root, now := c.lockAt(now)
 		defer root.mu.Unlock()
 		c.leftFrom(root, now, &it.Cost)
 	}

@@ -96,7 +96,7 @@ func (c *Class) releaseAll(now time.Time) {
 		it.Owner.Leave(now)
 		from.handing.Store(false)
 	}
-	root := c.lock()
+	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	root.next(now)
 	root.wake(now)
@@ -105,7 +105,7 @@ func (c *Class) releaseAll(now time.Time) {
 // hand is Release for the pacer: until the owner of the item has been told,
 // nothing may overtake that one in its class.
 func (c *Class) hand(now time.Time) *Item {
-	root := c.lock()
+	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	it := root.release(now)
 	if it != nil {

@@ -14,7 +14,7 @@ import (
 // what waits already too. What was charged stays charged: neither a new rate nor
 // another algorithm gives a new burst.
 func (c *Class) Set(now time.Time, conf policy.Class) {
-	root := c.lock()
+	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	c.set(now, conf)
 	c.update(now)

@@ -46,6 +46,16 @@ func (c *Class) lock() (root *Class) {
 	}
 }
 
+// lockAt is lock for what happens at now. For a tree time never goes back: who
+// comes with an older one, as it was before the lock, has that of the latest.
+func (c *Class) lockAt(now time.Time) (root *Class, latest time.Time) {
+	root = c.lock()
+	if now != limit.Never {
+		root.latest = later(root.latest, now)
+	}
+	return root, root.latest
+}
+
 // attach puts the class, which is a root, under a parent. Both are locked.
 func (c *Class) attach(now time.Time, parent *Class) {
 	if parent.feed == nil {
@@ -57,6 +67,8 @@ func (c *Class) attach(now time.Time, parent *Class) {
 	if c.pacer != nil {
 		c.pacer.set(&c.due, limit.Never)
 	}
+	root := parent.root()
+	root.latest = later(root.latest, c.latest)
 	parent.update(now) // its own queue competes from now on
 	c.update(now)
 }

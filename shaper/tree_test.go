@@ -418,3 +418,18 @@ func TestTreeLateness(t *testing.T) {
 		t.Errorf("the root is busy until %v", behind)
 	}
 }
+
+// TestTreeTimeStandsStill: what has been seen to be ready at one time does not
+// leave at an earlier one, and limit.Never is no time.
+func TestTreeTimeStandsStill(t *testing.T) {
+	c := tree(named("root", leakyClass("1GB/s")), under("root", named("a", leakyClass("1 packets/s"))))
+	a, b := packet(1), packet(1)
+	enter(t, c["a"], 0, Leaves, packet(1))
+	enter(t, c["a"], 0, Waits, a, b)
+	c["root"].Release(limit.Never)
+	released(t, c["root"], second-1)
+	c["root"].Next(at(second))
+	released(t, c["root"], second/2, a)
+	released(t, c["root"], 2*second-1)
+	released(t, c["root"], 2*second, b)
+}
