@@ -186,9 +186,16 @@ type placed struct {
 
 // asTree returns the classes in the order of a tree: each behind its parent.
 func asTree(classes []daemon.Class) (all []placed) {
-	under := map[string][]daemon.Class{}
+	under, known := map[string][]daemon.Class{}, map[string]bool{}
 	for _, c := range classes {
-		under[c.Parent] = append(under[c.Parent], c)
+		known[c.Name] = true
+	}
+	for _, c := range classes {
+		parent := c.Parent
+		if !known[parent] { // as when it has been changed while the classes were read
+			parent = ""
+		}
+		under[parent] = append(under[parent], c)
 	}
 	var walk func(parent string, depth int)
 	walk = func(parent string, depth int) {
