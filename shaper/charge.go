@@ -90,7 +90,6 @@ func (c *Class) let(now time.Time, it *Item) {
 // been ready since the last of them all did: only what is later than that is
 // the lateness of a wake-up, which a limiter may make up for.
 func (c *Class) charge(since, now time.Time, cost *Cost, settles bool) {
-	c.left = *cost
 	ready := since
 	if c.parent.Load() != nil {
 		for x := c; x != nil; x = x.parent.Load() {
@@ -103,6 +102,7 @@ func (c *Class) charge(since, now time.Time, cost *Cost, settles bool) {
 	for x := c; x != nil; x = x.parent.Load() {
 		if n := cost.in(x.kind); n > 0 {
 			x.limiter.Take(ready, now, n)
+			x.from = c
 			if settles && x.settler != nil {
 				x.leaving = now
 			}
@@ -137,10 +137,16 @@ func (c *Class) wantsLeft() bool {
 	return false
 }
 
-// leftFrom tells every class that was charged for an item that it has left.
-func (c *Class) leftFrom(root *Class, now time.Time, cost *Cost) {
+// hasLeft tells every class that was charged for an item that it has left. Where
+// its cost is not known, those are the ones that charged an item of this class
+// last.
+func (c *Class) hasLeft(root *Class, now time.Time, cost *Cost) {
 	for x := c; x != nil; x = x.parent.Load() {
-		if x.settler != nil && cost.in(x.kind) > 0 {
+		charged := x.from == c
+		if cost != nil {
+			charged = cost.in(x.kind) > 0
+		}
+		if charged && x.settler != nil {
 			x.leaving = time.Time{}
 			x.settler.Left(now)
 		}

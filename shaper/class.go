@@ -43,12 +43,12 @@ type Class struct {
 	queue   leaky.Queue[Item]
 	backlog int64     // cost of the queue, in that unit
 	beneath Cost      // of all that waits in the class and its children
-	left    Cost      // of what has left the class last
+	from    *Class    // whose item was charged last: its own, or of one beneath it
 	leaving time.Time // since when an item is on its way out, where that matters; zero: none is
 
 	place contender // among the children of its parent
 	own   contender // of its queue, among its children
-	feed  *feed     // its children; nil: it never had one
+	feed  *feed     // its children; nil: it has none
 }
 
 // NewClass returns an idle class that somebody drives by hand: Enter, Next and
@@ -197,7 +197,7 @@ func (c *Class) Left(now time.Time) {
 	if c.wantsLeft() {
 		root, now := c.lockAt(now)
 		defer root.mu.Unlock()
-		c.leftFrom(root, now, &c.left)
+		c.hasLeft(root, now, nil)
 	}
 }
 

@@ -77,6 +77,6 @@ func (it *Item) Left(now time.Time) {
 	if c := it.charged; c != nil && c.wantsLeft() {
 		root, now := c.lockAt(now)
 		defer root.mu.Unlock()
-		c.leftFrom(root, now, &it.Cost)
+		c.hasLeft(root, now, &it.Cost)
 	}
 }

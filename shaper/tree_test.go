@@ -288,6 +288,22 @@ func TestTreeLeft(t *testing.T) {
 	released(t, c["b"], 1050*ms, second)
 }
 
+// TestTreeLeftOfAPass: what leaves a class without costing anything in the parent's
+// unit does not make it forget what does.
+func TestTreeLeftOfAPass(t *testing.T) {
+	c := tree(named("root", leakyClass("10 packets/s")), under("root", named("a", leakyClass("1GB/s"))))
+	if !c["a"].Pass(start, packet(100).Cost) {
+		t.Fatal("an idle tree lets nothing pass")
+	}
+	it := packet(1)
+	enter(t, c["a"], second/2, Waits, it)
+	c["a"].Cancel(at(second/2), it)
+	enter(t, c["a"], second/2, Leaves, &Item{Cost: Cost{Bytes: 100}})
+	c["a"].Left(at(second / 2))
+	enter(t, c["a"], second/2, Waits, it)
+	released(t, c["a"], 600*ms, it)
+}
+
 func TestTreePiece(t *testing.T) {
 	c := tree(named("root", leakyClass("10MB/s")), ceiling("8MB/s", under("root", named("a", leakyClass("100KB/s")))),
 		under("a", named("b", leakyClass("5 packets/s"))))
