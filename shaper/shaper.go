@@ -99,9 +99,10 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 // move puts the classes under their new parents, all in one moment: none is seen
 // without the limits that it had or those that it gets.
 func (s *Shaper) move(now time.Time, confs []policy.Class) {
-	var moved []policy.Class
+	var moved []*policy.Class
 	roots := map[*Class]bool{} // that were, are or will be
-	for _, conf := range confs {
+	for i := range confs {
+		conf := &confs[i]
 		c, parent := s.classes[conf.Name], s.classes[conf.Parent]
 		if c.parent.Load() == parent {
 			continue
@@ -121,13 +122,14 @@ func (s *Shaper) move(now time.Time, confs []policy.Class) {
 		if c.parent.Load() != nil {
 			c.detach(now)
 		}
-		c.set(now, conf)
+		c.set(now, *conf)
 	}
 	for _, conf := range moved {
 		c := s.classes[conf.Name]
-		c.update(now)
 		if parent := s.classes[conf.Parent]; parent != nil {
 			c.attach(now, parent)
+		} else {
+			c.update(now)
 		}
 	}
 	for root := range roots {

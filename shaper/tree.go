@@ -60,16 +60,16 @@ func (c *Class) lockAt(now time.Time) (root *Class, latest time.Time) {
 func (c *Class) attach(now time.Time, parent *Class) {
 	if parent.feed == nil {
 		parent.feed = &feed{quantum: 1}
+		parent.update(now) // its own queue competes from now on
 	}
 	parent.feed.members++
 	c.parent.Store(parent)
 	parent.waits(&c.beneath, 1)
+	root := parent.root()
+	root.latest = later(root.latest, c.latest)
 	if c.pacer != nil {
 		c.pacer.set(&c.due, limit.Never)
 	}
-	root := parent.root()
-	root.latest = later(root.latest, c.latest)
-	parent.update(now) // its own queue competes from now on
 	c.update(now)
 }
 
