@@ -103,7 +103,7 @@ func (s *Shaper) move(now time.Time, confs []policy.Class) {
 	roots := map[*Class]bool{} // that were, are or will be
 	for i := range confs {
 		conf := &confs[i]
-		c, parent := s.classes[conf.Name], s.classes[conf.Parent]
+		c, parent := s.classes[conf.Name], parentOf(conf, s.classes)
 		if c.parent.Load() == parent {
 			continue
 		}
@@ -126,7 +126,7 @@ func (s *Shaper) move(now time.Time, confs []policy.Class) {
 	}
 	for _, conf := range moved {
 		c := s.classes[conf.Name]
-		if parent := s.classes[conf.Parent]; parent != nil {
+		if parent := parentOf(conf, s.classes); parent != nil {
 			c.attach(now, parent)
 		} else {
 			c.update(now)

@@ -16,12 +16,20 @@ func NewTree(now time.Time, confs []policy.Class) []*Class {
 		classes[i] = NewClass(now, conf)
 		byName[conf.Name] = classes[i]
 	}
-	for i, conf := range confs {
-		if parent := byName[conf.Parent]; parent != nil {
+	for i := range confs {
+		if parent := parentOf(&confs[i], byName); parent != nil {
 			classes[i].attach(now, parent)
 		}
 	}
 	return classes
+}
+
+// parentOf returns the class that a policy names as its parent; nil for none.
+func parentOf(conf *policy.Class, byName map[string]*Class) *Class {
+	if conf.Parent == "" {
+		return nil
+	}
+	return byName[conf.Parent]
 }
 
 // root returns the class at the top of the path.

@@ -449,3 +449,12 @@ func TestTreeTimeStandsStill(t *testing.T) {
 	released(t, c["root"], 2*second-1)
 	released(t, c["root"], 2*second, b)
 }
+
+// A class without a name is nobody's parent.
+func TestTreeWithoutNames(t *testing.T) {
+	classes := NewTree(start, []policy.Class{named("", leakyClass("1 packets/s")), named("", leakyClass("1 packets/s"))})
+	for _, c := range classes {
+		enter(t, c, 0, Leaves, packet(1))
+		enter(t, c, 0, Waits, packet(1))
+	}
+}
