@@ -83,6 +83,32 @@ func TestSetAlgorithm(t *testing.T) {
 	}
 }
 
+// The classes of a tree say so, and a reload moves them while a session goes on.
+func TestClassesOfATree(t *testing.T) {
+	tree := strings.Replace(base, "[class.slow]", "[class.slow]\nparent = \"uplink\"\nceil = \"1MiB/s\"\npriority = 2\nweight = 3", 1) +
+		"[class.uplink]\nrate = \"2MiB/s\"\n"
+	p := begin(t, tree)
+	c := p.dial("echo")
+	all, err := p.Classes(t.Context())
+	if err != nil || len(all) != 4 {
+		t.Fatalf("%d classes, %v", len(all), err)
+	}
+	if slow := all[2]; slow.Parent != "uplink" || slow.Priority != 2 || slow.Weight != 3 || slow.Ceil == nil || slow.Ceil.Text != "1MiB/s" {
+		t.Errorf("slow is %+v", slow)
+	}
+	if uplink := all[3]; uplink.Parent != "" || uplink.Ceil != nil {
+		t.Errorf("uplink is %+v", uplink)
+	}
+	p.write(base)
+	if _, err := p.Reload(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	p.pass(c)
+	if all, err = p.Classes(t.Context()); err != nil || len(all) != 3 || all[2].Parent != "" || all[2].Ceil != nil {
+		t.Errorf("after the reload there are %+v, %v", all, err)
+	}
+}
+
 // A class of rate 0 lets nothing go, and JSON can say so.
 func TestBlockedClass(t *testing.T) {
 	p := begin(t, strings.Replace(base, `"64KiB/s"`, `"0B/s"`, 1))

@@ -13,7 +13,8 @@ import (
 // meterPeriod is what a current rate is the average of.
 const meterPeriod = time.Second
 
-// meter knows how fast each class was in the last whole second.
+// meter knows how fast each class was in the last whole second, with the classes
+// beneath it.
 type meter struct {
 	classes func() []*shaper.Class
 
@@ -25,8 +26,8 @@ type meter struct {
 // metered is what a class has sent, and how fast it was until then.
 type metered struct {
 	kind unit.Kind
-	sent uint64
-	rate float64 // units per second
+	sent stats.VolumeReading
+	rate float64 // units per second, with those beneath it
 }
 
 // run measures once a second, until the context ends.
@@ -48,39 +49,60 @@ func (m *meter) measure(now time.Time) {
 	seen := map[*shaper.Class]metered{}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, c := range m.classes() {
-		kind := c.Rate().Kind()
-		one := metered{kind: kind, sent: sentBy(c, kind)}
-		before, known := m.seen[c]
-		if elapsed := now.Sub(m.at).Seconds(); known && before.kind == kind && elapsed > 0 {
-			one.rate = float64(one.sent-before.sent) / elapsed
+	classes := m.classes()
+	for _, c := range classes {
+		seen[c] = metered{kind: c.Rate().Kind(), sent: sentBy(c)}
+	}
+	elapsed := now.Sub(m.at).Seconds()
+	for _, c := range classes {
+		if before, known := m.seen[c]; known && elapsed > 0 {
+			m.add(seen, c, before.sent, elapsed)
 		}
-		seen[c] = one
 	}
 	m.at, m.seen = now, seen
 }
 
-// rate returns the rate of a class in the last period, in units per second.
+// add adds what a class has sent since before to its rate and to those of the
+// classes above it, in each one's own unit.
+func (m *meter) add(seen map[*shaper.Class]metered, c *shaper.Class, before stats.VolumeReading, elapsed float64) {
+	sent := seen[c].sent
+	for p := c; p != nil; p = p.Parent() {
+		one, found := seen[p]
+		if was := m.seen[p]; !found || was.kind != one.kind {
+			continue // there was no rate in that unit
+		}
+		one.rate += float64(in(sent, one.kind)-in(before, one.kind)) / elapsed
+		seen[p] = one
+	}
+}
+
+// rate returns the rate of a class and all beneath it in the last period, in
+// units per second.
 func (m *meter) rate(c *shaper.Class) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.seen[c].rate
 }
 
-// sentBy returns what has left a class, both ways, in one unit.
-func sentBy(c *shaper.Class, kind unit.Kind) (n uint64) {
+// sentBy returns what has left a class, both ways.
+func sentBy(c *shaper.Class) (sum stats.VolumeReading) {
 	for d := range stats.Directions() {
-		v := c.Stats.Sent[d].Read()
-		switch kind {
-		case unit.Bytes:
-			n += v.Bytes
-		case unit.Packets:
-			n += v.Packets
-		case unit.Messages:
-			n += v.Messages
-		case unit.Connections:
-			n += v.Connections
-		}
+		sum = sum.Plus(c.Stats.Sent[d].Read())
 	}
-	return n
+	return sum
+}
+
+// in returns a volume in one unit.
+func in(v stats.VolumeReading, kind unit.Kind) uint64 {
+	switch kind {
+	case unit.Bytes:
+		return v.Bytes
+	case unit.Packets:
+		return v.Packets
+	case unit.Messages:
+		return v.Messages
+	case unit.Connections:
+		return v.Connections
+	}
+	return 0
 }

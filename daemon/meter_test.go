@@ -64,3 +64,31 @@ func TestMeterForgets(t *testing.T) {
 		}
 	})
 }
+
+// What a class sends counts for those above it too, in their units, and only
+// from when it has come under them.
+func TestMeterOfATree(t *testing.T) {
+	class := func(name, parent string, rate unit.Rate) policy.Class {
+		conf := policy.DefaultClass(name)
+		conf.Parent, conf.Rate = parent, rate
+		return conf
+	}
+	now := time.Now()
+	classes := shaper.NewTree(now, []policy.Class{
+		class("root", "", unit.BytesPerSecond(1000)),
+		class("a", "root", unit.NewRate(unit.Packets, 5, time.Second)), class("b", "root", unit.BytesPerSecond(10)),
+	})
+	m := &meter{classes: func() []*shaper.Class { return classes }}
+	classes[1].Stats.Sent[stats.Upstream].Bytes.Add(1e6)
+	m.measure(now)
+	for i, n := range []uint64{100, 20, 3} {
+		classes[i].Stats.Sent[stats.Upstream].Bytes.Add(n)
+		classes[i].Stats.Sent[stats.Downstream].Packets.Add(1)
+	}
+	m.measure(now.Add(time.Second))
+	for i, want := range []float64{123, 1, 3} {
+		if got := m.rate(classes[i]); got != want {
+			t.Errorf("the rate of %s is %v, want %v", classes[i].Name(), got, want)
+		}
+	}
+}

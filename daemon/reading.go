@@ -33,7 +33,7 @@ type Status struct {
 // Class is a class at one moment.
 type Class struct {
 	stats.ClassReading
-	Now stats.RateReading `json:"now"` // what it sent in the last whole second
+	Now stats.RateReading `json:"now"` // what it and those beneath it sent in the last whole second
 	Set bool              `json:"set"` // it differs from the policy file by `shaper set`
 }
 
@@ -83,7 +83,12 @@ func readClass(c *shaper.Class) stats.ClassReading {
 	_, drain := c.Backlog(time.Now())
 	r := c.Stats.Read()
 	r.Name, r.Algorithm, r.Drain = conf.Name, string(conf.Algorithm), stats.Seconds(drain)
-	r.Rate = stats.RateReading{Text: conf.Rate.String(), PerSecond: conf.Rate.PerSecond(), Unit: conf.Rate.Kind().String()}
+	r.Parent, r.Priority, r.Weight = conf.Parent, conf.Priority, conf.Weight
+	r.Rate = readRate(conf.Rate)
+	if limit := conf.Limit(); limit != conf.Rate {
+		ceil := readRate(limit)
+		r.Ceil = &ceil
+	}
 	if conf.Algorithm.HasBurst() {
 		r.Burst = conf.Burst.String()
 	}
@@ -91,6 +96,10 @@ func readClass(c *shaper.Class) stats.ClassReading {
 		r.Window = unit.FormatDuration(conf.WindowInForce())
 	}
 	return r
+}
+
+func readRate(r unit.Rate) stats.RateReading {
+	return stats.RateReading{Text: r.String(), PerSecond: r.PerSecond(), Unit: r.Kind().String()}
 }
 
 // classes reads all classes, with their current rates.

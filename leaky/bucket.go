@@ -4,10 +4,8 @@
 package leaky
 
 import (
-	"math"
 	"time"
 
-	"shaper/limit"
 	"shaper/unit"
 )
 
@@ -50,14 +48,11 @@ func Piece(rate unit.Rate) int64 { return Quantum(rate) / 2 }
 // at most rate*(t(j)-t(i)) + rate*slack + cost(j), of which the last two are at
 // most a Piece each, with 16/15 of rate in the place of rate too.
 //
-// The arithmetic is exact: owed counts whole bytes since base, and base moves
-// only by amounts of bytes that take whole nanoseconds, or back by what behind
-// gives up. No rounding adds up.
+// The arithmetic is exact, as that of a debt is; base moves back only by what
+// behind gives up.
 type Bucket struct {
-	rate   unit.Rate
+	debt
 	slack  time.Duration // the longest lateness that is caught up at once: rate*slack is below a Piece
-	base   time.Time     // owed drains from here on
-	owed   int64         // bytes
 	behind time.Duration // lateness beyond slack that is still to be made up for
 }
 
@@ -67,7 +62,7 @@ const maxBehind = 50 * time.Millisecond
 
 // NewBucket returns an idle bucket.
 func NewBucket(rate unit.Rate) *Bucket {
-	return &Bucket{rate: rate, slack: slack(rate)}
+	return &Bucket{debt: debt{rate: rate}, slack: slack(rate)}
 }
 
 // slack is what a Piece takes at 16/15 of the rate, since the gaps behind it
@@ -80,28 +75,24 @@ func slack(rate unit.Rate) time.Duration {
 
 // Next implements limit.Limiter. The cost of the item itself does not matter:
 // it is paid by those behind it.
-func (b *Bucket) Next(_ time.Time, ahead, _ int64) time.Time {
-	if b.rate.IsZero() {
-		return limit.Never
-	}
-	return limit.After(b.base, b.rate.Time(b.owed+ahead))
-}
+func (b *Bucket) Next(_ time.Time, ahead, _ int64) time.Time { return b.free(ahead) }
 
 // Take implements limit.Limiter.
 func (b *Bucket) Take(since, now time.Time, n int64) {
-	free := b.Next(now, 0, 0)
+	free := b.free(0)
 	if since.After(free) { // idle in between
 		free, b.behind = since, 0
-		b.base, b.owed = free, 0
+		b.settle(free)
 	}
 	if late := now.Sub(free) - b.slack; late > 0 {
 		b.behind = min(b.behind+late, maxBehind)
-		b.base, b.owed = now.Add(-b.slack), 0
+		b.settle(now.Add(-b.slack))
 	}
-	shorter := min((b.rate.Time(n)-1)/16, b.behind) // Time rounds up: never more than 1/16
-	b.base, b.behind = b.base.Add(-shorter), b.behind-shorter
-	b.owed += n
-	b.fold()
+	if b.behind > 0 {
+		shorter := min((b.rate.Time(n)-1)/16, b.behind) // Time rounds up: never more than 1/16
+		b.base, b.behind = b.base.Add(-shorter), b.behind-shorter
+	}
+	b.owe(n)
 }
 
 // SetRate implements limit.Limiter: the bytes still owed drain at the new rate.
@@ -110,33 +101,6 @@ func (b *Bucket) SetRate(now time.Time, rate unit.Rate, _ int64) {
 	if rate == b.rate {
 		return
 	}
-	if now.Before(b.base) { // what fold has turned into time are bytes again
-		b.owed += unitsUp(b.rate, b.base.Sub(now))
-	} else {
-		b.owed -= min(b.rate.Units(now.Sub(b.base)), b.owed)
-	}
-	b.base, b.rate, b.slack, b.behind = now, rate, slack(rate), 0
-	b.fold()
-}
-
-// unitsUp returns how many units the rate allows in d, rounded up.
-func unitsUp(rate unit.Rate, d time.Duration) int64 {
-	n := rate.Units(d)
-	// Exact has no common divisor, so that only multiples of ns come out even.
-	if _, ns := rate.Exact(); ns > 0 && int64(d)%ns != 0 {
-		n++
-	}
-	return n
-}
-
-// fold moves base on by whole multiples of units, which take whole
-// nanoseconds, and so keeps owed small.
-func (b *Bucket) fold() {
-	units, ns := b.rate.Exact()
-	if units == 0 {
-		return
-	}
-	whole := min(b.owed/units, math.MaxInt64/ns)
-	b.base = b.base.Add(time.Duration(whole * ns))
-	b.owed -= whole * units
+	b.rerate(now, rate)
+	b.slack, b.behind = slack(rate), 0
 }

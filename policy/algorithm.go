@@ -16,34 +16,38 @@ func (a Algorithm) HasWindow() bool {
 }
 
 // WindowInForce returns Window, or where that is left out the period of the
-// rate as it was written: 15 minutes for "20000 packets/15min".
+// limit as it was written: 15 minutes for "20000 packets/15min".
 func (c Class) WindowInForce() time.Duration {
 	if c.Window > 0 {
 		return time.Duration(c.Window)
 	}
-	return c.Rate.Period()
+	return c.Limit().Period()
 }
 
 // window checks that a window holds whole units: a part of one never leaves, so
 // that the limit would be another than was written.
 func (c *checker) window(key string, class *Class) {
-	window, kind := unit.Duration(class.WindowInForce()), class.Rate.Kind()
-	_, ns := class.Rate.Exact() // in lowest terms, so that only multiples of ns hold whole units
+	limit, limitKey := class.Limit(), key+".rate"
+	if limit != class.Rate {
+		limitKey = key + ".ceil"
+	}
+	window, kind := unit.Duration(class.WindowInForce()), limit.Kind()
+	_, ns := limit.Exact() // in lowest terms, so that only multiples of ns hold whole units
 	switch {
 	case !class.Algorithm.HasWindow():
 		if class.Window > 0 {
 			c.wrong(key+".window", string(class.Algorithm)+" has no window",
 				`leave it out, or set algorithm = "fixed-window", "sliding-log" or "sliding-window"`)
 		}
-	case class.Rate.IsZero():
+	case limit.IsZero():
 	case int64(window)%ns > 0 && class.Window > 0:
-		c.wrong(key+".window", fmt.Sprintf("%q at the rate %q does not hold a whole number of %v", window, class.Rate, kind),
+		c.wrong(key+".window", fmt.Sprintf("%q at the rate %q does not hold a whole number of %v", window, limit, kind),
 			fmt.Sprintf("a multiple of %q", unit.Duration(ns)))
 	case int64(window)%ns > 0:
-		c.wrong(key+".rate", fmt.Sprintf("%q is not a whole number of %v in a window of %v", class.Rate, kind, window),
+		c.wrong(limitKey, fmt.Sprintf("%q is not a whole number of %v in a window of %v", limit, kind, window),
 			fmt.Sprintf("add a window that is a multiple of %q", unit.Duration(ns)))
-	case class.Rate.Below(class.Headroom).Units(time.Duration(window)) == 0:
+	case limit.Below(class.Headroom).Units(time.Duration(window)) == 0:
 		c.wrong(key+".headroom", fmt.Sprintf("%q leaves no whole one of the %d %v in a window of %v",
-			class.Headroom, class.Rate.Units(time.Duration(window)), kind, window), "a smaller headroom, or a longer window")
+			class.Headroom, limit.Units(time.Duration(window)), kind, window), "a smaller headroom, or a longer window")
 	}
 }

@@ -16,12 +16,13 @@ type checker struct {
 	classes   map[string]*Class
 	listeners map[string]*Listener
 	carries   map[string]map[Protocol]bool // by class: the protocols of what it limits
+	depth     map[string]int               // by class; see depthOf
 }
 
 // check reports what cannot work, and leaves out what would only follow from
-// a mistake that is reported already.
-func check(r *report, p *Policy) {
-	c := &checker{r, p, map[string]*Class{}, map[string]*Listener{}, map[string]map[Protocol]bool{}}
+// a mistake that is reported already. It returns what it knows, for warn.
+func check(r *report, p *Policy) *checker {
+	c := &checker{r, p, map[string]*Class{}, map[string]*Listener{}, map[string]map[Protocol]bool{}, map[string]int{}}
 	for i := range p.Classes {
 		c.classes[p.Classes[i].Name] = &p.Classes[i]
 		c.carries[p.Classes[i].Name] = map[Protocol]bool{}
@@ -32,6 +33,7 @@ func check(r *report, p *Policy) {
 	if len(p.Listeners) == 0 && !c.badUnder("listener") {
 		c.wrong("listener", "there is none, so nothing would be shaped", "at least one section [listener.NAME]")
 	}
+	c.parents()
 	for i := range p.Classes {
 		c.class(&p.Classes[i])
 	}
@@ -45,6 +47,7 @@ func check(r *report, p *Policy) {
 	for i := range p.Classes {
 		c.overflow(&p.Classes[i])
 	}
+	return c
 }
 
 // given reports whether the file has the key.
@@ -84,6 +87,7 @@ func (c *checker) class(class *Class) {
 	if problem, allowed := misfit(class.Queue, kind); problem != "" && c.sound(key+".queue") {
 		c.wrong(key+".queue", problem, allowed)
 	}
+	c.competes(class)
 }
 
 func (c *checker) burst(key string, class *Class) {

@@ -33,6 +33,9 @@ func DefaultClass(name string) Class {
 		// The size of tc's default txqueuelen, and a bound for memory where
 		// the items are large.
 		Queue: Queue{Items: unit.Count{N: 1000, Kind: unit.Items}, Bytes: unit.MiB},
+		// In the middle, with room on both sides.
+		Priority: 4,
+		Weight:   1,
 	}
 }
 

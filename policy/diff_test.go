@@ -83,6 +83,24 @@ func TestDiff(t *testing.T) {
 	}
 }
 
+func TestDiffOfTrees(t *testing.T) {
+	old := mustParse(t, before)
+	new := mustParse(t, strings.Replace(before, `rate = "30 packets/s"`, `rate = "30 packets/s"
+ceil = "40 packets/s"
+parent = "old"
+priority = 0
+weight = 3`, 1))
+	want := `
+~ class acme: parent none -> old
+~ class acme: ceil the rate -> 40 packets/s
+~ class acme: priority 4 -> 0
+~ class acme: weight 1 -> 3
+`
+	if diff := cmp.Diff(want, diffLines(old, new)); diff != "" {
+		t.Error("(-want +got):\n" + diff)
+	}
+}
+
 func diffLines(old, new *Policy) string {
 	var b strings.Builder
 	b.WriteByte('\n')

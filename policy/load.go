@@ -48,8 +48,9 @@ func Parse(name string, data []byte) (p *Policy, warnings Errors, err error) {
 	root, whole := parseTree(r, data)
 	whole = whole && r.sound("end")
 	p.decode(r, root, whole)
+	var c *checker
 	if whole { // else what is missing may stand in what was not understood
-		check(r, p)
+		c = check(r, p)
 	}
 	if len(r.errs) > 0 {
 		r.errs.sort()
@@ -57,7 +58,7 @@ func Parse(name string, data []byte) (p *Policy, warnings Errors, err error) {
 	}
 	p.notePlaces(r)
 	p.Daemon.Control = p.Daemon.controlBeside(name)
-	warn(r, p)
+	c.warnAll()
 	r.warnings.sort()
 	return p, r.warnings, nil
 }

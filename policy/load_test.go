@@ -117,10 +117,12 @@ func TestLoadEveryKey(t *testing.T) {
 			Control: "/tmp/shaper.sock", HTTP: "", Drain: seconds(60),
 		},
 		Classes: []Class{
-			{Name: "acme", Algorithm: Leaky, Rate: rate("20mbit"), Headroom: 30_000, Queue: Queue{Items: packets(500)}, MaxWait: seconds(8)},
-			{Name: "payments", Algorithm: Token, Rate: rate("2mbit"), Burst: Burst{65536, unit.Bytes}, Queue: Queue{Bytes: 256 * unit.KiB}, Overflow: Refuse},
-			{Name: "logins", Algorithm: Leaky, Rate: rate("5 connections/s"), Queue: Queue{Items: unit.Count{N: 20, Kind: unit.Connections}}, Overflow: Wait},
-			{Name: "dns", Algorithm: Token, Rate: rate("200 packets/s"), Burst: Burst(packets(50)), Queue: DefaultClass("").Queue},
+			{Name: "uplink", Algorithm: Leaky, Rate: rate("40mbit"), Queue: DefaultClass("").Queue, Priority: 4, Weight: 1},
+			{Name: "acme", Parent: "uplink", Algorithm: Leaky, Rate: rate("20mbit"), Ceil: rate("30mbit"), Headroom: 30_000,
+				Queue: Queue{Items: packets(500)}, MaxWait: seconds(8), Priority: 0, Weight: 3},
+			{Name: "payments", Algorithm: Token, Rate: rate("2mbit"), Burst: Burst{65536, unit.Bytes}, Queue: Queue{Bytes: 256 * unit.KiB}, Overflow: Refuse, Priority: 4, Weight: 1},
+			{Name: "logins", Algorithm: Leaky, Rate: rate("5 connections/s"), Queue: Queue{Items: unit.Count{N: 20, Kind: unit.Connections}}, Overflow: Wait, Priority: 4, Weight: 1},
+			{Name: "dns", Algorithm: Token, Rate: rate("200 packets/s"), Burst: Burst(packets(50)), Queue: DefaultClass("").Queue, Priority: 4, Weight: 1},
 		},
 		Listeners: []Listener{
 			{
@@ -136,7 +138,7 @@ func TestLoadEveryKey(t *testing.T) {
 			SourcePort:  []PortRange{{1024, 65535}, {500, 500}},
 			Destination: prefixes("192.0.2.0/24"),
 			Port:        []PortRange{{2775, 2775}},
-			Class:       "logins", ReturnClass: "acme", Line: 49,
+			Class:       "logins", ReturnClass: "acme", Line: 56,
 		}},
 	}
 	if diff := cmp.Diff(want, p, comparers...); diff != "" {
@@ -331,16 +333,9 @@ func TestWholeFormat(t *testing.T) {
 		lines = append(lines, e.Key+": "+e.Problem)
 	}
 	want := []string{
-		`class.acme.parent: not supported in this version`,
 		`class.acme.rate: "30 messages/s" counts messages, which is not supported in this version`,
-		`class.otp.parent: not supported in this version`,
 		`class.otp.rate: "10 messages/s" counts messages, which is not supported in this version`,
-		`class.otp.ceil: not supported in this version`,
-		`class.otp.priority: not supported in this version`,
-		`class.marketing.parent: not supported in this version`,
 		`class.marketing.rate: "5 messages/s" counts messages, which is not supported in this version`,
-		`class.marketing.ceil: not supported in this version`,
-		`class.marketing.priority: not supported in this version`,
 		`listener.acme.protocol: "smpp" is not supported in this version`,
 		`tc: not supported in this version`,
 	}
@@ -499,11 +494,20 @@ upstream = "echo:"
 class = "a"
 `
 	rule := func(keys ...string) string { return "[[rule]]\n" + strings.Join(keys, "\n") + "\nclass = \"a\"\n" }
+	// under is a class that a rule leads to, under b.
+	under := func(parent, rate, ceil string) string {
+		return fmt.Sprintf("[class.c]\nrate = %q\nceil = %q\nparent = %q\n[class.b]\nrate = \"2mbit\"\n[[rule]]\nclass = \"c\"\n", rate, ceil, parent)
+	}
 	const covered = "16:3: rule[2]: it can never match: rule 1 (line 13) covers it; move it up or remove it"
 	const nowhere = "13:3: rule[1]: it can never match: no listener has this name, protocol and port together; change it or remove it"
 	for name, tt := range map[string]struct{ text, want string }{
-		"rate 0":                    {strings.Replace(head, "1mbit", "0mbit", 1), `3:8: class.a.rate: "0bit" lets nothing pass; a rate above 0, unless this is to block`},
-		"unused class":              {head + "[class.b]\nrate = \"1mbit\"\n", "13:2: class.b: it is never used; name it in a listener or a rule"},
+		"rate 0":          {strings.Replace(head, "1mbit", "0mbit", 1), `3:8: class.a.rate: "0bit" lets nothing pass; a rate above 0, unless this is to block`},
+		"unused class":    {head + "[class.b]\nrate = \"1mbit\"\n", "13:2: class.b: it is never used; name it in a listener or a rule"},
+		"used by a child": {head + under("b", "1mbit", "2mbit"), ""},
+		"a ceil above 0":  {head + under("b", "0mbit", "1mbit"), ""},
+		"less than is assured": {strings.Replace(head, "1mbit\"", "1mbit\"\nparent = \"b\"", 1) + under("b", "1500kbit", "2mbit"),
+			`19:8: class.b.rate: "2mbit" is less than what a, c are assured together; lower their rates and give them a ceil, or they get less than they are assured`},
+		"as much as is assured":     {strings.Replace(head, "1mbit\"", "1mbit\"\nparent = \"b\"", 1) + under("b", "1mbit", "2mbit"), ""},
 		"used by a rule":            {head + "[class.b]\nrate = \"1mbit\"\n[[rule]]\nclass = \"b\"\n", ""},
 		"the same source":           {head + rule(`source = "10.0.0.0/8"`) + rule(`source = "10.0.0.0/8"`), covered},
 		"a wider source":            {head + rule(`source = "10.0.0.0/8"`) + rule(`source = "10.1.0.0/16"`), covered},

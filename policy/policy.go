@@ -106,10 +106,16 @@ const (
 // Class is a section [class.NAME]: how fast what belongs to it may leave. It
 // charges only the unit that its rate counts.
 type Class struct {
-	Name      string    `json:"name"`
+	Name string `json:"name"`
+	// Parent is the class whose budget this one also spends; "" for none.
+	Parent    string    `json:"parent,omitempty"`
 	Algorithm Algorithm `json:"algorithm"`
-	// Rate is the limit. A rate of 0 is legal and lets nothing pass.
+	// Rate is the limit; with a Ceil it is what the class is assured. A limit of
+	// 0 is legal and lets nothing pass.
 	Rate unit.Rate `json:"rate"`
+	// Ceil is what the class may reach by borrowing what its siblings leave; the
+	// zero Rate, of no unit, where Rate is the limit.
+	Ceil unit.Rate `json:"ceil,omitzero"`
 	// Burst is the depth of the bucket of a token or gcra class; the zero Burst
 	// is one quantum. The others have none.
 	Burst Burst `json:"burst,omitzero"`
@@ -122,6 +128,23 @@ type Class struct {
 	// MaxWait is the longest an item may wait; 0 sets no bound.
 	MaxWait  unit.Duration `json:"max_wait,omitzero"`
 	Overflow Overflow      `json:"overflow,omitempty"`
+	// Priority is the place among the siblings that compete for their parent:
+	// from 0, the first, to [LastPriority].
+	Priority int `json:"priority"`
+	// Weight is the share among siblings of one priority, at least 1.
+	Weight int `json:"weight"`
+}
+
+// LastPriority is the priority of those that come last.
+const LastPriority = 7
+
+// Limit returns the most that a class may send: its Ceil, or its Rate where it
+// has none.
+func (c Class) Limit() unit.Rate {
+	if c.Ceil == (unit.Rate{}) {
+		return c.Rate
+	}
+	return c.Ceil
 }
 
 // OverflowFor returns what a full queue does to an item of a listener with

@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 )
 
@@ -13,7 +12,7 @@ func (p *Policy) WriteTree(w io.Writer) error {
 	root := branch{title: fmt.Sprintf("%s  %s", p.Path, p.Hash)}
 	daemon := DefaultDaemon()
 	root.under = append(root.under, branch{"daemon", table(&p.Daemon, &daemon, daemonFields), nil})
-	root.under = append(root.under, p.classBranches()...)
+	root.under = append(root.under, classBranches("", p.byParent())...)
 	root.under = append(root.under, p.listenerBranches()...)
 	if len(p.Rules) > 0 {
 		root.under = append(root.under, p.ruleBranch())
@@ -24,21 +23,13 @@ func (p *Policy) WriteTree(w io.Writer) error {
 	return err
 }
 
-func (p *Policy) classBranches() (all []branch) {
-	for i := range p.Classes {
-		class := &p.Classes[i]
+// classBranches returns those of the classes under a parent, "" for none.
+func classBranches(parent string, byParent map[string][]*Class) (all []branch) {
+	for _, class := range byParent[parent] {
 		defaults := DefaultClass(class.Name)
-		all = append(all, branch{"class " + class.Name, table(class, &defaults, fieldsOf(class)), nil})
+		all = append(all, branch{"class " + class.Name, table(class, &defaults, fieldsOf(class)), classBranches(class.Name, byParent)})
 	}
 	return all
-}
-
-// fieldsOf returns the fields that mean something to a class: not every
-// algorithm has a burst or a window.
-func fieldsOf(class *Class) []field[Class] {
-	return slices.DeleteFunc(slices.Clone(classFields), func(f field[Class]) bool {
-		return f.name == "burst" && !class.Algorithm.HasBurst() || f.name == "window" && !class.Algorithm.HasWindow()
-	})
 }
 
 func (p *Policy) listenerBranches() (all []branch) {

@@ -16,6 +16,11 @@ rate = "20mbit"
 algorithm = "token"
 rate = "200 packets/s"
 burst = "50 packets"
+[class.c]
+parent = "a"
+rate = "5mbit"
+ceil = "10mbit"
+weight = 2
 [listener.x]
 listen = "127.0.0.1:53"
 protocol = "udp"
@@ -38,13 +43,26 @@ class = "a"
 │     http     127.0.0.1:9780            (default)
 │     drain    30s                       (default)
 ├─ class a
-│     algorithm  leaky               (default)
-│     rate       20mbit
-│     headroom   0%                  (default)
-│     queue      1000 items or 1MiB  (default)
-│     max_wait   none                (default)
-│     overflow   by protocol         (default)
+│  │  parent     none                (default)
+│  │  algorithm  leaky               (default)
+│  │  rate       20mbit
+│  │  headroom   0%                  (default)
+│  │  queue      1000 items or 1MiB  (default)
+│  │  max_wait   none                (default)
+│  │  overflow   by protocol         (default)
+│  └─ class c
+│        parent     a
+│        algorithm  leaky               (default)
+│        rate       5mbit
+│        ceil       10mbit
+│        headroom   0%                  (default)
+│        queue      1000 items or 1MiB  (default)
+│        max_wait   none                (default)
+│        overflow   by protocol         (default)
+│        priority   4                   (default)
+│        weight     2
 ├─ class b
+│     parent     none                (default)
 │     algorithm  token
 │     rate       200 packets/s
 │     burst      50 packets
@@ -64,7 +82,7 @@ class = "a"
 │     idle_timeout     2min
 │     max_sessions     65536    (default)
 └─ rules, the first match wins
-      1  line 14  source 10.1.0.0/16, fd00::/8, port 53, class a
+      1  line 19  source 10.1.0.0/16, fd00::/8, port 53, class a
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error("(-want +got):\n" + diff)

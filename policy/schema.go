@@ -24,6 +24,8 @@ const (
 	burstForm    = `a burst is a size like "64KiB" or a count like "100 packets"`
 	queueForm    = `a queue is bounded by a size like "64KiB" or a count like "500 packets"`
 	sessionsForm = `an integer from 1 to 2147483647`
+	priorityForm = `an integer from 0, the first, to 7`
+	weightForm   = `an integer from 1 to 10000`
 	classForm    = `the name of a class`
 	listenerForm = `the name of a listener, or a list of them`
 
@@ -48,16 +50,19 @@ var daemonFields = []field[Daemon]{
 }
 
 var classFields = []field[Class]{
+	orNone("none", one("parent", classForm, func(c *Class) *string { return &c.Parent }, anything)),
 	one("algorithm", algorithmForm, func(c *Class) *Algorithm { return &c.Algorithm }, parseAlgorithm),
 	must(quantity("rate", func(c *Class) *unit.Rate { return &c.Rate }, unit.ParseRate)),
+	orNone("the rate", quantity("ceil", func(c *Class) *unit.Rate { return &c.Ceil }, unit.ParseRate)),
 	one("burst", burstForm, func(c *Class) *Burst { return &c.Burst }, parseBurst),
 	orNone("the period of the rate", quantity("window", func(c *Class) *unit.Duration { return &c.Window }, parseWait)),
 	quantity("headroom", func(c *Class) *unit.Percent { return &c.Headroom }, unit.ParsePercent),
 	one("queue", queueForm, func(c *Class) *Queue { return &c.Queue }, parseQueue),
 	orNone("none", quantity("max_wait", func(c *Class) *unit.Duration { return &c.MaxWait }, parseWait)),
 	orNone("by protocol", one("overflow", overflowForm, func(c *Class) *Overflow { return &c.Overflow }, parseOverflow)),
-	later[Class]("parent"), later[Class]("ceil"),
-	later[Class]("priority"), later[Class]("weight"), later[Class]("per"), later[Class]("max_keys"),
+	onlyIntegers(one("priority", priorityForm, func(c *Class) *int { return &c.Priority }, parsePriority)),
+	onlyIntegers(one("weight", weightForm, func(c *Class) *int { return &c.Weight }, parseWeight)),
+	later[Class]("per"), later[Class]("max_keys"),
 	later[Class]("max_connections"), later[Class]("in_flight"), later[Class]("shadow"), later[Class]("shared"),
 }
 
@@ -138,12 +143,21 @@ func positive[V any](v V, n int64, form, s string) (V, error) {
 	return zero, complain(form, "%q holds nothing", s)
 }
 
-func parseSessions(s string) (int, error) {
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 1 || n > math.MaxInt32 {
-		return 0, complain(sessionsForm, "%s is out of range", s)
+var (
+	parseSessions = integer(1, math.MaxInt32, sessionsForm)
+	parsePriority = integer(0, LastPriority, priorityForm)
+	parseWeight   = integer(1, 10_000, weightForm)
+)
+
+// integer reads an integer of a range.
+func integer(least, most int64, form string) func(string) (int, error) {
+	return func(s string) (int, error) {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil || n < least || n > most {
+			return 0, complain(form, "%s is out of range", s)
+		}
+		return int(n), nil
 	}
-	return int(n), nil
 }
 
 // parseControl refuses what no unix socket can be bound to. An abstract one

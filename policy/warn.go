@@ -5,25 +5,20 @@ import (
 	"slices"
 )
 
-// warn reports what is legal and probably not meant.
-func warn(r *report, p *Policy) {
-	used := map[string]bool{}
-	for _, l := range p.Listeners {
-		used[l.Class], used[l.ReturnClass] = true, true
-	}
-	for _, rule := range p.Rules {
-		used[rule.Class], used[rule.ReturnClass] = true, true
-	}
-	for _, class := range p.Classes {
+// warnAll reports what is legal and probably not meant.
+func (c *checker) warnAll() {
+	used := c.used()
+	for _, class := range c.p.Classes {
 		key := join("class", class.Name)
-		if class.Rate.IsZero() {
-			r.warn(key+".rate", fmt.Sprintf("%q lets nothing pass", class.Rate), "a rate above 0, unless this is to block")
+		if class.Limit().IsZero() {
+			c.warn(key+".rate", fmt.Sprintf("%q lets nothing pass", class.Rate), "a rate above 0, unless this is to block")
 		}
 		if !used[class.Name] {
-			r.warn(key, "it is never used", "name it in a listener or a rule")
+			c.warn(key, "it is never used", "name it in a listener or a rule")
 		}
 	}
-	warnRules(r, p)
+	c.warnAssured()
+	warnRules(c.report, c.p)
 }
 
 // coverBudget bounds how many pairs of rules are compared for the warning

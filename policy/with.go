@@ -29,10 +29,13 @@ func (p *Policy) With(class string, values map[string]string) (*Policy, error) {
 			r.wrongAt(0, join(join("class", class), key), c.problem, c.allowed)
 		}
 	}
-	if was, is := p.Classes[i].Rate, changed.Classes[i].Rate; was.Kind() != is.Kind() {
-		r.wrongAt(0, join(join("class", class), "rate"), fmt.Sprintf("the class counts %v, not %v", was.Kind(), is.Kind()),
+	switch was, is := p.Classes[i], changed.Classes[i]; {
+	case was.Rate.Kind() != is.Rate.Kind():
+		r.wrongAt(0, join(join("class", class), "rate"), fmt.Sprintf("the class counts %v, not %v", was.Rate.Kind(), is.Rate.Kind()),
 			"set a rate of the same unit; the policy file can change the unit")
-	} else {
+	case was.Parent != is.Parent:
+		r.wrongAt(0, join(join("class", class), "parent"), "a live class stays where it is", "change it in the policy file, and reload")
+	default:
 		check(r, &changed)
 	}
 	if len(r.errs) > 0 {

@@ -31,6 +31,15 @@ func TestEnterAndReleaseAllocateNothing(t *testing.T) {
 	}
 }
 
+func TestReleaseOfATreeAllocatesNothing(t *testing.T) {
+	root, now := thousand(start), start
+	wantNoAllocs(t, "Release", func() {
+		now = now.Add(time.Microsecond)
+		it := root.Release(now)
+		it.class.Enter(now, it)
+	})
+}
+
 func TestWaitAllocatesNothing(t *testing.T) {
 	s := New()
 	defer s.Close()
@@ -85,6 +94,7 @@ func BenchmarkWaitThroughPacer(b *testing.B) {
 		if err := f.Wait(bg, Cost{Packets: 1}, true); err != nil {
 			b.Fatal(err)
 		}
+		f.Left()
 	}
 }
 
@@ -134,5 +144,60 @@ func (o comesBack) Leave(now time.Time) {
 	select {
 	case o.left <- struct{}{}:
 	default:
+	}
+}
+
+// thousand returns a tree of a thousand leaves on three levels, all with items
+// that wait.
+func thousand(now time.Time) (root *Class) {
+	confs := []policy.Class{named("root", leakyClass("1GB/s"))}
+	for i := range 10 {
+		parent := under("root", named("p"+strconv.Itoa(i), leakyClass("60MB/s")))
+		parent.Ceil = rateOf("1GB/s")
+		confs = append(confs, parent)
+		for j := range 100 {
+			leaf := under(parent.Name, named(parent.Name+"-"+strconv.Itoa(j), leakyClass("500KB/s")))
+			leaf.Ceil, leaf.Priority, leaf.Weight = rateOf("1GB/s"), j%3, 1+j%2
+			confs = append(confs, leaf)
+		}
+	}
+	classes := NewTree(now, confs)
+	for _, c := range classes {
+		if c.feed == nil {
+			c.Enter(now, packet(1000))
+			c.Enter(now, packet(1000))
+		}
+	}
+	return classes[0]
+}
+
+// BenchmarkReleaseOfThousand has each item enter again when it has left.
+func BenchmarkReleaseOfThousand(b *testing.B) {
+	now := start
+	root := thousand(now)
+	b.ReportAllocs()
+	for b.Loop() {
+		now = now.Add(time.Microsecond) // what an item takes
+		it := root.Release(now)
+		it.class.Enter(now, it)
+	}
+}
+
+// BenchmarkNextOfThousand asks for the next of a thousand.
+func BenchmarkNextOfThousand(b *testing.B) {
+	root := thousand(start)
+	for b.Loop() {
+		root.Next(start)
+	}
+}
+
+// BenchmarkEnterBlocked has an item enter and give up in a class of a thousand.
+func BenchmarkEnterBlocked(b *testing.B) {
+	root := thousand(start)
+	c, it := root.place.head.class, packet(1000)
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Enter(start, it)
+		c.Cancel(start, it)
 	}
 }

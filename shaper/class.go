@@ -12,35 +12,44 @@ import (
 	"shaper/unit"
 )
 
-// Class decides when items leave that share one limit. A Class may be used
-// concurrently. Its methods take the time as an argument: the pacer drives a
-// live one by the clock, tests and simulations by times of their own.
+// Class decides when items leave that share one limit. It is a node of a tree:
+// an item leaves when its class and every one above allow it, and is charged to
+// all of them. A Class may be used concurrently. Its methods take the time as an
+// argument: the pacer drives a live one by the clock, tests and simulations by
+// times of their own.
 type Class struct {
 	// Stats are the counters of the class. Enter and Release count waiting,
 	// whoever moves the bytes counts what was sent, dropped or refused.
 	Stats *stats.Class
 
 	name    string
-	kind    unit.Kind    // what it counts
-	pacer   *pacer       // wakes the class when Next says so; nil: somebody calls Release
-	piece   atomic.Int64 // see Piece
-	settles atomic.Bool  // Left matters
+	kind    unit.Kind // what it counts
+	pacer   *pacer    // wakes the tree when Next says so; nil: somebody calls Release
+	parent  atomic.Pointer[Class]
+	piece   atomic.Int64 // what it alone allows of Piece
+	settles atomic.Bool  // Left matters to it
 	rate    atomic.Pointer[unit.Rate]
+	handing atomic.Bool // the pacer has taken an item out of the queue, and its owner is being told
 
-	mu      sync.Mutex
+	mu     sync.Mutex // of the whole tree, where this is the root of one; see lock
+	due    alarm      // when the pacer looks again at the tree, in the same way
+	latest time.Time  // that something happened in the tree, in the same way
+
+	// The rest is under the lock of the tree.
 	conf    policy.Class
-	limiter limit.Limiter // in the unit of the class
-	settler limit.Settler // limiter, if it is one
+	limiter limit.Limiter  // in the unit of the class: nothing leaves above it
+	settler limit.Settler  // limiter, if it is one
+	assured *leaky.Assured // nil: whatever the limiter allows is assured
 	queue   leaky.Queue[Item]
-	backlog int64     // cost of the queue in that unit
-	due     alarm     // when the pacer looks again
+	backlog int64     // cost of the queue, in that unit
+	beneath Cost      // of all that waits in the class and its children
+	from    *Class    // whose item was charged last: its own, or of one beneath it
 	leaving time.Time // since when an item is on its way out, where that matters; zero: none is
-	handing bool      // the pacer has taken an item out of the queue, and its owner is being told
-}
 
-// leavePatience is how long an item may be on its way out before the class goes
-// on without it.
-const leavePatience = time.Second
+	place contender // among the children of its parent
+	own   contender // of its queue, among its children
+	feed  *feed     // its children; nil: it has none
+}
 
 // NewClass returns an idle class that somebody drives by hand: Enter, Next and
 // Release. It has what its policy allows at first: a leaky class lets one item
@@ -48,8 +57,10 @@ const leavePatience = time.Second
 func NewClass(now time.Time, conf policy.Class) *Class {
 	c := &Class{Stats: new(stats.Class), name: conf.Name, kind: conf.Rate.Kind()}
 	c.due.class = c
+	c.place.class = c
+	c.own.class, c.own.own = c, true
 	c.limiter = newLimiter(now, conf)
-	c.adopt(conf)
+	c.adopt(now, conf)
 	return c
 }
 
@@ -59,23 +70,43 @@ func (c *Class) successor(now time.Time, conf policy.Class) *Class {
 	next := NewClass(now, conf)
 	next.Stats, next.pacer = c.Stats, c.pacer
 	next.limiter = startedLimiter(now, conf, 0)
-	next.adopt(conf)
+	next.adopt(now, conf)
 	return next
 }
 
 // Name returns the name of the class in the policy.
 func (c *Class) Name() string { return c.name }
 
-// Piece returns the most bytes of a stream that may be one item.
-func (c *Class) Piece() int64 { return c.piece.Load() }
+// Parent returns the class above; nil for none.
+func (c *Class) Parent() *Class { return c.parent.Load() }
 
-// Rate returns the rate in force, without headroom.
+// Piece returns the most bytes of a stream that may be one item: the least that
+// any class on the path to the root allows.
+func (c *Class) Piece() int64 {
+	piece := c.piece.Load()
+	for p := c.parent.Load(); p != nil; p = p.parent.Load() {
+		piece = min(piece, p.piece.Load())
+	}
+	return piece
+}
+
+// Rate returns the limit in force, without headroom: the ceil of a class that
+// has one.
 func (c *Class) Rate() unit.Rate { return *c.rate.Load() }
+
+// Counts reports whether the class, or one above it, counts in a unit.
+func (c *Class) Counts(kind unit.Kind) bool {
+	for ; c != nil; c = c.parent.Load() {
+		if c.kind == kind {
+			return true
+		}
+	}
+	return false
+}
 
 // Policy returns what is in force, with the changes that Set made.
 func (c *Class) Policy() policy.Class {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.lock().mu.Unlock()
 	return c.conf
 }
 
@@ -89,18 +120,17 @@ const (
 	TooLong                // it would wait longer than max_wait
 )
 
-// Enter offers an item at now. An item that costs nothing in the unit of the
-// class leaves at once.
+// Enter offers an item at now. An item that costs nothing in the units of the
+// class and of those above it leaves at once.
 func (c *Class) Enter(now time.Time, it *Item) Verdict {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
 	it.arrived, it.charged = now, nil
-	n := it.Cost.in(c.kind)
-	if n == 0 {
+	if !c.charges(&it.Cost) {
 		return Leaves
 	}
-	if c.passes(now, n) {
-		c.take(now, it, n)
+	if c.passes(now, &it.Cost) {
+		c.let(now, it)
 		return Leaves
 	}
 	c.Stats.Overlimits.Add(1)
@@ -108,11 +138,14 @@ func (c *Class) Enter(now time.Time, it *Item) Verdict {
 		if !c.queue.HasRoom(int(it.Cost.Packets), it.Held) {
 			return Full
 		}
-		if c.conf.MaxWait > 0 && c.limiter.Next(now, c.backlog, n).Sub(now) > time.Duration(c.conf.MaxWait) {
+		if c.conf.MaxWait > 0 && c.expects(now, &it.Cost).Sub(now) > time.Duration(c.conf.MaxWait) {
 			return TooLong
 		}
 	}
-	c.push(now, it, n)
+	if c.push(it); c.queue.Front() == &it.place {
+		c.update(now)
+		root.wake(now)
+	}
 	return Waits
 }
 
@@ -120,31 +153,17 @@ func (c *Class) Enter(now time.Time, it *Item) Verdict {
 // whether what costs so much leaves at now, and is charged then. Whoever lets it
 // out calls Left when it has left.
 func (c *Class) Pass(now time.Time, cost Cost) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := cost.in(c.kind)
-	if n == 0 {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	if !c.charges(&cost) {
 		return true
 	}
-	if !c.passes(now, n) {
+	if !c.passes(now, &cost) {
 		return false
 	}
 	c.Stats.Wait.Observe(0)
-	c.limiter.Take(now, now, n)
-	c.expectLeft(now)
+	c.charge(now, now, &cost, true)
 	return true
-}
-
-// passes reports whether what costs n may leave without waiting.
-func (c *Class) passes(now time.Time, n int64) bool {
-	return c.queue.Len() == 0 && !c.handing && !c.allows(now, n).After(now)
-}
-
-// expectLeft notes that something is on its way out.
-func (c *Class) expectLeft(now time.Time) {
-	if c.settler != nil {
-		c.leaving = now
-	}
 }
 
 // waitsRegardless reports whether an item waits even where the queue has no
@@ -154,95 +173,52 @@ func (c *Class) waitsRegardless(it *Item) bool {
 	return it.Patient && c.conf.OverflowFor(policy.TCP) == policy.Wait
 }
 
-// Next returns when the item that has waited longest may leave: a moment not
-// after now means at once, limit.Never that none waits or none may leave.
+// Next returns when the next item of the tree that the class is in may leave: a
+// moment not after now means at once, limit.Never that none waits or none may
+// leave.
 func (c *Class) Next(now time.Time) time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.next(now)
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	return root.next(now)
 }
 
-func (c *Class) next(now time.Time) time.Time {
-	head := c.queue.Front()
-	if head == nil {
-		return limit.Never
-	}
-	return c.allows(now, head.Value.Cost.in(c.kind))
-}
-
-// allows returns when an item that costs n may leave, if it is the next.
-func (c *Class) allows(now time.Time, n int64) time.Time {
-	at := c.limiter.Next(now, 0, n)
-	if c.leaving.IsZero() {
-		return at
-	}
-	if late := c.leaving.Add(leavePatience); late.After(at) {
-		return late
-	}
-	return at
-}
-
-// Release returns the item that leaves at now and charges it; nil when none
-// may leave before Next.
+// Release returns the item of the tree that leaves at now and charges it; nil
+// when none may leave before Next.
 func (c *Class) Release(now time.Time) *Item {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.release(now)
-}
-
-// hand is Release for the pacer, which calls it again once it has told the owner
-// of the item: until then nothing may overtake that one.
-func (c *Class) hand(now time.Time) *Item {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	it := c.release(now)
-	c.handing = it != nil
-	return it
-}
-
-func (c *Class) release(now time.Time) *Item {
-	next := c.next(now)
-	if next.After(now) || next == limit.Never {
-		return nil
-	}
-	it := c.queue.Front().Value
-	c.remove(it)
-	c.take(now, it, it.Cost.in(c.kind))
-	return it
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	return root.release(now)
 }
 
 // Left says that an item which was let go has left at now, or will not. Where
-// the gap between departures counts, it counts from this moment.
+// the gap between departures counts, it counts from this moment, in each class
+// that the item was charged to.
 func (c *Class) Left(now time.Time) {
-	if !c.settles.Load() {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.settler != nil {
-		c.leaving = time.Time{}
-		c.settler.Left(now)
-		c.wake(now)
+	if c.wantsLeft() {
+		root, now := c.lockAt(now)
+		defer root.mu.Unlock()
+		c.hasLeft(root, now, nil)
 	}
 }
 
 // Cancel takes an item out of the queue, and reports whether it waited there.
 // One that did not has left, or never entered.
 func (c *Class) Cancel(now time.Time, it *Item) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
 	if !c.remove(it) {
 		return false
 	}
-	c.wake(now)
+	c.update(now)
+	root.wake(now)
 	return true
 }
 
 // Evict takes the waiting items that match out of the queue and returns them,
 // the one that has waited longest first. They have not left and are not charged.
 func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
 	var evicted []*Item
 	for e := c.queue.Front(); e != nil; {
 		it := e.Value
@@ -252,42 +228,38 @@ func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
 			evicted = append(evicted, it)
 		}
 	}
-	c.wake(now)
+	c.update(now)
+	root.wake(now)
 	return evicted
 }
 
-// Backlog returns what waits, in the unit of the class, and how long the last
-// of it would take to leave: limit.Never's distance where it never does.
+// Backlog returns what waits in the queue of the class, in its unit, and how
+// long the last of it will take to leave, as max_wait estimates it:
+// limit.Never's distance where it never does.
 func (c *Class) Backlog(now time.Time) (cost int64, drain time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.backlog == 0 {
+	defer c.lock().mu.Unlock()
+	if c.queue.Len() == 0 {
 		return 0, 0
 	}
-	return c.backlog, max(c.limiter.Next(now, c.backlog, 0).Sub(now), 0)
+	return c.backlog, max(c.expects(now, &Cost{}).Sub(now), 0)
 }
 
-func (c *Class) take(now time.Time, it *Item, n int64) {
-	c.Stats.Wait.Observe(now.Sub(it.arrived))
-	if !it.Busy || it.since.IsZero() {
-		it.since = it.arrived
+// front returns the item that has waited longest; nil where none waits.
+func (c *Class) front() *Item {
+	if e := c.queue.Front(); e != nil {
+		return e.Value
 	}
-	c.limiter.Take(it.since, now, n)
-	if it.Settles {
-		c.expectLeft(now)
-	}
-	it.charged = c
+	return nil
 }
 
-func (c *Class) push(now time.Time, it *Item, n int64) {
+func (c *Class) push(it *Item) {
+	it.class = c
 	it.place.Value, it.place.Bytes, it.place.Items = it, it.Held, int(it.Cost.Packets)
 	c.queue.Push(&it.place)
-	c.backlog += n
+	c.backlog += it.Cost.in(c.kind)
+	c.waits(&it.Cost, 1)
 	c.Stats.BacklogItems.Add(max(it.Cost.Packets, 1))
 	c.Stats.BacklogBytes.Add(it.Cost.Bytes)
-	if c.queue.Front() == &it.place {
-		c.wake(now)
-	}
 }
 
 func (c *Class) remove(it *Item) bool {
@@ -295,14 +267,16 @@ func (c *Class) remove(it *Item) bool {
 		return false
 	}
 	c.backlog -= it.Cost.in(c.kind)
+	c.waits(&it.Cost, -1)
 	c.Stats.BacklogItems.Add(-max(it.Cost.Packets, 1))
 	c.Stats.BacklogBytes.Add(-it.Cost.Bytes)
 	return true
 }
 
-// wake tells the pacer when to look again.
-func (c *Class) wake(now time.Time) {
-	if c.pacer != nil {
-		c.pacer.set(&c.due, c.next(now))
+// waits notes that so much more, or with a sign of -1 less, waits beneath the
+// class and those above it.
+func (c *Class) waits(cost *Cost, sign int64) {
+	for ; c != nil; c = c.parent.Load() {
+		c.beneath.add(cost, sign)
 	}
 }

@@ -37,6 +37,35 @@ func ExampleClass() {
 	// a message leaves after 300ms
 }
 
+// Two classes share what their parent allows: first what each is assured, then the
+// rest, to the one of the better priority.
+func ExampleNewTree() {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	perSecond := func(n int64) unit.Rate { return unit.NewRate(unit.Messages, n, time.Second) }
+	account, urgent, bulk := policy.DefaultClass("account"), policy.DefaultClass("urgent"), policy.DefaultClass("bulk")
+	account.Rate = perSecond(30)
+	urgent.Parent, urgent.Rate, urgent.Ceil, urgent.Priority = "account", perSecond(10), perSecond(30), 0
+	bulk.Parent, bulk.Rate, bulk.Ceil = "account", perSecond(5), perSecond(30)
+	classes := shaper.NewTree(start, []policy.Class{account, urgent, bulk})
+
+	for _, class := range classes[1:] {
+		for range 1000 {
+			class.Enter(start, &shaper.Item{Cost: shaper.Cost{Messages: 1}})
+		}
+	}
+	tree := classes[0]
+	for now := tree.Next(start); now.Before(start.Add(10 * time.Second)); now = tree.Next(now) {
+		tree.Release(now)
+	}
+	for _, class := range classes[1:] {
+		left := 1000 - class.Stats.BacklogItems.Load()
+		fmt.Println(class.Name(), "sent about", (left+5)/10, "messages/s")
+	}
+	// Output:
+	// urgent sent about 25 messages/s
+	// bulk sent about 5 messages/s
+}
+
 // A goroutine waits on the real clock.
 func ExampleWaiter() {
 	s := shaper.New()

@@ -7,8 +7,8 @@ import (
 	"shaper/unit"
 )
 
-// Cost is what one item costs, in every unit that a class may count. A class
-// charges only the unit of its rate.
+// Cost is what one item costs, in every unit that a class may count. Each class
+// on the path of the item charges only the unit of its rate.
 type Cost struct {
 	Bytes, Packets, Messages, Connections int64
 }
@@ -26,6 +26,14 @@ func (c Cost) in(kind unit.Kind) int64 {
 		return c.Connections
 	}
 	return 0
+}
+
+// add adds a cost as often as times says.
+func (c *Cost) add(o *Cost, times int64) {
+	c.Bytes += times * o.Bytes
+	c.Packets += times * o.Packets
+	c.Messages += times * o.Messages
+	c.Connections += times * o.Connections
 }
 
 // Item is what leaves a class as one: a piece of a stream, a datagram or
@@ -52,7 +60,8 @@ type Item struct {
 
 	arrived time.Time // when it entered
 	since   time.Time // when its source was last idle, as far as Busy tells
-	charged *Class    // which it paid when it left, nil for none
+	class   *Class    // in whose queue it waits, or has waited last
+	charged *Class    // from which it left, and so which it paid; nil for none
 	place   leaky.Element[Item]
 }
 
@@ -62,10 +71,12 @@ type Owner interface {
 	Leave(now time.Time)
 }
 
-// Left says that the item has left at now, or will not: the class that it paid
-// is told, and no other.
+// Left says that the item has left at now, or will not: the class that it left,
+// and those above it, are told, and no other.
 func (it *Item) Left(now time.Time) {
-	if it.charged != nil {
-		it.charged.Left(now)
+	if c := it.charged; c != nil && c.wantsLeft() {
+		root, now := c.lockAt(now)
+		defer root.mu.Unlock()
+		c.hasLeft(root, now, &it.Cost)
 	}
 }

@@ -58,6 +58,12 @@ func classBy(algorithm policy.Algorithm, text string) policy.Class {
 	return conf
 }
 
+// under returns a policy with a parent.
+func under(parent string, conf policy.Class) policy.Class {
+	conf.Parent = parent
+	return conf
+}
+
 func withQueue(conf policy.Class, items, bytes int64) policy.Class {
 	conf.Queue = policy.Queue{Items: unit.Count{N: items, Kind: unit.Items}, Bytes: unit.Size(bytes)}
 	return conf

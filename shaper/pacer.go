@@ -1,14 +1,13 @@
 package shaper
 
 import (
-	"container/heap"
 	"sync"
 	"time"
 
 	"shaper/limit"
 )
 
-// pacer wakes classes at their departure times: one goroutine, one timer and
+// pacer wakes trees of classes at their departure times: one goroutine, one timer and
 // absolute deadlines for all of them, so that lateness never adds up and
 // nothing polls.
 type pacer struct {
@@ -16,15 +15,8 @@ type pacer struct {
 	done  chan struct{} // closed when the goroutine has ended
 
 	mu     sync.Mutex
-	alarms alarms    // the earliest first
+	alarms alarms    // one for each tree in which something waits
 	armed  time.Time // what the timer is set to
-}
-
-// alarm is a class's place among the deadlines.
-type alarm struct {
-	class *Class
-	at    time.Time
-	index int // in pacer.alarms, plus 1; 0: not set
 }
 
 // timer is one absolute deadline that can be moved while it is waited for.
@@ -62,23 +54,12 @@ func (p *pacer) run() {
 }
 
 // set moves an alarm to at; limit.Never removes it. The caller holds the lock
-// of its class.
+// of its tree.
 func (p *pacer) set(a *alarm, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	set := a.index > 0
-	a.at = at
-	switch {
-	case at == limit.Never && set:
-		heap.Remove(&p.alarms, a.index-1)
-	case at == limit.Never:
-		return
-	case set:
-		heap.Fix(&p.alarms, a.index-1)
-	default:
-		heap.Push(&p.alarms, a)
-	}
-	if len(p.alarms) > 0 && p.alarms[0].at.Before(p.armed) {
+	p.alarms.set(a, at)
+	if p.alarms.first().Before(p.armed) {
 		p.arm()
 	}
 }
@@ -90,7 +71,9 @@ func (p *pacer) pop(now time.Time) *alarm {
 	if len(p.alarms) == 0 || p.alarms[0].at.After(now) {
 		return nil
 	}
-	return heap.Pop(&p.alarms).(*alarm)
+	a := p.alarms[0]
+	p.alarms.remove(a)
+	return a
 }
 
 // rearm sets the timer, which has gone off, to the earliest alarm.
@@ -101,46 +84,32 @@ func (p *pacer) rearm() {
 }
 
 func (p *pacer) arm() {
-	p.armed = limit.Never
-	if len(p.alarms) > 0 {
-		p.armed = p.alarms[0].at
-	}
+	p.armed = p.alarms.first()
 	p.timer.set(p.armed)
 }
 
-// releaseAll lets go every item that may leave at now, and sets the alarm for
-// the one after them.
+// releaseAll lets go every item of the tree that may leave at now, and sets the
+// alarm for the one after them.
 func (c *Class) releaseAll(now time.Time) {
 	for it := c.hand(now); it != nil; it = c.hand(now) {
+		from := it.class
 		it.Owner.Leave(now)
+		from.handing.Store(false)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.wake(now)
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	root.next(now)
+	root.wake(now)
 }
 
-// alarms is a heap for container/heap, the earliest first.
-type alarms []*alarm
-
-func (h alarms) Len() int           { return len(h) }
-func (h alarms) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-
-func (h alarms) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i+1, j+1
-}
-
-func (h *alarms) Push(x any) {
-	a := x.(*alarm)
-	*h = append(*h, a)
-	a.index = len(*h)
-}
-
-func (h *alarms) Pop() any {
-	old := *h
-	a := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	a.index = 0
-	return a
+// hand is Release for the pacer: until the owner of the item has been told,
+// nothing may overtake that one in its class.
+func (c *Class) hand(now time.Time) *Item {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	it := root.release(now)
+	if it != nil {
+		it.class.handing.Store(true)
+	}
+	return it
 }

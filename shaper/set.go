@@ -10,20 +10,29 @@ import (
 	"shaper/unit"
 )
 
-// Set puts conf, which must be of the same unit, in force at now, for what
-// waits already too. What was charged stays charged: neither a new rate nor
+// Set puts conf, which must be of the same unit and parent, in force at now, for
+// what waits already too. What was charged stays charged: neither a new rate nor
 // another algorithm or window gives a new burst.
 func (c *Class) Set(now time.Time, conf policy.Class) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	c.set(now, conf)
+	c.update(now)
+	root.wake(now)
+}
+
+// set is Set without telling the tree.
+func (c *Class) set(now time.Time, conf policy.Class) {
 	if sameLimiter(conf, c.conf) {
 		c.limiter.SetRate(now, paced(conf), atOnce(conf))
 	} else {
 		c.limiter = startedLimiter(now, conf, c.owed(now))
 		c.leaving = time.Time{}
 	}
-	c.adopt(conf)
-	c.wake(now)
+	if p := c.parent.Load(); p != nil && conf.Priority != c.conf.Priority {
+		p.feed.remove(&c.place)
+	}
+	c.adopt(now, conf)
 }
 
 // sameLimiter reports whether a limiter goes on where one policy takes the
@@ -70,7 +79,7 @@ func newLimiter(now time.Time, conf policy.Class) limit.Limiter {
 }
 
 // paced returns the rate at which the class really sends: headroom below its limit.
-func paced(conf policy.Class) unit.Rate { return conf.Rate.Below(conf.Headroom) }
+func paced(conf policy.Class) unit.Rate { return conf.Limit().Below(conf.Headroom) }
 
 // atOnce returns how much may leave at once, in the unit of the class: what a
 // window holds; the burst, which is one quantum where the policy names none; a
@@ -90,14 +99,29 @@ func atOnce(conf policy.Class) int64 {
 }
 
 // adopt puts all of conf in force but its limiter.
-func (c *Class) adopt(conf policy.Class) {
+func (c *Class) adopt(now time.Time, conf policy.Class) {
 	c.conf = conf
+	c.assure(now, conf.Rate.Below(conf.Headroom))
 	c.settler, _ = c.limiter.(limit.Settler)
 	c.settles.Store(c.settler != nil)
 	c.queue.MaxItems = int(bound(conf.Queue.Items.N))
 	c.queue.MaxBytes = bound(int64(conf.Queue.Bytes))
-	c.rate.Store(&conf.Rate)
+	rate := conf.Limit()
+	c.rate.Store(&rate)
 	c.piece.Store(pieceOf(conf))
+}
+
+// assure has the class be within its assured rate up to that rate only, where
+// its limit is above it.
+func (c *Class) assure(now time.Time, rate unit.Rate) {
+	switch {
+	case rate.Compare(paced(c.conf)) >= 0:
+		c.assured = nil
+	case c.assured == nil:
+		c.assured = leaky.NewAssured(now, rate)
+	default:
+		c.assured.SetRate(now, rate)
+	}
 }
 
 // bound returns a bound of a queue as package leaky has it: in a policy, 0 is

@@ -1,8 +1,9 @@
 // Package shaper holds the classes: which item leaves next, and when.
 //
-// Items enter a Class and leave it when its limiter allows. The arithmetic is
-// that of packages leaky and limit; here it meets the clock, in one pacer for
-// the whole process, and the goroutines that wait.
+// Items enter a Class and leave it when its limiter allows, and those of the
+// classes above it. The arithmetic is that of packages leaky and limit; here it
+// meets the clock, in one pacer for the whole process, and the goroutines that
+// wait.
 package shaper
 
 import (
@@ -65,10 +66,11 @@ func (s *Shaper) NewClass(conf policy.Class) *Class {
 }
 
 // Apply makes the classes those of a policy. A class of the same name keeps
-// its queue, its credit and its counters, and takes its new rate at once. One
-// that is new starts idle. One that is to count another unit is replaced by
-// another, which takes over its counters. The ones that are gone are returned:
-// they go on as they were until nobody uses them any more.
+// its queue, its credit and its counters, and takes its new rate and its new
+// parent at once. One that is new starts idle. One that is to count another unit
+// is replaced by another, which takes over its counters. The ones that are gone
+// are returned: they go on as they were, under the same parent, until nobody uses
+// them any more.
 func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,10 +85,54 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 		case c.kind != conf.Rate.Kind():
 			c = c.successor(now, conf)
 		default:
-			c.Set(now, conf)
 			delete(old, conf.Name)
 		}
 		s.classes[conf.Name] = c
 	}
+	s.move(now, confs)
+	for _, conf := range confs {
+		s.classes[conf.Name].Set(now, conf)
+	}
 	return slices.Collect(maps.Values(old))
+}
+
+// move puts the classes under their new parents, all in one moment: none is seen
+// without the limits that it had or those that it gets.
+func (s *Shaper) move(now time.Time, confs []policy.Class) {
+	var moved []*policy.Class
+	roots := map[*Class]bool{} // that were, are or will be
+	for i := range confs {
+		conf := &confs[i]
+		c, parent := s.classes[conf.Name], parentOf(conf, s.classes)
+		if c.parent.Load() == parent {
+			continue
+		}
+		moved = append(moved, conf)
+		roots[c], roots[c.root()] = true, true
+		if parent != nil {
+			roots[parent.root()] = true
+		}
+	}
+	for root := range roots {
+		root.mu.Lock()
+		defer root.mu.Unlock()
+	}
+	for _, conf := range moved {
+		c := s.classes[conf.Name]
+		if c.parent.Load() != nil {
+			c.detach(now)
+		}
+		c.set(now, *conf)
+	}
+	for _, conf := range moved {
+		c := s.classes[conf.Name]
+		if parent := parentOf(conf, s.classes); parent != nil {
+			c.attach(now, parent)
+		} else {
+			c.update(now)
+		}
+	}
+	for root := range roots {
+		root.root().wake(now)
+	}
 }

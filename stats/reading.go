@@ -60,12 +60,16 @@ type LossReading struct {
 // ClassReading is what a class was doing at one moment. Read fills what is
 // counted; the first group is the caller's, who knows the policy in force.
 type ClassReading struct {
-	Name      string      `json:"name"`
-	Algorithm string      `json:"algorithm"`
-	Rate      RateReading `json:"rate"`
-	Burst     string      `json:"burst,omitempty"`  // as in the policy; "" if the algorithm has none
-	Window    string      `json:"window,omitempty"` // in force; "" if the algorithm has none
-	Drain     Seconds     `json:"time_to_drain_seconds"`
+	Name      string       `json:"name"`
+	Parent    string       `json:"parent,omitempty"`
+	Algorithm string       `json:"algorithm"`
+	Rate      RateReading  `json:"rate"`
+	Ceil      *RateReading `json:"ceil,omitempty"` // nil where the rate is the limit
+	Priority  int          `json:"priority"`       // among its siblings, as is the weight
+	Weight    int          `json:"weight"`
+	Burst     string       `json:"burst,omitempty"`  // as in the policy; "" if the algorithm has none
+	Window    string       `json:"window,omitempty"` // in force; "" if the algorithm has none
+	Drain     Seconds      `json:"time_to_drain_seconds"`
 
 	Sent         map[Direction]VolumeReading `json:"sent"`
 	Dropped      map[Reason]LossReading      `json:"dropped"`

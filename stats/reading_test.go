@@ -47,7 +47,8 @@ func TestClassRead(t *testing.T) {
 // The JSON is an interface: scripts and the dashboard read it.
 func TestClassJSON(t *testing.T) {
 	r := busyClass().Read()
-	r.Name, r.Algorithm, r.Burst = "acme", "leaky", ""
+	r.Name, r.Parent, r.Algorithm, r.Burst, r.Weight = "acme", "uplink", "leaky", "", 1
+	r.Ceil = &RateReading{"60 messages/s", 60, "messages"}
 	r.Rate = RateReading{"30 messages/s", 30, "messages"}
 	r.Drain = Seconds(1500 * time.Millisecond)
 	zero := `{"items":0,"bytes":0}`
@@ -55,8 +56,9 @@ func TestClassJSON(t *testing.T) {
 		s := `{"closed":Z,"max_wait":Z,"no_session":Z,"queue_full":Z,"reset":Z,"stopped":Z,"timeout":Z}`
 		return strings.ReplaceAll(strings.Replace(s, `"`+reason+`":Z`, `"`+reason+`":`+loss, 1), "Z", zero)
 	}
-	want := `{"name":"acme","algorithm":"leaky",` +
-		`"rate":{"text":"30 messages/s","per_second":30,"unit":"messages"},"time_to_drain_seconds":1.5,` +
+	want := `{"name":"acme","parent":"uplink","algorithm":"leaky",` +
+		`"rate":{"text":"30 messages/s","per_second":30,"unit":"messages"},` +
+		`"ceil":{"text":"60 messages/s","per_second":60,"unit":"messages"},"priority":0,"weight":1,"time_to_drain_seconds":1.5,` +
 		`"sent":{"downstream":{"bytes":0,"packets":0,"messages":0,"connections":2},` +
 		`"upstream":{"bytes":1500,"packets":1,"messages":0,"connections":0}},` +
 		`"dropped":` + losses("queue_full", `{"items":2,"bytes":140}`) + `,` +

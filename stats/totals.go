@@ -21,7 +21,7 @@ func Total(classes []ClassReading, listeners []ListenerReading) Totals {
 
 func (t *Totals) addClass(c ClassReading) {
 	for d, v := range c.Sent {
-		t.Sent[d] = t.Sent[d].plus(v)
+		t.Sent[d] = t.Sent[d].Plus(v)
 	}
 	for r := range Reasons() {
 		t.Dropped = t.Dropped.plus(c.Dropped[r])
@@ -31,7 +31,8 @@ func (t *Totals) addClass(c ClassReading) {
 	t.BacklogItems += c.BacklogItems
 }
 
-func (v VolumeReading) plus(o VolumeReading) VolumeReading {
+// Plus returns the sum of two volumes.
+func (v VolumeReading) Plus(o VolumeReading) VolumeReading {
 	return VolumeReading{v.Bytes + o.Bytes, v.Packets + o.Packets, v.Messages + o.Messages, v.Connections + o.Connections}
 }
 

@@ -303,6 +303,19 @@ func TestPrintStatus(t *testing.T) {
 	golden(t, "status.txt", out.String())
 }
 
+// treeOfClasses returns classes as the daemon does, in the order of their names.
+func treeOfClasses() []daemon.Class {
+	one := func(name, parent, ceil string, priority int) (c daemon.Class) {
+		c.Name, c.Parent, c.Priority, c.Weight = name, parent, priority, 1
+		if c.Rate.Text, c.Now.Text = "10mbit", "8.5mbit"; ceil != "" {
+			c.Ceil = &stats.RateReading{Text: ceil}
+		}
+		return c
+	}
+	return []daemon.Class{one("acme", "uplink", "", 4), one("bulk", "acme", "10mbit", 7), one("otp", "acme", "10mbit", 0),
+		one("side", "", "", 4), one("uplink", "", "", 4)}
+}
+
 func TestPrintClassesAndSessions(t *testing.T) {
 	slow := daemon.Class{Set: true}
 	slow.Name, slow.Rate.Text, slow.Now.Text = "slow", "64KiB/s", "63.9KiB/s"
@@ -311,6 +324,8 @@ func TestPrintClassesAndSessions(t *testing.T) {
 	slow.Dropped = map[stats.Reason]stats.LossReading{stats.QueueFull: {Items: 3}, stats.MaxWait: {Items: 4}}
 	var out bytes.Buffer
 	printClasses(&out, []daemon.Class{slow})
+	fmt.Fprintln(&out)
+	printClasses(&out, treeOfClasses())
 	now := time.Now()
 	printSessions(&out, []daemon.Session{
 		{ID: 9, Listener: "web", Client: "[::1]:5", Class: "slow", Started: now.Add(-time.Minute)},

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -148,21 +149,63 @@ func classesCommand() *cli.Command {
 		printClasses)
 }
 
+// printClasses prints each class under its parent. Where there are trees, it also
+// prints what siblings share by.
 func printClasses(w io.Writer, classes []daemon.Class) {
-	t := table{header: []string{"CLASS", ">RATE", ">NOW", ">BACKLOG", ">ITEMS", ">P50", ">P99", ">DRAIN", ">DROPPED", ">REFUSED", ">OVERLIMITS"}}
+	t := table{header: []string{"CLASS", ">RATE", ">CEIL", ">PRIORITY", ">WEIGHT", ">NOW", ">BACKLOG", ">ITEMS", ">P50", ">P99", ">DRAIN", ">DROPPED", ">REFUSED", ">OVERLIMITS"}}
 	changed := false
-	for _, c := range classes {
+	for _, c := range asTree(classes) {
 		rate := c.Rate.Text
 		if c.Set {
 			rate, changed = "*"+rate, true
 		}
-		t.add(c.Name, rate, c.Now.Text, human(c.BacklogBytes), strconv.FormatInt(c.BacklogItems, 10),
+		ceil, priority, weight := "-", "-", "-"
+		if c.Ceil != nil {
+			ceil = c.Ceil.Text
+		}
+		if c.Parent != "" {
+			priority, weight = strconv.Itoa(c.Priority), strconv.Itoa(c.Weight)
+		}
+		t.add(strings.Repeat("  ", c.depth)+c.Name, rate, ceil, priority, weight, c.Now.Text, human(c.BacklogBytes), strconv.FormatInt(c.BacklogItems, 10),
 			duration(c.WaitP50), duration(c.WaitP99), duration(c.Drain), lost(c.Dropped), lost(c.Refused), fmt.Sprint(c.Overlimits))
+	}
+	if !slices.ContainsFunc(classes, func(c daemon.Class) bool { return c.Parent != "" }) {
+		t.drop("CEIL", "PRIORITY", "WEIGHT")
 	}
 	t.write(w, "")
 	if changed {
 		fmt.Fprintln(w, "\n* by shaper set; shaper status says until when")
 	}
+}
+
+// placed is a class with the number of classes above it.
+type placed struct {
+	daemon.Class
+	depth int
+}
+
+// asTree returns the classes in the order of a tree: each behind its parent.
+func asTree(classes []daemon.Class) (all []placed) {
+	under, known := map[string][]daemon.Class{}, map[string]bool{}
+	for _, c := range classes {
+		known[c.Name] = true
+	}
+	for _, c := range classes {
+		parent := c.Parent
+		if !known[parent] { // as when it has been changed while the classes were read
+			parent = ""
+		}
+		under[parent] = append(under[parent], c)
+	}
+	var walk func(parent string, depth int)
+	walk = func(parent string, depth int) {
+		for _, c := range under[parent] {
+			all = append(all, placed{c, depth})
+			walk(c.Name, depth+1)
+		}
+	}
+	walk("", 0)
+	return all
 }
 
 func lost(by map[stats.Reason]stats.LossReading) string {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -21,6 +22,19 @@ type table struct {
 }
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+
+// drop takes out columns, by their names without the ">".
+func (t *table) drop(names ...string) {
+	for i := len(t.header) - 1; i >= 0; i-- {
+		if !slices.Contains(names, strings.TrimPrefix(t.header[i], ">")) {
+			continue
+		}
+		t.header = slices.Delete(t.header, i, i+1)
+		for j := range t.rows {
+			t.rows[j] = slices.Delete(t.rows[j], i, i+1)
+		}
+	}
+}
 
 func (t *table) write(w io.Writer, indent string) {
 	names := make([]string, len(t.header))

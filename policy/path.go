@@ -1,0 +1,214 @@
+package policy
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+
+	"shaper/unit"
+)
+
+// maxDepth is how many classes an item may be charged to, as in the kernel
+// (TC_HTB_MAXDEPTH in net/sched/sch_htb.c).
+const maxDepth = 8
+
+// parents checks that the parents make trees, before anything follows them.
+func (c *checker) parents() {
+	for i := range c.p.Classes {
+		c.depthOf(&c.p.Classes[i])
+	}
+}
+
+// depthOf returns how many classes are on the path to the root, the class itself
+// with them; below 1 where there is no such path, which is reported once.
+func (c *checker) depthOf(class *Class) int {
+	if depth, known := c.depth[class.Name]; known {
+		return depth
+	}
+	c.depth[class.Name] = 0 // whoever comes back here meanwhile has gone in a circle
+	depth := 1
+	key := join("class", class.Name) + ".parent"
+	switch {
+	case class.Parent == "" && !c.given(key):
+	case class.Parent == class.Name:
+		c.wrong(key, fmt.Sprintf("%q is the class itself", class.Parent), "another class, or leave the key out")
+		depth = -1
+	case !c.exists(key, class.Parent):
+		depth = -1
+	default:
+		depth = c.beneath(key, class, c.depthOf(c.classes[class.Parent]))
+	}
+	c.depth[class.Name] = depth
+	return depth
+}
+
+// beneath returns the depth of a class whose parent has one.
+func (c *checker) beneath(key string, class *Class, above int) int {
+	switch {
+	case above < 0:
+		return -1
+	case above == 0:
+		c.wrong(key, fmt.Sprintf("%q is itself under %q", class.Parent, class.Name), "parents that lead to a class without one")
+		return -1
+	case above == maxDepth:
+		c.wrong(key, fmt.Sprintf("%q is the last of %d classes, one under the other", class.Parent, maxDepth),
+			fmt.Sprintf("at most %d, as in the kernel", maxDepth))
+		return -1
+	}
+	return above + 1
+}
+
+// above returns the class above one of which the path is sound; nil for a root.
+func (c *checker) above(class *Class) *Class {
+	if c.depth[class.Name] <= 1 {
+		return nil
+	}
+	return c.classes[class.Parent]
+}
+
+// aboveIn returns the nearest class above one that counts the same; nil for none.
+func (c *checker) aboveIn(class *Class) *Class {
+	p := c.above(class)
+	for p != nil && p.Rate.Kind() != class.Rate.Kind() {
+		p = c.above(p)
+	}
+	return p
+}
+
+// competes checks what a class says about its place among its siblings.
+func (c *checker) competes(class *Class) {
+	key := join("class", class.Name)
+	if c.depth[class.Name] == 1 {
+		c.alone(key, class)
+		return
+	}
+	kind := class.Rate.Kind()
+	if p := c.above(class); p != nil && c.sound(join("class", p.Name)+".rate", key+".parent") {
+		if of := p.Rate.Kind(); of != kind && (of == unit.Connections || kind == unit.Connections) {
+			c.wrong(key+".parent", fmt.Sprintf("class %q counts %v, and its parent %q counts %v: nothing costs both", class.Name, kind, p.Name, of),
+				"a parent that counts "+allowedAbove(kind))
+		}
+	}
+	if c.sound(key + ".ceil") {
+		c.ceil(key+".ceil", class)
+	}
+}
+
+func allowedAbove(kind unit.Kind) string {
+	if kind == unit.Connections {
+		return "connections too"
+	}
+	return "bytes or packets"
+}
+
+// alone refuses, of a class without a parent, what is about its siblings.
+func (c *checker) alone(key string, class *Class) {
+	defaults := DefaultClass(class.Name)
+	for _, one := range []struct {
+		name string
+		set  bool
+	}{
+		{"ceil", class.Ceil != defaults.Ceil}, {"priority", class.Priority != defaults.Priority}, {"weight", class.Weight != defaults.Weight},
+	} {
+		if at := key + "." + one.name; (one.set || c.given(at)) && c.sound(at) {
+			c.wrong(at, "the class has no parent, so that it has nobody to share with", "name a parent, or leave it out")
+		}
+	}
+}
+
+// ceil checks that a class may borrow what it says.
+func (c *checker) ceil(key string, class *Class) {
+	if class.Ceil == (unit.Rate{}) {
+		return
+	}
+	if class.Ceil.Kind() != class.Rate.Kind() {
+		c.wrong(key, fmt.Sprintf("%q counts %v, and the rate %q counts %v", class.Ceil, class.Ceil.Kind(), class.Rate, class.Rate.Kind()),
+			"a ceil in "+class.Rate.Kind().String())
+		return
+	}
+	if class.Ceil.Compare(class.Rate) < 0 {
+		c.wrong(key, fmt.Sprintf("%q is below the rate %q, which the class is assured", class.Ceil, class.Rate), "at least the rate")
+	}
+	if p := c.aboveIn(class); p != nil && c.sound(join("class", p.Name)+".ceil") && class.Ceil.Compare(p.Limit()) > 0 {
+		c.wrong(key, fmt.Sprintf("%q is above what class %q may send, %q", class.Ceil, p.Name, p.Limit()), "at most that")
+	}
+}
+
+// warnAssured reports classes that have less than those beneath them are assured
+// together.
+func (c *checker) warnAssured() {
+	sums, of := map[*Class]*big.Rat{}, map[*Class][]string{}
+	for i := range c.p.Classes {
+		class := &c.p.Classes[i]
+		p := c.aboveIn(class)
+		if p == nil {
+			continue
+		}
+		if sums[p] == nil {
+			sums[p] = new(big.Rat)
+		}
+		sums[p].Add(sums[p], fraction(class.Rate))
+		of[p] = append(of[p], class.Name)
+	}
+	for i := range c.p.Classes {
+		if p := &c.p.Classes[i]; sums[p] != nil && sums[p].Cmp(fraction(p.Rate)) > 0 {
+			c.warn(join("class", p.Name)+".rate", fmt.Sprintf("%q is less than what %s are assured together", p.Rate, few(of[p])),
+				"lower their rates and give them a ceil, or they get less than they are assured")
+		}
+	}
+}
+
+// fraction returns a rate in units per nanosecond, exactly.
+func fraction(r unit.Rate) *big.Rat {
+	units, ns := r.Exact()
+	if units == 0 {
+		return new(big.Rat)
+	}
+	return big.NewRat(units, ns)
+}
+
+// used returns the names of all classes that a listener or a rule leads to, and
+// of those above them.
+func (c *checker) used() map[string]bool {
+	used := map[string]bool{}
+	use := func(name string) {
+		for class := c.classes[name]; class != nil && !used[class.Name]; class = c.above(class) {
+			used[class.Name] = true
+		}
+	}
+	for _, l := range c.p.Listeners {
+		use(l.Class)
+		use(l.ReturnClass)
+	}
+	for _, rule := range c.p.Rules {
+		use(rule.Class)
+		use(rule.ReturnClass)
+	}
+	return used
+}
+
+// byParent returns the classes under each, in file order; those without a parent
+// are under "".
+func (p *Policy) byParent() map[string][]*Class {
+	under := map[string][]*Class{}
+	for i := range p.Classes {
+		under[p.Classes[i].Parent] = append(under[p.Classes[i].Parent], &p.Classes[i])
+	}
+	return under
+}
+
+// fieldsOf returns the fields that mean something to a class: not every algorithm
+// has a burst or a window, and one without a parent has no siblings.
+func fieldsOf(class *Class) []field[Class] {
+	return slices.DeleteFunc(slices.Clone(classFields), func(f field[Class]) bool {
+		switch f.name {
+		case "burst":
+			return !class.Algorithm.HasBurst()
+		case "window":
+			return !class.Algorithm.HasWindow()
+		case "ceil", "priority", "weight":
+			return class.Parent == ""
+		}
+		return false
+	})
+}

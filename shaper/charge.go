@@ -1,0 +1,200 @@
+package shaper
+
+import (
+	"time"
+
+	"shaper/limit"
+)
+
+// leavePatience is how long an item may be on its way out before a class goes
+// on without it.
+const leavePatience = time.Second
+
+// allows returns when an item that costs n may leave the class, if it is the
+// next; now for what costs nothing.
+func (c *Class) allows(now time.Time, n int64) time.Time {
+	if n == 0 {
+		return now
+	}
+	at := c.limiter.Next(now, 0, n)
+	if c.leaving.IsZero() {
+		return at
+	}
+	return later(at, c.leaving.Add(leavePatience))
+}
+
+// ready returns when the class may send its head, the limits above it apart. What
+// costs nothing waits with the others where the class may not send.
+func (c *Class) ready(now time.Time) time.Time {
+	if c.place.head == nil {
+		return c.changes()
+	}
+	at := c.allows(now, c.place.head.Cost.in(c.kind))
+	if c.feed != nil && at.After(now) { // a smaller item may have its turn before
+		at = earlier(at, later(c.allows(now, 1), c.changes()))
+	}
+	return at
+}
+
+// changes returns when time changes what is the next beneath the class.
+func (c *Class) changes() time.Time {
+	if c.feed == nil {
+		return limit.Never
+	}
+	return c.feed.changes.first()
+}
+
+// charges reports whether the class or one above it counts anything of a cost.
+func (c *Class) charges(cost *Cost) bool {
+	for ; c != nil; c = c.parent.Load() {
+		if cost.in(c.kind) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// passes reports whether what costs so much may leave without waiting: every
+// class on the path allows it, and it overtakes nobody. Those who wait for a
+// class are not overtaken by what neither that class nor one above it counts.
+func (c *Class) passes(now time.Time, cost *Cost) bool {
+	if c.queue.Len() > 0 || c.handing.Load() {
+		return false
+	}
+	contested := false
+	for ; c != nil; c = c.parent.Load() {
+		contested = contested || c.feed != nil && c.feed.contested(now)
+		if n := cost.in(c.kind); n > 0 && (contested || c.allows(now, n).After(now)) {
+			return false
+		}
+	}
+	return true
+}
+
+// let lets an item go that has waited, or need not.
+func (c *Class) let(now time.Time, it *Item) {
+	c.Stats.Wait.Observe(now.Sub(it.arrived))
+	if !it.Busy || it.since.IsZero() {
+		it.since = it.arrived
+	}
+	c.charge(it.since, now, &it.Cost, it.Settles)
+	it.charged = c
+}
+
+// charge charges what leaves at now, and whose source has had it ready since
+// since, to every class on the path.
+//
+// A class pays from its assured rate where it is within that, and not where it
+// borrows. What its siblings hold up is no fault of its own, so for that it has
+// been ready since those beneath it and itself allowed it. For a limit it has
+// been ready since the last of them all did: only what is later than that is
+// the lateness of a wake-up, which a limiter may make up for.
+func (c *Class) charge(since, now time.Time, cost *Cost, settles bool) {
+	ready := since
+	if c.parent.Load() != nil {
+		for x := c; x != nil; x = x.parent.Load() {
+			if n := cost.in(x.kind); n > 0 {
+				ready = earlier(later(ready, x.limiter.Next(ready, 0, n)), now)
+				x.chargeAssured(ready, now, n)
+			}
+		}
+	}
+	for x := c; x != nil; x = x.parent.Load() {
+		if n := cost.in(x.kind); n > 0 {
+			x.limiter.Take(ready, now, n)
+			x.from = c
+			if settles && x.settler != nil {
+				x.leaving = now
+			}
+		}
+	}
+}
+
+func (c *Class) chargeAssured(ready, now time.Time, n int64) {
+	if c.assured != nil && !c.assured.Next().After(now) {
+		c.assured.Take(ready, now, n)
+	}
+}
+
+// pay charges an item to the turns of all who had one for it to leave.
+func (c *Class) pay(cost *Cost) {
+	if c.feed != nil {
+		c.feed.pay(&c.own, cost.in(c.kind))
+	}
+	for p := c.parent.Load(); p != nil; p = c.parent.Load() {
+		p.feed.pay(&c.place, cost.in(p.kind))
+		c = p
+	}
+}
+
+// wantsLeft reports whether Left matters to a class on the path.
+func (c *Class) wantsLeft() bool {
+	for ; c != nil; c = c.parent.Load() {
+		if c.settles.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// hasLeft tells every class that was charged for an item that it has left. Where
+// its cost is not known, those are the ones that charged an item of this class
+// last.
+func (c *Class) hasLeft(root *Class, now time.Time, cost *Cost) {
+	for x := c; x != nil; x = x.parent.Load() {
+		charged := x.from == c
+		if cost != nil {
+			charged = cost.in(x.kind) > 0
+		}
+		if charged && x.settler != nil {
+			x.leaving = time.Time{}
+			x.settler.Left(now)
+		}
+	}
+	c.update(now)
+	root.wake(now)
+}
+
+// expects estimates when an item leaves that enters the class now, for max_wait
+// and Backlog.
+//
+// It leaves no sooner than what waits before it in its own class has left at
+// that limit, and no sooner than each class above allows anything. Above that
+// it is the sooner of two: when what waits before it has left at the assured
+// rate, which the class gets whatever the others do; and when each class on the
+// path has sent all that waits in it and its children.
+func (c *Class) expects(now time.Time, cost *Cost) time.Time {
+	first := c.limiter.Next(now, c.backlog, cost.in(c.kind))
+	last := first
+	for x := c; x != nil; x = x.parent.Load() {
+		n := cost.in(x.kind)
+		first = later(first, x.limiter.Next(now, 0, n))
+		last = later(last, x.limiter.Next(now, x.beneath.in(x.kind), n))
+	}
+	return later(first, earlier(last, c.assures(now)))
+}
+
+// assures returns when what waits in the class has left at its assured rate.
+func (c *Class) assures(now time.Time) time.Time {
+	switch {
+	case c.feed != nil: // its own queue is assured of nothing
+		return limit.Never
+	case c.assured == nil:
+		return now
+	}
+	return c.assured.After(now, c.backlog)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,144 @@
+package shaper
+
+import (
+	"time"
+
+	"shaper/limit"
+	"shaper/policy"
+)
+
+// NewTree returns idle classes, in the order of confs, each under the one that
+// it names as its parent. Somebody drives them by hand, as with NewClass; Next
+// and Release of any of them are those of its tree.
+func NewTree(now time.Time, confs []policy.Class) []*Class {
+	classes, byName := make([]*Class, len(confs)), map[string]*Class{}
+	for i, conf := range confs {
+		classes[i] = NewClass(now, conf)
+		byName[conf.Name] = classes[i]
+	}
+	for i := range confs {
+		if parent := parentOf(&confs[i], byName); parent != nil {
+			classes[i].attach(now, parent)
+		}
+	}
+	return classes
+}
+
+// parentOf returns the class that a policy names as its parent; nil for none.
+func parentOf(conf *policy.Class, byName map[string]*Class) *Class {
+	if conf.Parent == "" {
+		return nil
+	}
+	return byName[conf.Parent]
+}
+
+// root returns the class at the top of the path.
+func (c *Class) root() *Class {
+	for p := c.parent.Load(); p != nil; p = c.parent.Load() {
+		c = p
+	}
+	return c
+}
+
+// lock locks the tree that the class is in and returns its root, whose mutex
+// that is. Only Shaper.Apply changes parents, and holds the locks of all roots
+// that were, are or will be above the class, so that they stand still here.
+func (c *Class) lock() (root *Class) {
+	for {
+		root = c.root()
+		root.mu.Lock()
+		if c.root() == root {
+			return root
+		}
+		root.mu.Unlock()
+	}
+}
+
+// lockAt is lock for what happens at now. For a tree time never goes back: who
+// comes with an older one, as it was before the lock, has that of the latest.
+func (c *Class) lockAt(now time.Time) (root *Class, latest time.Time) {
+	root = c.lock()
+	if now != limit.Never {
+		root.latest = later(root.latest, now)
+	}
+	return root, root.latest
+}
+
+// attach puts the class, which is a root, under a parent. Both are locked.
+func (c *Class) attach(now time.Time, parent *Class) {
+	if parent.feed == nil {
+		parent.feed = &feed{quantum: 1}
+		parent.update(now) // its own queue competes from now on
+	}
+	parent.feed.members++
+	c.parent.Store(parent)
+	parent.waits(&c.beneath, 1)
+	root := parent.root()
+	root.latest = later(root.latest, c.latest)
+	if c.pacer != nil {
+		c.pacer.set(&c.due, limit.Never)
+	}
+	c.update(now)
+}
+
+// detach makes the class a root. Its tree and itself are locked.
+func (c *Class) detach(now time.Time) {
+	parent := c.parent.Load()
+	parent.feed.remove(&c.place)
+	if parent.feed.members--; parent.feed.members == 0 {
+		parent.feed, parent.own.seats = nil, [bands]seat{}
+	}
+	parent.waits(&c.beneath, -1)
+	c.parent.Store(nil)
+	parent.update(now)
+}
+
+// update brings the tree up to date at now with what has changed in the class.
+func (c *Class) update(now time.Time) {
+	if c.feed != nil {
+		c.own.head = c.front()
+		c.feed.put(&c.own, now)
+	}
+	c.refresh(now)
+	for p := c.parent.Load(); p != nil; p = c.parent.Load() {
+		p.feed.put(&c.place, now)
+		p.refresh(now)
+		c = p
+	}
+}
+
+// refresh looks at now which item is the next of the class and all beneath it.
+func (c *Class) refresh(now time.Time) {
+	if c.feed == nil {
+		c.place.head = c.front()
+	} else {
+		c.place.head = c.feed.offer(now)
+	}
+}
+
+// next returns when the next item of the tree may leave. The class is the root.
+func (c *Class) next(now time.Time) time.Time {
+	c.refresh(now)
+	return c.ready(now)
+}
+
+// release takes the item out that leaves at now. The class is the root.
+func (c *Class) release(now time.Time) *Item {
+	if next := c.next(now); next.After(now) || next == limit.Never {
+		return nil
+	}
+	it := c.place.head
+	leaf := it.class
+	leaf.remove(it)
+	leaf.pay(&it.Cost)
+	leaf.let(now, it)
+	leaf.update(now)
+	return it
+}
+
+// wake tells the pacer when to look again, after update. The class is the root.
+func (c *Class) wake(now time.Time) {
+	if c.pacer != nil {
+		c.pacer.set(&c.due, c.ready(now))
+	}
+}
