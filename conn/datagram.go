@@ -123,12 +123,13 @@ func (w *way) offer(t train, out *outgoing) {
 }
 
 // mostTogether returns how many bytes of datagrams may leave a class as one:
-// where datagrams are counted, each leaves on its own.
+// where datagrams are counted, by the class or one above it, each leaves on its
+// own.
 func mostTogether(class *shaper.Class) int {
 	switch {
 	case class == nil:
 		return maxTrain
-	case class.Rate().Kind() == unit.Bytes:
+	case class.Counts(unit.Bytes) && !class.Counts(unit.Packets):
 		return int(class.Piece())
 	}
 	return 0

@@ -106,7 +106,7 @@ func TestMixedDatagrams(t *testing.T) {
 	for range 50 {
 		var want [][]byte
 		for range 20 {
-			want = append(want, noise([]int{1, 1, 99, 100, 100, 100, 100, 101, 1500, 30_000}[rand.IntN(10)]))
+			want = append(want, noise([]int{1, 1, 99, 100, 100, 100, 100, 101, 1500, 5000}[rand.IntN(10)])) // all have room in a default receive buffer
 		}
 		for _, data := range want {
 			c.Write(data)
@@ -120,12 +120,20 @@ func TestMixedDatagrams(t *testing.T) {
 }
 
 // Where datagrams are counted, those of a train leave one by one, and what has
-// no room is dropped one by one.
+// no room is dropped one by one: also where a class above is who counts.
 func TestTrainKeepsTheGap(t *testing.T) {
+	for name, classes := range map[string]string{
+		"class":  class("c", "100 packets/s", `queue = "20 packets"`),
+		"parent": class("p", "100 packets/s") + class("c", fast, `queue = "20 packets"`, `parent = "p"`),
+	} {
+		t.Run(name, func(t *testing.T) { keepsTheGap(t, classes) })
+	}
+}
+
+func keepsTheGap(t *testing.T, classes string) {
 	const rate, room, offered = 100, 20, 50
 	upstream := bindUDP(t, "127.0.0.1:0")
-	r := run(t, class("c", fmt.Sprintf("%d packets/s", rate), fmt.Sprintf(`queue = "%d packets"`, room))+
-		listener("l", "udp", upstream.LocalAddr().String(), "c"))
+	r := run(t, classes+listener("l", "udp", upstream.LocalAddr().String(), "c"))
 	sendTrain(t, dialUDP(t, r.addr("l")), bytes.Repeat([]byte("x"), 10*offered), 10)
 	start := time.Now()
 	for range room + 1 {
