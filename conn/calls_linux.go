@@ -74,10 +74,37 @@ func localOf(fd int) netip.AddrPort {
 	return name.addrPort()
 }
 
+// setNow is setsockopt(2). What is set here is done without where the kernel does
+// not grant it.
+func setNow(fd, level, option, value int) {
+	v := int32(value)
+	syscall.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option), uintptr(unsafe.Pointer(&v)), unsafe.Sizeof(v), 0)
+}
+
+// getNow is getsockopt(2); 0 where there is no such option.
+func getNow(fd, level, option int) int {
+	var v int32
+	size := uint32(unsafe.Sizeof(v))
+	syscall.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option), uintptr(unsafe.Pointer(&v)), uintptr(unsafe.Pointer(&size)), 0)
+	return int(v)
+}
+
+// lingerNow has close(2) reset the connection.
+func lingerNow(fd int) {
+	v := unix.Linger{Onoff: 1}
+	syscall.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_LINGER, uintptr(unsafe.Pointer(&v)), unsafe.Sizeof(v), 0)
+}
+
 // shutdownNow is shutdown(2) of what is written.
 func shutdownNow(fd int) error {
 	_, err := result(syscall.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), unix.SHUT_WR, 0))
 	return err
+}
+
+// ringNow has an eventfd be read.
+func ringNow(fd int) {
+	n := uint64(1)
+	syscall.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&n)), unsafe.Sizeof(n)) // fails only when it can be already
 }
 
 // closeNow is close(2).

@@ -140,7 +140,7 @@ func (p *poller) revisit(t turner) {
 func (p *poller) wake() {
 	if p.asleep {
 		p.asleep = false
-		unix.Write(p.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // fails only when it rings already
+		ringNow(p.bell)
 	}
 }
 

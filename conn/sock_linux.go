@@ -69,7 +69,7 @@ func (s *sock) close() {
 // cleanly. What the kernel still held for it is discarded.
 func (s *sock) reset() {
 	if s.is() {
-		unix.SetsockoptLinger(s.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		lingerNow(s.fd)
 		s.close()
 	}
 }
@@ -94,12 +94,12 @@ func newTCP(to netip.AddrPort, bind netip.Addr) (fd int, err error) {
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}
-	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // at worst it is slower
+	setNow(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	if bind.IsValid() {
 		// The port is chosen when the other end is known: so there are more of them.
-		unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+		setNow(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
 		if err := bindNow(fd, netip.AddrPortFrom(bind, 0)); err != nil {
-			unix.Close(fd)
+			closeNow(fd)
 			return -1, os.NewSyscallError("bind", err)
 		}
 	}
@@ -121,30 +121,28 @@ func (s *sock) connected() error {
 	if !s.ends {
 		return nil
 	}
-	if code, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || code == 0 {
-		return os.NewSyscallError("getsockopt", err)
-	} else {
+	if code := getNow(s.fd, unix.SOL_SOCKET, unix.SO_ERROR); code != 0 {
 		return os.NewSyscallError("connect", syscall.Errno(code))
 	}
+	return nil
 }
 
 // setReceiveBuffer sets SO_RCVBUF, of which the kernel doubles what it is given
 // for its own overhead (socket(7)).
 func (s *sock) setReceiveBuffer(n int) {
-	unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, n) // at worst it stays as it was
+	setNow(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, n)
 }
 
 // segment returns the largest segment of the connection: some 1,400 bytes on
 // most networks, 64 KiB on the loopback device; 0 for what is not TCP.
 func (s *sock) segment() int {
-	n, _ := unix.GetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG)
-	return n
+	return getNow(s.fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG)
 }
 
 // setUserTimeout has the kernel give up on a dead peer within the idle timeout,
 // where by itself it would try for longer (RFC 5482; tcp(7)).
 func (s *sock) setUserTimeout(idle time.Duration) {
 	if idle > 0 && idle < kernelGivesUp {
-		unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(max(idle.Milliseconds(), 1)))
+		setNow(s.fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(max(idle.Milliseconds(), 1)))
 	}
 }
