@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +24,7 @@ type poller struct {
 	events [256]unix.EpollEvent
 	found  int                // of those
 	look   func(uintptr) bool // lookNow, kept so that nothing is allocated
+	since  time.Time          // since when run has not waited; zero: it has just done so
 
 	mu      sync.Mutex
 	watched map[uint64]watcher // by their keys
@@ -189,15 +191,32 @@ func (p *poller) watcher(key uint64) watcher {
 	return p.watched[key]
 }
 
+// giveWay is how long run goes on while there is always something to do. Then it
+// waits like others, so that they have their turn: Go looks for what else is ready,
+// such as the pacer's timer, only when a goroutine waits.
+const giveWay = 200 * time.Microsecond
+
 // lookNow finds the events that there are, and reports whether there is anything
 // to do.
 func (p *poller) lookNow(uintptr) bool {
+	if !p.since.IsZero() && time.Since(p.since) > giveWay {
+		p.since = time.Time{}
+		ringNow(p.bell) // so that the wait ends at once
+		return false
+	}
 	n, err := result(syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.fd), uintptr(unsafe.Pointer(&p.events)), uintptr(len(p.events)), 0, 0, 0))
 	if err != nil { // EINTR
 		n = 0
 	}
 	p.found = n
-	return n > 0 || p.wanted()
+	switch {
+	case n == 0 && !p.wanted():
+		p.since = time.Time{}
+		return false
+	case p.since.IsZero():
+		p.since = time.Now()
+	}
+	return true
 }
 
 // wanted reports whether somebody wants another turn.

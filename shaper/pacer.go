@@ -45,11 +45,25 @@ func (p *pacer) close() {
 func (p *pacer) run() {
 	defer close(p.done)
 	for p.timer.wait() {
-		now := time.Now()
-		for a := p.pop(now); a != nil; a = p.pop(now) {
-			a.class.releaseAll(now)
-		}
+		p.release()
 		p.rearm()
+	}
+}
+
+// giveWay is how long the pacer goes on while there is always something due.
+// Then it waits for the timer, which has gone off already, so that other
+// goroutines have their turn.
+const giveWay = 200 * time.Microsecond
+
+// release lets go what is due, of each tree an item in turn.
+func (p *pacer) release() {
+	begin := time.Now()
+	for now := begin; now.Sub(begin) < giveWay; now = time.Now() {
+		a := p.pop(now)
+		if a == nil {
+			return
+		}
+		a.class.releaseOne(now)
 	}
 }
 
@@ -88,18 +102,16 @@ func (p *pacer) arm() {
 	p.timer.set(p.armed)
 }
 
-// releaseAll lets go every item of the tree that may leave at now, and sets the
-// alarm for the one after them.
-func (c *Class) releaseAll(now time.Time) {
-	for it := c.hand(now); it != nil; it = c.hand(now) {
-		from := it.class
-		it.Owner.Leave(now)
-		from.handing.Store(false)
+// releaseOne lets go the item of the tree that may leave at now, and sets the
+// alarm for the one after it.
+func (c *Class) releaseOne(now time.Time) {
+	it := c.hand(now)
+	if it == nil {
+		return
 	}
-	root, now := c.lockAt(now)
-	defer root.mu.Unlock()
-	root.next(now)
-	root.wake(now)
+	from := it.class
+	it.Owner.Leave(now)
+	from.handing.Store(false)
 }
 
 // hand is Release for the pacer: until the owner of the item has been told,
@@ -111,5 +123,7 @@ func (c *Class) hand(now time.Time) *Item {
 	if it != nil {
 		it.class.handing.Store(true)
 	}
+	root.next(now)
+	root.wake(now)
 	return it
 }

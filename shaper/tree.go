@@ -137,8 +137,10 @@ func (c *Class) release(now time.Time) *Item {
 }
 
 // wake tells the pacer when to look again, after update. The class is the root.
+// It is not a moment that has passed: of two trees that are always late, the one
+// that is later would go before the other for ever.
 func (c *Class) wake(now time.Time) {
 	if c.pacer != nil {
-		c.pacer.set(&c.due, c.ready(now))
+		c.pacer.set(&c.due, later(c.ready(now), now))
 	}
 }
