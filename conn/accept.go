@@ -80,9 +80,12 @@ func (t *tcpSocket) local() localAddr { return localAddr{"tcp", addrPortOf(t.add
 func (t *tcpSocket) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.poller.forget(t.key)
+	if t.key != 0 {
+		t.poller.forget(t.key)
+		t.poller.remove(t.fd) // one that was passed to us stays open elsewhere
+	}
 	unix.Close(t.fd)
-	t.fd = -1
+	t.fd, t.key = -1, 0
 }
 
 // acceptsPerTurn bounds how many connections are accepted before others have

@@ -121,11 +121,17 @@ func (p *poller) watch(fd int, w watcher) (key uint64, err error) {
 }
 
 // forget undoes watch; the socket is to be closed. An event that is on its way
-// comes to nothing, since its key means no socket any more.
+// comes to nothing, since its key means no socket any more. The kernel forgets a
+// socket with its last descriptor; one that has others is to be removed before.
 func (p *poller) forget(key uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.watched, key)
+}
+
+// remove has the kernel watch a descriptor no more.
+func (p *poller) remove(fd int) {
+	syscall.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(p.fd), unix.EPOLL_CTL_DEL, uintptr(fd), 0, 0, 0) // fails only where it did not
 }
 
 // revisit gives another turn, after those of the others.
