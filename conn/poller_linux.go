@@ -28,7 +28,7 @@ type poller struct {
 	watched map[uint64]watcher // by their keys
 	lastKey uint64
 	again   []turner // that want another turn
-	asleep  bool     // waiting for events, or about to: the bell is to be rung
+	asleep  bool     // waiting for events, or about to: the bell is to be rung; never once closed
 	closed  bool
 }
 
@@ -99,7 +99,7 @@ func (p *poller) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	p.wake()
+	p.wake() // for the last time: the bell's descriptor may be another's soon
 }
 
 // release closes the descriptors. Run has ended, or never begun.
@@ -174,7 +174,7 @@ func (p *poller) run() {
 func (p *poller) rest() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asleep = len(p.again) == 0
+	p.asleep = len(p.again) == 0 && !p.closed
 	return !p.closed
 }
 
