@@ -21,6 +21,7 @@ type tcpSocket struct {
 	ours    bool // it takes connections of this process only
 	service atomic.Pointer[service]
 	backoff time.Duration // until accept is tried again, after it has failed
+	due
 
 	mu  sync.Mutex
 	fd  int    // -1: closed

@@ -38,7 +38,16 @@ type watcher interface {
 }
 
 // turner has something to go on with.
-type turner interface{ turn() }
+type turner interface {
+	turn()
+	isDue() *due
+}
+
+// due is part of a turner: whether it is to have another turn, so that it has
+// one, however many ask for it. The poller's lock guards it.
+type due bool
+
+func (d *due) isDue() *due { return d }
 
 // events that a socket is watched for. Each is told once, when it comes about
 // (EPOLLET): who reads or writes does so until there is nothing more, and is told
@@ -138,8 +147,11 @@ func (p *poller) remove(fd int) {
 func (p *poller) revisit(t turner) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.again = append(p.again, t)
-	p.wake()
+	if d := t.isDue(); !*d {
+		*d = true
+		p.again = append(p.again, t)
+		p.wake()
+	}
 }
 
 // wake ends a wait for events; mu is held.
@@ -183,6 +195,9 @@ func (p *poller) take(into []turner) []turner {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asleep = false
+	for _, t := range p.again {
+		*t.isDue() = false
+	}
 	into = append(into, p.again...)
 	clear(p.again)
 	p.again = p.again[:0]

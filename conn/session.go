@@ -47,6 +47,7 @@ type tcpSession struct {
 	started time.Time
 	source  netip.AddrPort
 	port    uint16 // that the client connected to
+	due
 
 	mu    sync.Mutex // guards all that follows
 	stage stage
