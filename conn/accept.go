@@ -21,6 +21,7 @@ type tcpSocket struct {
 	ours    bool // it takes connections of this process only
 	service atomic.Pointer[service]
 	backoff time.Duration // until accept is tried again, after it has failed
+	retry   time.Time     // when that is
 	due
 
 	mu  sync.Mutex
@@ -98,6 +99,9 @@ func (t *tcpSocket) ready(uint64, uint32) { t.turn() }
 // turn makes a session of each connection that has come, for which the service
 // has room: the others wait in the kernel, until a session ends.
 func (t *tcpSocket) turn() {
+	if time.Now().Before(t.retry) { // failed gives it another
+		return
+	}
 	for range acceptsPerTurn {
 		sv := t.service.Load()
 		if !sv.gate.enter(t) {
@@ -157,6 +161,7 @@ func (t *tcpSocket) failed(sv *service, err error) {
 	if t.backoff == minBackoff || t.backoff == maxBackoff {
 		t.server.log.Error("accept failed; trying again", "listener", sv.conf.Load().Name, "err", err)
 	}
+	t.retry = time.Now().Add(t.backoff)
 	time.AfterFunc(t.backoff, func() { t.poller.revisit(t) })
 	t.backoff = min(2*t.backoff, maxBackoff)
 }
