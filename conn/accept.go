@@ -105,6 +105,9 @@ func (t *tcpSocket) turn() {
 	for range acceptsPerTurn {
 		sv := t.service.Load()
 		if !sv.gate.enter(t) {
+			if t.service.Load() != sv { // retarget may not have seen that it waits there
+				continue
+			}
 			return
 		}
 		if !t.accept(sv) {
