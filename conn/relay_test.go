@@ -2,10 +2,12 @@ package conn
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -260,6 +262,26 @@ func TestPanicEndsOneSession(t *testing.T) {
 		if !strings.Contains(r.log.String(), where) {
 			t.Errorf("the panic %s is not logged", where)
 		}
+	}
+}
+
+// So is one before the session is driven: the poller accepts others.
+func TestPanicAtTheStart(t *testing.T) {
+	r := run(t, forward(policy.Echo, fast))
+	at := r.addr("l")
+	r.routesMu.Lock()
+	routes := r.routes
+	r.routes = nil
+	r.routesMu.Unlock()
+	if err := shortEcho(at); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the connection ended with %v, want ECONNRESET", err)
+	}
+	r.awaitEnd(stats.Panicked, 1)
+	r.routesMu.Lock()
+	r.routes = routes
+	r.routesMu.Unlock()
+	if err := shortEcho(at); err != nil {
+		t.Error(err)
 	}
 }
 
