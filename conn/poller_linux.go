@@ -52,7 +52,7 @@ func (d *due) isDue() *due { return d }
 // events that a socket is watched for. Each is told once, when it comes about
 // (EPOLLET): who reads or writes does so until there is nothing more, and is told
 // when there is again.
-const watchedEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
+const watchedEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET
 
 // maxPollers bounds how many processors relay at once: more than a network card
 // keeps busy.

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"shaper/policy"
 	"shaper/stats"
 )
@@ -371,4 +373,26 @@ func TestDiscard(t *testing.T) {
 	if n := r.sent("c", stats.Upstream).Bytes.Load(); n != 1<<20 {
 		t.Errorf("%d bytes are counted, want %d", n, 1<<20)
 	}
+}
+
+// What comes behind urgent data goes on, though reads stop at it: telnet and FTP
+// interrupt that way. The urgent byte itself stands outside of the stream.
+func TestUrgentData(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast))
+	client, upstream := r.open(conns)
+	raw, err := client.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		for _, before := range []string{"before", strings.Repeat("before", 20_000)} {
+			send(t, client, before)
+			raw.Control(func(fd uintptr) { unix.Send(int(fd), []byte("!"), unix.MSG_OOB) })
+			send(t, client, "behind")
+			expect(t, upstream, before+"behind")
+		}
+	}
+	client.CloseWrite()
+	expectEOF(t, upstream)
 }
