@@ -21,6 +21,8 @@ type tcpSocket struct {
 	ours    bool // it takes connections of this process only
 	service atomic.Pointer[service]
 	backoff time.Duration // until accept is tried again, after it has failed
+	retry   time.Time     // when that is
+	due
 
 	mu  sync.Mutex
 	fd  int    // -1: closed
@@ -80,9 +82,12 @@ func (t *tcpSocket) local() localAddr { return localAddr{"tcp", addrPortOf(t.add
 func (t *tcpSocket) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.poller.forget(t.key)
+	if t.key != 0 {
+		t.poller.forget(t.key)
+		t.poller.remove(t.fd) // one that was passed to us stays open elsewhere
+	}
 	unix.Close(t.fd)
-	t.fd = -1
+	t.fd, t.key = -1, 0
 }
 
 // acceptsPerTurn bounds how many connections are accepted before others have
@@ -94,9 +99,15 @@ func (t *tcpSocket) ready(uint64, uint32) { t.turn() }
 // turn makes a session of each connection that has come, for which the service
 // has room: the others wait in the kernel, until a session ends.
 func (t *tcpSocket) turn() {
+	if time.Now().Before(t.retry) { // failed gives it another
+		return
+	}
 	for range acceptsPerTurn {
 		sv := t.service.Load()
 		if !sv.gate.enter(t) {
+			if t.service.Load() != sv { // retarget may not have seen that it waits there
+				continue
+			}
 			return
 		}
 		if !t.accept(sv) {
@@ -153,6 +164,7 @@ func (t *tcpSocket) failed(sv *service, err error) {
 	if t.backoff == minBackoff || t.backoff == maxBackoff {
 		t.server.log.Error("accept failed; trying again", "listener", sv.conf.Load().Name, "err", err)
 	}
+	t.retry = time.Now().Add(t.backoff)
 	time.AfterFunc(t.backoff, func() { t.poller.revisit(t) })
 	t.backoff = min(2*t.backoff, maxBackoff)
 }

@@ -3,6 +3,7 @@ package conn
 import (
 	"net"
 	"net/netip"
+	"strconv"
 	"syscall"
 	"unsafe"
 
@@ -124,12 +125,21 @@ func socknameOf(ap netip.AddrPort) (name sockname, size uintptr) {
 		return name, unix.SizeofSockaddrInet4
 	}
 	name.Family, name.Addr = unix.AF_INET6, ap.Addr().As16()
-	if zone := ap.Addr().Zone(); zone != "" {
-		if one, err := net.InterfaceByName(zone); err == nil {
-			name.Scope_id = uint32(one.Index)
-		}
-	}
+	name.Scope_id = scopeOf(ap.Addr().Zone())
 	return name, unix.SizeofSockaddrInet6
+}
+
+// scopeOf returns the index of a zone: the name of an interface, or its number
+// (RFC 4007); 0 for none.
+func scopeOf(zone string) uint32 {
+	if zone == "" {
+		return 0
+	}
+	if one, err := net.InterfaceByName(zone); err == nil {
+		return uint32(one.Index)
+	}
+	n, _ := strconv.ParseUint(zone, 10, 32)
+	return uint32(n)
 }
 
 // addrPort returns an address, without its zone; invalid for what is neither

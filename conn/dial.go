@@ -22,6 +22,7 @@ import (
 var (
 	errLoop    = errors.New("the address is one of shaper's own listeners, or its own socket")
 	errTimeout = errors.New("i/o timeout")
+	errFamily  = errors.New("it has no address of the family of the listener's bind")
 )
 
 // leaveGrace is how long the dial goes on after the client has sent a FIN and
@@ -116,6 +117,9 @@ func (t *tcpSession) tryAddresses(addrs []netip.AddrPort) {
 	t.dialling.addrs = slices.DeleteFunc(addrs, func(ap netip.AddrPort) bool {
 		return bind.IsValid() && bind.Is4() != ap.Addr().Is4()
 	})
+	if len(t.dialling.addrs) == 0 {
+		t.dialling.failed(t.conf.Upstream[t.dialling.next-1], errFamily)
+	}
 	t.tryAddress()
 }
 

@@ -166,6 +166,19 @@ func TestNoUpstreamCanBeReached(t *testing.T) {
 	}
 }
 
+// A name without an address that bind can reach is told so.
+func TestBindOfAnotherFamily(t *testing.T) {
+	r := run(t, forward("test:1", fast, `bind = "127.0.0.1"`))
+	r.meaning(func(context.Context) ([]netip.AddrPort, error) {
+		return []netip.AddrPort{netip.MustParseAddrPort("[::1]:9")}, nil
+	})
+	r.expectRefused("l")
+	r.awaitEnd(stats.DialFailed, 1)
+	if want := "dial test:1: " + errFamily.Error(); !strings.Contains(r.log.String(), want) {
+		t.Errorf("the log has not %q: %s", want, r.log)
+	}
+}
+
 // Rules may ask where a connection goes; then names are resolved first.
 func TestClassByDestination(t *testing.T) {
 	addr, conns := listen(t)

@@ -30,7 +30,7 @@ type poller struct {
 	watched map[uint64]watcher // by their keys
 	lastKey uint64
 	again   []turner // that want another turn
-	asleep  bool     // waiting for events, or about to: the bell is to be rung
+	asleep  bool     // waiting for events, or about to: the bell is to be rung; never once closed
 	closed  bool
 }
 
@@ -40,12 +40,21 @@ type watcher interface {
 }
 
 // turner has something to go on with.
-type turner interface{ turn() }
+type turner interface {
+	turn()
+	isDue() *due
+}
+
+// due is part of a turner: whether it is to have another turn, so that it has
+// one, however many ask for it. The poller's lock guards it.
+type due bool
+
+func (d *due) isDue() *due { return d }
 
 // events that a socket is watched for. Each is told once, when it comes about
 // (EPOLLET): who reads or writes does so until there is nothing more, and is told
 // when there is again.
-const watchedEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
+const watchedEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLPRI | unix.EPOLLET
 
 // maxPollers bounds how many processors relay at once: more than a network card
 // keeps busy.
@@ -101,7 +110,7 @@ func (p *poller) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	p.wake()
+	p.wake() // for the last time: the bell's descriptor may be another's soon
 }
 
 // release closes the descriptors. Run has ended, or never begun.
@@ -123,19 +132,28 @@ func (p *poller) watch(fd int, w watcher) (key uint64, err error) {
 }
 
 // forget undoes watch; the socket is to be closed. An event that is on its way
-// comes to nothing, since its key means no socket any more.
+// comes to nothing, since its key means no socket any more. The kernel forgets a
+// socket with its last descriptor; one that has others is to be removed before.
 func (p *poller) forget(key uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.watched, key)
 }
 
+// remove has the kernel watch a descriptor no more.
+func (p *poller) remove(fd int) {
+	syscall.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(p.fd), unix.EPOLL_CTL_DEL, uintptr(fd), 0, 0, 0) // fails only where it did not
+}
+
 // revisit gives another turn, after those of the others.
 func (p *poller) revisit(t turner) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.again = append(p.again, t)
-	p.wake()
+	if d := t.isDue(); !*d {
+		*d = true
+		p.again = append(p.again, t)
+		p.wake()
+	}
 }
 
 // wake ends a wait for events; mu is held.
@@ -170,7 +188,7 @@ func (p *poller) run() {
 func (p *poller) rest() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asleep = len(p.again) == 0
+	p.asleep = len(p.again) == 0 && !p.closed
 	return !p.closed
 }
 
@@ -179,6 +197,9 @@ func (p *poller) take(into []turner) []turner {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asleep = false
+	for _, t := range p.again {
+		*t.isDue() = false
+	}
 	into = append(into, p.again...)
 	clear(p.again)
 	p.again = p.again[:0]

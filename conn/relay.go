@@ -91,6 +91,9 @@ func (h *half) read() bool {
 	if class := h.flow.Class(); class != nil {
 		most = int(class.Piece())
 	}
+	if h.src.urgent { // splice would never get past it
+		h.cargo.plenty = false
+	}
 	drained, err := h.cargo.load(h.src.fd, most)
 	for err == unix.EINTR {
 		drained, err = h.cargo.load(h.src.fd, most)
@@ -106,7 +109,7 @@ func (h *half) read() bool {
 		h.finish()
 		return false
 	}
-	h.src.readable = !drained || h.src.ends
+	h.src.readable = !drained || h.src.ends || h.src.urgent
 	h.ask(time.Now(), shaper.Cost{Bytes: int64(h.cargo.n)})
 	return true
 }

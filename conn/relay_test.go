@@ -2,12 +2,16 @@ package conn
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"shaper/policy"
 	"shaper/stats"
@@ -263,6 +267,26 @@ func TestPanicEndsOneSession(t *testing.T) {
 	}
 }
 
+// So is one before the session is driven: the poller accepts others.
+func TestPanicAtTheStart(t *testing.T) {
+	r := run(t, forward(policy.Echo, fast))
+	at := r.addr("l")
+	r.routesMu.Lock()
+	routes := r.routes
+	r.routes = nil
+	r.routesMu.Unlock()
+	if err := shortEcho(at); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the connection ended with %v, want ECONNRESET", err)
+	}
+	r.awaitEnd(stats.Panicked, 1)
+	r.routesMu.Lock()
+	r.routes = routes
+	r.routesMu.Unlock()
+	if err := shortEcho(at); err != nil {
+		t.Error(err)
+	}
+}
+
 // A panic in the pacer's goroutine ends the session whose bytes it moved, too.
 func TestPanicInThePacer(t *testing.T) {
 	addr, conns := listen(t)
@@ -349,4 +373,26 @@ func TestDiscard(t *testing.T) {
 	if n := r.sent("c", stats.Upstream).Bytes.Load(); n != 1<<20 {
 		t.Errorf("%d bytes are counted, want %d", n, 1<<20)
 	}
+}
+
+// What comes behind urgent data goes on, though reads stop at it: telnet and FTP
+// interrupt that way. The urgent byte itself stands outside of the stream.
+func TestUrgentData(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast))
+	client, upstream := r.open(conns)
+	raw, err := client.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		for _, before := range []string{"before", strings.Repeat("before", 20_000)} {
+			send(t, client, before)
+			raw.Control(func(fd uintptr) { unix.Send(int(fd), []byte("!"), unix.MSG_OOB) })
+			send(t, client, "behind")
+			expect(t, upstream, before+"behind")
+		}
+	}
+	client.CloseWrite()
+	expectEOF(t, upstream)
 }

@@ -331,3 +331,27 @@ func shortEcho(addr string) error {
 	}
 	return err
 }
+
+// A socket that was passed comes back as often as a reload wants it: it stays
+// open in between, and what watched it must not.
+func TestPassedSocketComesBack(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	passed, err := l.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer passed.Close()
+	l.Close()
+	r := bare(t)
+	r.inherited = Inherited{"web": {passed}}
+	for range 3 {
+		r.reload(class("c", fast) + listener("l", "tcp", policy.Echo, "c", `listen = "systemd:web"`))
+		if err := shortEcho(l.Addr().String()); err != nil {
+			t.Fatal(err)
+		}
+		r.reload(class("c", fast) + listener("other", "tcp", policy.Echo, "c"))
+	}
+}

@@ -47,6 +47,7 @@ type tcpSession struct {
 	started time.Time
 	source  netip.AddrPort
 	port    uint16 // that the client connected to
+	due
 
 	mu    sync.Mutex // guards all that follows
 	stage stage
@@ -88,6 +89,7 @@ func (s *Server) start(client int, source netip.AddrPort, port uint16, sv *servi
 	}
 	t.poller = s.pollers[t.id%uint64(len(s.pollers))]
 	sv.stats.Open.Add(1)
+	defer s.rescue(t)
 	if s.needsDestination(t.conf.Name) {
 		s.wg.Go(t.locate) // may take a while
 		return
@@ -97,6 +99,7 @@ func (s *Server) start(client int, source netip.AddrPort, port uint16, sv *servi
 
 // locate looks up where the session leads to, for the rules that ask.
 func (t *tcpSession) locate() {
+	defer t.server.rescue(t)
 	ctx, cancel := context.WithTimeout(t.server.ctx, time.Duration(t.conf.ConnectTimeout))
 	defer cancel()
 	destination := resolve(ctx, t.conf.Upstream[0])

@@ -2,12 +2,17 @@ package conn
 
 import (
 	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"shaper/policy"
+	"shaper/shaper"
 	"shaper/stats"
 )
 
@@ -156,5 +161,35 @@ func TestShutdownDuringLookup(t *testing.T) {
 	r.Shutdown(expired)
 	if took := time.Since(start); took > 2*time.Second {
 		t.Errorf("it took %v", took)
+	}
+}
+
+// A server that has stopped leaves alone what its descriptors are by then.
+func TestShutdownAgainWritesNowhere(t *testing.T) {
+	sh := shaper.New()
+	defer sh.Close()
+	server, err := NewServer(sh, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Shutdown(expired)
+	dir := t.TempDir()
+	var files []*os.File // at the numbers that were the server's
+	for i := range 200 {
+		f, err := os.Create(filepath.Join(dir, strconv.Itoa(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		files = append(files, f)
+	}
+	server.Shutdown(expired)
+	for _, p := range server.pollers {
+		p.revisit(&tcpSocket{}) // as a timer may
+	}
+	for _, f := range files {
+		if info, err := f.Stat(); err != nil || info.Size() > 0 {
+			t.Errorf("%s: %v, %v", f.Name(), info.Size(), err)
+		}
 	}
 }

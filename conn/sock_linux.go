@@ -23,6 +23,7 @@ type state struct {
 	readable, writable bool
 	ends               bool // the peer has sent an end, or a reset: reads tell which
 	broken             bool // the connection is down
+	urgent             bool // there has been urgent data (tcp(7)), at which reads stop short of what is behind
 }
 
 // watch has the session told of the socket's events.
@@ -48,6 +49,7 @@ func (s *sock) told(events uint32) {
 	s.writable = s.writable || events&(unix.EPOLLOUT|down) != 0
 	s.ends = s.ends || events&(unix.EPOLLRDHUP|down) != 0
 	s.broken = s.broken || events&unix.EPOLLERR != 0
+	s.urgent = s.urgent || events&unix.EPOLLPRI != 0
 }
 
 // is reports whether there is a socket.
