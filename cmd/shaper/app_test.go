@@ -376,7 +376,7 @@ func TestLog(t *testing.T) {
 		t.Setenv("JOURNAL_STREAM", c.stream)
 		file.Truncate(0)
 		file.Seek(0, io.SeekStart)
-		log, err := newLog(file, c.format, "warn")
+		log, err := newLog(file, isJournal(file, os.Getenv("JOURNAL_STREAM")), c.format, "warn")
 		if err != nil {
 			t.Fatal(err)
 		}

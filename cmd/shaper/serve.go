@@ -32,7 +32,9 @@ func serve(c *cli.Context) error {
 	if err := arguments(c, 0, 0); err != nil {
 		return err
 	}
-	log, err := newLog(c.App.ErrWriter, c.String("log-format"), c.String("log-level"))
+	lines := newLogWriter(c.App.ErrWriter)
+	defer lines.close()
+	log, err := newLog(lines, isJournal(c.App.ErrWriter, os.Getenv("JOURNAL_STREAM")), c.String("log-format"), c.String("log-level"))
 	if err != nil {
 		return err
 	}
@@ -48,7 +50,7 @@ func serve(c *cli.Context) error {
 		Path: path, Version: version, Log: log, Signals: signals,
 		Ready: func(s daemon.Status, p *policy.Policy) {
 			if isTerminal(c.App.ErrWriter) {
-				say.write(c.App.ErrWriter, s, p)
+				say.write(lines, s, p)
 				return
 			}
 			say.log(log, s, p)
@@ -57,14 +59,14 @@ func serve(c *cli.Context) error {
 }
 
 // newLog returns the log of the daemon. The journal stamps the time itself.
-func newLog(w io.Writer, format, level string) (*slog.Logger, error) {
+func newLog(w io.Writer, journal bool, format, level string) (*slog.Logger, error) {
 	var options slog.HandlerOptions
 	var threshold slog.Level
 	if err := threshold.UnmarshalText([]byte(level)); err != nil {
 		return nil, usageError("--log-level: %q is not a level; it is debug, info, warn or error", level)
 	}
 	options.Level = threshold
-	if isJournal(w, os.Getenv("JOURNAL_STREAM")) {
+	if journal {
 		options.ReplaceAttr = withoutTime
 	}
 	switch format {
