@@ -56,17 +56,18 @@ func (s *Server) newTCPSocket(l descriptorListener) (*tcpSocket, error) {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
 	unix.SetsockoptInt(t.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // what it accepts inherits this
+	t.mu.Lock()                                                     // events may come from here on
+	defer t.mu.Unlock()
+	if t.key, err = t.poller.watch(t.fd, t); err != nil {
+		unix.Close(t.fd)
+		return nil, err
+	}
 	return t, nil
 }
 
 func (t *tcpSocket) serve(sv *service) {
 	t.service.Store(sv)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var err error
-	if t.key, err = t.poller.watch(t.fd, t); err != nil {
-		t.server.log.Error("a socket cannot be watched", "listener", sv.conf.Load().Name, "err", err)
-	}
+	t.poller.revisit(t) // for what has come before
 }
 
 func (t *tcpSocket) retarget(sv *service) {
@@ -82,12 +83,10 @@ func (t *tcpSocket) local() localAddr { return localAddr{"tcp", addrPortOf(t.add
 func (t *tcpSocket) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.key != 0 {
-		t.poller.forget(t.key)
-		t.poller.remove(t.fd) // one that was passed to us stays open elsewhere
-	}
+	t.poller.forget(t.key)
+	t.poller.remove(t.fd) // one that was passed to us stays open elsewhere
 	unix.Close(t.fd)
-	t.fd, t.key = -1, 0
+	t.fd = -1
 }
 
 // acceptsPerTurn bounds how many connections are accepted before others have
@@ -104,6 +103,9 @@ func (t *tcpSocket) turn() {
 	}
 	for range acceptsPerTurn {
 		sv := t.service.Load()
+		if sv == nil { // serve gives it another
+			return
+		}
 		if !sv.gate.enter(t) {
 			if t.service.Load() != sv { // retarget may not have seen that it waits there
 				continue
@@ -128,7 +130,9 @@ func (t *tcpSocket) accept(sv *service) bool {
 		t.backoff = minBackoff
 	case unix.EAGAIN, unix.EBADF:
 		return false
-	case unix.EINTR, unix.ECONNABORTED: // the client has left already
+	case unix.EINTR, unix.ECONNABORTED, unix.EPERM, unix.EPROTO, unix.ENOPROTOOPT, unix.EOPNOTSUPP,
+		unix.ENETDOWN, unix.ENETUNREACH, unix.EHOSTDOWN, unix.EHOSTUNREACH, unix.ENONET:
+		// That one has gone wrong, or left, and is out of the way (accept(2)).
 		t.poller.revisit(t)
 		return false
 	default:

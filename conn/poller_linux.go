@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"net"
 	"os"
 	"runtime"
 	"sync"
@@ -123,6 +124,9 @@ func (p *poller) release() {
 func (p *poller) watch(fd int, w watcher) (key uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed {
+		return 0, net.ErrClosed
+	}
 	p.lastKey++ // never 0, which is the bell's
 	if err := p.add(fd, watchedEvents, p.lastKey); err != nil {
 		return 0, err
@@ -142,6 +146,11 @@ func (p *poller) forget(key uint64) {
 
 // remove has the kernel watch a descriptor no more.
 func (p *poller) remove(fd int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
 	syscall.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(p.fd), unix.EPOLL_CTL_DEL, uintptr(fd), 0, 0, 0) // fails only where it did not
 }
 

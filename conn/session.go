@@ -82,13 +82,14 @@ func (s *Server) start(client int, source netip.AddrPort, port uint16, sv *servi
 	t.client = sock{session: t, fd: client}
 	t.upstream = sock{session: t, fd: -1}
 	t.up.session, t.down.session = t, t
+	sv.stats.Open.Add(1)
 	if !s.add(t, &t.id) {
 		t.client.reset()
+		sv.stats.Open.Add(-1)
 		sv.gate.leave()
 		return
 	}
 	t.poller = s.pollers[t.id%uint64(len(s.pollers))]
-	sv.stats.Open.Add(1)
 	defer s.rescue(t)
 	if s.needsDestination(t.conf.Name) {
 		s.wg.Go(t.locate) // may take a while

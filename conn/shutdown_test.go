@@ -2,7 +2,9 @@ package conn
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -123,10 +125,22 @@ func TestShutdownTwice(t *testing.T) {
 	if n := r.Shutdown(expired); n != 0 {
 		t.Errorf("%d more were reset", n)
 	}
-	change, err := r.Prepare(parse(t, forward(addr, fast)))
+	if _, err := r.Prepare(parse(t, forward(addr, fast))); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Prepare: %v, want net.ErrClosed", err)
+	}
+	if len(r.Listeners()[0].Addresses) > 0 {
+		t.Error("it listens again")
+	}
+}
+
+// A change that was prepared before the stop comes to nothing.
+func TestCommitAfterShutdown(t *testing.T) {
+	r := run(t, forward(policy.Echo, fast))
+	change, err := r.Prepare(parse(t, class("c", fast)+listener("m", "tcp", policy.Echo, "c")))
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.Shutdown(expired)
 	change.Commit(nil)
 	if len(r.Listeners()[0].Addresses) > 0 {
 		t.Error("it listens again")
