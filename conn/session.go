@@ -57,6 +57,7 @@ type tcpSession struct {
 	client, upstream sock
 	name             string // of the upstream; "" until it is reached
 	up, down         half   // towards the upstream, and back
+	seat             shaper.Seat
 	dialling         dialling
 
 	quietSince time.Time // of the janitor
@@ -66,7 +67,8 @@ type tcpSession struct {
 type stage uint8
 
 const (
-	opening  stage = iota // it waits for its class, which may count connections
+	seating  stage = iota // it waits for a seat: see shaper.Seat
+	opening               // it waits for its class, which may count connections
 	reaching              // it dials
 	relaying
 	ended
@@ -163,6 +165,21 @@ func (t *tcpSession) open() {
 		t.finish(stats.DialFailed)
 		return
 	}
+	class := t.up.flow.Class()
+	switch {
+	case t.seat.Take(class, t):
+		t.seated()
+	case class.Policy().OverflowFor(policy.TCP) == policy.Refuse:
+		t.up.refuse(stats.QueueFull)
+	}
+}
+
+// Seated implements shaper.Sitter: a seat that was waited for is there.
+func (t *tcpSession) Seated() { t.poller.revisit(t) }
+
+// seated has the connection, which has a seat, wait for its class.
+func (t *tcpSession) seated() {
+	t.stage = opening
 	t.up.ask(time.Now(), shaper.Cost{Connections: 1})
 	t.goOn()
 }
@@ -170,6 +187,10 @@ func (t *tcpSession) open() {
 // goOn does what there is to do, unless the class is to be waited for.
 func (t *tcpSession) goOn() {
 	switch t.stage {
+	case seating:
+		if t.seat.Taken() {
+			t.seated()
+		}
 	case opening:
 		if !t.up.waiting {
 			t.reach()
@@ -183,7 +204,7 @@ func (t *tcpSession) goOn() {
 // proceed goes on after something has happened to a socket.
 func (t *tcpSession) proceed(s *sock) {
 	switch t.stage {
-	case opening:
+	case seating, opening:
 		if t.client.broken {
 			t.finish(stats.ResetByPeer)
 		}
@@ -213,6 +234,7 @@ func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 			return
 		}
 		if gone[up] {
+			t.seat.Move(newUp)
 			t.up.join(newUp)
 		}
 		if gone[down] {
@@ -253,6 +275,7 @@ func (t *tcpSession) finish(result stats.Result) {
 	}
 	t.stage = ended
 	t.dialling.stop()
+	t.seat.Leave()
 	t.up.drop(lossOf(result))
 	t.down.drop(lossOf(result))
 	if result == stats.OK {

@@ -83,6 +83,7 @@ func readClass(c *shaper.Class) stats.ClassReading {
 	_, drain := c.Backlog(time.Now())
 	r := c.Stats.Read()
 	r.Name, r.Algorithm, r.Drain = conf.Name, string(conf.Algorithm), stats.Seconds(drain)
+	r.Sessions = c.Sessions()
 	r.Parent, r.Priority, r.Weight = conf.Parent, conf.Priority, conf.Weight
 	r.Rate = readRate(conf.Rate)
 	if limit := conf.Limit(); limit != conf.Rate {

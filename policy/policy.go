@@ -128,6 +128,9 @@ type Class struct {
 	// MaxWait is the longest an item may wait; 0 sets no bound.
 	MaxWait  unit.Duration `json:"max_wait,omitzero"`
 	Overflow Overflow      `json:"overflow,omitempty"`
+	// MaxConnections bounds the sessions that are open at once in the class and
+	// its children; 0 is no bound.
+	MaxConnections int `json:"max_connections,omitzero"`
 	// Priority is the place among the siblings that compete for their parent:
 	// from 0, the first, to [LastPriority].
 	Priority int `json:"priority"`

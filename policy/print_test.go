@@ -43,33 +43,36 @@ class = "a"
 │     http     127.0.0.1:9780            (default)
 │     drain    30s                       (default)
 ├─ class a
-│  │  parent     none                (default)
-│  │  algorithm  leaky               (default)
-│  │  rate       20mbit
-│  │  headroom   0%                  (default)
-│  │  queue      1000 items or 1MiB  (default)
-│  │  max_wait   none                (default)
-│  │  overflow   by protocol         (default)
+│  │  parent           none                (default)
+│  │  algorithm        leaky               (default)
+│  │  rate             20mbit
+│  │  headroom         0%                  (default)
+│  │  queue            1000 items or 1MiB  (default)
+│  │  max_wait         none                (default)
+│  │  overflow         by protocol         (default)
+│  │  max_connections  none                (default)
 │  └─ class c
-│        parent     a
-│        algorithm  leaky               (default)
-│        rate       5mbit
-│        ceil       10mbit
-│        headroom   0%                  (default)
-│        queue      1000 items or 1MiB  (default)
-│        max_wait   none                (default)
-│        overflow   by protocol         (default)
-│        priority   4                   (default)
-│        weight     2
+│        parent           a
+│        algorithm        leaky               (default)
+│        rate             5mbit
+│        ceil             10mbit
+│        headroom         0%                  (default)
+│        queue            1000 items or 1MiB  (default)
+│        max_wait         none                (default)
+│        overflow         by protocol         (default)
+│        priority         4                   (default)
+│        weight           2
+│        max_connections  none                (default)
 ├─ class b
-│     parent     none                (default)
-│     algorithm  token
-│     rate       200 packets/s
-│     burst      50 packets
-│     headroom   0%                  (default)
-│     queue      1000 items or 1MiB  (default)
-│     max_wait   none                (default)
-│     overflow   by protocol         (default)
+│     parent           none                (default)
+│     algorithm        token
+│     rate             200 packets/s
+│     burst            50 packets
+│     headroom         0%                  (default)
+│     queue            1000 items or 1MiB  (default)
+│     max_wait         none                (default)
+│     overflow         by protocol         (default)
+│     max_connections  none                (default)
 ├─ listener x
 │     listen           127.0.0.1:53
 │     protocol         udp

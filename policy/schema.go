@@ -63,7 +63,8 @@ var classFields = []field[Class]{
 	onlyIntegers(one("priority", priorityForm, func(c *Class) *int { return &c.Priority }, parsePriority)),
 	onlyIntegers(one("weight", weightForm, func(c *Class) *int { return &c.Weight }, parseWeight)),
 	later[Class]("per"), later[Class]("max_keys"),
-	later[Class]("max_connections"), later[Class]("in_flight"), later[Class]("shadow"), later[Class]("shared"),
+	orNone("none", onlyIntegers(one("max_connections", sessionsForm, func(c *Class) *int { return &c.MaxConnections }, parseSessions))),
+	later[Class]("in_flight"), later[Class]("shadow"), later[Class]("shared"),
 }
 
 var listenerFields = []field[Listener]{

@@ -15,10 +15,12 @@ import (
 // another algorithm or window gives a new burst.
 func (c *Class) Set(now time.Time, conf policy.Class) {
 	root, now := c.lockAt(now)
-	defer root.mu.Unlock()
 	c.set(now, conf)
 	c.update(now)
 	root.wake(now)
+	next := c.admit()
+	root.mu.Unlock()
+	tell(next)
 }
 
 // set is Set without telling the tree.

@@ -93,6 +93,9 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 	for _, conf := range confs {
 		s.classes[conf.Name].Set(now, conf)
 	}
+	for _, conf := range confs {
+		tell(s.classes[conf.Name].requeue())
+	}
 	return slices.Collect(maps.Values(old))
 }
 

@@ -73,6 +73,7 @@ func (c *Class) attach(now time.Time, parent *Class) {
 	parent.feed.members++
 	c.parent.Store(parent)
 	parent.waits(&c.beneath, 1)
+	parent.seat(c.seated)
 	root := parent.root()
 	root.latest = later(root.latest, c.latest)
 	if c.pacer != nil {
@@ -89,6 +90,7 @@ func (c *Class) detach(now time.Time) {
 		parent.feed, parent.own.seats = nil, [bands]seat{}
 	}
 	parent.waits(&c.beneath, -1)
+	parent.seat(-c.seated)
 	c.parent.Store(nil)
 	parent.update(now)
 }

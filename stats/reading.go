@@ -69,6 +69,7 @@ type ClassReading struct {
 	Weight    int          `json:"weight"`
 	Burst     string       `json:"burst,omitempty"`  // as in the policy; "" if the algorithm has none
 	Window    string       `json:"window,omitempty"` // in force; "" if the algorithm has none
+	Sessions  int          `json:"sessions"`         // that are open in the class and its children
 	Drain     Seconds      `json:"time_to_drain_seconds"`
 
 	Sent         map[Direction]VolumeReading `json:"sent"`

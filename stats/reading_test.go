@@ -58,7 +58,7 @@ func TestClassJSON(t *testing.T) {
 	}
 	want := `{"name":"acme","parent":"uplink","algorithm":"leaky",` +
 		`"rate":{"text":"30 messages/s","per_second":30,"unit":"messages"},` +
-		`"ceil":{"text":"60 messages/s","per_second":60,"unit":"messages"},"priority":0,"weight":1,"time_to_drain_seconds":1.5,` +
+		`"ceil":{"text":"60 messages/s","per_second":60,"unit":"messages"},"priority":0,"weight":1,"sessions":0,"time_to_drain_seconds":1.5,` +
 		`"sent":{"downstream":{"bytes":0,"packets":0,"messages":0,"connections":2},` +
 		`"upstream":{"bytes":1500,"packets":1,"messages":0,"connections":0}},` +
 		`"dropped":` + losses("queue_full", `{"items":2,"bytes":140}`) + `,` +

@@ -1,0 +1,105 @@
+package conn
+
+import (
+	"testing"
+	"time"
+
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// With max_connections open in a class, the next waits until one ends; the parent's
+// bound holds for all children together, and a reload that raises it is felt at once.
+func TestMaxConnections(t *testing.T) {
+	addr, conns := listen(t)
+	text := func(bound string) string {
+		return class("p", fast, "max_connections = "+bound) + class("c", fast, `parent = "p"`) + class("d", fast, `parent = "p"`) +
+			listener("l", "tcp", addr, "c") + listener("m", "tcp", policy.Echo, "d")
+	}
+	r := run(t, text("2"))
+	first, upstream := r.open(conns)
+	other := r.dial("m")
+	send(t, other, "x")
+	expect(t, other, "x")
+	third := r.dial("l")
+	send(t, third, "third")
+	until(t, "it waits", func() bool { return len(r.Sessions()) == 3 })
+	if n := r.shaper.Class("p").Sessions(); n != 2 || len(conns) != 0 {
+		t.Errorf("%d are open", n)
+	}
+	first.Close()
+	upstream.Close()
+	expect(t, next(t, conns), "third")
+
+	fourth := r.dial("l")
+	send(t, fourth, "fourth")
+	until(t, "it waits", func() bool { return len(r.Sessions()) == 3 })
+	r.reload(text("3"))
+	expect(t, next(t, conns), "fourth")
+}
+
+// A class that refuses closes what it has no room for; one that waits and leaves
+// frees its place in line.
+func TestMaxConnectionsRefused(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, class("c", fast, "max_connections = 1", `overflow = "refuse"`)+listener("l", "tcp", addr, "c"))
+	first, upstream := r.open(conns)
+	r.expectRefused("l")
+	r.awaitEndOf(stats.Overflow, 1)
+	first.Close()
+	upstream.Close()
+	r.awaitEndOf(stats.OK, 1)
+	r.open(conns)
+	if n := r.shaper.Class("c").Stats.Refused[stats.QueueFull].Items.Load(); n != 1 {
+		t.Errorf("%d are counted as refused", n)
+	}
+}
+
+func TestResetWhileWaitingForASeat(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast)+class("one", fast, "max_connections = 1")+listener("m", "tcp", addr, "one"))
+	first, second, third := r.dial("m"), r.dial("m"), r.dial("m")
+	send(t, first, "1")
+	send(t, third, "3")
+	upstream := next(t, conns)
+	until(t, "two wait", func() bool { return len(r.Sessions()) == 3 })
+	reset(second)
+	until(t, "one has left", func() bool { return r.service("m").stats.Ended[stats.ResetByPeer].Load() == 1 })
+	reset(first)
+	expectReset(t, upstream)
+	expect(t, next(t, conns), "3")
+}
+
+// A session of datagrams that has no seat does not wait for one.
+func TestMaxConnectionsOfDatagrams(t *testing.T) {
+	r := run(t, class("c", fast, "max_connections = 1")+listener("l", "udp", policy.Echo, "c", `idle_timeout = "200ms"`))
+	first, second := dialUDP(t, r.addr("l")), dialUDP(t, r.addr("l"))
+	send(t, first, "x")
+	expectDatagram(t, first, "x")
+	send(t, second, "y")
+	until(t, "it is dropped", func() bool { n, _ := r.dropped("c", stats.NoSession); return n == 1 })
+	until(t, "the first has ended", func() bool { return len(r.Sessions()) == 0 })
+	send(t, second, "z")
+	expectDatagram(t, second, "z")
+}
+
+// A class that is gone takes its sessions' seats along to the one they get.
+func TestSeatsOfARemovedClass(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, class("c", fast, "max_connections = 1")+listener("l", "tcp", addr, "c"))
+	r.open(conns)
+	waits := r.dial("l")
+	send(t, waits, "waits")
+	until(t, "it waits", func() bool { return len(r.Sessions()) == 2 })
+	r.reload(class("d", fast, "max_connections = 2") + listener("l", "tcp", addr, "d"))
+	expect(t, next(t, conns), "waits")
+	if n := r.shaper.Class("d").Sessions(); n != 2 {
+		t.Errorf("%d are open in the new class", n)
+	}
+	r.dial("l")
+	until(t, "the third waits", func() bool { return len(r.Sessions()) == 3 })
+	time.Sleep(20 * time.Millisecond) // nothing may happen in this time
+	if n := r.shaper.Class("d").Sessions(); n != 2 {
+		t.Errorf("%d are open in the new class", n)
+	}
+}
