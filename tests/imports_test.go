@@ -21,6 +21,7 @@ var arrows = map[string][]string{
 	"cmd/shaper":  {"daemon", "policy", "stats", "unit", "conn"},
 	"daemon":      {"conn", "shaper", "policy", "metrics", "stats", "unit"},
 	"conn":        {"shaper", "policy", "stats", "unit"},
+	"simulate":    {"shaper", "policy", "stats", "unit"},
 	"metrics":     {"stats"},
 	"shaper":      {"leaky", "limit", "policy", "stats", "unit"},
 	"leaky":       {"limit", "unit"},
