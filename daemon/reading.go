@@ -111,7 +111,7 @@ func (d *daemon) classes() []Class {
 		limit, now := c.Rate(), d.meter.rate(c)
 		all = append(all, Class{
 			ClassReading: readClass(c),
-			Now:          stats.RateReading{Text: rateLike(limit, now), PerSecond: now, Unit: limit.Kind().String()},
+			Now:          stats.RateReading{Text: limit.Like(now), PerSecond: now, Unit: limit.Kind().String()},
 			Set:          set[c.Name()],
 		})
 	}

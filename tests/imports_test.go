@@ -18,9 +18,10 @@ import (
 // arrows says which of our packages each may import. They run one way: from
 // the process down to the arithmetic.
 var arrows = map[string][]string{
-	"cmd/shaper":  {"daemon", "policy", "stats", "unit", "conn"},
+	"cmd/shaper":  {"daemon", "policy", "stats", "unit", "conn", "simulate"},
 	"daemon":      {"conn", "shaper", "policy", "metrics", "stats", "unit"},
 	"conn":        {"shaper", "policy", "stats", "unit"},
+	"simulate":    {"shaper", "policy", "stats", "unit"},
 	"metrics":     {"stats"},
 	"shaper":      {"leaky", "limit", "policy", "stats", "unit"},
 	"leaky":       {"limit", "unit"},

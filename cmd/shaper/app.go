@@ -36,12 +36,14 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		},
 		Commands: []*cli.Command{
 			runCommand(), checkCommand(), reloadCommand(), confirmCommand(), statusCommand(), classesCommand(),
-			sessionsCommand(), setCommand(), explainCommand(), versionCommand(), completionCommand(), manCommand(), helpCommand(),
+			sessionsCommand(), setCommand(), explainCommand(), simulateCommand(), versionCommand(), completionCommand(), manCommand(), helpCommand(),
 		},
 		Action:               noCommand,
 		ExitErrHandler:       func(*cli.Context, error) {}, // run returns the exit code
 		EnableBashCompletion: true,
-		HideHelpCommand:      true, // there is one of our own
+		// A load has commas of its own.
+		DisableSliceFlagSeparator: true,
+		HideHelpCommand:           true, // there is one of our own
 	}
 	refuseBadFlags(app)
 	return app

@@ -58,7 +58,12 @@ func TestFlagsFirst(t *testing.T) {
 // golden compares with a file of testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name)
+	goldenFile(t, filepath.Join("testdata", name), got)
+}
+
+// goldenFile compares with a file.
+func goldenFile(t *testing.T, path, got string) {
+	t.Helper()
 	if *update {
 		if err := os.WriteFile(path, []byte(got), 0o666); err != nil {
 			t.Fatal(err)
@@ -87,7 +92,12 @@ func TestUsageErrors(t *testing.T) {
 		"":                                "COMMANDS:",
 		"relod":                           `there is no command "relod"; did you mean "reload"?`,
 		"top":                             "the commands are run, check",
-		"simulate x --compare y":          "-compare",
+		"simulate x --compare y":          `"x" is one argument too many; usage: shaper simulate`,
+		"simulate":                        "a workload is either --trace, or one --load or more",
+		"simulate --trace x --load y":     "a workload is either --trace, or one --load or more",
+		"simulate --load rate=5":          `--load: rate: "5" is not a rate`,
+		"simulate --trace x --for 0s":     "--for: 0s leaves no time",
+		"simulate --trace x --for 5":      `--for: "5" is not a duration`,
 		"--nonsense":                      "-nonsense; see shaper --help",
 		"status --nonsense":               "-nonsense; see shaper status --help",
 		"status extra":                    `"extra" is one argument too many; usage: shaper status`,

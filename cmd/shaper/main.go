@@ -17,8 +17,8 @@ const (
 	exitDone       = 0
 	exitFailed     = 1
 	exitUsage      = 64 // the command line makes no sense
-	exitPolicy     = 65 // a policy, or a value for it, is rejected
-	exitNoFile     = 66 // the policy file cannot be opened
+	exitPolicy     = 65 // a policy, a value for it, or a trace is rejected
+	exitNoFile     = 66 // the policy file, or another one, cannot be opened
 	exitNoDaemon   = 69 // no daemon answers
 	exitPermission = 77 // a capability or a permission is missing
 )

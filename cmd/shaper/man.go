@@ -23,10 +23,10 @@ Failed.
 The command line makes no sense.
 .TP
 \fB65\fP
-The policy, or a value for it, is rejected. Each mistake is one line on the standard error: FILE:LINE:COLUMN: key: what is wrong; what is allowed.
+The policy, a value for it, or a trace is rejected. Each mistake is one line on the standard error: FILE:LINE:COLUMN: key: what is wrong; what is allowed.
 .TP
 \fB66\fP
-The policy file cannot be opened.
+The policy file, or another one that is named, cannot be opened.
 .TP
 \fB69\fP
 No daemon answers on the control socket.

@@ -154,7 +154,8 @@ func classesCommand() *cli.Command {
 func printClasses(w io.Writer, classes []daemon.Class) {
 	t := table{header: []string{"CLASS", ">RATE", ">CEIL", ">PRIORITY", ">WEIGHT", ">NOW", ">BACKLOG", ">ITEMS", ">P50", ">P99", ">DRAIN", ">DROPPED", ">REFUSED", ">OVERLIMITS"}}
 	changed := false
-	for _, c := range asTree(classes) {
+	for _, placed := range asTree(classes, func(c daemon.Class) (name, parent string) { return c.Name, c.Parent }) {
+		c := placed.of
 		rate := c.Rate.Text
 		if c.Set {
 			rate, changed = "*"+rate, true
@@ -166,7 +167,7 @@ func printClasses(w io.Writer, classes []daemon.Class) {
 		if c.Parent != "" {
 			priority, weight = strconv.Itoa(c.Priority), strconv.Itoa(c.Weight)
 		}
-		t.add(strings.Repeat("  ", c.depth)+c.Name, rate, ceil, priority, weight, c.Now.Text, human(c.BacklogBytes), strconv.FormatInt(c.BacklogItems, 10),
+		t.add(strings.Repeat("  ", placed.depth)+c.Name, rate, ceil, priority, weight, c.Now.Text, human(c.BacklogBytes), strconv.FormatInt(c.BacklogItems, 10),
 			duration(c.WaitP50), duration(c.WaitP99), duration(c.Drain), lost(c.Dropped), lost(c.Refused), fmt.Sprint(c.Overlimits))
 	}
 	if !slices.ContainsFunc(classes, func(c daemon.Class) bool { return c.Parent != "" }) {
@@ -179,19 +180,20 @@ func printClasses(w io.Writer, classes []daemon.Class) {
 }
 
 // placed is a class with the number of classes above it.
-type placed struct {
-	daemon.Class
+type placed[T any] struct {
+	of    T
 	depth int
 }
 
 // asTree returns the classes in the order of a tree: each behind its parent.
-func asTree(classes []daemon.Class) (all []placed) {
-	under, known := map[string][]daemon.Class{}, map[string]bool{}
+func asTree[T any](classes []T, names func(T) (name, parent string)) (all []placed[T]) {
+	under, known := map[string][]T{}, map[string]bool{}
 	for _, c := range classes {
-		known[c.Name] = true
+		name, _ := names(c)
+		known[name] = true
 	}
 	for _, c := range classes {
-		parent := c.Parent
+		_, parent := names(c)
 		if !known[parent] { // as when it has been changed while the classes were read
 			parent = ""
 		}
@@ -200,20 +202,22 @@ func asTree(classes []daemon.Class) (all []placed) {
 	var walk func(parent string, depth int)
 	walk = func(parent string, depth int) {
 		for _, c := range under[parent] {
-			all = append(all, placed{c, depth})
-			walk(c.Name, depth+1)
+			all = append(all, placed[T]{c, depth})
+			name, _ := names(c)
+			walk(name, depth+1)
 		}
 	}
 	walk("", 0)
 	return all
 }
 
-func lost(by map[stats.Reason]stats.LossReading) string {
-	var n uint64
+func lost(by map[stats.Reason]stats.LossReading) string { return fmt.Sprint(allLost(by)) }
+
+func allLost(by map[stats.Reason]stats.LossReading) (n uint64) {
 	for _, l := range by {
 		n += l.Items
 	}
-	return fmt.Sprint(n)
+	return n
 }
 
 func sessionsCommand() *cli.Command {

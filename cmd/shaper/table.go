@@ -92,7 +92,7 @@ func duration(s stats.Seconds) string {
 		return "0"
 	case d < time.Millisecond:
 		return fmt.Sprintf("%.2gms", d.Seconds()*1e3)
-	case d < time.Second:
+	case d < time.Second-500*time.Microsecond: // else it is 1 s, rounded
 		return fmt.Sprintf("%.3gms", d.Seconds()*1e3)
 	case d < time.Minute:
 		return fmt.Sprintf("%.3gs", d.Seconds())

@@ -1,10 +1,8 @@
-package daemon
+package unit
 
 import (
 	"fmt"
 	"strings"
-
-	"shaper/unit"
 )
 
 // A prefix is a unit and how many of the base unit it stands for.
@@ -19,13 +17,13 @@ var (
 	metricPrefixes = []prefix{{"GB/s", 1e9}, {"MB/s", 1e6}, {"KB/s", 1e3}, {"B/s", 1}}
 )
 
-// rateLike prints a measured rate, rounded, as its limit is written: beside
-// "20mbit" stands "19.8mbit".
-func rateLike(limit unit.Rate, perSecond float64) string {
-	text := limit.String()
+// Like prints a measured rate, rounded, as this one is written: beside "20mbit"
+// stands "19.8mbit".
+func (r Rate) Like(perSecond float64) string {
+	text := r.String()
 	switch {
-	case limit.Kind() != unit.Bytes:
-		return fmt.Sprintf("%s %v/s", rounded(perSecond), limit.Kind())
+	case r.Kind() != Bytes:
+		return fmt.Sprintf("%s %v/s", rounded(perSecond), r.Kind())
 	case strings.HasSuffix(text, "bit"):
 		return scaled(perSecond*8, bitPrefixes)
 	case strings.Contains(text, "iB"):

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"shaper/simulate"
+)
+
+// tenAndTwenty are two policies that differ in one rate.
+func tenAndTwenty(t *testing.T) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	for name, rate := range map[string]string{"ten.toml": "10", "twenty.toml": "20"} {
+		write(t, name, "[class.a]\nrate = \""+rate+" packets/s\"\nqueue = \"20 packets\"\n"+
+			"[listener.in]\nlisten = \"127.0.0.1:53\"\nprotocol = \"udp\"\nupstream = \"discard:\"\nclass = \"a\"\n")
+	}
+	lines := "time,client,bytes\n"
+	for range 40 {
+		lines += "7.5,10.0.0.1,100\n"
+	}
+	write(t, "burst.csv", lines)
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSimulate(t *testing.T) {
+	tenAndTwenty(t)
+	want(t, 0, []string{"ten.toml  ", ", 2.5s\n", "a      10 packets/s       40    21  19 queue_full        0        0   1s   2s   2s  8.40 packets/s"},
+		"simulate", "-c", "ten.toml", "--trace", "burst.csv", "--departures", "left.csv", "--plot", "a.svg")
+	left, err := os.ReadFile("left.csv")
+	lines := strings.Split(string(left), "\n")
+	if err != nil || len(lines) != 23 || lines[1] != "7.500000000,0.000000000,a,10.0.0.1,100" || lines[21] != "9.500000000,2.000000000,a,10.0.0.1,100" {
+		t.Errorf("%v\n%s", err, left)
+	}
+	if plot, err := os.ReadFile("a.svg"); err != nil || !strings.HasPrefix(string(plot), "<svg ") {
+		t.Errorf("%v\n%.100s", err, plot)
+	}
+	want(t, 0, []string{"     600   100  480 queue_full        0       20"}, "simulate", "-c", "ten.toml", "--load", "rate=60 packets/s", "--for", "10s", "--seed=7")
+	want(t, 65, []string{"burst.csv:1:5: syntax: "}, "simulate", "-c", "burst.csv", "--trace", "ten.toml")
+	want(t, 65, []string{"ten.toml: trace: "}, "simulate", "-c", "ten.toml", "--trace", "ten.toml")
+	want(t, 66, []string{"none.csv"}, "simulate", "-c", "ten.toml", "--trace", "none.csv")
+	want(t, 64, []string{`--load: there is no listener "out"; listeners: in`}, "simulate", "-c", "ten.toml", "--load", "rate=1 packets/s,listener=out")
+}
+
+func TestSimulateCompares(t *testing.T) {
+	tenAndTwenty(t)
+	args := []string{"simulate", "-c", "ten.toml", "--trace", "burst.csv", "--compare", "twenty.toml"}
+	want(t, 0, []string{"ten.toml", "twenty.toml", "DIFFERENCE", "a      offered", "max            2s           1s         -1s"}, args...)
+	var both comparison
+	if err := json.Unmarshal([]byte(want(t, 0, nil, append(args, "--json")...)), &both); err != nil || both.Policy.Classes[0].WaitMax != 2*both.Other.Classes[0].WaitMax {
+		t.Errorf("%v: %+v", err, both)
+	}
+	var one simulate.Report
+	if err := json.Unmarshal([]byte(want(t, 0, nil, append(args[:5:5], "--json")...)), &one); err != nil || one.Classes[0].Left.Items != 21 {
+		t.Errorf("%v: %+v", err, one)
+	}
+}
+
+// The pages that show what simulate prints show what it prints, and draws, now.
+func TestSimulatedPages(t *testing.T) {
+	const page = "algorithms.md"
+	committed, err := filepath.Abs("../../docs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(committed, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	if err := os.CopyFS(".", os.DirFS(committed)); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(string(text), "\n") {
+		if command, ok := strings.CutPrefix(line, "    $ shaper "); ok {
+			out := want(t, 0, nil, words(command)...)
+			text = []byte(withOutput(string(text), line, out))
+		}
+	}
+	goldenFile(t, filepath.Join(committed, page), string(text))
+	images, _ := filepath.Glob("algorithms*.svg")
+	for _, name := range images {
+		drawn, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		goldenFile(t, filepath.Join(committed, name), string(drawn))
+	}
+}
+
+// words splits a command line as a shell does, as far as these pages need it.
+func words(line string) (all []string) {
+	for i, part := range strings.Split(line, `"`) {
+		if i%2 == 1 {
+			all = append(all, part)
+		} else {
+			all = append(all, strings.Fields(part)...)
+		}
+	}
+	return all
+}
+
+// withOutput puts what a command prints into the indented block behind it.
+func withOutput(page, line, out string) string {
+	before, after, _ := strings.Cut(page, line+"\n")
+	for shown := range strings.Lines(after) {
+		if shown != "\n" && !strings.HasPrefix(shown, "    ") {
+			break
+		}
+		after = strings.TrimPrefix(after, shown)
+	}
+	for printed := range strings.Lines(out) {
+		line += "\n" + strings.TrimRight("    "+printed, " \n")
+	}
+	return before + line + "\n\n" + after
+}

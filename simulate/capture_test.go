@@ -1,0 +1,168 @@
+package simulate
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"shaper/policy"
+)
+
+// A packet of a capture that a test makes.
+type packet struct {
+	at       time.Duration
+	from, to string
+	protocol policy.Protocol
+	flags    byte // of TCP
+	payload  int
+	cut      int // bytes that were not stored
+	options  int // words of IPv4 options, or extension headers of IPv6
+	fragment uint16
+}
+
+// bytes returns the packet from its IP header on.
+func (p packet) bytes() []byte {
+	from, to := netip.MustParseAddrPort(p.from), netip.MustParseAddrPort(p.to)
+	number, header := byte(17), make([]byte, 8)
+	if p.protocol == policy.TCP {
+		number, header = 6, make([]byte, 24)
+		header[12], header[13] = 6<<4, p.flags
+	}
+	binary.BigEndian.PutUint16(header, from.Port())
+	binary.BigEndian.PutUint16(header[2:], to.Port())
+	rest := append(header, make([]byte, p.payload)...)
+	if from.Addr().Is4() {
+		ip := make([]byte, 20+4*p.options)
+		ip[0], ip[9] = 0x40|byte(len(ip)/4), number
+		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)+len(rest)))
+		binary.BigEndian.PutUint16(ip[6:], p.fragment)
+		copy(ip[12:], from.Addr().AsSlice())
+		copy(ip[16:], to.Addr().AsSlice())
+		return append(ip, rest...)
+	}
+	ip := make([]byte, 40)
+	ip[0], ip[6] = 0x60, number
+	copy(ip[8:], from.Addr().AsSlice())
+	copy(ip[24:], to.Addr().AsSlice())
+	for i := range p.options {
+		extension := make([]byte, 8)
+		if extension[0] = 60; i == p.options-1 {
+			extension[0] = number
+		}
+		ip[6] = 60
+		ip = append(ip, extension...)
+	}
+	binary.BigEndian.PutUint16(ip[4:], uint16(len(ip)-40+len(rest)))
+	return append(ip, rest...)
+}
+
+// pcap makes a file. The link is 1, 101, 113 or 276.
+func pcap(order binary.AppendByteOrder, magic, link uint32, packets ...packet) []byte {
+	tick := time.Microsecond
+	if magic == 0xa1b23c4d {
+		tick = 1
+	}
+	file := order.AppendUint32(nil, magic)
+	file = append(file, make([]byte, 16)...)
+	file = order.AppendUint32(file, link)
+	for _, p := range packets {
+		b := p.bytes()
+		ether := binary.BigEndian.AppendUint16(nil, etherIPv4)
+		if b[0]>>4 == 6 {
+			ether = binary.BigEndian.AppendUint16(nil, etherIPv6)
+		}
+		switch link {
+		case 1:
+			b = slices.Concat(make([]byte, 12), []byte{0x81, 0, 0, 7}, ether, b)
+		case 113:
+			b = slices.Concat(make([]byte, 14), ether, b)
+		case 276:
+			b = slices.Concat(ether, make([]byte, 18), b)
+		}
+		file = order.AppendUint32(file, uint32(p.at/time.Second))
+		file = order.AppendUint32(file, uint32(p.at%time.Second/tick))
+		file = order.AppendUint32(file, uint32(len(b)-p.cut))
+		file = order.AppendUint32(file, uint32(len(b)))
+		file = append(file, b[:len(b)-p.cut]...)
+	}
+	return file
+}
+
+// sample has, of each kind, what counts and what does not.
+var sample = []packet{
+	{at: time.Second, from: "10.0.0.1:4000", to: "10.9.9.9:53", protocol: policy.UDP, payload: 40},
+	{at: 1500 * time.Millisecond, from: "10.9.9.9:53", to: "10.0.0.1:4000", protocol: policy.UDP, payload: 40}, // back
+	{at: 2 * time.Second, from: "[fd00::1]:4000", to: "[fd00::9]:443", protocol: policy.TCP, flags: 0x02},
+	{at: 2 * time.Second, from: "[fd00::1]:4000", to: "[fd00::9]:443", protocol: policy.TCP, flags: 0x10}, // an ACK
+	{at: 2 * time.Second, from: "[fd00::1]:4000", to: "[fd00::9]:443", protocol: policy.TCP, flags: 0x18, payload: 1000, cut: 900, options: 2},
+	{at: 1900 * time.Millisecond, from: "10.0.0.2:4000", to: "10.9.9.9:80", protocol: policy.TCP, flags: 0x10, payload: 10, options: 3}, // late
+	{at: 3 * time.Second, from: "10.0.0.2:4000", to: "10.9.9.9:80", protocol: policy.TCP, flags: 0x10, payload: 10, fragment: 7},
+	{at: 3 * time.Second, from: "10.0.0.2:4000", to: "10.9.9.9:80", protocol: policy.UDP, payload: 10}, // no such listener
+}
+
+func TestCaptures(t *testing.T) {
+	p := parse(t, traced)
+	want := []string{
+		"1s dns 10.0.0.1:4000 53 40 false", "2s web [fd00::1]:4000 443 0 true",
+		"2s web [fd00::1]:4000 443 1000 false", "2s web 10.0.0.2:4000 80 10 false",
+	}
+	for _, magic := range []uint32{0xa1b2c3d4, 0xa1b23c4d} {
+		for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
+			for _, link := range []uint32{1, 101, 113, 276} {
+				found, err := arrivals(t, p, "a.pcap", string(pcap(order, magic, link, sample...)))
+				var got []string
+				for _, a := range found {
+					got = append(got, fmt.Sprint(a.At.Sub(Epoch), " ", a.Conn.Listener, " ", a.Conn.Source, " ", a.Conn.Port, " ", a.Bytes, " ", a.Opens))
+				}
+				if err != nil || !slices.Equal(got, want) {
+					t.Errorf("%x, %v, link %d: %v\n%s", magic, order, link, err, strings.Join(got, "\n"))
+				}
+				checkArrivals(t, p, found)
+			}
+		}
+	}
+}
+
+func TestCaptureErrors(t *testing.T) {
+	p := parse(t, traced)
+	whole := pcap(binary.LittleEndian, 0xa1b2c3d4, 1, sample...)
+	large := bytes.Clone(whole)
+	large[34] = 0xff
+	for want, data := range map[string][]byte{
+		"a.pcap: capture: the file has no header: ":                               whole[:23],
+		"a.pcap: capture: it begins with 0a0d0d0a; a classic pcap file; editcap ": append([]byte("\n\r\r\n"), make([]byte, 20)...),
+		"a.pcap: capture: its link type is 147; Ethernet (1), ":                   pcap(binary.BigEndian, 0xa1b2c3d4, 147),
+		"a.pcap: packet 1: it is cut short; a file that is whole":                 whole[:50],
+		"a.pcap: packet 2: it is cut short; a file that is whole":                 whole[:24+16+len(sample[0].bytes())+18+3],
+		"a.pcap: packet 1: it has 16711766 of 86 bytes, ":                         large,
+	} {
+		if _, err := arrivals(t, p, "a.pcap", string(data)); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	two := parse(t, strings.Replace(traced, `listen = "127.0.0.1:53"`+"\nupstream", `listen = "127.0.0.2:80"`+"\nupstream", 1))
+	if _, err := arrivals(t, two, "a.pcap", string(whole)); err == nil || !strings.Contains(err.Error(), "port 80 is that of the listeners web, dnstcp") {
+		t.Error(err)
+	}
+}
+
+// FuzzCapture holds that any file is refused, or can be simulated.
+func FuzzCapture(f *testing.F) {
+	for _, link := range []uint32{1, 101, 113, 276} {
+		f.Add(pcap(binary.LittleEndian, 0xa1b2c3d4, link, sample...))
+		f.Add(pcap(binary.BigEndian, 0xa1b23c4d, link, sample...))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p := parse(t, traced)
+		found, err := arrivals(t, p, "f.pcap", string(data))
+		if err != nil {
+			checkErrors(t, err)
+		}
+		checkArrivals(t, p, found)
+	})
+}

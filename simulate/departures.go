@@ -1,0 +1,39 @@
+package simulate
+
+import (
+	"io"
+	"strconv"
+	"time"
+)
+
+// WriteDepartures begins a CSV file of what leaves, and returns what writes a
+// line of it: the time and how long the item waited, both in seconds, the class
+// that it left, the client, and the bytes. Times are counted from Epoch, as in
+// a trace. Who passes a w that is buffered flushes it.
+func WriteDepartures(w io.Writer) (func(*Departure) error, error) {
+	var line []byte
+	_, err := io.WriteString(w, "time,wait,class,client,bytes\n")
+	return func(d *Departure) error {
+		line = appendSeconds(line[:0], d.At.Unix(), d.At.Nanosecond())
+		wait := d.At.Sub(d.Arrived)
+		line = appendSeconds(append(line, ','), int64(wait/time.Second), int(wait%time.Second))
+		line = append(append(append(line, ','), d.Class...), ',')
+		if d.Source.Port() == 0 {
+			line = d.Source.Addr().AppendTo(line)
+		} else {
+			line = d.Source.AppendTo(line)
+		}
+		line = append(strconv.AppendInt(append(line, ','), d.Bytes, 10), '\n')
+		_, err := w.Write(line)
+		return err
+	}, err
+}
+
+// appendSeconds writes whole seconds and nanoseconds as a decimal number.
+func appendSeconds(b []byte, s int64, ns int) []byte {
+	b = append(strconv.AppendInt(b, s, 10), '.')
+	for digit := 100_000_000; digit > 0; digit /= 10 {
+		b = append(b, byte('0'+ns/digit%10))
+	}
+	return b
+}

@@ -1,0 +1,244 @@
+package simulate
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"shaper/policy"
+	"shaper/unit"
+)
+
+// Pattern says how a load is spread over time.
+type Pattern string
+
+// The patterns of a load.
+const (
+	Constant Pattern = "constant" // evenly
+	Poisson  Pattern = "poisson"  // independently of one another, so many on average
+	Bursts   Pattern = "bursts"   // evenly while it is on, nothing while it is off
+	Seconds  Pattern = "seconds"  // at the beginning of each second, all of it at once
+)
+
+var patterns = []Pattern{Constant, Poisson, Bursts, Seconds}
+
+// Load is a client that sends by a pattern.
+type Load struct {
+	Listener string         // "" is each listener, with the same arrivals
+	Source   netip.AddrPort // the client
+	Port     uint16         // that it connects to; 0: one of the listener's
+	Pattern  Pattern
+	Rate     unit.Rate     // of bytes, or of items
+	Size     unit.Size     // of an item
+	On, Off  unit.Duration // of bursts
+	Start    unit.Duration // when it begins
+	Count    int64         // how many it sends; 0: without end
+}
+
+// loadForm says what ParseLoad takes.
+const loadForm = `a load is like "pattern=poisson,rate=100 packets/s,size=1200B"`
+
+// loadKeys are the keys of a load, and how each is read.
+var loadKeys = []struct {
+	name string
+	read func(l *Load, value string) error
+}{
+	{"listener", func(l *Load, value string) error { l.Listener = value; return nil }},
+	{"source", func(l *Load, value string) (err error) {
+		if l.Source, err = parseClient(value); err != nil {
+			return fmt.Errorf("%w; %s", err, clientForm)
+		}
+		return nil
+	}},
+	{"port", func(l *Load, value string) error {
+		port, err := strconv.ParseUint(value, 10, 16)
+		if l.Port = uint16(port); err != nil || port == 0 {
+			return fmt.Errorf("%q is not a port; a port is from 1 to 65535", value)
+		}
+		return nil
+	}},
+	{"pattern", func(l *Load, value string) error {
+		if l.Pattern = Pattern(value); !slices.Contains(patterns, l.Pattern) {
+			return fmt.Errorf("%q is not a pattern; it is constant, poisson, bursts or seconds", value)
+		}
+		return nil
+	}},
+	{"rate", func(l *Load, value string) error { return l.Rate.UnmarshalText([]byte(value)) }},
+	{"size", func(l *Load, value string) error { return l.Size.UnmarshalText([]byte(value)) }},
+	{"on", func(l *Load, value string) error { return l.On.UnmarshalText([]byte(value)) }},
+	{"off", func(l *Load, value string) error { return l.Off.UnmarshalText([]byte(value)) }},
+	{"start", func(l *Load, value string) error { return l.Start.UnmarshalText([]byte(value)) }},
+	{"count", func(l *Load, value string) (err error) {
+		if l.Count, err = strconv.ParseInt(value, 10, 64); err != nil || l.Count < 1 {
+			return fmt.Errorf("%q is not a count; it is a whole number from 1", value)
+		}
+		return nil
+	}},
+}
+
+// ParseLoad reads a load as an operator writes it, KEY=VALUE with commas
+// between. The keys are those of Load, in small letters; quantities are those
+// of a policy. What is left out is pattern=constant, size=1200B and
+// source=127.0.0.1; the rate is required.
+func ParseLoad(text string) (Load, error) {
+	l := Load{Source: netip.MustParseAddrPort("127.0.0.1:0"), Pattern: Constant, Size: 1200}
+	given := map[string]bool{}
+	for pair := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
+		if !ok {
+			return Load{}, fmt.Errorf("%q is not KEY=VALUE; %s", pair, loadForm)
+		}
+		if given[key] {
+			return Load{}, fmt.Errorf("%s is given twice; %s", key, loadForm)
+		}
+		given[key] = true
+		if err := l.set(key, value); err != nil {
+			return Load{}, err
+		}
+	}
+	return l, l.check(given)
+}
+
+func (l *Load) set(key, value string) error {
+	var known []string
+	for _, k := range loadKeys {
+		if k.name != key {
+			known = append(known, k.name)
+			continue
+		}
+		if err := k.read(l, value); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("%q is not a key of a load; the keys are %s", key, strings.Join(known, ", "))
+}
+
+// check holds what keys need one another for.
+func (l *Load) check(given map[string]bool) error {
+	units, ns := l.Rate.Exact()
+	bursts := l.Pattern == Bursts
+	switch {
+	case !given["rate"]:
+		return fmt.Errorf("the rate is missing; %s", loadForm)
+	case l.Rate.IsZero():
+		return fmt.Errorf("rate: %q sends nothing; a rate above 0", l.Rate)
+	case l.Size == 0 && l.Rate.Kind() == unit.Bytes:
+		return fmt.Errorf(`size: 0B never come to %q; a size above 0B, or a rate like "100 packets/s"`, l.Rate)
+	case bursts && (l.On == 0 || !given["off"]):
+		return fmt.Errorf(`bursts have no length; give both, like "on=100ms,off=900ms"`)
+	case !bursts && (given["on"] || given["off"]):
+		return fmt.Errorf("on and off are for bursts; set pattern=bursts, or leave them out")
+	case l.Pattern == Seconds && l.Rate.Units(time.Second) < l.cost():
+		return fmt.Errorf("rate: %q does not come to one item a second; a higher rate, or another pattern", l.Rate)
+	case units/l.cost() > ns:
+		return fmt.Errorf("rate: %q is more than one item in a nanosecond; a lower rate, or a larger size", l.Rate)
+	}
+	return nil
+}
+
+// cost returns what an item is worth in the unit of the rate.
+func (l *Load) cost() int64 {
+	if l.Rate.Kind() == unit.Bytes {
+		return int64(l.Size)
+	}
+	return 1
+}
+
+// Sources returns what generates the loads for the listeners of a policy. The
+// same seed always gives the same arrivals.
+func Sources(p *policy.Policy, loads []Load, seed uint64) ([]Source, error) {
+	var sources []Source
+	for i, l := range loads {
+		listeners := p.Listeners
+		if l.Listener != "" {
+			one, _, problem, allowed := entry(p, l.Listener, l.Port)
+			if problem != "" {
+				return nil, fmt.Errorf("%s; %s", problem, allowed)
+			}
+			listeners = []policy.Listener{one}
+		}
+		for _, listener := range listeners {
+			port := l.Port
+			if port == 0 {
+				port = firstPort(listener)
+			}
+			sources = append(sources, l.source(connTo(listener, l.Source, port), rand.New(rand.NewPCG(seed, uint64(i)))))
+		}
+	}
+	return sources, nil
+}
+
+// source returns what sends by the load.
+func (l Load) source(conn policy.Conn, random *rand.Rand) Source {
+	next := l.times(random)
+	sent := int64(0)
+	return Source{Holds: true, Next: func(a *Arrival) error {
+		after := next()
+		if l.Count > 0 && sent == l.Count || after == math.MaxInt64 {
+			return io.EOF
+		}
+		sent++
+		*a = Arrival{At: Epoch.Add(plus(time.Duration(l.Start), after)), Conn: conn, Bytes: int64(l.Size), Opens: true}
+		return nil
+	}}
+}
+
+// times returns what returns when each item is sent, after the start. Evenly
+// means computed from the number of items, so that nothing drifts.
+func (l Load) times(random *rand.Rand) func() time.Duration {
+	n := int64(-1)
+	switch l.Pattern {
+	case Poisson:
+		mean, at := float64(l.cost())/l.Rate.PerSecond()*1e9, 0.
+		return func() time.Duration {
+			if at += random.ExpFloat64() * mean; at >= math.MaxInt64 {
+				return math.MaxInt64
+			}
+			return time.Duration(at)
+		}
+	case Bursts:
+		cycle := time.Duration(0)
+		return func() time.Duration {
+			n++
+			after := l.after(n)
+			if after >= time.Duration(l.On) {
+				n, after = 0, 0
+				cycle = plus(cycle, plus(time.Duration(l.On), time.Duration(l.Off)))
+			}
+			return plus(cycle, after)
+		}
+	case Seconds:
+		each := l.Rate.Units(time.Second) / l.cost()
+		return func() time.Duration {
+			n++
+			return time.Duration(n/each) * time.Second
+		}
+	}
+	return func() time.Duration {
+		n++
+		return l.after(n)
+	}
+}
+
+// after returns when item n is sent, from 0, by the rate alone.
+func (l *Load) after(n int64) time.Duration {
+	if n > math.MaxInt64/l.cost() {
+		return math.MaxInt64
+	}
+	return l.Rate.Time(n * l.cost())
+}
+
+// plus returns a+b, at most the longest Duration, which is for ever.
+func plus(a, b time.Duration) time.Duration {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}

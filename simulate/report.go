@@ -1,0 +1,96 @@
+package simulate
+
+import (
+	"time"
+
+	"shaper/stats"
+	"shaper/unit"
+)
+
+// Report is what a simulation has come to.
+type Report struct {
+	Policy string `json:"policy"` // the file's path
+	Hash   string `json:"policy_hash"`
+	// Period is how long was simulated; rates and utilisation are over all of it.
+	Period  stats.Seconds `json:"seconds"`
+	Classes []Class       `json:"classes"` // in the order of the policy
+}
+
+// Class is what a class has done, together with all beneath it.
+//
+// Each item that was offered has left, was dropped, was refused, or waits.
+type Class struct {
+	Name        string                             `json:"name"`
+	Parent      string                             `json:"parent,omitempty"`
+	Algorithm   string                             `json:"algorithm"`
+	Limit       stats.RateReading                  `json:"limit"` // the ceil of a class that has one
+	Offered     Amount                             `json:"offered"`
+	Left        Amount                             `json:"left"`
+	Dropped     map[stats.Reason]stats.LossReading `json:"dropped"` // datagrams
+	Refused     map[stats.Reason]stats.LossReading `json:"refused"` // connections, and pieces of streams
+	Waiting     Amount                             `json:"waiting"` // at the end
+	MostWaiting Amount                             `json:"most_waiting"`
+	// How long what left has waited: quantiles as in `shaper classes`, so up to
+	// 9.1 % too long, and the longest exactly.
+	WaitP50     stats.Seconds     `json:"wait_p50_seconds"`
+	WaitP99     stats.Seconds     `json:"wait_p99_seconds"`
+	WaitMax     stats.Seconds     `json:"wait_max_seconds"`
+	Reached     stats.RateReading `json:"rate_reached"`
+	Utilisation float64           `json:"utilisation"` // rate reached of the limit; 0 where that is 0
+
+	curve *curve
+	kind  unit.Kind
+}
+
+// Class returns the class of that name.
+func (r *Report) Class(name string) (Class, bool) {
+	for _, c := range r.Classes {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return Class{}, false
+}
+
+func (r *run) report() *Report {
+	period := r.now.Sub(r.start)
+	if r.For > 0 {
+		period = r.For
+	}
+	report := &Report{Policy: r.policy.Path, Hash: r.policy.Hash, Period: stats.Seconds(period), Classes: []Class{}}
+	for _, c := range r.classes {
+		report.Classes = append(report.Classes, c.report(period))
+	}
+	return report
+}
+
+func (c *class) report(period time.Duration) Class {
+	limit, waits := c.conf.Limit(), c.waits.Read()
+	quantile := func(q float64) stats.Seconds { return stats.Seconds(min(waits.Quantile(q), c.longest)) }
+	reached := 0.
+	if period > 0 {
+		reached = float64(c.left.in(c.kind)) / period.Seconds()
+	}
+	r := Class{
+		Name: c.conf.Name, Parent: c.conf.Parent, Algorithm: string(c.conf.Algorithm),
+		Limit:   stats.RateReading{Text: limit.String(), PerSecond: limit.PerSecond(), Unit: c.kind.String()},
+		Offered: c.offered, Left: c.left, Waiting: c.waiting, MostWaiting: c.most,
+		Dropped: c.dropped.read(), Refused: c.refused.read(),
+		WaitP50: quantile(0.50), WaitP99: quantile(0.99), WaitMax: stats.Seconds(c.longest),
+		Reached: stats.RateReading{Text: limit.Like(reached), PerSecond: reached, Unit: c.kind.String()},
+		curve:   c.curve, kind: c.kind,
+	}
+	if !limit.IsZero() {
+		r.Utilisation = reached / limit.PerSecond()
+	}
+	return r
+}
+
+// read returns every reason that there is here, if only with zeros.
+func (l *lost) read() map[stats.Reason]stats.LossReading {
+	all := map[stats.Reason]stats.LossReading{}
+	for reason, a := range l {
+		all[stats.Reason(reason)] = stats.LossReading{Items: a.Items, Bytes: a.Bytes}
+	}
+	return all
+}

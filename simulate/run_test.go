@@ -1,0 +1,223 @@
+package simulate
+
+import (
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"shaper/policy"
+	"shaper/stats"
+)
+
+func parse(t testing.TB, text string) *policy.Policy {
+	t.Helper()
+	p, _, err := policy.Parse("p.toml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// udp is a listener for a class.
+func udp(name, class string) string {
+	return fmt.Sprintf("[listener.%s]\nlisten = \"127.0.0.1:0\"\nprotocol = \"udp\"\nupstream = \"discard:\"\nclass = %q\n", name, class)
+}
+
+func tcp(name, class string) string {
+	return fmt.Sprintf("[listener.%s]\nlisten = \"127.0.0.1:0\"\nupstream = \"discard:\"\nclass = %q\n", name, class)
+}
+
+func loads(t testing.TB, p *policy.Policy, texts ...string) []Source {
+	t.Helper()
+	var all []Load
+	for _, text := range texts {
+		l, err := ParseLoad(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, l)
+	}
+	sources, err := Sources(p, all, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sources
+}
+
+// simulated runs a simulation and returns its report, and what left when.
+func simulated(t testing.TB, p *policy.Policy, sources []Source, o Options) (*Report, []time.Duration) {
+	t.Helper()
+	var left []time.Duration
+	o.Departures = func(d *Departure) error {
+		left = append(left, d.At.Sub(Epoch))
+		return nil
+	}
+	r, err := Run(p, sources, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range r.Classes {
+		if got := c.Left.Items + c.Waiting.Items + total(c.Dropped) + total(c.Refused); got != c.Offered.Items {
+			t.Errorf("class %s: of %d items %d are accounted for", c.Name, c.Offered.Items, got)
+		}
+	}
+	return r, left
+}
+
+func total(losses map[stats.Reason]stats.LossReading) (n uint64) {
+	for _, l := range losses {
+		n += l.Items
+	}
+	return n
+}
+
+// all yields what a slice holds.
+func all(arrivals []Arrival) Source {
+	return Source{Next: func(a *Arrival) error {
+		if len(arrivals) == 0 {
+			return io.EOF
+		}
+		*a, arrivals = arrivals[0], arrivals[1:]
+		return nil
+	}}
+}
+
+// burst is so many datagrams at each of some moments.
+func burst(p *policy.Policy, n int, at ...time.Duration) Source {
+	var arrivals []Arrival
+	l := p.Listeners[0]
+	client, _ := parseClient("127.0.0.1")
+	for _, after := range at {
+		for range n {
+			arrivals = append(arrivals, Arrival{At: Epoch.Add(after), Conn: connTo(l, client, 0), Bytes: 100, Opens: true})
+		}
+	}
+	return all(arrivals)
+}
+
+// A leaky bucket with room for 10, in which one is on its way out: of a burst of
+// 20 it keeps 10, which leave one each 100 ms.
+func TestLeakyKeepsTenOfTwenty(t *testing.T) {
+	p := parse(t, "[class.a]\nrate = \"10 packets/s\"\nqueue = \"10 packets\"\n"+udp("in", "a"))
+	r, left := simulated(t, p, []Source{burst(p, 1, 0), burst(p, 20, time.Nanosecond)}, Options{})
+	if len(left) != 11 {
+		t.Fatalf("%d leave: %v", len(left), left)
+	}
+	for i, at := range left {
+		if want := time.Duration(i) * 100 * time.Millisecond; at != want {
+			t.Errorf("item %d leaves at %v, want %v", i, at, want)
+		}
+	}
+	a, _ := r.Class("a")
+	if a.Offered.Items != 21 || a.Dropped[stats.QueueFull].Items != 10 || a.MostWaiting.Items != 10 {
+		t.Errorf("%+v", a)
+	}
+	if want := stats.Seconds(time.Second - time.Nanosecond); a.WaitMax != want || r.Period != stats.Seconds(time.Second) {
+		t.Errorf("the longest wait is %v, want %v; %v simulated", a.WaitMax, want, r.Period)
+	}
+	if a.Reached.PerSecond != 11 || a.Utilisation != 1.1 {
+		t.Errorf("it reaches %v, %v of the limit", a.Reached, a.Utilisation)
+	}
+}
+
+// 100 at 0.99 s and 100 at 1.01 s, under 100 a second.
+func TestWindowsAtABoundary(t *testing.T) {
+	const first, then = 990 * time.Millisecond, 1010 * time.Millisecond
+	for algorithm, want := range map[string]int{"fixed-window": 200, "sliding-log": 100, "sliding-window": 101} {
+		p := parse(t, fmt.Sprintf("[class.a]\nalgorithm = %q\nrate = \"100 packets/s\"\n%s", algorithm, udp("in", "a")))
+		_, left := simulated(t, p, []Source{burst(p, 100, first, then)}, Options{})
+		n := 0
+		for _, at := range left {
+			if at <= then {
+				n++
+			}
+		}
+		if n != want || len(left) != 200 {
+			t.Errorf("%s: %d of %d have left at 1.01 s, want %d of 200", algorithm, n, len(left), want)
+		}
+	}
+}
+
+const account = `[class.account]
+rate = "300 packets/s"
+[class.urgent]
+parent = "account"
+rate = "100 packets/s"
+ceil = "300 packets/s"
+priority = 0
+[class.bulk]
+parent = "account"
+rate = "50 packets/s"
+ceil = "300 packets/s"
+`
+
+// The example of docs/policy.md: what is assured, then the better priority.
+func TestATreeShares(t *testing.T) {
+	p := parse(t, account+udp("urgent", "urgent")+udp("bulk", "bulk"))
+	r, _ := simulated(t, p, loads(t, p, "rate=1000 packets/s"), Options{For: 100 * time.Second})
+	for name, want := range map[string]float64{"urgent": 250, "bulk": 50, "account": 300} {
+		c, _ := r.Class(name)
+		if diff := c.Reached.PerSecond - want; diff > 1 || diff < -1 {
+			t.Errorf("%s reaches %v packets/s, want %v", name, c.Reached.PerSecond, want)
+		}
+	}
+	account, _ := r.Class("account")
+	if account.Offered.Items != 200_000 {
+		t.Errorf("the account is offered %d, with what is offered to those beneath it", account.Offered.Items)
+	}
+}
+
+// A client whose class has overflow "wait" is held back, and one whose class
+// refuses is not.
+func TestOverflow(t *testing.T) {
+	for overflow, wantRefused := range map[string]bool{"wait": false, "refuse": true} {
+		p := parse(t, fmt.Sprintf("[class.a]\nrate = \"10KB/s\"\nqueue = \"10KB\"\noverflow = %q\n%s", overflow, tcp("in", "a")))
+		r, _ := simulated(t, p, loads(t, p, "rate=100KB/s,size=1KB"), Options{For: 10 * time.Second})
+		a, _ := r.Class("a")
+		if refused := total(a.Refused) > 0; refused != wantRefused {
+			t.Errorf("%s: %d items are refused", overflow, total(a.Refused))
+		}
+		if overflow == "wait" && (a.MostWaiting.Items > 1 || a.Utilisation < 0.99) {
+			t.Errorf("of one client %d wait, and %v of the limit is used", a.MostWaiting.Items, a.Utilisation)
+		}
+	}
+}
+
+// What a client sends over TCP at once leaves in the pieces of its class.
+func TestAStreamIsCut(t *testing.T) {
+	p := parse(t, "[class.a]\nrate = \"1MB/s\"\n"+tcp("in", "a"))
+	r, left := simulated(t, p, loads(t, p, "rate=1MB/s,size=1MB,count=1"), Options{})
+	a, _ := r.Class("a")
+	if a.Left.Bytes != 1_000_000 || len(left) < 100 || r.Period < stats.Seconds(990*time.Millisecond) {
+		t.Errorf("%d bytes in %d pieces within %v", a.Left.Bytes, len(left), time.Duration(r.Period))
+	}
+}
+
+func TestConnections(t *testing.T) {
+	p := parse(t, "[class.a]\nrate = \"5 connections/s\"\n[class.b]\nrate = \"1 connections/s\"\n"+tcp("in", "a")+
+		"[[rule]]\nsource = \"10.0.0.0/8\"\nclass = \"b\"\n")
+	r, _ := simulated(t, p, loads(t, p, "rate=10 connections/s", "rate=10 connections/s,source=10.1.2.3"), Options{For: 10 * time.Second})
+	a, _ := r.Class("a")
+	b, _ := r.Class("b")
+	if a.Left.Items != 50 || b.Left.Items != 10 || total(a.Refused) != 0 {
+		t.Errorf("%+v\n%+v", a, b)
+	}
+}
+
+// A rate of 0 lets nothing pass, and the simulation ends.
+func TestRateZero(t *testing.T) {
+	p := parse(t, "[class.a]\nrate = \"0 packets/s\"\n"+udp("in", "a"))
+	r, left := simulated(t, p, []Source{burst(p, 5, 0)}, Options{})
+	if a, _ := r.Class("a"); len(left) > 0 || a.Waiting.Items != 5 || a.Utilisation != 0 {
+		t.Errorf("%v leave, %d wait", left, a.Waiting.Items)
+	}
+}
+
+func TestMaxWait(t *testing.T) {
+	p := parse(t, "[class.a]\nrate = \"10 packets/s\"\nmax_wait = \"500ms\"\n"+udp("in", "a"))
+	r, _ := simulated(t, p, []Source{burst(p, 20, 0)}, Options{})
+	if a, _ := r.Class("a"); a.Left.Items != 6 || a.Dropped[stats.MaxWait].Items != 14 {
+		t.Errorf("%+v", a)
+	}
+}

@@ -1,0 +1,81 @@
+package simulate
+
+import (
+	"time"
+
+	"shaper/shaper"
+	"shaper/stats"
+	"shaper/unit"
+)
+
+// Amount is how much of something there was.
+type Amount struct {
+	Items uint64 `json:"items"`
+	Bytes uint64 `json:"bytes"` // of payload
+}
+
+func (a *Amount) add(bytes int64) {
+	a.Items++
+	a.Bytes += uint64(bytes)
+}
+
+func (a *Amount) remove(bytes int64) {
+	a.Items--
+	a.Bytes -= uint64(bytes)
+}
+
+// in returns the amount in what a rate counts. An item is one datagram or one
+// connection, so that all but bytes are items.
+func (a Amount) in(kind unit.Kind) uint64 {
+	if kind == unit.Bytes {
+		return a.Bytes
+	}
+	return a.Items
+}
+
+// lost is what was lost, by reason; a simulation knows two.
+type lost [stats.MaxWait + 1]Amount
+
+// A tally counts what a class and all beneath it do.
+type tally struct {
+	kind                   unit.Kind
+	offered, left, waiting Amount
+	most                   Amount // that waited at once
+	dropped, refused       lost
+	waits                  stats.Histogram
+	longest                time.Duration
+	curve                  *curve // nil: not asked for, or nothing yet
+}
+
+func (t *tally) arrive(r *run, cost *shaper.Cost) {
+	t.offered.add(cost.Bytes)
+	t.trace(r)
+}
+
+func (t *tally) wait(r *run, cost *shaper.Cost) {
+	t.waiting.add(cost.Bytes)
+	t.most.Items = max(t.most.Items, t.waiting.Items)
+	t.most.Bytes = max(t.most.Bytes, t.waiting.Bytes)
+	t.trace(r)
+}
+
+func (t *tally) leave(r *run, cost *shaper.Cost, wait time.Duration, waited bool) {
+	t.left.add(cost.Bytes)
+	if waited {
+		t.waiting.remove(cost.Bytes)
+	}
+	t.waits.Observe(wait)
+	t.longest = max(t.longest, wait)
+	t.trace(r)
+}
+
+// trace notes the state for a plot.
+func (t *tally) trace(r *run) {
+	if !r.Curves {
+		return
+	}
+	if t.curve == nil {
+		t.curve = newCurve()
+	}
+	t.curve.note(r.now.Sub(r.start), point{t.offered.in(t.kind), t.left.in(t.kind), t.waiting.in(t.kind)})
+}
