@@ -104,6 +104,7 @@ func (c *Class) adopt(now time.Time, conf policy.Class) {
 	c.assure(now, conf.Rate.Below(conf.Headroom))
 	c.settler, _ = c.limiter.(limit.Settler)
 	c.settles.Store(c.settler != nil)
+	c.slack = slackOf(conf)
 	c.queue.MaxItems = int(bound(conf.Queue.Items.N))
 	c.queue.MaxBytes = bound(int64(conf.Queue.Bytes))
 	rate := conf.Limit()
@@ -131,6 +132,16 @@ func bound(n int64) int64 {
 		return math.MaxInt
 	}
 	return n
+}
+
+// slackOf returns how much of what siblings hold up a class catches up at once.
+// Only a leaky class of bytes loses it otherwise: gaps are what those that count
+// are for, and the other algorithms keep what was not used.
+func slackOf(conf policy.Class) time.Duration {
+	if conf.Algorithm.HasBurst() || conf.Algorithm.HasWindow() || conf.Rate.Kind() != unit.Bytes {
+		return 0
+	}
+	return leaky.Slack(paced(conf))
 }
 
 // MaxPiece is the most bytes of a stream that are one item of any class.

@@ -118,6 +118,37 @@ func ceilless(conf policy.Class) policy.Class {
 	return conf
 }
 
+// TestTreeBytesReachTheirLimit has a limit of bytes end between two slots of the
+// parent: what its sibling holds up until its turn is caught up.
+func TestTreeBytesReachTheirLimit(t *testing.T) {
+	for _, a := range []policy.Class{leakyClass("12B/s"), ceiling("12B/s", leakyClass("10B/s")), ceiling("12B/s", leakyClass("1B/s"))} {
+		for _, tickets := range []int{1, 50} {
+			classes := tree(named("root", leakyClass("30B/s")), under("root", named("a", a)),
+				ceiling("30B/s", under("root", named("b", leakyClass("5B/s")))))
+			s := &sim{root: classes["root"], now: start}
+			s.load(classes["a"], -1, tickets)
+			s.load(classes["b"], -1, tickets)
+			s.run(10 * second)
+			if a, b := s.left[classes["a"]], s.left[classes["b"]]; a < 119 || a > 121 || b < 179 || b > 181 {
+				t.Errorf("%v up to %v, %d tickets: a sent %d and b %d bytes, want 120 and 180", classes["a"].Policy().Rate, classes["a"].Rate(), tickets, a, b)
+			}
+		}
+	}
+}
+
+// TestTreeIdleBytesEarnNothing: who was idle catches up nothing, however long
+// its siblings kept the parent busy.
+func TestTreeIdleBytesEarnNothing(t *testing.T) {
+	c := tree(named("root", leakyClass("30KB/s")), under("root", named("a", leakyClass("12KB/s"))),
+		under("root", named("b", leakyClass("30KB/s"))))
+	enter(t, c["b"], 0, Leaves, message(600))
+	first, last := message(600), message(600)
+	enter(t, c["a"], 20*ms-1, Waits, first, last)
+	released(t, c["a"], 20*ms, first)
+	released(t, c["a"], 70*ms-2)
+	released(t, c["a"], 70*ms, last)
+}
+
 // sim drives a tree in virtual time.
 type sim struct {
 	root    *Class
