@@ -125,14 +125,42 @@ func recordTCP(t *testing.T) (*recorder, string) {
 // recordUDP is recordTCP for datagrams.
 func recordUDP(t *testing.T) (*recorder, string) {
 	t.Helper()
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	c, err := listenUDP("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
 	r := &recorder{}
-	go r.read(c.(*net.UDPConn))
+	go r.read(c)
 	return r, c.LocalAddr().String()
+}
+
+func listenUDP(host string) (*net.UDPConn, error) {
+	return net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(host)})
+}
+
+// dialUDP returns a socket that sends to an address, until the test ends.
+func dialUDP(t *testing.T, to string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("udp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// pace sends datagrams of so many bytes, so many in a second, until the socket
+// is closed. What it could not send in time it makes up for.
+func pace(c net.Conn, size int, perSecond float64) (sent int) {
+	piece := make([]byte, size)
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		for ; float64(sent) < time.Since(began).Seconds()*perSecond; sent++ {
+			if _, err := c.Write(piece); err != nil {
+				return sent
+			}
+		}
+	}
 }
 
 func (r *recorder) read(c syscall.Conn) {

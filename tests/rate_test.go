@@ -232,11 +232,7 @@ class = "a"
 // send sends datagrams at once, from one socket.
 func send(t *testing.T, to string, n int) {
 	t.Helper()
-	c, err := net.Dial("udp", to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
+	c := dialUDP(t, to)
 	for i := range n {
 		if _, err := fmt.Fprintf(c, "datagram %d", i); err != nil {
 			t.Fatal(err)
