@@ -132,7 +132,7 @@ class = "a"
 			r.reset()
 			began := time.Now()
 			transferAll(t, p.addr("a"), 500_000)
-			excess = max(excess, r.excess(began, rate))
+			excess = max(excess, r.excess(promise{{began, rate}}))
 			time.Sleep(100 * time.Millisecond) // the bucket fills up
 		}
 		// A departure that is decided and then held up, since another process
