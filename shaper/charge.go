@@ -93,17 +93,21 @@ func (c *Class) charge(since, now time.Time, cost *Cost, settles bool) {
 //
 // A class pays from its assured rate where it is within that, and not where it
 // borrows. What its siblings hold up is no fault of its own, so for that it has
-// been ready since those beneath it and itself allowed it. For a limit it has
-// been ready since the last of them all did: only what is later than that is
-// the lateness of a wake-up, which a limiter may make up for. Of what siblings
-// hold up a leaky class of bytes catches up its slack, which its promise has room
-// for; else the time from its limit to its turn would be lost with each item.
+// been ready since those beneath it and itself allowed it, less its slack: after
+// an item that was borrowed its own gap ends with its turn, and what has fallen due
+// in between would be lost.
+//
+// For a limit it has been ready since the last of them all did: only what is later
+// than that is the lateness of a wake-up, which a limiter may make up for. Of what
+// siblings hold up a leaky class of bytes catches up its slack, which its promise
+// has room for; else the time from its limit to its turn would be lost with each
+// item. Gaps are never made up for.
 func (c *Class) chargeUp(leaf *Class, since, now time.Time, cost *Cost, settles bool) (ready time.Time) {
 	n, parent := cost.in(c.kind), c.parent.Load()
 	ready = since
 	if n > 0 && (parent != nil || c != leaf) {
 		ready = earlier(later(ready, c.limiter.Next(ready, 0, n)), now)
-		c.chargeAssured(ready, now, n)
+		c.chargeAssured(ready.Add(-c.slack), now, n)
 	}
 	own := ready
 	if parent != nil {

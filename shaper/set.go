@@ -134,12 +134,15 @@ func bound(n int64) int64 {
 	return n
 }
 
-// slackOf returns how much of what siblings hold up a class catches up at once.
-// Only a leaky class of bytes loses it otherwise: gaps are what those that count
-// are for, and the other algorithms keep what was not used.
+// slackOf returns how much of the time from its limit to its turn a class does not
+// lose: a gap, or what a leaky class of bytes catches up at once. The other
+// algorithms keep what was not used.
 func slackOf(conf policy.Class) time.Duration {
-	if conf.Algorithm.HasBurst() || conf.Algorithm.HasWindow() || conf.Rate.Kind() != unit.Bytes {
+	switch {
+	case conf.Algorithm.HasBurst() || conf.Algorithm.HasWindow():
 		return 0
+	case conf.Rate.Kind() != unit.Bytes:
+		return paced(conf).Time(1)
 	}
 	return leaky.Slack(paced(conf))
 }

@@ -149,6 +149,29 @@ func TestTreeIdleBytesEarnNothing(t *testing.T) {
 	released(t, c["a"], 70*ms, last)
 }
 
+// TestTreeSharesBetweenSlots has assured rates fall due between two slots of the
+// parent, at two levels.
+func TestTreeSharesBetweenSlots(t *testing.T) {
+	inner := func(parent, name, rate string) policy.Class {
+		return ceiling("20 messages/s", under(parent, named(name, leakyClass(rate+" messages/s"))))
+	}
+	for _, tickets := range []int{1, 50} {
+		classes := tree(named("root", leakyClass("20 messages/s")), inner("root", "front", "12"), inner("root", "back", "4"),
+			inner("front", "vip", "6"), inner("front", "walk", "6"), inner("back", "guest", "4"))
+		s := &sim{root: classes["root"], now: start}
+		want := map[string]int{"vip": 70, "walk": 70, "guest": 60}
+		for name := range want {
+			s.load(classes[name], -1, tickets)
+		}
+		s.run(10 * second)
+		for name, want := range want {
+			if got := s.left[classes[name]]; got < want-1 || got > want+1 {
+				t.Errorf("%d tickets: %s sent %d messages, want %d", tickets, name, got, want)
+			}
+		}
+	}
+}
+
 // sim drives a tree in virtual time.
 type sim struct {
 	root    *Class
