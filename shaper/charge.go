@@ -92,10 +92,10 @@ func (c *Class) charge(since, now time.Time, cost *Cost, settles bool) {
 // them have allowed it.
 //
 // A class pays from its assured rate where it is within that, and not where it
-// borrows. What its siblings hold up is no fault of its own, so for that it has
-// been ready since those beneath it and itself allowed it, less its slack: after
-// an item that was borrowed its own gap ends with its turn, and what has fallen due
-// in between would be lost.
+// borrows. What its siblings and its own limit hold up is no idleness, so for that
+// it has been ready since those beneath it allowed it. They had gaps of their own,
+// which end with the turn of an item that was borrowed, and of which the slack is
+// no idleness either: what falls due in between would be lost.
 //
 // For a limit it has been ready since the last of them all did: only what is later
 // than that is the lateness of a wake-up, which a limiter may make up for. Of what
@@ -107,7 +107,7 @@ func (c *Class) chargeUp(leaf *Class, since, now time.Time, cost *Cost, settles 
 	ready = since
 	if n > 0 && (parent != nil || c != leaf) {
 		ready = earlier(later(ready, c.limiter.Next(ready, 0, n)), now)
-		c.chargeAssured(ready.Add(-c.slack), now, n)
+		c.chargeAssured(earlier(since, ready.Add(-c.slack)), now, n)
 	}
 	own := ready
 	if parent != nil {

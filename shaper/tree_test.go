@@ -1,8 +1,11 @@
 package shaper
 
 import (
+	"strconv"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"shaper/leaky"
 	"shaper/limit"
@@ -147,6 +150,36 @@ func TestTreeIdleBytesEarnNothing(t *testing.T) {
 	released(t, c["a"], 20*ms, first)
 	released(t, c["a"], 70*ms-2)
 	released(t, c["a"], 70*ms, last)
+}
+
+// TestTreeSharesOfAll gives a parent of 20 to two greedy children, whatever they
+// are assured of: each has that, and of the rest what priority or weight gives it.
+func TestTreeSharesOfAll(t *testing.T) {
+	const span = 20
+	share := func(unit string, a, b, priority, weight, tickets int) (got, want float64) {
+		child := func(name string, rate int) policy.Class {
+			return ceiling("20"+unit, under("root", named(name, leakyClass(strconv.Itoa(rate)+unit))))
+		}
+		classes := tree(named("root", leakyClass("20"+unit)), withWeight(weight, withPriority(priority, child("a", a))), child("b", b))
+		s := &sim{root: classes["root"], now: start}
+		s.load(classes["a"], -1, tickets)
+		s.load(classes["b"], -1, tickets)
+		s.run(span * second)
+		if want = float64(20 - b); priority == policy.DefaultClass("").Priority {
+			want = float64(a) + float64(20-a-b)*float64(weight)/float64(weight+1)
+		}
+		return float64(s.left[classes["a"]]) / span, want
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		unit := rapid.SampledFrom([]string{"B/s", " messages/s"}).Draw(t, "unit")
+		a := rapid.IntRange(0, 19).Draw(t, "a")
+		b := rapid.IntRange(0, 19-a).Draw(t, "b")
+		got, want := share(unit, a, b, rapid.SampledFrom([]int{0, 4}).Draw(t, "priority"),
+			rapid.IntRange(1, 4).Draw(t, "weight"), rapid.SampledFrom([]int{1, 20}).Draw(t, "tickets"))
+		if got < want-0.15 || got > want+0.15 {
+			t.Errorf("of 20%s, a has %.2f, want %.2f", unit, got, want)
+		}
+	})
 }
 
 // TestTreeSharesBetweenSlots has assured rates fall due between two slots of the
