@@ -52,7 +52,7 @@ func Piece(rate unit.Rate) int64 { return Quantum(rate) / 2 }
 // behind gives up.
 type Bucket struct {
 	debt
-	slack  time.Duration // the longest lateness that is caught up at once: rate*slack is below a Piece
+	slack  time.Duration // Slack of the rate
 	behind time.Duration // lateness beyond slack that is still to be made up for
 }
 
@@ -62,13 +62,14 @@ const maxBehind = 50 * time.Millisecond
 
 // NewBucket returns an idle bucket.
 func NewBucket(rate unit.Rate) *Bucket {
-	return &Bucket{debt: debt{rate: rate}, slack: slack(rate)}
+	return &Bucket{debt: debt{rate: rate}, slack: Slack(rate)}
 }
 
-// slack is what a Piece takes at 16/15 of the rate, since the gaps behind it
-// may be shorter; less one nanosecond because Time rounds up, and another
-// because Next does, which is a lateness too.
-func slack(rate unit.Rate) time.Duration {
+// Slack returns the longest lateness that is caught up at once at a byte rate,
+// in which less than a Piece leaves: what a Piece takes at 16/15 of the rate,
+// since the gaps behind it may be shorter; less one nanosecond because Time rounds
+// up, and another because Next does, which is a lateness too.
+func Slack(rate unit.Rate) time.Duration {
 	piece := rate.Time(Piece(rate))
 	return max(piece-piece/16-2, 0)
 }
@@ -102,5 +103,5 @@ func (b *Bucket) SetRate(now time.Time, rate unit.Rate, _ int64) {
 		return
 	}
 	b.rerate(now, rate)
-	b.slack, b.behind = slack(rate), 0
+	b.slack, b.behind = Slack(rate), 0
 }

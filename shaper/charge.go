@@ -83,31 +83,44 @@ func (c *Class) let(now time.Time, it *Item) {
 
 // charge charges what leaves at now, and whose source has had it ready since
 // since, to every class on the path.
+func (c *Class) charge(since, now time.Time, cost *Cost, settles bool) {
+	c.chargeUp(c, since, now, cost, settles)
+}
+
+// chargeUp charges an item of a leaf, which those beneath the class have allowed
+// since since, to the class and those above it. It returns since when all of
+// them have allowed it.
 //
 // A class pays from its assured rate where it is within that, and not where it
-// borrows. What its siblings hold up is no fault of its own, so for that it has
-// been ready since those beneath it and itself allowed it. For a limit it has
-// been ready since the last of them all did: only what is later than that is
-// the lateness of a wake-up, which a limiter may make up for.
-func (c *Class) charge(since, now time.Time, cost *Cost, settles bool) {
-	ready := since
-	if c.parent.Load() != nil {
-		for x := c; x != nil; x = x.parent.Load() {
-			if n := cost.in(x.kind); n > 0 {
-				ready = earlier(later(ready, x.limiter.Next(ready, 0, n)), now)
-				x.chargeAssured(ready, now, n)
-			}
+// borrows. What its siblings and its own limit hold up is no idleness, so for that
+// it has been ready since those beneath it allowed it. They had gaps of their own,
+// which end with the turn of an item that was borrowed, and of which the slack is
+// no idleness either: what falls due in between would be lost.
+//
+// For a limit it has been ready since the last of them all did: only what is later
+// than that is the lateness of a wake-up, which a limiter may make up for. Of what
+// siblings hold up a leaky class of bytes catches up its slack, which its promise
+// has room for; else the time from its limit to its turn would be lost with each
+// item. Gaps are never made up for.
+func (c *Class) chargeUp(leaf *Class, since, now time.Time, cost *Cost, settles bool) (ready time.Time) {
+	n, parent := cost.in(c.kind), c.parent.Load()
+	ready = since
+	if n > 0 && (parent != nil || c != leaf) {
+		ready = earlier(later(ready, c.limiter.Next(ready, 0, n)), now)
+		c.chargeAssured(earlier(since, ready.Add(-c.slack)), now, n)
+	}
+	own := ready
+	if parent != nil {
+		ready = parent.chargeUp(leaf, own, now, cost, settles)
+	}
+	if n > 0 {
+		c.limiter.Take(later(own, ready.Add(-c.slack)), now, n)
+		c.from = leaf
+		if settles && c.settler != nil {
+			c.leaving = now
 		}
 	}
-	for x := c; x != nil; x = x.parent.Load() {
-		if n := cost.in(x.kind); n > 0 {
-			x.limiter.Take(ready, now, n)
-			x.from = c
-			if settles && x.settler != nil {
-				x.leaving = now
-			}
-		}
-	}
+	return ready
 }
 
 func (c *Class) chargeAssured(ready, now time.Time, n int64) {

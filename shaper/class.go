@@ -40,6 +40,7 @@ type Class struct {
 	limiter limit.Limiter  // in the unit of the class: nothing leaves above it
 	settler limit.Settler  // limiter, if it is one
 	assured *leaky.Assured // nil: whatever the limiter allows is assured
+	slack   time.Duration  // as much is not lost in waiting for a turn; see chargeUp
 	queue   leaky.Queue[Item]
 	backlog int64     // cost of the queue, in that unit
 	beneath Cost      // of all that waits in the class and its children

@@ -106,6 +106,7 @@ func (c *Class) adopt(now time.Time, conf policy.Class) {
 	c.assure(now, conf.Rate.Below(conf.Headroom))
 	c.settler, _ = c.limiter.(limit.Settler)
 	c.settles.Store(c.settler != nil)
+	c.slack = slackOf(conf)
 	c.queue.MaxItems = int(bound(conf.Queue.Items.N))
 	c.queue.MaxBytes = bound(int64(conf.Queue.Bytes))
 	rate := conf.Limit()
@@ -133,6 +134,19 @@ func bound(n int64) int64 {
 		return math.MaxInt
 	}
 	return n
+}
+
+// slackOf returns how much of the time from its limit to its turn a class does not
+// lose: a gap, or what a leaky class of bytes catches up at once. The other
+// algorithms keep what was not used.
+func slackOf(conf policy.Class) time.Duration {
+	switch {
+	case conf.Algorithm.HasBurst() || conf.Algorithm.HasWindow():
+		return 0
+	case conf.Rate.Kind() != unit.Bytes:
+		return paced(conf).Time(1)
+	}
+	return leaky.Slack(paced(conf))
 }
 
 // MaxPiece is the most bytes of a stream that are one item of any class.

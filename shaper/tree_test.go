@@ -1,8 +1,11 @@
 package shaper
 
 import (
+	"strconv"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"shaper/leaky"
 	"shaper/limit"
@@ -116,6 +119,90 @@ func TestTreeShares(t *testing.T) {
 func ceilless(conf policy.Class) policy.Class {
 	conf.Ceil = unit.Rate{}
 	return conf
+}
+
+// TestTreeBytesReachTheirLimit has a limit of bytes end between two slots of the
+// parent: what its sibling holds up until its turn is caught up.
+func TestTreeBytesReachTheirLimit(t *testing.T) {
+	for _, a := range []policy.Class{leakyClass("12B/s"), ceiling("12B/s", leakyClass("10B/s")), ceiling("12B/s", leakyClass("1B/s"))} {
+		for _, tickets := range []int{1, 50} {
+			classes := tree(named("root", leakyClass("30B/s")), under("root", named("a", a)),
+				ceiling("30B/s", under("root", named("b", leakyClass("5B/s")))))
+			s := &sim{root: classes["root"], now: start}
+			s.load(classes["a"], -1, tickets)
+			s.load(classes["b"], -1, tickets)
+			s.run(10 * second)
+			if a, b := s.left[classes["a"]], s.left[classes["b"]]; a < 119 || a > 121 || b < 179 || b > 181 {
+				t.Errorf("%v up to %v, %d tickets: a sent %d and b %d bytes, want 120 and 180", classes["a"].Policy().Rate, classes["a"].Rate(), tickets, a, b)
+			}
+		}
+	}
+}
+
+// TestTreeIdleBytesEarnNothing: who was idle catches up nothing, however long
+// its siblings kept the parent busy.
+func TestTreeIdleBytesEarnNothing(t *testing.T) {
+	c := tree(named("root", leakyClass("30KB/s")), under("root", named("a", leakyClass("12KB/s"))),
+		under("root", named("b", leakyClass("30KB/s"))))
+	enter(t, c["b"], 0, Leaves, message(600))
+	first, last := message(600), message(600)
+	enter(t, c["a"], 20*ms-1, Waits, first, last)
+	released(t, c["a"], 20*ms, first)
+	released(t, c["a"], 70*ms-2)
+	released(t, c["a"], 70*ms, last)
+}
+
+// TestTreeSharesOfAll gives a parent of 20 to two greedy children, whatever they
+// are assured of: each has that, and of the rest what priority or weight gives it.
+func TestTreeSharesOfAll(t *testing.T) {
+	const span = 20
+	share := func(unit string, a, b, priority, weight, tickets int) (got, want float64) {
+		child := func(name string, rate int) policy.Class {
+			return ceiling("20"+unit, under("root", named(name, leakyClass(strconv.Itoa(rate)+unit))))
+		}
+		classes := tree(named("root", leakyClass("20"+unit)), withWeight(weight, withPriority(priority, child("a", a))), child("b", b))
+		s := &sim{root: classes["root"], now: start}
+		s.load(classes["a"], -1, tickets)
+		s.load(classes["b"], -1, tickets)
+		s.run(span * second)
+		if want = float64(20 - b); priority == policy.DefaultClass("").Priority {
+			want = float64(a) + float64(20-a-b)*float64(weight)/float64(weight+1)
+		}
+		return float64(s.left[classes["a"]]) / span, want
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		unit := rapid.SampledFrom([]string{"B/s", " messages/s"}).Draw(t, "unit")
+		a := rapid.IntRange(0, 19).Draw(t, "a")
+		b := rapid.IntRange(0, 19-a).Draw(t, "b")
+		got, want := share(unit, a, b, rapid.SampledFrom([]int{0, 4}).Draw(t, "priority"),
+			rapid.IntRange(1, 4).Draw(t, "weight"), rapid.SampledFrom([]int{1, 20}).Draw(t, "tickets"))
+		if got < want-0.15 || got > want+0.15 {
+			t.Errorf("of 20%s, a has %.2f, want %.2f", unit, got, want)
+		}
+	})
+}
+
+// TestTreeSharesBetweenSlots has assured rates fall due between two slots of the
+// parent, at two levels.
+func TestTreeSharesBetweenSlots(t *testing.T) {
+	inner := func(parent, name, rate string) policy.Class {
+		return ceiling("20 messages/s", under(parent, named(name, leakyClass(rate+" messages/s"))))
+	}
+	for _, tickets := range []int{1, 50} {
+		classes := tree(named("root", leakyClass("20 messages/s")), inner("root", "front", "12"), inner("root", "back", "4"),
+			inner("front", "vip", "6"), inner("front", "walk", "6"), inner("back", "guest", "4"))
+		s := &sim{root: classes["root"], now: start}
+		want := map[string]int{"vip": 70, "walk": 70, "guest": 60}
+		for name := range want {
+			s.load(classes[name], -1, tickets)
+		}
+		s.run(10 * second)
+		for name, want := range want {
+			if got := s.left[classes[name]]; got < want-1 || got > want+1 {
+				t.Errorf("%d tickets: %s sent %d messages, want %d", tickets, name, got, want)
+			}
+		}
+	}
 }
 
 // sim drives a tree in virtual time.

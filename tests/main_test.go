@@ -67,15 +67,19 @@ func raced(t *testing.T) string {
 func tool(t *testing.T, name, debianPackage string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
-	if err == nil {
-		return path
+	if err != nil {
+		missing(t, "%s is not installed: apt-get install %s", name, debianPackage)
 	}
-	complain := t.Skipf
+	return path
+}
+
+// missing skips a test for want of something, but in CI everything is there.
+func missing(t *testing.T, format string, args ...any) {
+	t.Helper()
 	if os.Getenv("CI") == "true" {
-		complain = t.Fatalf
+		t.Fatalf(format, args...)
 	}
-	complain("%s is not installed: apt-get install %s", name, debianPackage)
-	return ""
+	t.Skipf(format, args...)
 }
 
 // logged is a log that may be read while it is written.

@@ -125,17 +125,46 @@ func recordTCP(t *testing.T) (*recorder, string) {
 // recordUDP is recordTCP for datagrams.
 func recordUDP(t *testing.T) (*recorder, string) {
 	t.Helper()
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	c, err := listenUDP("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
 	r := &recorder{}
-	go r.read(c.(*net.UDPConn))
+	go r.read(c)
 	return r, c.LocalAddr().String()
 }
 
-func (r *recorder) read(c syscall.Conn) {
+func listenUDP(host string) (*net.UDPConn, error) {
+	return net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(host)})
+}
+
+// dialUDP returns a socket that sends to an address, until the test ends.
+func dialUDP(t *testing.T, to string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("udp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// pace sends datagrams of so many bytes, so many in a second, until the socket
+// is closed. What it could not send in time it makes up for.
+func pace(c net.Conn, size int, perSecond float64) (sent int) {
+	piece := make([]byte, size)
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		for ; float64(sent) < time.Since(began).Seconds()*perSecond; sent++ {
+			if _, err := c.Write(piece); err != nil {
+				return sent
+			}
+		}
+	}
+}
+
+// read notes what arrives until the connection ends, and writes it to others.
+func (r *recorder) read(c syscall.Conn, also ...io.Writer) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return
@@ -151,6 +180,9 @@ func (r *recorder) read(c syscall.Conn) {
 			open = err == nil && n > 0
 			if open {
 				r.note(arrival{timestamp(control[:m]), n})
+				for _, w := range also {
+					w.Write(buf[:n])
+				}
 			}
 			return true
 		})
@@ -209,17 +241,37 @@ func (r *recorder) between(from, to time.Time) (n int) {
 	return n
 }
 
-// excess returns by how much the fullest window is above rate*t: what a token
-// bucket promises to be its burst at most.
-func (r *recorder) excess(began time.Time, rate float64) (most float64) {
+// excess returns by how much the fullest window is above what is allowed in it:
+// what a token bucket promises to be its burst at most.
+func (r *recorder) excess(allowed promise) (most float64) {
 	sum, least := 0., 0.
 	for _, a := range r.all() {
-		allowed := rate * a.at.Sub(began).Seconds()
 		sum += float64(a.n)
-		most = max(most, sum-allowed-least)
-		least = min(least, sum-allowed)
+		above := sum - allowed.by(a.at)
+		most = max(most, above-least)
+		least = min(least, above)
 	}
 	return most
+}
+
+// promise is the rates of a limit, each from a moment on.
+type promise []rateFrom
+
+type rateFrom struct {
+	at        time.Time
+	perSecond float64
+}
+
+// by returns how much is allowed from the first moment to another.
+func (p promise) by(at time.Time) (sum float64) {
+	for i, r := range p {
+		until := at
+		if i+1 < len(p) && p[i+1].at.Before(at) {
+			until = p[i+1].at
+		}
+		sum += r.perSecond * max(0, until.Sub(r.at).Seconds())
+	}
+	return sum
 }
 
 // gaps returns the times between arrivals.

@@ -132,7 +132,7 @@ class = "a"
 			r.reset()
 			began := time.Now()
 			transferAll(t, p.addr("a"), 500_000)
-			excess = max(excess, r.excess(began, rate))
+			excess = max(excess, r.excess(promise{{began, rate}}))
 			time.Sleep(100 * time.Millisecond) // the bucket fills up
 		}
 		// A departure that is decided and then held up, since another process
@@ -232,11 +232,7 @@ class = "a"
 // send sends datagrams at once, from one socket.
 func send(t *testing.T, to string, n int) {
 	t.Helper()
-	c, err := net.Dial("udp", to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
+	c := dialUDP(t, to)
 	for i := range n {
 		if _, err := fmt.Fprintf(c, "datagram %d", i); err != nil {
 			t.Fatal(err)

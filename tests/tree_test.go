@@ -1,0 +1,485 @@
+package tests
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// treeBurst is what may leave the root of the tree at once, besides its rate.
+const treeBurst = 256 << 10
+
+// treeBefore and treeAfter are the policies that reloads go to and fro between.
+// Rates, ceils, priorities and weights change, and gold-udp and vip move.
+const (
+	treeBefore = `
+[class.root]
+algorithm = "token"
+rate = "4MB/s"
+burst = "256KiB"
+[class.gold]
+parent = "root"
+rate = "2MB/s"
+ceil = "4MB/s"
+[class.gold-tcp]
+parent = "gold"
+rate = "1MB/s"
+ceil = "4MB/s"
+[class.gold-udp]
+parent = "gold"
+rate = "500kB/s"
+ceil = "4MB/s"
+[class.bulk]
+parent = "root"
+rate = "1MB/s"
+ceil = "4MB/s"
+[class.bulk-tcp]
+parent = "bulk"
+rate = "500kB/s"
+ceil = "4MB/s"
+[class.bulk-udp]
+parent = "bulk"
+rate = "250kB/s"
+ceil = "4MB/s"
+
+[class.doors]
+rate = "200 connections/s"
+[class.front]
+parent = "doors"
+rate = "120 connections/s"
+ceil = "200 connections/s"
+[class.vip]
+parent = "front"
+rate = "60 connections/s"
+ceil = "200 connections/s"
+overflow = "wait"
+[class.walk]
+parent = "front"
+rate = "60 connections/s"
+ceil = "200 connections/s"
+overflow = "wait"
+[class.back]
+parent = "doors"
+rate = "40 connections/s"
+ceil = "200 connections/s"
+[class.guest]
+parent = "back"
+rate = "40 connections/s"
+ceil = "200 connections/s"
+overflow = "wait"
+`
+	treeAfter = `
+[class.root]
+algorithm = "token"
+rate = "3MB/s"
+burst = "256KiB"
+[class.gold]
+parent = "root"
+rate = "500kB/s"
+ceil = "600kB/s"
+[class.gold-tcp]
+parent = "gold"
+rate = "500kB/s"
+ceil = "600kB/s"
+[class.bulk]
+parent = "root"
+rate = "1.5MB/s"
+ceil = "3MB/s"
+[class.bulk-tcp]
+parent = "bulk"
+rate = "250kB/s"
+ceil = "3MB/s"
+[class.bulk-udp]
+parent = "bulk"
+rate = "250kB/s"
+ceil = "750kB/s"
+priority = 0
+[class.gold-udp]
+parent = "bulk"
+rate = "400kB/s"
+ceil = "3MB/s"
+weight = 5
+
+[class.doors]
+rate = "160 connections/s"
+[class.front]
+parent = "doors"
+rate = "20 connections/s"
+ceil = "160 connections/s"
+[class.walk]
+parent = "front"
+rate = "20 connections/s"
+ceil = "160 connections/s"
+overflow = "wait"
+[class.back]
+parent = "doors"
+rate = "80 connections/s"
+ceil = "160 connections/s"
+[class.vip]
+parent = "back"
+rate = "40 connections/s"
+ceil = "160 connections/s"
+overflow = "wait"
+priority = 0
+[class.guest]
+parent = "back"
+rate = "30 connections/s"
+ceil = "160 connections/s"
+overflow = "wait"
+`
+)
+
+// What each leaf gets by the rule: bytes in a second, or connections.
+var (
+	sharesBefore = shares{
+		// gold has its 2 MB/s and half of the one that is left, bulk the other half;
+		// in each the leaves halve what is not assured to one of them.
+		bytes:       map[string]float64{"gold-tcp": 1.5e6, "gold-udp": 1e6, "bulk-tcp": 875e3, "bulk-udp": 625e3},
+		connections: map[string]float64{"vip": 70, "walk": 70, "guest": 60},
+	}
+	sharesAfter = shares{
+		// gold has its ceil, bulk the rest. Of that, bulk-udp goes first, up to its
+		// own ceil; of the last 1 MB/s gold-udp takes five parts, bulk-tcp one.
+		bytes:       map[string]float64{"gold-tcp": 600e3, "bulk-udp": 750e3, "gold-udp": 400e3 + 1e6*5/6, "bulk-tcp": 250e3 + 1e6/6},
+		connections: map[string]float64{"walk": 50, "vip": 80, "guest": 30},
+	}
+)
+
+type shares struct{ bytes, connections map[string]float64 }
+
+// treeLoad is a daemon with greedy clients in each leaf of its trees.
+type treeLoad struct {
+	*program
+	promise   promise              // of the root
+	arrived   map[string]*recorder // for each leaf: bytes, or connections
+	upstreams string               // the listeners, as the policy has them
+	stop      chan struct{}
+	wg        sync.WaitGroup
+	streams   tally
+	doors     tally
+	datagrams map[string]net.Conn
+	sent      sync.Map // datagrams by leaf, once its socket is closed
+}
+
+// A three-level tree over live streams, datagrams and connections. Each reload
+// is in force within 100 ms, in each tenth of a second from then on, and none
+// gives a burst or loses anything.
+func TestTreeIsReloadedInFlight(t *testing.T) {
+	l := startTree(t)
+	attempts(t, func() error {
+		return errors.Join(l.changesTo(treeAfter, 3e6, sharesAfter), l.changesTo(treeBefore, 4e6, sharesBefore))
+	})
+	l.reload(treeAfter, 3e6)
+	l.shows(`
+doors
+  back
+    guest
+    vip
+  front
+    walk
+root
+  bulk
+    bulk-tcp
+    bulk-udp
+    gold-udp
+  gold
+    gold-tcp
+`)
+	l.finish()
+	l.streams.holds(t, "streams")
+	l.doors.holds(t, "connections")
+	l.holdsDatagrams()
+	l.holdsPromise()
+}
+
+func startTree(t *testing.T) *treeLoad {
+	l := &treeLoad{arrived: map[string]*recorder{}, stop: make(chan struct{}), datagrams: map[string]net.Conn{}}
+	for leaf := range sharesBefore.bytes {
+		if strings.HasSuffix(leaf, "-tcp") {
+			l.listen(leaf, "tcp", serve(t, l.record(leaf).hash))
+		} else {
+			r, upstream := recordUDP(t)
+			l.arrived[leaf] = r
+			l.listen(leaf, "udp", upstream)
+		}
+	}
+	for leaf := range sharesBefore.connections {
+		r := l.record(leaf)
+		l.listen(leaf, "tcp", serve(t, func(c *net.TCPConn) {
+			r.note(arrival{time.Now(), 1})
+			answerHash(c)
+		}))
+	}
+	l.promise = promise{{time.Now(), 4e6}}
+	l.program = start(t, plain(), treeBefore+l.upstreams)
+	l.offer()
+	time.Sleep(time.Second / 2)
+	return l
+}
+
+func (l *treeLoad) record(leaf string) *recorder {
+	l.arrived[leaf] = &recorder{}
+	return l.arrived[leaf]
+}
+
+// hash notes what arrives on a connection, and answers its SHA-256.
+func (r *recorder) hash(c *net.TCPConn) {
+	h := sha256.New()
+	r.read(c, h)
+	c.Write(h.Sum(nil))
+}
+
+func (l *treeLoad) listen(leaf, protocol, upstream string) {
+	l.upstreams += fmt.Sprintf("[listener.%s]\nlisten = \"127.0.0.1:0\"\nprotocol = %q\nupstream = %q\nclass = %q\n", leaf, protocol, upstream, leaf)
+}
+
+// offer keeps each leaf busy: streams write what they can, datagrams are more
+// than their leaf ever gets, and some connections always wait.
+func (l *treeLoad) offer() {
+	var moved atomic.Int64
+	for leaf := range sharesBefore.bytes {
+		addr := l.addr(leaf)
+		if strings.HasSuffix(leaf, "-udp") {
+			c := dialUDP(l.t, addr)
+			l.datagrams[leaf] = c
+			l.wg.Go(func() { l.sent.Store(leaf, pace(c, 1000, 1500)) })
+			continue
+		}
+		for i := range 3 {
+			l.wg.Go(func() { l.streams.add(longStream(addr, i, l.stop, &moved)) })
+		}
+	}
+	for leaf := range sharesBefore.connections {
+		addr := l.addr(leaf)
+		for i := range 8 {
+			l.wg.Go(func() { l.connect(addr, i) })
+		}
+	}
+}
+
+// connect makes one connection after the other.
+func (l *treeLoad) connect(addr string, n int) {
+	for {
+		select {
+		case <-l.stop:
+			return
+		default:
+			l.doors.add(shortConnection(addr, n))
+		}
+	}
+}
+
+// reload puts a policy in force, and notes what the root promises from then on:
+// the higher of two rates until the command has ended.
+func (l *treeLoad) reload(policy string, root float64) (done time.Time) {
+	l.t.Helper()
+	l.write(policy + l.upstreams)
+	began := time.Now()
+	l.must("reload")
+	done = time.Now()
+	if root > l.promise[len(l.promise)-1].perSecond {
+		l.promise = append(l.promise, rateFrom{began, root})
+	} else {
+		l.promise = append(l.promise, rateFrom{done, root})
+	}
+	return done
+}
+
+// changesTo reloads, and holds that shares are the new ones 100 ms later: those
+// of bytes in each tenth of a second, those of connections in half a second,
+// since too few fit into less.
+func (l *treeLoad) changesTo(policy string, root float64, want shares) error {
+	const window, windows = 100 * time.Millisecond, 10
+	from := l.reload(policy, root).Add(window)
+	time.Sleep(time.Until(from.Add(windows * window)))
+	err := l.holds("connections", want.connections, from, 5*window, 0.05)
+	for i := range windows {
+		at := from.Add(time.Duration(i) * window)
+		err = errors.Join(err, l.holds(fmt.Sprintf("from %v on", at.Sub(from)+window), want.bytes, at, window, 0.04))
+	}
+	return errors.Join(err, l.holds("in the whole second", want.bytes, from, windows*window, 0.02))
+}
+
+// holds holds the share of each leaf in what arrived in a span, to within a share
+// of the whole. That may be off by more: it lacks what the machine had no time
+// for, or makes up for it.
+func (l *treeLoad) holds(what string, want map[string]float64, from time.Time, span time.Duration, within float64) (err error) {
+	got, all, wanted := map[string]float64{}, 0., 0.
+	for leaf := range want {
+		got[leaf] = float64(l.arrived[leaf].between(from, from.Add(span))) / span.Seconds()
+		all, wanted = all+got[leaf], wanted+want[leaf]
+	}
+	if math.Abs(all/wanted-1) > 0.15 {
+		err = fmt.Errorf("%s: %.0f/s, not %.0f/s", what, all, wanted)
+	}
+	worst := 0.
+	for leaf := range want {
+		off := got[leaf]/all - want[leaf]/wanted
+		worst = max(worst, math.Abs(off))
+		if !(math.Abs(off) <= within) {
+			err = errors.Join(err, fmt.Errorf("%s: %s has %.1f %% of %.0f/s, not %.1f %%", what, leaf, 100*got[leaf]/all, all, 100*want[leaf]/wanted))
+		}
+	}
+	l.t.Logf("%s: %.0f/s of %.0f/s, no share further off than %.2f %%", what, all, wanted, 100*worst)
+	return err
+}
+
+// shows holds that shaper classes shows the classes under their parents.
+func (l *treeLoad) shows(tree string) {
+	l.t.Helper()
+	var names []string
+	for line := range strings.Lines(l.must("classes")) {
+		name := strings.TrimLeft(line, " ")
+		names = append(names, line[:len(line)-len(name)]+strings.Fields(name)[0])
+	}
+	if got := "\n" + strings.Join(names[1:], "\n") + "\n"; got != tree {
+		l.t.Errorf("shaper classes shows this tree:\n%s\nwant:\n%s", got, tree)
+	}
+}
+
+// finish ends all clients, and waits until what they sent has passed.
+func (l *treeLoad) finish() {
+	close(l.stop)
+	for _, c := range l.datagrams {
+		c.Close()
+	}
+	l.wg.Wait()
+	for leaf := range l.datagrams {
+		waitFor(l.t, leaf+" has sent what waited", func() bool { return l.class(leaf).Backlog == 0 })
+	}
+}
+
+// holdsDatagrams holds that each datagram has arrived, or is counted as dropped.
+func (l *treeLoad) holdsDatagrams() {
+	for leaf := range l.datagrams {
+		offered, _ := l.sent.Load(leaf)
+		c := l.class(leaf)
+		sent, dropped := int(c.Sent["upstream"].Packets), 0
+		for _, loss := range c.Dropped {
+			dropped += int(loss.Items)
+		}
+		waitFor(l.t, leaf+" has arrived", func() bool { return len(l.arrived[leaf].all()) >= sent })
+		arrived := len(l.arrived[leaf].all())
+		l.t.Logf("%s: %d datagrams offered, %d dropped, %d sent, %d arrived", leaf, offered, dropped, sent, arrived)
+		if sent+dropped != offered || sent != arrived {
+			l.t.Errorf("%s has lost datagrams", leaf)
+		}
+	}
+}
+
+// holdsPromise holds that the root kept its promise over all reloads: at most its
+// burst and its rate in any window. A reload that gives a burst would give a whole
+// one; half of one is for what was let go and then held up.
+func (l *treeLoad) holdsPromise() {
+	var root recorder
+	for leaf := range sharesBefore.bytes {
+		root.arrivals = append(root.arrivals, l.arrived[leaf].all()...)
+	}
+	slices.SortFunc(root.arrivals, func(a, b arrival) int { return a.at.Compare(b.at) })
+	excess := root.excess(l.promise)
+	l.t.Logf("the fullest window at the root has %.0f bytes above its rate; the burst is %d", excess, treeBurst)
+	if excess > 1.5*treeBurst {
+		l.t.Error("a reload gives a burst")
+	}
+	if excess < 0.5*treeBurst {
+		l.t.Error("the burst was never used, so that none could be missed")
+	}
+}
+
+// What is small and urgent waits for one item of the bulk at most, over TCP and
+// UDP, within its assured rate and as one that borrows as the others do.
+func TestUrgentWaitsForOneItem(t *testing.T) {
+	for _, assured := range []string{"10kB/s", "0B/s"} {
+		p := startBulk(t, assured)
+		urgent := []net.Conn{dial(t, "", p.addr("tcp")), dialUDP(t, p.addr("udp"))}
+		attempts(t, func() error {
+			var waits []time.Duration
+			for i := range 60 {
+				waits = append(waits, roundTrip(t, urgent[i%2]))
+				time.Sleep(20*time.Millisecond + time.Duration(i)*271*time.Microsecond) // in no step with the bulk
+			}
+			return atMostOneItem(t, assured, waits)
+		})
+	}
+}
+
+// startBulk starts a daemon with four bulk classes that fill a line, and a class
+// of the first priority. By turns alone that one would wait for sixteen items.
+func startBulk(t *testing.T, assured string) *program {
+	policy := `
+[class.line]
+rate = "100kB/s"
+[class.urgent]
+parent = "line"
+rate = "ASSURED"
+ceil = "100kB/s"
+priority = 0
+[listener.tcp]
+listen = "127.0.0.1:0"
+upstream = "echo:"
+class = "urgent"
+[listener.udp]
+listen = "127.0.0.1:0"
+protocol = "udp"
+upstream = "echo:"
+class = "urgent"
+`
+	for i := range 4 {
+		policy += strings.ReplaceAll(`
+[class.bulkN]
+parent = "line"
+rate = "ASSURED"
+ceil = "100kB/s"
+weight = 4
+[listener.bulkN]
+listen = "127.0.0.1:0"
+upstream = "discard:"
+class = "bulkN"
+`, "N", fmt.Sprint(i))
+	}
+	p := start(t, plain(), strings.ReplaceAll(policy, "ASSURED", assured))
+	for i := range 4 {
+		go flood(dial(t, "", p.addr(fmt.Sprint("bulk", i))), 16<<10)
+	}
+	return p
+}
+
+// roundTrip returns how long a hundred bytes take to come back.
+func roundTrip(t *testing.T, c net.Conn) time.Duration {
+	t.Helper()
+	c.SetDeadline(time.Now().Add(patience))
+	began, piece := time.Now(), make([]byte, 100)
+	if _, err := c.Write(piece); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, piece); err != nil {
+		t.Fatal(err)
+	}
+	return time.Since(began)
+}
+
+// atMostOneItem holds that nothing waited longer than an item takes, and that
+// there was something to wait for.
+func atMostOneItem(t *testing.T, assured string, waits []time.Duration) error {
+	const item = 1460 * time.Second / 100e3 // half a quantum of the line
+	const late = 5 * time.Millisecond       // of wake-ups, on the way to and fro
+	slices.Sort(waits)
+	half, most := waits[len(waits)/2], waits[len(waits)-1]
+	t.Logf("assured of %s: round trips take %v at most, half of them less than %v; an item of the bulk takes %v", assured, most, half, item)
+	if most > item+late {
+		return fmt.Errorf("a round trip took %v", most)
+	}
+	if half < item/8 {
+		return errors.New("the line is not busy")
+	}
+	return nil
+}
