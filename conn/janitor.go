@@ -6,9 +6,14 @@ import (
 	"shaper/stats"
 )
 
-// janitorPeriod is how often sessions are looked at. Time-outs are late by at
-// most this.
-const janitorPeriod = 500 * time.Millisecond
+// Sessions are looked at in every period of the janitor, those that may be quiet
+// for patientFrom and longer in every patientTurns-th: time-outs are late by at most
+// that, and thousands of idle sessions take next to no processor.
+const (
+	janitorPeriod = 500 * time.Millisecond
+	patientFrom   = time.Minute
+	patientTurns  = 8
+)
 
 // halfCloseTimeout bounds how long a session goes on in one direction, after
 // the other has ended, without a byte.
@@ -19,17 +24,31 @@ const halfCloseTimeout = 5 * time.Minute
 func (s *Server) janitor() {
 	ticker := time.NewTicker(janitorPeriod)
 	defer ticker.Stop()
-	for {
+	var due []session
+	for turn := uint64(0); ; turn++ {
 		select {
 		case <-s.ctx.Done():
 			return
-		case <-ticker.C:
-			now := time.Now()
-			for _, one := range s.all() {
+		case now := <-ticker.C:
+			due = s.due(due[:0], turn)
+			for _, one := range due {
 				s.tend(one, now)
 			}
+			clear(due)
 		}
 	}
+}
+
+// due returns the sessions that are to be looked at in a period.
+func (s *Server) due(into []session, turn uint64) []session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, one := range s.sessions {
+		if (id+turn)%patientTurns == 0 || !one.patient() {
+			into = append(into, one)
+		}
+	}
+	return into
 }
 
 func (s *Server) tend(one session, now time.Time) {
@@ -56,6 +75,8 @@ func (t *tcpSession) tend(now time.Time) {
 		}
 	})
 }
+
+func (t *tcpSession) patient() bool { return time.Duration(t.conf.IdleTimeout) >= patientFrom }
 
 // patience returns how long the session may be quiet.
 func (t *tcpSession) patience() time.Duration {

@@ -41,7 +41,7 @@ func (h *half) init(t *tcpSession, way stats.Direction, class *shaper.Class) {
 
 // Turns: what one direction moves before others have theirs.
 const (
-	turnBytes = 512 << 10
+	turnBytes = shaper.MaxPiece
 	minTurn   = 16 << 10 // what an item counts at least: small ones take time, too
 )
 

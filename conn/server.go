@@ -108,6 +108,7 @@ type session interface {
 	info() Session
 	abort(stats.Result) bool // resets it, and it then ends by itself; false where it ends already
 	tend(now time.Time)      // called by the janitor, now and then
+	patient() bool           // it need not be looked at often
 	reclassify(by *routes, gone map[*shaper.Class]bool)
 }
 

@@ -467,6 +467,10 @@ func (t *udpSession) tend(now time.Time) {
 	}
 }
 
+func (t *udpSession) patient() bool {
+	return time.Duration(t.conf.IdleTimeout) >= patientFrom && !t.socket.is(udpClosing)
+}
+
 func (t *udpSession) info() Session {
 	return Session{
 		ID: t.id, Listener: t.conf.Name, Protocol: string(policy.UDP), Started: t.started,
