@@ -124,9 +124,8 @@ func TestControlSocketIsNotForEveryone(t *testing.T) {
 		}
 	}
 	p.must("set", "a", "rate=5MB/s")
-	if who := fmt.Sprintf("by=\"uid=%d pid=", os.Getuid()); !strings.Contains(p.log.String(), who) {
-		t.Errorf("the log does not say %s:\n%s", who, p.log)
-	}
+	who := fmt.Sprintf("by=\"uid=%d pid=", os.Getuid())
+	waitFor(t, "the log says "+who, func() bool { return strings.Contains(p.log.String(), who) })
 }
 
 // The daemon asks the kernel who is there, even where the file's mode would let
