@@ -57,7 +57,7 @@ type tcpSession struct {
 	client, upstream sock
 	name             string // of the upstream; "" until it is reached
 	up, down         half   // towards the upstream, and back
-	seat             shaper.Seat
+	slot             shaper.Slot
 	dialling         dialling
 
 	quietSince time.Time // of the janitor
@@ -67,7 +67,7 @@ type tcpSession struct {
 type stage uint8
 
 const (
-	seating  stage = iota // it waits for a seat: see shaper.Seat
+	queued   stage = iota // it waits for a slot, one of max_connections
 	opening               // it waits for its class, which may count connections
 	reaching              // it dials
 	relaying
@@ -167,18 +167,18 @@ func (t *tcpSession) open() {
 	}
 	class := t.up.flow.Class()
 	switch {
-	case t.seat.Take(class, t):
-		t.seated()
+	case t.slot.Acquire(class, t):
+		t.admitted()
 	case class.Policy().OverflowFor(policy.TCP) == policy.Refuse:
 		t.up.refuse(stats.QueueFull)
 	}
 }
 
-// Seated implements shaper.Sitter: a seat that was waited for is there.
-func (t *tcpSession) Seated() { t.poller.revisit(t) }
+// Acquired implements shaper.SlotOwner: a slot that was waited for is there.
+func (t *tcpSession) Acquired() { t.poller.revisit(t) }
 
-// seated has the connection, which has a seat, wait for its class.
-func (t *tcpSession) seated() {
+// admitted has the connection, which has a slot, wait for its class.
+func (t *tcpSession) admitted() {
 	t.stage = opening
 	t.up.ask(time.Now(), shaper.Cost{Connections: 1})
 	t.goOn()
@@ -187,9 +187,9 @@ func (t *tcpSession) seated() {
 // goOn does what there is to do, unless the class is to be waited for.
 func (t *tcpSession) goOn() {
 	switch t.stage {
-	case seating:
-		if t.seat.Taken() {
-			t.seated()
+	case queued:
+		if t.slot.Held() {
+			t.admitted()
 		}
 	case opening:
 		if !t.up.waiting {
@@ -204,7 +204,7 @@ func (t *tcpSession) goOn() {
 // proceed goes on after something has happened to a socket.
 func (t *tcpSession) proceed(s *sock) {
 	switch t.stage {
-	case seating, opening:
+	case queued, opening:
 		if t.client.broken {
 			t.finish(stats.ResetByPeer)
 		}
@@ -234,7 +234,7 @@ func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 			return
 		}
 		if gone[up] {
-			t.seat.Move(newUp)
+			t.slot.Move(newUp)
 			t.up.join(newUp)
 		}
 		if gone[down] {
@@ -275,7 +275,7 @@ func (t *tcpSession) finish(result stats.Result) {
 	}
 	t.stage = ended
 	t.dialling.stop()
-	t.seat.Leave()
+	t.slot.Release()
 	t.up.drop(lossOf(result))
 	t.down.drop(lossOf(result))
 	if result == stats.OK {

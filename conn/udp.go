@@ -273,7 +273,7 @@ type udpSession struct {
 	destination netip.AddrPort
 	name        string
 	up, down    way
-	seat        shaper.Seat
+	slot        shaper.Slot
 
 	ended      atomic.Bool
 	quietSince time.Time // of the janitor
@@ -363,15 +363,15 @@ func (t *udpSession) begin() bool {
 	up, down := u.server.routes.classify(u.describe(t.key, t.conf, t.destination), t.conf)
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
-	if up != nil && t.seat.Take(up, t) && u.enter(t) {
+	if up != nil && t.slot.Acquire(up, t) && u.enter(t) {
 		return true
 	}
-	t.seat.Leave() // datagrams do not wait for one
+	t.slot.Release() // datagrams do not wait for one
 	return false
 }
 
-// Seated implements shaper.Sitter, for one that never waits.
-func (t *udpSession) Seated() {}
+// Acquired implements shaper.SlotOwner, for one that never waits.
+func (t *udpSession) Acquired() {}
 
 // enter registers a session, with its socket first: from the server's registry
 // on others may abort it.
@@ -420,7 +420,7 @@ func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 		return
 	}
 	if gone[t.up.class.Load()] {
-		t.seat.Move(up)
+		t.slot.Move(up)
 		t.up.class.Store(up)
 	}
 	if gone[t.down.class.Load()] {
@@ -434,7 +434,7 @@ func (t *udpSession) abort(result stats.Result) bool {
 		return false
 	}
 	t.socket.leave(t)
-	t.seat.Leave()
+	t.slot.Release()
 	t.up.dropPending(lossOf(result))
 	t.down.dropPending(lossOf(result))
 	t.closeUpstream()

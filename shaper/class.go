@@ -45,8 +45,8 @@ type Class struct {
 	backlog int64     // cost of the queue, in that unit
 	beneath Cost      // of all that waits in the class and its children
 	from    *Class    // whose item was charged last: its own, or of one beneath it
-	seated  int       // sessions that are open in the class and its children
-	line    []*Seat   // those that wait for a seat here
+	open    int       // sessions that are, in the class and its children
+	waiters []*Slot   // for one more to be open here
 	leaving time.Time // since when an item is on its way out, where that matters; zero: none is
 
 	place contender // among the children of its parent

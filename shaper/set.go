@@ -20,7 +20,7 @@ func (c *Class) Set(now time.Time, conf policy.Class) {
 	root.wake(now)
 	next := c.admit()
 	root.mu.Unlock()
-	tell(next)
+	notify(next)
 }
 
 // set is Set without telling the tree.

@@ -94,7 +94,7 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 		s.classes[conf.Name].Set(now, conf)
 	}
 	for _, conf := range confs {
-		tell(s.classes[conf.Name].requeue())
+		notify(s.classes[conf.Name].requeue())
 	}
 	return slices.Collect(maps.Values(old))
 }

@@ -73,7 +73,7 @@ func (c *Class) attach(now time.Time, parent *Class) {
 	parent.feed.members++
 	c.parent.Store(parent)
 	parent.waits(&c.beneath, 1)
-	parent.seat(c.seated)
+	parent.countOpen(c.open)
 	root := parent.root()
 	root.latest = later(root.latest, c.latest)
 	if c.pacer != nil {
@@ -90,7 +90,7 @@ func (c *Class) detach(now time.Time) {
 		parent.feed, parent.own.seats = nil, [bands]seat{}
 	}
 	parent.waits(&c.beneath, -1)
-	parent.seat(-c.seated)
+	parent.countOpen(-c.open)
 	c.parent.Store(nil)
 	parent.update(now)
 }

@@ -55,7 +55,7 @@ func TestMaxConnectionsRefused(t *testing.T) {
 	}
 }
 
-func TestResetWhileWaitingForASeat(t *testing.T) {
+func TestResetWhileWaitingForASlot(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast)+class("one", fast, "max_connections = 1")+listener("m", "tcp", addr, "one"))
 	first, second, third := r.dial("m"), r.dial("m"), r.dial("m")
@@ -70,7 +70,7 @@ func TestResetWhileWaitingForASeat(t *testing.T) {
 	expect(t, next(t, conns), "3")
 }
 
-// A session of datagrams that has no seat does not wait for one.
+// A session of datagrams that has no slot does not wait for one.
 func TestMaxConnectionsOfDatagrams(t *testing.T) {
 	r := run(t, class("c", fast, "max_connections = 1")+listener("l", "udp", policy.Echo, "c", `idle_timeout = "200ms"`))
 	first, second := dialUDP(t, r.addr("l")), dialUDP(t, r.addr("l"))
@@ -83,8 +83,8 @@ func TestMaxConnectionsOfDatagrams(t *testing.T) {
 	expectDatagram(t, second, "z")
 }
 
-// A class that is gone takes its sessions' seats along to the one they get.
-func TestSeatsOfARemovedClass(t *testing.T) {
+// A class that is gone takes its sessions' slots along to the one they get.
+func TestSlotsOfARemovedClass(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, class("c", fast, "max_connections = 1")+listener("l", "tcp", addr, "c"))
 	r.open(conns)
