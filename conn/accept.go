@@ -56,7 +56,8 @@ func (s *Server) newTCPSocket(l descriptorListener) (*tcpSocket, error) {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
 	unix.SetsockoptInt(t.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // what it accepts inherits this
-	t.mu.Lock()                                                     // events may come from here on
+	// Events may come from here on.
+	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.key, err = t.poller.watch(t.fd, t); err != nil {
 		unix.Close(t.fd)

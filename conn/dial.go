@@ -55,10 +55,10 @@ func (d *dialling) stop() {
 	*d = dialling{}
 }
 
-// reach begins to dial.
-func (t *tcpSession) reach() {
+// dial begins to reach an upstream.
+func (t *tcpSession) dial() {
 	t.up.left(shaper.Cost{Connections: 1})
-	t.stage = reaching
+	t.stage = connecting
 	if t.clientLeaves(); t.stage != ended {
 		t.tryUpstream()
 	}
@@ -77,7 +77,7 @@ func (t *tcpSession) tryUpstream() {
 	d.next++
 	d.by = time.Now().Add(time.Duration(t.conf.ConnectTimeout))
 	if builtin := builtins[upstream]; builtin != nil {
-		t.reachBuiltin(builtin)
+		t.dialBuiltin(builtin)
 	} else if ap, err := netip.ParseAddrPort(upstream); err == nil {
 		t.tryAddresses([]netip.AddrPort{unmapped(ap)})
 	} else {
@@ -171,7 +171,7 @@ func (t *tcpSession) left() {
 
 // giveUp ends the attempt at an address that has taken too long.
 func (t *tcpSession) giveUp(attempt uint64) {
-	if t.stage == reaching && t.upstream.key == attempt {
+	if t.stage == connecting && t.upstream.key == attempt {
 		t.attemptFailed(errTimeout)
 	}
 }
@@ -184,8 +184,8 @@ func (t *tcpSession) attemptFailed(err error) {
 	t.tryAddress()
 }
 
-// reached looks how an attempt at an address has come out.
-func (t *tcpSession) reached() {
+// dialled looks how an attempt at an address has come out.
+func (t *tcpSession) dialled() {
 	err := t.upstream.connected()
 	if err == nil && localOf(t.upstream.fd) == t.destination { // TCP's simultaneous open
 		err = errLoop
@@ -194,11 +194,11 @@ func (t *tcpSession) reached() {
 		t.attemptFailed(err)
 		return
 	}
-	t.begun(t.conf.Upstream[t.dialling.next-1])
+	t.established(t.conf.Upstream[t.dialling.next-1])
 }
 
-// begun relays from here on.
-func (t *tcpSession) begun(name string) {
+// established relays from here on.
+func (t *tcpSession) established(name string) {
 	t.name = name
 	t.left()
 	t.dialling.stop()
@@ -217,7 +217,7 @@ func (t *tcpSession) clientLeaves() {
 	case t.client.ends && t.dialling.grace == nil && t.client.empty():
 		t.dialling.grace = time.AfterFunc(leaveGrace, func() {
 			t.drive(func(t *tcpSession) {
-				if t.stage == reaching {
+				if t.stage == connecting {
 					t.finish(stats.Aborted)
 				}
 			})
@@ -232,8 +232,8 @@ var builtins = map[string]func(*net.UnixConn){
 	policy.Discard: func(c *net.UnixConn) { io.Copy(io.Discard, c) },
 }
 
-// reachBuiltin connects to an upstream that is built in.
-func (t *tcpSession) reachBuiltin(serve func(*net.UnixConn)) {
+// dialBuiltin connects to an upstream that is built in.
+func (t *tcpSession) dialBuiltin(serve func(*net.UnixConn)) {
 	if err := t.connectBuiltin(serve); err != nil {
 		t.upstream.close()
 		t.dialling.failed(t.conf.Upstream[t.dialling.next-1], err)
@@ -242,7 +242,7 @@ func (t *tcpSession) reachBuiltin(serve func(*net.UnixConn)) {
 	}
 	t.destination = netip.AddrPort{}
 	t.upstream.writable = true
-	t.begun(t.conf.Upstream[t.dialling.next-1])
+	t.established(t.conf.Upstream[t.dialling.next-1])
 }
 
 func (t *tcpSession) connectBuiltin(serve func(*net.UnixConn)) error {
@@ -287,18 +287,6 @@ func refuseSelf(c net.Conn) error {
 type localAddr struct {
 	network string
 	addr    netip.AddrPort
-}
-
-// refuseLoop returns an error where an address is one of our own listeners.
-func (s *Server) refuseLoop(network, address string) error {
-	to, err := netip.ParseAddrPort(address)
-	if err == nil && s.isOwn(network, unmapped(to)) {
-		err = errLoop
-	}
-	if err != nil {
-		return fmt.Errorf("dial %s: %w", address, err)
-	}
-	return nil
 }
 
 // isOwn reports whether an address is one of our own listeners, in whatever

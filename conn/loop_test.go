@@ -60,7 +60,7 @@ func freePort(t testing.TB) string {
 	return port
 }
 
-func TestRefuseLoop(t *testing.T) {
+func TestIsOwn(t *testing.T) {
 	r := run(t, class("c", fast)+
 		listener("t", "tcp", policy.Echo, "c", `listen = "127.0.0.1:0"`)+
 		listener("u", "udp", policy.Echo, "c", `listen = "0.0.0.0:0"`)+
@@ -87,8 +87,9 @@ func TestRefuseLoop(t *testing.T) {
 		{"tcp", "0.0.0.0", six, false},
 		{"udp", "192.0.2.1", udp, false},
 	} {
-		if err := r.refuseLoop(c.network, fmt.Sprintf("%s:%d", c.host, c.port)); (err != nil) != c.loop {
-			t.Errorf("%s %s:%d: %v, want a loop: %v", c.network, c.host, c.port, err, c.loop)
+		to := unmapped(netip.MustParseAddrPort(fmt.Sprintf("%s:%d", c.host, c.port)))
+		if own := r.isOwn(c.network, to); own != c.loop {
+			t.Errorf("%s %s:%d is our own: %v, want %v", c.network, c.host, c.port, own, c.loop)
 		}
 	}
 }

@@ -71,7 +71,7 @@ func (h *half) Leave(now time.Time) {
 	h.waiting = false
 	switch t.stage {
 	case opening:
-		t.reach()
+		t.dial()
 	case relaying:
 		h.move(1)
 	case ended:

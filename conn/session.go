@@ -67,9 +67,9 @@ type tcpSession struct {
 type stage uint8
 
 const (
-	queued   stage = iota // it waits for a slot, one of max_connections
-	opening               // it waits for its class, which may count connections
-	reaching              // it dials
+	queued     stage = iota // it waits for a slot, one of max_connections
+	opening                 // it waits for its class, which may count connections
+	connecting              // it dials
 	relaying
 	ended
 )
@@ -193,7 +193,7 @@ func (t *tcpSession) goOn() {
 		}
 	case opening:
 		if !t.up.waiting {
-			t.reach()
+			t.dial()
 		}
 	case relaying:
 		t.up.move(turnBytes)
@@ -208,11 +208,11 @@ func (t *tcpSession) proceed(s *sock) {
 		if t.client.broken {
 			t.finish(stats.ResetByPeer)
 		}
-	case reaching:
+	case connecting:
 		if s == &t.client {
 			t.clientLeaves()
 		} else if s.writable {
-			t.reached()
+			t.dialled()
 		}
 	case relaying:
 		t.goOn()
@@ -270,7 +270,7 @@ func (t *tcpSession) finish(result stats.Result) {
 	if t.stage == ended {
 		return
 	}
-	if t.stage == reaching {
+	if t.stage == connecting {
 		t.left() // it will not
 	}
 	t.stage = ended

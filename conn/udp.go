@@ -312,8 +312,8 @@ func (t *udpSession) dial() error {
 	if !to.IsValid() {
 		return errNotKnown
 	}
-	if err := s.refuseLoop("udp", to.String()); err != nil {
-		return err
+	if s.isOwn("udp", to) {
+		return errLoop
 	}
 	if !s.udpUpstreams.tryEnter() {
 		return errDescriptors

@@ -7,8 +7,8 @@ import (
 )
 
 // spareDescriptors are those that are not sessions': listeners, the pacer, the
-// control socket and its clients, scrapes, lookups of names, and both ends of
-// the 64 pipes that conn splices through.
+// pollers, the control socket and its clients, scrapes, lookups of names, and both
+// ends of the 64 pipes that conn splices through.
 const spareDescriptors = 2*maxConnections + 128 + 2*64
 
 // descriptorsFor returns how many descriptors a policy needs at most, with all
