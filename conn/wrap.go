@@ -13,6 +13,7 @@ import (
 
 // Limits are the classes of wrapped connections. A nil class limits nothing.
 // Many connections may share a class, and one class may stand in several places.
+// How many are open at once (max_connections) is not limited here.
 type Limits struct {
 	Read  *shaper.Class // bytes that connections read
 	Write *shaper.Class // bytes that they write
