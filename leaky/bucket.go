@@ -6,6 +6,7 @@ package leaky
 import (
 	"time"
 
+	"shaper/limit"
 	"shaper/unit"
 )
 
@@ -104,4 +105,16 @@ func (b *Bucket) SetRate(now time.Time, rate unit.Rate, _ int64) {
 	}
 	b.rerate(now, rate)
 	b.slack, b.behind = Slack(rate), 0
+}
+
+// Memory implements limit.Limiter.
+func (b *Bucket) Memory(time.Time) (m limit.Memory, whole bool) {
+	return limit.Memory{Until: limit.After(b.base, b.rate.Time(b.owed)), At: b.base, Used: [3]int64{b.owed, int64(b.behind)}}, true
+}
+
+// Remember implements limit.Limiter.
+func (b *Bucket) Remember(m limit.Memory) {
+	b.behind = time.Duration(m.Used[1])
+	b.settle(m.At)
+	b.owe(m.Used[0])
 }

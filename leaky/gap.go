@@ -52,6 +52,14 @@ func (g *Gap) Left(now time.Time) {
 	}
 }
 
+// Memory implements limit.Limiter.
+func (g *Gap) Memory(time.Time) (m limit.Memory, whole bool) {
+	return limit.Memory{Until: limit.After(g.last, g.rate.Time(g.cost)), At: g.last, Used: [3]int64{g.cost}}, true
+}
+
+// Remember implements limit.Limiter.
+func (g *Gap) Remember(m limit.Memory) { g.last, g.cost = m.At, m.Used[0] }
+
 // SetRate implements limit.Limiter: the gap since the last departure is that
 // of the new rate.
 func (g *Gap) SetRate(_ time.Time, rate unit.Rate, _ int64) { g.rate = rate }

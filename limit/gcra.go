@@ -75,6 +75,15 @@ func (g *GCRA) SetRate(now time.Time, rate unit.Rate, burst int64) {
 	g.miss(missing)
 }
 
+// Memory implements Limiter.
+func (g *GCRA) Memory(now time.Time) (m Memory, whole bool) {
+	g.arrive(now)
+	return Memory{Until: g.behind(g.owed), At: g.tat, Used: [3]int64{g.owed}}, true
+}
+
+// Remember implements Limiter.
+func (g *GCRA) Remember(m Memory) { g.tat, g.owed = m.At, m.Used[0] }
+
 // arrive moves TAT to now, if it has passed.
 func (g *GCRA) arrive(now time.Time) {
 	if now = g.see(now); now.After(g.behind(g.owed)) {

@@ -35,6 +35,24 @@ type Limiter interface {
 	// now. What was charged stays charged; no new burst is given. Algorithms
 	// without a burst ignore it.
 	SetRate(now time.Time, rate unit.Rate, burst int64)
+
+	// Memory returns what the limiter remembers at now. It is whole where a new
+	// limiter of the same rate, burst and window that Remembers it goes on as this
+	// one would, to within a nanosecond, which is never in favour of what leaves.
+	// Where it is not, the limiter itself has to be kept until Memory.Until.
+	Memory(now time.Time) (m Memory, whole bool)
+
+	// Remember has a new limiter go on where the one left off that m is of.
+	Remember(m Memory)
+}
+
+// Memory is what a limiter has to remember of what has left: so little that it
+// can be kept for each of a million of which nobody makes use.
+type Memory struct {
+	// Until is from when on the limiter is as a new one, and may be forgotten.
+	Until time.Time
+	At    time.Time // what the rest refers to; only the algorithm knows both
+	Used  [3]int64
 }
 
 // A Settler is a Limiter that counts from the moment at which an item has

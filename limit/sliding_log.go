@@ -85,6 +85,19 @@ func (l *SlidingLog) SetRate(_ time.Time, rate unit.Rate, _ int64) {
 	}
 }
 
+// Memory implements Limiter. It is whole only when nothing is left in the log.
+func (l *SlidingLog) Memory(now time.Time) (m Memory, whole bool) {
+	at := max(now.Sub(l.zero), 0)
+	l.forget(at)
+	if l.log.n == 0 {
+		return Memory{Until: now, At: now}, true
+	}
+	return Memory{Until: After(l.zero, plus(l.log.last().at, l.window))}, false
+}
+
+// Remember implements Limiter: there was nothing in the log.
+func (l *SlidingLog) Remember(m Memory) {}
+
 // since returns how long after zero now is: not before the last departure.
 func (l *SlidingLog) since(now time.Time) time.Duration {
 	since := max(now.Sub(l.zero), 0)

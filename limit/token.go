@@ -77,4 +77,28 @@ func (t *Token) SetRate(now time.Time, r unit.Rate, burst int64) {
 	t.rate = r
 }
 
+// Memory implements Limiter. The tokens of a rate.Limiter cannot be set, only
+// taken, whole ones: so they are those of the moment before now at which they
+// were whole.
+func (t *Token) Memory(now time.Time) (m Memory, whole bool) {
+	now = t.see(now)
+	tokens := t.bucket.TokensAt(now)
+	if tokens >= float64(t.bucket.Burst()) {
+		return Memory{Until: now, At: now, Used: [3]int64{int64(t.bucket.Burst())}}, true
+	}
+	m = Memory{Until: t.Next(now, 0, int64(t.bucket.Burst())), At: now, Used: [3]int64{int64(math.Floor(tokens))}}
+	if part := tokens - math.Floor(tokens); !t.rate.IsZero() {
+		m.At = now.Add(-time.Duration(part / t.rate.PerSecond() * 1e9))
+	}
+	return m, true
+}
+
+// Remember implements Limiter.
+func (t *Token) Remember(m Memory) {
+	t.now = m.At
+	t.bucket = rate.NewLimiter(t.bucket.Limit(), t.bucket.Burst())
+	t.bucket.AllowN(m.At, 0)
+	t.Take(m.At, m.At, int64(t.bucket.Burst())-m.Used[0])
+}
+
 func depth(burst int64) int { return int(max(burst, 1)) }

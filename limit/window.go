@@ -81,6 +81,36 @@ func (c *counters) SetRate(now time.Time, rate unit.Rate, _ int64) {
 	c.limit = inWindow(rate, c.window)
 }
 
+// Memory implements Limiter.
+func (c *counters) Memory(now time.Time) (m Memory, whole bool) {
+	c.advance(now)
+	return Memory{Until: c.empty(), At: c.zero.Add(c.start), Used: [3]int64{c.used, c.before, c.owed}}, true
+}
+
+// Remember implements Limiter.
+func (c *counters) Remember(m Memory) {
+	c.zero, c.start = m.At, 0
+	c.used, c.before, c.owed = m.Used[0], m.Used[1], m.Used[2]
+}
+
+// empty returns when nothing counts any more.
+func (c *counters) empty() time.Time {
+	windows := int64(0) // to the end of the last that counts
+	switch {
+	case c.used > 0 && c.weigh:
+		windows = 2
+	case c.used > 0, c.before > 0:
+		windows = 1
+	}
+	if c.owed > 0 {
+		if c.limit == 0 {
+			return Never
+		}
+		windows += (c.owed-1)/c.limit + 1
+	}
+	return After(c.zero, plus(c.start, times(windows, c.window)))
+}
+
 // pay moves what is owed into this window, as far as it has room.
 func (c *counters) pay() {
 	n := min(c.owed, max(c.limit-c.used, 0))
