@@ -18,6 +18,7 @@ type way struct {
 
 	dir   stats.Direction
 	class atomic.Pointer[shaper.Class] // nil: nothing is limited
+	joins atomic.Pointer[shaper.Class] // class, until it has been quit
 	raw   syscall.RawConn              // that datagrams leave by; nil: nowhere
 	to    *peer                        // nil: that of the connected socket
 	turn  *way                         // of echo: the way back, which datagrams go instead
@@ -35,7 +36,21 @@ type way struct {
 func (w *way) init(t *udpSession, dir stats.Direction, class *shaper.Class) {
 	w.session, w.dir = t, dir
 	w.class.Store(class)
+	w.joins.Store(class)
 }
+
+// move puts the way into another class, which it has joined, unless its session
+// ends meanwhile.
+func (w *way) move(now time.Time, class *shaper.Class) {
+	w.class.Store(class)
+	w.joins.Swap(class).Quit(now)
+	if w.session.ended.Load() {
+		w.quit(now)
+	}
+}
+
+// quit leaves the class. What comes all the same is limited by it as before.
+func (w *way) quit(now time.Time) { w.joins.Swap(nil).Quit(now) }
 
 // train is datagrams in a row that were read as one, as the kernel hands over
 // what was sent with UDP_SEGMENT: all of one size but the last, which may be

@@ -191,9 +191,11 @@ func (h *half) left(cost shaper.Cost) {
 	}
 }
 
-// drop counts the bytes that were read and will not be written.
-func (h *half) drop(reason stats.Reason) {
-	if h.waiting && h.flow.Cancel(time.Now()) {
+// quit leaves the class. The bytes that were read, and will not be written, count
+// as dropped.
+func (h *half) quit(reason stats.Reason) {
+	now := time.Now()
+	if h.waiting && h.flow.Cancel(now) {
 		h.waiting = false
 	}
 	if lost := h.cargo.left(); lost > 0 {
@@ -202,6 +204,7 @@ func (h *half) drop(reason stats.Reason) {
 		}
 	}
 	h.cargo.clear()
+	h.flow.Class().Quit(now)
 }
 
 // sizeReceiveBuffer follows the rate of the class.

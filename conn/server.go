@@ -42,6 +42,8 @@ type Server struct {
 	routesMu sync.RWMutex
 	routes   *routes
 
+	lastID atomic.Uint64 // of a session
+
 	mu       sync.Mutex
 	bound    map[address]bound
 	leaving  map[address]*udpSocket // closed for new sessions, and perhaps still open
@@ -49,7 +51,6 @@ type Server struct {
 	retired  map[string]*service // of listeners that are gone, with the sessions that they have still
 	sessions map[uint64]session
 	stopping bool
-	lastID   uint64
 	idle     *sync.Cond // of mu: the last session has ended
 
 	pipes        pipes // for bytes in flight
@@ -296,15 +297,13 @@ func (s *Server) rebind(wanted map[address]*service, fresh map[address]bound) {
 }
 
 // add enters a session into the registry; false when the server stops.
-func (s *Server) add(one session, id *uint64) bool {
+func (s *Server) add(one session, id uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping {
 		return false
 	}
-	s.lastID++
-	*id = s.lastID
-	s.sessions[s.lastID] = one
+	s.sessions[id] = one
 	return true
 }
 

@@ -78,14 +78,14 @@ const (
 // the gate of its service.
 func (s *Server) start(client int, source netip.AddrPort, port uint16, sv *service) {
 	t := &tcpSession{
-		server: s, service: sv, conf: sv.conf.Load(), started: time.Now(),
+		id: s.lastID.Add(1), server: s, service: sv, conf: sv.conf.Load(), started: time.Now(),
 		source: source, port: port,
 	}
 	t.client = sock{session: t, fd: client}
 	t.upstream = sock{session: t, fd: -1}
 	t.up.session, t.down.session = t, t
 	sv.stats.Open.Add(1)
-	if !s.add(t, &t.id) {
+	if !s.add(t, t.id) {
 		t.client.reset()
 		sv.stats.Open.Add(-1)
 		sv.gate.leave()
@@ -127,17 +127,22 @@ func (t *tcpSession) drive(do func(*tcpSession)) {
 	}
 }
 
-// classify finds the classes of the session.
+// classify puts the session into its classes, unless it has ended already.
 func (t *tcpSession) classify() {
 	s := t.server
 	s.routesMu.RLock()
 	defer s.routesMu.RUnlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	up, down := s.routes.classify(t.describe(), t.conf)
+	if t.stage == ended {
+		return
+	}
+	who := t.describe()
+	up, down := s.routes.classify(who, t.conf)
 	if t.service.class != nil {
 		up = t.service.class
 	}
+	up, down = up.Join(t.started, who), down.Join(t.started, who)
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
 }
@@ -150,7 +155,7 @@ func (s *Server) needsDestination(listener string) bool {
 
 // describe returns what the rules match.
 func (t *tcpSession) describe() policy.Conn {
-	return policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.port, Destination: t.destination}
+	return policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.port, Destination: t.destination, Session: t.id}
 }
 
 // open has the connection enter its class. There is none where a reload has just
@@ -226,19 +231,23 @@ func (t *tcpSession) turn() { t.drive((*tcpSession).goOn) }
 func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 	t.drive(func(t *tcpSession) {
 		up, down := t.up.flow.Class(), t.down.flow.Class()
-		if !gone[up] && !gone[down] {
+		if !gone[up.Named()] && !gone[down.Named()] {
 			return
 		}
-		newUp, newDown := r.classify(t.describe(), t.conf)
+		who, now := t.describe(), time.Now()
+		newUp, newDown := r.classify(who, t.conf)
 		if newUp == nil { // it stays where it is, rather than go on unlimited
 			return
 		}
-		if gone[up] {
+		if gone[up.Named()] {
+			newUp = newUp.Join(now, who)
 			t.slot.Move(newUp)
 			t.up.join(newUp)
+			up.Quit(now)
 		}
-		if gone[down] {
-			t.down.join(newDown)
+		if gone[down.Named()] && t.stage != ended {
+			t.down.join(newDown.Join(now, who))
+			down.Quit(now)
 		}
 	})
 }
@@ -276,8 +285,8 @@ func (t *tcpSession) finish(result stats.Result) {
 	t.stage = ended
 	t.dialling.stop()
 	t.slot.Release()
-	t.up.drop(lossOf(result))
-	t.down.drop(lossOf(result))
+	t.up.quit(lossOf(result))
+	t.down.quit(lossOf(result))
 	if result == stats.OK {
 		t.client.close()
 		t.upstream.close()

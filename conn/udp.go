@@ -287,7 +287,7 @@ var (
 // open makes the session of a client. It does not wait: an upstream whose name
 // is not resolved yet is an error.
 func (u *udpSocket) open(key udpKey, client peer, sv *service) (*udpSession, error) {
-	one := &udpSession{socket: u, service: sv, conf: sv.conf.Load(), key: key, client: client, started: time.Now()}
+	one := &udpSession{id: u.server.lastID.Add(1), socket: u, service: sv, conf: sv.conf.Load(), key: key, client: client, started: time.Now()}
 	one.name = one.conf.Upstream[0]
 	if one.name != policy.Echo && one.name != policy.Discard {
 		if err := one.dial(); err != nil {
@@ -360,14 +360,31 @@ func (t *udpSession) begin() bool {
 	}
 	u.server.routesMu.RLock()
 	defer u.server.routesMu.RUnlock()
-	up, down := u.server.routes.classify(u.describe(t.key, t.conf, t.destination), t.conf)
+	who := t.describe()
+	up, down := u.server.routes.classify(who, t.conf)
+	up, down = up.Join(t.started, who), down.Join(t.started, who)
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
 	if up != nil && t.slot.Acquire(up, t) && u.enter(t) {
 		return true
 	}
 	t.slot.Release() // datagrams do not wait for one
+	t.quit()
 	return false
+}
+
+// describe returns what the rules match, and whose bucket it is.
+func (t *udpSession) describe() policy.Conn {
+	who := t.socket.describe(t.key, t.conf, t.destination)
+	who.Session = t.id
+	return who
+}
+
+// quit leaves the classes of the session.
+func (t *udpSession) quit() {
+	now := time.Now()
+	t.up.quit(now)
+	t.down.quit(now)
 }
 
 // Acquired implements shaper.SlotOwner, for one that never waits.
@@ -385,7 +402,7 @@ func (u *udpSocket) enter(one *udpSession) bool {
 	if !open {
 		return false
 	}
-	if !u.server.add(one, &one.id) {
+	if !u.server.add(one, one.id) {
 		u.leave(one)
 		return false
 	}
@@ -415,16 +432,19 @@ func (t *udpSession) answers() {
 }
 
 func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
-	up, down := r.classify(t.socket.describe(t.key, t.conf, t.destination), t.conf)
+	who := t.describe()
+	up, down := r.classify(who, t.conf)
 	if up == nil { // it stays where it is, rather than go on unlimited
 		return
 	}
-	if gone[t.up.class.Load()] {
+	now := time.Now()
+	if gone[t.up.class.Load().Named()] {
+		up = up.Join(now, who)
 		t.slot.Move(up)
-		t.up.class.Store(up)
+		t.up.move(now, up)
 	}
-	if gone[t.down.class.Load()] {
-		t.down.class.Store(down)
+	if gone[t.down.class.Load().Named()] {
+		t.down.move(now, down.Join(now, who))
 	}
 }
 
@@ -437,6 +457,7 @@ func (t *udpSession) abort(result stats.Result) bool {
 	t.slot.Release()
 	t.up.dropPending(lossOf(result))
 	t.down.dropPending(lossOf(result))
+	t.quit()
 	t.closeUpstream()
 	t.service.stats.Ended[result].Add(1)
 	t.service.stats.Open.Add(-1)

@@ -5,15 +5,19 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"shaper/policy"
 	"shaper/shaper"
 )
 
 // Limits are the classes of wrapped connections. A nil class limits nothing.
 // Many connections may share a class, and one class may stand in several places.
-// How many are open at once (max_connections) is not limited here.
+// How many are open at once (max_connections) is not limited here. Where a class
+// has a bucket for each source, or for each destination, that is the other end.
 type Limits struct {
 	Read  *shaper.Class // bytes that connections read
 	Write *shaper.Class // bytes that they write
@@ -28,6 +32,7 @@ type Limits struct {
 // and Write is one message, whole, and counts as one packet too.
 type Conn struct {
 	net.Conn
+	closed   sync.Once
 	messages bool // one Read or Write is one item
 	read     shapedReader
 	write    shapedWriter
@@ -36,12 +41,37 @@ type Conn struct {
 // NewConn returns c with what it reads and writes limited. Limits.Open does
 // not matter here.
 func NewConn(c net.Conn, limits Limits) *Conn {
+	who, now := otherEnd(c.RemoteAddr()), time.Now()
 	return &Conn{
 		Conn:     c,
 		messages: keepsMessages(c.LocalAddr()),
-		read:     shapedReader{flow: shaper.NewWaiter(limits.Read), deadline: newDeadline()},
-		write:    shapedWriter{flow: shaper.NewWaiter(limits.Write), deadline: newDeadline()},
+		read:     shapedReader{flow: shaper.NewWaiter(limits.Read.Join(now, who)), deadline: newDeadline()},
+		write:    shapedWriter{flow: shaper.NewWaiter(limits.Write.Join(now, who)), deadline: newDeadline()},
 	}
+}
+
+// otherEnd returns whose buckets a wrapped connection has. What has no address
+// shares those of the zero one.
+func otherEnd(a net.Addr) policy.Conn {
+	var at netip.AddrPort
+	if a, ok := a.(interface{ AddrPort() netip.AddrPort }); ok {
+		at = a.AddrPort()
+	}
+	return policy.Conn{Source: at, Destination: at, Session: wrapped.Add(1)}
+}
+
+var wrapped atomic.Uint64 // numbers connections
+
+// opens waits until a connection with the other end may open.
+func opens(ctx context.Context, class *shaper.Class, with policy.Conn) error {
+	class = class.Join(time.Now(), with)
+	defer func() { class.Quit(time.Now()) }()
+	w := shaper.NewWaiter(class)
+	err := w.Wait(ctx, shaper.Cost{Connections: 1}, false)
+	if err == nil {
+		w.Left()
+	}
+	return err
 }
 
 // keepsMessages reports whether what is written at once arrives at once, on the
@@ -162,6 +192,11 @@ func (c *Conn) Write(p []byte) (written int, err error) {
 func (c *Conn) Close() error {
 	c.read.deadline.close()
 	c.write.deadline.close()
+	c.closed.Do(func() {
+		now := time.Now()
+		c.read.flow.Class().Quit(now)
+		c.write.flow.Class().Quit(now)
+	})
 	return c.Conn.Close()
 }
 
@@ -204,7 +239,6 @@ type Listener struct {
 	once    sync.Once
 	closing *deadline
 	mu      sync.Mutex // one Accept at a time: each would hold a connection of its own
-	opening *shaper.Waiter
 }
 
 // Accept implements net.Listener.
@@ -219,9 +253,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = l.opening.Wait(l.closing, shaper.Cost{Connections: 1}, false)
+		err = opens(l.closing, l.Limits.Open, otherEnd(c.RemoteAddr()))
 		if err == nil {
-			l.opening.Left()
 			return NewConn(c, l.Limits), nil
 		}
 		c.Close()
@@ -232,7 +265,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 }
 
 func (l *Listener) init() {
-	l.once.Do(func() { l.closing, l.opening = newDeadline(), shaper.NewWaiter(l.Limits.Open) })
+	l.once.Do(func() { l.closing = newDeadline() })
 }
 
 // Close implements net.Listener. It ends Accept, also while that waits, and
@@ -254,13 +287,17 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
+// numbered is otherEnd of an address that is not looked up.
+func numbered(address string) policy.Conn {
+	at, _ := netip.ParseAddrPort(address)
+	return otherEnd(net.TCPAddrFromAddrPort(at))
+}
+
 // DialContext waits for Limits.Open and then connects. The context ends both.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	opening := shaper.NewWaiter(d.Limits.Open)
-	if err := opening.Wait(ctx, shaper.Cost{Connections: 1}, false); err != nil {
+	if err := opens(ctx, d.Limits.Open, numbered(address)); err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
-	opening.Left()
 	c, err := d.Dialer.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err

@@ -175,6 +175,7 @@ type messageConn struct {
 }
 
 func (c messageConn) LocalAddr() net.Addr             { return &net.UDPAddr{} }
+func (c messageConn) RemoteAddr() net.Addr            { return &net.UDPAddr{} }
 func (c messageConn) Write(p []byte) (int, error)     { return len(p), nil }
 func (c messageConn) SetReadDeadline(time.Time) error { return nil }
 func (c messageConn) Read(p []byte) (int, error) {

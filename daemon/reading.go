@@ -80,10 +80,12 @@ func absolute(path string) string {
 // readClass reads the counters of a class and the policy that is in force for it.
 func readClass(c *shaper.Class) stats.ClassReading {
 	conf := c.Policy()
-	_, drain := c.Backlog(time.Now())
+	now := time.Now()
+	_, drain := c.Backlog(now)
 	r := c.Stats.Read()
 	r.Name, r.Algorithm, r.Drain = conf.Name, string(conf.Algorithm), stats.Seconds(drain)
 	r.Sessions = c.Sessions()
+	r.Per, r.Keys = conf.Per.String(), c.Keys(now)
 	r.Parent, r.Priority, r.Weight = conf.Parent, conf.Priority, conf.Weight
 	r.Rate = readRate(conf.Rate)
 	if limit := conf.Limit(); limit != conf.Rate {

@@ -109,7 +109,7 @@ func (b *Bucket) SetRate(now time.Time, rate unit.Rate, _ int64) {
 
 // Memory implements limit.Limiter.
 func (b *Bucket) Memory(time.Time) (m limit.Memory, whole bool) {
-	return limit.Memory{Until: limit.After(b.base, b.rate.Time(b.owed)), At: b.base, Used: [3]int64{b.owed, int64(b.behind)}}, true
+	return limit.Memory{Until: limit.After(b.base, b.rate.Time(b.owed)), At: b.base, Used: [2]int64{b.owed, int64(b.behind)}}, true
 }
 
 // Remember implements limit.Limiter.

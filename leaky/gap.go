@@ -54,7 +54,7 @@ func (g *Gap) Left(now time.Time) {
 
 // Memory implements limit.Limiter.
 func (g *Gap) Memory(time.Time) (m limit.Memory, whole bool) {
-	return limit.Memory{Until: limit.After(g.last, g.rate.Time(g.cost)), At: g.last, Used: [3]int64{g.cost}}, true
+	return limit.Memory{Until: limit.After(g.last, g.rate.Time(g.cost)), At: g.last, Used: [2]int64{g.cost}}, true
 }
 
 // Remember implements limit.Limiter.

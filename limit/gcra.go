@@ -78,7 +78,7 @@ func (g *GCRA) SetRate(now time.Time, rate unit.Rate, burst int64) {
 // Memory implements Limiter.
 func (g *GCRA) Memory(now time.Time) (m Memory, whole bool) {
 	g.arrive(now)
-	return Memory{Until: g.behind(g.owed), At: g.tat, Used: [3]int64{g.owed}}, true
+	return Memory{Until: g.behind(g.owed), At: g.tat, Used: [2]int64{g.owed}}, true
 }
 
 // Remember implements Limiter.

@@ -52,7 +52,7 @@ type Memory struct {
 	// Until is from when on the limiter is as a new one, and may be forgotten.
 	Until time.Time
 	At    time.Time // what the rest refers to; only the algorithm knows both
-	Used  [3]int64
+	Used  [2]int64
 }
 
 // A Settler is a Limiter that counts from the moment at which an item has

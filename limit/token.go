@@ -77,28 +77,30 @@ func (t *Token) SetRate(now time.Time, r unit.Rate, burst int64) {
 	t.rate = r
 }
 
-// Memory implements Limiter. The tokens of a rate.Limiter cannot be set, only
-// taken, whole ones: so they are those of the moment before now at which they
-// were whole.
+// Memory implements Limiter.
 func (t *Token) Memory(now time.Time) (m Memory, whole bool) {
 	now = t.see(now)
-	tokens := t.bucket.TokensAt(now)
-	if tokens >= float64(t.bucket.Burst()) {
-		return Memory{Until: now, At: now, Used: [3]int64{int64(t.bucket.Burst())}}, true
-	}
-	m = Memory{Until: t.Next(now, 0, int64(t.bucket.Burst())), At: now, Used: [3]int64{int64(math.Floor(tokens))}}
-	if part := tokens - math.Floor(tokens); !t.rate.IsZero() {
-		m.At = now.Add(-time.Duration(part / t.rate.PerSecond() * 1e9))
+	burst, tokens := int64(t.bucket.Burst()), t.bucket.TokensAt(now)
+	m = Memory{Until: now, At: now, Used: [2]int64{burst}}
+	if tokens < float64(burst) {
+		there := math.Floor(tokens)
+		m.Until, m.Used = t.Next(now, 0, burst), [2]int64{int64(there), int64((tokens - there) / grain)}
 	}
 	return m, true
 }
 
-// Remember implements Limiter.
+// Remember implements Limiter. The tokens of a rate.Limiter cannot be set, only
+// taken, whole ones: the part of one is what it earned in the time before.
 func (t *Token) Remember(m Memory) {
-	t.now = m.At
-	t.bucket = rate.NewLimiter(t.bucket.Limit(), t.bucket.Burst())
-	t.bucket.AllowN(m.At, 0)
-	t.Take(m.At, m.At, int64(t.bucket.Burst())-m.Used[0])
+	before := m.At.Add(-time.Duration(m.Used[1]))
+	t.now = before
+	t.bucket = rate.NewLimiter(grain*1e9, t.bucket.Burst())
+	t.bucket.AllowN(before, 0)
+	t.Take(before, before, int64(t.bucket.Burst())-m.Used[0])
+	t.bucket.SetLimitAt(t.see(m.At), rate.Limit(t.rate.PerSecond()))
 }
+
+// grain is in what part of a token Memory counts.
+const grain = 1.0 / (1 << 40)
 
 func depth(burst int64) int { return int(max(burst, 1)) }

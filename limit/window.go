@@ -81,16 +81,16 @@ func (c *counters) SetRate(now time.Time, rate unit.Rate, _ int64) {
 	c.limit = inWindow(rate, c.window)
 }
 
-// Memory implements Limiter.
+// Memory implements Limiter. It is not whole while something is owed, which is rare.
 func (c *counters) Memory(now time.Time) (m Memory, whole bool) {
 	c.advance(now)
-	return Memory{Until: c.empty(), At: c.zero.Add(c.start), Used: [3]int64{c.used, c.before, c.owed}}, true
+	return Memory{Until: c.empty(), At: c.zero.Add(c.start), Used: [2]int64{c.used, c.before}}, c.owed == 0
 }
 
 // Remember implements Limiter.
 func (c *counters) Remember(m Memory) {
 	c.zero, c.start = m.At, 0
-	c.used, c.before, c.owed = m.Used[0], m.Used[1], m.Used[2]
+	c.used, c.before = m.Used[0], m.Used[1]
 }
 
 // empty returns when nothing counts any more.

@@ -34,6 +34,10 @@ var (
 		"Items that wait in the class.", "class")
 	wait = desc("class_wait_seconds",
 		"Time that items waited in the class; those that left at once count as 0.", "class")
+	keys = desc("class_keys",
+		"Keys that have a bucket of their own, or are remembered until nothing depends on it; of classes with per.", "class")
+	keysShared = desc("class_keys_shared_total",
+		"Sessions that share a bucket since max_keys leaves their key no room; of classes with per.", "class")
 	rate = desc("class_rate",
 		"Rate in force, in units per second.", "class", "unit")
 

@@ -96,6 +96,10 @@ func (s sender) class(c stats.ClassReading) {
 		s.counter(refusedBytes, c.Refused[r].Bytes, c.Name, r.String())
 	}
 	s.counter(overlimits, c.Overlimits, c.Name)
+	if c.Per != "" {
+		s.gauge(keys, float64(c.Keys), c.Name)
+		s.counter(keysShared, c.KeysShared, c.Name)
+	}
 	s.gauge(backlogBytes, float64(c.BacklogBytes), c.Name)
 	s.gauge(backlogItems, float64(c.BacklogItems), c.Name)
 	s.gauge(rate, c.Rate.PerSecond, c.Name, c.Rate.Unit)

@@ -27,12 +27,14 @@ func fixed() stats.Status {
 	acme.Dropped[stats.Reset].Add(71)
 	acme.Refused[stats.MaxWait].Add(72)
 	acme.Overlimits.Add(4)
+	acme.KeysShared.Add(11)
 	acme.BacklogBytes.Add(80)
 	acme.BacklogItems.Add(5)
 	for _, d := range []time.Duration{0, time.Millisecond, time.Second, time.Second + 1, time.Hour} {
 		acme.Wait.Observe(d)
 	}
 	class := acme.Read()
+	class.Per, class.Keys = "source", 12
 	class.Name, class.Rate = "acme", stats.RateReading{Text: "30 packets/min", PerSecond: 0.5, Unit: "packets"}
 
 	var web stats.Listener
@@ -93,7 +95,7 @@ func TestExposition(t *testing.T) {
 func TestCardinalityIsConstant(t *testing.T) {
 	idle := fixed()
 	idle.Classes[0] = new(stats.Class).Read()
-	idle.Classes[0].Name, idle.Classes[0].Rate = fixed().Classes[0].Name, fixed().Classes[0].Rate
+	idle.Classes[0].Name, idle.Classes[0].Rate, idle.Classes[0].Per = fixed().Classes[0].Name, fixed().Classes[0].Rate, "source"
 	idle.Listeners[0] = new(stats.Listener).Read()
 	idle.Listeners[0].Name = "web"
 	if got, want := series(scrape(t, func() stats.Status { return idle })), series(scrape(t, fixed)); !cmp.Equal(got, want) {

@@ -87,6 +87,7 @@ func (c *checker) class(class *Class) {
 	if problem, allowed := misfit(class.Queue, kind); problem != "" && c.sound(key+".queue") {
 		c.wrong(key+".queue", problem, allowed)
 	}
+	c.keys(key, class)
 	c.competes(class)
 }
 

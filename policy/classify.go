@@ -16,6 +16,9 @@ type Conn struct {
 	// not known, or that there is none, as with Echo; then no rule with a
 	// destination matches. See [Classifier.NeedsDestination].
 	Destination netip.AddrPort `json:"destination,omitzero"`
+	// Session tells connections apart that are alike in all else. No rule looks at
+	// it, but a class may have a bucket for each (ByConnection).
+	Session uint64 `json:"-"`
 }
 
 // Decision says which classes a connection belongs to.
@@ -29,6 +32,7 @@ type Decision struct {
 // used concurrently.
 type Classifier struct {
 	listeners map[string]*scope
+	per       map[string]Per // by class, of those with a bucket for each key
 	rules     []matcher
 	bySource  bart.Table[int32] // the rules with a source, by number of their node
 	nodes     []sourceNode      // from 1
@@ -41,6 +45,22 @@ type scope struct {
 	number          int
 	defaults        Decision
 	needDestination bool
+}
+
+// keyed returns what the classes that have more than one bucket have them for.
+func keyed(p *Policy) map[string]Per {
+	per := map[string]Per{}
+	for _, class := range p.Classes {
+		if class.Per != (Per{}) {
+			per[class.Name] = class.Per
+		}
+	}
+	return per
+}
+
+// byDestination reports whether one of two classes has a bucket per destination.
+func (c *Classifier) byDestination(class, back string) bool {
+	return c.per[class].By == ByDestination || c.per[back].By == ByDestination
 }
 
 // A matcher is a rule ready to be asked.
@@ -66,15 +86,18 @@ type sourceNode struct {
 // Compile makes a classifier of a policy that Load returned. Time and memory
 // are proportional to the number of prefixes and rules.
 func Compile(p *Policy) *Classifier {
-	c := &Classifier{listeners: make(map[string]*scope, len(p.Listeners)), rules: make([]matcher, len(p.Rules))}
+	c := &Classifier{listeners: make(map[string]*scope, len(p.Listeners)), per: keyed(p), rules: make([]matcher, len(p.Rules))}
 	for i, l := range p.Listeners {
-		c.listeners[l.Name] = &scope{number: i, defaults: Decision{Class: l.Class, ReturnClass: l.ReturnClass}}
+		c.listeners[l.Name] = &scope{number: i, defaults: Decision{Class: l.Class, ReturnClass: l.ReturnClass},
+			needDestination: c.byDestination(l.Class, l.ReturnClass)}
 	}
 	c.nodes, c.more = make([]sourceNode, 1), make([][]int, 1)
 	for i := range p.Rules {
 		rule := &p.Rules[i]
 		c.rules[i] = compileRule(i, rule, p.Listeners)
-		c.noteDestination(&c.rules[i])
+		if c.rules[i].destination != nil || c.byDestination(rule.Class, rule.ReturnClass) {
+			c.needDestination(&c.rules[i])
+		}
 		if len(rule.Source) == 0 {
 			c.anySource = append(c.anySource, i)
 		}
@@ -106,10 +129,7 @@ func compileRule(i int, rule *Rule, listeners []Listener) matcher {
 	return m
 }
 
-func (c *Classifier) noteDestination(m *matcher) {
-	if m.destination == nil {
-		return
-	}
+func (c *Classifier) needDestination(m *matcher) {
 	for _, l := range c.listeners {
 		if m.appliesTo(l) {
 			l.needDestination = true
@@ -155,7 +175,7 @@ func (c *Classifier) linkSources() {
 }
 
 // NeedsDestination reports whether a rule for that listener asks where a
-// connection goes. Then the caller has to find an address of the upstream
+// connection goes, or a class that it leads to. Then the caller has to find an address of the upstream
 // before it classifies; otherwise it need not.
 func (c *Classifier) NeedsDestination(listener string) bool {
 	l := c.listeners[listener]

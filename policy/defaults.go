@@ -33,6 +33,8 @@ func DefaultClass(name string) Class {
 		// The size of tc's default txqueuelen, and a bound for memory where
 		// the items are large.
 		Queue: Queue{Items: unit.Count{N: 1000, Kind: unit.Items}, Bytes: unit.MiB},
+		// As many as one listener has sessions, in some 6 MiB.
+		MaxKeys: 65536,
 		// In the middle, with room on both sides.
 		Priority: 4,
 		Weight:   1,

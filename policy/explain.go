@@ -14,6 +14,8 @@ type Explanation struct {
 	ReturnClass string `json:"return_class,omitempty"`
 	Rule        int    `json:"rule"` // number of the rule that decided, from 1; 0 is the listener's default
 	Line        int    `json:"line,omitempty"`
+	// Bucket says whose bucket of the class it is; "" where there is one for all.
+	Bucket string `json:"bucket,omitempty"`
 	// Why says what made the rule match.
 	Why string `json:"why"`
 	// Skipped are the rules before it, and why they did not match.
@@ -29,6 +31,12 @@ type Skip struct {
 
 // Explain decides as Classify does, rule by rule, and says why.
 func (c *Classifier) Explain(conn Conn) Explanation {
+	e := c.decide(conn)
+	e.Bucket = c.per[e.Class].Describe(conn)
+	return e
+}
+
+func (c *Classifier) decide(conn Conn) Explanation {
 	e := Explanation{Conn: conn, Skipped: []Skip{}}
 	l := c.listeners[conn.Listener]
 	if l == nil {
@@ -122,6 +130,9 @@ func few[V any](values []V) string {
 func (e Explanation) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "class %s", orDash(e.Class))
+	if e.Bucket != "" {
+		fmt.Fprintf(&b, ", the bucket of %s", e.Bucket)
+	}
 	if e.ReturnClass != "" {
 		fmt.Fprintf(&b, ", back to the client class %s", e.ReturnClass)
 	}

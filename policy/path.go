@@ -50,6 +50,10 @@ func (c *checker) beneath(key string, class *Class, above int) int {
 	case above == 0:
 		c.wrong(key, fmt.Sprintf("%q is itself under %q", class.Parent, class.Name), "parents that lead to a class without one")
 		return -1
+	case c.classes[class.Parent].Per != (Per{}):
+		c.wrong(key, fmt.Sprintf("%q has a bucket per %v, and nothing can be under all of them", class.Parent, c.classes[class.Parent].Per),
+			fmt.Sprintf("a parent without per, or put %q under %q", class.Parent, class.Name))
+		return -1
 	case above == maxDepth:
 		c.wrong(key, fmt.Sprintf("%q is the last of %d classes, one under the other", class.Parent, maxDepth),
 			fmt.Sprintf("at most %d, as in the kernel", maxDepth))
@@ -206,6 +210,8 @@ func fieldsOf(class *Class) []field[Class] {
 			return !class.Algorithm.HasBurst()
 		case "window":
 			return !class.Algorithm.HasWindow()
+		case "max_keys":
+			return class.Per == (Per{})
 		case "ceil", "priority", "weight":
 			return class.Parent == ""
 		}

@@ -128,6 +128,12 @@ type Class struct {
 	// MaxWait is the longest an item may wait; 0 sets no bound.
 	MaxWait  unit.Duration `json:"max_wait,omitzero"`
 	Overflow Overflow      `json:"overflow,omitempty"`
+	// Per has the class be as many as there are keys: everything that limits holds
+	// for each of them by itself. The zero Per is one for all.
+	Per Per `json:"per,omitzero"`
+	// MaxKeys bounds how many keys have a bucket of their own; those for which
+	// there is no room share one.
+	MaxKeys int `json:"max_keys"`
 	// MaxConnections bounds the sessions that are open at once in the class and
 	// its children; 0 is no bound.
 	MaxConnections int `json:"max_connections,omitzero"`

@@ -50,6 +50,7 @@ class = "a"
 │  │  queue            1000 items or 1MiB  (default)
 │  │  max_wait         none                (default)
 │  │  overflow         by protocol         (default)
+│  │  per              none                (default)
 │  │  max_connections  none                (default)
 │  └─ class c
 │        parent           a
@@ -62,6 +63,7 @@ class = "a"
 │        overflow         by protocol         (default)
 │        priority         4                   (default)
 │        weight           2
+│        per              none                (default)
 │        max_connections  none                (default)
 ├─ class b
 │     parent           none                (default)
@@ -72,6 +74,7 @@ class = "a"
 │     queue            1000 items or 1MiB  (default)
 │     max_wait         none                (default)
 │     overflow         by protocol         (default)
+│     per              none                (default)
 │     max_connections  none                (default)
 ├─ listener x
 │     listen           127.0.0.1:53

@@ -24,6 +24,7 @@ const (
 	burstForm    = `a burst is a size like "64KiB" or a count like "100 packets"`
 	queueForm    = `a queue is bounded by a size like "64KiB" or a count like "500 packets"`
 	sessionsForm = `an integer from 1 to 2147483647`
+	keysForm     = `an integer from 1 to 16777216`
 	priorityForm = `an integer from 0, the first, to 7`
 	weightForm   = `an integer from 1 to 10000`
 	classForm    = `the name of a class`
@@ -62,7 +63,8 @@ var classFields = []field[Class]{
 	orNone("by protocol", one("overflow", overflowForm, func(c *Class) *Overflow { return &c.Overflow }, parseOverflow)),
 	onlyIntegers(one("priority", priorityForm, func(c *Class) *int { return &c.Priority }, parsePriority)),
 	onlyIntegers(one("weight", weightForm, func(c *Class) *int { return &c.Weight }, parseWeight)),
-	later[Class]("per"), later[Class]("max_keys"),
+	orNone("none", one("per", perForm, func(c *Class) *Per { return &c.Per }, parsePer)),
+	onlyIntegers(one("max_keys", keysForm, func(c *Class) *int { return &c.MaxKeys }, parseKeys)),
 	orNone("none", onlyIntegers(one("max_connections", sessionsForm, func(c *Class) *int { return &c.MaxConnections }, parseSessions))),
 	later[Class]("in_flight"), later[Class]("shadow"), later[Class]("shared"),
 }
@@ -146,6 +148,7 @@ func positive[V any](v V, n int64, form, s string) (V, error) {
 
 var (
 	parseSessions = integer(1, math.MaxInt32, sessionsForm)
+	parseKeys     = integer(1, 1<<24, keysForm)
 	parsePriority = integer(0, LastPriority, priorityForm)
 	parseWeight   = integer(1, 10_000, weightForm)
 )

@@ -35,6 +35,8 @@ func (p *Policy) With(class string, values map[string]string) (*Policy, error) {
 			"set a rate of the same unit; the policy file can change the unit")
 	case was.Parent != is.Parent:
 		r.wrongAt(0, join(join("class", class), "parent"), "a live class stays where it is", "change it in the policy file, and reload")
+	case was.Per != is.Per:
+		r.wrongAt(0, join(join("class", class), "per"), "what has a bucket stays as it is in a live class", "change it in the policy file, and reload")
 	default:
 		check(r, &changed)
 	}

@@ -44,6 +44,9 @@ func (c *Class) changes() time.Time {
 	return c.feed.changes.first()
 }
 
+// limits reports whether the class holds anything up itself.
+func (c *Class) limits() bool { return c.keys == nil }
+
 // charges reports whether the class or one above it counts anything of a cost.
 func (c *Class) charges(cost *Cost) bool {
 	for ; c != nil; c = c.parent.Load() {
@@ -64,7 +67,7 @@ func (c *Class) passes(now time.Time, cost *Cost) bool {
 	contested := false
 	for ; c != nil; c = c.parent.Load() {
 		contested = contested || c.feed != nil && c.feed.contested(now)
-		if n := cost.in(c.kind); n > 0 && (contested || c.allows(now, n).After(now)) {
+		if n := cost.in(c.kind); n > 0 && c.limits() && (contested || c.allows(now, n).After(now)) {
 			return false
 		}
 	}
@@ -164,6 +167,7 @@ func (c *Class) hasLeft(root *Class, now time.Time, cost *Cost) {
 			x.settler.Left(now)
 		}
 	}
+	c.retire(now)
 	c.update(now)
 	root.wake(now)
 }

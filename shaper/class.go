@@ -49,6 +49,11 @@ type Class struct {
 	waiters []*Slot   // for one more to be open here
 	leaving time.Time // since when an item is on its way out, where that matters; zero: none is
 
+	keys   *keys      // its buckets, which are children of it; nil: it has one for all, itself
+	among  *keys      // those of its parent of which it is one; nil: it is a class of the policy
+	key    policy.Key // which one
+	joined int        // sessions that have joined, where it is a bucket
+
 	place contender // among the children of its parent
 	own   contender // of its queue, among its children
 	feed  *feed     // its children; nil: it has none
@@ -58,12 +63,21 @@ type Class struct {
 // Release. It has what its policy allows at first: a leaky class lets one item
 // leave at once, a token class a burst.
 func NewClass(now time.Time, conf policy.Class) *Class {
-	c := &Class{Stats: new(stats.Class), name: conf.Name, kind: conf.Rate.Kind()}
+	c := newClass(conf, new(stats.Class))
+	if conf.Per != (policy.Per{}) {
+		c.keys = newKeys(now, c)
+	}
+	c.limiter = newLimiter(now, conf)
+	c.adopt(now, conf)
+	return c
+}
+
+// newClass returns a class that has no limiter yet.
+func newClass(conf policy.Class, counters *stats.Class) *Class {
+	c := &Class{Stats: counters, name: conf.Name, kind: conf.Rate.Kind()}
 	c.due.class = c
 	c.place.class = c
 	c.own.class, c.own.own = c, true
-	c.limiter = newLimiter(now, conf)
-	c.adopt(now, conf)
 	return c
 }
 
@@ -72,6 +86,9 @@ func NewClass(now time.Time, conf policy.Class) *Class {
 func (c *Class) successor(now time.Time, conf policy.Class) *Class {
 	next := NewClass(now, conf)
 	next.Stats, next.pacer = c.Stats, c.pacer
+	if next.keys != nil {
+		next.keys.since = now
+	}
 	next.limiter = startedLimiter(now, conf, 0)
 	next.adopt(now, conf)
 	return next
@@ -124,13 +141,17 @@ const (
 )
 
 // Enter offers an item at now. An item that costs nothing in the units of the
-// class and of those above it leaves at once.
+// class and of those above it leaves at once. A class that has a bucket per key
+// has room for nothing itself: Join tells the one to enter.
 func (c *Class) Enter(now time.Time, it *Item) Verdict {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	it.arrived, it.charged = now, nil
-	if !c.charges(&it.Cost) {
+	switch {
+	case !c.charges(&it.Cost):
 		return Leaves
+	case c.keys != nil:
+		return Full
 	}
 	if c.passes(now, &it.Cost) {
 		c.let(now, it)
@@ -161,7 +182,7 @@ func (c *Class) Pass(now time.Time, cost Cost) bool {
 	if !c.charges(&cost) {
 		return true
 	}
-	if !c.passes(now, &cost) {
+	if c.keys != nil || !c.passes(now, &cost) {
 		return false
 	}
 	c.Stats.Wait.Observe(0)
@@ -214,37 +235,44 @@ func (c *Class) Cancel(now time.Time, it *Item) bool {
 	}
 	c.update(now)
 	root.wake(now)
+	c.retire(now)
 	return true
 }
 
-// Evict takes the waiting items that match out of the queue and returns them,
-// the one that has waited longest first. They have not left and are not charged.
+// Evict takes the waiting items that match out of the queue, and out of those of
+// its buckets, and returns them, the ones of a queue in their order. They have not left and are not charged.
 func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	var evicted []*Item
-	for e := c.queue.Front(); e != nil; {
-		it := e.Value
-		e = e.Next()
-		if match(it) {
-			c.remove(it)
-			evicted = append(evicted, it)
+	c.each(func(c *Class) {
+		for e := c.queue.Front(); e != nil; {
+			it := e.Value
+			e = e.Next()
+			if match(it) {
+				c.remove(it)
+				evicted = append(evicted, it)
+			}
 		}
-	}
-	c.update(now)
+		c.update(now)
+		c.retire(now)
+	})
 	root.wake(now)
 	return evicted
 }
 
-// Backlog returns what waits in the queue of the class, in its unit, and how
-// long the last of it will take to leave, as max_wait estimates it:
+// Backlog returns what waits in the queue of the class and in those of its
+// buckets, in its unit, and how long the last of it will take to leave, as max_wait estimates it:
 // limit.Never's distance where it never does.
 func (c *Class) Backlog(now time.Time) (cost int64, drain time.Duration) {
 	defer c.lock().mu.Unlock()
-	if c.queue.Len() == 0 {
-		return 0, 0
-	}
-	return c.backlog, max(c.expects(now, &Cost{}).Sub(now), 0)
+	c.each(func(c *Class) {
+		if c.queue.Len() > 0 {
+			cost += c.backlog
+			drain = max(drain, c.expects(now, &Cost{}).Sub(now))
+		}
+	})
+	return cost, drain
 }
 
 // front returns the item that has waited longest; nil where none waits.

@@ -97,10 +97,21 @@ func (k *contender) assured() time.Time {
 	switch {
 	case k.own:
 		return limit.Never
+	case k.class.keys != nil: // it is what the bucket is whose turn it is
+		return k.class.feed.assured()
 	case k.class.assured == nil:
 		return time.Time{}
 	}
 	return k.class.assured.Next()
+}
+
+// assured returns from when on one of them is within its assured rate, or else
+// when that has to be looked at again.
+func (f *feed) assured() time.Time {
+	if f.busy[assured] != 0 {
+		return time.Time{}
+	}
+	return f.changes.first()
 }
 
 // put has a contender sit or wait as its state at now demands.

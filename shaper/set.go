@@ -18,19 +18,21 @@ func (c *Class) Set(now time.Time, conf policy.Class) {
 	c.set(now, conf)
 	c.update(now)
 	root.wake(now)
-	next := c.admit()
+	var next []*Slot
+	c.each(func(c *Class) { next = append(next, c.admit()...) })
 	root.mu.Unlock()
 	notify(next)
 }
 
 // set is Set without telling the tree.
 func (c *Class) set(now time.Time, conf policy.Class) {
-	if sameLimiter(conf, c.conf) {
-		c.limiter.SetRate(now, paced(conf), atOnce(conf))
-	} else {
-		c.limiter = startedLimiter(now, conf, c.owed(now))
+	if c.keys != nil {
+		c.keys.set(now, conf)
+	}
+	if !sameLimiter(conf, c.conf) {
 		c.leaving = time.Time{}
 	}
+	c.limiter = rerated(now, c.limiter, c.conf, conf)
 	if p := c.parent.Load(); p != nil && conf.Priority != c.conf.Priority {
 		p.feed.remove(&c.place)
 	}
@@ -43,9 +45,15 @@ func sameLimiter(a, b policy.Class) bool {
 	return a.Algorithm == b.Algorithm && (!a.Algorithm.HasWindow() || a.WindowInForce() == b.WindowInForce())
 }
 
-// owed returns how much of what has left is not paid yet.
-func (c *Class) owed(now time.Time) int64 {
-	return paced(c.conf).Units(c.limiter.Next(now, 0, 0).Sub(now))
+// rerated returns the limiter that takes the place of one at now, as one policy
+// takes that of another.
+func rerated(now time.Time, l limit.Limiter, old, next policy.Class) limit.Limiter {
+	if sameLimiter(old, next) {
+		l.SetRate(now, paced(next), atOnce(next))
+		return l
+	}
+	owed := paced(old).Units(l.Next(now, 0, 0).Sub(now)) // of what has left, and is not paid yet
+	return startedLimiter(now, next, owed)
 }
 
 // startedLimiter returns a limiter from which as much as may leave at once has
@@ -61,6 +69,9 @@ func startedLimiter(now time.Time, conf policy.Class, owed int64) limit.Limiter 
 
 // newLimiter returns the limiter of a class that has been idle.
 func newLimiter(now time.Time, conf policy.Class) limit.Limiter {
+	if conf.Per != (policy.Per{}) {
+		return limitless{}
+	}
 	rate, window := paced(conf), conf.WindowInForce()
 	switch conf.Algorithm {
 	case policy.Token:
@@ -103,7 +114,7 @@ func atOnce(conf policy.Class) int64 {
 // adopt puts all of conf in force but its limiter.
 func (c *Class) adopt(now time.Time, conf policy.Class) {
 	c.conf = conf
-	c.assure(now, conf.Rate.Below(conf.Headroom))
+	c.assured = assuredOf(now, c.assured, conf)
 	c.settler, _ = c.limiter.(limit.Settler)
 	c.settles.Store(c.settler != nil)
 	c.slack = slackOf(conf)
@@ -114,17 +125,19 @@ func (c *Class) adopt(now time.Time, conf policy.Class) {
 	c.piece.Store(pieceOf(conf))
 }
 
-// assure has the class be within its assured rate up to that rate only, where
-// its limit is above it.
-func (c *Class) assure(now time.Time, rate unit.Rate) {
+// assuredOf returns what tells when a class is within its assured rate, where its
+// limit is above that; else nil. It goes on from what the class had; nil says that
+// it has been idle until now.
+func assuredOf(now time.Time, had *leaky.Assured, conf policy.Class) *leaky.Assured {
+	rate := conf.Rate.Below(conf.Headroom)
 	switch {
-	case rate.Compare(paced(c.conf)) >= 0:
-		c.assured = nil
-	case c.assured == nil:
-		c.assured = leaky.NewAssured(now, rate)
-	default:
-		c.assured.SetRate(now, rate)
+	case conf.Per != (policy.Per{}), rate.Compare(paced(conf)) >= 0:
+		return nil
+	case had == nil:
+		return leaky.NewAssured(now, rate)
 	}
+	had.SetRate(now, rate)
+	return had
 }
 
 // bound returns a bound of a queue as package leaky has it: in a policy, 0 is
@@ -155,7 +168,7 @@ const MaxPiece = leaky.MaxPiece
 // pieceOf returns the Piece of a class: every class but a byte class leaves
 // bytes alone, so that theirs is as large as can be.
 func pieceOf(conf policy.Class) int64 {
-	if conf.Rate.Kind() != unit.Bytes {
+	if conf.Rate.Kind() != unit.Bytes || conf.Per != (policy.Per{}) {
 		return MaxPiece
 	}
 	piece := leaky.Piece(paced(conf))

@@ -67,8 +67,9 @@ func (s *Shaper) NewClass(conf policy.Class) *Class {
 
 // Apply makes the classes those of a policy. A class of the same name keeps
 // its queue, its credit and its counters, and takes its new rate and its new
-// parent at once. One that is new starts idle. One that is to count another unit
-// is replaced by another, which takes over its counters. The ones that are gone
+// parent at once. One that is new starts idle. One that is to count another unit,
+// or to have buckets for something else, is replaced by another, which takes over
+// its counters. The ones that are gone
 // are returned: they go on as they were, under the same parent, until nobody uses
 // them any more.
 func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
@@ -82,7 +83,7 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 		switch {
 		case c == nil:
 			c = s.NewClass(conf)
-		case c.kind != conf.Rate.Kind():
+		case c.kind != conf.Rate.Kind(), c.Policy().Per != conf.Per:
 			c = c.successor(now, conf)
 		default:
 			delete(old, conf.Name)

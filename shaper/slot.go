@@ -126,7 +126,7 @@ func (c *Class) Sessions() int {
 
 // full reports whether as many sessions are open as may be.
 func (c *Class) full() bool {
-	return c.conf.MaxConnections > 0 && c.open >= c.conf.MaxConnections
+	return c.limits() && c.conf.MaxConnections > 0 && c.open >= c.conf.MaxConnections
 }
 
 // countOpen counts so many sessions more in the class and those above it.
@@ -155,13 +155,15 @@ func (c *Class) admit() (next []*Slot) {
 // and returns those who need not any more.
 func (c *Class) requeue() (next []*Slot) {
 	defer c.lock().mu.Unlock()
-	waiters := c.waiters
-	c.waiters = nil
-	for _, s := range waiters {
-		if s.queue = nil; s.acquire(nil) {
-			next = append(next, s)
+	c.each(func(c *Class) {
+		waiters := c.waiters
+		c.waiters = nil
+		for _, s := range waiters {
+			if s.queue = nil; s.acquire(nil) {
+				next = append(next, s)
+			}
 		}
-	}
+	})
 	return next
 }
 

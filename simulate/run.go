@@ -22,6 +22,7 @@ type run struct {
 	classes    []*class                   // in the order of the policy
 	byName     map[string]*class
 	senders    []*sender
+	sessions   map[policy.Conn]uint64 // of classes with a bucket for each connection
 	agenda     agenda
 	start, end time.Time
 	now        time.Time
@@ -54,15 +55,18 @@ type sender struct {
 	begun   bool  // of the arrival some has been sent
 	left    int64 // bytes of it that have not
 
-	conn   policy.Conn // that was classified last: most send more than once
+	last   policy.Conn // that was classified last: most send more than once
+	conn   policy.Conn // the same, as a bucket is found by it
 	class  *class
-	stream bool // it comes over TCP
+	bucket *shaper.Class // of it, that the arrival is for
+	stream bool          // it comes over TCP
 }
 
 // A parcel is an item with what has to be known of it when it leaves.
 type parcel struct {
 	item    shaper.Item
 	class   *class
+	bucket  *shaper.Class // that it entered: the class, or one of its
 	arrived time.Time
 	waited  bool
 	sender  *sender
@@ -72,7 +76,8 @@ type parcel struct {
 }
 
 func newRun(p *policy.Policy, sources []Source, o Options) (*run, error) {
-	r := &run{Options: o, policy: p, classifier: policy.Compile(p), protocols: map[string]policy.Protocol{}}
+	r := &run{Options: o, policy: p, classifier: policy.Compile(p), protocols: map[string]policy.Protocol{},
+		sessions: map[policy.Conn]uint64{}}
 	for _, l := range p.Listeners {
 		r.protocols[l.Name] = l.Protocol
 	}
@@ -159,8 +164,9 @@ func (s *sender) send() error {
 		return s.read()
 	}
 	p := s.run.parcel()
+	s.bucket = s.class.Join(s.run.now, s.conn)
 	*p = parcel{item: shaper.Item{Cost: s.take(), Patient: s.stream, Settles: true, Owner: p},
-		class: s.class, arrived: s.run.now, sender: s, conn: s.arrival.Conn}
+		class: s.class, bucket: s.bucket, arrived: s.run.now, sender: s, conn: s.arrival.Conn}
 	p.item.Held = p.item.Cost.Bytes
 	s.run.enter(p)
 	switch {
@@ -176,8 +182,11 @@ func (s *sender) send() error {
 
 // begin finds the class of an arrival; false if it costs nothing there.
 func (s *sender) begin() bool {
-	if conn := s.arrival.Conn; s.class == nil || conn != s.conn {
-		s.conn, s.class = conn, s.run.byName[s.run.classifier.Classify(conn).Class]
+	if conn := s.arrival.Conn; s.class == nil || conn != s.last {
+		s.last, s.conn, s.class = conn, conn, s.run.byName[s.run.classifier.Classify(conn).Class]
+		if s.class.conf.Per.By == policy.ByConnection {
+			s.conn.Session = s.run.sessionOf(s)
+		}
 		s.stream = s.run.protocols[conn.Listener] == policy.TCP
 	}
 	s.left = s.arrival.Bytes
@@ -186,6 +195,20 @@ func (s *sender) begin() bool {
 		return s.arrival.Opens
 	}
 	return !s.stream || s.left > 0
+}
+
+// sessionOf returns the number of the connection that a sender's arrival is of: a
+// client's address, port and listener are one. It stays open to the end.
+func (r *run) sessionOf(s *sender) uint64 {
+	id, known := r.sessions[s.last]
+	if !known {
+		id = uint64(len(r.sessions) + 1)
+		r.sessions[s.last] = id
+		conn := s.last
+		conn.Session = id
+		s.class.Join(r.now, conn)
+	}
+	return id
 }
 
 // take returns what the next item of the arrival costs: a connection, a
@@ -200,7 +223,7 @@ func (s *sender) take() shaper.Cost {
 		s.left = 0
 		return shaper.Cost{Connections: 1}
 	default:
-		cost.Bytes = min(cost.Bytes, s.class.Piece())
+		cost.Bytes = min(cost.Bytes, s.bucket.Piece())
 	}
 	s.left -= cost.Bytes
 	return cost
@@ -212,7 +235,7 @@ func (r *run) enter(p *parcel) {
 	for up := c; up != nil; up = up.parent {
 		up.arrive(r, cost)
 	}
-	switch c.Enter(r.now, &p.item) {
+	switch p.bucket.Enter(r.now, &p.item) {
 	case shaper.Leaves:
 		p.Leave(r.now)
 	case shaper.Waits:
@@ -296,6 +319,7 @@ func (r *run) parcel() *parcel {
 }
 
 func (r *run) recycle(p *parcel) {
+	p.bucket.Quit(r.now)
 	p.holds = false
 	r.free, p.next = p, r.free
 }

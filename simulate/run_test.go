@@ -221,3 +221,16 @@ func TestMaxWait(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 }
+
+// Each source has a bucket, and with one for each connection each of its ports.
+func TestBuckets(t *testing.T) {
+	for per, want := range map[string]int{"source": 3 * 10, "source/24": 2 * 10, "connection": 4 * 10, "source-port": 2 * 10, "destination": 10} {
+		p := parse(t, fmt.Sprintf("[class.a]\nrate = \"10 packets/s\"\nper = %q\n", per)+udp("l", "a"))
+		sources := loads(t, p, "rate=100 packets/s,source=10.0.0.1:1", "rate=100 packets/s,source=10.0.0.1:2",
+			"rate=100 packets/s,source=10.0.0.2:1", "rate=100 packets/s,source=10.0.1.1:1")
+		r, _ := simulated(t, p, sources, Options{For: time.Second})
+		if got := int(r.Classes[0].Left.Items); got != want {
+			t.Errorf("per %s: %d leave in a second, want %d", per, got, want)
+		}
+	}
+}

@@ -70,12 +70,15 @@ type ClassReading struct {
 	Burst     string       `json:"burst,omitempty"`  // as in the policy; "" if the algorithm has none
 	Window    string       `json:"window,omitempty"` // in force; "" if the algorithm has none
 	Sessions  int          `json:"sessions"`         // that are open in the class and its children
+	Per       string       `json:"per,omitempty"`    // what has a bucket, as in the policy; "": there is one for all
+	Keys      int          `json:"keys,omitempty"`   // that have a bucket, or are remembered
 	Drain     Seconds      `json:"time_to_drain_seconds"`
 
 	Sent         map[Direction]VolumeReading `json:"sent"`
 	Dropped      map[Reason]LossReading      `json:"dropped"`
 	Refused      map[Reason]LossReading      `json:"refused"`
 	Overlimits   uint64                      `json:"overlimits"`
+	KeysShared   uint64                      `json:"keys_shared,omitempty"` // sessions without a bucket of their own, for want of room
 	BacklogBytes int64                       `json:"backlog_bytes"`
 	BacklogItems int64                       `json:"backlog_items"`
 	// How long items waited, since the class was made.
@@ -92,6 +95,7 @@ func (c *Class) Read() ClassReading {
 		Dropped:      readLosses(&c.Dropped),
 		Refused:      readLosses(&c.Refused),
 		Overlimits:   c.Overlimits.Load(),
+		KeysShared:   c.KeysShared.Load(),
 		BacklogBytes: c.BacklogBytes.Load(),
 		BacklogItems: c.BacklogItems.Load(),
 		Wait:         c.Wait.Read(),

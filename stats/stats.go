@@ -68,6 +68,7 @@ type Class struct {
 	Dropped    [reasons]Loss // nobody was told
 	Refused    [reasons]Loss // the client was told, or its connection closed
 	Overlimits atomic.Uint64 // items that had to wait
+	KeysShared atomic.Uint64 // sessions whose key found no room, and that share a bucket
 	// Backlog is what waits now: payload bytes and items.
 	BacklogBytes, BacklogItems atomic.Int64
 	// Wait is how long items waited in the queue; those that left at once count as 0.

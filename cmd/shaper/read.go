@@ -152,7 +152,7 @@ func classesCommand() *cli.Command {
 // printClasses prints each class under its parent. Where there are trees, it also
 // prints what siblings share by.
 func printClasses(w io.Writer, classes []daemon.Class) {
-	t := table{header: []string{"CLASS", ">RATE", ">CEIL", ">PRIORITY", ">WEIGHT", ">NOW", ">BACKLOG", ">ITEMS", ">P50", ">P99", ">DRAIN", ">DROPPED", ">REFUSED", ">OVERLIMITS"}}
+	t := table{header: []string{"CLASS", ">RATE", ">CEIL", ">PRIORITY", ">WEIGHT", ">KEYS", ">NOW", ">BACKLOG", ">ITEMS", ">P50", ">P99", ">DRAIN", ">DROPPED", ">REFUSED", ">OVERLIMITS"}}
 	changed := false
 	for _, placed := range asTree(classes, func(c daemon.Class) (name, parent string) { return c.Name, c.Parent }) {
 		c := placed.of
@@ -160,18 +160,24 @@ func printClasses(w io.Writer, classes []daemon.Class) {
 		if c.Set {
 			rate, changed = "*"+rate, true
 		}
-		ceil, priority, weight := "-", "-", "-"
+		ceil, priority, weight, keys := "-", "-", "-", "-"
 		if c.Ceil != nil {
 			ceil = c.Ceil.Text
 		}
 		if c.Parent != "" {
 			priority, weight = strconv.Itoa(c.Priority), strconv.Itoa(c.Weight)
 		}
-		t.add(strings.Repeat("  ", placed.depth)+c.Name, rate, ceil, priority, weight, c.Now.Text, human(c.BacklogBytes), strconv.FormatInt(c.BacklogItems, 10),
+		if c.Per != "" {
+			keys = strconv.Itoa(c.Keys)
+		}
+		t.add(strings.Repeat("  ", placed.depth)+c.Name, rate, ceil, priority, weight, keys, c.Now.Text, human(c.BacklogBytes), strconv.FormatInt(c.BacklogItems, 10),
 			duration(c.WaitP50), duration(c.WaitP99), duration(c.Drain), lost(c.Dropped), lost(c.Refused), fmt.Sprint(c.Overlimits))
 	}
 	if !slices.ContainsFunc(classes, func(c daemon.Class) bool { return c.Parent != "" }) {
 		t.drop("CEIL", "PRIORITY", "WEIGHT")
+	}
+	if !slices.ContainsFunc(classes, func(c daemon.Class) bool { return c.Per != "" }) {
+		t.drop("KEYS")
 	}
 	t.write(w, "")
 	if changed {

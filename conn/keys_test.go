@@ -1,0 +1,224 @@
+package conn
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/stats"
+	"shaper/unit"
+)
+
+// six lets six bytes of each key through, and then next to nothing.
+func six(per string, more ...string) string {
+	return class("c", "1B/h", append(more, `algorithm = "token"`, `burst = "6B"`, "per = "+`"`+per+`"`)...)
+}
+
+// dialFrom connects from an address of this host.
+func dialFrom(t testing.TB, source, addr string) *net.TCPConn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
+	c, err := d.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(patience))
+	return c.(*net.TCPConn)
+}
+
+// Each source address has a bucket, which its connections share, and which it
+// finds as it was when it comes back.
+func TestBucketForEachSource(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, six("source")+listener("l", "tcp", addr, "c"))
+	a := dialFrom(t, "127.0.0.1", r.addr("l"))
+	toA := next(t, conns)
+	held := func(n int64) {
+		t.Helper()
+		until(t, "bytes wait", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() == n })
+	}
+	send(t, a, "first!rest")
+	expect(t, toA, "first!")
+	held(1)
+	other := dialFrom(t, "127.0.0.2", r.addr("l"))
+	toOther := next(t, conns)
+	send(t, other, "other!")
+	expect(t, toOther, "other!")
+	if n := r.shaper.Class("c").Keys(time.Now()); n != 2 {
+		t.Errorf("%d keys, want 2", n)
+	}
+	reset(a)
+	held(0)
+
+	back := dialFrom(t, "127.0.0.1", r.addr("l"))
+	next(t, conns)
+	send(t, back, "again")
+	held(1)
+	reset(back)
+	reset(other)
+	r.awaitEnd(stats.ResetByPeer, 3)
+	if n := r.shaper.Class("c").Keys(time.Now()); n != 2 {
+		t.Errorf("%d keys are remembered, want 2: both owe", n)
+	}
+}
+
+// Each connection has a bucket of its own, and nothing is left of it.
+func TestBucketForEachConnection(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, six("connection")+listener("l", "tcp", addr, "c"))
+	for n := range uint64(3) {
+		client, upstream := r.open(conns)
+		send(t, client, "first!rest")
+		expect(t, upstream, "first!")
+		reset(client)
+		r.awaitEnd(stats.ResetByPeer, n+1)
+	}
+	if n := r.shaper.Class("c").Keys(time.Now()); n != 0 {
+		t.Errorf("%d keys are left", n)
+	}
+}
+
+// Where connections are counted, those of one source wait for it, and hold up no
+// other.
+func TestConnectionsOfEachSource(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, class("c", "1 connections/h", `overflow = "wait"`, `per = "source"`)+listener("l", "tcp", addr, "c"))
+	dialFrom(t, "127.0.0.1", r.addr("l"))
+	next(t, conns)
+	dialFrom(t, "127.0.0.1", r.addr("l"))
+	until(t, "the second waits", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() == 1 })
+	dialFrom(t, "127.0.0.2", r.addr("l"))
+	next(t, conns)
+	if n := r.shaper.Class("c").Stats.BacklogItems.Load(); n != 1 {
+		t.Errorf("%d wait, want 1", n)
+	}
+}
+
+// A reload that gives each source a bucket moves the sessions, and what waits.
+func TestReloadBringsBuckets(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, "0B/s"))
+	client, upstream := r.open(conns)
+	send(t, client, "waits")
+	r.awaitWaiting(5)
+	r.reload(class("c", "0B/s", `per = "source"`) + listener("l", "tcp", addr, "c"))
+	r.awaitWaiting(5)
+	if n := r.shaper.Class("c").Keys(time.Now()); n != 1 {
+		t.Errorf("%d keys, want 1", n)
+	}
+	r.reload(class("c", fast, `per = "source"`) + listener("l", "tcp", addr, "c"))
+	expect(t, upstream, "waits")
+	r.reload(class("c", fast, `per = "connection"`) + listener("l", "tcp", addr, "c"))
+	send(t, client, "goes on")
+	expect(t, upstream, "goes on")
+	if n := r.shaper.Class("c").Keys(time.Now()); n != 1 {
+		t.Errorf("%d keys, want 1", n)
+	}
+}
+
+// More clients than there are keys share a bucket, and those that have one are as
+// before.
+func TestMoreClientsThanKeys(t *testing.T) {
+	r := run(t, class("c", "1 packets/h", `algorithm = "gcra"`, `burst = "2 packets"`, `per = "source-port"`, "max_keys = 2")+
+		listener("l", "udp", policy.Echo, "c"))
+	ask := func(c *net.UDPConn, what string) {
+		t.Helper()
+		if _, err := c.Write([]byte(what)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, second := dialUDP(t, r.addr("l")), dialUDP(t, r.addr("l"))
+	for _, c := range []*net.UDPConn{first, second} {
+		ask(c, "one")
+		expectDatagram(t, c, "one")
+	}
+	shared := r.shaper.Class("c").Stats
+	for range 20 {
+		ask(dialUDP(t, r.addr("l")), "flood")
+	}
+	until(t, "the others share a bucket", func() bool { return shared.KeysShared.Load() == 20 })
+	until(t, "and have to wait for it", func() bool { return shared.BacklogItems.Load() == 18 })
+	for _, c := range []*net.UDPConn{first, second} {
+		ask(c, "two")
+		expectDatagram(t, c, "two")
+	}
+	if n := r.shaper.Class("c").Keys(time.Now()); n != 2 {
+		t.Errorf("%d keys, want 2", n)
+	}
+}
+
+// Sessions of datagrams that end while a reload moves them leave no bucket behind.
+func TestBucketsOfEndingSessions(t *testing.T) {
+	text := func(per string) string {
+		return class("c", fast, `per = "`+per+`"`) + listener("l", "udp", policy.Echo, "c")
+	}
+	r := run(t, text("source-port"))
+	for n := range 30 {
+		for range 10 {
+			c := dialUDP(t, r.addr("l"))
+			c.Write([]byte("x"))
+			expectDatagram(t, c, "x")
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for _, s := range r.Sessions() {
+				r.CloseSession(s.ID)
+			}
+		}()
+		r.reload(text([]string{"connection", "source-port"}[n%2]))
+		<-ended
+		for _, s := range r.Sessions() {
+			r.CloseSession(s.ID)
+		}
+		until(t, "nobody has joined", func() bool { return r.shaper.Class("c").Keys(time.Now()) == 0 })
+	}
+}
+
+// Wrapped connections have the bucket of their other end, until they are closed.
+func TestBucketsOfWrappedConnections(t *testing.T) {
+	sh := shaper.New()
+	defer sh.Close()
+	conf := policy.DefaultClass("c")
+	conf.Rate, conf.Algorithm, conf.Burst = unit.BytesPerSecond(1), policy.Token, policy.Burst{N: 5, Kind: unit.Bytes}
+	conf.Per = policy.Per{By: policy.BySource, IPv4: 32, IPv6: 64}
+	sh.Apply([]policy.Class{conf})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shaped := &Listener{Listener: l, Limits: Limits{Write: sh.Class("c"), Open: sh.Class("c")}}
+	defer shaped.Close()
+	for _, source := range []string{"127.0.0.1", "127.0.0.2"} {
+		client := dialFrom(t, source, l.Addr().String())
+		c, err := shaped.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		send(t, c, "hello")
+		expect(t, client, "hello")
+		c.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
+		if _, err := c.Write([]byte("again")); err == nil {
+			t.Errorf("%s: a second burst passes", source)
+		}
+		c.Close()
+		c.Close()
+	}
+	if n := sh.Class("c").Keys(time.Now()); n != 2 {
+		t.Errorf("%d keys, want 2", n)
+	}
+	d := &Dialer{Limits: Limits{Write: sh.Class("c"), Open: sh.Class("c")}}
+	c, err := d.DialContext(context.Background(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
+	if _, err := c.Write([]byte("again")); err == nil {
+		t.Error("the bucket of the address has a second burst")
+	}
+	c.Close()
+}

@@ -1,0 +1,155 @@
+package policy
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Per says what a class has buckets for: one for each client, as the source's
+// address tells them apart, and so on. The zero Per is one bucket for all.
+type Per struct {
+	By PerKind
+	// IPv4 and IPv6 are the lengths of the prefixes of which each has a bucket, by
+	// BySource; else 0.
+	IPv4, IPv6 int
+}
+
+// PerKind is what the buckets of a class are told apart by.
+type PerKind string
+
+// What buckets may be told apart by.
+const (
+	BySource      PerKind = "source"      // the client's address, or its prefix
+	BySourcePort  PerKind = "source-port" // the client's port, whatever its address
+	ByConnection  PerKind = "connection"  // nothing: each connection, or client of datagrams, has its own
+	ByDestination PerKind = "destination" // the upstream's address
+)
+
+const perForm = `"source", "source/24", "source/56", "source-port", "connection" or "destination"`
+
+// hostPrefix is what of an IPv6 address stands for one client, unless a policy
+// says otherwise: whoever has one address has all of its /64 (RFC 6177, RFC 7934).
+const hostPrefix = 64
+
+// parsePer reads what buckets are told apart by. The length of a prefix up to 32
+// is that of IPv4, and IPv6 has its default; a longer one is that of IPv6, and
+// IPv4 is taken by address.
+func parsePer(s string) (Per, error) {
+	kind, length, prefixed := strings.Cut(s, "/")
+	p := Per{By: PerKind(kind)}
+	switch p.By {
+	case BySource:
+		p.IPv4, p.IPv6 = 32, hostPrefix
+	case BySourcePort, ByConnection, ByDestination:
+		if prefixed {
+			return Per{}, complain(perForm, "only a source has a prefix, and %q is none", s)
+		}
+		return p, nil
+	default:
+		return Per{}, complain(perForm, "%q is nothing that a bucket can be for", s)
+	}
+	if !prefixed {
+		return p, nil
+	}
+	n, err := strconv.Atoi(length)
+	switch {
+	case err != nil || n < 1 || n > 128 || strconv.Itoa(n) != length:
+		return Per{}, complain(perForm, "%q is not the length of a prefix, from 1 to 128", length)
+	case n <= 32:
+		p.IPv4 = n
+	default:
+		p.IPv6 = n
+	}
+	return p, nil
+}
+
+// String prints it as a policy file writes it; the zero Per as "".
+func (p Per) String() string {
+	switch {
+	case p.By == BySource && p.IPv4 < 32:
+		return fmt.Sprintf("%s/%d", p.By, p.IPv4)
+	case p.By == BySource && p.IPv6 != hostPrefix:
+		return fmt.Sprintf("%s/%d", p.By, p.IPv6)
+	}
+	return string(p.By)
+}
+
+// MarshalText is String.
+func (p Per) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads what String prints.
+func (p *Per) UnmarshalText(text []byte) (err error) {
+	if *p = (Per{}); len(text) > 0 {
+		*p, err = parsePer(string(text))
+	}
+	return err
+}
+
+// Key tells the buckets of a class apart. It is comparable, and holds no pointer.
+type Key struct {
+	addr [16]byte
+	port uint16
+}
+
+// Key returns which of the buckets is that of a connection.
+func (p Per) Key(c Conn) (k Key) {
+	switch p.By {
+	case BySource:
+		k.addr = p.prefix(c.Source.Addr()).Addr().As16()
+	case BySourcePort:
+		k.port = c.Source.Port()
+	case ByConnection:
+		binary.BigEndian.PutUint64(k.addr[:], c.Session)
+	case ByDestination:
+		k.addr = orZero(c.Destination.Addr()).As16()
+	}
+	return k
+}
+
+// Describe says for people whose bucket that of a connection is; "" without one.
+func (p Per) Describe(c Conn) string {
+	switch p.By {
+	case BySource:
+		return "source " + p.prefix(c.Source.Addr()).String()
+	case BySourcePort:
+		return fmt.Sprintf("source port %d", c.Source.Port())
+	case ByConnection:
+		return "this connection"
+	case ByDestination:
+		if !c.Destination.IsValid() {
+			return "a destination that is not known"
+		}
+		return "destination " + c.Destination.Addr().Unmap().String()
+	}
+	return ""
+}
+
+// prefix returns which one of the source's an address is in. IPv4 mapped into
+// IPv6 is IPv4; zones are ignored.
+func (p Per) prefix(a netip.Addr) netip.Prefix {
+	a = orZero(a).WithZone("")
+	length := p.IPv4
+	if a.Is6() {
+		length = p.IPv6
+	}
+	prefix, _ := a.Prefix(length) // the lengths fit
+	return prefix
+}
+
+// orZero returns an address without mapping, and of what is none the zero of IPv6.
+func orZero(a netip.Addr) netip.Addr {
+	if !a.IsValid() {
+		return netip.IPv6Unspecified()
+	}
+	return a.Unmap()
+}
+
+// keys checks that a bound of buckets is one of something.
+func (c *checker) keys(key string, class *Class) {
+	if at := key + ".max_keys"; class.Per == (Per{}) && c.given(at) && c.sound(at, key+".per") {
+		c.wrong(at, "the class has one bucket for all", `add per = "source", for example, or leave it out`)
+	}
+}

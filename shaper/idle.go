@@ -1,0 +1,179 @@
+package shaper
+
+import (
+	"container/heap"
+	"math"
+	"time"
+
+	"shaper/limit"
+	"shaper/policy"
+)
+
+// idleKeys is what is remembered of keys that nobody uses: 64 bytes of each, with
+// map and heap less than 128. Only what a limiter cannot tell in so little takes more: a log of departures.
+type idleKeys struct {
+	epoch  time.Time // to which times of entries refer
+	index  map[policy.Key]int32
+	chunks [][]idleKey // so that growing copies nothing; entries in use are those of index
+	free   []int32
+	order  []int32                      // a heap of entries, the first to be forgotten first
+	whole  map[policy.Key]limit.Limiter // of those of which the entry is not all
+}
+
+// An idleKey is what is remembered of one.
+type idleKey struct {
+	key     policy.Key
+	place   int32 // in the order
+	until   time.Duration
+	assured time.Duration
+	at      time.Duration
+	used    [2]int64
+}
+
+const chunkSize = 1 << 10
+
+// remains is what is left of a bucket that is idle.
+type remains struct {
+	limiter limit.Limiter // nil: memory is all
+	memory  limit.Memory
+	assured time.Time // from when on it is within its assured rate
+}
+
+func newIdleKeys(now time.Time) idleKeys {
+	return idleKeys{epoch: now, index: map[policy.Key]int32{}}
+}
+
+// Len, Less, Swap, Push and Pop are those of package heap.
+func (s *idleKeys) Len() int { return len(s.order) }
+
+func (s *idleKeys) Less(i, j int) bool { return s.entry(s.order[i]).until < s.entry(s.order[j]).until }
+
+func (s *idleKeys) Swap(i, j int) {
+	s.order[i], s.order[j] = s.order[j], s.order[i]
+	s.entry(s.order[i]).place, s.entry(s.order[j]).place = int32(i), int32(j)
+}
+
+func (s *idleKeys) Push(entry any) {
+	i := entry.(int32)
+	s.entry(i).place = int32(len(s.order))
+	s.order = append(s.order, i)
+}
+
+func (s *idleKeys) Pop() any {
+	last := len(s.order) - 1
+	i := s.order[last]
+	s.order = s.order[:last]
+	return i
+}
+
+func (s *idleKeys) entry(i int32) *idleKey { return &s.chunks[i/chunkSize][i%chunkSize] }
+
+// put remembers a bucket at now, unless there is nothing to remember.
+func (s *idleKeys) put(now time.Time, key policy.Key, state bucketState) {
+	e := idleKey{key: key}
+	if !s.fill(&e, now, state) {
+		return
+	}
+	i := s.slot()
+	s.index[key] = i
+	*s.entry(i) = e
+	heap.Push(s, i)
+}
+
+// fill sets what is to be remembered; false for nothing.
+func (s *idleKeys) fill(e *idleKey, now time.Time, state bucketState) bool {
+	m, whole := state.limiter.Memory(now)
+	until, within := m.Until, time.Time{}
+	if state.assured != nil && state.assured.Next() != limit.Never {
+		within = state.assured.Next()
+		until = later(until, within)
+	}
+	if !until.After(now) {
+		return false
+	}
+	e.until, e.assured, e.at, e.used = until.Sub(s.epoch), within.Sub(s.epoch), m.At.Sub(s.epoch), m.Used
+	delete(s.whole, e.key)
+	if !whole {
+		if s.whole == nil {
+			s.whole = map[policy.Key]limit.Limiter{}
+		}
+		s.whole[e.key] = state.limiter
+	}
+	return true
+}
+
+// take returns what is remembered of a key, and forgets it; false for nothing.
+func (s *idleKeys) take(key policy.Key) (left remains, known bool) {
+	i, known := s.index[key]
+	if !known {
+		return left, false
+	}
+	left = s.remains(s.entry(i))
+	s.remove(i)
+	return left, true
+}
+
+func (s *idleKeys) remains(e *idleKey) remains {
+	return remains{
+		limiter: s.whole[e.key],
+		memory:  limit.Memory{Until: s.time(e.until), At: s.time(e.at), Used: e.used},
+		assured: s.time(e.assured),
+	}
+}
+
+// time returns the time of an entry. What is further away than a Duration is
+// never, or long ago.
+func (s *idleKeys) time(since time.Duration) time.Time {
+	switch since {
+	case math.MaxInt64:
+		return limit.Never
+	case math.MinInt64:
+		return time.Time{}
+	}
+	return s.epoch.Add(since)
+}
+
+// forget forgets keys of which there is nothing to remember at now, so many at most.
+func (s *idleKeys) forget(now time.Time, most int) {
+	for range most {
+		if len(s.order) == 0 || s.entry(s.order[0]).until > now.Sub(s.epoch) {
+			return
+		}
+		s.remove(s.order[0])
+	}
+}
+
+// change replaces what is remembered of each key.
+func (s *idleKeys) change(now time.Time, to func(remains) bucketState) {
+	for _, i := range s.order {
+		if e := s.entry(i); !s.fill(e, now, to(s.remains(e))) {
+			e.until = math.MinInt64
+		}
+	}
+	heap.Init(s)
+	for len(s.order) > 0 && s.entry(s.order[0]).until == math.MinInt64 {
+		s.remove(s.order[0])
+	}
+}
+
+// slot returns an entry that is free.
+func (s *idleKeys) slot() int32 {
+	if n := len(s.free); n > 0 {
+		i := s.free[n-1]
+		s.free = s.free[:n-1]
+		return i
+	}
+	n := len(s.index)
+	if n == len(s.chunks)*chunkSize {
+		s.chunks = append(s.chunks, make([]idleKey, chunkSize))
+	}
+	return int32(n)
+}
+
+func (s *idleKeys) remove(i int32) {
+	e := s.entry(i)
+	heap.Remove(s, int(e.place))
+	delete(s.index, e.key)
+	delete(s.whole, e.key)
+	s.free = append(s.free, i)
+}

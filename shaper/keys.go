@@ -1,0 +1,228 @@
+package shaper
+
+import (
+	"time"
+
+	"shaper/leaky"
+	"shaper/limit"
+	"shaper/policy"
+	"shaper/unit"
+)
+
+// keys are the buckets of a class that has one for each client, or whatever its
+// policy tells apart: children of it, each with all the limits of the class, of
+// which it has none itself. They compete as equals for what is above them.
+//
+// A key has a child while a session has joined it. What the others have to
+// remember is little; it is forgotten when nobody can tell. So there are as many
+// as max_keys at most, and no flood of new ones frees one that is over its limit:
+// those for which there is no room share a bucket.
+type keys struct {
+	class  *Class
+	since  time.Time // as much as may leave at once left then from each that is new; zero: nothing did
+	active map[policy.Key]*Class
+	idle   idleKeys
+	shared *Class // of all for whom there is no room; nil: nobody uses it
+}
+
+func newKeys(now time.Time, class *Class) *keys {
+	return &keys{class: class, active: map[policy.Key]*Class{}, idle: newIdleKeys(now)}
+}
+
+// Join returns the class that a session's items enter: c itself, or where that has
+// a bucket per key, the one of the session's. The session is in it until Quit.
+func (c *Class) Join(now time.Time, conn policy.Conn) *Class {
+	if c == nil || c.keys == nil {
+		return c
+	}
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	bucket := c.keys.bucket(now, c.conf.Per.Key(conn))
+	bucket.joined++
+	return bucket
+}
+
+// Quit ends what Join began. What the session had in the class has left, or has
+// been taken out.
+func (c *Class) Quit(now time.Time) {
+	if c == nil || c.among == nil {
+		return
+	}
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	c.joined--
+	c.retire(now)
+}
+
+// Keys returns how many keys have a bucket of their own, or are remembered at now;
+// 0 where the class has one for all.
+func (c *Class) Keys(now time.Time) int {
+	if c.keys == nil {
+		return 0
+	}
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	c.keys.idle.forget(now, 1000)
+	return c.keys.len()
+}
+
+// Named returns the class of the policy that the class stands for: itself, unless
+// it is a bucket of one.
+func (c *Class) Named() *Class {
+	if c == nil || c.among == nil {
+		return c
+	}
+	return c.among.class
+}
+
+func (k *keys) len() int { return len(k.active) + k.idle.Len() }
+
+// bucket returns the bucket of a key.
+func (k *keys) bucket(now time.Time, key policy.Key) *Class {
+	if c := k.active[key]; c != nil {
+		return c
+	}
+	k.idle.forget(now, 2) // more than can have come since the last
+	left, known := k.idle.take(key)
+	if !known && k.len() >= k.most() {
+		k.class.Stats.KeysShared.Add(1)
+		if k.shared == nil {
+			k.shared = k.open(now, k.fresh(now))
+		}
+		return k.shared
+	}
+	state := k.fresh(now)
+	if known {
+		state = k.remembered(now, left)
+	}
+	c := k.open(now, state)
+	c.key = key
+	k.active[key] = c
+	return c
+}
+
+func (k *keys) most() int {
+	if k.class.conf.MaxKeys == 0 {
+		return policy.DefaultClass("").MaxKeys
+	}
+	return k.class.conf.MaxKeys
+}
+
+// open returns a new bucket.
+func (k *keys) open(now time.Time, state bucketState) *Class {
+	conf := bucketPolicy(k.class.conf)
+	c := newClass(conf, k.class.Stats)
+	c.pacer, c.among = k.class.pacer, k
+	c.limiter, c.assured = state.limiter, state.assured
+	c.adopt(now, conf)
+	c.attach(now, k.class)
+	return c
+}
+
+// bucketPolicy returns the policy of each bucket of a class.
+func bucketPolicy(conf policy.Class) policy.Class {
+	conf.Parent, conf.Per, conf.Weight = conf.Name, policy.Per{}, 1
+	return conf
+}
+
+// retire gives up a bucket that nobody uses any more. While an item is on its way
+// out, which those above wait for, it stays: Left is to come.
+func (c *Class) retire(now time.Time) {
+	k := c.among
+	if k == nil || c.parent.Load() == nil || c.joined > 0 || c.queue.Len() > 0 || c.awaitsLeft() {
+		return // nil: it has been given up already
+	}
+	c.detach(now)
+	if c == k.shared {
+		k.shared = nil
+		return
+	}
+	delete(k.active, c.key)
+	if k.class.conf.Per.By != policy.ByConnection { // of which none comes again
+		k.idle.put(now, c.key, bucketState{c.limiter, c.assured})
+	}
+}
+
+// awaitsLeft reports whether a class on the path goes on only when the last item
+// of this one has left.
+func (c *Class) awaitsLeft() bool {
+	for x := c; x != nil; x = x.parent.Load() {
+		if x.from == c && !x.leaving.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// set puts a policy in force for all buckets, in the place of that of the class.
+func (k *keys) set(now time.Time, conf policy.Class) {
+	old, next := bucketPolicy(k.class.conf), bucketPolicy(conf)
+	k.each(func(c *Class) {
+		c.set(now, next)
+		c.update(now)
+	})
+	if old.Rate == next.Rate && old.Ceil == next.Ceil && old.Headroom == next.Headroom && old.Burst == next.Burst && sameLimiter(old, next) {
+		return
+	}
+	k.idle.change(now, func(left remains) bucketState {
+		state := k.remembered(now, left)
+		state.limiter = rerated(now, state.limiter, old, next)
+		state.assured = assuredOf(now, state.assured, next)
+		return state
+	})
+}
+
+// bucketState is what of a bucket outlasts its use.
+type bucketState struct {
+	limiter limit.Limiter
+	assured *leaky.Assured // nil: all that the limiter allows is assured
+}
+
+// fresh returns the state of a bucket that nothing is known of.
+func (k *keys) fresh(now time.Time) bucketState {
+	conf := bucketPolicy(k.class.conf)
+	if k.since.IsZero() {
+		return bucketState{newLimiter(now, conf), assuredOf(now, nil, conf)}
+	}
+	return bucketState{startedLimiter(k.since, conf, 0), assuredOf(k.since, nil, conf)}
+}
+
+// remembered returns the state of a bucket that was idle.
+func (k *keys) remembered(now time.Time, left remains) bucketState {
+	conf := bucketPolicy(k.class.conf)
+	state := bucketState{limiter: left.limiter, assured: assuredOf(left.assured, nil, conf)}
+	if state.limiter == nil {
+		state.limiter = newLimiter(now, conf)
+		state.limiter.Remember(left.memory)
+	}
+	return state
+}
+
+// each calls do with the class, and with each of its buckets.
+func (c *Class) each(do func(*Class)) {
+	do(c)
+	if c.keys != nil {
+		c.keys.each(do)
+	}
+}
+
+// each calls do with each bucket that is in use.
+func (k *keys) each(do func(*Class)) {
+	for _, c := range k.active {
+		do(c)
+	}
+	if k.shared != nil {
+		do(k.shared)
+	}
+}
+
+// limitless is the limiter of a class that leaves limiting to its buckets.
+type limitless struct{}
+
+func (limitless) Next(time.Time, int64, int64) time.Time { return time.Time{} }
+func (limitless) Take(_, _ time.Time, _ int64)           {}
+func (limitless) SetRate(time.Time, unit.Rate, int64)    {}
+func (limitless) Memory(now time.Time) (m limit.Memory, whole bool) {
+	return limit.Memory{Until: now}, true
+}
+func (limitless) Remember(limit.Memory) {}

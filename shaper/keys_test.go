@@ -1,0 +1,416 @@
+package shaper
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"shaper/limit"
+	"shaper/policy"
+)
+
+// perSource gives each source address a bucket.
+func perSource(most int, conf policy.Class) policy.Class {
+	conf.Per, conf.MaxKeys = policy.Per{By: policy.BySource, IPv4: 32, IPv6: 64}, most
+	return conf
+}
+
+// client returns the connection of the nth source.
+func client(n int) policy.Conn {
+	var a [4]byte
+	binary.BigEndian.PutUint32(a[:], 10<<24+uint32(n))
+	return policy.Conn{Source: netip.AddrPortFrom(netip.AddrFrom4(a), 5000)}
+}
+
+// TestKeysHaveBuckets has each source leave at its own rate, whatever others do,
+// and all connections of one share its bucket.
+func TestKeysHaveBuckets(t *testing.T) {
+	c := NewClass(start, perSource(10, leakyClass("10 packets/s")))
+	a, again, b := c.Join(start, client(1)), c.Join(start, client(1)), c.Join(start, client(2))
+	if a != again || a == b || a.Named() != c || c.Named() != c || a.Name() != c.Name() || a.Stats != c.Stats {
+		t.Fatalf("two sources have the buckets %p, %p and %p of %p", a, again, b, c)
+	}
+	second, third := packet(1), packet(1)
+	enter(t, a, 0, Leaves, packet(1))
+	enter(t, again, 0, Waits, second)
+	enter(t, b, 30*ms, Leaves, packet(1))
+	enter(t, b, 30*ms, Waits, third)
+	wantBacklog(t, c, 2, 2)
+	if cost, drain := c.Backlog(at(30 * ms)); cost != 2 || drain != 200*ms {
+		t.Errorf("the backlog is %d and drains in %v", cost, drain)
+	}
+	released(t, c, 100*ms-1)
+	released(t, c, 100*ms, second)
+	released(t, c, 130*ms-1)
+	released(t, c, 130*ms, third)
+	if n := c.Keys(at(130 * ms)); n != 2 {
+		t.Errorf("%d keys, want 2", n)
+	}
+}
+
+// What enters the class itself has no bucket, and is refused rather than let
+// through.
+func TestKeysLimitWhatHasNone(t *testing.T) {
+	c := NewClass(start, perSource(10, leakyClass("10 packets/s")))
+	enter(t, c, 0, Full, packet(1))
+	if c.Pass(start, Cost{Packets: 1}) {
+		t.Error("it passes without a bucket")
+	}
+}
+
+// A source that comes back finds its bucket as it left it: no algorithm gives it
+// anything for having been away.
+func TestKeysAreRemembered(t *testing.T) {
+	for _, algorithm := range []policy.Algorithm{policy.Leaky, policy.Token, policy.GCRA, policy.FixedWindow, policy.SlidingLog, policy.SlidingWindow} {
+		t.Run(string(algorithm), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				conf := classBy(algorithm, rapid.SampledFrom([]string{"10 packets/s", "3 packets/s", "20KB/s"}).Draw(t, "rate"))
+				stays, keyed := NewClass(start, conf), NewClass(start, perSource(4, conf))
+				now := start
+				for range rapid.IntRange(1, 40).Draw(t, "items") {
+					now = now.Add(time.Duration(rapid.IntRange(0, 400).Draw(t, "pause")) * ms)
+					c, it, same := keyed.Join(now, client(1)), packet(1000), packet(1000)
+					got, want := c.Enter(now, it), stays.Enter(now, same)
+					if got != want && !within(c, stays, now) {
+						t.Fatalf("at %v it %v, and would have %v", now.Sub(start), got, want)
+					}
+					now = leaves(c, now, it, got)
+					leaves(stays, now, same, want)
+					c.Quit(now)
+				}
+				if n := keyed.Keys(now); n > 1 || len(keyed.keys.active) != 0 {
+					t.Fatalf("%d keys are left", n)
+				}
+			})
+		})
+	}
+}
+
+// within reports whether two classes let the next item go within what the
+// fractions of tokens are rounded by.
+func within(a, b *Class, now time.Time) bool {
+	x, y := a.Next(now), b.Next(now)
+	if x == limit.Never {
+		x = now
+	}
+	if y == limit.Never {
+		y = now
+	}
+	return x.Sub(y).Abs() < time.Microsecond
+}
+
+// leaves has an item leave that has entered a class, and returns when.
+func leaves(c *Class, now time.Time, it *Item, verdict Verdict) time.Time {
+	for waits := verdict == Waits; waits; waits = c.Release(now) == nil {
+		now = later(now, c.Next(now))
+	}
+	it.Left(now)
+	return now
+}
+
+// TestKeysBounded has more sources come than have room: those that owe something
+// keep their buckets, the others share one until there is room.
+func TestKeysBounded(t *testing.T) {
+	c := NewClass(start, perSource(2, leakyClass("1 packets/s")))
+	for n := range 2 {
+		bucket := c.Join(start, client(n))
+		enter(t, bucket, 0, Leaves, packet(1))
+		bucket.Quit(start)
+	}
+	now := at(500 * ms)
+	third, fourth := c.Join(now, client(3)), c.Join(now, client(4))
+	if third != fourth || c.Stats.KeysShared.Load() != 2 {
+		t.Fatalf("there is room for 2 keys, and the others have %p and %p; %d share", third, fourth, c.Stats.KeysShared.Load())
+	}
+	enter(t, third, 500*ms, Leaves, packet(1))
+	last := packet(1)
+	enter(t, fourth, 500*ms, Waits, last)
+	first := c.Join(now, client(0))
+	waiting := packet(1)
+	enter(t, first, 500*ms, Waits, waiting)
+	released(t, c, second-1)
+	released(t, c, second, waiting)
+	released(t, c, 1500*ms, last)
+	// The second is full since a second, so it is forgotten, and its place free.
+	fifth := c.Join(at(1500*ms), client(5))
+	if fifth == third || c.Keys(at(1500*ms)) != 2 {
+		t.Errorf("a new key shares a bucket where one may be forgotten; %d keys", c.Keys(at(1500*ms)))
+	}
+	for _, bucket := range []*Class{third, fourth, fifth, first} {
+		bucket.Quit(at(1500 * ms))
+	}
+	if c.keys.shared != nil || len(c.keys.active) != 0 {
+		t.Errorf("a shared bucket %p and %d others are in use, and nobody uses any", c.keys.shared, len(c.keys.active))
+	}
+}
+
+// TestKeysFlood has a million sources come by, while one that is over its limit
+// stays limited and one that is open goes on.
+func TestKeysFlood(t *testing.T) {
+	c := NewClass(start, perSource(1000, classBy(policy.GCRA, "1 packets/s")))
+	over, open := c.Join(start, client(0)), c.Join(start, client(1))
+	for range 60 {
+		over.Enter(start, packet(1))
+		over.Release(start)
+	}
+	over.limiter.Take(start, start, 600)
+	over.Evict(start, func(*Item) bool { return true })
+	over.Quit(start)
+	for n := range 1_000_000 {
+		now := at(time.Duration(n) * time.Microsecond)
+		bucket := c.Join(now, client(2+n))
+		bucket.Pass(now, Cost{Packets: 1})
+		bucket.Quit(now)
+		if c.Keys(now) > 1000 {
+			t.Fatalf("%d keys", c.Keys(now))
+		}
+	}
+	now := at(second)
+	if c.Join(now, client(0)).Pass(now, Cost{Packets: 1}) {
+		t.Error("the one that was over its limit is free")
+	}
+	if c.Join(now, client(1)) != open || !open.Pass(now, Cost{Packets: 1}) {
+		t.Error("the one that was open is not what it was")
+	}
+	if c.Stats.KeysShared.Load() < 900_000 {
+		t.Errorf("only %d had no room", c.Stats.KeysShared.Load())
+	}
+}
+
+// TestKeysMemory keeps a million keys.
+func TestKeysMemory(t *testing.T) {
+	const most = 1_000_000
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	for _, conf := range []policy.Class{leakyClass("1 packets/s"), leakyClass("1KB/s"), classBy(policy.Token, "1 packets/s"),
+		classBy(policy.GCRA, "1 packets/s"), classBy(policy.FixedWindow, "1 packets/s"), classBy(policy.SlidingWindow, "1 packets/s")} {
+		before := heap()
+		idle := newIdleKeys(start)
+		bucket := bucketState{newLimiter(start, conf), nil}
+		bucket.limiter.Take(start, start, 1)
+		per := policy.Per{By: policy.BySource, IPv4: 32}
+		for n := range most {
+			idle.put(start, per.Key(client(n)), bucket)
+		}
+		each := float64(heap()-before) / most
+		if idle.Len() != most || each > 128 {
+			t.Errorf("%s: %d keys take %.0f bytes each", conf.Algorithm, idle.Len(), each)
+		}
+		t.Logf("%s: %.0f bytes for each key", conf.Algorithm, each)
+		runtime.KeepAlive(&idle)
+	}
+}
+
+// A rate that is set holds for the keys that are away as for those that are there.
+func TestKeysFollowSet(t *testing.T) {
+	for _, algorithm := range []policy.Algorithm{policy.Leaky, policy.Token, policy.GCRA, policy.FixedWindow, policy.SlidingLog, policy.SlidingWindow} {
+		t.Run(string(algorithm), func(t *testing.T) {
+			conf := classBy(algorithm, "10 packets/s")
+			c := NewClass(start, perSource(10, conf))
+			stays, goes := c.Join(start, client(1)), c.Join(start, client(2))
+			for _, bucket := range []*Class{stays, goes} {
+				for range 10 {
+					bucket.Pass(start, Cost{Packets: 1})
+				}
+			}
+			goes.Quit(start)
+			now := at(50 * ms)
+			for _, text := range []string{"2 packets/s", "0 packets/s", "5 packets/s"} {
+				next := perSource(10, conf)
+				next.Rate = rateOf(text)
+				c.Set(now, next)
+				now = now.Add(10 * ms)
+			}
+			back := c.Join(now, client(2))
+			got, want := back.limiter.Next(now, 0, 1), stays.limiter.Next(now, 0, 1)
+			if got.Sub(want).Abs() > time.Microsecond && (got.After(now) || want.After(now)) {
+				t.Errorf("the one that was away may send at %v, the other at %v", got.Sub(start), want.Sub(start))
+			}
+		})
+	}
+}
+
+// A change of what has a bucket gives no new burst, not even to keys that come
+// later than it, if they come soon.
+func TestKeysChangedByReload(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		old := s.Class("a")
+		conf := named("a", perSource(10, tokenClass("10 packets/s", 5)))
+		if removed := s.Apply([]policy.Class{conf}); len(removed) != 1 || removed[0] != old {
+			t.Fatalf("removed are %v", removed)
+		}
+		bucket := s.Class("a").Join(time.Now(), client(1))
+		if bucket.Pass(time.Now(), Cost{Packets: 1}) {
+			t.Error("a reload gives a burst")
+		}
+		time.Sleep(time.Second)
+		late := s.Class("a").Join(time.Now(), client(2))
+		for n := range 6 {
+			if late.Pass(time.Now(), Cost{Packets: 1}) != (n < 5) {
+				t.Errorf("of a key that comes a second later, packet %d: want a burst of 5", n)
+			}
+		}
+		conf.Per.IPv4 = 24
+		if removed := s.Apply([]policy.Class{conf}); len(removed) != 1 {
+			t.Errorf("another prefix is the same class")
+		}
+		conf.Rate = rateOf("20 packets/s")
+		if removed := s.Apply([]policy.Class{conf}); len(removed) != 0 {
+			t.Errorf("another rate is another class")
+		}
+	}, named("a", tokenClass("10 packets/s", 5)))
+}
+
+// TestKeysShareTheirParent has two sources compete with a sibling: the class as
+// a whole has its weight and its place, and its keys are equal.
+func TestKeysShareTheirParent(t *testing.T) {
+	c := tree(root30(), perSource(10, child("clients", "5")), child("other", "10"))
+	a, b := c["clients"].Join(start, client(1)), c["clients"].Join(start, client(2))
+	sent := map[*Class]int{}
+	for _, x := range []*Class{a, b, c["other"]} {
+		for range 100 {
+			x.Enter(start, message(1))
+		}
+	}
+	for now := start; now.Before(at(6 * second)); {
+		next := c["root"].Next(now)
+		if next == limit.Never {
+			break
+		}
+		now = later(now, next)
+		if it := c["root"].Release(now); it != nil {
+			sent[it.class]++
+			it.Left(now)
+		}
+	}
+	// Assured are 5 + 5 + 10 of 30; what is left goes half to each of the two classes.
+	for x, want := range map[*Class]int{a: 45, b: 45, c["other"]: 90} {
+		if got := sent[x]; got < want-3 || got > want+3 {
+			t.Errorf("%d leave in 6 s, want %d", got, want)
+		}
+	}
+}
+
+// Keys that borrow do not take what a sibling is assured, whatever their priority.
+func TestKeysDoNotStarveTheAssured(t *testing.T) {
+	c := tree(root30(), withPriority(0, perSource(100, child("clients", "0"))), withPriority(7, child("other", "10")))
+	for n := range 20 {
+		bucket := c["clients"].Join(start, client(n))
+		for range 100 {
+			bucket.Enter(start, message(1))
+		}
+	}
+	for range 60 {
+		c["other"].Enter(start, message(1))
+	}
+	other := 0
+	for now := start; now.Before(at(3 * second)); {
+		now = later(now, c["root"].Next(now))
+		if it := c["root"].Release(now); it != nil {
+			if it.class == c["other"] {
+				other++
+			}
+			it.Left(now)
+		}
+	}
+	if other < 29 || other > 31 {
+		t.Errorf("%d of the assured leave in 3 s, want 30", other)
+	}
+}
+
+// A bucket of which an item is on its way out stays until that has left: those
+// above wait for it.
+func TestKeysQuitWhileAnItemLeaves(t *testing.T) {
+	c := tree(root30(), perSource(10, under("root", named("clients", leakyClass("10 messages/s")))))
+	bucket := c["clients"].Join(start, client(1))
+	it := message(1)
+	it.Settles = true
+	enter(t, bucket, 0, Leaves, it)
+	bucket.Quit(start)
+	other := c["clients"].Join(start, client(2))
+	enter(t, other, 10*ms, Waits, message(1))
+	released(t, c["root"], 40*ms)
+	it.Left(at(40 * ms))
+	if next := c["root"].Next(at(40 * ms)); next.Sub(at(40*ms)).Round(ms) != 33*ms {
+		t.Errorf("the next leaves after %v, want a gap from when the last has left", next.Sub(start))
+	}
+	if len(c["clients"].keys.active) != 1 {
+		t.Error("the bucket that nobody uses is still there")
+	}
+}
+
+// Each bucket has its own max_connections.
+func TestKeysHaveSlots(t *testing.T) {
+	c := NewClass(start, perSource(10, withSlots(leakyClass("10 connections/s"), 1)))
+	a, b := c.Join(start, client(1)), c.Join(start, client(2))
+	held := take(t, a, 2, 1)
+	take(t, b, 1, 1)
+	if n := c.Sessions(); n != 2 {
+		t.Errorf("%d sessions, want 2", n)
+	}
+	held[0].Release()
+	wantHeld(t, held, false, true)
+	conf := perSource(10, withSlots(leakyClass("10 connections/s"), 2))
+	more := take(t, a, 1, 0)
+	c.Set(start, conf)
+	wantHeld(t, more, true)
+}
+
+// TestKeysLive joins and leaves from many goroutines while the rate changes and
+// the class moves: nothing is lost, and nothing is left.
+func TestKeysLive(t *testing.T) {
+	s := New()
+	defer s.Close()
+	confs := []policy.Class{named("up", leakyClass("100000 packets/s")), under("up", named("a", perSource(20, leakyClass("2000 packets/s"))))}
+	s.Apply(confs)
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(1, uint64(g)))
+			for range 300 {
+				bucket := s.Class("a").Join(time.Now(), client(r.IntN(40)))
+				w := NewWaiter(bucket)
+				for range r.IntN(4) {
+					if err := w.Wait(t.Context(), Cost{Bytes: 100, Packets: 1}, false); err != nil {
+						t.Error(err)
+					}
+					w.Left()
+				}
+				bucket.Quit(time.Now())
+			}
+		})
+	}
+	for n := range 50 {
+		confs[1].Rate = rateOf([]string{"2000 packets/s", "1000 packets/s"}[n%2])
+		confs[1].Parent = []string{"up", ""}[n/2%2]
+		s.Apply(confs)
+	}
+	wg.Wait()
+	a := s.Class("a")
+	if len(a.keys.active) != 0 || a.keys.shared != nil || a.Keys(time.Now()) > 20 || a.beneath != (Cost{}) {
+		t.Errorf("%d buckets are in use, %d keys remembered, %v wait", len(a.keys.active), a.Keys(time.Now()), a.beneath)
+	}
+}
+
+// BenchmarkJoin is the way of a session of one datagram through a class of a
+// million keys.
+func BenchmarkJoin(b *testing.B) {
+	c := NewClass(start, perSource(1_000_000, classBy(policy.GCRA, "1 packets/s")))
+	for b.Loop() {
+		n := rand.IntN(1_000_000)
+		now := at(time.Duration(n))
+		bucket := c.Join(now, client(n))
+		bucket.Pass(now, Cost{Packets: 1})
+		bucket.Quit(now)
+	}
+}
