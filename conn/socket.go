@@ -55,7 +55,7 @@ const (
 // receiveBufferOf returns the SO_RCVBUF that a class wants, if it has room for
 // minSegments; 0 leaves it to the kernel.
 func receiveBufferOf(c *shaper.Class) int {
-	if c == nil || c.Rate().Kind() != unit.Bytes {
+	if c == nil || c.Rate().Kind() != unit.Bytes || !c.Enforces() {
 		return 0
 	}
 	n := c.Rate().Units(receiveTime)

@@ -87,6 +87,10 @@ func readClass(c *shaper.Class) stats.ClassReading {
 	r.Sessions = c.Sessions()
 	r.Per, r.Keys = conf.Per.String(), c.Keys(now)
 	r.Parent, r.Priority, r.Weight = conf.Parent, conf.Priority, conf.Weight
+	if shadow := c.Shadow(now); shadow != nil {
+		would := shadow.ReadShadow()
+		r.Shadow = &would
+	}
 	r.Rate = readRate(conf.Rate)
 	if limit := conf.Limit(); limit != conf.Rate {
 		ceil := readRate(limit)

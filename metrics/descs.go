@@ -38,6 +38,12 @@ var (
 		"Keys that have a bucket of their own, or are remembered until nothing depends on it; of classes with per.", "class")
 	keysShared = desc("class_keys_shared_total",
 		"Sessions that share a bucket since max_keys leaves their key no room; of classes with per.", "class")
+	wouldDelay = desc("shadow_would_delay_total",
+		"Items that would have waited; of classes with shadow.", "class")
+	wouldDrop = desc("shadow_would_drop_total",
+		"Items that would have been dropped or refused; of classes with shadow.", "class")
+	wouldWait = desc("shadow_wait_seconds",
+		"Time that items would have waited; of classes with shadow.", "class")
 	rate = desc("class_rate",
 		"Rate in force, in units per second.", "class", "unit")
 

@@ -100,6 +100,11 @@ func (s sender) class(c stats.ClassReading) {
 		s.gauge(keys, float64(c.Keys), c.Name)
 		s.counter(keysShared, c.KeysShared, c.Name)
 	}
+	if would := c.Shadow; would != nil {
+		s.counter(wouldDelay, would.WouldDelay, c.Name)
+		s.counter(wouldDrop, would.WouldDrop, c.Name)
+		s.metrics <- newHistogram(wouldWait, would.Wait, c.Name)
+	}
 	s.gauge(backlogBytes, float64(c.BacklogBytes), c.Name)
 	s.gauge(backlogItems, float64(c.BacklogItems), c.Name)
 	s.gauge(rate, c.Rate.PerSecond, c.Name, c.Rate.Unit)

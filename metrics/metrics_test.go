@@ -33,7 +33,13 @@ func fixed() stats.Status {
 	for _, d := range []time.Duration{0, time.Millisecond, time.Second, time.Second + 1, time.Hour} {
 		acme.Wait.Observe(d)
 	}
-	class := acme.Read()
+	var would stats.Class
+	would.Overlimits.Add(13)
+	would.Dropped[stats.QueueFull].Add(60)
+	would.Dropped[stats.MaxWait].Add(60)
+	would.Wait.Observe(time.Minute)
+	class, shadow := acme.Read(), would.ReadShadow()
+	class.Shadow = &shadow
 	class.Per, class.Keys = "source", 12
 	class.Name, class.Rate = "acme", stats.RateReading{Text: "30 packets/min", PerSecond: 0.5, Unit: "packets"}
 
@@ -96,6 +102,8 @@ func TestCardinalityIsConstant(t *testing.T) {
 	idle := fixed()
 	idle.Classes[0] = new(stats.Class).Read()
 	idle.Classes[0].Name, idle.Classes[0].Rate, idle.Classes[0].Per = fixed().Classes[0].Name, fixed().Classes[0].Rate, "source"
+	shadow := new(stats.Class).ReadShadow()
+	idle.Classes[0].Shadow = &shadow
 	idle.Listeners[0] = new(stats.Listener).Read()
 	idle.Listeners[0].Name = "web"
 	if got, want := series(scrape(t, func() stats.Status { return idle })), series(scrape(t, fixed)); !cmp.Equal(got, want) {

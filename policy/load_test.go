@@ -121,7 +121,7 @@ func TestLoadEveryKey(t *testing.T) {
 			{MaxKeys: 65536, Name: "acme", Parent: "uplink", Algorithm: Leaky, Rate: rate("20mbit"), Ceil: rate("30mbit"), Headroom: 30_000,
 				Queue: Queue{Items: packets(500)}, MaxWait: seconds(8), Priority: 0, Weight: 3},
 			{MaxKeys: 65536, Name: "payments", Algorithm: Token, Rate: rate("2mbit"), Burst: Burst{65536, unit.Bytes}, Queue: Queue{Bytes: 256 * unit.KiB}, Overflow: Refuse, Priority: 4, Weight: 1},
-			{MaxKeys: 65536, Name: "logins", Algorithm: Leaky, Rate: rate("5 connections/s"), Queue: Queue{Items: unit.Count{N: 20, Kind: unit.Connections}}, Overflow: Wait, Priority: 4, Weight: 1},
+			{MaxKeys: 65536, Name: "logins", Algorithm: Leaky, Rate: rate("5 connections/s"), Queue: Queue{Items: unit.Count{N: 20, Kind: unit.Connections}}, Overflow: Wait, Shadow: true, Priority: 4, Weight: 1},
 			{Per: Per{BySource, 24, 64}, MaxKeys: 1000, Name: "dns", Algorithm: Token, Rate: rate("200 packets/s"), Burst: Burst(packets(50)), Queue: DefaultClass("").Queue, Priority: 4, Weight: 1},
 		},
 		Listeners: []Listener{
@@ -138,7 +138,7 @@ func TestLoadEveryKey(t *testing.T) {
 			SourcePort:  []PortRange{{1024, 65535}, {500, 500}},
 			Destination: prefixes("192.0.2.0/24"),
 			Port:        []PortRange{{2775, 2775}},
-			Class:       "logins", ReturnClass: "acme", Line: 58,
+			Class:       "logins", ReturnClass: "acme", Line: 59,
 		}},
 	}
 	if diff := cmp.Diff(want, p, comparers...); diff != "" {

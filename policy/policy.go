@@ -142,6 +142,8 @@ type Class struct {
 	Priority int `json:"priority"`
 	// Weight is the share among siblings of one priority, at least 1.
 	Weight int `json:"weight"`
+	// Shadow has the class compute and report what it would do, and enforce nothing.
+	Shadow bool `json:"shadow,omitempty"`
 }
 
 // LastPriority is the priority of those that come last.

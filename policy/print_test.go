@@ -52,6 +52,7 @@ class = "a"
 │  │  overflow         by protocol         (default)
 │  │  per              none                (default)
 │  │  max_connections  none                (default)
+│  │  shadow           false               (default)
 │  └─ class c
 │        parent           a
 │        algorithm        leaky               (default)
@@ -65,6 +66,7 @@ class = "a"
 │        weight           2
 │        per              none                (default)
 │        max_connections  none                (default)
+│        shadow           false               (default)
 ├─ class b
 │     parent           none                (default)
 │     algorithm        token
@@ -76,6 +78,7 @@ class = "a"
 │     overflow         by protocol         (default)
 │     per              none                (default)
 │     max_connections  none                (default)
+│     shadow           false               (default)
 ├─ listener x
 │     listen           127.0.0.1:53
 │     protocol         udp

@@ -23,6 +23,7 @@ const (
 	portForm     = `a port is an integer from 1 to 65535, or a range like "8000-8100"`
 	burstForm    = `a burst is a size like "64KiB" or a count like "100 packets"`
 	queueForm    = `a queue is bounded by a size like "64KiB" or a count like "500 packets"`
+	shadowForm   = `true or false`
 	sessionsForm = `an integer from 1 to 2147483647`
 	keysForm     = `an integer from 1 to 16777216`
 	priorityForm = `an integer from 0, the first, to 7`
@@ -66,7 +67,8 @@ var classFields = []field[Class]{
 	orNone("none", one("per", perForm, func(c *Class) *Per { return &c.Per }, parsePer)),
 	onlyIntegers(one("max_keys", keysForm, func(c *Class) *int { return &c.MaxKeys }, parseKeys)),
 	orNone("none", onlyIntegers(one("max_connections", sessionsForm, func(c *Class) *int { return &c.MaxConnections }, parseSessions))),
-	later[Class]("in_flight"), later[Class]("shadow"), later[Class]("shared"),
+	onlyBooleans(one("shadow", shadowForm, func(c *Class) *bool { return &c.Shadow }, strconv.ParseBool)),
+	later[Class]("in_flight"), later[Class]("shared"),
 }
 
 var listenerFields = []field[Listener]{
@@ -100,6 +102,12 @@ var ruleFields = []field[Rule]{
 // onlyIntegers lets a field take integers and nothing else.
 func onlyIntegers[T any](f field[T]) field[T] {
 	f.takes = integers
+	return f
+}
+
+// onlyBooleans lets a field take true or false.
+func onlyBooleans[T any](f field[T]) field[T] {
+	f.takes = booleans
 	return f
 }
 

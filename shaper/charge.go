@@ -45,7 +45,7 @@ func (c *Class) changes() time.Time {
 }
 
 // limits reports whether the class holds anything up itself.
-func (c *Class) limits() bool { return c.keys == nil }
+func (c *Class) limits() bool { return c.keys == nil && c.shadow == nil }
 
 // charges reports whether the class or one above it counts anything of a cost.
 func (c *Class) charges(cost *Cost) bool {
@@ -80,14 +80,20 @@ func (c *Class) let(now time.Time, it *Item) {
 	if !it.Busy || it.since.IsZero() {
 		it.since = it.arrived
 	}
-	c.charge(it.since, now, &it.Cost, it.Settles)
+	c.charge(it, it.since, now, &it.Cost, it.Settles)
 	it.charged = c
 }
 
 // charge charges what leaves at now, and whose source has had it ready since
-// since, to every class on the path.
-func (c *Class) charge(since, now time.Time, cost *Cost, settles bool) {
+// since, to every class on the path, and offers it to those in their shadow. it is
+// what leaves, where that is an Item.
+func (c *Class) charge(it *Item, since, now time.Time, cost *Cost, settles bool) {
 	c.chargeUp(c, since, now, cost, settles)
+	for ; c != nil; c = c.parent.Load() {
+		if c.shadow != nil && c.keys == nil && cost.in(c.kind) > 0 {
+			c.shadow.Mirror(now, *cost, it)
+		}
+	}
 }
 
 // chargeUp charges an item of a leaf, which those beneath the class have allowed

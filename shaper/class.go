@@ -22,14 +22,15 @@ type Class struct {
 	// whoever moves the bytes counts what was sent, dropped or refused.
 	Stats *stats.Class
 
-	name    string
-	kind    unit.Kind // what it counts
-	pacer   *pacer    // wakes the tree when Next says so; nil: somebody calls Release
-	parent  atomic.Pointer[Class]
-	piece   atomic.Int64 // what it alone allows of Piece
-	settles atomic.Bool  // Left matters to it
-	rate    atomic.Pointer[unit.Rate]
-	handing atomic.Bool // the pacer has taken an item out of the queue, and its owner is being told
+	name     string
+	kind     unit.Kind // what it counts
+	pacer    *pacer    // wakes the tree when Next says so; nil: somebody calls Release
+	parent   atomic.Pointer[Class]
+	piece    atomic.Int64 // what it alone allows of Piece
+	settles  atomic.Bool  // Left matters to it
+	enforces atomic.Bool  // what its policy says
+	rate     atomic.Pointer[unit.Rate]
+	handing  atomic.Bool // the pacer has taken an item out of the queue, and its owner is being told
 
 	mu     sync.Mutex // of the whole tree, where this is the root of one; see lock
 	due    alarm      // when the pacer looks again at the tree, in the same way
@@ -49,10 +50,13 @@ type Class struct {
 	waiters []*Slot   // for one more to be open here
 	leaving time.Time // since when an item is on its way out, where that matters; zero: none is
 
-	keys   *keys      // its buckets, which are children of it; nil: it has one for all, itself
-	among  *keys      // those of its parent of which it is one; nil: it is a class of the policy
-	key    policy.Key // which one
-	joined int        // sessions that have joined, where it is a bucket
+	shadow  *Class     // computes what the class would do, which itself does nothing; nil: it does what it says
+	spare   *twin      // copies of its shadow that are not used
+	keys    *keys      // its buckets, which are children of it; nil: it has one for all, itself
+	among   *keys      // those of its parent of which it is one; nil: it is a class of the policy
+	key     policy.Key // which one
+	joined  int        // sessions that have joined, where it is a bucket
+	lingers bool       // it is among keys.linger
 
 	place contender // among the children of its parent
 	own   contender // of its queue, among its children
@@ -67,8 +71,7 @@ func NewClass(now time.Time, conf policy.Class) *Class {
 	if conf.Per != (policy.Per{}) {
 		c.keys = newKeys(now, c)
 	}
-	c.limiter = newLimiter(now, conf)
-	c.adopt(now, conf)
+	c.install(now, conf, newLimiter(now, conf))
 	return c
 }
 
@@ -89,8 +92,7 @@ func (c *Class) successor(now time.Time, conf policy.Class) *Class {
 	if next.keys != nil {
 		next.keys.since = now
 	}
-	next.limiter = startedLimiter(now, conf, 0)
-	next.adopt(now, conf)
+	next.install(now, conf, startedLimiter(now, conf, 0))
 	return next
 }
 
@@ -113,6 +115,10 @@ func (c *Class) Piece() int64 {
 // Rate returns the limit in force, without headroom: the ceil of a class that
 // has one.
 func (c *Class) Rate() unit.Rate { return *c.rate.Load() }
+
+// Enforces reports whether the class does what its policy says, and does not only
+// compute it.
+func (c *Class) Enforces() bool { return c.enforces.Load() }
 
 // Counts reports whether the class, or one above it, counts in a unit.
 func (c *Class) Counts(kind unit.Kind) bool {
@@ -146,6 +152,15 @@ const (
 func (c *Class) Enter(now time.Time, it *Item) Verdict {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
+	verdict := c.enter(now, it)
+	if verdict == Waits && c.queue.Front() == &it.place {
+		root.wake(now)
+	}
+	return verdict
+}
+
+// enter is Enter, with the lock and without telling the pacer.
+func (c *Class) enter(now time.Time, it *Item) Verdict {
 	it.arrived, it.charged = now, nil
 	switch {
 	case !c.charges(&it.Cost):
@@ -162,13 +177,12 @@ func (c *Class) Enter(now time.Time, it *Item) Verdict {
 		if !c.queue.HasRoom(int(it.Cost.Packets), it.Held) {
 			return Full
 		}
-		if c.conf.MaxWait > 0 && c.expects(now, &it.Cost).Sub(now) > time.Duration(c.conf.MaxWait) {
+		if c.conf.MaxWait > 0 && c.shadow == nil && c.expects(now, &it.Cost).Sub(now) > time.Duration(c.conf.MaxWait) {
 			return TooLong
 		}
 	}
 	if c.push(it); c.queue.Front() == &it.place {
 		c.update(now)
-		root.wake(now)
 	}
 	return Waits
 }
@@ -186,7 +200,7 @@ func (c *Class) Pass(now time.Time, cost Cost) bool {
 		return false
 	}
 	c.Stats.Wait.Observe(0)
-	c.charge(now, now, &cost, true)
+	c.charge(nil, now, now, &cost, true)
 	return true
 }
 

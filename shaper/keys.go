@@ -22,7 +22,8 @@ type keys struct {
 	since  time.Time // as much as may leave at once left then from each that is new; zero: nothing did
 	active map[policy.Key]*Class
 	idle   idleKeys
-	shared *Class // of all for whom there is no room; nil: nobody uses it
+	shared *Class   // of all for whom there is no room; nil: nobody uses it
+	linger []*Class // nobody uses them, and copies of what they let out wait in their shadow
 }
 
 func newKeys(now time.Time, class *Class) *keys {
@@ -62,7 +63,7 @@ func (c *Class) Keys(now time.Time) int {
 	}
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	c.keys.idle.forget(now, 1000)
+	c.keys.forget(now, 1000)
 	return c.keys.len()
 }
 
@@ -82,7 +83,7 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	if c := k.active[key]; c != nil {
 		return c
 	}
-	k.idle.forget(now, 2) // more than can have come since the last
+	k.forget(now, 2) // more than can have come since the last
 	left, known := k.idle.take(key)
 	if !known && k.len() >= k.most() {
 		k.class.Stats.KeysShared.Add(1)
@@ -93,12 +94,22 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	}
 	state := k.fresh(now)
 	if known {
-		state = k.remembered(now, left)
+		state = remembered(now, left, bucketPolicy(k.class.conf))
 	}
 	c := k.open(now, state)
 	c.key = key
 	k.active[key] = c
 	return c
+}
+
+// forget gives up keys that need not be remembered at now, so many at most.
+func (k *keys) forget(now time.Time, most int) {
+	k.idle.forget(now, most)
+	for range min(most, len(k.linger)) {
+		c := k.linger[0]
+		k.linger, c.lingers = k.linger[1:], false
+		c.retire(now)
+	}
 }
 
 func (k *keys) most() int {
@@ -113,8 +124,8 @@ func (k *keys) open(now time.Time, state bucketState) *Class {
 	conf := bucketPolicy(k.class.conf)
 	c := newClass(conf, k.class.Stats)
 	c.pacer, c.among = k.class.pacer, k
-	c.limiter, c.assured = state.limiter, state.assured
-	c.adopt(now, conf)
+	c.assured = state.assured
+	c.install(now, conf, state.limiter)
 	c.attach(now, k.class)
 	return c
 }
@@ -132,6 +143,9 @@ func (c *Class) retire(now time.Time) {
 	if k == nil || c.parent.Load() == nil || c.joined > 0 || c.queue.Len() > 0 || c.awaitsLeft() {
 		return // nil: it has been given up already
 	}
+	if c.lingers || c.lingersAt(now) {
+		return
+	}
 	c.detach(now)
 	if c == k.shared {
 		k.shared = nil
@@ -139,8 +153,19 @@ func (c *Class) retire(now time.Time) {
 	}
 	delete(k.active, c.key)
 	if k.class.conf.Per.By != policy.ByConnection { // of which none comes again
-		k.idle.put(now, c.key, bucketState{c.limiter, c.assured})
+		k.idle.put(now, c.key, bucketState{c.enforced().limiter, c.assured})
 	}
+}
+
+// lingersAt has a bucket stay while copies of what it let out wait in its shadow.
+func (c *Class) lingersAt(now time.Time) bool {
+	if c.shadow == nil {
+		return false
+	}
+	if c.shadow.CatchUp(now); c.shadow.queue.Len() > 0 {
+		c.among.linger, c.lingers = append(c.among.linger, c), true
+	}
+	return c.lingers
 }
 
 // awaitsLeft reports whether a class on the path goes on only when the last item
@@ -154,9 +179,9 @@ func (c *Class) awaitsLeft() bool {
 	return false
 }
 
-// set puts a policy in force for all buckets, in the place of that of the class.
-func (k *keys) set(now time.Time, conf policy.Class) {
-	old, next := bucketPolicy(k.class.conf), bucketPolicy(conf)
+// set puts a policy in force for all buckets, in the place of another.
+func (k *keys) set(now time.Time, old, next policy.Class) {
+	old, next = bucketPolicy(old), bucketPolicy(next)
 	k.each(func(c *Class) {
 		c.set(now, next)
 		c.update(now)
@@ -165,7 +190,7 @@ func (k *keys) set(now time.Time, conf policy.Class) {
 		return
 	}
 	k.idle.change(now, func(left remains) bucketState {
-		state := k.remembered(now, left)
+		state := remembered(now, left, old)
 		state.limiter = rerated(now, state.limiter, old, next)
 		state.assured = assuredOf(now, state.assured, next)
 		return state
@@ -187,9 +212,9 @@ func (k *keys) fresh(now time.Time) bucketState {
 	return bucketState{startedLimiter(k.since, conf, 0), assuredOf(k.since, nil, conf)}
 }
 
-// remembered returns the state of a bucket that was idle.
-func (k *keys) remembered(now time.Time, left remains) bucketState {
-	conf := bucketPolicy(k.class.conf)
+// remembered returns the state of a bucket that was idle, under the policy that it
+// had.
+func remembered(now time.Time, left remains, conf policy.Class) bucketState {
 	state := bucketState{limiter: left.limiter, assured: assuredOf(left.assured, nil, conf)}
 	if state.limiter == nil {
 		state.limiter = newLimiter(now, conf)

@@ -7,6 +7,7 @@ import (
 	"shaper/leaky"
 	"shaper/limit"
 	"shaper/policy"
+	"shaper/stats"
 	"shaper/unit"
 )
 
@@ -26,17 +27,47 @@ func (c *Class) Set(now time.Time, conf policy.Class) {
 
 // set is Set without telling the tree.
 func (c *Class) set(now time.Time, conf policy.Class) {
-	if c.keys != nil {
-		c.keys.set(now, conf)
-	}
-	if !sameLimiter(conf, c.conf) {
+	if !sameLimiter(conf, c.conf) || conf.Shadow != c.conf.Shadow {
 		c.leaving = time.Time{}
 	}
-	c.limiter = rerated(now, c.limiter, c.conf, conf)
+	if c.shadow != nil {
+		c.shadow.CatchUp(now)
+	}
+	l := rerated(now, c.enforced().limiter, c.conf, conf)
 	if p := c.parent.Load(); p != nil && conf.Priority != c.conf.Priority {
 		p.feed.remove(&c.place)
 	}
+	old := c.conf
+	c.install(now, conf, l)
+	if c.keys != nil {
+		c.keys.set(now, old, conf)
+	}
+}
+
+// install puts a policy in force with its limiter, which limits nothing where the
+// class is only to compute what it would.
+func (c *Class) install(now time.Time, conf policy.Class, l limit.Limiter) {
+	if !conf.Shadow {
+		c.shadow = nil
+	} else {
+		if c.shadow == nil {
+			c.shadow = newClass(shadowPolicy(conf), c.shadowStats())
+		}
+		c.shadow.limiter = l
+		c.shadow.adopt(now, shadowPolicy(conf))
+		l = limitless{}
+	}
+	c.limiter = l
 	c.adopt(now, conf)
+}
+
+// shadowStats returns the counters of what the class would do: all buckets of one
+// have the same.
+func (c *Class) shadowStats() *stats.Class {
+	if c.among != nil && c.among.class.shadow != nil {
+		return c.among.class.shadow.Stats
+	}
+	return new(stats.Class)
 }
 
 // sameLimiter reports whether a limiter goes on where one policy takes the
@@ -117,6 +148,7 @@ func (c *Class) adopt(now time.Time, conf policy.Class) {
 	c.assured = assuredOf(now, c.assured, conf)
 	c.settler, _ = c.limiter.(limit.Settler)
 	c.settles.Store(c.settler != nil)
+	c.enforces.Store(!conf.Shadow)
 	c.slack = slackOf(conf)
 	c.queue.MaxItems = int(bound(conf.Queue.Items.N))
 	c.queue.MaxBytes = bound(int64(conf.Queue.Bytes))
@@ -126,12 +158,12 @@ func (c *Class) adopt(now time.Time, conf policy.Class) {
 }
 
 // assuredOf returns what tells when a class is within its assured rate, where its
-// limit is above that; else nil. It goes on from what the class had; nil says that
+// limit is above that, or is not enforced; else nil. It goes on from what the class had; nil says that
 // it has been idle until now.
 func assuredOf(now time.Time, had *leaky.Assured, conf policy.Class) *leaky.Assured {
 	rate := conf.Rate.Below(conf.Headroom)
 	switch {
-	case conf.Per != (policy.Per{}), rate.Compare(paced(conf)) >= 0:
+	case conf.Per != (policy.Per{}), rate.Compare(paced(conf)) >= 0 && !conf.Shadow:
 		return nil
 	case had == nil:
 		return leaky.NewAssured(now, rate)
@@ -168,7 +200,7 @@ const MaxPiece = leaky.MaxPiece
 // pieceOf returns the Piece of a class: every class but a byte class leaves
 // bytes alone, so that theirs is as large as can be.
 func pieceOf(conf policy.Class) int64 {
-	if conf.Rate.Kind() != unit.Bytes || conf.Per != (policy.Per{}) {
+	if conf.Rate.Kind() != unit.Bytes || conf.Per != (policy.Per{}) || conf.Shadow {
 		return MaxPiece
 	}
 	piece := leaky.Piece(paced(conf))

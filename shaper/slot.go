@@ -3,6 +3,9 @@ package shaper
 import (
 	"slices"
 	"sync"
+
+	"shaper/policy"
+	"shaper/stats"
 )
 
 // A Slot is the place of a session among those that may be open at once in its
@@ -88,6 +91,7 @@ func (s *Slot) Move(class *Class) {
 // one there; else it waits. The first of a queue need not mind that one.
 func (s *Slot) acquire(firstOf *Class) bool {
 	for x := s.class; x != nil; x = x.parent.Load() {
+		x.wouldBeFull()
 		if x.full() || len(x.waiters) > 0 && x != firstOf {
 			s.queue = x
 			x.waiters = append(x.waiters, s)
@@ -125,8 +129,21 @@ func (c *Class) Sessions() int {
 }
 
 // full reports whether as many sessions are open as may be.
-func (c *Class) full() bool {
-	return c.limits() && c.conf.MaxConnections > 0 && c.open >= c.conf.MaxConnections
+func (c *Class) full() bool { return c.limits() && c.exceeds() }
+
+func (c *Class) exceeds() bool {
+	return c.conf.MaxConnections > 0 && c.open >= c.conf.MaxConnections
+}
+
+// wouldBeFull counts a session that has its slot only since the class does nothing.
+func (c *Class) wouldBeFull() {
+	switch {
+	case c.shadow == nil || c.keys != nil || !c.exceeds():
+	case c.conf.OverflowFor(policy.TCP) == policy.Wait:
+		c.shadow.Stats.Overlimits.Add(1)
+	default:
+		c.shadow.Stats.Dropped[stats.QueueFull].Add(0)
+	}
 }
 
 // countOpen counts so many sessions more in the class and those above it.

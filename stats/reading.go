@@ -85,6 +85,27 @@ type ClassReading struct {
 	Wait    HistogramReading `json:"-"`
 	WaitP50 Seconds          `json:"wait_p50_seconds"`
 	WaitP99 Seconds          `json:"wait_p99_seconds"`
+	// Shadow is what the class would do; nil where it does that.
+	Shadow *ShadowReading `json:"shadow,omitempty"`
+}
+
+// ShadowReading is what a class that enforces nothing would have done.
+type ShadowReading struct {
+	WouldDelay uint64           `json:"would_delay"` // items that would have waited
+	WouldDrop  uint64           `json:"would_drop"`  // items dropped or refused
+	Wait       HistogramReading `json:"-"`           // how long items would have waited
+	WaitP50    Seconds          `json:"would_wait_p50_seconds"`
+	WaitP99    Seconds          `json:"would_wait_p99_seconds"`
+}
+
+// ReadShadow returns the counters of a class as those of what would have been.
+func (c *Class) ReadShadow() ShadowReading {
+	r := ShadowReading{WouldDelay: c.Overlimits.Load(), Wait: c.Wait.Read()}
+	for reason := range Reasons() {
+		r.WouldDrop += c.Dropped[reason].Items.Load()
+	}
+	r.WaitP50, r.WaitP99 = Seconds(r.Wait.Quantile(0.50)), Seconds(r.Wait.Quantile(0.99))
+	return r
 }
 
 // Read returns the counters of the class. Every direction and reason has its

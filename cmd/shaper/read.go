@@ -152,7 +152,7 @@ func classesCommand() *cli.Command {
 // printClasses prints each class under its parent. Where there are trees, it also
 // prints what siblings share by.
 func printClasses(w io.Writer, classes []daemon.Class) {
-	t := table{header: []string{"CLASS", ">RATE", ">CEIL", ">PRIORITY", ">WEIGHT", ">KEYS", ">NOW", ">BACKLOG", ">ITEMS", ">P50", ">P99", ">DRAIN", ">DROPPED", ">REFUSED", ">OVERLIMITS"}}
+	t := table{header: []string{"CLASS", ">RATE", ">CEIL", ">PRIORITY", ">WEIGHT", ">KEYS", ">NOW", ">BACKLOG", ">ITEMS", ">P50", ">P99", ">DRAIN", ">DROPPED", ">REFUSED", ">OVERLIMITS", ">WOULD DELAY", ">WOULD DROP", ">WOULD P50", ">WOULD P99"}}
 	changed := false
 	for _, placed := range asTree(classes, func(c daemon.Class) (name, parent string) { return c.Name, c.Parent }) {
 		c := placed.of
@@ -170,14 +170,21 @@ func printClasses(w io.Writer, classes []daemon.Class) {
 		if c.Per != "" {
 			keys = strconv.Itoa(c.Keys)
 		}
-		t.add(strings.Repeat("  ", placed.depth)+c.Name, rate, ceil, priority, weight, keys, c.Now.Text, human(c.BacklogBytes), strconv.FormatInt(c.BacklogItems, 10),
-			duration(c.WaitP50), duration(c.WaitP99), duration(c.Drain), lost(c.Dropped), lost(c.Refused), fmt.Sprint(c.Overlimits))
+		would := []string{"-", "-", "-", "-"}
+		if s := c.Shadow; s != nil {
+			would = []string{fmt.Sprint(s.WouldDelay), fmt.Sprint(s.WouldDrop), duration(s.WaitP50), duration(s.WaitP99)}
+		}
+		t.add(append([]string{strings.Repeat("  ", placed.depth) + c.Name, rate, ceil, priority, weight, keys, c.Now.Text, human(c.BacklogBytes), strconv.FormatInt(c.BacklogItems, 10),
+			duration(c.WaitP50), duration(c.WaitP99), duration(c.Drain), lost(c.Dropped), lost(c.Refused), fmt.Sprint(c.Overlimits)}, would...)...)
 	}
 	if !slices.ContainsFunc(classes, func(c daemon.Class) bool { return c.Parent != "" }) {
 		t.drop("CEIL", "PRIORITY", "WEIGHT")
 	}
 	if !slices.ContainsFunc(classes, func(c daemon.Class) bool { return c.Per != "" }) {
 		t.drop("KEYS")
+	}
+	if !slices.ContainsFunc(classes, func(c daemon.Class) bool { return c.Shadow != nil }) {
+		t.drop("WOULD DELAY", "WOULD DROP", "WOULD P50", "WOULD P99")
 	}
 	t.write(w, "")
 	if changed {

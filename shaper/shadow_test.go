@@ -1,0 +1,222 @@
+package shaper
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"shaper/policy"
+	"shaper/stats"
+	"shaper/unit"
+)
+
+func inShadow(conf policy.Class) policy.Class {
+	conf.Shadow = true
+	return conf
+}
+
+// wouldBe is what counters say of a class.
+type wouldBe struct {
+	delayed, full, tooLong uint64
+	waits                  stats.HistogramReading
+}
+
+func of(c *stats.Class) wouldBe {
+	return wouldBe{c.Overlimits.Load(), c.Dropped[stats.QueueFull].Items.Load(), c.Dropped[stats.MaxWait].Items.Load(), c.Wait.Read()}
+}
+
+func (w wouldBe) is(o wouldBe) bool {
+	return w.delayed == o.delayed && w.full == o.full && w.tooLong == o.tooLong &&
+		w.waits.Count == o.waits.Count && (w.waits.Sum-o.waits.Sum) < 1e-6 && (o.waits.Sum-w.waits.Sum) < 1e-6
+}
+
+// A class in the shadow counts what the same class does: of datagrams, whatever the
+// algorithm, the queue and max_wait.
+func TestShadowCountsWhatWouldBe(t *testing.T) {
+	for _, algorithm := range []policy.Algorithm{policy.Leaky, policy.Token, policy.GCRA, policy.FixedWindow, policy.SlidingLog, policy.SlidingWindow} {
+		t.Run(string(algorithm), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				conf := withQueue(classBy(algorithm, rapid.SampledFrom([]string{"10 packets/s", "20KB/s"}).Draw(t, "rate")),
+					rapid.Int64Range(1, 20).Draw(t, "queue"), 0)
+				conf.MaxWait = unit.Duration(rapid.SampledFrom([]time.Duration{0, 300 * ms}).Draw(t, "max_wait"))
+				does, would := NewClass(start, conf), NewClass(start, inShadow(conf))
+				now := start
+				for range rapid.IntRange(1, 60).Draw(t, "items") {
+					now = now.Add(time.Duration(rapid.SampledFrom([]int{0, 0, 0, 30, 100, 700}).Draw(t, "pause")) * ms)
+					n := rapid.SampledFrom([]int64{100, 1000, 3000}).Draw(t, "size")
+					does.CatchUp(now)
+					one := &twin{class: does, item: Item{Cost: Cost{Bytes: n, Packets: 1}, Held: n}}
+					one.item.Owner = one
+					one.enter(now)
+					if rapid.Bool().Draw(t, "pass") {
+						if !would.Pass(now, one.item.Cost) {
+							t.Fatal("it holds a datagram up")
+						}
+					} else if v := would.Enter(now, packet(n)); v != Leaves {
+						t.Fatalf("it has a datagram %v", v)
+					}
+				}
+				now = now.Add(time.Hour)
+				does.CatchUp(now)
+				if got, want := of(would.Shadow(now)), of(does.Stats); !got.is(want) {
+					t.Fatalf("it would be %+v, and is %+v", got, want)
+				}
+				if w := of(would.Stats); w.delayed != 0 || w.waits.Sum != 0 {
+					t.Fatalf("what really was: %+v", w)
+				}
+			})
+		})
+	}
+}
+
+// A stream would have been held up: its next piece waits only when the last has
+// left, however fast they really come.
+func TestShadowOfAStream(t *testing.T) {
+	conf := leakyClass("100KB/s")
+	c := NewClass(start, inShadow(conf))
+	if c.Piece() != MaxPiece {
+		t.Errorf("its pieces are cut to %d bytes", c.Piece())
+	}
+	var f Flow
+	f.Init(c, nil)
+	for n := range 10 {
+		if v := f.Ask(at(time.Duration(n)*ms), Cost{Bytes: 10_000}, n > 0); v != Leaves {
+			t.Fatalf("piece %d: %v", n, v)
+		}
+		f.Left(at(time.Duration(n) * ms))
+	}
+	shadow := c.Shadow(at(500 * ms))
+	if shadow.Sent[stats.Upstream].Bytes.Load() != 0 {
+		t.Error("the shadow counts as sent")
+	}
+	drained := shadow.Wait.Read()
+	piece := c.shadow.Piece()
+	if want := 50_000 / piece; int64(drained.Count) < want-2 || int64(drained.Count) > want+2 {
+		t.Errorf("after half a second %d pieces of %d bytes would have left, want about %d", drained.Count, piece, want)
+	}
+	all := c.Shadow(at(990 * ms)).Wait.Read()
+	if all = c.Shadow(at(time.Second)).Wait.Read(); int64(all.Count) != (100_000-1)/piece+1 {
+		t.Errorf("after a second %d pieces would have left, want all", all.Count)
+	}
+	if each := all.Sum / float64(all.Count); each > 1.1*float64(piece)/100_000 {
+		t.Errorf("a piece would wait %.4f s, and there is only one source", each)
+	}
+	if d := shadow.Dropped[stats.QueueFull].Items.Load(); d != 0 {
+		t.Errorf("%d pieces would be dropped", d)
+	}
+}
+
+// Those above a class in the shadow limit as before, and its place among its
+// siblings stays.
+func TestShadowUnderAParent(t *testing.T) {
+	c := tree(root30(), inShadow(under("root", named("a", leakyClass("10 messages/s")))), child("b", "10"))
+	sent := map[*Class]int{}
+	for _, x := range []*Class{c["a"], c["b"]} {
+		for range 200 {
+			x.Enter(start, message(1))
+		}
+	}
+	for now := start; now.Before(at(6 * second)); {
+		now = later(now, c["root"].Next(now))
+		if it := c["root"].Release(now); it != nil {
+			sent[it.class]++
+			it.Left(now)
+		}
+	}
+	if got := sent[c["a"]] + sent[c["b"]]; got < 179 || got > 181 {
+		t.Errorf("%d leave in 6 s under 30/s", got)
+	}
+	if a := sent[c["a"]]; a < 85 || a > 95 {
+		t.Errorf("%d of the one that is not limited leave, want half of what there is", a)
+	}
+	if w := of(c["a"].Shadow(at(6 * second))); w.delayed < 80 {
+		t.Errorf("of 90 at 15/s through 10/s %d would have waited", w.delayed)
+	}
+}
+
+// What waits leaves as soon as a class is in the shadow; and when it is not any
+// more, what has passed meanwhile counts.
+func TestShadowIsSet(t *testing.T) {
+	conf := leakyClass("1 packets/s")
+	c := NewClass(start, conf)
+	enter(t, c, 0, Leaves, packet(1))
+	waiting := packet(1)
+	enter(t, c, 0, Waits, waiting)
+	c.Set(at(100*ms), inShadow(conf))
+	released(t, c, 100*ms, waiting)
+	enter(t, c, 200*ms, Leaves, packet(1))
+	c.Set(at(1200*ms), conf)
+	if c.Shadow(at(1200*ms)) != nil {
+		t.Error("it has a shadow, and does what it says")
+	}
+	it := packet(1)
+	enter(t, c, 1200*ms, Waits, it)
+	released(t, c, 2*second-1)
+	released(t, c, 2*second, it) // one would have left at 1 s
+}
+
+// Each bucket has a shadow of its own, which outlasts its sessions; they are
+// counted together.
+func TestShadowOfKeys(t *testing.T) {
+	c := NewClass(start, inShadow(perSource(10, leakyClass("1 packets/s"))))
+	for n := range 6 {
+		now := at(time.Duration(n) * 100 * ms)
+		bucket := c.Join(now, client(n%2))
+		if !bucket.Pass(now, Cost{Packets: 1}) {
+			t.Error("it holds a datagram up")
+		}
+		bucket.Quit(now)
+	}
+	if w := of(c.Shadow(at(500 * ms))); w.delayed != 4 || w.waits.Count != 2 {
+		t.Errorf("of three of two sources %d would have waited, and %d have left; want 4 and 2", w.delayed, w.waits.Count)
+	}
+	if n := len(c.keys.active); n != 2 {
+		t.Errorf("%d buckets, want 2: their shadows are not empty", n)
+	}
+	if w := of(c.Shadow(at(3 * second))); w.waits.Count != 6 {
+		t.Errorf("%d have left, want 6", w.waits.Count)
+	}
+	if n := c.Keys(at(10 * second)); n != 0 {
+		t.Errorf("%d keys, want none", n)
+	}
+}
+
+// More streams than a shadow looks at cost no more memory.
+func TestShadowIsBounded(t *testing.T) {
+	c := NewClass(start, inShadow(leakyClass("1KB/s")))
+	for range mostTwins + 100 {
+		var f Flow
+		f.Init(c, nil)
+		f.Ask(start, Cost{Bytes: 10_000_000}, false)
+	}
+	if n := c.shadow.queue.Len(); n > mostTwins {
+		t.Errorf("%d copies wait", n)
+	}
+	if w := of(c.Shadow(start)); w.delayed < mostTwins+99 {
+		t.Errorf("%d would have waited", w.delayed)
+	}
+}
+
+// max_connections is counted, too, and not enforced.
+func TestShadowOfSlots(t *testing.T) {
+	for overflow, want := range map[policy.Overflow]wouldBe{policy.Wait: {delayed: 2}, policy.Refuse: {full: 2}} {
+		conf := withSlots(inShadow(leakyClass("1KB/s")), 1)
+		conf.Overflow = overflow
+		c := NewClass(start, conf)
+		take(t, c, 3, 3)
+		if got := of(c.Shadow(start)); got.delayed != want.delayed || got.full != want.full {
+			t.Errorf("overflow %q: it would be %+v, want %+v", overflow, got, want)
+		}
+	}
+}
+
+// BenchmarkShadow is what a class in the shadow costs each datagram.
+func BenchmarkShadow(b *testing.B) {
+	c := NewClass(start, inShadow(classBy(policy.GCRA, "1 packets/s")))
+	now := start
+	for b.Loop() {
+		now = now.Add(time.Microsecond)
+		c.Pass(now, Cost{Packets: 1, Bytes: 100})
+	}
+}
