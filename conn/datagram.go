@@ -16,12 +16,13 @@ import (
 type way struct {
 	session *udpSession
 
-	dir   stats.Direction
-	class atomic.Pointer[shaper.Class] // nil: nothing is limited
-	joins atomic.Pointer[shaper.Class] // class, until it has been quit
-	raw   syscall.RawConn              // that datagrams leave by; nil: nowhere
-	to    *peer                        // nil: that of the connected socket
-	turn  *way                         // of echo: the way back, which datagrams go instead
+	dir    stats.Direction
+	class  atomic.Pointer[shaper.Class] // nil: nothing is limited
+	joins  atomic.Pointer[shaper.Class] // class, until it has been quit
+	shadow atomic.Pointer[shaper.Class] // gets copies of all datagrams; nil: there is none
+	raw    syscall.RawConn              // that datagrams leave by; nil: nowhere
+	to     *peer                        // nil: that of the connected socket
+	turn   *way                         // of echo: the way back, which datagrams go instead
 
 	pending atomic.Int64  // trains that wait for their class
 	held    atomic.Int64  // their payload
@@ -50,7 +51,10 @@ func (w *way) move(now time.Time, class *shaper.Class) {
 }
 
 // quit leaves the class. What comes all the same is limited by it as before.
-func (w *way) quit(now time.Time) { w.joins.Swap(nil).Quit(now) }
+func (w *way) quit(now time.Time) {
+	w.joins.Swap(nil).Quit(now)
+	w.shadow.Swap(nil).Quit(now)
+}
 
 // train is datagrams in a row that were read as one, as the kernel hands over
 // what was sent with UDP_SEGMENT: all of one size but the last, which may be
@@ -124,6 +128,9 @@ func (d *datagrams) release() {
 func (w *way) offer(t train, out *outgoing) {
 	w.active.Store(true)
 	class := w.class.Load()
+	if shadow := w.shadow.Load(); shadow != nil {
+		shadow.Mirror(time.Now(), t.cost(), nil)
+	}
 	most := mostTogether(class)
 	for more := true; more; more = len(t.payload) > 0 {
 		var head train

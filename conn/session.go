@@ -145,6 +145,9 @@ func (t *tcpSession) classify() {
 	up, down = up.Join(t.started, who), down.Join(t.started, who)
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
+	up, down = s.shadow.mirrors(who, t.started)
+	t.up.flow.Mirror(t.started, up)
+	t.down.flow.Mirror(t.started, down)
 }
 
 func (s *Server) needsDestination(listener string) bool {

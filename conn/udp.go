@@ -365,6 +365,9 @@ func (t *udpSession) begin() bool {
 	up, down = up.Join(t.started, who), down.Join(t.started, who)
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
+	copyUp, copyDown := u.server.shadow.mirrors(who, t.started)
+	t.up.mirror(t.started, copyUp)
+	t.down.mirror(t.started, copyDown)
 	if up != nil && t.slot.Acquire(up, t) && u.enter(t) {
 		return true
 	}

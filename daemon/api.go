@@ -116,6 +116,9 @@ func (d *daemon) controlHandler() http.Handler {
 	mux.Handle("POST /v1/reload", answers(d.serveReload))
 	mux.Handle("POST /v1/confirm", answers(d.serveConfirm))
 	mux.Handle("POST /v1/explain", answers(d.serveExplain))
+	mux.Handle("GET /v1/shadow", answers(d.serveShadow))
+	mux.Handle("POST /v1/shadow", answersWithin(maxShadowBody, d.serveStartShadow))
+	mux.Handle("DELETE /v1/shadow", answers(d.serveStopShadow))
 	mux.Handle("PATCH /v1/classes/{name}", answers(d.serveSet))
 	mux.Handle("DELETE /v1/sessions/{id}", answers(d.serveClose))
 	return alwaysJSON(mux)
@@ -153,9 +156,12 @@ func (headerOnly) WriteHeader(int)             {}
 func (headerOnly) Write(b []byte) (int, error) { return len(b), nil }
 
 // answers turns a function into a handler for those whom the socket has let in.
-func answers(f func(by caller, r *http.Request) (any, error)) http.Handler {
+func answers(f func(by caller, r *http.Request) (any, error)) http.Handler { return answersWithin(maxBody, f) }
+
+// answersWithin is answers with a bound of its own for the body.
+func answersWithin(most int64, f func(by caller, r *http.Request) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		r.Body = http.MaxBytesReader(w, r.Body, most)
 		by := callerOf(r.Context())
 		if by.err != nil {
 			answer(w, http.StatusForbidden, &Error{Code: CodeForbidden, Message: by.err.Error()})

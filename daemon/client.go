@@ -85,6 +85,21 @@ func (c *Client) Set(ctx context.Context, class string, values map[string]string
 	return done, c.ask(ctx, "PATCH", "/v1/classes/"+url.PathEscape(class), body, &done)
 }
 
+// Shadow returns what the policy in the shadow would do.
+func (c *Client) Shadow(ctx context.Context) (s Shadow, err error) {
+	return s, c.ask(ctx, "GET", "/v1/shadow", nil, &s)
+}
+
+// StartShadow runs a policy in the shadow of the one in force.
+func (c *Client) StartShadow(ctx context.Context, request ShadowRequest) (s Shadow, err error) {
+	return s, c.ask(ctx, "POST", "/v1/shadow", request, &s)
+}
+
+// StopShadow ends it, and returns what it would have done.
+func (c *Client) StopShadow(ctx context.Context) (s Shadow, err error) {
+	return s, c.ask(ctx, "DELETE", "/v1/shadow", nil, &s)
+}
+
 // Explain returns which rule and class a client gets, for each way in that the
 // request leaves open.
 func (c *Client) Explain(ctx context.Context, request ExplainRequest) (all []policy.Explanation, err error) {

@@ -42,6 +42,8 @@ type daemon struct {
 	keeper  *keeper
 	meter   *meter
 
+	candidate candidate
+
 	draining    atomic.Bool
 	interrupted chan struct{}
 }

@@ -11,6 +11,7 @@ import "time"
 // called; the owner is told all the same.
 type Flow struct {
 	class  *Class // nil: nothing is limited
+	shadow *Class // gets copies of all items; nil: there is none
 	ticket Item
 }
 
@@ -24,6 +25,16 @@ func (f *Flow) Init(class *Class, owner Owner) {
 	}
 }
 
+// Mirror has a class, which the flow has joined, be offered copies of all its items
+// as they come, and quits the one that was before; nil for none.
+func (f *Flow) Mirror(now time.Time, class *Class) {
+	if f.shadow != nil {
+		f.ticket.forget(f.shadow)
+		f.shadow.Quit(now)
+	}
+	f.shadow = class
+}
+
 // Class returns the class that the flow is in now; nil for none.
 func (f *Flow) Class() *Class { return f.class }
 
@@ -31,6 +42,9 @@ func (f *Flow) Class() *Class { return f.class }
 // it Waits, the owner is told when it may leave. It is not asked while one waits.
 func (f *Flow) Ask(now time.Time, cost Cost, busy bool) Verdict {
 	f.ticket.Cost, f.ticket.Held, f.ticket.Busy = cost, cost.Bytes, busy
+	if f.shadow != nil {
+		f.shadow.Mirror(now, cost, &f.ticket)
+	}
 	if f.class == nil {
 		f.ticket.charged = nil
 		return Leaves

@@ -89,6 +89,16 @@ func (it *Item) streamIn(c *Class) *twin {
 	return t
 }
 
+// forget forgets the twin of an item in a class, where there is one.
+func (it *Item) forget(c *Class) {
+	for at := &it.twins; *at != nil; at = &(*at).next {
+		if (*at).class == c {
+			*at = (*at).next
+			return
+		}
+	}
+}
+
 // send has a source send so many bytes more, as soon as it may.
 func (t *twin) send(now time.Time, n int64) {
 	t.rest += n

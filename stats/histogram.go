@@ -106,6 +106,21 @@ func (r HistogramReading) Within(i int) uint64 {
 	return n
 }
 
+// Since returns what has been observed since an earlier reading of the histogram.
+// Where that has more, it is another histogram, and all of this one counts.
+func (r HistogramReading) Since(before HistogramReading) HistogramReading {
+	if before.Count > r.Count {
+		return r
+	}
+	since := HistogramReading{Zero: r.Zero - before.Zero, Buckets: map[int]uint64{}, Count: r.Count - before.Count, Sum: r.Sum - before.Sum}
+	for i, n := range r.Buckets {
+		if more := n - before.Buckets[i]; more > 0 {
+			since.Buckets[i] = more
+		}
+	}
+	return since
+}
+
 // Quantile returns a duration that the share q of what was observed does not
 // exceed, rounded up to the bound of its bucket; 0 when nothing was observed.
 func (r HistogramReading) Quantile(q float64) time.Duration {

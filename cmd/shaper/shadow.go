@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"shaper/daemon"
+)
+
+func shadowCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "shadow",
+		Usage:     "try a policy beside the one in force, without enforcing it",
+		ArgsUsage: "[FILE]",
+		Description: "With FILE it starts: from now on the classes of that policy get copies of all that goes through the daemon, and\n" +
+			"compute what they would have done. Without, it shows that, beside what the classes in force have done meanwhile. --stop ends it.",
+		Flags: []cli.Flag{
+			jsonFlag(),
+			&cli.BoolFlag{Name: "stop", Usage: "end it, and show what it would have done", DisableDefaultText: true},
+		},
+		Action: shadow,
+	}
+}
+
+func shadow(c *cli.Context) error {
+	if err := arguments(c, 0, 1); err != nil {
+		return err
+	}
+	get := func(d *daemon.Client, c *cli.Context) (daemon.Shadow, error) { return d.Shadow(c.Context) }
+	switch file := c.Args().First(); {
+	case file != "" && c.Bool("stop"):
+		return usageError("--stop takes no file; there is one policy in the shadow")
+	case c.Bool("stop"):
+		get = func(d *daemon.Client, c *cli.Context) (daemon.Shadow, error) { return d.StopShadow(c.Context) }
+	case file != "":
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		get = func(d *daemon.Client, c *cli.Context) (daemon.Shadow, error) {
+			return d.StartShadow(c.Context, daemon.ShadowRequest{File: file, Text: string(text)})
+		}
+	}
+	return show(c, get, func(w io.Writer, s daemon.Shadow) {
+		for _, warning := range s.Warnings {
+			fmt.Fprintf(c.App.ErrWriter, "warning: %v\n", warning)
+		}
+		printShadow(w, s, time.Now())
+	})
+}
+
+// printShadow prints for each class what it would have done, and beside it what the
+// class of that name has done.
+func printShadow(w io.Writer, s daemon.Shadow, now time.Time) {
+	if s.File == "" {
+		fmt.Fprintln(w, "no policy runs in the shadow; shaper shadow FILE starts one")
+		return
+	}
+	fmt.Fprintf(w, "%v  in the shadow for %s, by %s\n\n", s, ago(s.Since, now), s.By)
+	t := table{header: []string{"CLASS", ">RATE", ">WOULD DELAY", ">WOULD DROP", ">WOULD P50", ">WOULD P99", ">LIVE RATE", ">DELAYED", ">DROPPED", ">P50", ">P99"}}
+	for _, placed := range asTree(s.Classes, func(c daemon.Divergence) (name, parent string) { return c.Name, c.Parent }) {
+		one := placed.of
+		live := []string{"-", "-", "-", "-", "-"}
+		if l := one.Live; l != nil {
+			live = []string{l.Rate.Text, fmt.Sprint(l.Delayed), fmt.Sprint(l.Dropped), duration(l.WaitP50), duration(l.WaitP99)}
+		}
+		t.add(append([]string{strings.Repeat("  ", placed.depth) + one.Name, one.Rate.Text, fmt.Sprint(one.WouldDelay),
+			fmt.Sprint(one.WouldDrop), duration(one.WaitP50), duration(one.WaitP99)}, live...)...)
+	}
+	t.write(w, "")
+}

@@ -1,0 +1,167 @@
+package daemon
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/stats"
+)
+
+// ShadowRequest is the body of POST /v1/shadow.
+type ShadowRequest struct {
+	File string `json:"file"` // the name of the policy file, for errors
+	Text string `json:"text"` // what it holds
+}
+
+// maxShadowBody bounds that body: a policy file, escaped.
+const maxShadowBody = 64 << 20
+
+// Shadow is a policy that runs beside the one in force, on copies of what that gets:
+// what it would do, and nothing of it.
+type Shadow struct {
+	File     string        `json:"file"` // "": there is none
+	Hash     string        `json:"hash,omitempty"`
+	Since    time.Time     `json:"since,omitzero"`
+	By       string        `json:"by,omitempty"` // who has started it
+	Warnings policy.Errors `json:"warnings"`
+	Classes  []Divergence  `json:"classes"` // in the order of the file
+}
+
+// Divergence is what a class of the policy in the shadow would have done since that
+// began, and what the class of the same name has done meanwhile.
+type Divergence struct {
+	Name   string            `json:"name"`
+	Parent string            `json:"parent,omitempty"`
+	Rate   stats.RateReading `json:"rate"` // its limit
+	stats.ShadowReading
+	Live *Live `json:"live,omitempty"` // nil: the policy in force has no such class
+}
+
+// Live is what a class in force has done.
+type Live struct {
+	Rate    stats.RateReading `json:"rate"`
+	Delayed uint64            `json:"delayed"`
+	Dropped uint64            `json:"dropped"` // or refused
+	WaitP50 stats.Seconds     `json:"wait_p50_seconds"`
+	WaitP99 stats.Seconds     `json:"wait_p99_seconds"`
+}
+
+// candidate is the policy in the shadow, if there is one.
+type candidate struct {
+	mu      sync.Mutex
+	shadow  Shadow
+	classes []*shaper.Class
+	before  map[string]stats.ClassReading // of the classes in force, when it began
+}
+
+func (d *daemon) serveShadow(caller, *http.Request) (any, error) {
+	c := &d.candidate
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, now := c.shadow, time.Now()
+	s.Classes, s.Warnings = []Divergence{}, append(policy.Errors{}, s.Warnings...)
+	for _, class := range c.classes {
+		s.Classes = append(s.Classes, d.divergence(class, now))
+	}
+	return s, nil
+}
+
+// divergence reads a class of the candidate, and that of the same name. Its lock is
+// held.
+func (d *daemon) divergence(class *shaper.Class, now time.Time) Divergence {
+	class.CatchUp(now)
+	conf := class.Policy()
+	one := Divergence{Name: conf.Name, Parent: conf.Parent, Rate: readRate(conf.Limit()), ShadowReading: class.Stats.ReadShadow()}
+	if live := d.shaper.Class(conf.Name); live != nil {
+		one.Live = since(readClass(live), d.candidate.before[conf.Name])
+	}
+	return one
+}
+
+// since returns what a class has done between two readings.
+func since(c, before stats.ClassReading) *Live {
+	wait := c.Wait.Since(before.Wait)
+	l := &Live{Rate: c.Rate, Delayed: more(c.Overlimits, before.Overlimits), Dropped: more(lost(c), lost(before)),
+		WaitP50: stats.Seconds(wait.Quantile(0.50)), WaitP99: stats.Seconds(wait.Quantile(0.99))}
+	if c.Ceil != nil {
+		l.Rate = *c.Ceil
+	}
+	return l
+}
+
+// more returns by how much a counter has grown, which may be another one by now.
+func more(now, before uint64) uint64 {
+	if before > now {
+		return now
+	}
+	return now - before
+}
+
+// lost returns how many items a class has dropped or refused for the want of room:
+// what its limit has to do with.
+func lost(c stats.ClassReading) (n uint64) {
+	for _, reason := range []stats.Reason{stats.QueueFull, stats.MaxWait} {
+		n += c.Dropped[reason].Items + c.Refused[reason].Items
+	}
+	return n
+}
+
+// serveStartShadow starts a policy in the shadow, in the place of one that runs
+// there.
+func (d *daemon) serveStartShadow(by caller, r *http.Request) (any, error) {
+	var ask ShadowRequest
+	if err := decode(r, &ask); err != nil {
+		return nil, err
+	}
+	if ask.File == "" {
+		return nil, usageError("file: the name of the policy file is missing")
+	}
+	p, warnings, err := policy.Parse(ask.File, []byte(ask.Text))
+	if err != nil {
+		return nil, err
+	}
+	d.candidate.start(d, by, p, warnings)
+	d.Log.Info("shadow policy started", "by", by.String(), "file", ask.File, "hash", p.Hash)
+	return d.serveShadow(by, r)
+}
+
+func (c *candidate) start(d *daemon, by caller, p *policy.Policy, warnings policy.Errors) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	c.shadow = Shadow{File: p.Path, Hash: p.Hash, Since: now, By: by.String(), Warnings: warnings}
+	c.classes, c.before = shaper.NewTree(now, p.Classes), map[string]stats.ClassReading{}
+	byName := map[string]*shaper.Class{}
+	for _, class := range c.classes {
+		byName[class.Name()] = class
+	}
+	for _, class := range d.shaper.Classes() {
+		c.before[class.Name()] = readClass(class)
+	}
+	d.server.Shadow(p, byName)
+}
+
+// serveStopShadow ends the policy in the shadow, and returns its last reading.
+func (d *daemon) serveStopShadow(by caller, r *http.Request) (any, error) {
+	last, err := d.serveShadow(by, r)
+	if err != nil {
+		return nil, err
+	}
+	c := &d.candidate
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.shadow.File == "" {
+		return nil, &Error{Code: CodeState, Message: "no policy runs in the shadow"}
+	}
+	d.Log.Info("shadow policy stopped", "by", by.String(), "file", c.shadow.File, "hash", c.shadow.Hash, "ran", time.Since(c.shadow.Since).Round(time.Second))
+	d.server.Shadow(nil, nil)
+	c.shadow, c.classes, c.before = Shadow{}, nil, nil
+	return last, nil
+}
+
+// String names the policy.
+func (s Shadow) String() string { return fmt.Sprintf("%s  %s", s.File, s.Hash) }

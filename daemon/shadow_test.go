@@ -1,0 +1,105 @@
+package daemon
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func (s Shadow) class(name string) Divergence {
+	i := slices.IndexFunc(s.Classes, func(c Divergence) bool { return c.Name == name })
+	if i < 0 {
+		return Divergence{}
+	}
+	return s.Classes[i]
+}
+
+// A policy in the shadow counts what it would do beside what is done, holds nothing
+// up, and ends when it is told to.
+func TestShadow(t *testing.T) {
+	p := begin(t, base)
+	ctx := context.Background()
+	next := strings.Replace(base, `rate = "1gbit"`, `rate = "0B/s"`, 1) + "[class.new]\nrate = \"1mbit\"\n"
+	open := p.dial("quick")
+	started, err := p.Client.StartShadow(ctx, ShadowRequest{File: "next.toml", Text: next})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if started.File != "next.toml" || started.Hash == "" || started.Since.IsZero() || !strings.Contains(started.By, "uid") {
+		t.Errorf("started as %+v", started)
+	}
+	if len(started.Warnings) != 2 {
+		t.Errorf("warnings are %v, want that one lets nothing pass and one is not used", started.Warnings)
+	}
+	p.pass(open)
+	p.dial("quick")
+	s, err := p.Client.Shadow(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fast := s.class("fast"); fast.WouldDelay != 2 || fast.Live == nil || fast.Live.Delayed != 0 || fast.Live.Rate.Text != "1gbit" || fast.Rate.Text != "0bit" {
+		t.Errorf("of two sessions would wait: %+v; live %+v", fast, fast.Live)
+	}
+	if added := s.class("new"); added.Name != "new" || added.Live != nil {
+		t.Errorf("a class that is not in force: %+v", added)
+	}
+	if last, err := p.Client.StopShadow(ctx); err != nil || last.class("fast").WouldDelay != 2 {
+		t.Errorf("stopped with %+v, %v", last, err)
+	}
+	if after, err := p.Client.Shadow(ctx); err != nil || after.File != "" || len(after.Classes) != 0 {
+		t.Errorf("then there is %+v, %v", after, err)
+	}
+	for _, line := range []string{"shadow policy started", "shadow policy stopped"} {
+		if !strings.Contains(p.log.String(), line) {
+			t.Errorf("the log does not say %q", line)
+		}
+	}
+}
+
+// What a class did before counts neither for it nor for its shadow.
+func TestShadowCountsFromItsBeginning(t *testing.T) {
+	p := begin(t, strings.Replace(base, `rate = "64KiB/s"`, "rate = \"1 connections/h\"\noverflow = \"refuse\"\nqueue = \"1 connections\"", 1))
+	ctx := context.Background()
+	connect := func() {
+		c, err := net.Dial("tcp", p.address("echo"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+	for range 4 { // one leaves, one waits
+		connect()
+	}
+	eventually(t, "two are refused", func() bool { return p.class(t, "slow").Overlimits == 3 })
+	if _, err := p.Client.StartShadow(ctx, ShadowRequest{File: "same.toml", Text: base}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := p.Client.Shadow(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if live := s.class("slow").Live; live == nil || live.Delayed != 0 || live.Dropped != 0 {
+		t.Errorf("since it began the class has done %+v", live)
+	}
+	connect()
+	eventually(t, "one more is refused", func() bool {
+		s, err := p.Client.Shadow(ctx)
+		return err == nil && s.class("slow").Live.Dropped == 1
+	})
+}
+
+// class reads a class.
+func (p *process) class(t *testing.T, name string) Class {
+	t.Helper()
+	all, err := p.Classes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(all, func(c Class) bool { return c.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no class %q", name)
+	}
+	return all[i]
+}
