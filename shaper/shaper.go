@@ -93,10 +93,11 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 	for _, conf := range confs {
 		s.classes[conf.Name].Set(now, conf)
 	}
-	for _, conf := range confs {
-		notify(s.classes[conf.Name].requeue())
+	removed = slices.Collect(maps.Values(old))
+	for _, c := range removed { // who may have lost a child that was full
+		notify(c.letIn())
 	}
-	return slices.Collect(maps.Values(old))
+	return removed
 }
 
 // move puts the classes under their new parents, all in one moment: none is seen

@@ -1,21 +1,26 @@
 package shaper
 
 import (
-	"slices"
 	"sync"
+
+	"shaper/leaky"
 )
 
 // A Slot is the place of a session among those that may be open at once in its
-// class and in each one above it (max_connections): a semaphore's, of all of them
-// together. It may be used concurrently.
+// class and in each one above it (max_connections). Each has a FIFO of those who
+// wait for a place in it: a session takes its place in one class after the other,
+// on the way to the root, and has its slot when it has all of them. So nobody is
+// overtaken by those who come to his class after him, nor by those of another one
+// who come later to where they all wait. A Slot may be used concurrently.
 type Slot struct {
 	mu    sync.Mutex // taken before the lock of a tree
 	class *Class     // nil: nothing was acquired, or it has been released
 	owner SlotOwner
 
-	// Both are under the lock of the tree, too.
+	// These are under the lock of the tree, too.
 	held  bool
-	queue *Class // whose waiters it is among; nil: it does not wait
+	queue *Class // whose waiters it is among, with a place in those beneath; nil: it does not wait
+	place leaky.Element[Slot]
 }
 
 // SlotOwner is told when a slot that it waits for is its own.
@@ -31,7 +36,7 @@ func (s *Slot) Acquire(class *Class, owner SlotOwner) bool {
 	defer s.mu.Unlock()
 	s.class, s.owner = class, owner
 	defer class.lock().mu.Unlock()
-	return s.acquire(nil)
+	return s.climb(class)
 }
 
 // Held reports whether the session has its slot.
@@ -78,44 +83,50 @@ func (s *Slot) Move(class *Class) {
 	root = class.lock()
 	if had {
 		s.hold()
-	} else if s.acquire(nil) {
+	} else if s.climb(class) {
 		defer s.owner.Acquired()
 	}
 	root.mu.Unlock()
 }
 
-// acquire acquires the slot if no class on the path is full, and nobody waits for
-// one there; else it waits. The first of a queue need not mind that one.
-func (s *Slot) acquire(firstOf *Class) bool {
-	for x := s.class; x != nil; x = x.parent.Load() {
-		if x.full() || len(x.waiters) > 0 && x != firstOf {
-			s.queue = x
-			x.waiters = append(x.waiters, s)
+// climb takes a place in a class and those above it. It reports whether the session
+// has its slot; else it waits for its turn in the first of them that is full.
+func (s *Slot) climb(c *Class) bool {
+	for ; c != nil; c = c.parent.Load() {
+		if c.full() || c.waiters.Len() > 0 {
+			s.wait(c)
 			return false
 		}
+		c.places++
 	}
-	s.hold()
+	s.held = true
+	s.class.countOpen(1)
 	return true
 }
 
+// wait has the session wait for a place in a class.
+func (s *Slot) wait(c *Class) {
+	s.queue, s.place.Value = c, s
+	c.waiters.Push(&s.place)
+}
+
+// hold gives the session its slot, even if there is none to be had.
 func (s *Slot) hold() {
-	s.held, s.queue = true, nil
+	s.held = true
+	s.class.countPlaces(1, nil)
 	s.class.countOpen(1)
 }
 
-// release undoes acquire, and returns those who have got a slot by it.
+// release undoes climb and hold, and returns those who have got a slot by it.
 func (s *Slot) release() (next []*Slot) {
-	switch {
-	case s.held:
-		s.held = false
+	if s.held {
 		s.class.countOpen(-1)
-		return s.class.admit()
-	case s.queue != nil:
-		i := slices.Index(s.queue.waiters, s)
-		s.queue.waiters = slices.Delete(s.queue.waiters, i, i+1)
-		s.queue = nil
+	} else {
+		s.queue.waiters.Remove(&s.place)
 	}
-	return nil
+	s.class.countPlaces(-1, s.queue)
+	s.held, s.queue = false, nil
+	return s.class.admit()
 }
 
 // Sessions returns how many sessions are open in the class and its children.
@@ -124,26 +135,37 @@ func (c *Class) Sessions() int {
 	return c.open
 }
 
-// full reports whether as many sessions are open as may be.
+// full reports whether as many places are taken as there are.
 func (c *Class) full() bool {
-	return c.conf.MaxConnections > 0 && c.open >= c.conf.MaxConnections
+	return c.conf.MaxConnections > 0 && c.places >= c.conf.MaxConnections
 }
 
-// countOpen counts so many sessions more in the class and those above it.
+// countOpen counts so many open sessions more in the class and those above it. A nil
+// class has none.
 func (c *Class) countOpen(n int) {
 	for ; c != nil; c = c.parent.Load() {
 		c.open += n
 	}
 }
 
-// admit gives slots to the first of the queues on the path for whom there is room,
-// and returns them. One whom another class holds up goes to the queue of that.
+// countPlaces counts so many places more in the class and those above it, up to
+// one that is not counted; nil: all of them.
+func (c *Class) countPlaces(n int, to *Class) {
+	for ; c != to; c = c.parent.Load() {
+		c.places += n
+	}
+}
+
+// admit gives the places that are free on the path to the first of those who wait
+// for them, and returns those who have got a slot by it.
 func (c *Class) admit() (next []*Slot) {
 	for ; c != nil; c = c.parent.Load() {
-		for len(c.waiters) > 0 && !c.full() {
-			s := c.waiters[0]
-			c.waiters, s.queue = c.waiters[1:], nil
-			if s.acquire(c) {
+		for c.waiters.Len() > 0 && !c.full() {
+			s := c.waiters.Front().Value
+			c.waiters.Remove(&s.place)
+			s.queue = nil
+			c.places++
+			if s.climb(c.parent.Load()) {
 				next = append(next, s)
 			}
 		}
@@ -151,18 +173,47 @@ func (c *Class) admit() (next []*Slot) {
 	return next
 }
 
-// requeue has those who wait do so where they have to by now, as after a reload,
-// and returns those who need not any more.
-func (c *Class) requeue() (next []*Slot) {
+// letIn is admit for a class that others have left without it.
+func (c *Class) letIn() (next []*Slot) {
 	defer c.lock().mu.Unlock()
-	waiters := c.waiters
-	c.waiters = nil
-	for _, s := range waiters {
-		if s.queue = nil; s.acquire(nil) {
-			next = append(next, s)
+	return c.admit()
+}
+
+// withdraw has those beneath the class who wait for a place above it wait for one
+// in it again, before those who do already. The class is to leave its parent.
+func (c *Class) withdraw() {
+	behind := c.waiters.Len()
+	c.withdrawFrom(c.parent.Load())
+	for range behind {
+		e := c.waiters.Front()
+		c.waiters.Remove(e)
+		c.waiters.Push(e)
+	}
+}
+
+// withdrawFrom is withdraw for a class above and those above that, who come first:
+// they have come further.
+func (c *Class) withdrawFrom(p *Class) {
+	if p == nil {
+		return
+	}
+	c.withdrawFrom(p.parent.Load())
+	for e := p.waiters.Front(); e != nil; {
+		s := e.Value
+		if e = e.Next(); s.class.isBeneath(c) {
+			p.waiters.Remove(&s.place)
+			c.countPlaces(-1, p)
+			s.wait(c)
 		}
 	}
-	return next
+}
+
+// isBeneath reports whether another class is the class, or above it.
+func (c *Class) isBeneath(top *Class) bool {
+	for c != nil && c != top {
+		c = c.parent.Load()
+	}
+	return c != nil
 }
 
 // notify tells those who have got a slot. No lock of a tree is held.

@@ -74,6 +74,7 @@ func (c *Class) attach(now time.Time, parent *Class) {
 	c.parent.Store(parent)
 	parent.waits(&c.beneath, 1)
 	parent.countOpen(c.open)
+	parent.countPlaces(c.open, nil) // nobody beneath a root waits above it
 	root := parent.root()
 	root.latest = later(root.latest, c.latest)
 	if c.pacer != nil {
@@ -90,7 +91,9 @@ func (c *Class) detach(now time.Time) {
 		parent.feed, parent.own.seats = nil, [bands]seat{}
 	}
 	parent.waits(&c.beneath, -1)
+	c.withdraw()
 	parent.countOpen(-c.open)
+	parent.countPlaces(-c.open, nil)
 	c.parent.Store(nil)
 	parent.update(now)
 }
