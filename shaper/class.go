@@ -48,6 +48,7 @@ type Class struct {
 	open    int    // sessions that are, in the class and its children
 	places  int    // that those have here, and those who wait above; see Slot
 	waiters leaky.Queue[Slot]
+	removed bool      // nobody gets a slot; see LetIn
 	leaving time.Time // since when an item is on its way out, where that matters; zero: none is
 
 	place contender // among the children of its parent

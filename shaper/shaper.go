@@ -70,7 +70,8 @@ func (s *Shaper) NewClass(conf policy.Class) *Class {
 // parent at once. One that is new starts idle. One that is to count another unit
 // is replaced by another, which takes over its counters. The ones that are gone
 // are returned: they go on as they were, under the same parent, until nobody uses
-// them any more.
+// them any more. Who waits for a slot in one of them does so until it is moved, or
+// LetIn is called.
 func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,13 +90,13 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 		}
 		s.classes[conf.Name] = c
 	}
+	removed = slices.Collect(maps.Values(old))
+	for _, c := range removed {
+		c.keepOut()
+	}
 	s.move(now, confs)
 	for _, conf := range confs {
 		s.classes[conf.Name].Set(now, conf)
-	}
-	removed = slices.Collect(maps.Values(old))
-	for _, c := range removed { // who may have lost a child that was full
-		notify(c.letIn())
 	}
 	return removed
 }

@@ -74,19 +74,24 @@ func (s *Slot) Move(class *Class) {
 		return
 	}
 	root := s.class.lock()
-	had := s.held
+	held := s.held
+	if held {
+		root.mu.Unlock()
+		root = class.lock() // first: others must not get what it has above both
+		class.count(1)
+		root.mu.Unlock()
+		root = s.class.lock()
+	}
 	next := s.release()
 	root.mu.Unlock()
 	notify(next)
 
 	s.class = class
 	root = class.lock()
-	if had {
-		s.hold()
-	} else if s.climb(class) {
+	defer root.mu.Unlock()
+	if s.held = held; !held && s.climb(class) {
 		defer s.owner.Acquired()
 	}
-	root.mu.Unlock()
 }
 
 // climb takes a place in a class and those above it. It reports whether the session
@@ -110,21 +115,14 @@ func (s *Slot) wait(c *Class) {
 	c.waiters.Push(&s.place)
 }
 
-// hold gives the session its slot, even if there is none to be had.
-func (s *Slot) hold() {
-	s.held = true
-	s.class.countPlaces(1, nil)
-	s.class.countOpen(1)
-}
-
-// release undoes climb and hold, and returns those who have got a slot by it.
+// release undoes climb, and returns those who have got a slot by it.
 func (s *Slot) release() (next []*Slot) {
 	if s.held {
-		s.class.countOpen(-1)
+		s.class.count(-1)
 	} else {
 		s.queue.waiters.Remove(&s.place)
+		s.class.countPlaces(-1, s.queue)
 	}
-	s.class.countPlaces(-1, s.queue)
 	s.held, s.queue = false, nil
 	return s.class.admit()
 }
@@ -137,11 +135,15 @@ func (c *Class) Sessions() int {
 
 // full reports whether as many places are taken as there are.
 func (c *Class) full() bool {
-	return c.conf.MaxConnections > 0 && c.places >= c.conf.MaxConnections
+	return c.removed || c.conf.MaxConnections > 0 && c.places >= c.conf.MaxConnections
 }
 
-// countOpen counts so many open sessions more in the class and those above it. A nil
-// class has none.
+// count counts so many more that have a slot in the class and those above it.
+func (c *Class) count(sessions int) {
+	c.countOpen(sessions)
+	c.countPlaces(sessions, nil)
+}
+
 func (c *Class) countOpen(n int) {
 	for ; c != nil; c = c.parent.Load() {
 		c.open += n
@@ -173,10 +175,21 @@ func (c *Class) admit() (next []*Slot) {
 	return next
 }
 
-// letIn is admit for a class that others have left without it.
-func (c *Class) letIn() (next []*Slot) {
+// LetIn has a class that Shaper.Apply has removed give slots again to those who
+// wait there: who is to be moved has been. Till then it gives none, for what the
+// first of them take elsewhere is not free.
+func (c *Class) LetIn() {
+	root := c.lock()
+	c.removed = false
+	next := c.admit()
+	root.mu.Unlock()
+	notify(next)
+}
+
+// keepOut has the class give no slots until LetIn.
+func (c *Class) keepOut() {
 	defer c.lock().mu.Unlock()
-	return c.admit()
+	c.removed = true
 }
 
 // withdraw has those beneath the class who wait for a place above it wait for one

@@ -106,9 +106,10 @@ func TestSlotMoves(t *testing.T) {
 	_, a, b := slots()
 	all := take(t, a, 3, 2)
 	full := take(t, b, 2, 2) // and with them the parent
-	all[0].Move(b)           // has a slot there although there is none, and leaves its own
-	wantHeld(t, all, true, true, true)
+	all[0].Move(b)           // has a slot there although there is none, and leaves its own, but none of the parent's
+	wantHeld(t, all, true, true, false)
 	full[0].Release()
+	wantHeld(t, all, true, true, true)
 	elsewhere := NewClass(start, withSlots(leakyClass("1MB/s"), 1))
 	for _, s := range all {
 		s.Move(elsewhere)
@@ -255,16 +256,36 @@ func TestSlotsInOrder(t *testing.T) {
 	wantHeld(t, inB, false, true, true, true, false)
 }
 
-// A class that is removed with sessions that wait has lost the child that was full.
-func TestSlotsOfARemovedParent(t *testing.T) {
+// A class that is removed gives no slots while those who have one are moved out of
+// it, and gives what is left to those who stay.
+func TestSlotsOfARemovedClass(t *testing.T) {
 	s := New()
 	defer s.Close()
-	one, a := named("one", withSlots(leakyClass("1MB/s"), 1)), named("a", under("one", leakyClass("100KB/s")))
-	s.Apply([]policy.Class{one, a})
+	one, other := named("one", withSlots(leakyClass("1MB/s"), 2)), named("other", withSlots(leakyClass("1MB/s"), 2))
+	child := named("a", under("one", leakyClass("100KB/s")))
+	s.Apply([]policy.Class{one, other, child})
+	all := take(t, s.Class("one"), 1, 1)
 	take(t, s.Class("a"), 1, 1)
-	waits := take(t, s.Class("one"), 1, 0)
-	a.Parent = ""
-	s.Apply([]policy.Class{a})
+	all = append(all, take(t, s.Class("one"), 3, 0)...)
+	child.Parent = ""
+	removed := s.Apply([]policy.Class{other, child})
+	wantHeld(t, all, true, false, false, false)
+	for _, one := range all[:3] {
+		one.Move(s.Class("other"))
+	}
+	wantHeld(t, all, true, true, false, false)
+	removed[0].LetIn()
+	wantHeld(t, all, true, true, false, true)
+}
+
+// Who is moved from one child to another leaves nothing in their parent to others.
+func TestSlotMovesBeneathAParent(t *testing.T) {
+	parent, a, b := slots()
+	all := append(take(t, a, 2, 2), take(t, b, 2, 2)...)
+	waits := take(t, parent, 1, 0)
+	all[0].Move(b)
+	wantHeld(t, waits, false)
+	all[1].Release()
 	wantHeld(t, waits, true)
 }
 

@@ -73,8 +73,7 @@ func (c *Class) attach(now time.Time, parent *Class) {
 	parent.feed.members++
 	c.parent.Store(parent)
 	parent.waits(&c.beneath, 1)
-	parent.countOpen(c.open)
-	parent.countPlaces(c.open, nil) // nobody beneath a root waits above it
+	parent.count(c.open) // nobody beneath a root waits above it
 	root := parent.root()
 	root.latest = later(root.latest, c.latest)
 	if c.pacer != nil {
@@ -92,8 +91,7 @@ func (c *Class) detach(now time.Time) {
 	}
 	parent.waits(&c.beneath, -1)
 	c.withdraw()
-	parent.countOpen(-c.open)
-	parent.countPlaces(-c.open, nil)
+	parent.count(-c.open)
 	c.parent.Store(nil)
 	parent.update(now)
 }
