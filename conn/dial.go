@@ -25,8 +25,8 @@ var (
 	errFamily  = errors.New("it has no address of the family of the listener's bind")
 )
 
-// leaveGrace is how long the dial goes on after the client has sent a FIN and
-// nothing else. One that only wants to listen does so too.
+// leaveGrace is how long a session waits and dials on after the client has sent a
+// FIN and nothing else. One that only wants to listen does so too.
 const leaveGrace = 500 * time.Millisecond
 
 // dialling is how a session reaches the first upstream of its listener that can
@@ -208,8 +208,9 @@ func (t *tcpSession) established(name string) {
 	t.goOn()
 }
 
-// clientLeaves ends a dial whose client has reset the connection, or has ended
-// it without having sent anything: that one after a time of grace.
+// clientLeaves ends a session that has no upstream yet and whose client has reset
+// the connection, or has ended it without having sent anything: that one after a
+// time of grace.
 func (t *tcpSession) clientLeaves() {
 	switch {
 	case t.client.broken:
@@ -217,7 +218,7 @@ func (t *tcpSession) clientLeaves() {
 	case t.client.ends && t.dialling.grace == nil && t.client.empty():
 		t.dialling.grace = time.AfterFunc(leaveGrace, func() {
 			t.drive(func(t *tcpSession) {
-				if t.stage == connecting {
+				if t.stage < relaying {
 					t.finish(stats.Aborted)
 				}
 			})
