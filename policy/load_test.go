@@ -501,10 +501,13 @@ class = "a"
 	const covered = "16:3: rule[2]: it can never match: rule 1 (line 13) covers it; move it up or remove it"
 	const nowhere = "13:3: rule[1]: it can never match: no listener has this name, protocol and port together; change it or remove it"
 	for name, tt := range map[string]struct{ text, want string }{
-		"rate 0":          {strings.Replace(head, "1mbit", "0mbit", 1), `3:8: class.a.rate: "0bit" lets nothing pass; a rate above 0, unless this is to block`},
-		"unused class":    {head + "[class.b]\nrate = \"1mbit\"\n", "13:2: class.b: it is never used; name it in a listener or a rule"},
-		"used by a child": {head + under("b", "1mbit", "2mbit"), ""},
-		"a ceil above 0":  {head + under("b", "0mbit", "1mbit"), ""},
+		"rate 0":       {strings.Replace(head, "1mbit", "0mbit", 1), `3:8: class.a.rate: "0bit" lets nothing pass; a rate above 0, unless this is to block`},
+		"unused class": {head + "[class.b]\nrate = \"1mbit\"\n", "13:2: class.b: it is never used; name it in a listener or a rule"},
+		"sessions of a return class": {head + "return_class = \"b\"\n[class.b]\nrate = \"1mbit\"\nmax_connections = 5\n",
+			"16:19: class.b.max_connections: it bounds nothing: sessions are in their class, not in their return_class; put it into a class that a listener or a rule names as class"},
+		"sessions of its child": {head + "return_class = \"b\"\n[class.b]\nrate = \"1mbit\"\nmax_connections = 5\n[class.c]\nrate = \"1mbit\"\nparent = \"b\"\n[[rule]]\nclass = \"c\"\n", ""},
+		"used by a child":       {head + under("b", "1mbit", "2mbit"), ""},
+		"a ceil above 0":        {head + under("b", "0mbit", "1mbit"), ""},
 		"less than is assured": {strings.Replace(head, "1mbit\"", "1mbit\"\nparent = \"b\"", 1) + under("b", "1500kbit", "2mbit"),
 			`19:8: class.b.rate: "2mbit" is less than what a, c are assured together; lower their rates and give them a ceil, or they get less than they are assured`},
 		"as much as is assured":   {strings.Replace(head, "1mbit\"", "1mbit\"\nparent = \"b\"", 1) + under("b", "1mbit", "2mbit"), ""},

@@ -7,7 +7,7 @@ import (
 
 // warnAll reports what is legal and probably not meant.
 func (c *checker) warnAll() {
-	used := c.used()
+	upwards, used := c.used()
 	for _, class := range c.p.Classes {
 		key := join("class", class.Name)
 		if class.Limit().IsZero() {
@@ -15,6 +15,9 @@ func (c *checker) warnAll() {
 		}
 		if !used[class.Name] {
 			c.warn(key, "it is never used", "name it in a listener or a rule")
+		} else if class.MaxConnections > 0 && !upwards[class.Name] {
+			c.warn(key+".max_connections", "it bounds nothing: sessions are in their class, not in their return_class",
+				"put it into a class that a listener or a rule names as class")
 		}
 	}
 	c.warnAssured()
