@@ -55,8 +55,9 @@ type sender struct {
 	left    int64 // bytes of it that have not
 
 	conn   policy.Conn // that was classified last: most send more than once
-	class  *class
-	stream bool // it comes over TCP
+	way    [2]*class   // its classes, there and back; nil: that way nothing is shaped
+	class  *class      // that of the arrival
+	stream bool        // it comes over TCP
 }
 
 // A parcel is an item with what has to be known of it when it leaves.
@@ -176,9 +177,16 @@ func (s *sender) send() error {
 
 // begin finds the class of an arrival; false if it costs nothing there.
 func (s *sender) begin() bool {
-	if conn := s.arrival.Conn; s.class == nil || conn != s.conn {
-		s.conn, s.class = conn, s.run.byName[s.run.classifier.Classify(conn).Class]
+	if conn := s.arrival.Conn; s.way[0] == nil || conn != s.conn {
+		decision := s.run.classifier.Classify(conn)
+		s.conn, s.way = conn, [2]*class{s.run.byName[decision.Class], s.run.byName[decision.ReturnClass]}
 		s.stream = s.run.protocols[conn.Listener] == policy.TCP
+	}
+	if s.class = s.way[0]; s.arrival.Returns {
+		s.class = s.way[1]
+	}
+	if s.class == nil {
+		return false
 	}
 	s.left = s.arrival.Bytes
 	s.begun = true
