@@ -258,6 +258,7 @@ func (t *tcpSession) connectBuiltin(serve func(*net.UnixConn)) error {
 	}
 	t.server.wg.Go(func() {
 		defer theirs.Close()
+		defer t.server.rescue(t) // before that looks like an end
 		serve(theirs)
 	})
 	return t.upstream.watch()

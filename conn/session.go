@@ -103,7 +103,7 @@ func (t *tcpSession) locate() {
 	defer t.server.rescue(t)
 	ctx, cancel := context.WithTimeout(t.server.ctx, time.Duration(t.conf.ConnectTimeout))
 	defer cancel()
-	destination := resolve(ctx, t.conf.Upstream[0])
+	destination := t.server.resolve(ctx, t.conf.Upstream[0])
 	t.drive(func(t *tcpSession) { t.destination = destination })
 	t.begin()
 }

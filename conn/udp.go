@@ -439,6 +439,7 @@ func (u *udpSocket) leave(one *udpSession) {
 // answers hands what the upstream sends to the way back, until the session
 // ends. An ICMP error, as when nobody listens there, does not end it.
 func (t *udpSession) answers() {
+	defer t.socket.server.rescue(t)
 	in := &reader{}
 	for {
 		n, err := in.read(t.up.raw)
