@@ -208,7 +208,7 @@ func TestResetBeforeTheDial(t *testing.T) {
 	client := r.dial("l")
 	until(t, "it waits", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() == 1 })
 	reset(client)
-	r.awaitEnd(stats.ResetByPeer, 1)
+	r.awaitEnd(stats.Aborted, 1)
 	if n := r.shaper.Class("c").Stats.BacklogItems.Load(); n != 0 {
 		t.Errorf("%d still wait", n)
 	}

@@ -25,19 +25,20 @@ var (
 	errFamily  = errors.New("it has no address of the family of the listener's bind")
 )
 
-// leaveGrace is how long the dial goes on after the client has sent a FIN and
-// nothing else. One that only wants to listen does so too.
+// leaveGrace is how long a session waits and dials on after the client has sent a
+// FIN and nothing else. One that only wants to listen does so too.
 const leaveGrace = 500 * time.Millisecond
 
 // dialling is how a session reaches the first upstream of its listener that can
 // be reached, and of a name the first address.
 type dialling struct {
+	until   time.Time        // when a want of descriptors is a reason to give up
 	next    int              // upstream of the list
 	addrs   []netip.AddrPort // of the present upstream, still to be tried
 	by      time.Time        // when the present upstream is given up
 	begun   bool             // something has left for an upstream
 	errs    []error
-	timer   *time.Timer        // gives up the present address
+	timer   *time.Timer        // gives up the present address, or tries all again
 	grace   *time.Timer        // gives up the client; nil: it has not left
 	resolve context.CancelFunc // nil: no name is being resolved
 }
@@ -59,6 +60,7 @@ func (d *dialling) stop() {
 func (t *tcpSession) dial() {
 	t.up.left(shaper.Cost{Connections: 1})
 	t.stage = connecting
+	t.dialling.until = time.Now().Add(time.Duration(t.conf.ConnectTimeout))
 	if t.clientLeaves(); t.stage != ended {
 		t.tryUpstream()
 	}
@@ -69,6 +71,10 @@ func (t *tcpSession) dial() {
 func (t *tcpSession) tryUpstream() {
 	d := &t.dialling
 	if d.next == len(t.conf.Upstream) {
+		if d.lacksDescriptors() && time.Now().Before(d.until) {
+			t.dialLater()
+			return
+		}
 		t.server.log.Warn("no upstream could be reached", "listener", t.conf.Name, "client", t.source, "err", errors.Join(d.errs...))
 		t.finish(stats.DialFailed)
 		return
@@ -83,6 +89,29 @@ func (t *tcpSession) tryUpstream() {
 	} else {
 		t.resolve(upstream)
 	}
+}
+
+// dialPause is how long a session waits for a descriptor that it lacks, each time.
+const dialPause = 20 * time.Millisecond
+
+// lacksDescriptors reports whether an upstream might be reached if the process had
+// one more. Clients that wait for a slot may have them all; those of the next session
+// that ends are for this one rather than for another that waits.
+func (d *dialling) lacksDescriptors() bool {
+	return slices.ContainsFunc(d.errs, func(err error) bool { return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) })
+}
+
+// dialLater tries all upstreams again.
+func (t *tcpSession) dialLater() {
+	d := &t.dialling
+	d.next, d.errs = 0, nil
+	d.timer = time.AfterFunc(dialPause, func() {
+		t.drive(func(t *tcpSession) {
+			if t.stage == connecting {
+				t.tryUpstream()
+			}
+		})
+	})
 }
 
 // failed notes why an upstream, or an address, cannot be reached.
@@ -208,8 +237,9 @@ func (t *tcpSession) established(name string) {
 	t.goOn()
 }
 
-// clientLeaves ends a dial whose client has reset the connection, or has ended
-// it without having sent anything: that one after a time of grace.
+// clientLeaves ends a session that has no upstream yet and whose client has reset
+// the connection, or has ended it without having sent anything: that one after a
+// time of grace.
 func (t *tcpSession) clientLeaves() {
 	switch {
 	case t.client.broken:
@@ -217,7 +247,7 @@ func (t *tcpSession) clientLeaves() {
 	case t.client.ends && t.dialling.grace == nil && t.client.empty():
 		t.dialling.grace = time.AfterFunc(leaveGrace, func() {
 			t.drive(func(t *tcpSession) {
-				if t.stage == connecting {
+				if t.stage < relaying {
 					t.finish(stats.Aborted)
 				}
 			})
@@ -257,6 +287,7 @@ func (t *tcpSession) connectBuiltin(serve func(*net.UnixConn)) error {
 	}
 	t.server.wg.Go(func() {
 		defer theirs.Close()
+		defer t.server.rescue(t) // before that looks like an end
 		serve(theirs)
 	})
 	return t.upstream.watch()

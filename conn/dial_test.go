@@ -205,3 +205,52 @@ func TestClassByDestination(t *testing.T) {
 		t.Errorf("the session is in %q, want far", got)
 	}
 }
+
+// A session waits for a descriptor that it lacks, for connect_timeout at most: those
+// who wait for a slot may have them all.
+func TestDialWithoutDescriptors(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, class("c", fast, "max_connections = 1")+listener("l", "tcp", addr, "c", `connect_timeout = "2s"`))
+	first, upstream := r.open(conns)
+	second := r.dial("l")
+	send(t, second, "patient")
+	until(t, "it waits", func() bool { return len(r.Sessions()) == 2 })
+	restore := withoutDescriptors(t)
+	first.Close()
+	upstream.Close()
+	r.awaitEndOf(stats.OK, 1)
+	time.Sleep(100 * time.Millisecond) // it fails meanwhile, and goes on
+	restore()
+	upstream = next(t, conns)
+	expect(t, upstream, "patient")
+
+	third := r.dial("l")
+	send(t, third, "in vain")
+	until(t, "it waits", func() bool { return len(r.Sessions()) == 2 })
+	restore = withoutDescriptors(t)
+	start := time.Now()
+	second.Close()
+	upstream.Close()
+	r.awaitEndOf(stats.DialFailed, 1)
+	restore()
+	if took := time.Since(start); took < 2*time.Second || took > 4*time.Second {
+		t.Errorf("it was given up after %v", took)
+	}
+}
+
+// withoutDescriptors lets the process have no more, until restored.
+func withoutDescriptors(t *testing.T) (restore func()) {
+	t.Helper()
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	none := limit
+	none.Cur = 3
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	restore = func() { unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) }
+	t.Cleanup(restore)
+	return restore
+}

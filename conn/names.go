@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -38,7 +39,7 @@ func (r *resolver) lookup(s *Server, upstream string) netip.AddrPort {
 	}
 	if !r.asking && time.Since(r.at) > namesFresh {
 		r.asking, r.at = true, time.Now()
-		s.wg.Go(func() { r.ask(s.ctx, upstream) })
+		s.wg.Go(func() { r.ask(s, upstream) })
 	}
 	return r.addr
 }
@@ -56,10 +57,21 @@ func (r *resolver) known(upstream string) netip.AddrPort {
 	return r.addr
 }
 
-func (r *resolver) ask(ctx context.Context, upstream string) {
-	ctx, cancel := context.WithTimeout(ctx, namesPatience)
+// ask looks a name up. Where that panics, it has no address.
+func (r *resolver) ask(s *Server, upstream string) {
+	var addr netip.AddrPort
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("lookup panicked", "upstream", upstream, "panic", p, "stack", string(debug.Stack()))
+		}
+		r.answer(upstream, addr)
+	}()
+	ctx, cancel := context.WithTimeout(s.ctx, namesPatience)
 	defer cancel()
-	addr := resolve(ctx, upstream)
+	addr = s.resolve(ctx, upstream)
+}
+
+func (r *resolver) answer(upstream string, addr netip.AddrPort) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asking = false
@@ -70,14 +82,14 @@ func (r *resolver) ask(ctx context.Context, upstream string) {
 
 // resolve returns the first address of "host:port"; invalid where there is
 // none, as for what is built in.
-func resolve(ctx context.Context, upstream string) netip.AddrPort {
+func (s *Server) resolve(ctx context.Context, upstream string) netip.AddrPort {
 	if upstream == policy.Echo || upstream == policy.Discard {
 		return netip.AddrPort{}
 	}
 	if ap, err := netip.ParseAddrPort(upstream); err == nil {
 		return unmapped(ap)
 	}
-	addrs, err := lookup(ctx, upstream)
+	addrs, err := s.lookup(ctx, upstream)
 	if err != nil {
 		return netip.AddrPort{}
 	}

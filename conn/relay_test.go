@@ -396,3 +396,33 @@ func TestUrgentData(t *testing.T) {
 	client.CloseWrite()
 	expectEOF(t, upstream)
 }
+
+// A panic in what is built in ends the session that it serves, and one in the
+// lookup of a name leaves that without an address until it is asked again.
+func TestPanicElsewhere(t *testing.T) {
+	discard := builtins[policy.Discard]
+	builtins[policy.Discard] = func(c *net.UnixConn) {
+		io.ReadFull(c, make([]byte, 1))
+		panic("built in")
+	}
+	defer func() { builtins[policy.Discard] = discard }()
+	r := run(t, class("c", fast)+listener("l", "tcp", policy.Discard, "c"))
+	client, other := r.dial("l"), r.dial("l")
+	send(t, client, "x")
+	expectReset(t, client)
+	r.awaitEndOf(stats.Panicked, 1)
+	r.meaning(func(context.Context) ([]netip.AddrPort, error) { panic("in the lookup") })
+	r.reload(class("c", fast) + listener("l", "tcp", policy.Discard, "c") + listener("u", "udp", "test:1", "c"))
+	until(t, "the panic is logged", func() bool { return strings.Contains(r.log.String(), "in the lookup") })
+	names := &r.service("u").names
+	until(t, "the lookup is over", func() bool {
+		names.mu.Lock()
+		defer names.mu.Unlock()
+		return !names.asking
+	})
+	send(t, dialUDP(t, r.addr("u")), "x")
+	until(t, "it has no upstream", func() bool { return r.service("u").stats.Ended[stats.DialFailed].Load() == 1 })
+	send(t, other, "x")
+	expectReset(t, other)
+	r.awaitEndOf(stats.Panicked, 2)
+}

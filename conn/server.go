@@ -274,6 +274,7 @@ func (s *Server) reroute(c *Change, removed []*shaper.Class) {
 		one.reclassify(r, gone)
 	}
 	for _, class := range removed {
+		class.LetIn()
 		reenter(class)
 	}
 }
@@ -318,10 +319,15 @@ func (s *Server) remove(id uint64) {
 	}
 }
 
+// all returns the open sessions, in the order in which they began.
 func (s *Server) all() []session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.sessions))
+	all := make([]session, 0, len(s.sessions))
+	for _, id := range slices.Sorted(maps.Keys(s.sessions)) {
+		all = append(all, s.sessions[id])
+	}
+	return all
 }
 
 // Listeners returns what the counters of each listener read, by name.
@@ -375,9 +381,10 @@ func (s *Server) Shutdown(ctx context.Context) (reset int) {
 	return reset
 }
 
-// resetAll resets the open sessions and returns how many there were.
+// resetAll resets the open sessions and returns how many there were. Those that
+// came last go first: else each that ends would let in one that waits for a slot.
 func (s *Server) resetAll() (n int) {
-	for _, one := range s.all() {
+	for _, one := range slices.Backward(s.all()) {
 		if one.abort(stats.Drained) {
 			n++
 		}

@@ -1,12 +1,10 @@
 package conn
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"net/netip"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -105,7 +103,7 @@ func (t *tcpSession) locate() {
 	defer t.server.rescue(t)
 	ctx, cancel := context.WithTimeout(t.server.ctx, time.Duration(t.conf.ConnectTimeout))
 	defer cancel()
-	destination := resolve(ctx, t.conf.Upstream[0])
+	destination := t.server.resolve(ctx, t.conf.Upstream[0])
 	t.drive(func(t *tcpSession) { t.destination = destination })
 	t.begin()
 }
@@ -179,7 +177,24 @@ func (t *tcpSession) open() {
 		t.admitted()
 	case class.Policy().OverflowFor(policy.TCP) == policy.Refuse:
 		t.up.refuse(stats.QueueFull)
+	default:
+		t.waitForSlot(time.Duration(class.Policy().MaxWait))
 	}
+}
+
+// waitForSlot ends a wait that takes too long; how long it will take, nobody knows
+// before. A patience of 0 is without end.
+func (t *tcpSession) waitForSlot(patience time.Duration) {
+	if patience == 0 {
+		return
+	}
+	t.dialling.timer = time.AfterFunc(patience, func() {
+		t.drive(func(t *tcpSession) {
+			if t.stage == queued {
+				t.up.refuse(stats.MaxWait)
+			}
+		})
+	})
 }
 
 // Acquired implements shaper.SlotOwner: a slot that was waited for is there.
@@ -187,6 +202,9 @@ func (t *tcpSession) Acquired() { t.poller.revisit(t) }
 
 // admitted has the connection, which has a slot, wait for its class.
 func (t *tcpSession) admitted() {
+	if timer := t.dialling.timer; timer != nil {
+		timer.Stop()
+	}
 	t.stage = opening
 	t.up.ask(time.Now(), shaper.Cost{Connections: 1})
 	t.goOn()
@@ -212,11 +230,7 @@ func (t *tcpSession) goOn() {
 // proceed goes on after something has happened to a socket.
 func (t *tcpSession) proceed(s *sock) {
 	switch t.stage {
-	case queued, opening:
-		if t.client.broken {
-			t.finish(stats.ResetByPeer)
-		}
-	case connecting:
+	case queued, opening, connecting:
 		if s == &t.client {
 			t.clientLeaves()
 		} else if s.writable {
@@ -360,7 +374,6 @@ func (s *Server) Sessions() []Session {
 	for _, one := range s.all() {
 		all = append(all, one.info())
 	}
-	slices.SortFunc(all, func(a, b Session) int { return cmp.Compare(a.ID, b.ID) })
 	return all
 }
 

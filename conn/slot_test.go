@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"net"
 	"testing"
 	"time"
 
@@ -64,7 +65,7 @@ func TestResetWhileWaitingForASlot(t *testing.T) {
 	upstream := next(t, conns)
 	until(t, "two wait", func() bool { return len(r.Sessions()) == 3 })
 	reset(second)
-	until(t, "one has left", func() bool { return r.service("m").stats.Ended[stats.ResetByPeer].Load() == 1 })
+	until(t, "one has left", func() bool { return r.service("m").stats.Ended[stats.Aborted].Load() == 1 })
 	reset(first)
 	expectReset(t, upstream)
 	expect(t, next(t, conns), "3")
@@ -78,6 +79,9 @@ func TestMaxConnectionsOfDatagrams(t *testing.T) {
 	expectDatagram(t, first, "x")
 	send(t, second, "y")
 	until(t, "it is dropped", func() bool { n, _ := r.dropped("c", stats.NoSession); return n == 1 })
+	if got := &r.service("l").stats.Ended; got[stats.Overflow].Load() != 1 || got[stats.DialFailed].Load() != 0 {
+		t.Error("it does not count as refused")
+	}
 	until(t, "the first has ended", func() bool { return len(r.Sessions()) == 0 })
 	send(t, second, "z")
 	expectDatagram(t, second, "z")
@@ -96,10 +100,104 @@ func TestSlotsOfARemovedClass(t *testing.T) {
 	if n := r.shaper.Class("d").Sessions(); n != 2 {
 		t.Errorf("%d are open in the new class", n)
 	}
-	r.dial("l")
+	third := r.dial("l")
 	until(t, "the third waits", func() bool { return len(r.Sessions()) == 3 })
 	time.Sleep(20 * time.Millisecond) // nothing may happen in this time
 	if n := r.shaper.Class("d").Sessions(); n != 2 {
 		t.Errorf("%d are open in the new class", n)
+	}
+	reset(third) // else it has a slot when the others end
+	until(t, "it has left", func() bool { return len(r.Sessions()) == 2 })
+}
+
+// A client that has ended its connection without having sent anything waits no
+// more after a time of grace; nor does one who would wait for longer than max_wait.
+func TestLeavingTheQueueForASlot(t *testing.T) {
+	addr, conns := listen(t)
+	for _, test := range []struct {
+		key, sends string
+		leaves     func(*net.TCPConn)
+		result     stats.Result
+	}{
+		{"", "", func(c *net.TCPConn) { c.Close() }, stats.Aborted},
+		{"", "", func(c *net.TCPConn) { c.CloseWrite() }, stats.Aborted},
+		{"", "bytes", reset, stats.Aborted},
+		{`max_wait = "50ms"`, "bytes", func(*net.TCPConn) {}, stats.Overflow},
+	} {
+		r := run(t, class("c", fast, "max_connections = 1", test.key)+listener("l", "tcp", addr, "c"))
+		first, upstream := r.open(conns)
+		second := r.dial("l")
+		send(t, second, test.sends)
+		until(t, "it waits", func() bool { return len(r.Sessions()) == 2 })
+		test.leaves(second)
+		r.awaitEndOf(test.result, 1)
+		send(t, first, "still here")
+		expect(t, upstream, "still here")
+		first.Close()
+		upstream.Close()
+		r.open(conns)
+	}
+}
+
+// What a client has sent waits with it, after its FIN too; and so does one that
+// has a slot after all.
+func TestWaitingForASlotWithAnEnd(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, class("c", fast, "max_connections = 1", `max_wait = "1s"`)+listener("l", "tcp", addr, "c"))
+	first, upstream := r.open(conns)
+	second := r.dial("l")
+	send(t, second, "request")
+	second.CloseWrite()
+	until(t, "it waits", func() bool { return len(r.Sessions()) == 2 })
+	time.Sleep(leaveGrace + 100*time.Millisecond) // nothing may happen in this time
+	first.Close()
+	upstream.Close()
+	upstream = next(t, conns)
+	expect(t, upstream, "request")
+	time.Sleep(time.Second) // max_wait is over, and nothing may happen
+	send(t, upstream, "answer")
+	expect(t, second, "answer")
+}
+
+// Those who wait when the server stops are not let in by the end of the others.
+func TestShutdownWithWaiters(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, class("c", fast, "max_connections = 1")+listener("l", "tcp", addr, "c"))
+	r.open(conns)
+	const n = 100
+	for range n {
+		send(t, r.dial("l"), "x")
+	}
+	until(t, "all wait", func() bool { return len(r.Sessions()) == n+1 })
+	if reset := r.Shutdown(expired); reset != n+1 {
+		t.Errorf("%d are reset", reset)
+	}
+	if len(conns) != 0 {
+		t.Errorf("%d reached the upstream after all", len(conns))
+	}
+}
+
+// Sessions that a reload moves wait in the order in which they came.
+func TestReloadKeepsTheOrder(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, class("c", fast, "max_connections = 1")+listener("l", "tcp", addr, "c"))
+	client, upstream := r.open(conns)
+	const n = 30
+	for i := range n {
+		c := r.dial("l")
+		send(t, c, string(rune('A'+i)))
+		until(t, "it waits", func() bool { return len(r.Sessions()) == i+2 })
+		defer c.Close()
+	}
+	r.reload(class("d", fast, "max_connections = 1") + listener("l", "tcp", addr, "d"))
+	if n := r.shaper.Class("d").Sessions(); n != 1 {
+		t.Errorf("%d are open in the new class", n)
+	}
+	client.Close()
+	upstream.Close()
+	for i := range n {
+		upstream := next(t, conns)
+		expect(t, upstream, string(rune('A'+i)))
+		reset(upstream)
 	}
 }

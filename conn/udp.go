@@ -229,7 +229,7 @@ func (u *udpSocket) session(key udpKey, in *incoming, i int) *udpSession {
 	one, err := u.open(key, in.peerOf(i), sv)
 	if err != nil {
 		sv.gate.leave()
-		sv.stats.Ended[stats.DialFailed].Add(1)
+		sv.stats.Ended[notOpened(err)].Add(1)
 		u.lost(key, in.train(i))
 		return nil
 	}
@@ -282,21 +282,23 @@ type udpSession struct {
 var (
 	errNotKnown    = errors.New("the upstream's address is not known yet")
 	errDescriptors = errors.New("sessions of datagrams hold half of the descriptors already")
+	errNoSlot      = errors.New("as many sessions are open in the class as may be")
 )
+
+// notOpened tells how a session has ended that could not begin.
+func notOpened(err error) stats.Result {
+	if err == errNoSlot {
+		return stats.Overflow
+	}
+	return stats.DialFailed
+}
 
 // open makes the session of a client. It does not wait: an upstream whose name
 // is not resolved yet is an error.
 func (u *udpSocket) open(key udpKey, client peer, sv *service) (*udpSession, error) {
 	one := &udpSession{id: u.server.lastID.Add(1), socket: u, service: sv, conf: sv.conf.Load(), key: key, client: client, started: time.Now()}
-	one.name = one.conf.Upstream[0]
-	if one.name != policy.Echo && one.name != policy.Discard {
-		if err := one.dial(); err != nil {
-			return nil, err
-		}
-	}
-	if !one.begin() {
-		one.closeUpstream()
-		return nil, net.ErrClosed
+	if err := one.begin(); err != nil {
+		return nil, err
 	}
 	sv.stats.Open.Add(1)
 	if one.upstream != nil {
@@ -305,8 +307,11 @@ func (u *udpSocket) open(key udpKey, client peer, sv *service) (*udpSession, err
 	return one, nil
 }
 
-// dial makes the socket towards the upstream.
-func (t *udpSession) dial() error {
+// find finds where the session leads to.
+func (t *udpSession) find() error {
+	if t.name = t.conf.Upstream[0]; t.isBuiltin() {
+		return nil
+	}
 	s := t.socket.server
 	to := t.service.names.lookup(s, t.name)
 	if !to.IsValid() {
@@ -315,15 +320,32 @@ func (t *udpSession) dial() error {
 	if s.isOwn("udp", to) {
 		return errLoop
 	}
+	t.destination = to
+	return nil
+}
+
+func (t *udpSession) isBuiltin() bool { return t.name == policy.Echo || t.name == policy.Discard }
+
+// dial makes the socket towards the upstream.
+func (t *udpSession) dial() error {
+	if t.isBuiltin() {
+		return nil
+	}
+	s := t.socket.server
 	if !s.udpUpstreams.tryEnter() {
 		return errDescriptors
 	}
-	c, err := t.connect(to)
+	c, err := t.connect(t.destination)
 	if err != nil {
 		s.udpUpstreams.leave()
 		return err
 	}
-	t.upstream, t.destination = c, to
+	t.upstream = c
+	if t.up.raw, err = c.SyscallConn(); err != nil {
+		t.closeUpstream()
+		return err
+	}
+	t.up.raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1) })
 	return nil
 }
 
@@ -342,19 +364,15 @@ func (t *udpSession) connect(to netip.AddrPort) (*net.UDPConn, error) {
 	return c.(*net.UDPConn), nil
 }
 
-// begin puts the session into its classes and registers it; false where no
-// new ones may begin.
-func (t *udpSession) begin() bool {
-	u := t.socket
-	t.up.raw, t.down.raw, t.down.to = nil, u.raw, &t.client
-	if t.upstream != nil {
-		raw, err := t.upstream.SyscallConn()
-		if err != nil {
-			return false
-		}
-		t.up.raw = raw
-		raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1) })
+// begin puts the session into its classes, dials, and registers it. Where new ones
+// may not begin nothing is left of it, and where that is for want of a slot, which
+// datagrams do not wait for, no socket has been made either.
+func (t *udpSession) begin() error {
+	if err := t.find(); err != nil {
+		return err
 	}
+	u := t.socket
+	t.down.raw, t.down.to = u.raw, &t.client
 	if t.name == policy.Echo {
 		t.up.turn = &t.down
 	}
@@ -368,12 +386,30 @@ func (t *udpSession) begin() bool {
 	copyUp, copyDown := u.server.shadow.mirrors(who, t.started)
 	t.up.mirror(t.started, copyUp)
 	t.down.mirror(t.started, copyDown)
-	if up != nil && t.slot.Acquire(up, t) && u.enter(t) {
-		return true
+	err := t.join(up)
+	if err != nil {
+		t.slot.Release()
+		t.quit()
 	}
-	t.slot.Release() // datagrams do not wait for one
-	t.quit()
-	return false
+	return err
+}
+
+// join has the session enter its class, and everything that needs a slot there.
+func (t *udpSession) join(up *shaper.Class) error {
+	switch {
+	case up == nil:
+		return net.ErrClosed
+	case !t.slot.Acquire(up, t):
+		return errNoSlot
+	}
+	if err := t.dial(); err != nil {
+		return err
+	}
+	if !t.socket.enter(t) {
+		t.closeUpstream()
+		return net.ErrClosed
+	}
+	return nil
 }
 
 // describe returns what the rules match, and whose bucket it is.
@@ -423,6 +459,7 @@ func (u *udpSocket) leave(one *udpSession) {
 // answers hands what the upstream sends to the way back, until the session
 // ends. An ICMP error, as when nobody listens there, does not end it.
 func (t *udpSession) answers() {
+	defer t.socket.server.rescue(t)
 	in := &reader{}
 	for {
 		n, err := in.read(t.up.raw)

@@ -357,7 +357,7 @@ func TestPanicInDatagramSession(t *testing.T) {
 		time.Sleep(gap) // with it, the datagram leaves at once
 		one := &udpSession{socket: socket, service: sv, conf: sv.conf.Load()}
 		one.key.client = netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(i+1))
-		if !sv.gate.tryEnter() || !one.begin() {
+		if !sv.gate.tryEnter() || one.begin() != nil {
 			t.Fatal("no session")
 		}
 		sv.stats.Open.Add(1)

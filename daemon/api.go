@@ -156,7 +156,9 @@ func (headerOnly) WriteHeader(int)             {}
 func (headerOnly) Write(b []byte) (int, error) { return len(b), nil }
 
 // answers turns a function into a handler for those whom the socket has let in.
-func answers(f func(by caller, r *http.Request) (any, error)) http.Handler { return answersWithin(maxBody, f) }
+func answers(f func(by caller, r *http.Request) (any, error)) http.Handler {
+	return answersWithin(maxBody, f)
+}
 
 // answersWithin is answers with a bound of its own for the body.
 func answersWithin(most int64, f func(by caller, r *http.Request) (any, error)) http.Handler {

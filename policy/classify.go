@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/gaissmai/bart"
 )
@@ -36,8 +37,8 @@ type Classifier struct {
 	rules     []matcher
 	bySource  bart.Table[int32] // the rules with a source, by number of their node
 	nodes     []sourceNode      // from 1
-	more      [][]int           // from 1
-	anySource []int             // the rules without a source, ascending
+	more      []portIndex       // from 1
+	anySource portIndex         // the rules with neither a source nor a listener
 }
 
 // A scope is a listener as its rules see it.
@@ -45,6 +46,62 @@ type scope struct {
 	number          int
 	defaults        Decision
 	needDestination bool
+	anySource       portIndex // the rules with this listener's name and without a source
+}
+
+// A portIndex holds rules by the port that they ask for, so that one of very many
+// is found at once. All its lists are ascending.
+type portIndex struct {
+	byPort map[uint16][]int
+	others []int // that are in none of those lists
+}
+
+// maxIndexed bounds the ports for which a rule is found by port: it takes an entry
+// for each. A rule with more of them is among the others.
+const maxIndexed = 64
+
+// add adds a rule, which may be the one that was added last.
+func (x *portIndex) add(rule int, ports []PortRange) {
+	if !indexed(ports) {
+		x.others = appendRule(x.others, rule)
+		return
+	}
+	if x.byPort == nil {
+		x.byPort = map[uint16][]int{}
+	}
+	for _, r := range ports {
+		for port := int(r.First); port <= int(r.Last); port++ {
+			x.byPort[uint16(port)] = appendRule(x.byPort[uint16(port)], rule)
+		}
+	}
+}
+
+// indexed reports whether a rule with such ports is found by port.
+func indexed(ports []PortRange) bool {
+	n := 0
+	for _, r := range ports {
+		n += int(r.Last-r.First) + 1
+	}
+	return 0 < n && n <= maxIndexed
+}
+
+// appendRule appends a rule unless it is the last one already, as where it names a
+// prefix or a port twice.
+func appendRule(rules []int, rule int) []int {
+	if n := len(rules); n > 0 && rules[n-1] == rule {
+		return rules
+	}
+	return append(rules, rule)
+}
+
+// has reports whether a rule with such ports is there.
+func (x *portIndex) has(rule int, ports []PortRange) bool {
+	rules := x.others
+	if indexed(ports) {
+		rules = x.byPort[ports[0].First]
+	}
+	_, found := slices.BinarySearch(rules, rule)
+	return found
 }
 
 // keyed returns what the classes that have more than one bucket have them for.
@@ -91,7 +148,7 @@ func Compile(p *Policy) *Classifier {
 		c.listeners[l.Name] = &scope{number: i, defaults: Decision{Class: l.Class, ReturnClass: l.ReturnClass},
 			needDestination: c.byDestination(l.Class, l.ReturnClass)}
 	}
-	c.nodes, c.more = make([]sourceNode, 1), make([][]int, 1)
+	c.nodes, c.more = make([]sourceNode, 1), make([]portIndex, 1)
 	for i := range p.Rules {
 		rule := &p.Rules[i]
 		c.rules[i] = compileRule(i, rule, p.Listeners)
@@ -99,10 +156,10 @@ func Compile(p *Policy) *Classifier {
 			c.needDestination(&c.rules[i])
 		}
 		if len(rule.Source) == 0 {
-			c.anySource = append(c.anySource, i)
+			c.addAnySource(i, rule)
 		}
 		for _, prefix := range rule.Source {
-			c.addSource(prefix, i)
+			c.addSource(prefix, i, rule.Port)
 		}
 	}
 	c.linkSources()
@@ -137,7 +194,18 @@ func (c *Classifier) needDestination(m *matcher) {
 	}
 }
 
-func (c *Classifier) addSource(prefix netip.Prefix, rule int) {
+func (c *Classifier) addAnySource(i int, rule *Rule) {
+	if len(rule.Listener) == 0 {
+		c.anySource.add(i, rule.Port)
+	}
+	for _, name := range rule.Listener {
+		if l := c.listeners[name]; l != nil {
+			l.anySource.add(i, rule.Port)
+		}
+	}
+}
+
+func (c *Classifier) addSource(prefix netip.Prefix, rule int, ports []PortRange) {
 	n, found := c.bySource.Get(prefix)
 	if !found {
 		c.bySource.Insert(prefix, int32(len(c.nodes)))
@@ -145,18 +213,14 @@ func (c *Classifier) addSource(prefix netip.Prefix, rule int) {
 		return
 	}
 	node := &c.nodes[n]
-	if node.more == 0 && int(node.rule) != rule {
+	if int(node.rule) == rule { // it names the prefix twice
+		return
+	}
+	if node.more == 0 {
 		node.more = int32(len(c.more))
-		c.more = append(c.more, nil)
+		c.more = append(c.more, portIndex{})
 	}
-	last := int(node.rule)
-	others := c.more[node.more]
-	if len(others) > 0 {
-		last = others[len(others)-1]
-	}
-	if last != rule { // else the rule names the prefix twice
-		c.more[node.more] = append(others, rule)
-	}
+	c.more[node.more].add(rule, ports)
 }
 
 // linkSources leads from each prefix to the next wider one. Sorted, a prefix
@@ -199,13 +263,14 @@ func (c *Classifier) Classify(conn Conn) Decision {
 		if i := int(node.rule); i < first && c.rules[i].match(l, &conn) {
 			first = i
 		} else if node.more != 0 {
-			first = c.firstMatch(c.more[node.more], first, l, &conn)
+			first = c.firstMatch(&c.more[node.more], first, l, &conn)
 		}
 		if int(node.ahead) >= first {
 			break
 		}
 	}
-	first = c.firstMatch(c.anySource, first, l, &conn)
+	first = c.firstMatch(&c.anySource, first, l, &conn)
+	first = c.firstMatch(&l.anySource, first, l, &conn)
 	if first == len(c.rules) {
 		return l.defaults
 	}
@@ -218,7 +283,17 @@ func (c *Classifier) Classify(conn Conn) Decision {
 
 // firstMatch returns the first of the rules that matches and stands before
 // another one, or that other one. Their sources are known to match.
-func (c *Classifier) firstMatch(rules []int, before int, l *scope, conn *Conn) int {
+func (c *Classifier) firstMatch(rules *portIndex, before int, l *scope, conn *Conn) int {
+	if rules.byPort != nil {
+		before = c.firstOf(rules.byPort[conn.Port], before, l, conn)
+	}
+	if len(rules.others) > 0 {
+		before = c.firstOf(rules.others, before, l, conn)
+	}
+	return before
+}
+
+func (c *Classifier) firstOf(rules []int, before int, l *scope, conn *Conn) int {
 	for _, i := range rules {
 		if i >= before {
 			break

@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -195,9 +197,9 @@ func TestClassifyLikeModel(t *testing.T) {
 		for range 20 {
 			conn := Conn{
 				Listener:    rapid.SampledFrom([]string{"a", "b"}).Draw(t, "listener"),
-				Source:      netip.AddrPortFrom(drawAddr().Draw(t, "source"), rapid.Uint16Range(1, 6).Draw(t, "source port")),
+				Source:      netip.AddrPortFrom(drawAddr().Draw(t, "source"), drawPort().Draw(t, "source port")),
 				Destination: netip.AddrPortFrom(drawAddr().Draw(t, "destination"), 1),
-				Port:        rapid.Uint16Range(1, 6).Draw(t, "port"),
+				Port:        drawPort().Draw(t, "port"),
 			}
 			want := model(p, conn)
 			if got := c.Classify(conn); got != want {
@@ -235,6 +237,10 @@ func model(p *Policy, conn Conn) Decision {
 	return Decision{l.Class, l.ReturnClass, 0}
 }
 
+func drawPort() *rapid.Generator[uint16] {
+	return rapid.OneOf(rapid.Uint16Range(1, 6), rapid.SampledFrom([]uint16{64, 65, math.MaxUint16 - 10, math.MaxUint16}))
+}
+
 // drawAddr draws from few addresses, so that many are in a prefix.
 func drawAddr() *rapid.Generator[netip.Addr] {
 	return rapid.Custom(func(t *rapid.T) netip.Addr {
@@ -256,12 +262,12 @@ func drawRule() *rapid.Generator[Rule] {
 		return netip.PrefixFrom(addr, rapid.IntRange(0, addr.BitLen()).Draw(t, "bits")).Masked()
 	})
 	ports := rapid.Custom(func(t *rapid.T) PortRange {
-		first := rapid.Uint16Range(1, 6).Draw(t, "first")
-		return PortRange{first, rapid.Uint16Range(first, 6).Draw(t, "last")}
+		a, b := drawPort().Draw(t, "port"), drawPort().Draw(t, "port")
+		return PortRange{min(a, b), max(a, b)} // some are too many to be found by port
 	})
 	return rapid.Custom(func(t *rapid.T) Rule {
 		return Rule{
-			Listener:    rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b"}), 0, 1).Draw(t, "listener"),
+			Listener:    rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "none"}), 0, 3).Draw(t, "listener"),
 			Protocol:    rapid.SliceOfN(rapid.SampledFrom([]Protocol{TCP, UDP}), 0, 1).Draw(t, "protocol"),
 			Source:      rapid.SliceOfN(prefix, 0, 3).Draw(t, "source"),
 			SourcePort:  rapid.SliceOfN(ports, 0, 2).Draw(t, "source_port"),
@@ -287,9 +293,9 @@ func TestCoveredNeverDecides(t *testing.T) {
 		for range 30 {
 			got := c.Classify(Conn{
 				Listener:    rapid.SampledFrom([]string{"a", "b"}).Draw(t, "listener"),
-				Source:      netip.AddrPortFrom(drawAddr().Draw(t, "source"), rapid.Uint16Range(1, 6).Draw(t, "source port")),
+				Source:      netip.AddrPortFrom(drawAddr().Draw(t, "source"), drawPort().Draw(t, "source port")),
 				Destination: netip.AddrPortFrom(drawAddr().Draw(t, "destination"), 1),
-				Port:        rapid.Uint16Range(1, 6).Draw(t, "port"),
+				Port:        drawPort().Draw(t, "port"),
 			})
 			if got.Rule == 0 {
 				continue
@@ -313,41 +319,144 @@ func TestClassifyDoesNotAllocate(t *testing.T) {
 // one rule each. Down from /20 they lie side by side, as address lists do; down
 // from /12, most addresses are in several.
 func manyPrefixes(n, rules, widest int) *Policy {
+	return manySources(n, rules, func(random *rand.Rand) netip.Prefix {
+		v := random.Uint32()
+		addr := netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)})
+		return netip.PrefixFrom(addr, widest+int(v)%(33-widest)).Masked()
+	})
+}
+
+// manyPrefixes6 is that of IPv6: networks of 2000::/3, down from one length to /64.
+func manyPrefixes6(n, rules, widest int) *Policy {
+	return manySources(n, rules, func(random *rand.Rand) netip.Prefix {
+		var a [16]byte
+		binary.BigEndian.PutUint64(a[:], random.Uint64())
+		a[0] = 0x20 | a[0]&0x1f
+		return netip.PrefixFrom(netip.AddrFrom16(a), widest+random.IntN(65-widest)).Masked()
+	})
+}
+
+func manySources(n, rules int, draw func(*rand.Rand) netip.Prefix) *Policy {
 	random := rand.New(rand.NewPCG(1, 2))
+	p := oneListener(rules)
+	for i := range n {
+		r := &p.Rules[i%rules]
+		r.Source = append(r.Source, draw(random))
+	}
+	return p
+}
+
+// oneListener returns a policy with one listener, and rules for everything.
+func oneListener(rules int) *Policy {
 	p := &Policy{Listeners: []Listener{{Name: "x", Protocol: TCP, Listen: []string{"127.0.0.1:1"}, Class: "d"}}}
 	for i := range rules {
 		p.Rules = append(p.Rules, Rule{Class: fmt.Sprintf("c%d", i%7)})
-	}
-	for i := range n {
-		v := random.Uint32()
-		addr := netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)})
-		r := &p.Rules[i%rules]
-		r.Source = append(r.Source, netip.PrefixFrom(addr, widest+int(v)%(33-widest)).Masked())
 	}
 	return p
 }
 
 func BenchmarkClassify(b *testing.B) {
-	for _, bb := range []struct{ prefixes, rules, widest int }{
-		{10, 10, 20}, {1000, 10, 20}, {100_000, 10, 20}, {100_000, 10, 12}, {100_000, 100_000, 20}, {100_000, 100_000, 12},
+	for _, bb := range []struct{ prefixes, rules, widest, ports int }{
+		{10, 10, 20, 0}, {1000, 10, 20, 0}, {100_000, 10, 20, 0}, {100_000, 10, 20, 1000}, {100_000, 10, 12, 0},
+		{100_000, 100_000, 20, 0}, {100_000, 100_000, 20, 1000}, {100_000, 100_000, 12, 0},
 	} {
-		b.Run(fmt.Sprintf("prefixes=%d/rules=%d/from=%d", bb.prefixes, bb.rules, bb.widest), func(b *testing.B) {
-			p := manyPrefixes(bb.prefixes, bb.rules, bb.widest)
+		for _, family := range []string{"4", "6"} {
+			many := map[string]func(n, rules, widest int) *Policy{"4": manyPrefixes, "6": manyPrefixes6}[family]
+			if family == "6" {
+				bb.widest += 24
+			}
+			p := many(bb.prefixes, bb.rules, bb.widest)
+			withPorts(p, bb.ports)
 			c := Compile(p)
-			random := rand.New(rand.NewPCG(3, 4))
+			for _, outcome := range []string{"hit", "miss"} {
+				name := fmt.Sprintf("ipv%s/prefixes=%d/rules=%d/from=%d/ports=%d/%s", family, bb.prefixes, bb.rules, bb.widest, bb.ports, outcome)
+				conns := manyConns(p, outcome == "hit")
+				b.Run(name, func(b *testing.B) { benchmarkClassify(b, c, conns) })
+			}
+		}
+	}
+}
+
+// withPorts has each rule ask for a port, and puts so many before them that ask
+// for another, and for nothing else.
+func withPorts(p *Policy, n int) {
+	if n == 0 {
+		return
+	}
+	for i := range p.Rules {
+		p.Rules[i].Port = []PortRange{{80, 80}, {443, 443}}
+	}
+	var others []Rule
+	for i := range n {
+		port := uint16(1000 + i)
+		others = append(others, Rule{Port: []PortRange{{port, port}}, Class: "c"})
+	}
+	p.Rules = append(others, p.Rules...)
+}
+
+// manyConns returns connections from addresses of the policy, or from others.
+func manyConns(p *Policy, hit bool) []Conn {
+	random := rand.New(rand.NewPCG(3, 4))
+	conns := make([]Conn, 1024)
+	for i := range conns {
+		var sources []netip.Prefix
+		for len(sources) == 0 {
+			sources = p.Rules[random.IntN(len(p.Rules))].Source
+		}
+		addr := sources[random.IntN(len(sources))].Addr()
+		if !hit && addr.Is4() { // of 240.0.0.0/4, where some are
+			addr = netip.AddrFrom4([4]byte{240 | byte(random.Uint32()), byte(random.Uint32()), byte(random.Uint32()), byte(random.Uint32())})
+		} else if !hit {
+			a := addr.As16()
+			a[3] ^= byte(1 + random.IntN(255))
+			addr = netip.AddrFrom16(a)
+		}
+		conns[i] = Conn{Listener: "x", Source: netip.AddrPortFrom(addr, 99), Port: 443}
+	}
+	return conns
+}
+
+func benchmarkClassify(b *testing.B, c *Classifier, conns []Conn) {
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		c.Classify(conns[i%len(conns)])
+		i++
+	}
+}
+
+// Rules without a source, or of the same, are found by the port and by the listener.
+func BenchmarkClassifyByPort(b *testing.B) {
+	for _, source := range [][]netip.Prefix{nil, {netip.MustParsePrefix("0.0.0.0/0")}} {
+		for _, n := range []int{10, 1000, 10_000} {
+			p := oneListener(n)
 			conns := make([]Conn, 1024)
+			for i := range p.Rules {
+				p.Rules[i].Source, p.Rules[i].Port = source, []PortRange{{uint16(1 + i), uint16(1 + i)}}
+			}
 			for i := range conns {
-				sources := p.Rules[random.IntN(bb.rules)].Source
-				addr := sources[random.IntN(len(sources))].Addr()
-				conns[i] = Conn{Listener: "x", Source: netip.AddrPortFrom(addr, 99), Port: 1}
+				conns[i] = Conn{Listener: "x", Source: addrPort("10.0.0.1:99"), Port: uint16(1 + i*n/len(conns))}
 			}
-			b.ReportAllocs()
-			i := 0
-			for b.Loop() {
-				c.Classify(conns[i%len(conns)])
-				i++
-			}
-		})
+			c := Compile(p)
+			b.Run(fmt.Sprintf("rules=%d/source=%v", n, source), func(b *testing.B) { benchmarkClassify(b, c, conns) })
+		}
+	}
+}
+
+func BenchmarkClassifyByListener(b *testing.B) {
+	for _, n := range []int{10, 1000, 10_000} {
+		p := &Policy{}
+		for i := range n {
+			name := fmt.Sprintf("listener%d", i)
+			p.Listeners = append(p.Listeners, Listener{Name: name, Protocol: TCP, Listen: []string{"systemd:x"}, Class: "d"})
+			p.Rules = append(p.Rules, Rule{Listener: []string{name}, Class: "c"})
+		}
+		conns := make([]Conn, 1024)
+		for i := range conns {
+			conns[i] = Conn{Listener: p.Listeners[i*n/len(conns)].Name, Port: 1}
+		}
+		c := Compile(p)
+		b.Run(fmt.Sprintf("rules=%d", n), func(b *testing.B) { benchmarkClassify(b, c, conns) })
 	}
 }
 

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"math/big"
 	"slices"
 
@@ -172,23 +173,30 @@ func fraction(r unit.Rate) *big.Rat {
 }
 
 // used returns the names of all classes that a listener or a rule leads to, and
-// of those above them.
-func (c *checker) used() map[string]bool {
-	used := map[string]bool{}
-	use := func(name string) {
-		for class := c.classes[name]; class != nil && !used[class.Name]; class = c.above(class) {
-			used[class.Name] = true
-		}
-	}
+// of those above them: upwards those of sessions, and also of what goes back.
+func (c *checker) used() (upwards, either map[string]bool) {
+	upwards = map[string]bool{}
 	for _, l := range c.p.Listeners {
-		use(l.Class)
-		use(l.ReturnClass)
+		c.mark(upwards, l.Class)
 	}
 	for _, rule := range c.p.Rules {
-		use(rule.Class)
-		use(rule.ReturnClass)
+		c.mark(upwards, rule.Class)
 	}
-	return used
+	either = maps.Clone(upwards)
+	for _, l := range c.p.Listeners {
+		c.mark(either, l.ReturnClass)
+	}
+	for _, rule := range c.p.Rules {
+		c.mark(either, rule.ReturnClass)
+	}
+	return upwards, either
+}
+
+// mark adds a class and those above it.
+func (c *checker) mark(used map[string]bool, name string) {
+	for class := c.classes[name]; class != nil && !used[class.Name]; class = c.above(class) {
+		used[class.Name] = true
+	}
 }
 
 // byParent returns the classes under each, in file order; those without a parent

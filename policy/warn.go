@@ -7,7 +7,7 @@ import (
 
 // warnAll reports what is legal and probably not meant.
 func (c *checker) warnAll() {
-	used := c.used()
+	upwards, used := c.used()
 	for _, class := range c.p.Classes {
 		key := join("class", class.Name)
 		if class.Limit().IsZero() {
@@ -15,6 +15,9 @@ func (c *checker) warnAll() {
 		}
 		if !used[class.Name] {
 			c.warn(key, "it is never used", "name it in a listener or a rule")
+		} else if class.MaxConnections > 0 && !upwards[class.Name] {
+			c.warn(key+".max_connections", "it bounds nothing: sessions are in their class, not in their return_class",
+				"put it into a class that a listener or a rule names as class")
 		}
 	}
 	c.warnAssured()
@@ -34,7 +37,7 @@ func warnRules(r *report, p *Policy) {
 	c := coverage{Classifier: Compile(p), listeners: p.Listeners, budget: coverBudget}
 	for i := range p.Rules {
 		rule := &p.Rules[i]
-		if !slices.ContainsFunc(p.Listeners, func(l Listener) bool { return rule.appliesTo(&l) }) {
+		if c.firstListener(rule) == nil {
 			r.warn(ruleKey(i), "it can never match: no listener has this name, protocol and port together", "change it or remove it")
 			continue
 		}
@@ -65,15 +68,35 @@ func (c *coverage) coveredBy(i int) (by int, found bool) {
 			}
 		}
 	}
-	search(c.anySource)
-	if sources := c.rules[i].rule.Source; len(sources) > 0 {
+	rule := c.rules[i].rule
+	searchIndex := func(x *portIndex) {
+		if search(x.others); len(rule.Port) > 0 { // who covers all ports covers the first
+			search(x.byPort[rule.Port[0].First])
+		}
+	}
+	searchIndex(&c.anySource)
+	if l := c.firstListener(rule); l != nil {
+		searchIndex(&l.anySource)
+	}
+	if len(rule.Source) > 0 {
 		// Who covers all sources covers the first.
-		for n, _ := c.bySource.Get(sources[0]); n != 0; n = c.nodes[n].wider {
+		for n, _ := c.bySource.Get(rule.Source[0]); n != 0; n = c.nodes[n].wider {
 			search([]int{int(c.nodes[n].rule)})
-			search(c.more[c.nodes[n].more])
+			searchIndex(&c.more[c.nodes[n].more])
 		}
 	}
 	return by, by < i
+}
+
+// firstListener returns the first listener that a rule applies to: who covers all
+// of them covers that one. It is nil where there is none.
+func (c *coverage) firstListener(rule *Rule) *scope {
+	for k := range c.listeners {
+		if rule.appliesTo(&c.listeners[k]) {
+			return c.Classifier.listeners[c.listeners[k].Name]
+		}
+	}
+	return nil
 }
 
 // covers reports whether each key of rule j takes all that rule i's takes.
@@ -113,8 +136,7 @@ func (c *coverage) coversSource(j int, later *Rule) bool {
 
 func (c *coverage) nodeHas(n int32, rule int) bool {
 	node := c.nodes[n]
-	_, among := slices.BinarySearch(c.more[node.more], rule)
-	return among || int(node.rule) == rule
+	return int(node.rule) == rule || c.more[node.more].has(rule, c.rules[rule].port)
 }
 
 func (c *coverage) coversDestination(j int, later *Rule) bool {

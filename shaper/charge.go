@@ -159,15 +159,12 @@ func (c *Class) wantsLeft() bool {
 	return false
 }
 
-// hasLeft tells every class that was charged for an item that it has left. Where
-// its cost is not known, those are the ones that charged an item of this class
-// last.
+// hasLeft tells every class that was charged for an item that it has left. Those
+// are among the ones that charged an item of this class last: one that another class
+// has paid since has not waited for this one, or is a parent that it did not have.
 func (c *Class) hasLeft(root *Class, now time.Time, cost *Cost) {
 	for x := c; x != nil; x = x.parent.Load() {
-		charged := x.from == c
-		if cost != nil {
-			charged = cost.in(x.kind) > 0
-		}
+		charged := x.from == c && (cost == nil || cost.in(x.kind) > 0)
 		if charged && x.settler != nil {
 			x.leaving = time.Time{}
 			x.settler.Left(now)

@@ -43,11 +43,13 @@ type Class struct {
 	assured *leaky.Assured // nil: whatever the limiter allows is assured
 	slack   time.Duration  // as much is not lost in waiting for a turn; see chargeUp
 	queue   leaky.Queue[Item]
-	backlog int64     // cost of the queue, in that unit
-	beneath Cost      // of all that waits in the class and its children
-	from    *Class    // whose item was charged last: its own, or of one beneath it
-	open    int       // sessions that are, in the class and its children
-	waiters []*Slot   // for one more to be open here
+	backlog int64  // cost of the queue, in that unit
+	beneath Cost   // of all that waits in the class and its children
+	from    *Class // whose item was charged last: its own, or of one beneath it
+	open    int    // sessions that are, in the class and its children
+	places  int    // that those have here, and those who wait above; see Slot
+	waiters leaky.Queue[Slot]
+	removed bool      // nobody gets a slot; see LetIn
 	leaving time.Time // since when an item is on its way out, where that matters; zero: none is
 
 	shadow  *Class     // computes what the class would do, which itself does nothing; nil: it does what it says

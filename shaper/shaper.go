@@ -71,7 +71,8 @@ func (s *Shaper) NewClass(conf policy.Class) *Class {
 // or to have buckets for something else, is replaced by another, which takes over
 // its counters. The ones that are gone
 // are returned: they go on as they were, under the same parent, until nobody uses
-// them any more.
+// them any more. Who waits for a slot in one of them does so until it is moved, or
+// LetIn is called.
 func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,14 +91,15 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 		}
 		s.classes[conf.Name] = c
 	}
+	removed = slices.Collect(maps.Values(old))
+	for _, c := range removed {
+		c.keepOut()
+	}
 	s.move(now, confs)
 	for _, conf := range confs {
 		s.classes[conf.Name].Set(now, conf)
 	}
-	for _, conf := range confs {
-		notify(s.classes[conf.Name].requeue())
-	}
-	return slices.Collect(maps.Values(old))
+	return removed
 }
 
 // move puts the classes under their new parents, all in one moment: none is seen

@@ -1,24 +1,28 @@
 package shaper
 
 import (
-	"slices"
 	"sync"
 
+	"shaper/leaky"
 	"shaper/policy"
 	"shaper/stats"
 )
 
 // A Slot is the place of a session among those that may be open at once in its
-// class and in each one above it (max_connections): a semaphore's, of all of them
-// together. It may be used concurrently.
+// class and in each one above it (max_connections). Each has a FIFO of those who
+// wait for a place in it: a session takes its place in one class after the other,
+// on the way to the root, and has its slot when it has all of them. So nobody is
+// overtaken by those who come to his class after him, nor by those of another one
+// who come later to where they all wait. A Slot may be used concurrently.
 type Slot struct {
 	mu    sync.Mutex // taken before the lock of a tree
 	class *Class     // nil: nothing was acquired, or it has been released
 	owner SlotOwner
 
-	// Both are under the lock of the tree, too.
+	// These are under the lock of the tree, too.
 	held  bool
-	queue *Class // whose waiters it is among; nil: it does not wait
+	queue *Class // whose waiters it is among, with a place in those beneath; nil: it does not wait
+	place leaky.Element[Slot]
 }
 
 // SlotOwner is told when a slot that it waits for is its own.
@@ -34,7 +38,7 @@ func (s *Slot) Acquire(class *Class, owner SlotOwner) bool {
 	defer s.mu.Unlock()
 	s.class, s.owner = class, owner
 	defer class.lock().mu.Unlock()
-	return s.acquire(nil)
+	return s.climb(class)
 }
 
 // Held reports whether the session has its slot.
@@ -72,54 +76,58 @@ func (s *Slot) Move(class *Class) {
 		return
 	}
 	root := s.class.lock()
-	had := s.held
+	held := s.held
+	if held {
+		root.mu.Unlock()
+		root = class.lock() // first: others must not get what it has above both
+		class.count(1)
+		root.mu.Unlock()
+		root = s.class.lock()
+	}
 	next := s.release()
 	root.mu.Unlock()
 	notify(next)
 
 	s.class = class
 	root = class.lock()
-	if had {
-		s.hold()
-	} else if s.acquire(nil) {
+	defer root.mu.Unlock()
+	if s.held = held; !held && s.climb(class) {
 		defer s.owner.Acquired()
 	}
-	root.mu.Unlock()
 }
 
-// acquire acquires the slot if no class on the path is full, and nobody waits for
-// one there; else it waits. The first of a queue need not mind that one.
-func (s *Slot) acquire(firstOf *Class) bool {
-	for x := s.class; x != nil; x = x.parent.Load() {
-		x.wouldBeFull()
-		if x.full() || len(x.waiters) > 0 && x != firstOf {
-			s.queue = x
-			x.waiters = append(x.waiters, s)
+// climb takes a place in a class and those above it. It reports whether the session
+// has its slot; else it waits for its turn in the first of them that is full.
+func (s *Slot) climb(c *Class) bool {
+	for ; c != nil; c = c.parent.Load() {
+		c.wouldBeFull()
+		if c.full() || c.waiters.Len() > 0 {
+			s.wait(c)
 			return false
 		}
+		c.places++
 	}
-	s.hold()
+	s.held = true
+	s.class.countOpen(1)
 	return true
 }
 
-func (s *Slot) hold() {
-	s.held, s.queue = true, nil
-	s.class.countOpen(1)
+// wait has the session wait for a place in a class.
+func (s *Slot) wait(c *Class) {
+	s.queue, s.place.Value = c, s
+	c.waiters.Push(&s.place)
 }
 
-// release undoes acquire, and returns those who have got a slot by it.
+// release undoes climb, and returns those who have got a slot by it.
 func (s *Slot) release() (next []*Slot) {
-	switch {
-	case s.held:
-		s.held = false
-		s.class.countOpen(-1)
-		return s.class.admit()
-	case s.queue != nil:
-		i := slices.Index(s.queue.waiters, s)
-		s.queue.waiters = slices.Delete(s.queue.waiters, i, i+1)
-		s.queue = nil
+	if s.held {
+		s.class.count(-1)
+	} else {
+		s.queue.waiters.Remove(&s.place)
+		s.class.countPlaces(-1, s.queue)
 	}
-	return nil
+	s.held, s.queue = false, nil
+	return s.class.admit()
 }
 
 // Sessions returns how many sessions are open in the class and its children.
@@ -128,11 +136,11 @@ func (c *Class) Sessions() int {
 	return c.open
 }
 
-// full reports whether as many sessions are open as may be.
-func (c *Class) full() bool { return c.limits() && c.exceeds() }
+// full reports whether as many places are taken as there are.
+func (c *Class) full() bool { return c.removed || c.limits() && c.exceeds() }
 
 func (c *Class) exceeds() bool {
-	return c.conf.MaxConnections > 0 && c.open >= c.conf.MaxConnections
+	return c.conf.MaxConnections > 0 && c.places >= c.conf.MaxConnections
 }
 
 // wouldBeFull counts a session that has its slot only since the class does nothing.
@@ -146,21 +154,36 @@ func (c *Class) wouldBeFull() {
 	}
 }
 
-// countOpen counts so many sessions more in the class and those above it.
+// count counts so many more that have a slot in the class and those above it.
+func (c *Class) count(sessions int) {
+	c.countOpen(sessions)
+	c.countPlaces(sessions, nil)
+}
+
 func (c *Class) countOpen(n int) {
 	for ; c != nil; c = c.parent.Load() {
 		c.open += n
 	}
 }
 
-// admit gives slots to the first of the queues on the path for whom there is room,
-// and returns them. One whom another class holds up goes to the queue of that.
+// countPlaces counts so many places more in the class and those above it, up to
+// one that is not counted; nil: all of them.
+func (c *Class) countPlaces(n int, to *Class) {
+	for ; c != to; c = c.parent.Load() {
+		c.places += n
+	}
+}
+
+// admit gives the places that are free on the path to the first of those who wait
+// for them, and returns those who have got a slot by it.
 func (c *Class) admit() (next []*Slot) {
 	for ; c != nil; c = c.parent.Load() {
-		for len(c.waiters) > 0 && !c.full() {
-			s := c.waiters[0]
-			c.waiters, s.queue = c.waiters[1:], nil
-			if s.acquire(c) {
+		for c.waiters.Len() > 0 && !c.full() {
+			s := c.waiters.Front().Value
+			c.waiters.Remove(&s.place)
+			s.queue = nil
+			c.places++
+			if s.climb(c.parent.Load()) {
 				next = append(next, s)
 			}
 		}
@@ -168,20 +191,61 @@ func (c *Class) admit() (next []*Slot) {
 	return next
 }
 
-// requeue has those who wait do so where they have to by now, as after a reload,
-// and returns those who need not any more.
-func (c *Class) requeue() (next []*Slot) {
+// LetIn has a class that Shaper.Apply has removed give slots again to those who
+// wait there: who is to be moved has been. Till then it gives none, for what the
+// first of them take elsewhere is not free.
+func (c *Class) LetIn() {
+	root := c.lock()
+	c.removed = false
+	next := c.admit()
+	root.mu.Unlock()
+	notify(next)
+}
+
+// keepOut has the class give no slots until LetIn.
+func (c *Class) keepOut() {
 	defer c.lock().mu.Unlock()
-	c.each(func(c *Class) {
-		waiters := c.waiters
-		c.waiters = nil
-		for _, s := range waiters {
-			if s.queue = nil; s.acquire(nil) {
-				next = append(next, s)
-			}
+	c.removed = true
+}
+
+// withdraw has those beneath the class who wait for a place above it wait for one
+// in it again, before those who do already. The class is to leave its parent.
+func (c *Class) withdraw() {
+	if c.places == c.open {
+		return // nobody does
+	}
+	behind := c.waiters.Len()
+	c.withdrawFrom(c.parent.Load())
+	for range behind {
+		e := c.waiters.Front()
+		c.waiters.Remove(e)
+		c.waiters.Push(e)
+	}
+}
+
+// withdrawFrom is withdraw for a class above and those above that, who come first:
+// they have come further.
+func (c *Class) withdrawFrom(p *Class) {
+	if p == nil {
+		return
+	}
+	c.withdrawFrom(p.parent.Load())
+	for e := p.waiters.Front(); e != nil; {
+		s := e.Value
+		if e = e.Next(); s.class.isBeneath(c) {
+			p.waiters.Remove(&s.place)
+			c.countPlaces(-1, p)
+			s.wait(c)
 		}
-	})
-	return next
+	}
+}
+
+// isBeneath reports whether another class is the class, or above it.
+func (c *Class) isBeneath(top *Class) bool {
+	for c != nil && c != top {
+		c = c.parent.Load()
+	}
+	return c != nil
 }
 
 // notify tells those who have got a slot. No lock of a tree is held.

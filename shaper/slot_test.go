@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -105,9 +106,10 @@ func TestSlotMoves(t *testing.T) {
 	_, a, b := slots()
 	all := take(t, a, 3, 2)
 	full := take(t, b, 2, 2) // and with them the parent
-	all[0].Move(b)           // has a slot there although there is none, and leaves its own
-	wantHeld(t, all, true, true, true)
+	all[0].Move(b)           // has a slot there although there is none, and leaves its own, but none of the parent's
+	wantHeld(t, all, true, true, false)
 	full[0].Release()
+	wantHeld(t, all, true, true, true)
 	elsewhere := NewClass(start, withSlots(leakyClass("1MB/s"), 1))
 	for _, s := range all {
 		s.Move(elsewhere)
@@ -137,7 +139,8 @@ func TestSlotsOnReload(t *testing.T) {
 }
 
 // TestSlotsUnderAnyUse: nobody is above a bound unless it was lowered or he was moved,
-// and nobody waits who need not.
+// nobody waits who need not, and nobody is overtaken by those who came to his class
+// after him.
 func TestSlotsUnderAnyUse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parent, a, b := slots()
@@ -162,30 +165,128 @@ func TestSlotsUnderAnyUse(t *testing.T) {
 				c.Set(start, withSlots(c.Policy(), c.Policy().MaxConnections+rapid.IntRange(0, 2).Draw(t, "more")))
 			},
 			"": func(t *rapid.T) {
-				open := map[*Class]int{}
-				for _, s := range all {
-					if s.Held() {
-						for c := s.class; c != nil; c = c.Parent() {
-							open[c]++
-						}
-					}
-				}
+				holdSlots(t, all, classes)
 				for _, c := range classes {
-					if n := open[c]; n != c.open || n > c.conf.MaxConnections {
-						t.Fatalf("%s has %d slots taken, counts %d, may have %d", c.Name(), n, c.open, c.conf.MaxConnections)
-					}
-				}
-				for _, s := range all {
-					if s.Held() {
-						continue
-					}
-					if !s.queue.full() {
-						t.Fatalf("somebody waits for %s, which has room", s.queue.Name())
+					if c.places > c.conf.MaxConnections {
+						t.Fatalf("%s has %d places taken of %d", c.Name(), c.places, c.conf.MaxConnections)
 					}
 				}
 			},
 		})
 	})
+}
+
+// holdSlots fails unless the classes count who has which places, nobody waits who
+// need not, and nobody was overtaken: all are in the order in which they came.
+func holdSlots(t *rapid.T, all []*waiter, classes []*Class) {
+	open, places := map[*Class]int{}, map[*Class]int{}
+	waits := map[*Class]bool{}
+	for _, s := range all {
+		switch {
+		case s.Held() && waits[s.class]:
+			t.Fatalf("somebody has overtaken another in %s", s.class.Name())
+		case s.Held():
+		case !s.queue.full():
+			t.Fatalf("somebody waits for %s, which has room", s.queue.Name())
+		default:
+			waits[s.class] = true
+		}
+		for c := s.class; c != s.queue; c = c.Parent() {
+			if places[c]++; s.Held() {
+				open[c]++
+			}
+		}
+	}
+	for _, c := range classes {
+		if open[c] != c.open || places[c] != c.places {
+			t.Fatalf("%s counts %d open and %d places; they are %d and %d", c.Name(), c.open, c.places, open[c], places[c])
+		}
+	}
+}
+
+// TestSlotsUnderAnyReload puts three classes under each other and elsewhere, with
+// other bounds, while some wait.
+func TestSlotsUnderAnyReload(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := NewOnRuntimeTimer()
+		defer s.Close()
+		draw := func(what string, n int) int { return rapid.IntRange(0, n).Draw(t, what) }
+		apply := func() (removed []*Class) {
+			parents := [][]string{{"", "root"}, {"", "root", "a"}, {"", "root", "a", "b"}}
+			confs := []policy.Class{named("root", withSlots(leakyClass("1MB/s"), draw("bound", 5)))}
+			for i, names := range parents {
+				conf := withSlots(leakyClass("100KB/s"), draw("bound", 3))
+				conf.Parent = names[draw("parent", len(names)-1)]
+				confs = append(confs, named("abc"[i:i+1], conf))
+			}
+			return s.Apply(confs)
+		}
+		apply()
+		var all []*waiter
+		t.Repeat(map[string]func(*rapid.T){
+			"take": func(*rapid.T) {
+				one := new(waiter)
+				one.Acquire(s.Class([]string{"root", "a", "b", "c"}[draw("class", 3)]), one)
+				all = append(all, one)
+			},
+			"leave": func(*rapid.T) {
+				if len(all) > 0 {
+					i := draw("who", len(all)-1)
+					all[i].Release()
+					all = slices.Delete(all, i, i+1)
+				}
+			},
+			"reload": func(*rapid.T) { apply() },
+			"":       func(t *rapid.T) { holdSlots(t, all, s.Classes()) },
+		})
+	})
+}
+
+// Who had a place in his class first has the next one above it, though others
+// have come to the class since.
+func TestSlotsInOrder(t *testing.T) {
+	parent, _, b := slots()
+	above := take(t, parent, 2, 2)
+	inB := take(t, b, 4, 2) // the parent is full
+	above[0].Release()      // to the third of b
+	inB = append(inB, take(t, b, 1, 0)...)
+	above[1].Release() // to nobody: b is full
+	wantHeld(t, inB, true, true, true, false, false)
+	inB[0].Release()
+	wantHeld(t, inB, false, true, true, true, false)
+}
+
+// A class that is removed gives no slots while those who have one are moved out of
+// it, and gives what is left to those who stay.
+func TestSlotsOfARemovedClass(t *testing.T) {
+	s := New()
+	defer s.Close()
+	one, other := named("one", withSlots(leakyClass("1MB/s"), 2)), named("other", withSlots(leakyClass("1MB/s"), 2))
+	child := named("a", under("one", leakyClass("100KB/s")))
+	s.Apply([]policy.Class{one, other, child})
+	all := take(t, s.Class("one"), 1, 1)
+	take(t, s.Class("a"), 1, 1)
+	all = append(all, take(t, s.Class("one"), 3, 0)...)
+	child.Parent = ""
+	removed := s.Apply([]policy.Class{other, child})
+	wantHeld(t, all, true, false, false, false)
+	for _, one := range all[:3] {
+		one.Move(s.Class("other"))
+	}
+	wantHeld(t, all, true, true, false, false)
+	removed[0].LetIn()
+	wantHeld(t, all, true, true, false, true)
+}
+
+// Who is moved from one child to another leaves nothing in their parent to others.
+func TestSlotMovesBeneathAParent(t *testing.T) {
+	parent, a, b := slots()
+	all := append(take(t, a, 2, 2), take(t, b, 2, 2)...)
+	waits := take(t, parent, 1, 0)
+	all[0].Move(b)
+	wantHeld(t, waits, false)
+	all[1].Release()
+	wantHeld(t, waits, true)
 }
 
 // TestSlotsConcurrently takes, moves and leaves slots from many goroutines, while
@@ -220,8 +321,8 @@ func TestSlotsConcurrently(t *testing.T) {
 	close(stop)
 	changes.Wait()
 	for _, c := range s.Classes() {
-		if c.open != 0 || len(c.waiters) != 0 {
-			t.Errorf("%s: %d are open, %d wait", c.Name(), c.open, len(c.waiters))
+		if c.open != 0 || c.places != 0 || c.waiters.Len() != 0 {
+			t.Errorf("%s: %d are open, %d wait", c.Name(), c.open, c.waiters.Len())
 		}
 	}
 }
@@ -230,3 +331,45 @@ func TestSlotsConcurrently(t *testing.T) {
 type told struct{ Slot }
 
 func (*told) Acquired() {}
+
+// BenchmarkSlotsLeave has very many wait, who leave in any order.
+func BenchmarkSlotsLeave(b *testing.B) {
+	const n = 1 << 16
+	all := make([]told, n)
+	for b.Loop() {
+		_, class, _ := slots()
+		for i := range all {
+			all[i].Acquire(class, &all[i])
+		}
+		for _, i := range rand.Perm(n) {
+			all[i].Release()
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/slot")
+}
+
+// BenchmarkSlotsTaken has as many wait for a class and for its parent by turns.
+func BenchmarkSlotsTaken(b *testing.B) {
+	const n = 1 << 16
+	parent, class, other := slots()
+	parent.Set(start, withSlots(parent.Policy(), 3))
+	held, waiting := make([]told, 3), make([]told, 2*n)
+	for i := range held {
+		held[i].Acquire([]*Class{class, other}[i%2], &held[i])
+	}
+	for i := range waiting {
+		waiting[i].Acquire([]*Class{class, other}[i%2], &waiting[i])
+	}
+	i := 0
+	for b.Loop() {
+		s := &waiting[(2*i+i/n)%len(waiting)]
+		class := s.class
+		s.Release()
+		s.Acquire(class, s)
+		h := &held[i%len(held)]
+		class = h.class
+		h.Release()
+		h.Acquire(class, h)
+		i++
+	}
+}

@@ -73,7 +73,7 @@ func (c *Class) attach(now time.Time, parent *Class) {
 	parent.feed.members++
 	c.parent.Store(parent)
 	parent.waits(&c.beneath, 1)
-	parent.countOpen(c.open)
+	parent.count(c.open) // nobody beneath a root waits above it
 	root := parent.root()
 	root.latest = later(root.latest, c.latest)
 	if c.pacer != nil {
@@ -82,15 +82,26 @@ func (c *Class) attach(now time.Time, parent *Class) {
 	c.update(now)
 }
 
+// leaveMargin is how long an item may be on its way out that is on it while its class
+// leaves a parent: Left goes to its classes, of which that is none any more.
+const leaveMargin = 10 * time.Millisecond
+
 // detach makes the class a root. Its tree and itself are locked.
 func (c *Class) detach(now time.Time) {
 	parent := c.parent.Load()
+	for p := parent; p != nil; p = p.parent.Load() {
+		if !p.leaving.IsZero() && p.from.isBeneath(c) {
+			p.leaving = time.Time{}
+			p.settler.Left(now.Add(leaveMargin))
+		}
+	}
 	parent.feed.remove(&c.place)
 	if parent.feed.members--; parent.feed.members == 0 {
 		parent.feed, parent.own.seats = nil, [bands]seat{}
 	}
 	parent.waits(&c.beneath, -1)
-	parent.countOpen(-c.open)
+	c.withdraw()
+	parent.count(-c.open)
 	c.parent.Store(nil)
 	parent.update(now)
 }

@@ -11,20 +11,21 @@ import (
 	"shaper/policy"
 )
 
-// ReadCapture returns what reads the packets of a classic pcap file
-// (draft-ietf-opsawg-pcap): of either byte order, with micro- or nanoseconds,
-// of Ethernet, raw IP or Linux's cooked capture.
+// ReadCapture returns what reads the packets of a capture, a classic pcap file
+// (draft-ietf-opsawg-pcap) or a pcapng file (draft-ietf-opsawg-pcapng): of either
+// byte order, with times of any resolution, of Ethernet, raw IP or Linux's cooked
+// capture.
 //
 // What counts is what goes to the port of a listener over its protocol: a UDP
 // datagram with its payload; a TCP segment with its payload, retransmitted or
-// not; a SYN as a new connection. All else is passed over: what goes back, what
-// carries nothing, and fragments but the first. A packet that was cut short
-// counts with all that was sent.
+// not; a SYN as a new connection. So does what comes back from there, as that of
+// the return class. All else is passed over: what carries nothing, and fragments
+// but the first. A packet that was cut short counts with all that was sent.
 //
 // A file that is none, or is cut short, gives policy.Errors.
 func ReadCapture(p *policy.Policy, name string, in io.Reader) (Source, error) {
 	c := &capture{policy: p, file: name, in: bufio.NewReaderSize(in, 64<<10), entries: map[entrance]policy.Listener{}}
-	if err := c.header(); err != nil {
+	if err := c.begin(); err != nil {
 		return Source{}, err
 	}
 	for _, l := range p.Listeners {
@@ -44,23 +45,29 @@ type entrance struct {
 	port     uint16
 }
 
-// A capture is a pcap file that is being read.
+// A capture is a file of packets that is being read.
 type capture struct {
 	policy  *policy.Policy
 	file    string
 	in      *bufio.Reader
-	order   binary.ByteOrder
-	tick    time.Duration // of the second number of a time
-	link    uint32
-	records int
+	read    func() (frame, error)
+	records int // that have been begun
 	last    time.Time
 	entries map[entrance]policy.Listener
-	head    [24]byte
 	packet  []byte
+}
+
+// A frame is a packet as the file has it; its bytes are in capture.packet.
+type frame struct {
+	at   time.Time
+	link uint32
+	sent int // bytes, of which the file may have fewer
 }
 
 // maxRecord is the largest that libpcap writes.
 const maxRecord = 256 << 10
+
+const wholeFile = "a file that is whole"
 
 func (c *capture) wrong(allowed, problem string, args ...any) error {
 	key := "capture"
@@ -70,84 +77,84 @@ func (c *capture) wrong(allowed, problem string, args ...any) error {
 	return policy.Errors{{File: c.file, Key: key, Problem: fmt.Sprintf(problem, args...), Allowed: allowed}}
 }
 
+// begin looks what kind of file it is.
+func (c *capture) begin() (err error) {
+	magic, err := c.in.Peek(4)
+	if err != nil {
+		return c.wrong(captureForm, "the file has no header: %v", err)
+	}
+	if binary.BigEndian.Uint32(magic) == sectionHeader {
+		n := &pcapng{capture: c}
+		c.read = n.record
+		return n.section()
+	}
+	f := &pcap{capture: c}
+	c.read = f.record
+	return f.header()
+}
+
+const captureForm = "a pcap or pcapng file"
+
 // links are the link types that are read, and what finds the IP packet in them.
 var links = map[uint32]func([]byte) []byte{
 	1: ethernet, 12: raw, 14: raw, 101: raw, 113: cooked, 228: raw, 229: raw, 276: cooked2,
 }
 
-func (c *capture) header() error {
-	if _, err := io.ReadFull(c.in, c.head[:]); err != nil {
-		return c.wrong("a classic pcap file", "the file has no header: %v", err)
-	}
-	c.order, c.tick = binary.LittleEndian, time.Microsecond
-	switch magic := binary.BigEndian.Uint32(c.head[:]); magic {
-	case 0xd4c3b2a1:
-	case 0x4d3cb2a1:
-		c.tick = 1
-	case 0xa1b2c3d4:
-		c.order = binary.BigEndian
-	case 0xa1b23c4d:
-		c.order, c.tick = binary.BigEndian, 1
-	default:
-		return c.wrong("a classic pcap file; editcap -F pcap makes one of a pcapng file", "it begins with %08x", magic)
-	}
-	c.link = c.order.Uint32(c.head[20:]) & 0xffff // above that is the length of a checksum
-	if links[c.link] == nil {
-		return c.wrong("Ethernet (1), raw IP (101) or Linux cooked (113, 276)", "its link type is %d", c.link)
-	}
-	return nil
-}
+const linkForm = "Ethernet (1), raw IP (101) or Linux cooked (113, 276)"
 
-// next returns the next packet to a listener.
+// next returns the next packet to a listener, or back from it. Packets that several
+// processors have seen may stand a little out of order: they come with the time of
+// the one before.
 func (c *capture) next(a *Arrival) error {
 	for {
-		at, length, err := c.record()
+		r, err := c.read()
 		if err != nil {
 			return err
 		}
-		s, ok := dissect(links[c.link](c.packet), length-len(c.packet))
-		if !ok {
-			continue
+		if r.at.Before(c.last) {
+			r.at = c.last
 		}
-		l, ours := c.entries[entrance{s.protocol, s.to.Port()}]
-		if !ours || s.protocol == policy.TCP && s.payload == 0 && !s.opens {
-			continue
+		c.last = r.at
+		s, ok := dissect(links[r.link](c.packet), r.sent-len(c.packet))
+		if ok && c.arrival(a, &s) {
+			a.At = r.at
+			return nil
 		}
-		*a = Arrival{At: at, Conn: connTo(l, s.from, s.to.Port()), Bytes: int64(s.payload), Opens: s.opens}
-		return nil
 	}
 }
 
-// record reads a packet, and returns when it was seen and how long it was.
-// Packets that several processors have seen may stand a little out of order:
-// they come with the time of the one before.
-func (c *capture) record() (at time.Time, length int, err error) {
-	c.records++
-	head := c.head[:16]
-	if _, err := io.ReadFull(c.in, head); err == io.EOF {
-		return at, 0, err
-	} else if err != nil {
-		return at, 0, c.wrong("a file that is whole", "it is cut short")
+// arrival sets what a segment stands for; false where that is nothing.
+func (c *capture) arrival(a *Arrival, s *segment) bool {
+	empty := s.protocol == policy.TCP && s.payload == 0
+	if l, ours := c.entries[entrance{s.protocol, s.to.Port()}]; ours {
+		*a = Arrival{Conn: connTo(l, s.from, s.to.Port()), Bytes: int64(s.payload), Opens: s.opens}
+		return !empty || s.opens
 	}
-	seconds, ticks := c.order.Uint32(head), c.order.Uint32(head[4:])
-	stored, sent := c.order.Uint32(head[8:]), c.order.Uint32(head[12:])
-	if stored > maxRecord || sent < stored || sent > 1<<30 || time.Duration(ticks) >= time.Second/c.tick {
-		return at, 0, c.wrong(fmt.Sprintf("at most %d bytes, and no more than were sent", maxRecord),
-			"it has %d of %d bytes, %d ticks after a second", stored, sent, ticks)
+	l, ours := c.entries[entrance{s.protocol, s.from.Port()}]
+	if ours && !empty {
+		*a = Arrival{Conn: connTo(l, s.to, s.from.Port()), Bytes: int64(s.payload), Returns: true}
+	}
+	return ours && !empty
+}
+
+// load reads the stored bytes of a packet.
+func (c *capture) load(stored, sent uint32) error {
+	if stored > maxRecord || sent < stored || sent > 1<<30 {
+		return c.wrong(fmt.Sprintf("at most %d bytes, and no more than were sent", maxRecord), "it has %d of %d bytes", stored, sent)
 	}
 	if cap(c.packet) < int(stored) {
 		c.packet = make([]byte, stored)
 	}
 	c.packet = c.packet[:stored]
-	if _, err := io.ReadFull(c.in, c.packet); err != nil {
-		return at, 0, c.wrong("a file that is whole", "it is cut short")
+	return c.full(c.packet)
+}
+
+// full reads exactly so much.
+func (c *capture) full(b []byte) error {
+	if _, err := io.ReadFull(c.in, b); err != nil {
+		return c.wrong(wholeFile, "it is cut short")
 	}
-	at = time.Unix(int64(seconds), int64(ticks)*int64(c.tick)).UTC()
-	if at.Before(c.last) {
-		at = c.last
-	}
-	c.last = at
-	return at, int(sent), nil
+	return nil
 }
 
 // A segment is what is looked at of a packet.

@@ -61,8 +61,26 @@ func (p packet) bytes() []byte {
 	return append(ip, rest...)
 }
 
-// pcap makes a file. The link is 1, 101, 113 or 276.
-func pcap(order binary.AppendByteOrder, magic, link uint32, packets ...packet) []byte {
+// on returns the packet with the header of a link: 1, 101, 113 or 276.
+func (p packet) on(link uint32) []byte {
+	b := p.bytes()
+	ether := binary.BigEndian.AppendUint16(nil, etherIPv4)
+	if b[0]>>4 == 6 {
+		ether = binary.BigEndian.AppendUint16(nil, etherIPv6)
+	}
+	switch link {
+	case 1:
+		b = slices.Concat(make([]byte, 12), []byte{0x81, 0, 0, 7}, ether, b)
+	case 113:
+		b = slices.Concat(make([]byte, 14), ether, b)
+	case 276:
+		b = slices.Concat(ether, make([]byte, 18), b)
+	}
+	return b
+}
+
+// pcapFile makes one. The link is 1, 101, 113 or 276.
+func pcapFile(order binary.AppendByteOrder, magic, link uint32, packets ...packet) []byte {
 	tick := time.Microsecond
 	if magic == 0xa1b23c4d {
 		tick = 1
@@ -71,19 +89,7 @@ func pcap(order binary.AppendByteOrder, magic, link uint32, packets ...packet) [
 	file = append(file, make([]byte, 16)...)
 	file = order.AppendUint32(file, link)
 	for _, p := range packets {
-		b := p.bytes()
-		ether := binary.BigEndian.AppendUint16(nil, etherIPv4)
-		if b[0]>>4 == 6 {
-			ether = binary.BigEndian.AppendUint16(nil, etherIPv6)
-		}
-		switch link {
-		case 1:
-			b = slices.Concat(make([]byte, 12), []byte{0x81, 0, 0, 7}, ether, b)
-		case 113:
-			b = slices.Concat(make([]byte, 14), ether, b)
-		case 276:
-			b = slices.Concat(ether, make([]byte, 18), b)
-		}
+		b := p.on(link)
 		file = order.AppendUint32(file, uint32(p.at/time.Second))
 		file = order.AppendUint32(file, uint32(p.at%time.Second/tick))
 		file = order.AppendUint32(file, uint32(len(b)-p.cut))
@@ -96,7 +102,7 @@ func pcap(order binary.AppendByteOrder, magic, link uint32, packets ...packet) [
 // sample has, of each kind, what counts and what does not.
 var sample = []packet{
 	{at: time.Second, from: "10.0.0.1:4000", to: "10.9.9.9:53", protocol: policy.UDP, payload: 40},
-	{at: 1500 * time.Millisecond, from: "10.9.9.9:53", to: "10.0.0.1:4000", protocol: policy.UDP, payload: 40}, // back
+	{at: 1500 * time.Millisecond, from: "10.9.9.9:53", to: "10.0.0.1:4000", protocol: policy.UDP, payload: 50}, // back
 	{at: 2 * time.Second, from: "[fd00::1]:4000", to: "[fd00::9]:443", protocol: policy.TCP, flags: 0x02},
 	{at: 2 * time.Second, from: "[fd00::1]:4000", to: "[fd00::9]:443", protocol: policy.TCP, flags: 0x10}, // an ACK
 	{at: 2 * time.Second, from: "[fd00::1]:4000", to: "[fd00::9]:443", protocol: policy.TCP, flags: 0x18, payload: 1000, cut: 900, options: 2},
@@ -105,20 +111,34 @@ var sample = []packet{
 	{at: 3 * time.Second, from: "10.0.0.2:4000", to: "10.9.9.9:80", protocol: policy.UDP, payload: 10}, // no such listener
 }
 
+// sampled is what is read of the sample.
+var sampled = []string{
+	"1s dns 10.0.0.1:4000 53 40", "1.5s dns 10.0.0.1:4000 53 50 back", "2s web [fd00::1]:4000 443 0 opens",
+	"2s web [fd00::1]:4000 443 1000", "2s web 10.0.0.2:4000 80 10",
+}
+
+func shown(found []Arrival, since time.Time) (all []string) {
+	for _, a := range found {
+		s := fmt.Sprint(a.At.Sub(since), " ", a.Conn.Listener, " ", a.Conn.Source, " ", a.Conn.Port, " ", a.Bytes)
+		if a.Opens {
+			s += " opens"
+		}
+		if a.Returns {
+			s += " back"
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
 func TestCaptures(t *testing.T) {
 	p := parse(t, traced)
-	want := []string{
-		"1s dns 10.0.0.1:4000 53 40 false", "2s web [fd00::1]:4000 443 0 true",
-		"2s web [fd00::1]:4000 443 1000 false", "2s web 10.0.0.2:4000 80 10 false",
-	}
+	want := sampled
 	for _, magic := range []uint32{0xa1b2c3d4, 0xa1b23c4d} {
 		for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
 			for _, link := range []uint32{1, 101, 113, 276} {
-				found, err := arrivals(t, p, "a.pcap", string(pcap(order, magic, link, sample...)))
-				var got []string
-				for _, a := range found {
-					got = append(got, fmt.Sprint(a.At.Sub(Epoch), " ", a.Conn.Listener, " ", a.Conn.Source, " ", a.Conn.Port, " ", a.Bytes, " ", a.Opens))
-				}
+				found, err := arrivals(t, p, "a.pcap", string(pcapFile(order, magic, link, sample...)))
+				got := shown(found, Epoch)
 				if err != nil || !slices.Equal(got, want) {
 					t.Errorf("%x, %v, link %d: %v\n%s", magic, order, link, err, strings.Join(got, "\n"))
 				}
@@ -130,16 +150,16 @@ func TestCaptures(t *testing.T) {
 
 func TestCaptureErrors(t *testing.T) {
 	p := parse(t, traced)
-	whole := pcap(binary.LittleEndian, 0xa1b2c3d4, 1, sample...)
+	whole := pcapFile(binary.LittleEndian, 0xa1b2c3d4, 1, sample...)
 	large := bytes.Clone(whole)
 	large[34] = 0xff
 	for want, data := range map[string][]byte{
-		"a.pcap: capture: the file has no header: ":                               whole[:23],
-		"a.pcap: capture: it begins with 0a0d0d0a; a classic pcap file; editcap ": append([]byte("\n\r\r\n"), make([]byte, 20)...),
-		"a.pcap: capture: its link type is 147; Ethernet (1), ":                   pcap(binary.BigEndian, 0xa1b2c3d4, 147),
-		"a.pcap: packet 1: it is cut short; a file that is whole":                 whole[:50],
-		"a.pcap: packet 2: it is cut short; a file that is whole":                 whole[:24+16+len(sample[0].bytes())+18+3],
-		"a.pcap: packet 1: it has 16711766 of 86 bytes, ":                         large,
+		"a.pcap: capture: the file has no header: ":                       whole[:23],
+		"a.pcap: capture: it begins with 1f8b0800; a pcap or pcapng file": append([]byte("\x1f\x8b\x08\x00"), make([]byte, 20)...),
+		"a.pcap: capture: its link type is 147; Ethernet (1), ":           pcapFile(binary.BigEndian, 0xa1b2c3d4, 147),
+		"a.pcap: packet 1: it is cut short; a file that is whole":         whole[:50],
+		"a.pcap: packet 2: it is cut short; a file that is whole":         whole[:24+16+len(sample[0].bytes())+18+3],
+		"a.pcap: packet 1: it has 16711766 of 86 bytes; ":                 large,
 	} {
 		if _, err := arrivals(t, p, "a.pcap", string(data)); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
@@ -154,15 +174,17 @@ func TestCaptureErrors(t *testing.T) {
 // FuzzCapture holds that any file is refused, or can be simulated.
 func FuzzCapture(f *testing.F) {
 	for _, link := range []uint32{1, 101, 113, 276} {
-		f.Add(pcap(binary.LittleEndian, 0xa1b2c3d4, link, sample...))
-		f.Add(pcap(binary.BigEndian, 0xa1b23c4d, link, sample...))
+		f.Add(pcapFile(binary.LittleEndian, 0xa1b2c3d4, link, sample...))
+		f.Add(pcapFile(binary.BigEndian, 0xa1b23c4d, link, sample...))
 	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		p := parse(t, traced)
-		found, err := arrivals(t, p, "f.pcap", string(data))
-		if err != nil {
-			checkErrors(t, err)
-		}
-		checkArrivals(t, p, found)
-	})
+	f.Fuzz(fuzzCapture)
+}
+
+func fuzzCapture(t *testing.T, data []byte) {
+	p := parse(t, traced)
+	found, err := arrivals(t, p, "f.pcap", string(data))
+	if err != nil {
+		checkErrors(t, err)
+	}
+	checkArrivals(t, p, found)
 }

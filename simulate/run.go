@@ -22,7 +22,7 @@ type run struct {
 	classes    []*class                   // in the order of the policy
 	byName     map[string]*class
 	senders    []*sender
-	sessions   map[policy.Conn]uint64 // of classes with a bucket for each connection
+	sessions   map[session]uint64 // of classes with a bucket for each connection
 	agenda     agenda
 	start, end time.Time
 	now        time.Time
@@ -55,11 +55,18 @@ type sender struct {
 	begun   bool  // of the arrival some has been sent
 	left    int64 // bytes of it that have not
 
-	last   policy.Conn // that was classified last: most send more than once
-	conn   policy.Conn // the same, as a bucket is found by it
-	class  *class
-	bucket *shaper.Class // of it, that the arrival is for
+	last   policy.Conn   // that was classified last: most send more than once
+	way    [2]*class     // its classes, there and back; nil: that way nothing is shaped
+	class  *class        // that of the arrival
+	conn   policy.Conn   // of the arrival, as a bucket is found by it
+	bucket *shaper.Class // of the class, that the arrival is for
 	stream bool          // it comes over TCP
+}
+
+// A session is a connection as a class with a bucket for each sees it.
+type session struct {
+	class *class
+	conn  policy.Conn
 }
 
 // A parcel is an item with what has to be known of it when it leaves.
@@ -77,7 +84,7 @@ type parcel struct {
 
 func newRun(p *policy.Policy, sources []Source, o Options) (*run, error) {
 	r := &run{Options: o, policy: p, classifier: policy.Compile(p), protocols: map[string]policy.Protocol{},
-		sessions: map[policy.Conn]uint64{}}
+		sessions: map[session]uint64{}}
 	for _, l := range p.Listeners {
 		r.protocols[l.Name] = l.Protocol
 	}
@@ -182,12 +189,19 @@ func (s *sender) send() error {
 
 // begin finds the class of an arrival; false if it costs nothing there.
 func (s *sender) begin() bool {
-	if conn := s.arrival.Conn; s.class == nil || conn != s.last {
-		s.last, s.conn, s.class = conn, conn, s.run.byName[s.run.classifier.Classify(conn).Class]
-		if s.class.conf.Per.By == policy.ByConnection {
-			s.conn.Session = s.run.sessionOf(s)
-		}
+	if conn := s.arrival.Conn; s.way[0] == nil || conn != s.last {
+		decision := s.run.classifier.Classify(conn)
+		s.last, s.way = conn, [2]*class{s.run.byName[decision.Class], s.run.byName[decision.ReturnClass]}
 		s.stream = s.run.protocols[conn.Listener] == policy.TCP
+	}
+	if s.class = s.way[0]; s.arrival.Returns {
+		s.class = s.way[1]
+	}
+	if s.class == nil {
+		return false
+	}
+	if s.conn = s.last; s.class.conf.Per.By == policy.ByConnection {
+		s.conn.Session = s.run.sessionOf(s)
 	}
 	s.left = s.arrival.Bytes
 	s.begun = true
@@ -200,10 +214,11 @@ func (s *sender) begin() bool {
 // sessionOf returns the number of the connection that a sender's arrival is of: a
 // client's address, port and listener are one. It stays open to the end.
 func (r *run) sessionOf(s *sender) uint64 {
-	id, known := r.sessions[s.last]
+	key := session{s.class, s.last}
+	id, known := r.sessions[key]
 	if !known {
 		id = uint64(len(r.sessions) + 1)
-		r.sessions[s.last] = id
+		r.sessions[key] = id
 		conn := s.last
 		conn.Session = id
 		s.class.Join(r.now, conn)

@@ -29,6 +29,9 @@ type Arrival struct {
 	// Opens says that it stands for a new connection where those are counted.
 	// What does not is not looked at there: it belongs to one that has been let in.
 	Opens bool
+	// Returns says that it comes back from the upstream: it is of the return class,
+	// and where there is none it is not looked at.
+	Returns bool
 }
 
 // Source is one origin of arrivals.

@@ -18,7 +18,7 @@ import (
 )
 
 // ReadTrace returns what reads the arrivals of a file, whose name says what it
-// holds: .csv, .jsonl or .pcap; see [ReadCapture].
+// holds: .csv or .jsonl; .pcap or .pcapng, for which see [ReadCapture].
 //
 // A CSV file begins with a header. Each line of either has the columns, or keys:
 //
@@ -38,11 +38,11 @@ func ReadTrace(p *policy.Policy, name string, in io.Reader) (Source, error) {
 		return t.csv(in)
 	case ".jsonl":
 		return t.jsonl(in), nil
-	case ".pcap":
+	case ".pcap", ".pcapng":
 		return ReadCapture(p, name, in)
 	}
 	return Source{}, policy.Errors{{File: name, Key: "trace", Problem: fmt.Sprintf("%q is not a format", filepath.Ext(name)),
-		Allowed: ".csv, .jsonl or .pcap"}}
+		Allowed: ".csv, .jsonl, .pcap or .pcapng"}}
 }
 
 // A trace is a file of arrivals that is being read. Where it stands is for errors.

@@ -72,7 +72,7 @@ func TestTraces(t *testing.T) {
 func TestTraceErrors(t *testing.T) {
 	p := parse(t, traced)
 	for _, c := range []struct{ name, text, want string }{
-		{"a.txt", "", `a.txt: trace: ".txt" is not a format; .csv, .jsonl or .pcap`},
+		{"a.txt", "", `a.txt: trace: ".txt" is not a format; .csv, .jsonl, .pcap or .pcapng`},
 		{"a.csv", "", "a.csv:1:1: header: the file is empty; a first line like time,client,bytes"},
 		{"a.csv", "time,client\n", `a.csv:1:6: header: the column "bytes" is missing; `},
 		{"a.csv", "time,client,bytes,size\n", `a.csv:1:19: header: "size" is not a column; the columns are time, client, `},

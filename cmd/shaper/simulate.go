@@ -33,11 +33,11 @@ func simulateCommand() *cli.Command {
 			"(with on=100ms,off=900ms), or seconds (all of a second at its beginning); listener (each of the policy),\n" +
 			"source (127.0.0.1) and port (the listener's), as rules see them; start (0s); count (no end).\n\n" +
 			"A trace is a .csv file with a header, or a .jsonl file, with time (seconds or RFC 3339), client, bytes, and where it\n" +
-			"is not clear which listener is meant, port or listener; also messages. A .pcap file is one, too.",
+			"is not clear which listener is meant, port or listener; also messages. A .pcap or .pcapng file is one, too.",
 		Flags: []cli.Flag{
 			jsonFlag(),
 			&cli.StringSliceFlag{Name: "load", Usage: "a `LOAD` to generate; may be given several times"},
-			&cli.StringFlag{Name: "trace", Usage: "the `FILE` of arrivals to read: .csv, .jsonl or .pcap"},
+			&cli.StringFlag{Name: "trace", Usage: "the `FILE` of arrivals to read: .csv, .jsonl, .pcap or .pcapng"},
 			&cli.StringFlag{Name: "for", Usage: "the `TIME` to simulate; a trace goes on until all has left", DefaultText: unit.FormatDuration(simulatedTime)},
 			&cli.Uint64Flag{Name: "seed", Usage: "another `NUMBER`, another chance", Value: 1},
 			&cli.StringFlag{Name: "compare", Usage: "the `FILE` of another policy, for the same workload"},

@@ -1,0 +1,283 @@
+package simulate
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"shaper/policy"
+)
+
+// A section of a pcapng file that a test makes.
+type section struct {
+	binary.AppendByteOrder
+	bytes []byte
+}
+
+func newSection(order binary.AppendByteOrder) *section {
+	s := &section{AppendByteOrder: order}
+	body := order.AppendUint32(nil, 0x1a2b3c4d)
+	body = order.AppendUint16(body, 1)
+	s.block(sectionHeader, append(body, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255))
+	return s
+}
+
+func (s *section) block(kind uint32, body []byte) {
+	body = append(body, make([]byte, -len(body)&3)...)
+	s.bytes = s.AppendUint32(s.bytes, kind)
+	s.bytes = s.AppendUint32(s.bytes, uint32(len(body)+12))
+	s.bytes = append(s.bytes, body...)
+	s.bytes = s.AppendUint32(s.bytes, uint32(len(body)+12))
+}
+
+func (s *section) option(body []byte, code uint16, value []byte) []byte {
+	body = s.AppendUint16(body, code)
+	body = s.AppendUint16(body, uint16(len(value)))
+	return append(append(body, value...), make([]byte, -len(value)&3)...)
+}
+
+// describe adds an interface; a resolution of 0 leaves the options out.
+func (s *section) describe(link uint16, resolution byte, offset int64) {
+	body := s.AppendUint16(nil, link)
+	body = append(body, make([]byte, 6)...)
+	if resolution != 0 {
+		body = s.option(body, 2, []byte("lo"))
+		body = s.option(body, 9, []byte{resolution})
+		body = s.option(body, 14, s.AppendUint64(nil, uint64(offset)))
+		body = s.option(body, 0, nil)
+	}
+	s.block(interfaceDescription, body)
+}
+
+// packet adds one of an interface, whose time is so many ticks.
+func (s *section) packet(kind uint32, number int, ticks uint64, link uint32, p packet) {
+	body := s.AppendUint32(nil, uint32(number))
+	if kind == oldPacket {
+		body = s.AppendUint16(s.AppendUint16(nil, uint16(number)), 7)
+	}
+	b := p.on(link)
+	body = s.AppendUint32(body, uint32(ticks>>32))
+	body = s.AppendUint32(body, uint32(ticks))
+	body = s.AppendUint32(body, uint32(len(b)-p.cut))
+	body = s.AppendUint32(body, uint32(len(b)))
+	body = append(body, b[:len(b)-p.cut]...)
+	if number == 0 {
+		body = append(body, make([]byte, -len(body)&3)...)
+		body = s.option(body, 2, []byte{1, 0, 0, 0}) // epb_flags
+		body = s.option(body, 0, nil)
+	}
+	s.block(kind, body)
+}
+
+// many has the sample on three interfaces by turns, of other links and times, among
+// blocks that mean nothing here.
+func many(order binary.AppendByteOrder) []byte {
+	s := newSection(order)
+	s.describe(1, 0, 0)       // microseconds
+	s.describe(276, 9, -1000) // nanoseconds
+	s.describe(101, 0x80|20, 1)
+	s.block(5, make([]byte, 12)) // statistics
+	for i, p := range sample {
+		if i == 4 { // in the other order from here on
+			other := binary.AppendByteOrder(binary.BigEndian)
+			if order == other {
+				other = binary.LittleEndian
+			}
+			next := newSection(other)
+			next.describe(1, 6, 0)
+			next.describe(276, 9, -1000)
+			next.describe(101, 0x80|20, 1)
+			s = &section{other, append(s.bytes, next.bytes...)}
+		}
+		switch i % 3 {
+		case 0:
+			s.packet(enhancedPacket, 0, uint64(p.at/time.Microsecond), 1, p)
+		case 1:
+			s.packet(enhancedPacket, 1, uint64(p.at+1000*time.Second), 276, p)
+		case 2:
+			ticks := uint64(p.at-time.Second) << 20 / uint64(time.Second)
+			s.packet(oldPacket, 2, ticks, 101, p)
+		}
+		s.block(0xbad, []byte("of somebody's own"))
+	}
+	return s.bytes
+}
+
+func TestPcapng(t *testing.T) {
+	p := parse(t, traced)
+	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
+		found, err := arrivals(t, p, "a.pcapng", string(many(order)))
+		if got := shown(found, Epoch); err != nil || !slices.Equal(got, sampled) {
+			t.Errorf("%v: %v\n%s", order, err, strings.Join(got, "\n"))
+		}
+		checkArrivals(t, p, found)
+	}
+}
+
+// The file was written by dumpcap 4.0.17 of Debian 12, as it does by default, from
+// two interfaces.
+func TestPcapngOfDumpcap(t *testing.T) {
+	data, err := os.ReadFile("testdata/dumpcap.pcapng")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := arrivals(t, parse(t, traced), "dumpcap.pcapng", string(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	year := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+	first := found[0].At
+	for i := range found {
+		if found[i].At.Before(year) || found[i].At.Sub(first) > time.Second {
+			t.Errorf("packet %d is of %v", i, found[i].At)
+		}
+		found[i].At = year
+	}
+	want := []string{
+		"0s dns 127.0.0.1:4000 53 40", "0s dns 127.0.0.1:4000 53 100 back",
+		"0s dns 127.0.0.1:4000 53 60", "0s dns 127.0.0.1:4000 53 100 back",
+		"0s web 127.0.0.1:4001 80 0 opens", "0s web 127.0.0.1:4001 80 100", "0s web 127.0.0.1:4001 80 300 back",
+		"0s dns 10.9.0.1:4002 53 70",
+	}
+	if got := shown(found, year); !slices.Equal(got, want) {
+		t.Errorf("%s", strings.Join(got, "\n"))
+	}
+}
+
+func TestTimesOfPcapng(t *testing.T) {
+	for _, tt := range []struct {
+		resolution byte
+		ticks      uint64
+		offset     int64
+		want       string // "" is no time
+	}{
+		{6, 1_500_000, 0, "1970-01-01T00:00:01.5Z"},
+		{0, 7, 0, "1970-01-01T00:00:07Z"},
+		{9, 1<<64 - 1, 0, ""},
+		{9, 1_700_000_000_123_456_789, 0, "2023-11-14T22:13:20.123456789Z"},
+		{19, 1<<64 - 1, 0, "1970-01-01T00:00:01.844674407Z"},
+		{12, 1<<64 - 1, 1 << 32, "2106-09-08T18:34:00.073709551Z"},
+		{0x80 | 63, 1<<64 - 1, 0, "1970-01-01T00:00:01.999999999Z"},
+		{0x80 | 32, 3 << 31, 0, "1970-01-01T00:00:01.5Z"},
+		{6, 0, -1, ""},
+		{6, 1_000_000, -1, "1970-01-01T00:00:00Z"},
+		{0, 1<<33 - 1, 0, "2242-03-16T12:56:31Z"},
+		{0, 1 << 33, 0, ""},
+		{0, 1<<64 - 1, 0, ""},
+		{6, 0, -1 << 63, ""},
+		{6, 0, 1<<63 - 1, ""},
+	} {
+		f := iface{ticks: ticksOf(tt.resolution), offset: tt.offset}
+		got := ""
+		if at, ok := f.time(tt.ticks); ok {
+			got = at.Format(time.RFC3339Nano)
+		}
+		if got != tt.want {
+			t.Errorf("%d ticks of %02x, %d s later: %q, want %q", tt.ticks, tt.resolution, tt.offset, got, tt.want)
+		}
+	}
+	for _, resolution := range []byte{20, 127, 0x80 | 64, 0xff} {
+		if n := ticksOf(resolution); n != 0 {
+			t.Errorf("%02x: %d ticks", resolution, n)
+		}
+	}
+}
+
+func TestPcapngErrors(t *testing.T) {
+	p := parse(t, traced)
+	little := binary.LittleEndian
+	with := func(change func(s *section)) []byte {
+		s := newSection(little)
+		change(s)
+		return s.bytes
+	}
+	at := func(data []byte, i int, value uint32) []byte {
+		data = bytes.Clone(data)
+		little.PutUint32(data[i:], value)
+		return data
+	}
+	one := with(func(s *section) {
+		s.describe(1, 0, 0)
+		s.packet(enhancedPacket, 0, 0, 1, sample[0])
+	})
+	const packetAt = 28 + 20
+	for i, tt := range []struct {
+		want string
+		data []byte
+	}{
+		{"capture: the byte order of a section is 00000000; ", at(one, 8, 0)},
+		{"capture: a section is of version 2; ", at(one, 12, 2)},
+		{"capture: a block has a length of 16; ", at(one, 4, 16)},
+		{"capture: a block of 28 bytes ends as one of 29; ", at(one, 24, 29)},
+		{"capture: it is cut short; ", one[:27]},
+		{"packet 1: it is cut short; ", one[:30]},
+		{"packet 1: the description of interface 0 has 16 bytes; ", at(one, 32, 16)},
+		{"packet 1: the description of interface 0 has 4294967295 bytes; ", at(one, 32, 1<<32-1)},
+		{"packet 1: a block of 20 bytes ends as one of 24; ", at(one, 44, 24)},
+		{"packet 1: a block has a length of 4294967295; ", at(one, packetAt+4, 1<<32-1)},
+		{"packet 1: a block has a length of 32; ", at(one, packetAt+4, 32)},
+		{"packet 1: it is of interface 1 of 1; ", at(one, packetAt+8, 1)},
+		{"packet 1: it has no such time; ", at(one, packetAt+12, 1<<32-1)},
+		{"packet 1: it has 4294967295 of 86 bytes; ", at(one, packetAt+20, 1<<32-1)},
+		{"packet 1: it has 86 of 85 bytes; ", at(one, packetAt+24, 85)},
+		{"packet 1: it is cut short; ", one[:len(one)-1]},
+		{"packet 1: the link type of its interface is 147; ", at(one, 36, 147)},
+		{"packet 1: if_tsresol is ff; ", with(func(s *section) { s.describe(1, 0xff, 0) })},
+		{"packet 1: an option of an interface has 9999 bytes of 0; ", with(func(s *section) {
+			s.block(interfaceDescription, []byte{1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0x0f, 0x27})
+		})},
+		{"packet 1: it has no time: it is a simple packet block; ", with(func(s *section) { s.block(simplePacket, make([]byte, 8)) })},
+		{fmt.Sprintf("packet 1: the description of interface %d has 20 bytes; ", maxInterfaces), with(func(s *section) {
+			for range maxInterfaces + 1 {
+				s.describe(1, 0, 0)
+			}
+		})},
+		{"packet 2: it is of interface 0 of 0; ", append(bytes.Clone(one), with(func(s *section) { // each section has its own
+			s.packet(enhancedPacket, 0, 0, 1, sample[0])
+		})...)},
+	} {
+		if _, err := arrivals(t, p, "a.pcapng", string(tt.data)); err == nil || !strings.HasPrefix(err.Error(), "a.pcapng: "+tt.want) {
+			t.Errorf("%d: %v, want %s", i, err, tt.want)
+		}
+	}
+}
+
+// What comes back is of the return class, of the rule or the listener, and of none
+// where there is none.
+func TestCaptureComesBack(t *testing.T) {
+	p := parse(t, strings.Replace(traced, `class = "a"`, `class = "a"`+"\nreturn_class = \"b\"", 1))
+	var all []packet
+	for range 3 {
+		all = append(all, packet{from: "10.9.9.9:53", to: "10.0.0.1:4000", protocol: policy.UDP, payload: 500})
+		all = append(all, packet{from: "10.9.9.9:80", to: "10.0.0.1:4000", protocol: policy.TCP, flags: 0x10, payload: 9000})
+		all = append(all, packet{from: "10.0.0.1:4000", to: "10.9.9.9:53", protocol: policy.UDP, payload: 20})
+	}
+	source, err := ReadTrace(p, "a.pcap", bytes.NewReader(pcapFile(binary.LittleEndian, 0xa1b2c3d4, 1, all...)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	report, err := Run(p, []Source{source}, Options{Departures: func(d *Departure) error {
+		left = append(left, fmt.Sprint(d.At.Sub(Epoch), " ", d.Class, " ", d.Bytes))
+		return nil
+	}})
+	want := []string{"0s b 500", "0s a 20", "500µs b 500", "1ms b 500", "100ms a 20", "200ms a 20"}
+	if err != nil || !slices.Equal(left, want) {
+		t.Errorf("%v: %q, %+v", err, left, report)
+	}
+}
+
+// FuzzPcapng holds that any file is refused, or can be simulated.
+func FuzzPcapng(f *testing.F) {
+	f.Add(many(binary.LittleEndian))
+	f.Add(many(binary.BigEndian))
+	if data, err := os.ReadFile("testdata/dumpcap.pcapng"); err == nil {
+		f.Add(data)
+	}
+	f.Fuzz(fuzzCapture)
+}
