@@ -60,18 +60,19 @@ func (c *Class) charges(cost *Cost) bool {
 // passes reports whether what costs so much may leave without waiting: every
 // class on the path allows it, and it overtakes nobody. Those who wait for a
 // class are not overtaken by what neither that class nor one above it counts.
-func (c *Class) passes(now time.Time, cost *Cost) bool {
+// contested says that some of them may send, and compete for a class that does not
+// limit itself: what is charged then may change whose turn it is.
+func (c *Class) passes(now time.Time, cost *Cost) (passes, contested bool) {
 	if c.queue.Len() > 0 || c.handing.Load() {
-		return false
+		return false, false
 	}
-	contested := false
 	for ; c != nil; c = c.parent.Load() {
 		contested = contested || c.feed != nil && c.feed.contested(now)
 		if n := cost.in(c.kind); n > 0 && c.limits() && (contested || c.allows(now, n).After(now)) {
-			return false
+			return false, contested
 		}
 	}
-	return true
+	return true, contested
 }
 
 // let lets an item go that has waited, or need not.

@@ -170,8 +170,10 @@ func (c *Class) enter(now time.Time, it *Item) Verdict {
 	case c.keys != nil:
 		return Full
 	}
-	if c.passes(now, &it.Cost) {
-		c.let(now, it)
+	if passes, contested := c.passes(now, &it.Cost); passes {
+		if c.let(now, it); contested {
+			c.update(now)
+		}
 		return Leaves
 	}
 	c.Stats.Overlimits.Add(1)
@@ -198,11 +200,17 @@ func (c *Class) Pass(now time.Time, cost Cost) bool {
 	if !c.charges(&cost) {
 		return true
 	}
-	if c.keys != nil || !c.passes(now, &cost) {
+	if c.keys != nil {
+		return false
+	}
+	passes, contested := c.passes(now, &cost)
+	if !passes {
 		return false
 	}
 	c.Stats.Wait.Observe(0)
-	c.charge(nil, now, now, &cost, true)
+	if c.charge(nil, now, now, &cost, true); contested {
+		c.update(now)
+	}
 	return true
 }
 

@@ -13,6 +13,7 @@ import (
 	"shaper/leaky"
 	"shaper/limit"
 	"shaper/policy"
+	"shaper/stats"
 	"shaper/unit"
 )
 
@@ -20,6 +21,7 @@ import (
 // there is. Whose turn it is among equals it leaves open.
 type naive struct {
 	classes []*Class
+	leaves  int // how many of them items may enter, the last ones
 	waiting map[*Class][]*Item
 
 	entered, left, cancelled int
@@ -52,11 +54,20 @@ func (m *naive) mayCompete(c *Class, now time.Time) bool {
 
 func item() *Item { return &Item{Cost: Cost{Bytes: 100, Packets: 1, Messages: 1}, Held: 100} }
 
-// rank is the place of a contender by the rule, the lowest first.
-func rank(c *Class, own bool, now time.Time) int {
+// rank is the place of a contender by the rule, the lowest first. A class with
+// buckets is assured while one of them is.
+func (m *naive) rank(c *Class, own bool, now time.Time) int {
 	switch {
 	case own:
 		return 8 + 4
+	case c.keys != nil:
+		best := 8 + c.conf.Priority
+		for _, bucket := range m.classes {
+			if bucket.among == c.keys && m.mayCompete(bucket, now) && m.rank(bucket, false, now) < 8 {
+				best = c.conf.Priority
+			}
+		}
+		return best
 	case c.assured == nil || !c.assured.Next().After(now):
 		return c.conf.Priority
 	}
@@ -73,14 +84,14 @@ func (m *naive) chosen(c *Class, now time.Time) bool {
 		}
 		best := 100
 		if len(m.waiting[p]) > 0 {
-			best = rank(p, true, now)
+			best = m.rank(p, true, now)
 		}
 		for _, child := range m.classes {
 			if child.parent.Load() == p && m.mayCompete(child, now) {
-				best = min(best, rank(child, false, now))
+				best = min(best, m.rank(child, false, now))
 			}
 		}
-		if rank(x, own, now) != best || !allowed(p, now, item()) {
+		if m.rank(x, own, now) != best || !allowed(p, now, item()) {
 			return false
 		}
 		own = false
@@ -94,7 +105,7 @@ func (m *naive) passable(c *Class, now time.Time) bool {
 		return false
 	}
 	for ; c != nil; c = c.parent.Load() {
-		if m.readyBeneath(c, now) || !allowed(c, now, item()) {
+		if c.limits() && (m.readyBeneath(c, now) || !allowed(c, now, item())) {
 			return false
 		}
 	}
@@ -107,7 +118,35 @@ func randomTree(r *rand.Rand) []policy.Class {
 	for i := 1; i < 2+r.IntN(10); i++ {
 		confs = append(confs, under(strconv.Itoa(r.IntN(i)), named(strconv.Itoa(i), randomClass(r))))
 	}
+	for i := range confs {
+		isParent := slices.ContainsFunc(confs, func(c policy.Class) bool { return c.Parent == confs[i].Name })
+		switch r.IntN(6) {
+		case 0:
+			if !isParent {
+				confs[i] = perSource(10, confs[i])
+			}
+		case 1:
+			confs[i].Shadow = true
+		}
+	}
 	return confs
+}
+
+// grow returns the classes of a tree that items may enter, behind those with buckets:
+// of these there are three each.
+func grow(confs []policy.Class) (all []*Class, leaves int) {
+	var buckets []*Class
+	for _, c := range NewTree(start, confs) {
+		if c.keys == nil {
+			buckets = append(buckets, c)
+			continue
+		}
+		all = append(all, c)
+		for n := range 3 {
+			buckets = append(buckets, c.Join(start, client(n)))
+		}
+	}
+	return append(all, buckets...), len(buckets)
 }
 
 // randomClass returns a policy of some ten items a second.
@@ -140,7 +179,8 @@ func TestTreeIsNaive(t *testing.T) {
 	for seed := range trees {
 		r := rand.New(rand.NewPCG(seed, 0))
 		confs := randomTree(r)
-		m := &naive{classes: NewTree(start, confs), waiting: map[*Class][]*Item{}}
+		m := &naive{waiting: map[*Class][]*Item{}}
+		m.classes, m.leaves = grow(confs)
 		now := start
 		for step := range 4000 {
 			if what := m.step(r, &now); what != "" {
@@ -155,8 +195,8 @@ func TestTreeIsNaive(t *testing.T) {
 
 // step does something, and says what is wrong with the outcome.
 func (m *naive) step(r *rand.Rand, now *time.Time) (wrong string) {
-	c := m.classes[r.IntN(len(m.classes))]
-	root := m.classes[0]
+	c := m.classes[len(m.classes)-1-r.IntN(m.leaves)]
+	root := c.root()
 	switch op := r.IntN(100); {
 	case op < 30:
 		return m.enter(r, c, *now)
@@ -178,7 +218,9 @@ func (m *naive) step(r *rand.Rand, now *time.Time) (wrong string) {
 		c.Left(*now)
 	case op < 45:
 		conf := randomClass(r)
-		conf.Name, conf.Parent = c.conf.Name, c.conf.Parent
+		c = m.classes[r.IntN(len(m.classes))]
+		conf.Name, conf.Parent, conf.Per = c.conf.Name, c.conf.Parent, c.conf.Per
+		conf.Shadow = r.IntN(4) == 0
 		if conf.Rate.Kind() == c.kind {
 			c.Set(*now, conf)
 		}
@@ -260,17 +302,20 @@ func (m *naive) choice(now time.Time) (all []*Class) {
 
 // sum compares the counters with what waits.
 func (m *naive) sum() (wrong string) {
-	waiting := 0
+	waiting, backlog := 0, map[*stats.Class]int64{}
 	for _, c := range m.classes {
-		n := len(m.waiting[c])
-		if waiting += n; c.Stats.BacklogItems.Load() != int64(n) {
+		waiting += len(m.waiting[c])
+		backlog[c.Stats] += int64(len(m.waiting[c]))
+	}
+	for _, c := range m.classes {
+		if c.Stats.BacklogItems.Load() != backlog[c.Stats] {
 			return "class " + c.name + " counts another backlog"
 		}
 	}
 	if m.left+m.cancelled+waiting != m.entered {
 		return "sent + cancelled + waiting is not what entered"
 	}
-	if got := m.classes[0].beneath.Packets; got != int64(waiting) {
+	if got := m.classes[0].root().beneath.Packets; got != int64(waiting) {
 		return "the root counts another backlog beneath it"
 	}
 	return ""
@@ -281,18 +326,18 @@ func (m *naive) sum() (wrong string) {
 func TestTreeNeverAboveALimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		classes := NewTree(start, randomTree(r))
-		root, now := classes[0], start
+		classes, leaves := grow(randomTree(r))
+		root, now := classes[0].root(), start
 		trace := map[*Class][]departure{}
 		depart := func(c *Class, it *Item) {
 			for ; c != nil; c = c.parent.Load() {
-				if n := it.Cost.in(c.kind); n > 0 {
+				if n := it.Cost.in(c.kind); n > 0 && c.limits() {
 					trace[c] = append(trace[c], departure{now.Sub(start), n})
 				}
 			}
 		}
 		for range 200 {
-			c := classes[r.IntN(len(classes))]
+			c := classes[len(classes)-1-r.IntN(leaves)]
 			it := &Item{Cost: Cost{Bytes: 1 + r.Int64N(400), Packets: r.Int64N(3), Messages: r.Int64N(2)}, Busy: r.IntN(2) == 0}
 			if c.Enter(now, it) == Leaves {
 				depart(c, it)
