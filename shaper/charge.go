@@ -195,6 +195,26 @@ func (c *Class) expects(now time.Time, cost *Cost) time.Time {
 	return later(first, earlier(last, c.assures(now)))
 }
 
+// retry returns when what costs so much, and was refused at now, will find room if
+// nothing else comes before it: the first that waits has left, and the rest leaves
+// soon enough. Like max_wait it goes by an estimate.
+func (c *Class) retry(now time.Time, cost *Cost) time.Time {
+	at := now
+	if c.conf.MaxWait > 0 {
+		if expected := c.expects(now, cost); expected == limit.Never {
+			return limit.Never
+		} else {
+			at = later(at, expected.Add(-time.Duration(c.conf.MaxWait)))
+		}
+	}
+	if front := c.front(); front != nil && !c.queue.HasRoom(int(cost.Packets), cost.Bytes) {
+		for x := c; x != nil; x = x.parent.Load() {
+			at = later(at, x.allows(now, front.Cost.in(x.kind)))
+		}
+	}
+	return at
+}
+
 // assures returns when what waits in the class has left at its assured rate.
 func (c *Class) assures(now time.Time) time.Time {
 	switch {

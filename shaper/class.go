@@ -214,6 +214,15 @@ func (c *Class) Pass(now time.Time, cost Cost) bool {
 	return true
 }
 
+// Retry returns how long it takes until what costs so much, and was refused at now,
+// will find room if nothing else comes before it; by an estimate, as max_wait is. It
+// is the longest Duration where that is never.
+func (c *Class) Retry(now time.Time, cost Cost) time.Duration {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	return c.retry(now, &cost).Sub(now)
+}
+
 // waitsRegardless reports whether an item waits even where the queue has no
 // room: what holds up its own source is bounded by the number of sources.
 func (c *Class) waitsRegardless(it *Item) bool {

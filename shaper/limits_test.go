@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -207,4 +208,88 @@ func TestDatagramLargerThanTheWindow(t *testing.T) {
 		released(t, class, 15*second)
 		released(t, class, 19*second, small)
 	}
+}
+
+// What was refused is told when there is room; at that moment there is.
+func TestRetry(t *testing.T) {
+	type confOf = func(policy.Class) policy.Class
+	for name, c := range map[string]struct {
+		conf confOf
+		want time.Duration
+	}{
+		"queue":            {func(c policy.Class) policy.Class { return withQueue(c, 3, 0) }, 100 * ms},
+		"max_wait":         {func(c policy.Class) policy.Class { c.MaxWait = unit.Duration(250 * ms); return c }, 50 * ms},
+		"policer":          {func(c policy.Class) policy.Class { c.MaxWait = unit.Duration(1); return c }, 100*ms - 1},
+		"queue, by bytes":  {func(c policy.Class) policy.Class { return withQueue(c, 0, 300) }, 100 * ms},
+		"both, the longer": {func(c policy.Class) policy.Class { c.MaxWait = unit.Duration(150 * ms); return withQueue(c, 3, 0) }, 50 * ms},
+	} {
+		t.Run(name, func(t *testing.T) {
+			class := NewClass(start, c.conf(leakyClass("10 packets/s")))
+			for class.Enter(start, packet(100)) <= Waits {
+			}
+			cost := packet(100).Cost
+			retry := class.Retry(start, cost)
+			if retry != c.want {
+				t.Errorf("retry in %v, want %v", retry, c.want)
+			}
+			for it := class.Release(at(retry)); it != nil; it = class.Release(at(retry)) {
+			}
+			if v := class.Enter(at(retry), packet(100)); v > Waits {
+				t.Errorf("then it is refused again: %v", v)
+			}
+		})
+	}
+}
+
+// A policer is a bucket in front of which nothing waits: who finds no token is told
+// when there is one.
+func TestPolicer(t *testing.T) {
+	conf := tokenClass("2 packets/s", 10)
+	conf.MaxWait = 1
+	class := NewClass(start, conf)
+	for n := range 12 {
+		if v := class.Enter(start, packet(1)); (v == Leaves) != (n < 10) {
+			t.Errorf("packet %d: %v", n, v)
+		}
+	}
+	if retry := class.Retry(start, Cost{Packets: 1}); retry != 500*ms-1 {
+		t.Errorf("retry in %v, want half a second", retry)
+	}
+	conf.Rate = rateOf("0 packets/s")
+	class.Set(start, conf)
+	if retry := class.Retry(start, Cost{Packets: 1}); retry != 1<<63-1 {
+		t.Errorf("under a rate of 0 retry in %v", retry)
+	}
+}
+
+// A waiter that is refused has the reason and the time.
+func TestWaiterIsToldWhenToRetry(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		c := s.Class("a")
+		if !c.Pass(time.Now(), Cost{Packets: 1}) {
+			t.Fatal("it begins busy")
+		}
+		w := NewWaiter(c)
+		for _, again := range []bool{true, false} {
+			err := w.Wait(t.Context(), Cost{Packets: 1}, false)
+			var refused *RefusedError
+			if !again {
+				if err != nil {
+					t.Errorf("after that time: %v", err)
+				}
+				continue
+			}
+			if !errors.As(err, &refused) || !errors.Is(err, ErrTooLong) || refused.Retry != 100*ms-1 {
+				t.Fatalf("refused with %v", err)
+			}
+			if text := err.Error(); text != "shaper: the wait would be longer than max_wait; there is room in 100ms" {
+				t.Errorf("says %q", text)
+			}
+			time.Sleep(refused.Retry)
+		}
+	}, named("a", func() policy.Class {
+		c := leakyClass("10 packets/s")
+		c.MaxWait, c.Overflow = 1, policy.Refuse
+		return c
+	}()))
 }

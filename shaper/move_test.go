@@ -30,7 +30,7 @@ func (m *movable) Wait(ctx context.Context, cost Cost, busy bool) error {
 	verdict := m.flow.Ask(time.Now(), cost, busy)
 	m.mu.Unlock()
 	if verdict != Waits {
-		return verdict.Err()
+		return errOf(verdict)
 	}
 	select {
 	case err := <-m.ends:
@@ -50,7 +50,7 @@ func (m *movable) Move(class *Class) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if verdict := m.flow.Move(time.Now(), class); verdict != Waits {
-		m.ends <- verdict.Err()
+		m.ends <- errOf(verdict)
 	}
 }
 
@@ -223,4 +223,9 @@ func closed(c <-chan struct{}) bool {
 	default:
 		return false
 	}
+}
+
+// errOf returns the reason of a verdict.
+func errOf(v Verdict) error {
+	return map[Verdict]error{Full: ErrQueueFull, TooLong: ErrTooLong}[v]
 }

@@ -4,15 +4,35 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"os"
 	"time"
 )
 
-// Errors of Waiter.Wait.
+// Errors of Waiter.Wait, in a RefusedError.
 var (
 	ErrQueueFull = errors.New("shaper: the queue of the class is full")
 	ErrTooLong   = errors.New("shaper: the wait would be longer than max_wait")
 )
+
+// A RefusedError says that an item found no room, and when one like it will.
+type RefusedError struct {
+	Reason error // ErrQueueFull or ErrTooLong
+	// Retry is how long that takes if nothing else comes before it, by an estimate;
+	// the longest Duration where it is never.
+	Retry time.Duration
+}
+
+func (e *RefusedError) Error() string {
+	if e.Retry == math.MaxInt64 {
+		return e.Reason.Error()
+	}
+	return fmt.Sprintf("%v; there is room in %v", e.Reason, e.Retry.Round(time.Millisecond))
+}
+
+// Unwrap returns the reason.
+func (e *RefusedError) Unwrap() error { return e.Reason }
 
 // Waiter is a Flow for a goroutine that waits until its items may leave. One
 // goroutine at a time uses it.
@@ -32,15 +52,16 @@ func NewWaiter(class *Class) *Waiter {
 func (w *Waiter) Class() *Class { return w.flow.Class() }
 
 // Wait returns nil when an item of this cost may leave. busy is Item.Busy. It
-// returns ErrQueueFull or ErrTooLong where the class overflows, and the
-// context's error where that ends first: then nothing was charged.
+// returns a *RefusedError where the class overflows, and the context's error where
+// that ends first: then nothing was charged.
 func (w *Waiter) Wait(ctx context.Context, cost Cost, busy bool) error {
 	if w.flow.Class() == nil {
 		return ctx.Err()
 	}
-	verdict := w.flow.Ask(time.Now(), cost, busy)
+	now := time.Now()
+	verdict := w.flow.Ask(now, cost, busy)
 	if verdict != Waits {
-		return verdict.Err()
+		return w.refusal(now, verdict, cost)
 	}
 	select {
 	case <-w.leaves:
@@ -56,20 +77,20 @@ func (w *Waiter) Wait(ctx context.Context, cost Cost, busy bool) error {
 	}
 }
 
+// refusal returns what a verdict means to one who cannot wait; nil where the item
+// leaves.
+func (w *Waiter) refusal(now time.Time, v Verdict, cost Cost) error {
+	switch v {
+	case Full:
+		return &RefusedError{ErrQueueFull, w.flow.class.Retry(now, cost)}
+	case TooLong:
+		return &RefusedError{ErrTooLong, w.flow.class.Retry(now, cost)}
+	}
+	return nil
+}
+
 // Left says that what Wait allowed has now left.
 func (w *Waiter) Left() { w.flow.Left(time.Now()) }
 
 // Leave implements Owner, for the pacer.
 func (w *Waiter) Leave(time.Time) { w.leaves <- struct{}{} }
-
-// Err returns what a verdict means to one who cannot wait; nil where the item
-// leaves, or waits.
-func (v Verdict) Err() error {
-	switch v {
-	case Full:
-		return ErrQueueFull
-	case TooLong:
-		return ErrTooLong
-	}
-	return nil
-}
