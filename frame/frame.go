@@ -1,0 +1,231 @@
+package frame
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Protocol is what is inside a connection.
+type Protocol string
+
+// The protocols that have messages.
+const (
+	SMPP    Protocol = "smpp"
+	HTTP    Protocol = "http"
+	ISO8583 Protocol = "iso8583"
+	Lines   Protocol = "lines"
+)
+
+// Settings say how the messages of a connection are framed.
+type Settings struct {
+	Protocol Protocol
+
+	// ISO 8583 only.
+	Prefix         Prefix // of what kind the length is
+	IncludesPrefix bool   // the length counts the bytes of the prefix too
+	Header         int    // bytes between the prefix and the message type, such as the 5 of a TPDU
+}
+
+// Check returns what is wrong with the settings; nil if nothing is.
+func (s Settings) Check() error {
+	switch s.Protocol {
+	case SMPP, HTTP, Lines:
+		if s != (Settings{Protocol: s.Protocol}) {
+			return fmt.Errorf("frame: %s has no length prefix to set", s.Protocol)
+		}
+		return nil
+	case ISO8583:
+		return s.checkPrefix()
+	}
+	return fmt.Errorf("frame: %q is no protocol of messages", s.Protocol)
+}
+
+// Bound returns the most bytes that a scanner has to be given at once.
+func (s Settings) Bound() int {
+	switch s.Protocol {
+	case SMPP:
+		return maxPDU
+	case ISO8583:
+		return s.Prefix.size() + s.Prefix.most()
+	}
+	return maxHead // and maxLine
+}
+
+// NewLink returns the link of one connection. The settings have passed Check.
+func NewLink(s Settings) Link {
+	switch s.Protocol {
+	case SMPP:
+		return newSMPP()
+	case HTTP:
+		return newHTTP()
+	case ISO8583:
+		return newISO8583(s)
+	case Lines:
+		return newLines()
+	}
+	panic(s.Check())
+}
+
+// A Link is a connection from a client to a provider, with what the two
+// directions have to know of each other. It is not safe for concurrent use.
+type Link interface {
+	// Up scans what the client sends, Down what the provider does.
+	Up() Scanner
+	Down() Scanner
+
+	// Room reports whether one more counted message may be sent before an
+	// answer has come. What the provider has not answered is remembered, up to
+	// 4,096 requests in SMPP and 64 in HTTP.
+	Room() bool
+
+	// Sent tells that a counted message of Up leaves for the provider; now is
+	// what Expire compares with. There is Room. In HTTP, Up holds until Sent or
+	// Refuse is called.
+	Sent(m *Message, now time.Time)
+
+	// Refuse tells that a message that is Refusable is answered here instead. If
+	// it returns true the refusal may be written at once, wherever a message of
+	// Down ends; else when Due says so.
+	Refuse(m *Message) (now bool)
+
+	// Due returns, once, the next refused message whose turn to be answered has
+	// come, and whether there is one. Ask when a message of Down has ended, and
+	// where Down holds.
+	Due() (m Message, ok bool)
+
+	// AppendRefusal appends the answer to a refused message, of which nothing
+	// is used that lies in the bytes of its head. It allocates only where dst
+	// has no room.
+	AppendRefusal(dst []byte, m *Message, r Refusal) []byte
+
+	// InFlight returns how many requests were sent and are not answered. One in
+	// HTTP is, when its response has ended.
+	InFlight() int
+
+	// Expire forgets requests that were sent before a time and never answered,
+	// and returns how many. In HTTP, where each waits for those before it, there
+	// are none.
+	Expire(before time.Time) int
+}
+
+// A Scanner finds the messages of one direction.
+type Scanner interface {
+	// Next says what p begins with, and how many bytes that is; see Event. p
+	// begins where the event before ended and holds all that was read since.
+	// After More, the next p begins with the same bytes. n is not 0, but with
+	// More, Hold, and an error.
+	//
+	// An error is an *Error: where this message ends is not known, and so
+	// nothing behind it can be. The same comes again.
+	Next(p []byte) (n int, ev Event, err error)
+
+	// Message returns the message that the last Whole or Head began. It stays
+	// until the next one. What rules look at lies in the p of that event.
+	Message() *Message
+
+	// Need returns, after More, the least bytes p must have for more to be told.
+	Need() int
+
+	// Opaque returns how many bytes from here on are of a body, or of no message,
+	// and so may pass by without Next; [Endless] for all that come. Skip tells
+	// that n of them have, which is Body, End or Tunnel.
+	Opaque() int64
+	Skip(n int64) Event
+
+	// End says what the end of the stream makes of the p that is left: More that
+	// it ends between messages, Whole that p is one, End that the body has ended.
+	End(p []byte) (Event, error)
+}
+
+// Endless is the number of bytes of what only the end of the stream ends.
+const Endless = math.MaxInt64
+
+// An Event is what bytes are the beginning of.
+type Event uint8
+
+const (
+	// More: of something that is not all there. Nothing is told of it yet.
+	More Event = iota
+	// Whole: a message, to its end.
+	Whole
+	// Head: the head of a message. Its body follows, as Body and at last End.
+	Head
+	// Body: a piece of a body.
+	Body
+	// End: the last piece of a body.
+	End
+	// Tunnel: of no message, and nor is anything behind it.
+	Tunnel
+	// Hold: it cannot be told before the other direction has gone on, or a
+	// request was sent or refused.
+	Hold
+)
+
+var eventNames = [...]string{"more", "whole", "head", "body", "end", "tunnel", "hold"}
+
+func (e Event) String() string { return eventNames[e] }
+
+// A Kind is what a limit makes of a message.
+type Kind uint8
+
+const (
+	Counted  Kind = iota // it waits for its class
+	Control              // it costs nothing
+	Response             // it costs nothing, and answers something
+)
+
+var kindNames = [...]string{"counted", "control", "response"}
+
+func (k Kind) String() string { return kindNames[k] }
+
+// A Message is what is known of one from its bytes.
+type Message struct {
+	Kind Kind
+	Cost int64 // in messages; 0 unless Counted
+
+	InOrder   bool // though Control, it must not overtake what waits
+	Refusable bool // the protocol can refuse it
+	Close     bool // when it is refused, the connection ends behind the answer
+
+	Command  uint32 // smpp: command_id
+	Sequence uint32 // smpp: sequence_number
+	Status   int    // of a response: command_status; status code
+
+	Answers  bool // a request that was sent is answered, once this message has ended
+	Throttle Throttle
+
+	// What rules look at; nil where there is none.
+	Method, Path, Host   []byte
+	SystemID, SourceAddr []byte
+}
+
+// A Throttle is what a response says about the rate.
+type Throttle struct {
+	Limited bool          // the provider refuses because of it
+	Wait    time.Duration // for so long, if it says so from now on
+	Until   time.Time     // until then, if it says so by the clock
+
+	// Congestion is what SMPP 5.0 tells with each response as
+	// congestion_state, plus one: 1 is idle, 101 is congested; 0 where it is not
+	// told.
+	Congestion uint8
+}
+
+// Pause returns for how long nothing should be sent; 0 where the provider does not
+// say.
+func (t Throttle) Pause(now time.Time) time.Duration {
+	if t.Until.IsZero() {
+		return t.Wait
+	}
+	return max(t.Until.Sub(now), 0)
+}
+
+// A Refusal is what a client is told with "too fast".
+type Refusal struct {
+	Now    time.Time     // for Date; zero: none
+	Wait   time.Duration // after which the same request would find room
+	Policy string        // a name of the limit, for people; "": no RateLimit fields
+	Quota  int64         // what the limit allows in each Window
+	Window time.Duration
+}

@@ -1,0 +1,115 @@
+package frame
+
+import "time"
+
+// A window is the requests of one connection that were sent and are not
+// answered, by sequence number. The same number may stand in it more than once:
+// that is the client's affair. The zero window is empty.
+//
+// It is a hash table with linear probing, at most half full, which grows with
+// what is in flight and is given back with it. The numbers count up in practice,
+// so that their low bits spread them best.
+type window struct {
+	slots []request // a power of two of them, or none
+	used  int
+}
+
+type request struct {
+	sequence uint32
+	taken    bool
+	sent     time.Duration // since epoch
+}
+
+// epoch is what times in a window are counted from: so they take 8 bytes and
+// follow the monotonic clock.
+var epoch = time.Now()
+
+const (
+	maxInFlight = 4096
+	minSlots    = 16
+)
+
+func (w *window) full() bool { return w.used == maxInFlight }
+
+func (w *window) add(sequence uint32, now time.Time) {
+	w.grow()
+	w.put(request{sequence, true, now.Sub(epoch)})
+}
+
+func (w *window) put(r request) {
+	at := w.home(r.sequence)
+	for w.slots[at].taken {
+		at = w.next(at)
+	}
+	w.slots[at] = r
+	w.used++
+}
+
+// remove takes a request out; false where there is none of that number.
+func (w *window) remove(sequence uint32) bool {
+	if w.used == 0 {
+		return false
+	}
+	at := w.home(sequence)
+	for w.slots[at].taken && w.slots[at].sequence != sequence {
+		at = w.next(at)
+	}
+	if !w.slots[at].taken {
+		return false
+	}
+	w.close(at)
+	w.used--
+	return true
+}
+
+// close empties a slot, and moves back into it what was only put behind it
+// because it was taken (Knuth, TAOCP 3, 6.4, algorithm R).
+func (w *window) close(gap int) {
+	for at := w.next(gap); w.slots[at].taken; at = w.next(at) {
+		mask := len(w.slots) - 1
+		if away := (at - w.home(w.slots[at].sequence)) & mask; away >= (at-gap)&mask {
+			w.slots[gap] = w.slots[at]
+			gap = at
+		}
+	}
+	w.slots[gap] = request{}
+}
+
+// expire removes what was sent before a time, and returns how many that were.
+func (w *window) expire(before time.Time) (n int) {
+	limit, old := before.Sub(epoch), *w
+	*w = window{}
+	for _, r := range old.slots {
+		if r.taken && r.sent < limit {
+			n++
+		}
+	}
+	if n == 0 && old.used > 0 {
+		*w = old
+		return 0
+	}
+	for _, r := range old.slots {
+		if r.taken && r.sent >= limit {
+			w.grow()
+			w.put(r)
+		}
+	}
+	return n
+}
+
+// grow makes room for one more.
+func (w *window) grow() {
+	if 2*(w.used+1) <= len(w.slots) {
+		return
+	}
+	old := w.slots
+	w.slots, w.used = make([]request, max(2*len(old), minSlots)), 0
+	for _, r := range old {
+		if r.taken {
+			w.put(r)
+		}
+	}
+}
+
+func (w *window) home(sequence uint32) int { return int(sequence) & (len(w.slots) - 1) }
+func (w *window) next(at int) int          { return (at + 1) & (len(w.slots) - 1) }
