@@ -121,7 +121,8 @@ type Scanner interface {
 	Next(p []byte) (n int, ev Event, err error)
 
 	// Message returns the message that the last Whole or Head began. It stays
-	// until the next one. What rules look at lies in the p of that event.
+	// until the next one; copy it to keep it. What rules look at lies in the p of
+	// that event, but for SystemID, which lies in the scanner.
 	Message() *Message
 
 	// Need returns, after More, the least bytes p must have for more to be told.
