@@ -1,5 +1,5 @@
 // Package frame finds where messages begin and end in the bytes of a
-// connection, in the protocols whose providers count messages: SMPP 3.3 to 5.0,
+// connection, in the protocols whose providers count messages: SMPP 3.3, 3.4 and 5.0,
 // HTTP/1.1, ISO 8583 behind a length, and lines.
 //
 // A [Link] is one connection from a client to a provider; it has a [Scanner] for
