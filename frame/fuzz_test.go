@@ -43,25 +43,25 @@ func spansOf(r *reader) (spans []span) {
 // small are streams that a fuzzer need not make larger.
 const small = 1 << 12
 
-func FuzzSMPP(f *testing.F) {
-	f.Fuzz(func(t *testing.T, stream []byte) {
-		if len(stream) > small {
-			return
+func FuzzSMPP(f *testing.F) { f.Fuzz(smppIsRead) }
+
+func smppIsRead(t *testing.T, stream []byte) {
+	if len(stream) > small {
+		return
+	}
+	got := sameHowever(t, smppSettings, up, stream, cutsOf(stream))
+	ends, counted, reason := naiveSMPP(stream)
+	expectNaive(t, got, ends, reason)
+	n := int64(0)
+	for _, one := range got.records {
+		if one.what.kind == Counted {
+			n++
 		}
-		got := sameHowever(t, smppSettings, up, stream, cutsOf(stream))
-		ends, counted, reason := naiveSMPP(stream)
-		expectNaive(t, got, ends, reason)
-		n := int64(0)
-		for _, one := range got.records {
-			if one.what.kind == Counted {
-				n++
-			}
-		}
-		if n != counted {
-			t.Fatalf("%d are counted, not %d", n, counted)
-		}
-		scan(t, smppSettings, func(r *reader, l Link) Scanner { return l.Down() }, stream, whole)
-	})
+	}
+	if n != counted {
+		t.Fatalf("%d are counted, not %d", n, counted)
+	}
+	scan(t, smppSettings, func(r *reader, l Link) Scanner { return l.Down() }, stream, whole)
 }
 
 // naiveSMPP splits a stream as the standard says it.
@@ -102,18 +102,18 @@ func expectNaive(t *testing.T, r *reader, ends []int64, reason Reason) {
 	}
 }
 
-func FuzzISO8583(f *testing.F) {
-	f.Fuzz(func(t *testing.T, prefix, header uint8, stream []byte) {
-		if len(stream) > small {
-			return
-		}
-		all := allPrefixes()
-		s := all[int(prefix)%len(all)]
-		s.Header = int(header % 16)
-		got := sameHowever(t, s, up, stream, cutsOf(stream))
-		ends, reason := naiveISO8583(s, stream)
-		expectNaive(t, got, ends, reason)
-	})
+func FuzzISO8583(f *testing.F) { f.Fuzz(iso8583IsRead) }
+
+func iso8583IsRead(t *testing.T, prefix, header uint8, stream []byte) {
+	if len(stream) > small {
+		return
+	}
+	all := allPrefixes()
+	s := all[int(prefix)%len(all)]
+	s.Header = int(header % 16)
+	got := sameHowever(t, s, up, stream, cutsOf(stream))
+	ends, reason := naiveISO8583(s, stream)
+	expectNaive(t, got, ends, reason)
 }
 
 // naiveISO8583 reads lengths through the text that they are.
@@ -152,77 +152,77 @@ func naiveISO8583(s Settings, stream []byte) (ends []int64, _ Reason) {
 	return ends, fine
 }
 
-func FuzzLines(f *testing.F) {
-	f.Fuzz(func(t *testing.T, stream []byte) {
-		if len(stream) > small {
-			return
-		}
-		got := sameHowever(t, Settings{Protocol: Lines}, up, stream, cutsOf(stream))
-		var ends []int64
-		at := int64(0)
-		for line := range bytes.Lines(stream) {
-			at += int64(len(line))
-			ends = append(ends, at)
-		}
-		expectNaive(t, got, ends, fine)
-	})
+func FuzzLines(f *testing.F) { f.Fuzz(linesAreRead) }
+
+func linesAreRead(t *testing.T, stream []byte) {
+	if len(stream) > small {
+		return
+	}
+	got := sameHowever(t, Settings{Protocol: Lines}, up, stream, cutsOf(stream))
+	var ends []int64
+	at := int64(0)
+	for line := range bytes.Lines(stream) {
+		at += int64(len(line))
+		ends = append(ends, at)
+	}
+	expectNaive(t, got, ends, fine)
 }
 
 // FuzzRequests: whatever net/http reads as so many requests, of which each head
 // and each body ends there, is that here, or is refused at that place or before.
 // And what is taken here is taken by net/http, but for what it finds wrong with
 // the meaning of a request.
-func FuzzRequests(f *testing.F) {
-	f.Fuzz(func(t *testing.T, stream []byte) {
-		if len(stream) > small {
-			return
+func FuzzRequests(f *testing.F) { f.Fuzz(requestsAreRead) }
+
+func requestsAreRead(t *testing.T, stream []byte) {
+	if len(stream) > small {
+		return
+	}
+	got := sameHowever(t, httpSettings, up, stream, cutsOf(stream))
+	in := bufio.NewReader(bytes.NewReader(stream))
+	compare(t, stream, in, got, func(int) (io.ReadCloser, error) {
+		r, err := http.ReadRequest(in)
+		if err != nil {
+			return nil, err
 		}
-		got := sameHowever(t, httpSettings, up, stream, cutsOf(stream))
-		in := bufio.NewReader(bytes.NewReader(stream))
-		compare(t, stream, in, got, func(int) (io.ReadCloser, error) {
-			r, err := http.ReadRequest(in)
-			if err != nil {
-				return nil, err
-			}
-			return r.Body, nil
-		})
+		return r.Body, nil
 	})
 }
 
 // FuzzResponses is the same for responses, to requests of methods by the first byte.
-func FuzzResponses(f *testing.F) {
-	f.Fuzz(func(t *testing.T, methods uint8, stream []byte) {
-		if len(stream) > small {
-			return
+func FuzzResponses(f *testing.F) { f.Fuzz(responsesAreRead) }
+
+func responsesAreRead(t *testing.T, methods uint8, stream []byte) {
+	if len(stream) > small {
+		return
+	}
+	all := []string{"GET", "GET", "GET", "GET"}
+	for i := range all {
+		if methods>>i&1 != 0 {
+			all[i] = "HEAD"
 		}
-		all := []string{"GET", "GET", "GET", "GET"}
-		for i := range all {
-			if methods>>i&1 != 0 {
-				all[i] = "HEAD"
-			}
+	}
+	if methods&16 != 0 {
+		all = append(all, "CONNECT")
+	}
+	got := sameHowever(t, httpSettings, answered(all...), stream, cutsOf(stream))
+	in, answered := bufio.NewReader(bytes.NewReader(stream)), 0
+	compare(t, stream, in, got, func(i int) (io.ReadCloser, error) {
+		method := "GET"
+		if answered < len(all) {
+			method = all[answered]
 		}
-		if methods&16 != 0 {
-			all = append(all, "CONNECT")
+		r, err := http.ReadResponse(in, &http.Request{Method: method})
+		if err != nil {
+			return nil, err
 		}
-		got := sameHowever(t, httpSettings, answered(all...), stream, cutsOf(stream))
-		in, answered := bufio.NewReader(bytes.NewReader(stream)), 0
-		compare(t, stream, in, got, func(i int) (io.ReadCloser, error) {
-			method := "GET"
-			if answered < len(all) {
-				method = all[answered]
-			}
-			r, err := http.ReadResponse(in, &http.Request{Method: method})
-			if err != nil {
-				return nil, err
-			}
-			if r.StatusCode/100 != 1 {
-				answered++
-			}
-			if r.StatusCode == 101 || method == "CONNECT" && r.StatusCode/100 == 2 {
-				return nil, errTunnel
-			}
-			return r.Body, nil
-		})
+		if r.StatusCode/100 != 1 {
+			answered++
+		}
+		if r.StatusCode == 101 || method == "CONNECT" && r.StatusCode/100 == 2 {
+			return nil, errTunnel
+		}
+		return r.Body, nil
 	})
 }
 
@@ -279,47 +279,47 @@ func ofMeaning(err error) bool {
 
 // FuzzLink drives both directions, sends and refuses as it is told, and expects
 // that requests in flight are those that were sent and not answered.
-func FuzzLink(f *testing.F) {
-	f.Fuzz(func(t *testing.T, steps, client, provider []byte) {
-		if len(client)+len(provider) > small {
-			return
-		}
-		l := NewLink(httpSettings)
-		var undecided bool
-		upward := newReader(t, httpSettings, l.Up(), client)
-		downward := newReader(t, httpSettings, l.Down(), provider)
-		upward.found = func(m *Message) { undecided = true }
-		sent, refused := 0, 0
-		for _, step := range steps {
-			switch {
-			case step < 64:
-				upward.read(int(step))
-			case step < 128:
-				downward.read(int(step - 64))
-			case !undecided:
-				if _, ok := l.Due(); ok {
-					refused--
-				}
-			case step < 192:
-				undecided = false
-				l.Sent(l.Up().Message(), start)
-				sent++
-			default:
-				undecided = false
-				if !l.Refuse(l.Up().Message()) {
-					refused++
-				}
+func FuzzLink(f *testing.F) { f.Fuzz(linkIsDriven) }
+
+func linkIsDriven(t *testing.T, steps, client, provider []byte) {
+	if len(client)+len(provider) > small {
+		return
+	}
+	l := NewLink(httpSettings)
+	var undecided bool
+	upward := newReader(t, httpSettings, l.Up(), client)
+	downward := newReader(t, httpSettings, l.Down(), provider)
+	upward.found = func(m *Message) { undecided = true }
+	sent, refused := 0, 0
+	for _, step := range steps {
+		switch {
+		case step < 64:
+			upward.read(int(step))
+		case step < 128:
+			downward.read(int(step - 64))
+		case !undecided:
+			if _, ok := l.Due(); ok {
+				refused--
 			}
-			answers := 0
-			for i, one := range downward.records {
-				ended := one.ev == Whole || one.ev == Head && i+1 < len(downward.records)
-				if ended && one.what.answers {
-					answers++
-				}
-			}
-			if l.InFlight() != sent-answers || refused < 0 {
-				t.Fatalf("%d in flight, of %d sent and %d answered", l.InFlight(), sent, answers)
+		case step < 192:
+			undecided = false
+			l.Sent(l.Up().Message(), start)
+			sent++
+		default:
+			undecided = false
+			if !l.Refuse(l.Up().Message()) {
+				refused++
 			}
 		}
-	})
+		answers := 0
+		for i, one := range downward.records {
+			ended := one.ev == Whole || one.ev == Head && i+1 < len(downward.records)
+			if ended && one.what.answers {
+				answers++
+			}
+		}
+		if l.InFlight() != sent-answers || refused < 0 {
+			t.Fatalf("%d in flight, of %d sent and %d answered", l.InFlight(), sent, answers)
+		}
+	}
 }

@@ -46,7 +46,7 @@ func TestISO8583Prefixes(t *testing.T) {
 				stream = append(stream, prefixed(s, messages[i])...)
 				want = append(want, fmt.Sprintf("whole@%d %s", len(stream), what))
 			}
-			expectRecords(t, sameHowever(t, s, up, stream, everywhere(stream)), want...)
+			expectRecords(t, everyCut(t, s, up, stream), want...)
 			cut := scan(t, s, up, stream[:len(stream)-1], whole)
 			if reasonOf(cut.err) != CutShort {
 				t.Errorf("without its last byte: %v", cut.err)
@@ -91,7 +91,7 @@ func TestISO8583Lengths(t *testing.T) {
 		{Binary2, false, "\x00\x00", fine}, {Binary2, false, "\xff\xff0200", CutShort},
 	} {
 		s := Settings{Protocol: ISO8583, Prefix: c.prefix, IncludesPrefix: c.includes}
-		r := sameHowever(t, s, up, []byte(c.stream), everywhere([]byte(c.stream)))
+		r := everyCut(t, s, up, []byte(c.stream))
 		if got := reasonOf(r.err); got != c.want {
 			t.Errorf("%s, includes itself %v, %q: %v", c.prefix, c.includes, c.stream, r.err)
 		}
@@ -144,7 +144,7 @@ func TestMessageTypes(t *testing.T) {
 
 func TestLines(t *testing.T) {
 	stream := []byte("one\r\n\n\r\ntwo\n \n\x00\nlast")
-	expectRecords(t, sameHowever(t, Settings{Protocol: Lines}, up, stream, everywhere(stream)),
+	expectRecords(t, everyCut(t, Settings{Protocol: Lines}, up, stream),
 		"whole@5 counted 1", "whole@6 control 0 in-order", "whole@8 control 0 in-order", "whole@12 counted 1",
 		"whole@14 counted 1", "whole@16 counted 1", "whole@20 counted 1")
 	if r := scan(t, Settings{Protocol: Lines}, up, []byte("a\n"), whole); len(r.records) != 1 || r.err != nil {

@@ -1,9 +1,6 @@
 package frame
 
-import (
-	"bytes"
-	"time"
-)
+import "bytes"
 
 // unknown is the length of a body of which no Content-Length tells.
 const unknown = -1
@@ -252,78 +249,4 @@ func decimal(text []byte) (n int64, ok bool) {
 		n = n*10 + int64(c-'0')
 	}
 	return n, true
-}
-
-// describeTarget finds path and host in a target (RFC 9112, 3.2).
-func (m *Message) describeTarget(target []byte) {
-	if string(m.Method) == "CONNECT" {
-		m.Host = hostOf(target)
-		return
-	}
-	if i := bytes.Index(target, []byte("://")); i > 0 && target[0] != '/' {
-		authority := target[i+3:]
-		end := bytes.IndexAny(authority, "/?")
-		if end < 0 {
-			end = len(authority)
-		}
-		authority, target = authority[:end], authority[end:]
-		m.Host = hostOf(authority[bytes.LastIndexByte(authority, '@')+1:])
-	}
-	m.Path, _, _ = bytes.Cut(target, []byte("?"))
-	if len(m.Path) == 0 {
-		m.Path = root
-	}
-}
-
-// root is the path of a target that has none.
-var root = []byte("/")
-
-// hostOf cuts off the port.
-func hostOf(authority []byte) []byte {
-	i := bytes.LastIndexByte(authority, ':')
-	if i < 0 || bytes.IndexByte(authority[i:], ']') >= 0 {
-		return authority
-	}
-	return authority[:i]
-}
-
-// longest is what a Retry-After can say: where a client is told a century, it
-// means for ever.
-const longest = 100 * 365 * 24 * time.Hour
-
-// dates are the forms of a date (RFC 9110, 5.6.7).
-var dates = [...]string{
-	"Mon, 02 Jan 2006 15:04:05 GMT", "Monday, 02-Jan-06 15:04:05 GMT", time.ANSIC,
-}
-
-// throttle reads what a response says about the rate: 429, and 503 that says
-// for how long.
-func (h *head) throttle() (t Throttle) {
-	if h.status != 429 && h.status != 503 {
-		return t
-	}
-	if seconds, ok := decimal(h.retryAfter); ok {
-		t.Limited = true
-		t.Wait = time.Duration(min(seconds, int64(longest/time.Second))) * time.Second
-		return t
-	}
-	for _, form := range dates {
-		if at, err := time.Parse(form, string(h.retryAfter)); err == nil {
-			return Throttle{Limited: true, Until: at}
-		}
-	}
-	if allDigits(h.retryAfter) { // more than decimal takes
-		return Throttle{Limited: true, Wait: longest}
-	}
-	t.Limited = h.status == 429
-	return t
-}
-
-func allDigits(text []byte) bool {
-	for _, c := range text {
-		if c < '0' || c > '9' {
-			return false
-		}
-	}
-	return len(text) > 0
 }

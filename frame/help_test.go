@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 )
@@ -189,16 +188,18 @@ var answer = []byte("HTTP/1.1 404 \r\nContent-Length: 0\r\n\r\n")
 // scan reads a stream in pieces; cut says how long each is.
 func scan(t testing.TB, s Settings, w way, stream []byte, cut func() int) *reader {
 	t.Helper()
-	r, link := newReader(t, s, nil, stream), NewLink(s)
-	_, fuzzed := t.(*testing.T)
-	r.tells = !fuzzed || !strings.HasPrefix(t.Name(), "Fuzz")
-	r.scanner = w(r, link)
-	for r.been < len(stream) && r.err == nil {
+	return newReader(t, s, nil, stream).scan(s, w, cut)
+}
+
+func (r *reader) scan(s Settings, w way, cut func() int) *reader {
+	r.t.Helper()
+	r.scanner = w(r, NewLink(s))
+	for r.been < len(r.stream) && r.err == nil {
 		r.read(max(cut(), 1))
 	}
 	r.end()
-	if r.err == nil && !r.held && r.passed != len(stream) {
-		t.Fatalf("of %d bytes %d have passed", len(stream), r.passed)
+	if r.err == nil && !r.held && r.passed != len(r.stream) {
+		r.t.Fatalf("of %d bytes %d have passed", len(r.stream), r.passed)
 	}
 	return r
 }
@@ -233,6 +234,19 @@ func sameHowever(t testing.TB, s Settings, w way, stream []byte, cuts []int) *re
 	return want
 }
 
+// everyCut scans a stream however it may be cut, and returns a reader that tells.
+func everyCut(t testing.TB, s Settings, w way, stream []byte) *reader {
+	t.Helper()
+	var cuts []int
+	for i := range stream {
+		cuts = append(cuts, i+1)
+	}
+	sameHowever(t, s, w, stream, cuts)
+	r := newReader(t, s, nil, stream)
+	r.tells = true
+	return r.scan(s, w, whole)
+}
+
 // sameError compares what two scanners of the same stream found wrong.
 func sameError(a, b error) bool {
 	var one, other *Error
@@ -240,14 +254,6 @@ func sameError(a, b error) bool {
 		return false
 	}
 	return one == nil || *one == *other
-}
-
-// everywhere are all places to cut a stream at.
-func everywhere(stream []byte) (cuts []int) {
-	for i := range stream {
-		cuts = append(cuts, i+1)
-	}
-	return cuts
 }
 
 // reasonOf returns why a scanner gave up; fine if it did not.

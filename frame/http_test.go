@@ -32,6 +32,7 @@ func TestHTTPRequests(t *testing.T) {
 			[]string{"whole@47 " + counted + "method=GET path=/ host=api"}},
 		{"a target with a target", "GET /http://x HTTP/1.1\r\nHost: o\r\n\r\n",
 			[]string{"whole@35 " + counted + "method=GET path=/http://x host=o"}},
+		{"IPv6 without port", "GET / HTTP/1.1\r\nHost: [::1]\r\n\r\n", []string{"whole@31 " + counted + "method=GET path=/ host=[::1]"}},
 		{"the server", "OPTIONS * HTTP/1.1\r\nHost: o\r\n\r\n", []string{"whole@31 " + counted + "method=OPTIONS path=* host=o"}},
 		{"HTTP/1.0", "GET / HTTP/1.0\r\n\r\n", []string{"whole@18 " + counted + "close method=GET path=/"}},
 		{"to be closed", "GET / HTTP/1.1\r\nConnection: x, CLOSE\r\n\r\n", []string{"whole@40 " + counted + "close method=GET path=/"}},
@@ -42,7 +43,7 @@ func TestHTTPRequests(t *testing.T) {
 			[]string{"whole@39 " + counted + "method=CONNECT host=h", "whole@57 " + counted + "method=GET path=/"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := sameHowever(t, httpSettings, up, []byte(c.stream), everywhere([]byte(c.stream)))
+			r := everyCut(t, httpSettings, up, []byte(c.stream))
 			expectRecords(t, r, c.want...)
 			if r.err != nil {
 				t.Error(r.err)
@@ -139,7 +140,7 @@ func TestHTTPSmuggling(t *testing.T) {
 		{post + "Content-Length: 5\r\n\r\nhell", "cut-short at byte 51"},
 		{post, "cut-short at byte 26"},
 	} {
-		r := sameHowever(t, httpSettings, up, []byte(c.stream), everywhere([]byte(c.stream)))
+		r := everyCut(t, httpSettings, up, []byte(c.stream))
 		if got := fmt.Sprint(r.err); got != "http: "+c.want {
 			t.Errorf("%q: %v, %v", c.stream, r.records, r.err)
 		}
@@ -159,6 +160,16 @@ func TestHTTPHeadIsBounded(t *testing.T) {
 	r := sameHowever(t, httpSettings, up, []byte(trailer), []int{maxHead})
 	if reasonOf(r.err) != HeadTooLarge {
 		t.Errorf("a trailer without end: %v", r.err)
+	}
+}
+
+func TestChunkLineIsBounded(t *testing.T) {
+	for n, want := range map[int]Reason{maxChunkLine: CutShort, maxChunkLine + 1: BadChunk} {
+		line := "5;" + strings.Repeat("x", n-4) + "\r\n"
+		r := everyCut(t, httpSettings, up, []byte("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"+line))
+		if got := reasonOf(r.err); got != want {
+			t.Errorf("a line of %d: %v", n, r.err)
+		}
 	}
 }
 
@@ -213,7 +224,7 @@ func TestHTTPResponses(t *testing.T) {
 			"whole@60 response 0 answers limited status=429"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := sameHowever(t, httpSettings, answered(c.methods...), []byte(c.stream), everywhere([]byte(c.stream)))
+			r := everyCut(t, httpSettings, answered(c.methods...), []byte(c.stream))
 			expectRecords(t, r, c.want...)
 			if r.err != nil {
 				t.Error(r.err)
@@ -244,7 +255,7 @@ func TestHTTPBadResponses(t *testing.T) {
 		{[]string{"GET+h2c"}, "HTTP/1.1 101 Switching\r\nUpgrade: h2c\r\n\r\n", "http2 at byte 0"},
 		{nil, "HTTP/1.1 101 Switching\r\n\r\n", "bad-upgrade at byte 0"},
 	} {
-		r := sameHowever(t, httpSettings, answered(c.methods...), []byte(c.stream), everywhere([]byte(c.stream)))
+		r := everyCut(t, httpSettings, answered(c.methods...), []byte(c.stream))
 		if got := fmt.Sprint(r.err); got != "http: "+c.want {
 			t.Errorf("%q: %v, %v", c.stream, r.records, r.err)
 		}

@@ -66,6 +66,23 @@ func TestRefusalsWaitTheirTurn(t *testing.T) {
 	}
 }
 
+// What nobody asked for is not broken off for a refusal either.
+func TestRefusalBehindTheUnasked(t *testing.T) {
+	l := NewLink(httpSettings)
+	next(t, l.Down(), "HTTP/1.1 408 Late\r\nContent-Length: 2\r\n\r\n", Head)
+	next(t, l.Up(), get, Whole)
+	if l.Refuse(l.Up().Message()) {
+		t.Error("the refusal would be in its body")
+	}
+	if _, due := l.Due(); due {
+		t.Error("the refusal is due in its body")
+	}
+	next(t, l.Down(), "ok", End)
+	if _, due := l.Due(); !due {
+		t.Error("the refusal is not due behind it")
+	}
+}
+
 // Behind a refusal that ends the connection nothing of the client counts.
 func TestNothingFollowsAClose(t *testing.T) {
 	l := NewLink(httpSettings)
@@ -320,6 +337,6 @@ func TestHTTPStreams(t *testing.T) {
 		}
 		add("POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", chunks.String()+"0\r\n\r\n")
 	}
-	r := sameHowever(t, httpSettings, up, stream, everywhere(stream))
+	r := everyCut(t, httpSettings, up, stream)
 	expectRecords(t, r, want...)
 }

@@ -42,7 +42,7 @@ func TestSMPPFromTheWire(t *testing.T) {
 	}
 	binary.BigEndian.PutUint32(stream, 16+7+7+5)
 	binary.BigEndian.PutUint32(stream[35:], uint32(len(stream)-35))
-	r := sameHowever(t, smppSettings, up, stream, everywhere(stream))
+	r := everyCut(t, smppSettings, up, stream)
 	expectRecords(t, r, "whole@35 control 0 system_id=kannel 0x2/1",
 		fmt.Sprintf("whole@%d counted 1 refusable system_id=kannel source_addr=1234 0x4/2", len(stream)))
 }
@@ -74,7 +74,7 @@ func TestSMPPCommands(t *testing.T) {
 			"control 0 system_id=0123456789012345 0x9/1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := sameHowever(t, smppSettings, up, c.pdu, everywhere(c.pdu))
+			r := everyCut(t, smppSettings, up, c.pdu)
 			expectRecords(t, r, fmt.Sprintf("whole@%d %s", len(c.pdu), c.want))
 		})
 	}
@@ -92,7 +92,7 @@ func TestSMPPLengths(t *testing.T) {
 		whole := int64(len(stream))
 		stream = append(stream, pdu(0x15, 0, 2, "")...)
 		binary.BigEndian.PutUint32(stream[whole:], length)
-		r := sameHowever(t, smppSettings, up, stream, everywhere(stream))
+		r := everyCut(t, smppSettings, up, stream)
 		if got := reasonOf(r.err); got != want || len(r.records) != 1 {
 			t.Errorf("length %d: %v, %v", length, r.records, r.err)
 		}
@@ -154,6 +154,7 @@ func TestSMPPThrottles(t *testing.T) {
 		{"of two bytes", pdu(0x80000015, 0, 1, "\x04\x28\x00\x02\x64\x64"), false, 0},
 		{"cut off", pdu(0x80000015, 0, 1, "\x04\x28\x00\x02\x64"), false, 0},
 		{"some of many", pdu(0x80000021, 0, 1, "id\x00\x02\x01\x01a\x00\x00\x00\x00\x0b\x01\x01b\x00\x00\x00\x00\x58"+congested), true, 101},
+		{"the first of many", pdu(0x80000021, 0, 1, "id\x00\x02\x01\x01a\x00\x00\x00\x00\x14\x01\x01b\x00\x00\x00\x00\x0b"), true, 0},
 		{"many, cut off", pdu(0x80000021, 0, 1, "id\x00\xff\x01\x01a\x00\x00\x00\x00\x0b\x01\x01b\x00\x00\x00"), false, 0},
 		{"none of many", pdu(0x80000021, 0, 1, "id\x00\x00"+congested), false, 101},
 		{"a request of the provider", pdu(0x15, 0x58, 1, congested), false, 0},
