@@ -25,7 +25,7 @@
 //	smpp      a PDU                     128 KiB               -
 //	http      a head, trailers          64 KiB each           bodies, what follows an upgrade
 //	          a line of a chunk's size  256 bytes
-//	iso8583   prefix and message        10,003 to 65,539 B    -
+//	iso8583   prefix and message        10,001 to 65,539 B    -
 //	lines     a line                    64 KiB                -
 //
 // # What is counted, and what passes

@@ -17,11 +17,12 @@ func (e *Error) Error() string {
 }
 
 // A Reason is why bytes cannot be framed. The texts of all are few and stay, so
-// that they may be labels of metrics; the package says what they mean.
+// that they may be labels of metrics; what they mean is said of the package.
 type Reason uint8
 
 const (
 	fine Reason = iota
+
 	BadStart
 	HTTP2
 	BadField

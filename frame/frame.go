@@ -134,8 +134,9 @@ type Scanner interface {
 	Opaque() int64
 	Skip(n int64) Event
 
-	// End says what the end of the stream makes of the p that is left: More that
-	// it ends between messages, Whole that p is one, End that the body has ended.
+	// End says what the end of the stream makes of what is left after More: More
+	// that it ends between messages, Whole that p is one, End that the body has
+	// ended.
 	End(p []byte) (Event, error)
 }
 

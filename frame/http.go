@@ -72,8 +72,8 @@ func (l *httpLink) Refuse(m *Message) bool {
 }
 
 func (l *httpLink) Due() (m Message, ok bool) {
-	r, any := l.front()
-	if !any || r&isRefused == 0 || l.down.phase != atHead {
+	r, ok := l.front()
+	if !ok || r&isRefused == 0 || l.down.phase != atHead {
 		return m, false
 	}
 	l.pop()

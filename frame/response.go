@@ -15,7 +15,7 @@ func (d *httpResponses) Next(p []byte) (int, Event, error) {
 		n, ev, err := d.body(p)
 		return n, d.ended(ev), err
 	}
-	asked, any := d.link.front()
+	asked, known := d.link.front()
 	switch {
 	case asked&isRefused != 0: // the turn is ours
 		return 0, Hold, nil
@@ -36,7 +36,7 @@ func (d *httpResponses) Next(p []byte) (int, Event, error) {
 	if reason := d.leavesHTTP(&h, asked); reason != fine {
 		return d.wrong(reason, 0)
 	}
-	return n, d.began(n, &h, asked, any), nil
+	return n, d.began(n, &h, asked, known), nil
 }
 
 // leavesHTTP decides whether the connection goes on in HTTP.
@@ -52,11 +52,11 @@ func (d *httpResponses) leavesHTTP(h *head, asked pending) Reason {
 	return fine
 }
 
-// began tells of a response to a request (RFC 9112, 6.3); any is false where
-// there is none, such as for the 408 of a server that has waited too long.
-func (d *httpResponses) began(n int, h *head, asked pending, any bool) Event {
+// began tells of a response (RFC 9112, 6.3) to a request, which is known unless
+// nobody asked, as for the 408 of a server that has waited too long.
+func (d *httpResponses) began(n int, h *head, asked pending, known bool) Event {
 	final := h.status/100 != 1 || h.status == 101
-	d.answering = final && any
+	d.answering = final && known
 	d.message = Message{Kind: Response, Status: h.status, Answers: d.answering, Throttle: h.throttle()}
 	if final && asked&leaves != 0 {
 		d.link.asked = false
