@@ -6,8 +6,9 @@
 // each direction. A scanner is handed bytes as they were read, however they were
 // cut, and says what they begin with: a whole message, the head of one, a piece
 // of its body, or nothing yet. It owns and copies no payload and changes no byte.
-// What it keeps is bounded and small, and for no message does it allocate. A
-// declared length is only ever compared, so it may say what it likes.
+// What it keeps is bounded and small, and no message has it allocate but one more
+// SMPP request in flight than it has room for. A declared length is only ever
+// compared, so it may say what it likes.
 //
 // A [Message] tells of what was found: whether it is counted and what it costs,
 // or passes at once; whether and how it may be refused; which request it answers,

@@ -5,10 +5,11 @@ import "time"
 // A Kind is what a limit makes of a message.
 type Kind uint8
 
+// Kinds.
 const (
 	Counted  Kind = iota // it waits for its class
-	Control              // it costs nothing
-	Response             // it costs nothing, and answers something
+	Control              // it costs nothing, and passes at once unless it is InOrder
+	Response             // it costs nothing, passes at once, and answers something
 )
 
 var kindNames = [...]string{"counted", "control", "response"}

@@ -12,17 +12,14 @@ import "time"
 type window struct {
 	slots []request // a power of two of them, or none
 	used  int
+	epoch time.Time // what sent counts from, so that it takes 8 bytes
 }
 
 type request struct {
 	sequence uint32
 	taken    bool
-	sent     time.Duration // since epoch
+	sent     time.Duration
 }
-
-// epoch is what times in a window are counted from: so they take 8 bytes and
-// follow the monotonic clock.
-var epoch = time.Now()
 
 const (
 	maxInFlight = 4096
@@ -32,8 +29,11 @@ const (
 func (w *window) full() bool { return w.used == maxInFlight }
 
 func (w *window) add(sequence uint32, now time.Time) {
+	if w.slots == nil {
+		w.epoch = now
+	}
 	w.grow()
-	w.put(request{sequence, true, now.Sub(epoch)})
+	w.put(request{sequence, true, now.Sub(w.epoch)})
 }
 
 func (w *window) put(r request) {
@@ -77,8 +77,8 @@ func (w *window) close(gap int) {
 
 // expire removes what was sent before a time, and returns how many that were.
 func (w *window) expire(before time.Time) (n int) {
-	limit, old := before.Sub(epoch), *w
-	*w = window{}
+	limit, old := before.Sub(w.epoch), *w
+	*w = window{epoch: w.epoch}
 	for _, r := range old.slots {
 		if r.taken && r.sent < limit {
 			n++
