@@ -7,8 +7,8 @@ import "time"
 // that is the client's affair. The zero window is empty.
 //
 // It is a hash table with linear probing, at most half full, which grows with
-// what is in flight and is given back with it. The numbers count up in practice,
-// so that their low bits spread them best.
+// what is in flight and is given back when expire leaves nothing in it. The numbers
+// count up in practice, so that their low bits spread them best.
 type window struct {
 	slots []request // a power of two of them, or none
 	used  int
