@@ -52,6 +52,20 @@ func TestHTTPRequests(t *testing.T) {
 	}
 }
 
+// What curl 7.88.1 has sent, the body cut short: an upload of a length it did not
+// know, and a request with --http2.
+func TestHTTPFromTheWire(t *testing.T) {
+	upload := "POST /upload?x=1 HTTP/1.1\r\nHost: 127.0.0.1:48985\r\nUser-Agent: curl/7.88.1\r\nAccept: */*\r\n" +
+		"Transfer-Encoding: chunked\r\nExpect: 100-continue\r\nContent-Type: application/x-www-form-urlencoded\r\n\r\n"
+	body := "4e\r\n" + strings.Repeat("x", 0x4e) + "\r\n0\r\n\r\n"
+	get := "GET / HTTP/1.1\r\nHost: 127.0.0.1:58245\r\nUser-Agent: curl/7.88.1\r\nAccept: */*\r\n" +
+		"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n\r\n"
+	expectRecords(t, everyCut(t, httpSettings, up, []byte(upload+body+get)),
+		fmt.Sprintf("head@%d counted 1 refusable close method=POST path=/upload host=127.0.0.1", len(upload)),
+		fmt.Sprintf("end@%d ", len(upload+body)),
+		fmt.Sprintf("whole@%d counted 1 refusable method=GET path=/ host=127.0.0.1", len(upload+body+get)))
+}
+
 // What two readers may take for different messages goes to neither.
 func TestHTTPSmuggling(t *testing.T) {
 	post := "POST / HTTP/1.1\r\nHost: h\r\n"

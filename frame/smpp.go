@@ -42,7 +42,7 @@ type smppLink struct {
 
 func newSMPP() *smppLink {
 	l := &smppLink{}
-	l.asking.link, l.answered.link = l, l
+	l.answered.link = l
 	l.up = gatherer{protocol: SMPP, format: &l.asking}
 	l.down = gatherer{protocol: SMPP, format: &l.answered}
 	return l
@@ -84,7 +84,6 @@ func pduLength(p []byte) (int, Reason) {
 
 // requests are the PDUs of the client.
 type requests struct {
-	link     *smppLink
 	systemID [16]byte // of the last bind
 	idLength int
 }

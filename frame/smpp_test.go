@@ -31,20 +31,25 @@ func submitMany(sequence uint32, dests ...string) []byte {
 	return pdu(submitMulti, 0, sequence, body+"\x00\x00\x00")
 }
 
-// A bind and a submit_sm as Kannel 1.4.5 sends them.
+// What Net::SMPP 1.19 has sent.
 func TestSMPPFromTheWire(t *testing.T) {
-	stream, err := hex.DecodeString("00000022" + "00000002" + "00000000" + "00000001" +
-		"6b616e6e656c00" + "73656372657400" + "00" + "34" + "0000" + "00" +
-		"00000033" + "00000004" + "00000000" + "00000002" +
-		"00" + "0001" + "3132333400" + "0101" + "34393137313030303000" + "03" + "00" + "00" + "00" + "00" + "00" + "00" + "00" + "00" + "04" + "74657374")
+	stream, err := hex.DecodeString("" +
+		"0000002100000009000000000000000161636d6500736563726574000034000000" +
+		"000000370000000400000000000000020000006f7470000000343931373130303030300000000000000000000009636f64652031323334" +
+		"0000003700000021000000000000000300000062756c6b00030100003100010000320001000033000000000000000000000568656c6c6f" +
+		"0000002a00000103000000000000000400000062756c6b0000003400000000042400077061796c6f6164" +
+		"00000010000000150000000000000005" +
+		"00000010000000060000000000000006")
 	if err != nil {
 		t.Fatal(err)
 	}
-	binary.BigEndian.PutUint32(stream, 16+7+7+5)
-	binary.BigEndian.PutUint32(stream[35:], uint32(len(stream)-35))
-	r := everyCut(t, smppSettings, up, stream)
-	expectRecords(t, r, "whole@35 control 0 system_id=kannel 0x2/1",
-		fmt.Sprintf("whole@%d counted 1 refusable system_id=kannel source_addr=1234 0x4/2", len(stream)))
+	expectRecords(t, everyCut(t, smppSettings, up, stream),
+		"whole@33 control 0 system_id=acme 0x9/1",
+		"whole@88 counted 1 refusable system_id=acme source_addr=otp 0x4/2",
+		"whole@143 counted 3 refusable system_id=acme source_addr=bulk 0x21/3",
+		"whole@185 counted 1 refusable system_id=acme source_addr=bulk 0x103/4",
+		"whole@201 control 0 system_id=acme 0x15/5",
+		"whole@217 control 0 in-order system_id=acme 0x6/6")
 }
 
 func TestSMPPCommands(t *testing.T) {
