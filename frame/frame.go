@@ -103,10 +103,14 @@ type Link interface {
 	// HTTP is, when its response has ended.
 	InFlight() int
 
-	// Expire forgets requests that were sent before a time and never answered,
-	// and returns how many. In HTTP, where each waits for those before it, there
-	// are none.
-	Expire(before time.Time) int
+	// Expire forgets the requests that were sent before a time and are not
+	// answered, and calls gone for each. In HTTP, where a response is known by its
+	// place only, there are none.
+	Expire(before time.Time, gone func(tag uint16))
+
+	// Drop forgets all that is in flight, and calls gone for each. The connection
+	// has ended.
+	Drop(gone func(tag uint16))
 }
 
 // A Scanner finds the messages of one direction.

@@ -66,4 +66,5 @@ func (s *silent) Refuse(*Message) bool                                   { panic
 func (s *silent) Due() (m Message, ok bool)                              { return m, false }
 func (s *silent) AppendRefusal(dst []byte, _ *Message, _ Refusal) []byte { return dst }
 func (s *silent) InFlight() int                                          { return 0 }
-func (s *silent) Expire(time.Time) int                                   { return 0 }
+func (s *silent) Expire(time.Time, func(uint16))                         {}
+func (s *silent) Drop(func(uint16))                                      {}

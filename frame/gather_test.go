@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 )
 
 // prefixed writes a message behind its length.
@@ -171,7 +170,7 @@ func TestWhatCannotRefuse(t *testing.T) {
 	for _, s := range []Settings{{Protocol: Lines}, {Protocol: ISO8583, Prefix: ASCII4}} {
 		l := NewLink(s)
 		l.Sent(&Message{}, start)
-		if _, due := l.Due(); due || !l.Room() || l.InFlight() != 0 || l.Expire(start.Add(time.Hour)) != 0 ||
+		if _, due := l.Due(); due || !l.Room() || l.InFlight() != 0 ||
 			len(l.AppendRefusal(nil, &Message{}, Refusal{})) != 0 {
 			t.Errorf("%s answers", s.Protocol)
 		}

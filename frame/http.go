@@ -11,6 +11,7 @@ type httpLink struct {
 	// unanswered are the requests that were sent or refused and whose answer
 	// has not ended, oldest first.
 	unanswered [maxPipelined]pending
+	tags       [maxPipelined]uint16
 	first, n   int
 	inFlight   int // of those, sent
 
@@ -48,12 +49,22 @@ func (l *httpLink) Down() Scanner { return &l.down }
 // Room implements Link: the bound is kept by reading no request beyond it.
 func (l *httpLink) Room() bool { return true }
 
-func (l *httpLink) InFlight() int        { return l.inFlight }
-func (l *httpLink) Expire(time.Time) int { return 0 }
+func (l *httpLink) InFlight() int                  { return l.inFlight }
+func (l *httpLink) Expire(time.Time, func(uint16)) {}
 
-func (l *httpLink) Sent(*Message, time.Time) {
+func (l *httpLink) Drop(gone func(tag uint16)) {
+	for l.n > 0 {
+		if l.unanswered[l.first]&isRefused == 0 {
+			gone(l.tags[l.first])
+		}
+		l.pop()
+	}
+	l.down.answering = false
+}
+
+func (l *httpLink) Sent(m *Message, _ time.Time) {
 	r := l.up.decide()
-	l.push(r)
+	l.push(r, m.Tag)
 	l.inFlight++
 	l.asked = r&leaves != 0
 }
@@ -67,7 +78,7 @@ func (l *httpLink) Refuse(m *Message) bool {
 	if l.n == 0 && l.down.phase == atHead {
 		return true
 	}
-	l.push(r)
+	l.push(r, m.Tag)
 	return false
 }
 
@@ -76,15 +87,17 @@ func (l *httpLink) Due() (m Message, ok bool) {
 	if !ok || r&isRefused == 0 || l.down.phase != atHead {
 		return m, false
 	}
+	m = Message{Kind: Counted, Cost: 1, Refusable: true, Close: r&isClose != 0, Tag: l.tags[l.first]}
 	l.pop()
-	return Message{Kind: Counted, Cost: 1, Refusable: true, Close: r&isClose != 0}, true
+	return m, true
 }
 
-func (l *httpLink) push(r pending) {
+func (l *httpLink) push(r pending, tag uint16) {
 	if l.n == maxPipelined {
 		panic("frame: a request without room")
 	}
-	l.unanswered[(l.first+l.n)%maxPipelined] = r
+	last := (l.first + l.n) % maxPipelined
+	l.unanswered[last], l.tags[last] = r, tag
 	l.n++
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -269,6 +270,66 @@ func TestResponseToTheEnd(t *testing.T) {
 	next(t, l.Down(), "HTTP/1.1 500 No\r\n\r\n", Body)
 	if ev, err := l.Down().End(nil); ev != End || err != nil || l.InFlight() != 0 {
 		t.Errorf("%v, %v, %d in flight", ev, err, l.InFlight())
+	}
+}
+
+// What a session marks a request with comes back with its answer, or when there
+// will be none.
+func TestTagsComeBack(t *testing.T) {
+	tagged := func(s Scanner, tag uint16) *Message {
+		m := *s.Message()
+		m.Tag = tag
+		return &m
+	}
+	dropped := func(l Link) (tags []uint16) {
+		l.Drop(func(tag uint16) { tags = append(tags, tag) })
+		if l.InFlight() != 0 {
+			t.Errorf("%d are in flight", l.InFlight())
+		}
+		return tags
+	}
+	web := NewLink(httpSettings)
+	for tag := range uint16(5) {
+		next(t, web.Up(), get, Whole)
+		if tag == 2 {
+			web.Refuse(tagged(web.Up(), tag))
+		} else {
+			web.Sent(tagged(web.Up(), tag), start)
+		}
+	}
+	for tag := range uint16(2) {
+		next(t, web.Down(), "HTTP/1.1 100 Continue\r\n\r\n", Whole)
+		if m := web.Down().Message(); m.Answers || m.Tag != 0 {
+			t.Errorf("100 has tag %d", m.Tag)
+		}
+		next(t, web.Down(), "HTTP/1.1 204 \r\n\r\n", Whole)
+		if m := web.Down().Message(); !m.Answers || m.Tag != tag {
+			t.Errorf("the answer to %d has tag %d", tag, m.Tag)
+		}
+	}
+	if m, ok := web.Due(); !ok || m.Tag != 2 {
+		t.Errorf("due: %v, tag %d", ok, m.Tag)
+	}
+	next(t, web.Down(), response[:38], Head) // the connection breaks off in this one
+	if tags := dropped(web); !slices.Equal(tags, []uint16{3, 4}) {
+		t.Errorf("dropped %d", tags)
+	}
+
+	sms := NewLink(smppSettings)
+	for tag := range uint16(3) {
+		next(t, sms.Up(), string(submit(uint32(100-tag), "x")), Whole)
+		sms.Sent(tagged(sms.Up(), tag), start.Add(time.Duration(tag)))
+	}
+	if m := respond(t, sms, pdu(submitSM|responseBit, 0, 99, "")); !m.Answers || m.Tag != 1 {
+		t.Errorf("%+v", m)
+	}
+	sms.Expire(start.Add(1), func(tag uint16) {
+		if tag != 0 {
+			t.Errorf("%d has expired", tag)
+		}
+	})
+	if tags := dropped(sms); !slices.Equal(tags, []uint16{2}) {
+		t.Errorf("dropped %d", tags)
 	}
 }
 

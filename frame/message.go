@@ -32,6 +32,11 @@ type Message struct {
 	Answers  bool // a request that was sent is answered, once this message has ended
 	Throttle Throttle
 
+	// Tag is the caller's, such as the number of a class. What Sent or Refuse is
+	// given with one comes back with it: as the message that Answers, from Due,
+	// from Expire and from Drop.
+	Tag uint16
+
 	// What rules look at; nil where there is none.
 	Method, Path, Host   []byte
 	SystemID, SourceAddr []byte

@@ -58,6 +58,9 @@ func (d *httpResponses) began(n int, h *head, asked pending, known bool) Event {
 	final := h.status/100 != 1 || h.status == 101
 	d.answering = final && known
 	d.message = Message{Kind: Response, Status: h.status, Answers: d.answering, Throttle: h.throttle()}
+	if d.answering {
+		d.message.Tag = d.link.tags[d.link.first]
+	}
 	if final && asked&leaves != 0 {
 		d.link.asked = false
 	}

@@ -52,11 +52,13 @@ func (l *smppLink) Up() Scanner   { return &l.up }
 func (l *smppLink) Down() Scanner { return &l.down }
 
 func (l *smppLink) Room() bool                     { return !l.window.full() }
-func (l *smppLink) Sent(m *Message, now time.Time) { l.window.add(m.Sequence, now) }
+func (l *smppLink) Sent(m *Message, now time.Time) { l.window.add(m.Sequence, m.Tag, now) }
 func (l *smppLink) Refuse(*Message) bool           { return true }
 func (l *smppLink) Due() (m Message, ok bool)      { return m, false }
 func (l *smppLink) InFlight() int                  { return l.window.used }
-func (l *smppLink) Expire(before time.Time) int    { return l.window.expire(before) }
+func (l *smppLink) Drop(gone func(tag uint16))     { l.window.drop(gone) }
+
+func (l *smppLink) Expire(before time.Time, gone func(tag uint16)) { l.window.expire(before, gone) }
 
 // AppendRefusal implements Link: the response without the body, as all are
 // where the status is not 0.
@@ -113,7 +115,9 @@ func (a *answers) describe(p []byte, m *Message) {
 	if m.Kind != Response {
 		return
 	}
-	m.Answers = answersCounted(m.Command) && a.link.window.remove(m.Sequence)
+	if answersCounted(m.Command) {
+		m.Tag, m.Answers = a.link.window.remove(m.Sequence)
+	}
 	m.Throttle = throttleOf(p, m)
 }
 

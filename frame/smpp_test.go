@@ -224,7 +224,14 @@ func TestWindowIsAMultiset(t *testing.T) {
 					model[n] = kept
 				}
 				count -= want
-				if got := w.expire(before); got != want {
+				got := 0
+				w.expire(before, func(tag uint16) {
+					if tag != 7 {
+						t.Fatalf("tag %d", tag)
+					}
+					got++
+				})
+				if got != want {
 					t.Fatalf("%d expired, not %d", got, want)
 				}
 			case 1, 2, 3, 4:
@@ -232,13 +239,13 @@ func TestWindowIsAMultiset(t *testing.T) {
 				if len(sent) > 1 { // which of them goes is not told
 					continue
 				}
-				if got := w.remove(n); got != (len(sent) > 0) {
-					t.Fatalf("%d: answered %v of %d", n, got, len(sent))
+				if tag, ok := w.remove(n); ok != (len(sent) > 0) || ok && tag != 7 {
+					t.Fatalf("%d: answered %v of %d, tag %d", n, ok, len(sent), tag)
 				}
 				count -= len(sent)
 				model[n] = nil
 			default:
-				w.add(n, now)
+				w.add(n, 7, now)
 				model[n] = append(model[n], now)
 				count++
 			}
@@ -260,11 +267,13 @@ func TestWindowIsBounded(t *testing.T) {
 	if l.Room() {
 		t.Error("there is room without end")
 	}
-	if got := l.Expire(start); got != 0 {
-		t.Errorf("%d expired that were sent then", got)
+	gone := 0
+	count := func(uint16) { gone++ }
+	if l.Expire(start, count); gone != 0 {
+		t.Errorf("%d expired that were sent then", gone)
 	}
-	if got := l.Expire(start.Add(1)); got != maxInFlight || l.InFlight() != 0 || !l.Room() {
-		t.Errorf("%d expired, %d are left", got, l.InFlight())
+	if l.Expire(start.Add(1), count); gone != maxInFlight || l.InFlight() != 0 || !l.Room() {
+		t.Errorf("%d expired, %d are left", gone, l.InFlight())
 	}
 	if slots := l.(*smppLink).window.slots; slots != nil {
 		t.Errorf("an empty window keeps %d slots", len(slots))

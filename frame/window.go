@@ -1,6 +1,9 @@
 package frame
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // A window is the requests of one connection that were sent and are not
 // answered, by sequence number. The same number may stand in it more than once:
@@ -17,6 +20,7 @@ type window struct {
 
 type request struct {
 	sequence uint32
+	tag      uint16
 	taken    bool
 	sent     time.Duration
 }
@@ -28,12 +32,12 @@ const (
 
 func (w *window) full() bool { return w.used == maxInFlight }
 
-func (w *window) add(sequence uint32, now time.Time) {
+func (w *window) add(sequence uint32, tag uint16, now time.Time) {
 	if w.slots == nil {
 		w.epoch = now
 	}
 	w.grow()
-	w.put(request{sequence, true, now.Sub(w.epoch)})
+	w.put(request{sequence, tag, true, now.Sub(w.epoch)})
 }
 
 func (w *window) put(r request) {
@@ -46,20 +50,21 @@ func (w *window) put(r request) {
 }
 
 // remove takes a request out; false where there is none of that number.
-func (w *window) remove(sequence uint32) bool {
+func (w *window) remove(sequence uint32) (tag uint16, ok bool) {
 	if w.used == 0 {
-		return false
+		return 0, false
 	}
 	at := w.home(sequence)
 	for w.slots[at].taken && w.slots[at].sequence != sequence {
 		at = w.next(at)
 	}
 	if !w.slots[at].taken {
-		return false
+		return 0, false
 	}
+	tag = w.slots[at].tag
 	w.close(at)
 	w.used--
-	return true
+	return tag, true
 }
 
 // close empties a slot, and moves back into it what was only put behind it
@@ -75,26 +80,34 @@ func (w *window) close(gap int) {
 	w.slots[gap] = request{}
 }
 
-// expire removes what was sent before a time, and returns how many that were.
-func (w *window) expire(before time.Time) (n int) {
-	limit, old := before.Sub(w.epoch), *w
+// expire removes what was sent before a time.
+func (w *window) expire(before time.Time, gone func(tag uint16)) {
+	limit, old := before.Sub(w.epoch), w.slots
+	late := func(r request) bool { return r.taken && r.sent < limit }
+	if w.used > 0 && !slices.ContainsFunc(old, late) {
+		return
+	}
 	*w = window{epoch: w.epoch}
-	for _, r := range old.slots {
-		if r.taken && r.sent < limit {
-			n++
-		}
-	}
-	if n == 0 && old.used > 0 {
-		*w = old
-		return 0
-	}
-	for _, r := range old.slots {
-		if r.taken && r.sent >= limit {
+	for _, r := range old {
+		switch {
+		case !r.taken:
+		case late(r):
+			gone(r.tag)
+		default:
 			w.grow()
 			w.put(r)
 		}
 	}
-	return n
+}
+
+// drop removes all.
+func (w *window) drop(gone func(tag uint16)) {
+	for _, r := range w.slots {
+		if r.taken {
+			gone(r.tag)
+		}
+	}
+	*w = window{}
 }
 
 // grow makes room for one more.
