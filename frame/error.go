@@ -17,9 +17,11 @@ func (e *Error) Error() string {
 }
 
 // A Reason is why bytes cannot be framed. The texts of all are few and stay, so
-// that they may be labels of metrics; what they mean is said of the package.
+// that they may be labels of metrics.
 type Reason uint8
 
+// The reasons. What each means is said of the package, under the names that
+// String gives them.
 const (
 	fine Reason = iota
 
