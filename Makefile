@@ -29,7 +29,7 @@ whole:
 
 # Each fuzz target for FUZZTIME; go test takes one target at a time.
 fuzz:
-	@for pkg in unit policy simulate; do \
+	@for pkg in unit policy simulate frame; do \
 	  for target in $$(grep -ho '^func Fuzz[A-Za-z0-9]*' $$pkg/*_test.go | cut -c6-); do \
 	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./$$pkg || exit 1; \
 	  done; \

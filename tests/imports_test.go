@@ -27,6 +27,7 @@ var arrows = map[string][]string{
 	"leaky":       {"limit", "unit"},
 	"limit":       {"unit"},
 	"policy":      {"unit"},
+	"frame":       {},
 	"stats":       {},
 	"unit":        {},
 	"systemd":     {}, // tests only
