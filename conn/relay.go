@@ -73,7 +73,7 @@ func (h *half) Leave(now time.Time) {
 	case opening:
 		t.dial()
 	case relaying:
-		h.move(1)
+		t.granted(h)
 	case ended:
 		h.flow.Left(now)
 	}

@@ -87,7 +87,7 @@ type address struct {
 }
 
 func addressOf(l *policy.Listener, text string) address {
-	at := address{network: l.Protocol, text: text}
+	at := address{network: l.Protocol.Network(), text: text}
 	if strings.HasSuffix(text, ":0") {
 		at.owner = l.Name
 	}
@@ -263,9 +263,6 @@ func (s *Server) reroute(c *Change, removed []*shaper.Class) {
 	s.routesMu.Lock()
 	defer s.routesMu.Unlock()
 	s.routes = r
-	if len(removed) == 0 {
-		return
-	}
 	gone := map[*shaper.Class]bool{}
 	for _, class := range removed {
 		gone[class] = true

@@ -13,9 +13,10 @@ type field[T any] struct {
 	name     string
 	required bool
 	takes    takes
-	form     string                 // what is allowed, for a value of the wrong type
-	set      func(*T, string) error // reads one value, of a list each in turn; nil: not in this version
-	get      func(*T) string        // prints the value as the file would have it
+	form     string                           // what is allowed, for a value of the wrong type
+	set      func(*T, string) error           // reads one value, of a list each in turn; nil: not in this version
+	table    func(*report, string, *node, *T) // reads a table; nil: it takes none
+	get      func(*T) string                  // prints the value as the file would have it
 }
 
 // takes says which types of value a field accepts.
@@ -35,6 +36,18 @@ func one[T any, V comparable](name, form string, at func(*T) *V, parse func(stri
 		set: func(t *T, s string) error { return assign(at(t), s, parse) },
 		get: func(t *T) string { return fmt.Sprint(*at(t)) },
 	}
+}
+
+// group is a field that is a table of fields, over the value that it has where it is
+// given without one of them.
+func group[T any, V comparable](name, form string, at func(*T) *V, whole V, fields []field[V]) field[T] {
+	f := one(name, form, at, func(string) (V, error) { return whole, complain(form, "it is no text") })
+	f.takes = 0
+	f.table = func(r *report, key string, n *node, into *T) {
+		*at(into) = whole
+		decode(r, key, n, at(into), fields, true)
+	}
+	return f
 }
 
 // quantity is a field of package unit, whose errors say what is allowed.
@@ -189,6 +202,10 @@ func decode[T any](r *report, key string, table *node, into *T, fields []field[T
 // decode reads the value of one key, or each value of its list.
 func (f field[T]) decode(r *report, key string, n *node, into *T) {
 	r.at[key] = n.at
+	if n.kind == aTable && f.table != nil {
+		f.table(r, key, n, into)
+		return
+	}
 	values := []*node{n}
 	if n.kind == aList && f.takes&lists != 0 {
 		if values = n.items; len(values) == 0 {

@@ -16,11 +16,17 @@ func (c *Class) allows(now time.Time, n int64) time.Time {
 	if n == 0 {
 		return now
 	}
-	at := c.limiter.Next(now, 0, n)
-	if c.leaving.IsZero() {
-		return at
+	if c.conf.InFlight > 0 && c.flying >= c.conf.InFlight && c.limits() {
+		return limit.Never
 	}
-	return later(at, c.leaving.Add(leavePatience))
+	at := c.limiter.Next(now, 0, n)
+	if !c.leaving.IsZero() {
+		at = later(at, c.leaving.Add(leavePatience))
+	}
+	if c.limits() {
+		at = later(at, c.throttle.until)
+	}
+	return at
 }
 
 // ready returns when the class may send its head, the limits above it apart. What
@@ -90,6 +96,9 @@ func (c *Class) let(now time.Time, it *Item) {
 // what leaves, where that is an Item.
 func (c *Class) charge(it *Item, since, now time.Time, cost *Cost, settles bool) {
 	c.chargeUp(c, since, now, cost, settles)
+	if it != nil && it.Asks {
+		c.countFlying(1)
+	}
 	for ; c != nil; c = c.parent.Load() {
 		if c.shadow != nil && c.keys == nil && cost.in(c.kind) > 0 {
 			c.shadow.Mirror(now, *cost, it)
@@ -124,6 +133,7 @@ func (c *Class) chargeUp(leaf *Class, since, now time.Time, cost *Cost, settles 
 		ready = parent.chargeUp(leaf, own, now, cost, settles)
 	}
 	if n > 0 {
+		c.recover(now)
 		c.limiter.Take(later(own, ready.Add(-c.slack)), now, n)
 		c.from = leaf
 		if settles && c.settler != nil {
@@ -131,6 +141,13 @@ func (c *Class) chargeUp(leaf *Class, since, now time.Time, cost *Cost, settles 
 		}
 	}
 	return ready
+}
+
+// countFlying counts so many more in flight in the class and those above it.
+func (c *Class) countFlying(n int) {
+	for ; c != nil; c = c.parent.Load() {
+		c.flying += n
+	}
 }
 
 func (c *Class) chargeAssured(ready, now time.Time, n int64) {

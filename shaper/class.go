@@ -46,11 +46,14 @@ type Class struct {
 	backlog int64  // cost of the queue, in that unit
 	beneath Cost   // of all that waits in the class and its children
 	from    *Class // whose item was charged last: its own, or of one beneath it
+	flying  int    // items that Ask, and have no answer, of the class and its children
 	open    int    // sessions that are, in the class and its children
 	places  int    // that those have here, and those who wait above; see Slot
 	waiters leaky.Queue[Slot]
 	removed bool      // nobody gets a slot; see LetIn
 	leaving time.Time // since when an item is on its way out, where that matters; zero: none is
+
+	throttle throttle // what its provider's signals have made of it
 
 	shadow  *Class     // computes what the class would do, which itself does nothing; nil: it does what it says
 	spare   *twin      // copies of its shadow that are not used

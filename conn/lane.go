@@ -1,0 +1,359 @@
+package conn
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"shaper/frame"
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/stats"
+	"shaper/unit"
+)
+
+// lane is one direction of an exchange: read, find the next message, and pass it on,
+// have it wait, or refuse it.
+type lane struct {
+	x    *exchange
+	half *half // whose sockets it uses, and whose flow bytes of bodies go through
+	scan frame.Scanner
+
+	in       *buffer // nil: nothing is there
+	off, end int     // of in, what was read and is not passed on
+	out      []byte  // passed on, and not yet taken by the socket
+	ended    bool    // nothing more comes
+
+	found   bool          // a message begins at off, and nothing has been done with it
+	message frame.Message // that one
+	size    int           // the bytes of it that are there
+	whole   bool          // that is all
+
+	waiting []*waitingMessage // for their classes, in the order in which they came
+	full    bool              // the one that was found has no room, and its client is made to wait
+
+	due     int  // bytes at off that are to be passed on as they are
+	asked   int  // of those, which wait for the class
+	last    bool // the message ends with them
+	swallow bool // a body follows that belongs to a message which was refused
+}
+
+func (l *lane) init(x *exchange, h *half, scan frame.Scanner) { l.x, l.half, l.scan = x, h, scan }
+
+// from says for people who sends what comes this way.
+func (l *lane) from() string {
+	if l.isUp() {
+		return "client"
+	}
+	return "upstream"
+}
+
+func (l *lane) isUp() bool { return l.half.way == stats.Upstream }
+
+// advance does the next thing that can be done; false where there is none, before
+// something has happened.
+func (l *lane) advance() bool {
+	switch {
+	case l.half.done || !l.flush() || l.half.waiting || l.full:
+		return false
+	case l.x.closing && l.isUp():
+		return l.discard()
+	case l.x.closed && !l.isUp():
+		l.half.finish()
+		return false
+	case l.due > 0:
+		return l.passDue()
+	case l.found:
+		return l.handle()
+	case l.x.protocol == policy.HTTP && len(l.waiting) > 0:
+		return false // what follows would overtake it
+	}
+	n, event, err := l.scan.Next(l.unread())
+	if err != nil {
+		l.x.failed(l, err)
+		return false
+	}
+	switch event {
+	case frame.More:
+		return l.more()
+	case frame.Hold:
+		return !l.isUp() && l.x.answerDue()
+	case frame.Whole, frame.Head:
+		return l.find(n, event == frame.Whole)
+	}
+	l.last = event == frame.End
+	return l.pass(n)
+}
+
+// find notes a message of which so many bytes are there: all, where it is whole, else
+// its head.
+func (l *lane) find(n int, whole bool) bool {
+	l.found, l.message, l.size, l.whole = true, *l.scan.Message(), n, whole
+	if !l.isUp() {
+		m := &l.message
+		l.x.answering, l.x.answers, l.x.throttled = m.Tag, m.Answers, m.Throttle
+	} else if l.message.Kind == frame.Counted {
+		l.half.flow.Copy(time.Now(), shaper.Cost{Messages: l.message.Cost, Bytes: int64(n)})
+	}
+	return l.handle()
+}
+
+// unread returns what was read and is not passed on.
+func (l *lane) unread() []byte {
+	if l.in == nil {
+		return nil
+	}
+	return l.in.bytes[l.off:l.end]
+}
+
+// more reads what more there is; at the end of the stream it looks what that makes of
+// what is left.
+func (l *lane) more() bool {
+	if l.read() {
+		return true
+	}
+	if !l.ended || len(l.waiting) > 0 {
+		return false
+	}
+	event, err := l.scan.End(l.unread())
+	switch {
+	case err != nil:
+		l.x.failed(l, err)
+	case event == frame.Whole:
+		return l.find(len(l.unread()), true)
+	case event == frame.End:
+		l.finished()
+		fallthrough
+	default:
+		l.half.finish()
+	}
+	return false
+}
+
+// leastRead is how much room a read has at least.
+const leastRead = 4 << 10
+
+// read reads what is there, up to what the buffer has room for; false where there is
+// nothing.
+func (l *lane) read() bool {
+	src := l.half.src
+	if !src.readable || l.ended {
+		return false
+	}
+	l.half.sizeReceiveBuffer()
+	l.makeRoom()
+	n, err := readNow(src.fd, l.in.bytes[l.end:])
+	for err == unix.EINTR {
+		n, err = readNow(src.fd, l.in.bytes[l.end:])
+	}
+	switch {
+	case err == unix.EAGAIN:
+		src.readable = false
+	case err != nil:
+		l.x.session.finish(resultOf(err))
+	case n == 0:
+		l.ended = true
+	default:
+		if l.end += n; l.end < len(l.in.bytes) && !src.ends && !src.urgent {
+			src.readable = false // it has been emptied
+		}
+		l.half.active = true
+		return true
+	}
+	l.release()
+	return false
+}
+
+// makeRoom has room behind what is there for as much as is needed next, in a buffer
+// twice as large where it has to be another.
+func (l *lane) makeRoom() {
+	left := l.end - l.off
+	need := max(leastRead, l.scan.Need(), left+1)
+	switch {
+	case l.in == nil:
+		l.in = getBuffer(need)
+	case len(l.in.bytes) < need:
+		larger := getBuffer(min(2*need, maxBuffer))
+		copy(larger.bytes, l.unread())
+		l.in.put()
+		l.in = larger
+	default:
+		copy(l.in.bytes, l.unread())
+	}
+	l.off, l.end = 0, left
+}
+
+// consume goes on behind n bytes.
+func (l *lane) consume(n int) {
+	l.off += n
+	l.release()
+}
+
+// release gives the buffer back when nothing is in it.
+func (l *lane) release() {
+	if l.in != nil && l.off == l.end {
+		l.in.put()
+		l.in, l.off, l.end = nil, 0, 0
+	}
+}
+
+// handle does what is to be done with the message that was found; false where that is
+// nothing yet.
+func (l *lane) handle() bool {
+	m := &l.message
+	switch {
+	case m.Kind == frame.Counted:
+		return l.count()
+	case m.InOrder && len(l.waiting) > 0:
+		return false // until those have left
+	}
+	l.found, l.last = false, l.whole
+	if l.x.protocol == policy.HTTP { // a response, which is bytes
+		return l.pass(l.size)
+	}
+	l.send(l.unread()[:l.size])
+	l.sent(l.half.flow.Class(), shaper.Cost{Bytes: int64(l.size)})
+	l.consume(l.size)
+	l.finished()
+	return true
+}
+
+// finished looks what is to be done when a message has been passed on to its end.
+func (l *lane) finished() {
+	if l.last = false; !l.isUp() {
+		l.x.answered()
+		l.x.answerDue()
+	}
+}
+
+// pass passes n bytes on, as far as classes let them that count bytes.
+func (l *lane) pass(n int) bool {
+	if l.swallow {
+		l.consume(n)
+		if l.last {
+			l.swallow, l.last = false, false
+		}
+		return true
+	}
+	l.due = n
+	return l.passDue()
+}
+
+// passDue passes on what may be, and has the rest wait for its class piece by piece.
+func (l *lane) passDue() bool {
+	class := l.half.flow.Class()
+	for l.due > 0 && !l.half.waiting {
+		l.asked = l.due
+		if class != nil && class.Counts(unit.Bytes) {
+			l.asked = min(l.due, int(class.Piece()))
+			if l.half.ask(time.Now(), shaper.Cost{Bytes: int64(l.asked)}); l.x.session.stage != relaying {
+				return false
+			}
+		}
+		if !l.half.waiting {
+			l.passAsked()
+		}
+	}
+	return !l.half.waiting
+}
+
+// passAsked passes on what its class has let go.
+func (l *lane) passAsked() {
+	n := l.asked
+	l.asked, l.due = 0, l.due-n
+	class := l.half.flow.Class()
+	l.send(l.unread()[:n])
+	if l.half.flow.Left(time.Now()); class != nil {
+		l.sent(class, shaper.Cost{Bytes: int64(n)})
+	}
+	l.half.busy = l.due > 0 || l.half.src.readable
+	if l.consume(n); l.due == 0 && l.last {
+		l.finished()
+	}
+}
+
+// sent counts what has left a class.
+func (l *lane) sent(class *shaper.Class, cost shaper.Cost) {
+	if class != nil {
+		volume := &class.Stats.Sent[l.half.way]
+		volume.Bytes.Add(uint64(cost.Bytes))
+		volume.Messages.Add(uint64(cost.Messages))
+	}
+}
+
+// send writes, in one piece if the socket takes that, behind what it has not taken.
+func (l *lane) send(p []byte) {
+	dst := l.half.dst
+	for len(l.out) == 0 && len(p) > 0 && dst.writable {
+		n, err := sendNow(dst.fd, p)
+		switch {
+		case err == unix.EINTR:
+		case err == unix.EAGAIN:
+			dst.writable = false
+		case err != nil:
+			l.x.session.finish(resultOf(err))
+			return
+		default:
+			l.half.moved += uint64(n)
+			l.half.active = true
+			p = p[n:]
+		}
+	}
+	if len(p) > 0 {
+		l.out = append(l.out, p...)
+	}
+}
+
+// flush writes what the socket had no room for; false where it still has not.
+func (l *lane) flush() bool {
+	if len(l.out) == 0 {
+		return true
+	}
+	rest := l.out
+	l.out = nil
+	l.send(rest)
+	return len(l.out) == 0
+}
+
+// discard throws away what the client sends behind a request that ends the
+// connection: a reset, for bytes that nobody reads, might overtake the refusal.
+func (l *lane) discard() bool {
+	l.off = l.end
+	l.release()
+	if !l.read() && l.ended {
+		l.x.session.finish(stats.Overflow)
+		return false
+	}
+	return l.in != nil
+}
+
+// held returns how many bytes are read and not yet written.
+func (l *lane) held() int {
+	n := l.end - l.off + len(l.out)
+	for _, m := range l.waiting {
+		n += m.n
+	}
+	return n
+}
+
+// quit drops what has not left.
+func (l *lane) quit(reason stats.Reason) {
+	now := time.Now()
+	for _, m := range l.waiting {
+		m.class.Stats.Dropped[reason].Add(int64(m.n))
+		if m.class.Cancel(now, &m.item) {
+			m.release()
+		} // else it is about to be told to leave, and will not
+	}
+	l.waiting = nil
+	if lost := l.due + len(l.out); lost > 0 {
+		if class := l.half.flow.Class(); class != nil {
+			class.Stats.Dropped[reason].Add(int64(lost))
+		}
+	}
+	if l.in != nil {
+		l.in.put()
+		l.in, l.off, l.end = nil, 0, 0
+	}
+	l.out, l.due = nil, 0
+}
