@@ -2,8 +2,10 @@ package conn
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"shaper/frame"
@@ -32,6 +34,7 @@ type exchange struct {
 	answering uint16 // the tag of the message whose answer is passing
 	answers   bool   // there is one
 	throttled frame.Throttle
+	status    int  // of that answer
 	closing   bool // a refusal ends the connection: what the client sends is thrown away
 	closed    bool // and that has been written
 }
@@ -196,9 +199,17 @@ func (x *exchange) answered() {
 	x.answers = false
 	now, class := time.Now(), x.classes[x.answering]
 	if x.throttled.Limited {
-		class.Throttled(now, x.throttled.Pause(now), string(x.protocol))
+		class.Throttled(now, x.throttled.Pause(now), x.signal())
 	}
 	class.Answered(now, !x.throttled.Limited)
+}
+
+// signal names what the provider has said.
+func (x *exchange) signal() string {
+	if x.protocol == policy.SMPP {
+		return fmt.Sprintf("%#x", x.status)
+	}
+	return strconv.Itoa(x.status)
 }
 
 // failed ends the session, whose bytes are no messages.

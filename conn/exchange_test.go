@@ -138,7 +138,7 @@ func TestProviderThrottles(t *testing.T) {
 	if paused := time.Since(begin); paused < 250*time.Millisecond {
 		t.Errorf("the class pauses for %v, want 300 ms", paused)
 	}
-	if n := r.shaper.Class("c").Stats.Throttled.Read()["smpp"]; n != 1 {
+	if n := r.shaper.Class("c").Stats.Throttled.Read()["0x58"]; n != 1 {
 		t.Errorf("%d signals are counted", n)
 	}
 }

@@ -91,7 +91,7 @@ func (l *lane) find(n int, whole bool) bool {
 	l.found, l.message, l.size, l.whole = true, *l.scan.Message(), n, whole
 	if !l.isUp() {
 		m := &l.message
-		l.x.answering, l.x.answers, l.x.throttled = m.Tag, m.Answers, m.Throttle
+		l.x.answering, l.x.answers, l.x.throttled, l.x.status = m.Tag, m.Answers, m.Throttle, m.Status
 	} else if l.message.Kind == frame.Counted {
 		l.half.flow.Copy(time.Now(), shaper.Cost{Messages: l.message.Cost, Bytes: int64(n)})
 	}

@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
@@ -340,11 +341,24 @@ func (s *Server) Listeners() []stats.ListenerReading {
 	for _, name := range slices.Sorted(maps.Keys(s.services)) {
 		sv := s.services[name]
 		one := sv.stats.Read()
+		addReasons(&one, sv.conf.Load().Protocol)
 		one.Name, one.Protocol = name, string(sv.conf.Load().Protocol)
 		one.Addresses = slices.Sorted(slices.Values(addresses[sv]))
 		all = append(all, one)
 	}
 	return all
+}
+
+// addReasons has a reading have an entry for each reason why messages cannot be framed.
+func addReasons(l *stats.ListenerReading, p policy.Protocol) {
+	if !p.HasMessages() {
+		return
+	}
+	counts := make(map[string]uint64)
+	for reason := range frame.Reasons() {
+		counts[reason.String()] = l.Unframed[reason.String()]
+	}
+	l.Unframed = counts
 }
 
 // Shutdown stops accepting, lets open sessions go on until ctx ends, resets

@@ -46,6 +46,7 @@ func check(r *report, p *Policy) *checker {
 	}
 	for i := range p.Classes {
 		c.overflow(&p.Classes[i])
+		c.answers(&p.Classes[i])
 	}
 	return c
 }
@@ -83,6 +84,7 @@ func (c *checker) class(class *Class) {
 		c.wrong(key+".queue", problem, allowed)
 	}
 	c.keys(key, class)
+	c.feedback(key, class)
 	c.competes(class)
 }
 

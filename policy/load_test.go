@@ -333,10 +333,6 @@ func TestWholeFormat(t *testing.T) {
 		lines = append(lines, e.Key+": "+e.Problem)
 	}
 	want := []string{
-		`class.acme.rate: "30 messages/s" counts messages, which is not supported in this version`,
-		`class.otp.rate: "10 messages/s" counts messages, which is not supported in this version`,
-		`class.marketing.rate: "5 messages/s" counts messages, which is not supported in this version`,
-		`listener.acme.protocol: "smpp" is not supported in this version`,
 		`tc: not supported in this version`,
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {

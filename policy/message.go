@@ -187,3 +187,31 @@ func (c *checker) messageRule(key string, r *Rule) {
 		c.wrong(key+".return_class", "a rule that looks at messages is about what goes to the upstream", "leave it out; the listener has one")
 	}
 }
+
+// feedback checks that answers are looked at where a class says what to make of them.
+func (c *checker) feedback(key string, class *Class) {
+	if class.Rate.Kind() == unit.Messages {
+		if o := class.OnThrottle; o.Pause > o.Max && c.sound(key+".on_throttle") {
+			c.wrong(key+".on_throttle.pause", fmt.Sprintf("%q is longer than max, %q", o.Pause, o.Max), "at most max")
+		}
+		return
+	}
+	for _, name := range []string{"in_flight", "on_throttle", "adapt"} {
+		if at := key + "." + name; c.given(at) && c.sound(at) {
+			c.wrong(at, fmt.Sprintf("the class counts %v, and only messages are answered", class.Rate.Kind()), "leave it out, or set a rate in messages")
+		}
+	}
+}
+
+// answers checks that a class which bounds what is in flight carries only what is
+// answered.
+func (c *checker) answers(class *Class) {
+	if class.InFlight == 0 {
+		return
+	}
+	for _, p := range []Protocol{ISO8583, Lines} {
+		if key := join("class", class.Name) + ".in_flight"; c.carries[class.Name][p] && c.sound(key) {
+			c.wrong(key, fmt.Sprintf("which message of %s answers which is not known", p), "leave it out; smpp and http have it")
+		}
+	}
+}

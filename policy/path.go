@@ -209,6 +209,13 @@ func (p *Policy) byParent() map[string][]*Class {
 	return under
 }
 
+// fieldsOfListener is fieldsOf for a listener: only some protocols have a length.
+func fieldsOfListener(l *Listener) []field[Listener] {
+	return slices.DeleteFunc(slices.Clone(listenerFields), func(f field[Listener]) bool {
+		return l.Protocol != ISO8583 && (f.name == "length_prefix" || f.name == "length_includes_itself" || f.name == "header_length")
+	})
+}
+
 // fieldsOf returns the fields that mean something to a class: not every algorithm
 // has a burst or a window, and one without a parent has no siblings.
 func fieldsOf(class *Class) []field[Class] {
@@ -220,6 +227,8 @@ func fieldsOf(class *Class) []field[Class] {
 			return !class.Algorithm.HasWindow()
 		case "max_keys":
 			return class.Per == (Per{})
+		case "in_flight", "on_throttle", "adapt":
+			return class.Rate.Kind() != unit.Messages
 		case "ceil", "priority", "weight":
 			return class.Parent == ""
 		}

@@ -103,13 +103,13 @@ var ruleFields = []field[Rule]{
 	alsoIntegers(many("source_port", portForm, func(r *Rule) *[]PortRange { return &r.SourcePort }, ParsePortRange)),
 	many("destination", prefixForm, func(r *Rule) *[]netip.Prefix { return &r.Destination }, parsePrefix),
 	alsoIntegers(many("port", portForm, func(r *Rule) *[]PortRange { return &r.Port }, ParsePortRange)),
-	must(one("class", classForm, func(r *Rule) *string { return &r.Class }, anything)),
-	orNone("the listener's", one("return_class", classForm, func(r *Rule) *string { return &r.ReturnClass }, anything)),
 	many("path", patternForm, func(r *Rule) *[]Pattern { return &r.Path }, parsePattern),
 	many("method", patternForm, func(r *Rule) *[]Pattern { return &r.Method }, parsePattern),
 	many("host", patternForm, func(r *Rule) *[]Pattern { return &r.Host }, parseHost),
 	many("system_id", patternForm, func(r *Rule) *[]Pattern { return &r.SystemID }, parsePattern),
 	many("source_addr", patternForm, func(r *Rule) *[]Pattern { return &r.SourceAddr }, parsePattern),
+	must(one("class", classForm, func(r *Rule) *string { return &r.Class }, anything)),
+	orNone("the listener's", one("return_class", classForm, func(r *Rule) *string { return &r.ReturnClass }, anything)),
 	later[Rule]("sni"),
 }
 
