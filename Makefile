@@ -5,7 +5,7 @@
 # make bench-go  Go benchmarks, for benchstat
 
 GO         ?= go
-FUZZTIME   ?= 30s
+FUZZTIME   ?= 10s
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Packages of Debian that the tests use as peers and judges, and a command of each.

@@ -150,7 +150,7 @@ func TestKeysBounded(t *testing.T) {
 	}
 }
 
-// TestKeysFlood has a million sources come by, while one that is over its limit
+// TestKeysFlood has very many sources come by, while one that is over its limit
 // stays limited and one that is open goes on.
 func TestKeysFlood(t *testing.T) {
 	c := NewClass(start, perSource(1000, classBy(policy.GCRA, "1 packets/s")))
@@ -162,8 +162,8 @@ func TestKeysFlood(t *testing.T) {
 	over.limiter.Take(start, start, 600)
 	over.Evict(start, func(*Item) bool { return true })
 	over.Quit(start)
-	for n := range 1_000_000 {
-		now := at(time.Duration(n) * time.Microsecond)
+	for n := range 100_000 {
+		now := at(time.Duration(n) * 10 * time.Microsecond)
 		bucket := c.Join(now, client(2+n))
 		bucket.Pass(now, Cost{Packets: 1})
 		bucket.Quit(now)
@@ -178,7 +178,7 @@ func TestKeysFlood(t *testing.T) {
 	if c.Join(now, client(1)) != open || !open.Pass(now, Cost{Packets: 1}) {
 		t.Error("the one that was open is not what it was")
 	}
-	if c.Stats.KeysShared.Load() < 900_000 {
+	if c.Stats.KeysShared.Load() < 90_000 {
 		t.Errorf("only %d had no room", c.Stats.KeysShared.Load())
 	}
 }
@@ -192,8 +192,7 @@ func TestKeysMemory(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
-	for _, conf := range []policy.Class{leakyClass("1 packets/s"), leakyClass("1KB/s"), classBy(policy.Token, "1 packets/s"),
-		classBy(policy.GCRA, "1 packets/s"), classBy(policy.FixedWindow, "1 packets/s"), classBy(policy.SlidingWindow, "1 packets/s")} {
+	for _, conf := range []policy.Class{leakyClass("1KB/s"), classBy(policy.SlidingWindow, "1 packets/s")} { // of which most is remembered
 		before := heap()
 		idle := newIdleKeys(start)
 		bucket := bucketState{newLimiter(start, conf), nil}
