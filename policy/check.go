@@ -30,7 +30,7 @@ func check(r *report, p *Policy) *checker {
 	for i := range p.Listeners {
 		c.listeners[p.Listeners[i].Name] = &p.Listeners[i]
 	}
-	if len(p.Listeners) == 0 && !c.badUnder("listener") {
+	if len(p.Listeners) == 0 && len(p.TC) == 0 && !c.badUnder("listener") && !c.badUnder("tc") {
 		c.wrong("listener", "there is none, so nothing would be shaped", "at least one section [listener.NAME]")
 	}
 	c.parents()
@@ -46,6 +46,9 @@ func check(r *report, p *Policy) *checker {
 	}
 	for i := range p.Classes {
 		c.overflow(&p.Classes[i])
+	}
+	for i := range p.TC {
+		c.tc(&p.TC[i])
 	}
 	return c
 }

@@ -25,6 +25,7 @@ const (
 	texts takes = 1 << iota
 	integers
 	lists
+	booleans
 )
 
 // one is a field with a single value.
@@ -206,7 +207,7 @@ func (f field[T]) decode(r *report, key string, n *node, into *T) {
 // read sets one value after a look at its type.
 func (f field[T]) read(v *node, into *T) error {
 	switch {
-	case v.kind == aString && f.takes&texts != 0, v.kind == anInt && f.takes&integers != 0:
+	case v.kind == aString && f.takes&texts != 0, v.kind == anInt && f.takes&integers != 0, v.kind == aBool && f.takes&booleans != 0:
 		return f.set(into, v.text)
 	case v.kind == aList || v.kind == aTable:
 		return complain(f.form, "it is %s", v.kind)

@@ -184,6 +184,9 @@ func (c *checker) used() map[string]bool {
 		use(rule.Class)
 		use(rule.ReturnClass)
 	}
+	for name := range c.inKernel() {
+		use(name)
+	}
 	return used
 }
 

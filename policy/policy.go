@@ -22,6 +22,7 @@ type Policy struct {
 	Classes   []Class    `json:"classes"`   // in file order
 	Listeners []Listener `json:"listeners"` // in file order
 	Rules     []Rule     `json:"rules"`     // in file order: the first match wins
+	TC        []TC       `json:"tc,omitempty"` // in file order
 
 	places places
 }
