@@ -186,8 +186,8 @@ func (c *checker) kernelClass(t *TC, class *Class, proxied bool) {
 		return
 	case class.Algorithm.HasWindow():
 		no("algorithm", "no qdisc counts in windows", `"leaky", "token" or "gcra"`)
-	case limit.Units(time.Second) == 0:
-		no("rate", fmt.Sprintf("qdiscs count whole bytes a second, and %q is less than one", limit), `at least "8bit"; what is to be blocked is a firewall's`)
+	case limit.Units(longestBurst) < twoFrames:
+		no("rate", fmt.Sprintf("at %q two frames take longer than the %v that qdiscs reckon with", limit, longestBurst), `at least "96bit"; what is to be blocked is a firewall's`)
 	case !class.Burst.IsZero() && class.Burst.N < twoFrames:
 		no("burst", fmt.Sprintf("%q is less than two frames, %d bytes, and what a bucket has no room for is dropped", class.Burst, twoFrames), `at least "3028B"`)
 	case !class.Burst.IsZero() && limit.Time(class.Burst.N) > longestBurst:
