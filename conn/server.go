@@ -41,6 +41,7 @@ type Server struct {
 	// has just replaced.
 	routesMu sync.RWMutex
 	routes   *routes
+	marks    marks
 
 	mu       sync.Mutex
 	bound    map[address]bound
@@ -110,6 +111,7 @@ type session interface {
 	tend(now time.Time)      // called by the janitor, now and then
 	patient() bool           // it need not be looked at often
 	reclassify(by *routes, gone map[*shaper.Class]bool)
+	remark()
 }
 
 // NewServer returns a server without listeners. Shutdown ends it. inherited
@@ -260,6 +262,9 @@ func (s *Server) reroute(c *Change, removed []*shaper.Class) {
 	s.routesMu.Lock()
 	defer s.routesMu.Unlock()
 	s.routes = r
+	if s.marks.set(c.policy) {
+		defer s.remark()
+	}
 	if len(removed) == 0 {
 		return
 	}
@@ -272,6 +277,13 @@ func (s *Server) reroute(c *Change, removed []*shaper.Class) {
 	}
 	for _, class := range removed {
 		reenter(class)
+	}
+}
+
+// remark marks what the open sessions send anew.
+func (s *Server) remark() {
+	for _, one := range s.all() {
+		one.remark()
 	}
 }
 

@@ -236,6 +236,9 @@ func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 		if gone[up] {
 			t.slot.Move(newUp)
 			t.up.join(newUp)
+			if t.upstream.fd >= 0 {
+				t.server.marks.mark(t.upstream.fd, newUp)
+			}
 		}
 		if gone[down] {
 			t.down.join(newDown)

@@ -363,6 +363,9 @@ func (t *udpSession) begin() bool {
 	up, down := u.server.routes.classify(u.describe(t.key, t.conf, t.destination), t.conf)
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
+	if t.up.raw != nil {
+		t.up.raw.Control(func(fd uintptr) { u.server.marks.mark(int(fd), up) })
+	}
 	if up != nil && t.slot.Acquire(up, t) && u.enter(t) {
 		return true
 	}
@@ -422,6 +425,9 @@ func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 	if gone[t.up.class.Load()] {
 		t.slot.Move(up)
 		t.up.class.Store(up)
+		if len(t.socket.server.marks.of()) > 0 {
+			t.remark()
+		}
 	}
 	if gone[t.down.class.Load()] {
 		t.down.class.Store(down)

@@ -327,7 +327,7 @@ func TestHTTP(t *testing.T) {
 	p := begin(t, base)
 	p.dial("echo")
 	for path, want := range map[string]string{
-		"/metrics": `shaper_class_sent_bytes_total{class="slow",direction="upstream"} 1`,
+		"/metrics": `shaper_class_sent_bytes_total{class="slow",direction="upstream",engine="proxy"} 1`,
 		"/healthz": "ok\n",
 		"/readyz":  "ready\n",
 		"/":        `<a href="/metrics">`,

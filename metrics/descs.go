@@ -13,29 +13,29 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	sentBytes = desc("class_sent_bytes_total",
-		"Payload bytes that left the class.", "class", "direction")
+		"Bytes that left the class: of payload from the proxy, of frames from the kernel (engine tc).", "class", "engine", "direction")
 	sentPackets = desc("class_sent_packets_total",
-		"Datagrams that left the class.", "class", "direction")
+		"Datagrams that left the class; from the kernel, frames.", "class", "engine", "direction")
 	sentConnections = desc("class_sent_connections_total",
-		"Connections that the class let through.", "class", "direction")
+		"Connections that the class let through.", "class", "engine", "direction")
 	dropped = desc("class_dropped_total",
-		"Items dropped; nobody was told.", "class", "reason")
+		"Items dropped; nobody was told.", "class", "engine", "reason")
 	droppedBytes = desc("class_dropped_bytes_total",
-		"Payload bytes dropped or discarded; nobody was told.", "class", "reason")
+		"Payload bytes dropped or discarded; nobody was told.", "class", "engine", "reason")
 	refused = desc("class_refused_total",
-		"Items refused; the client was told, or its connection closed.", "class", "reason")
+		"Items refused; the client was told, or its connection closed.", "class", "engine", "reason")
 	refusedBytes = desc("class_refused_bytes_total",
-		"Payload bytes of refused items.", "class", "reason")
+		"Payload bytes of refused items.", "class", "engine", "reason")
 	overlimits = desc("class_overlimits_total",
-		"Items that had to wait for the class's rate.", "class")
+		"Items that had to wait for the class's rate.", "class", "engine")
 	backlogBytes = desc("class_backlog_bytes",
-		"Payload bytes that wait in the class.", "class")
+		"Bytes that wait in the class.", "class", "engine")
 	backlogItems = desc("class_backlog_items",
-		"Items that wait in the class.", "class")
+		"Items that wait in the class.", "class", "engine")
 	wait = desc("class_wait_seconds",
-		"Time that items waited in the class; those that left at once count as 0.", "class")
+		"Time that items waited in the class; those that left at once count as 0.", "class", "engine")
 	rate = desc("class_rate",
-		"Rate in force, in units per second.", "class", "unit")
+		"Rate in force, in units per second.", "class", "engine", "unit")
 
 	sessions = desc("sessions",
 		"Sessions open now.", "listener")

@@ -61,7 +61,7 @@ func TestHistogramEqualsPrometheus(t *testing.T) {
 
 func compare(t *testing.T, reading stats.HistogramReading, theirs prometheus.Metric) {
 	t.Helper()
-	got, want := write(t, newHistogram(wait, reading, "acme")), write(t, theirs)
+	got, want := write(t, newHistogram(wait, reading, "acme", "proxy")), write(t, theirs)
 	want.CreatedTimestamp = nil // those of the policy's classes are not kept
 	// The sums are of microseconds and of floats.
 	if math.Abs(got.GetSampleSum()-want.GetSampleSum()) > 1e-6*float64(got.GetSampleCount()) {
@@ -83,7 +83,7 @@ func write(t *testing.T, m prometheus.Metric) *dto.Histogram {
 }
 
 func TestEmptyHistogram(t *testing.T) {
-	got := write(t, newHistogram(wait, new(stats.Histogram).Read(), "acme"))
+	got := write(t, newHistogram(wait, new(stats.Histogram).Read(), "acme", "proxy"))
 	if got.GetSampleCount() != 0 || got.GetZeroThreshold() == 0 || len(got.Bucket) != len(classicBuckets) {
 		t.Errorf("got %v", got)
 	}

@@ -47,12 +47,21 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	out := sender{metrics}
 	out.daemon(status)
 	for _, class := range status.Classes {
-		out.class(class)
+		out.class(class, proxyEngine)
+	}
+	for _, class := range status.Kernel {
+		out.class(class, kernelEngine)
 	}
 	for _, listener := range status.Listeners {
 		out.listener(listener)
 	}
 }
+
+// The engines that shape a class, as a label: a class may be in both.
+const (
+	proxyEngine  = "proxy"
+	kernelEngine = "tc"
+)
 
 // A sender turns readings into series.
 type sender struct{ metrics chan<- prometheus.Metric }
@@ -80,26 +89,29 @@ func (s sender) daemon(status stats.Status) {
 // that is dropped.
 var refusals = []stats.Reason{stats.QueueFull, stats.MaxWait}
 
-func (s sender) class(c stats.ClassReading) {
+// class sends what an engine has counted for a class. The kernel knows no waits.
+func (s sender) class(c stats.ClassReading, engine string) {
 	for d := range stats.Directions() {
 		v := c.Sent[d]
-		s.counter(sentBytes, v.Bytes, c.Name, d.String())
-		s.counter(sentPackets, v.Packets, c.Name, d.String())
-		s.counter(sentConnections, v.Connections, c.Name, d.String())
+		s.counter(sentBytes, v.Bytes, c.Name, engine, d.String())
+		s.counter(sentPackets, v.Packets, c.Name, engine, d.String())
+		s.counter(sentConnections, v.Connections, c.Name, engine, d.String())
 	}
 	for r := range stats.Reasons() {
-		s.counter(dropped, c.Dropped[r].Items, c.Name, r.String())
-		s.counter(droppedBytes, c.Dropped[r].Bytes, c.Name, r.String())
+		s.counter(dropped, c.Dropped[r].Items, c.Name, engine, r.String())
+		s.counter(droppedBytes, c.Dropped[r].Bytes, c.Name, engine, r.String())
 	}
 	for _, r := range refusals {
-		s.counter(refused, c.Refused[r].Items, c.Name, r.String())
-		s.counter(refusedBytes, c.Refused[r].Bytes, c.Name, r.String())
+		s.counter(refused, c.Refused[r].Items, c.Name, engine, r.String())
+		s.counter(refusedBytes, c.Refused[r].Bytes, c.Name, engine, r.String())
 	}
-	s.counter(overlimits, c.Overlimits, c.Name)
-	s.gauge(backlogBytes, float64(c.BacklogBytes), c.Name)
-	s.gauge(backlogItems, float64(c.BacklogItems), c.Name)
-	s.gauge(rate, c.Rate.PerSecond, c.Name, c.Rate.Unit)
-	s.metrics <- newHistogram(wait, c.Wait, c.Name)
+	s.counter(overlimits, c.Overlimits, c.Name, engine)
+	s.gauge(backlogBytes, float64(c.BacklogBytes), c.Name, engine)
+	s.gauge(backlogItems, float64(c.BacklogItems), c.Name, engine)
+	s.gauge(rate, c.Rate.PerSecond, c.Name, engine, c.Rate.Unit)
+	if engine == proxyEngine {
+		s.metrics <- newHistogram(wait, c.Wait, c.Name, engine)
+	}
 }
 
 func (s sender) listener(l stats.ListenerReading) {

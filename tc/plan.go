@@ -29,8 +29,10 @@ type Kinds struct{ FQCodel, SFQ bool }
 // frame returns the length of the longest frame.
 func (d Device) frame() uint64 { return uint64(d.MTU) + 14 }
 
+const mirrorPrefix = "shaper"
+
 // mirror returns the name of the ifb to which what arrives is moved.
-func (d Device) mirror() string { return fmt.Sprintf("shaper%d", d.Index) }
+func (d Device) mirror() string { return fmt.Sprint(mirrorPrefix, d.Index) }
 
 // Plan returns the objects that put a section of the policy into the kernel, each
 // behind what it needs. The policy is one that Load returned, which has refused what

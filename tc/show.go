@@ -21,6 +21,10 @@ func (k *Kernel) Show(d Device, p *policy.Policy, section policy.TC) ([]Shown, e
 	if err != nil {
 		return nil, err
 	}
+	return s.show(d, p, section), nil
+}
+
+func (s *snapshot) show(d Device, p *policy.Policy, section policy.TC) []Shown {
 	names := classNames(p)
 	all := []Shown{}
 	for _, o := range s.ours {
@@ -44,7 +48,7 @@ func (k *Kernel) Show(d Device, p *policy.Policy, section policy.TC) ([]Shown, e
 		}
 		all = append(all, one)
 	}
-	return all, nil
+	return all
 }
 
 // classNames returns the names of classes by their class id. What belongs to a class
@@ -61,10 +65,11 @@ func classNames(p *policy.Policy) map[Handle]string {
 // Count returns what the kernel has counted for each class of a section: of what
 // leaves, and of what arrives. A class that both have is in both.
 func (k *Kernel) Count(d Device, p *policy.Policy, section policy.TC) (leaving, arriving map[string]Counters, err error) {
-	all, err := k.Show(d, p, section)
+	s, err := k.snap(d, false)
 	if err != nil {
 		return nil, nil, err
 	}
+	all := s.show(d, p, section)
 	leaving, arriving = map[string]Counters{}, map[string]Counters{}
 	for _, o := range all {
 		if _, known := p.Class(o.Class); !known || o.Type == Filter {

@@ -260,10 +260,10 @@ class = "a"
 		waitFor(t, "all are sent or dropped", func() bool { return accounted(p.class("a")) == 50 })
 		c := p.class("a")
 		sent, dropped := c.Sent["upstream"].Packets, c.Dropped["queue_full"].Items
-		if m := p.metric(`shaper_class_sent_packets_total{class="a",direction="upstream"}`); m != float64(sent) {
+		if m := p.metric(`shaper_class_sent_packets_total{class="a",direction="upstream",engine="proxy"}`); m != float64(sent) {
 			t.Errorf("/metrics has %v sent, shaper classes %d", m, sent)
 		}
-		if m := p.metric(`shaper_class_dropped_total{class="a",reason="queue_full"}`); m != float64(dropped) {
+		if m := p.metric(`shaper_class_dropped_total{class="a",engine="proxy",reason="queue_full"}`); m != float64(dropped) {
 			t.Errorf("/metrics has %v dropped, shaper classes %d", m, dropped)
 		}
 		waitFor(t, "what was sent has arrived", func() bool { return len(r.all()) >= int(sent) })

@@ -45,7 +45,7 @@ func TestReadmeInACleanClone(t *testing.T) {
 	if got := sh(t, clone, commands[1]); !regexp.MustCompile(`(?m)^slow +64KiB/s `).MatchString(got) {
 		t.Errorf("%s:\n%s", commands[1], got)
 	}
-	want := fmt.Sprintf(`shaper_class_sent_bytes_total{class="slow",direction="upstream"} %d`, 400<<10)
+	want := fmt.Sprintf(`shaper_class_sent_bytes_total{class="slow",direction="upstream",engine="proxy"} %d`, 400<<10)
 	if got := sh(t, clone, commands[2]); !strings.Contains(got, want) {
 		t.Errorf("%s does not print %s:\n%s", commands[2], want, got)
 	}
