@@ -53,27 +53,46 @@ func diff(want []Object, s *snapshot) []op {
 // settle completes a plan with what only the kernel knows: the sizes that a link had
 // before we limited them.
 func settle(want []Object, s *snapshot) (all []Object) {
-	had := map[string]linkSizes{}
+	noted := map[string]linkSizes{}
 	for _, o := range s.ours {
 		if isNote(o) {
-			had[o.Device] = o.Params.(htbClass).noted()
+			noted[o.Device] = o.Params.(htbClass).noted()
+		}
+	}
+	limits := map[string]linkSizes{}
+	for _, o := range want {
+		if sizes, ok := o.Params.(linkSizes); ok {
+			limits[o.Device] = sizes
 		}
 	}
 	for _, o := range want {
 		if isNote(o) {
-			sizes, noted := had[o.Device]
-			if !noted {
-				sizes = s.sizes[o.Device]
+			sizes, ok := noted[o.Device]
+			if !ok {
+				sizes = s.before(o.Device, limits[o.Device])
 			}
 			o.Params = noteOf(sizes)
-			delete(had, o.Device)
+			delete(noted, o.Device)
 		}
 		all = append(all, o)
 	}
-	for device, sizes := range had { // nobody wants them limited any more
+	for device, sizes := range noted { // nobody wants them limited any more
 		all = append(all, Object{Type: Link, Device: device, Kind: "sizes", Params: sizes})
 	}
 	return all
+}
+
+// before returns what a link had before we limited it, where that is not noted. Who
+// has deleted our root has deleted the note; then the link still has our limit.
+func (s *snapshot) before(device string, limit linkSizes) linkSizes {
+	now := s.sizes[device]
+	if now != limit {
+		return now
+	}
+	if had, known := s.had[device]; known {
+		return had
+	}
+	return linkSizes{gsoUnlimited, gsoUnlimited} // what the kernel gives a link
 }
 
 // differ gathers the changes.

@@ -17,8 +17,9 @@ import (
 type Kernel struct {
 	links   *netlink.Handle
 	sockets map[int]*nl.SocketHandle
-	indexes map[string]int // of devices, by name
-	kinds   *Kinds         // nil: not probed yet
+	indexes map[string]int    // of devices, by name
+	kinds   *Kinds            // nil: not probed yet
+	had     map[int]linkSizes // of links, by index, that were limited when they were read
 }
 
 // patience is how long the kernel may take for an answer: it has one lock for all
@@ -42,7 +43,7 @@ func Open() (*Kernel, error) {
 		s.Close()
 		return nil, &Error{Op: "connect", Object: "to netlink", Err: err}
 	}
-	return &Kernel{links: links, sockets: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: s}}, indexes: map[string]int{}}, nil
+	return &Kernel{links: links, sockets: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: s}}, indexes: map[string]int{}, had: map[int]linkSizes{}}, nil
 }
 
 // Close ends the connection. What is in the kernel stays.

@@ -12,9 +12,10 @@ import (
 // what arrives goes through.
 type snapshot struct {
 	ours    []Object
-	foreign []Object // qdiscs of others where ours would be
-	sizes   map[string]linkSizes
-	tables  map[listID]uint32 // the number of the u32 table at the root of a list
+	foreign []Object             // qdiscs of others where ours would be
+	sizes   map[string]linkSizes // of links, as they are
+	had     map[string]linkSizes // before they were limited, where that is not noted any more
+	tables  map[listID]uint32    // the number of the u32 table at the root of a list
 	counted map[place]Counters
 	shared  bool // others have filters beside ours on what arrives
 	partial bool // filters are left out
@@ -32,7 +33,7 @@ func (k *Kernel) read(d Device) (*snapshot, error) { return k.snap(d, true) }
 // snap takes a snapshot, with filters or without: they take the longest, and count
 // nothing.
 func (k *Kernel) snap(d Device, filters bool) (*snapshot, error) {
-	s := &snapshot{partial: !filters, sizes: map[string]linkSizes{}, tables: map[listID]uint32{}, counted: map[place]Counters{}}
+	s := &snapshot{partial: !filters, sizes: map[string]linkSizes{}, had: map[string]linkSizes{}, tables: map[listID]uint32{}, counted: map[place]Counters{}}
 	_, err := k.link(d.mirror())
 	mirrored := err == nil
 	if err != nil && !errors.Is(err, ErrNoDevice) {
@@ -54,6 +55,9 @@ func (k *Kernel) readDevice(s *snapshot, device string, mirrored bool) error {
 		return err
 	}
 	s.sizes[device] = linkSizes{l.GSOMaxSize, l.GSOIPv4MaxSize}
+	if had, known := k.had[l.Index]; known {
+		s.had[device] = had
+	}
 	qdiscs, err := k.dump(Qdisc, device, 0)
 	if err != nil {
 		return err
@@ -91,7 +95,8 @@ func (k *Kernel) readDevice(s *snapshot, device string, mirrored bool) error {
 	if err := errors.Join(k.readClasses(s, device), k.readFilters(s, device)); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(s.ours, func(o Object) bool { return isNote(o) && o.Device == device }) {
+	if i := slices.IndexFunc(s.ours, func(o Object) bool { return isNote(o) && o.Device == device }); i >= 0 {
+		k.had[l.Index] = s.ours[i].Params.(htbClass).noted()
 		s.ours = append(s.ours, Object{Type: Link, Device: device, Kind: "sizes", Params: s.sizes[device]})
 	}
 	return nil
