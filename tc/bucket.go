@@ -16,9 +16,8 @@ const (
 // microseconds, as tc(8) has it, so that the commands that are printed come to the
 // same.
 func htbTicks(rate, n uint64) uint32 {
-	n = min(n, longest*rate)
-	us := math.Ceil(1e6 * float64(n) / float64(rate))
-	return uint32(us * ticksPerMicrosecond)
+	n = min(n+rate/1e6+1, longest*rate)
+	return uint32(math.Trunc(1e6*(float64(n)/float64(rate))) * ticksPerMicrosecond)
 }
 
 // htbBytes returns the bytes for which tc(8) computes those ticks

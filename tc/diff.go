@@ -258,29 +258,43 @@ func (d *differ) classOf(device string, h Handle) (Object, bool) {
 	return o, there
 }
 
-// surplusQueues deletes queues that the plan does not have under a class that stays.
-// Where it has another one there, that takes the place.
+// surplusQueues deletes queues that are where the plan does not have them, under a
+// class that stays. Where it has another one there, that takes the place.
 func (d *differ) surplusQueues() {
-	under := map[listID]bool{}
+	type seat struct {
+		device string
+		parent Handle
+	}
+	seated, planned := map[seat]bool{}, map[place]Object{}
 	for _, o := range d.want {
 		if o.Type == Qdisc {
-			under[listID{o.Device, Pref{uint16(o.Parent >> 16), uint16(o.Parent)}}] = true
+			seated[seat{o.Device, o.Parent}] = true
+			planned[o.place()] = o
 		}
 	}
 	for _, o := range d.ours {
 		_, there := d.have[o.place()]
-		if o.Type != Qdisc || !there || d.taken[o.place()] || o.Parent == rootParent || o.Parent == ingressParent {
+		if o.Type != Qdisc || !there || o.Parent == rootParent || o.Parent == ingressParent {
 			continue
 		}
-		_, class := d.classOf(o.Device, o.Parent)
-		if class && !under[listID{o.Device, Pref{uint16(o.Parent >> 16), uint16(o.Parent)}}] {
+		p, wanted := planned[o.place()]
+		_, stays := d.classOf(o.Device, o.Parent)
+		if wanted && p.Parent != o.Parent || !wanted && stays && !seated[seat{o.Device, o.Parent}] {
 			d.do(del, o)
+			delete(d.have, o.place())
 		}
 	}
 }
 
-// classes makes classes and queues, and changes those that there are.
+// classes makes classes and queues, and changes those that there are. A class that
+// has children gets no queue before they have gone: that is for the next comparison.
 func (d *differ) classes() {
+	parents := map[place]bool{}
+	for _, o := range d.have {
+		if o.Type == Class {
+			parents[place{Class, o.Device, o.Parent, 0, Pref{}}] = true
+		}
+	}
 	for _, o := range d.want {
 		if o.Type != Class && o.Type != Qdisc {
 			continue
@@ -288,7 +302,8 @@ func (d *differ) classes() {
 		was, there := d.have[o.place()]
 		switch {
 		case there && was == o:
-		case there && (was.Kind != o.Kind || was.Parent != o.Parent):
+		case o.Type == Qdisc && parents[place{Class, o.Device, o.Parent, 0, Pref{}}]:
+		case there && was.Kind != o.Kind:
 			d.do(del, was)
 			d.do(replace, o)
 		case there:

@@ -26,15 +26,20 @@ func (d *differ) filters() {
 			d.do(add, o)
 		}
 	}
+	for _, o := range d.ours {
+		_, there := d.have[o.place()]
+		if o.Type != Filter || !there || d.rootGoes(o) {
+			continue
+		}
+		if stranger := isListed(o.Pref) && o.Kind != "u32"; stranger || !isListed(o.Pref) && !d.taken[o.place()] {
+			d.do(del, o)
+			delete(d.have, o.place())
+		}
+	}
+
 	for _, device := range d.devices() {
 		for _, f := range []family{ipv4, ipv6} {
 			d.list(device, listPrefs[f])
-		}
-	}
-	for _, o := range d.ours {
-		_, there := d.have[o.place()]
-		if o.Type == Filter && there && !isListed(o.Pref) && !d.taken[o.place()] && !d.rootGoes(o) {
-			d.do(del, o)
 		}
 	}
 }

@@ -74,7 +74,7 @@ func (o op) command() string {
 	case t.Handle&u32Places == 0:
 		return o.line("%s handle %x: u32", list, t.Handle.table())
 	case t.Handle.table() != 0:
-		return o.line("%s handle %s u32 ht %x:%x:", list, u32Handle(t.Handle), t.Handle.table(), t.Handle>>12&0xff)
+		return o.line("%s handle %s u32 ht %x:%x:", list, u32Handle(t.Handle), t.Handle.table(), uint32(t.Handle)>>12&0xff)
 	}
 	return o.line("%s handle %s u32", list, u32Handle(t.Handle))
 }
