@@ -2,6 +2,7 @@ package tests
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -42,52 +43,84 @@ const nearEnd6, farEnd6 = "fd00::1", "fd00::2"
 func TestKernelRates(t *testing.T) {
 	tool(t, "tc", "iproute2")
 	tool(t, "iperf3", "iperf3")
-	t.Run("slow", func(t *testing.T) {
-		for _, s := range shapes {
-			for _, mbit := range []int{1, 10, 100} {
-				t.Run(fmt.Sprintf("%s_%dmbit", s.name, mbit), func(t *testing.T) {
-					t.Parallel()
-					s.holds(t, mbit, 10*time.Second)
-				})
-			}
+	var slow []*line
+	for _, s := range shapes {
+		for _, mbit := range []int{1, 10, 100} {
+			slow = append(slow, newLine(t, s, mbit))
 		}
-	})
+	}
+	holdRates(t, slow, 10*time.Second)
 	span := 3 * time.Second
 	if full {
 		span = 10 * time.Second
 	}
 	for _, s := range shapes {
-		t.Run(s.name+"_1000mbit", func(t *testing.T) { s.holds(t, 1000, span) })
+		holdRates(t, []*line{newLine(t, s, 1000)}, span)
 	}
 }
 
-// holds measures a shape, again where the machine was busy.
-func (s shape) holds(t *testing.T, mbit int, span time.Duration) {
+// line is a wire that is shaped to a rate.
+type line struct {
+	name      string
+	near, far *namespace
+	mbit      int
+	flows     []string
+	bytes     func() uint64 // that have left
+
+	from   time.Time
+	before uint64
+}
+
+// read returns the bytes that have left, and when that was.
+func (l *line) read() (at time.Time, bytes uint64) {
+	before := time.Now()
+	bytes = l.bytes()
+	return before.Add(time.Since(before) / 2), bytes
+}
+
+func newLine(t *testing.T, s shape, mbit int) *line {
 	near, far := wire(t)
 	near.run("ip addr add %s/64 dev wire nodad", nearEnd6)
 	far.run("ip addr add %s/64 dev wire nodad", farEnd6)
-	flows, bytes := s.flows, far.received
+	l := &line{name: fmt.Sprintf("%s at %d Mbit/s", s.name, mbit), near: near, far: far, mbit: mbit, flows: s.flows, bytes: far.received}
 	config := policyFile(t, s.policy(fmt.Sprintf("%dmbit", mbit)))
 	if mbit < 1000 {
 		near.run("ip link set wire gso_max_segs 1")
 	} else {
-		flows, bytes = s.fast(), func() uint64 { return near.sent(config) }
+		l.flows, l.bytes = s.fast(), func() uint64 { return near.sent(config) }
 	}
 	near.mustTC(config, "apply")
-	attempts(t, func() error {
-		stop := offer(t, near, far, flows, mbit, span+4*time.Second)
-		defer stop()
-		time.Sleep(1500 * time.Millisecond) // the burst has gone, TCP has found its window
-		from, before := time.Now(), bytes()
-		time.Sleep(span)
-		rate := 8 * float64(bytes()-before) / time.Since(from).Seconds()
-		deviation := rate/float64(mbit)/1e6 - 1
-		t.Logf("%.4f Mbit/s, %+.2f %%", rate/1e6, 100*deviation)
-		if deviation < -0.005 || deviation > 0.005 {
-			return fmt.Errorf("%.4f Mbit/s, %+.2f %% off", rate/1e6, 100*deviation)
+	return l
+}
+
+// holdRates holds lines to their rates, side by side; again where the machine was busy.
+func holdRates(t *testing.T, lines []*line, span time.Duration) {
+	t.Helper()
+	attempts(t, func() (err error) {
+		for _, l := range lines {
+			defer offer(t, l.near, l.far, l.flows, l.mbit, span+8*time.Second)()
 		}
-		return nil
+		time.Sleep(1500 * time.Millisecond) // bursts have gone, TCP has found its window
+		for _, l := range lines {
+			l.from, l.before = l.read()
+		}
+		time.Sleep(span)
+		for _, l := range lines {
+			err = errors.Join(err, l.holds(t))
+		}
+		return err
 	})
+}
+
+func (l *line) holds(t *testing.T) error {
+	at, bytes := l.read()
+	rate := 8 * float64(bytes-l.before) / at.Sub(l.from).Seconds() / 1e6
+	deviation := rate/float64(l.mbit) - 1
+	t.Logf("%s: %.4f Mbit/s, %+.2f %%", l.name, rate, 100*deviation)
+	if deviation < -0.005 || deviation > 0.005 {
+		return fmt.Errorf("%s: %.4f Mbit/s, %+.2f %% off", l.name, rate, 100*deviation)
+	}
+	return nil
 }
 
 // fast returns the flows for rates that datagrams of one frame do not reach here: of
@@ -140,11 +173,7 @@ func (n *namespace) received() uint64 {
 // sent returns the bytes that have left through the root qdisc.
 func (n *namespace) sent(config string) uint64 {
 	n.t.Helper()
-	var all []counted
-	if err := json.Unmarshal([]byte(n.mustTC(config, "show", "--json")), &all); err != nil {
-		n.t.Fatal(err)
-	}
-	for _, o := range all {
+	for _, o := range n.shown(config) {
 		if o.Type == "qdisc" && o.Parent == "root" {
 			return o.Counters.Bytes
 		}

@@ -260,10 +260,7 @@ func TestKernelShowAgreesWithTC(t *testing.T) {
 	})
 
 	shown := map[string]counted{}
-	var all []counted
-	if err := json.Unmarshal([]byte(near.mustTC(config, "show", "--json")), &all); err != nil {
-		t.Fatal(err)
-	}
+	all := near.shown(config)
 	filters := 0
 	for _, o := range all {
 		shown[o.Type+" "+o.Device+" "+o.Handle] = o
