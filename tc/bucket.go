@@ -36,7 +36,10 @@ func tbfDepth(rate, n uint64) uint32 { return tbfTicks(rate, n+rate>>23+1) } // 
 
 // tbfTicks returns what TBF makes of a burst of n bytes: psched_l2t_ns, with
 // the multiplier of psched_ratecfg_precompute (net/sched/sch_generic.c).
-func tbfTicks(rate, n uint64) uint32 {
+func tbfTicks(rate, n uint64) uint32 { return uint32(tbfTime(rate, n)) }
+
+// tbfTime is tbfTicks where that may be longer than the longest.
+func tbfTime(rate, n uint64) uint64 {
 	factor, mult, shift := uint64(1e9), uint64(0), 0
 	for {
 		mult = factor / rate
@@ -45,14 +48,14 @@ func tbfTicks(rate, n uint64) uint32 {
 		}
 		factor, shift = factor<<1, shift+1
 	}
-	return uint32(n * mult >> shift >> nsPerTickShift)
+	return n * mult >> shift >> nsPerTickShift
 }
 
 // tbfBytes returns the least burst for which TBF computes those ticks.
 func tbfBytes(rate uint64, ticks uint32) uint64 {
 	least, most := uint64(0), uint64(1)<<32-1
 	for least < most {
-		if mid := (least + most) / 2; tbfTicks(rate, mid) < ticks {
+		if mid := (least + most) / 2; tbfTime(rate, mid) < uint64(ticks) {
 			least = mid + 1
 		} else {
 			most = mid

@@ -131,3 +131,13 @@ func TestAssuredFitsInto(t *testing.T) {
 		}
 	}
 }
+
+// planOf returns the plan of a policy in testdata, edited.
+func planOf(t *testing.T, name string, edit func(string) string) []Object {
+	t.Helper()
+	text, err := os.ReadFile("testdata/plan/" + name + ".toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mustPlan(t, edit(string(text)), eth0)
+}
