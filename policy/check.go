@@ -47,9 +47,7 @@ func check(r *report, p *Policy) *checker {
 	for i := range p.Classes {
 		c.overflow(&p.Classes[i])
 	}
-	for i := range p.TC {
-		c.tc(&p.TC[i])
-	}
+	c.kernel()
 	return c
 }
 

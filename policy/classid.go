@@ -11,6 +11,8 @@ const (
 
 	firstMinor = 0x10
 	lastMinor  = 0x7fff // the kernel takes 8000: and above for qdiscs that nobody has numbered
+
+	maxKernelClasses = 16000 // each has two numbers
 )
 
 // Minors returns the minor number of each class that a device is shaped with, and

@@ -129,6 +129,16 @@ func (t *TC) roots() []string {
 	return []string{t.Class, t.Ingress}
 }
 
+// kernel checks the sections [tc.DEVICE].
+func (c *checker) kernel() {
+	for i := range c.p.TC {
+		c.tc(&c.p.TC[i])
+	}
+	if n := len(c.inKernel()); n > maxKernelClasses {
+		c.wrong("tc", fmt.Sprintf("%d classes are to be put into the kernel, which has numbers for %d", n, maxKernelClasses), "smaller trees")
+	}
+}
+
 // tc checks that the kernel can do what a section asks of it.
 func (c *checker) tc(t *TC) {
 	key := join("tc", t.Device)
