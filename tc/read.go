@@ -1,6 +1,7 @@
 package tc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -54,7 +55,7 @@ func (k *Kernel) readDevice(s *snapshot, device string, mirrored bool) error {
 	if err != nil {
 		return err
 	}
-	s.sizes[device] = linkSizes{l.GSOMaxSize, l.GSOIPv4MaxSize}
+	s.sizes[device] = linkSizes{l.GSOMaxSize, cmp.Or(l.GSOIPv4MaxSize, l.GSOMaxSize)} // before Linux 6.3 there is one for both
 	if had, known := k.had[l.Index]; known {
 		s.had[device] = had
 	}
