@@ -47,13 +47,14 @@ func (k *Kernel) Clear(d Device) (changes int, err error) { return k.converge(d,
 // converge changes the kernel until it is equal to a plan. It begins with a snapshot,
 // if there is one.
 func (k *Kernel) converge(d Device, plan []Object, s *snapshot) (changes int, err error) {
+	var ops []op
 	for range rounds {
 		if s == nil {
 			if s, err = k.read(d); err != nil {
 				return changes, err
 			}
 		}
-		ops := diff(plan, s)
+		ops = diff(plan, s)
 		if len(ops) == 0 {
 			return changes, nil
 		}
@@ -68,10 +69,11 @@ func (k *Kernel) converge(d Device, plan []Object, s *snapshot) (changes int, er
 		}
 		s = nil
 	}
-	return changes, &Error{Op: "change", Device: d.Name, Object: "qdiscs", Err: errRestless}
+	last := ops[len(ops)-1]
+	return changes, &Error{Op: string(last.verb), Device: last.object.Device, Object: last.object.String(), Err: errRestless}
 }
 
-var errRestless = errors.New("they do not come to equal the plan; somebody else changes them at the same time")
+var errRestless = errors.New("done, and still it differs from the plan; somebody else changes it at the same time")
 
 // refuse returns an error where a plan would replace what others have made.
 func (s *snapshot) refuse(plan []Object, takeOver bool) error {
@@ -146,7 +148,7 @@ func (k *Kernel) send(o op, s *snapshot) error {
 	params := t.Params
 	if t.Type == Filter {
 		msg.Info = uint32(t.Pref.Priority)<<16 | uint32(nl.Swap16(t.Pref.Protocol))
-		if table := s.tables[listID{t.Device, t.Pref}]; t.Handle != 0 && t.Handle.table() == 0 && o.verb != add {
+		if table := s.tables[tableID{t.Device, t.Pref}]; t.Handle != 0 && t.Handle.table() == 0 && o.verb != add {
 			msg.Handle = uint32(t.Handle.inTable(table))
 		}
 		if key, ok := params.(u32Key); ok && key.Redirect != "" {

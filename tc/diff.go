@@ -31,7 +31,7 @@ func (wholeList) words() string   { return "" }
 // their order: what is needed comes first, and what goes away goes when nothing
 // refers to it any more.
 func diff(want []Object, s *snapshot) []op {
-	d := differ{snapshot: s, want: settle(want, s), have: map[place]Object{}, taken: map[place]bool{}, dropped: map[listID]bool{}}
+	d := differ{snapshot: s, want: settle(want, s), have: map[place]Object{}, taken: map[place]bool{}, emptied: map[listID]bool{}}
 	for _, o := range s.ours {
 		d.have[o.place()] = o
 	}
@@ -100,8 +100,8 @@ type differ struct {
 	*snapshot
 	want    []Object
 	have    map[place]Object
-	taken   map[place]bool // places of the plan
-	dropped map[listID]bool
+	taken   map[place]bool  // places of the plan
+	emptied map[listID]bool // lists that are gone
 	ops     []op
 }
 
@@ -220,10 +220,8 @@ func (d *differ) moved() {
 		devices[p.device] = true
 	}
 	for device := range devices {
-		for _, prefs := range listPrefs {
-			for _, pref := range prefs {
-				d.dropList(listID{device, pref})
-			}
+		for _, s := range slots {
+			d.dropList(listID{device, s})
 		}
 	}
 	for _, o := range d.bottomUp() {

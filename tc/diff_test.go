@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -86,7 +87,7 @@ func (m *model) set(o op) {
 		}
 	case t.Type == Filter:
 		key, _ := t.Params.(u32Key)
-		if key.Class != 0 && !m.has(Class, t.Device, key.Class) {
+		if class, _ := leadsTo(t.Params); class != 0 && !m.has(Class, t.Device, class) {
 			m.refuse(o, "no class to lead to")
 		}
 		if table := t.Handle.table(); t.Kind == "u32" && table != 0 && t.Handle&u32Places != 0 && !m.hasTable(t, table) || key.Link != 0 && !m.hasTable(t, key.Link) {
@@ -111,7 +112,7 @@ func (m *model) del(o op) {
 			m.refuse(o, "it has children")
 		}
 		for _, x := range m.all() {
-			if key, ok := x.Params.(u32Key); ok && x.Device == t.Device && key.Class == t.Handle {
+			if class, _ := leadsTo(x.Params); x.Device == t.Device && class == t.Handle {
 				m.refuse(o, "a filter leads to it")
 			}
 		}
@@ -184,8 +185,8 @@ func (m *model) read() *snapshot {
 	s := fresh()
 	s.sizes, s.ours = maps.Clone(m.sizes), m.all()
 	for i, o := range s.ours {
-		if o.Type == Filter && isListed(o.Pref) {
-			s.tables[listID{o.Device, o.Pref}] = 0x800
+		if o.Type == Filter && o.Kind == "u32" {
+			s.tables[tableID{o.Device, o.Pref}] = 0x800
 		}
 		if c, ok := o.Params.(htbClass); ok && m.isParent(o) {
 			c.Prio, c.Quantum = 0, 0
@@ -232,7 +233,14 @@ func plans(t *testing.T) (all [][]Object) {
 	for i := range 600 {
 		fmt.Fprintf(&many, "[[rule]]\nclass = \"otp\"\nsource = \"10.9.%d.%d\"\n", i>>8, i&0xff)
 	}
-	return append(all,
+	flowers := func(name string) []Object {
+		text, err := os.ReadFile("testdata/plan/" + name + ".toml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return mustPlan(t, string(text), Device{Name: "eth0", Index: 2, MTU: 1500, Kinds: Kinds{true, true, true}})
+	}
+	return append(all, flowers("rules"), flowers("tree"),
 		tree("[class.otp]\nparent = \"acme\"", "[class.otp]\nparent = \"uplink\""),
 		tree("class = \"uplink\"", "class = \"acme\""),
 		tree("class = \"otp\"", "class = \"bulk\""),

@@ -9,19 +9,10 @@ import (
 	"shaper/policy"
 )
 
-// The preferences of our filters. A list of filters is made anew beside the one that
-// is in force, and so each family has two.
-const (
-	markPriority = 1
-)
-
+// The preferences of our filters: that of the marks comes first.
 var (
-	markPref    = Pref{markPriority, unix.ETH_P_ALL}
+	markPref    = Pref{1, unix.ETH_P_ALL}
 	ingressPref = Pref{policy.Major, unix.ETH_P_ALL} // beside those of others
-	listPrefs   = map[family][2]Pref{
-		ipv4: {{10, unix.ETH_P_IP}, {11, unix.ETH_P_IP}},
-		ipv6: {{20, unix.ETH_P_IPV6}, {21, unix.ETH_P_IPV6}},
-	}
 )
 
 // family is a kind of address: its packets have lists of filters of their own.
@@ -32,11 +23,42 @@ const (
 	ipv6
 )
 
+func etherType(f family) uint16 {
+	return [...]uint16{ipv4: unix.ETH_P_IP, ipv6: unix.ETH_P_IPV6}[f]
+}
+
+// A list of filters is made anew beside the one that is in force, and so each family has
+// two slots for one. One of u32 has one preference, one of flower one for each filter.
+type slot struct {
+	family family
+	n      int // 0 or 1
+}
+
+func u32Pref(s slot) Pref { return Pref{uint16(10 + 10*int(s.family) + s.n), etherType(s.family)} }
+
+const mostFlowers = 0x400 // preferences of a slot
+
+func flowerPriority(s slot) uint16 { return uint16(0x1000 + (2*int(s.family)+s.n)*mostFlowers) }
+
+// slotOf returns the slot that a preference is of, and the kind of its filters.
+func slotOf(p Pref) (s slot, kind string, ok bool) {
+	for _, s := range slots {
+		first := flowerPriority(s)
+		switch {
+		case p == u32Pref(s):
+			return s, "u32", true
+		case p.Protocol == etherType(s.family) && p.Priority >= first && p.Priority < first+mostFlowers:
+			return s, "flower", true
+		}
+	}
+	return slot{}, "", false
+}
+
+var slots = []slot{{ipv4, 0}, {ipv4, 1}, {ipv6, 0}, {ipv6, 1}}
+
 // firstTable returns the number of the first table of a list: the tables of all lists
 // of a qdisc are numbered together, below 800.
-func firstTable(p Pref) uint32 {
-	return 1 + tablesOfList*(uint32(p.Priority)%10+2*(uint32(p.Priority)/20))
-}
+func firstTable(s slot) uint32 { return 1 + tablesOfList*uint32(2*int(s.family)+s.n) }
 
 const tablesOfList = 0x1ff
 

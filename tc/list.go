@@ -11,9 +11,9 @@ const (
 	longRun  = 64
 )
 
-// list returns the objects of a list of filters at a preference.
-func list(device string, root Handle, pref Pref, all []entry) (objects []Object) {
-	l := lister{device: device, root: root, pref: pref, table: firstTable(pref)}
+// list returns the objects of a list of filters in a slot.
+func list(device string, root Handle, s slot, all []entry) (objects []Object) {
+	l := lister{device: device, root: root, pref: u32Pref(s), table: firstTable(s)}
 	worth := max(longRun, 2*len(all)/tablesOfList+1) // there are only so many tables
 	if len(all) <= longList {
 		l.keys(0, 0, all)

@@ -185,8 +185,8 @@ func TestListsKeepTheOrderOfRules(t *testing.T) {
 				for i := range rules {
 					all = append(all, entries(&rules[i], f, classOfRule(i))...)
 				}
-				l := list("eth0", htbHandle, listPrefs[f][1], all)
-				holdsPlaces(t, l, listPrefs[f][1])
+				l := list("eth0", htbHandle, slot{f, 1}, all)
+				holdsPlaces(t, l, slot{f, 1})
 				lists[f] = bucketsOf(l)
 			}
 			matched := 0
@@ -213,7 +213,7 @@ func TestListsKeepTheOrderOfRules(t *testing.T) {
 
 // holdsPlaces holds that each filter has a place of its own that u32 knows, and that a
 // table is there before what is in it, and before the link to it.
-func holdsPlaces(t *testing.T, list []Object, pref Pref) {
+func holdsPlaces(t *testing.T, list []Object, s slot) {
 	t.Helper()
 	seen, tables := map[Handle]bool{}, map[uint32]bool{0: true}
 	for _, o := range list {
@@ -228,7 +228,7 @@ func holdsPlaces(t *testing.T, list []Object, pref Pref) {
 		if !tables[o.Handle.table()] || !tables[key.Link] {
 			t.Fatalf("%v comes before its table", u32Handle(o.Handle))
 		}
-		if first := firstTable(pref); o.Handle.table() != 0 && (o.Handle.table() < first || o.Handle.table() >= first+tablesOfList) {
+		if first := firstTable(s); o.Handle.table() != 0 && (o.Handle.table() < first || o.Handle.table() >= first+tablesOfList) {
 			t.Fatalf("table %x is not one of this list", o.Handle.table())
 		}
 	}
@@ -237,13 +237,11 @@ func holdsPlaces(t *testing.T, list []Object, pref Pref) {
 // The tables of all lists are apart, and below those that the kernel numbers.
 func TestTablesOfLists(t *testing.T) {
 	last := uint32(0)
-	for _, f := range []family{ipv4, ipv6} {
-		for _, pref := range listPrefs[f] {
-			if first := firstTable(pref); first <= last || first+tablesOfList > 0x800 {
-				t.Errorf("the tables of pref %d begin at %x, after %x", pref.Priority, first, last)
-			}
-			last = firstTable(pref) + tablesOfList - 1
+	for _, s := range slots {
+		if first := firstTable(s); first <= last || first+tablesOfList > 0x800 {
+			t.Errorf("the tables of %v begin at %x, after %x", s, first, last)
 		}
+		last = firstTable(s) + tablesOfList - 1
 	}
 }
 
@@ -254,7 +252,7 @@ func TestLongListsAreShortToSearch(t *testing.T) {
 		r := policy.Rule{Source: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i % 3), byte(i >> 8), byte(i)}), 32)}}
 		all = append(all, entries(&r, ipv4, htbHandle+1)...)
 	}
-	l, most := bucketsOf(list("eth0", htbHandle, listPrefs[ipv4][0], all)), 0
+	l, most := bucketsOf(list("eth0", htbHandle, slot{ipv4, 0}, all)), 0
 	for i := range 1000 {
 		looked := 0
 		p := packet{source: netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), destination: netip.AddrFrom4([4]byte{192, 0, 2, 1}), protocol: policy.TCP}
@@ -277,6 +275,8 @@ func TestParamsAreReadBack(t *testing.T) {
 	redirect.Selector.add(0, 0, 0)
 	read := redirect
 	read.redirect = 0
+	flower := flowerKey{Class: 5, EtherType: 0x800, Protocol: 6, Source: netip.MustParsePrefix("10.0.0.0/9"), From: policy.PortRange{First: 7, Last: 7}, To: policy.PortRange{First: 1, Last: 65535}}
+	flower6 := flowerKey{Class: 5, EtherType: 0x86dd, Protocol: 17, Destination: netip.MustParsePrefix("fd00:8::/29"), To: policy.PortRange{First: 53, Last: 53}}
 	for _, c := range []struct {
 		kind string
 		in   Params
@@ -289,6 +289,7 @@ func TestParamsAreReadBack(t *testing.T) {
 		{"class", htbClass{1 << 33, 1 << 35, 4, 5, 6, 7}, htbClass{1 << 33, 1 << 35, 4, 5, 6, 7}},
 		{"u32", key, key}, {"u32", link, link}, {"u32", redirect, read}, {"u32", u32Table{256}, u32Table{256}},
 		{"bpf", markFilter{}, markFilter{}},
+		{"flower", flower, flower}, {"flower", flower6, flower6}, {"flower", flowerKey{Class: 7}, flowerKey{Class: 7}},
 	} {
 		var got Params
 		switch c.kind {
@@ -296,6 +297,8 @@ func TestParamsAreReadBack(t *testing.T) {
 			got = parseClass("htb", c.in.options())
 		case "u32":
 			got = parseU32(c.in.options(), func(i uint32) string { return fmt.Sprint("shaper", i-7) })
+		case "flower":
+			got = parseFlower(c.in.options())
 		case "bpf":
 			got = parseBPF(c.in.options())
 		default:
@@ -305,7 +308,7 @@ func TestParamsAreReadBack(t *testing.T) {
 			t.Errorf("%s: %+v is read as %+v", c.kind, c.in, got)
 		}
 	}
-	for _, strange := range []Params{parseQdisc("cake", []byte{1}), parseU32([]byte{1}, nil), parseBPF(nil)} {
+	for _, strange := range []Params{parseQdisc("cake", []byte{1}), parseU32([]byte{1}, nil), parseBPF(nil), parseFlower(attr32(nil, 78, 1))} {
 		if _, ok := strange.(opaque); !ok {
 			t.Errorf("%v is not opaque", strange)
 		}

@@ -31,7 +31,7 @@ func (d *differ) filters() {
 		if o.Type != Filter || !there || d.rootGoes(o) {
 			continue
 		}
-		if stranger := isListed(o.Pref) && o.Kind != "u32"; stranger || !isListed(o.Pref) && !d.taken[o.place()] {
+		if stranger := isListed(o.Pref) && !isOfList(o); stranger || !isListed(o.Pref) && !d.taken[o.place()] {
 			d.do(del, o)
 			delete(d.have, o.place())
 		}
@@ -39,18 +39,20 @@ func (d *differ) filters() {
 
 	for _, device := range d.devices() {
 		for _, f := range []family{ipv4, ipv6} {
-			d.list(device, listPrefs[f])
+			d.list(device, f)
 		}
 	}
 }
 
 func isListed(p Pref) bool {
-	for _, prefs := range listPrefs {
-		if p == prefs[0] || p == prefs[1] {
-			return true
-		}
-	}
-	return false
+	_, _, ok := slotOf(p)
+	return ok
+}
+
+// isOfList reports whether a filter is of a kind that lists have where it is.
+func isOfList(o Object) bool {
+	_, kind, ok := slotOf(o.Pref)
+	return ok && kind == o.Kind
 }
 
 // rootGoes reports whether a filter or a class goes with its root.
@@ -67,10 +69,19 @@ func (d *differ) devices() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// present returns the filters of a list that there are, in the order of the plan.
+// listID names a list of filters.
+type listID struct {
+	device string
+	slot   slot
+}
+
+// present returns the filters of a list that there are.
 func (d *differ) present(id listID) (all []Object) {
 	for _, o := range d.ours {
-		if _, there := d.have[o.place()]; there && o.Type == Filter && o.Device == id.device && o.Pref == id.pref && o.Parent == htbHandle {
+		if _, there := d.have[o.place()]; !there || o.Type != Filter || o.Device != id.device || o.Parent != htbHandle {
+			continue
+		}
+		if s, _, ok := slotOf(o.Pref); ok && s == id.slot {
 			all = append(all, o)
 		}
 	}
@@ -78,26 +89,27 @@ func (d *differ) present(id listID) (all []Object) {
 }
 
 // list makes one of two lists equal to that of the plan, and has the other go.
-func (d *differ) list(device string, prefs [2]Pref) {
+func (d *differ) list(device string, f family) {
 	var want []Object
 	for _, o := range d.want {
-		if o.Type == Filter && o.Device == device && o.Pref == prefs[0] {
+		if s, _, ok := slotOf(o.Pref); ok && o.Type == Filter && o.Device == device && s.family == f {
 			want = append(want, o)
 		}
 	}
-	have := [2][]Object{d.present(listID{device, prefs[0]}), d.present(listID{device, prefs[1]})}
+	ids := [2]listID{{device, slot{f, 0}}, {device, slot{f, 1}}}
+	have := [2][]Object{d.present(ids[0]), d.present(ids[1])}
 	if len(want) == 0 {
-		for i, pref := range prefs {
+		for i := range ids {
 			if len(have[i]) > 0 && !d.rootGoes(have[i][0]) {
-				d.dropList(listID{device, pref})
+				d.dropList(ids[i])
 			}
 		}
 		return
 	}
-	for i := range prefs {
-		if changes, ok := rerouted(have[i], moveList(want, prefs[i])); ok {
+	for i := range ids {
+		if changes, ok := rerouted(have[i], moveList(want, ids[i].slot)); ok {
 			d.ops = append(d.ops, changes...)
-			d.dropList(listID{device, prefs[1-i]})
+			d.dropList(ids[1-i])
 			return
 		}
 	}
@@ -105,11 +117,11 @@ func (d *differ) list(device string, prefs [2]Pref) {
 	if len(have[0]) > len(have[1]) {
 		into = 1
 	}
-	d.dropList(listID{device, prefs[into]})
-	for _, o := range moveList(want, prefs[into]) {
+	d.dropList(ids[into])
+	for _, o := range moveList(want, ids[into].slot) {
 		d.do(add, o)
 	}
-	d.dropList(listID{device, prefs[1-into]})
+	d.dropList(ids[1-into])
 }
 
 // rerouted returns the changes that make a list equal to another one, where they only
@@ -127,9 +139,8 @@ func rerouted(have, want []Object) (changes []op, ok bool) {
 		if was == o {
 			continue
 		}
-		wasKey, ok1 := was.Params.(u32Key)
-		key, ok2 := o.Params.(u32Key)
-		if wasKey.Class = key.Class; !ok1 || !ok2 || key.Class == 0 || wasKey != key {
+		class, key := leadsTo(o.Params)
+		if _, before := leadsTo(was.Params); class == 0 || key != before {
 			return nil, false
 		}
 		changes = append(changes, op{change, o})
@@ -137,13 +148,31 @@ func rerouted(have, want []Object) (changes []op, ok bool) {
 	return changes, true
 }
 
-// moveList returns a list of the plan at another preference.
-func moveList(all []Object, to Pref) []Object {
+// leadsTo returns the class of what a filter matches, and what that is; 0 for none.
+func leadsTo(p Params) (class Handle, what Params) {
+	switch k := p.(type) {
+	case u32Key:
+		class, k.Class = k.Class, 0
+		return class, k
+	case flowerKey:
+		class, k.Class = k.Class, 0
+		return class, k
+	}
+	return 0, p
+}
+
+// moveList returns a list of the plan in another slot.
+func moveList(all []Object, to slot) []Object {
 	moved := slices.Clone(all)
 	for i := range moved {
 		o := &moved[i]
-		by := firstTable(to) - firstTable(o.Pref)
-		o.Pref = to
+		from, kind, _ := slotOf(o.Pref)
+		if kind == "flower" {
+			o.Pref.Priority += flowerPriority(to) - flowerPriority(from)
+			continue
+		}
+		o.Pref = u32Pref(to)
+		by := firstTable(to) - firstTable(from)
 		if table := o.Handle.table(); table != 0 {
 			o.Handle = o.Handle.inTable(table + by)
 		}
@@ -155,18 +184,16 @@ func moveList(all []Object, to Pref) []Object {
 	return moved
 }
 
-// dropList deletes a list: links from the last on, then the tables that nothing
-// leads to any more, then the rest at once.
+// dropList deletes a list from its last filter on: links, then the tables that nothing
+// leads to any more, then the rest of each preference at once.
 func (d *differ) dropList(id listID) {
 	all := d.present(id)
-	if d.tables[id] == 0 || d.dropped[id] {
-		return
-	}
-	slices.SortFunc(all, func(a, b Object) int { return cmp.Compare(b.Handle, a.Handle) })
-	tables := slices.ContainsFunc(all, func(o Object) bool { return o.Handle.table() != 0 })
-	if tables {
+	slices.SortFunc(all, func(a, b Object) int {
+		return cmp.Or(cmp.Compare(b.Pref.Priority, a.Pref.Priority), cmp.Compare(b.Handle, a.Handle))
+	})
+	if slices.ContainsFunc(all, func(o Object) bool { return o.Kind == "u32" && o.Handle.table() != 0 }) {
 		for _, o := range all {
-			if o.Handle.table() == 0 {
+			if o.Kind == "u32" && o.Handle.table() == 0 {
 				d.do(del, o)
 			}
 		}
@@ -176,9 +203,21 @@ func (d *differ) dropList(id listID) {
 			}
 		}
 	}
-	d.do(del, Object{Type: Filter, Device: id.device, Parent: htbHandle, Kind: "u32", Pref: id.pref, Params: wholeList{}})
+	var last Pref
 	for _, o := range all {
+		if o.Pref != last {
+			d.dropAll(o)
+		}
+		last = o.Pref
 		delete(d.have, o.place())
 	}
-	d.dropped[id] = true
+	if pref := u32Pref(id.slot); last == (Pref{}) && d.tables[tableID{id.device, pref}] != 0 && !d.emptied[id] { // nothing is in it
+		d.dropAll(Object{Device: id.device, Kind: "u32", Pref: pref})
+	}
+	d.emptied[id] = true
+}
+
+// dropAll deletes all filters of a preference.
+func (d *differ) dropAll(of Object) {
+	d.do(del, Object{Type: Filter, Device: of.Device, Parent: htbHandle, Kind: of.Kind, Pref: of.Pref, Params: wholeList{}})
 }

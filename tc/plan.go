@@ -23,8 +23,9 @@ type Device struct {
 	Kinds Kinds
 }
 
-// Kinds are the qdiscs that the kernel has beyond htb, tbf, pfifo and bfifo.
-type Kinds struct{ FQCodel, SFQ bool }
+// Kinds are the qdiscs and filters that the kernel has beyond htb, tbf, pfifo, bfifo and
+// u32.
+type Kinds struct{ FQCodel, SFQ, Flower bool }
 
 // frame returns the length of the longest frame.
 func (d Device) frame() uint64 { return uint64(d.MTU) + 14 }
@@ -334,6 +335,7 @@ func (t *tree) filters() error {
 	}
 	total := 0
 	for _, f := range []family{ipv4, ipv6} {
+		var flowers []flowerKey
 		var all []entry
 		for i := range rules {
 			if len(rules[i].Listener) > 0 {
@@ -343,13 +345,20 @@ func (t *tree) filters() error {
 			if class == 0 {
 				class = htbHandle + policy.UnmatchedMinor
 			}
+			if len(flowers) <= longList {
+				flowers = append(flowers, flowerKeys(&rules[i], f, class)...)
+			}
 			all = append(all, entries(&rules[i], f, class)...)
 			if total+len(all) > policy.MaxFilters {
 				return fmt.Errorf("the rules for %s come to more than %d filters; fewer addresses or ports", t.name, policy.MaxFilters)
 			}
 		}
 		total += len(all)
-		t.objects = append(t.objects, list(t.name, htbHandle, listPrefs[f][0], all)...)
+		if t.device.Kinds.Flower && len(flowers) <= longList {
+			t.objects = append(t.objects, flowerList(t.name, htbHandle, f, flowers)...)
+		} else {
+			t.objects = append(t.objects, list(t.name, htbHandle, slot{f, 0}, all)...)
+		}
 	}
 	return nil
 }

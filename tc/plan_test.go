@@ -40,7 +40,7 @@ func mustPlan(t testing.TB, text string, d Device) []Object {
 
 // fresh is a kernel that has nothing of ours.
 func fresh() *snapshot {
-	return &snapshot{sizes: map[string]linkSizes{"eth0": {65536, 65536}}, tables: map[listID]uint32{}, counted: map[place]Counters{}}
+	return &snapshot{sizes: map[string]linkSizes{"eth0": {65536, 65536}}, tables: map[tableID]uint32{}, counted: map[place]Counters{}}
 }
 
 // TestPlans compares what each policy comes to with the commands beside it.
@@ -71,6 +71,26 @@ func TestPlanWithQueues(t *testing.T) {
 		d := eth0
 		d.Kinds = kinds
 		compare(t, "testdata/plan/tree-"+name+".toml", strings.Join(commands(settle(mustPlan(t, string(text), d), fresh())), "\n")+"\n")
+	}
+}
+
+// TestPlanWithFlower has the filters that a kernel may have; tables are of u32 in any case.
+func TestPlanWithFlower(t *testing.T) {
+	d := eth0
+	d.Kinds.Flower = true
+	text, err := os.ReadFile("testdata/plan/rules.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare(t, "testdata/plan/rules-flower.toml", strings.Join(commands(settle(mustPlan(t, string(text), d), fresh())), "\n")+"\n")
+	var many strings.Builder
+	for i := range longList + 1 {
+		fmt.Fprintf(&many, "[[rule]]\nclass = \"a\"\nsource = \"10.9.%d.%d\"\n", i>>8, i&0xff)
+	}
+	for _, o := range mustPlan(t, string(text)+many.String(), d) {
+		if o.Kind == "flower" && o.Pref.Protocol == etherType(ipv4) {
+			t.Fatalf("%v in a long list", o)
+		}
 	}
 }
 

@@ -16,14 +16,14 @@ type snapshot struct {
 	foreign []Object             // qdiscs of others where ours would be
 	sizes   map[string]linkSizes // of links, as they are
 	had     map[string]linkSizes // before they were limited, where that is not noted any more
-	tables  map[listID]uint32    // the number of the u32 table at the root of a list
+	tables  map[tableID]uint32   // the number of the u32 table at the root of a list
 	counted map[place]Counters
 	shared  bool // others have filters beside ours on what arrives
 	partial bool // filters are left out
 }
 
-// listID names a list of filters.
-type listID struct {
+// tableID names the filters of one preference, which begin with a table.
+type tableID struct {
 	device string
 	pref   Pref
 }
@@ -34,7 +34,7 @@ func (k *Kernel) read(d Device) (*snapshot, error) { return k.snap(d, true) }
 // snap takes a snapshot, with filters or without: they take the longest, and count
 // nothing.
 func (k *Kernel) snap(d Device, filters bool) (*snapshot, error) {
-	s := &snapshot{partial: !filters, sizes: map[string]linkSizes{}, had: map[string]linkSizes{}, tables: map[listID]uint32{}, counted: map[place]Counters{}}
+	s := &snapshot{partial: !filters, sizes: map[string]linkSizes{}, had: map[string]linkSizes{}, tables: map[tableID]uint32{}, counted: map[place]Counters{}}
 	_, err := k.link(d.mirror())
 	mirrored := err == nil
 	if err != nil && !errors.Is(err, ErrNoDevice) {
@@ -183,11 +183,13 @@ func (k *Kernel) keepFilter(s *snapshot, device string, parent Handle, m message
 	case "u32":
 		o.Params = parseU32(m.options, k.nameOf)
 		if table := m.handle.table(); table >= 0x800 {
-			s.tables[listID{device, o.Pref}] = table
+			s.tables[tableID{device, o.Pref}] = table
 			if o.Handle = o.Handle.inTable(0); o.Handle == 0 {
 				return
 			}
 		}
+	case "flower":
+		o.Params = parseFlower(m.options)
 	case "bpf":
 		o.Params = parseBPF(m.options)
 	default:
