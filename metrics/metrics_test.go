@@ -101,6 +101,26 @@ func TestCardinalityIsConstant(t *testing.T) {
 	}
 }
 
+// What the kernel has counted of a class has the same series, but for the waits.
+func TestKernelClasses(t *testing.T) {
+	status := fixed()
+	status.Kernel = status.Classes
+	got := map[string]int{}
+	for _, line := range strings.Split(scrape(t, func() stats.Status { return status }), "\n") {
+		for _, engine := range []string{"proxy", "tc"} {
+			if strings.HasPrefix(line, "shaper_class_") && strings.Contains(line, `engine="`+engine+`"`) && !strings.HasPrefix(line, "shaper_class_wait_") {
+				got[engine]++
+			}
+			if engine == "tc" && strings.HasPrefix(line, "shaper_class_wait_") && strings.Contains(line, `engine="tc"`) {
+				t.Error(line)
+			}
+		}
+	}
+	if got["tc"] == 0 || got["tc"] != got["proxy"] {
+		t.Errorf("series: %v", got)
+	}
+}
+
 func TestNoAddressInLabels(t *testing.T) {
 	if text := scrape(t, fixed); strings.Contains(text, "192.0.2.1") {
 		t.Errorf("an address is in\n%s", text)

@@ -14,7 +14,7 @@ import (
 
 func tcCommand() *cli.Command {
 	one := func(name, usage string, action func(*cli.Context, *tc.Kernel, *policy.Policy, []policy.TC) error) *cli.Command {
-		return &cli.Command{Name: name, Usage: usage, ArgsUsage: "[DEVICE]", Flags: []cli.Flag{jsonFlag()}, Action: withKernel(action)}
+		return &cli.Command{Name: name, Usage: usage, ArgsUsage: "[DEVICE]", Flags: []cli.Flag{jsonFlag()}, Action: withKernel(action), BashComplete: completeDevices}
 	}
 	return &cli.Command{
 		Name:  "tc",
@@ -85,6 +85,18 @@ func sectionsOf(c *cli.Context, p *policy.Policy) ([]policy.TC, error) {
 		return []policy.TC{policy.DefaultTC(name)}, nil
 	}
 	return nil, usageError("%s has no section [tc.%s]", p.Path, name)
+}
+
+// completeDevices completes an argument to the devices of the policy.
+func completeDevices(c *cli.Context) {
+	path, _ := configPath(c)
+	p, _, err := policy.Load(path)
+	if err != nil || c.NArg() > 0 {
+		return
+	}
+	for _, t := range p.TC {
+		fmt.Fprintln(c.App.Writer, t.Device)
+	}
 }
 
 // planFor returns what a section comes to on its device.
