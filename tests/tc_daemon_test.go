@@ -2,6 +2,7 @@ package tests
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -106,6 +107,37 @@ func TestKernelIsKeptByTheDaemon(t *testing.T) {
 	near.run("ip link add wire type ifb")
 	near.run("ip link set wire up")
 	holds("a device of this name is shaped again")
+}
+
+// More notifications come than the daemon's socket holds, and some are lost (ENOBUFS): it
+// looks at everything again, and goes on seeing what happens.
+func TestKernelNotificationsAreLost(t *testing.T) {
+	tool(t, "tc", "iproute2")
+	near, _ := wire(t)
+	near.run("ip link set lo up")
+	p := startIn(near, t, plain(), kept("2mbit"))
+	var batch strings.Builder
+	for i := range 4000 {
+		fmt.Fprintf(&batch, "class change dev wire parent 5ca0:4365 classid 5ca0:36f0 htb rate %dkbit ceil 1mbit\n", 100+i%2)
+	}
+	file := policyFile(t, batch.String())
+	p.signal(syscall.SIGSTOP)
+	near.run("tc -batch %s", file)
+	lost := near.output("cat /proc/net/netlink | awk '$2 == 0 { n += $9 } END { print n }'")
+	p.signal(syscall.SIGCONT)
+	if strings.TrimSpace(lost) == "0" {
+		t.Error("nothing was lost")
+	}
+	holds := func(what string) {
+		t.Helper()
+		waitFor(t, what, func() bool { return len(near.preview(p.config).Changes) == 0 })
+	}
+	holds("the class is as it was")
+	near.run("tc qdisc del dev wire root")
+	holds("the root is back")
+	if strings.Contains(p.log.String(), "not seen any more") {
+		t.Errorf("%s", p.log)
+	}
 }
 
 // The kernel's counters have the names of the proxy's.
