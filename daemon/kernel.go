@@ -113,6 +113,8 @@ func (k *kernel) apply(p *policy.Policy) (changes int, err error) {
 		switch {
 		case errors.Is(err, tc.ErrNoDevice):
 			k.say("waiting for a network device", "device", section.Device)
+			_, err := k.netlink.Sweep()
+			errs = append(errs, err)
 		case err != nil:
 			errs = append(errs, fmt.Errorf("tc.%s: %w", section.Device, err))
 		}
@@ -214,6 +216,8 @@ func (k *kernel) mend() bool {
 	changes, err := k.apply(k.policy)
 	if changes > 0 {
 		k.log.Warn("the kernel differed from the policy, and has been put right", "changes", changes)
+		_, swept := k.netlink.Sweep()
+		err = errors.Join(err, swept)
 	}
 	if err != nil {
 		k.log.Error("the kernel differs from the policy", "err", err, "again", retrying)

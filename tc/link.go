@@ -1,6 +1,10 @@
 package tc
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
 
 // linkSizes is what we set of a link: how large packets may be that are cut into
 // frames below the qdiscs, of IPv6 and of IPv4.
@@ -31,3 +35,28 @@ func noteOf(had linkSizes) htbClass {
 
 // noted returns what a link had.
 func (c htbClass) noted() linkSizes { return linkSizes{uint32(c.Rate), uint32(c.Ceil)} }
+
+// Sweep deletes the ifb devices that were made for devices which are gone, and returns
+// how many.
+func (k *Kernel) Sweep() (deleted int, err error) {
+	all, err := k.links.LinkList()
+	if err != nil {
+		return 0, refused("read", "", "links", err)
+	}
+	indexes := map[int]bool{}
+	for _, l := range all {
+		indexes[l.Attrs().Index] = true
+	}
+	for _, l := range all {
+		name := l.Attrs().Name
+		of, err := strconv.Atoi(strings.TrimPrefix(name, mirrorPrefix))
+		if l.Type() != "ifb" || !IsMirror(name) || err != nil || indexes[of] {
+			continue
+		}
+		if err := k.links.LinkDel(l); err != nil && !isGone(err) {
+			return deleted, refused("delete", name, "ifb", err)
+		}
+		deleted++
+	}
+	return deleted, nil
+}

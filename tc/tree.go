@@ -30,9 +30,13 @@ func (t *tree) lone(c *policy.Class) []Object {
 	kind, queue := t.queue(c)
 	number := map[string]uint16{"pfifo": 1, "bfifo": 2, "fq_codel": 3, "sfq": 4}[kind] // a handle keeps its kind
 	limit := queueLimit(queue)
-	ticks := tbfDepth(rate, t.burst(c, rate))
-	if t.burst(c, rate) != t.smallest(rate) {
-		ticks = tbfTicks(rate, t.burst(c, rate)) // not a byte more than was written
+	burst := t.smallest(rate)
+	if burst > gsoUnlimited {
+		burst += largestPacket // which passes as one, when there is room for all of it
+	}
+	ticks := tbfDepth(rate, burst)
+	if written := t.burst(c, rate); written != t.smallest(rate) {
+		ticks = tbfTicks(rate, written) // not a byte more
 	}
 	t.add(Object{Type: Qdisc, Handle: tbfHandle, Parent: rootParent, Kind: "tbf",
 		Params: tbf{Rate: rate, Ticks: ticks, Limit: limit}})
@@ -169,7 +173,10 @@ func (t *tree) burst(c *policy.Class, rate uint64) uint64 {
 // 1 ms, as late as the kernel's timers may be, and two frames.
 func (t *tree) smallest(rate uint64) uint64 { return max(rate/1000, 2*t.device.frame()) }
 
-const gsoUnlimited = 65536
+const (
+	gsoUnlimited  = 65536
+	largestPacket = gsoUnlimited + gsoUnlimited/16 // with the headers of its segments
+)
 
 // gso returns how large a packet may be that the network card, or the device's
 // driver, cuts into frames. HTB lets it through as one: so it is no larger than the

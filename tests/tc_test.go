@@ -282,6 +282,27 @@ func TestKernelShowAgreesWithTC(t *testing.T) {
 	}
 }
 
+// A device that goes leaves nothing behind either: clear finds the ifb of what arrived.
+func TestKernelClearsAfterTheDevice(t *testing.T) {
+	tool(t, "tc", "iproute2")
+	near, _ := wire(t)
+	config := policyFile(t, mixed)
+	near.mustTC(config, "apply")
+	near.run("ip link del wire")
+	if out := near.output("ip link show"); !strings.Contains(out, "shaper") {
+		t.Fatalf("there is no ifb:\n%s", out)
+	}
+	if o := near.tc(config, "apply"); o.code != 1 || !strings.Contains(o.stderr, "tc: read link on wire: there is no such network device") {
+		t.Errorf("%d %s", o.code, o.stderr)
+	}
+	for range 2 {
+		near.mustTC(config, "clear")
+	}
+	if out := near.output("ip link show"); strings.Contains(out, "shaper") {
+		t.Errorf("left:\n%s", out)
+	}
+}
+
 // What others have made is not touched, unless the policy says so.
 func TestKernelRefusesForeignQdiscs(t *testing.T) {
 	tool(t, "tc", "iproute2")

@@ -167,6 +167,9 @@ func tcApply(c *cli.Context, k *tc.Kernel, p *policy.Policy, sections []policy.T
 func tcClear(c *cli.Context, k *tc.Kernel, _ *policy.Policy, sections []policy.TC) error {
 	return eachSection(c, sections, "cleared", func(section policy.TC) (int, error) {
 		d, err := k.Device(section.Device)
+		if errors.Is(err, tc.ErrNoDevice) {
+			return k.Sweep() // it went, and what it had went with it, but for what arrived
+		}
 		if err != nil {
 			return 0, err
 		}
