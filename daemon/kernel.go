@@ -101,6 +101,9 @@ func (k *kernel) follow(p *policy.Policy) {
 	}
 	k.policy = p
 	k.devices.Store(&names)
+	if len(names) > 0 {
+		k.wake("") // there is something to watch
+	}
 }
 
 // apply makes the kernel equal to the sections of a policy, and returns how many
@@ -167,14 +170,17 @@ func (k *kernel) set(p *policy.Policy) {
 }
 
 // run keeps the kernel as the policy has it, until ctx ends: after a link has come
-// back, and after others have changed it.
+// back, and after others have changed it. It watches from when there is something to
+// be kept.
 func (k *kernel) run(ctx context.Context) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	watching.Go(func() {
-		if err := tc.Watch(ctx, k.watched, k.wake); err != nil {
-			k.log.Error("the kernel's changes are not seen any more", "err", err)
-		}
+	watch := sync.OnceFunc(func() {
+		watching.Go(func() {
+			if err := tc.Watch(ctx, k.watched, k.wake); err != nil {
+				k.log.Error("the kernel's changes are not seen any more", "err", err)
+			}
+		})
 	})
 	timer := time.NewTimer(0)
 	timer.Stop()
@@ -183,6 +189,7 @@ func (k *kernel) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-k.changed:
+			watch()
 			timer.Reset(settling)
 		case <-timer.C:
 			if !k.mend() {
