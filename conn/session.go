@@ -261,6 +261,9 @@ func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 			t.slot.Move(newUp)
 			t.up.join(newUp)
 			up.Quit(now)
+			if t.upstream.fd >= 0 {
+				t.server.marks.mark(t.upstream.fd, newUp)
+			}
 		}
 		if gone[down.Named()] && t.stage != ended {
 			t.down.join(newDown.Join(now, who))

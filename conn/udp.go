@@ -345,7 +345,10 @@ func (t *udpSession) dial() error {
 		t.closeUpstream()
 		return err
 	}
-	t.up.raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1) })
+	t.up.raw.Control(func(fd uintptr) {
+		unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1)
+		s.marks.mark(int(fd), t.up.class.Load())
+	})
 	return nil
 }
 
@@ -482,6 +485,9 @@ func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 		up = up.Join(now, who)
 		t.slot.Move(up)
 		t.up.move(now, up)
+		if len(t.socket.server.marks.of()) > 0 {
+			t.remark()
+		}
 	}
 	if gone[t.down.class.Load().Named()] {
 		t.down.move(now, down.Join(now, who))

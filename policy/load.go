@@ -139,7 +139,7 @@ func checkEnd(r *report, data []byte) {
 func quote(s string) string { return fmt.Sprintf("%q", s) }
 
 // sections are the keys at the top of the file, and those of later versions.
-var sections, laterSections = []string{"daemon", "class", "listener", "rule"}, []string{"tc", "fleet"}
+var sections, laterSections = []string{"daemon", "class", "listener", "rule", "tc"}, []string{"fleet"}
 
 // decode fills the policy from the tree of its file.
 func (p *Policy) decode(r *report, root *node, whole bool) {
@@ -164,6 +164,8 @@ func (p *Policy) decode(r *report, root *node, whole bool) {
 			}
 		case "rule":
 			p.decodeRules(r, e.value, whole)
+		case "tc":
+			p.decodeTC(r, e.value, whole)
 		}
 	}
 }

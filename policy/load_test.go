@@ -337,7 +337,6 @@ func TestWholeFormat(t *testing.T) {
 		`class.otp.rate: "10 messages/s" counts messages, which is not supported in this version`,
 		`class.marketing.rate: "5 messages/s" counts messages, which is not supported in this version`,
 		`listener.acme.protocol: "smpp" is not supported in this version`,
-		`tc: not supported in this version`,
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Error("(-want +got):\n" + diff)
