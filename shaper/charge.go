@@ -152,6 +152,9 @@ func (c *Class) pay(cost *Cost) {
 
 // wantsLeft reports whether Left matters to a class on the path.
 func (c *Class) wantsLeft() bool {
+	if c.parting.Load() {
+		return true
+	}
 	for ; c != nil; c = c.parent.Load() {
 		if c.settles.Load() {
 			return true
@@ -171,9 +174,9 @@ func (c *Class) hasLeft(root *Class, now time.Time, cost *Cost) {
 			x.settler.Left(now)
 		}
 	}
-	c.retire(now)
 	c.update(now)
 	root.wake(now)
+	c.retire(now)
 }
 
 // expects estimates when an item leaves that enters the class now, for max_wait

