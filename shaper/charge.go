@@ -90,9 +90,13 @@ func (c *Class) let(now time.Time, it *Item) {
 // what leaves, where that is an Item.
 func (c *Class) charge(it *Item, since, now time.Time, cost *Cost, settles bool) {
 	c.chargeUp(c, since, now, cost, settles)
+	var from *Source
+	if it != nil && it.Patient {
+		from = &it.source
+	}
 	for ; c != nil; c = c.parent.Load() {
 		if c.shadow != nil && c.keys == nil && cost.in(c.kind) > 0 {
-			c.shadow.Mirror(now, *cost, it)
+			c.shadow.Mirror(now, *cost, from)
 		}
 	}
 }
