@@ -189,6 +189,9 @@ func (c *Class) awaitsLeft() bool {
 // set puts a policy in force for all buckets, in the place of another.
 func (k *keys) set(now time.Time, old, next policy.Class) {
 	old, next = bucketPolicy(old), bucketPolicy(next)
+	if old == next {
+		return // as by most reloads: there may be many
+	}
 	k.each(func(c *Class) {
 		c.set(now, next)
 		c.update(now)

@@ -414,3 +414,23 @@ func BenchmarkJoin(b *testing.B) {
 		bucket.Quit(now)
 	}
 }
+
+// BenchmarkSetOfKeys is what a reload costs a class of 65,536 buckets that are in use,
+// all that time under the lock of the tree.
+func BenchmarkSetOfKeys(b *testing.B) {
+	conf := perSource(1<<16, classBy(policy.GCRA, "60 packets/h"))
+	c := NewClass(start, conf)
+	for n := range 1 << 16 {
+		c.Join(start, client(n)).Pass(start, Cost{Packets: 1})
+	}
+	for name, rates := range map[string][]string{"same": {"60 packets/h"}, "other": {"50 packets/h", "60 packets/h"}} {
+		b.Run(name, func(b *testing.B) {
+			n := 0
+			for b.Loop() {
+				conf.Rate = rateOf(rates[n%len(rates)])
+				c.Set(start, conf)
+				n++
+			}
+		})
+	}
+}

@@ -266,3 +266,17 @@ func TestShadowsComeAndGo(t *testing.T) {
 		t.Errorf("%d classes remember it", n)
 	}
 }
+
+func TestMirrorAllocatesNothing(t *testing.T) {
+	for _, rate := range []string{"1KB/s", "1GB/s", "10 packets/s"} {
+		c, now, from := NewClass(start, leakyClass(rate)), start, new(Source)
+		wantNoAllocs(t, "Mirror of a piece to "+rate, func() {
+			now = now.Add(ms)
+			c.Mirror(now, Cost{Bytes: 1000}, from)
+		})
+		wantNoAllocs(t, "Mirror of datagrams to "+rate, func() {
+			now = now.Add(time.Minute)
+			c.Mirror(now, Cost{Bytes: 1000, Packets: 10}, nil)
+		})
+	}
+}
