@@ -54,17 +54,20 @@ func churned() (policies []string) {
 	for _, classes := range []string{
 		class("c", "200mbit", `parent = "up"`, `per = "source"`, "max_keys = 3") + class("d", "9000 packets/s", `per = "connection"`),
 		class("c", "1mbit", `parent = "up"`, `per = "source"`, `shadow = true`, "max_keys = 3") + class("d", "9000 packets/s", `per = "connection"`, `algorithm = "sliding-log"`),
-		class("c", "9000 connections/s", `per = "source-port"`, `max_connections = 2`) + class("d", "10 packets/s", `shadow = true`),
+		class("c", "9000 connections/s", `per = "source"`, `max_connections = 2`, `overflow = "wait"`) + class("d", "10 packets/s", `shadow = true`),
 		class("c", "100mbit", `algorithm = "fixed-window"`, `window = "10ms"`, `per = "connection"`) + class("d", "9mbit", `per = "source"`, `parent = "up"`, `algorithm = "token"`),
-		class("c", "200mbit", `per = "source"`, `ceil = "300mbit"`, `parent = "up"`) + class("e", "9000 packets/s", `per = "destination"`),
+		class("c", "200mbit", `per = "source"`, `ceil = "300mbit"`, `parent = "up"`, `max_connections = 2`, `max_wait = "30ms"`) + class("e", "9000 packets/s", `per = "destination"`),
 	} {
 		datagrams := "d"
 		if len(policies) == 4 {
 			datagrams = "e"
 		}
 		up := class("up", "400mbit")
-		if len(policies) == 1 {
+		switch len(policies) {
+		case 1:
 			up = class("up", "400mbit", "shadow = true")
+		case 3, 4:
+			up = class("up", "400mbit", "max_connections = 5")
 		}
 		policies = append(policies, up+classes+listener("l", "tcp", policy.Echo, "c", `return_class = "up"`)+listener("u", "udp", policy.Echo, datagrams))
 	}
