@@ -85,6 +85,18 @@ func TestShadowPolicyOfDatagrams(t *testing.T) {
 	}
 }
 
+// Copies leave in time, whether or not anybody looks or sends.
+func TestShadowPolicyCatchesUp(t *testing.T) {
+	r := run(t, udp(policy.Echo, fast))
+	classes := r.shade(class("c", "100 packets/s") + listener("l", "udp", policy.Echo, "c"))
+	open := dialUDP(t, r.addr("l"))
+	for range 10 {
+		open.Write([]byte("x"))
+		expectDatagram(t, open, "x")
+	}
+	until(t, "the copies leave", func() bool { return classes["c"].Stats.BacklogItems.Load() == 0 })
+}
+
 // Buckets of a policy in the shadow are given up with their sessions, and when the
 // policy is.
 func TestShadowPolicyLeavesNothing(t *testing.T) {
