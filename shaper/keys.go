@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"sync/atomic"
 	"time"
 
 	"shaper/leaky"
@@ -24,6 +25,15 @@ type keys struct {
 	idle   idleKeys
 	shared *Class   // of all for whom there is no room, from the first of them on
 	linger []*Class // nobody uses them, and copies of what they let out wait in their shadow
+}
+
+// membership is what only one of keys has.
+type membership struct {
+	among   *keys       // those of its parent; nil: it is a class of the policy
+	key     policy.Key  // which one
+	joined  int         // sessions that have joined it
+	lingers bool        // it is among keys.linger
+	parting atomic.Bool // it is given up when its last item has left; without the lock, too
 }
 
 func newKeys(now time.Time, class *Class) *keys {
