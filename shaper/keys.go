@@ -165,7 +165,7 @@ func (c *Class) retire(now time.Time) {
 	if k.class.conf.Per.By != policy.ByConnection { // of which none comes again
 		k.idle.put(now, c.key, bucketState{c.enforced().limiter, c.assured})
 	}
-	c.limiter, c.shadow = blocked{}, nil
+	c.limiter, c.shadow, c.conf.MaxWait = blocked{}, nil, 0
 }
 
 // blocked is the limiter of a bucket that has been given up. What comes all the same,

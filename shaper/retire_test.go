@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"shaper/policy"
+	"shaper/unit"
 )
 
 // The bucket of those for whom there is no room is limited as any other: nobody gets
@@ -102,4 +103,20 @@ func TestKeysPassWhileTheyQuit(t *testing.T) {
 		bucket.Quit(time.Now())
 	}
 	wg.Wait()
+}
+
+// What comes to a bucket that has been given up stays there for its owner to move,
+// and never leaves from there.
+func TestKeysGivenUp(t *testing.T) {
+	conf := perSource(10, leakyClass("1 packets/s"))
+	conf.MaxWait = unit.Duration(second)
+	c := NewClass(start, conf)
+	bucket := c.Join(start, client(1))
+	bucket.Quit(start)
+	late := packet(1)
+	enter(t, bucket, 0, Waits, late)
+	released(t, bucket, time.Hour)
+	if got := bucket.Evict(at(time.Hour), func(*Item) bool { return true }); len(got) != 1 || got[0] != late {
+		t.Errorf("moved are %v", got)
+	}
 }

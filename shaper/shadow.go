@@ -180,12 +180,23 @@ func (c *Class) catchUp(now time.Time) {
 // Shadow returns the counters of what a class with `shadow` would do, as of now; nil
 // where it does what it says.
 func (c *Class) Shadow(now time.Time) *stats.Class {
-	defer c.lock().mu.Unlock()
-	if c.shadow == nil {
+	shadows := c.shadows()
+	if len(shadows) == 0 {
 		return nil
 	}
-	c.each(func(c *Class) { c.shadow.CatchUp(now) })
-	return c.shadow.Stats
+	for _, s := range shadows { // of each bucket: too long for the lock of what really leaves
+		s.CatchUp(now)
+	}
+	return shadows[0].Stats
+}
+
+// shadows returns those of the class and of its buckets.
+func (c *Class) shadows() (all []*Class) {
+	defer c.lock().mu.Unlock()
+	if c.shadow != nil {
+		c.each(func(c *Class) { all = append(all, c.shadow) })
+	}
+	return all
 }
 
 // shadowPolicy returns the policy of the class that computes what one with shadow
