@@ -151,7 +151,7 @@ func (t *tcpSession) classify() {
 func (s *Server) needsDestination(listener string) bool {
 	s.routesMu.RLock()
 	defer s.routesMu.RUnlock()
-	return s.routes.classifier.NeedsDestination(listener)
+	return s.routes.classifier.NeedsDestination(listener) || s.shadow != nil && s.shadow.classifier.NeedsDestination(listener)
 }
 
 // describe returns what the rules match.

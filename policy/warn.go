@@ -19,6 +19,7 @@ func (c *checker) warnAll() {
 			c.warn(key+".max_connections", "it bounds nothing: sessions are in their class, not in their return_class",
 				"put it into a class that a listener or a rule names as class")
 		}
+		c.warnKeys(key, &class)
 	}
 	c.warnAssured()
 	c.warnKernel()

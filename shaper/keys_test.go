@@ -145,8 +145,8 @@ func TestKeysBounded(t *testing.T) {
 	for _, bucket := range []*Class{third, fourth, fifth, first} {
 		bucket.Quit(at(1500 * ms))
 	}
-	if c.keys.shared != nil || len(c.keys.active) != 0 {
-		t.Errorf("a shared bucket %p and %d others are in use, and nobody uses any", c.keys.shared, len(c.keys.active))
+	if c.keys.shared.joined != 0 || len(c.keys.active) != 0 {
+		t.Errorf("%d share a bucket and %d others are in use, and nobody uses any", c.keys.shared.joined, len(c.keys.active))
 	}
 }
 
@@ -396,7 +396,7 @@ func TestKeysLive(t *testing.T) {
 	}
 	wg.Wait()
 	a := s.Class("a")
-	if len(a.keys.active) != 0 || a.keys.shared != nil || a.Keys(time.Now()) > 20 || a.beneath != (Cost{}) {
+	if len(a.keys.active) != 0 || a.Keys(time.Now()) > 20 || a.beneath != (Cost{}) {
 		t.Errorf("%d buckets are in use, %d keys remembered, %v wait", len(a.keys.active), a.Keys(time.Now()), a.beneath)
 	}
 }
@@ -411,5 +411,25 @@ func BenchmarkJoin(b *testing.B) {
 		bucket := c.Join(now, client(n))
 		bucket.Pass(now, Cost{Packets: 1})
 		bucket.Quit(now)
+	}
+}
+
+// BenchmarkSetOfKeys is what a reload costs a class of 65,536 buckets that are in use,
+// all that time under the lock of the tree.
+func BenchmarkSetOfKeys(b *testing.B) {
+	conf := perSource(1<<16, classBy(policy.GCRA, "60 packets/h"))
+	c := NewClass(start, conf)
+	for n := range 1 << 16 {
+		c.Join(start, client(n)).Pass(start, Cost{Packets: 1})
+	}
+	for name, rates := range map[string][]string{"same": {"60 packets/h"}, "other": {"50 packets/h", "60 packets/h"}} {
+		b.Run(name, func(b *testing.B) {
+			n := 0
+			for b.Loop() {
+				conf.Rate = rateOf(rates[n%len(rates)])
+				c.Set(start, conf)
+				n++
+			}
+		})
 	}
 }
