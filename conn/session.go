@@ -156,7 +156,7 @@ func (t *tcpSession) classify() {
 func (s *Server) needsDestination(listener string) bool {
 	s.routesMu.RLock()
 	defer s.routesMu.RUnlock()
-	return s.routes.classifier.NeedsDestination(listener)
+	return s.routes.classifier.NeedsDestination(listener) || s.shadow != nil && s.shadow.classifier.NeedsDestination(listener)
 }
 
 // describe returns what the rules match.
@@ -311,6 +311,9 @@ func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*s
 		}
 		t.up.join(newUp)
 		up.Quit(now)
+		if t.upstream.fd >= 0 {
+			t.server.marks.mark(t.upstream.fd, newUp)
+		}
 	}
 	if gone[down.Named()] && t.stage != ended {
 		t.down.join(newDown.Join(now, who))

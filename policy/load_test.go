@@ -320,23 +320,18 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// The example of the manual uses keys of later versions. Each of them is
-// refused where it stands, and nothing else.
+// The example of the manual has a provider's account in messages under an uplink in
+// bytes, with passcodes before bulk.
 func TestWholeFormat(t *testing.T) {
-	_, _, err := Load("testdata/later.toml")
-	var got Errors
-	if !errors.As(err, &got) {
+	p, warnings, err := Load("testdata/good/whole.toml")
+	if err != nil {
 		t.Fatal(err)
 	}
-	var lines []string
-	for _, e := range got {
-		lines = append(lines, e.Key+": "+e.Problem)
+	if len(p.Classes) != 5 || len(p.Rules) != 2 || p.Listeners[0].Protocol != SMPP {
+		t.Errorf("%d classes, %d rules, %v", len(p.Classes), len(p.Rules), p.Listeners)
 	}
-	want := []string{
-		`tc: not supported in this version`,
-	}
-	if diff := cmp.Diff(want, lines); diff != "" {
-		t.Error("(-want +got):\n" + diff)
+	if len(warnings) != 2 { // a class is not used, and no listener has the port of a rule
+		t.Errorf("warnings are %v", warnings)
 	}
 }
 
@@ -501,6 +496,10 @@ class = "a"
 		"unused class": {head + "[class.b]\nrate = \"1mbit\"\n", "13:2: class.b: it is never used; name it in a listener or a rule"},
 		"sessions of a return class": {head + "return_class = \"b\"\n[class.b]\nrate = \"1mbit\"\nmax_connections = 5\n",
 			"16:19: class.b.max_connections: it bounds nothing: sessions are in their class, not in their return_class; put it into a class that a listener or a rule names as class"},
+		"connections of one connection": {head + "[class.b]\nrate = \"1 connections/s\"\nper = \"connection\"\n[[rule]]\nlistener = \"x\"\nclass = \"b\"\n",
+			`15:7: class.b.per: each connection has a bucket of its own, so there is no limit to them; per = "source", for example`},
+		"sessions of one connection": {strings.Replace(head, "1mbit\"", "1mbit\"\nper = \"connection\"\nmax_connections = 1", 1),
+			`5:19: class.a.max_connections: each connection has a bucket of its own, so this bounds nothing; per = "source", for example`},
 		"sessions of its child": {head + "return_class = \"b\"\n[class.b]\nrate = \"1mbit\"\nmax_connections = 5\n[class.c]\nrate = \"1mbit\"\nparent = \"b\"\n[[rule]]\nclass = \"c\"\n", ""},
 		"used by a child":       {head + under("b", "1mbit", "2mbit"), ""},
 		"a ceil above 0":        {head + under("b", "0mbit", "1mbit"), ""},
