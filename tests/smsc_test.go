@@ -245,7 +245,7 @@ func (p *provider) got() []submission {
 
 // esmeConn is a client of SMPP, which a test drives by hand.
 type esmeConn struct {
-	net.Conn
+	*net.TCPConn
 	t        *testing.T
 	sequence uint32
 }
@@ -253,7 +253,7 @@ type esmeConn struct {
 // bind connects, and is bound when it returns.
 func bind(t *testing.T, addr, id string) *esmeConn {
 	t.Helper()
-	e := &esmeConn{Conn: dial(t, "", addr), t: t, sequence: 1}
+	e := &esmeConn{TCPConn: dial(t, "", addr), t: t, sequence: 1}
 	e.write(bindPDU(id))
 	if command, status, _ := e.read(); command != smppTransceiver|smppResponse || status != 0 {
 		t.Fatalf("the bind is answered by %#x, %#x", command, status)
