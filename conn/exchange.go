@@ -34,6 +34,9 @@ type exchange struct {
 	throttled frame.Throttle
 	closing   bool // a refusal ends the connection: what the client sends is thrown away
 	closed    bool // and that has been written
+
+	refused frame.Message // whose answer is due
+	refusal []byte        // room for one, once there has been one
 }
 
 // A messageRule is a rule about messages, and the class that it leads to.
@@ -164,11 +167,14 @@ func (x *exchange) refuse(m *frame.Message, class *shaper.Class, n int, reason s
 
 // answerDue writes the refusals whose turn has come among the answers.
 func (x *exchange) answerDue() (any bool) {
-	for m, due := x.link.Due(); due; m, due = x.link.Due() {
-		x.answer(&m)
+	for {
+		var due bool
+		if x.refused, due = x.link.Due(); !due {
+			return any
+		}
+		x.answer(&x.refused)
 		any = true
 	}
-	return any
 }
 
 // answer writes a refusal to the client, behind the messages that have been passed on.
@@ -179,14 +185,12 @@ func (x *exchange) answer(m *frame.Message) {
 		refusal.Policy, refusal.Window = class.Name(), rate.Period()
 		refusal.Quota = rate.Units(refusal.Window)
 	}
-	x.down.send(x.link.AppendRefusal(x.refusals(), m, refusal))
+	x.refusal = x.link.AppendRefusal(x.refusal[:0], m, refusal)
+	x.down.send(x.refusal)
 	if x.closed = m.Close; x.closed {
 		x.session.linger()
 	}
 }
-
-// refusals returns room for one.
-func (x *exchange) refusals() []byte { return make([]byte, 0, 256) }
 
 // answered takes what the message says that the provider has just sent to its end.
 func (x *exchange) answered() {
