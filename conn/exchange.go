@@ -107,15 +107,20 @@ func (x *exchange) classify(m *frame.Message) uint16 {
 func (x *exchange) asks() bool { return x.protocol == policy.SMPP || x.protocol == policy.HTTP }
 
 // goOn moves what can be moved, in both directions: of each an event in turn, until
-// nothing moves or the turn is over.
+// nothing moves or the turn is over. Then it writes what was held for more.
 func (x *exchange) goOn(turn int) {
 	for progress := true; progress && x.session.stage == relaying; turn-- {
 		if turn <= 0 {
 			x.session.poller.revisit(x.session)
-			return
+			break
 		}
 		progress = x.up.advance()
 		progress = x.session.stage == relaying && x.down.advance() || progress
+	}
+	for _, l := range [...]*lane{&x.up, &x.down} {
+		if x.session.stage == relaying {
+			l.flush()
+		}
 	}
 }
 
@@ -245,4 +250,4 @@ func (x *exchange) quit(reason stats.Reason) {
 func (x *exchange) waits() bool { return len(x.up.waiting)+len(x.down.waiting) > 0 }
 
 // held returns how many bytes are read and not yet written.
-func (x *exchange) held() int { return x.up.held() + x.down.held() }
+func (x *exchange) held() int { return x.up.backlog() + x.down.backlog() }

@@ -126,6 +126,16 @@ func (m *waitingMessage) leave(p []byte, now time.Time) {
 	l.sent(m.class, shaper.Cost{Bytes: int64(m.n), Messages: m.frame.Cost})
 }
 
+// leaveQueue is leave for a message that has waited; mostly it is the first that did.
+func (m *waitingMessage) leaveQueue(now time.Time) {
+	l := m.lane
+	if i := slices.Index(l.waiting, m); i >= 0 {
+		l.waiting = slices.Delete(l.waiting, i, i+1)
+	}
+	m.leave(m.buf.bytes[:m.n], now)
+	m.release()
+}
+
 // Leave implements shaper.Owner: the message's time has come.
 func (m *waitingMessage) Leave(now time.Time) {
 	t := m.lane.x.session
@@ -141,9 +151,7 @@ func (m *waitingMessage) Leave(now time.Time) {
 		m.release()
 		return
 	}
-	l.waiting = slices.DeleteFunc(l.waiting, func(one *waitingMessage) bool { return one == m })
-	m.leave(m.buf.bytes[:m.n], now)
-	m.release()
+	m.leaveQueue(now)
 	if l.full = false; t.stage == relaying {
 		l.x.goOn(1)
 	}
@@ -158,9 +166,6 @@ func (m *waitingMessage) move(now time.Time, to *shaper.Class, tag uint16) {
 	m.item.Patient = true // it has been accepted
 	switch to.Enter(now, &m.item) {
 	case shaper.Leaves:
-		l := m.lane
-		l.waiting = slices.DeleteFunc(l.waiting, func(one *waitingMessage) bool { return one == m })
-		m.leave(m.buf.bytes[:m.n], now)
-		m.release()
+		m.leaveQueue(now)
 	}
 }
