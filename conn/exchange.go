@@ -117,11 +117,22 @@ func (x *exchange) goOn(turn int) {
 		progress = x.up.advance()
 		progress = x.session.stage == relaying && x.down.advance() || progress
 	}
+	x.flush()
+}
+
+// flush writes what is held.
+func (x *exchange) flush() {
 	for _, l := range [...]*lane{&x.up, &x.down} {
 		if x.session.stage == relaying {
 			l.flush()
 		}
 	}
+}
+
+// finish ends the session behind what has passed before.
+func (x *exchange) finish(result stats.Result) {
+	x.flush()
+	x.session.finish(result)
 }
 
 // reroute follows a reload: new rules hold for the messages to come, and what waits in
@@ -162,7 +173,7 @@ const turnEvents = 64
 func (x *exchange) refuse(m *frame.Message, class *shaper.Class, n int, reason stats.Reason) {
 	class.Stats.Refused[reason].Add(int64(n))
 	if !m.Refusable {
-		x.session.finish(stats.Overflow)
+		x.finish(stats.Overflow)
 		return
 	}
 	if x.closing = m.Close; x.link.Refuse(m) {
@@ -197,6 +208,9 @@ func (x *exchange) answer(m *frame.Message) {
 	}
 }
 
+// congested is the most that SMPP 5.0 can say of a provider's load.
+const congested = 101
+
 // answered takes what the message says that the provider has just sent to its end.
 func (x *exchange) answered() {
 	if !x.answers {
@@ -204,10 +218,11 @@ func (x *exchange) answered() {
 	}
 	x.answers = false
 	now, class := time.Now(), x.classes[x.answering]
-	if x.throttled.Limited {
+	tooFast := x.throttled.Limited || x.throttled.Congestion == congested
+	if tooFast {
 		class.Throttled(now, x.throttled.Pause(now), string(x.protocol))
 	}
-	class.Answered(now, !x.throttled.Limited)
+	class.Answered(now, !tooFast)
 }
 
 // failed ends the session, whose bytes are no messages.
@@ -219,7 +234,7 @@ func (x *exchange) failed(l *lane, err error) {
 	}
 	t.server.log.Warn("what came is no message that can be told from the next", "listener", t.conf.Name, "client", t.source,
 		"from", l.from(), "err", err)
-	t.finish(stats.Unframed)
+	x.finish(stats.Unframed)
 }
 
 // tend forgets requests that have been waiting for an answer for too long.

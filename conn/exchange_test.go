@@ -157,6 +157,39 @@ func TestUnframed(t *testing.T) {
 	}
 }
 
+// What came before it still goes on.
+func TestAnswersBeforeWhatIsUnframed(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, exchanged("smpp", addr, "10 messages/s"))
+	client, upstream := r.open(conns)
+	send(t, upstream, pdu(enquire, 0, 1, "")+"\x00\x00\x00\x07nothing of SMPP")
+	expect(t, client, pdu(enquire, 0, 1, ""))
+	expectReset(t, client)
+	r.awaitEnd(stats.Unframed, 1)
+}
+
+// A provider of SMPP 5.0 that says with an answer that it is congested is given time,
+// one that is only busy is not.
+func TestCongestionPauses(t *testing.T) {
+	for _, c := range []struct {
+		state  string
+		pauses bool
+	}{{"\x63", false}, {"\x64", true}} {
+		addr, conns := listen(t)
+		r := run(t, exchanged("smpp", addr, "10000 messages/s"))
+		client, upstream := r.open(conns)
+		send(t, client, submitFrom("a", 1))
+		expect(t, upstream, submitFrom("a", 1))
+		answer := pdu(submitResp, 0, 1, "id\x00\x04\x28\x00\x01"+c.state)
+		send(t, upstream, answer)
+		expect(t, client, answer)
+		until, _ := r.shaper.Class("c").Feedback(time.Now())
+		if n := r.shaper.Class("c").Stats.Throttled.Read()["smpp"]; until.IsZero() == c.pauses || n > 0 != c.pauses {
+			t.Errorf("a congestion_state of %q has the class pause until %v, and %d signals are counted", c.state, until, n)
+		}
+	}
+}
+
 // Lines leave one by one; the client is made to wait.
 func TestLines(t *testing.T) {
 	addr, conns := listen(t)

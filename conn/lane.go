@@ -151,7 +151,7 @@ func (l *lane) read() bool {
 	case err == unix.EAGAIN:
 		src.readable = false
 	case err != nil:
-		l.x.session.finish(resultOf(err))
+		l.x.finish(resultOf(err))
 	case n == 0:
 		l.ended = true
 	default:
@@ -375,7 +375,7 @@ func (l *lane) discard() bool {
 	l.off = l.end
 	l.release()
 	if !l.read() && l.ended {
-		l.x.session.finish(stats.Overflow)
+		l.x.finish(stats.Overflow)
 		return false
 	}
 	return l.in != nil
