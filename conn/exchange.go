@@ -239,7 +239,10 @@ func (x *exchange) failed(l *lane, err error) {
 
 // tend forgets requests that have been waiting for an answer for too long.
 func (x *exchange) tend(now time.Time) {
-	x.link.Expire(now.Add(-answerPatience), x.unanswered)
+	before := x.link.InFlight()
+	if x.link.Expire(now.Add(-answerPatience), x.unanswered); x.link.InFlight() < before {
+		x.session.poller.revisit(x.session) // there is room for others
+	}
 }
 
 // answerPatience is how long a request may be in flight: as long as a client waits

@@ -339,8 +339,12 @@ func (l *lane) forget() {
 
 // isStuck reports whether the socket has no room for what is to be written.
 func (l *lane) isStuck() bool {
-	return len(l.out) > 0 && (!l.half.dst.writable || len(l.out) > mostHeld) && !l.flush()
+	return len(l.out) > 0 && !l.half.dst.writable || l.isFlooded()
 }
+
+// isFlooded reports whether more is to be written than is held for the rest of a turn,
+// since the other end does not read.
+func (l *lane) isFlooded() bool { return len(l.out) > mostHeld && !l.flush() }
 
 // write writes what the socket takes.
 func (l *lane) write(p []byte) (n int) {

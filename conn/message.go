@@ -37,8 +37,8 @@ func (m *waitingMessage) release() {
 func (l *lane) count() bool {
 	class := l.half.flow.Class()
 	if l.isUp() {
-		if !l.x.link.Room() || len(l.waiting) >= mostWaiting {
-			return false // an answer is to come first, or one of those leaves
+		if !l.x.link.Room() || len(l.waiting) >= mostWaiting || l.x.down.isFlooded() {
+			return false // an answer is to come first, or one of those leaves, or is read
 		}
 		l.message.Tag = l.x.classify(&l.message)
 		class = l.x.classes[l.message.Tag]
