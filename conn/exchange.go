@@ -37,6 +37,9 @@ type exchange struct {
 	status    int  // of that answer
 	closing   bool // a refusal ends the connection: what the client sends is thrown away
 	closed    bool // and that has been written
+
+	refused frame.Message // whose answer is due
+	refusal []byte        // room for one, once there has been one
 }
 
 // A messageRule is a rule about messages, and the class that it leads to.
@@ -107,16 +110,32 @@ func (x *exchange) classify(m *frame.Message) uint16 {
 func (x *exchange) asks() bool { return x.protocol == policy.SMPP || x.protocol == policy.HTTP }
 
 // goOn moves what can be moved, in both directions: of each an event in turn, until
-// nothing moves or the turn is over.
+// nothing moves or the turn is over. Then it writes what was held for more.
 func (x *exchange) goOn(turn int) {
 	for progress := true; progress && x.session.stage == relaying; turn-- {
 		if turn <= 0 {
 			x.session.poller.revisit(x.session)
-			return
+			break
 		}
 		progress = x.up.advance()
 		progress = x.session.stage == relaying && x.down.advance() || progress
 	}
+	x.flush()
+}
+
+// flush writes what is held.
+func (x *exchange) flush() {
+	for _, l := range [...]*lane{&x.up, &x.down} {
+		if x.session.stage == relaying {
+			l.flush()
+		}
+	}
+}
+
+// finish ends the session behind what has passed before.
+func (x *exchange) finish(result stats.Result) {
+	x.flush()
+	x.session.finish(result)
 }
 
 // reroute follows a reload: new rules hold for the messages to come, and what waits in
@@ -157,7 +176,7 @@ const turnEvents = 64
 func (x *exchange) refuse(m *frame.Message, class *shaper.Class, n int, reason stats.Reason) {
 	class.Stats.Refused[reason].Add(int64(n))
 	if !m.Refusable {
-		x.session.finish(stats.Overflow)
+		x.finish(stats.Overflow)
 		return
 	}
 	if x.closing = m.Close; x.link.Refuse(m) {
@@ -167,11 +186,14 @@ func (x *exchange) refuse(m *frame.Message, class *shaper.Class, n int, reason s
 
 // answerDue writes the refusals whose turn has come among the answers.
 func (x *exchange) answerDue() (any bool) {
-	for m, due := x.link.Due(); due; m, due = x.link.Due() {
-		x.answer(&m)
+	for {
+		var due bool
+		if x.refused, due = x.link.Due(); !due {
+			return any
+		}
+		x.answer(&x.refused)
 		any = true
 	}
-	return any
 }
 
 // answer writes a refusal to the client, behind the messages that have been passed on.
@@ -182,14 +204,15 @@ func (x *exchange) answer(m *frame.Message) {
 		refusal.Policy, refusal.Window = class.Name(), rate.Period()
 		refusal.Quota = rate.Units(refusal.Window)
 	}
-	x.down.send(x.link.AppendRefusal(x.refusals(), m, refusal))
+	x.refusal = x.link.AppendRefusal(x.refusal[:0], m, refusal)
+	x.down.send(x.refusal)
 	if x.closed = m.Close; x.closed {
 		x.session.linger()
 	}
 }
 
-// refusals returns room for one.
-func (x *exchange) refusals() []byte { return make([]byte, 0, 256) }
+// congested is the most that SMPP 5.0 can say of a provider's load.
+const congested = 101
 
 // answered takes what the message says that the provider has just sent to its end.
 func (x *exchange) answered() {
@@ -198,15 +221,19 @@ func (x *exchange) answered() {
 	}
 	x.answers = false
 	now, class := time.Now(), x.classes[x.answering]
-	if x.throttled.Limited {
+	tooFast := x.throttled.Limited || x.throttled.Congestion == congested
+	if tooFast {
 		class.Throttled(now, x.throttled.Pause(now), x.signal())
 	}
-	class.Answered(now, !x.throttled.Limited)
+	class.Answered(now, !tooFast)
 }
 
 // signal names what the provider has said.
 func (x *exchange) signal() string {
-	if x.protocol == policy.SMPP {
+	switch {
+	case !x.throttled.Limited:
+		return "congestion"
+	case x.protocol == policy.SMPP:
 		return fmt.Sprintf("%#x", x.status)
 	}
 	return strconv.Itoa(x.status)
@@ -221,12 +248,15 @@ func (x *exchange) failed(l *lane, err error) {
 	}
 	t.server.log.Warn("what came is no message that can be told from the next", "listener", t.conf.Name, "client", t.source,
 		"from", l.from(), "err", err)
-	t.finish(stats.Unframed)
+	x.finish(stats.Unframed)
 }
 
 // tend forgets requests that have been waiting for an answer for too long.
 func (x *exchange) tend(now time.Time) {
-	x.link.Expire(now.Add(-answerPatience), x.unanswered)
+	before := x.link.InFlight()
+	if x.link.Expire(now.Add(-answerPatience), x.unanswered); x.link.InFlight() < before {
+		x.session.poller.revisit(x.session) // there is room for others
+	}
 }
 
 // answerPatience is how long a request may be in flight: as long as a client waits
@@ -252,4 +282,4 @@ func (x *exchange) quit(reason stats.Reason) {
 func (x *exchange) waits() bool { return len(x.up.waiting)+len(x.down.waiting) > 0 }
 
 // held returns how many bytes are read and not yet written.
-func (x *exchange) held() int { return x.up.held() + x.down.held() }
+func (x *exchange) held() int { return x.up.backlog() + x.down.backlog() }

@@ -157,6 +157,39 @@ func TestUnframed(t *testing.T) {
 	}
 }
 
+// What came before it still goes on.
+func TestAnswersBeforeWhatIsUnframed(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, exchanged("smpp", addr, "10 messages/s"))
+	client, upstream := r.open(conns)
+	send(t, upstream, pdu(enquire, 0, 1, "")+"\x00\x00\x00\x07nothing of SMPP")
+	expect(t, client, pdu(enquire, 0, 1, ""))
+	expectReset(t, client)
+	r.awaitEnd(stats.Unframed, 1)
+}
+
+// A provider of SMPP 5.0 that says with an answer that it is congested is given time,
+// one that is only busy is not.
+func TestCongestionPauses(t *testing.T) {
+	for _, c := range []struct {
+		state  string
+		pauses bool
+	}{{"\x63", false}, {"\x64", true}} {
+		addr, conns := listen(t)
+		r := run(t, exchanged("smpp", addr, "10000 messages/s"))
+		client, upstream := r.open(conns)
+		send(t, client, submitFrom("a", 1))
+		expect(t, upstream, submitFrom("a", 1))
+		answer := pdu(submitResp, 0, 1, "id\x00\x04\x28\x00\x01"+c.state)
+		send(t, upstream, answer)
+		expect(t, client, answer)
+		until, _ := r.shaper.Class("c").Feedback(time.Now())
+		if n := r.shaper.Class("c").Stats.Throttled.Read()["congestion"]; until.IsZero() == c.pauses || n > 0 != c.pauses {
+			t.Errorf("a congestion_state of %q has the class pause until %v, and %d signals are counted", c.state, until, n)
+		}
+	}
+}
+
 // Lines leave one by one; the client is made to wait.
 func TestLines(t *testing.T) {
 	addr, conns := listen(t)
@@ -256,6 +289,54 @@ func TestRequestsAreRefused(t *testing.T) {
 	send(t, client, "GET /again HTTP/1.1\r\nHost: x\r\n\r\n")
 	if third, err := http.ReadResponse(in, nil); err != nil || third.StatusCode != 200 {
 		t.Fatal(third, err)
+	}
+}
+
+// A client that reads no refusals is made to wait with its requests, and gets them all
+// when it does.
+func TestRefusalsThatNobodyReads(t *testing.T) {
+	addr := httpServer(t, func(w http.ResponseWriter, r *http.Request) {})
+	r := run(t, exchanged("http", addr, "0 messages/s", `max_wait = "1ms"`))
+	client := r.dial("l")
+	const n = 100_000
+	go io.WriteString(client, strings.Repeat("GET / HTTP/1.1\r\nHost: x\r\n\r\n", n))
+	refused := func() uint64 { return r.shaper.Class("c").Stats.Refused[stats.MaxWait].Items.Load() }
+	before, stood := refused(), 0
+	until(t, "the client waits", func() bool {
+		now := refused()
+		if stood++; now == 0 || now != before {
+			before, stood = now, 0
+		}
+		return stood == 100
+	})
+	if held := r.Sessions()[0].Waiting; refused() == n || held > 128<<10 {
+		t.Errorf("of %d requests %d are refused, and %d bytes are held", n, refused(), held)
+	}
+	in := bufio.NewReaderSize(client, 1<<20)
+	for i := range n {
+		if answer, err := http.ReadResponse(in, nil); err != nil || answer.StatusCode != 429 {
+			t.Fatalf("answer %d: %v, %v", i, answer, err)
+		}
+	}
+}
+
+// A provider that never answers holds up what comes for as long as clients wait, and
+// no longer.
+func TestUnansweredIsForgotten(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, exchanged("smpp", addr, "1000000 messages/s", `algorithm = "token"`, `burst = "10000 messages"`))
+	client, upstream := r.open(conns)
+	const room, more = 4096, 100
+	one := submitFrom("a", 1)
+	go io.WriteString(client, strings.Repeat(one, room+more))
+	expect(t, upstream, strings.Repeat(one, room))
+	until(t, "the rest waits", func() bool { return r.Sessions()[0].Waiting >= int64(more*len(one)) })
+	for _, s := range r.all() {
+		s.(*tcpSession).drive(func(s *tcpSession) { s.exchange.tend(time.Now().Add(2 * answerPatience)) })
+	}
+	expect(t, upstream, strings.Repeat(one, more))
+	if n := r.shaper.Class("c").InFlight(); n != more {
+		t.Errorf("%d are in flight, not %d", n, more)
 	}
 }
 

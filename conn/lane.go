@@ -21,7 +21,8 @@ type lane struct {
 
 	in       *buffer // nil: nothing is there
 	off, end int     // of in, what was read and is not passed on
-	out      []byte  // passed on, and not yet taken by the socket
+	out      []byte  // passed on, and not yet written: held for more, or not yet taken by the socket
+	held     *buffer // where out begins; nil: nowhere, or in memory of its own
 	ended    bool    // nothing more comes
 
 	found   bool          // a message begins at off, and nothing has been done with it
@@ -54,12 +55,12 @@ func (l *lane) isUp() bool { return l.half.way == stats.Upstream }
 // something has happened.
 func (l *lane) advance() bool {
 	switch {
-	case l.half.done || !l.flush() || l.half.waiting || l.full:
+	case l.half.done || l.isStuck() || l.half.waiting || l.full:
 		return false
 	case l.x.closing && l.isUp():
 		return l.discard()
 	case l.x.closed && !l.isUp():
-		l.half.finish()
+		l.finish()
 		return false
 	case l.due > 0:
 		return l.passDue()
@@ -125,7 +126,7 @@ func (l *lane) more() bool {
 		l.finished()
 		fallthrough
 	default:
-		l.half.finish()
+		l.finish()
 	}
 	return false
 }
@@ -150,7 +151,7 @@ func (l *lane) read() bool {
 	case err == unix.EAGAIN:
 		src.readable = false
 	case err != nil:
-		l.x.session.finish(resultOf(err))
+		l.x.finish(resultOf(err))
 	case n == 0:
 		l.ended = true
 	default:
@@ -211,7 +212,7 @@ func (l *lane) handle() bool {
 	if l.x.protocol == policy.HTTP { // a response, which is bytes
 		return l.pass(l.size)
 	}
-	l.send(l.unread()[:l.size])
+	l.hold(l.unread()[:l.size])
 	l.sent(l.half.flow.Class(), shaper.Cost{Bytes: int64(l.size)})
 	l.consume(l.size)
 	l.finished()
@@ -262,10 +263,13 @@ func (l *lane) passAsked() {
 	n := l.asked
 	l.asked, l.due = 0, l.due-n
 	class := l.half.flow.Class()
-	l.send(l.unread()[:n])
-	if l.half.flow.Left(time.Now()); class != nil {
-		l.sent(class, shaper.Cost{Bytes: int64(n)})
+	if class != nil && class.Counts(unit.Bytes) {
+		l.send(l.unread()[:n])
+		l.half.flow.Left(time.Now())
+	} else {
+		l.hold(l.unread()[:n])
 	}
+	l.sent(class, shaper.Cost{Bytes: int64(n)})
 	l.half.busy = l.due > 0 || l.half.src.readable
 	if l.consume(n); l.due == 0 && l.last {
 		l.finished()
@@ -283,36 +287,90 @@ func (l *lane) sent(class *shaper.Class, cost shaper.Cost) {
 
 // send writes, in one piece if the socket takes that, behind what it has not taken.
 func (l *lane) send(p []byte) {
+	if len(l.out) > 0 {
+		l.out = append(l.out, p...)
+		l.flush()
+	} else if n := l.write(p); l.x.session.stage == relaying {
+		l.out = append(l.out, p[n:]...)
+	}
+}
+
+// mostHeld is how much is held for more.
+const mostHeld = 16 << 10
+
+// hold is send for what no class counts, and which may leave together with what
+// follows it in the same turn: a write for each would take longer than all else.
+func (l *lane) hold(p []byte) {
+	if len(l.out)+len(p) > mostHeld {
+		l.send(p)
+		return
+	}
+	if l.out == nil {
+		l.held = getBuffer(mostHeld)
+		l.out = l.held.bytes[:0]
+	}
+	l.out = append(l.out, p...)
+}
+
+// flush writes what is held, and what the socket had no room for; false where it still
+// has not.
+func (l *lane) flush() bool {
+	if len(l.out) == 0 {
+		return true
+	}
+	n := l.write(l.out)
+	if l.x.session.stage != relaying {
+		return false
+	}
+	if l.out = l.out[:copy(l.out, l.out[n:])]; len(l.out) > 0 {
+		return false
+	}
+	l.forget()
+	return true
+}
+
+// forget gives up what is to be written.
+func (l *lane) forget() {
+	if l.held != nil {
+		l.held.put()
+	}
+	l.out, l.held = nil, nil
+}
+
+// isStuck reports whether the socket has no room for what is to be written.
+func (l *lane) isStuck() bool {
+	return len(l.out) > 0 && !l.half.dst.writable || l.isFlooded()
+}
+
+// isFlooded reports whether more is to be written than is held for the rest of a turn,
+// since the other end does not read.
+func (l *lane) isFlooded() bool { return len(l.out) > mostHeld && !l.flush() }
+
+// write writes what the socket takes.
+func (l *lane) write(p []byte) (n int) {
 	dst := l.half.dst
-	for len(l.out) == 0 && len(p) > 0 && dst.writable {
-		n, err := sendNow(dst.fd, p)
+	for n < len(p) && dst.writable && l.x.session.stage == relaying {
+		k, err := sendNow(dst.fd, p[n:])
 		switch {
 		case err == unix.EINTR:
 		case err == unix.EAGAIN:
 			dst.writable = false
 		case err != nil:
 			l.x.session.finish(resultOf(err))
-			return
 		default:
-			l.half.moved += uint64(n)
+			l.half.moved += uint64(k)
 			l.half.active = true
-			p = p[n:]
+			n += k
 		}
 	}
-	if len(p) > 0 {
-		l.out = append(l.out, p...)
-	}
+	return n
 }
 
-// flush writes what the socket had no room for; false where it still has not.
-func (l *lane) flush() bool {
-	if len(l.out) == 0 {
-		return true
+// finish passes on that nothing more comes, when all that did is written.
+func (l *lane) finish() {
+	if l.flush() && l.x.session.stage == relaying {
+		l.half.finish()
 	}
-	rest := l.out
-	l.out = nil
-	l.send(rest)
-	return len(l.out) == 0
 }
 
 // discard throws away what the client sends behind a request that ends the
@@ -321,14 +379,14 @@ func (l *lane) discard() bool {
 	l.off = l.end
 	l.release()
 	if !l.read() && l.ended {
-		l.x.session.finish(stats.Overflow)
+		l.x.finish(stats.Overflow)
 		return false
 	}
 	return l.in != nil
 }
 
-// held returns how many bytes are read and not yet written.
-func (l *lane) held() int {
+// backlog returns how many bytes are read and not yet written.
+func (l *lane) backlog() int {
 	n := l.end - l.off + len(l.out)
 	for _, m := range l.waiting {
 		n += m.n
@@ -355,5 +413,6 @@ func (l *lane) quit(reason stats.Reason) {
 		l.in.put()
 		l.in, l.off, l.end = nil, 0, 0
 	}
-	l.out, l.due = nil, 0
+	l.forget()
+	l.due = 0
 }

@@ -37,8 +37,8 @@ func (m *waitingMessage) release() {
 func (l *lane) count() bool {
 	class := l.half.flow.Class()
 	if l.isUp() {
-		if !l.x.link.Room() || len(l.waiting) >= mostWaiting {
-			return false // an answer is to come first, or one of those leaves
+		if !l.x.link.Room() || len(l.waiting) >= mostWaiting || l.x.down.isFlooded() {
+			return false // an answer is to come first, or one of those leaves, or is read
 		}
 		l.message.Tag = l.x.classify(&l.message)
 		class = l.x.classes[l.message.Tag]
@@ -126,6 +126,16 @@ func (m *waitingMessage) leave(p []byte, now time.Time) {
 	l.sent(m.class, shaper.Cost{Bytes: int64(m.n), Messages: m.frame.Cost})
 }
 
+// leaveQueue is leave for a message that has waited; mostly it is the first that did.
+func (m *waitingMessage) leaveQueue(now time.Time) {
+	l := m.lane
+	if i := slices.Index(l.waiting, m); i >= 0 {
+		l.waiting = slices.Delete(l.waiting, i, i+1)
+	}
+	m.leave(m.buf.bytes[:m.n], now)
+	m.release()
+}
+
 // Leave implements shaper.Owner: the message's time has come.
 func (m *waitingMessage) Leave(now time.Time) {
 	t := m.lane.x.session
@@ -141,9 +151,7 @@ func (m *waitingMessage) Leave(now time.Time) {
 		m.release()
 		return
 	}
-	l.waiting = slices.DeleteFunc(l.waiting, func(one *waitingMessage) bool { return one == m })
-	m.leave(m.buf.bytes[:m.n], now)
-	m.release()
+	m.leaveQueue(now)
 	if l.full = false; t.stage == relaying {
 		l.x.goOn(1)
 	}
@@ -158,9 +166,6 @@ func (m *waitingMessage) move(now time.Time, to *shaper.Class, tag uint16) {
 	m.item.Patient = true // it has been accepted
 	switch to.Enter(now, &m.item) {
 	case shaper.Leaves:
-		l := m.lane
-		l.waiting = slices.DeleteFunc(l.waiting, func(one *waitingMessage) bool { return one == m })
-		m.leave(m.buf.bytes[:m.n], now)
-		m.release()
+		m.leaveQueue(now)
 	}
 }

@@ -59,7 +59,9 @@ func (c *Class) install(now time.Time, conf policy.Class, l limit.Limiter) {
 	}
 	c.limiter = l
 	c.adopt(now, conf)
-	if c.throttle.less > 0 {
+	if !conf.Adapt {
+		c.throttle.less = 0
+	} else if c.throttle.less > 0 {
 		c.share(now, c.throttle.less)
 	}
 }

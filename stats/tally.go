@@ -6,8 +6,8 @@ import (
 )
 
 // Signals are how providers say that they were asked too fast: the command_status of
-// SMPP and the status code of HTTP.
-var Signals = []string{"0x14", "0x58", "429", "503"}
+// SMPP, its congestion_state, and the status code of HTTP.
+var Signals = []string{"0x14", "0x58", "congestion", "429", "503"}
 
 // Tally counts rare events by a name out of a few, such as the signals of a protocol.
 // The zero Tally is empty and ready to use, also concurrently.
