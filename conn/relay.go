@@ -103,7 +103,10 @@ func (h *half) read() bool {
 		h.src.readable, h.busy = false, false
 		return false
 	case err != nil:
-		h.session.finish(resultOf(err))
+		h.session.finish(h.src.result(err))
+		return false
+	case h.cargo.n == 0 && h.src.cut():
+		h.cutOff(h.src.result(nil))
 		return false
 	case h.cargo.n == 0:
 		h.finish()
@@ -120,7 +123,7 @@ func (h *half) finish() {
 	if h.session.up.done && h.session.down.done {
 		h.session.finish(stats.OK)
 	} else if err := h.dst.end(); err != nil {
-		h.session.finish(resultOf(err))
+		h.session.finish(h.dst.result(err))
 	}
 }
 
@@ -166,7 +169,7 @@ func (h *half) write() bool {
 		case err == unix.EAGAIN:
 			h.dst.writable, h.stalled = false, true
 		case err != nil:
-			h.session.finish(resultOf(err))
+			h.session.finish(h.dst.result(err))
 			return false
 		default:
 			h.left(shaper.Cost{Bytes: int64(n)})

@@ -21,6 +21,7 @@ func (c *checker) warnAll() {
 		}
 	}
 	c.warnAssured()
+	c.warnTLS()
 	warnRules(c.report, c.p)
 }
 
