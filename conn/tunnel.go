@@ -41,7 +41,9 @@ type tunnel struct {
 
 	gone    chan struct{} // closed when the session has given the tunnel up
 	failure atomic.Pointer[tunnelFailure]
-	busy    atomic.Bool // bytes have been taken from the pair, and are not written
+	cut     atomic.Bool  // a way has not ended well
+	ended   atomic.Int32 // how many ways have
+	busy    atomic.Bool  // bytes have been taken from the pair, and are not written
 
 	mu       sync.Mutex
 	aborted  bool // gone is closed
@@ -77,13 +79,16 @@ func newTunnel(s *sock) *tunnel {
 	return tn
 }
 
-// run does the handshake, tells done how that came out, and then passes bytes on until
-// both ways have ended. Done takes the session's end, or returns false where the session
-// has no use for it.
+// run does the handshake, tells done how that came out, and has bytes passed on then.
+// Done takes the session's end, or returns false where the session has no use for it.
 func (tn *tunnel) run(by time.Time, over func(net.Conn) *tls.Conn, done func(error) bool) {
 	defer tn.server.rescue(tn.session)
-	ok := false
-	defer func() { tn.close(ok) }()
+	passing := false
+	defer func() {
+		if !passing {
+			tn.close(false)
+		}
+	}()
 	if !done(tn.connect(by, over)) {
 		return
 	}
@@ -91,15 +96,25 @@ func (tn *tunnel) run(by time.Time, over func(net.Conn) *tls.Conn, done func(err
 		tn.fail(err)
 		return
 	}
-	outward := make(chan bool, 1)
-	tn.server.wg.Go(func() {
-		ok := false
-		defer func() { outward <- ok }()
-		defer tn.server.rescue(tn.session)
-		ok = tn.outward()
-	})
-	in := tn.inward()
-	ok = <-outward && in
+	// A handshake needs a large stack, which its goroutine would keep.
+	passing = true
+	tn.server.wg.Go(func() { tn.pass(tn.inward) })
+	tn.server.wg.Go(func() { tn.pass(tn.outward) })
+}
+
+// pass goes one of the ways; the last one to end closes the tunnel.
+func (tn *tunnel) pass(way func() bool) {
+	defer tn.server.rescue(tn.session)
+	ok := false
+	defer func() {
+		if !ok {
+			tn.cut.Store(true)
+		}
+		if tn.ended.Add(1) == 2 {
+			tn.close(!tn.cut.Load())
+		}
+	}()
+	ok = way()
 }
 
 // connect does the handshake.
@@ -176,7 +191,7 @@ func (tn *tunnel) inward() bool {
 			to = large.bytes
 		}
 		n, err := tn.tls.Read(to)
-		if plenty = n == len(to) || n > smallTaste; n > 0 {
+		if plenty = n == len(to); n > 0 {
 			if _, err := tn.inside.Write(to[:n]); err != nil {
 				return tn.fail(err) // the session has ended
 			}
