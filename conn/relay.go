@@ -73,7 +73,9 @@ func (h *half) Leave(now time.Time) {
 	case opening:
 		t.dial()
 	case relaying:
-		h.move(1)
+		if h.move(1); t.ending {
+			h.flow.Left(now)
+		}
 	case ended:
 		h.flow.Left(now)
 	}
@@ -102,11 +104,11 @@ func (h *half) read() bool {
 	case err == unix.EAGAIN:
 		h.src.readable, h.busy = false, false
 		return false
-	case err != nil:
-		h.session.finish(h.src.result(err))
-		return false
 	case h.cargo.n == 0 && h.src.cut():
 		h.cutOff(h.src.result(nil))
+		return false
+	case err != nil:
+		h.session.finish(resultOf(err))
 		return false
 	case h.cargo.n == 0:
 		h.finish()

@@ -22,8 +22,8 @@ func (e *handshakeError) Unwrap() error { return e.err }
 // terminate has the client's TLS end here. The session begins, and is classified, when
 // the handshake is done: within connect_timeout, or never.
 func (t *tcpSession) terminate(config *tls.Config) {
-	tn := newTunnel(&t.client)
 	by := t.started.Add(time.Duration(t.conf.ConnectTimeout))
+	tn := newTunnel(&t.client, by)
 	over := func(c net.Conn) *tls.Conn { return tls.Server(c, config) }
 	t.server.wg.Go(func() { tn.run(by, over, func(err error) bool { return t.terminated(tn, err) }) })
 }
@@ -57,9 +57,9 @@ func (tn *tunnel) leftAtOnce(err error) bool {
 func (t *tcpSession) originate(config *tls.Config) {
 	d := &t.dialling
 	d.timer.Stop()
-	tn := newTunnel(&t.upstream)
-	over := func(c net.Conn) *tls.Conn { return tls.Client(c, config) }
 	by := d.attemptBy
+	tn := newTunnel(&t.upstream, by)
+	over := func(c net.Conn) *tls.Conn { return tls.Client(c, config) }
 	t.server.wg.Go(func() { tn.run(by, over, func(err error) bool { return t.originated(tn, err) }) })
 }
 

@@ -175,6 +175,9 @@ func (s *sock) connected() error {
 // for its own overhead (socket(7)).
 func (s *sock) setReceiveBuffer(n int) {
 	s.onWire(func(fd int) { setNow(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, n) })
+	if s.tls != nil {
+		s.tls.narrow(n)
+	}
 }
 
 // segment returns the largest segment of the connection: some 1,400 bytes on

@@ -215,7 +215,6 @@ func TestTLSBackpressure(t *testing.T) {
 		if way == "downstream" {
 			from, to = to, from
 		}
-		to.tcp.SetReadBuffer(64 << 10)
 		data := noise(32 << 20)
 		var written int
 		var lock sync.Mutex
@@ -249,6 +248,26 @@ func TestTLSBackpressure(t *testing.T) {
 		if err != nil || !bytes.Equal(got, data) {
 			t.Errorf("%s: other bytes arrive: %d of %d, %v", way, len(got), len(data), err)
 		}
+	}
+}
+
+// A slow class is felt by a client of TLS about as soon as by another: little of what it
+// writes waits in between.
+func TestTLSSlowClassIsFelt(t *testing.T) {
+	s := runSecure(t, "64KiB/s")
+	client, _ := s.ends()
+	client.tcp.SetWriteBuffer(8 << 10)
+	client.tcp.SetWriteDeadline(time.Now().Add(time.Second))
+	written := 0
+	for piece := make([]byte, 4<<10); ; written += len(piece) {
+		if _, err := client.Write(piece); err != nil {
+			break
+		}
+	}
+	// A second of the class, and what a receive buffer of three segments of the loopback
+	// device holds.
+	if written > 64<<10+600<<10 {
+		t.Errorf("%d bytes are taken in a second", written)
 	}
 }
 

@@ -67,15 +67,18 @@ const (
 
 var errGone = errors.New("the session has ended")
 
-// newTunnel puts a connected socket under TLS. It takes over the descriptor of s, which
-// has none until attach. The session's lock is held.
-func newTunnel(s *sock) *tunnel {
+// newTunnel puts a connected socket under TLS, whose handshake is to be done by a time.
+// It takes over the descriptor of s, which has none until then. The session's lock is held.
+func newTunnel(s *sock, by time.Time) *tunnel {
 	t := s.session
 	tn := &tunnel{server: t.server, session: t, sock: s, file: os.NewFile(uintptr(s.release()), "tls"), outside: -1, gone: make(chan struct{})}
 	s.tls = tn
 	t.server.mu.Lock()
-	defer t.server.mu.Unlock()
 	t.server.tunnels[tn] = true
+	t.server.mu.Unlock()
+	// At once, so that connections that come later do not take what this one needs; where
+	// there is nothing left, connect tries again.
+	tn.open(by)
 	return tn
 }
 
@@ -119,14 +122,18 @@ func (tn *tunnel) pass(way func() bool) {
 
 // connect does the handshake.
 func (tn *tunnel) connect(by time.Time, over func(net.Conn) *tls.Conn) error {
-	for err := tn.open(by); err != nil; err = tn.open(by) {
-		if !lacksDescriptors(err) || time.Now().After(by) {
+	for pause := dialPause; tn.wire == nil; pause = min(2*pause, maxBackoff) {
+		err := tn.open(by)
+		if err != nil && (!lacksDescriptors(err) || time.Now().After(by)) {
 			return err
+		}
+		if err == nil {
+			break
 		}
 		select {
 		case <-tn.gone:
 			return errGone
-		case <-time.After(dialPause):
+		case <-time.After(pause):
 		}
 	}
 	tn.tls = over(tn.wire)
@@ -396,6 +403,15 @@ func (tn *tunnel) control(do func(fd int)) {
 	}
 	if raw, err := tn.wire.SyscallConn(); err == nil {
 		raw.Control(func(fd uintptr) { do(int(fd)) })
+	}
+}
+
+// narrow bounds what waits for the session to what its class's receive buffer is to be.
+func (tn *tunnel) narrow(n int) {
+	tn.mu.Lock()
+	defer tn.mu.Unlock()
+	if tn.inside != nil {
+		setBuffer(tn.inside, min(n, pairBuffer))
 	}
 }
 
