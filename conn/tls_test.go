@@ -666,3 +666,90 @@ func TestTLSPanic(t *testing.T) {
 		t.Error("the panic is not logged")
 	}
 }
+
+// Very many sessions that end in every way, at any moment, leave nothing behind; that
+// no descriptor and no goroutine is left is held by every test.
+func TestTLSEndsInEveryWay(t *testing.T) {
+	const sessions, at = 400, 16
+	s := runSecure(t, "400MB/s", `return_class = "c"`)
+	stop := make(chan struct{})
+	var upstreams sync.WaitGroup
+	upstreams.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			case tcp := <-s.conns:
+				upstreams.Go(func() { endInSomeWay(tls.Server(tcp, serving(s.cert)), tcp, n) })
+			}
+		}
+	})
+	var clients sync.WaitGroup
+	for i := range at {
+		clients.Go(func() {
+			for n := i; n < sessions; n += at {
+				c, err := net.Dial("tcp", s.rig.addr("l"))
+				if errors.Is(err, syscall.ECONNRESET) { // closed by the operator even before connect has returned
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				endInSomeWay(tls.Client(c, s.trusting()), c.(*net.TCPConn), n/at+i)
+				if n%50 == 7 {
+					if all := s.Sessions(); len(all) > 0 {
+						s.CloseSession(all[0].ID)
+					}
+				}
+			}
+		})
+	}
+	clients.Wait()
+	until(t, "all sessions have ended", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.sessions) == 0 && len(s.tunnels) == 0
+	})
+	close(stop)
+	upstreams.Wait()
+	for _, result := range []stats.Result{stats.OK, stats.ResetByPeer, stats.Aborted, stats.TLSFailed} {
+		if s.service("l").stats.Ended[result].Load() == 0 {
+			t.Errorf("none ended as %v", result)
+		}
+	}
+	if n := s.service("l").stats.Ended[stats.Panicked].Load(); n > 0 {
+		t.Errorf("%d sessions panicked", n)
+	}
+}
+
+// endInSomeWay writes and reads a while, and then ends one of two connections.
+func endInSomeWay(c *tls.Conn, tcp *net.TCPConn, n int) {
+	defer tcp.Close()
+	tcp.SetDeadline(time.Now().Add(500 * time.Millisecond))
+	switch n % 7 {
+	case 0: // before a word
+		return
+	case 1: // in the midst of a handshake
+		tcp.Write([]byte("\x16\x03\x01\x02\x00\x01\x00"))
+		reset(tcp)
+		return
+	}
+	if c.Handshake() != nil {
+		return
+	}
+	go c.Write(make([]byte, n%5*40_000+1))
+	io.CopyN(io.Discard, c, int64(n%3*50_000))
+	switch n % 7 {
+	case 2:
+		reset(tcp)
+	case 3:
+		tcp.Close()
+	case 4:
+		tcp.CloseWrite()
+		io.Copy(io.Discard, c)
+	default:
+		c.CloseWrite()
+		io.Copy(io.Discard, c)
+	}
+}
