@@ -1,17 +1,19 @@
 # make run    the shaper of this tree, with shaper.toml
 # make test   everything that must pass: lint, tests, fuzzing
 # make lint   gofmt, vet, staticcheck
+# make kernel as root: the kernel engine's tests at their full length, some 4 minutes
+# make uml    as root: the same in a kernel that has fq_codel and flower, in user-mode Linux
 # make bench  as root: shaper beside its peers, into docs/benchmarks.md
 # make bench-go  Go benchmarks, for benchstat
 
 GO         ?= go
-FUZZTIME   ?= 30s
+FUZZTIME   ?= 10s
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Packages of Debian that the tests use as peers and judges, and a command of each.
 DEBIAN = iperf3:iperf3 prometheus:promtool systemd:systemd-analyze iproute2:ip procps:ps curl:curl openssl:openssl man-db:man
 
-.PHONY: run test bench bench-go lint unit whole fuzz deps
+.PHONY: run test kernel uml bench bench-go lint unit whole fuzz deps
 
 run:
 	$(GO) run ./cmd/shaper run
@@ -26,6 +28,14 @@ unit:
 
 whole:
 	$(GO) test -race -count=1 -timeout 8m ./tests
+
+# 1,000 random policies, 200 kills, 10 s at 1 Gbit/s; `make test` has fewer of each.
+kernel: deps
+	SHAPER_FULL=1 $(GO) test -count=1 -timeout 15m -run TestKernel -v ./tests
+
+uml: DEBIAN = user-mode-linux:linux.uml kmod:modprobe iproute2:ip
+uml: deps
+	SHAPER_FULL=1 $(GO) test -count=1 -run TestUserModeLinux -v ./tests
 
 # Each fuzz target for FUZZTIME; go test takes one target at a time.
 fuzz:

@@ -189,6 +189,7 @@ func (t *tcpSession) connect(to netip.AddrPort) error {
 		return err
 	}
 	t.upstream.fd = fd
+	t.server.marks.mark(fd, t.up.flow.Class())
 	t.left()
 	if err := connect(fd, to); err != nil {
 		return err

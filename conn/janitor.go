@@ -35,6 +35,7 @@ func (s *Server) janitor() {
 				s.tend(one, now)
 			}
 			clear(due)
+			s.catchUp(now)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package conn
 import (
 	"context"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -221,4 +222,25 @@ func TestBucketsOfWrappedConnections(t *testing.T) {
 		t.Error("the bucket of the address has a second burst")
 	}
 	c.Close()
+}
+
+// A session of datagrams that panics before it is one leaves nothing, neither in its
+// bucket nor of max_sessions.
+func TestBucketOfAPanic(t *testing.T) {
+	r := run(t, udp(policy.Echo, "1000 packets/s", "max_sessions = 1")+class("d", "1000 packets/s", `per = "source"`)+"[[rule]]\nclass = \"d\"\n")
+	set := func(shadow *routes) {
+		r.routesMu.Lock()
+		defer r.routesMu.Unlock()
+		r.shadow = shadow
+	}
+	set(&routes{}) // that cannot classify
+	c := dialUDP(t, r.addr("l"))
+	c.Write([]byte("x"))
+	until(t, "the panic is logged", func() bool { return strings.Contains(r.log.String(), "datagram panicked") })
+	if n := r.shaper.Class("d").Keys(time.Now()); n != 0 {
+		t.Errorf("%d buckets are left", n)
+	}
+	set(nil)
+	c.Write([]byte("y"))
+	expectDatagram(t, c, "y")
 }

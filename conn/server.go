@@ -42,6 +42,7 @@ type Server struct {
 	routesMu sync.RWMutex
 	routes   *routes
 	shadow   *routes // of a policy that gets copies; nil: there is none. See Shadow
+	marks    marks
 
 	lastID atomic.Uint64 // of a session
 
@@ -114,6 +115,7 @@ type session interface {
 	patient() bool           // it need not be looked at often
 	reclassify(by *routes, gone map[*shaper.Class]bool)
 	mirror(by *routes)
+	remark()
 }
 
 // NewServer returns a server without listeners. Shutdown ends it. inherited
@@ -268,6 +270,9 @@ func (s *Server) reroute(c *Change, removed []*shaper.Class) {
 	s.routesMu.Lock()
 	defer s.routesMu.Unlock()
 	s.routes = r
+	if s.marks.set(c.policy) {
+		defer s.remark()
+	}
 	if len(removed) == 0 {
 		return
 	}
@@ -281,6 +286,13 @@ func (s *Server) reroute(c *Change, removed []*shaper.Class) {
 	for _, class := range removed {
 		class.LetIn()
 		reenter(class)
+	}
+}
+
+// remark marks what the open sessions send anew.
+func (s *Server) remark() {
+	for _, one := range s.all() {
+		one.remark()
 	}
 }
 

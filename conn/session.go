@@ -165,7 +165,7 @@ func (t *tcpSession) classify() {
 func (s *Server) needsDestination(listener string) bool {
 	s.routesMu.RLock()
 	defer s.routesMu.RUnlock()
-	return s.routes.classifier.NeedsDestination(listener)
+	return s.routes.classifier.NeedsDestination(listener) || s.shadow != nil && s.shadow.classifier.NeedsDestination(listener)
 }
 
 // describe returns what the rules match.
@@ -275,6 +275,7 @@ func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 			t.slot.Move(newUp)
 			t.up.join(newUp)
 			up.Quit(now)
+			t.upstream.onWire(func(fd int) { t.server.marks.mark(fd, newUp) })
 		}
 		if gone[down.Named()] && t.stage != ended {
 			t.down.join(newDown.Join(now, who))

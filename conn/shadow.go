@@ -23,6 +23,21 @@ func (s *Server) Shadow(p *policy.Policy, classes map[string]*shaper.Class) {
 	}
 }
 
+// catchUp has copies leave whose time has come: else the next one, after a long pause,
+// would hold up its session while all of them do.
+func (s *Server) catchUp(now time.Time) {
+	s.routesMu.RLock()
+	defer s.routesMu.RUnlock()
+	if s.shadow == nil {
+		return
+	}
+	for _, c := range s.shadow.classes {
+		if c.Parent() == nil {
+			c.CatchUp(now)
+		}
+	}
+}
+
 // mirrors returns the classes that get copies of what a connection sends; nil for
 // what the rules do not know.
 func (r *routes) mirrors(c policy.Conn, now time.Time) (up, down *shaper.Class) {

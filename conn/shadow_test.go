@@ -85,6 +85,18 @@ func TestShadowPolicyOfDatagrams(t *testing.T) {
 	}
 }
 
+// Copies leave in time, whether or not anybody looks or sends.
+func TestShadowPolicyCatchesUp(t *testing.T) {
+	r := run(t, udp(policy.Echo, fast))
+	classes := r.shade(class("c", "100 packets/s") + listener("l", "udp", policy.Echo, "c"))
+	open := dialUDP(t, r.addr("l"))
+	for range 10 {
+		open.Write([]byte("x"))
+		expectDatagram(t, open, "x")
+	}
+	until(t, "the copies leave", func() bool { return classes["c"].Stats.BacklogItems.Load() == 0 })
+}
+
 // Buckets of a policy in the shadow are given up with their sessions, and when the
 // policy is.
 func TestShadowPolicyLeavesNothing(t *testing.T) {
@@ -111,6 +123,22 @@ func TestShadowPolicyLeavesNothing(t *testing.T) {
 	}
 	reset(client)
 	r.awaitEnd(stats.ResetByPeer, 2)
+}
+
+// Where a session leads to is looked up for the policy in the shadow, too.
+func TestShadowPolicyOfDestinations(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast))
+	classes := r.shade(class("c", fast) + class("d", "1B/h", `per = "destination"`) +
+		listener("l", "tcp", addr, "c") + "[[rule]]\ndestination = \"127.0.0.1\"\nclass = \"d\"\n")
+	client, upstream := r.open(conns)
+	send(t, client, "x")
+	expect(t, upstream, "x")
+	if n := classes["d"].Keys(time.Now()); n != 1 {
+		t.Errorf("%d buckets of the class for what leads there, want 1", n)
+	}
+	reset(client)
+	r.awaitEnd(stats.ResetByPeer, 1)
 }
 
 // A listener that the policy in the shadow does not know gets no copies.

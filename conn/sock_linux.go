@@ -109,11 +109,12 @@ func (s *sock) result(err error) stats.Result {
 	return resultOf(err)
 }
 
-// onWire does something with the descriptor of the peer's connection.
+// onWire does something with the descriptor of the peer's connection, if there is one.
 func (s *sock) onWire(do func(fd int)) {
-	if s.tls != nil {
+	switch {
+	case s.tls != nil:
 		s.tls.control(do)
-	} else {
+	case s.is():
 		do(s.fd)
 	}
 }

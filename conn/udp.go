@@ -226,9 +226,13 @@ func (u *udpSocket) session(key udpKey, in *incoming, i int) *udpSession {
 		u.lost(key, in.train(i))
 		return nil
 	}
+	defer func() {
+		if one == nil { // or it has panicked
+			sv.gate.leave()
+		}
+	}()
 	one, err := u.open(key, in.peerOf(i), sv)
 	if err != nil {
-		sv.gate.leave()
 		sv.stats.Ended[notOpened(err)].Add(1)
 		u.lost(key, in.train(i))
 		return nil
@@ -345,7 +349,10 @@ func (t *udpSession) dial() error {
 		t.closeUpstream()
 		return err
 	}
-	t.up.raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1) })
+	t.up.raw.Control(func(fd uintptr) {
+		unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1)
+		s.marks.mark(int(fd), t.up.class.Load())
+	})
 	return nil
 }
 
@@ -367,10 +374,17 @@ func (t *udpSession) connect(to netip.AddrPort) (*net.UDPConn, error) {
 // begin puts the session into its classes, dials, and registers it. Where new ones
 // may not begin nothing is left of it, and where that is for want of a slot, which
 // datagrams do not wait for, no socket has been made either.
-func (t *udpSession) begin() error {
+func (t *udpSession) begin() (err error) {
 	if err := t.find(); err != nil {
 		return err
 	}
+	begun := false
+	defer func() {
+		if !begun { // or it has panicked
+			t.slot.Release()
+			t.quit()
+		}
+	}()
 	u := t.socket
 	t.down.raw, t.down.to = u.raw, &t.client
 	if t.name == policy.Echo {
@@ -386,11 +400,8 @@ func (t *udpSession) begin() error {
 	copyUp, copyDown := u.server.shadow.mirrors(who, t.started)
 	t.up.mirror(t.started, copyUp)
 	t.down.mirror(t.started, copyDown)
-	err := t.join(up)
-	if err != nil {
-		t.slot.Release()
-		t.quit()
-	}
+	err = t.join(up)
+	begun = err == nil
 	return err
 }
 
@@ -482,6 +493,9 @@ func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 		up = up.Join(now, who)
 		t.slot.Move(up)
 		t.up.move(now, up)
+		if len(t.socket.server.marks.of()) > 0 {
+			t.remark()
+		}
 	}
 	if gone[t.down.class.Load().Named()] {
 		t.down.move(now, down.Join(now, who))

@@ -71,7 +71,7 @@ func newDaemon(o Options) (d *daemon, err error) {
 		d.shaper.Close()
 		return nil, err
 	}
-	d.sockets = &sockets{shaper: d.shaper, server: d.server, log: o.Log, api: d.controlHandler(), web: d.webHandler()}
+	d.sockets = &sockets{shaper: d.shaper, server: d.server, kernel: newKernel(o.Log), log: o.Log, api: d.controlHandler(), web: d.webHandler()}
 	d.keeper = newKeeper(o.Path, d.sockets, o.Log, d.notify)
 	d.meter = &meter{classes: d.shaper.Classes}
 	return d, nil
@@ -104,6 +104,7 @@ func (d *daemon) run() error {
 		{execute: d.obey, interrupt: func() { close(d.interrupted) }},
 		until(d.keeper.run),
 		until(d.meter.run),
+		until(d.sockets.kernel.run),
 		until(new(tidy).run),
 	}
 	if period := watchdogPeriod(d.Log); period > 0 {

@@ -15,10 +15,11 @@ import (
 )
 
 // sockets is the engine of a running daemon: the classes, the listeners of the
-// policy, and the two endpoints of the daemon's own.
+// policy, the two endpoints of the daemon's own, and what is in the kernel.
 type sockets struct {
 	shaper *shaper.Shaper
 	server *conn.Server
+	kernel *kernel
 	log    *slog.Logger
 
 	api, web http.Handler   // what the endpoints serve
@@ -50,8 +51,16 @@ func (s *sockets) prepare(p *policy.Policy) (commit func(), err error) {
 		}
 		return nil, failed
 	}
+	kernel, err := s.kernel.prepare(p)
+	if err != nil {
+		discard(control, s.control)
+		discard(web, s.http)
+		change.Abort()
+		return nil, err
+	}
 	return func() {
 		change.Commit(s.shaper.Apply(p.Classes))
+		kernel()
 		s.replace(&s.control, control)
 		s.replace(&s.http, web)
 		s.checkDescriptors(p)
@@ -124,10 +133,13 @@ func (s *sockets) httpAddress() string {
 	return s.http.listener.Addr().String()
 }
 
-func (s *sockets) set(c policy.Class) {
-	if live := s.shaper.Class(c.Name); live != nil {
-		live.Set(time.Now(), c)
+func (s *sockets) set(p *policy.Policy, classes []policy.Class) {
+	for _, c := range classes {
+		if live := s.shaper.Class(c.Name); live != nil {
+			live.Set(time.Now(), c)
+		}
 	}
+	s.kernel.set(p)
 }
 
 // close ends the endpoints. The caller has ended all changes.
@@ -135,4 +147,5 @@ func (s *sockets) close() {
 	s.replace(&s.control, nil)
 	s.replace(&s.http, nil)
 	s.retired.Wait()
+	s.kernel.close()
 }

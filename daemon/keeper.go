@@ -18,8 +18,9 @@ type engine interface {
 	// prepare builds aside what a policy needs and changes nothing that runs.
 	// Commit, which cannot fail, puts it in force.
 	prepare(*policy.Policy) (commit func(), err error)
-	// set puts one class in force.
-	set(policy.Class)
+	// set puts classes of a policy in force that differ from the one before in
+	// nothing else.
+	set(p *policy.Policy, classes []policy.Class)
 }
 
 // keeper owns what is in force. Every change goes through it, one at a time.
@@ -251,11 +252,13 @@ func (k *keeper) set(by caller, class string, values map[string]string, lasts ti
 // is set.
 func (k *keeper) adopt(next regime) []policy.Change {
 	changes := policy.Diff(k.now.policy, next.policy)
+	var classes []policy.Class
 	for i, c := range next.policy.Classes {
 		if k.now.policy.Classes[i] != c { // of one file, and so in one order
-			k.engine.set(c)
+			classes = append(classes, c)
 		}
 	}
+	k.engine.set(next.policy, classes)
 	k.now = next
 	k.publish()
 	return changes

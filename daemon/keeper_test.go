@@ -28,12 +28,16 @@ func (e *fakeEngine) prepare(p *policy.Policy) (func(), error) {
 	return func() {
 		e.rates = map[string]string{}
 		for _, c := range p.Classes {
-			e.set(c)
+			e.rates[c.Name] = c.Rate.String()
 		}
 	}, nil
 }
 
-func (e *fakeEngine) set(c policy.Class) { e.rates[c.Name] = c.Rate.String() }
+func (e *fakeEngine) set(_ *policy.Policy, classes []policy.Class) {
+	for _, c := range classes {
+		e.rates[c.Name] = c.Rate.String()
+	}
+}
 
 // bench is a keeper on a clock that stands still until everybody waits.
 type bench struct {

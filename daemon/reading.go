@@ -66,6 +66,7 @@ func (d *daemon) reading() stats.Status {
 	for _, c := range d.shaper.Classes() {
 		s.Classes = append(s.Classes, readClass(c))
 	}
+	s.Kernel = d.sockets.kernel.read()
 	s.Totals = stats.Total(s.Classes, s.Listeners)
 	return s
 }

@@ -59,15 +59,19 @@ type candidate struct {
 }
 
 func (d *daemon) serveShadow(caller, *http.Request) (any, error) {
-	c := &d.candidate
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s, now := c.shadow, time.Now()
+	d.candidate.mu.Lock()
+	defer d.candidate.mu.Unlock()
+	return d.readShadow(), nil
+}
+
+// readShadow reads the candidate, if there is one. Its lock is held.
+func (d *daemon) readShadow() Shadow {
+	s, now := d.candidate.shadow, time.Now()
 	s.Classes, s.Warnings = []Divergence{}, append(policy.Errors{}, s.Warnings...)
-	for _, class := range c.classes {
+	for _, class := range d.candidate.classes {
 		s.Classes = append(s.Classes, d.divergence(class, now))
 	}
-	return s, nil
+	return s
 }
 
 // divergence reads a class of the candidate, and that of the same name. Its lock is
@@ -124,14 +128,15 @@ func (d *daemon) serveStartShadow(by caller, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.candidate.mu.Lock()
+	defer d.candidate.mu.Unlock()
 	d.candidate.start(d, by, p, warnings)
 	d.Log.Info("shadow policy started", "by", by.String(), "file", ask.File, "hash", p.Hash)
-	return d.serveShadow(by, r)
+	return d.readShadow(), nil
 }
 
+// start has a policy take the place of the candidate, whose lock is held.
 func (c *candidate) start(d *daemon, by caller, p *policy.Policy, warnings policy.Errors) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	now := time.Now()
 	c.shadow = Shadow{File: p.Path, Hash: p.Hash, Since: now, By: by.String(), Warnings: warnings}
 	c.classes, c.before = shaper.NewTree(now, p.Classes), map[string]stats.ClassReading{}
@@ -146,17 +151,14 @@ func (c *candidate) start(d *daemon, by caller, p *policy.Policy, warnings polic
 }
 
 // serveStopShadow ends the policy in the shadow, and returns its last reading.
-func (d *daemon) serveStopShadow(by caller, r *http.Request) (any, error) {
-	last, err := d.serveShadow(by, r)
-	if err != nil {
-		return nil, err
-	}
+func (d *daemon) serveStopShadow(by caller, _ *http.Request) (any, error) {
 	c := &d.candidate
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.shadow.File == "" {
 		return nil, &Error{Code: CodeState, Message: "no policy runs in the shadow"}
 	}
+	last := d.readShadow()
 	d.Log.Info("shadow policy stopped", "by", by.String(), "file", c.shadow.File, "hash", c.shadow.Hash, "ran", time.Since(c.shadow.Since).Round(time.Second))
 	d.server.Shadow(nil, nil)
 	c.shadow, c.classes, c.before = Shadow{}, nil, nil

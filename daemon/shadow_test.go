@@ -3,9 +3,11 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -107,4 +109,24 @@ func (p *process) class(t *testing.T, name string) Class {
 		t.Fatalf("there is no class %q", name)
 	}
 	return all[i]
+}
+
+// Of several who start and stop policies at once, each is told of what he did.
+func TestShadowAnswersWhoAsked(t *testing.T) {
+	p := begin(t, base)
+	var wg sync.WaitGroup
+	for n := range 4 {
+		wg.Go(func() {
+			file := fmt.Sprintf("%d.toml", n)
+			for range 20 {
+				if s, err := p.Client.StartShadow(t.Context(), ShadowRequest{File: file, Text: base}); err != nil || s.File != file {
+					t.Errorf("who starts %s is told of %q: %v", file, s.File, err)
+				}
+				if s, err := p.Client.StopShadow(t.Context()); err == nil && s.File == "" {
+					t.Error("who stops one is told of none")
+				}
+			}
+		})
+	}
+	wg.Wait()
 }

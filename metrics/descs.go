@@ -2,35 +2,38 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// all is filled by desc, in the order of this file.
-var all []*prometheus.Desc
-
 func desc(name, help string, labels ...string) *prometheus.Desc {
-	d := prometheus.NewDesc("shaper_"+name, help, labels, nil)
-	all = append(all, d)
-	return d
+	return prometheus.NewDesc("shaper_"+name, help, labels, nil)
+}
+
+// A family is series that both engines may have of a class: those of the kernel are
+// told apart by a label.
+type family struct{ proxy, kernel *prometheus.Desc }
+
+func both(name, help string, labels ...string) family {
+	return family{desc(name, help, labels...), prometheus.NewDesc("shaper_"+name, help, labels, prometheus.Labels{"engine": "tc"})}
 }
 
 var (
-	sentBytes = desc("class_sent_bytes_total",
-		"Payload bytes that left the class.", "class", "direction")
-	sentPackets = desc("class_sent_packets_total",
-		"Datagrams that left the class.", "class", "direction")
-	sentConnections = desc("class_sent_connections_total",
+	sentBytes = both("class_sent_bytes_total",
+		"Bytes that left the class: of payload from the proxy, of frames from the kernel (engine tc).", "class", "direction")
+	sentPackets = both("class_sent_packets_total",
+		"Datagrams that left the class; from the kernel, frames.", "class", "direction")
+	sentConnections = both("class_sent_connections_total",
 		"Connections that the class let through.", "class", "direction")
-	dropped = desc("class_dropped_total",
+	dropped = both("class_dropped_total",
 		"Items dropped; nobody was told.", "class", "reason")
-	droppedBytes = desc("class_dropped_bytes_total",
+	droppedBytes = both("class_dropped_bytes_total",
 		"Payload bytes dropped or discarded; nobody was told.", "class", "reason")
-	refused = desc("class_refused_total",
+	refused = both("class_refused_total",
 		"Items refused; the client was told, or its connection closed.", "class", "reason")
-	refusedBytes = desc("class_refused_bytes_total",
+	refusedBytes = both("class_refused_bytes_total",
 		"Payload bytes of refused items.", "class", "reason")
-	overlimits = desc("class_overlimits_total",
+	overlimits = both("class_overlimits_total",
 		"Items that had to wait for the class's rate.", "class")
-	backlogBytes = desc("class_backlog_bytes",
-		"Payload bytes that wait in the class.", "class")
-	backlogItems = desc("class_backlog_items",
+	backlogBytes = both("class_backlog_bytes",
+		"Bytes that wait in the class.", "class")
+	backlogItems = both("class_backlog_items",
 		"Items that wait in the class.", "class")
 	wait = desc("class_wait_seconds",
 		"Time that items waited in the class; those that left at once count as 0.", "class")
@@ -44,7 +47,7 @@ var (
 		"Items that would have been dropped or refused; of classes with shadow.", "class")
 	wouldWait = desc("shadow_wait_seconds",
 		"Time that items would have waited; of classes with shadow.", "class")
-	rate = desc("class_rate",
+	rate = both("class_rate",
 		"Rate in force, in units per second.", "class", "unit")
 
 	sessions = desc("sessions",

@@ -34,12 +34,9 @@ func Handler(source func() stats.Status) http.Handler {
 
 type collector struct{ source func() stats.Status }
 
-// Describe sends the descriptions of all series.
-func (collector) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range all {
-		descs <- d
-	}
-}
+// Describe sends nothing: descriptions would have to be of the same labels in both
+// engines, and the label of one would be in the way of whoever has the other only.
+func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect reads the source and sends every series.
 func (c collector) Collect(metrics chan<- prometheus.Metric) {
@@ -48,6 +45,9 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	out.daemon(status)
 	for _, class := range status.Classes {
 		out.class(class)
+	}
+	for _, class := range status.Kernel {
+		out.kernelClass(class)
 	}
 	for _, listener := range status.Listeners {
 		out.listener(listener)
@@ -80,22 +80,10 @@ func (s sender) daemon(status stats.Status) {
 // that is dropped.
 var refusals = []stats.Reason{stats.QueueFull, stats.MaxWait}
 
+// class sends what the proxy has counted for a class.
 func (s sender) class(c stats.ClassReading) {
-	for d := range stats.Directions() {
-		v := c.Sent[d]
-		s.counter(sentBytes, v.Bytes, c.Name, d.String())
-		s.counter(sentPackets, v.Packets, c.Name, d.String())
-		s.counter(sentConnections, v.Connections, c.Name, d.String())
-	}
-	for r := range stats.Reasons() {
-		s.counter(dropped, c.Dropped[r].Items, c.Name, r.String())
-		s.counter(droppedBytes, c.Dropped[r].Bytes, c.Name, r.String())
-	}
-	for _, r := range refusals {
-		s.counter(refused, c.Refused[r].Items, c.Name, r.String())
-		s.counter(refusedBytes, c.Refused[r].Bytes, c.Name, r.String())
-	}
-	s.counter(overlimits, c.Overlimits, c.Name)
+	s.volumes(c, func(f family) *prometheus.Desc { return f.proxy })
+	s.metrics <- newHistogram(wait, c.Wait, c.Name)
 	if c.Per != "" {
 		s.gauge(keys, float64(c.Keys), c.Name)
 		s.counter(keysShared, c.KeysShared, c.Name)
@@ -105,10 +93,33 @@ func (s sender) class(c stats.ClassReading) {
 		s.counter(wouldDrop, would.WouldDrop, c.Name)
 		s.metrics <- newHistogram(wouldWait, would.Wait, c.Name)
 	}
-	s.gauge(backlogBytes, float64(c.BacklogBytes), c.Name)
-	s.gauge(backlogItems, float64(c.BacklogItems), c.Name)
-	s.gauge(rate, c.Rate.PerSecond, c.Name, c.Rate.Unit)
-	s.metrics <- newHistogram(wait, c.Wait, c.Name)
+}
+
+// kernelClass sends what the kernel has counted for a class. It knows no waits.
+func (s sender) kernelClass(c stats.ClassReading) {
+	s.volumes(c, func(f family) *prometheus.Desc { return f.kernel })
+}
+
+// volumes sends what both engines count, as series of one of them.
+func (s sender) volumes(c stats.ClassReading, of func(family) *prometheus.Desc) {
+	for d := range stats.Directions() {
+		v := c.Sent[d]
+		s.counter(of(sentBytes), v.Bytes, c.Name, d.String())
+		s.counter(of(sentPackets), v.Packets, c.Name, d.String())
+		s.counter(of(sentConnections), v.Connections, c.Name, d.String())
+	}
+	for r := range stats.Reasons() {
+		s.counter(of(dropped), c.Dropped[r].Items, c.Name, r.String())
+		s.counter(of(droppedBytes), c.Dropped[r].Bytes, c.Name, r.String())
+	}
+	for _, r := range refusals {
+		s.counter(of(refused), c.Refused[r].Items, c.Name, r.String())
+		s.counter(of(refusedBytes), c.Refused[r].Bytes, c.Name, r.String())
+	}
+	s.counter(of(overlimits), c.Overlimits, c.Name)
+	s.gauge(of(backlogBytes), float64(c.BacklogBytes), c.Name)
+	s.gauge(of(backlogItems), float64(c.BacklogItems), c.Name)
+	s.gauge(of(rate), c.Rate.PerSecond, c.Name, c.Rate.Unit)
 }
 
 func (s sender) listener(l stats.ListenerReading) {

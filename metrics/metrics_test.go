@@ -111,6 +111,30 @@ func TestCardinalityIsConstant(t *testing.T) {
 	}
 }
 
+// What the kernel has counted of a class has the series of the proxy, with a label
+// more, but for the waits and what only sessions have.
+func TestKernelClasses(t *testing.T) {
+	status := fixed()
+	status.Kernel = status.Classes
+	proxy, kernel := 0, 0
+	for line := range strings.Lines(scrape(t, func() stats.Status { return status })) {
+		name, _, _ := strings.Cut(line, "{")
+		switch {
+		case !strings.HasPrefix(name, "shaper_class_") || strings.HasPrefix(name, "shaper_class_keys"):
+		case strings.Contains(line, `engine="tc"`):
+			kernel++
+			if strings.HasPrefix(name, "shaper_class_wait_") {
+				t.Error(line)
+			}
+		case !strings.HasPrefix(name, "shaper_class_wait_"):
+			proxy++
+		}
+	}
+	if kernel == 0 || kernel != proxy {
+		t.Errorf("%d series of the kernel, %d of the proxy", kernel, proxy)
+	}
+}
+
 func TestNoAddressInLabels(t *testing.T) {
 	if text := scrape(t, fixed); strings.Contains(text, "192.0.2.1") {
 		t.Errorf("an address is in\n%s", text)

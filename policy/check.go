@@ -30,7 +30,7 @@ func check(r *report, p *Policy) *checker {
 	for i := range p.Listeners {
 		c.listeners[p.Listeners[i].Name] = &p.Listeners[i]
 	}
-	if len(p.Listeners) == 0 && !c.badUnder("listener") {
+	if len(p.Listeners) == 0 && len(p.TC) == 0 && !c.badUnder("listener") && !c.badUnder("tc") {
 		c.wrong("listener", "there is none, so nothing would be shaped", "at least one section [listener.NAME]")
 	}
 	c.parents()
@@ -47,6 +47,7 @@ func check(r *report, p *Policy) *checker {
 	for i := range p.Classes {
 		c.overflow(&p.Classes[i])
 	}
+	c.kernel()
 	return c
 }
 

@@ -10,8 +10,8 @@ import (
 // Change is one difference between two policies.
 type Change struct {
 	Op   string `json:"op"`             // "+" added, "-" removed, "~" changed
-	What string `json:"what"`           // "daemon", "class", "listener" or "rule"
-	Name string `json:"name,omitempty"` // of the class or listener, or the number of the rule
+	What string `json:"what"`           // "daemon", "class", "listener", "rule" or "tc"
+	Name string `json:"name,omitempty"` // of the class, listener or device, or the number of the rule
 	Key  string `json:"key,omitempty"`  // what changed; "" for all of it
 	Old  string `json:"old,omitempty"`  // before; with a Key its value, else what was removed
 	New  string `json:"new,omitempty"`  // after, in the same way
@@ -31,13 +31,14 @@ func (c Change) String() string {
 }
 
 // Diff returns what changes when one policy takes the place of another, the
-// daemon first, then classes, listeners and rules. No Change means that they
+// daemon first, then classes, listeners, rules and devices. No Change means that they
 // do the same: path, hash, order of classes and line numbers do not count.
 func Diff(old, new *Policy) []Change {
 	changes := diffFields("daemon", "", &old.Daemon, &new.Daemon, daemonFields)
 	changes = append(changes, diffNamed("class", old.Classes, new.Classes, className, classFields, DefaultClass)...)
 	changes = append(changes, diffNamed("listener", old.Listeners, new.Listeners, listenerName, listenerFields, tcpListener)...)
-	return append(changes, diffRules(old.Rules, new.Rules)...)
+	changes = append(changes, diffRules(old.Rules, new.Rules)...)
+	return append(changes, diffNamed("tc", old.TC, new.TC, tcDevice, tcFields, DefaultTC)...)
 }
 
 func tcpListener(name string) Listener { return DefaultListener(name, TCP) }

@@ -14,8 +14,10 @@ type Explanation struct {
 	ReturnClass string `json:"return_class,omitempty"`
 	Rule        int    `json:"rule"` // number of the rule that decided, from 1; 0 is the listener's default
 	Line        int    `json:"line,omitempty"`
-	// Bucket says whose bucket of the class it is; "" where there is one for all.
-	Bucket string `json:"bucket,omitempty"`
+	// Bucket says whose bucket of the class it is, ReturnBucket that of the other; ""
+	// where there is one for all.
+	Bucket       string `json:"bucket,omitempty"`
+	ReturnBucket string `json:"return_bucket,omitempty"`
 	// Why says what made the rule match.
 	Why string `json:"why"`
 	// Skipped are the rules before it, and why they did not match.
@@ -32,7 +34,7 @@ type Skip struct {
 // Explain decides as Classify does, rule by rule, and says why.
 func (c *Classifier) Explain(conn Conn) Explanation {
 	e := c.decide(conn)
-	e.Bucket = c.per[e.Class].Describe(conn)
+	e.Bucket, e.ReturnBucket = c.per[e.Class].Describe(conn), c.per[e.ReturnClass].Describe(conn)
 	return e
 }
 
@@ -129,12 +131,9 @@ func few[V any](values []V) string {
 // String prints the decision, then the rules that did not match.
 func (e Explanation) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "class %s", orDash(e.Class))
-	if e.Bucket != "" {
-		fmt.Fprintf(&b, ", the bucket of %s", e.Bucket)
-	}
+	fmt.Fprintf(&b, "class %s%s", orDash(e.Class), ofBucket(e.Bucket))
 	if e.ReturnClass != "" {
-		fmt.Fprintf(&b, ", back to the client class %s", e.ReturnClass)
+		fmt.Fprintf(&b, ", back to the client class %s%s", e.ReturnClass, ofBucket(e.ReturnBucket))
 	}
 	if e.Rule > 0 {
 		fmt.Fprintf(&b, ": rule %d (line %d)", e.Rule, e.Line)
@@ -144,6 +143,13 @@ func (e Explanation) String() string {
 		fmt.Fprintf(&b, "  not rule %d (line %d): %s\n", s.Rule, s.Line, s.Why)
 	}
 	return b.String()
+}
+
+func ofBucket(whose string) string {
+	if whose == "" {
+		return ""
+	}
+	return ", the bucket of " + whose
 }
 
 func orDash(s string) string {

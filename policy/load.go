@@ -27,7 +27,7 @@ const maxFile = 16 * unit.MiB
 // of the file. A file that cannot be read gives the error of package os; one
 // that changed while it was read is refused.
 func Load(path string) (p *Policy, warnings Errors, err error) {
-	data, err := read(path)
+	data, err := Read(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -42,8 +42,7 @@ func Load(path string) (p *Policy, warnings Errors, err error) {
 // file in errors, and relative paths in the policy start at its directory.
 func Parse(name string, data []byte) (p *Policy, warnings Errors, err error) {
 	if unit.Size(len(data)) > maxFile {
-		return nil, nil, Errors{{File: name, Line: 1, Column: 1, Key: "syntax",
-			Problem: "the file is larger than " + maxFile.String(), Allowed: "a policy is at most that large"}}
+		return nil, nil, tooLarge(name)
 	}
 	p = &Policy{Path: name, Hash: hashOf(data), Daemon: DefaultDaemon()}
 	data = withoutMark(data)
@@ -76,8 +75,9 @@ func hashOf(data []byte) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// read returns the content of a file that nobody wrote to meanwhile.
-func read(path string) ([]byte, error) {
+// Read returns the content of a policy file that nobody wrote to meanwhile, for Parse.
+// Its errors are those of Load: of one that is too large it reads no more than that.
+func Read(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -95,14 +95,22 @@ func read(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !before.Mode().IsRegular() || len(data) > int(maxFile) {
-		return data, nil // a pipe has no size to compare; Parse refuses the other
+	switch {
+	case unit.Size(len(data)) > maxFile:
+		return nil, tooLarge(path)
+	case !before.Mode().IsRegular(): // a pipe has no size to compare
+		return data, nil
 	}
 	if after.Size() != int64(len(data)) || changed(before, after) {
 		return nil, &fs.PathError{Op: "read", Path: path,
 			Err: errors.New("the file changed while it was read; write a new one beside it and rename it")}
 	}
 	return data, nil
+}
+
+func tooLarge(name string) Errors {
+	return Errors{{File: name, Line: 1, Column: 1, Key: "syntax",
+		Problem: "the file is larger than " + maxFile.String(), Allowed: "a policy is at most that large"}}
 }
 
 func changed(before, after fs.FileInfo) bool {
@@ -143,7 +151,7 @@ func checkEnd(r *report, data []byte) {
 func quote(s string) string { return fmt.Sprintf("%q", s) }
 
 // sections are the keys at the top of the file, and those of later versions.
-var sections, laterSections = []string{"daemon", "class", "listener", "rule"}, []string{"tc", "fleet"}
+var sections, laterSections = []string{"daemon", "class", "listener", "rule", "tc"}, []string{"fleet"}
 
 // decode fills the policy from the tree of its file.
 func (p *Policy) decode(r *report, root *node, whole bool) {
@@ -168,6 +176,8 @@ func (p *Policy) decode(r *report, root *node, whole bool) {
 			}
 		case "rule":
 			p.decodeRules(r, e.value, whole)
+		case "tc":
+			p.decodeTC(r, e.value, whole)
 		}
 	}
 }

@@ -340,7 +340,6 @@ func TestWholeFormat(t *testing.T) {
 		`class.otp.rate: "10 messages/s" counts messages, which is not supported in this version`,
 		`class.marketing.rate: "5 messages/s" counts messages, which is not supported in this version`,
 		`listener.acme.protocol: "smpp" is not supported in this version`,
-		`tc: not supported in this version`,
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Error("(-want +got):\n" + diff)
@@ -508,6 +507,10 @@ class = "a"
 		"unused class": {head + "[class.b]\nrate = \"1mbit\"\n", "13:2: class.b: it is never used; name it in a listener or a rule"},
 		"sessions of a return class": {head + "return_class = \"b\"\n[class.b]\nrate = \"1mbit\"\nmax_connections = 5\n",
 			"16:19: class.b.max_connections: it bounds nothing: sessions are in their class, not in their return_class; put it into a class that a listener or a rule names as class"},
+		"connections of one connection": {head + "[class.b]\nrate = \"1 connections/s\"\nper = \"connection\"\n[[rule]]\nlistener = \"x\"\nclass = \"b\"\n",
+			`15:7: class.b.per: each connection has a bucket of its own, so there is no limit to them; per = "source", for example`},
+		"sessions of one connection": {strings.Replace(head, "1mbit\"", "1mbit\"\nper = \"connection\"\nmax_connections = 1", 1),
+			`5:19: class.a.max_connections: each connection has a bucket of its own, so this bounds nothing; per = "source", for example`},
 		"sessions of its child": {head + "return_class = \"b\"\n[class.b]\nrate = \"1mbit\"\nmax_connections = 5\n[class.c]\nrate = \"1mbit\"\nparent = \"b\"\n[[rule]]\nclass = \"c\"\n", ""},
 		"used by a child":       {head + under("b", "1mbit", "2mbit"), ""},
 		"a ceil above 0":        {head + under("b", "0mbit", "1mbit"), ""},

@@ -189,6 +189,9 @@ func (c *checker) used() (upwards, either map[string]bool) {
 	for _, rule := range c.p.Rules {
 		c.mark(either, rule.ReturnClass)
 	}
+	for name := range c.inKernel() {
+		c.mark(either, name)
+	}
 	return upwards, either
 }
 

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 )
 
@@ -100,6 +101,10 @@ return_class = "a"
 	}
 	e := c.Explain(Conn{Listener: "x", Destination: netip.MustParseAddrPort("192.0.2.9:1")})
 	if want := "class a, the bucket of destination 192.0.2.9: no rule matches, so it is the class of listener \"x\"\n  not rule 1 (line 19): it is not for listener \"x\"\n"; e.String() != want {
+		t.Errorf("explained as %q, want %q", e, want)
+	}
+	e = c.Explain(Conn{Listener: "z", Source: netip.MustParseAddrPort("10.0.0.1:1"), Destination: netip.MustParseAddrPort("192.0.2.9:1")})
+	if want := "class b, back to the client class a, the bucket of destination 192.0.2.9: rule 1 "; !strings.HasPrefix(e.String(), want) {
 		t.Errorf("explained as %q, want %q", e, want)
 	}
 }

@@ -19,9 +19,10 @@ type Policy struct {
 	Path      string     `json:"path"` // as it was given to Load
 	Hash      string     `json:"hash"` // first 12 hex digits of the file's SHA-256
 	Daemon    Daemon     `json:"daemon"`
-	Classes   []Class    `json:"classes"`   // in file order
-	Listeners []Listener `json:"listeners"` // in file order
-	Rules     []Rule     `json:"rules"`     // in file order: the first match wins
+	Classes   []Class    `json:"classes"`      // in file order
+	Listeners []Listener `json:"listeners"`    // in file order
+	Rules     []Rule     `json:"rules"`        // in file order: the first match wins
+	TC        []TC       `json:"tc,omitempty"` // in file order
 
 	places places
 }

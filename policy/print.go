@@ -17,6 +17,7 @@ func (p *Policy) WriteTree(w io.Writer) error {
 	if len(p.Rules) > 0 {
 		root.under = append(root.under, p.ruleBranch())
 	}
+	root.under = append(root.under, p.tcBranches()...)
 	var b strings.Builder
 	root.write(&b, "", "")
 	_, err := io.WriteString(w, b.String())

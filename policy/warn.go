@@ -19,10 +19,12 @@ func (c *checker) warnAll() {
 			c.warn(key+".max_connections", "it bounds nothing: sessions are in their class, not in their return_class",
 				"put it into a class that a listener or a rule names as class")
 		}
+		c.warnKeys(key, &class)
 	}
 	c.warnAssured()
 	c.warnTLS()
-	warnRules(c.report, c.p)
+	c.warnKernel()
+	warnRules(c.report, c.p, c.inKernel())
 }
 
 // coverBudget bounds how many pairs of rules are compared for the warning
@@ -31,7 +33,7 @@ const coverBudget = 1_000_000
 
 // warnRules reports rules that can never match. It compares pairs, so a rule
 // that several earlier ones cover only together is not found.
-func warnRules(r *report, p *Policy) {
+func warnRules(r *report, p *Policy, inKernel map[string]bool) {
 	if len(p.Rules) == 0 {
 		return
 	}
@@ -39,6 +41,9 @@ func warnRules(r *report, p *Policy) {
 	for i := range p.Rules {
 		rule := &p.Rules[i]
 		if c.firstListener(rule) == nil {
+			if inKernel[rule.Class] {
+				continue // it is for what passes a device
+			}
 			r.warn(ruleKey(i), "it can never match: no listener has this name, protocol and port together", "change it or remove it")
 			continue
 		}

@@ -90,9 +90,13 @@ func (c *Class) let(now time.Time, it *Item) {
 // what leaves, where that is an Item.
 func (c *Class) charge(it *Item, since, now time.Time, cost *Cost, settles bool) {
 	c.chargeUp(c, since, now, cost, settles)
+	var from *Source
+	if it != nil && it.Patient {
+		from = &it.source
+	}
 	for ; c != nil; c = c.parent.Load() {
 		if c.shadow != nil && c.keys == nil && cost.in(c.kind) > 0 {
-			c.shadow.Mirror(now, *cost, it)
+			c.shadow.Mirror(now, *cost, from)
 		}
 	}
 }
@@ -152,6 +156,9 @@ func (c *Class) pay(cost *Cost) {
 
 // wantsLeft reports whether Left matters to a class on the path.
 func (c *Class) wantsLeft() bool {
+	if c.parting.Load() {
+		return true
+	}
 	for ; c != nil; c = c.parent.Load() {
 		if c.settles.Load() {
 			return true
@@ -171,9 +178,9 @@ func (c *Class) hasLeft(root *Class, now time.Time, cost *Cost) {
 			x.settler.Left(now)
 		}
 	}
-	c.retire(now)
 	c.update(now)
 	root.wake(now)
+	c.retire(now)
 }
 
 // expects estimates when an item leaves that enters the class now, for max_wait

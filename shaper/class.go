@@ -43,22 +43,16 @@ type Class struct {
 	assured *leaky.Assured // nil: whatever the limiter allows is assured
 	slack   time.Duration  // as much is not lost in waiting for a turn; see chargeUp
 	queue   leaky.Queue[Item]
-	backlog int64  // cost of the queue, in that unit
-	beneath Cost   // of all that waits in the class and its children
-	from    *Class // whose item was charged last: its own, or of one beneath it
-	open    int    // sessions that are, in the class and its children
-	places  int    // that those have here, and those who wait above; see Slot
-	waiters leaky.Queue[Slot]
-	removed bool      // nobody gets a slot; see LetIn
+	backlog int64     // cost of the queue, in that unit
+	beneath Cost      // of all that waits in the class and its children
+	from    *Class    // whose item was charged last: its own, or of one beneath it
 	leaving time.Time // since when an item is on its way out, where that matters; zero: none is
 
-	shadow  *Class     // computes what the class would do, which itself does nothing; nil: it does what it says
-	spare   *twin      // copies of its shadow that are not used
-	keys    *keys      // its buckets, which are children of it; nil: it has one for all, itself
-	among   *keys      // those of its parent of which it is one; nil: it is a class of the policy
-	key     policy.Key // which one
-	joined  int        // sessions that have joined, where it is a bucket
-	lingers bool       // it is among keys.linger
+	shadow *Class // computes what the class would do, which itself does nothing; nil: it does what it says
+	spare  *twin  // copies, of those that Mirror offers it, that are not used
+	keys   *keys  // its buckets, which are children of it; nil: it has one for all, itself
+	membership
+	sessions
 
 	place contender // among the children of its parent
 	own   contender // of its queue, among its children
@@ -273,7 +267,8 @@ func (c *Class) Cancel(now time.Time, it *Item) bool {
 }
 
 // Evict takes the waiting items that match out of the queue, and out of those of
-// its buckets, and returns them, the ones of a queue in their order. They have not left and are not charged.
+// its buckets, and returns them, the ones of a queue in their order. They have not
+// left and are not charged.
 func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
@@ -295,8 +290,8 @@ func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
 }
 
 // Backlog returns what waits in the queue of the class and in those of its
-// buckets, in its unit, and how long the last of it will take to leave, as max_wait estimates it:
-// limit.Never's distance where it never does.
+// buckets, in its unit, and how long the last of it will take to leave, as max_wait
+// estimates it: limit.Never's distance where it never does.
 func (c *Class) Backlog(now time.Time) (cost int64, drain time.Duration) {
 	defer c.lock().mu.Unlock()
 	c.each(func(c *Class) {

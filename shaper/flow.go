@@ -11,8 +11,10 @@ import "time"
 // called; the owner is told all the same.
 type Flow struct {
 	class  *Class // nil: nothing is limited
-	shadow *Class // gets copies of all items; nil: there is none
 	ticket Item
+
+	shadow   *Class // gets copies of all items; nil: there is none
+	mirrored Source // of those
 }
 
 // Init puts a flow into a class, where owner waits; a nil class limits nothing.
@@ -29,10 +31,9 @@ func (f *Flow) Init(class *Class, owner Owner) {
 // as they come, and quits the one that was before; nil for none.
 func (f *Flow) Mirror(now time.Time, class *Class) {
 	if f.shadow != nil {
-		f.ticket.forget(f.shadow)
 		f.shadow.Quit(now)
 	}
-	f.shadow = class
+	f.shadow, f.mirrored = class, Source{}
 }
 
 // Class returns the class that the flow is in now; nil for none.
@@ -43,7 +44,7 @@ func (f *Flow) Class() *Class { return f.class }
 func (f *Flow) Ask(now time.Time, cost Cost, busy bool) Verdict {
 	f.ticket.Cost, f.ticket.Held, f.ticket.Busy = cost, cost.Bytes, busy
 	if f.shadow != nil {
-		f.shadow.Mirror(now, cost, &f.ticket)
+		f.shadow.Mirror(now, cost, &f.mirrored)
 	}
 	if f.class == nil {
 		f.ticket.charged = nil

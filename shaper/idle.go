@@ -10,7 +10,8 @@ import (
 )
 
 // idleKeys is what is remembered of keys that nobody uses: 64 bytes of each, with
-// map and heap less than 128. Only what a limiter cannot tell in so little takes more: a log of departures.
+// map and heap less than 128. Only what a limiter cannot tell in so little takes
+// more: a log of departures.
 type idleKeys struct {
 	epoch  time.Time // to which times of entries refer
 	index  map[policy.Key]int32

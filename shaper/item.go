@@ -63,7 +63,7 @@ type Item struct {
 	class   *Class    // in whose queue it waits, or has waited last
 	charged *Class    // from which it left, and so which it paid; nil for none
 	place   leaky.Element[Item]
-	twins   *twin // of a stream, in classes that are in its shadow
+	source  Source // of a stream, in the shadow of the classes that it is charged to
 }
 
 // Owner is told when its item, which had to wait, may leave.

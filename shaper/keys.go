@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"sync/atomic"
 	"time"
 
 	"shaper/leaky"
@@ -22,8 +23,17 @@ type keys struct {
 	since  time.Time // as much as may leave at once left then from each that is new; zero: nothing did
 	active map[policy.Key]*Class
 	idle   idleKeys
-	shared *Class   // of all for whom there is no room; nil: nobody uses it
+	shared *Class   // of all for whom there is no room, from the first of them on
 	linger []*Class // nobody uses them, and copies of what they let out wait in their shadow
+}
+
+// membership is what only one of keys has.
+type membership struct {
+	among   *keys       // those of its parent; nil: it is a class of the policy
+	key     policy.Key  // which one
+	joined  int         // sessions that have joined it
+	lingers bool        // it is among keys.linger
+	parting atomic.Bool // it is given up when its last item has left; without the lock, too
 }
 
 func newKeys(now time.Time, class *Class) *keys {
@@ -40,6 +50,7 @@ func (c *Class) Join(now time.Time, conn policy.Conn) *Class {
 	defer root.mu.Unlock()
 	bucket := c.keys.bucket(now, c.conf.Per.Key(conn))
 	bucket.joined++
+	bucket.parting.Store(false)
 	return bucket
 }
 
@@ -137,25 +148,31 @@ func bucketPolicy(conf policy.Class) policy.Class {
 }
 
 // retire gives up a bucket that nobody uses any more. While an item is on its way
-// out, which those above wait for, it stays: Left is to come.
+// out, which those above wait for, it stays: Left is to come. The one that is shared
+// stays for good, for it is not remembered of whom it is over the limit.
 func (c *Class) retire(now time.Time) {
 	k := c.among
-	if k == nil || c.parent.Load() == nil || c.joined > 0 || c.queue.Len() > 0 || c.awaitsLeft() {
+	if k == nil || c == k.shared || c.parent.Load() == nil || c.joined > 0 || c.queue.Len() > 0 {
 		return // nil: it has been given up already
 	}
-	if c.lingers || c.lingersAt(now) {
+	if c.parting.Store(c.awaitsLeft()); c.parting.Load() || c.lingers || c.lingersAt(now) {
 		return
 	}
+	c.mu.Lock() // it becomes a root, which others may use
+	defer c.mu.Unlock()
 	c.detach(now)
-	if c == k.shared {
-		k.shared = nil
-		return
-	}
 	delete(k.active, c.key)
 	if k.class.conf.Per.By != policy.ByConnection { // of which none comes again
 		k.idle.put(now, c.key, bucketState{c.enforced().limiter, c.assured})
 	}
+	c.limiter, c.shadow, c.conf.MaxWait = blocked{}, nil, 0
 }
+
+// blocked is the limiter of a bucket that has been given up. What comes all the same,
+// to a session that ends or moves at this moment, waits until its owner takes it out.
+type blocked struct{ limitless }
+
+func (blocked) Next(time.Time, int64, int64) time.Time { return limit.Never }
 
 // lingersAt has a bucket stay while copies of what it let out wait in its shadow.
 func (c *Class) lingersAt(now time.Time) bool {
@@ -182,6 +199,9 @@ func (c *Class) awaitsLeft() bool {
 // set puts a policy in force for all buckets, in the place of another.
 func (k *keys) set(now time.Time, old, next policy.Class) {
 	old, next = bucketPolicy(old), bucketPolicy(next)
+	if old == next {
+		return // as by most reloads: there may be many
+	}
 	k.each(func(c *Class) {
 		c.set(now, next)
 		c.update(now)

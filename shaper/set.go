@@ -158,8 +158,8 @@ func (c *Class) adopt(now time.Time, conf policy.Class) {
 }
 
 // assuredOf returns what tells when a class is within its assured rate, where its
-// limit is above that, or is not enforced; else nil. It goes on from what the class had; nil says that
-// it has been idle until now.
+// limit is above that, or is not enforced; else nil. It goes on from what the class
+// had; nil says that it has been idle until now.
 func assuredOf(now time.Time, had *leaky.Assured, conf policy.Class) *leaky.Assured {
 	rate := conf.Rate.Below(conf.Headroom)
 	switch {

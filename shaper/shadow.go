@@ -18,11 +18,21 @@ import (
 // up, and of which there may be any number as nothing does.
 const mostTwins = 1 << 14
 
+// Source is what sends a stream, for those who are offered copies of it: each of those
+// classes would hold it up by itself. The zero Source has sent nothing.
+type Source struct {
+	twins *twin // that stand for it, the latest first
+}
+
+// mostOfSource bounds the classes that remember a source, of which those that it has
+// left never come again: as many as there are on a path.
+const mostOfSource = 8
+
 // A twin is a copy of an item.
 type twin struct {
 	item  Item
 	class *Class // that it enters
-	next  *twin  // of the same item, in another class; or that is not used
+	next  *twin  // of the same source, in another class; or that is not used
 
 	// Of a stream it stands for what its source would send, were it held up.
 	stream bool
@@ -31,16 +41,16 @@ type twin struct {
 }
 
 // Mirror offers the class a copy of what costs so much, and leaves at now whatever
-// the class makes of it. of is the item that leaves, where that is known: one that
-// is Patient would hold up its source.
-func (c *Class) Mirror(now time.Time, cost Cost, of *Item) {
+// the class makes of it. from is the source that waiting would hold up; nil where it
+// would hold up none, as for datagrams.
+func (c *Class) Mirror(now time.Time, cost Cost, from *Source) {
 	root := c.lock()
 	defer root.mu.Unlock()
 	root.catchUp(now)
 	now = root.latest
-	patient := of != nil && of.Patient
+	patient := from != nil
 	if patient && cost.Bytes > 0 && c.Counts(unit.Bytes) {
-		of.streamIn(c).send(now, cost.Bytes)
+		from.in(c).send(now, cost.Bytes)
 		return
 	}
 	for one := range each(cost, c.Counts(unit.Packets)) {
@@ -76,27 +86,21 @@ func each(cost Cost, packets bool) func(func(Cost) bool) {
 	}
 }
 
-// streamIn returns the twin of an item that stands for a stream, in a class.
-func (it *Item) streamIn(c *Class) *twin {
-	for t := it.twins; t != nil; t = t.next {
-		if t.class == c {
-			return t
-		}
-	}
-	t := &twin{class: c, stream: true, next: it.twins}
-	t.item = Item{Owner: t, Patient: true}
-	it.twins = t
-	return t
-}
-
-// forget forgets the twin of an item in a class, where there is one.
-func (it *Item) forget(c *Class) {
-	for at := &it.twins; *at != nil; at = &(*at).next {
+// in returns the twin that stands for the source in a class.
+func (s *Source) in(c *Class) *twin {
+	at := &s.twins
+	for n := 1; *at != nil; at, n = &(*at).next, n+1 {
 		if (*at).class == c {
-			*at = (*at).next
-			return
+			return *at
+		}
+		if n == mostOfSource-1 {
+			(*at).next = nil
 		}
 	}
+	t := &twin{class: c, stream: true, next: s.twins}
+	t.item = Item{Owner: t, Patient: true}
+	s.twins = t
+	return t
 }
 
 // send has a source send so many bytes more, as soon as it may.
@@ -176,12 +180,23 @@ func (c *Class) catchUp(now time.Time) {
 // Shadow returns the counters of what a class with `shadow` would do, as of now; nil
 // where it does what it says.
 func (c *Class) Shadow(now time.Time) *stats.Class {
-	defer c.lock().mu.Unlock()
-	if c.shadow == nil {
+	shadows := c.shadows()
+	if len(shadows) == 0 {
 		return nil
 	}
-	c.each(func(c *Class) { c.shadow.CatchUp(now) })
-	return c.shadow.Stats
+	for _, s := range shadows { // of each bucket: too long for the lock of what really leaves
+		s.CatchUp(now)
+	}
+	return shadows[0].Stats
+}
+
+// shadows returns those of the class and of its buckets.
+func (c *Class) shadows() (all []*Class) {
+	defer c.lock().mu.Unlock()
+	if c.shadow != nil {
+		c.each(func(c *Class) { all = append(all, c.shadow) })
+	}
+	return all
 }
 
 // shadowPolicy returns the policy of the class that computes what one with shadow

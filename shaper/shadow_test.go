@@ -220,3 +220,63 @@ func BenchmarkShadow(b *testing.B) {
 		c.Pass(now, Cost{Packets: 1, Bytes: 100})
 	}
 }
+
+// A copy of what waits in a class in force may be given up while the pacer lets that
+// go, and has it copied to a class with shadow.
+func TestShadowsOfOneFlow(t *testing.T) {
+	s := New()
+	defer s.Close()
+	up := inShadow(leakyClass("1KB/s"))
+	s.Apply([]policy.Class{named("up", up), under("up", named("a", leakyClass("20MB/s")))})
+	var f Flow
+	left := make(chan struct{}, 1)
+	f.Init(s.Class("a"), ownerFunc(func(time.Time) { left <- struct{}{} }))
+	for range 500 {
+		copies := NewClass(time.Now(), leakyClass("1KB/s"))
+		f.Mirror(time.Now(), copies)
+		waits := f.Ask(time.Now(), Cost{Bytes: 1000}, true) == Waits
+		f.Mirror(time.Now(), nil)
+		if waits {
+			<-left
+		}
+	}
+}
+
+type ownerFunc func(time.Time)
+
+func (f ownerFunc) Leave(now time.Time) { f(now) }
+
+// A stream that lives long is not remembered by every shadow that was there meanwhile.
+func TestShadowsComeAndGo(t *testing.T) {
+	conf := leakyClass("1MB/s")
+	c := NewClass(start, conf)
+	var f Flow
+	f.Init(c, nil)
+	for n := range 100 {
+		now := at(time.Duration(n) * 100 * ms)
+		c.Set(now, inShadow(conf))
+		f.Ask(now, Cost{Bytes: 1000}, false)
+		c.Set(now, conf)
+	}
+	n := 0
+	for t := f.ticket.source.twins; t != nil; t = t.next {
+		n++
+	}
+	if n > mostOfSource {
+		t.Errorf("%d classes remember it", n)
+	}
+}
+
+func TestMirrorAllocatesNothing(t *testing.T) {
+	for _, rate := range []string{"1KB/s", "1GB/s", "10 packets/s"} {
+		c, now, from := NewClass(start, leakyClass(rate)), start, new(Source)
+		wantNoAllocs(t, "Mirror of a piece to "+rate, func() {
+			now = now.Add(ms)
+			c.Mirror(now, Cost{Bytes: 1000}, from)
+		})
+		wantNoAllocs(t, "Mirror of datagrams to "+rate, func() {
+			now = now.Add(time.Minute)
+			c.Mirror(now, Cost{Bytes: 1000, Packets: 10}, nil)
+		})
+	}
+}

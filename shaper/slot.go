@@ -31,6 +31,14 @@ type SlotOwner interface {
 	Acquired()
 }
 
+// sessions is what a class knows of them, and of their slots.
+type sessions struct {
+	open    int // sessions that are, in the class and its children
+	places  int // that those have here, and those who wait above
+	waiters leaky.Queue[Slot]
+	removed bool // nobody gets a slot; see LetIn
+}
+
 // Acquire acquires the slot, and reports whether there was one. Else the session
 // waits, and owner is told when it has it.
 func (s *Slot) Acquire(class *Class, owner SlotOwner) bool {

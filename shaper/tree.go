@@ -41,8 +41,9 @@ func (c *Class) root() *Class {
 }
 
 // lock locks the tree that the class is in and returns its root, whose mutex
-// that is. Only Shaper.Apply changes parents, and holds the locks of all roots
-// that were, are or will be above the class, so that they stand still here.
+// that is. Whoever changes parents holds the locks of all roots that were, are or
+// will be above the class, so that they stand still here: Shaper.Apply, and retire of
+// a bucket.
 func (c *Class) lock() (root *Class) {
 	for {
 		root = c.root()
@@ -146,6 +147,7 @@ func (c *Class) release(now time.Time) *Item {
 	leaf.pay(&it.Cost)
 	leaf.let(now, it)
 	leaf.update(now)
+	leaf.retire(now)
 	return it
 }
 

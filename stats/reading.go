@@ -190,6 +190,9 @@ type Status struct {
 	Totals     Totals            `json:"totals"`
 	Classes    []ClassReading    `json:"classes,omitempty"`
 	Listeners  []ListenerReading `json:"listeners"`
+	// Kernel holds what the kernel has counted for classes that shape devices: in
+	// bytes of frames, not of payload, and without waits.
+	Kernel []ClassReading `json:"kernel,omitempty"`
 }
 
 // Totals adds up all classes and listeners.

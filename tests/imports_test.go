@@ -18,10 +18,11 @@ import (
 // arrows says which of our packages each may import. They run one way: from
 // the process down to the arithmetic.
 var arrows = map[string][]string{
-	"cmd/shaper":  {"daemon", "policy", "stats", "unit", "conn", "simulate"},
-	"daemon":      {"conn", "shaper", "policy", "metrics", "stats", "unit"},
+	"cmd/shaper":  {"daemon", "policy", "stats", "unit", "conn", "simulate", "tc"},
+	"daemon":      {"conn", "shaper", "policy", "tc", "metrics", "stats", "unit"},
 	"conn":        {"shaper", "policy", "stats", "unit"},
 	"simulate":    {"shaper", "policy", "stats", "unit"},
+	"tc":          {"policy", "stats", "unit"},
 	"metrics":     {"stats"},
 	"shaper":      {"leaky", "limit", "policy", "stats", "unit"},
 	"leaky":       {"limit", "unit"},
@@ -44,6 +45,7 @@ var owners = map[string]string{
 	"google.golang.org/protobuf":          "metrics",
 	"github.com/pelletier/go-toml/v2":     "policy",
 	"github.com/gaissmai/bart":            "policy",
+	"github.com/vishvananda/netlink":      "tc",
 	"golang.org/x/time":                   "limit",
 }
 

@@ -27,6 +27,7 @@ type program struct {
 	cmd    *exec.Cmd
 	log    *logged
 	exited chan struct{}
+	in     *namespace // nil: that of the tests
 }
 
 // daemonSection is put before a policy that has none.
@@ -40,11 +41,17 @@ drain = "0s"
 // kernel chooses where the policy says 0.
 func start(t *testing.T, bin, policy string) *program {
 	t.Helper()
+	return startIn(nil, t, bin, policy)
+}
+
+// startIn is start inside a namespace. Its control socket is reached from outside too.
+func startIn(n *namespace, t *testing.T, bin, policy string) *program {
+	t.Helper()
 	dir, err := os.MkdirTemp(bins, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &program{t: t, bin: bin, config: filepath.Join(dir, "shaper.toml")}
+	p := &program{t: t, bin: bin, config: filepath.Join(dir, "shaper.toml"), in: n}
 	p.write(policy)
 	p.run()
 	t.Cleanup(p.stop)
@@ -72,7 +79,9 @@ func (p *program) run() {
 	p.log, p.exited = &logged{}, make(chan struct{})
 	p.cmd = exec.Command(p.bin, "-c", p.config, "run")
 	p.cmd.Stderr = p.log
-	if err := p.cmd.Start(); err != nil {
+	if p.in != nil {
+		p.in.do(p.cmd.Start)
+	} else if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
 	go func() {

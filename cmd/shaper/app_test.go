@@ -119,6 +119,9 @@ func TestUsageErrors(t *testing.T) {
 		"run --log-format xml":            "it is text or json",
 		"run --log-level loud":            "it is debug, info, warn or error",
 		"completion tcsh":                 "bash, zsh and fish",
+		"tc":                              "a command is missing; shaper tc plan, apply, show or clear",
+		"tc plam":                         `there is no command "tc plam"; did you mean "plan"?`,
+		"tc plan a b":                     `"b" is one argument too many; usage: shaper tc plan [DEVICE]`,
 		"check a b":                       `"b" is one argument too many`,
 	} {
 		t.Run(args, func(t *testing.T) { want(t, 64, []string{says}, strings.Fields(args)...) })
@@ -190,12 +193,18 @@ func TestCompletion(t *testing.T) {
 // urfave/cli looks at os.Args.
 func TestCompletions(t *testing.T) {
 	p := begin(t, base)
+	devices := filepath.Join(t.TempDir(), "devices.toml")
+	if err := os.WriteFile(devices, []byte("[class.a]\nrate = \"1mbit\"\n[tc.eth0]\nclass = \"a\"\n[tc.lo]\nclass = \"a\"\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
 	for args, lines := range map[string]string{
 		"":                           "run\ncheck\nreload\n",
 		"-c " + p.path + " set":      "guest\nslow\n",
 		"-c " + p.path + " set slow": "rate=\nburst=\n",
 		"completion":                 "bash\nzsh\nfish\n",
 		"sessions":                   "close\n",
+		"tc":                         "plan\napply\nshow\nclear\n",
+		"-c " + devices + " tc show": "eth0\nlo\n",
 		"status --j":                 "--json\n",
 	} {
 		cmd := exec.Command(os.Args[0], append(strings.Fields(args), completing)...)

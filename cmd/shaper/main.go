@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"shaper/daemon"
+	"shaper/tc"
 )
 
 // Exit codes, as in sysexits.h.
@@ -58,6 +59,8 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.Is(err, daemon.ErrUnreachable):
 		return exitNoDaemon
+	case errors.Is(err, tc.ErrNotPermitted):
+		return exitPermission
 	}
 	switch daemon.CodeOf(err) {
 	case daemon.CodePolicy:

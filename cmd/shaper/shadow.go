@@ -3,13 +3,13 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"shaper/daemon"
+	"shaper/policy"
 )
 
 func shadowCommand() *cli.Command {
@@ -38,7 +38,7 @@ func shadow(c *cli.Context) error {
 	case c.Bool("stop"):
 		get = func(d *daemon.Client, c *cli.Context) (daemon.Shadow, error) { return d.StopShadow(c.Context) }
 	case file != "":
-		text, err := os.ReadFile(file)
+		text, err := policy.Read(file)
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,201 @@
+package tc
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// ErrForeign is the cause where a device has qdiscs of somebody else.
+var ErrForeign = errors.New("it has a qdisc that shaper has not made")
+
+// rounds is how often the kernel is compared with a plan. A second time most of the
+// cases have come out equal; more are for what becomes possible only when something
+// else has gone, and for others who change the same device.
+const rounds = 5
+
+// Apply makes the kernel equal to a plan for a device, by the smallest change in
+// place, and returns how many objects it has changed: none where all is equal
+// already. On an error what there was is put back. A qdisc of somebody else is
+// ErrForeign, unless takeOver allows to replace it.
+func (k *Kernel) Apply(d Device, plan []Object, takeOver bool) (changes int, err error) {
+	before, err := k.read(d)
+	if err != nil {
+		return 0, err
+	}
+	if err := before.refuse(plan, takeOver); err != nil {
+		return 0, err
+	}
+	was := before.ours
+	if changes, err = k.converge(d, plan, before); err == nil {
+		return changes, nil
+	}
+	if _, undo := k.converge(d, was, nil); undo != nil {
+		return changes, errors.Join(err, fmt.Errorf("what there was could not be put back: %w", undo))
+	}
+	return changes, err
+}
+
+// Clear takes away all that a plan has ever put on a device, and returns how many
+// objects it has deleted or set back.
+func (k *Kernel) Clear(d Device) (changes int, err error) { return k.converge(d, nil, nil) }
+
+// converge changes the kernel until it is equal to a plan. It begins with a snapshot,
+// if there is one.
+func (k *Kernel) converge(d Device, plan []Object, s *snapshot) (changes int, err error) {
+	var ops []op
+	for range rounds {
+		if s == nil {
+			if s, err = k.read(d); err != nil {
+				return changes, err
+			}
+		}
+		ops = diff(plan, s)
+		if len(ops) == 0 {
+			return changes, nil
+		}
+		for _, o := range ops {
+			if err = k.do(o, s); err != nil {
+				break
+			}
+			changes++
+		}
+		if err != nil && !errors.Is(err, unix.ENOBUFS) { // else an answer is lost: look what has come of it
+			return changes, err
+		}
+		s = nil
+	}
+	last := ops[len(ops)-1]
+	return changes, &Error{Op: string(last.verb), Device: last.object.Device, Object: last.object.String(), Err: errRestless}
+}
+
+var errRestless = errors.New("done, and still it differs from the plan; somebody else changes it at the same time")
+
+// refuse returns an error where a plan would replace what others have made.
+func (s *snapshot) refuse(plan []Object, takeOver bool) error {
+	if takeOver {
+		return nil
+	}
+	for _, f := range s.foreign {
+		for _, o := range plan {
+			if o.Device == f.Device && o.Parent == f.Parent && o.Type == Qdisc {
+				return &Error{Op: "add", Device: f.Device, Object: o.String(),
+					Err: fmt.Errorf("%w: %s at %s; take_over = true has it replaced, tc qdisc del dev %s %s deletes it", ErrForeign, f, f.Parent, f.Device, f.Parent)}
+			}
+		}
+	}
+	return nil
+}
+
+// do makes one change.
+func (k *Kernel) do(o op, s *snapshot) error {
+	var err error
+	switch {
+	case o.object.Type == Link:
+		err = k.setLink(o)
+	default:
+		err = k.settled(o, s)
+	}
+	if o.verb == del && isGone(err) {
+		err = nil
+	}
+	return refused(string(o.verb), o.object.Device, o.object.String(), err)
+}
+
+// isGone reports whether an error says that what is to be deleted is not there.
+func isGone(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) || errors.As(err, new(netlink.LinkNotFoundError))
+}
+
+// settled sends a change. The kernel frees what has referred to a table of u32 after
+// a grace period of RCU, some milliseconds; until then the table is in use.
+func (k *Kernel) settled(o op, s *snapshot) error {
+	_, isTable := o.object.Params.(u32Table)
+	for wait := time.Millisecond; ; wait *= 2 {
+		err := k.send(o, s)
+		if !isTable || o.verb != del || !errors.Is(err, unix.EBUSY) || wait > time.Second {
+			return err
+		}
+		time.Sleep(wait)
+	}
+}
+
+// flags of a request, by what is done.
+var flags = map[verb]int{
+	add:     unix.NLM_F_CREATE | unix.NLM_F_EXCL,
+	replace: unix.NLM_F_CREATE | unix.NLM_F_REPLACE,
+}
+
+// protos are the requests to set and to delete.
+var protos = map[Type][2]int{
+	Qdisc:  {unix.RTM_NEWQDISC, unix.RTM_DELQDISC},
+	Class:  {unix.RTM_NEWTCLASS, unix.RTM_DELTCLASS},
+	Filter: {unix.RTM_NEWTFILTER, unix.RTM_DELTFILTER},
+}
+
+// send sends one change of a qdisc, a class or a filter, and waits for the answer.
+func (k *Kernel) send(o op, s *snapshot) error {
+	t := o.object
+	msg := &nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(k.indexes[t.Device]), Handle: uint32(t.Handle), Parent: uint32(t.Parent)}
+	proto := protos[t.Type][0]
+	if o.verb == del {
+		proto = protos[t.Type][1]
+	}
+	params := t.Params
+	if t.Type == Filter {
+		msg.Info = uint32(t.Pref.Priority)<<16 | uint32(nl.Swap16(t.Pref.Protocol))
+		if table := s.tables[tableID{t.Device, t.Pref}]; t.Handle != 0 && t.Handle.table() == 0 && o.verb != add {
+			msg.Handle = uint32(t.Handle.inTable(table))
+		}
+		if key, ok := params.(u32Key); ok && key.Redirect != "" {
+			key.redirect = uint32(k.indexes[key.Redirect])
+			params = key
+		}
+	}
+	r := k.request(proto, unix.NLM_F_ACK|flags[o.verb], msg)
+	r.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(t.Kind)))
+	if o.verb != del {
+		if options := params.options(); options != nil {
+			r.AddData(nl.NewRtAttr(nl.TCA_OPTIONS, append(options, bucketOf(t)...)))
+		}
+	}
+	_, err := r.Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}
+
+// bucketOf returns the attribute that says in which bucket of which table a u32
+// filter is; none at the root.
+func bucketOf(t Object) []byte {
+	if _, ok := t.Params.(u32Key); !ok || t.Handle.table() == 0 {
+		return nil
+	}
+	return attr32(nil, nl.TCA_U32_HASH, uint32(t.Handle)&^u32Places)
+}
+
+// setLink makes, sets or deletes a link.
+func (k *Kernel) setLink(o op) error {
+	name := o.object.Device
+	link := &netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: name, Index: k.indexes[name]}}
+	switch {
+	case o.verb == del:
+		return k.links.LinkDel(link)
+	case o.verb == add:
+		link.TxQLen = -1
+		if err := k.links.LinkAdd(link); err != nil {
+			return err
+		}
+		if _, err := k.link(name); err != nil {
+			return err
+		}
+		return k.links.LinkSetUp(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: name, Index: k.indexes[name]}})
+	}
+	sizes := o.object.Params.(linkSizes)
+	if err := k.links.LinkSetGSOMaxSize(link, int(sizes.GSO)); err != nil {
+		return err
+	}
+	return k.links.LinkSetGSOIPv4MaxSize(link, int(sizes.GSO4))
+}

@@ -1,0 +1,65 @@
+package tc
+
+import "math"
+
+// The kernel's token buckets are as deep as a time, in ticks of 64 ns. HTB is told
+// that time; TBF is told bytes and computes it. Whatever tc(8) is told are bytes.
+
+const (
+	ticksPerMicrosecond = 15.625
+	nsPerTickShift      = 6
+	longest             = 274 // seconds, that 32 bits of ticks hold
+)
+
+// htbTicks returns the depth of a bucket that holds at least n bytes at a rate in
+// bytes per second, but no longer than the longest. It is a whole number of
+// microseconds, as tc(8) has it, so that the commands that are printed come to the
+// same.
+func htbTicks(rate, n uint64) uint32 {
+	n = min(n+rate/1e6+1, longest*rate)
+	return uint32(math.Trunc(1e6*(float64(n)/float64(rate))) * ticksPerMicrosecond)
+}
+
+// htbBytes returns the bytes for which tc(8) computes those ticks
+// (tc_calc_xmittime in tc/tc_core.c of iproute2).
+func htbBytes(rate uint64, ticks uint32) uint64 {
+	us := math.Ceil(float64(ticks) / ticksPerMicrosecond)
+	n := uint64(math.Ceil(us * float64(rate) / 1e6))
+	for math.Trunc(1e6*(float64(n)/float64(rate))) < us {
+		n++
+	}
+	return n
+}
+
+// tbfDepth returns the depth of TBF's bucket for a burst of at least n bytes.
+func tbfDepth(rate, n uint64) uint32 { return tbfTicks(rate, n+rate>>23+1) } // a tick is less than rate/2^23 bytes
+
+// tbfTicks returns what TBF makes of a burst of n bytes: psched_l2t_ns, with
+// the multiplier of psched_ratecfg_precompute (net/sched/sch_generic.c).
+func tbfTicks(rate, n uint64) uint32 { return uint32(tbfTime(rate, n)) }
+
+// tbfTime is tbfTicks where that may be longer than the longest.
+func tbfTime(rate, n uint64) uint64 {
+	factor, mult, shift := uint64(1e9), uint64(0), 0
+	for {
+		mult = factor / rate
+		if mult&(1<<31) != 0 || factor&(1<<63) != 0 {
+			break
+		}
+		factor, shift = factor<<1, shift+1
+	}
+	return n * mult >> shift >> nsPerTickShift
+}
+
+// tbfBytes returns the least burst for which TBF computes those ticks.
+func tbfBytes(rate uint64, ticks uint32) uint64 {
+	least, most := uint64(0), uint64(1)<<32-1
+	for least < most {
+		if mid := (least + most) / 2; tbfTime(rate, mid) < uint64(ticks) {
+			least = mid + 1
+		} else {
+			most = mid
+		}
+	}
+	return least
+}

@@ -1,0 +1,61 @@
+package tc
+
+import (
+	"math"
+	"math/big"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+var (
+	anyRate  = rapid.Uint64Range(12, 1<<40) // bytes per second
+	anyBurst = rapid.Uint64Range(3028, 1<<24)
+)
+
+// tcTicks is what tc(8) makes of a burst: tc_calc_xmittime in tc/tc_core.c, with the
+// doubles and the truncations of C.
+func tcTicks(rate, n uint64) uint32 {
+	us := uint32(1000000 * (float64(n) / float64(rate)))
+	return uint32(float64(us) * 15.625)
+}
+
+// The bytes that are printed come to the same ticks by tc(8) as those that we send, and
+// the bucket holds what was asked for, and not 1 us and a byte more.
+func TestHTBTicksAreThoseOfTC(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rate, n := anyRate.Draw(t, "rate"), anyBurst.Draw(t, "burst")
+		n = min(n, longest*rate)
+		ticks := htbTicks(rate, n)
+		if printed := htbBytes(rate, ticks); tcTicks(rate, printed) != ticks {
+			t.Fatalf("%d ticks are printed as %d bytes, and come to %d ticks", ticks, printed, tcTicks(rate, printed))
+		}
+		holds := float64(ticks) * 64e-9 * float64(rate)
+		if slack := 1e-6*float64(rate) + 2; holds > float64(n)+slack || holds < math.Min(float64(n), longest*float64(rate)-slack)-64e-9*float64(rate)-1e-3 {
+			t.Fatalf("it holds %f bytes, not %d", holds, n)
+		}
+	})
+}
+
+// TBF's bucket holds what was asked for; the kernel computes the same ticks from the bytes
+// that it is sent, and the time is right.
+func TestTBFTicksAreThoseOfTheKernel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rate, n := anyRate.Draw(t, "rate"), anyBurst.Draw(t, "burst")
+		if n > (longest-1)*rate {
+			t.Skip("no policy comes to this")
+		}
+		ticks := tbfDepth(rate, n)
+		sent := tbfBytes(rate, ticks)
+		if sent < n || sent > n+rate>>22+2 {
+			t.Fatalf("a burst of %d is sent as %d", n, sent)
+		}
+		if tbfTicks(rate, sent) != ticks {
+			t.Fatalf("%d bytes are %d ticks, not %d", sent, tbfTicks(rate, sent), ticks)
+		}
+		exact := new(big.Rat).Mul(big.NewRat(int64(sent), int64(rate)), big.NewRat(1e9, 64))
+		if f, _ := exact.Float64(); math.Abs(f-float64(ticks)) > 2+f*1e-8 {
+			t.Fatalf("%d bytes at %d are %f ticks, not %d", sent, rate, f, ticks)
+		}
+	})
+}

@@ -1,0 +1,353 @@
+package tc
+
+import (
+	"cmp"
+	"slices"
+)
+
+// verb is what is done to an object.
+type verb string
+
+const (
+	add     verb = "add"
+	change  verb = "change"
+	replace verb = "replace" // add in the place of another, whatever that is
+	del     verb = "delete"
+)
+
+// op is one change of the kernel.
+type op struct {
+	verb   verb
+	object Object
+}
+
+// wholeList stands for all filters of a list.
+type wholeList struct{}
+
+func (wholeList) options() []byte { return nil }
+func (wholeList) words() string   { return "" }
+
+// diff returns the changes that make what is ours in the kernel equal to a plan, in
+// their order: what is needed comes first, and what goes away goes when nothing
+// refers to it any more.
+func diff(want []Object, s *snapshot) []op {
+	d := differ{snapshot: s, want: settle(want, s), have: map[place]Object{}, taken: map[place]bool{}, emptied: map[listID]bool{}}
+	for _, o := range s.ours {
+		d.have[o.place()] = o
+	}
+	for _, o := range d.want {
+		d.taken[o.place()] = true
+	}
+	d.evict()
+	d.links()
+	d.roots()
+	d.moved()
+	d.surplusQueues()
+	d.classes()
+	d.limitSizes()
+	d.filters()
+	d.surplus()
+	return d.ops
+}
+
+// settle completes a plan with what only the kernel knows: the sizes that a link had
+// before we limited them.
+func settle(want []Object, s *snapshot) (all []Object) {
+	noted := map[string]linkSizes{}
+	for _, o := range s.ours {
+		if isNote(o) {
+			noted[o.Device] = o.Params.(htbClass).noted()
+		}
+	}
+	limits := map[string]linkSizes{}
+	for _, o := range want {
+		if sizes, ok := o.Params.(linkSizes); ok {
+			limits[o.Device] = sizes
+		}
+	}
+	for _, o := range want {
+		if isNote(o) {
+			sizes, ok := noted[o.Device]
+			if !ok {
+				sizes = s.before(o.Device, limits[o.Device])
+			}
+			o.Params = noteOf(sizes)
+			delete(noted, o.Device)
+		}
+		all = append(all, o)
+	}
+	for device, sizes := range noted { // nobody wants them limited any more
+		all = append(all, Object{Type: Link, Device: device, Kind: "sizes", Params: sizes})
+	}
+	return all
+}
+
+// before returns what a link had before we limited it, where that is not noted. Who
+// has deleted our root has deleted the note; then the link still has our limit.
+func (s *snapshot) before(device string, limit linkSizes) linkSizes {
+	now := s.sizes[device]
+	if now != limit {
+		return now
+	}
+	if had, known := s.had[device]; known {
+		return had
+	}
+	return linkSizes{gsoUnlimited, gsoUnlimited} // what the kernel gives a link
+}
+
+// differ gathers the changes.
+type differ struct {
+	*snapshot
+	want    []Object
+	have    map[place]Object
+	taken   map[place]bool  // places of the plan
+	emptied map[listID]bool // lists that are gone
+	ops     []op
+}
+
+func (d *differ) do(v verb, o Object) { d.ops = append(d.ops, op{v, o}) }
+
+// evict deletes what others have at ingress; their root is replaced by ours. Whoever
+// asks has looked that this is allowed.
+func (d *differ) evict() {
+	for _, o := range d.foreign {
+		if o.Parent == ingressParent && d.taken[Object{Type: Qdisc, Device: o.Device, Handle: ingressHandle}.place()] {
+			d.do(del, o)
+		}
+	}
+}
+
+// links makes the ifb, and gives a link back the sizes that it had.
+func (d *differ) links() {
+	limited := map[string]bool{}
+	for _, o := range d.want {
+		limited[o.Device] = limited[o.Device] || isNote(o)
+	}
+	for _, o := range d.want {
+		_, made := d.have[o.place()]
+		switch {
+		case o.Type == Link && o.Kind == "ifb" && !made:
+			d.do(add, o)
+		case o.Type == Link && o.Kind == "sizes" && !limited[o.Device]:
+			d.resize(o)
+		}
+	}
+}
+
+// limitSizes limits the sizes of a link, when what it had has been noted.
+func (d *differ) limitSizes() {
+	noted := map[string]bool{}
+	for _, o := range d.want {
+		noted[o.Device] = noted[o.Device] || isNote(o)
+	}
+	for _, o := range d.want {
+		if o.Type == Link && o.Kind == "sizes" && noted[o.Device] {
+			d.resize(o)
+		}
+	}
+}
+
+func (d *differ) resize(o Object) {
+	if now, known := d.sizes[o.Device]; !known || now != o.Params.(linkSizes) {
+		d.do(change, o)
+	}
+}
+
+// roots makes root qdiscs. One of ours is only replaced where it is of the other
+// kind; all that is under it goes with it.
+func (d *differ) roots() {
+	for _, o := range d.want {
+		if o.Parent != rootParent {
+			continue
+		}
+		if _, there := d.have[o.place()]; there {
+			continue
+		}
+		v := add
+		if d.hasRoot(o.Device) {
+			v = replace
+			d.forget(func(p place) bool {
+				return p.device == o.Device && p.typ != Link && p.parent != ingressHandle && p.handle != ingressHandle
+			})
+		}
+		d.do(v, o)
+		d.have[o.place()] = o
+	}
+}
+
+// hasRoot reports whether a device has a root qdisc that somebody has made.
+func (d *differ) hasRoot(device string) bool {
+	isRoot := func(o Object) bool { return o.Device == device && o.Parent == rootParent }
+	return slices.ContainsFunc(d.ours, isRoot) || slices.ContainsFunc(d.foreign, isRoot)
+}
+
+// forget takes for gone what there is at some places.
+func (d *differ) forget(gone func(place) bool) {
+	for p := range d.have {
+		if gone(p) {
+			delete(d.have, p)
+		}
+	}
+}
+
+// moved deletes classes that have another parent in the plan, with all beneath them:
+// HTB moves none. The filters go first, since they refer to them.
+func (d *differ) moved() {
+	gone := map[place]bool{}
+	for _, o := range d.want {
+		if was, there := d.have[o.place()]; there && o.Type == Class && was.Parent != o.Parent {
+			gone[o.place()] = true
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	for _, o := range d.ours { // children come behind their parents in no order
+		for p := o; p.Type == Class; {
+			if gone[p.place()] {
+				gone[o.place()] = true
+				break
+			}
+			above, there := d.have[place{Class, p.Device, p.Parent, 0, Pref{}}]
+			if !there {
+				break
+			}
+			p = above
+		}
+	}
+	devices := map[string]bool{}
+	for p := range gone {
+		devices[p.device] = true
+	}
+	for device := range devices {
+		for _, s := range slots {
+			d.dropList(listID{device, s})
+		}
+	}
+	for _, o := range d.bottomUp() {
+		if gone[o.place()] {
+			d.do(del, o)
+			delete(d.have, o.place())
+			d.forget(func(p place) bool { return p.typ == Qdisc && p.device == o.Device && p.handle>>16 == o.Handle&0xffff })
+		}
+	}
+}
+
+// bottomUp returns the classes there are, children before their parents.
+func (d *differ) bottomUp() (all []Object) {
+	depth := map[place]int{}
+	for _, o := range d.ours {
+		if o.Type != Class {
+			continue
+		}
+		n := 0
+		for p, there := o, true; there; n++ {
+			p, there = d.classOf(p.Device, p.Parent)
+		}
+		depth[o.place()] = n
+		all = append(all, o)
+	}
+	slices.SortStableFunc(all, func(a, b Object) int { return cmp.Compare(depth[b.place()], depth[a.place()]) })
+	return all
+}
+
+func (d *differ) classOf(device string, h Handle) (Object, bool) {
+	o, there := d.have[place{Class, device, h, 0, Pref{}}]
+	return o, there
+}
+
+// surplusQueues deletes queues that are where the plan does not have them, under a
+// class that stays. Where it has another one there, that takes the place.
+func (d *differ) surplusQueues() {
+	type seat struct {
+		device string
+		parent Handle
+	}
+	seated, planned := map[seat]bool{}, map[place]Object{}
+	for _, o := range d.want {
+		if o.Type == Qdisc {
+			seated[seat{o.Device, o.Parent}] = true
+			planned[o.place()] = o
+		}
+	}
+	for _, o := range d.ours {
+		_, there := d.have[o.place()]
+		if o.Type != Qdisc || !there || o.Parent == rootParent || o.Parent == ingressParent {
+			continue
+		}
+		p, wanted := planned[o.place()]
+		_, stays := d.classOf(o.Device, o.Parent)
+		if wanted && p.Parent != o.Parent || !wanted && stays && !seated[seat{o.Device, o.Parent}] {
+			d.do(del, o)
+			delete(d.have, o.place())
+		}
+	}
+}
+
+// classes makes classes and queues, and changes those that there are. A class that
+// has children gets no queue before they have gone: that is for the next comparison.
+func (d *differ) classes() {
+	parents := map[place]bool{}
+	for _, o := range d.have {
+		if o.Type == Class {
+			parents[place{Class, o.Device, o.Parent, 0, Pref{}}] = true
+		}
+	}
+	for _, o := range d.want {
+		if o.Type != Class && o.Type != Qdisc {
+			continue
+		}
+		was, there := d.have[o.place()]
+		switch {
+		case there && was == o:
+		case o.Type == Qdisc && parents[place{Class, o.Device, o.Parent, 0, Pref{}}]:
+		case there && was.Kind != o.Kind:
+			d.do(del, was)
+			d.do(replace, o)
+		case there:
+			d.do(change, o)
+		case o.Type == Qdisc && o.Parent != ingressParent:
+			d.do(replace, o) // HTB has given the class a queue of its own
+		default:
+			d.do(add, o)
+		}
+	}
+}
+
+// surplus deletes what the plan does not have: filters are gone by now.
+func (d *differ) surplus() {
+	for _, o := range d.bottomUp() {
+		if _, there := d.have[o.place()]; there && !d.taken[o.place()] && !d.rootGoes(o) {
+			d.do(del, o)
+		}
+	}
+	isSurplus := func(o Object) bool {
+		_, there := d.have[o.place()]
+		return there && !d.taken[o.place()]
+	}
+	for _, o := range d.ours {
+		if o.Type == Qdisc && o.Parent == ingressParent && isSurplus(o) && !d.shared {
+			d.do(del, o)
+		}
+	}
+	for _, o := range d.ours {
+		if o.Type == Qdisc && o.Parent == rootParent && isSurplus(o) && !d.taken[d.otherRoot(o).place()] {
+			d.do(del, o)
+		}
+	}
+	for _, o := range d.ours {
+		if o.Kind == "ifb" && isSurplus(o) {
+			d.do(del, o)
+		}
+	}
+}
+
+// otherRoot returns our root qdisc of the other kind.
+func (d *differ) otherRoot(o Object) Object {
+	if o.Handle == htbHandle {
+		o.Handle = tbfHandle
+	} else {
+		o.Handle = htbHandle
+	}
+	return o
+}

@@ -1,0 +1,182 @@
+package tc
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Kernel is a connection to the kernel of the network namespace in which it was
+// opened. It is for one goroutine.
+type Kernel struct {
+	links   *netlink.Handle
+	sockets map[int]*nl.SocketHandle
+	indexes map[string]int    // of devices, by name
+	kinds   *Kinds            // nil: not probed yet
+	had     map[int]linkSizes // of links, by index, that were limited when they were read
+}
+
+// patience is how long the kernel may take for an answer: it has one lock for all
+// changes of the network.
+const patience = 30 * time.Second
+
+// Open connects to the kernel.
+func Open() (*Kernel, error) {
+	nl.EnableErrorMessageReporting = true
+	s, err := nl.Subscribe(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, &Error{Op: "connect", Object: "to netlink", Err: err}
+	}
+	timeout := unix.NsecToTimeval(int64(patience))
+	if err := errors.Join(s.SetExtAck(true), s.SetReceiveTimeout(&timeout)); err != nil {
+		s.Close()
+		return nil, &Error{Op: "connect", Object: "to netlink", Err: err}
+	}
+	links, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		s.Close()
+		return nil, &Error{Op: "connect", Object: "to netlink", Err: err}
+	}
+	return &Kernel{links: links, sockets: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: s}}, indexes: map[string]int{}, had: map[int]linkSizes{}}, nil
+}
+
+// Close ends the connection. What is in the kernel stays.
+func (k *Kernel) Close() {
+	k.links.Close()
+	for _, s := range k.sockets {
+		s.Close()
+	}
+}
+
+// Error is what the kernel has refused: which operation on which object of which
+// device, why, and what the kernel itself says of it.
+type Error struct {
+	Op     string // "add", "change", "delete", "read", "connect"
+	Device string
+	Object string
+	Err    error  // a syscall.Errno, for errors.Is
+	Kernel string // its extended message; "" where it has none
+}
+
+// Error prints "tc: add class htb 5ca0:1f on eth0: invalid argument (kernel: ...)".
+func (e *Error) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "tc: %s %s", e.Op, e.Object)
+	if e.Device != "" {
+		fmt.Fprintf(&b, " on %s", e.Device)
+	}
+	fmt.Fprintf(&b, ": %v", e.Err)
+	if e.Kernel != "" {
+		fmt.Fprintf(&b, " (kernel: %s)", e.Kernel)
+	}
+	return b.String()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// refused makes an Error of what package nl returns: a syscall.Errno, alone or with
+// the kernel's message behind it. Of no error it makes none.
+func refused(op, device, object string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &Error{Op: op, Device: device, Object: object, Err: err}
+	if errno := syscall.Errno(0); errors.As(err, &errno) {
+		e.Err = errno
+		e.Kernel = strings.TrimPrefix(strings.TrimPrefix(err.Error(), errno.Error()), ": ")
+	}
+	return e
+}
+
+// ErrNoDevice is the cause where a device does not exist.
+var ErrNoDevice = errors.New("there is no such network device")
+
+// link reads a device.
+func (k *Kernel) link(name string) (*netlink.LinkAttrs, error) {
+	l, err := k.links.LinkByName(name)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		delete(k.indexes, name)
+		return nil, &Error{Op: "read", Device: name, Object: "link", Err: ErrNoDevice}
+	}
+	if err != nil {
+		return nil, refused("read", name, "link", err)
+	}
+	k.indexes[name] = l.Attrs().Index
+	return l.Attrs(), nil
+}
+
+// Device returns what a plan has to know of a device.
+func (k *Kernel) Device(name string) (Device, error) {
+	l, err := k.link(name)
+	if err != nil {
+		return Device{}, err
+	}
+	kinds, err := k.Kinds()
+	if err != nil {
+		return Device{}, err
+	}
+	return Device{Name: name, Index: l.Index, MTU: l.MTU, Kinds: kinds}, nil
+}
+
+// request returns a message about qdiscs, classes or filters.
+func (k *Kernel) request(proto, flags int, msg *nl.TcMsg) *nl.NetlinkRequest {
+	r := nl.NewNetlinkRequest(proto, flags)
+	r.Sockets = k.sockets
+	r.AddData(msg)
+	return r
+}
+
+// dump returns all objects of a type, as messages. The kernel says where something
+// has changed meanwhile; then it is read again.
+func (k *Kernel) dump(typ Type, device string, parent Handle) (all []message, err error) {
+	proto := map[Type]int{Qdisc: unix.RTM_GETQDISC, Class: unix.RTM_GETTCLASS, Filter: unix.RTM_GETTFILTER}[typ]
+	index := k.indexes[device]
+	for range 10 {
+		msg := &nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: uint32(parent)}
+		var replies [][]byte
+		replies, err = k.request(proto, unix.NLM_F_DUMP, msg).Execute(unix.NETLINK_ROUTE, 0)
+		if errors.Is(err, nl.ErrDumpInterrupted) || errors.Is(err, unix.ENOBUFS) {
+			continue
+		}
+		if err != nil {
+			return nil, refused("read", device, string(typ), err)
+		}
+		all = nil
+		for _, b := range replies {
+			if m := parseMessage(b); m.index == index {
+				all = append(all, m)
+			}
+		}
+		return all, nil
+	}
+	return nil, refused("read", device, string(typ), err)
+}
+
+// message is what the kernel says of a qdisc, a class or a filter.
+type message struct {
+	index          int
+	handle, parent Handle
+	info           uint32
+	kind           string
+	options        []byte
+	counters       Counters
+}
+
+func parseMessage(b []byte) message {
+	t := nl.DeserializeTcMsg(b)
+	m := parseAttrs(b[t.Len():])
+	return message{
+		index: int(t.Ifindex), handle: Handle(t.Handle), parent: Handle(t.Parent), info: t.Info,
+		kind: m.text(nl.TCA_KIND), options: m[nl.TCA_OPTIONS], counters: parseCounters(m[nl.TCA_STATS2]),
+	}
+}
+
+// pref returns the preference of a filter.
+func (m message) pref() Pref { return Pref{uint16(m.info >> 16), nl.Swap16(uint16(m.info))} }

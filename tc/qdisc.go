@@ -1,0 +1,123 @@
+package tc
+
+import (
+	"fmt"
+
+	"github.com/vishvananda/netlink/nl"
+
+	"shaper/policy"
+)
+
+// htbQdisc is the root of a tree.
+type htbQdisc struct {
+	Default uint32 // minor number of the class for what no filter takes
+}
+
+const htbVersion, htbR2Q = 3, 10 // what tc(8) sends
+
+func (q htbQdisc) options() []byte {
+	glob := make([]byte, 20)
+	native.PutUint32(glob[0:], htbVersion)
+	native.PutUint32(glob[4:], htbR2Q)
+	native.PutUint32(glob[8:], q.Default)
+	return attr(nil, nl.TCA_HTB_INIT, glob)
+}
+
+func (q htbQdisc) words() string { return fmt.Sprintf("default 0x%x", q.Default) }
+
+// tbf is a lone class: a token bucket over one queue.
+type tbf struct {
+	Rate  uint64 // bytes per second
+	Ticks uint32 // depth of the bucket
+	Limit uint32 // that of the queue below, of which it is told too
+}
+
+func (q tbf) options() []byte {
+	parms := make([]byte, 36)
+	putRate(parms, q.Rate)
+	native.PutUint32(parms[24:], q.Limit)
+	native.PutUint32(parms[28:], q.Ticks)
+	b := attr(nil, nl.TCA_TBF_PARMS, parms)
+	b = attr32(b, nl.TCA_TBF_BURST, uint32(tbfBytes(q.Rate, q.Ticks)))
+	if q.Rate >= 1<<32 {
+		b = attr64(b, nl.TCA_TBF_RATE64, q.Rate)
+	}
+	return b
+}
+
+func (q tbf) words() string {
+	return fmt.Sprintf("rate %dbit burst %d limit %d", 8*q.Rate, tbfBytes(q.Rate, q.Ticks), q.Limit)
+}
+
+// putRate writes a tc_ratespec for Ethernet, which needs no table of times.
+func putRate(to []byte, rate uint64) {
+	const linklayerEthernet = 1
+	to[1] = linklayerEthernet
+	native.PutUint32(to[8:], uint32(min(rate, 1<<32-1)))
+}
+
+// fifo is the queue of a leaf: pfifo counts packets, bfifo bytes.
+type fifo struct{ Limit uint32 }
+
+func (q fifo) options() []byte { return native.AppendUint32(nil, q.Limit) }
+func (q fifo) words() string   { return fmt.Sprintf("limit %d", q.Limit) }
+
+// fqCodel is the queue of a leaf that gives each flow its turn and keeps its delay
+// short.
+type fqCodel struct{ Limit uint32 } // packets
+
+func (q fqCodel) options() []byte { return attr32(nil, nl.TCA_FQ_CODEL_LIMIT, q.Limit) }
+func (q fqCodel) words() string   { return fmt.Sprintf("limit %d", q.Limit) }
+
+// sfq is the queue of a leaf that gives each flow its turn.
+type sfq struct{ Limit uint32 } // packets
+
+// sfqMost is how many packets sfq holds at most: 127 flows of 127.
+const sfqMost = 127 * 127
+
+func (q sfq) options() []byte {
+	qopt := make([]byte, 20)
+	native.PutUint32(qopt[8:], q.Limit)
+	return qopt
+}
+func (q sfq) words() string { return fmt.Sprintf("limit %d", q.Limit) }
+
+// plain is a qdisc that is told nothing: that of ingress.
+type plain struct{}
+
+func (plain) options() []byte { return nil }
+func (plain) words() string   { return "" }
+
+// parseQdisc reads what the kernel says of a qdisc.
+func parseQdisc(kind string, options []byte) Params {
+	m := parseAttrsOf(kind, options)
+	switch kind {
+	case "htb":
+		return htbQdisc{Default: at32(m[nl.TCA_HTB_INIT], 8)}
+	case "tbf":
+		parms := m[nl.TCA_TBF_PARMS]
+		return tbf{Rate: max(uint64(at32(parms, 8)), m.u64(nl.TCA_TBF_RATE64)), Limit: at32(parms, 24), Ticks: at32(parms, 28)}
+	case "pfifo", "bfifo":
+		return fifo{at32(options, 0)}
+	case "fq_codel":
+		return fqCodel{m.u32(nl.TCA_FQ_CODEL_LIMIT)}
+	case "sfq":
+		return sfq{at32(options, 8)}
+	case "ingress":
+		return plain{}
+	}
+	return opaque{string(options)}
+}
+
+// parseAttrsOf leaves alone the options of those qdiscs that have a structure
+// instead of attributes.
+func parseAttrsOf(kind string, options []byte) attrs {
+	switch kind {
+	case "htb", "tbf", "fq_codel":
+		return parseAttrs(options)
+	}
+	return nil
+}
+
+// ourRoot is the root of each of our trees.
+var ourRoot = htbQdisc{Default: policy.UnmatchedMinor}

@@ -1,0 +1,244 @@
+package tc
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vishvananda/netlink/nl"
+)
+
+// snapshot is what the kernel has of one section: of the device, and of the ifb that
+// what arrives goes through.
+type snapshot struct {
+	ours    []Object
+	foreign []Object             // qdiscs of others where ours would be
+	sizes   map[string]linkSizes // of links, as they are
+	had     map[string]linkSizes // before they were limited, where that is not noted any more
+	tables  map[tableID]uint32   // the number of the u32 table at the root of a list
+	counted map[place]Counters
+	shared  bool // others have filters beside ours on what arrives
+	partial bool // filters are left out
+}
+
+// tableID names the filters of one preference, which begin with a table.
+type tableID struct {
+	device string
+	pref   Pref
+}
+
+// read takes a snapshot.
+func (k *Kernel) read(d Device) (*snapshot, error) { return k.snap(d, true) }
+
+// snap takes a snapshot, with filters or without: they take the longest, and count
+// nothing.
+func (k *Kernel) snap(d Device, filters bool) (*snapshot, error) {
+	s := &snapshot{partial: !filters, sizes: map[string]linkSizes{}, had: map[string]linkSizes{}, tables: map[tableID]uint32{}, counted: map[place]Counters{}}
+	_, err := k.link(d.mirror())
+	mirrored := err == nil
+	if err != nil && !errors.Is(err, ErrNoDevice) {
+		return nil, err
+	}
+	if mirrored {
+		s.ours = append(s.ours, Object{Type: Link, Device: d.mirror(), Kind: "ifb", Params: ifb{}})
+		if err := k.readDevice(s, d.mirror(), true); err != nil {
+			return nil, err
+		}
+	}
+	return s, k.readDevice(s, d.Name, mirrored)
+}
+
+// readDevice reads what is ours on a device; and of its ingress, if that is mirrored.
+func (k *Kernel) readDevice(s *snapshot, device string, mirrored bool) error {
+	l, err := k.link(device)
+	if err != nil {
+		return err
+	}
+	s.sizes[device] = linkSizes{l.GSOMaxSize, cmp.Or(l.GSOIPv4MaxSize, l.GSOMaxSize)} // before Linux 6.3 there is one for both
+	if had, known := k.had[l.Index]; known {
+		s.had[device] = had
+	}
+	qdiscs, err := k.dump(Qdisc, device, 0)
+	if err != nil {
+		return err
+	}
+	var root Handle
+	for _, m := range qdiscs {
+		o := Object{Type: Qdisc, Device: device, Handle: m.handle, Parent: m.parent, Kind: m.kind, Params: parseQdisc(m.kind, m.options)}
+		switch {
+		case m.parent == rootParent && isOurs(o):
+			root = m.handle
+			s.keep(o, m)
+		case m.parent == rootParent && m.handle != 0:
+			s.foreign = append(s.foreign, o)
+		case m.parent == ingressParent && mirrored && m.kind == "ingress":
+			s.keep(o, m)
+			err = k.readIngress(s, device)
+		case m.parent == ingressParent:
+			s.foreign = append(s.foreign, o)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if root == 0 {
+		return nil
+	}
+	for _, m := range qdiscs {
+		if m.parent.major() == root && m.handle != 0 {
+			s.keep(Object{Type: Qdisc, Device: device, Handle: m.handle, Parent: m.parent, Kind: m.kind, Params: parseQdisc(m.kind, m.options)}, m)
+		}
+	}
+	if root == tbfHandle {
+		return nil
+	}
+	if err := errors.Join(k.readClasses(s, device), k.readFilters(s, device)); err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(s.ours, func(o Object) bool { return isNote(o) && o.Device == device }); i >= 0 {
+		k.had[l.Index] = s.ours[i].Params.(htbClass).noted()
+		s.ours = append(s.ours, Object{Type: Link, Device: device, Kind: "sizes", Params: s.sizes[device]})
+	}
+	return nil
+}
+
+// isOurs reports whether a root qdisc is one that a plan has made.
+func isOurs(o Object) bool {
+	_, isTBF := o.Params.(tbf)
+	return o.Handle == htbHandle && o.Params == ourRoot || o.Handle == tbfHandle && isTBF
+}
+
+func (s *snapshot) keep(o Object, m message) {
+	s.ours = append(s.ours, o)
+	s.counted[o.place()] = m.counters
+}
+
+// readClasses reads the classes of a tree.
+func (k *Kernel) readClasses(s *snapshot, device string) error {
+	classes, err := k.dump(Class, device, 0)
+	if err != nil {
+		return err
+	}
+	parents := map[Handle]bool{}
+	for _, m := range classes {
+		parents[m.parent] = true
+	}
+	for _, m := range classes {
+		if m.kind != "htb" || m.handle.major() != htbHandle {
+			continue // the flows of a queue
+		}
+		o := Object{Type: Class, Device: device, Handle: m.handle, Parent: m.parent, Kind: m.kind, Params: parseClass(m.kind, m.options)}
+		if o.Parent == rootParent {
+			o.Parent = htbHandle
+		}
+		if c, ok := o.Params.(htbClass); ok && parents[m.handle] {
+			c.Prio, c.Quantum = 0, 0 // of no use where there are children
+			o.Params = c
+		}
+		s.keep(o, m)
+	}
+	return nil
+}
+
+// readFilters reads all filters of a tree.
+func (k *Kernel) readFilters(s *snapshot, device string) error {
+	if s.partial {
+		return nil
+	}
+	filters, err := k.dump(Filter, device, htbHandle)
+	if err != nil {
+		return err
+	}
+	for _, m := range filters {
+		k.keepFilter(s, device, htbHandle, m)
+	}
+	return nil
+}
+
+// readIngress reads our filters of what arrives.
+func (k *Kernel) readIngress(s *snapshot, device string) error {
+	filters, err := k.dump(Filter, device, ingressHandle)
+	if err != nil {
+		return err
+	}
+	for _, m := range filters {
+		if m.pref() == ingressPref {
+			k.keepFilter(s, device, ingressHandle, m)
+		} else {
+			s.shared = true
+		}
+	}
+	return nil
+}
+
+// keepFilter keeps a filter. Those of u32 begin with the list itself and the table at
+// its root, which come and go with what is in them.
+func (k *Kernel) keepFilter(s *snapshot, device string, parent Handle, m message) {
+	o := Object{Type: Filter, Device: device, Handle: m.handle, Parent: parent, Kind: m.kind, Pref: m.pref()}
+	if m.handle == 0 {
+		return
+	}
+	switch m.kind {
+	case "u32":
+		o.Params = parseU32(m.options, k.nameOf)
+		if table := m.handle.table(); table >= 0x800 {
+			s.tables[tableID{device, o.Pref}] = table
+			if o.Handle = o.Handle.inTable(0); o.Handle == 0 {
+				return
+			}
+		}
+	case "flower":
+		o.Params = parseFlower(m.options)
+	case "bpf":
+		o.Params = parseBPF(m.options)
+	default:
+		o.Params = opaque{string(m.options)}
+	}
+	s.keep(o, m)
+}
+
+// nameOf returns the name of a device that was read, by its index.
+func (k *Kernel) nameOf(index uint32) string {
+	for name, i := range k.indexes {
+		if i == int(index) {
+			return name
+		}
+	}
+	return fmt.Sprint("if", index)
+}
+
+// Counters are what the kernel has counted for a qdisc or a class.
+type Counters struct {
+	Bytes      uint64 `json:"bytes"` // on the wire, from the Ethernet header on
+	Packets    uint64 `json:"packets"`
+	Dropped    uint64 `json:"dropped"`
+	Overlimits uint64 `json:"overlimits"`
+	Requeues   uint64 `json:"requeues"`
+	Backlog    uint64 `json:"backlog_bytes"`
+	Queue      uint64 `json:"backlog_packets"`
+}
+
+// parseCounters reads TCA_STATS2 (include/uapi/linux/gen_stats.h).
+func parseCounters(b []byte) Counters {
+	m := parseAttrs(b)
+	basic, queue := m[statsBasic], m[statsQueue]
+	c := Counters{
+		Packets: uint64(at32(basic, 8)),
+		Queue:   uint64(at32(queue, 0)), Backlog: uint64(at32(queue, 4)),
+		Dropped: uint64(at32(queue, 8)), Requeues: uint64(at32(queue, 12)), Overlimits: uint64(at32(queue, 16)),
+	}
+	if len(basic) >= 8 {
+		c.Bytes = native.Uint64(basic)
+	}
+	if packets := m.u64(statsPackets); packets > 0 {
+		c.Packets = packets
+	}
+	return c
+}
+
+const (
+	statsBasic   = nl.TCA_STATS_BASIC
+	statsQueue   = nl.TCA_STATS_QUEUE
+	statsPackets = 8 // TCA_STATS_PKT64
+)

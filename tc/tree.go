@@ -1,0 +1,273 @@
+package tc
+
+import (
+	"fmt"
+	"time"
+
+	"shaper/policy"
+	"shaper/unit"
+)
+
+// tree makes the objects of one device.
+type tree struct {
+	*builder
+	name    string
+	classes []policy.Class             // parents before their children
+	under   map[string][]*policy.Class // the children of each
+	leaves  map[string]Handle          // by class: where its own packets go
+	objects []Object
+}
+
+func (t *tree) add(o Object) {
+	o.Device = t.name
+	t.objects = append(t.objects, o)
+}
+
+// lone returns the objects of a class without children: TBF, which cuts up what is
+// larger than its bucket, over a queue. No packet needs a filter.
+func (t *tree) lone(c *policy.Class) []Object {
+	rate := bytesPerSecond(c.Limit(), c)
+	kind, queue := t.queue(c)
+	number := map[string]uint16{"pfifo": 1, "bfifo": 2, "fq_codel": 3, "sfq": 4}[kind] // a handle keeps its kind
+	limit := queueLimit(queue)
+	burst := t.smallest(rate)
+	if burst > gsoUnlimited {
+		burst += largestPacket // which passes as one, when there is room for all of it
+	}
+	ticks := tbfDepth(rate, burst)
+	if written := t.burst(c, rate); written != t.smallest(rate) {
+		ticks = tbfTicks(rate, written) // not a byte more
+	}
+	t.add(Object{Type: Qdisc, Handle: tbfHandle, Parent: rootParent, Kind: "tbf",
+		Params: tbf{Rate: rate, Ticks: ticks, Limit: limit}})
+	t.add(Object{Type: Qdisc, Handle: handleOf(number, 0), Parent: tbfHandle + 1, Kind: kind, Params: queue})
+	return t.objects
+}
+
+// htb makes the root and the classes with their queues.
+func (t *tree) htb() {
+	root := &t.classes[0]
+	t.add(Object{Type: Qdisc, Handle: htbHandle, Parent: rootParent, Kind: "htb", Params: ourRoot})
+	own := t.referenced()
+	assured := t.assured(own)
+	for i := range t.classes {
+		c := &t.classes[i]
+		parent := htbHandle
+		if c != root {
+			parent = t.id(c.Parent)
+		}
+		params := t.class(c, assured[c.Name])
+		if len(t.under[c.Name]) == 0 {
+			t.leaf(c, t.id(c.Name), parent, params)
+			continue
+		}
+		params.Prio, params.Quantum = 0, 0
+		t.add(Object{Type: Class, Handle: t.id(c.Name), Parent: parent, Kind: "htb", Params: params})
+		switch {
+		case c == root:
+			t.own(c, htbHandle+policy.UnmatchedMinor, params)
+		case own[c.Name]:
+			t.own(c, t.id(c.Name+"/"), params)
+		}
+	}
+	if size := t.gso(); size < gsoUnlimited && t.name == t.device.Name {
+		t.add(Object{Type: Class, Handle: noteHandle, Parent: htbHandle, Kind: "htb", Params: noteOf(linkSizes{})})
+		t.add(Object{Type: Link, Kind: "sizes", Params: linkSizes{GSO: size, GSO4: size}})
+	}
+}
+
+// id returns the class id of a class, or with a "/" behind its name that of its own
+// leaf.
+func (t *tree) id(class string) Handle { return htbHandle | Handle(t.minors[class]) }
+
+// leaf makes a class with a queue.
+func (t *tree) leaf(c *policy.Class, id, parent Handle, params htbClass) {
+	t.leaves[c.Name] = id
+	t.add(Object{Type: Class, Handle: id, Parent: parent, Kind: "htb", Params: params})
+	kind, queue := t.queue(c)
+	t.add(Object{Type: Qdisc, Handle: handleOf(uint16(id), 0), Parent: id, Kind: kind, Params: queue})
+}
+
+// own makes the leaf of what belongs to a class with children itself: it competes
+// with them as one with the defaults, that is assured of next to nothing.
+func (t *tree) own(c *policy.Class, id Handle, of htbClass) {
+	params := of
+	params.Rate = ownRate(of.Ceil)
+	params.Burst = htbTicks(params.Rate, 2*t.device.frame())
+	params.Prio, params.Quantum = uint32(policy.DefaultClass("").Priority), t.quantum(1)
+	t.leaf(c, id, t.id(c.Name), params)
+}
+
+// ownRate is what the own leaf of a class is assured: HTB knows no rate of 0.
+func ownRate(limit uint64) uint64 { return max(limit/1000, 1) }
+
+// referenced returns the classes with children that packets belong to: that a rule
+// names, or the proxy marks.
+func (t *tree) referenced() map[string]bool {
+	named := map[string]bool{}
+	for _, r := range t.policy.Rules {
+		named[r.Class] = true
+	}
+	for _, l := range t.policy.Listeners {
+		if t.section.Mark {
+			named[l.Class] = true
+		}
+	}
+	return named
+}
+
+// assured returns the rates that the classes are assured of. HTB serves a class
+// within its rate whatever those above it have sent. So where children are assured
+// of more than their parent is, each is of less, in proportion: then no class
+// exceeds its limit for the sake of one beneath it.
+func (t *tree) assured(own map[string]bool) map[string]uint64 {
+	root := &t.classes[0]
+	rates := map[string]uint64{root.Name: bytesPerSecond(root.Limit(), root)}
+	for i := range t.classes {
+		parent := &t.classes[i]
+		children := t.under[parent.Name]
+		budget, sum := float64(rates[parent.Name]), 0.
+		if parent == root || own[parent.Name] {
+			budget = max(budget-float64(ownRate(bytesPerSecond(parent.Limit(), parent))), 1)
+		}
+		for _, c := range children {
+			sum += float64(bytesPerSecond(c.Rate, c))
+		}
+		for _, c := range children {
+			rate := bytesPerSecond(c.Rate, c)
+			if sum > budget {
+				rate = uint64(float64(rate) * budget / sum)
+			}
+			rates[c.Name] = max(rate, 1)
+		}
+	}
+	return rates
+}
+
+// class returns what HTB is told of a class.
+func (t *tree) class(c *policy.Class, assured uint64) htbClass {
+	ceil := bytesPerSecond(c.Limit(), c)
+	burst := t.burst(c, ceil)
+	h := htbClass{Rate: assured, Ceil: ceil, CBurst: htbTicks(ceil, burst), Prio: uint32(c.Priority), Quantum: t.quantum(c.Weight)}
+	if h.Burst = h.CBurst; assured < ceil {
+		h.Burst = htbTicks(assured, t.smallest(assured))
+	}
+	return h
+}
+
+// bytesPerSecond returns a rate of a class as qdiscs have it: in whole bytes, the
+// headroom taken off.
+func bytesPerSecond(r unit.Rate, c *policy.Class) uint64 {
+	return uint64(max(r.Below(c.Headroom).Units(time.Second), 1))
+}
+
+// burst returns how many bytes of a class may leave at once.
+func (t *tree) burst(c *policy.Class, rate uint64) uint64 {
+	if c.Algorithm.HasBurst() && !c.Burst.IsZero() {
+		return uint64(c.Burst.N)
+	}
+	return t.smallest(rate)
+}
+
+// smallest returns the smallest burst with which a rate is reached: what leaves in
+// 1 ms, as late as the kernel's timers may be, and two frames.
+func (t *tree) smallest(rate uint64) uint64 { return max(rate/1000, 2*t.device.frame()) }
+
+const (
+	gsoUnlimited  = 65536
+	largestPacket = gsoUnlimited + gsoUnlimited/16 // with the headers of its segments
+)
+
+// gso returns how large a packet may be that the network card, or the device's
+// driver, cuts into frames. HTB lets it through as one: so it is no larger than the
+// smallest burst.
+func (t *tree) gso() uint32 {
+	size := uint64(gsoUnlimited)
+	for i := range t.classes {
+		c := &t.classes[i]
+		size = min(size, t.burst(c, bytesPerSecond(c.Limit(), c)))
+	}
+	return uint32(size)
+}
+
+// quantum returns the bytes of a turn of deficit round robin: as many as the largest
+// packet has on the wire, times the weight. With less, HTB forgets weights.
+func (t *tree) quantum(weight int) uint32 {
+	largest := uint64(t.gso())
+	return uint32((largest + largest/16) * uint64(weight))
+}
+
+// queue returns the queue of a class: one that gives flows their turns where the
+// kernel has it. Only bfifo counts bytes.
+func (t *tree) queue(c *policy.Class) (kind string, params Params) {
+	packets, bytes := c.Queue.Items.N, int64(c.Queue.Bytes)
+	if c.MaxWait > 0 { // what would wait longer finds no room
+		frame, most := int64(t.device.frame()), bytes
+		if most == 0 {
+			most = packets * frame
+		}
+		packets, bytes = 0, min(most, max(c.Rate.Below(c.Headroom).Units(time.Duration(c.MaxWait)), frame))
+	}
+	most := func(n int64) uint32 { return uint32(min(n, 1<<31-1)) }
+	switch {
+	case packets == 0:
+		return "bfifo", fifo{most(bytes)}
+	case t.device.Kinds.FQCodel:
+		return "fq_codel", fqCodel{most(packets)}
+	case t.device.Kinds.SFQ:
+		return "sfq", sfq{min(most(packets), sfqMost)}
+	}
+	return "pfifo", fifo{most(packets)}
+}
+
+func queueLimit(p Params) uint32 {
+	switch q := p.(type) {
+	case fifo:
+		return q.Limit
+	case fqCodel:
+		return q.Limit
+	case sfq:
+		return q.Limit
+	}
+	return 0
+}
+
+// filters makes those of the marks and of the rules. A rule whose class is in
+// another tree comes first nevertheless: here its packets are unmatched.
+func (t *tree) filters() error {
+	if t.section.Mark && t.name == t.device.Name {
+		t.add(Object{Type: Filter, Handle: 1, Parent: htbHandle, Kind: "bpf", Pref: markPref, Params: markFilter{}})
+	}
+	rules := t.policy.Rules
+	for n := len(rules); n > 0 && t.leaves[rules[n-1].Class] == 0; n-- {
+		rules = rules[:n-1] // what follows none of ours makes no difference
+	}
+	total := 0
+	for _, f := range []family{ipv4, ipv6} {
+		var flowers []flowerKey
+		var all []entry
+		for i := range rules {
+			if len(rules[i].Listener) > 0 {
+				continue // it is for the proxy
+			}
+			class := t.leaves[rules[i].Class]
+			if class == 0 {
+				class = htbHandle + policy.UnmatchedMinor
+			}
+			if len(flowers) <= longList {
+				flowers = append(flowers, flowerKeys(&rules[i], f, class)...)
+			}
+			all = append(all, entries(&rules[i], f, class)...)
+			if total+len(all) > policy.MaxFilters {
+				return fmt.Errorf("the rules for %s come to more than %d filters; fewer addresses or ports", t.name, policy.MaxFilters)
+			}
+		}
+		total += len(all)
+		if t.device.Kinds.Flower && len(flowers) <= longList {
+			t.objects = append(t.objects, flowerList(t.name, htbHandle, f, flowers)...)
+		} else {
+			t.objects = append(t.objects, list(t.name, htbHandle, slot{f, 0}, all)...)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+package tc
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+
+	"github.com/vishvananda/netlink/nl"
+)
+
+// u32 knows its filters by 12 bits of the table, 8 of the bucket in it and 12 of
+// the place in that bucket, which is their order. The table at the root gets its
+// number from the kernel; here it is 0.
+const u32Places = 1<<12 - 1
+
+func u32Node(table, bucket, place uint32) Handle { return Handle(table<<20 | bucket<<12 | place) }
+
+// table returns the number of the table that a u32 filter is in.
+func (h Handle) table() uint32 { return uint32(h) >> 20 }
+
+// inTable returns the handle in another table.
+func (h Handle) inTable(table uint32) Handle { return Handle(table<<20) | h&(1<<20-1) }
+
+// u32Handle prints the handle of a u32 filter: "800:2:7", "::7" at the root.
+type u32Handle Handle
+
+func (h u32Handle) String() string {
+	part := func(n uint32) string {
+		if n == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%x", n)
+	}
+	return part(uint32(h)>>20) + ":" + part(uint32(h)>>12&0xff) + ":" + part(uint32(h)&0xfff)
+}
+
+// match is a word of a packet, counted from its network header, of which the bits
+// in Mask are those of Value. Both are as on the wire, read as big-endian.
+type match struct {
+	Value, Mask uint32
+	Offset      int32
+}
+
+// mostMatches is enough for both addresses of IPv6 and all the rest.
+const mostMatches = 12
+
+// selector is what a filter matches: all of its matches.
+type selector struct {
+	n       int
+	matches [mostMatches]match
+}
+
+func (s *selector) add(offset int32, value, mask uint32) {
+	s.matches[s.n] = match{value & mask, mask, offset}
+	s.n++
+}
+
+func (s selector) all() []match { return s.matches[:s.n] }
+
+// u32Key is a filter of a u32 list: what matches belongs to Class, or is looked for
+// in another table: in the bucket that a byte of the packet says.
+type u32Key struct {
+	Selector   selector
+	Class      Handle // 0: none
+	Link       uint32 // a table; 0: none
+	HashMask   uint32
+	HashOffset int16
+	Redirect   string // a device that the packet is moved to; "" for none
+	redirect   uint32 // its index; 0 until the kernel is told
+}
+
+// u32Table is a table with so many buckets.
+type u32Table struct{ Divisor uint32 }
+
+func (t u32Table) options() []byte { return attr32(nil, nl.TCA_U32_DIVISOR, t.Divisor) }
+func (t u32Table) words() string   { return fmt.Sprintf("divisor %d", t.Divisor) }
+
+func (k u32Key) options() []byte {
+	b := attr(nil, nl.TCA_U32_SEL, k.sel())
+	if k.Class != 0 {
+		b = attr32(b, nl.TCA_U32_CLASSID, uint32(k.Class))
+	}
+	if k.Link != 0 {
+		b = attr32(b, nl.TCA_U32_LINK, k.Link<<20)
+	}
+	if k.Redirect != "" {
+		b = attr(b, nl.TCA_U32_ACT, mirred(k.redirect))
+	}
+	return b
+}
+
+// sel returns the struct tc_u32_sel with its keys (include/uapi/linux/pkt_cls.h).
+func (k u32Key) sel() []byte {
+	b := make([]byte, 16, 16+16*k.Selector.n)
+	if k.Link == 0 {
+		b[0] = nl.TC_U32_TERMINAL
+	}
+	b[2] = byte(k.Selector.n)
+	native.PutUint16(b[10:], uint16(k.HashOffset))
+	binary.BigEndian.PutUint32(b[12:], k.HashMask)
+	for _, m := range k.Selector.all() {
+		b = binary.BigEndian.AppendUint32(b, m.Mask)
+		b = binary.BigEndian.AppendUint32(b, m.Value)
+		b = native.AppendUint32(b, uint32(m.Offset))
+		b = native.AppendUint32(b, 0)
+	}
+	return b
+}
+
+func (k u32Key) words() string {
+	var w []string
+	for _, m := range k.Selector.all() {
+		w = append(w, fmt.Sprintf("match u32 0x%08x 0x%08x at %d", m.Value, m.Mask, m.Offset))
+	}
+	if k.HashMask != 0 {
+		w = append(w, fmt.Sprintf("hashkey mask 0x%08x at %d", k.HashMask, k.HashOffset))
+	}
+	if k.Link != 0 {
+		w = append(w, fmt.Sprintf("link %x:", k.Link))
+	}
+	if k.Class != 0 {
+		w = append(w, "flowid "+k.Class.String())
+	}
+	if k.Redirect != "" {
+		w = append(w, "action mirred egress redirect dev "+k.Redirect)
+	}
+	return strings.Join(w, " ")
+}
+
+// parseU32 reads what the kernel says of a u32 filter or table. Device names an
+// interface by its index.
+func parseU32(options []byte, device func(uint32) string) Params {
+	m := parseAttrs(options)
+	if divisor := m.u32(nl.TCA_U32_DIVISOR); divisor != 0 {
+		return u32Table{divisor}
+	}
+	sel := m[nl.TCA_U32_SEL]
+	if len(sel) < 16 || int(sel[2]) > mostMatches || len(sel) < 16+16*int(sel[2]) {
+		return opaque{string(options)}
+	}
+	k := u32Key{
+		Class: Handle(m.u32(nl.TCA_U32_CLASSID)), Link: m.u32(nl.TCA_U32_LINK) >> 20,
+		HashMask: binary.BigEndian.Uint32(sel[12:]), HashOffset: int16(native.Uint16(sel[10:])),
+	}
+	for b := sel[16 : 16+16*int(sel[2])]; len(b) > 0; b = b[16:] {
+		k.Selector.add(int32(native.Uint32(b[8:])), binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint32(b))
+	}
+	if index := mirredTo(m[nl.TCA_U32_ACT]); index != 0 {
+		k.Redirect = device(index)
+	}
+	return k
+}
+
+// Attributes and values of act_mirred (include/uapi/linux/tc_act/tc_mirred.h).
+const (
+	actKind, actOptions = 1, 2
+	mirredParms         = 2
+	mirredEgressRedir   = 1
+	actStolen           = 4
+)
+
+// mirred returns the action that moves a packet to another device.
+func mirred(index uint32) []byte {
+	parms := make([]byte, 28)
+	native.PutUint32(parms[8:], actStolen)
+	native.PutUint32(parms[20:], mirredEgressRedir)
+	native.PutUint32(parms[24:], index)
+	action := attr(nil, actKind, []byte("mirred\x00"))
+	action = attr(action, actOptions, attr(nil, mirredParms, parms))
+	return attr(nil, 1, action)
+}
+
+// mirredTo returns the index of the device that actions move packets to; 0 for none.
+func mirredTo(actions []byte) uint32 {
+	parms := parseAttrs(parseAttrs(parseAttrs(actions)[1])[actOptions])[mirredParms]
+	if at32(parms, 20) != mirredEgressRedir {
+		return 0
+	}
+	return at32(parms, 24)
+}
+
+// markFilter takes the mark of a packet for its class, where it is one of ours. Of
+// kind bpf it is a program of classic BPF: the kernel may lack cls_fw, which does
+// the same, and CONFIG_CLS_U32_MARK.
+type markFilter struct{}
+
+// markProgram is: load the mark; if its upper half is that of our handle, return it
+// as the class, else no match.
+var markProgram = []struct {
+	code   uint16
+	jt, jf uint8
+	k      uint32
+}{
+	{0x20, 0, 0, skfAdMark}, {0x54, 0, 0, 0xffff0000}, {0x15, 0, 2, uint32(htbHandle)},
+	{0x20, 0, 0, skfAdMark}, {0x16, 0, 0, 0}, {0x06, 0, 0, 0},
+}
+
+const skfAdMark = 0xfffff000 + 20 // SKF_AD_OFF + SKF_AD_MARK
+
+// Attributes of cls_bpf.
+const (
+	bpfOpsLen = 4
+	bpfOps    = 5
+)
+
+func (markFilter) options() []byte {
+	var ops []byte
+	for _, op := range markProgram {
+		ops = native.AppendUint16(ops, op.code)
+		ops = append(ops, op.jt, op.jf)
+		ops = native.AppendUint32(ops, op.k)
+	}
+	return attr(attr(nil, bpfOpsLen, native.AppendUint16(nil, uint16(len(markProgram)))), bpfOps, ops)
+}
+
+func (markFilter) words() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "bytecode %d", len(markProgram))
+	for _, op := range markProgram {
+		fmt.Fprintf(&b, ",%d %d %d %d", op.code, op.jt, op.jf, op.k)
+	}
+	words := b.String()
+	return strings.Replace(words, "bytecode ", "bytecode '", 1) + "'"
+}
+
+func parseBPF(options []byte) Params {
+	own := parseAttrs(markFilter{}.options())
+	if m := parseAttrs(options); string(m[bpfOps]) == string(own[bpfOps]) {
+		return markFilter{}
+	}
+	return opaque{string(options)}
+}

@@ -1,0 +1,65 @@
+package tc
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Watch calls changed when something may have changed on a device of interest: its
+// link, or what is queued there, by whomever. It returns when ctx ends, or on an error
+// of the socket. Where the kernel had more to say than the socket could hold, whatever
+// it was has been missed, and every device may have changed: changed gets "".
+func Watch(ctx context.Context, interest func(device string) bool, changed func(device string)) error {
+	s, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_TC)
+	if err != nil {
+		return refused("watch", "", "links and qdiscs", err)
+	}
+	stop := context.AfterFunc(ctx, s.Close)
+	defer func() {
+		if stop() {
+			s.Close()
+		}
+	}()
+	changed("") // what has happened before the socket was there
+	for {
+		messages, _, err := s.Receive()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, unix.ENOBUFS):
+			changed("")
+			continue
+		case err != nil:
+			return refused("watch", "", "links and qdiscs", err)
+		}
+		for _, m := range messages {
+			if name := deviceOf(m.Header.Type, m.Data); interest(name) {
+				changed(name)
+			}
+		}
+	}
+}
+
+// deviceOf returns the device that a notification is about; "" if it is none of those
+// that are there, or of another kind.
+func deviceOf(typ uint16, data []byte) string {
+	switch typ {
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		info := nl.DeserializeIfInfomsg(data)
+		return parseAttrs(data[info.Len():]).text(unix.IFLA_IFNAME)
+	case unix.RTM_NEWQDISC, unix.RTM_DELQDISC, unix.RTM_NEWTCLASS, unix.RTM_DELTCLASS, unix.RTM_NEWTFILTER, unix.RTM_DELTFILTER:
+		if i, err := net.InterfaceByIndex(int(nl.DeserializeTcMsg(data).Ifindex)); err == nil {
+			return i.Name
+		}
+	}
+	return ""
+}
+
+// IsMirror reports whether a device is one through which we shape what arrives at
+// another.
+func IsMirror(name string) bool { return strings.HasPrefix(name, mirrorPrefix) }

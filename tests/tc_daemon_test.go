@@ -1,0 +1,372 @@
+package tests
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// kept is a policy that the daemon keeps in the kernel.
+func kept(rate string) string {
+	return daemonSection + `
+[class.uplink]
+rate = "20mbit"
+[class.acme]
+parent = "uplink"
+rate = "` + rate + `"
+[class.other]
+parent = "uplink"
+rate = "1mbit"
+ceil = "20mbit"
+[listener.acme]
+listen = "127.0.0.1:0"
+upstream = "` + farEnd + `:7002"
+class = "acme"
+[listener.other]
+listen = "127.0.0.1:0"
+protocol = "udp"
+upstream = "` + farEnd + `:7003"
+class = "other"
+[tc.wire]
+class = "uplink"
+apply = true
+mark = true
+`
+}
+
+// The daemon keeps its policy in the kernel: after a start, a reload, a set, after others
+// have changed it, and after the device was down or away. What is there stays when it
+// stops, and is adopted by the next.
+func TestKernelIsKeptByTheDaemon(t *testing.T) {
+	tool(t, "tc", "iproute2")
+	near, _ := wire(t)
+	near.run("ip link set lo up")
+	p := startIn(near, t, raced(t), kept("2mbit"))
+	near.holdsEqual(p.config)
+
+	holds := func(what string) {
+		t.Helper()
+		waitFor(t, what, func() bool { return len(near.preview(p.config).Changes) == 0 })
+	}
+	near.run("tc qdisc del dev wire root")
+	holds("the root is back")
+	near.run("tc class change dev wire parent 5ca0:4365 classid 5ca0:36f0 htb rate 1mbit ceil 1mbit")
+	holds("the class is as it was")
+	near.run("tc filter add dev wire parent 5ca0: protocol ip pref 11 u32 match u32 0 0 flowid 5ca0:1")
+	holds("a foreign filter in our tree has gone")
+	near.run("ip link set wire gso_max_size 60000")
+	holds("packets are no larger than the burst")
+	near.run("ip link set wire down")
+	near.run("ip link set wire up")
+	holds("all is there after the link was down")
+
+	p.write(kept("3mbit"))
+	p.must("reload")
+	near.holdsEqual(p.config)
+	p.must("set", "acme", "rate=4mbit")
+	if out := near.output("tc class show dev wire"); !strings.Contains(out, "rate 4Mbit") {
+		t.Errorf("set did not reach the kernel:\n%s", out)
+	}
+
+	// A policy that cannot be applied is not taken, and the one before stays.
+	p.must("reload")
+	near.run("ip link add foreign type ifb")
+	near.run("tc qdisc add dev foreign root handle 7: tbf rate 5mbit burst 5000 limit 10000")
+	p.write(kept("5mbit") + "[tc.foreign]\nclass = \"acme\"\napply = true\n")
+	if _, stderr, code := p.cli("reload"); code != 1 || !strings.Contains(stderr, "take_over") {
+		t.Errorf("%d %s", code, stderr)
+	}
+	p.write(kept("3mbit"))
+	near.holdsEqual(p.config)
+
+	// A section that goes takes along what it has put there.
+	p.write(strings.Replace(kept("3mbit"), "apply = true", "apply = false", 1))
+	p.must("reload")
+	near.holdsClear()
+	p.write(kept("3mbit"))
+	p.must("reload")
+	near.holdsEqual(p.config)
+
+	p.kill()
+	near.holdsEqual(p.config)
+	p.write(kept("2mbit"))
+	p.run()
+	near.holdsEqual(p.config)
+	near.run("ip link del wire")
+	near.run("ip link add wire type ifb")
+	near.run("ip link set wire up")
+	holds("a device of this name is shaped again")
+}
+
+// More notifications come than the daemon's socket holds, and some are lost (ENOBUFS): it
+// looks at everything again, and goes on seeing what happens.
+func TestKernelNotificationsAreLost(t *testing.T) {
+	tool(t, "tc", "iproute2")
+	near, _ := wire(t)
+	near.run("ip link set lo up")
+	p := startIn(near, t, plain(), kept("2mbit"))
+	var batch strings.Builder
+	for i := range 4000 {
+		fmt.Fprintf(&batch, "class change dev wire parent 5ca0:4365 classid 5ca0:36f0 htb rate %dkbit ceil 1mbit\n", 100+i%2)
+	}
+	file := policyFile(t, batch.String())
+	p.signal(syscall.SIGSTOP)
+	near.run("tc -batch %s", file)
+	lost := near.output("cat /proc/net/netlink | awk '$2 == 0 { n += $9 } END { print n }'")
+	p.signal(syscall.SIGCONT)
+	if strings.TrimSpace(lost) == "0" {
+		t.Error("nothing was lost")
+	}
+	holds := func(what string) {
+		t.Helper()
+		waitFor(t, what, func() bool { return len(near.preview(p.config).Changes) == 0 })
+	}
+	holds("the class is as it was")
+	near.run("tc qdisc del dev wire root")
+	holds("the root is back")
+	if strings.Contains(p.log.String(), "not seen any more") {
+		t.Errorf("%s", p.log)
+	}
+}
+
+// The kernel's counters have the names of the proxy's.
+func TestKernelCountersAreMetrics(t *testing.T) {
+	tool(t, "tc", "iproute2")
+	tool(t, "curl", "curl")
+	near, far := wire(t)
+	near.run("ip link set lo up")
+	p := startIn(near, t, plain(), kept("2mbit"))
+	recorder, addr := far.record(t, farEnd)
+	p.write(strings.Replace(kept("2mbit"), farEnd+":7003", addr, 1))
+	p.must("reload")
+	c := near.dialUDP(t, p.addr("other"), 0)
+	for range 10 {
+		c.Write(make([]byte, 1000))
+	}
+	waitFor(t, "ten datagrams have arrived", func() bool { return len(recorder.all()) == 10 })
+	metrics := near.output("curl -s http://" + p.status().HTTP + "/metrics")
+	for _, want := range []string{
+		`shaper_class_sent_bytes_total{class="other",direction="upstream",engine="tc"} 10420`, // 14 + 20 + 8 + 1,000 each: the mark says the class
+		`shaper_class_sent_packets_total{class="other",direction="upstream",engine="tc"} 10`,
+		`shaper_class_sent_bytes_total{class="other",direction="upstream"} 10000`,
+		`shaper_class_dropped_total{class="acme",engine="tc",reason="queue_full"} 0`,
+		`shaper_class_rate{class="acme",engine="tc",unit="bytes"} 250000`,
+	} {
+		if !strings.Contains(metrics, want+"\n") {
+			t.Errorf("no %s", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(regexp.MustCompile(`(?m)^shaper_class_sent.*engine="tc".*$`).FindAllString(metrics, -1))
+	}
+}
+
+// What the proxy sends carries the class, for TCP from the first segment on, and after a
+// reload that leads to another one too.
+func TestKernelSeesMarks(t *testing.T) {
+	tool(t, "tc", "iproute2")
+	near, far := wire(t)
+	near.run("ip link set lo up")
+	far.do(func() error {
+		l, err := net.Listen("tcp", farEnd+":7002")
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					b := make([]byte, 1<<16)
+					for {
+						if _, err := c.Read(b); err != nil {
+							c.Close()
+							return
+						}
+					}
+				}()
+			}
+		}()
+		return nil
+	})
+	p := startIn(near, t, plain(), kept("2mbit"))
+	var c net.Conn
+	near.do(func() (err error) {
+		c, err = net.Dial("tcp", p.addr("acme"))
+		return err
+	})
+	defer c.Close()
+	sent := func(class string) uint64 {
+		var packets uint64
+		for _, o := range near.shown(p.config) {
+			if o.Type == "class" && o.Class == class {
+				packets += o.Counters.Packets
+			}
+		}
+		return packets
+	}
+	c.Write([]byte("one"))
+	waitFor(t, "acme has sent", func() bool { return sent("acme") >= 3 }) // SYN, ACK, data
+	p.write(strings.Replace(strings.Replace(kept("2mbit"), "[class.acme]", "[class.anew]", 1), "class = \"acme\"", "class = \"anew\"", 1))
+	p.must("reload")
+	before := sent("anew")
+	c.Write([]byte("two"))
+	waitFor(t, "the open connection sends in its new class", func() bool { return sent("anew") > before })
+	if n := sent("uplink/"); n != 0 {
+		t.Errorf("%d packets were not marked", n)
+	}
+}
+
+func (n *namespace) shown(config string) (all []counted) {
+	n.t.Helper()
+	if err := json.Unmarshal([]byte(n.mustTC(config, "show", "--json")), &all); err != nil {
+		n.t.Fatal(err)
+	}
+	return all
+}
+
+// Without CAP_NET_ADMIN the proxy runs, and the daemon says what does not.
+func TestKernelIsOffWithoutTheCapability(t *testing.T) {
+	if os.Getuid() != 0 {
+		missing(t, "root, to give it up")
+	}
+	dir, err := os.MkdirTemp(bins, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	config := dir + "/shaper.toml"
+	policy := strings.ReplaceAll(kept("2mbit"), farEnd+":7002", "echo:")
+	if err := os.WriteFile(config, []byte(policy), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	log := &logged{}
+	cmd := exec.Command(plain(), "-c", config, "run")
+	cmd.Stderr = log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Signal(syscall.SIGTERM)
+	waitFor(t, "the daemon is ready", func() bool { return strings.Contains(log.String(), "msg=control") })
+	if !strings.Contains(log.String(), "THE KERNEL PART IS OFF") || !strings.Contains(log.String(), "CAP_NET_ADMIN") {
+		t.Errorf("it does not say so:\n%s", log)
+	}
+	m := regexp.MustCompile(`listener=acme protocol=tcp addresses=(\S+)`).FindStringSubmatch(log.String())
+	c := dial(t, "", m[1])
+	defer c.Close()
+	if n := exchange(t, c, 1000); n != 1000 {
+		t.Errorf("%d bytes came back", n)
+	}
+}
+
+// A leaky class of a low rate keeps its promise with GSO on: in the busiest 10 ms it sends
+// what the rate gives, its burst of two frames, and the end of what it has begun: a frame
+// of TBF's, a packet of HTB's, which is of two frames here and alone would be of 64 KiB. At
+// the start each class of a tree has a burst of its own.
+func TestKernelLeakyHasNoBursts(t *testing.T) {
+	tool(t, "tc", "iproute2")
+	for s, begun := range map[*shape]int{&shapes[0]: 1514, &shapes[2]: 2 * 1514} {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			near, far := wire(t)
+			near.run("ip addr add %s/64 dev wire nodad", nearEnd6)
+			far.run("ip addr add %s/64 dev wire nodad", farEnd6)
+			near.mustTC(policyFile(t, s.policy("1mbit")), "apply")
+			frames := far.capture(t)
+			stop := offer(t, near, far, s.fast(), 1, 10*time.Second)
+			time.Sleep(4 * time.Second)
+			stop()
+			mean := 1e6 / 8 / 100.
+			first, busiest := frames.busiest(0, 10*time.Millisecond), frames.busiest(time.Second, 10*time.Millisecond)
+			t.Logf("busiest 10 ms: %d bytes, %.1f times the mean; in the first second %.1f times", busiest, float64(busiest)/mean, float64(first)/mean)
+			if allowed := 2*1514 + 1250 + begun; busiest > allowed {
+				t.Errorf("%d bytes in 10 ms, of at most %d", busiest, allowed)
+			}
+		})
+	}
+}
+
+// frames are what has come in over a wire: when, and how long.
+type frames struct {
+	mu  sync.Mutex
+	all []arrival
+}
+
+// capture notes the frames that come in over the wire until the test ends.
+func (n *namespace) capture(t *testing.T) *frames {
+	t.Helper()
+	f := &frames{}
+	n.do(func() error {
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.ETH_P_ALL<<8)
+		if err != nil {
+			return err
+		}
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
+			return err
+		}
+		file := os.NewFile(uintptr(fd), "packet")
+		t.Cleanup(func() { file.Close() })
+		go f.read(file)
+		return nil
+	})
+	return f
+}
+
+func (f *frames) read(file *os.File) {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return
+	}
+	b, control := make([]byte, 1<<17), make([]byte, 256)
+	for {
+		var size, n int
+		var from unix.Sockaddr
+		var failed error
+		if err := raw.Read(func(fd uintptr) bool {
+			size, n, _, from, failed = unix.Recvmsg(int(fd), b, control, 0)
+			return failed != unix.EAGAIN
+		}); err != nil || failed != nil {
+			return
+		}
+		if to, ok := from.(*unix.SockaddrLinklayer); ok && to.Pkttype != unix.PACKET_OUTGOING {
+			f.mu.Lock()
+			f.all = append(f.all, arrival{timestamp(control[:n]), size})
+			f.mu.Unlock()
+		}
+	}
+}
+
+// busiest returns how many bytes there were at most in a span, some time after the first.
+func (f *frames) busiest(after, span time.Duration) (most int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := slices.DeleteFunc(slices.Clone(f.all), func(a arrival) bool { return a.at.Sub(f.all[0].at) < after })
+	sum, first := 0, 0
+	for _, a := range all {
+		sum += a.n
+		for a.at.Sub(all[first].at) >= span {
+			sum -= all[first].n
+			first++
+		}
+		most = max(most, sum)
+	}
+	return most
+}

@@ -1,0 +1,183 @@
+package tests
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// shape is a way to reach a rate in the kernel: with its classes and rules on the wire.
+type shape struct {
+	name   string
+	policy func(rate string) string
+	flows  []string // of iperf3: its options, which give the address last
+}
+
+const section = "[tc.wire]\nclass = \"root\"\n"
+
+var shapes = []shape{
+	{"leaky", func(rate string) string { return "[class.root]\nrate = \"" + rate + "\"\n" + section }, []string{"-4 -c " + farEnd}},
+	{"token", func(rate string) string {
+		return "[class.root]\nalgorithm = \"token\"\nburst = \"128KiB\"\nrate = \"" + rate + "\"\n" + section
+	}, []string{"-6 -u -l 1400 -c " + farEnd6}},
+	// Three levels: the flows of two classes borrow all that the root has.
+	{"tree", func(rate string) string {
+		return "[class.root]\nrate = \"" + rate + "\"\n" +
+			"[class.a]\nparent = \"root\"\nrate = \"400kbit\"\nceil = \"" + rate + "\"\n" +
+			"[class.a1]\nparent = \"a\"\nrate = \"200kbit\"\nceil = \"" + rate + "\"\nweight = 2\n" +
+			"[class.b]\nparent = \"root\"\nrate = \"200kbit\"\nceil = \"" + rate + "\"\n" + section +
+			"[[rule]]\nclass = \"a1\"\nprotocol = \"tcp\"\ndestination = \"" + farEnd6 + "\"\n[[rule]]\nclass = \"b\"\nprotocol = \"udp\"\n"
+	}, []string{"-6 -c " + farEnd6, "-4 -u -l 1400 -c " + farEnd}},
+}
+
+const nearEnd6, farEnd6 = "fd00::1", "fd00::2"
+
+// TestKernelRates holds each shape at each rate to within 0.5 % of it, at L2. GSO is off
+// up to 100 Mbit/s (gso_max_segs 1), and frames are counted where they arrive. At 1 Gbit/s
+// it is on, and the root qdisc counts them, each segment with its headers. The slow ones run
+// side by side, those of 1 Gbit/s alone.
+func TestKernelRates(t *testing.T) {
+	tool(t, "tc", "iproute2")
+	tool(t, "iperf3", "iperf3")
+	var slow []*line
+	for _, s := range shapes {
+		for _, mbit := range []int{1, 10, 100} {
+			slow = append(slow, newLine(t, s, mbit))
+		}
+	}
+	holdRates(t, slow, 10*time.Second)
+	span := 3 * time.Second
+	if full {
+		span = 10 * time.Second
+	}
+	for _, s := range shapes {
+		holdRates(t, []*line{newLine(t, s, 1000)}, span)
+	}
+}
+
+// line is a wire that is shaped to a rate.
+type line struct {
+	name      string
+	near, far *namespace
+	mbit      int
+	flows     []string
+	bytes     func() uint64 // that have left
+
+	from   time.Time
+	before uint64
+}
+
+// read returns the bytes that have left, and when that was.
+func (l *line) read() (at time.Time, bytes uint64) {
+	before := time.Now()
+	bytes = l.bytes()
+	return before.Add(time.Since(before) / 2), bytes
+}
+
+func newLine(t *testing.T, s shape, mbit int) *line {
+	near, far := wire(t)
+	near.run("ip addr add %s/64 dev wire nodad", nearEnd6)
+	far.run("ip addr add %s/64 dev wire nodad", farEnd6)
+	l := &line{name: fmt.Sprintf("%s at %d Mbit/s", s.name, mbit), near: near, far: far, mbit: mbit, flows: s.flows, bytes: far.received}
+	config := policyFile(t, s.policy(fmt.Sprintf("%dmbit", mbit)))
+	if mbit < 1000 {
+		near.run("ip link set wire gso_max_segs 1")
+	} else {
+		l.flows, l.bytes = s.fast(), func() uint64 { return near.sent(config) }
+	}
+	near.mustTC(config, "apply")
+	return l
+}
+
+// holdRates holds lines to their rates, side by side; again where the machine was busy.
+func holdRates(t *testing.T, lines []*line, span time.Duration) {
+	t.Helper()
+	attempts(t, func() (err error) {
+		for _, l := range lines {
+			defer offer(t, l.near, l.far, l.flows, l.mbit, span+8*time.Second)()
+		}
+		time.Sleep(1500 * time.Millisecond) // bursts have gone, TCP has found its window
+		for _, l := range lines {
+			l.from, l.before = l.read()
+		}
+		time.Sleep(span)
+		for _, l := range lines {
+			err = errors.Join(err, l.holds(t))
+		}
+		return err
+	})
+}
+
+func (l *line) holds(t *testing.T) error {
+	at, bytes := l.read()
+	rate := 8 * float64(bytes-l.before) / at.Sub(l.from).Seconds() / 1e6
+	deviation := rate/float64(l.mbit) - 1
+	t.Logf("%s: %.4f Mbit/s, %+.2f %%", l.name, rate, 100*deviation)
+	if deviation < -0.005 || deviation > 0.005 {
+		return fmt.Errorf("%s: %.4f Mbit/s, %+.2f %% off", l.name, rate, 100*deviation)
+	}
+	return nil
+}
+
+// fast returns the flows for rates that datagrams of one frame do not reach here: of
+// TCP all of them.
+func (s shape) fast() (flows []string) {
+	for _, f := range s.flows {
+		flows = append(flows, strings.ReplaceAll(f, "-u -l 1400 ", ""))
+	}
+	return flows
+}
+
+// offer offers more than the rate, until stop.
+func offer(t *testing.T, near, far *namespace, flows []string, mbit int, span time.Duration) (stop func()) {
+	var all []*exec.Cmd
+	start := func(n *namespace, args string) *exec.Cmd {
+		cmd := exec.Command("iperf3", strings.Fields(args)...)
+		n.do(cmd.Start)
+		all = append(all, cmd)
+		return cmd
+	}
+	for i, options := range flows {
+		port := 5201 + i
+		start(far, fmt.Sprintf("-s -p %d", port))
+		waitFor(t, "iperf3 listens", func() bool { return strings.Contains(far.output("ss -ltn"), fmt.Sprintf(":%d ", port)) })
+		if strings.Contains(options, "-u") {
+			options += fmt.Sprintf(" -b %dM", mbit+mbit/2+2)
+		}
+		start(near, fmt.Sprintf("%s -p %d -t %d", options, port, int(span.Seconds())))
+	}
+	return func() {
+		for _, cmd := range all {
+			cmd.Process.Kill()
+			cmd.Wait()
+		}
+	}
+}
+
+// received returns the bytes of the frames that have come in over the wire.
+func (n *namespace) received() uint64 {
+	n.t.Helper()
+	var all []struct {
+		Stats64 struct{ Rx struct{ Bytes uint64 } }
+	}
+	if err := json.Unmarshal([]byte(n.output("ip -j -s link show dev wire")), &all); err != nil || len(all) != 1 {
+		n.t.Fatal(all, err)
+	}
+	return all[0].Stats64.Rx.Bytes
+}
+
+// sent returns the bytes that have left through the root qdisc.
+func (n *namespace) sent(config string) uint64 {
+	n.t.Helper()
+	for _, o := range n.shown(config) {
+		if o.Type == "qdisc" && o.Parent == "root" {
+			return o.Counters.Bytes
+		}
+	}
+	n.t.Fatal("there is no root qdisc")
+	return 0
+}
