@@ -115,7 +115,7 @@ func TestTLSTruncationLosesNothing(t *testing.T) {
 			client = r.dial("l")
 		}
 		upstream := nextTLS(t, conns, serving(cert))
-		data := noise(1_300_000)
+		data := noise(700_000)
 		go func() {
 			upstream.Write(data)
 			upstream.tcp.Close()
@@ -228,7 +228,7 @@ func TestTLSDrainEnds(t *testing.T) {
 // Very many sessions that end in every way, at any moment, leave nothing behind; that
 // no descriptor and no goroutine is left is held by every test.
 func TestTLSEndsInEveryWay(t *testing.T) {
-	const sessions, at = 400, 16
+	const sessions, at = 224, 16
 	s := runSecure(t, "400MB/s", `return_class = "c"`)
 	stop := make(chan struct{})
 	var upstreams sync.WaitGroup

@@ -73,6 +73,7 @@ func TestTLSClientHello(t *testing.T) {
 
 // What waits on the way to a peer that does not read is bounded, and arrives.
 func TestTLSBackpressure(t *testing.T) {
+	data := bytes.Repeat(noise(1<<20), 32)
 	for _, way := range []string{"upstream", "downstream"} {
 		s := runSecure(t, fast)
 		client, upstream := s.ends()
@@ -80,7 +81,6 @@ func TestTLSBackpressure(t *testing.T) {
 		if way == "downstream" {
 			from, to = to, from
 		}
-		data := noise(32 << 20)
 		var written int
 		var lock sync.Mutex
 		go func() {

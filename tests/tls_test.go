@@ -366,7 +366,7 @@ func TestTLSUpstreamIsVerified(t *testing.T) {
 const idleTLS = 64 << 10
 
 func TestTLSIdleMemory(t *testing.T) {
-	const sessions = 1000
+	const sessions = 400
 	a := newAuthority(t)
 	a.issue("shaper", "localhost", time.Time{})
 	upstream := serve(t, func(c *net.TCPConn) { io.Copy(c, c) })
