@@ -11,7 +11,7 @@ FUZZTIME   ?= 10s
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Packages of Debian that the tests use as peers and judges, and a command of each.
-DEBIAN = iperf3:iperf3 prometheus:promtool systemd:systemd-analyze iproute2:ip procps:ps curl:curl man-db:man
+DEBIAN = iperf3:iperf3 prometheus:promtool systemd:systemd-analyze iproute2:ip procps:ps curl:curl openssl:openssl man-db:man
 
 .PHONY: run test kernel uml bench bench-go lint unit whole fuzz deps
 

@@ -52,8 +52,9 @@ type Server struct {
 	services map[string]*service
 	retired  map[string]*service // of listeners that are gone, with the sessions that they have still
 	sessions map[uint64]session
+	tunnels  map[*tunnel]bool
 	stopping bool
-	idle     *sync.Cond // of mu: the last session has ended
+	idle     *sync.Cond // of mu: the last session has ended, or the last tunnel
 
 	pipes        pipes // for bytes in flight
 	udpUpstreams gate  // bounds the sockets of sessions of datagrams
@@ -73,7 +74,7 @@ type routes struct {
 // service is a listener of the policy: what its sockets lead to. It lives as
 // long as its name does.
 type service struct {
-	conf  atomic.Pointer[policy.Listener]
+	terms atomic.Pointer[terms]
 	stats stats.Listener
 	class *shaper.Class // of every session, whatever the rules say; nil but for Probe
 	gate  gate          // bounds the sessions
@@ -134,6 +135,7 @@ func NewServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger) (*Serve
 		services:  map[string]*service{},
 		retired:   map[string]*service{},
 		sessions:  map[uint64]session{},
+		tunnels:   map[*tunnel]bool{},
 		pipes:     newPipes(),
 		pollers:   pollers,
 	}
@@ -154,15 +156,17 @@ type Change struct {
 	server     *Server
 	policy     *policy.Policy
 	classifier *policy.Classifier
+	secure     map[string]security // by listener
 	fresh      map[address]bound
 }
 
-// Prepare compiles p and binds every address of it that is not bound already,
-// and changes nothing that runs. Its error joins those of all addresses that
-// cannot be bound. There may be one Change at a time.
+// Prepare compiles p, reads the certificates and keys that it names and binds every
+// address of it that is not bound already, and changes nothing that runs. Its error
+// joins those of all files that are of no use and of all addresses that cannot be
+// bound. There may be one Change at a time.
 func (s *Server) Prepare(p *policy.Policy) (*Change, error) {
 	c := &Change{server: s, policy: p, classifier: policy.Compile(p), fresh: map[address]bound{}}
-	var errs []error
+	errs := c.readTLS()
 	for _, l := range p.Listeners {
 		for _, text := range l.Listen {
 			at := addressOf(&l, text)
@@ -217,7 +221,7 @@ func (c *Change) Abort() {
 func (c *Change) Commit(removed []*shaper.Class) {
 	s := c.server
 	s.mu.Lock()
-	s.updateServices(c.policy)
+	s.updateServices(c)
 	s.mu.Unlock()
 	s.reroute(c, removed)
 
@@ -236,10 +240,11 @@ func (c *Change) Commit(removed []*shaper.Class) {
 	s.rebind(wanted, c.fresh)
 }
 
-// updateServices makes the services those of p. One whose name is gone lives
+// updateServices makes the services those of a change. One whose name is gone lives
 // on with the sessions that use it, and is taken up again when the name comes
 // back before they have ended: they count for its max_sessions.
-func (s *Server) updateServices(p *policy.Policy) {
+func (s *Server) updateServices(c *Change) {
+	p := c.policy
 	maps.Copy(s.retired, s.services)
 	s.services = make(map[string]*service, len(p.Listeners))
 	for _, l := range p.Listeners {
@@ -248,7 +253,7 @@ func (s *Server) updateServices(p *policy.Policy) {
 		if sv == nil {
 			sv = &service{}
 		}
-		sv.conf.Store(&l)
+		sv.terms.Store(&terms{l, c.secure[l.Name]})
 		sv.gate.setMax(l.MaxSessions)
 		s.services[l.Name] = sv
 	}
@@ -326,7 +331,7 @@ func (s *Server) remove(id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, id)
-	if len(s.sessions) == 0 {
+	if len(s.sessions) == 0 { // and perhaps no tunnel either
 		s.idle.Broadcast()
 	}
 }
@@ -355,7 +360,7 @@ func (s *Server) Listeners() []stats.ListenerReading {
 	for _, name := range slices.Sorted(maps.Keys(s.services)) {
 		sv := s.services[name]
 		one := sv.stats.Read()
-		one.Name, one.Protocol = name, string(sv.conf.Load().Protocol)
+		one.Name, one.Protocol = name, string(sv.terms.Load().Protocol)
 		one.Addresses = slices.Sorted(slices.Values(addresses[sv]))
 		all = append(all, one)
 	}
@@ -401,13 +406,22 @@ func (s *Server) resetAll() (n int) {
 			n++
 		}
 	}
+	s.mu.Lock()
+	tunnels := slices.Collect(maps.Keys(s.tunnels))
+	s.mu.Unlock()
+	for _, tn := range tunnels {
+		if tn.abort() { // its session has ended, and its last bytes had not left
+			n++
+		}
+	}
 	return n
 }
 
+// awaitSessions awaits the end of all sessions, and what tunnels have still to send.
 func (s *Server) awaitSessions() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.sessions) > 0 {
+	for len(s.sessions) > 0 || len(s.tunnels) > 0 {
 		s.idle.Wait()
 	}
 }

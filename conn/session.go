@@ -22,7 +22,9 @@ type Session struct {
 	Listener    string    `json:"listener"`
 	Protocol    string    `json:"protocol"`
 	Client      string    `json:"client"`
-	Upstream    string    `json:"upstream"` // "" until one is reached
+	Upstream    string    `json:"upstream"`               // "" until one is reached
+	ClientTLS   string    `json:"client_tls,omitempty"`   // the version that is spoken with the client, "1.3"; "": none
+	UpstreamTLS string    `json:"upstream_tls,omitempty"` // with the upstream
 	Class       string    `json:"class"`
 	ReturnClass string    `json:"return_class,omitempty"`
 	Started     time.Time `json:"started"`
@@ -42,6 +44,7 @@ type tcpSession struct {
 	service *service
 	poller  *poller
 	conf    *policy.Listener // as it was when the client connected
+	secure  security         // at that time
 	started time.Time
 	source  netip.AddrPort
 	port    uint16 // that the client connected to
@@ -57,6 +60,7 @@ type tcpSession struct {
 	up, down         half   // towards the upstream, and back
 	slot             shaper.Slot
 	dialling         dialling
+	ending           bool // see cutOff
 
 	quietSince time.Time // of the janitor
 }
@@ -75,8 +79,9 @@ const (
 // start makes a session of an accepted connection. The connection has entered
 // the gate of its service.
 func (s *Server) start(client int, source netip.AddrPort, port uint16, sv *service) {
+	now := sv.terms.Load()
 	t := &tcpSession{
-		id: s.lastID.Add(1), server: s, service: sv, conf: sv.conf.Load(), started: time.Now(),
+		id: s.lastID.Add(1), server: s, service: sv, conf: &now.Listener, secure: now.secure, started: time.Now(),
 		source: source, port: port,
 	}
 	t.client = sock{session: t, fd: client}
@@ -91,8 +96,17 @@ func (s *Server) start(client int, source netip.AddrPort, port uint16, sv *servi
 	}
 	t.poller = s.pollers[t.id%uint64(len(s.pollers))]
 	defer s.rescue(t)
-	if s.needsDestination(t.conf.Name) {
-		s.wg.Go(t.locate) // may take a while
+	if config := t.secure.client; config != nil {
+		t.drive(func(t *tcpSession) { t.terminate(config) })
+		return
+	}
+	t.enter()
+}
+
+// enter begins the session, when it is known where it leads to.
+func (t *tcpSession) enter() {
+	if t.server.needsDestination(t.conf.Name) {
+		t.server.wg.Go(t.locate) // may take a while
 		return
 	}
 	t.begin()
@@ -261,9 +275,7 @@ func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 			t.slot.Move(newUp)
 			t.up.join(newUp)
 			up.Quit(now)
-			if t.upstream.fd >= 0 {
-				t.server.marks.mark(t.upstream.fd, newUp)
-			}
+			t.upstream.onWire(func(fd int) { t.server.marks.mark(fd, newUp) })
 		}
 		if gone[down.Named()] && t.stage != ended {
 			t.down.join(newDown.Join(now, who))
@@ -332,7 +344,9 @@ func (t *tcpSession) log(result stats.Result) {
 func (t *tcpSession) info() Session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	clientTLS, upstreamTLS := t.tlsNames()
 	return Session{
+		ClientTLS: clientTLS, UpstreamTLS: upstreamTLS,
 		ID: t.id, Listener: t.conf.Name, Protocol: string(policy.TCP), Started: t.started,
 		Client: t.source.String(), Upstream: t.name,
 		Class: nameOf(t.up.flow.Class()), ReturnClass: nameOf(t.down.flow.Class()),

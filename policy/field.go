@@ -16,6 +16,8 @@ type field[T any] struct {
 	form     string                 // what is allowed, for a value of the wrong type
 	set      func(*T, string) error // reads one value, of a list each in turn; nil: not in this version
 	get      func(*T) string        // prints the value as the file would have it
+	// decodeTable reads a value that is a table; nil: it is none.
+	decodeTable func(r *report, key string, n *node, into *T, whole bool)
 }
 
 // takes says which types of value a field accepts.
@@ -177,7 +179,7 @@ func decode[T any](r *report, key string, table *node, into *T, fields []field[T
 			r.wrongAt(e.at, join(key, e.name), c.problem, c.allowed)
 			continue
 		}
-		f.decode(r, join(key, e.name), e.value, into)
+		f.decode(r, join(key, e.name), e.value, into, whole)
 	}
 	for _, f := range fields {
 		if f.required && table.get(f.name) == nil && !meant[f.name] && whole {
@@ -187,8 +189,12 @@ func decode[T any](r *report, key string, table *node, into *T, fields []field[T
 }
 
 // decode reads the value of one key, or each value of its list.
-func (f field[T]) decode(r *report, key string, n *node, into *T) {
+func (f field[T]) decode(r *report, key string, n *node, into *T, whole bool) {
 	r.at[key] = n.at
+	if f.decodeTable != nil && n.kind == aTable {
+		f.decodeTable(r, key, n, into, whole)
+		return
+	}
 	values := []*node{n}
 	if n.kind == aList && f.takes&lists != 0 {
 		if values = n.items; len(values) == 0 {

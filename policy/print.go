@@ -38,7 +38,7 @@ func (p *Policy) listenerBranches() (all []branch) {
 		l := &p.Listeners[i]
 		defaults := DefaultListener(l.Name, l.Protocol)
 		defaults.Protocol = TCP
-		all = append(all, branch{"listener " + l.Name, table(l, &defaults, listenerFields), nil})
+		all = append(all, branch{"listener " + l.Name, table(l, &defaults, fieldsOfListener(l)), nil})
 	}
 	return all
 }

@@ -88,10 +88,11 @@ const (
 	ByOperator                // closed through the control socket
 	Drained                   // reset at the end of the drain
 	Panicked                  // a mistake of shaper; only this session was closed
+	TLSFailed                 // a handshake failed, or a peer broke TLS off with an error
 	results
 )
 
-var resultNames = [results]string{"ok", "reset", "timeout", "dial_failed", "aborted", "refused", "closed", "drained", "panic"}
+var resultNames = [results]string{"ok", "reset", "timeout", "dial_failed", "aborted", "refused", "closed", "drained", "panic", "tls_failed"}
 
 // String returns the label of a metric.
 func (r Result) String() string { return resultNames[r] }
