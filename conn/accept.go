@@ -167,7 +167,7 @@ const (
 func (t *tcpSocket) failed(sv *service, err error) {
 	sv.stats.AcceptErrors.Add(1)
 	if t.backoff == minBackoff || t.backoff == maxBackoff {
-		t.server.log.Error("accept failed; trying again", "listener", sv.conf.Load().Name, "err", err)
+		t.server.log.Error("accept failed; trying again", "listener", sv.terms.Load().Name, "err", err)
 	}
 	t.retry = time.Now().Add(t.backoff)
 	time.AfterFunc(t.backoff, func() { t.poller.revisit(t) })

@@ -32,15 +32,16 @@ const leaveGrace = 500 * time.Millisecond
 // dialling is how a session reaches the first upstream of its listener that can
 // be reached, and of a name the first address.
 type dialling struct {
-	until   time.Time        // when a want of descriptors is a reason to give up
-	next    int              // upstream of the list
-	addrs   []netip.AddrPort // of the present upstream, still to be tried
-	by      time.Time        // when the present upstream is given up
-	begun   bool             // something has left for an upstream
-	errs    []error
-	timer   *time.Timer        // gives up the present address, or tries all again
-	grace   *time.Timer        // gives up the client; nil: it has not left
-	resolve context.CancelFunc // nil: no name is being resolved
+	until     time.Time        // when a want of descriptors is a reason to give up
+	next      int              // upstream of the list
+	addrs     []netip.AddrPort // of the present upstream, still to be tried
+	by        time.Time        // when the present upstream is given up
+	begun     bool             // something has left for an upstream
+	errs      []error
+	timer     *time.Timer        // gives up the present address, or tries all again
+	attemptBy time.Time          // when it does the first
+	grace     *time.Timer        // gives up the client; nil: it has not left
+	resolve   context.CancelFunc // nil: no name is being resolved
 }
 
 // stop ends the dial, reached or not.
@@ -76,7 +77,7 @@ func (t *tcpSession) tryUpstream() {
 			return
 		}
 		t.server.log.Warn("no upstream could be reached", "listener", t.conf.Name, "client", t.source, "err", errors.Join(d.errs...))
-		t.finish(stats.DialFailed)
+		t.finish(d.unreached())
 		return
 	}
 	upstream := t.conf.Upstream[d.next]
@@ -98,7 +99,11 @@ const dialPause = 20 * time.Millisecond
 // one more. Clients that wait for a slot may have them all; those of the next session
 // that ends are for this one rather than for another that waits.
 func (d *dialling) lacksDescriptors() bool {
-	return slices.ContainsFunc(d.errs, func(err error) bool { return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) })
+	return slices.ContainsFunc(d.errs, lacksDescriptors)
+}
+
+func lacksDescriptors(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
 
 // dialLater tries all upstreams again.
@@ -166,6 +171,7 @@ func (t *tcpSession) tryAddress() {
 		}
 		t.destination = to
 		attempt := t.upstream.key
+		d.attemptBy = time.Now().Add(patience)
 		d.timer = time.AfterFunc(patience, func() { t.drive(func(t *tcpSession) { t.giveUp(attempt) }) })
 		return
 	}
@@ -224,7 +230,12 @@ func (t *tcpSession) dialled() {
 		t.attemptFailed(err)
 		return
 	}
-	t.established(t.conf.Upstream[t.dialling.next-1])
+	name := t.conf.Upstream[t.dialling.next-1]
+	if config := t.secure.upstream[name]; config != nil {
+		t.originate(config)
+		return
+	}
+	t.established(name)
 }
 
 // established relays from here on.

@@ -46,9 +46,7 @@ func (m *marks) again(fd int, class *shaper.Class) {
 
 func (t *tcpSession) remark() {
 	t.drive(func(t *tcpSession) {
-		if t.upstream.fd >= 0 {
-			t.server.marks.again(t.upstream.fd, t.up.flow.Class())
-		}
+		t.upstream.onWire(func(fd int) { t.server.marks.again(fd, t.up.flow.Class()) })
 	})
 }
 

@@ -122,13 +122,18 @@ func (p *poller) release() {
 
 // watch has w told of the events of a socket, until forget.
 func (p *poller) watch(fd int, w watcher) (key uint64, err error) {
+	return p.watchFor(fd, watchedEvents, w)
+}
+
+// watchFor is watch for other events.
+func (p *poller) watchFor(fd int, events uint32, w watcher) (key uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return 0, net.ErrClosed
 	}
 	p.lastKey++ // never 0, which is the bell's
-	if err := p.add(fd, watchedEvents, p.lastKey); err != nil {
+	if err := p.add(fd, events, p.lastKey); err != nil {
 		return 0, err
 	}
 	p.watched[p.lastKey] = w

@@ -41,7 +41,7 @@ func (s *Server) probeSocket() (*tcpSocket, error) {
 	}
 	sv := &service{class: s.shaper.NewClass(probeClass)}
 	sv.gate.setMax(probeListener.MaxSessions)
-	sv.conf.Store(&probeListener)
+	sv.terms.Store(&terms{Listener: probeListener})
 	t, err := s.newTCPSocket(l)
 	if err != nil {
 		return nil, err

@@ -73,7 +73,9 @@ func (h *half) Leave(now time.Time) {
 	case opening:
 		t.dial()
 	case relaying:
-		t.granted(h)
+		if t.granted(h); t.ending {
+			h.flow.Left(now)
+		}
 	case ended:
 		h.flow.Left(now)
 	}
@@ -102,6 +104,9 @@ func (h *half) read() bool {
 	case err == unix.EAGAIN:
 		h.src.readable, h.busy = false, false
 		return false
+	case h.cargo.n == 0 && h.src.cut():
+		h.cutOff(h.src.result(nil))
+		return false
 	case err != nil:
 		h.session.finish(resultOf(err))
 		return false
@@ -120,7 +125,7 @@ func (h *half) finish() {
 	if h.session.up.done && h.session.down.done {
 		h.session.finish(stats.OK)
 	} else if err := h.dst.end(); err != nil {
-		h.session.finish(resultOf(err))
+		h.session.finish(h.dst.result(err))
 	}
 }
 
@@ -166,7 +171,7 @@ func (h *half) write() bool {
 		case err == unix.EAGAIN:
 			h.dst.writable, h.stalled = false, true
 		case err != nil:
-			h.session.finish(resultOf(err))
+			h.session.finish(h.dst.result(err))
 			return false
 		default:
 			h.left(shaper.Cost{Bytes: int64(n)})

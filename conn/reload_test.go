@@ -71,7 +71,7 @@ func TestListenerRemovedBeforeClassification(t *testing.T) {
 	r := run(t, class("c", fast)+class("d", fast)+listener("l", "tcp", policy.Echo, "c"))
 	sv := r.service("l")
 	start := func() *tcpSession {
-		s := &tcpSession{server: r.Server, service: sv, conf: sv.conf.Load()}
+		s := &tcpSession{server: r.Server, service: sv, conf: &sv.terms.Load().Listener}
 		s.classify()
 		return s
 	}

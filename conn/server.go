@@ -53,8 +53,9 @@ type Server struct {
 	services map[string]*service
 	retired  map[string]*service // of listeners that are gone, with the sessions that they have still
 	sessions map[uint64]session
+	tunnels  map[*tunnel]bool
 	stopping bool
-	idle     *sync.Cond // of mu: the last session has ended
+	idle     *sync.Cond // of mu: the last session has ended, or the last tunnel
 
 	pipes        pipes // for bytes in flight
 	udpUpstreams gate  // bounds the sockets of sessions of datagrams
@@ -74,7 +75,7 @@ type routes struct {
 // service is a listener of the policy: what its sockets lead to. It lives as
 // long as its name does.
 type service struct {
-	conf  atomic.Pointer[policy.Listener]
+	terms atomic.Pointer[terms]
 	stats stats.Listener
 	class *shaper.Class // of every session, whatever the rules say; nil but for Probe
 	gate  gate          // bounds the sessions
@@ -135,6 +136,7 @@ func NewServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger) (*Serve
 		services:  map[string]*service{},
 		retired:   map[string]*service{},
 		sessions:  map[uint64]session{},
+		tunnels:   map[*tunnel]bool{},
 		pipes:     newPipes(),
 		pollers:   pollers,
 	}
@@ -155,15 +157,17 @@ type Change struct {
 	server     *Server
 	policy     *policy.Policy
 	classifier *policy.Classifier
+	secure     map[string]security // by listener
 	fresh      map[address]bound
 }
 
-// Prepare compiles p and binds every address of it that is not bound already,
-// and changes nothing that runs. Its error joins those of all addresses that
-// cannot be bound. There may be one Change at a time.
+// Prepare compiles p, reads the certificates and keys that it names and binds every
+// address of it that is not bound already, and changes nothing that runs. Its error
+// joins those of all files that are of no use and of all addresses that cannot be
+// bound. There may be one Change at a time.
 func (s *Server) Prepare(p *policy.Policy) (*Change, error) {
 	c := &Change{server: s, policy: p, classifier: policy.Compile(p), fresh: map[address]bound{}}
-	var errs []error
+	errs := c.readTLS()
 	for _, l := range p.Listeners {
 		for _, text := range l.Listen {
 			at := addressOf(&l, text)
@@ -218,7 +222,7 @@ func (c *Change) Abort() {
 func (c *Change) Commit(removed []*shaper.Class) {
 	s := c.server
 	s.mu.Lock()
-	s.updateServices(c.policy)
+	s.updateServices(c)
 	s.mu.Unlock()
 	s.reroute(c, removed)
 
@@ -237,10 +241,11 @@ func (c *Change) Commit(removed []*shaper.Class) {
 	s.rebind(wanted, c.fresh)
 }
 
-// updateServices makes the services those of p. One whose name is gone lives
+// updateServices makes the services those of a change. One whose name is gone lives
 // on with the sessions that use it, and is taken up again when the name comes
 // back before they have ended: they count for its max_sessions.
-func (s *Server) updateServices(p *policy.Policy) {
+func (s *Server) updateServices(c *Change) {
+	p := c.policy
 	maps.Copy(s.retired, s.services)
 	s.services = make(map[string]*service, len(p.Listeners))
 	for _, l := range p.Listeners {
@@ -249,7 +254,7 @@ func (s *Server) updateServices(p *policy.Policy) {
 		if sv == nil {
 			sv = &service{}
 		}
-		sv.conf.Store(&l)
+		sv.terms.Store(&terms{l, c.secure[l.Name]})
 		sv.gate.setMax(l.MaxSessions)
 		s.services[l.Name] = sv
 	}
@@ -324,7 +329,7 @@ func (s *Server) remove(id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, id)
-	if len(s.sessions) == 0 {
+	if len(s.sessions) == 0 { // and perhaps no tunnel either
 		s.idle.Broadcast()
 	}
 }
@@ -353,8 +358,9 @@ func (s *Server) Listeners() []stats.ListenerReading {
 	for _, name := range slices.Sorted(maps.Keys(s.services)) {
 		sv := s.services[name]
 		one := sv.stats.Read()
-		addReasons(&one, sv.conf.Load().Protocol)
-		one.Name, one.Protocol = name, string(sv.conf.Load().Protocol)
+		terms := sv.terms.Load()
+		addReasons(&one, terms.Protocol)
+		one.Name, one.Protocol = name, string(terms.Protocol)
 		one.Addresses = slices.Sorted(slices.Values(addresses[sv]))
 		all = append(all, one)
 	}
@@ -412,13 +418,22 @@ func (s *Server) resetAll() (n int) {
 			n++
 		}
 	}
+	s.mu.Lock()
+	tunnels := slices.Collect(maps.Keys(s.tunnels))
+	s.mu.Unlock()
+	for _, tn := range tunnels {
+		if tn.abort() { // its session has ended, and its last bytes had not left
+			n++
+		}
+	}
 	return n
 }
 
+// awaitSessions awaits the end of all sessions, and what tunnels have still to send.
 func (s *Server) awaitSessions() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.sessions) > 0 {
+	for len(s.sessions) > 0 || len(s.tunnels) > 0 {
 		s.idle.Wait()
 	}
 }

@@ -21,7 +21,9 @@ type Session struct {
 	Listener    string    `json:"listener"`
 	Protocol    string    `json:"protocol"`
 	Client      string    `json:"client"`
-	Upstream    string    `json:"upstream"` // "" until one is reached
+	Upstream    string    `json:"upstream"`               // "" until one is reached
+	ClientTLS   string    `json:"client_tls,omitempty"`   // the version that is spoken with the client, "1.3"; "": none
+	UpstreamTLS string    `json:"upstream_tls,omitempty"` // with the upstream
 	Class       string    `json:"class"`
 	ReturnClass string    `json:"return_class,omitempty"`
 	Started     time.Time `json:"started"`
@@ -41,6 +43,7 @@ type tcpSession struct {
 	service *service
 	poller  *poller
 	conf    *policy.Listener // as it was when the client connected
+	secure  security         // at that time
 	started time.Time
 	source  netip.AddrPort
 	port    uint16 // that the client connected to
@@ -58,6 +61,7 @@ type tcpSession struct {
 	lingering        *time.Timer // bounds how long the client may go on once it was told that the session ends
 	slot             shaper.Slot
 	dialling         dialling
+	ending           bool // see cutOff
 
 	quietSince time.Time // of the janitor
 }
@@ -76,8 +80,9 @@ const (
 // start makes a session of an accepted connection. The connection has entered
 // the gate of its service.
 func (s *Server) start(client int, source netip.AddrPort, port uint16, sv *service) {
+	now := sv.terms.Load()
 	t := &tcpSession{
-		id: s.lastID.Add(1), server: s, service: sv, conf: sv.conf.Load(), started: time.Now(),
+		id: s.lastID.Add(1), server: s, service: sv, conf: &now.Listener, secure: now.secure, started: time.Now(),
 		source: source, port: port,
 	}
 	t.client = sock{session: t, fd: client}
@@ -92,8 +97,17 @@ func (s *Server) start(client int, source netip.AddrPort, port uint16, sv *servi
 	}
 	t.poller = s.pollers[t.id%uint64(len(s.pollers))]
 	defer s.rescue(t)
-	if s.needsDestination(t.conf.Name) {
-		s.wg.Go(t.locate) // may take a while
+	if config := t.secure.client; config != nil {
+		t.drive(func(t *tcpSession) { t.terminate(config) })
+		return
+	}
+	t.enter()
+}
+
+// enter begins the session, when it is known where it leads to.
+func (t *tcpSession) enter() {
+	if t.server.needsDestination(t.conf.Name) {
+		t.server.wg.Go(t.locate) // may take a while
 		return
 	}
 	t.begin()
@@ -238,8 +252,11 @@ func (t *tcpSession) goOn() {
 
 // granted goes on with bytes that waited for their class.
 func (t *tcpSession) granted(h *half) {
-	if t.exchange == nil {
+	switch {
+	case t.exchange == nil:
 		h.move(1)
+		return
+	case t.ending:
 		return
 	}
 	t.exchange.laneOf(h).passAsked()
@@ -248,13 +265,13 @@ func (t *tcpSession) granted(h *half) {
 	}
 }
 
-// lingerTime is how long a client may take to read that the session ends, and to end
+// farewell is how long a client may take to read that the session ends, and to end
 // it too.
-const lingerTime = 2 * time.Second
+const farewell = 2 * time.Second
 
 // linger ends the session soon.
 func (t *tcpSession) linger() {
-	t.lingering = time.AfterFunc(lingerTime, func() {
+	t.lingering = time.AfterFunc(farewell, func() {
 		t.drive(func(t *tcpSession) { t.finish(stats.Overflow) })
 	})
 }
@@ -311,9 +328,7 @@ func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*s
 		}
 		t.up.join(newUp)
 		up.Quit(now)
-		if t.upstream.fd >= 0 {
-			t.server.marks.mark(t.upstream.fd, newUp)
-		}
+		t.upstream.onWire(func(fd int) { t.server.marks.mark(fd, newUp) })
 	}
 	if gone[down.Named()] && t.stage != ended {
 		t.down.join(newDown.Join(now, who))
@@ -387,7 +402,9 @@ func (t *tcpSession) log(result stats.Result) {
 func (t *tcpSession) info() Session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	clientTLS, upstreamTLS := t.tlsNames()
 	return Session{
+		ClientTLS: clientTLS, UpstreamTLS: upstreamTLS,
 		ID: t.id, Listener: t.conf.Name, Protocol: string(t.conf.Protocol), Started: t.started,
 		Client: t.source.String(), Upstream: t.name,
 		Class: nameOf(t.up.flow.Class()), ReturnClass: nameOf(t.down.flow.Class()),

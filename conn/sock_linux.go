@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"shaper/stats"
 )
 
 // sock is a connected socket of a session, and what the poller has told of it.
@@ -15,6 +17,7 @@ type sock struct {
 	session *tcpSession // never changes
 	fd      int         // -1: none, or closed
 	key     uint64      // of the poller; 0: it is not watched
+	tls     *tunnel     // beneath it, or about to be; nil: it is the peer's connection
 	state
 }
 
@@ -24,6 +27,7 @@ type state struct {
 	ends               bool // the peer has sent an end, or a reset: reads tell which
 	broken             bool // the connection is down
 	urgent             bool // there has been urgent data (tcp(7)), at which reads stop short of what is behind
+	tlsVersion         uint16
 }
 
 // watch has the session told of the socket's events.
@@ -57,6 +61,10 @@ func (s *sock) is() bool { return s.fd >= 0 }
 
 // close closes the socket. What has been written still arrives.
 func (s *sock) close() {
+	if s.tls != nil {
+		s.tls.leave()
+		s.tls = nil
+	}
 	if !s.is() {
 		return
 	}
@@ -67,12 +75,47 @@ func (s *sock) close() {
 	s.fd, s.key, s.state = -1, 0, state{}
 }
 
+// release gives the descriptor away, which is not watched any more.
+func (s *sock) release() (fd int) {
+	if s.key != 0 {
+		s.session.poller.forget(s.key)
+		s.session.poller.remove(s.fd)
+	}
+	fd = s.fd
+	s.fd, s.key, s.state = -1, 0, state{}
+	return fd
+}
+
 // reset closes it with a RST where it is TCP: the peer sees that it did not end
 // cleanly. What the kernel still held for it is discarded.
 func (s *sock) reset() {
+	if s.tls != nil {
+		s.tls.abort()
+	}
 	if s.is() {
 		lingerNow(s.fd)
-		s.close()
+	}
+	s.close()
+}
+
+// cut reports whether the end of what can be read is none that the peer has sent.
+func (s *sock) cut() bool { return s.tls != nil && s.tls.failure.Load() != nil }
+
+// result tells from an error of the socket how the session ended.
+func (s *sock) result(err error) stats.Result {
+	if s.cut() {
+		return s.tls.failure.Load().result
+	}
+	return resultOf(err)
+}
+
+// onWire does something with the descriptor of the peer's connection, if there is one.
+func (s *sock) onWire(do func(fd int)) {
+	switch {
+	case s.tls != nil:
+		s.tls.control(do)
+	case s.is():
+		do(s.fd)
 	}
 }
 
@@ -132,19 +175,23 @@ func (s *sock) connected() error {
 // setReceiveBuffer sets SO_RCVBUF, of which the kernel doubles what it is given
 // for its own overhead (socket(7)).
 func (s *sock) setReceiveBuffer(n int) {
-	setNow(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, n)
+	s.onWire(func(fd int) { setNow(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, n) })
+	if s.tls != nil {
+		s.tls.narrow(n)
+	}
 }
 
 // segment returns the largest segment of the connection: some 1,400 bytes on
 // most networks, 64 KiB on the loopback device; 0 for what is not TCP.
-func (s *sock) segment() int {
-	return getNow(s.fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG)
+func (s *sock) segment() (n int) {
+	s.onWire(func(fd int) { n = getNow(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG) })
+	return n
 }
 
 // setUserTimeout has the kernel give up on a dead peer within the idle timeout,
 // where by itself it would try for longer (RFC 5482; tcp(7)).
 func (s *sock) setUserTimeout(idle time.Duration) {
 	if idle > 0 && idle < kernelGivesUp {
-		setNow(s.fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(max(idle.Milliseconds(), 1)))
+		s.onWire(func(fd int) { setNow(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(max(idle.Milliseconds(), 1))) })
 	}
 }

@@ -95,7 +95,7 @@ func (u *udpSocket) serve(sv *service) {
 
 func (u *udpSocket) retarget(sv *service) {
 	u.service.Store(sv)
-	sv.names.lookup(u.server, sv.conf.Load().Upstream[0]) // before the first session needs it
+	sv.names.lookup(u.server, sv.terms.Load().Upstream[0]) // before the first session needs it
 }
 
 func (u *udpSocket) leadsTo() *service { return u.service.Load() }
@@ -247,7 +247,7 @@ func (u *udpSocket) lost(key udpKey, t train) {
 	s.routesMu.RLock()
 	defer s.routesMu.RUnlock()
 	sv := u.service.Load()
-	conf := sv.conf.Load()
+	conf := &sv.terms.Load().Listener
 	if up, _ := s.routes.classify(u.describe(key, conf, sv.names.known(conf.Upstream[0])), conf); up != nil {
 		cost := t.cost()
 		up.Stats.Dropped[stats.NoSession].AddItems(cost.Packets, cost.Bytes)
@@ -300,7 +300,7 @@ func notOpened(err error) stats.Result {
 // open makes the session of a client. It does not wait: an upstream whose name
 // is not resolved yet is an error.
 func (u *udpSocket) open(key udpKey, client peer, sv *service) (*udpSession, error) {
-	one := &udpSession{id: u.server.lastID.Add(1), socket: u, service: sv, conf: sv.conf.Load(), key: key, client: client, started: time.Now()}
+	one := &udpSession{id: u.server.lastID.Add(1), socket: u, service: sv, conf: &sv.terms.Load().Listener, key: key, client: client, started: time.Now()}
 	if err := one.begin(); err != nil {
 		return nil, err
 	}

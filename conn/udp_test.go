@@ -355,7 +355,7 @@ func TestPanicInDatagramSession(t *testing.T) {
 	sv, socket := r.service("l"), r.all()[0].(*udpSession).socket
 	for i, gap := range []time.Duration{60 * time.Millisecond, 0} {
 		time.Sleep(gap) // with it, the datagram leaves at once
-		one := &udpSession{socket: socket, service: sv, conf: sv.conf.Load()}
+		one := &udpSession{socket: socket, service: sv, conf: &sv.terms.Load().Listener}
 		one.key.client = netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(i+1))
 		if !sv.gate.tryEnter() || one.begin() != nil {
 			t.Fatal("no session")

@@ -443,7 +443,9 @@ func TestDescriptors(t *testing.T) {
 	udp, echo := l, l
 	udp.Protocol = policy.UDP
 	echo.Upstream = []string{policy.Echo}
-	if got := descriptorsFor(&policy.Policy{Listeners: []policy.Listener{l, udp, echo}}); got != spareDescriptors+6+2000+1000+3000 {
+	secure := l
+	secure.TLS, secure.UpstreamTLS = new(policy.ServerTLS), new(policy.ClientTLS)
+	if got := descriptorsFor(&policy.Policy{Listeners: []policy.Listener{l, udp, echo, secure}}); got != spareDescriptors+8+2000+1000+3000+6000 {
 		t.Errorf("they need %d descriptors", got)
 	}
 }

@@ -30,8 +30,8 @@ type sockets struct {
 	control, http *endpoint // http is nil where it is off
 }
 
-// prepare binds what p needs and is not bound yet. Its error is unbound, with
-// all that cannot be bound.
+// prepare binds what p needs and is not bound yet, and reads its certificates and keys.
+// Its error is unbound, with all that cannot be bound or read.
 func (s *sockets) prepare(p *policy.Policy) (commit func(), err error) {
 	failed := &unbound{policy: p}
 	control, err := s.bindControl(p.Daemon.Control)

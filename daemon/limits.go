@@ -30,9 +30,21 @@ func perSession(l policy.Listener) uint64 {
 	case l.Protocol == policy.UDP:
 		return 1 // towards the upstream; clients share the listener's
 	case builtin:
-		return 3 // the client, and both ends of a socket pair
+		return 3 + tunnels(l) // the client, and both ends of a socket pair
 	}
-	return 2
+	return 2 + tunnels(l)
+}
+
+// tunnels returns the descriptors of TLS in a session: both ends of a socket pair for
+// each side that has it.
+func tunnels(l policy.Listener) (n uint64) {
+	if l.TLS != nil {
+		n += 2
+	}
+	if l.UpstreamTLS != nil {
+		n += 2
+	}
+	return n
 }
 
 // checkDescriptors warns where sessions will find no descriptor before they

@@ -7,11 +7,12 @@ import (
 	"strings"
 	"syscall"
 
+	"shaper/conn"
 	"shaper/policy"
 )
 
-// unbound is what of a policy could not be bound: each error at its place in
-// the file, with what may help.
+// unbound is what of a policy could not be bound, and which of the files that it
+// names are of no use: each error at its place in the policy file, with what may help.
 type unbound struct {
 	policy *policy.Policy
 	errs   policy.Errors
@@ -30,12 +31,16 @@ func (u *unbound) add(key string, err error) {
 	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Addr != nil {
 		address = op.Addr.String()
 	}
-	u.errs = append(u.errs, u.policy.BindError(key, address, err.Error(), remedy(err)))
+	help := remedy(err)
+	if isTLSKey(key) {
+		help = remedyTLS(err)
+	}
+	u.errs = append(u.errs, u.policy.BindError(key, address, err.Error(), help))
 	u.causes = append(u.causes, err)
 }
 
 // addListeners takes apart what conn.Server.Prepare joins: an error for each
-// address, which begins with its key.
+// address or file, which begins with its key.
 func (u *unbound) addListeners(err error) {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -51,6 +56,9 @@ const (
 	needsCapability = "a port below 1024 needs CAP_NET_BIND_SERVICE, which the unit in systemd/ gives with AmbientCapabilities="
 	portTaken       = "another program listens there, or this one on an address that overlaps: `ss -ltunp` tells which"
 	notLocal        = "an address of this machine"
+	needsReading    = "the user that runs shaper has to be able to read it, and to enter its directories"
+	needsFile       = "the path of a PEM file; a relative one begins at the directory of the policy file"
+	needsPEM        = "a PEM file: a certificate with those that lead to its authority behind it, or the private key of the certificate"
 	needsDirectory  = "make its directory, writable for the user that runs shaper, or set daemon.control; the unit in systemd/ has /run/shaper made with RuntimeDirectory="
 )
 
@@ -71,6 +79,48 @@ func remedy(err error) string {
 		return needsDirectory
 	}
 	return ""
+}
+
+// isTLSKey reports whether a key names a file of TLS.
+func isTLSKey(key string) bool {
+	return strings.Contains(key, ".tls.") || strings.Contains(key, ".upstream_tls.")
+}
+
+// remedyTLS says what may help against a file of TLS that is of no use.
+func remedyTLS(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return needsReading
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return needsFile
+	}
+	return needsPEM
+}
+
+// CheckFiles reads the certificates and keys that a policy names, and returns the
+// mistakes in them as [policy.Errors]. What may not be read is a warning: who checks
+// a policy need not be the user that runs shaper.
+func CheckFiles(p *policy.Policy) (warnings policy.Errors, err error) {
+	untimely, problems := conn.ReadTLS(p)
+	dubious, failed := &unbound{policy: p}, &unbound{policy: p}
+	dubious.addListeners(untimely)
+	failed.addListeners(problems)
+	for i := range dubious.errs {
+		dubious.errs[i].Allowed = "a certificate of now"
+	}
+	var errs policy.Errors
+	for i, e := range failed.errs {
+		if errors.Is(failed.causes[i], fs.ErrPermission) {
+			e.Problem += ", so it is not checked"
+			dubious.errs = append(dubious.errs, e)
+		} else {
+			errs = append(errs, e)
+		}
+	}
+	if len(errs) > 0 {
+		return dubious.errs, errs
+	}
+	return dubious.errs, nil
 }
 
 // isLow reports whether an address has a port that not everybody may bind.

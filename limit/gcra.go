@@ -3,6 +3,7 @@ package limit
 import (
 	"math"
 	"math/big"
+	"math/bits"
 	"time"
 
 	"shaper/unit"
@@ -67,12 +68,47 @@ func (g *GCRA) SetRate(now time.Time, rate unit.Rate, burst int64) {
 		return
 	}
 	g.arrive(now)
+	if g.rerate(rate, burst) {
+		return
+	}
 	missing := g.missing()
 	if missing.Add(missing, big.NewRat(burst-g.burst, 1)); missing.Sign() < 0 {
 		missing.SetInt64(0)
 	}
 	g.rate, g.burst = rate, burst
 	g.miss(missing)
+}
+
+// rerate is SetRate where its numbers have 64 bits, as they mostly do: false where
+// one has not.
+func (g *GCRA) rerate(rate unit.Rate, burst int64) bool {
+	units, ns := g.rate.Exact()
+	toUnits, toNs := rate.Exact()
+	left := int64(g.tat.Sub(g.now))
+	hi, lo := bits.Mul64(uint64(left), uint64(units))
+	perPart, each := bits.Mul64(uint64(ns), uint64(toUnits))
+	if left < 0 || units == 0 || toUnits == 0 || hi >= uint64(ns) || perPart > 0 || each > math.MaxInt64 {
+		return false
+	}
+	whole, part := bits.Div64(hi, lo, uint64(ns)) // units that are missing, and of another one part/ns
+	if whole > math.MaxInt64/4 || g.owed > math.MaxInt64/4 || burst > math.MaxInt64/4 || g.burst > math.MaxInt64/4 {
+		return false
+	}
+	missing := int64(whole) + g.owed + burst - g.burst
+	hi, lo = bits.Mul64(part, uint64(toNs))
+	if missing < 0 {
+		missing, hi, lo = 0, 0, 0
+	}
+	if hi >= each {
+		return false
+	}
+	wait, rest := bits.Div64(hi, lo, each)
+	if rest > 0 {
+		wait++
+	}
+	g.rate, g.burst, g.tat, g.owed = rate, burst, g.now.Add(time.Duration(wait)), missing
+	g.fold()
+	return true
 }
 
 // Memory implements Limiter.

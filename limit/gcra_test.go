@@ -142,3 +142,34 @@ func near(rate unit.Rate, a, b time.Duration, slop *big.Rat) bool {
 	apart := allows(rate, max(a, b)-min(a, b)-2)
 	return apart.Cmp(slop) <= 0
 }
+
+// Whether its numbers have 64 bits or more, SetRate comes to the same.
+func TestGCRASetRateInShort(t *testing.T) {
+	short := 0
+	rapid.Check(t, func(t *rapid.T) {
+		rate, next := anyRate(t), anyRate(t)
+		burst := rapid.Int64Range(1, 100).Draw(t, "burst")
+		g := NewGCRA(at(0), rate, rapid.Int64Range(1, 100).Draw(t, "old burst"))
+		for range rapid.IntRange(0, 5).Draw(t, "items") {
+			g.Take(at(0), at(0), rapid.Int64Range(1, 1000).Draw(t, "n"))
+		}
+		g.arrive(at(time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "now"))))
+		long := *g
+		if !g.rerate(next, burst) {
+			return
+		}
+		short++
+		missing := long.missing()
+		if missing.Add(missing, big.NewRat(burst-long.burst, 1)); missing.Sign() < 0 {
+			missing.SetInt64(0)
+		}
+		long.rate, long.burst = next, burst
+		long.miss(missing)
+		if *g != long {
+			t.Fatalf("in short %+v, at length %+v", *g, long)
+		}
+	})
+	if short == 0 {
+		t.Error("it never is")
+	}
+}

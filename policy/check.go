@@ -129,6 +129,7 @@ func (c *checker) listener(l *Listener) {
 			c.useBack(key+".return_class", l.ReturnClass, l, "")
 		}
 	}
+	c.tls(l)
 	if !c.sound(key+".upstream", key+".bind") || !l.Bind.IsValid() {
 		return
 	}

@@ -1,16 +1,5 @@
 package policy
 
-import "path/filepath"
-
-// controlBeside returns Control; a relative one begins at the directory of the
-// policy file.
-func (d Daemon) controlBeside(file string) string {
-	if filepath.IsAbs(d.Control) {
-		return d.Control
-	}
-	return filepath.Join(filepath.Dir(file), d.Control)
-}
-
 // ControlPath returns the control socket that a policy file names, as far as
 // the file can be understood: whoever has broken the file still has to reach
 // the daemon. Where it names none, that is the default.
@@ -25,5 +14,5 @@ func ControlPath(file string, data []byte) string {
 			}
 		}
 	}
-	return daemon.controlBeside(file)
+	return beside(file, daemon.Control)
 }

@@ -13,10 +13,11 @@ type field[T any] struct {
 	name     string
 	required bool
 	takes    takes
-	form     string                           // what is allowed, for a value of the wrong type
-	set      func(*T, string) error           // reads one value, of a list each in turn; nil: not in this version
-	table    func(*report, string, *node, *T) // reads a table; nil: it takes none
-	get      func(*T) string                  // prints the value as the file would have it
+	form     string                 // what is allowed, for a value of the wrong type
+	set      func(*T, string) error // reads one value, of a list each in turn; nil: not in this version
+	get      func(*T) string        // prints the value as the file would have it
+	// decodeTable reads a value that is a table; nil: it is none.
+	decodeTable func(r *report, key string, n *node, into *T, whole bool)
 }
 
 // takes says which types of value a field accepts.
@@ -43,9 +44,9 @@ func one[T any, V comparable](name, form string, at func(*T) *V, parse func(stri
 func group[T any, V comparable](name, form string, at func(*T) *V, whole V, fields []field[V]) field[T] {
 	f := one(name, form, at, func(string) (V, error) { return whole, complain(form, "it is no text") })
 	f.takes = 0
-	f.table = func(r *report, key string, n *node, into *T) {
+	f.decodeTable = func(r *report, key string, n *node, into *T, wholeFile bool) {
 		*at(into) = whole
-		decode(r, key, n, at(into), fields, true)
+		decode(r, key, n, at(into), fields, wholeFile)
 	}
 	return f
 }
@@ -190,7 +191,7 @@ func decode[T any](r *report, key string, table *node, into *T, fields []field[T
 			r.wrongAt(e.at, join(key, e.name), c.problem, c.allowed)
 			continue
 		}
-		f.decode(r, join(key, e.name), e.value, into)
+		f.decode(r, join(key, e.name), e.value, into, whole)
 	}
 	for _, f := range fields {
 		if f.required && table.get(f.name) == nil && !meant[f.name] && whole {
@@ -200,10 +201,10 @@ func decode[T any](r *report, key string, table *node, into *T, fields []field[T
 }
 
 // decode reads the value of one key, or each value of its list.
-func (f field[T]) decode(r *report, key string, n *node, into *T) {
+func (f field[T]) decode(r *report, key string, n *node, into *T, whole bool) {
 	r.at[key] = n.at
-	if n.kind == aTable && f.table != nil {
-		f.table(r, key, n, into)
+	if f.decodeTable != nil && n.kind == aTable {
+		f.decodeTable(r, key, n, into, whole)
 		return
 	}
 	values := []*node{n}

@@ -31,7 +31,11 @@ func Load(path string) (p *Policy, warnings Errors, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return Parse(path, data)
+	if p, warnings, err = Parse(path, data); err == nil {
+		warnings = append(warnings, p.openKeys()...)
+		warnings.sort()
+	}
+	return p, warnings, err
 }
 
 // Parse is Load for a file that has been read already. The name stands for the
@@ -56,7 +60,7 @@ func Parse(name string, data []byte) (p *Policy, warnings Errors, err error) {
 		return nil, nil, r.errs
 	}
 	p.notePlaces(r)
-	p.Daemon.Control = p.Daemon.controlBeside(name)
+	p.besideFile(name)
 	c.warnAll()
 	r.warnings.sort()
 	return p, r.warnings, nil

@@ -212,10 +212,17 @@ func (p *Policy) byParent() map[string][]*Class {
 	return under
 }
 
-// fieldsOfListener is fieldsOf for a listener: only some protocols have a length.
+// fieldsOfListener is fieldsOf for a listener: datagrams have no TLS, and only some
+// messages a length.
 func fieldsOfListener(l *Listener) []field[Listener] {
 	return slices.DeleteFunc(slices.Clone(listenerFields), func(f field[Listener]) bool {
-		return l.Protocol != ISO8583 && (f.name == "length_prefix" || f.name == "length_includes_itself" || f.name == "header_length")
+		switch f.name {
+		case "tls", "upstream_tls":
+			return l.Protocol == UDP
+		case "length_prefix", "length_includes_itself", "header_length":
+			return l.Protocol != ISO8583
+		}
+		return false
 	})
 }
 

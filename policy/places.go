@@ -1,7 +1,8 @@
 package policy
 
-// places tells where in the file the addresses stand that the policy binds.
-// Whether they can be bound shows only when the file has been read.
+// places tells where in the file the addresses stand that the policy binds, and
+// the files that it names. Whether they can be bound, and read, shows only when the
+// policy file has been read.
 type places map[string]place
 
 type place struct{ line, column int }
@@ -17,7 +18,9 @@ func (p *Policy) notePlaces(r *report) {
 	}
 	note("daemon.control", "daemon.control")
 	note("daemon.http", "daemon.http")
+	p.tlsPaths(func(key string, _ *string) { note(key, key) })
 	for _, l := range p.Listeners {
+		note(join("listener", l.Name)+".upstream_tls", join("listener", l.Name)+".upstream_tls")
 		key := join("listener", l.Name) + ".listen"
 		note(key, key)
 		for i, address := range l.Listen {
@@ -26,9 +29,10 @@ func (p *Policy) notePlaces(r *report) {
 	}
 }
 
-// BindError returns an error about an address that the policy binds, at its
-// place in the file: "daemon.control", "daemon.http" or "listener.NAME.listen".
-// Of a list it is the place of that address, or of the list if it has none.
+// BindError returns an error about an address that the policy binds, or a file that
+// it names, at its place in the policy file: "daemon.control", "daemon.http",
+// "listener.NAME.listen" or "listener.NAME.tls.key". Of a list it is the place of
+// that address, or of the list if it has none.
 func (p *Policy) BindError(key, address, problem, allowed string) Error {
 	at, ok := p.places[key+itemMark+address]
 	if !ok {

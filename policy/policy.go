@@ -252,6 +252,10 @@ type Listener struct {
 	ConnectTimeout unit.Duration `json:"connect_timeout"`
 	IdleTimeout    unit.Duration `json:"idle_timeout"`
 	MaxSessions    int           `json:"max_sessions"` // then accepting pauses
+	// TLS has the TLS of clients end here; nil passes on what they send.
+	TLS *ServerTLS `json:"tls,omitempty"`
+	// UpstreamTLS has TLS to the upstream begin here; nil passes on what clients send.
+	UpstreamTLS *ClientTLS `json:"upstream_tls,omitempty"`
 }
 
 // Rule is a section [[rule]]. Keys are ANDed, the values of one key are ORed,

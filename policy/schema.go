@@ -92,7 +92,8 @@ var listenerFields = []field[Listener]{
 	quantity("connect_timeout", func(l *Listener) *unit.Duration { return &l.ConnectTimeout }, parseWait),
 	quantity("idle_timeout", func(l *Listener) *unit.Duration { return &l.IdleTimeout }, parseWait),
 	onlyIntegers(one("max_sessions", sessionsForm, func(l *Listener) *int { return &l.MaxSessions }, parseSessions)),
-	later[Listener]("tls"), later[Listener]("upstream_tls"),
+	orNone("none", nested("tls", tlsForm, func(l *Listener) **ServerTLS { return &l.TLS }, serverTLSFields, false)),
+	orNone("none", nested("upstream_tls", upstreamTLSForm, func(l *Listener) **ClientTLS { return &l.UpstreamTLS }, clientTLSFields, true)),
 	later[Listener]("accept_proxy"), later[Listener]("send_proxy"),
 }
 

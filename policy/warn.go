@@ -22,6 +22,7 @@ func (c *checker) warnAll() {
 		c.warnKeys(key, &class)
 	}
 	c.warnAssured()
+	c.warnTLS()
 	c.warnKernel()
 	warnRules(c.report, c.p, c.inKernel())
 }

@@ -90,10 +90,11 @@ const (
 	Drained                   // reset at the end of the drain
 	Unframed                  // what a peer sent was no message of the protocol, or might be read in two ways
 	Panicked                  // a mistake of shaper; only this session was closed
+	TLSFailed                 // a handshake failed, or a peer broke TLS off with an error
 	results
 )
 
-var resultNames = [results]string{"ok", "reset", "timeout", "dial_failed", "aborted", "refused", "closed", "drained", "unframed", "panic"}
+var resultNames = [results]string{"ok", "reset", "timeout", "dial_failed", "aborted", "refused", "closed", "drained", "unframed", "panic", "tls_failed"}
 
 // String returns the label of a metric.
 func (r Result) String() string { return resultNames[r] }

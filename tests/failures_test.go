@@ -8,6 +8,8 @@ package tests
 //	slow readers, zero windows, time-outs          conn TestStalledReader, TestIdleTimeout, TestWaitingIsNotIdle
 //	half-close                                     conn TestHalfCloseOfClient, TestHalfCloseOfUpstream, TestHalfClosedSessionTimesOut
 //	RST goes on; truncation is no clean end        conn TestResetGoesOn, TestResetWhileWaiting, TestTruncationIsAReset
+//	TLS that is cut short is no clean end          conn TestTLSTruncation, TestTLSTruncationLosesNothing, TestTLSResetWhileWaiting
+//	TLS: silent clients, failing handshakes        TestTLSUpstreamIsVerified, conn TestTLSOfClientFails, TestTLSOfUpstreamFails
 //	the stop has a deadline, and counts            TestStopEndsByTheDeadline, TestSecondSignalStopsAtOnce, conn TestShutdownResetsAtTheDeadline
 //	an upstream that is our own listener           TestLoopIsRefused, conn TestRefuseLoop, TestSelfConnect, policy TestReachedBy
 //	a panic ends one session                       conn TestPanicEndsOneSession, TestPanicInDatagramSession

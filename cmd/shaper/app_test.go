@@ -351,6 +351,12 @@ func TestPrintClassesAndSessions(t *testing.T) {
 		{ID: 10, Listener: "web", Client: "10.0.0.1:50000", Upstream: "a:1", Class: "slow", ReturnClass: "back",
 			Started: now, Upward: 5000, Downward: 1 << 21, Waiting: 7},
 	}, now)
+	fmt.Fprintln(&out)
+	printSessions(&out, []daemon.Session{
+		{ID: 11, Listener: "web", Client: "10.0.0.1:50001", Class: "slow", Started: now, ClientTLS: "1.2"},
+		{ID: 12, Listener: "web", Client: "10.0.0.1:50002", Upstream: "a:1", Class: "slow", Started: now, ClientTLS: "1.3", UpstreamTLS: "1.2"},
+		{ID: 13, Listener: "web", Client: "10.0.0.1:50003", Class: "slow", Started: now},
+	}, now)
 	golden(t, "tables.txt", out.String())
 }
 

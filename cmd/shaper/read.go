@@ -38,6 +38,11 @@ func check(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	more, err := daemon.CheckFiles(p)
+	if err != nil {
+		return err
+	}
+	warnings = append(warnings, more...)
 	if c.Bool("json") {
 		return printJSON(c, struct {
 			Policy   *policy.Policy `json:"policy"`
@@ -267,16 +272,31 @@ func sessionsCommand() *cli.Command {
 }
 
 func printSessions(w io.Writer, sessions []daemon.Session, now time.Time) {
-	t := table{header: []string{">ID", "CLIENT", "LISTENER", "UPSTREAM", "CLASS", ">UP", ">DOWN", ">WAITING", ">AGE"}}
+	t := table{header: []string{">ID", "CLIENT", "LISTENER", "UPSTREAM", "CLASS", ">UP", ">DOWN", ">WAITING", ">AGE", "TLS"}}
 	for _, s := range sessions {
 		class := s.Class
 		if s.ReturnClass != "" {
 			class += "/" + s.ReturnClass
 		}
 		t.add(strconv.FormatUint(s.ID, 10), s.Client, s.Listener, orDash(s.Upstream), orDash(class),
-			human(s.Upward), human(s.Downward), human(s.Waiting), ago(s.Started, now))
+			human(s.Upward), human(s.Downward), human(s.Waiting), ago(s.Started, now), tlsOf(s))
+	}
+	if !slices.ContainsFunc(sessions, func(s daemon.Session) bool { return tlsOf(s) != "-" }) {
+		t.drop("TLS")
 	}
 	t.write(w, "")
+}
+
+// tlsOf prints which TLS a session has: "client 1.3, upstream 1.2".
+func tlsOf(s daemon.Session) string {
+	var sides []string
+	if s.ClientTLS != "" {
+		sides = append(sides, "client "+s.ClientTLS)
+	}
+	if s.UpstreamTLS != "" {
+		sides = append(sides, "upstream "+s.UpstreamTLS)
+	}
+	return orDash(strings.Join(sides, ", "))
 }
 
 func orDash(s string) string {

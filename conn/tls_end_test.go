@@ -1,0 +1,313 @@
+package conn
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"shaper/stats"
+)
+
+// An end goes on as an end behind the bytes, and the other direction lives on; in
+// each of the arrangements.
+func TestTLSHalfClose(t *testing.T) {
+	for _, c := range []struct{ client, upstream bool }{{true, false}, {false, true}, {true, true}} {
+		a := newAuthority(t)
+		cert := a.issue("server")
+		addr, conns := listen(t)
+		var lines []string
+		if c.client {
+			lines = append(lines, cert.terminating())
+		}
+		if c.upstream {
+			lines = append(lines, a.originating(""))
+		}
+		r := run(t, forward(addr, "400kB/s", lines...))
+		client, upstream := halves(r, conns, a, cert, c.client, c.upstream)
+		request := strings.Repeat("request ", 10_000)
+		send(t, client, request)
+		client.CloseWrite()
+		expect(t, upstream, request)
+		expectEOF(t, upstream)
+		for _, answer := range []string{"answer", strings.Repeat("more ", 100_000)} {
+			go io.WriteString(upstream, answer)
+			expect(t, client, answer)
+		}
+		upstream.CloseWrite()
+		expectEOF(t, client)
+		r.awaitEnd(stats.OK, 1)
+	}
+}
+
+// halfCloser is a connection of either kind.
+type halfCloser interface {
+	net.Conn
+	CloseWrite() error
+}
+
+func halves(r *rig, conns <-chan *net.TCPConn, a *authority, cert issued, secureClient, secureUpstream bool) (client, upstream halfCloser) {
+	r.t.Helper()
+	client = r.dial("l")
+	if secureClient {
+		client.Close()
+		r.awaitEnd(stats.Aborted, 1)
+		client = r.dialTLS("l", a.trusting())
+	}
+	upstream = next(r.t, conns)
+	if secureUpstream {
+		c := tls.Server(upstream, serving(cert))
+		if err := c.Handshake(); err != nil {
+			r.t.Fatal(err)
+		}
+		upstream = c
+	}
+	return client, upstream
+}
+
+// TLS that ends without a close_notify never looks complete, though what came before
+// it arrives.
+func TestTLSTruncation(t *testing.T) {
+	s := runSecure(t, fast)
+	client, upstream := s.ends()
+	send(t, client, "a beginning")
+	client.tcp.CloseWrite() // a FIN between two records
+	expect(t, upstream, "a beginning")
+	expectCut(t, upstream)
+	s.awaitEnd(stats.ResetByPeer, 1)
+
+	client, upstream = s.ends()
+	send(t, upstream, "an answer")
+	upstream.tcp.Close()
+	expect(t, client, "an answer")
+	expectCut(t, client)
+	s.awaitEnd(stats.ResetByPeer, 2)
+
+	client, upstream = s.ends()
+	reset(upstream.tcp)
+	expectCut(t, client)
+	s.awaitEnd(stats.ResetByPeer, 3)
+}
+
+// An upstream that closes without a close_notify, as many do, loses nothing of its
+// answer, however long that takes through its class.
+func TestTLSTruncationLosesNothing(t *testing.T) {
+	for _, secureClient := range []bool{false, true} {
+		a := newAuthority(t)
+		cert := a.issue("server")
+		addr, conns := listen(t)
+		lines := []string{a.originating(""), `return_class = "back"`, `idle_timeout = "100ms"`}
+		if secureClient {
+			lines = append(lines, cert.terminating())
+		}
+		r := run(t, forward(addr, fast, lines...)+class("back", "1MB/s"))
+		var client net.Conn
+		if secureClient {
+			client = r.dialTLS("l", a.trusting())
+		} else {
+			client = r.dial("l")
+		}
+		upstream := nextTLS(t, conns, serving(cert))
+		data := noise(700_000)
+		go func() {
+			upstream.Write(data)
+			upstream.tcp.Close()
+		}()
+		got := make([]byte, len(data))
+		if n, err := io.ReadFull(client, got); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%d of %d bytes arrive, %v", n, len(data), err)
+		}
+		expectCut(t, client)
+		r.awaitEnd(stats.ResetByPeer, 1)
+	}
+}
+
+// expectCut reads until the connection ends, which must be by a reset beneath TLS.
+func expectCut(t testing.TB, c net.Conn) {
+	t.Helper()
+	if _, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the connection ended with %v, want ECONNRESET", err)
+	}
+}
+
+// A client that resets while its bytes wait is noticed, though nobody reads from it.
+func TestTLSResetWhileWaiting(t *testing.T) {
+	s := runSecure(t, "0B/s", `idle_timeout = "100ms"`)
+	client, upstream := s.ends()
+	go client.Write(make([]byte, 4<<20))
+	until(t, "bytes wait", func() bool { all := s.Sessions(); return len(all) == 1 && all[0].Waiting > 0 })
+	reset(client.tcp)
+	expectCut(t, upstream)
+	s.awaitEnd(stats.ResetByPeer, 1)
+}
+
+// An operator's close, and the end of a drain, reset both peers; also where one is
+// still shaking hands.
+func TestTLSIsClosed(t *testing.T) {
+	s := runSecure(t, fast)
+	client, upstream := s.ends()
+	send(t, client, "x")
+	expect(t, upstream, "x")
+	if !s.CloseSession(s.Sessions()[0].ID) {
+		t.Error("it is not closed")
+	}
+	expectCut(t, client)
+	expectCut(t, upstream)
+	s.awaitEnd(stats.ByOperator, 1)
+
+	mute := s.dial("l")
+	client, upstream = s.ends()
+	until(t, "both sessions are there", func() bool { return len(s.Sessions()) == 2 })
+	if n := s.Shutdown(expired); n != 2 {
+		t.Errorf("%d sessions are reset, want 2", n)
+	}
+	expectCut(t, mute)
+	expectCut(t, client)
+	expectCut(t, upstream)
+}
+
+// What a session has sent before its end still leaves while shaper drains, though the
+// peer is slow to read it.
+func TestTLSDrainsWhatIsLeft(t *testing.T) {
+	s := runSecure(t, fast)
+	client, upstream := s.ends()
+	client.CloseWrite()
+	expectEOF(t, upstream)
+	data := noise(8 << 20)
+	go func() {
+		upstream.Write(data)
+		upstream.CloseWrite()
+	}()
+	got := make([]byte, len(data))
+	if _, err := io.ReadFull(client, got[:1<<20]); err != nil {
+		t.Fatal(err)
+	}
+	drained := make(chan int)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		drained <- s.Shutdown(ctx)
+	}()
+	if _, err := io.ReadFull(client, got[1<<20:]); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("other bytes arrive: %v", err)
+	}
+	expectEOF(t, client)
+	if n := <-drained; n != 0 {
+		t.Errorf("%d sessions are reset", n)
+	}
+}
+
+// A session whose bytes have all been taken, by a tunnel whose peer does not read, is
+// cut off with the drain and counted.
+func TestTLSDrainEnds(t *testing.T) {
+	s := runSecure(t, fast)
+	client, upstream := s.ends()
+	client.tcp.SetReadBuffer(16 << 10)
+	client.CloseWrite()
+	expectEOF(t, upstream)
+	go func() {
+		upstream.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
+		upstream.Write(make([]byte, 64<<20))
+	}()
+	until(t, "bytes are on the way", func() bool { all := s.Sessions(); return len(all) == 1 && all[0].Downward > 1<<20 })
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if n := s.Shutdown(ctx); n != 1 {
+		t.Errorf("%d sessions are reset, want 1", n)
+	}
+	expectCut(t, client)
+}
+
+// Very many sessions that end in every way, at any moment, leave nothing behind; that
+// no descriptor and no goroutine is left is held by every test.
+func TestTLSEndsInEveryWay(t *testing.T) {
+	const sessions, at = 224, 16
+	s := runSecure(t, "400MB/s", `return_class = "c"`)
+	stop := make(chan struct{})
+	var upstreams sync.WaitGroup
+	upstreams.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			case tcp := <-s.conns:
+				upstreams.Go(func() { endInSomeWay(tls.Server(tcp, serving(s.cert)), tcp, n) })
+			}
+		}
+	})
+	var clients sync.WaitGroup
+	for i := range at {
+		clients.Go(func() {
+			for n := i; n < sessions; n += at {
+				c, err := net.Dial("tcp", s.rig.addr("l"))
+				if errors.Is(err, syscall.ECONNRESET) { // closed by the operator even before connect has returned
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				endInSomeWay(tls.Client(c, s.trusting()), c.(*net.TCPConn), n/at+i)
+				if n%50 == 7 {
+					if all := s.Sessions(); len(all) > 0 {
+						s.CloseSession(all[0].ID)
+					}
+				}
+			}
+		})
+	}
+	clients.Wait()
+	until(t, "all sessions have ended", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.sessions) == 0 && len(s.tunnels) == 0
+	})
+	close(stop)
+	upstreams.Wait()
+	for _, result := range []stats.Result{stats.OK, stats.ResetByPeer, stats.Aborted, stats.TLSFailed} {
+		if s.service("l").stats.Ended[result].Load() == 0 {
+			t.Errorf("none ended as %v", result)
+		}
+	}
+	if n := s.service("l").stats.Ended[stats.Panicked].Load(); n > 0 {
+		t.Errorf("%d sessions panicked", n)
+	}
+}
+
+// endInSomeWay writes and reads a while, and then ends one of two connections.
+func endInSomeWay(c *tls.Conn, tcp *net.TCPConn, n int) {
+	defer tcp.Close()
+	tcp.SetDeadline(time.Now().Add(500 * time.Millisecond))
+	switch n % 7 {
+	case 0: // before a word
+		return
+	case 1: // in the midst of a handshake
+		tcp.Write([]byte("\x16\x03\x01\x02\x00\x01\x00"))
+		reset(tcp)
+		return
+	}
+	if c.Handshake() != nil {
+		return
+	}
+	go c.Write(make([]byte, n%5*40_000+1))
+	io.CopyN(io.Discard, c, int64(n%3*50_000))
+	switch n % 7 {
+	case 2:
+		reset(tcp)
+	case 3:
+		tcp.Close()
+	case 4:
+		tcp.CloseWrite()
+		io.Copy(io.Discard, c)
+	default:
+		c.CloseWrite()
+		io.Copy(io.Discard, c)
+	}
+}

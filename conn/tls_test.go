@@ -1,0 +1,256 @@
+package conn
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"shaper/stats"
+)
+
+// Bytes pass in both directions, and each side speaks its own TLS.
+func TestTLSOnBothSides(t *testing.T) {
+	s := runSecure(t, fast)
+	client, upstream := s.ends()
+	send(t, client, "ping")
+	expect(t, upstream, "ping")
+	send(t, upstream, "pong")
+	expect(t, client, "pong")
+	if one := s.Sessions()[0]; one.ClientTLS != "1.3" || one.UpstreamTLS != "1.3" {
+		t.Errorf("the session is shown as %+v", one)
+	}
+	if n := s.sent("c", stats.Upstream).Bytes.Load(); n != 4 {
+		t.Errorf("%d bytes are counted, want the 4 of the payload", n)
+	}
+	client.CloseWrite()
+	expectEOF(t, upstream)
+	upstream.CloseWrite()
+	expectEOF(t, client)
+	s.awaitEnd(stats.OK, 1)
+}
+
+// An upstream is told whose it is to be, that HTTP/1.1 is spoken, and who we are.
+func TestTLSClientHello(t *testing.T) {
+	a := newAuthority(t)
+	cert, ours := a.issue("server"), a.issue("we")
+	addr, conns := listen(t)
+	_, port, _ := net.SplitHostPort(addr)
+	for _, c := range []struct{ upstream, more, name string }{
+		{"localhost:" + port, "", "localhost"},
+		{"127.0.0.1:" + port, "", ""}, // an address is not sent (RFC 6066, 3), and is verified
+		{"127.0.0.1:" + port, `, server_name = "localhost"`, "localhost"},
+	} {
+		more := fmt.Sprintf("%s, cert = %q, key = %q", c.more, ours.cert, ours.key)
+		r := run(t, forward(c.upstream, fast, `bind = "127.0.0.1"`, a.originating(more)))
+		r.dial("l")
+		config := serving(cert)
+		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, a.pool
+		var hello *tls.ClientHelloInfo
+		config.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) { hello = h; return nil, nil }
+		state := nextTLS(t, conns, config).ConnectionState()
+		if hello.ServerName != c.name || strings.Join(hello.SupportedProtos, " ") != "http/1.1" {
+			t.Errorf("%s%s: it is told %q and %q", c.upstream, c.more, hello.ServerName, hello.SupportedProtos)
+		}
+		if got := state.PeerCertificates[0].Subject.CommonName; got != "we" {
+			t.Errorf("we are %q", got)
+		}
+		for _, version := range hello.SupportedVersions {
+			if version < tls.VersionTLS12 {
+				t.Errorf("version %#x is offered", version)
+			}
+		}
+	}
+}
+
+// What waits on the way to a peer that does not read is bounded, and arrives.
+func TestTLSBackpressure(t *testing.T) {
+	data := bytes.Repeat(noise(1<<20), 32)
+	for _, way := range []string{"upstream", "downstream"} {
+		s := runSecure(t, fast)
+		client, upstream := s.ends()
+		from, to := client, upstream
+		if way == "downstream" {
+			from, to = to, from
+		}
+		var written int
+		var lock sync.Mutex
+		go func() {
+			for rest := data; len(rest) > 0; rest = rest[16<<10:] {
+				if _, err := from.Write(rest[:16<<10]); err != nil {
+					return
+				}
+				lock.Lock()
+				written += 16 << 10
+				lock.Unlock()
+			}
+			from.CloseWrite()
+		}()
+		stalled := func() int {
+			for last := -1; ; time.Sleep(200 * time.Millisecond) {
+				lock.Lock()
+				now := written
+				lock.Unlock()
+				if now == last {
+					return now
+				}
+				last = now
+			}
+		}()
+		if stalled > 24<<20 {
+			t.Errorf("%s: %d bytes are taken of a peer that nobody reads for", way, stalled)
+		}
+		to.tcp.SetDeadline(time.Now().Add(patience))
+		got, err := io.ReadAll(to)
+		if err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%s: other bytes arrive: %d of %d, %v", way, len(got), len(data), err)
+		}
+	}
+}
+
+// A slow class is felt by a client of TLS about as soon as by another: little of what it
+// writes waits in between.
+func TestTLSSlowClassIsFelt(t *testing.T) {
+	s := runSecure(t, "64KiB/s")
+	client, _ := s.ends()
+	client.tcp.SetWriteBuffer(8 << 10)
+	client.tcp.SetWriteDeadline(time.Now().Add(time.Second))
+	written := 0
+	for piece := make([]byte, 4<<10); ; written += len(piece) {
+		if _, err := client.Write(piece); err != nil {
+			break
+		}
+	}
+	// A second of the class, and what a receive buffer of three segments of the loopback
+	// device holds.
+	if written > 64<<10+600<<10 {
+		t.Errorf("%d bytes are taken in a second", written)
+	}
+}
+
+// Bytes pass both ways at once in pieces of all sizes, unchanged.
+func TestTLSPieces(t *testing.T) {
+	s := runSecure(t, "400MB/s", `return_class = "c"`)
+	client, upstream := s.ends()
+	up, down := noise(3<<20), noise(5<<20)
+	var wg sync.WaitGroup
+	for _, w := range []struct {
+		from, to secured
+		data     []byte
+	}{{client, upstream, up}, {upstream, client, down}} {
+		wg.Go(func() {
+			for rest, n := w.data, 1; len(rest) > 0; n = n*7%40_009 + 1 {
+				n = min(n, len(rest))
+				if _, err := w.from.Write(rest[:n]); err != nil {
+					t.Error(err)
+					return
+				}
+				rest = rest[n:]
+			}
+			w.from.CloseWrite()
+		})
+		wg.Go(func() {
+			if got, err := io.ReadAll(w.to); err != nil || !bytes.Equal(got, w.data) {
+				t.Errorf("other bytes arrive: %d of %d, %v", len(got), len(w.data), err)
+			}
+		})
+	}
+	wg.Wait()
+	s.awaitEnd(stats.OK, 1)
+}
+
+// New certificates hold for new sessions from the reload on, also where the policy's
+// text is the same; open sessions go on.
+func TestTLSReload(t *testing.T) {
+	s := runSecure(t, fast)
+	text := forward(s.addr, fast, s.cert.terminating(), s.originating(""))
+	client, upstream := s.ends()
+	second := s.issue("server", func(c *x509.Certificate) { c.Subject.CommonName = "second" })
+	subject := func() string {
+		c, _ := s.ends()
+		return c.ConnectionState().PeerCertificates[0].Subject.CommonName
+	}
+	if got := subject(); got != "server" {
+		t.Errorf("before the reload it is %q", got)
+	}
+	s.reload(text)
+	if got := subject(); got != "second" {
+		t.Errorf("after the reload it is %q", got)
+	}
+	send(t, client, "still here")
+	expect(t, upstream, "still here")
+
+	s.write(second.key, []byte("nonsense"))
+	if _, err := s.Prepare(parse(t, text)); err == nil || !strings.Contains(err.Error(), "listener.l.tls.key: ") {
+		t.Errorf("a bad key is taken: %v", err)
+	}
+	if got := subject(); got != "second" {
+		t.Errorf("after a reload that was refused it is %q", got)
+	}
+}
+
+// TLS comes and goes with a reload.
+func TestTLSSwitchedOnAndOff(t *testing.T) {
+	s := runSecure(t, fast)
+	s.reload(forward(s.addr, fast))
+	client := s.dial("l")
+	send(t, client, "plain")
+	expect(t, next(t, s.conns), "plain")
+	s.reload(forward(s.addr, fast, s.cert.terminating()))
+	secure := s.dialTLS("l", s.trusting())
+	send(t, secure, "secret")
+	expect(t, next(t, s.conns), "secret")
+}
+
+// The rules see a client of TLS as any other, and it waits for its slot after its
+// handshake.
+func TestTLSSlots(t *testing.T) {
+	a := newAuthority(t)
+	addr, conns := listen(t)
+	r := run(t, class("c", fast, "max_connections = 1")+listener("l", "tcp", addr, "c", a.issue("server").terminating()))
+	first := r.dialTLS("l", a.trusting())
+	upstream := next(t, conns)
+	second := r.dialTLS("l", a.trusting())
+	send(t, second, "waiting")
+	first.Close()
+	upstream.Close()
+	expect(t, next(t, conns), "waiting")
+}
+
+// Marks reach the packets of a connection that is beneath TLS, also when they change.
+func TestTLSMarks(t *testing.T) {
+	if fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0); err == nil {
+		defer unix.Close(fd)
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, 1); err != nil {
+			t.Skip("marks need CAP_NET_ADMIN")
+		}
+	}
+	s := runSecure(t, fast)
+	s.marks.byClass.Store(&map[string]uint32{"c": 7})
+	client, upstream := s.ends()
+	send(t, client, "x")
+	expect(t, upstream, "x")
+	one := s.one()
+	marked := func() (mark int) {
+		one.mu.Lock()
+		defer one.mu.Unlock()
+		one.upstream.onWire(func(fd int) { mark = getNow(fd, unix.SOL_SOCKET, unix.SO_MARK) })
+		return mark
+	}
+	if got := marked(); got != 7 {
+		t.Errorf("the mark is %d, want 7", got)
+	}
+	s.marks.byClass.Store(&map[string]uint32{"c": 9})
+	s.remark()
+	if got := marked(); got != 9 {
+		t.Errorf("the mark is %d, want 9", got)
+	}
+}

@@ -1,0 +1,198 @@
+package daemon
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io/fs"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"shaper/policy"
+)
+
+// writePair writes a certificate that signs itself, and its key.
+func writePair(t *testing.T, dir, name string, until time.Time) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: until, DNSNames: []string{name}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writePEM(t, filepath.Join(dir, name+".pem"), "CERTIFICATE", der)
+	writePEM(t, filepath.Join(dir, name+".key"), "PRIVATE KEY", secret)
+}
+
+func writePEM(t *testing.T, path, kind string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// secureBase is the base policy with more lines in the section of listener quick, the
+// first of them line 19.
+func secureBase(lines ...string) string {
+	return strings.Replace(base, "class = \"fast\"\n", "class = \"fast\"\n"+strings.Join(lines, "\n")+"\n", 1)
+}
+
+// Files that are of no use are told of with their places, all at once.
+func TestCheckFiles(t *testing.T) {
+	dir := t.TempDir()
+	writePair(t, dir, "good", time.Now().Add(time.Hour))
+	writePair(t, dir, "other", time.Now().Add(time.Hour))
+	writePair(t, dir, "old", time.Now().Add(-time.Hour))
+	os.WriteFile(filepath.Join(dir, "text.pem"), []byte("no PEM\n"), 0o600)
+	writePEM(t, filepath.Join(dir, "broken.pem"), "CERTIFICATE", []byte("nonsense"))
+	os.Mkdir(filepath.Join(dir, "dir.pem"), 0o700)
+	if err := os.WriteFile(filepath.Join(dir, "large.pem"), make([]byte, 5<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		line string
+		want []string // of each error, without the file, "DIR" for the directory
+		warn string
+	}{
+		"all is well": {`tls = { cert = "good.pem", key = "good.key", client_ca = "other.pem" }`, nil, ""},
+		"two are missing": {`tls = { cert = "none.pem", key = "none.key" }`, []string{
+			`:19:16: listener.quick.tls.cert: open DIR/none.pem: no such file or directory; ` + needsFile,
+			`:19:34: listener.quick.tls.key: open DIR/none.key: no such file or directory; ` + needsFile}, ""},
+		"the key is another's": {`tls = { cert = "good.pem", key = "other.key" }`, []string{
+			`:19:34: listener.quick.tls.key: DIR/other.key: tls: private key does not match public key; ` + needsPEM}, ""},
+		"the key is none": {`tls = { cert = "good.pem", key = "text.pem" }`, []string{
+			`:19:34: listener.quick.tls.key: DIR/text.pem: tls: failed to find any PEM data in key input; ` + needsPEM}, ""},
+		"there is no authority in it": {`tls = { cert = "good.pem", key = "good.key", client_ca = "text.pem" }`, []string{
+			`:19:58: listener.quick.tls.client_ca: DIR/text.pem: there is no certificate in it; ` + needsPEM}, ""},
+		"the certificate is broken": {`tls = { cert = "broken.pem", key = "good.key" }`, []string{
+			`:19:16: listener.quick.tls.cert: DIR/broken.pem: certificate 1: x509: malformed certificate; ` + needsPEM}, ""},
+		"it is a directory": {`tls = { cert = "dir.pem", key = "good.key" }`, []string{
+			`:19:16: listener.quick.tls.cert: read DIR/dir.pem: it is not a regular file; ` + needsPEM}, ""},
+		"it is large": {`tls = { cert = "large.pem", key = "good.key" }`, []string{
+			`:19:16: listener.quick.tls.cert: read DIR/large.pem: it is larger than 4MiB; ` + needsPEM}, ""},
+		"the certificate is old": {`tls = { cert = "old.pem", key = "old.key" }`, nil, "the certificate has expired, on "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, _, err := policy.Parse(filepath.Join(dir, "p.toml"), []byte(secureBase(c.line)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			warnings, err := CheckFiles(p)
+			var want string
+			for _, line := range c.want {
+				want += p.Path + strings.ReplaceAll(line, "DIR", dir) + "\n"
+			}
+			if got := errorText(err); got != want {
+				t.Errorf("got\n%swant\n%s", got, want)
+			}
+			if (c.warn == "") != (len(warnings) == 0) || !strings.Contains(warnings.Error(), c.warn) {
+				t.Errorf("warned of %v", warnings)
+			}
+		})
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error() + "\n"
+}
+
+// What the one who checks may not read is not checked, and that is said.
+func TestCheckFilesWithoutPermission(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("root may read everything")
+	}
+	dir := t.TempDir()
+	writePair(t, dir, "good", time.Now().Add(time.Hour))
+	os.Chmod(filepath.Join(dir, "good.key"), 0)
+	p, _, err := policy.Parse(filepath.Join(dir, "p.toml"), []byte(secureBase(`tls = { cert = "good.pem", key = "good.key" }`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	warnings, err := CheckFiles(p)
+	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0].Problem, "permission denied, so it is not checked") {
+		t.Errorf("%v, warned of %v", err, warnings)
+	}
+}
+
+// A key that shaper may not read is a want of permission, for which systemd does not
+// start it again.
+func TestKeyWithoutPermission(t *testing.T) {
+	u := &unbound{policy: &policy.Policy{}}
+	u.add("listener.l.tls.key", &fs.PathError{Op: "open", Path: "/k", Err: fs.ErrPermission})
+	if CodeOf(u) != CodePermission || u.errs[0].Allowed != needsReading {
+		t.Errorf("%v is told as %v", CodeOf(u), u)
+	}
+}
+
+// A reload reads the certificates anew though the policy is the same; a bad one leaves
+// all as it was.
+func TestReloadReadsCertificates(t *testing.T) {
+	p := begin(t, base)
+	dir := filepath.Dir(p.path)
+	writePair(t, dir, "one", time.Now().Add(time.Hour))
+	text := secureBase(`tls = { cert = "one.pem", key = "one.key" }`)
+	p.write(text)
+	if _, err := p.Reload(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	serial := func() string {
+		c, err := tls.Dial("tcp", p.address("quick"), &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		return c.ConnectionState().PeerCertificates[0].DNSNames[0]
+	}
+	writePair(t, dir, "two", time.Now().Add(time.Hour))
+	swap := func(kind string) {
+		if err := os.Rename(filepath.Join(dir, "two."+kind), filepath.Join(dir, "one."+kind)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	swap("pem")
+	if _, err := p.Reload(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "private key does not match") {
+		t.Errorf("half of a pair is taken: %v", err)
+	}
+	if got := serial(); got != "one" {
+		t.Errorf("after a reload that failed the certificate is that of %s", got)
+	}
+	swap("key")
+	if _, err := p.Reload(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := serial(); got != "two" {
+		t.Errorf("after the reload the certificate is that of %s", got)
+	}
+}
+
+// A start with a file that is of no use fails as a whole.
+func TestStartWithoutAuthority(t *testing.T) {
+	path := filepath.Join(shortDir(t), "shaper.toml")
+	text := strings.NewReplacer("echo:", "127.0.0.1:1").Replace(secureBase(`upstream_tls = { ca = "none.pem" }`))
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, log := newLogged()
+	err := Run(Options{Path: path, Log: log})
+	want := path + ":19:23: listener.quick.upstream_tls.ca: open " + filepath.Dir(path) + "/none.pem: no such file or directory; " + needsFile
+	if err == nil || err.Error() != want || CodeOf(err) != CodeFailed {
+		t.Errorf("it failed with\n%v, want\n%s", err, want)
+	}
+}
