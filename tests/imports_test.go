@@ -20,7 +20,7 @@ import (
 var arrows = map[string][]string{
 	"cmd/shaper":  {"daemon", "policy", "stats", "unit", "conn", "simulate"},
 	"daemon":      {"conn", "shaper", "policy", "metrics", "stats", "unit"},
-	"conn":        {"shaper", "policy", "stats", "unit"},
+	"conn":        {"shaper", "policy", "frame", "stats", "unit"},
 	"simulate":    {"shaper", "policy", "stats", "unit"},
 	"metrics":     {"stats"},
 	"shaper":      {"leaky", "limit", "policy", "stats", "unit"},
