@@ -122,11 +122,13 @@ func (k *kannel) sms(from, text string) {
 }
 
 // kannelPolicy is the one that README.md shows.
-const kannelPolicy = `
+const kannelClass = `
 [class.acme]
 rate     = "20 messages/s"
 headroom = "2%%"
+`
 
+const kannelPolicy = kannelClass + `
 [listener.gateway]
 listen   = "127.0.0.1:0"
 protocol = "smpp"
