@@ -145,11 +145,16 @@ func (x *exchange) reroute(r *routes, who policy.Conn, gone map[*shaper.Class]bo
 	now := time.Now()
 	for _, l := range []*lane{&x.up, &x.down} {
 		for _, m := range slices.Clone(l.waiting) {
+			if x.session.stage != relaying {
+				return
+			}
 			if gone[m.class.Named()] {
 				m.move(now, x.own(l), 0)
 			}
 		}
+		l.full = false
 	}
+	x.session.poller.revisit(x.session) // to what was behind those that have left
 }
 
 // laneOf returns the lane of a direction.

@@ -126,14 +126,19 @@ func (m *waitingMessage) leave(p []byte, now time.Time) {
 	l.sent(m.class, shaper.Cost{Bytes: int64(m.n), Messages: m.frame.Cost})
 }
 
-// leaveQueue is leave for a message that has waited; mostly it is the first that did.
+// leaveQueue is leave for a message that has waited.
 func (m *waitingMessage) leaveQueue(now time.Time) {
+	m.dequeue()
+	m.leave(m.buf.bytes[:m.n], now)
+	m.release()
+}
+
+// dequeue takes the message out of those that wait, of which it mostly is the first.
+func (m *waitingMessage) dequeue() {
 	l := m.lane
 	if i := slices.Index(l.waiting, m); i >= 0 {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
 	}
-	m.leave(m.buf.bytes[:m.n], now)
-	m.release()
 }
 
 // Leave implements shaper.Owner: the message's time has come.
@@ -163,9 +168,28 @@ func (m *waitingMessage) move(now time.Time, to *shaper.Class, tag uint16) {
 		return // it is leaving
 	}
 	m.class, m.frame.Tag = to, tag
+	if to == nil {
+		m.leaveQueue(now)
+		return
+	}
 	m.item.Patient = true // it has been accepted
 	switch to.Enter(now, &m.item) {
 	case shaper.Leaves:
 		m.leaveQueue(now)
+	case shaper.Full:
+		m.refuse(stats.QueueFull)
+	case shaper.TooLong:
+		m.refuse(stats.MaxWait)
 	}
+}
+
+// refuse answers a message here that has waited elsewhere.
+func (m *waitingMessage) refuse(reason stats.Reason) {
+	l := m.lane
+	m.dequeue()
+	if l.x.protocol == policy.HTTP { // else others may have been found since
+		l.swallow = !l.whole
+	}
+	l.x.refuse(&m.frame, m.class, m.n, reason)
+	m.release()
 }

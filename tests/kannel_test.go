@@ -248,7 +248,7 @@ class       = "otp"
 			sent := time.Now()
 			sequence := e.submit("otp1", 1)
 			if status := e.answerTo(sequence); status != 0 {
-				return fmt.Errorf("a passcode is answered %#x", status)
+				return fmt.Errorf("a passcode is answered %#x; the closest two were %v apart", status, rule.closest())
 			}
 			slowest = max(slowest, arrivalOf(p, "otp1", sequence).Sub(sent))
 			time.Sleep(113 * time.Millisecond) // no multiple of the gap
