@@ -9,7 +9,6 @@ import (
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
-	"shaper/unit"
 )
 
 // lane is one direction of an exchange: read, find the next message, and pass it on,
@@ -50,6 +49,15 @@ func (l *lane) from() string {
 }
 
 func (l *lane) isUp() bool { return l.half.way == stats.Upstream }
+
+// class returns the class that what passes is counted in: that of the request to which
+// it belongs, or of the way back; nil for none.
+func (l *lane) class() *shaper.Class {
+	if l.isUp() {
+		return l.x.classes[l.x.passing]
+	}
+	return l.half.flow.Class()
+}
 
 // advance does the next thing that can be done; false where there is none, before
 // something has happened.
@@ -213,7 +221,7 @@ func (l *lane) handle() bool {
 		return l.pass(l.size)
 	}
 	l.hold(l.unread()[:l.size])
-	l.sent(l.half.flow.Class(), shaper.Cost{Bytes: int64(l.size)})
+	l.sent(l.class(), shaper.Cost{Bytes: int64(l.size)})
 	l.consume(l.size)
 	l.finished()
 	return true
@@ -245,7 +253,7 @@ func (l *lane) passDue() bool {
 	class := l.half.flow.Class()
 	for l.due > 0 && !l.half.waiting {
 		l.asked = l.due
-		if class != nil && class.Counts(unit.Bytes) {
+		if class != nil {
 			l.asked = min(l.due, int(class.Piece()))
 			if l.half.ask(time.Now(), shaper.Cost{Bytes: int64(l.asked)}); l.x.session.stage != relaying {
 				return false
@@ -262,14 +270,13 @@ func (l *lane) passDue() bool {
 func (l *lane) passAsked() {
 	n := l.asked
 	l.asked, l.due = 0, l.due-n
-	class := l.half.flow.Class()
-	if class != nil && class.Counts(unit.Bytes) {
+	if l.half.flow.Class() != nil {
 		l.send(l.unread()[:n])
 		l.half.flow.Left(time.Now())
 	} else {
 		l.hold(l.unread()[:n])
 	}
-	l.sent(class, shaper.Cost{Bytes: int64(n)})
+	l.sent(l.class(), shaper.Cost{Bytes: int64(n)})
 	l.half.busy = l.due > 0 || l.half.src.readable
 	if l.consume(n); l.due == 0 && l.last {
 		l.finished()
@@ -405,7 +412,7 @@ func (l *lane) quit(reason stats.Reason) {
 	}
 	l.waiting = nil
 	if lost := l.due + len(l.out); lost > 0 {
-		if class := l.half.flow.Class(); class != nil {
+		if class := l.class(); class != nil {
 			class.Stats.Dropped[reason].Add(int64(lost))
 		}
 	}

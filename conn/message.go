@@ -9,6 +9,7 @@ import (
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
+	"shaper/unit"
 )
 
 // waitingMessage is a message that waits for its class: all of it, or its head, in a buffer
@@ -42,7 +43,8 @@ func (l *lane) count() bool {
 		}
 		l.message.Tag = l.x.classify(&l.message)
 		class = l.x.classes[l.message.Tag]
-		l.half.flow.Move(time.Now(), class) // for the body
+		l.x.passing = l.message.Tag
+		l.half.flow.Move(time.Now(), class.Counting(unit.Bytes)) // for the body
 	}
 	if class == nil { // on the way back, where nothing is limited
 		l.found, l.last = false, l.whole
@@ -84,17 +86,26 @@ func (l *lane) newMessage(class *shaper.Class) *waitingMessage {
 // in flight.
 const mostWaiting = 2048
 
+// waitsFor reports whether the message that was found waits where the class has no
+// room for it, and with it whoever has sent it: as the class says; and where it cannot
+// be refused, as what the provider delivers cannot.
+func (l *lane) waitsFor(class *shaper.Class) bool {
+	conf := class.Policy()
+	return conf.OverflowFor(l.x.protocol) == policy.Wait ||
+		!l.message.Refusable && conf.OverflowFor(policy.TCP) == policy.Wait
+}
+
 // isPatient reports whether a message waits even where its class has no room: where
-// the client is made to wait, and nothing else of this session does in that class.
+// its sender is made to wait, and nothing else of this session does in that class.
 func (l *lane) isPatient(class *shaper.Class) bool {
-	return class.Policy().OverflowFor(l.x.protocol) == policy.Wait &&
+	return l.waitsFor(class) &&
 		!slices.ContainsFunc(l.waiting, func(m *waitingMessage) bool { return m.class == class })
 }
 
 // overflow does what the class says of the message that was found, and that it has no
 // room for.
 func (l *lane) overflow(class *shaper.Class, reason stats.Reason) bool {
-	if class.Policy().OverflowFor(l.x.protocol) == policy.Wait {
+	if l.waitsFor(class) {
 		l.full = true
 		return false
 	}
@@ -126,12 +137,17 @@ func (m *waitingMessage) leave(p []byte, now time.Time) {
 	l.sent(m.class, shaper.Cost{Bytes: int64(m.n), Messages: m.frame.Cost})
 }
 
-// leaveQueue is leave for a message that has waited; mostly it is the first that did.
-func (m *waitingMessage) leaveQueue(now time.Time) {
-	l := m.lane
+// dequeue takes out a message that waits no more.
+func (l *lane) dequeue(m *waitingMessage) {
 	if i := slices.Index(l.waiting, m); i >= 0 {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
 	}
+}
+
+// leaveQueue is leave for a message that has waited; mostly it is the first that did.
+func (m *waitingMessage) leaveQueue(now time.Time) {
+	l := m.lane
+	l.dequeue(m)
 	m.leave(m.buf.bytes[:m.n], now)
 	m.release()
 }
@@ -163,9 +179,26 @@ func (m *waitingMessage) move(now time.Time, to *shaper.Class, tag uint16) {
 		return // it is leaving
 	}
 	m.class, m.frame.Tag = to, tag
-	m.item.Patient = true // it has been accepted
-	switch to.Enter(now, &m.item) {
+	m.item.Patient = true    // it has been accepted
+	verdict := shaper.Leaves // where nothing is limited any more
+	if to != nil {
+		verdict = to.Enter(now, &m.item)
+	}
+	switch verdict {
 	case shaper.Leaves:
 		m.leaveQueue(now)
+	case shaper.Full:
+		m.refuse(stats.QueueFull)
+	case shaper.TooLong:
+		m.refuse(stats.MaxWait)
 	}
+}
+
+// refuse refuses a message that has waited elsewhere before.
+func (m *waitingMessage) refuse(reason stats.Reason) {
+	l := m.lane
+	l.dequeue(m)
+	l.swallow = !l.whole // nothing has been found behind one that has a body
+	l.x.refuse(&m.frame, m.class, m.n, reason)
+	m.release()
 }
