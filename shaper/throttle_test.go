@@ -209,12 +209,9 @@ func TestMaxWaitInPause(t *testing.T) {
 		if wait := c.Retry(at(0), request().Cost); wait != 4*second {
 			t.Errorf("it is told to come in %v, not in 4 s", wait)
 		}
-		for n := range 3 { // 100 ms each
-			enter(t, c, 4*second+time.Duration(n)*ms, Waits, request())
-		}
-		_, drain := c.Backlog(at(4 * second))
-		if drain != 1200*ms && !above {
-			t.Errorf("what waits will have left in %v, not in 1.2 s", drain)
-		}
+		it := request()
+		enter(t, c, 4*second, Waits, it)
+		enter(t, c, 4*second, TooLong, request())
+		released(t, c, 5*second, it)
 	}
 }
