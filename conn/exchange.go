@@ -147,20 +147,23 @@ func (x *exchange) reroute(r *routes, who policy.Conn, gone map[*shaper.Class]bo
 	now := time.Now()
 	for _, l := range []*lane{&x.up, &x.down} {
 		for _, m := range slices.Clone(l.waiting) {
-			if gone[m.class.Named()] {
-				m.move(now, x.ownClass(l), x.own)
-			}
 			if x.session.stage != relaying {
 				return
 			}
+			if gone[m.class.Named()] {
+				m.move(now, x.ownClass(l), x.own)
+			}
 		}
-		l.full = false // there may be room now
+		l.full = false
 	}
 	if gone[x.classes[x.passing].Named()] {
 		x.passing = x.own
 	}
+	if x.session.stage != relaying {
+		return
+	}
 	x.session.up.join(x.classes[x.passing].Counting(unit.Bytes))
-	x.session.poller.revisit(x.session)
+	x.session.poller.revisit(x.session) // to what was behind those that have left
 }
 
 // laneOf returns the lane of a direction.

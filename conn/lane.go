@@ -20,6 +20,7 @@ type lane struct {
 
 	in       *buffer // nil: nothing is there
 	off, end int     // of in, what was read and is not passed on
+	plenty   bool    // the last read has filled it
 	out      []byte  // passed on, and not yet written: held for more, or not yet taken by the socket
 	held     *buffer // where out begins; nil: nowhere, or in memory of its own
 	ended    bool    // nothing more comes
@@ -101,7 +102,8 @@ func (l *lane) find(n int, whole bool) bool {
 	if !l.isUp() {
 		m := &l.message
 		l.x.answering, l.x.answers, l.x.throttled, l.x.status = m.Tag, m.Answers, m.Throttle, m.Status
-	} else if l.message.Kind == frame.Counted {
+	}
+	if l.message.Kind == frame.Counted {
 		l.half.flow.Copy(time.Now(), shaper.Cost{Messages: l.message.Cost, Bytes: int64(n)})
 	}
 	return l.handle()
@@ -139,8 +141,12 @@ func (l *lane) more() bool {
 	return false
 }
 
-// leastRead is how much room a read has at least.
-const leastRead = 4 << 10
+// How much room a read has at least; and where the last one found as much as it had
+// room for, which is more than is held for more, and so not copied.
+const (
+	leastRead  = 4 << 10
+	plentyRead = 2 * mostHeld
+)
 
 // read reads what is there, up to what the buffer has room for; false where there is
 // nothing.
@@ -163,7 +169,9 @@ func (l *lane) read() bool {
 	case n == 0:
 		l.ended = true
 	default:
-		if l.end += n; l.end < len(l.in.bytes) && !src.ends && !src.urgent {
+		l.end += n
+		l.plenty = l.end == len(l.in.bytes)
+		if !l.plenty && !src.ends && !src.urgent {
 			src.readable = false // it has been emptied
 		}
 		l.half.active = true
@@ -178,6 +186,9 @@ func (l *lane) read() bool {
 func (l *lane) makeRoom() {
 	left := l.end - l.off
 	need := max(leastRead, l.scan.Need(), left+1)
+	if l.plenty {
+		need = max(need, plentyRead)
+	}
 	switch {
 	case l.in == nil:
 		l.in = getBuffer(need)
@@ -220,11 +231,16 @@ func (l *lane) handle() bool {
 	if l.x.protocol == policy.HTTP { // a response, which is bytes
 		return l.pass(l.size)
 	}
+	l.passWhole()
+	return true
+}
+
+// passWhole passes on the message that was found, which nothing holds up.
+func (l *lane) passWhole() {
 	l.hold(l.unread()[:l.size])
 	l.sent(l.class(), shaper.Cost{Bytes: int64(l.size)})
 	l.consume(l.size)
 	l.finished()
-	return true
 }
 
 // finished looks what is to be done when a message has been passed on to its end.
@@ -250,20 +266,27 @@ func (l *lane) pass(n int) bool {
 
 // passDue passes on what may be, and has the rest wait for its class piece by piece.
 func (l *lane) passDue() bool {
-	class := l.half.flow.Class()
 	for l.due > 0 && !l.half.waiting {
-		l.asked = l.due
-		if class != nil {
-			l.asked = min(l.due, int(class.Piece()))
-			if l.half.ask(time.Now(), shaper.Cost{Bytes: int64(l.asked)}); l.x.session.stage != relaying {
-				return false
-			}
+		if l.asked == 0 { // else it has left, when a reload moved it
+			l.ask()
+		}
+		if l.x.session.stage != relaying {
+			return false
 		}
 		if !l.half.waiting {
 			l.passAsked()
 		}
 	}
 	return !l.half.waiting
+}
+
+// ask has the next piece of what is due enter its class.
+func (l *lane) ask() {
+	l.asked = l.due
+	if class := l.half.flow.Class(); class != nil {
+		l.asked = min(l.due, int(class.Piece()))
+	}
+	l.half.ask(time.Now(), shaper.Cost{Bytes: int64(l.asked)})
 }
 
 // passAsked passes on what its class has let go.

@@ -48,7 +48,8 @@ func (l *lane) count() bool {
 	}
 	if class == nil { // on the way back, where nothing is limited
 		l.found, l.last = false, l.whole
-		return l.pass(l.size)
+		l.passWhole()
+		return true
 	}
 	m, now := l.newMessage(class), time.Now()
 	switch class.Enter(now, &m.item) {
@@ -137,19 +138,19 @@ func (m *waitingMessage) leave(p []byte, now time.Time) {
 	l.sent(m.class, shaper.Cost{Bytes: int64(m.n), Messages: m.frame.Cost})
 }
 
-// dequeue takes out a message that waits no more.
-func (l *lane) dequeue(m *waitingMessage) {
+// leaveQueue is leave for a message that has waited.
+func (m *waitingMessage) leaveQueue(now time.Time) {
+	m.dequeue()
+	m.leave(m.buf.bytes[:m.n], now)
+	m.release()
+}
+
+// dequeue takes the message out of those that wait, of which it mostly is the first.
+func (m *waitingMessage) dequeue() {
+	l := m.lane
 	if i := slices.Index(l.waiting, m); i >= 0 {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
 	}
-}
-
-// leaveQueue is leave for a message that has waited; mostly it is the first that did.
-func (m *waitingMessage) leaveQueue(now time.Time) {
-	l := m.lane
-	l.dequeue(m)
-	m.leave(m.buf.bytes[:m.n], now)
-	m.release()
 }
 
 // Leave implements shaper.Owner: the message's time has come.
@@ -179,12 +180,12 @@ func (m *waitingMessage) move(now time.Time, to *shaper.Class, tag uint16) {
 		return // it is leaving
 	}
 	m.class, m.frame.Tag = to, tag
-	m.item.Patient = true    // it has been accepted
-	verdict := shaper.Leaves // where nothing is limited any more
-	if to != nil {
-		verdict = to.Enter(now, &m.item)
+	if to == nil {
+		m.leaveQueue(now)
+		return
 	}
-	switch verdict {
+	m.item.Patient = true // it has been accepted
+	switch to.Enter(now, &m.item) {
 	case shaper.Leaves:
 		m.leaveQueue(now)
 	case shaper.Full:
@@ -194,11 +195,13 @@ func (m *waitingMessage) move(now time.Time, to *shaper.Class, tag uint16) {
 	}
 }
 
-// refuse refuses a message that has waited elsewhere before.
+// refuse answers a message here that has waited elsewhere.
 func (m *waitingMessage) refuse(reason stats.Reason) {
 	l := m.lane
-	l.dequeue(m)
-	l.swallow = !l.whole // nothing has been found behind one that has a body
+	m.dequeue()
+	if l.x.protocol == policy.HTTP { // else others may have been found since
+		l.swallow = !l.whole
+	}
 	l.x.refuse(&m.frame, m.class, m.n, reason)
 	m.release()
 }

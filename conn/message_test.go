@@ -2,6 +2,7 @@ package conn
 
 import (
 	"bufio"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -155,4 +156,40 @@ func TestDeliveriesWait(t *testing.T) {
 	}
 	send(t, upstream, all)
 	expect(t, client, all)
+}
+
+// A policy in the shadow is offered all bytes, also where the one in force counts none.
+func TestShadowOfBodies(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, exchanged("http", addr, "1000 messages/s"))
+	client, upstream := r.open(conns)
+	classes := r.shade(class("c", "1B/h", `algorithm = "token"`, `burst = "500B"`) + class("back", "1B/h", `algorithm = "token"`, `burst = "500B"`) +
+		listener("l", "http", addr, "c", `return_class = "back"`))
+	body := strings.Repeat("x", 1000)
+	ask := "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+	send(t, client, ask+body)
+	expect(t, upstream, ask+body)
+	answer := "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + body
+	send(t, upstream, answer)
+	expect(t, client, answer)
+	for name, c := range classes {
+		if n := c.Stats.Overlimits.Load(); n == 0 {
+			t.Errorf("1000 bytes would pass through 500 of %s", name)
+		}
+	}
+}
+
+// A client that has said all it has to say reads the refusal, and then an end.
+func TestRefusalAfterHalfClose(t *testing.T) {
+	addr := httpServer(t, func(w http.ResponseWriter, r *http.Request) {})
+	r := run(t, exchanged("http", addr, "0 messages/s", `max_wait = "1ms"`))
+	for range 20 {
+		client := r.dial("l")
+		send(t, client, "GET / HTTP/1.0\r\nHost: x\r\n\r\n")
+		client.CloseWrite()
+		answer, err := io.ReadAll(client)
+		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 429 ") {
+			t.Fatalf("%.40q, %v", answer, err)
+		}
+	}
 }
