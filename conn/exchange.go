@@ -29,7 +29,9 @@ type exchange struct {
 	up, down lane
 
 	rules   []messageRule
-	classes []*shaper.Class // by the tag of a message; the first is the session's own
+	classes []*shaper.Class // by the tag of a message, all that the session has joined
+	own     uint16          // the tag of its own one
+	passing uint16          // the tag of the request whose body passes
 
 	answering uint16 // the tag of the message whose answer is passing
 	answers   bool   // there is one
@@ -86,7 +88,7 @@ func (x *exchange) tag(class *shaper.Class, now time.Time) uint16 {
 	}
 	if len(x.classes) > math.MaxUint16 {
 		class.Quit(now)
-		return 0
+		return x.own
 	}
 	x.classes = append(x.classes, class)
 	return uint16(len(x.classes) - 1)
@@ -94,16 +96,13 @@ func (x *exchange) tag(class *shaper.Class, now time.Time) uint16 {
 
 // classify returns the tag of the class of a message.
 func (x *exchange) classify(m *frame.Message) uint16 {
-	if len(x.rules) == 0 {
-		return 0
-	}
 	msg := policy.Message{Path: m.Path, Method: m.Method, Host: m.Host, SystemID: m.SystemID, SourceAddr: m.SourceAddr}
 	for i := range x.rules {
 		if x.rules[i].Match(&msg) {
 			return x.rules[i].tag
 		}
 	}
-	return 0
+	return x.own
 }
 
 // asks reports whether a message that is sent to the provider gets an answer.
@@ -142,6 +141,9 @@ func (x *exchange) finish(result stats.Result) {
 // a class that is gone moves to that of the session.
 func (x *exchange) reroute(r *routes, who policy.Conn, gone map[*shaper.Class]bool) {
 	x.obey(r, who)
+	if x.session.stage != relaying {
+		return
+	}
 	now := time.Now()
 	for _, l := range []*lane{&x.up, &x.down} {
 		for _, m := range slices.Clone(l.waiting) {
@@ -149,11 +151,18 @@ func (x *exchange) reroute(r *routes, who policy.Conn, gone map[*shaper.Class]bo
 				return
 			}
 			if gone[m.class.Named()] {
-				m.move(now, x.own(l), 0)
+				m.move(now, x.ownClass(l), x.own)
 			}
 		}
 		l.full = false
 	}
+	if gone[x.classes[x.passing].Named()] {
+		x.passing = x.own
+	}
+	if x.session.stage != relaying {
+		return
+	}
+	x.session.up.join(x.classes[x.passing].Counting(unit.Bytes))
 	x.session.poller.revisit(x.session) // to what was behind those that have left
 }
 
@@ -165,10 +174,10 @@ func (x *exchange) laneOf(h *half) *lane {
 	return &x.down
 }
 
-// own returns the class of the session, one way.
-func (x *exchange) own(l *lane) *shaper.Class {
+// ownClass returns the class of the session, one way.
+func (x *exchange) ownClass(l *lane) *shaper.Class {
 	if l.isUp() {
-		return x.classes[0]
+		return x.classes[x.own]
 	}
 	return l.half.flow.Class()
 }
@@ -272,15 +281,19 @@ func (x *exchange) unanswered(tag uint16) { x.classes[tag].Answered(time.Now(), 
 
 // quit ends the exchange with its session.
 func (x *exchange) quit(reason stats.Reason) {
+	if x.down.last { // the answer has come, if not all of it has been passed on
+		x.answered()
+	}
+	x.answers = false // else the link has it still
 	x.up.quit(reason)
 	x.down.quit(reason)
 	x.link.Drop(x.unanswered)
 	now := time.Now()
-	x.session.up.flow.Move(now, x.classes[0])
-	for _, class := range x.classes[1:] { // that one the session quits itself
-		class.Quit(now)
+	for _, class := range x.classes {
+		if class != x.session.up.flow.Class() { // which the session quits itself
+			class.Quit(now)
+		}
 	}
-	x.classes = x.classes[:1]
 }
 
 // waits reports whether something waits for a class.

@@ -9,7 +9,6 @@ import (
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
-	"shaper/unit"
 )
 
 // lane is one direction of an exchange: read, find the next message, and pass it on,
@@ -21,6 +20,7 @@ type lane struct {
 
 	in       *buffer // nil: nothing is there
 	off, end int     // of in, what was read and is not passed on
+	plenty   bool    // the last read has filled it
 	out      []byte  // passed on, and not yet written: held for more, or not yet taken by the socket
 	held     *buffer // where out begins; nil: nowhere, or in memory of its own
 	ended    bool    // nothing more comes
@@ -50,6 +50,15 @@ func (l *lane) from() string {
 }
 
 func (l *lane) isUp() bool { return l.half.way == stats.Upstream }
+
+// class returns the class that what passes is counted in: that of the request to which
+// it belongs, or of the way back; nil for none.
+func (l *lane) class() *shaper.Class {
+	if l.isUp() {
+		return l.x.classes[l.x.passing]
+	}
+	return l.half.flow.Class()
+}
 
 // advance does the next thing that can be done; false where there is none, before
 // something has happened.
@@ -93,7 +102,8 @@ func (l *lane) find(n int, whole bool) bool {
 	if !l.isUp() {
 		m := &l.message
 		l.x.answering, l.x.answers, l.x.throttled, l.x.status = m.Tag, m.Answers, m.Throttle, m.Status
-	} else if l.message.Kind == frame.Counted {
+	}
+	if l.message.Kind == frame.Counted {
 		l.half.flow.Copy(time.Now(), shaper.Cost{Messages: l.message.Cost, Bytes: int64(n)})
 	}
 	return l.handle()
@@ -131,8 +141,12 @@ func (l *lane) more() bool {
 	return false
 }
 
-// leastRead is how much room a read has at least.
-const leastRead = 4 << 10
+// How much room a read has at least; and where the last one found as much as it had
+// room for, which is more than is held for more, and so not copied.
+const (
+	leastRead  = 4 << 10
+	plentyRead = 2 * mostHeld
+)
 
 // read reads what is there, up to what the buffer has room for; false where there is
 // nothing.
@@ -155,7 +169,9 @@ func (l *lane) read() bool {
 	case n == 0:
 		l.ended = true
 	default:
-		if l.end += n; l.end < len(l.in.bytes) && !src.ends && !src.urgent {
+		l.end += n
+		l.plenty = l.end == len(l.in.bytes)
+		if !l.plenty && !src.ends && !src.urgent {
 			src.readable = false // it has been emptied
 		}
 		l.half.active = true
@@ -170,6 +186,9 @@ func (l *lane) read() bool {
 func (l *lane) makeRoom() {
 	left := l.end - l.off
 	need := max(leastRead, l.scan.Need(), left+1)
+	if l.plenty {
+		need = max(need, plentyRead)
+	}
 	switch {
 	case l.in == nil:
 		l.in = getBuffer(need)
@@ -212,11 +231,16 @@ func (l *lane) handle() bool {
 	if l.x.protocol == policy.HTTP { // a response, which is bytes
 		return l.pass(l.size)
 	}
+	l.passWhole()
+	return true
+}
+
+// passWhole passes on the message that was found, which nothing holds up.
+func (l *lane) passWhole() {
 	l.hold(l.unread()[:l.size])
-	l.sent(l.half.flow.Class(), shaper.Cost{Bytes: int64(l.size)})
+	l.sent(l.class(), shaper.Cost{Bytes: int64(l.size)})
 	l.consume(l.size)
 	l.finished()
-	return true
 }
 
 // finished looks what is to be done when a message has been passed on to its end.
@@ -242,14 +266,12 @@ func (l *lane) pass(n int) bool {
 
 // passDue passes on what may be, and has the rest wait for its class piece by piece.
 func (l *lane) passDue() bool {
-	class := l.half.flow.Class()
 	for l.due > 0 && !l.half.waiting {
-		l.asked = l.due
-		if class != nil && class.Counts(unit.Bytes) {
-			l.asked = min(l.due, int(class.Piece()))
-			if l.half.ask(time.Now(), shaper.Cost{Bytes: int64(l.asked)}); l.x.session.stage != relaying {
-				return false
-			}
+		if l.asked == 0 { // else it has left, when a reload moved it
+			l.ask()
+		}
+		if l.x.session.stage != relaying {
+			return false
 		}
 		if !l.half.waiting {
 			l.passAsked()
@@ -258,18 +280,26 @@ func (l *lane) passDue() bool {
 	return !l.half.waiting
 }
 
+// ask has the next piece of what is due enter its class.
+func (l *lane) ask() {
+	l.asked = l.due
+	if class := l.half.flow.Class(); class != nil {
+		l.asked = min(l.due, int(class.Piece()))
+	}
+	l.half.ask(time.Now(), shaper.Cost{Bytes: int64(l.asked)})
+}
+
 // passAsked passes on what its class has let go.
 func (l *lane) passAsked() {
 	n := l.asked
 	l.asked, l.due = 0, l.due-n
-	class := l.half.flow.Class()
-	if class != nil && class.Counts(unit.Bytes) {
+	if l.half.flow.Class() != nil {
 		l.send(l.unread()[:n])
 		l.half.flow.Left(time.Now())
 	} else {
 		l.hold(l.unread()[:n])
 	}
-	l.sent(class, shaper.Cost{Bytes: int64(n)})
+	l.sent(l.class(), shaper.Cost{Bytes: int64(n)})
 	l.half.busy = l.due > 0 || l.half.src.readable
 	if l.consume(n); l.due == 0 && l.last {
 		l.finished()
@@ -405,7 +435,7 @@ func (l *lane) quit(reason stats.Reason) {
 	}
 	l.waiting = nil
 	if lost := l.due + len(l.out); lost > 0 {
-		if class := l.half.flow.Class(); class != nil {
+		if class := l.class(); class != nil {
 			class.Stats.Dropped[reason].Add(int64(lost))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
+	"shaper/unit"
 )
 
 // waitingMessage is a message that waits for its class: all of it, or its head, in a buffer
@@ -42,11 +43,13 @@ func (l *lane) count() bool {
 		}
 		l.message.Tag = l.x.classify(&l.message)
 		class = l.x.classes[l.message.Tag]
-		l.half.flow.Move(time.Now(), class) // for the body
+		l.x.passing = l.message.Tag
+		l.half.flow.Move(time.Now(), class.Counting(unit.Bytes)) // for the body
 	}
 	if class == nil { // on the way back, where nothing is limited
 		l.found, l.last = false, l.whole
-		return l.pass(l.size)
+		l.passWhole()
+		return true
 	}
 	m, now := l.newMessage(class), time.Now()
 	switch class.Enter(now, &m.item) {
@@ -84,17 +87,26 @@ func (l *lane) newMessage(class *shaper.Class) *waitingMessage {
 // in flight.
 const mostWaiting = 2048
 
+// waitsFor reports whether the message that was found waits where the class has no
+// room for it, and with it whoever has sent it: as the class says; and where it cannot
+// be refused, as what the provider delivers cannot.
+func (l *lane) waitsFor(class *shaper.Class) bool {
+	conf := class.Policy()
+	return conf.OverflowFor(l.x.protocol) == policy.Wait ||
+		!l.message.Refusable && conf.OverflowFor(policy.TCP) == policy.Wait
+}
+
 // isPatient reports whether a message waits even where its class has no room: where
-// the client is made to wait, and nothing else of this session does in that class.
+// its sender is made to wait, and nothing else of this session does in that class.
 func (l *lane) isPatient(class *shaper.Class) bool {
-	return class.Policy().OverflowFor(l.x.protocol) == policy.Wait &&
+	return l.waitsFor(class) &&
 		!slices.ContainsFunc(l.waiting, func(m *waitingMessage) bool { return m.class == class })
 }
 
 // overflow does what the class says of the message that was found, and that it has no
 // room for.
 func (l *lane) overflow(class *shaper.Class, reason stats.Reason) bool {
-	if class.Policy().OverflowFor(l.x.protocol) == policy.Wait {
+	if l.waitsFor(class) {
 		l.full = true
 		return false
 	}

@@ -178,6 +178,14 @@ func (t *tcpSession) describe() policy.Conn {
 	return policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.port, Destination: t.destination, Session: t.id}
 }
 
+// class returns the class of the session, towards the upstream; nil for none.
+func (t *tcpSession) class() *shaper.Class {
+	if t.exchange != nil {
+		return t.exchange.classes[t.exchange.own]
+	}
+	return t.up.flow.Class()
+}
+
 // open has the connection enter its class. There is none where a reload has just
 // taken the listener away, and its class.
 func (t *tcpSession) open() {
@@ -296,10 +304,7 @@ func (t *tcpSession) turn() { t.drive((*tcpSession).goOn) }
 // reclassify moves the session out of classes that are gone.
 func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 	t.drive(func(t *tcpSession) {
-		up, down := t.up.flow.Class(), t.down.flow.Class()
-		if t.exchange != nil {
-			up = t.exchange.classes[0]
-		}
+		up, down := t.class(), t.down.flow.Class()
 		who, now := t.describe(), time.Now()
 		if gone[up.Named()] || gone[down.Named()] {
 			t.join(r, who, now, gone)
@@ -316,18 +321,18 @@ func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*s
 	if newUp == nil { // it stays where it is, rather than go on unlimited
 		return
 	}
-	up, down := t.up.flow.Class(), t.down.flow.Class()
-	if t.exchange != nil {
-		up = t.exchange.classes[0]
-	}
+	up, down := t.class(), t.down.flow.Class()
 	if gone[up.Named()] {
 		newUp = newUp.Join(now, who)
 		t.slot.Move(newUp)
-		if t.exchange != nil {
-			t.exchange.classes[0] = newUp
+		if x := t.exchange; x != nil { // what is in flight is still to be answered in the old one
+			x.own = x.tag(newUp, now)
+		} else {
+			defer up.Quit(now)
 		}
-		t.up.join(newUp)
-		up.Quit(now)
+		if t.exchange == nil || t.stage != relaying { // else reroute moves what passes
+			t.up.join(newUp)
+		}
 		t.upstream.onWire(func(fd int) { t.server.marks.mark(fd, newUp) })
 	}
 	if gone[down.Named()] && t.stage != ended {
@@ -407,7 +412,7 @@ func (t *tcpSession) info() Session {
 		ClientTLS: clientTLS, UpstreamTLS: upstreamTLS,
 		ID: t.id, Listener: t.conf.Name, Protocol: string(t.conf.Protocol), Started: t.started,
 		Client: t.source.String(), Upstream: t.name,
-		Class: nameOf(t.up.flow.Class()), ReturnClass: nameOf(t.down.flow.Class()),
+		Class: nameOf(t.class()), ReturnClass: nameOf(t.down.flow.Class()),
 		Upward: t.up.moved, Downward: t.down.moved,
 		Waiting: t.held(),
 	}

@@ -207,8 +207,11 @@ func (c *Class) hasLeft(root *Class, now time.Time, cost *Cost) {
 // that limit, and no sooner than each class above allows anything. Above that
 // it is the sooner of two: when what waits before it has left at the assured
 // rate, which the class gets whatever the others do; and when each class on the
-// path has sent all that waits in it and its children.
+// path has sent all that waits in it and its children. While one of them pauses,
+// all that begins when it goes on.
 func (c *Class) expects(now time.Time, cost *Cost) time.Time {
+	resumed := c.paused()
+	now = later(now, resumed)
 	first := c.limiter.Next(now, c.backlog, cost.in(c.kind))
 	last := first
 	for x := c; x != nil; x = x.parent.Load() {
@@ -216,7 +219,18 @@ func (c *Class) expects(now time.Time, cost *Cost) time.Time {
 		first = later(first, x.limiter.Next(now, 0, n))
 		last = later(last, x.limiter.Next(now, x.beneath.in(x.kind), n))
 	}
-	return later(first, earlier(last, c.assures(now)))
+	return later(later(first, resumed), earlier(last, c.assures(now)))
+}
+
+// paused returns until when a class on the path has nothing leave, since its provider
+// has said so.
+func (c *Class) paused() (until time.Time) {
+	for ; c != nil; c = c.parent.Load() {
+		if c.limits() {
+			until = later(until, c.throttle.until)
+		}
+	}
+	return until
 }
 
 // retry returns when what costs so much, and was refused at now, will find room if

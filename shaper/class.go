@@ -129,6 +129,14 @@ func (c *Class) Counts(kind unit.Kind) bool {
 	return false
 }
 
+// Counting returns the nearest class on the path to the root that counts in a unit; nil
+// for none.
+func (c *Class) Counting(kind unit.Kind) *Class {
+	for ; c != nil && c.kind != kind; c = c.parent.Load() {
+	}
+	return c
+}
+
 // Policy returns what is in force, with the changes that Set made.
 func (c *Class) Policy() policy.Class {
 	defer c.lock().mu.Unlock()
@@ -163,6 +171,9 @@ func (c *Class) enter(now time.Time, it *Item) Verdict {
 	it.arrived, it.charged = now, nil
 	switch {
 	case !c.charges(&it.Cost):
+		if it.Asks {
+			c.countFlying(1)
+		}
 		return Leaves
 	case c.keys != nil:
 		return Full

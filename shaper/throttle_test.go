@@ -175,3 +175,43 @@ func TestInFlight(t *testing.T) {
 	}
 	released(t, tree[1], second, third)
 }
+
+// What no class on the path charges is in flight all the same, until it is answered.
+func TestInFlightUncharged(t *testing.T) {
+	c := NewClass(start, leakyClass("10 connections/s"))
+	enter(t, c, 0, Leaves, request())
+	if n := c.InFlight(); n != 1 {
+		t.Errorf("%d are in flight, not 1", n)
+	}
+	c.Answered(at(0), true)
+	if n := c.InFlight(); n != 0 {
+		t.Errorf("%d are in flight, and it is answered", n)
+	}
+}
+
+// What would wait for the end of a pause for longer than max_wait is refused, and is
+// told to come when it would not.
+func TestMaxWaitInPause(t *testing.T) {
+	for _, above := range []bool{false, true} {
+		account := messageClass("10 messages/s", func(conf *policy.Class) { conf.Name = "account" })
+		c := account
+		if conf := leakyClass("1000 messages/s"); above {
+			conf.MaxWait, conf.Overflow = unit.Duration(second), policy.Refuse
+			tree := NewTree(start, []policy.Class{account.Policy(), under("account", conf)})
+			account, c = tree[0], tree[1]
+		} else {
+			conf = account.Policy()
+			conf.MaxWait, conf.Overflow = unit.Duration(second), policy.Refuse
+			c.Set(start, conf)
+		}
+		account.Throttled(at(0), 5*second, "429")
+		enter(t, c, 0, TooLong, request())
+		if wait := c.Retry(at(0), request().Cost); wait != 4*second {
+			t.Errorf("it is told to come in %v, not in 4 s", wait)
+		}
+		it := request()
+		enter(t, c, 4*second, Waits, it)
+		enter(t, c, 4*second, TooLong, request())
+		released(t, c, 5*second, it)
+	}
+}
