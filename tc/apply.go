@@ -15,24 +15,21 @@ var ErrForeign = errors.New("it has a qdisc that shaper has not made")
 
 // rounds is how often the kernel is compared with a plan. A second time most of the
 // cases have come out equal; more are for what becomes possible only when something
-// else has gone, and for others who change the same device.
-const rounds = 5
+// else has gone, and for others who change the same device: another shaper, too.
+const rounds = 10
 
 // Apply makes the kernel equal to a plan for a device, by the smallest change in
 // place, and returns how many objects it has changed: none where all is equal
 // already. On an error what there was is put back. A qdisc of somebody else is
 // ErrForeign, unless takeOver allows to replace it.
 func (k *Kernel) Apply(d Device, plan []Object, takeOver bool) (changes int, err error) {
-	before, err := k.read(d)
+	before, err := k.readFor(d, plan, takeOver)
 	if err != nil {
 		return 0, err
 	}
-	if err := before.refuse(plan, takeOver); err != nil {
-		return 0, err
-	}
 	was := before.ours
-	if changes, err = k.converge(d, plan, before); err == nil {
-		return changes, nil
+	if changes, err = k.converge(d, plan, before); err == nil || errors.Is(err, ErrNoDevice) {
+		return changes, err
 	}
 	if _, undo := k.converge(d, was, nil); undo != nil {
 		return changes, errors.Join(err, fmt.Errorf("what there was could not be put back: %w", undo))
@@ -45,9 +42,11 @@ func (k *Kernel) Apply(d Device, plan []Object, takeOver bool) (changes int, err
 func (k *Kernel) Clear(d Device) (changes int, err error) { return k.converge(d, nil, nil) }
 
 // converge changes the kernel until it is equal to a plan. It begins with a snapshot,
-// if there is one.
+// if there is one. What the kernel refuses may be what somebody else has done in the
+// meantime, so it is looked at anew: an error is what is refused twice.
 func (k *Kernel) converge(d Device, plan []Object, s *snapshot) (changes int, err error) {
 	var ops []op
+	var failed op
 	for range rounds {
 		if s == nil {
 			if s, err = k.read(d); err != nil {
@@ -59,21 +58,41 @@ func (k *Kernel) converge(d Device, plan []Object, s *snapshot) (changes int, er
 			return changes, nil
 		}
 		for _, o := range ops {
-			if err = k.do(o, s); err != nil {
-				break
+			if err = k.do(o, s); err == nil {
+				changes++
+				continue
 			}
-			changes++
-		}
-		if err != nil && !errors.Is(err, unix.ENOBUFS) { // else an answer is lost: look what has come of it
-			return changes, err
+			if o == failed && !errors.Is(err, unix.ENOBUFS) { // else an answer is lost
+				return changes, err
+			}
+			failed = o
+			break
 		}
 		s = nil
+	}
+	if err != nil {
+		return changes, err
 	}
 	last := ops[len(ops)-1]
 	return changes, &Error{Op: string(last.verb), Device: last.object.Device, Object: last.object.String(), Err: errRestless}
 }
 
 var errRestless = errors.New("done, and still it differs from the plan; somebody else changes it at the same time")
+
+// readFor takes a snapshot, or returns an error where a plan would replace what others
+// have made. It looks twice: what another shaper makes at the same time looks foreign as
+// long as its ifb has not been seen.
+func (k *Kernel) readFor(d Device, plan []Object, takeOver bool) (s *snapshot, err error) {
+	for range 2 {
+		if s, err = k.read(d); err != nil {
+			return nil, err
+		}
+		if err = s.refuse(plan, takeOver); err == nil {
+			return s, nil
+		}
+	}
+	return nil, err
+}
 
 // refuse returns an error where a plan would replace what others have made.
 func (s *snapshot) refuse(plan []Object, takeOver bool) error {
@@ -192,6 +211,8 @@ func (k *Kernel) setLink(o op) error {
 			return err
 		}
 		return k.links.LinkSetUp(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: name, Index: k.indexes[name]}})
+	case o.object.Kind == "ifb":
+		return k.links.LinkSetUp(link)
 	}
 	sizes := o.object.Params.(linkSizes)
 	if err := k.links.LinkSetGSOMaxSize(link, int(sizes.GSO)); err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 
 	"github.com/vishvananda/netlink/nl"
@@ -35,13 +36,13 @@ func (k *Kernel) read(d Device) (*snapshot, error) { return k.snap(d, true) }
 // nothing.
 func (k *Kernel) snap(d Device, filters bool) (*snapshot, error) {
 	s := &snapshot{partial: !filters, sizes: map[string]linkSizes{}, had: map[string]linkSizes{}, tables: map[tableID]uint32{}, counted: map[place]Counters{}}
-	_, err := k.link(d.mirror())
-	mirrored := err == nil
+	mirror, err := k.link(d.mirror())
 	if err != nil && !errors.Is(err, ErrNoDevice) {
 		return nil, err
 	}
+	mirrored := err == nil && mirror.Type() == "ifb" // else it is somebody else's, by the name of ours
 	if mirrored {
-		s.ours = append(s.ours, Object{Type: Link, Device: d.mirror(), Kind: "ifb", Params: ifb{}})
+		s.ours = append(s.ours, Object{Type: Link, Device: d.mirror(), Kind: "ifb", Params: ifb{Down: mirror.Attrs().Flags&net.FlagUp == 0}})
 		if err := k.readDevice(s, d.mirror(), true); err != nil {
 			return nil, err
 		}
@@ -51,10 +52,11 @@ func (k *Kernel) snap(d Device, filters bool) (*snapshot, error) {
 
 // readDevice reads what is ours on a device; and of its ingress, if that is mirrored.
 func (k *Kernel) readDevice(s *snapshot, device string, mirrored bool) error {
-	l, err := k.link(device)
+	link, err := k.link(device)
 	if err != nil {
 		return err
 	}
+	l := link.Attrs()
 	s.sizes[device] = linkSizes{l.GSOMaxSize, cmp.Or(l.GSOIPv4MaxSize, l.GSOMaxSize)} // before Linux 6.3 there is one for both
 	if had, known := k.had[l.Index]; known {
 		s.had[device] = had
