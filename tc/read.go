@@ -74,9 +74,8 @@ func (k *Kernel) readDevice(s *snapshot, device string, mirrored bool) error {
 			s.keep(o, m)
 		case m.parent == rootParent && m.handle != 0:
 			s.foreign = append(s.foreign, o)
-		case m.parent == ingressParent && mirrored && m.kind == "ingress":
-			s.keep(o, m)
-			err = k.readIngress(s, device)
+		case m.parent == ingressParent && m.kind == "ingress":
+			err = k.readIngress(s, o, m, mirrored)
 		case m.parent == ingressParent:
 			s.foreign = append(s.foreign, o)
 		}
@@ -158,15 +157,22 @@ func (k *Kernel) readFilters(s *snapshot, device string) error {
 	return nil
 }
 
-// readIngress reads our filters of what arrives.
-func (k *Kernel) readIngress(s *snapshot, device string) error {
-	filters, err := k.dump(Filter, device, ingressHandle)
+// readIngress reads the qdisc of what arrives, and our filters there. It is ours where
+// there is an ifb, or a filter at our preference: who deletes the ifb leaves that, and it
+// drops all that arrives.
+func (k *Kernel) readIngress(s *snapshot, o Object, qdisc message, mirrored bool) error {
+	filters, err := k.dump(Filter, o.Device, ingressHandle)
 	if err != nil {
 		return err
 	}
+	if !mirrored && !slices.ContainsFunc(filters, func(m message) bool { return m.pref() == ingressPref }) {
+		s.foreign = append(s.foreign, o)
+		return nil
+	}
+	s.keep(o, qdisc)
 	for _, m := range filters {
 		if m.pref() == ingressPref {
-			k.keepFilter(s, device, ingressHandle, m)
+			k.keepFilter(s, o.Device, ingressHandle, m)
 		} else {
 			s.shared = true
 		}

@@ -92,6 +92,15 @@ func TestKernelSeesWhatOthersChange(t *testing.T) {
 		}
 		near.holdsEqual(config)
 	}
+	for _, then := range []string{"apply", "clear"} { // else all that arrives is dropped, and nobody knows whose that is
+		near.output("ip link del " + ifb)
+		near.mustTC(config, then)
+		if then == "apply" {
+			near.holdsEqual(config)
+		}
+	}
+	near.holdsClear()
+	near.mustTC(config, "apply")
 	if after := near.state("wire"); after != state {
 		t.Errorf("was:\n%s\nis:\n%s", state, after)
 	}
