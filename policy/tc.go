@@ -196,7 +196,7 @@ func (c *checker) kernelClass(t *TC, class *Class, proxied bool) {
 		return
 	case class.Algorithm.HasWindow():
 		no("algorithm", "no qdisc counts in windows", `"leaky", "token" or "gcra"`)
-	case limit.Units(longestBurst) < twoFrames:
+	case limit.Units(time.Second)*int64(longestBurst/time.Second) < twoFrames: // they have whole bytes per second
 		no("rate", fmt.Sprintf("at %q two frames take longer than the %v that qdiscs reckon with", limit, longestBurst), `at least "96bit"; what is to be blocked is a firewall's`)
 	case !class.Burst.IsZero() && class.Burst.N < twoFrames:
 		no("burst", fmt.Sprintf("%q is less than two frames, %d bytes, and what a bucket has no room for is dropped", class.Burst, twoFrames), `at least "3028B"`)
