@@ -161,7 +161,8 @@ func (k *kernel) clear(before, now *policy.Policy) {
 		}
 		d, err := k.netlink.Device(was.Device)
 		if err == nil {
-			_, err = k.netlink.Clear(d)
+			plan, _ := tc.Plan(before, was, d) // without it goes all the same, but for sizes that are noted nowhere
+			_, err = k.netlink.Clear(d, plan)
 		}
 		if err != nil && !errors.Is(err, tc.ErrNoDevice) {
 			k.log.Error("a device could not be cleared", "device", was.Device, "err", err)

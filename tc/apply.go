@@ -3,6 +3,7 @@ package tc
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -38,8 +39,38 @@ func (k *Kernel) Apply(d Device, plan []Object, takeOver bool) (changes int, err
 }
 
 // Clear takes away all that a plan has ever put on a device, and returns how many
-// objects it has deleted or set back.
-func (k *Kernel) Clear(d Device) (changes int, err error) { return k.converge(d, nil, nil) }
+// objects it has deleted or set back. By the plan, which may be nil, it knows the sizes
+// of a link that we have limited where the note of what they were is gone.
+func (k *Kernel) Clear(d Device, plan []Object) (changes int, err error) {
+	s, err := k.read(d)
+	if err != nil {
+		return 0, err
+	}
+	limited := s.unnoted(plan)
+	if changes, err = k.converge(d, nil, s); err != nil {
+		return changes, err
+	}
+	for _, o := range limited {
+		if err := k.do(op{change, o}, s); err != nil {
+			return changes, err
+		}
+		changes++
+	}
+	return changes, nil
+}
+
+// unnoted returns the sizes to be set back of links that have those of a plan, where
+// somebody has deleted the note with our root.
+func (s *snapshot) unnoted(plan []Object) (all []Object) {
+	for _, o := range plan {
+		limit, ok := o.Params.(linkSizes)
+		if ok && s.sizes[o.Device] == limit && !slices.ContainsFunc(s.ours, func(o Object) bool { return isNote(o) }) {
+			o.Params = s.before(o.Device, limit)
+			all = append(all, o)
+		}
+	}
+	return all
+}
 
 // converge changes the kernel until it is equal to a plan. It begins with a snapshot,
 // if there is one. What the kernel refuses may be what somebody else has done in the

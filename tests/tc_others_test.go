@@ -92,6 +92,13 @@ func TestKernelSeesWhatOthersChange(t *testing.T) {
 		}
 		near.holdsEqual(config)
 	}
+	near.run("tc qdisc del dev wire root") // with the note of what its packets could be
+	near.mustTC(config, "clear")
+	near.holdsClear()
+	near.mustTC(config, "apply")
+	near.mustTC(policyFile(t, "nonsense"), "clear", "wire") // it needs no policy
+	near.holdsClear()
+	near.mustTC(config, "apply")
 	for _, then := range []string{"apply", "clear"} { // else all that arrives is dropped, and nobody knows whose that is
 		near.output("ip link del " + ifb)
 		near.mustTC(config, then)
