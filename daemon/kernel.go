@@ -35,6 +35,7 @@ func newKernel(log *slog.Logger) *kernel {
 // Times of the kernel's keeper.
 const (
 	settling = 50 * time.Millisecond // changes come in bursts
+	slowest  = time.Second           // where somebody changes it again and again
 	retrying = 10 * time.Second      // after an error
 )
 
@@ -57,17 +58,32 @@ func (k *kernel) prepare(p *policy.Policy) (commit func(), err error) {
 		return nil, err
 	}
 	if k.netlink == nil { // nothing to do, or not permitted
-		k.follow(nil)
+		k.follow(&policy.Policy{})
 		return func() {}, nil
 	}
 	if _, err := k.apply(p); err != nil {
-		if _, undo := k.apply(before); undo != nil {
-			k.log.Error("the kernel could not be given back the policy before", "err", undo)
-		}
+		k.undo(before, p)
 		return nil, err
 	}
 	k.follow(p)
-	return func() { k.clear(before, p) }, nil
+	return func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.clear(before, p)
+	}, nil
+}
+
+// undo puts the policy before into the kernel again, and takes away what another has put
+// on devices that it leaves alone. At a start there is none: what is there stays, as when
+// the daemon stops.
+func (k *kernel) undo(before, p *policy.Policy) {
+	if before == nil {
+		return
+	}
+	if _, err := k.apply(before); err != nil {
+		k.log.Error("the kernel could not be given back the policy before", "err", err)
+	}
+	k.clear(p, before)
 }
 
 // open connects to the kernel where a policy is to be put there, and where that is
@@ -139,15 +155,14 @@ func (k *kernel) applySection(p *policy.Policy, section policy.TC) (changes int,
 
 // clear takes away what one policy had put on devices that another one leaves alone.
 func (k *kernel) clear(before, now *policy.Policy) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	for _, was := range applied(before) {
 		if slices.ContainsFunc(applied(now), func(t policy.TC) bool { return t.Device == was.Device }) {
 			continue
 		}
 		d, err := k.netlink.Device(was.Device)
 		if err == nil {
-			_, err = k.netlink.Clear(d)
+			plan, _ := tc.Plan(before, was, d) // without it goes all the same, but for sizes that are noted nowhere
+			_, err = k.netlink.Clear(d, plan)
 		}
 		if err != nil && !errors.Is(err, tc.ErrNoDevice) {
 			k.log.Error("a device could not be cleared", "device", was.Device, "err", err)
@@ -184,19 +199,47 @@ func (k *kernel) run(ctx context.Context) {
 	})
 	timer := time.NewTimer(0)
 	timer.Stop()
+	var t tempo
+	due := false // soon, and no later for what happens until then
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-k.changed:
 			watch()
-			timer.Reset(settling)
+			if !due {
+				timer.Reset(t.wait(time.Now()))
+				due = true
+			}
 		case <-timer.C:
-			if !k.mend() {
+			due = false
+			changes, err := k.mend()
+			if changes > 0 {
+				t.mended(time.Now())
+			}
+			if err != nil {
 				timer.Reset(retrying)
 			}
 		}
 	}
+}
+
+// tempo is how soon the kernel is looked at after a change: the later, the more often it
+// has just been put right, or has refused to be, for that is a change too.
+type tempo struct {
+	last time.Time // it has been put right
+	next time.Duration
+}
+
+func (t *tempo) wait(now time.Time) time.Duration {
+	if now.Sub(t.last) > retrying {
+		t.next = settling
+	}
+	return t.next
+}
+
+func (t *tempo) mended(now time.Time) {
+	t.last, t.next = now, min(2*max(t.next, settling), slowest)
 }
 
 // watched reports whether a device is one of ours.
@@ -213,23 +256,26 @@ func (k *kernel) wake(string) {
 	}
 }
 
-// mend makes the kernel equal to the policy again; false where it does not get there.
-func (k *kernel) mend() bool {
+// mend makes the kernel equal to the policy again, and returns how many objects it has
+// changed.
+func (k *kernel) mend() (changes int, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.netlink == nil {
-		return true
+		return 0, nil
 	}
-	changes, err := k.apply(k.policy)
+	changes, err = k.apply(k.policy)
 	if changes > 0 {
-		k.log.Warn("the kernel differed from the policy, and has been put right", "changes", changes)
 		_, swept := k.netlink.Sweep()
 		err = errors.Join(err, swept)
 	}
-	if err != nil {
+	switch {
+	case err == nil && changes > 0:
+		k.log.Warn("the kernel differed from the policy, and has been put right", "changes", changes)
+	case err != nil:
 		k.log.Error("the kernel differs from the policy", "err", err, "again", retrying)
 	}
-	return err == nil
+	return changes, err
 }
 
 // close ends the connection to the kernel.

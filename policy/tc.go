@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -163,6 +164,35 @@ func (c *checker) tc(t *TC) {
 			c.kernelRule(t, i)
 		}
 	}
+	for _, root := range t.roots() {
+		if n := c.filters(root); n > MaxFilters {
+			c.wrong(key, fmt.Sprintf("the rules up to the last for class %q or one beneath it come to more than %d filters in the kernel", root, MaxFilters), "fewer rules, or fewer addresses or ports in them")
+		}
+	}
+}
+
+// filters returns how many filters the rules come to for the tree under a class: those
+// behind the last rule that leads there make no difference, and a lone class needs none.
+func (c *checker) filters(root string) int {
+	tree := c.treeOf(root)
+	if len(tree) < 2 {
+		return 0
+	}
+	in := map[string]bool{}
+	for _, class := range tree {
+		in[class.Name] = true
+	}
+	n, all := 0, 0
+	for i := range c.p.Rules {
+		r := &c.p.Rules[i]
+		if f := r.Filters(); len(r.Listener) == 0 && f <= MaxFilters { // else that is reported of the rule
+			all += f
+		}
+		if in[r.Class] {
+			n = all
+		}
+	}
+	return n
 }
 
 // Bounds of what the kernel's qdiscs can be told.
@@ -196,7 +226,7 @@ func (c *checker) kernelClass(t *TC, class *Class, proxied bool) {
 		return
 	case class.Algorithm.HasWindow():
 		no("algorithm", "no qdisc counts in windows", `"leaky", "token" or "gcra"`)
-	case limit.Units(longestBurst) < twoFrames:
+	case limit.Units(time.Second)*int64(longestBurst/time.Second) < twoFrames: // they have whole bytes per second
 		no("rate", fmt.Sprintf("at %q two frames take longer than the %v that qdiscs reckon with", limit, longestBurst), `at least "96bit"; what is to be blocked is a firewall's`)
 	case !class.Burst.IsZero() && class.Burst.N < twoFrames:
 		no("burst", fmt.Sprintf("%q is less than two frames, %d bytes, and what a bucket has no room for is dropped", class.Burst, twoFrames), `at least "3028B"`)
@@ -269,13 +299,29 @@ func (c *checker) warnKernel() {
 	}
 }
 
-// Filters returns how many filters the rule comes to in the kernel, at most: each
-// value of each key with each of the others. Beyond MaxFilters it is anything
-// above that.
+// Filters returns how many filters the rule comes to in the kernel: each value of each
+// key with each of the others. Beyond MaxFilters it is anything above that.
 func (r *Rule) Filters() int {
-	n := 1
-	for _, values := range []int{len(r.Source), len(r.Destination), len(masks(r.SourcePort)), len(masks(r.Port)), len(r.IPProtocols()), len(r.families())} {
+	n := 0
+	for _, four := range []bool{true, false} {
+		n += ofFamily(r.Source, four) * ofFamily(r.Destination, four)
+	}
+	for _, values := range []int{len(masks(r.SourcePort)), len(masks(r.Port)), len(r.IPProtocols())} {
 		n = min(n*max(values, 1), MaxFilters+1)
+	}
+	return n
+}
+
+// ofFamily returns how many prefixes are of a family, that of IPv4 or of IPv6; 1, any
+// address, where there are none at all.
+func ofFamily(all []netip.Prefix, four bool) (n int) {
+	for _, p := range all {
+		if p.Addr().Is4() == four {
+			n++
+		}
+	}
+	if len(all) == 0 {
+		n = 1
 	}
 	return n
 }
@@ -287,14 +333,6 @@ func (r *Rule) IPProtocols() []Protocol {
 		return []Protocol{TCP, UDP}
 	}
 	return r.Protocol
-}
-
-// families returns a number for each family of addresses that the rule takes.
-func (r *Rule) families() []int {
-	if len(r.Source)+len(r.Destination) > 0 {
-		return []int{0} // that of each prefix
-	}
-	return []int{4, 6}
 }
 
 // PortMask is the ports of which the bits in Mask are those of Port.

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -190,5 +191,23 @@ func TestMarks(t *testing.T) {
 	}
 	if got := mustParse(t, strings.Replace(kernelPolicy, "mark = true\n", "", 1)).Marks(); len(got) > 0 {
 		t.Errorf("nobody asked for %x", got)
+	}
+}
+
+// A rule comes to as many filters as the kernel is given: addresses of two families meet in
+// no packet.
+func TestFiltersOfRules(t *testing.T) {
+	four, six := netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")
+	for want, rule := range map[int]Rule{
+		2:              {Class: "a"},
+		1:              {Source: []netip.Prefix{four}},
+		0:              {Source: []netip.Prefix{four}, Destination: []netip.Prefix{six}},
+		6:              {Source: []netip.Prefix{four, four, six}, Destination: []netip.Prefix{four, four, six, six}},
+		2 * 2 * 30:     {Port: []PortRange{{1, 65534}}},
+		MaxFilters + 1: {Source: slices.Repeat([]netip.Prefix{four}, 100), Destination: slices.Repeat([]netip.Prefix{four}, 1000)},
+	} {
+		if got := rule.Filters(); min(got, MaxFilters+1) != want {
+			t.Errorf("%v: %d filters, not %d", rule, got, want)
+		}
 	}
 }

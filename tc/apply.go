@@ -3,6 +3,7 @@ package tc
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -15,24 +16,21 @@ var ErrForeign = errors.New("it has a qdisc that shaper has not made")
 
 // rounds is how often the kernel is compared with a plan. A second time most of the
 // cases have come out equal; more are for what becomes possible only when something
-// else has gone, and for others who change the same device.
-const rounds = 5
+// else has gone, and for others who change the same device: another shaper, too.
+const rounds = 10
 
 // Apply makes the kernel equal to a plan for a device, by the smallest change in
 // place, and returns how many objects it has changed: none where all is equal
 // already. On an error what there was is put back. A qdisc of somebody else is
 // ErrForeign, unless takeOver allows to replace it.
 func (k *Kernel) Apply(d Device, plan []Object, takeOver bool) (changes int, err error) {
-	before, err := k.read(d)
+	before, err := k.readFor(d, plan, takeOver)
 	if err != nil {
 		return 0, err
 	}
-	if err := before.refuse(plan, takeOver); err != nil {
-		return 0, err
-	}
 	was := before.ours
-	if changes, err = k.converge(d, plan, before); err == nil {
-		return changes, nil
+	if changes, err = k.converge(d, plan, before); err == nil || errors.Is(err, ErrNoDevice) {
+		return changes, err
 	}
 	if _, undo := k.converge(d, was, nil); undo != nil {
 		return changes, errors.Join(err, fmt.Errorf("what there was could not be put back: %w", undo))
@@ -41,13 +39,45 @@ func (k *Kernel) Apply(d Device, plan []Object, takeOver bool) (changes int, err
 }
 
 // Clear takes away all that a plan has ever put on a device, and returns how many
-// objects it has deleted or set back.
-func (k *Kernel) Clear(d Device) (changes int, err error) { return k.converge(d, nil, nil) }
+// objects it has deleted or set back. By the plan, which may be nil, it knows the sizes
+// of a link that we have limited where the note of what they were is gone.
+func (k *Kernel) Clear(d Device, plan []Object) (changes int, err error) {
+	s, err := k.read(d)
+	if err != nil {
+		return 0, err
+	}
+	limited := s.unnoted(plan)
+	if changes, err = k.converge(d, nil, s); err != nil {
+		return changes, err
+	}
+	for _, o := range limited {
+		if err := k.do(op{change, o}, s); err != nil {
+			return changes, err
+		}
+		changes++
+	}
+	return changes, nil
+}
+
+// unnoted returns the sizes to be set back of links that have those of a plan, where
+// somebody has deleted the note with our root.
+func (s *snapshot) unnoted(plan []Object) (all []Object) {
+	for _, o := range plan {
+		limit, ok := o.Params.(linkSizes)
+		if ok && s.sizes[o.Device] == limit && !slices.ContainsFunc(s.ours, func(o Object) bool { return isNote(o) }) {
+			o.Params = s.before(o.Device, limit)
+			all = append(all, o)
+		}
+	}
+	return all
+}
 
 // converge changes the kernel until it is equal to a plan. It begins with a snapshot,
-// if there is one.
+// if there is one. What the kernel refuses may be what somebody else has done in the
+// meantime, so it is looked at anew: an error is what is refused twice.
 func (k *Kernel) converge(d Device, plan []Object, s *snapshot) (changes int, err error) {
 	var ops []op
+	var failed op
 	for range rounds {
 		if s == nil {
 			if s, err = k.read(d); err != nil {
@@ -59,21 +89,41 @@ func (k *Kernel) converge(d Device, plan []Object, s *snapshot) (changes int, er
 			return changes, nil
 		}
 		for _, o := range ops {
-			if err = k.do(o, s); err != nil {
-				break
+			if err = k.do(o, s); err == nil {
+				changes++
+				continue
 			}
-			changes++
-		}
-		if err != nil && !errors.Is(err, unix.ENOBUFS) { // else an answer is lost: look what has come of it
-			return changes, err
+			if o == failed && !errors.Is(err, unix.ENOBUFS) { // else an answer is lost
+				return changes, err
+			}
+			failed = o
+			break
 		}
 		s = nil
+	}
+	if err != nil {
+		return changes, err
 	}
 	last := ops[len(ops)-1]
 	return changes, &Error{Op: string(last.verb), Device: last.object.Device, Object: last.object.String(), Err: errRestless}
 }
 
 var errRestless = errors.New("done, and still it differs from the plan; somebody else changes it at the same time")
+
+// readFor takes a snapshot, or returns an error where a plan would replace what others
+// have made. It looks twice: what another shaper makes at the same time looks foreign as
+// long as its ifb has not been seen.
+func (k *Kernel) readFor(d Device, plan []Object, takeOver bool) (s *snapshot, err error) {
+	for range 2 {
+		if s, err = k.read(d); err != nil {
+			return nil, err
+		}
+		if err = s.refuse(plan, takeOver); err == nil {
+			return s, nil
+		}
+	}
+	return nil, err
+}
 
 // refuse returns an error where a plan would replace what others have made.
 func (s *snapshot) refuse(plan []Object, takeOver bool) error {
@@ -192,6 +242,8 @@ func (k *Kernel) setLink(o op) error {
 			return err
 		}
 		return k.links.LinkSetUp(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: name, Index: k.indexes[name]}})
+	case o.object.Kind == "ifb":
+		return k.links.LinkSetUp(link)
 	}
 	sizes := o.object.Params.(linkSizes)
 	if err := k.links.LinkSetGSOMaxSize(link, int(sizes.GSO)); err != nil {

@@ -13,6 +13,7 @@ type htbClass struct {
 	Rate, Ceil    uint64
 	Burst, CBurst uint32
 	Prio, Quantum uint32
+	Odd           bool // its rates have what a plan's never have
 }
 
 // anyQuantum is what the kernel is told of a class that has no use for one, since
@@ -62,5 +63,6 @@ func parseClass(kind string, options []byte) Params {
 		Ceil:  max(uint64(at32(parms, 20)), m.u64(nl.TCA_HTB_CEIL64)),
 		Burst: at32(parms, 24), CBurst: at32(parms, 28),
 		Quantum: at32(parms, 32), Prio: at32(parms, 40),
+		Odd: isOdd(parms) || isOdd(parms[min(12, len(parms)):]),
 	}
 }

@@ -124,10 +124,12 @@ func (d *differ) links() {
 		limited[o.Device] = limited[o.Device] || isNote(o)
 	}
 	for _, o := range d.want {
-		_, made := d.have[o.place()]
+		was, made := d.have[o.place()]
 		switch {
 		case o.Type == Link && o.Kind == "ifb" && !made:
 			d.do(add, o)
+		case o.Type == Link && o.Kind == "ifb" && was != o:
+			d.do(change, o)
 		case o.Type == Link && o.Kind == "sizes" && !limited[o.Device]:
 			d.resize(o)
 		}

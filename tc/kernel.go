@@ -99,7 +99,7 @@ func refused(op, device, object string, err error) error {
 var ErrNoDevice = errors.New("there is no such network device")
 
 // link reads a device.
-func (k *Kernel) link(name string) (*netlink.LinkAttrs, error) {
+func (k *Kernel) link(name string) (netlink.Link, error) {
 	l, err := k.links.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		delete(k.indexes, name)
@@ -109,7 +109,7 @@ func (k *Kernel) link(name string) (*netlink.LinkAttrs, error) {
 		return nil, refused("read", name, "link", err)
 	}
 	k.indexes[name] = l.Attrs().Index
-	return l.Attrs(), nil
+	return l, nil
 }
 
 // Device returns what a plan has to know of a device.
@@ -122,7 +122,7 @@ func (k *Kernel) Device(name string) (Device, error) {
 	if err != nil {
 		return Device{}, err
 	}
-	return Device{Name: name, Index: l.Index, MTU: l.MTU, Kinds: kinds}, nil
+	return Device{Name: name, Index: l.Attrs().Index, MTU: l.Attrs().MTU, Kinds: kinds}, nil
 }
 
 // request returns a message about qdiscs, classes or filters.

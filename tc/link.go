@@ -14,8 +14,9 @@ func (linkSizes) options() []byte { return nil }
 
 func (s linkSizes) words() string { return fmt.Sprintf("gso_max_size %d", s.GSO) }
 
-// ifb is the device through which what arrives leaves again.
-type ifb struct{}
+// ifb is the device through which what arrives leaves again. While it is down, all of
+// that is lost.
+type ifb struct{ Down bool }
 
 func (ifb) options() []byte { return nil }
 func (ifb) words() string   { return "" }

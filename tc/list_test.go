@@ -1,11 +1,14 @@
 package tc
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+
+	"github.com/vishvananda/netlink/nl"
 
 	"shaper/policy"
 )
@@ -286,7 +289,7 @@ func TestParamsAreReadBack(t *testing.T) {
 		{"tbf", tbf{Rate: 1 << 34, Ticks: tbfDepth(1<<34, 1<<20), Limit: 99}, tbf{Rate: 1 << 34, Ticks: tbfDepth(1<<34, 1<<20), Limit: 99}},
 		{"pfifo", fifo{1000}, fifo{1000}}, {"bfifo", fifo{1 << 30}, fifo{1 << 30}},
 		{"fq_codel", fqCodel{77}, fqCodel{77}}, {"sfq", sfq{127}, sfq{127}}, {"ingress", plain{}, plain{}},
-		{"class", htbClass{1 << 33, 1 << 35, 4, 5, 6, 7}, htbClass{1 << 33, 1 << 35, 4, 5, 6, 7}},
+		{"class", htbClass{1 << 33, 1 << 35, 4, 5, 6, 7, false}, htbClass{1 << 33, 1 << 35, 4, 5, 6, 7, false}},
 		{"u32", key, key}, {"u32", link, link}, {"u32", redirect, read}, {"u32", u32Table{256}, u32Table{256}},
 		{"bpf", markFilter{}, markFilter{}},
 		{"flower", flower, flower}, {"flower", flower6, flower6}, {"flower", flowerKey{Class: 7}, flowerKey{Class: 7}},
@@ -308,7 +311,13 @@ func TestParamsAreReadBack(t *testing.T) {
 			t.Errorf("%s: %+v is read as %+v", c.kind, c.in, got)
 		}
 	}
-	for _, strange := range []Params{parseQdisc("cake", []byte{1}), parseU32([]byte{1}, nil), parseBPF(nil), parseFlower(attr32(nil, 78, 1))} {
+	police, drop, offset := attr(key.options(), nl.TCA_U32_POLICE, nil), attr(key.options(), nl.TCA_U32_ACT, attr(nil, 1, attr(nil, actKind, []byte("gact\x00")))), key.options()
+	offset[4+1] = 1 // offshift, behind the header of the attribute
+	twice := redirect.options()
+	actions := bytes.Clone(parseAttrs(twice)[nl.TCA_U32_ACT])
+	twice = attr(attr(nil, nl.TCA_U32_SEL, redirect.sel()), nl.TCA_U32_ACT, attr(actions, 2, parseAttrs(actions)[1]))
+	u32 := func(options []byte) Params { return parseU32(options, func(uint32) string { return "shaper2" }) }
+	for _, strange := range []Params{parseQdisc("cake", []byte{1}), u32([]byte{1}), u32(police), u32(drop), u32(offset), u32(twice), parseBPF(nil), parseFlower(attr32(nil, 78, 1))} {
 		if _, ok := strange.(opaque); !ok {
 			t.Errorf("%v is not opaque", strange)
 		}

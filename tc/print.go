@@ -24,11 +24,8 @@ type Preview struct {
 
 // Preview returns what Apply would do.
 func (k *Kernel) Preview(d Device, plan []Object, takeOver bool) (Preview, error) {
-	s, err := k.read(d)
+	s, err := k.readFor(d, plan, takeOver)
 	if err != nil {
-		return Preview{}, err
-	}
-	if err := s.refuse(plan, takeOver); err != nil {
 		return Preview{}, err
 	}
 	p := Preview{Device: d.Name, Commands: commands(settle(plan, s)), Changes: []Step{}}
@@ -101,6 +98,8 @@ func (o op) linkCommand() string {
 	switch {
 	case o.verb == del:
 		return "ip link del dev " + name
+	case o.object.Kind == "ifb" && o.verb == change:
+		return fmt.Sprintf("ip link set dev %s up", name)
 	case o.object.Kind == "ifb":
 		return fmt.Sprintf("ip link add dev %s type ifb && ip link set dev %s up", name, name)
 	}

@@ -2,6 +2,7 @@ package tc
 
 import (
 	"errors"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -21,7 +22,7 @@ func (k *Kernel) Kinds() (Kinds, error) {
 		return kinds, err
 	}
 	for kind, has := range map[string]*bool{"fq_codel": &kinds.FQCodel, "sfq": &kinds.SFQ} {
-		msg := &nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(lo.Index), Handle: uint32(probeHandle), Parent: uint32(rootParent)}
+		msg := &nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(lo.Attrs().Index), Handle: uint32(probeHandle), Parent: uint32(rootParent)}
 		if *has, err = k.knows(unix.RTM_NEWQDISC, unix.NLM_F_REPLACE, msg, kind); err != nil {
 			return kinds, refused("probe", "lo", "qdisc "+kind, err)
 		}
@@ -64,25 +65,47 @@ func (k *Kernel) knows(proto, flags int, msg *nl.TcMsg, kind string) (bool, erro
 // probeFlower asks for a filter where one may be: under a qdisc with classes, which a
 // device of our own has for the moment.
 func (k *Kernel) probeFlower() (has bool, err error) {
-	link := &netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: probeDevice, TxQLen: -1}}
-	if err := k.links.LinkAdd(link); errors.Is(err, unix.EOPNOTSUPP) {
+	if err := k.addProbe(); errors.Is(err, unix.EOPNOTSUPP) {
 		return false, nil // there is no ifb: u32 does
-	} else if err != nil && !errors.Is(err, unix.EEXIST) { // or what a crash has left
+	} else if err != nil {
 		return false, err
 	}
 	l, err := k.link(probeDevice)
 	if err != nil {
 		return false, err
 	}
-	link.Index = l.Index
 	defer func() {
 		delete(k.indexes, probeDevice)
-		err = errors.Join(err, k.links.LinkDel(link))
+		err = errors.Join(err, k.links.LinkDel(l))
 	}()
 	root := Object{Type: Qdisc, Device: probeDevice, Handle: htbHandle, Parent: rootParent, Kind: "htb", Params: ourRoot}
 	if err := k.send(op{replace, root}, nil); err != nil {
 		return false, err
 	}
-	msg := &nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(l.Index), Parent: uint32(htbHandle), Info: 1<<16 | uint32(nl.Swap16(unix.ETH_P_IPV6))}
+	msg := &nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(l.Attrs().Index), Parent: uint32(htbHandle), Info: 1<<16 | uint32(nl.Swap16(unix.ETH_P_IPV6))}
 	return k.knows(unix.RTM_NEWTFILTER, unix.NLM_F_EXCL, msg, "flower")
+}
+
+// crashed is how old a device of a probe has to become to be what a crash has left.
+const crashed = time.Second
+
+// addProbe makes the device of a probe. Another process that probes has it for some
+// milliseconds, and is waited for.
+func (k *Kernel) addProbe() error {
+	link := &netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: probeDevice, TxQLen: -1}}
+	began := time.Now()
+	for {
+		err := k.links.LinkAdd(link)
+		if !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+		if time.Since(began) < crashed {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		if err := k.links.LinkDel(link); err != nil && !isGone(err) {
+			return err
+		}
+		began = time.Now()
+	}
 }

@@ -30,6 +30,7 @@ type tbf struct {
 	Rate  uint64 // bytes per second
 	Ticks uint32 // depth of the bucket
 	Limit uint32 // that of the queue below, of which it is told too
+	Odd   bool   // it has what a plan's never has
 }
 
 func (q tbf) options() []byte {
@@ -54,6 +55,13 @@ func putRate(to []byte, rate uint64) {
 	const linklayerEthernet = 1
 	to[1] = linklayerEthernet
 	native.PutUint32(to[8:], uint32(min(rate, 1<<32-1)))
+}
+
+// isOdd reports whether a tc_ratespec has an overhead, a least size or a link layer that
+// putRate does not write: whoever has set them counts packets as something else.
+func isOdd(spec []byte) bool {
+	const layers = 0x0f
+	return len(spec) >= 8 && (native.Uint16(spec[2:]) != 0 || native.Uint16(spec[6:]) != 0 || spec[1]&layers > 1)
 }
 
 // fifo is the queue of a leaf: pfifo counts packets, bfifo bytes.
@@ -96,7 +104,8 @@ func parseQdisc(kind string, options []byte) Params {
 		return htbQdisc{Default: at32(m[nl.TCA_HTB_INIT], 8)}
 	case "tbf":
 		parms := m[nl.TCA_TBF_PARMS]
-		return tbf{Rate: max(uint64(at32(parms, 8)), m.u64(nl.TCA_TBF_RATE64)), Limit: at32(parms, 24), Ticks: at32(parms, 28)}
+		return tbf{Rate: max(uint64(at32(parms, 8)), m.u64(nl.TCA_TBF_RATE64)), Limit: at32(parms, 24), Ticks: at32(parms, 28),
+			Odd: isOdd(parms) || at32(parms, 12+8) != 0}
 	case "pfifo", "bfifo":
 		return fifo{at32(options, 0)}
 	case "fq_codel":

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 
 	"github.com/vishvananda/netlink/nl"
@@ -35,13 +36,13 @@ func (k *Kernel) read(d Device) (*snapshot, error) { return k.snap(d, true) }
 // nothing.
 func (k *Kernel) snap(d Device, filters bool) (*snapshot, error) {
 	s := &snapshot{partial: !filters, sizes: map[string]linkSizes{}, had: map[string]linkSizes{}, tables: map[tableID]uint32{}, counted: map[place]Counters{}}
-	_, err := k.link(d.mirror())
-	mirrored := err == nil
+	mirror, err := k.link(d.mirror())
 	if err != nil && !errors.Is(err, ErrNoDevice) {
 		return nil, err
 	}
+	mirrored := err == nil && mirror.Type() == "ifb" // else it is somebody else's, by the name of ours
 	if mirrored {
-		s.ours = append(s.ours, Object{Type: Link, Device: d.mirror(), Kind: "ifb", Params: ifb{}})
+		s.ours = append(s.ours, Object{Type: Link, Device: d.mirror(), Kind: "ifb", Params: ifb{Down: mirror.Attrs().Flags&net.FlagUp == 0}})
 		if err := k.readDevice(s, d.mirror(), true); err != nil {
 			return nil, err
 		}
@@ -51,10 +52,11 @@ func (k *Kernel) snap(d Device, filters bool) (*snapshot, error) {
 
 // readDevice reads what is ours on a device; and of its ingress, if that is mirrored.
 func (k *Kernel) readDevice(s *snapshot, device string, mirrored bool) error {
-	l, err := k.link(device)
+	link, err := k.link(device)
 	if err != nil {
 		return err
 	}
+	l := link.Attrs()
 	s.sizes[device] = linkSizes{l.GSOMaxSize, cmp.Or(l.GSOIPv4MaxSize, l.GSOMaxSize)} // before Linux 6.3 there is one for both
 	if had, known := k.had[l.Index]; known {
 		s.had[device] = had
@@ -72,9 +74,8 @@ func (k *Kernel) readDevice(s *snapshot, device string, mirrored bool) error {
 			s.keep(o, m)
 		case m.parent == rootParent && m.handle != 0:
 			s.foreign = append(s.foreign, o)
-		case m.parent == ingressParent && mirrored && m.kind == "ingress":
-			s.keep(o, m)
-			err = k.readIngress(s, device)
+		case m.parent == ingressParent && m.kind == "ingress":
+			err = k.readIngress(s, o, m, mirrored)
 		case m.parent == ingressParent:
 			s.foreign = append(s.foreign, o)
 		}
@@ -156,15 +157,22 @@ func (k *Kernel) readFilters(s *snapshot, device string) error {
 	return nil
 }
 
-// readIngress reads our filters of what arrives.
-func (k *Kernel) readIngress(s *snapshot, device string) error {
-	filters, err := k.dump(Filter, device, ingressHandle)
+// readIngress reads the qdisc of what arrives, and our filters there. It is ours where
+// there is an ifb, or a filter at our preference: who deletes the ifb leaves that, and it
+// drops all that arrives.
+func (k *Kernel) readIngress(s *snapshot, o Object, qdisc message, mirrored bool) error {
+	filters, err := k.dump(Filter, o.Device, ingressHandle)
 	if err != nil {
 		return err
 	}
+	if !mirrored && !slices.ContainsFunc(filters, func(m message) bool { return m.pref() == ingressPref }) {
+		s.foreign = append(s.foreign, o)
+		return nil
+	}
+	s.keep(o, qdisc)
 	for _, m := range filters {
 		if m.pref() == ingressPref {
-			k.keepFilter(s, device, ingressHandle, m)
+			k.keepFilter(s, o.Device, ingressHandle, m)
 		} else {
 			s.shared = true
 		}

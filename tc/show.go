@@ -36,9 +36,11 @@ func (s *snapshot) show(d Device, p *policy.Policy, section policy.TC) []Shown {
 		switch {
 		case o.Type == Filter && o.Kind == "u32":
 			one.Handle = u32Handle(o.Handle).String()
-			if key, ok := o.Params.(u32Key); ok {
-				one.Class = names[key.Class]
-			}
+			class, _ := leadsTo(o.Params)
+			one.Class = names[class]
+		case o.Type == Filter:
+			class, _ := leadsTo(o.Params)
+			one.Class = names[class]
 		case o.Handle == tbfHandle:
 			if one.Class = section.Class; o.Device == d.mirror() {
 				one.Class = section.Ingress

@@ -148,7 +148,25 @@ func parseU32(options []byte, device func(uint32) string) Params {
 	if index := mirredTo(m[nl.TCA_U32_ACT]); index != 0 {
 		k.Redirect = device(index)
 	}
+	if k.isOdd(sel, m) {
+		return opaque{string(options)}
+	}
 	return k
+}
+
+// isOdd reports whether a filter that was read as k does more than k says: others have
+// changed it.
+func (k u32Key) isOdd(sel []byte, m attrs) bool {
+	for _, number := range []int{nl.TCA_U32_POLICE, nl.TCA_U32_INDEV, nl.TCA_U32_MARK} {
+		if _, there := m[number]; there {
+			return true
+		}
+	}
+	actions, most := m[nl.TCA_U32_ACT], 0
+	if k.Redirect != "" {
+		most = 1
+	}
+	return len(parseAttrs(actions)) > most || string(sel) != string(k.sel())
 }
 
 // Attributes and values of act_mirred (include/uapi/linux/tc_act/tc_mirred.h).

@@ -3,7 +3,6 @@ package tc
 import (
 	"context"
 	"errors"
-	"net"
 	"strings"
 
 	"github.com/vishvananda/netlink/nl"
@@ -38,7 +37,7 @@ func Watch(ctx context.Context, interest func(device string) bool, changed func(
 			return refused("watch", "", "links and qdiscs", err)
 		}
 		for _, m := range messages {
-			if name := deviceOf(m.Header.Type, m.Data); interest(name) {
+			if name := deviceOf(s.GetFd(), m.Header.Type, m.Data); interest(name) {
 				changed(name)
 			}
 		}
@@ -47,17 +46,29 @@ func Watch(ctx context.Context, interest func(device string) bool, changed func(
 
 // deviceOf returns the device that a notification is about; "" if it is none of those
 // that are there, or of another kind.
-func deviceOf(typ uint16, data []byte) string {
+func deviceOf(socket int, typ uint16, data []byte) string {
 	switch typ {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		info := nl.DeserializeIfInfomsg(data)
 		return parseAttrs(data[info.Len():]).text(unix.IFLA_IFNAME)
 	case unix.RTM_NEWQDISC, unix.RTM_DELQDISC, unix.RTM_NEWTCLASS, unix.RTM_DELTCLASS, unix.RTM_NEWTFILTER, unix.RTM_DELTFILTER:
-		if i, err := net.InterfaceByIndex(int(nl.DeserializeTcMsg(data).Ifindex)); err == nil {
-			return i.Name
-		}
+		return nameOf(socket, uint32(nl.DeserializeTcMsg(data).Ifindex))
 	}
 	return ""
+}
+
+// nameOf asks for the name of one device; "" where it is gone. What package net asks for
+// are all devices, with each of thousands of notifications.
+func nameOf(socket int, index uint32) string {
+	r, err := unix.NewIfreq("")
+	if err != nil {
+		return ""
+	}
+	r.SetUint32(index)
+	if unix.IoctlIfreq(socket, unix.SIOCGIFNAME, r) != nil {
+		return ""
+	}
+	return r.Name()
 }
 
 // IsMirror reports whether a device is one through which we shape what arrives at

@@ -109,6 +109,46 @@ func TestKernelIsKeptByTheDaemon(t *testing.T) {
 	holds("a device of this name is shaped again")
 }
 
+// A reload that the kernel refuses for one device leaves the others as they were, those
+// too that no policy was on before.
+func TestKernelReloadIsAllOrNothing(t *testing.T) {
+	tool(t, "tc", "iproute2")
+	near, _ := wire(t)
+	near.run("ip link set lo up")
+	near.run("ip link add foreign type ifb")
+	near.run("tc qdisc add dev foreign root handle 7: tbf rate 5mbit burst 5000 limit 10000")
+	bare := strings.Replace(kept("2mbit"), "apply = true\nmark = true\n", "", 1)
+	p := startIn(near, t, plain(), bare)
+	foreign := "[tc.foreign]\nclass = \"acme\"\napply = true\n"
+	p.write(kept("2mbit") + foreign)
+	if _, stderr, code := p.cli("reload"); code != 1 || !strings.Contains(stderr, "take_over") {
+		t.Errorf("%d %s", code, stderr)
+	}
+	near.holdsClear()
+	p.write(kept("2mbit"))
+	p.must("reload")
+	near.run("ip link add more type ifb")
+	p.write(kept("3mbit") + foreign + strings.ReplaceAll(foreign, "foreign", "more"))
+	if _, _, code := p.cli("reload"); code != 1 {
+		t.Error(code)
+	}
+	p.write(kept("2mbit"))
+	near.holdsEqual(p.config)
+	if out := near.output("tc qdisc show dev more"); strings.Contains(out, "5ca") {
+		t.Errorf("of the policy that was refused there is left:\n%s", out)
+	}
+}
+
+// The daemon puts things right though something else happens on the device all the time.
+func TestKernelIsKeptAmidNoise(t *testing.T) {
+	tool(t, "tc", "iproute2")
+	near, _ := wire(t)
+	near.run("ip link set lo up")
+	p := startIn(near, t, plain(), kept("2mbit"))
+	near.output("tc qdisc del dev wire root; for i in $(seq 200); do ip link set wire alias a$i; sleep 0.005; tc qdisc show dev wire | grep -q 5ca0 && exit; done; echo it is not >&2; exit 1")
+	near.holdsEqual(p.config)
+}
+
 // More notifications come than the daemon's socket holds, and some are lost (ENOBUFS): it
 // looks at everything again, and goes on seeing what happens.
 func TestKernelNotificationsAreLost(t *testing.T) {

@@ -48,6 +48,9 @@ func withKernel(f func(*cli.Context, *tc.Kernel, *policy.Policy, []policy.TC) er
 		}
 		path, _ := configPath(c)
 		p, _, err := policy.Load(path)
+		if err != nil && c.Command.Name == "clear" && c.NArg() == 1 { // it takes no policy
+			p, err = &policy.Policy{Path: path}, nil
+		}
 		if err != nil {
 			return err
 		}
@@ -164,7 +167,7 @@ func tcApply(c *cli.Context, k *tc.Kernel, p *policy.Policy, sections []policy.T
 	})
 }
 
-func tcClear(c *cli.Context, k *tc.Kernel, _ *policy.Policy, sections []policy.TC) error {
+func tcClear(c *cli.Context, k *tc.Kernel, p *policy.Policy, sections []policy.TC) error {
 	return eachSection(c, sections, "cleared", func(section policy.TC) (int, error) {
 		d, err := k.Device(section.Device)
 		if errors.Is(err, tc.ErrNoDevice) {
@@ -173,7 +176,11 @@ func tcClear(c *cli.Context, k *tc.Kernel, _ *policy.Policy, sections []policy.T
 		if err != nil {
 			return 0, err
 		}
-		return k.Clear(d)
+		var plan []tc.Object
+		if section.Class != "" {
+			plan, _ = tc.Plan(p, section, d) // whatever has become of the policy, all of ours goes
+		}
+		return k.Clear(d, plan)
 	})
 }
 

@@ -1,0 +1,134 @@
+package tests
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"shaper/policy"
+	"shaper/tc"
+)
+
+// Several that apply one policy at the same time all come to it: what one finds made
+// meanwhile is no error, and nobody takes away what another has made.
+func TestKernelTakesSeveralAtOnce(t *testing.T) {
+	tool(t, "tc", "iproute2")
+	near, _ := wire(t)
+	config := policyFile(t, mixed)
+	p, _, err := policy.Load(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply := func(k *tc.Kernel) error {
+		d, err := k.Device("wire")
+		if err != nil {
+			return err
+		}
+		plan, err := tc.Plan(p, p.TC[0], d)
+		if err != nil {
+			return err
+		}
+		_, err = k.Apply(d, plan, false)
+		return err
+	}
+	for range sized(5, 50) {
+		var kernels []*tc.Kernel // their sockets stay in the namespace
+		near.do(func() error {
+			for range 6 {
+				k, err := tc.Open()
+				if err != nil {
+					return err
+				}
+				t.Cleanup(k.Close)
+				kernels = append(kernels, k)
+			}
+			return nil
+		})
+		var all sync.WaitGroup
+		for _, k := range kernels {
+			all.Go(func() {
+				if err := apply(k); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		near.holdsEqual(config)
+		near.mustTC(config, "clear")
+		near.holdsClear()
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// Whatever others change of what is ours is seen, and put right in place.
+func TestKernelSeesWhatOthersChange(t *testing.T) {
+	tool(t, "tc", "iproute2")
+	near, _ := wire(t)
+	config := policyFile(t, mixed)
+	near.mustTC(config, "apply")
+	ifb := mirrorOf(near.preview(config))
+	class := regexp.MustCompile(`tc class add (dev wire parent \S+ classid 5ca0:1 .*)\n`).FindStringSubmatch(strings.Join(near.preview(config).Commands, "\n"))[1]
+	root := regexp.MustCompile(`tc qdisc add (dev shaper\d+ root .*)\n`).FindStringSubmatch(strings.Join(near.preview(config).Commands, "\n"))[1]
+	state := near.state("wire")
+	for _, change := range []string{
+		"tc class change " + class + " overhead 100",
+		"tc class change " + class + " mpu 1000",
+		"tc class change " + class + " linklayer atm",
+		"tc qdisc change " + root + " overhead 100",
+		"tc qdisc change " + root + " peakrate 90mbit mtu 3000",
+		"tc filter del dev wire parent ffff: protocol all pref 23712",
+		"ip link set " + ifb + " down", // all that arrives is lost
+	} {
+		near.output(change)
+		if p := near.preview(config); len(p.Changes) == 0 {
+			t.Errorf("not seen: %s", change)
+		}
+		if out := near.mustTC(config, "apply"); !strings.Contains(out, "changed 1 ") {
+			t.Errorf("%s: %s", change, out)
+		}
+		near.holdsEqual(config)
+	}
+	near.run("tc qdisc del dev wire root") // with the note of what its packets could be
+	near.mustTC(config, "clear")
+	near.holdsClear()
+	near.mustTC(config, "apply")
+	near.mustTC(policyFile(t, "nonsense"), "clear", "wire") // it needs no policy
+	near.holdsClear()
+	near.mustTC(config, "apply")
+	for _, then := range []string{"apply", "clear"} { // else all that arrives is dropped, and nobody knows whose that is
+		near.output("ip link del " + ifb)
+		near.mustTC(config, then)
+		if then == "apply" {
+			near.holdsEqual(config)
+		}
+	}
+	near.holdsClear()
+	near.mustTC(config, "apply")
+	if after := near.state("wire"); after != state {
+		t.Errorf("was:\n%s\nis:\n%s", state, after)
+	}
+	if out := near.output("ip link show " + ifb); !strings.Contains(out, ",UP") {
+		t.Errorf("it is down: %s", out)
+	}
+}
+
+// A device that somebody else has given the name of our ifb is not ours.
+func TestKernelLeavesDevicesOfOurName(t *testing.T) {
+	tool(t, "tc", "iproute2")
+	near, _ := wire(t)
+	index := strings.TrimSpace(near.output("ip -o link show wire | cut -d: -f1"))
+	name := fmt.Sprint("shaper", index)
+	near.run("ip link add %s type veth peer name other", name)
+	config := policyFile(t, mixed)
+	if o := near.tc(config, "apply"); o.code != 1 || !strings.Contains(o.stderr, "add ifb on "+name+": file exists") {
+		t.Errorf("%d %s", o.code, o.stderr)
+	}
+	near.mustTC(config, "clear")
+	if out := near.output("ip link show; tc qdisc show"); !strings.Contains(out, name+"@") || strings.Contains(out, "5ca0") {
+		t.Errorf("%s", out)
+	}
+}
