@@ -340,6 +340,52 @@ func TestUnansweredIsForgotten(t *testing.T) {
 	}
 }
 
+// What waits in a class that a reload takes away goes on in another, with what follows
+// it.
+func TestReloadLetsGo(t *testing.T) {
+	addr, conns := listen(t)
+	for _, c := range []struct{ protocol, all string }{
+		{"http", strings.Repeat("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello", 3)},
+		{"lines", strings.Repeat("line\n", 10)},
+		{"smpp", submitFrom("a", 1) + submitFrom("a", 2) + pdu(unbind, 0, 3, "")},
+	} {
+		r := run(t, exchanged(c.protocol, addr, "0 messages/s", `queue = "2 messages"`))
+		client, upstream := r.open(conns)
+		send(t, client, c.all)
+		until(t, "something waits", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() > 0 })
+		r.reload(class("d", "10000 messages/s", `queue = "2 messages"`) + listener("l", c.protocol, addr, "d"))
+		expect(t, upstream, c.all)
+	}
+}
+
+// Where there is none any more, it goes on at once.
+func TestReloadWithoutReturnClass(t *testing.T) {
+	addr, conns := listen(t)
+	classes := class("c", "10 messages/s")
+	r := run(t, classes+class("back", "0 messages/s")+listener("l", "smpp", addr, "c", `return_class = "back"`))
+	client, upstream := r.open(conns)
+	send(t, upstream, pdu(deliver, 0, 1, "")+pdu(deliver, 0, 2, ""))
+	until(t, "both wait", func() bool { return r.shaper.Class("back").Stats.BacklogItems.Load() == 2 })
+	r.reload(classes + listener("l", "smpp", addr, "c"))
+	expect(t, client, pdu(deliver, 0, 1, "")+pdu(deliver, 0, 2, ""))
+}
+
+// What finds no room there is refused.
+func TestReloadRefuses(t *testing.T) {
+	addr, conns := listen(t)
+	full := class("d", "0 messages/s", `queue = "1 messages"`, `overflow = "refuse"`)
+	r := run(t, exchanged("smpp", addr, "0 messages/s")+full)
+	client, _ := r.open(conns)
+	send(t, client, submitFrom("a", 1)+submitFrom("a", 2)+submitFrom("a", 3))
+	until(t, "all wait", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() == 3 })
+	r.reload(full + listener("l", "smpp", addr, "d"))
+	expect(t, client, pdu(submitResp, 0x58, 2, "")+pdu(submitResp, 0x58, 3, ""))
+	d := r.shaper.Class("d")
+	if n, waits := d.Stats.Refused[stats.QueueFull].Items.Load(), d.Stats.BacklogItems.Load(); n != 2 || waits != 1 {
+		t.Errorf("%d are counted as refused, and %d wait", n, waits)
+	}
+}
+
 // A refusal that ends the connection is read whole, however much more comes.
 func TestRefusalThatEnds(t *testing.T) {
 	addr := httpServer(t, func(w http.ResponseWriter, r *http.Request) {})

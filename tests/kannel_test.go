@@ -122,11 +122,13 @@ func (k *kannel) sms(from, text string) {
 }
 
 // kannelPolicy is the one that README.md shows.
-const kannelPolicy = `
+const kannelClass = `
 [class.acme]
 rate     = "20 messages/s"
 headroom = "2%%"
+`
 
+const kannelPolicy = kannelClass + `
 [listener.gateway]
 listen   = "127.0.0.1:0"
 protocol = "smpp"
@@ -246,7 +248,7 @@ class       = "otp"
 			sent := time.Now()
 			sequence := e.submit("otp1", 1)
 			if status := e.answerTo(sequence); status != 0 {
-				return fmt.Errorf("a passcode is answered %#x", status)
+				return fmt.Errorf("a passcode is answered %#x; the closest two were %v apart", status, rule.closest())
 			}
 			slowest = max(slowest, arrivalOf(p, "otp1", sequence).Sub(sent))
 			time.Sleep(113 * time.Millisecond) // no multiple of the gap

@@ -178,7 +178,7 @@ func TestThroughput(t *testing.T) {
 			busy = c.daemon.busy() - busy
 			t.Logf("%.0f %s a second, %.0f without shaper, whose processor time is %.1f µs for each",
 				through, c.what, direct, float64(busy.Microseconds())/(through*lasts.Seconds()))
-			if through < c.least && full {
+			if through < c.least*float64(sized(1, 4))/4 { // a short run may share the machine
 				return fmt.Errorf("want %.0f a second", c.least)
 			}
 			return nil
