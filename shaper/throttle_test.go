@@ -239,3 +239,15 @@ func TestPauseOfKey(t *testing.T) {
 		t.Errorf("%d buckets are known long after", n)
 	}
 }
+
+// When an answer comes that makes room nobody knows: who is refused is told what the
+// rate makes of it, and not to come never.
+func TestRetryInFlight(t *testing.T) {
+	c := messageClass("10 messages/s", func(conf *policy.Class) { *conf = withQueue(*conf, 1, 0); conf.InFlight = 1 })
+	enter(t, c, 0, Leaves, request())
+	enter(t, c, 0, Waits, request())
+	enter(t, c, 0, Full, request())
+	if wait := c.Retry(at(0), request().Cost); wait != 100*ms {
+		t.Errorf("it is told to come in %v, not in 100 ms", wait)
+	}
+}
