@@ -69,41 +69,6 @@ func TestConnectionsAreNotAnswered(t *testing.T) {
 	r.noneInFlight("c")
 }
 
-// What waits on the way back leaves when a reload takes its class away, and leaves
-// none.
-func TestReturnClassGoes(t *testing.T) {
-	addr, conns := listen(t)
-	both := exchanged("smpp", addr, "1000 messages/s")
-	r := run(t, strings.Replace(both, `class = "c"`, "class = \"c\"\nreturn_class = \"back\"", 1)+class("back", "0 messages/s"))
-	client, upstream := r.open(conns)
-	send(t, upstream, pdu(deliver, 0, 1, "")+pdu(deliver, 0, 2, ""))
-	until(t, "they wait", func() bool { return r.shaper.Class("back").Stats.BacklogItems.Load() == 2 })
-	r.reload(both)
-	expect(t, client, pdu(deliver, 0, 1, "")+pdu(deliver, 0, 2, ""))
-}
-
-// A client that is made to wait goes on when a reload lets what waits leave at once.
-func TestReloadFreesClient(t *testing.T) {
-	addr, conns := listen(t)
-	r := run(t, exchanged("lines", addr, "0 messages/s", `queue = "1 messages"`))
-	client, upstream := r.open(conns)
-	send(t, client, "one\ntwo\nthree\nfour\n")
-	until(t, "the first waits", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() == 1 })
-	r.reload(class("d", "1000 messages/s", `algorithm = "token"`, `burst = "100 messages"`) + listener("l", "lines", addr, "d"))
-	expect(t, upstream, "one\ntwo\nthree\nfour\n")
-}
-
-// What waits, and has no room in the class that a reload gives it, is refused.
-func TestReloadHasNoRoom(t *testing.T) {
-	addr, conns := listen(t)
-	r := run(t, exchanged("smpp", addr, "0 messages/s", `overflow = "refuse"`))
-	client, upstream := r.open(conns)
-	send(t, client, submitFrom("a", 1)+submitFrom("a", 2)+submitFrom("a", 3)+pdu(enquire, 0, 4, ""))
-	expect(t, upstream, pdu(enquire, 0, 4, ""))
-	r.reload(class("d", "0 messages/s", `queue = "1 messages"`, `overflow = "refuse"`) + listener("l", "smpp", addr, "d"))
-	expect(t, client, pdu(submitResp, 0x58, 2, "")+pdu(submitResp, 0x58, 3, ""))
-}
-
 // The body of a request that was refused late is not sent either.
 func TestReloadRefusesBody(t *testing.T) {
 	addr, conns := listen(t)

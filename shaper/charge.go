@@ -13,11 +13,16 @@ const leavePatience = time.Second
 // allows returns when an item that costs n may leave the class, if it is the
 // next; now for what costs nothing.
 func (c *Class) allows(now time.Time, n int64) time.Time {
+	if n > 0 && c.conf.InFlight > 0 && c.flying >= c.conf.InFlight && c.limits() {
+		return limit.Never
+	}
+	return c.paces(now, n)
+}
+
+// paces is allows whatever is in flight: when that is answered nobody knows.
+func (c *Class) paces(now time.Time, n int64) time.Time {
 	if n == 0 {
 		return now
-	}
-	if c.conf.InFlight > 0 && c.flying >= c.conf.InFlight && c.limits() {
-		return limit.Never
 	}
 	at := c.limiter.Next(now, 0, n)
 	if !c.leaving.IsZero() {
@@ -247,7 +252,7 @@ func (c *Class) retry(now time.Time, cost *Cost) time.Time {
 	}
 	if front := c.front(); front != nil && !c.queue.HasRoom(int(cost.Packets), cost.Bytes) {
 		for x := c; x != nil; x = x.parent.Load() {
-			at = later(at, x.allows(now, front.Cost.in(x.kind)))
+			at = later(at, x.paces(now, front.Cost.in(x.kind)))
 		}
 	}
 	return at

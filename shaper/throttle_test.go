@@ -215,3 +215,39 @@ func TestMaxWaitInPause(t *testing.T) {
 		released(t, c, 5*second, it)
 	}
 }
+
+// A bucket that pauses does so for a client that comes back, too, and is forgotten when
+// it has its whole pace again.
+func TestPauseOfKey(t *testing.T) {
+	c := messageClass("1000 messages/s", func(conf *policy.Class) { conf.Per, conf.Adapt = policy.Per{By: policy.BySource}, true })
+	bucket := c.Join(start, policy.Conn{})
+	enter(t, bucket, 0, Leaves, request())
+	bucket.Throttled(at(0), 5*second, "429")
+	bucket.Answered(at(0), false)
+	bucket.Quit(at(0))
+	bucket = c.Join(at(second), policy.Conn{})
+	it := request()
+	enter(t, bucket, second, Waits, it)
+	released(t, c, 5*second, it)
+	bucket.Answered(at(5*second), true)
+	bucket.Quit(at(6 * second))
+	if n := c.Keys(at(50 * second)); n != 1 {
+		t.Errorf("%d buckets are known while one recovers", n)
+	}
+	c.Keys(at(200 * second))
+	if n := c.Keys(at(200 * second)); n != 0 {
+		t.Errorf("%d buckets are known long after", n)
+	}
+}
+
+// When an answer comes that makes room nobody knows: who is refused is told what the
+// rate makes of it, and not to come never.
+func TestRetryInFlight(t *testing.T) {
+	c := messageClass("10 messages/s", func(conf *policy.Class) { *conf = withQueue(*conf, 1, 0); conf.InFlight = 1 })
+	enter(t, c, 0, Leaves, request())
+	enter(t, c, 0, Waits, request())
+	enter(t, c, 0, Full, request())
+	if wait := c.Retry(at(0), request().Cost); wait != 100*ms {
+		t.Errorf("it is told to come in %v, not in 100 ms", wait)
+	}
+}
