@@ -5,15 +5,18 @@
 # make uml    as root: the same in a kernel that has fq_codel and flower, in user-mode Linux
 # make bench  as root: shaper beside its peers, into docs/benchmarks.md
 # make bench-go  Go benchmarks, for benchstat
+# make demo-kannel  Kannel and a provider of 20 messages/s, with shaper between and without
 
 GO         ?= go
 FUZZTIME   ?= 10s
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-# Packages of Debian that the tests use as peers and judges, and a command of each.
-DEBIAN = iperf3:iperf3 prometheus:promtool systemd:systemd-analyze iproute2:ip procps:ps curl:curl openssl:openssl man-db:man
+# Packages of Debian that the tests use as peers and judges, and a command of each, or
+# a module of Perl.
+DEBIAN = iperf3:iperf3 prometheus:promtool systemd:systemd-analyze iproute2:ip procps:ps curl:curl openssl:openssl man-db:man \
+         kannel:bearerbox hey:hey wrk:wrk libnet-smpp-perl:Net::SMPP
 
-.PHONY: run test kernel uml bench bench-go lint unit whole fuzz deps
+.PHONY: run test kernel uml demo-kannel bench bench-go lint unit whole fuzz deps
 
 run:
 	$(GO) run ./cmd/shaper run
@@ -31,15 +34,15 @@ whole:
 
 # 1,000 random policies, 200 kills, 10 s at 1 Gbit/s; `make test` has fewer of each.
 kernel: deps
-	SHAPER_FULL=1 $(GO) test -count=1 -timeout 15m -run TestKernel -v ./tests
+	FULL=1 $(GO) test -count=1 -timeout 15m -run TestKernel -v ./tests
 
 uml: DEBIAN = user-mode-linux:linux.uml kmod:modprobe iproute2:ip
 uml: deps
-	SHAPER_FULL=1 $(GO) test -count=1 -run TestUserModeLinux -v ./tests
+	FULL=1 $(GO) test -count=1 -run TestUserModeLinux -v ./tests
 
 # Each fuzz target for FUZZTIME; go test takes one target at a time.
 fuzz:
-	@for pkg in unit policy simulate; do \
+	@for pkg in unit policy simulate frame; do \
 	  for target in $$(grep -ho '^func Fuzz[A-Za-z0-9]*' $$pkg/*_test.go | cut -c6-); do \
 	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./$$pkg || exit 1; \
 	  done; \
@@ -53,6 +56,10 @@ bench: deps
 bench-go:
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
+demo-kannel: DEBIAN = kannel:bearerbox
+demo-kannel: deps
+	$(GO) test -count=1 -v -run '^TestKannel$$' ./tests
+
 lint:
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "not formatted: run gofmt -w ."; exit 1; }
 	$(GO) vet ./...
@@ -63,7 +70,10 @@ lint:
 deps:
 	@missing=; \
 	for pair in $(DEBIAN); do \
-	  PATH="$$PATH:/usr/sbin:/sbin" command -v $${pair#*:} >/dev/null || missing="$$missing $${pair%%:*}"; \
+	  case $${pair#*:} in \
+	    *::*) perl -M$${pair#*:} -e 1 2>/dev/null ;; \
+	    *) PATH="$$PATH:/usr/sbin:/sbin" command -v $${pair#*:} >/dev/null ;; \
+	  esac || missing="$$missing $${pair%%:*}"; \
 	done; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \

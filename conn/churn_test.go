@@ -76,22 +76,7 @@ func churned() (policies []string) {
 
 // churn has clients come and go until done.
 func churn(clients *sync.WaitGroup, done <-chan struct{}, overTCP, overUDP string) {
-	again := func(do func(*rand.Rand), n int) {
-		for n := range n {
-			x := rand.New(rand.NewPCG(3, uint64(n)))
-			clients.Go(func() {
-				for {
-					select {
-					case <-done:
-						return
-					default:
-						do(x)
-					}
-				}
-			})
-		}
-	}
-	again(func(x *rand.Rand) {
+	again(clients, done, 6, func(x *rand.Rand) {
 		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(1+x.IntN(6)))}}
 		if c, err := from.Dial("tcp", overTCP); err == nil {
 			defer c.Close()
@@ -99,15 +84,15 @@ func churn(clients *sync.WaitGroup, done <-chan struct{}, overTCP, overUDP strin
 			c.Write(make([]byte, x.IntN(100_000)))
 			io.CopyN(io.Discard, c, 50_000)
 		}
-	}, 6)
-	again(func(x *rand.Rand) {
+	})
+	again(clients, done, 2, func(x *rand.Rand) {
 		if c, err := net.Dial("udp", overUDP); err == nil {
 			defer c.Close()
 			for range x.IntN(50) {
 				c.Write(make([]byte, x.IntN(1400)))
 			}
 		}
-	}, 2)
+	})
 }
 
 // wantUnused checks that of no session anything is left in a class, but for what its

@@ -63,7 +63,11 @@ func (s *Server) tend(one session, now time.Time) {
 func (t *tcpSession) tend(now time.Time) {
 	t.drive(func(t *tcpSession) {
 		waiting := t.up.waiting || t.down.waiting
-		stuck := waiting || t.up.cargo.left() > 0 || t.down.cargo.left() > 0
+		if t.exchange != nil {
+			waiting = waiting || t.exchange.waits()
+			t.exchange.tend(now)
+		}
+		stuck := waiting || t.held() > 0
 		active := t.up.active || t.down.active
 		t.up.active, t.down.active = false, false
 		switch {

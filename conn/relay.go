@@ -73,7 +73,7 @@ func (h *half) Leave(now time.Time) {
 	case opening:
 		t.dial()
 	case relaying:
-		if h.move(1); t.ending {
+		if t.granted(h); t.ending {
 			h.flow.Left(now)
 		}
 	case ended:

@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
@@ -89,7 +90,7 @@ type address struct {
 }
 
 func addressOf(l *policy.Listener, text string) address {
-	at := address{network: l.Protocol, text: text}
+	at := address{network: l.Protocol.Network(), text: text}
 	if strings.HasSuffix(text, ":0") {
 		at.owner = l.Name
 	}
@@ -273,9 +274,6 @@ func (s *Server) reroute(c *Change, removed []*shaper.Class) {
 	if s.marks.set(c.policy) {
 		defer s.remark()
 	}
-	if len(removed) == 0 {
-		return
-	}
 	gone := map[*shaper.Class]bool{}
 	for _, class := range removed {
 		gone[class] = true
@@ -360,11 +358,25 @@ func (s *Server) Listeners() []stats.ListenerReading {
 	for _, name := range slices.Sorted(maps.Keys(s.services)) {
 		sv := s.services[name]
 		one := sv.stats.Read()
-		one.Name, one.Protocol = name, string(sv.terms.Load().Protocol)
+		terms := sv.terms.Load()
+		addReasons(&one, terms.Protocol)
+		one.Name, one.Protocol = name, string(terms.Protocol)
 		one.Addresses = slices.Sorted(slices.Values(addresses[sv]))
 		all = append(all, one)
 	}
 	return all
+}
+
+// addReasons has a reading have an entry for each reason why messages cannot be framed.
+func addReasons(l *stats.ListenerReading, p policy.Protocol) {
+	if !p.HasMessages() {
+		return
+	}
+	counts := make(map[string]uint64)
+	for reason := range frame.Reasons() {
+		counts[reason.String()] = l.Unframed[reason.String()]
+	}
+	l.Unframed = counts
 }
 
 // Shutdown stops accepting, lets open sessions go on until ctx ends, resets

@@ -13,7 +13,6 @@ import (
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
-	"shaper/unit"
 )
 
 // Session is what is known of an open session, for people.
@@ -56,8 +55,10 @@ type tcpSession struct {
 	// one; before, where the first of the list is, if a rule asked.
 	destination      netip.AddrPort
 	client, upstream sock
-	name             string // of the upstream; "" until it is reached
-	up, down         half   // towards the upstream, and back
+	name             string      // of the upstream; "" until it is reached
+	up, down         half        // towards the upstream, and back
+	exchange         *exchange   // of messages; nil: the two directions are streams of bytes
+	lingering        *time.Timer // bounds how long the client may go on once it was told that the session ends
 	slot             shaper.Slot
 	dialling         dialling
 	ending           bool // see cutOff
@@ -160,6 +161,10 @@ func (t *tcpSession) classify() {
 	up, down = s.shadow.mirrors(who, t.started)
 	t.up.flow.Mirror(t.started, up)
 	t.down.flow.Mirror(t.started, down)
+	if t.conf.Protocol.HasMessages() && t.up.flow.Class() != nil {
+		t.exchange = newExchange(t)
+		t.exchange.obey(s.routes, who)
+	}
 }
 
 func (s *Server) needsDestination(listener string) bool {
@@ -171,6 +176,14 @@ func (s *Server) needsDestination(listener string) bool {
 // describe returns what the rules match.
 func (t *tcpSession) describe() policy.Conn {
 	return policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.port, Destination: t.destination, Session: t.id}
+}
+
+// class returns the class of the session, towards the upstream; nil for none.
+func (t *tcpSession) class() *shaper.Class {
+	if t.exchange != nil {
+		return t.exchange.classes[t.exchange.own]
+	}
+	return t.up.flow.Class()
 }
 
 // open has the connection enter its class. There is none where a reload has just
@@ -189,7 +202,7 @@ func (t *tcpSession) open() {
 	switch {
 	case t.slot.Acquire(class, t):
 		t.admitted()
-	case class.Policy().OverflowFor(policy.TCP) == policy.Refuse:
+	case class.Policy().OverflowFor(t.conf.Protocol) == policy.Refuse:
 		t.up.refuse(stats.QueueFull)
 	default:
 		t.waitForSlot(time.Duration(class.Policy().MaxWait))
@@ -236,9 +249,39 @@ func (t *tcpSession) goOn() {
 			t.dial()
 		}
 	case relaying:
+		if t.exchange != nil {
+			t.exchange.goOn(turnEvents)
+			return
+		}
 		t.up.move(turnBytes)
 		t.down.move(turnBytes)
 	}
+}
+
+// granted goes on with bytes that waited for their class.
+func (t *tcpSession) granted(h *half) {
+	switch {
+	case t.exchange == nil:
+		h.move(1)
+		return
+	case t.ending:
+		return
+	}
+	t.exchange.laneOf(h).passAsked()
+	if t.stage == relaying {
+		t.exchange.goOn(1)
+	}
+}
+
+// farewell is how long a client may take to read that the session ends, and to end
+// it too.
+const farewell = 2 * time.Second
+
+// linger ends the session soon.
+func (t *tcpSession) linger() {
+	t.lingering = time.AfterFunc(farewell, func() {
+		t.drive(func(t *tcpSession) { t.finish(stats.Overflow) })
+	})
 }
 
 // proceed goes on after something has happened to a socket.
@@ -261,27 +304,41 @@ func (t *tcpSession) turn() { t.drive((*tcpSession).goOn) }
 // reclassify moves the session out of classes that are gone.
 func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 	t.drive(func(t *tcpSession) {
-		up, down := t.up.flow.Class(), t.down.flow.Class()
-		if !gone[up.Named()] && !gone[down.Named()] {
-			return
-		}
+		up, down := t.class(), t.down.flow.Class()
 		who, now := t.describe(), time.Now()
-		newUp, newDown := r.classify(who, t.conf)
-		if newUp == nil { // it stays where it is, rather than go on unlimited
-			return
+		if gone[up.Named()] || gone[down.Named()] {
+			t.join(r, who, now, gone)
 		}
-		if gone[up.Named()] {
-			newUp = newUp.Join(now, who)
-			t.slot.Move(newUp)
-			t.up.join(newUp)
-			up.Quit(now)
-			t.upstream.onWire(func(fd int) { t.server.marks.mark(fd, newUp) })
-		}
-		if gone[down.Named()] && t.stage != ended {
-			t.down.join(newDown.Join(now, who))
-			down.Quit(now)
+		if t.exchange != nil && t.stage != ended {
+			t.exchange.reroute(r, who, gone)
 		}
 	})
+}
+
+// join moves the session out of classes that are gone, into those of the rules.
+func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*shaper.Class]bool) {
+	newUp, newDown := r.classify(who, t.conf)
+	if newUp == nil { // it stays where it is, rather than go on unlimited
+		return
+	}
+	up, down := t.class(), t.down.flow.Class()
+	if gone[up.Named()] {
+		newUp = newUp.Join(now, who)
+		t.slot.Move(newUp)
+		if x := t.exchange; x != nil { // what is in flight is still to be answered in the old one
+			x.own = x.tag(newUp, now)
+		} else {
+			defer up.Quit(now)
+		}
+		if t.exchange == nil || t.stage != relaying { // else reroute moves what passes
+			t.up.join(newUp)
+		}
+		t.upstream.onWire(func(fd int) { t.server.marks.mark(fd, newUp) })
+	}
+	if gone[down.Named()] && t.stage != ended {
+		t.down.join(newDown.Join(now, who))
+		down.Quit(now)
+	}
 }
 
 // rescue is deferred where a session is driven: a panic ends that session only.
@@ -317,6 +374,12 @@ func (t *tcpSession) finish(result stats.Result) {
 	t.stage = ended
 	t.dialling.stop()
 	t.slot.Release()
+	if t.lingering != nil {
+		t.lingering.Stop()
+	}
+	if t.exchange != nil {
+		t.exchange.quit(lossOf(result))
+	}
 	t.up.quit(lossOf(result))
 	t.down.quit(lossOf(result))
 	if result == stats.OK {
@@ -347,12 +410,21 @@ func (t *tcpSession) info() Session {
 	clientTLS, upstreamTLS := t.tlsNames()
 	return Session{
 		ClientTLS: clientTLS, UpstreamTLS: upstreamTLS,
-		ID: t.id, Listener: t.conf.Name, Protocol: string(policy.TCP), Started: t.started,
+		ID: t.id, Listener: t.conf.Name, Protocol: string(t.conf.Protocol), Started: t.started,
 		Client: t.source.String(), Upstream: t.name,
-		Class: nameOf(t.up.flow.Class()), ReturnClass: nameOf(t.down.flow.Class()),
+		Class: nameOf(t.class()), ReturnClass: nameOf(t.down.flow.Class()),
 		Upward: t.up.moved, Downward: t.down.moved,
-		Waiting: int64(t.up.cargo.left() + t.down.cargo.left()),
+		Waiting: t.held(),
 	}
+}
+
+// held returns how many bytes were read and have not been written.
+func (t *tcpSession) held() int64 {
+	n := t.up.cargo.left() + t.down.cargo.left()
+	if t.exchange != nil {
+		n += t.exchange.held()
+	}
+	return int64(n)
 }
 
 func nameOf(c *shaper.Class) string {
@@ -427,11 +499,5 @@ func limits(c *shaper.Class, protocol policy.Protocol, way stats.Direction) bool
 	if c == nil {
 		return true
 	}
-	switch c.Rate().Kind() {
-	case unit.Packets:
-		return protocol == policy.UDP
-	case unit.Connections:
-		return protocol == policy.TCP && way == stats.Upstream
-	}
-	return true
+	return protocol.Counts(c.Rate().Kind(), way == stats.Downstream)
 }

@@ -86,6 +86,10 @@ func readClass(c *shaper.Class) stats.ClassReading {
 	r := c.Stats.Read()
 	r.Name, r.Algorithm, r.Drain = conf.Name, string(conf.Algorithm), stats.Seconds(drain)
 	r.Sessions = c.Sessions()
+	if conf.Rate.Kind() == unit.Messages {
+		r.InFlight = c.InFlight()
+		r.PausedUntil, r.Share = c.Feedback(now)
+	}
 	r.Per, r.Keys = conf.Per.String(), c.Keys(now)
 	r.Parent, r.Priority, r.Weight = conf.Parent, conf.Priority, conf.Weight
 	if shadow := c.Shadow(now); shadow != nil {

@@ -19,6 +19,8 @@ var (
 		"Bytes that left the class: of payload from the proxy, of frames from the kernel (engine tc).", "class", "direction")
 	sentPackets = both("class_sent_packets_total",
 		"Datagrams that left the class; from the kernel, frames.", "class", "direction")
+	sentMessages = both("class_sent_messages_total",
+		"Messages that left the class.", "class", "direction")
 	sentConnections = both("class_sent_connections_total",
 		"Connections that the class let through.", "class", "direction")
 	dropped = both("class_dropped_total",
@@ -37,6 +39,14 @@ var (
 		"Items that wait in the class.", "class")
 	wait = desc("class_wait_seconds",
 		"Time that items waited in the class; those that left at once count as 0.", "class")
+	inFlight = desc("class_in_flight",
+		"Requests that were sent and are not answered; of classes that count messages.", "class")
+	paused = desc("class_paused",
+		"Whether the class pauses since its provider said so; of classes that count messages.", "class")
+	share = desc("class_rate_share",
+		"Share of the rate at which the class is paced, below 1 where it adapts to its provider; of classes that count messages.", "class")
+	throttled = desc("upstream_throttled_total",
+		"Requests that the provider refused as too fast, by its signal.", "class", "signal")
 	keys = desc("class_keys",
 		"Keys that have a bucket of their own, or are remembered until nothing depends on it; of classes with per.", "class")
 	keysShared = desc("class_keys_shared_total",
@@ -56,6 +66,8 @@ var (
 		"Sessions that ended, by how they ended.", "listener", "result")
 	acceptErrors = desc("accept_errors_total",
 		"Times that accepting a connection failed, as for want of descriptors; it is tried again.", "listener")
+	unframed = desc("unframed_total",
+		"Sessions that ended since what came was no message, or might be read in two ways, by why.", "listener", "reason")
 	spliceRefused = desc("splice_refused_total",
 		"Directions of sessions whose bytes the kernel would not splice, and that were copied.", "listener")
 

@@ -84,6 +84,9 @@ var refusals = []stats.Reason{stats.QueueFull, stats.MaxWait}
 func (s sender) class(c stats.ClassReading) {
 	s.volumes(c, func(f family) *prometheus.Desc { return f.proxy })
 	s.metrics <- newHistogram(wait, c.Wait, c.Name)
+	if c.Rate.Unit == "messages" {
+		s.feedback(c)
+	}
 	if c.Per != "" {
 		s.gauge(keys, float64(c.Keys), c.Name)
 		s.counter(keysShared, c.KeysShared, c.Name)
@@ -106,6 +109,7 @@ func (s sender) volumes(c stats.ClassReading, of func(family) *prometheus.Desc) 
 		v := c.Sent[d]
 		s.counter(of(sentBytes), v.Bytes, c.Name, d.String())
 		s.counter(of(sentPackets), v.Packets, c.Name, d.String())
+		s.counter(of(sentMessages), v.Messages, c.Name, d.String())
 		s.counter(of(sentConnections), v.Connections, c.Name, d.String())
 	}
 	for r := range stats.Reasons() {
@@ -122,11 +126,28 @@ func (s sender) volumes(c stats.ClassReading, of func(family) *prometheus.Desc) 
 	s.gauge(of(rate), c.Rate.PerSecond, c.Name, c.Rate.Unit)
 }
 
+// feedback is what the provider's answers have made of a class.
+func (s sender) feedback(c stats.ClassReading) {
+	pauses := 0.
+	if !c.PausedUntil.IsZero() {
+		pauses = 1
+	}
+	s.gauge(inFlight, float64(c.InFlight), c.Name)
+	s.gauge(paused, pauses, c.Name)
+	s.gauge(share, c.Share, c.Name)
+	for _, signal := range stats.Signals {
+		s.counter(throttled, c.Throttled[signal], c.Name, signal)
+	}
+}
+
 func (s sender) listener(l stats.ListenerReading) {
 	s.gauge(sessions, float64(l.Open), l.Name)
 	for r := range stats.Results() {
 		s.counter(sessionsTotal, l.Ended[r], l.Name, r.String())
 	}
 	s.counter(acceptErrors, l.AcceptErrors, l.Name)
+	for reason, n := range l.Unframed {
+		s.counter(unframed, n, l.Name, reason)
+	}
 	s.counter(spliceRefused, l.SpliceRefused, l.Name)
 }

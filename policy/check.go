@@ -46,6 +46,7 @@ func check(r *report, p *Policy) *checker {
 	}
 	for i := range p.Classes {
 		c.overflow(&p.Classes[i])
+		c.answers(&p.Classes[i])
 	}
 	c.kernel()
 	return c
@@ -74,11 +75,6 @@ func (c *checker) class(class *Class) {
 		return
 	}
 	kind := class.Rate.Kind()
-	if kind == unit.Messages {
-		c.wrong(key+".rate", fmt.Sprintf("%q counts messages, which is not supported in this version", class.Rate),
-			"a rate in bytes, packets or connections")
-		return
-	}
 	if c.sound(key+".algorithm", key+".burst") {
 		c.burst(key+".burst", class)
 	}
@@ -89,6 +85,7 @@ func (c *checker) class(class *Class) {
 		c.wrong(key+".queue", problem, allowed)
 	}
 	c.keys(key, class)
+	c.feedback(key, class)
 	c.competes(class)
 }
 
@@ -123,6 +120,7 @@ func misfit(q Queue, rate unit.Kind) (problem, allowed string) {
 // listener checks what a listener refers to.
 func (c *checker) listener(l *Listener) {
 	key := join("listener", l.Name)
+	c.messages(key, l)
 	if c.exists(key+".class", l.Class) {
 		c.use(key+".class", l.Class, l, "")
 	}
@@ -155,6 +153,7 @@ func (c *checker) rule(i int, rule *Rule) {
 				hintOf(c, name, "listeners", c.p.Listeners, listenerName))
 		}
 	}
+	c.messageRule(key, rule)
 	class := c.exists(key+".class", rule.Class)
 	back := rule.ReturnClass != "" || c.given(key+".return_class")
 	back = back && c.exists(key+".return_class", rule.ReturnClass)
@@ -200,12 +199,8 @@ func hintOf[T any](c *checker, name, all string, of []T, nameOf func(T) string) 
 // a rule has one that a listener has not.
 func (c *checker) use(key, name string, l *Listener, wayOut string) {
 	kind, ok := c.kindFor(key, name, l)
-	switch {
-	case !ok:
-	case kind == unit.Packets && l.Protocol == TCP:
-		c.never(key, name, l, kind, way(wayOut, UDP)+"give the class a rate in bytes or connections")
-	case kind == unit.Connections && l.Protocol == UDP:
-		c.never(key, name, l, kind, way(wayOut, TCP)+"give the class a rate in bytes or packets")
+	if ok && !l.Protocol.Counts(kind, false) {
+		c.never(key, name, l, kind, way(wayOut, protocolFor(kind))+"give the class a rate in "+countedOn(l.Protocol, false))
 	}
 }
 
@@ -214,12 +209,46 @@ func (c *checker) useBack(key, name string, l *Listener, wayOut string) {
 	kind, ok := c.kindFor(key, name, l)
 	switch {
 	case !ok:
-	case kind == unit.Packets && l.Protocol == TCP:
-		c.never(key, name, l, kind, way(wayOut, UDP)+"give the class a rate in bytes")
 	case kind == unit.Connections:
 		c.wrong(key, fmt.Sprintf("class %q counts connections, and none are made towards the client: it would never limit", name),
 			"a class with a rate in bytes, or packets for udp")
+	case kind == unit.Messages && l.Protocol == HTTP:
+		c.wrong(key, fmt.Sprintf("class %q counts messages, and a response is none of its own: it would never limit", name),
+			"a class with a rate in bytes")
+	case !l.Protocol.Counts(kind, true):
+		c.never(key, name, l, kind, way(wayOut, protocolFor(kind))+"give the class a rate in "+countedOn(l.Protocol, true))
 	}
+}
+
+// protocolFor returns a protocol that has what a class counts.
+func protocolFor(kind unit.Kind) Protocol {
+	switch kind {
+	case unit.Packets:
+		return UDP
+	case unit.Messages:
+		return SMPP
+	}
+	return TCP
+}
+
+// countedOn says what can be counted of a protocol.
+func countedOn(p Protocol, back bool) string {
+	var kinds []string
+	for _, kind := range []unit.Kind{unit.Bytes, unit.Packets, unit.Messages, unit.Connections} {
+		if p.Counts(kind, back) {
+			kinds = append(kinds, kind.String())
+		}
+	}
+	return orList(kinds)
+}
+
+// orList prints "a, b or c".
+func orList(all []string) string {
+	last := len(all) - 1
+	if last < 1 {
+		return strings.Join(all, "")
+	}
+	return strings.Join(all[:last], ", ") + " or " + all[last]
 }
 
 func (c *checker) never(key, name string, l *Listener, kind unit.Kind, allowed string) {
@@ -250,7 +279,8 @@ func (c *checker) overflow(class *Class) {
 	if class.Overflow == "" || !c.sound(key) {
 		return
 	}
-	tcp, udp := c.carries[class.Name][TCP], c.carries[class.Name][UDP]
+	udp := c.carries[class.Name][UDP]
+	tcp := len(c.carries[class.Name]) > 1 || !udp && len(c.carries[class.Name]) > 0
 	problem, allowed := "", ""
 	switch {
 	case udp && class.Overflow != Drop:

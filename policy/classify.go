@@ -32,13 +32,14 @@ type Decision struct {
 // Classifier is the compiled rules of a policy. It does not change and may be
 // used concurrently.
 type Classifier struct {
-	listeners map[string]*scope
-	per       map[string]Per // by class, of those with a bucket for each key
-	rules     []matcher
-	bySource  bart.Table[int32] // the rules with a source, by number of their node
-	nodes     []sourceNode      // from 1
-	more      []portIndex       // from 1
-	anySource portIndex         // the rules with neither a source nor a listener
+	listeners  map[string]*scope
+	per        map[string]Per // by class, of those with a bucket for each key
+	rules      []matcher
+	bySource   bart.Table[int32] // the rules with a source, by number of their node
+	nodes      []sourceNode      // from 1
+	more       []portIndex       // from 1
+	anySource  portIndex         // the rules with neither a source nor a listener
+	onMessages []int             // the rules that look at messages, ascending; they are among no others
 }
 
 // A scope is a listener as its rules see it.
@@ -155,6 +156,10 @@ func Compile(p *Policy) *Classifier {
 		if c.rules[i].destination != nil || c.byDestination(rule.Class, rule.ReturnClass) {
 			c.needDestination(&c.rules[i])
 		}
+		if rule.looksAtMessages() {
+			c.onMessages = append(c.onMessages, i)
+			continue
+		}
 		if len(rule.Source) == 0 {
 			c.addAnySource(i, rule)
 		}
@@ -171,10 +176,10 @@ func compileRule(i int, rule *Rule, listeners []Listener) matcher {
 		port: rule.Port, sourcePort: rule.SourcePort,
 		decision: Decision{rule.Class, rule.ReturnClass, i + 1}, rule: rule,
 	}
-	if len(rule.Listener) > 0 || len(rule.Protocol) > 0 {
+	if len(rule.Listener) > 0 || len(rule.Protocol) > 0 || rule.looksAtMessages() {
 		m.applies = make([]bool, len(listeners))
-		for i := range listeners {
-			m.applies[i] = matches(rule.Listener, listeners[i].Name) && matches(rule.Protocol, listeners[i].Protocol)
+		for i, l := range listeners {
+			m.applies[i] = matches(rule.Listener, l.Name) && matches(rule.Protocol, l.Protocol) && rule.hasWhatItLooksAt(l.Protocol)
 		}
 	}
 	if len(rule.Destination) > 0 {

@@ -72,6 +72,9 @@ func (m *matcher) compare(l *scope, conn Conn) (hits []string, miss string) {
 	if !m.appliesTo(l) {
 		return nil, fmt.Sprintf("it is not for listener %q", conn.Listener)
 	}
+	if r.looksAtMessages() {
+		return nil, "it is for messages that it looks at"
+	}
 	if len(r.Listener) > 0 || len(r.Protocol) > 0 {
 		hits = append(hits, fmt.Sprintf("it is for listener %q", conn.Listener))
 	}

@@ -39,6 +39,18 @@ func one[T any, V comparable](name, form string, at func(*T) *V, parse func(stri
 	}
 }
 
+// group is a field that is a table of fields, over the value that it has where it is
+// given without one of them.
+func group[T any, V comparable](name, form string, at func(*T) *V, whole V, fields []field[V]) field[T] {
+	f := one(name, form, at, func(string) (V, error) { return whole, complain(form, "it is no text") })
+	f.takes = 0
+	f.decodeTable = func(r *report, key string, n *node, into *T, wholeFile bool) {
+		*at(into) = whole
+		decode(r, key, n, at(into), fields, wholeFile)
+	}
+	return f
+}
+
 // quantity is a field of package unit, whose errors say what is allowed.
 func quantity[T any, V comparable](name string, at func(*T) *V, parse func(string) (V, error)) field[T] {
 	_, err := parse("")

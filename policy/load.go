@@ -193,6 +193,9 @@ func (l *Listener) fillIn() {
 	if l.IdleTimeout == 0 {
 		l.IdleTimeout = DefaultListener(l.Name, l.Protocol).IdleTimeout
 	}
+	if l.LengthPrefix == "" && l.Protocol == ISO8583 {
+		l.LengthPrefix = Binary2
+	}
 }
 
 // decodeNamed reads the sections [class.NAME] or [listener.NAME].

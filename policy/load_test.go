@@ -323,26 +323,18 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// The example of the manual uses keys of later versions. Each of them is
-// refused where it stands, and nothing else.
+// The example of the manual has a provider's account in messages under an uplink in
+// bytes, with passcodes before bulk.
 func TestWholeFormat(t *testing.T) {
-	_, _, err := Load("testdata/later.toml")
-	var got Errors
-	if !errors.As(err, &got) {
+	p, warnings, err := Load("testdata/good/whole.toml")
+	if err != nil {
 		t.Fatal(err)
 	}
-	var lines []string
-	for _, e := range got {
-		lines = append(lines, e.Key+": "+e.Problem)
+	if len(p.Classes) != 5 || len(p.Rules) != 2 || p.Listeners[0].Protocol != SMPP {
+		t.Errorf("%d classes, %d rules, %v", len(p.Classes), len(p.Rules), p.Listeners)
 	}
-	want := []string{
-		`class.acme.rate: "30 messages/s" counts messages, which is not supported in this version`,
-		`class.otp.rate: "10 messages/s" counts messages, which is not supported in this version`,
-		`class.marketing.rate: "5 messages/s" counts messages, which is not supported in this version`,
-		`listener.acme.protocol: "smpp" is not supported in this version`,
-	}
-	if diff := cmp.Diff(want, lines); diff != "" {
-		t.Error("(-want +got):\n" + diff)
+	if len(warnings) != 2 { // a class is not used, and no listener has the port of a rule
+		t.Errorf("warnings are %v", warnings)
 	}
 }
 

@@ -212,6 +212,20 @@ func (p *Policy) byParent() map[string][]*Class {
 	return under
 }
 
+// fieldsOfListener is fieldsOf for a listener: datagrams have no TLS, and only some
+// messages a length.
+func fieldsOfListener(l *Listener) []field[Listener] {
+	return slices.DeleteFunc(slices.Clone(listenerFields), func(f field[Listener]) bool {
+		switch f.name {
+		case "tls", "upstream_tls":
+			return l.Protocol == UDP
+		case "length_prefix", "length_includes_itself", "header_length":
+			return l.Protocol != ISO8583
+		}
+		return false
+	})
+}
+
 // fieldsOf returns the fields that mean something to a class: not every algorithm
 // has a burst or a window, and one without a parent has no siblings.
 func fieldsOf(class *Class) []field[Class] {
@@ -223,6 +237,8 @@ func fieldsOf(class *Class) []field[Class] {
 			return !class.Algorithm.HasWindow()
 		case "max_keys":
 			return class.Per == (Per{})
+		case "in_flight", "on_throttle", "adapt":
+			return class.Rate.Kind() != unit.Messages
 		case "ceil", "priority", "weight":
 			return class.Parent == ""
 		}

@@ -79,17 +79,11 @@ type Overflow string
 const (
 	Wait   Overflow = "wait"   // stop reading from the client until there is room
 	Drop   Overflow = "drop"   // discard it and count it
-	Refuse Overflow = "refuse" // close the connection
+	Refuse Overflow = "refuse" // answer in the protocol, or close the connection
 )
 
 // Protocol is what a listener carries.
 type Protocol string
-
-// The protocols of this version.
-const (
-	TCP Protocol = "tcp"
-	UDP Protocol = "udp"
-)
 
 // Mode says how a listener finds its upstream.
 type Mode string
@@ -129,6 +123,13 @@ type Class struct {
 	// MaxWait is the longest an item may wait; 0 sets no bound.
 	MaxWait  unit.Duration `json:"max_wait,omitzero"`
 	Overflow Overflow      `json:"overflow,omitempty"`
+	// InFlight bounds the requests that were sent and are not answered; 0 is no bound.
+	InFlight int `json:"in_flight,omitzero"`
+	// OnThrottle is for how long the class pauses when the provider refuses what left
+	// it; the zero OnThrottle leaves it to the class above, or to the default.
+	OnThrottle OnThrottle `json:"on_throttle,omitzero"`
+	// Adapt has the class go on more slowly after such a pause, and recover.
+	Adapt bool `json:"adapt,omitempty"`
 	// Per has the class be as many as there are keys: everything that limits holds
 	// for each of them by itself. The zero Per is one for all.
 	Per Per `json:"per,omitzero"`
@@ -160,15 +161,15 @@ func (c Class) Limit() unit.Rate {
 }
 
 // OverflowFor returns what a full queue does to an item of a listener with
-// that protocol: Overflow where it is set, else wait for tcp, refuse for tcp
-// connections, drop for udp.
+// that protocol: Overflow where it is set, else refuse for connections, and for
+// messages of a protocol that can; drop for udp; and wait.
 func (c Class) OverflowFor(p Protocol) Overflow {
 	switch {
 	case p == UDP:
 		return Drop // datagrams cannot be made to wait by not reading them
 	case c.Overflow != "":
 		return c.Overflow
-	case c.Rate.Kind() == unit.Connections:
+	case c.Rate.Kind() == unit.Connections, c.Rate.Kind() == unit.Messages && p.Refuses():
 		return Refuse
 	}
 	return Wait
@@ -239,6 +240,12 @@ type Listener struct {
 	Upstream    []string `json:"upstream"`
 	Class       string   `json:"class"`                  // towards the upstream, where no rule matches
 	ReturnClass string   `json:"return_class,omitempty"` // back to the client; "" does not shape it
+	// LengthPrefix is how the length before each message of ISO8583 is written.
+	LengthPrefix LengthPrefix `json:"length_prefix,omitempty"`
+	// LengthIncludesItself says that this length counts the bytes of the prefix, too.
+	LengthIncludesItself bool `json:"length_includes_itself,omitempty"`
+	// HeaderLength is how many bytes stand between the prefix and the message type.
+	HeaderLength int `json:"header_length,omitempty"`
 	// Bind is the local address of connections to the upstream; the zero Addr
 	// leaves it to the kernel.
 	Bind           netip.Addr    `json:"bind,omitzero"`
@@ -260,7 +267,13 @@ type Rule struct {
 	SourcePort  []PortRange    `json:"source_port,omitempty"`
 	Destination []netip.Prefix `json:"destination,omitempty"`
 	Port        []PortRange    `json:"port,omitempty"` // the port that the client connected to
-	Class       string         `json:"class"`
-	ReturnClass string         `json:"return_class,omitempty"` // "" keeps the listener's
-	Line        int            `json:"line"`                   // where the rule begins in the file
+	// Of messages, of HTTP and of SMPP; see [Pattern].
+	Path        []Pattern `json:"path,omitempty"`
+	Method      []Pattern `json:"method,omitempty"`
+	Host        []Pattern `json:"host,omitempty"`
+	SystemID    []Pattern `json:"system_id,omitempty"`
+	SourceAddr  []Pattern `json:"source_addr,omitempty"`
+	Class       string    `json:"class"`
+	ReturnClass string    `json:"return_class,omitempty"` // "" keeps the listener's
+	Line        int       `json:"line"`                   // where the rule begins in the file
 }

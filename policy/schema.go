@@ -23,7 +23,6 @@ const (
 	portForm     = `a port is an integer from 1 to 65535, or a range like "8000-8100"`
 	burstForm    = `a burst is a size like "64KiB" or a count like "100 packets"`
 	queueForm    = `a queue is bounded by a size like "64KiB" or a count like "500 packets"`
-	shadowForm   = `true or false`
 	sessionsForm = `an integer from 1 to 2147483647`
 	keysForm     = `an integer from 1 to 16777216`
 	priorityForm = `an integer from 0, the first, to 7`
@@ -33,16 +32,21 @@ const (
 
 	algorithmForm = `"leaky", "token", "gcra", "fixed-window", "sliding-log" or "sliding-window"`
 	overflowForm  = `"wait", "drop" or "refuse"`
-	protocolForm  = `"tcp" or "udp"`
+	protocolForm  = `"tcp", "udp", "smpp", "http", "iso8583" or "lines"`
+	prefixOfForm  = `"binary2", "ascii4", "bcd2" or "vml"`
+	throttleForm  = `a table like { pause = "1s", max = "60s" }`
+	inFlightForm  = `an integer from 1 to 1000000`
+	headerForm    = `an integer from 0 to 64`
+	boolForm      = `true or false`
 	modeForm      = `"forward"`
 )
 
 var (
 	parseAlgorithm = choice(algorithmForm, []Algorithm{Leaky, Token, GCRA, FixedWindow, SlidingLog, SlidingWindow}, nil)
 	parseOverflow  = choice(overflowForm, []Overflow{Wait, Drop, Refuse}, nil)
-	parseProtocol  = choice(protocolForm, []Protocol{TCP, UDP},
-		[]Protocol{"smpp", "http", "iso8583", "lines"})
-	parseMode = choice(modeForm, []Mode{Forward}, []Mode{"connect", "socks5", "transparent"})
+	parseProtocol  = choice(protocolForm, []Protocol{TCP, UDP, SMPP, HTTP, ISO8583, Lines}, nil)
+	parsePrefixOf  = choice(prefixOfForm, []LengthPrefix{Binary2, ASCII4, BCD2, VML}, nil)
+	parseMode      = choice(modeForm, []Mode{Forward}, []Mode{"connect", "socks5", "transparent"})
 )
 
 var daemonFields = []field[Daemon]{
@@ -67,8 +71,11 @@ var classFields = []field[Class]{
 	orNone("none", one("per", perForm, func(c *Class) *Per { return &c.Per }, parsePer)),
 	onlyIntegers(one("max_keys", keysForm, func(c *Class) *int { return &c.MaxKeys }, parseKeys)),
 	orNone("none", onlyIntegers(one("max_connections", sessionsForm, func(c *Class) *int { return &c.MaxConnections }, parseSessions))),
-	onlyBooleans(one("shadow", shadowForm, func(c *Class) *bool { return &c.Shadow }, strconv.ParseBool)),
-	later[Class]("in_flight"), later[Class]("shared"),
+	onlyBooleans(one("shadow", boolForm, func(c *Class) *bool { return &c.Shadow }, strconv.ParseBool)),
+	orNone("none", onlyIntegers(one("in_flight", inFlightForm, func(c *Class) *int { return &c.InFlight }, parseInFlight))),
+	orNone("that of the class above, or 1s up to 1min", group("on_throttle", throttleForm, func(c *Class) *OnThrottle { return &c.OnThrottle }, DefaultOnThrottle, onThrottleFields)),
+	onlyBooleans(one("adapt", boolForm, func(c *Class) *bool { return &c.Adapt }, strconv.ParseBool)),
+	later[Class]("shared"),
 }
 
 var listenerFields = []field[Listener]{
@@ -78,6 +85,9 @@ var listenerFields = []field[Listener]{
 	must(many("upstream", upstreamForm, func(l *Listener) *[]string { return &l.Upstream }, parseUpstream)),
 	must(one("class", classForm, func(l *Listener) *string { return &l.Class }, anything)),
 	orNone("none", one("return_class", classForm, func(l *Listener) *string { return &l.ReturnClass }, anything)),
+	orNone("none", one("length_prefix", prefixOfForm, func(l *Listener) *LengthPrefix { return &l.LengthPrefix }, parsePrefixOf)),
+	onlyBooleans(one("length_includes_itself", boolForm, func(l *Listener) *bool { return &l.LengthIncludesItself }, strconv.ParseBool)),
+	onlyIntegers(one("header_length", headerForm, func(l *Listener) *int { return &l.HeaderLength }, parseHeader)),
 	orNone("any", one("bind", addrForm, func(l *Listener) *netip.Addr { return &l.Bind }, parseAddr)),
 	quantity("connect_timeout", func(l *Listener) *unit.Duration { return &l.ConnectTimeout }, parseWait),
 	quantity("idle_timeout", func(l *Listener) *unit.Duration { return &l.IdleTimeout }, parseWait),
@@ -94,10 +104,14 @@ var ruleFields = []field[Rule]{
 	alsoIntegers(many("source_port", portForm, func(r *Rule) *[]PortRange { return &r.SourcePort }, ParsePortRange)),
 	many("destination", prefixForm, func(r *Rule) *[]netip.Prefix { return &r.Destination }, parsePrefix),
 	alsoIntegers(many("port", portForm, func(r *Rule) *[]PortRange { return &r.Port }, ParsePortRange)),
+	many("path", patternForm, func(r *Rule) *[]Pattern { return &r.Path }, parsePattern),
+	many("method", patternForm, func(r *Rule) *[]Pattern { return &r.Method }, parsePattern),
+	many("host", patternForm, func(r *Rule) *[]Pattern { return &r.Host }, parseHost),
+	many("system_id", patternForm, func(r *Rule) *[]Pattern { return &r.SystemID }, parsePattern),
+	many("source_addr", patternForm, func(r *Rule) *[]Pattern { return &r.SourceAddr }, parsePattern),
 	must(one("class", classForm, func(r *Rule) *string { return &r.Class }, anything)),
 	orNone("the listener's", one("return_class", classForm, func(r *Rule) *string { return &r.ReturnClass }, anything)),
-	later[Rule]("sni"), later[Rule]("host"), later[Rule]("path"), later[Rule]("method"),
-	later[Rule]("system_id"), later[Rule]("source_addr"),
+	later[Rule]("sni"),
 }
 
 // onlyIntegers lets a field take integers and nothing else.
@@ -157,6 +171,8 @@ func positive[V any](v V, n int64, form, s string) (V, error) {
 
 var (
 	parseSessions = integer(1, math.MaxInt32, sessionsForm)
+	parseInFlight = integer(1, 1_000_000, inFlightForm)
+	parseHeader   = integer(0, 64, headerForm)
 	parseKeys     = integer(1, 1<<24, keysForm)
 	parsePriority = integer(0, LastPriority, priorityForm)
 	parseWeight   = integer(1, 10_000, weightForm)

@@ -8,7 +8,7 @@ import (
 // appliesTo reports whether the rule can match anything that comes in through
 // the listener.
 func (r *Rule) appliesTo(l *Listener) bool {
-	return matches(r.Listener, l.Name) && matches(r.Protocol, l.Protocol) && r.portOf(l)
+	return matches(r.Listener, l.Name) && matches(r.Protocol, l.Protocol) && r.hasWhatItLooksAt(l.Protocol) && r.portOf(l)
 }
 
 // matches reports whether a key of a rule takes a value; an empty key takes

@@ -43,7 +43,7 @@ func (c *checker) bound() (all []socket) {
 		key := join("listener", l.Name)
 		for i, addr := range l.Listen {
 			if c.sound(key+".listen", key+".protocol") {
-				all = append(all, socket{item(key+".listen", i), fmt.Sprintf("listener %q", l.Name), l.Protocol, addr})
+				all = append(all, socket{item(key+".listen", i), fmt.Sprintf("listener %q", l.Name), l.Protocol.Network(), addr})
 			}
 		}
 	}
@@ -73,7 +73,7 @@ func (c *checker) loops(l *Listener, bound map[string][]socket) {
 		}
 		for _, own := range bound[target.port] {
 			e, _ := endpointOf(own.addr)
-			if own.network == l.Protocol && own.key != "daemon.http" && e.reachedBy(target) {
+			if own.network == l.Protocol.Network() && own.key != "daemon.http" && e.reachedBy(target) {
 				c.wrong(item(key, i), fmt.Sprintf("%q is our own %s (%s)", s, own.owner, own.addr), "the address of another program")
 				break
 			}

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -179,14 +178,6 @@ func (p *Policy) tlsPaths(do func(key string, path *string)) {
 			do(key+".upstream_tls.key", &u.Key)
 		}
 	}
-}
-
-// fieldsOfListener returns the fields that mean something to a listener: datagrams
-// have no TLS.
-func fieldsOfListener(l *Listener) []field[Listener] {
-	return slices.DeleteFunc(slices.Clone(listenerFields), func(f field[Listener]) bool {
-		return l.Protocol == UDP && f.decodeTable != nil
-	})
 }
 
 // besideFile has relative paths begin at the directory of the policy file.

@@ -13,14 +13,25 @@ const leavePatience = time.Second
 // allows returns when an item that costs n may leave the class, if it is the
 // next; now for what costs nothing.
 func (c *Class) allows(now time.Time, n int64) time.Time {
+	if n > 0 && c.conf.InFlight > 0 && c.flying >= c.conf.InFlight && c.limits() {
+		return limit.Never
+	}
+	return c.paces(now, n)
+}
+
+// paces is allows whatever is in flight: when that is answered nobody knows.
+func (c *Class) paces(now time.Time, n int64) time.Time {
 	if n == 0 {
 		return now
 	}
 	at := c.limiter.Next(now, 0, n)
-	if c.leaving.IsZero() {
-		return at
+	if !c.leaving.IsZero() {
+		at = later(at, c.leaving.Add(leavePatience))
 	}
-	return later(at, c.leaving.Add(leavePatience))
+	if c.limits() {
+		at = later(at, c.throttle.until)
+	}
+	return at
 }
 
 // ready returns when the class may send its head, the limits above it apart. What
@@ -90,6 +101,9 @@ func (c *Class) let(now time.Time, it *Item) {
 // what leaves, where that is an Item.
 func (c *Class) charge(it *Item, since, now time.Time, cost *Cost, settles bool) {
 	c.chargeUp(c, since, now, cost, settles)
+	if it != nil && it.Asks {
+		c.countFlying(1)
+	}
 	var from *Source
 	if it != nil && it.Patient {
 		from = &it.source
@@ -128,6 +142,7 @@ func (c *Class) chargeUp(leaf *Class, since, now time.Time, cost *Cost, settles 
 		ready = parent.chargeUp(leaf, own, now, cost, settles)
 	}
 	if n > 0 {
+		c.recover(now)
 		c.limiter.Take(later(own, ready.Add(-c.slack)), now, n)
 		c.from = leaf
 		if settles && c.settler != nil {
@@ -135,6 +150,13 @@ func (c *Class) chargeUp(leaf *Class, since, now time.Time, cost *Cost, settles 
 		}
 	}
 	return ready
+}
+
+// countFlying counts so many more in flight in the class and those above it.
+func (c *Class) countFlying(n int) {
+	for ; c != nil; c = c.parent.Load() {
+		c.flying += n
+	}
 }
 
 func (c *Class) chargeAssured(ready, now time.Time, n int64) {
@@ -190,8 +212,11 @@ func (c *Class) hasLeft(root *Class, now time.Time, cost *Cost) {
 // that limit, and no sooner than each class above allows anything. Above that
 // it is the sooner of two: when what waits before it has left at the assured
 // rate, which the class gets whatever the others do; and when each class on the
-// path has sent all that waits in it and its children.
+// path has sent all that waits in it and its children. While one of them pauses,
+// all that begins when it goes on.
 func (c *Class) expects(now time.Time, cost *Cost) time.Time {
+	resumed := c.paused()
+	now = later(now, resumed)
 	first := c.limiter.Next(now, c.backlog, cost.in(c.kind))
 	last := first
 	for x := c; x != nil; x = x.parent.Load() {
@@ -199,7 +224,18 @@ func (c *Class) expects(now time.Time, cost *Cost) time.Time {
 		first = later(first, x.limiter.Next(now, 0, n))
 		last = later(last, x.limiter.Next(now, x.beneath.in(x.kind), n))
 	}
-	return later(first, earlier(last, c.assures(now)))
+	return later(later(first, resumed), earlier(last, c.assures(now)))
+}
+
+// paused returns until when a class on the path has nothing leave, since its provider
+// has said so.
+func (c *Class) paused() (until time.Time) {
+	for ; c != nil; c = c.parent.Load() {
+		if c.limits() {
+			until = later(until, c.throttle.until)
+		}
+	}
+	return until
 }
 
 // retry returns when what costs so much, and was refused at now, will find room if
@@ -216,7 +252,7 @@ func (c *Class) retry(now time.Time, cost *Cost) time.Time {
 	}
 	if front := c.front(); front != nil && !c.queue.HasRoom(int(cost.Packets), cost.Bytes) {
 		for x := c; x != nil; x = x.parent.Load() {
-			at = later(at, x.allows(now, front.Cost.in(x.kind)))
+			at = later(at, x.paces(now, front.Cost.in(x.kind)))
 		}
 	}
 	return at

@@ -46,7 +46,10 @@ type Class struct {
 	backlog int64     // cost of the queue, in that unit
 	beneath Cost      // of all that waits in the class and its children
 	from    *Class    // whose item was charged last: its own, or of one beneath it
+	flying  int       // items that Ask, and have no answer, of the class and its children
 	leaving time.Time // since when an item is on its way out, where that matters; zero: none is
+
+	throttle throttle // what its provider's signals have made of it
 
 	shadow *Class // computes what the class would do, which itself does nothing; nil: it does what it says
 	spare  *twin  // copies, of those that Mirror offers it, that are not used
@@ -126,6 +129,14 @@ func (c *Class) Counts(kind unit.Kind) bool {
 	return false
 }
 
+// Counting returns the nearest class on the path to the root that counts in a unit; nil
+// for none.
+func (c *Class) Counting(kind unit.Kind) *Class {
+	for ; c != nil && c.kind != kind; c = c.parent.Load() {
+	}
+	return c
+}
+
 // Policy returns what is in force, with the changes that Set made.
 func (c *Class) Policy() policy.Class {
 	defer c.lock().mu.Unlock()
@@ -160,6 +171,9 @@ func (c *Class) enter(now time.Time, it *Item) Verdict {
 	it.arrived, it.charged = now, nil
 	switch {
 	case !c.charges(&it.Cost):
+		if it.Asks {
+			c.countFlying(1)
+		}
 		return Leaves
 	case c.keys != nil:
 		return Full

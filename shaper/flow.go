@@ -36,6 +36,14 @@ func (f *Flow) Mirror(now time.Time, class *Class) {
 	f.shadow, f.mirrored = class, Source{}
 }
 
+// Copy offers a copy of what does not go through the flow itself to the class that
+// Mirror has named.
+func (f *Flow) Copy(now time.Time, cost Cost) {
+	if f.shadow != nil {
+		f.shadow.Mirror(now, cost, nil)
+	}
+}
+
 // Class returns the class that the flow is in now; nil for none.
 func (f *Flow) Class() *Class { return f.class }
 

@@ -55,6 +55,9 @@ type Item struct {
 	// Until then, for a second at most, nothing follows it out of a class that
 	// counts gaps: however late it is written, no gap comes out short.
 	Settles bool
+	// Asks says that there will be an answer, or none any more, and that Answered is
+	// called then: until that the item is in flight.
+	Asks bool
 	// Owner is told when the item leaves. It may be nil where Release is called by hand.
 	Owner Owner
 

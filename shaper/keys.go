@@ -174,13 +174,18 @@ type blocked struct{ limitless }
 
 func (blocked) Next(time.Time, int64, int64) time.Time { return limit.Never }
 
-// lingersAt has a bucket stay while copies of what it let out wait in its shadow.
+// lingersAt has a bucket stay while copies of what it let out wait in its shadow, and
+// while it does not go at its whole pace since its provider has said "too fast".
 func (c *Class) lingersAt(now time.Time) bool {
-	if c.shadow == nil {
-		return false
+	if c.shadow != nil {
+		c.shadow.CatchUp(now)
+		c.lingers = c.shadow.queue.Len() > 0
 	}
-	if c.shadow.CatchUp(now); c.shadow.queue.Len() > 0 {
-		c.among.linger, c.lingers = append(c.among.linger, c), true
+	if c.recover(now); c.among.class.conf.Per.By != policy.ByConnection { // of which none comes again
+		c.lingers = c.lingers || c.throttle.until.After(now) || c.throttle.less > 0
+	}
+	if c.lingers {
+		c.among.linger = append(c.among.linger, c)
 	}
 	return c.lingers
 }

@@ -59,6 +59,11 @@ func (c *Class) install(now time.Time, conf policy.Class, l limit.Limiter) {
 	}
 	c.limiter = l
 	c.adopt(now, conf)
+	if !conf.Adapt {
+		c.throttle.less = 0
+	} else if c.throttle.less > 0 {
+		c.share(now, c.throttle.less)
+	}
 }
 
 // shadowStats returns the counters of what the class would do: all buckets of one

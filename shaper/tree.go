@@ -74,6 +74,7 @@ func (c *Class) attach(now time.Time, parent *Class) {
 	parent.feed.members++
 	c.parent.Store(parent)
 	parent.waits(&c.beneath, 1)
+	parent.countFlying(c.flying)
 	parent.count(c.open) // nobody beneath a root waits above it
 	root := parent.root()
 	root.latest = later(root.latest, c.latest)
@@ -103,6 +104,7 @@ func (c *Class) detach(now time.Time) {
 	parent.waits(&c.beneath, -1)
 	c.withdraw()
 	parent.count(-c.open)
+	parent.countFlying(-c.flying)
 	c.parent.Store(nil)
 	parent.update(now)
 }

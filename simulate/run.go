@@ -55,12 +55,13 @@ type sender struct {
 	begun   bool  // of the arrival some has been sent
 	left    int64 // bytes of it that have not
 
-	last   policy.Conn   // that was classified last: most send more than once
-	way    [2]*class     // its classes, there and back; nil: that way nothing is shaped
-	class  *class        // that of the arrival
-	conn   policy.Conn   // of the arrival, as a bucket is found by it
-	bucket *shaper.Class // of the class, that the arrival is for
-	stream bool          // it comes over TCP
+	last     policy.Conn   // that was classified last: most send more than once
+	way      [2]*class     // its classes, there and back; nil: that way nothing is shaped
+	class    *class        // that of the arrival
+	conn     policy.Conn   // of the arrival, as a bucket is found by it
+	bucket   *shaper.Class // of the class, that the arrival is for
+	protocol policy.Protocol
+	stream   bool // it is bytes over TCP, cut as the class cuts them
 }
 
 // A session is a connection as a class with a bucket for each sees it.
@@ -172,7 +173,7 @@ func (s *sender) send() error {
 	}
 	p := s.run.parcel()
 	s.bucket = s.class.Join(s.run.now, s.conn)
-	*p = parcel{item: shaper.Item{Cost: s.take(), Patient: s.stream, Settles: true, Owner: p},
+	*p = parcel{item: shaper.Item{Cost: s.take(), Patient: s.isPatient(), Settles: true, Owner: p},
 		class: s.class, bucket: s.bucket, arrived: s.run.now, sender: s, conn: s.arrival.Conn}
 	p.item.Held = p.item.Cost.Bytes
 	s.run.enter(p)
@@ -192,7 +193,8 @@ func (s *sender) begin() bool {
 	if conn := s.arrival.Conn; s.way[0] == nil || conn != s.last {
 		decision := s.run.classifier.Classify(conn)
 		s.last, s.way = conn, [2]*class{s.run.byName[decision.Class], s.run.byName[decision.ReturnClass]}
-		s.stream = s.run.protocols[conn.Listener] == policy.TCP
+		s.protocol = s.run.protocols[conn.Listener]
+		s.stream = s.protocol == policy.TCP
 	}
 	if s.class = s.way[0]; s.arrival.Returns {
 		s.class = s.way[1]
@@ -205,7 +207,7 @@ func (s *sender) begin() bool {
 	}
 	s.left = s.arrival.Bytes
 	s.begun = true
-	if s.stream && s.class.Counts(unit.Connections) {
+	if s.protocol != policy.UDP && s.class.Counts(unit.Connections) {
 		return s.arrival.Opens
 	}
 	return !s.stream || s.left > 0
@@ -226,17 +228,24 @@ func (r *run) sessionOf(s *sender) uint64 {
 	return id
 }
 
+// isPatient reports whether the source is held up by what waits, rather than refused.
+func (s *sender) isPatient() bool {
+	return s.stream || s.protocol.HasMessages() && s.class.conf.OverflowFor(s.protocol) == policy.Wait
+}
+
 // take returns what the next item of the arrival costs: a connection, a
-// datagram, or a piece of a stream as the class cuts it.
+// datagram, a message, or a piece of a stream as the class cuts it.
 func (s *sender) take() shaper.Cost {
 	cost := shaper.Cost{Bytes: s.left, Messages: s.arrival.Messages}
 	s.arrival.Messages = 0
 	switch {
-	case !s.stream:
-		cost.Packets = 1
 	case s.class.Counts(unit.Connections):
 		s.left = 0
 		return shaper.Cost{Connections: 1}
+	case s.protocol.HasMessages():
+		cost.Messages = max(cost.Messages, 1)
+	case !s.stream:
+		cost.Packets = 1
 	default:
 		cost.Bytes = min(cost.Bytes, s.bucket.Piece())
 	}
@@ -255,7 +264,7 @@ func (r *run) enter(p *parcel) {
 		p.Leave(r.now)
 	case shaper.Waits:
 		p.waited = true
-		p.holds = p.sender.Holds && p.item.Patient && c.conf.OverflowFor(policy.TCP) == policy.Wait
+		p.holds = p.sender.Holds && p.item.Patient && c.conf.OverflowFor(p.sender.protocol) == policy.Wait
 		for up := c; up != nil; up = up.parent {
 			up.wait(r, cost)
 		}
@@ -271,7 +280,7 @@ func (r *run) enter(p *parcel) {
 // refused.
 func (r *run) lose(p *parcel, reason stats.Reason) {
 	for up := p.class; up != nil; up = up.parent {
-		if p.item.Patient {
+		if p.sender.protocol != policy.UDP {
 			up.refused[reason].add(p.item.Cost.Bytes)
 		} else {
 			up.dropped[reason].add(p.item.Cost.Bytes)

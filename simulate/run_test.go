@@ -234,3 +234,17 @@ func TestBuckets(t *testing.T) {
 		}
 	}
 }
+
+// Messages leave one by one; what has no room is refused where the protocol can, and
+// else its client waits.
+func TestMessages(t *testing.T) {
+	for protocol, want := range map[string][2]uint64{"smpp": {6, 94}, "http": {6, 94}, "lines": {10, 0}, "iso8583": {10, 0}} {
+		p := parse(t, "[class.a]\nrate = \"10 messages/s\"\nqueue = \"5 messages\"\n"+
+			fmt.Sprintf("[listener.l]\nlisten = \"127.0.0.1:0\"\nprotocol = %q\nupstream = \"discard:\"\nclass = \"a\"\n", protocol))
+		r, _ := simulated(t, p, loads(t, p, "rate=100 messages/s,pattern=seconds"), Options{For: time.Second})
+		c := r.Classes[0]
+		if got := [2]uint64{c.Left.Items, c.Refused[stats.QueueFull].Items}; got != want {
+			t.Errorf("%s: %d leave and %d are refused, want %v", protocol, got[0], got[1], want)
+		}
+	}
+}

@@ -70,14 +70,20 @@ type ClassReading struct {
 	Burst     string       `json:"burst,omitempty"`  // as in the policy; "" if the algorithm has none
 	Window    string       `json:"window,omitempty"` // in force; "" if the algorithm has none
 	Sessions  int          `json:"sessions"`         // that are open in the class and its children
-	Per       string       `json:"per,omitempty"`    // what has a bucket, as in the policy; "": there is one for all
-	Keys      int          `json:"keys,omitempty"`   // that have a bucket, or are remembered
-	Drain     Seconds      `json:"time_to_drain_seconds"`
+	// Of a class of messages.
+	InFlight    int       `json:"in_flight,omitempty"`
+	PausedUntil time.Time `json:"paused_until,omitzero"` // zero: it does not pause
+	Share       float64   `json:"share,omitempty"`       // of the rate; below 1 where it adapts
+
+	Per   string  `json:"per,omitempty"`  // what has a bucket, as in the policy; "": there is one for all
+	Keys  int     `json:"keys,omitempty"` // that have a bucket, or are remembered
+	Drain Seconds `json:"time_to_drain_seconds"`
 
 	Sent         map[Direction]VolumeReading `json:"sent"`
 	Dropped      map[Reason]LossReading      `json:"dropped"`
 	Refused      map[Reason]LossReading      `json:"refused"`
 	Overlimits   uint64                      `json:"overlimits"`
+	Throttled    map[string]uint64           `json:"throttled,omitempty"`   // by the provider, by its signal
 	KeysShared   uint64                      `json:"keys_shared,omitempty"` // sessions without a bucket of their own, for want of room
 	BacklogBytes int64                       `json:"backlog_bytes"`
 	BacklogItems int64                       `json:"backlog_items"`
@@ -117,6 +123,7 @@ func (c *Class) Read() ClassReading {
 		Refused:      readLosses(&c.Refused),
 		Overlimits:   c.Overlimits.Load(),
 		KeysShared:   c.KeysShared.Load(),
+		Throttled:    c.Throttled.Read(),
 		BacklogBytes: c.BacklogBytes.Load(),
 		BacklogItems: c.BacklogItems.Load(),
 		Wait:         c.Wait.Read(),
@@ -153,6 +160,7 @@ type ListenerReading struct {
 	Ended         map[Result]uint64 `json:"ended"` // sessions; every result has its entry
 	AcceptErrors  uint64            `json:"accept_errors"`
 	SpliceRefused uint64            `json:"splice_refused"`
+	Unframed      map[string]uint64 `json:"unframed,omitempty"` // of a protocol with messages: by reason, each with its entry
 }
 
 // Read returns the counters of the listener.
@@ -162,6 +170,7 @@ func (l *Listener) Read() ListenerReading {
 		Ended:         make(map[Result]uint64, results),
 		AcceptErrors:  l.AcceptErrors.Load(),
 		SpliceRefused: l.SpliceRefused.Load(),
+		Unframed:      l.Unframed.Read(),
 	}
 	for result := range Results() {
 		r.Ended[result] = l.Ended[result].Load()

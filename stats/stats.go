@@ -68,6 +68,7 @@ type Class struct {
 	Dropped    [reasons]Loss // nobody was told
 	Refused    [reasons]Loss // the client was told, or its connection closed
 	Overlimits atomic.Uint64 // items that had to wait
+	Throttled  Tally         // what the provider refused, by its signal
 	KeysShared atomic.Uint64 // sessions whose key found no room, and that share a bucket
 	// Backlog is what waits now: payload bytes and items.
 	BacklogBytes, BacklogItems atomic.Int64
@@ -87,12 +88,13 @@ const (
 	Overflow                  // refused: the class's queue was full, or the wait too long
 	ByOperator                // closed through the control socket
 	Drained                   // reset at the end of the drain
+	Unframed                  // what a peer sent was no message of the protocol, or might be read in two ways
 	Panicked                  // a mistake of shaper; only this session was closed
 	TLSFailed                 // a handshake failed, or a peer broke TLS off with an error
 	results
 )
 
-var resultNames = [results]string{"ok", "reset", "timeout", "dial_failed", "aborted", "refused", "closed", "drained", "panic", "tls_failed"}
+var resultNames = [results]string{"ok", "reset", "timeout", "dial_failed", "aborted", "refused", "closed", "drained", "unframed", "panic", "tls_failed"}
 
 // String returns the label of a metric.
 func (r Result) String() string { return resultNames[r] }
@@ -105,4 +107,5 @@ type Listener struct {
 	// SpliceRefused is directions of sessions whose bytes the kernel would not
 	// splice, and that were copied instead.
 	SpliceRefused atomic.Uint64
+	Unframed      Tally // sessions that ended since their bytes were no messages, by reason
 }

@@ -14,7 +14,7 @@ import (
 // in the bytes that the one or the other counts.
 const (
 	perUnit = 50 // datagrams in a second
-	frame   = payload + 14 + 20 + 8
+	onWire  = payload + 14 + 20 + 8
 	payload = 958
 	all     = 30                     // units: the rate of the root
 	greedy  = all + all/2            // units offered: more than there is
@@ -165,9 +165,9 @@ func (p pattern) throughHTB(t *testing.T, near, far *namespace) (got []*recorder
 // htb returns the class as tc(8) takes it: 15 frames may leave at once, 10 ms of
 // the root, and a turn is worth one of them times the weight.
 func (n node) htb() string {
-	bit := func(units int) int { return units * perUnit * frame * 8 }
+	bit := func(units int) int { return units * perUnit * onWire * 8 }
 	return fmt.Sprintf("htb rate %dbit ceil %dbit burst %d cburst %d prio %d quantum %d",
-		bit(n.rate), bit(max(n.rate, n.ceil)), 15*frame, 15*frame, n.priority, max(n.weight, 1)*frame)
+		bit(n.rate), bit(max(n.rate, n.ceil)), 15*onWire, 15*onWire, n.priority, max(n.weight, 1)*onWire)
 }
 
 // throughShaper starts shaper with the tree, and offers each class its load.

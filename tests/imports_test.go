@@ -20,7 +20,7 @@ import (
 var arrows = map[string][]string{
 	"cmd/shaper":  {"daemon", "policy", "stats", "unit", "conn", "simulate", "tc"},
 	"daemon":      {"conn", "shaper", "policy", "tc", "metrics", "stats", "unit"},
-	"conn":        {"shaper", "policy", "stats", "unit"},
+	"conn":        {"shaper", "policy", "frame", "stats", "unit"},
 	"simulate":    {"shaper", "policy", "stats", "unit"},
 	"tc":          {"policy", "stats", "unit"},
 	"metrics":     {"stats"},
@@ -28,6 +28,7 @@ var arrows = map[string][]string{
 	"leaky":       {"limit", "unit"},
 	"limit":       {"unit"},
 	"policy":      {"unit"},
+	"frame":       {},
 	"stats":       {},
 	"unit":        {},
 	"systemd":     {}, // tests only

@@ -211,7 +211,7 @@ type (
 		Text      string  `json:"text"`
 		PerSecond float64 `json:"per_second"`
 	}
-	volume  struct{ Bytes, Packets, Connections uint64 }
+	volume  struct{ Bytes, Packets, Connections, Messages uint64 }
 	loss    struct{ Items, Bytes uint64 }
 	session struct {
 		Client string `json:"client"`

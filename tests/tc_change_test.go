@@ -82,7 +82,7 @@ func TestKernelFollowsRandomPolicies(t *testing.T) {
 			}
 		}
 	}()
-	for i := range times(40, 1000) {
+	for i := range sized(40, 1000) {
 		policy := randomPolicy(r)
 		config := policyFile(t, policy)
 		if o := near.tc(config, "apply"); o.code != 0 {
@@ -160,7 +160,7 @@ func TestKernelSurvivesKill(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 2))
 	killed := 0
-	for i := 0; killed < times(10, 200); i++ {
+	for i := 0; killed < sized(10, 200); i++ {
 		what := []string{"apply", "apply", "apply", "clear"}[r.IntN(4)]
 		near.do(func() error {
 			cmd := exec.Command(plain(), "-c", configs[r.IntN(3)], "tc", what)

@@ -142,7 +142,7 @@ func TestKernelClassifiesAsTheProxy(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 3))
 	hits := map[string]int{}
-	for range times(4, 40) {
+	for range sized(4, 40) {
 		config := policyFile(t, overlapping(r, 16))
 		near.mustTC(config, "apply")
 		p, _, err := policy.Load(config)

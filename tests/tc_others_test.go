@@ -33,7 +33,7 @@ func TestKernelTakesSeveralAtOnce(t *testing.T) {
 		_, err = k.Apply(d, plan, false)
 		return err
 	}
-	for range times(5, 50) {
+	for range sized(5, 50) {
 		var kernels []*tc.Kernel // their sockets stay in the namespace
 		near.do(func() error {
 			for range 6 {

@@ -17,17 +17,6 @@ import (
 	"shaper/tc"
 )
 
-// full has the tests of the kernel engine take as long as it is promised for.
-var full = os.Getenv("SHAPER_FULL") != ""
-
-// times returns how often a test repeats: fewer times unless all of them are asked for.
-func times(few, all int) int {
-	if full {
-		return all
-	}
-	return few
-}
-
 // policyFile writes a policy into a directory of its own.
 func policyFile(t *testing.T, text string) (path string) {
 	t.Helper()

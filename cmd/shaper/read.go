@@ -13,6 +13,7 @@ import (
 	"shaper/daemon"
 	"shaper/policy"
 	"shaper/stats"
+	"shaper/unit"
 )
 
 func checkCommand() *cli.Command {
@@ -157,7 +158,7 @@ func classesCommand() *cli.Command {
 // printClasses prints each class under its parent. Where there are trees, it also
 // prints what siblings share by.
 func printClasses(w io.Writer, classes []daemon.Class) {
-	t := table{header: []string{"CLASS", ">RATE", ">CEIL", ">PRIORITY", ">WEIGHT", ">KEYS", ">NOW", ">BACKLOG", ">ITEMS", ">P50", ">P99", ">DRAIN", ">DROPPED", ">REFUSED", ">OVERLIMITS", ">WOULD DELAY", ">WOULD DROP", ">WOULD P50", ">WOULD P99"}}
+	t := table{header: []string{"CLASS", ">RATE", ">CEIL", ">PRIORITY", ">WEIGHT", ">KEYS", ">IN FLIGHT", ">THROTTLED", ">NOW", ">BACKLOG", ">ITEMS", ">P50", ">P99", ">DRAIN", ">DROPPED", ">REFUSED", ">OVERLIMITS", ">WOULD DELAY", ">WOULD DROP", ">WOULD P50", ">WOULD P99"}}
 	changed := false
 	for _, placed := range asTree(classes, func(c daemon.Class) (name, parent string) { return c.Name, c.Parent }) {
 		c := placed.of
@@ -175,11 +176,15 @@ func printClasses(w io.Writer, classes []daemon.Class) {
 		if c.Per != "" {
 			keys = strconv.Itoa(c.Keys)
 		}
+		inFlight, throttled := "-", "-"
+		if c.Rate.Unit == unit.Messages.String() {
+			inFlight, throttled = strconv.Itoa(c.InFlight), feedback(c, time.Now())
+		}
 		would := []string{"-", "-", "-", "-"}
 		if s := c.Shadow; s != nil {
 			would = []string{fmt.Sprint(s.WouldDelay), fmt.Sprint(s.WouldDrop), duration(s.WaitP50), duration(s.WaitP99)}
 		}
-		t.add(append([]string{strings.Repeat("  ", placed.depth) + c.Name, rate, ceil, priority, weight, keys, c.Now.Text, human(c.BacklogBytes), strconv.FormatInt(c.BacklogItems, 10),
+		t.add(append([]string{strings.Repeat("  ", placed.depth) + c.Name, rate, ceil, priority, weight, keys, inFlight, throttled, c.Now.Text, human(c.BacklogBytes), strconv.FormatInt(c.BacklogItems, 10),
 			duration(c.WaitP50), duration(c.WaitP99), duration(c.Drain), lost(c.Dropped), lost(c.Refused), fmt.Sprint(c.Overlimits)}, would...)...)
 	}
 	if !slices.ContainsFunc(classes, func(c daemon.Class) bool { return c.Parent != "" }) {
@@ -188,6 +193,9 @@ func printClasses(w io.Writer, classes []daemon.Class) {
 	if !slices.ContainsFunc(classes, func(c daemon.Class) bool { return c.Per != "" }) {
 		t.drop("KEYS")
 	}
+	if !slices.ContainsFunc(classes, func(c daemon.Class) bool { return c.Rate.Unit == unit.Messages.String() }) {
+		t.drop("IN FLIGHT", "THROTTLED")
+	}
 	if !slices.ContainsFunc(classes, func(c daemon.Class) bool { return c.Shadow != nil }) {
 		t.drop("WOULD DELAY", "WOULD DROP", "WOULD P50", "WOULD P99")
 	}
@@ -195,6 +203,23 @@ func printClasses(w io.Writer, classes []daemon.Class) {
 	if changed {
 		fmt.Fprintln(w, "\n* by shaper set; shaper status says until when")
 	}
+}
+
+// feedback prints how often the provider has said that a class is too fast, and what
+// that makes of it.
+func feedback(c daemon.Class, now time.Time) string {
+	n := uint64(0)
+	for _, count := range c.Throttled {
+		n += count
+	}
+	text := strconv.FormatUint(n, 10)
+	if pause := c.PausedUntil.Sub(now); !c.PausedUntil.IsZero() && pause > 0 {
+		text += ", pauses " + pause.Round(100*time.Millisecond).String()
+	}
+	if c.Share < 1 {
+		text += fmt.Sprintf(", at %.0f %%", 100*c.Share)
+	}
+	return text
 }
 
 // placed is a class with the number of classes above it.

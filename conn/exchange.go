@@ -1,0 +1,303 @@
+package conn
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"shaper/frame"
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/stats"
+	"shaper/unit"
+)
+
+// exchange is what a session of a protocol with messages has instead of two streams
+// of bytes: it finds the messages, has those that count wait for their class one by
+// one, and lets the others pass between them. The lock of the session guards it.
+//
+// Its files stand in the order of a message's way: lane, which reads and finds it;
+// message, which waits; exchange, which answers it where it is refused, and learns
+// from the answer of the provider.
+type exchange struct {
+	session  *tcpSession
+	protocol policy.Protocol
+	link     frame.Link
+	up, down lane
+
+	rules   []messageRule
+	classes []*shaper.Class // by the tag of a message, all that the session has joined
+	own     uint16          // the tag of its own one
+	passing uint16          // the tag of the request whose body passes
+
+	answering uint16 // the tag of the message whose answer is passing
+	answers   bool   // there is one
+	throttled frame.Throttle
+	status    int  // of that answer
+	closing   bool // a refusal ends the connection: what the client sends is thrown away
+	closed    bool // and that has been written
+
+	refused frame.Message // whose answer is due
+	refusal []byte        // room for one, once there has been one
+}
+
+// A messageRule is a rule about messages, and the class that it leads to.
+type messageRule struct {
+	policy.MessageRule
+	tag uint16
+}
+
+func newExchange(t *tcpSession) *exchange {
+	x := &exchange{session: t, protocol: t.conf.Protocol, link: frame.NewLink(settingsOf(t.conf))}
+	x.up.init(x, &t.up, x.link.Up())
+	x.down.init(x, &t.down, x.link.Down())
+	x.classes = []*shaper.Class{t.up.flow.Class()}
+	return x
+}
+
+// settingsOf returns how the messages of a listener are framed. Package policy has
+// checked them.
+func settingsOf(l *policy.Listener) frame.Settings {
+	return frame.Settings{
+		Protocol: frame.Protocol(l.Protocol), Prefix: frame.Prefix(l.LengthPrefix),
+		IncludesPrefix: l.LengthIncludesItself, Header: l.HeaderLength,
+	}
+}
+
+// obey takes the rules about messages that a policy has for the session.
+func (x *exchange) obey(r *routes, who policy.Conn) {
+	now := time.Now()
+	x.rules = x.rules[:0]
+	for _, rule := range r.classifier.Messages(who) {
+		if class := r.classes[rule.Class]; class != nil {
+			x.rules = append(x.rules, messageRule{rule, x.tag(class.Join(now, who), now)})
+		}
+	}
+}
+
+// tag returns the number of a class, which the session has joined.
+func (x *exchange) tag(class *shaper.Class, now time.Time) uint16 {
+	for i, known := range x.classes {
+		if known == class {
+			class.Quit(now) // once is enough
+			return uint16(i)
+		}
+	}
+	if len(x.classes) > math.MaxUint16 {
+		class.Quit(now)
+		return x.own
+	}
+	x.classes = append(x.classes, class)
+	return uint16(len(x.classes) - 1)
+}
+
+// classify returns the tag of the class of a message.
+func (x *exchange) classify(m *frame.Message) uint16 {
+	msg := policy.Message{Path: m.Path, Method: m.Method, Host: m.Host, SystemID: m.SystemID, SourceAddr: m.SourceAddr}
+	for i := range x.rules {
+		if x.rules[i].Match(&msg) {
+			return x.rules[i].tag
+		}
+	}
+	return x.own
+}
+
+// asks reports whether a message that is sent to the provider gets an answer.
+func (x *exchange) asks() bool { return x.protocol == policy.SMPP || x.protocol == policy.HTTP }
+
+// goOn moves what can be moved, in both directions: of each an event in turn, until
+// nothing moves or the turn is over. Then it writes what was held for more.
+func (x *exchange) goOn(turn int) {
+	for progress := true; progress && x.session.stage == relaying; turn-- {
+		if turn <= 0 {
+			x.session.poller.revisit(x.session)
+			break
+		}
+		progress = x.up.advance()
+		progress = x.session.stage == relaying && x.down.advance() || progress
+	}
+	x.flush()
+}
+
+// flush writes what is held.
+func (x *exchange) flush() {
+	for _, l := range [...]*lane{&x.up, &x.down} {
+		if x.session.stage == relaying {
+			l.flush()
+		}
+	}
+}
+
+// finish ends the session behind what has passed before.
+func (x *exchange) finish(result stats.Result) {
+	x.flush()
+	x.session.finish(result)
+}
+
+// reroute follows a reload: new rules hold for the messages to come, and what waits in
+// a class that is gone moves to that of the session.
+func (x *exchange) reroute(r *routes, who policy.Conn, gone map[*shaper.Class]bool) {
+	x.obey(r, who)
+	if x.session.stage != relaying {
+		return
+	}
+	now := time.Now()
+	for _, l := range []*lane{&x.up, &x.down} {
+		for _, m := range slices.Clone(l.waiting) {
+			if x.session.stage != relaying {
+				return
+			}
+			if gone[m.class.Named()] {
+				m.move(now, x.ownClass(l), x.own)
+			}
+		}
+		l.full = false
+	}
+	if gone[x.classes[x.passing].Named()] {
+		x.passing = x.own
+	}
+	if x.session.stage != relaying {
+		return
+	}
+	x.session.up.join(x.classes[x.passing].Counting(unit.Bytes))
+	x.session.poller.revisit(x.session) // to what was behind those that have left
+}
+
+// laneOf returns the lane of a direction.
+func (x *exchange) laneOf(h *half) *lane {
+	if h.way == stats.Upstream {
+		return &x.up
+	}
+	return &x.down
+}
+
+// ownClass returns the class of the session, one way.
+func (x *exchange) ownClass(l *lane) *shaper.Class {
+	if l.isUp() {
+		return x.classes[x.own]
+	}
+	return l.half.flow.Class()
+}
+
+// turnEvents is how many events of each direction a session's turn has.
+const turnEvents = 64
+
+// refuse answers a message here, which its class has no room for: in the protocol, or
+// by ending the session where that has no way to. data is the class's reason.
+func (x *exchange) refuse(m *frame.Message, class *shaper.Class, n int, reason stats.Reason) {
+	class.Stats.Refused[reason].Add(int64(n))
+	if !m.Refusable {
+		x.finish(stats.Overflow)
+		return
+	}
+	if x.closing = m.Close; x.link.Refuse(m) {
+		x.answer(m)
+	}
+}
+
+// answerDue writes the refusals whose turn has come among the answers.
+func (x *exchange) answerDue() (any bool) {
+	for {
+		var due bool
+		if x.refused, due = x.link.Due(); !due {
+			return any
+		}
+		x.answer(&x.refused)
+		any = true
+	}
+}
+
+// answer writes a refusal to the client, behind the messages that have been passed on.
+func (x *exchange) answer(m *frame.Message) {
+	class, now := x.classes[m.Tag], time.Now()
+	refusal := frame.Refusal{Now: now, Wait: class.Retry(now, shaper.Cost{Messages: max(m.Cost, 1)})}
+	if rate := class.Rate(); rate.Kind() == unit.Messages && !rate.IsZero() {
+		refusal.Policy, refusal.Window = class.Name(), rate.Period()
+		refusal.Quota = rate.Units(refusal.Window)
+	}
+	x.refusal = x.link.AppendRefusal(x.refusal[:0], m, refusal)
+	x.down.send(x.refusal)
+	if x.closed = m.Close; x.closed {
+		x.session.linger()
+	}
+}
+
+// congested is the most that SMPP 5.0 can say of a provider's load.
+const congested = 101
+
+// answered takes what the message says that the provider has just sent to its end.
+func (x *exchange) answered() {
+	if !x.answers {
+		return
+	}
+	x.answers = false
+	now, class := time.Now(), x.classes[x.answering]
+	tooFast := x.throttled.Limited || x.throttled.Congestion == congested
+	if tooFast {
+		class.Throttled(now, x.throttled.Pause(now), x.signal())
+	}
+	class.Answered(now, !tooFast)
+}
+
+// signal names what the provider has said.
+func (x *exchange) signal() string {
+	switch {
+	case !x.throttled.Limited:
+		return "congestion"
+	case x.protocol == policy.SMPP:
+		return fmt.Sprintf("%#x", x.status)
+	}
+	return strconv.Itoa(x.status)
+}
+
+// failed ends the session, whose bytes are no messages.
+func (x *exchange) failed(l *lane, err error) {
+	t := x.session
+	var wrong *frame.Error
+	if errors.As(err, &wrong) {
+		t.service.stats.Unframed.Add(wrong.Reason.String())
+	}
+	t.server.log.Warn("what came is no message that can be told from the next", "listener", t.conf.Name, "client", t.source,
+		"from", l.from(), "err", err)
+	x.finish(stats.Unframed)
+}
+
+// tend forgets requests that have been waiting for an answer for too long.
+func (x *exchange) tend(now time.Time) {
+	before := x.link.InFlight()
+	if x.link.Expire(now.Add(-answerPatience), x.unanswered); x.link.InFlight() < before {
+		x.session.poller.revisit(x.session) // there is room for others
+	}
+}
+
+// answerPatience is how long a request may be in flight: as long as a client waits
+// that waits for long.
+const answerPatience = time.Minute
+
+func (x *exchange) unanswered(tag uint16) { x.classes[tag].Answered(time.Now(), false) }
+
+// quit ends the exchange with its session.
+func (x *exchange) quit(reason stats.Reason) {
+	if x.down.last { // the answer has come, if not all of it has been passed on
+		x.answered()
+	}
+	x.answers = false // else the link has it still
+	x.up.quit(reason)
+	x.down.quit(reason)
+	x.link.Drop(x.unanswered)
+	now := time.Now()
+	for _, class := range x.classes {
+		if class != x.session.up.flow.Class() { // which the session quits itself
+			class.Quit(now)
+		}
+	}
+}
+
+// waits reports whether something waits for a class.
+func (x *exchange) waits() bool { return len(x.up.waiting)+len(x.down.waiting) > 0 }
+
+// held returns how many bytes are read and not yet written.
+func (x *exchange) held() int { return x.up.backlog() + x.down.backlog() }

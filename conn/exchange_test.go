@@ -1,0 +1,421 @@
+package conn
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"shaper/stats"
+)
+
+// messages returns a policy of listener "l" of a protocol with messages, through class
+// "c" of a rate.
+func exchanged(protocol, upstream, rate string, more ...string) string {
+	return class("c", rate, more...) + listener("l", protocol, upstream, "c")
+}
+
+// pdu returns a PDU of SMPP.
+func pdu(command, status, sequence uint32, body string) string {
+	b := make([]byte, 16, 16+len(body))
+	binary.BigEndian.PutUint32(b, uint32(16+len(body)))
+	binary.BigEndian.PutUint32(b[4:], command)
+	binary.BigEndian.PutUint32(b[8:], status)
+	binary.BigEndian.PutUint32(b[12:], sequence)
+	return string(append(b, body...))
+}
+
+// Commands of SMPP.
+const (
+	submit      = 0x04
+	submitResp  = 0x80000004
+	enquire     = 0x15
+	enquireResp = 0x80000015
+	unbind      = 0x06
+	transceiver = 0x09
+	deliver     = 0x05
+)
+
+func submitFrom(source string, sequence uint32) string {
+	return pdu(submit, 0, sequence, "\x00\x00\x00"+source+"\x00\x00\x00123\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02hi")
+}
+
+// Submits leave one by one, with the gap that the rate says; what is no message that
+// counts passes between them, and unbind behind them.
+func TestSubmits(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, exchanged("smpp", addr, "20 messages/s"))
+	client, upstream := r.open(conns)
+	bind := pdu(transceiver, 0, 1, "acme\x00\x00\x00\x34\x00\x00\x00")
+	begin := time.Now()
+	send(t, client, bind+submitFrom("a", 2)+submitFrom("a", 3)+submitFrom("a", 4)+pdu(enquire, 0, 5, "")+pdu(unbind, 0, 6, ""))
+	expect(t, upstream, bind+submitFrom("a", 2)+pdu(enquire, 0, 5, ""))
+	if passed := time.Since(begin); passed > 40*time.Millisecond {
+		t.Errorf("enquire_link passes after %v", passed)
+	}
+	expect(t, upstream, submitFrom("a", 3)+submitFrom("a", 4)+pdu(unbind, 0, 6, ""))
+	if took := time.Since(begin); took < 100*time.Millisecond {
+		t.Errorf("three submits take %v at 20/s", took)
+	}
+	send(t, upstream, pdu(submitResp, 0, 2, "id\x00"))
+	expect(t, client, pdu(submitResp, 0, 2, "id\x00"))
+	if n := r.sent("c", stats.Upstream).Messages.Load(); n != 3 {
+		t.Errorf("%d messages are counted, want 3", n)
+	}
+}
+
+// What the queue has no room for is answered with ESME_RTHROTTLED.
+func TestSubmitsAreRefused(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, exchanged("smpp", addr, "1 messages/h", `queue = "1 messages"`))
+	client, upstream := r.open(conns)
+	send(t, client, submitFrom("a", 1)+submitFrom("a", 2)+submitFrom("a", 3)+submitFrom("a", 4))
+	expect(t, upstream, submitFrom("a", 1))
+	expect(t, client, pdu(submitResp, 0x58, 3, "")+pdu(submitResp, 0x58, 4, ""))
+	if n := r.shaper.Class("c").Stats.Refused[stats.QueueFull].Items.Load(); n != 2 {
+		t.Errorf("%d are counted as refused, want 2", n)
+	}
+	reset(client)
+	r.awaitEnd(stats.ResetByPeer, 1)
+	if n := r.shaper.Class("c").InFlight(); n != 0 {
+		t.Errorf("%d are in flight, and the session has ended", n)
+	}
+}
+
+// Who sends decides the class of a message, on one bind.
+func TestRulesOnMessages(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, exchanged("smpp", addr, "0 messages/s")+class("otp", "1000 messages/s")+
+		"[[rule]]\nsource_addr = \"otp*\"\nclass = \"otp\"\n")
+	client, upstream := r.open(conns)
+	send(t, client, submitFrom("bulk", 1)+submitFrom("otp1", 2)+submitFrom("bulk", 3))
+	expect(t, upstream, submitFrom("otp1", 2))
+	until(t, "bulk waits", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() == 2 })
+	r.reload(exchanged("smpp", addr, "0 messages/s") + class("otp", "1000 messages/s") +
+		"[[rule]]\nsource_addr = \"*lk\"\nclass = \"otp\"\n")
+	send(t, client, submitFrom("bulk", 4))
+	expect(t, upstream, submitFrom("bulk", 4))
+}
+
+// No more requests are sent than may be in flight, over all connections of a class.
+func TestInFlight(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, exchanged("smpp", addr, "10000 messages/s", "in_flight = 2"))
+	a, toA := r.open(conns)
+	b, toB := r.open(conns)
+	send(t, a, submitFrom("a", 1)+submitFrom("a", 2))
+	expect(t, toA, submitFrom("a", 1)+submitFrom("a", 2))
+	send(t, b, submitFrom("b", 1))
+	until(t, "the third waits", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() == 1 })
+	send(t, toA, pdu(submitResp, 0, 1, ""))
+	expect(t, toB, submitFrom("b", 1))
+	if n := r.shaper.Class("c").InFlight(); n != 2 {
+		t.Errorf("%d are in flight, want 2", n)
+	}
+	expect(t, a, pdu(submitResp, 0, 1, ""))
+}
+
+// A provider that says "too fast" has the whole class pause, and its signal reaches
+// the client.
+func TestProviderThrottles(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, exchanged("smpp", addr, "10000 messages/s", `on_throttle = { pause = "300ms", max = "1s" }`))
+	a, toA := r.open(conns)
+	b, toB := r.open(conns)
+	send(t, a, submitFrom("a", 1))
+	expect(t, toA, submitFrom("a", 1))
+	send(t, toA, pdu(submitResp, 0x58, 1, ""))
+	expect(t, a, pdu(submitResp, 0x58, 1, ""))
+	begin := time.Now()
+	send(t, b, submitFrom("b", 1))
+	expect(t, toB, submitFrom("b", 1))
+	if paused := time.Since(begin); paused < 250*time.Millisecond {
+		t.Errorf("the class pauses for %v, want 300 ms", paused)
+	}
+	if n := r.shaper.Class("c").Stats.Throttled.Read()["0x58"]; n != 1 {
+		t.Errorf("%d signals are counted", n)
+	}
+}
+
+// What cannot be framed ends the session.
+func TestUnframed(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, exchanged("smpp", addr, "10 messages/s"))
+	client, upstream := r.open(conns)
+	send(t, client, "\x00\x00\x00\x07nothing of SMPP")
+	expectReset(t, upstream)
+	expectReset(t, client)
+	r.awaitEnd(stats.Unframed, 1)
+	if n := r.service("l").stats.Unframed.Read()["bad-length"]; n != 1 {
+		t.Errorf("the reason is not counted: %v", r.service("l").stats.Unframed.Read())
+	}
+}
+
+// What came before it still goes on.
+func TestAnswersBeforeWhatIsUnframed(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, exchanged("smpp", addr, "10 messages/s"))
+	client, upstream := r.open(conns)
+	send(t, upstream, pdu(enquire, 0, 1, "")+"\x00\x00\x00\x07nothing of SMPP")
+	expect(t, client, pdu(enquire, 0, 1, ""))
+	expectReset(t, client)
+	r.awaitEnd(stats.Unframed, 1)
+}
+
+// A provider of SMPP 5.0 that says with an answer that it is congested is given time,
+// one that is only busy is not.
+func TestCongestionPauses(t *testing.T) {
+	for _, c := range []struct {
+		state  string
+		pauses bool
+	}{{"\x63", false}, {"\x64", true}} {
+		addr, conns := listen(t)
+		r := run(t, exchanged("smpp", addr, "10000 messages/s"))
+		client, upstream := r.open(conns)
+		send(t, client, submitFrom("a", 1))
+		expect(t, upstream, submitFrom("a", 1))
+		answer := pdu(submitResp, 0, 1, "id\x00\x04\x28\x00\x01"+c.state)
+		send(t, upstream, answer)
+		expect(t, client, answer)
+		until, _ := r.shaper.Class("c").Feedback(time.Now())
+		if n := r.shaper.Class("c").Stats.Throttled.Read()["congestion"]; until.IsZero() == c.pauses || n > 0 != c.pauses {
+			t.Errorf("a congestion_state of %q has the class pause until %v, and %d signals are counted", c.state, until, n)
+		}
+	}
+}
+
+// Lines leave one by one; the client is made to wait.
+func TestLines(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, exchanged("lines", addr, "100 messages/s", `queue = "2 messages"`))
+	client, upstream := r.open(conns)
+	var all strings.Builder
+	for n := range 20 {
+		fmt.Fprintf(&all, "line %d\n", n)
+	}
+	begin := time.Now()
+	send(t, client, all.String()+"cut")
+	client.CloseWrite()
+	expect(t, upstream, all.String()+"cut")
+	expectEOF(t, upstream)
+	if took := time.Since(begin); took < 190*time.Millisecond {
+		t.Errorf("21 lines take %v at 100/s", took)
+	}
+}
+
+// httpServer returns an upstream of HTTP.
+func httpServer(t *testing.T, handle http.HandlerFunc) string {
+	s := httptest.NewServer(handle)
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://")
+}
+
+// Requests are paced, whatever connection they come by, and bodies both ways pass
+// unchanged.
+func TestRequests(t *testing.T) {
+	var mu sync.Mutex
+	var times []time.Time
+	addr := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		times = append(times, time.Now())
+		mu.Unlock()
+		body, _ := io.ReadAll(r.Body) // whole, before the answer begins: net/http reads no more then
+		w.Write(body)
+	})
+	r := run(t, exchanged("http", addr, "100 messages/s"))
+	body := strings.Repeat("0123456789abcdef", 20_000)
+	var wg sync.WaitGroup
+	for range 5 {
+		wg.Go(func() {
+			client := &http.Client{Transport: &http.Transport{}, Timeout: patience}
+			defer client.CloseIdleConnections()
+			for n := range 4 {
+				var in io.Reader = strings.NewReader(body)
+				if n%2 == 1 {
+					in = io.MultiReader(in) // of a length that is not known: in chunks
+				}
+				answer, err := client.Post("http://"+r.addr("l"), "text/plain", in)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				got, err := io.ReadAll(answer.Body)
+				answer.Body.Close()
+				if err != nil || string(got) != body {
+					t.Errorf("%d bytes come back, %v", len(got), err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if took := times[len(times)-1].Sub(times[0]); len(times) != 20 || took < 180*time.Millisecond {
+		t.Errorf("%d requests in %v", len(times), took)
+	}
+	until(t, "nothing is in flight", func() bool { return r.shaper.Class("c").InFlight() == 0 })
+}
+
+// A request for which there is no room gets 429, in its place among pipelined ones,
+// and one that comes when it is told to succeeds.
+func TestRequestsAreRefused(t *testing.T) {
+	slow := make(chan struct{})
+	addr := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			<-slow
+		}
+		io.WriteString(w, r.URL.Path)
+	})
+	r := run(t, exchanged("http", addr, "1 messages/s", `max_wait = "1ms"`))
+	client := r.dial("l")
+	send(t, client, "GET /slow HTTP/1.1\r\nHost: x\r\n\r\nPOST /full HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello")
+	until(t, "the second is refused", func() bool { return r.shaper.Class("c").Stats.Refused[stats.MaxWait].Items.Load() == 1 })
+	close(slow)
+	in := bufio.NewReader(client)
+	first, err := http.ReadResponse(in, nil)
+	if err != nil || first.StatusCode != 200 {
+		t.Fatal(first, err)
+	}
+	io.Copy(io.Discard, first.Body)
+	second, err := http.ReadResponse(in, nil)
+	if err != nil || second.StatusCode != 429 || second.Header.Get("Retry-After") != "1" || second.Header.Get("RateLimit-Policy") != `"c";q=1;w=1` {
+		t.Fatal(second, err)
+	}
+	time.Sleep(time.Second)
+	send(t, client, "GET /again HTTP/1.1\r\nHost: x\r\n\r\n")
+	if third, err := http.ReadResponse(in, nil); err != nil || third.StatusCode != 200 {
+		t.Fatal(third, err)
+	}
+}
+
+// A client that reads no refusals is made to wait with its requests, and gets them all
+// when it does.
+func TestRefusalsThatNobodyReads(t *testing.T) {
+	addr := httpServer(t, func(w http.ResponseWriter, r *http.Request) {})
+	r := run(t, exchanged("http", addr, "0 messages/s", `max_wait = "1ms"`))
+	client := r.dial("l")
+	const n = 100_000
+	go io.WriteString(client, strings.Repeat("GET / HTTP/1.1\r\nHost: x\r\n\r\n", n))
+	refused := func() uint64 { return r.shaper.Class("c").Stats.Refused[stats.MaxWait].Items.Load() }
+	before, stood := refused(), 0
+	until(t, "the client waits", func() bool {
+		now := refused()
+		if stood++; now == 0 || now != before {
+			before, stood = now, 0
+		}
+		return stood == 100
+	})
+	if held := r.Sessions()[0].Waiting; refused() == n || held > 128<<10 {
+		t.Errorf("of %d requests %d are refused, and %d bytes are held", n, refused(), held)
+	}
+	in := bufio.NewReaderSize(client, 1<<20)
+	for i := range n {
+		if answer, err := http.ReadResponse(in, nil); err != nil || answer.StatusCode != 429 {
+			t.Fatalf("answer %d: %v, %v", i, answer, err)
+		}
+	}
+}
+
+// A provider that never answers holds up what comes for as long as clients wait, and
+// no longer.
+func TestUnansweredIsForgotten(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, exchanged("smpp", addr, "1000000 messages/s", `algorithm = "token"`, `burst = "10000 messages"`))
+	client, upstream := r.open(conns)
+	const room, more = 4096, 100
+	one := submitFrom("a", 1)
+	go io.WriteString(client, strings.Repeat(one, room+more))
+	expect(t, upstream, strings.Repeat(one, room))
+	until(t, "the rest waits", func() bool { return r.Sessions()[0].Waiting >= int64(more*len(one)) })
+	for _, s := range r.all() {
+		s.(*tcpSession).drive(func(s *tcpSession) { s.exchange.tend(time.Now().Add(2 * answerPatience)) })
+	}
+	expect(t, upstream, strings.Repeat(one, more))
+	if n := r.shaper.Class("c").InFlight(); n != more {
+		t.Errorf("%d are in flight, not %d", n, more)
+	}
+}
+
+// What waits in a class that a reload takes away goes on in another, with what follows
+// it.
+func TestReloadLetsGo(t *testing.T) {
+	addr, conns := listen(t)
+	for _, c := range []struct{ protocol, all string }{
+		{"http", strings.Repeat("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello", 3)},
+		{"lines", strings.Repeat("line\n", 10)},
+		{"smpp", submitFrom("a", 1) + submitFrom("a", 2) + pdu(unbind, 0, 3, "")},
+	} {
+		r := run(t, exchanged(c.protocol, addr, "0 messages/s", `queue = "2 messages"`))
+		client, upstream := r.open(conns)
+		send(t, client, c.all)
+		until(t, "something waits", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() > 0 })
+		r.reload(class("d", "10000 messages/s", `queue = "2 messages"`) + listener("l", c.protocol, addr, "d"))
+		expect(t, upstream, c.all)
+	}
+}
+
+// Where there is none any more, it goes on at once.
+func TestReloadWithoutReturnClass(t *testing.T) {
+	addr, conns := listen(t)
+	classes := class("c", "10 messages/s")
+	r := run(t, classes+class("back", "0 messages/s")+listener("l", "smpp", addr, "c", `return_class = "back"`))
+	client, upstream := r.open(conns)
+	send(t, upstream, pdu(deliver, 0, 1, "")+pdu(deliver, 0, 2, ""))
+	until(t, "both wait", func() bool { return r.shaper.Class("back").Stats.BacklogItems.Load() == 2 })
+	r.reload(classes + listener("l", "smpp", addr, "c"))
+	expect(t, client, pdu(deliver, 0, 1, "")+pdu(deliver, 0, 2, ""))
+}
+
+// What finds no room there is refused.
+func TestReloadRefuses(t *testing.T) {
+	addr, conns := listen(t)
+	full := class("d", "0 messages/s", `queue = "1 messages"`, `overflow = "refuse"`)
+	r := run(t, exchanged("smpp", addr, "0 messages/s")+full)
+	client, _ := r.open(conns)
+	send(t, client, submitFrom("a", 1)+submitFrom("a", 2)+submitFrom("a", 3))
+	until(t, "all wait", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() == 3 })
+	r.reload(full + listener("l", "smpp", addr, "d"))
+	expect(t, client, pdu(submitResp, 0x58, 2, "")+pdu(submitResp, 0x58, 3, ""))
+	d := r.shaper.Class("d")
+	if n, waits := d.Stats.Refused[stats.QueueFull].Items.Load(), d.Stats.BacklogItems.Load(); n != 2 || waits != 1 {
+		t.Errorf("%d are counted as refused, and %d wait", n, waits)
+	}
+}
+
+// A refusal that ends the connection is read whole, however much more comes.
+func TestRefusalThatEnds(t *testing.T) {
+	addr := httpServer(t, func(w http.ResponseWriter, r *http.Request) {})
+	r := run(t, exchanged("http", addr, "0 messages/s", `max_wait = "1ms"`))
+	client := r.dial("l")
+	go io.WriteString(client, "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1000000\r\n\r\n"+strings.Repeat("x", 1_000_000))
+	answer, err := io.ReadAll(client)
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 429 ") {
+		t.Errorf("%.40q, %v", answer, err)
+	}
+	client.Close()
+	r.awaitEnd(stats.Overflow, 1)
+}
+
+// Behind an upgrade there are no messages, only bytes.
+func TestUpgrade(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, exchanged("http", addr, "100 messages/s"))
+	client, upstream := r.open(conns)
+	ask := "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
+	send(t, client, ask)
+	expect(t, upstream, ask)
+	grant := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
+	send(t, upstream, grant+"hello")
+	expect(t, client, grant+"hello")
+	send(t, client, "GET this is no request\r\n\r\n")
+	expect(t, upstream, "GET this is no request\r\n\r\n")
+	client.CloseWrite()
+	expectEOF(t, upstream)
+	upstream.Close()
+	expectEOF(t, client)
+	r.awaitEnd(stats.OK, 1)
+}

@@ -1,0 +1,61 @@
+package frame
+
+import (
+	"strconv"
+	"time"
+)
+
+// AppendRefusal implements Link: a 429 without a body, so that it answers a HEAD
+// too. Seconds are rounded up, so that who waits for them does not come too soon.
+func (l *httpLink) AppendRefusal(dst []byte, m *Message, r Refusal) []byte {
+	wait := max(seconds(r.Wait), 1)
+	dst = append(dst, "HTTP/1.1 429 Too Many Requests\r\nRetry-After: "...)
+	dst = strconv.AppendInt(dst, wait, 10)
+	if r.Policy != "" {
+		dst = append(dst, "\r\nRateLimit-Policy: "...)
+		dst = appendName(dst, r.Policy)
+		dst = append(dst, ";q="...)
+		dst = strconv.AppendInt(dst, r.Quota, 10)
+		dst = append(dst, ";w="...)
+		dst = strconv.AppendInt(dst, max(seconds(r.Window), 1), 10)
+		dst = append(dst, "\r\nRateLimit: "...)
+		dst = appendName(dst, r.Policy)
+		dst = append(dst, ";r=0;t="...)
+		dst = strconv.AppendInt(dst, wait, 10)
+	}
+	if !r.Now.IsZero() {
+		dst = append(dst, "\r\nDate: "...)
+		dst = r.Now.UTC().AppendFormat(dst, dates[0])
+	}
+	dst = append(dst, "\r\nContent-Length: 0\r\n"...)
+	if m.Close {
+		dst = append(dst, "Connection: close\r\n"...)
+	}
+	return append(dst, "\r\n"...)
+}
+
+// seconds rounds up.
+func seconds(d time.Duration) int64 {
+	n := int64(d / time.Second)
+	if d%time.Second > 0 {
+		n++
+	}
+	return n
+}
+
+// appendName appends a String (RFC 8941, 3.3.3), with a question mark for what
+// that cannot have.
+func appendName(dst []byte, name string) []byte {
+	dst = append(dst, '"')
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c == '"', c == '\\':
+			dst = append(dst, '\\', c)
+		case c < 0x20, c >= 0x7f:
+			dst = append(dst, '?')
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return append(dst, '"')
+}

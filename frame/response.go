@@ -1,0 +1,94 @@
+package frame
+
+// httpResponses scans what the provider sends.
+type httpResponses struct {
+	stream
+	link      *httpLink
+	answering bool // the response that began is the answer to the first request
+}
+
+func (d *httpResponses) Next(p []byte) (int, Event, error) {
+	switch {
+	case len(p) == 0:
+		return d.more(p)
+	case d.phase != atHead:
+		n, ev, err := d.body(p)
+		return n, d.ended(ev), err
+	}
+	asked, known := d.link.front()
+	switch {
+	case asked&isRefused != 0: // the turn is ours
+		return 0, Hold, nil
+	case p[0] != 'H':
+		return d.wrong(BadStart, 0)
+	}
+	n, reason, at := d.gather(p)
+	if reason != fine {
+		return d.wrong(reason, at)
+	}
+	if n == 0 {
+		return d.more(p)
+	}
+	h := head{length: unknown}
+	if reason, at := h.parseResponse(p[:n]); reason != fine {
+		return d.wrong(reason, at)
+	}
+	if reason := d.leavesHTTP(&h, asked); reason != fine {
+		return d.wrong(reason, 0)
+	}
+	return n, d.began(n, &h, asked, known), nil
+}
+
+// leavesHTTP decides whether the connection goes on in HTTP.
+func (d *httpResponses) leavesHTTP(h *head, asked pending) Reason {
+	switch {
+	case h.status == 101 && asked&asksUpgrade == 0:
+		return BadUpgrade
+	case h.status == 101 && h.toHTTP2:
+		return HTTP2
+	case h.status == 101, asked&isCONNECT != 0 && h.status/100 == 2:
+		d.link.tunneled = true
+	}
+	return fine
+}
+
+// began tells of a response (RFC 9112, 6.3) to a request, which is known unless
+// nobody asked, as for the 408 of a server that has waited too long.
+func (d *httpResponses) began(n int, h *head, asked pending, known bool) Event {
+	final := h.status/100 != 1 || h.status == 101
+	d.answering = final && known
+	d.message = Message{Kind: Response, Status: h.status, Answers: d.answering, Throttle: h.throttle()}
+	if d.answering {
+		d.message.Tag = d.link.tags[d.link.first]
+	}
+	if final && asked&leaves != 0 {
+		d.link.asked = false
+	}
+	switch {
+	case d.link.tunneled:
+		d.enter(n, h, false)
+		d.phase = inTunnel
+		return d.ended(Whole)
+	case !final, h.status == 204, h.status == 304, asked&isHEAD != 0:
+		return d.ended(d.enter(n, h, false))
+	}
+	return d.ended(d.enter(n, h, h.chunked || h.length != 0))
+}
+
+// ended takes note of the end of an answer.
+func (d *httpResponses) ended(ev Event) Event {
+	if (ev == Whole || ev == End) && d.answering {
+		d.answering = false
+		d.link.pop()
+	}
+	return ev
+}
+
+func (d *httpResponses) Opaque() int64      { return d.opaque() }
+func (d *httpResponses) Skip(n int64) Event { return d.ended(d.skip(n)) }
+
+// End implements Scanner: a response without a length ends here.
+func (d *httpResponses) End(p []byte) (Event, error) {
+	ev, err := d.stream.End(p)
+	return d.ended(ev), err
+}

@@ -1,0 +1,44 @@
+package frame
+
+import "time"
+
+// longest is what a Retry-After can say: where a client is told a century, it
+// means for ever.
+const longest = 100 * 365 * 24 * time.Hour
+
+// dates are the forms of a date (RFC 9110, 5.6.7).
+var dates = [...]string{
+	"Mon, 02 Jan 2006 15:04:05 GMT", "Monday, 02-Jan-06 15:04:05 GMT", time.ANSIC,
+}
+
+// throttle reads what a response says about the rate: 429, and 503 that says
+// for how long.
+func (h *head) throttle() (t Throttle) {
+	if h.status != 429 && h.status != 503 {
+		return t
+	}
+	if seconds, ok := decimal(h.retryAfter); ok {
+		t.Limited = true
+		t.Wait = time.Duration(min(seconds, int64(longest/time.Second))) * time.Second
+		return t
+	}
+	for _, form := range dates {
+		if at, err := time.Parse(form, string(h.retryAfter)); err == nil {
+			return Throttle{Limited: true, Until: at}
+		}
+	}
+	if allDigits(h.retryAfter) { // more than decimal takes
+		return Throttle{Limited: true, Wait: longest}
+	}
+	t.Limited = h.status == 429
+	return t
+}
+
+func allDigits(text []byte) bool {
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return len(text) > 0
+}

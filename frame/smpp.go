@@ -1,0 +1,155 @@
+package frame
+
+import (
+	"encoding/binary"
+	"time"
+)
+
+// Bounds of a PDU.
+const (
+	pduHeader = 16
+	maxPDU    = 128 << 10
+)
+
+// Commands (SMPP 5.0, 4.7.5).
+const (
+	bindReceiver         = 0x01
+	bindTransmitter      = 0x02
+	querySM              = 0x03
+	submitSM             = 0x04
+	deliverSM            = 0x05
+	unbind               = 0x06
+	replaceSM            = 0x07
+	cancelSM             = 0x08
+	bindTransceiver      = 0x09
+	submitMulti          = 0x21
+	dataSM               = 0x103
+	broadcastSM          = 0x111
+	queryBroadcastSM     = 0x112
+	cancelBroadcastSM    = 0x113
+	responseBit          = 1 << 31
+	esmeMessageQueueFull = 0x14
+	esmeThrottled        = 0x58
+)
+
+// An smppLink is a connection over which PDUs go both ways.
+type smppLink struct {
+	up, down gatherer
+	asking   requests
+	answered answers
+	window   window
+}
+
+func newSMPP() *smppLink {
+	l := &smppLink{}
+	l.answered.link = l
+	l.up = gatherer{protocol: SMPP, format: &l.asking}
+	l.down = gatherer{protocol: SMPP, format: &l.answered}
+	return l
+}
+
+func (l *smppLink) Up() Scanner   { return &l.up }
+func (l *smppLink) Down() Scanner { return &l.down }
+
+func (l *smppLink) Room() bool                     { return !l.window.full() }
+func (l *smppLink) Sent(m *Message, now time.Time) { l.window.add(m.Sequence, m.Tag, now) }
+func (l *smppLink) Refuse(*Message) bool           { return true }
+func (l *smppLink) Due() (m Message, ok bool)      { return m, false }
+func (l *smppLink) InFlight() int                  { return l.window.used }
+func (l *smppLink) Drop(gone func(tag uint16))     { l.window.drop(gone) }
+
+func (l *smppLink) Expire(before time.Time, gone func(tag uint16)) { l.window.expire(before, gone) }
+
+// AppendRefusal implements Link: the response without the body, as all are
+// where the status is not 0.
+func (l *smppLink) AppendRefusal(dst []byte, m *Message, _ Refusal) []byte {
+	dst = binary.BigEndian.AppendUint32(dst, pduHeader)
+	dst = binary.BigEndian.AppendUint32(dst, m.Command|responseBit)
+	dst = binary.BigEndian.AppendUint32(dst, esmeThrottled)
+	return binary.BigEndian.AppendUint32(dst, m.Sequence)
+}
+
+// pduLength reads command_length, which counts itself.
+func pduLength(p []byte) (int, Reason) {
+	if len(p) < 4 {
+		return pduHeader, fine
+	}
+	n := binary.BigEndian.Uint32(p)
+	switch {
+	case n < pduHeader:
+		return 0, BadLength
+	case n > maxPDU:
+		return 0, TooLong
+	}
+	return int(n), fine
+}
+
+// requests are the PDUs of the client.
+type requests struct {
+	systemID [16]byte // of the last bind
+	idLength int
+}
+
+func (r *requests) length(p []byte) (int, Reason) { return pduLength(p) }
+
+func (r *requests) describe(p []byte, m *Message) {
+	describePDU(p, m)
+	m.Refusable = m.Kind == Counted && m.Command != deliverSM // whose refusal would be the client's
+	switch m.Command {
+	case bindReceiver, bindTransmitter, bindTransceiver:
+		id, _ := cString(p[pduHeader:])
+		r.idLength = copy(r.systemID[:], id)
+	}
+	if r.idLength > 0 {
+		m.SystemID = r.systemID[:r.idLength]
+	}
+}
+
+// answers are the PDUs of the provider, which may ask too.
+type answers struct{ link *smppLink }
+
+func (a *answers) length(p []byte) (int, Reason) { return pduLength(p) }
+
+func (a *answers) describe(p []byte, m *Message) {
+	describePDU(p, m)
+	if m.Kind != Response {
+		return
+	}
+	if answersCounted(m.Command) {
+		m.Tag, m.Answers = a.link.window.remove(m.Sequence)
+	}
+	m.Throttle = throttleOf(p, m)
+}
+
+// answersCounted reports whether a response is one to what is counted. A
+// generic_nack stands for any response.
+func answersCounted(command uint32) bool {
+	return command == responseBit || countedCommand(command&^responseBit)
+}
+
+func countedCommand(command uint32) bool {
+	switch command {
+	case submitSM, deliverSM, dataSM, broadcastSM, submitMulti:
+		return true
+	}
+	return false
+}
+
+func describePDU(p []byte, m *Message) {
+	m.Command = binary.BigEndian.Uint32(p[4:])
+	m.Sequence = binary.BigEndian.Uint32(p[12:])
+	m.Kind = Control
+	switch {
+	case m.Command&responseBit != 0:
+		m.Kind = Response
+		m.Status = int(binary.BigEndian.Uint32(p[8:]))
+	case countedCommand(m.Command):
+		m.Kind, m.Cost = Counted, 1
+		describeSubmit(p[pduHeader:], m)
+	default:
+		switch m.Command {
+		case unbind, querySM, cancelSM, replaceSM, queryBroadcastSM, cancelBroadcastSM:
+			m.InOrder = true
+		}
+	}
+}

@@ -1,0 +1,281 @@
+package frame
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+var smppSettings = Settings{Protocol: SMPP}
+
+func pdu(command, status, sequence uint32, body string) []byte {
+	b := binary.BigEndian.AppendUint32(nil, uint32(16+len(body)))
+	b = binary.BigEndian.AppendUint32(b, command)
+	b = binary.BigEndian.AppendUint32(b, status)
+	return append(binary.BigEndian.AppendUint32(b, sequence), body...)
+}
+
+func submit(sequence uint32, source string) []byte {
+	return pdu(submitSM, 0, sequence, "\x00\x05\x00"+source+"\x00\x01\x0149171000000\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x05hello")
+}
+
+func submitMany(sequence uint32, dests ...string) []byte {
+	body := "WAP\x00\x01\x01447700\x00" + string(rune(len(dests)))
+	for _, d := range dests {
+		body += "\x01\x01\x01" + d + "\x00"
+	}
+	return pdu(submitMulti, 0, sequence, body+"\x00\x00\x00")
+}
+
+// What Net::SMPP 1.19 has sent.
+func TestSMPPFromTheWire(t *testing.T) {
+	stream, err := hex.DecodeString("" +
+		"0000002100000009000000000000000161636d6500736563726574000034000000" +
+		"000000370000000400000000000000020000006f7470000000343931373130303030300000000000000000000009636f64652031323334" +
+		"0000003700000021000000000000000300000062756c6b00030100003100010000320001000033000000000000000000000568656c6c6f" +
+		"0000002a00000103000000000000000400000062756c6b0000003400000000042400077061796c6f6164" +
+		"00000010000000150000000000000005" +
+		"00000010000000060000000000000006")
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectRecords(t, everyCut(t, smppSettings, up, stream),
+		"whole@33 control 0 system_id=acme 0x9/1",
+		"whole@88 counted 1 refusable system_id=acme source_addr=otp 0x4/2",
+		"whole@143 counted 3 refusable system_id=acme source_addr=bulk 0x21/3",
+		"whole@185 counted 1 refusable system_id=acme source_addr=bulk 0x103/4",
+		"whole@201 control 0 system_id=acme 0x15/5",
+		"whole@217 control 0 in-order system_id=acme 0x6/6")
+}
+
+func TestSMPPCommands(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		pdu  []byte
+		want string
+	}{
+		{"submit_sm", submit(7, "otp"), "counted 1 refusable source_addr=otp 0x4/7"},
+		{"data_sm", pdu(dataSM, 0, 8, "\x00\x01\x01from\x00\x01\x01to\x00\x00\x00\x00"), "counted 1 refusable source_addr=from 0x103/8"},
+		{"broadcast_sm", pdu(broadcastSM, 0, 8, "\x00\x01\x01from\x00"), "counted 1 refusable source_addr=from 0x111/8"},
+		{"submit_multi", submitMany(9, "1", "2", "3"), "counted 3 refusable source_addr=447700 0x21/9"},
+		{"submit_multi to none", submitMany(9), "counted 1 refusable source_addr=447700 0x21/9"},
+		{"submit_multi without all", pdu(submitMulti, 0, 9, "WAP\x00\x01\x01447700"), "counted 1 refusable 0x21/9"},
+		{"submit_sm without a body", pdu(submitSM, 0, 9, ""), "counted 1 refusable 0x4/9"},
+		{"deliver_sm", pdu(deliverSM, 0, 9, "\x00\x01\x01me\x00"), "counted 1 source_addr=me 0x5/9"},
+		{"enquire_link", pdu(0x15, 0, 1, ""), "control 0 0x15/1"},
+		{"outbind", pdu(0x0b, 0, 1, "a\x00b\x00"), "control 0 0xb/1"},
+		{"unbind", pdu(unbind, 0, 2, ""), "control 0 in-order 0x6/2"},
+		{"cancel_sm", pdu(cancelSM, 0, 2, ""), "control 0 in-order 0x8/2"},
+		{"unknown", pdu(0x10203, 0, 3, "?"), "control 0 0x10203/3"},
+		{"deliver_sm_resp", pdu(deliverSM|responseBit, 0, 4, "\x00"), "response 0 0x80000005/4"},
+		{"generic_nack", pdu(responseBit, 3, 4, ""), "response 0 0x80000000/4 status=3"},
+		{"bind_transceiver", pdu(bindTransceiver, 0, 1, "user\x00"), "control 0 system_id=user 0x9/1"},
+		{"a system_id without end", pdu(bindTransceiver, 0, 1, "user"), "control 0 0x9/1"},
+		{"a system_id of 40", pdu(bindTransceiver, 0, 1, "0123456789012345678901234567890123456789\x00"),
+			"control 0 system_id=0123456789012345 0x9/1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := everyCut(t, smppSettings, up, c.pdu)
+			expectRecords(t, r, fmt.Sprintf("whole@%d %s", len(c.pdu), c.want))
+		})
+	}
+}
+
+func TestSMPPLengths(t *testing.T) {
+	largest := pdu(submitSM, 0, 1, string(make([]byte, maxPDU-16)))
+	if r := sameHowever(t, smppSettings, up, largest, []int{1, 4, 16, maxPDU - 1}); r.err != nil || len(r.records) != 1 {
+		t.Errorf("%v, %v", r.records, r.err)
+	}
+	for length, want := range map[uint32]Reason{
+		0: BadLength, 15: BadLength, maxPDU + 1: TooLong, 1<<32 - 1: TooLong, 1 << 31: TooLong, 17: CutShort,
+	} {
+		stream := submit(1, "x")
+		whole := int64(len(stream))
+		stream = append(stream, pdu(0x15, 0, 2, "")...)
+		binary.BigEndian.PutUint32(stream[whole:], length)
+		r := everyCut(t, smppSettings, up, stream)
+		if got := reasonOf(r.err); got != want || len(r.records) != 1 {
+			t.Errorf("length %d: %v, %v", length, r.records, r.err)
+		}
+		if e := r.err.(*Error); want != CutShort && e.Offset != whole {
+			t.Errorf("length %d: found at %d, not at %d", length, e.Offset, whole)
+		}
+	}
+}
+
+// respond has a link read what a provider answers.
+func respond(t *testing.T, l Link, p []byte) Message {
+	t.Helper()
+	n, ev, err := l.Down().Next(p)
+	if n != len(p) || ev != Whole || err != nil {
+		t.Fatalf("%v of %d bytes, %v", ev, n, err)
+	}
+	return *l.Down().Message()
+}
+
+func TestSMPPAnswers(t *testing.T) {
+	l := NewLink(smppSettings)
+	send := func(sequence uint32) { l.Sent(&Message{Kind: Counted, Command: submitSM, Sequence: sequence}, start) }
+	answers := func(command, status, sequence uint32, want bool, inFlight int) {
+		t.Helper()
+		m := respond(t, l, pdu(command, status, sequence, ""))
+		if m.Answers != want || l.InFlight() != inFlight {
+			t.Errorf("%#x/%d: answers %v, %d in flight", command, sequence, m.Answers, l.InFlight())
+		}
+	}
+	send(1)
+	send(2)
+	send(1<<32 - 1)
+	answers(0x80000015, 0, 1, false, 3) // an enquire_link_resp of that number
+	answers(0x80000004, 0, 3, false, 3) // nobody asked
+	answers(0x80000004, 0, 2, true, 2)
+	answers(0x80000004, 0, 2, false, 2) // again
+	answers(0x80000000, 3, 1<<32-1, true, 1)
+	answers(0x80000021, 0, 1, true, 0)
+}
+
+func TestSMPPThrottles(t *testing.T) {
+	congested := "\x04\x28\x00\x01\x64"
+	for _, c := range []struct {
+		name       string
+		pdu        []byte
+		limited    bool
+		congestion uint8
+	}{
+		{"accepted", pdu(0x80000004, 0, 1, "id\x00"), false, 0},
+		{"throttled", pdu(0x80000004, 0x58, 1, ""), true, 0},
+		{"throttled, with a body", pdu(0x80000004, 0x58, 1, "\x00"), true, 0},
+		{"queue full", pdu(0x80000103, 0x14, 1, ""), true, 0},
+		{"nack", pdu(0x80000000, 0x58, 1, ""), true, 0},
+		{"congested", pdu(0x80000004, 0, 1, "id\x00\x12\x34\x00\x02ab"+congested), false, 101},
+		{"idle", pdu(0x80000004, 0, 1, "id\x00\x04\x28\x00\x01\x00"), false, 1},
+		{"a bind that tells", pdu(0x80000009, 0, 1, "smsc\x00"+congested), false, 101},
+		{"an enquire_link that tells", pdu(0x80000015, 0, 1, congested), false, 101},
+		{"101", pdu(0x80000015, 0, 1, "\x04\x28\x00\x01\x65"), false, 0},
+		{"of two bytes", pdu(0x80000015, 0, 1, "\x04\x28\x00\x02\x64\x64"), false, 0},
+		{"cut off", pdu(0x80000015, 0, 1, "\x04\x28\x00\x02\x64"), false, 0},
+		{"some of many", pdu(0x80000021, 0, 1, "id\x00\x02\x01\x01a\x00\x00\x00\x00\x0b\x01\x01b\x00\x00\x00\x00\x58"+congested), true, 101},
+		{"the first of many", pdu(0x80000021, 0, 1, "id\x00\x02\x01\x01a\x00\x00\x00\x00\x14\x01\x01b\x00\x00\x00\x00\x0b"), true, 0},
+		{"many, cut off", pdu(0x80000021, 0, 1, "id\x00\xff\x01\x01a\x00\x00\x00\x00\x0b\x01\x01b\x00\x00\x00"), false, 0},
+		{"none of many", pdu(0x80000021, 0, 1, "id\x00\x00"+congested), false, 101},
+		{"a request of the provider", pdu(0x15, 0x58, 1, congested), false, 0},
+	} {
+		m := respond(t, NewLink(smppSettings), c.pdu)
+		if m.Throttle.Limited != c.limited || m.Throttle.Congestion != c.congestion {
+			t.Errorf("%s: %+v", c.name, m.Throttle)
+		}
+	}
+}
+
+func TestSMPPRefusal(t *testing.T) {
+	for _, c := range []struct {
+		request []byte
+		want    string
+	}{
+		{submit(0x01020304, "x"), "00000010800000040000005801020304"},
+		{submitMany(5, "1"), "00000010800000210000005800000005"},
+		{pdu(dataSM, 0, 6, ""), "00000010800001030000005800000006"},
+		{pdu(broadcastSM, 0, 7, ""), "00000010800001110000005800000007"},
+	} {
+		l := NewLink(smppSettings)
+		if _, ev, err := l.Up().Next(c.request); ev != Whole || err != nil {
+			t.Fatal(ev, err)
+		}
+		m := l.Up().Message()
+		if !l.Refuse(m) {
+			t.Error("a PDU may be refused at once")
+		}
+		if got := hex.EncodeToString(l.AppendRefusal(nil, m, Refusal{})); got != c.want {
+			t.Errorf("%x is refused with %s", c.request, got)
+		}
+		if l.InFlight() != 0 {
+			t.Error("what is refused is not in flight")
+		}
+	}
+}
+
+// The window answers as a plain multiset does, whatever comes.
+func TestWindowIsAMultiset(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var w window
+		model := map[uint32][]time.Time{}
+		count, now := 0, start
+		number := rapid.OneOf(rapid.Uint32Range(0, 40), rapid.SampledFrom([]uint32{1 << 31, 1<<32 - 1, 16, 32, 48, 1024}))
+		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			now = now.Add(time.Second)
+			n := number.Draw(t, "number")
+			switch rapid.IntRange(0, 9).Draw(t, "step") {
+			case 0:
+				before := now.Add(-time.Duration(rapid.IntRange(0, 200).Draw(t, "age")) * time.Second)
+				want := 0
+				for n, sent := range model {
+					var kept []time.Time
+					for _, at := range sent {
+						if at.Before(before) {
+							want++
+						} else {
+							kept = append(kept, at)
+						}
+					}
+					model[n] = kept
+				}
+				count -= want
+				got := 0
+				w.expire(before, func(tag uint16) {
+					if tag != 7 {
+						t.Fatalf("tag %d", tag)
+					}
+					got++
+				})
+				if got != want {
+					t.Fatalf("%d expired, not %d", got, want)
+				}
+			case 1, 2, 3, 4:
+				sent := model[n]
+				if len(sent) > 1 { // which of them goes is not told
+					continue
+				}
+				if tag, ok := w.remove(n); ok != (len(sent) > 0) || ok && tag != 7 {
+					t.Fatalf("%d: answered %v of %d, tag %d", n, ok, len(sent), tag)
+				}
+				count -= len(sent)
+				model[n] = nil
+			default:
+				w.add(n, 7, now)
+				model[n] = append(model[n], now)
+				count++
+			}
+			if w.used != count {
+				t.Fatalf("%d are in flight, not %d", w.used, count)
+			}
+		}
+	})
+}
+
+func TestWindowIsBounded(t *testing.T) {
+	l := NewLink(smppSettings)
+	for i := range uint32(maxInFlight) {
+		if !l.Room() {
+			t.Fatalf("no room for %d", i)
+		}
+		l.Sent(&Message{Sequence: i << 16}, start)
+	}
+	if l.Room() {
+		t.Error("there is room without end")
+	}
+	gone := 0
+	count := func(uint16) { gone++ }
+	if l.Expire(start, count); gone != 0 {
+		t.Errorf("%d expired that were sent then", gone)
+	}
+	if l.Expire(start.Add(1), count); gone != maxInFlight || l.InFlight() != 0 || !l.Room() {
+		t.Errorf("%d expired, %d are left", gone, l.InFlight())
+	}
+	if slots := l.(*smppLink).window.slots; slots != nil {
+		t.Errorf("an empty window keeps %d slots", len(slots))
+	}
+}

@@ -1,0 +1,128 @@
+package frame
+
+import (
+	"slices"
+	"time"
+)
+
+// A window is the requests of one connection that were sent and are not
+// answered, by sequence number. The same number may stand in it more than once:
+// that is the client's affair. The zero window is empty.
+//
+// It is a hash table with linear probing, at most half full, which grows with
+// what is in flight and is given back when expire leaves nothing in it. The numbers
+// count up in practice, so that their low bits spread them best.
+type window struct {
+	slots []request // a power of two of them, or none
+	used  int
+	epoch time.Time // what sent counts from, so that it takes 8 bytes
+}
+
+type request struct {
+	sequence uint32
+	tag      uint16
+	taken    bool
+	sent     time.Duration
+}
+
+const (
+	maxInFlight = 4096
+	minSlots    = 16
+)
+
+func (w *window) full() bool { return w.used == maxInFlight }
+
+func (w *window) add(sequence uint32, tag uint16, now time.Time) {
+	if w.slots == nil {
+		w.epoch = now
+	}
+	w.grow()
+	w.put(request{sequence, tag, true, now.Sub(w.epoch)})
+}
+
+func (w *window) put(r request) {
+	at := w.home(r.sequence)
+	for w.slots[at].taken {
+		at = w.next(at)
+	}
+	w.slots[at] = r
+	w.used++
+}
+
+// remove takes a request out; false where there is none of that number.
+func (w *window) remove(sequence uint32) (tag uint16, ok bool) {
+	if w.used == 0 {
+		return 0, false
+	}
+	at := w.home(sequence)
+	for w.slots[at].taken && w.slots[at].sequence != sequence {
+		at = w.next(at)
+	}
+	if !w.slots[at].taken {
+		return 0, false
+	}
+	tag = w.slots[at].tag
+	w.close(at)
+	w.used--
+	return tag, true
+}
+
+// close empties a slot, and moves back into it what was only put behind it
+// because it was taken (Knuth, TAOCP 3, 6.4, algorithm R).
+func (w *window) close(gap int) {
+	for at := w.next(gap); w.slots[at].taken; at = w.next(at) {
+		mask := len(w.slots) - 1
+		if away := (at - w.home(w.slots[at].sequence)) & mask; away >= (at-gap)&mask {
+			w.slots[gap] = w.slots[at]
+			gap = at
+		}
+	}
+	w.slots[gap] = request{}
+}
+
+// expire removes what was sent before a time.
+func (w *window) expire(before time.Time, gone func(tag uint16)) {
+	limit, old := before.Sub(w.epoch), w.slots
+	late := func(r request) bool { return r.taken && r.sent < limit }
+	if w.used > 0 && !slices.ContainsFunc(old, late) {
+		return
+	}
+	*w = window{epoch: w.epoch}
+	for _, r := range old {
+		switch {
+		case !r.taken:
+		case late(r):
+			gone(r.tag)
+		default:
+			w.grow()
+			w.put(r)
+		}
+	}
+}
+
+// drop removes all.
+func (w *window) drop(gone func(tag uint16)) {
+	for _, r := range w.slots {
+		if r.taken {
+			gone(r.tag)
+		}
+	}
+	*w = window{}
+}
+
+// grow makes room for one more.
+func (w *window) grow() {
+	if 2*(w.used+1) <= len(w.slots) {
+		return
+	}
+	old := w.slots
+	w.slots, w.used = make([]request, max(2*len(old), minSlots)), 0
+	for _, r := range old {
+		if r.taken {
+			w.put(r)
+		}
+	}
+}
+
+func (w *window) home(sequence uint32) int { return int(sequence) & (len(w.slots) - 1) }
+func (w *window) next(at int) int          { return (at + 1) & (len(w.slots) - 1) }

@@ -1,0 +1,178 @@
+package policy
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"shaper/unit"
+)
+
+func TestPattern(t *testing.T) {
+	for _, c := range []struct {
+		pattern, text string
+		match         bool
+	}{
+		{"/v1", "/v1", true}, {"/v1", "/v1/", false}, {"/v1", "", false},
+		{"/v1/*", "/v1/", true}, {"/v1/*", "/v1/charges", true}, {"/v1/*", "/v1", false}, {"/v1/*", "/V1/a", false},
+		{"*.example", "a.example", true}, {"*.example", "example", false},
+		{"*otp*", "my otp code", true}, {"*otp*", "opt", false},
+		{"*", "", true}, {"*", "all", true}, {"**", "all", true},
+	} {
+		if p, err := parsePattern(c.pattern); err != nil || p.Match([]byte(c.text)) != c.match {
+			t.Errorf("%q matches %q: %v, %v", c.pattern, c.text, !c.match, err)
+		}
+	}
+}
+
+const messagePolicy = `
+[class.bulk]
+rate = "10 messages/s"
+in_flight = 7
+on_throttle = { pause = "2s" }
+adapt = true
+[class.otp]
+rate = "10 messages/s"
+[class.internal]
+rate = "10 messages/s"
+[listener.sms]
+protocol = "smpp"
+listen = "127.0.0.1:2775"
+upstream = "192.0.2.1:2775"
+class = "bulk"
+[listener.api]
+protocol = "http"
+listen = "127.0.0.1:80"
+upstream = "192.0.2.1:80"
+class = "bulk"
+[listener.cards]
+protocol = "iso8583"
+length_prefix = "ascii4"
+length_includes_itself = true
+header_length = 5
+listen = "127.0.0.1:81"
+upstream = "192.0.2.1:80"
+class = "otp"
+[[rule]]
+source_addr = "OTP*"
+class = "otp"
+[[rule]]
+method = ["GET", "HEAD"]
+host = "API.example"
+path = "/v1/*"
+class = "otp"
+[[rule]]
+source = "10.0.0.0/8"
+class = "internal"
+[[rule]]
+system_id = "late"
+class = "otp"
+`
+
+// Rules on messages are asked in file order, up to the rule that takes the whole
+// connection; those of another protocol never.
+func TestMessages(t *testing.T) {
+	p := mustParse(t, messagePolicy)
+	c := Compile(p)
+	of := func(listener, source string) []MessageRule {
+		return c.Messages(Conn{Listener: listener, Source: netip.MustParseAddrPort(source)})
+	}
+	for _, tt := range []struct {
+		listener, source string
+		rules            int
+		class            string
+	}{
+		{"sms", "192.0.2.9:1", 2, "bulk"},
+		{"sms", "10.0.0.1:1", 1, "internal"},
+		{"api", "192.0.2.9:1", 1, "bulk"},
+		{"cards", "192.0.2.9:1", 0, "otp"},
+		{"none", "192.0.2.9:1", 0, ""},
+	} {
+		if got := of(tt.listener, tt.source); len(got) != tt.rules {
+			t.Errorf("%s from %s: %d rules, want %d", tt.listener, tt.source, len(got), tt.rules)
+		}
+		if d := c.Classify(Conn{Listener: tt.listener, Source: netip.MustParseAddrPort(tt.source)}); d.Class != tt.class {
+			t.Errorf("%s from %s: class %q, want %q", tt.listener, tt.source, d.Class, tt.class)
+		}
+	}
+	sms := of("sms", "192.0.2.9:1")
+	for text, want := range map[string][2]bool{"OTP1": {true, false}, "otp1": {false, false}} {
+		m := Message{SourceAddr: []byte(text)}
+		if got := [2]bool{sms[0].Match(&m), sms[1].Match(&m)}; got != want {
+			t.Errorf("source_addr %q: %v, want %v", text, got, want)
+		}
+	}
+	api := of("api", "192.0.2.9:1")
+	for _, tt := range []struct {
+		method, host, path string
+		match              bool
+	}{
+		{"GET", "api.EXAMPLE", "/v1/x", true}, {"POST", "api.example", "/v1/x", false},
+		{"HEAD", "api.example", "/v2", false}, {"GET", "", "/v1/x", false}, {"GET", strings.Repeat("x", 300), "/v1/x", false},
+	} {
+		m := Message{Method: []byte(tt.method), Host: []byte(tt.host), Path: []byte(tt.path)}
+		if api[0].Match(&m) != tt.match {
+			t.Errorf("%+v matches: %v", tt, !tt.match)
+		}
+	}
+	e := c.Explain(Conn{Listener: "sms", Source: netip.MustParseAddrPort("10.0.0.1:1")})
+	if e.Class != "internal" || !strings.Contains(e.String(), "not rule 1 (line 29): it is for messages that it looks at") {
+		t.Errorf("explained as %s", e)
+	}
+}
+
+func TestMatchAllocates(t *testing.T) {
+	rules := Compile(mustParse(t, messagePolicy)).Messages(Conn{Listener: "api", Source: netip.MustParseAddrPort("192.0.2.9:1")})
+	m := Message{Method: []byte("GET"), Host: []byte("API.example"), Path: []byte("/v1/x")}
+	if n := testing.AllocsPerRun(100, func() { rules[0].Match(&m) }); n != 0 {
+		t.Errorf("a match allocates %v times", n)
+	}
+}
+
+func TestOnThrottle(t *testing.T) {
+	p := mustParse(t, messagePolicy)
+	want := OnThrottle{Pause: unit.Duration(2 * time.Second), Max: unit.Duration(time.Minute)}
+	if got := p.Classes[0]; got.OnThrottle != want || !got.Adapt || got.InFlight != 7 {
+		t.Errorf("%+v", got)
+	}
+	text, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Policy
+	if err := json.Unmarshal(text, &back); err != nil {
+		t.Fatal(err)
+	}
+	if changes := Diff(p, &back); len(changes) > 0 {
+		t.Errorf("through JSON it changes: %v", changes)
+	}
+	var b strings.Builder
+	if err := p.WriteTree(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{`on_throttle      { pause = "2s", max = "1min" }`, "in_flight        7", "length_prefix           ascii4", "header_length           5", `source_addr OTP*, class otp`} {
+		if !strings.Contains(b.String(), line) {
+			t.Errorf("%q is missing in\n%s", line, b.String())
+		}
+	}
+	if strings.Count(b.String(), "length_prefix") != 1 {
+		t.Error("a length is printed where there is none")
+	}
+}
+
+// What a full queue does depends on what the protocol can.
+func TestOverflowOfMessages(t *testing.T) {
+	c := DefaultClass("a")
+	c.Rate = unit.NewRate(unit.Messages, 1, time.Second)
+	for p, want := range map[Protocol]Overflow{SMPP: Refuse, HTTP: Refuse, ISO8583: Wait, Lines: Wait} {
+		if got := c.OverflowFor(p); got != want {
+			t.Errorf("%s: %s, want %s", p, got, want)
+		}
+	}
+	c.Rate = unit.BytesPerSecond(1)
+	if got := c.OverflowFor(HTTP); got != Wait {
+		t.Errorf("bytes over http: %s", got)
+	}
+}

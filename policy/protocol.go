@@ -1,0 +1,42 @@
+package policy
+
+import "shaper/unit"
+
+// The protocols of this version.
+const (
+	TCP     Protocol = "tcp"     // a stream of bytes
+	UDP     Protocol = "udp"     // datagrams
+	SMPP    Protocol = "smpp"    // messages: submits, by their destinations
+	HTTP    Protocol = "http"    // messages: requests of HTTP/1.1
+	ISO8583 Protocol = "iso8583" // messages behind a length
+	Lines   Protocol = "lines"   // messages: lines
+)
+
+// Network returns what carries the protocol: TCP or UDP.
+func (p Protocol) Network() Protocol {
+	if p == UDP {
+		return UDP
+	}
+	return TCP
+}
+
+// HasMessages reports whether a message can be told from another in it.
+func (p Protocol) HasMessages() bool { return p != TCP && p != UDP }
+
+// Refuses reports whether the protocol has a way to say that a message is one too
+// many.
+func (p Protocol) Refuses() bool { return p == SMPP || p == HTTP }
+
+// Counts reports whether what goes one way of the protocol has any of what a class
+// counts.
+func (p Protocol) Counts(kind unit.Kind, back bool) bool {
+	switch kind {
+	case unit.Packets:
+		return p == UDP
+	case unit.Messages:
+		return p.HasMessages() && !(back && p == HTTP) // a response answers a request
+	case unit.Connections:
+		return p != UDP && !back
+	}
+	return true
+}

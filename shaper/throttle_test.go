@@ -1,0 +1,253 @@
+package shaper
+
+import (
+	"testing"
+	"time"
+
+	"shaper/policy"
+	"shaper/unit"
+)
+
+// request returns an item of one message, which gets an answer.
+func request() *Item {
+	return &Item{Cost: Cost{Messages: 1, Bytes: 100}, Held: 100, Asks: true}
+}
+
+// messageClass returns a class that pauses for a second at first, and for ten at most.
+func messageClass(rate string, change func(*policy.Class)) *Class {
+	conf := leakyClass(rate)
+	conf.OnThrottle = policy.OnThrottle{Pause: unit.Duration(time.Second), Max: unit.Duration(10 * time.Second)}
+	if change != nil {
+		change(&conf)
+	}
+	return NewClass(start, conf)
+}
+
+// resumes holds that what waits in the class leaves at d, and nothing before.
+func resumes(t *testing.T, c *Class, d time.Duration) {
+	t.Helper()
+	it := request()
+	if verdict := c.Enter(at(d-1), it); verdict != Waits {
+		t.Fatalf("just before %v the verdict is %v", d, verdict)
+	}
+	released(t, c, d-1)
+	released(t, c, d, it)
+}
+
+func TestThrottledPauses(t *testing.T) {
+	c := messageClass("1000 messages/s", nil)
+	enter(t, c, 0, Leaves, request())
+	c.Throttled(at(0), 0, "smpp")
+	c.Throttled(at(500*ms), 0, "smpp") // of what left before
+	if until, _ := c.Feedback(at(500 * ms)); !until.Equal(at(second)) {
+		t.Errorf("it pauses until %v", until)
+	}
+	resumes(t, c, second)
+	if until, share := c.Feedback(at(second)); !until.IsZero() || share != 1 {
+		t.Errorf("it pauses until %v, at %v of its rate", until, share)
+	}
+	if n := c.Stats.Throttled.Read()["smpp"]; n != 2 {
+		t.Errorf("%d signals are counted", n)
+	}
+}
+
+// Each pause without a success in between is twice as long, up to the longest.
+func TestPausesDouble(t *testing.T) {
+	c, now := messageClass("1000 messages/s", nil), time.Duration(0)
+	enter(t, c, now, Leaves, request())
+	for _, pause := range []time.Duration{1, 2, 4, 8, 10, 10} {
+		c.Throttled(at(now), 0, "smpp")
+		c.Answered(at(now), false)
+		now += pause * second
+		resumes(t, c, now)
+	}
+	c.Answered(at(now), true)
+	now += second
+	enter(t, c, now, Leaves, request())
+	c.Throttled(at(now), 0, "smpp")
+	resumes(t, c, now+second)
+}
+
+// What the provider says itself is done, up to the longest.
+func TestPauseThatIsAskedFor(t *testing.T) {
+	c := messageClass("1000 messages/s", nil)
+	c.Throttled(at(0), 3*second, "http")
+	c.Throttled(at(second), second, "http") // not sooner than it said before
+	resumes(t, c, 3*second)
+	c.Throttled(at(4*second), time.Hour, "http")
+	resumes(t, c, 14*second)
+}
+
+// The class of the account pauses with all beneath it, not only the one that the
+// message was of.
+func TestWhoPauses(t *testing.T) {
+	for _, named := range []string{"account", "a", ""} {
+		account, a, b := leakyClass("1000 messages/s"), leakyClass("1000 messages/s"), leakyClass("1000 messages/s")
+		account.Name, a.Name, b.Name = "account", "a", "b"
+		a, b = under("account", a), under("account", b)
+		for _, conf := range []*policy.Class{&account, &a} {
+			if conf.Name == named {
+				conf.OnThrottle = policy.DefaultOnThrottle
+			}
+		}
+		tree := NewTree(start, []policy.Class{account, a, b})
+		tree[1].Throttled(at(0), second, "smpp")
+		it := request()
+		if pauses := tree[2].Enter(at(500*ms), it) == Waits; pauses != (named != "a") {
+			t.Errorf("on_throttle of %q: the sibling pauses: %t", named, pauses)
+		}
+	}
+}
+
+// adapted returns a class of 16 messages/s which has been throttled once, and goes on
+// at half that from the end of its pause, second 1, on.
+func adapted() *Class {
+	c := messageClass("16 messages/s", func(conf *policy.Class) { conf.Adapt = true })
+	c.Throttled(at(0), 0, "smpp")
+	return c
+}
+
+// paces holds that a class which is idle at d sends one each so often.
+func paces(t *testing.T, c *Class, d, gap time.Duration) {
+	t.Helper()
+	a, b := request(), request()
+	enter(t, c, d, Leaves, a)
+	enter(t, c, d, Waits, b)
+	released(t, c, d+gap-1)
+	released(t, c, d+gap, b)
+}
+
+func TestAdapt(t *testing.T) {
+	const full = second / 16
+	c := adapted()
+	paces(t, c, second, 2*full)
+	paces(t, c, 11*second, second/9+1)
+	paces(t, c, 21*second, second/10)
+	if _, share := c.Feedback(at(21 * second)); share != 10./16 {
+		t.Errorf("it has %v of its rate", share)
+	}
+	c.Answered(at(21*second), true)
+	c.Throttled(at(22*second), 0, "smpp") // half of ten sixteenths
+	paces(t, c, 23*second, second/5)
+	paces(t, c, 300*second, full) // all has come back
+	c = adapted()
+	for n := range time.Duration(10) {
+		c.Throttled(at(20*n*second), 0, "smpp")
+	}
+	if _, share := c.Feedback(at(200 * second)); share != 1./16 {
+		t.Errorf("the least share is %v", share)
+	}
+}
+
+// A reload is no success: what has been taken from the pace stays so, unless adapt
+// goes.
+func TestSetKeepsThePace(t *testing.T) {
+	c := adapted()
+	setRate(c, second, "32 messages/s")
+	paces(t, c, 2*second, second/16)
+	conf := c.Policy()
+	conf.Algorithm = policy.GCRA
+	c.Set(at(3*second), conf)
+	paces(t, c, 4*second, second/16)
+	conf.Adapt = false
+	c.Set(at(5*second), conf)
+	paces(t, c, 6*second, second/32)
+	if _, share := c.Feedback(at(6 * second)); share != 1 {
+		t.Errorf("it has %v of its rate", share)
+	}
+}
+
+// What is in flight bounds what leaves, of the class and those beneath it.
+func TestInFlight(t *testing.T) {
+	conf := leakyClass("1000 messages/s")
+	conf.InFlight = 2
+	account, a := conf, leakyClass("1000 messages/s")
+	account.Name, a.Name = "account", "a"
+	tree := NewTree(start, []policy.Class{account, under("account", a)})
+	third := request()
+	enter(t, tree[1], 0, Leaves, request())
+	enter(t, tree[0], 10*ms, Leaves, request())
+	enter(t, tree[1], 20*ms, Waits, third)
+	released(t, tree[1], second)
+	tree[0].Answered(at(second), true)
+	if n := tree[0].InFlight(); n != 1 {
+		t.Errorf("%d are in flight", n)
+	}
+	released(t, tree[1], second, third)
+}
+
+// What no class on the path charges is in flight all the same, until it is answered.
+func TestInFlightUncharged(t *testing.T) {
+	c := NewClass(start, leakyClass("10 connections/s"))
+	enter(t, c, 0, Leaves, request())
+	if n := c.InFlight(); n != 1 {
+		t.Errorf("%d are in flight, not 1", n)
+	}
+	c.Answered(at(0), true)
+	if n := c.InFlight(); n != 0 {
+		t.Errorf("%d are in flight, and it is answered", n)
+	}
+}
+
+// What would wait for the end of a pause for longer than max_wait is refused, and is
+// told to come when it would not.
+func TestMaxWaitInPause(t *testing.T) {
+	for _, above := range []bool{false, true} {
+		account := messageClass("10 messages/s", func(conf *policy.Class) { conf.Name = "account" })
+		c := account
+		if conf := leakyClass("1000 messages/s"); above {
+			conf.MaxWait, conf.Overflow = unit.Duration(second), policy.Refuse
+			tree := NewTree(start, []policy.Class{account.Policy(), under("account", conf)})
+			account, c = tree[0], tree[1]
+		} else {
+			conf = account.Policy()
+			conf.MaxWait, conf.Overflow = unit.Duration(second), policy.Refuse
+			c.Set(start, conf)
+		}
+		account.Throttled(at(0), 5*second, "429")
+		enter(t, c, 0, TooLong, request())
+		if wait := c.Retry(at(0), request().Cost); wait != 4*second {
+			t.Errorf("it is told to come in %v, not in 4 s", wait)
+		}
+		it := request()
+		enter(t, c, 4*second, Waits, it)
+		enter(t, c, 4*second, TooLong, request())
+		released(t, c, 5*second, it)
+	}
+}
+
+// A bucket that pauses does so for a client that comes back, too, and is forgotten when
+// it has its whole pace again.
+func TestPauseOfKey(t *testing.T) {
+	c := messageClass("1000 messages/s", func(conf *policy.Class) { conf.Per, conf.Adapt = policy.Per{By: policy.BySource}, true })
+	bucket := c.Join(start, policy.Conn{})
+	enter(t, bucket, 0, Leaves, request())
+	bucket.Throttled(at(0), 5*second, "429")
+	bucket.Answered(at(0), false)
+	bucket.Quit(at(0))
+	bucket = c.Join(at(second), policy.Conn{})
+	it := request()
+	enter(t, bucket, second, Waits, it)
+	released(t, c, 5*second, it)
+	bucket.Answered(at(5*second), true)
+	bucket.Quit(at(6 * second))
+	if n := c.Keys(at(50 * second)); n != 1 {
+		t.Errorf("%d buckets are known while one recovers", n)
+	}
+	c.Keys(at(200 * second))
+	if n := c.Keys(at(200 * second)); n != 0 {
+		t.Errorf("%d buckets are known long after", n)
+	}
+}
+
+// When an answer comes that makes room nobody knows: who is refused is told what the
+// rate makes of it, and not to come never.
+func TestRetryInFlight(t *testing.T) {
+	c := messageClass("10 messages/s", func(conf *policy.Class) { *conf = withQueue(*conf, 1, 0); conf.InFlight = 1 })
+	enter(t, c, 0, Leaves, request())
+	enter(t, c, 0, Waits, request())
+	enter(t, c, 0, Full, request())
+	if wait := c.Retry(at(0), request().Cost); wait != 100*ms {
+		t.Errorf("it is told to come in %v, not in 100 ms", wait)
+	}
+}

@@ -1,0 +1,274 @@
+package tests
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// kannel is Kannel, the SMS gateway of Debian: a bearerbox, which is bound to a
+// provider, and an smsbox, which takes messages over HTTP.
+type kannel struct {
+	t    *testing.T
+	send string // URL that takes a message
+}
+
+const kannelConf = `
+group = core
+admin-port = %s
+admin-interface = 127.0.0.1
+admin-password = secret
+smsbox-port = %s
+smsbox-interface = 127.0.0.1
+box-allow-ip = 127.0.0.1
+log-file = "%s/bearerbox.log"
+log-level = 1
+
+group = smsc
+smsc = smpp
+smsc-id = acme
+host = %s
+port = %s
+transceiver-mode = true
+smsc-username = acme
+smsc-password = secret
+system-type = ""
+throughput = 20
+max-pending-submits = 50
+enquire-link-interval = 1
+
+group = smsbox
+bearerbox-host = 127.0.0.1
+sendsms-port = %s
+sendsms-interface = 127.0.0.1
+log-file = "%s/smsbox.log"
+log-level = 1
+
+group = sendsms-user
+username = u
+password = p
+max-messages = 10
+concatenation = true
+`
+
+// newKannel runs Kannel, with throughput = 20, until the test ends.
+func newKannel(t *testing.T, smsc string) *kannel {
+	t.Helper()
+	bearerbox, smsbox := sbin(t, "bearerbox", "kannel"), sbin(t, "smsbox", "kannel")
+	dir := t.TempDir()
+	host, port, _ := net.SplitHostPort(smsc)
+	admin, boxes, sendsms := freePort(t), freePort(t), freePort(t)
+	conf := filepath.Join(dir, "kannel.conf")
+	text := fmt.Sprintf(kannelConf, admin, boxes, dir, host, port, sendsms, dir)
+	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	runBox(t, dir, bearerbox, conf)
+	waitFor(t, "bearerbox listens", func() bool { return listens(boxes) })
+	runBox(t, dir, smsbox, conf)
+	waitFor(t, "smsbox listens", func() bool { return listens(sendsms) })
+	k := &kannel{t, "http://127.0.0.1:" + sendsms + "/cgi-bin/sendsms?username=u&password=p&"}
+	status := "http://127.0.0.1:" + admin + "/status.txt?password=secret"
+	waitFor(t, "Kannel is bound", func() bool {
+		text, code := fetch(t, status)
+		return code == http.StatusOK && strings.Contains(text, "(online") && strings.Contains(text, "smsbox:")
+	})
+	return k
+}
+
+// sbin is tool for what Debian keeps from the path of ordinary users.
+func sbin(t *testing.T, name, debianPackage string) string {
+	t.Helper()
+	if path, err := exec.LookPath("/usr/sbin/" + name); err == nil {
+		return path
+	}
+	return tool(t, name, debianPackage)
+}
+
+// runBox runs a part of Kannel until the test ends.
+func runBox(t *testing.T, dir, box, conf string) {
+	t.Helper()
+	cmd := exec.Command(box, conf)
+	cmd.Dir = dir
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// It is told twice, since at first it waits for messages to be taken.
+		cmd.Process.Signal(syscall.SIGTERM)
+		kill := time.AfterFunc(time.Second, func() { cmd.Process.Kill() })
+		defer kill.Stop()
+		cmd.Wait()
+	})
+}
+
+// sms has Kannel send a message.
+func (k *kannel) sms(from, text string) {
+	k.t.Helper()
+	query := url.Values{"from": {from}, "to": {"447700900123"}, "text": {text}}
+	if answer, code := fetch(k.t, k.send+query.Encode()); code != http.StatusAccepted {
+		k.t.Fatalf("smsbox answers %d: %s", code, answer)
+	}
+}
+
+// kannelPolicy is the one that README.md shows.
+const kannelClass = `
+[class.acme]
+rate     = "20 messages/s"
+headroom = "2%%"
+`
+
+const kannelPolicy = kannelClass + `
+[listener.gateway]
+listen   = "127.0.0.1:0"
+protocol = "smpp"
+upstream = %q
+class    = "acme"
+`
+
+// TestKannel is the example of README.md: a provider that accepts 20 messages a
+// second, none sooner than 50 ms after another, and Kannel, which is told so. Another
+// Kannel goes straight to another such provider meanwhile.
+func TestKannel(t *testing.T) {
+	alone := &spacing{gap: 50 * time.Millisecond}
+	newKannel(t, spacedProvider(t, alone).addr).campaign(200)
+	attempts(t, func() error { return kannelThroughShaper(t, alone) })
+}
+
+// campaign sends so many messages, and one that takes three PDUs.
+func (k *kannel) campaign(n int) {
+	for i := range n {
+		k.sms("acme", fmt.Sprintf("message %d", i))
+	}
+	k.sms("acme", strings.Repeat("0123456789", 40))
+}
+
+func kannelThroughShaper(t *testing.T, alone *spacing) error {
+	rule := &spacing{gap: 50 * time.Millisecond}
+	d := start(t, plain(), fmt.Sprintf(kannelPolicy, spacedProvider(t, rule).addr))
+	k := newKannel(t, d.addr("gateway"))
+	other := bind(t, d.addr("gateway"), "acme")
+	k.campaign(200)
+	var waits []time.Duration
+	for accepted, refused := 0, 0; accepted+refused < 203; accepted, refused, _ = rule.score() {
+		waits = append(waits, other.enquire())
+		time.Sleep(50 * time.Millisecond)
+	}
+	slices.Sort(waits)
+	slow := waits[len(waits)*99/100-1] // the machine may have been busy once
+	accepted, refused, took := rule.score()
+	t.Logf("through shaper: of 203 PDUs, 3 of them one message, the provider has accepted %d in %.2f s, none sooner than %v after another, and throttled %d; "+
+		"99 of 100 enquire_links were answered within %v", accepted, took.Seconds(), rule.closest(), refused, slow)
+	if accepted != 203 || refused > 0 || took > 11*time.Second || slow > 5*time.Millisecond {
+		return fmt.Errorf("want 203 in 11 s, none throttled, and enquire_link within 5 ms")
+	}
+	if n := d.class("acme").Sent["upstream"].Messages; n != 203 {
+		return fmt.Errorf("shaper counts %d messages", n)
+	}
+	accepted, refused, took = alone.score()
+	t.Logf("without shaper, meanwhile: accepted %d in %.2f s, throttled %d times", accepted, took.Seconds(), refused)
+	if accepted > 100 || refused < accepted {
+		return fmt.Errorf("this provider has no need of shaper")
+	}
+	return nil
+}
+
+// Two gateways, each with a bind of its own, keep one provider's limit together.
+func TestKannelsShareAnAccount(t *testing.T) {
+	attempts(t, func() error {
+		rule := &spacing{gap: 50 * time.Millisecond}
+		d := start(t, plain(), fmt.Sprintf(kannelPolicy, spacedProvider(t, rule).addr))
+		kannels := []*kannel{newKannel(t, d.addr("gateway")), newKannel(t, d.addr("gateway"))}
+		var all sync.WaitGroup
+		for _, k := range kannels {
+			all.Go(func() { k.campaign(20) })
+		}
+		all.Wait()
+		const want = 2 * (20 + 3)
+		waitFor(t, "all have come", func() bool { a, r, _ := rule.score(); return a+r >= want })
+		accepted, refused, took := rule.score()
+		t.Logf("of %d PDUs of two Kannels the provider has accepted %d in %.2f s, and throttled %d", want, accepted, took.Seconds(), refused)
+		if accepted != want || refused > 0 {
+			return fmt.Errorf("want %d, none throttled", want)
+		}
+		return nil
+	})
+}
+
+// A passcode waits for no longer than one gap, however many others of the same
+// account, on the same bind, wait before it.
+func TestPasscodesGoFirst(t *testing.T) {
+	const gap = 50 * time.Millisecond
+	attempts(t, func() error {
+		rule := &spacing{gap: gap}
+		p := spacedProvider(t, rule)
+		d := start(t, plain(), fmt.Sprintf(`
+[class.acme]
+rate     = "20 messages/s"
+headroom = "2%%"
+
+[class.bulk]
+parent   = "acme"
+rate     = "10 messages/s"
+ceil     = "20 messages/s"
+priority = 7
+queue    = "2000 messages"
+
+[class.otp]
+parent   = "acme"
+rate     = "10 messages/s"
+ceil     = "20 messages/s"
+priority = 0
+
+[listener.gateway]
+listen   = "127.0.0.1:0"
+protocol = "smpp"
+upstream = %q
+class    = "bulk"
+
+[[rule]]
+source_addr = "otp*"
+class       = "otp"
+`, p.addr))
+		e := bind(t, d.addr("gateway"), "acme")
+		e.submit("bulk", 1000)
+		waitFor(t, "bulk waits", func() bool { return d.class("bulk").Backlog >= 900 })
+		slowest := time.Duration(0)
+		for range 20 {
+			sent := time.Now()
+			sequence := e.submit("otp1", 1)
+			if status := e.answerTo(sequence); status != 0 {
+				return fmt.Errorf("a passcode is answered %#x; the closest two were %v apart", status, rule.closest())
+			}
+			slowest = max(slowest, arrivalOf(p, "otp1", sequence).Sub(sent))
+			time.Sleep(113 * time.Millisecond) // no multiple of the gap
+		}
+		_, refused, _ := rule.score()
+		left := d.class("bulk").Backlog
+		t.Logf("passcodes wait %v at most, while %d others do; %d are throttled", slowest, left, refused)
+		if slowest > gap+gap/50+5*time.Millisecond || refused > 0 || left < 900 {
+			return fmt.Errorf("want one gap of %v at most, and none throttled", gap+gap/50)
+		}
+		return nil
+	})
+}
+
+// arrivalOf returns when a submit reached the provider.
+func arrivalOf(p *provider, from string, sequence uint32) time.Time {
+	for _, s := range p.got() {
+		if s.from == from && s.sequence == sequence {
+			return s.at
+		}
+	}
+	return time.Time{}
+}

@@ -1,0 +1,320 @@
+package tests
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// spacing is the rule of providers that refuse what comes sooner than gap after the
+// last that they accepted. It goes by when things reached the machine, as the kernel
+// noted it: who looks at them late, or in another order, decides the same.
+type spacing struct {
+	gap time.Duration
+
+	mu       sync.Mutex
+	accepted []time.Time // in order
+	refused  int
+	least    time.Duration // of the gaps that were accepted or not; 0: none yet
+}
+
+// accepts reports whether what came at a moment keeps the gap.
+func (s *spacing) accepts(at time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(s.accepted, at, time.Time.Compare)
+	gap := time.Duration(1<<63 - 1)
+	if i > 0 {
+		gap = min(gap, at.Sub(s.accepted[i-1]))
+	}
+	if i < len(s.accepted) {
+		gap = min(gap, s.accepted[i].Sub(at))
+	}
+	if s.least == 0 || gap < s.least {
+		s.least = gap
+	}
+	if gap < s.gap {
+		s.refused++
+		return false
+	}
+	s.accepted = slices.Insert(s.accepted, i, at)
+	return true
+}
+
+// score returns how many it has accepted and refused, and how long the first and the
+// last that it accepted are apart.
+func (s *spacing) score() (accepted, refused int, took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if accepted = len(s.accepted); accepted > 0 {
+		took = s.accepted[accepted-1].Sub(s.accepted[0])
+	}
+	return accepted, s.refused, took
+}
+
+// closest returns the shortest gap that was seen.
+func (s *spacing) closest() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.least
+}
+
+// readStamped reads what there is, and when the last of it reached the machine.
+func readStamped(raw syscall.RawConn, p []byte) (n int, at time.Time, err error) {
+	var control [128]byte
+	wrong := raw.Read(func(fd uintptr) bool {
+		var m int
+		n, m, _, _, err = unix.Recvmsg(int(fd), p, control[:], unix.MSG_DONTWAIT)
+		if err == unix.EAGAIN || err == unix.EINTR {
+			return false
+		}
+		at = timestamp(control[:m])
+		return true
+	})
+	switch {
+	case wrong != nil:
+		return 0, at, wrong
+	case err == nil && n == 0:
+		err = io.EOF
+	}
+	return max(n, 0), at, err
+}
+
+// stamps has the kernel note when what a socket gets has reached the machine.
+func stamps(c *net.TCPConn) (syscall.RawConn, error) {
+	raw, err := c.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) })
+	}
+	return raw, err
+}
+
+// Of SMPP, what the tests need.
+const (
+	smppSubmit      = 0x04
+	smppSubmitResp  = 0x80000004
+	smppTransceiver = 0x09
+	smppEnquire     = 0x15
+	smppEnquireResp = 0x80000015
+	smppResponse    = 0x80000000
+	smppUnbind      = 0x06
+	smppThrottled   = 0x58
+)
+
+// appendPDU appends one of SMPP.
+func appendPDU(p []byte, command, status, sequence uint32, body string) []byte {
+	for _, field := range []uint32{uint32(16 + len(body)), command, status, sequence} {
+		p = binary.BigEndian.AppendUint32(p, field)
+	}
+	return append(p, body...)
+}
+
+// bindPDU binds as a transceiver of version 3.4.
+func bindPDU(id string) []byte {
+	return appendPDU(nil, smppTransceiver, 0, 1, id+"\x00secret\x00\x00\x34\x00\x00\x00")
+}
+
+// submitPDU has a sender, and a sequence number that its text repeats.
+func submitPDU(p []byte, from string, sequence uint32) []byte {
+	text := fmt.Sprintf("%s %d", from, sequence)
+	return appendPDU(p, smppSubmit, 0, sequence,
+		"\x00\x00\x00"+from+"\x00\x01\x014477\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"+string(rune(len(text)))+text)
+}
+
+// submission is a submit_sm that a provider has got.
+type submission struct {
+	at       time.Time
+	conn     int // on which of its connections
+	from     string
+	sequence uint32
+	status   uint32 // what it was answered
+}
+
+// provider is an SMSC: of each submit it asks decide for the status that is the
+// answer.
+type provider struct {
+	t      *testing.T
+	addr   string
+	decide func(at time.Time) (status uint32)
+
+	mu    sync.Mutex
+	conns int
+	all   []submission
+}
+
+// newProvider runs one until the test ends.
+func newProvider(t *testing.T, decide func(at time.Time) (status uint32)) *provider {
+	p := &provider{t: t, decide: decide}
+	p.addr = serve(t, p.serve)
+	return p
+}
+
+// spacedProvider returns a provider that throttles what breaks the rule.
+func spacedProvider(t *testing.T, rule *spacing) *provider {
+	return newProvider(t, func(at time.Time) uint32 {
+		if rule.accepts(at) {
+			return 0
+		}
+		return smppThrottled
+	})
+}
+
+// serve answers one connection until it ends.
+func (p *provider) serve(c *net.TCPConn) {
+	raw, err := stamps(c)
+	if err != nil {
+		p.t.Error(err)
+		return
+	}
+	p.mu.Lock()
+	p.conns++
+	number := p.conns
+	p.mu.Unlock()
+	var answers []byte
+	for in, have := make([]byte, 256<<10), 0; ; {
+		n, at, err := readStamped(raw, in[have:])
+		if err != nil {
+			return
+		}
+		have += n
+		used := 0
+		answers = answers[:0]
+		for have-used >= 16 {
+			size := int(binary.BigEndian.Uint32(in[used:]))
+			if size < 16 || size > 64<<10 {
+				p.t.Errorf("the provider gets a PDU of %d bytes", size)
+				return
+			}
+			if have-used < size {
+				break
+			}
+			answers = p.answer(answers, in[used:used+size], at, number)
+			used += size
+		}
+		have = copy(in, in[used:have])
+		if _, err := c.Write(answers); err != nil {
+			return
+		}
+	}
+}
+
+// answer appends the answer to a PDU.
+func (p *provider) answer(answers, pdu []byte, at time.Time, conn int) []byte {
+	command, sequence := binary.BigEndian.Uint32(pdu[4:]), binary.BigEndian.Uint32(pdu[12:])
+	switch {
+	case command == smppSubmit:
+		s := submission{at: at, conn: conn, from: senderOf(pdu), sequence: sequence}
+		body := fmt.Sprintf("%d-%d\x00", conn, sequence)
+		if s.status = p.decide(at); s.status != 0 {
+			body = ""
+		}
+		p.mu.Lock()
+		p.all = append(p.all, s)
+		p.mu.Unlock()
+		return appendPDU(answers, smppSubmitResp, s.status, sequence, body)
+	case command&smppResponse != 0:
+		return answers
+	case command == smppTransceiver:
+		return appendPDU(answers, command|smppResponse, 0, sequence, "smsc\x00")
+	}
+	return appendPDU(answers, command|smppResponse, 0, sequence, "")
+}
+
+// senderOf returns the source_addr of a submit_sm.
+func senderOf(pdu []byte) string {
+	body := pdu[16:]
+	body = body[bytes.IndexByte(body, 0)+3:] // service_type, and two that say what kind of address
+	return string(body[:bytes.IndexByte(body, 0)])
+}
+
+// got returns the submits so far, in the order in which they came.
+func (p *provider) got() []submission {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.all[:len(p.all):len(p.all)]
+}
+
+// esmeConn is a client of SMPP, which a test drives by hand.
+type esmeConn struct {
+	*net.TCPConn
+	t        *testing.T
+	sequence uint32
+}
+
+// bind connects, and is bound when it returns.
+func bind(t *testing.T, addr, id string) *esmeConn {
+	t.Helper()
+	e := &esmeConn{TCPConn: dial(t, "", addr), t: t, sequence: 1}
+	e.write(bindPDU(id))
+	if command, status, _ := e.read(); command != smppTransceiver|smppResponse || status != 0 {
+		t.Fatalf("the bind is answered by %#x, %#x", command, status)
+	}
+	return e
+}
+
+func (e *esmeConn) write(p []byte) {
+	e.t.Helper()
+	if _, err := e.Write(p); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// submit sends so many submits at once, and returns the sequence number of the first.
+func (e *esmeConn) submit(from string, n int) (first uint32) {
+	e.t.Helper()
+	first = e.sequence + 1
+	var p []byte
+	for range n {
+		e.sequence++
+		p = submitPDU(p, from, e.sequence)
+	}
+	e.write(p)
+	return first
+}
+
+// read returns the next PDU that comes.
+func (e *esmeConn) read() (command, status, sequence uint32) {
+	e.t.Helper()
+	e.SetReadDeadline(time.Now().Add(patience))
+	var header [16]byte
+	if _, err := io.ReadFull(e, header[:]); err != nil {
+		e.t.Fatal(err)
+	}
+	if _, err := io.CopyN(io.Discard, e, int64(binary.BigEndian.Uint32(header[:]))-16); err != nil {
+		e.t.Fatal(err)
+	}
+	return binary.BigEndian.Uint32(header[4:]), binary.BigEndian.Uint32(header[8:]), binary.BigEndian.Uint32(header[12:])
+}
+
+// enquire returns how long the answer to an enquire_link takes, of which there is no
+// other, passing over what else comes.
+func (e *esmeConn) enquire() time.Duration {
+	e.t.Helper()
+	e.sequence++
+	begin := time.Now()
+	e.write(appendPDU(nil, smppEnquire, 0, e.sequence, ""))
+	for {
+		if command, _, _ := e.read(); command == smppEnquireResp {
+			return time.Since(begin)
+		}
+	}
+}
+
+// answerTo returns the status in the answer to a submit, passing over what else comes.
+func (e *esmeConn) answerTo(sequence uint32) (status uint32) {
+	e.t.Helper()
+	for {
+		if command, status, n := e.read(); command == smppSubmitResp && n == sequence {
+			return status
+		}
+	}
+}

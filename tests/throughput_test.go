@@ -1,0 +1,194 @@
+package tests
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// quickSMSC answers each PDU with success, as fast as it can: all that one read has
+// brought with one write.
+func quickSMSC(c *net.TCPConn) {
+	in, out := make([]byte, 64<<10), make([]byte, 0, 64<<10)
+	for have := 0; ; {
+		n, err := c.Read(in[have:])
+		if err != nil {
+			return
+		}
+		have += n
+		used := 0
+		out = out[:0]
+		for have-used >= 16 {
+			size := int(binary.BigEndian.Uint32(in[used:]))
+			if have-used < size {
+				break
+			}
+			command, sequence := binary.BigEndian.Uint32(in[used+4:]), binary.BigEndian.Uint32(in[used+12:])
+			out = appendPDU(out, command|smppResponse, 0, sequence, "12345678\x00")
+			used += size
+		}
+		have = copy(in, in[used:have])
+		if _, err := c.Write(out); err != nil {
+			return
+		}
+	}
+}
+
+// quickHTTP answers each request, as fast as it can.
+func quickHTTP(c *net.TCPConn) {
+	in, out := make([]byte, 64<<10), make([]byte, 0, 64<<10)
+	end := []byte("\r\n\r\n")
+	for have := 0; ; {
+		n, err := c.Read(in[have:])
+		if err != nil {
+			return
+		}
+		have += n
+		out = out[:0]
+		used := 0
+		for i := bytes.Index(in[:have], end); i >= 0; i = bytes.Index(in[used:have], end) {
+			used += i + len(end)
+			out = append(out, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"...)
+		}
+		have = copy(in, in[used:have])
+		if _, err := c.Write(out); err != nil {
+			return
+		}
+	}
+}
+
+// submits sends over so many connections for as long as it lasts, with up to
+// window in flight on each, and returns how many were answered in a second.
+func submits(t *testing.T, addr string, conns, window int, lasts time.Duration) float64 {
+	var answered atomic.Int64
+	var stop atomic.Bool
+	var all sync.WaitGroup
+	begin := time.Now()
+	for range conns {
+		e := bind(t, addr, "acme")
+		free := make(chan struct{}, window)
+		all.Go(func() {
+			const batch = 32
+			for sequence := uint32(2); !stop.Load(); {
+				var p [64 * batch]byte
+				b := p[:0]
+				for range batch {
+					free <- struct{}{}
+					b = appendPDU(b, smppSubmit, 0, sequence, "\x00\x01\x01acme\x00\x01\x014477\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x05hello")
+					sequence++
+				}
+				if _, err := e.Write(b); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			e.CloseWrite()
+		})
+		all.Go(func() {
+			in := make([]byte, 64<<10)
+			for left := 0; ; {
+				n, err := e.Read(in)
+				if err != nil {
+					return
+				}
+				const size = 16 + 9
+				left += n
+				answered.Add(int64(left / size))
+				for range left / size {
+					<-free
+				}
+				left %= size
+			}
+		})
+	}
+	time.Sleep(lasts)
+	rate := float64(answered.Load()) / time.Since(begin).Seconds()
+	stop.Store(true)
+	all.Wait()
+	return rate
+}
+
+// requests has wrk ask over so many connections, with so many requests at a time on
+// each, and returns how many were answered in a second.
+func requests(t *testing.T, addr string, conns, pipeline int, lasts time.Duration) float64 {
+	t.Helper()
+	script := filepath.Join(t.TempDir(), "pipeline.lua")
+	lua := fmt.Sprintf("init = function() r = string.rep(wrk.format('GET', '/'), %d) end\nrequest = function() return r end\n", pipeline)
+	if err := os.WriteFile(script, []byte(lua), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(tool(t, "wrk", "wrk"), "-t1", "-c", strconv.Itoa(conns), "-d", strconv.Itoa(int(lasts/time.Second)), "-s", script, "http://"+addr).CombinedOutput()
+	m := regexp.MustCompile(`Requests/sec:\s+([\d.]+)`).FindSubmatch(out)
+	if err != nil || m == nil || bytes.Contains(out, []byte("errors")) {
+		t.Fatalf("wrk: %v\n%s", err, out)
+	}
+	rate, _ := strconv.ParseFloat(string(m[1]), 64)
+	return rate
+}
+
+const fastPolicy = `
+[class.all]
+rate  = "10000000 messages/s"
+queue = "100000 messages"
+
+[listener.l]
+listen   = "127.0.0.1:0"
+protocol = %q
+upstream = %q
+class    = "all"
+`
+
+// Through a class whose limit is far above, messages go on about as fast as the
+// machine can. Source, sink and daemon share its processors.
+func TestThroughput(t *testing.T) {
+	lasts := time.Duration(sized(1, 5)) * time.Second
+	smsc, web := serve(t, quickSMSC), serve(t, quickHTTP)
+	d := start(t, plain(), fmt.Sprintf(fastPolicy, "smpp", smsc))
+	h := start(t, plain(), fmt.Sprintf(fastPolicy, "http", web))
+	for _, c := range []struct {
+		what    string
+		least   float64
+		measure func(direct bool) float64
+		daemon  *program
+	}{
+		{"submit_sm", 50_000, func(direct bool) float64 {
+			return submits(t, either(direct, smsc, d.addr("l")), 4, 500, lasts)
+		}, d},
+		{"requests, one at a time on each of 50 connections", 20_000, func(direct bool) float64 {
+			return requests(t, either(direct, web, h.addr("l")), 50, 1, lasts)
+		}, h},
+		{"requests, 16 at a time", 20_000, func(direct bool) float64 {
+			return requests(t, either(direct, web, h.addr("l")), 50, 16, lasts)
+		}, h},
+	} {
+		attempts(t, func() error {
+			direct := c.measure(true)
+			busy := c.daemon.busy()
+			through := c.measure(false)
+			busy = c.daemon.busy() - busy
+			t.Logf("%.0f %s a second, %.0f without shaper, whose processor time is %.1f µs for each",
+				through, c.what, direct, float64(busy.Microseconds())/(through*lasts.Seconds()))
+			if through < c.least*float64(sized(1, 4))/4 { // a short run may share the machine
+				return fmt.Errorf("want %.0f a second", c.least)
+			}
+			return nil
+		})
+	}
+}
+
+func either[T any](first bool, a, b T) T {
+	if first {
+		return a
+	}
+	return b
+}
