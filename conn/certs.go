@@ -120,7 +120,7 @@ func (f *tlsFiles) client(l *policy.Listener) map[string]*tls.Config {
 // name there; plain tcp may be either, and a server that has none takes no offence.
 func alpn(p policy.Protocol) []string {
 	switch p {
-	case policy.TCP, "http":
+	case policy.TCP, policy.HTTP:
 		return []string{"http/1.1"}
 	}
 	return nil
