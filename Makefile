@@ -8,7 +8,7 @@
 # make demo-kannel  Kannel and a provider of 20 messages/s, with shaper between and without
 
 GO         ?= go
-FUZZTIME   ?= 10s
+FUZZTIME   ?= 3s
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Packages of Debian that the tests use as peers and judges, and a command of each, or
@@ -40,7 +40,8 @@ uml: DEBIAN = user-mode-linux:linux.uml kmod:modprobe iproute2:ip
 uml: deps
 	FULL=1 $(GO) test -count=1 -run TestUserModeLinux -v ./tests
 
-# Each fuzz target for FUZZTIME; go test takes one target at a time.
+# Each fuzz target for FUZZTIME, to see that it runs, on its corpus and a little more; give
+# it longer after a change. go test takes one target at a time.
 fuzz:
 	@for pkg in unit policy simulate frame; do \
 	  for target in $$(grep -ho '^func Fuzz[A-Za-z0-9]*' $$pkg/*_test.go | cut -c6-); do \
