@@ -15,23 +15,6 @@ import (
 	"shaper/stats"
 )
 
-// Session is what is known of an open session, for people.
-type Session struct {
-	ID          uint64    `json:"id"`
-	Listener    string    `json:"listener"`
-	Protocol    string    `json:"protocol"`
-	Client      string    `json:"client"`
-	Upstream    string    `json:"upstream"`               // "" until one is reached
-	ClientTLS   string    `json:"client_tls,omitempty"`   // the version that is spoken with the client, "1.3"; "": none
-	UpstreamTLS string    `json:"upstream_tls,omitempty"` // with the upstream
-	Class       string    `json:"class"`
-	ReturnClass string    `json:"return_class,omitempty"`
-	Started     time.Time `json:"started"`
-	Upward      uint64    `json:"bytes_upstream"`   // sent to the upstream
-	Downward    uint64    `json:"bytes_downstream"` // sent to the client
-	Waiting     int64     `json:"waiting_bytes"`    // read, and held until the class lets them go
-}
-
 // tcpSession is one client connection and the upstream connection it leads to.
 //
 // Nobody waits for it: whoever has news for a session drives it on as far as it
@@ -167,12 +150,6 @@ func (t *tcpSession) classify() {
 	}
 }
 
-func (s *Server) needsDestination(listener string) bool {
-	s.routesMu.RLock()
-	defer s.routesMu.RUnlock()
-	return s.routes.classifier.NeedsDestination(listener) || s.shadow != nil && s.shadow.classifier.NeedsDestination(listener)
-}
-
 // describe returns what the rules match.
 func (t *tcpSession) describe() policy.Conn {
 	return policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.port, Destination: t.destination, Session: t.id}
@@ -301,46 +278,6 @@ func (t *tcpSession) proceed(s *sock) {
 // turn implements turner.
 func (t *tcpSession) turn() { t.drive((*tcpSession).goOn) }
 
-// reclassify moves the session out of classes that are gone.
-func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
-	t.drive(func(t *tcpSession) {
-		up, down := t.class(), t.down.flow.Class()
-		who, now := t.describe(), time.Now()
-		if gone[up.Named()] || gone[down.Named()] {
-			t.join(r, who, now, gone)
-		}
-		if t.exchange != nil && t.stage != ended {
-			t.exchange.reroute(r, who, gone)
-		}
-	})
-}
-
-// join moves the session out of classes that are gone, into those of the rules.
-func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*shaper.Class]bool) {
-	newUp, newDown := r.classify(who, t.conf)
-	if newUp == nil { // it stays where it is, rather than go on unlimited
-		return
-	}
-	up, down := t.class(), t.down.flow.Class()
-	if gone[up.Named()] {
-		newUp = newUp.Join(now, who)
-		t.slot.Move(newUp)
-		if x := t.exchange; x != nil { // what is in flight is still to be answered in the old one
-			x.own = x.tag(newUp, now)
-		} else {
-			defer up.Quit(now)
-		}
-		if t.exchange == nil || t.stage != relaying { // else reroute moves what passes
-			t.up.join(newUp)
-		}
-		t.upstream.onWire(func(fd int) { t.server.marks.mark(fd, newUp) })
-	}
-	if gone[down.Named()] && t.stage != ended {
-		t.down.join(newDown.Join(now, who))
-		down.Quit(now)
-	}
-}
-
 // rescue is deferred where a session is driven: a panic ends that session only.
 func (s *Server) rescue(one session) {
 	if p := recover(); p != nil {
@@ -404,36 +341,6 @@ func (t *tcpSession) log(result stats.Result) {
 		"client", t.source, "result", result.String(), "bytes_upstream", t.up.moved, "bytes_downstream", t.down.moved)
 }
 
-func (t *tcpSession) info() Session {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	clientTLS, upstreamTLS := t.tlsNames()
-	return Session{
-		ClientTLS: clientTLS, UpstreamTLS: upstreamTLS,
-		ID: t.id, Listener: t.conf.Name, Protocol: string(t.conf.Protocol), Started: t.started,
-		Client: t.source.String(), Upstream: t.name,
-		Class: nameOf(t.class()), ReturnClass: nameOf(t.down.flow.Class()),
-		Upward: t.up.moved, Downward: t.down.moved,
-		Waiting: t.held(),
-	}
-}
-
-// held returns how many bytes were read and have not been written.
-func (t *tcpSession) held() int64 {
-	n := t.up.cargo.left() + t.down.cargo.left()
-	if t.exchange != nil {
-		n += t.exchange.held()
-	}
-	return int64(n)
-}
-
-func nameOf(c *shaper.Class) string {
-	if c == nil {
-		return ""
-	}
-	return c.Name()
-}
-
 // resultOf tells from the error of a socket how a session ended.
 func resultOf(err error) stats.Result {
 	if err == unix.ETIMEDOUT { // see setUserTimeout
@@ -455,49 +362,4 @@ func lossOf(r stats.Result) stats.Reason {
 		return stats.QueueFull
 	}
 	return stats.Reset
-}
-
-// Sessions returns the open sessions, in the order in which they began.
-func (s *Server) Sessions() []Session {
-	var all []Session
-	for _, one := range s.all() {
-		all = append(all, one.info())
-	}
-	return all
-}
-
-// CloseSession resets an open session; false where there is none of that id.
-func (s *Server) CloseSession(id uint64) bool {
-	s.mu.Lock()
-	one := s.sessions[id]
-	s.mu.Unlock()
-	return one != nil && one.abort(stats.ByOperator)
-}
-
-// classify returns the classes of a connection; the second is nil where its
-// way back is not shaped. One whose listener is gone belongs to the classes
-// that this had; both are nil where one of those is gone too, or counts what the
-// connection has none of, for nothing may go on unlimited because a name has
-// gone, or means something else.
-func (r *routes) classify(c policy.Conn, conf *policy.Listener) (up, down *shaper.Class) {
-	d := r.classifier.Classify(c)
-	if d.Class == "" {
-		d = policy.Decision{Class: conf.Class, ReturnClass: conf.ReturnClass}
-		if d.ReturnClass != "" && r.classes[d.ReturnClass] == nil {
-			return nil, nil
-		}
-	}
-	up, down = r.classes[d.Class], r.classes[d.ReturnClass]
-	if !limits(up, conf.Protocol, stats.Upstream) || !limits(down, conf.Protocol, stats.Downstream) {
-		return nil, nil
-	}
-	return up, down
-}
-
-// limits reports whether a class counts anything that goes this way.
-func limits(c *shaper.Class, protocol policy.Protocol, way stats.Direction) bool {
-	if c == nil {
-		return true
-	}
-	return protocol.Counts(c.Rate().Kind(), way == stats.Downstream)
 }

@@ -1,0 +1,173 @@
+package conn
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	"shaper/policy"
+	"shaper/shaper"
+)
+
+// Change is a policy whose sockets are bound and which is not yet in force.
+// Either Commit or Abort ends it.
+type Change struct {
+	server     *Server
+	policy     *policy.Policy
+	classifier *policy.Classifier
+	secure     map[string]security // by listener
+	fresh      map[address]bound
+}
+
+// Prepare compiles p, reads the certificates and keys that it names and binds every
+// address of it that is not bound already, and changes nothing that runs. Its error
+// joins those of all files that are of no use and of all addresses that cannot be
+// bound. There may be one Change at a time.
+func (s *Server) Prepare(p *policy.Policy) (*Change, error) {
+	c := &Change{server: s, policy: p, classifier: policy.Compile(p), fresh: map[address]bound{}}
+	errs := c.readTLS()
+	for _, l := range p.Listeners {
+		for _, text := range l.Listen {
+			at := addressOf(&l, text)
+			if s.isBound(at) || c.fresh[at] != nil {
+				continue
+			}
+			b, err := s.bind(at)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("listener.%s.listen: %w", l.Name, err))
+				continue
+			}
+			c.fresh[at] = b
+		}
+	}
+	if len(errs) > 0 {
+		c.Abort()
+		return nil, errors.Join(errs...)
+	}
+	return c, nil
+}
+
+func (s *Server) isBound(at address) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.bound[at]
+	return ok
+}
+
+func (s *Server) bind(at address) (bound, error) {
+	if at.network == policy.TCP {
+		return s.bindTCP(at)
+	}
+	s.mu.Lock()
+	u := s.leaving[at]
+	s.mu.Unlock()
+	if u != nil && u.revive() {
+		return u, nil
+	}
+	return s.bindUDP(at)
+}
+
+// Abort gives up the change: what Prepare bound is closed.
+func (c *Change) Abort() {
+	for _, b := range c.fresh {
+		b.close()
+	}
+}
+
+// Commit puts the change in force: new connections go by the new policy, and
+// sessions in one of the removed classes, which Shaper.Apply of the policy has
+// returned, are classified again. Others go on as they are.
+func (c *Change) Commit(removed []*shaper.Class) {
+	s := c.server
+	s.mu.Lock()
+	s.updateServices(c)
+	s.mu.Unlock()
+	s.reroute(c, removed)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		c.Abort()
+		return
+	}
+	wanted := map[address]*service{}
+	for _, l := range c.policy.Listeners {
+		for _, text := range l.Listen {
+			wanted[addressOf(&l, text)] = s.services[l.Name]
+		}
+	}
+	s.rebind(wanted, c.fresh)
+}
+
+// updateServices makes the services those of a change. One whose name is gone lives
+// on with the sessions that use it, and is taken up again when the name comes
+// back before they have ended: they count for its max_sessions.
+func (s *Server) updateServices(c *Change) {
+	p := c.policy
+	maps.Copy(s.retired, s.services)
+	s.services = make(map[string]*service, len(p.Listeners))
+	for _, l := range p.Listeners {
+		sv := s.retired[l.Name]
+		delete(s.retired, l.Name)
+		if sv == nil {
+			sv = &service{}
+		}
+		sv.terms.Store(&terms{l, c.secure[l.Name]})
+		sv.gate.setMax(l.MaxSessions)
+		s.services[l.Name] = sv
+	}
+	maps.DeleteFunc(s.retired, func(_ string, sv *service) bool { return sv.gate.empty() })
+}
+
+// reroute replaces the routes, and classifies again the sessions whose class
+// is gone.
+func (s *Server) reroute(c *Change, removed []*shaper.Class) {
+	r := &routes{classifier: c.classifier, classes: map[string]*shaper.Class{}}
+	for _, class := range c.policy.Classes {
+		r.classes[class.Name] = s.shaper.Class(class.Name)
+	}
+	s.routesMu.Lock()
+	defer s.routesMu.Unlock()
+	s.routes = r
+	if s.marks.set(c.policy) {
+		defer s.remark()
+	}
+	gone := map[*shaper.Class]bool{}
+	for _, class := range removed {
+		gone[class] = true
+	}
+	for _, one := range s.all() {
+		one.reclassify(r, gone)
+	}
+	for _, class := range removed {
+		class.LetIn()
+		reenter(class)
+	}
+}
+
+// remark marks what the open sessions send anew.
+func (s *Server) remark() {
+	for _, one := range s.all() {
+		one.remark()
+	}
+}
+
+// rebind starts the fresh sockets, leads those that stay to their service, and
+// closes the ones that nobody wants.
+func (s *Server) rebind(wanted map[address]*service, fresh map[address]bound) {
+	for at, b := range s.bound {
+		if sv := wanted[at]; sv != nil {
+			b.retarget(sv)
+		} else {
+			delete(s.bound, at)
+			if b.close(); at.network == policy.UDP {
+				s.leaving[at] = b.(*udpSocket)
+			}
+		}
+	}
+	maps.DeleteFunc(s.leaving, func(_ address, u *udpSocket) bool { return !u.is(udpClosing) })
+	for at, b := range fresh {
+		s.bound[at] = b
+		b.serve(wanted[at])
+	}
+}

@@ -1,0 +1,72 @@
+package conn
+
+import (
+	"time"
+
+	"shaper/shaper"
+	"shaper/stats"
+)
+
+// Session is what is known of an open session, for people.
+type Session struct {
+	ID          uint64    `json:"id"`
+	Listener    string    `json:"listener"`
+	Protocol    string    `json:"protocol"`
+	Client      string    `json:"client"`
+	Upstream    string    `json:"upstream"`               // "" until one is reached
+	ClientTLS   string    `json:"client_tls,omitempty"`   // the version that is spoken with the client, "1.3"; "": none
+	UpstreamTLS string    `json:"upstream_tls,omitempty"` // with the upstream
+	Class       string    `json:"class"`
+	ReturnClass string    `json:"return_class,omitempty"`
+	Started     time.Time `json:"started"`
+	Upward      uint64    `json:"bytes_upstream"`   // sent to the upstream
+	Downward    uint64    `json:"bytes_downstream"` // sent to the client
+	Waiting     int64     `json:"waiting_bytes"`    // read, and held until the class lets them go
+}
+
+func (t *tcpSession) info() Session {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clientTLS, upstreamTLS := t.tlsNames()
+	return Session{
+		ClientTLS: clientTLS, UpstreamTLS: upstreamTLS,
+		ID: t.id, Listener: t.conf.Name, Protocol: string(t.conf.Protocol), Started: t.started,
+		Client: t.source.String(), Upstream: t.name,
+		Class: nameOf(t.class()), ReturnClass: nameOf(t.down.flow.Class()),
+		Upward: t.up.moved, Downward: t.down.moved,
+		Waiting: t.held(),
+	}
+}
+
+// held returns how many bytes were read and have not been written.
+func (t *tcpSession) held() int64 {
+	n := t.up.cargo.left() + t.down.cargo.left()
+	if t.exchange != nil {
+		n += t.exchange.held()
+	}
+	return int64(n)
+}
+
+func nameOf(c *shaper.Class) string {
+	if c == nil {
+		return ""
+	}
+	return c.Name()
+}
+
+// Sessions returns the open sessions, in the order in which they began.
+func (s *Server) Sessions() []Session {
+	var all []Session
+	for _, one := range s.all() {
+		all = append(all, one.info())
+	}
+	return all
+}
+
+// CloseSession resets an open session; false where there is none of that id.
+func (s *Server) CloseSession(id uint64) bool {
+	s.mu.Lock()
+	one := s.sessions[id]
+	s.mu.Unlock()
+	return one != nil && one.abort(stats.ByOperator)
+}
