@@ -71,10 +71,10 @@ var classFields = []field[Class]{
 	orNone("none", one("per", perForm, func(c *Class) *Per { return &c.Per }, parsePer)),
 	onlyIntegers(one("max_keys", keysForm, func(c *Class) *int { return &c.MaxKeys }, parseKeys)),
 	orNone("none", onlyIntegers(one("max_connections", sessionsForm, func(c *Class) *int { return &c.MaxConnections }, parseSessions))),
-	onlyBooleans(one("shadow", boolForm, func(c *Class) *bool { return &c.Shadow }, strconv.ParseBool)),
+	yesNo("shadow", func(c *Class) *bool { return &c.Shadow }),
 	orNone("none", onlyIntegers(one("in_flight", inFlightForm, func(c *Class) *int { return &c.InFlight }, parseInFlight))),
 	orNone("that of the class above, or 1s up to 1min", group("on_throttle", throttleForm, func(c *Class) *OnThrottle { return &c.OnThrottle }, DefaultOnThrottle, onThrottleFields)),
-	onlyBooleans(one("adapt", boolForm, func(c *Class) *bool { return &c.Adapt }, strconv.ParseBool)),
+	yesNo("adapt", func(c *Class) *bool { return &c.Adapt }),
 	later[Class]("shared"),
 }
 
@@ -86,7 +86,7 @@ var listenerFields = []field[Listener]{
 	must(one("class", classForm, func(l *Listener) *string { return &l.Class }, anything)),
 	orNone("none", one("return_class", classForm, func(l *Listener) *string { return &l.ReturnClass }, anything)),
 	orNone("none", one("length_prefix", prefixOfForm, func(l *Listener) *LengthPrefix { return &l.LengthPrefix }, parsePrefixOf)),
-	onlyBooleans(one("length_includes_itself", boolForm, func(l *Listener) *bool { return &l.LengthIncludesItself }, strconv.ParseBool)),
+	yesNo("length_includes_itself", func(l *Listener) *bool { return &l.LengthIncludesItself }),
 	onlyIntegers(one("header_length", headerForm, func(l *Listener) *int { return &l.HeaderLength }, parseHeader)),
 	orNone("any", one("bind", addrForm, func(l *Listener) *netip.Addr { return &l.Bind }, parseAddr)),
 	quantity("connect_timeout", func(l *Listener) *unit.Duration { return &l.ConnectTimeout }, parseWait),
@@ -120,8 +120,9 @@ func onlyIntegers[T any](f field[T]) field[T] {
 	return f
 }
 
-// onlyBooleans lets a field take true or false.
-func onlyBooleans[T any](f field[T]) field[T] {
+// yesNo is a field that is true or false.
+func yesNo[T any](name string, at func(*T) *bool) field[T] {
+	f := one(name, boolForm, at, strconv.ParseBool)
 	f.takes = booleans
 	return f
 }

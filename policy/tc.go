@@ -39,13 +39,6 @@ var tcFields = []field[TC]{
 	yesNo("mark", func(t *TC) *bool { return &t.Mark }),
 }
 
-// yesNo is a field that is true or false.
-func yesNo[T any](name string, at func(*T) *bool) field[T] {
-	f := one(name, "true or false", at, func(s string) (bool, error) { return s == "true", nil })
-	f.takes = booleans
-	return f
-}
-
 // decodeTC reads the sections [tc.DEVICE].
 func (p *Policy) decodeTC(r *report, section *node, whole bool) {
 	const header = "[tc.DEVICE]"

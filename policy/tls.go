@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 )
 
@@ -39,7 +38,6 @@ const (
 	upstreamTLSForm = `true, or a table like { ca = "ca.pem", cert = "cert.pem", key = "key.pem" }`
 	pathForm        = `the path of a PEM file`
 	serverNameForm  = `a host name or an address, without a port`
-	insecureForm    = `true or false`
 )
 
 var serverTLSFields = []field[ServerTLS]{
@@ -53,7 +51,7 @@ var clientTLSFields = []field[ClientTLS]{
 	one("cert", pathForm, func(c *ClientTLS) *string { return &c.Cert }, parsePath),
 	one("key", pathForm, func(c *ClientTLS) *string { return &c.Key }, parsePath),
 	one("server_name", serverNameForm, func(c *ClientTLS) *string { return &c.ServerName }, parseServerName),
-	onlyBooleans(one("insecure", insecureForm, func(c *ClientTLS) *bool { return &c.Insecure }, strconv.ParseBool)),
+	yesNo("insecure", func(c *ClientTLS) *bool { return &c.Insecure }),
 }
 
 func parsePath(s string) (string, error) {
