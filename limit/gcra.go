@@ -2,7 +2,6 @@ package limit
 
 import (
 	"math"
-	"math/big"
 	"math/bits"
 	"time"
 
@@ -62,53 +61,68 @@ func (g *GCRA) Take(_, now time.Time, n int64) {
 }
 
 // SetRate implements Limiter. The tokens that are there stay, but for those
-// above a smaller burst; a larger burst fills at the new rate.
+// above a smaller burst; a larger burst fills at the new rate. It is exact: what
+// a part of a unit takes is rounded up to a nanosecond, once.
 func (g *GCRA) SetRate(now time.Time, rate unit.Rate, burst int64) {
 	if burst = max(burst, 1); rate == g.rate && burst == g.burst {
 		return
 	}
 	g.arrive(now)
-	if g.rerate(rate, burst) {
-		return
+	whole, part, of := g.missing()
+	if whole = plus(whole, max(burst-g.burst, 0)) - max(g.burst-burst, 0); whole < 0 {
+		whole, part = 0, 0 // the smaller burst is full
 	}
-	missing := g.missing()
-	if missing.Add(missing, big.NewRat(burst-g.burst, 1)); missing.Sign() < 0 {
-		missing.SetInt64(0)
+	g.rate, g.burst, g.tat, g.owed = rate, burst, g.now, whole
+	switch units, ns := rate.Exact(); {
+	case part == 0:
+	case units == 0: // it takes for ever, as a whole one does
+		g.owed = plus(g.owed, 1)
+	default:
+		// Rounding up twice is the same as once: ceil(ceil(x/a)/b) = ceil(x/(a*b)).
+		wait := ratioUp(ratioUp(part, ns, of), 1, units)
+		g.tat = g.now.Add(time.Duration(wait))
 	}
-	g.rate, g.burst = rate, burst
-	g.miss(missing)
+	g.fold()
 }
 
-// rerate is SetRate where its numbers have 64 bits, as they mostly do: false where
-// one has not.
-func (g *GCRA) rerate(rate unit.Rate, burst int64) bool {
+// missing returns how many units the bucket lacks now: whole ones, and part/of of
+// another one.
+func (g *GCRA) missing() (whole, part, of int64) {
 	units, ns := g.rate.Exact()
-	toUnits, toNs := rate.Exact()
+	if units == 0 {
+		return g.owed, 0, 1
+	}
 	left := int64(g.tat.Sub(g.now))
-	hi, lo := bits.Mul64(uint64(left), uint64(units))
-	perPart, each := bits.Mul64(uint64(ns), uint64(toUnits))
-	if left < 0 || units == 0 || toUnits == 0 || hi >= uint64(ns) || perPart > 0 || each > math.MaxInt64 {
-		return false
+	if left >= 0 {
+		whole, part = ratio(left, units, ns)
+		return plus(whole, g.owed), part, ns
 	}
-	whole, part := bits.Div64(hi, lo, uint64(ns)) // units that are missing, and of another one part/ns
-	if whole > math.MaxInt64/4 || g.owed > math.MaxInt64/4 || burst > math.MaxInt64/4 || g.burst > math.MaxInt64/4 {
-		return false
+	whole, part = ratio(-left, units, ns)
+	if part > 0 {
+		whole, part = plus(whole, 1), ns-part
 	}
-	missing := int64(whole) + g.owed + burst - g.burst
-	hi, lo = bits.Mul64(part, uint64(toNs))
-	if missing < 0 {
-		missing, hi, lo = 0, 0, 0
+	if whole > g.owed { // TAT has passed, by less than a nanosecond
+		return 0, 0, ns
 	}
-	if hi >= each {
-		return false
+	return g.owed - whole, part, ns
+}
+
+// ratio returns a*b/c and the remainder; the largest int64 and 0 where that has no
+// room. None of them is negative, and c is positive.
+func ratio(a, b, c int64) (whole, rest int64) {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi < uint64(c) {
+		if q, r := bits.Div64(hi, lo, uint64(c)); q <= math.MaxInt64 {
+			return int64(q), int64(r)
+		}
 	}
-	wait, rest := bits.Div64(hi, lo, each)
-	if rest > 0 {
-		wait++
-	}
-	g.rate, g.burst, g.tat, g.owed = rate, burst, g.now.Add(time.Duration(wait)), missing
-	g.fold()
-	return true
+	return math.MaxInt64, 0
+}
+
+// ratioUp is ratio rounded up.
+func ratioUp(a, b, c int64) int64 {
+	whole, rest := ratio(a, b, c)
+	return plus(whole, min(rest, 1))
 }
 
 // Memory implements Limiter.
@@ -150,37 +164,4 @@ func (g *GCRA) fold() {
 	whole := min(g.owed/units, max(math.MaxInt64/2-int64(g.tat.Sub(g.now)), 0)/ns)
 	g.tat = g.tat.Add(time.Duration(whole * ns))
 	g.owed -= whole * units
-}
-
-// missing returns how many units the bucket lacks now, exactly.
-func (g *GCRA) missing() *big.Rat {
-	missing := big.NewRat(g.owed, 1)
-	if units, ns := g.rate.Exact(); units > 0 {
-		left := big.NewRat(int64(g.tat.Sub(g.now)), 1)
-		missing.Add(missing, left.Mul(left, big.NewRat(units, ns)))
-	}
-	if missing.Sign() < 0 { // by less than a nanosecond
-		missing.SetInt64(0)
-	}
-	return missing
-}
-
-// miss makes so many units missing now. What a part of one takes is rounded up
-// to a nanosecond; under a rate of 0 it takes for ever, so a whole one is missing.
-func (g *GCRA) miss(missing *big.Rat) {
-	whole := new(big.Int).Quo(missing.Num(), missing.Denom())
-	part := missing.Sub(missing, new(big.Rat).SetInt(whole))
-	if g.tat, g.owed = g.now, math.MaxInt64; whole.IsInt64() {
-		g.owed = whole.Int64()
-	}
-	switch units, ns := g.rate.Exact(); {
-	case part.Sign() == 0:
-	case units == 0:
-		g.owed = plus(g.owed, 1)
-	default:
-		part.Mul(part, big.NewRat(ns, units))
-		up := new(big.Int).Add(part.Num(), new(big.Int).Sub(part.Denom(), big.NewInt(1)))
-		g.tat = g.now.Add(time.Duration(up.Quo(up, part.Denom()).Int64()))
-	}
-	g.fold()
 }

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"math"
 	"math/big"
 	"testing"
 	"time"
@@ -143,33 +144,65 @@ func near(rate unit.Rate, a, b time.Duration, slop *big.Rat) bool {
 	return apart.Cmp(slop) <= 0
 }
 
-// Whether its numbers have 64 bits or more, SetRate comes to the same.
-func TestGCRASetRateInShort(t *testing.T) {
-	short := 0
+// TestGCRASetRateIsExact compares what a bucket lacks before and after with exact
+// fractions: of a new one it lacks as many units, rounded up to a nanosecond once.
+func TestGCRASetRateIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		rate, next := anyRate(t), anyRate(t)
-		burst := rapid.Int64Range(1, 100).Draw(t, "burst")
-		g := NewGCRA(at(0), rate, rapid.Int64Range(1, 100).Draw(t, "old burst"))
+		large := rapid.Int64Range(1, 1<<62)
+		g := NewGCRA(at(0), anyRate(t), rapid.OneOf(rapid.Int64Range(1, 100), large).Draw(t, "old burst"))
 		for range rapid.IntRange(0, 5).Draw(t, "items") {
-			g.Take(at(0), at(0), rapid.Int64Range(1, 1000).Draw(t, "n"))
+			g.Take(at(0), at(0), rapid.OneOf(rapid.Int64Range(1, 1000), large).Draw(t, "n"))
 		}
-		g.arrive(at(time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "now"))))
-		long := *g
-		if !g.rerate(next, burst) {
-			return
+		now := time.Duration(rapid.OneOf(rapid.Int64Range(1, 1e12), large).Draw(t, "now"))
+		next := anyRate(t)
+		if rapid.IntRange(0, 9).Draw(t, "stop") == 0 {
+			next = perSecond(0)
 		}
-		short++
-		missing := long.missing()
-		if missing.Add(missing, big.NewRat(burst-long.burst, 1)); missing.Sign() < 0 {
-			missing.SetInt64(0)
+		burst := rapid.OneOf(rapid.Int64Range(1, 100), large).Draw(t, "burst")
+
+		g.arrive(at(now))
+		want := lacks(g)
+		want.Add(want, big.NewRat(burst-g.burst, 1))
+		if want.Sign() < 0 {
+			want.SetInt64(0)
 		}
-		long.rate, long.burst = next, burst
-		long.miss(missing)
-		if *g != long {
-			t.Fatalf("in short %+v, at length %+v", *g, long)
+		g.SetRate(at(now), next, burst)
+		got := lacks(g)
+		switch most := big.NewRat(math.MaxInt64/2, 1); {
+		case want.Cmp(most) > 0: // for ever
+			if got.Cmp(most) < 0 {
+				t.Fatalf("it lacks %v, want %v", got, want)
+			}
+		default:
+			more := got.Sub(got, want)
+			of := big.NewRat(1, 1)
+			if !next.IsZero() {
+				of = allows(next, 1)
+			}
+			if more.Sign() < 0 || more.Cmp(of) >= 0 {
+				t.Fatalf("it lacks %v more than %v, want less than %v", more, want, of)
+			}
 		}
 	})
-	if short == 0 {
-		t.Error("it never is")
+}
+
+// lacks returns how many units a bucket lacks now.
+func lacks(g *GCRA) *big.Rat {
+	lacks := big.NewRat(g.owed, 1)
+	if !g.rate.IsZero() {
+		lacks.Add(lacks, allows(g.rate, g.tat.Sub(g.now)))
+	}
+	if lacks.Sign() < 0 {
+		lacks.SetInt64(0)
+	}
+	return lacks
+}
+
+func BenchmarkGCRASetRate(b *testing.B) {
+	g := NewGCRA(start, perSecond(7), 45)
+	g.Take(start, start, 30)
+	rates := [...]unit.Rate{perSecond(11), perSecond(7)}
+	for i := 0; b.Loop(); i++ {
+		g.SetRate(start, rates[i%2], 45)
 	}
 }
