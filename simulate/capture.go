@@ -3,29 +3,33 @@ package simulate
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
 
 	"shaper/policy"
 )
 
 // ReadCapture returns what reads the packets of a capture, a classic pcap file
 // (draft-ietf-opsawg-pcap) or a pcapng file (draft-ietf-opsawg-pcapng): of either
-// byte order, with times of any resolution, of Ethernet, raw IP or Linux's cooked
-// capture.
+// byte order, of Ethernet, raw IP or Linux's cooked capture; the times of pcapng in
+// decimal fractions of a second, as all known writers have them.
 //
 // What counts is what goes to the port of a listener over its protocol: a UDP
 // datagram with its payload; a TCP segment with its payload, retransmitted or
-// not; a SYN as a new connection. So does what comes back from there, as that of
-// the return class. All else is passed over: what carries nothing, and fragments
-// but the first. A packet that was cut short counts with all that was sent.
+// not; a SYN as a new connection. What comes back from there counts as that of
+// the return class. Everything else is skipped: what carries nothing, and fragments
+// except the first. A packet that was cut short counts with all that was sent.
 //
-// A file that is none, or is cut short, gives policy.Errors.
+// If a file is no capture, or is cut short, the error is policy.Errors.
 func ReadCapture(p *policy.Policy, name string, in io.Reader) (Source, error) {
-	c := &capture{policy: p, file: name, in: bufio.NewReaderSize(in, 64<<10), entries: map[entrance]policy.Listener{}}
-	if err := c.begin(); err != nil {
+	c := &capture{policy: p, file: name, entries: map[entrance]policy.Listener{}}
+	if err := c.open(bufio.NewReaderSize(in, 64<<10)); err != nil {
 		return Source{}, err
 	}
 	for _, l := range p.Listeners {
@@ -49,25 +53,38 @@ type entrance struct {
 type capture struct {
 	policy  *policy.Policy
 	file    string
-	in      *bufio.Reader
-	read    func() (frame, error)
-	records int // that have been begun
+	packets packets
+	link    layers.LinkType // of all packets; a pcapng file says it of each
+	records int             // that have been begun
 	last    time.Time
 	entries map[entrance]policy.Listener
-	packet  []byte
 }
 
-// A frame is a packet as the file has it; its bytes are in capture.packet.
+// packets reads the packets of a file: of either format. The bytes are valid until
+// the next call.
+type packets interface {
+	ZeroCopyReadPacketData() ([]byte, gopacket.CaptureInfo, error)
+}
+
+// A frame is a packet as the file has it.
 type frame struct {
-	at   time.Time
-	link uint32
-	sent int // bytes, of which the file may have fewer
+	at      time.Time
+	from    func([]byte) []byte // finds the IP packet in data
+	data    []byte
+	missing int // bytes that were sent, and are not in the file
 }
 
-// maxRecord is the largest that libpcap writes.
-const maxRecord = 256 << 10
+// Bounds of what a file may say of a packet.
+const (
+	maxRecord  = 256 << 10 // bytes: the largest that libpcap writes
+	maxSent    = 1 << 30
+	lastSecond = 1 << 33 // in the year 2242, as in other traces
+)
 
-const wholeFile = "a file that is whole"
+const (
+	captureForm = "a pcap or pcapng file"
+	wholeFile   = "a file that is whole"
+)
 
 func (c *capture) wrong(allowed, problem string, args ...any) error {
 	key := "capture"
@@ -77,47 +94,106 @@ func (c *capture) wrong(allowed, problem string, args ...any) error {
 	return policy.Errors{{File: c.file, Key: key, Problem: fmt.Sprintf(problem, args...), Allowed: allowed}}
 }
 
-// begin looks what kind of file it is.
-func (c *capture) begin() (err error) {
-	magic, err := c.in.Peek(4)
+// open reads what stands before the first packet.
+func (c *capture) open(in *bufio.Reader) error {
+	magic, err := in.Peek(4)
 	if err != nil {
 		return c.wrong(captureForm, "the file has no header: %v", err)
 	}
-	if binary.BigEndian.Uint32(magic) == sectionHeader {
-		n := &pcapng{capture: c}
-		c.read = n.record
-		return n.section()
+	switch first := binary.BigEndian.Uint32(magic); first {
+	case 0x0a0d0d0a:
+		c.packets, err = pcapgo.NewNgReader(in, pcapgo.NgReaderOptions{WantMixedLinkType: true})
+	case 0xa1b2c3d4, 0xd4c3b2a1, 0xa1b23c4d, 0x4d3cb2a1:
+		var file *pcapgo.Reader
+		if file, err = pcapgo.NewReader(in); err == nil {
+			c.packets, c.link = file, file.LinkType()
+			_, err = c.linkOf(gopacket.CaptureInfo{})
+			return err
+		}
+	default:
+		return c.wrong(captureForm, "it begins with %08x", first)
 	}
-	f := &pcap{capture: c}
-	c.read = f.record
-	return f.header()
+	if err != nil {
+		return c.wrong(captureForm, "the file has no header: %v", err)
+	}
+	return nil
 }
 
-const captureForm = "a pcap or pcapng file"
-
 // links are the link types that are read, and what finds the IP packet in them.
-var links = map[uint32]func([]byte) []byte{
-	1: ethernet, 12: raw, 14: raw, 101: raw, 113: cooked, 228: raw, 229: raw, 276: cooked2,
+var links = map[layers.LinkType]func([]byte) []byte{
+	layers.LinkTypeEthernet: ethernet, 12: raw, 14: raw, layers.LinkTypeRaw: raw, layers.LinkTypeLinuxSLL: cooked,
+	layers.LinkTypeIPv4: raw, layers.LinkTypeIPv6: raw, layers.LinkTypeLinuxSLL2: cooked2,
 }
 
 const linkForm = "Ethernet (1), raw IP (101) or Linux cooked (113, 276)"
+
+// linkOf returns what finds the IP packet in a packet.
+func (c *capture) linkOf(info gopacket.CaptureInfo) (func([]byte) []byte, error) {
+	link := c.link
+	if len(info.AncillaryData) > 0 {
+		link, _ = info.AncillaryData[0].(layers.LinkType)
+	}
+	if find := links[link]; find != nil {
+		return find, nil
+	}
+	return nil, c.wrong(linkForm, "its link type is %d", int(link))
+}
+
+// read reads the next packet.
+func (c *capture) read() (f frame, err error) {
+	c.records++
+	data, info, err := c.packets.ZeroCopyReadPacketData()
+	switch {
+	case err == io.EOF && info.Length == 0:
+		return f, err
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return f, c.wrong(wholeFile, "it is cut short")
+	case err != nil:
+		return f, c.wrong(wholeFile, "it cannot be read: %v", err)
+	case len(data) > maxRecord || info.Length < len(data) || info.Length > maxSent:
+		return f, c.wrong(fmt.Sprintf("at most %d bytes, and no more than were sent", maxRecord), "it has %d of %d bytes", len(data), info.Length)
+	}
+	if err := c.checkTime(info); err != nil {
+		return f, err
+	}
+	find, err := c.linkOf(info)
+	return frame{info.Timestamp, find, data, info.Length - len(data)}, err
+}
+
+// checkTime refuses a packet without a time, one whose time the library does not
+// convert exactly, and one whose time no capture has.
+func (c *capture) checkTime(info gopacket.CaptureInfo) error {
+	if info.Timestamp.IsZero() {
+		return c.wrong("enhanced packet blocks", "it has no time: it is a simple packet block")
+	}
+	if file, ok := c.packets.(*pcapgo.NgReader); ok {
+		from, _ := file.Interface(info.InterfaceIndex)
+		if ticks := from.TimestampResolution; ticks.Binary() || ticks.Exponent() > 19 {
+			return c.wrong("decimal fractions, down to 10^-19 s", "if_tsresol of its interface is %02x", uint8(ticks))
+		}
+	}
+	if at := info.Timestamp.Unix(); at < 0 || at >= lastSecond {
+		return c.wrong("from 1970 on, to 2242", "it has no such time")
+	}
+	return nil
+}
 
 // next returns the next packet to a listener, or back from it. Packets that several
 // processors have seen may stand a little out of order: they come with the time of
 // the one before.
 func (c *capture) next(a *Arrival) error {
 	for {
-		r, err := c.read()
+		f, err := c.read()
 		if err != nil {
 			return err
 		}
-		if r.at.Before(c.last) {
-			r.at = c.last
+		if f.at.Before(c.last) {
+			f.at = c.last
 		}
-		c.last = r.at
-		s, ok := dissect(links[r.link](c.packet), r.sent-len(c.packet))
+		c.last = f.at
+		s, ok := dissect(f.from(f.data), f.missing)
 		if ok && c.arrival(a, &s) {
-			a.At = r.at
+			a.At = f.at
 			return nil
 		}
 	}
@@ -135,146 +211,4 @@ func (c *capture) arrival(a *Arrival, s *segment) bool {
 		*a = Arrival{Conn: connTo(l, s.to, s.from.Port()), Bytes: int64(s.payload), Returns: true}
 	}
 	return ours && !empty
-}
-
-// load reads the stored bytes of a packet.
-func (c *capture) load(stored, sent uint32) error {
-	if stored > maxRecord || sent < stored || sent > 1<<30 {
-		return c.wrong(fmt.Sprintf("at most %d bytes, and no more than were sent", maxRecord), "it has %d of %d bytes", stored, sent)
-	}
-	if cap(c.packet) < int(stored) {
-		c.packet = make([]byte, stored)
-	}
-	c.packet = c.packet[:stored]
-	return c.full(c.packet)
-}
-
-// full reads exactly so much.
-func (c *capture) full(b []byte) error {
-	if _, err := io.ReadFull(c.in, b); err != nil {
-		return c.wrong(wholeFile, "it is cut short")
-	}
-	return nil
-}
-
-// A segment is what is looked at of a packet.
-type segment struct {
-	protocol policy.Protocol
-	from, to netip.AddrPort
-	payload  int
-	opens    bool // it is a SYN
-}
-
-const (
-	etherIPv4 = 0x0800
-	etherIPv6 = 0x86dd
-)
-
-func raw(b []byte) []byte { return b }
-
-// ethernet returns what is in a frame, behind its VLAN tags; nil if that is not IP.
-func ethernet(b []byte) []byte {
-	for at := 12; len(b) >= at+2; at += 4 {
-		switch binary.BigEndian.Uint16(b[at:]) {
-		case etherIPv4, etherIPv6:
-			return b[at+2:]
-		case 0x8100, 0x88a8: // 802.1Q, 802.1ad
-		default:
-			return nil
-		}
-	}
-	return nil
-}
-
-// cooked and cooked2 are what Linux captures on all interfaces.
-func cooked(b []byte) []byte { return behind(b, 14, 16) }
-
-func cooked2(b []byte) []byte { return behind(b, 0, 20) }
-
-func behind(b []byte, kind, header int) []byte {
-	if len(b) < header {
-		return nil
-	}
-	if k := binary.BigEndian.Uint16(b[kind:]); k != etherIPv4 && k != etherIPv6 {
-		return nil
-	}
-	return b[header:]
-}
-
-// dissect reads an IP packet of which the last bytes may be missing; false for
-// what has no ports.
-func dissect(b []byte, missing int) (s segment, ok bool) {
-	if len(b) < 1 {
-		return s, false
-	}
-	switch b[0] >> 4 {
-	case 4:
-		return dissect4(b, missing)
-	case 6:
-		return dissect6(b, missing)
-	}
-	return s, false
-}
-
-func dissect4(b []byte, missing int) (s segment, ok bool) {
-	if len(b) < 20 {
-		return s, false
-	}
-	header, total := int(b[0]&15)*4, int(binary.BigEndian.Uint16(b[2:]))
-	if total == 0 { // the card was to cut it: it is as long as the capture says
-		total = len(b) + missing
-	}
-	if header < 20 || len(b) < header || binary.BigEndian.Uint16(b[6:])&0x1fff > 0 {
-		return s, false
-	}
-	from, to := netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
-	return transport(b[9], from, to, b[header:], total-header)
-}
-
-func dissect6(b []byte, missing int) (s segment, ok bool) {
-	if len(b) < 40 {
-		return s, false
-	}
-	from, to := netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
-	protocol, rest := b[6], b[40:]
-	left := int(binary.BigEndian.Uint16(b[4:]))
-	if left == 0 {
-		left = len(rest) + missing
-	}
-	for {
-		length := 8
-		switch {
-		case protocol != 0 && protocol != 43 && protocol != 44 && protocol != 60:
-			return transport(protocol, from, to, rest, left)
-		case len(rest) < 8:
-			return s, false
-		case protocol == 44 && binary.BigEndian.Uint16(rest[2:])&^7 > 0: // a later fragment
-			return s, false
-		case protocol != 44:
-			length += int(rest[1]) * 8
-		}
-		if len(rest) < length {
-			return s, false
-		}
-		protocol, rest, left = rest[0], rest[length:], left-length
-	}
-}
-
-// transport reads what begins with a header of TCP or UDP and was so long.
-func transport(protocol byte, from, to netip.Addr, b []byte, length int) (s segment, ok bool) {
-	header := 8
-	switch {
-	case protocol == 17 && len(b) >= 8:
-		s.protocol = policy.UDP
-	case protocol == 6 && len(b) >= 14:
-		s.protocol = policy.TCP
-		header = int(b[12]>>4) * 4
-		s.opens = b[13]&0x12 == 0x02 // SYN without ACK
-	default:
-		return s, false
-	}
-	s.from = netip.AddrPortFrom(from, binary.BigEndian.Uint16(b))
-	s.to = netip.AddrPortFrom(to, binary.BigEndian.Uint16(b[2:]))
-	s.payload = length - header
-	return s, s.payload >= 0 && (s.protocol == policy.UDP || header >= 20)
 }

@@ -86,7 +86,8 @@ func pcapFile(order binary.AppendByteOrder, magic, link uint32, packets ...packe
 		tick = 1
 	}
 	file := order.AppendUint32(nil, magic)
-	file = append(file, make([]byte, 16)...)
+	file = order.AppendUint16(order.AppendUint16(file, 2), 4) // the version
+	file = append(file, make([]byte, 12)...)
 	file = order.AppendUint32(file, link)
 	for _, p := range packets {
 		b := p.on(link)
@@ -158,8 +159,9 @@ func TestCaptureErrors(t *testing.T) {
 		"a.pcap: capture: it begins with 1f8b0800; a pcap or pcapng file": append([]byte("\x1f\x8b\x08\x00"), make([]byte, 20)...),
 		"a.pcap: capture: its link type is 147; Ethernet (1), ":           pcapFile(binary.BigEndian, 0xa1b2c3d4, 147),
 		"a.pcap: packet 1: it is cut short; a file that is whole":         whole[:50],
+		"a.pcap: packet 1: it is cut short; a file that is":               whole[:24+16],
 		"a.pcap: packet 2: it is cut short; a file that is whole":         whole[:24+16+len(sample[0].bytes())+18+3],
-		"a.pcap: packet 1: it has 16711766 of 86 bytes; ":                 large,
+		"a.pcap: packet 1: it cannot be read: capture length exceeds ":    large,
 	} {
 		if _, err := arrivals(t, p, "a.pcap", string(data)); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

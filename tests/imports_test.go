@@ -47,6 +47,7 @@ var owners = map[string]string{
 	"github.com/pelletier/go-toml/v2":     "policy",
 	"github.com/gaissmai/bart":            "policy",
 	"github.com/vishvananda/netlink":      "tc",
+	"github.com/gopacket/gopacket":        "simulate",
 	"golang.org/x/time":                   "limit",
 }
 

@@ -1,0 +1,130 @@
+package simulate
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"shaper/policy"
+)
+
+// A segment is what is looked at of a packet.
+type segment struct {
+	protocol policy.Protocol
+	from, to netip.AddrPort
+	payload  int
+	opens    bool // it is a SYN
+}
+
+const (
+	etherIPv4 = 0x0800
+	etherIPv6 = 0x86dd
+)
+
+func raw(b []byte) []byte { return b }
+
+// ethernet returns what is in a frame, behind its VLAN tags; nil if that is not IP.
+func ethernet(b []byte) []byte {
+	for at := 12; len(b) >= at+2; at += 4 {
+		switch binary.BigEndian.Uint16(b[at:]) {
+		case etherIPv4, etherIPv6:
+			return b[at+2:]
+		case 0x8100, 0x88a8: // 802.1Q, 802.1ad
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// cooked and cooked2 are what Linux captures on all interfaces.
+func cooked(b []byte) []byte { return behind(b, 14, 16) }
+
+func cooked2(b []byte) []byte { return behind(b, 0, 20) }
+
+func behind(b []byte, kind, header int) []byte {
+	if len(b) < header {
+		return nil
+	}
+	if k := binary.BigEndian.Uint16(b[kind:]); k != etherIPv4 && k != etherIPv6 {
+		return nil
+	}
+	return b[header:]
+}
+
+// dissect reads an IP packet of which the last bytes may be missing; false for
+// what has no ports.
+func dissect(b []byte, missing int) (s segment, ok bool) {
+	if len(b) < 1 {
+		return s, false
+	}
+	switch b[0] >> 4 {
+	case 4:
+		return dissect4(b, missing)
+	case 6:
+		return dissect6(b, missing)
+	}
+	return s, false
+}
+
+func dissect4(b []byte, missing int) (s segment, ok bool) {
+	if len(b) < 20 {
+		return s, false
+	}
+	header, total := int(b[0]&15)*4, int(binary.BigEndian.Uint16(b[2:]))
+	if total == 0 { // the card was to cut it: it is as long as the capture says
+		total = len(b) + missing
+	}
+	if header < 20 || len(b) < header || binary.BigEndian.Uint16(b[6:])&0x1fff > 0 {
+		return s, false
+	}
+	from, to := netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
+	return transport(b[9], from, to, b[header:], total-header)
+}
+
+func dissect6(b []byte, missing int) (s segment, ok bool) {
+	if len(b) < 40 {
+		return s, false
+	}
+	from, to := netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
+	protocol, rest := b[6], b[40:]
+	left := int(binary.BigEndian.Uint16(b[4:]))
+	if left == 0 {
+		left = len(rest) + missing
+	}
+	for {
+		length := 8
+		switch {
+		case protocol != 0 && protocol != 43 && protocol != 44 && protocol != 60:
+			return transport(protocol, from, to, rest, left)
+		case len(rest) < 8:
+			return s, false
+		case protocol == 44 && binary.BigEndian.Uint16(rest[2:])&^7 > 0: // a later fragment
+			return s, false
+		case protocol != 44:
+			length += int(rest[1]) * 8
+		}
+		if len(rest) < length {
+			return s, false
+		}
+		protocol, rest, left = rest[0], rest[length:], left-length
+	}
+}
+
+// transport reads what begins with a header of TCP or UDP and was so long.
+func transport(protocol byte, from, to netip.Addr, b []byte, length int) (s segment, ok bool) {
+	header := 8
+	switch {
+	case protocol == 17 && len(b) >= 8:
+		s.protocol = policy.UDP
+	case protocol == 6 && len(b) >= 14:
+		s.protocol = policy.TCP
+		header = int(b[12]>>4) * 4
+		s.opens = b[13]&0x12 == 0x02 // SYN without ACK
+	default:
+		return s, false
+	}
+	s.from = netip.AddrPortFrom(from, binary.BigEndian.Uint16(b))
+	s.to = netip.AddrPortFrom(to, binary.BigEndian.Uint16(b[2:]))
+	s.payload = length - header
+	return s, s.payload >= 0 && (s.protocol == policy.UDP || header >= 20)
+}
