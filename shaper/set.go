@@ -136,11 +136,9 @@ func paced(conf policy.Class) unit.Rate { return conf.Limit().Below(conf.Headroo
 // window holds; the burst, which is one quantum where the policy names none; a
 // piece of a leaky class, and one where that counts.
 func atOnce(conf policy.Class) int64 {
-	switch {
-	case conf.Algorithm.HasWindow():
-		return paced(conf).Units(conf.WindowInForce())
-	case conf.Algorithm.HasBurst() && !conf.Burst.IsZero():
-		return conf.Burst.N
+	switch n := conf.AtOnce(); {
+	case conf.Algorithm.HasWindow(), n > 0:
+		return n
 	case conf.Rate.Kind() != unit.Bytes:
 		return 1
 	case conf.Algorithm.HasBurst():
