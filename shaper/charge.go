@@ -236,7 +236,11 @@ func (c *Class) expects(now time.Time, cost *Cost) time.Time {
 // estimates returns when an item that costs n leaves the class, whose pace is up to
 // date, if ahead units leave before it.
 func (c *Class) estimates(now time.Time, ahead, n int64) time.Time {
-	return c.sooner(c.limiter.Next(now, ahead, n))
+	at := c.limiter.Next(now, ahead, n)
+	if c.throttle.less > 0 {
+		return c.sooner(at)
+	}
+	return at
 }
 
 // paused returns until when a class on the path has nothing leave, since its provider

@@ -130,11 +130,13 @@ func (c *Class) blocksAt(less int) bool {
 // throttle. The limiter takes each share at the moment at which it comes back, so it
 // does not matter when somebody looks.
 func (c *Class) recover(now time.Time) {
-	for c.throttle.less > 0 {
-		at := c.regains()
-		if at.After(now) {
-			return
-		}
+	if c.throttle.less > 0 {
+		c.recoverUpTo(now)
+	}
+}
+
+func (c *Class) recoverUpTo(now time.Time) {
+	for at := c.regains(); c.throttle.less > 0 && !at.After(now); at = c.regains() {
 		c.share(at, c.throttle.less-1)
 	}
 }
@@ -147,9 +149,6 @@ func (c *Class) regains() time.Time {
 // sooner returns what a time that holds for the present share becomes as the share
 // comes back: exact up to the next share, and beyond it what a constant flow makes of it.
 func (c *Class) sooner(at time.Time) time.Time {
-	if c.throttle.less == 0 {
-		return at
-	}
 	step := c.regains()
 	for share := time.Duration(shares - c.throttle.less); share < shares && at != limit.Never && at.After(step); share++ {
 		at = step.Add(at.Sub(step) / (share + 1) * share)
