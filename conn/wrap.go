@@ -66,12 +66,7 @@ var wrapped atomic.Uint64 // numbers connections
 func opens(ctx context.Context, class *shaper.Class, with policy.Conn) error {
 	class = class.Join(time.Now(), with)
 	defer func() { class.Quit(time.Now()) }()
-	w := shaper.NewWaiter(class)
-	err := w.Wait(ctx, shaper.Cost{Connections: 1}, false)
-	if err == nil {
-		w.Left()
-	}
-	return err
+	return shaper.NewWaiter(class).Wait(ctx, shaper.Cost{Connections: 1}, false)
 }
 
 // keepsMessages reports whether what is written at once arrives at once, on the
@@ -154,11 +149,7 @@ func (c *Conn) again(p []byte) (int, error) {
 
 // wait waits until what has been read may leave: to the caller, at once.
 func (r *shapedReader) wait(cost shaper.Cost) error {
-	err := r.flow.Wait(r.deadline, cost, false)
-	if err == nil {
-		r.flow.Left()
-	}
-	return err
+	return r.flow.Wait(r.deadline, cost, false)
 }
 
 // shapedWriter is the writing side of a Conn.
@@ -175,12 +166,11 @@ func (c *Conn) Write(p []byte) (written int, err error) {
 	defer w.mu.Unlock()
 	for first := true; first || written < len(p); first = false {
 		next := p[written : written+c.piece(w.flow, len(p)-written)]
-		if err := w.flow.Wait(w.deadline, c.cost(len(next)), !first); err != nil {
-			return written, err
-		}
-		n, err := c.Conn.Write(next)
-		w.flow.Left()
-		written += n
+		err := w.flow.Do(w.deadline, c.cost(len(next)), !first, func() error {
+			n, err := c.Conn.Write(next)
+			written += n
+			return err
+		})
 		if err != nil {
 			return written, err
 		}

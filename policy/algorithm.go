@@ -24,6 +24,18 @@ func (c Class) WindowInForce() time.Duration {
 	return c.Limit().Period()
 }
 
+// AtOnce returns how much may leave at once where the policy says so: what a window
+// holds, or Burst. It is 0 where that is one quantum.
+func (c Class) AtOnce() int64 {
+	switch {
+	case c.Algorithm.HasWindow():
+		return c.Limit().Below(c.Headroom).Units(c.WindowInForce())
+	case c.Algorithm.HasBurst():
+		return c.Burst.N
+	}
+	return 0
+}
+
 // window checks that a window holds whole units: a part of one never leaves, so
 // that the limit would be another than was written.
 func (c *checker) window(key string, class *Class) {

@@ -44,9 +44,10 @@ func check(r *report, p *Policy) *checker {
 	for i := range p.Rules {
 		c.rule(i, &p.Rules[i])
 	}
+	carried := c.carriedBeneath()
 	for i := range p.Classes {
 		c.overflow(&p.Classes[i])
-		c.answers(&p.Classes[i])
+		c.answers(&p.Classes[i], carried[p.Classes[i].Name])
 	}
 	c.kernel()
 	return c

@@ -507,7 +507,14 @@ class = "a"
 		"used by a child":       {head + under("b", "1mbit", "2mbit"), ""},
 		"a ceil above 0":        {head + under("b", "0mbit", "1mbit"), ""},
 		"less than is assured": {strings.Replace(head, "1mbit\"", "1mbit\"\nparent = \"b\"", 1) + under("b", "1500kbit", "2mbit"),
-			`19:8: class.b.rate: "2mbit" is less than what a, c are assured together; lower their rates and give them a ceil, or they get less than they are assured`},
+			`19:8: class.b.rate: "2mbit" is less than what a, c are assured together; lower the rates to "2mbit" in all, and give each a ceil of at most "2mbit"`},
+		"less than one is assured": {strings.Replace(head, "1mbit\"", "3mbit\"\nparent = \"b\"", 1) + "[class.b]\nrate = \"2mbit\"\n",
+			`15:8: class.b.rate: "2mbit" is less than what a is assured; lower the rates to "2mbit" in all, and give each a ceil of at most "2mbit"`},
+		"as much as leaves at once": {strings.Replace(head, "1mbit\"", "3mbit\"\nparent = \"b\"", 1) +
+			"[class.b]\nrate = \"24MB/min\"\nalgorithm = \"fixed-window\"\n", ""},
+		"more than leaves at once": {strings.Replace(head, "1mbit\"", "3mbit\"\nparent = \"b\"", 1) +
+			"[class.b]\nrate = \"2mbit\"\nalgorithm = \"token\"\nburst = \"370KB\"\n",
+			`15:8: class.b.rate: "2mbit" is less than what a is assured; lower the rates to "2mbit" in all, and give each a ceil of at most "370KB/s"`},
 		"as much as is assured":   {strings.Replace(head, "1mbit\"", "1mbit\"\nparent = \"b\"", 1) + under("b", "1mbit", "2mbit"), ""},
 		"used by a rule":          {head + "[class.b]\nrate = \"1mbit\"\n[[rule]]\nclass = \"b\"\n", ""},
 		"the same source":         {head + rule(`source = "10.0.0.0/8"`) + rule(`source = "10.0.0.0/8"`), covered},

@@ -3,6 +3,7 @@ package policy
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -203,15 +204,43 @@ func (c *checker) feedback(key string, class *Class) {
 	}
 }
 
-// answers checks that a class which bounds what is in flight carries only what is
-// answered.
-func (c *checker) answers(class *Class) {
-	if class.InFlight == 0 {
-		return
-	}
+// answers checks that what a class makes of answers is about messages that have some.
+func (c *checker) answers(class *Class, carried map[Protocol]bool) {
+	key := join("class", class.Name)
 	for _, p := range []Protocol{ISO8583, Lines} {
-		if key := join("class", class.Name) + ".in_flight"; c.carries[class.Name][p] && c.sound(key) {
-			c.wrong(key, fmt.Sprintf("which message of %s answers which is not known", p), "leave it out; smpp and http have it")
+		only := carried[p] && !carried[SMPP] && !carried[HTTP]
+		noMatch, noSignal := fmt.Sprintf("which message of %s answers which is not known", p), fmt.Sprintf("no message of %s says \"too fast\"", p)
+		c.unanswered(key+".in_flight", class.InFlight > 0 && (only || c.carries[class.Name][p]), noMatch)
+		c.unanswered(key+".on_throttle", class.OnThrottle != (OnThrottle{}) && only, noSignal)
+		c.unanswered(key+".adapt", class.Adapt && only, noSignal)
+	}
+}
+
+func (c *checker) unanswered(key string, wrong bool, problem string) {
+	if wrong && c.sound(key) {
+		c.wrong(key, problem, "leave it out; smpp and http have it")
+	}
+}
+
+// readsAnswers reports whether the class makes anything of answers.
+func (c *Class) readsAnswers() bool {
+	return c.InFlight > 0 || c.OnThrottle != (OnThrottle{}) || c.Adapt
+}
+
+// carriedBeneath returns, by class that reads answers, the protocols of what it limits
+// with all beneath it.
+func (c *checker) carriedBeneath() map[string]map[Protocol]bool {
+	all := map[string]map[Protocol]bool{}
+	for i := range c.p.Classes {
+		for class := &c.p.Classes[i]; class != nil; class = c.above(class) {
+			if !class.readsAnswers() {
+				continue
+			}
+			if all[class.Name] == nil {
+				all[class.Name] = map[Protocol]bool{}
+			}
+			maps.Copy(all[class.Name], c.carries[c.p.Classes[i].Name])
 		}
 	}
+	return all
 }

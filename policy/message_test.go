@@ -176,3 +176,38 @@ func TestOverflowOfMessages(t *testing.T) {
 		t.Errorf("bytes over http: %s", got)
 	}
 }
+
+// What some of those beneath a class can answer is no mistake of the class.
+func TestAnswersOfSome(t *testing.T) {
+	p := mustParse(t, `
+[class.account]
+rate = "20 messages/s"
+adapt = true
+in_flight = 5
+on_throttle = { pause = "1s", max = "60s" }
+[class.sms]
+rate = "10 messages/s"
+parent = "account"
+[class.cards]
+rate = "10 messages/s"
+parent = "account"
+[class.mixed]
+rate = "10 messages/s"
+adapt = true
+[listener.sms]
+listen = "127.0.0.1:1"
+protocol = "smpp"
+upstream = "192.0.2.1:2775"
+class = "sms"
+return_class = "mixed"
+[listener.cards]
+listen = "127.0.0.1:2"
+protocol = "iso8583"
+upstream = "192.0.2.1:2776"
+class = "cards"
+return_class = "mixed"
+`)
+	if !p.Classes[0].Adapt || p.Classes[0].InFlight != 5 {
+		t.Errorf("it is read as %+v", p.Classes[0])
+	}
+}

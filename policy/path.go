@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/big"
 	"slices"
+	"time"
 
 	"shaper/unit"
 )
@@ -134,13 +135,39 @@ func (c *checker) ceil(key string, class *Class) {
 	if class.Ceil.Compare(class.Rate) < 0 {
 		c.wrong(key, fmt.Sprintf("%q is below the rate %q, which the class is assured", class.Ceil, class.Rate), "at least the rate")
 	}
-	if p := c.aboveIn(class); p != nil && c.sound(join("class", p.Name)+".ceil") && class.Ceil.Compare(p.Limit()) > 0 {
-		c.wrong(key, fmt.Sprintf("%q is above what class %q may send, %q", class.Ceil, p.Name, p.Limit()), "at most that")
+	for p := c.aboveIn(class); p != nil && class.Ceil.Compare(p.Limit()) > 0; p = c.aboveIn(p) {
+		above := join("class", p.Name)
+		if !c.sound(above+".ceil", above+".algorithm", above+".burst", above+".window", above+".headroom") {
+			return
+		}
+		if fraction(class.Ceil).Cmp(peak(p, p.Limit())) > 0 {
+			c.wrong(key, fmt.Sprintf("%q is above what class %q may send, %q", class.Ceil, p.Name, c.mostBeneath(p)), "at most that")
+			return
+		}
 	}
 }
 
+// peak returns what a class may send at a rate, in units per nanosecond: that, or in a
+// second what its window or its burst lets leave at once, if that is more.
+func peak(class *Class, rate unit.Rate) *big.Rat {
+	most, atOnce := fraction(rate), big.NewRat(class.AtOnce(), int64(time.Second))
+	if atOnce.Cmp(most) > 0 {
+		return atOnce
+	}
+	return most
+}
+
+// mostBeneath returns how high a ceil beneath a class may be, as a file has it.
+func (c *checker) mostBeneath(class *Class) string {
+	limit := class.Limit()
+	if c.aboveIn(class) == nil && peak(class, limit).Cmp(fraction(limit)) > 0 {
+		return Burst{class.AtOnce(), limit.Kind()}.String() + "/s"
+	}
+	return limit.String()
+}
+
 // warnAssured reports classes that have less than those beneath them are assured
-// together.
+// together, and cannot let it pass at once either.
 func (c *checker) warnAssured() {
 	sums, of := map[*Class]*big.Rat{}, map[*Class][]string{}
 	for i := range c.p.Classes {
@@ -156,9 +183,13 @@ func (c *checker) warnAssured() {
 		of[p] = append(of[p], class.Name)
 	}
 	for i := range c.p.Classes {
-		if p := &c.p.Classes[i]; sums[p] != nil && sums[p].Cmp(fraction(p.Rate)) > 0 {
-			c.warn(join("class", p.Name)+".rate", fmt.Sprintf("%q is less than what %s are assured together", p.Rate, few(of[p])),
-				"lower their rates and give them a ceil, or they get less than they are assured")
+		if p := &c.p.Classes[i]; sums[p] != nil && sums[p].Cmp(peak(p, p.Rate)) > 0 {
+			together := "are assured together"
+			if len(of[p]) == 1 {
+				together = "is assured"
+			}
+			c.warn(join("class", p.Name)+".rate", fmt.Sprintf("%q is less than what %s %s", p.Rate, few(of[p]), together),
+				fmt.Sprintf("lower the rates to %q in all, and give each a ceil of at most %q", p.Rate, c.mostBeneath(p)))
 		}
 	}
 }

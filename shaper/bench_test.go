@@ -47,7 +47,9 @@ func TestWaitAllocatesNothing(t *testing.T) {
 	fast, slow := NewWaiter(s.Class("fast")), NewWaiter(s.Class("slow"))
 	wantNoAllocs(t, "Wait where nothing waits", func() { fast.Wait(bg, Cost{Bytes: 1000}, true) })
 	before := s.Class("slow").Stats.Overlimits.Load()
-	wantNoAllocs(t, "Wait that has to wait", func() { slow.Wait(bg, Cost{Packets: 1}, true); slow.Left() })
+	wantNoAllocs(t, "Wait that has to wait", func() { slow.Wait(bg, Cost{Packets: 1}, true) })
+	none := 0
+	wantNoAllocs(t, "Do", func() { slow.Do(bg, Cost{Packets: 1}, true, func() error { none++; return nil }) })
 	if s.Class("slow").Stats.Overlimits.Load() == before {
 		t.Error("it did not have to wait")
 	}
@@ -94,7 +96,6 @@ func BenchmarkWaitThroughPacer(b *testing.B) {
 		if err := f.Wait(bg, Cost{Packets: 1}, true); err != nil {
 			b.Fatal(err)
 		}
-		f.Left()
 	}
 }
 

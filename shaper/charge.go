@@ -11,20 +11,27 @@ import (
 const leavePatience = time.Second
 
 // allows returns when an item that costs n may leave the class, if it is the
-// next; now for what costs nothing.
+// next; now for what costs nothing. While the class gets its rate back, it is no
+// later than its next share, since the time is another from then on.
 func (c *Class) allows(now time.Time, n int64) time.Time {
 	if n > 0 && c.conf.InFlight > 0 && c.flying >= c.conf.InFlight && c.limits() {
 		return limit.Never
 	}
-	return c.paces(now, n)
+	at := c.paces(now, n)
+	if c.throttle.less > 0 {
+		at = earlier(at, c.regains())
+	}
+	return at
 }
 
-// paces is allows whatever is in flight: when that is answered nobody knows.
+// paces is allows whatever is in flight, since nobody knows when that is answered. As
+// far as it goes beyond the next share it is an estimate.
 func (c *Class) paces(now time.Time, n int64) time.Time {
 	if n == 0 {
 		return now
 	}
-	at := c.limiter.Next(now, 0, n)
+	c.recover(now)
+	at := c.estimates(now, 0, n)
 	if !c.leaving.IsZero() {
 		at = later(at, c.leaving.Add(leavePatience))
 	}
@@ -132,6 +139,7 @@ func (c *Class) charge(it *Item, since, now time.Time, cost *Cost, settles bool)
 // item. Gaps are never made up for.
 func (c *Class) chargeUp(leaf *Class, since, now time.Time, cost *Cost, settles bool) (ready time.Time) {
 	n, parent := cost.in(c.kind), c.parent.Load()
+	c.recover(now)
 	ready = since
 	if n > 0 && (parent != nil || c != leaf) {
 		ready = earlier(later(ready, c.limiter.Next(ready, 0, n)), now)
@@ -142,7 +150,6 @@ func (c *Class) chargeUp(leaf *Class, since, now time.Time, cost *Cost, settles 
 		ready = parent.chargeUp(leaf, own, now, cost, settles)
 	}
 	if n > 0 {
-		c.recover(now)
 		c.limiter.Take(later(own, ready.Add(-c.slack)), now, n)
 		c.from = leaf
 		if settles && c.settler != nil {
@@ -215,22 +222,32 @@ func (c *Class) hasLeft(root *Class, now time.Time, cost *Cost) {
 // path has sent all that waits in it and its children. While one of them pauses,
 // all that begins when it goes on.
 func (c *Class) expects(now time.Time, cost *Cost) time.Time {
-	resumed := c.paused()
+	resumed := c.paused(now)
 	now = later(now, resumed)
-	first := c.limiter.Next(now, c.backlog, cost.in(c.kind))
+	first := c.estimates(now, c.backlog, cost.in(c.kind))
 	last := first
 	for x := c; x != nil; x = x.parent.Load() {
-		n := cost.in(x.kind)
-		first = later(first, x.limiter.Next(now, 0, n))
-		last = later(last, x.limiter.Next(now, x.beneath.in(x.kind), n))
+		first = later(first, x.estimates(now, 0, cost.in(x.kind)))
+		last = later(last, x.estimates(now, x.beneath.in(x.kind), cost.in(x.kind)))
 	}
 	return later(later(first, resumed), earlier(last, c.assures(now)))
 }
 
+// estimates returns when an item that costs n leaves the class, whose pace is up to
+// date, if ahead units leave before it.
+func (c *Class) estimates(now time.Time, ahead, n int64) time.Time {
+	at := c.limiter.Next(now, ahead, n)
+	if c.throttle.less > 0 {
+		return c.sooner(at)
+	}
+	return at
+}
+
 // paused returns until when a class on the path has nothing leave, since its provider
-// has said so.
-func (c *Class) paused() (until time.Time) {
+// has said so. It brings the pace of each of them up to date.
+func (c *Class) paused(now time.Time) (until time.Time) {
 	for ; c != nil; c = c.parent.Load() {
+		c.recover(now)
 		if c.limits() {
 			until = later(until, c.throttle.until)
 		}

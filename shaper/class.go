@@ -201,7 +201,8 @@ func (c *Class) enter(now time.Time, it *Item) Verdict {
 
 // Pass is Enter for what needs no Item since it would not wait: it reports
 // whether what costs so much leaves at now, and is charged then. Whoever lets it
-// out calls Left when it has left.
+// out calls Left when it has left: until then, for a second at most, nothing follows
+// it out of a class that counts gaps.
 func (c *Class) Pass(now time.Time, cost Cost) bool {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()

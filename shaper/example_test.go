@@ -3,6 +3,9 @@ package shaper_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"os"
+	"strings"
 	"time"
 
 	"shaper/policy"
@@ -70,20 +73,46 @@ func ExampleNewTree() {
 func ExampleWaiter() {
 	s := shaper.New()
 	defer s.Close()
+	conf := policy.DefaultClass("acme")
+	conf.Rate = unit.NewRate(unit.Messages, 200, time.Second)
+	s.Apply([]policy.Class{conf})
+
+	waiter := shaper.NewWaiter(s.Class("acme"))
+	begin := time.Now()
+	for range 3 {
+		if err := waiter.Wait(context.Background(), shaper.Cost{Messages: 1}, false); err != nil {
+			fmt.Println(err)
+		}
+		// A message is handed over here.
+	}
+	fmt.Println("two gaps of 5 ms have passed:", time.Since(begin) >= 10*time.Millisecond)
+	// Output: two gaps of 5 ms have passed: true
+}
+
+// What takes time to leave is done while the class waits for it, so that what follows
+// keeps its distance however long that takes.
+func ExampleWaiter_Do() {
+	s := shaper.New()
+	defer s.Close()
 	conf := policy.DefaultClass("uplink")
 	conf.Rate = unit.BytesPerSecond(1_000_000)
 	s.Apply([]policy.Class{conf})
 
 	waiter := shaper.NewWaiter(s.Class("uplink"))
-	begin := time.Now()
-	for i := range 6 {
-		// 1000 bytes have been read, and more were there each time.
-		if err := waiter.Wait(context.Background(), shaper.Cost{Bytes: 1000}, i > 0); err != nil {
+	in, out := strings.NewReader("what a client has sent"), os.Stdout
+	piece := make([]byte, waiter.Class().Piece())
+	for busy := false; ; busy = true {
+		n, err := in.Read(piece)
+		if err == io.EOF {
+			break
+		}
+		err = waiter.Do(context.Background(), shaper.Cost{Bytes: int64(n)}, busy, func() error {
+			_, err := out.Write(piece[:n])
+			return err
+		})
+		if err != nil {
 			fmt.Println(err)
 		}
-		// They are written here.
-		waiter.Left()
 	}
-	fmt.Println("5 ms have passed:", time.Since(begin) >= 5*time.Millisecond)
-	// Output: 5 ms have passed: true
+	// Output: what a client has sent
 }

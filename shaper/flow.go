@@ -49,6 +49,8 @@ func (f *Flow) Class() *Class { return f.class }
 
 // Ask offers the next ticket, for an item of this cost. busy is Item.Busy. Where
 // it Waits, the owner is told when it may leave. It is not asked while one waits.
+// Each that may leave is followed by Left: until then, for a second at most, nothing
+// follows it out of a class that counts gaps.
 func (f *Flow) Ask(now time.Time, cost Cost, busy bool) Verdict {
 	f.ticket.Cost, f.ticket.Held, f.ticket.Busy = cost, cost.Bytes, busy
 	if f.shadow != nil {

@@ -76,7 +76,6 @@ func TestFlowWithoutAClass(t *testing.T) {
 	if err := f.Wait(bg, Cost{Bytes: 1 << 40}, false); err != nil {
 		t.Errorf("a flow that nothing limits waits in vain: %v", err)
 	}
-	f.Left()
 	ctx, cancel := context.WithCancel(bg)
 	cancel()
 	if err := f.Wait(ctx, Cost{}, false); err != context.Canceled {
@@ -244,6 +243,76 @@ func TestFlowSetReachesWaitingFlowsAtOnce(t *testing.T) {
 		wantWait(t, one, nil, time.Second+time.Hour+900*time.Microsecond)
 		wantWait(t, two, nil, time.Second+time.Hour+1900*time.Microsecond)
 	}, leakyClass("100B/s"))
+}
+
+// TestWaitHasLeft has nobody say that anything has left: 20 messages a second are 20.
+func TestWaitHasLeft(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		for _, several := range []bool{false, true} {
+			w, begin := NewWaiter(s.Class("test")), time.Now()
+			for range 20 {
+				if several {
+					w = NewWaiter(s.Class("test"))
+				}
+				if err := w.Wait(bg, Cost{Messages: 1}, true); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if took := time.Since(begin); took > second {
+				t.Errorf("20 messages took %v", took)
+			}
+		}
+	}, leakyClass("20 messages/s"))
+}
+
+// TestDoCountsFromTheEnd has an item take 30 ms to leave: the gap counts from then, and
+// so it does if the item fails, or its owner panics.
+func TestDoCountsFromTheEnd(t *testing.T) {
+	failed := errors.New("failed")
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		for name, leave := range map[string]func() error{
+			"leaves": func() error { return nil },
+			"fails":  func() error { return failed },
+			"panics": func() error { panic(failed) },
+		} {
+			begin := time.Now()
+			do(t, name, NewWaiter(s.Class("test")), leave)
+			wantWait(t, waitIn(bg, NewWaiter(s.Class("test")), Cost{Messages: 1}), nil, 50*ms)
+			if after := time.Since(begin); after != 80*ms {
+				t.Errorf("%s: the next leaves after %v", name, after)
+			}
+			time.Sleep(second)
+		}
+	}, leakyClass("20 messages/s"))
+}
+
+// do has an item leave that takes 30 ms, and fails unless its fate is that of leave.
+func do(t *testing.T, name string, w *Waiter, leave func() error) {
+	t.Helper()
+	defer func() {
+		if panics := recover() != nil; panics != (name == "panics") {
+			t.Errorf("%s: it panics: %t", name, panics)
+		}
+	}()
+	err := w.Do(bg, Cost{Messages: 1}, false, func() error { time.Sleep(30 * ms); return leave() })
+	if (err != nil) != (name == "fails") {
+		t.Errorf("%s: it returns %v", name, err)
+	}
+}
+
+// TestDoNothingThatMayNotLeave is told so by the context, and lets nothing out.
+func TestDoNothingThatMayNotLeave(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		ctx, cancel := context.WithTimeout(bg, second)
+		defer cancel()
+		err := NewWaiter(s.Class("test")).Do(ctx, Cost{Messages: 1}, false, func() error {
+			t.Error("it leaves")
+			return nil
+		})
+		if err != context.DeadlineExceeded {
+			t.Errorf("it returns %v", err)
+		}
+	}, leakyClass("0 messages/s"))
 }
 
 // TestFlowLeft has what is written late count from then, in the class that it

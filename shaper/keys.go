@@ -216,7 +216,7 @@ func (k *keys) set(now time.Time, old, next policy.Class) {
 	}
 	k.idle.change(now, func(left remains) bucketState {
 		state := remembered(now, left, old)
-		state.limiter = rerated(now, state.limiter, old, next)
+		state.limiter = rerated(now, state.limiter, paced(old), old, next)
 		state.assured = assuredOf(now, state.assured, next)
 		return state
 	})

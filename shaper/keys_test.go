@@ -383,7 +383,6 @@ func TestKeysLive(t *testing.T) {
 					if err := w.Wait(t.Context(), Cost{Bytes: 100, Packets: 1}, false); err != nil {
 						t.Error(err)
 					}
-					w.Left()
 				}
 				bucket.Quit(time.Now())
 			}

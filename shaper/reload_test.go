@@ -33,7 +33,6 @@ func (f *treeFlows) start(c *Class) {
 			f.mu.Lock()
 			f.left[c.Name()] = append(f.left[c.Name()], time.Now())
 			f.mu.Unlock()
-			flow.Left()
 		}
 	})
 }
@@ -167,7 +166,6 @@ func TestReloadTurnsATreeOver(t *testing.T) {
 		f := NewWaiter(s.Class("c"))
 		for range 3 {
 			f.Wait(bg, Cost{Messages: 1, Packets: 1}, true)
-			f.Left()
 		}
 		wait := waitIn(bg, f, Cost{Messages: 1, Packets: 1})
 		removed = s.Apply([]policy.Class{under("b", named("a", leakyClass("1 packets/min"))), named("b", leakyClass("1 messages/s")),

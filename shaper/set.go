@@ -33,7 +33,9 @@ func (c *Class) set(now time.Time, conf policy.Class) {
 	if c.shadow != nil {
 		c.shadow.CatchUp(now)
 	}
-	l := rerated(now, c.enforced().limiter, c.conf, conf)
+	c.recover(now)
+	had := c.enforced()
+	l := rerated(now, had.limiter, had.pacedAt(had.throttle.less), c.conf, conf)
 	if p := c.parent.Load(); p != nil && conf.Priority != c.conf.Priority {
 		p.feed.remove(&c.place)
 	}
@@ -62,7 +64,7 @@ func (c *Class) install(now time.Time, conf policy.Class, l limit.Limiter) {
 	if !conf.Adapt {
 		c.throttle.less = 0
 	} else if c.throttle.less > 0 {
-		c.share(now, c.throttle.less)
+		c.pace(now, c.throttle.less)
 	}
 }
 
@@ -82,13 +84,13 @@ func sameLimiter(a, b policy.Class) bool {
 }
 
 // rerated returns the limiter that takes the place of one at now, as one policy
-// takes that of another.
-func rerated(now time.Time, l limit.Limiter, old, next policy.Class) limit.Limiter {
+// takes that of another. pace is the rate that the limiter has.
+func rerated(now time.Time, l limit.Limiter, pace unit.Rate, old, next policy.Class) limit.Limiter {
 	if sameLimiter(old, next) {
 		l.SetRate(now, paced(next), atOnce(next))
 		return l
 	}
-	owed := paced(old).Units(l.Next(now, 0, 0).Sub(now)) // of what has left, and is not paid yet
+	owed := pace.Units(l.Next(now, 0, 0).Sub(now)) // of what has left, and is not paid yet
 	return startedLimiter(now, next, owed)
 }
 
@@ -134,11 +136,9 @@ func paced(conf policy.Class) unit.Rate { return conf.Limit().Below(conf.Headroo
 // window holds; the burst, which is one quantum where the policy names none; a
 // piece of a leaky class, and one where that counts.
 func atOnce(conf policy.Class) int64 {
-	switch {
-	case conf.Algorithm.HasWindow():
-		return paced(conf).Units(conf.WindowInForce())
-	case conf.Algorithm.HasBurst() && !conf.Burst.IsZero():
-		return conf.Burst.N
+	switch n := conf.AtOnce(); {
+	case conf.Algorithm.HasWindow(), n > 0:
+		return n
 	case conf.Rate.Kind() != unit.Bytes:
 		return 1
 	case conf.Algorithm.HasBurst():

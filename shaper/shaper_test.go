@@ -12,7 +12,6 @@ func TestApply(t *testing.T) {
 		a, b := s.Class("a"), s.Class("b")
 		for _, f := range []*Waiter{NewWaiter(a), NewWaiter(b)} {
 			f.Wait(bg, Cost{Packets: 1}, false)
-			f.Left()
 		}
 		kept := waitIn(bg, NewWaiter(a), Cost{Packets: 1})
 		dropped := waitIn(bg, NewWaiter(b), Cost{Packets: 1})
@@ -99,13 +98,15 @@ func TestLeavesOnTheSystemTimer(t *testing.T) {
 	s.Apply([]policy.Class{leakyClass("2000 packets/s")})
 	f, last := NewWaiter(s.Class("test")), time.Time{}
 	for range 100 {
-		if err := f.Wait(bg, Cost{Packets: 1}, true); err != nil {
+		err := f.Do(bg, Cost{Packets: 1}, true, func() error {
+			if gap := time.Since(last); gap < 500*time.Microsecond {
+				t.Errorf("two packets left within %v", gap)
+			}
+			last = time.Now()
+			return nil
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
-		if gap := time.Since(last); gap < 500*time.Microsecond {
-			t.Errorf("two packets left within %v", gap)
-		}
-		last = time.Now()
-		f.Left()
 	}
 }

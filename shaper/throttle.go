@@ -3,6 +3,7 @@ package shaper
 import (
 	"time"
 
+	"shaper/limit"
 	"shaper/policy"
 	"shaper/unit"
 )
@@ -11,15 +12,21 @@ import (
 type throttle struct {
 	until time.Time     // nothing leaves before
 	pause time.Duration // the last one, where the provider did not say how long; 0: none since the last success
-	// share of the rate at which the class is paced, in steps of 1/shares below the
-	// whole; 0: all of it.
+	// less is how much the class is paced below its rate, in sixteenths; 0: not at all.
 	less  int
-	since time.Time // of the present share
+	since time.Time // when it was last changed
 }
 
-// With adapt, a class that has been throttled goes on at half its pace, at least at a
-// sixteenth, and comes back by additions of a sixteenth of the rate each ten seconds:
-// additive increase, multiplicative decrease (Chiu and Jain, 1989).
+// With adapt, a class that has been throttled goes on at half its pace, and gets a
+// sixteenth of its rate back every ten seconds: additive increase, multiplicative
+// decrease (Chiu and Jain, 1989). Its pace is never below a sixteenth of the rate, and
+// a window never holds less than one unit. At that floor only the pauses slow the class
+// down, as TCP with a window of one segment has only its timer.
+//
+// What waits leaves in finite time, whatever the provider signals. A signal puts it off
+// by on_throttle.max at most. After the last signal the class pauses for at most
+// on_throttle.max, and has its whole rate 150 s later, even if nothing leaves: time
+// alone gives the share back.
 const (
 	shares     = 16
 	shareEvery = 10 * time.Second
@@ -82,6 +89,7 @@ func (c *Class) pauseFor(now time.Time, wait time.Duration) {
 	if conf == (policy.OnThrottle{}) {
 		conf = policy.DefaultOnThrottle
 	}
+	c.recover(now)
 	paused := now.Before(t.until)
 	switch {
 	case wait > 0:
@@ -95,37 +103,71 @@ func (c *Class) pauseFor(now time.Time, wait time.Duration) {
 	}
 }
 
-// share has the class paced at so many sixteenths less than its rate.
-func (c *Class) share(now time.Time, less int) {
-	c.throttle.less, c.throttle.since = less, now
-	c.limiter.SetRate(now, c.paced(), atOnce(c.conf))
+// share paces the class at so many sixteenths less than its rate, from a time on.
+func (c *Class) share(from time.Time, less int) {
+	c.throttle.since = from
+	c.pace(from, less)
 }
 
-// recover gives back what has been taken from the pace, as time has gone by without
-// a throttle.
+// pace is share without another time to count from. It takes less away if otherwise
+// nothing would ever leave.
+func (c *Class) pace(from time.Time, less int) {
+	for less > 0 && c.blocksAt(less) {
+		less--
+	}
+	c.throttle.less = less
+	c.limiter.SetRate(from, c.pacedAt(less), atOnce(c.conf))
+}
+
+// blocksAt reports whether nothing leaves at so many sixteenths less than the rate: a
+// window holds whole units only.
+func (c *Class) blocksAt(less int) bool {
+	rate := c.pacedAt(less)
+	return rate.IsZero() || c.conf.Algorithm.HasWindow() && rate.Units(c.conf.WindowInForce()) == 0
+}
+
+// recover gives back what has been taken from the pace, as time has gone by without a
+// throttle. The limiter takes each share at the moment at which it comes back, so it
+// does not matter when somebody looks.
 func (c *Class) recover(now time.Time) {
-	t := &c.throttle
-	if t.less == 0 {
-		return
-	}
-	if steps := int(now.Sub(later(t.since, t.until)) / shareEvery); steps > 0 {
-		c.share(now, max(t.less-steps, 0))
+	if c.throttle.less > 0 {
+		c.recoverUpTo(now)
 	}
 }
 
-// paced returns the rate at which the class is paced now.
-func (c *Class) paced() unit.Rate {
-	rate := paced(c.conf)
-	if c.throttle.less == 0 {
-		return rate
+func (c *Class) recoverUpTo(now time.Time) {
+	for at := c.regains(); c.throttle.less > 0 && !at.After(now); at = c.regains() {
+		c.share(at, c.throttle.less-1)
 	}
-	return rate.Below(unit.Percent(int64(c.throttle.less) * 1_000_000 / shares))
+}
+
+// regains returns when the class gets its next share back.
+func (c *Class) regains() time.Time {
+	return later(c.throttle.since, c.throttle.until).Add(shareEvery)
+}
+
+// sooner returns what a time that holds for the present share becomes as the share
+// comes back: exact up to the next share, and beyond it what a constant flow makes of it.
+func (c *Class) sooner(at time.Time) time.Time {
+	step := c.regains()
+	for share := time.Duration(shares - c.throttle.less); share < shares && at != limit.Never && at.After(step); share++ {
+		at = step.Add(at.Sub(step) / (share + 1) * share)
+		step = step.Add(shareEvery)
+	}
+	return at
+}
+
+// pacedAt returns the pace of the class at so many sixteenths less than its rate.
+func (c *Class) pacedAt(less int) unit.Rate {
+	return paced(c.conf).Below(unit.Percent(int64(less) * 1_000_000 / shares))
 }
 
 // Feedback returns what a provider's signals make of the class at now: until when it
 // pauses, the zero Time where it does not; and the share of its rate that it has.
 func (c *Class) Feedback(now time.Time) (until time.Time, share float64) {
-	defer c.lock().mu.Unlock()
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	c.recover(now)
 	if until = c.throttle.until; !until.After(now) {
 		until = time.Time{}
 	}

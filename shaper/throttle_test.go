@@ -132,9 +132,9 @@ func TestAdapt(t *testing.T) {
 	paces(t, c, 300*second, full) // all has come back
 	c = adapted()
 	for n := range time.Duration(10) {
-		c.Throttled(at(20*n*second), 0, "smpp")
+		c.Throttled(at(10*n*second), 0, "smpp")
 	}
-	if _, share := c.Feedback(at(200 * second)); share != 1./16 {
+	if _, share := c.Feedback(at(95 * second)); share != 1./16 {
 		t.Errorf("the least share is %v", share)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Errors of Waiter.Wait, in a RefusedError.
+// Errors of Waiter.Wait and Waiter.Do, in a RefusedError.
 var (
 	ErrQueueFull = errors.New("shaper: the queue of the class is full")
 	ErrTooLong   = errors.New("shaper: the wait would be longer than max_wait")
@@ -34,27 +34,53 @@ func (e *RefusedError) Error() string {
 // Unwrap returns the reason.
 func (e *RefusedError) Unwrap() error { return e.Reason }
 
-// Waiter is a Flow for a goroutine that waits until its items may leave. One
-// goroutine at a time uses it.
+// Waiter lets a goroutine wait until its items may leave: by Wait, or by Do if to leave
+// takes time. One goroutine at a time uses it.
 type Waiter struct {
 	flow   Flow
-	leaves chan struct{} // of capacity 1: a ticket that had to wait may leave
+	leaves wakeUp // a ticket that had to wait may leave
 }
+
+// wakeUp is the Owner of the ticket of a Waiter: a channel of capacity 1.
+type wakeUp chan struct{}
+
+// Leave implements Owner.
+func (w wakeUp) Leave(time.Time) { w <- struct{}{} }
 
 // NewWaiter returns a waiter in a class; a nil class limits nothing.
 func NewWaiter(class *Class) *Waiter {
-	w := &Waiter{leaves: make(chan struct{}, 1)}
-	w.flow.Init(class, w)
+	w := &Waiter{leaves: make(wakeUp, 1)}
+	w.flow.Init(class, w.leaves)
 	return w
 }
 
 // Class returns the class that the waiter is in; nil for none.
 func (w *Waiter) Class() *Class { return w.flow.Class() }
 
-// Wait returns nil when an item of this cost may leave. busy is Item.Busy. It
-// returns a *RefusedError where the class overflows, and the context's error where
-// that ends first: then nothing was charged.
+// Wait returns nil when an item of this cost may leave: it has left then, and gaps
+// count from that moment. busy is Item.Busy. It returns a *RefusedError where the class
+// overflows, and the context's error where that ends first: then nothing was charged.
 func (w *Waiter) Wait(ctx context.Context, cost Cost, busy bool) error {
+	return w.Do(ctx, cost, busy, nil)
+}
+
+// Do is Wait for an item that leave lets out: it has left when leave returns, and gaps
+// count from that moment. For a second, nothing follows it out of a class that counts
+// gaps before that. Do returns what leave does, and does not call it where the item may
+// not leave. A nil leave takes no time.
+func (w *Waiter) Do(ctx context.Context, cost Cost, busy bool, leave func() error) error {
+	if err := w.wait(ctx, cost, busy); err != nil {
+		return err
+	}
+	defer w.left()
+	if leave == nil {
+		return nil
+	}
+	return leave()
+}
+
+// wait is Wait without saying that the item has left.
+func (w *Waiter) wait(ctx context.Context, cost Cost, busy bool) error {
 	if w.flow.Class() == nil {
 		return ctx.Err()
 	}
@@ -77,6 +103,9 @@ func (w *Waiter) Wait(ctx context.Context, cost Cost, busy bool) error {
 	}
 }
 
+// left says that what the class allowed has now left.
+func (w *Waiter) left() { w.flow.Left(time.Now()) }
+
 // refusal returns what a verdict means to one who cannot wait; nil where the item
 // leaves.
 func (w *Waiter) refusal(now time.Time, v Verdict, cost Cost) error {
@@ -88,9 +117,3 @@ func (w *Waiter) refusal(now time.Time, v Verdict, cost Cost) error {
 	}
 	return nil
 }
-
-// Left says that what Wait allowed has now left.
-func (w *Waiter) Left() { w.flow.Left(time.Now()) }
-
-// Leave implements Owner, for the pacer.
-func (w *Waiter) Leave(time.Time) { w.leaves <- struct{}{} }

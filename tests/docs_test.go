@@ -15,7 +15,7 @@ import (
 // the one TestKannel runs.
 func TestPoliciesInDocuments(t *testing.T) {
 	shown := 0
-	for _, name := range []string{"README.md", "docs/protocols.md"} {
+	for _, name := range []string{"README.md", "docs/protocols.md", "docs/recipes.md"} {
 		text, err := os.ReadFile("../" + name)
 		if err != nil {
 			t.Fatal(err)
@@ -34,7 +34,7 @@ func TestPoliciesInDocuments(t *testing.T) {
 			t.Error("README.md does not show the class of TestKannel")
 		}
 	}
-	if shown < 4 {
+	if shown < 5 {
 		t.Errorf("only %d policies are shown", shown)
 	}
 }

@@ -1,0 +1,333 @@
+package shaper
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"shaper/limit"
+	"shaper/policy"
+	"shaper/unit"
+)
+
+// wholeAgain is how long after the end of a pause a class has all of its rate.
+const wholeAgain = (shares - 1) * shareEvery
+
+// adapting returns a policy that adapts, and pauses for a second at first and for a
+// minute at most.
+func adapting(conf policy.Class) policy.Class {
+	conf.Adapt, conf.OnThrottle = true, policy.DefaultOnThrottle
+	return conf
+}
+
+// A class of which a sixteenth is less than one unit a window goes on with one.
+func TestAdaptLeavesAWindowOneUnit(t *testing.T) {
+	for rate, want := range map[string]float64{
+		"1 messages/s": 1, "2 messages/s": 0.5, "15 messages/s": 2. / 16, "16 messages/s": 1. / 16, "1 messages/d": 1,
+	} {
+		for _, algorithm := range algorithms[3:] {
+			c := NewClass(start, adapting(classBy(algorithm, rate)))
+			for n := range time.Duration(6) {
+				c.Throttled(at(n*second), second, "429")
+			}
+			if _, share := c.Feedback(at(6 * second)); share != want {
+				t.Errorf("%s of %s: its share is %v, want %v", algorithm, rate, share, want)
+			}
+			it := request()
+			if c.Enter(at(6*second), it) == Waits {
+				released(t, c, 6*second+2*24*time.Hour, it)
+			}
+		}
+	}
+}
+
+// A share of a rate of many digits is rounded down, and never to nothing.
+func TestAdaptOfATinyRate(t *testing.T) {
+	c := NewClass(start, adapting(leakyClass("0.000000001 messages/s")))
+	c.Throttled(start, second, "429")
+	enter(t, c, second, Leaves, request())
+}
+
+// Nothing leaves and nobody asks: the share comes back all the same, and the pacer
+// wakes for it.
+func TestTimeAloneGivesTheShareBack(t *testing.T) {
+	for _, algorithm := range algorithms {
+		conf := named("c", adapting(classBy(algorithm, "16 messages/h")))
+		if algorithm.HasBurst() {
+			conf.Burst = policy.Burst{N: 1, Kind: unit.Messages}
+		}
+		inBubble(t, func(t *testing.T, s *Shaper) {
+			c, begin := s.Class("c"), time.Now()
+			for c.Pass(begin, Cost{Messages: 1}) {
+				c.Left(begin)
+			}
+			for range 4 {
+				c.Throttled(time.Now(), second, "429")
+				time.Sleep(second)
+			}
+			if _, share := c.Feedback(time.Now()); share != 1./16 {
+				t.Errorf("%s: its share is %v", algorithm, share)
+			}
+			left := make(chan time.Time, 1)
+			c.Enter(time.Now(), &Item{Cost: Cost{Messages: 1}, Owner: departed{c, left}})
+			after := (<-left).Sub(begin)
+			most := 4*second + wholeAgain + conf.Rate.Time(1)
+			switch algorithm { // all that they hold had left
+			case policy.FixedWindow, policy.SlidingLog:
+				most = time.Hour
+			case policy.SlidingWindow:
+				most = time.Hour + conf.Rate.Time(1)
+			}
+			if after > most {
+				t.Errorf("%s: the next leaves after %v", algorithm, after)
+			}
+			if algorithm == policy.Leaky && after != conf.Rate.Time(1) {
+				t.Errorf("the gap is %v", after)
+			}
+			time.Sleep(wholeAgain)
+			if _, share := c.Feedback(time.Now()); share != 1 {
+				t.Errorf("%s: its share is %v", algorithm, share)
+			}
+		}, conf)
+	}
+}
+
+// A window that holds more by the next share lets go then, not at its end.
+func TestShareOpensAWindow(t *testing.T) {
+	for _, algorithm := range algorithms[3:] {
+		c := NewClass(start, adapting(classBy(algorithm, "16 messages/h")))
+		c.Throttled(start, second, "429")
+		for range 8 {
+			enter(t, c, second, Leaves, request())
+		}
+		it := request()
+		enter(t, c, second, Waits, it)
+		released(t, c, 11*second-1)
+		released(t, c, 11*second, it)
+	}
+}
+
+// A reload keeps the share, and the time since which it counts: many of them hold
+// nothing up.
+func TestReloadsDoNotDelayTheShare(t *testing.T) {
+	c := adapted()
+	for n := range time.Duration(100) {
+		c.Set(at((1+2*n)*second), c.Policy())
+	}
+	if _, share := c.Feedback(at(201 * second)); share != 1 {
+		t.Errorf("its share is %v", share)
+	}
+}
+
+// What is owed at a smaller pace is not more at another algorithm.
+func TestSetWhileItAdapts(t *testing.T) {
+	for _, algorithm := range algorithms {
+		c := NewClass(start, adapting(leakyClass("1 messages/s")))
+		for n := range time.Duration(5) {
+			c.Throttled(at(n*second), second, "429")
+		}
+		enter(t, c, 5*second, Leaves, request())
+		c.Set(at(5*second), adapting(classBy(algorithm, "1 messages/s")))
+		it := request()
+		enter(t, c, 5*second, Waits, it)
+		for now := c.Next(at(5 * second)); c.Release(now) == nil; now = c.Next(now) {
+			if now.After(at(40 * second)) {
+				t.Fatalf("%s: it waits until %v", algorithm, now.Sub(start))
+			}
+		}
+	}
+}
+
+// What is told to who is refused takes into account that the share comes back.
+func TestRetryWhileItAdapts(t *testing.T) {
+	c := NewClass(start, withQueue(adapting(leakyClass("1 messages/min")), 1, 0))
+	enter(t, c, 0, Leaves, request())
+	for n := range time.Duration(5) {
+		c.Throttled(at(n*second), second, "429")
+	}
+	it := request()
+	enter(t, c, 5*second, Waits, it)
+	enter(t, c, 5*second, Full, request())
+	wait := c.Retry(at(5*second), request().Cost)
+	now := at(5 * second)
+	for c.Release(now) == nil {
+		now = c.Next(now)
+	}
+	if left := now.Sub(at(5 * second)); wait < left || wait > left+wholeAgain {
+		t.Errorf("it is told to come in %v, and there is room in %v", wait, left)
+	}
+}
+
+// A script is what happens to a class that adapts, and to who waits in it.
+type script struct {
+	confs   []policy.Class // the last is that of the items
+	costs   []int64
+	signals []signal
+	looks   []time.Duration // somebody reads the counters
+	quiet   time.Duration   // when the items come, if only after all signals
+}
+
+type signal struct{ at, wait time.Duration }
+
+func anyScript(t *rapid.T) script {
+	signals := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) signal {
+		return signal{
+			at:   time.Duration(rapid.Int64Range(0, 300e9).Draw(t, "at")),
+			wait: time.Duration(rapid.SampledFrom([]int64{0, 0, 1e9, 30e9, 3600e9}).Draw(t, "wait")),
+		}
+	}), 0, 12).Draw(t, "signals")
+	slices.SortFunc(signals, func(a, b signal) int { return int(a.at - b.at) })
+	s := script{
+		confs:   []policy.Class{adapting(anyAdapting(t))},
+		costs:   rapid.SliceOfN(rapid.Int64Range(1, 9), 1, 12).Draw(t, "costs"),
+		signals: signals,
+		quiet:   time.Duration(rapid.Int64Range(0, 600e9).Draw(t, "quiet")),
+	}
+	switch rapid.IntRange(0, 2).Draw(t, "form") {
+	case 1: // a child that borrows
+		child := named("child", anyAdapting(t))
+		child.Rate, child.Ceil = rateOf("1 messages/h"), child.Rate
+		s.confs = append(s.confs, under("test", child))
+	case 2: // a bucket for each
+		s.confs[0].Per = policy.Per{By: policy.BySource}
+	}
+	return s
+}
+
+// anyAdapting returns a policy of any algorithm, rate and window; a ceil has no
+// more units than the rate that it stands for.
+func anyAdapting(t *rapid.T) policy.Class {
+	period := rapid.SampledFrom([]time.Duration{second, 10 * second, time.Minute, time.Hour, 24 * time.Hour}).Draw(t, "period")
+	conf := classBy(rapid.SampledFrom(algorithms).Draw(t, "algorithm"), "1 messages/s")
+	conf.Rate = unit.NewRate(unit.Messages, rapid.Int64Range(1, 40).Draw(t, "units"), period)
+	switch {
+	case conf.Algorithm.HasBurst():
+		conf.Burst = policy.Burst{N: rapid.Int64Range(1, 20).Draw(t, "burst"), Kind: unit.Messages}
+	case conf.Algorithm.HasWindow():
+		conf.Window = unit.Duration(period) * unit.Duration(rapid.Int64Range(1, 3).Draw(t, "windows"))
+	}
+	if paced := rapid.Bool().Draw(t, "headroom"); paced && (!conf.Algorithm.HasWindow() || conf.Rate.Units(time.Duration(conf.Window)) > 1) {
+		conf.Headroom = 20_000
+	}
+	return conf
+}
+
+// play does what the script says, and returns when each item has left.
+func (s script) play(t *rapid.T) (left []time.Duration) {
+	tree := NewTree(start, s.confs)
+	leaf := tree[len(tree)-1].Join(start, policy.Conn{})
+	for _, cost := range s.costs {
+		it := request()
+		it.Cost.Messages = cost
+		if leaf.Enter(at(s.quiet), it) == Leaves {
+			left = append(left, s.quiet)
+		}
+	}
+	var last time.Duration
+	now := at(s.quiet)
+	for _, one := range s.signals {
+		left = append(left, drain(t, leaf, now, at(s.quiet+one.at), s.looks)...)
+		now, last = at(s.quiet+one.at), one.at
+		leaf.Throttled(now, one.wait, "429")
+	}
+	left = append(left, drain(t, leaf, now, limit.Never, s.looks)...)
+	if len(left) != len(s.costs) {
+		t.Fatalf("%d of %d leave", len(left), len(s.costs))
+	}
+	if end, most := left[len(left)-1]-s.quiet, last+s.most(); end > most {
+		t.Fatalf("the last leaves after %v, at most %v is promised", end, most)
+	}
+	return left
+}
+
+// most returns how long after the last signal all has left.
+func (s script) most() time.Duration {
+	most := time.Duration(policy.DefaultOnThrottle.Max) + wholeAgain
+	units := int64(0)
+	for _, cost := range s.costs {
+		units += cost
+	}
+	for _, conf := range s.confs {
+		if most += 2 * paced(conf).Time(units); conf.Algorithm.HasWindow() {
+			// A sliding window of one unit is full in every second window, and each
+			// item that is larger than a window waits for an empty one.
+			most += time.Duration(2*units+4) * conf.WindowInForce()
+		}
+	}
+	return most
+}
+
+// drain lets go what may leave from one time to another, by nothing but what Next says.
+func drain(t *rapid.T, c *Class, now, to time.Time, looks []time.Duration) (left []time.Duration) {
+	for steps := 0; ; steps++ {
+		for _, look := range looks {
+			if d := at(look); d.After(now) && d.Before(to) && d.Before(c.Next(now)) {
+				c.Feedback(d)
+				now = d
+			}
+		}
+		next := later(c.Next(now), now)
+		if next == limit.Never || !next.Before(to) {
+			return left
+		}
+		if it := c.Release(next); it != nil {
+			it.Left(next)
+			left = append(left, next.Sub(start))
+		} else if !c.Next(next).After(next) {
+			t.Fatalf("at %v something may leave, and does not", next.Sub(start))
+		}
+		if now = next; steps > 10_000 {
+			t.Fatalf("at %v the pacer still wakes for nothing", now.Sub(start))
+		}
+	}
+}
+
+// Whatever a provider signals, what waits leaves, within the time that is promised;
+// and who looks changes nothing about when.
+func TestAdaptSendsAgain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := anyScript(t)
+		unseen := s.play(t)
+		s.looks = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) time.Duration {
+			return time.Duration(rapid.Int64Range(0, 1000e9).Draw(t, "look"))
+		}), 1, 8).Draw(t, "looks")
+		slices.Sort(s.looks)
+		// Tokens are float64, and so exact to a nanosecond at each of them.
+		same := func(a, b time.Duration) bool { return (a - b).Abs() < time.Microsecond }
+		if seen := s.play(t); !slices.EqualFunc(unseen, seen, same) {
+			t.Fatalf("unseen they leave at %v, seen at %v: %v", unseen, seen, s.confs)
+		}
+	})
+}
+
+// A class that has been idle meanwhile earned what its shares allowed, whether or not
+// anybody looked.
+func TestIdleWhileItAdapts(t *testing.T) {
+	for _, algorithm := range algorithms {
+		var next []time.Time
+		for _, look := range []bool{true, false} {
+			conf := adapting(classBy(algorithm, "6 messages/min"))
+			conf.Burst = policy.Burst{N: 100, Kind: unit.Messages}
+			c := NewClass(start, conf)
+			for c.Pass(start, Cost{Messages: 1}) {
+				c.Left(start)
+			}
+			c.Throttled(start, second, "429")
+			for n := range time.Duration(100) {
+				if look {
+					c.Feedback(at(n * second))
+				}
+			}
+			for c.Pass(at(100*second), Cost{Messages: 1}) {
+				c.Left(at(100 * second))
+			}
+			enter(t, c, 100*second, Waits, request())
+			next = append(next, c.Next(at(100*second)))
+		}
+		if !next[0].Equal(next[1]) {
+			t.Errorf("%s: if somebody looks, the next leaves at %v, else at %v", algorithm, next[0], next[1])
+		}
+	}
+}
