@@ -59,7 +59,7 @@ func (d *dialling) stop() {
 
 // dial begins to reach an upstream.
 func (t *tcpSession) dial() {
-	t.up.left(shaper.Cost{Connections: 1})
+	t.up.count(t.up.flow.Class(), shaper.Cost{Connections: 1})
 	t.stage = connecting
 	t.dialling.until = time.Now().Add(time.Duration(t.conf.ConnectTimeout))
 	if t.clientLeaves(); t.stage != ended {

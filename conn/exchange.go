@@ -52,8 +52,8 @@ type messageRule struct {
 
 func newExchange(t *tcpSession) *exchange {
 	x := &exchange{session: t, protocol: t.conf.Protocol, link: frame.NewLink(settingsOf(t.conf))}
-	x.up.init(x, &t.up, x.link.Up())
-	x.down.init(x, &t.down, x.link.Down())
+	x.up.init(x, &t.up.direction, x.link.Up())
+	x.down.init(x, &t.down.direction, x.link.Down())
 	x.classes = []*shaper.Class{t.up.flow.Class()}
 	return x
 }
@@ -131,12 +131,6 @@ func (x *exchange) flush() {
 	}
 }
 
-// finish ends the session behind what has passed before.
-func (x *exchange) finish(result stats.Result) {
-	x.flush()
-	x.session.finish(result)
-}
-
 // reroute follows a reload: new rules hold for the messages to come, and what waits in
 // a class that is gone moves to that of the session.
 func (x *exchange) reroute(r *routes, who policy.Conn, gone map[*shaper.Class]bool) {
@@ -166,20 +160,12 @@ func (x *exchange) reroute(r *routes, who policy.Conn, gone map[*shaper.Class]bo
 	x.session.poller.revisit(x.session) // to what was behind those that have left
 }
 
-// laneOf returns the lane of a direction.
-func (x *exchange) laneOf(h *half) *lane {
-	if h.way == stats.Upstream {
-		return &x.up
-	}
-	return &x.down
-}
-
 // ownClass returns the class of the session, one way.
 func (x *exchange) ownClass(l *lane) *shaper.Class {
 	if l.isUp() {
 		return x.classes[x.own]
 	}
-	return l.half.flow.Class()
+	return l.dir.flow.Class()
 }
 
 // turnEvents is how many events of each direction a session's turn has.
@@ -190,7 +176,7 @@ const turnEvents = 64
 func (x *exchange) refuse(m *frame.Message, class *shaper.Class, n int, reason stats.Reason) {
 	class.Stats.Refused[reason].Add(int64(n))
 	if !m.Refusable {
-		x.finish(stats.Overflow)
+		x.session.fail(stats.Overflow)
 		return
 	}
 	if x.closing = m.Close; x.link.Refuse(m) {
@@ -262,7 +248,7 @@ func (x *exchange) failed(l *lane, err error) {
 	}
 	t.server.log.Warn("what came is no message that can be told from the next", "listener", t.conf.Name, "client", t.source,
 		"from", l.from(), "err", err)
-	x.finish(stats.Unframed)
+	x.session.fail(stats.Unframed)
 }
 
 // tend forgets requests that have been waiting for an answer for too long.
@@ -285,8 +271,8 @@ func (x *exchange) quit(reason stats.Reason) {
 		x.answered()
 	}
 	x.answers = false // else the link has it still
-	x.up.quit(reason)
-	x.down.quit(reason)
+	x.up.drop(reason)
+	x.down.drop(reason)
 	x.link.Drop(x.unanswered)
 	now := time.Now()
 	for _, class := range x.classes {
@@ -298,6 +284,3 @@ func (x *exchange) quit(reason stats.Reason) {
 
 // waits reports whether something waits for a class.
 func (x *exchange) waits() bool { return len(x.up.waiting)+len(x.down.waiting) > 0 }
-
-// held returns how many bytes are read and not yet written.
-func (x *exchange) held() int { return x.up.backlog() + x.down.backlog() }

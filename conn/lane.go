@@ -3,8 +3,6 @@ package conn
 import (
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
@@ -15,15 +13,15 @@ import (
 // have it wait, or refuse it.
 type lane struct {
 	x    *exchange
-	half *half // whose sockets it uses, and whose flow bytes of bodies go through
+	dir  *direction // that it carries messages for; bytes of bodies go through its flow
 	scan frame.Scanner
 
 	in       *buffer // nil: nothing is there
 	off, end int     // of in, what was read and is not passed on
 	plenty   bool    // the last read has filled it
 	out      []byte  // passed on, and not yet written: held for more, or not yet taken by the socket
-	held     *buffer // where out begins; nil: nowhere, or in memory of its own
-	ended    bool    // nothing more comes
+	block    *buffer // where out begins; nil: nowhere, or in memory of its own
+	rest     []byte  // what is being written
 
 	found   bool          // a message begins at off, and nothing has been done with it
 	message frame.Message // that one
@@ -39,7 +37,10 @@ type lane struct {
 	swallow bool // a body follows that belongs to a message which was refused
 }
 
-func (l *lane) init(x *exchange, h *half, scan frame.Scanner) { l.x, l.half, l.scan = x, h, scan }
+func (l *lane) init(x *exchange, d *direction, scan frame.Scanner) {
+	l.x, l.dir, l.scan = x, d, scan
+	d.carrier = l
+}
 
 // from says for people who sends what comes this way.
 func (l *lane) from() string {
@@ -49,7 +50,7 @@ func (l *lane) from() string {
 	return "upstream"
 }
 
-func (l *lane) isUp() bool { return l.half.way == stats.Upstream }
+func (l *lane) isUp() bool { return l.dir.way == stats.Upstream }
 
 // class returns the class that what passes is counted in: that of the request to which
 // it belongs, or of the way back; nil for none.
@@ -57,14 +58,14 @@ func (l *lane) class() *shaper.Class {
 	if l.isUp() {
 		return l.x.classes[l.x.passing]
 	}
-	return l.half.flow.Class()
+	return l.dir.flow.Class()
 }
 
 // advance does the next thing that can be done; false where there is none, before
 // something has happened.
 func (l *lane) advance() bool {
 	switch {
-	case l.half.done || l.isStuck() || l.half.waiting || l.full:
+	case l.dir.done || l.isStuck() || l.dir.waiting || l.full:
 		return false
 	case l.x.closing && l.isUp():
 		return l.discard()
@@ -104,7 +105,7 @@ func (l *lane) find(n int, whole bool) bool {
 		l.x.answering, l.x.answers, l.x.throttled, l.x.status = m.Tag, m.Answers, m.Throttle, m.Status
 	}
 	if l.message.Kind == frame.Counted {
-		l.half.flow.Copy(time.Now(), shaper.Cost{Messages: l.message.Cost, Bytes: int64(n)})
+		l.dir.flow.Copy(time.Now(), shaper.Cost{Messages: l.message.Cost, Bytes: int64(n)})
 	}
 	return l.handle()
 }
@@ -120,10 +121,10 @@ func (l *lane) unread() []byte {
 // more reads what more there is; at the end of the stream it looks what that makes of
 // what is left.
 func (l *lane) more() bool {
-	if l.read() {
+	if l.dir.read() {
 		return true
 	}
-	if !l.ended || len(l.waiting) > 0 {
+	if !l.dir.ended || len(l.waiting) > 0 {
 		return false
 	}
 	event, err := l.scan.End(l.unread())
@@ -148,37 +149,15 @@ const (
 	plentyRead = 2 * mostHeld
 )
 
-// read reads what is there, up to what the buffer has room for; false where there is
-// nothing.
-func (l *lane) read() bool {
-	src := l.half.src
-	if !src.readable || l.ended {
-		return false
-	}
-	l.half.sizeReceiveBuffer()
+// load implements carrier: it reads up to what the buffer has room for.
+func (l *lane) load(fd int) (n int, drained bool, err error) {
 	l.makeRoom()
-	n, err := readNow(src.fd, l.in.bytes[l.end:])
-	for err == unix.EINTR {
-		n, err = readNow(src.fd, l.in.bytes[l.end:])
-	}
-	switch {
-	case err == unix.EAGAIN:
-		src.readable = false
-	case err != nil:
-		l.x.finish(resultOf(err))
-	case n == 0:
-		l.ended = true
-	default:
+	if n, err = readNow(fd, l.in.bytes[l.end:]); n > 0 {
 		l.end += n
 		l.plenty = l.end == len(l.in.bytes)
-		if !l.plenty && !src.ends && !src.urgent {
-			src.readable = false // it has been emptied
-		}
-		l.half.active = true
-		return true
 	}
 	l.release()
-	return false
+	return n, !l.plenty, err
 }
 
 // makeRoom has room behind what is there for as much as is needed next, in a buffer
@@ -238,7 +217,7 @@ func (l *lane) handle() bool {
 // passWhole passes on the message that was found, which nothing holds up.
 func (l *lane) passWhole() {
 	l.hold(l.unread()[:l.size])
-	l.sent(l.class(), shaper.Cost{Bytes: int64(l.size)})
+	l.dir.count(l.class(), shaper.Cost{Bytes: int64(l.size)})
 	l.consume(l.size)
 	l.finished()
 }
@@ -266,53 +245,58 @@ func (l *lane) pass(n int) bool {
 
 // passDue passes on what may be, and has the rest wait for its class piece by piece.
 func (l *lane) passDue() bool {
-	for l.due > 0 && !l.half.waiting {
+	for l.due > 0 && !l.dir.waiting {
 		if l.asked == 0 { // else it has left, when a reload moved it
 			l.ask()
 		}
 		if l.x.session.stage != relaying {
 			return false
 		}
-		if !l.half.waiting {
+		if !l.dir.waiting {
 			l.passAsked()
 		}
 	}
-	return !l.half.waiting
+	return !l.dir.waiting
 }
 
 // ask has the next piece of what is due enter its class.
 func (l *lane) ask() {
 	l.asked = l.due
-	if class := l.half.flow.Class(); class != nil {
+	if class := l.dir.flow.Class(); class != nil {
 		l.asked = min(l.due, int(class.Piece()))
 	}
-	l.half.ask(time.Now(), shaper.Cost{Bytes: int64(l.asked)})
+	l.dir.ask(time.Now(), shaper.Cost{Bytes: int64(l.asked)})
 }
 
 // passAsked passes on what its class has let go.
 func (l *lane) passAsked() {
 	n := l.asked
 	l.asked, l.due = 0, l.due-n
-	if l.half.flow.Class() != nil {
+	if l.dir.flow.Class() != nil {
 		l.send(l.unread()[:n])
-		l.half.flow.Left(time.Now())
+		l.dir.flow.Left(time.Now())
 	} else {
 		l.hold(l.unread()[:n])
 	}
-	l.sent(l.class(), shaper.Cost{Bytes: int64(n)})
-	l.half.busy = l.due > 0 || l.half.src.readable
+	l.dir.count(l.class(), shaper.Cost{Bytes: int64(n)})
+	l.dir.busy = l.due > 0 || l.dir.src.readable
 	if l.consume(n); l.due == 0 && l.last {
 		l.finished()
 	}
 }
 
-// sent counts what has left a class.
-func (l *lane) sent(class *shaper.Class, cost shaper.Cost) {
-	if class != nil {
-		volume := &class.Stats.Sent[l.half.way]
-		volume.Bytes.Add(uint64(cost.Bytes))
-		volume.Messages.Add(uint64(cost.Messages))
+// granted implements carrier: a piece of a body may go.
+func (l *lane) granted() {
+	if l.passAsked(); l.x.session.stage == relaying {
+		l.x.goOn(1)
 	}
+}
+
+// refused implements carrier.
+func (l *lane) refused() int {
+	n := l.asked
+	l.asked, l.due = 0, l.due-n
+	return n
 }
 
 // send writes, in one piece if the socket takes that, behind what it has not taken.
@@ -320,10 +304,24 @@ func (l *lane) send(p []byte) {
 	if len(l.out) > 0 {
 		l.out = append(l.out, p...)
 		l.flush()
-	} else if n := l.write(p); l.x.session.stage == relaying {
-		l.out = append(l.out, p[n:]...)
+		return
 	}
+	l.rest = p
+	if l.dir.write(l); l.x.session.stage == relaying {
+		l.out = append(l.out, l.rest...)
+	}
+	l.rest = nil
 }
+
+// unload implements unloader.
+func (l *lane) unload(fd int) (n int, err error) {
+	n, err = sendNow(fd, l.rest)
+	l.rest = l.rest[n:]
+	return n, err
+}
+
+// left implements unloader.
+func (l *lane) left() int { return len(l.rest) }
 
 // mostHeld is how much is held for more.
 const mostHeld = 16 << 10
@@ -336,8 +334,8 @@ func (l *lane) hold(p []byte) {
 		return
 	}
 	if l.out == nil {
-		l.held = getBuffer(mostHeld)
-		l.out = l.held.bytes[:0]
+		l.block = getBuffer(mostHeld)
+		l.out = l.block.bytes[:0]
 	}
 	l.out = append(l.out, p...)
 }
@@ -348,58 +346,39 @@ func (l *lane) flush() bool {
 	if len(l.out) == 0 {
 		return true
 	}
-	n := l.write(l.out)
+	l.rest = l.out
+	all := l.dir.write(l)
 	if l.x.session.stage != relaying {
 		return false
 	}
-	if l.out = l.out[:copy(l.out, l.out[n:])]; len(l.out) > 0 {
-		return false
+	l.out, l.rest = l.out[:copy(l.out, l.rest)], nil
+	if all {
+		l.forget()
 	}
-	l.forget()
-	return true
+	return all
 }
 
 // forget gives up what is to be written.
 func (l *lane) forget() {
-	if l.held != nil {
-		l.held.put()
+	if l.block != nil {
+		l.block.put()
 	}
-	l.out, l.held = nil, nil
+	l.out, l.block, l.rest = nil, nil, nil
 }
 
 // isStuck reports whether the socket has no room for what is to be written.
 func (l *lane) isStuck() bool {
-	return len(l.out) > 0 && !l.half.dst.writable || l.isFlooded()
+	return len(l.out) > 0 && !l.dir.dst.writable || l.isFlooded()
 }
 
 // isFlooded reports whether more is to be written than is held for the rest of a turn,
 // since the other end does not read.
 func (l *lane) isFlooded() bool { return len(l.out) > mostHeld && !l.flush() }
 
-// write writes what the socket takes.
-func (l *lane) write(p []byte) (n int) {
-	dst := l.half.dst
-	for n < len(p) && dst.writable && l.x.session.stage == relaying {
-		k, err := sendNow(dst.fd, p[n:])
-		switch {
-		case err == unix.EINTR:
-		case err == unix.EAGAIN:
-			dst.writable = false
-		case err != nil:
-			l.x.session.finish(resultOf(err))
-		default:
-			l.half.moved += uint64(k)
-			l.half.active = true
-			n += k
-		}
-	}
-	return n
-}
-
 // finish passes on that nothing more comes, when all that did is written.
 func (l *lane) finish() {
 	if l.flush() && l.x.session.stage == relaying {
-		l.half.finish()
+		l.dir.end()
 	}
 }
 
@@ -408,15 +387,15 @@ func (l *lane) finish() {
 func (l *lane) discard() bool {
 	l.off = l.end
 	l.release()
-	if !l.read() && l.ended {
-		l.x.finish(stats.Overflow)
+	if !l.dir.read() && l.dir.ended {
+		l.x.session.fail(stats.Overflow)
 		return false
 	}
 	return l.in != nil
 }
 
-// backlog returns how many bytes are read and not yet written.
-func (l *lane) backlog() int {
+// held implements carrier.
+func (l *lane) held() int {
 	n := l.end - l.off + len(l.out)
 	for _, m := range l.waiting {
 		n += m.n
@@ -424,8 +403,8 @@ func (l *lane) backlog() int {
 	return n
 }
 
-// quit drops what has not left.
-func (l *lane) quit(reason stats.Reason) {
+// drop implements carrier.
+func (l *lane) drop(reason stats.Reason) {
 	now := time.Now()
 	for _, m := range l.waiting {
 		m.class.Stats.Dropped[reason].Add(int64(m.n))

@@ -36,7 +36,7 @@ func (m *waitingMessage) release() {
 // count has the message that was found enter its class: it leaves at once, waits, or is
 // refused; or stays where it is, with all behind it, where it returns false.
 func (l *lane) count() bool {
-	class := l.half.flow.Class()
+	class := l.dir.flow.Class()
 	if l.isUp() {
 		if !l.x.link.Room() || len(l.waiting) >= mostWaiting || l.x.down.isFlooded() {
 			return false // an answer is to come first, or one of those leaves, or is read
@@ -44,7 +44,7 @@ func (l *lane) count() bool {
 		l.message.Tag = l.x.classify(&l.message)
 		class = l.x.classes[l.message.Tag]
 		l.x.passing = l.message.Tag
-		l.half.flow.Move(time.Now(), class.Counting(unit.Bytes)) // for the body
+		l.dir.flow.Move(time.Now(), class.Counting(unit.Bytes)) // for the body
 	}
 	if class == nil { // on the way back, where nothing is limited
 		l.found, l.last = false, l.whole
@@ -135,7 +135,7 @@ func (m *waitingMessage) leave(p []byte, now time.Time) {
 	}
 	l.send(p)
 	m.item.Left(time.Now())
-	l.sent(m.class, shaper.Cost{Bytes: int64(m.n), Messages: m.frame.Cost})
+	l.dir.count(m.class, shaper.Cost{Bytes: int64(m.n), Messages: m.frame.Cost})
 }
 
 // leaveQueue is leave for a message that has waited.
