@@ -19,11 +19,11 @@ type direction struct {
 	src, dst *sock
 	carrier  carrier
 
-	waiting bool // for the class, with what the carrier has asked for or, at first, the connection
-	busy    bool // src has had bytes since the last item left, and dst room for that
-	ended   bool // src has no more bytes to read
-	cut     bool // and its peer has not sent that end
-	done    bool // dst has been told
+	waiting bool         // for the class, with what the carrier has asked for or, at first, the connection
+	busy    bool         // src has had bytes since the last item left, and dst room for that
+	ended   bool         // src has no more bytes to read, or none that are of use
+	fault   stats.Result // why that is no end which its peer has sent; OK: it is one
+	done    bool         // dst has been told
 
 	receiveBuffer int // SO_RCVBUF of src, as far as the class wants one; 0: the kernel's
 
@@ -98,8 +98,11 @@ func (d *direction) read() bool {
 	case err == unix.EAGAIN:
 		d.src.readable = false
 		return false
-	case n == 0 && (err == nil || d.src.cut()):
-		d.ended, d.cut = true, d.src.cut()
+	case n == 0 && d.src.cut():
+		d.ended, d.fault = true, d.src.result(nil)
+		return false
+	case n == 0 && err == nil:
+		d.ended = true
 		return false
 	case err != nil:
 		d.session.fail(resultOf(err))
@@ -130,8 +133,13 @@ func (d *direction) write(o unloader) bool {
 	return o.left() == 0
 }
 
-// end passes on that src has ended. Everything that came before is written.
+// end passes on that src has ended, as it has: by an end or by a fault. Everything that
+// came before is written.
 func (d *direction) end() {
+	if d.fault != stats.OK {
+		d.cutOff(d.fault)
+		return
+	}
 	d.done = true
 	if t := d.session; t.up.done && t.down.done {
 		t.finish(stats.OK)
@@ -146,11 +154,14 @@ const (
 	lastWordsPoll = 5 * time.Millisecond
 )
 
-// cutOff ends the session when what came before the cut has arrived: a reset would
+// cutOff ends the session when what has been written to dst has arrived. A reset would
 // discard it, and who closes without a close_notify has often said all there was.
 func (d *direction) cutOff(result stats.Result) {
 	t := d.session
 	t.stage = cutting
+	for _, d := range t.directions() {
+		d.carrier.drop(lossOf(result))
+	}
 	t.endWhenSent(d.dst, result, time.Now().Add(lastWords))
 }
 

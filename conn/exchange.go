@@ -239,8 +239,8 @@ func (x *exchange) signal() string {
 	return strconv.Itoa(x.status)
 }
 
-// failed ends the session, whose bytes are no messages.
-func (x *exchange) failed(l *lane, err error) {
+// unframed counts and logs that what a session carries is no message.
+func (x *exchange) unframed(l *lane, err error) {
 	t := x.session
 	var wrong *frame.Error
 	if errors.As(err, &wrong) {
@@ -248,7 +248,6 @@ func (x *exchange) failed(l *lane, err error) {
 	}
 	t.server.log.Warn("what came is no message that can be told from the next", "listener", t.conf.Name, "client", t.source,
 		"from", l.from(), "err", err)
-	x.session.fail(stats.Unframed)
 }
 
 // tend forgets requests that have been waiting for an answer for too long.

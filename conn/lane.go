@@ -78,11 +78,12 @@ func (l *lane) advance() bool {
 		return l.handle()
 	case l.x.protocol == policy.HTTP && len(l.waiting) > 0:
 		return false // what follows would overtake it
+	case l.dir.fault != stats.OK:
+		return l.breakOff()
 	}
 	n, event, err := l.scan.Next(l.unread())
 	if err != nil {
-		l.x.failed(l, err)
-		return false
+		return l.fails(err)
 	}
 	switch event {
 	case frame.More:
@@ -121,16 +122,18 @@ func (l *lane) unread() []byte {
 // more reads what more there is; at the end of the stream it looks what that makes of
 // what is left.
 func (l *lane) more() bool {
-	if l.dir.read() {
+	switch {
+	case l.dir.read():
 		return true
-	}
-	if !l.dir.ended || len(l.waiting) > 0 {
+	case !l.dir.ended || len(l.waiting) > 0:
 		return false
+	case l.dir.fault != stats.OK:
+		return l.breakOff()
 	}
 	event, err := l.scan.End(l.unread())
 	switch {
 	case err != nil:
-		l.x.failed(l, err)
+		return l.fails(err)
 	case event == frame.Whole:
 		return l.find(len(l.unread()), true)
 	case event == frame.End:
@@ -382,16 +385,35 @@ func (l *lane) finish() {
 	}
 }
 
+// breakOff ends the session by a fault, behind the messages that came before. What there
+// is of a last one is none.
+func (l *lane) breakOff() bool {
+	if len(l.waiting) == 0 {
+		l.finish()
+	}
+	return false
+}
+
+// fails ends the session, since what comes is no message. What waits does not leave.
+func (l *lane) fails(err error) bool {
+	l.x.unframed(l, err)
+	l.dir.ended, l.dir.fault = true, stats.Unframed
+	l.dropWaiting(stats.Reset)
+	return l.breakOff()
+}
+
 // discard throws away what the client sends behind a request that ends the
 // connection: a reset, for bytes that nobody reads, might overtake the refusal.
 func (l *lane) discard() bool {
 	l.off = l.end
 	l.release()
-	if !l.dir.read() && l.dir.ended {
-		l.x.session.fail(stats.Overflow)
-		return false
+	if l.dir.read() {
+		return true
 	}
-	return l.in != nil
+	if l.dir.ended && l.x.down.dir.done {
+		l.x.down.dir.cutOff(stats.Overflow)
+	}
+	return false
 }
 
 // held implements carrier.
@@ -405,15 +427,8 @@ func (l *lane) held() int {
 
 // drop implements carrier.
 func (l *lane) drop(reason stats.Reason) {
-	now := time.Now()
-	for _, m := range l.waiting {
-		m.class.Stats.Dropped[reason].Add(int64(m.n))
-		if m.class.Cancel(now, &m.item) {
-			m.release()
-		} // else it is about to be told to leave, and will not
-	}
-	l.waiting = nil
-	if lost := l.due + len(l.out); lost > 0 {
+	l.dropWaiting(reason)
+	if lost := l.end - l.off + len(l.out); lost > 0 {
 		if class := l.class(); class != nil {
 			class.Stats.Dropped[reason].Add(int64(lost))
 		}
@@ -424,4 +439,16 @@ func (l *lane) drop(reason stats.Reason) {
 	}
 	l.forget()
 	l.due = 0
+}
+
+// dropWaiting drops the messages that wait.
+func (l *lane) dropWaiting(reason stats.Reason) {
+	now := time.Now()
+	for _, m := range l.waiting {
+		m.class.Stats.Dropped[reason].Add(int64(m.n))
+		if m.class.Cancel(now, &m.item) {
+			m.release()
+		} // else it is about to be told to leave, and will not
+	}
+	l.waiting = nil
 }

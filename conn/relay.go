@@ -50,8 +50,6 @@ func (s *stream) next() bool {
 	case s.read():
 		s.ask(time.Now(), shaper.Cost{Bytes: int64(s.cargo.n)})
 		return true
-	case s.ended && s.cut:
-		s.cutOff(s.src.result(nil))
 	case s.ended:
 		s.end()
 	default:
