@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"time"
 
@@ -41,6 +40,7 @@ type exchange struct {
 	closed    bool // and that has been written
 
 	refused frame.Message // whose answer is due
+	current frame.Message // what the link is to know of the message that leaves or is refused
 	refusal []byte        // room for one, once there has been one
 }
 
@@ -138,34 +138,16 @@ func (x *exchange) reroute(r *routes, who policy.Conn, gone map[*shaper.Class]bo
 	if x.session.stage != relaying {
 		return
 	}
-	now := time.Now()
-	for _, l := range []*lane{&x.up, &x.down} {
-		for _, m := range slices.Clone(l.waiting) {
-			if x.session.stage != relaying {
-				return
-			}
-			if gone[m.class.Named()] {
-				m.move(now, x.ownClass(l), x.own)
-			}
-		}
-		l.full = false
+	x.up.reroute(gone, x.classes[x.own], x.own)
+	x.down.reroute(gone, x.session.down.flow.Class(), 0)
+	if x.session.stage != relaying {
+		return
 	}
 	if gone[x.classes[x.passing].Named()] {
 		x.passing = x.own
 	}
-	if x.session.stage != relaying {
-		return
-	}
 	x.session.up.join(x.classes[x.passing].Counting(unit.Bytes))
 	x.session.poller.revisit(x.session) // to what was behind those that have left
-}
-
-// ownClass returns the class of the session, one way.
-func (x *exchange) ownClass(l *lane) *shaper.Class {
-	if l.isUp() {
-		return x.classes[x.own]
-	}
-	return l.dir.flow.Class()
 }
 
 // turnEvents is how many events of each direction a session's turn has.
@@ -282,4 +264,4 @@ func (x *exchange) quit(reason stats.Reason) {
 }
 
 // waits reports whether something waits for a class.
-func (x *exchange) waits() bool { return len(x.up.waiting)+len(x.down.waiting) > 0 }
+func (x *exchange) waits() bool { return x.up.backlog.n+x.down.backlog.n > 0 }

@@ -28,8 +28,7 @@ type lane struct {
 	size    int           // the bytes of it that are there
 	whole   bool          // that is all
 
-	waiting []*waitingMessage // for their classes, in the order in which they came
-	full    bool              // the one that was found has no room, and its client is made to wait
+	backlog backlog // the messages that wait
 
 	due     int  // bytes at off that are to be passed on as they are
 	asked   int  // of those, which wait for the class
@@ -65,7 +64,7 @@ func (l *lane) class() *shaper.Class {
 // something has happened.
 func (l *lane) advance() bool {
 	switch {
-	case l.dir.done || l.isStuck() || l.dir.waiting || l.full:
+	case l.dir.done || l.isStuck() || l.dir.waiting:
 		return false
 	case l.x.closing && l.isUp():
 		return l.discard()
@@ -74,9 +73,14 @@ func (l *lane) advance() bool {
 		return false
 	case l.due > 0:
 		return l.passDue()
+	case len(l.backlog.ready) > 0:
+		l.resume()
+		return true
+	case l.backlog.behind.n > 0 && l.followBehind():
+		return true
 	case l.found:
 		return l.handle()
-	case l.x.protocol == policy.HTTP && len(l.waiting) > 0:
+	case l.x.protocol == policy.HTTP && l.backlog.n > 0:
 		return false // what follows would overtake it
 	case l.dir.fault != stats.OK:
 		return l.breakOff()
@@ -125,7 +129,7 @@ func (l *lane) more() bool {
 	switch {
 	case l.dir.read():
 		return true
-	case !l.dir.ended || len(l.waiting) > 0:
+	case !l.dir.ended || l.backlog.n > 0:
 		return false
 	case l.dir.fault != stats.OK:
 		return l.breakOff()
@@ -206,8 +210,8 @@ func (l *lane) handle() bool {
 	switch {
 	case m.Kind == frame.Counted:
 		return l.count()
-	case m.InOrder && len(l.waiting) > 0:
-		return false // until those have left
+	case m.InOrder && l.backlog.n > 0:
+		return l.keepPlace()
 	}
 	l.found, l.last = false, l.whole
 	if l.x.protocol == policy.HTTP { // a response, which is bytes
@@ -388,7 +392,7 @@ func (l *lane) finish() {
 // breakOff ends the session by a fault, behind the messages that came before. What there
 // is of a last one is none.
 func (l *lane) breakOff() bool {
-	if len(l.waiting) == 0 {
+	if l.backlog.n == 0 {
 		l.finish()
 	}
 	return false
@@ -418,11 +422,7 @@ func (l *lane) discard() bool {
 
 // held implements carrier.
 func (l *lane) held() int {
-	n := l.end - l.off + len(l.out)
-	for _, m := range l.waiting {
-		n += m.n
-	}
-	return n
+	return l.end - l.off + len(l.out) + l.backlog.bytes
 }
 
 // drop implements carrier.
@@ -439,16 +439,4 @@ func (l *lane) drop(reason stats.Reason) {
 	}
 	l.forget()
 	l.due = 0
-}
-
-// dropWaiting drops the messages that wait.
-func (l *lane) dropWaiting(reason stats.Reason) {
-	now := time.Now()
-	for _, m := range l.waiting {
-		m.class.Stats.Dropped[reason].Add(int64(m.n))
-		if m.class.Cancel(now, &m.item) {
-			m.release()
-		} // else it is about to be told to leave, and will not
-	}
-	l.waiting = nil
 }
