@@ -19,8 +19,8 @@ import (
 // one, and lets the others pass between them. The lock of the session guards it.
 //
 // Its files stand in the order of a message's way: lane, which reads and finds it;
-// message, which waits; exchange, which answers it where it is refused, and learns
-// from the answer of the provider.
+// message, which enters its class and leaves it; backlog, where it waits; exchange, which
+// answers it if it is refused, and learns from the answer of the provider.
 type exchange struct {
 	session  *tcpSession
 	protocol policy.Protocol

@@ -100,7 +100,7 @@ func (l *lane) count() bool {
 	if !room && l.waitsFor(class, l.message.Refusable) {
 		return false
 	}
-	l.found, l.last = false, l.whole
+	l.found = false
 	switch m := l.newMessage(class, tag); {
 	case !room:
 		m.refuse(shaper.Full)
