@@ -13,7 +13,9 @@ import (
 // that what costs nothing and what belongs to another class need not wait for it. A
 // message is in one of these lists:
 //
-//   - waiting, of its class: it is in the queue of the class;
+//   - waiting, of its class: it has entered the class, which lets one go at a time, the
+//     first of the list. If the provider does not take that one, the turn is lost, and it
+//     stays the first;
 //   - parked, of its class: that queue has no room for it, or others are parked before it;
 //   - behind: it came behind a message that must not overtake, such as unbind, or the link
 //     had no room for it.
@@ -22,7 +24,7 @@ import (
 type backlog struct {
 	classes []*classBacklog // by the tag of a message
 	behind  messageList
-	ready   []uint16 // the classes that may have room for what is parked
+	ready   []uint16 // the classes that something may enter again
 
 	n      int // messages in all lists
 	bytes  int // payload of those
@@ -31,11 +33,15 @@ type backlog struct {
 
 type classBacklog struct {
 	waiting, parked messageList
+	entered         int  // of those that wait, which are in the queue of the class
 	ready           bool // it is in the list of those
 }
 
 // empty reports whether nothing of the class is there.
 func (b *classBacklog) empty() bool { return b.waiting.n+b.parked.n == 0 }
+
+// lostTurns reports whether messages wait, and none of them has a turn to come.
+func (b *classBacklog) lostTurns() bool { return b.entered == 0 && b.waiting.n > 0 }
 
 // of returns the lists of a class.
 func (q *backlog) of(tag uint16) *classBacklog {
@@ -51,8 +57,8 @@ func (q *backlog) hasRoom(n int) bool {
 	return q.memory+messageMemory+bufferSize(n) <= int(policy.ConnectionHolds)
 }
 
-// entered returns how many messages are in the queues of classes or parked for them.
-func (q *backlog) entered() int { return q.n - q.behind.n }
+// before returns how many messages are before those that stand behind.
+func (q *backlog) before() int { return q.n - q.behind.n }
 
 // add puts a message, which has its bytes, at the end of a list.
 func (q *backlog) add(to *messageList, m *waitingMessage) {
@@ -68,15 +74,20 @@ func (q *backlog) take(m *waitingMessage) {
 		return
 	}
 	m.list.remove(m)
+	if m.entered {
+		m.entered = false
+		q.of(m.tag).entered--
+	}
 	q.n--
 	q.bytes -= m.n
 	q.memory -= m.memory()
 }
 
-// departed notes that a message has left its class, which may have room for what is
-// parked.
+// departed notes that a message has left its class. So there may be room for what is
+// parked; or nothing is left there whose turn another one could take.
 func (q *backlog) departed(tag uint16) {
-	if b := q.of(tag); b.parked.n > 0 && !b.ready {
+	b := q.of(tag)
+	if again := b.parked.n > 0 || b.lostTurns(); again && !b.ready {
 		b.ready = true
 		q.ready = append(q.ready, tag)
 	}
@@ -122,40 +133,59 @@ func (q *messageList) remove(m *waitingMessage) {
 	q.n--
 }
 
-// resume offers the first message that is parked to its class, if that may have room.
-func (l *lane) resume() {
-	q, now := &l.backlog, time.Now()
+// takes reports whether what leaves now can be sent: the socket has taken what was before
+// it, but for a little, and the link has room for another request.
+func (l *lane) takes() bool {
+	return (len(l.out) <= mostHeld || l.dir.dst.writable) && (!l.isUp() || l.x.link.Room())
+}
+
+// resume has one more message enter its class, of those that have lost their turn or are
+// parked; false if none may.
+func (l *lane) resume() bool {
+	q := &l.backlog
 	tag := q.ready[len(q.ready)-1]
 	b := q.of(tag)
-	m := b.parked.first
-	verdict := shaper.Full
-	if m != nil {
-		verdict = m.offer(now)
-	}
 	switch {
-	case m == nil:
+	case b.lostTurns():
+		if !l.takes() {
+			return false
+		}
+		b.waiting.first.reenter(&b.waiting)
+	case b.parked.n > 0 && b.parked.first.reenter(&b.waiting):
+	default:
+		b.ready = false
+		q.ready = q.ready[:len(q.ready)-1]
+	}
+	return true
+}
+
+// reenter offers a message again to its class. It returns false if it stays where it is,
+// since another one waits there that will tell when there is room.
+func (m *waitingMessage) reenter(waiting *messageList) bool {
+	q, now := &m.lane.backlog, time.Now()
+	switch verdict := m.offer(now); {
 	case verdict == shaper.Leaves:
 		q.take(m)
-		m.leave(now)
-		return
+		m.leave(now, &m.item)
+	case verdict == shaper.Waits && m.list == waiting:
+		m.enters()
 	case verdict == shaper.Waits:
 		q.take(m)
-		m.wait(&b.waiting)
-		return
-	case b.waiting.n == 0: // nothing else would offer it again
+		m.waitEntered()
+	case waiting.n > 0 && m.list != waiting:
+		return false
+	default:
 		q.take(m)
 		m.refuse(verdict)
-		return
 	}
-	b.ready = false
-	q.ready = q.ready[:len(q.ready)-1]
+	return true
 }
 
 // followBehind goes on with the first message behind others; false if it is not its turn.
 func (l *lane) followBehind() bool {
 	m, now := l.backlog.behind.first, time.Now()
 	switch {
-	case m == nil, m.inOrder && l.backlog.entered() > 0, !m.inOrder && l.isUp() && !l.x.link.Room():
+	case m == nil, m.inOrder && l.backlog.before() > 0, !m.inOrder && l.isUp() && !l.x.link.Room():
 		return false
 	}
 	l.backlog.take(m)
@@ -182,7 +212,7 @@ func (l *lane) dropWaiting(reason stats.Reason) {
 // dropList drops the last ones first, so that no other becomes the next to leave.
 func (l *lane) dropList(q *messageList, reason stats.Reason, now time.Time) {
 	for m := q.last; m != nil; m = q.last {
-		entered := m.hasEntered()
+		entered := m.entered
 		l.backlog.take(m)
 		if m.class != nil {
 			m.class.Stats.Dropped[reason].Add(int64(m.n))

@@ -103,22 +103,39 @@ func TestNothingStarvesBehindAQueue(t *testing.T) {
 				t.Errorf("%d bytes wait, want %d", held, want)
 			}
 			r.reload(queueing(addr, "d", c.lines, more)) // the class is gone
-			expect(t, upstream, all[len(first):]+inOrder[:16])
-			answersAll(t, client, upstream, c.n) // else what has no answer leaves no room for the others
-			expect(t, upstream, inOrder[16:]+pdu(unbind, 0, 200_004, ""))
+			serves(t, client, upstream, all[len(first):], 1, len(first))
+			expect(t, upstream, inOrder+pdu(unbind, 0, 200_004, ""))
 		})
 	}
 }
 
-// answersAll has a provider answer what it has got.
-func answersAll(t *testing.T, client, upstream net.Conn, n int) {
+// serves has a provider read submits, of one length, and answer them; and the client read
+// the answers.
+func serves(t *testing.T, client, upstream net.Conn, all string, first, one int) {
 	t.Helper()
-	var all strings.Builder
-	for i := range n {
-		all.WriteString(pdu(submitResp, 0, uint32(i), ""))
+	const batch = 100
+	var answers strings.Builder
+	for i := range len(all) / one {
+		answers.WriteString(pdu(submitResp, 0, uint32(first+i), ""))
 	}
-	go io.WriteString(upstream, all.String())
-	expect(t, client, all.String())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for at := 0; at < len(all); at += batch * one {
+			end := min(at+batch*one, len(all))
+			got := make([]byte, end-at)
+			if n, err := io.ReadFull(upstream, got); err != nil || string(got) != all[at:end] {
+				t.Errorf("at byte %d the provider reads %.100q, %v", at, got[:n], err)
+				return
+			}
+			io.WriteString(upstream, answers.String()[at/one*16:end/one*16])
+		}
+	}()
+	got := make([]byte, answers.Len())
+	if n, err := io.ReadFull(client, got); err != nil || string(got) != answers.String() {
+		t.Errorf("of %d answers the client reads %d, %v", len(got)/16, n/16, err)
+	}
+	<-done
 }
 
 // What a message of a long queue takes.
@@ -250,6 +267,33 @@ func TestALongQueueEnds(t *testing.T) {
 	}
 	if n := r.shaper.Class("c").Stats.BacklogItems.Load(); n != 0 {
 		t.Errorf("%d wait", n)
+	}
+	r.noneInFlight("c")
+}
+
+// A provider that stops reading takes up no more than its own kernel has room for; when it
+// goes on, what waited goes on in its order, at the rate of the class, with no burst.
+func TestAStalledProviderGetsNoBurst(t *testing.T) {
+	const n, rate = 10_000, 4000
+	addr, conns := listen(t)
+	r := run(t, exchanged("smpp", addr, fmt.Sprint(rate, " messages/s"), `queue = "20000 messages"`))
+	client, upstream := r.open(conns)
+	upstream.SetReadBuffer(4096)
+	all := submits("a", 0, n)
+	one := len(all) / n
+	send(t, client, all)
+	sent := func() int { return int(r.sent("c", stats.Upstream).Messages.Load()) }
+	until(t, "all have had their turn once", func() bool {
+		return r.shaper.Class("c").Stats.BacklogItems.Load() == 0 || sent() == n
+	})
+	before := sent()
+	if before*one > 256<<10 {
+		t.Errorf("%d messages have left, and the provider reads none", before)
+	}
+	begin := time.Now()
+	serves(t, client, upstream, all, 0, one)
+	if took, least := time.Since(begin), time.Duration(n-before)*time.Second/rate*9/10; took < least {
+		t.Errorf("%d messages come within %v of the end of a stall, at %d/s", n-before, took, rate)
 	}
 	r.noneInFlight("c")
 }

@@ -245,6 +245,9 @@ func (t *tcpSession) established(name string) {
 	t.dialling.stop()
 	t.client.setUserTimeout(time.Duration(t.conf.IdleTimeout))
 	t.upstream.setUserTimeout(time.Duration(t.conf.IdleTimeout))
+	if t.exchange != nil {
+		t.exchange.boundUnsent()
+	}
 	t.stage = relaying
 	t.goOn()
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
@@ -107,6 +109,15 @@ func (x *exchange) classify(m *frame.Message) uint16 {
 
 // asks reports whether a message that is sent to the provider gets an answer.
 func (x *exchange) asks() bool { return x.protocol == policy.SMPP || x.protocol == policy.HTTP }
+
+// boundUnsent bounds what the kernel holds of messages that the provider's one has no room
+// for (TCP_NOTSENT_LOWAT, tcp(7)). Else a provider that stalls would get in one burst what
+// has left meanwhile. Bodies of HTTP are not messages that wait for their turn.
+func (x *exchange) boundUnsent() {
+	if x.protocol != policy.HTTP {
+		x.session.upstream.onWire(func(fd int) { setNow(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, mostHeld) })
+	}
+}
 
 // goOn moves what can be moved, in both directions: of each an event in turn, until
 // nothing moves or the turn is over. Then it writes what was held for more.

@@ -73,8 +73,7 @@ func (l *lane) advance() bool {
 		return false
 	case l.due > 0:
 		return l.passDue()
-	case len(l.backlog.ready) > 0:
-		l.resume()
+	case len(l.backlog.ready) > 0 && l.resume():
 		return true
 	case l.backlog.behind.n > 0 && l.followBehind():
 		return true

@@ -21,6 +21,7 @@ type waitingMessage struct {
 
 	list       *messageList // that it is in; nil: none
 	prev, next *waitingMessage
+	entered    bool // its item is in the queue of its class
 
 	// What frame.Message says of it, without what lies in its bytes.
 	command, sequence uint32
@@ -159,14 +160,18 @@ func (m *waitingMessage) enter(now time.Time) {
 	switch {
 	case m.class == nil: // it went with a reload
 		verdict = shaper.Leaves
+	case b.lostTurns(): // else it would overtake them
+		m.wait(&b.waiting)
+		m.lane.backlog.departed(m.tag)
+		return
 	case b.parked.n == 0: // else it would overtake
 		verdict = m.offer(now)
 	}
 	switch {
 	case verdict == shaper.Leaves:
-		m.leave(now)
+		m.leave(now, &m.item)
 	case verdict == shaper.Waits:
-		m.wait(&b.waiting)
+		m.waitEntered()
 	case m.lane.waitsFor(m.class, m.refusable):
 		m.wait(&b.parked)
 	default:
@@ -177,12 +182,9 @@ func (m *waitingMessage) enter(now time.Time) {
 // offer offers a message to its class. The only one of its lane that waits there needs no
 // room, if its sender is made to wait.
 func (m *waitingMessage) offer(now time.Time) shaper.Verdict {
-	m.item.Patient = m.lane.backlog.of(m.tag).waiting.n == 0 && m.lane.waitsFor(m.class, m.refusable)
+	m.item.Patient = m.lane.backlog.of(m.tag).entered == 0 && m.lane.waitsFor(m.class, m.refusable)
 	return m.class.Enter(now, &m.item)
 }
-
-// hasEntered reports whether the message is in the queue of its class.
-func (m *waitingMessage) hasEntered() bool { return m.list == &m.lane.backlog.of(m.tag).waiting }
 
 // wait puts a message into a list of its lane.
 func (m *waitingMessage) wait(in *messageList) {
@@ -190,19 +192,41 @@ func (m *waitingMessage) wait(in *messageList) {
 	m.lane.backlog.add(in, m)
 }
 
-// leave sends a message that its class has let go.
-func (m *waitingMessage) leave(now time.Time) {
+// waitEntered is wait for a message that has entered its class.
+func (m *waitingMessage) waitEntered() {
+	m.wait(&m.lane.backlog.of(m.tag).waiting)
+	m.enters()
+}
+
+// enters notes that the message, which is among those that wait, is in the queue of its
+// class.
+func (m *waitingMessage) enters() {
+	m.entered = true
+	m.lane.backlog.of(m.tag).entered++
+}
+
+// leave sends a message whose class has let an item go, its own or another one's.
+func (m *waitingMessage) leave(now time.Time, item *shaper.Item) {
 	l := m.lane
 	if l.isUp() {
 		l.x.link.Sent(m.frame(), now)
 	}
 	l.send(m.bytes())
-	m.item.Left(time.Now())
+	item.Left(time.Now())
 	l.dir.count(m.class, m.item.Cost)
 	m.release()
 }
 
-// Leave implements shaper.Owner: the message's time has come.
+// unsent says that the item of the message has left its class, and nothing was sent.
+func (m *waitingMessage) unsent(now time.Time) {
+	m.item.Left(now)
+	if m.item.Asks {
+		m.class.Answered(now, false)
+	}
+}
+
+// Leave implements shaper.Owner: it is the turn of the first message that waits for the
+// class, which mostly is this one.
 func (m *waitingMessage) Leave(now time.Time) {
 	l := m.lane
 	t := l.x.session
@@ -210,16 +234,21 @@ func (m *waitingMessage) Leave(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if m.list == nil { // it has been dropped
-		m.item.Left(now)
-		if m.item.Asks {
-			m.class.Answered(now, false)
-		}
+		m.unsent(now)
 		m.release()
 		return
 	}
 	tag := m.tag
-	l.backlog.take(m)
-	m.leave(now)
+	b := l.backlog.of(tag)
+	m.entered = false
+	b.entered--
+	if l.takes() {
+		first, item := b.waiting.first, m.item // which drop may release, if the session ends
+		l.backlog.take(first)
+		first.leave(now, &item)
+	} else {
+		m.unsent(now)
+	}
 	if l.backlog.departed(tag); t.stage == relaying {
 		l.x.goOn(1)
 	}
@@ -228,22 +257,25 @@ func (m *waitingMessage) Leave(now time.Time) {
 // move has a message that waits, for a class which is gone, go to another one; nil has
 // it leave.
 func (m *waitingMessage) move(now time.Time, to *shaper.Class, tag uint16) {
-	entered := m.hasEntered()
+	entered := m.entered
 	if entered && !m.class.Cancel(now, &m.item) {
 		return // it is leaving
 	}
 	q, list := &m.lane.backlog, m.list
+	parked := list == &q.of(m.tag).parked
 	q.take(m)
 	m.class, m.tag = to, tag
 	switch {
 	case list == &q.behind:
 		q.add(list, m)
 	case to == nil:
-		m.leave(now)
-	case !entered:
-		q.add(&q.of(tag).parked, m)
-	default:
+		m.leave(now, &m.item)
+	case entered:
 		m.moved(now)
+	case parked:
+		q.add(&q.of(tag).parked, m)
+	default: // it has lost its turn
+		q.add(&q.of(tag).waiting, m)
 	}
 }
 
@@ -252,9 +284,9 @@ func (m *waitingMessage) moved(now time.Time) {
 	m.item.Patient = true
 	switch verdict := m.class.Enter(now, &m.item); verdict {
 	case shaper.Leaves:
-		m.leave(now)
+		m.leave(now, &m.item)
 	case shaper.Waits:
-		m.wait(&m.lane.backlog.of(m.tag).waiting)
+		m.waitEntered()
 	default:
 		m.refuse(verdict)
 	}
