@@ -30,10 +30,13 @@ func init() {
 }
 
 // getBuffer returns a buffer of at least n bytes, up to maxBuffer.
-func getBuffer(n int) *buffer {
-	i := bits.Len(uint(max(n, 1)-1) / minBuffer)
-	return buffers[i].Get().(*buffer)
-}
+func getBuffer(n int) *buffer { return buffers[poolOf(n)].Get().(*buffer) }
+
+// poolOf returns the pool of buffers of at least n bytes.
+func poolOf(n int) int { return bits.Len(uint(max(n, 1)-1) / minBuffer) }
+
+// bufferSize returns how long a buffer of at least n bytes is.
+func bufferSize(n int) int { return minBuffer << poolOf(n) }
 
 func (b *buffer) put() { buffers[b.pool].Put(b) }
 

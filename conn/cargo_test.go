@@ -15,19 +15,19 @@ import (
 	"shaper/stats"
 )
 
-// carrier is a cargo between two connections.
-type carrier struct {
+// porter is a cargo between two connections.
+type porter struct {
 	t        testing.TB
 	cargo    cargo
 	from, to *net.TCPConn // of the peers
 	in, out  int          // our ends
 }
 
-func newCarrier(t testing.TB) *carrier {
+func newCarrier(t testing.TB) *porter {
 	t.Helper()
 	ps := newPipes()
 	t.Cleanup(ps.close)
-	c := &carrier{t: t, cargo: cargo{pipes: ps, refused: new(atomic.Uint64)}}
+	c := &porter{t: t, cargo: cargo{pipes: ps, refused: new(atomic.Uint64)}}
 	var in, out *net.TCPConn
 	c.from, in = connected(t)
 	out, c.to = connected(t)
@@ -54,7 +54,7 @@ func await(t testing.TB, fd int, event int16) {
 }
 
 // load reads once, and returns how many bytes are in the cargo.
-func (c *carrier) load(piece int) int {
+func (c *porter) load(piece int) int {
 	c.t.Helper()
 	for {
 		switch _, err := c.cargo.load(c.in, piece); err {
@@ -69,7 +69,7 @@ func (c *carrier) load(piece int) int {
 }
 
 // unload writes all that is in the cargo.
-func (c *carrier) unload() {
+func (c *porter) unload() {
 	c.t.Helper()
 	for c.cargo.left() > 0 {
 		switch _, err := c.cargo.unload(c.out); err {

@@ -59,7 +59,7 @@ func (d *dialling) stop() {
 
 // dial begins to reach an upstream.
 func (t *tcpSession) dial() {
-	t.up.left(shaper.Cost{Connections: 1})
+	t.up.count(t.up.flow.Class(), shaper.Cost{Connections: 1})
 	t.stage = connecting
 	t.dialling.until = time.Now().Add(time.Duration(t.conf.ConnectTimeout))
 	if t.clientLeaves(); t.stage != ended {
@@ -245,6 +245,9 @@ func (t *tcpSession) established(name string) {
 	t.dialling.stop()
 	t.client.setUserTimeout(time.Duration(t.conf.IdleTimeout))
 	t.upstream.setUserTimeout(time.Duration(t.conf.IdleTimeout))
+	if t.exchange != nil {
+		t.exchange.boundUnsent()
+	}
 	t.stage = relaying
 	t.goOn()
 }

@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"shaper/frame"
 	"shaper/policy"
@@ -20,8 +21,8 @@ import (
 // one, and lets the others pass between them. The lock of the session guards it.
 //
 // Its files stand in the order of a message's way: lane, which reads and finds it;
-// message, which waits; exchange, which answers it where it is refused, and learns
-// from the answer of the provider.
+// message, which enters its class and leaves it; backlog, where it waits; exchange, which
+// answers it if it is refused, and learns from the answer of the provider.
 type exchange struct {
 	session  *tcpSession
 	protocol policy.Protocol
@@ -41,6 +42,7 @@ type exchange struct {
 	closed    bool // and that has been written
 
 	refused frame.Message // whose answer is due
+	current frame.Message // what the link is to know of the message that leaves or is refused
 	refusal []byte        // room for one, once there has been one
 }
 
@@ -52,8 +54,8 @@ type messageRule struct {
 
 func newExchange(t *tcpSession) *exchange {
 	x := &exchange{session: t, protocol: t.conf.Protocol, link: frame.NewLink(settingsOf(t.conf))}
-	x.up.init(x, &t.up, x.link.Up())
-	x.down.init(x, &t.down, x.link.Down())
+	x.up.init(x, &t.up.direction, x.link.Up())
+	x.down.init(x, &t.down.direction, x.link.Down())
 	x.classes = []*shaper.Class{t.up.flow.Class()}
 	return x
 }
@@ -108,6 +110,15 @@ func (x *exchange) classify(m *frame.Message) uint16 {
 // asks reports whether a message that is sent to the provider gets an answer.
 func (x *exchange) asks() bool { return x.protocol == policy.SMPP || x.protocol == policy.HTTP }
 
+// boundUnsent bounds what the kernel holds of messages that the provider's one has no room
+// for (TCP_NOTSENT_LOWAT, tcp(7)). Else a provider that stalls would get in one burst what
+// has left meanwhile. Bodies of HTTP are not messages that wait for their turn.
+func (x *exchange) boundUnsent() {
+	if x.protocol != policy.HTTP {
+		x.session.upstream.onWire(func(fd int) { setNow(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, mostHeld) })
+	}
+}
+
 // goOn moves what can be moved, in both directions: of each an event in turn, until
 // nothing moves or the turn is over. Then it writes what was held for more.
 func (x *exchange) goOn(turn int) {
@@ -131,12 +142,6 @@ func (x *exchange) flush() {
 	}
 }
 
-// finish ends the session behind what has passed before.
-func (x *exchange) finish(result stats.Result) {
-	x.flush()
-	x.session.finish(result)
-}
-
 // reroute follows a reload: new rules hold for the messages to come, and what waits in
 // a class that is gone moves to that of the session.
 func (x *exchange) reroute(r *routes, who policy.Conn, gone map[*shaper.Class]bool) {
@@ -144,42 +149,16 @@ func (x *exchange) reroute(r *routes, who policy.Conn, gone map[*shaper.Class]bo
 	if x.session.stage != relaying {
 		return
 	}
-	now := time.Now()
-	for _, l := range []*lane{&x.up, &x.down} {
-		for _, m := range slices.Clone(l.waiting) {
-			if x.session.stage != relaying {
-				return
-			}
-			if gone[m.class.Named()] {
-				m.move(now, x.ownClass(l), x.own)
-			}
-		}
-		l.full = false
+	x.up.reroute(gone, x.classes[x.own], x.own)
+	x.down.reroute(gone, x.session.down.flow.Class(), 0)
+	if x.session.stage != relaying {
+		return
 	}
 	if gone[x.classes[x.passing].Named()] {
 		x.passing = x.own
 	}
-	if x.session.stage != relaying {
-		return
-	}
 	x.session.up.join(x.classes[x.passing].Counting(unit.Bytes))
 	x.session.poller.revisit(x.session) // to what was behind those that have left
-}
-
-// laneOf returns the lane of a direction.
-func (x *exchange) laneOf(h *half) *lane {
-	if h.way == stats.Upstream {
-		return &x.up
-	}
-	return &x.down
-}
-
-// ownClass returns the class of the session, one way.
-func (x *exchange) ownClass(l *lane) *shaper.Class {
-	if l.isUp() {
-		return x.classes[x.own]
-	}
-	return l.half.flow.Class()
 }
 
 // turnEvents is how many events of each direction a session's turn has.
@@ -190,7 +169,7 @@ const turnEvents = 64
 func (x *exchange) refuse(m *frame.Message, class *shaper.Class, n int, reason stats.Reason) {
 	class.Stats.Refused[reason].Add(int64(n))
 	if !m.Refusable {
-		x.finish(stats.Overflow)
+		x.session.fail(stats.Overflow)
 		return
 	}
 	if x.closing = m.Close; x.link.Refuse(m) {
@@ -253,8 +232,8 @@ func (x *exchange) signal() string {
 	return strconv.Itoa(x.status)
 }
 
-// failed ends the session, whose bytes are no messages.
-func (x *exchange) failed(l *lane, err error) {
+// unframed counts and logs that what a session carries is no message.
+func (x *exchange) unframed(l *lane, err error) {
 	t := x.session
 	var wrong *frame.Error
 	if errors.As(err, &wrong) {
@@ -262,7 +241,6 @@ func (x *exchange) failed(l *lane, err error) {
 	}
 	t.server.log.Warn("what came is no message that can be told from the next", "listener", t.conf.Name, "client", t.source,
 		"from", l.from(), "err", err)
-	x.finish(stats.Unframed)
 }
 
 // tend forgets requests that have been waiting for an answer for too long.
@@ -285,8 +263,8 @@ func (x *exchange) quit(reason stats.Reason) {
 		x.answered()
 	}
 	x.answers = false // else the link has it still
-	x.up.quit(reason)
-	x.down.quit(reason)
+	x.up.drop(reason)
+	x.down.drop(reason)
 	x.link.Drop(x.unanswered)
 	now := time.Now()
 	for _, class := range x.classes {
@@ -297,7 +275,4 @@ func (x *exchange) quit(reason stats.Reason) {
 }
 
 // waits reports whether something waits for a class.
-func (x *exchange) waits() bool { return len(x.up.waiting)+len(x.down.waiting) > 0 }
-
-// held returns how many bytes are read and not yet written.
-func (x *exchange) held() int { return x.up.backlog() + x.down.backlog() }
+func (x *exchange) waits() bool { return x.up.backlog.n+x.down.backlog.n > 0 }

@@ -40,9 +40,11 @@ func (t *tcpSession) info() Session {
 
 // held returns how many bytes were read and have not been written.
 func (t *tcpSession) held() int64 {
-	n := t.up.cargo.left() + t.down.cargo.left()
-	if t.exchange != nil {
-		n += t.exchange.held()
+	var n int
+	for _, d := range t.directions() {
+		if d.carrier != nil {
+			n += d.carrier.held()
+		}
 	}
 	return int64(n)
 }

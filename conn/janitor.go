@@ -71,7 +71,7 @@ func (t *tcpSession) tend(now time.Time) {
 		active := t.up.active || t.down.active
 		t.up.active, t.down.active = false, false
 		switch {
-		case t.ending: // within lastWords
+		case t.stage == cutting: // within lastWords
 		case stuck && (t.client.broken || t.upstream.broken):
 			t.finish(stats.ResetByPeer)
 		case waiting || active || t.stage != relaying || t.quietSince.IsZero():

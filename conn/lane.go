@@ -3,8 +3,6 @@ package conn
 import (
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
@@ -15,23 +13,22 @@ import (
 // have it wait, or refuse it.
 type lane struct {
 	x    *exchange
-	half *half // whose sockets it uses, and whose flow bytes of bodies go through
+	dir  *direction // that it carries messages for; bytes of bodies go through its flow
 	scan frame.Scanner
 
 	in       *buffer // nil: nothing is there
 	off, end int     // of in, what was read and is not passed on
 	plenty   bool    // the last read has filled it
 	out      []byte  // passed on, and not yet written: held for more, or not yet taken by the socket
-	held     *buffer // where out begins; nil: nowhere, or in memory of its own
-	ended    bool    // nothing more comes
+	block    *buffer // where out begins; nil: nowhere, or in memory of its own
+	rest     []byte  // what is being written
 
 	found   bool          // a message begins at off, and nothing has been done with it
 	message frame.Message // that one
 	size    int           // the bytes of it that are there
 	whole   bool          // that is all
 
-	waiting []*waitingMessage // for their classes, in the order in which they came
-	full    bool              // the one that was found has no room, and its client is made to wait
+	backlog backlog // the messages that wait
 
 	due     int  // bytes at off that are to be passed on as they are
 	asked   int  // of those, which wait for the class
@@ -39,7 +36,10 @@ type lane struct {
 	swallow bool // a body follows that belongs to a message which was refused
 }
 
-func (l *lane) init(x *exchange, h *half, scan frame.Scanner) { l.x, l.half, l.scan = x, h, scan }
+func (l *lane) init(x *exchange, d *direction, scan frame.Scanner) {
+	l.x, l.dir, l.scan = x, d, scan
+	d.carrier = l
+}
 
 // from says for people who sends what comes this way.
 func (l *lane) from() string {
@@ -49,7 +49,7 @@ func (l *lane) from() string {
 	return "upstream"
 }
 
-func (l *lane) isUp() bool { return l.half.way == stats.Upstream }
+func (l *lane) isUp() bool { return l.dir.way == stats.Upstream }
 
 // class returns the class that what passes is counted in: that of the request to which
 // it belongs, or of the way back; nil for none.
@@ -57,14 +57,14 @@ func (l *lane) class() *shaper.Class {
 	if l.isUp() {
 		return l.x.classes[l.x.passing]
 	}
-	return l.half.flow.Class()
+	return l.dir.flow.Class()
 }
 
 // advance does the next thing that can be done; false where there is none, before
 // something has happened.
 func (l *lane) advance() bool {
 	switch {
-	case l.half.done || l.isStuck() || l.half.waiting || l.full:
+	case l.dir.done || l.isStuck() || l.dir.waiting:
 		return false
 	case l.x.closing && l.isUp():
 		return l.discard()
@@ -73,15 +73,20 @@ func (l *lane) advance() bool {
 		return false
 	case l.due > 0:
 		return l.passDue()
+	case len(l.backlog.ready) > 0 && l.resume():
+		return true
+	case l.backlog.behind.n > 0 && l.followBehind():
+		return true
 	case l.found:
 		return l.handle()
-	case l.x.protocol == policy.HTTP && len(l.waiting) > 0:
+	case l.x.protocol == policy.HTTP && l.backlog.n > 0:
 		return false // what follows would overtake it
+	case l.dir.fault != stats.OK:
+		return l.breakOff()
 	}
 	n, event, err := l.scan.Next(l.unread())
 	if err != nil {
-		l.x.failed(l, err)
-		return false
+		return l.fails(err)
 	}
 	switch event {
 	case frame.More:
@@ -104,7 +109,7 @@ func (l *lane) find(n int, whole bool) bool {
 		l.x.answering, l.x.answers, l.x.throttled, l.x.status = m.Tag, m.Answers, m.Throttle, m.Status
 	}
 	if l.message.Kind == frame.Counted {
-		l.half.flow.Copy(time.Now(), shaper.Cost{Messages: l.message.Cost, Bytes: int64(n)})
+		l.dir.flow.Copy(time.Now(), shaper.Cost{Messages: l.message.Cost, Bytes: int64(n)})
 	}
 	return l.handle()
 }
@@ -120,16 +125,18 @@ func (l *lane) unread() []byte {
 // more reads what more there is; at the end of the stream it looks what that makes of
 // what is left.
 func (l *lane) more() bool {
-	if l.read() {
+	switch {
+	case l.dir.read():
 		return true
-	}
-	if !l.ended || len(l.waiting) > 0 {
+	case !l.dir.ended || l.backlog.n > 0:
 		return false
+	case l.dir.fault != stats.OK:
+		return l.breakOff()
 	}
 	event, err := l.scan.End(l.unread())
 	switch {
 	case err != nil:
-		l.x.failed(l, err)
+		return l.fails(err)
 	case event == frame.Whole:
 		return l.find(len(l.unread()), true)
 	case event == frame.End:
@@ -148,37 +155,15 @@ const (
 	plentyRead = 2 * mostHeld
 )
 
-// read reads what is there, up to what the buffer has room for; false where there is
-// nothing.
-func (l *lane) read() bool {
-	src := l.half.src
-	if !src.readable || l.ended {
-		return false
-	}
-	l.half.sizeReceiveBuffer()
+// load implements carrier: it reads up to what the buffer has room for.
+func (l *lane) load(fd int) (n int, drained bool, err error) {
 	l.makeRoom()
-	n, err := readNow(src.fd, l.in.bytes[l.end:])
-	for err == unix.EINTR {
-		n, err = readNow(src.fd, l.in.bytes[l.end:])
-	}
-	switch {
-	case err == unix.EAGAIN:
-		src.readable = false
-	case err != nil:
-		l.x.finish(resultOf(err))
-	case n == 0:
-		l.ended = true
-	default:
+	if n, err = readNow(fd, l.in.bytes[l.end:]); n > 0 {
 		l.end += n
 		l.plenty = l.end == len(l.in.bytes)
-		if !l.plenty && !src.ends && !src.urgent {
-			src.readable = false // it has been emptied
-		}
-		l.half.active = true
-		return true
 	}
 	l.release()
-	return false
+	return n, !l.plenty, err
 }
 
 // makeRoom has room behind what is there for as much as is needed next, in a buffer
@@ -224,8 +209,8 @@ func (l *lane) handle() bool {
 	switch {
 	case m.Kind == frame.Counted:
 		return l.count()
-	case m.InOrder && len(l.waiting) > 0:
-		return false // until those have left
+	case m.InOrder && l.backlog.n > 0:
+		return l.keepPlace()
 	}
 	l.found, l.last = false, l.whole
 	if l.x.protocol == policy.HTTP { // a response, which is bytes
@@ -238,7 +223,7 @@ func (l *lane) handle() bool {
 // passWhole passes on the message that was found, which nothing holds up.
 func (l *lane) passWhole() {
 	l.hold(l.unread()[:l.size])
-	l.sent(l.class(), shaper.Cost{Bytes: int64(l.size)})
+	l.dir.count(l.class(), shaper.Cost{Bytes: int64(l.size)})
 	l.consume(l.size)
 	l.finished()
 }
@@ -266,53 +251,58 @@ func (l *lane) pass(n int) bool {
 
 // passDue passes on what may be, and has the rest wait for its class piece by piece.
 func (l *lane) passDue() bool {
-	for l.due > 0 && !l.half.waiting {
+	for l.due > 0 && !l.dir.waiting {
 		if l.asked == 0 { // else it has left, when a reload moved it
 			l.ask()
 		}
 		if l.x.session.stage != relaying {
 			return false
 		}
-		if !l.half.waiting {
+		if !l.dir.waiting {
 			l.passAsked()
 		}
 	}
-	return !l.half.waiting
+	return !l.dir.waiting
 }
 
 // ask has the next piece of what is due enter its class.
 func (l *lane) ask() {
 	l.asked = l.due
-	if class := l.half.flow.Class(); class != nil {
+	if class := l.dir.flow.Class(); class != nil {
 		l.asked = min(l.due, int(class.Piece()))
 	}
-	l.half.ask(time.Now(), shaper.Cost{Bytes: int64(l.asked)})
+	l.dir.ask(time.Now(), shaper.Cost{Bytes: int64(l.asked)})
 }
 
 // passAsked passes on what its class has let go.
 func (l *lane) passAsked() {
 	n := l.asked
 	l.asked, l.due = 0, l.due-n
-	if l.half.flow.Class() != nil {
+	if l.dir.flow.Class() != nil {
 		l.send(l.unread()[:n])
-		l.half.flow.Left(time.Now())
+		l.dir.flow.Left(time.Now())
 	} else {
 		l.hold(l.unread()[:n])
 	}
-	l.sent(l.class(), shaper.Cost{Bytes: int64(n)})
-	l.half.busy = l.due > 0 || l.half.src.readable
+	l.dir.count(l.class(), shaper.Cost{Bytes: int64(n)})
+	l.dir.busy = l.due > 0 || l.dir.src.readable
 	if l.consume(n); l.due == 0 && l.last {
 		l.finished()
 	}
 }
 
-// sent counts what has left a class.
-func (l *lane) sent(class *shaper.Class, cost shaper.Cost) {
-	if class != nil {
-		volume := &class.Stats.Sent[l.half.way]
-		volume.Bytes.Add(uint64(cost.Bytes))
-		volume.Messages.Add(uint64(cost.Messages))
+// granted implements carrier: a piece of a body may go.
+func (l *lane) granted() {
+	if l.passAsked(); l.x.session.stage == relaying {
+		l.x.goOn(1)
 	}
+}
+
+// refused implements carrier.
+func (l *lane) refused() int {
+	n := l.asked
+	l.asked, l.due = 0, l.due-n
+	return n
 }
 
 // send writes, in one piece if the socket takes that, behind what it has not taken.
@@ -320,10 +310,24 @@ func (l *lane) send(p []byte) {
 	if len(l.out) > 0 {
 		l.out = append(l.out, p...)
 		l.flush()
-	} else if n := l.write(p); l.x.session.stage == relaying {
-		l.out = append(l.out, p[n:]...)
+		return
 	}
+	l.rest = p
+	if l.dir.write(l); l.x.session.stage == relaying {
+		l.out = append(l.out, l.rest...)
+	}
+	l.rest = nil
 }
+
+// unload implements unloader.
+func (l *lane) unload(fd int) (n int, err error) {
+	n, err = sendNow(fd, l.rest)
+	l.rest = l.rest[n:]
+	return n, err
+}
+
+// left implements unloader.
+func (l *lane) left() int { return len(l.rest) }
 
 // mostHeld is how much is held for more.
 const mostHeld = 16 << 10
@@ -336,8 +340,8 @@ func (l *lane) hold(p []byte) {
 		return
 	}
 	if l.out == nil {
-		l.held = getBuffer(mostHeld)
-		l.out = l.held.bytes[:0]
+		l.block = getBuffer(mostHeld)
+		l.out = l.block.bytes[:0]
 	}
 	l.out = append(l.out, p...)
 }
@@ -348,59 +352,57 @@ func (l *lane) flush() bool {
 	if len(l.out) == 0 {
 		return true
 	}
-	n := l.write(l.out)
+	l.rest = l.out
+	all := l.dir.write(l)
 	if l.x.session.stage != relaying {
 		return false
 	}
-	if l.out = l.out[:copy(l.out, l.out[n:])]; len(l.out) > 0 {
-		return false
+	l.out, l.rest = l.out[:copy(l.out, l.rest)], nil
+	if all {
+		l.forget()
 	}
-	l.forget()
-	return true
+	return all
 }
 
 // forget gives up what is to be written.
 func (l *lane) forget() {
-	if l.held != nil {
-		l.held.put()
+	if l.block != nil {
+		l.block.put()
 	}
-	l.out, l.held = nil, nil
+	l.out, l.block, l.rest = nil, nil, nil
 }
 
 // isStuck reports whether the socket has no room for what is to be written.
 func (l *lane) isStuck() bool {
-	return len(l.out) > 0 && !l.half.dst.writable || l.isFlooded()
+	return len(l.out) > 0 && !l.dir.dst.writable || l.isFlooded()
 }
 
 // isFlooded reports whether more is to be written than is held for the rest of a turn,
 // since the other end does not read.
 func (l *lane) isFlooded() bool { return len(l.out) > mostHeld && !l.flush() }
 
-// write writes what the socket takes.
-func (l *lane) write(p []byte) (n int) {
-	dst := l.half.dst
-	for n < len(p) && dst.writable && l.x.session.stage == relaying {
-		k, err := sendNow(dst.fd, p[n:])
-		switch {
-		case err == unix.EINTR:
-		case err == unix.EAGAIN:
-			dst.writable = false
-		case err != nil:
-			l.x.session.finish(resultOf(err))
-		default:
-			l.half.moved += uint64(k)
-			l.half.active = true
-			n += k
-		}
-	}
-	return n
-}
-
 // finish passes on that nothing more comes, when all that did is written.
 func (l *lane) finish() {
 	if l.flush() && l.x.session.stage == relaying {
-		l.half.finish()
+		l.dir.end()
 	}
+}
+
+// breakOff ends the session by a fault, behind the messages that came before. What there
+// is of a last one is none.
+func (l *lane) breakOff() bool {
+	if l.backlog.n == 0 {
+		l.finish()
+	}
+	return false
+}
+
+// fails ends the session, since what comes is no message. What waits does not leave.
+func (l *lane) fails(err error) bool {
+	l.x.unframed(l, err)
+	l.dir.ended, l.dir.fault = true, stats.Unframed
+	l.dropWaiting(stats.Reset)
+	return l.breakOff()
 }
 
 // discard throws away what the client sends behind a request that ends the
@@ -408,33 +410,24 @@ func (l *lane) finish() {
 func (l *lane) discard() bool {
 	l.off = l.end
 	l.release()
-	if !l.read() && l.ended {
-		l.x.finish(stats.Overflow)
-		return false
+	if l.dir.read() {
+		return true
 	}
-	return l.in != nil
+	if l.dir.ended && l.x.down.dir.done {
+		l.x.down.dir.cutOff(stats.Overflow)
+	}
+	return false
 }
 
-// backlog returns how many bytes are read and not yet written.
-func (l *lane) backlog() int {
-	n := l.end - l.off + len(l.out)
-	for _, m := range l.waiting {
-		n += m.n
-	}
-	return n
+// held implements carrier.
+func (l *lane) held() int {
+	return l.end - l.off + len(l.out) + l.backlog.bytes
 }
 
-// quit drops what has not left.
-func (l *lane) quit(reason stats.Reason) {
-	now := time.Now()
-	for _, m := range l.waiting {
-		m.class.Stats.Dropped[reason].Add(int64(m.n))
-		if m.class.Cancel(now, &m.item) {
-			m.release()
-		} // else it is about to be told to leave, and will not
-	}
-	l.waiting = nil
-	if lost := l.due + len(l.out); lost > 0 {
+// drop implements carrier.
+func (l *lane) drop(reason stats.Reason) {
+	l.dropWaiting(reason)
+	if lost := l.end - l.off + len(l.out); lost > 0 {
 		if class := l.class(); class != nil {
 			class.Stats.Dropped[reason].Add(int64(lost))
 		}

@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -12,18 +11,39 @@ import (
 	"shaper/unit"
 )
 
-// waitingMessage is a message that waits for its class: all of it, or its head, in a buffer
-// of about its size.
+// waitingMessage is a message on its way: all of it, or its head.
 type waitingMessage struct {
 	item  shaper.Item
 	lane  *lane
-	class *shaper.Class
-	frame frame.Message // without what lies in the bytes that it was found in
-	buf   *buffer
+	class *shaper.Class // nil: nothing limits it any more
+	buf   *buffer       // of about its size; nil: it is the one that was found
 	n     int
+
+	list       *messageList // that it is in; nil: none
+	prev, next *waitingMessage
+	entered    bool // its item is in the queue of its class
+
+	// What frame.Message says of it, without what lies in its bytes.
+	command, sequence uint32
+	tag               uint16
+	refusable, close  bool
+	inOrder           bool
 }
 
 var messages = sync.Pool{New: func() any { return new(waitingMessage) }}
+
+// newMessage returns the message that was found, of a class.
+func (l *lane) newMessage(class *shaper.Class, tag uint16) *waitingMessage {
+	m, f := messages.Get().(*waitingMessage), &l.message
+	m.lane, m.class, m.n = l, class, l.size
+	m.command, m.sequence, m.tag = f.Command, f.Sequence, tag
+	m.refusable, m.close, m.inOrder = f.Refusable, f.Close, f.InOrder
+	m.item = shaper.Item{
+		Cost: shaper.Cost{Messages: f.Cost, Bytes: int64(m.n)}, Held: int64(m.n), Settles: true, Owner: m,
+		Asks: l.isUp() && l.x.asks(),
+	}
+	return m
+}
 
 func (m *waitingMessage) release() {
 	if m.buf != nil {
@@ -33,175 +53,254 @@ func (m *waitingMessage) release() {
 	messages.Put(m)
 }
 
-// count has the message that was found enter its class: it leaves at once, waits, or is
-// refused; or stays where it is, with all behind it, where it returns false.
+// keep copies the bytes of a message that was found.
+func (m *waitingMessage) keep() {
+	if m.buf == nil {
+		p := m.bytes()
+		m.buf = getBuffer(len(p))
+		copy(m.buf.bytes, p)
+	}
+}
+
+// bytes returns those of the message.
+func (m *waitingMessage) bytes() []byte {
+	if m.buf == nil {
+		return m.lane.unread()[:m.n]
+	}
+	return m.buf.bytes[:m.n]
+}
+
+// frame returns what package frame is to know of the message, until the next call.
+func (m *waitingMessage) frame() *frame.Message {
+	f := &m.lane.x.current
+	*f = frame.Message{Kind: frame.Counted, Cost: m.item.Cost.Messages, Refusable: m.refusable, Close: m.close,
+		Command: m.command, Sequence: m.sequence, Tag: m.tag}
+	return f
+}
+
+// count goes on with the message that was found, and that costs something: it leaves,
+// waits, or is refused. It stays where it is, with all behind it, if count returns false.
 func (l *lane) count() bool {
-	class := l.half.flow.Class()
+	class, tag := l.dir.flow.Class(), uint16(0)
 	if l.isUp() {
-		if !l.x.link.Room() || len(l.waiting) >= mostWaiting || l.x.down.isFlooded() {
-			return false // an answer is to come first, or one of those leaves, or is read
+		if l.x.down.isFlooded() {
+			return false // the client is to read its refusals first
 		}
-		l.message.Tag = l.x.classify(&l.message)
-		class = l.x.classes[l.message.Tag]
-		l.x.passing = l.message.Tag
-		l.half.flow.Move(time.Now(), class.Counting(unit.Bytes)) // for the body
+		tag = l.x.classify(&l.message)
+		class = l.x.classes[tag]
+		l.x.passing = tag
+		l.dir.flow.Move(time.Now(), class.Counting(unit.Bytes)) // for the body
 	}
 	if class == nil { // on the way back, where nothing is limited
 		l.found, l.last = false, l.whole
 		l.passWhole()
 		return true
 	}
-	m, now := l.newMessage(class), time.Now()
-	switch class.Enter(now, &m.item) {
-	case shaper.Leaves:
-		l.found = false
-		m.leave(l.unread()[:m.n], now)
-		m.release()
-	case shaper.Waits:
-		l.found = false
-		m.keep(l.unread()[:m.n])
-		l.waiting = append(l.waiting, m)
-	case shaper.Full:
-		m.release()
-		return l.overflow(class, stats.QueueFull)
-	case shaper.TooLong:
-		m.release()
-		return l.overflow(class, stats.MaxWait)
-	}
-	l.consume(l.size)
-	return true
-}
-
-// newMessage returns the message that was found, to enter a class.
-func (l *lane) newMessage(class *shaper.Class) *waitingMessage {
-	m := messages.Get().(*waitingMessage)
-	m.lane, m.class, m.frame, m.n = l, class, l.message, l.size
-	m.item = shaper.Item{
-		Cost: shaper.Cost{Messages: m.frame.Cost, Bytes: int64(m.n)}, Held: int64(m.n), Settles: true, Owner: m,
-		Busy: len(l.waiting) > 0, Patient: l.isPatient(class), Asks: l.isUp() && l.x.asks(),
-	}
-	return m
-}
-
-// mostWaiting bounds the messages of a session that wait: below what a link may have
-// in flight.
-const mostWaiting = 2048
-
-// waitsFor reports whether the message that was found waits where the class has no
-// room for it, and with it whoever has sent it: as the class says; and where it cannot
-// be refused, as what the provider delivers cannot.
-func (l *lane) waitsFor(class *shaper.Class) bool {
-	conf := class.Policy()
-	return conf.OverflowFor(l.x.protocol) == policy.Wait ||
-		!l.message.Refusable && conf.OverflowFor(policy.TCP) == policy.Wait
-}
-
-// isPatient reports whether a message waits even where its class has no room: where
-// its sender is made to wait, and nothing else of this session does in that class.
-func (l *lane) isPatient(class *shaper.Class) bool {
-	return l.waitsFor(class) &&
-		!slices.ContainsFunc(l.waiting, func(m *waitingMessage) bool { return m.class == class })
-}
-
-// overflow does what the class says of the message that was found, and that it has no
-// room for.
-func (l *lane) overflow(class *shaper.Class, reason stats.Reason) bool {
-	if l.waitsFor(class) {
-		l.full = true
+	behind := l.backlog.behind.n > 0 || l.isUp() && !l.x.link.Room()
+	room := l.mayKeep(tag, behind)
+	if !room && l.waitsFor(class, l.message.Refusable) {
 		return false
 	}
-	l.found, l.swallow = false, !l.whole
-	l.x.refuse(&l.message, class, l.size, reason)
+	l.found = false
+	switch m := l.newMessage(class, tag); {
+	case !room:
+		m.refuse(shaper.Full)
+	case behind:
+		m.wait(&l.backlog.behind)
+	default:
+		m.enter(time.Now())
+	}
 	if l.x.session.stage == relaying {
 		l.consume(l.size)
 	}
 	return true
 }
 
-// keep copies the bytes of a message that waits, and forgets what lies in those that it
-// was found in.
-func (m *waitingMessage) keep(p []byte) {
-	m.buf = getBuffer(len(p))
-	copy(m.buf.bytes, p)
-	f := &m.frame
-	f.Method, f.Path, f.Host, f.SystemID, f.SourceAddr = nil, nil, nil, nil, nil
+// keepPlace goes on with the message that was found, and that must not overtake those
+// before it. It stays where it is if keepPlace returns false.
+func (l *lane) keepPlace() bool {
+	class := l.class()
+	if class == nil || !l.readsOn() || !l.mayKeep(0, true) {
+		return false
+	}
+	l.found = false
+	l.newMessage(class, 0).wait(&l.backlog.behind)
+	l.consume(l.size)
+	return true
 }
 
-// leave sends a message that its class has let go.
-func (m *waitingMessage) leave(p []byte, now time.Time) {
+// readsOn reports whether anything may pass what waits, so that it is worth to read on.
+func (l *lane) readsOn() bool { return l.x.protocol == policy.SMPP || l.x.protocol == policy.ISO8583 }
+
+// mayKeep reports whether the message that was found has room in this connection, should
+// it have to wait in its class, or behind others. The first one there always has.
+func (l *lane) mayKeep(tag uint16, behind bool) bool {
+	b := l.backlog.of(tag)
+	switch {
+	case behind && l.backlog.behind.n == 0, !behind && b.empty():
+		return true
+	case !l.readsOn() && b.parked.n > 0:
+		return false
+	}
+	return l.backlog.hasRoom(l.size)
+}
+
+// waitsFor reports whether a message waits if the class has no room for it, and with it
+// in the end whoever has sent it: as the class says; and if it cannot be refused, as what
+// the provider delivers cannot.
+func (l *lane) waitsFor(class *shaper.Class, refusable bool) bool {
+	conf := class.Policy()
+	return conf.OverflowFor(l.x.protocol) == policy.Wait || !refusable && conf.OverflowFor(policy.TCP) == policy.Wait
+}
+
+// enter has a message enter its class: it leaves at once, waits there, is parked, or is
+// refused.
+func (m *waitingMessage) enter(now time.Time) {
+	b, verdict := m.lane.backlog.of(m.tag), shaper.Full
+	switch {
+	case m.class == nil: // it went with a reload
+		verdict = shaper.Leaves
+	case b.lostTurns(): // else it would overtake them
+		m.wait(&b.waiting)
+		m.lane.backlog.departed(m.tag)
+		return
+	case b.parked.n == 0: // else it would overtake
+		verdict = m.offer(now)
+	}
+	switch {
+	case verdict == shaper.Leaves:
+		m.leave(now, &m.item)
+	case verdict == shaper.Waits:
+		m.waitEntered()
+	case m.lane.waitsFor(m.class, m.refusable):
+		m.wait(&b.parked)
+	default:
+		m.refuse(verdict)
+	}
+}
+
+// offer offers a message to its class. The only one of its lane that waits there needs no
+// room, if its sender is made to wait.
+func (m *waitingMessage) offer(now time.Time) shaper.Verdict {
+	m.item.Patient = m.lane.backlog.of(m.tag).entered == 0 && m.lane.waitsFor(m.class, m.refusable)
+	return m.class.Enter(now, &m.item)
+}
+
+// wait puts a message into a list of its lane.
+func (m *waitingMessage) wait(in *messageList) {
+	m.keep()
+	m.lane.backlog.add(in, m)
+}
+
+// waitEntered is wait for a message that has entered its class.
+func (m *waitingMessage) waitEntered() {
+	m.wait(&m.lane.backlog.of(m.tag).waiting)
+	m.enters()
+}
+
+// enters notes that the message, which is among those that wait, is in the queue of its
+// class.
+func (m *waitingMessage) enters() {
+	m.entered = true
+	m.lane.backlog.of(m.tag).entered++
+}
+
+// leave sends a message whose class has let an item go, its own or another one's.
+func (m *waitingMessage) leave(now time.Time, item *shaper.Item) {
 	l := m.lane
 	if l.isUp() {
-		l.x.link.Sent(&m.frame, now)
+		l.x.link.Sent(m.frame(), now)
 	}
-	l.send(p)
-	m.item.Left(time.Now())
-	l.sent(m.class, shaper.Cost{Bytes: int64(m.n), Messages: m.frame.Cost})
-}
-
-// leaveQueue is leave for a message that has waited.
-func (m *waitingMessage) leaveQueue(now time.Time) {
-	m.dequeue()
-	m.leave(m.buf.bytes[:m.n], now)
+	l.send(m.bytes())
+	item.Left(time.Now())
+	l.dir.count(m.class, m.item.Cost)
 	m.release()
 }
 
-// dequeue takes the message out of those that wait, of which it mostly is the first.
-func (m *waitingMessage) dequeue() {
-	l := m.lane
-	if i := slices.Index(l.waiting, m); i >= 0 {
-		l.waiting = slices.Delete(l.waiting, i, i+1)
+// unsent says that the item of the message has left its class, and nothing was sent.
+func (m *waitingMessage) unsent(now time.Time) {
+	m.item.Left(now)
+	if m.item.Asks {
+		m.class.Answered(now, false)
 	}
 }
 
-// Leave implements shaper.Owner: the message's time has come.
+// Leave implements shaper.Owner: it is the turn of the first message that waits for the
+// class, which mostly is this one.
 func (m *waitingMessage) Leave(now time.Time) {
-	t := m.lane.x.session
+	l := m.lane
+	t := l.x.session
 	defer t.server.rescue(t)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := m.lane
-	if t.stage != relaying {
-		m.item.Left(now)
-		if m.item.Asks {
-			m.class.Answered(now, false)
-		}
+	if m.list == nil { // it has been dropped
+		m.unsent(now)
 		m.release()
 		return
 	}
-	m.leaveQueue(now)
-	if l.full = false; t.stage == relaying {
+	tag := m.tag
+	b := l.backlog.of(tag)
+	m.entered = false
+	b.entered--
+	if l.takes() {
+		first, item := b.waiting.first, m.item // which drop may release, if the session ends
+		l.backlog.take(first)
+		first.leave(now, &item)
+	} else {
+		m.unsent(now)
+	}
+	if l.backlog.departed(tag); t.stage == relaying {
 		l.x.goOn(1)
 	}
 }
 
-// move has a message that waits in a class which is gone enter another one.
+// move has a message that waits, for a class which is gone, go to another one; nil has
+// it leave.
 func (m *waitingMessage) move(now time.Time, to *shaper.Class, tag uint16) {
-	if !m.class.Cancel(now, &m.item) {
+	entered := m.entered
+	if entered && !m.class.Cancel(now, &m.item) {
 		return // it is leaving
 	}
-	m.class, m.frame.Tag = to, tag
-	if to == nil {
-		m.leaveQueue(now)
-		return
-	}
-	m.item.Patient = true // it has been accepted
-	switch to.Enter(now, &m.item) {
-	case shaper.Leaves:
-		m.leaveQueue(now)
-	case shaper.Full:
-		m.refuse(stats.QueueFull)
-	case shaper.TooLong:
-		m.refuse(stats.MaxWait)
+	q, list := &m.lane.backlog, m.list
+	parked := list == &q.of(m.tag).parked
+	q.take(m)
+	m.class, m.tag = to, tag
+	switch {
+	case list == &q.behind:
+		q.add(list, m)
+	case to == nil:
+		m.leave(now, &m.item)
+	case entered:
+		m.moved(now)
+	case parked:
+		q.add(&q.of(tag).parked, m)
+	default: // it has lost its turn
+		q.add(&q.of(tag).waiting, m)
 	}
 }
 
-// refuse answers a message here that has waited elsewhere.
-func (m *waitingMessage) refuse(reason stats.Reason) {
-	l := m.lane
-	m.dequeue()
+// moved has a message enter a class to which it moves. It has been accepted.
+func (m *waitingMessage) moved(now time.Time) {
+	m.item.Patient = true
+	switch verdict := m.class.Enter(now, &m.item); verdict {
+	case shaper.Leaves:
+		m.leave(now, &m.item)
+	case shaper.Waits:
+		m.waitEntered()
+	default:
+		m.refuse(verdict)
+	}
+}
+
+// refuse answers a message here which its class has no room for.
+func (m *waitingMessage) refuse(verdict shaper.Verdict) {
+	l, reason := m.lane, stats.QueueFull
+	if verdict == shaper.TooLong {
+		reason = stats.MaxWait
+	}
 	if l.x.protocol == policy.HTTP { // else others may have been found since
 		l.swallow = !l.whole
 	}
-	l.x.refuse(&m.frame, m.class, m.n, reason)
+	l.x.refuse(m.frame(), m.class, m.n, reason)
 	m.release()
 }

@@ -234,11 +234,11 @@ func (r *rig) awaitEndOf(result stats.Result, n uint64) {
 	until(r.t, "ended: "+result.String(), func() bool { return r.service("l").stats.Ended[result].Load() == n })
 }
 
-// breakHalf has a direction of the one session panic when it is moved next.
-func (r *rig) breakHalf(h *half) {
-	h.session.mu.Lock()
-	defer h.session.mu.Unlock()
-	h.dst = nil
+// breakDirection has a direction of the one session panic when it is moved next.
+func (r *rig) breakDirection(d *direction) {
+	d.session.mu.Lock()
+	defer d.session.mu.Unlock()
+	d.dst = nil
 }
 
 // A panic ends its own session, wherever it is, and no other.
@@ -247,7 +247,7 @@ func TestPanicEndsOneSession(t *testing.T) {
 	text := forward(addr, fast) + listener("name", "tcp", "test:1", "c")
 	r := run(t, text)
 	client, upstream := r.open(conns)
-	r.breakHalf(&r.one().down)
+	r.breakDirection(&r.one().down.direction)
 	send(t, upstream, "x")
 	expectReset(t, client)
 	expectReset(t, upstream)
@@ -260,7 +260,7 @@ func TestPanicEndsOneSession(t *testing.T) {
 
 	send(t, other, "alive")
 	expect(t, otherUpstream, "alive")
-	for _, where := range []string{"(*half).write", "in the dial"} {
+	for _, where := range []string{"(*direction).write", "in the dial"} {
 		if !strings.Contains(r.log.String(), where) {
 			t.Errorf("the panic %s is not logged", where)
 		}
@@ -294,7 +294,7 @@ func TestPanicInThePacer(t *testing.T) {
 	client, upstream := r.open(conns)
 	send(t, client, "12345")
 	r.awaitWaiting(5)
-	r.breakHalf(&r.one().up)
+	r.breakDirection(&r.one().up.direction)
 	r.reload(forward(addr, fast)) // the pacer lets it go
 	expectReset(t, client)
 	expectReset(t, upstream)
@@ -339,7 +339,7 @@ func TestPanicCountsWhatWasHeld(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast))
 	client, upstream := r.open(conns)
-	r.breakHalf(&r.one().up)
+	r.breakDirection(&r.one().up.direction)
 	send(t, client, "12345")
 	expectReset(t, client)
 	expectReset(t, upstream)

@@ -116,30 +116,6 @@ func (t *tcpSession) tunnelFailed(tn *tunnel, f *tunnelFailure) {
 	})
 }
 
-// Bounds of the wait for what came before a cut to arrive.
-const (
-	lastWords     = 5 * time.Second
-	lastWordsPoll = 5 * time.Millisecond
-)
-
-// cutOff ends the session when what came before the cut has arrived: a reset would
-// discard it, and who closes without a close_notify has often said all there was.
-func (h *half) cutOff(result stats.Result) {
-	t := h.session
-	t.up.done, t.down.done, t.ending = true, true, true
-	t.endWhenSent(h.dst, result, time.Now().Add(lastWords))
-}
-
-func (t *tcpSession) endWhenSent(to *sock, result stats.Result, by time.Time) {
-	if to.broken || to.cut() || to.unsent() == 0 || !time.Now().Before(by) {
-		t.finish(result)
-		return
-	}
-	time.AfterFunc(lastWordsPoll, func() {
-		t.drive(func(t *tcpSession) { t.endWhenSent(to, result, by) })
-	})
-}
-
 // unsent returns how many bytes the peer has not acknowledged; of what is on its way
 // through a tunnel, any number above 0.
 func (s *sock) unsent() int {

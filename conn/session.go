@@ -39,12 +39,11 @@ type tcpSession struct {
 	destination      netip.AddrPort
 	client, upstream sock
 	name             string      // of the upstream; "" until it is reached
-	up, down         half        // towards the upstream, and back
-	exchange         *exchange   // of messages; nil: the two directions are streams of bytes
+	up, down         stream      // towards the upstream, and back
+	exchange         *exchange   // of messages, which carries what the two directions have; nil: they are streams of bytes
 	lingering        *time.Timer // bounds how long the client may go on once it was told that the session ends
 	slot             shaper.Slot
 	dialling         dialling
-	ending           bool // see cutOff
 
 	quietSince time.Time // of the janitor
 }
@@ -57,6 +56,7 @@ const (
 	opening                 // it waits for its class, which may count connections
 	connecting              // it dials
 	relaying
+	cutting // its end waits for what came before it to arrive; see cutOff
 	ended
 )
 
@@ -235,21 +235,6 @@ func (t *tcpSession) goOn() {
 	}
 }
 
-// granted goes on with bytes that waited for their class.
-func (t *tcpSession) granted(h *half) {
-	switch {
-	case t.exchange == nil:
-		h.move(1)
-		return
-	case t.ending:
-		return
-	}
-	t.exchange.laneOf(h).passAsked()
-	if t.stage == relaying {
-		t.exchange.goOn(1)
-	}
-}
-
 // farewell is how long a client may take to read that the session ends, and to end
 // it too.
 const farewell = 2 * time.Second
@@ -297,6 +282,19 @@ func (t *tcpSession) abort(result stats.Result) (aborted bool) {
 	}
 	t.finish(result)
 	return true
+}
+
+// directions returns the two ways of the session.
+func (t *tcpSession) directions() [2]*direction {
+	return [...]*direction{&t.up.direction, &t.down.direction}
+}
+
+// fail ends the session behind what it has passed on before.
+func (t *tcpSession) fail(result stats.Result) {
+	if t.exchange != nil {
+		t.exchange.flush()
+	}
+	t.finish(result)
 }
 
 // finish ends the session: cleanly where the result is OK, else with a reset to

@@ -74,14 +74,15 @@ type Link interface {
 	Up() Scanner
 	Down() Scanner
 
-	// Room reports whether one more counted message may be sent before an
-	// answer has come. What the provider has not answered is remembered, up to
-	// 4,096 requests in SMPP and 64 in HTTP.
+	// Room reports whether one more counted message should be sent before an
+	// answer has come: fewer than 4,096 requests of SMPP, or 64 of HTTP, have
+	// none. Each that is sent is remembered.
 	Room() bool
 
 	// Sent tells that a counted message of Up leaves for the provider; now is
-	// what Expire compares with. There is Room. In HTTP, Up holds until Sent or
-	// Refuse is called.
+	// what Expire compares with. In SMPP it may be sent without Room, as one that
+	// has waited since there was some. In HTTP, Up holds until Sent or Refuse is
+	// called.
 	Sent(m *Message, now time.Time)
 
 	// Refuse tells that a message that is Refusable is answered here instead. If

@@ -30,7 +30,7 @@ const (
 	minSlots    = 16
 )
 
-func (w *window) full() bool { return w.used == maxInFlight }
+func (w *window) full() bool { return w.used >= maxInFlight }
 
 func (w *window) add(sequence uint32, tag uint16, now time.Time) {
 	if w.slots == nil {

@@ -48,6 +48,7 @@ func check(r *report, p *Policy) *checker {
 	for i := range p.Classes {
 		c.overflow(&p.Classes[i])
 		c.answers(&p.Classes[i], carried[p.Classes[i].Name])
+		c.queue(&p.Classes[i])
 	}
 	c.kernel()
 	return c

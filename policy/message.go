@@ -244,3 +244,26 @@ func (c *checker) carriedBeneath() map[string]map[Protocol]bool {
 	}
 	return all
 }
+
+// queue checks that one connection can hold the queue of a class that messages wait in.
+// One of http has a single message that waits, so there it is never one that fills a queue.
+func (c *checker) queue(class *Class) {
+	key := join("class", class.Name) + ".queue"
+	if !c.sound(key) || class.Rate.Kind() == unit.Connections {
+		return
+	}
+	const most = int64(ConnectionHolds / MessageHolds)
+	for _, p := range []Protocol{SMPP, ISO8583, Lines} {
+		switch {
+		case !c.carries[class.Name][p]:
+			continue
+		case class.Queue.Items.N > most:
+			c.wrong(key, fmt.Sprintf("%q is more than a connection of %s holds, %d", class.Queue, p, most), fmt.Sprintf("at most %d messages", most))
+		case class.Queue.Bytes > ConnectionHolds:
+			c.wrong(key, fmt.Sprintf("%q is more than a connection of %s holds, %v", class.Queue, p, ConnectionHolds), fmt.Sprintf("at most %v", ConnectionHolds))
+		default:
+			continue
+		}
+		return
+	}
+}

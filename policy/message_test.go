@@ -211,3 +211,27 @@ return_class = "mixed"
 		t.Errorf("it is read as %+v", p.Classes[0])
 	}
 }
+
+// A queue that one connection cannot hold is an error where messages of one fill it, and
+// none where they do not.
+func TestQueueOfAConnection(t *testing.T) {
+	for _, c := range []struct {
+		protocol, rate, queue string
+		ok                    bool
+	}{
+		{"smpp", "10 messages/s", "32768 messages", true},
+		{"smpp", "10 messages/s", "32769 messages", false},
+		{"smpp", "10kB/s", "32769 items", false},
+		{"smpp", "10 connections/s", "100000 connections", true},
+		{"lines", "10 messages/s", "16MiB", true},
+		{"lines", "10 messages/s", "17MiB", false},
+		{"http", "10 messages/s", "100000 messages", true},
+		{"tcp", "10kB/s", "64MiB", true},
+	} {
+		_, _, err := Parse("test.toml", []byte("[class.a]\nrate = \""+c.rate+"\"\nqueue = \""+c.queue+"\"\n"+
+			"[listener.l]\nlisten = \"127.0.0.1:80\"\nprotocol = \""+c.protocol+"\"\nupstream = \"192.0.2.1:80\"\nclass = \"a\"\n"))
+		if (err == nil) != c.ok {
+			t.Errorf("%s, %s, a queue of %s: %v", c.protocol, c.rate, c.queue, err)
+		}
+	}
+}

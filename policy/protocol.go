@@ -40,3 +40,13 @@ func (p Protocol) Counts(kind unit.Kind, back bool) bool {
 	}
 	return true
 }
+
+// What waits of one connection of a protocol with messages.
+const (
+	// ConnectionHolds is the most memory that the messages of a connection take which
+	// wait there.
+	ConnectionHolds = 16 * unit.MiB
+	// MessageHolds is what a message of up to 128 bytes takes of that. One of up to 256
+	// bytes takes 128 more, and so on by powers of two.
+	MessageHolds = 512
+)

@@ -139,7 +139,7 @@ func requests(t *testing.T, addr string, conns, pipeline int, lasts time.Duratio
 const fastPolicy = `
 [class.all]
 rate  = "10000000 messages/s"
-queue = "100000 messages"
+queue = "30000 messages"
 
 [listener.l]
 listen   = "127.0.0.1:0"

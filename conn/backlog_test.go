@@ -1,0 +1,299 @@
+package conn
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// Commands of SMPP that have tests of what waits.
+const (
+	query       = 0x03
+	queryResp   = 0x80000003
+	deliverResp = 0x80000005
+)
+
+// queueing returns a policy whose class "c" lets a message an hour go, and whose rule leads
+// passcodes to another one.
+func queueing(addr, name string, lines, more []string) string {
+	rate := "1 messages/h"
+	if name != "c" {
+		rate = "1000000 messages/s"
+	}
+	return class(name, rate, lines...) + class("otp", "1000000 messages/s") + listener("l", "smpp", addr, name, more...) +
+		"[[rule]]\nsource_addr = \"otp*\"\nclass = \"otp\"\n"
+}
+
+func submits(from string, first, n int) string {
+	var all strings.Builder
+	for i := range n {
+		all.WriteString(submitFrom(from, uint32(first+i)))
+	}
+	return all.String()
+}
+
+// However many messages wait on a connection, what costs nothing and what belongs to
+// another class passes; what must not overtake does not, and the order within a class is
+// kept.
+func TestNothingStarvesBehindAQueue(t *testing.T) {
+	for _, c := range []struct {
+		n      int
+		secure bool
+		lines  []string
+	}{
+		{3_000, false, []string{`queue = "25000 messages"`}},
+		{20_000, false, []string{`queue = "25000 messages"`}},
+		{20_000, true, []string{`queue = "25000 messages"`}},
+		{3_000, false, []string{`overflow = "wait"`}},
+		{20_000, false, []string{`overflow = "wait"`}},
+		{20_000, true, []string{`overflow = "wait"`}},
+		{20_000, false, []string{`overflow = "wait"`, `max_wait = "2h"`}},
+		{20_000, false, []string{`overflow = "wait"`, `queue = "25000 messages"`}},
+	} {
+		t.Run(fmt.Sprint(c.n, c.secure, c.lines), func(t *testing.T) {
+			var addr string
+			var client, upstream net.Conn
+			var r *rig
+			var more []string
+			if c.secure {
+				a := newAuthority(t)
+				cert := a.issue("server")
+				at, conns := listen(t)
+				addr, more = at, []string{cert.terminating(), a.originating("")}
+				r = run(t, queueing(addr, "c", c.lines, more))
+				client = r.dialTLS("l", a.trusting())
+				upstream = nextTLS(t, conns, serving(cert))
+			} else {
+				at, conns := listen(t)
+				addr = at
+				r = run(t, queueing(addr, "c", c.lines, nil))
+				client, upstream = r.open(conns)
+			}
+			all := submits("bulk", 0, c.n)
+			send(t, client, all)
+			first := submitFrom("bulk", 0)
+			expect(t, upstream, first)
+			passes := func(number uint32) {
+				t.Helper()
+				keepAlive := pdu(enquire, 0, number, "")
+				send(t, client, keepAlive+submitFrom("otp1", number)+pdu(deliverResp, 0, number, "\x00"))
+				expect(t, upstream, keepAlive+submitFrom("otp1", number)+pdu(deliverResp, 0, number, "\x00"))
+				answers := pdu(enquireResp, 0, number, "") + pdu(submitResp, 0, number, "\x00") + pdu(deliver, 0, number, "")
+				send(t, upstream, answers)
+				expect(t, client, answers)
+			}
+			passes(100_000)
+			r.reload(queueing(addr, "c", c.lines, more)) // the class stays
+			passes(100_001)
+			// Behind query_sm, too, which itself does not overtake.
+			inOrder := pdu(query, 0, 200_000, "") + submits("bulk", 200_001, 2)
+			send(t, client, inOrder)
+			keepAlive := pdu(enquire, 0, 200_003, "")
+			send(t, client, keepAlive)
+			expect(t, upstream, keepAlive)
+			send(t, client, pdu(unbind, 0, 200_004, ""))
+			if held, want := r.Sessions()[0].Waiting, int64(len(all)-len(first)+len(inOrder)); held < want {
+				t.Errorf("%d bytes wait, want %d", held, want)
+			}
+			r.reload(queueing(addr, "d", c.lines, more)) // the class is gone
+			serves(t, client, upstream, all[len(first):], 1, len(first))
+			expect(t, upstream, inOrder+pdu(unbind, 0, 200_004, ""))
+		})
+	}
+}
+
+// serves has a provider read submits, of one length, and answer them; and the client read
+// the answers.
+func serves(t *testing.T, client, upstream net.Conn, all string, first, one int) {
+	t.Helper()
+	const batch = 100
+	var answers strings.Builder
+	for i := range len(all) / one {
+		answers.WriteString(pdu(submitResp, 0, uint32(first+i), ""))
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for at := 0; at < len(all); at += batch * one {
+			end := min(at+batch*one, len(all))
+			got := make([]byte, end-at)
+			if n, err := io.ReadFull(upstream, got); err != nil || string(got) != all[at:end] {
+				t.Errorf("at byte %d the provider reads %.100q, %v", at, got[:n], err)
+				return
+			}
+			io.WriteString(upstream, answers.String()[at/one*16:end/one*16])
+		}
+	}()
+	got := make([]byte, answers.Len())
+	if n, err := io.ReadFull(client, got); err != nil || string(got) != answers.String() {
+		t.Errorf("of %d answers the client reads %d, %v", len(got)/16, n/16, err)
+	}
+	<-done
+}
+
+// What a message of a long queue takes.
+func TestMemoryOfWhatWaits(t *testing.T) {
+	skipUnderRace(t)
+	const n = 20_000
+	addr, conns := listen(t)
+	r := run(t, queueing(addr, "c", []string{`overflow = "wait"`}, nil))
+	client, upstream := r.open(conns)
+	expectPass := func(number uint32) {
+		send(t, client, pdu(enquire, 0, number, ""))
+		expect(t, upstream, pdu(enquire, 0, number, ""))
+	}
+	expectPass(0)
+	before := heap()
+	for i := range n / 1000 {
+		send(t, client, submits("bulk", i*1000, 1000))
+	}
+	expect(t, upstream, submitFrom("bulk", 0))
+	expectPass(1)
+	took := (heap() - before) / n
+	t.Logf("a message that waits takes %d bytes", took)
+	if took > policy.MessageHolds {
+		t.Errorf("a message that waits takes %d bytes, and is taken to take %d", took, policy.MessageHolds)
+	}
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// A connection holds so much and no more: beyond it the client is made to wait, or is
+// refused, and then is still read from.
+func TestAConnectionHoldsSoMuch(t *testing.T) {
+	const n = 600 // of 64 KiB, in 37 MiB
+	large := func(i int) string {
+		return pdu(submit, 0, uint32(i), "\x00\x00\x00bulk\x00"+strings.Repeat("x", 64<<10-100))
+	}
+	for _, overflow := range []string{"wait", "refuse"} {
+		addr, conns := listen(t)
+		r := run(t, queueing(addr, "c", []string{`queue = "32768 messages"`, `overflow = "` + overflow + `"`}, nil))
+		client, upstream := r.open(conns)
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			for i := range n {
+				if _, err := io.WriteString(client, large(i)); err != nil {
+					return
+				}
+			}
+		}()
+		expect(t, upstream, large(0))
+		held := func() int64 { return r.Sessions()[0].Waiting }
+		until(t, "it holds what it may", func() bool { return held() > int64(policy.ConnectionHolds)-256<<10 })
+		if overflow == "refuse" {
+			<-sent
+			send(t, client, pdu(enquire, 0, n, ""))
+			expect(t, upstream, pdu(enquire, 0, n, ""))
+			if n := r.shaper.Class("c").Stats.Refused[stats.QueueFull].Items.Load(); n < 300 {
+				t.Errorf("%d are refused", n)
+			}
+		}
+		time.Sleep(50 * time.Millisecond) // more could come
+		if now := held(); now > int64(policy.ConnectionHolds)+maxBuffer {
+			t.Errorf("with %s it holds %d bytes", overflow, now)
+		}
+		client.Close()
+		upstream.Close()
+		<-sent
+	}
+}
+
+// More requests than the link remembers wait for answers, and what costs nothing does not.
+func TestUnansweredHoldsUpNoKeepAlive(t *testing.T) {
+	const room = 4096
+	addr, conns := listen(t)
+	r := run(t, exchanged("smpp", addr, "1000000 messages/s", `algorithm = "token"`, `burst = "10000 messages"`))
+	client, upstream := r.open(conns)
+	all := submits("a", 0, room+10)
+	one := len(all) / (room + 10)
+	go io.WriteString(client, all+pdu(enquire, 0, 1, ""))
+	expect(t, upstream, all[:room*one]+pdu(enquire, 0, 1, ""))
+	answer := pdu(submitResp, 0, 5, "")
+	send(t, upstream, answer)
+	expect(t, client, answer)
+	expect(t, upstream, all[room*one:][:one])
+}
+
+// Network management passes what waits.
+func TestNetworkManagementPasses(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, class("c", "1 messages/h", `queue = "2 messages"`)+listener("l", "iso8583", addr, "c", `length_prefix = "ascii4"`))
+	client, upstream := r.open(conns)
+	const ask, echo = "00080200abcd", "00080800ping"
+	send(t, client, strings.Repeat(ask, 3000)+echo)
+	expect(t, upstream, ask+echo)
+}
+
+// Where nothing may pass what waits, a client is not read from in vain.
+func TestLinesAreNotReadInVain(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, class("c", "1 messages/h", `queue = "2 messages"`)+listener("l", "lines", addr, "c"))
+	client, upstream := r.open(conns)
+	go io.WriteString(client, strings.Repeat("line\n", 4<<20))
+	expect(t, upstream, "line\n")
+	until(t, "two wait", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() >= 2 })
+	time.Sleep(50 * time.Millisecond) // more could be read
+	if held := r.Sessions()[0].Waiting; held > 64<<10 {
+		t.Errorf("%d bytes are held", held)
+	}
+	client.Close()
+}
+
+// A session of a long queue ends at once, and so does its wait in a class that is gone.
+func TestALongQueueEnds(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, queueing(addr, "c", []string{`queue = "25000 messages"`}, nil))
+	client, upstream := r.open(conns)
+	send(t, client, submits("bulk", 0, 20_000)+pdu(enquire, 0, 1, ""))
+	expect(t, upstream, submitFrom("bulk", 0)+pdu(enquire, 0, 1, ""))
+	reset(client)
+	r.awaitEnd(stats.ResetByPeer, 1)
+	if n, _ := r.dropped("c", stats.Reset); n != 19_999 {
+		t.Errorf("%d are dropped", n)
+	}
+	if n := r.shaper.Class("c").Stats.BacklogItems.Load(); n != 0 {
+		t.Errorf("%d wait", n)
+	}
+	r.noneInFlight("c")
+}
+
+// A provider that stops reading takes up no more than its own kernel has room for; when it
+// goes on, what waited goes on in its order, at the rate of the class, with no burst.
+func TestAStalledProviderGetsNoBurst(t *testing.T) {
+	const n, rate = 10_000, 4000
+	addr, conns := listen(t)
+	r := run(t, exchanged("smpp", addr, fmt.Sprint(rate, " messages/s"), `queue = "20000 messages"`))
+	client, upstream := r.open(conns)
+	upstream.SetReadBuffer(4096)
+	all := submits("a", 0, n)
+	one := len(all) / n
+	send(t, client, all)
+	sent := func() int { return int(r.sent("c", stats.Upstream).Messages.Load()) }
+	until(t, "all have had their turn once", func() bool {
+		return r.shaper.Class("c").Stats.BacklogItems.Load() == 0 || sent() == n
+	})
+	before := sent()
+	if before*one > 256<<10 {
+		t.Errorf("%d messages have left, and the provider reads none", before)
+	}
+	begin := time.Now()
+	serves(t, client, upstream, all, 0, one)
+	if took, least := time.Since(begin), time.Duration(n-before)*time.Second/rate*9/10; took < least {
+		t.Errorf("%d messages come within %v of the end of a stall, at %d/s", n-before, took, rate)
+	}
+	r.noneInFlight("c")
+}
