@@ -15,10 +15,6 @@ const (
 	patientTurns  = 8
 )
 
-// halfCloseTimeout bounds how long a session goes on in one direction, after
-// the other has ended, without a byte.
-const halfCloseTimeout = 5 * time.Minute
-
 // janitor ends the sessions that have been quiet for too long. One walk over
 // all of them costs less than a timer in each, and nothing per byte.
 func (s *Server) janitor() {
@@ -82,13 +78,14 @@ func (t *tcpSession) tend(now time.Time) {
 	})
 }
 
-func (t *tcpSession) patient() bool { return time.Duration(t.conf.IdleTimeout) >= patientFrom }
+func (t *tcpSession) patient() bool {
+	return time.Duration(min(t.conf.IdleTimeout, t.conf.HalfCloseTimeout)) >= patientFrom
+}
 
 // patience returns how long the session may be quiet.
 func (t *tcpSession) patience() time.Duration {
-	idle := time.Duration(t.conf.IdleTimeout)
 	if t.up.done != t.down.done {
-		return min(idle, halfCloseTimeout)
+		return time.Duration(min(t.conf.IdleTimeout, t.conf.HalfCloseTimeout))
 	}
-	return idle
+	return time.Duration(t.conf.IdleTimeout)
 }
