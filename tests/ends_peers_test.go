@@ -105,9 +105,10 @@ func pass(from, to *endPeer, text string) error {
 // stage is a daemon with a listener for each protocol, with and without TLS on each side,
 // and with a short time-out or none.
 type stage struct {
-	routes map[route]*endRoute
-	pair   tls.Certificate
-	ca     *authority
+	program *program
+	routes  map[route]*endRoute
+	pair    tls.Certificate
+	ca      *authority
 }
 
 type route struct {
@@ -152,8 +153,8 @@ func newStage(t *testing.T) *stage {
 			policy.WriteString(s.keys(r))
 		}
 	}
-	p := start(t, plain(), policy.String())
-	for _, l := range p.status().Listeners {
+	s.program = start(t, plain(), policy.String())
+	for _, l := range s.program.status().Listeners {
 		for r, e := range s.routes {
 			if r.name() == l.Name {
 				e.addr = l.Addresses[0]

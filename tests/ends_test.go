@@ -216,3 +216,34 @@ func (c endCase) play(stage *stage) error {
 	}
 	return nil
 }
+
+// Nor does an end look clean that shaper itself makes, when it stops: on either side, with
+// a message that has come whole, or one that has not.
+func TestStopIsNoCleanEnd(t *testing.T) {
+	t.Parallel()
+	stage := newStage(t)
+	var peers []*endPeer
+	var names []string
+	for _, c := range endCases() {
+		if c.way != "silence" && (c.place == "between" || c.place == "length" || c.place == "body") {
+			from, to, err := stage.open(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer from.wire.Close()
+			defer to.wire.Close()
+			s := c.script()
+			if err := pass(to, from, s.asked); err != nil {
+				t.Fatal(err)
+			}
+			go from.Write([]byte(s.sent))
+			peers, names = append(peers, from, to), append(names, c.String()+", from", c.String()+", to")
+		}
+	}
+	stage.program.stop()
+	for i, p := range peers {
+		if _, how := p.see(0, make(chan struct{})); how != "cut" {
+			t.Errorf("%s: the end is %s", names[i], how)
+		}
+	}
+}
