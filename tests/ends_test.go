@@ -3,6 +3,7 @@ package tests
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ client    http      between  clean  cut  cut      clean       cut      cut      
 client    http      head     cut    cut  cut      cut         cut      cut      cut        cut          cut
 client    http      length   cut    cut  cut      cut         cut      cut      cut        cut          cut
 client    http      chunk    cut    cut  cut      cut         cut      cut      cut        cut          cut
+client    http      tunnel   clean  cut  cut      clean       cut      cut      cut        cut          cut
 client    smpp      start    clean  cut  cut      clean       cut      cut      cut        cut          cut
 client    smpp      between  clean  cut  cut      clean       cut      cut      cut        cut          cut
 client    smpp      head     cut    cut  cut      cut         cut      cut      cut        cut          cut
@@ -45,6 +47,7 @@ upstream  http      head     cut    cut  cut      cut         cut      cut      
 upstream  http      length   cut    cut  cut      cut         cut      cut      cut        cut          cut
 upstream  http      chunk    cut    cut  cut      cut         cut      cut      cut        cut          cut
 upstream  http      body     clean  cut  cut      clean       cut      cut      cut        cut          cut
+upstream  http      tunnel   clean  cut  cut      clean       cut      cut      cut        cut          cut
 upstream  smpp      start    clean  cut  cut      clean       cut      cut      cut        cut          cut
 upstream  smpp      between  clean  cut  cut      clean       cut      cut      cut        cut          cut
 upstream  smpp      head     cut    cut  cut      cut         cut      cut      cut        cut          cut
@@ -94,9 +97,10 @@ func endCases() (all []endCase) {
 
 // script is what stands before an end.
 type script struct {
-	asked string // what the other side sends first
-	sent  string
-	whole int // how much of it arrives, however it ends
+	opening string // what the side that ends sends first
+	asked   string // what the other side sends then
+	sent    string
+	whole   int // how much of it arrives, however it ends
 }
 
 var (
@@ -109,6 +113,9 @@ const (
 	request  = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 	response = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 	textLine = "a line\n"
+
+	upgrade  = "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"
+	upgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"
 )
 
 // pdu returns one of SMPP.
@@ -126,8 +133,7 @@ func (c endCase) script() (s script) {
 		"clientiso8583": purchase, "upstreamiso8583": purchase, "clientlines": textLine, "upstreamlines": textLine}[c.side+c.protocol]
 	start := map[string]string{"client": "POST / HTTP/1.1\r\nHost: h\r\n", "upstream": "HTTP/1.1 200 OK\r\n"}[c.side]
 	body := string(noise(1, 200_000))
-	answering := c.side == "upstream" && c.protocol == "http" && c.place != "start"
-	if answering {
+	if c.side == "upstream" && c.protocol == "http" && c.place != "start" {
 		s.asked = strings.Repeat(request, 3)
 	}
 	switch c.place {
@@ -147,6 +153,12 @@ func (c endCase) script() (s script) {
 		}
 	case "chunk":
 		s.sent = message + start + "Transfer-Encoding: chunked\r\n\r\n30d41\r\n" + body
+		s.whole = len(s.sent)
+	case "tunnel":
+		s.opening, s.asked, s.sent = upgrade, upgraded, body
+		if c.side == "upstream" {
+			s.opening, s.asked, s.sent = "", upgrade, upgraded+body
+		}
 		s.whole = len(s.sent)
 	case "body":
 		s.sent = body
@@ -186,8 +198,8 @@ func (c endCase) play(stage *stage) error {
 	defer from.wire.Close()
 	defer to.wire.Close()
 	s := c.script()
-	if err := pass(to, from, s.asked); err != nil {
-		return fmt.Errorf("what is asked: %w", err)
+	if err := errors.Join(pass(from, to, s.opening), pass(to, from, s.asked)); err != nil {
+		return fmt.Errorf("what comes before: %w", err)
 	}
 	arrived := make(chan struct{})
 	go func() {
@@ -213,6 +225,31 @@ func (c endCase) play(stage *stage) error {
 		if _, how := from.see(0, make(chan struct{})); how != "cut" {
 			return fmt.Errorf("the silent side sees an end that is %s", how)
 		}
+	case how == "clean":
+		return c.answer(to, from)
+	}
+	return nil
+}
+
+// answer has the other direction live on behind a clean end: what the other side sends then
+// arrives, and its end.
+func (c endCase) answer(from, to *endPeer) error {
+	if c.side == "upstream" && c.protocol == "http" || c.place != "between" && c.place != "tunnel" && c.protocol != "tcp" {
+		return nil
+	}
+	way := "FIN"
+	if c.otherTLS {
+		way = "notify"
+	}
+	c.side = map[string]string{"client": "upstream", "upstream": "client"}[c.side]
+	s := c.script()
+	s.sent = strings.TrimPrefix(s.sent, upgraded)
+	go func() {
+		from.Write([]byte(s.sent))
+		from.end(way)
+	}()
+	if got, how := to.see(0, make(chan struct{})); how != "clean" || string(got) != s.sent {
+		return fmt.Errorf("behind the end come %d bytes of the other direction, of %d, and an end that is %s", len(got), len(s.sent), how)
 	}
 	return nil
 }
@@ -233,7 +270,7 @@ func TestStopIsNoCleanEnd(t *testing.T) {
 			defer from.wire.Close()
 			defer to.wire.Close()
 			s := c.script()
-			if err := pass(to, from, s.asked); err != nil {
+			if err := errors.Join(pass(from, to, s.opening), pass(to, from, s.asked)); err != nil {
 				t.Fatal(err)
 			}
 			go from.Write([]byte(s.sent))
