@@ -189,6 +189,10 @@ func TestEnds(t *testing.T) {
 	t.Logf("%d ends", len(cases))
 }
 
+// aborts reports whether the way to end says that the peer has given up: what waits for its
+// class then may be lost, so that it is only tried when that has arrived.
+func (c endCase) aborts() bool { return c.way == "RST" || c.way == "alert" || c.way == "garbage" }
+
 // play has one side end, and holds what the other one sees.
 func (c endCase) play(stage *stage) error {
 	from, to, err := stage.open(c)
@@ -204,7 +208,7 @@ func (c endCase) play(stage *stage) error {
 	arrived := make(chan struct{})
 	go func() {
 		from.Write([]byte(s.sent))
-		if c.way == "RST" { // which may overtake
+		if c.aborts() {
 			<-arrived
 		}
 		from.end(c.way)
