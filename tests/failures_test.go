@@ -11,7 +11,7 @@ package tests
 //	TLS that is cut short is no clean end          conn TestTLSTruncation, TestTLSTruncationLosesNothing, TestTLSResetWhileWaiting
 //	TLS: silent clients, failing handshakes        TestTLSUpstreamIsVerified, conn TestTLSOfClientFails, TestTLSOfUpstreamFails
 //	the stop has a deadline, and counts            TestStopEndsByTheDeadline, TestSecondSignalStopsAtOnce, conn TestShutdownResetsAtTheDeadline
-//	an upstream that is our own listener           TestLoopIsRefused, conn TestRefuseLoop, TestSelfConnect, policy TestReachedBy
+//	an upstream that is our own listener           TestLoopIsRefused, conn TestLoopIsRefused, TestSelfConnect, policy TestReachedBy
 //	a panic ends one session                       conn TestPanicEndsOneSession, TestPanicInDatagramSession
 //	a hang is noticed by the watchdog              conn TestProbe, TestProbeNoticesThePacer, daemon TestWatchdogStarves
 //	one stalled reader of 100                      TestStalledReaderCostsTheOthersNothing
