@@ -52,7 +52,7 @@ func DefaultListener(name string, protocol Protocol) Listener {
 		ConnectTimeout: unit.Duration(10 * time.Second),
 		// A bound for what has been forgotten, far above keep-alives.
 		IdleTimeout: unit.Duration(time.Hour),
-		// Who has closed its half seldom waits longer for the other one.
+		// A peer that has closed its direction seldom waits longer for the other one.
 		HalfCloseTimeout: unit.Duration(5 * time.Minute),
 		// As many as one upstream address has ports.
 		MaxSessions: 65536,
