@@ -76,7 +76,7 @@ func (t *tcpSession) tryUpstream() {
 			t.dialLater()
 			return
 		}
-		t.server.log.Warn("no upstream could be reached", "listener", t.conf.Name, "client", t.source, "err", errors.Join(d.errs...))
+		t.warn(unreachable, "err", errors.Join(d.errs...))
 		t.finish(d.unreached())
 		return
 	}

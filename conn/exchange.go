@@ -239,8 +239,7 @@ func (x *exchange) unframed(l *lane, err error) {
 	if errors.As(err, &wrong) {
 		t.service.stats.Unframed.Add(wrong.Reason.String())
 	}
-	t.server.log.Warn("what came is no message that can be told from the next", "listener", t.conf.Name, "client", t.source,
-		"from", l.from(), "err", err)
+	t.warn(unframed, "from", l.from(), "err", err)
 }
 
 // tend forgets requests that have been waiting for an answer for too long.

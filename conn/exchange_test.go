@@ -419,3 +419,29 @@ func TestUpgrade(t *testing.T) {
 	expectEOF(t, client)
 	r.awaitEnd(stats.OK, 1)
 }
+
+// A provider that never answers is idle, though more of the session's requests wait: for a
+// place in flight, which the first one has, or for their turn. What waits for its turn while
+// nothing is owed is not.
+func TestUnansweredTimesOut(t *testing.T) {
+	const get = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+	for _, conf := range []string{
+		class("c", "1000 messages/s", "in_flight = 1"),
+		class("c", "1 messages/min"),
+	} {
+		addr, conns := listen(t)
+		r := run(t, conf+listener("l", "http", addr, "c", `idle_timeout = "500ms"`))
+		client, upstream := r.open(conns)
+		send(t, client, get+get)
+		expect(t, upstream, get)
+		expectReset(t, client)
+		r.awaitEnd(stats.TimedOut, 1)
+	}
+	addr, conns := listen(t)
+	r := run(t, class("c", "20 messages/min")+listener("l", "http", addr, "c", `idle_timeout = "700ms"`))
+	client, upstream := r.open(conns)
+	send(t, client, get+get)
+	expect(t, upstream, get)
+	send(t, upstream, "HTTP/1.1 204 No Content\r\n\r\n")
+	expect(t, upstream, get) // three seconds later
+}

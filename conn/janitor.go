@@ -15,10 +15,6 @@ const (
 	patientTurns  = 8
 )
 
-// halfCloseTimeout bounds how long a session goes on in one direction, after
-// the other has ended, without a byte.
-const halfCloseTimeout = 5 * time.Minute
-
 // janitor ends the sessions that have been quiet for too long. One walk over
 // all of them costs less than a timer in each, and nothing per byte.
 func (s *Server) janitor() {
@@ -58,16 +54,18 @@ func (s *Server) tend(one session, now time.Time) {
 }
 
 // tend ends a session in which nothing has moved for its idle timeout. What
-// waits for its class is not idle. Where bytes wait, for the class or for the
+// waits for its class is not idle, unless the provider owes an answer: its
+// silence may be what keeps the message waiting. Where bytes wait, for the class or for the
 // other peer to take them, nobody reads on and would meet a reset: tend does.
 func (t *tcpSession) tend(now time.Time) {
 	t.drive(func(t *tcpSession) {
 		waiting := t.up.waiting || t.down.waiting
-		if t.exchange != nil {
-			waiting = waiting || t.exchange.waits()
-			t.exchange.tend(now)
-		}
 		stuck := waiting || t.held() > 0
+		if x := t.exchange; x != nil {
+			stuck = stuck || x.waits()
+			waiting = waiting || x.waits() && x.link.InFlight() == 0
+			x.tend(now)
+		}
 		active := t.up.active || t.down.active
 		t.up.active, t.down.active = false, false
 		switch {
@@ -82,13 +80,14 @@ func (t *tcpSession) tend(now time.Time) {
 	})
 }
 
-func (t *tcpSession) patient() bool { return time.Duration(t.conf.IdleTimeout) >= patientFrom }
+func (t *tcpSession) patient() bool {
+	return time.Duration(min(t.conf.IdleTimeout, t.conf.HalfCloseTimeout)) >= patientFrom
+}
 
 // patience returns how long the session may be quiet.
 func (t *tcpSession) patience() time.Duration {
-	idle := time.Duration(t.conf.IdleTimeout)
 	if t.up.done != t.down.done {
-		return min(idle, halfCloseTimeout)
+		return time.Duration(min(t.conf.IdleTimeout, t.conf.HalfCloseTimeout))
 	}
-	return idle
+	return time.Duration(t.conf.IdleTimeout)
 }

@@ -22,7 +22,8 @@ type resolver struct {
 }
 
 const (
-	namesFresh    = 30 * time.Second // then a name is asked again
+	namesFresh    = 30 * time.Second // then a name is asked for again
+	namesRetry    = time.Second      // the same where it is not known
 	namesPatience = 10 * time.Second
 )
 
@@ -37,7 +38,11 @@ func (r *resolver) lookup(s *Server, upstream string) netip.AddrPort {
 	if r.name != upstream {
 		r.name, r.addr, r.at = upstream, netip.AddrPort{}, time.Time{}
 	}
-	if !r.asking && time.Since(r.at) > namesFresh {
+	fresh := namesFresh
+	if !r.addr.IsValid() {
+		fresh = namesRetry
+	}
+	if !r.asking && time.Since(r.at) > fresh {
 		r.asking, r.at = true, time.Now()
 		s.wg.Go(func() { r.ask(s, upstream) })
 	}

@@ -20,7 +20,7 @@ var (
 	probeClass    = policy.Class{Name: "(probe)", Algorithm: policy.Leaky, Rate: unit.BytesPerSecond(1 << 10)}
 	probeListener = policy.Listener{
 		Name: "(probe)", Protocol: policy.TCP, Mode: policy.Forward, Upstream: []string{policy.Echo},
-		IdleTimeout: unit.Duration(time.Minute), MaxSessions: 4,
+		IdleTimeout: unit.Duration(time.Minute), HalfCloseTimeout: unit.Duration(time.Minute), MaxSessions: 4,
 	}
 )
 

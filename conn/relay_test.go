@@ -60,13 +60,36 @@ func TestHalfCloseOfUpstream(t *testing.T) {
 
 // What remains of a session after a FIN is bounded where it is idle.
 func TestHalfClosedSessionTimesOut(t *testing.T) {
+	for _, l := range [][]string{
+		{"tcp", `idle_timeout = "600ms"`},
+		{"tcp", `half_close_timeout = "600ms"`},
+		{"tcp", `idle_timeout = "600ms"`, `half_close_timeout = "1h"`},
+		{"lines", `half_close_timeout = "600ms"`},
+	} {
+		addr, conns := listen(t)
+		r := run(t, class("c", fast)+listener("l", l[0], addr, "c", l[1:]...))
+		client, upstream := r.open(conns)
+		client.CloseWrite()
+		expectEOF(t, upstream)
+		expectReset(t, client)
+		client, upstream = r.open(conns)
+		upstream.CloseWrite()
+		expectEOF(t, client)
+		expectReset(t, upstream)
+		r.awaitEnd(stats.TimedOut, 2)
+	}
+}
+
+// half_close_timeout is no concern of a session that is open in both directions.
+func TestHalfCloseTimeoutIsForOneDirection(t *testing.T) {
 	addr, conns := listen(t)
-	r := run(t, forward(addr, fast, `idle_timeout = "600ms"`))
+	r := run(t, forward(addr, fast, `half_close_timeout = "100ms"`))
 	client, upstream := r.open(conns)
-	client.CloseWrite()
-	expectEOF(t, upstream)
-	expectReset(t, client)
-	r.awaitEnd(stats.TimedOut, 1)
+	half, _ := r.open(conns)
+	half.CloseWrite()
+	expectReset(t, half) // after the other one has been silent for as long
+	send(t, client, "x")
+	expect(t, upstream, "x")
 }
 
 // reset by one peer arrives at the other as a reset.

@@ -39,7 +39,7 @@ func (t *tcpSession) terminated(tn *tunnel, err error) (goesOn bool) {
 			t.finish(stats.Aborted)
 			return
 		}
-		t.server.log.Warn("TLS handshake with a client failed", "listener", t.conf.Name, "client", t.source, "err", err)
+		t.warn(handshakeFailed, "err", err)
 		t.finish(stats.TLSFailed)
 	})
 	if goesOn {
@@ -109,7 +109,7 @@ func (t *tcpSession) tunnelFailed(tn *tunnel, f *tunnelFailure) {
 			return
 		}
 		if f.result == stats.TLSFailed {
-			t.server.log.Warn("TLS failed", "listener", t.conf.Name, "client", t.source, "with", t.nameOf(s), "err", f.err)
+			t.warn(tlsFailed, "with", t.nameOf(s), "err", f.err)
 		}
 		s.broken = f.err != io.ErrUnexpectedEOF
 		t.proceed(s)

@@ -74,6 +74,8 @@ type service struct {
 	class *shaper.Class // of every session, whatever the rules say; nil but for Probe
 	gate  gate          // bounds the sessions
 	names resolver
+
+	faults [numFaults]ratelimit // of sessions, in the log
 }
 
 // address is where a socket is bound: "tcp", "127.0.0.1:80".

@@ -119,10 +119,19 @@ func misfit(q Queue, rate unit.Kind) (problem, allowed string) {
 	}
 }
 
+// halfClose checks that a listener whose sessions have no directions to end says nothing
+// of it.
+func (c *checker) halfClose(key string, l *Listener) {
+	if at := key + ".half_close_timeout"; l.Protocol == UDP && c.given(at) && c.sound(at, key+".protocol") {
+		c.wrong(at, "the listener is for udp, and datagrams do not say that they end", "leave it out; idle_timeout ends the session")
+	}
+}
+
 // listener checks what a listener refers to.
 func (c *checker) listener(l *Listener) {
 	key := join("listener", l.Name)
 	c.messages(key, l)
+	c.halfClose(key, l)
 	if c.exists(key+".class", l.Class) {
 		c.use(key+".class", l.Class, l, "")
 	}

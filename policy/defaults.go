@@ -52,6 +52,8 @@ func DefaultListener(name string, protocol Protocol) Listener {
 		ConnectTimeout: unit.Duration(10 * time.Second),
 		// A bound for what has been forgotten, far above keep-alives.
 		IdleTimeout: unit.Duration(time.Hour),
+		// A peer that has closed its direction seldom waits longer for the other one.
+		HalfCloseTimeout: unit.Duration(5 * time.Minute),
 		// As many as one upstream address has ports.
 		MaxSessions: 65536,
 	}
@@ -59,6 +61,7 @@ func DefaultListener(name string, protocol Protocol) Listener {
 		// Nothing says that a datagram session has ended, so silence has to.
 		// Linux's conntrack forgets a one-way flow after 30 s, a stream after 120 s.
 		l.IdleTimeout = unit.Duration(time.Minute)
+		l.HalfCloseTimeout = 0
 	}
 	return l
 }

@@ -185,13 +185,17 @@ func (p *Policy) decode(r *report, root *node, whole bool) {
 // newListener leaves out what depends on the protocol, which is not known yet.
 func newListener(name string) Listener {
 	l := DefaultListener(name, TCP)
-	l.IdleTimeout = 0
+	l.IdleTimeout, l.HalfCloseTimeout = 0, 0
 	return l
 }
 
 func (l *Listener) fillIn() {
+	defaults := DefaultListener(l.Name, l.Protocol)
 	if l.IdleTimeout == 0 {
-		l.IdleTimeout = DefaultListener(l.Name, l.Protocol).IdleTimeout
+		l.IdleTimeout = defaults.IdleTimeout
+	}
+	if l.HalfCloseTimeout == 0 {
+		l.HalfCloseTimeout = defaults.HalfCloseTimeout
 	}
 	if l.LengthPrefix == "" && l.Protocol == ISO8583 {
 		l.LengthPrefix = Binary2

@@ -128,7 +128,7 @@ func TestLoadEveryKey(t *testing.T) {
 			{
 				Name: "acme", Listen: []string{"127.0.0.1:2775", "[::1]:2775", "systemd:acme"}, Protocol: TCP, Mode: Forward,
 				Upstream: []string{"smpp-1.acme.example:2775", "192.0.2.7:2775"}, Class: "acme", ReturnClass: "payments",
-				Bind: netip.MustParseAddr("192.0.2.1"), ConnectTimeout: seconds(2), IdleTimeout: seconds(600), MaxSessions: 100,
+				Bind: netip.MustParseAddr("192.0.2.1"), ConnectTimeout: seconds(2), IdleTimeout: seconds(600), HalfCloseTimeout: seconds(30), MaxSessions: 100,
 				TLS: &ServerTLS{Cert: "testdata/good/tls/acme.pem", Key: "/etc/shaper/acme.key", ClientCA: "testdata/good/tls/clients.pem"},
 				UpstreamTLS: &ClientTLS{CA: "testdata/good/tls/ca.pem", Cert: "testdata/good/tls/we.pem", Key: "testdata/good/tls/we.key",
 					ServerName: "smpp.acme.example"},
@@ -141,7 +141,7 @@ func TestLoadEveryKey(t *testing.T) {
 			SourcePort:  []PortRange{{1024, 65535}, {500, 500}},
 			Destination: prefixes("192.0.2.0/24"),
 			Port:        []PortRange{{2775, 2775}},
-			Class:       "logins", ReturnClass: "acme", Line: 61,
+			Class:       "logins", ReturnClass: "acme", Line: 62,
 		}},
 	}
 	if diff := cmp.Diff(want, p, comparers...); diff != "" {
@@ -193,7 +193,7 @@ class = "a"
 	if c := p.Classes[0]; c.Algorithm != Leaky || c.Queue.String() != "1000 items or 1MiB" || c.Burst != (Burst{}) || c.MaxWait != 0 || c.Headroom != 0 {
 		t.Errorf("class: %+v", c)
 	}
-	if l := p.Listeners[0]; l.Protocol != TCP || l.Mode != Forward || l.ConnectTimeout.String() != "10s" || l.IdleTimeout.String() != "1h" || l.MaxSessions != 65536 || l.Bind.IsValid() {
+	if l := p.Listeners[0]; l.Protocol != TCP || l.Mode != Forward || l.ConnectTimeout.String() != "10s" || l.IdleTimeout.String() != "1h" || l.HalfCloseTimeout.String() != "5min" || l.MaxSessions != 65536 || l.Bind.IsValid() {
 		t.Errorf("listener: %+v", l)
 	}
 	if idle := p.Listeners[1].IdleTimeout; idle.String() != "1min" {

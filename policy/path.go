@@ -243,12 +243,12 @@ func (p *Policy) byParent() map[string][]*Class {
 	return under
 }
 
-// fieldsOfListener is fieldsOf for a listener: datagrams have no TLS, and only some
-// messages a length.
+// fieldsOfListener is fieldsOf for a listener: datagrams have neither TLS nor an end, and
+// only some messages a length.
 func fieldsOfListener(l *Listener) []field[Listener] {
 	return slices.DeleteFunc(slices.Clone(listenerFields), func(f field[Listener]) bool {
 		switch f.name {
-		case "tls", "upstream_tls":
+		case "tls", "upstream_tls", "half_close_timeout":
 			return l.Protocol == UDP
 		case "length_prefix", "length_includes_itself", "header_length":
 			return l.Protocol != ISO8583

@@ -251,7 +251,10 @@ type Listener struct {
 	Bind           netip.Addr    `json:"bind,omitzero"`
 	ConnectTimeout unit.Duration `json:"connect_timeout"`
 	IdleTimeout    unit.Duration `json:"idle_timeout"`
-	MaxSessions    int           `json:"max_sessions"` // then accepting pauses
+	// HalfCloseTimeout takes the place of a longer IdleTimeout once one direction has
+	// ended; 0 for datagrams, which have no end.
+	HalfCloseTimeout unit.Duration `json:"half_close_timeout,omitzero"`
+	MaxSessions      int           `json:"max_sessions"` // then accepting pauses
 	// TLS has the TLS of clients end here; nil passes on what they send.
 	TLS *ServerTLS `json:"tls,omitempty"`
 	// UpstreamTLS has TLS to the upstream begin here; nil passes on what clients send.

@@ -91,6 +91,7 @@ var listenerFields = []field[Listener]{
 	orNone("any", one("bind", addrForm, func(l *Listener) *netip.Addr { return &l.Bind }, parseAddr)),
 	quantity("connect_timeout", func(l *Listener) *unit.Duration { return &l.ConnectTimeout }, parseWait),
 	quantity("idle_timeout", func(l *Listener) *unit.Duration { return &l.IdleTimeout }, parseWait),
+	quantity("half_close_timeout", func(l *Listener) *unit.Duration { return &l.HalfCloseTimeout }, parseWait),
 	onlyIntegers(one("max_sessions", sessionsForm, func(l *Listener) *int { return &l.MaxSessions }, parseSessions)),
 	orNone("none", nested("tls", tlsForm, func(l *Listener) **ServerTLS { return &l.TLS }, serverTLSFields, false)),
 	orNone("none", nested("upstream_tls", upstreamTLSForm, func(l *Listener) **ClientTLS { return &l.UpstreamTLS }, clientTLSFields, true)),

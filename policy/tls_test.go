@@ -59,9 +59,9 @@ func TestTLSIsPrintedAndCompared(t *testing.T) {
 		p     *Policy
 		lines []string
 	}{
-		{none, []string{"tls              none     (default)", "upstream_tls     none     (default)"}},
-		{both, []string{`tls              { cert = "/c.pem", key = "/k.pem" }`, "upstream_tls     true"}},
-		{other, []string{"upstream_tls     { insecure = true }"}},
+		{none, []string{"tls                 none     (default)", "upstream_tls        none     (default)"}},
+		{both, []string{`tls                 { cert = "/c.pem", key = "/k.pem" }`, "upstream_tls        true"}},
+		{other, []string{"upstream_tls        { insecure = true }"}},
 	} {
 		var b strings.Builder
 		if err := c.p.WriteTree(&b); err != nil {

@@ -6,12 +6,12 @@ package tests
 //	no descriptors for accept: no spin, recovers   TestWithoutDescriptors, conn TestNoDescriptors
 //	the client leaves during the dial              conn TestClientLeavesDuringDial, TestSessionEndedDuringDial
 //	slow readers, zero windows, time-outs          conn TestStalledReader, TestIdleTimeout, TestWaitingIsNotIdle
-//	half-close                                     conn TestHalfCloseOfClient, TestHalfCloseOfUpstream, TestHalfClosedSessionTimesOut
+//	half-close                                     conn TestHalfCloseOfClient, TestHalfCloseOfUpstream, TestHalfClosedSessionTimesOut, TestHalfCloseTimeoutIsForOneDirection
 //	RST goes on; truncation is no clean end        conn TestResetGoesOn, TestResetWhileWaiting, TestTruncationIsAReset
 //	TLS that is cut short is no clean end          conn TestTLSTruncation, TestTLSTruncationLosesNothing, TestTLSResetWhileWaiting
 //	TLS: silent clients, failing handshakes        TestTLSUpstreamIsVerified, conn TestTLSOfClientFails, TestTLSOfUpstreamFails
 //	the stop has a deadline, and counts            TestStopEndsByTheDeadline, TestSecondSignalStopsAtOnce, conn TestShutdownResetsAtTheDeadline
-//	an upstream that is our own listener           TestLoopIsRefused, conn TestRefuseLoop, TestSelfConnect, policy TestReachedBy
+//	an upstream that is our own listener           TestLoopIsRefused, conn TestLoopIsRefused, TestSelfConnect, policy TestReachedBy
 //	a panic ends one session                       conn TestPanicEndsOneSession, TestPanicInDatagramSession
 //	a hang is noticed by the watchdog              conn TestProbe, TestProbeNoticesThePacer, daemon TestWatchdogStarves
 //	one stalled reader of 100                      TestStalledReaderCostsTheOthersNothing
@@ -35,6 +35,18 @@ package tests
 //	traps: megabytes before shaping is felt        conn TestLittleStandsBeforeASlowClass
 //	traps: a backlog of 64 KiB per datagram        conn TestMemoryOfWaitingDatagrams
 //	kill -9                                        TestKillLeavesNothingThatHinders
+//	a fault never looks like a clean end           TestEnds, TestStopIsNoCleanEnd, conn TestTLSEndsInEveryWay
+//	peers that hang, fail or are slow, anywhere    TestBadPeers, TestByteByByte, conn TestUnansweredTimesOut
+//	whose turn it is                               shaper TestTreeIsNaive, TestTreeSharesOfAll, TestKeysDoNotStarveTheAssured
+//	charged is the class of where it went          conn TestClassByDestination, TestBodyOfWhatIsInFlight, TestAnswersAcrossReload
+//	what costs nothing passes what waits           TestPasscodesGoFirst, TestISO8583Links, conn TestRulesOnMessages
+//	a reload gives no new budget                   shaper TestSetGivesNoBurst, TestKeysAreRemembered (a restart does, in this version)
+//	all that reads a policy reads all of it        conn TestShadowPolicy, TestShadowPolicyOfDestinations, simulate TestMessages
+//	spoofed addresses: tables are bounded          TestMetricsDoNotGrowWithClients, conn TestFloodOfClients, TestDescriptorsOfDatagramSessions, shaper TestKeysFlood
+//	names that do not resolve hold up nobody       conn TestHangingNamesHoldUpNobody, TestNameOfDatagramsComesBack, TestShutdownDuringLookup
+//	an address is checked when it is dialled       conn TestLoopIsRefused, TestSelfConnect, TestLoopOfTwoServers
+//	time of day: windows begin with the clock      limit TestWindowsAreThoseOfTheClock, TestWindowsFollowTheMonotonicClock (zones are not in this version)
+//	no secret is told, no log is flooded           TestSecretsAreNotTold, conn TestFaultsDoNotFloodTheLog
 
 import (
 	"fmt"

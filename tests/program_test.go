@@ -74,10 +74,10 @@ func (p *program) write(policy string) {
 }
 
 // run starts the process and waits until it has said what listens where.
-func (p *program) run() {
+func (p *program) run(args ...string) {
 	p.t.Helper()
 	p.log, p.exited = &logged{}, make(chan struct{})
-	p.cmd = exec.Command(p.bin, "-c", p.config, "run")
+	p.cmd = exec.Command(p.bin, append([]string{"-c", p.config, "run"}, args...)...)
 	p.cmd.Stderr = p.log
 	if p.in != nil {
 		p.in.do(p.cmd.Start)

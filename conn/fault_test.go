@@ -1,0 +1,80 @@
+package conn
+
+import (
+	"crypto/tls"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"shaper/stats"
+)
+
+func TestRatelimit(t *testing.T) {
+	var r ratelimit
+	now := time.Now()
+	for i := range faultBurst {
+		if n, ok := r.allow(now); n != 0 || !ok {
+			t.Fatalf("the %d. is not logged", i+1)
+		}
+	}
+	for _, after := range []time.Duration{0, faultInterval / 2, faultInterval - 1} {
+		if _, ok := r.allow(now.Add(after)); ok {
+			t.Errorf("one more is logged after %v", after)
+		}
+	}
+	if n, ok := r.allow(now.Add(faultInterval)); n != 3 || !ok {
+		t.Errorf("the next interval: %v, %d suppressed, want 3", ok, n)
+	}
+	if n, ok := r.allow(now.Add(faultInterval)); n != 0 || !ok {
+		t.Errorf("the next one: %v, %d suppressed, want none", ok, n)
+	}
+}
+
+// Whoever fails again and again does not fill the log. Each fault is counted.
+func TestFaultsDoNotFloodTheLog(t *testing.T) {
+	const n = 3 * faultBurst
+	a := newAuthority(t)
+	secure := a.issue("x").terminating()
+	addr, conns := listen(t)
+	saying := func(text string) func(*rig) {
+		return func(r *rig) { send(t, r.dial("l"), text) }
+	}
+	for _, c := range []struct {
+		fault  fault
+		result stats.Result
+		policy string
+		fail   func(*rig)
+	}{
+		{handshakeFailed, stats.TLSFailed, forward(addr, fast, secure), saying("no TLS at all")},
+		{unframed, stats.Unframed, class("c", fast) + listener("l", "http", addr, "c"), func(r *rig) {
+			client, _ := r.open(conns)
+			send(t, client, "no HTTP\r\n\r\n")
+		}},
+		{tlsFailed, stats.TLSFailed, forward(addr, fast, secure), func(r *rig) {
+			client := r.dial("l")
+			if err := tls.Client(client, a.trusting()).Handshake(); err != nil {
+				t.Error(err)
+			}
+			next(t, conns)
+			send(t, client, "no record")
+		}},
+		{unreachable, stats.DialFailed, forward(closedPort(t), fast), func(r *rig) {
+			if c, err := net.Dial("tcp", r.addr("l")); err == nil { // else it has been reset already
+				c.Close()
+			}
+		}},
+	} {
+		r := run(t, c.policy)
+		for range n {
+			c.fail(r)
+		}
+		until(t, "each is counted", func() bool {
+			ended := &r.service("l").stats.Ended
+			return ended[c.result].Load()+ended[stats.Aborted].Load() == n // who has left is no fault
+		})
+		if got := strings.Count(r.log.String(), c.fault.String()); got < 1 || got > 2*faultBurst {
+			t.Errorf("%v: logged %d times of %d", c.fault, got, n)
+		}
+	}
+}

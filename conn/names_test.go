@@ -1,0 +1,73 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+
+	"shaper/stats"
+)
+
+// hang is a name server that never answers.
+func hang(ctx context.Context) ([]netip.AddrPort, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// Sessions whose name does not resolve hold up nobody else, of their class or of another
+// listener, and end after connect_timeout.
+func TestHangingNamesHoldUpNobody(t *testing.T) {
+	addr, conns := listen(t)
+	r := bare(t)
+	r.meaning(hang)
+	r.reload(class("c", fast) + listener("l", "tcp", "test:1", "c", `connect_timeout = "3s"`) + listener("sound", "tcp", addr, "c"))
+	const n = 20
+	for range n {
+		r.dial("l")
+	}
+	until(t, "they wait for the name", func() bool { return len(r.Sessions()) == n })
+	for range n {
+		client := r.dial("sound")
+		send(t, client, "x")
+		expect(t, next(t, conns), "x")
+	}
+	if got := len(r.Sessions()); got != 2*n {
+		t.Errorf("%d sessions, want %d: those that wait for the name still do", got, 2*n)
+	}
+	until(t, "they end", func() bool { return r.service("l").stats.Ended[stats.DialFailed].Load() == n })
+}
+
+// A name that could not be resolved is asked for again soon, not when an answer would
+// have become stale.
+func TestNameOfDatagramsComesBack(t *testing.T) {
+	upstream := bindUDP(t, "127.0.0.1:0")
+	r := bare(t)
+	asked := make(chan bool, 100)
+	r.meaning(func(context.Context) ([]netip.AddrPort, error) {
+		asked <- true
+		return nil, errors.New("the name server is away")
+	})
+	r.reload(class("c", fast) + listener("u", "udp", "test:1", "c"))
+	client := dialUDP(t, r.addr("u"))
+	send(t, client, "lost")
+	<-asked
+	r.meaning(func(context.Context) ([]netip.AddrPort, error) {
+		return []netip.AddrPort{netip.MustParseAddrPort(upstream.LocalAddr().String())}, nil
+	})
+	arrived := make(chan bool)
+	go func() {
+		if _, err := upstream.Read(make([]byte, 10)); err == nil {
+			close(arrived)
+		}
+	}()
+	until(t, "a datagram arrives", func() bool {
+		client.Write([]byte("x"))
+		select {
+		case <-arrived:
+			return true
+		default:
+			return false
+		}
+	})
+}
