@@ -309,9 +309,7 @@ func (l *lane) passAsked() {
 // sent counts what has left a class.
 func (l *lane) sent(class *shaper.Class, cost shaper.Cost) {
 	if class != nil {
-		volume := &class.Stats.Sent[l.half.way]
-		volume.Bytes.Add(uint64(cost.Bytes))
-		volume.Messages.Add(uint64(cost.Messages))
+		class.CountSent(l.half.way, cost)
 	}
 }
 
@@ -389,6 +387,7 @@ func (l *lane) write(p []byte) (n int) {
 			l.x.session.finish(resultOf(err))
 		default:
 			l.half.moved += uint64(k)
+			l.half.session.service.stats.Sent[l.half.way].Add(stats.VolumeReading{Bytes: uint64(k)})
 			l.half.active = true
 			n += k
 		}
@@ -428,7 +427,7 @@ func (l *lane) backlog() int {
 func (l *lane) quit(reason stats.Reason) {
 	now := time.Now()
 	for _, m := range l.waiting {
-		m.class.Stats.Dropped[reason].Add(int64(m.n))
+		m.class.CountDropped(reason, 1, int64(m.n))
 		if m.class.Cancel(now, &m.item) {
 			m.release()
 		} // else it is about to be told to leave, and will not
@@ -436,7 +435,7 @@ func (l *lane) quit(reason stats.Reason) {
 	l.waiting = nil
 	if lost := l.due + len(l.out); lost > 0 {
 		if class := l.class(); class != nil {
-			class.Stats.Dropped[reason].Add(int64(lost))
+			class.CountDropped(reason, 1, int64(lost))
 		}
 	}
 	if l.in != nil {

@@ -136,6 +136,7 @@ func (m *waitingMessage) leave(p []byte, now time.Time) {
 	l.send(p)
 	m.item.Left(time.Now())
 	l.sent(m.class, shaper.Cost{Bytes: int64(m.n), Messages: m.frame.Cost})
+	l.half.session.service.stats.Sent[l.half.way].Add(shaper.Cost{Messages: m.frame.Cost}.Volume())
 }
 
 // leaveQueue is leave for a message that has waited.

@@ -146,7 +146,7 @@ func (h *half) judge(verdict shaper.Verdict) {
 
 // refuse counts what the class has refused, for which the session ends.
 func (h *half) refuse(reason stats.Reason) {
-	h.flow.Class().Stats.Refused[reason].Add(int64(h.cargo.n))
+	h.flow.Class().CountRefused(reason, int64(h.cargo.n))
 	h.cargo.clear() // else it would count as dropped, too
 	h.session.finish(stats.Overflow)
 }
@@ -189,10 +189,9 @@ func (h *half) write() bool {
 func (h *half) left(cost shaper.Cost) {
 	h.active = true
 	h.moved += uint64(cost.Bytes)
+	h.session.service.stats.Sent[h.way].Add(cost.Volume())
 	if class := h.flow.Class(); class != nil {
-		sent := &class.Stats.Sent[h.way]
-		sent.Bytes.Add(uint64(cost.Bytes))
-		sent.Connections.Add(uint64(cost.Connections))
+		class.CountSent(h.way, cost)
 	}
 }
 
@@ -205,7 +204,7 @@ func (h *half) quit(reason stats.Reason) {
 	}
 	if lost := h.cargo.left(); lost > 0 {
 		if class := h.flow.Class(); class != nil {
-			class.Stats.Dropped[reason].Add(int64(lost))
+			class.CountDropped(reason, 1, int64(lost))
 		}
 	}
 	h.cargo.clear()

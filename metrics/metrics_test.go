@@ -53,6 +53,7 @@ func fixed() stats.Status {
 	web.Ended[stats.OK].Add(7)
 	web.Ended[stats.DialFailed].Add(8)
 	web.AcceptErrors.Add(9)
+	web.Sent[stats.Downstream].Bytes.Add(17)
 	web.SpliceRefused.Add(10)
 	listener := web.Read()
 	listener.Name, listener.Addresses = "web", []string{"192.0.2.1:80"}
@@ -69,7 +70,8 @@ func fixed() stats.Status {
 // idleMessages is a class of messages that has done nothing.
 func idleMessages() stats.ClassReading {
 	c := new(stats.Class).Read()
-	c.Name, c.Rate, c.Share = "sms", stats.RateReading{Text: "20 messages/s", PerSecond: 20, Unit: "messages"}, 1
+	c.Name, c.Parent = "sms", "acme"
+	c.Rate, c.Share = stats.RateReading{Text: "20 messages/s", PerSecond: 20, Unit: "messages"}, 1
 	return c
 }
 
@@ -124,8 +126,8 @@ func TestCardinalityIsConstant(t *testing.T) {
 	}
 }
 
-// onlySessions are series of a class that come of answers to messages.
-var onlySessions = map[string]bool{"shaper_class_in_flight": true, "shaper_class_paused": true, "shaper_class_rate_share": true}
+// onlySessions are series of a class that are there once, whatever engines it has.
+var onlySessions = map[string]bool{"shaper_class_info": true, "shaper_class_in_flight": true, "shaper_class_paused": true, "shaper_class_rate_share": true}
 
 // What the kernel has counted of a class has the series of the proxy, with a label
 // more, but for the waits and what only sessions have.
