@@ -81,8 +81,13 @@ func completeClasses(c *cli.Context) {
 		fmt.Fprintln(c.App.Writer, "rate=\nburst=\n--for")
 		return
 	}
+	completeClass(c)
+}
+
+// completeClass completes the first argument to the classes of the daemon.
+func completeClass(c *cli.Context) {
 	d, err := client(c)
-	if err != nil {
+	if err != nil || c.NArg() > 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(c.Context, completePatience)
