@@ -32,7 +32,8 @@ _shaper() {
     compadd -a found
     _files
 }
-compdef _shaper shaper
+# As a file of fpath this is the function itself, the first time.
+if [[ "$funcstack[1]" == _shaper ]]; then _shaper; else compdef _shaper shaper; fi
 `
 
 const fishScript = `# fish completion for shaper: shaper completion fish >~/.config/fish/completions/shaper.fish
