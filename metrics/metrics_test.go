@@ -4,6 +4,8 @@ import (
 	"flag"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -150,6 +152,33 @@ func TestKernelClasses(t *testing.T) {
 	}
 	if kernel == 0 || kernel != proxy {
 		t.Errorf("%d series of the kernel, %d of the proxy", kernel, proxy)
+	}
+}
+
+// What the documents say of the label engine is in the series.
+func TestEnginesInDocuments(t *testing.T) {
+	status := fixed()
+	status.Kernel = status.Classes
+	text := scrape(t, func() stats.Status { return status })
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(pages) < 5 {
+		t.Fatalf("%v, %v", pages, err)
+	}
+	named := 0
+	for _, page := range pages {
+		shown, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("engine=\"(\\w*)\"").FindAllStringSubmatch(string(shown), -1) {
+			named++
+			if label := m[0]; m[1] != "" && !strings.Contains(text, label) { // "" selects series without the label
+				t.Errorf("%s says %s, which no series has", page, label)
+			}
+		}
+	}
+	if named < 2 || strings.Contains(string(text), `engine=""`) {
+		t.Errorf("engine is named %d times", named)
 	}
 }
 

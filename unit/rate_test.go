@@ -326,3 +326,18 @@ func TestPeriodWords(t *testing.T) {
 		}
 	}
 }
+
+// Windows of the clock begin where time.Truncate has them: those of a day at 0:00 UTC,
+// those of a week on Monday, as docs/policy.md says.
+func TestDaysAndWeeksBegin(t *testing.T) {
+	now := time.Date(2026, 8, 13, 15, 4, 5, 0, time.UTC)
+	for in, want := range map[string]time.Time{
+		"1 messages/day":  time.Date(2026, 8, 13, 0, 0, 0, 0, time.UTC),
+		"1 messages/week": time.Date(2026, 8, 10, 0, 0, 0, 0, time.UTC),
+	} {
+		r, err := ParseRate(in)
+		if got := now.Truncate(r.Period()); err != nil || !got.Equal(want) {
+			t.Errorf("%s: the window began %v, want %v, %v", in, got, want, err)
+		}
+	}
+}
