@@ -91,7 +91,7 @@ func ownCommand() string {
 	if found, err := exec.LookPath("shaper"); err == nil && sameFile(found, path) {
 		return "shaper"
 	}
-	if info, ok := debug.ReadBuildInfo(); ok && isGoRun() {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Path != "command-line-arguments" && isGoRun() {
 		if dir, err := os.Getwd(); err == nil {
 			return "go -C " + quoted(dir) + " run " + info.Path
 		}
