@@ -3,6 +3,7 @@
 # make lint   gofmt, vet, staticcheck
 # make kernel as root: the kernel engine's tests at their full length, some 4 minutes
 # make uml    as root: the same in a kernel that has fq_codel and flower, in user-mode Linux
+# make install, make uninstall  PREFIX=/usr/local, DESTDIR= for packages
 # make bench  as root: shaper beside its peers, into docs/benchmarks.md
 # make bench-go  Go benchmarks, for benchstat
 # make demo-kannel  Kannel and a provider of 20 messages/s, with shaper between and without
@@ -16,7 +17,16 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEBIAN = iperf3:iperf3 prometheus:promtool systemd:systemd-analyze iproute2:ip procps:ps curl:curl openssl:openssl man-db:man \
          kannel:bearerbox hey:hey wrk:wrk libnet-smpp-perl:Net::SMPP
 
-.PHONY: run test kernel uml demo-kannel bench bench-go lint unit whole fuzz deps
+PREFIX     ?= /usr/local
+MAN         = $(PREFIX)/share/man/man1/shaper.1
+BASH        = $(PREFIX)/share/bash-completion/completions/shaper
+ZSH         = $(PREFIX)/share/zsh/site-functions/_shaper
+FISH        = $(PREFIX)/share/fish/vendor_completions.d/shaper.fish
+UNIT        = $(PREFIX)/lib/systemd/system/shaper.service
+SYSUSERS    = $(PREFIX)/lib/sysusers.d/shaper.conf
+INSTALLED   = $(PREFIX)/bin/shaper $(MAN) $(BASH) $(ZSH) $(FISH) $(UNIT) $(SYSUSERS)
+
+.PHONY: install uninstall run test kernel uml demo-kannel bench bench-go lint unit whole fuzz deps
 
 run:
 	$(GO) run ./cmd/shaper run
@@ -60,6 +70,22 @@ bench-go:
 demo-kannel: DEBIAN = kannel:bearerbox
 demo-kannel: deps
 	$(GO) test -count=1 -v -run '^TestKannel$$' ./tests
+
+# The manual and the completions come from the program itself, built for this machine.
+install:
+	install -d $(foreach file,$(INSTALLED),"$(DESTDIR)$(dir $(file))")
+	$(GO) build -o "$(DESTDIR)$(PREFIX)/bin/shaper" ./cmd/shaper
+	GOOS= GOARCH= $(GO) run ./cmd/shaper man >"$(DESTDIR)$(MAN)"
+	GOOS= GOARCH= $(GO) run ./cmd/shaper completion bash >"$(DESTDIR)$(BASH)"
+	GOOS= GOARCH= $(GO) run ./cmd/shaper completion zsh >"$(DESTDIR)$(ZSH)"
+	GOOS= GOARCH= $(GO) run ./cmd/shaper completion fish >"$(DESTDIR)$(FISH)"
+	sed 's|/usr/bin/shaper|$(PREFIX)/bin/shaper|' systemd/shaper.service >"$(DESTDIR)$(UNIT)"
+	install -m 0644 systemd/shaper.sysusers "$(DESTDIR)$(SYSUSERS)"
+	chmod 0755 "$(DESTDIR)$(PREFIX)/bin/shaper"
+	chmod 0644 $(foreach file,$(MAN) $(BASH) $(ZSH) $(FISH) $(UNIT),"$(DESTDIR)$(file)")
+
+uninstall:
+	rm -f $(foreach file,$(INSTALLED),"$(DESTDIR)$(file)")
 
 lint:
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "not formatted: run gofmt -w ."; exit 1; }

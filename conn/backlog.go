@@ -215,7 +215,7 @@ func (l *lane) dropList(q *messageList, reason stats.Reason, now time.Time) {
 		entered := m.entered
 		l.backlog.take(m)
 		if m.class != nil {
-			m.class.Stats.Dropped[reason].Add(int64(m.n))
+			m.class.CountDropped(reason, 1, int64(m.n))
 		}
 		if !entered || m.class.Cancel(now, &m.item) {
 			m.release()

@@ -269,11 +269,12 @@ func (p *parcel) left(now time.Time) {
 	sent.Bytes -= p.lost.Bytes
 	sent.Packets -= p.lost.Packets
 	p.way.moved.Add(uint64(sent.Bytes))
+	p.way.session.service.stats.Sent[p.way.dir].Add(sent.Volume())
 	if p.class != nil {
-		volume := &p.class.Stats.Sent[p.way.dir]
-		volume.Packets.Add(uint64(sent.Packets))
-		volume.Bytes.Add(uint64(sent.Bytes))
-		p.class.Stats.Dropped[stats.Reset].AddItems(p.lost.Packets, p.lost.Bytes)
+		p.class.CountSent(p.way.dir, sent)
+		if p.lost.Packets > 0 {
+			p.class.CountDropped(stats.Reset, p.lost.Packets, p.lost.Bytes)
+		}
 	}
 	switch {
 	case p.waited != nil:
@@ -287,7 +288,7 @@ func (p *parcel) left(now time.Time) {
 // drop counts datagrams that will not leave.
 func (d *datagrams) drop(reason stats.Reason) {
 	if d.class != nil {
-		d.class.Stats.Dropped[reason].AddItems(d.item.Cost.Packets, d.item.Cost.Bytes)
+		d.class.CountDropped(reason, d.item.Cost.Packets, d.item.Cost.Bytes)
 	}
 	d.release()
 }

@@ -127,6 +127,7 @@ func (d *direction) write(o unloader) bool {
 			return false
 		default:
 			d.moved += uint64(n)
+			d.session.service.stats.Sent[d.way].Bytes.Add(uint64(n))
 			d.active = true
 		}
 	}
@@ -192,7 +193,7 @@ func (d *direction) judge(verdict shaper.Verdict) {
 
 // refuse counts what the class has refused, for which the session ends.
 func (d *direction) refuse(reason stats.Reason) {
-	d.flow.Class().Stats.Refused[reason].Add(int64(d.carrier.refused()))
+	d.flow.Class().CountRefused(reason, int64(d.carrier.refused()))
 	d.session.finish(stats.Overflow)
 }
 
@@ -207,14 +208,14 @@ func (d *direction) join(class *shaper.Class) {
 	}
 }
 
-// count counts in a class what has left it.
+// count counts what has left a class, nil for none. The listener counts bytes when they
+// are written.
 func (d *direction) count(class *shaper.Class, cost shaper.Cost) {
 	if class != nil {
-		sent := &class.Stats.Sent[d.way]
-		sent.Bytes.Add(uint64(cost.Bytes))
-		sent.Messages.Add(uint64(cost.Messages))
-		sent.Connections.Add(uint64(cost.Connections))
+		class.CountSent(d.way, cost)
 	}
+	cost.Bytes = 0
+	d.session.service.stats.Sent[d.way].Add(cost.Volume())
 }
 
 // quit leaves the class. What was read and will not be written counts as dropped.

@@ -167,7 +167,7 @@ const turnEvents = 64
 // refuse answers a message here, which its class has no room for: in the protocol, or
 // by ending the session where that has no way to. data is the class's reason.
 func (x *exchange) refuse(m *frame.Message, class *shaper.Class, n int, reason stats.Reason) {
-	class.Stats.Refused[reason].Add(int64(n))
+	class.CountRefused(reason, int64(n))
 	if !m.Refusable {
 		x.session.fail(stats.Overflow)
 		return

@@ -429,7 +429,7 @@ func (l *lane) drop(reason stats.Reason) {
 	l.dropWaiting(reason)
 	if lost := l.end - l.off + len(l.out); lost > 0 {
 		if class := l.class(); class != nil {
-			class.Stats.Dropped[reason].Add(int64(lost))
+			class.CountDropped(reason, 1, int64(lost))
 		}
 	}
 	if l.in != nil {

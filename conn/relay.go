@@ -106,7 +106,7 @@ func (s *stream) refused() int {
 // drop implements carrier.
 func (s *stream) drop(reason stats.Reason) {
 	if class, lost := s.flow.Class(), s.cargo.left(); class != nil && lost > 0 {
-		class.Stats.Dropped[reason].Add(int64(lost))
+		class.CountDropped(reason, 1, int64(lost))
 	}
 	s.cargo.clear()
 }

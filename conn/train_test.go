@@ -196,7 +196,7 @@ func TestSendApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &way{raw: raw}
+	w := &way{raw: raw, session: &udpSession{service: &service{}}}
 	for range 3 {
 		out := getOutgoing()
 		w.offer(train{payload: []byte("aabbccd"), size: 2}, out)
@@ -221,7 +221,7 @@ func TestTrainIsLost(t *testing.T) {
 	sh := shaper.New()
 	defer sh.Close()
 	w := &way{raw: refusing{}}
-	w.init(&udpSession{}, stats.Upstream, sh.NewClass(leakyClass("c", fast)))
+	w.init(&udpSession{service: &service{}}, stats.Upstream, sh.NewClass(leakyClass("c", fast)))
 	out := getOutgoing()
 	w.offer(train{payload: []byte("aabbc"), size: 2}, out)
 	w.send(out)

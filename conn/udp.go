@@ -235,7 +235,7 @@ func (u *udpSocket) lost(key udpKey, t train) {
 	conf := &sv.terms.Load().Listener
 	if up, _ := s.routes.classify(u.describe(key, conf, sv.names.known(conf.Upstream[0])), conf); up != nil {
 		cost := t.cost()
-		up.Stats.Dropped[stats.NoSession].AddItems(cost.Packets, cost.Bytes)
+		up.CountDropped(stats.NoSession, cost.Packets, cost.Bytes)
 	}
 }
 

@@ -458,7 +458,7 @@ func TestSendAfterUnreachable(t *testing.T) {
 		return held
 	})
 	upstream := bindUDP(t, at)
-	w := &way{raw: raw}
+	w := &way{raw: raw, session: &udpSession{service: &service{}}}
 	out := getOutgoing()
 	w.offer(train{payload: []byte("found")}, out)
 	w.send(out)

@@ -250,7 +250,7 @@ func (d *daemon) serveClose(by caller, r *http.Request) (any, error) {
 		return nil, usageError("%q is not the id of a session", r.PathValue("id"))
 	}
 	if !d.server.CloseSession(id) {
-		return nil, &Error{Code: CodeNotFound, Message: fmt.Sprintf("there is no session %d", id)}
+		return nil, &Error{Code: CodeNotFound, Message: fmt.Sprintf("there is no session %d; shaper sessions shows those that are open", id)}
 	}
 	d.Log.Info("close session", "by", by.String(), "session", id)
 	return struct{}{}, nil

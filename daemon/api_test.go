@@ -75,7 +75,7 @@ func TestAPI(t *testing.T) {
 		{"POST", "/v1/shadow", `{"file": "next.toml", "text": "[class"}`, 422, `next.toml:1:`},
 		{"POST", "/v1/shadow", `{"text": "[class"}`, 400, "the name of the policy file is missing"},
 		{"DELETE", "/v1/sessions/x", "", 400, "is not the id"},
-		{"DELETE", "/v1/sessions/77", "", 404, "there is no session 77"},
+		{"DELETE", "/v1/sessions/77", "", 404, "there is no session 77; shaper sessions shows those that are open"},
 		{"DELETE", "/v1/status", "", 405, `"code": "usage"`},
 		{"GET", "/v2/status", "", 404, `"code": "not_found"`},
 	} {

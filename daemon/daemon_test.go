@@ -35,6 +35,31 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// The status has what the sessions have, also where no class counts it; and what a
+// child and its account count, once.
+func TestTotalsAreThoseOfSessions(t *testing.T) {
+	p := begin(t, strings.Replace(base, "[class.slow]\n", "[class.account]\nrate = \"1MiB/s\"\n[class.slow]\nparent = \"account\"\n", 1))
+	p.dial("echo") // has no return_class
+	eventually(t, "both ways are counted", func() bool { return p.mustStatus().Totals.Sent[stats.Downstream].Bytes == 1 })
+	sessions, err := p.Sessions(t.Context())
+	if err != nil || len(sessions) != 1 {
+		t.Fatalf("%v, %v", sessions, err)
+	}
+	s := p.mustStatus()
+	if up, down := s.Totals.Sent[stats.Upstream].Bytes, s.Totals.Sent[stats.Downstream].Bytes; up != sessions[0].Upward || down != sessions[0].Downward || up != 1 {
+		t.Errorf("the status has %d and %d bytes, the session %+v", up, down, sessions[0])
+	}
+	all, err := p.Classes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		if n := c.Sent[stats.Upstream].Bytes; n != 1 && (c.Name == "account" || c.Name == "slow") {
+			t.Errorf("%s counts %d bytes", c.Name, n)
+		}
+	}
+}
+
 func TestClasses(t *testing.T) {
 	p := begin(t, strings.Replace(base, `rate = "8KiB/s"`, "rate = \"10 connections/s\"\nalgorithm = \"token\"\nburst = \"3 connections\"", 1))
 	p.dial("echo")

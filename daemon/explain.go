@@ -82,7 +82,7 @@ func waysIn(ask ExplainRequest, listeners []stats.ListenerReading) (ways []polic
 	case len(ways) > 0:
 		return ways, nil
 	case ask.Listener != "":
-		return nil, usageError("there is no listener %q; listeners: %s", ask.Listener, strings.Join(names, ", "))
+		return nil, usageError("there is no listener %q; %s", ask.Listener, policy.Hint(ask.Listener, "listeners", names))
 	}
 	return nil, usageError("no listener listens on port %d; listeners: %s", ask.Port, strings.Join(names, ", "))
 }

@@ -235,8 +235,10 @@ func (k *keeper) set(by caller, class string, values map[string]string, lasts ti
 		return Changed{}, ErrStopping
 	}
 	s := Set{Class: class, Values: values}
+	var until any = "the next reload"
 	if lasts > 0 {
 		s.Until = time.Now().Add(lasts)
+		until = s.Until
 	}
 	next, err := k.now.with(s)
 	if err != nil {
@@ -244,7 +246,7 @@ func (k *keeper) set(by caller, class string, values map[string]string, lasts ti
 		return Changed{}, err
 	}
 	changes := k.adopt(next)
-	k.changed(by, "set", changes, "class", class, "until", s.Until)
+	k.changed(by, "set", changes, "class", class, "until", until)
 	return Changed{append([]policy.Change{}, changes...), s.Until}, nil
 }
 

@@ -306,6 +306,16 @@ func TestSetEndsWithReload(t *testing.T) {
 	})
 }
 
+// The log says until when a set holds, which is no time of the year 1 where none is given.
+func TestSetIsLogged(t *testing.T) {
+	keep(t, func(b *bench) {
+		b.mustSet(0, "rate", "1mbit")
+		wantLines(t, b.logged.String(), `msg=set by="uid=7 pid=8" changes=1 class=slow until="the next reload"`)
+		b.mustSet(time.Hour, "rate", "2mbit")
+		wantLines(t, b.logged.String(), "class=slow until="+time.Now().Add(time.Hour).Format("2006-01-02T15:04:05"))
+	})
+}
+
 // Each set ends in its own time, and uncovers what it had covered.
 func TestSetForATime(t *testing.T) {
 	keep(t, func(b *bench) {

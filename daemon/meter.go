@@ -13,8 +13,7 @@ import (
 // meterPeriod is what a current rate is the average of.
 const meterPeriod = time.Second
 
-// meter knows how fast each class was in the last whole second, with the classes
-// beneath it.
+// meter knows how fast each class, with those beneath it, was in the last whole second.
 type meter struct {
 	classes func() []*shaper.Class
 
@@ -26,8 +25,8 @@ type meter struct {
 // metered is what a class has sent, and how fast it was until then.
 type metered struct {
 	kind unit.Kind
-	sent stats.VolumeReading
-	rate float64 // units per second, with those beneath it
+	sent uint64  // in that unit
+	rate float64 // units per second
 }
 
 // run measures once a second, until the context ends.
@@ -49,31 +48,16 @@ func (m *meter) measure(now time.Time) {
 	seen := map[*shaper.Class]metered{}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	classes := m.classes()
-	for _, c := range classes {
-		seen[c] = metered{kind: c.Rate().Kind(), sent: sentBy(c)}
-	}
 	elapsed := now.Sub(m.at).Seconds()
-	for _, c := range classes {
-		if before, known := m.seen[c]; known && elapsed > 0 {
-			m.add(seen, c, before.sent, elapsed)
+	for _, c := range m.classes() {
+		kind := c.Rate().Kind()
+		one := metered{kind: kind, sent: in(sentBy(c), kind)}
+		if before := m.seen[c]; before.kind == kind && elapsed > 0 {
+			one.rate = float64(one.sent-before.sent) / elapsed
 		}
+		seen[c] = one
 	}
 	m.at, m.seen = now, seen
-}
-
-// add adds what a class has sent since before to its rate and to those of the
-// classes above it, in each one's own unit.
-func (m *meter) add(seen map[*shaper.Class]metered, c *shaper.Class, before stats.VolumeReading, elapsed float64) {
-	sent := seen[c].sent
-	for p := c; p != nil; p = p.Parent() {
-		one, found := seen[p]
-		if was := m.seen[p]; !found || was.kind != one.kind {
-			continue // there was no rate in that unit
-		}
-		one.rate += float64(in(sent, one.kind)-in(before, one.kind)) / elapsed
-		seen[p] = one
-	}
 }
 
 // rate returns the rate of a class and all beneath it in the last period, in

@@ -15,6 +15,8 @@ func both(name, help string, labels ...string) family {
 }
 
 var (
+	classInfo = desc("class_info",
+		"The class above each class, as a label, empty for none; always 1. A class has what those beneath it count.", "class", "parent")
 	sentBytes = both("class_sent_bytes_total",
 		"Bytes that left the class: of payload from the proxy, of frames from the kernel (engine tc).", "class", "direction")
 	sentPackets = both("class_sent_packets_total",
@@ -62,6 +64,8 @@ var (
 
 	sessions = desc("sessions",
 		"Sessions open now.", "listener")
+	listenerSent = desc("listener_sent_bytes_total",
+		"Payload bytes that left, of all sessions, whether a class counts them or not.", "listener", "direction")
 	sessionsTotal = desc("sessions_total",
 		"Sessions that ended, by how they ended.", "listener", "result")
 	acceptErrors = desc("accept_errors_total",

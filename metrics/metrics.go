@@ -82,6 +82,7 @@ var refusals = []stats.Reason{stats.QueueFull, stats.MaxWait}
 
 // class sends what the proxy has counted for a class.
 func (s sender) class(c stats.ClassReading) {
+	s.gauge(classInfo, 1, c.Name, c.Parent)
 	s.volumes(c, func(f family) *prometheus.Desc { return f.proxy })
 	s.metrics <- newHistogram(wait, c.Wait, c.Name)
 	if c.Rate.Unit == "messages" {
@@ -142,6 +143,9 @@ func (s sender) feedback(c stats.ClassReading) {
 
 func (s sender) listener(l stats.ListenerReading) {
 	s.gauge(sessions, float64(l.Open), l.Name)
+	for d := range stats.Directions() {
+		s.counter(listenerSent, l.Sent[d].Bytes, l.Name, d.String())
+	}
 	for r := range stats.Results() {
 		s.counter(sessionsTotal, l.Ended[r], l.Name, r.String())
 	}

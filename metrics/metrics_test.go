@@ -4,6 +4,8 @@ import (
 	"flag"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -53,6 +55,7 @@ func fixed() stats.Status {
 	web.Ended[stats.OK].Add(7)
 	web.Ended[stats.DialFailed].Add(8)
 	web.AcceptErrors.Add(9)
+	web.Sent[stats.Downstream].Bytes.Add(17)
 	web.SpliceRefused.Add(10)
 	listener := web.Read()
 	listener.Name, listener.Addresses = "web", []string{"192.0.2.1:80"}
@@ -69,7 +72,8 @@ func fixed() stats.Status {
 // idleMessages is a class of messages that has done nothing.
 func idleMessages() stats.ClassReading {
 	c := new(stats.Class).Read()
-	c.Name, c.Rate, c.Share = "sms", stats.RateReading{Text: "20 messages/s", PerSecond: 20, Unit: "messages"}, 1
+	c.Name, c.Parent = "sms", "acme"
+	c.Rate, c.Share = stats.RateReading{Text: "20 messages/s", PerSecond: 20, Unit: "messages"}, 1
 	return c
 }
 
@@ -124,8 +128,8 @@ func TestCardinalityIsConstant(t *testing.T) {
 	}
 }
 
-// onlySessions are series of a class that come of answers to messages.
-var onlySessions = map[string]bool{"shaper_class_in_flight": true, "shaper_class_paused": true, "shaper_class_rate_share": true}
+// onlySessions are series of a class that are there once, whatever engines it has.
+var onlySessions = map[string]bool{"shaper_class_info": true, "shaper_class_in_flight": true, "shaper_class_paused": true, "shaper_class_rate_share": true}
 
 // What the kernel has counted of a class has the series of the proxy, with a label
 // more, but for the waits and what only sessions have.
@@ -148,6 +152,33 @@ func TestKernelClasses(t *testing.T) {
 	}
 	if kernel == 0 || kernel != proxy {
 		t.Errorf("%d series of the kernel, %d of the proxy", kernel, proxy)
+	}
+}
+
+// What the documents say of the label engine is in the series.
+func TestEnginesInDocuments(t *testing.T) {
+	status := fixed()
+	status.Kernel = status.Classes
+	text := scrape(t, func() stats.Status { return status })
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(pages) < 5 {
+		t.Fatalf("%v, %v", pages, err)
+	}
+	named := 0
+	for _, page := range pages {
+		shown, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("engine=\"(\\w*)\"").FindAllStringSubmatch(string(shown), -1) {
+			named++
+			if label := m[0]; m[1] != "" && !strings.Contains(text, label) { // "" selects series without the label
+				t.Errorf("%s says %s, which no series has", page, label)
+			}
+		}
+	}
+	if named < 2 || strings.Contains(string(text), `engine=""`) {
+		t.Errorf("engine is named %d times", named)
 	}
 }
 

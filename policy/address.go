@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 )
@@ -102,6 +104,9 @@ func parseUpstream(s string) (string, error) {
 	if s == Echo || s == Discard {
 		return s, nil
 	}
+	if strings.Contains(s, "://") {
+		return "", urlComplaint(s)
+	}
 	addr, err := hostPort(s, 1, upstreamForm)
 	if err != nil {
 		if near := nearest(s, []string{Echo, Discard}); near != "" {
@@ -113,6 +118,30 @@ func parseUpstream(s string) (string, error) {
 		return "", complain(upstreamForm, "%q has no host", s)
 	}
 	return addr, nil
+}
+
+// schemes are those of URLs that name an upstream: their port, and whether they mean TLS.
+var schemes = map[string]struct {
+	port string
+	tls  bool
+}{
+	"http": {"80", false}, "https": {"443", true}, "ws": {"80", false}, "wss": {"443", true},
+	"smpp": {"2775", false}, "smpps": {"3550", true}, "tls": {"", true}, "ssl": {"", true},
+}
+
+// urlComplaint says how the upstream of a URL is written. It does not repeat a password.
+func urlComplaint(s string) error {
+	u, err := url.Parse(s)
+	if err != nil || u.Hostname() == "" {
+		return complain(upstreamForm, "a URL is no upstream")
+	}
+	scheme := schemes[u.Scheme]
+	port := cmp.Or(u.Port(), scheme.port, "PORT")
+	remedy := fmt.Sprintf("write %q", net.JoinHostPort(u.Hostname(), port))
+	if scheme.tls {
+		remedy += ", and upstream_tls = true beside it"
+	}
+	return complain(remedy, "%q is a URL", u.Redacted())
 }
 
 func parseHTTP(s string) (string, error) {

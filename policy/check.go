@@ -190,8 +190,20 @@ func (c *checker) exists(key, name string) bool {
 	if !c.sound(key) || c.classes[name] != nil {
 		return c.sound(key)
 	}
-	c.wrong(key, fmt.Sprintf("there is no class %q", name), hintOf(c, name, "classes", c.p.Classes, className))
+	allowed := hintOf(c, name, "classes", c.p.Classes, className)
+	if len(c.p.Classes) == 0 {
+		allowed = fmt.Sprintf("write a section [class.%s]", plainName(name))
+	}
+	c.wrong(key, fmt.Sprintf("there is no class %q", name), allowed)
 	return false
+}
+
+// plainName returns a name, or what stands for one where it cannot be one.
+func plainName(name string) string {
+	if isName(name) && len(name) <= 64 {
+		return name
+	}
+	return "NAME"
 }
 
 // enoughHints is after how many mistakes no name is looked for any more that
@@ -202,7 +214,7 @@ func hintOf[T any](c *checker, name, all string, of []T, nameOf func(T) string) 
 	if len(c.errs) >= enoughHints {
 		return "one of the " + all + " of this file"
 	}
-	return hint(name, all, namesOf(of, nameOf))
+	return Hint(name, all, namesOf(of, nameOf))
 }
 
 // use checks that a class can limit what goes to the upstream of a listener:

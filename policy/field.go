@@ -164,7 +164,7 @@ func known(name string, now, later []string) error {
 	case slices.Contains(later, name):
 		return complain("supported here: "+strings.Join(now, ", "), "not supported in this version")
 	}
-	return complain(hint(name, "supported here", now), "unknown key")
+	return complain(Hint(name, "supported here", now), "unknown key")
 }
 
 // find returns the field of a key, or what is wrong with the key.

@@ -31,7 +31,22 @@ func Load(path string) (p *Policy, warnings Errors, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if p, warnings, err = Parse(path, data); err == nil {
+	return parseWithFiles(path, data)
+}
+
+// LoadFrom is Load for what is no file, as the standard input. The name stands for it in
+// errors.
+func LoadFrom(name string, in io.Reader) (p *Policy, warnings Errors, err error) {
+	data, err := ReadFrom(name, in)
+	if err != nil {
+		return nil, nil, err
+	}
+	return parseWithFiles(name, data)
+}
+
+// parseWithFiles is Parse, and looks at the files that the policy names, too.
+func parseWithFiles(name string, data []byte) (p *Policy, warnings Errors, err error) {
+	if p, warnings, err = Parse(name, data); err == nil {
 		warnings = append(warnings, p.openKeys()...)
 		warnings.sort()
 	}
@@ -66,6 +81,18 @@ func Parse(name string, data []byte) (p *Policy, warnings Errors, err error) {
 	return p, r.warnings, nil
 }
 
+// Written returns the keys that a policy file gives, such as "class.acme.rate".
+func Written(data []byte) map[string]bool {
+	r := newReport("", withoutMark(data))
+	root, whole := parseTree(r, withoutMark(data))
+	new(Policy).decode(r, root, whole)
+	keys := make(map[string]bool, len(r.at))
+	for key := range r.at {
+		keys[key] = true
+	}
+	return keys
+}
+
 // withoutMark returns a file without the byte order mark that some editors
 // begin it with. They do not count it as a column, nor do our errors.
 func withoutMark(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\ufeff")) }
@@ -87,7 +114,7 @@ func Read(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(f, int64(maxFile)+1))
+	data, err := ReadFrom(path, f)
 	if err != nil {
 		return nil, err
 	}
@@ -95,10 +122,7 @@ func Read(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case unit.Size(len(data)) > maxFile:
-		return nil, tooLarge(path)
-	case !before.Mode().IsRegular(): // a pipe has no size to compare
+	if !before.Mode().IsRegular() { // a pipe has no size to compare
 		return data, nil
 	}
 	if after.Size() != int64(len(data)) || changed(before, after) {
@@ -106,6 +130,15 @@ func Read(path string) ([]byte, error) {
 			Err: errors.New("the file changed while it was read; write a new one beside it and rename it")}
 	}
 	return data, nil
+}
+
+// ReadFrom is Read for what is no file.
+func ReadFrom(name string, in io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(in, int64(maxFile)+1))
+	if err == nil && unit.Size(len(data)) > maxFile {
+		return nil, tooLarge(name)
+	}
+	return data, err
 }
 
 func tooLarge(name string) Errors {

@@ -3,21 +3,31 @@ package policy
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
 // WriteTree prints the policy in force as a tree of its sections, for people.
 // Every key that means something is shown; what is worth its default says so.
-func (p *Policy) WriteTree(w io.Writer) error {
+func (p *Policy) WriteTree(w io.Writer) error { return p.writeTree(w, nil) }
+
+// WriteWritten is WriteTree for the keys that the file gives, which Written returns.
+func (p *Policy) WriteWritten(w io.Writer, written map[string]bool) error {
+	return p.writeTree(w, written)
+}
+
+func (p *Policy) writeTree(w io.Writer, only map[string]bool) error {
 	root := branch{title: fmt.Sprintf("%s  %s", p.Path, p.Hash)}
 	daemon := DefaultDaemon()
-	root.under = append(root.under, branch{"daemon", table(&p.Daemon, &daemon, daemonFields), nil})
-	root.under = append(root.under, classBranches("", p.byParent())...)
-	root.under = append(root.under, p.listenerBranches()...)
+	if lines := table("daemon", &p.Daemon, &daemon, daemonFields, only); len(lines) > 0 {
+		root.under = append(root.under, branch{"daemon", lines, nil})
+	}
+	root.under = append(root.under, classBranches("", p.byParent(), only)...)
+	root.under = append(root.under, p.listenerBranches(only)...)
 	if len(p.Rules) > 0 {
 		root.under = append(root.under, p.ruleBranch())
 	}
-	root.under = append(root.under, p.tcBranches()...)
+	root.under = append(root.under, p.tcBranches(only)...)
 	var b strings.Builder
 	root.write(&b, "", "")
 	_, err := io.WriteString(w, b.String())
@@ -25,20 +35,20 @@ func (p *Policy) WriteTree(w io.Writer) error {
 }
 
 // classBranches returns those of the classes under a parent, "" for none.
-func classBranches(parent string, byParent map[string][]*Class) (all []branch) {
+func classBranches(parent string, byParent map[string][]*Class, only map[string]bool) (all []branch) {
 	for _, class := range byParent[parent] {
 		defaults := DefaultClass(class.Name)
-		all = append(all, branch{"class " + class.Name, table(class, &defaults, fieldsOf(class)), classBranches(class.Name, byParent)})
+		all = append(all, branch{"class " + class.Name, table(join("class", class.Name), class, &defaults, fieldsOf(class), only), classBranches(class.Name, byParent, only)})
 	}
 	return all
 }
 
-func (p *Policy) listenerBranches() (all []branch) {
+func (p *Policy) listenerBranches(only map[string]bool) (all []branch) {
 	for i := range p.Listeners {
 		l := &p.Listeners[i]
 		defaults := DefaultListener(l.Name, l.Protocol)
 		defaults.Protocol = TCP
-		all = append(all, branch{"listener " + l.Name, table(l, &defaults, fieldsOfListener(l)), nil})
+		all = append(all, branch{"listener " + l.Name, table(join("listener", l.Name), l, &defaults, fieldsOfListener(l), only), nil})
 	}
 	return all
 }
@@ -52,23 +62,22 @@ func (p *Policy) ruleBranch() branch {
 	return b
 }
 
-// table prints each field of a section in a line, aligned.
-func table[T any](t, defaults *T, fields []field[T]) (lines []string) {
+// table prints each field of a section in a line, aligned: of those alone that only has
+// by their keys, if it is not nil.
+func table[T any](section string, t, defaults *T, fields []field[T], only map[string]bool) (lines []string) {
+	fields = slices.DeleteFunc(slices.Clone(fields), func(f field[T]) bool {
+		return f.get == nil || only != nil && !only[join(section, f.name)]
+	})
 	width, longest := 0, 0
 	for _, f := range fields {
-		if f.get != nil {
-			width = max(width, len(f.name))
-			if f.get(t) == f.get(defaults) {
-				longest = max(longest, len(f.get(t)))
-			}
+		width = max(width, len(f.name))
+		if f.get(t) == f.get(defaults) {
+			longest = max(longest, len(f.get(t)))
 		}
 	}
 	for _, f := range fields {
-		if f.get == nil {
-			continue
-		}
 		line := fmt.Sprintf("%-*s  %s", width, f.name, f.get(t))
-		if f.get(t) == f.get(defaults) && !f.required {
+		if f.get(t) == f.get(defaults) && !f.required && only == nil {
 			line = fmt.Sprintf("%-*s  %-*s  (default)", width, f.name, longest, f.get(t))
 		}
 		lines = append(lines, line)

@@ -121,3 +121,31 @@ func TestJSON(t *testing.T) {
 		}
 	}
 }
+
+// What the file gives is printed, also where that is the default, and nothing else.
+func TestWriteWritten(t *testing.T) {
+	text := []byte("[class.a]\nrate = \"1mbit\"\nheadroom = \"0%\"\n[listener.web]\nlisten = \":80\"\nupstream = [\"a.example:80\", \"b.example:80\"]\nclass = \"a\"\n[[rule]]\nsource = \"10.0.0.1\"\nclass = \"a\"\n")
+	p, _, err := Parse("shaper.toml", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Hash = "0123456789ab"
+	var b strings.Builder
+	if err := p.WriteWritten(&b, Written(text)); err != nil {
+		t.Fatal(err)
+	}
+	want := `shaper.toml  0123456789ab
+├─ class a
+│     rate      1mbit
+│     headroom  0%
+├─ listener web
+│     listen    :80
+│     upstream  a.example:80, b.example:80
+│     class     a
+└─ rules, the first match wins
+      1  line 8  source 10.0.0.1/32, class a
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("it differs (-want +got):\n%s", diff)
+	}
+}

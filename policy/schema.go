@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"math"
 	"net/netip"
 	"strconv"
@@ -44,7 +45,7 @@ const (
 var (
 	parseAlgorithm = choice(algorithmForm, []Algorithm{Leaky, Token, GCRA, FixedWindow, SlidingLog, SlidingWindow}, nil)
 	parseOverflow  = choice(overflowForm, []Overflow{Wait, Drop, Refuse}, nil)
-	parseProtocol  = choice(protocolForm, []Protocol{TCP, UDP, SMPP, HTTP, ISO8583, Lines}, nil)
+	parsePlain     = choice(protocolForm, []Protocol{TCP, UDP, SMPP, HTTP, ISO8583, Lines}, nil)
 	parsePrefixOf  = choice(prefixOfForm, []LengthPrefix{Binary2, ASCII4, BCD2, VML}, nil)
 	parseMode      = choice(modeForm, []Mode{Forward}, []Mode{"connect", "socks5", "transparent"})
 )
@@ -126,6 +127,16 @@ func yesNo[T any](name string, at func(*T) *bool) field[T] {
 	f := one(name, boolForm, at, strconv.ParseBool)
 	f.takes = booleans
 	return f
+}
+
+// overTLS are protocols with TLS around them, which here is set apart.
+var overTLS = map[string]Protocol{"https": HTTP, "smpps": SMPP, "tls": TCP, "ssl": TCP}
+
+func parseProtocol(s string) (Protocol, error) {
+	if plain, ok := overTLS[strings.ToLower(s)]; ok {
+		return "", complain(fmt.Sprintf("write %q, with upstream_tls = true if the upstream speaks TLS, and with tls if the clients do", plain), "%q is not known", s)
+	}
+	return parsePlain(s)
 }
 
 // parseWait reads a duration in which something has to happen.

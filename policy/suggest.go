@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// hint returns what to write instead of a name that does not exist: the
-// nearest one, or else all of them.
-func hint(name, all string, names []string) string {
+// Hint returns what to write instead of a name that does not exist: the nearest one, or
+// else all of them.
+func Hint(name, all string, names []string) string {
 	if near := nearest(name, names); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}

@@ -66,10 +66,10 @@ func isDevice(s string) bool {
 	return s != "" && len(s) <= 15 && s != "." && s != ".." && !strings.ContainsAny(s, "/: \t\n\v\f\r")
 }
 
-func (p *Policy) tcBranches() (all []branch) {
+func (p *Policy) tcBranches(only map[string]bool) (all []branch) {
 	for i := range p.TC {
 		defaults := DefaultTC(p.TC[i].Device)
-		all = append(all, branch{"tc " + p.TC[i].Device, table(&p.TC[i], &defaults, tcFields), nil})
+		all = append(all, branch{"tc " + p.TC[i].Device, table(join("tc", p.TC[i].Device), &p.TC[i], &defaults, tcFields, only), nil})
 	}
 	return all
 }

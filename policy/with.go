@@ -14,7 +14,7 @@ func (p *Policy) With(class string, values map[string]string) (*Policy, error) {
 	i := slices.IndexFunc(p.Classes, func(c Class) bool { return c.Name == class })
 	if i < 0 {
 		r.wrongAt(0, join("class", class), fmt.Sprintf("there is no class %q", class),
-			hint(class, "classes", namesOf(p.Classes, className)))
+			Hint(class, "classes", namesOf(p.Classes, className)))
 		return nil, r.errs
 	}
 	changed := *p

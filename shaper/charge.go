@@ -95,7 +95,7 @@ func (c *Class) passes(now time.Time, cost *Cost) (passes, contested bool) {
 
 // let lets an item go that has waited, or need not.
 func (c *Class) let(now time.Time, it *Item) {
-	c.Stats.Wait.Observe(now.Sub(it.arrived))
+	c.countWait(now.Sub(it.arrived))
 	if !it.Busy || it.since.IsZero() {
 		it.since = it.arrived
 	}

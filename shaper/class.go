@@ -18,8 +18,8 @@ import (
 // argument: the pacer drives a live one by the clock, tests and simulations by
 // times of their own.
 type Class struct {
-	// Stats are the counters of the class. Enter and Release count waiting,
-	// whoever moves the bytes counts what was sent, dropped or refused.
+	// Stats are the counters of the class and those beneath it. Enter and Release count
+	// waiting, whoever moves the bytes counts what was sent, dropped or refused.
 	Stats *stats.Class
 
 	name     string
@@ -45,6 +45,7 @@ type Class struct {
 	queue   leaky.Queue[Item]
 	backlog int64     // cost of the queue, in that unit
 	beneath Cost      // of all that waits in the class and its children
+	waiting int64     // those items; a datagram of a train is one
 	from    *Class    // whose item was charged last: its own, or of one beneath it
 	flying  int       // items that Ask, and have no answer, of the class and its children
 	leaving time.Time // since when an item is on its way out, where that matters; zero: none is
@@ -184,7 +185,7 @@ func (c *Class) enter(now time.Time, it *Item) Verdict {
 		}
 		return Leaves
 	}
-	c.Stats.Overlimits.Add(1)
+	c.countOverlimit()
 	if !c.waitsRegardless(it) {
 		if !c.queue.HasRoom(int(it.Cost.Packets), it.Held) {
 			return Full
@@ -216,7 +217,7 @@ func (c *Class) Pass(now time.Time, cost Cost) bool {
 	if !passes {
 		return false
 	}
-	c.Stats.Wait.Observe(0)
+	c.countWait(0)
 	if c.charge(nil, now, now, &cost, true); contested {
 		c.update(now)
 	}
@@ -331,9 +332,7 @@ func (c *Class) push(it *Item) {
 	it.place.Value, it.place.Bytes, it.place.Items = it, it.Held, int(it.Cost.Packets)
 	c.queue.Push(&it.place)
 	c.backlog += it.Cost.in(c.kind)
-	c.waits(&it.Cost, 1)
-	c.Stats.BacklogItems.Add(max(it.Cost.Packets, 1))
-	c.Stats.BacklogBytes.Add(it.Cost.Bytes)
+	c.waits(&it.Cost, max(it.Cost.Packets, 1), 1)
 }
 
 func (c *Class) remove(it *Item) bool {
@@ -341,16 +340,19 @@ func (c *Class) remove(it *Item) bool {
 		return false
 	}
 	c.backlog -= it.Cost.in(c.kind)
-	c.waits(&it.Cost, -1)
-	c.Stats.BacklogItems.Add(-max(it.Cost.Packets, 1))
-	c.Stats.BacklogBytes.Add(-it.Cost.Bytes)
+	c.waits(&it.Cost, max(it.Cost.Packets, 1), -1)
 	return true
 }
 
 // waits notes that so much more, or with a sign of -1 less, waits beneath the
 // class and those above it.
-func (c *Class) waits(cost *Cost, sign int64) {
+func (c *Class) waits(cost *Cost, items, sign int64) {
 	for ; c != nil; c = c.parent.Load() {
 		c.beneath.add(cost, sign)
+		c.waiting += sign * items
+		if c.among == nil { // what waits in a bucket counts in its class
+			c.Stats.BacklogItems.Add(sign * items)
+			c.Stats.BacklogBytes.Add(sign * cost.Bytes)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"shaper/leaky"
+	"shaper/stats"
 	"shaper/unit"
 )
 
@@ -26,6 +27,11 @@ func (c Cost) in(kind unit.Kind) int64 {
 		return c.Connections
 	}
 	return 0
+}
+
+// Volume returns the cost as counters have it.
+func (c Cost) Volume() stats.VolumeReading {
+	return stats.VolumeReading{Bytes: uint64(c.Bytes), Packets: uint64(c.Packets), Messages: uint64(c.Messages), Connections: uint64(c.Connections)}
 }
 
 // add adds a cost as often as times says.

@@ -305,7 +305,13 @@ func (m *naive) sum() (wrong string) {
 	waiting, backlog := 0, map[*stats.Class]int64{}
 	for _, c := range m.classes {
 		waiting += len(m.waiting[c])
-		backlog[c.Stats] += int64(len(m.waiting[c]))
+		seen := map[*stats.Class]bool{} // buckets of one class count together
+		for p := c; p != nil; p = p.Parent() {
+			if !seen[p.Stats] {
+				backlog[p.Stats] += int64(len(m.waiting[c]))
+			}
+			seen[p.Stats] = true
+		}
 	}
 	for _, c := range m.classes {
 		if c.Stats.BacklogItems.Load() != backlog[c.Stats] {

@@ -126,7 +126,7 @@ func (t *twin) goOn(now time.Time) {
 func (t *twin) enter(now time.Time) {
 	c := t.class
 	if c.queue.Len() >= mostTwins {
-		c.Stats.Overlimits.Add(1)
+		c.countOverlimit()
 		t.rest = 0
 		return
 	}
@@ -145,7 +145,7 @@ func (t *twin) enter(now time.Time) {
 // drop counts what would have been dropped, or for which a session would have been
 // closed.
 func (t *twin) drop(reason stats.Reason) {
-	t.class.Stats.Dropped[reason].AddItems(max(t.item.Cost.Packets, 1), t.item.Cost.Bytes)
+	t.class.CountDropped(reason, max(t.item.Cost.Packets, 1), t.item.Cost.Bytes)
 	t.rest = 0
 }
 

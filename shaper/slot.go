@@ -156,9 +156,9 @@ func (c *Class) wouldBeFull() {
 	switch {
 	case c.shadow == nil || c.keys != nil || !c.exceeds():
 	case c.conf.OverflowFor(policy.TCP) == policy.Wait:
-		c.shadow.Stats.Overlimits.Add(1)
+		c.shadow.countOverlimit()
 	default:
-		c.shadow.Stats.Dropped[stats.QueueFull].Add(0)
+		c.shadow.CountDropped(stats.QueueFull, 1, 0)
 	}
 }
 

@@ -64,7 +64,7 @@ func (c *Class) Throttled(now time.Time, wait time.Duration, signal string) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	x := c.answersTo()
-	x.Stats.Throttled.Add(signal)
+	x.countThrottled(signal)
 	x.pauseFor(now, wait)
 	x.update(now)
 	root.wake(now)

@@ -73,7 +73,7 @@ func (c *Class) attach(now time.Time, parent *Class) {
 	}
 	parent.feed.members++
 	c.parent.Store(parent)
-	parent.waits(&c.beneath, 1)
+	parent.waits(&c.beneath, c.waiting, 1)
 	parent.countFlying(c.flying)
 	parent.count(c.open) // nobody beneath a root waits above it
 	root := parent.root()
@@ -101,7 +101,7 @@ func (c *Class) detach(now time.Time) {
 	if parent.feed.members--; parent.feed.members == 0 {
 		parent.feed, parent.own.seats = nil, [bands]seat{}
 	}
-	parent.waits(&c.beneath, -1)
+	parent.waits(&c.beneath, c.waiting, -1)
 	c.withdraw()
 	parent.count(-c.open)
 	parent.countFlying(-c.flying)

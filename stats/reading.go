@@ -57,8 +57,8 @@ type LossReading struct {
 	Bytes uint64 `json:"bytes"` // payload
 }
 
-// ClassReading is what a class was doing at one moment. Read fills what is
-// counted; the first group is the caller's, who knows the policy in force.
+// ClassReading is what a class and all beneath it were doing at one moment. Read fills
+// what is counted; the first group is the caller's, who knows the policy in force.
 type ClassReading struct {
 	Name      string       `json:"name"`
 	Parent    string       `json:"parent,omitempty"`
@@ -118,7 +118,7 @@ func (c *Class) ReadShadow() ShadowReading {
 // entry, if only of zeros.
 func (c *Class) Read() ClassReading {
 	r := ClassReading{
-		Sent:         map[Direction]VolumeReading{},
+		Sent:         readSent(&c.Sent),
 		Dropped:      readLosses(&c.Dropped),
 		Refused:      readLosses(&c.Refused),
 		Overlimits:   c.Overlimits.Load(),
@@ -128,9 +128,6 @@ func (c *Class) Read() ClassReading {
 		BacklogItems: c.BacklogItems.Load(),
 		Wait:         c.Wait.Read(),
 	}
-	for d := range Directions() {
-		r.Sent[d] = c.Sent[d].Read()
-	}
 	r.WaitP50 = Seconds(r.Wait.Quantile(0.50))
 	r.WaitP99 = Seconds(r.Wait.Quantile(0.99))
 	return r
@@ -139,6 +136,14 @@ func (c *Class) Read() ClassReading {
 // Read returns the counters of the volume.
 func (v *Volume) Read() VolumeReading {
 	return VolumeReading{v.Bytes.Load(), v.Packets.Load(), v.Messages.Load(), v.Connections.Load()}
+}
+
+func readSent(volumes *[directions]Volume) map[Direction]VolumeReading {
+	m := make(map[Direction]VolumeReading, directions)
+	for d := range Directions() {
+		m[d] = volumes[d].Read()
+	}
+	return m
 }
 
 func readLosses(losses *[reasons]Loss) map[Reason]LossReading {
@@ -156,17 +161,19 @@ type ListenerReading struct {
 	Protocol  string   `json:"protocol"`
 	Addresses []string `json:"addresses"` // as bound: the port is never 0
 
-	Open          int64             `json:"open"`  // sessions
-	Ended         map[Result]uint64 `json:"ended"` // sessions; every result has its entry
-	AcceptErrors  uint64            `json:"accept_errors"`
-	SpliceRefused uint64            `json:"splice_refused"`
-	Unframed      map[string]uint64 `json:"unframed,omitempty"` // of a protocol with messages: by reason, each with its entry
+	Open          int64                       `json:"open"`  // sessions
+	Sent          map[Direction]VolumeReading `json:"sent"`  // bytes and packets of all sessions, whether a class counts them or not
+	Ended         map[Result]uint64           `json:"ended"` // sessions; every result has its entry
+	AcceptErrors  uint64                      `json:"accept_errors"`
+	SpliceRefused uint64                      `json:"splice_refused"`
+	Unframed      map[string]uint64           `json:"unframed,omitempty"` // of a protocol with messages: by reason, each with its entry
 }
 
 // Read returns the counters of the listener.
 func (l *Listener) Read() ListenerReading {
 	r := ListenerReading{
 		Open:          l.Open.Load(),
+		Sent:          readSent(&l.Sent),
 		Ended:         make(map[Result]uint64, results),
 		AcceptErrors:  l.AcceptErrors.Load(),
 		SpliceRefused: l.SpliceRefused.Load(),
@@ -204,11 +211,11 @@ type Status struct {
 	Kernel []ClassReading `json:"kernel,omitempty"`
 }
 
-// Totals adds up all classes and listeners.
+// Totals is what all listeners and classes come to.
 type Totals struct {
 	Sessions     int64                       `json:"sessions"` // open
 	Ended        uint64                      `json:"sessions_ended"`
-	Sent         map[Direction]VolumeReading `json:"sent"`
+	Sent         map[Direction]VolumeReading `json:"sent"` // bytes and packets of all sessions; messages and connections that a class counts
 	Dropped      LossReading                 `json:"dropped"`
 	Refused      LossReading                 `json:"refused"`
 	BacklogBytes int64                       `json:"backlog_bytes"`

@@ -75,9 +75,11 @@ func TestListenerJSON(t *testing.T) {
 	l.Ended[Drained].Add(1)
 	l.AcceptErrors.Add(4)
 	l.SpliceRefused.Add(5)
+	l.Sent[Downstream].Bytes.Add(705)
 	r := l.Read()
 	r.Name, r.Protocol, r.Addresses = "web", "tcp", []string{"127.0.0.1:7007"}
 	want := `{"name":"web","protocol":"tcp","addresses":["127.0.0.1:7007"],"open":2,` +
+		`"sent":{"downstream":{"bytes":705,"packets":0,"messages":0,"connections":0},"upstream":{"bytes":0,"packets":0,"messages":0,"connections":0}},` +
 		`"ended":{"aborted":0,"closed":0,"dial_failed":0,"drained":1,"ok":0,"panic":0,"refused":0,"reset":0,"timeout":0,"tls_failed":0,"unframed":0},` +
 		`"accept_errors":4,"splice_refused":5}`
 	if got := encode(t, r); got != want {
@@ -158,15 +160,18 @@ func TestLabels(t *testing.T) {
 }
 
 func TestTotal(t *testing.T) {
-	one, two := busyClass().Read(), busyClass().Read()
+	one, two, child := busyClass().Read(), busyClass().Read(), busyClass().Read()
+	child.Parent = "one" // which has what the child has
 	var l Listener
+	l.Sent[Upstream].Add(VolumeReading{Bytes: 3000, Packets: 2})
+	l.Sent[Downstream].Add(VolumeReading{Bytes: 705, Connections: 4})
 	l.Open.Add(3)
 	l.Ended[OK].Add(5)
 	l.Ended[ResetByPeer].Add(1)
-	got := Total([]ClassReading{one, two}, []ListenerReading{l.Read()})
+	got := Total([]ClassReading{one, two, child}, []ListenerReading{l.Read()})
 	want := Totals{
 		Sessions: 3, Ended: 6,
-		Sent:    map[Direction]VolumeReading{Upstream: {Bytes: 3000, Packets: 2}, Downstream: {Connections: 4}},
+		Sent:    map[Direction]VolumeReading{Upstream: {Bytes: 3000, Packets: 2}, Downstream: {Bytes: 705, Connections: 4}},
 		Dropped: LossReading{4, 280}, Refused: LossReading{2, 14},
 		BacklogBytes: 128, BacklogItems: 2,
 	}

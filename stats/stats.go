@@ -46,6 +46,20 @@ type Volume struct {
 	Connections atomic.Uint64
 }
 
+// Add counts what has left. A counter that stays as it is costs nothing.
+func (v *Volume) Add(more VolumeReading) {
+	addTo(&v.Bytes, more.Bytes)
+	addTo(&v.Packets, more.Packets)
+	addTo(&v.Messages, more.Messages)
+	addTo(&v.Connections, more.Connections)
+}
+
+func addTo(counter *atomic.Uint64, n uint64) {
+	if n > 0 {
+		counter.Add(n)
+	}
+}
+
 // Loss counts what was lost for one reason.
 type Loss struct {
 	Items atomic.Uint64
@@ -61,8 +75,8 @@ func (l *Loss) AddItems(items, n int64) {
 	l.Bytes.Add(uint64(n))
 }
 
-// Class is the counters of one class. The zero Class is ready to use. All of
-// it may be read and written concurrently.
+// Class is the counters of one class and of all beneath it. The zero Class is ready to
+// use. All of it may be read and written concurrently.
 type Class struct {
 	Sent       [directions]Volume
 	Dropped    [reasons]Loss // nobody was told
@@ -101,7 +115,8 @@ func (r Result) String() string { return resultNames[r] }
 
 // Listener is the counters of one listener. The zero Listener is ready to use.
 type Listener struct {
-	Open         atomic.Int64 // sessions open now
+	Open         atomic.Int64       // sessions open now
+	Sent         [directions]Volume // of all sessions, whether a class counts it or not
 	Ended        [results]atomic.Uint64
 	AcceptErrors atomic.Uint64 // accept failed, as for want of descriptors; it was tried again
 	// SpliceRefused is directions of sessions whose bytes the kernel would not

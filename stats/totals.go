@@ -1,16 +1,21 @@
 package stats
 
-// Total adds up classes and listeners. What passed two of the classes counts
-// twice.
+// Total adds up listeners, and the classes at the roots, which have all that those
+// beneath them count.
 func Total(classes []ClassReading, listeners []ListenerReading) Totals {
 	t := Totals{Sent: map[Direction]VolumeReading{}}
 	for d := range Directions() {
 		t.Sent[d] = VolumeReading{}
 	}
 	for _, c := range classes {
-		t.addClass(c)
+		if c.Parent == "" {
+			t.addClass(c)
+		}
 	}
 	for _, l := range listeners {
+		for d, v := range l.Sent {
+			t.Sent[d] = t.Sent[d].Plus(v)
+		}
 		t.Sessions += l.Open
 		for _, n := range l.Ended {
 			t.Ended += n
@@ -20,9 +25,6 @@ func Total(classes []ClassReading, listeners []ListenerReading) Totals {
 }
 
 func (t *Totals) addClass(c ClassReading) {
-	for d, v := range c.Sent {
-		t.Sent[d] = t.Sent[d].Plus(v)
-	}
 	for r := range Reasons() {
 		t.Dropped = t.Dropped.plus(c.Dropped[r])
 		t.Refused = t.Refused.plus(c.Refused[r])

@@ -51,3 +51,68 @@ func TestReasonsAreExplained(t *testing.T) {
 		}
 	}
 }
+
+// The commands that simulate in README.md work as they stand, in a clone.
+func TestCommandsInDocuments(t *testing.T) {
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := copyTree(t)
+	found := 0
+	for line := range strings.Lines(string(text)) {
+		command, ok := strings.CutPrefix(line, "    shaper simulate ")
+		if !ok {
+			continue
+		}
+		found++
+		cmd := exec.Command("sh", "-c", plain()+" simulate "+command)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", line, err, out)
+		}
+	}
+	if found < 2 {
+		t.Errorf("README.md shows %d commands that simulate", found)
+	}
+	example := regexp.MustCompile(`docs/examples/[\w.-]+`)
+	for _, name := range []string{"README.md", "docs/operations.md"} {
+		text, err := os.ReadFile("../" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range example.FindAllString(string(text), -1) {
+			if filepath.Ext(file) != ".toml" {
+				continue
+			}
+			if out, err := exec.Command(plain(), "check", "--strict", "../"+file).CombinedOutput(); err != nil {
+				t.Errorf("%s names %s: %v\n%s", name, file, err, out)
+			}
+		}
+	}
+}
+
+// A key that two pages have a row for has the same default in both.
+func TestDefaultsInDocuments(t *testing.T) {
+	defaults := func(page string, row *regexp.Regexp) map[string]string {
+		text, err := os.ReadFile("../docs/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]string{}
+		for _, m := range row.FindAllSubmatch(text, -1) {
+			all[string(m[1])] = string(m[2])
+		}
+		return all
+	}
+	protocols := defaults("protocols.md", regexp.MustCompile("(?m)^\\| listener \\| `(\\w+)` \\| ([^|]+) \\|"))
+	policy := defaults("policy.md", regexp.MustCompile("(?m)^\\| `(\\w+)` \\| ([^|]+) \\|"))
+	if len(protocols) < 3 {
+		t.Fatalf("docs/protocols.md has the keys %v", protocols)
+	}
+	for key, value := range protocols {
+		if policy[key] != value {
+			t.Errorf("%s is %s by default in docs/protocols.md, and %s in docs/policy.md", key, value, policy[key])
+		}
+	}
+}

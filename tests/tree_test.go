@@ -337,7 +337,8 @@ func (l *treeLoad) holds(what string, want map[string]float64, from time.Time, s
 func (l *treeLoad) shows(tree string) {
 	l.t.Helper()
 	var names []string
-	for line := range strings.Lines(l.must("classes")) {
+	table, _, _ := strings.Cut(l.must("classes"), "\n\n")
+	for line := range strings.Lines(table) {
 		name := strings.TrimLeft(line, " ")
 		names = append(names, line[:len(line)-len(name)]+strings.Fields(name)[0])
 	}

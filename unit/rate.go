@@ -47,12 +47,12 @@ const rateForm = `a rate is like "20mbit", "64KiB/s", "200 packets/s" or "120 co
 
 // ParseRate reads a rate as policy files and tc write it: bits per second
 // ("20mbit"), bytes per period ("64KiB/s"), or a count per period
-// ("30 messages/s", "20000 msg/15min"). Prefixes of bits and KB, MB, GB are
+// ("30 messages/s", "20000 msg/15min", "5000 messages/day"). Prefixes of bits and KB, MB, GB are
 // powers of 1000, KiB, MiB, GiB of 1024.
 func ParseRate(s string) (Rate, error) {
 	r, err := parseRate(s)
 	if err != nil {
-		return Rate{}, fmt.Errorf("%q is not a rate: %w; %s", s, err, rateForm)
+		return Rate{}, fmt.Errorf("%q is not a rate: %w; %s", s, err, remedyOf(err, rateForm))
 	}
 	return r, nil
 }
@@ -69,11 +69,12 @@ func parseRate(s string) (Rate, error) {
 	if bit, ok := find(bitUnits, strings.ToLower(word)); ok {
 		return newRate(Bytes, number, bit, 8, time.Second)
 	}
+	digits := strings.TrimRight(strings.TrimSuffix(s, word), " ")
 	word, period, found := strings.Cut(word, "/")
 	word = strings.TrimRight(word, " ")
 	kind, factor, ok := rateUnit(word)
 	if !ok {
-		return Rate{}, fmt.Errorf("%q is no unit of a rate", word)
+		return Rate{}, unknownUnit(digits, word, strings.TrimLeft(period, " "))
 	}
 	if !found {
 		return Rate{}, errors.New("it has no period, such as \"/s\"")
@@ -122,14 +123,23 @@ func (r Rate) finest() int64 {
 	return decimals
 }
 
-// parsePeriod reads what stands behind the slash: "s", "min", "15min".
+// periodWords may stand behind the slash for what they are. A day is 24 hours, a week
+// seven times as many: calendars and clocks that are put forward have no part in it.
+var periodWords = []scale{
+	{"second", int64(time.Second)}, {"minute", int64(time.Minute)}, {"hour", int64(time.Hour)},
+	{"day", int64(day)}, {"week", int64(7 * day)},
+}
+
+// parsePeriod reads what stands behind the slash: "s", "min", "15min", "day".
 func parsePeriod(s string) (time.Duration, error) {
 	s = strings.TrimLeft(s, " ")
 	if s == "" {
 		return 0, errors.New("it has no period behind the slash")
 	}
-	if factor, ok := find(timeUnits, s); ok {
-		return time.Duration(factor), nil
+	for _, units := range [][]scale{timeUnits, periodWords} {
+		if factor, ok := find(units, s); ok {
+			return time.Duration(factor), nil
+		}
 	}
 	per, err := parseDuration(s)
 	if errors.Is(err, errNoNumber) {

@@ -2,6 +2,7 @@ package unit
 
 import (
 	"encoding"
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -84,10 +85,6 @@ func TestParseRateErrors(t *testing.T) {
 		"1.mbit":                        `it does not begin with a number`,
 		"1.2.3mbit":                     `it does not begin with a number`,
 		"30":                            `it has no unit`,
-		"30 /s":                         `"" is no unit of a rate`,
-		"20mbps":                        `"mbps" is no unit of a rate`, // megabytes to tc, megabits to people
-		"20mbit/s":                      `"mbit" is no unit of a rate`,
-		"64kib/s":                       `"kib" is no unit of a rate`,
 		"30 items/s":                    `"items" is no unit of a rate`,
 		"30 messages":                   `it has no period, such as "/s"`,
 		"64KiB":                         `it has no period, such as "/s"`,
@@ -278,4 +275,69 @@ func rate(t testing.TB, s string) Rate {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// A unit that people write, and that there is not, comes with what was meant.
+func TestRateRemedies(t *testing.T) {
+	for in, want := range map[string]string{
+		"30 /s":            `it does not say what it counts; write "30 messages/s", "30 packets/s" or "30 connections/s"`,
+		"20mbps":           `"mbps" is no unit of a rate; write "20mbit" for bits, or "20MB/s" for bytes`, // megabytes to tc, megabits to people
+		"20mbit/s":         `"mbit" is no unit of a rate; bits are per second, so write "20mbit"`,
+		"64kib/s":          `"kib" is no unit of a rate; write "64KiB/s"`,
+		"20 Packets/min":   `"Packets" is no unit of a rate; write "20 packets/min"`,
+		"20/s":             `it does not say what it counts; write "20 messages/s", "20 packets/s" or "20 connections/s"`,
+		"0.5 /15min":       `it does not say what it counts; write "0.5 messages/15min", "0.5 packets/15min" or "0.5 connections/15min"`,
+		"1 Mbit/s":         `"Mbit" is no unit of a rate; bits are per second, so write "1mbit"`,
+		"1.5 kbits/s":      `"kbits" is no unit of a rate; bits are per second, so write "1.5kbit"`,
+		"1Mbps":            `"Mbps" is no unit of a rate; write "1mbit" for bits, or "1MB/s" for bytes`,
+		"2 Gb/s":           `"Gb" is no unit of a rate; write "2gbit" for bits, or "2GB/s" for bytes`,
+		"100bps":           `"bps" is no unit of a rate; write "100bit" for bits, or "100B/s" for bytes`,
+		"10 requests/s":    `"requests" is no unit of a rate; write "10 messages/s"`,
+		"10 req/min":       `"req" is no unit of a rate; write "10 messages/min"`,
+		"10 queries/day":   `"queries" is no unit of a rate; write "10 messages/day"`,
+		"30 tps":           `"tps" is no unit of a rate; write "30 messages/s"`,
+		"30pps":            `"pps" is no unit of a rate; write "30 packets/s"`,
+		"1 Mbit/min":       `"Mbit" is no unit of a rate; ` + rateForm,
+		"10 apples/s":      `"apples" is no unit of a rate; ` + rateForm,
+		"10 messages/eon":  `the period: "eon" is no unit of time; ` + rateForm,
+		"9999999999999bps": `"bps" is no unit of a rate; write "9999999999999bit" for bits, or "9999999999999B/s" for bytes`,
+	} {
+		_, err := ParseRate(in)
+		if err == nil || err.Error() != fmt.Sprintf("%q is not a rate: %s", in, want) {
+			t.Errorf("%s:\n got %v\nwant %s", in, err, want)
+		}
+	}
+}
+
+func TestPeriodWords(t *testing.T) {
+	for in, want := range map[string]Rate{
+		"5000 messages/day":   NewRate(Messages, 5000, 24*time.Hour),
+		"7 connections/week":  NewRate(Connections, 7, 7*24*time.Hour),
+		"64KiB/hour":          NewRate(Bytes, 65536, time.Hour),
+		"120 packets/minute":  NewRate(Packets, 120, time.Minute),
+		"20 messages/ second": NewRate(Messages, 20, time.Second),
+	} {
+		got, err := ParseRate(in)
+		if err != nil || got != want {
+			t.Errorf("%s is %v, %v; want %v", in, got, err, want)
+		}
+		if back, err := ParseRate(got.String()); err != nil || back != got {
+			t.Errorf("%s prints as %v, which reads as %v, %v", in, got, back, err)
+		}
+	}
+}
+
+// Windows of the clock begin where time.Truncate has them: those of a day at 0:00 UTC,
+// those of a week on Monday, as docs/policy.md says.
+func TestDaysAndWeeksBegin(t *testing.T) {
+	now := time.Date(2026, 8, 13, 15, 4, 5, 0, time.UTC)
+	for in, want := range map[string]time.Time{
+		"1 messages/day":  time.Date(2026, 8, 13, 0, 0, 0, 0, time.UTC),
+		"1 messages/week": time.Date(2026, 8, 10, 0, 0, 0, 0, time.UTC),
+	} {
+		r, err := ParseRate(in)
+		if got := now.Truncate(r.Period()); err != nil || !got.Equal(want) {
+			t.Errorf("%s: the window began %v, want %v, %v", in, got, want, err)
+		}
+	}
 }

@@ -32,6 +32,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		ErrWriter:   stderr,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "the policy `FILE`", EnvVars: []string{"SHAPER_CONFIG"}},
+			&cli.StringFlag{Name: "socket", Usage: "ask the daemon of this control socket, a `PATH`, without a policy", EnvVars: []string{"SHAPER_SOCKET"}},
 			cli.HelpFlag, // left out by urfave/cli where the command is not its own
 		},
 		Commands: []*cli.Command{

@@ -32,7 +32,8 @@ _shaper() {
     compadd -a found
     _files
 }
-compdef _shaper shaper
+# As a file of fpath this is the function itself, the first time.
+if [[ "$funcstack[1]" == _shaper ]]; then _shaper; else compdef _shaper shaper; fi
 `
 
 const fishScript = `# fish completion for shaper: shaper completion fish >~/.config/fish/completions/shaper.fish
@@ -81,8 +82,13 @@ func completeClasses(c *cli.Context) {
 		fmt.Fprintln(c.App.Writer, "rate=\nburst=\n--for")
 		return
 	}
+	completeClass(c)
+}
+
+// completeClass completes the first argument to the classes of the daemon.
+func completeClass(c *cli.Context) {
 	d, err := client(c)
-	if err != nil {
+	if err != nil || c.NArg() > 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(c.Context, completePatience)

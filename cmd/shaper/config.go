@@ -30,17 +30,41 @@ func configPath(c *cli.Context) (path string, named bool) {
 	return systemConfig, false
 }
 
-// client returns a client for the daemon of the policy file. The file may be
-// broken, so long as it is there: then the daemon still runs with an older one.
+// stdin is what a FILE of "-" is called in errors.
+const stdin = "<stdin>"
+
+// load reads a policy from a file, or for "-" from the standard input.
+func load(c *cli.Context, path string) (*policy.Policy, policy.Errors, error) {
+	if path == "-" {
+		return policy.LoadFrom(stdin, c.App.Reader)
+	}
+	return policy.Load(path)
+}
+
+// read returns the text of a policy, and what its errors call it.
+func read(c *cli.Context, path string) (name string, text []byte, err error) {
+	if path == "-" {
+		text, err = policy.ReadFrom(stdin, c.App.Reader)
+		return stdin, text, err
+	}
+	text, err = policy.Read(path)
+	return path, text, err
+}
+
+// client returns a client for the daemon of --socket, or else of the policy file. The
+// file may be broken, so long as it is there: then the daemon still runs with an older
+// one.
 func client(c *cli.Context) (*daemon.Client, error) {
+	if socket := c.String("socket"); socket != "" {
+		return daemon.NewClient(socket), nil
+	}
 	path, named := configPath(c)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) && !named {
 		return daemon.NewClient(policy.DefaultDaemon().Control), nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w; the policy file says where the control socket is, and without it there is "+
-			"curl --unix-socket SOCKET http://shaper/v1/status", err)
+		return nil, fmt.Errorf("%w; the policy file says where the control socket is, and without it --socket does", err)
 	}
 	return daemon.NewClient(policy.ControlPath(path, data)), nil
 }

@@ -39,6 +39,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err != errSilent {
 		fmt.Fprintln(stderr, err)
 	}
+	if errors.Is(err, daemon.ErrUnreachable) {
+		fmt.Fprintln(stderr, "shaper run starts one; -c FILE asks the daemon of another policy, --socket PATH that of another socket")
+	}
 	return exitCode(err)
 }
 

@@ -38,7 +38,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asShaper) != "" {
 		main()
 	}
-	os.Unsetenv("SHAPER_CONFIG")
+	for _, name := range []string{"SHAPER_CONFIG", "SHAPER_SOCKET", "COLUMNS"} {
+		os.Unsetenv(name)
+	}
 	os.Unsetenv("JOURNAL_STREAM")
 	os.Exit(m.Run())
 }

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,16 +13,20 @@ import (
 	"shaper/daemon"
 	"shaper/policy"
 	"shaper/stats"
-	"shaper/unit"
 )
 
 func checkCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "check",
-		Usage:     "validate a policy file, and print what it comes to",
-		ArgsUsage: "[FILE]",
-		Flags:     []cli.Flag{jsonFlag()},
-		Action:    check,
+		Name:        "check",
+		Usage:       "validate a policy file, and print what it says",
+		ArgsUsage:   "[FILE]",
+		Description: "Warnings go to the standard error, and are no failure. FILE may be -, for the standard input.",
+		Flags: []cli.Flag{
+			jsonFlag(),
+			&cli.BoolFlag{Name: "all", Usage: "print every key, also those that the file leaves at their default", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "strict", Usage: "take warnings for errors", DisableDefaultText: true},
+		},
+		Action: check,
 	}
 }
 
@@ -34,7 +38,11 @@ func check(c *cli.Context) error {
 	if c.NArg() == 1 {
 		path = c.Args().First()
 	}
-	p, warnings, err := policy.Load(path)
+	name, text, err := read(c, path)
+	if err != nil {
+		return err
+	}
+	p, warnings, err := policy.LoadFrom(name, bytes.NewReader(text))
 	if err != nil {
 		return err
 	}
@@ -42,7 +50,9 @@ func check(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	warnings = append(warnings, more...)
+	if warnings = append(warnings, more...); c.Bool("strict") && len(warnings) > 0 {
+		return warnings
+	}
 	if c.Bool("json") {
 		return printJSON(c, struct {
 			Policy   *policy.Policy `json:"policy"`
@@ -52,19 +62,13 @@ func check(c *cli.Context) error {
 	for _, w := range warnings {
 		fmt.Fprintf(c.App.ErrWriter, "warning: %v\n", w)
 	}
-	return p.WriteTree(c.App.Writer)
+	if c.Bool("all") {
+		return p.WriteTree(c.App.Writer)
+	}
+	return p.WriteWritten(c.App.Writer, policy.Written(text))
 }
 
-// reader returns a command that asks the daemon for something and prints it.
-func reader[T any](name, usage string, get func(*daemon.Client, *cli.Context) (T, error), print func(io.Writer, T)) *cli.Command {
-	return &cli.Command{Name: name, Usage: usage, Flags: []cli.Flag{jsonFlag()}, Action: func(c *cli.Context) error {
-		if err := arguments(c, 0, 0); err != nil {
-			return err
-		}
-		return show(c, get, print)
-	}}
-}
-
+// show asks the daemon for something and prints it.
 func show[T any](c *cli.Context, get func(*daemon.Client, *cli.Context) (T, error), print func(io.Writer, T)) error {
 	d, err := client(c)
 	if err != nil {
@@ -82,9 +86,19 @@ func show[T any](c *cli.Context, get func(*daemon.Client, *cli.Context) (T, erro
 }
 
 func statusCommand() *cli.Command {
-	return reader("status", "show the daemon: up since, policy, last reload, totals",
-		func(d *daemon.Client, c *cli.Context) (daemon.Status, error) { return d.Status(c.Context) },
-		func(w io.Writer, s daemon.Status) { printStatus(w, s, time.Now()) })
+	return &cli.Command{
+		Name:  "status",
+		Usage: "show the daemon: up since, policy, last reload, totals",
+		Flags: []cli.Flag{jsonFlag(), watchFlag()},
+		Action: watched(func(c *cli.Context) error {
+			if err := arguments(c, 0, 0); err != nil {
+				return err
+			}
+			return show(c,
+				func(d *daemon.Client, c *cli.Context) (daemon.Status, error) { return d.Status(c.Context) },
+				func(w io.Writer, s daemon.Status) { printStatus(w, s, time.Now()) })
+		}),
+	}
 }
 
 func printStatus(w io.Writer, s daemon.Status, now time.Time) {
@@ -149,163 +163,6 @@ func ago(a, b time.Time) string {
 
 func stamp(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
 
-func classesCommand() *cli.Command {
-	return reader("classes", "show each class: rate, backlog, waits, losses",
-		func(d *daemon.Client, c *cli.Context) ([]daemon.Class, error) { return d.Classes(c.Context) },
-		printClasses)
-}
-
-// printClasses prints each class under its parent. Where there are trees, it also
-// prints what siblings share by.
-func printClasses(w io.Writer, classes []daemon.Class) {
-	t := table{header: []string{"CLASS", ">RATE", ">CEIL", ">PRIORITY", ">WEIGHT", ">KEYS", ">IN FLIGHT", ">THROTTLED", ">NOW", ">BACKLOG", ">ITEMS", ">P50", ">P99", ">DRAIN", ">DROPPED", ">REFUSED", ">OVERLIMITS", ">WOULD DELAY", ">WOULD DROP", ">WOULD P50", ">WOULD P99"}}
-	changed := false
-	for _, placed := range asTree(classes, func(c daemon.Class) (name, parent string) { return c.Name, c.Parent }) {
-		c := placed.of
-		rate := c.Rate.Text
-		if c.Set {
-			rate, changed = "*"+rate, true
-		}
-		ceil, priority, weight, keys := "-", "-", "-", "-"
-		if c.Ceil != nil {
-			ceil = c.Ceil.Text
-		}
-		if c.Parent != "" {
-			priority, weight = strconv.Itoa(c.Priority), strconv.Itoa(c.Weight)
-		}
-		if c.Per != "" {
-			keys = strconv.Itoa(c.Keys)
-		}
-		inFlight, throttled := "-", "-"
-		if c.Rate.Unit == unit.Messages.String() {
-			inFlight, throttled = strconv.Itoa(c.InFlight), feedback(c, time.Now())
-		}
-		would := []string{"-", "-", "-", "-"}
-		if s := c.Shadow; s != nil {
-			would = []string{fmt.Sprint(s.WouldDelay), fmt.Sprint(s.WouldDrop), duration(s.WaitP50), duration(s.WaitP99)}
-		}
-		t.add(append([]string{strings.Repeat("  ", placed.depth) + c.Name, rate, ceil, priority, weight, keys, inFlight, throttled, c.Now.Text, human(c.BacklogBytes), strconv.FormatInt(c.BacklogItems, 10),
-			duration(c.WaitP50), duration(c.WaitP99), duration(c.Drain), lost(c.Dropped), lost(c.Refused), fmt.Sprint(c.Overlimits)}, would...)...)
-	}
-	if !slices.ContainsFunc(classes, func(c daemon.Class) bool { return c.Parent != "" }) {
-		t.drop("CEIL", "PRIORITY", "WEIGHT")
-	}
-	if !slices.ContainsFunc(classes, func(c daemon.Class) bool { return c.Per != "" }) {
-		t.drop("KEYS")
-	}
-	if !slices.ContainsFunc(classes, func(c daemon.Class) bool { return c.Rate.Unit == unit.Messages.String() }) {
-		t.drop("IN FLIGHT", "THROTTLED")
-	}
-	if !slices.ContainsFunc(classes, func(c daemon.Class) bool { return c.Shadow != nil }) {
-		t.drop("WOULD DELAY", "WOULD DROP", "WOULD P50", "WOULD P99")
-	}
-	t.write(w, "")
-	if changed {
-		fmt.Fprintln(w, "\n* by shaper set; shaper status says until when")
-	}
-}
-
-// feedback prints how often the provider has said that a class is too fast, and what
-// that makes of it.
-func feedback(c daemon.Class, now time.Time) string {
-	n := uint64(0)
-	for _, count := range c.Throttled {
-		n += count
-	}
-	text := strconv.FormatUint(n, 10)
-	if pause := c.PausedUntil.Sub(now); !c.PausedUntil.IsZero() && pause > 0 {
-		text += ", pauses " + pause.Round(100*time.Millisecond).String()
-	}
-	if c.Share < 1 {
-		text += fmt.Sprintf(", at %.0f %%", 100*c.Share)
-	}
-	return text
-}
-
-// placed is a class with the number of classes above it.
-type placed[T any] struct {
-	of    T
-	depth int
-}
-
-// asTree returns the classes in the order of a tree: each behind its parent.
-func asTree[T any](classes []T, names func(T) (name, parent string)) (all []placed[T]) {
-	under, known := map[string][]T{}, map[string]bool{}
-	for _, c := range classes {
-		name, _ := names(c)
-		known[name] = true
-	}
-	for _, c := range classes {
-		_, parent := names(c)
-		if !known[parent] { // as when it has been changed while the classes were read
-			parent = ""
-		}
-		under[parent] = append(under[parent], c)
-	}
-	var walk func(parent string, depth int)
-	walk = func(parent string, depth int) {
-		for _, c := range under[parent] {
-			all = append(all, placed[T]{c, depth})
-			name, _ := names(c)
-			walk(name, depth+1)
-		}
-	}
-	walk("", 0)
-	return all
-}
-
-func lost(by map[stats.Reason]stats.LossReading) string { return fmt.Sprint(allLost(by)) }
-
-func allLost(by map[stats.Reason]stats.LossReading) (n uint64) {
-	for _, l := range by {
-		n += l.Items
-	}
-	return n
-}
-
-func sessionsCommand() *cli.Command {
-	c := reader("sessions", "show the open sessions",
-		func(d *daemon.Client, c *cli.Context) ([]daemon.Session, error) { return d.Sessions(c.Context) },
-		func(w io.Writer, all []daemon.Session) { printSessions(w, all, time.Now()) })
-	c.Subcommands = []*cli.Command{closeCommand()}
-	return c
-}
-
-func printSessions(w io.Writer, sessions []daemon.Session, now time.Time) {
-	t := table{header: []string{">ID", "CLIENT", "LISTENER", "UPSTREAM", "CLASS", ">UP", ">DOWN", ">WAITING", ">AGE", "TLS"}}
-	for _, s := range sessions {
-		class := s.Class
-		if s.ReturnClass != "" {
-			class += "/" + s.ReturnClass
-		}
-		t.add(strconv.FormatUint(s.ID, 10), s.Client, s.Listener, orDash(s.Upstream), orDash(class),
-			human(s.Upward), human(s.Downward), human(s.Waiting), ago(s.Started, now), tlsOf(s))
-	}
-	if !slices.ContainsFunc(sessions, func(s daemon.Session) bool { return tlsOf(s) != "-" }) {
-		t.drop("TLS")
-	}
-	t.write(w, "")
-}
-
-// tlsOf prints which TLS a session has: "client 1.3, upstream 1.2".
-func tlsOf(s daemon.Session) string {
-	var sides []string
-	if s.ClientTLS != "" {
-		sides = append(sides, "client "+s.ClientTLS)
-	}
-	if s.UpstreamTLS != "" {
-		sides = append(sides, "upstream "+s.UpstreamTLS)
-	}
-	return orDash(strings.Join(sides, ", "))
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
 func explainCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "explain",
@@ -347,7 +204,7 @@ func explain(c *cli.Context) error {
 		func(d *daemon.Client, c *cli.Context) ([]policy.Explanation, error) { return d.Explain(c.Context, ask) },
 		func(w io.Writer, all []policy.Explanation) {
 			for _, e := range all {
-				fmt.Fprintf(w, "listener %s, port %d: %v", e.Conn.Listener, e.Conn.Port, e)
+				writeWrapped(w, fmt.Sprintf("listener %s, port %d: %v", e.Conn.Listener, e.Conn.Port, e))
 			}
 		})
 }

@@ -42,10 +42,10 @@ func serve(c *cli.Context) error {
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	path, named := configPath(c)
-	say := welcome{command: ownName()}
-	if named {
-		say.command += " -c " + path
+	if path == "-" {
+		return usageError("run takes no policy from the standard input: each reload reads the file again")
 	}
+	say := welcome{command: advised(path, named)}
 	return daemon.Run(daemon.Options{
 		Path: path, Version: version, Log: log, Signals: signals,
 		Ready: func(s daemon.Status, p *policy.Policy) {

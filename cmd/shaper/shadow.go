@@ -9,7 +9,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"shaper/daemon"
-	"shaper/policy"
 )
 
 func shadowCommand() *cli.Command {
@@ -18,12 +17,12 @@ func shadowCommand() *cli.Command {
 		Usage:     "try a policy beside the one in force, without enforcing it",
 		ArgsUsage: "[FILE]",
 		Description: "With FILE it starts: from now on the classes of that policy get copies of all that goes through the daemon, and\n" +
-			"compute what they would have done. Without, it shows that, beside what the classes in force have done meanwhile. --stop ends it.",
+			"compute what they would have done. FILE may be -, for the standard input. Without, it shows that, beside what the classes in force have done meanwhile. --stop ends it.",
 		Flags: []cli.Flag{
-			jsonFlag(),
+			jsonFlag(), watchFlag(),
 			&cli.BoolFlag{Name: "stop", Usage: "end it, and show what it would have done", DisableDefaultText: true},
 		},
-		Action: shadow,
+		Action: watched(shadow),
 	}
 }
 
@@ -33,17 +32,19 @@ func shadow(c *cli.Context) error {
 	}
 	get := func(d *daemon.Client, c *cli.Context) (daemon.Shadow, error) { return d.Shadow(c.Context) }
 	switch file := c.Args().First(); {
+	case c.IsSet("watch") && (file != "" || c.Bool("stop")):
+		return usageError("--watch is for looking at a policy that runs in the shadow, and neither starts nor stops one")
 	case file != "" && c.Bool("stop"):
 		return usageError("--stop takes no file; there is one policy in the shadow")
 	case c.Bool("stop"):
 		get = func(d *daemon.Client, c *cli.Context) (daemon.Shadow, error) { return d.StopShadow(c.Context) }
 	case file != "":
-		text, err := policy.Read(file)
+		name, text, err := read(c, file)
 		if err != nil {
 			return err
 		}
 		get = func(d *daemon.Client, c *cli.Context) (daemon.Shadow, error) {
-			return d.StartShadow(c.Context, daemon.ShadowRequest{File: file, Text: string(text)})
+			return d.StartShadow(c.Context, daemon.ShadowRequest{File: name, Text: string(text)})
 		}
 	}
 	return show(c, get, func(w io.Writer, s daemon.Shadow) {
@@ -62,7 +63,8 @@ func printShadow(w io.Writer, s daemon.Shadow, now time.Time) {
 		return
 	}
 	fmt.Fprintf(w, "%v  in the shadow for %s, by %s\n\n", s, ago(s.Since, now), s.By)
-	t := table{header: []string{"CLASS", ">RATE", ">WOULD DELAY", ">WOULD DROP", ">WOULD P50", ">WOULD P99", ">LIVE RATE", ">DELAYED", ">DROPPED", ">P50", ">P99"}}
+	t := table{header: []string{"CLASS", ">RATE", ">WOULD DELAY", ">WOULD DROP", ">WOULD P50", ">WOULD P99", ">LIVE RATE", ">DELAYED", ">DROPPED", ">P50", ">P99"},
+		spare: []string{"WOULD P50", "P50", "WOULD DELAY", "DELAYED", "LIVE RATE", "WOULD P99", "P99"}}
 	for _, placed := range asTree(s.Classes, func(c daemon.Divergence) (name, parent string) { return c.Name, c.Parent }) {
 		one := placed.of
 		live := []string{"-", "-", "-", "-", "-"}

@@ -67,7 +67,7 @@ func simulation(c *cli.Context) error {
 		if i == 0 {
 			departures = c.String("departures")
 		}
-		report, err := w.through(path, departures)
+		report, err := w.through(c, path, departures)
 		if err != nil {
 			return err
 		}
@@ -118,8 +118,8 @@ func workloadOf(c *cli.Context) (w workload, err error) {
 }
 
 // through sends the workload through the policy of a file.
-func (w workload) through(path, departures string) (report *simulate.Report, err error) {
-	p, _, err := policy.Load(path)
+func (w workload) through(c *cli.Context, path, departures string) (report *simulate.Report, err error) {
+	p, _, err := load(c, path)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +189,8 @@ func printReports(c *cli.Context, reports []*simulate.Report) error {
 // printReport prints each class under its parent.
 func printReport(w io.Writer, r *simulate.Report) {
 	fmt.Fprintf(w, "%s  %s, %s\n\n", r.Policy, r.Hash, duration(r.Period))
-	t := table{header: []string{"CLASS", ">LIMIT", ">OFFERED", ">LEFT", ">DROPPED", ">REFUSED", ">WAITING", ">P50", ">P99", ">MAX", ">REACHED", ">USED", ">MOST"}}
+	t := table{header: []string{"CLASS", ">LIMIT", ">OFFERED", ">LEFT", ">DROPPED", ">REFUSED", ">WAITING", ">P50", ">P99", ">MAX", ">REACHED", ">USED", ">MOST"},
+		spare: []string{"MOST", "REACHED", "P50", "MAX", "WAITING", "LIMIT", "OFFERED"}}
 	for _, c := range asTree(r.Classes, func(c simulate.Class) (name, parent string) { return c.Name, c.Parent }) {
 		t.add(strings.Repeat("  ", c.depth)+c.of.Name, c.of.Limit.Text, count(c.of.Offered), count(c.of.Left), losses(c.of.Dropped), losses(c.of.Refused), count(c.of.Waiting),
 			duration(c.of.WaitP50), duration(c.of.WaitP99), duration(c.of.WaitMax), c.of.Reached.Text, percent(c.of.Utilisation), count(c.of.MostWaiting))

@@ -13,6 +13,7 @@ import (
 // tenAndTwenty are two policies that differ in one rate.
 func tenAndTwenty(t *testing.T) {
 	t.Helper()
+	t.Setenv("COLUMNS", "132")
 	t.Chdir(t.TempDir())
 	for name, rate := range map[string]string{"ten.toml": "10", "twenty.toml": "20"} {
 		write(t, name, "[class.a]\nrate = \""+rate+" packets/s\"\nqueue = \"20 packets\"\n"+
@@ -76,6 +77,7 @@ func TestSimulatedPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("COLUMNS", "132") // as the page says
 	t.Chdir(t.TempDir())
 	if err := os.CopyFS(".", os.DirFS(committed)); err != nil {
 		t.Fatal(err)

@@ -1,24 +1,22 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
-
-	"github.com/urfave/cli/v2"
-
-	"shaper/stats"
 )
 
-// table prints rows in aligned columns. A column whose header begins with ">"
-// is aligned to the right.
+// table prints rows in aligned columns. A column whose header begins with ">" holds
+// figures: it is aligned to the right, and never cut.
 type table struct {
 	header []string
 	rows   [][]string
+	// spare are the columns that are left out where there is no room for all, by their
+	// names, in that order.
+	spare []string
 }
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
@@ -26,7 +24,7 @@ func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 // drop takes out columns, by their names without the ">".
 func (t *table) drop(names ...string) {
 	for i := len(t.header) - 1; i >= 0; i-- {
-		if !slices.Contains(names, strings.TrimPrefix(t.header[i], ">")) {
+		if !slices.Contains(names, nameOf(t.header[i])) {
 			continue
 		}
 		t.header = slices.Delete(t.header, i, i+1)
@@ -36,81 +34,136 @@ func (t *table) drop(names ...string) {
 	}
 }
 
+// nameOf returns a header as it is printed.
+func nameOf(header string) string { return strings.TrimPrefix(header, ">") }
+
+func isFigure(header string) bool { return strings.HasPrefix(header, ">") }
+
+const (
+	gap      = "  " // between two columns
+	leastOf  = 12   // what remains of a text while there are columns to leave out
+	leastEnd = 4    // what remains of it in any case
+)
+
+// write prints the table no wider than w is. Where there is no room for it, texts are
+// cut, which "…" shows, and columns are left out, which a line below says.
 func (t *table) write(w io.Writer, indent string) {
-	names := make([]string, len(t.header))
-	widths := make([]int, len(t.header))
-	for i, h := range t.header {
-		names[i] = strings.TrimPrefix(h, ">")
-		widths[i] = utf8.RuneCountInString(names[i])
+	width := widthOf(w) - len(indent)
+	hidden := t.hide(width)
+	widths := t.widths()
+	if !t.fit(widths, width, leastOf) {
+		t.fit(widths, width, leastEnd)
 	}
-	for _, row := range t.rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
+	names := make([]string, len(t.header))
+	for i, h := range t.header {
+		names[i] = nameOf(h)
 	}
 	for _, row := range append([][]string{names}, t.rows...) {
-		var line strings.Builder
+		cells := make([]string, len(row))
 		for i, cell := range row {
-			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if strings.HasPrefix(t.header[i], ">") {
-				cell = pad + cell
-			} else {
-				cell += pad
-			}
-			line.WriteString("  " + cell)
+			cells[i] = aligned(cell, widths[i], isFigure(t.header[i]))
 		}
-		fmt.Fprintln(w, strings.TrimRight(indent+line.String()[2:], " "))
+		fmt.Fprintln(w, strings.TrimRight(indent+strings.Join(cells, gap), " "))
+	}
+	if len(hidden) > 0 {
+		fmt.Fprintf(w, "\n%s\n", wrapped("no room for "+strings.Join(hidden, ", ")+"; a wider terminal shows more, or COLUMNS=200", width+len(indent), indent, indent))
 	}
 }
 
-func printJSON(c *cli.Context, v any) error {
-	out := json.NewEncoder(c.App.Writer)
-	out.SetIndent("", "  ")
-	return out.Encode(v)
+// hide takes out columns until there is room for the rest, and returns their names.
+func (t *table) hide(width int) (hidden []string) {
+	for _, name := range t.spare {
+		if t.fit(t.widths(), width, leastOf) {
+			return hidden
+		}
+		before := len(t.header)
+		if t.drop(name); len(t.header) < before {
+			hidden = append(hidden, name)
+		}
+	}
+	return hidden
 }
 
-// human prints a number of bytes, rounded.
-func human[N int64 | uint64](n N) string {
-	const units = "KMGTPE"
-	if n < 1024 {
-		return fmt.Sprintf("%dB", n)
+// widths returns how wide each column would be.
+func (t *table) widths() []int {
+	widths := make([]int, len(t.header))
+	for i, h := range t.header {
+		widths[i] = utf8.RuneCountInString(nameOf(h))
+		for _, row := range t.rows {
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
 	}
-	v, i := float64(n)/1024, 0
-	for ; v >= 1023.95 && i < len(units)-1; i++ {
-		v /= 1024
-	}
-	return fmt.Sprintf("%.1f%ciB", v, units[i])
+	return widths
 }
 
-// duration prints a time rounded to what a person reads.
-func duration(s stats.Seconds) string {
-	d := time.Duration(s)
-	switch {
-	case s == stats.Never:
-		return "never"
-	case d == 0:
-		return "0"
-	case d < time.Millisecond:
-		return fmt.Sprintf("%.2gms", d.Seconds()*1e3)
-	case d < time.Second-500*time.Microsecond: // else it is 1 s, rounded
-		return fmt.Sprintf("%.3gms", d.Seconds()*1e3)
-	case d < time.Minute:
-		return fmt.Sprintf("%.3gs", d.Seconds())
+// fit narrows the widest texts until the columns have room, and reports whether they
+// have. No text is left with less than least.
+func (t *table) fit(widths []int, width, least int) bool {
+	over := len(gap)*(len(widths)-1) - width
+	for _, n := range widths {
+		over += n
 	}
-	return withoutZeroSeconds(d.Round(time.Second).String())
+	for ; over > 0; over-- {
+		widest := -1
+		for i, n := range widths {
+			if !isFigure(t.header[i]) && n > least && (widest < 0 || n > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			return false
+		}
+		widths[widest]--
+	}
+	return true
 }
 
-// withoutZeroSeconds turns "2h0m0s" into "2h0m".
-func withoutZeroSeconds(s string) string {
-	if short, ok := strings.CutSuffix(s, "m0s"); ok {
-		return short + "m"
+// aligned returns a cell in its width.
+func aligned(cell string, width int, right bool) string {
+	n := utf8.RuneCountInString(cell)
+	if n > width {
+		return string([]rune(cell)[:width-1]) + "…"
 	}
-	return s
+	pad := strings.Repeat(" ", width-n)
+	if right {
+		return pad + cell
+	}
+	return cell + pad
 }
 
-func plural[N int | int64 | uint64](n N, what string) string {
-	if n == 1 {
-		return "1 " + what
+// writeWrapped prints lines no longer than w is wide. What goes on in the next line is
+// indented more than where it began. Where there is no terminal, the lines stay whole:
+// a program reads them.
+func writeWrapped(w io.Writer, text string) {
+	if _, ok := sizeOf(w); !ok && os.Getenv("COLUMNS") == "" {
+		io.WriteString(w, text)
+		return
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	for line := range strings.Lines(text) {
+		indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
+		fmt.Fprintln(w, wrapped(line, widthOf(w), indent, indent+"    "))
+	}
+}
+
+// wrapped returns a text in lines of a width. The first begins with first, the others
+// with rest.
+func wrapped(text string, width int, first, rest string) string {
+	var b strings.Builder
+	b.WriteString(first)
+	column := len(first)
+	for i, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case column+1+n > width:
+			b.WriteString("\n" + rest)
+			column = len(rest)
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += n
+	}
+	return b.String()
 }

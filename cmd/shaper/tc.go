@@ -16,6 +16,8 @@ func tcCommand() *cli.Command {
 	one := func(name, usage string, action func(*cli.Context, *tc.Kernel, *policy.Policy, []policy.TC) error) *cli.Command {
 		return &cli.Command{Name: name, Usage: usage, ArgsUsage: "[DEVICE]", Flags: []cli.Flag{jsonFlag()}, Action: withKernel(action), BashComplete: completeDevices}
 	}
+	show := one("show", "show what is in the kernel, with its counters", tcShow)
+	show.Flags, show.Action = append(show.Flags, watchFlag()), watched(show.Action)
 	return &cli.Command{
 		Name:  "tc",
 		Usage: "put the policy into the kernel, as qdiscs",
@@ -24,7 +26,7 @@ func tcCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			one("plan", "print the tc commands that the policy comes to, and what the kernel lacks", tcPlan),
 			one("apply", "make the kernel equal to the policy, in place", tcApply),
-			one("show", "show what is in the kernel, with its counters", tcShow),
+			show,
 			one("clear", "take away what shaper has put into the kernel", tcClear),
 		},
 		Action: noSubcommand,
@@ -47,7 +49,7 @@ func withKernel(f func(*cli.Context, *tc.Kernel, *policy.Policy, []policy.TC) er
 			return err
 		}
 		path, _ := configPath(c)
-		p, _, err := policy.Load(path)
+		p, _, err := load(c, path)
 		if err != nil && c.Command.Name == "clear" && c.NArg() == 1 { // it takes no policy
 			p, err = &policy.Policy{Path: path}, nil
 		}
@@ -228,8 +230,9 @@ func tcShow(c *cli.Context, k *tc.Kernel, p *policy.Policy, sections []policy.TC
 
 // printShown prints qdiscs and classes with their counters, then filters.
 func printShown(w io.Writer, all []tc.Shown) {
-	counted := table{header: []string{"DEVICE", "OBJECT", "HANDLE", "PARENT", "CLASS", ">BYTES", ">PACKETS", ">DROPPED", ">OVERLIMITS", ">BACKLOG", ">QUEUE", "SETTINGS"}}
-	filters := table{header: []string{"DEVICE", "FILTER", ">PREF", "HANDLE", "CLASS", "SETTINGS"}}
+	counted := table{header: []string{"DEVICE", "OBJECT", "HANDLE", "PARENT", "CLASS", ">BYTES", ">PACKETS", ">DROPPED", ">OVERLIMITS", ">BACKLOG", ">QUEUE", "SETTINGS"},
+		spare: []string{"SETTINGS", "QUEUE", "OVERLIMITS", "PARENT", "BACKLOG", "PACKETS", "HANDLE"}}
+	filters := table{header: []string{"DEVICE", "FILTER", ">PREF", "HANDLE", "CLASS", "SETTINGS"}, spare: []string{"HANDLE", "PREF"}}
 	found := false
 	for _, o := range all {
 		if n := o.Counts; o.Type != tc.Filter {

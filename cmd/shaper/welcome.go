@@ -6,6 +6,11 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"slices"
 	"strings"
 
 	"shaper/daemon"
@@ -63,12 +68,57 @@ func about(l stats.ListenerReading, conf policy.Listener) []any {
 		"upstream", strings.Join(conf.Upstream, ","), "class", conf.Class}
 }
 
-// ownName returns what to type for this program: `go run` leaves its binary in
-// a directory that is gone afterwards.
-func ownName() string {
-	path, err := os.Executable()
-	if err == nil && strings.Contains(path, "/go-build") {
-		return "go run ./cmd/shaper"
+// advised returns how to ask this daemon from another terminal, in whatever directory
+// that is: by a command that can be found there, and the policy file.
+func advised(path string, named bool) string {
+	command := ownCommand()
+	if !named && path == systemConfig {
+		return command
 	}
-	return "shaper"
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return command + " -c " + quoted(path)
+}
+
+// ownCommand returns what to type for this program. The one that `go run` has made is
+// nowhere that people look; its package is found from the directory of go run.
+func ownCommand() string {
+	path, err := os.Executable()
+	if err != nil {
+		return "shaper"
+	}
+	if found, err := exec.LookPath("shaper"); err == nil && sameFile(found, path) {
+		return "shaper"
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Path != "command-line-arguments" && isGoRun() {
+		if dir, err := os.Getwd(); err == nil {
+			return "go -C " + quoted(dir) + " run " + info.Path
+		}
+	}
+	return quoted(path)
+}
+
+// isGoRun reports whether `go run` has started the program, and waits for it.
+func isGoRun() bool {
+	parent, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", os.Getppid()))
+	words := strings.Split(string(parent), "\x00")
+	return err == nil && filepath.Base(words[0]) == "go" && slices.Contains(words, "run")
+}
+
+func sameFile(a, b string) bool {
+	one, err1 := os.Stat(a)
+	other, err2 := os.Stat(b)
+	return err1 == nil && err2 == nil && os.SameFile(one, other)
+}
+
+// plainWord matches what no shell takes for anything else.
+var plainWord = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
+
+// quoted returns a word as a shell reads it.
+func quoted(word string) string {
+	if plainWord.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"shaper/daemon"
+)
+
+func sessionsCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "sessions",
+		Usage:       "show the open sessions",
+		Flags:       []cli.Flag{jsonFlag(), sortFlag(), watchFlag()},
+		Subcommands: []*cli.Command{closeCommand()},
+		Action: watched(func(c *cli.Context) error {
+			if err := arguments(c, 0, 0); err != nil {
+				return err
+			}
+			by := order(c.String("sort"))
+			if _, err := sorted(sessionColumns(time.Now()), nil, by); err != nil {
+				return err
+			}
+			return show(c,
+				func(d *daemon.Client, c *cli.Context) ([]daemon.Session, error) { return d.Sessions(c.Context) },
+				func(w io.Writer, all []daemon.Session) { printSessions(w, all, time.Now(), by) })
+		}),
+	}
+}
+
+// sessionColumns are what is shown of a session at a moment.
+func sessionColumns(now time.Time) []column[daemon.Session] {
+	type of = daemon.Session
+	return []column[of]{
+		{name: "ID", text: func(s of) string { return strconv.FormatUint(s.ID, 10) }, by: func(s of) float64 { return -float64(s.ID) }},
+		{name: "CLIENT", text: func(s of) string { return s.Client }},
+		{name: "LISTENER", text: func(s of) string { return s.Listener }},
+		{name: "UPSTREAM", text: func(s of) string { return orDash(s.Upstream) }},
+		{name: "CLASS", text: classesOfSession},
+		{name: "UP", text: func(s of) string { return human(s.Upward) }, by: func(s of) float64 { return float64(s.Upward) }},
+		{name: "DOWN", text: func(s of) string { return human(s.Downward) }, by: func(s of) float64 { return float64(s.Downward) }},
+		{name: "WAITING", text: func(s of) string { return human(s.Waiting) }, by: func(s of) float64 { return float64(s.Waiting) }},
+		{name: "AGE", text: func(s of) string { return ago(s.Started, now) }, by: func(s of) float64 { return now.Sub(s.Started).Seconds() }},
+		{name: "TLS", text: tlsOf, has: func(s of) bool { return tlsOf(s) != "-" }},
+	}
+}
+
+// printSessions prints the sessions in an order that there is.
+func printSessions(w io.Writer, sessions []daemon.Session, now time.Time, by order) {
+	columns := sessionColumns(now)
+	sessions, _ = sorted(columns, sessions, by)
+	tableOf(columns, sessions, "TLS", "LISTENER", "AGE", "WAITING", "ID").write(w, "")
+}
+
+// classesOfSession prints the class of a session, and behind it that of the way back.
+func classesOfSession(s daemon.Session) string {
+	if s.ReturnClass != "" {
+		return s.Class + "/" + s.ReturnClass
+	}
+	return orDash(s.Class)
+}
+
+// tlsOf prints which TLS a session has: "client 1.3, upstream 1.2".
+func tlsOf(s daemon.Session) string {
+	var sides []string
+	if s.ClientTLS != "" {
+		sides = append(sides, "client "+s.ClientTLS)
+	}
+	if s.UpstreamTLS != "" {
+		sides = append(sides, "upstream "+s.UpstreamTLS)
+	}
+	return orDash(strings.Join(sides, ", "))
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"shaper/daemon"
+)
+
+// withStdin runs a command line that reads a text.
+func withStdin(text string, args ...string) (code int, stdout, stderr string) {
+	cmd := exec.Command(os.Args[0], args...)
+	var out, errs bytes.Buffer
+	cmd.Env = append(os.Environ(), asShaper+"=1", "GORACE=atexit_sleep_ms=0")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(text), &out, &errs
+	cmd.Run()
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// check prints what the file gives, with --all every key.
+func TestCheckPrints(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "shaper.toml", base)
+	written := want(t, 0, []string{"class slow\n│     rate  64KiB/s\n├─ class guest", "drain    1min\n"}, "check")
+	if strings.Contains(written, "algorithm") || strings.Contains(written, "(default)") {
+		t.Errorf("check prints what is not written:\n%s", written)
+	}
+	want(t, 0, []string{"algorithm        leaky", "max_sessions     65536", "(default)"}, "check", "--all")
+}
+
+func TestCheckStrict(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "shaper.toml", base)
+	want(t, 0, nil, "check", "--strict")
+	write(t, "shaper.toml", base+"[class.unused]\nrate = \"1mbit\"\n")
+	want(t, 0, nil, "check")
+	code, out, errs := do("check", "--strict")
+	if code != 65 || out != "" || errs != "shaper.toml:16:2: class.unused: it is never used; name it in a listener or a rule\n" {
+		t.Errorf("%d\n%s%s", code, out, errs)
+	}
+}
+
+// "-" is the standard input wherever a policy is read.
+func TestStandardInput(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if code, out, errs := withStdin(base, "check", "-"); code != 0 || !strings.HasPrefix(out, "<stdin>  ") || errs != "" {
+		t.Errorf("check: %d\n%s%s", code, out, errs)
+	}
+	if code, _, errs := withStdin(strings.Replace(base, "64KiB/s", "fast", 1), "check", "-"); code != 65 || !strings.HasPrefix(errs, "<stdin>:6:8: class.slow.rate: ") {
+		t.Errorf("check of a mistake: %d\n%s", code, errs)
+	}
+	if code, out, errs := withStdin(base, "simulate", "-c", "-", "--load", "rate=1KiB/s", "--for", "10s"); code != 0 || !strings.HasPrefix(out, "<stdin>  ") {
+		t.Errorf("simulate: %d\n%s%s", code, out, errs)
+	}
+	if code, _, errs := withStdin(base, "run", "-c", "-"); code != 64 || !strings.Contains(errs, "run takes no policy from the standard input") {
+		t.Errorf("run: %d\n%s", code, errs)
+	}
+	p := begin(t, base)
+	if code, out, errs := withStdin(base, "shadow", "-", "-c", p.path); code != 0 || !strings.HasPrefix(out, "<stdin>  ") {
+		t.Errorf("shadow: %d\n%s%s", code, out, errs)
+	}
+}
+
+// --socket asks a daemon whose policy is not at hand.
+func TestSocketFlag(t *testing.T) {
+	p := begin(t, base)
+	socket := filepath.Join(filepath.Dir(p.path), "c.sock")
+	t.Chdir(t.TempDir())
+	want(t, 0, []string{"slow", "guest"}, "classes", "--socket", socket)
+	want(t, 0, []string{"slow", "guest"}, "--socket="+socket, "classes", "-c", "none.toml")
+	t.Setenv("SHAPER_SOCKET", socket)
+	want(t, 0, []string{"class guest: rule 1"}, "explain", "127.0.0.2")
+}
+
+func TestUnreachable(t *testing.T) {
+	t.Chdir(t.TempDir())
+	code, _, errs := do("status", "--socket", "none.sock")
+	if wanted := "the daemon is not reachable at none.sock: connect: no such file or directory\n" +
+		"shaper run starts one; -c FILE asks the daemon of another policy, --socket PATH that of another socket\n"; code != 69 || errs != wanted {
+		t.Errorf("%d\n%s", code, errs)
+	}
+}
+
+func TestOneClass(t *testing.T) {
+	p := begin(t, base)
+	p.dial()
+	out := want(t, 0, []string{"class            slow\n", "algorithm        leaky\n", "rate             64KiB/s\n", "sessions         1\n", "sent upstream    1B, 0 packets, 0 messages, 1 connection\n"}, "classes", "slow", "-c", p.path)
+	if strings.Contains(out, "guest") || strings.Contains(out, "dropped, ") {
+		t.Errorf("it prints more than there is:\n%s", out)
+	}
+	var all []daemon.Class
+	if err := json.Unmarshal([]byte(want(t, 0, nil, "classes", "slow", "--json", "-c", p.path)), &all); err != nil || len(all) != 1 || all[0].Name != "slow" {
+		t.Errorf("%v, %+v", err, all)
+	}
+	want(t, 64, []string{`shaper: there is no class "slo"; did you mean "slow"?`}, "classes", "slo", "-c", p.path)
+	want(t, 0, []string{"CLASS"}, "classes", "--sort", "now", "-c", p.path)
+	want(t, 64, []string{`shaper: --sort: there is no column "size"; columns: class, rate, `}, "classes", "--sort", "size", "-c", p.path)
+}
+
+// pages collects what a command prints, and says when there are so many tables.
+type pages struct {
+	mu     sync.Mutex
+	text   strings.Builder
+	enough func()
+	many   int
+}
+
+func (p *pages) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.text.Write(b)
+	if strings.Count(p.text.String(), "CLASS ") >= p.many {
+		p.enough()
+	}
+	return len(b), nil
+}
+
+// In a pipe --watch prints one table behind the other, until it is told to end.
+func TestWatch(t *testing.T) {
+	d := begin(t, base)
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &pages{enough: cancel, many: 3}
+	if code := run(ctx, []string{"shaper", "classes", "--watch", "1ms", "-c", d.path}, out, io.Discard); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if text := out.text.String(); !strings.HasPrefix(text, "CLASS ") || strings.Count(text, "\n\nCLASS ") < 2 || strings.Contains(text, "\x1b") {
+		t.Errorf("it prints\n%q", text)
+	}
+	want(t, 64, []string{"--watch: \"0s\" leaves no time"}, "status", "--watch", "0s")
+	want(t, 64, []string{"--watch is for looking at a policy"}, "shadow", "--stop", "--watch", "1s")
+}
+
+// In a terminal --watch draws over what was there, as wide as the terminal is, and ends
+// by ctrl-C with exit code 0.
+func TestWatchInATerminal(t *testing.T) {
+	d := begin(t, base)
+	terminal, far := openTerminal(t, 70, 24)
+	cmd := exec.Command(os.Args[0], "classes", "--watch", "1ms", "-c", d.path)
+	cmd.Env = append(os.Environ(), asShaper+"=1", "GORACE=atexit_sleep_ms=0")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = far, far, far
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	far.Close()
+	terminal.SetReadDeadline(time.Now().Add(patience))
+	var drawn strings.Builder
+	part := make([]byte, 4096)
+	for strings.Count(drawn.String(), home) < 3 {
+		n, err := terminal.Read(part)
+		if err != nil {
+			t.Fatalf("%v after %q", err, drawn.String())
+		}
+		drawn.Write(part[:n])
+	}
+	terminal.Write([]byte{3}) // ctrl-C
+	go io.Copy(io.Discard, terminal)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("ctrl-C: %v", err)
+	}
+	page := strings.Split(drawn.String(), home)[1]
+	for line := range strings.SplitSeq(page, clearLine+"\r\n") {
+		if len(line) > 70 {
+			t.Errorf("%q is wider than the terminal", line)
+		}
+	}
+	if !strings.HasSuffix(page, clearRest) {
+		t.Errorf("the rest of the screen is not cleared: %q", page)
+	}
+}
+
+// openTerminal returns both ends of a terminal of a size (pty(7)).
+func openTerminal(t *testing.T, columns, rows uint16) (near, far *os.File) {
+	t.Helper()
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Skipf("there are no terminals here: %v", err)
+	}
+	near = os.NewFile(uintptr(fd), "/dev/ptmx")
+	t.Cleanup(func() { near.Close() })
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows})
+	}
+	if err == nil {
+		far, err = os.OpenFile(fmt.Sprint("/dev/pts/", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		t.Skipf("there are no terminals here: %v", err)
+	}
+	return near, far
+}

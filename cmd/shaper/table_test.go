@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"shaper/daemon"
+	"shaper/stats"
+	"shaper/tc"
+	"shaper/unit"
+)
+
+// longest returns how long the longest line is.
+func longest(text string) (n int) {
+	for line := range strings.Lines(text) {
+		n = max(n, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")))
+	}
+	return n
+}
+
+func TestTable(t *testing.T) {
+	table := table{header: []string{"NAME", ">RATE", "WHY"}}
+	table.add("a", "9µs", "because")
+	table.add("long one", "10s", "")
+	var out bytes.Buffer
+	table.write(&out, "  ")
+	if want := "  NAME      RATE  WHY\n  a          9µs  because\n  long one   10s\n"; out.String() != want {
+		t.Errorf("got\n%swant\n%s", &out, want)
+	}
+}
+
+// What has no room: texts are cut first, then columns go, and both can be seen.
+func TestTableWithoutRoom(t *testing.T) {
+	for width, want := range map[string]string{
+		"48": "NAME                   BYTES  ITEMS  WHERE\na-class-of-many-words   1234      5  upstream:80\n",
+		"40": "NAME           BYTES  ITEMS  WHERE\na-class-of-m…   1234      5  upstream:80\n",
+		"36": "NAME              BYTES  WHERE\na-class-of-many…   1234  upstream:80\n\nno room for ITEMS; a wider terminal\nshows more, or COLUMNS=200\n",
+		"30": "NAME                   BYTES\na-class-of-many-words   1234\n\nno room for ITEMS, WHERE; a\nwider terminal shows more, or\nCOLUMNS=200\n",
+		"14": "NAME     BYTES\na-clas…   1234\n\nno room for\nITEMS, WHERE;\na wider\nterminal shows\nmore, or\nCOLUMNS=200\n",
+	} {
+		t.Setenv("COLUMNS", width)
+		one := &table{header: []string{"NAME", ">BYTES", ">ITEMS", "WHERE"}, spare: []string{"ITEMS", "WHERE"}}
+		one.add("a-class-of-many-words", "1234", "5", "upstream:80")
+		var out bytes.Buffer
+		if one.write(&out, ""); out.String() != want {
+			t.Errorf("in %s columns:\n%s\nwant\n%s", width, &out, want)
+		}
+	}
+}
+
+// Tables with figures of any size, names of up to 64 letters and addresses of IPv6 fit
+// into 80 columns, and into any that are wider.
+func TestTablesFit(t *testing.T) {
+	x := rand.New(rand.NewPCG(1, 2))
+	for _, width := range []int{80, 100, 132, 200} {
+		t.Setenv("COLUMNS", fmt.Sprint(width))
+		for name, print := range map[string]func(*bytes.Buffer){
+			"classes":  func(out *bytes.Buffer) { printClasses(out, wideClasses(x), time.Now(), "") },
+			"sessions": func(out *bytes.Buffer) { printSessions(out, wideSessions(x), time.Now(), "") },
+			"shadow": func(out *bytes.Buffer) {
+				s := daemon.Shadow{File: "next.toml", Since: time.Now()}
+				for _, c := range wideClasses(x) {
+					s.Classes = append(s.Classes, daemon.Divergence{Name: c.Name, Parent: c.Parent, Rate: c.Rate, ShadowReading: *c.Shadow,
+						Live: &daemon.Live{Rate: c.Rate, Delayed: x.Uint64(), Dropped: x.Uint64()}})
+				}
+				printShadow(out, s, time.Now())
+			},
+			"status": func(out *bytes.Buffer) {
+				var s daemon.Status
+				s.Listeners = []stats.ListenerReading{{Name: longName(x), Protocol: "iso8583", Open: x.Int64(),
+					Addresses: []string{"[2001:db8:1111:2222:3333:4444:5555:6666]:65535", "[2001:db8:1111:2222:3333:4444:5555:7777]:65535"}}}
+				printStatus(out, s, time.Now())
+			},
+			"tc show": func(out *bytes.Buffer) {
+				printShown(out, []tc.Shown{
+					{Device: "shaper-device-1", Type: tc.Class, Handle: "7fff:ffff", Parent: "7fff:fffe", Kind: "htb", Class: longName(x),
+						Words: strings.Repeat("rate 1gbit ceil 1gbit ", 4), Counts: tc.Counters{Bytes: x.Uint64(), Packets: x.Uint64(), Dropped: x.Uint64(), Overlimits: x.Uint64()}},
+					{Device: "shaper-device-1", Type: tc.Filter, Handle: "800::800", Parent: "7fff:", Kind: "flower", Class: longName(x),
+						Words: strings.Repeat("ip_proto tcp dst_port 443 ", 5)},
+				})
+			},
+		} {
+			var out bytes.Buffer
+			if print(&out); longest(out.String()) > width {
+				t.Errorf("%s in %d columns:\n%s", name, width, &out)
+			}
+		}
+	}
+}
+
+func longName(x *rand.Rand) string { return strings.Repeat(string(rune('a'+x.IntN(26))), 64) }
+
+// wideClasses returns a parent and its child that have everything.
+func wideClasses(x *rand.Rand) []daemon.Class {
+	var all []daemon.Class
+	parent := ""
+	for range 2 {
+		var c daemon.Class
+		c.Name, c.Parent, c.Per, c.Set = longName(x), parent, "source", true
+		c.Rate = stats.RateReading{Text: "123456 messages/15min", PerSecond: 137, Unit: unit.Messages.String()}
+		c.Ceil, c.Now.Text = &c.Rate, "123 messages/s"
+		c.BacklogBytes, c.BacklogItems, c.Keys, c.InFlight = x.Int64(), x.Int64(), 1<<24, 1<<20
+		c.Throttled, c.Share = map[string]uint64{"0x58": x.Uint64() >> 20}, 0.0625
+		c.WaitP50, c.WaitP99, c.Drain = stats.Seconds(time.Hour), stats.Seconds(time.Hour), stats.Never
+		c.Dropped = map[stats.Reason]stats.LossReading{stats.QueueFull: {Items: x.Uint64()}}
+		c.Overlimits = x.Uint64()
+		c.Shadow = &stats.ShadowReading{WouldDelay: x.Uint64(), WouldDrop: x.Uint64()}
+		all, parent = append(all, c), c.Name
+	}
+	return all
+}
+
+func wideSessions(x *rand.Rand) []daemon.Session {
+	return []daemon.Session{{ID: x.Uint64(), Listener: longName(x), Client: "[2001:db8:1111:2222:3333:4444:5555:6666]:65535", Upstream: longName(x) + ".example:65535",
+		Class: longName(x), ReturnClass: longName(x), Upward: x.Uint64(), Downward: x.Uint64(), Waiting: x.Int64(), ClientTLS: "1.3", UpstreamTLS: "1.3"}}
+}
+
+func TestSort(t *testing.T) {
+	all := []daemon.Session{{ID: 1, Client: "b", Upward: 5}, {ID: 2, Client: "a", Upward: 7}, {ID: 3, Client: "c", Upward: 6}}
+	for by, want := range map[order]string{"": "123", "up": "231", "UP": "231", "-up": "132", "client": "213", "-client": "312", "id": "123"} {
+		rows, err := sorted(sessionColumns(time.Now()), all, by)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, s := range rows {
+			got += fmt.Sprint(s.ID)
+		}
+		if got != want {
+			t.Errorf("--sort %s gives %s, want %s", by, got, want)
+		}
+	}
+	if _, err := sorted(sessionColumns(time.Now()), all, "clint"); err == nil || err.Error() != `shaper: --sort: there is no column "clint"; did you mean "client"?` {
+		t.Errorf("got %v", err)
+	}
+	var out bytes.Buffer
+	printClasses(&out, treeOfClasses(), time.Now(), "priority")
+	if rows := strings.Fields(out.String()); !strings.Contains(out.String(), "\nbulk ") || strings.Index(out.String(), "\nbulk ") > strings.Index(out.String(), "\notp ") {
+		t.Errorf("sorted by priority: %v\n%s", rows, &out)
+	}
+}
+
+func TestWrapped(t *testing.T) {
+	t.Setenv("COLUMNS", "24")
+	var out bytes.Buffer
+	writeWrapped(&out, "class a: it matches all\n  not rule 1: source 10.0.0.1 is not in 10.1.0.0/16\n")
+	if want := "class a: it matches all\n  not rule 1: source\n      10.0.0.1 is not in\n      10.1.0.0/16\n"; out.String() != want {
+		t.Errorf("got\n%swant\n%s", &out, want)
+	}
+}

@@ -1,0 +1,90 @@
+package shaper
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// countAll counts one of everything that does not wait.
+func countAll(c *Class) {
+	c.CountSent(stats.Downstream, Cost{Bytes: 1, Packets: 2, Messages: 3, Connections: 4})
+	c.CountDropped(stats.Reset, 5, 6)
+	c.CountRefused(stats.QueueFull, 7)
+	c.countOverlimit()
+	c.countWait(time.Second)
+	c.countThrottled("429")
+}
+
+func readings(classes map[string]*Class, names ...string) (all []stats.ClassReading) {
+	for _, name := range names {
+		all = append(all, classes[name].Stats.Read())
+	}
+	return all
+}
+
+// A class has what all beneath it count, to the root, and once what its buckets count.
+func TestCountsOfThoseBeneath(t *testing.T) {
+	blocked := named("root", leakyClass("0 packets/s"))
+	classes := tree(blocked, under("root", named("account", leakyClass("1 packets/s"))),
+		under("account", named("child", leakyClass("1 packets/s"))), under("account", named("each", perSource(10, leakyClass("1 packets/s")))))
+	alone := NewClass(start, blocked)
+	for _, name := range []string{"child", "each"} {
+		c := classes[name].Join(start, client(1))
+		for _, c := range []*Class{c, alone} {
+			countAll(c)
+			enter(t, c, 0, Waits, packet(10))
+		}
+		want := NewClass(start, blocked)
+		countAll(want)
+		enter(t, want, 0, Waits, packet(10))
+		if got := classes[name].Stats.Read(); !reflect.DeepEqual(got, want.Stats.Read()) {
+			t.Errorf("%s has\n%+v\nwant\n%+v", name, got, want.Stats.Read())
+		}
+	}
+	for i, got := range readings(classes, "account", "root") {
+		if !reflect.DeepEqual(got, alone.Stats.Read()) {
+			t.Errorf("%d above there is\n%+v\nwant\n%+v", i+1, got, alone.Stats.Read())
+		}
+	}
+}
+
+// A class that a reload moves takes what waits with it. What has been counted stays
+// where it was: no counter goes back.
+func TestCountsStayWhenClassesMove(t *testing.T) {
+	s := new(Shaper)
+	before, after := named("before", leakyClass("0 packets/s")), named("after", leakyClass("0 packets/s"))
+	child := named("child", leakyClass("1 packets/s"))
+	s.Apply([]policy.Class{before, after, under("before", child)})
+	c := s.Class("child")
+	countAll(c)
+	c.Enter(time.Now(), packet(10))
+	s.Apply([]policy.Class{before, after, under("after", child)})
+	countAll(c)
+	old, now := s.Class("before").Stats.Read(), s.Class("after").Stats.Read()
+	if old.Sent[stats.Downstream].Bytes != 1 || old.BacklogItems != 0 || old.BacklogBytes != 0 {
+		t.Errorf("where it was there is\n%+v", old)
+	}
+	if now.Sent[stats.Downstream].Bytes != 1 || now.BacklogItems != 1 || now.BacklogBytes != 10 {
+		t.Errorf("where it is there is\n%+v", now)
+	}
+
+	// One that counts another unit is replaced, and has the same counters. What waits
+	// in the one before is still beneath the class that it was beneath.
+	s.Apply([]policy.Class{before, after, under("before", named("child", leakyClass("1mbit")))})
+	if n := s.Class("before").Stats.BacklogItems.Load(); n != 0 {
+		t.Errorf("%d items wait beneath the class that has the successor", n)
+	}
+	item := c.front()
+	if !c.Cancel(time.Now(), item) {
+		t.Fatal("what waited does not wait any more")
+	}
+	for _, name := range []string{"before", "after", "child"} {
+		if n := s.Class(name).Stats.BacklogItems.Load(); n != 0 {
+			t.Errorf("%d items wait in %s", n, name)
+		}
+	}
+}
