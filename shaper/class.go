@@ -45,6 +45,7 @@ type Class struct {
 	queue   leaky.Queue[Item]
 	backlog int64     // cost of the queue, in that unit
 	beneath Cost      // of all that waits in the class and its children
+	free    bool      // something of that may cost nothing in its unit
 	from    *Class    // whose item was charged last: its own, or of one beneath it
 	flying  int       // items that Ask, and have no answer, of the class and its children
 	leaving time.Time // since when an item is on its way out, where that matters; zero: none is
@@ -351,5 +352,10 @@ func (c *Class) remove(it *Item) bool {
 func (c *Class) waits(cost *Cost, sign int64) {
 	for ; c != nil; c = c.parent.Load() {
 		c.beneath.add(cost, sign)
+		if sign < 0 {
+			c.free = c.free && c.beneath != Cost{}
+		} else if cost.in(c.kind) == 0 {
+			c.free = true
+		}
 	}
 }

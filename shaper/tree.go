@@ -74,6 +74,9 @@ func (c *Class) attach(now time.Time, parent *Class) {
 	parent.feed.members++
 	c.parent.Store(parent)
 	parent.waits(&c.beneath, 1)
+	for p := parent; p != nil; p = p.parent.Load() {
+		p.free = p.beneath != Cost{} // of a sum nobody knows
+	}
 	parent.countFlying(c.flying)
 	parent.count(c.open) // nobody beneath a root waits above it
 	root := parent.root()
