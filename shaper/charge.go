@@ -155,7 +155,7 @@ func (c *Class) chargeUp(leaf *Class, since, now time.Time, cost *Cost, settles 
 	}
 	own := ready
 	if parent != nil {
-		ready = parent.chargeUp(leaf, own, now, cost, settles)
+		ready = parent.chargeUp(leaf, parent.feed.allowed(own), now, cost, settles)
 	}
 	if n > 0 {
 		c.recover(now)

@@ -79,8 +79,8 @@ func NewClass(now time.Time, conf policy.Class) *Class {
 func newClass(conf policy.Class, counters *stats.Class) *Class {
 	c := &Class{Stats: counters, name: conf.Name, kind: conf.Rate.Kind()}
 	c.due.class = c
-	c.place.class = c
-	c.own.class, c.own.own = c, true
+	c.place.init(c, false)
+	c.own.init(c, true)
 	return c
 }
 
