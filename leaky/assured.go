@@ -1,6 +1,7 @@
 package leaky
 
 import (
+	"math"
 	"time"
 
 	"shaper/limit"
@@ -14,17 +15,24 @@ import (
 // Over any window t in which it always has something ready, a class that is
 // served whenever Next allows it gets at least rate*t less one item, however
 // late it is served each time, so long as it does not fall behind by more than
-// maxCredit or the time of one item. Idle time earns nothing.
-type Assured struct{ debt }
+// maxCredit, or the time of maxItems of its largest items where that is longer. Idle
+// time earns nothing.
+type Assured struct {
+	debt
+	largest int64 // item that has been charged
+}
 
 // maxCredit is how much of the time in which it waited for others a class may
 // make up for. A round of all its siblings fits into it; and where more is
 // assured than there is, one that goes first starves the others no longer.
-const maxCredit = time.Second
+const (
+	maxCredit = time.Second
+	maxItems  = 16 // for rates so low that a round takes seconds
+)
 
 // NewAssured returns an Assured that has been idle until now.
 func NewAssured(now time.Time, rate unit.Rate) *Assured {
-	return &Assured{debt{rate: rate, base: now, paid: now}}
+	return &Assured{debt: debt{rate: rate, base: now, paid: now}}
 }
 
 // Next returns from when on the class is within its assured rate: limit.Never
@@ -45,8 +53,11 @@ func (a *Assured) Take(since, now time.Time, n int64) {
 	if since.After(a.free(0)) {
 		a.settle(since)
 	}
-	if latest := now.Add(-max(maxCredit, a.rate.Time(n))); latest.After(a.free(0)) {
-		a.settle(latest)
+	a.largest = max(a.largest, min(n, math.MaxInt64/maxItems))
+	if now.Add(-maxCredit).After(a.free(0)) {
+		if latest := now.Add(-max(maxCredit, a.rate.Time(maxItems*a.largest))); latest.After(a.free(0)) {
+			a.settle(latest)
+		}
 	}
 	a.owe(n)
 }

@@ -7,12 +7,20 @@ import (
 )
 
 // alarm is a moment at which a class is looked at again: a tree by the pacer, a
-// contender by the feed that it is in.
+// contender by the feed that it is in. A seat in a ring is one, too, by a clock that
+// only the ring knows.
 type alarm struct {
 	class *Class
-	at    time.Time
-	index int // in alarms, plus 1; 0: not set
+	at    time.Time // of a seat it is not used
+	key   int64     // at, as the heap orders it: in nanoseconds since epoch
+	index int       // in alarms, plus 1; 0: not set
 }
+
+// epoch is when keys are 0. They lie within farthest of it, a century and a half, so that
+// the difference of two is a key.
+var epoch = time.Now()
+
+const farthest = 1 << 62
 
 // alarms is a heap, the earliest first. It is that of container/heap without
 // its calls through an interface, which took a fifth of Release.
@@ -31,63 +39,70 @@ func (h *alarms) set(a *alarm, at time.Time) {
 	switch {
 	case at == limit.Never:
 		h.remove(a)
-	case a.index == 0:
-		a.at, a.index = at, len(*h)+1
+	case a.index == 0 || at != a.at:
+		a.at = at
+		h.put(a, int64(min(max(at.Sub(epoch), -farthest), farthest)))
+	}
+}
+
+// put moves an alarm to a key.
+func (h *alarms) put(a *alarm, key int64) {
+	a.key = key
+	if a.index == 0 {
 		*h = append(*h, a)
 		h.up(len(*h) - 1)
-	default:
-		a.at = at
+	} else {
 		h.fix(a.index - 1)
 	}
 }
+
+// before reports whether one key comes before another. Those of seats may have gone
+// round.
+func before(a, b int64) bool { return a-b < 0 }
 
 func (h *alarms) remove(a *alarm) {
 	if a.index == 0 {
 		return
 	}
-	i, last := a.index-1, len(*h)-1
-	h.swap(i, last)
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	a.index = 0
-	if i < last {
+	i, n := a.index-1, len(*h)-1
+	last := (*h)[n]
+	(*h)[n], *h, a.index = nil, (*h)[:n], 0
+	if i < n {
+		(*h)[i] = last
 		h.fix(i)
 	}
 }
 
-func (h alarms) fix(i int) {
-	h.down(i)
-	h.up(i) // does nothing where it has gone down
-}
+func (h alarms) fix(i int) { h.up(h.down(i)) } // up does nothing where it has gone down
 
 func (h alarms) up(i int) {
+	a := h[i]
 	for i > 0 {
 		above := (i - 1) / 2
-		if !h[i].at.Before(h[above].at) {
-			return
+		if !before(a.key, h[above].key) {
+			break
 		}
-		h.swap(i, above)
+		h.place(h[above], i)
 		i = above
 	}
+	h.place(a, i)
 }
 
-func (h alarms) down(i int) {
+func (h alarms) down(i int) int {
+	a := h[i]
 	for {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(h); child++ {
-			if h[child].at.Before(h[least].at) {
-				least = child
-			}
+		child := 2*i + 1
+		if child+1 < len(h) && before(h[child+1].key, h[child].key) {
+			child++
 		}
-		if least == i {
-			return
+		if child >= len(h) || !before(h[child].key, a.key) {
+			break
 		}
-		h.swap(i, least)
-		i = least
+		h.place(h[child], i)
+		i = child
 	}
+	h.place(a, i)
+	return i
 }
 
-func (h alarms) swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i+1, j+1
-}
+func (h alarms) place(a *alarm, i int) { h[i], a.index = a, i+1 }

@@ -41,25 +41,41 @@ func (c *Class) paces(now time.Time, n int64) time.Time {
 	return at
 }
 
-// ready returns when the class may send its head, the limits above it apart. What
-// costs nothing waits with the others where the class may not send.
+// ready returns when the class may send its head, the limits above it apart, or when
+// it has to be looked at again. What costs nothing waits with the others where the
+// class may not send.
 func (c *Class) ready(now time.Time) time.Time {
 	if c.place.head == nil {
 		return c.changes()
 	}
 	at := c.allows(now, c.place.head.Cost.in(c.kind))
-	if c.feed != nil && at.After(now) { // a smaller item may have its turn before
-		at = earlier(at, later(c.allows(now, 1), c.changes()))
+	if c.feed == nil || !at.After(now) {
+		return at
+	}
+	least := int64(1)
+	if c.free {
+		least = 0
+	}
+	if small := c.allows(now, least); small.Before(at) { // such an item may have its turn before
+		at = earlier(at, later(small, c.changes()))
 	}
 	return at
 }
 
-// changes returns when time changes what is the next beneath the class.
+// changes returns when time changes what is the next beneath the class. Of those beneath
+// it who may send, that is up to the one whose turn it is, all the way down; those who may
+// not have alarms.
 func (c *Class) changes() time.Time {
-	if c.feed == nil {
-		return limit.Never
+	at := limit.Never
+	for c.feed != nil {
+		at = earlier(at, c.feed.changes.first())
+		k := c.feed.next()
+		if k == nil || k.own {
+			break
+		}
+		c = k.class
 	}
-	return c.feed.changes.first()
+	return at
 }
 
 // limits reports whether the class holds anything up itself.
@@ -147,7 +163,7 @@ func (c *Class) chargeUp(leaf *Class, since, now time.Time, cost *Cost, settles 
 	}
 	own := ready
 	if parent != nil {
-		ready = parent.chargeUp(leaf, own, now, cost, settles)
+		ready = parent.chargeUp(leaf, parent.feed.allowed(own), now, cost, settles)
 	}
 	if n > 0 {
 		c.limiter.Take(later(own, ready.Add(-c.slack)), now, n)

@@ -46,6 +46,7 @@ type Class struct {
 	backlog int64     // cost of the queue, in that unit
 	beneath Cost      // of all that waits in the class and its children
 	waiting int64     // those items; a datagram of a train is one
+	free    bool      // something of that may cost nothing in its unit
 	from    *Class    // whose item was charged last: its own, or of one beneath it
 	flying  int       // items that Ask, and have no answer, of the class and its children
 	leaving time.Time // since when an item is on its way out, where that matters; zero: none is
@@ -79,8 +80,8 @@ func NewClass(now time.Time, conf policy.Class) *Class {
 func newClass(conf policy.Class, counters *stats.Class) *Class {
 	c := &Class{Stats: counters, name: conf.Name, kind: conf.Rate.Kind()}
 	c.due.class = c
-	c.place.class = c
-	c.own.class, c.own.own = c, true
+	c.place.init(c, false)
+	c.own.init(c, true)
 	return c
 }
 
@@ -353,6 +354,11 @@ func (c *Class) waits(cost *Cost, items, sign int64) {
 		if c.among == nil { // what waits in a bucket counts in its class
 			c.Stats.BacklogItems.Add(sign * items)
 			c.Stats.BacklogBytes.Add(sign * cost.Bytes)
+		}
+		if sign < 0 {
+			c.free = c.free && c.beneath != Cost{}
+		} else if cost.in(c.kind) == 0 {
+			c.free = true
 		}
 	}
 }

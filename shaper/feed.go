@@ -11,23 +11,19 @@ import (
 // A feed is those that compete for a class: its children, and what waits in the
 // class itself. The rule is that of HTB (net/sched/sch_htb.c), where the name
 // comes from: those within their assured rate first, then whoever may borrow;
-// among equals by priority, then deficit round robin by weight (Shreedhar and
-// Varghese, SIGCOMM 1995).
+// among equals by priority, then in turns by weight; see ring.
 //
-// A contender that may send sits in the ring of its priority, and once more in
-// that of the assured while it is within its assured rate; so it keeps its turn
-// among the borrowers meanwhile. One that may not send yet is in no ring, with
-// all that is beneath it. Time changes a contender only at moments that are
-// known: it has an alarm for the next of them, and is looked at when that has
-// come and somebody asks.
+// A contender that may send has a seat in the ring of its priority, and another
+// one among the assured while it is within its assured rate. One that may not send
+// yet is in no ring, with all that is beneath it. Time changes a contender only at
+// moments that are known: it has an alarm for the next of them, and is looked at
+// when that has come and somebody asks.
 type feed struct {
 	rings   [bands][policy.LastPriority + 1]ring
 	busy    [bands]uint8 // a bit for each priority whose ring has somebody
 	changes alarms       // when time changes the state of those here
 	members int          // children, whether or not they have anything
-	// quantum is what weight 1 may send in a turn: the largest item so far, in
-	// the unit of the class. So nobody sends a turn's worth too much.
-	quantum int64
+	since   time.Time    // when the first of those who may send now has been allowed to
 }
 
 // The bands of a feed, in the order in which they are served.
@@ -40,27 +36,26 @@ const (
 // A contender is one of those in a feed: a child of a class, or the queue of the
 // class itself.
 type contender struct {
-	alarm       // when its state changes; of its own queue the class has none
-	own   bool  // it is the queue of the class itself
-	head  *Item // the next of it, as it was when it was last looked at; nil: nothing may leave
-	seats [bands]seat
+	alarm              // when its state changes; of its own queue the class has none
+	own   bool         // it is the queue of the class itself
+	head  *Item        // the next of it, as it was when it was last looked at; nil: nothing may leave
+	seats [bands]alarm // when its turns come, by the clocks of the rings
 }
 
-// A seat is a place in a ring.
-type seat struct {
-	next, prev *contender // nil: it is not taken
-	deficit    int64      // what may still be sent in this turn; below 0: what was sent too much
+// init makes it a contender of a class, or of the queue of that class.
+func (k *contender) init(c *Class, own bool) {
+	k.class, k.own = c, own
+	for band := range bands {
+		k.seats[band].class = c
+	}
 }
 
-// A ring is contenders of one band and priority.
-type ring struct {
-	first *contender
-	turn  *contender // who has paid last; his turn goes on, even if he has been away, until another pays
-}
+// ownPriority is that of the queue of a class itself.
+var ownPriority = policy.DefaultClass("").Priority
 
 func (k *contender) priority() int {
 	if k.own {
-		return policy.DefaultClass("").Priority
+		return ownPriority
 	}
 	return k.class.conf.Priority
 }
@@ -122,6 +117,12 @@ func (f *feed) put(k *contender, now time.Time) {
 		change = k.assured()
 		within = !change.After(now)
 	}
+	if ready && f.busy[borrowing] == 0 {
+		f.since = now
+		if k.index != 0 {
+			f.since = earlier(now, k.at)
+		}
+	}
 	f.seat(k, borrowing, ready)
 	f.seat(k, assured, within)
 	if within {
@@ -130,14 +131,26 @@ func (f *feed) put(k *contender, now time.Time) {
 	f.changes.set(&k.alarm, change)
 }
 
+// allowed returns since when those beneath the class have allowed something to leave,
+// of which one that leaves now was allowed since since.
+func (f *feed) allowed(since time.Time) time.Time {
+	if f.busy[borrowing] == 0 {
+		return since
+	}
+	return earlier(since, f.since)
+}
+
+// add has a contender take part. It comes to the end.
+func (f *feed) add(k *contender) {
+	for band := range bands {
+		k.seats[band].key = f.rings[band][k.priority()].end()
+	}
+}
+
 // remove takes a contender out for good.
 func (f *feed) remove(k *contender) {
 	for band := range bands {
 		f.seat(k, band, false)
-		if r := &f.rings[band][k.priority()]; r.turn == k {
-			r.turn = nil
-		}
-		k.seats[band].deficit = 0
 	}
 	f.changes.remove(&k.alarm)
 }
@@ -165,78 +178,41 @@ func (f *feed) contested(now time.Time) bool { return f.offer(now) != nil }
 // next returns whose item is the next; nil where nobody may send.
 func (f *feed) next() *contender {
 	for band := range bands {
-		if f.busy[band] != 0 {
-			return f.rings[band][bits.TrailingZeros8(f.busy[band])].next(band)
+		if f.busy[band] == 0 {
+			continue
 		}
+		c := f.rings[band][bits.TrailingZeros8(f.busy[band])].line[0].class
+		if c.feed == f {
+			return &c.own
+		}
+		return &c.place
 	}
 	return nil
 }
 
-// next returns who is first, unless his turn is over: each turn is good for an
-// item at least.
-func (r *ring) next(band int) *contender {
-	if s := &r.first.seats[band]; r.turn == r.first && s.deficit <= 0 {
-		return s.next
-	}
-	return r.first
-}
-
-// pay charges the one that was next for an item that costs n, or 1 where it
-// costs nothing. His turn begins, unless it has before.
+// pay charges the one that was next for an item that costs n. He leaves his seat, until
+// put has him sit again.
 func (f *feed) pay(k *contender, n int64) {
 	band := borrowing
-	if k.seats[assured].next != nil {
+	if k.seats[assured].index != 0 {
 		band = assured
 	}
-	n = max(n, 1)
-	f.quantum = max(f.quantum, n)
-	r, s := &f.rings[band][k.priority()], &k.seats[band]
-	if r.turn != k || s.deficit <= 0 {
-		r.first, r.turn = k, k
-		s.deficit = min(s.deficit, 0) + f.quantum*k.weight()
-	}
-	s.deficit -= n
+	f.seat(k, band, false)
+	f.rings[band][k.priority()].pay(&k.seats[band], n, k.weight())
 }
 
-// seat has a contender take or leave its place in a band. It comes to the end,
-// unless it was away during its own turn.
+// seat has a contender take or leave its seat in a band.
 func (f *feed) seat(k *contender, band int, wanted bool) {
 	s := &k.seats[band]
-	if wanted == (s.next != nil) {
+	if wanted == (s.index != 0) {
 		return
 	}
 	priority := k.priority()
 	r := &f.rings[band][priority]
 	if wanted {
-		r.insert(k, band)
+		r.join(s)
 		f.busy[band] |= 1 << priority
-	} else if r.take(k, band); r.first == nil {
+	} else if r.line.remove(s); len(r.line) == 0 {
 		f.busy[band] &^= 1 << priority
 	}
-}
-
-func (r *ring) insert(k *contender, band int) {
-	s := &k.seats[band]
-	if r.first == nil {
-		r.first, s.next, s.prev = k, k, k
-		return
-	}
-	s.next, s.prev = r.first, r.first.seats[band].prev
-	s.next.seats[band].prev, s.prev.seats[band].next = k, k
-	if r.turn == k {
-		r.first = k
-	}
-}
-
-func (r *ring) take(k *contender, band int) {
-	s := &k.seats[band]
-	if s.next == k {
-		r.first = nil
-	} else {
-		s.next.seats[band].prev, s.prev.seats[band].next = s.prev, s.next
-		if r.first == k {
-			r.first = s.next
-		}
-	}
-	s.next, s.prev = nil, nil
 }

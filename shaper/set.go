@@ -36,11 +36,14 @@ func (c *Class) set(now time.Time, conf policy.Class) {
 	c.recover(now)
 	had := c.enforced()
 	l := rerated(now, had.limiter, had.pacedAt(had.throttle.less), c.conf, conf)
-	if p := c.parent.Load(); p != nil && conf.Priority != c.conf.Priority {
+	old, p := c.conf, c.parent.Load()
+	moves := p != nil && conf.Priority != old.Priority // to another ring
+	if moves {
 		p.feed.remove(&c.place)
 	}
-	old := c.conf
-	c.install(now, conf, l)
+	if c.install(now, conf, l); moves {
+		p.feed.add(&c.place)
+	}
 	if c.keys != nil {
 		c.keys.set(now, old, conf)
 	}

@@ -68,12 +68,17 @@ func (c *Class) lockAt(now time.Time) (root *Class, latest time.Time) {
 // attach puts the class, which is a root, under a parent. Both are locked.
 func (c *Class) attach(now time.Time, parent *Class) {
 	if parent.feed == nil {
-		parent.feed = &feed{quantum: 1}
+		parent.feed = &feed{}
+		parent.feed.add(&parent.own)
 		parent.update(now) // its own queue competes from now on
 	}
 	parent.feed.members++
+	parent.feed.add(&c.place)
 	c.parent.Store(parent)
 	parent.waits(&c.beneath, c.waiting, 1)
+	for p := parent; p != nil; p = p.parent.Load() {
+		p.free = p.beneath != Cost{} // of a sum nobody knows
+	}
 	parent.countFlying(c.flying)
 	parent.count(c.open) // nobody beneath a root waits above it
 	root := parent.root()
@@ -99,7 +104,8 @@ func (c *Class) detach(now time.Time) {
 	}
 	parent.feed.remove(&c.place)
 	if parent.feed.members--; parent.feed.members == 0 {
-		parent.feed, parent.own.seats = nil, [bands]seat{}
+		parent.feed.remove(&parent.own)
+		parent.feed = nil
 	}
 	parent.waits(&c.beneath, c.waiting, -1)
 	c.withdraw()
@@ -146,8 +152,8 @@ func (c *Class) release(now time.Time) *Item {
 	it := c.place.head
 	leaf := it.class
 	leaf.remove(it)
-	leaf.pay(&it.Cost)
 	leaf.let(now, it)
+	leaf.pay(&it.Cost)
 	leaf.update(now)
 	leaf.retire(now)
 	return it

@@ -210,6 +210,7 @@ type sim struct {
 	root    *Class
 	now     time.Time
 	left    map[*Class]int
+	sent    map[*Class]int64 // in the unit of the root
 	greedy  map[*Item]bool
 	sources []*source
 }
@@ -223,24 +224,37 @@ type source struct {
 
 // load has a class send so many messages/s, or as many as it can.
 func (s *sim) load(c *Class, rate, tickets int) {
-	if s.left == nil {
-		s.left, s.greedy = map[*Class]int{}, map[*Item]bool{}
-	}
 	switch {
 	case rate > 0:
 		s.sources = append(s.sources, &source{c, s.now, time.Second / time.Duration(rate)})
 	case rate < 0:
 		for range tickets {
-			it := message(1)
-			s.greedy[it] = true
-			s.enter(c, it)
+			s.send(c, message(1))
 		}
 	}
 }
 
+// send has a class send an item as often as it can.
+func (s *sim) send(c *Class, it *Item) {
+	if s.greedy == nil {
+		s.greedy = map[*Item]bool{}
+	}
+	s.greedy[it] = true
+	s.enter(c, it)
+}
+
+// count counts an item that has left a class.
+func (s *sim) count(c *Class, it *Item) {
+	if s.left == nil {
+		s.left, s.sent = map[*Class]int{}, map[*Class]int64{}
+	}
+	s.left[c]++
+	s.sent[c] += it.Cost.in(s.root.kind)
+}
+
 func (s *sim) enter(c *Class, it *Item) {
 	for c.Enter(s.now, it) == Leaves {
-		if s.left[c]++; !s.greedy[it] {
+		if s.count(c, it); !s.greedy[it] {
 			return
 		}
 		it.Busy = true
@@ -266,7 +280,7 @@ func (s *sim) run(d time.Duration) {
 		}
 		if it := s.root.Release(s.now); it != nil {
 			c := it.class
-			if s.left[c]++; s.greedy[it] {
+			if s.count(c, it); s.greedy[it] {
 				it.Busy = true
 				s.enter(c, it)
 			}

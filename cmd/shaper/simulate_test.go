@@ -66,6 +66,19 @@ func TestSimulateCompares(t *testing.T) {
 	}
 }
 
+// TestSimulatedTrees runs policies of trees as a user does.
+func TestSimulatedTrees(t *testing.T) {
+	policy := func(name string) string { return filepath.Join("..", "..", "tests", "testdata", name) }
+	want(t, 0, []string{"a      40 messages/s    18000   4000 ", "b      40 messages/s    18000   4000 ", "c      40 messages/s    18000   4000 "},
+		"simulate", "-c", policy("siblings.toml"), "--load", "rate=60 messages/s", "--for", "5min")
+	departures := filepath.Join(t.TempDir(), "urgent.csv")
+	want(t, 0, nil, "simulate", "-c", policy("urgent.toml"), "--trace", policy("urgent.csv"), "--departures", departures)
+	left, err := os.ReadFile(departures)
+	if err != nil || !strings.Contains(string(left), "\n1.500000000,0.900000000,urgent,10.0.0.2,100\n11.000000000,10.400000000,low,") {
+		t.Errorf("%v\n%s", err, left)
+	}
+}
+
 // The pages that show what simulate prints show what it prints, and draws, now.
 func TestSimulatedPages(t *testing.T) {
 	const page = "algorithms.md"

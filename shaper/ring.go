@@ -1,0 +1,71 @@
+package shaper
+
+// A ring is contenders of one band and priority, who send in turns. It is that of
+// start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): the ring has a clock
+// of its own, by which an item takes a second for each unit that it costs, divided by
+// the weight of who sends it. Each contender has the time at which its next turn
+// begins, and whoever has the earliest sends:
+//
+//	turn begins     at = max(at, clock - longest)    when it takes its seat
+//	an item leaves  clock = max(clock, at), at += cost/weight
+//
+// The clock stands where the latest turn began, and nobody sends before those whose
+// turns begin earlier. So clock - longest <= at <= clock + longest for all in the ring,
+// where longest is the most that an item has taken. Of two that are in it from one
+// moment to another, at moves on by what each sends in this ring, divided by its weight,
+// and they are never further apart than 2 * longest. So
+//
+//	|sent/weight of the one - sent/weight of the other| <= 4 * longest
+//
+// for any weights and costs, and whatever else each of them sends, as one that is within
+// its assured rate does.
+//
+// Who leaves the ring keeps its turn. To leave it is the rule rather than the
+// exception: a class has a gap of its own after each item, or nothing that waits until
+// its one session has sent what left. Who has missed turns comes before the others when
+// it is back, for one item of theirs; the rest is lost, as idle time earns nothing.
+type ring struct {
+	line    alarms // those who may send, by when their turns begin
+	clock   int64  // the latest at which a turn has begun
+	longest int64  // that an item has taken
+	floor   int64  // clock - longest, at most so far: no turn begins before
+}
+
+// By the clock of a ring, a unit of cost takes secondOfRing, if the weight is 1; and from
+// mostOfTurn on an item counts as one of that cost. So weights up to 10,000 are obeyed to
+// within a thousandth, and a clock that has gone round, after 2^40 units, is none the
+// worse: all in the ring are closer together.
+const (
+	secondOfRing = 1 << 24
+	mostOfTurn   = 1 << 36
+)
+
+// end returns when those who are new have their turn: when all others have had one.
+func (r *ring) end() int64 { return r.clock + r.longest }
+
+// join gives a contender its seat.
+func (r *ring) join(seat *alarm) {
+	at := seat.key
+	if uint64(at-r.floor) > uint64(r.end()-r.floor) { // it has missed as much, or the clock has gone round
+		at = r.floor
+	}
+	r.line.put(seat, at)
+}
+
+// pay charges the turn of a contender for an item. One that costs nothing counts as
+// one that costs 1.
+func (r *ring) pay(seat *alarm, cost, weight int64) {
+	takes := min(max(cost, 1), mostOfTurn) * secondOfRing / weight
+	r.clock = latest(r.clock, seat.key)
+	r.longest = max(r.longest, takes)
+	r.floor = latest(r.floor, r.clock-r.longest)
+	seat.key += takes
+}
+
+// latest returns the later of two times by the clock of a ring.
+func latest(a, b int64) int64 {
+	if before(a, b) {
+		return b
+	}
+	return a
+}

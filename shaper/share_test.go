@@ -1,0 +1,227 @@
+package shaper
+
+import (
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+
+	"shaper/policy"
+	"shaper/unit"
+)
+
+// TestTreeThreeSiblings has three greedy classes share what none is assured of: the
+// policy of tests/testdata/siblings.toml.
+func TestTreeThreeSiblings(t *testing.T) {
+	for _, unit := range []string{" messages/s", "B/s"} {
+		for _, tickets := range []int{1, 50} {
+			confs := []policy.Class{named("account", leakyClass("40"+unit))}
+			for _, name := range []string{"a", "b", "c"} {
+				confs = append(confs, ceiling("40"+unit, under("account", named(name, leakyClass("10"+unit)))))
+			}
+			classes := tree(confs...)
+			s := &sim{root: classes["account"], now: start}
+			for _, conf := range confs[1:] {
+				s.load(classes[conf.Name], -1, tickets)
+			}
+			s.run(30 * second)
+			for _, conf := range confs[1:] {
+				if got := s.left[classes[conf.Name]]; got < 399 || got > 401 {
+					t.Errorf("40%s, %d tickets: %s sent %d, want 400", unit, tickets, conf.Name, got)
+				}
+			}
+		}
+	}
+}
+
+// TestTreeUrgentBeneathALargeItem has a small urgent item become ready, at each depth,
+// while a large one of its sibling waits for the root's tokens.
+func TestTreeUrgentBeneathALargeItem(t *testing.T) {
+	for depth := range 8 {
+		confs := []policy.Class{named("0", tokenClass("1 messages/s", 10))}
+		for i := range depth {
+			confs = append(confs, under(strconv.Itoa(i), named(strconv.Itoa(i+1), leakyClass("1000 messages/s"))))
+		}
+		parent := strconv.Itoa(depth)
+		c := tree(append(confs, under(parent, named("urgent", withPriority(0, leakyClass("1 messages/s")))),
+			under(parent, named("low", withPriority(7, leakyClass("1000 messages/s")))))...)
+		enter(t, c["low"], 0, Leaves, costly(9))
+		enter(t, c["urgent"], 10*ms, Leaves, costly(1))
+		large, small := costly(10), costly(1)
+		enter(t, c["low"], 20*ms, Waits, large)
+		enter(t, c["urgent"], 20*ms, Waits, small)
+		if next := c["0"].Next(at(20 * ms)); !next.Equal(at(1010 * ms)) {
+			t.Errorf("%d levels down the next leaves at %v, want 1.01s", depth+1, next.Sub(start))
+		}
+		released(t, c["0"], 1010*ms, small)
+		released(t, c["0"], 11*second-1)
+		released(t, c["0"], 11*second, large)
+	}
+}
+
+// TestTreeFreeBeneathALargeItem has what costs the root nothing become ready while the
+// root allows nothing that costs anything.
+func TestTreeFreeBeneathALargeItem(t *testing.T) {
+	c := tree(named("root", leakyClass("1KB/s")), under("root", named("mid", leakyClass("1MB/s"))),
+		under("mid", named("conns", withPriority(0, leakyClass("1 connections/s")))), under("mid", named("low", leakyClass("1MB/s"))))
+	enter(t, c["low"], 0, Leaves, packet(10_000))
+	enter(t, c["conns"], 500*ms, Leaves, &Item{Cost: Cost{Connections: 1}})
+	conn, low := &Item{Cost: Cost{Connections: 1}}, packet(100)
+	enter(t, c["low"], 500*ms, Waits, low)
+	enter(t, c["conns"], 500*ms, Waits, conn)
+	released(t, c["root"], 1500*ms-1)
+	if next := c["root"].Next(at(1500*ms - 1)); !next.Equal(at(1500 * ms)) {
+		t.Errorf("the next leaves at %v, want 1.5s", next.Sub(start))
+	}
+	released(t, c["root"], 1500*ms, conn)
+	released(t, c["root"], 10*second, low)
+}
+
+// costly returns an item that costs n messages.
+func costly(n int64) *Item {
+	return &Item{Cost: Cost{Bytes: 100 * n, Packets: n, Messages: n}, Held: 100}
+}
+
+// A sharer is a class of a random tree in which all leaves are greedy. Its rate and
+// its share are in the unit of the root.
+type sharer struct {
+	conf     policy.Class
+	rate     float64
+	items    []*Item // of a leaf
+	children []*sharer
+}
+
+// TestTreeSharesOfMany has every class of random trees get its assured rate, and its
+// share by weight of the rest, within 2 %: with any number of siblings, weights, costs,
+// and units.
+func TestTreeSharesOfMany(t *testing.T) {
+	trees := uint64(150)
+	if testing.Short() {
+		trees = 12
+	}
+	const span = 300
+	for seed := range trees {
+		r := rand.New(rand.NewPCG(seed, 12))
+		kind := []unit.Kind{unit.Bytes, unit.Messages, unit.Packets}[r.IntN(3)]
+		root, largest := &sharer{rate: float64(30 * (1 + r.IntN(3))), conf: policy.DefaultClass("0")}, 4.
+		if kind == unit.Bytes {
+			root.rate, largest = root.rate*100, 400
+		}
+		root.conf.Rate = rateIn(kind, root.rate)
+		n := 1
+		root.grow(r, root.conf.Rate, 1+r.IntN(3), &n)
+		var confs []policy.Class
+		root.each(func(s *sharer) { confs = append(confs, s.conf) })
+		classes := tree(confs...)
+		sim := &sim{root: classes["0"], now: start}
+		root.each(func(s *sharer) {
+			for _, it := range s.items {
+				sim.send(classes[s.conf.Name], it)
+			}
+		})
+		sim.run(span * second)
+		root.divide(root.rate, func(s *sharer, want float64) {
+			got := float64(sim.sent[classes[s.conf.Name]]) / span
+			if math.Abs(got-want) > 0.02*want+3*largest/span {
+				t.Errorf("tree %d of %v: %s (%v, weight %d, priority %d) sent %.3f/s, want %.3f", seed, root.conf.Rate, s.conf.Name,
+					s.conf.Rate, s.conf.Weight, s.conf.Priority, got, want)
+			}
+		})
+	}
+}
+
+// rateIn returns a rate of so many a second.
+func rateIn(kind unit.Kind, rate float64) unit.Rate {
+	of := map[unit.Kind]string{unit.Bytes: "B/s", unit.Messages: " messages/s", unit.Packets: " packets/s"}[kind]
+	return rateOf(strconv.Itoa(int(rate)) + of)
+}
+
+// grow gives a class children, of which each may have all of the root.
+func (s *sharer) grow(r *rand.Rand, all unit.Rate, depth int, n *int) {
+	kind := all.Kind()
+	children := 2 + r.IntN(4)
+	for range children {
+		conf := under(s.conf.Name, policy.DefaultClass(strconv.Itoa(*n)))
+		*n++
+		child := &sharer{rate: math.Floor(s.rate * r.Float64() * 1.2 / float64(children))}
+		if r.IntN(3) == 0 {
+			conf.Priority = r.IntN(2)
+		}
+		conf.Weight = []int{1, 1, 2, 3, 10, 100}[r.IntN(6)]
+		conf.Rate, conf.Ceil = rateIn(kind, child.rate), all
+		if child.conf = conf; depth > 1 && r.IntN(3) == 0 {
+			child.grow(r, all, depth-1, n)
+		} else {
+			child.load(r, all)
+		}
+		s.children = append(s.children, child)
+	}
+}
+
+// load gives a leaf what it sends: items of one cost or of several, a few or many at a
+// time. Where all are of one size, it may count messages beneath a root of bytes.
+func (s *sharer) load(r *rand.Rand, all unit.Rate) {
+	size, uneven := int64(1+r.IntN(4)), r.IntN(2) == 0
+	for range []int{1, 2, 20}[r.IntN(3)] {
+		if uneven {
+			size = 1 + r.Int64N(4)
+		}
+		s.items = append(s.items, costly(size))
+	}
+	if all.Kind() == unit.Bytes && r.IntN(3) == 0 {
+		for _, it := range s.items {
+			it.Cost = Cost{Bytes: 100 * size, Messages: 1}
+		}
+		s.rate = math.Floor(s.rate / float64(100*size))
+		s.conf.Rate, s.conf.Ceil = rateIn(unit.Messages, s.rate), rateIn(unit.Messages, 1000)
+		s.rate *= float64(100 * size)
+	}
+}
+
+func (s *sharer) each(do func(*sharer)) {
+	do(s)
+	for _, child := range s.children {
+		child.each(do)
+	}
+}
+
+// divide computes what each leaf gets of what its parent gets.
+func (s *sharer) divide(capacity float64, want func(*sharer, float64)) {
+	if s.children == nil {
+		want(s, capacity)
+		return
+	}
+	got := map[*sharer]float64{}
+	capacity = s.fill(capacity, got, func(child *sharer) float64 { return child.rate })
+	s.fill(capacity, got, func(*sharer) float64 { return math.Inf(1) })
+	for _, child := range s.children {
+		child.divide(got[child], want)
+	}
+}
+
+// fill divides up to a limit of each child, by priority and weight, and returns what
+// is left over.
+func (s *sharer) fill(capacity float64, got map[*sharer]float64, limit func(*sharer) float64) float64 {
+	for priority := range policy.LastPriority + 1 {
+		for capacity > 1e-9 {
+			var hungry []*sharer
+			weights, per := 0., math.Inf(1) // of one weight, until one of them is full
+			for _, child := range s.children {
+				if room := limit(child) - got[child]; child.conf.Priority == priority && room > 1e-9 {
+					hungry = append(hungry, child)
+					weights += float64(child.conf.Weight)
+					per = min(per, room/float64(child.conf.Weight))
+				}
+			}
+			if hungry == nil {
+				break
+			}
+			per = min(per, capacity/weights)
+			for _, child := range hungry {
+				got[child] += per * float64(child.conf.Weight)
+			}
+			capacity -= per * weights
+		}
+	}
+	return capacity
+}
