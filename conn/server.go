@@ -74,6 +74,8 @@ type service struct {
 	class *shaper.Class // of every session, whatever the rules say; nil but for Probe
 	gate  gate          // bounds the sessions
 	names resolver
+
+	failOvers occasional // of what is logged
 }
 
 // address is where a socket is bound: "tcp", "127.0.0.1:80".
@@ -191,6 +193,9 @@ func (s *Server) Listeners() []stats.ListenerReading {
 		one := sv.stats.Read()
 		terms := sv.terms.Load()
 		addReasons(&one, terms.Protocol)
+		if terms.Protocol != policy.UDP { // which takes the first, and never learns whether it is there
+			one.UpstreamFailures = sv.stats.Failed.Read(terms.Upstream)
+		}
 		one.Name, one.Protocol = name, string(terms.Protocol)
 		one.Addresses = slices.Sorted(slices.Values(addresses[sv]))
 		all = append(all, one)

@@ -278,13 +278,22 @@ func printSessions(w io.Writer, sessions []daemon.Session, now time.Time) {
 		if s.ReturnClass != "" {
 			class += "/" + s.ReturnClass
 		}
-		t.add(strconv.FormatUint(s.ID, 10), s.Client, s.Listener, orDash(s.Upstream), orDash(class),
+		t.add(strconv.FormatUint(s.ID, 10), s.Client, s.Listener, upstreamOf(s), orDash(class),
 			human(s.Upward), human(s.Downward), human(s.Waiting), ago(s.Started, now), tlsOf(s))
 	}
 	if !slices.ContainsFunc(sessions, func(s daemon.Session) bool { return tlsOf(s) != "-" }) {
 		t.drop("TLS")
 	}
 	t.write(w, "")
+}
+
+// upstreamOf prints the upstream that was reached, and that it is not the first:
+// "gw2.example:2775 (no. 2)".
+func upstreamOf(s daemon.Session) string {
+	if s.UpstreamNumber > 1 {
+		return fmt.Sprintf("%s (no. %d)", s.Upstream, s.UpstreamNumber)
+	}
+	return orDash(s.Upstream)
 }
 
 // tlsOf prints which TLS a session has: "client 1.3, upstream 1.2".
