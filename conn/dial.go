@@ -253,6 +253,9 @@ func (t *tcpSession) dialled() {
 func (t *tcpSession) established() {
 	t.name, t.number = t.upstreamName(), t.dialling.next
 	t.tellFailOver()
+	if t.exchange != nil {
+		t.exchange.origin = originOf(t.conf, t.name)
+	}
 	t.left()
 	t.dialling.stop()
 	t.client.setUserTimeout(time.Duration(t.conf.IdleTimeout))

@@ -51,15 +51,19 @@ func (l *lane) count() bool {
 		l.passWhole()
 		return true
 	}
-	m, now := l.newMessage(class), time.Now()
+	p, room := l.outgoing()
+	if room != nil {
+		defer room.put()
+	}
+	m, now := l.newMessage(class, len(p)), time.Now()
 	switch class.Enter(now, &m.item) {
 	case shaper.Leaves:
 		l.found = false
-		m.leave(l.unread()[:m.n], now)
+		m.leave(p, now)
 		m.release()
 	case shaper.Waits:
 		l.found = false
-		m.keep(l.unread()[:m.n])
+		m.keep(p)
 		l.waiting = append(l.waiting, m)
 	case shaper.Full:
 		m.release()
@@ -72,10 +76,10 @@ func (l *lane) count() bool {
 	return true
 }
 
-// newMessage returns the message that was found, to enter a class.
-func (l *lane) newMessage(class *shaper.Class) *waitingMessage {
+// newMessage returns the message that was found, of n bytes, to enter a class.
+func (l *lane) newMessage(class *shaper.Class, n int) *waitingMessage {
 	m := messages.Get().(*waitingMessage)
-	m.lane, m.class, m.frame, m.n = l, class, l.message, l.size
+	m.lane, m.class, m.frame, m.n = l, class, l.message, n
 	m.item = shaper.Item{
 		Cost: shaper.Cost{Messages: m.frame.Cost, Bytes: int64(m.n)}, Held: int64(m.n), Settles: true, Owner: m,
 		Busy: len(l.waiting) > 0, Patient: l.isPatient(class), Asks: l.isUp() && l.x.asks(),
