@@ -398,9 +398,7 @@ func TestFailOverInOneClass(t *testing.T) {
 	if n := r.sent("c", stats.Upstream).Connections.Load(); n != 1 {
 		t.Errorf("%d connections are counted", n)
 	}
-	if got := r.Sessions()[0].UpstreamNumber; got != 3 {
-		t.Errorf("the upstream is number %d", got)
-	}
+	until(t, "the session has reached the third", func() bool { return r.Sessions()[0].UpstreamNumber == 3 })
 }
 
 // serveTCP answers the connections of an upstream until the test ends.
