@@ -3,13 +3,11 @@ package conn
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,7 +34,7 @@ type dialling struct {
 	next      int              // upstream of the list
 	addrs     []netip.AddrPort // of the present upstream, still to be tried
 	by        time.Time        // when the present upstream is given up
-	begun     bool             // something has left for an upstream
+	begun     bool             // something has left for an upstream, or the class has been told that nothing will
 	errs      []error
 	timer     *time.Timer        // gives up the present address, or tries all again
 	attemptBy time.Time          // when it does the first
@@ -57,12 +55,21 @@ func (d *dialling) stop() {
 	*d = dialling{}
 }
 
-// dial begins to reach an upstream.
+// dial begins to reach an upstream, or goes on with the address for which the session
+// has changed its class.
 func (t *tcpSession) dial() {
 	t.up.count(t.up.flow.Class(), shaper.Cost{Connections: 1})
 	t.stage = connecting
-	t.dialling.until = time.Now().Add(time.Duration(t.conf.ConnectTimeout))
-	if t.clientLeaves(); t.stage != ended {
+	d := &t.dialling
+	d.by = time.Now().Add(time.Duration(t.conf.ConnectTimeout))
+	if d.until.IsZero() {
+		d.until = d.by
+	}
+	switch t.clientLeaves(); {
+	case t.stage == ended:
+	case len(d.addrs) > 0:
+		t.tryAddress()
+	default:
 		t.tryUpstream()
 	}
 }
@@ -80,17 +87,17 @@ func (t *tcpSession) tryUpstream() {
 		t.finish(d.unreached())
 		return
 	}
-	upstream := t.conf.Upstream[d.next]
 	d.next++
 	d.by = time.Now().Add(time.Duration(t.conf.ConnectTimeout))
-	if builtin := builtins[upstream]; builtin != nil {
-		t.dialBuiltin(builtin)
-	} else if ap, err := netip.ParseAddrPort(upstream); err == nil {
-		t.tryAddresses([]netip.AddrPort{unmapped(ap)})
+	if addrs, known := literally(t.upstreamName()); known {
+		t.tryAddresses(addrs)
 	} else {
-		t.resolve(upstream)
+		t.resolve(t.upstreamName())
 	}
 }
+
+// upstreamName returns the upstream that is being tried.
+func (t *tcpSession) upstreamName() string { return t.conf.Upstream[t.dialling.next-1] }
 
 // dialPause is how long a session waits for a descriptor that it lacks, each time.
 const dialPause = 20 * time.Millisecond
@@ -119,11 +126,6 @@ func (t *tcpSession) dialLater() {
 	})
 }
 
-// failed notes why an upstream, or an address, cannot be reached.
-func (d *dialling) failed(what string, err error) {
-	d.errs = append(d.errs, fmt.Errorf("dial %s: %w", what, err))
-}
-
 // resolve looks up the addresses of a name, each time, and tries them.
 func (t *tcpSession) resolve(upstream string) {
 	ctx, cancel := context.WithDeadline(t.server.ctx, t.dialling.by)
@@ -135,7 +137,7 @@ func (t *tcpSession) resolve(upstream string) {
 		t.drive(func(t *tcpSession) {
 			t.dialling.resolve = nil
 			if err != nil {
-				t.dialling.failed(upstream, err)
+				t.failed(upstream, upstream, &lookupError{err})
 				t.tryUpstream()
 				return
 			}
@@ -144,15 +146,17 @@ func (t *tcpSession) resolve(upstream string) {
 	})
 }
 
-// tryAddresses tries the addresses of an upstream, those that the listener's own
-// can reach.
+// tryAddresses tries the addresses of an upstream that can be reached. The one that
+// the session was classified by comes first: a name may have them in another order
+// each time.
 func (t *tcpSession) tryAddresses(addrs []netip.AddrPort) {
-	bind := t.conf.Bind
-	t.dialling.addrs = slices.DeleteFunc(addrs, func(ap netip.AddrPort) bool {
-		return bind.IsValid() && bind.Is4() != ap.Addr().Is4()
-	})
-	if len(t.dialling.addrs) == 0 {
-		t.dialling.failed(t.conf.Upstream[t.dialling.next-1], errFamily)
+	d := &t.dialling
+	d.addrs = reachable(addrs, t.conf.Bind)
+	if len(d.addrs) == 0 {
+		t.failed(t.upstreamName(), t.upstreamName(), errFamily)
+	}
+	if i := slices.Index(d.addrs, t.destination); i > 0 {
+		d.addrs[0], d.addrs[i] = d.addrs[i], d.addrs[0]
 	}
 	t.tryAddress()
 }
@@ -162,14 +166,22 @@ func (t *tcpSession) tryAddress() {
 	d := &t.dialling
 	for len(d.addrs) > 0 {
 		to := d.addrs[0]
+		if t.isElsewhere(to) {
+			t.server.wg.Go(t.follow) // it needs locks that come before the session's
+			return
+		}
 		patience := time.Until(d.by) / time.Duration(len(d.addrs))
 		d.addrs = d.addrs[1:]
+		t.destination = to
+		if !to.IsValid() {
+			t.dialBuiltin(builtins[t.upstreamName()])
+			return
+		}
 		if err := t.connect(to); err != nil {
 			t.upstream.close()
-			d.failed(to.String(), err)
+			t.failed(t.upstreamName(), to.String(), err)
 			continue
 		}
-		t.destination = to
 		attempt := t.upstream.key
 		d.attemptBy = time.Now().Add(patience)
 		d.timer = time.AfterFunc(patience, func() { t.drive(func(t *tcpSession) { t.giveUp(attempt) }) })
@@ -216,7 +228,7 @@ func (t *tcpSession) giveUp(attempt uint64) {
 func (t *tcpSession) attemptFailed(err error) {
 	t.dialling.timer.Stop()
 	t.upstream.close()
-	t.dialling.failed(t.destination.String(), err)
+	t.failed(t.upstreamName(), t.destination.String(), err)
 	t.tryAddress()
 }
 
@@ -230,17 +242,20 @@ func (t *tcpSession) dialled() {
 		t.attemptFailed(err)
 		return
 	}
-	name := t.conf.Upstream[t.dialling.next-1]
-	if config := t.secure.upstream[name]; config != nil {
+	if config := t.secure.upstream[t.upstreamName()]; config != nil {
 		t.originate(config)
 		return
 	}
-	t.established(name)
+	t.established()
 }
 
 // established relays from here on.
-func (t *tcpSession) established(name string) {
-	t.name = name
+func (t *tcpSession) established() {
+	t.name, t.number = t.upstreamName(), t.dialling.next
+	t.tellFailOver()
+	if t.exchange != nil {
+		t.exchange.origin = originOf(t.conf, t.name)
+	}
 	t.left()
 	t.dialling.stop()
 	t.client.setUserTimeout(time.Duration(t.conf.IdleTimeout))
@@ -281,13 +296,12 @@ var builtins = map[string]func(*net.UnixConn){
 func (t *tcpSession) dialBuiltin(serve func(*net.UnixConn)) {
 	if err := t.connectBuiltin(serve); err != nil {
 		t.upstream.close()
-		t.dialling.failed(t.conf.Upstream[t.dialling.next-1], err)
+		t.failed(t.upstreamName(), t.upstreamName(), err)
 		t.tryUpstream()
 		return
 	}
-	t.destination = netip.AddrPort{}
 	t.upstream.writable = true
-	t.established(t.conf.Upstream[t.dialling.next-1])
+	t.established()
 }
 
 func (t *tcpSession) connectBuiltin(serve func(*net.UnixConn)) error {
@@ -317,102 +331,4 @@ func fileConn(fd int) (*net.UnixConn, error) {
 		return nil, err
 	}
 	return c.(*net.UnixConn), nil
-}
-
-// refuseSelf closes a connection of a socket with itself, which comes about where the
-// kernel chooses the very port that is dialled, and nobody listens there.
-func refuseSelf(c net.Conn) error {
-	if addrPortOf(c.LocalAddr()) != addrPortOf(c.RemoteAddr()) {
-		return nil
-	}
-	c.Close()
-	return fmt.Errorf("dial %s: %w", c.RemoteAddr(), errLoop)
-}
-
-// localAddr is where one of our sockets is bound.
-type localAddr struct {
-	network string
-	addr    netip.AddrPort
-}
-
-// isOwn reports whether an address is one of our own listeners, in whatever
-// spelling: unspecified, or another address of this machine while the listener
-// is on all of them.
-func (s *Server) isOwn(network string, to netip.AddrPort) bool {
-	for _, own := range s.boundTo(network, to.Port()) {
-		if sameHost(own.addr, to.Addr(), own.both) {
-			return true
-		}
-	}
-	return false
-}
-
-// ownHost is the address of one of our listeners; both says that [::] takes
-// IPv4 too.
-type ownHost struct {
-	addr netip.Addr
-	both bool
-}
-
-func (s *Server) boundTo(network string, port uint16) (hosts []ownHost) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for at, b := range s.bound {
-		if own := b.local(); own.network == network && own.addr.Port() == port {
-			hosts = append(hosts, ownHost{own.addr.Addr(), networkOf("", at.text) != "6"})
-		}
-	}
-	return hosts
-}
-
-// sameHost reports whether a connection to the address to could reach a socket
-// bound to own; both says that [::] takes IPv4 too.
-func sameHost(own, to netip.Addr, both bool) bool {
-	own, to = own.WithZone(""), to.WithZone("")
-	if to.IsUnspecified() { // Linux connects it to the loopback address
-		to = loopback(to.Is4())
-	}
-	if own.IsUnspecified() {
-		return (own.Is4() == to.Is4() || own.Is6() && both) && isLocal(to)
-	}
-	return own == to
-}
-
-func loopback(v4 bool) netip.Addr {
-	if v4 {
-		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	}
-	return netip.IPv6Loopback()
-}
-
-// isLocal reports whether an address is one of this machine's.
-func isLocal(a netip.Addr) bool { return a.IsLoopback() || interfaces.have(a) }
-
-// interfaces remembers the addresses of this machine for a second: a flood of
-// datagrams asks for each.
-var interfaces addresses
-
-type addresses struct {
-	mu    sync.Mutex
-	known map[netip.Addr]bool
-	asked time.Time
-}
-
-func (as *addresses) have(a netip.Addr) bool {
-	as.mu.Lock()
-	defer as.mu.Unlock()
-	if now := time.Now(); now.Sub(as.asked) > time.Second {
-		addrs, err := net.InterfaceAddrs()
-		if err != nil {
-			return true // better refuse a connection than feed a loop
-		}
-		as.known, as.asked = map[netip.Addr]bool{}, now
-		for _, one := range addrs {
-			if p, ok := one.(*net.IPNet); ok {
-				ip, _ := netip.AddrFromSlice(p.IP)
-				as.known[ip.Unmap()] = true
-			}
-		}
-	}
-	return as.known[a]
 }

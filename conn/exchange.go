@@ -41,6 +41,8 @@ type exchange struct {
 	closing   bool // a refusal ends the connection: what the client sends is thrown away
 	closed    bool // and that has been written
 
+	origin *frame.Origin // that requests ask for; nil: as the client has written them
+
 	refused frame.Message // whose answer is due
 	current frame.Message // what the link is to know of the message that leaves or is refused
 	refusal []byte        // room for one, once there has been one

@@ -10,6 +10,7 @@ type fault uint8
 
 const (
 	unreachable fault = iota
+	failedOver
 	unframed
 	handshakeFailed
 	tlsFailed
@@ -20,6 +21,7 @@ const (
 func (f fault) String() string {
 	return [numFaults]string{
 		"no upstream could be reached",
+		"failed over to another address",
 		"what came is no message that can be told from the next",
 		"TLS handshake with a client failed",
 		"TLS failed",

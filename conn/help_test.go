@@ -224,6 +224,12 @@ func listen(t testing.TB) (addr string, conns <-chan *net.TCPConn) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return handOver(t, l)
+}
+
+// handOver hands over the connections of an upstream.
+func handOver(t testing.TB, l net.Listener) (addr string, conns <-chan *net.TCPConn) {
+	t.Helper()
 	accepted := make(chan *net.TCPConn, 2000)
 	done := make(chan struct{})
 	go func() {

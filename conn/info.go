@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"net/netip"
 	"time"
 
 	"shaper/shaper"
@@ -9,19 +10,23 @@ import (
 
 // Session is what is known of an open session, for people.
 type Session struct {
-	ID          uint64    `json:"id"`
-	Listener    string    `json:"listener"`
-	Protocol    string    `json:"protocol"`
-	Client      string    `json:"client"`
-	Upstream    string    `json:"upstream"`               // "" until one is reached
-	ClientTLS   string    `json:"client_tls,omitempty"`   // the version that is spoken with the client, "1.3"; "": none
-	UpstreamTLS string    `json:"upstream_tls,omitempty"` // with the upstream
-	Class       string    `json:"class"`
-	ReturnClass string    `json:"return_class,omitempty"`
-	Started     time.Time `json:"started"`
-	Upward      uint64    `json:"bytes_upstream"`   // sent to the upstream
-	Downward    uint64    `json:"bytes_downstream"` // sent to the client
-	Waiting     int64     `json:"waiting_bytes"`    // read, and held until the class lets them go
+	ID       uint64 `json:"id"`
+	Listener string `json:"listener"`
+	Protocol string `json:"protocol"`
+	Client   string `json:"client"`
+	Upstream string `json:"upstream"` // "" until one is reached
+	// UpstreamNumber is the place of that one in the listener's list, from 1: above 1
+	// the session has failed over. Destination is its address; "" for what is built in.
+	UpstreamNumber int       `json:"upstream_number,omitempty"`
+	Destination    string    `json:"destination,omitempty"`
+	ClientTLS      string    `json:"client_tls,omitempty"`   // the version that is spoken with the client, "1.3"; "": none
+	UpstreamTLS    string    `json:"upstream_tls,omitempty"` // with the upstream
+	Class          string    `json:"class"`
+	ReturnClass    string    `json:"return_class,omitempty"`
+	Started        time.Time `json:"started"`
+	Upward         uint64    `json:"bytes_upstream"`   // sent to the upstream
+	Downward       uint64    `json:"bytes_downstream"` // sent to the client
+	Waiting        int64     `json:"waiting_bytes"`    // read, and held until the class lets them go
 }
 
 func (t *tcpSession) info() Session {
@@ -31,11 +36,26 @@ func (t *tcpSession) info() Session {
 	return Session{
 		ClientTLS: clientTLS, UpstreamTLS: upstreamTLS,
 		ID: t.id, Listener: t.conf.Name, Protocol: string(t.conf.Protocol), Started: t.started,
-		Client: t.source.String(), Upstream: t.name,
+		Client: t.source.String(), Upstream: t.name, UpstreamNumber: t.number, Destination: t.reached(),
 		Class: nameOf(t.class()), ReturnClass: nameOf(t.down.flow.Class()),
 		Upward: t.up.moved, Downward: t.down.moved,
 		Waiting: t.held(),
 	}
+}
+
+// reached returns the address of the upstream, once it is reached; "" for none.
+func (t *tcpSession) reached() string {
+	if t.number == 0 {
+		return ""
+	}
+	return destinationName(t.destination)
+}
+
+func destinationName(ap netip.AddrPort) string {
+	if !ap.IsValid() {
+		return ""
+	}
+	return ap.String()
 }
 
 // held returns how many bytes were read and have not been written.

@@ -214,6 +214,7 @@ func (l *lane) handle() bool {
 	}
 	l.found, l.last = false, l.whole
 	if l.x.protocol == policy.HTTP { // a response, which is bytes
+		l.redirect()
 		return l.pass(l.size)
 	}
 	l.passWhole()

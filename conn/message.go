@@ -38,6 +38,9 @@ func (l *lane) newMessage(class *shaper.Class, tag uint16) *waitingMessage {
 	m.lane, m.class, m.n = l, class, l.size
 	m.command, m.sequence, m.tag = f.Command, f.Sequence, tag
 	m.refusable, m.close, m.inOrder = f.Refusable, f.Close, f.InOrder
+	if o := l.x.origin; o != nil && l.isUp() {
+		m.rewrite(o)
+	}
 	m.item = shaper.Item{
 		Cost: shaper.Cost{Messages: f.Cost, Bytes: int64(m.n)}, Held: int64(m.n), Settles: true, Owner: m,
 		Asks: l.isUp() && l.x.asks(),

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -88,17 +89,34 @@ func (r *resolver) answer(upstream string, addr netip.AddrPort) {
 // resolve returns the first address of "host:port"; invalid where there is
 // none, as for what is built in.
 func (s *Server) resolve(ctx context.Context, upstream string) netip.AddrPort {
-	if upstream == policy.Echo || upstream == policy.Discard {
-		return netip.AddrPort{}
+	addrs, known := literally(upstream)
+	if !known {
+		addrs, _ = s.lookup(ctx, upstream)
 	}
-	if ap, err := netip.ParseAddrPort(upstream); err == nil {
-		return unmapped(ap)
-	}
-	addrs, err := s.lookup(ctx, upstream)
-	if err != nil {
+	if len(addrs) == 0 {
 		return netip.AddrPort{}
 	}
 	return addrs[0]
+}
+
+// literally returns the addresses of an upstream that is no name. What is built in
+// stands for the zero AddrPort.
+func literally(upstream string) (addrs []netip.AddrPort, known bool) {
+	if upstream == policy.Echo || upstream == policy.Discard {
+		return []netip.AddrPort{{}}, true
+	}
+	if ap, err := netip.ParseAddrPort(upstream); err == nil {
+		return []netip.AddrPort{unmapped(ap)}, true
+	}
+	return nil, false
+}
+
+// reachable takes out the addresses that cannot be dialled from bind, which may be
+// the zero Addr.
+func reachable(addrs []netip.AddrPort, bind netip.Addr) []netip.AddrPort {
+	return slices.DeleteFunc(addrs, func(ap netip.AddrPort) bool {
+		return ap.IsValid() && bind.IsValid() && bind.Is4() != ap.Addr().Is4()
+	})
 }
 
 // lookup returns the addresses of "host:port", at least one, in the order in

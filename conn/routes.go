@@ -42,9 +42,9 @@ func limits(c *shaper.Class, protocol policy.Protocol, way stats.Direction) bool
 	return protocol.Counts(c.Rate().Kind(), way == stats.Downstream)
 }
 
+// needsDestination reports whether a rule for the listener asks where a connection
+// leads to. The lock of the routes is held.
 func (s *Server) needsDestination(listener string) bool {
-	s.routesMu.RLock()
-	defer s.routesMu.RUnlock()
 	return s.routes.classifier.NeedsDestination(listener) || s.shadow != nil && s.shadow.classifier.NeedsDestination(listener)
 }
 

@@ -81,7 +81,7 @@ func (t *tcpSession) originated(tn *tunnel, err error) (goesOn bool) {
 			t.attemptFailed(err)
 			return
 		}
-		t.established(t.conf.Upstream[t.dialling.next-1])
+		t.established()
 	})
 	return goesOn
 }

@@ -193,6 +193,9 @@ func (s *Server) Listeners() []stats.ListenerReading {
 		one := sv.stats.Read()
 		terms := sv.terms.Load()
 		addReasons(&one, terms.Protocol)
+		if terms.Protocol != policy.UDP { // which takes the first, and never learns whether it is there
+			one.UpstreamFailures = sv.stats.Failed.Read(terms.Upstream)
+		}
 		one.Name, one.Protocol = name, string(terms.Protocol)
 		one.Addresses = slices.Sorted(slices.Values(addresses[sv]))
 		all = append(all, one)

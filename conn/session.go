@@ -37,8 +37,10 @@ type tcpSession struct {
 	// destination is what rules match: the upstream's address, once there is
 	// one; before, where the first of the list is, if a rule asked.
 	destination      netip.AddrPort
+	located          bool // a rule asked, and the classes are those of destination
 	client, upstream sock
 	name             string      // of the upstream; "" until it is reached
+	number           int         // of that among those of the listener, from 1; 0 until then
 	up, down         stream      // towards the upstream, and back
 	exchange         *exchange   // of messages, which carries what the two directions have; nil: they are streams of bytes
 	lingering        *time.Timer // bounds how long the client may go on once it was told that the session ends
@@ -89,20 +91,10 @@ func (s *Server) start(client int, source netip.AddrPort, port uint16, sv *servi
 
 // enter begins the session, when it is known where it leads to.
 func (t *tcpSession) enter() {
-	if t.server.needsDestination(t.conf.Name) {
+	if t.server.asksWhere(t.conf.Name) {
 		t.server.wg.Go(t.locate) // may take a while
 		return
 	}
-	t.begin()
-}
-
-// locate looks up where the session leads to, for the rules that ask.
-func (t *tcpSession) locate() {
-	defer t.server.rescue(t)
-	ctx, cancel := context.WithTimeout(t.server.ctx, time.Duration(t.conf.ConnectTimeout))
-	defer cancel()
-	destination := t.server.resolve(ctx, t.conf.Upstream[0])
-	t.drive(func(t *tcpSession) { t.destination = destination })
 	t.begin()
 }
 
@@ -133,21 +125,38 @@ func (t *tcpSession) classify() {
 	if t.stage == ended {
 		return
 	}
-	who := t.describe()
+	t.enterClasses(t.started)
+}
+
+// enterClasses puts the session into the classes of its destination, and out of those
+// that it was in. Nothing of it waits. The lock of the routes is held, too.
+func (t *tcpSession) enterClasses(now time.Time) {
+	s, who := t.server, t.describe()
 	up, down := s.routes.classify(who, t.conf)
 	if t.service.class != nil {
 		up = t.service.class
 	}
-	up, down = up.Join(t.started, who), down.Join(t.started, who)
+	up, down = up.Join(now, who), down.Join(now, who)
+	copyUp, copyDown := s.shadow.mirrors(who, now)
+	t.leaveClasses(stats.Reset)
+	t.exchange = nil
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
-	up, down = s.shadow.mirrors(who, t.started)
-	t.up.flow.Mirror(t.started, up)
-	t.down.flow.Mirror(t.started, down)
-	if t.conf.Protocol.HasMessages() && t.up.flow.Class() != nil {
+	t.up.flow.Mirror(now, copyUp)
+	t.down.flow.Mirror(now, copyDown)
+	if t.conf.Protocol.HasMessages() && up != nil {
 		t.exchange = newExchange(t)
 		t.exchange.obey(s.routes, who)
 	}
+}
+
+// leaveClasses takes the session out of its classes; what has not left counts as dropped.
+func (t *tcpSession) leaveClasses(reason stats.Reason) {
+	if t.exchange != nil {
+		t.exchange.quit(reason)
+	}
+	t.up.quit(reason)
+	t.down.quit(reason)
 }
 
 // describe returns what the rules match.
@@ -163,8 +172,8 @@ func (t *tcpSession) class() *shaper.Class {
 	return t.up.flow.Class()
 }
 
-// open has the connection enter its class. There is none where a reload has just
-// taken the listener away, and its class.
+// open queues the connection in its class. If a reload has just removed the listener,
+// there is no class, and the session ends.
 func (t *tcpSession) open() {
 	if t.up.flow.Class() == nil {
 		t.finish(stats.ByOperator)
@@ -175,6 +184,12 @@ func (t *tcpSession) open() {
 		t.finish(stats.DialFailed)
 		return
 	}
+	t.acquire()
+}
+
+// acquire takes a slot of the class, or waits for one.
+func (t *tcpSession) acquire() {
+	t.stage = queued
 	class := t.up.flow.Class()
 	switch {
 	case t.slot.Acquire(class, t):
@@ -312,11 +327,7 @@ func (t *tcpSession) finish(result stats.Result) {
 	if t.lingering != nil {
 		t.lingering.Stop()
 	}
-	if t.exchange != nil {
-		t.exchange.quit(lossOf(result))
-	}
-	t.up.quit(lossOf(result))
-	t.down.quit(lossOf(result))
+	t.leaveClasses(lossOf(result))
 	if result == stats.OK {
 		t.client.close()
 		t.upstream.close()

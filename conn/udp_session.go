@@ -314,7 +314,7 @@ func (t *udpSession) patient() bool {
 func (t *udpSession) info() Session {
 	return Session{
 		ID: t.id, Listener: t.conf.Name, Protocol: string(policy.UDP), Started: t.started,
-		Client: t.key.client.String(), Upstream: t.name,
+		Client: t.key.client.String(), Upstream: t.name, UpstreamNumber: 1, Destination: destinationName(t.destination),
 		Class: nameOf(t.up.class.Load()), ReturnClass: nameOf(t.down.class.Load()),
 		Upward: t.up.moved.Load(), Downward: t.down.moved.Load(),
 		Waiting: t.up.held.Load() + t.down.held.Load(),

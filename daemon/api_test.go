@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -304,15 +305,58 @@ func TestParseSource(t *testing.T) {
 	}
 }
 
-// A rule by destination is explained with the address that the upstream has.
-func TestDestinationOf(t *testing.T) {
-	for upstream, want := range map[string]string{
-		"10.9.8.7:25": "10.9.8.7:25", "[fd00::1]:25": "[fd00::1]:25", policy.Echo: "invalid AddrPort",
-		"name.invalid:25": "invalid AddrPort",
+// A rule by destination is explained with the addresses that the upstreams have.
+func TestDestinationsOf(t *testing.T) {
+	four, six := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")
+	for _, c := range []struct {
+		l    policy.Listener
+		want string
+	}{
+		{policy.Listener{Upstream: []string{"10.9.8.7:25"}}, "10.9.8.7:25 at 10.9.8.7:25; "},
+		{policy.Listener{Upstream: []string{"name.invalid:25"}}, ""},
+		{policy.Listener{Upstream: []string{"name.invalid:25", policy.Echo, "[fd00::1]:25"}}, "echo: at invalid AddrPort; [fd00::1]:25 at [fd00::1]:25; "},
+		{policy.Listener{Upstream: []string{"10.9.8.7:25", "[fd00::1]:25"}, Bind: four}, "10.9.8.7:25 at 10.9.8.7:25; "},
+		{policy.Listener{Upstream: []string{"10.9.8.7:25", "[fd00::1]:25"}, Bind: six}, "[fd00::1]:25 at [fd00::1]:25; "},
+		{policy.Listener{Upstream: []string{"10.9.8.7:25", "10.9.8.6:25"}, Protocol: policy.UDP}, "10.9.8.7:25 at 10.9.8.7:25; "},
 	} {
-		l := policy.Listener{Upstream: []string{upstream}}
-		if got := destinationOf(t.Context(), l); got.String() != want {
-			t.Errorf("%s is at %v, want %s", upstream, got, want)
+		got := ""
+		for _, d := range destinationsOf(t.Context(), c.l) {
+			got += d.upstream + " at " + d.addr.String() + "; "
 		}
+		if got != c.want {
+			t.Errorf("%v leads to %s, want %s", c.l.Upstream, got, c.want)
+		}
+	}
+}
+
+// What a session gets that fails over is explained behind the first.
+func TestExplainFailOver(t *testing.T) {
+	p, _, err := policy.Parse("t.toml", []byte(`
+[class.first]
+rate = "1mbit"
+[class.second]
+rate = "1mbit"
+[listener.l]
+listen   = "127.0.0.1:1"
+upstream = ["10.0.0.1:2", "10.0.0.2:2"]
+class    = "first"
+[[rule]]
+destination = "10.0.0.2"
+class       = "second"
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	way := policy.Conn{Listener: "l", Source: netip.MustParseAddrPort("10.1.1.1:0"), Port: 1}
+	e := explainEach(policy.Compile(p), way, destinationsOf(t.Context(), p.Listeners[0]))
+	want := `class first: no rule matches, so it is the class of listener "l"
+  not rule 1 (line 10): destination 10.0.0.1 is not in 10.0.0.2/32
+  failed over to 10.0.0.2:2: class second: rule 1 (line 10): destination 10.0.0.2 is in 10.0.0.2/32
+`
+	if e.String() != want {
+		t.Errorf("got\n%swant\n%s", e, want)
+	}
+	if text, _ := json.Marshal(e); !strings.Contains(string(text), `"fail_over":[{"conn":{"listener":"l"`) {
+		t.Errorf("%s", text)
 	}
 }

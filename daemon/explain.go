@@ -40,11 +40,29 @@ func (d *daemon) serveExplain(_ caller, r *http.Request) (any, error) {
 	for _, way := range ways {
 		way.Source = source
 		if l, ok := p.Listener(way.Listener); ok && classifier.NeedsDestination(l.Name) {
-			way.Destination = destinationOf(r.Context(), l)
+			all = append(all, explainEach(classifier, way, destinationsOf(r.Context(), l)))
+		} else {
+			all = append(all, classifier.Explain(way))
 		}
-		all = append(all, classifier.Explain(way))
 	}
 	return all, nil
+}
+
+// explainEach explains a way in that leads to the first of several addresses, and what
+// becomes of it where those before cannot be reached.
+func explainEach(c *policy.Classifier, way policy.Conn, to []destination) policy.Explanation {
+	var all []policy.Explanation
+	for _, d := range to {
+		way.Destination = d.addr
+		e := c.Explain(way)
+		e.Upstream = d.upstream
+		all = append(all, e)
+	}
+	if len(all) == 0 {
+		return c.Explain(way)
+	}
+	all[0].FailOver = all[1:]
+	return all[0]
 }
 
 // parseSource reads "10.1.2.3", "10.1.2.3:4567", "::1" or "[::1]:4567".
@@ -99,19 +117,46 @@ func portsOf(l stats.ListenerReading) (ports []uint16) {
 
 const lookupPatience = 2 * time.Second
 
-// destinationOf returns an address of a listener's upstream, for rules that
-// ask; the zero AddrPort where there is none, or its name does not resolve.
-func destinationOf(ctx context.Context, l policy.Listener) netip.AddrPort {
-	host, port, err := net.SplitHostPort(l.Upstream[0])
-	if err != nil {
-		return netip.AddrPort{}
-	}
+// destination is an address that a session may be led to; the zero AddrPort for what is
+// built in.
+type destination struct {
+	upstream string
+	addr     netip.AddrPort
+}
+
+// destinationsOf returns the addresses of a listener's upstreams in the order in which
+// they are tried, for rules that ask; none where no name resolves.
+func destinationsOf(ctx context.Context, l policy.Listener) (all []destination) {
 	ctx, cancel := context.WithTimeout(ctx, lookupPatience)
 	defer cancel()
+	for _, upstream := range l.Upstream {
+		for _, addr := range addressesOf(ctx, upstream) {
+			if !l.Bind.IsValid() || !addr.IsValid() || l.Bind.Is4() == addr.Addr().Is4() {
+				all = append(all, destination{upstream, addr})
+			}
+		}
+	}
+	if l.Protocol == policy.UDP && len(all) > 1 {
+		all = all[:1] // nobody learns whether that one is there
+	}
+	return all
+}
+
+func addressesOf(ctx context.Context, upstream string) (all []netip.AddrPort) {
+	if upstream == policy.Echo || upstream == policy.Discard {
+		return []netip.AddrPort{{}}
+	}
+	host, port, err := net.SplitHostPort(upstream)
+	if err != nil {
+		return nil
+	}
 	n, errPort := net.DefaultResolver.LookupPort(ctx, "tcp", port)
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil || errPort != nil || len(addrs) == 0 {
-		return netip.AddrPort{}
+	if err != nil || errPort != nil {
+		return nil
 	}
-	return netip.AddrPortFrom(addrs[0].Unmap(), uint16(n))
+	for _, addr := range addrs {
+		all = append(all, netip.AddrPortFrom(addr.Unmap(), uint16(n)))
+	}
+	return all
 }

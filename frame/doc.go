@@ -8,7 +8,8 @@
 // of its body, or nothing yet. It owns and copies no payload and changes no byte.
 // What it keeps is bounded and small, and no message has it allocate but one more
 // SMPP request in flight than it has room for. A declared length is only ever
-// compared, so it may say what it likes.
+// compared, so it may say what it likes. An [Origin] rewrites heads of HTTP for
+// another host.
 //
 // A [Message] tells of what was found: whether it is counted and what it costs,
 // or passes at once; whether and how it may be refused; which request it answers,

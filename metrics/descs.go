@@ -72,6 +72,8 @@ var (
 		"Times that accepting a connection failed, as for want of descriptors; it is tried again.", "listener")
 	unframed = desc("unframed_total",
 		"Sessions that ended since what came was no message, or might be read in two ways, by why.", "listener", "reason")
+	upstreamFailures = desc("upstream_failures_total",
+		"Attempts to reach an upstream that failed, by why; then its next address is tried, or the next upstream.", "listener", "upstream", "reason")
 	spliceRefused = desc("splice_refused_total",
 		"Directions of sessions whose bytes the kernel would not splice, and that were copied.", "listener")
 

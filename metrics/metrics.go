@@ -1,7 +1,7 @@
 // Package metrics shows what shaper counts to Prometheus. Everything is read
 // when it is scraped; between scrapes it costs nothing. The policy fixes the
 // number of series: every reason and result is there from the start, as 0, and
-// no label holds an address.
+// no label holds an address but those that the policy itself gives upstreams.
 package metrics
 
 import (
@@ -154,4 +154,9 @@ func (s sender) listener(l stats.ListenerReading) {
 		s.counter(unframed, n, l.Name, reason)
 	}
 	s.counter(spliceRefused, l.SpliceRefused, l.Name)
+	for upstream, failures := range l.UpstreamFailures {
+		for why, n := range failures {
+			s.counter(upstreamFailures, n, l.Name, upstream, why.String())
+		}
+	}
 }

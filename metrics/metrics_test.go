@@ -57,7 +57,9 @@ func fixed() stats.Status {
 	web.AcceptErrors.Add(9)
 	web.Sent[stats.Downstream].Bytes.Add(17)
 	web.SpliceRefused.Add(10)
+	web.Failed.Add("gw.example:80", stats.NoAnswer)
 	listener := web.Read()
+	listener.UpstreamFailures = web.Failed.Read([]string{"gw.example:80"})
 	listener.Name, listener.Addresses = "web", []string{"192.0.2.1:80"}
 
 	return stats.Status{
@@ -123,6 +125,7 @@ func TestCardinalityIsConstant(t *testing.T) {
 	idle.Classes[1] = idleMessages()
 	idle.Listeners[0] = new(stats.Listener).Read()
 	idle.Listeners[0].Name = "web"
+	idle.Listeners[0].UpstreamFailures = new(stats.Upstreams).Read([]string{"gw.example:80"})
 	if got, want := series(scrape(t, func() stats.Status { return idle })), series(scrape(t, fixed)); !cmp.Equal(got, want) {
 		t.Errorf("idle and busy differ:\n%s", cmp.Diff(got, want))
 	}

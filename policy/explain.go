@@ -22,6 +22,11 @@ type Explanation struct {
 	Why string `json:"why"`
 	// Skipped are the rules before it, and why they did not match.
 	Skipped []Skip `json:"skipped"`
+	// Upstream is the one that Conn.Destination is an address of, and FailOver what a
+	// session gets that cannot reach that address, and tries the next ones in turn. Who
+	// asks sets them, where rules look at the destination and there are several.
+	Upstream string        `json:"upstream,omitempty"`
+	FailOver []Explanation `json:"fail_over,omitempty"`
 }
 
 // Skip is a rule that did not match.
@@ -131,21 +136,30 @@ func few[V any](values []V) string {
 	return fmt.Sprintf("%s and %d more", list(values[:most]), len(values)-most)
 }
 
-// String prints the decision, then the rules that did not match.
+// String prints the decision, then the rules that did not match, then what becomes of
+// a session that fails over.
 func (e Explanation) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "class %s%s", orDash(e.Class), ofBucket(e.Bucket))
-	if e.ReturnClass != "" {
-		fmt.Fprintf(&b, ", back to the client class %s%s", e.ReturnClass, ofBucket(e.ReturnBucket))
-	}
-	if e.Rule > 0 {
-		fmt.Fprintf(&b, ": rule %d (line %d)", e.Rule, e.Line)
-	}
-	fmt.Fprintf(&b, ": %s\n", e.Why)
+	e.writeDecision(&b)
 	for _, s := range e.Skipped {
 		fmt.Fprintf(&b, "  not rule %d (line %d): %s\n", s.Rule, s.Line, s.Why)
 	}
+	for _, other := range e.FailOver {
+		fmt.Fprintf(&b, "  failed over to %s: ", other.Upstream)
+		other.writeDecision(&b)
+	}
 	return b.String()
+}
+
+func (e Explanation) writeDecision(b *strings.Builder) {
+	fmt.Fprintf(b, "class %s%s", orDash(e.Class), ofBucket(e.Bucket))
+	if e.ReturnClass != "" {
+		fmt.Fprintf(b, ", back to the client class %s%s", e.ReturnClass, ofBucket(e.ReturnBucket))
+	}
+	if e.Rule > 0 {
+		fmt.Fprintf(b, ": rule %d (line %d)", e.Rule, e.Line)
+	}
+	fmt.Fprintf(b, ": %s\n", e.Why)
 }
 
 func ofBucket(whose string) string {

@@ -169,6 +169,9 @@ func (c *checker) messages(key string, l *Listener) {
 	if !c.sound(key + ".protocol") {
 		return
 	}
+	if l.Protocol != HTTP && c.given(key+".host") {
+		c.wrong(key+".host", fmt.Sprintf("the listener is for %s, and only http has a Host", l.Protocol), `leave it out, or set protocol = "http"`)
+	}
 	if l.Protocol == ISO8583 {
 		return
 	}

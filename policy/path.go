@@ -252,6 +252,8 @@ func fieldsOfListener(l *Listener) []field[Listener] {
 			return l.Protocol == UDP
 		case "length_prefix", "length_includes_itself", "header_length":
 			return l.Protocol != ISO8583
+		case "host":
+			return l.Protocol != HTTP
 		}
 		return false
 	})

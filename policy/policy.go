@@ -259,6 +259,8 @@ type Listener struct {
 	TLS *ServerTLS `json:"tls,omitempty"`
 	// UpstreamTLS has TLS to the upstream begin here; nil passes on what clients send.
 	UpstreamTLS *ClientTLS `json:"upstream_tls,omitempty"`
+	// Host is what requests of HTTP ask the upstream for; see [Listener.HostFor].
+	Host Host `json:"host,omitempty"`
 }
 
 // Rule is a section [[rule]]. Keys are ANDed, the values of one key are ORed,

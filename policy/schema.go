@@ -96,6 +96,7 @@ var listenerFields = []field[Listener]{
 	onlyIntegers(one("max_sessions", sessionsForm, func(l *Listener) *int { return &l.MaxSessions }, parseSessions)),
 	orNone("none", nested("tls", tlsForm, func(l *Listener) **ServerTLS { return &l.TLS }, serverTLSFields, false)),
 	orNone("none", nested("upstream_tls", upstreamTLSForm, func(l *Listener) **ClientTLS { return &l.UpstreamTLS }, clientTLSFields, true)),
+	hostField,
 	later[Listener]("accept_proxy"), later[Listener]("send_proxy"),
 }
 

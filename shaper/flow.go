@@ -44,6 +44,9 @@ func (f *Flow) Copy(now time.Time, cost Cost) {
 	}
 }
 
+// Mirrored returns the class that gets copies; nil for none.
+func (f *Flow) Mirrored() *Class { return f.shadow }
+
 // Class returns the class that the flow is in now; nil for none.
 func (f *Flow) Class() *Class { return f.class }
 

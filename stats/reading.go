@@ -167,6 +167,9 @@ type ListenerReading struct {
 	AcceptErrors  uint64                      `json:"accept_errors"`
 	SpliceRefused uint64                      `json:"splice_refused"`
 	Unframed      map[string]uint64           `json:"unframed,omitempty"` // of a protocol with messages: by reason, each with its entry
+	// UpstreamFailures are attempts to reach an upstream that failed, by upstream and
+	// reason; of a listener that dials one. The caller fills it in, too.
+	UpstreamFailures map[string]map[Failure]uint64 `json:"upstream_failures,omitempty"`
 }
 
 // Read returns the counters of the listener.

@@ -123,4 +123,5 @@ type Listener struct {
 	// splice, and that were copied instead.
 	SpliceRefused atomic.Uint64
 	Unframed      Tally // sessions that ended since their bytes were no messages, by reason
+	Failed        Upstreams
 }

@@ -343,8 +343,8 @@ func TestPrintClassesAndSessions(t *testing.T) {
 	fmt.Fprintln(&out)
 	printSessions(&out, []daemon.Session{
 		{ID: 11, Listener: "web", Client: "10.0.0.1:50001", Class: "slow", Started: now, ClientTLS: "1.2"},
-		{ID: 12, Listener: "web", Client: "10.0.0.1:50002", Upstream: "a:1", Class: "slow", Started: now, ClientTLS: "1.3", UpstreamTLS: "1.2"},
-		{ID: 13, Listener: "web", Client: "10.0.0.1:50003", Class: "slow", Started: now},
+		{ID: 12, Listener: "web", Client: "10.0.0.1:50002", Upstream: "a:1", Class: "slow", Started: now, UpstreamNumber: 1, ClientTLS: "1.3", UpstreamTLS: "1.2"},
+		{ID: 13, Listener: "web", Client: "10.0.0.1:50003", Upstream: "b:1", UpstreamNumber: 2, Class: "slow", Started: now},
 	}, now, "")
 	golden(t, "tables.txt", out.String())
 }

@@ -38,7 +38,7 @@ func TestCheckPrints(t *testing.T) {
 	if strings.Contains(written, "algorithm") || strings.Contains(written, "(default)") {
 		t.Errorf("check prints what is not written:\n%s", written)
 	}
-	want(t, 0, []string{"algorithm        leaky", "max_sessions     65536", "(default)"}, "check", "--all")
+	want(t, 0, []string{"algorithm        leaky", "max_sessions        65536", "(default)"}, "check", "--all")
 }
 
 func TestCheckStrict(t *testing.T) {

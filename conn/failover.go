@@ -1,0 +1,163 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"shaper/shaper"
+	"shaper/stats"
+)
+
+// A session fails over when an address cannot be reached: it goes on to the next one,
+// and then to the next upstream. Rules may ask for the destination; so before an
+// address is dialled, the session is in the classes of that address. If its class
+// towards the upstream is another one, the session gives up its slot, and waits for a
+// slot and for its turn there.
+
+// locate finds out where the session leads to, for the rules that ask: to the first
+// upstream that has an address.
+func (t *tcpSession) locate() {
+	defer t.server.rescue(t)
+	next, found := 0, netip.AddrPort{}
+	var errs []error
+	for i, upstream := range t.conf.Upstream {
+		addrs, err := t.addressesOf(upstream)
+		if err == nil {
+			next, found = i, addrs[0]
+			break
+		}
+		errs = append(errs, err)
+	}
+	t.drive(func(t *tcpSession) {
+		t.destination, t.located = found, true
+		for i := range next { // else dial tells of them
+			t.failed(t.conf.Upstream[i], t.conf.Upstream[i], errs[i])
+		}
+		t.dialling.next = next
+	})
+	t.begin()
+}
+
+// addressesOf returns the addresses at which an upstream can be dialled, at least one.
+func (t *tcpSession) addressesOf(upstream string) ([]netip.AddrPort, error) {
+	addrs, known := literally(upstream)
+	if !known {
+		ctx, cancel := context.WithTimeout(t.server.ctx, time.Duration(t.conf.ConnectTimeout))
+		defer cancel()
+		var err error
+		if addrs, err = t.server.lookup(ctx, upstream); err != nil {
+			return nil, &lookupError{err}
+		}
+	}
+	if addrs = reachable(addrs, t.conf.Bind); len(addrs) == 0 {
+		return nil, errFamily
+	}
+	return addrs, nil
+}
+
+// asksWhere is needsDestination for who does not hold the lock.
+func (s *Server) asksWhere(listener string) bool {
+	s.routesMu.RLock()
+	defer s.routesMu.RUnlock()
+	return s.needsDestination(listener)
+}
+
+// isElsewhere reports whether the classes of the session may be those of another
+// address. Where no rule asked when the session began, it looks again once an attempt
+// has failed: a reload may have brought one.
+func (t *tcpSession) isElsewhere(to netip.AddrPort) bool {
+	return to != t.destination && (t.located || len(t.dialling.errs) > 0)
+}
+
+// follow puts the session into the classes of the address that it dials next.
+func (t *tcpSession) follow() {
+	s := t.server
+	s.routesMu.RLock()
+	defer s.routesMu.RUnlock()
+	t.drive(func(t *tcpSession) {
+		if t.stage != connecting {
+			return
+		}
+		t.destination = t.dialling.addrs[0]
+		if s.needsDestination(t.conf.Name) && t.changeClasses(time.Now()) {
+			t.queueAgain()
+			return
+		}
+		t.tryAddress()
+	})
+}
+
+// changeClasses puts the session into the classes of its destination, and reports
+// whether the one towards the upstream is another one.
+func (t *tcpSession) changeClasses(now time.Time) bool {
+	before, copied := t.class(), t.up.flow.Mirrored()
+	t.left() // else the class would wait for it
+	t.located = true
+	t.enterClasses(now)
+	if t.class() != before {
+		return true
+	}
+	if t.up.flow.Mirrored() != copied { // no item of the class takes a copy there
+		t.up.flow.Copy(now, shaper.Cost{Connections: 1})
+	}
+	return false
+}
+
+// queueAgain has the connection wait for its new class, as it did for the first.
+func (t *tcpSession) queueAgain() {
+	t.slot.Release()
+	t.dialling.begun = false
+	if t.up.flow.Class() == nil { // a reload has removed it, with the listener
+		t.finish(stats.ByOperator)
+		return
+	}
+	t.acquire()
+}
+
+// lookupError is why a name has no address.
+type lookupError struct{ err error }
+
+func (e *lookupError) Error() string { return e.err.Error() }
+func (e *lookupError) Unwrap() error { return e.err }
+
+// failed notes why an upstream, or one of its addresses, cannot be reached. A want of
+// descriptors is no fault of the upstream.
+func (t *tcpSession) failed(upstream, what string, err error) {
+	t.dialling.errs = append(t.dialling.errs, fmt.Errorf("dial %s: %w", what, err))
+	if !lacksDescriptors(err) {
+		t.service.stats.Failed.Add(upstream, failureOf(err))
+	}
+}
+
+// failureOf tells from an error of an attempt why it has failed.
+func failureOf(err error) stats.Failure {
+	var name *lookupError
+	var handshake *handshakeError
+	switch {
+	case errors.As(err, &name):
+		return stats.Unresolved
+	case errors.As(err, &handshake):
+		return stats.NoTLS
+	case errors.Is(err, unix.ECONNREFUSED):
+		return stats.NotServed
+	case errors.Is(err, errTimeout), errors.Is(err, unix.ETIMEDOUT):
+		return stats.NoAnswer
+	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+		return stats.DialReset
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EHOSTDOWN), errors.Is(err, unix.ENETDOWN):
+		return stats.Unreachable
+	}
+	return stats.Unfit
+}
+
+// tellFailOver logs that the address which was reached is not the first that was tried.
+func (t *tcpSession) tellFailOver() {
+	if len(t.dialling.errs) > 0 {
+		t.warn(failedOver, "upstream", t.name, "address", t.reached(), "class", nameOf(t.class()), "err", errors.Join(t.dialling.errs...))
+	}
+}

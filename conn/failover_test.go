@@ -1,0 +1,417 @@
+package conn
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// second is where the second upstream of these tests is: rules know it by that.
+const second = "127.0.0.2"
+
+// listenOn is listen on another address.
+func listenOn(t testing.TB, host string) (addr string, conns <-chan *net.TCPConn) {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return handOver(t, l)
+}
+
+// pair is a policy whose listener "l" leads to the first of several upstreams as class
+// "first", and to those at 127.0.0.2 as class "second".
+func pair(protocol string, upstreams []string, firstClass, secondClass string, more ...string) string {
+	return firstClass + secondClass + fmt.Sprintf("[listener.l]\nlisten = \"127.0.0.1:0\"\nprotocol = %q\nclass = \"first\"\nupstream = [\"%s\"]\n%s\n",
+		protocol, strings.Join(upstreams, `", "`), strings.Join(more, "\n")) +
+		"[[rule]]\ndestination = \"" + second + "\"\nclass = \"second\"\n"
+}
+
+// failures returns the failed attempts at an upstream of listener "l".
+func (r *rig) failures(upstream string) map[stats.Failure]uint64 {
+	some := map[stats.Failure]uint64{}
+	for _, l := range r.Listeners() {
+		for why, n := range l.UpstreamFailures[upstream] {
+			if n > 0 {
+				some[why] = n
+			}
+		}
+	}
+	return some
+}
+
+// However the first upstream fails, what reaches the second is in the class of that
+// one, from the first byte on.
+func TestFailOverChangesClass(t *testing.T) {
+	resetting := serveTCP(t, func(c *net.TCPConn) { c.Read(make([]byte, 1)); reset(c) })
+	a := newAuthority(t)
+	cert := a.issue("server")
+	for name, c := range map[string]struct {
+		first string
+		why   stats.Failure
+		tls   bool
+	}{
+		"refused":                {closedPort(t), stats.NotServed, false},
+		"silent":                 {silent(t), stats.NoAnswer, false},
+		"a name without address": {"test:1", stats.Unresolved, false},
+		"reset in the handshake": {resetting, stats.NoTLS, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			to, conns := listenOn(t, second)
+			more := []string{`connect_timeout = "300ms"`}
+			if c.tls {
+				more = append(more, a.originating(`, server_name = "localhost"`))
+			}
+			r := run(t, class("c", fast)+listener("other", "tcp", policy.Echo, "c"))
+			r.meaning(func(context.Context) ([]netip.AddrPort, error) { return nil, errors.New("no such host") })
+			r.reload(pair("tcp", []string{c.first, to}, class("first", fast), class("second", fast), more...))
+			client := r.dial("l")
+			var upstream net.Conn = next(t, conns)
+			if c.tls {
+				upstream = tls.Server(upstream, serving(cert))
+			}
+			send(t, client, "hello")
+			expect(t, upstream, "hello")
+			one := r.Sessions()[0]
+			if one.Upstream != to || one.UpstreamNumber != 2 || one.Destination != to || one.Class != "second" {
+				t.Errorf("the session is %+v", one)
+			}
+			if n := r.sent("first", stats.Upstream).Bytes.Load(); n != 0 {
+				t.Errorf("the first class is charged for %d bytes", n)
+			}
+			until(t, "the second class is charged for all", func() bool { return r.sent("second", stats.Upstream).Bytes.Load() == 5 })
+			if got := fmt.Sprint(r.failures(c.first)); got != fmt.Sprint(map[stats.Failure]uint64{c.why: 1}) {
+				t.Errorf("counted are %v of the first upstream", got)
+			}
+			if got := r.failures(to); len(got) != 0 {
+				t.Errorf("counted are %v of the second", got)
+			}
+			if log := r.log.String(); strings.Count(log, "failed over") != 1 || !strings.Contains(log, "upstream="+to) || !strings.Contains(log, c.first) {
+				t.Errorf("logged is\n%s", log)
+			}
+			client.Close()
+			upstream.Close()
+			r.awaitEnd(stats.OK, 1)
+		})
+	}
+}
+
+// Messages are charged to the class of the upstream that got them, and rules about
+// messages of that destination hold.
+func TestFailOverOfMessages(t *testing.T) {
+	l, err := net.Listen("tcp", second+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+	go server.Serve(l)
+	defer server.Close()
+	text := pair("http", []string{closedPort(t), l.Addr().String()}, class("first", "1 messages/h", "in_flight = 1"), class("second", "1000 messages/s")) +
+		class("urgent", "1000 messages/s")
+	before, rule, _ := strings.Cut(text, "[[rule]]")
+	r := run(t, before+"[[rule]]\npath = \"/now\"\ndestination = \""+second+"\"\nclass = \"urgent\"\n[[rule]]"+rule)
+	client := r.dial("l")
+	in := bufio.NewReader(client)
+	for _, path := range []string{"/", "/", "/now"} {
+		send(t, client, "GET "+path+" HTTP/1.1\r\nHost: h\r\n\r\n")
+		answer, err := http.ReadResponse(in, nil)
+		if err != nil || answer.StatusCode != 200 {
+			t.Fatal(answer, err)
+		}
+	}
+	for name, want := range map[string]uint64{"first": 0, "second": 2, "urgent": 1} {
+		until(t, fmt.Sprintf("class %s has sent %d messages", name, want), func() bool { return r.sent(name, stats.Upstream).Messages.Load() == want })
+		r.noneInFlight(name)
+	}
+}
+
+// The class of the second upstream counts the connection too, and its gap is kept.
+func TestFailOverWaitsForTheOtherGap(t *testing.T) {
+	to, conns := listenOn(t, second)
+	first := closedPort(t)
+	r := run(t, pair("tcp", []string{first, to}, class("first", "1000 connections/s"), class("second", "1 connections/h", `overflow = "wait"`)))
+	r.dial("l")
+	next(t, conns)
+	r.dial("l")
+	backlog := &r.shaper.Class("second").Stats.BacklogItems
+	until(t, "the second session waits in the second class", func() bool { return backlog.Load() == 1 })
+	if len(conns) != 0 {
+		t.Error("two connections leave within a gap of an hour")
+	}
+	if n := r.sent("first", stats.Upstream).Connections.Load(); n != 2 {
+		t.Errorf("the first class has let %d attempts through, want 2", n)
+	}
+	if n := r.sent("second", stats.Upstream).Connections.Load(); n != 1 {
+		t.Errorf("the second class has let %d through, want 1", n)
+	}
+	if n := r.shaper.Class("first").Stats.BacklogItems.Load(); n != 0 {
+		t.Errorf("%d wait in the first class", n)
+	}
+	if got := r.failures(first)[stats.NotServed]; got != 2 {
+		t.Errorf("%d failures are counted", got)
+	}
+}
+
+// A slot of the first class is given up for one of the second, which is waited for.
+func TestFailOverWaitsForASlot(t *testing.T) {
+	to, conns := listenOn(t, second)
+	r := run(t, pair("tcp", []string{closedPort(t), to}, class("first", fast, "max_connections = 1"), class("second", fast, "max_connections = 1")))
+	client := r.dial("l")
+	upstream := next(t, conns)
+	other := r.dial("l")
+	send(t, other, "patient")
+	until(t, "the other waits", func() bool {
+		return r.shaper.Class("second").Sessions() == 1 && len(r.Sessions()) == 2 && r.Sessions()[1].Class == "second"
+	})
+	if n := r.shaper.Class("first").Sessions(); n != 0 {
+		t.Errorf("%d sessions are open in the first class", n)
+	}
+	if len(conns) > 0 {
+		t.Error("two are let into one slot")
+	}
+	client.Close()
+	upstream.Close()
+	expect(t, next(t, conns), "patient")
+	if n := r.shaper.Class("second").Sessions(); n != 1 {
+		t.Errorf("%d sessions are open in the second class", n)
+	}
+}
+
+// Where the second class has no room, and refuses, the session ends as one that it has
+// refused.
+func TestFailOverIsRefused(t *testing.T) {
+	to, conns := listenOn(t, second)
+	r := run(t, pair("tcp", []string{closedPort(t), to}, class("first", fast), class("second", fast, "max_connections = 1", `overflow = "refuse"`)))
+	r.dial("l")
+	next(t, conns)
+	r.expectRefused("l")
+	r.awaitEndOf(stats.Overflow, 1)
+	for name, want := range map[string]uint64{"first": 0, "second": 1} {
+		if n := r.shaper.Class(name).Stats.Refused[stats.QueueFull].Items.Load(); n != want {
+			t.Errorf("class %s has refused %d, want %d", name, n, want)
+		}
+	}
+}
+
+// What is built in has no address, and so the class that no destination leads to.
+func TestFailOverToWhatIsBuiltIn(t *testing.T) {
+	text := class("first", fast) + class("second", fast) + "[listener.l]\nlisten = \"127.0.0.1:0\"\nclass = \"second\"\nupstream = [\"" + closedPort(t) + "\", \"echo:\"]\n" +
+		"[[rule]]\ndestination = \"127.0.0.1\"\nclass = \"first\"\n"
+	r := run(t, text)
+	client := r.dial("l")
+	send(t, client, "x")
+	expect(t, client, "x")
+	if one := r.Sessions()[0]; one.Class != "second" || one.Upstream != policy.Echo || one.UpstreamNumber != 2 || one.Destination != "" {
+		t.Errorf("the session is %+v", one)
+	}
+}
+
+// Of a name with several addresses the class is that of the one that was reached, and
+// so is the bucket.
+func TestFailOverWithinAName(t *testing.T) {
+	to, conns := listenOn(t, second)
+	dead := closedPort(t)
+	r := run(t, class("c", fast)+listener("other", "tcp", policy.Echo, "c"))
+	r.meaning(func(context.Context) ([]netip.AddrPort, error) {
+		return []netip.AddrPort{netip.MustParseAddrPort(dead), netip.MustParseAddrPort(to)}, nil
+	})
+	r.reload(pair("tcp", []string{"test:1"}, class("first", fast), class("second", fast, `per = "destination"`)))
+	client := r.dial("l")
+	upstream := next(t, conns)
+	send(t, client, "x")
+	expect(t, upstream, "x")
+	one := r.Sessions()[0]
+	if one.Class != "second" || one.UpstreamNumber != 1 || one.Destination != to {
+		t.Errorf("the session is %+v", one)
+	}
+	if n := r.shaper.Class("second").Keys(time.Now()); n != 1 {
+		t.Errorf("there are %d buckets", n)
+	}
+	if got := r.failures("test:1")[stats.NotServed]; got != 1 {
+		t.Errorf("%d failures are counted", got)
+	}
+}
+
+// A name whose addresses come in another order each time is dialled at the address
+// that the session was classified by.
+func TestClassifiedAddressIsDialled(t *testing.T) {
+	near, nearConns := listen(t)
+	_, port, _ := net.SplitHostPort(near)
+	far := net.JoinHostPort(second, port)
+	l, err := net.Listen("tcp", far)
+	if err != nil {
+		t.Skip(err)
+	}
+	_, farConns := handOver(t, l)
+	var asked atomic.Int32
+	r := run(t, class("c", fast)+listener("other", "tcp", policy.Echo, "c"))
+	r.meaning(func(context.Context) ([]netip.AddrPort, error) {
+		all := []netip.AddrPort{netip.MustParseAddrPort(near), netip.MustParseAddrPort(far)}
+		if asked.Add(1)%2 == 0 {
+			all[0], all[1] = all[1], all[0]
+		}
+		return all, nil
+	})
+	r.reload(pair("tcp", []string{"test:1"}, class("first", "1000 connections/s"), class("second", "1000 connections/s")))
+	for range 4 {
+		r.dial("l")
+		next(t, nearConns)
+	}
+	if len(farConns) != 0 || r.sent("second", stats.Upstream).Connections.Load() != 0 {
+		t.Error("the other address was dialled")
+	}
+	if n := r.sent("first", stats.Upstream).Connections.Load(); n != 4 {
+		t.Errorf("%d connections are counted", n)
+	}
+}
+
+// A first upstream whose name has no address costs no class anything.
+func TestUnresolvedCostsNothing(t *testing.T) {
+	to, conns := listenOn(t, second)
+	r := run(t, class("c", fast)+listener("other", "tcp", policy.Echo, "c"))
+	r.meaning(func(context.Context) ([]netip.AddrPort, error) { return nil, errors.New("no such host") })
+	r.reload(pair("tcp", []string{"test:1", to}, class("first", "1 connections/h"), class("second", "1000 connections/s")))
+	for range 3 {
+		r.dial("l")
+		next(t, conns)
+	}
+	for name, want := range map[string]uint64{"first": 0, "second": 3} {
+		if n := r.sent(name, stats.Upstream).Connections.Load(); n != want {
+			t.Errorf("class %s has let %d through, want %d", name, n, want)
+		}
+	}
+}
+
+// The way back has the class of the upstream that was reached, too.
+func TestFailOverOfTheWayBack(t *testing.T) {
+	to, conns := listenOn(t, second)
+	text := pair("tcp", []string{closedPort(t), to}, class("first", fast), class("second", fast), `return_class = "back"`) + "return_class = \"other\"\n" +
+		class("back", fast) + class("other", fast)
+	r := run(t, text)
+	client := r.dial("l")
+	upstream := next(t, conns)
+	send(t, upstream, "back")
+	expect(t, client, "back")
+	until(t, "the other class is charged", func() bool { return r.sent("other", stats.Downstream).Bytes.Load() == 4 })
+	if n := r.sent("back", stats.Downstream).Bytes.Load(); n != 0 {
+		t.Errorf("class back has sent %d bytes", n)
+	}
+}
+
+// A session that dials when rules by destination come into force obeys them when it
+// fails over.
+func TestReloadDuringFailOver(t *testing.T) {
+	to, conns := listenOn(t, second)
+	mute := silent(t)
+	text := pair("tcp", []string{mute, to}, class("first", fast), class("second", fast), `connect_timeout = "1s"`)
+	without, _, _ := strings.Cut(text, "[[rule]]")
+	r := run(t, without)
+	r.dial("l")
+	until(t, "it dials", func() bool { return len(r.Sessions()) == 1 })
+	r.reload(text)
+	next(t, conns)
+	if got := r.Sessions()[0].Class; got != "second" {
+		t.Errorf("the class is %s", got)
+	}
+}
+
+// A session that waits in the second class when a reload takes that away goes on in
+// what the rules then say.
+func TestReloadTakesTheSecondClass(t *testing.T) {
+	to, conns := listenOn(t, second)
+	text := pair("tcp", []string{closedPort(t), to}, class("first", fast), class("second", "0 connections/s", `overflow = "wait"`))
+	r := run(t, text)
+	client := r.dial("l")
+	send(t, client, "x")
+	until(t, "it waits", func() bool { return r.shaper.Class("second").Stats.BacklogItems.Load() == 1 })
+	r.reload(strings.ReplaceAll(strings.ReplaceAll(text, "second", "third"), "0 connections/s", "10 connections/s"))
+	expect(t, next(t, conns), "x")
+	if one := r.Sessions()[0]; one.Class != "third" || one.Upstream != to {
+		t.Errorf("the session is %+v", one)
+	}
+}
+
+// A client that leaves while its session waits in the second class takes it along.
+func TestClientLeavesDuringFailOver(t *testing.T) {
+	to, _ := listenOn(t, second)
+	r := run(t, pair("tcp", []string{closedPort(t), to}, class("first", fast), class("second", "0 connections/s", `overflow = "wait"`)))
+	client := r.dial("l")
+	backlog := &r.shaper.Class("second").Stats.BacklogItems
+	until(t, "it waits", func() bool { return backlog.Load() == 1 })
+	reset(client)
+	r.awaitEnd(stats.Aborted, 1)
+	if backlog.Load() != 0 {
+		t.Error("it waits still")
+	}
+}
+
+// A policy in the shadow whose rules ask for the destination sees the one that is
+// reached.
+func TestFailOverInTheShadow(t *testing.T) {
+	to, conns := listenOn(t, second)
+	dead := closedPort(t)
+	r := run(t, quoted(dead, to))
+	classes := r.shade(pair("tcp", []string{dead, to}, class("first", fast), class("second", "1B/h", `algorithm = "token"`, `burst = "10B"`)))
+	client := r.dial("l")
+	upstream := next(t, conns)
+	send(t, client, strings.Repeat("x", 20))
+	expect(t, upstream, strings.Repeat("x", 20))
+	if n := classes["second"].Stats.Overlimits.Load(); n == 0 {
+		t.Error("the second class has no copy")
+	}
+}
+
+// Sessions that fail over one after the other are counted, and not logged each.
+func TestFailOversAreLoggedOnce(t *testing.T) {
+	to, conns := listen(t)
+	first := closedPort(t)
+	r := run(t, quoted(first, to))
+	const n = 50
+	for range n {
+		r.dial("l")
+		next(t, conns)
+	}
+	until(t, "all are counted", func() bool { return r.failures(first)[stats.NotServed] == n })
+	if lines := strings.Count(r.log.String(), "failed over"); lines == 0 || lines > n/5 {
+		t.Errorf("%d lines are logged of %d fail-overs", lines, n)
+	}
+}
+
+// Where no rule asks for the destination, all addresses are tried as one connection.
+func TestFailOverInOneClass(t *testing.T) {
+	to, conns := listenOn(t, second)
+	r := run(t, class("c", "1 connections/h")+"[listener.l]\nlisten = \"127.0.0.1:0\"\nclass = \"c\"\nupstream = [\""+closedPort(t)+"\", \""+closedPort(t)+"\", \""+to+"\"]\n")
+	r.dial("l")
+	next(t, conns)
+	if n := r.sent("c", stats.Upstream).Connections.Load(); n != 1 {
+		t.Errorf("%d connections are counted", n)
+	}
+	until(t, "the session has reached the third", func() bool { return r.Sessions()[0].UpstreamNumber == 3 })
+}
+
+// serveTCP answers the connections of an upstream until the test ends.
+func serveTCP(t testing.TB, handle func(*net.TCPConn)) (addr string) {
+	t.Helper()
+	done := make(chan struct{})
+	t.Cleanup(func() { <-done }) // behind that of listen, which ends it
+	addr, conns := listen(t)
+	go func() {
+		defer close(done)
+		for c := range conns {
+			handle(c)
+		}
+	}()
+	return addr
+}

@@ -1,0 +1,107 @@
+package conn
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// refuseSelf closes a connection of a socket with itself, which comes about where the
+// kernel chooses the very port that is dialled, and nobody listens there.
+func refuseSelf(c net.Conn) error {
+	if addrPortOf(c.LocalAddr()) != addrPortOf(c.RemoteAddr()) {
+		return nil
+	}
+	c.Close()
+	return fmt.Errorf("dial %s: %w", c.RemoteAddr(), errLoop)
+}
+
+// localAddr is where one of our sockets is bound.
+type localAddr struct {
+	network string
+	addr    netip.AddrPort
+}
+
+// isOwn reports whether an address is one of our own listeners, in whatever
+// spelling: unspecified, or another address of this machine while the listener
+// is on all of them.
+func (s *Server) isOwn(network string, to netip.AddrPort) bool {
+	for _, own := range s.boundTo(network, to.Port()) {
+		if sameHost(own.addr, to.Addr(), own.both) {
+			return true
+		}
+	}
+	return false
+}
+
+// ownHost is the address of one of our listeners; both says that [::] takes
+// IPv4 too.
+type ownHost struct {
+	addr netip.Addr
+	both bool
+}
+
+func (s *Server) boundTo(network string, port uint16) (hosts []ownHost) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for at, b := range s.bound {
+		if own := b.local(); own.network == network && own.addr.Port() == port {
+			hosts = append(hosts, ownHost{own.addr.Addr(), networkOf("", at.text) != "6"})
+		}
+	}
+	return hosts
+}
+
+// sameHost reports whether a connection to the address to could reach a socket
+// bound to own; both says that [::] takes IPv4 too.
+func sameHost(own, to netip.Addr, both bool) bool {
+	own, to = own.WithZone(""), to.WithZone("")
+	if to.IsUnspecified() { // Linux connects it to the loopback address
+		to = loopback(to.Is4())
+	}
+	if own.IsUnspecified() {
+		return (own.Is4() == to.Is4() || own.Is6() && both) && isLocal(to)
+	}
+	return own == to
+}
+
+func loopback(v4 bool) netip.Addr {
+	if v4 {
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return netip.IPv6Loopback()
+}
+
+// isLocal reports whether an address is one of this machine's.
+func isLocal(a netip.Addr) bool { return a.IsLoopback() || interfaces.have(a) }
+
+// interfaces remembers the addresses of this machine for a second: a flood of
+// datagrams asks for each.
+var interfaces addresses
+
+type addresses struct {
+	mu    sync.Mutex
+	known map[netip.Addr]bool
+	asked time.Time
+}
+
+func (as *addresses) have(a netip.Addr) bool {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	if now := time.Now(); now.Sub(as.asked) > time.Second {
+		addrs, err := net.InterfaceAddrs()
+		if err != nil {
+			return true // better refuse a connection than feed a loop
+		}
+		as.known, as.asked = map[netip.Addr]bool{}, now
+		for _, one := range addrs {
+			if p, ok := one.(*net.IPNet); ok {
+				ip, _ := netip.AddrFromSlice(p.IP)
+				as.known[ip.Unmap()] = true
+			}
+		}
+	}
+	return as.known[a]
+}

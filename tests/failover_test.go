@@ -1,0 +1,67 @@
+package tests
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+)
+
+// The first provider is down: what goes to the second spends that one's budget, and
+// whoever looks at the daemon is told of it.
+func TestFailOver(t *testing.T) {
+	down := net.JoinHostPort("127.0.0.1", freePort(t))
+	l, err := net.Listen("tcp", "127.0.0.2:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go answerHash(c.(*net.TCPConn))
+		}
+	}()
+	up := l.Addr().String()
+	p := start(t, raced(t), fmt.Sprintf(`
+[class.first]
+rate = "1B/h"
+[class.second]
+rate = "8gbit"
+[listener.l]
+listen   = "127.0.0.1:0"
+upstream = [%q, %q]
+class    = "first"
+[[rule]]
+destination = "127.0.0.2"
+class       = "second"
+`, down, up))
+	const size = 100_000
+	c := dial(t, "", p.addr("l"))
+	if _, err := c.Write(noise(1, size)); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "all is charged to the second class", func() bool { return p.class("second").Sent["upstream"].Bytes == size })
+	if n := p.class("first").Sent["upstream"].Bytes; n != 0 {
+		t.Errorf("%d bytes are charged to the first", n)
+	}
+	if got, want := p.must("sessions"), up+" (no. 2)"; !strings.Contains(got, want) {
+		t.Errorf("sessions does not have %q:\n%s", want, got)
+	}
+	if got, want := p.must("explain", "127.0.0.1"), "failed over to "+up+": class second: rule 1"; !strings.Contains(got, want) {
+		t.Errorf("explain does not have %q:\n%s", want, got)
+	}
+	for upstream, want := range map[string]float64{down: 1, up: 0} {
+		series := fmt.Sprintf(`shaper_upstream_failures_total{listener="l",reason="refused",upstream="%s"}`, upstream)
+		if got := p.metric(series); got != want {
+			t.Errorf("%s is %v, want %v", series, got, want)
+		}
+	}
+	if log := p.log.String(); strings.Count(log, "failed over to another address") != 1 {
+		t.Errorf("the log tells of it otherwise than once:\n%s", log)
+	}
+	c.Close()
+}
