@@ -99,14 +99,3 @@ func (l *logged) String() string {
 	defer l.mu.Unlock()
 	return l.text.String()
 }
-
-// full says that tests have the sizes that take their time: make whole FULL=1.
-var full = os.Getenv("FULL") != ""
-
-// sized returns a size of a test: one that takes seconds, or the full one.
-func sized(short, whole int) int {
-	if full {
-		return whole
-	}
-	return short
-}

@@ -68,6 +68,15 @@ func (s *spacing) closest() time.Duration {
 	return s.least
 }
 
+// holds returns an error if it has not accepted so many, and all. Who reads late reads two
+// at once, with one time for both: only a busy machine may have that.
+func (s *spacing) holds(want int) error {
+	if accepted, refused, _ := s.score(); accepted != want || refused > 0 {
+		return fmt.Errorf("%d were accepted and %d refused, of %d; the closest two were %v apart, not %v", accepted, refused, want, s.closest(), s.gap)
+	}
+	return nil
+}
+
 // readStamped reads what there is, and when the last of it reached the machine.
 func readStamped(raw syscall.RawConn, p []byte) (n int, at time.Time, err error) {
 	var control [128]byte

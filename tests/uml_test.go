@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 // inUML is what happens in user-mode Linux: a kernel that has what ours may lack. Its root
@@ -48,7 +50,7 @@ halt -f
 // TestUserModeLinux puts a policy into a kernel that has fq_codel and flower: leaves and
 // filters are of these, and all else holds as well.
 func TestUserModeLinux(t *testing.T) {
-	if !full {
+	if !trial.Full {
 		t.Skip("make uml runs it")
 	}
 	linux := tool(t, "linux.uml", "user-mode-linux")
