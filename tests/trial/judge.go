@@ -55,7 +55,9 @@ func (m Machine) judge(t *testing.T, slack time.Duration, wrong error) {
 		t.Error(wrong)
 		return
 	}
-	t.Run("time", func(t *testing.T) { t.Skipf("%s: %s: %s", NotJudged, busy, strings.ReplaceAll(wrong.Error(), "\n", "; ")) })
+	t.Run("time", func(t *testing.T) {
+		t.Skipf("%s: %s: %s", NotJudged, busy, strings.ReplaceAll(wrong.Error(), "\n", "; "))
+	})
 }
 
 // Below is Judge for a time that something took, which is to be below a limit. Half of
