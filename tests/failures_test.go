@@ -219,10 +219,10 @@ class = "a"
 		}
 		return lines
 	}
-	before := ours()
+	before, streams, datagrams := ours(), p.addr("a"), p.addr("u")
 	for i := range 200 {
-		exchange(t, dial(t, fmt.Sprintf("127.0.1.%d", i+1), p.addr("a")), 10)
-		send(t, p.addr("u"), 1)
+		exchange(t, dial(t, fmt.Sprintf("127.0.1.%d", i+1), streams), 10)
+		send(t, datagrams, 1)
 	}
 	after := ours()
 	if a, b := strings.Join(before, "\n"), strings.Join(after, "\n"); a != b {

@@ -270,6 +270,15 @@ type rateFrom struct {
 	perSecond float64
 }
 
+// then returns the promise with one rate more, that a command puts in force: the higher of
+// the two rates counts while the command runs.
+func (p promise) then(began, done time.Time, perSecond float64) promise {
+	if perSecond > p[len(p)-1].perSecond {
+		done = began
+	}
+	return append(p, rateFrom{done, perSecond})
+}
+
 // by returns how much is allowed from the first moment to another.
 func (p promise) by(at time.Time) (sum float64) {
 	for i, r := range p {

@@ -257,6 +257,7 @@ type esmeConn struct {
 	*net.TCPConn
 	t        *testing.T
 	sequence uint32
+	answered int // submits
 }
 
 // bind connects, and is bound when it returns.
@@ -301,7 +302,10 @@ func (e *esmeConn) read() (command, status, sequence uint32) {
 	if _, err := io.CopyN(io.Discard, e, int64(binary.BigEndian.Uint32(header[:]))-16); err != nil {
 		e.t.Fatal(err)
 	}
-	return binary.BigEndian.Uint32(header[4:]), binary.BigEndian.Uint32(header[8:]), binary.BigEndian.Uint32(header[12:])
+	if command = binary.BigEndian.Uint32(header[4:]); command == smppSubmitResp {
+		e.answered++
+	}
+	return command, binary.BigEndian.Uint32(header[8:]), binary.BigEndian.Uint32(header[12:])
 }
 
 // enquire returns how long the answer to an enquire_link takes, of which there is no

@@ -280,19 +280,14 @@ func (l *treeLoad) connect(addr string, n int) {
 	}
 }
 
-// reload puts a policy in force, and notes what the root promises from then on:
-// the higher of two rates until the command has ended.
+// reload puts a policy in force, and notes what the root promises from then on.
 func (l *treeLoad) reload(policy string, root float64) (done time.Time) {
 	l.t.Helper()
 	l.write(policy + l.upstreams)
 	began := time.Now()
 	l.must("reload")
 	done = time.Now()
-	if root > l.promise[len(l.promise)-1].perSecond {
-		l.promise = append(l.promise, rateFrom{began, root})
-	} else {
-		l.promise = append(l.promise, rateFrom{done, root})
-	}
+	l.promise = l.promise.then(began, done, root)
 	return done
 }
 

@@ -5,10 +5,12 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -45,11 +47,12 @@ type record struct {
 	unsure  []string // not judged
 	figures []event
 	passed  int
+	running map[string]bool // packages
 }
 
 // tally reports whether all tests passed, and that there were some.
 func tally(in io.Reader, out io.Writer) bool {
-	r := &record{out: out, output: map[test]string{}}
+	r := &record{out: out, output: map[test]string{}, running: map[string]bool{}}
 	began := time.Now()
 	for lines := bufio.NewReader(in); ; {
 		line, err := lines.ReadString('\n')
@@ -63,12 +66,20 @@ func tally(in io.Reader, out io.Writer) bool {
 			break
 		}
 	}
+	for pkg, still := range r.running {
+		if still {
+			r.failed = append(r.failed, test{pkg, "has not ended"})
+		}
+	}
 	r.end(time.Since(began))
 	return len(r.failed) == 0 && r.passed > 0
 }
 
 func (r *record) note(e *event) {
 	t := test{e.Package + e.ImportPath, e.Test}
+	if e.Test == "" {
+		r.running[t.pkg] = e.Action == "start" || r.running[t.pkg] && e.Action == "output"
+	}
 	switch e.Action {
 	case "output", "build-output":
 		r.output[t] += e.Output
@@ -111,6 +122,7 @@ func reasonIn(output string) (reason string) {
 }
 
 func (r *record) end(took time.Duration) {
+	slices.SortStableFunc(r.figures, func(a, b event) int { return cmp.Or(cmp.Compare(a.Test, b.Test), cmp.Compare(a.Key, b.Key)) })
 	if len(r.figures) > 0 {
 		table := tabwriter.NewWriter(r.out, 0, 8, 2, ' ', 0)
 		fmt.Fprintln(table, "\ntest\tfigure\tvalue")

@@ -65,6 +65,9 @@ func TestTally(t *testing.T) {
 	if !tally(strings.NewReader(`{"Action":"pass","Package":"shaper/d","Elapsed":2}`), &out) {
 		t.Error("it fails though all has passed")
 	}
+	if tally(strings.NewReader(`{"Action":"start","Package":"shaper/e"}`+"\n"+`{"Action":"pass","Package":"shaper/d","Elapsed":2}`), &out) {
+		t.Error("it passes though a package has not ended")
+	}
 	if tally(strings.NewReader(""), &out) {
 		t.Error("it passes without a test")
 	}
