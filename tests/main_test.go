@@ -16,6 +16,10 @@ var bins string
 
 // TestMain builds the program that users get. The tests drive it from outside.
 func TestMain(m *testing.M) {
+	if linux := os.Getenv(asUML); linux != "" {
+		fmt.Fprintln(os.Stderr, withoutXState(linux, os.Args[1:]))
+		os.Exit(1)
+	}
 	os.Exit(buildAndRun(m))
 }
 

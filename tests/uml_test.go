@@ -1,11 +1,10 @@
 package tests
 
 import (
-	"context"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -130,13 +129,18 @@ func bootUML(t *testing.T, linux, dir, byHand string) map[string]string {
 	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, linux, "mem=256M", "rootfstype=hostfs", "rootflags=/", "ro", "init="+script, "con=null", "con0=null,fd:1", "quiet")
+	cmd := umlCommand(linux, "mem=256M", "rootfstype=hostfs", "rootflags=/", "ro", "init="+script, "con=null", "con0=null,fd:1", "quiet")
 	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop := time.AfterFunc(5*time.Minute, func() { cmd.Process.Kill() })
+	err := cmd.Wait()
+	stop.Stop()
 	parts, name := map[string]string{}, ""
-	for line := range strings.Lines(strings.ReplaceAll(string(out), "\r\n", "\n")) {
+	for line := range strings.Lines(strings.ReplaceAll(out.String(), "\r\n", "\n")) {
 		if part, ok := strings.CutPrefix(line, "== "); ok {
 			name = strings.TrimSpace(part)
 			continue
@@ -144,7 +148,7 @@ func bootUML(t *testing.T, linux, dir, byHand string) map[string]string {
 		parts[name] += line
 	}
 	if _, whole := parts["end"]; !whole && name != "end" {
-		t.Fatal(fmt.Errorf("user-mode Linux ended early: %w\n%s", err, out))
+		t.Fatal(fmt.Errorf("user-mode Linux ended early: %w\n%s", err, &out))
 	}
 	return parts
 }
