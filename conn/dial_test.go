@@ -226,7 +226,9 @@ func TestDialWithoutDescriptors(t *testing.T) {
 	third := r.dial("l")
 	send(t, third, "in vain")
 	until(t, "it waits", func() bool { return len(r.Sessions()) == 2 })
-	watch, start := trial.Begin(), time.Now()
+	watch := trial.Begin() // it reads files
+	restore = withoutDescriptors(t)
+	start := time.Now()
 	second.Close()
 	upstream.Close()
 	r.awaitEndOf(stats.DialFailed, 1)
