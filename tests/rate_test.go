@@ -32,7 +32,7 @@ func (tr transfer) deviation(rate float64) float64 { return tr.Bytes/tr.Seconds/
 
 // holds returns an error if what the server received is off by more than 0.5 % over
 // all, or by more than 2 % in any whole second. It is never much more than the rate: the
-// server's clock may be late by as much as a tenth of a second gives.
+// server's clock may be late by half a second on a busy machine.
 func (r report) holds(t *testing.T, rate float64) error {
 	all := r.Server.End.Received
 	worst := 0.
@@ -43,7 +43,7 @@ func (r report) holds(t *testing.T, rate float64) error {
 	}
 	t.Logf("%.0f B/s: received %.0f B/s over %.2f s (%+.3f %%), worst second of %d %+.3f %%",
 		rate, all.Bytes/all.Seconds, all.Seconds, 100*all.deviation(rate), len(r.Server.Intervals), 100*worst)
-	if excess := all.Bytes - rate*(all.Seconds+0.1); excess > 64<<10 {
+	if excess := all.Bytes - rate*(all.Seconds+0.5); excess > 64<<10 {
 		t.Errorf("%.0f bytes more than the rate gives in %.2f s", excess, all.Seconds)
 	}
 	switch {
@@ -133,8 +133,9 @@ class = "a"
 `)
 	// A departure that is decided and then held up, since another process has the
 	// processor, arrives late and closer to those after it: by what the rate gives in that
-	// time. 2 ms are allowed for it, on a busy machine 50.
-	const heldUp, heldUpLong = 0.002, 0.05
+	// time. 2 ms are allowed for it; on a busy machine no more than another burst, which is
+	// what the bucket holds.
+	const heldUp = 0.002
 	trial.Judge(t, 2*time.Millisecond, func() error {
 		excess := 0.
 		for range 3 {
@@ -145,7 +146,7 @@ class = "a"
 			time.Sleep(100 * time.Millisecond) // the bucket fills up
 		}
 		t.Logf("of three bursts the fullest window has %.0f bytes above rate*t; burst is %d", excess, burst)
-		if excess > burst+heldUpLong*rate {
+		if excess > 2*burst {
 			t.Errorf("a window has %.0f bytes more than burst + rate*t", excess-burst)
 		}
 		if excess > burst+heldUp*rate {

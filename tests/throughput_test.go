@@ -171,7 +171,7 @@ func TestThroughput(t *testing.T) {
 		{"requests, one at a time on each of 50 connections", 20_000, func(direct bool) float64 {
 			return requests(t, either(direct, web, h.addr("l")), 50, 1, lasts)
 		}, h},
-		{"requests, 16 at a time", 40_000, func(direct bool) float64 {
+		{"requests, 16 at a time", 30_000, func(direct bool) float64 {
 			return requests(t, either(direct, web, h.addr("l")), 50, 16, lasts)
 		}, h},
 	} {
