@@ -1,7 +1,9 @@
 # make run    the shaper of this tree, with shaper.toml
-# make test   everything that must pass: lint, tests, fuzzing
+# make test   everything that must pass, in less than 5 minutes: lint, and tests side by side
+# make fuzz   each fuzz target for FUZZTIME, say 30s
+# make soak   as root: all tests at their full sizes, again and again for SOAK seconds, and their figures
 # make lint   gofmt, vet, staticcheck
-# make kernel as root: the kernel engine's tests at their full length, some 4 minutes
+# make kernel as root: the kernel engine's tests at their full sizes, some 4 minutes
 # make uml    as root: the same in a kernel that has fq_codel and flower, in user-mode Linux
 # make install, make uninstall  PREFIX=/usr/local, DESTDIR= for packages
 # make bench  as root: shaper beside its peers, into docs/benchmarks.md
@@ -10,6 +12,7 @@
 
 GO         ?= go
 FUZZTIME   ?= 3s
+SOAK       ?= 3600
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Packages of Debian that the tests use as peers and judges, and a command of each, or
@@ -26,36 +29,41 @@ UNIT        = $(PREFIX)/lib/systemd/system/shaper.service
 SYSUSERS    = $(PREFIX)/lib/sysusers.d/shaper.conf
 INSTALLED   = $(PREFIX)/bin/shaper $(MAN) $(BASH) $(ZSH) $(FISH) $(UNIT) $(SYSUSERS)
 
-.PHONY: install uninstall run test kernel uml demo-kannel bench bench-go lint unit whole fuzz deps
+# What `go test -json` prints goes through TALLY: it shows failures, counts what was skipped
+# and what could not be judged, and fails if a test has.
+TALLY = $(GO) run ./tests/tally
+
+.PHONY: install uninstall run test soak kernel uml demo-kannel bench bench-go lint fuzz deps
 
 run:
 	$(GO) run ./cmd/shaper run
 
-test: deps lint unit whole fuzz
+# The race detector allocates, so what must not allocate is tested without. The tests of
+# the whole program measure rates: they come last, when no other package is tested.
+test: deps lint
+	@{ $(GO) test -json -race -skip Allocate $$($(GO) list ./... | grep -v /tests$$); \
+	   $(GO) test -json -run Allocate $$($(GO) list ./... | grep -v /tests$$); \
+	   $(GO) test -json -race -count=1 -parallel 6 -timeout 20m ./tests; } | $(TALLY)
 
-# The race detector allocates, so what must not allocate is tested without. The
-# tests that measure rates have the machine to themselves: they come last.
-unit:
-	$(GO) test -race $$($(GO) list ./... | grep -v /tests$$)
-	$(GO) test -run Allocate ./...
+# Full sizes, until SOAK seconds have passed or a test has failed. Packages take turns, so that
+# the machine is quiet while rates are measured.
+soak: deps
+	@until=$$(($$(date +%s) + $(SOAK))); \
+	while FULL=1 $(GO) test -json -p 1 -count=1 -timeout 2h ./... && [ $$(date +%s) -lt $$until ]; do :; done | $(TALLY)
 
-whole:
-	$(GO) test -race -count=1 -timeout 8m ./tests
-
-# 1,000 random policies, 200 kills, 10 s at 1 Gbit/s; `make test` has fewer of each.
 kernel: deps
-	FULL=1 $(GO) test -count=1 -timeout 15m -run TestKernel -v ./tests
+	@FULL=1 $(GO) test -json -count=1 -timeout 30m -run TestKernel ./tests | $(TALLY)
 
 uml: DEBIAN = user-mode-linux:linux.uml kmod:modprobe iproute2:ip
 uml: deps
 	FULL=1 $(GO) test -count=1 -run TestUserModeLinux -v ./tests
 
-# Each fuzz target for FUZZTIME, to see that it runs, on its corpus and a little more; give
-# it longer after a change. go test takes one target at a time.
+# Tests run the seeds and what is in testdata; this looks for more. go test takes one target
+# at a time.
 fuzz:
-	@for pkg in unit policy simulate frame; do \
-	  for target in $$(grep -ho '^func Fuzz[A-Za-z0-9]*' $$pkg/*_test.go | cut -c6-); do \
-	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./$$pkg || exit 1; \
+	@for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u); do \
+	  for target in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$pkg/*_test.go | cut -c6-); do \
+	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
 	  done; \
 	done
 
@@ -105,4 +113,5 @@ deps:
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
 	  echo "not installed, and what needs them is skipped:$$missing"; exit 0; fi; \
+	echo "make installs with apt-get what tests need, since you are root:$$missing"; \
 	apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$missing

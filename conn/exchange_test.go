@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // messages returns a policy of listener "l" of a protocol with messages, through class
@@ -53,12 +54,10 @@ func TestSubmits(t *testing.T) {
 	r := run(t, exchanged("smpp", addr, "20 messages/s"))
 	client, upstream := r.open(conns)
 	bind := pdu(transceiver, 0, 1, "acme\x00\x00\x00\x34\x00\x00\x00")
-	begin := time.Now()
+	watch, begin := trial.Begin(), time.Now()
 	send(t, client, bind+submitFrom("a", 2)+submitFrom("a", 3)+submitFrom("a", 4)+pdu(enquire, 0, 5, "")+pdu(unbind, 0, 6, ""))
 	expect(t, upstream, bind+submitFrom("a", 2)+pdu(enquire, 0, 5, ""))
-	if passed := time.Since(begin); passed > 40*time.Millisecond {
-		t.Errorf("enquire_link passes after %v", passed)
-	}
+	watch.Below(t, "enquire_link", time.Since(begin), 40*time.Millisecond)
 	expect(t, upstream, submitFrom("a", 3)+submitFrom("a", 4)+pdu(unbind, 0, 6, ""))
 	if took := time.Since(begin); took < 100*time.Millisecond {
 		t.Errorf("three submits take %v at 20/s", took)

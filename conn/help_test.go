@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -195,8 +196,8 @@ func (r *rig) expectRefused(listener string) {
 	}
 }
 
-// patience is how long tests wait for what must happen.
-const patience = 10 * time.Second
+// patience is how long tests wait for what must happen, even if the machine is busy.
+const patience = time.Minute
 
 // until polls a condition that is to come true.
 func until(t testing.TB, what string, cond func() bool) {
@@ -298,11 +299,19 @@ func expectReset(t testing.TB, c net.Conn) {
 	}
 }
 
-// open returns a session of listener "l" from end to end.
+// open returns a session of listener "l" from end to end. The upstream may have accepted
+// before the session knows: a client that leaves then is counted as one that left during the
+// dial.
 func (r *rig) open(conns <-chan *net.TCPConn) (client, upstream *net.TCPConn) {
 	r.t.Helper()
 	client = r.dial("l")
-	return client, next(r.t, conns)
+	upstream = next(r.t, conns)
+	until(r.t, "the session has its upstream", func() bool {
+		return slices.ContainsFunc(r.Sessions(), func(s Session) bool {
+			return s.Client == client.LocalAddr().String() && s.Upstream != ""
+		})
+	})
+	return client, upstream
 }
 
 // forward returns a policy of listener "l" to an upstream, with more lines of

@@ -15,6 +15,7 @@ import (
 
 	"shaper/policy"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 func TestStatus(t *testing.T) {
@@ -396,14 +397,12 @@ func TestDrainDeadline(t *testing.T) {
 	c := p.dial("echo")
 	c.SetDeadline(time.Now().Add(patience))
 	c.Write(make([]byte, 256<<10))
-	began := time.Now()
+	watch, began := trial.Begin(), time.Now()
 	p.signals <- syscall.SIGTERM
 	if err := p.await(); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("the stop took %v", took)
-	}
+	watch.Below(t, "the stop", time.Since(began), 2*time.Second)
 	wantLines(t, p.log.String(), "msg=stopped reset=1")
 	if _, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("a truncated stream looks like %v", err)

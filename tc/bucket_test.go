@@ -59,3 +59,18 @@ func TestTBFTicksAreThoseOfTheKernel(t *testing.T) {
 		}
 	})
 }
+
+// The smallest burst is two frames at low rates, and grows without a step.
+func TestSmallestBurst(t *testing.T) {
+	d := &tree{builder: &builder{device: eth0}}
+	for mbit, want := range map[uint64]uint64{1: 3028, 24: 3028, 50: 6250, 100: 12_500, 200: 62_500, 1000: 462_500, 10_000: 4_962_500} {
+		if got := d.smallest(mbit * 125_000); got != want {
+			t.Errorf("at %d Mbit/s it is %d, not %d", mbit, got, want)
+		}
+	}
+	for rate := uint64(1e6); rate < 1e9; rate += 1e5 {
+		if step := d.smallest(rate+1e5) - d.smallest(rate); step > 400 {
+			t.Fatalf("at %d B/s it grows by %d for 100,000 B/s", rate, step)
+		}
+	}
+}

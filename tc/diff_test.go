@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"shaper/tests/trial"
 )
 
 // model is a kernel as far as changes depend on each other: what it refuses, and what
@@ -230,7 +232,7 @@ func plans(t *testing.T) (all [][]Object) {
 		return planOf(t, "tree", strings.NewReplacer(edits...).Replace)
 	}
 	var many strings.Builder
-	for i := range 600 {
+	for i := range trial.Size(200, 10_000) {
 		fmt.Fprintf(&many, "[[rule]]\nclass = \"otp\"\nsource = \"10.9.%d.%d\"\n", i>>8, i&0xff)
 	}
 	flowers := func(name string) []Object {
@@ -257,7 +259,7 @@ func TestAnyPlanFollowsAnyOther(t *testing.T) {
 	all := plans(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	m := newModel(t)
-	for i := range 600 {
+	for i := range trial.Size(200, 10_000) {
 		plan := all[r.IntN(len(all))]
 		if r.IntN(3) == 0 {
 			m.converge(plan, r.IntN(40))

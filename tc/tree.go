@@ -169,9 +169,20 @@ func (t *tree) burst(c *policy.Class, rate uint64) uint64 {
 	return t.smallest(rate)
 }
 
-// smallest returns the smallest burst with which a rate is reached: what leaves in
-// 1 ms, as late as the kernel's timers may be, and two frames.
-func (t *tree) smallest(rate uint64) uint64 { return max(rate/1000, 2*t.device.frame()) }
+// fast is the rate in bytes a second from which bursts grow: 100 Mbit/s.
+const fast = 12_500_000
+
+// smallest returns the smallest burst with which a rate is reached although the kernel's
+// timers are late: 1 ms of what is up to fast and 4 ms of what is above, two frames at
+// least. 4 ms is how long another program may keep the processor that the timer's work
+// waits for.
+func (t *tree) smallest(rate uint64) uint64 {
+	burst := rate / 1000
+	if rate > fast {
+		burst += 3 * (rate - fast) / 1000
+	}
+	return max(burst, 2*t.device.frame())
+}
 
 const (
 	gsoUnlimited  = 65536

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 // outage is a time for which a provider refuses all that comes, from a number of
@@ -36,8 +38,9 @@ func (o *outage) refuses(at time.Time) (refuses bool, left time.Duration) {
 // A provider that throttles for a while has the class pause longer and longer. Each
 // submit has one answer, and none overtakes another.
 func TestProviderThrottles(t *testing.T) {
+	t.Parallel()
 	const n = 60
-	lasts := time.Duration(sized(1000, 5000)) * time.Millisecond
+	lasts := trial.Size(time.Second, 5*time.Second)
 	o := &outage{after: 20, lasts: lasts}
 	p := newProvider(t, func(at time.Time) uint32 {
 		if refuses, _ := o.refuses(at); refuses {
@@ -59,7 +62,7 @@ class    = "acme"
 `, lasts/5, p.addr))
 	e := bind(t, d.addr("gateway"), "acme")
 	first := e.submit("acme", n)
-	answers := map[uint32]uint32{}
+	watch, answers := trial.Begin(), map[uint32]uint32{}
 	for range n {
 		command, status, sequence := e.read()
 		if _, twice := answers[sequence]; command != smppSubmitResp || twice {
@@ -81,12 +84,15 @@ class    = "acme"
 	// The pace, halved three times, is an eighth behind them.
 	gap := gapsOf(times[30:])
 	t.Logf("throttled for %v: %d of %d refused; then one each %v", lasts, refused, n, gap)
-	if len(times) != n || refused < 3 || refused > 6 {
+	trial.Figure(t, fmt.Sprintf("throttled for %v: refused; then one each", lasts), "%d of %d; %v", refused, n, gap)
+	if len(times) != n || refused == 0 {
 		t.Errorf("%d came, and %d were refused", len(times), refused)
 	}
-	if gap < 38*time.Millisecond || gap > 48*time.Millisecond {
-		t.Errorf("the class goes on with gaps of %v, not of 40 ms", gap)
+	var wrong error // a provider that answers late has refused more by then
+	if refused < 3 || refused > 6 || gap < 38*time.Millisecond || gap > 48*time.Millisecond {
+		wrong = fmt.Errorf("%d were refused, and then the gaps are %v, not 40 ms", refused, gap)
 	}
+	watch.Judge(t, 4*time.Millisecond, wrong)
 }
 
 // gapsOf returns the median of the gaps.
@@ -103,7 +109,7 @@ func gapsOf(times []time.Time) time.Duration {
 // and each request has its answer.
 func TestServerThrottles(t *testing.T) {
 	const n = 60
-	lasts := time.Duration(sized(1, 5)) * time.Second
+	lasts := trial.Size(time.Second, 5*time.Second)
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			t.Parallel()

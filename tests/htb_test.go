@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 // What arrives is counted in datagrams. A qdisc counts the bytes of frames and
@@ -81,13 +83,15 @@ var patterns = []pattern{
 // TestTreeSharesEqualHTB gives each tree to the kernel's HTB and to shaper, the
 // same datagrams to both at the same time, and compares what arrives.
 func TestTreeSharesEqualHTB(t *testing.T) {
+	t.Parallel()
 	tool(t, "tc", "iproute2")
-	near, far := wire(t)
 	for _, p := range patterns {
 		t.Run(strings.ReplaceAll(p.name, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			near, far := wire(t)
 			kernel, user := p.throughHTB(t, near, far), p.throughShaper(t)
 			time.Sleep(settle)
-			attempts(t, func() error {
+			trial.Judge(t, 10*time.Millisecond, func() error {
 				from := time.Now()
 				time.Sleep(measure)
 				to := time.Now()

@@ -34,6 +34,8 @@ var arrows = map[string][]string{
 	"systemd":     {}, // tests only
 	"tests":       {}, // tests only
 	"tests/bench": {}, // it knows shaper as a program
+	"tests/trial": {}, // for the tests of all packages
+	"tests/tally": {"tests/trial"},
 }
 
 // owners says which one package may import a library. What is tested with is

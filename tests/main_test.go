@@ -16,6 +16,10 @@ var bins string
 
 // TestMain builds the program that users get. The tests drive it from outside.
 func TestMain(m *testing.M) {
+	if linux := os.Getenv(asUML); linux != "" {
+		fmt.Fprintln(os.Stderr, withoutXState(linux, os.Args[1:]))
+		os.Exit(1)
+	}
 	os.Exit(buildAndRun(m))
 }
 
@@ -98,15 +102,4 @@ func (l *logged) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
-}
-
-// full says that tests have the sizes that take their time: make whole FULL=1.
-var full = os.Getenv("FULL") != ""
-
-// sized returns a size of a test: one that takes seconds, or the full one.
-func sized(short, whole int) int {
-	if full {
-		return whole
-	}
-	return short
 }

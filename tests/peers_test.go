@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -70,19 +71,26 @@ func dialFrom(from, to string) (*net.TCPConn, error) {
 	return c.(*net.TCPConn), nil
 }
 
-// freePort returns a port that nobody listens on.
+// lastPort is the one that freePort returned last.
+var lastPort atomic.Int64
+
+func init() { lastPort.Store(10_000 + rand.Int64N(10_000)) }
+
+// freePort returns a port that nobody listens on, for programs that cannot choose one
+// themselves. It returns none twice, and none of those that the kernel gives to sockets
+// that connect (ip_local_port_range is 32768 to 60999), or it might be taken meanwhile.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for {
+		port := strconv.FormatInt(lastPort.Add(1), 10)
+		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			l.Close()
+			return port
+		}
+		if lastPort.Load() > 30_000 {
+			t.Fatal("there is no free port")
+		}
 	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }
 
 // flood writes pieces of n bytes for as long as the connection takes them.
@@ -260,6 +268,15 @@ type promise []rateFrom
 type rateFrom struct {
 	at        time.Time
 	perSecond float64
+}
+
+// then returns the promise with one rate more, that a command puts in force: the higher of
+// the two rates counts while the command runs.
+func (p promise) then(began, done time.Time, perSecond float64) promise {
+	if perSecond > p[len(p)-1].perSecond {
+		done = began
+	}
+	return append(p, rateFrom{done, perSecond})
 }
 
 // by returns how much is allowed from the first moment to another.

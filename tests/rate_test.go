@@ -10,10 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
-)
 
-// The tests of this file take times, so they run one by one and before those
-// that run in parallel.
+	"shaper/tests/trial"
+)
 
 // report is what iperf3 --json prints, as far as it is read.
 type report struct {
@@ -31,8 +30,9 @@ type transfer struct{ Seconds, Bytes float64 }
 // deviation returns by which share of the wanted rate a transfer is off.
 func (tr transfer) deviation(rate float64) float64 { return tr.Bytes/tr.Seconds/rate - 1 }
 
-// holds returns an error where what the server received is off by more than
-// 0.5 % over all, or by more than 2 % in any whole second.
+// holds returns an error if what the server received is off by more than 0.5 % over
+// all, or by more than 2 % in any whole second. It is never much more than the rate: the
+// server's clock may be late by half a second on a busy machine.
 func (r report) holds(t *testing.T, rate float64) error {
 	all := r.Server.End.Received
 	worst := 0.
@@ -43,6 +43,9 @@ func (r report) holds(t *testing.T, rate float64) error {
 	}
 	t.Logf("%.0f B/s: received %.0f B/s over %.2f s (%+.3f %%), worst second of %d %+.3f %%",
 		rate, all.Bytes/all.Seconds, all.Seconds, 100*all.deviation(rate), len(r.Server.Intervals), 100*worst)
+	if excess := all.Bytes - rate*(all.Seconds+0.5); excess > 64<<10 {
+		t.Errorf("%.0f bytes more than the rate gives in %.2f s", excess, all.Seconds)
+	}
 	switch {
 	case len(r.Server.Intervals) < 10:
 		return fmt.Errorf("only %d seconds were measured", len(r.Server.Intervals))
@@ -55,6 +58,7 @@ func (r report) holds(t *testing.T, rate float64) error {
 }
 
 func TestIperf3ThroughLeakyClasses(t *testing.T) {
+	t.Parallel()
 	iperf3 := tool(t, "iperf3", "iperf3")
 	for _, test := range []struct {
 		rate  string
@@ -66,6 +70,7 @@ func TestIperf3ThroughLeakyClasses(t *testing.T) {
 		{"100MB/s", 100e6, "64K"},
 	} {
 		t.Run(test.rate[:strings.Index(test.rate, "/")], func(t *testing.T) {
+			t.Parallel()
 			port := freePort(t)
 			p := start(t, plain(), `
 [class.a]
@@ -75,7 +80,7 @@ listen = "127.0.0.1:0"
 upstream = "127.0.0.1:`+port+`"
 class = "a"
 `)
-			attempts(t, func() error {
+			trial.Judge(t, 10*time.Millisecond, func() error {
 				r, err := iperf(t, iperf3, port, p.addr("a"), test.piece)
 				if err != nil {
 					return err
@@ -126,7 +131,12 @@ listen = "127.0.0.1:0"
 upstream = "`+upstream+`"
 class = "a"
 `)
-	attempts(t, func() error {
+	// A departure that is decided and then held up, since another process has the
+	// processor, arrives late and closer to those after it: by what the rate gives in that
+	// time. 2 ms are allowed for it; on a busy machine no more than another burst, which is
+	// what the bucket holds.
+	const heldUp = 0.002
+	trial.Judge(t, 2*time.Millisecond, func() error {
 		excess := 0.
 		for range 3 {
 			r.reset()
@@ -135,11 +145,10 @@ class = "a"
 			excess = max(excess, r.excess(promise{{began, rate}}))
 			time.Sleep(100 * time.Millisecond) // the bucket fills up
 		}
-		// A departure that is decided and then held up, since another process
-		// has the processor, arrives late and closer to those after it: by what
-		// the rate gives in that time. 2 ms are allowed for it.
-		const heldUp = 0.002
 		t.Logf("of three bursts the fullest window has %.0f bytes above rate*t; burst is %d", excess, burst)
+		if excess > 2*burst {
+			t.Errorf("a window has %.0f bytes more than burst + rate*t", excess-burst)
+		}
 		if excess > burst+heldUp*rate {
 			return fmt.Errorf("a window has %.0f bytes more than burst + rate*t", excess-burst)
 		}
@@ -167,6 +176,7 @@ func transferAll(t *testing.T, to string, n int) {
 
 // What is charged is what is read, never the size of the buffer.
 func TestSmallWritesRunAtTheFullRate(t *testing.T) {
+	t.Parallel()
 	const rate = 100e3
 	r, upstream := recordTCP(t)
 	p := start(t, plain(), `
@@ -177,7 +187,7 @@ listen = "127.0.0.1:0"
 upstream = "`+upstream+`"
 class = "a"
 `)
-	attempts(t, func() error {
+	trial.Judge(t, 20*time.Millisecond, func() error {
 		r.reset()
 		c := dial(t, "", p.addr("a"))
 		defer c.Close()
@@ -188,8 +198,11 @@ class = "a"
 		to := time.Now()
 		got := float64(r.between(from, to)) / to.Sub(from).Seconds()
 		t.Logf("writes of 100 bytes: %.0f B/s (%.2f %% of the rate)", got, 100*got/rate)
-		if got < 0.98*rate || got > 1.02*rate {
-			return fmt.Errorf("%.0f B/s is off by more than 2 %%", got)
+		if got > 1.02*rate {
+			t.Errorf("%.0f B/s is more than 2 %% above", got)
+		}
+		if got < 0.98*rate {
+			return fmt.Errorf("%.0f B/s is more than 2 %% below", got)
 		}
 		return nil
 	})
@@ -201,6 +214,7 @@ class = "a"
 func slew(d time.Duration) time.Duration { return d / 2000 }
 
 func TestHalfAPacketPerSecond(t *testing.T) {
+	t.Parallel()
 	r, upstream := recordUDP(t)
 	p := start(t, plain(), `
 [class.a]
@@ -212,7 +226,7 @@ upstream = "`+upstream+`"
 class = "a"
 `)
 	const gap = 2 * time.Second
-	attempts(t, func() error {
+	trial.Judge(t, 25*time.Millisecond, func() error {
 		r.reset()
 		send(t, p.addr("a"), 4)
 		waitFor(t, "all have passed", func() bool { return len(r.all()) == 4 })
@@ -243,7 +257,7 @@ func send(t *testing.T, to string, n int) {
 // Of 50 datagrams at once, one leaves, 20 wait, and the rest are dropped and counted.
 func TestDatagramsAreSpacedAndCounted(t *testing.T) {
 	const gap = 100 * time.Millisecond
-	attempts(t, func() error {
+	trial.Judge(t, 5*time.Millisecond, func() error {
 		r, upstream := recordUDP(t)
 		p := start(t, plain(), `
 [class.a]
@@ -279,12 +293,12 @@ func spaced(t *testing.T, gaps []time.Duration, gap time.Duration, sent int) err
 	}
 	t.Logf("50 at once: %d passed, gaps from %v to %v", sent, least, most)
 	switch {
-	case sent > 21 || len(gaps) != sent-1:
-		t.Errorf("%d were sent and %d arrived; at most 21 may pass", sent, len(gaps)+1)
-	case sent < 21:
-		return fmt.Errorf("only %d passed: more took their turn late", sent)
+	case len(gaps) != sent-1:
+		t.Errorf("%d were sent and %d arrived", sent, len(gaps)+1)
 	case least < gap-slew(gap):
 		t.Errorf("a gap of %v is shorter than %v", least, gap)
+	case sent != 21:
+		return fmt.Errorf("%d passed, not 21: some were sent or took their turn late", sent)
 	case most > gap+10*time.Millisecond:
 		return fmt.Errorf("a gap of %v is far from %v", most, gap)
 	}

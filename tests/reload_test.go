@@ -12,12 +12,13 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 const (
-	reloads     = 200
 	longStreams = 50
-	connectRate = 1000 // new connections a second
+	connectRate = 1000 // new connections a second, at most
 )
 
 // reloadPolicy returns one of many policies: rates change, and classes, rules
@@ -25,7 +26,7 @@ const (
 func reloadPolicy(upstream string, n int) string {
 	policy := fmt.Sprintf(`
 [class.a]
-rate = "%dMB/s"
+rate = "%.0fB/s"
 [class.quick]
 rate = "1gbit"
 [listener.a]
@@ -36,7 +37,7 @@ class = "a"
 listen = "127.0.0.1:0"
 upstream = "%s"
 class = "quick"
-`, 10+n%7, upstream, upstream)
+`, rateAfter(n), upstream, upstream)
 	if n%2 == 1 {
 		policy += `
 [class.guest]
@@ -53,7 +54,11 @@ class = "guest"
 	return policy
 }
 
-// 200 reloads under load lose no connection and no byte.
+// rateAfter is the rate of class a in the policy of a number, in bytes a second.
+func rateAfter(n int) float64 { return float64(10+n%7) * 1e6 }
+
+// Many reloads under load lose no connection and no byte, and each rate is kept to while it
+// is in force.
 func TestReloadsUnderLoad(t *testing.T) {
 	upstream := serve(t, answerHash)
 	p := start(t, raced(t), reloadPolicy(upstream, 0))
@@ -67,17 +72,33 @@ func TestReloadsUnderLoad(t *testing.T) {
 	quick := p.addr("quick")
 	wg.Go(func() { connectSteadily(quick, stop, &connections) })
 
-	began := time.Now()
+	sent := func() float64 { return float64(p.class("a").Sent["upstream"].Bytes) }
+	waitFor(t, "there is load", func() bool { return sent() > 1e6 && connections.done.Load() > 100 })
+	reloads := trial.Size(60, 200)
+	watch, began := trial.Begin(), time.Now()
+	before, allowed := sent(), promise{{began, rateAfter(0)}}
 	for n := 1; n <= reloads; n++ {
+		asked := time.Now()
 		p.write(reloadPolicy(upstream, n))
 		p.must("reload")
+		allowed = allowed.then(asked, time.Now(), rateAfter(n))
 	}
-	took := time.Since(began)
+	passed, took := sent()-before, time.Since(began)
+	most := allowed.by(time.Now())
 	p.must("set", "a", "rate=1GB/s") // what stands in the sockets' buffers need not wait
 	close(stop)
 	wg.Wait()
 	t.Logf("%d reloads in %v under %.0f connections/s (asked for: %d) and %d streams with %d MB", reloads, took.Round(time.Millisecond),
 		float64(connections.done.Load())/took.Seconds(), connectRate, longStreams, moved.Load()/1e6)
+	trial.Figure(t, "reloads under load; bytes of those that the rates give", "%d; %.1f %%", reloads, 100*passed/most)
+	if made := 0.05 * rateAfter(reloads); passed > most+made+64<<10 { // lateness is made up for
+		t.Errorf("%.0f bytes passed, and the rates give %.0f", passed, most)
+	}
+	var wrong error
+	if passed < 0.85*most { // the lower of two rates may be in force while a command runs
+		wrong = fmt.Errorf("%.0f bytes passed, and the rates give %.0f", passed, most)
+	}
+	watch.Judge(t, 20*time.Millisecond, wrong)
 	streams.holds(t, "streams")
 	connections.holds(t, "connections")
 	for _, l := range []string{"a", "quick"} {

@@ -68,6 +68,15 @@ func (s *spacing) closest() time.Duration {
 	return s.least
 }
 
+// holds returns an error if it has not accepted so many, and all. Who reads late reads two
+// at once, with one time for both: only a busy machine may have that.
+func (s *spacing) holds(want int) error {
+	if accepted, refused, _ := s.score(); accepted != want || refused > 0 {
+		return fmt.Errorf("%d were accepted and %d refused, of %d; the closest two were %v apart, not %v", accepted, refused, want, s.closest(), s.gap)
+	}
+	return nil
+}
+
 // readStamped reads what there is, and when the last of it reached the machine.
 func readStamped(raw syscall.RawConn, p []byte) (n int, at time.Time, err error) {
 	var control [128]byte
@@ -248,6 +257,7 @@ type esmeConn struct {
 	*net.TCPConn
 	t        *testing.T
 	sequence uint32
+	answered int // submits
 }
 
 // bind connects, and is bound when it returns.
@@ -292,7 +302,10 @@ func (e *esmeConn) read() (command, status, sequence uint32) {
 	if _, err := io.CopyN(io.Discard, e, int64(binary.BigEndian.Uint32(header[:]))-16); err != nil {
 		e.t.Fatal(err)
 	}
-	return binary.BigEndian.Uint32(header[4:]), binary.BigEndian.Uint32(header[8:]), binary.BigEndian.Uint32(header[12:])
+	if command = binary.BigEndian.Uint32(header[4:]); command == smppSubmitResp {
+		e.answered++
+	}
+	return command, binary.BigEndian.Uint32(header[8:]), binary.BigEndian.Uint32(header[12:])
 }
 
 // enquire returns how long the answer to an enquire_link takes, of which there is no

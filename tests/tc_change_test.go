@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 // randomPolicy returns a tree of classes on the wire, and rules for them.
@@ -82,7 +84,7 @@ func TestKernelFollowsRandomPolicies(t *testing.T) {
 			}
 		}
 	}()
-	for i := range sized(40, 1000) {
+	for i := range trial.Size(40, 1000) {
 		policy := randomPolicy(r)
 		config := policyFile(t, policy)
 		if o := near.tc(config, "apply"); o.code != 0 {
@@ -96,6 +98,7 @@ func TestKernelFollowsRandomPolicies(t *testing.T) {
 	n := <-sent
 	waitFor(t, "all datagrams have arrived", func() bool { return len(recorder.all()) >= n })
 	t.Logf("%d datagrams, none lost", n)
+	trial.Figure(t, "random policies; datagrams, none lost", "%d; %d", trial.Size(40, 1000), n)
 	near.mustTC(policyFile(t, randomPolicy(r)), "clear")
 	near.holdsClear()
 }
@@ -131,13 +134,16 @@ func TestKernelRateChangesUnderTheFlow(t *testing.T) {
 	go pace(c, 1000, 2000) // 16 Mbit/s of payload
 	for _, mbit := range []float64{1, 8, 2, 12} {
 		near.mustTC(policy(fmt.Sprintf("%gmbit", mbit)), "apply")
-		attempts(t, func() error {
+		trial.Judge(t, 5*time.Millisecond, func() error {
 			time.Sleep(200 * time.Millisecond) // what waited goes
 			from := time.Now()
 			time.Sleep(500 * time.Millisecond)
 			to := time.Now()
 			got := float64(recorder.between(from, to)) * 1042 / 1000 * 8 / to.Sub(from).Seconds()
-			if got < 0.93*mbit*1e6 || got > 1.07*mbit*1e6 {
+			if got > 1.07*mbit*1e6 {
+				t.Errorf("%.0f bit/s at %g Mbit/s", got, mbit)
+			}
+			if got < 0.93*mbit*1e6 {
 				return fmt.Errorf("%.0f bit/s at %g Mbit/s", got, mbit)
 			}
 			return nil
@@ -160,7 +166,7 @@ func TestKernelSurvivesKill(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 2))
 	killed := 0
-	for i := 0; killed < sized(10, 200); i++ {
+	for i := 0; killed < trial.Size(10, 200); i++ {
 		what := []string{"apply", "apply", "apply", "clear"}[r.IntN(4)]
 		near.do(func() error {
 			cmd := exec.Command(plain(), "-c", configs[r.IntN(3)], "tc", what)
@@ -189,6 +195,7 @@ func TestKernelSurvivesKill(t *testing.T) {
 		t.Errorf("a foreign qdisc was:\n%s\nis:\n%s", foreign, after)
 	}
 	t.Logf("killed %d times in the midst of it", killed)
+	trial.Figure(t, "killed in the midst of a change", "%d times", killed)
 }
 
 // 10,000 rules are in force within 5 s, and a packet is not classified much slower.
@@ -201,26 +208,25 @@ func TestKernelManyRules(t *testing.T) {
 	cost := map[int]time.Duration{}
 	for _, n := range []int{1, 10, 1000, 10000} {
 		config := policyFile(t, classes+manyRules(n, "a"))
-		began := time.Now()
+		watch, began := trial.Begin(), time.Now()
 		near.mustTC(config, "apply")
 		took := time.Since(began)
-		if n == 10000 && took > 5*time.Second {
-			t.Errorf("%d rules took %v", n, took)
-		}
+		watch.Below(t, fmt.Sprintf("%d rules", n), took, 5*time.Second)
 		near.holdsEqual(config)
 		cost[n] = sendingTime(c)
 		t.Logf("%5d rules: applied in %v; a datagram that none matches takes %v", n, took.Round(time.Millisecond), cost[n])
+		trial.Figure(t, fmt.Sprintf("%d rules: applied in; a datagram takes", n), "%v; %v", took.Round(time.Millisecond), cost[n])
 	}
 	if cost[10000] > 3*cost[10]+5*time.Microsecond {
 		t.Errorf("with 10,000 rules a datagram takes %v, with 10 %v", cost[10000], cost[10])
 	}
 }
 
-// sendingTime returns how long a datagram takes to be sent: the shortest of several
-// means.
+// sendingTime returns how long a datagram takes to be sent: the shortest of many
+// means, each of a time that a busy machine may well leave alone.
 func sendingTime(c net.Conn) (shortest time.Duration) {
-	const datagrams = 3000
-	for range 5 {
+	const datagrams = 300
+	for range 50 {
 		began := time.Now()
 		for range datagrams {
 			c.Write([]byte("x"))

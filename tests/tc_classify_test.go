@@ -14,6 +14,7 @@ import (
 
 	"shaper/policy"
 	"shaper/tc"
+	"shaper/tests/trial"
 )
 
 // sample is a packet that rules are asked about.
@@ -142,7 +143,7 @@ func TestKernelClassifiesAsTheProxy(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 3))
 	hits := map[string]int{}
-	for range sized(4, 40) {
+	for range trial.Size(4, 40) {
 		config := policyFile(t, overlapping(r, 16))
 		near.mustTC(config, "apply")
 		p, _, err := policy.Load(config)

@@ -9,6 +9,7 @@ import (
 
 	"shaper/policy"
 	"shaper/tc"
+	"shaper/tests/trial"
 )
 
 // Several that apply one policy at the same time all come to it: what one finds made
@@ -33,7 +34,7 @@ func TestKernelTakesSeveralAtOnce(t *testing.T) {
 		_, err = k.Apply(d, plan, false)
 		return err
 	}
-	for range sized(5, 50) {
+	for range trial.Size(5, 50) {
 		var kernels []*tc.Kernel // their sockets stay in the namespace
 		near.do(func() error {
 			for range 6 {

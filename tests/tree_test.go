@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 // treeBurst is what may leave the root of the tree at once, besides its rate.
@@ -175,7 +177,7 @@ type treeLoad struct {
 // gives a burst or loses anything.
 func TestTreeIsReloadedInFlight(t *testing.T) {
 	l := startTree(t)
-	attempts(t, func() error {
+	trial.Judge(t, 5*time.Millisecond, func() error {
 		return errors.Join(l.changesTo(treeAfter, 3e6, sharesAfter), l.changesTo(treeBefore, 4e6, sharesBefore))
 	})
 	l.reload(treeAfter, 3e6)
@@ -278,19 +280,14 @@ func (l *treeLoad) connect(addr string, n int) {
 	}
 }
 
-// reload puts a policy in force, and notes what the root promises from then on:
-// the higher of two rates until the command has ended.
+// reload puts a policy in force, and notes what the root promises from then on.
 func (l *treeLoad) reload(policy string, root float64) (done time.Time) {
 	l.t.Helper()
 	l.write(policy + l.upstreams)
 	began := time.Now()
 	l.must("reload")
 	done = time.Now()
-	if root > l.promise[len(l.promise)-1].perSecond {
-		l.promise = append(l.promise, rateFrom{began, root})
-	} else {
-		l.promise = append(l.promise, rateFrom{done, root})
-	}
+	l.promise = l.promise.then(began, done, root)
 	return done
 }
 
@@ -402,7 +399,7 @@ func TestUrgentWaitsForOneItem(t *testing.T) {
 	for _, assured := range []string{"10kB/s", "0B/s"} {
 		p := startBulk(t, assured)
 		urgent := []net.Conn{dial(t, "", p.addr("tcp")), dialUDP(t, p.addr("udp"))}
-		attempts(t, func() error {
+		trial.Judge(t, 5*time.Millisecond, func() error {
 			var waits []time.Duration
 			for i := range 60 {
 				waits = append(waits, roundTrip(t, urgent[i%2]))

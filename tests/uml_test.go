@@ -1,15 +1,16 @@
 package tests
 
 import (
-	"context"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 // inUML is what happens in user-mode Linux: a kernel that has what ours may lack. Its root
@@ -48,7 +49,7 @@ halt -f
 // TestUserModeLinux puts a policy into a kernel that has fq_codel and flower: leaves and
 // filters are of these, and all else holds as well.
 func TestUserModeLinux(t *testing.T) {
-	if !full {
+	if !trial.Full {
 		t.Skip("make uml runs it")
 	}
 	linux := tool(t, "linux.uml", "user-mode-linux")
@@ -128,13 +129,18 @@ func bootUML(t *testing.T, linux, dir, byHand string) map[string]string {
 	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, linux, "mem=256M", "rootfstype=hostfs", "rootflags=/", "ro", "init="+script, "con=null", "con0=null,fd:1", "quiet")
+	cmd := umlCommand(linux, "mem=256M", "rootfstype=hostfs", "rootflags=/", "ro", "init="+script, "con=null", "con0=null,fd:1", "quiet")
 	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop := time.AfterFunc(5*time.Minute, func() { cmd.Process.Kill() })
+	err := cmd.Wait()
+	stop.Stop()
 	parts, name := map[string]string{}, ""
-	for line := range strings.Lines(strings.ReplaceAll(string(out), "\r\n", "\n")) {
+	for line := range strings.Lines(strings.ReplaceAll(out.String(), "\r\n", "\n")) {
 		if part, ok := strings.CutPrefix(line, "== "); ok {
 			name = strings.TrimSpace(part)
 			continue
@@ -142,7 +148,7 @@ func bootUML(t *testing.T, linux, dir, byHand string) map[string]string {
 		parts[name] += line
 	}
 	if _, whole := parts["end"]; !whole && name != "end" {
-		t.Fatal(fmt.Errorf("user-mode Linux ended early: %w\n%s", err, out))
+		t.Fatal(fmt.Errorf("user-mode Linux ended early: %w\n%s", err, &out))
 	}
 	return parts
 }
