@@ -18,7 +18,7 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Packages of Debian that the tests use as peers and judges, and a command of each, or
 # a module of Perl.
 DEBIAN = iperf3:iperf3 prometheus:promtool systemd:systemd-analyze iproute2:ip procps:ps curl:curl openssl:openssl man-db:man \
-         kannel:bearerbox hey:hey wrk:wrk libnet-smpp-perl:Net::SMPP
+         kannel:bearerbox hey:hey wrk:wrk libnet-smpp-perl:Net::SMPP nginx-light:nginx
 
 PREFIX     ?= /usr/local
 MAN         = $(PREFIX)/share/man/man1/shaper.1

@@ -212,11 +212,9 @@ func TestTLSDrainEnds(t *testing.T) {
 	client.tcp.SetReadBuffer(16 << 10)
 	client.CloseWrite()
 	expectEOF(t, upstream)
-	go func() {
-		upstream.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
-		upstream.Write(make([]byte, 64<<20))
-	}()
+	go upstream.Write(make([]byte, 64<<20))
 	until(t, "bytes are on the way", func() bool { all := s.Sessions(); return len(all) == 1 && all[0].Downward > 1<<20 })
+	upstream.SetWriteDeadline(time.Unix(1, 0)) // it writes no more
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	if n := s.Shutdown(ctx); n != 1 {

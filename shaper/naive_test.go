@@ -14,6 +14,7 @@ import (
 	"shaper/limit"
 	"shaper/policy"
 	"shaper/stats"
+	"shaper/tests/trial"
 	"shaper/unit"
 )
 
@@ -256,14 +257,10 @@ func randomClass(r *rand.Rand) policy.Class {
 	return conf
 }
 
-// TestTreeIsNaive drives random trees by random operations, 400,000 steps, and compares
-// each with the rule by brute force: what leaves, and that nothing could have left before.
+// TestTreeIsNaive drives random trees by random operations, 4,000 steps each, and
+// compares each step with the rule by brute force: what leaves, and that nothing could have left before.
 func TestTreeIsNaive(t *testing.T) {
-	trees := uint64(100)
-	if testing.Short() {
-		trees = 15
-	}
-	for seed := range trees {
+	for seed := range trial.Size[uint64](12, 1000) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		confs := randomTree(r)
 		m := &naive{waiting: map[*Class][]*Item{}, turns: map[place]float64{}, rounds: map[place]*round{}}

@@ -201,20 +201,20 @@ func (a arrival) String() string {
 	return fmt.Sprintf("\n  after %v into %d: %d messages, %d packets, %d bytes", a.after, a.class, a.cost.Messages, a.cost.Packets, a.cost.Bytes)
 }
 
-// A trial compares a tree that is driven as the pacer drives it with the model.
-type trial struct {
+// A history compares a tree that is driven as the pacer drives it with the model.
+type history struct {
 	model   *model
 	classes []*shaper.Class
 	now     time.Duration
 	log     string
 }
 
-func newTrial(t tree) *trial {
-	return &trial{model: newModel(t), classes: shaper.NewTree(epoch, t.policies())}
+func newHistory(t tree) *history {
+	return &history{model: newModel(t), classes: shaper.NewTree(epoch, t.policies())}
 }
 
 // departs has the model see an item leave, and fails where something else was before it.
-func (tr *trial) departs(it *shaper.Item) error {
+func (tr *history) departs(it *shaper.Item) error {
 	may := tr.model.next(0, tr.now).items
 	owner := slices.IndexFunc(tr.model.queue, func(q []*shaper.Item) bool { return len(q) > 0 && q[0] == it })
 	tr.log += fmt.Sprintf("\n  at %v an item of %d leaves", tr.now, owner)
@@ -226,7 +226,7 @@ func (tr *trial) departs(it *shaper.Item) error {
 }
 
 // enter offers an item now.
-func (tr *trial) enter(a arrival) error {
+func (tr *history) enter(a arrival) error {
 	it := &shaper.Item{Cost: a.cost}
 	tr.model.queue[a.class] = append(tr.model.queue[a.class], it)
 	tr.log += fmt.Sprintf("\n  at %v an item enters %d", tr.now, a.class)
@@ -241,7 +241,7 @@ func (tr *trial) enter(a arrival) error {
 }
 
 // run lets time pass, with a wake-up whenever Next says so and at no other time.
-func (tr *trial) run(to time.Duration) error {
+func (tr *history) run(to time.Duration) error {
 	idle := 0
 	for {
 		next := max(tr.now, min(to, tr.classes[0].Next(epoch.Add(tr.now)).Sub(epoch)))
@@ -268,7 +268,7 @@ func (tr *trial) run(to time.Duration) error {
 }
 
 // try returns the first fault of a tree, nil for none.
-func (tr *trial) try(arrivals []arrival) error {
+func (tr *history) try(arrivals []arrival) error {
 	for _, a := range arrivals {
 		if err := tr.run(tr.now + a.after); err != nil {
 			return err
@@ -358,9 +358,9 @@ func TestRuleWastesNoTime(t *testing.T) {
 		tree := drawTree(t)
 		for range 16 {
 			arrivals := drawArrivals(t, len(tree))
-			trial := newTrial(tree)
-			if err := trial.try(arrivals); err != nil {
-				t.Fatalf("%v%v%v%s", err, tree, arrivals, trial.log)
+			tr := newHistory(tree)
+			if err := tr.try(arrivals); err != nil {
+				t.Fatalf("%v%v%v%s", err, tree, arrivals, tr.log)
 			}
 		}
 	})
@@ -376,14 +376,14 @@ func TestRuleWakesTheUrgent(t *testing.T) {
 		{parent: 1, kind: unit.Messages, algorithm: policy.Token, rate: 100, burst: 20, priority: 7, weight: 1},
 	}
 	const urgent, low = 2, 3
-	trial := newTrial(tree)
-	err := trial.try([]arrival{
+	tr := newHistory(tree)
+	err := tr.try([]arrival{
 		{class: low, cost: costOf(9, unit.Messages)},
 		{class: urgent, cost: costOf(1, unit.Messages)}, // the bucket is empty
 		{class: low, cost: costOf(10, unit.Messages)},   // waits for a full one
 		{class: urgent, cost: costOf(1, unit.Messages)}, // waits for its gap
 	})
 	if err != nil {
-		t.Fatalf("%v%s", err, trial.log)
+		t.Fatalf("%v%s", err, tr.log)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/tests/trial"
 	"shaper/unit"
 )
 
@@ -417,8 +418,8 @@ func (g grower) grow(levels, least, most int) tree {
 }
 
 // eachSeed runs a property for as many seeds as the test has time for.
-func eachSeed(t *testing.T, seeds uint64, property func(t *testing.T, g grower)) {
-	for seed := range seeds {
+func eachSeed(t *testing.T, property func(t *testing.T, g grower)) {
+	for seed := range trial.Size[uint64](4, 200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { property(t, newGrower(seed)) })
 	}
 }
@@ -426,12 +427,12 @@ func eachSeed(t *testing.T, seeds uint64, property func(t *testing.T, g grower))
 // TestRuleSharesOfSiblings: two to twelve greedy siblings of one priority each get what
 // they are assured, and by weight of the rest.
 func TestRuleSharesOfSiblings(t *testing.T) {
-	eachSeed(t, 24, func(t *testing.T, g grower) { g.grow(1, 2, 12).checkShares(t, g.Rand) })
+	eachSeed(t, func(t *testing.T, g grower) { g.grow(1, 2, 12).checkShares(t, g.Rand) })
 }
 
 // TestRuleSharesByPriority: who has the better priority gets what is left first, up to its ceil.
 func TestRuleSharesByPriority(t *testing.T) {
-	eachSeed(t, 16, func(t *testing.T, g grower) {
+	eachSeed(t, func(t *testing.T, g grower) {
 		g.priorities = true
 		g.grow(1, 2, 8).checkShares(t, g.Rand)
 	})
@@ -439,7 +440,7 @@ func TestRuleSharesByPriority(t *testing.T) {
 
 // TestRuleSharesOfTrees: the same rule holds at each level.
 func TestRuleSharesOfTrees(t *testing.T) {
-	eachSeed(t, 16, func(t *testing.T, g grower) {
+	eachSeed(t, func(t *testing.T, g grower) {
 		g.weights, g.priorities = 5, g.IntN(2) == 0
 		g.grow(2+g.IntN(2), 2, 4).checkShares(t, g.Rand)
 	})
@@ -448,7 +449,7 @@ func TestRuleSharesOfTrees(t *testing.T) {
 // TestRuleStarvesNobody: whatever the weights, the priorities and the costs, a greedy
 // class has what it is assured, also where all that its parent has is assured.
 func TestRuleStarvesNobody(t *testing.T) {
-	eachSeed(t, 16, func(t *testing.T, g grower) {
+	eachSeed(t, func(t *testing.T, g grower) {
 		g.weights, g.priorities, g.full = 10_000, true, true
 		g.grow(1+g.IntN(3), 2, 4).checkAssured(t, g.Rand)
 	})

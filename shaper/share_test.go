@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"shaper/policy"
+	"shaper/tests/trial"
 	"shaper/unit"
 )
 
@@ -95,12 +96,8 @@ type sharer struct {
 // share by weight of the rest, within 2 %: with any number of siblings, weights, costs,
 // and units.
 func TestTreeSharesOfMany(t *testing.T) {
-	trees := uint64(150)
-	if testing.Short() {
-		trees = 12
-	}
 	const span = 300
-	for seed := range trees {
+	for seed := range trial.Size[uint64](15, 1500) {
 		r := rand.New(rand.NewPCG(seed, 12))
 		kind := []unit.Kind{unit.Bytes, unit.Messages, unit.Packets}[r.IntN(3)]
 		root, largest := &sharer{rate: float64(30 * (1 + r.IntN(3))), conf: policy.DefaultClass("0")}, 4.

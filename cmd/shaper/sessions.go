@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -40,7 +39,8 @@ func sessionColumns(now time.Time) []column[daemon.Session] {
 		{name: "ID", text: func(s of) string { return strconv.FormatUint(s.ID, 10) }, by: func(s of) float64 { return -float64(s.ID) }},
 		{name: "CLIENT", text: func(s of) string { return s.Client }},
 		{name: "LISTENER", text: func(s of) string { return s.Listener }},
-		{name: "UPSTREAM", text: upstreamOf},
+		{name: "UPSTREAM", text: func(s of) string { return orDash(s.Upstream) }},
+		{name: "NO", text: numberOf, by: func(s of) float64 { return float64(s.UpstreamNumber) }, has: func(s of) bool { return s.UpstreamNumber > 1 }},
 		{name: "CLASS", text: classesOfSession},
 		{name: "UP", text: func(s of) string { return human(s.Upward) }, by: func(s of) float64 { return float64(s.Upward) }},
 		{name: "DOWN", text: func(s of) string { return human(s.Downward) }, by: func(s of) float64 { return float64(s.Downward) }},
@@ -65,13 +65,12 @@ func classesOfSession(s daemon.Session) string {
 	return orDash(s.Class)
 }
 
-// upstreamOf prints the upstream that was reached, and that it is not the first:
-// "gw2.example:2775 (no. 2)".
-func upstreamOf(s daemon.Session) string {
-	if s.UpstreamNumber > 1 {
-		return fmt.Sprintf("%s (no. %d)", s.Upstream, s.UpstreamNumber)
+// numberOf prints which of the upstreams of its listener a session has reached, from 1.
+func numberOf(s daemon.Session) string {
+	if s.UpstreamNumber == 0 {
+		return "-"
 	}
-	return orDash(s.Upstream)
+	return strconv.Itoa(s.UpstreamNumber)
 }
 
 // tlsOf prints which TLS a session has: "client 1.3, upstream 1.2".
