@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"maps"
 	"time"
 	"unsafe"
 
@@ -223,22 +224,72 @@ func (l *lane) dropList(q *messageList, reason stats.Reason, now time.Time) {
 	}
 }
 
-// reroute moves what waits in classes that are gone to another one; nil has it leave.
+// A move takes what waits in classes that are gone to another one.
+type move struct {
+	gone map[*shaper.Class]bool
+	to   *shaper.Class // nil: what waits leaves
+	tag  uint16        // of that class
+}
+
+// reroute moves what waits in classes that are gone to another one; nil lets it leave. One
+// that is about to leave goes first, and until then nothing else happens in the lane: else
+// what moves might overtake it.
 func (l *lane) reroute(gone map[*shaper.Class]bool, to *shaper.Class, tag uint16) {
-	now := time.Now()
-	move := func(q *messageList) {
-		for m, n := q.first, q.n; n > 0 && l.x.session.stage == relaying; n-- {
-			next := m.next // what moves may come to the end of the same list
-			if m.class != to && gone[m.class.Named()] {
-				m.move(now, to, tag)
-			}
-			m = next
+	if l.moving != nil {
+		gone = maps.Clone(gone)
+		maps.Copy(gone, l.moving.gone)
+	}
+	l.moving = &move{gone, to, tag}
+	l.goOnMoving()
+}
+
+// goOnMoving moves what is to move, unless one of them is about to leave: then its Leave
+// goes on.
+func (l *lane) goOnMoving() {
+	to := l.moving
+	for _, b := range l.backlog.classes {
+		if !l.moveList(&b.waiting, to) || !l.moveList(&b.parked, to) {
+			return
 		}
 	}
-	for _, b := range l.backlog.classes {
-		move(&b.waiting)
-		move(&b.parked)
+	l.moveList(&l.backlog.behind, to)
+	l.moving = nil
+	l.backlog.departed(to.tag)
+}
+
+// moveList moves the messages of a list whose class is gone, in their order; false if one
+// of them is about to leave.
+func (l *lane) moveList(q *messageList, to *move) bool {
+	now := time.Now()
+	if !q.withdraw(now, to) {
+		return false
 	}
-	move(&l.backlog.behind)
-	l.backlog.departed(tag)
+	for m, n := q.first, q.n; n > 0 && l.x.session.stage == relaying; n-- {
+		next := m.next // what moves may come to the end of the same list
+		if to.moves(m) {
+			m.move(now, to.to, to.tag)
+		}
+		m = next
+	}
+	return true
+}
+
+// moves reports whether a message is one of those that move.
+func (to *move) moves(m *waitingMessage) bool { return m.class != to.to && to.gone[m.class.Named()] }
+
+// withdraw takes the messages that move out of the queue of their class, the last ones
+// first, so that no other becomes the next to leave. It returns false if the first is about
+// to be told to leave.
+func (q *messageList) withdraw(now time.Time, to *move) bool {
+	for m := q.last; m != nil; m = m.prev {
+		if !m.entered || !to.moves(m) {
+			continue
+		}
+		if !m.class.Cancel(now, &m.item) {
+			return false
+		}
+		m.entered = false
+		m.lane.backlog.of(m.tag).entered--
+	}
+	return true
 }

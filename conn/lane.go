@@ -29,6 +29,7 @@ type lane struct {
 	whole   bool          // that is all
 
 	backlog backlog // the messages that wait
+	moving  *move   // of those, to another class; nil: none
 
 	due     int  // bytes at off that are to be passed on as they are
 	asked   int  // of those, which wait for the class
@@ -64,7 +65,7 @@ func (l *lane) class() *shaper.Class {
 // something has happened.
 func (l *lane) advance() bool {
 	switch {
-	case l.dir.done || l.isStuck() || l.dir.waiting:
+	case l.dir.done || l.isStuck() || l.dir.waiting || l.moving != nil:
 		return false
 	case l.x.closing && l.isUp():
 		return l.discard()

@@ -252,37 +252,36 @@ func (m *waitingMessage) Leave(now time.Time) {
 	} else {
 		m.unsent(now)
 	}
-	if l.backlog.departed(tag); t.stage == relaying {
+	l.backlog.departed(tag)
+	if l.moving != nil && t.stage == relaying {
+		l.goOnMoving()
+	}
+	if t.stage == relaying {
 		l.x.goOn(1)
 	}
 }
 
-// move has a message that waits, for a class which is gone, go to another one; nil has
-// it leave.
+// move takes a message, which is in no queue, to another class; nil lets it leave.
 func (m *waitingMessage) move(now time.Time, to *shaper.Class, tag uint16) {
-	entered := m.entered
-	if entered && !m.class.Cancel(now, &m.item) {
-		return // it is leaving
-	}
 	q, list := &m.lane.backlog, m.list
 	parked := list == &q.of(m.tag).parked
 	q.take(m)
 	m.class, m.tag = to, tag
-	switch {
+	switch b := q.of(tag); {
 	case list == &q.behind:
 		q.add(list, m)
 	case to == nil:
 		m.leave(now, &m.item)
-	case entered:
-		m.moved(now)
 	case parked:
-		q.add(&q.of(tag).parked, m)
-	default: // it has lost its turn
-		q.add(&q.of(tag).waiting, m)
+		q.add(&b.parked, m)
+	case b.lostTurns() || !m.lane.takes(): // else it would overtake, or not be taken
+		q.add(&b.waiting, m)
+	default:
+		m.moved(now)
 	}
 }
 
-// moved has a message enter a class to which it moves. It has been accepted.
+// moved lets a message enter the class to which it moves. It has been accepted.
 func (m *waitingMessage) moved(now time.Time) {
 	m.item.Patient = true
 	switch verdict := m.class.Enter(now, &m.item); verdict {
