@@ -20,13 +20,12 @@ import (
 func TestReadmeInACleanClone(t *testing.T) {
 	tool(t, "bash", "bash")
 	tool(t, "curl", "curl")
-	relay, pages := freePort(t), freePort(t)
+	relay, pages := freePort(t), freePort(t) // somebody may have taken 7007 and the default of http
 	commands, clone := readmeCommands(t), copyTree(t)
-	elsewhere := strings.NewReplacer("7007", relay, "9780", pages) // which others may have taken
 	for i := range commands {
-		commands[i] = elsewhere.Replace(commands[i])
+		commands[i] = strings.NewReplacer("7007", relay, "9780", pages).Replace(commands[i])
 	}
-	rewrite(t, filepath.Join(clone, "shaper.toml"), elsewhere)
+	rewrite(t, filepath.Join(clone, "shaper.toml"), strings.NewReplacer("7007", relay, "7009", "0", "[daemon]", "[daemon]\nhttp = \"127.0.0.1:"+pages+"\""))
 	log := &logged{}
 	run := exec.Command("go", "run", "./cmd/shaper", "run")
 	run.Dir, run.Stderr = clone, log
@@ -35,7 +34,12 @@ func TestReadmeInACleanClone(t *testing.T) {
 	}
 	launched := time.Now()
 	t.Cleanup(func() { endGoRun(t, clone, run) })
-	waitWithin(t, 5*time.Minute, "it is built, and the shipped policy in force", func() bool { return listens(relay) && listens(pages) })
+	waitWithin(t, 5*time.Minute, "it is built, and the shipped policy in force", func() bool {
+		if strings.Contains(log.String(), "error") || strings.Contains(log.String(), "exit status") {
+			t.Fatalf("it ends:\n%s", log)
+		}
+		return listens(relay) && listens(pages)
+	})
 	t.Logf("in force %v after go run", time.Since(launched).Round(100*time.Millisecond))
 
 	watch, began := trial.Begin(), time.Now()
