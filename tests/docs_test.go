@@ -101,7 +101,9 @@ func TestDefaultsInDocuments(t *testing.T) {
 		}
 		all := map[string]string{}
 		for _, m := range row.FindAllSubmatch(text, -1) {
-			all[string(m[1])] = string(m[2])
+			if all[string(m[1])] == "" { // else it is what a rule looks at
+				all[string(m[1])] = string(m[2])
+			}
 		}
 		return all
 	}

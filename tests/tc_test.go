@@ -245,8 +245,14 @@ func TestKernelShowAgreesWithTC(t *testing.T) {
 		return !regexp.MustCompile(`backlog [1-9]`).MatchString(near.output("tc -s class show dev wire"))
 	})
 
+	// The kernel itself may send a packet at any time: both are read between two equal answers.
+	counts, all := "", []counted(nil)
+	waitFor(t, "nothing is counted meanwhile", func() bool {
+		counts = near.output("tc -s qdisc show dev wire; tc -s class show dev wire")
+		all = near.shown(config)
+		return near.output("tc -s qdisc show dev wire; tc -s class show dev wire") == counts
+	})
 	shown := map[string]counted{}
-	all := near.shown(config)
 	filters := 0
 	for _, o := range all {
 		shown[o.Type+" "+o.Device+" "+o.Handle] = o
@@ -259,7 +265,7 @@ func TestKernelShowAgreesWithTC(t *testing.T) {
 	}
 	stat := regexp.MustCompile(`(qdisc|class) \S+ (\S+) .*\n Sent (\d+) bytes (\d+) pkt \(dropped (\d+), overlimits (\d+)`)
 	matches := 0
-	for _, m := range stat.FindAllStringSubmatch(near.output("tc -s qdisc show dev wire; tc -s class show dev wire"), -1) {
+	for _, m := range stat.FindAllStringSubmatch(counts, -1) {
 		o, ok := shown[m[1]+" wire "+m[2]]
 		if got := fmt.Sprint(o.Counters.Bytes, o.Counters.Packets, o.Counters.Dropped, o.Counters.Overlimits); !ok || got != strings.Join(m[3:], " ") {
 			t.Errorf("%s %s: tc counts %v, shaper %v", m[1], m[2], m[3:], got)
