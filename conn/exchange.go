@@ -174,7 +174,7 @@ func (x *exchange) refuse(m *frame.Message, class *shaper.Class, n int, reason s
 		x.session.fail(stats.Overflow)
 		return
 	}
-	if x.closing = m.Close; x.link.Refuse(m) {
+	if x.closing = m.Close; x.link.Refuse(m, x.down.due == 0) {
 		x.answer(m)
 	}
 }

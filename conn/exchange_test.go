@@ -444,3 +444,34 @@ func TestUnansweredTimesOut(t *testing.T) {
 	send(t, upstream, "HTTP/1.1 204 No Content\r\n\r\n")
 	expect(t, upstream, get) // three seconds later
 }
+
+// A refusal waits until the body before it has passed, which its class holds up; and one
+// that ends the connection cuts nothing off.
+func TestRefusalBehindABody(t *testing.T) {
+	for _, version := range []string{"1.1", "1.0"} {
+		body := strings.Repeat("b", 3_800)
+		addr, conns := listen(t)
+		r := run(t, class("c", "1 messages/h", `max_wait = "1s"`, `overflow = "refuse"`)+class("back", "1500B/s")+
+			listener("l", "http", addr, "c", `return_class = "back"`))
+		client, upstream := r.open(conns)
+		send(t, client, "GET /1 HTTP/1.1\r\nHost: h\r\n\r\n")
+		expect(t, upstream, "GET /1 HTTP/1.1\r\nHost: h\r\n\r\n")
+		send(t, upstream, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", len(body))+body)
+		in := bufio.NewReader(client)
+		if _, err := in.Peek(1); err != nil {
+			t.Fatal(err)
+		}
+		send(t, client, "GET /2 HTTP/"+version+"\r\nHost: h\r\n\r\n")
+		first, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(first.Body); err != nil || string(got) != body {
+			t.Errorf("HTTP/%s: of the body %d bytes arrive, with a head at %d; %v", version, len(got), strings.Index(string(got), "HTTP/"), err)
+			continue
+		}
+		if second, err := http.ReadResponse(in, nil); err != nil || second.StatusCode != 429 {
+			t.Errorf("HTTP/%s: the second answer is %v, %v", version, second, err)
+		}
+	}
+}

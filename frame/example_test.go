@@ -84,7 +84,7 @@ func ExampleLink_refuse() {
 		fmt.Println(event, err)
 		return
 	}
-	fmt.Println("the second may be answered at once:", link.Refuse(link.Up().Message()))
+	fmt.Println("the second may be answered at once:", link.Refuse(link.Up().Message(), true))
 
 	_, event, _ := link.Down().Next([]byte("HTTP/1.1 204 No Content\r\n\r\n"))
 	fmt.Println("the first is answered:", event)

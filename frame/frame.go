@@ -85,10 +85,10 @@ type Link interface {
 	// called.
 	Sent(m *Message, now time.Time)
 
-	// Refuse tells that a message that is Refusable is answered here instead. If
-	// it returns true the refusal may be written at once, wherever a message of
-	// Down ends; else when Due says so.
-	Refuse(m *Message) (now bool)
+	// Refuse tells that a message that is Refusable is answered here instead. whole says
+	// that what Down has found has been passed on to its end. If Refuse returns true the
+	// refusal may be written at once, wherever a message of Down ends; else when Due says so.
+	Refuse(m *Message, whole bool) (now bool)
 
 	// Due returns, once, the next refused message whose turn to be answered has
 	// come, and whether there is one. Ask when a message of Down has ended, and

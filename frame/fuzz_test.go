@@ -307,7 +307,7 @@ func linkIsDriven(t *testing.T, steps, client, provider []byte) {
 			sent++
 		default:
 			undecided = false
-			if !l.Refuse(l.Up().Message()) {
+			if !l.Refuse(l.Up().Message(), true) {
 				refused++
 			}
 		}

@@ -62,7 +62,7 @@ func (s *silent) Up() Scanner                                            { retur
 func (s *silent) Down() Scanner                                          { return &s.down }
 func (s *silent) Room() bool                                             { return true }
 func (s *silent) Sent(*Message, time.Time)                               {}
-func (s *silent) Refuse(*Message) bool                                   { panic("frame: this protocol cannot refuse") }
+func (s *silent) Refuse(*Message, bool) bool                             { panic("frame: this protocol cannot refuse") }
 func (s *silent) Due() (m Message, ok bool)                              { return m, false }
 func (s *silent) AppendRefusal(dst []byte, _ *Message, _ Refusal) []byte { return dst }
 func (s *silent) InFlight() int                                          { return 0 }

@@ -69,13 +69,13 @@ func (l *httpLink) Sent(m *Message, _ time.Time) {
 	l.asked = r&leaves != 0
 }
 
-func (l *httpLink) Refuse(m *Message) bool {
+func (l *httpLink) Refuse(m *Message, whole bool) bool {
 	r := l.up.decide() | isRefused
 	if m.Close {
 		r |= isClose
 		l.up.closed = true
 	}
-	if l.n == 0 && l.down.phase == atHead {
+	if whole && l.n == 0 && l.down.phase == atHead {
 		return true
 	}
 	l.push(r, m.Tag)

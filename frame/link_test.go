@@ -39,7 +39,7 @@ func TestRefusalsWaitTheirTurn(t *testing.T) {
 	l := NewLink(httpSettings)
 	ask(t, l, get, Whole)
 	next(t, l.Up(), get, Whole)
-	if l.Refuse(l.Up().Message()) {
+	if l.Refuse(l.Up().Message(), true) {
 		t.Fatal("the refusal would overtake a response")
 	}
 	ask(t, l, get, Whole)
@@ -62,7 +62,7 @@ func TestRefusalsWaitTheirTurn(t *testing.T) {
 	next(t, l.Down(), response[:38], Head)
 	next(t, l.Down(), response[38:], End)
 	next(t, l.Up(), get, Whole)
-	if !l.Refuse(l.Up().Message()) || l.InFlight() != 0 {
+	if !l.Refuse(l.Up().Message(), true) || l.InFlight() != 0 {
 		t.Errorf("nothing is before it: %d in flight", l.InFlight())
 	}
 }
@@ -72,7 +72,7 @@ func TestRefusalBehindTheUnasked(t *testing.T) {
 	l := NewLink(httpSettings)
 	next(t, l.Down(), "HTTP/1.1 408 Late\r\nContent-Length: 2\r\n\r\n", Head)
 	next(t, l.Up(), get, Whole)
-	if l.Refuse(l.Up().Message()) {
+	if l.Refuse(l.Up().Message(), true) {
 		t.Error("the refusal would be in its body")
 	}
 	if _, due := l.Due(); due {
@@ -90,7 +90,7 @@ func TestNothingFollowsAClose(t *testing.T) {
 	ask(t, l, get, Whole)
 	next(t, l.Up(), "PUT / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n", Head)
 	next(t, l.Up(), "abc", Hold)
-	if l.Refuse(l.Up().Message()) {
+	if l.Refuse(l.Up().Message(), true) {
 		t.Fatal("it would overtake")
 	}
 	next(t, l.Up(), "abc", Hold)
@@ -108,7 +108,7 @@ func TestNothingFollowsAClose(t *testing.T) {
 func TestRefusedBodyIsFollowed(t *testing.T) {
 	l := NewLink(httpSettings)
 	next(t, l.Up(), "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", Head)
-	if m := l.Up().Message(); !l.Refuse(m) || m.Close {
+	if m := l.Up().Message(); !l.Refuse(m, true) || m.Close {
 		t.Fatal("it is refused in turn, and closes")
 	}
 	next(t, l.Up(), "3\r\nab", Body)
@@ -195,7 +195,7 @@ func TestUpgradeBeforeTheBodyEnds(t *testing.T) {
 func TestRefusedUpgrade(t *testing.T) {
 	l := NewLink(httpSettings)
 	next(t, l.Up(), "GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n", Whole)
-	l.Refuse(l.Up().Message())
+	l.Refuse(l.Up().Message(), true)
 	next(t, l.Up(), get, Whole)
 }
 
@@ -292,7 +292,7 @@ func TestTagsComeBack(t *testing.T) {
 	for tag := range uint16(5) {
 		next(t, web.Up(), get, Whole)
 		if tag == 2 {
-			web.Refuse(tagged(web.Up(), tag))
+			web.Refuse(tagged(web.Up(), tag), true)
 		} else {
 			web.Sent(tagged(web.Up(), tag), start)
 		}

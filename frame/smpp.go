@@ -53,7 +53,7 @@ func (l *smppLink) Down() Scanner { return &l.down }
 
 func (l *smppLink) Room() bool                     { return !l.window.full() }
 func (l *smppLink) Sent(m *Message, now time.Time) { l.window.add(m.Sequence, m.Tag, now) }
-func (l *smppLink) Refuse(*Message) bool           { return true }
+func (l *smppLink) Refuse(*Message, bool) bool     { return true }
 func (l *smppLink) Due() (m Message, ok bool)      { return m, false }
 func (l *smppLink) InFlight() int                  { return l.window.used }
 func (l *smppLink) Drop(gone func(tag uint16))     { l.window.drop(gone) }

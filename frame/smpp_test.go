@@ -186,7 +186,7 @@ func TestSMPPRefusal(t *testing.T) {
 			t.Fatal(ev, err)
 		}
 		m := l.Up().Message()
-		if !l.Refuse(m) {
+		if !l.Refuse(m, true) {
 			t.Error("a PDU may be refused at once")
 		}
 		if got := hex.EncodeToString(l.AppendRefusal(nil, m, Refusal{})); got != c.want {
