@@ -62,8 +62,9 @@ func (t *tcpSession) dial() {
 	t.stage = connecting
 	d := &t.dialling
 	d.by = time.Now().Add(time.Duration(t.conf.ConnectTimeout))
-	if d.until.IsZero() {
+	if d.until.IsZero() { // for the first time
 		d.until = d.by
+		t.service.stats.Sent[stats.Upstream].Connections.Add(1)
 	}
 	switch t.clientLeaves(); {
 	case t.stage == ended:

@@ -209,13 +209,12 @@ func (d *direction) join(class *shaper.Class) {
 }
 
 // count counts what has left a class, nil for none. The listener counts bytes when they
-// are written.
+// are written, and connections when they begin to dial.
 func (d *direction) count(class *shaper.Class, cost shaper.Cost) {
 	if class != nil {
 		class.CountSent(d.way, cost)
 	}
-	cost.Bytes = 0
-	d.session.service.stats.Sent[d.way].Add(cost.Volume())
+	d.session.service.stats.Sent[d.way].Messages.Add(uint64(cost.Messages))
 }
 
 // quit leaves the class. What was read and will not be written counts as dropped.

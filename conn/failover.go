@@ -110,7 +110,6 @@ func (t *tcpSession) changeClasses(now time.Time) bool {
 
 // queueAgain has the connection wait for its new class, as it did for the first.
 func (t *tcpSession) queueAgain() {
-	t.slot.Release()
 	t.dialling.begun = false
 	if t.up.flow.Class() == nil { // a reload has removed it, with the listener
 		t.finish(stats.ByOperator)

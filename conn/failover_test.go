@@ -415,3 +415,28 @@ func serveTCP(t testing.TB, handle func(*net.TCPConn)) (addr string) {
 	}()
 	return addr
 }
+
+// A session in a bucket of its own that fails over gives up its place in the class above.
+func TestFailOverOfABucketLetsOthersIn(t *testing.T) {
+	to, conns := listenOn(t, second)
+	text := class("above", fast, "max_connections = 1") +
+		pair("tcp", []string{silent(t), to}, class("first", fast, `parent = "above"`, `per = "connection"`), class("second", fast), `connect_timeout = "400ms"`)
+	r := run(t, text)
+	r.dial("l")
+	until(t, "one has the slot", func() bool { return r.shaper.Class("above").Sessions() == 1 })
+	r.dial("l")
+	until(t, "two", func() bool { return len(r.Sessions()) == 2 })
+	next(t, conns)
+	next(t, conns)
+}
+
+// A listener counts a session once, however many classes it goes through.
+func TestFailOverIsOneConnection(t *testing.T) {
+	to, conns := listenOn(t, second)
+	r := run(t, pair("tcp", []string{closedPort(t), to}, class("first", fast), class("second", fast)))
+	r.dial("l")
+	next(t, conns)
+	if n := r.service("l").stats.Sent[stats.Upstream].Connections.Load(); n != 1 {
+		t.Errorf("%d connections are counted of the listener", n)
+	}
+}

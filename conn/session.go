@@ -138,6 +138,9 @@ func (t *tcpSession) enterClasses(now time.Time) {
 	}
 	up, down = up.Join(now, who), down.Join(now, who)
 	copyUp, copyDown := s.shadow.mirrors(who, now)
+	if up != t.class() { // before its bucket goes: those who wait above it may have its place
+		t.slot.Release()
+	}
 	t.leaveClasses(stats.Reset)
 	t.exchange = nil
 	t.up.init(t, stats.Upstream, up)
