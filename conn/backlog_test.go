@@ -307,3 +307,85 @@ func TestAStalledProviderGetsNoBurst(t *testing.T) {
 	}
 	r.noneInFlight("c")
 }
+
+// What stands behind others keeps its order when the class of one of them goes.
+func TestReloadKeepsTheOrderBehind(t *testing.T) {
+	const full = 4096 // requests in flight
+	addr, conns := listen(t)
+	text := func(otp string) string {
+		return class("c", "1000000 messages/s", `overflow = "wait"`) + class(otp, "1000000 messages/s", `overflow = "wait"`) + listener("l", "smpp", addr, "c") +
+			"[[rule]]\nsource_addr = \"otp*\"\nclass = \"" + otp + "\"\n"
+	}
+	r := run(t, text("otp"))
+	client, upstream := r.open(conns)
+	all := submits("bulk", 0, full)
+	send(t, client, all)
+	expect(t, upstream, all)
+	behind := submitFrom("otp1", 5000) + submitFrom("bulk", 5001) + pdu(unbind, 0, 5002, "")
+	send(t, client, behind+pdu(enquire, 0, 6000, ""))
+	expect(t, upstream, pdu(enquire, 0, 6000, ""))
+	r.reload(text("other"))
+	var answers strings.Builder
+	for i := range full {
+		answers.WriteString(pdu(submitResp, 0, uint32(i), ""))
+	}
+	send(t, upstream, answers.String())
+	expect(t, upstream, behind)
+}
+
+// A message that has been accepted, and has lost its turn to a provider that stalls, is not
+// refused though others have filled the queue since.
+func TestNothingAcceptedIsRefusedAfterAStall(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, exchanged("smpp", addr, "200 messages/s", `queue = "20 messages"`))
+	client, upstream := r.open(conns)
+	upstream.SetReadBuffer(4096)
+	large := func(i int) string {
+		return pdu(submit, 0, uint32(i), "\x00\x00\x00bulk\x00"+strings.Repeat("x", 60<<10))
+	}
+	c := r.shaper.Class("c")
+	for i := range 15 {
+		send(t, client, large(i))
+	}
+	until(t, "nothing waits in the class, since the turns are lost", func() bool {
+		return c.Stats.BacklogItems.Load() == 0
+	})
+	if c.Stats.Refused[stats.QueueFull].Items.Load() != 0 {
+		t.Fatal("refused before")
+	}
+	var accepted uint32 // the number of the last one in the backlog
+	for _, one := range r.all() {
+		one.(*tcpSession).drive(func(s *tcpSession) {
+			if last := s.exchange.up.backlog.of(0).waiting.last; last != nil {
+				accepted = last.sequence
+			}
+		})
+	}
+	// Another connection fills the queue.
+	other, otherUp := r.open(conns)
+	go io.Copy(io.Discard, otherUp)
+	go io.Copy(io.Discard, other)
+	stop := make(chan struct{})
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if _, err := io.WriteString(other, submits("other", i, 1)); err != nil {
+				return
+			}
+		}
+	}()
+	until(t, "the queue is full", func() bool { return c.Stats.BacklogItems.Load() >= 20 })
+	go io.Copy(io.Discard, upstream)
+	answer := make([]byte, 16)
+	if _, err := io.ReadFull(client, answer); err == nil && uint32(answer[15]) <= accepted {
+		t.Errorf("the client is answered %x", answer)
+	}
+	close(stop)
+	<-stopped
+}

@@ -185,7 +185,9 @@ func (m *waitingMessage) enter(now time.Time) {
 // offer offers a message to its class. The only one of its lane that waits there needs no
 // room, if its sender is made to wait.
 func (m *waitingMessage) offer(now time.Time) shaper.Verdict {
-	m.item.Patient = m.lane.backlog.of(m.tag).entered == 0 && m.lane.waitsFor(m.class, m.refusable)
+	b := m.lane.backlog.of(m.tag)
+	m.item.Accepted = m.list == &b.waiting // it has lost its turn
+	m.item.Patient = b.entered == 0 && m.lane.waitsFor(m.class, m.refusable)
 	return m.class.Enter(now, &m.item)
 }
 
@@ -263,13 +265,15 @@ func (m *waitingMessage) Leave(now time.Time) {
 
 // move takes a message, which is in no queue, to another class; nil lets it leave.
 func (m *waitingMessage) move(now time.Time, to *shaper.Class, tag uint16) {
-	q, list := &m.lane.backlog, m.list
-	parked := list == &q.of(m.tag).parked
+	q := &m.lane.backlog
+	if m.list == &q.behind { // its place there is its turn
+		m.class, m.tag = to, tag
+		return
+	}
+	parked := m.list == &q.of(m.tag).parked
 	q.take(m)
 	m.class, m.tag = to, tag
 	switch b := q.of(tag); {
-	case list == &q.behind:
-		q.add(list, m)
 	case to == nil:
 		m.leave(now, &m.item)
 	case parked:
@@ -281,9 +285,9 @@ func (m *waitingMessage) move(now time.Time, to *shaper.Class, tag uint16) {
 	}
 }
 
-// moved lets a message enter the class to which it moves. It has been accepted.
+// moved lets a message enter the class to which it moves.
 func (m *waitingMessage) moved(now time.Time) {
-	m.item.Patient = true
+	m.item.Accepted = true
 	switch verdict := m.class.Enter(now, &m.item); verdict {
 	case shaper.Leaves:
 		m.leave(now, &m.item)

@@ -234,11 +234,12 @@ func (c *Class) Retry(now time.Time, cost Cost) time.Duration {
 	return c.retry(now, &cost).Sub(now)
 }
 
-// waitsRegardless reports whether an item waits even where the queue has no
-// room: what holds up its own source is bounded by the number of sources.
+// waitsRegardless reports whether an item waits even if the queue has no room: what
+// holds up its own source is bounded by the number of sources, and what has been accepted
+// by the room that there was.
 func (c *Class) waitsRegardless(it *Item) bool {
 	// What can be made to wait comes over TCP, whatever its class counts.
-	return it.Patient && c.conf.OverflowFor(policy.TCP) == policy.Wait
+	return it.Accepted || it.Patient && c.conf.OverflowFor(policy.TCP) == policy.Wait
 }
 
 // Next returns when the next item of the tree that the class is in may leave: a
