@@ -19,6 +19,7 @@ type waitingMessage struct {
 	lane  *lane
 	class *shaper.Class
 	frame frame.Message // without what lies in the bytes that it was found in
+	copy  *shaper.Copy  // for a policy in the shadow
 	buf   *buffer
 	n     int
 }
@@ -75,7 +76,7 @@ func (l *lane) count() bool {
 // newMessage returns the message that was found, to enter a class.
 func (l *lane) newMessage(class *shaper.Class) *waitingMessage {
 	m := messages.Get().(*waitingMessage)
-	m.lane, m.class, m.frame, m.n = l, class, l.message, l.size
+	m.lane, m.class, m.frame, m.copy, m.n = l, class, l.message, l.copy, l.size
 	m.item = shaper.Item{
 		Cost: shaper.Cost{Messages: m.frame.Cost, Bytes: int64(m.n)}, Held: int64(m.n), Settles: true, Owner: m,
 		Busy: len(l.waiting) > 0, Patient: l.isPatient(class), Asks: l.isUp() && l.x.asks(),
@@ -111,6 +112,7 @@ func (l *lane) overflow(class *shaper.Class, reason stats.Reason) bool {
 		return false
 	}
 	l.found, l.swallow = false, !l.whole
+	l.copy.Answered(time.Now())
 	l.x.refuse(&l.message, class, l.size, reason)
 	if l.x.session.stage == relaying {
 		l.consume(l.size)
@@ -132,6 +134,7 @@ func (m *waitingMessage) leave(p []byte, now time.Time) {
 	l := m.lane
 	if l.isUp() {
 		l.x.link.Sent(&m.frame, now)
+		l.x.session.copies.sent(m, now)
 	}
 	l.send(p)
 	m.item.Left(time.Now())
@@ -202,6 +205,7 @@ func (m *waitingMessage) refuse(reason stats.Reason) {
 	if l.x.protocol == policy.HTTP { // else others may have been found since
 		l.swallow = !l.whole
 	}
+	m.copy.Answered(time.Now())
 	l.x.refuse(&m.frame, m.class, m.n, reason)
 	m.release()
 }

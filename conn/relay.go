@@ -210,7 +210,7 @@ func (h *half) quit(reason stats.Reason) {
 	}
 	h.cargo.clear()
 	h.flow.Class().Quit(now)
-	h.flow.Mirror(now, nil)
+	h.flow.Mirror(nil)
 }
 
 // sizeReceiveBuffer follows the rate of the class.

@@ -43,6 +43,8 @@ type tcpSession struct {
 	exchange         *exchange   // of messages; nil: the two directions are streams of bytes
 	lingering        *time.Timer // bounds how long the client may go on once it was told that the session ends
 	slot             shaper.Slot
+	asked            bool    // for that
+	copies           *copies // of what goes through the session, for a policy in the shadow; nil: there is none
 	dialling         dialling
 	ending           bool // see cutOff
 
@@ -141,9 +143,7 @@ func (t *tcpSession) classify() {
 	up, down = up.Join(t.started, who), down.Join(t.started, who)
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
-	up, down = s.shadow.mirrors(who, t.started)
-	t.up.flow.Mirror(t.started, up)
-	t.down.flow.Mirror(t.started, down)
+	t.copyTo(s.shadow, who, t.started)
 	if t.conf.Protocol.HasMessages() && t.up.flow.Class() != nil {
 		t.exchange = newExchange(t)
 		t.exchange.obey(s.routes, who)
@@ -176,6 +176,8 @@ func (t *tcpSession) open() {
 		return
 	}
 	class := t.up.flow.Class()
+	t.asked = true
+	t.copies.open(t)
 	switch {
 	case t.slot.Acquire(class, t):
 		t.admitted()
@@ -311,6 +313,7 @@ func (t *tcpSession) finish(result stats.Result) {
 	t.stage = ended
 	t.dialling.stop()
 	t.slot.Release()
+	t.copies.end(result == stats.OK)
 	if t.lingering != nil {
 		t.lingering.Stop()
 	}

@@ -15,11 +15,11 @@ import (
 func (r *rig) shade(text string) map[string]*shaper.Class {
 	r.t.Helper()
 	p := parse(r.t, text)
-	byName := map[string]*shaper.Class{}
-	for _, c := range shaper.NewTree(time.Now(), p.Classes) {
+	byName, trial := map[string]*shaper.Class{}, shaper.NewTrial(time.Now(), p.Classes)
+	for _, c := range trial.Classes() {
 		byName[c.Name()] = c
 	}
-	r.Shadow(p, byName)
+	r.Shadow(p, trial)
 	return byName
 }
 
@@ -143,10 +143,11 @@ func TestShadowPolicyOfDestinations(t *testing.T) {
 
 // A listener that the policy in the shadow does not know gets no copies.
 func TestShadowPolicyKnowsNot(t *testing.T) {
-	r := run(t, udp(policy.Echo, fast))
 	p := parse(t, class("c", fast)+listener("other", "udp", policy.Echo, "c"))
-	routes := &routes{classifier: policy.Compile(p), classes: map[string]*shaper.Class{"c": r.shaper.Class("c")}}
-	if up, down := routes.mirrors(policy.Conn{Listener: "l", Source: netip.MustParseAddrPort("10.0.0.1:1")}, time.Now()); up != nil || down != nil {
+	trial := shaper.NewTrial(time.Now(), p.Classes)
+	other := &shadow{routes{policy.Compile(p), map[string]*shaper.Class{"c": trial.Classes()[0]}}, trial}
+	guest := other.guest(policy.Conn{Listener: "l", Source: netip.MustParseAddrPort("10.0.0.1:1")}, time.Now())
+	if up, down := guest.Classes(); up != nil || down != nil {
 		t.Errorf("it gets %v and %v", up, down)
 	}
 }
