@@ -11,49 +11,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"shaper/daemon"
-	"shaper/policy"
 	"shaper/stats"
 	"shaper/unit"
 )
-
-func checkCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "check",
-		Usage:     "validate a policy file, and print what it comes to",
-		ArgsUsage: "[FILE]",
-		Flags:     []cli.Flag{jsonFlag()},
-		Action:    check,
-	}
-}
-
-func check(c *cli.Context) error {
-	if err := arguments(c, 0, 1); err != nil {
-		return err
-	}
-	path, _ := configPath(c)
-	if c.NArg() == 1 {
-		path = c.Args().First()
-	}
-	p, warnings, err := policy.Load(path)
-	if err != nil {
-		return err
-	}
-	more, err := daemon.CheckFiles(p)
-	if err != nil {
-		return err
-	}
-	warnings = append(warnings, more...)
-	if c.Bool("json") {
-		return printJSON(c, struct {
-			Policy   *policy.Policy `json:"policy"`
-			Warnings policy.Errors  `json:"warnings"`
-		}{p, append(policy.Errors{}, warnings...)})
-	}
-	for _, w := range warnings {
-		fmt.Fprintf(c.App.ErrWriter, "warning: %v\n", w)
-	}
-	return p.WriteTree(c.App.Writer)
-}
 
 // reader returns a command that asks the daemon for something and prints it.
 func reader[T any](name, usage string, get func(*daemon.Client, *cli.Context) (T, error), print func(io.Writer, T)) *cli.Command {
@@ -304,50 +264,4 @@ func orDash(s string) string {
 		return "-"
 	}
 	return s
-}
-
-func explainCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "explain",
-		Usage:     "say which rule and class a client gets, and why",
-		ArgsUsage: "SOURCE",
-		Description: "SOURCE is an address, or address:port. Without --listener and --port each way in is explained, with the\n" +
-			"policy that is in force.",
-		Flags: []cli.Flag{
-			jsonFlag(),
-			&cli.StringFlag{Name: "listener", Usage: "the `LISTENER` it connects to"},
-			&cli.StringFlag{Name: "port", Usage: "the `PORT` it connects to", DefaultText: "those of the listener"},
-		},
-		Action: explain,
-	}
-}
-
-// portFlag reads --port; 0 if it is not given.
-func portFlag(c *cli.Context) (uint16, error) {
-	if !c.IsSet("port") {
-		return 0, nil
-	}
-	port, err := strconv.ParseUint(c.String("port"), 10, 16)
-	if err != nil || port == 0 {
-		return 0, usageError("--port: %q is not a port; a port is from 1 to 65535", c.String("port"))
-	}
-	return uint16(port), nil
-}
-
-func explain(c *cli.Context) error {
-	if err := arguments(c, 1, 1); err != nil {
-		return err
-	}
-	port, err := portFlag(c)
-	if err != nil {
-		return err
-	}
-	ask := daemon.ExplainRequest{Source: c.Args().First(), Listener: c.String("listener"), Port: port}
-	return show(c,
-		func(d *daemon.Client, c *cli.Context) ([]policy.Explanation, error) { return d.Explain(c.Context, ask) },
-		func(w io.Writer, all []policy.Explanation) {
-			for _, e := range all {
-				fmt.Fprintf(w, "listener %s, port %d: %v", e.Conn.Listener, e.Conn.Port, e)
-			}
-		})
 }

@@ -1,0 +1,310 @@
+package shaper
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"shaper/policy"
+	"shaper/stats"
+	"shaper/unit"
+)
+
+// A script is what clients do, whatever becomes of it: when each opens its session,
+// what it sends, and when it has nothing more to do. All of it is answered.
+type script struct {
+	protocol policy.Protocol
+	sessions []scripted
+}
+
+type scripted struct {
+	opens, closes time.Duration
+	messages      []scriptedMessage
+}
+
+type scriptedMessage struct {
+	at      time.Duration
+	class   int
+	latency time.Duration // of its answer
+}
+
+// ends returns when a session ends that nothing holds up.
+func (s *scripted) ends() time.Duration {
+	end := s.closes
+	for _, m := range s.messages {
+		end = max(end, m.at+m.latency)
+	}
+	return end + 1
+}
+
+// A proxy enforces a policy on a script, as sessions with messages do: it is the
+// model of package conn that a trial is compared with.
+type proxy struct {
+	now      time.Time
+	protocol policy.Protocol
+	classes  []*Class
+	agenda   []planned
+	sessions []*proxied
+}
+
+type planned struct {
+	at time.Time
+	do func()
+}
+
+type proxied struct {
+	proxy   *proxy
+	class   *Class
+	slot    Slot
+	open    bool
+	over    bool
+	input   []scriptedMessage // that has come, and is not found yet
+	waiting []*held
+	full    bool
+	flying  int
+	closing bool
+}
+
+type held struct {
+	item    Item
+	class   *Class
+	session *proxied
+	latency time.Duration
+}
+
+// runs runs the script until nothing happens any more.
+func (p *proxy) runs(s script) {
+	for _, one := range s.sessions {
+		x := &proxied{proxy: p, class: p.classes[0]}
+		p.sessions = append(p.sessions, x)
+		p.plan(at(one.opens), x.begin)
+		for _, m := range one.messages {
+			p.plan(at(m.at), func() { x.input = append(x.input, m); x.goOn() })
+		}
+		p.plan(at(one.ends()), func() { x.closing = true; x.goOn() })
+	}
+	for range 1_000_000 {
+		next, root := time.Time{}, (*Class)(nil)
+		for _, c := range p.classes {
+			if c.Parent() == nil {
+				if t := c.Next(p.now); root == nil || t.Before(next) {
+					next, root = t, c
+				}
+			}
+		}
+		i := p.first()
+		switch {
+		case i >= 0 && !p.agenda[i].at.After(next):
+			e := p.agenda[i]
+			p.agenda = slices.Delete(p.agenda, i, i+1)
+			p.now = later(p.now, e.at)
+			e.do()
+		case next.After(at(24 * time.Hour)):
+			return
+		default:
+			p.now = later(p.now, next)
+			if it := root.Release(p.now); it != nil {
+				it.Owner.Leave(p.now)
+			}
+		}
+	}
+}
+
+func (p *proxy) plan(at time.Time, do func()) { p.agenda = append(p.agenda, planned{at, do}) }
+
+func (p *proxy) first() int {
+	first := -1
+	for i, e := range p.agenda {
+		if first < 0 || e.at.Before(p.agenda[first].at) {
+			first = i
+		}
+	}
+	return first
+}
+
+// begin asks for a slot.
+func (x *proxied) begin() {
+	conf := x.class.Policy()
+	switch {
+	case x.slot.Acquire(x.class, x):
+		x.open = true
+	case conf.OverflowFor(x.proxy.protocol) != policy.Wait:
+		x.refuse(stats.QueueFull)
+	case conf.MaxWait > 0:
+		x.proxy.plan(x.proxy.now.Add(time.Duration(conf.MaxWait)), func() {
+			if !x.open && !x.over {
+				x.refuse(stats.MaxWait)
+			}
+		})
+	}
+}
+
+func (x *proxied) refuse(reason stats.Reason) {
+	x.class.lose(reason, &Cost{})
+	x.end()
+}
+
+func (x *proxied) end() {
+	x.over = true
+	x.slot.Release()
+}
+
+func (x *proxied) Acquired() {
+	x.open = true
+	x.proxy.plan(x.proxy.now, x.goOn)
+}
+
+// goOn finds messages as long as nothing holds them up, and ends the session when all
+// is done.
+func (x *proxied) goOn() {
+	alone := x.proxy.protocol == policy.HTTP
+	for x.open && !x.over && !x.full && len(x.input) > 0 && !(alone && len(x.waiting) > 0) {
+		x.find(x.input[0])
+	}
+	if x.closing && !x.over && len(x.input)+len(x.waiting)+x.flying == 0 {
+		x.end()
+	}
+}
+
+func (x *proxied) find(m scriptedMessage) {
+	c, now := x.proxy.classes[m.class], x.proxy.now
+	waits := c.Policy().OverflowFor(x.proxy.protocol) == policy.Wait
+	h := &held{class: c, session: x, latency: m.latency}
+	h.item = Item{Cost: Cost{Messages: 1, Bytes: 100}, Held: 100, Asks: true, Owner: h,
+		Patient: waits && !slices.ContainsFunc(x.waiting, func(o *held) bool { return o.class == c })}
+	verdict := c.Enter(now, &h.item)
+	switch verdict {
+	case Leaves:
+		h.sent()
+	case Waits:
+		x.waiting = append(x.waiting, h)
+	default:
+		if waits {
+			x.full = true
+			return
+		}
+		c.lose(map[Verdict]stats.Reason{Full: stats.QueueFull, TooLong: stats.MaxWait}[verdict], &h.item.Cost)
+	}
+	x.input = x.input[1:]
+}
+
+func (h *held) Leave(time.Time) {
+	x := h.session
+	x.waiting = slices.DeleteFunc(x.waiting, func(o *held) bool { return o == h })
+	h.sent()
+	x.full = false
+	x.goOn()
+}
+
+func (h *held) sent() {
+	x := h.session
+	x.flying++
+	x.proxy.plan(x.proxy.now.Add(h.latency), func() {
+		h.class.Answered(x.proxy.now, true)
+		x.flying--
+		x.goOn()
+	})
+}
+
+// tries runs the script through a trial, while nothing holds it up.
+func (s script) tries(t *Trial) {
+	var agenda proxy
+	for _, one := range s.sessions {
+		var g *Guest
+		agenda.plan(at(one.opens), func() {
+			g = t.Guest(agenda.now, policy.Conn{}, t.classes[0], nil)
+			g.Open(agenda.now, s.protocol)
+		})
+		for _, m := range one.messages {
+			agenda.plan(at(m.at), func() {
+				c := t.classes[m.class]
+				copy := g.Up.Offer(agenda.now, Offer{Class: c, Cost: Cost{Messages: 1, Bytes: 100}, Asks: true,
+					Waits: c.Policy().OverflowFor(s.protocol) == policy.Wait, Alone: s.protocol == policy.HTTP})
+				copy.Sent(agenda.now)
+				agenda.plan(at(m.at+m.latency), func() { copy.Answered(agenda.now) })
+			})
+		}
+		agenda.plan(at(one.ends()), func() { g.End(agenda.now, true) })
+	}
+	for i := agenda.first(); i >= 0; i = agenda.first() {
+		e := agenda.agenda[i]
+		agenda.agenda = slices.Delete(agenda.agenda, i, i+1)
+		agenda.now = e.at
+		e.do()
+	}
+	t.CatchUp(at(24 * time.Hour))
+}
+
+// drawPolicy draws a tree of two leaves under an account, all of which have limits of
+// every kind. The first leaf is that of the sessions.
+func drawPolicy(t *rapid.T) []policy.Class {
+	draw := func(name string, values ...int) int { return rapid.SampledFrom(values).Draw(t, name) }
+	leaf := func(name, rate string) policy.Class {
+		c := withQueue(under("account", named(name, leakyClass(rate))), int64(draw(name+" queue", 1, 3, 100)), 0)
+		c.Overflow = rapid.SampledFrom([]policy.Overflow{"", policy.Wait, policy.Refuse}).Draw(t, name+" overflow")
+		c.MaxWait = unit.Duration(draw(name+" max_wait", 0, 0, 700) * int(ms))
+		c.InFlight = draw(name+" in_flight", 0, 0, 1, 3)
+		c.MaxConnections = draw(name+" max_connections", 0, 1, 2)
+		return c
+	}
+	account := named("account", leakyClass("20 messages/s"))
+	account.InFlight = draw("in_flight", 0, 2, 5)
+	account.MaxConnections = draw("max_connections", 0, 2, 3)
+	return []policy.Class{leaf("a", "9 messages/s"), leaf("b", "5 messages/s"), account}
+}
+
+// drawScript draws a script in which no two things happen at one moment, of which
+// either might come first.
+func drawScript(t *rapid.T) (s script) {
+	s.protocol = rapid.SampledFrom([]policy.Protocol{policy.SMPP, policy.HTTP}).Draw(t, "protocol")
+	unique := time.Duration(1)
+	draw := func(name string, most int) time.Duration {
+		unique = unique*3/2%100_000 + 7
+		return time.Duration(rapid.IntRange(0, most).Draw(t, name))*ms + unique
+	}
+	for range rapid.IntRange(1, 6).Draw(t, "sessions") {
+		one := scripted{opens: draw("opens", 3000)}
+		now := one.opens
+		for range rapid.IntRange(0, 12).Draw(t, "messages") {
+			now += draw("gap", 200)
+			one.messages = append(one.messages, scriptedMessage{now, rapid.IntRange(0, 1).Draw(t, "class"), draw("latency", 400)})
+		}
+		one.closes = now + draw("closes", 1000)
+		s.sessions = append(s.sessions, one)
+	}
+	return s
+}
+
+// A policy in the shadow counts what it does when it is in force, to the nanosecond:
+// of messages in a tree, with in_flight, max_connections, queues, max_wait, and every
+// overflow.
+func TestTrialCountsWhatThePolicyDoes(t *testing.T) {
+	delayed, lost := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		confs, s := drawPolicy(t), drawScript(t)
+		p := &proxy{now: start, protocol: s.protocol, classes: NewTree(start, confs)}
+		p.runs(s)
+		trial := NewTrial(start, confs)
+		s.tries(trial)
+		for i, c := range trial.Classes() {
+			got, want := of(c.Stats), of(p.classes[i].Stats)
+			delayed, lost = delayed+int(want.delayed), lost+int(want.full+want.tooLong)
+			if !got.is(want) {
+				t.Fatalf("%s would be %s, and is %s", c.Name(), got, want)
+			}
+			if c.InFlight() != 0 || c.Sessions() != 0 || c.places != 0 {
+				t.Fatalf("%s: %d in flight, %d sessions, %d places are left", c.Name(), c.InFlight(), c.Sessions(), c.places)
+			}
+		}
+	})
+	if delayed == 0 || lost == 0 {
+		t.Errorf("of all scripts %d items waited and %d were lost: nothing is compared", delayed, lost)
+	}
+}
+
+func (w wouldBe) String() string {
+	return fmt.Sprintf("%d delayed, %d full, %d too long, %d waits of %.9f s", w.delayed, w.full, w.tooLong, w.waits.Count, w.waits.Sum)
+}
