@@ -94,7 +94,7 @@ func (t *Trial) release(root *Class) {
 // expect notes when the next item leaves of the tree that a class is in.
 func (t *Trial) expect(c *Class) {
 	root := c.root()
-	t.trees.set(&root.due, root.Next(t.latest))
+	t.trees.set(&root.due, later(root.Next(t.latest), t.latest))
 }
 
 // Mirror offers the class, which is one of a trial, a copy of what costs so much.

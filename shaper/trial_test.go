@@ -90,7 +90,7 @@ func (p *proxy) runs(s script) {
 		next, root := time.Time{}, (*Class)(nil)
 		for _, c := range p.classes {
 			if c.Parent() == nil {
-				if t := c.Next(p.now); root == nil || t.Before(next) {
+				if t := later(c.Next(p.now), p.now); root == nil || t.Before(next) {
 					next, root = t, c
 				}
 			}
