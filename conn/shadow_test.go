@@ -2,7 +2,9 @@ package conn
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -149,5 +151,90 @@ func TestShadowPolicyKnowsNot(t *testing.T) {
 	guest := other.guest(policy.Conn{Listener: "l", Source: netip.MustParseAddrPort("10.0.0.1:1")}, time.Now())
 	if up, down := guest.Classes(); up != nil || down != nil {
 		t.Errorf("it gets %v and %v", up, down)
+	}
+}
+
+// counted is what a class has had wait, and what it has dropped or refused.
+type counted struct{ delayed, lost uint64 }
+
+func countsOf(classes func(string) *shaper.Class) func() [2]counted {
+	return func() (all [2]counted) {
+		for i, name := range []string{"otp", "bulk"} {
+			c := classes(name).Stats
+			full := stats.QueueFull
+			all[i] = counted{c.Overlimits.Load(), c.Dropped[full].Items.Load() + c.Refused[full].Items.Load()}
+		}
+		return all
+	}
+}
+
+// A policy in the shadow counts what it does when it is in force, of the same
+// messages: its rules about them, in_flight with the answers that come, and
+// max_connections.
+func TestShadowPolicyOfMessages(t *testing.T) {
+	limits := class("otp", "1 messages/h", `queue = "2 messages"`) +
+		class("bulk", "1000000 messages/s", `algorithm = "token"`, `burst = "1000 messages"`, "in_flight = 2", "max_connections = 1", `overflow = "refuse"`)
+	rules := func(addr string) string {
+		return listener("l", "smpp", addr, "bulk") + "[[rule]]\nsource_addr = \"OTP*\"\nclass = \"otp\"\n"
+	}
+	t.Run("in force", func(t *testing.T) {
+		addr, conns := listen(t)
+		r := run(t, limits+rules(addr))
+		messagesThatWait(t, r, conns, countsOf(r.shaper.Class))
+		if n := r.shaper.Class("bulk").InFlight(); n != 2 {
+			t.Errorf("%d are in flight, want 2", n)
+		}
+	})
+	t.Run("in the shadow", func(t *testing.T) {
+		addr, conns := listen(t)
+		r := run(t, class("any", "1000000 messages/s", `algorithm = "token"`, `burst = "1000 messages"`)+listener("l", "smpp", addr, "any"))
+		classes := r.shade(limits + rules(addr))
+		messagesThatWait(t, r, conns, countsOf(func(name string) *shaper.Class { return classes[name] }))
+		next(t, conns)
+		if n := classes["bulk"].InFlight(); n != 2 {
+			t.Errorf("%d would be in flight, want 2", n)
+		}
+		if waits := r.shaper.Class("any").Stats.Overlimits.Load(); waits != 0 {
+			t.Errorf("in force %d wait", waits)
+		}
+	})
+}
+
+// messagesThatWait sends messages, answers one, sends one more, and opens a second
+// session. It checks the counts after each of these, which do not depend on time.
+func messagesThatWait(t *testing.T, r *rig, conns <-chan *net.TCPConn, counts func() [2]counted) {
+	t.Helper()
+	step := func(n int, want [2]counted) {
+		t.Helper()
+		until(t, fmt.Sprintf("step %d: %v", n, want), func() bool { return counts() == want })
+	}
+	client, upstream := r.open(conns)
+	messages := ""
+	for n := range uint32(5) {
+		messages += submitFrom("OTP1", 10+n) + submitFrom("x", 20+n)
+	}
+	send(t, client, messages+pdu(enquire, 0, 99, ""))
+	step(1, [2]counted{{4, 2}, {3, 0}})
+	readUntil(t, upstream, pdu(enquire, 0, 99, ""))
+	send(t, upstream, pdu(submitResp, 0, 20, "id\x00")+pdu(submitResp, 0, 77, "id\x00"))
+	readUntil(t, client, pdu(submitResp, 0, 77, "id\x00"))
+	send(t, client, submitFrom("y", 30))
+	step(2, [2]counted{{4, 2}, {4, 0}})
+	if second, err := net.Dial("tcp", r.addr("l")); err == nil { // else it is reset already
+		defer second.Close()
+	}
+	step(3, [2]counted{{4, 2}, {5, 1}})
+}
+
+// readUntil reads until a text has come.
+func readUntil(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	all := ""
+	for buf := make([]byte, 4096); !strings.Contains(all, text); {
+		n, err := c.Read(buf)
+		if err != nil {
+			t.Fatalf("%q does not come: %v", text, err)
+		}
+		all += string(buf[:n])
 	}
 }

@@ -115,6 +115,16 @@ func (p *proxy) runs(s script) {
 
 func (p *proxy) plan(at time.Time, do func()) { p.agenda = append(p.agenda, planned{at, do}) }
 
+// all does what is planned, to the end.
+func (p *proxy) all() {
+	for i := p.first(); i >= 0; i = p.first() {
+		e := p.agenda[i]
+		p.agenda = slices.Delete(p.agenda, i, i+1)
+		p.now = e.at
+		e.do()
+	}
+}
+
 func (p *proxy) first() int {
 	first := -1
 	for i, e := range p.agenda {
@@ -229,12 +239,7 @@ func (s script) tries(t *Trial) {
 		}
 		agenda.plan(at(one.ends()), func() { g.End(agenda.now, true) })
 	}
-	for i := agenda.first(); i >= 0; i = agenda.first() {
-		e := agenda.agenda[i]
-		agenda.agenda = slices.Delete(agenda.agenda, i, i+1)
-		agenda.now = e.at
-		e.do()
-	}
+	agenda.all()
 	t.CatchUp(at(24 * time.Hour))
 }
 
@@ -307,4 +312,66 @@ func TestTrialCountsWhatThePolicyDoes(t *testing.T) {
 
 func (w wouldBe) String() string {
 	return fmt.Sprintf("%d delayed, %d full, %d too long, %d waits of %.9f s", w.delayed, w.full, w.tooLong, w.waits.Count, w.waits.Sum)
+}
+
+// A class with shadow counts what waits while too much is in flight, and which
+// sessions find no slot, as the same class does that enforces it.
+func TestShadowOfAnswers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		conf := withQueue(leakyClass("20 messages/s"), rapid.Int64Range(1, 10).Draw(t, "queue"), 0)
+		conf.InFlight = rapid.IntRange(1, 4).Draw(t, "in_flight")
+		latency := time.Duration(rapid.IntRange(1, 300).Draw(t, "latency"))*ms + 7
+		does := proxy{now: start, protocol: policy.SMPP, classes: NewTree(start, []policy.Class{conf})}
+		var s script
+		s.protocol = policy.SMPP
+		one, now := scripted{}, time.Duration(0)
+		for n := range rapid.IntRange(1, 40).Draw(t, "messages") {
+			now += time.Duration(rapid.SampledFrom([]int{0, 10, 100}).Draw(t, "gap"))*ms + time.Duration(n)*13 + 1
+			one.messages = append(one.messages, scriptedMessage{now, 0, latency})
+		}
+		s.sessions = []scripted{one}
+		does.runs(s)
+
+		would := NewClass(start, inShadow(conf))
+		var agenda proxy
+		for _, m := range one.messages {
+			agenda.plan(at(m.at), func() {
+				it := &Item{Cost: Cost{Messages: 1, Bytes: 100}, Held: 100, Asks: true}
+				if v := would.Enter(agenda.now, it); v != Leaves {
+					t.Fatalf("it has a message %v", v)
+				}
+				agenda.plan(at(m.at+latency), func() { would.Answered(agenda.now, true) })
+			})
+		}
+		agenda.all()
+		if got, want := of(would.Shadow(at(time.Hour))), of(does.classes[0].Stats); !got.is(want) {
+			t.Fatalf("it would be %s, and is %s", got, want)
+		}
+		if n := would.shadow.InFlight(); n != 0 {
+			t.Fatalf("%d would be in flight at the end", n)
+		}
+	})
+}
+
+// A session that a class with shadow would have refused takes no slot from others.
+func TestShadowOfSlotsThatAreRefused(t *testing.T) {
+	conf := withSlots(inShadow(leakyClass("1KB/s")), 1)
+	conf.Overflow = policy.Refuse
+	c := NewClass(start, conf)
+	var first, refused, next Slot
+	for _, s := range []*Slot{&first, &refused} {
+		if !s.Acquire(c, nobody{}) {
+			t.Fatal("it enforces max_connections")
+		}
+	}
+	first.Release()
+	next.Acquire(c, nobody{})
+	if got := of(c.Shadow(start)); got.full != 1 {
+		t.Errorf("%d would have been refused, want 1: the third finds the place of the first", got.full)
+	}
+	refused.Release()
+	next.Release()
+	if n := c.shadow.places; n != 0 {
+		t.Errorf("%d places are left", n)
+	}
 }
