@@ -72,7 +72,8 @@ func checkArguments(c *cli.Context) (path, source string, err error) {
 	}
 	words := c.Args().Slice()
 	if i := slices.IndexFunc(words, isAddress); i >= 0 && c.Bool("explain") {
-		source, words = words[i], slices.Delete(words, i, i+1)
+		source = words[i]
+		words = slices.Delete(words, i, i+1)
 	}
 	for _, flag := range clientFlags() {
 		if name := flag.Names()[0]; c.IsSet(name) && source == "" {

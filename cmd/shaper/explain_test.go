@@ -49,8 +49,8 @@ func rulesFile(t *testing.T) string {
 // Rules are tried without a daemon, of messages too, and are tests by their exit codes.
 func TestExplainWithoutADaemon(t *testing.T) {
 	path := rulesFile(t)
-	otp := "port 2775: class otp: rule 1 (" + path + `:20): source_addr "OTP1" is like OTP*`
-	api := "port 8080: class api: rule 2 (" + path + `:23): path "/v1/x" is like /v1/*, method "GET" is like GET, POST`
+	otp := "port 2775: class otp: rule 1 (" + path + `:18): source_addr "OTP1" is like OTP*`
+	api := "port 8080: class api: rule 2 (" + path + `:21): path "/v1/x" is like /v1/*, method "GET" is like GET, POST`
 	for _, tt := range []struct {
 		code int
 		want []string
@@ -63,7 +63,7 @@ func TestExplainWithoutADaemon(t *testing.T) {
 		{0, []string{"class bulk", "not rule 2", "method is not said"}, "explain 10.0.0.1 --path /v1/x"},
 		{0, []string{"listener sms", "listener web", "it looks at messages, and nothing is said of one"}, "explain 10.0.0.1 --expect bulk"},
 		{64, []string{"no message there has path"}, "explain 10.0.0.1 --path /v1/x --listener sms"},
-		{64, []string{"no message there has path"}, "explain 10.0.0.1 --path /v1/x --system-id acme"},
+		{64, []string{"no message there has system_id"}, "explain 10.0.0.1 --path /v1/x --system-id acme"},
 		{64, []string{`destination: "there" is not an address`}, "explain 10.0.0.1 --destination there"},
 	} {
 		want(t, tt.code, tt.want, append(strings.Fields(tt.args), "--policy", path)...)
@@ -75,7 +75,7 @@ func TestExplainWithoutADaemon(t *testing.T) {
 
 	var all []policy.Explanation
 	if err := json.Unmarshal([]byte(want(t, 0, nil, "explain", "10.0.0.1", "--host", "h", "--path", "/v1/x", "--method", "POST", "--json", "--policy", path)), &all); err != nil ||
-		len(all) != 1 || all[0].Class != "api" || all[0].File != path || all[0].Line != 23 || all[0].Message.Host != "h" {
+		len(all) != 1 || all[0].Class != "api" || all[0].File != path || all[0].Line != 21 || all[0].Message.Host != "h" {
 		t.Errorf("%v, %+v", err, all)
 	}
 }
@@ -83,7 +83,7 @@ func TestExplainWithoutADaemon(t *testing.T) {
 // check --explain prints where rules lead, or explains what a client gets.
 func TestCheckExplains(t *testing.T) {
 	path := rulesFile(t)
-	want(t, 0, []string{"LISTENER", "sms", "1", path + ":20", "source_addr OTP*", "otp", "no rule matches", "path /v1/*; method GET, POST", "api"}, "check", "--explain", path)
+	want(t, 0, []string{"LISTENER", "sms", "1", path + ":18", "source_addr OTP*", "otp", "no rule matches", "path /v1/*; method GET, POST", "api"}, "check", "--explain", path)
 	want(t, 0, []string{"class otp: rule 1"}, "check", path, "10.0.0.1", "--explain", "--source-addr", "OTP1")
 	want(t, 0, []string{"class otp: rule 1"}, "check", "10.0.0.1", path, "--explain", "--source-addr", "OTP1")
 	want(t, 64, []string{"--source-addr says what a client does"}, "check", path, "--source-addr", "OTP1")
