@@ -68,7 +68,11 @@ func (x *exchange) obey(r *routes, who policy.Conn) {
 	now := time.Now()
 	x.rules, x.tags = r.classifier.Messages(who), x.tags[:0]
 	for _, rule := range x.rules {
-		x.tags = append(x.tags, x.tag(r.classes[rule.Class].Join(now, who), now))
+		tag := x.own
+		if class := r.classes[rule.Class]; class != nil {
+			tag = x.tag(class.Join(now, who), now)
+		}
+		x.tags = append(x.tags, tag)
 	}
 }
 

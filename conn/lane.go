@@ -106,7 +106,7 @@ func (l *lane) find(n int, whole bool) bool {
 		l.x.number = m.Sequence
 	}
 	if l.message.Kind == frame.Counted {
-		l.copy = l.x.session.copies.offer(l, time.Now())
+		l.copy = l.x.session.copies.offer(l)
 	}
 	return l.handle()
 }

@@ -313,7 +313,6 @@ func (t *tcpSession) finish(result stats.Result) {
 	t.stage = ended
 	t.dialling.stop()
 	t.slot.Release()
-	t.copies.end(result == stats.OK)
 	if t.lingering != nil {
 		t.lingering.Stop()
 	}
@@ -322,6 +321,7 @@ func (t *tcpSession) finish(result stats.Result) {
 	}
 	t.up.quit(lossOf(result))
 	t.down.quit(lossOf(result))
+	t.copies.end(result == stats.OK)
 	if result == stats.OK {
 		t.client.close()
 		t.upstream.close()

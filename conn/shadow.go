@@ -116,7 +116,7 @@ func (c *copies) open(t *tcpSession) {
 
 // offer offers a copy of the message that was found, and returns it if it gets an
 // answer.
-func (c *copies) offer(l *lane, now time.Time) *shaper.Copy {
+func (c *copies) offer(l *lane) *shaper.Copy {
 	if c == nil {
 		return nil
 	}
@@ -129,7 +129,7 @@ func (c *copies) offer(l *lane, now time.Time) *shaper.Copy {
 		Asks: l.isUp() && l.x.asks(), Fatal: !l.message.Refusable, Alone: l.x.protocol == policy.HTTP,
 	}
 	o.Waits = class != nil && l.waitsFor(class)
-	return source.Offer(now, o)
+	return source.Offer(time.Now(), o)
 }
 
 // classify returns the class of a message.
@@ -180,6 +180,7 @@ func (c *copies) expire(before, now time.Time) {
 func (c *copies) end(clean bool) {
 	if c != nil {
 		c.guest.End(time.Now(), clean)
+		c.inFlight = nil
 	}
 }
 

@@ -34,8 +34,7 @@ type Copy struct {
 }
 
 // mostTwins bounds the copies that wait in a class, of sources which it would hold
-// up, and of which there may be any number as nothing does. It also bounds those that
-// a source holds up.
+// up, and of which there may be any number as nothing does.
 const mostTwins = 1 << 14
 
 // enter has the copy enter its class.
@@ -43,6 +42,7 @@ func (x *Copy) enter() {
 	c, t := x.class, x.trial
 	if c.queue.Len() >= mostTwins {
 		c.Stats.Overlimits.Add(1)
+		x.rest = 0
 		x.end()
 		return
 	}

@@ -43,6 +43,7 @@ type Source struct {
 	holder      *Copy // that waits, and which what comes next is not to overtake
 	full        *Copy // for which its class has no room, and which waits for that
 	first, last *Copy // that wait for those, in order
+	behind      int   // how many
 }
 
 // An Offer is a message that a session sends.
@@ -144,11 +145,19 @@ func (g *Guest) End(now time.Time, clean bool) {
 		g.leave()
 	}
 	for _, x := range slices.Clone(g.copies) {
-		if x.item.Asks && !x.answered && x.place > 0 { // nor will it be
-			x.answeredAt(now)
-		}
+		x.neverAnswered(now)
+	}
+	for x := g.Up.first; x != nil; x = x.next {
+		x.neverAnswered(now)
 	}
 	g.tidy()
+}
+
+// neverAnswered has the copy wait for no answer any more, unless that has come.
+func (x *Copy) neverAnswered(now time.Time) {
+	if x.item.Asks && !x.answered && !x.over {
+		x.answeredAt(now)
+	}
 }
 
 // tidy ends the guest when nothing more is to be expected of it.
@@ -263,8 +272,13 @@ func (s *Source) submit(x *Copy) {
 		s.enter(x)
 		return
 	}
-	if x.isBytes() && s.last != nil && s.first != nil && s.last.class == x.class && s.last.isBytes() {
+	if x.isBytes() && s.first != nil && s.last.class == x.class && s.last.isBytes() {
 		s.last.item.Cost.Bytes = min(s.last.item.Cost.Bytes+x.item.Cost.Bytes, math.MaxInt64/2)
+		x.end()
+		return
+	}
+	if s.behind >= mostBehind {
+		x.class.Stats.Overlimits.Add(1)
 		x.end()
 		return
 	}
@@ -274,7 +288,12 @@ func (s *Source) submit(x *Copy) {
 		s.last.next = x
 	}
 	s.last = x
+	s.behind++
 }
+
+// mostBehind bounds the copies that a source holds up; of what comes then it is only
+// counted that it would wait.
+const mostBehind = 1 << 12
 
 // waits reports whether something holds a copy up: not the bytes before it, where it
 // is bytes of the same class.
@@ -320,6 +339,7 @@ func (s *Source) goOn() {
 	for s.first != nil && !s.guest.waits() && s.holder == nil && s.full == nil {
 		x := s.first
 		s.first, x.next = x.next, nil
+		s.behind--
 		s.enter(x)
 	}
 }

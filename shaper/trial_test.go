@@ -375,3 +375,34 @@ func TestShadowOfSlotsThatAreRefused(t *testing.T) {
 		t.Errorf("%d places are left", n)
 	}
 }
+
+// A session whose messages never get an answer gives back its slot and what it had in
+// flight, when it ends; and what one session has held up is bounded.
+func TestGuestWithoutAnswers(t *testing.T) {
+	for _, clean := range []bool{true, false} {
+		conf := withSlots(withQueue(leakyClass("100 messages/s"), 10, 0), 1)
+		conf.Overflow, conf.InFlight = policy.Wait, 3
+		trial := NewTrial(start, []policy.Class{conf})
+		c := trial.Classes()[0]
+		open := func() *Guest {
+			g := trial.Guest(start, policy.Conn{}, c, nil)
+			g.Open(start, policy.HTTP)
+			return g
+		}
+		first, second := open(), open()
+		for range mostBehind + 100 {
+			for _, g := range []*Guest{first, second} {
+				g.Up.Offer(start, Offer{Class: c, Cost: Cost{Messages: 1, Bytes: 10}, Asks: true, Waits: true, Alone: true}).Sent(start)
+			}
+		}
+		if first.Up.behind > mostBehind || second.Up.behind != mostBehind {
+			t.Errorf("%d and %d are held up", first.Up.behind, second.Up.behind)
+		}
+		first.End(at(time.Second), clean)
+		second.End(at(2*time.Second), clean)
+		trial.CatchUp(at(24 * time.Hour))
+		if c.InFlight() != 0 || c.places != 0 || c.Stats.BacklogItems.Load() != 0 || len(trial.events) != 0 {
+			t.Errorf("clean %v: %d in flight, %d places, %d waiting and %d events are left", clean, c.InFlight(), c.places, c.Stats.BacklogItems.Load(), len(trial.events))
+		}
+	}
+}
