@@ -17,12 +17,12 @@ type way struct {
 	session *udpSession
 
 	dir    stats.Direction
-	class  atomic.Pointer[shaper.Class] // nil: nothing is limited
-	joins  atomic.Pointer[shaper.Class] // class, until it has been quit
-	shadow atomic.Pointer[shaper.Class] // gets copies of all datagrams; nil: there is none
-	raw    syscall.RawConn              // that datagrams leave by; nil: nowhere
-	to     *peer                        // nil: that of the connected socket
-	turn   *way                         // of echo: the way back, which datagrams go instead
+	class  atomic.Pointer[shaper.Class]  // nil: nothing is limited
+	joins  atomic.Pointer[shaper.Class]  // class, until it has been quit
+	shadow atomic.Pointer[shaper.Source] // sends copies of all datagrams; nil: there is none
+	raw    syscall.RawConn               // that datagrams leave by; nil: nowhere
+	to     *peer                         // nil: that of the connected socket
+	turn   *way                          // of echo: the way back, which datagrams go instead
 
 	pending atomic.Int64  // trains that wait for their class
 	held    atomic.Int64  // their payload
@@ -53,7 +53,7 @@ func (w *way) move(now time.Time, class *shaper.Class) {
 // quit leaves the class. What comes all the same is limited by it as before.
 func (w *way) quit(now time.Time) {
 	w.joins.Swap(nil).Quit(now)
-	w.shadow.Swap(nil).Quit(now)
+	w.shadow.Store(nil)
 }
 
 // train is datagrams in a row that were read as one, as the kernel hands over
@@ -129,7 +129,7 @@ func (w *way) offer(t train, out *outgoing) {
 	w.active.Store(true)
 	class := w.class.Load()
 	if shadow := w.shadow.Load(); shadow != nil {
-		shadow.Mirror(time.Now(), t.cost(), nil)
+		shadow.Send(time.Now(), t.cost())
 	}
 	most := mostTogether(class)
 	for more := true; more; more = len(t.payload) > 0 {

@@ -227,7 +227,7 @@ func (d *direction) quit(reason stats.Reason) {
 		d.carrier.drop(reason)
 	}
 	d.flow.Class().Quit(now)
-	d.flow.Mirror(now, nil)
+	d.flow.Mirror(nil)
 }
 
 // sizeReceiveBuffer follows the rate of the class.

@@ -29,13 +29,15 @@ type exchange struct {
 	link     frame.Link
 	up, down lane
 
-	rules   []messageRule
+	rules   policy.MessageRules
+	tags    []uint16        // of the classes that they lead to
 	classes []*shaper.Class // by the tag of a message, all that the session has joined
 	own     uint16          // the tag of its own one
 	passing uint16          // the tag of the request whose body passes
 
 	answering uint16 // the tag of the message whose answer is passing
 	answers   bool   // there is one
+	number    uint32 // of that message
 	throttled frame.Throttle
 	status    int  // of that answer
 	closing   bool // a refusal ends the connection: what the client sends is thrown away
@@ -46,12 +48,6 @@ type exchange struct {
 	refused frame.Message // whose answer is due
 	current frame.Message // what the link is to know of the message that leaves or is refused
 	refusal []byte        // room for one, once there has been one
-}
-
-// A messageRule is a rule about messages, and the class that it leads to.
-type messageRule struct {
-	policy.MessageRule
-	tag uint16
 }
 
 func newExchange(t *tcpSession) *exchange {
@@ -74,11 +70,13 @@ func settingsOf(l *policy.Listener) frame.Settings {
 // obey takes the rules about messages that a policy has for the session.
 func (x *exchange) obey(r *routes, who policy.Conn) {
 	now := time.Now()
-	x.rules = x.rules[:0]
-	for _, rule := range r.classifier.Messages(who) {
+	x.rules, x.tags = r.classifier.Messages(who), x.tags[:0]
+	for _, rule := range x.rules {
+		tag := x.own
 		if class := r.classes[rule.Class]; class != nil {
-			x.rules = append(x.rules, messageRule{rule, x.tag(class.Join(now, who), now)})
+			tag = x.tag(class.Join(now, who), now)
 		}
+		x.tags = append(x.tags, tag)
 	}
 }
 
@@ -100,13 +98,16 @@ func (x *exchange) tag(class *shaper.Class, now time.Time) uint16 {
 
 // classify returns the tag of the class of a message.
 func (x *exchange) classify(m *frame.Message) uint16 {
-	msg := policy.Message{Path: m.Path, Method: m.Method, Host: m.Host, SystemID: m.SystemID, SourceAddr: m.SourceAddr}
-	for i := range x.rules {
-		if x.rules[i].Match(&msg) {
-			return x.rules[i].tag
-		}
+	msg := seen(m)
+	if i := x.rules.First(&msg); i >= 0 {
+		return x.tags[i]
 	}
 	return x.own
+}
+
+// seen returns what rules see of a message.
+func seen(m *frame.Message) policy.Message {
+	return policy.Message{Path: m.Path, Method: m.Method, Host: m.Host, SystemID: m.SystemID, SourceAddr: m.SourceAddr}
 }
 
 // asks reports whether a message that is sent to the provider gets an answer.
@@ -216,6 +217,7 @@ func (x *exchange) answered() {
 	}
 	x.answers = false
 	now, class := time.Now(), x.classes[x.answering]
+	x.session.copies.answered(x.number, now)
 	tooFast := x.throttled.Limited || x.throttled.Congestion == congested
 	if tooFast {
 		class.Throttled(now, x.throttled.Pause(now), x.signal())
@@ -248,6 +250,7 @@ func (x *exchange) unframed(l *lane, err error) {
 func (x *exchange) tend(now time.Time) {
 	before := x.link.InFlight()
 	if x.link.Expire(now.Add(-answerPatience), x.unanswered); x.link.InFlight() < before {
+		x.session.copies.expire(now.Add(-answerPatience), now)
 		x.session.poller.revisit(x.session) // there is room for others
 	}
 }

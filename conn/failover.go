@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"shaper/shaper"
 	"shaper/stats"
 )
 
@@ -95,16 +94,14 @@ func (t *tcpSession) follow() {
 // changeClasses puts the session into the classes of its destination, and reports
 // whether the one towards the upstream is another one.
 func (t *tcpSession) changeClasses(now time.Time) bool {
-	before, copied := t.class(), t.up.flow.Mirrored()
+	before := t.class()
 	t.left() // else the class would wait for it
 	t.located = true
 	t.enterClasses(now)
 	if t.class() != before {
 		return true
 	}
-	if t.up.flow.Mirrored() != copied { // no item of the class takes a copy there
-		t.up.flow.Copy(now, shaper.Cost{Connections: 1})
-	}
+	t.copies.reopen(t) // its classes in the shadow may be others
 	return false
 }
 

@@ -373,6 +373,44 @@ func TestFailOverInTheShadow(t *testing.T) {
 	}
 }
 
+// A session that fails over into another class of the policy in the shadow has its slot
+// there, and no more elsewhere, whether its class in force is another one or not.
+func TestFailOverTakesItsSlotInTheShadow(t *testing.T) {
+	to, conns := listenOn(t, second)
+	dead := closedPort(t)
+	two := pair("tcp", []string{dead, to}, class("first", fast, "max_connections = 1"), class("second", fast, "max_connections = 1"))
+	for name, inForce := range map[string]string{"one in force": quoted(dead, to), "two in force": two} {
+		t.Run(name, func(t *testing.T) {
+			r := run(t, inForce)
+			classes := r.shade(two)
+			client := r.dial("l")
+			upstream := next(t, conns)
+			until(t, "it has its slot", func() bool { return classes["second"].Sessions() == 1 })
+			if n := classes["first"].Sessions(); n != 0 {
+				t.Errorf("%d sessions have a slot of the first class", n)
+			}
+			client.Close()
+			upstream.Close()
+			until(t, "it has given it back", func() bool { return classes["second"].Sessions() == 0 })
+		})
+	}
+}
+
+// A session that fails over within a class of the policy in the shadow is one
+// connection there.
+func TestFailOverWithinAClassOfTheShadow(t *testing.T) {
+	to, conns := listenOn(t, second)
+	dead := closedPort(t)
+	r := run(t, pair("tcp", []string{dead, to}, class("first", fast), class("second", fast)))
+	classes := r.shade(class("c", "1 connections/h", "max_connections = 1") + listener("l", "tcp", to, "c"))
+	r.dial("l")
+	next(t, conns)
+	c := classes["c"]
+	if n, waits := c.Sessions(), c.Stats.Overlimits.Load(); n != 1 || waits != 0 {
+		t.Errorf("%d sessions have a slot, and %d waited", n, waits)
+	}
+}
+
 // Sessions that fail over one after the other are counted, and not logged each.
 func TestFailOversAreLoggedOnce(t *testing.T) {
 	to, conns := listen(t)

@@ -228,12 +228,12 @@ func TestBucketsOfWrappedConnections(t *testing.T) {
 // bucket nor of max_sessions.
 func TestBucketOfAPanic(t *testing.T) {
 	r := run(t, udp(policy.Echo, "1000 packets/s", "max_sessions = 1")+class("d", "1000 packets/s", `per = "source"`)+"[[rule]]\nclass = \"d\"\n")
-	set := func(shadow *routes) {
+	set := func(by *shadow) {
 		r.routesMu.Lock()
 		defer r.routesMu.Unlock()
-		r.shadow = shadow
+		r.shadow = by
 	}
-	set(&routes{}) // that cannot classify
+	set(&shadow{}) // that cannot classify
 	c := dialUDP(t, r.addr("l"))
 	c.Write([]byte("x"))
 	until(t, "the panic is logged", func() bool { return strings.Contains(r.log.String(), "datagram panicked") })

@@ -25,6 +25,7 @@ type lane struct {
 
 	found   bool          // a message begins at off, and nothing has been done with it
 	message frame.Message // that one
+	copy    *shaper.Copy  // of it, for a policy in the shadow
 	size    int           // the bytes of it that are there
 	whole   bool          // that is all
 
@@ -108,9 +109,10 @@ func (l *lane) find(n int, whole bool) bool {
 	if !l.isUp() {
 		m := &l.message
 		l.x.answering, l.x.answers, l.x.throttled, l.x.status = m.Tag, m.Answers, m.Throttle, m.Status
+		l.x.number = m.Sequence
 	}
 	if l.message.Kind == frame.Counted {
-		l.dir.flow.Copy(time.Now(), shaper.Cost{Messages: l.message.Cost, Bytes: int64(n)})
+		l.copy = l.x.session.copies.offer(l)
 	}
 	return l.handle()
 }

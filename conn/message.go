@@ -16,18 +16,20 @@ type waitingMessage struct {
 	item  shaper.Item
 	lane  *lane
 	class *shaper.Class // nil: nothing limits it any more
+	copy  *shaper.Copy  // for a policy in the shadow
 	buf   *buffer       // of about its size; nil: it is the one that was found
 	n     int
 
 	list       *messageList // that it is in; nil: none
 	prev, next *waitingMessage
-	entered    bool // its item is in the queue of its class
 
 	// What frame.Message says of it, without what lies in its bytes.
 	command, sequence uint32
 	tag               uint16
 	refusable, close  bool
 	inOrder           bool
+
+	entered bool // its item is in the queue of its class
 }
 
 var messages = sync.Pool{New: func() any { return new(waitingMessage) }}
@@ -36,6 +38,7 @@ var messages = sync.Pool{New: func() any { return new(waitingMessage) }}
 func (l *lane) newMessage(class *shaper.Class, tag uint16) *waitingMessage {
 	m, f := messages.Get().(*waitingMessage), &l.message
 	m.lane, m.class, m.n = l, class, l.size
+	m.copy, l.copy = l.copy, nil
 	m.command, m.sequence, m.tag = f.Command, f.Sequence, tag
 	m.refusable, m.close, m.inOrder = f.Refusable, f.Close, f.InOrder
 	if o := l.x.origin; o != nil && l.isUp() {
@@ -215,6 +218,7 @@ func (m *waitingMessage) leave(now time.Time, item *shaper.Item) {
 	l := m.lane
 	if l.isUp() {
 		l.x.link.Sent(m.frame(), now)
+		l.x.session.copies.sent(m, now)
 	}
 	l.send(m.bytes())
 	item.Left(time.Now())
@@ -307,6 +311,7 @@ func (m *waitingMessage) refuse(verdict shaper.Verdict) {
 	if l.x.protocol == policy.HTTP { // else others may have been found since
 		l.swallow = !l.whole
 	}
+	m.copy.Answered(time.Now())
 	l.x.refuse(m.frame(), m.class, m.n, reason)
 	m.release()
 }

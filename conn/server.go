@@ -42,7 +42,7 @@ type Server struct {
 	// has just replaced.
 	routesMu sync.RWMutex
 	routes   *routes
-	shadow   *routes // of a policy that gets copies; nil: there is none. See Shadow
+	shadow   *shadow // a policy that gets copies; nil: there is none. See Shadow
 	marks    marks
 
 	lastID atomic.Uint64 // of a session
@@ -111,7 +111,7 @@ type session interface {
 	tend(now time.Time)      // called by the janitor, now and then
 	patient() bool           // it need not be looked at often
 	reclassify(by *routes, gone map[*shaper.Class]bool)
-	mirror(by *routes)
+	mirror(by *shadow)
 	remark()
 }
 

@@ -45,6 +45,8 @@ type tcpSession struct {
 	exchange         *exchange   // of messages, which carries what the two directions have; nil: they are streams of bytes
 	lingering        *time.Timer // bounds how long the client may go on once it was told that the session ends
 	slot             shaper.Slot
+	asked            bool    // for that
+	copies           *copies // of what goes through the session, for a policy in the shadow; nil: there is none
 	dialling         dialling
 
 	quietSince time.Time // of the janitor
@@ -137,7 +139,6 @@ func (t *tcpSession) enterClasses(now time.Time) {
 		up = t.service.class
 	}
 	up, down = up.Join(now, who), down.Join(now, who)
-	copyUp, copyDown := s.shadow.mirrors(who, now)
 	if up != t.class() { // before its bucket goes: those who wait above it may have its place
 		t.slot.Release()
 	}
@@ -145,8 +146,7 @@ func (t *tcpSession) enterClasses(now time.Time) {
 	t.exchange = nil
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
-	t.up.flow.Mirror(now, copyUp)
-	t.down.flow.Mirror(now, copyDown)
+	t.copyTo(s.shadow, who, now)
 	if t.conf.Protocol.HasMessages() && up != nil {
 		t.exchange = newExchange(t)
 		t.exchange.obey(s.routes, who)
@@ -194,6 +194,8 @@ func (t *tcpSession) open() {
 func (t *tcpSession) acquire() {
 	t.stage = queued
 	class := t.up.flow.Class()
+	t.asked = true
+	t.copies.open(t)
 	switch {
 	case t.slot.Acquire(class, t):
 		t.admitted()
@@ -331,6 +333,7 @@ func (t *tcpSession) finish(result stats.Result) {
 		t.lingering.Stop()
 	}
 	t.leaveClasses(lossOf(result))
+	t.copies.end(result == stats.OK)
 	if result == stats.OK {
 		t.client.close()
 		t.upstream.close()

@@ -3,20 +3,30 @@ package conn
 import (
 	"time"
 
+	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
 )
 
-// Shadow has what goes through every session, those that are open too, be offered
-// to the classes that the rules of p give it: copies, which leave whatever those
-// classes make of them. They are nobody else's, and not driven by a pacer; see
-// shaper.Class.Mirror. A nil p ends it.
-func (s *Server) Shadow(p *policy.Policy, classes map[string]*shaper.Class) {
+// shadow is a policy that gets copies of all that comes, and whose classes only
+// compute what they would do.
+type shadow struct {
+	routes
+	trial *shaper.Trial
+}
+
+// Shadow has copies of what comes to every session, those that are open too, be
+// offered to the classes that the rules of p give it, which are those of a trial. A nil
+// p ends it.
+func (s *Server) Shadow(p *policy.Policy, trial *shaper.Trial) {
 	s.routesMu.Lock()
 	defer s.routesMu.Unlock()
 	s.shadow = nil
 	if p != nil {
-		s.shadow = &routes{classifier: policy.Compile(p), classes: classes}
+		s.shadow = &shadow{routes{policy.Compile(p), map[string]*shaper.Class{}}, trial}
+		for _, class := range trial.Classes() {
+			s.shadow.classes[class.Name()] = class
+		}
 	}
 	for _, one := range s.all() {
 		one.mirror(s.shadow)
@@ -28,49 +38,204 @@ func (s *Server) Shadow(p *policy.Policy, classes map[string]*shaper.Class) {
 func (s *Server) catchUp(now time.Time) {
 	s.routesMu.RLock()
 	defer s.routesMu.RUnlock()
-	if s.shadow == nil {
+	if s.shadow != nil {
+		s.shadow.trial.CatchUp(now)
+	}
+}
+
+// guest returns what stands for a connection in the trial; nil where no policy is in
+// the shadow.
+func (s *shadow) guest(who policy.Conn, now time.Time) *shaper.Guest {
+	if s == nil {
+		return nil
+	}
+	up, down := s.classesOf(who)
+	return s.trial.Guest(now, who, up, down)
+}
+
+// classesOf returns the classes of a connection, there and back; nil for none.
+func (s *shadow) classesOf(who policy.Conn) (up, down *shaper.Class) {
+	d := s.classifier.Classify(who)
+	return s.classes[d.Class], s.classes[d.ReturnClass]
+}
+
+// copies is a session as the policy in the shadow has it. The lock of the session
+// guards it. What is nil stands for no such policy, and does nothing.
+type copies struct {
+	guest     *shaper.Guest
+	own, back *shaper.Class // of the session, there and back; nil: not limited
+	rules     policy.MessageRules
+	classes   []*shaper.Class       // that they lead to
+	inFlight  map[uint32][]inFlight // by the number that the protocol gives a message; all 0 where answers come in order
+}
+
+// inFlight is a message that has been sent and is not answered.
+type inFlight struct {
+	copy *shaper.Copy
+	sent time.Time
+}
+
+// mirror puts a session into the shadow of a policy, or out of it.
+func (t *tcpSession) mirror(s *shadow) {
+	t.drive(func(t *tcpSession) {
+		t.copies.end(false) // those for another policy
+		t.copies = nil
+		t.copyTo(s, t.describe(), time.Now())
+		switch {
+		case t.copies == nil || !t.asked: // open will
+		case t.stage == queued:
+			t.copies.open(t)
+		default:
+			t.copies.guest.Stay(time.Now())
+		}
+	})
+}
+
+// copyTo has a policy get copies of what goes through the session from now on; nil
+// for none. If that had them before, the session has failed over.
+func (t *tcpSession) copyTo(s *shadow, who policy.Conn, now time.Time) {
+	guest := t.copies.follow(s, who, now)
+	if t.copies = nil; guest == nil {
+		t.up.flow.Mirror(nil)
+		t.down.flow.Mirror(nil)
 		return
 	}
-	for _, c := range s.shadow.classes {
-		if c.Parent() == nil {
-			c.CatchUp(now)
+	c := &copies{guest: guest, inFlight: map[uint32][]inFlight{}}
+	c.own, c.back = guest.Classes()
+	if t.conf.Protocol.HasMessages() {
+		c.rules = s.classifier.Messages(who)
+	}
+	for _, rule := range c.rules {
+		c.classes = append(c.classes, guest.Join(now, s.classes[rule.Class], who))
+	}
+	t.copies = c
+	t.up.flow.Mirror(&guest.Up)
+	t.down.flow.Mirror(&guest.Down)
+}
+
+// follow returns the guest of the session that is now described so; nil for none.
+func (c *copies) follow(s *shadow, who policy.Conn, now time.Time) *shaper.Guest {
+	if c == nil {
+		return s.guest(who, now)
+	}
+	if up, down := s.classesOf(who); c.guest.Follow(now, who, up, down) {
+		return c.guest
+	}
+	c.end(false)
+	return s.guest(who, now)
+}
+
+// reopen has the session, which goes on without asking in force, ask for a slot and
+// connect, unless it has done so.
+func (c *copies) reopen(t *tcpSession) {
+	if c != nil {
+		c.open(t)
+		c.guest.Up.Send(time.Now(), shaper.Cost{Connections: 1})
+	}
+}
+
+// open has the session ask for a slot, unless it has done so.
+func (c *copies) open(t *tcpSession) {
+	if c != nil {
+		c.guest.Open(time.Now(), t.conf.Protocol)
+	}
+}
+
+// offer offers a copy of the message that was found, and returns it if it gets an
+// answer.
+func (c *copies) offer(l *lane) *shaper.Copy {
+	if c == nil {
+		return nil
+	}
+	source, class := &c.guest.Down, c.back
+	if l.isUp() {
+		source, class = &c.guest.Up, c.classify(&l.message)
+	}
+	o := shaper.Offer{
+		Class: class, Cost: shaper.Cost{Messages: l.message.Cost, Bytes: int64(l.size)},
+		Asks: l.isUp() && l.x.asks(), Fatal: !l.message.Refusable, Alone: l.x.protocol == policy.HTTP,
+		Holds: int64(messageMemory + bufferSize(l.size)),
+	}
+	o.Waits = class != nil && l.waitsFor(class, l.message.Refusable)
+	return source.Offer(time.Now(), o)
+}
+
+// classify returns the class of a message.
+func (c *copies) classify(m *frame.Message) *shaper.Class {
+	msg := seen(m)
+	if i := c.rules.First(&msg); i >= 0 {
+		return c.classes[i]
+	}
+	return c.own
+}
+
+// sent notes that a message has been sent to the provider, which answers it.
+func (c *copies) sent(m *waitingMessage, now time.Time) {
+	if c != nil && m.copy != nil {
+		m.copy.Sent(now)
+		c.inFlight[m.sequence] = append(c.inFlight[m.sequence], inFlight{m.copy, now})
+	}
+}
+
+// answered notes that the first message in flight with a number has its answer.
+func (c *copies) answered(number uint32, now time.Time) {
+	if c == nil || len(c.inFlight[number]) == 0 {
+		return
+	}
+	waiting := c.inFlight[number]
+	waiting[0].copy.Answered(now)
+	if len(waiting) == 1 {
+		delete(c.inFlight, number)
+	} else {
+		c.inFlight[number] = waiting[1:]
+	}
+}
+
+// expire forgets messages that were sent before a time and have no answer.
+func (c *copies) expire(before, now time.Time) {
+	if c == nil {
+		return
+	}
+	for number := range c.inFlight {
+		for len(c.inFlight[number]) > 0 && c.inFlight[number][0].sent.Before(before) {
+			c.answered(number, now)
 		}
 	}
 }
 
-// mirrors returns the classes that get copies of what a connection sends; nil for
-// what the rules do not know.
-func (r *routes) mirrors(c policy.Conn, now time.Time) (up, down *shaper.Class) {
-	if r == nil {
-		return nil, nil
+// end says that the session has ended: cleanly, or not.
+func (c *copies) end(clean bool) {
+	if c != nil {
+		c.guest.End(time.Now(), clean)
+		c.inFlight = nil
 	}
-	d := r.classifier.Classify(c)
-	return r.classes[d.Class].Join(now, c), r.classes[d.ReturnClass].Join(now, c)
-}
-
-// mirror puts a session into the shadow of a policy, or out of it.
-func (t *tcpSession) mirror(r *routes) {
-	t.drive(func(t *tcpSession) {
-		now := time.Now()
-		up, down := r.mirrors(t.describe(), now)
-		t.up.flow.Mirror(now, up)
-		t.down.flow.Mirror(now, down)
-	})
 }
 
 // mirror is that of a tcpSession.
-func (t *udpSession) mirror(r *routes) {
+func (t *udpSession) mirror(s *shadow) {
 	now := time.Now()
-	up, down := r.mirrors(t.describe(), now)
-	t.up.mirror(now, up)
-	t.down.mirror(now, down)
+	guest := s.guest(t.describe(), now)
+	if guest != nil {
+		guest.Stay(now)
+	}
+	t.copyTo(guest, now)
 }
 
-// mirror has copies of all datagrams offered to a class, which the way has joined;
-// nil for none. It quits that as soon as its session has ended.
-func (w *way) mirror(now time.Time, class *shaper.Class) {
-	w.shadow.Swap(class).Quit(now)
-	if w.session.ended.Load() {
-		w.shadow.Swap(nil).Quit(now)
+// copyTo has the guest of a trial get copies of all datagrams from now on; nil for
+// none. It ends as soon as the session has.
+func (t *udpSession) copyTo(guest *shaper.Guest, now time.Time) {
+	if guest == nil {
+		t.up.mirror(nil)
+		t.down.mirror(nil)
+	} else {
+		t.up.mirror(&guest.Up)
+		t.down.mirror(&guest.Down)
+	}
+	t.guest.Swap(guest).End(now, true)
+	if t.ended.Load() {
+		t.guest.Swap(nil).End(now, true)
 	}
 }
+
+// mirror has copies of all datagrams sent by a source of a trial, too; nil for none.
+func (w *way) mirror(s *shaper.Source) { w.shadow.Store(s) }

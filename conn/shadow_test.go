@@ -2,7 +2,9 @@ package conn
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,11 +17,11 @@ import (
 func (r *rig) shade(text string) map[string]*shaper.Class {
 	r.t.Helper()
 	p := parse(r.t, text)
-	byName := map[string]*shaper.Class{}
-	for _, c := range shaper.NewTree(time.Now(), p.Classes) {
+	byName, trial := map[string]*shaper.Class{}, shaper.NewTrial(time.Now(), p.Classes)
+	for _, c := range trial.Classes() {
 		byName[c.Name()] = c
 	}
-	r.Shadow(p, byName)
+	r.Shadow(p, trial)
 	return byName
 }
 
@@ -143,10 +145,106 @@ func TestShadowPolicyOfDestinations(t *testing.T) {
 
 // A listener that the policy in the shadow does not know gets no copies.
 func TestShadowPolicyKnowsNot(t *testing.T) {
-	r := run(t, udp(policy.Echo, fast))
 	p := parse(t, class("c", fast)+listener("other", "udp", policy.Echo, "c"))
-	routes := &routes{classifier: policy.Compile(p), classes: map[string]*shaper.Class{"c": r.shaper.Class("c")}}
-	if up, down := routes.mirrors(policy.Conn{Listener: "l", Source: netip.MustParseAddrPort("10.0.0.1:1")}, time.Now()); up != nil || down != nil {
+	trial := shaper.NewTrial(time.Now(), p.Classes)
+	other := &shadow{routes{policy.Compile(p), map[string]*shaper.Class{"c": trial.Classes()[0]}}, trial}
+	guest := other.guest(policy.Conn{Listener: "l", Source: netip.MustParseAddrPort("10.0.0.1:1")}, time.Now())
+	if up, down := guest.Classes(); up != nil || down != nil {
 		t.Errorf("it gets %v and %v", up, down)
+	}
+}
+
+// counted is what a class has had wait, and what it has dropped or refused.
+type counted struct{ delayed, lost uint64 }
+
+func countsOf(classes func(string) *shaper.Class) func() [2]counted {
+	return func() (all [2]counted) {
+		for i, name := range []string{"otp", "bulk"} {
+			c := classes(name).Stats
+			full := stats.QueueFull
+			all[i] = counted{c.Overlimits.Load(), c.Dropped[full].Items.Load() + c.Refused[full].Items.Load()}
+		}
+		return all
+	}
+}
+
+// A policy in the shadow counts what it does when it is in force, of the same
+// messages: its rules about them, in_flight with the answers that come, what finds no
+// room, and max_connections.
+func TestShadowPolicyOfMessages(t *testing.T) {
+	for overflow, otp := range map[string]counted{
+		"refuse": {4, 2}, // two wait, and two are refused
+		"wait":   {3, 0}, // two wait, and the others of the class are parked; the first of them has asked
+	} {
+		t.Run(overflow, func(t *testing.T) { shadowOfMessages(t, overflow, otp) })
+	}
+}
+
+func shadowOfMessages(t *testing.T, overflow string, otp counted) {
+	limits := class("otp", "1 messages/h", `queue = "2 messages"`, fmt.Sprintf("overflow = %q", overflow)) +
+		class("bulk", "1000000 messages/s", `algorithm = "token"`, `burst = "1000 messages"`, "in_flight = 2", "max_connections = 1", `overflow = "refuse"`)
+	rules := func(addr string) string {
+		return listener("l", "smpp", addr, "bulk") + "[[rule]]\nsource_addr = \"OTP*\"\nclass = \"otp\"\n"
+	}
+	t.Run("in force", func(t *testing.T) {
+		addr, conns := listen(t)
+		r := run(t, limits+rules(addr))
+		messagesThatWait(t, r, conns, countsOf(r.shaper.Class), otp)
+		if n := r.shaper.Class("bulk").InFlight(); n != 2 {
+			t.Errorf("%d are in flight, want 2", n)
+		}
+	})
+	t.Run("in the shadow", func(t *testing.T) {
+		addr, conns := listen(t)
+		r := run(t, class("any", "1000000 messages/s", `algorithm = "token"`, `burst = "1000 messages"`)+listener("l", "smpp", addr, "any"))
+		classes := r.shade(limits + rules(addr))
+		messagesThatWait(t, r, conns, countsOf(func(name string) *shaper.Class { return classes[name] }), otp)
+		next(t, conns)
+		if n := classes["bulk"].InFlight(); n != 2 {
+			t.Errorf("%d would be in flight, want 2", n)
+		}
+		if waits := r.shaper.Class("any").Stats.Overlimits.Load(); waits != 0 {
+			t.Errorf("in force %d wait", waits)
+		}
+	})
+}
+
+// messagesThatWait sends messages, answers one, sends one more, and opens a second
+// session. It checks the counts after each of these, which do not depend on time. Those
+// of the first class do not change any more after the first step.
+func messagesThatWait(t *testing.T, r *rig, conns <-chan *net.TCPConn, counts func() [2]counted, otp counted) {
+	t.Helper()
+	step := func(n int, want [2]counted) {
+		t.Helper()
+		until(t, fmt.Sprintf("step %d: %v", n, want), func() bool { return counts() == want })
+	}
+	client, upstream := r.open(conns)
+	messages := ""
+	for n := range uint32(5) {
+		messages += submitFrom("OTP1", 10+n) + submitFrom("x", 20+n)
+	}
+	send(t, client, messages+pdu(enquire, 0, 99, ""))
+	step(1, [2]counted{otp, {3, 0}})
+	readUntil(t, upstream, pdu(enquire, 0, 99, ""))
+	send(t, upstream, pdu(submitResp, 0, 20, "id\x00")+pdu(submitResp, 0, 77, "id\x00"))
+	readUntil(t, client, pdu(submitResp, 0, 77, "id\x00"))
+	send(t, client, submitFrom("y", 30))
+	step(2, [2]counted{otp, {4, 0}})
+	if second, err := net.Dial("tcp", r.addr("l")); err == nil { // else it is reset already
+		defer second.Close()
+	}
+	step(3, [2]counted{otp, {5, 1}})
+}
+
+// readUntil reads until a text has come.
+func readUntil(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	all := ""
+	for buf := make([]byte, 4096); !strings.Contains(all, text); {
+		n, err := c.Read(buf)
+		if err != nil {
+			t.Fatalf("%q does not come: %v", text, err)
+		}
+		all += string(buf[:n])
 	}
 }

@@ -31,6 +31,7 @@ type udpSession struct {
 	name        string
 	up, down    way
 	slot        shaper.Slot
+	guest       atomic.Pointer[shaper.Guest] // in the shadow of a policy; nil: there is none
 
 	ended      atomic.Bool
 	quietSince time.Time // of the janitor
@@ -150,9 +151,10 @@ func (t *udpSession) begin() (err error) {
 	up, down = up.Join(t.started, who), down.Join(t.started, who)
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
-	copyUp, copyDown := u.server.shadow.mirrors(who, t.started)
-	t.up.mirror(t.started, copyUp)
-	t.down.mirror(t.started, copyDown)
+	if guest := u.server.shadow.guest(who, t.started); guest != nil {
+		guest.Open(t.started, policy.UDP)
+		t.copyTo(guest, t.started)
+	}
 	err = t.join(up)
 	begun = err == nil
 	return err
@@ -188,6 +190,7 @@ func (t *udpSession) quit() {
 	now := time.Now()
 	t.up.quit(now)
 	t.down.quit(now)
+	t.guest.Swap(nil).End(now, true)
 }
 
 // Acquired implements shaper.SlotOwner, for one that never waits.

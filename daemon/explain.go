@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,53 +14,74 @@ import (
 	"shaper/stats"
 )
 
-// ExplainRequest is the body of POST /v1/explain.
+// ExplainRequest is the body of POST /v1/explain. It is about a connection, or about a
+// message of one where something is said of that.
 type ExplainRequest struct {
-	Source   string `json:"source"`             // the client: an address, or address:port
-	Listener string `json:"listener,omitempty"` // "": all of them
-	Port     uint16 `json:"port,omitempty"`     // that the client connects to; 0: those of the listener
+	Source      string `json:"source"`                // the client: an address, or address:port
+	Listener    string `json:"listener,omitempty"`    // "": all of them
+	Port        uint16 `json:"port,omitempty"`        // that the client connects to; 0: those of the listener
+	Destination string `json:"destination,omitempty"` // an address of the upstream; "": it is looked up
+	policy.Fields
 }
 
-// serveExplain explains each way in that the request leaves open.
 func (d *daemon) serveExplain(_ caller, r *http.Request) (any, error) {
 	var ask ExplainRequest
 	if err := decode(r, &ask); err != nil {
 		return nil, err
 	}
+	return explain(r.Context(), d.keeper.view.Load().policy, ask, d.server.Listeners())
+}
+
+// Explain answers without a daemon what one would that has the policy in force.
+func Explain(ctx context.Context, p *policy.Policy, ask ExplainRequest) ([]policy.Explanation, error) {
+	var listeners []stats.ListenerReading
+	for _, l := range p.Listeners {
+		listeners = append(listeners, stats.ListenerReading{Name: l.Name, Protocol: string(l.Protocol), Addresses: l.Listen})
+	}
+	return explain(ctx, p, ask, listeners)
+}
+
+// explain explains each way in that the request leaves open.
+func explain(ctx context.Context, p *policy.Policy, ask ExplainRequest, listeners []stats.ListenerReading) ([]policy.Explanation, error) {
 	source, err := parseSource(ask.Source)
 	if err != nil {
 		return nil, err
 	}
-	p := d.keeper.view.Load().policy
-	ways, err := waysIn(ask, d.server.Listeners())
+	var given netip.AddrPort
+	if ask.Destination != "" {
+		if given, err = parseSource(ask.Destination); err != nil {
+			return nil, usageError("destination: %q is not an address; it is like \"192.0.2.1\" or \"192.0.2.1:443\"", ask.Destination)
+		}
+	}
+	ways, err := waysIn(ask, listeners)
 	if err != nil {
 		return nil, err
 	}
 	classifier := policy.Compile(p)
 	all := []policy.Explanation{}
 	for _, way := range ways {
-		way.Source = source
-		if l, ok := p.Listener(way.Listener); ok && classifier.NeedsDestination(l.Name) {
-			all = append(all, explainEach(classifier, way, destinationsOf(r.Context(), l)))
-		} else {
-			all = append(all, classifier.Explain(way))
+		way.Source, way.Destination = source, given
+		var to []destination
+		if l, ok := p.Listener(way.Listener); ok && ask.Destination == "" && classifier.NeedsDestination(l.Name) {
+			to = destinationsOf(ctx, l)
 		}
+		all = append(all, explainEach(classifier, way, to, ask.Fields))
 	}
 	return all, nil
 }
 
 // explainEach explains a way in that leads to the first of several addresses, and what
-// becomes of it where those before cannot be reached.
-func explainEach(c *policy.Classifier, way policy.Conn, to []destination) policy.Explanation {
+// becomes of it where those before cannot be reached. No address leaves it as it is.
+func explainEach(c *policy.Classifier, way policy.Conn, to []destination, said policy.Fields) policy.Explanation {
 	var all []policy.Explanation
 	for _, d := range to {
 		way.Destination = d.addr
-		e := c.Explain(way)
+		e := c.Explain(way, said)
 		e.Upstream = d.upstream
 		all = append(all, e)
 	}
 	if len(all) == 0 {
-		return c.Explain(way)
+		return c.Explain(way, said)
 	}
 	all[0].FailOver = all[1:]
 	return all[0]
@@ -81,9 +103,14 @@ func parseSource(s string) (netip.AddrPort, error) {
 // none listens on may be asked for where the listener is given.
 func waysIn(ask ExplainRequest, listeners []stats.ListenerReading) (ways []policy.Conn, err error) {
 	var names []string
+	misfit := ""
 	for _, l := range listeners {
 		names = append(names, l.Name)
 		if ask.Listener != "" && ask.Listener != l.Name {
+			continue
+		}
+		if field := ask.Misfit(policy.Protocol(l.Protocol)); field != "" {
+			misfit = field
 			continue
 		}
 		ports := portsOf(l)
@@ -99,17 +126,22 @@ func waysIn(ask ExplainRequest, listeners []stats.ListenerReading) (ways []polic
 	switch {
 	case len(ways) > 0:
 		return ways, nil
+	case misfit != "":
+		return nil, usageError("no message there has %s: a listener with protocol http has path, method and host, one with smpp system_id and source_addr", misfit)
 	case ask.Listener != "":
 		return nil, usageError("there is no listener %q; %s", ask.Listener, policy.Hint(ask.Listener, "listeners", names))
 	}
 	return nil, usageError("no listener listens on port %d; listeners: %s", ask.Port, strings.Join(names, ", "))
 }
 
-// portsOf returns the ports at which a listener is bound.
+// portsOf returns the ports of a listener; 0 for one that is not known before it is
+// bound.
 func portsOf(l stats.ListenerReading) (ports []uint16) {
 	for _, text := range l.Addresses {
-		if a, err := netip.ParseAddrPort(text); err == nil && !slices.Contains(ports, a.Port()) {
-			ports = append(ports, a.Port())
+		_, port, _ := net.SplitHostPort(text)
+		n, _ := strconv.ParseUint(port, 10, 16)
+		if !slices.Contains(ports, uint16(n)) {
+			ports = append(ports, uint16(n))
 		}
 	}
 	return ports

@@ -28,6 +28,7 @@ type Shadow struct {
 	Since    time.Time     `json:"since,omitzero"`
 	By       string        `json:"by,omitempty"` // who has started it
 	Warnings policy.Errors `json:"warnings"`
+	Notes    []string      `json:"notes"`   // what the numbers leave out
 	Classes  []Divergence  `json:"classes"` // in the order of the file
 }
 
@@ -52,10 +53,10 @@ type Live struct {
 
 // candidate is the policy in the shadow, if there is one.
 type candidate struct {
-	mu      sync.Mutex
-	shadow  Shadow
-	classes []*shaper.Class
-	before  map[string]stats.ClassReading // of the classes in force, when it began
+	mu     sync.Mutex
+	shadow Shadow
+	trial  *shaper.Trial
+	before map[string]stats.ClassReading // of the classes in force, when it began
 }
 
 func (d *daemon) serveShadow(caller, *http.Request) (any, error) {
@@ -67,17 +68,55 @@ func (d *daemon) serveShadow(caller, *http.Request) (any, error) {
 // readShadow reads the candidate, if there is one. Its lock is held.
 func (d *daemon) readShadow() Shadow {
 	s, now := d.candidate.shadow, time.Now()
-	s.Classes, s.Warnings = []Divergence{}, append(policy.Errors{}, s.Warnings...)
-	for _, class := range d.candidate.classes {
-		s.Classes = append(s.Classes, d.divergence(class, now))
+	s.Classes, s.Notes, s.Warnings = []Divergence{}, append([]string{}, s.Notes...), append(policy.Errors{}, s.Warnings...)
+	if s.File == "" {
+		return s
+	}
+	d.candidate.trial.CatchUp(now)
+	for _, class := range d.candidate.trial.Classes() {
+		s.Classes = append(s.Classes, d.divergence(class))
+	}
+	if note := d.notePauses(); note != "" {
+		s.Notes = append(s.Notes, note)
 	}
 	return s
 }
 
+// notePauses says that providers have refused what left too fast, if they have: what a
+// class in the shadow would have sent they may not have refused.
+func (d *daemon) notePauses() string {
+	n := uint64(0)
+	for _, class := range d.shaper.Classes() {
+		if class.Parent() != nil { // whose class above counts it, too
+			continue
+		}
+		for signal, now := range class.Stats.Throttled.Read() {
+			n += more(now, d.candidate.before[class.Name()].Throttled[signal])
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("providers have said %d times that what left came too fast: the pauses of on_throttle, and adapt, are not computed", n)
+}
+
+// noteListeners says which listeners of a policy get no copies, or only some.
+func noteListeners(p, inForce *policy.Policy) (notes []string) {
+	for _, l := range p.Listeners {
+		live, ok := inForce.Listener(l.Name)
+		switch {
+		case !ok:
+			notes = append(notes, fmt.Sprintf("listener %q is not in force, and gets no copies", l.Name))
+		case live.Protocol != l.Protocol:
+			notes = append(notes, fmt.Sprintf("listener %q is in force with protocol %q, and gets copies of that, not of %q", l.Name, live.Protocol, l.Protocol))
+		}
+	}
+	return notes
+}
+
 // divergence reads a class of the candidate, and that of the same name. Its lock is
 // held.
-func (d *daemon) divergence(class *shaper.Class, now time.Time) Divergence {
-	class.CatchUp(now)
+func (d *daemon) divergence(class *shaper.Class) Divergence {
 	conf := class.Policy()
 	one := Divergence{Name: conf.Name, Parent: conf.Parent, Rate: readRate(conf.Limit()), ShadowReading: class.Stats.ReadShadow()}
 	if live := d.shaper.Class(conf.Name); live != nil {
@@ -138,16 +177,13 @@ func (d *daemon) serveStartShadow(by caller, r *http.Request) (any, error) {
 // start has a policy take the place of the candidate, whose lock is held.
 func (c *candidate) start(d *daemon, by caller, p *policy.Policy, warnings policy.Errors) {
 	now := time.Now()
-	c.shadow = Shadow{File: p.Path, Hash: p.Hash, Since: now, By: by.String(), Warnings: warnings}
-	c.classes, c.before = shaper.NewTree(now, p.Classes), map[string]stats.ClassReading{}
-	byName := map[string]*shaper.Class{}
-	for _, class := range c.classes {
-		byName[class.Name()] = class
-	}
+	c.shadow = Shadow{File: p.Path, Hash: p.Hash, Since: now, By: by.String(), Warnings: warnings,
+		Notes: noteListeners(p, d.keeper.view.Load().policy)}
+	c.trial, c.before = shaper.NewTrial(now, p.Classes), map[string]stats.ClassReading{}
 	for _, class := range d.shaper.Classes() {
 		c.before[class.Name()] = readClass(class)
 	}
-	d.server.Shadow(p, byName)
+	d.server.Shadow(p, c.trial)
 }
 
 // serveStopShadow ends the policy in the shadow, and returns its last reading.
@@ -161,7 +197,7 @@ func (d *daemon) serveStopShadow(by caller, _ *http.Request) (any, error) {
 	last := d.readShadow()
 	d.Log.Info("shadow policy stopped", "by", by.String(), "file", c.shadow.File, "hash", c.shadow.Hash, "ran", time.Since(c.shadow.Since).Round(time.Second))
 	d.server.Shadow(nil, nil)
-	c.shadow, c.classes, c.before = Shadow{}, nil, nil
+	c.shadow, c.trial, c.before = Shadow{}, nil, nil
 	return last, nil
 }
 

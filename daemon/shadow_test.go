@@ -130,3 +130,23 @@ func TestShadowAnswersWhoAsked(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// What the numbers of a policy in the shadow leave out is said with them.
+func TestShadowNotes(t *testing.T) {
+	p := begin(t, ruledText("http", "1000 messages/s", "[daemon]\ncontrol = \"c.sock\"\nhttp = \"127.0.0.1:0\"\n"))
+	text := ruledText("smpp", "1000 messages/s", "[listener.new]\nlisten = \"127.0.0.1:0\"\nupstream = \"discard:\"\nclass = \"tcp\"\n[class.tcp]\nrate = \"1mbit\"\n")
+	s, err := p.Client.StartShadow(t.Context(), ShadowRequest{File: "next.toml", Text: text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := strings.Join(s.Notes, "\n")
+	for _, want := range []string{`listener "l" is in force with protocol "http", and gets copies of that, not of "smpp"`, `listener "new" is not in force, and gets no copies`} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("the notes are %q, without %q", notes, want)
+		}
+	}
+	same, err := p.Client.StartShadow(t.Context(), ShadowRequest{File: "same.toml", Text: ruledText("http", "1 messages/s", "")})
+	if err != nil || len(same.Notes) != 0 {
+		t.Errorf("of a policy with the same listeners: %q, %v", same.Notes, err)
+	}
+}

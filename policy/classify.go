@@ -32,6 +32,7 @@ type Decision struct {
 // Classifier is the compiled rules of a policy. It does not change and may be
 // used concurrently.
 type Classifier struct {
+	file       string // of the policy
 	listeners  map[string]*scope
 	per        map[string]Per // by class, of those with a bucket for each key
 	rules      []matcher
@@ -144,7 +145,7 @@ type sourceNode struct {
 // Compile makes a classifier of a policy that Load returned. Time and memory
 // are proportional to the number of prefixes and rules.
 func Compile(p *Policy) *Classifier {
-	c := &Classifier{listeners: make(map[string]*scope, len(p.Listeners)), per: keyed(p), rules: make([]matcher, len(p.Rules))}
+	c := &Classifier{file: p.Path, listeners: make(map[string]*scope, len(p.Listeners)), per: keyed(p), rules: make([]matcher, len(p.Rules))}
 	for i, l := range p.Listeners {
 		c.listeners[l.Name] = &scope{number: i, defaults: Decision{Class: l.Class, ReturnClass: l.ReturnClass},
 			needDestination: c.byDestination(l.Class, l.ReturnClass)}

@@ -134,34 +134,34 @@ func TestExplain(t *testing.T) {
 		want string
 	}{
 		{Conn{Listener: "web", Source: addrPort("11.0.0.1:99"), Port: 80}, `
-class office, back to the client class back: rule 6 (line 53): source 11.0.0.1 is in 0.0.0.0/0, port 80 is in 80
-  not rule 1 (line 29): source 11.0.0.1 is not in 10.1.2.0/24
-  not rule 2 (line 34): source 11.0.0.1 is not in 10.1.0.0/16, fd00:1::/64
-  not rule 3 (line 39): it is not for listener "web"
-  not rule 4 (line 43): source 11.0.0.1 is not in 10.0.0.0/8
-  not rule 5 (line 48): the destination is not known
+class office, back to the client class back: rule 6 (test.toml:53): source 11.0.0.1 is in 0.0.0.0/0, port 80 is in 80
+  not rule 1 (test.toml:29): source 11.0.0.1 is not in 10.1.2.0/24
+  not rule 2 (test.toml:34): source 11.0.0.1 is not in 10.1.0.0/16, fd00:1::/64
+  not rule 3 (test.toml:39): it is not for listener "web"
+  not rule 4 (test.toml:43): source 11.0.0.1 is not in 10.0.0.0/8
+  not rule 5 (test.toml:48): the destination is not known
 `},
 		{Conn{Listener: "web", Source: addrPort("[::ffff:10.1.2.3]:5000"), Port: 80}, `
-class branch, back to the client class branch: rule 2 (line 34): source 10.1.2.3 is in 10.1.0.0/16
-  not rule 1 (line 29): source port 5000 is not in 1-1023
+class branch, back to the client class branch: rule 2 (test.toml:34): source 10.1.2.3 is in 10.1.0.0/16
+  not rule 1 (test.toml:29): source port 5000 is not in 1-1023
 `},
 		{Conn{Listener: "web", Source: addrPort("[fe80::1]:1"), Port: 443, Destination: addrPort("192.0.2.9:443")}, `
-class acme, back to the client class back: rule 5 (line 48): it is for listener "web", destination 192.0.2.9 is in 192.0.2.0/24
-  not rule 1 (line 29): source fe80::1 is not in 10.1.2.0/24
-  not rule 2 (line 34): source fe80::1 is not in 10.1.0.0/16, fd00:1::/64
-  not rule 3 (line 39): it is not for listener "web"
-  not rule 4 (line 43): source fe80::1 is not in 10.0.0.0/8
+class acme, back to the client class back: rule 5 (test.toml:48): it is for listener "web", destination 192.0.2.9 is in 192.0.2.0/24
+  not rule 1 (test.toml:29): source fe80::1 is not in 10.1.2.0/24
+  not rule 2 (test.toml:34): source fe80::1 is not in 10.1.0.0/16, fd00:1::/64
+  not rule 3 (test.toml:39): it is not for listener "web"
+  not rule 4 (test.toml:43): source fe80::1 is not in 10.0.0.0/8
 `},
 		{Conn{Listener: "dns", Source: addrPort("[fe80::1]:1"), Port: 53}, `
-class dns: rule 3 (line 39): it is for listener "dns"
-  not rule 1 (line 29): source fe80::1 is not in 10.1.2.0/24
-  not rule 2 (line 34): source fe80::1 is not in 10.1.0.0/16, fd00:1::/64
+class dns: rule 3 (test.toml:39): it is for listener "dns"
+  not rule 1 (test.toml:29): source fe80::1 is not in 10.1.2.0/24
+  not rule 2 (test.toml:34): source fe80::1 is not in 10.1.0.0/16, fd00:1::/64
 `},
 		{Conn{Listener: "mail"}, `
 class -: there is no listener "mail"
 `},
 	} {
-		if got := "\n" + c.Explain(tt.conn).String(); got != tt.want {
+		if got := "\n" + c.Explain(tt.conn, Fields{}).String(); got != tt.want {
 			t.Errorf("%+v:\n%s\nwant %s", tt.conn, got, tt.want)
 		}
 	}
@@ -170,14 +170,14 @@ class -: there is no listener "mail"
 func TestExplainWithoutRules(t *testing.T) {
 	p := mustParse(t, rules)
 	p.Rules = nil
-	got := Compile(p).Explain(Conn{Listener: "web"}).String()
+	got := Compile(p).Explain(Conn{Listener: "web"}, Fields{}).String()
 	want := "class default, back to the client class back: no rule matches, so it is the class of listener \"web\"\n"
 	if got != want {
 		t.Errorf("got  %swant %s", got, want)
 	}
 	p.Rules = []Rule{{Class: "admin"}}
-	got = Compile(p).Explain(Conn{Listener: "web"}).String()
-	if want := "class admin, back to the client class back: rule 1 (line 0): it matches everything\n"; got != want {
+	got = Compile(p).Explain(Conn{Listener: "web"}, Fields{}).String()
+	if want := "class admin, back to the client class back: rule 1 (test.toml:0): it matches everything\n"; got != want {
 		t.Errorf("got  %swant %s", got, want)
 	}
 }
@@ -205,7 +205,7 @@ func TestClassifyLikeModel(t *testing.T) {
 			if got := c.Classify(conn); got != want {
 				t.Fatalf("%+v: %+v, want %+v", conn, got, want)
 			}
-			e := c.Explain(conn)
+			e := c.Explain(conn, Fields{})
 			if got := (Decision{e.Class, e.ReturnClass, e.Rule}); got != want {
 				t.Fatalf("%+v: explained as %+v, want %+v", conn, got, want)
 			}

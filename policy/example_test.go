@@ -49,10 +49,10 @@ func ExampleClassifier() {
 	c := policy.Compile(p)
 	conn := policy.Conn{Listener: "web", Source: netip.MustParseAddrPort("10.1.2.3:40000"), Port: 8080}
 	fmt.Println(c.Classify(conn).Class)
-	fmt.Print(c.Explain(conn))
+	fmt.Print(c.Explain(conn, policy.Fields{}))
 	// Output:
 	// office
-	// class office: rule 1 (line 13): source 10.1.2.3 is in 10.1.0.0/16
+	// class office: rule 1 (shaper.toml:13): source 10.1.2.3 is in 10.1.0.0/16
 }
 
 func ExampleDiff() {

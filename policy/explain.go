@@ -10,9 +10,11 @@ import (
 // Explanation is a [Decision] with its reasons.
 type Explanation struct {
 	Conn        Conn   `json:"conn"`
+	Message     Fields `json:"message,omitzero"` // zero: it is about the connection
 	Class       string `json:"class"`
 	ReturnClass string `json:"return_class,omitempty"`
-	Rule        int    `json:"rule"` // number of the rule that decided, from 1; 0 is the listener's default
+	Rule        int    `json:"rule"`           // number of the rule that decided, from 1; 0 is the listener's default
+	File        string `json:"file,omitempty"` // of the policy
 	Line        int    `json:"line,omitempty"`
 	// Bucket says whose bucket of the class it is, ReturnBucket that of the other; ""
 	// where there is one for all.
@@ -36,49 +38,42 @@ type Skip struct {
 	Why  string `json:"why"`
 }
 
-// Explain decides as Classify does, rule by rule, and says why.
-func (c *Classifier) Explain(conn Conn) Explanation {
-	e := c.decide(conn)
+// Explain says why Decide decides as it does, rule by rule: about a message where
+// something is said of one, else about the connection.
+func (c *Classifier) Explain(conn Conn, said Fields) Explanation {
+	var msg *Message
+	if !said.IsZero() {
+		msg = said.Message()
+	}
+	d := c.Decide(conn, msg)
+	e := Explanation{Conn: conn, Message: said, Class: d.Class, ReturnClass: d.ReturnClass, Rule: d.Rule, File: c.file, Skipped: []Skip{}}
 	e.Bucket, e.ReturnBucket = c.per[e.Class].Describe(conn), c.per[e.ReturnClass].Describe(conn)
-	return e
-}
-
-func (c *Classifier) decide(conn Conn) Explanation {
-	e := Explanation{Conn: conn, Skipped: []Skip{}}
 	l := c.listeners[conn.Listener]
 	if l == nil {
 		e.Why = fmt.Sprintf("there is no listener %q", conn.Listener)
 		return e
 	}
-	e.Class, e.ReturnClass = l.defaults.Class, l.defaults.ReturnClass
 	for i := range c.rules {
 		m := &c.rules[i]
-		hits, miss := m.compare(l, conn)
-		if miss != "" {
-			e.Skipped = append(e.Skipped, Skip{i + 1, m.rule.Line, miss})
-			continue
+		hits, miss := m.compare(l, conn, said)
+		if i+1 == d.Rule {
+			e.Line = m.rule.Line
+			if e.Why = strings.Join(hits, ", "); e.Why == "" {
+				e.Why = "it matches everything"
+			}
+			return e
 		}
-		e.Rule, e.Line, e.Class = i+1, m.rule.Line, m.rule.Class
-		if m.rule.ReturnClass != "" {
-			e.ReturnClass = m.rule.ReturnClass
-		}
-		if e.Why = strings.Join(hits, ", "); e.Why == "" {
-			e.Why = "it matches everything"
-		}
-		return e
+		e.Skipped = append(e.Skipped, Skip{i + 1, m.rule.Line, miss})
 	}
 	e.Why = fmt.Sprintf("no rule matches, so it is the class of listener %q", conn.Listener)
 	return e
 }
 
 // compare returns the reasons for a match, or the first reason against it.
-func (m *matcher) compare(l *scope, conn Conn) (hits []string, miss string) {
+func (m *matcher) compare(l *scope, conn Conn, said Fields) (hits []string, miss string) {
 	r := m.rule
 	if !m.appliesTo(l) {
 		return nil, fmt.Sprintf("it is not for listener %q", conn.Listener)
-	}
-	if r.looksAtMessages() {
-		return nil, "it is for messages that it looks at"
 	}
 	if len(r.Listener) > 0 || len(r.Protocol) > 0 {
 		hits = append(hits, fmt.Sprintf("it is for listener %q", conn.Listener))
@@ -97,7 +92,11 @@ func (m *matcher) compare(l *scope, conn Conn) (hits []string, miss string) {
 			hits = append(hits, why)
 		}
 	}
-	return hits, ""
+	if !r.looksAtMessages() {
+		return hits, ""
+	}
+	of, miss := said.compare(r)
+	return append(hits, of...), miss
 }
 
 // inPrefixes reports whether an address is in one of the prefixes, and says
@@ -142,7 +141,7 @@ func (e Explanation) String() string {
 	var b strings.Builder
 	e.writeDecision(&b)
 	for _, s := range e.Skipped {
-		fmt.Fprintf(&b, "  not rule %d (line %d): %s\n", s.Rule, s.Line, s.Why)
+		fmt.Fprintf(&b, "  not rule %d (%s): %s\n", s.Rule, lineOf(e.File, s.Line), s.Why)
 	}
 	for _, other := range e.FailOver {
 		fmt.Fprintf(&b, "  failed over to %s: ", other.Upstream)
@@ -157,9 +156,89 @@ func (e Explanation) writeDecision(b *strings.Builder) {
 		fmt.Fprintf(b, ", back to the client class %s%s", e.ReturnClass, ofBucket(e.ReturnBucket))
 	}
 	if e.Rule > 0 {
-		fmt.Fprintf(b, ": rule %d (line %d)", e.Rule, e.Line)
+		fmt.Fprintf(b, ": rule %d (%s)", e.Rule, lineOf(e.File, e.Line))
 	}
 	fmt.Fprintf(b, ": %s\n", e.Why)
+}
+
+// A Route is where a rule of a listener leads, or what no rule matches.
+type Route struct {
+	Listener    string `json:"listener"`
+	Rule        int    `json:"rule"` // its number, from 1; 0 is the listener's default
+	File        string `json:"file"`
+	Line        int    `json:"line,omitempty"`
+	When        string `json:"when"` // what the rule asks for; "" for nothing
+	Class       string `json:"class"`
+	ReturnClass string `json:"return_class,omitempty"`
+}
+
+// String prints the class, and for what.
+func (r Route) String() string {
+	classes, when := "class "+r.Class, r.When
+	if r.ReturnClass != "" {
+		classes += ", back to the client class " + r.ReturnClass
+	}
+	if r.Rule == 0 {
+		return classes + ": no rule matches"
+	}
+	if when == "" {
+		when = "always"
+	}
+	return fmt.Sprintf("%s: rule %d (%s): %s", classes, r.Rule, lineOf(r.File, r.Line), when)
+}
+
+// Routes returns where the rules of each listener lead, in the order in which they
+// are tried.
+func Routes(p *Policy) (all []Route) {
+	c := Compile(p)
+	for _, l := range p.Listeners {
+		at := c.listeners[l.Name]
+		for i := range c.rules {
+			m := &c.rules[i]
+			if !m.appliesTo(at) {
+				continue
+			}
+			back := m.rule.ReturnClass
+			if back == "" {
+				back = l.ReturnClass
+			}
+			all = append(all, Route{l.Name, i + 1, p.Path, m.rule.Line, m.rule.when(), m.rule.Class, back})
+			if all[len(all)-1].When == "" {
+				break // nothing gets past it
+			}
+		}
+		if last := len(all) - 1; last < 0 || all[last].Listener != l.Name || all[last].When != "" {
+			all = append(all, Route{Listener: l.Name, File: p.Path, Class: l.Class, ReturnClass: l.ReturnClass})
+		}
+	}
+	return all
+}
+
+// when says what a rule asks for, besides the listener.
+func (r *Rule) when() string {
+	var all []string
+	add := func(name string, n int, values string) {
+		if n > 0 {
+			all = append(all, name+" "+values)
+		}
+	}
+	add("source", len(r.Source), few(r.Source))
+	add("source_port", len(r.SourcePort), few(r.SourcePort))
+	add("destination", len(r.Destination), few(r.Destination))
+	add("port", len(r.Port), few(r.Port))
+	for _, key := range messageKeys {
+		patterns := key.patterns(r)
+		add(key.name, len(patterns), few(patterns))
+	}
+	return strings.Join(all, "; ")
+}
+
+// lineOf says where a rule stands.
+func lineOf(file string, line int) string {
+	if file == "" {
+		return fmt.Sprintf("line %d", line)
+	}
+	return fmt.Sprintf("%s:%d", file, line)
 }
 
 func ofBucket(whose string) string {

@@ -79,7 +79,7 @@ func use(t *testing.T, p *Policy) {
 	c := Compile(p)
 	for _, l := range p.Listeners {
 		conn := Conn{Listener: l.Name, Source: netip.MustParseAddrPort("10.1.2.3:1234"), Port: 443}
-		d, e := c.Classify(conn), c.Explain(conn)
+		d, e := c.Classify(conn), c.Explain(conn, Fields{})
 		if _, ok := p.Class(d.Class); !ok || e.Class != d.Class || e.Rule != d.Rule || e.ReturnClass != d.ReturnClass {
 			t.Errorf("classified as %+v, explained as %v", d, e)
 		}

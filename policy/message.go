@@ -89,8 +89,9 @@ type Message struct {
 
 // A MessageRule is a rule that looks at messages, as a connection has it.
 type MessageRule struct {
-	Class string
-	rule  *Rule
+	Class  string
+	Number int // of the rule, from 1
+	rule   *Rule
 }
 
 // Match reports whether a message is one of the rule's. It does not allocate.
@@ -98,6 +99,20 @@ func (m *MessageRule) Match(msg *Message) bool {
 	r := m.rule
 	return anyMatch(r.Path, msg.Path, false) && anyMatch(r.Method, msg.Method, false) && anyMatch(r.Host, msg.Host, true) &&
 		anyMatch(r.SystemID, msg.SystemID, false) && anyMatch(r.SourceAddr, msg.SourceAddr, false)
+}
+
+// MessageRules are the rules about messages that a connection has, in file order.
+type MessageRules []MessageRule
+
+// First returns the index of the rule that decides for a message; -1 says that none
+// does, and that the message is of the connection's class. It does not allocate.
+func (all MessageRules) First(msg *Message) int {
+	for i := range all {
+		if all[i].Match(msg) {
+			return i
+		}
+	}
+	return -1
 }
 
 // anyMatch reports whether one of the patterns of a key matches; a key without any
@@ -146,7 +161,7 @@ func (r *Rule) hasWhatItLooksAt(p Protocol) bool {
 // Messages returns the rules that look at messages, and whose other keys a
 // connection matches, in file order, up to the rule that decides for the connection
 // itself: the first of them that matches a message has it.
-func (c *Classifier) Messages(conn Conn) (rules []MessageRule) {
+func (c *Classifier) Messages(conn Conn) (rules MessageRules) {
 	l := c.listeners[conn.Listener]
 	if l == nil {
 		return nil
@@ -158,10 +173,25 @@ func (c *Classifier) Messages(conn Conn) (rules []MessageRule) {
 		}
 		m := &c.rules[i]
 		if _, ok := inPrefixes("", m.rule.Source, conn.Source.Addr()); ok && m.match(l, &conn) {
-			rules = append(rules, MessageRule{m.decision.Class, m.rule})
+			rules = append(rules, MessageRule{m.decision.Class, i + 1, m.rule})
 		}
 	}
 	return rules
+}
+
+// Decide returns the classes of a message of a connection; a nil message is of no rule
+// that looks at messages. What classifies many messages of one connection asks
+// Classify and Messages once, and [MessageRules.First] for each message: it is the same.
+func (c *Classifier) Decide(conn Conn, msg *Message) Decision {
+	d := c.Classify(conn)
+	if msg == nil {
+		return d
+	}
+	rules := c.Messages(conn)
+	if i := rules.First(msg); i >= 0 {
+		d.Class, d.Rule = rules[i].Class, rules[i].Number
+	}
+	return d
 }
 
 // messages checks what a listener says about how its messages are framed.

@@ -117,8 +117,8 @@ func TestMessages(t *testing.T) {
 			t.Errorf("%+v matches: %v", tt, !tt.match)
 		}
 	}
-	e := c.Explain(Conn{Listener: "sms", Source: netip.MustParseAddrPort("10.0.0.1:1")})
-	if e.Class != "internal" || !strings.Contains(e.String(), "not rule 1 (line 29): it is for messages that it looks at") {
+	e := c.Explain(Conn{Listener: "sms", Source: netip.MustParseAddrPort("10.0.0.1:1")}, Fields{})
+	if e.Class != "internal" || !strings.Contains(e.String(), "not rule 1 (test.toml:29): it looks at messages, and nothing is said of one") {
 		t.Errorf("explained as %s", e)
 	}
 }

@@ -99,11 +99,11 @@ return_class = "a"
 			t.Errorf("listener %s needs a destination: %v", listener, !want)
 		}
 	}
-	e := c.Explain(Conn{Listener: "x", Destination: netip.MustParseAddrPort("192.0.2.9:1")})
-	if want := "class a, the bucket of destination 192.0.2.9: no rule matches, so it is the class of listener \"x\"\n  not rule 1 (line 19): it is not for listener \"x\"\n"; e.String() != want {
+	e := c.Explain(Conn{Listener: "x", Destination: netip.MustParseAddrPort("192.0.2.9:1")}, Fields{})
+	if want := "class a, the bucket of destination 192.0.2.9: no rule matches, so it is the class of listener \"x\"\n  not rule 1 (test.toml:19): it is not for listener \"x\"\n"; e.String() != want {
 		t.Errorf("explained as %q, want %q", e, want)
 	}
-	e = c.Explain(Conn{Listener: "z", Source: netip.MustParseAddrPort("10.0.0.1:1"), Destination: netip.MustParseAddrPort("192.0.2.9:1")})
+	e = c.Explain(Conn{Listener: "z", Source: netip.MustParseAddrPort("10.0.0.1:1"), Destination: netip.MustParseAddrPort("192.0.2.9:1")}, Fields{})
 	if want := "class b, back to the client class a, the bucket of destination 192.0.2.9: rule 1 "; !strings.HasPrefix(e.String(), want) {
 		t.Errorf("explained as %q, want %q", e, want)
 	}

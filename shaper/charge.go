@@ -124,7 +124,8 @@ func (c *Class) let(now time.Time, it *Item) {
 // what leaves, where that is an Item.
 func (c *Class) charge(it *Item, since, now time.Time, cost *Cost, settles bool) {
 	c.chargeUp(c, since, now, cost, settles)
-	if it != nil && it.Asks {
+	asks := it != nil && it.Asks
+	if asks {
 		c.countFlying(1)
 	}
 	var from *Source
@@ -133,7 +134,7 @@ func (c *Class) charge(it *Item, since, now time.Time, cost *Cost, settles bool)
 	}
 	for ; c != nil; c = c.parent.Load() {
 		if c.shadow != nil && c.keys == nil && cost.in(c.kind) > 0 {
-			c.shadow.Mirror(now, *cost, from)
+			c.shadow.mirror(now, *cost, from, asks && c.tracks())
 		}
 	}
 }

@@ -54,7 +54,7 @@ type Class struct {
 	throttle throttle // what its provider's signals have made of it
 
 	shadow *Class // computes what the class would do, which itself does nothing; nil: it does what it says
-	spare  *twin  // copies, of those that Mirror offers it, that are not used
+	trial  *Trial // what has copies enter the class; nil: a class above it has that, or things really enter
 	keys   *keys  // its buckets, which are children of it; nil: it has one for all, itself
 	membership
 	sessions

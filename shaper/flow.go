@@ -13,8 +13,7 @@ type Flow struct {
 	class  *Class // nil: nothing is limited
 	ticket Item
 
-	shadow   *Class // gets copies of all items; nil: there is none
-	mirrored Source // of those
+	mirrored *Source // of copies of all items, in a trial; nil: there is none
 }
 
 // Init puts a flow into a class, where owner waits; a nil class limits nothing.
@@ -27,25 +26,8 @@ func (f *Flow) Init(class *Class, owner Owner) {
 	}
 }
 
-// Mirror has a class, which the flow has joined, be offered copies of all its items
-// as they come, and quits the one that was before; nil for none.
-func (f *Flow) Mirror(now time.Time, class *Class) {
-	if f.shadow != nil {
-		f.shadow.Quit(now)
-	}
-	f.shadow, f.mirrored = class, Source{}
-}
-
-// Copy offers a copy of what does not go through the flow itself to the class that
-// Mirror has named.
-func (f *Flow) Copy(now time.Time, cost Cost) {
-	if f.shadow != nil {
-		f.shadow.Mirror(now, cost, nil)
-	}
-}
-
-// Mirrored returns the class that gets copies; nil for none.
-func (f *Flow) Mirrored() *Class { return f.shadow }
+// Mirror has copies of all items sent by a source of a trial, too; nil for none.
+func (f *Flow) Mirror(s *Source) { f.mirrored = s }
 
 // Class returns the class that the flow is in now; nil for none.
 func (f *Flow) Class() *Class { return f.class }
@@ -56,8 +38,8 @@ func (f *Flow) Class() *Class { return f.class }
 // follows it out of a class that counts gaps.
 func (f *Flow) Ask(now time.Time, cost Cost, busy bool) Verdict {
 	f.ticket.Cost, f.ticket.Held, f.ticket.Busy = cost, cost.Bytes, busy
-	if f.shadow != nil {
-		f.shadow.Mirror(now, cost, &f.mirrored)
+	if f.mirrored != nil {
+		f.mirrored.Send(now, cost)
 	}
 	if f.class == nil {
 		f.ticket.charged = nil

@@ -178,7 +178,7 @@ func (blocked) Next(time.Time, int64, int64) time.Time { return limit.Never }
 // while it does not go at its whole pace since its provider has said "too fast".
 func (c *Class) lingersAt(now time.Time) bool {
 	if c.shadow != nil {
-		c.shadow.CatchUp(now)
+		c.shadow.trial.CatchUp(now)
 		c.lingers = c.shadow.queue.Len() > 0
 	}
 	if c.recover(now); c.among.class.conf.Per.By != policy.ByConnection { // of which none comes again

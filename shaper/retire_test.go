@@ -46,14 +46,14 @@ func TestKeysQuitWhileAnItemWaits(t *testing.T) {
 
 // A bucket whose last copies wait in the shadow goes with them, too.
 func TestKeysOfCopies(t *testing.T) {
-	c := NewClass(start, perSource(10, leakyClass("1 packets/s")))
+	c := tried(perSource(10, leakyClass("1 packets/s")))
 	for n := range 5 {
 		bucket := c.Join(start, client(n))
 		bucket.Mirror(start, Cost{Packets: 1}, nil)
 		bucket.Mirror(start, Cost{Packets: 1}, nil)
 		bucket.Quit(start)
 	}
-	c.CatchUp(at(10 * second))
+	c.trial.CatchUp(at(10 * second))
 	if n := c.Keys(at(10 * second)); n != 0 {
 		t.Errorf("%d keys have a bucket or are remembered, want none", n)
 	}

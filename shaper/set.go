@@ -31,7 +31,7 @@ func (c *Class) set(now time.Time, conf policy.Class) {
 		c.leaving = time.Time{}
 	}
 	if c.shadow != nil {
-		c.shadow.CatchUp(now)
+		c.shadow.trial.CatchUp(now)
 	}
 	c.recover(now)
 	had := c.enforced()
@@ -56,10 +56,9 @@ func (c *Class) install(now time.Time, conf policy.Class, l limit.Limiter) {
 		c.shadow = nil
 	} else {
 		if c.shadow == nil {
-			c.shadow = newClass(shadowPolicy(conf), c.shadowStats())
+			c.shadow = c.shade(now, conf)
 		}
-		c.shadow.limiter = l
-		c.shadow.adopt(now, shadowPolicy(conf))
+		c.shadow.trial.adopt(now, c.shadow, shadowPolicy(conf), l)
 		l = limitless{}
 	}
 	c.limiter = l

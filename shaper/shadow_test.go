@@ -31,6 +31,38 @@ func (w wouldBe) is(o wouldBe) bool {
 		w.waits.Count == o.waits.Count && (w.waits.Sum-o.waits.Sum) < 1e-6 && (o.waits.Sum-w.waits.Sum) < 1e-6
 }
 
+// inForce is a class that is driven by hand, and does what it says.
+type inForce struct {
+	*Class
+	latest time.Time
+}
+
+// catchUp has leave what may have left by now, each item at its time.
+func (c *inForce) catchUp(now time.Time) {
+	for at := c.Next(c.latest); !at.After(now); at = c.Next(c.latest) {
+		c.latest = later(c.latest, at)
+		if it := c.Release(c.latest); it != nil && it.Owner != nil {
+			it.Owner.Leave(c.latest)
+		}
+	}
+	c.latest = later(c.latest, now)
+}
+
+// offer counts an item as the proxy does for which there is no room.
+func (c *inForce) offer(now time.Time, it *Item) Verdict {
+	v := c.Enter(now, it)
+	switch v {
+	case Full:
+		c.lose(stats.QueueFull, &it.Cost)
+	case TooLong:
+		c.lose(stats.MaxWait, &it.Cost)
+	}
+	return v
+}
+
+// tried returns a class of a trial.
+func tried(conf policy.Class) *Class { return NewTrial(start, []policy.Class{conf}).Classes()[0] }
+
 // A class in the shadow counts what the same class does: of datagrams, whatever the
 // algorithm, the queue and max_wait.
 func TestShadowCountsWhatWouldBe(t *testing.T) {
@@ -40,17 +72,16 @@ func TestShadowCountsWhatWouldBe(t *testing.T) {
 				conf := withQueue(classBy(algorithm, rapid.SampledFrom([]string{"10 packets/s", "20KB/s"}).Draw(t, "rate")),
 					rapid.Int64Range(1, 20).Draw(t, "queue"), 0)
 				conf.MaxWait = unit.Duration(rapid.SampledFrom([]time.Duration{0, 300 * ms}).Draw(t, "max_wait"))
-				does, would := NewClass(start, conf), NewClass(start, inShadow(conf))
+				does, would := inForce{Class: NewClass(start, conf)}, NewClass(start, inShadow(conf))
 				now := start
 				for range rapid.IntRange(1, 60).Draw(t, "items") {
 					now = now.Add(time.Duration(rapid.SampledFrom([]int{0, 0, 0, 30, 100, 700}).Draw(t, "pause")) * ms)
 					n := rapid.SampledFrom([]int64{100, 1000, 3000}).Draw(t, "size")
-					does.CatchUp(now)
-					one := &twin{class: does, item: Item{Cost: Cost{Bytes: n, Packets: 1}, Held: n}}
-					one.item.Owner = one
-					one.enter(now)
+					does.catchUp(now)
+					one := packet(n)
+					does.offer(now, one)
 					if rapid.Bool().Draw(t, "pass") {
-						if !would.Pass(now, one.item.Cost) {
+						if !would.Pass(now, one.Cost) {
 							t.Fatal("it holds a datagram up")
 						}
 					} else if v := would.Enter(now, packet(n)); v != Leaves {
@@ -58,7 +89,7 @@ func TestShadowCountsWhatWouldBe(t *testing.T) {
 					}
 				}
 				now = now.Add(time.Hour)
-				does.CatchUp(now)
+				does.catchUp(now)
 				if got, want := of(would.Shadow(now)), of(does.Stats); !got.is(want) {
 					t.Fatalf("it would be %+v, and is %+v", got, want)
 				}
@@ -200,7 +231,7 @@ func TestShadowIsBounded(t *testing.T) {
 
 // max_connections is counted, too, and not enforced.
 func TestShadowOfSlots(t *testing.T) {
-	for overflow, want := range map[policy.Overflow]wouldBe{policy.Wait: {delayed: 2}, policy.Refuse: {full: 2}} {
+	for overflow, want := range map[policy.Overflow]wouldBe{policy.Wait: {delayed: 2}, policy.Refuse: {delayed: 2, full: 2}} {
 		conf := withSlots(inShadow(leakyClass("1KB/s")), 1)
 		conf.Overflow = overflow
 		c := NewClass(start, conf)
@@ -232,10 +263,12 @@ func TestShadowsOfOneFlow(t *testing.T) {
 	left := make(chan struct{}, 1)
 	f.Init(s.Class("a"), ownerFunc(func(time.Time) { left <- struct{}{} }))
 	for range 500 {
-		copies := NewClass(time.Now(), leakyClass("1KB/s"))
-		f.Mirror(time.Now(), copies)
+		copies := NewTrial(time.Now(), []policy.Class{named("c", leakyClass("1KB/s"))})
+		guest := copies.Guest(time.Now(), policy.Conn{}, copies.Classes()[0], nil)
+		f.Mirror(&guest.Up)
 		waits := f.Ask(time.Now(), Cost{Bytes: 1000}, true) == Waits
-		f.Mirror(time.Now(), nil)
+		f.Mirror(nil)
+		guest.End(time.Now(), false)
 		if waits {
 			<-left
 		}
@@ -269,7 +302,7 @@ func TestShadowsComeAndGo(t *testing.T) {
 
 func TestMirrorAllocatesNothing(t *testing.T) {
 	for _, rate := range []string{"1KB/s", "1GB/s", "10 packets/s"} {
-		c, now, from := NewClass(start, leakyClass(rate)), start, new(Source)
+		c, now, from := tried(leakyClass(rate)), start, new(Source)
 		wantNoAllocs(t, "Mirror of a piece to "+rate, func() {
 			now = now.Add(ms)
 			c.Mirror(now, Cost{Bytes: 1000}, from)

@@ -20,9 +20,10 @@ type Slot struct {
 	owner SlotOwner
 
 	// These are under the lock of the tree, too.
-	held  bool
-	queue *Class // whose waiters it is among, with a place in those beneath; nil: it does not wait
-	place leaky.Element[Slot]
+	held   bool
+	queue  *Class // whose waiters it is among, with a place in those beneath; nil: it does not wait
+	place  leaky.Element[Slot]
+	shades []*Slot // in the classes on the path with shadow, which would hold it up
 }
 
 // SlotOwner is told when a slot that it waits for is its own.
@@ -47,6 +48,16 @@ func (s *Slot) Acquire(class *Class, owner SlotOwner) bool {
 	s.class, s.owner = class, owner
 	defer class.lock().mu.Unlock()
 	return s.climb(class)
+}
+
+// Hold is Acquire for a session that is open already: it has its slot, even if there is
+// none to be had.
+func (s *Slot) Hold(class *Class) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer class.lock().mu.Unlock()
+	s.class, s.held = class, true
+	class.count(1)
 }
 
 // Held reports whether the session has its slot.
@@ -108,8 +119,9 @@ func (s *Slot) Move(class *Class) {
 // has its slot; else it waits for its turn in the first of them that is full.
 func (s *Slot) climb(c *Class) bool {
 	for ; c != nil; c = c.parent.Load() {
-		c.wouldBeFull()
+		s.shade(c)
 		if c.full() || c.waiters.Len() > 0 {
+			c.countOverlimit()
 			s.wait(c)
 			return false
 		}
@@ -128,6 +140,10 @@ func (s *Slot) wait(c *Class) {
 
 // release undoes climb, and returns those who have got a slot by it.
 func (s *Slot) release() (next []*Slot) {
+	for _, shade := range s.shades {
+		shade.Release()
+	}
+	s.shades = nil
 	if s.held {
 		s.class.count(-1)
 	} else {
@@ -151,16 +167,25 @@ func (c *Class) exceeds() bool {
 	return c.conf.MaxConnections > 0 && c.places >= c.conf.MaxConnections
 }
 
-// wouldBeFull counts a session that has its slot only since the class does nothing.
-func (c *Class) wouldBeFull() {
-	switch {
-	case c.shadow == nil || c.keys != nil || !c.exceeds():
-	case c.conf.OverflowFor(policy.TCP) == policy.Wait:
-		c.shadow.countOverlimit()
-	default:
-		c.shadow.CountDropped(stats.QueueFull, 1, 0)
+// shade acquires a slot in the class that computes what one with shadow would do. A
+// session that would have been refused has none there.
+func (s *Slot) shade(c *Class) {
+	if c.shadow == nil || c.keys != nil {
+		return
 	}
+	shade := new(Slot)
+	if !shade.Acquire(c.shadow, nobody{}) && c.shadow.conf.OverflowFor(policy.TCP) != policy.Wait {
+		shade.Release()
+		c.shadow.lose(stats.QueueFull, &Cost{})
+		return
+	}
+	s.shades = append(s.shades, shade)
 }
+
+// nobody waits for a slot that only counts.
+type nobody struct{}
+
+func (nobody) Acquired() {}
 
 // count counts so many more that have a slot in the class and those above it.
 func (c *Class) count(sessions int) {

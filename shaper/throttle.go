@@ -39,6 +39,9 @@ func (c *Class) Answered(now time.Time, ok bool) {
 	defer root.mu.Unlock()
 	for x := c; x != nil; x = x.parent.Load() {
 		x.flying--
+		if x.tracks() {
+			x.shadow.trial.answered(now)
+		}
 		if ok {
 			x.throttle.pause = 0
 		}

@@ -39,6 +39,7 @@ type Load struct {
 	On, Off  unit.Duration // of bursts
 	Start    unit.Duration // when it begins
 	Count    int64         // how many it sends; 0: without end
+	Message  policy.Fields // what rules see of each, where it is a message
 }
 
 // loadForm says what ParseLoad takes.
@@ -106,6 +107,10 @@ func ParseLoad(text string) (Load, error) {
 }
 
 func (l *Load) set(key, value string) error {
+	if slices.Contains(policy.FieldNames(), key) {
+		l.Message.Set(key, value)
+		return nil
+	}
 	var known []string
 	for _, k := range loadKeys {
 		if k.name != key {
@@ -117,7 +122,7 @@ func (l *Load) set(key, value string) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("%q is not a key of a load; the keys are %s", key, strings.Join(known, ", "))
+	return fmt.Errorf("%q is not a key of a load; the keys are %s", key, strings.Join(append(known, policy.FieldNames()...), ", "))
 }
 
 // check holds what keys need one another for.
@@ -164,6 +169,10 @@ func Sources(p *policy.Policy, loads []Load, seed uint64) ([]Source, error) {
 			}
 			listeners = []policy.Listener{one}
 		}
+		listeners, problem := carrying(listeners, l.Message)
+		if problem != nil {
+			return nil, problem
+		}
 		for _, listener := range listeners {
 			port := l.Port
 			if port == 0 {
@@ -175,6 +184,24 @@ func Sources(p *policy.Policy, loads []Load, seed uint64) ([]Source, error) {
 	return sources, nil
 }
 
+// carrying returns the listeners whose messages have what is said of one.
+func carrying(listeners []policy.Listener, said policy.Fields) (fit []policy.Listener, err error) {
+	for _, l := range listeners {
+		if field := said.Misfit(l.Protocol); field == "" {
+			fit = append(fit, l)
+		} else {
+			err = fmt.Errorf("%s: listener %q has protocol %q, whose messages have none; %s", field, l.Name, l.Protocol, messageForm)
+		}
+	}
+	if len(fit) > 0 {
+		return fit, nil
+	}
+	return nil, err
+}
+
+// messageForm says which listeners have messages that something can be said of.
+const messageForm = "http has path, method and host, smpp system_id and source_addr"
+
 // source returns what sends by the load.
 func (l Load) source(conn policy.Conn, random *rand.Rand) Source {
 	next := l.times(random)
@@ -185,7 +212,7 @@ func (l Load) source(conn policy.Conn, random *rand.Rand) Source {
 			return io.EOF
 		}
 		sent++
-		*a = Arrival{At: Epoch.Add(plus(time.Duration(l.Start), after)), Conn: conn, Bytes: int64(l.Size), Opens: true}
+		*a = Arrival{At: Epoch.Add(plus(time.Duration(l.Start), after)), Conn: conn, Message: l.Message, Bytes: int64(l.Size), Opens: true}
 		return nil
 	}}
 }

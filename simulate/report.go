@@ -1,8 +1,10 @@
 package simulate
 
 import (
+	"strings"
 	"time"
 
+	"shaper/policy"
 	"shaper/stats"
 	"shaper/unit"
 )
@@ -14,6 +16,7 @@ type Report struct {
 	// Period is how long was simulated; rates and utilisation are over all of it.
 	Period  stats.Seconds `json:"seconds"`
 	Classes []Class       `json:"classes"` // in the order of the policy
+	Notes   []string      `json:"notes"`   // what of the policy was not simulated
 }
 
 // Class is what a class has done, together with all beneath it.
@@ -60,6 +63,10 @@ func (r *run) report() *Report {
 	report := &Report{Policy: r.policy.Path, Hash: r.policy.Hash, Period: stats.Seconds(period), Classes: []Class{}}
 	for _, c := range r.classes {
 		report.Classes = append(report.Classes, c.report(period))
+	}
+	report.Notes = append([]string{}, LeftOut(r.policy)...)
+	if r.unsaid {
+		report.Notes = append(report.Notes, "rules look at messages, and the workload does not say what is in some of them: for these, "+strings.Join(policy.FieldNames(), ", ")+" are empty")
 	}
 	return report
 }

@@ -27,6 +27,7 @@ type run struct {
 	start, end time.Time
 	now        time.Time
 	free       *parcel
+	unsaid     bool  // rules look at messages of which the workload says nothing
 	err        error // of Departures
 }
 
@@ -55,13 +56,16 @@ type sender struct {
 	begun   bool  // of the arrival some has been sent
 	left    int64 // bytes of it that have not
 
-	last     policy.Conn   // that was classified last: most send more than once
-	way      [2]*class     // its classes, there and back; nil: that way nothing is shaped
-	class    *class        // that of the arrival
-	conn     policy.Conn   // of the arrival, as a bucket is found by it
-	bucket   *shaper.Class // of the class, that the arrival is for
-	protocol policy.Protocol
-	stream   bool // it is bytes over TCP, cut as the class cuts them
+	last      policy.Conn         // that was classified last: most send more than once
+	rules     policy.MessageRules // of that
+	said      policy.Fields       // of the message that was classified last
+	ofMessage *class              // the class of that; nil: there was none
+	way       [2]*class           // its classes, there and back; nil: that way nothing is shaped
+	class     *class              // that of the arrival
+	conn      policy.Conn         // of the arrival, as a bucket is found by it
+	bucket    *shaper.Class       // of the class, that the arrival is for
+	protocol  policy.Protocol
+	stream    bool // it is bytes over TCP, cut as the class cuts them
 }
 
 // A session is a connection as a class with a bucket for each sees it.
@@ -193,12 +197,11 @@ func (s *sender) begin() bool {
 	if conn := s.arrival.Conn; s.way[0] == nil || conn != s.last {
 		decision := s.run.classifier.Classify(conn)
 		s.last, s.way = conn, [2]*class{s.run.byName[decision.Class], s.run.byName[decision.ReturnClass]}
+		s.rules, s.ofMessage = s.run.classifier.Messages(conn), nil
 		s.protocol = s.run.protocols[conn.Listener]
 		s.stream = s.protocol == policy.TCP
 	}
-	if s.class = s.way[0]; s.arrival.Returns {
-		s.class = s.way[1]
-	}
+	s.class = s.classOf(&s.arrival)
 	if s.class == nil {
 		return false
 	}
@@ -211,6 +214,25 @@ func (s *sender) begin() bool {
 		return s.arrival.Opens
 	}
 	return !s.stream || s.left > 0
+}
+
+// classOf returns the class of an arrival of the connection that was classified last.
+func (s *sender) classOf(a *Arrival) *class {
+	switch {
+	case a.Returns:
+		return s.way[1]
+	case len(s.rules) == 0:
+		return s.way[0]
+	case a.Message.IsZero():
+		s.run.unsaid = true
+	}
+	if s.ofMessage == nil || a.Message != s.said {
+		s.said, s.ofMessage = a.Message, s.way[0]
+		if i := s.rules.First(a.Message.Message()); i >= 0 {
+			s.ofMessage = s.run.byName[s.rules[i].Class]
+		}
+	}
+	return s.ofMessage
 }
 
 // sessionOf returns the number of the connection that a sender's arrival is of: a

@@ -23,8 +23,9 @@ import (
 // Arrival is something that a client sends.
 type Arrival struct {
 	At       time.Time
-	Conn     policy.Conn // whose it is, as rules see it
-	Bytes    int64       // of payload
+	Conn     policy.Conn   // whose it is, as rules see it
+	Message  policy.Fields // what rules see of it, where it is a message
+	Bytes    int64         // of payload
 	Messages int64
 	// Opens says that it stands for a new connection where those are counted.
 	// What does not is not looked at there: it belongs to one that has been let in.
@@ -79,6 +80,24 @@ func Run(p *policy.Policy, sources []Source, o Options) (*Report, error) {
 		return nil, err
 	}
 	return r.report(), nil
+}
+
+// LeftOut says which keys of a policy a simulation does not obey, and why; nothing
+// where it obeys all of it.
+func LeftOut(p *policy.Policy) (notes []string) {
+	for _, c := range p.Classes {
+		note := func(uses bool, key, why string) {
+			if uses {
+				notes = append(notes, fmt.Sprintf("class.%s.%s is not simulated: %s", c.Name, key, why))
+			}
+		}
+		note(c.InFlight > 0, "in_flight", "nobody answers")
+		note(c.OnThrottle != policy.OnThrottle{}, "on_throttle", "no provider says that it is too fast")
+		note(c.Adapt, "adapt", "no provider says that it is too fast")
+		note(c.MaxConnections > 0, "max_connections", "how long a session is open is not known")
+		note(c.Shadow, "shadow", "what the class would do is not computed, and it limits nothing")
+	}
+	return notes
 }
 
 // entry returns through which listener something comes that names a listener

@@ -28,6 +28,7 @@ import (
 //	port      that the client connected to; 0 or left out: one of the listener's
 //	listener  its name; left out: the one with that port, or the only one
 //	messages  left out: 0
+//	path, method, host, system_id, source_addr  of the message, as rules see it
 //
 // Mistakes are policy.Errors with their line and column, and nothing is guessed:
 // the first ends the trace.
@@ -63,7 +64,7 @@ type trace struct {
 type record map[string]string
 
 var (
-	traceKeys    = []string{"time", "client", "port", "bytes", "messages", "listener"}
+	traceKeys    = append([]string{"time", "client", "port", "bytes", "messages", "listener"}, policy.FieldNames()...)
 	requiredKeys = []string{"time", "client", "bytes"}
 )
 
@@ -222,8 +223,20 @@ func (t *trace) arrival(a *Arrival, r record) (err error) {
 	if a.Messages, err = t.number(r, "messages", maxBytes); err != nil {
 		return err
 	}
-	a.Conn, err = t.enter(r, client)
-	return err
+	if a.Conn, err = t.enter(r, client); err != nil {
+		return err
+	}
+	for _, name := range policy.FieldNames() {
+		a.Message.Set(name, r[name])
+	}
+	if a.Message.IsZero() {
+		return nil
+	}
+	l, _ := t.policy.Listener(a.Conn.Listener)
+	if field := a.Message.Misfit(l.Protocol); field != "" {
+		return t.wrong(field, messageForm, "listener %q has protocol %q, whose messages have none", l.Name, l.Protocol)
+	}
+	return nil
 }
 
 // maxBytes bounds an arrival: sums of them cannot overflow.

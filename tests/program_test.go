@@ -161,6 +161,7 @@ func (p *program) cli(args ...string) (stdout, stderr string, code int) {
 	var out, errs bytes.Buffer
 	cmd := exec.Command(plain(), append([]string{"-c", p.config}, args...)...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.Env = append(os.Environ(), "COLUMNS=200") // else names are cut
 	if err := cmd.Run(); err != nil && !errors.As(err, new(*exec.ExitError)) {
 		p.t.Fatal(err)
 	}

@@ -206,7 +206,7 @@ func TestOperate(t *testing.T) {
 	want(t, 0, []string{"running, pid " + fmt.Sprint(p.Process.Pid), p.path, "1 open", "echo"}, "-c", p.path, "status")
 	want(t, 0, []string{"CLASS", "slow", "64KiB/s", "guest"}, "classes", "-c", p.path)
 	want(t, 0, []string{conn.LocalAddr().String(), "echo:", "slow"}, "sessions", "-c", p.path)
-	want(t, 0, []string{"class guest: rule 1 (line 13): source 127.0.0.2 is in 127.0.0.2/32"}, "explain", "127.0.0.2", "-c", p.path)
+	want(t, 0, []string{"class guest: rule 1 (" + p.path + ":13): source 127.0.0.2 is in 127.0.0.2/32"}, "explain", "127.0.0.2", "-c", p.path)
 	want(t, 0, []string{"port 99: class slow: no rule matches"}, "explain", "::1", "--listener", "echo", "--port=99", "-c", p.path)
 	want(t, 0, []string{"~ class slow: rate 64KiB/s -> 1mbit\nuntil 20", ", or the next reload\n"}, "set", "slow", "rate=1mbit", "--for", "1h", "-c", p.path)
 	want(t, 0, []string{"*1mbit", "* by shaper set"}, "classes", "-c", p.path)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"strconv"
@@ -11,62 +10,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"shaper/daemon"
-	"shaper/policy"
 	"shaper/stats"
 )
-
-func checkCommand() *cli.Command {
-	return &cli.Command{
-		Name:        "check",
-		Usage:       "validate a policy file, and print what it says",
-		ArgsUsage:   "[FILE]",
-		Description: "Warnings go to the standard error, and are no failure. FILE may be -, for the standard input.",
-		Flags: []cli.Flag{
-			jsonFlag(),
-			&cli.BoolFlag{Name: "all", Usage: "print every key, also those that the file leaves at their default", DisableDefaultText: true},
-			&cli.BoolFlag{Name: "strict", Usage: "take warnings for errors", DisableDefaultText: true},
-		},
-		Action: check,
-	}
-}
-
-func check(c *cli.Context) error {
-	if err := arguments(c, 0, 1); err != nil {
-		return err
-	}
-	path, _ := configPath(c)
-	if c.NArg() == 1 {
-		path = c.Args().First()
-	}
-	name, text, err := read(c, path)
-	if err != nil {
-		return err
-	}
-	p, warnings, err := policy.LoadFrom(name, bytes.NewReader(text))
-	if err != nil {
-		return err
-	}
-	more, err := daemon.CheckFiles(p)
-	if err != nil {
-		return err
-	}
-	if warnings = append(warnings, more...); c.Bool("strict") && len(warnings) > 0 {
-		return warnings
-	}
-	if c.Bool("json") {
-		return printJSON(c, struct {
-			Policy   *policy.Policy `json:"policy"`
-			Warnings policy.Errors  `json:"warnings"`
-		}{p, append(policy.Errors{}, warnings...)})
-	}
-	for _, w := range warnings {
-		fmt.Fprintf(c.App.ErrWriter, "warning: %v\n", w)
-	}
-	if c.Bool("all") {
-		return p.WriteTree(c.App.Writer)
-	}
-	return p.WriteWritten(c.App.Writer, policy.Written(text))
-}
 
 // show asks the daemon for something and prints it.
 func show[T any](c *cli.Context, get func(*daemon.Client, *cli.Context) (T, error), print func(io.Writer, T)) error {
@@ -162,49 +107,3 @@ func ago(a, b time.Time) string {
 }
 
 func stamp(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
-
-func explainCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "explain",
-		Usage:     "say which rule and class a client gets, and why",
-		ArgsUsage: "SOURCE",
-		Description: "SOURCE is an address, or address:port. Without --listener and --port each way in is explained, with the\n" +
-			"policy that is in force.",
-		Flags: []cli.Flag{
-			jsonFlag(),
-			&cli.StringFlag{Name: "listener", Usage: "the `LISTENER` it connects to"},
-			&cli.StringFlag{Name: "port", Usage: "the `PORT` it connects to", DefaultText: "those of the listener"},
-		},
-		Action: explain,
-	}
-}
-
-// portFlag reads --port; 0 if it is not given.
-func portFlag(c *cli.Context) (uint16, error) {
-	if !c.IsSet("port") {
-		return 0, nil
-	}
-	port, err := strconv.ParseUint(c.String("port"), 10, 16)
-	if err != nil || port == 0 {
-		return 0, usageError("--port: %q is not a port; a port is from 1 to 65535", c.String("port"))
-	}
-	return uint16(port), nil
-}
-
-func explain(c *cli.Context) error {
-	if err := arguments(c, 1, 1); err != nil {
-		return err
-	}
-	port, err := portFlag(c)
-	if err != nil {
-		return err
-	}
-	ask := daemon.ExplainRequest{Source: c.Args().First(), Listener: c.String("listener"), Port: port}
-	return show(c,
-		func(d *daemon.Client, c *cli.Context) ([]policy.Explanation, error) { return d.Explain(c.Context, ask) },
-		func(w io.Writer, all []policy.Explanation) {
-			for _, e := range all {
-				writeWrapped(w, fmt.Sprintf("listener %s, port %d: %v", e.Conn.Listener, e.Conn.Port, e))
-			}
-		})
-}

@@ -51,6 +51,9 @@ func shadow(c *cli.Context) error {
 		for _, warning := range s.Warnings {
 			fmt.Fprintf(c.App.ErrWriter, "warning: %v\n", warning)
 		}
+		for _, note := range s.Notes {
+			fmt.Fprintf(c.App.ErrWriter, "note: %s\n", note)
+		}
 		printShadow(w, s, time.Now())
 	})
 }

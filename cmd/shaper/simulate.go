@@ -27,13 +27,14 @@ func simulateCommand() *cli.Command {
 		Name:  "simulate",
 		Usage: "send a workload through a policy in virtual time: waits, losses, departures",
 		Description: "The workload is generated, by one --load for each client, or read with --trace. Nothing is sent, and no daemon\n" +
-			"is asked. The same command always prints the same.\n\n" +
+			"is asked. The same command always prints the same. What of a policy is not simulated, it says on stderr.\n\n" +
 			"A LOAD is KEY=VALUE with commas between, such as \"pattern=poisson,rate=100 packets/s,size=1200B\":\n" +
 			"rate of bytes or of items, required; size of an item (1200B); pattern: constant, poisson, bursts\n" +
 			"(with on=100ms,off=900ms), or seconds (all of a second at its beginning); listener (each of the policy),\n" +
-			"source (127.0.0.1) and port (the listener's), as rules see them; start (0s); count (no end).\n\n" +
+			"source (127.0.0.1) and port (the listener's), as rules see them; path, method and host, or system_id and\n" +
+			"source_addr, of its messages; start (0s); count (no end).\n\n" +
 			"A trace is a .csv file with a header, or a .jsonl file, with time (seconds or RFC 3339), client, bytes, and where it\n" +
-			"is not clear which listener is meant, port or listener; also messages. A .pcap or .pcapng file is one, too.",
+			"is not clear which listener is meant, port or listener; also messages, and path, method, host, system_id, source_addr. A .pcap or .pcapng file is one, too.",
 		Flags: []cli.Flag{
 			jsonFlag(),
 			&cli.StringSliceFlag{Name: "load", Usage: "a `LOAD` to generate; may be given several times"},
@@ -72,6 +73,11 @@ func simulation(c *cli.Context) error {
 			return err
 		}
 		reports = append(reports, report)
+	}
+	for _, report := range reports {
+		for _, note := range report.Notes {
+			fmt.Fprintf(c.App.ErrWriter, "note: %s: %s\n", report.Policy, note)
+		}
 	}
 	if name := c.String("plot"); name != "" {
 		if err := into(name, func(out io.Writer) error { return simulate.Plot(out, reports...) }); err != nil {

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"shaper/daemon"
+	"shaper/policy"
+)
+
+func checkCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "check",
+		Usage:     "validate a policy file, and print what it says",
+		ArgsUsage: "[FILE] [SOURCE]",
+		Description: "Warnings go to the standard error, and are no failure. FILE may be -, for the standard input.\n" +
+			"With --explain it prints where the rules of each listener lead, instead; with a SOURCE, an address or\n" +
+			"address:port, which rule and class that client gets, or a message of it, as shaper explain does.",
+		Flags: append([]cli.Flag{
+			jsonFlag(),
+			&cli.BoolFlag{Name: "all", Usage: "print every key, also those that the file leaves at their default", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "strict", Usage: "take warnings for errors", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "explain", Usage: "print where the rules lead", DisableDefaultText: true},
+		}, clientFlags()...),
+		Action: check,
+	}
+}
+
+func check(c *cli.Context) error {
+	path, source, err := checkArguments(c)
+	if err != nil {
+		return err
+	}
+	name, text, err := read(c, path)
+	if err != nil {
+		return err
+	}
+	p, warnings, err := policy.LoadFrom(name, bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	more, err := daemon.CheckFiles(p)
+	if err != nil {
+		return err
+	}
+	if warnings = append(warnings, more...); c.Bool("strict") && len(warnings) > 0 {
+		return warnings
+	}
+	if !c.Bool("json") {
+		for _, w := range warnings {
+			fmt.Fprintf(c.App.ErrWriter, "warning: %v\n", w)
+		}
+	}
+	switch {
+	case source != "":
+		return checkSource(c, p, source)
+	case c.Bool("explain") && c.Bool("json"):
+		return printJSON(c, policy.Routes(p))
+	case c.Bool("explain"):
+		printRoutes(c.App.Writer, policy.Routes(p))
+		return nil
+	case c.Bool("json"):
+		return printJSON(c, struct {
+			Policy   *policy.Policy `json:"policy"`
+			Warnings policy.Errors  `json:"warnings"`
+		}{p, append(policy.Errors{}, warnings...)})
+	case c.Bool("all"):
+		return p.WriteTree(c.App.Writer)
+	}
+	return p.WriteWritten(c.App.Writer, policy.Written(text))
+}
+
+// checkArguments reads the file, and with --explain the client, in either order.
+func checkArguments(c *cli.Context) (path, source string, err error) {
+	most := 1
+	if c.Bool("explain") {
+		most = 2
+	}
+	if err := arguments(c, 0, most); err != nil {
+		return "", "", err
+	}
+	words := c.Args().Slice()
+	if i := slices.IndexFunc(words, isAddress); i >= 0 && c.Bool("explain") {
+		source = words[i]
+		words = slices.Delete(words, i, i+1)
+	}
+	for _, flag := range clientFlags() {
+		if name := flag.Names()[0]; c.IsSet(name) && source == "" {
+			return "", "", usageError("--%s says what a client does; check --explain FILE SOURCE says whose", name)
+		}
+	}
+	path, _ = configPath(c)
+	switch len(words) {
+	case 1:
+		path = words[0]
+	case 2:
+		return "", "", usageError("%q is not an address; a SOURCE is like \"10.1.2.3\" or \"10.1.2.3:4567\"", words[1])
+	}
+	return path, source, nil
+}
+
+// checkSource explains what a client gets.
+func checkSource(c *cli.Context, p *policy.Policy, source string) error {
+	ask, err := requestOf(c, source)
+	if err != nil {
+		return err
+	}
+	all, err := daemon.Explain(c.Context, p, ask)
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return printJSON(c, all)
+	}
+	printExplanations(c.App.Writer, all)
+	return nil
+}

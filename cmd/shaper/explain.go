@@ -1,0 +1,143 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"shaper/daemon"
+	"shaper/policy"
+)
+
+func explainCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "explain",
+		Usage:     "say which rule and class a client gets, or a message of it, and why",
+		ArgsUsage: "SOURCE",
+		Description: "SOURCE is an address, or address:port. Without --listener and --port each way in is explained, with the\n" +
+			"policy that is in force. With --policy it is that of a file, and no daemon is asked. With --expect the exit\n" +
+			"code is 1 if some way in leads to another class.",
+		Flags: append([]cli.Flag{
+			jsonFlag(),
+			&cli.StringFlag{Name: "policy", Usage: "the policy `FILE` to explain, without a daemon"},
+			&cli.StringFlag{Name: "expect", Usage: "the `CLASS` that it is to be"},
+		}, clientFlags()...),
+		Action: explain,
+	}
+}
+
+// clientFlags say what a client connects to, and what it sends.
+func clientFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "listener", Usage: "the `LISTENER` it connects to"},
+		&cli.StringFlag{Name: "port", Usage: "the `PORT` it connects to", DefaultText: "those of the listener"},
+		&cli.StringFlag{Name: "destination", Usage: "the `ADDRESS` of the upstream", DefaultText: "looked up if a rule asks"},
+		&cli.StringFlag{Name: "system-id", Usage: "of a message: the `SYSTEM_ID` of its bind (smpp)"},
+		&cli.StringFlag{Name: "source-addr", Usage: "of a message: its source `ADDR` (smpp)"},
+		&cli.StringFlag{Name: "path", Usage: "of a message: its `PATH` (http)"},
+		&cli.StringFlag{Name: "method", Usage: "of a message: its `METHOD` (http)"},
+		&cli.StringFlag{Name: "host", Usage: "of a message: its `HOST` (http)"},
+	}
+}
+
+// requestOf reads clientFlags.
+func requestOf(c *cli.Context, source string) (ask daemon.ExplainRequest, err error) {
+	ask = daemon.ExplainRequest{Source: source, Listener: c.String("listener"), Destination: c.String("destination")}
+	for _, name := range policy.FieldNames() {
+		ask.Set(name, c.String(strings.ReplaceAll(name, "_", "-")))
+	}
+	ask.Port, err = portFlag(c)
+	return ask, err
+}
+
+// portFlag reads --port; 0 if it is not given.
+func portFlag(c *cli.Context) (uint16, error) {
+	if !c.IsSet("port") {
+		return 0, nil
+	}
+	port, err := strconv.ParseUint(c.String("port"), 10, 16)
+	if err != nil || port == 0 {
+		return 0, usageError("--port: %q is not a port; a port is from 1 to 65535", c.String("port"))
+	}
+	return uint16(port), nil
+}
+
+func explain(c *cli.Context) error {
+	if err := arguments(c, 1, 1); err != nil {
+		return err
+	}
+	ask, err := requestOf(c, c.Args().First())
+	if err != nil {
+		return err
+	}
+	all, err := explanations(c, ask)
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		err = printJSON(c, all)
+	} else {
+		printExplanations(c.App.Writer, all)
+	}
+	if err != nil {
+		return err
+	}
+	return expect(c.String("expect"), all)
+}
+
+// explanations asks the daemon, or a file.
+func explanations(c *cli.Context, ask daemon.ExplainRequest) ([]policy.Explanation, error) {
+	if file := c.String("policy"); file != "" {
+		p, _, err := load(c, file)
+		if err != nil {
+			return nil, err
+		}
+		return daemon.Explain(c.Context, p, ask)
+	}
+	d, err := client(c)
+	if err != nil {
+		return nil, err
+	}
+	return d.Explain(c.Context, ask)
+}
+
+func printExplanations(w io.Writer, all []policy.Explanation) {
+	for _, e := range all {
+		writeWrapped(w, fmt.Sprintf("listener %s, port %d: %v", e.Conn.Listener, e.Conn.Port, e))
+	}
+}
+
+// expect compares the classes with the one that it is to be; "" is any.
+func expect(class string, all []policy.Explanation) error {
+	for _, e := range all {
+		if class != "" && e.Class != class {
+			return fmt.Errorf("shaper: listener %s, port %d: the class is %q, and %q is expected", e.Conn.Listener, e.Conn.Port, e.Class, class)
+		}
+	}
+	return nil
+}
+
+// printRoutes prints where the rules of each listener lead.
+func printRoutes(w io.Writer, routes []policy.Route) {
+	listener := ""
+	for _, r := range routes {
+		if r.Listener != listener {
+			listener = r.Listener
+			fmt.Fprintf(w, "listener %s\n", listener)
+		}
+		writeWrapped(w, fmt.Sprintf("  %v\n", r))
+	}
+}
+
+// isAddress reports whether an argument names a client, and no file.
+func isAddress(s string) bool {
+	_, err := netip.ParseAddr(strings.Trim(s, "[]"))
+	if err != nil {
+		_, err = netip.ParseAddrPort(s)
+	}
+	return err == nil
+}

@@ -1,0 +1,237 @@
+package shaper
+
+import (
+	"time"
+
+	"shaper/stats"
+)
+
+// A Copy stands in a trial for what really comes: a message, a connection, a
+// datagram, or the bytes of a stream. The lock of its trial guards it. A nil Copy is
+// that of something which no class of the trial limits.
+type Copy struct {
+	trial  *Trial
+	class  *Class // that it enters
+	item   Item
+	source *Source // whose next copies it may hold up; nil: it holds up none
+	next   *Copy   // of those not used, of those held up, or of the same source in another class
+	offer  Offer
+
+	// Of a stream it stands for what its source would send, were it held up.
+	stream bool
+	rest   int64 // bytes that have not entered
+
+	waits bool      // in the queue of its class
+	over  bool      // it would have been dropped, or has its answer
+	left  time.Time // zero: it has not left
+
+	// An answer comes as long after the copy has left as it came after the message.
+	sent     time.Time // when the message really left; zero: it did not
+	answered bool      // it really has its answer, or will not get one
+	latency  time.Duration
+	answer   event
+	place    int // in Guest.copies, plus 1; 0: it is not there
+}
+
+// mostTwins bounds the copies that wait in a class, of sources which it would hold
+// up, and of which there may be any number as nothing does: twice the longest queue of
+// messages.
+const mostTwins = 1 << 16
+
+// enter has the copy enter its class.
+func (x *Copy) enter() {
+	c := x.class
+	if c.queue.Len() >= mostTwins {
+		c.countOverlimit()
+		x.rest = 0
+		x.end()
+		return
+	}
+	x.judge(x.ask())
+}
+
+// ask offers the copy to its class.
+func (x *Copy) ask() Verdict {
+	verdict := x.class.Enter(x.trial.latest, &x.item)
+	x.trial.expect(x.class)
+	return verdict
+}
+
+// judge does what the class says of the copy.
+func (x *Copy) judge(verdict Verdict) {
+	switch verdict {
+	case Leaves:
+		if x.item.Busy = true; !x.stream {
+			x.departed()
+		}
+	case Waits:
+		x.waits = true
+		x.hold()
+	case Full:
+		x.full(stats.QueueFull)
+	case TooLong:
+		x.full(stats.MaxWait)
+	}
+}
+
+// hold notes what has to wait until the copy has left.
+func (x *Copy) hold() {
+	s := x.source
+	if s == nil || s.guest == nil {
+		return
+	}
+	s.guest.add(x)
+	switch {
+	case x.item.Cost.Connections > 0:
+		s.guest.opens = x
+	case x.stream:
+		s.holder = x
+	case x.offer.Class != nil:
+		s.keep(x)
+		s.of(x.class).waiting++
+	}
+}
+
+// full makes of a copy for which its class has no room what its source would see.
+func (x *Copy) full(reason stats.Reason) {
+	s := x.source
+	if s != nil && x.offer.Waits {
+		s.park(x)
+		return
+	}
+	x.class.lose(reason, &x.item.Cost)
+	x.rest = 0
+	if s != nil && s.guest != nil && (x.stream || x.offer.Fatal || x.item.Cost.Connections > 0) {
+		s.guest.leave()
+	}
+	x.end()
+}
+
+// Leave implements Owner: the copy's time has come.
+func (x *Copy) Leave(now time.Time) {
+	x.waits, x.item.Busy = false, true
+	switch s := x.source; {
+	case x.stream:
+		x.goOn()
+		s.next()
+	case s == nil || s.guest == nil:
+		x.departed()
+	case s.guest.opens == x:
+		s.guest.opens = nil
+		x.departed()
+		s.guest.goOn()
+		s.guest.tidy()
+	default:
+		b := s.of(x.class)
+		b.waiting--
+		s.holds -= x.offer.Holds
+		x.departed()
+		s.resume(b)
+		s.next()
+	}
+}
+
+// departed follows the copy out of its class.
+func (x *Copy) departed() {
+	if !x.item.Asks {
+		x.end()
+		return
+	}
+	if x.left = x.trial.latest; x.source != nil && x.source.guest != nil {
+		x.source.guest.add(x)
+	}
+	x.release()
+	x.expectAnswer()
+}
+
+// release lets go on what the copy holds up.
+func (x *Copy) release() {
+	if s := x.source; s != nil && s.holder == x {
+		s.holder = nil
+	}
+}
+
+// send has a source send so many bytes more, as soon as it may.
+func (x *Copy) send(n int64) {
+	x.rest += n
+	if !x.waits {
+		x.item.Busy = false
+		x.goOn()
+	}
+}
+
+// goOn has what a source would send enter the class, until it has to wait.
+func (x *Copy) goOn() {
+	for x.rest > 0 && !x.waits {
+		n := min(x.rest, x.class.Piece())
+		x.item.Cost, x.item.Held = Cost{Bytes: n}, n
+		x.rest -= n
+		x.enter()
+	}
+	if !x.waits {
+		x.end()
+	}
+}
+
+// Sent says when the message that the copy stands for has really left.
+func (x *Copy) Sent(now time.Time) {
+	if x != nil {
+		defer x.trial.at(now).Unlock()
+		x.sent = now
+	}
+}
+
+// Answered says that the message has its answer at now, or will not get one. The copy
+// is not to be used any more.
+func (x *Copy) Answered(now time.Time) {
+	if x != nil {
+		defer x.trial.at(now).Unlock()
+		x.answeredAt(now)
+	}
+}
+
+// answeredAt is Answered with the lock of the trial.
+func (x *Copy) answeredAt(now time.Time) {
+	if x.answered = true; !x.sent.IsZero() {
+		x.latency = now.Sub(x.sent)
+	}
+	x.expectAnswer()
+}
+
+// expectAnswer has the answer come when it is due, as soon as that is known.
+func (x *Copy) expectAnswer() {
+	switch {
+	case !x.answered:
+	case x.over:
+		x.recycle()
+	case !x.left.IsZero():
+		x.answer.of = x
+		x.trial.happensAt(x.left.Add(x.latency), &x.answer)
+	}
+}
+
+// happen answers the copy.
+func (x *Copy) happen() {
+	s := x.source
+	x.class.Answered(x.trial.latest, true)
+	x.trial.expect(x.class)
+	x.end()
+	if s != nil && s.guest != nil {
+		s.guest.tidy()
+	}
+}
+
+// end forgets the copy, of which nothing more is to be expected. Who is to call
+// Answered may still do so.
+func (x *Copy) end() {
+	x.release()
+	if x.source != nil && x.source.guest != nil {
+		x.source.guest.remove(x)
+	}
+	x.over = true
+	if !x.stream && (!x.item.Asks || x.answered) {
+		x.recycle()
+	}
+}
+
+func (x *Copy) recycle() { x.next, x.trial.spare = x.trial.spare, x }

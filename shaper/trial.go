@@ -1,0 +1,236 @@
+package shaper
+
+import (
+	"container/heap"
+	"sync"
+	"time"
+
+	"shaper/limit"
+	"shaper/policy"
+	"shaper/stats"
+	"shaper/unit"
+)
+
+// A Trial computes what classes would do, and enforces nothing. They get copies of
+// what really comes: their counters then say what would have waited, and what would
+// have been dropped or refused. No pacer drives them: whoever offers a copy, or reads
+// the counters, first lets everything happen that is due by then, each event at its
+// own time. So nothing is late. A Trial may be used concurrently.
+//
+// Where a limit would hold up whoever sends, the copies of what it sends next are
+// held up too; see Source. A session that would have been refused sends no more
+// copies; see Guest. An answer comes as long after a copy has left as it really came
+// after the message.
+type Trial struct {
+	mu      sync.Mutex
+	latest  time.Time // when something happened last
+	classes []*Class
+	trees   alarms // the next departure of each tree
+	events  events
+	asked   []*Copy // that have no answer yet, in order, where nobody knows which answer is whose
+	spare   *Copy   // copies that are not used
+}
+
+// NewTrial returns a trial of the classes of a policy, which are idle.
+func NewTrial(now time.Time, confs []policy.Class) *Trial {
+	t := &Trial{latest: now, classes: NewTree(now, confs)}
+	for _, c := range t.classes {
+		c.trial = t
+	}
+	return t
+}
+
+// Classes returns the classes, in the order of the policy. Only the trial may have
+// anything enter them.
+func (t *Trial) Classes() []*Class { return t.classes }
+
+// CatchUp lets everything happen that is due at now.
+func (t *Trial) CatchUp(now time.Time) {
+	defer t.at(now).Unlock()
+}
+
+// at locks the trial, in which everything has happened that is due at now.
+func (t *Trial) at(now time.Time) *sync.Mutex {
+	t.mu.Lock()
+	caughtUp := false
+	defer func() {
+		if !caughtUp { // a panic ends one session, and not those that come after it
+			t.mu.Unlock()
+		}
+	}()
+	t.catchUp(now)
+	caughtUp = true
+	return &t.mu
+}
+
+// catchUp is CatchUp with the lock. Of what happens at one moment, answers come
+// first, then items leave.
+func (t *Trial) catchUp(now time.Time) {
+	for {
+		leaves, due := t.trees.first(), t.events.first()
+		at := earlier(leaves, due)
+		if at.After(now) {
+			break
+		}
+		t.latest = later(t.latest, at)
+		if !due.After(leaves) {
+			heap.Pop(&t.events).(*event).of.happen()
+		} else {
+			t.release(t.trees[0].class)
+		}
+	}
+	t.latest = later(t.latest, now)
+}
+
+// release lets the next item of a tree leave.
+func (t *Trial) release(root *Class) {
+	it := root.Release(t.latest)
+	t.expect(root)
+	if it != nil {
+		it.Owner.Leave(t.latest)
+	}
+}
+
+// expect notes when the next item leaves of the tree that a class is in.
+func (t *Trial) expect(c *Class) {
+	root := c.root()
+	t.trees.set(&root.due, later(root.Next(t.latest), t.latest))
+}
+
+// Mirror offers the class, which is one of a trial, a copy of what costs so much.
+// from is the source that waiting would hold up; nil where it would hold up none, as
+// for datagrams.
+func (c *Class) Mirror(now time.Time, cost Cost, from *Source) { c.mirror(now, cost, from, false) }
+
+// mirror is Mirror, also for what gets an answer: of these the first one that has
+// none is answered by Trial.answered.
+func (c *Class) mirror(now time.Time, cost Cost, from *Source, asks bool) {
+	t := c.trialOf()
+	defer t.at(now).Unlock()
+	switch {
+	case from != nil && cost.Bytes > 0 && c.Counts(unit.Bytes):
+		from.in(t, c).send(cost.Bytes)
+	case asks:
+		x := t.copy(c, cost)
+		x.item.Patient, x.item.Asks, x.sent = from != nil, true, now
+		t.asked = append(t.asked, x)
+		x.enter()
+	default:
+		t.each(c, cost, from != nil)
+	}
+}
+
+// each has what leaves by itself enter a class: where packets are counted, each of
+// them.
+func (t *Trial) each(c *Class, cost Cost, patient bool) {
+	n := int64(1)
+	if c.Counts(unit.Packets) {
+		n = max(cost.Packets, 1)
+	}
+	for i := range n {
+		one := cost
+		one.Bytes = cost.Bytes*(i+1)/n - cost.Bytes*i/n
+		one.Packets = cost.Packets / n
+		x := t.copy(c, one)
+		x.item.Patient = patient
+		x.enter()
+	}
+}
+
+// answered says that what was offered first, and has no answer, has it now.
+func (t *Trial) answered(now time.Time) {
+	defer t.at(now).Unlock()
+	if len(t.asked) > 0 {
+		x := t.asked[0]
+		t.asked = t.asked[1:]
+		x.answeredAt(now)
+	}
+}
+
+// trialOf returns the trial of a class, or of one above it: a bucket has none itself;
+// nil for none.
+func (c *Class) trialOf() *Trial {
+	for c.trial == nil {
+		if c = c.parent.Load(); c == nil {
+			return nil
+		}
+	}
+	return c.trial
+}
+
+// CatchUp is that of the trial which the class is in, if it is in one.
+func (c *Class) CatchUp(now time.Time) {
+	if t := c.trialOf(); t != nil {
+		t.CatchUp(now)
+	}
+}
+
+// copy returns a copy for a class.
+func (t *Trial) copy(c *Class, cost Cost) *Copy {
+	x := t.spare
+	if x == nil {
+		x = new(Copy)
+	} else {
+		t.spare = x.next
+	}
+	*x = Copy{trial: t, class: c}
+	x.item = Item{Cost: cost, Held: cost.Bytes, Owner: x}
+	return x
+}
+
+// events is a heap of what happens at its time, the earliest first.
+type events []*event
+
+// An event is something that happens in a trial.
+type event struct {
+	at    time.Time
+	of    interface{ happen() }
+	index int // in events, plus 1; 0: it is not there
+}
+
+// happensAt has something happen, at once if its time has come.
+func (t *Trial) happensAt(at time.Time, e *event) {
+	if !at.After(t.latest) {
+		e.of.happen()
+		return
+	}
+	e.at = at
+	heap.Push(&t.events, e)
+}
+
+// forget has an event not happen.
+func (t *Trial) forget(e *event) {
+	if e.index > 0 {
+		heap.Remove(&t.events, e.index-1)
+	}
+}
+
+func (h events) first() time.Time {
+	if len(h) == 0 {
+		return limit.Never
+	}
+	return h[0].at
+}
+
+func (h events) Len() int           { return len(h) }
+func (h events) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h events) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i+1, j+1
+}
+func (h *events) Push(e any) {
+	*h = append(*h, e.(*event))
+	(*h)[len(*h)-1].index = len(*h)
+}
+func (h *events) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last], *h = nil, (*h)[:last]
+	e.index = 0
+	return e
+}
+
+// lose counts what a class would have dropped or refused.
+func (c *Class) lose(reason stats.Reason, cost *Cost) {
+	c.CountDropped(reason, max(cost.Packets, 1), cost.Bytes)
+}
