@@ -57,8 +57,8 @@ type Item struct {
 	// that it needs no room in the queue where the class's overflow is wait: a
 	// piece of a stream, a connection. A datagram is never patient.
 	Patient bool
-	// Accepted says that the item has waited before, in this class or in another one,
-	// and has not left: no queue is too full for it, and no wait too long.
+	// Accepted says that the item has waited in this class before, and has not left: the
+	// queue is not too full for it, and no wait too long.
 	Accepted bool
 	// Settles says that whoever lets the item out calls Left when it has left.
 	// Until then, for a second at most, nothing follows it out of a class that
