@@ -143,7 +143,7 @@ func (f *feed) allowed(since time.Time) time.Time {
 // add has a contender take part. It comes to the end.
 func (f *feed) add(k *contender) {
 	for band := range bands {
-		k.seats[band].key = f.rings[band][k.priority()].end()
+		k.seats[band].key = f.rings[band][k.priority()].last
 	}
 }
 

@@ -39,7 +39,7 @@ type place struct {
 }
 
 // A round is what all of one rank have in common.
-type round struct{ clock, longest, floor float64 }
+type round struct{ clock, last, longest, recent, epoch, floor float64 }
 
 // A rival is one of those who compete for a class, with what it may have to send. sure
 // says that it has something whichever it is.
@@ -139,10 +139,13 @@ func (m *naive) pay(it *Item, ranks map[place]int) {
 		}
 		r, begins := m.round(c, rank), m.turn(c, k, rank)
 		takes := float64(max(it.Cost.in(c.kind), 1)) / weight
-		r.clock, r.longest = max(r.clock, begins), max(r.longest, takes)
+		r.clock, r.longest, r.recent = max(r.clock, begins), max(r.longest, takes), max(r.recent, takes)
+		if r.clock-r.epoch > r.longest {
+			r.longest, r.recent, r.epoch = r.recent, takes, r.clock
+		}
 		r.floor = max(r.floor, r.clock-r.longest)
 		k.band = rank / 8
-		m.turns[k] = begins + takes
+		m.turns[k], r.last = begins+takes, max(r.last, begins+takes)
 	}
 }
 
@@ -327,16 +330,20 @@ func (m *naive) step(r *rand.Rand, now *time.Time) (wrong string) {
 
 // set is Set. Who gets another priority by that comes to the end.
 func (m *naive) set(now time.Time, c *Class, conf policy.Class) {
-	old := map[*Class]int{}
+	old := map[*Class]policy.Class{}
 	for _, c := range m.classes {
-		old[c] = c.conf.Priority
+		old[c] = c.conf
 	}
 	c.Set(now, conf)
 	for _, c := range m.classes {
-		if p := c.parent.Load(); p != nil && c.conf.Priority != old[c] {
-			for band := range bands {
-				r := m.round(p, 8*band+c.conf.Priority)
-				m.turns[place{class: c, band: band}] = r.clock + r.longest
+		p := c.parent.Load()
+		if p == nil {
+			continue
+		}
+		for band := range bands {
+			k, r := place{class: c, band: band}, m.round(p, 8*band+c.conf.Priority)
+			if c.conf.Priority != old[c].Priority {
+				m.turns[k] = r.last
 			}
 		}
 	}

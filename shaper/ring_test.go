@@ -1,0 +1,57 @@
+package shaper
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"shaper/tests/trial"
+)
+
+// TestRingKeepsItsPromise has contenders send, come and go at random.
+// Now and then an item is large. No turn is further from the clock than longest.
+func TestRingKeepsItsPromise(t *testing.T) {
+	for seed := range trial.Size[uint64](100, 10_000) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		var r ring
+		var seats []*alarm
+		weights := map[*alarm]int64{}
+		for step := range 3000 {
+			switch op := rng.IntN(100); {
+			case op < 3 || len(seats) == 0:
+				s := &alarm{key: r.last}
+				seats, weights[s] = append(seats, s), 1+rng.Int64N(10)
+			case op < 20:
+				r.line.remove(seats[rng.IntN(len(seats))])
+			case op < 60:
+				if s := seats[rng.IntN(len(seats))]; s.index == 0 {
+					r.join(s)
+				}
+			case len(r.line) > 0:
+				s, cost := r.line[0], 1+rng.Int64N(10)
+				if rng.IntN(100) == 0 {
+					cost *= 1000
+				}
+				r.line.remove(s)
+				r.pay(s, cost, weights[s])
+			}
+			for _, s := range r.line {
+				if far := s.key - r.clock; far > r.longest || -far > r.longest {
+					t.Fatalf("trial %d, step %d: a turn is %d from the clock, and longest is %d", seed, step, far, r.longest)
+				}
+			}
+		}
+	}
+}
+
+// TestRingForgets: what an item took is forgotten once two epochs have passed.
+func TestRingForgets(t *testing.T) {
+	var r ring
+	a := &alarm{}
+	r.pay(a, 1000, 1)
+	for range 2100 {
+		r.pay(a, 1, 1)
+	}
+	if r.longest != secondOfRing {
+		t.Errorf("longest is %d after 2,100 items of 1, want %d", r.longest, secondOfRing)
+	}
+}
