@@ -147,6 +147,13 @@ func (f *feed) add(k *contender) {
 	}
 }
 
+// reweigh has the weight of a contender hold at once. Until now it was old.
+func (f *feed) reweigh(k *contender, old int64) {
+	for band := range bands {
+		f.rings[band][k.priority()].reweigh(&k.seats[band], old, k.weight())
+	}
+}
+
 // remove takes a contender out for good.
 func (f *feed) remove(k *contender) {
 	for band := range bands {

@@ -328,7 +328,8 @@ func (m *naive) step(r *rand.Rand, now *time.Time) (wrong string) {
 	return ""
 }
 
-// set is Set. Who gets another priority by that comes to the end.
+// set is Set. Who gets another priority by that comes to the end. Who gets another weight
+// waits for what its last item takes by that.
 func (m *naive) set(now time.Time, c *Class, conf policy.Class) {
 	old := map[*Class]policy.Class{}
 	for _, c := range m.classes {
@@ -344,6 +345,8 @@ func (m *naive) set(now time.Time, c *Class, conf policy.Class) {
 			k, r := place{class: c, band: band}, m.round(p, 8*band+c.conf.Priority)
 			if c.conf.Priority != old[c].Priority {
 				m.turns[k] = r.last
+			} else if wait := m.turns[k] - r.clock; wait > 0 {
+				m.turns[k] = r.clock + min(wait*float64(old[c].Weight)/float64(c.conf.Weight), r.last-r.clock)
 			}
 		}
 	}

@@ -80,6 +80,21 @@ func (r *ring) pay(seat *alarm, cost, weight int64) {
 	r.last = latest(r.last, seat.key)
 }
 
+// reweigh gives a contender another weight: until its next turn it waits for what its last
+// item takes by that, and no longer than one that is new.
+func (r *ring) reweigh(seat *alarm, old, next int64) {
+	wait := seat.key - r.clock
+	if old == next || wait <= 0 {
+		return
+	}
+	key := r.clock + min(wait/next, (r.last-r.clock)/old)*old
+	if seat.index == 0 {
+		seat.key = key
+	} else {
+		r.line.put(seat, key)
+	}
+}
+
 // latest returns the later of two times by the clock of a ring.
 func latest(a, b int64) int64 {
 	if before(a, b) {

@@ -1,13 +1,14 @@
 package shaper
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 
 	"shaper/tests/trial"
 )
 
-// TestRingKeepsItsPromise has contenders send, come and go at random.
+// TestRingKeepsItsPromise has contenders send, come, go, and get other weights at random.
 // Now and then an item is large. No turn is further from the clock than longest.
 func TestRingKeepsItsPromise(t *testing.T) {
 	for seed := range trial.Size[uint64](100, 10_000) {
@@ -19,7 +20,11 @@ func TestRingKeepsItsPromise(t *testing.T) {
 			switch op := rng.IntN(100); {
 			case op < 3 || len(seats) == 0:
 				s := &alarm{key: r.last}
-				seats, weights[s] = append(seats, s), 1+rng.Int64N(10)
+				seats, weights[s] = append(seats, s), 1
+			case op < 6:
+				s, weight := seats[rng.IntN(len(seats))], 1+rng.Int64N(10)
+				r.reweigh(s, weights[s], weight)
+				weights[s] = weight
 			case op < 20:
 				r.line.remove(seats[rng.IntN(len(seats))])
 			case op < 60:
@@ -53,5 +58,21 @@ func TestRingForgets(t *testing.T) {
 	}
 	if r.longest != secondOfRing {
 		t.Errorf("longest is %d after 2,100 items of 1, want %d", r.longest, secondOfRing)
+	}
+}
+
+// TestReweighOverflowsNothing has the longest turn go on by the largest weight.
+func TestReweighOverflowsNothing(t *testing.T) {
+	var r ring
+	a, b := &alarm{}, &alarm{}
+	r.pay(a, math.MaxInt64, 1)
+	r.pay(b, 1, 10_000)
+	r.reweigh(a, 10_000, 1)
+	if want := int64(mostOfTurn * secondOfRing); a.key > want || a.key < want/1000*999 {
+		t.Errorf("a has its turn at %d, want %d at most", a.key, want)
+	}
+	r.reweigh(a, 1, 10_000)
+	if want := int64(mostOfTurn * secondOfRing / 10_000); a.key > want || a.key < want/1000*999 {
+		t.Errorf("a has its turn at %d, want %d", a.key, want)
 	}
 }

@@ -21,6 +21,25 @@ func TestResumeAfterALightItem(t *testing.T) {
 	}
 }
 
+// TestSetWeightHoldsAtOnce: the share of a class follows its weight at once.
+func TestSetWeightHoldsAtOnce(t *testing.T) {
+	c := tree(named("root", leakyClass("100 messages/s")),
+		under("root", withWeight(1, named("a", leakyClass("100 messages/s")))),
+		under("root", withWeight(10000, named("b", leakyClass("100 messages/s")))))
+	s := &sim{root: c["root"], now: start}
+	s.load(c["a"], -1, 3)
+	s.load(c["b"], -1, 3)
+	s.run(1 * second)
+	conf := c["a"].Policy()
+	conf.Weight = 10000
+	c["a"].Set(s.now, conf)
+	a := s.left[c["a"]]
+	s.run(10 * second)
+	if got := s.left[c["a"]] - a; got < 400 {
+		t.Errorf("a sent %d of 1000 in the ten seconds since it has the weight of b", got)
+	}
+}
+
 // TestNewClassAfterALargeItem: a class that is new, as by a reload, gets its share although
 // a large item left long ago.
 func TestNewClassAfterALargeItem(t *testing.T) {
