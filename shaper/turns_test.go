@@ -40,6 +40,19 @@ func TestSetWeightHoldsAtOnce(t *testing.T) {
 	}
 }
 
+// TestAdaptWithoutOnThrottle: a class with adapt goes more slowly itself. Its parent, which
+// counts messages, too, does not pause for it.
+func TestAdaptWithoutOnThrottle(t *testing.T) {
+	conf := child("a", "20")
+	conf.Adapt = true
+	c := tree(named("root", leakyClass("40 messages/s")), conf)
+	enter(t, c["a"], 0, Leaves, message(1))
+	c["a"].Throttled(at(0), 0, "throttled")
+	if _, share := c["a"].Feedback(at(second)); share != 0.5 {
+		t.Errorf("a has %v of its rate after a throttle, want half", share)
+	}
+}
+
 // TestNewClassAfterALargeItem: a class that is new, as by a reload, gets its share although
 // a large item left long ago.
 func TestNewClassAfterALargeItem(t *testing.T) {
