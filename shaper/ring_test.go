@@ -4,7 +4,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
+	"shaper/limit"
 	"shaper/tests/trial"
 )
 
@@ -74,5 +76,16 @@ func TestReweighOverflowsNothing(t *testing.T) {
 	r.reweigh(a, 1, 10_000)
 	if want := int64(mostOfTurn * secondOfRing / 10_000); a.key > want || a.key < want/1000*999 {
 		t.Errorf("a has its turn at %d, want %d", a.key, want)
+	}
+}
+
+// TestAlarmsFarApart: the earliest moment that there is comes before the latest.
+func TestAlarmsFarApart(t *testing.T) {
+	var h alarms
+	for _, at := range []time.Time{{}, limit.Never.Add(-1), epoch} {
+		h.set(&alarm{}, at)
+	}
+	if first := h.first(); !first.IsZero() {
+		t.Errorf("the first of all moments is %v", first)
 	}
 }
