@@ -21,18 +21,18 @@ package shaper
 //	|sent/weight of the one - sent/weight of the other| <= 4 * longest
 //
 // for any weights and costs, and whatever else each of them sends, as one that is within
-// its assured rate does. There, longest is the largest that it has been meanwhile.
+// its assured rate does. In it, longest is the largest that it has been meanwhile.
 //
 // Lately means in the present epoch of the ring or in the one before. An epoch ends when
 // the clock has moved on by more than longest. An item of an older epoch left when the
 // clock stood where the last epoch began, or earlier, and took no more than longest was
-// in that epoch. The clock has moved on by more than that since. So the next turn of who
-// sent that item lies behind the clock, and at <= clock + longest holds without the item.
-// clock - longest <= at holds, too: the clock moves only to the earliest turn, and longest
-// becomes less only when the clock moves.
+// in that epoch. The clock has moved on by more than that since. So it has passed the at
+// that this item led to, and at <= clock + longest holds without the item. The other half
+// holds, too: the clock moves only to the earliest turn, and longest becomes less only
+// when the clock moves.
 //
-// Who is new has its turn at last, the latest at of any: when all others have had one.
-// Somebody who has sent had that at, so at <= clock + longest holds for it, too.
+// Who is new comes when all others have had a turn: at last, the latest at so far. An item
+// of somebody led to that, so at <= clock + longest holds for who is new as well.
 //
 // Who leaves the ring keeps its turn. To leave it is the rule rather than the
 // exception: a class has a gap of its own after each item, or nothing that waits until
