@@ -20,7 +20,7 @@ type alarm struct {
 // the difference of two is a key.
 var epoch = time.Now()
 
-const farthest = 1 << 62
+const farthest = 1<<62 - 1
 
 // alarms is a heap, the earliest first. It is that of container/heap without
 // its calls through an interface, which took a fifth of Release.

@@ -143,7 +143,14 @@ func (f *feed) allowed(since time.Time) time.Time {
 // add has a contender take part. It comes to the end.
 func (f *feed) add(k *contender) {
 	for band := range bands {
-		k.seats[band].key = f.rings[band][k.priority()].end()
+		k.seats[band].key = f.rings[band][k.priority()].last
+	}
+}
+
+// reweigh has the weight of a contender hold at once. Until now it was old.
+func (f *feed) reweigh(k *contender, old int64) {
+	for band := range bands {
+		f.rings[band][k.priority()].reweigh(&k.seats[band], old, k.weight())
 	}
 }
 

@@ -19,14 +19,14 @@ import (
 )
 
 // naive is the rule of the tree by brute force: it looks at every class that there is,
-// has no rings and no alarms, and keeps its own account of whose turn it is, in fractions.
-// Where two have the same turn it leaves open who is first.
+// has no rings and no alarms, and keeps its own account of whose turn it is, rounded as
+// that of a ring. Where two have the same turn it leaves open who is first.
 type naive struct {
 	classes []*Class
 	leaves  int // how many of them items may enter, the last ones
 	waiting map[*Class][]*Item
-	turns   map[place]float64 // when the next turn of each begins
-	rounds  map[place]*round  // of the contenders of a class
+	turns   map[place]int64  // when the next turn of each begins
+	rounds  map[place]*round // of the contenders of a class
 
 	entered, left, cancelled int
 }
@@ -39,7 +39,7 @@ type place struct {
 }
 
 // A round is what all of one rank have in common.
-type round struct{ clock, longest, floor float64 }
+type round struct{ clock, last, longest, recent, epoch, floor int64 }
 
 // A rival is one of those who compete for a class, with what it may have to send. sure
 // says that it has something whichever it is.
@@ -90,7 +90,7 @@ func (m *naive) precedes(c *Class, a, b rival, now time.Time) bool {
 	if ra != rb {
 		return ra < rb
 	}
-	return m.turn(c, a.place, ra) < m.turn(c, b.place, rb)-1e-3
+	return m.turn(c, a.place, ra) < m.turn(c, b.place, rb)
 }
 
 // rank is the place of a contender by the rule, the lowest first. A class with
@@ -124,7 +124,7 @@ func (m *naive) round(c *Class, rank int) *round {
 
 // turn returns when the turn of a contender of a class begins: who was away has missed
 // no more than the longest.
-func (m *naive) turn(c *Class, k place, rank int) float64 {
+func (m *naive) turn(c *Class, k place, rank int) int64 {
 	r := m.round(c, rank)
 	k.band = rank / 8
 	return max(m.turns[k], r.floor)
@@ -133,16 +133,19 @@ func (m *naive) turn(c *Class, k place, rank int) float64 {
 // pay charges an item to the turns of those on its path. ranks are those they had.
 func (m *naive) pay(it *Item, ranks map[place]int) {
 	for _, k := range path(it.class) {
-		c, weight, rank := k.class, 1., ranks[k]
+		c, weight, rank := k.class, 1, ranks[k]
 		if !k.own {
-			c, weight = c.parent.Load(), float64(c.conf.Weight)
+			c, weight = c.parent.Load(), c.conf.Weight
 		}
 		r, begins := m.round(c, rank), m.turn(c, k, rank)
-		takes := float64(max(it.Cost.in(c.kind), 1)) / weight
-		r.clock, r.longest = max(r.clock, begins), max(r.longest, takes)
+		takes := max(it.Cost.in(c.kind), 1) * secondOfRing / int64(weight)
+		r.clock, r.longest, r.recent = max(r.clock, begins), max(r.longest, takes), max(r.recent, takes)
+		if r.clock-r.epoch > r.longest {
+			r.longest, r.recent, r.epoch = r.recent, takes, r.clock
+		}
 		r.floor = max(r.floor, r.clock-r.longest)
 		k.band = rank / 8
-		m.turns[k] = begins + takes
+		m.turns[k], r.last = begins+takes, max(r.last, begins+takes)
 	}
 }
 
@@ -263,7 +266,7 @@ func TestTreeIsNaive(t *testing.T) {
 	for seed := range trial.Size[uint64](12, 1000) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		confs := randomTree(r)
-		m := &naive{waiting: map[*Class][]*Item{}, turns: map[place]float64{}, rounds: map[place]*round{}}
+		m := &naive{waiting: map[*Class][]*Item{}, turns: map[place]int64{}, rounds: map[place]*round{}}
 		m.classes, m.leaves = grow(confs)
 		now := start
 		for step := range 4000 {
@@ -325,18 +328,25 @@ func (m *naive) step(r *rand.Rand, now *time.Time) (wrong string) {
 	return ""
 }
 
-// set is Set. Who gets another priority by that comes to the end.
+// set is Set. Who gets another priority by that comes to the end. Who gets another weight
+// waits for what its last item takes by that.
 func (m *naive) set(now time.Time, c *Class, conf policy.Class) {
-	old := map[*Class]int{}
+	old := map[*Class]policy.Class{}
 	for _, c := range m.classes {
-		old[c] = c.conf.Priority
+		old[c] = c.conf
 	}
 	c.Set(now, conf)
 	for _, c := range m.classes {
-		if p := c.parent.Load(); p != nil && c.conf.Priority != old[c] {
-			for band := range bands {
-				r := m.round(p, 8*band+c.conf.Priority)
-				m.turns[place{class: c, band: band}] = r.clock + r.longest
+		p := c.parent.Load()
+		if p == nil {
+			continue
+		}
+		for band := range bands {
+			k, r := place{class: c, band: band}, m.round(p, 8*band+c.conf.Priority)
+			if c.conf.Priority != old[c].Priority {
+				m.turns[k] = r.last
+			} else if before, next := int64(old[c].Weight), int64(c.conf.Weight); before != next && m.turns[k] > r.clock {
+				m.turns[k] = r.clock + min((m.turns[k]-r.clock)/next, (r.last-r.clock)/before)*before
 			}
 		}
 	}

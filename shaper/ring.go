@@ -10,15 +10,29 @@ package shaper
 //	an item leaves  clock = max(clock, at), at += cost/weight
 //
 // The clock stands where the latest turn began, and nobody sends before those whose
-// turns begin earlier. So clock - longest <= at <= clock + longest for all in the ring,
-// where longest is the most that an item has taken. Of two that are in it from one
-// moment to another, at moves on by what each sends in this ring, divided by its weight,
-// and they are never further apart than 2 * longest. So
+// turns begin earlier. So
+//
+//	clock - longest <= at <= clock + longest
+//
+// for all in the ring, where longest is the most that an item has taken lately. Of two
+// that are in it from one moment to another, at moves on by what each sends in this ring,
+// divided by its weight, and they are never further apart than 2 * longest. So
 //
 //	|sent/weight of the one - sent/weight of the other| <= 4 * longest
 //
 // for any weights and costs, and whatever else each of them sends, as one that is within
-// its assured rate does.
+// its assured rate does. In it, longest is the largest that it has been meanwhile.
+//
+// Lately means in the present epoch of the ring or in the one before. An epoch ends when
+// the clock has moved on by more than longest. An item of an older epoch left when the
+// clock stood where the last epoch began, or earlier, and took no more than longest was
+// in that epoch. The clock has moved on by more than that since. So it has passed the at
+// that this item led to, and at <= clock + longest holds without the item. The other half
+// holds, too: the clock moves only to the earliest turn, and longest becomes less only
+// when the clock moves.
+//
+// Who is new comes when all others have had a turn: at last, the latest at so far. An item
+// of somebody led to that, so at <= clock + longest holds for who is new as well.
 //
 // Who leaves the ring keeps its turn. To leave it is the rule rather than the
 // exception: a class has a gap of its own after each item, or nothing that waits until
@@ -27,7 +41,10 @@ package shaper
 type ring struct {
 	line    alarms // those who may send, by when their turns begin
 	clock   int64  // the latest at which a turn has begun
-	longest int64  // that an item has taken
+	last    int64  // the latest at which a turn is to begin
+	longest int64  // the most that an item has taken lately: in this epoch and the one before
+	recent  int64  // the most that one has taken in this epoch
+	epoch   int64  // when this epoch began, by the clock
 	floor   int64  // clock - longest, at most so far: no turn begins before
 }
 
@@ -40,13 +57,10 @@ const (
 	mostOfTurn   = 1 << 36
 )
 
-// end returns when those who are new have their turn: when all others have had one.
-func (r *ring) end() int64 { return r.clock + r.longest }
-
 // join gives a contender its seat.
 func (r *ring) join(seat *alarm) {
 	at := seat.key
-	if uint64(at-r.floor) > uint64(r.end()-r.floor) { // it has missed as much, or the clock has gone round
+	if uint64(at-r.floor) > uint64(r.last-r.floor) { // it has missed as much, or the clock has gone round
 		at = r.floor
 	}
 	r.line.put(seat, at)
@@ -57,9 +71,28 @@ func (r *ring) join(seat *alarm) {
 func (r *ring) pay(seat *alarm, cost, weight int64) {
 	takes := min(max(cost, 1), mostOfTurn) * secondOfRing / weight
 	r.clock = latest(r.clock, seat.key)
-	r.longest = max(r.longest, takes)
+	r.longest, r.recent = max(r.longest, takes), max(r.recent, takes)
+	if r.clock-r.epoch > r.longest {
+		r.longest, r.recent, r.epoch = r.recent, takes, r.clock
+	}
 	r.floor = latest(r.floor, r.clock-r.longest)
 	seat.key += takes
+	r.last = latest(r.last, seat.key)
+}
+
+// reweigh gives a contender another weight: until its next turn it waits for what its last
+// item takes by that, and no longer than one that is new.
+func (r *ring) reweigh(seat *alarm, old, next int64) {
+	wait := seat.key - r.clock
+	if old == next || wait <= 0 {
+		return
+	}
+	key := r.clock + min(wait/next, (r.last-r.clock)/old)*old
+	if seat.index == 0 {
+		seat.key = key
+	} else {
+		r.line.put(seat, key)
+	}
 }
 
 // latest returns the later of two times by the clock of a ring.

@@ -36,13 +36,17 @@ func (c *Class) set(now time.Time, conf policy.Class) {
 	c.recover(now)
 	had := c.enforced()
 	l := rerated(now, had.limiter, had.pacedAt(had.throttle.less), c.conf, conf)
-	old, p := c.conf, c.parent.Load()
+	old, weight, p := c.conf, c.place.weight(), c.parent.Load()
 	moves := p != nil && conf.Priority != old.Priority // to another ring
 	if moves {
 		p.feed.remove(&c.place)
 	}
-	if c.install(now, conf, l); moves {
+	c.install(now, conf, l)
+	switch {
+	case moves:
 		p.feed.add(&c.place)
+	case p != nil:
+		p.feed.reweigh(&c.place, weight)
 	}
 	if c.keys != nil {
 		c.keys.set(now, old, conf)

@@ -60,8 +60,8 @@ func (c *Class) InFlight() int {
 // Throttled says that the provider has refused something that left the class, since
 // it was too fast, and for how long it wants nothing more; 0 where it does not say. So
 // the class that limits what the provider counts pauses, in order, with all beneath
-// it: the nearest on the path that says what to do on_throttle, else the last that
-// counts messages. While it does, refusals of what left before make the pause no longer,
+// it: the nearest on the path with on_throttle or adapt, else the last that counts
+// messages. While it does, refusals of what left before make the pause no longer,
 // unless the provider says so.
 func (c *Class) Throttled(now time.Time, wait time.Duration, signal string) {
 	root, now := c.lockAt(now)
@@ -77,7 +77,7 @@ func (c *Class) Throttled(now time.Time, wait time.Duration, signal string) {
 func (c *Class) answersTo() *Class {
 	last := c
 	for x := c; x != nil; x = x.parent.Load() {
-		if x.conf.OnThrottle != (policy.OnThrottle{}) && x.keys == nil {
+		if x.keys == nil && (x.conf.OnThrottle != (policy.OnThrottle{}) || x.conf.Adapt) {
 			return x
 		}
 		if x.kind == unit.Messages && x.keys == nil {

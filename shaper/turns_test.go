@@ -1,0 +1,74 @@
+package shaper
+
+import "testing"
+
+// TestResumeAfterALightItem has c come back after a pause, long after an item of a light
+// class. b, which has the same weight, goes on as before.
+func TestResumeAfterALightItem(t *testing.T) {
+	c := tree(named("root", leakyClass("100 messages/s")),
+		under("root", withWeight(1, named("light", leakyClass("100 messages/s")))),
+		under("root", withWeight(10000, named("b", leakyClass("100 messages/s")))),
+		under("root", withWeight(10000, named("c", leakyClass("100 messages/s")))))
+	s := &sim{root: c["root"], now: start}
+	s.load(c["b"], -1, 3)
+	s.enter(c["light"], message(1)) // once, and never again
+	s.run(300 * second)
+	before := s.left[c["b"]]
+	s.load(c["c"], -1, 3)
+	s.run(10 * second)
+	if b := s.left[c["b"]] - before; b < 400 {
+		t.Errorf("b sent %d of 1000 while c was back, c %d", b, s.left[c["c"]])
+	}
+}
+
+// TestSetWeightHoldsAtOnce: the share of a class follows its weight at once.
+func TestSetWeightHoldsAtOnce(t *testing.T) {
+	c := tree(named("root", leakyClass("100 messages/s")),
+		under("root", withWeight(1, named("a", leakyClass("100 messages/s")))),
+		under("root", withWeight(10000, named("b", leakyClass("100 messages/s")))))
+	s := &sim{root: c["root"], now: start}
+	s.load(c["a"], -1, 3)
+	s.load(c["b"], -1, 3)
+	s.run(1 * second)
+	conf := c["a"].Policy()
+	conf.Weight = 10000
+	c["a"].Set(s.now, conf)
+	a := s.left[c["a"]]
+	s.run(10 * second)
+	if got := s.left[c["a"]] - a; got < 400 {
+		t.Errorf("a sent %d of 1000 in the ten seconds since it has the weight of b", got)
+	}
+}
+
+// TestAdaptWithoutOnThrottle: a class with adapt goes more slowly itself. Its parent, which
+// counts messages, too, does not pause for it.
+func TestAdaptWithoutOnThrottle(t *testing.T) {
+	conf := child("a", "20")
+	conf.Adapt = true
+	c := tree(named("root", leakyClass("40 messages/s")), conf)
+	enter(t, c["a"], 0, Leaves, message(1))
+	c["a"].Throttled(at(0), 0, "throttled")
+	if _, share := c["a"].Feedback(at(second)); share != 0.5 {
+		t.Errorf("a has %v of its rate after a throttle, want half", share)
+	}
+}
+
+// TestNewClassAfterALargeItem: a class that is new, as by a reload, gets its share although
+// a large item left long ago.
+func TestNewClassAfterALargeItem(t *testing.T) {
+	c := tree(named("root", leakyClass("1000 B/s")),
+		under("root", named("a", leakyClass("1000 B/s"))),
+		under("root", named("b", leakyClass("1000 B/s"))))
+	s := &sim{root: c["root"], now: start}
+	s.enter(c["a"], packet(100))
+	s.enter(c["a"], packet(256<<10))
+	s.send(c["b"], packet(100))
+	s.run(3600 * second)
+	late := NewClass(s.now, under("root", named("new", leakyClass("1000 B/s"))))
+	late.attach(s.now, c["root"])
+	s.send(late, packet(100))
+	s.run(60 * second)
+	if s.sent[late] < 25_000 {
+		t.Errorf("the new class sent %d bytes of 60000 in a minute", s.sent[late])
+	}
+}
