@@ -53,6 +53,22 @@ func TestTableWithoutRoom(t *testing.T) {
 	}
 }
 
+// In a pipe nothing is cut or left out: a program reads it.
+func TestTableInAPipe(t *testing.T) {
+	x := rand.New(rand.NewPCG(1, 2))
+	var out bytes.Buffer
+	all := wideClasses(x)
+	printClasses(&out, all, time.Now(), "")
+	for _, part := range []string{"  " + all[1].Name, "WEIGHT", "WOULD DROP", "CEIL"} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("%q is missing in\n%s", part, &out)
+		}
+	}
+	if strings.ContainsAny(out.String(), "…") || strings.Contains(out.String(), "no room") {
+		t.Errorf("it is cut:\n%s", &out)
+	}
+}
+
 // Tables with figures of any size, names of up to 64 letters and addresses of IPv6 fit
 // into 80 columns, and into any that are wider.
 func TestTablesFit(t *testing.T) {
