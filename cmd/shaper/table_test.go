@@ -161,6 +161,31 @@ func TestSort(t *testing.T) {
 	}
 }
 
+// Rows without a figure are the last in either order.
+func TestSortWithoutAFigure(t *testing.T) {
+	ceil := func(n float64) *stats.RateReading { return &stats.RateReading{Text: fmt.Sprint(n), PerSecond: n} }
+	all := make([]daemon.Class, 4)
+	for i := range all {
+		all[i].Name = string(rune('a' + i))
+	}
+	all[1].Ceil, all[3].Ceil = ceil(5), ceil(7)
+	all[1].Parent, all[3].Parent = "a", "a"
+	for by, want := range map[order]string{"ceil": "dbac", "-ceil": "bdac", "priority": "bdac"} {
+		columns := classColumns(time.Now())
+		rows, err := sorted(columns, asTree(all, func(c daemon.Class) (name, parent string) { return c.Name, c.Parent }), by)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, r := range rows {
+			got += r.of.Name
+		}
+		if got != want {
+			t.Errorf("--sort %s gives %s, want %s", by, got, want)
+		}
+	}
+}
+
 func TestWrapped(t *testing.T) {
 	t.Setenv("COLUMNS", "24")
 	var out bytes.Buffer
