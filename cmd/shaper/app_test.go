@@ -99,6 +99,7 @@ func TestUsageErrors(t *testing.T) {
 		"simulate --trace x --for 0s":     "--for: 0s leaves no time",
 		"simulate --trace x --for 5":      `--for: "5" is not a duration`,
 		"--nonsense":                      "-nonsense; see shaper --help",
+		"-c - status":                     "status needs --socket PATH, or -c FILE with a policy file",
 		"status --nonsense":               "-nonsense; see shaper status --help",
 		"status extra":                    `"extra" is one argument too many; usage: shaper status`,
 		"sessions close":                  "usage: shaper sessions close ID",
