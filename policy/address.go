@@ -136,10 +136,17 @@ func urlComplaint(s string) error {
 		return complain(upstreamForm, "a URL is no upstream")
 	}
 	scheme := schemes[u.Scheme]
-	port := cmp.Or(u.Port(), scheme.port, "PORT")
-	remedy := fmt.Sprintf("write %q", net.JoinHostPort(u.Hostname(), port))
+	port := cmp.Or(u.Port(), scheme.port)
+	addr := net.JoinHostPort(u.Hostname(), cmp.Or(port, "PORT"))
+	if _, err := hostPort(addr, 1, upstreamForm); port != "" && err != nil {
+		return err
+	}
+	remedy := fmt.Sprintf("write %q", addr)
 	if scheme.tls {
 		remedy += ", and upstream_tls = true beside it"
+	}
+	if strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+		remedy += "; a path is no part of an upstream"
 	}
 	return complain(remedy, "%q is a URL", u.Redacted())
 }

@@ -161,3 +161,13 @@ func TestChangeJSON(t *testing.T) {
 		t.Errorf("%s, %v; want %s", got, err, want)
 	}
 }
+
+// What a reload prints of a quota is what the file says.
+func TestDiffOfDays(t *testing.T) {
+	daily := strings.Replace(before, "30 packets/s", "5000 packets/day", 1)
+	weekly := strings.Replace(before, "30 packets/s", "30000 packets/week", 1)
+	changes := Diff(mustParse(t, daily), mustParse(t, weekly))
+	if got, want := fmt.Sprint(changes), "[~ class acme: rate 5000 packets/day -> 30000 packets/week]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Host is which server the requests of an http listener ask for: HostUpstream,
@@ -39,12 +40,13 @@ var hostField = func() field[Listener] {
 }()
 
 func parseHostOf(s string) (Host, error) {
-	words := []string{string(HostUpstream), string(HostClient)}
-	if slices.Contains(words, s) {
-		return Host(s), nil
-	}
-	if near := nearest(s, words); near != "" {
-		return "", complain(fmt.Sprintf("did you mean %q?", near), "%q is not known", s)
+	for _, word := range []Host{HostUpstream, HostClient} {
+		switch {
+		case s == string(word):
+			return word, nil
+		case strings.EqualFold(s, string(word)): // nobody means a host of this name
+			return "", complain(fmt.Sprintf("did you mean %q?", word), "%q is not known", s)
+		}
 	}
 	if addr, err := netip.ParseAddr(s); err == nil && addr.Is6() {
 		return "", complain(fmt.Sprintf("an address of IPv6 stands in brackets: %q", "["+s+"]"), "%q is not a host", s)

@@ -29,6 +29,9 @@ func TestHost(t *testing.T) {
 		{both, `host = "upstream"`, "api.example:443 10.0.0.1:443", "upstream"},
 		{both, `host = "other.example"`, "other.example other.example", "other.example"},
 		{name, `host = "other.example:8080"`, "other.example:8080", "other.example:8080"},
+		{name, `host = "client1"`, "client1", "client1"},
+		{name, `host = "clients"`, "clients", "clients"},
+		{name, `host = "upstream:80"`, "upstream:80", "upstream:80"},
 		{name, `host = "10.1.2.3"`, "10.1.2.3", "10.1.2.3"},
 		{name, `host = "[fd00::1]"`, "[fd00::1]", "[fd00::1]"},
 		{name, `host = "[fd00::1]:81"`, "[fd00::1]:81", "[fd00::1]:81"},
@@ -60,7 +63,7 @@ func TestHost(t *testing.T) {
 func TestHostErrors(t *testing.T) {
 	const at = "t.toml:8:8: listener.x.host: "
 	for value, want := range map[string]string{
-		"upstrem":         `"upstrem" is not known; did you mean "upstream"?`,
+		"UPSTREAM":        `"UPSTREAM" is not known; did you mean "upstream"?`,
 		"Client":          `"Client" is not known; did you mean "client"?`,
 		"":                `"" is not a host; ` + hostForm,
 		"https://a.b":     `"https://a.b" has no valid port; ` + hostForm,

@@ -242,10 +242,18 @@ func (c *checker) answers(class *Class, carried map[Protocol]bool) {
 	key := join("class", class.Name)
 	for _, p := range []Protocol{ISO8583, Lines} {
 		only := carried[p] && !carried[SMPP] && !carried[HTTP]
-		noMatch, noSignal := fmt.Sprintf("which message of %s answers which is not known", p), fmt.Sprintf("no message of %s says \"too fast\"", p)
-		c.unanswered(key+".in_flight", class.InFlight > 0 && (only || c.carries[class.Name][p]), noMatch)
+		noSignal := fmt.Sprintf("no message of %s says \"too fast\"", p)
+		c.unanswered(key+".in_flight", class.InFlight > 0 && c.carries[class.Name][p], fmt.Sprintf("which message of %s answers which is not known", p))
 		c.unanswered(key+".on_throttle", class.OnThrottle != (OnThrottle{}) && only, noSignal)
 		c.unanswered(key+".adapt", class.Adapt && only, noSignal)
+	}
+}
+
+// warnAnswers warns of an in_flight that bounds nothing, since only children carry
+// messages, of which none has an answer.
+func (c *checker) warnAnswers(class *Class, carried map[Protocol]bool) {
+	if class.InFlight > 0 && len(carried) > 0 && !carried[SMPP] && !carried[HTTP] {
+		c.warn(join("class", class.Name)+".in_flight", "it bounds nothing: only messages of smpp and http have answers", "leave it out")
 	}
 }
 

@@ -3,6 +3,7 @@ package policy
 import (
 	"encoding/json"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -209,6 +210,23 @@ return_class = "mixed"
 `)
 	if !p.Classes[0].Adapt || p.Classes[0].InFlight != 5 {
 		t.Errorf("it is read as %+v", p.Classes[0])
+	}
+}
+
+// An in_flight above messages without answers is legal, as it was, and warned of.
+func TestInFlightAboveOthers(t *testing.T) {
+	text, err := os.ReadFile("testdata/bad/in-flight-of-lines.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	below := strings.Replace(string(text), "[listener", "[class.b]\nrate = \"5 messages/s\"\nparent = \"a\"\n[listener", 1)
+	for _, c := range []struct{ text, warned string }{
+		{strings.Replace(below, `class = "a"`, `class = "b"`, 1), `t.toml:3:13: class.a.in_flight: it bounds nothing: only messages of smpp and http have answers; leave it out`},
+		{strings.NewReplacer(`class = "a"`, `class = "b"`, `"lines"`, `"smpp"`).Replace(below), ""},
+	} {
+		if _, warnings, err := Parse("t.toml", []byte(c.text)); err != nil || warnings.Error() != c.warned {
+			t.Errorf("%v, %v of\n%s", err, warnings, c.text)
+		}
 	}
 }
 

@@ -194,10 +194,11 @@ func TestRemediesOfWarnings(t *testing.T) {
 			`"20 messages/s"`, "\"10 messages/s\"\nceil = \"10 messages/s\""},
 		"less than is assured by a window": {shared + quota, `lower the rates to "10 messages/h" in all, and give each a ceil of at most "10 messages/s"`,
 			`"20 messages/s"`, "\"10 messages/h\"\nceil = \"10 messages/s\""},
-		"covered, up":        {a + listener + rule + narrower, "move it up or remove it", rule + narrower, narrower + rule},
-		"covered, removed":   {a + listener + rule + narrower, "move it up or remove it", narrower, ""},
-		"no port, changed":   {a + listener + "[[rule]]\nport = 80\nclass = \"a\"\n", "change it or remove it", "port = 80", "port = 2775"},
-		"nobody is verified": {a + listener + "upstream_tls = { insecure = true }\n", "ca = the upstream's own certificate", "insecure = true", `ca = "ca.pem"`},
+		"in flight where nothing answers": {strings.Replace(shared, "smpp", "lines", 1) + "[class.b]\nrate = \"30 messages/s\"\nin_flight = 5\n", "leave it out", "in_flight = 5\n", ""},
+		"covered, up":                     {a + listener + rule + narrower, "move it up or remove it", rule + narrower, narrower + rule},
+		"covered, removed":                {a + listener + rule + narrower, "move it up or remove it", narrower, ""},
+		"no port, changed":                {a + listener + "[[rule]]\nport = 80\nclass = \"a\"\n", "change it or remove it", "port = 80", "port = 2775"},
+		"nobody is verified":              {a + listener + "upstream_tls = { insecure = true }\n", "ca = the upstream's own certificate", "insecure = true", `ca = "ca.pem"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			warned := func(text string) string {

@@ -8,6 +8,7 @@ import (
 // warnAll reports what is legal and probably not meant.
 func (c *checker) warnAll() {
 	upwards, used := c.used()
+	carried := c.carriedBeneath()
 	for _, class := range c.p.Classes {
 		key := join("class", class.Name)
 		if class.Limit().IsZero() {
@@ -20,6 +21,7 @@ func (c *checker) warnAll() {
 				"put it into a class that a listener or a rule names as class")
 		}
 		c.warnKeys(key, &class)
+		c.warnAnswers(&class, carried[class.Name])
 	}
 	c.warnAssured()
 	c.warnTLS()

@@ -52,36 +52,19 @@ func TestReasonsAreExplained(t *testing.T) {
 	}
 }
 
-// The commands that simulate in README.md work as they stand, in a clone.
+// The commands that simulate work as they stand: those of README.md in a clone, those of
+// docs/recipes.md beside the policies that it shows, in the order in which it names them.
 func TestCommandsInDocuments(t *testing.T) {
-	text, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
+	readme, recipes := textOf(t, "../README.md"), textOf(t, "../docs/recipes.md")
+	if n := runSimulations(t, readme, copyTree(t)); n < 2 {
+		t.Errorf("README.md shows %d commands that simulate", n)
 	}
-	dir := copyTree(t)
-	found := 0
-	for line := range strings.Lines(string(text)) {
-		command, ok := strings.CutPrefix(line, "    shaper simulate ")
-		if !ok {
-			continue
-		}
-		found++
-		cmd := exec.Command("sh", "-c", plain()+" simulate "+command)
-		cmd.Dir = dir
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%s: %v\n%s", line, err, out)
-		}
-	}
-	if found < 2 {
-		t.Errorf("README.md shows %d commands that simulate", found)
+	if n := runSimulations(t, recipes, policiesOf(t, recipes)); n < 1 {
+		t.Errorf("docs/recipes.md shows %d commands that simulate", n)
 	}
 	example := regexp.MustCompile(`docs/examples/[\w.-]+`)
 	for _, name := range []string{"README.md", "docs/operations.md"} {
-		text, err := os.ReadFile("../" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, file := range example.FindAllString(string(text), -1) {
+		for _, file := range example.FindAllString(textOf(t, "../"+name), -1) {
 			if filepath.Ext(file) != ".toml" {
 				continue
 			}
@@ -92,23 +75,63 @@ func TestCommandsInDocuments(t *testing.T) {
 	}
 }
 
-// A key that two pages have a row for has the same default in both.
-func TestDefaultsInDocuments(t *testing.T) {
-	defaults := func(page string, row *regexp.Regexp) map[string]string {
-		text, err := os.ReadFile("../docs/" + page)
-		if err != nil {
+func textOf(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// runSimulations runs each command of a text that simulates, in a directory, and returns
+// how many there are.
+func runSimulations(t *testing.T, text, dir string) (found int) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		command, ok := strings.CutPrefix(line, "    shaper ")
+		if !ok || !strings.Contains(command, "simulate ") {
+			continue
+		}
+		found++
+		cmd := exec.Command("sh", "-c", plain()+" "+command)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", line, err, out)
+		}
+	}
+	return found
+}
+
+// policiesOf writes each policy that a text shows into a new directory, under the name
+// that the next command gives it.
+func policiesOf(t *testing.T, text string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	shown := regexp.MustCompile("(?s)```toml\n(.*?)```.*?\n    shaper [^\n]*?([\\w-]+\\.toml)")
+	for _, m := range shown.FindAllStringSubmatch(text, -1) {
+		if err := os.WriteFile(filepath.Join(dir, m[2]), []byte(m[1]), 0o644); err != nil {
 			t.Fatal(err)
 		}
+	}
+	return dir
+}
+
+// A key that two pages have a row for has the same default in both.
+func TestDefaultsInDocuments(t *testing.T) {
+	defaults := func(text string, row *regexp.Regexp) map[string]string {
 		all := map[string]string{}
-		for _, m := range row.FindAllSubmatch(text, -1) {
-			if all[string(m[1])] == "" { // else it is what a rule looks at
-				all[string(m[1])] = string(m[2])
+		for _, m := range row.FindAllStringSubmatch(text, -1) {
+			if all[m[1]] == "" { // else it is what a rule looks at
+				all[m[1]] = m[2]
 			}
 		}
 		return all
 	}
-	protocols := defaults("protocols.md", regexp.MustCompile("(?m)^\\| listener \\| `(\\w+)` \\| ([^|]+) \\|"))
-	policy := defaults("policy.md", regexp.MustCompile("(?m)^\\| `(\\w+)` \\| ([^|]+) \\|"))
+	_, listener, _ := strings.Cut(textOf(t, "../docs/policy.md"), "## [listener.NAME]")
+	listener, _, _ = strings.Cut(listener, "\n## ")
+	protocols := defaults(textOf(t, "../docs/protocols.md"), regexp.MustCompile("(?m)^\\| listener \\| `(\\w+)` \\| ([^|]+) \\|"))
+	policy := defaults(listener, regexp.MustCompile("(?m)^\\| `(\\w+)` \\| ([^|]+) \\|"))
 	if len(protocols) < 3 {
 		t.Fatalf("docs/protocols.md has the keys %v", protocols)
 	}

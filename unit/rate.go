@@ -52,7 +52,7 @@ const rateForm = `a rate is like "20mbit", "64KiB/s", "200 packets/s" or "120 co
 func ParseRate(s string) (Rate, error) {
 	r, err := parseRate(s)
 	if err != nil {
-		return Rate{}, fmt.Errorf("%q is not a rate: %w; %s", s, err, remedyOf(err, rateForm))
+		return Rate{}, fmt.Errorf("%q is not a rate: %w; %s", s, err, rateRemedy(s))
 	}
 	return r, nil
 }
@@ -69,12 +69,16 @@ func parseRate(s string) (Rate, error) {
 	if bit, ok := find(bitUnits, strings.ToLower(word)); ok {
 		return newRate(Bytes, number, bit, 8, time.Second)
 	}
-	digits := strings.TrimRight(strings.TrimSuffix(s, word), " ")
 	word, period, found := strings.Cut(word, "/")
 	word = strings.TrimRight(word, " ")
 	kind, factor, ok := rateUnit(word)
-	if !ok {
-		return Rate{}, unknownUnit(digits, word, strings.TrimLeft(period, " "))
+	switch {
+	case word == "":
+		return Rate{}, errors.New("it does not say what it counts")
+	case word[0] == ',':
+		return Rate{}, errors.New("a number has no commas")
+	case !ok:
+		return Rate{}, fmt.Errorf("%q is no unit of a rate", word)
 	}
 	if !found {
 		return Rate{}, errors.New("it has no period, such as \"/s\"")
@@ -255,10 +259,7 @@ func (r Rate) String() string {
 	if r.kind == 0 {
 		return "0"
 	}
-	period := "/" + strings.TrimPrefix(FormatDuration(r.per), "1")
-	if first := period[1]; '0' <= first && first <= '9' {
-		period = "/" + FormatDuration(r.per) // "/15min" keeps its digits
-	}
+	period := "/" + formatPeriod(r.per)
 	if r.kind != Bytes {
 		return format(r.amount, []scale{{" " + r.kind.String(), 1}}, 1) + period
 	}
@@ -271,6 +272,21 @@ func (r Rate) String() string {
 		return bytes + period
 	}
 	return bits
+}
+
+// formatPeriod prints what stands behind the slash: "s", "15min", "day".
+func formatPeriod(per time.Duration) string {
+	switch per {
+	case day:
+		return "day"
+	case 7 * day:
+		return "week"
+	}
+	text := FormatDuration(per)
+	if short := strings.TrimPrefix(text, "1"); short[0] > '9' { // "15min" keeps its digits
+		return short
+	}
+	return text
 }
 
 // MarshalText is String.

@@ -4,6 +4,8 @@ import (
 	"encoding"
 	"fmt"
 	"math"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 )
@@ -41,8 +43,8 @@ func TestParseRate(t *testing.T) {
 		{"0.75 messages/s", Messages, 3, 4 * s, ""},
 		{"20000 messages/15min", Messages, 20000, 15 * min, ""},
 		{"120 packets/min", Packets, 120, min, ""},
-		{"1 message/24h", Messages, 1, 24 * h, "1 messages/24h"},
-		{"1 message/d", Messages, 1, 24 * h, "1 messages/24h"},
+		{"1 message/24h", Messages, 1, 24 * h, "1 messages/day"},
+		{"1 message/d", Messages, 1, 24 * h, "1 messages/day"},
 		{"7 messages/1min30s", Messages, 7, 90 * s, "7 messages/90s"},
 
 		// short forms, and spaces where people put them
@@ -86,9 +88,6 @@ func TestParseRateErrors(t *testing.T) {
 		"1.2.3mbit":                     `it does not begin with a number`,
 		"30":                            `it has no unit`,
 		"30 items/s":                    `"items" is no unit of a rate`,
-		"30 messages":                   `it has no period, such as "/s"`,
-		"64KiB":                         `it has no period, such as "/s"`,
-		"30 messages/":                  `it has no period behind the slash`,
 		"30 messages/fortnight":         `the period: "fortnight" is no unit of time`,
 		"30 messages/.5s":               `the period: ".5s" is no unit of time`,
 		"30 messages/15":                `the period: it has no unit`,
@@ -165,7 +164,7 @@ func TestRateBelow(t *testing.T) {
 		{"1 messages/s", "99.9999%", "0.000001 messages/s"},
 		// more digits than fit
 		{"0.000001 packets/s", "0.0001%", "0.000000999 packets/s"},
-		{"1 messages/24h", "3.3333%", "0.96666 messages/24h"},
+		{"1 messages/day", "3.3333%", "0.96666 messages/day"},
 		{"1 messages/8784h", "2.55%", "0.97 messages/8784h"},
 		{"0.000000001bit", "3%", "0bit"},
 		{"8TiB/s", "0.0001%", "70368673808919bit"},
@@ -280,32 +279,92 @@ func rate(t testing.TB, s string) Rate {
 // A unit that people write, and that there is not, comes with what was meant.
 func TestRateRemedies(t *testing.T) {
 	for in, want := range map[string]string{
-		"30 /s":            `it does not say what it counts; write "30 messages/s", "30 packets/s" or "30 connections/s"`,
-		"20mbps":           `"mbps" is no unit of a rate; write "20mbit" for bits, or "20MB/s" for bytes`, // megabytes to tc, megabits to people
-		"20mbit/s":         `"mbit" is no unit of a rate; bits are per second, so write "20mbit"`,
-		"64kib/s":          `"kib" is no unit of a rate; write "64KiB/s"`,
-		"20 Packets/min":   `"Packets" is no unit of a rate; write "20 packets/min"`,
-		"20/s":             `it does not say what it counts; write "20 messages/s", "20 packets/s" or "20 connections/s"`,
-		"0.5 /15min":       `it does not say what it counts; write "0.5 messages/15min", "0.5 packets/15min" or "0.5 connections/15min"`,
-		"1 Mbit/s":         `"Mbit" is no unit of a rate; bits are per second, so write "1mbit"`,
-		"1.5 kbits/s":      `"kbits" is no unit of a rate; bits are per second, so write "1.5kbit"`,
-		"1Mbps":            `"Mbps" is no unit of a rate; write "1mbit" for bits, or "1MB/s" for bytes`,
-		"2 Gb/s":           `"Gb" is no unit of a rate; write "2gbit" for bits, or "2GB/s" for bytes`,
-		"100bps":           `"bps" is no unit of a rate; write "100bit" for bits, or "100B/s" for bytes`,
-		"10 requests/s":    `"requests" is no unit of a rate; write "10 messages/s"`,
-		"10 req/min":       `"req" is no unit of a rate; write "10 messages/min"`,
-		"10 queries/day":   `"queries" is no unit of a rate; write "10 messages/day"`,
-		"30 tps":           `"tps" is no unit of a rate; write "30 messages/s"`,
-		"30pps":            `"pps" is no unit of a rate; write "30 packets/s"`,
-		"1 Mbit/min":       `"Mbit" is no unit of a rate; ` + rateForm,
-		"10 apples/s":      `"apples" is no unit of a rate; ` + rateForm,
-		"10 messages/eon":  `the period: "eon" is no unit of time; ` + rateForm,
-		"9999999999999bps": `"bps" is no unit of a rate; write "9999999999999bit" for bits, or "9999999999999B/s" for bytes`,
+		"30 /s":                `it does not say what it counts; write "30 messages/s", "30 packets/s" or "30 connections/s"`,
+		"20mbps":               `"mbps" is no unit of a rate; write "20mbit" for bits, or "20MB/s" for bytes`, // megabytes to tc, megabits to people
+		"20mbit/s":             `"mbit" is no unit of a rate; write "20mbit": bits are per second`,
+		"64kib/s":              `"kib" is no unit of a rate; write "64KiB/s"`,
+		"20 Packets/min":       `"Packets" is no unit of a rate; write "20 packets/min"`,
+		"20/s":                 `it does not say what it counts; write "20 messages/s", "20 packets/s" or "20 connections/s"`,
+		"0.5 /15min":           `it does not say what it counts; write "0.5 messages/15min", "0.5 packets/15min" or "0.5 connections/15min"`,
+		"1 Mbit/s":             `"Mbit" is no unit of a rate; write "1mbit": bits are per second`,
+		"1.5 kbits/s":          `"kbits" is no unit of a rate; write "1.5kbit": bits are per second`,
+		"1Mbps":                `"Mbps" is no unit of a rate; write "1mbit" for bits, or "1MB/s" for bytes`,
+		"2 Gb/s":               `"Gb" is no unit of a rate; write "2gbit" for bits, or "2GB/s" for bytes`,
+		"100bps":               `"bps" is no unit of a rate; write "100bit" for bits, or "100B/s" for bytes`,
+		"10 requests/s":        `"requests" is no unit of a rate; write "10 messages/s"`,
+		"10 req/min":           `"req" is no unit of a rate; write "10 messages/min"`,
+		"10 queries/day":       `"queries" is no unit of a rate; write "10 messages/day"`,
+		"30 tps":               `"tps" is no unit of a rate; write "30 messages/s"`,
+		"30pps":                `"pps" is no unit of a rate; write "30 packets/s"`,
+		"1 Mbit/min":           `"Mbit" is no unit of a rate; ` + rateForm,
+		"10 apples/s":          `"apples" is no unit of a rate; ` + rateForm,
+		"10 messages/eon":      `the period: "eon" is no unit of time; ` + rateForm,
+		"9999999999999bps":     `"bps" is no unit of a rate; write "9999999999999bit" for bits`,
+		"20 messages/sec":      `the period: "sec" is no unit of time; write "20 messages/s"`,
+		"20 msg/secs":          `the period: "secs" is no unit of time; write "20 messages/s"`,
+		"20 messages/seconds":  `the period: "seconds" is no unit of time; write "20 messages/s"`,
+		"64KiB/Sec":            `the period: "Sec" is no unit of time; write "64KiB/s"`,
+		"20mbit/sec":           `"mbit" is no unit of a rate; write "20mbit": bits are per second`,
+		"20 packets/mins":      `the period: "mins" is no unit of time; write "20 packets/min"`,
+		"20 packets/minutes":   `the period: "minutes" is no unit of time; write "20 packets/min"`,
+		"20 packets/15 mins":   `the period: "mins" is no unit of time; write "20 packets/15min"`,
+		"20 messages/hours":    `the period: "hours" is no unit of time; write "20 messages/h"`,
+		"20 requests/days":     `"requests" is no unit of a rate; write "20 messages/day"`,
+		"20 messages/days":     `the period: "days" is no unit of time; write "20 messages/day"`,
+		"20 messages/weeks":    `the period: "weeks" is no unit of time; write "20 messages/week"`,
+		"20 messages/2day":     `the period: "day" is no unit of time; write "20 messages/48h"`,
+		"5 tps/min":            `"tps" is no unit of a rate; write "5 messages/s" or "5 messages/min"`,
+		"1,000 msg/s":          `a number has no commas; write "1000 messages/s"`,
+		"1,000,000 tps":        `a number has no commas; write "1000000 messages/s"`,
+		"20 msgs":              `"msgs" is no unit of a rate; write "20 messages/s" or "20 messages/min"`,
+		"20 msgs/s":            `"msgs" is no unit of a rate; write "20 messages/s"`,
+		"10 bytes/s":           `"bytes" is no unit of a rate; write "10B/s"`,
+		"10 kbytes/s":          `"kbytes" is no unit of a rate; write "10KB/s"`,
+		"20 messages":          `it has no period, such as "/s"; write "20 messages/s" or "20 messages/min"`,
+		"64KiB":                `it has no period, such as "/s"; write "64KiB/s"`,
+		"1MB/sec":              `the period: "sec" is no unit of time; write "1MB/s"`,
+		"20/":                  `it does not say what it counts; write "20 messages/s", "20 packets/s" or "20 connections/s"`,
+		"20 messages/":         `it has no period behind the slash; write "20 messages/s"`,
+		"9999999999999 msgs/s": `"msgs" is no unit of a rate; ` + rateForm,
 	} {
 		_, err := ParseRate(in)
 		if err == nil || err.Error() != fmt.Sprintf("%q is not a rate: %s", in, want) {
 			t.Errorf("%s:\n got %v\nwant %s", in, err, want)
 		}
+	}
+}
+
+// Whatever is written, each rate that an error proposes is one.
+func TestRemediesAreRates(t *testing.T) {
+	numbers := []string{"", "1", "20", "0.5", "1,000", "1,5", ".", "0.0000000001", "9999999999999", "99999999999999999999"}
+	words := append([]string{"", " ", "bytes", "byte", "kb", "kib", "Gb", "mbit", "tbits", "mbps", "bps", "b", "items", "apples", "msgs", "pkts", "conns", "queries"}, messageWords...)
+	for word := range perSecondWords {
+		words = append(words, word)
+	}
+	for _, k := range kindNames {
+		words = append(words, k.long, k.short)
+	}
+	periods := []string{"", "/", "/s", "/S", "/sec", "/mins", "/ hours", "/2day", "/0s", "/0 days", "/9999 weeks", "/1.5 days", "/15 min", "/eon", "/s/s"}
+	proposed := regexp.MustCompile(`"([^"]*)"`)
+	remedies := 0
+	for _, number := range numbers {
+		for _, word := range words {
+			for _, period := range periods {
+				_, err := ParseRate(number + " " + word + period)
+				if err == nil {
+					continue
+				}
+				_, remedy, _ := strings.Cut(err.Error(), "; ")
+				for _, rate := range proposed.FindAllStringSubmatch(remedy, -1) {
+					if remedies++; func() error { _, err := ParseRate(rate[1]); return err }() != nil {
+						t.Errorf("%v", err)
+					}
+				}
+			}
+		}
+	}
+	if remedies < 1000 {
+		t.Errorf("only %d", remedies)
 	}
 }
 
@@ -320,6 +379,11 @@ func TestPeriodWords(t *testing.T) {
 		got, err := ParseRate(in)
 		if err != nil || got != want {
 			t.Errorf("%s is %v, %v; want %v", in, got, err, want)
+		}
+		if strings.HasSuffix(in, "/day") || strings.HasSuffix(in, "/week") {
+			if got.String() != in {
+				t.Errorf("%s prints as %v", in, got)
+			}
 		}
 		if back, err := ParseRate(got.String()); err != nil || back != got {
 			t.Errorf("%s prints as %v, which reads as %v, %v", in, got, back, err)

@@ -1,93 +1,122 @@
 package unit
 
 import (
-	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
-// A remedied error knows what should have been written.
-type remedied struct {
-	error
-	remedy string
+// A proposal is a rate that was probably meant, and what it means where there are others.
+type proposal struct{ rate, meaning string }
+
+// rateRemedy says what to write instead of a text that is not a rate. What it proposes is
+// a rate.
+func rateRemedy(s string) string {
+	var sound []string
+	for _, p := range ratesMeant(s) {
+		if _, err := parseRate(p.rate); err == nil {
+			sound = append(sound, fmt.Sprintf("%q%s", p.rate, p.meaning))
+		}
+	}
+	switch last := len(sound) - 1; {
+	case last < 0:
+		return rateForm
+	case last == 0:
+		return "write " + sound[0]
+	case strings.Contains(sound[0], " for "):
+		return "write " + strings.Join(sound, ", or ")
+	default:
+		return "write " + strings.Join(sound[:last], ", ") + " or " + sound[last]
+	}
 }
 
-// remedyOf returns what an error says should have been written, or else a form.
-func remedyOf(err error, form string) string {
-	var r remedied
-	if errors.As(err, &r) {
-		return r.remedy
+// ratesMeant returns what a text may stand for that is not a rate.
+func ratesMeant(s string) (all []proposal) {
+	number, rest := cutDigits(s)
+	number = strings.ReplaceAll(number, ",", "")
+	word, period, slash := strings.Cut(rest, "/")
+	word, period = strings.TrimSpace(word), periodMeant(period)
+	ofBytes := isIn(sizeUnits, word)
+	word = strings.ToLower(word)
+	if period == "" {
+		period = "s"
 	}
-	return form
+	propose := func(unit, period string) { all = append(all, proposal{number + unit + "/" + period, ""}) }
+	kind, perSecond := perSecondWords[word]
+	counted, counts := countMeant(word)
+	size, isSize := sizeMeant(word)
+	bits := bitsMeant(number, word)
+	switch {
+	case number == "" || word == "" && !slash:
+	case word == "":
+		for _, kind := range []Kind{Messages, Packets, Connections} {
+			propose(" "+kind.String(), period)
+		}
+	case perSecond:
+		if propose(" "+kind.String(), "s"); period != "s" {
+			propose(" "+kind.String(), period)
+		}
+	case counts:
+		if propose(" "+counted.String(), period); !slash {
+			propose(" "+counted.String(), "min")
+		}
+	case len(bits) > 0 && !ofBytes && period == "s":
+		return bits
+	case isSize:
+		propose(size, period)
+	}
+	return all
+}
+
+// cutDigits splits a text behind its number, in which commas may group digits.
+func cutDigits(s string) (number, rest string) {
+	rest = strings.TrimLeft(s, "0123456789.,")
+	return s[:len(s)-len(rest)], rest
 }
 
 // messageWords are what people call messages.
-var messageWords = []string{"request", "req", "call", "transaction", "query", "sms", "submit", "mail", "msgs"}
+var messageWords = []string{"request", "req", "call", "transaction", "query", "querie", "sms", "submit", "mail"}
 
 // perSecondWords are what people call a number of something per second.
 var perSecondWords = map[string]Kind{"rps": Messages, "tps": Messages, "qps": Messages, "mps": Messages, "pps": Packets, "cps": Connections}
 
-// unknownUnit says what is wrong with the word behind the number of a rate, and what
-// was probably meant. The period is what stands behind the slash; "" for none.
-func unknownUnit(number, word, period string) error {
-	if word == "" {
-		return remedied{errors.New("it does not say what it counts"),
-			fmt.Sprintf(`write "%[1]s messages/%[2]s", "%[1]s packets/%[2]s" or "%[1]s connections/%[2]s"`, number, period)}
-	}
-	unknown := fmt.Errorf("%q is no unit of a rate", word)
-	for _, meant := range []string{countMeant(number, word, period), bitsMeant(number, word, period), sizeMeant(number, word, period)} {
-		if meant != "" {
-			return remedied{unknown, meant}
+// countMeant returns what a word in lower case probably counts.
+func countMeant(word string) (kind Kind, ok bool) {
+	one := strings.TrimSuffix(word, "s")
+	for _, w := range messageWords {
+		if w == word || w == one {
+			return Messages, true
 		}
 	}
-	return unknown
+	if kind, ok = kindOf(word); !ok {
+		kind, ok = kindOf(one)
+	}
+	return kind, ok && kind != Items
 }
 
-// countMeant says how a count is written that a word probably stands for; "" for none.
-func countMeant(number, word, period string) string {
-	word = strings.ToLower(word)
-	kind, perSecond := perSecondWords[word]
-	switch {
-	case perSecond && period == "":
-		return fmt.Sprintf(`write "%s %v/s"`, number, kind)
-	case period == "":
-		return ""
-	case isMessages(word):
-		kind = Messages
-	default:
-		var ok bool
-		if kind, ok = kindOf(word); !ok || kind == Items {
-			return ""
+// sizeMeant returns the unit of bytes that a word in lower case probably stands for:
+// "kib" and "kbytes". Of "kb" nobody knows whether it is bits.
+func sizeMeant(word string) (name string, ok bool) {
+	short := strings.TrimSuffix(strings.TrimSuffix(word, "s"), "yte")
+	for _, u := range sizeUnits {
+		if strings.EqualFold(u.name, short) {
+			return u.name, true
 		}
 	}
-	return fmt.Sprintf(`write "%s %v/%s"`, number, kind, period)
+	return "", false
 }
 
-// bitsMeant is countMeant for bits per second: "Mbit/s", and "Mbps", which are bits to
-// most people and bytes to tc.
-func bitsMeant(number, word, period string) string {
-	if period != "" && period != "s" {
-		return ""
-	}
-	word = strings.ToLower(word)
+// bitsMeant returns what a word in lower case stands for: "mbits", and "mbps", which are
+// bits to most people and bytes to tc.
+func bitsMeant(number, word string) []proposal {
 	if bits := strings.TrimSuffix(word, "s"); isIn(bitUnits, bits) {
-		return fmt.Sprintf(`bits are per second, so write "%s%s"`, number, bits)
+		return []proposal{{number + bits, ": bits are per second"}}
 	}
 	prefix, ok := strings.CutSuffix(strings.TrimSuffix(word, "ps"), "b")
 	if bytes := strings.ToUpper(prefix) + "B"; ok && isIn(bitUnits, prefix+"bit") && isIn(sizeUnits, bytes) {
-		return fmt.Sprintf(`write "%s%sbit" for bits, or "%s%s/s" for bytes`, number, prefix, number, bytes)
+		return []proposal{{number + prefix + "bit", " for bits"}, {number + bytes + "/s", " for bytes"}}
 	}
-	return ""
-}
-
-// sizeMeant is countMeant for bytes in other letters: "64kib/s".
-func sizeMeant(number, word, period string) string {
-	for _, u := range sizeUnits {
-		if strings.EqualFold(u.name, word) && period != "" {
-			return fmt.Sprintf(`write "%s%s/%s"`, number, u.name, period)
-		}
-	}
-	return ""
+	return nil
 }
 
 func isIn(units []scale, name string) bool {
@@ -95,12 +124,23 @@ func isIn(units []scale, name string) bool {
 	return ok
 }
 
-// isMessages reports whether a word in lower case, or its singular, means messages.
-func isMessages(word string) bool {
-	for _, one := range messageWords {
-		if word == one || word == one+"s" || word == "queries" {
-			return true
+// periodMeant returns the period that a text probably stands for: "sec", "15mins" and
+// "2 days". It returns others as they are.
+func periodMeant(s string) string {
+	s = strings.TrimSpace(s)
+	if _, err := parsePeriod(s); err == nil {
+		return s
+	}
+	number, word, err := cutNumber(s)
+	if err != nil {
+		number, word = fraction{1, 1}, s
+	}
+	one := strings.TrimSuffix(strings.ToLower(strings.TrimSpace(word)), "s")
+	for _, units := range [][]scale{periodWords, {{"", int64(time.Second)}, {"sec", int64(time.Second)}, {"min", int64(time.Minute)}, {"hr", int64(time.Hour)}}} {
+		factor, ok := find(units, one)
+		if period, err := number.times(factor, 1); word != "" && ok && err == nil && period.den == 1 {
+			return formatPeriod(time.Duration(period.num))
 		}
 	}
-	return false
+	return s
 }

@@ -128,7 +128,9 @@ func set(c *cli.Context) error {
 		},
 		func(w io.Writer, done daemon.Changed) {
 			printChanges(w, done.Changes)
-			if !done.Until.IsZero() {
+			if done.Until.IsZero() {
+				fmt.Fprintln(w, "until the next reload")
+			} else {
 				fmt.Fprintf(w, "until %s, or the next reload\n", stamp(done.Until))
 			}
 		})

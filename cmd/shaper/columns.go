@@ -66,19 +66,26 @@ func sorted[T any](columns []column[T], rows []T, by order) ([]T, error) {
 		return nil, usageError("--sort: there is no column %q; %s", name, policy.Hint(name, "columns", keys))
 	}
 	rows = slices.Clone(rows)
-	slices.SortStableFunc(rows, func(a, b T) int {
-		if backwards {
-			a, b = b, a
-		}
-		return columns[i].compare(a, b)
-	})
+	slices.SortStableFunc(rows, func(a, b T) int { return columns[i].compare(a, b, backwards) })
 	return rows, nil
 }
 
 // key is the name of a column on the command line.
 func (c column[T]) key() string { return strings.ReplaceAll(strings.ToLower(c.name), " ", "-") }
 
-func (c column[T]) compare(a, b T) int {
+// compare orders two rows. Those that do not have the column are last in either order.
+func (c column[T]) compare(a, b T, backwards bool) int {
+	hasA, hasB := c.has == nil || c.has(a), c.has == nil || c.has(b)
+	switch {
+	case hasA != hasB && hasA:
+		return -1
+	case hasA != hasB:
+		return 1
+	case !hasA:
+		return 0
+	case backwards:
+		a, b = b, a
+	}
 	if c.by != nil {
 		return cmp.Compare(c.by(b), c.by(a))
 	}
@@ -98,19 +105,13 @@ func wait[T any](name string, value func(T) stats.Seconds) column[T] {
 // where is a column that only some rows have: it is left out if none has it, and the
 // others have "-" there, and are the last.
 func where[T any](has func(T) bool, c column[T]) column[T] {
-	text, by := c.text, c.by
+	text := c.text
 	c.has = has
 	c.text = func(row T) string {
 		if !has(row) {
 			return "-"
 		}
 		return text(row)
-	}
-	c.by = func(row T) float64 {
-		if !has(row) {
-			return -1
-		}
-		return by(row)
 	}
 	return c
 }

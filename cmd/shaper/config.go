@@ -59,6 +59,9 @@ func client(c *cli.Context) (*daemon.Client, error) {
 		return daemon.NewClient(socket), nil
 	}
 	path, named := configPath(c)
+	if path == "-" {
+		return nil, usageError("the standard input does not say where the daemon is; %sneeds --socket PATH, or -c FILE with a policy file", commandPath(c))
+	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) && !named {
 		return daemon.NewClient(policy.DefaultDaemon().Control), nil

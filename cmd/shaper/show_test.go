@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -141,6 +142,61 @@ func TestWatch(t *testing.T) {
 	}
 	want(t, 64, []string{"--watch: \"0s\" leaves no time"}, "status", "--watch", "0s")
 	want(t, 64, []string{"--watch is for looking at a policy"}, "shadow", "--stop", "--watch", "1s")
+}
+
+// --watch goes on while the daemon restarts, and ends by ctrl-C.
+func TestWatchGoesOn(t *testing.T) {
+	d := begin(t, base)
+	ctx, cancel := context.WithCancel(t.Context())
+	printed, out := io.Pipe()
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, []string{"shaper", "classes", "--watch", "1ms", "-c", d.path}, out, out)
+		out.Close()
+	}()
+	lines := bufio.NewScanner(printed)
+	await := func(part string) {
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), part) {
+				return
+			}
+		}
+		t.Fatalf("it ends before it prints %q", part)
+	}
+	await("CLASS ")
+	d.Process.Kill()
+	d.exitCode()
+	await("the daemon is not reachable")
+	begin(t, base, func(cmd *exec.Cmd) { cmd.Args[len(cmd.Args)-1] = d.path })
+	await("CLASS ")
+	cancel()
+	go io.Copy(io.Discard, printed)
+	if got := <-code; got != 0 {
+		t.Errorf("exit code %d", got)
+	}
+}
+
+// With --json, --watch prints a stream of values, whole also in a terminal of few lines.
+func TestWatchJSON(t *testing.T) {
+	d := begin(t, base)
+	terminal, far := openTerminal(t, 70, 5)
+	cmd := exec.Command(os.Args[0], "classes", "--watch", "1ms", "--json", "-c", d.path)
+	cmd.Env = append(os.Environ(), asShaper+"=1", "GORACE=atexit_sleep_ms=0")
+	cmd.Stdout = far
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	far.Close()
+	terminal.SetReadDeadline(time.Now().Add(patience))
+	values := json.NewDecoder(terminal)
+	for range 3 {
+		var all []daemon.Class
+		if err := values.Decode(&all); err != nil || len(all) != 2 {
+			t.Fatalf("%v: %+v", err, all)
+		}
+	}
 }
 
 // In a terminal --watch draws over what was there, as wide as the terminal is, and ends

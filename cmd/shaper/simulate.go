@@ -50,8 +50,8 @@ func simulateCommand() *cli.Command {
 }
 
 func simulation(c *cli.Context) error {
-	if err := arguments(c, 0, 0); err != nil {
-		return err
+	if file := c.Args().First(); file != "" {
+		return usageError("%q is one argument too many; the policy is -c FILE: shaper simulate -c %s", file, file)
 	}
 	w, err := workloadOf(c)
 	if err != nil {

@@ -49,6 +49,7 @@ func TestSimulate(t *testing.T) {
 	want(t, 65, []string{"burst.csv:1:5: syntax: "}, "simulate", "-c", "burst.csv", "--trace", "ten.toml")
 	want(t, 65, []string{"ten.toml: trace: "}, "simulate", "-c", "ten.toml", "--trace", "ten.toml")
 	want(t, 66, []string{"none.csv"}, "simulate", "-c", "ten.toml", "--trace", "none.csv")
+	want(t, 64, []string{`"ten.toml" is one argument too many; the policy is -c FILE: shaper simulate -c ten.toml`}, "simulate", "ten.toml", "--load", "rate=1 packets/s")
 	want(t, 64, []string{`--load: there is no listener "out"; listeners: in`}, "simulate", "-c", "ten.toml", "--load", "rate=1 packets/s,listener=out")
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -48,11 +47,14 @@ const (
 // write prints the table no wider than w is. Where there is no room for it, texts are
 // cut, which "…" shows, and columns are left out, which a line below says.
 func (t *table) write(w io.Writer, indent string) {
-	width := widthOf(w) - len(indent)
-	hidden := t.hide(width)
+	width, bounded := widthOf(w)
+	var hidden []string
+	if bounded {
+		hidden = t.hide(width - len(indent))
+	}
 	widths := t.widths()
-	if !t.fit(widths, width, leastOf) {
-		t.fit(widths, width, leastEnd)
+	if bounded && !t.fit(widths, width-len(indent), leastOf) {
+		t.fit(widths, width-len(indent), leastEnd)
 	}
 	names := make([]string, len(t.header))
 	for i, h := range t.header {
@@ -66,7 +68,7 @@ func (t *table) write(w io.Writer, indent string) {
 		fmt.Fprintln(w, strings.TrimRight(indent+strings.Join(cells, gap), " "))
 	}
 	if len(hidden) > 0 {
-		fmt.Fprintf(w, "\n%s\n", wrapped("no room for "+strings.Join(hidden, ", ")+"; a wider terminal shows more, or COLUMNS=200", width+len(indent), indent, indent))
+		fmt.Fprintf(w, "\n%s\n", wrapped("no room for "+strings.Join(hidden, ", ")+"; a wider terminal shows more, or COLUMNS=200", width, indent, indent))
 	}
 }
 
@@ -135,13 +137,14 @@ func aligned(cell string, width int, right bool) string {
 // indented more than where it began. Where there is no terminal, the lines stay whole:
 // a program reads them.
 func writeWrapped(w io.Writer, text string) {
-	if _, ok := sizeOf(w); !ok && os.Getenv("COLUMNS") == "" {
+	width, bounded := widthOf(w)
+	if !bounded {
 		io.WriteString(w, text)
 		return
 	}
 	for line := range strings.Lines(text) {
 		indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
-		fmt.Fprintln(w, wrapped(line, widthOf(w), indent, indent+"    "))
+		fmt.Fprintln(w, wrapped(line, width, indent, indent+"    "))
 	}
 }
 

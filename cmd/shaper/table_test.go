@@ -53,6 +53,22 @@ func TestTableWithoutRoom(t *testing.T) {
 	}
 }
 
+// In a pipe nothing is cut or left out: a program reads it.
+func TestTableInAPipe(t *testing.T) {
+	x := rand.New(rand.NewPCG(1, 2))
+	var out bytes.Buffer
+	all := wideClasses(x)
+	printClasses(&out, all, time.Now(), "")
+	for _, part := range []string{"  " + all[1].Name, "WEIGHT", "WOULD DROP", "CEIL"} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("%q is missing in\n%s", part, &out)
+		}
+	}
+	if strings.ContainsAny(out.String(), "…") || strings.Contains(out.String(), "no room") {
+		t.Errorf("it is cut:\n%s", &out)
+	}
+}
+
 // Tables with figures of any size, names of up to 64 letters and addresses of IPv6 fit
 // into 80 columns, and into any that are wider.
 func TestTablesFit(t *testing.T) {
@@ -142,6 +158,31 @@ func TestSort(t *testing.T) {
 	printClasses(&out, treeOfClasses(), time.Now(), "priority")
 	if rows := strings.Fields(out.String()); !strings.Contains(out.String(), "\nbulk ") || strings.Index(out.String(), "\nbulk ") > strings.Index(out.String(), "\notp ") {
 		t.Errorf("sorted by priority: %v\n%s", rows, &out)
+	}
+}
+
+// Rows without a figure are the last in either order.
+func TestSortWithoutAFigure(t *testing.T) {
+	ceil := func(n float64) *stats.RateReading { return &stats.RateReading{Text: fmt.Sprint(n), PerSecond: n} }
+	all := make([]daemon.Class, 4)
+	for i := range all {
+		all[i].Name = string(rune('a' + i))
+	}
+	all[1].Ceil, all[3].Ceil = ceil(5), ceil(7)
+	all[1].Parent, all[3].Parent = "a", "a"
+	for by, want := range map[order]string{"ceil": "dbac", "-ceil": "bdac", "priority": "bdac"} {
+		columns := classColumns(time.Now())
+		rows, err := sorted(columns, asTree(all, func(c daemon.Class) (name, parent string) { return c.Name, c.Parent }), by)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, r := range rows {
+			got += r.of.Name
+		}
+		if got != want {
+			t.Errorf("--sort %s gives %s, want %s", by, got, want)
+		}
 	}
 }
 

@@ -8,19 +8,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// defaultWidth is that of what is no terminal.
+// defaultWidth is that of a terminal that does not say how wide it is.
 const defaultWidth = 80
 
 // widthOf returns how many characters a line has room for: as COLUMNS says, as for ps
-// and its like, else as wide as the terminal is.
-func widthOf(w io.Writer) int {
+// and its like, else as wide as the terminal is. ok is false if there is no terminal: a
+// program or a file takes lines of any length.
+func widthOf(w io.Writer) (width int, ok bool) {
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
-		return n
+		return n, true
 	}
-	if size, ok := sizeOf(w); ok && size.Col > 0 {
-		return int(size.Col)
+	size, ok := sizeOf(w)
+	if ok && size.Col > 0 {
+		return int(size.Col), true
 	}
-	return defaultWidth
+	return defaultWidth, ok
 }
 
 // sizeOf returns the size of a terminal; ok is false where there is none.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -17,7 +18,8 @@ func watchFlag() cli.Flag {
 }
 
 // watched makes an action of one that shows something: with --watch it shows it again
-// and again, in a terminal in the same place, else one behind the other.
+// and again. If the first time succeeds, later errors are shown in its place, since a
+// daemon that restarts comes back.
 func watched(show cli.ActionFunc) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		interval, err := timeFlag(c, "watch")
@@ -34,14 +36,20 @@ func watched(show cli.ActionFunc) cli.ActionFunc {
 		defer func() { c.App.Writer = out }()
 		for n := 0; ; n++ {
 			next := time.After(interval)
-			page := &screen{terminal: out}
+			page := &screen{terminal: out, stream: c.Bool("json")}
 			c.App.Writer = page
-			if err := show(c); ctx.Err() != nil {
+			err := show(c)
+			switch {
+			case ctx.Err() != nil:
 				return nil
-			} else if err != nil {
+			case err != nil && n == 0:
 				return err
+			case err != nil:
+				err = page.fail(err, c.App.ErrWriter)
+			default:
+				err = page.flush(n)
 			}
-			if err := page.flush(n); err != nil {
+			if err != nil {
 				return err
 			}
 			select {
@@ -57,6 +65,7 @@ func watched(show cli.ActionFunc) cli.ActionFunc {
 type screen struct {
 	bytes.Buffer
 	terminal io.Writer
+	stream   bool // the pages are for a program, also in a terminal
 }
 
 // What a terminal is told: to go to the first line, to clear the rest of a line, and
@@ -67,21 +76,42 @@ const (
 	clearRest = "\x1b[J"
 )
 
+// rows returns how many lines a terminal has; ok is false if pages stand one behind the
+// other.
+func (s *screen) rows() (rows int, ok bool) {
+	if size, ok := sizeOf(s.terminal); ok && !s.stream {
+		return int(size.Row), true
+	}
+	return 0, false
+}
+
 // flush prints page n: over the one before in a terminal, as far as that has lines for
 // it, else behind it.
 func (s *screen) flush(n int) error {
-	size, onTerminal := sizeOf(s.terminal)
+	rows, inPlace := s.rows()
 	page := s.String()
 	switch {
-	case onTerminal:
+	case inPlace:
 		lines := strings.Split(strings.TrimSuffix(page, "\n"), "\n")
-		if rows := int(size.Row); rows > 1 && len(lines) >= rows {
+		if rows > 1 && len(lines) >= rows {
 			lines = append(lines[:rows-2], "…")
 		}
 		page = home + strings.Join(lines, clearLine+"\n") + clearLine + "\n" + clearRest
-	case n > 0:
+	case n > 0 && !s.stream:
 		page = "\n" + page
 	}
 	_, err := io.WriteString(s.terminal, page)
 	return err
+}
+
+// fail shows an error instead of the page: in the place of the one before, else on the
+// standard error.
+func (s *screen) fail(err error, stderr io.Writer) error {
+	if _, inPlace := s.rows(); !inPlace {
+		_, err = fmt.Fprintln(stderr, err)
+		return err
+	}
+	s.Reset()
+	writeWrapped(s, err.Error()+"\n")
+	return s.flush(0)
 }
