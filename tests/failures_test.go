@@ -118,11 +118,14 @@ func TestIdleDaemonTakesNoTime(t *testing.T) {
 	for range 100 {
 		exchange(t, dial(t, "", p.addr("a")), 100) // sessions that are open and silent
 	}
+	watch := trial.Begin()
 	load := p.load(3 * time.Second)
-	t.Logf("100 idle sessions: %.3f %% of a processor", 100*load)
-	if load > 0.005 {
-		t.Errorf("it takes %.2f %% of a processor", 100*load)
+	trial.Figure(t, "100 idle sessions", "%.3f %% of a processor", 100*load)
+	if load > 0.02 {
+		t.Errorf("100 idle sessions take %.2f %% of a processor", 100*load)
 	}
+	// Who is interrupted by others for each wake-up pays for cold caches.
+	watch.Below(t, "3 s of 100 idle sessions", time.Duration(load*float64(3*time.Second)), 15*time.Millisecond)
 }
 
 // socket returns the path of the control socket.
