@@ -2,6 +2,7 @@ package tctest
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -235,4 +236,48 @@ func (k *Kernel) dumpFilters(d *device, parent uint32) (replies [][]byte) {
 		q.block.walk(l, put)
 	}
 	return replies
+}
+
+// Loose returns what leads nowhere: filters to classes, tables or devices that are not
+// there, and tables whose list has gone. The kernel takes them all.
+func (k *Kernel) Loose() (all []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, d := range k.devices {
+		for _, q := range d.qdiscs() {
+			for _, what := range k.loose(q) {
+				all = append(all, fmt.Sprintf("%s: %x: %s", d.Name, q.handle, what))
+			}
+		}
+	}
+	return all
+}
+
+func (k *Kernel) loose(q *qdisc) (all []string) {
+	b, prios := &q.block, map[uint16]bool{}
+	for _, l := range b.lists {
+		prios[l.prio] = true
+		for handle, f := range l.filters {
+			if class := f.u32(classAttr[l.kind]); class != 0 && q.classes[class] == nil {
+				all = append(all, fmt.Sprintf("filter %x of %d leads to class %x", handle, l.prio, class))
+			}
+		}
+	}
+	for number, t := range b.tables {
+		if !prios[t.prio] {
+			all = append(all, fmt.Sprintf("table %x has no list %d", number, t.prio))
+		}
+		for handle, key := range t.keys {
+			if class := key.u32(nl.TCA_U32_CLASSID); class != 0 && q.classes[class] == nil {
+				all = append(all, fmt.Sprintf("filter %x leads to class %x", handle, class))
+			}
+			if link := key.u32(nl.TCA_U32_LINK); link != 0 && b.tables[link] == nil {
+				all = append(all, fmt.Sprintf("filter %x leads to table %x", handle, link))
+			}
+			if to, at := redirect(key); at != nil && k.devices[int(to)] == nil {
+				all = append(all, fmt.Sprintf("filter %x moves packets to device %d", handle, to))
+			}
+		}
+	}
+	return all
 }
