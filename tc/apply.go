@@ -28,7 +28,7 @@ func (k *Kernel) Apply(d Device, plan []Object, takeOver bool) (changes int, err
 	if err != nil {
 		return 0, err
 	}
-	was := before.ours
+	was := before.plan()
 	if changes, err = k.converge(d, plan, before); err == nil || errors.Is(err, ErrNoDevice) {
 		return changes, err
 	}

@@ -1,7 +1,6 @@
 package tc
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -23,10 +22,7 @@ func plans(t *testing.T) (all [][]Object) {
 	tree := func(edits ...string) []Object {
 		return planOf(t, "tree", strings.NewReplacer(edits...).Replace)
 	}
-	var many strings.Builder
-	for i := range trial.Size(200, 10_000) {
-		fmt.Fprintf(&many, "[[rule]]\nclass = \"otp\"\nsource = \"10.9.%d.%d\"\n", i>>8, i&0xff)
-	}
+	many := manyRules(trial.Size(longList+50, 10_000)) // enough for tables
 	flowers := func(name string) []Object {
 		text, err := os.ReadFile("testdata/plan/" + name + ".toml")
 		if err != nil {
@@ -40,8 +36,8 @@ func plans(t *testing.T) (all [][]Object) {
 		tree("class = \"otp\"", "class = \"bulk\""),
 		tree("class = \"uplink\"", "class = \"uplink\"\ningress = \"bulk\"\nmark = true"),
 		tree("queue = \"64KiB\"", "queue = \"64 packets\"", "rate = \"10mbit\"", "rate = \"900mbit\""),
-		tree("[tc.eth0]", many.String()+"[tc.eth0]"),
-		tree("[tc.eth0]", "[[rule]]\nclass = \"bulk\"\nport = 53\n"+many.String()+"[tc.eth0]"),
+		tree("[tc.eth0]", many+"[tc.eth0]"),
+		tree("[tc.eth0]", "[[rule]]\nclass = \"bulk\"\nport = 53\n"+many+"[tc.eth0]"),
 		nil)
 }
 
@@ -158,9 +154,18 @@ func TestChangesAreSmall(t *testing.T) {
 func TestSizesSurviveTheRoot(t *testing.T) {
 	plan := treePlan(t)
 	r := newRig(t)
+	limited := func() {
+		t.Helper()
+		l, err := r.link("eth0")
+		if err != nil || l.Attrs().GSOMaxSize != 3028 || l.Attrs().GSOIPv4MaxSize != 3028 {
+			t.Fatalf("the link has %+v, %v", l, err)
+		}
+	}
 	r.mustApply(plan)
+	limited()
 	r.must(del, plan[0])
 	r.mustApply(plan)
+	limited()
 	r.mustClear()
 	r.holdsClear()
 }

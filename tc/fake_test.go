@@ -2,6 +2,7 @@ package tc
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -217,6 +218,15 @@ func treeText(t testing.TB, edits ...string) string {
 func bothWays(t testing.TB) []Object {
 	t.Helper()
 	return treePlan(t, "class = \"uplink\"", "class = \"uplink\"\ningress = \"bulk\"\nmark = true")
+}
+
+// manyRules are so many addresses of one class.
+func manyRules(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "[[rule]]\nclass = \"otp\"\nsource = \"10.9.%d.%d\"\n", i>>8, i&0xff)
+	}
+	return b.String()
 }
 
 // section returns a policy and its first section.
