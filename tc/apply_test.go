@@ -133,6 +133,20 @@ func TestHandleOfOursIsNotEnough(t *testing.T) {
 	}
 }
 
+// Filters of others beside ours on what arrives stay, and so does the qdisc they are of.
+func TestSharedIngressStays(t *testing.T) {
+	r := newRig(t)
+	r.mustApply(bothWays(t))
+	key := u32Key{}
+	key.Selector.add(0, 0, 0)
+	r.must(add, Object{Type: Filter, Device: "eth0", Handle: u32Node(0, 0, 1), Parent: ingressHandle, Kind: "u32", Pref: Pref{7, unix.ETH_P_IP}, Params: key})
+	r.mustClear()
+	left, err := r.dump(Filter, "eth0", ingressHandle)
+	if err != nil || len(left) == 0 || slices.ContainsFunc(left, func(m message) bool { return m.pref() != Pref{7, unix.ETH_P_IP} }) {
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
 // Whatever others change of what is ours is seen, and put right by one change.
 func TestOthersChangesArePutRight(t *testing.T) {
 	plan := bothWays(t)
