@@ -166,10 +166,15 @@ func (k *Kernel) LinkSetGSOIPv4MaxSize(l netlink.Link, size int) error {
 	return k.setLink(unix.RTM_SETLINK, l, func(d *device) { d.GSOIPv4MaxSize = uint32(size) })
 }
 
-// setLink changes a device that is named by its index, and tells who listens.
+// setLink changes a device, and tells who listens. Like netlink.Handle it goes by the name
+// if there is no index.
 func (k *Kernel) setLink(typ uint16, l netlink.Link, set func(*device)) error {
 	return k.ask(Request{Type: typ, Device: l.Attrs().Name, Kind: l.Type()}, func() error {
 		d, there := k.devices[l.Attrs().Index]
+		if l.Attrs().Index == 0 {
+			d = k.named(l.Attrs().Name)
+			there = d != nil
+		}
 		if !there {
 			return unix.ENODEV
 		}
