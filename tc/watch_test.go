@@ -151,3 +151,37 @@ func TestDeviceOf(t *testing.T) {
 		}
 	}
 }
+
+// The sockets are a Conn and a Feed, also without root: what is read needs none.
+func TestOpen(t *testing.T) {
+	k, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	lo, err := k.link("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.dump(Qdisc, "lo", 0); err != nil {
+		t.Error(err)
+	}
+	if _, err := k.link("nonesuch"); !errors.Is(err, ErrNoDevice) {
+		t.Errorf("%v", err)
+	}
+	f, err := subscribe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if got := f.NameOf(uint32(lo.Attrs().Index)); got != "lo" {
+		t.Errorf("%q", got)
+	}
+	if got := f.NameOf(1 << 30); got != "" {
+		t.Errorf("%q", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := Watch(ctx, IsMirror, func(string) { cancel() }); err != nil {
+		t.Error(err)
+	}
+}
