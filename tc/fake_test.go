@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"shaper/policy"
 	"shaper/tc/tctest"
 )
@@ -256,6 +254,3 @@ func (r *rig) holdsState(want map[place]Object) {
 		r.t.Fatalf("was %v, is %v", want, got)
 	}
 }
-
-// isClassChange reports whether a request makes or changes a class.
-func isClassChange(q tctest.Request) bool { return q.Type == unix.RTM_NEWTCLASS }

@@ -56,7 +56,7 @@ func (k *Kernel) setU32(b *block, l *list, r Request, there bool) error {
 	if err := k.checkU32(b, r.options); err != nil {
 		return err
 	}
-	t, key := b.lookUp(r.Handle)
+	_, key := b.lookUp(r.Handle)
 	switch {
 	case there && key == nil:
 		return refuse(unix.EINVAL, "Key node id cannot be zero")
@@ -75,7 +75,7 @@ func (k *Kernel) setU32(b *block, l *list, r Request, there bool) error {
 	if in&u32Table == 0 {
 		in |= l.root
 	}
-	t = b.tables[in&u32Table]
+	t := b.tables[in&u32Table]
 	handle := in | r.Handle&u32Node
 	switch {
 	case t == nil:
