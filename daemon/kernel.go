@@ -22,6 +22,9 @@ type kernel struct {
 	devices atomic.Pointer[map[string]bool] // to be watched
 	changed chan struct{}                   // of capacity 1: something has changed
 
+	connect func() (*tc.Kernel, error) // tc.ErrNotPermitted: it is off
+	watch   func(ctx context.Context, interest func(string) bool, changed func(string)) error
+
 	mu      sync.Mutex
 	netlink *tc.Kernel     // nil until it is needed
 	policy  *policy.Policy // in force; nil: none has been
@@ -29,7 +32,15 @@ type kernel struct {
 }
 
 func newKernel(log *slog.Logger) *kernel {
-	return &kernel{log: log, changed: make(chan struct{}, 1), said: map[string]bool{}}
+	return &kernel{log: log, changed: make(chan struct{}, 1), connect: connect, watch: tc.Watch, said: map[string]bool{}}
+}
+
+// connect connects to the kernel of the machine, if the process may change it.
+func connect() (*tc.Kernel, error) {
+	if err := tc.Permitted(); err != nil {
+		return nil, err
+	}
+	return tc.Open()
 }
 
 // Times of the kernel's keeper.
@@ -93,11 +104,10 @@ func (k *kernel) open(p *policy.Policy) (err error) {
 	if k.netlink != nil || len(applied(p)) == 0 && !marks {
 		return nil
 	}
-	if err := tc.Permitted(); err != nil {
+	if k.netlink, err = k.connect(); errors.Is(err, tc.ErrNotPermitted) {
 		k.say("THE KERNEL PART IS OFF: the sections [tc.DEVICE] are not applied and nothing is marked; the proxy runs", "err", err)
 		return nil
 	}
-	k.netlink, err = tc.Open()
 	return err
 }
 
@@ -192,7 +202,7 @@ func (k *kernel) run(ctx context.Context) {
 	defer watching.Wait()
 	watch := sync.OnceFunc(func() {
 		watching.Go(func() {
-			if err := tc.Watch(ctx, k.watched, k.wake); err != nil {
+			if err := k.watch(ctx, k.watched, k.wake); err != nil {
 				k.log.Error("the kernel's changes are not seen any more", "err", err)
 			}
 		})

@@ -1,9 +1,173 @@
 package daemon
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"shaper/policy"
+	"shaper/stats"
+	"shaper/tc"
+	"shaper/tc/tctest"
 )
+
+// keptPolicy is one for the kernel, with a rate of its class a.
+func keptPolicy(t *testing.T, rate string) *policy.Policy {
+	t.Helper()
+	p, _, err := policy.Parse("t.toml", []byte("[class.root]\nrate = \"10mbit\"\n[class.a]\nparent = \"root\"\nrate = \""+rate+"\"\n[tc.eth0]\nclass = \"root\"\napply = true\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// keepKernel runs a test in a bubble, with a kernel in memory that a policy is kept in.
+func keepKernel(t *testing.T, test func(t *testing.T, k *kernel, fake *tctest.Kernel, log *logged)) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := tctest.New("eth0")
+		logged, log := newLogged()
+		k := newKernel(log)
+		k.connect = func() (*tc.Kernel, error) { return tc.On(fake), nil }
+		k.watch = func(ctx context.Context, interest func(string) bool, changed func(string)) error {
+			return tc.WatchOn(ctx, fake.Subscribe(1000), interest, changed)
+		}
+		commit, err := k.prepare(keptPolicy(t, "1mbit"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		commit()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); k.run(ctx) }()
+		test(t, k, fake, logged)
+		cancel()
+		<-ended
+		k.close()
+	})
+}
+
+// rateOf returns what the kernel has of class a; "" if it has nothing.
+func rateOf(t *testing.T, fake *tctest.Kernel, p *policy.Policy) string {
+	t.Helper()
+	k := tc.On(fake)
+	d, err := k.Device("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := k.Show(d, p, p.TC[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		if s.Type == tc.Class && s.Class == "a" {
+			_, rate, _ := strings.Cut(s.Words, "rate ")
+			rate, _, _ = strings.Cut(rate, " ")
+			return rate
+		}
+	}
+	return ""
+}
+
+// The daemon puts a device right that came back, and what others change.
+func TestKernelIsKept(t *testing.T) {
+	keepKernel(t, func(t *testing.T, k *kernel, fake *tctest.Kernel, log *logged) {
+		p := keptPolicy(t, "1mbit")
+		holds := func(want string) {
+			t.Helper()
+			time.Sleep(slowest)
+			synctest.Wait()
+			if got := rateOf(t, fake, p); got != want {
+				t.Errorf("the rate is %q, not %q", got, want)
+			}
+		}
+		holds("1000000bit")
+		k.set(keptPolicy(t, "2mbit"))
+		holds("2000000bit")
+		other := tc.On(fake)
+		d, err := other.Device("eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.Clear(d, nil); err != nil {
+			t.Fatal(err)
+		}
+		holds("2000000bit")
+		wantLines(t, log.String(), "the kernel differed from the policy, and has been put right")
+		fake.Unplug("eth0")
+		time.Sleep(slowest)
+		fake.Plug("eth0", "veth")
+		holds("2000000bit")
+		wantLines(t, log.String(), "waiting for a network device")
+	})
+}
+
+// A policy that the kernel refuses leaves the one before; one without the section clears
+// the device.
+func TestKernelPrepares(t *testing.T) {
+	keepKernel(t, func(t *testing.T, k *kernel, fake *tctest.Kernel, _ *logged) {
+		p := keptPolicy(t, "1mbit")
+		refusals := 2
+		fake.Between = func(q tctest.Request, do func() error) error {
+			if q.Type == unix.RTM_NEWTCLASS && refusals > 0 {
+				refusals--
+				return unix.EPERM
+			}
+			return do()
+		}
+		if _, err := k.prepare(keptPolicy(t, "2mbit")); !errors.Is(err, unix.EPERM) {
+			t.Errorf("%v", err)
+		}
+		if got := rateOf(t, fake, p); got != "1000000bit" {
+			t.Errorf("the rate is %q", got)
+		}
+		commit, err := k.prepare(&policy.Policy{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		commit()
+		if got := rateOf(t, fake, p); got != "" {
+			t.Errorf("the rate is %q", got)
+		}
+	})
+}
+
+// What the kernel counts is read by class.
+func TestKernelReads(t *testing.T) {
+	keepKernel(t, func(t *testing.T, k *kernel, fake *tctest.Kernel, _ *logged) {
+		p := keptPolicy(t, "1mbit")
+		fake.Count("eth0", policy.Major<<16|uint32(p.Minors()["a"]), tctest.Counters{Bytes: 7, Packets: 2, Dropped: 3})
+		for _, r := range k.read() {
+			if sent := r.Sent[stats.Upstream]; r.Name == "a" && (sent.Bytes != 7 || sent.Packets != 2 || r.Dropped[stats.QueueFull].Items != 3) {
+				t.Errorf("%+v", r)
+			}
+		}
+		if len(k.read()) != 2 {
+			t.Errorf("%+v", k.read())
+		}
+	})
+}
+
+// Without the right to change the network the proxy runs, and the log says so once.
+func TestKernelIsOff(t *testing.T) {
+	logged, log := newLogged()
+	k := newKernel(log)
+	k.connect = func() (*tc.Kernel, error) { return nil, tc.ErrNotPermitted }
+	for range 2 {
+		if commit, err := k.prepare(keptPolicy(t, "1mbit")); err != nil {
+			t.Fatal(err)
+		} else {
+			commit()
+		}
+	}
+	if n := strings.Count(logged.String(), "THE KERNEL PART IS OFF"); n != 1 {
+		t.Errorf("%d lines", n)
+	}
+}
 
 // Who changes the kernel now and then is put right at once, and who does it again and
 // again ever later, until there was quiet.

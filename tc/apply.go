@@ -28,7 +28,7 @@ func (k *Kernel) Apply(d Device, plan []Object, takeOver bool) (changes int, err
 	if err != nil {
 		return 0, err
 	}
-	was := before.ours
+	was := before.plan()
 	if changes, err = k.converge(d, plan, before); err == nil || errors.Is(err, ErrNoDevice) {
 		return changes, err
 	}
@@ -206,14 +206,14 @@ func (k *Kernel) send(o op, s *snapshot) error {
 			params = key
 		}
 	}
-	r := k.request(proto, unix.NLM_F_ACK|flags[o.verb], msg)
+	r := request(proto, unix.NLM_F_ACK|flags[o.verb], msg)
 	r.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(t.Kind)))
 	if o.verb != del {
 		if options := params.options(); options != nil {
 			r.AddData(nl.NewRtAttr(nl.TCA_OPTIONS, append(options, bucketOf(t)...)))
 		}
 	}
-	_, err := r.Execute(unix.NETLINK_ROUTE, 0)
+	_, err := k.conn.Execute(r)
 	return err
 }
 
@@ -232,22 +232,22 @@ func (k *Kernel) setLink(o op) error {
 	link := &netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: name, Index: k.indexes[name]}}
 	switch {
 	case o.verb == del:
-		return k.links.LinkDel(link)
+		return k.conn.LinkDel(link)
 	case o.verb == add:
 		link.TxQLen = -1
-		if err := k.links.LinkAdd(link); err != nil {
+		if err := k.conn.LinkAdd(link); err != nil {
 			return err
 		}
 		if _, err := k.link(name); err != nil {
 			return err
 		}
-		return k.links.LinkSetUp(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: name, Index: k.indexes[name]}})
+		return k.conn.LinkSetUp(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: name, Index: k.indexes[name]}})
 	case o.object.Kind == "ifb":
-		return k.links.LinkSetUp(link)
+		return k.conn.LinkSetUp(link)
 	}
 	sizes := o.object.Params.(linkSizes)
-	if err := k.links.LinkSetGSOMaxSize(link, int(sizes.GSO)); err != nil {
+	if err := k.conn.LinkSetGSOMaxSize(link, int(sizes.GSO)); err != nil {
 		return err
 	}
-	return k.links.LinkSetGSOIPv4MaxSize(link, int(sizes.GSO4))
+	return k.conn.LinkSetGSOIPv4MaxSize(link, int(sizes.GSO4))
 }

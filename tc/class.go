@@ -21,14 +21,8 @@ type htbClass struct {
 const anyQuantum = 1514
 
 func (c htbClass) options() []byte {
-	parms := make([]byte, 44)
-	putRate(parms[0:], c.Rate)
-	putRate(parms[12:], c.Ceil)
-	native.PutUint32(parms[24:], c.Burst)
-	native.PutUint32(parms[28:], c.CBurst)
-	native.PutUint32(parms[32:], c.quantum())
-	native.PutUint32(parms[40:], c.Prio)
-	b := attr(nil, nl.TCA_HTB_PARMS, parms)
+	b := attr(nil, nl.TCA_HTB_PARMS, (&nl.TcHtbCopt{Rate: rateSpec(c.Rate), Ceil: rateSpec(c.Ceil),
+		Buffer: c.Burst, Cbuffer: c.CBurst, Quantum: c.quantum(), Prio: c.Prio}).Serialize())
 	if c.Rate >= 1<<32 {
 		b = attr64(b, nl.TCA_HTB_RATE64, c.Rate)
 	}
@@ -57,12 +51,12 @@ func parseClass(kind string, options []byte) Params {
 		return plain{}
 	}
 	m := parseAttrs(options)
-	parms := m[nl.TCA_HTB_PARMS]
+	c := nl.DeserializeTcHtbCopt(m.sized(nl.TCA_HTB_PARMS, nl.SizeofTcHtbCopt))
 	return htbClass{
-		Rate:  max(uint64(at32(parms, 8)), m.u64(nl.TCA_HTB_RATE64)),
-		Ceil:  max(uint64(at32(parms, 20)), m.u64(nl.TCA_HTB_CEIL64)),
-		Burst: at32(parms, 24), CBurst: at32(parms, 28),
-		Quantum: at32(parms, 32), Prio: at32(parms, 40),
-		Odd: isOdd(parms) || isOdd(parms[min(12, len(parms)):]),
+		Rate:  max(uint64(c.Rate.Rate), m.u64(nl.TCA_HTB_RATE64)),
+		Ceil:  max(uint64(c.Ceil.Rate), m.u64(nl.TCA_HTB_CEIL64)),
+		Burst: c.Buffer, CBurst: c.Cbuffer,
+		Quantum: c.Quantum, Prio: c.Prio,
+		Odd: isOdd(c.Rate) || isOdd(c.Ceil),
 	}
 }

@@ -237,20 +237,27 @@ func (d *differ) moved() {
 
 // bottomUp returns the classes there are, children before their parents.
 func (d *differ) bottomUp() (all []Object) {
-	depth := map[place]int{}
 	for _, o := range d.ours {
-		if o.Type != Class {
-			continue
+		if o.Type == Class {
+			all = append(all, o)
 		}
-		n := 0
-		for p, there := o, true; there; n++ {
-			p, there = d.classOf(p.Device, p.Parent)
-		}
-		depth[o.place()] = n
-		all = append(all, o)
 	}
+	depth := depths(d.have, all)
 	slices.SortStableFunc(all, func(a, b Object) int { return cmp.Compare(depth[b.place()], depth[a.place()]) })
 	return all
+}
+
+// depths returns how deep classes are in their trees.
+func depths(have map[place]Object, classes []Object) map[place]int {
+	depth := map[place]int{}
+	for _, o := range classes {
+		n := 0
+		for p, there := o, true; there; n++ {
+			p, there = have[place{Class, p.Device, p.Parent, 0, Pref{}}]
+		}
+		depth[o.place()] = n
+	}
+	return depth
 }
 
 func (d *differ) classOf(device string, h Handle) (Object, bool) {

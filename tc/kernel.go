@@ -12,11 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kernel is a connection to the kernel of the network namespace in which it was
-// opened. It is for one goroutine.
+// Kernel reads and changes what a kernel has of ours. It is for one goroutine.
 type Kernel struct {
-	links   *netlink.Handle
-	sockets map[int]*nl.SocketHandle
+	conn    Conn
 	indexes map[string]int    // of devices, by name
 	kinds   *Kinds            // nil: not probed yet
 	had     map[int]linkSizes // of links, by index, that were limited when they were read
@@ -26,33 +24,22 @@ type Kernel struct {
 // changes of the network.
 const patience = 30 * time.Second
 
-// Open connects to the kernel.
+// Open connects to the kernel of the network namespace in which it is called.
 func Open() (*Kernel, error) {
-	nl.EnableErrorMessageReporting = true
-	s, err := nl.Subscribe(unix.NETLINK_ROUTE)
+	s, err := dial()
 	if err != nil {
 		return nil, &Error{Op: "connect", Object: "to netlink", Err: err}
 	}
-	timeout := unix.NsecToTimeval(int64(patience))
-	if err := errors.Join(s.SetExtAck(true), s.SetReceiveTimeout(&timeout)); err != nil {
-		s.Close()
-		return nil, &Error{Op: "connect", Object: "to netlink", Err: err}
-	}
-	links, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-	if err != nil {
-		s.Close()
-		return nil, &Error{Op: "connect", Object: "to netlink", Err: err}
-	}
-	return &Kernel{links: links, sockets: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: s}}, indexes: map[string]int{}, had: map[int]linkSizes{}}, nil
+	return On(s), nil
+}
+
+// On returns a Kernel that uses a connection, and closes it.
+func On(c Conn) *Kernel {
+	return &Kernel{conn: c, indexes: map[string]int{}, had: map[int]linkSizes{}}
 }
 
 // Close ends the connection. What is in the kernel stays.
-func (k *Kernel) Close() {
-	k.links.Close()
-	for _, s := range k.sockets {
-		s.Close()
-	}
-}
+func (k *Kernel) Close() { k.conn.Close() }
 
 // Error is what the kernel has refused: which operation on which object of which
 // device, why, and what the kernel itself says of it.
@@ -100,7 +87,7 @@ var ErrNoDevice = errors.New("there is no such network device")
 
 // link reads a device.
 func (k *Kernel) link(name string) (netlink.Link, error) {
-	l, err := k.links.LinkByName(name)
+	l, err := k.conn.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		delete(k.indexes, name)
 		return nil, &Error{Op: "read", Device: name, Object: "link", Err: ErrNoDevice}
@@ -126,9 +113,8 @@ func (k *Kernel) Device(name string) (Device, error) {
 }
 
 // request returns a message about qdiscs, classes or filters.
-func (k *Kernel) request(proto, flags int, msg *nl.TcMsg) *nl.NetlinkRequest {
+func request(proto, flags int, msg *nl.TcMsg) *nl.NetlinkRequest {
 	r := nl.NewNetlinkRequest(proto, flags)
-	r.Sockets = k.sockets
 	r.AddData(msg)
 	return r
 }
@@ -141,7 +127,7 @@ func (k *Kernel) dump(typ Type, device string, parent Handle) (all []message, er
 	for range 10 {
 		msg := &nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Parent: uint32(parent)}
 		var replies [][]byte
-		replies, err = k.request(proto, unix.NLM_F_DUMP, msg).Execute(unix.NETLINK_ROUTE, 0)
+		replies, err = k.conn.Execute(request(proto, unix.NLM_F_DUMP, msg))
 		if errors.Is(err, nl.ErrDumpInterrupted) || errors.Is(err, unix.ENOBUFS) {
 			continue
 		}

@@ -40,7 +40,7 @@ func (c htbClass) noted() linkSizes { return linkSizes{uint32(c.Rate), uint32(c.
 // Sweep deletes the ifb devices that were made for devices which are gone, and returns
 // how many.
 func (k *Kernel) Sweep() (deleted int, err error) {
-	all, err := k.links.LinkList()
+	all, err := k.conn.LinkList()
 	if err != nil {
 		return 0, refused("read", "", "links", err)
 	}
@@ -54,7 +54,7 @@ func (k *Kernel) Sweep() (deleted int, err error) {
 		if l.Type() != "ifb" || !IsMirror(name) || err != nil || indexes[of] {
 			continue
 		}
-		if err := k.links.LinkDel(l); err != nil && !isGone(err) {
+		if err := k.conn.LinkDel(l); err != nil && !isGone(err) {
 			return deleted, refused("delete", name, "ifb", err)
 		}
 		deleted++

@@ -32,7 +32,7 @@ func (d *differ) filters() {
 			continue
 		}
 		if stranger := isListed(o.Pref) && !isOfList(o); stranger || !isListed(o.Pref) && !d.taken[o.place()] {
-			d.do(del, o)
+			d.discard(o)
 			delete(d.have, o.place())
 		}
 	}
@@ -42,6 +42,15 @@ func (d *differ) filters() {
 			d.list(device, f)
 		}
 	}
+}
+
+// discard deletes a filter. That of what arrives goes with its list: beside a list of
+// others, the kernel keeps one that is empty.
+func (d *differ) discard(o Object) {
+	if last := !d.taken[Object{Type: Qdisc, Device: o.Device, Handle: ingressHandle}.place()]; last && o.Parent == ingressHandle {
+		o.Handle, o.Params = 0, wholeList{}
+	}
+	d.do(del, o)
 }
 
 func isListed(p Pref) bool {

@@ -49,10 +49,10 @@ var malformed = map[string][]byte{
 
 // knows reports whether the kernel knows a kind.
 func (k *Kernel) knows(proto, flags int, msg *nl.TcMsg, kind string) (bool, error) {
-	r := k.request(proto, unix.NLM_F_CREATE|unix.NLM_F_ACK|flags, msg)
+	r := request(proto, unix.NLM_F_CREATE|unix.NLM_F_ACK|flags, msg)
 	r.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(kind)))
 	r.AddData(nl.NewRtAttr(nl.TCA_OPTIONS, malformed[kind]))
-	_, err := r.Execute(unix.NETLINK_ROUTE, 0)
+	_, err := k.conn.Execute(r)
 	switch {
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ERANGE):
 		return true, nil
@@ -76,7 +76,7 @@ func (k *Kernel) probeFlower() (has bool, err error) {
 	}
 	defer func() {
 		delete(k.indexes, probeDevice)
-		err = errors.Join(err, k.links.LinkDel(l))
+		err = errors.Join(err, k.conn.LinkDel(l))
 	}()
 	root := Object{Type: Qdisc, Device: probeDevice, Handle: htbHandle, Parent: rootParent, Kind: "htb", Params: ourRoot}
 	if err := k.send(op{replace, root}, nil); err != nil {
@@ -95,7 +95,7 @@ func (k *Kernel) addProbe() error {
 	link := &netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: probeDevice, TxQLen: -1}}
 	began := time.Now()
 	for {
-		err := k.links.LinkAdd(link)
+		err := k.conn.LinkAdd(link)
 		if !errors.Is(err, unix.EEXIST) {
 			return err
 		}
@@ -103,7 +103,7 @@ func (k *Kernel) addProbe() error {
 			time.Sleep(time.Millisecond)
 			continue
 		}
-		if err := k.links.LinkDel(link); err != nil && !isGone(err) {
+		if err := k.conn.LinkDel(link); err != nil && !isGone(err) {
 			return err
 		}
 		began = time.Now()

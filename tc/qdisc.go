@@ -15,12 +15,11 @@ type htbQdisc struct {
 
 const htbVersion, htbR2Q = 3, 10 // what tc(8) sends
 
+// Here and below the structures are those of package nl where it has them right. The
+// values of package netlink (Htb, HtbClass, Tbf, U32) do not serve: only its own Handle
+// sends and reads them, and that leaves out TCA_TBF_BURST, overheads and 64-bit packets.
 func (q htbQdisc) options() []byte {
-	glob := make([]byte, 20)
-	native.PutUint32(glob[0:], htbVersion)
-	native.PutUint32(glob[4:], htbR2Q)
-	native.PutUint32(glob[8:], q.Default)
-	return attr(nil, nl.TCA_HTB_INIT, glob)
+	return attr(nil, nl.TCA_HTB_INIT, (&nl.TcHtbGlob{Version: htbVersion, Rate2Quantum: htbR2Q, Defcls: q.Default}).Serialize())
 }
 
 func (q htbQdisc) words() string { return fmt.Sprintf("default 0x%x", q.Default) }
@@ -34,11 +33,7 @@ type tbf struct {
 }
 
 func (q tbf) options() []byte {
-	parms := make([]byte, 36)
-	putRate(parms, q.Rate)
-	native.PutUint32(parms[24:], q.Limit)
-	native.PutUint32(parms[28:], q.Ticks)
-	b := attr(nil, nl.TCA_TBF_PARMS, parms)
+	b := attr(nil, nl.TCA_TBF_PARMS, (&nl.TcTbfQopt{Rate: rateSpec(q.Rate), Limit: q.Limit, Buffer: q.Ticks}).Serialize())
 	b = attr32(b, nl.TCA_TBF_BURST, uint32(tbfBytes(q.Rate, q.Ticks)))
 	if q.Rate >= 1<<32 {
 		b = attr64(b, nl.TCA_TBF_RATE64, q.Rate)
@@ -50,21 +45,20 @@ func (q tbf) words() string {
 	return fmt.Sprintf("rate %dbit burst %d limit %d", 8*q.Rate, tbfBytes(q.Rate, q.Ticks), q.Limit)
 }
 
-// putRate writes a tc_ratespec for Ethernet, which needs no table of times.
-func putRate(to []byte, rate uint64) {
-	const linklayerEthernet = 1
-	to[1] = linklayerEthernet
-	native.PutUint32(to[8:], uint32(min(rate, 1<<32-1)))
+// rateSpec is a rate on Ethernet, which needs no table of times.
+func rateSpec(rate uint64) nl.TcRateSpec {
+	return nl.TcRateSpec{Linklayer: nl.LINKLAYER_ETHERNET, Rate: uint32(min(rate, 1<<32-1))}
 }
 
-// isOdd reports whether a tc_ratespec has an overhead, a least size or a link layer that
-// putRate does not write: whoever has set them counts packets as something else.
-func isOdd(spec []byte) bool {
+// isOdd reports whether a rate has an overhead, a least size or a link layer that
+// rateSpec does not give it: whoever has set them counts packets as something else.
+func isOdd(spec nl.TcRateSpec) bool {
 	const layers = 0x0f
-	return len(spec) >= 8 && (native.Uint16(spec[2:]) != 0 || native.Uint16(spec[6:]) != 0 || spec[1]&layers > 1)
+	return spec.Overhead != 0 || spec.Mpu != 0 || spec.Linklayer&layers > nl.LINKLAYER_ETHERNET
 }
 
-// fifo is the queue of a leaf: pfifo counts packets, bfifo bytes.
+// fifo is the queue of a leaf: pfifo counts packets, bfifo bytes. Package nl has no
+// structure for it.
 type fifo struct{ Limit uint32 }
 
 func (q fifo) options() []byte { return native.AppendUint32(nil, q.Limit) }
@@ -83,6 +77,8 @@ type sfq struct{ Limit uint32 } // packets
 // sfqMost is how many packets sfq holds at most: 127 flows of 127.
 const sfqMost = 127 * 127
 
+// options writes the structure itself: that of package nl is of 11 bytes, the kernel's
+// of 20.
 func (q sfq) options() []byte {
 	qopt := make([]byte, 20)
 	native.PutUint32(qopt[8:], q.Limit)
@@ -101,11 +97,11 @@ func parseQdisc(kind string, options []byte) Params {
 	m := parseAttrsOf(kind, options)
 	switch kind {
 	case "htb":
-		return htbQdisc{Default: at32(m[nl.TCA_HTB_INIT], 8)}
+		return htbQdisc{Default: nl.DeserializeTcHtbGlob(m.sized(nl.TCA_HTB_INIT, nl.SizeofTcHtbGlob)).Defcls}
 	case "tbf":
-		parms := m[nl.TCA_TBF_PARMS]
-		return tbf{Rate: max(uint64(at32(parms, 8)), m.u64(nl.TCA_TBF_RATE64)), Limit: at32(parms, 24), Ticks: at32(parms, 28),
-			Odd: isOdd(parms) || at32(parms, 12+8) != 0}
+		q := nl.DeserializeTcTbfQopt(m.sized(nl.TCA_TBF_PARMS, nl.SizeofTcTbfQopt))
+		return tbf{Rate: max(uint64(q.Rate.Rate), m.u64(nl.TCA_TBF_RATE64)), Limit: q.Limit, Ticks: q.Buffer,
+			Odd: isOdd(q.Rate) || q.Peakrate.Rate != 0}
 	case "pfifo", "bfifo":
 		return fifo{at32(options, 0)}
 	case "fq_codel":

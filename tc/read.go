@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 
@@ -113,6 +114,35 @@ func isOurs(o Object) bool {
 func (s *snapshot) keep(o Object, m message) {
 	s.ours = append(s.ours, o)
 	s.counted[o.place()] = m.counters
+}
+
+// plan returns what is ours in the order of a plan, each behind what it needs. The kernel
+// tells it in no order.
+func (s *snapshot) plan() []Object {
+	all, have := slices.Clone(s.ours), map[place]Object{}
+	for _, o := range all {
+		have[o.place()] = o
+	}
+	depth := depths(have, slices.DeleteFunc(slices.Clone(all), func(o Object) bool { return o.Type != Class }))
+	rank := func(o Object) int {
+		switch {
+		case o.Type == Link:
+			return 0
+		case o.Type == Qdisc && o.Parent == rootParent:
+			return 1
+		case o.Type == Class:
+			return 1 + depth[o.place()]
+		case o.Type == Qdisc:
+			return math.MaxInt - 2
+		case o.Handle.table() != 0:
+			return math.MaxInt - 1
+		}
+		return math.MaxInt // filters at the root of a list, which may lead to tables
+	}
+	slices.SortStableFunc(all, func(a, b Object) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Handle, b.Handle))
+	})
+	return all
 }
 
 // readClasses reads the classes of a tree.

@@ -89,7 +89,8 @@ func (k u32Key) options() []byte {
 	return b
 }
 
-// sel returns the struct tc_u32_sel with its keys (include/uapi/linux/pkt_cls.h).
+// sel returns the struct tc_u32_sel with its keys (include/uapi/linux/pkt_cls.h). It does
+// without nl.TcU32Sel, which has the words of a packet in the machine's byte order.
 func (k u32Key) sel() []byte {
 	b := make([]byte, 16, 16+16*k.Selector.n)
 	if k.Link == 0 {
@@ -177,7 +178,8 @@ const (
 	actStolen           = 4
 )
 
-// mirred returns the action that moves a packet to another device.
+// mirred returns the action that moves a packet to another device. It does without
+// nl.TcMirred, which is two bytes longer than the kernel's structure.
 func mirred(index uint32) []byte {
 	parms := make([]byte, 28)
 	native.PutUint32(parms[8:], actStolen)

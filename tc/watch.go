@@ -14,19 +14,24 @@ import (
 // of the socket. Where the kernel had more to say than the socket could hold, whatever
 // it was has been missed, and every device may have changed: changed gets "".
 func Watch(ctx context.Context, interest func(device string) bool, changed func(device string)) error {
-	s, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_TC)
+	f, err := subscribe()
 	if err != nil {
 		return refused("watch", "", "links and qdiscs", err)
 	}
-	stop := context.AfterFunc(ctx, s.Close)
+	return WatchOn(ctx, f, interest, changed)
+}
+
+// WatchOn is Watch on a feed, which it closes.
+func WatchOn(ctx context.Context, f Feed, interest func(device string) bool, changed func(device string)) error {
+	stop := context.AfterFunc(ctx, f.Close)
 	defer func() {
 		if stop() {
-			s.Close()
+			f.Close()
 		}
 	}()
 	changed("") // what has happened before the socket was there
 	for {
-		messages, _, err := s.Receive()
+		messages, err := f.Receive()
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -37,7 +42,7 @@ func Watch(ctx context.Context, interest func(device string) bool, changed func(
 			return refused("watch", "", "links and qdiscs", err)
 		}
 		for _, m := range messages {
-			if name := deviceOf(s.GetFd(), m.Header.Type, m.Data); interest(name) {
+			if name := deviceOf(f, m.Header.Type, m.Data); interest(name) {
 				changed(name)
 			}
 		}
@@ -46,29 +51,15 @@ func Watch(ctx context.Context, interest func(device string) bool, changed func(
 
 // deviceOf returns the device that a notification is about; "" if it is none of those
 // that are there, or of another kind.
-func deviceOf(socket int, typ uint16, data []byte) string {
+func deviceOf(f Feed, typ uint16, data []byte) string {
 	switch typ {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		info := nl.DeserializeIfInfomsg(data)
 		return parseAttrs(data[info.Len():]).text(unix.IFLA_IFNAME)
 	case unix.RTM_NEWQDISC, unix.RTM_DELQDISC, unix.RTM_NEWTCLASS, unix.RTM_DELTCLASS, unix.RTM_NEWTFILTER, unix.RTM_DELTFILTER:
-		return nameOf(socket, uint32(nl.DeserializeTcMsg(data).Ifindex))
+		return f.NameOf(uint32(nl.DeserializeTcMsg(data).Ifindex))
 	}
 	return ""
-}
-
-// nameOf asks for the name of one device; "" where it is gone. What package net asks for
-// are all devices, with each of thousands of notifications.
-func nameOf(socket int, index uint32) string {
-	r, err := unix.NewIfreq("")
-	if err != nil {
-		return ""
-	}
-	r.SetUint32(index)
-	if unix.IoctlIfreq(socket, unix.SIOCGIFNAME, r) != nil {
-		return ""
-	}
-	return r.Name()
 }
 
 // IsMirror reports whether a device is one through which we shape what arrives at

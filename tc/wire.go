@@ -46,6 +46,13 @@ func (m attrs) u64(number int) uint64 {
 	return native.Uint64(m[number])
 }
 
+// sized returns a structure of a size, which zeros fill up.
+func (m attrs) sized(number, size int) []byte {
+	b := make([]byte, size)
+	copy(b, m[number])
+	return b
+}
+
 // text returns a string that ends with a zero byte.
 func (m attrs) text(number int) string {
 	if b := m[number]; len(b) > 0 {

@@ -1,0 +1,503 @@
+package tc
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"shaper/tc/tctest"
+)
+
+// What the kernel refuses at any step leaves what there was.
+func TestApplyUndoes(t *testing.T) {
+	edits := []string{"[class.otp]\nparent = \"acme\"", "[class.otp]\nparent = \"uplink\"", "rate = \"2mbit\"", "rate = \"3mbit\""}
+	for _, c := range []struct {
+		name       string
+		was        []Object
+		every, few int
+	}{
+		{"both ways", bothWays(t), 7, 100},
+		{"tables", treePlan(t, "[tc.eth0]", manyRules(longList)+"[tc.eth0]"), 23, 100},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				next := treePlan(t, append(edits, "[tc.eth0]", manyRules(longList+1)+"[tc.eth0]")...)
+				for step := 1; ; step += c.every {
+					r := newRig(t)
+					r.mustApply(c.was)
+					refusals := r.refuseTwice(step)
+					_, err := r.Apply(r.eth0, next, false)
+					r.fake.Between = nil
+					if *refusals == 0 {
+						if step < c.few || err != nil {
+							t.Errorf("there were %d steps, then %v", step, err)
+						}
+						return
+					}
+					if err == nil { // it could be done in another way
+						r.holds(next)
+						continue
+					}
+					if !errors.Is(err, unix.EPERM) || strings.Contains(err.Error(), "put back") {
+						t.Fatalf("step %d: %v", step, err)
+					}
+					r.holds(c.was)
+				}
+			})
+		})
+	}
+}
+
+// refuseTwice refuses a change, by its number, and the same one when it is tried again.
+func (r *rig) refuseTwice(step int) (refusals *int) {
+	refusals = new(int)
+	var refused tctest.Request
+	n := 0
+	is := func(q tctest.Request) bool {
+		return q.Type == refused.Type && q.Device == refused.Device && q.Handle == refused.Handle && q.Parent == refused.Parent
+	}
+	r.fake.Between = func(q tctest.Request, do func() error) error {
+		if !q.IsChange() {
+			return do()
+		}
+		if n++; n == step || *refusals == 1 && is(q) {
+			refused = q
+			*refusals++
+			return unix.EPERM
+		}
+		return do()
+	}
+	return refusals
+}
+
+// The error says so if what there was cannot be put back.
+func TestUndoFails(t *testing.T) {
+	r := newRig(t)
+	r.mustApply(treePlan(t))
+	r.killAfter(2)
+	_, err := r.Apply(r.eth0, nil, false)
+	if !errors.Is(err, errKilled) || !strings.Contains(fmt.Sprint(err), "what there was could not be put back: tc: ") {
+		t.Errorf("%v", err)
+	}
+}
+
+// What somebody else has is an error, which says how it can be replaced; then nothing
+// has changed.
+func TestApplyRefusesForeign(t *testing.T) {
+	clsact := Object{Type: Qdisc, Device: "eth0", Handle: ingressHandle, Parent: ingressParent, Kind: "clsact", Params: plain{}}
+	ingress := clsact
+	ingress.Kind = "ingress"
+	for _, c := range []struct {
+		foreign Object
+		want    string
+	}{
+		{theirs("eth0"), "tc: add qdisc htb 5ca0: on eth0: it has a qdisc that shaper has not made: qdisc pfifo 9: at root; take_over = true has it replaced, tc qdisc del dev eth0 root deletes it"},
+		{clsact, "tc: add qdisc ingress ffff: on eth0: it has a qdisc that shaper has not made: qdisc clsact ffff: at ingress; take_over = true has it replaced, tc qdisc del dev eth0 ingress deletes it"},
+		{ingress, "tc: add qdisc ingress ffff: on eth0: it has a qdisc that shaper has not made: qdisc ingress ffff: at ingress; take_over = true has it replaced, tc qdisc del dev eth0 ingress deletes it"},
+	} {
+		plan := bothWays(t)
+		r := newRig(t)
+		r.must(add, c.foreign)
+		changes, err := r.Apply(r.eth0, plan, false)
+		if _, previewed := r.Preview(r.eth0, plan, false); changes != 0 || !errors.Is(err, ErrForeign) || err.Error() != c.want || previewed.Error() != c.want {
+			t.Errorf("%d changes, %v, %v", changes, err, previewed)
+		}
+		if len(r.state()) > 0 {
+			t.Errorf("there is %v", r.state())
+		}
+		if r.mustClear() != 0 {
+			t.Error("what is foreign is cleared")
+		}
+		if _, err := r.Apply(r.eth0, plan, true); err != nil {
+			t.Fatal(err)
+		}
+		r.holds(plan)
+		r.mustClear()
+		r.holdsClear()
+	}
+}
+
+// A tree of somebody else that has the handle of ours is not ours.
+func TestHandleOfOursIsNotEnough(t *testing.T) {
+	r := newRig(t)
+	r.must(add, Object{Type: Qdisc, Device: "eth0", Handle: htbHandle, Parent: rootParent, Kind: "htb", Params: htbQdisc{Default: 7}})
+	if _, err := r.Apply(r.eth0, treePlan(t), false); !errors.Is(err, ErrForeign) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Filters of others beside ours on what arrives stay, and so does the qdisc they are of.
+func TestSharedIngressStays(t *testing.T) {
+	r := newRig(t)
+	r.mustApply(bothWays(t))
+	key := u32Key{}
+	key.Selector.add(0, 0, 0)
+	r.must(add, Object{Type: Filter, Device: "eth0", Handle: u32Node(0, 0, 1), Parent: ingressHandle, Kind: "u32", Pref: Pref{7, unix.ETH_P_IP}, Params: key})
+	r.mustClear()
+	left, err := r.dump(Filter, "eth0", ingressHandle)
+	if err != nil || len(left) == 0 || slices.ContainsFunc(left, func(m message) bool { return m.pref() != Pref{7, unix.ETH_P_IP} }) {
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// Whatever others change of what is ours is seen, and put right by one change.
+func TestOthersChangesArePutRight(t *testing.T) {
+	plan := bothWays(t)
+	class, root := find(t, plan, "class htb 5ca0:61c2"), plan[0]
+	tbf := planOf(t, "token", func(s string) string { return s })
+	for name, c := range map[string]struct {
+		plan  []Object
+		spoil func(r *rig)
+	}{
+		"rate":       {plan, func(r *rig) { r.spoilClass(class, func(p *nl.TcHtbCopt) { p.Rate.Rate++ }) }},
+		"overhead":   {plan, func(r *rig) { r.spoilClass(class, func(p *nl.TcHtbCopt) { p.Rate.Overhead = 100 }) }},
+		"least size": {plan, func(r *rig) { r.spoilClass(class, func(p *nl.TcHtbCopt) { p.Ceil.Mpu = 1000 }) }},
+		"link layer": {plan, func(r *rig) { r.spoilClass(class, func(p *nl.TcHtbCopt) { p.Rate.Linklayer = nl.LINKLAYER_ATM }) }},
+		"peak rate":  {tbf, func(r *rig) { r.spoilTBF(tbf[0], func(q *nl.TcTbfQopt) { q.Peakrate.Rate = 1e6 }) }},
+		"tbf overhead": {tbf, func(r *rig) {
+			r.spoilTBF(tbf[0], func(q *nl.TcTbfQopt) { q.Rate.Overhead = 9 })
+		}},
+		"queue":    {plan, func(r *rig) { r.must(del, find(t, plan, "qdisc pfifo 61c2:")) }},
+		"redirect": {plan, func(r *rig) { r.must(del, plan[len(plan)-1]) }},
+		"ifb down": {plan, func(r *rig) {
+			l, _ := r.link(r.mirror())
+			if err := r.fake.LinkSetDown(l); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		"sizes": {plan, func(r *rig) {
+			l, _ := r.link("eth0")
+			if err := r.conn.LinkSetGSOMaxSize(l, 9000); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		"root": {plan, func(r *rig) { r.must(del, root) }},
+		"ifb":  {plan, func(r *rig) { r.fake.Unplug(r.mirror()) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.t = t
+			r.mustApply(c.plan)
+			c.spoil(r)
+			lacks := r.lacks(c.plan)
+			if changes := r.mustApply(c.plan); changes != len(lacks) || len(lacks) == 0 || name != "root" && name != "ifb" && changes != 1 {
+				t.Errorf("%d changes: %v", changes, lacks)
+			}
+			r.holds(c.plan)
+			c.spoil(r)
+			r.mustClear()
+			if name != "root" { // who deletes it deletes the note of the sizes, too
+				r.holdsClear()
+			}
+		})
+	}
+}
+
+// spoilClass sets what shaper never sets of a class.
+func (r *rig) spoilClass(o Object, spoil func(*nl.TcHtbCopt)) {
+	r.t.Helper()
+	b := parseAttrs(o.Params.options())[nl.TCA_HTB_PARMS]
+	spoil(nl.DeserializeTcHtbCopt(b))
+	o.Params = opaque{string(attr(nil, nl.TCA_HTB_PARMS, b))}
+	r.must(change, o)
+}
+
+func (r *rig) spoilTBF(o Object, spoil func(*nl.TcTbfQopt)) {
+	r.t.Helper()
+	b := parseAttrs(o.Params.options())[nl.TCA_TBF_PARMS]
+	spoil(nl.DeserializeTcTbfQopt(b))
+	o.Params = opaque{string(attr(nil, nl.TCA_TBF_PARMS, b))}
+	r.must(change, o)
+}
+
+// Somebody else who deletes the root at any moment is made good for.
+func TestOthersDeleteTheRootMeanwhile(t *testing.T) {
+	plan := bothWays(t)
+	synctest.Test(t, func(t *testing.T) {
+		for step := 1; ; step++ {
+			r := newRig(t)
+			other, reached := r.other(), false
+			r.watch(func(n int, q tctest.Request) error {
+				if n == step && !reached {
+					reached = true
+					if slices.Contains(r.roots("eth0"), "htb 5ca0:") {
+						other.must(del, plan[slices.IndexFunc(plan, func(o Object) bool { return o.Device == "eth0" && o.Parent == rootParent })])
+					}
+				}
+				return nil
+			})
+			r.mustApply(plan)
+			r.fake.Between = nil
+			if r.holds(plan); !reached {
+				return
+			}
+		}
+	})
+}
+
+// Another shaper that applies the same policy in the midst of it does no harm.
+func TestTwoShapersAtOnce(t *testing.T) {
+	plan := bothWays(t)
+	synctest.Test(t, func(t *testing.T) {
+		for step := 1; ; step++ {
+			r := newRig(t)
+			other, reached := r.other(), false
+			r.watch(func(n int, q tctest.Request) error {
+				if n == step && !reached {
+					reached = true
+					other.mustApply(plan)
+				}
+				return nil
+			})
+			r.mustApply(plan)
+			r.fake.Between = nil
+			r.holds(plan)
+			r.mustClear()
+			if r.holdsClear(); !reached {
+				return
+			}
+		}
+	})
+}
+
+// Somebody who undoes each change at once is an error, not a loop without an end.
+func TestRestless(t *testing.T) {
+	plan := treePlan(t)
+	class := find(t, plan, "class htb 5ca0:61c2")
+	r := newRig(t)
+	r.mustApply(plan)
+	other := class
+	params := class.Params.(htbClass)
+	params.Rate++
+	other.Params = params
+	them := r.other()
+	them.must(change, other)
+	n, busy := 0, false
+	r.watch(func(int, tctest.Request) error {
+		if busy {
+			return nil
+		}
+		n++
+		busy = true
+		them.must(change, other)
+		busy = false
+		return nil
+	})
+	_, err := r.Apply(r.eth0, plan, false)
+	if !errors.Is(err, errRestless) || !strings.HasPrefix(err.Error(), "tc: change class htb 5ca0:61c2 on eth0: done, and still it differs from the plan; somebody else changes it at the same time") {
+		t.Errorf("%v", err)
+	}
+	if n > 2*rounds {
+		t.Errorf("%d changes", n)
+	}
+}
+
+// A table of u32 is in use for some time after the last link to it has gone. That is
+// waited for, but not forever.
+func TestTablesAreWaitedFor(t *testing.T) {
+	long := treePlan(t, "[tc.eth0]", manyRules(longList+1)+"[tc.eth0]")
+	for grace, ok := range map[time.Duration]bool{0: true, 5 * time.Millisecond: true, time.Second: true, time.Minute: false} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			r.mustApply(long)
+			r.fake.Grace = grace
+			began := time.Now()
+			_, err := r.Apply(r.eth0, treePlan(t), false)
+			took := time.Since(began)
+			if ok && (err != nil || took < grace || took > 2*grace+time.Millisecond) {
+				t.Errorf("%v: after %v: %v", grace, took, err)
+			}
+			if !ok && (!errors.Is(err, unix.EBUSY) || took > 10*time.Second) {
+				t.Errorf("%v: after %v: %v", grace, took, err)
+			}
+		})
+	}
+}
+
+// An answer that is lost says nothing: what was asked for may have been done.
+func TestLostAnswers(t *testing.T) {
+	plan := bothWays(t)
+	for every := 3; every < 40; every++ {
+		r := newRig(t)
+		n := 0
+		r.fake.Between = func(q tctest.Request, do func() error) error {
+			err := do()
+			if n++; n%every == 0 && q.Type != unix.RTM_GETLINK && q.Type < unix.RTM_GETTFILTER && q.Handle != 0 {
+				return unix.ENOBUFS
+			}
+			return err
+		}
+		_, err := r.Apply(r.eth0, plan, false)
+		r.fake.Between = nil
+		if err == nil {
+			r.holds(plan)
+		} else if !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, errRestless) {
+			t.Fatalf("every %d: %v", every, err)
+		} else if every > 10 {
+			t.Errorf("every %d: %v", every, err)
+		}
+	}
+}
+
+// A dump that was interrupted is read again, ten times at most.
+func TestInterruptedDumps(t *testing.T) {
+	for failures, want := range map[int]error{0: nil, 1: nil, 9: nil, 10: nl.ErrDumpInterrupted} {
+		for _, cause := range []error{nl.ErrDumpInterrupted, unix.ENOBUFS} {
+			r := newRig(t)
+			left := failures
+			r.fake.Between = func(q tctest.Request, do func() error) error {
+				if q.Type == unix.RTM_GETQDISC && left > 0 {
+					left--
+					return cause
+				}
+				return do()
+			}
+			_, err := r.Apply(r.eth0, nil, false)
+			if (want == nil) != (err == nil) || want != nil && !errors.Is(err, cause) {
+				t.Errorf("%d failures: %v", failures, err)
+			}
+		}
+	}
+}
+
+// What cannot be read is an error, and changes nothing.
+func TestReadFails(t *testing.T) {
+	plan := bothWays(t)
+	for typ, want := range map[uint16]string{
+		unix.RTM_GETLINK:    "tc: read link on ",
+		unix.RTM_GETQDISC:   "tc: read qdisc on ",
+		unix.RTM_GETTCLASS:  "tc: read class on ",
+		unix.RTM_GETTFILTER: "tc: read filter on ",
+	} {
+		r := newRig(t)
+		r.mustApply(plan)
+		p, s := section(t, treeText(t))
+		r.fake.Between = func(q tctest.Request, do func() error) error {
+			if q.IsChange() {
+				t.Errorf("%v is asked for", q)
+			}
+			if q.Type == typ {
+				return unix.EIO
+			}
+			return do()
+		}
+		_, applied := r.Apply(r.eth0, plan, false)
+		_, cleared := r.Clear(r.eth0, plan)
+		_, shown := r.Show(r.eth0, p, s)
+		_, previewed := r.Preview(r.eth0, plan, false)
+		for _, err := range []error{applied, cleared, shown, previewed} {
+			if !errors.Is(err, unix.EIO) || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%v", err)
+			}
+		}
+	}
+}
+
+// A device that goes is no error of the kernel's, at whatever step it goes; nothing is
+// put back. One that comes back has another index.
+func TestDeviceGoes(t *testing.T) {
+	plan := bothWays(t)
+	for step := 1; ; step++ {
+		r := newRig(t)
+		reached := false
+		r.watch(func(n int, q tctest.Request) error {
+			if n == step {
+				reached = true
+				r.fake.Unplug("eth0")
+			}
+			return nil
+		})
+		_, err := r.Apply(r.eth0, plan, false)
+		if !reached {
+			return
+		}
+		if !errors.Is(err, ErrNoDevice) || err.Error() != "tc: read link on eth0: there is no such network device" {
+			t.Fatalf("step %d: %v", step, err)
+		}
+		r.fake.Between = nil
+		index := r.fake.Plug("eth0", "veth")
+		if _, err := r.Sweep(); err != nil {
+			t.Fatal(err)
+		}
+		r.restart()
+		if r.eth0.Index != index {
+			t.Fatalf("index %d, not %d", r.eth0.Index, index)
+		}
+		r.holdsClear()
+		again := mustPlan(t, treeText(t, "class = \"uplink\"", "class = \"uplink\"\ningress = \"bulk\""), r.eth0)
+		r.mustApply(again)
+		r.holds(again)
+	}
+}
+
+func TestNoDevice(t *testing.T) {
+	r := newRig(t)
+	d := Device{Name: "eth7", Index: 7}
+	_, none := r.Device("eth7")
+	_, applied := r.Apply(d, nil, false)
+	_, cleared := r.Clear(d, nil)
+	for _, err := range []error{none, applied, cleared} {
+		if !errors.Is(err, ErrNoDevice) || err.Error() != "tc: read link on eth7: there is no such network device" {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// A device of somebody else that has the name of our ifb is not ours.
+func TestNameOfOurMirror(t *testing.T) {
+	r := newRig(t)
+	r.fake.Plug(r.mirror(), "veth")
+	_, err := r.Apply(r.eth0, bothWays(t), false)
+	if !errors.Is(err, unix.EEXIST) || !strings.HasPrefix(err.Error(), "tc: add ifb on shaper2: file exists") {
+		t.Errorf("%v", err)
+	}
+	r.mustClear()
+	if _, err := r.link("shaper2"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Clear knows from the plan which sizes are ours where the note has gone; a process that
+// has read the note knows what was before.
+func TestClearWithoutTheNote(t *testing.T) {
+	plan := treePlan(t)
+	for _, had := range []int{gsoUnlimited, 32768} {
+		r := newRig(t)
+		l, err := r.link("eth0")
+		if err != nil || r.conn.LinkSetGSOMaxSize(l, had) != nil {
+			t.Fatal(err)
+		}
+		r.mustApply(plan)
+		r.holds(plan) // has it read
+		r.must(del, plan[0])
+		if _, err := r.Clear(r.eth0, plan); err != nil {
+			t.Fatal(err)
+		}
+		if l, err = r.link("eth0"); err != nil || l.Attrs().GSOMaxSize != uint32(had) {
+			t.Errorf("%d, not %d; %v", l.Attrs().GSOMaxSize, had, err)
+		}
+	}
+}
+
+// Errors name the operation, the object, the device, and what the kernel says of it.
+func TestErrors(t *testing.T) {
+	if refused("read", "", "links", nil) != nil {
+		t.Error("an error of none")
+	}
+	for want, err := range map[string]error{
+		"tc: add class htb 1:2 on eth0: invalid argument (kernel: too deep)": refused("add", "eth0", "class htb 1:2", fmt.Errorf("%w: too deep", unix.EINVAL)),
+		"tc: read links: input/output error":                                 refused("read", "", "links", unix.EIO),
+		"tc: read links: odd":                                                refused("read", "", "links", errors.New("odd")),
+	} {
+		if err.Error() != want || errors.Unwrap(err) == nil {
+			t.Errorf("%v", err)
+		}
+	}
+}

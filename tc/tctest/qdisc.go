@@ -1,0 +1,228 @@
+package tctest
+
+import (
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// qdisc is one that somebody has made: those that the kernel makes itself have no handle,
+// and are only told of in dumps.
+type qdisc struct {
+	handle, parent uint32
+	kind           string
+	raw            []byte            // options
+	classes        map[uint32]*class // of htb
+	inner          *qdisc            // of tbf
+	block          block
+	counted        Counters
+}
+
+// minor is the part of a handle that names a class.
+const minor = 0xffff
+
+// qdiscs returns those of a device: parents before their children.
+func (d *device) qdiscs() (all []*qdisc) {
+	for _, q := range []*qdisc{d.root, d.ingress} {
+		if q == nil {
+			continue
+		}
+		all = append(all, q)
+		if q.inner != nil {
+			all = append(all, q.inner)
+		}
+		for _, c := range q.classes {
+			if c.leaf != nil {
+				all = append(all, c.leaf)
+			}
+		}
+	}
+	return all
+}
+
+// qdisc returns the one of a handle, or nil.
+func (d *device) qdisc(handle uint32) *qdisc {
+	for _, q := range d.qdiscs() {
+		if q.handle == handle {
+			return q
+		}
+	}
+	return nil
+}
+
+// seat returns where the qdisc of a parent is kept.
+func (d *device) seat(parent uint32) (at **qdisc, err error) {
+	switch parent {
+	case netlink.HANDLE_ROOT:
+		return &d.root, nil
+	case netlink.HANDLE_INGRESS:
+		return &d.ingress, nil
+	}
+	q := d.qdisc(parent &^ minor)
+	if q == nil {
+		return nil, refuse(unix.ENOENT, "Failed to find specified qdisc")
+	}
+	c, there := q.classes[parent]
+	switch {
+	case q.kind == "tbf": // whatever the minor number is
+		return &q.inner, nil
+	case !there:
+		return nil, refuse(unix.ENOENT, "Specified class not found")
+	}
+	return &c.leaf, nil
+}
+
+// newQdisc is tc_modify_qdisc (net/sched/sch_api.c).
+func (k *Kernel) newQdisc(d *device, r Request) error {
+	if r.Parent == 0 || r.Handle == 0 {
+		return refuse(unix.EINVAL, "tctest: without its parent and its handle a qdisc is not modelled")
+	}
+	at, err := d.seat(r.Parent)
+	if err != nil {
+		return err
+	}
+	q := *at
+	if q == nil || q.handle != r.Handle {
+		return k.graft(d, r, at)
+	}
+	if r.has(unix.NLM_F_EXCL) {
+		return refuse(unix.EEXIST, "Exclusivity flag on, cannot modify")
+	}
+	if err := r.is(q.kind, "Specified qdisc kind does not match existing one"); err != nil {
+		return err
+	}
+	if !r.hasInner {
+		return nil
+	}
+	if q.kind == "ingress" || q.kind == "clsact" {
+		return refuse(unix.EINVAL, "Change operation not supported by specified qdisc")
+	}
+	return q.set(r)
+}
+
+// graft makes a qdisc, and puts it where another one may be.
+func (k *Kernel) graft(d *device, r Request, at **qdisc) error {
+	other := d.qdisc(r.Handle)
+	switch {
+	case *at != nil && !r.has(unix.NLM_F_REPLACE):
+		return refuse(unix.EEXIST, "NLM_F_REPLACE needed to override")
+	case r.Handle&minor != 0:
+		return refuse(unix.EINVAL, "Invalid minor handle")
+	case other != nil && r.has(unix.NLM_F_EXCL):
+		return refuse(unix.EEXIST, "Exclusivity flag on, cannot override")
+	case other != nil && other.kind != r.Kind:
+		return refuse(unix.EINVAL, "Specified qdisc kind does not match existing one")
+	case other != nil:
+		return refuse(unix.EINVAL, "tctest: a qdisc in two places is not modelled")
+	case !r.has(unix.NLM_F_CREATE):
+		return refuse(unix.ENOENT, "Qdisc not found. To create specify NLM_F_CREATE flag")
+	case k.Lacks[r.Kind] || !slices.Contains(qdiscKinds, r.Kind):
+		return refuse(unix.ENOENT, "Specified qdisc kind is unknown")
+	}
+	if c := d.class(r.Parent); c != nil && d.isParent(c) {
+		return refuse(unix.EINVAL, "HTB: a class with children has no queue")
+	}
+	q := &qdisc{handle: r.Handle, parent: r.Parent, kind: r.Kind}
+	if err := q.set(r); err != nil {
+		return err
+	}
+	if q.kind == "htb" {
+		q.classes = map[uint32]*class{}
+	}
+	*at = q
+	d.hadIngress = d.hadIngress || d.ingress != nil
+	return nil
+}
+
+var qdiscKinds = []string{"htb", "tbf", "pfifo", "bfifo", "fq_codel", "sfq", "ingress", "clsact"}
+
+// set gives a qdisc its options, if they are well-formed.
+func (q *qdisc) set(r Request) error {
+	short := func(what []byte, want int) bool { return what != nil && len(what) < want }
+	switch q.kind {
+	case "htb":
+		if !r.hasInner || len(r.options[nl.TCA_HTB_INIT]) < nl.SizeofTcHtbGlob {
+			return unix.EINVAL
+		}
+	case "tbf":
+		if parms := r.options[nl.TCA_TBF_PARMS]; len(parms) < nl.SizeofTcTbfQopt {
+			return unix.EINVAL
+		} else if q.inner != nil && (q.inner.kind == "pfifo" || q.inner.kind == "bfifo") {
+			q.inner.raw = native.AppendUint32(nil, nl.DeserializeTcTbfQopt(parms).Limit) // fifo_set_limit
+		}
+	case "fq_codel":
+		if short(r.options[nl.TCA_FQ_CODEL_LIMIT], 4) {
+			return unix.ERANGE
+		}
+	case "sfq":
+		if r.hasInner && len(r.raw) < 20 {
+			return unix.EINVAL
+		}
+	case "pfifo", "bfifo":
+		if r.hasInner && len(r.raw) < 4 {
+			return unix.EINVAL
+		}
+	}
+	q.raw = r.raw
+	return nil
+}
+
+// delQdisc is tc_get_qdisc.
+func (k *Kernel) delQdisc(d *device, r Request) error {
+	at, err := d.seat(r.Parent)
+	if err != nil {
+		return err
+	}
+	q := *at
+	isOwn := at == &d.root || at == &d.ingress && d.hadIngress // the kernel's
+	switch {
+	case q == nil && isOwn && r.Handle != 0:
+		return refuse(unix.EINVAL, "Invalid handle")
+	case q == nil && isOwn && r.Kind != "":
+		return refuse(unix.EINVAL, "Invalid qdisc name")
+	case q == nil:
+		return refuse(unix.ENOENT, "Cannot find specified qdisc on specified device")
+	case r.Handle != 0 && q.handle != r.Handle:
+		return refuse(unix.EINVAL, "Invalid handle")
+	}
+	if err := r.is(q.kind, "Invalid qdisc name"); err != nil {
+		return err
+	}
+	*at = nil
+	return nil
+}
+
+// dumpQdiscs has those of the kernel's own too.
+func (d *device) dumpQdiscs() (replies [][]byte) {
+	own := func(kind string, parent uint32) {
+		replies = append(replies, message(nl.TcMsg{Ifindex: int32(d.Index), Parent: parent}, kind, nil, new(Counters)))
+	}
+	if d.root == nil {
+		own("noqueue", netlink.HANDLE_ROOT)
+	}
+	for _, q := range d.qdiscs() {
+		options := q.raw
+		if options == nil && q.kind != "ingress" && q.kind != "clsact" {
+			options = []byte{}
+		}
+		replies = append(replies, message(nl.TcMsg{Ifindex: int32(d.Index), Handle: q.handle, Parent: q.parent}, q.kind, options, &q.counted))
+		if q.kind == "tbf" && q.inner == nil {
+			own("bfifo", q.handle|1)
+		}
+	}
+	return replies
+}
+
+// Count sets what a qdisc or a class has counted.
+func (k *Kernel) Count(device string, handle uint32, n Counters) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	d := k.named(device)
+	if c := d.class(handle); c != nil {
+		c.counted = n
+		return
+	}
+	d.qdisc(handle).counted = n
+}

@@ -1,0 +1,38 @@
+package tests
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"shaper/tc/tctest"
+)
+
+// The kernel refuses what the one in memory does, with the same errors: the tests of
+// package tc stand on that.
+func TestKernelIsAsTheFake(t *testing.T) {
+	near, _ := wire(t)
+	near.do(func() error {
+		l, err := netlink.LinkByName("wire")
+		if err != nil {
+			return err
+		}
+		s, err := nl.Subscribe(unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		for i, c := range tctest.Cases() {
+			r := c.Request(l.Attrs().Index)
+			r.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: s}}
+			_, err := r.Execute(unix.NETLINK_ROUTE, 0)
+			if c.Want == 0 && err != nil || c.Want != 0 && !errors.Is(err, c.Want) {
+				t.Errorf("%d: %v: %v, not %v", i, c, err, c.Want)
+			}
+		}
+		return nil
+	})
+}
