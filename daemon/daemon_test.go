@@ -270,7 +270,7 @@ func TestHangup(t *testing.T) {
 	p.edit(`"64KiB/s"`, `"1mbit"`)
 	p.signals <- syscall.SIGHUP
 	eventually(t, "the new rate", func() bool { return p.rate("slow") == "1mbit" })
-	wantLines(t, p.log.String(), "msg=reload by=signal")
+	eventually(t, "the log says who", func() bool { return strings.Contains(p.log.String(), "msg=reload by=signal") })
 }
 
 // A rate that is set reaches a connection that is open and waits.

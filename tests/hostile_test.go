@@ -47,10 +47,11 @@ func resets(c *net.TCPConn)   { c.SetLinger(0) }
 func finishes(c *net.TCPConn) { c.CloseWrite() }
 func silence(c *net.TCPConn)  { io.Copy(io.Discard, c) }
 
-// stuck reads nothing, until the other end is gone.
+// stuck reads nothing, until the other end is gone, or for five seconds: a kernel whose
+// window is full may take no notice of a reset.
 func stuck(c *net.TCPConn) {
 	raw, err := c.SyscallConn()
-	for deadline := time.Now().Add(patience); err == nil && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Second); err == nil && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		state := uint8(0)
 		raw.Control(func(fd uintptr) {
 			if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {

@@ -83,11 +83,11 @@ var patterns = []pattern{
 // TestTreeSharesEqualHTB gives each tree to the kernel's HTB and to shaper, the
 // same datagrams to both at the same time, and compares what arrives.
 func TestTreeSharesEqualHTB(t *testing.T) {
-	t.Parallel()
 	tool(t, "tc", "iproute2")
-	for _, p := range patterns {
+	step := trial.Size(3, 1)
+	for i := 0; i < len(patterns); i += step {
+		p := patterns[i]
 		t.Run(strings.ReplaceAll(p.name, " ", "_"), func(t *testing.T) {
-			t.Parallel()
 			near, far := wire(t)
 			kernel, user := p.throughHTB(t, near, far), p.throughShaper(t)
 			time.Sleep(settle)

@@ -142,7 +142,6 @@ class    = "acme"
 // second, none sooner than 50 ms after another, and Kannel, which is told so. Another
 // Kannel goes straight to another such provider meanwhile.
 func TestKannel(t *testing.T) {
-	t.Parallel()
 	alone := &spacing{gap: 50 * time.Millisecond}
 	newKannel(t, spacedProvider(t, alone).addr).campaign(200)
 	trial.Judge(t, 5*time.Millisecond, func() error { return kannelThroughShaper(t, alone) })
@@ -200,7 +199,6 @@ func kannelThroughShaper(t *testing.T, alone *spacing) error {
 
 // Two gateways, each with a bind of its own, keep one provider's limit together.
 func TestKannelsShareAnAccount(t *testing.T) {
-	t.Parallel()
 	rule := &spacing{gap: 50 * time.Millisecond}
 	d := start(t, plain(), fmt.Sprintf(kannelPolicy, spacedProvider(t, rule).addr))
 	watch := trial.Begin()

@@ -17,7 +17,6 @@ import (
 // A new rate reaches an open connection within 100 ms of the command's end,
 // upwards and downwards.
 func TestNewRateReachesOpenConnection(t *testing.T) {
-	t.Parallel()
 	r, upstream := recordTCP(t)
 	policy := func(rate string) string {
 		return strings.NewReplacer("RATE", rate, "UPSTREAM", upstream).Replace(`

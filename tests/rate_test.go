@@ -58,7 +58,6 @@ func (r report) holds(t *testing.T, rate float64) error {
 }
 
 func TestIperf3ThroughLeakyClasses(t *testing.T) {
-	t.Parallel()
 	iperf3 := tool(t, "iperf3", "iperf3")
 	for _, test := range []struct {
 		rate  string
