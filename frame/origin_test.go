@@ -192,7 +192,7 @@ func redirectIsSame(t *testing.T, location string) {
 	if !strings.HasPrefix(got, before) || !strings.HasSuffix(got, behind) {
 		t.Fatalf("%q becomes %q", location, got)
 	}
-	written := strings.TrimSpace(got[len(before) : len(got)-len(behind)])
+	written := strings.Trim(got[len(before):len(got)-len(behind)], " \t")
 	location = strings.Trim(location, " \t")
 	base, _ := url.Parse("https://api.example/some/where?x")
 	want, err := base.Parse(location)
