@@ -5,6 +5,7 @@ import (
 	"time"
 	"unsafe"
 
+	"shaper/buffer"
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
@@ -55,7 +56,7 @@ func (q *backlog) of(tag uint16) *classBacklog {
 // hasRoom reports whether one more message of a length is within the bound of a
 // connection.
 func (q *backlog) hasRoom(n int) bool {
-	return q.memory+messageMemory+bufferSize(n) <= int(policy.ConnectionHolds)
+	return q.memory+messageMemory+buffer.Size(n) <= int(policy.ConnectionHolds)
 }
 
 // before returns how many messages are before those that stand behind.
@@ -95,12 +96,12 @@ func (q *backlog) departed(tag uint16) {
 }
 
 // messageMemory is what a message takes that waits, without the bytes of its buffer.
-const messageMemory = policy.MessageHolds - minBuffer
+const messageMemory = policy.MessageHolds - buffer.Min
 
 // It does not compile if that is too little.
-const _ = messageMemory - unsafe.Sizeof(waitingMessage{}) - unsafe.Sizeof(buffer{})
+const _ = messageMemory - unsafe.Sizeof(waitingMessage{}) - unsafe.Sizeof(buffer.Buffer{})
 
-func (m *waitingMessage) memory() int { return messageMemory + len(m.buf.bytes) }
+func (m *waitingMessage) memory() int { return messageMemory + len(m.buf.Bytes) }
 
 // messageList is a list of messages in which their order is that of arrival.
 type messageList struct {

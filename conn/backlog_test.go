@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"shaper/buffer"
 	"shaper/policy"
 	"shaper/stats"
 )
@@ -206,7 +207,7 @@ func TestAConnectionHoldsSoMuch(t *testing.T) {
 			}
 		}
 		time.Sleep(50 * time.Millisecond) // more could come
-		if now := held(); now > int64(policy.ConnectionHolds)+maxBuffer {
+		if now := held(); now > int64(policy.ConnectionHolds)+buffer.Max {
 			t.Errorf("with %s it holds %d bytes", overflow, now)
 		}
 		client.Close()

@@ -4,6 +4,9 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"shaper/buffer"
+	"shaper/shaper"
 )
 
 // cargo is what one direction of a session has read and not yet written. It is
@@ -14,7 +17,7 @@ type cargo struct {
 	pipes   pipes          // nil: none may be used
 	refused *atomic.Uint64 // counts that the kernel would not splice
 	pipe    *pipe
-	buf     *buffer
+	buf     *buffer.Buffer
 	n       int  // bytes that were read
 	sent    int  // of those, written
 	plenty  bool // the last read found as many bytes as it could take, or nearly
@@ -27,6 +30,9 @@ const (
 	largeRead = 64 << 10 // the most that is copied at once
 	minSplice = 16 << 10 // the smallest piece that is worth a pipe
 )
+
+// It does not compile if a piece of a class does not fit into a buffer.
+const _ = uint(buffer.Max - shaper.MaxPiece)
 
 // load reads what is there, at most a piece; the cargo is empty. No bytes and no
 // error are the end. It is drained where there was surely no more to read.
@@ -49,8 +55,8 @@ func (c *cargo) load(fd, piece int) (drained bool, err error) {
 		most = largeRead
 	}
 	most = min(most, piece)
-	c.buf = getBuffer(most)
-	c.n, err = readNow(fd, c.buf.bytes[:most])
+	c.buf = buffer.Get(most)
+	c.n, err = readNow(fd, c.buf.Bytes[:most])
 	c.plenty = c.n >= min(most, smallRead)
 	return c.n < most, c.loaded(err)
 }
@@ -73,7 +79,7 @@ func (c *cargo) unload(fd int) (n int, err error) {
 		}
 	}
 	if c.pipe == nil {
-		n, err = sendNow(fd, c.buf.bytes[c.sent:c.n])
+		n, err = sendNow(fd, c.buf.Bytes[c.sent:c.n])
 	}
 	c.sent += n
 	return n, err
@@ -87,9 +93,9 @@ func (c *cargo) forgoPipes() {
 
 // unpipe moves what is in the pipe into a buffer.
 func (c *cargo) unpipe() {
-	c.buf = getBuffer(c.n)
+	c.buf = buffer.Get(c.n)
 	for at := c.sent; at < c.n; {
-		n, err := c.pipe.read(c.buf.bytes[at:c.n])
+		n, err := c.pipe.read(c.buf.Bytes[at:c.n])
 		if err != nil && err != unix.EINTR {
 			panic(err) // it is a pipe of our own, and the bytes are there
 		}
@@ -118,7 +124,7 @@ func (c *cargo) release() {
 		c.pipe = nil
 	}
 	if c.buf != nil {
-		c.buf.put()
+		c.buf.Put()
 		c.buf = nil
 	}
 }

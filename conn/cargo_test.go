@@ -134,7 +134,7 @@ func TestCargoOfFewBytes(t *testing.T) {
 	c := newCarrier(t)
 	for range 10 {
 		send(t, c.from, "hello")
-		if n := c.load(pipeSize); n != 5 || c.cargo.pipe != nil || len(c.cargo.buf.bytes) > smallRead {
+		if n := c.load(pipeSize); n != 5 || c.cargo.pipe != nil || len(c.cargo.buf.Bytes) > smallRead {
 			t.Fatalf("the cargo is %+v", c.cargo)
 		}
 		c.unload()

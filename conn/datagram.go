@@ -7,6 +7,7 @@ import (
 	"time"
 	"unsafe"
 
+	"shaper/buffer"
 	"shaper/shaper"
 	"shaper/stats"
 	"shaper/unit"
@@ -98,8 +99,8 @@ type datagrams struct {
 	train
 	item  shaper.Item
 	way   *way
-	class *shaper.Class // that it entered; nil: none
-	buf   *buffer       // of the payload
+	class *shaper.Class  // that it entered; nil: none
+	buf   *buffer.Buffer // of the payload
 }
 
 var datagramsPool = sync.Pool{New: func() any { return new(datagrams) }}
@@ -109,15 +110,15 @@ var datagramsPool = sync.Pool{New: func() any { return new(datagrams) }}
 func newDatagrams(w *way, t train) *datagrams {
 	d := datagramsPool.Get().(*datagrams)
 	d.way, d.class = w, w.class.Load()
-	d.buf = getBuffer(len(t.payload))
-	d.train = train{payload: d.buf.bytes[:copy(d.buf.bytes, t.payload)], size: t.size}
-	held := int64(len(d.buf.bytes)) + int64(unsafe.Sizeof(*d))
+	d.buf = buffer.Get(len(t.payload))
+	d.train = train{payload: d.buf.Bytes[:copy(d.buf.Bytes, t.payload)], size: t.size}
+	held := int64(len(d.buf.Bytes)) + int64(unsafe.Sizeof(*d))
 	d.item = shaper.Item{Cost: t.cost(), Held: held, Owner: d, Settles: true}
 	return d
 }
 
 func (d *datagrams) release() {
-	d.buf.put()
+	d.buf.Put()
 	d.train, d.buf, d.way, d.class = train{}, nil, nil, nil
 	datagramsPool.Put(d)
 }

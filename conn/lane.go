@@ -3,6 +3,7 @@ package conn
 import (
 	"time"
 
+	"shaper/buffer"
 	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
@@ -16,12 +17,12 @@ type lane struct {
 	dir  *direction // that it carries messages for; bytes of bodies go through its flow
 	scan frame.Scanner
 
-	in       *buffer // nil: nothing is there
-	off, end int     // of in, what was read and is not passed on
-	plenty   bool    // the last read has filled it
-	out      []byte  // passed on, and not yet written: held for more, or not yet taken by the socket
-	block    *buffer // where out begins; nil: nowhere, or in memory of its own
-	rest     []byte  // what is being written
+	in       *buffer.Buffer // nil: nothing is there
+	off, end int            // of in, what was read and is not passed on
+	plenty   bool           // the last read has filled it
+	out      []byte         // passed on, and not yet written: held for more, or not yet taken by the socket
+	block    *buffer.Buffer // where out begins; nil: nowhere, or in memory of its own
+	rest     []byte         // what is being written
 
 	found   bool          // a message begins at off, and nothing has been done with it
 	message frame.Message // that one
@@ -122,7 +123,7 @@ func (l *lane) unread() []byte {
 	if l.in == nil {
 		return nil
 	}
-	return l.in.bytes[l.off:l.end]
+	return l.in.Bytes[l.off:l.end]
 }
 
 // more reads what more there is; at the end of the stream it looks what that makes of
@@ -161,9 +162,9 @@ const (
 // load implements carrier: it reads up to what the buffer has room for.
 func (l *lane) load(fd int) (n int, drained bool, err error) {
 	l.makeRoom()
-	if n, err = readNow(fd, l.in.bytes[l.end:]); n > 0 {
+	if n, err = readNow(fd, l.in.Bytes[l.end:]); n > 0 {
 		l.end += n
-		l.plenty = l.end == len(l.in.bytes)
+		l.plenty = l.end == len(l.in.Bytes)
 	}
 	l.release()
 	return n, !l.plenty, err
@@ -179,14 +180,14 @@ func (l *lane) makeRoom() {
 	}
 	switch {
 	case l.in == nil:
-		l.in = getBuffer(need)
-	case len(l.in.bytes) < need:
-		larger := getBuffer(min(2*need, maxBuffer))
-		copy(larger.bytes, l.unread())
-		l.in.put()
+		l.in = buffer.Get(need)
+	case len(l.in.Bytes) < need:
+		larger := buffer.Get(min(2*need, buffer.Max))
+		copy(larger.Bytes, l.unread())
+		l.in.Put()
 		l.in = larger
 	default:
-		copy(l.in.bytes, l.unread())
+		copy(l.in.Bytes, l.unread())
 	}
 	l.off, l.end = 0, left
 }
@@ -200,7 +201,7 @@ func (l *lane) consume(n int) {
 // release gives the buffer back when nothing is in it.
 func (l *lane) release() {
 	if l.in != nil && l.off == l.end {
-		l.in.put()
+		l.in.Put()
 		l.in, l.off, l.end = nil, 0, 0
 	}
 }
@@ -344,8 +345,8 @@ func (l *lane) hold(p []byte) {
 		return
 	}
 	if l.out == nil {
-		l.block = getBuffer(mostHeld)
-		l.out = l.block.bytes[:0]
+		l.block = buffer.Get(mostHeld)
+		l.out = l.block.Bytes[:0]
 	}
 	l.out = append(l.out, p...)
 }
@@ -371,7 +372,7 @@ func (l *lane) flush() bool {
 // forget gives up what is to be written.
 func (l *lane) forget() {
 	if l.block != nil {
-		l.block.put()
+		l.block.Put()
 	}
 	l.out, l.block, l.rest = nil, nil, nil
 }
@@ -437,7 +438,7 @@ func (l *lane) drop(reason stats.Reason) {
 		}
 	}
 	if l.in != nil {
-		l.in.put()
+		l.in.Put()
 		l.in, l.off, l.end = nil, 0, 0
 	}
 	l.forget()

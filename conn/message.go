@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"shaper/buffer"
 	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
@@ -15,9 +16,9 @@ import (
 type waitingMessage struct {
 	item  shaper.Item
 	lane  *lane
-	class *shaper.Class // nil: nothing limits it any more
-	copy  *shaper.Copy  // for a policy in the shadow
-	buf   *buffer       // of about its size; nil: it is the one that was found
+	class *shaper.Class  // nil: nothing limits it any more
+	copy  *shaper.Copy   // for a policy in the shadow
+	buf   *buffer.Buffer // of about its size; nil: it is the one that was found
 	n     int
 
 	list       *messageList // that it is in; nil: none
@@ -53,7 +54,7 @@ func (l *lane) newMessage(class *shaper.Class, tag uint16) *waitingMessage {
 
 func (m *waitingMessage) release() {
 	if m.buf != nil {
-		m.buf.put()
+		m.buf.Put()
 	}
 	*m = waitingMessage{}
 	messages.Put(m)
@@ -63,8 +64,8 @@ func (m *waitingMessage) release() {
 func (m *waitingMessage) keep() {
 	if m.buf == nil {
 		p := m.bytes()
-		m.buf = getBuffer(len(p))
-		copy(m.buf.bytes, p)
+		m.buf = buffer.Get(len(p))
+		copy(m.buf.Bytes, p)
 	}
 }
 
@@ -73,7 +74,7 @@ func (m *waitingMessage) bytes() []byte {
 	if m.buf == nil {
 		return m.lane.unread()[:m.n]
 	}
-	return m.buf.bytes[:m.n]
+	return m.buf.Bytes[:m.n]
 }
 
 // frame returns what package frame is to know of the message, until the next call.

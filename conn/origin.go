@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"shaper/buffer"
 	"shaper/frame"
 	"shaper/policy"
 )
@@ -23,8 +24,8 @@ func originOf(conf *policy.Listener, upstream string) *frame.Origin {
 // rewrite lets a request ask for a server other than the client has written.
 func (m *waitingMessage) rewrite(o *frame.Origin) {
 	p := m.bytes()
-	m.buf = getBuffer(len(p) + o.Growth())
-	m.n = len(o.AppendRequest(m.buf.bytes[:0], p))
+	m.buf = buffer.Get(len(p) + o.Growth())
+	m.n = len(o.AppendRequest(m.buf.Bytes[:0], p))
 }
 
 // redirect has the response that was found lead the client back here, where it would

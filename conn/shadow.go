@@ -3,6 +3,7 @@ package conn
 import (
 	"time"
 
+	"shaper/buffer"
 	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
@@ -154,7 +155,7 @@ func (c *copies) offer(l *lane) *shaper.Copy {
 	o := shaper.Offer{
 		Class: class, Cost: shaper.Cost{Messages: l.message.Cost, Bytes: int64(l.size)},
 		Asks: l.isUp() && l.x.asks(), Fatal: !l.message.Refusable, Alone: l.x.protocol == policy.HTTP,
-		Holds: int64(messageMemory + bufferSize(l.size)),
+		Holds: int64(messageMemory + buffer.Size(l.size)),
 	}
 	o.Waits = class != nil && l.waitsFor(class, l.message.Refusable)
 	return source.Offer(time.Now(), o)

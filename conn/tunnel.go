@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"shaper/buffer"
 	"shaper/stats"
 )
 
@@ -192,10 +193,10 @@ func (tn *tunnel) inward() bool {
 	taste := make([]byte, smallTaste)
 	for plenty := false; ; {
 		to := taste
-		var large *buffer
+		var large *buffer.Buffer
 		if plenty {
-			large = getBuffer(recordSize)
-			to = large.bytes
+			large = buffer.Get(recordSize)
+			to = large.Bytes
 		}
 		n, err := tn.tls.Read(to)
 		if plenty = n == len(to); n > 0 {
@@ -204,7 +205,7 @@ func (tn *tunnel) inward() bool {
 			}
 		}
 		if large != nil {
-			large.put()
+			large.Put()
 		}
 		switch {
 		case err == io.EOF && !tn.wire.ended:
@@ -229,11 +230,11 @@ func (tn *tunnel) outward() bool {
 		buf, n, err := tn.take(raw)
 		if n > 0 {
 			tn.linger()
-			_, err = tn.tls.Write(buf.bytes[:n])
+			_, err = tn.tls.Write(buf.Bytes[:n])
 		}
 		tn.busy.Store(false)
 		if buf != nil {
-			buf.put()
+			buf.Put()
 		}
 		switch {
 		case err == io.EOF && tn.isAborted():
@@ -252,14 +253,14 @@ func (tn *tunnel) outward() bool {
 
 // take waits until there are bytes, and reads them into a buffer: none is held while
 // there are none.
-func (tn *tunnel) take(raw syscall.RawConn) (buf *buffer, n int, err error) {
+func (tn *tunnel) take(raw syscall.RawConn) (buf *buffer.Buffer, n int, err error) {
 	waited := raw.Read(func(fd uintptr) bool {
 		tn.busy.Store(true)
-		buf = getBuffer(recordSize)
-		for n, err = readNow(int(fd), buf.bytes); err == unix.EINTR; n, err = readNow(int(fd), buf.bytes) {
+		buf = buffer.Get(recordSize)
+		for n, err = readNow(int(fd), buf.Bytes); err == unix.EINTR; n, err = readNow(int(fd), buf.Bytes) {
 		}
 		if err != nil {
-			buf.put()
+			buf.Put()
 			buf = nil
 			tn.busy.Store(false)
 		}

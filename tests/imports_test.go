@@ -20,12 +20,13 @@ import (
 var arrows = map[string][]string{
 	"cmd/shaper":  {"daemon", "policy", "stats", "unit", "conn", "simulate", "tc"},
 	"daemon":      {"conn", "shaper", "policy", "tc", "metrics", "stats", "unit"},
-	"conn":        {"shaper", "policy", "frame", "stats", "unit"},
+	"conn":        {"buffer", "shaper", "policy", "frame", "stats", "unit"},
 	"simulate":    {"shaper", "policy", "stats", "unit"},
 	"tc":          {"policy", "stats", "unit"},
 	"tc/tctest":   {}, // for the tests of tc and of the daemon
 	"metrics":     {"stats"},
 	"shaper":      {"leaky", "limit", "policy", "stats", "unit"},
+	"buffer":      {},
 	"leaky":       {"limit", "unit"},
 	"limit":       {"unit"},
 	"policy":      {"unit"},
