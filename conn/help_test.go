@@ -23,6 +23,7 @@ import (
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 func TestMain(m *testing.M) {
@@ -184,26 +185,20 @@ func (r *rig) dial(listener string) *net.TCPConn {
 
 func dialTCP(t testing.TB, addr string) *net.TCPConn {
 	t.Helper()
-	c, err := net.DialTimeout("tcp", addr, patience)
+	c, err := trial.DialTCP("", addr, patience)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(patience))
-	return c.(*net.TCPConn)
+	return c
 }
 
-// expectRefused connects to a listener that answers with a reset, perhaps even
-// before connect has returned.
+// expectRefused connects to a listener that answers with a reset.
 func (r *rig) expectRefused(listener string) {
 	r.t.Helper()
-	c, err := net.DialTimeout("tcp", r.addr(listener), patience)
-	if err == nil {
-		defer c.Close()
-		c.SetDeadline(time.Now().Add(patience))
-		_, err = io.Copy(io.Discard, c)
-	}
-	if !errors.Is(err, syscall.ECONNRESET) {
+	c := r.dial(listener)
+	if _, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) {
 		r.t.Errorf("the connection ended with %v, want ECONNRESET", err)
 	}
 }
