@@ -1,4 +1,5 @@
-package conn
+// Package client limits how fast a Go program sends, reads and connects.
+package client
 
 import (
 	"bytes"

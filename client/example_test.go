@@ -1,4 +1,4 @@
-package conn_test
+package client_test
 
 import (
 	"bufio"
@@ -7,7 +7,7 @@ import (
 	"net"
 	"time"
 
-	"shaper/conn"
+	"shaper/client"
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/unit"
@@ -30,7 +30,7 @@ func ExampleListener() {
 		fmt.Println(err)
 		return
 	}
-	shaped := &conn.Listener{Listener: l, Limits: conn.Limits{
+	shaped := &client.Listener{Listener: l, Limits: client.Limits{
 		Write: classOf(sh, unit.BytesPerSecond(1_000_000)),
 		Open:  classOf(sh, unit.NewRate(unit.Connections, 100, time.Second)),
 	}}
@@ -79,7 +79,7 @@ func ExampleDialer() {
 
 	sh := shaper.New()
 	defer sh.Close()
-	d := conn.Dialer{Limits: conn.Limits{Write: classOf(sh, unit.BytesPerSecond(64<<10))}}
+	d := client.Dialer{Limits: client.Limits{Write: classOf(sh, unit.BytesPerSecond(64<<10))}}
 	c, err := d.Dial("tcp", provider.Addr().String())
 	if err != nil {
 		fmt.Println(err)
@@ -99,7 +99,7 @@ func ExampleNewConn() {
 	sh := shaper.New()
 	defer sh.Close()
 	a, b := net.Pipe()
-	c := conn.NewConn(a, conn.Limits{Read: classOf(sh, unit.BytesPerSecond(10_000))})
+	c := client.NewConn(a, client.Limits{Read: classOf(sh, unit.BytesPerSecond(10_000))})
 	defer c.Close()
 	go func() { b.Write(make([]byte, 5_000)); b.Close() }()
 

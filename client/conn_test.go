@@ -1,6 +1,7 @@
-package conn
+package client
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -15,20 +16,6 @@ import (
 	"shaper/shaper"
 	"shaper/unit"
 )
-
-// leakyClass returns the configuration of a leaky class.
-func leakyClass(name, rate string) policy.Class {
-	return classOf(name, policy.Leaky, rate)
-}
-
-func classOf(name string, algorithm policy.Algorithm, rate string) policy.Class {
-	c := policy.DefaultClass(name)
-	c.Algorithm = algorithm
-	if err := c.Rate.UnmarshalText([]byte(rate)); err != nil {
-		panic(err)
-	}
-	return c
-}
 
 // TestConnIsANetConn runs the conformance tests of net.Conn, over TCP and over
 // net.Pipe, unlimited and through classes.
@@ -142,7 +129,7 @@ func TestDatagramsStayWhole(t *testing.T) {
 			sh := shaper.New()
 			defer sh.Close()
 			in, out := sh.NewClass(leakyClass("in", rate)), sh.NewClass(leakyClass("out", rate))
-			peer := bindUDP(t, "127.0.0.1:0")
+			peer := bindUDP(t)
 			d := Dialer{Limits: Limits{Read: in, Write: out}}
 			c, err := d.Dial("udp", peer.LocalAddr().String())
 			if err != nil {
@@ -155,9 +142,9 @@ func TestDatagramsStayWhole(t *testing.T) {
 				if n, err := c.Write(sent); n != size || err != nil {
 					t.Fatalf("Write of %d bytes: %d, %v", size, n, err)
 				}
-				got, from := receive(t, peer)
-				if len(got) != size {
-					t.Fatalf("a datagram of %d bytes arrives as one of %d", size, len(got))
+				n, from, err := peer.ReadFromUDPAddrPort(make([]byte, 1<<16))
+				if n != size || err != nil {
+					t.Fatalf("a datagram of %d bytes arrives as one of %d, %v", size, n, err)
 				}
 				peer.WriteToUDPAddrPort(sent, from)
 				if n, err := c.Read(make([]byte, 1<<16)); n != size || err != nil {
@@ -468,4 +455,58 @@ func TestCloseWrite(t *testing.T) {
 	if _, err := c2.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("Read: %v, want EOF", err)
 	}
+}
+
+// Wrapped connections have the bucket of their other end, until they are closed.
+func TestBucketsOfWrappedConnections(t *testing.T) {
+	sh := shaper.New()
+	defer sh.Close()
+	conf := policy.DefaultClass("c")
+	conf.Rate, conf.Algorithm, conf.Burst = unit.BytesPerSecond(1), policy.Token, policy.Burst{N: 5, Kind: unit.Bytes}
+	conf.Per = policy.Per{By: policy.BySource, IPv4: 32, IPv6: 64}
+	sh.Apply([]policy.Class{conf})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shaped := &Listener{Listener: l, Limits: Limits{Write: sh.Class("c"), Open: sh.Class("c")}}
+	defer shaped.Close()
+	for _, source := range []string{"127.0.0.1", "127.0.0.2"} {
+		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
+		peer, err := from.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer peer.Close()
+		c, err := shaped.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 5)
+		if _, err := io.ReadFull(peer, got); err != nil || string(got) != "hello" {
+			t.Fatalf("%s reads %q, %v", source, got, err)
+		}
+		c.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
+		if _, err := c.Write([]byte("again")); err == nil {
+			t.Errorf("%s: a second burst passes", source)
+		}
+		c.Close()
+		c.Close()
+	}
+	if n := sh.Class("c").Keys(time.Now()); n != 2 {
+		t.Errorf("%d keys, want 2", n)
+	}
+	d := &Dialer{Limits: Limits{Write: sh.Class("c"), Open: sh.Class("c")}}
+	c, err := d.DialContext(context.Background(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
+	if _, err := c.Write([]byte("again")); err == nil {
+		t.Error("the bucket of the address has a second burst")
+	}
+	c.Close()
 }
