@@ -30,7 +30,7 @@ func TestConnIsANetConn(t *testing.T) {
 		t.Run(name+"/pipe", func(t *testing.T) {
 			nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
 				a, b := net.Pipe()
-				c1, c2 = NewConn(a, limits), NewConn(b, limits)
+				c1, c2 = Wrap(a, limits), Wrap(b, limits)
 				return c1, c2, func() { c1.Close(); c2.Close() }, nil
 			})
 		})
@@ -69,7 +69,7 @@ func TestWriteDrainsAtTheRate(t *testing.T) {
 		defer sh.Close()
 		class := sh.NewClass(leakyClass("c", "14600B/s"))
 		a, b := net.Pipe()
-		c := NewConn(a, Limits{Write: class})
+		c := Wrap(a, Limits{Write: class})
 		defer c.Close()
 		go c.Write(make([]byte, 14600))
 
@@ -93,7 +93,7 @@ func TestReadDeadlineLosesNothing(t *testing.T) {
 		defer sh.Close()
 		class := sh.NewClass(leakyClass("c", "10B/s"))
 		a, b := net.Pipe()
-		c := NewConn(a, Limits{Read: class})
+		c := Wrap(a, Limits{Read: class})
 		defer c.Close()
 		go func() { b.Write([]byte("0123456789")); b.Write([]byte("abc")) }()
 
@@ -180,7 +180,7 @@ func TestDatagramsArePackets(t *testing.T) {
 		defer sh.Close()
 		raw := messageConn{messages: make(chan string, 10)}
 		in, out := sh.NewClass(leakyClass("in", "10 packets/s")), sh.NewClass(leakyClass("out", "10 packets/s"))
-		c := NewConn(raw, Limits{Read: in, Write: out})
+		c := Wrap(raw, Limits{Read: in, Write: out})
 		start := time.Now()
 		for i, size := range []int{1, 0, 9000} {
 			c.Write(make([]byte, size))
@@ -209,7 +209,7 @@ func TestReadDeadlineKeepsTheDatagram(t *testing.T) {
 		sh := shaper.NewOnRuntimeTimer()
 		defer sh.Close()
 		raw := messageConn{messages: make(chan string, 10)}
-		c := NewConn(raw, Limits{Read: sh.NewClass(leakyClass("c", "1 packets/s"))})
+		c := Wrap(raw, Limits{Read: sh.NewClass(leakyClass("c", "1 packets/s"))})
 		buf := make([]byte, 16)
 		raw.messages <- "first"
 		c.Read(buf)
@@ -243,7 +243,7 @@ func TestKeepsMessages(t *testing.T) {
 		{&net.TCPAddr{}, false},
 		{nil, false},
 	} {
-		if got := keepsMessages(tt.addr); got != tt.want {
+		if got := keepsMessages(networkOf(tt.addr)); got != tt.want {
 			t.Errorf("%T %v keeps messages: %v", tt.addr, tt.addr, got)
 		}
 	}
@@ -257,7 +257,7 @@ func TestCloseEndsTheWait(t *testing.T) {
 		blocked := sh.NewClass(leakyClass("c", "0B/s"))
 		a, b := net.Pipe()
 		defer b.Close()
-		c := NewConn(a, Limits{Write: blocked})
+		c := Wrap(a, Limits{Write: blocked})
 		ended := make(chan error)
 		go func() { _, err := c.Write([]byte("never")); ended <- err }()
 		synctest.Wait()
@@ -280,7 +280,7 @@ func TestDeadlineMovedBack(t *testing.T) {
 		a, b := net.Pipe()
 		defer b.Close()
 		go io.Copy(io.Discard, b)
-		c := NewConn(a, Limits{Write: sh.NewClass(leakyClass("c", "0B/s"))})
+		c := Wrap(a, Limits{Write: sh.NewClass(leakyClass("c", "0B/s"))})
 		defer c.Close()
 		for i := range 100 {
 			ended := make(chan error)
@@ -441,7 +441,7 @@ func TestListenerOutlivesARefusal(t *testing.T) {
 func TestCloseWrite(t *testing.T) {
 	a, b := net.Pipe()
 	defer b.Close()
-	if err := NewConn(a, Limits{}).CloseWrite(); !errors.Is(err, errors.ErrUnsupported) {
+	if err := Wrap(a, Limits{}).CloseWrite(); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("CloseWrite of a pipe: %v, want errors.ErrUnsupported", err)
 	}
 	c1, c2, stop, err := tcpPair(Limits{})

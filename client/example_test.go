@@ -95,11 +95,11 @@ func ExampleDialer() {
 }
 
 // Any net.Conn can be limited, also one that is read faster than it may be.
-func ExampleNewConn() {
+func ExampleWrap() {
 	sh := shaper.New()
 	defer sh.Close()
 	a, b := net.Pipe()
-	c := client.NewConn(a, client.Limits{Read: classOf(sh, unit.BytesPerSecond(10_000))})
+	c := client.Wrap(a, client.Limits{Read: classOf(sh, unit.BytesPerSecond(10_000))})
 	defer c.Close()
 	go func() { b.Write(make([]byte, 5_000)); b.Close() }()
 

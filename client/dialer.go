@@ -1,0 +1,53 @@
+package client
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// A Dialer dials connections that Limits hold for, together.
+type Dialer struct {
+	net.Dialer
+	Limits Limits
+}
+
+// NewDialer returns a Dialer whose connections share a rate. Bytes and packets have the
+// rate each way; of connections so many are dialled.
+func NewDialer(rate string, burst int) (*Dialer, error) {
+	limits, err := newLimits(rate, burst)
+	if err != nil {
+		return nil, err
+	}
+	if err := limits.check("udp"); err != nil { // DialContext checks the network itself
+		return nil, err
+	}
+	return &Dialer{Limits: limits}, nil
+}
+
+// Dial is DialContext without an end.
+func (d *Dialer) Dial(network, address string) (net.Conn, error) {
+	return d.DialContext(context.Background(), network, address)
+}
+
+// DialContext waits for Limits.Open and then connects. The context ends both; the Timeout
+// and the Deadline of the net.Dialer are for connecting only.
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	p, err := d.open(ctx, network, address)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+	}
+	c, err := d.Dialer.DialContext(ctx, network, address)
+	if err != nil {
+		p.leave(time.Now())
+		return nil, err
+	}
+	return wrap(c, d.Limits, p), nil
+}
+
+func (d *Dialer) open(ctx context.Context, network, address string) (*place, error) {
+	if err := d.Limits.check(network); err != nil {
+		return nil, err
+	}
+	return open(ctx, d.Limits.Open, numbered(address))
+}
