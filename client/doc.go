@@ -14,9 +14,9 @@
 //
 // and three the connections of a server at 10 a second:
 //
-//	l, err := client.NewListener(l, "10 connections/s", 0)
+//	limited, err := client.NewListener(l, "10 connections/s", 0)
 //	...
-//	err = server.Serve(l)
+//	err = server.Serve(limited)
 //
 // What may not go yet waits its turn, first come first served. A context, a deadline or
 // Close ends the wait. Nobody closes a Dialer or a Transport. The limits follow the clock
