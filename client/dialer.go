@@ -8,12 +8,17 @@ import (
 
 // A Dialer dials connections that Limits hold for, together.
 type Dialer struct {
-	net.Dialer
+	Base   ContextDialer // nil: a net.Dialer
 	Limits Limits
 }
 
-// NewDialer returns a Dialer whose connections share a rate. Bytes and packets have the
-// rate each way; of connections so many are dialled.
+// A ContextDialer connects: a *net.Dialer does, and a *tls.Dialer.
+type ContextDialer interface {
+	DialContext(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// NewDialer returns a Dialer on a net.Dialer whose connections share a rate. Bytes and
+// packets have the rate each way; of connections so many are dialled.
 func NewDialer(rate string, burst int) (*Dialer, error) {
 	limits, err := newLimits(rate, burst)
 	if err != nil {
@@ -30,14 +35,14 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
-// DialContext waits for Limits.Open and then connects. The context ends both; the Timeout
-// and the Deadline of the net.Dialer are for connecting only.
+// DialContext waits for Limits.Open and then connects. The context ends both. The Timeout
+// of a net.Dialer is for connecting only.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	p, err := d.open(ctx, network, address)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
-	c, err := d.Dialer.DialContext(ctx, network, address)
+	c, err := d.base().DialContext(ctx, network, address)
 	if err != nil {
 		p.leave(time.Now())
 		return nil, err
@@ -45,6 +50,14 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return wrap(c, d.Limits, p), nil
 }
 
+func (d *Dialer) base() ContextDialer {
+	if d.Base == nil {
+		return new(net.Dialer)
+	}
+	return d.Base
+}
+
+// open returns the place of a connection to an address.
 func (d *Dialer) open(ctx context.Context, network, address string) (*place, error) {
 	if err := d.Limits.check(network); err != nil {
 		return nil, err

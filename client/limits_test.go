@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"reflect"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -282,4 +284,68 @@ func TestOneClassInAllFields(t *testing.T) {
 		}
 		c.Close()
 	}
+}
+
+// A Dialer has no way to connect that its limits do not hold for.
+func TestDialerHasNoOtherWay(t *testing.T) {
+	var names []string
+	for m := range reflect.TypeFor[*Dialer]().Methods() {
+		names = append(names, m.Name)
+	}
+	if want := []string{"Dial", "DialContext"}; !slices.Equal(names, want) {
+		t.Errorf("a Dialer has the methods %v, want %v", names, want)
+	}
+}
+
+// dialing is a base of a Dialer.
+type dialing func() (net.Conn, error)
+
+func (d dialing) DialContext(context.Context, string, string) (net.Conn, error) { return d() }
+
+// NewDialer dials connections at its rate, on any base. What the base takes is not waited
+// for again.
+func TestNewDialer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, err := NewDialer("2 connections/s", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Base = dialing(func() (net.Conn, error) { time.Sleep(200 * time.Millisecond); c, _ := net.Pipe(); return c, nil })
+		start := time.Now()
+		for i := range 3 {
+			c, err := d.Dial("tcp", "api.example:443")
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Close()
+			if got, want := time.Since(start), time.Duration(i)*500*time.Millisecond+200*time.Millisecond; got != want {
+				t.Errorf("connection %d after %v, want %v", i, got, want)
+			}
+		}
+	})
+}
+
+// A class that Apply has removed paces those who use it as before. It has places for them
+// once LetIn has been called.
+func TestRemovedClass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		classes := shaper.New()
+		defer classes.Close()
+		classes.Apply([]policy.Class{leakyClass("c", "1 connections/s")})
+		d := Dialer{Base: dialing(func() (net.Conn, error) { c, _ := net.Pipe(); return c, nil }), Limits: Limits{Open: classes.Class("c")}}
+		start := time.Now()
+		for i := range 3 {
+			c, err := d.Dial("tcp", "api.example:443")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			for _, removed := range classes.Apply(nil) {
+				removed.LetIn()
+			}
+			if got, want := time.Since(start), time.Duration(i)*time.Second; got != want {
+				t.Errorf("connection %d after %v, want %v", i, got, want)
+			}
+		}
+	})
 }
