@@ -241,6 +241,8 @@ func TestKeepsMessages(t *testing.T) {
 		{&net.UnixAddr{Net: "unixpacket"}, true},
 		{&net.UnixAddr{Net: "unix"}, false},
 		{&net.TCPAddr{}, false},
+		{network("ip4:icmp"), true},
+		{network("pipe"), false},
 		{nil, false},
 	} {
 		if got := keepsMessages(networkOf(tt.addr)); got != tt.want {
@@ -248,6 +250,12 @@ func TestKeepsMessages(t *testing.T) {
 		}
 	}
 }
+
+// network is the address of a network by any name.
+type network string
+
+func (n network) Network() string { return string(n) }
+func (n network) String() string  { return "" }
 
 // TestCloseEndsTheWait: nothing waits for a class once its connection is closed.
 func TestCloseEndsTheWait(t *testing.T) {

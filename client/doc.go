@@ -55,6 +55,6 @@
 //
 // # Files
 //
-// The files call each other in this order: transport; dialer, listener; conn; limits;
-// deadline.
+// The files call each other in this order: transport; dialer, listener; conn; place;
+// limits; class; deadline.
 package client

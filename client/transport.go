@@ -1,14 +1,16 @@
 package client
 
 import (
+	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"sync"
 	"time"
 
 	"shaper/frame"
+	"shaper/policy"
 	"shaper/shaper"
 	"shaper/unit"
 )
@@ -80,9 +82,13 @@ func (t *Transport) base() http.RoundTripper {
 	return t.Base
 }
 
+// check returns an error if the class would never limit.
 func (t *Transport) check() error {
-	if !t.Class.Counts(unit.Messages) {
+	switch {
+	case !t.Class.Counts(unit.Messages):
 		return neverLimits(t.Class, "a request is a message", "20 messages/s")
+	case t.Class.Policy().Per.By == policy.ByConnection:
+		return fmt.Errorf("client: %q has a bucket for each connection, and a request is none: it would never limit", t.Class.Name())
 	}
 	return nil
 }
@@ -92,7 +98,8 @@ func (t *Transport) send(req *http.Request) (*request, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	who := numbered(net.JoinHostPort(req.URL.Hostname(), "0"))
+	address, _ := netip.ParseAddr(req.URL.Hostname()) // a name is not looked up
+	who := policy.Conn{Destination: netip.AddrPortFrom(address, 0)}
 	r := &request{class: t.Class.Join(time.Now(), who)}
 	err := shaper.NewRequestWaiter(r.class).Wait(req.Context(), shaper.Cost{Messages: 1}, false)
 	if err != nil {

@@ -303,7 +303,21 @@ func TestTransportByDestination(t *testing.T) {
 	})
 }
 
-// Without a class nothing waits. A class of something else is an error.
+// A request has no source here: with a bucket for each source all requests share one.
+func TestTransportBySource(t *testing.T) {
+	for _, by := range []policy.PerKind{policy.BySource, policy.BySourcePort} {
+		synctest.Test(t, func(t *testing.T) {
+			base := record(ok)
+			client, _ := newClient(base, "1 messages/s", func(c *policy.Class) { c.Per = policy.Per{By: by, IPv4: 32, IPv6: 64} })
+			for range 2 {
+				get(t, client)
+			}
+			base.want(t, 0, time.Second)
+		})
+	}
+}
+
+// Without a class nothing waits. A class that would never limit is an error.
 func TestTransportClass(t *testing.T) {
 	base := record(ok)
 	none := &http.Client{Transport: &Transport{Base: base}}
@@ -314,6 +328,11 @@ func TestTransportClass(t *testing.T) {
 	_, err := client.Get("http://api.example/")
 	if want := `Get "http://api.example/": client: "c" counts bytes, and a request is a message: it would never limit; a rate here is like "20 messages/s"`; text(err) != want {
 		t.Errorf("a class of bytes: %v", err)
+	}
+	client, _ = newClient(base, "1 messages/s", func(c *policy.Class) { c.Per.By = policy.ByConnection })
+	_, err = client.Get("http://api.example/")
+	if want := `Get "http://api.example/": client: "c" has a bucket for each connection, and a request is none: it would never limit`; text(err) != want {
+		t.Errorf("a class by connection: %v", err)
 	}
 }
 
