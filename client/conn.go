@@ -41,7 +41,7 @@ func NewConn(c net.Conn, rate string, burst int) (*Conn, error) {
 }
 
 // Wrap returns c with what it reads and writes limited. Limits.Open does not matter: the
-// connection is open.
+// connection is open. A class that counts nothing of what c carries limits nothing.
 func Wrap(c net.Conn, limits Limits) *Conn { return wrap(c, limits, nil) }
 
 func wrap(c net.Conn, limits Limits, p *place) *Conn {

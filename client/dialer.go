@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Dialer dials connections that Limits hold for, together.
+// A Dialer dials connections that share Limits.
 type Dialer struct {
 	Base   ContextDialer // nil: a net.Dialer
 	Limits Limits
@@ -17,8 +17,8 @@ type ContextDialer interface {
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// NewDialer returns a Dialer on a net.Dialer whose connections share a rate. Bytes and
-// packets have the rate each way; of connections so many are dialled.
+// NewDialer returns a Dialer on a net.Dialer whose connections share a rate: of the bytes
+// or packets that they read, and as many that they write; or of connections that open.
 func NewDialer(rate string, burst int) (*Dialer, error) {
 	limits, err := newLimits(rate, burst)
 	if err != nil {

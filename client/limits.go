@@ -12,17 +12,16 @@ import (
 )
 
 // Limits are the classes of connections. A nil class limits nothing. Connections may
-// share a class, and one class may be in several fields.
-//
-// A class that has a bucket for each source or each destination (per) has one for each
-// peer.
+// share a class, and one class may be in several fields. If a class has a bucket for each
+// source or destination (per), that is the peer.
 type Limits struct {
 	Read  *shaper.Class // bytes or packets that connections read
 	Write *shaper.Class // bytes or packets that they write
 	Open  *shaper.Class // connections as they open, and how many are open at once (max_connections)
 }
 
-// check returns an error if a class counts nothing of what a network carries.
+// check returns an error if what is read or written on a network is nothing that its class
+// counts.
 func (l Limits) check(network string) error {
 	messages, why := keepsMessages(network), "a stream has none"
 	if messages {

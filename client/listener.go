@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// A Listener is a net.Listener with Limits that hold for its connections together. Accept
-// holds one connection until Limits.Open lets it go; those behind it wait in the kernel.
-// It closes one that the class refuses, and goes on to the next.
+// A Listener is a net.Listener whose connections share Limits. Accept holds one connection
+// until Limits.Open lets it go; those behind it wait in the kernel. It closes one that the
+// class refuses, and goes on to the next.
 type Listener struct {
 	net.Listener
 	Limits Limits
@@ -18,8 +18,8 @@ type Listener struct {
 	mu      sync.Mutex // one Accept at a time: each would hold a connection of its own
 }
 
-// NewListener returns l with a rate that its connections share. Bytes and packets have
-// the rate each way; of connections so many are accepted.
+// NewListener returns l with a rate that its connections share: of the bytes that they
+// read, and as many that they write; or of connections that are accepted.
 func NewListener(l net.Listener, rate string, burst int) (*Listener, error) {
 	limits, err := newLimits(rate, burst)
 	if err != nil {
