@@ -375,3 +375,12 @@ func (s *syncBuffer) String() string {
 	defer s.mu.Unlock()
 	return s.b.String()
 }
+
+// leakyClass returns the configuration of a leaky class.
+func leakyClass(name, rate string) policy.Class {
+	c := policy.DefaultClass(name)
+	if err := c.Rate.UnmarshalText([]byte(rate)); err != nil {
+		panic(err)
+	}
+	return c
+}
