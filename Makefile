@@ -67,7 +67,8 @@ fuzz:
 	  done; \
 	done
 
-# BENCH="-only bulk,rtt -rounds 1" for less, which writes nothing.
+# BENCH="-only bulk,rtt -rounds 1" for less, which writes nothing. BENCH="-against HEAD~5" compares
+# with an earlier revision, and lists what has become worse.
 bench: DEBIAN = build-essential:g++ iproute2:ip
 bench: deps
 	$(GO) run ./tests/bench $(BENCH)
