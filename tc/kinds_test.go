@@ -118,6 +118,34 @@ func TestProbesMeet(t *testing.T) {
 	}
 }
 
+// What a crash has left is deleted also if another process makes it once more, and dies,
+// at that moment: then it has another index.
+func TestProbesCrashTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := tctest.New("eth0")
+		fake.Plug(probeDevice, "ifb")
+		deletions := 0
+		fake.Between = func(q tctest.Request, do func() error) error {
+			err := do()
+			if q.Type != unix.RTM_DELLINK {
+				return err
+			}
+			if deletions++; deletions == 1 {
+				fake.Plug(probeDevice, "ifb")
+			}
+			if deletions > 4 {
+				return unix.EPERM // else it goes on for ever
+			}
+			return err
+		}
+		k := On(fake)
+		if kinds, err := k.Kinds(); err != nil || !kinds.Flower || deletions != 3 {
+			t.Errorf("%+v, %v, %d deletions", kinds, err, deletions)
+		}
+		holdsNoProbe(t, k)
+	})
+}
+
 // Sweep deletes the ifb devices of devices that have gone, and no others.
 func TestSweep(t *testing.T) {
 	fake := tctest.New("eth0")
