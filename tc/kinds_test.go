@@ -150,13 +150,15 @@ func TestProbesCrashTwice(t *testing.T) {
 func TestSweep(t *testing.T) {
 	fake := tctest.New("eth0")
 	k := On(fake)
-	for name, kind := range map[string]string{"shaper2": "ifb", "shaper77": "ifb", "shaper78": "ifb", "shaper79": "veth", "shaperx": "ifb", "other80": "ifb"} {
+	for name, kind := range map[string]string{"shaper2": "ifb", "shaper77": "ifb", "shaper78": "ifb", "shaper79": "veth", "shaperx": "ifb", "other80": "ifb",
+		"shaper": "ifb", "shaper0": "ifb", "shaper+81": "ifb", "shaper082": "ifb", "shaper-3": "ifb"} {
 		fake.Plug(name, kind)
 	}
 	if n, err := k.Sweep(); n != 2 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	for name, there := range map[string]bool{"shaper2": true, "shaper77": false, "shaper78": false, "shaper79": true, "shaperx": true, "other80": true} {
+	for name, there := range map[string]bool{"shaper2": true, "shaper77": false, "shaper78": false, "shaper79": true, "shaperx": true, "other80": true,
+		"shaper": true, "shaper0": true, "shaper+81": true, "shaper082": true, "shaper-3": true} {
 		if _, err := k.link(name); (err == nil) != there {
 			t.Errorf("%s: %v", name, err)
 		}
