@@ -26,12 +26,15 @@ func TestApplyUndoes(t *testing.T) {
 		{"both ways", bothWays(t), 7, 100},
 		{"tables", treePlan(t, "[tc.eth0]", manyRules(longList)+"[tc.eth0]"), 23, 100},
 	} {
+		class := find(t, c.was, "class htb 5ca0:61c2")
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				next := treePlan(t, append(edits, "[tc.eth0]", manyRules(longList+1)+"[tc.eth0]")...)
 				for step := 1; ; step += c.every {
 					r := newRig(t)
 					r.mustApply(c.was)
+					r.spoilClass(class, func(p *nl.TcHtbCopt) { p.Rate.Overhead, p.Ceil.Mpu, p.Ceil.Linklayer = 9, 64, nl.LINKLAYER_ATM })
+					was := r.state()
 					refusals := r.refuseTwice(step)
 					_, err := r.Apply(r.eth0, next, false)
 					r.fake.Between = nil
@@ -48,7 +51,7 @@ func TestApplyUndoes(t *testing.T) {
 					if !errors.Is(err, unix.EPERM) || strings.Contains(err.Error(), "put back") {
 						t.Fatalf("step %d: %v", step, err)
 					}
-					r.holds(c.was)
+					r.holdsState(was)
 				}
 			})
 		})
