@@ -136,6 +136,46 @@ func TestHandleOfOursIsNotEnough(t *testing.T) {
 	}
 }
 
+// The kernel takes a class whose number is that of the qdisc, and has what is made
+// beneath the qdisc from then on beneath that class. It goes as any other that is not in
+// the plan; if that fails, it is put back.
+func TestClassWithTheNumberOfTheQdisc(t *testing.T) {
+	plan := treePlan(t)
+	odd, beneath := find(t, plan, "class htb 5ca0:4365"), find(t, plan, "class htb 5ca0:61c2")
+	odd.Handle = htbHandle
+	beneath.Handle, beneath.Parent = htbHandle|0xabc, htbHandle
+	below := slices.Clone(plan) // as it was made when a class in no class had the qdisc as its parent
+	for i, o := range below {
+		if o.Type == Class && o.Parent == rootParent {
+			below[i].Parent = htbHandle
+		}
+	}
+	for step := 1; ; step++ {
+		r := newRig(t)
+		r.must(add, plan[0])
+		r.must(add, odd)
+		r.must(add, beneath)
+		r.mustApply(append([]Object{plan[0], odd, beneath}, below[1:]...))
+		was := r.state()
+		refusals := r.refuseTwice(step)
+		_, err := r.Apply(r.eth0, plan, false)
+		r.fake.Between = nil
+		if *refusals > 0 && err != nil {
+			r.holdsState(was)
+		}
+		r.mustApply(plan)
+		r.holds(plan)
+		r.mustClear()
+		r.holdsClear()
+		if *refusals == 0 {
+			if step < 10 || err != nil {
+				t.Errorf("there were %d steps, then %v", step, err)
+			}
+			return
+		}
+	}
+}
+
 // Filters of others beside ours on what arrives stay, and so does the qdisc they are of.
 func TestSharedIngressStays(t *testing.T) {
 	r := newRig(t)
