@@ -28,6 +28,7 @@ type Trial struct {
 	trees   alarms // the next departure of each tree
 	events  events
 	asked   []*Copy // that have no answer yet, in order, where nobody knows which answer is whose
+	others  int     // answers that come before theirs, to what has no copy
 	spare   *Copy   // copies that are not used
 }
 
@@ -140,10 +141,38 @@ func (t *Trial) each(c *Class, cost Cost, patient bool) {
 // answered says that what was offered first, and has no answer, has it now.
 func (t *Trial) answered(now time.Time) {
 	defer t.at(now).Unlock()
+	if t.others > 0 {
+		t.others--
+	} else {
+		t.answerFirst(now)
+	}
+}
+
+// answerFirst answers the first copy that has no answer, if there is one.
+func (t *Trial) answerFirst(now time.Time) {
 	if len(t.asked) > 0 {
 		x := t.asked[0]
 		t.asked = t.asked[1:]
 		x.answeredAt(now)
+	}
+}
+
+// moveFlying notes that so many items that are in flight have come, of which the trial has
+// no copies; or, if n is negative, that so many have gone, which get no answer here.
+func (t *Trial) moveFlying(now time.Time, n int) {
+	defer t.at(now).Unlock()
+	t.others += n
+	for ; t.others < 0 && len(t.asked) > 0; t.others++ {
+		t.answerFirst(now)
+	}
+	t.others = max(t.others, 0)
+}
+
+// resetFlying is moveFlying where all copies have gone, and n items are in flight.
+func (t *Trial) resetFlying(now time.Time, n int) {
+	defer t.at(now).Unlock()
+	for t.others = n; len(t.asked) > 0; {
+		t.answerFirst(now)
 	}
 }
 
