@@ -68,3 +68,25 @@ func TestShadowOfWhatMovesAway(t *testing.T) {
 		t.Errorf("%d would be in flight, and %d are", n, m)
 	}
 }
+
+// in_flight counts of messages in a class of bytes, too, which would have their senders wait.
+func TestShadowOfAnswersInBytes(t *testing.T) {
+	conf := leakyClass("1GB/s")
+	conf.InFlight = 2
+	c := NewClass(start, inShadow(conf))
+	for range 4 {
+		it := asking()
+		it.Patient = true
+		enter(t, c, 0, Leaves, it)
+	}
+	if got := of(c.Shadow(at(ms))); got.delayed < 2 || got.waits.Count != 2 {
+		t.Errorf("of 4 it would be %s, want 2 that have left, and 2 that wait", got)
+	}
+	for n := range 4 {
+		c.Answered(at(time.Duration(n+2)*ms), true)
+	}
+	c.Shadow(at(second))
+	if n := c.shadow.InFlight(); n != 0 {
+		t.Errorf("%d are in flight at the end", n)
+	}
+}

@@ -109,13 +109,13 @@ func (c *Class) mirror(now time.Time, cost Cost, from *Source, asks bool) {
 	t := c.trialOf()
 	defer t.at(now).Unlock()
 	switch {
-	case from != nil && cost.Bytes > 0 && c.Counts(unit.Bytes):
-		from.in(t, c).send(cost.Bytes)
 	case asks:
 		x := t.copy(c, cost)
 		x.item.Patient, x.item.Asks, x.sent = from != nil, true, now
 		t.asked = append(t.asked, x)
 		x.enter()
+	case from != nil && cost.Bytes > 0 && c.Counts(unit.Bytes):
+		from.in(t, c).send(cost.Bytes)
 	default:
 		t.each(c, cost, from != nil)
 	}
