@@ -121,17 +121,27 @@ func (c *Class) mirror(now time.Time, cost Cost, from *Source, asks bool) {
 	}
 }
 
-// each has what leaves by itself enter a class: where packets are counted, each of
-// them.
+// each has what leaves by itself enter a class; of datagrams as many together as package
+// conn has leave together: where packets are counted one, where bytes are a piece.
 func (t *Trial) each(c *Class, cost Cost, patient bool) {
-	n := int64(1)
-	if c.Counts(unit.Packets) {
-		n = max(cost.Packets, 1)
+	together := cost.Packets
+	switch {
+	case c.Counts(unit.Packets):
+		together = 1
+	case c.Counts(unit.Bytes):
+		together = c.Piece() * cost.Packets / max(cost.Bytes, 1)
 	}
-	for i := range n {
+	t.split(c, cost, max(together, 1), patient)
+}
+
+// split has datagrams enter a class, so many together.
+func (t *Trial) split(c *Class, cost Cost, together int64, patient bool) {
+	n := max(cost.Packets, 1)
+	for from := int64(0); from < n; from += together {
+		to := min(from+together, n)
 		one := cost
-		one.Bytes = cost.Bytes*(i+1)/n - cost.Bytes*i/n
-		one.Packets = cost.Packets / n
+		one.Bytes = cost.Bytes*to/n - cost.Bytes*from/n
+		one.Packets = min(cost.Packets, to-from)
 		x := t.copy(c, one)
 		x.item.Patient = patient
 		x.enter()
