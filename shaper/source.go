@@ -91,7 +91,7 @@ func (s *Source) submit(x *Copy) {
 		x.end()
 		return
 	}
-	if s.behind >= mostBehind {
+	if s.behind >= mostBehind || x.trial.behind >= mostTwins {
 		x.class.countOverlimit()
 		x.end()
 		return
@@ -102,11 +102,17 @@ func (s *Source) submit(x *Copy) {
 		s.last.next = x
 	}
 	s.last = x
-	s.behind++
+	s.isBehind(1)
 }
 
-// mostBehind bounds the copies that a source holds up; of what comes then it is only
-// counted that it would wait.
+// isBehind counts copies that the source holds up.
+func (s *Source) isBehind(n int) {
+	s.behind += n
+	s.guest.trial.behind += n
+}
+
+// mostBehind bounds the copies that a source holds up, and mostTwins those of all sources
+// of a trial; of what comes then it is only counted that it would wait.
 const mostBehind = 1 << 12
 
 // waits reports whether something holds a copy up: not the bytes before it, where it
@@ -206,7 +212,8 @@ func (s *Source) resume(b *sourceBacklog) {
 
 // drop forgets what waits.
 func (s *Source) drop() {
-	s.first, s.stuck, s.backlogs, s.holds, s.behind = nil, nil, nil, 0, 0
+	s.first, s.stuck, s.backlogs, s.holds = nil, nil, nil, 0
+	s.isBehind(-s.behind)
 }
 
 // next goes on after something has left.
@@ -226,7 +233,7 @@ func (s *Source) goOn() {
 	for s.first != nil && !s.guest.waits() && s.holder == nil && s.stuck == nil {
 		x := s.first
 		s.first, x.next = x.next, nil
-		s.behind--
+		s.isBehind(-1)
 		s.enter(x)
 	}
 }

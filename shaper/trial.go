@@ -30,6 +30,8 @@ type Trial struct {
 	asked   []*Copy // that have no answer yet, in order, where nobody knows which answer is whose
 	others  int     // answers that come before theirs, to what has no copy
 	spare   *Copy   // copies that are not used
+	behind  int     // copies that sources hold up
+	orphans int     // copies of sessions that have ended
 }
 
 // NewTrial returns a trial of the classes of a policy, which are idle.
