@@ -3,7 +3,6 @@ package conn
 import (
 	"time"
 
-	"shaper/buffer"
 	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
@@ -155,7 +154,7 @@ func (c *copies) offer(l *lane) *shaper.Copy {
 	o := shaper.Offer{
 		Class: class, Cost: shaper.Cost{Messages: l.message.Cost, Bytes: int64(l.size)},
 		Asks: l.isUp() && l.x.asks(), Fatal: !l.message.Refusable, Alone: l.x.protocol == policy.HTTP,
-		Holds: int64(messageMemory + buffer.Size(l.size)),
+		Holds: policy.Holds(int64(l.size)),
 	}
 	o.Waits = class != nil && l.waitsFor(class, l.message.Refusable)
 	return source.Offer(time.Now(), o)

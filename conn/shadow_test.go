@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"shaper/buffer"
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
@@ -84,6 +85,43 @@ func TestShadowPolicyOfDatagrams(t *testing.T) {
 	}
 	for id := range r.sessions {
 		r.CloseSession(id)
+	}
+}
+
+// Datagrams that wait count with the memory that they hold, in the shadow as in force.
+func TestShadowPolicyOfQueuesInBytes(t *testing.T) {
+	limits := class("c", "1 packets/h", `queue = "10KB"`) + listener("l", "udp", policy.Echo, "c")
+	datagram := []byte(strings.Repeat("x", 1400))
+	r := run(t, limits)
+	live, c := dialUDP(t, r.addr("l")), r.shaper.Class("c").Stats
+	dropped := &c.Dropped[stats.QueueFull].Items
+	for n := range uint64(10) {
+		live.Write(datagram)
+		until(t, "it has left, waits or is dropped", func() bool {
+			return c.Sent[stats.Upstream].Packets.Load()+uint64(c.BacklogItems.Load())+dropped.Load() == n+1
+		})
+	}
+
+	free := run(t, udp(policy.Echo, fast))
+	copied := dialUDP(t, free.addr("l"))
+	copied.Write([]byte("open"))
+	expectDatagram(t, copied, "open")
+	classes := free.shade(limits)
+	for range 10 {
+		copied.Write(datagram)
+		expectDatagram(t, copied, string(datagram))
+	}
+	if got, want := wouldDrop(classes["c"]), dropped.Load(); got != want || want == 0 {
+		t.Errorf("%d of 10 would be dropped, and %d are", got, want)
+	}
+}
+
+// What policy.Holds says is what a buffer and what is known of what waits in it take.
+func TestHolds(t *testing.T) {
+	for _, n := range []int{0, 1, 127, 128, 129, 1400, 65_000, buffer.Max} {
+		if got, want := policy.Holds(int64(n)), int64(messageMemory+buffer.Size(n)); got != want {
+			t.Errorf("%d bytes hold %d, want %d", n, got, want)
+		}
 	}
 }
 

@@ -145,7 +145,9 @@ func (t *Trial) split(c *Class, cost Cost, together int64, patient bool) {
 		one.Bytes = cost.Bytes*to/n - cost.Bytes*from/n
 		one.Packets = min(cost.Packets, to-from)
 		x := t.copy(c, one)
-		x.item.Patient = patient
+		if x.item.Patient = patient; one.Packets > 0 {
+			x.item.Held = policy.Holds(one.Bytes)
+		}
 		x.enter()
 	}
 }
