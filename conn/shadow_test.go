@@ -1,8 +1,11 @@
 package conn
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -284,5 +287,39 @@ func readUntil(t *testing.T, c net.Conn, text string) {
 			t.Fatalf("%q does not come: %v", text, err)
 		}
 		all += string(buf[:n])
+	}
+}
+
+// The body of a request that a policy in the shadow would have refused counts nowhere, as in
+// force.
+func TestShadowPolicyOfRefusedBodies(t *testing.T) {
+	limits := class("account", "1KB/s", `algorithm = "token"`, `burst = "1KB"`) +
+		class("c", "1 messages/h", `parent = "account"`, `max_wait = "1ms"`, `overflow = "refuse"`)
+	requests := []string{"GET /1 HTTP/1.1\r\nHost: h\r\n\r\n", "POST /2 HTTP/1.1\r\nHost: h\r\nContent-Length: 8000\r\n\r\n" + strings.Repeat("b", 8000)}
+	server := httpServer(t, func(w http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })
+	ask := func(r *rig) {
+		t.Helper()
+		client := r.dial("l")
+		in := bufio.NewReader(client)
+		for _, request := range requests {
+			send(t, client, request)
+			answer, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.Copy(io.Discard, answer.Body)
+		}
+	}
+	inForce := run(t, limits+listener("l", "http", server, "c"))
+	ask(inForce)
+	free := run(t, class("any", fast)+listener("l", "http", server, "any"))
+	classes := free.shade(limits + listener("l", "http", server, "c"))
+	ask(free)
+	got, want := classes["account"].Stats.Wait.Read().Count, inForce.shaper.Class("account").Stats.Wait.Read().Count
+	if got != want || classes["account"].Stats.Overlimits.Load() != inForce.shaper.Class("account").Stats.Overlimits.Load() {
+		t.Errorf("%d would leave the account, and %d have", got, want)
+	}
+	if n := wouldDrop(classes["c"]); n != 1 {
+		t.Errorf("%d would be refused, want 1", n)
 	}
 }

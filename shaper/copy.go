@@ -106,7 +106,9 @@ func (x *Copy) full(reason stats.Reason) {
 		return
 	}
 	x.class.lose(reason, &x.item.Cost)
-	x.rest = 0
+	if x.rest = 0; s != nil && x.offer.Class != nil {
+		s.swallows = true
+	}
 	if s != nil && s.guest != nil && (x.stream || x.offer.Fatal || x.item.Cost.Connections > 0) {
 		s.guest.leave()
 	}

@@ -155,7 +155,7 @@ func (g *Guest) End(now time.Time, clean bool) {
 // outlive has the guest outlast its session, unless those of sessions that have ended have
 // too many copies: then nobody else bounds them.
 func (g *Guest) outlive() {
-	n := len(g.copies) + g.Up.behind + g.Down.behind
+	n := len(g.copies) + int(g.Up.behind+g.Down.behind)
 	if g.trial.orphans+n > mostTwins {
 		g.leave()
 		return

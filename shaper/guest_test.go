@@ -32,7 +32,7 @@ func TestGuestsAreBounded(t *testing.T) {
 func copiesOf(c *Class) (n int) {
 	for e := c.waiters.Front(); e != nil; e = e.Next() {
 		g := e.Value.owner.(*Guest)
-		n += len(g.copies) + g.Up.behind + g.Down.behind
+		n += len(g.copies) + int(g.Up.behind+g.Down.behind)
 	}
 	return n
 }

@@ -22,7 +22,8 @@ type Source struct {
 	holder      *Copy // that waits, and which what comes next is not to overtake
 	stuck       *Copy // for which that memory has no room, so that nothing more is read
 	first, last *Copy // that wait for those, in order
-	behind      int   // how many
+	behind      int32 // how many
+	swallows    bool  // its last message was refused, and the body of it counts nowhere
 }
 
 // An Offer is a message that a session sends.
@@ -106,9 +107,9 @@ func (s *Source) submit(x *Copy) {
 }
 
 // isBehind counts copies that the source holds up.
-func (s *Source) isBehind(n int) {
+func (s *Source) isBehind(n int32) {
 	s.behind += n
-	s.guest.trial.behind += n
+	s.guest.trial.behind += int(n)
 }
 
 // mostBehind bounds the copies that a source holds up, and mostTwins those of all sources
@@ -130,7 +131,9 @@ func (x *Copy) isBytes() bool {
 // enter has a copy enter its class, which nothing holds up.
 func (s *Source) enter(x *Copy) {
 	if x.isBytes() {
-		s.in(x.trial, x.class).send(x.item.Cost.Bytes)
+		if !s.swallows {
+			s.in(x.trial, x.class).send(x.item.Cost.Bytes)
+		}
 		x.end()
 		return
 	}
@@ -138,6 +141,7 @@ func (s *Source) enter(x *Copy) {
 		x.enter()
 		return
 	}
+	s.swallows = false
 	b := s.of(x.class)
 	switch room := b.isEmpty() || s.holds+x.offer.Holds <= int64(policy.ConnectionHolds); {
 	case !room && x.offer.Waits:
