@@ -323,3 +323,26 @@ func TestShadowPolicyOfRefusedBodies(t *testing.T) {
 		t.Errorf("%d would be refused, want 1", n)
 	}
 }
+
+// What was in flight before the policy began has no copy: its answer is not that of the
+// request behind it, which has one.
+func TestShadowPolicyOfPipelines(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, class("any", "1000000 messages/s", `algorithm = "token"`, `burst = "1000 messages"`)+listener("l", "http", addr, "any"))
+	client, upstream := r.open(conns)
+	request, answer := "GET / HTTP/1.1\r\nHost: h\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+	send(t, client, request)
+	expect(t, upstream, request)
+	c := r.shade(class("c", "1000000 messages/s", "in_flight = 5") + listener("l", "http", addr, "c"))["c"]
+	send(t, client, request)
+	expect(t, upstream, request)
+	for n, want := range []int{1, 0} {
+		send(t, upstream, answer)
+		expect(t, client, answer)
+		until(t, "it is answered", func() bool { return r.shaper.Class("any").InFlight() == want })
+		c.CatchUp(time.Now().Add(time.Hour))
+		if got := c.InFlight(); got != want {
+			t.Errorf("after %d answers %d would be in flight, want %d", n+1, got, want)
+		}
+	}
+}
