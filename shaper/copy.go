@@ -110,7 +110,7 @@ func (x *Copy) full(reason stats.Reason) {
 		s.swallows = true
 	}
 	if s != nil && s.guest != nil && (x.stream || x.offer.Fatal || x.item.Cost.Connections > 0) {
-		s.guest.leave()
+		s.guest.overflow()
 	}
 	x.end()
 }

@@ -178,6 +178,18 @@ func (g *Guest) tidy() {
 	}
 }
 
+// overflow ends the guest, whose session would have been refused something that it cannot do
+// without: what waits would be lost with it.
+func (g *Guest) overflow() {
+	for _, x := range g.copies {
+		parked := x.offer.Class != nil && x.left.IsZero() && x != g.Up.stuck && x != g.Down.stuck
+		if x.waits || parked {
+			x.class.lose(stats.QueueFull, &x.item.Cost)
+		}
+	}
+	g.leave()
+}
+
 // leave ends the guest, whose session has ended or would have been refused, with all
 // that waits.
 func (g *Guest) leave() {

@@ -116,12 +116,21 @@ func (w *relayedWay) judge(v Verdict) {
 	case Waits:
 		w.waiting = true
 	case Full:
-		w.flow.Class().lose(stats.QueueFull, &Cost{})
-		x.end()
+		x.overflow(w, stats.QueueFull)
 	case TooLong:
-		w.flow.Class().lose(stats.MaxWait, &Cost{})
-		x.end()
+		x.overflow(w, stats.MaxWait)
 	}
+}
+
+// overflow ends the session, for what one way has refused; what waits the other way is lost.
+func (x *relayed) overflow(refused *relayedWay, reason stats.Reason) {
+	refused.flow.Class().lose(reason, &Cost{})
+	for _, w := range []*relayedWay{&x.up, &x.down} {
+		if w.waiting {
+			w.flow.Class().lose(stats.QueueFull, &Cost{})
+		}
+	}
+	x.end()
 }
 
 // begin asks for a slot.
