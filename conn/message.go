@@ -313,6 +313,9 @@ func (m *waitingMessage) refuse(verdict shaper.Verdict) {
 		l.swallow = !l.whole
 	}
 	m.copy.Answered(time.Now())
+	if m.buf == nil && !m.refusable { // the session ends, and counts as lost what it has read
+		l.consume(m.n)
+	}
 	l.x.refuse(m.frame(), m.class, m.n, reason)
 	m.release()
 }

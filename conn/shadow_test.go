@@ -346,3 +346,37 @@ func TestShadowPolicyOfPipelines(t *testing.T) {
 		}
 	}
 }
+
+// A message that is refused ends the session, if the protocol has no way to say so; what
+// waits is lost with it. A policy in the shadow counts the same, and all counts once.
+func TestShadowPolicyOfSessionsThatEnd(t *testing.T) {
+	limits := class("c", "1 messages/h", `queue = "2 messages"`, `overflow = "refuse"`)
+	lost := func(c *shaper.Class) (items, n uint64) {
+		dropped, refused := &c.Stats.Dropped[stats.QueueFull], &c.Stats.Refused[stats.QueueFull]
+		return dropped.Items.Load() + refused.Items.Load(), dropped.Bytes.Load() + refused.Bytes.Load()
+	}
+	overflow := func(r *rig, c *shaper.Class, client *net.TCPConn) {
+		t.Helper()
+		send(t, client, "1\n2\n3\n")
+		until(t, "two wait", func() bool { return c.Stats.BacklogItems.Load() == 2 })
+		send(t, client, "4\n")
+		until(t, "nothing waits any more", func() bool { return c.Stats.BacklogItems.Load() == 0 })
+	}
+	addr, conns := listen(t)
+	inForce := run(t, limits+listener("l", "lines", addr, "c"))
+	client, _ := inForce.open(conns)
+	overflow(inForce, inForce.shaper.Class("c"), client)
+	inForce.awaitEnd(stats.Overflow, 1)
+	if items, n := lost(inForce.shaper.Class("c")); items != 3 || n != 6 {
+		t.Errorf("%d messages of %d bytes are lost, want 3 of 6", items, n)
+	}
+	free := run(t, class("any", fast)+listener("l", "lines", addr, "any"))
+	copied, upstream := free.open(conns)
+	c := free.shade(limits + listener("l", "lines", addr, "c"))["c"]
+	overflow(free, c, copied)
+	expect(t, upstream, "1\n2\n3\n4\n")
+	reset(copied)
+	if items, n := lost(c); items != 3 || n != 6 {
+		t.Errorf("%d messages of %d bytes would be lost, want 3 of 6", items, n)
+	}
+}
