@@ -116,7 +116,7 @@ func (c *Class) mirror(now time.Time, cost Cost, from *Source, asks bool) {
 		x.item.Patient, x.item.Asks, x.sent = from != nil, true, now
 		t.asked = append(t.asked, x)
 		x.enter()
-	case from != nil && cost.Bytes > 0 && c.Counts(unit.Bytes):
+	case from != nil && cost.Messages == 0 && cost.Bytes > 0 && c.Counts(unit.Bytes):
 		from.in(t, c).send(cost.Bytes)
 	default:
 		t.each(c, cost, from != nil)
