@@ -371,14 +371,27 @@ func TestReloadWithoutReturnClass(t *testing.T) {
 	expect(t, client, pdu(deliver, 0, 1, "")+pdu(deliver, 0, 2, ""))
 }
 
-// What finds no room there is refused.
+// What finds no room there is refused, also if it has lost its turn in the class before.
 func TestReloadRefuses(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		reloadRefuses(t, lost)
+	}
+}
+
+func reloadRefuses(t *testing.T, lost bool) {
 	addr, conns := listen(t)
 	full := class("d", "0 messages/s", `queue = "1 messages"`, `overflow = "refuse"`)
 	r := run(t, exchanged("smpp", addr, "0 messages/s")+full)
 	client, _ := r.open(conns)
 	send(t, client, submitFrom("a", 1)+submitFrom("a", 2)+submitFrom("a", 3))
 	until(t, "all wait", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() == 3 })
+	for _, one := range r.all() {
+		one.(*tcpSession).drive(func(s *tcpSession) {
+			for m := s.exchange.up.backlog.of(0).waiting.first; m != nil; m = m.next {
+				m.item.Accepted = lost // as reenter leaves it
+			}
+		})
+	}
 	r.reload(full + listener("l", "smpp", addr, "d"))
 	expect(t, client, pdu(submitResp, 0x58, 2, "")+pdu(submitResp, 0x58, 3, ""))
 	d := r.shaper.Class("d")

@@ -183,6 +183,19 @@ func (c *Class) countFlying(n int) {
 	}
 }
 
+// moveFlying is countFlying for items that come with a class which gets a parent, or
+// leave with it.
+func (c *Class) moveFlying(now time.Time, n int) {
+	if c.countFlying(n); n == 0 {
+		return
+	}
+	for ; c != nil; c = c.parent.Load() {
+		if c.tracks() {
+			c.shadow.trial.moveFlying(now, n)
+		}
+	}
+}
+
 func (c *Class) chargeAssured(ready, now time.Time, n int64) {
 	if c.assured != nil && !c.assured.Next().After(now) {
 		c.assured.Take(ready, now, n)

@@ -92,17 +92,25 @@ func (x *Copy) hold() {
 	}
 }
 
-// full makes of a copy for which its class has no room what its source would see.
+// full makes of a copy for which its class has no room what its source would see. Of
+// datagrams that would leave together as many enter as it has room for.
 func (x *Copy) full(reason stats.Reason) {
 	s := x.source
-	if s != nil && x.offer.Waits {
+	switch {
+	case s != nil && x.offer.Waits:
 		s.park(x)
+		return
+	case x.item.Cost.Packets > 1:
+		x.trial.split(x.class, x.item.Cost, 1, x.item.Patient)
+		x.end()
 		return
 	}
 	x.class.lose(reason, &x.item.Cost)
-	x.rest = 0
+	if x.rest = 0; s != nil && x.offer.Class != nil {
+		s.swallows = true
+	}
 	if s != nil && s.guest != nil && (x.stream || x.offer.Fatal || x.item.Cost.Connections > 0) {
-		s.guest.leave()
+		s.guest.overflow()
 	}
 	x.end()
 }

@@ -28,6 +28,7 @@ type Guest struct {
 	queued    bool // waits for its slot
 	gone      bool // would have been refused, or has ended
 	ending    bool // has really ended
+	orphans   int  // copies that it had then
 	retries   bool // each of its datagrams asks for a slot, until it has got one
 
 	patience event
@@ -146,7 +147,21 @@ func (g *Guest) End(now time.Time, clean bool) {
 	for x := g.Up.first; x != nil; x = x.next {
 		x.neverAnswered(now)
 	}
-	g.tidy()
+	if g.tidy(); !g.gone {
+		g.outlive()
+	}
+}
+
+// outlive has the guest outlast its session, unless those of sessions that have ended have
+// too many copies: then nobody else bounds them.
+func (g *Guest) outlive() {
+	n := len(g.copies) + int(g.Up.behind+g.Down.behind)
+	if g.trial.orphans+n > mostTwins {
+		g.leave()
+		return
+	}
+	g.orphans = n
+	g.trial.orphans += n
 }
 
 // neverAnswered has the copy wait for no answer any more, unless that has come.
@@ -163,6 +178,18 @@ func (g *Guest) tidy() {
 	}
 }
 
+// overflow ends the guest, whose session would have been refused something that it cannot do
+// without: what waits would be lost with it.
+func (g *Guest) overflow() {
+	for _, x := range g.copies {
+		parked := x.offer.Class != nil && x.left.IsZero() && x != g.Up.stuck && x != g.Down.stuck
+		if x.waits || parked {
+			x.class.lose(stats.QueueFull, &x.item.Cost)
+		}
+	}
+	g.leave()
+}
+
 // leave ends the guest, whose session has ended or would have been refused, with all
 // that waits.
 func (g *Guest) leave() {
@@ -170,6 +197,7 @@ func (g *Guest) leave() {
 		return
 	}
 	g.gone, g.queued = true, false
+	g.trial.orphans -= g.orphans
 	now := g.trial.latest
 	for len(g.copies) > 0 {
 		g.copies[0].abandon(now)

@@ -56,6 +56,7 @@ func (c *Class) set(now time.Time, conf policy.Class) {
 // install puts a policy in force with its limiter, which limits nothing where the
 // class is only to compute what it would.
 func (c *Class) install(now time.Time, conf policy.Class, l limit.Limiter) {
+	tracked := c.tracks()
 	if !conf.Shadow {
 		c.shadow = nil
 	} else {
@@ -63,6 +64,9 @@ func (c *Class) install(now time.Time, conf policy.Class, l limit.Limiter) {
 			c.shadow = c.shade(now, conf)
 		}
 		c.shadow.trial.adopt(now, c.shadow, shadowPolicy(conf), l)
+		if c.tracks() != tracked {
+			c.shadow.trial.resetFlying(now, c.flying)
+		}
 		l = limitless{}
 	}
 	c.limiter = l

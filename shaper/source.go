@@ -22,7 +22,8 @@ type Source struct {
 	holder      *Copy // that waits, and which what comes next is not to overtake
 	stuck       *Copy // for which that memory has no room, so that nothing more is read
 	first, last *Copy // that wait for those, in order
-	behind      int   // how many
+	behind      int32 // how many
+	swallows    bool  // its last message was refused, and the body of it counts nowhere
 }
 
 // An Offer is a message that a session sends.
@@ -91,7 +92,7 @@ func (s *Source) submit(x *Copy) {
 		x.end()
 		return
 	}
-	if s.behind >= mostBehind {
+	if s.behind >= mostBehind || x.trial.behind >= mostTwins {
 		x.class.countOverlimit()
 		x.end()
 		return
@@ -102,11 +103,17 @@ func (s *Source) submit(x *Copy) {
 		s.last.next = x
 	}
 	s.last = x
-	s.behind++
+	s.isBehind(1)
 }
 
-// mostBehind bounds the copies that a source holds up; of what comes then it is only
-// counted that it would wait.
+// isBehind counts copies that the source holds up.
+func (s *Source) isBehind(n int32) {
+	s.behind += n
+	s.guest.trial.behind += int(n)
+}
+
+// mostBehind bounds the copies that a source holds up, and mostTwins those of all sources
+// of a trial; of what comes then it is only counted that it would wait.
 const mostBehind = 1 << 12
 
 // waits reports whether something holds a copy up: not the bytes before it, where it
@@ -124,7 +131,9 @@ func (x *Copy) isBytes() bool {
 // enter has a copy enter its class, which nothing holds up.
 func (s *Source) enter(x *Copy) {
 	if x.isBytes() {
-		s.in(x.trial, x.class).send(x.item.Cost.Bytes)
+		if !s.swallows {
+			s.in(x.trial, x.class).send(x.item.Cost.Bytes)
+		}
 		x.end()
 		return
 	}
@@ -132,6 +141,7 @@ func (s *Source) enter(x *Copy) {
 		x.enter()
 		return
 	}
+	s.swallows = false
 	b := s.of(x.class)
 	switch room := b.isEmpty() || s.holds+x.offer.Holds <= int64(policy.ConnectionHolds); {
 	case !room && x.offer.Waits:
@@ -206,7 +216,8 @@ func (s *Source) resume(b *sourceBacklog) {
 
 // drop forgets what waits.
 func (s *Source) drop() {
-	s.first, s.stuck, s.backlogs, s.holds, s.behind = nil, nil, nil, 0, 0
+	s.first, s.stuck, s.backlogs, s.holds = nil, nil, nil, 0
+	s.isBehind(-s.behind)
 }
 
 // next goes on after something has left.
@@ -226,7 +237,7 @@ func (s *Source) goOn() {
 	for s.first != nil && !s.guest.waits() && s.holder == nil && s.stuck == nil {
 		x := s.first
 		s.first, x.next = x.next, nil
-		s.behind--
+		s.isBehind(-1)
 		s.enter(x)
 	}
 }

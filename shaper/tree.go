@@ -79,7 +79,7 @@ func (c *Class) attach(now time.Time, parent *Class) {
 	for p := parent; p != nil; p = p.parent.Load() {
 		p.free = p.beneath != Cost{} // of a sum nobody knows
 	}
-	parent.countFlying(c.flying)
+	parent.moveFlying(now, c.flying)
 	parent.count(c.open) // nobody beneath a root waits above it
 	root := parent.root()
 	root.latest = later(root.latest, c.latest)
@@ -110,7 +110,7 @@ func (c *Class) detach(now time.Time) {
 	parent.waits(&c.beneath, c.waiting, -1)
 	c.withdraw()
 	parent.count(-c.open)
-	parent.countFlying(-c.flying)
+	parent.moveFlying(now, -c.flying)
 	c.parent.Store(nil)
 	parent.update(now)
 }

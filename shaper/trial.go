@@ -28,7 +28,10 @@ type Trial struct {
 	trees   alarms // the next departure of each tree
 	events  events
 	asked   []*Copy // that have no answer yet, in order, where nobody knows which answer is whose
+	others  int     // answers that come before theirs, to what has no copy
 	spare   *Copy   // copies that are not used
+	behind  int     // copies that sources hold up
+	orphans int     // copies of sessions that have ended
 }
 
 // NewTrial returns a trial of the classes of a policy, which are idle.
@@ -108,31 +111,43 @@ func (c *Class) mirror(now time.Time, cost Cost, from *Source, asks bool) {
 	t := c.trialOf()
 	defer t.at(now).Unlock()
 	switch {
-	case from != nil && cost.Bytes > 0 && c.Counts(unit.Bytes):
-		from.in(t, c).send(cost.Bytes)
 	case asks:
 		x := t.copy(c, cost)
 		x.item.Patient, x.item.Asks, x.sent = from != nil, true, now
 		t.asked = append(t.asked, x)
 		x.enter()
+	case from != nil && cost.Messages == 0 && cost.Bytes > 0 && c.Counts(unit.Bytes):
+		from.in(t, c).send(cost.Bytes)
 	default:
 		t.each(c, cost, from != nil)
 	}
 }
 
-// each has what leaves by itself enter a class: where packets are counted, each of
-// them.
+// each has what leaves by itself enter a class; of datagrams as many together as package
+// conn has leave together: where packets are counted one, where bytes are a piece.
 func (t *Trial) each(c *Class, cost Cost, patient bool) {
-	n := int64(1)
-	if c.Counts(unit.Packets) {
-		n = max(cost.Packets, 1)
+	together := cost.Packets
+	switch {
+	case c.Counts(unit.Packets):
+		together = 1
+	case c.Counts(unit.Bytes):
+		together = c.Piece() * cost.Packets / max(cost.Bytes, 1)
 	}
-	for i := range n {
+	t.split(c, cost, max(together, 1), patient)
+}
+
+// split has datagrams enter a class, so many together.
+func (t *Trial) split(c *Class, cost Cost, together int64, patient bool) {
+	n := max(cost.Packets, 1)
+	for from := int64(0); from < n; from += together {
+		to := min(from+together, n)
 		one := cost
-		one.Bytes = cost.Bytes*(i+1)/n - cost.Bytes*i/n
-		one.Packets = cost.Packets / n
+		one.Bytes = cost.Bytes*to/n - cost.Bytes*from/n
+		one.Packets = min(cost.Packets, to-from)
 		x := t.copy(c, one)
-		x.item.Patient = patient
+		if x.item.Patient = patient; one.Packets > 0 {
+			x.item.Held = policy.Holds(one.Bytes)
+		}
 		x.enter()
 	}
 }
@@ -140,10 +155,38 @@ func (t *Trial) each(c *Class, cost Cost, patient bool) {
 // answered says that what was offered first, and has no answer, has it now.
 func (t *Trial) answered(now time.Time) {
 	defer t.at(now).Unlock()
+	if t.others > 0 {
+		t.others--
+	} else {
+		t.answerFirst(now)
+	}
+}
+
+// answerFirst answers the first copy that has no answer, if there is one.
+func (t *Trial) answerFirst(now time.Time) {
 	if len(t.asked) > 0 {
 		x := t.asked[0]
 		t.asked = t.asked[1:]
 		x.answeredAt(now)
+	}
+}
+
+// moveFlying notes that so many items that are in flight have come, of which the trial has
+// no copies; or, if n is negative, that so many have gone, which get no answer here.
+func (t *Trial) moveFlying(now time.Time, n int) {
+	defer t.at(now).Unlock()
+	t.others += n
+	for ; t.others < 0 && len(t.asked) > 0; t.others++ {
+		t.answerFirst(now)
+	}
+	t.others = max(t.others, 0)
+}
+
+// resetFlying is moveFlying where all copies have gone, and n items are in flight.
+func (t *Trial) resetFlying(now time.Time, n int) {
+	defer t.at(now).Unlock()
+	for t.others = n; len(t.asked) > 0; {
+		t.answerFirst(now)
 	}
 }
 
