@@ -96,7 +96,7 @@ func TestShadowPolicyCatchesUp(t *testing.T) {
 		open.Write([]byte("x"))
 		expectDatagram(t, open, "x")
 	}
-	until(t, "the copies leave", func() bool { return classes["c"].Stats.BacklogItems.Load() == 0 })
+	until(t, "the copies leave", func() bool { return classes["c"].Backlog().Items == 0 })
 }
 
 // Buckets of a policy in the shadow are given up with their sessions, and when the

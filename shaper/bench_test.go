@@ -22,7 +22,7 @@ func TestEnterAndReleaseAllocateNothing(t *testing.T) {
 		wantNoAllocs(t, conf.Rate.String(), func() {
 			c.Enter(now, a)
 			c.Enter(now, b)
-			for c.Stats.BacklogItems.Load() > 0 {
+			for c.Backlog().Items > 0 {
 				now = c.Next(now)
 				c.Release(now)
 				c.Left(now)
