@@ -195,6 +195,7 @@ func BenchmarkNextOfThousand(b *testing.B) {
 // BenchmarkEnterBlocked has an item enter and give up in a class of a thousand.
 func BenchmarkEnterBlocked(b *testing.B) {
 	root := thousand(start)
+	root.Next(start)
 	c, it := root.place.head.class, packet(1000)
 	b.ReportAllocs()
 	for b.Loop() {
