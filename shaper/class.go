@@ -367,7 +367,7 @@ func (c *Class) push(it *Item) {
 	it.place.Value, it.place.Bytes, it.place.Items = it, it.Held, int(it.Cost.Packets)
 	c.queue.Push(&it.place)
 	c.backlog += it.Cost.in(c.kind)
-	c.waits(&it.Cost, max(it.Cost.Packets, 1), 1)
+	c.waits(it.Cost, max(it.Cost.Packets, 1))
 }
 
 func (c *Class) remove(it *Item) bool {
@@ -375,18 +375,18 @@ func (c *Class) remove(it *Item) bool {
 		return false
 	}
 	c.backlog -= it.Cost.in(c.kind)
-	c.waits(&it.Cost, max(it.Cost.Packets, 1), -1)
+	c.waits(it.Cost.negative(), -max(it.Cost.Packets, 1))
 	return true
 }
 
-// waits notes that so much more, or with a sign of -1 less, waits beneath the
-// class and those above it.
-func (c *Class) waits(cost *Cost, items, sign int64) {
+// waits notes that so many more items of that cost, or fewer, wait in the class and in
+// those above it.
+func (c *Class) waits(cost Cost, items int64) {
 	for ; c != nil; c = c.parent.Load() {
-		c.beneath.add(cost, sign)
-		c.waiting += sign * items
-		if sign < 0 {
-			c.free = c.free && c.beneath != Cost{}
+		c.beneath.add(&cost)
+		c.waiting += items
+		if items < 0 {
+			c.free = c.free && c.waiting > 0
 		} else if cost.in(c.kind) == 0 {
 			c.free = true
 		}

@@ -75,9 +75,9 @@ func (c *Class) attach(now time.Time, parent *Class) {
 	parent.feed.members++
 	parent.feed.add(&c.place)
 	c.parent.Store(parent)
-	parent.waits(&c.beneath, c.waiting, 1)
+	parent.waits(c.beneath, c.waiting)
 	for p := parent; p != nil; p = p.parent.Load() {
-		p.free = p.beneath != Cost{} // of a sum nobody knows
+		p.free = p.waiting > 0 // of a sum nobody knows
 	}
 	parent.countFlying(c.flying)
 	parent.count(c.open) // nobody beneath a root waits above it
@@ -107,7 +107,7 @@ func (c *Class) detach(now time.Time) {
 		parent.feed.remove(&parent.own)
 		parent.feed = nil
 	}
-	parent.waits(&c.beneath, c.waiting, -1)
+	parent.waits(c.beneath.negative(), -c.waiting)
 	c.withdraw()
 	parent.count(-c.open)
 	parent.countFlying(-c.flying)
