@@ -273,7 +273,7 @@ func TestCloseEndsTheWait(t *testing.T) {
 		if err := <-ended; !errors.Is(err, net.ErrClosed) {
 			t.Errorf("Write: %v, want net.ErrClosed", err)
 		}
-		if n := blocked.Stats.BacklogItems.Load(); n != 0 {
+		if n := blocked.Backlog().Items; n != 0 {
 			t.Errorf("%d items still wait", n)
 		}
 	})

@@ -205,10 +205,10 @@ func TestConnectionsAreClassified(t *testing.T) {
 func TestResetBeforeTheDial(t *testing.T) {
 	r := run(t, class("c", "0 connections/s")+listener("l", "tcp", policy.Echo, "c"))
 	client := r.dial("l")
-	until(t, "it waits", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() == 1 })
+	until(t, "it waits", func() bool { return r.shaper.Class("c").Backlog().Items == 1 })
 	reset(client)
 	r.awaitEnd(stats.Aborted, 1)
-	if n := r.shaper.Class("c").Stats.BacklogItems.Load(); n != 0 {
+	if n := r.shaper.Class("c").Backlog().Items; n != 0 {
 		t.Errorf("%d still wait", n)
 	}
 }

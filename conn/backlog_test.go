@@ -250,7 +250,7 @@ func TestLinesAreNotReadInVain(t *testing.T) {
 	client, upstream := r.open(conns)
 	go io.WriteString(client, strings.Repeat("line\n", 4<<20))
 	expect(t, upstream, "line\n")
-	until(t, "two wait", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() >= 2 })
+	until(t, "two wait", func() bool { return r.shaper.Class("c").Backlog().Items >= 2 })
 	time.Sleep(50 * time.Millisecond) // more could be read
 	if held := r.Sessions()[0].Waiting; held > 64<<10 {
 		t.Errorf("%d bytes are held", held)
@@ -270,7 +270,7 @@ func TestALongQueueEnds(t *testing.T) {
 	if n, _ := r.dropped("c", stats.Reset); n != 19_999 {
 		t.Errorf("%d are dropped", n)
 	}
-	if n := r.shaper.Class("c").Stats.BacklogItems.Load(); n != 0 {
+	if n := r.shaper.Class("c").Backlog().Items; n != 0 {
 		t.Errorf("%d wait", n)
 	}
 	r.noneInFlight("c")
@@ -302,7 +302,7 @@ func TestAStalledProviderGetsNoBurst(t *testing.T) {
 		return s.Waiting+int64(s.Upward) == int64(len(all))
 	})
 	r.reload(at(fmt.Sprint(rate, " messages/s")))
-	until(t, "each has had its turn", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() == 0 })
+	until(t, "each has had its turn", func() bool { return r.shaper.Class("c").Backlog().Items == 0 })
 	before := int(r.sent("c", stats.Upstream).Messages.Load())
 	if before*one > 200<<10 {
 		t.Errorf("%d messages of %d bytes have left, and the provider reads none", before, one)
@@ -355,7 +355,7 @@ func TestNothingAcceptedIsRefusedAfterAStall(t *testing.T) {
 		send(t, client, large(i))
 	}
 	until(t, "nothing waits in the class, since the turns are lost", func() bool {
-		return c.Stats.BacklogItems.Load() == 0
+		return c.Backlog().Items == 0
 	})
 	if c.Stats.Refused[stats.QueueFull].Items.Load() != 0 {
 		t.Fatal("refused before")
@@ -387,7 +387,7 @@ func TestNothingAcceptedIsRefusedAfterAStall(t *testing.T) {
 			}
 		}
 	}()
-	until(t, "the queue is full", func() bool { return c.Stats.BacklogItems.Load() >= 20 })
+	until(t, "the queue is full", func() bool { return c.Backlog().Items >= 20 })
 	for i := range int(accepted) + 1 {
 		expect(t, upstream, large(i))
 	}

@@ -57,7 +57,7 @@ func TestChurnMessages(t *testing.T) {
 	all.Wait()
 	for _, c := range classes {
 		wantUnused(t, c)
-		if n, waits := c.InFlight(), c.Stats.BacklogItems.Load(); n != 0 || waits != 0 {
+		if n, waits := c.InFlight(), c.Backlog().Items; n != 0 || waits != 0 {
 			t.Errorf("%d requests of %s are in flight, and %d wait", n, c.Name(), waits)
 		}
 	}

@@ -27,7 +27,7 @@ func TestBurstIsSpread(t *testing.T) {
 		receive(t, upstream)
 		times = append(times, time.Now())
 	}
-	until(t, "nothing waits", func() bool { return class.Stats.BacklogItems.Load() == 0 })
+	until(t, "nothing waits", func() bool { return class.Backlog().Items == 0 })
 	sent := r.sent("c", stats.Upstream).Packets.Load()
 	dropped, _ := r.dropped("c", stats.QueueFull)
 	if sent+dropped != offered {
@@ -57,12 +57,12 @@ func TestMemoryOfWaitingDatagrams(t *testing.T) {
 	}
 	until(t, "all are queued or dropped", func() bool {
 		dropped, _ := r.dropped("c", stats.QueueFull)
-		return dropped+uint64(r.shaper.Class("c").Stats.BacklogItems.Load()) == 1000
+		return dropped+uint64(r.shaper.Class("c").Backlog().Items) == 1000
 	})
-	if n := r.shaper.Class("c").Stats.BacklogItems.Load(); n > 64<<10/228 || n < 64<<10/512 {
+	if n := r.shaper.Class("c").Backlog().Items; n > 64<<10/228 || n < 64<<10/512 {
 		t.Errorf("%d datagrams of 100 bytes wait in 64 KiB", n)
 	}
-	if got := r.Sessions()[0].Waiting; got != 100*r.shaper.Class("c").Stats.BacklogItems.Load() {
+	if got := r.Sessions()[0].Waiting; got != 100*r.shaper.Class("c").Backlog().Items {
 		t.Errorf("the session says that %d bytes wait", got)
 	}
 }
@@ -88,14 +88,14 @@ func TestClosedWithDatagramsWaiting(t *testing.T) {
 		send(t, c, "12345")
 	}
 	class := r.shaper.Class("c")
-	until(t, "all wait", func() bool { return class.Stats.BacklogItems.Load() == 6 })
+	until(t, "all wait", func() bool { return class.Backlog().Items == 6 })
 	for _, one := range r.Sessions() {
 		if one.Client == c.LocalAddr().String() {
 			r.CloseSession(one.ID)
 		}
 	}
-	if items, n := r.dropped("c", stats.Closed); items != 5 || n != 25 || class.Stats.BacklogItems.Load() != 1 {
-		t.Errorf("%d dropped of %d bytes, %d wait", items, n, class.Stats.BacklogItems.Load())
+	if items, n := r.dropped("c", stats.Closed); items != 5 || n != 25 || class.Backlog().Items != 1 {
+		t.Errorf("%d dropped of %d bytes, %d wait", items, n, class.Backlog().Items)
 	}
 }
 
@@ -109,12 +109,12 @@ func TestDatagramsOfRemovedClass(t *testing.T) {
 		send(t, c, fmt.Sprint(i))
 	}
 	old := r.shaper.Class("c")
-	until(t, "all wait", func() bool { return old.Stats.BacklogItems.Load() == 5 })
+	until(t, "all wait", func() bool { return old.Backlog().Items == 5 })
 	r.reload(class("d", "1000 packets/s") + listener("l", "udp", at, "d"))
 	for i := range 5 {
 		expectDatagram(t, upstream, fmt.Sprint(i))
 	}
-	if n := old.Stats.BacklogItems.Load(); n != 0 {
+	if n := old.Backlog().Items; n != 0 {
 		t.Errorf("%d wait in the removed class", n)
 	}
 	until(t, "nothing is held", func() bool { return r.Sessions()[0].Waiting == 0 })

@@ -95,7 +95,7 @@ func TestRulesOnMessages(t *testing.T) {
 	client, upstream := r.open(conns)
 	send(t, client, submitFrom("bulk", 1)+submitFrom("otp1", 2)+submitFrom("bulk", 3))
 	expect(t, upstream, submitFrom("otp1", 2))
-	until(t, "bulk waits", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() == 2 })
+	until(t, "bulk waits", func() bool { return r.shaper.Class("c").Backlog().Items == 2 })
 	r.reload(exchanged("smpp", addr, "0 messages/s") + class("otp", "1000 messages/s") +
 		"[[rule]]\nsource_addr = \"*lk\"\nclass = \"otp\"\n")
 	send(t, client, submitFrom("bulk", 4))
@@ -111,7 +111,7 @@ func TestInFlight(t *testing.T) {
 	send(t, a, submitFrom("a", 1)+submitFrom("a", 2))
 	expect(t, toA, submitFrom("a", 1)+submitFrom("a", 2))
 	send(t, b, submitFrom("b", 1))
-	until(t, "the third waits", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() == 1 })
+	until(t, "the third waits", func() bool { return r.shaper.Class("c").Backlog().Items == 1 })
 	send(t, toA, pdu(submitResp, 0, 1, ""))
 	expect(t, toB, submitFrom("b", 1))
 	if n := r.shaper.Class("c").InFlight(); n != 2 {
@@ -353,7 +353,7 @@ func TestReloadLetsGo(t *testing.T) {
 		r := run(t, exchanged(c.protocol, addr, "0 messages/s", `queue = "2 messages"`))
 		client, upstream := r.open(conns)
 		send(t, client, c.all)
-		until(t, "something waits", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() > 0 })
+		until(t, "something waits", func() bool { return r.shaper.Class("c").Backlog().Items > 0 })
 		r.reload(class("d", "10000 messages/s", `queue = "2 messages"`) + listener("l", c.protocol, addr, "d"))
 		expect(t, upstream, c.all)
 	}
@@ -366,7 +366,7 @@ func TestReloadWithoutReturnClass(t *testing.T) {
 	r := run(t, classes+class("back", "0 messages/s")+listener("l", "smpp", addr, "c", `return_class = "back"`))
 	client, upstream := r.open(conns)
 	send(t, upstream, pdu(deliver, 0, 1, "")+pdu(deliver, 0, 2, ""))
-	until(t, "both wait", func() bool { return r.shaper.Class("back").Stats.BacklogItems.Load() == 2 })
+	until(t, "both wait", func() bool { return r.shaper.Class("back").Backlog().Items == 2 })
 	r.reload(classes + listener("l", "smpp", addr, "c"))
 	expect(t, client, pdu(deliver, 0, 1, "")+pdu(deliver, 0, 2, ""))
 }
@@ -384,7 +384,7 @@ func reloadRefuses(t *testing.T, lost bool) {
 	r := run(t, exchanged("smpp", addr, "0 messages/s")+full)
 	client, _ := r.open(conns)
 	send(t, client, submitFrom("a", 1)+submitFrom("a", 2)+submitFrom("a", 3))
-	until(t, "all wait", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() == 3 })
+	until(t, "all wait", func() bool { return r.shaper.Class("c").Backlog().Items == 3 })
 	for _, one := range r.all() {
 		one.(*tcpSession).drive(func(s *tcpSession) {
 			for m := s.exchange.up.backlog.of(0).waiting.first; m != nil; m = m.next {
@@ -395,7 +395,7 @@ func reloadRefuses(t *testing.T, lost bool) {
 	r.reload(full + listener("l", "smpp", addr, "d"))
 	expect(t, client, pdu(submitResp, 0x58, 2, "")+pdu(submitResp, 0x58, 3, ""))
 	d := r.shaper.Class("d")
-	if n, waits := d.Stats.Refused[stats.QueueFull].Items.Load(), d.Stats.BacklogItems.Load(); n != 2 || waits != 1 {
+	if n, waits := d.Stats.Refused[stats.QueueFull].Items.Load(), d.Backlog().Items; n != 2 || waits != 1 {
 		t.Errorf("%d are counted as refused, and %d wait", n, waits)
 	}
 }

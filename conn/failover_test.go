@@ -144,8 +144,8 @@ func TestFailOverWaitsForTheOtherGap(t *testing.T) {
 	r.dial("l")
 	next(t, conns)
 	r.dial("l")
-	backlog := &r.shaper.Class("second").Stats.BacklogItems
-	until(t, "the second session waits in the second class", func() bool { return backlog.Load() == 1 })
+	second := r.shaper.Class("second")
+	until(t, "the second session waits in the second class", func() bool { return second.Backlog().Items == 1 })
 	if len(conns) != 0 {
 		t.Error("two connections leave within a gap of an hour")
 	}
@@ -155,7 +155,7 @@ func TestFailOverWaitsForTheOtherGap(t *testing.T) {
 	if n := r.sent("second", stats.Upstream).Connections.Load(); n != 1 {
 		t.Errorf("the second class has let %d through, want 1", n)
 	}
-	if n := r.shaper.Class("first").Stats.BacklogItems.Load(); n != 0 {
+	if n := r.shaper.Class("first").Backlog().Items; n != 0 {
 		t.Errorf("%d wait in the first class", n)
 	}
 	if got := r.failures(first)[stats.NotServed]; got != 2 {
@@ -333,7 +333,7 @@ func TestReloadTakesTheSecondClass(t *testing.T) {
 	r := run(t, text)
 	client := r.dial("l")
 	send(t, client, "x")
-	until(t, "it waits", func() bool { return r.shaper.Class("second").Stats.BacklogItems.Load() == 1 })
+	until(t, "it waits", func() bool { return r.shaper.Class("second").Backlog().Items == 1 })
 	r.reload(strings.ReplaceAll(strings.ReplaceAll(text, "second", "third"), "0 connections/s", "10 connections/s"))
 	expect(t, next(t, conns), "x")
 	if one := r.Sessions()[0]; one.Class != "third" || one.Upstream != to {
@@ -346,11 +346,11 @@ func TestClientLeavesDuringFailOver(t *testing.T) {
 	to, _ := listenOn(t, second)
 	r := run(t, pair("tcp", []string{closedPort(t), to}, class("first", fast), class("second", "0 connections/s", `overflow = "wait"`)))
 	client := r.dial("l")
-	backlog := &r.shaper.Class("second").Stats.BacklogItems
-	until(t, "it waits", func() bool { return backlog.Load() == 1 })
+	second := r.shaper.Class("second")
+	until(t, "it waits", func() bool { return second.Backlog().Items == 1 })
 	reset(client)
 	r.awaitEnd(stats.Aborted, 1)
-	if backlog.Load() != 0 {
+	if second.Backlog().Items != 0 {
 		t.Error("it waits still")
 	}
 }

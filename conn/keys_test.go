@@ -38,7 +38,7 @@ func TestBucketForEachSource(t *testing.T) {
 	toA := next(t, conns)
 	held := func(n int64) {
 		t.Helper()
-		until(t, "bytes wait", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() == n })
+		until(t, "bytes wait", func() bool { return r.shaper.Class("c").Backlog().Items == n })
 	}
 	send(t, a, "first!rest")
 	expect(t, toA, "first!")
@@ -90,10 +90,10 @@ func TestConnectionsOfEachSource(t *testing.T) {
 	dialFrom(t, "127.0.0.1", r.addr("l"))
 	next(t, conns)
 	dialFrom(t, "127.0.0.1", r.addr("l"))
-	until(t, "the second waits", func() bool { return r.shaper.Class("c").Stats.BacklogItems.Load() == 1 })
+	until(t, "the second waits", func() bool { return r.shaper.Class("c").Backlog().Items == 1 })
 	dialFrom(t, "127.0.0.2", r.addr("l"))
 	next(t, conns)
-	if n := r.shaper.Class("c").Stats.BacklogItems.Load(); n != 1 {
+	if n := r.shaper.Class("c").Backlog().Items; n != 1 {
 		t.Errorf("%d wait, want 1", n)
 	}
 }
@@ -136,12 +136,12 @@ func TestMoreClientsThanKeys(t *testing.T) {
 		ask(c, "one")
 		expectDatagram(t, c, "one")
 	}
-	shared := r.shaper.Class("c").Stats
+	shared := r.shaper.Class("c")
 	for range 20 {
 		ask(dialUDP(t, r.addr("l")), "flood")
 	}
-	until(t, "the others share a bucket", func() bool { return shared.KeysShared.Load() == 20 })
-	until(t, "and have to wait for it", func() bool { return shared.BacklogItems.Load() == 18 })
+	until(t, "the others share a bucket", func() bool { return shared.Stats.KeysShared.Load() == 20 })
+	until(t, "and have to wait for it", func() bool { return shared.Backlog().Items == 18 })
 	for _, c := range []*net.UDPConn{first, second} {
 		ask(c, "two")
 		expectDatagram(t, c, "two")

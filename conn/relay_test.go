@@ -127,7 +127,7 @@ func TestResetWhileWaiting(t *testing.T) {
 	if items, n := r.dropped("c", stats.Reset); items != 1 || n != 9 {
 		t.Errorf("dropped %d items of %d bytes, want 1 of 9", items, n)
 	}
-	if n := r.shaper.Class("c").Stats.BacklogItems.Load(); n != 0 {
+	if n := r.shaper.Class("c").Backlog().Items; n != 0 {
 		t.Errorf("%d items still wait", n)
 	}
 }

@@ -96,12 +96,13 @@ func TestShadowPolicyOfQueuesInBytes(t *testing.T) {
 	limits := class("c", "1 packets/h", `queue = "10KB"`) + listener("l", "udp", policy.Echo, "c")
 	datagram := []byte(strings.Repeat("x", 1400))
 	r := run(t, limits)
-	live, c := dialUDP(t, r.addr("l")), r.shaper.Class("c").Stats
+	live, class := dialUDP(t, r.addr("l")), r.shaper.Class("c")
+	c := class.Stats
 	dropped := &c.Dropped[stats.QueueFull].Items
 	for n := range uint64(10) {
 		live.Write(datagram)
 		until(t, "it has left, waits or is dropped", func() bool {
-			return c.Sent[stats.Upstream].Packets.Load()+uint64(c.BacklogItems.Load())+dropped.Load() == n+1
+			return c.Sent[stats.Upstream].Packets.Load()+uint64(class.Backlog().Items)+dropped.Load() == n+1
 		})
 	}
 
@@ -137,7 +138,7 @@ func TestShadowPolicyCatchesUp(t *testing.T) {
 		open.Write([]byte("x"))
 		expectDatagram(t, open, "x")
 	}
-	until(t, "the copies leave", func() bool { return classes["c"].Stats.BacklogItems.Load() == 0 })
+	until(t, "the copies leave", func() bool { return classes["c"].Backlog().Items == 0 })
 }
 
 // Buckets of a policy in the shadow are given up with their sessions, and when the
@@ -358,9 +359,9 @@ func TestShadowPolicyOfSessionsThatEnd(t *testing.T) {
 	overflow := func(r *rig, c *shaper.Class, client *net.TCPConn) {
 		t.Helper()
 		send(t, client, "1\n2\n3\n")
-		until(t, "two wait", func() bool { return c.Stats.BacklogItems.Load() == 2 })
+		until(t, "two wait", func() bool { return c.Backlog().Items == 2 })
 		send(t, client, "4\n")
-		until(t, "nothing waits any more", func() bool { return c.Stats.BacklogItems.Load() == 0 })
+		until(t, "nothing waits any more", func() bool { return c.Backlog().Items == 0 })
 	}
 	addr, conns := listen(t)
 	inForce := run(t, limits+listener("l", "lines", addr, "c"))

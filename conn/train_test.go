@@ -159,7 +159,7 @@ func TestTrainWaits(t *testing.T) {
 		sendTrain(t, c, bytes.Repeat([]byte{byte(i)}, 29*1000+500), 1000)
 		until(t, "they wait, or are dropped", func() bool {
 			items, _ := r.dropped("c", stats.QueueFull)
-			return class.Stats.BacklogItems.Load() == want && items == uint64(30*(i+1))-uint64(want)
+			return class.Backlog().Items == want && items == uint64(30*(i+1))-uint64(want)
 		})
 	}
 	r.reload(forwardUDP("d", at, "5000 packets/s")) // where each is to leave by itself
@@ -174,7 +174,7 @@ func TestTrainWaits(t *testing.T) {
 	if took := time.Since(start); took < 10*time.Millisecond {
 		t.Errorf("70 leave within %v", took)
 	}
-	if n := class.Stats.BacklogItems.Load(); n != 0 {
+	if n := class.Backlog().Items; n != 0 {
 		t.Errorf("%d wait in the class that is gone", n)
 	}
 }

@@ -82,9 +82,12 @@ func absolute(path string) string {
 func readClass(c *shaper.Class) stats.ClassReading {
 	conf := c.Policy()
 	now := time.Now()
-	_, drain := c.Backlog(now)
 	r := c.Stats.Read()
-	r.Name, r.Algorithm, r.Drain = conf.Name, string(conf.Algorithm), stats.Seconds(drain)
+	r.Name, r.Algorithm = conf.Name, string(conf.Algorithm)
+	backlog := c.Backlog()
+	r.BacklogItems, r.BacklogBytes = backlog.Items, backlog.Bytes
+	_, drain := c.Drain(now)
+	r.Drain = stats.Seconds(drain)
 	r.Sessions = c.Sessions()
 	if conf.Rate.Kind() == unit.Messages {
 		r.InFlight = c.InFlight()

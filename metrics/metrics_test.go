@@ -30,8 +30,6 @@ func fixed() stats.Status {
 	acme.Refused[stats.MaxWait].Add(72)
 	acme.Overlimits.Add(4)
 	acme.KeysShared.Add(11)
-	acme.BacklogBytes.Add(80)
-	acme.BacklogItems.Add(5)
 	for _, d := range []time.Duration{0, time.Millisecond, time.Second, time.Second + 1, time.Hour} {
 		acme.Wait.Observe(d)
 	}
@@ -44,6 +42,7 @@ func fixed() stats.Status {
 	class, shadow := acme.Read(), would.ReadShadow()
 	class.Shadow = &shadow
 	class.Per, class.Keys = "source", 12
+	class.BacklogBytes, class.BacklogItems = 80, 5
 	class.Name, class.Rate = "acme", stats.RateReading{Text: "30 packets/min", PerSecond: 0.5, Unit: "packets"}
 
 	messages := idleMessages()

@@ -73,7 +73,11 @@ func (h *alarms) remove(a *alarm) {
 	}
 }
 
-func (h alarms) fix(i int) { h.up(h.down(i)) } // up does nothing where it has gone down
+func (h alarms) fix(i int) {
+	if h.down(i) == i {
+		h.up(i)
+	}
+}
 
 func (h alarms) up(i int) {
 	a := h[i]

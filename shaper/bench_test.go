@@ -22,7 +22,7 @@ func TestEnterAndReleaseAllocateNothing(t *testing.T) {
 		wantNoAllocs(t, conf.Rate.String(), func() {
 			c.Enter(now, a)
 			c.Enter(now, b)
-			for c.Stats.BacklogItems.Load() > 0 {
+			for c.Backlog().Items > 0 {
 				now = c.Next(now)
 				c.Release(now)
 				c.Left(now)
@@ -195,6 +195,7 @@ func BenchmarkNextOfThousand(b *testing.B) {
 // BenchmarkEnterBlocked has an item enter and give up in a class of a thousand.
 func BenchmarkEnterBlocked(b *testing.B) {
 	root := thousand(start)
+	root.Next(start)
 	c, it := root.place.head.class, packet(1000)
 	b.ReportAllocs()
 	for b.Loop() {

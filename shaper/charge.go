@@ -31,11 +31,14 @@ func (c *Class) paces(now time.Time, n int64) time.Time {
 		return now
 	}
 	c.recover(now)
-	at := c.estimates(now, 0, n)
+	at := c.limiter.Next(now, 0, n)
+	if c.throttle.less > 0 {
+		at = c.sooner(at)
+	}
 	if !c.leaving.IsZero() {
 		at = later(at, c.leaving.Add(leavePatience))
 	}
-	if c.limits() {
+	if !c.throttle.until.IsZero() && c.limits() {
 		at = later(at, c.throttle.until)
 	}
 	return at
@@ -160,7 +163,9 @@ func (c *Class) chargeUp(leaf *Class, since, now time.Time, cost *Cost, settles 
 	ready = since
 	if n > 0 && (parent != nil || c != leaf) {
 		ready = earlier(later(ready, c.limiter.Next(ready, 0, n)), now)
-		c.chargeAssured(earlier(since, ready.Add(-c.slack)), now, n)
+		if c.assured != nil && !c.assured.Next().After(now) {
+			c.assured.Take(earlier(since, ready.Add(-c.slack)), now, n)
+		}
 	}
 	own := ready
 	if parent != nil {
@@ -193,12 +198,6 @@ func (c *Class) moveFlying(now time.Time, n int) {
 		if c.tracks() {
 			c.shadow.trial.moveFlying(now, n)
 		}
-	}
-}
-
-func (c *Class) chargeAssured(ready, now time.Time, n int64) {
-	if c.assured != nil && !c.assured.Next().After(now) {
-		c.assured.Take(ready, now, n)
 	}
 }
 

@@ -46,6 +46,7 @@ type Class struct {
 	backlog int64     // cost of the queue, in that unit
 	beneath Cost      // of all that waits in the class and its children
 	waiting int64     // those items; a datagram of a train is one
+	former  *Class    // whose place it has taken, and whose backlog is its own to tell; nil: none
 	free    bool      // something of that may cost nothing in its unit
 	from    *Class    // whose item was charged last: its own, or of one beneath it
 	flying  int       // items that Ask, and have no answer, of the class and its children
@@ -90,6 +91,7 @@ func newClass(conf policy.Class, counters *stats.Class) *Class {
 func (c *Class) successor(now time.Time, conf policy.Class) *Class {
 	next := NewClass(now, conf)
 	next.Stats, next.pacer = c.Stats, c.pacer
+	next.replace(c)
 	if next.keys != nil {
 		next.keys.since = now
 	}
@@ -307,10 +309,41 @@ func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
 	return evicted
 }
 
-// Backlog returns what waits in the queue of the class and in those of its
-// buckets, in its unit, and how long the last of it will take to leave, as max_wait
-// estimates it: limit.Never's distance where it never does.
-func (c *Class) Backlog(now time.Time) (cost int64, drain time.Duration) {
+// A Backlog is what waits at one moment.
+type Backlog struct {
+	Items int64 // several datagrams that wait together count as what they are
+	Bytes int64 // payload
+}
+
+// Backlog returns what waits in the class and all beneath it. What still waits in a
+// class whose place it has taken is a part of that, as its counters are.
+func (c *Class) Backlog() Backlog {
+	root := c.lock()
+	b, former := Backlog{Items: c.waiting, Bytes: c.beneath.Bytes}, c.former
+	root.mu.Unlock()
+	if former != nil {
+		more := former.Backlog()
+		b.Items += more.Items
+		b.Bytes += more.Bytes
+	}
+	return b
+}
+
+// replace takes the place of a class. One that this replaced, and in which nothing
+// waits any more, is forgotten.
+func (c *Class) replace(old *Class) {
+	if old.former != nil && old.former.Backlog() == (Backlog{}) {
+		root := old.lock()
+		old.former = nil
+		root.mu.Unlock()
+	}
+	c.former = old
+}
+
+// Drain returns what waits in the queue of the class and in those of its buckets, in
+// its unit, and how long the last of it will take to leave, as max_wait estimates it:
+// limit.Never's distance if it never leaves.
+func (c *Class) Drain(now time.Time) (cost int64, drain time.Duration) {
 	defer c.lock().mu.Unlock()
 	c.each(func(c *Class) {
 		if c.queue.Len() > 0 {
@@ -334,7 +367,7 @@ func (c *Class) push(it *Item) {
 	it.place.Value, it.place.Bytes, it.place.Items = it, it.Held, int(it.Cost.Packets)
 	c.queue.Push(&it.place)
 	c.backlog += it.Cost.in(c.kind)
-	c.waits(&it.Cost, max(it.Cost.Packets, 1), 1)
+	c.waits(it.Cost, max(it.Cost.Packets, 1))
 }
 
 func (c *Class) remove(it *Item) bool {
@@ -342,22 +375,18 @@ func (c *Class) remove(it *Item) bool {
 		return false
 	}
 	c.backlog -= it.Cost.in(c.kind)
-	c.waits(&it.Cost, max(it.Cost.Packets, 1), -1)
+	c.waits(it.Cost.negative(), -max(it.Cost.Packets, 1))
 	return true
 }
 
-// waits notes that so much more, or with a sign of -1 less, waits beneath the
-// class and those above it.
-func (c *Class) waits(cost *Cost, items, sign int64) {
+// waits notes that so many more items of that cost, or fewer, wait in the class and in
+// those above it.
+func (c *Class) waits(cost Cost, items int64) {
 	for ; c != nil; c = c.parent.Load() {
-		c.beneath.add(cost, sign)
-		c.waiting += sign * items
-		if c.among == nil { // what waits in a bucket counts in its class
-			c.Stats.BacklogItems.Add(sign * items)
-			c.Stats.BacklogBytes.Add(sign * cost.Bytes)
-		}
-		if sign < 0 {
-			c.free = c.free && c.beneath != Cost{}
+		c.beneath.add(&cost)
+		c.waiting += items
+		if items < 0 {
+			c.free = c.free && c.waiting > 0
 		} else if cost.in(c.kind) == 0 {
 			c.free = true
 		}

@@ -41,8 +41,9 @@ func (c *Class) countOverlimit() {
 
 // countWait counts how long an item has waited.
 func (c *Class) countWait(d time.Duration) {
+	waited := stats.Observed(d)
 	for c = c.Named(); c != nil; c = c.parent.Load() {
-		c.Stats.Wait.Observe(d)
+		c.Stats.Wait.Add(waited)
 	}
 }
 

@@ -64,18 +64,17 @@ func TestCountsStayWhenClassesMove(t *testing.T) {
 	c.Enter(time.Now(), packet(10))
 	s.Apply([]policy.Class{before, after, under("after", child)})
 	countAll(c)
-	old, now := s.Class("before").Stats.Read(), s.Class("after").Stats.Read()
-	if old.Sent[stats.Downstream].Bytes != 1 || old.BacklogItems != 0 || old.BacklogBytes != 0 {
-		t.Errorf("where it was there is\n%+v", old)
-	}
-	if now.Sent[stats.Downstream].Bytes != 1 || now.BacklogItems != 1 || now.BacklogBytes != 10 {
-		t.Errorf("where it is there is\n%+v", now)
+	for name, want := range map[string]Backlog{"before": {}, "after": {Items: 1, Bytes: 10}} {
+		c := s.Class(name)
+		if n, waits := c.Stats.Sent[stats.Downstream].Bytes.Load(), c.Backlog(); n != 1 || waits != want {
+			t.Errorf("%s has sent %d bytes, and %+v waits, want 1 and %+v", name, n, waits, want)
+		}
 	}
 
 	// One that counts another unit is replaced, and has the same counters. What waits
 	// in the one before is still beneath the class that it was beneath.
 	s.Apply([]policy.Class{before, after, under("before", named("child", leakyClass("1mbit")))})
-	if n := s.Class("before").Stats.BacklogItems.Load(); n != 0 {
+	if n := s.Class("before").Backlog().Items; n != 0 {
 		t.Errorf("%d items wait beneath the class that has the successor", n)
 	}
 	item := c.front()
@@ -83,7 +82,7 @@ func TestCountsStayWhenClassesMove(t *testing.T) {
 		t.Fatal("what waited does not wait any more")
 	}
 	for _, name := range []string{"before", "after", "child"} {
-		if n := s.Class(name).Stats.BacklogItems.Load(); n != 0 {
+		if n := s.Class(name).Backlog().Items; n != 0 {
 			t.Errorf("%d items wait in %s", n, name)
 		}
 	}

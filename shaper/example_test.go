@@ -61,7 +61,7 @@ func ExampleNewTree() {
 		tree.Release(now)
 	}
 	for _, class := range classes[1:] {
-		left := 1000 - class.Stats.BacklogItems.Load()
+		left := 1000 - class.Backlog().Items
 		fmt.Println(class.Name(), "sent about", (left+5)/10, "messages/s")
 	}
 	// Output:

@@ -50,6 +50,8 @@ func (k *contender) init(c *Class, own bool) {
 	}
 }
 
+func (k *contender) isSeated(band int) bool { return k.seats[band].index != 0 }
+
 // ownPriority is that of the queue of a class itself.
 var ownPriority = policy.DefaultClass("").Priority
 
@@ -201,20 +203,23 @@ func (f *feed) next() *contender {
 // put has him sit again.
 func (f *feed) pay(k *contender, n int64) {
 	band := borrowing
-	if k.seats[assured].index != 0 {
+	if k.isSeated(assured) {
 		band = assured
 	}
 	f.seat(k, band, false)
 	f.rings[band][k.priority()].pay(&k.seats[band], n, k.weight())
 }
 
-// seat has a contender take or leave its seat in a band.
+// seat has a contender sit in a band, or not.
 func (f *feed) seat(k *contender, band int, wanted bool) {
-	s := &k.seats[band]
-	if wanted == (s.index != 0) {
-		return
+	if wanted != k.isSeated(band) { // inlined: mostly nothing changes
+		f.change(k, band, wanted)
 	}
-	priority := k.priority()
+}
+
+// change has a contender take or leave its seat in a band.
+func (f *feed) change(k *contender, band int, wanted bool) {
+	s, priority := &k.seats[band], k.priority()
 	r := &f.rings[band][priority]
 	if wanted {
 		r.join(s)

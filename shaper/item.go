@@ -34,13 +34,15 @@ func (c Cost) Volume() stats.VolumeReading {
 	return stats.VolumeReading{Bytes: uint64(c.Bytes), Packets: uint64(c.Packets), Messages: uint64(c.Messages), Connections: uint64(c.Connections)}
 }
 
-// add adds a cost as often as times says.
-func (c *Cost) add(o *Cost, times int64) {
-	c.Bytes += times * o.Bytes
-	c.Packets += times * o.Packets
-	c.Messages += times * o.Messages
-	c.Connections += times * o.Connections
+func (c *Cost) add(o *Cost) {
+	c.Bytes += o.Bytes
+	c.Packets += o.Packets
+	c.Messages += o.Messages
+	c.Connections += o.Connections
 }
+
+// negative returns the cost that takes c away when it is added.
+func (c Cost) negative() Cost { return Cost{-c.Bytes, -c.Packets, -c.Messages, -c.Connections} }
 
 // Item is what leaves a class as one: a piece of a stream, a datagram or
 // several, a message, a new connection. In the queue, several count as what they

@@ -58,11 +58,11 @@ func TestClassByAlgorithm(t *testing.T) {
 			for range 7 {
 				class.Enter(at(came), packet(1))
 			}
-			if _, drain := class.Backlog(at(came)); drain != c.left[6]-came {
+			if _, drain := class.Drain(at(came)); drain != c.left[6]-came {
 				t.Errorf("it drains in %v, want %v", drain, c.left[6]-came)
 			}
 			now := came
-			for i, want := range c.left[7-class.Stats.BacklogItems.Load():] {
+			for i, want := range c.left[7-class.Backlog().Items:] {
 				if now = max(now, class.Next(at(now)).Sub(start)); now != want {
 					t.Errorf("of those that wait, item %d leaves at %v, want %v", i, now, want)
 				}
@@ -112,7 +112,7 @@ func TestSetAnyAlgorithmGivesNoBurst(t *testing.T) {
 			for range 50 {
 				class.Enter(start, packet(1))
 			}
-			waited := class.Stats.BacklogItems.Load()
+			waited := class.Backlog().Items
 			for range 5 {
 				class.Set(start, to)
 				class.Set(start, from)
@@ -121,7 +121,7 @@ func TestSetAnyAlgorithmGivesNoBurst(t *testing.T) {
 			for class.Release(start) != nil {
 				class.Left(start)
 			}
-			if left := waited - class.Stats.BacklogItems.Load(); left > 0 {
+			if left := waited - class.Backlog().Items; left > 0 {
 				t.Errorf("from %s %v to %s %v: %d leave at once", from.Algorithm, from.WindowInForce(), to.Algorithm, to.WindowInForce(), left)
 			}
 		}

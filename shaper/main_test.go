@@ -95,10 +95,10 @@ func released(t *testing.T, c *Class, d time.Duration, want ...*Item) {
 	}
 }
 
-// wantBacklog fails unless the counters say that so much waits.
+// wantBacklog fails unless so much waits.
 func wantBacklog(t *testing.T, c *Class, items, bytes int64) {
 	t.Helper()
-	if i, b := c.Stats.BacklogItems.Load(), c.Stats.BacklogBytes.Load(); i != items || b != bytes {
-		t.Errorf("%d items of %d bytes wait, want %d of %d", i, b, items, bytes)
+	if b := c.Backlog(); b.Items != items || b.Bytes != bytes {
+		t.Errorf("%d items of %d bytes wait, want %d of %d", b.Items, b.Bytes, items, bytes)
 	}
 }

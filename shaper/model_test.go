@@ -151,11 +151,10 @@ func (m *model) check(t *rapid.T) {
 		bytes += it.Cost.Bytes
 		cost += it.Cost.in(m.conf.Rate.Kind())
 	}
-	stats := m.class.Stats
-	if stats.BacklogItems.Load() != m.items() || stats.BacklogBytes.Load() != bytes {
-		t.Fatalf("%d items of %d bytes wait, want %d of %d", stats.BacklogItems.Load(), stats.BacklogBytes.Load(), m.items(), bytes)
+	if b := m.class.Backlog(); b.Items != m.items() || b.Bytes != bytes {
+		t.Fatalf("%d items of %d bytes wait, want %d of %d", b.Items, b.Bytes, m.items(), bytes)
 	}
-	if got, _ := m.class.Backlog(m.now); got != cost {
+	if got, _ := m.class.Drain(m.now); got != cost {
 		t.Fatalf("the backlog costs %d, want %d", got, cost)
 	}
 	blocked := len(m.waiting) == 0 || m.conf.Rate.IsZero() && m.waiting[0].Cost.in(m.conf.Rate.Kind()) > 0

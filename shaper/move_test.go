@@ -191,7 +191,7 @@ func TestFlowsUnderChange(t *testing.T) {
 	others.Wait()
 	for _, c := range s.Classes() {
 		wantBacklog(t, c, 0, 0)
-		if cost, _ := c.Backlog(time.Now()); cost != 0 {
+		if cost, _ := c.Drain(time.Now()); cost != 0 {
 			t.Errorf("class %s: a cost of %d waits, but nobody does", c.Name(), cost)
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"shaper/leaky"
 	"shaper/limit"
 	"shaper/policy"
-	"shaper/stats"
 	"shaper/tests/trial"
 	"shaper/unit"
 )
@@ -444,19 +443,15 @@ func (m *naive) close(now time.Time, entering ...*Item) bool {
 
 // sum compares the counters with what waits.
 func (m *naive) sum() (wrong string) {
-	waiting, backlog := 0, map[*stats.Class]int64{}
+	waiting, backlog := 0, map[*Class]int64{}
 	for _, c := range m.classes {
 		waiting += len(m.waiting[c])
-		seen := map[*stats.Class]bool{} // buckets of one class count together
 		for p := c; p != nil; p = p.Parent() {
-			if !seen[p.Stats] {
-				backlog[p.Stats] += int64(len(m.waiting[c]))
-			}
-			seen[p.Stats] = true
+			backlog[p] += int64(len(m.waiting[c]))
 		}
 	}
 	for _, c := range m.classes {
-		if c.Stats.BacklogItems.Load() != backlog[c.Stats] {
+		if c.Backlog().Items != backlog[c] {
 			return "class " + c.name + " counts another backlog"
 		}
 	}

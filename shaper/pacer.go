@@ -151,7 +151,6 @@ func (c *Class) hand(now time.Time) *Item {
 	if it != nil {
 		it.class.handing.Store(true)
 	}
-	root.next(now)
 	root.wake(now)
 	return it
 }

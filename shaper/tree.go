@@ -75,9 +75,9 @@ func (c *Class) attach(now time.Time, parent *Class) {
 	parent.feed.members++
 	parent.feed.add(&c.place)
 	c.parent.Store(parent)
-	parent.waits(&c.beneath, c.waiting, 1)
+	parent.waits(c.beneath, c.waiting)
 	for p := parent; p != nil; p = p.parent.Load() {
-		p.free = p.beneath != Cost{} // of a sum nobody knows
+		p.free = p.waiting > 0 // of a sum nobody knows
 	}
 	parent.moveFlying(now, c.flying)
 	parent.count(c.open) // nobody beneath a root waits above it
@@ -107,7 +107,7 @@ func (c *Class) detach(now time.Time) {
 		parent.feed.remove(&parent.own)
 		parent.feed = nil
 	}
-	parent.waits(&c.beneath, c.waiting, -1)
+	parent.waits(c.beneath.negative(), -c.waiting)
 	c.withdraw()
 	parent.count(-c.open)
 	parent.moveFlying(now, -c.flying)
@@ -115,16 +115,16 @@ func (c *Class) detach(now time.Time) {
 	parent.update(now)
 }
 
-// update brings the tree up to date at now with what has changed in the class.
+// update brings the tree up to date at now with what has changed in the class. What is
+// the next of the whole tree is looked at by next.
 func (c *Class) update(now time.Time) {
 	if c.feed != nil {
 		c.own.head = c.front()
 		c.feed.put(&c.own, now)
 	}
-	c.refresh(now)
 	for p := c.parent.Load(); p != nil; p = c.parent.Load() {
+		c.refresh(now)
 		p.feed.put(&c.place, now)
-		p.refresh(now)
 		c = p
 	}
 }
@@ -164,6 +164,6 @@ func (c *Class) release(now time.Time) *Item {
 // that is later would go before the other for ever.
 func (c *Class) wake(now time.Time) {
 	if c.pacer != nil {
-		c.pacer.set(&c.due, later(c.ready(now), now))
+		c.pacer.set(&c.due, later(c.next(now), now))
 	}
 }

@@ -437,10 +437,10 @@ func TestTreeMaxWait(t *testing.T) {
 		}
 	}
 	enter(t, c["otp"], 0, TooLong, message(1))
-	if _, drain := c["bulk"].Backlog(start); drain != 800*ms+1 {
+	if _, drain := c["bulk"].Drain(start); drain != 800*ms+1 {
 		t.Errorf("the bulk takes %v, want what all that waits takes, 800ms", drain)
 	}
-	if _, drain := c["otp"].Backlog(start); drain != 300*ms {
+	if _, drain := c["otp"].Drain(start); drain != 300*ms {
 		t.Errorf("the urgent take %v, want 300ms", drain)
 	}
 	setRate(c["root"], 0, "0 messages/s")

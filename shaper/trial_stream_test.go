@@ -285,8 +285,8 @@ func TestTrialCountsStreams(t *testing.T) {
 			if !got.is(want) {
 				t.Fatalf("%s would be %s, and is %s", c.Name(), got, want)
 			}
-			if c.Sessions() != 0 || c.places != 0 || c.Stats.BacklogItems.Load() != 0 {
-				t.Fatalf("%s: %d sessions, %d places, %d waiting are left", c.Name(), c.Sessions(), c.places, c.Stats.BacklogItems.Load())
+			if c.Sessions() != 0 || c.places != 0 || c.Backlog().Items != 0 {
+				t.Fatalf("%s: %d sessions, %d places, %d waiting are left", c.Name(), c.Sessions(), c.places, c.Backlog().Items)
 			}
 			if k := c.Keys(at(240 * time.Hour)); k != 0 {
 				t.Fatalf("%s: %d keys are left", c.Name(), k)

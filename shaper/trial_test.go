@@ -454,8 +454,8 @@ func TestGuestWithoutAnswers(t *testing.T) {
 		first.End(at(time.Second), clean)
 		second.End(at(2*time.Second), clean)
 		trial.CatchUp(at(24 * time.Hour))
-		if c.InFlight() != 0 || c.places != 0 || c.Stats.BacklogItems.Load() != 0 || len(trial.events) != 0 {
-			t.Errorf("clean %v: %d in flight, %d places, %d waiting and %d events are left", clean, c.InFlight(), c.places, c.Stats.BacklogItems.Load(), len(trial.events))
+		if c.InFlight() != 0 || c.places != 0 || c.Backlog().Items != 0 || len(trial.events) != 0 {
+			t.Errorf("clean %v: %d in flight, %d places, %d waiting and %d events are left", clean, c.InFlight(), c.places, c.Backlog().Items, len(trial.events))
 		}
 	}
 }

@@ -51,13 +51,30 @@ func Bound(i int) float64 {
 func Index(i int) int { return i + 1 + minExponent*perDoubling }
 
 // Observe counts one duration. It takes a few nanoseconds and never blocks.
-func (h *Histogram) Observe(d time.Duration) {
+func (h *Histogram) Observe(d time.Duration) { h.Add(Observed(d)) }
+
+// An Observation is a duration as every Histogram counts it.
+type Observation struct {
+	bucket       int // below 0: it is at most ZeroThreshold
+	microseconds uint64
+}
+
+// Observed returns the observation of a duration, for many histograms to count.
+func Observed(d time.Duration) Observation {
 	if d <= ZeroThreshold {
+		return Observation{bucket: -1}
+	}
+	return Observation{bucketOf(int64(d)), uint64(d+time.Microsecond/2) / uint64(time.Microsecond)}
+}
+
+// Add counts one observation.
+func (h *Histogram) Add(o Observation) {
+	if o.bucket < 0 {
 		h.zero.Add(1)
 		return
 	}
-	h.buckets[bucketOf(int64(d))].Add(1)
-	h.sum.Add(uint64(d+time.Microsecond/2) / uint64(time.Microsecond))
+	h.buckets[o.bucket].Add(1)
+	h.sum.Add(o.microseconds)
 }
 
 // bucketOf returns the bucket that holds ns, which is above ZeroThreshold.

@@ -79,14 +79,15 @@ type ClassReading struct {
 	Keys  int     `json:"keys,omitempty"` // that have a bucket, or are remembered
 	Drain Seconds `json:"time_to_drain_seconds"`
 
-	Sent         map[Direction]VolumeReading `json:"sent"`
-	Dropped      map[Reason]LossReading      `json:"dropped"`
-	Refused      map[Reason]LossReading      `json:"refused"`
-	Overlimits   uint64                      `json:"overlimits"`
-	Throttled    map[string]uint64           `json:"throttled,omitempty"`   // by the provider, by its signal
-	KeysShared   uint64                      `json:"keys_shared,omitempty"` // sessions without a bucket of their own, for want of room
-	BacklogBytes int64                       `json:"backlog_bytes"`
-	BacklogItems int64                       `json:"backlog_items"`
+	Sent       map[Direction]VolumeReading `json:"sent"`
+	Dropped    map[Reason]LossReading      `json:"dropped"`
+	Refused    map[Reason]LossReading      `json:"refused"`
+	Overlimits uint64                      `json:"overlimits"`
+	Throttled  map[string]uint64           `json:"throttled,omitempty"`   // by the provider, by its signal
+	KeysShared uint64                      `json:"keys_shared,omitempty"` // sessions without a bucket of their own, for want of room
+	// What waits now, which the caller fills in, too.
+	BacklogBytes int64 `json:"backlog_bytes"` // payload
+	BacklogItems int64 `json:"backlog_items"`
 	// How long items waited, since the class was made.
 	Wait    HistogramReading `json:"-"`
 	WaitP50 Seconds          `json:"wait_p50_seconds"`
@@ -118,15 +119,13 @@ func (c *Class) ReadShadow() ShadowReading {
 // entry, if only of zeros.
 func (c *Class) Read() ClassReading {
 	r := ClassReading{
-		Sent:         readSent(&c.Sent),
-		Dropped:      readLosses(&c.Dropped),
-		Refused:      readLosses(&c.Refused),
-		Overlimits:   c.Overlimits.Load(),
-		KeysShared:   c.KeysShared.Load(),
-		Throttled:    c.Throttled.Read(),
-		BacklogBytes: c.BacklogBytes.Load(),
-		BacklogItems: c.BacklogItems.Load(),
-		Wait:         c.Wait.Read(),
+		Sent:       readSent(&c.Sent),
+		Dropped:    readLosses(&c.Dropped),
+		Refused:    readLosses(&c.Refused),
+		Overlimits: c.Overlimits.Load(),
+		KeysShared: c.KeysShared.Load(),
+		Throttled:  c.Throttled.Read(),
+		Wait:       c.Wait.Read(),
 	}
 	r.WaitP50 = Seconds(r.Wait.Quantile(0.50))
 	r.WaitP99 = Seconds(r.Wait.Quantile(0.99))

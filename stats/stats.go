@@ -84,8 +84,6 @@ type Class struct {
 	Overlimits atomic.Uint64 // items that had to wait
 	Throttled  Tally         // what the provider refused, by its signal
 	KeysShared atomic.Uint64 // sessions whose key found no room, and that share a bucket
-	// Backlog is what waits now: payload bytes and items.
-	BacklogBytes, BacklogItems atomic.Int64
 	// Wait is how long items waited in the queue; those that left at once count as 0.
 	Wait Histogram
 }
