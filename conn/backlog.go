@@ -138,7 +138,7 @@ func (q *messageList) remove(m *waitingMessage) {
 // takes reports whether what leaves now can be sent: the socket has taken what was before
 // it, but for a little, and the link has room for another request.
 func (l *lane) takes() bool {
-	return (len(l.out) <= mostHeld || l.dir.dst.writable) && (!l.isUp() || l.x.link.Room())
+	return (len(l.out) <= mostHeld || l.dir.dst.Writable) && (!l.isUp() || l.x.link.Room())
 }
 
 // resume has one more message enter its class, of those that have lost their turn or are

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"time"
 
@@ -197,16 +196,12 @@ func (t *tcpSession) connect(to netip.AddrPort) error {
 	if t.server.isOwn("tcp", to) {
 		return errLoop
 	}
-	fd, err := newTCP(to, t.conf.Bind)
+	end, err := t.server.network.Dial(to, t.conf.Bind, t.server.marks.mark(t.up.flow.Class()))
 	if err != nil {
 		return err
 	}
-	t.upstream.fd = fd
-	t.server.marks.mark(fd, t.up.flow.Class())
+	t.upstream.end = end
 	t.left()
-	if err := connect(fd, to); err != nil {
-		return err
-	}
 	return t.upstream.watch()
 }
 
@@ -236,7 +231,7 @@ func (t *tcpSession) attemptFailed(err error) {
 // dialled looks how an attempt at an address has come out.
 func (t *tcpSession) dialled() {
 	err := t.upstream.connected()
-	if err == nil && localOf(t.upstream.fd) == t.destination { // TCP's simultaneous open
+	if err == nil && t.upstream.end.Local() == t.destination { // TCP's simultaneous open
 		err = errLoop
 	}
 	if err != nil {
@@ -273,9 +268,9 @@ func (t *tcpSession) established() {
 // time of grace.
 func (t *tcpSession) clientLeaves() {
 	switch {
-	case t.client.broken:
+	case t.client.Broken:
 		t.finish(stats.Aborted)
-	case t.client.ends && t.dialling.grace == nil && t.client.empty():
+	case t.client.Ends && t.dialling.grace == nil && t.client.end.AtEnd():
 		t.dialling.grace = time.AfterFunc(leaveGrace, func() {
 			t.drive(func(t *tcpSession) {
 				if t.stage < relaying {
@@ -288,48 +283,33 @@ func (t *tcpSession) clientLeaves() {
 
 // builtins are the upstreams that are built in: each serves one end of a
 // connection until it has read an end.
-var builtins = map[string]func(*net.UnixConn){
-	policy.Echo:    func(c *net.UnixConn) { io.Copy(c, c) },
-	policy.Discard: func(c *net.UnixConn) { io.Copy(io.Discard, c) },
+var builtins = map[string]func(net.Conn){
+	policy.Echo:    func(c net.Conn) { io.Copy(c, c) },
+	policy.Discard: func(c net.Conn) { io.Copy(io.Discard, c) },
 }
 
 // dialBuiltin connects to an upstream that is built in.
-func (t *tcpSession) dialBuiltin(serve func(*net.UnixConn)) {
+func (t *tcpSession) dialBuiltin(serve func(net.Conn)) {
 	if err := t.connectBuiltin(serve); err != nil {
 		t.upstream.close()
 		t.failed(t.upstreamName(), t.upstreamName(), err)
 		t.tryUpstream()
 		return
 	}
-	t.upstream.writable = true
+	t.upstream.Writable = true
 	t.established()
 }
 
-func (t *tcpSession) connectBuiltin(serve func(*net.UnixConn)) error {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return os.NewSyscallError("socketpair", err)
-	}
-	t.upstream.fd = fds[0]
-	theirs, err := fileConn(fds[1])
+func (t *tcpSession) connectBuiltin(serve func(net.Conn)) error {
+	end, theirs, err := t.server.network.Pair()
 	if err != nil {
 		return err
 	}
+	t.upstream.end = end
 	t.server.wg.Go(func() {
 		defer theirs.Close()
 		defer t.server.rescue(t) // before that looks like an end
 		serve(theirs)
 	})
 	return t.upstream.watch()
-}
-
-// fileConn takes over a descriptor of a unix socket.
-func fileConn(fd int) (*net.UnixConn, error) {
-	file := os.NewFile(uintptr(fd), "builtin")
-	defer file.Close()
-	c, err := net.FileConn(file)
-	if err != nil {
-		return nil, err
-	}
-	return c.(*net.UnixConn), nil
 }

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"shaper/shaper"
+	"shaper/sock"
 	"shaper/stats"
 )
 
@@ -16,7 +17,7 @@ type direction struct {
 	session  *tcpSession
 	way      stats.Direction
 	flow     shaper.Flow
-	src, dst *sock
+	src, dst *side
 	carrier  carrier
 
 	waiting bool         // for the class, with what the carrier has asked for or, at first, the connection
@@ -35,9 +36,9 @@ type direction struct {
 // stream carries bytes, a lane messages.
 type carrier interface {
 	unloader
-	// load reads what is there from a descriptor, as read(2) does. drained says that
-	// there surely is no more.
-	load(fd int) (n int, drained bool, err error)
+	// load reads what is there from an end, as its Read does. drained says that there
+	// surely is no more.
+	load(from sock.End) (n int, drained bool, err error)
 	// granted goes on when the class has let go what the flow asked for.
 	granted()
 	// refused gives up what the class has refused, and returns how many bytes that is.
@@ -50,8 +51,8 @@ type carrier interface {
 
 // unloader is what is to be written next.
 type unloader interface {
-	// unload writes to a descriptor, as write(2) does.
-	unload(fd int) (n int, err error)
+	// unload writes to an end, as its Write does.
+	unload(to sock.End) (n int, err error)
 	// left returns how many bytes are still to be written.
 	left() int
 }
@@ -86,29 +87,29 @@ func (d *direction) Leave(now time.Time) {
 
 // read has the carrier read what is there; false if there is nothing, or no more.
 func (d *direction) read() bool {
-	if d.ended || !d.src.readable {
+	if d.ended || !d.src.Readable {
 		return false
 	}
 	d.sizeReceiveBuffer()
-	n, drained, err := d.carrier.load(d.src.fd)
+	n, drained, err := d.carrier.load(d.src.end)
 	for err == unix.EINTR {
-		n, drained, err = d.carrier.load(d.src.fd)
+		n, drained, err = d.carrier.load(d.src.end)
 	}
 	switch {
 	case err == unix.EAGAIN:
-		d.src.readable = false
-		return false
-	case n == 0 && d.src.cut():
-		d.ended, d.fault = true, d.src.result(nil)
+		d.src.Readable = false
 		return false
 	case n == 0 && err == nil:
 		d.ended = true
+		if failure := d.src.end.Failure(); failure != nil {
+			d.fault = resultOf(failure)
+		}
 		return false
 	case err != nil:
 		d.session.fail(resultOf(err))
 		return false
 	}
-	d.src.readable = !drained || d.src.ends || d.src.urgent
+	d.src.Readable = !drained || d.src.Ends || d.src.Urgent
 	d.active = true
 	return true
 }
@@ -116,12 +117,12 @@ func (d *direction) read() bool {
 // write writes o as dst takes it; false if dst has no room for all, or the session has
 // ended.
 func (d *direction) write(o unloader) bool {
-	for d.dst.writable && o.left() > 0 {
-		n, err := o.unload(d.dst.fd)
+	for d.dst.Writable && o.left() > 0 {
+		n, err := o.unload(d.dst.end)
 		switch {
 		case err == unix.EINTR:
 		case err == unix.EAGAIN:
-			d.dst.writable = false
+			d.dst.Writable = false
 		case err != nil:
 			d.session.finish(d.dst.result(err))
 			return false
@@ -144,7 +145,7 @@ func (d *direction) end() {
 	d.done = true
 	if t := d.session; t.up.done && t.down.done {
 		t.finish(stats.OK)
-	} else if err := d.dst.end(); err != nil {
+	} else if err := d.dst.end.CloseWrite(); err != nil {
 		t.finish(d.dst.result(err))
 	}
 }
@@ -166,8 +167,8 @@ func (d *direction) cutOff(result stats.Result) {
 	t.endWhenSent(d.dst, result, time.Now().Add(lastWords))
 }
 
-func (t *tcpSession) endWhenSent(to *sock, result stats.Result, by time.Time) {
-	if to.broken || to.cut() || to.unsent() == 0 || !time.Now().Before(by) {
+func (t *tcpSession) endWhenSent(to *side, result stats.Result, by time.Time) {
+	if to.Broken || to.end.Failure() != nil || to.end.Unsent() == 0 || !time.Now().Before(by) {
 		t.finish(result)
 		return
 	}
@@ -204,7 +205,7 @@ func (d *direction) join(class *shaper.Class) {
 		return
 	}
 	if d.judge(verdict); d.session.stage != ended {
-		d.session.poller.revisit(d.session)
+		d.session.poller.Revisit(d.session)
 	}
 }
 
@@ -240,5 +241,5 @@ func (d *direction) sizeReceiveBuffer() {
 	if n == 0 {
 		n = fastReceiveBuffer // once set, the kernel tunes it no more
 	}
-	d.src.setReceiveBuffer(max(n, minSegments*d.src.segment()))
+	d.src.end.Set(sock.ReceiveBuffer, max(n, minSegments*d.src.end.Get(sock.Segment)))
 }

@@ -7,11 +7,10 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/sock"
 	"shaper/stats"
 	"shaper/unit"
 )
@@ -118,7 +117,7 @@ func (x *exchange) asks() bool { return x.protocol == policy.SMPP || x.protocol 
 // has left meanwhile. Bodies of HTTP are not messages that wait for their turn.
 func (x *exchange) boundUnsent() {
 	if x.protocol != policy.HTTP {
-		x.session.upstream.onWire(func(fd int) { setNow(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, mostHeld) })
+		x.session.upstream.end.Set(sock.UnsentLow, mostHeld)
 	}
 }
 
@@ -127,7 +126,7 @@ func (x *exchange) boundUnsent() {
 func (x *exchange) goOn(turn int) {
 	for progress := true; progress && x.session.stage == relaying; turn-- {
 		if turn <= 0 {
-			x.session.poller.revisit(x.session)
+			x.session.poller.Revisit(x.session)
 			break
 		}
 		progress = x.up.advance()
@@ -161,7 +160,7 @@ func (x *exchange) reroute(r *routes, who policy.Conn, gone map[*shaper.Class]bo
 		x.passing = x.own
 	}
 	x.session.up.join(x.classes[x.passing].Counting(unit.Bytes))
-	x.session.poller.revisit(x.session) // to what was behind those that have left
+	x.session.poller.Revisit(x.session) // to what was behind those that have left
 }
 
 // turnEvents is how many events of each direction a session's turn has.
@@ -251,7 +250,7 @@ func (x *exchange) tend(now time.Time) {
 	before := x.link.InFlight()
 	if x.link.Expire(now.Add(-answerPatience), x.unanswered); x.link.InFlight() < before {
 		x.session.copies.expire(now.Add(-answerPatience), now)
-		x.session.poller.revisit(x.session) // there is room for others
+		x.session.poller.Revisit(x.session) // there is room for others
 	}
 }
 

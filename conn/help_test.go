@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -266,6 +267,14 @@ func next(t testing.TB, conns <-chan *net.TCPConn) *net.TCPConn {
 		t.Fatal("the upstream gets no connection")
 		return nil
 	}
+}
+
+func noise(n int) []byte {
+	data := make([]byte, n)
+	for i := range data {
+		data[i] = byte(rand.Uint32())
+	}
+	return data
 }
 
 func send(t testing.TB, c net.Conn, data string) {

@@ -70,7 +70,7 @@ func (t *tcpSession) tend(now time.Time) {
 		t.up.active, t.down.active = false, false
 		switch {
 		case t.stage == cutting: // within lastWords
-		case stuck && (t.client.broken || t.upstream.broken):
+		case stuck && (t.client.Broken || t.upstream.Broken):
 			t.finish(stats.ResetByPeer)
 		case waiting || active || t.stage != relaying || t.quietSince.IsZero():
 			t.quietSince = now

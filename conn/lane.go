@@ -7,6 +7,7 @@ import (
 	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/sock"
 	"shaper/stats"
 )
 
@@ -160,9 +161,9 @@ const (
 )
 
 // load implements carrier: it reads up to what the buffer has room for.
-func (l *lane) load(fd int) (n int, drained bool, err error) {
+func (l *lane) load(from sock.End) (n int, drained bool, err error) {
 	l.makeRoom()
-	if n, err = readNow(fd, l.in.Bytes[l.end:]); n > 0 {
+	if n, err = from.Read(l.in.Bytes[l.end:]); n > 0 {
 		l.end += n
 		l.plenty = l.end == len(l.in.Bytes)
 	}
@@ -290,7 +291,7 @@ func (l *lane) passAsked() {
 		l.hold(l.unread()[:n])
 	}
 	l.dir.count(l.class(), shaper.Cost{Bytes: int64(n)})
-	l.dir.busy = l.due > 0 || l.dir.src.readable
+	l.dir.busy = l.due > 0 || l.dir.src.Readable
 	if l.consume(n); l.due == 0 && l.last {
 		l.finished()
 	}
@@ -325,8 +326,8 @@ func (l *lane) send(p []byte) {
 }
 
 // unload implements unloader.
-func (l *lane) unload(fd int) (n int, err error) {
-	n, err = sendNow(fd, l.rest)
+func (l *lane) unload(to sock.End) (n int, err error) {
+	n, err = to.Write(l.rest)
 	l.rest = l.rest[n:]
 	return n, err
 }
@@ -379,7 +380,7 @@ func (l *lane) forget() {
 
 // isStuck reports whether the socket has no room for what is to be written.
 func (l *lane) isStuck() bool {
-	return len(l.out) > 0 && !l.dir.dst.writable || l.isFlooded()
+	return len(l.out) > 0 && !l.dir.dst.Writable || l.isFlooded()
 }
 
 // isFlooded reports whether more is to be written than is held for the rest of a turn,

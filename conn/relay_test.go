@@ -424,7 +424,7 @@ func TestUrgentData(t *testing.T) {
 // lookup of a name leaves that without an address until it is asked again.
 func TestPanicElsewhere(t *testing.T) {
 	discard := builtins[policy.Discard]
-	builtins[policy.Discard] = func(c *net.UnixConn) {
+	builtins[policy.Discard] = func(c net.Conn) {
 		io.ReadFull(c, make([]byte, 1))
 		panic("built in")
 	}
@@ -448,4 +448,30 @@ func TestPanicElsewhere(t *testing.T) {
 	send(t, other, "x")
 	expectReset(t, other)
 	r.awaitEndOf(stats.Panicked, 2)
+}
+
+// A session that ends while its bytes are in a pipe, or stalls there, counts them and gives
+// the pipe back; empty, as a test of Cargo shows.
+func TestSessionEndsWithBytesInAPipe(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, "1GB/s"))
+	pipes := len(r.pipes)
+	client, upstream := r.open(conns)
+	fill(t, client) // until nobody takes more
+	one := r.one()
+	until(t, "bytes are held", func() bool { return one.info().Waiting > 0 })
+	held := uint64(one.info().Waiting)
+	if len(r.pipes) != pipes-1 {
+		t.Errorf("%d of %d pipes are free", len(r.pipes), pipes)
+	}
+	one.abort(stats.ByOperator)
+	expectReset(t, client)
+	upstream.Close()
+	r.awaitEnd(stats.ByOperator, 1)
+	if _, n := r.dropped("c", stats.Closed); n == 0 || n > held {
+		t.Errorf("dropped %d bytes of %d that were held", n, held)
+	}
+	if len(r.pipes) != pipes {
+		t.Errorf("%d of %d pipes are free", len(r.pipes), pipes)
+	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/sock"
 	"shaper/stats"
 )
 
@@ -80,7 +81,9 @@ func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*s
 		if t.exchange == nil || t.stage != relaying { // else reroute moves what passes
 			t.up.join(newUp)
 		}
-		t.upstream.onWire(func(fd int) { t.server.marks.mark(fd, newUp) })
+		if s := t.server; len(s.marks.of()) > 0 {
+			t.upstream.end.Set(sock.Mark, int(s.marks.mark(newUp)))
+		}
 	}
 	if gone[down.Named()] && t.stage != ended {
 		t.down.join(newDown.Join(now, who))

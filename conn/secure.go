@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"shaper/sock"
 	"shaper/stats"
 )
 
@@ -32,7 +33,7 @@ func (t *tcpSession) terminate(config *tls.Config) {
 func (t *tcpSession) terminated(tn *tunnel, err error) (goesOn bool) {
 	t.drive(func(t *tcpSession) {
 		if goesOn = err == nil; goesOn {
-			t.client.secured(tn)
+			tn.end.take()
 			return
 		}
 		if tn.leftAtOnce(err) {
@@ -67,11 +68,11 @@ func (t *tcpSession) originate(config *tls.Config) {
 // false where the session has ended, or has gone on already.
 func (t *tcpSession) originated(tn *tunnel, err error) (goesOn bool) {
 	t.drive(func(t *tcpSession) {
-		if t.upstream.tls != tn {
+		if t.upstream.end != tn.end {
 			return
 		}
 		if err == nil {
-			t.upstream.secured(tn)
+			tn.end.take()
 			goesOn = true
 			err = t.upstream.watch()
 		} else {
@@ -85,9 +86,6 @@ func (t *tcpSession) originated(tn *tunnel, err error) (goesOn bool) {
 	})
 	return goesOn
 }
-
-// secured gives a socket its descriptor, that of an end of a pair.
-func (s *sock) secured(tn *tunnel) { s.fd, tn.outside, s.tlsVersion = tn.outside, -1, tn.version }
 
 // unreached tells from why no upstream was reached how the session ends.
 func (d *dialling) unreached() stats.Result {
@@ -104,42 +102,20 @@ func (d *dialling) unreached() stats.Result {
 // nothing is known to be lost.
 func (t *tcpSession) tunnelFailed(tn *tunnel, f *tunnelFailure) {
 	t.drive(func(t *tcpSession) {
-		s := tn.sock
-		if s.tls != tn {
+		s := tn.side
+		if s.end != tn.end {
 			return
 		}
 		if f.result == stats.TLSFailed {
 			t.warn(tlsFailed, "with", t.nameOf(s), "err", f.err)
 		}
-		s.broken = f.err != io.ErrUnexpectedEOF
+		s.Broken = f.err != io.ErrUnexpectedEOF
 		t.proceed(s)
 	})
 }
 
-// unsent returns how many bytes the peer has not acknowledged; of what is on its way
-// through a tunnel, any number above 0.
-func (s *sock) unsent() int {
-	n := outqueue(s.fd)
-	if s.tls != nil && s.tls.busy.Load() { // after the pair: it is busy before that is empty
-		n++
-	}
-	if s.tls != nil {
-		s.tls.control(func(fd int) { n += outqueue(fd) })
-	}
-	return n
-}
-
-// outqueue is SIOCOUTQ (tcp(7)); 0 where there is none.
-func outqueue(fd int) int {
-	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
 // nameOf says which of its peers a socket of the session leads to.
-func (t *tcpSession) nameOf(s *sock) string {
+func (t *tcpSession) nameOf(s *side) string {
 	if s == &t.client {
 		return "the client"
 	}
@@ -149,38 +125,38 @@ func (t *tcpSession) nameOf(s *sock) string {
 // watch has the session told when the connection beneath breaks, though neither way
 // waits for it: as where what the peer has sent waits for its class.
 func (tn *tunnel) watch() (err error) {
-	tn.control(func(fd int) { tn.key, err = tn.session.poller.watchFor(fd, unix.EPOLLET, tn) })
+	tn.control(func(d sock.Descriptor) { tn.key, err = tn.session.poller.Watch(d, sock.OnlyBroken, tn) })
 	return err
 }
 
 func (tn *tunnel) unwatch() {
 	if tn.key != 0 {
-		tn.session.poller.forget(tn.key)
+		tn.session.poller.Forget(tn.key)
 	}
 }
 
-// ready implements watcher.
-func (tn *tunnel) ready(_ uint64, events uint32) {
-	if events&unix.EPOLLERR == 0 {
+// Ready implements sock.Watcher.
+func (tn *tunnel) Ready(_ uint64, events sock.Events) {
+	if events&sock.Broken == 0 {
 		return
 	}
 	tn.session.drive(func(t *tcpSession) {
-		if tn.sock.tls == tn {
-			tn.sock.broken = true
-			t.proceed(tn.sock)
+		if s := tn.side; s.end == tn.end {
+			s.Broken = true
+			t.proceed(s)
 		}
 	})
 }
 
 // tlsNames returns the versions of TLS with both peers, for people.
 func (t *tcpSession) tlsNames() (client, upstream string) {
-	return versionName(t.client.tlsVersion), versionName(t.upstream.tlsVersion)
+	return versionName(t.client.end), versionName(t.upstream.end)
 }
 
-// versionName is "1.3" for TLS 1.3; "" for none.
-func versionName(version uint16) string {
-	if version < tls.VersionTLS10 {
-		return ""
+// versionName is "1.3" for an end over TLS 1.3; "" for one without TLS.
+func versionName(end sock.End) string {
+	if end, ok := end.(*tlsEnd); ok && end.version >= tls.VersionTLS10 {
+		return fmt.Sprintf("1.%d", end.version-tls.VersionTLS10)
 	}
-	return fmt.Sprintf("1.%d", version-tls.VersionTLS10)
+	return ""
 }

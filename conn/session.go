@@ -8,10 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/sock"
 	"shaper/stats"
 )
 
@@ -24,13 +23,13 @@ type tcpSession struct {
 	id      uint64
 	server  *Server
 	service *service
-	poller  *poller
+	poller  *sock.Poller
 	conf    *policy.Listener // as it was when the client connected
 	secure  security         // at that time
 	started time.Time
 	source  netip.AddrPort
 	port    uint16 // that the client connected to
-	due
+	sock.Due
 
 	mu    sync.Mutex // guards all that follows
 	stage stage
@@ -38,7 +37,7 @@ type tcpSession struct {
 	// one; before, where the first of the list is, if a rule asked.
 	destination      netip.AddrPort
 	located          bool // a rule asked, and the classes are those of destination
-	client, upstream sock
+	client, upstream side
 	name             string      // of the upstream; "" until it is reached
 	number           int         // of that among those of the listener, from 1; 0 until then
 	up, down         stream      // towards the upstream, and back
@@ -66,14 +65,14 @@ const (
 
 // start makes a session of an accepted connection. The connection has entered
 // the gate of its service.
-func (s *Server) start(client int, source netip.AddrPort, port uint16, sv *service) {
+func (s *Server) start(client sock.End, source netip.AddrPort, port uint16, sv *service) {
 	now := sv.terms.Load()
 	t := &tcpSession{
 		id: s.lastID.Add(1), server: s, service: sv, conf: &now.Listener, secure: now.secure, started: time.Now(),
 		source: source, port: port,
 	}
-	t.client = sock{session: t, fd: client}
-	t.upstream = sock{session: t, fd: -1}
+	t.client = side{session: t, end: client}
+	t.upstream = side{session: t, end: noEnd}
 	t.up.session, t.down.session = t, t
 	sv.stats.Open.Add(1)
 	if !s.add(t, t.id) {
@@ -222,7 +221,7 @@ func (t *tcpSession) waitForSlot(patience time.Duration) {
 }
 
 // Acquired implements shaper.SlotOwner: a slot that was waited for is there.
-func (t *tcpSession) Acquired() { t.poller.revisit(t) }
+func (t *tcpSession) Acquired() { t.poller.Revisit(t) }
 
 // admitted has the connection, which has a slot, wait for its class.
 func (t *tcpSession) admitted() {
@@ -267,12 +266,12 @@ func (t *tcpSession) linger() {
 }
 
 // proceed goes on after something has happened to a socket.
-func (t *tcpSession) proceed(s *sock) {
+func (t *tcpSession) proceed(s *side) {
 	switch t.stage {
 	case queued, opening, connecting:
 		if s == &t.client {
 			t.clientLeaves()
-		} else if s.writable {
+		} else if s.Writable {
 			t.dialled()
 		}
 	case relaying:
@@ -280,8 +279,8 @@ func (t *tcpSession) proceed(s *sock) {
 	}
 }
 
-// turn implements turner.
-func (t *tcpSession) turn() { t.drive((*tcpSession).goOn) }
+// Turn implements sock.Turner.
+func (t *tcpSession) Turn() { t.drive((*tcpSession).goOn) }
 
 // rescue is deferred where a session is driven: a panic ends that session only.
 func (s *Server) rescue(one session) {
@@ -354,14 +353,6 @@ func (t *tcpSession) log(result stats.Result) {
 	}
 	t.server.log.Debug("session ended", "session", t.id, "listener", t.conf.Name,
 		"client", t.source, "result", result.String(), "bytes_upstream", t.up.moved, "bytes_downstream", t.down.moved)
-}
-
-// resultOf tells from the error of a socket how a session ended.
-func resultOf(err error) stats.Result {
-	if err == unix.ETIMEDOUT { // see setUserTimeout
-		return stats.TimedOut
-	}
-	return stats.ResetByPeer
 }
 
 // lossOf tells from how a session ended why its bytes were dropped.

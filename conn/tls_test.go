@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"shaper/sock"
 	"shaper/stats"
 )
 
@@ -239,11 +240,10 @@ func TestTLSMarks(t *testing.T) {
 	send(t, client, "x")
 	expect(t, upstream, "x")
 	one := s.one()
-	marked := func() (mark int) {
+	marked := func() int {
 		one.mu.Lock()
 		defer one.mu.Unlock()
-		one.upstream.onWire(func(fd int) { mark = getNow(fd, unix.SOL_SOCKET, unix.SO_MARK) })
-		return mark
+		return one.upstream.end.Get(sock.Mark)
 	}
 	if got := marked(); got != 7 {
 		t.Errorf("the mark is %d, want 7", got)
