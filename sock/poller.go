@@ -95,6 +95,11 @@ func (p *Poller) Remove(s Source) {
 func (p *Poller) Revisit(t Turner) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.revisit(t)
+}
+
+// revisit is Revisit, with mu held.
+func (p *Poller) revisit(t Turner) {
 	if d := t.due(); !*d {
 		*d = true
 		p.again = append(p.again, t)
