@@ -18,7 +18,7 @@ import (
 )
 
 // connected returns two connected sockets.
-func connected(t testing.TB) (ours, theirs *net.TCPConn) {
+func connected(t testing.TB) (ours, theirs tcpConn) {
 	t.Helper()
 	addr, conns := listen(t)
 	return dialTCP(t, addr), next(t, conns)

@@ -59,7 +59,9 @@ func TestHalfCloseOfUpstream(t *testing.T) {
 }
 
 // What remains of a session after a FIN is bounded where it is idle.
-func TestHalfClosedSessionTimesOut(t *testing.T) {
+func TestHalfClosedSessionTimesOut(t *testing.T) { virtually(t, halfClosedSessionTimesOut) }
+
+func halfClosedSessionTimesOut(t *testing.T) {
 	for _, l := range [][]string{
 		{"tcp", `idle_timeout = "600ms"`},
 		{"tcp", `half_close_timeout = "600ms"`},
@@ -137,7 +139,9 @@ func (r *rig) awaitWaiting(n int64) {
 }
 
 // The same where not the class but the upstream does not take the bytes.
-func TestResetWhileStalled(t *testing.T) {
+func TestResetWhileStalled(t *testing.T) { virtually(t, resetWhileStalled) }
+
+func resetWhileStalled(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast))
 	client, upstream := r.open(conns)
@@ -205,7 +209,9 @@ func TestCloseSessionThatIsNot(t *testing.T) {
 	}
 }
 
-func TestIdleTimeout(t *testing.T) {
+func TestIdleTimeout(t *testing.T) { virtually(t, idleTimeout) }
+
+func idleTimeout(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast, `idle_timeout = "700ms"`))
 	client, upstream := r.open(conns)
@@ -224,7 +230,9 @@ func TestIdleTimeout(t *testing.T) {
 }
 
 // A session that waits for its class is not idle.
-func TestWaitingIsNotIdle(t *testing.T) {
+func TestWaitingIsNotIdle(t *testing.T) { virtually(t, waitingIsNotIdle) }
+
+func waitingIsNotIdle(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, "8B/s", `idle_timeout = "500ms"`))
 	client, upstream := r.open(conns)
@@ -235,7 +243,9 @@ func TestWaitingIsNotIdle(t *testing.T) {
 }
 
 // A peer that stops reading holds up its own session only, and not for ever.
-func TestStalledReader(t *testing.T) {
+func TestStalledReader(t *testing.T) { virtually(t, stalledReader) }
+
+func stalledReader(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast, `idle_timeout = "600ms"`))
 	stalled, _ := r.open(conns)
@@ -404,7 +414,7 @@ func TestUrgentData(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast))
 	client, upstream := r.open(conns)
-	raw, err := client.SyscallConn()
+	raw, err := client.(syscall.Conn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}

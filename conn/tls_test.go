@@ -122,7 +122,7 @@ func TestTLSBackpressure(t *testing.T) {
 func TestTLSSlowClassIsFelt(t *testing.T) {
 	s := runSecure(t, "64KiB/s")
 	client, _ := s.ends()
-	client.tcp.SetWriteBuffer(8 << 10)
+	client.tcp.(*net.TCPConn).SetWriteBuffer(8 << 10)
 	client.tcp.SetWriteDeadline(time.Now().Add(time.Second))
 	written := 0
 	for piece := make([]byte, 4<<10); ; written += len(piece) {

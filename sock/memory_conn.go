@@ -125,6 +125,12 @@ func (c *MemoryConn) SetLinger(seconds int) error {
 	return nil
 }
 
+// SetReadBuffer sets how much may arrive before it is read.
+func (c *MemoryConn) SetReadBuffer(bytes int) error {
+	c.End.Set(ReceiveBuffer, bytes)
+	return nil
+}
+
 // LocalAddr implements net.Conn.
 func (c *MemoryConn) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.End.local) }
 
