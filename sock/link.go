@@ -25,6 +25,7 @@ type MemoryEnd struct {
 	hears   bool   // the end of the other one has arrived, behind in
 	closed  bool
 	waits   bool         // a write has found no room
+	passed  [ops]uint64  // bytes that were ever read and written
 	options [options]int // what Set has set
 	faults  [ops][]error // for the operations to come
 	changed func()       // something has happened; nil: nobody waits for that
@@ -100,6 +101,17 @@ func (e *MemoryEnd) WriteUrgent(b byte) error {
 	return nil
 }
 
+// Other returns the other end of the connection.
+func (e *MemoryEnd) Other() *MemoryEnd { return e.peer }
+
+// Passed returns how many bytes were ever read from the end, or written to it. Urgent ones
+// do not count.
+func (e *MemoryEnd) Passed(op Op) uint64 {
+	e.link.Lock()
+	defer e.link.Unlock()
+	return e.passed[op]
+}
+
 // Read implements End.
 func (e *MemoryEnd) Read(p []byte) (int, error) {
 	e.link.Lock()
@@ -114,6 +126,7 @@ func (e *MemoryEnd) read(p []byte) (int, error) {
 	n := e.in.read(p)
 	switch {
 	case n > 0:
+		e.passed[OnRead] += uint64(n)
 		e.peer.move()
 		return n, nil
 	case e.closed:
@@ -187,6 +200,7 @@ func (e *MemoryEnd) write(p []byte) (int, error) {
 		}
 		e.out.bytes = append(e.out.bytes, p[:n]...)
 		written, p = written+n, p[n:]
+		e.passed[OnWrite] += uint64(n)
 		e.move()
 	}
 	if written == 0 && len(p) > 0 {
