@@ -313,6 +313,7 @@ func TestFailOverOfTheWayBack(t *testing.T) {
 // A session that dials when rules by destination come into force obeys them when it
 // fails over.
 func TestReloadDuringFailOver(t *testing.T) {
+	t.Parallel()
 	to, conns := listenOn(t, second)
 	mute := silent(t)
 	text := pair("tcp", []string{mute, to}, class("first", fast), class("second", fast), `connect_timeout = "1s"`)
@@ -456,6 +457,7 @@ func serveTCP(t testing.TB, handle func(tcpConn)) (addr string) {
 
 // A session in a bucket of its own that fails over gives up its place in the class above.
 func TestFailOverOfABucketLetsOthersIn(t *testing.T) {
+	t.Parallel()
 	to, conns := listenOn(t, second)
 	text := class("above", fast, "max_connections = 1") +
 		pair("tcp", []string{silent(t), to}, class("first", fast, `parent = "above"`, `per = "connection"`), class("second", fast), `connect_timeout = "400ms"`)

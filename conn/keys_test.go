@@ -34,6 +34,7 @@ func dialFrom(t testing.TB, source, addr string) tcpConn {
 // Each source address has a bucket, which its connections share, and which it
 // finds as it was when it comes back.
 func TestBucketForEachSource(t *testing.T) {
+	t.Parallel()
 	addr, conns := listen(t)
 	r := run(t, six("source")+listener("l", "tcp", addr, "c"))
 	a := dialFrom(t, "127.0.0.1", r.addr("l"))
@@ -69,6 +70,7 @@ func TestBucketForEachSource(t *testing.T) {
 
 // Each connection has a bucket of its own, and nothing is left of it.
 func TestBucketForEachConnection(t *testing.T) {
+	t.Parallel()
 	addr, conns := listen(t)
 	r := run(t, six("connection")+listener("l", "tcp", addr, "c"))
 	for n := range uint64(3) {

@@ -18,6 +18,7 @@ func hang(ctx context.Context) ([]netip.AddrPort, error) {
 // Sessions whose name does not resolve hold up nobody else, of their class or of another
 // listener, and end after connect_timeout.
 func TestHangingNamesHoldUpNobody(t *testing.T) {
+	t.Parallel()
 	addr, conns := listen(t)
 	r := bare(t)
 	r.meaning(hang)
@@ -41,6 +42,7 @@ func TestHangingNamesHoldUpNobody(t *testing.T) {
 // A name that could not be resolved is asked for again soon, not when an answer would
 // have become stale.
 func TestNameOfDatagramsComesBack(t *testing.T) {
+	t.Parallel()
 	upstream := bindUDP(t, "127.0.0.1:0")
 	r := bare(t)
 	asked := make(chan bool, 100)

@@ -84,6 +84,7 @@ func halfClosedSessionTimesOut(t *testing.T) {
 
 // half_close_timeout is no concern of a session that is open in both directions.
 func TestHalfCloseTimeoutIsForOneDirection(t *testing.T) {
+	t.Parallel()
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast, `half_close_timeout = "100ms"`))
 	client, upstream := r.open(conns)
