@@ -249,15 +249,12 @@ func (t *tcpSession) dialled() {
 func (t *tcpSession) established() {
 	t.name, t.number = t.upstreamName(), t.dialling.next
 	t.tellFailOver()
-	if t.exchange != nil {
-		t.exchange.origin = originOf(t.conf, t.name)
-	}
 	t.left()
 	t.dialling.stop()
 	t.client.setUserTimeout(time.Duration(t.conf.IdleTimeout))
 	t.upstream.setUserTimeout(time.Duration(t.conf.IdleTimeout))
-	if t.exchange != nil {
-		t.exchange.boundUnsent()
+	if t.messages != nil {
+		t.messages.reach(t.name)
 	}
 	t.stage = relaying
 	t.goOn()

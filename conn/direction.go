@@ -8,6 +8,7 @@ import (
 	"shaper/shaper"
 	"shaper/sock"
 	"shaper/stats"
+	"shaper/unit"
 )
 
 // direction is one way of a session: its flow through a class, its two sockets and its
@@ -233,7 +234,7 @@ func (d *direction) quit(reason stats.Reason) {
 
 // sizeReceiveBuffer follows the rate of the class.
 func (d *direction) sizeReceiveBuffer() {
-	n := receiveBufferOf(d.flow.Class())
+	n := receiveBufferOf(d.flow.Class().Counting(unit.Bytes))
 	if n == d.receiveBuffer {
 		return
 	}

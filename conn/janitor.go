@@ -61,10 +61,9 @@ func (t *tcpSession) tend(now time.Time) {
 	t.drive(func(t *tcpSession) {
 		waiting := t.up.waiting || t.down.waiting
 		stuck := waiting || t.held() > 0
-		if x := t.exchange; x != nil {
-			stuck = stuck || x.waits()
-			waiting = waiting || x.waits() && x.link.InFlight() == 0
-			x.tend(now)
+		if t.messages != nil {
+			waiting = waiting || t.messages.machine.Waits()
+			t.messages.machine.Tend(now)
 		}
 		active := t.up.active || t.down.active
 		t.up.active, t.down.active = false, false

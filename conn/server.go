@@ -4,8 +4,9 @@
 // A [Server] runs the listeners of a policy, one after another (change, routes). Its
 // files stand in the order of a connection's life: accept, session, dial, failover,
 // direction. A direction reads, writes, ends and cuts; its carrier holds what is on its
-// way: bytes in relay, messages in lane, message, backlog and exchange. Datagrams have
-// files of their own, and TLS is beneath (secure, tunnel, wire).
+// way: bytes in relay, and messages in lane, for the machine of package exchange that
+// messages drives. Datagrams have files of their own, and TLS is beneath (secure, tunnel,
+// wire).
 //
 // [Listener], [Dialer] and [Conn] bring the same shaping to programs of one's
 // own.

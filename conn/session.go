@@ -41,7 +41,7 @@ type tcpSession struct {
 	name             string      // of the upstream; "" until it is reached
 	number           int         // of that among those of the listener, from 1; 0 until then
 	up, down         stream      // towards the upstream, and back
-	exchange         *exchange   // of messages, which carries what the two directions have; nil: they are streams of bytes
+	messages         *messages   // what the two directions carry; nil: they are streams of bytes
 	lingering        *time.Timer // bounds how long the client may go on once it was told that the session ends
 	slot             shaper.Slot
 	asked            bool    // for that
@@ -142,20 +142,19 @@ func (t *tcpSession) enterClasses(now time.Time) {
 		t.slot.Release()
 	}
 	t.leaveClasses(stats.Reset)
-	t.exchange = nil
+	t.messages = nil
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
 	t.copyTo(s.shadow, who, now)
 	if t.conf.Protocol.HasMessages() && up != nil {
-		t.exchange = newExchange(t)
-		t.exchange.obey(s.routes, who)
+		t.messages = newMessages(t, s.routes, who)
 	}
 }
 
 // leaveClasses takes the session out of its classes; what has not left counts as dropped.
 func (t *tcpSession) leaveClasses(reason stats.Reason) {
-	if t.exchange != nil {
-		t.exchange.quit(reason)
+	if t.messages != nil {
+		t.messages.machine.Quit(time.Now(), reason)
 	}
 	t.up.quit(reason)
 	t.down.quit(reason)
@@ -167,12 +166,7 @@ func (t *tcpSession) describe() policy.Conn {
 }
 
 // class returns the class of the session, towards the upstream; nil for none.
-func (t *tcpSession) class() *shaper.Class {
-	if t.exchange != nil {
-		return t.exchange.classes[t.exchange.own]
-	}
-	return t.up.flow.Class()
-}
+func (t *tcpSession) class() *shaper.Class { return t.up.flow.Class() }
 
 // open queues the connection in its class. If a reload has just removed the listener,
 // there is no class, and the session ends.
@@ -245,8 +239,8 @@ func (t *tcpSession) goOn() {
 			t.dial()
 		}
 	case relaying:
-		if t.exchange != nil {
-			t.exchange.goOn(turnEvents)
+		if t.messages != nil {
+			t.messages.machine.Drive(time.Now())
 			return
 		}
 		t.up.move(turnBytes)
@@ -310,8 +304,8 @@ func (t *tcpSession) directions() [2]*direction {
 
 // fail ends the session behind what it has passed on before.
 func (t *tcpSession) fail(result stats.Result) {
-	if t.exchange != nil {
-		t.exchange.flush()
+	if t.messages != nil {
+		t.messages.machine.Flush()
 	}
 	t.finish(result)
 }

@@ -20,8 +20,9 @@ import (
 var arrows = map[string][]string{
 	"cmd/shaper":  {"daemon", "policy", "stats", "unit", "conn", "simulate", "tc"},
 	"daemon":      {"conn", "shaper", "policy", "tc", "metrics", "stats", "unit"},
-	"conn":        {"buffer", "sock", "shaper", "policy", "frame", "stats", "unit"},
+	"conn":        {"exchange", "buffer", "sock", "shaper", "policy", "frame", "stats", "unit"},
 	"sock":        {"buffer"},
+	"exchange":    {"frame", "shaper", "policy", "stats", "unit", "buffer"},
 	"simulate":    {"shaper", "policy", "stats", "unit"},
 	"tc":          {"policy", "stats", "unit"},
 	"tc/tctest":   {}, // for the tests of tc and of the daemon
