@@ -87,7 +87,7 @@ func (t *tcpSession) mirror(s *shadow) {
 		t.copies = nil
 		t.copyTo(s, t.describe(), time.Now())
 		switch {
-		case t.copies == nil || !t.asked: // open will
+		case t.copies == nil || t.stage == arriving: // open will
 		case t.stage == queued:
 			t.copies.open(t)
 		default:
