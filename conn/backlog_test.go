@@ -363,7 +363,7 @@ func TestNothingAcceptedIsRefusedAfterAStall(t *testing.T) {
 	var accepted uint32 // the number of the last one in the backlog
 	for _, one := range r.all() {
 		one.(*tcpSession).drive(func(s *tcpSession) {
-			if n := s.messages.machine.Waiting(); n > 0 {
+			if n := s.relay.(*messages).machine.Waiting(); n > 0 {
 				accepted = uint32(r.sent("c", stats.Upstream).Messages.Load()) + uint32(n) - 1
 			}
 		})

@@ -285,9 +285,7 @@ func (t *tcpSession) established() {
 	t.dialling.stop()
 	t.client.setUserTimeout(time.Duration(t.conf.IdleTimeout))
 	t.upstream.setUserTimeout(time.Duration(t.conf.IdleTimeout))
-	if t.messages != nil {
-		t.messages.reach(t.name)
-	}
+	t.relay.reach(t.name)
 	t.stage = relaying
 	t.goOn()
 }

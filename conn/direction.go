@@ -58,8 +58,8 @@ type unloader interface {
 	left() int
 }
 
-func (d *direction) init(t *tcpSession, way stats.Direction, class *shaper.Class, c carrier) {
-	d.way, d.carrier = way, c
+func (d *direction) init(t *tcpSession, way stats.Direction, class *shaper.Class) {
+	d.session, d.way = t, way
 	d.src, d.dst = &t.client, &t.upstream
 	if way == stats.Downstream {
 		d.src, d.dst = d.dst, d.src
@@ -225,9 +225,7 @@ func (d *direction) quit(reason stats.Reason) {
 	if d.waiting && d.flow.Cancel(now) {
 		d.waiting = false
 	}
-	if d.carrier != nil {
-		d.carrier.drop(reason)
-	}
+	d.carrier.drop(reason)
 	d.flow.Class().Quit(now)
 	d.flow.Mirror(nil)
 }

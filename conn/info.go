@@ -62,9 +62,7 @@ func destinationName(ap netip.AddrPort) string {
 func (t *tcpSession) held() int64 {
 	var n int
 	for _, d := range t.directions() {
-		if d.carrier != nil {
-			n += d.carrier.held()
-		}
+		n += d.carrier.held()
 	}
 	return int64(n)
 }

@@ -61,10 +61,7 @@ func (t *tcpSession) tend(now time.Time) {
 	t.drive(func(t *tcpSession) {
 		waiting := t.up.waiting || t.down.waiting
 		stuck := waiting || t.held() > 0
-		if t.messages != nil {
-			waiting = waiting || t.messages.machine.Waits()
-			t.messages.machine.Tend(now)
-		}
+		waiting = t.relay.tend(now) || waiting
 		active := t.up.active || t.down.active
 		t.up.active, t.down.active = false, false
 		switch {

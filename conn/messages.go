@@ -12,9 +12,8 @@ import (
 	"shaper/stats"
 )
 
-// messages is what a session of a protocol with messages has instead of two streams of
-// bytes. The machine decides what leaves; the session drives it, and reads and writes for
-// it. The lock of the session guards all of it.
+// messages is the relay of messages. The machine decides what leaves; the session drives it,
+// and reads and writes for it.
 type messages struct {
 	session  *tcpSession
 	machine  *exchange.Exchange
@@ -28,8 +27,8 @@ func newMessages(t *tcpSession, r *routes, who policy.Conn) *messages {
 		Host: m, Up: &m.up, Down: &m.down, Protocol: t.conf.Protocol, Link: frame.NewLink(settingsOf(t.conf)),
 		Class: t.up.flow.Class(), Back: t.down.flow.Class(),
 	})
-	m.up.init(m, &t.up.direction)
-	m.down.init(m, &t.down.direction)
+	m.up.init(m, &t.up)
+	m.down.init(m, &t.down)
 	m.obey(time.Now(), r, who)
 	m.copyTo(t.copies)
 	return m
@@ -51,7 +50,30 @@ func (m *messages) obey(now time.Time, r *routes, who policy.Conn) {
 	})
 }
 
-// reroute follows a reload: new rules hold for the messages to come, and what waits in a
+// drive implements relay.
+func (m *messages) drive(now time.Time) { m.machine.Drive(now) }
+
+// flush implements relay.
+func (m *messages) flush() { m.machine.Flush() }
+
+// tend implements relay.
+func (m *messages) tend(now time.Time) (waits bool) {
+	waits = m.machine.Waits()
+	m.machine.Tend(now)
+	return waits
+}
+
+// belong implements relay. The machine quits the old class when all that is in flight there
+// is answered.
+func (m *messages) belong(now time.Time, _, to *shaper.Class) {
+	m.machine.Belong(now, to)
+	m.session.up.join(to)
+}
+
+// quit implements relay.
+func (m *messages) quit(now time.Time, reason stats.Reason) { m.machine.Quit(now, reason) }
+
+// reroute implements relay: new rules hold for the messages to come, and what waits in a
 // class that is gone moves to that of the session.
 func (m *messages) reroute(now time.Time, r *routes, who policy.Conn, gone map[*shaper.Class]bool) {
 	m.obey(now, r, who)
@@ -60,7 +82,7 @@ func (m *messages) reroute(now time.Time, r *routes, who policy.Conn, gone map[*
 	}
 }
 
-// reach notes that the session has its upstream. What the kernel holds of messages for it
+// reach implements relay. What the kernel holds of messages for it
 // is bounded (TCP_NOTSENT_LOWAT, tcp(7)): else a provider that stalls would get in one
 // burst what has left meanwhile. Bodies of HTTP are not messages that wait for their turn.
 func (m *messages) reach(upstream string) {
@@ -86,7 +108,7 @@ func originOf(conf *policy.Listener, upstream string) *frame.Origin {
 	return &o
 }
 
-// copyTo has a policy in the shadow get copies of the messages from now on; nil for none.
+// copyTo implements relay.
 func (m *messages) copyTo(c *copies) {
 	if c == nil {
 		m.machine.Watch(nil)

@@ -3,21 +3,73 @@ package conn
 import (
 	"time"
 
+	"shaper/policy"
 	"shaper/shaper"
 	"shaper/sock"
 	"shaper/stats"
 )
 
-// stream is a direction that carries bytes: read, know n, wait for n, write.
+// relay is what goes on between the ends of a session. There are two kinds: streams of
+// bytes, and messages. The lock of the session guards it.
+type relay interface {
+	// reach says that the session has its upstream.
+	reach(upstream string)
+	// drive moves what can be moved, for the length of a turn.
+	drive(now time.Time)
+	// flush writes what has been passed on and is held for more.
+	flush()
+	// tend forgets what has been under way for too long. It reports whether something waits
+	// for its class that no silence of the provider keeps waiting.
+	tend(now time.Time) (waits bool)
+	// belong moves the session from its class towards the upstream to another one.
+	belong(now time.Time, from, to *shaper.Class)
+	// reroute follows a reload, after which classes are gone.
+	reroute(now time.Time, r *routes, who policy.Conn, gone map[*shaper.Class]bool)
+	// copyTo lets a policy in the shadow get copies of messages; nil: none does.
+	copyTo(c *copies)
+	// quit gives up what waits, and leaves the classes that the directions are not in.
+	quit(now time.Time, reason stats.Reason)
+}
+
+// streams is the relay of bytes. What they wait for, and where, is with their directions.
+type streams struct{ up, down stream }
+
+func newStreams(t *tcpSession) *streams {
+	s := &streams{}
+	s.up.init(&t.up)
+	s.down.init(&t.down)
+	return s
+}
+
+// drive implements relay.
+func (s *streams) drive(time.Time) {
+	s.up.move(turnBytes)
+	s.down.move(turnBytes)
+}
+
+// belong implements relay.
+func (s *streams) belong(now time.Time, from, to *shaper.Class) {
+	s.up.join(to)
+	from.Quit(now)
+}
+
+func (*streams) reach(string)                                                    {}
+func (*streams) flush()                                                          {}
+func (*streams) tend(time.Time) (waits bool)                                     { return false }
+func (*streams) reroute(time.Time, *routes, policy.Conn, map[*shaper.Class]bool) {}
+func (*streams) copyTo(*copies)                                                  {}
+func (*streams) quit(time.Time, stats.Reason)                                    {}
+
+// stream carries the bytes of a direction: read, know n, wait for n, write.
 type stream struct {
-	direction
+	*direction
 	cargo   sock.Cargo
 	stalled bool // dst had no room
 }
 
-func (s *stream) init(t *tcpSession, way stats.Direction, class *shaper.Class) {
-	s.direction.init(t, way, class, s)
-	s.cargo.Init(t.server.pipes, &t.service.stats.SpliceRefused)
+func (s *stream) init(d *direction) {
+	s.direction, d.carrier = d, s
+	s.cargo.Init(d.session.server.pipes, &d.session.service.stats.SpliceRefused)
 }
 
 // Turns: what one direction moves before others have theirs.

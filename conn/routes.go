@@ -57,8 +57,8 @@ func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 		if gone[up.Named()] || gone[down.Named()] {
 			t.join(r, who, now, gone)
 		}
-		if t.messages != nil && t.stage != ended {
-			t.messages.reroute(now, r, who, gone)
+		if t.stage != ended {
+			t.relay.reroute(now, r, who, gone)
 		}
 	})
 }
@@ -73,12 +73,7 @@ func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*s
 	if gone[up.Named()] {
 		newUp = newUp.Join(now, who)
 		t.slot.Move(newUp)
-		if t.messages != nil { // which quits the old one when all that is in flight there is answered
-			t.messages.machine.Belong(now, newUp)
-		} else {
-			defer up.Quit(now)
-		}
-		t.up.join(newUp)
+		t.relay.belong(now, up, newUp)
 		if s := t.server; len(s.marks.of()) > 0 {
 			t.upstream.end.Set(sock.Mark, int(s.marks.mark(newUp)))
 		}

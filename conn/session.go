@@ -40,8 +40,8 @@ type tcpSession struct {
 	client, upstream side
 	name             string      // of the upstream; "" until it is reached
 	number           int         // of that among those of the listener, from 1; 0 until then
-	up, down         stream      // towards the upstream, and back
-	messages         *messages   // what the two directions carry; nil: they are streams of bytes
+	up, down         direction   // towards the upstream, and back
+	relay            relay       // what goes on between the two
 	lingering        *time.Timer // bounds how long the client may go on once it was told that the session ends
 	slot             shaper.Slot
 	copies           *copies // of what goes through the session, for a policy in the shadow; nil: there is none
@@ -74,7 +74,9 @@ func (s *Server) start(client sock.End, source netip.AddrPort, port uint16, sv *
 	}
 	t.client = side{session: t, end: client}
 	t.upstream = side{session: t, end: noEnd}
-	t.up.session, t.down.session = t, t
+	t.up.init(t, stats.Upstream, nil)
+	t.down.init(t, stats.Downstream, nil)
+	t.relay = newStreams(t)
 	sv.stats.Open.Add(1)
 	if !s.add(t, t.id) {
 		t.client.reset()
@@ -144,20 +146,18 @@ func (t *tcpSession) enterClasses(now time.Time) {
 		t.slot.Release()
 	}
 	t.leaveClasses(stats.Reset)
-	t.messages = nil
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
+	t.relay = newStreams(t)
 	t.copyTo(s.shadow, who, now)
 	if t.conf.Protocol.HasMessages() && up != nil {
-		t.messages = newMessages(t, s.routes, who)
+		t.relay = newMessages(t, s.routes, who)
 	}
 }
 
 // leaveClasses takes the session out of its classes; what has not left counts as dropped.
 func (t *tcpSession) leaveClasses(reason stats.Reason) {
-	if t.messages != nil {
-		t.messages.machine.Quit(time.Now(), reason)
-	}
+	t.relay.quit(time.Now(), reason)
 	t.up.quit(reason)
 	t.down.quit(reason)
 }
@@ -253,12 +253,7 @@ func (t *tcpSession) goOn() {
 			t.dial()
 		}
 	case relaying:
-		if t.messages != nil {
-			t.messages.machine.Drive(time.Now())
-			return
-		}
-		t.up.move(turnBytes)
-		t.down.move(turnBytes)
+		t.relay.drive(time.Now())
 	}
 }
 
@@ -313,14 +308,12 @@ func (t *tcpSession) abort(result stats.Result) (aborted bool) {
 
 // directions returns the two ways of the session.
 func (t *tcpSession) directions() [2]*direction {
-	return [...]*direction{&t.up.direction, &t.down.direction}
+	return [...]*direction{&t.up, &t.down}
 }
 
 // fail ends the session behind what it has passed on before.
 func (t *tcpSession) fail(result stats.Result) {
-	if t.messages != nil {
-		t.messages.machine.Flush()
-	}
+	t.relay.flush()
 	t.finish(result)
 }
 

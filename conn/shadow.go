@@ -103,9 +103,7 @@ func (t *tcpSession) copyTo(s *shadow, who policy.Conn, now time.Time) {
 	if t.copies = nil; guest == nil {
 		t.up.flow.Mirror(nil)
 		t.down.flow.Mirror(nil)
-		if t.messages != nil {
-			t.messages.copyTo(nil)
-		}
+		t.relay.copyTo(nil)
 		return
 	}
 	c := &copies{guest: guest, protocol: t.conf.Protocol, inFlight: map[uint32][]*copied{}}
@@ -119,9 +117,7 @@ func (t *tcpSession) copyTo(s *shadow, who policy.Conn, now time.Time) {
 	t.copies = c
 	t.up.flow.Mirror(&guest.Up)
 	t.down.flow.Mirror(&guest.Down)
-	if t.messages != nil {
-		t.messages.copyTo(c)
-	}
+	t.relay.copyTo(c)
 }
 
 // follow returns the guest of the session that is now described so; nil for none.
