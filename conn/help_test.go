@@ -26,6 +26,7 @@ import (
 	"shaper/shaper"
 	"shaper/sock"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 func TestMain(m *testing.M) {
@@ -220,44 +221,26 @@ func (r *rig) dial(listener string) tcpConn {
 
 func dialTCP(t testing.TB, addr string) tcpConn {
 	t.Helper()
-	c, err := connect(t, addr)
+	c, err := connectOn(memoryOf(t), addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c
-}
-
-// connect connects to an address. The connection ends with the test.
-func connect(t testing.TB, addr string) (tcpConn, error) {
-	c, err := connectOn(memoryOf(t), addr)
-	if err != nil {
-		return nil, err
-	}
 	t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(patience))
-	return c, nil
+	return c
 }
 
 func connectOn(m *sock.Memory, addr string) (tcpConn, error) {
 	if m != nil {
 		return m.DialConn(addr)
 	}
-	c, err := net.DialTimeout("tcp", addr, patience)
-	if err != nil {
-		return nil, err
-	}
-	return c.(tcpConn), nil
+	return trial.DialTCP("", addr, patience)
 }
 
-// expectRefused connects to a listener that answers with a reset, perhaps even
-// before connect has returned.
+// expectRefused connects to a listener that answers with a reset.
 func (r *rig) expectRefused(listener string) {
 	r.t.Helper()
-	c, err := connect(r.t, r.addr(listener))
-	if err == nil {
-		_, err = io.Copy(io.Discard, c)
-	}
-	if !errors.Is(err, syscall.ECONNRESET) {
+	if _, err := io.Copy(io.Discard, r.dial(listener)); !errors.Is(err, syscall.ECONNRESET) {
 		r.t.Errorf("the connection ended with %v, want ECONNRESET", err)
 	}
 }

@@ -139,12 +139,13 @@ class = "a"
 	// time. 2 ms are allowed for it; on a busy machine no more than another burst, which is
 	// what the bucket holds.
 	const heldUp = 0.002
+	addr := p.addr("a")
 	trial.Judge(t, 2*time.Millisecond, func() error {
 		excess := 0.
 		for range 3 {
 			r.reset()
 			began := time.Now()
-			transferAll(t, p.addr("a"), 500_000)
+			transferAll(t, addr, 500_000)
 			excess = max(excess, r.excess(promise{{began, rate}}))
 			time.Sleep(100 * time.Millisecond) // the bucket fills up
 		}
