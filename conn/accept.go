@@ -25,7 +25,7 @@ type tcpSocket struct {
 }
 
 func (s *Server) bindTCP(at address) (bound, error) {
-	l, err := s.listenTCP(at.text)
+	l, err := s.inherited.listenTCP(s.network, at.text)
 	if err != nil {
 		return nil, err
 	}

@@ -78,7 +78,7 @@ func (d *direction) Leave(now time.Time) {
 	d.waiting = false
 	switch t.stage {
 	case opening:
-		t.dial()
+		t.dialling.begin()
 	case relaying:
 		d.carrier.granted()
 	default:
@@ -162,19 +162,20 @@ const (
 func (d *direction) cutOff(result stats.Result) {
 	t := d.session
 	t.stage = cutting
-	for _, d := range t.directions() {
-		d.carrier.drop(lossOf(result))
-	}
-	t.endWhenSent(d.dst, result, time.Now().Add(lastWords))
+	t.up.carrier.drop(lossOf(result))
+	t.down.carrier.drop(lossOf(result))
+	d.dst.endWhenSent(result, time.Now().Add(lastWords))
 }
 
-func (t *tcpSession) endWhenSent(to *side, result stats.Result, by time.Time) {
-	if to.Broken || to.end.Failure() != nil || to.end.Unsent() == 0 || !time.Now().Before(by) {
-		t.finish(result)
+// endWhenSent ends the session when what has been written to the side has arrived, or at a
+// time.
+func (s *side) endWhenSent(result stats.Result, by time.Time) {
+	if s.Broken || s.end.Failure() != nil || s.end.Unsent() == 0 || !time.Now().Before(by) {
+		s.session.finish(result)
 		return
 	}
 	time.AfterFunc(lastWordsPoll, func() {
-		t.drive(func(t *tcpSession) { t.endWhenSent(to, result, by) })
+		s.session.drive(func(*tcpSession) { s.endWhenSent(result, by) })
 	})
 }
 

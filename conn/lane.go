@@ -14,7 +14,7 @@ import (
 // direction, and the direction of the machine, which has the bytes.
 type lane struct {
 	direction *direction
-	machine   *exchange.Exchange
+	messages  *messages
 
 	room []byte // for what is being read
 	n    int    // bytes that were read into it
@@ -22,7 +22,7 @@ type lane struct {
 }
 
 func (l *lane) init(m *messages, d *direction) {
-	l.direction, l.machine = d, m.machine
+	l.direction, l.messages = d, m
 	d.carrier = l
 }
 
@@ -83,7 +83,7 @@ func (l *lane) Break(err error) {
 	if d.way == stats.Upstream {
 		from = "client"
 	}
-	d.session.unframed(from, err)
+	l.messages.unframed(from, err)
 	d.ended, d.fault = true, stats.Unframed
 }
 
@@ -98,7 +98,7 @@ func (l *lane) granted() {}
 func (l *lane) refused() int { return 0 }
 
 // drop implements carrier.
-func (l *lane) drop(reason stats.Reason) { l.machine.Stop(time.Now(), reason) }
+func (l *lane) drop(reason stats.Reason) { l.messages.machine.Stop(time.Now(), reason) }
 
 // held implements carrier.
-func (l *lane) held() int { return l.machine.Held(l.direction.way) }
+func (l *lane) held() int { return l.messages.machine.Held(l.direction.way) }

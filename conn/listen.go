@@ -19,10 +19,10 @@ const systemdPrefix = "systemd:"
 // reload takes away can come back with another.
 type Inherited map[string][]*os.File
 
-// listenTCP binds an address, or takes a socket that was passed.
-func (s *Server) listenTCP(address string) (sock.Listener, error) {
+// listenTCP binds an address of a network, or takes a socket that was passed.
+func (in Inherited) listenTCP(on sock.Network, address string) (sock.Listener, error) {
 	if name, ok := strings.CutPrefix(address, systemdPrefix); ok {
-		return inherit(s.inherited[name], name, func(f *os.File) (sock.Listener, error) {
+		return inherit(in[name], name, func(f *os.File) (sock.Listener, error) {
 			l, err := net.FileListener(f)
 			if err != nil {
 				return nil, err
@@ -34,13 +34,13 @@ func (s *Server) listenTCP(address string) (sock.Listener, error) {
 			return nil, errWrongSocket
 		})
 	}
-	return s.network.Listen(networkOf("tcp", address), address)
+	return on.Listen(networkOf("tcp", address), address)
 }
 
 // listenUDP is listenTCP for datagrams.
-func (s *Server) listenUDP(address string) (*net.UDPConn, error) {
+func (in Inherited) listenUDP(address string) (*net.UDPConn, error) {
 	if name, ok := strings.CutPrefix(address, systemdPrefix); ok {
-		return inherit(s.inherited[name], name, func(f *os.File) (*net.UDPConn, error) {
+		return inherit(in[name], name, func(f *os.File) (*net.UDPConn, error) {
 			c, err := net.FilePacketConn(f)
 			if err != nil {
 				return nil, err

@@ -18,6 +18,8 @@ type messages struct {
 	session  *tcpSession
 	machine  *exchange.Exchange
 	up, down lane
+
+	lingering *time.Timer // bounds how long the client may go on once it was told that the session ends; nil: it was not
 }
 
 // newMessages has messages go through a session, whose directions are in their classes.
@@ -71,7 +73,12 @@ func (m *messages) belong(now time.Time, _, to *shaper.Class) {
 }
 
 // quit implements relay.
-func (m *messages) quit(now time.Time, reason stats.Reason) { m.machine.Quit(now, reason) }
+func (m *messages) quit(now time.Time, reason stats.Reason) {
+	if m.lingering != nil {
+		m.lingering.Stop()
+	}
+	m.machine.Quit(now, reason)
+}
 
 // reroute implements relay: new rules hold for the messages to come, and what waits in a
 // class that is gone moves to that of the session.
@@ -137,11 +144,19 @@ func (m *messages) Fail(result stats.Result) { m.session.fail(result) }
 // Cut implements exchange.Host.
 func (m *messages) Cut(result stats.Result) { m.down.direction.cutOff(result) }
 
+// farewell is how long a client may take to read that the session ends, and to end it too.
+const farewell = 2 * time.Second
+
 // Linger implements exchange.Host.
-func (m *messages) Linger() { m.session.linger() }
+func (m *messages) Linger() {
+	m.lingering = time.AfterFunc(farewell, func() {
+		m.session.drive(func(t *tcpSession) { t.finish(stats.Overflow) })
+	})
+}
 
 // unframed counts and logs that what a session carries is no message.
-func (t *tcpSession) unframed(from string, err error) {
+func (m *messages) unframed(from string, err error) {
+	t := m.session
 	var wrong *frame.Error
 	if errors.As(err, &wrong) {
 		t.service.stats.Unframed.Add(wrong.Reason.String())

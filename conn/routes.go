@@ -72,7 +72,7 @@ func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*s
 	up, down := t.class(), t.down.flow.Class()
 	if gone[up.Named()] {
 		newUp = newUp.Join(now, who)
-		t.slot.Move(newUp)
+		t.place.slot.Move(newUp)
 		t.relay.belong(now, up, newUp)
 		if s := t.server; len(s.marks.of()) > 0 {
 			t.upstream.end.Set(sock.Mark, int(s.marks.mark(newUp)))

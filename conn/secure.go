@@ -26,12 +26,12 @@ func (t *tcpSession) terminate(config *tls.Config) {
 	by := t.started.Add(time.Duration(t.conf.ConnectTimeout))
 	tn := newTunnel(&t.client, by)
 	over := func(c net.Conn) *tls.Conn { return tls.Server(c, config) }
-	t.server.wg.Go(func() { tn.run(by, over, func(err error) bool { return t.terminated(tn, err) }) })
+	t.server.wg.Go(func() { tn.run(by, over, tn.terminated) })
 }
 
 // terminated begins the session, or ends it; false where it has ended.
-func (t *tcpSession) terminated(tn *tunnel, err error) (goesOn bool) {
-	t.drive(func(t *tcpSession) {
+func (tn *tunnel) terminated(err error) (goesOn bool) {
+	tn.session.drive(func(t *tcpSession) {
 		if goesOn = err == nil; goesOn {
 			tn.end.take()
 			return
@@ -44,7 +44,7 @@ func (t *tcpSession) terminated(tn *tunnel, err error) (goesOn bool) {
 		t.finish(stats.TLSFailed)
 	})
 	if goesOn {
-		t.enter()
+		tn.session.enter()
 	}
 	return goesOn
 }
@@ -55,19 +55,18 @@ func (tn *tunnel) leftAtOnce(err error) bool {
 }
 
 // originate begins TLS over the connection to the upstream.
-func (t *tcpSession) originate(config *tls.Config) {
-	d := &t.dialling
+func (d *dialling) originate(config *tls.Config) {
+	t, by := d.session, d.attemptBy
 	d.timer.Stop()
-	by := d.attemptBy
 	tn := newTunnel(&t.upstream, by)
 	over := func(c net.Conn) *tls.Conn { return tls.Client(c, config) }
-	t.server.wg.Go(func() { tn.run(by, over, func(err error) bool { return t.originated(tn, err) }) })
+	t.server.wg.Go(func() { tn.run(by, over, tn.originated) })
 }
 
 // originated goes on with an upstream that has been met, or with the next address;
 // false where the session has ended, or has gone on already.
-func (t *tcpSession) originated(tn *tunnel, err error) (goesOn bool) {
-	t.drive(func(t *tcpSession) {
+func (tn *tunnel) originated(err error) (goesOn bool) {
+	tn.session.drive(func(t *tcpSession) {
 		if t.upstream.end != tn.end {
 			return
 		}
@@ -79,10 +78,10 @@ func (t *tcpSession) originated(tn *tunnel, err error) (goesOn bool) {
 			err = &handshakeError{err}
 		}
 		if err != nil {
-			t.attemptFailed(err)
+			t.dialling.attemptFailed(err)
 			return
 		}
-		t.established()
+		t.dialling.established()
 	})
 	return goesOn
 }
@@ -97,29 +96,29 @@ func (d *dialling) unreached() stats.Result {
 	return stats.DialFailed
 }
 
-// tunnelFailed notes that the peer beneath a tunnel is gone. The session ends when it
-// has read what came before. One that has sent a FIN and no close_notify is not broken:
-// nothing is known to be lost.
-func (t *tcpSession) tunnelFailed(tn *tunnel, f *tunnelFailure) {
-	t.drive(func(t *tcpSession) {
+// failed notes that the peer beneath the tunnel is gone. The session ends when it has read
+// what came before. One that has sent a FIN and no close_notify is not broken: nothing is
+// known to be lost.
+func (tn *tunnel) failed(f *tunnelFailure) {
+	tn.session.drive(func(t *tcpSession) {
 		s := tn.side
 		if s.end != tn.end {
 			return
 		}
 		if f.result == stats.TLSFailed {
-			t.warn(tlsFailed, "with", t.nameOf(s), "err", f.err)
+			t.warn(tlsFailed, "with", s.name(), "err", f.err)
 		}
 		s.Broken = f.err != io.ErrUnexpectedEOF
 		t.proceed(s)
 	})
 }
 
-// nameOf says which of its peers a socket of the session leads to.
-func (t *tcpSession) nameOf(s *side) string {
-	if s == &t.client {
+// name says for people which of its peers a side of the session leads to.
+func (s *side) name() string {
+	if s == &s.session.client {
 		return "the client"
 	}
-	return fmt.Sprintf("upstream %s", t.name)
+	return fmt.Sprintf("upstream %s", s.session.name)
 }
 
 // watch has the session told when the connection beneath breaks, though neither way
@@ -146,11 +145,6 @@ func (tn *tunnel) Ready(_ uint64, events sock.Events) {
 			t.proceed(s)
 		}
 	})
-}
-
-// tlsNames returns the versions of TLS with both peers, for people.
-func (t *tcpSession) tlsNames() (client, upstream string) {
-	return versionName(t.client.end), versionName(t.upstream.end)
 }
 
 // versionName is "1.3" for an end over TLS 1.3; "" for one without TLS.

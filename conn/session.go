@@ -20,6 +20,7 @@ import (
 // goes without waiting, be it the poller, whose sockets are ready, or the pacer,
 // whose time has come.
 type tcpSession struct {
+	// What never changes.
 	id      uint64
 	server  *Server
 	service *service
@@ -29,25 +30,32 @@ type tcpSession struct {
 	started time.Time
 	source  netip.AddrPort
 	port    uint16 // that the client connected to
-	sock.Due
 
-	mu    sync.Mutex // guards all that follows
+	sock.Due // of the poller
+
+	// mu guards all that follows. The lock of the routes comes before it; those of the
+	// server, of pollers, of ends in memory and of classes come after it.
+	mu    sync.Mutex
 	stage stage
-	// destination is what rules match: the upstream's address, once there is
-	// one; before, where the first of the list is, if a rule asked.
-	destination      netip.AddrPort
-	located          bool // a rule asked, and the classes are those of destination
-	client, upstream side
-	name             string      // of the upstream; "" until it is reached
-	number           int         // of that among those of the listener, from 1; 0 until then
-	up, down         direction   // towards the upstream, and back
-	relay            relay       // what goes on between the two
-	lingering        *time.Timer // bounds how long the client may go on once it was told that the session ends
-	slot             shaper.Slot
-	copies           *copies // of what goes through the session, for a policy in the shadow; nil: there is none
-	dialling         dialling
 
-	quietSince time.Time // of the janitor
+	client, upstream side
+	up, down         direction // towards the upstream, and back
+	relay            relay     // what goes on between the two
+	place            place     // in the class
+	dialling         dialling
+	target                   // of the dial
+	copies           *copies // of what goes through the session, for a policy in the shadow; nil: there is none
+	quietSince       time.Time
+}
+
+// target is where a session leads to.
+type target struct {
+	// destination is what rules match: the upstream's address, once there is one; before,
+	// where the first of the list is, if a rule asked.
+	destination netip.AddrPort
+	located     bool   // a rule asked, and the classes are those of destination
+	name        string // of the upstream; "" until it is reached
+	number      int    // of that among those of the listener, from 1; 0 until then
 }
 
 // stage is how far a session has come.
@@ -77,6 +85,7 @@ func (s *Server) start(client sock.End, source netip.AddrPort, port uint16, sv *
 	t.up.init(t, stats.Upstream, nil)
 	t.down.init(t, stats.Downstream, nil)
 	t.relay = newStreams(t)
+	t.dialling.session, t.place.session = t, t
 	sv.stats.Open.Add(1)
 	if !s.add(t, t.id) {
 		t.client.reset()
@@ -96,7 +105,7 @@ func (s *Server) start(client sock.End, source netip.AddrPort, port uint16, sv *
 // enter begins the session, when it is known where it leads to.
 func (t *tcpSession) enter() {
 	if t.server.asksWhere(t.conf.Name) {
-		t.drive((*tcpSession).locate)
+		t.drive(func(t *tcpSession) { t.dialling.locate() })
 		return
 	}
 	t.begin()
@@ -143,7 +152,7 @@ func (t *tcpSession) enterClasses(now time.Time) {
 	}
 	up, down = up.Join(now, who), down.Join(now, who)
 	if up != t.class() { // before its bucket goes: those who wait above it may have its place
-		t.slot.Release()
+		t.place.slot.Release()
 	}
 	t.leaveClasses(stats.Reset)
 	t.up.init(t, stats.Upstream, up)
@@ -180,7 +189,7 @@ func (t *tcpSession) open() {
 	if !t.watchesClient() {
 		return
 	}
-	if t.acquire(); t.stage == queued { // it has to wait
+	if t.place.acquire(); t.stage == queued { // it has to wait
 		t.dialling.forget()
 	}
 }
@@ -199,73 +208,20 @@ func (t *tcpSession) watchesClient() bool {
 	return true
 }
 
-// acquire takes a slot of the class, or waits for one.
-func (t *tcpSession) acquire() {
-	t.stage = queued
-	class := t.up.flow.Class()
-	t.copies.open(t)
-	switch {
-	case t.slot.Acquire(class, t):
-		t.admitted()
-	case class.Policy().OverflowFor(t.conf.Protocol) == policy.Refuse:
-		t.up.refuse(stats.QueueFull)
-	default:
-		t.waitForSlot(time.Duration(class.Policy().MaxWait))
-	}
-}
-
-// waitForSlot ends a wait that takes too long; how long it will take, nobody knows
-// before. A patience of 0 is without end.
-func (t *tcpSession) waitForSlot(patience time.Duration) {
-	if patience == 0 {
-		return
-	}
-	t.dialling.timer = time.AfterFunc(patience, func() {
-		t.drive(func(t *tcpSession) {
-			if t.stage == queued {
-				t.up.refuse(stats.MaxWait)
-			}
-		})
-	})
-}
-
-// Acquired implements shaper.SlotOwner: a slot that was waited for is there.
-func (t *tcpSession) Acquired() { t.poller.Revisit(t) }
-
-// admitted goes on with a session that has a slot: to an address, and then to its class.
-func (t *tcpSession) admitted() {
-	if timer := t.dialling.timer; timer != nil {
-		timer.Stop()
-	}
-	t.stage = resolving
-	t.tryAddress()
-}
-
 // goOn does what there is to do, unless the class is to be waited for.
 func (t *tcpSession) goOn() {
 	switch t.stage {
 	case queued:
-		if t.slot.Held() {
-			t.admitted()
+		if t.place.slot.Held() {
+			t.place.taken()
 		}
 	case opening:
 		if !t.up.waiting {
-			t.dial()
+			t.dialling.begin()
 		}
 	case relaying:
 		t.relay.drive(time.Now())
 	}
-}
-
-// farewell is how long a client may take to read that the session ends, and to end
-// it too.
-const farewell = 2 * time.Second
-
-// linger ends the session soon.
-func (t *tcpSession) linger() {
-	t.lingering = time.AfterFunc(farewell, func() {
-		t.drive(func(t *tcpSession) { t.finish(stats.Overflow) })
-	})
 }
 
 // proceed goes on after something has happened to a socket.
@@ -273,9 +229,9 @@ func (t *tcpSession) proceed(s *side) {
 	switch t.stage {
 	case arriving, queued, resolving, opening, connecting:
 		if s == &t.client {
-			t.clientLeaves()
+			t.dialling.clientLeaves()
 		} else if s.Writable {
-			t.dialled()
+			t.dialling.dialled()
 		}
 	case relaying:
 		t.goOn()
@@ -306,11 +262,6 @@ func (t *tcpSession) abort(result stats.Result) (aborted bool) {
 	return true
 }
 
-// directions returns the two ways of the session.
-func (t *tcpSession) directions() [2]*direction {
-	return [...]*direction{&t.up, &t.down}
-}
-
 // fail ends the session behind what it has passed on before.
 func (t *tcpSession) fail(result stats.Result) {
 	t.relay.flush()
@@ -323,13 +274,10 @@ func (t *tcpSession) finish(result stats.Result) {
 	if t.stage == ended {
 		return
 	}
-	t.left() // else it will not
+	t.dialling.left() // else it will not
 	t.stage = ended
 	t.dialling.stop()
-	t.slot.Release()
-	if t.lingering != nil {
-		t.lingering.Stop()
-	}
+	t.place.leave()
 	t.leaveClasses(lossOf(result))
 	t.copies.end(result == stats.OK)
 	if result == stats.OK {

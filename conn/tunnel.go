@@ -290,7 +290,7 @@ func (tn *tunnel) fail(err error) bool {
 	if tn.isAborted() || !tn.failure.CompareAndSwap(nil, f) {
 		return false
 	}
-	tn.session.tunnelFailed(tn, f)
+	tn.failed(f)
 	tn.abort()
 	return false
 }

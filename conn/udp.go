@@ -49,7 +49,7 @@ type udpKey struct {
 func keyOf(in *sock.Incoming, i int) udpKey { return udpKey{in.Source(i), in.Asked(i)} }
 
 func (s *Server) bindUDP(at address) (bound, error) {
-	c, err := s.listenUDP(at.text)
+	c, err := s.inherited.listenUDP(at.text)
 	if err != nil {
 		return nil, err
 	}

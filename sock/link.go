@@ -15,6 +15,7 @@ type MemoryEnd struct {
 	peer  *MemoryEnd
 	local netip.AddrPort
 	watched
+	noPipes
 	Due
 
 	state   linkState
@@ -27,7 +28,7 @@ type MemoryEnd struct {
 	waits   bool         // a write has found no room
 	passed  [ops]uint64  // bytes that were ever read and written
 	options [options]int // what Set has set
-	faults  [ops][]error // for the operations to come
+	faults  faults       // of the operations to come
 	changed func()       // something has happened; nil: nobody waits for that
 }
 
@@ -68,6 +69,21 @@ func newLink(one, other netip.AddrPort) (*MemoryEnd, *MemoryEnd) {
 	a, b := &MemoryEnd{link: mu, local: one}, &MemoryEnd{link: mu, local: other}
 	a.peer, b.peer = b, a
 	return a, b
+}
+
+// faults are what Interrupt wants of each operation.
+type faults [ops][]error
+
+// next returns what is wanted of an operation on an end now; nil: nothing.
+func (f *faults) next(op Op, e *MemoryEnd) error {
+	if len(f[op]) == 0 {
+		return nil
+	}
+	err := f[op][0]
+	if f[op] = f[op][1:]; err == unix.EAGAIN {
+		e.happened()
+	}
+	return err
 }
 
 // Interrupt lets the next operations fail, with an error each, and have no other effect:
@@ -120,7 +136,7 @@ func (e *MemoryEnd) Read(p []byte) (int, error) {
 }
 
 func (e *MemoryEnd) read(p []byte) (int, error) {
-	if err := e.fault(OnRead); err != nil {
+	if err := e.faults.next(OnRead, e); err != nil {
 		return 0, err
 	}
 	n := e.in.read(p)
@@ -188,7 +204,7 @@ func (e *MemoryEnd) write(p []byte) (int, error) {
 	if err := e.mayWrite(); err != nil {
 		return 0, err
 	}
-	if err := e.fault(OnWrite); err != nil {
+	if err := e.faults.next(OnWrite, e); err != nil {
 		return 0, err
 	}
 	written := 0
@@ -223,18 +239,6 @@ func (e *MemoryEnd) mayWrite() error {
 		return unix.EAGAIN
 	}
 	return nil
-}
-
-// fault returns what Interrupt wants of an operation.
-func (e *MemoryEnd) fault(op Op) error {
-	if len(e.faults[op]) == 0 {
-		return nil
-	}
-	err := e.faults[op][0]
-	if e.faults[op] = e.faults[op][1:]; err == unix.EAGAIN {
-		e.happened()
-	}
-	return err
 }
 
 func (e *MemoryEnd) takeErr() error {
@@ -398,8 +402,11 @@ func (e *MemoryEnd) Get(o Option) int {
 	return e.options[o]
 }
 
-func (*MemoryEnd) fill(*pipe, int) (int, error)  { return 0, unix.EINVAL }
-func (*MemoryEnd) drain(*pipe, int) (int, error) { return 0, unix.EINVAL }
+// noPipes is part of an end that has nothing to do with pipes.
+type noPipes struct{}
+
+func (noPipes) fill(*pipe, int) (int, error)  { return 0, unix.EINVAL }
+func (noPipes) drain(*pipe, int) (int, error) { return 0, unix.EINVAL }
 
 // happened tells whoever waits for news of the end.
 func (e *MemoryEnd) happened() {
