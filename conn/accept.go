@@ -1,66 +1,42 @@
 package conn
 
 import (
-	"net"
-	"net/netip"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"shaper/sock"
 )
 
 // tcpSocket is a bound socket that connections come from.
 type tcpSocket struct {
-	server  *Server
-	poller  *poller // that accepts
-	addr    net.Addr
-	ours    bool // it takes connections of this process only
-	service atomic.Pointer[service]
-	backoff time.Duration // until accept is tried again, after it has failed
-	retry   time.Time     // when that is
-	due
+	server   *Server
+	poller   *sock.Poller // that accepts
+	listener sock.Listener
+	service  atomic.Pointer[service]
+	backoff  time.Duration // until accept is tried again, after it has failed
+	retry    time.Time     // when that is
+	sock.Due
 
-	mu  sync.Mutex
-	fd  int    // -1: closed
 	key uint64 // of the poller
 }
 
-// descriptorListener is a *net.TCPListener; for Probe, a *net.UnixListener.
-type descriptorListener interface {
-	net.Listener
-	syscall.Conn
-}
-
 func (s *Server) bindTCP(at address) (bound, error) {
-	l, err := s.listenTCP(at.text)
+	l, err := s.inherited.listenTCP(s.network, at.text)
 	if err != nil {
 		return nil, err
 	}
 	return s.newTCPSocket(l)
 }
 
-// newTCPSocket takes over a listener.
-func (s *Server) newTCPSocket(l descriptorListener) (*tcpSocket, error) {
-	defer l.Close()
-	raw, err := l.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	t := &tcpSocket{server: s, poller: s.pollers[0], addr: l.Addr(), backoff: minBackoff}
-	raw.Control(func(fd uintptr) { t.fd, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
-	if err != nil {
-		return nil, os.NewSyscallError("fcntl", err)
-	}
-	unix.SetsockoptInt(t.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // what it accepts inherits this
-	// Events may come from here on.
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.key, err = t.poller.watch(t.fd, t); err != nil {
-		unix.Close(t.fd)
+// newTCPSocket takes over a listener. Nothing is accepted before serve.
+func (s *Server) newTCPSocket(l sock.Listener) (_ *tcpSocket, err error) {
+	t := &tcpSocket{server: s, poller: s.pollers[0], listener: l, backoff: minBackoff}
+	if t.key, err = t.poller.Watch(l, sock.All, t); err != nil {
+		l.Close()
 		return nil, err
 	}
 	return t, nil
@@ -68,7 +44,7 @@ func (s *Server) newTCPSocket(l descriptorListener) (*tcpSocket, error) {
 
 func (t *tcpSocket) serve(sv *service) {
 	t.service.Store(sv)
-	t.poller.revisit(t) // for what has come before
+	t.poller.Revisit(t) // for what has come before
 }
 
 func (t *tcpSocket) retarget(sv *service) {
@@ -79,26 +55,24 @@ func (t *tcpSocket) retarget(sv *service) {
 
 func (t *tcpSocket) leadsTo() *service { return t.service.Load() }
 
-func (t *tcpSocket) local() localAddr { return localAddr{"tcp", addrPortOf(t.addr)} }
+func (t *tcpSocket) local() localAddr { return localAddr{"tcp", addrPortOf(t.listener.Addr())} }
 
 func (t *tcpSocket) close() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.poller.forget(t.key)
-	t.poller.remove(t.fd) // one that was passed to us stays open elsewhere
-	unix.Close(t.fd)
-	t.fd = -1
+	t.poller.Forget(t.key)
+	t.poller.Remove(t.listener) // one that was passed to us stays open elsewhere
+	t.listener.Close()
 }
 
 // acceptsPerTurn bounds how many connections are accepted before others have
 // their turn.
 const acceptsPerTurn = 64
 
-func (t *tcpSocket) ready(uint64, uint32) { t.turn() }
+// Ready implements sock.Watcher.
+func (t *tcpSocket) Ready(uint64, sock.Events) { t.Turn() }
 
-// turn makes a session of each connection that has come, for which the service
+// Turn implements sock.Turner: it makes a session of each connection that has come, for which the service
 // has room: the others wait in the kernel, until a session ends.
-func (t *tcpSocket) turn() {
+func (t *tcpSocket) Turn() {
 	if time.Now().Before(t.retry) { // failed gives it another
 		return
 	}
@@ -118,14 +92,14 @@ func (t *tcpSocket) turn() {
 			return
 		}
 	}
-	t.poller.revisit(t)
+	t.poller.Revisit(t)
 }
 
 // accept starts the session of the next connection, which has entered the gate;
 // false where there is none. Where accepting fails for want of descriptors or
 // memory, it is tried again, ever more slowly up to maxBackoff.
 func (t *tcpSocket) accept(sv *service) bool {
-	client, source, err := t.next()
+	client, source, err := t.listener.Accept()
 	switch err {
 	case nil:
 		t.backoff = minBackoff
@@ -134,26 +108,14 @@ func (t *tcpSocket) accept(sv *service) bool {
 	case unix.EINTR, unix.ECONNABORTED, unix.EPERM, unix.EPROTO, unix.ENOPROTOOPT, unix.EOPNOTSUPP,
 		unix.ENETDOWN, unix.ENETUNREACH, unix.EHOSTDOWN, unix.EHOSTUNREACH, unix.ENONET:
 		// That one has gone wrong, or left, and is out of the way (accept(2)).
-		t.poller.revisit(t)
+		t.poller.Revisit(t)
 		return false
 	default:
 		t.failed(sv, err)
 		return false
 	}
-	if t.ours && pidOf(client) != os.Getpid() {
-		closeNow(client)
-		t.poller.revisit(t)
-		return false
-	}
-	t.server.start(client, source, addrPortOf(t.addr).Port(), sv)
+	t.server.start(client, source, addrPortOf(t.listener.Addr()).Port(), sv)
 	return true
-}
-
-// next returns the descriptor of the next connection, and whose it is.
-func (t *tcpSocket) next() (fd int, source netip.AddrPort, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return acceptNow(t.fd)
 }
 
 // Bounds of the pause after accept failed.
@@ -170,7 +132,7 @@ func (t *tcpSocket) failed(sv *service, err error) {
 		t.server.log.Error("accept failed; trying again", "listener", sv.terms.Load().Name, "err", err)
 	}
 	t.retry = time.Now().Add(t.backoff)
-	time.AfterFunc(t.backoff, func() { t.poller.revisit(t) })
+	time.AfterFunc(t.backoff, func() { t.poller.Revisit(t) })
 	t.backoff = min(2*t.backoff, maxBackoff)
 }
 
@@ -199,7 +161,7 @@ func (g *gate) wake() {
 // admit is wake, with mu held.
 func (g *gate) admit() {
 	for i, t := range g.waiting {
-		t.poller.revisit(t)
+		t.poller.Revisit(t)
 		g.waiting[i] = nil
 	}
 	g.waiting = g.waiting[:0]

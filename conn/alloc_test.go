@@ -13,11 +13,12 @@ import (
 
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/sock"
 	"shaper/stats"
 )
 
 // connected returns two connected sockets.
-func connected(t testing.TB) (ours, theirs *net.TCPConn) {
+func connected(t testing.TB) (ours, theirs tcpConn) {
 	t.Helper()
 	addr, conns := listen(t)
 	return dialTCP(t, addr), next(t, conns)
@@ -65,12 +66,12 @@ func TestDatagramsDoNotAllocate(t *testing.T) {
 		session := &udpSession{socket: &udpSocket{server: &Server{}}, service: &service{}}
 		w := &session.up
 		w.init(session, stats.Upstream, class)
-		w.raw = raw
+		w.Raw = raw
 		data := []byte(strings.Repeat("x", 100))
 		if n := testing.AllocsPerRun(1000, func() {
 			out := getOutgoing()
 			for range 4 {
-				w.offer(train{payload: data}, out)
+				w.offer(sock.Train{Payload: data}, out)
 			}
 			w.send(out)
 			out.release()
@@ -92,16 +93,16 @@ func TestReceiveDoesNotAllocate(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := dialUDP(t, socket.LocalAddr().String())
-	in, data := &reader{}, []byte("datagram")
+	in, data := &sock.Reader{}, []byte("datagram")
 	if n := testing.AllocsPerRun(1000, func() {
 		if _, err := c.Write(data); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := in.read(raw); n != 1 || err != nil {
+		if n, err := in.Read(raw); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
-		in.batch.key(0)
-		in.release()
+		keyOf(in.Batch, 0)
+		in.Release()
 	}); n != 0 {
 		t.Errorf("a datagram costs %v allocations", n)
 	}
@@ -174,10 +175,7 @@ func dialEthernet(t testing.TB, addr string) net.Conn {
 func (r *rig) receiveBuffer() (size int) {
 	r.t.Helper()
 	r.one().drive(func(one *tcpSession) {
-		var err error
-		if size, err = unix.GetsockoptInt(one.client.fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err != nil {
-			r.t.Error(err)
-		}
+		size = one.client.end.Get(sock.ReceiveBuffer)
 	})
 	return size
 }

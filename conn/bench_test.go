@@ -46,7 +46,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	})
 }
 
-func roundTrips(b *testing.B, client, upstream *net.TCPConn) {
+func roundTrips(b *testing.B, client, upstream tcpConn) {
 	client.SetDeadline(time.Time{})
 	upstream.SetDeadline(time.Time{})
 	var echo sync.WaitGroup

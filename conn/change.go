@@ -80,9 +80,9 @@ func (c *Change) Abort() {
 func (c *Change) Commit(removed []*shaper.Class) {
 	s := c.server
 	s.mu.Lock()
-	s.updateServices(c)
+	c.updateServices()
 	s.mu.Unlock()
-	s.reroute(c, removed)
+	c.reroute(removed)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,14 +96,14 @@ func (c *Change) Commit(removed []*shaper.Class) {
 			wanted[addressOf(&l, text)] = s.services[l.Name]
 		}
 	}
-	s.rebind(wanted, c.fresh)
+	c.rebind(wanted)
 }
 
 // updateServices makes the services those of a change. One whose name is gone lives
 // on with the sessions that use it, and is taken up again when the name comes
 // back before they have ended: they count for its max_sessions.
-func (s *Server) updateServices(c *Change) {
-	p := c.policy
+func (c *Change) updateServices() {
+	s, p := c.server, c.policy
 	maps.Copy(s.retired, s.services)
 	s.services = make(map[string]*service, len(p.Listeners))
 	for _, l := range p.Listeners {
@@ -121,7 +121,8 @@ func (s *Server) updateServices(c *Change) {
 
 // reroute replaces the routes, and classifies again the sessions whose class
 // is gone.
-func (s *Server) reroute(c *Change, removed []*shaper.Class) {
+func (c *Change) reroute(removed []*shaper.Class) {
+	s := c.server
 	r := &routes{classifier: c.classifier, classes: map[string]*shaper.Class{}}
 	for _, class := range c.policy.Classes {
 		r.classes[class.Name] = s.shaper.Class(class.Name)
@@ -154,7 +155,8 @@ func (s *Server) remark() {
 
 // rebind starts the fresh sockets, leads those that stay to their service, and
 // closes the ones that nobody wants.
-func (s *Server) rebind(wanted map[address]*service, fresh map[address]bound) {
+func (c *Change) rebind(wanted map[address]*service) {
+	s := c.server
 	for at, b := range s.bound {
 		if sv := wanted[at]; sv != nil {
 			b.retarget(sv)
@@ -166,7 +168,7 @@ func (s *Server) rebind(wanted map[address]*service, fresh map[address]bound) {
 		}
 	}
 	maps.DeleteFunc(s.leaving, func(_ address, u *udpSocket) bool { return !u.is(udpClosing) })
-	for at, b := range fresh {
+	for at, b := range c.fresh {
 		s.bound[at] = b
 		b.serve(wanted[at])
 	}

@@ -113,7 +113,7 @@ func churnClient(x *rand.Rand, addr string, message func(*rand.Rand) string) {
 	if err != nil {
 		return
 	}
-	c := conn.(*net.TCPConn)
+	c := conn.(tcpConn)
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(time.Duration(x.IntN(100)) * time.Millisecond))
 	for range x.IntN(20) {
@@ -159,7 +159,7 @@ func httpChurn(x *rand.Rand) string {
 
 // answerBinds is a provider that answers some submits, delivers something now and then,
 // and leaves when it likes.
-func answerBinds(conns <-chan *net.TCPConn) {
+func answerBinds(conns <-chan tcpConn) {
 	for c := range conns {
 		go func() {
 			defer c.Close()

@@ -3,13 +3,13 @@ package conn
 import (
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 	"unsafe"
 
 	"shaper/buffer"
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/sock"
 	"shaper/stats"
 	"shaper/unit"
 )
@@ -18,22 +18,17 @@ import (
 type way struct {
 	session *udpSession
 
-	dir    stats.Direction
-	class  atomic.Pointer[shaper.Class]  // nil: nothing is limited
-	joins  atomic.Pointer[shaper.Class]  // class, until it has been quit
-	shadow atomic.Pointer[shaper.Source] // sends copies of all datagrams; nil: there is none
-	raw    syscall.RawConn               // that datagrams leave by; nil: nowhere
-	to     *peer                         // nil: that of the connected socket
-	turn   *way                          // of echo: the way back, which datagrams go instead
+	dir        stats.Direction
+	class      atomic.Pointer[shaper.Class]  // nil: nothing is limited
+	joins      atomic.Pointer[shaper.Class]  // class, until it has been quit
+	shadow     atomic.Pointer[shaper.Source] // sends copies of all datagrams; nil: there is none
+	sock.Route                               // that datagrams take
+	turn       *way                          // of echo: the way back, which datagrams go instead
 
 	pending atomic.Int64  // trains that wait for their class
 	held    atomic.Int64  // their payload
 	moved   atomic.Uint64 // bytes that have left
 	active  atomic.Bool   // something moved since the janitor looked
-
-	// unsegmented is the size from which on the kernel does not send several
-	// datagrams as one, as where they are larger than a frame; 0: not known.
-	unsegmented atomic.Int64
 }
 
 func (w *way) init(t *udpSession, dir stats.Direction, class *shaper.Class) {
@@ -58,46 +53,14 @@ func (w *way) quit(now time.Time) {
 	w.shadow.Store(nil)
 }
 
-// train is datagrams in a row that were read as one, as the kernel hands over
-// what was sent with UDP_SEGMENT: all of one size but the last, which may be
-// smaller. One datagram is a train, too.
-type train struct {
-	payload []byte
-	size    int // of each datagram; 0: there is only one
-}
-
-// Bounds of what the kernel sends as one (UDP_SEGMENT in udp(7)).
-const (
-	maxTrain    = 65_000 // bytes
-	maxSegments = 64
-)
-
-// cut returns as many of the first datagrams as are at most so many bytes, at
-// least one; and the rest.
-func (t train) cut(most int) (head, rest train) {
-	if t.size == 0 {
-		return t, train{}
-	}
-	n := t.size * min(max(min(most, maxTrain)/t.size, 1), maxSegments)
-	if n >= len(t.payload) {
-		return t, train{}
-	}
-	head, rest = train{t.payload[:n], t.size}, train{t.payload[n:], t.size}
-	return head, rest
-}
-
-// cost is that of all the datagrams.
-func (t train) cost() shaper.Cost {
-	cost := shaper.Cost{Bytes: int64(len(t.payload)), Packets: 1}
-	if t.size > 0 && len(t.payload) > t.size {
-		cost.Packets = int64((len(t.payload) + t.size - 1) / t.size)
-	}
-	return cost
+// costOf returns the cost of all datagrams of a train.
+func costOf(t sock.Train) shaper.Cost {
+	return shaper.Cost{Bytes: int64(len(t.Payload)), Packets: t.Packets()}
 }
 
 // datagrams is a train that waits for its class.
 type datagrams struct {
-	train
+	sock.Train
 	item  shaper.Item
 	way   *way
 	class *shaper.Class  // that it entered; nil: none
@@ -111,36 +74,36 @@ var datagramsPool = sync.Pool{New: func() any { return new(datagrams) }}
 
 // newDatagrams copies a train into a buffer of about its size: what waits counts
 // with the memory it holds.
-func newDatagrams(w *way, t train) *datagrams {
+func newDatagrams(w *way, t sock.Train) *datagrams {
 	d := datagramsPool.Get().(*datagrams)
 	d.way, d.class = w, w.class.Load()
-	d.buf = buffer.Get(len(t.payload))
-	d.train = train{payload: d.buf.Bytes[:copy(d.buf.Bytes, t.payload)], size: t.size}
-	d.item = shaper.Item{Cost: t.cost(), Held: policy.Holds(int64(len(t.payload))), Owner: d, Settles: true}
+	d.buf = buffer.Get(len(t.Payload))
+	d.Train = sock.Train{Payload: d.buf.Bytes[:copy(d.buf.Bytes, t.Payload)], Size: t.Size}
+	d.item = shaper.Item{Cost: costOf(t), Held: policy.Holds(int64(len(t.Payload))), Owner: d, Settles: true}
 	return d
 }
 
 func (d *datagrams) release() {
 	d.buf.Put()
-	d.train, d.buf, d.way, d.class = train{}, nil, nil, nil
+	d.Train, d.buf, d.way, d.class = sock.Train{}, nil, nil, nil
 	datagramsPool.Put(d)
 }
 
 // offer has a train enter its class. What leaves at once is added to out, which
 // the caller sends before it uses the payload's memory again; the rest waits, or
 // is dropped.
-func (w *way) offer(t train, out *outgoing) {
+func (w *way) offer(t sock.Train, out *outgoing) {
 	w.active.Store(true)
 	class := w.class.Load()
 	if shadow := w.shadow.Load(); shadow != nil {
-		shadow.Send(time.Now(), t.cost())
+		shadow.Send(time.Now(), costOf(t))
 	}
 	most := mostTogether(class)
-	for more := true; more; more = len(t.payload) > 0 {
-		var head train
-		head, t = t.cut(most)
-		if class == nil || class.Pass(time.Now(), head.cost()) {
-			w.add(parcel{train: head, way: w, class: class}, out)
+	for more := true; more; more = len(t.Payload) > 0 {
+		var head sock.Train
+		head, t = t.Cut(most)
+		if class == nil || class.Pass(time.Now(), costOf(head)) {
+			w.add(parcel{Train: head, way: w, class: class}, out)
 			continue
 		}
 		w.send(out) // else the pacer could let this out before those
@@ -154,7 +117,7 @@ func (w *way) offer(t train, out *outgoing) {
 func mostTogether(class *shaper.Class) int {
 	switch {
 	case class == nil:
-		return maxTrain
+		return sock.MaxTrain
 	case class.Counts(unit.Bytes) && !class.Counts(unit.Packets):
 		return int(class.Piece())
 	}
@@ -167,14 +130,14 @@ func (w *way) enter(d *datagrams, out *outgoing) {
 	verdict := shaper.Leaves
 	if class := d.class; class != nil { // what waits is the pacer's, and may have left before Enter returns
 		w.pending.Add(1)
-		w.held.Add(int64(len(d.payload)))
+		w.held.Add(int64(len(d.Payload)))
 		verdict = class.Enter(time.Now(), &d.item)
 		if verdict == shaper.Waits {
 			w.entered(class)
 			return
 		}
 		w.pending.Add(-1)
-		w.held.Add(-int64(len(d.payload)))
+		w.held.Add(-int64(len(d.Payload)))
 	}
 	switch {
 	case verdict == shaper.Leaves: // meanwhile they can
@@ -201,9 +164,9 @@ func (w *way) entered(class *shaper.Class) {
 
 // enterApart has those of a train enter for which there is room.
 func (w *way) enterApart(d *datagrams, out *outgoing) {
-	for rest := d.train; len(rest.payload) > 0; {
-		var one train
-		one, rest = rest.cut(0)
+	for rest := d.Train; len(rest.Payload) > 0; {
+		var one sock.Train
+		one, rest = rest.Cut(0)
 		w.send(out)
 		w.enter(newDatagrams(w, one), out)
 	}
@@ -213,7 +176,7 @@ func (w *way) enterApart(d *datagrams, out *outgoing) {
 // add puts a parcel with those that leave together, and sends them when there is
 // no room for more.
 func (w *way) add(p parcel, out *outgoing) {
-	if out.add(p); len(out.parcels) == batchSize {
+	if out.add(p); len(out.parcels) == sock.BatchSize {
 		w.send(out)
 	}
 }
@@ -232,15 +195,14 @@ func (d *datagrams) Leave(time.Time) {
 
 // send sends what is in out, and empties it.
 func (w *way) send(out *outgoing) {
-	switch {
-	case w.turn != nil:
+	if w.turn != nil {
 		w.sendBack(out)
-	case w.raw != nil:
-		out.flush(w)
+	} else {
+		out.batch.Send(&w.Route)
 	}
 	now := time.Now()
 	for i := range out.parcels {
-		out.parcels[i].left(now)
+		out.parcels[i].left(now, out.batch.Lost(i))
 	}
 	out.clear()
 }
@@ -248,7 +210,7 @@ func (w *way) send(out *outgoing) {
 func (w *way) sendBack(out *outgoing) {
 	back := getOutgoing()
 	for i := range out.parcels {
-		w.turn.offer(out.parcels[i].train, back)
+		w.turn.offer(out.parcels[i].Train, back)
 	}
 	w.turn.send(back)
 	back.release()
@@ -256,28 +218,55 @@ func (w *way) sendBack(out *outgoing) {
 
 // parcel is a train that leaves.
 type parcel struct {
-	train
+	sock.Train
 	way    *way
 	class  *shaper.Class // that it has passed; nil: none
 	waited *datagrams    // that it is; nil: it leaves from where it was read
-	lost   shaper.Cost   // what of it the kernel did not take
 }
 
 func (d *datagrams) parcel() parcel {
-	return parcel{train: d.train, way: d.way, class: d.class, waited: d}
+	return parcel{Train: d.Train, way: d.way, class: d.class, waited: d}
 }
 
+// outgoing is parcels that leave a way together.
+type outgoing struct {
+	batch   *sock.Batch
+	parcels []parcel // as in the batch
+}
+
+var outgoings = sync.Pool{New: func() any {
+	return &outgoing{sock.NewBatch(), make([]parcel, 0, sock.BatchSize)}
+}}
+
+func getOutgoing() *outgoing { return outgoings.Get().(*outgoing) }
+
+// add appends a parcel, for which there must be room.
+func (out *outgoing) add(p parcel) {
+	out.batch.Add(p.Train)
+	out.parcels = append(out.parcels, p)
+}
+
+// clear empties the batch. What it held is somebody else's by then.
+func (out *outgoing) clear() {
+	out.batch.Clear()
+	clear(out.parcels)
+	out.parcels = out.parcels[:0]
+}
+
+// release gives the batch, which is empty, back.
+func (out *outgoing) release() { outgoings.Put(out) }
+
 // left counts what has left and what has not, and gives back what held it.
-func (p *parcel) left(now time.Time) {
-	sent := p.cost()
-	sent.Bytes -= p.lost.Bytes
-	sent.Packets -= p.lost.Packets
+func (p *parcel) left(now time.Time, lost sock.Loss) {
+	sent := costOf(p.Train)
+	sent.Bytes -= lost.Bytes
+	sent.Packets -= lost.Packets
 	p.way.moved.Add(uint64(sent.Bytes))
 	p.way.session.service.stats.Sent[p.way.dir].Add(sent.Volume())
 	if p.class != nil {
 		p.class.CountSent(p.way.dir, sent)
-		if p.lost.Packets > 0 {
-			p.class.CountDropped(stats.Reset, p.lost.Packets, p.lost.Bytes)
+		if lost.Packets > 0 {
+			p.class.CountDropped(stats.Reset, lost.Packets, lost.Bytes)
 		}
 	}
 	switch {
@@ -335,6 +324,6 @@ func reenter(class *shaper.Class) {
 // waitsNoMore takes the datagram out of the counts of what waits.
 func (d *datagrams) waitsNoMore() *datagrams {
 	d.way.pending.Add(-1)
-	d.way.held.Add(-int64(len(d.payload)))
+	d.way.held.Add(-int64(len(d.Payload)))
 	return d
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"time"
 
@@ -35,6 +34,8 @@ const leaveGrace = 500 * time.Millisecond
 // lets nothing else go until the last one has left, and a name may take long. So the
 // order is: slot, name, class, connect.
 type dialling struct {
+	session *tcpSession // never changes
+
 	next      int              // upstream of the list
 	addrs     []netip.AddrPort // of the present upstream, still to be tried
 	by        time.Time        // when the present upstream is given up
@@ -58,7 +59,7 @@ func (d *dialling) stop() {
 	if d.resolve != nil {
 		d.resolve()
 	}
-	*d = dialling{}
+	*d = dialling{session: d.session}
 }
 
 // forget has the upstream that was found looked up once more, after a wait: its addresses
@@ -71,8 +72,8 @@ func (d *dialling) forget() {
 
 // tryUpstream goes on with the next upstream of the list; the session ends if there is no
 // more.
-func (t *tcpSession) tryUpstream() {
-	d := &t.dialling
+func (d *dialling) tryUpstream() {
+	t := d.session
 	if d.next == len(t.conf.Upstream) {
 		t.warn(unreachable, "err", errors.Join(d.errs...))
 		t.finish(d.unreached())
@@ -80,33 +81,34 @@ func (t *tcpSession) tryUpstream() {
 	}
 	d.next++
 	d.by = time.Now().Add(time.Duration(t.conf.ConnectTimeout))
-	if addrs, known := literally(t.upstreamName()); known {
-		t.tryAddresses(addrs)
+	if addrs, known := literally(d.upstreamName()); known {
+		d.tryAddresses(addrs)
 		return
 	}
-	t.left() // a class that has let the connection go does not wait for a name
-	t.resolve(t.upstreamName())
+	d.left() // a class that has let the connection go does not wait for a name
+	d.lookUp(d.upstreamName())
 }
 
 // upstreamName returns the upstream that is being tried.
-func (t *tcpSession) upstreamName() string { return t.conf.Upstream[t.dialling.next-1] }
+func (d *dialling) upstreamName() string { return d.session.conf.Upstream[d.next-1] }
 
 // resolve looks up the addresses of a name, each time, and goes on with them.
-func (t *tcpSession) resolve(upstream string) {
-	ctx, cancel := context.WithDeadline(t.server.ctx, t.dialling.by)
-	t.dialling.resolve = cancel
+func (d *dialling) lookUp(upstream string) {
+	t := d.session
+	ctx, cancel := context.WithDeadline(t.server.ctx, d.by)
+	d.resolve = cancel
 	t.server.wg.Go(func() {
 		defer cancel()
 		defer t.server.rescue(t)
 		addrs, err := t.server.lookup(ctx, upstream)
 		t.drive(func(t *tcpSession) {
-			t.dialling.resolve = nil
+			d.resolve = nil
 			if err != nil {
-				t.failed(upstream, upstream, &lookupError{err})
-				t.tryUpstream()
+				d.failed(upstream, upstream, &lookupError{err})
+				d.tryUpstream()
 				return
 			}
-			t.tryAddresses(addrs)
+			d.tryAddresses(addrs)
 		})
 	})
 }
@@ -114,79 +116,80 @@ func (t *tcpSession) resolve(upstream string) {
 // tryAddresses goes on with the addresses of an upstream that can be reached. The one that
 // the session was classified by comes first: a name may have them in another order
 // each time.
-func (t *tcpSession) tryAddresses(addrs []netip.AddrPort) {
-	d := &t.dialling
+func (d *dialling) tryAddresses(addrs []netip.AddrPort) {
+	t := d.session
 	d.patience = time.Until(d.by)
 	d.addrs = reachable(addrs, t.conf.Bind)
 	if len(d.addrs) == 0 {
-		t.failed(t.upstreamName(), t.upstreamName(), errFamily)
+		d.failed(d.upstreamName(), d.upstreamName(), errFamily)
 	}
 	if i := slices.Index(d.addrs, t.destination); i > 0 {
 		d.addrs[0], d.addrs[i] = d.addrs[i], d.addrs[0]
 	}
-	t.tryAddress()
+	d.tryAddress()
 }
 
 // tryAddress does what comes next with the next address, or goes on with the next
 // upstream.
-func (t *tcpSession) tryAddress() {
-	d := &t.dialling
+func (d *dialling) tryAddress() {
+	t := d.session
 	switch {
 	case len(d.addrs) == 0:
-		t.tryUpstream()
+		d.tryUpstream()
 	case t.stage == arriving:
 		t.destination, t.located = d.addrs[0], true
 		t.server.wg.Go(t.begin) // it needs locks that come before the session's
-	case t.isElsewhere(d.addrs[0]):
-		t.server.wg.Go(t.follow) // likewise
+	case d.isElsewhere(d.addrs[0]):
+		t.server.wg.Go(d.follow) // likewise
 	case t.stage == resolving:
-		t.askClass()
+		d.askClass()
 	default:
-		t.attempt()
+		d.attempt()
 	}
 }
 
 // askClass has the connection, which has a slot and an address, wait for its class.
-func (t *tcpSession) askClass() {
+func (d *dialling) askClass() {
+	t := d.session
 	t.stage = opening
 	t.up.ask(time.Now(), shaper.Cost{Connections: 1})
 	t.goOn()
 }
 
 // dial connects to the address that was found: the class has let the connection go.
-func (t *tcpSession) dial() {
+func (d *dialling) begin() {
+	t := d.session
 	t.up.count(t.up.flow.Class(), shaper.Cost{Connections: 1})
 	t.stage = connecting
-	d := &t.dialling
 	if d.until.IsZero() { // for the first time
 		t.service.stats.Sent[stats.Upstream].Connections.Add(1)
 	}
 	d.by = time.Now().Add(d.patience)
 	d.until = d.by
-	if t.clientLeaves(); t.stage != ended {
-		t.tryAddress()
+	if d.clientLeaves(); t.stage != ended {
+		d.tryAddress()
 	}
 }
 
 // attempt begins to connect to the next address.
-func (t *tcpSession) attempt() {
-	d := &t.dialling
+func (d *dialling) attempt() {
+	t := d.session
 	to := d.addrs[0]
 	t.destination = to
-	err := t.connect(to)
+	err := d.connect(to)
 	if lacksDescriptors(err) && time.Now().Before(d.until) {
-		t.attemptLater()
+		d.attemptLater()
 		return
 	}
 	patience := time.Until(d.by) / time.Duration(len(d.addrs))
 	d.addrs = d.addrs[1:]
 	switch {
 	case err != nil:
-		t.attemptFailed(err)
+		d.attemptFailed(err)
 	case to.IsValid():
-		t.awaitAnswer(patience)
+		d.awaitAnswer(patience)
 	default: // what is built in is there
-		t.established()
+		d.established()
 	}
 }
 
@@ -200,102 +203,100 @@ const dialPause = 20 * time.Millisecond
 // attemptLater tries an address again, for which the process had no descriptor. Clients
 // that wait for a slot may have them all; those of the next session that ends are for
 // this one rather than for another that waits.
-func (t *tcpSession) attemptLater() {
+func (d *dialling) attemptLater() {
+	t := d.session
 	t.upstream.close()
-	t.dialling.timer = time.AfterFunc(dialPause, func() {
+	d.timer = time.AfterFunc(dialPause, func() {
 		t.drive(func(t *tcpSession) {
-			if d := &t.dialling; t.stage == connecting {
+			if t.stage == connecting {
 				d.by = time.Now().Add(d.patience)
-				t.tryAddress()
+				d.tryAddress()
 			}
 		})
 	})
 }
 
 // connect begins to connect. The connection leaves its class here.
-func (t *tcpSession) connect(to netip.AddrPort) error {
+func (d *dialling) connect(to netip.AddrPort) error {
+	t := d.session
 	if !to.IsValid() {
-		return t.connectBuiltin(builtins[t.upstreamName()])
+		return d.connectBuiltin(builtins[d.upstreamName()])
 	}
 	if t.server.isOwn("tcp", to) {
 		return errLoop
 	}
-	fd, err := newTCP(to, t.conf.Bind)
+	end, err := t.server.network.Dial(to, t.conf.Bind, t.server.marks.mark(t.up.flow.Class()))
 	if err != nil {
 		return err
 	}
-	t.upstream.fd = fd
-	t.server.marks.mark(fd, t.up.flow.Class())
-	t.left()
-	if err := connect(fd, to); err != nil {
-		return err
-	}
+	t.upstream.end = end
+	d.left()
 	return t.upstream.watch()
 }
 
 // left tells the class that the connection which it has let go has left, or will not: once.
-func (t *tcpSession) left() {
-	if d := &t.dialling; t.stage == connecting && !d.begun {
+func (d *dialling) left() {
+	t := d.session
+	if t.stage == connecting && !d.begun {
 		d.begun = true
 		t.up.flow.Left(time.Now())
 	}
 }
 
 // awaitAnswer gives the address that is being tried so long to answer.
-func (t *tcpSession) awaitAnswer(patience time.Duration) {
-	d, attempt := &t.dialling, t.upstream.key
+func (d *dialling) awaitAnswer(patience time.Duration) {
+	t, attempt := d.session, d.session.upstream.key
 	d.attemptBy = time.Now().Add(patience)
-	d.timer = time.AfterFunc(patience, func() { t.drive(func(t *tcpSession) { t.giveUp(attempt) }) })
+	d.timer = time.AfterFunc(patience, func() { t.drive(func(t *tcpSession) { d.giveUp(attempt) }) })
 }
 
 // giveUp ends the attempt at an address that has taken too long.
-func (t *tcpSession) giveUp(attempt uint64) {
+func (d *dialling) giveUp(attempt uint64) {
+	t := d.session
 	if t.stage == connecting && t.upstream.key == attempt {
-		t.attemptFailed(errTimeout)
+		d.attemptFailed(errTimeout)
 	}
 }
 
 // attemptFailed goes on to the next address.
-func (t *tcpSession) attemptFailed(err error) {
-	if timer := t.dialling.timer; timer != nil {
+func (d *dialling) attemptFailed(err error) {
+	t := d.session
+	if timer := d.timer; timer != nil {
 		timer.Stop()
 	}
 	t.upstream.close()
-	t.failed(t.upstreamName(), cmp.Or(destinationName(t.destination), t.upstreamName()), err)
-	t.tryAddress()
+	d.failed(d.upstreamName(), cmp.Or(destinationName(t.destination), d.upstreamName()), err)
+	d.tryAddress()
 }
 
 // dialled looks how an attempt at an address has come out.
-func (t *tcpSession) dialled() {
+func (d *dialling) dialled() {
+	t := d.session
 	err := t.upstream.connected()
-	if err == nil && localOf(t.upstream.fd) == t.destination { // TCP's simultaneous open
+	if err == nil && t.upstream.end.Local() == t.destination { // TCP's simultaneous open
 		err = errLoop
 	}
 	if err != nil {
-		t.attemptFailed(err)
+		d.attemptFailed(err)
 		return
 	}
-	if config := t.secure.upstream[t.upstreamName()]; config != nil {
-		t.originate(config)
+	if config := t.secure.upstream[d.upstreamName()]; config != nil {
+		d.originate(config)
 		return
 	}
-	t.established()
+	d.established()
 }
 
 // established relays from here on.
-func (t *tcpSession) established() {
-	t.name, t.number = t.upstreamName(), t.dialling.next
-	t.tellFailOver()
-	if t.exchange != nil {
-		t.exchange.origin = originOf(t.conf, t.name)
-	}
-	t.left()
-	t.dialling.stop()
+func (d *dialling) established() {
+	t := d.session
+	t.name, t.number = d.upstreamName(), d.next
+	d.tellFailOver()
+	d.left()
+	d.stop()
 	t.client.setUserTimeout(time.Duration(t.conf.IdleTimeout))
 	t.upstream.setUserTimeout(time.Duration(t.conf.IdleTimeout))
-	if t.exchange != nil {
-		t.exchange.boundUnsent()
-	}
+	t.relay.reach(t.name)
 	t.stage = relaying
 	t.goOn()
 }
@@ -303,12 +304,13 @@ func (t *tcpSession) established() {
 // clientLeaves ends a session that has no upstream yet and whose client has reset
 // the connection, or has ended it without having sent anything: that one after a
 // time of grace.
-func (t *tcpSession) clientLeaves() {
+func (d *dialling) clientLeaves() {
+	t := d.session
 	switch {
-	case t.client.broken:
+	case t.client.Broken:
 		t.finish(stats.Aborted)
-	case t.client.ends && t.dialling.grace == nil && t.client.empty():
-		t.dialling.grace = time.AfterFunc(leaveGrace, func() {
+	case t.client.Ends && d.grace == nil && t.client.end.AtEnd():
+		d.grace = time.AfterFunc(leaveGrace, func() {
 			t.drive(func(t *tcpSession) {
 				if t.stage < relaying {
 					t.finish(stats.Aborted)
@@ -320,38 +322,24 @@ func (t *tcpSession) clientLeaves() {
 
 // builtins are the upstreams that are built in: each serves one end of a
 // connection until it has read an end.
-var builtins = map[string]func(*net.UnixConn){
-	policy.Echo:    func(c *net.UnixConn) { io.Copy(c, c) },
-	policy.Discard: func(c *net.UnixConn) { io.Copy(io.Discard, c) },
+var builtins = map[string]func(net.Conn){
+	policy.Echo:    func(c net.Conn) { io.Copy(c, c) },
+	policy.Discard: func(c net.Conn) { io.Copy(io.Discard, c) },
 }
 
 // connectBuiltin connects to an upstream that is built in.
-func (t *tcpSession) connectBuiltin(serve func(*net.UnixConn)) error {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return os.NewSyscallError("socketpair", err)
-	}
-	t.upstream.fd = fds[0]
-	theirs, err := fileConn(fds[1])
+func (d *dialling) connectBuiltin(serve func(net.Conn)) error {
+	t := d.session
+	end, theirs, err := t.server.network.Pair()
 	if err != nil {
 		return err
 	}
+	t.upstream.end = end
 	t.server.wg.Go(func() {
 		defer theirs.Close()
 		defer t.server.rescue(t) // before that looks like an end
 		serve(theirs)
 	})
-	t.upstream.writable = true
+	t.upstream.Writable = true
 	return t.upstream.watch()
-}
-
-// fileConn takes over a descriptor of a unix socket.
-func fileConn(fd int) (*net.UnixConn, error) {
-	file := os.NewFile(uintptr(fd), "builtin")
-	defer file.Close()
-	c, err := net.FileConn(file)
-	if err != nil {
-		return nil, err
-	}
-	return c.(*net.UnixConn), nil
 }

@@ -58,10 +58,10 @@ func closedPort(t testing.TB) string {
 // A client that leaves during the dial takes it along.
 func TestClientLeavesDuringDial(t *testing.T) {
 	t.Parallel()
-	for name, leave := range map[string]func(t *testing.T, c *net.TCPConn){
-		"reset":              func(_ *testing.T, c *net.TCPConn) { reset(c) },
-		"reset behind bytes": func(t *testing.T, c *net.TCPConn) { send(t, c, "GET /"); reset(c) },
-		"fin":                func(_ *testing.T, c *net.TCPConn) { c.Close() },
+	for name, leave := range map[string]func(t *testing.T, c tcpConn){
+		"reset":              func(_ *testing.T, c tcpConn) { reset(c) },
+		"reset behind bytes": func(t *testing.T, c tcpConn) { send(t, c, "GET /"); reset(c) },
+		"fin":                func(_ *testing.T, c tcpConn) { c.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := run(t, forward(silent(t), fast, `connect_timeout = "30s"`))

@@ -6,7 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"shaper/shaper"
+	"shaper/sock"
 	"shaper/stats"
+	"shaper/unit"
 )
 
 // direction is one way of a session: its flow through a class, its two sockets and its
@@ -16,7 +18,7 @@ type direction struct {
 	session  *tcpSession
 	way      stats.Direction
 	flow     shaper.Flow
-	src, dst *sock
+	src, dst *side
 	carrier  carrier
 
 	waiting bool         // for the class, with what the carrier has asked for or, at first, the connection
@@ -35,9 +37,9 @@ type direction struct {
 // stream carries bytes, a lane messages.
 type carrier interface {
 	unloader
-	// load reads what is there from a descriptor, as read(2) does. drained says that
-	// there surely is no more.
-	load(fd int) (n int, drained bool, err error)
+	// load reads what is there from an end, as its Read does. drained says that there
+	// surely is no more.
+	load(from sock.End) (n int, drained bool, err error)
 	// granted goes on when the class has let go what the flow asked for.
 	granted()
 	// refused gives up what the class has refused, and returns how many bytes that is.
@@ -50,14 +52,14 @@ type carrier interface {
 
 // unloader is what is to be written next.
 type unloader interface {
-	// unload writes to a descriptor, as write(2) does.
-	unload(fd int) (n int, err error)
+	// unload writes to an end, as its Write does.
+	unload(to sock.End) (n int, err error)
 	// left returns how many bytes are still to be written.
 	left() int
 }
 
-func (d *direction) init(t *tcpSession, way stats.Direction, class *shaper.Class, c carrier) {
-	d.way, d.carrier = way, c
+func (d *direction) init(t *tcpSession, way stats.Direction, class *shaper.Class) {
+	d.session, d.way = t, way
 	d.src, d.dst = &t.client, &t.upstream
 	if way == stats.Downstream {
 		d.src, d.dst = d.dst, d.src
@@ -76,7 +78,7 @@ func (d *direction) Leave(now time.Time) {
 	d.waiting = false
 	switch t.stage {
 	case opening:
-		t.dial()
+		t.dialling.begin()
 	case relaying:
 		d.carrier.granted()
 	default:
@@ -86,29 +88,29 @@ func (d *direction) Leave(now time.Time) {
 
 // read has the carrier read what is there; false if there is nothing, or no more.
 func (d *direction) read() bool {
-	if d.ended || !d.src.readable {
+	if d.ended || !d.src.Readable {
 		return false
 	}
 	d.sizeReceiveBuffer()
-	n, drained, err := d.carrier.load(d.src.fd)
+	n, drained, err := d.carrier.load(d.src.end)
 	for err == unix.EINTR {
-		n, drained, err = d.carrier.load(d.src.fd)
+		n, drained, err = d.carrier.load(d.src.end)
 	}
 	switch {
 	case err == unix.EAGAIN:
-		d.src.readable = false
-		return false
-	case n == 0 && d.src.cut():
-		d.ended, d.fault = true, d.src.result(nil)
+		d.src.Readable = false
 		return false
 	case n == 0 && err == nil:
 		d.ended = true
+		if failure := d.src.end.Failure(); failure != nil {
+			d.fault = resultOf(failure)
+		}
 		return false
 	case err != nil:
 		d.session.fail(resultOf(err))
 		return false
 	}
-	d.src.readable = !drained || d.src.ends || d.src.urgent
+	d.src.Readable = !drained || d.src.Ends || d.src.Urgent
 	d.active = true
 	return true
 }
@@ -116,12 +118,12 @@ func (d *direction) read() bool {
 // write writes o as dst takes it; false if dst has no room for all, or the session has
 // ended.
 func (d *direction) write(o unloader) bool {
-	for d.dst.writable && o.left() > 0 {
-		n, err := o.unload(d.dst.fd)
+	for d.dst.Writable && o.left() > 0 {
+		n, err := o.unload(d.dst.end)
 		switch {
 		case err == unix.EINTR:
 		case err == unix.EAGAIN:
-			d.dst.writable = false
+			d.dst.Writable = false
 		case err != nil:
 			d.session.finish(d.dst.result(err))
 			return false
@@ -144,7 +146,7 @@ func (d *direction) end() {
 	d.done = true
 	if t := d.session; t.up.done && t.down.done {
 		t.finish(stats.OK)
-	} else if err := d.dst.end(); err != nil {
+	} else if err := d.dst.end.CloseWrite(); err != nil {
 		t.finish(d.dst.result(err))
 	}
 }
@@ -160,19 +162,20 @@ const (
 func (d *direction) cutOff(result stats.Result) {
 	t := d.session
 	t.stage = cutting
-	for _, d := range t.directions() {
-		d.carrier.drop(lossOf(result))
-	}
-	t.endWhenSent(d.dst, result, time.Now().Add(lastWords))
+	t.up.carrier.drop(lossOf(result))
+	t.down.carrier.drop(lossOf(result))
+	d.dst.endWhenSent(result, time.Now().Add(lastWords))
 }
 
-func (t *tcpSession) endWhenSent(to *sock, result stats.Result, by time.Time) {
-	if to.broken || to.cut() || to.unsent() == 0 || !time.Now().Before(by) {
-		t.finish(result)
+// endWhenSent ends the session when what has been written to the side has arrived, or at a
+// time.
+func (s *side) endWhenSent(result stats.Result, by time.Time) {
+	if s.Broken || s.end.Failure() != nil || s.end.Unsent() == 0 || !time.Now().Before(by) {
+		s.session.finish(result)
 		return
 	}
 	time.AfterFunc(lastWordsPoll, func() {
-		t.drive(func(t *tcpSession) { t.endWhenSent(to, result, by) })
+		s.session.drive(func(*tcpSession) { s.endWhenSent(result, by) })
 	})
 }
 
@@ -204,7 +207,7 @@ func (d *direction) join(class *shaper.Class) {
 		return
 	}
 	if d.judge(verdict); d.session.stage != ended {
-		d.session.poller.revisit(d.session)
+		d.session.poller.Revisit(d.session)
 	}
 }
 
@@ -223,16 +226,14 @@ func (d *direction) quit(reason stats.Reason) {
 	if d.waiting && d.flow.Cancel(now) {
 		d.waiting = false
 	}
-	if d.carrier != nil {
-		d.carrier.drop(reason)
-	}
+	d.carrier.drop(reason)
 	d.flow.Class().Quit(now)
 	d.flow.Mirror(nil)
 }
 
 // sizeReceiveBuffer follows the rate of the class.
 func (d *direction) sizeReceiveBuffer() {
-	n := receiveBufferOf(d.flow.Class())
+	n := receiveBufferOf(d.flow.Class().Counting(unit.Bytes))
 	if n == d.receiveBuffer {
 		return
 	}
@@ -240,5 +241,5 @@ func (d *direction) sizeReceiveBuffer() {
 	if n == 0 {
 		n = fastReceiveBuffer // once set, the kernel tunes it no more
 	}
-	d.src.setReceiveBuffer(max(n, minSegments*d.src.segment()))
+	d.src.end.Set(sock.ReceiveBuffer, max(n, minSegments*d.src.end.Get(sock.Segment)))
 }

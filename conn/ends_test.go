@@ -119,7 +119,7 @@ type ends struct {
 	*rig
 	*authority
 	cert             issued
-	conns            <-chan *net.TCPConn
+	conns            <-chan tcpConn
 	protocol         string
 	client, upstream bool // whether they speak TLS
 }
@@ -242,7 +242,7 @@ func (s *ends) meet() (client, upstream *party) {
 // party is one end of a session, with TLS or without.
 type party struct {
 	halfCloser
-	tcp     *net.TCPConn
+	tcp     tcpConn
 	spoiled atomic.Bool // what it reads is no TLS, so that it sends an alert
 }
 
@@ -258,7 +258,7 @@ func (p *party) over(t testing.TB, begin func(net.Conn) *tls.Conn) {
 
 // spoiler reads a bad record when it is told to.
 type spoiler struct {
-	*net.TCPConn
+	tcpConn
 	spoiled *atomic.Bool
 }
 
@@ -266,5 +266,5 @@ func (s spoiler) Read(p []byte) (int, error) {
 	if s.spoiled.Load() {
 		return copy(p, badRecord), nil
 	}
-	return s.TCPConn.Read(p)
+	return s.tcpConn.Read(p)
 }

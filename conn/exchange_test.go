@@ -333,7 +333,7 @@ func TestUnansweredIsForgotten(t *testing.T) {
 	expect(t, upstream, strings.Repeat(one, room))
 	until(t, "the rest waits", func() bool { return r.Sessions()[0].Waiting >= int64(more*len(one)) })
 	for _, s := range r.all() {
-		s.(*tcpSession).drive(func(s *tcpSession) { s.exchange.tend(time.Now().Add(2 * answerPatience)) })
+		s.(*tcpSession).drive(func(s *tcpSession) { s.relay.tend(time.Now().Add(2 * time.Minute)) })
 	}
 	expect(t, upstream, strings.Repeat(one, more))
 	if n := r.shaper.Class("c").InFlight(); n != more {
@@ -371,27 +371,14 @@ func TestReloadWithoutReturnClass(t *testing.T) {
 	expect(t, client, pdu(deliver, 0, 1, "")+pdu(deliver, 0, 2, ""))
 }
 
-// What finds no room there is refused, also if it has lost its turn in the class before.
+// What finds no room there is refused.
 func TestReloadRefuses(t *testing.T) {
-	for _, lost := range []bool{false, true} {
-		reloadRefuses(t, lost)
-	}
-}
-
-func reloadRefuses(t *testing.T, lost bool) {
 	addr, conns := listen(t)
 	full := class("d", "0 messages/s", `queue = "1 messages"`, `overflow = "refuse"`)
 	r := run(t, exchanged("smpp", addr, "0 messages/s")+full)
 	client, _ := r.open(conns)
 	send(t, client, submitFrom("a", 1)+submitFrom("a", 2)+submitFrom("a", 3))
 	until(t, "all wait", func() bool { return r.shaper.Class("c").Backlog().Items == 3 })
-	for _, one := range r.all() {
-		one.(*tcpSession).drive(func(s *tcpSession) {
-			for m := s.exchange.up.backlog.of(0).waiting.first; m != nil; m = m.next {
-				m.item.Accepted = lost // as reenter leaves it
-			}
-		})
-	}
 	r.reload(full + listener("l", "smpp", addr, "d"))
 	expect(t, client, pdu(submitResp, 0x58, 2, "")+pdu(submitResp, 0x58, 3, ""))
 	d := r.shaper.Class("d")

@@ -19,9 +19,10 @@ import (
 
 // locate finds out where the session leads to, for the rules that ask: to the first
 // upstream that has an address.
-func (t *tcpSession) locate() {
+func (d *dialling) locate() {
+	t := d.session
 	if t.watchesClient() {
-		t.tryUpstream()
+		d.tryUpstream()
 	}
 }
 
@@ -35,12 +36,14 @@ func (s *Server) asksWhere(listener string) bool {
 // isElsewhere reports whether the classes of the session may be those of another
 // address. Where no rule asked when the session began, it looks again once an attempt
 // has failed: a reload may have brought one.
-func (t *tcpSession) isElsewhere(to netip.AddrPort) bool {
-	return to != t.destination && (t.located || len(t.dialling.errs) > 0)
+func (d *dialling) isElsewhere(to netip.AddrPort) bool {
+	t := d.session
+	return to != t.destination && (t.located || len(d.errs) > 0)
 }
 
 // follow puts the session into the classes of the next address, and goes on with that.
-func (t *tcpSession) follow() {
+func (d *dialling) follow() {
+	t := d.session
 	s := t.server
 	s.routesMu.RLock()
 	defer s.routesMu.RUnlock()
@@ -48,20 +51,21 @@ func (t *tcpSession) follow() {
 		if t.stage != resolving && t.stage != connecting {
 			return
 		}
-		t.destination = t.dialling.addrs[0]
-		if s.needsDestination(t.conf.Name) && t.changeClasses(time.Now()) {
-			t.queueAgain()
+		t.destination = d.addrs[0]
+		if s.needsDestination(t.conf.Name) && d.changeClasses(time.Now()) {
+			d.queueAgain()
 			return
 		}
-		t.tryAddress()
+		d.tryAddress()
 	})
 }
 
 // changeClasses puts the session into the classes of its destination, and reports
 // whether the one towards the upstream is another one.
-func (t *tcpSession) changeClasses(now time.Time) bool {
+func (d *dialling) changeClasses(now time.Time) bool {
+	t := d.session
 	before := t.class()
-	t.left() // else the class would wait for it
+	d.left() // else the class would wait for it
 	t.located = true
 	t.enterClasses(now)
 	if t.class() != before {
@@ -72,13 +76,14 @@ func (t *tcpSession) changeClasses(now time.Time) bool {
 }
 
 // queueAgain has the connection wait for its new class, as it did for the first.
-func (t *tcpSession) queueAgain() {
-	t.dialling.begun = false
+func (d *dialling) queueAgain() {
+	t := d.session
+	d.begun = false
 	if t.up.flow.Class() == nil { // a reload has removed it, with the listener
 		t.finish(stats.ByOperator)
 		return
 	}
-	t.acquire()
+	t.place.acquire()
 }
 
 // lookupError is why a name has no address.
@@ -89,8 +94,9 @@ func (e *lookupError) Unwrap() error { return e.err }
 
 // failed notes why an upstream, or one of its addresses, cannot be reached. A want of
 // descriptors is no fault of the upstream.
-func (t *tcpSession) failed(upstream, what string, err error) {
-	t.dialling.errs = append(t.dialling.errs, fmt.Errorf("dial %s: %w", what, err))
+func (d *dialling) failed(upstream, what string, err error) {
+	t := d.session
+	d.errs = append(d.errs, fmt.Errorf("dial %s: %w", what, err))
 	if !lacksDescriptors(err) {
 		t.service.stats.Failed.Add(upstream, failureOf(err))
 	}
@@ -118,8 +124,9 @@ func failureOf(err error) stats.Failure {
 }
 
 // tellFailOver logs that the address which was reached is not the first that was tried.
-func (t *tcpSession) tellFailOver() {
-	if len(t.dialling.errs) > 0 {
-		t.warn(failedOver, "upstream", t.name, "address", t.reached(), "class", nameOf(t.class()), "err", errors.Join(t.dialling.errs...))
+func (d *dialling) tellFailOver() {
+	t := d.session
+	if len(d.errs) > 0 {
+		t.warn(failedOver, "upstream", t.name, "address", t.reached(), "class", nameOf(t.class()), "err", errors.Join(d.errs...))
 	}
 }

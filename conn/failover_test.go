@@ -21,7 +21,7 @@ import (
 const second = "127.0.0.2"
 
 // listenOn is listen on another address.
-func listenOn(t testing.TB, host string) (addr string, conns <-chan *net.TCPConn) {
+func listenOn(t testing.TB, host string) (addr string, conns <-chan tcpConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
@@ -54,7 +54,7 @@ func (r *rig) failures(upstream string) map[stats.Failure]uint64 {
 // However the first upstream fails, what reaches the second is in the class of that
 // one, from the first byte on.
 func TestFailOverChangesClass(t *testing.T) {
-	resetting := serveTCP(t, func(c *net.TCPConn) { c.Read(make([]byte, 1)); reset(c) })
+	resetting := serveTCP(t, func(c tcpConn) { c.Read(make([]byte, 1)); reset(c) })
 	a := newAuthority(t)
 	cert := a.issue("server")
 	for name, c := range map[string]struct {
@@ -438,7 +438,7 @@ func TestFailOverInOneClass(t *testing.T) {
 }
 
 // serveTCP answers the connections of an upstream until the test ends.
-func serveTCP(t testing.TB, handle func(*net.TCPConn)) (addr string) {
+func serveTCP(t testing.TB, handle func(tcpConn)) (addr string) {
 	t.Helper()
 	done := make(chan struct{})
 	t.Cleanup(func() { <-done }) // behind that of listen, which ends it

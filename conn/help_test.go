@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -16,12 +17,14 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/sock"
 	"shaper/stats"
 	"shaper/tests/trial"
 )
@@ -48,7 +51,36 @@ func (m noDescriptors) Run() int {
 	return code
 }
 
-// rig is a running server, on sockets of this machine.
+// tcpConn is what tests use of a *net.TCPConn, and what a *sock.MemoryConn has.
+type tcpConn interface {
+	net.Conn
+	CloseWrite() error
+	SetLinger(seconds int) error
+	SetReadBuffer(bytes int) error
+}
+
+// virtually runs a test in virtual time (testing/synctest), on a network in memory: nothing
+// waits for the clock of this machine.
+func virtually(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		memories.Store(testing.TB(t), new(sock.Memory))
+		defer memories.Delete(testing.TB(t))
+		test(t)
+	})
+}
+
+// memories has the networks of the tests that run in virtual time.
+var memories sync.Map
+
+// memoryOf returns the network of a test; nil: it is that of the kernel.
+func memoryOf(t testing.TB) *sock.Memory {
+	m, _ := memories.Load(t)
+	memory, _ := m.(*sock.Memory)
+	return memory
+}
+
+// rig is a running server, on sockets of this machine or, in virtual time, in memory.
 type rig struct {
 	*Server
 	t      testing.TB
@@ -74,8 +106,12 @@ func run(t testing.TB, text string) *rig {
 func bare(t testing.TB) *rig {
 	t.Helper()
 	log := new(syncBuffer)
-	sh := shaper.New()
-	server, err := NewServer(sh, nil, slog.New(slog.NewTextHandler(log, nil)))
+	start, network := shaper.New, sock.Network(sock.Kernel{})
+	if m := memoryOf(t); m != nil {
+		start, network = shaper.NewOnRuntimeTimer, m
+	}
+	sh := start()
+	server, err := newServer(sh, nil, slog.New(slog.NewTextHandler(log, nil)), network)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +133,7 @@ func bare(t testing.TB) *rig {
 }
 
 // reset closes a connection with a RST.
-func reset(c *net.TCPConn) {
+func reset(c tcpConn) {
 	c.SetLinger(0)
 	c.Close()
 }
@@ -178,14 +214,14 @@ func (r *rig) sent(class string, dir stats.Direction) *stats.Volume {
 }
 
 // dial connects to a listener. The connection ends with the test.
-func (r *rig) dial(listener string) *net.TCPConn {
+func (r *rig) dial(listener string) tcpConn {
 	r.t.Helper()
 	return dialTCP(r.t, r.addr(listener))
 }
 
-func dialTCP(t testing.TB, addr string) *net.TCPConn {
+func dialTCP(t testing.TB, addr string) tcpConn {
 	t.Helper()
-	c, err := trial.DialTCP("", addr, patience)
+	c, err := connectOn(memoryOf(t), addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,11 +230,17 @@ func dialTCP(t testing.TB, addr string) *net.TCPConn {
 	return c
 }
 
+func connectOn(m *sock.Memory, addr string) (tcpConn, error) {
+	if m != nil {
+		return m.DialConn(addr)
+	}
+	return trial.DialTCP("", addr, patience)
+}
+
 // expectRefused connects to a listener that answers with a reset.
 func (r *rig) expectRefused(listener string) {
 	r.t.Helper()
-	c := r.dial(listener)
-	if _, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) {
+	if _, err := io.Copy(io.Discard, r.dial(listener)); !errors.Is(err, syscall.ECONNRESET) {
 		r.t.Errorf("the connection ended with %v, want ECONNRESET", err)
 	}
 }
@@ -237,8 +279,15 @@ func openFiles() (open []string) {
 }
 
 // listen returns the address of an upstream that hands over its connections.
-func listen(t testing.TB) (addr string, conns <-chan *net.TCPConn) {
+func listen(t testing.TB) (addr string, conns <-chan tcpConn) {
 	t.Helper()
+	if m := memoryOf(t); m != nil {
+		l, err := m.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return handOver(t, memoryAccepts{l.(*sock.MemoryListener)})
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -246,10 +295,15 @@ func listen(t testing.TB) (addr string, conns <-chan *net.TCPConn) {
 	return handOver(t, l)
 }
 
+// memoryAccepts is a net.Listener in memory.
+type memoryAccepts struct{ *sock.MemoryListener }
+
+func (l memoryAccepts) Accept() (net.Conn, error) { return l.Next() }
+
 // handOver hands over the connections of an upstream.
-func handOver(t testing.TB, l net.Listener) (addr string, conns <-chan *net.TCPConn) {
+func handOver(t testing.TB, l net.Listener) (addr string, conns <-chan tcpConn) {
 	t.Helper()
-	accepted := make(chan *net.TCPConn, 2000)
+	accepted := make(chan tcpConn, 2000)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -259,7 +313,7 @@ func handOver(t testing.TB, l net.Listener) (addr string, conns <-chan *net.TCPC
 				return
 			}
 			c.SetDeadline(time.Now().Add(patience))
-			accepted <- c.(*net.TCPConn)
+			accepted <- c.(tcpConn)
 		}
 	}()
 	t.Cleanup(func() {
@@ -274,7 +328,7 @@ func handOver(t testing.TB, l net.Listener) (addr string, conns <-chan *net.TCPC
 }
 
 // next returns the next connection that an upstream gets.
-func next(t testing.TB, conns <-chan *net.TCPConn) *net.TCPConn {
+func next(t testing.TB, conns <-chan tcpConn) tcpConn {
 	t.Helper()
 	select {
 	case c := <-conns:
@@ -284,6 +338,14 @@ func next(t testing.TB, conns <-chan *net.TCPConn) *net.TCPConn {
 		t.Fatal("the upstream gets no connection")
 		return nil
 	}
+}
+
+func noise(n int) []byte {
+	data := make([]byte, n)
+	for i := range data {
+		data[i] = byte(rand.Uint32())
+	}
+	return data
 }
 
 func send(t testing.TB, c net.Conn, data string) {
@@ -320,7 +382,7 @@ func expectReset(t testing.TB, c net.Conn) {
 // open returns a session of listener "l" from end to end. The upstream may have accepted
 // before the session knows: a client that leaves then is counted as one that left during the
 // dial.
-func (r *rig) open(conns <-chan *net.TCPConn) (client, upstream *net.TCPConn) {
+func (r *rig) open(conns <-chan tcpConn) (client, upstream tcpConn) {
 	r.t.Helper()
 	client = r.dial("l")
 	upstream = next(r.t, conns)

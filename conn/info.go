@@ -32,9 +32,8 @@ type Session struct {
 func (t *tcpSession) info() Session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	clientTLS, upstreamTLS := t.tlsNames()
 	return Session{
-		ClientTLS: clientTLS, UpstreamTLS: upstreamTLS,
+		ClientTLS: versionName(t.client.end), UpstreamTLS: versionName(t.upstream.end),
 		ID: t.id, Listener: t.conf.Name, Protocol: string(t.conf.Protocol), Started: t.started,
 		Client: t.source.String(), Upstream: t.name, UpstreamNumber: t.number, Destination: t.reached(),
 		Class: nameOf(t.class()), ReturnClass: nameOf(t.down.flow.Class()),
@@ -44,7 +43,7 @@ func (t *tcpSession) info() Session {
 }
 
 // reached returns the address of the upstream, once it is reached; "" for none.
-func (t *tcpSession) reached() string {
+func (t *target) reached() string {
 	if t.number == 0 {
 		return ""
 	}
@@ -60,13 +59,7 @@ func destinationName(ap netip.AddrPort) string {
 
 // held returns how many bytes were read and have not been written.
 func (t *tcpSession) held() int64 {
-	var n int
-	for _, d := range t.directions() {
-		if d.carrier != nil {
-			n += d.carrier.held()
-		}
-	}
-	return int64(n)
+	return int64(t.up.carrier.held() + t.down.carrier.held())
 }
 
 func nameOf(c *shaper.Class) string {

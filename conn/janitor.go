@@ -61,16 +61,12 @@ func (t *tcpSession) tend(now time.Time) {
 	t.drive(func(t *tcpSession) {
 		waiting := t.up.waiting || t.down.waiting
 		stuck := waiting || t.held() > 0
-		if x := t.exchange; x != nil {
-			stuck = stuck || x.waits()
-			waiting = waiting || x.waits() && x.link.InFlight() == 0
-			x.tend(now)
-		}
+		waiting = t.relay.tend(now) || waiting
 		active := t.up.active || t.down.active
 		t.up.active, t.down.active = false, false
 		switch {
 		case t.stage == cutting: // within lastWords
-		case stuck && (t.client.broken || t.upstream.broken):
+		case stuck && (t.client.Broken || t.upstream.Broken):
 			t.finish(stats.ResetByPeer)
 		case waiting || active || t.stage != relaying || t.quietSince.IsZero():
 			t.quietSince = now

@@ -16,7 +16,7 @@ func six(per string, more ...string) string {
 }
 
 // dialFrom connects from an address of this host.
-func dialFrom(t testing.TB, source, addr string) *net.TCPConn {
+func dialFrom(t testing.TB, source, addr string) tcpConn {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
 	c, err := d.Dial("tcp", addr)
@@ -25,7 +25,7 @@ func dialFrom(t testing.TB, source, addr string) *net.TCPConn {
 	}
 	t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(patience))
-	return c.(*net.TCPConn)
+	return c.(tcpConn)
 }
 
 // Each source address has a bucket, which its connections share, and which it

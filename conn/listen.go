@@ -1,13 +1,14 @@
 package conn
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
 	"strings"
+
+	"shaper/sock"
 )
 
 // systemdPrefix marks a socket that systemd has passed: "systemd:NAME".
@@ -18,33 +19,28 @@ const systemdPrefix = "systemd:"
 // reload takes away can come back with another.
 type Inherited map[string][]*os.File
 
-// listenTCP binds an address, or takes a socket that was passed.
-func (s *Server) listenTCP(address string) (*net.TCPListener, error) {
+// listenTCP binds an address of a network, or takes a socket that was passed.
+func (in Inherited) listenTCP(on sock.Network, address string) (sock.Listener, error) {
 	if name, ok := strings.CutPrefix(address, systemdPrefix); ok {
-		return inherit(s.inherited[name], name, func(f *os.File) (*net.TCPListener, error) {
+		return inherit(in[name], name, func(f *os.File) (sock.Listener, error) {
 			l, err := net.FileListener(f)
 			if err != nil {
 				return nil, err
 			}
 			if tcp, ok := l.(*net.TCPListener); ok {
-				return tcp, nil
+				return sock.NewListener(tcp)
 			}
 			l.Close()
 			return nil, errWrongSocket
 		})
 	}
-	// Keepalives cost a few percent of a short connection; idle_timeout ends what is dead.
-	l, err := (&net.ListenConfig{KeepAlive: -1}).Listen(context.Background(), networkOf("tcp", address), address)
-	if err != nil {
-		return nil, err
-	}
-	return l.(*net.TCPListener), nil
+	return on.Listen(networkOf("tcp", address), address)
 }
 
 // listenUDP is listenTCP for datagrams.
-func (s *Server) listenUDP(address string) (*net.UDPConn, error) {
+func (in Inherited) listenUDP(address string) (*net.UDPConn, error) {
 	if name, ok := strings.CutPrefix(address, systemdPrefix); ok {
-		return inherit(s.inherited[name], name, func(f *os.File) (*net.UDPConn, error) {
+		return inherit(in[name], name, func(f *os.File) (*net.UDPConn, error) {
 			c, err := net.FilePacketConn(f)
 			if err != nil {
 				return nil, err

@@ -4,10 +4,9 @@ import (
 	"maps"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
-
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/sock"
 )
 
 // marks are what the packets for upstreams are marked with (SO_MARK), by class: the
@@ -32,26 +31,19 @@ func (m *marks) set(p *policy.Policy) (changed bool) {
 	return !maps.Equal(before, now)
 }
 
-// mark marks a socket with the mark of a class; with none, 0, where others have one.
-func (m *marks) mark(fd int, class *shaper.Class) {
-	if all := m.of(); len(all) > 0 {
-		setNow(fd, unix.SOL_SOCKET, unix.SO_MARK, int(all[nameOf(class)]))
-	}
-}
-
-// again marks a socket anew, after the marks or its class have changed.
-func (m *marks) again(fd int, class *shaper.Class) {
-	setNow(fd, unix.SOL_SOCKET, unix.SO_MARK, int(m.of()[nameOf(class)]))
-}
+// mark returns the mark of a class; 0 for none.
+func (m *marks) mark(class *shaper.Class) uint32 { return m.of()[nameOf(class)] }
 
 func (t *tcpSession) remark() {
 	t.drive(func(t *tcpSession) {
-		t.upstream.onWire(func(fd int) { t.server.marks.again(fd, t.up.flow.Class()) })
+		t.upstream.end.Set(sock.Mark, int(t.server.marks.mark(t.up.flow.Class())))
 	})
 }
 
 func (t *udpSession) remark() {
-	if t.up.raw != nil {
-		t.up.raw.Control(func(fd uintptr) { t.socket.server.marks.again(int(fd), t.up.class.Load()) })
+	if t.up.Raw != nil {
+		t.up.Raw.Control(func(fd uintptr) {
+			sock.Descriptor(fd).Set(sock.Mark, int(t.socket.server.marks.mark(t.up.class.Load())))
+		})
 	}
 }

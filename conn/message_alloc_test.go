@@ -3,7 +3,6 @@ package conn
 import (
 	"bytes"
 	"io"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +42,7 @@ func TestMessagesDoNotAllocate(t *testing.T) {
 }
 
 // passes holds that bytes pass unchanged.
-func passes(t *testing.T, from, to *net.TCPConn, p, got []byte) {
+func passes(t *testing.T, from, to tcpConn, p, got []byte) {
 	if _, err := from.Write(p); err != nil {
 		t.Fatal(err)
 	}

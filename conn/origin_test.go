@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -21,7 +20,7 @@ func overHTTP(rate string, more ...string) string {
 }
 
 // asking runs such a policy, and hands over the connections of the server at that name.
-func asking(t *testing.T, rate string, more ...string) (*rig, <-chan *net.TCPConn) {
+func asking(t *testing.T, rate string, more ...string) (*rig, <-chan tcpConn) {
 	t.Helper()
 	addr, conns := listen(t)
 	r := run(t, forward("echo:", fast))

@@ -34,9 +34,7 @@ func TestOneTurnEach(t *testing.T) {
 	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(50 * time.Microsecond) {
 		n := 0
 		for _, p := range r.pollers {
-			p.mu.Lock()
-			n += len(p.again)
-			p.mu.Unlock()
+			n += p.Waiting()
 		}
 		most = max(most, n)
 	}

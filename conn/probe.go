@@ -8,9 +8,8 @@ import (
 	"net"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"shaper/policy"
+	"shaper/sock"
 	"shaper/unit"
 )
 
@@ -42,26 +41,20 @@ func (s *Server) probeSocket() (*tcpSocket, error) {
 	sv := &service{class: s.shaper.NewClass(probeClass)}
 	sv.gate.setMax(probeListener.MaxSessions)
 	sv.terms.Store(&terms{Listener: probeListener})
-	t, err := s.newTCPSocket(l)
+	listening, err := sock.NewListener(l)
 	if err != nil {
 		return nil, err
 	}
 	// A name in the abstract namespace has no owner, and others could keep the
 	// watchdog from getting through.
-	t.ours = true
+	listening.OnlyOurs()
+	t, err := s.newTCPSocket(listening)
+	if err != nil {
+		return nil, err
+	}
 	t.serve(sv)
 	s.probe = t
 	return t, nil
-}
-
-// pidOf returns the process at the other end of a unix socket; 0 where the
-// kernel does not tell.
-func pidOf(fd int) int {
-	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-	if err != nil {
-		return 0
-	}
-	return int(peer.Pid)
 }
 
 // Probe passes bytes through all that traffic passes: accept, the queue of a
@@ -74,7 +67,7 @@ func (s *Server) Probe(ctx context.Context) error {
 		return fmt.Errorf("probe: %w", err)
 	}
 	var dialer net.Dialer
-	c, err := dialer.DialContext(ctx, "unix", t.addr.String())
+	c, err := dialer.DialContext(ctx, "unix", t.listener.Addr().String())
 	if err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}

@@ -79,7 +79,7 @@ func TestProbeIsForUsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestProbeIsForUsOnly$")
-	cmd.Env = append(os.Environ(), at+"="+r.probe.addr.String())
+	cmd.Env = append(os.Environ(), at+"="+r.probe.listener.Addr().String())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -3,20 +3,73 @@ package conn
 import (
 	"time"
 
+	"shaper/policy"
 	"shaper/shaper"
+	"shaper/sock"
 	"shaper/stats"
 )
 
-// stream is a direction that carries bytes: read, know n, wait for n, write.
+// relay is what goes on between the ends of a session. There are two kinds: streams of
+// bytes, and messages. The lock of the session guards it.
+type relay interface {
+	// reach says that the session has its upstream.
+	reach(upstream string)
+	// drive moves what can be moved, for the length of a turn.
+	drive(now time.Time)
+	// flush writes what has been passed on and is held for more.
+	flush()
+	// tend forgets what has been under way for too long. It reports whether something waits
+	// for its class that no silence of the provider keeps waiting.
+	tend(now time.Time) (waits bool)
+	// belong moves the session from its class towards the upstream to another one.
+	belong(now time.Time, from, to *shaper.Class)
+	// reroute follows a reload, after which classes are gone.
+	reroute(now time.Time, r *routes, who policy.Conn, gone map[*shaper.Class]bool)
+	// copyTo lets a policy in the shadow get copies of messages; nil: none does.
+	copyTo(c *copies)
+	// quit gives up what waits, and leaves the classes that the directions are not in.
+	quit(now time.Time, reason stats.Reason)
+}
+
+// streams is the relay of bytes. What they wait for, and where, is with their directions.
+type streams struct{ up, down stream }
+
+func newStreams(t *tcpSession) *streams {
+	s := &streams{}
+	s.up.init(&t.up)
+	s.down.init(&t.down)
+	return s
+}
+
+// drive implements relay.
+func (s *streams) drive(time.Time) {
+	s.up.move(turnBytes)
+	s.down.move(turnBytes)
+}
+
+// belong implements relay.
+func (s *streams) belong(now time.Time, from, to *shaper.Class) {
+	s.up.join(to)
+	from.Quit(now)
+}
+
+func (*streams) reach(string)                                                    {}
+func (*streams) flush()                                                          {}
+func (*streams) tend(time.Time) (waits bool)                                     { return false }
+func (*streams) reroute(time.Time, *routes, policy.Conn, map[*shaper.Class]bool) {}
+func (*streams) copyTo(*copies)                                                  {}
+func (*streams) quit(time.Time, stats.Reason)                                    {}
+
+// stream carries the bytes of a direction: read, know n, wait for n, write.
 type stream struct {
-	direction
-	cargo   cargo
+	*direction
+	cargo   sock.Cargo
 	stalled bool // dst had no room
 }
 
-func (s *stream) init(t *tcpSession, way stats.Direction, class *shaper.Class) {
-	s.direction.init(t, way, class, s)
-	s.cargo.pipes, s.cargo.refused = t.server.pipes, &t.service.stats.SpliceRefused
+func (s *stream) init(d *direction) {
+	s.direction, d.carrier = d, s
+	s.cargo.Init(d.session.server.pipes, &d.session.service.stats.SpliceRefused)
 }
 
 // Turns: what one direction moves before others have theirs.
@@ -25,18 +78,21 @@ const (
 	minTurn   = 16 << 10 // what an item counts at least: small ones take time, too
 )
 
+// It does not compile if a piece of a class does not fit into a cargo.
+const _ = uint(sock.Most - shaper.MaxPiece)
+
 // move moves bytes until src has none, dst has no room, they wait for the class, or the
 // turn is over: of so many bytes, or the item that exceeds them.
 func (s *stream) move(turn int) {
 	for s.session.stage == relaying && !s.waiting && !s.done {
 		if turn <= 0 {
-			s.session.poller.revisit(s.session)
+			s.session.poller.Revisit(s.session)
 			return
 		}
 		if s.left() > 0 && !s.flush() || !s.next() {
 			return
 		}
-		turn -= max(s.cargo.n, minTurn)
+		turn -= max(s.cargo.Len(), minTurn)
 	}
 }
 
@@ -48,7 +104,7 @@ func (s *stream) granted() { s.move(1) }
 func (s *stream) next() bool {
 	switch {
 	case s.read():
-		s.ask(time.Now(), shaper.Cost{Bytes: int64(s.cargo.n)})
+		s.ask(time.Now(), shaper.Cost{Bytes: int64(s.cargo.Len())})
 		return true
 	case s.ended:
 		s.end()
@@ -59,16 +115,16 @@ func (s *stream) next() bool {
 }
 
 // load implements carrier.
-func (s *stream) load(fd int) (n int, drained bool, err error) {
+func (s *stream) load(from sock.End) (n int, drained bool, err error) {
 	most := shaper.MaxPiece
 	if class := s.flow.Class(); class != nil {
 		most = int(class.Piece())
 	}
-	if s.src.urgent { // splice would never get past it
-		s.cargo.plenty = false
+	if s.src.Urgent { // splice would never get past it
+		s.cargo.CopyNext()
 	}
-	drained, err = s.cargo.load(fd, most)
-	return s.cargo.n, drained, err
+	drained, err = s.cargo.Load(from, most)
+	return s.cargo.Len(), drained, err
 }
 
 // flush writes the cargo as dst takes it; false if dst has no room for all.
@@ -77,36 +133,36 @@ func (s *stream) flush() bool {
 		s.stalled = true
 		return false
 	}
-	s.cargo.clear()
-	s.busy, s.stalled = s.src.readable && !s.stalled, false
+	s.cargo.Clear()
+	s.busy, s.stalled = s.src.Readable && !s.stalled, false
 	return true
 }
 
 // unload implements unloader.
-func (s *stream) unload(fd int) (n int, err error) {
-	if n, err = s.cargo.unload(fd); n > 0 {
+func (s *stream) unload(to sock.End) (n int, err error) {
+	if n, err = s.cargo.Unload(to); n > 0 {
 		s.count(s.flow.Class(), shaper.Cost{Bytes: int64(n)})
 	}
 	return n, err
 }
 
 // left implements unloader.
-func (s *stream) left() int { return s.cargo.left() }
+func (s *stream) left() int { return s.cargo.Left() }
 
 // held implements carrier.
-func (s *stream) held() int { return s.cargo.left() }
+func (s *stream) held() int { return s.cargo.Left() }
 
 // refused implements carrier.
 func (s *stream) refused() int {
-	n := s.cargo.n
-	s.cargo.clear()
+	n := s.cargo.Len()
+	s.cargo.Clear()
 	return n
 }
 
 // drop implements carrier.
 func (s *stream) drop(reason stats.Reason) {
-	if class, lost := s.flow.Class(), s.cargo.left(); class != nil && lost > 0 {
+	if class, lost := s.flow.Class(), s.cargo.Left(); class != nil && lost > 0 {
 		class.CountDropped(reason, 1, int64(lost))
 	}
-	s.cargo.clear()
+	s.cargo.Clear()
 }

@@ -59,8 +59,9 @@ func TestHalfCloseOfUpstream(t *testing.T) {
 }
 
 // What remains of a session after a FIN is bounded where it is idle.
-func TestHalfClosedSessionTimesOut(t *testing.T) {
-	t.Parallel()
+func TestHalfClosedSessionTimesOut(t *testing.T) { virtually(t, halfClosedSessionTimesOut) }
+
+func halfClosedSessionTimesOut(t *testing.T) {
 	for _, l := range [][]string{
 		{"tcp", `idle_timeout = "600ms"`},
 		{"tcp", `half_close_timeout = "600ms"`},
@@ -139,8 +140,9 @@ func (r *rig) awaitWaiting(n int64) {
 }
 
 // The same where not the class but the upstream does not take the bytes.
-func TestResetWhileStalled(t *testing.T) {
-	t.Parallel()
+func TestResetWhileStalled(t *testing.T) { virtually(t, resetWhileStalled) }
+
+func resetWhileStalled(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast))
 	client, upstream := r.open(conns)
@@ -208,8 +210,9 @@ func TestCloseSessionThatIsNot(t *testing.T) {
 	}
 }
 
-func TestIdleTimeout(t *testing.T) {
-	t.Parallel()
+func TestIdleTimeout(t *testing.T) { virtually(t, idleTimeout) }
+
+func idleTimeout(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast, `idle_timeout = "700ms"`))
 	client, upstream := r.open(conns)
@@ -228,8 +231,9 @@ func TestIdleTimeout(t *testing.T) {
 }
 
 // A session that waits for its class is not idle.
-func TestWaitingIsNotIdle(t *testing.T) {
-	t.Parallel()
+func TestWaitingIsNotIdle(t *testing.T) { virtually(t, waitingIsNotIdle) }
+
+func waitingIsNotIdle(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, "8B/s", `idle_timeout = "500ms"`))
 	client, upstream := r.open(conns)
@@ -240,8 +244,9 @@ func TestWaitingIsNotIdle(t *testing.T) {
 }
 
 // A peer that stops reading holds up its own session only, and not for ever.
-func TestStalledReader(t *testing.T) {
-	t.Parallel()
+func TestStalledReader(t *testing.T) { virtually(t, stalledReader) }
+
+func stalledReader(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast, `idle_timeout = "600ms"`))
 	stalled, _ := r.open(conns)
@@ -276,7 +281,7 @@ func TestPanicEndsOneSession(t *testing.T) {
 	text := forward(addr, fast) + listener("name", "tcp", "test:1", "c")
 	r := run(t, text)
 	client, upstream := r.open(conns)
-	r.breakDirection(&r.one().down.direction)
+	r.breakDirection(&r.one().down)
 	send(t, upstream, "x")
 	expectReset(t, client)
 	expectReset(t, upstream)
@@ -323,7 +328,7 @@ func TestPanicInThePacer(t *testing.T) {
 	client, upstream := r.open(conns)
 	send(t, client, "12345")
 	r.awaitWaiting(5)
-	r.breakDirection(&r.one().up.direction)
+	r.breakDirection(&r.one().up)
 	r.reload(forward(addr, fast)) // the pacer lets it go
 	expectReset(t, client)
 	expectReset(t, upstream)
@@ -368,7 +373,7 @@ func TestPanicCountsWhatWasHeld(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast))
 	client, upstream := r.open(conns)
-	r.breakDirection(&r.one().up.direction)
+	r.breakDirection(&r.one().up)
 	send(t, client, "12345")
 	expectReset(t, client)
 	expectReset(t, upstream)
@@ -410,7 +415,7 @@ func TestUrgentData(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast))
 	client, upstream := r.open(conns)
-	raw, err := client.SyscallConn()
+	raw, err := client.(syscall.Conn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -430,7 +435,7 @@ func TestUrgentData(t *testing.T) {
 // lookup of a name leaves that without an address until it is asked again.
 func TestPanicElsewhere(t *testing.T) {
 	discard := builtins[policy.Discard]
-	builtins[policy.Discard] = func(c *net.UnixConn) {
+	builtins[policy.Discard] = func(c net.Conn) {
 		io.ReadFull(c, make([]byte, 1))
 		panic("built in")
 	}
@@ -454,4 +459,30 @@ func TestPanicElsewhere(t *testing.T) {
 	send(t, other, "x")
 	expectReset(t, other)
 	r.awaitEndOf(stats.Panicked, 2)
+}
+
+// A session that ends while its bytes are in a pipe, or stalls there, counts them and gives
+// the pipe back; empty, as a test of Cargo shows.
+func TestSessionEndsWithBytesInAPipe(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, "1GB/s"))
+	pipes := len(r.pipes)
+	client, upstream := r.open(conns)
+	fill(t, client) // until nobody takes more
+	one := r.one()
+	until(t, "bytes are held", func() bool { return one.info().Waiting > 0 })
+	held := uint64(one.info().Waiting)
+	if len(r.pipes) != pipes-1 {
+		t.Errorf("%d of %d pipes are free", len(r.pipes), pipes)
+	}
+	one.abort(stats.ByOperator)
+	expectReset(t, client)
+	upstream.Close()
+	r.awaitEnd(stats.ByOperator, 1)
+	if _, n := r.dropped("c", stats.Closed); n == 0 || n > held {
+		t.Errorf("dropped %d bytes of %d that were held", n, held)
+	}
+	if len(r.pipes) != pipes {
+		t.Errorf("%d of %d pipes are free", len(r.pipes), pipes)
+	}
 }

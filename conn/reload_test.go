@@ -321,7 +321,7 @@ func shortEcho(addr string) error {
 	if _, err := io.WriteString(c, "hello"); err != nil {
 		return err
 	}
-	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+	if err := c.(tcpConn).CloseWrite(); err != nil {
 		return err
 	}
 	got, err := io.ReadAll(c)

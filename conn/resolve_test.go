@@ -4,15 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"shaper/policy"
+	"shaper/sock"
 	"shaper/stats"
 )
 
@@ -163,7 +161,7 @@ func TestHangingSecondNameHoldsUpNobody(t *testing.T) {
 // A client that leaves while the name is resolved ends the lookup, and takes its slot along.
 func TestClientLeavesDuringResolve(t *testing.T) {
 	for name, rules := range lookups {
-		for how, leave := range map[string]func(*net.TCPConn){"reset": reset, "fin": func(c *net.TCPConn) { c.Close() }} {
+		for how, leave := range map[string]func(tcpConn){"reset": reset, "fin": func(c tcpConn) { c.Close() }} {
 			t.Run(name+" "+how, func(t *testing.T) {
 				r, questions := asks(t)
 				r.reload(class("c", "1000 connections/s", "max_connections = 1") + listener("l", "tcp", "test:1", "c", `connect_timeout = "1h"`) + rules)
@@ -329,14 +327,14 @@ func TestLiteralsAreDialledAtOnce(t *testing.T) {
 	to, conns := listen(t)
 	for _, upstream := range []string{to, policy.Echo, policy.Discard} {
 		r := run(t, class("c", "1000 connections/s")+listener("l", "tcp", upstream, "c"))
-		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		client, theirs, err := sock.NewPair()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer unix.Close(fds[1])
+		defer theirs.Close()
 		sv := r.service("l")
 		sv.gate.tryEnter()
-		r.start(fds[0], netip.AddrPort{}, 1, sv)
+		r.start(client, netip.AddrPort{}, 1, sv)
 		r.look(func(one *tcpSession) {
 			if one.stage < connecting {
 				t.Errorf("%s: the session has come to stage %d only", upstream, one.stage)

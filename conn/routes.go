@@ -5,6 +5,7 @@ import (
 
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/sock"
 	"shaper/stats"
 )
 
@@ -56,8 +57,8 @@ func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 		if gone[up.Named()] || gone[down.Named()] {
 			t.join(r, who, now, gone)
 		}
-		if t.exchange != nil && t.stage != ended {
-			t.exchange.reroute(r, who, gone)
+		if t.stage != ended {
+			t.relay.reroute(now, r, who, gone)
 		}
 	})
 }
@@ -71,16 +72,11 @@ func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*s
 	up, down := t.class(), t.down.flow.Class()
 	if gone[up.Named()] {
 		newUp = newUp.Join(now, who)
-		t.slot.Move(newUp)
-		if x := t.exchange; x != nil { // what is in flight is still to be answered in the old one
-			x.own = x.tag(newUp, now)
-		} else {
-			defer up.Quit(now)
+		t.place.slot.Move(newUp)
+		t.relay.belong(now, up, newUp)
+		if s := t.server; len(s.marks.of()) > 0 {
+			t.upstream.end.Set(sock.Mark, int(s.marks.mark(newUp)))
 		}
-		if t.exchange == nil || t.stage != relaying { // else reroute moves what passes
-			t.up.join(newUp)
-		}
-		t.upstream.onWire(func(fd int) { t.server.marks.mark(fd, newUp) })
 	}
 	if gone[down.Named()] && t.stage != ended {
 		t.down.join(newDown.Join(now, who))

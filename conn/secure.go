@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"shaper/sock"
 	"shaper/stats"
 )
 
@@ -25,14 +26,14 @@ func (t *tcpSession) terminate(config *tls.Config) {
 	by := t.started.Add(time.Duration(t.conf.ConnectTimeout))
 	tn := newTunnel(&t.client, by)
 	over := func(c net.Conn) *tls.Conn { return tls.Server(c, config) }
-	t.server.wg.Go(func() { tn.run(by, over, func(err error) bool { return t.terminated(tn, err) }) })
+	t.server.wg.Go(func() { tn.run(by, over, tn.terminated) })
 }
 
 // terminated begins the session, or ends it; false where it has ended.
-func (t *tcpSession) terminated(tn *tunnel, err error) (goesOn bool) {
-	t.drive(func(t *tcpSession) {
+func (tn *tunnel) terminated(err error) (goesOn bool) {
+	tn.session.drive(func(t *tcpSession) {
 		if goesOn = err == nil; goesOn {
-			t.client.secured(tn)
+			tn.end.take()
 			return
 		}
 		if tn.leftAtOnce(err) {
@@ -43,7 +44,7 @@ func (t *tcpSession) terminated(tn *tunnel, err error) (goesOn bool) {
 		t.finish(stats.TLSFailed)
 	})
 	if goesOn {
-		t.enter()
+		tn.session.enter()
 	}
 	return goesOn
 }
@@ -54,40 +55,36 @@ func (tn *tunnel) leftAtOnce(err error) bool {
 }
 
 // originate begins TLS over the connection to the upstream.
-func (t *tcpSession) originate(config *tls.Config) {
-	d := &t.dialling
+func (d *dialling) originate(config *tls.Config) {
+	t, by := d.session, d.attemptBy
 	d.timer.Stop()
-	by := d.attemptBy
 	tn := newTunnel(&t.upstream, by)
 	over := func(c net.Conn) *tls.Conn { return tls.Client(c, config) }
-	t.server.wg.Go(func() { tn.run(by, over, func(err error) bool { return t.originated(tn, err) }) })
+	t.server.wg.Go(func() { tn.run(by, over, tn.originated) })
 }
 
 // originated goes on with an upstream that has been met, or with the next address;
 // false where the session has ended, or has gone on already.
-func (t *tcpSession) originated(tn *tunnel, err error) (goesOn bool) {
-	t.drive(func(t *tcpSession) {
-		if t.upstream.tls != tn {
+func (tn *tunnel) originated(err error) (goesOn bool) {
+	tn.session.drive(func(t *tcpSession) {
+		if t.upstream.end != tn.end {
 			return
 		}
 		if err == nil {
-			t.upstream.secured(tn)
+			tn.end.take()
 			goesOn = true
 			err = t.upstream.watch()
 		} else {
 			err = &handshakeError{err}
 		}
 		if err != nil {
-			t.attemptFailed(err)
+			t.dialling.attemptFailed(err)
 			return
 		}
-		t.established()
+		t.dialling.established()
 	})
 	return goesOn
 }
-
-// secured gives a socket its descriptor, that of an end of a pair.
-func (s *sock) secured(tn *tunnel) { s.fd, tn.outside, s.tlsVersion = tn.outside, -1, tn.version }
 
 // unreached tells from why no upstream was reached how the session ends.
 func (d *dialling) unreached() stats.Result {
@@ -99,88 +96,61 @@ func (d *dialling) unreached() stats.Result {
 	return stats.DialFailed
 }
 
-// tunnelFailed notes that the peer beneath a tunnel is gone. The session ends when it
-// has read what came before. One that has sent a FIN and no close_notify is not broken:
-// nothing is known to be lost.
-func (t *tcpSession) tunnelFailed(tn *tunnel, f *tunnelFailure) {
-	t.drive(func(t *tcpSession) {
-		s := tn.sock
-		if s.tls != tn {
+// failed notes that the peer beneath the tunnel is gone. The session ends when it has read
+// what came before. One that has sent a FIN and no close_notify is not broken: nothing is
+// known to be lost.
+func (tn *tunnel) failed(f *tunnelFailure) {
+	tn.session.drive(func(t *tcpSession) {
+		s := tn.side
+		if s.end != tn.end {
 			return
 		}
 		if f.result == stats.TLSFailed {
-			t.warn(tlsFailed, "with", t.nameOf(s), "err", f.err)
+			t.warn(tlsFailed, "with", s.name(), "err", f.err)
 		}
-		s.broken = f.err != io.ErrUnexpectedEOF
+		s.Broken = f.err != io.ErrUnexpectedEOF
 		t.proceed(s)
 	})
 }
 
-// unsent returns how many bytes the peer has not acknowledged; of what is on its way
-// through a tunnel, any number above 0.
-func (s *sock) unsent() int {
-	n := outqueue(s.fd)
-	if s.tls != nil && s.tls.busy.Load() { // after the pair: it is busy before that is empty
-		n++
-	}
-	if s.tls != nil {
-		s.tls.control(func(fd int) { n += outqueue(fd) })
-	}
-	return n
-}
-
-// outqueue is SIOCOUTQ (tcp(7)); 0 where there is none.
-func outqueue(fd int) int {
-	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
-// nameOf says which of its peers a socket of the session leads to.
-func (t *tcpSession) nameOf(s *sock) string {
-	if s == &t.client {
+// name says for people which of its peers a side of the session leads to.
+func (s *side) name() string {
+	if s == &s.session.client {
 		return "the client"
 	}
-	return fmt.Sprintf("upstream %s", t.name)
+	return fmt.Sprintf("upstream %s", s.session.name)
 }
 
 // watch has the session told when the connection beneath breaks, though neither way
 // waits for it: as where what the peer has sent waits for its class.
 func (tn *tunnel) watch() (err error) {
-	tn.control(func(fd int) { tn.key, err = tn.session.poller.watchFor(fd, unix.EPOLLET, tn) })
+	tn.control(func(d sock.Descriptor) { tn.key, err = tn.session.poller.Watch(d, sock.OnlyBroken, tn) })
 	return err
 }
 
 func (tn *tunnel) unwatch() {
 	if tn.key != 0 {
-		tn.session.poller.forget(tn.key)
+		tn.session.poller.Forget(tn.key)
 	}
 }
 
-// ready implements watcher.
-func (tn *tunnel) ready(_ uint64, events uint32) {
-	if events&unix.EPOLLERR == 0 {
+// Ready implements sock.Watcher.
+func (tn *tunnel) Ready(_ uint64, events sock.Events) {
+	if events&sock.Broken == 0 {
 		return
 	}
 	tn.session.drive(func(t *tcpSession) {
-		if tn.sock.tls == tn {
-			tn.sock.broken = true
-			t.proceed(tn.sock)
+		if s := tn.side; s.end == tn.end {
+			s.Broken = true
+			t.proceed(s)
 		}
 	})
 }
 
-// tlsNames returns the versions of TLS with both peers, for people.
-func (t *tcpSession) tlsNames() (client, upstream string) {
-	return versionName(t.client.tlsVersion), versionName(t.upstream.tlsVersion)
-}
-
-// versionName is "1.3" for TLS 1.3; "" for none.
-func versionName(version uint16) string {
-	if version < tls.VersionTLS10 {
-		return ""
+// versionName is "1.3" for an end over TLS 1.3; "" for one without TLS.
+func versionName(end sock.End) string {
+	if end, ok := end.(*tlsEnd); ok && end.version >= tls.VersionTLS10 {
+		return fmt.Sprintf("1.%d", end.version-tls.VersionTLS10)
 	}
-	return fmt.Sprintf("1.%d", version-tls.VersionTLS10)
+	return ""
 }

@@ -4,8 +4,9 @@
 // A [Server] runs the listeners of a policy, one after another (change, routes). Its
 // files stand in the order of a connection's life: accept, session, dial, failover,
 // direction. A direction reads, writes, ends and cuts; its carrier holds what is on its
-// way: bytes in relay, messages in lane, message, backlog and exchange. Datagrams have
-// files of their own, and TLS is beneath (secure, tunnel, wire).
+// way: bytes in relay, and messages in lane, for the machine of package exchange that
+// messages drives. Datagrams have files of their own, and TLS is beneath (secure, tunnel,
+// wire).
 package conn
 
 import (
@@ -22,6 +23,7 @@ import (
 	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/sock"
 	"shaper/stats"
 )
 
@@ -32,7 +34,8 @@ type Server struct {
 	log       *slog.Logger
 	inherited Inherited
 	wg        sync.WaitGroup // accept loops, read loops, pollers, what sessions have started
-	pollers   []*poller
+	network   sock.Network
+	pollers   []*sock.Poller
 	// lookup returns the addresses of an upstream; replaced by tests.
 	lookup func(ctx context.Context, upstream string) ([]netip.AddrPort, error)
 
@@ -56,8 +59,8 @@ type Server struct {
 	stopping bool
 	idle     *sync.Cond // of mu: the last session has ended, or the last tunnel
 
-	pipes        pipes // for bytes in flight
-	udpUpstreams gate  // bounds the sockets of sessions of datagrams
+	pipes        sock.Pipes // for bytes in flight
+	udpUpstreams gate       // bounds the sockets of sessions of datagrams
 
 	probe *tcpSocket // see Probe; nil until then
 
@@ -117,7 +120,12 @@ type session interface {
 // NewServer returns a server without listeners. Shutdown ends it. inherited
 // may be nil. Its error is that of a kernel that has no descriptors left.
 func NewServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger) (*Server, error) {
-	pollers, err := newPollers()
+	return newServer(sh, inherited, log, sock.Kernel{})
+}
+
+// newServer is NewServer on a network.
+func newServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger, network sock.Network) (*Server, error) {
+	pollers, err := network.NewPollers()
 	if err != nil {
 		return nil, err
 	}
@@ -132,16 +140,17 @@ func NewServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger) (*Serve
 		retired:   map[string]*service{},
 		sessions:  map[uint64]session{},
 		tunnels:   map[*tunnel]bool{},
-		pipes:     newPipes(),
+		pipes:     network.NewPipes(),
+		network:   network,
 		pollers:   pollers,
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.idle = sync.NewCond(&s.mu)
-	s.udpUpstreams.setMax(descriptors() / 2)
+	s.udpUpstreams.setMax(sock.Descriptors() / 2)
 	s.lookup = lookup
 	s.wg.Go(s.janitor)
 	for _, p := range pollers {
-		s.wg.Go(p.run)
+		s.wg.Go(p.Run)
 	}
 	return s, nil
 }
@@ -238,10 +247,10 @@ func (s *Server) Shutdown(ctx context.Context) (reset int) {
 	}
 	s.cancel()
 	for _, p := range s.pollers {
-		p.close()
+		p.Close()
 	}
 	s.wg.Wait()
-	s.pipes.close()
+	s.pipes.Close()
 	return reset
 }
 

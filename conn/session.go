@@ -8,10 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/sock"
 	"shaper/stats"
 )
 
@@ -21,34 +20,42 @@ import (
 // goes without waiting, be it the poller, whose sockets are ready, or the pacer,
 // whose time has come.
 type tcpSession struct {
+	// What never changes.
 	id      uint64
 	server  *Server
 	service *service
-	poller  *poller
+	poller  *sock.Poller
 	conf    *policy.Listener // as it was when the client connected
 	secure  security         // at that time
 	started time.Time
 	source  netip.AddrPort
 	port    uint16 // that the client connected to
-	due
 
-	mu    sync.Mutex // guards all that follows
+	sock.Due // of the poller
+
+	// mu guards all that follows. The lock of the routes comes before it; those of the
+	// server, of pollers, of ends in memory and of classes come after it.
+	mu    sync.Mutex
 	stage stage
-	// destination is what rules match: the upstream's address, once there is
-	// one; before, where the first of the list is, if a rule asked.
-	destination      netip.AddrPort
-	located          bool // a rule asked, and the classes are those of destination
-	client, upstream sock
-	name             string      // of the upstream; "" until it is reached
-	number           int         // of that among those of the listener, from 1; 0 until then
-	up, down         stream      // towards the upstream, and back
-	exchange         *exchange   // of messages, which carries what the two directions have; nil: they are streams of bytes
-	lingering        *time.Timer // bounds how long the client may go on once it was told that the session ends
-	slot             shaper.Slot
-	copies           *copies // of what goes through the session, for a policy in the shadow; nil: there is none
-	dialling         dialling
 
-	quietSince time.Time // of the janitor
+	client, upstream side
+	up, down         direction // towards the upstream, and back
+	relay            relay     // what goes on between the two
+	place            place     // in the class
+	dialling         dialling
+	target                   // of the dial
+	copies           *copies // of what goes through the session, for a policy in the shadow; nil: there is none
+	quietSince       time.Time
+}
+
+// target is where a session leads to.
+type target struct {
+	// destination is what rules match: the upstream's address, once there is one; before,
+	// where the first of the list is, if a rule asked.
+	destination netip.AddrPort
+	located     bool   // a rule asked, and the classes are those of destination
+	name        string // of the upstream; "" until it is reached
+	number      int    // of that among those of the listener, from 1; 0 until then
 }
 
 // stage is how far a session has come.
@@ -67,15 +74,18 @@ const (
 
 // start makes a session of an accepted connection. The connection has entered
 // the gate of its service.
-func (s *Server) start(client int, source netip.AddrPort, port uint16, sv *service) {
+func (s *Server) start(client sock.End, source netip.AddrPort, port uint16, sv *service) {
 	now := sv.terms.Load()
 	t := &tcpSession{
 		id: s.lastID.Add(1), server: s, service: sv, conf: &now.Listener, secure: now.secure, started: time.Now(),
 		source: source, port: port,
 	}
-	t.client = sock{session: t, fd: client}
-	t.upstream = sock{session: t, fd: -1}
-	t.up.session, t.down.session = t, t
+	t.client = side{session: t, end: client}
+	t.upstream = side{session: t, end: noEnd}
+	t.up.init(t, stats.Upstream, nil)
+	t.down.init(t, stats.Downstream, nil)
+	t.relay = newStreams(t)
+	t.dialling.session, t.place.session = t, t
 	sv.stats.Open.Add(1)
 	if !s.add(t, t.id) {
 		t.client.reset()
@@ -95,7 +105,7 @@ func (s *Server) start(client int, source netip.AddrPort, port uint16, sv *servi
 // enter begins the session, when it is known where it leads to.
 func (t *tcpSession) enter() {
 	if t.server.asksWhere(t.conf.Name) {
-		t.drive((*tcpSession).locate)
+		t.drive(func(t *tcpSession) { t.dialling.locate() })
 		return
 	}
 	t.begin()
@@ -142,24 +152,21 @@ func (t *tcpSession) enterClasses(now time.Time) {
 	}
 	up, down = up.Join(now, who), down.Join(now, who)
 	if up != t.class() { // before its bucket goes: those who wait above it may have its place
-		t.slot.Release()
+		t.place.slot.Release()
 	}
 	t.leaveClasses(stats.Reset)
-	t.exchange = nil
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
+	t.relay = newStreams(t)
 	t.copyTo(s.shadow, who, now)
 	if t.conf.Protocol.HasMessages() && up != nil {
-		t.exchange = newExchange(t)
-		t.exchange.obey(s.routes, who)
+		t.relay = newMessages(t, s.routes, who)
 	}
 }
 
 // leaveClasses takes the session out of its classes; what has not left counts as dropped.
 func (t *tcpSession) leaveClasses(reason stats.Reason) {
-	if t.exchange != nil {
-		t.exchange.quit(reason)
-	}
+	t.relay.quit(time.Now(), reason)
 	t.up.quit(reason)
 	t.down.quit(reason)
 }
@@ -170,12 +177,7 @@ func (t *tcpSession) describe() policy.Conn {
 }
 
 // class returns the class of the session, towards the upstream; nil for none.
-func (t *tcpSession) class() *shaper.Class {
-	if t.exchange != nil {
-		return t.exchange.classes[t.exchange.own]
-	}
-	return t.up.flow.Class()
-}
+func (t *tcpSession) class() *shaper.Class { return t.up.flow.Class() }
 
 // open queues the connection in its class. If a reload has just removed the listener,
 // there is no class, and the session ends.
@@ -187,7 +189,7 @@ func (t *tcpSession) open() {
 	if !t.watchesClient() {
 		return
 	}
-	if t.acquire(); t.stage == queued { // it has to wait
+	if t.place.acquire(); t.stage == queued { // it has to wait
 		t.dialling.forget()
 	}
 }
@@ -206,96 +208,38 @@ func (t *tcpSession) watchesClient() bool {
 	return true
 }
 
-// acquire takes a slot of the class, or waits for one.
-func (t *tcpSession) acquire() {
-	t.stage = queued
-	class := t.up.flow.Class()
-	t.copies.open(t)
-	switch {
-	case t.slot.Acquire(class, t):
-		t.admitted()
-	case class.Policy().OverflowFor(t.conf.Protocol) == policy.Refuse:
-		t.up.refuse(stats.QueueFull)
-	default:
-		t.waitForSlot(time.Duration(class.Policy().MaxWait))
-	}
-}
-
-// waitForSlot ends a wait that takes too long; how long it will take, nobody knows
-// before. A patience of 0 is without end.
-func (t *tcpSession) waitForSlot(patience time.Duration) {
-	if patience == 0 {
-		return
-	}
-	t.dialling.timer = time.AfterFunc(patience, func() {
-		t.drive(func(t *tcpSession) {
-			if t.stage == queued {
-				t.up.refuse(stats.MaxWait)
-			}
-		})
-	})
-}
-
-// Acquired implements shaper.SlotOwner: a slot that was waited for is there.
-func (t *tcpSession) Acquired() { t.poller.revisit(t) }
-
-// admitted goes on with a session that has a slot: to an address, and then to its class.
-func (t *tcpSession) admitted() {
-	if timer := t.dialling.timer; timer != nil {
-		timer.Stop()
-	}
-	t.stage = resolving
-	t.tryAddress()
-}
-
 // goOn does what there is to do, unless the class is to be waited for.
 func (t *tcpSession) goOn() {
 	switch t.stage {
 	case queued:
-		if t.slot.Held() {
-			t.admitted()
+		if t.place.slot.Held() {
+			t.place.taken()
 		}
 	case opening:
 		if !t.up.waiting {
-			t.dial()
+			t.dialling.begin()
 		}
 	case relaying:
-		if t.exchange != nil {
-			t.exchange.goOn(turnEvents)
-			return
-		}
-		t.up.move(turnBytes)
-		t.down.move(turnBytes)
+		t.relay.drive(time.Now())
 	}
 }
 
-// farewell is how long a client may take to read that the session ends, and to end
-// it too.
-const farewell = 2 * time.Second
-
-// linger ends the session soon.
-func (t *tcpSession) linger() {
-	t.lingering = time.AfterFunc(farewell, func() {
-		t.drive(func(t *tcpSession) { t.finish(stats.Overflow) })
-	})
-}
-
 // proceed goes on after something has happened to a socket.
-func (t *tcpSession) proceed(s *sock) {
+func (t *tcpSession) proceed(s *side) {
 	switch t.stage {
 	case arriving, queued, resolving, opening, connecting:
 		if s == &t.client {
-			t.clientLeaves()
-		} else if s.writable {
-			t.dialled()
+			t.dialling.clientLeaves()
+		} else if s.Writable {
+			t.dialling.dialled()
 		}
 	case relaying:
 		t.goOn()
 	}
 }
 
-// turn implements turner.
-func (t *tcpSession) turn() { t.drive((*tcpSession).goOn) }
+// Turn implements sock.Turner.
+func (t *tcpSession) Turn() { t.drive((*tcpSession).goOn) }
 
 // rescue is deferred where a session is driven: a panic ends that session only.
 func (s *Server) rescue(one session) {
@@ -318,16 +262,9 @@ func (t *tcpSession) abort(result stats.Result) (aborted bool) {
 	return true
 }
 
-// directions returns the two ways of the session.
-func (t *tcpSession) directions() [2]*direction {
-	return [...]*direction{&t.up.direction, &t.down.direction}
-}
-
 // fail ends the session behind what it has passed on before.
 func (t *tcpSession) fail(result stats.Result) {
-	if t.exchange != nil {
-		t.exchange.flush()
-	}
+	t.relay.flush()
 	t.finish(result)
 }
 
@@ -337,13 +274,10 @@ func (t *tcpSession) finish(result stats.Result) {
 	if t.stage == ended {
 		return
 	}
-	t.left() // else it will not
+	t.dialling.left() // else it will not
 	t.stage = ended
 	t.dialling.stop()
-	t.slot.Release()
-	if t.lingering != nil {
-		t.lingering.Stop()
-	}
+	t.place.leave()
 	t.leaveClasses(lossOf(result))
 	t.copies.end(result == stats.OK)
 	if result == stats.OK {
@@ -366,14 +300,6 @@ func (t *tcpSession) log(result stats.Result) {
 	}
 	t.server.log.Debug("session ended", "session", t.id, "listener", t.conf.Name,
 		"client", t.source, "result", result.String(), "bytes_upstream", t.up.moved, "bytes_downstream", t.down.moved)
-}
-
-// resultOf tells from the error of a socket how a session ended.
-func resultOf(err error) stats.Result {
-	if err == unix.ETIMEDOUT { // see setUserTimeout
-		return stats.TimedOut
-	}
-	return stats.ResetByPeer
 }
 
 // lossOf tells from how a session ended why its bytes were dropped.

@@ -3,9 +3,11 @@ package conn
 import (
 	"time"
 
+	"shaper/exchange"
 	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/stats"
 )
 
 // shadow is a policy that gets copies of all that comes, and whose classes only
@@ -64,15 +66,18 @@ func (s *shadow) classesOf(who policy.Conn) (up, down *shaper.Class) {
 type copies struct {
 	guest     *shaper.Guest
 	own, back *shaper.Class // of the session, there and back; nil: not limited
+	protocol  policy.Protocol
 	rules     policy.MessageRules
-	classes   []*shaper.Class       // that they lead to
-	inFlight  map[uint32][]inFlight // by the number that the protocol gives a message; all 0 where answers come in order
+	classes   []*shaper.Class      // that they lead to
+	inFlight  map[uint32][]*copied // by the number that the protocol gives a message; all 0 where answers come in order
 }
 
-// inFlight is a message that has been sent and is not answered.
-type inFlight struct {
-	copy *shaper.Copy // nil: nothing limits it there, or it was sent before
-	sent time.Time
+// copied is a message that gets an answer.
+type copied struct {
+	of     *copies
+	copy   *shaper.Copy // nil: nothing limits it there, or it was sent before
+	number uint32
+	sent   time.Time
 }
 
 // mirror puts a session into the shadow of a policy, or out of it.
@@ -98,9 +103,10 @@ func (t *tcpSession) copyTo(s *shadow, who policy.Conn, now time.Time) {
 	if t.copies = nil; guest == nil {
 		t.up.flow.Mirror(nil)
 		t.down.flow.Mirror(nil)
+		t.relay.copyTo(nil)
 		return
 	}
-	c := &copies{guest: guest, inFlight: map[uint32][]inFlight{}}
+	c := &copies{guest: guest, protocol: t.conf.Protocol, inFlight: map[uint32][]*copied{}}
 	c.own, c.back = guest.Classes()
 	if t.conf.Protocol.HasMessages() {
 		c.rules = s.classifier.Messages(who)
@@ -108,12 +114,17 @@ func (t *tcpSession) copyTo(s *shadow, who policy.Conn, now time.Time) {
 	for _, rule := range c.rules {
 		c.classes = append(c.classes, guest.Join(now, s.classes[rule.Class], who))
 	}
-	if x := t.exchange; x != nil && x.protocol == policy.HTTP { // answers come in order, of what has no copies first
-		c.inFlight[0] = make([]inFlight, x.link.InFlight())
-	}
 	t.copies = c
 	t.up.flow.Mirror(&guest.Up)
 	t.down.flow.Mirror(&guest.Down)
+	t.relay.copyTo(c)
+}
+
+// expect has answers to messages that were sent before come first, as those of HTTP do.
+func (c *copies) expect(n int) {
+	for range n {
+		c.inFlight[0] = append(c.inFlight[0], &copied{of: c})
+	}
 }
 
 // follow returns the guest of the session that is now described so; nil for none.
@@ -144,64 +155,72 @@ func (c *copies) open(t *tcpSession) {
 	}
 }
 
-// offer offers a copy of the message that was found, and returns it if it gets an
-// answer.
-func (c *copies) offer(l *lane) *shaper.Copy {
-	if c == nil {
-		return nil
-	}
+// Found implements exchange.Watcher: it offers a copy of the message to its class. Whoever
+// follows it is told of what gets an answer.
+func (c *copies) Found(now time.Time, f exchange.Found) exchange.Follower {
 	source, class := &c.guest.Down, c.back
-	if l.isUp() {
-		source, class = &c.guest.Up, c.classify(&l.message)
+	if f.Direction == stats.Upstream {
+		source, class = &c.guest.Up, c.classify(f.Message)
 	}
 	o := shaper.Offer{
-		Class: class, Cost: shaper.Cost{Messages: l.message.Cost, Bytes: int64(l.size)},
-		Asks: l.isUp() && l.x.asks(), Fatal: !l.message.Refusable, Alone: l.x.protocol == policy.HTTP,
-		Holds: policy.Holds(int64(l.size)),
+		Class: class, Cost: shaper.Cost{Messages: f.Message.Cost, Bytes: int64(f.Size)},
+		Asks: f.Asks, Fatal: !f.Message.Refusable, Alone: c.protocol == policy.HTTP,
+		Holds: policy.Holds(int64(f.Size)),
 	}
-	o.Waits = class != nil && l.waitsFor(class, l.message.Refusable)
-	return source.Offer(time.Now(), o)
+	o.Waits = class != nil && exchange.MakesWait(class, c.protocol, f.Message.Refusable)
+	copy := source.Offer(now, o)
+	if !f.Asks {
+		return nil
+	}
+	return &copied{of: c, copy: copy, number: f.Message.Sequence}
 }
 
 // classify returns the class of a message.
 func (c *copies) classify(m *frame.Message) *shaper.Class {
-	msg := seen(m)
+	msg := exchange.Seen(m)
 	if i := c.rules.First(&msg); i >= 0 {
 		return c.classes[i]
 	}
 	return c.own
 }
 
-// sent notes that a message has been sent to the provider, which answers it.
-func (c *copies) sent(m *waitingMessage, now time.Time) {
-	if c != nil {
+// Sent implements exchange.Follower: the provider has the message, and answers it. If the
+// policy is not in the shadow any more, its copies have ended.
+func (m *copied) Sent(now time.Time) {
+	if c := m.of; c.inFlight != nil {
 		m.copy.Sent(now)
-		c.inFlight[m.sequence] = append(c.inFlight[m.sequence], inFlight{m.copy, now})
+		m.sent = now
+		c.inFlight[m.number] = append(c.inFlight[m.number], m)
 	}
 }
 
-// answered notes that the first message in flight with a number has its answer.
-func (c *copies) answered(number uint32, now time.Time) {
-	if c == nil || len(c.inFlight[number]) == 0 {
-		return
+// Refused implements exchange.Follower.
+func (m *copied) Refused(now time.Time, _ stats.Reason) {
+	if m.of.inFlight != nil {
+		m.copy.Answered(now)
 	}
+}
+
+// Answered implements exchange.Watcher: the first message in flight with a number has its
+// answer.
+func (c *copies) Answered(now time.Time, number uint32) {
 	waiting := c.inFlight[number]
-	waiting[0].copy.Answered(now)
-	if len(waiting) == 1 {
+	switch len(waiting) {
+	case 0:
+		return
+	case 1:
 		delete(c.inFlight, number)
-	} else {
+	default:
 		c.inFlight[number] = waiting[1:]
 	}
+	waiting[0].copy.Answered(now)
 }
 
-// expire forgets messages that were sent before a time and have no answer.
-func (c *copies) expire(before, now time.Time) {
-	if c == nil {
-		return
-	}
+// Expired implements exchange.Watcher.
+func (c *copies) Expired(now, before time.Time) {
 	for number := range c.inFlight {
 		for len(c.inFlight[number]) > 0 && c.inFlight[number][0].sent.Before(before) {
-			c.answered(number, now)
+			c.Answered(now, number)
 		}
 	}
 }

@@ -254,7 +254,7 @@ func shadowOfMessages(t *testing.T, overflow string, otp counted) {
 // messagesThatWait sends messages, answers one, sends one more, and opens a second
 // session. It checks the counts after each of these, which do not depend on time. Those
 // of the first class do not change any more after the first step.
-func messagesThatWait(t *testing.T, r *rig, conns <-chan *net.TCPConn, counts func() [2]counted, otp counted) {
+func messagesThatWait(t *testing.T, r *rig, conns <-chan tcpConn, counts func() [2]counted, otp counted) {
 	t.Helper()
 	step := func(n int, want [2]counted) {
 		t.Helper()

@@ -200,7 +200,7 @@ func TestShutdownAgainWritesNowhere(t *testing.T) {
 	}
 	server.Shutdown(expired)
 	for _, p := range server.pollers {
-		p.revisit(&tcpSocket{}) // as a timer may
+		p.Revisit(&tcpSocket{}) // as a timer may
 	}
 	for _, f := range files {
 		if info, err := f.Stat(); err != nil || info.Size() > 0 {

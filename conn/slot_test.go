@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"net"
 	"testing"
 	"time"
 
@@ -118,13 +117,13 @@ func TestLeavingTheQueueForASlot(t *testing.T) {
 	addr, conns := listen(t)
 	for _, test := range []struct {
 		key, sends string
-		leaves     func(*net.TCPConn)
+		leaves     func(tcpConn)
 		result     stats.Result
 	}{
-		{"", "", func(c *net.TCPConn) { c.Close() }, stats.Aborted},
-		{"", "", func(c *net.TCPConn) { c.CloseWrite() }, stats.Aborted},
+		{"", "", func(c tcpConn) { c.Close() }, stats.Aborted},
+		{"", "", func(c tcpConn) { c.CloseWrite() }, stats.Aborted},
 		{"", "bytes", reset, stats.Aborted},
-		{`max_wait = "50ms"`, "bytes", func(*net.TCPConn) {}, stats.Overflow},
+		{`max_wait = "50ms"`, "bytes", func(tcpConn) {}, stats.Overflow},
 	} {
 		r := run(t, class("c", fast, "max_connections = 1", test.key)+listener("l", "tcp", addr, "c"))
 		first, upstream := r.open(conns)

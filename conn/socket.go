@@ -1,12 +1,9 @@
 package conn
 
 import (
-	"math"
 	"net"
 	"net/netip"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"shaper/shaper"
 	"shaper/unit"
@@ -27,15 +24,6 @@ func addrPortOf(a net.Addr) netip.AddrPort {
 
 func unmapped(ap netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
-}
-
-// descriptors returns how many the process may have.
-func descriptors() int {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return 1024 // what POSIX systems give at least
-	}
-	return int(min(limit.Cur, math.MaxInt32))
 }
 
 // Sizes of the receive buffer of a client's socket. What a client sends stands
@@ -64,7 +52,3 @@ func receiveBufferOf(c *shaper.Class) int {
 	}
 	return max(int(n), 1)
 }
-
-// kernelGivesUp is about when Linux gives up on data that nobody acknowledges
-// (tcp_retries2 in ip-sysctl.rst).
-const kernelGivesUp = 15 * time.Minute

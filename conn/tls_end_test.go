@@ -54,7 +54,7 @@ type halfCloser interface {
 	CloseWrite() error
 }
 
-func halves(r *rig, conns <-chan *net.TCPConn, a *authority, cert issued, secureClient, secureUpstream bool) (client, upstream halfCloser) {
+func halves(r *rig, conns <-chan tcpConn, a *authority, cert issued, secureClient, secureUpstream bool) (client, upstream halfCloser) {
 	r.t.Helper()
 	client = r.dial("l")
 	if secureClient {
@@ -255,7 +255,7 @@ func TestTLSEndsInEveryWay(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				endInSomeWay(tls.Client(c, s.trusting()), c.(*net.TCPConn), n/at+i)
+				endInSomeWay(tls.Client(c, s.trusting()), c.(tcpConn), n/at+i)
 				if n%50 == 7 {
 					if all := s.Sessions(); len(all) > 0 {
 						s.CloseSession(all[0].ID)
@@ -283,7 +283,7 @@ func TestTLSEndsInEveryWay(t *testing.T) {
 }
 
 // endInSomeWay writes and reads a while, and then ends one of two connections.
-func endInSomeWay(c *tls.Conn, tcp *net.TCPConn, n int) {
+func endInSomeWay(c *tls.Conn, tcp tcpConn, n int) {
 	defer tcp.Close()
 	tcp.SetDeadline(time.Now().Add(500 * time.Millisecond))
 	switch n % 7 {

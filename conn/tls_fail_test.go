@@ -93,20 +93,20 @@ func TestTLSOfUpstreamFails(t *testing.T) {
 	foreign := other.issue("foreign")
 	ended := func(c *tls.Conn) { c.Handshake(); c.Close() }
 	for name, c := range map[string]struct {
-		serve func(*net.TCPConn)
+		serve func(tcpConn)
 		said  string
 	}{
-		"a foreign authority": {func(c *net.TCPConn) { ended(tls.Server(c, serving(foreign))) }, "signed by unknown authority"},
-		"an expired one":      {func(c *net.TCPConn) { ended(tls.Server(c, serving(expired))) }, "certificate has expired"},
-		"another's":           {func(c *net.TCPConn) { ended(tls.Server(c, serving(misnamed))) }, "doesn't contain any IP SANs"},
-		"it is too old": {func(c *net.TCPConn) {
+		"a foreign authority": {func(c tcpConn) { ended(tls.Server(c, serving(foreign))) }, "signed by unknown authority"},
+		"an expired one":      {func(c tcpConn) { ended(tls.Server(c, serving(expired))) }, "certificate has expired"},
+		"another's":           {func(c tcpConn) { ended(tls.Server(c, serving(misnamed))) }, "doesn't contain any IP SANs"},
+		"it is too old": {func(c tcpConn) {
 			config := serving(good)
 			config.MinVersion, config.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
 			ended(tls.Server(c, config))
 		}, "protocol version"},
-		"it speaks plain text": {func(c *net.TCPConn) { io.WriteString(c, "220 ready\r\n"); io.Copy(io.Discard, c) }, "does not look like a TLS handshake"},
-		"it is silent":         {func(c *net.TCPConn) { io.Copy(io.Discard, c) }, "i/o timeout"},
-		"it leaves":            {func(c *net.TCPConn) { c.Close() }, "TLS handshake: "},
+		"it speaks plain text": {func(c tcpConn) { io.WriteString(c, "220 ready\r\n"); io.Copy(io.Discard, c) }, "does not look like a TLS handshake"},
+		"it is silent":         {func(c tcpConn) { io.Copy(io.Discard, c) }, "i/o timeout"},
+		"it leaves":            {func(c tcpConn) { c.Close() }, "TLS handshake: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad, conns := listen(t)

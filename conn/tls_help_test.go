@@ -115,7 +115,7 @@ func (a *authority) trusting() *tls.Config {
 // secured is a TLS connection, and what is beneath it.
 type secured struct {
 	*tls.Conn
-	tcp *net.TCPConn
+	tcp tcpConn
 }
 
 // dialTLS connects to a listener, and does the handshake.
@@ -130,7 +130,7 @@ func (r *rig) dialTLS(listener string, config *tls.Config) secured {
 }
 
 // nextTLS is next for an upstream that speaks TLS.
-func nextTLS(t testing.TB, conns <-chan *net.TCPConn, config *tls.Config) secured {
+func nextTLS(t testing.TB, conns <-chan tcpConn, config *tls.Config) secured {
 	t.Helper()
 	tcp := next(t, conns)
 	c := tls.Server(tcp, config)
@@ -145,7 +145,7 @@ type secure struct {
 	*rig
 	*authority
 	cert  issued
-	conns <-chan *net.TCPConn
+	conns <-chan tcpConn
 	addr  string // of the upstream
 }
 

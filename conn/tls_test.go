@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"shaper/sock"
 	"shaper/stats"
 )
 
@@ -123,7 +124,7 @@ func TestTLSSlowClassIsFelt(t *testing.T) {
 	t.Parallel()
 	s := runSecure(t, "64KiB/s")
 	client, _ := s.ends()
-	client.tcp.SetWriteBuffer(8 << 10)
+	client.tcp.(*net.TCPConn).SetWriteBuffer(8 << 10)
 	client.tcp.SetWriteDeadline(time.Now().Add(time.Second))
 	written := 0
 	for piece := make([]byte, 4<<10); ; written += len(piece) {
@@ -241,11 +242,10 @@ func TestTLSMarks(t *testing.T) {
 	send(t, client, "x")
 	expect(t, upstream, "x")
 	one := s.one()
-	marked := func() (mark int) {
+	marked := func() int {
 		one.mu.Lock()
 		defer one.mu.Unlock()
-		one.upstream.onWire(func(fd int) { mark = getNow(fd, unix.SOL_SOCKET, unix.SO_MARK) })
-		return mark
+		return one.upstream.end.Get(sock.Mark)
 	}
 	if got := marked(); got != 7 {
 		t.Errorf("the mark is %d, want 7", got)

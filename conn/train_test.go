@@ -9,49 +9,25 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/sock"
 	"shaper/stats"
 )
-
-func TestTrain(t *testing.T) {
-	for _, c := range []struct {
-		bytes, size, most int
-		head              int
-		packets           int64 // of the head
-	}{
-		{0, 0, 100, 0, 1},
-		{1000, 0, 1, 1000, 1}, // a datagram is not divided
-		{1000, 100, 0, 100, 1},
-		{1000, 100, 99, 100, 1},
-		{1000, 100, 399, 300, 3},
-		{1000, 100, 1000, 1000, 10},
-		{950, 100, 1000, 950, 10},
-		{950, 100, 940, 900, 9},
-		{50, 100, 0, 50, 1},
-		{65_000, 1000, 1 << 30, 64_000, 64},
-		{65_500, 20_000, 1 << 30, 60_000, 3},
-	} {
-		head, rest := train{make([]byte, c.bytes), c.size}.cut(c.most)
-		if len(head.payload) != c.head || len(rest.payload) != c.bytes-c.head {
-			t.Errorf("%+v: cut into %d and %d", c, len(head.payload), len(rest.payload))
-		}
-		if cost := head.cost(); cost != (shaper.Cost{Bytes: int64(c.head), Packets: c.packets}) {
-			t.Errorf("%+v: the head costs %+v", c, cost)
-		}
-	}
-}
 
 // sendTrain sends datagrams of one size in a row as one, as fast senders do.
 func sendTrain(t testing.TB, c *net.UDPConn, payload []byte, size int) {
 	t.Helper()
-	var control control
-	length := 0
-	*(*uint16)(control.add(&length, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 2)) = uint16(size)
-	if _, _, err := c.WriteMsgUDP(payload, control[:length], nil); err != nil {
+	control := make([]byte, unix.CmsgSpace(2))
+	h := (*unix.Cmsghdr)(unsafe.Pointer(&control[0]))
+	h.Level, h.Type = unix.IPPROTO_UDP, unix.UDP_SEGMENT
+	h.SetLen(unix.CmsgLen(2))
+	*(*uint16)(unsafe.Pointer(&control[unix.CmsgLen(0)])) = uint16(size)
+	if _, _, err := c.WriteMsgUDP(payload, control, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -184,7 +160,7 @@ func forwardUDP(name, upstream, rate string) string {
 }
 
 // A kernel that does not segment, as where no checksum is asked for, gets each
-// datagram on its own; then no more trains.
+// datagram on its own.
 func TestSendApart(t *testing.T) {
 	upstream := bindUDP(t, "127.0.0.1:0")
 	c := dialUDP(t, upstream.LocalAddr().String())
@@ -196,19 +172,16 @@ func TestSendApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &way{raw: raw, session: &udpSession{service: &service{}}}
+	w := &way{Route: sock.Route{Raw: raw}, session: &udpSession{service: &service{}}}
 	for range 3 {
 		out := getOutgoing()
-		w.offer(train{payload: []byte("aabbccd"), size: 2}, out)
-		w.offer(train{payload: []byte("ee")}, out)
-		w.offer(train{payload: []byte("f")}, out)
+		w.offer(sock.Train{Payload: []byte("aabbccd"), Size: 2}, out)
+		w.offer(sock.Train{Payload: []byte("ee")}, out)
+		w.offer(sock.Train{Payload: []byte("f")}, out)
 		w.send(out)
 		out.release()
 		for _, want := range []string{"aa", "bb", "cc", "d", "ee", "f"} {
 			expectDatagram(t, upstream, want)
-		}
-		if n := w.unsegmented.Load(); n != 2 {
-			t.Errorf("from %d bytes on datagrams are sent one by one, want 2", n)
 		}
 	}
 	if n := w.moved.Load(); n != 30 {
@@ -220,10 +193,10 @@ func TestSendApart(t *testing.T) {
 func TestTrainIsLost(t *testing.T) {
 	sh := shaper.New()
 	defer sh.Close()
-	w := &way{raw: refusing{}}
+	w := &way{Route: sock.Route{Raw: refusing{}}}
 	w.init(&udpSession{service: &service{}}, stats.Upstream, sh.NewClass(leakyClass("c", fast)))
 	out := getOutgoing()
-	w.offer(train{payload: []byte("aabbc"), size: 2}, out)
+	w.offer(sock.Train{Payload: []byte("aabbc"), Size: 2}, out)
 	w.send(out)
 	out.release()
 	lost := &w.class.Load().Stats.Dropped[stats.Reset]

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"shaper/buffer"
+	"shaper/sock"
 	"shaper/stats"
 )
 
@@ -30,12 +31,13 @@ import (
 type tunnel struct {
 	server  *Server
 	session *tcpSession
-	sock    *sock // of the session, which it is beneath
+	side    *side   // of the session, which it is beneath
+	end     *tlsEnd // of that
 
 	file    *os.File // the connection, until there are descriptors for the rest
 	wire    *wire
 	tls     *tls.Conn
-	outside int           // the session's end of the pair, until it has taken it; -1: none
+	outside *sock.Socket  // the session's end of the pair; closed: there is none, or the session has it
 	inside  *net.UnixConn // the other end
 	version uint16        // of TLS
 	key     uint64        // of the poller; 0: it is not watched
@@ -58,6 +60,9 @@ type tunnelFailure struct {
 	result stats.Result
 }
 
+func (f *tunnelFailure) Error() string { return "TLS: " + f.err.Error() }
+func (f *tunnelFailure) Unwrap() error { return f.err }
+
 // Bounds of what waits in a tunnel.
 const (
 	pairBuffer = 32 << 10    // SO_SNDBUF of each end of the pair
@@ -69,11 +74,14 @@ const (
 var errGone = errors.New("the session has ended")
 
 // newTunnel puts a connected socket under TLS, whose handshake is to be done by a time.
-// It takes over the descriptor of s, which has none until then. The session's lock is held.
-func newTunnel(s *sock, by time.Time) *tunnel {
+// It takes over the socket of s, which must be one of the kernel. The session's lock is
+// held.
+func newTunnel(s *side, by time.Time) *tunnel {
 	t := s.session
-	tn := &tunnel{server: t.server, session: t, sock: s, file: os.NewFile(uintptr(s.release()), "tls"), outside: -1, gone: make(chan struct{})}
-	s.tls = tn
+	file := s.release().(*sock.Socket).File("tls")
+	tn := &tunnel{server: t.server, session: t, side: s, file: file, outside: sock.NoSocket(), gone: make(chan struct{})}
+	tn.end = &tlsEnd{Socket: sock.NoSocket(), tunnel: tn}
+	s.end = tn.end
 	t.server.mu.Lock()
 	t.server.tunnels[tn] = true
 	t.server.mu.Unlock()
@@ -151,23 +159,17 @@ func (tn *tunnel) open(by time.Time) error {
 	if err != nil {
 		return err
 	}
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	outside, inside, err := sock.NewPair()
 	if err != nil {
 		c.Close()
-		return os.NewSyscallError("socketpair", err)
-	}
-	inside, err := fileConn(fds[1])
-	if err != nil {
-		c.Close()
-		closeNow(fds[0])
 		return err
 	}
-	setNow(fds[0], unix.SOL_SOCKET, unix.SO_SNDBUF, pairBuffer)
+	outside.Set(sock.SendBuffer, pairBuffer)
 	setBuffer(inside, pairBuffer)
 	tn.mu.Lock()
 	defer tn.mu.Unlock()
 	tn.file.Close()
-	tn.outside, tn.inside, tn.wire = fds[0], inside, &wire{TCPConn: c.(*net.TCPConn)}
+	tn.outside, tn.inside, tn.wire = outside, inside, &wire{TCPConn: c.(*net.TCPConn)}
 	tn.wire.SetKeepAlive(false) // idle_timeout ends what is dead
 	tn.wire.SetDeadline(by)
 	if tn.aborted {
@@ -257,7 +259,8 @@ func (tn *tunnel) take(raw syscall.RawConn) (buf *buffer.Buffer, n int, err erro
 	waited := raw.Read(func(fd uintptr) bool {
 		tn.busy.Store(true)
 		buf = buffer.Get(recordSize)
-		for n, err = readNow(int(fd), buf.Bytes); err == unix.EINTR; n, err = readNow(int(fd), buf.Bytes) {
+		from := sock.Descriptor(fd)
+		for n, err = from.Read(buf.Bytes); err == unix.EINTR; n, err = from.Read(buf.Bytes) {
 		}
 		if err != nil {
 			buf.Put()
@@ -287,7 +290,7 @@ func (tn *tunnel) fail(err error) bool {
 	if tn.isAborted() || !tn.failure.CompareAndSwap(nil, f) {
 		return false
 	}
-	tn.session.tunnelFailed(tn, f)
+	tn.failed(f)
 	tn.abort()
 	return false
 }
@@ -354,7 +357,7 @@ func (tn *tunnel) close(ok bool) {
 	tn.unwatch()
 	tn.mu.Lock()
 	if tn.wire == nil {
-		lingerNow(int(tn.file.Fd()))
+		sock.Descriptor(tn.file.Fd()).Abandon()
 		tn.file.Close()
 	} else {
 		if !ok || tn.aborted {
@@ -363,9 +366,7 @@ func (tn *tunnel) close(ok bool) {
 		tn.wire.Close()
 		tn.inside.Close()
 	}
-	if tn.outside >= 0 {
-		closeNow(tn.outside)
-	}
+	tn.outside.Close()
 	tn.mu.Unlock()
 	s := tn.server
 	s.mu.Lock()

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"shaper/policy"
+	"shaper/sock"
 	"shaper/stats"
 )
 
@@ -45,10 +46,10 @@ type udpKey struct {
 	asked  netip.Addr
 }
 
-func (in *incoming) key(i int) udpKey { return udpKey{in.source(i), in.asked(i)} }
+func keyOf(in *sock.Incoming, i int) udpKey { return udpKey{in.Source(i), in.Asked(i)} }
 
 func (s *Server) bindUDP(at address) (bound, error) {
-	c, err := s.listenUDP(at.text)
+	c, err := s.inherited.listenUDP(at.text)
 	if err != nil {
 		return nil, err
 	}
@@ -135,17 +136,11 @@ func (u *udpSocket) revive() bool {
 
 // dropOld drops what came while nobody read: it may be of any age.
 func (u *udpSocket) dropOld(fd uintptr) {
-	in := incomings.Get().(*incoming)
-	defer incomings.Put(in)
-	for {
-		n, err := in.receive(fd)
-		if err != nil {
-			return
-		}
+	sock.Discard(fd, func(in *sock.Incoming, n int) {
 		for i := range n {
-			u.lost(in.key(i), in.train(i))
+			u.lost(keyOf(in, i), in.Train(i))
 		}
-	}
+	})
 }
 
 func (u *udpSocket) is(state udpState) bool {
@@ -158,24 +153,24 @@ func (u *udpSocket) is(state udpState) bool {
 // closed or has a read deadline.
 func (u *udpSocket) read() {
 	defer u.reading.Done()
-	in := &reader{}
+	in := &sock.Reader{}
 	for {
-		n, err := in.read(u.raw)
+		n, err := in.Read(u.raw)
 		if err != nil {
 			return
 		}
-		u.deliver(in.batch, n)
-		in.release()
+		u.deliver(in.Batch, n)
+		in.Release()
 	}
 }
 
 // deliver offers each datagram of a batch to its session's class. Runs of
 // datagrams of one session that leave at once leave together.
-func (u *udpSocket) deliver(in *incoming, n int) {
+func (u *udpSocket) deliver(in *sock.Incoming, n int) {
 	for i := 0; i < n; {
-		key := in.key(i)
+		key := keyOf(in, i)
 		from := i
-		for i++; i < n && in.key(i) == key; i++ {
+		for i++; i < n && keyOf(in, i) == key; i++ {
 		}
 		u.pass(key, in, from, i)
 	}
@@ -183,7 +178,7 @@ func (u *udpSocket) deliver(in *incoming, n int) {
 
 // pass hands the datagrams of a batch from one number up to another, all of one
 // session, to that. A panic where there is no session yet costs only them.
-func (u *udpSocket) pass(key udpKey, in *incoming, from, to int) {
+func (u *udpSocket) pass(key udpKey, in *sock.Incoming, from, to int) {
 	defer func() {
 		if p := recover(); p != nil {
 			u.server.log.Error("datagram panicked", "client", key.client, "panic", p, "stack", string(debug.Stack()))
@@ -199,7 +194,7 @@ func (u *udpSocket) pass(key udpKey, in *incoming, from, to int) {
 
 // session returns the session of datagram i, a new one if need be; nil where
 // it cannot have one, and the datagram is dropped.
-func (u *udpSocket) session(key udpKey, in *incoming, i int) *udpSession {
+func (u *udpSocket) session(key udpKey, in *sock.Incoming, i int) *udpSession {
 	u.mu.Lock()
 	one := u.sessions[key]
 	u.mu.Unlock()
@@ -208,7 +203,7 @@ func (u *udpSocket) session(key udpKey, in *incoming, i int) *udpSession {
 	}
 	sv := u.service.Load()
 	if u.server.isOwn("udp", key.client) || !sv.gate.tryEnter() { // never answer ourselves
-		u.lost(key, in.train(i))
+		u.lost(key, in.Train(i))
 		return nil
 	}
 	defer func() {
@@ -216,10 +211,10 @@ func (u *udpSocket) session(key udpKey, in *incoming, i int) *udpSession {
 			sv.gate.leave()
 		}
 	}()
-	one, err := u.open(key, in.peerOf(i), sv)
+	one, err := u.open(key, in.Peer(i), sv)
 	if err != nil {
 		sv.stats.Ended[notOpened(err)].Add(1)
-		u.lost(key, in.train(i))
+		u.lost(key, in.Train(i))
 		return nil
 	}
 	return one
@@ -227,14 +222,14 @@ func (u *udpSocket) session(key udpKey, in *incoming, i int) *udpSession {
 
 // lost counts datagrams without a session as dropped by the class they would
 // have had.
-func (u *udpSocket) lost(key udpKey, t train) {
+func (u *udpSocket) lost(key udpKey, t sock.Train) {
 	s := u.server
 	s.routesMu.RLock()
 	defer s.routesMu.RUnlock()
 	sv := u.service.Load()
 	conf := &sv.terms.Load().Listener
 	if up, _ := s.routes.classify(u.describe(key, conf, sv.names.known(conf.Upstream[0])), conf); up != nil {
-		cost := t.cost()
+		cost := costOf(t)
 		up.CountDropped(stats.NoSession, cost.Packets, cost.Bytes)
 	}
 }

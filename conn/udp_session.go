@@ -12,6 +12,7 @@ import (
 
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/sock"
 	"shaper/stats"
 )
 
@@ -23,7 +24,7 @@ type udpSession struct {
 	service *service
 	conf    *policy.Listener // as it was when the session began
 	key     udpKey
-	client  peer
+	client  sock.Peer
 	started time.Time
 
 	upstream    *net.UDPConn // nil for what is built in
@@ -53,7 +54,7 @@ func notOpened(err error) stats.Result {
 
 // open makes the session of a client. It does not wait: an upstream whose name
 // is not resolved yet is an error.
-func (u *udpSocket) open(key udpKey, client peer, sv *service) (*udpSession, error) {
+func (u *udpSocket) open(key udpKey, client sock.Peer, sv *service) (*udpSession, error) {
 	one := &udpSession{id: u.server.lastID.Add(1), socket: u, service: sv, conf: &sv.terms.Load().Listener, key: key, client: client, started: time.Now()}
 	if err := one.begin(); err != nil {
 		return nil, err
@@ -99,13 +100,15 @@ func (t *udpSession) dial() error {
 		return err
 	}
 	t.upstream = c
-	if t.up.raw, err = c.SyscallConn(); err != nil {
+	if t.up.Raw, err = c.SyscallConn(); err != nil {
 		t.closeUpstream()
 		return err
 	}
-	t.up.raw.Control(func(fd uintptr) {
+	t.up.Raw.Control(func(fd uintptr) {
 		unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1)
-		s.marks.mark(int(fd), t.up.class.Load())
+		if mark := s.marks.mark(t.up.class.Load()); mark != 0 {
+			sock.Descriptor(fd).Set(sock.Mark, int(mark))
+		}
 	})
 	return nil
 }
@@ -140,7 +143,7 @@ func (t *udpSession) begin() (err error) {
 		}
 	}()
 	u := t.socket
-	t.down.raw, t.down.to = u.raw, &t.client
+	t.down.Raw, t.down.To = u.raw, &t.client
 	if t.name == policy.Echo {
 		t.up.turn = &t.down
 	}
@@ -225,11 +228,11 @@ func (u *udpSocket) leave(one *udpSession) {
 
 // offer has the datagrams of a batch from one number up to another enter the
 // class of a way of the session, and sends those that leave at once.
-func (t *udpSession) offer(w *way, in *incoming, from, to int) {
+func (t *udpSession) offer(w *way, in *sock.Incoming, from, to int) {
 	defer t.socket.server.rescue(t)
 	out := getOutgoing()
 	for i := from; i < to; i++ {
-		w.offer(in.train(i), out)
+		w.offer(in.Train(i), out)
 	}
 	w.send(out)
 	out.release()
@@ -239,14 +242,14 @@ func (t *udpSession) offer(w *way, in *incoming, from, to int) {
 // ends. An ICMP error, as when nobody listens there, does not end it.
 func (t *udpSession) answers() {
 	defer t.socket.server.rescue(t)
-	in := &reader{}
+	in := &sock.Reader{}
 	for {
-		n, err := in.read(t.up.raw)
+		n, err := in.Read(t.up.Raw)
 		if err != nil {
 			return
 		}
-		t.offer(&t.down, in.batch, 0, n)
-		in.release()
+		t.offer(&t.down, in.Batch, 0, n)
+		in.Release()
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"shaper/policy"
+	"shaper/sock"
 	"shaper/stats"
 )
 
@@ -50,7 +51,7 @@ func bindUDP(t testing.TB, addr string) *net.UDPConn {
 // receive reads the next datagram.
 func receive(t testing.TB, c *net.UDPConn) (string, netip.AddrPort) {
 	t.Helper()
-	buf := make([]byte, maxDatagram)
+	buf := make([]byte, 64<<10)
 	n, from, err := c.ReadFromUDPAddrPort(buf)
 	if err != nil {
 		t.Fatal(err)
@@ -363,11 +364,10 @@ func TestPanicInDatagramSession(t *testing.T) {
 			t.Fatal("no session")
 		}
 		sv.stats.Open.Add(1)
-		one.up.raw = brokenRaw{}
-		in := incomings.Get().(*incoming)
-		in.hdrs[0].n = 1
-		one.offer(&one.up, in, 0, 1)
-		incomings.Put(in)
+		one.up.Raw = brokenRaw{}
+		in := oneDatagram(t)
+		one.offer(&one.up, in.Batch, 0, 1)
+		in.Release()
 		r.awaitEndOf(stats.Panicked, uint64(i+1))
 	}
 	sent := r.sent("c", stats.Upstream).Packets.Load()
@@ -376,6 +376,22 @@ func TestPanicInDatagramSession(t *testing.T) {
 	if n := strings.Count(r.log.String(), "in sendmmsg"); n != 2 {
 		t.Errorf("%d panics are logged, want 2", n)
 	}
+}
+
+// oneDatagram returns a batch of one.
+func oneDatagram(t testing.TB) *sock.Reader {
+	t.Helper()
+	c := bindUDP(t, "127.0.0.1:0")
+	send(t, dialUDP(t, c.LocalAddr().String()), "x")
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &sock.Reader{}
+	if n, err := in.Read(raw); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	return in
 }
 
 type brokenRaw struct{ syscall.RawConn }
@@ -460,9 +476,9 @@ func TestSendAfterUnreachable(t *testing.T) {
 		return held
 	})
 	upstream := bindUDP(t, at)
-	w := &way{raw: raw, session: &udpSession{service: &service{}}}
+	w := &way{Route: sock.Route{Raw: raw}, session: &udpSession{service: &service{}}}
 	out := getOutgoing()
-	w.offer(train{payload: []byte("found")}, out)
+	w.offer(sock.Train{Payload: []byte("found")}, out)
 	w.send(out)
 	out.release()
 	expectDatagram(t, upstream, "found")

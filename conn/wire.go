@@ -5,7 +5,7 @@ import (
 	"net"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"shaper/sock"
 )
 
 // wire is the connection beneath TLS.
@@ -29,14 +29,14 @@ func (w *wire) Read(p []byte) (int, error) {
 func (w *wire) SetWriteDeadline(time.Time) error { return nil }
 
 // control calls with the descriptor of the connection, unless it is closed.
-func (tn *tunnel) control(do func(fd int)) {
+func (tn *tunnel) control(do func(sock.Descriptor)) {
 	tn.mu.Lock()
 	defer tn.mu.Unlock()
 	if tn.wire == nil {
 		return
 	}
 	if raw, err := tn.wire.SyscallConn(); err == nil {
-		raw.Control(func(fd uintptr) { do(int(fd)) })
+		raw.Control(func(fd uintptr) { do(sock.Descriptor(fd)) })
 	}
 }
 
@@ -52,6 +52,6 @@ func (tn *tunnel) narrow(n int) {
 // setBuffer bounds what waits behind a socket of a pair.
 func setBuffer(c *net.UnixConn, n int) {
 	if raw, err := c.SyscallConn(); err == nil {
-		raw.Control(func(fd uintptr) { setNow(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, n) })
+		raw.Control(func(fd uintptr) { sock.Descriptor(fd).Set(sock.SendBuffer, n) })
 	}
 }

@@ -1,4 +1,4 @@
-package conn
+package sock
 
 import (
 	"sync/atomic"
@@ -6,15 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"shaper/buffer"
-	"shaper/shaper"
 )
 
-// cargo is what one direction of a session has read and not yet written. It is
-// in a pipe, where the kernel moves it without copying; or, where it is little
-// or no pipe is free, in a buffer. Both are taken when bytes are there and given
-// back when they have gone, so that an idle session holds none.
-type cargo struct {
-	pipes   pipes          // nil: none may be used
+// Cargo is bytes that were read from one end and are not yet written to another. They are
+// in a pipe, where the kernel moves them without a copy; or in a buffer, if they are few or
+// no pipe is free. Both are taken when bytes are there and given back when they have gone,
+// so that an idle Cargo holds none. One goroutine at a time may use it.
+type Cargo struct {
+	pipes   Pipes          // nil: none may be used
 	refused *atomic.Uint64 // counts that the kernel would not splice
 	pipe    *pipe
 	buf     *buffer.Buffer
@@ -22,6 +21,9 @@ type cargo struct {
 	sent    int  // of those, written
 	plenty  bool // the last read found as many bytes as it could take, or nearly
 }
+
+// Init prepares a Cargo, which is empty. refused counts that the kernel would not splice.
+func (c *Cargo) Init(pipes Pipes, refused *atomic.Uint64) { *c = Cargo{pipes: pipes, refused: refused} }
 
 // Which bytes go through a pipe: those that come in such numbers that copying
 // them costs more than the system calls of a pipe.
@@ -31,21 +33,21 @@ const (
 	minSplice = 16 << 10 // the smallest piece that is worth a pipe
 )
 
-// It does not compile if a piece of a class does not fit into a buffer.
-const _ = uint(buffer.Max - shaper.MaxPiece)
+// Most is how many bytes a Cargo can hold.
+const Most = buffer.Max
 
-// load reads what is there, at most a piece; the cargo is empty. No bytes and no
-// error are the end. It is drained where there was surely no more to read.
-func (c *cargo) load(fd, piece int) (drained bool, err error) {
+// Load reads what is there, at most a piece, which is at most Most; the cargo is empty. No
+// bytes and no error are the end. drained says that there surely was no more to read.
+func (c *Cargo) Load(from End, piece int) (drained bool, err error) {
 	c.n, c.sent = 0, 0
 	if c.plenty && piece >= minSplice {
 		if c.pipe = c.pipes.get(); c.pipe != nil {
-			c.n, err = c.pipe.fill(fd, piece)
+			c.n, err = from.fill(c.pipe, piece)
 			c.plenty = c.n >= smallRead/2
 			if err == unix.EINVAL { // the kernel does not splice from it
 				c.release()
 				c.forgoPipes()
-				return c.load(fd, piece)
+				return c.Load(from, piece)
 			}
 			return false, c.loaded(err)
 		}
@@ -56,43 +58,42 @@ func (c *cargo) load(fd, piece int) (drained bool, err error) {
 	}
 	most = min(most, piece)
 	c.buf = buffer.Get(most)
-	c.n, err = readNow(fd, c.buf.Bytes[:most])
+	c.n, err = from.Read(c.buf.Bytes[:most])
 	c.plenty = c.n >= min(most, smallRead)
 	return c.n < most, c.loaded(err)
 }
 
 // loaded gives back at once what nothing was read into.
-func (c *cargo) loaded(err error) error {
+func (c *Cargo) loaded(err error) error {
 	if c.n == 0 {
 		c.release()
 	}
 	return err
 }
 
-// unload writes what the socket takes at once, and returns how many bytes that
-// were.
-func (c *cargo) unload(fd int) (n int, err error) {
+// Unload writes what the end takes at once, and returns how many bytes that were.
+func (c *Cargo) Unload(to End) (n int, err error) {
 	if c.pipe != nil {
-		if n, err = c.pipe.drain(fd, c.left()); err == unix.EINVAL { // the kernel does not splice to it
+		if n, err = to.drain(c.pipe, c.Left()); err == unix.EINVAL { // the kernel does not splice to it
 			c.unpipe()
 			c.forgoPipes()
 		}
 	}
 	if c.pipe == nil {
-		n, err = sendNow(fd, c.buf.Bytes[c.sent:c.n])
+		n, err = to.Write(c.buf.Bytes[c.sent:c.n])
 	}
 	c.sent += n
 	return n, err
 }
 
 // forgoPipes copies from now on, since the kernel does not splice here.
-func (c *cargo) forgoPipes() {
+func (c *Cargo) forgoPipes() {
 	c.refused.Add(1)
 	c.pipes = nil
 }
 
 // unpipe moves what is in the pipe into a buffer.
-func (c *cargo) unpipe() {
+func (c *Cargo) unpipe() {
 	c.buf = buffer.Get(c.n)
 	for at := c.sent; at < c.n; {
 		n, err := c.pipe.read(c.buf.Bytes[at:c.n])
@@ -105,12 +106,18 @@ func (c *cargo) unpipe() {
 	c.pipe = nil
 }
 
-// left returns how many bytes are still to be written.
-func (c *cargo) left() int { return c.n - c.sent }
+// Len returns how many bytes Load has read, and Left how many are still to be written.
+func (c *Cargo) Len() int { return c.n }
 
-// clear forgets the cargo, sent or not.
-func (c *cargo) clear() {
-	if c.pipe != nil && c.left() > 0 {
+// Left: see Len.
+func (c *Cargo) Left() int { return c.n - c.sent }
+
+// CopyNext lets the next Load copy what it reads.
+func (c *Cargo) CopyNext() { c.plenty = false }
+
+// Clear forgets the cargo, sent or not.
+func (c *Cargo) Clear() {
+	if c.pipe != nil && c.Left() > 0 {
 		c.unpipe()
 	}
 	c.n, c.sent = 0, 0
@@ -118,7 +125,7 @@ func (c *cargo) clear() {
 }
 
 // release gives back what holds the cargo, which is empty.
-func (c *cargo) release() {
+func (c *Cargo) release() {
 	if c.pipe != nil {
 		c.pipes.put(c.pipe)
 		c.pipe = nil

@@ -1,4 +1,4 @@
-package conn
+package sock
 
 import (
 	"net/netip"

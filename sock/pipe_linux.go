@@ -1,9 +1,9 @@
-package conn
+package sock
 
 import (
 	"golang.org/x/sys/unix"
 
-	"shaper/shaper"
+	"shaper/buffer"
 )
 
 // pipe is a pipe of the kernel: what is spliced through it is not copied
@@ -15,15 +15,16 @@ type pipe struct{ in, out int }
 // page or two.
 const (
 	maxPipes = 64
-	pipeSize = shaper.MaxPiece
+	pipeSize = buffer.Max
 )
 
-// pipes are the pipes of a server, made when it starts. Each is empty, and held
-// by one half of a session while bytes are in it.
-type pipes chan *pipe
+// Pipes are what many a Cargo moves bytes through. Each is empty, but for those that a
+// Cargo holds. A nil Pipes has none.
+type Pipes chan *pipe
 
-func newPipes() pipes {
-	ps := make(pipes, maxPipes)
+// NewPipes implements Network.
+func (Kernel) NewPipes() Pipes {
+	ps := make(Pipes, maxPipes)
 	for range maxPipes {
 		p, err := newPipe()
 		if err != nil {
@@ -47,8 +48,8 @@ func newPipe() (*pipe, error) {
 	return p, nil
 }
 
-// get returns a pipe, nil where all are in use.
-func (ps pipes) get() *pipe {
+// get returns a pipe; nil: all are in use.
+func (ps Pipes) get() *pipe {
 	select {
 	case p := <-ps:
 		return p
@@ -57,10 +58,10 @@ func (ps pipes) get() *pipe {
 	}
 }
 
-func (ps pipes) put(p *pipe) { ps <- p }
+func (ps Pipes) put(p *pipe) { ps <- p }
 
-// close closes the pipes. None may be in use.
-func (ps pipes) close() {
+// Close closes the pipes. None may be in use.
+func (ps Pipes) Close() {
 	for p := ps.get(); p != nil; p = ps.get() {
 		p.close()
 	}

@@ -1,4 +1,4 @@
-package conn
+package sock
 
 import (
 	"bytes"
@@ -8,47 +8,90 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"shaper/stats"
 )
 
 // porter is a cargo between two connections.
 type porter struct {
 	t        testing.TB
-	cargo    cargo
+	cargo    Cargo
 	from, to *net.TCPConn // of the peers
-	in, out  int          // our ends
+	in, out  *Socket      // our ends
 }
 
-func newCarrier(t testing.TB) *porter {
+func newPorter(t testing.TB) *porter {
 	t.Helper()
-	ps := newPipes()
-	t.Cleanup(ps.close)
-	c := &porter{t: t, cargo: cargo{pipes: ps, refused: new(atomic.Uint64)}}
+	ps := Kernel{}.NewPipes()
+	t.Cleanup(ps.Close)
+	c := &porter{t: t}
+	c.cargo.Init(ps, new(atomic.Uint64))
 	var in, out *net.TCPConn
 	c.from, in = connected(t)
 	out, c.to = connected(t)
-	c.in, c.out = descriptor(t, in), descriptor(t, out)
+	c.in, c.out = socketOf(t, in), socketOf(t, out)
 	return c
 }
 
-// descriptor returns that of a connection, which stays open for the test.
-func descriptor(t testing.TB, c *net.TCPConn) (fd int) {
+// patience is how long tests wait for what must happen, even if the machine is busy.
+const patience = time.Minute
+
+// connected returns two connected sockets.
+func connected(t testing.TB) (ours, theirs *net.TCPConn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	one, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []net.Conn{one, other} {
+		c.SetDeadline(time.Now().Add(patience))
+		t.Cleanup(func() { c.Close() })
+	}
+	return one.(*net.TCPConn), other.(*net.TCPConn)
+}
+
+func send(t testing.TB, c net.Conn, data string) {
+	t.Helper()
+	if _, err := io.WriteString(c, data); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expect reads exactly so much.
+func expect(t testing.TB, c io.Reader, want string) {
+	t.Helper()
+	got := make([]byte, len(want))
+	if n, err := io.ReadFull(c, got); err != nil || string(got) != want {
+		t.Fatalf("read %q, %v, want %q", got[:n], err, want)
+	}
+}
+
+// socketOf returns the end of a connection, which stays open for the test.
+func socketOf(t testing.TB, c *net.TCPConn) *Socket {
 	t.Helper()
 	raw, err := c.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw.Control(func(d uintptr) { fd = int(d) })
-	return fd
+	s := NoSocket()
+	raw.Control(func(d uintptr) { s.Descriptor = Descriptor(d) })
+	return s
 }
 
-// await waits for an event of a descriptor.
-func await(t testing.TB, fd int, event int16) {
-	if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: event}}, int(patience.Milliseconds())); err != nil && err != unix.EINTR {
+// await waits for an event of a socket.
+func await(t testing.TB, s *Socket, event int16) {
+	if _, err := unix.Poll([]unix.PollFd{{Fd: int32(s.Descriptor), Events: event}}, int(patience.Milliseconds())); err != nil && err != unix.EINTR {
 		t.Fatal(err)
 	}
 }
@@ -57,7 +100,7 @@ func await(t testing.TB, fd int, event int16) {
 func (c *porter) load(piece int) int {
 	c.t.Helper()
 	for {
-		switch _, err := c.cargo.load(c.in, piece); err {
+		switch _, err := c.cargo.Load(c.in, piece); err {
 		case nil:
 			return c.cargo.n
 		case unix.EAGAIN:
@@ -71,8 +114,8 @@ func (c *porter) load(piece int) int {
 // unload writes all that is in the cargo.
 func (c *porter) unload() {
 	c.t.Helper()
-	for c.cargo.left() > 0 {
-		switch _, err := c.cargo.unload(c.out); err {
+	for c.cargo.Left() > 0 {
+		switch _, err := c.cargo.Unload(c.out); err {
 		case nil:
 		case unix.EAGAIN:
 			await(c.t, c.out, unix.POLLOUT)
@@ -80,7 +123,7 @@ func (c *porter) unload() {
 			c.t.Fatal(err)
 		}
 	}
-	c.cargo.clear()
+	c.cargo.Clear()
 }
 
 func noise(n int) []byte {
@@ -96,7 +139,7 @@ func noise(n int) []byte {
 func TestCargoIsUnchanged(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{maxPipes, 1, 0} {
-		c := newCarrier(t)
+		c := newPorter(t)
 		for range maxPipes - n {
 			defer c.cargo.pipes.get().close()
 		}
@@ -117,7 +160,7 @@ func TestCargoIsUnchanged(t *testing.T) {
 			}
 			c.unload()
 		}
-		unix.Shutdown(c.out, unix.SHUT_WR)
+		c.out.CloseWrite()
 		if !bytes.Equal(<-got, data) {
 			t.Errorf("with %d pipes, other bytes arrive", n)
 		}
@@ -132,7 +175,7 @@ func TestCargoIsUnchanged(t *testing.T) {
 
 // Few bytes are copied, in a buffer of about their size.
 func TestCargoOfFewBytes(t *testing.T) {
-	c := newCarrier(t)
+	c := newPorter(t)
 	for range 10 {
 		send(t, c.from, "hello")
 		if n := c.load(pipeSize); n != 5 || c.cargo.pipe != nil || len(c.cargo.buf.Bytes) > smallRead {
@@ -145,7 +188,7 @@ func TestCargoOfFewBytes(t *testing.T) {
 
 // What is given up while it is in a pipe never reaches the next one who uses it.
 func TestCargoGivenUp(t *testing.T) {
-	c := newCarrier(t)
+	c := newPorter(t)
 	c.cargo.plenty = true
 	if _, err := c.from.Write(noise(pipeSize)); err != nil {
 		t.Fatal(err)
@@ -154,7 +197,7 @@ func TestCargoGivenUp(t *testing.T) {
 		t.Fatal("the bytes are not in a pipe")
 	}
 	ps := c.cargo.pipes
-	c.cargo.clear()
+	c.cargo.Clear()
 	if len(ps) != maxPipes {
 		t.Errorf("%d pipes are back", len(ps))
 	}
@@ -162,7 +205,7 @@ func TestCargoGivenUp(t *testing.T) {
 }
 
 // wantEmpty looks into every pipe that is free.
-func wantEmpty(t testing.TB, ps pipes) {
+func wantEmpty(t testing.TB, ps Pipes) {
 	t.Helper()
 	for range len(ps) {
 		p := ps.get()
@@ -176,7 +219,7 @@ func wantEmpty(t testing.TB, ps pipes) {
 // Where the kernel does not splice, the bytes are copied, and none is lost.
 func TestCargoWithoutSplice(t *testing.T) {
 	t.Run("to the destination", func(t *testing.T) {
-		c := newCarrier(t)
+		c := newPorter(t)
 		c.cargo.plenty = true
 		data := noise(100_000)
 		if _, err := c.from.Write(data); err != nil {
@@ -189,14 +232,14 @@ func TestCargoWithoutSplice(t *testing.T) {
 		}
 		defer appended.Close()
 		// It takes nothing: splice(2) refuses it, and it is no socket.
-		if _, err := c.cargo.unload(int(appended.Fd())); err != unix.ENOTSOCK || c.cargo.pipe != nil || c.cargo.left() != n || c.cargo.refused.Load() != 1 {
+		if _, err := c.cargo.Unload(&Socket{Descriptor(appended.Fd())}); err != unix.ENOTSOCK || c.cargo.pipe != nil || c.cargo.Left() != n || c.cargo.refused.Load() != 1 {
 			t.Errorf("unload: %v, and the cargo is %+v", err, c.cargo)
 		}
 		c.unload()
 		expect(t, c.to, string(data[:n]))
 	})
 	t.Run("from the source", func(t *testing.T) {
-		c := newCarrier(t)
+		c := newPorter(t)
 		c.cargo.plenty = true
 		data := noise(100_000)
 		memory, err := os.Open("/proc/self/mem") // can be read, but not spliced
@@ -207,7 +250,7 @@ func TestCargoWithoutSplice(t *testing.T) {
 		if _, err := memory.Seek(int64(uintptr(unsafe.Pointer(&data[0]))), io.SeekStart); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.cargo.load(int(memory.Fd()), pipeSize); err != nil || c.cargo.pipe != nil || c.cargo.n == 0 || c.cargo.refused.Load() != 1 {
+		if _, err := c.cargo.Load(&Socket{Descriptor(memory.Fd())}, pipeSize); err != nil || c.cargo.pipe != nil || c.cargo.n == 0 || c.cargo.refused.Load() != 1 {
 			t.Fatalf("load: %v, and the cargo is %+v", err, c.cargo)
 		}
 		n := c.cargo.n
@@ -218,8 +261,8 @@ func TestCargoWithoutSplice(t *testing.T) {
 
 // The pipes are what an unprivileged user may have: half of the pages at most.
 func TestPipesAreWithinTheQuota(t *testing.T) {
-	ps := newPipes()
-	defer ps.close()
+	ps := Kernel{}.NewPipes()
+	defer ps.Close()
 	if len(ps) != maxPipes {
 		t.Errorf("%d pipes, want %d", len(ps), maxPipes)
 	}
@@ -236,30 +279,4 @@ func TestPipesAreWithinTheQuota(t *testing.T) {
 	if pages > 16384/2 {
 		t.Errorf("they take %d pages", pages)
 	}
-}
-
-// A session that ends while its bytes are in a pipe, or stalls there, counts
-// them and gives the pipe back empty.
-func TestSessionEndsWithBytesInAPipe(t *testing.T) {
-	addr, conns := listen(t)
-	r := run(t, forward(addr, "1GB/s"))
-	client, upstream := r.open(conns)
-	fill(t, client) // until nobody takes more
-	one := r.one()
-	until(t, "bytes are held", func() bool { return one.info().Waiting > 0 })
-	held := uint64(one.info().Waiting)
-	if len(r.pipes) != maxPipes-1 {
-		t.Errorf("%d of %d pipes are free", len(r.pipes), maxPipes)
-	}
-	one.abort(stats.ByOperator)
-	expectReset(t, client)
-	upstream.Close()
-	r.awaitEnd(stats.ByOperator, 1)
-	if _, n := r.dropped("c", stats.Closed); n == 0 || n > held {
-		t.Errorf("dropped %d bytes of %d that were held", n, held)
-	}
-	if len(r.pipes) != maxPipes {
-		t.Errorf("%d of %d pipes are free", len(r.pipes), maxPipes)
-	}
-	wantEmpty(t, r.pipes)
 }

@@ -1,0 +1,168 @@
+package conn
+
+import (
+	"errors"
+	"time"
+
+	"shaper/exchange"
+	"shaper/frame"
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/sock"
+	"shaper/stats"
+)
+
+// messages is the relay of messages. The machine decides what leaves; the session drives it,
+// and reads and writes for it.
+type messages struct {
+	session  *tcpSession
+	machine  *exchange.Exchange
+	up, down lane
+
+	lingering *time.Timer // bounds how long the client may go on once it was told that the session ends; nil: it was not
+}
+
+// newMessages has messages go through a session, whose directions are in their classes.
+func newMessages(t *tcpSession, r *routes, who policy.Conn) *messages {
+	m := &messages{session: t}
+	m.machine = exchange.New(exchange.Config{
+		Host: m, Up: &m.up, Down: &m.down, Protocol: t.conf.Protocol, Link: frame.NewLink(settingsOf(t.conf)),
+		Class: t.up.flow.Class(), Back: t.down.flow.Class(),
+	})
+	m.up.init(m, &t.up)
+	m.down.init(m, &t.down)
+	m.obey(time.Now(), r, who)
+	m.copyTo(t.copies)
+	return m
+}
+
+// settingsOf returns how the messages of a listener are framed. Package policy has
+// checked them.
+func settingsOf(l *policy.Listener) frame.Settings {
+	return frame.Settings{
+		Protocol: frame.Protocol(l.Protocol), Prefix: frame.Prefix(l.LengthPrefix),
+		IncludesPrefix: l.LengthIncludesItself, Header: l.HeaderLength,
+	}
+}
+
+// obey takes the rules about messages that a policy has for the session.
+func (m *messages) obey(now time.Time, r *routes, who policy.Conn) {
+	m.machine.Obey(now, r.classifier.Messages(who), func(class string) *shaper.Class {
+		return r.classes[class].Join(now, who)
+	})
+}
+
+// drive implements relay.
+func (m *messages) drive(now time.Time) { m.machine.Drive(now) }
+
+// flush implements relay.
+func (m *messages) flush() { m.machine.Flush() }
+
+// tend implements relay.
+func (m *messages) tend(now time.Time) (waits bool) {
+	waits = m.machine.Waits()
+	m.machine.Tend(now)
+	return waits
+}
+
+// belong implements relay. The machine quits the old class when all that is in flight there
+// is answered.
+func (m *messages) belong(now time.Time, _, to *shaper.Class) {
+	m.machine.Belong(now, to)
+	m.session.up.join(to)
+}
+
+// quit implements relay.
+func (m *messages) quit(now time.Time, reason stats.Reason) {
+	if m.lingering != nil {
+		m.lingering.Stop()
+	}
+	m.machine.Quit(now, reason)
+}
+
+// reroute implements relay: new rules hold for the messages to come, and what waits in a
+// class that is gone moves to that of the session.
+func (m *messages) reroute(now time.Time, r *routes, who policy.Conn, gone map[*shaper.Class]bool) {
+	m.obey(now, r, who)
+	if m.session.stage == relaying {
+		m.machine.Reroute(now, gone, m.session.down.flow.Class())
+	}
+}
+
+// reach implements relay. What the kernel holds of messages for it
+// is bounded (TCP_NOTSENT_LOWAT, tcp(7)): else a provider that stalls would get in one
+// burst what has left meanwhile. Bodies of HTTP are not messages that wait for their turn.
+func (m *messages) reach(upstream string) {
+	conf := m.session.conf
+	m.machine.AskFor(originOf(conf, upstream))
+	if conf.Protocol != policy.HTTP {
+		m.session.upstream.end.Set(sock.UnsentLow, exchange.MostHeld)
+	}
+}
+
+// originOf returns the server that requests ask for which are sent to an upstream; nil
+// if they leave as the client wrote them.
+func originOf(conf *policy.Listener, upstream string) *frame.Origin {
+	host := conf.HostFor(upstream)
+	if host == "" {
+		return nil
+	}
+	scheme := "http"
+	if conf.UpstreamTLS != nil {
+		scheme = "https"
+	}
+	o := frame.NewOrigin(scheme, host)
+	return &o
+}
+
+// copyTo implements relay.
+func (m *messages) copyTo(c *copies) {
+	if c == nil {
+		m.machine.Watch(nil)
+		m.machine.Mirror(nil, nil)
+		return
+	}
+	if m.session.conf.Protocol == policy.HTTP {
+		c.expect(m.machine.InFlight())
+	}
+	m.machine.Watch(c)
+	m.machine.Mirror(&c.guest.Up, &c.guest.Down)
+}
+
+// Turn implements exchange.Host. The pacer calls it.
+func (m *messages) Turn(now time.Time, turn exchange.Turn) {
+	t := m.session
+	defer t.server.rescue(t)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	turn.Take(now)
+}
+
+// Revisit implements exchange.Host.
+func (m *messages) Revisit() { m.session.poller.Revisit(m.session) }
+
+// Fail implements exchange.Host.
+func (m *messages) Fail(result stats.Result) { m.session.fail(result) }
+
+// Cut implements exchange.Host.
+func (m *messages) Cut(result stats.Result) { m.down.direction.cutOff(result) }
+
+// farewell is how long a client may take to read that the session ends, and to end it too.
+const farewell = 2 * time.Second
+
+// Linger implements exchange.Host.
+func (m *messages) Linger() {
+	m.lingering = time.AfterFunc(farewell, func() {
+		m.session.drive(func(t *tcpSession) { t.finish(stats.Overflow) })
+	})
+}
+
+// unframed counts and logs that what a session carries is no message.
+func (m *messages) unframed(from string, err error) {
+	t := m.session
+	var wrong *frame.Error
+	if errors.As(err, &wrong) {
+		t.service.stats.Unframed.Add(wrong.Reason.String())
+	}
+	t.warn(unframed, "from", from, "err", err)
+}

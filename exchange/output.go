@@ -1,0 +1,89 @@
+package exchange
+
+import "shaper/buffer"
+
+// output is what a lane has passed on and not written: it is held for more, or the
+// receiver has not taken it yet.
+type output struct {
+	held  []byte
+	block *buffer.Buffer // where held begins; nil: nowhere, or in memory of its own
+}
+
+// MostHeld is how many bytes are held so that they leave together with what follows.
+const MostHeld = 16 << 10
+
+// send writes, in one piece if the receiver takes it, behind what that has not taken.
+func (l *lane) send(p []byte) {
+	o := &l.out
+	if len(o.held) > 0 {
+		o.held = append(o.held, p...)
+		l.flush()
+		return
+	}
+	if n := l.write(p); n < len(p) && !l.x.stopped {
+		o.held = append(o.held, p[n:]...)
+	}
+}
+
+// write writes what the receiver takes, and returns how many bytes that is.
+func (l *lane) write(p []byte) int {
+	n, left := l.dir.Write(p)
+	l.x.tell(left)
+	return n
+}
+
+// hold is send for what no class counts, and which may leave together with what follows
+// it in the same turn: a write for each would take longer than all else.
+func (l *lane) hold(p []byte) {
+	o := &l.out
+	if len(o.held)+len(p) > MostHeld {
+		l.send(p)
+		return
+	}
+	if o.held == nil {
+		o.block = buffer.Get(MostHeld)
+		o.held = o.block.Bytes[:0]
+	}
+	o.held = append(o.held, p...)
+}
+
+// flush writes what is held; false if the receiver does not take all of it.
+func (l *lane) flush() bool {
+	o := &l.out
+	if len(o.held) == 0 {
+		return true
+	}
+	n := l.write(o.held)
+	if l.x.stopped {
+		return false
+	}
+	o.held = o.held[:copy(o.held, o.held[n:])]
+	if len(o.held) > 0 {
+		return false
+	}
+	o.forget()
+	return true
+}
+
+// forget gives up what is held.
+func (o *output) forget() {
+	if o.block != nil {
+		o.block.Put()
+	}
+	o.held, o.block = nil, nil
+}
+
+// isStuck reports whether the receiver has no room for what is to be written.
+func (l *lane) isStuck() bool {
+	return len(l.out.held) > 0 && !l.dir.Writable() || l.isFlooded()
+}
+
+// isFlooded reports whether more is to be written than is held for the rest of a turn,
+// since the receiver does not read.
+func (l *lane) isFlooded() bool { return len(l.out.held) > MostHeld && !l.flush() }
+
+// takes reports whether a message that leaves now can be sent: the receiver has taken what
+// was before it, but for a little, and the link has room for another request.
+func (l *lane) takes() bool {
+	return (len(l.out.held) <= MostHeld || l.dir.Writable()) && (!l.isUp() || l.x.link.Room())
+}

@@ -1,0 +1,65 @@
+package exchange
+
+import "shaper/shaper"
+
+// resume offers one more message to its class, of those that have lost their turn or are
+// parked; false if none may enter.
+func (l *lane) resume() bool {
+	q := &l.backlog
+	tag := q.ready[len(q.ready)-1]
+	b := q.of(tag)
+	switch {
+	case b.lostTurns():
+		if !l.takes() {
+			return false
+		}
+		b.waiting.first.reenter(b)
+	case b.parked.n > 0 && b.parked.first.reenter(b):
+	default:
+		b.ready = false
+		q.ready = q.ready[:len(q.ready)-1]
+	}
+	return true
+}
+
+// reenter offers a message again to its class. It returns false if it stays parked, since
+// another one waits in the class that will tell when there is room.
+func (m *message) reenter(b *classBacklog) bool {
+	verdict := m.offer()
+	switch {
+	case verdict == shaper.Waits && m.place == missed:
+		m.place = queued
+		b.queued++
+		return true
+	case verdict != shaper.Leaves && verdict != shaper.Waits && m.place == parked && b.waiting.n > 0:
+		return false
+	}
+	m.lane.backlog.take(m)
+	switch verdict {
+	case shaper.Leaves:
+		m.leave(&m.item)
+	case shaper.Waits:
+		m.wait(queued)
+	default:
+		m.refuse(reasonOf(verdict))
+	}
+	return true
+}
+
+// followBehind goes on with the first message behind others; false if it is not its turn.
+func (l *lane) followBehind() bool {
+	m := l.backlog.behind.first
+	switch {
+	case m.inOrder && l.backlog.before() > 0, !m.inOrder && l.isUp() && !l.x.link.Room():
+		return false
+	}
+	l.backlog.take(m)
+	if !m.inOrder {
+		m.enter()
+		return true
+	}
+	l.hold(m.bytes())
+	l.dir.Sent(m.class, shaper.Cost{Bytes: int64(m.n)})
+	m.release()
+	return true
+}

@@ -1,0 +1,190 @@
+package sock
+
+import (
+	"net/netip"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Datagrams are read and written in batches: recvmmsg(2) and sendmmsg(2).
+const (
+	BatchSize   = 32
+	maxDatagram = 64 << 10
+)
+
+// mmsghdr is struct mmsghdr of recvmmsg(2).
+type mmsghdr struct {
+	hdr unix.Msghdr
+	n   uint32
+}
+
+// control is room for an IP_PKTINFO and an IPV6_PKTINFO message, as a socket of
+// both families tells, and a UDP_GRO or UDP_SEGMENT message.
+type control [96]byte
+
+// Incoming is a batch of datagrams that were read.
+type Incoming struct {
+	hdrs    [BatchSize]mmsghdr
+	iovs    [BatchSize]unix.Iovec
+	names   [BatchSize]sockname
+	control [BatchSize]control
+	bytes   [BatchSize][maxDatagram]byte
+}
+
+// incomings has batches, of 2 MiB each; one is taken only when datagrams are there.
+var incomings = sync.Pool{New: func() any {
+	in := new(Incoming)
+	for i := range in.hdrs {
+		in.iovs[i].Base = &in.bytes[i][0]
+		in.iovs[i].SetLen(maxDatagram)
+		h := &in.hdrs[i].hdr
+		h.Iov = &in.iovs[i]
+		h.SetIovlen(1)
+		h.Name = (*byte)(unsafe.Pointer(&in.names[i]))
+		h.Control = &in.control[i][0]
+	}
+	return in
+}}
+
+// receive reads what is there, without waiting.
+func (in *Incoming) receive(fd uintptr) (int, error) {
+	for i := range in.hdrs { // the kernel has overwritten them with what came
+		in.hdrs[i].hdr.Namelen = unix.SizeofSockaddrInet6
+		in.hdrs[i].hdr.SetControllen(len(in.control[i]))
+	}
+	for {
+		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&in.hdrs)), BatchSize, unix.MSG_DONTWAIT, 0, 0)
+		switch errno {
+		case 0:
+			return int(n), nil
+		case unix.EINTR:
+		default:
+			return 0, errno
+		}
+	}
+}
+
+// Reader reads batches from a socket, and holds none while it waits.
+type Reader struct {
+	Batch *Incoming // until Release
+	n     int
+	err   error
+	try   func(fd uintptr) bool // kept, so that a read allocates nothing
+}
+
+// Read waits for datagrams, reads them into Batch, and returns how many there are: none if
+// the kernel reports an ICMP error that an earlier datagram met. Its error says that the
+// socket is closed or past its deadline.
+func (r *Reader) Read(raw syscall.RawConn) (n int, err error) {
+	if r.try == nil {
+		r.try = r.once
+	}
+	if err := raw.Read(r.try); err != nil {
+		return 0, err
+	}
+	if r.err != nil {
+		return 0, nil
+	}
+	return r.n, nil
+}
+
+func (r *Reader) once(fd uintptr) bool {
+	r.Batch = incomings.Get().(*Incoming)
+	if r.n, r.err = r.Batch.receive(fd); r.err == unix.EAGAIN {
+		r.Release()
+		return false
+	}
+	return true
+}
+
+// Release gives the batch back.
+func (r *Reader) Release() {
+	incomings.Put(r.Batch)
+	r.Batch = nil
+}
+
+// Discard reads and throws away what is there, and tells of each batch.
+func Discard(fd uintptr, tell func(in *Incoming, n int)) {
+	in := incomings.Get().(*Incoming)
+	defer incomings.Put(in)
+	for n, err := in.receive(fd); err == nil; n, err = in.receive(fd) {
+		tell(in, n)
+	}
+}
+
+// Train returns datagram i, or several that were read as one. It is valid as long as the
+// batch is.
+func (in *Incoming) Train(i int) Train {
+	t := Train{Payload: in.bytes[i][:in.hdrs[i].n]}
+	if size := in.message(i, unix.IPPROTO_UDP, unix.UDP_GRO); size != nil {
+		t.Size = int(*(*int32)(size))
+	}
+	return t
+}
+
+// message returns the data of a control message that came with datagram i; nil: it has
+// none such.
+func (in *Incoming) message(i int, level, kind int32) unsafe.Pointer {
+	for at, end := 0, int(in.hdrs[i].hdr.Controllen); at+unix.SizeofCmsghdr <= end; {
+		c := (*unix.Cmsghdr)(unsafe.Pointer(&in.control[i][at]))
+		if c.Level == level && c.Type == kind {
+			return unsafe.Pointer(&in.control[i][at+unix.CmsgLen(0)])
+		}
+		at += unix.CmsgSpace(max(int(c.Len)-unix.CmsgLen(0), 0))
+	}
+	return nil
+}
+
+// Source returns where datagram i came from.
+func (in *Incoming) Source(i int) netip.AddrPort { return in.names[i].addrPort() }
+
+// Asked returns which of our addresses datagram i was sent to; invalid if the socket does
+// not tell. For a broadcast it is the one of that network.
+func (in *Incoming) Asked(i int) netip.Addr {
+	if info := in.message(i, unix.IPPROTO_IP, unix.IP_PKTINFO); info != nil {
+		return netip.AddrFrom4((*unix.Inet4Pktinfo)(info).Spec_dst)
+	}
+	if info := in.message(i, unix.IPPROTO_IPV6, unix.IPV6_PKTINFO); info != nil {
+		return netip.AddrFrom16((*unix.Inet6Pktinfo)(info).Addr).Unmap()
+	}
+	return netip.Addr{}
+}
+
+// Peer is where datagrams go from a socket that is not connected: the address, as the kernel
+// takes it, and the address to send from. The zero Peer is nobody.
+type Peer struct {
+	name    sockname
+	namelen uint32
+	control control
+	length  int // of control; 0: the kernel chooses the source
+}
+
+// Peer returns the sender of datagram i, as one to answer.
+func (in *Incoming) Peer(i int) Peer {
+	p := Peer{name: in.names[i], namelen: in.hdrs[i].hdr.Namelen}
+	asked := in.Asked(i)
+	switch {
+	case !asked.IsValid():
+	case in.message(i, unix.IPPROTO_IP, unix.IP_PKTINFO) != nil:
+		data := p.control.add(&p.length, unix.IPPROTO_IP, unix.IP_PKTINFO, unix.SizeofInet4Pktinfo)
+		(*unix.Inet4Pktinfo)(data).Spec_dst = asked.As4()
+	default:
+		data := p.control.add(&p.length, unix.IPPROTO_IPV6, unix.IPV6_PKTINFO, unix.SizeofInet6Pktinfo)
+		(*unix.Inet6Pktinfo)(data).Addr = asked.As16()
+	}
+	return p
+}
+
+// add appends a control message of n bytes, moves the length of all on, and
+// returns where the data go.
+func (c *control) add(length *int, level, kind int32, n int) unsafe.Pointer {
+	h := (*unix.Cmsghdr)(unsafe.Pointer(&c[*length]))
+	h.Level, h.Type = level, kind
+	h.SetLen(unix.CmsgLen(n))
+	data := unsafe.Pointer(&c[*length+unix.CmsgLen(0)])
+	*length += unix.CmsgSpace(n)
+	return data
+}

@@ -1,0 +1,16 @@
+package sock
+
+import (
+	"math"
+
+	"golang.org/x/sys/unix"
+)
+
+// Descriptors returns how many descriptors the process may have.
+func Descriptors() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 1024 // what POSIX systems give at least
+	}
+	return int(min(limit.Cur, math.MaxInt32))
+}

@@ -1,0 +1,97 @@
+package sock
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ListeningSocket is a Listener that the kernel has.
+type ListeningSocket struct {
+	addr net.Addr
+	ours bool
+
+	mu sync.Mutex
+	fd Descriptor // negative: closed
+}
+
+// Listen implements Network.
+func (Kernel) Listen(network, address string) (Listener, error) {
+	// Keepalives cost a few percent of a short connection; whoever relays has time-outs.
+	l, err := (&net.ListenConfig{KeepAlive: -1}).Listen(context.Background(), network, address)
+	if err != nil {
+		return nil, err
+	}
+	return NewListener(l.(*net.TCPListener))
+}
+
+// NewListener takes over a listener: a *net.TCPListener or a *net.UnixListener.
+func NewListener(l interface {
+	net.Listener
+	syscall.Conn
+}) (*ListeningSocket, error) {
+	defer l.Close()
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	raw.Control(func(d uintptr) { fd, err = unix.FcntlInt(d, unix.F_DUPFD_CLOEXEC, 0) })
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // what it accepts inherits this
+	return &ListeningSocket{addr: l.Addr(), fd: Descriptor(fd)}, nil
+}
+
+// OnlyOurs lets a listener of unix sockets accept connections of this process only. It is
+// for a name that anybody may connect to.
+func (l *ListeningSocket) OnlyOurs() { l.ours = true }
+
+// Addr implements Listener.
+func (l *ListeningSocket) Addr() net.Addr { return l.addr }
+
+// Accept implements Listener. It returns EPERM for a connection that is not ours.
+func (l *ListeningSocket) Accept() (End, netip.AddrPort, error) {
+	l.mu.Lock()
+	fd, from, err := acceptNow(int(l.fd))
+	l.mu.Unlock()
+	switch {
+	case err != nil:
+		return nil, from, err
+	case l.ours && pidOf(fd) != os.Getpid():
+		closeNow(fd)
+		return nil, from, unix.EPERM
+	}
+	return &Socket{Descriptor(fd)}, from, nil
+}
+
+func (l *ListeningSocket) watch(p *Poller, events Events, key uint64) error {
+	return l.fd.watch(p, events, key)
+}
+
+func (l *ListeningSocket) unwatch(p *Poller) { l.fd.unwatch(p) }
+
+// Close implements Listener.
+func (l *ListeningSocket) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	closeNow(int(l.fd))
+	l.fd = -1
+	return nil
+}
+
+// pidOf returns the process at the other end of a unix socket; 0 if the kernel does not
+// tell.
+func pidOf(fd int) int {
+	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return 0
+	}
+	return int(peer.Pid)
+}

@@ -1,0 +1,179 @@
+package sock
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Kernel is the network of the kernel: its ends are sockets of TCP, and a pair is of unix
+// sockets.
+type Kernel struct{}
+
+// Socket is an end that the kernel has.
+type Socket struct {
+	Descriptor // negative: closed
+}
+
+// Descriptor is that of a socket that does not block.
+type Descriptor int
+
+// NoSocket returns a Socket that is closed.
+func NoSocket() *Socket { return &Socket{-1} }
+
+// Read implements End.
+func (d Descriptor) Read(p []byte) (int, error) { return readNow(int(d), p) }
+
+// Write implements End.
+func (d Descriptor) Write(p []byte) (int, error) { return sendNow(int(d), p) }
+
+// CloseWrite implements End.
+func (d Descriptor) CloseWrite() error { return shutdownNow(int(d)) }
+
+func (d Descriptor) fill(p *pipe, n int) (int, error)  { return p.fill(int(d), n) }
+func (d Descriptor) drain(p *pipe, n int) (int, error) { return p.drain(int(d), n) }
+
+// Close implements End.
+func (s *Socket) Close() {
+	if s.Descriptor >= 0 {
+		closeNow(int(s.Descriptor))
+		s.Descriptor = -1
+	}
+}
+
+// Reset implements End. The other end of a pair sees a clean end all the same.
+func (s *Socket) Reset() {
+	if s.Descriptor >= 0 {
+		s.Abandon()
+		s.Close()
+	}
+}
+
+// Abandon makes a reset of the close that is to follow.
+func (d Descriptor) Abandon() { lingerNow(int(d)) }
+
+// File gives the descriptor away; the socket is closed then.
+func (s *Socket) File(name string) *os.File {
+	f := os.NewFile(uintptr(s.Descriptor), name)
+	s.Descriptor = -1
+	return f
+}
+
+// Failure implements End.
+func (d Descriptor) Failure() error {
+	if code := getNow(int(d), unix.SOL_SOCKET, unix.SO_ERROR); code != 0 {
+		return syscall.Errno(code)
+	}
+	return nil
+}
+
+// AtEnd implements End.
+func (d Descriptor) AtEnd() bool {
+	var peeked [1]byte
+	n, _, err := unix.Recvfrom(int(d), peeked[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	return n == 0 && err == nil
+}
+
+// Unsent implements End (SIOCOUTQ in tcp(7)).
+func (d Descriptor) Unsent() int {
+	n, err := unix.IoctlGetInt(int(d), unix.SIOCOUTQ)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Local implements End.
+func (d Descriptor) Local() netip.AddrPort { return localOf(int(d)) }
+
+// optionNames are the levels and names of the options that a socket has.
+var optionNames = [options][2]int{
+	ReceiveBuffer: {unix.SOL_SOCKET, unix.SO_RCVBUF},
+	SendBuffer:    {unix.SOL_SOCKET, unix.SO_SNDBUF},
+	UnsentLow:     {unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT},
+	UserTimeout:   {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT},
+	Mark:          {unix.SOL_SOCKET, unix.SO_MARK},
+	Segment:       {unix.IPPROTO_TCP, unix.TCP_MAXSEG},
+}
+
+// Set implements End. What the kernel does not grant is done without.
+func (d Descriptor) Set(o Option, value int) {
+	setNow(int(d), optionNames[o][0], optionNames[o][1], value)
+}
+
+// Get implements End.
+func (d Descriptor) Get(o Option) int { return getNow(int(d), optionNames[o][0], optionNames[o][1]) }
+
+func (d Descriptor) watch(p *Poller, events Events, key uint64) error {
+	return p.sleeper.add(int(d), events, key)
+}
+
+func (d Descriptor) unwatch(p *Poller) { p.sleeper.remove(int(d)) }
+
+// Dial implements Network.
+func (Kernel) Dial(to netip.AddrPort, from netip.Addr, mark uint32) (End, error) {
+	s, err := newTCP(to, from)
+	if err != nil {
+		return nil, err
+	}
+	if mark != 0 {
+		s.Set(Mark, int(mark))
+	}
+	switch err := connectNow(int(s.Descriptor), to); err {
+	case nil, unix.EINPROGRESS, unix.EINTR:
+		return s, nil
+	default:
+		s.Close()
+		return nil, os.NewSyscallError("connect", err)
+	}
+}
+
+// newTCP returns a socket that can be connected to an address.
+func newTCP(to netip.AddrPort, from netip.Addr) (*Socket, error) {
+	family := unix.AF_INET6
+	if to.Addr().Is4() {
+		family = unix.AF_INET
+	}
+	fd, err := socketNow(family)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	setNow(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	if from.IsValid() {
+		// The port is chosen when the other end is known: so there are more of them.
+		setNow(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+		if err := bindNow(fd, netip.AddrPortFrom(from, 0)); err != nil {
+			closeNow(fd)
+			return nil, os.NewSyscallError("bind", err)
+		}
+	}
+	return &Socket{Descriptor(fd)}, nil
+}
+
+// Pair implements Network.
+func (Kernel) Pair() (End, net.Conn, error) {
+	s, c, err := NewPair()
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, c, nil
+}
+
+// NewPair returns two unix sockets that are connected.
+func NewPair() (*Socket, *net.UnixConn, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	file := os.NewFile(uintptr(fds[1]), "pair")
+	defer file.Close()
+	c, err := net.FileConn(file)
+	if err != nil {
+		closeNow(fds[0])
+		return nil, nil, err
+	}
+	return &Socket{Descriptor(fds[0])}, c.(*net.UnixConn), nil
+}
