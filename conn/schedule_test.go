@@ -418,8 +418,8 @@ func (p *schedule) count() {
 		p.fail("%d messages are charged, %d were said and %d heard", n, said, heard)
 	}
 	for _, c := range append(p.shaper.Classes(), p.gone...) {
-		if c.Stats.BacklogItems.Load() != 0 || c.Stats.BacklogBytes.Load() != 0 || c.InFlight() != 0 {
-			p.fail("class %s has %d items waiting and %d in flight", c.Name(), c.Stats.BacklogItems.Load(), c.InFlight())
+		if c.Backlog() != (shaper.Backlog{}) || c.InFlight() != 0 {
+			p.fail("class %s has %d items waiting and %d in flight", c.Name(), c.Backlog().Items, c.InFlight())
 		}
 	}
 }

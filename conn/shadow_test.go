@@ -123,7 +123,7 @@ func TestShadowPolicyOfQueuesInBytes(t *testing.T) {
 // What policy.Holds says is what a buffer and what is known of what waits in it take.
 func TestHolds(t *testing.T) {
 	for _, n := range []int{0, 1, 127, 128, 129, 1400, 65_000, buffer.Max} {
-		if got, want := policy.Holds(int64(n)), int64(messageMemory+buffer.Size(n)); got != want {
+		if got, want := policy.Holds(int64(n)), int64(policy.MessageHolds-buffer.Min+buffer.Size(n)); got != want {
 			t.Errorf("%d bytes hold %d, want %d", n, got, want)
 		}
 	}
@@ -356,7 +356,7 @@ func TestShadowPolicyOfSessionsThatEnd(t *testing.T) {
 		dropped, refused := &c.Stats.Dropped[stats.QueueFull], &c.Stats.Refused[stats.QueueFull]
 		return dropped.Items.Load() + refused.Items.Load(), dropped.Bytes.Load() + refused.Bytes.Load()
 	}
-	overflow := func(r *rig, c *shaper.Class, client *net.TCPConn) {
+	overflow := func(r *rig, c *shaper.Class, client tcpConn) {
 		t.Helper()
 		send(t, client, "1\n2\n3\n")
 		until(t, "two wait", func() bool { return c.Backlog().Items == 2 })
