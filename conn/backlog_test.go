@@ -178,7 +178,9 @@ func heap() int64 {
 
 // A connection holds so much and no more: beyond it the client is made to wait, or is
 // refused, and then is still read from.
-func TestAConnectionHoldsSoMuch(t *testing.T) {
+func TestAConnectionHoldsSoMuch(t *testing.T) { virtually(t, aConnectionHoldsSoMuch) }
+
+func aConnectionHoldsSoMuch(t *testing.T) {
 	const n = 600 // of 64 KiB, in 37 MiB
 	large := func(i int) string {
 		return pdu(submit, 0, uint32(i), "\x00\x00\x00bulk\x00"+strings.Repeat("x", 64<<10-100))
@@ -244,7 +246,9 @@ func TestNetworkManagementPasses(t *testing.T) {
 }
 
 // Where nothing may pass what waits, a client is not read from in vain.
-func TestLinesAreNotReadInVain(t *testing.T) {
+func TestLinesAreNotReadInVain(t *testing.T) { virtually(t, linesAreNotReadInVain) }
+
+func linesAreNotReadInVain(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, class("c", "1 messages/h", `queue = "2 messages"`)+listener("l", "lines", addr, "c"))
 	client, upstream := r.open(conns)
@@ -278,8 +282,9 @@ func TestALongQueueEnds(t *testing.T) {
 
 // A provider that stops reading takes up no more than its own kernel has room for; when it
 // goes on, what waited goes on in its order, at the rate of the class, with no burst.
-func TestAStalledProviderGetsNoBurst(t *testing.T) {
-	t.Parallel()
+func TestAStalledProviderGetsNoBurst(t *testing.T) { virtually(t, aStalledProviderGetsNoBurst) }
+
+func aStalledProviderGetsNoBurst(t *testing.T) {
 	const n, rate = 1500, 2000 // fewer than may be unanswered
 	addr, conns := listen(t)
 	at := func(rate string) string {
@@ -343,6 +348,10 @@ func TestReloadKeepsTheOrderBehind(t *testing.T) {
 // A message that has been accepted, and has lost its turn to a provider that stalls, is not
 // refused though others have filled the queue since.
 func TestNothingAcceptedIsRefusedAfterAStall(t *testing.T) {
+	virtually(t, nothingAcceptedIsRefusedAfterAStall)
+}
+
+func nothingAcceptedIsRefusedAfterAStall(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, exchanged("smpp", addr, "200 messages/s", `queue = "20 messages"`))
 	client, upstream := r.open(conns)

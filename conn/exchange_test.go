@@ -210,7 +210,12 @@ func TestLines(t *testing.T) {
 
 // httpServer returns an upstream of HTTP.
 func httpServer(t *testing.T, handle http.HandlerFunc) string {
-	s := httptest.NewServer(handle)
+	s := httptest.NewUnstartedServer(handle)
+	if m := memoryOf(t); m != nil {
+		s.Listener.Close()
+		s.Listener = listenIn(t, m)
+	}
+	s.Start()
 	t.Cleanup(s.Close)
 	return strings.TrimPrefix(s.URL, "http://")
 }
@@ -261,8 +266,9 @@ func TestRequests(t *testing.T) {
 
 // A request for which there is no room gets 429, in its place among pipelined ones,
 // and one that comes when it is told to succeeds.
-func TestRequestsAreRefused(t *testing.T) {
-	t.Parallel()
+func TestRequestsAreRefused(t *testing.T) { virtually(t, requestsAreRefused) }
+
+func requestsAreRefused(t *testing.T) {
 	slow := make(chan struct{})
 	addr := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
@@ -424,8 +430,9 @@ func TestUpgrade(t *testing.T) {
 // A provider that never answers is idle, though more of the session's requests wait: for a
 // place in flight, which the first one has, or for their turn. What waits for its turn while
 // nothing is owed is not.
-func TestUnansweredTimesOut(t *testing.T) {
-	t.Parallel()
+func TestUnansweredTimesOut(t *testing.T) { virtually(t, unansweredTimesOut) }
+
+func unansweredTimesOut(t *testing.T) {
 	const get = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 	for _, conf := range []string{
 		class("c", "1000 messages/s", "in_flight = 1"),
@@ -450,8 +457,9 @@ func TestUnansweredTimesOut(t *testing.T) {
 
 // A refusal waits until the body before it has passed, which its class holds up; and one
 // that ends the connection cuts nothing off.
-func TestRefusalBehindABody(t *testing.T) {
-	t.Parallel()
+func TestRefusalBehindABody(t *testing.T) { virtually(t, refusalBehindABody) }
+
+func refusalBehindABody(t *testing.T) {
 	for _, version := range []string{"1.1", "1.0"} {
 		body := strings.Repeat("b", 3_800)
 		addr, conns := listen(t)

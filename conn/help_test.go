@@ -70,6 +70,11 @@ func virtually(t *testing.T, test func(t *testing.T)) {
 	})
 }
 
+// virtual returns a test that runs in virtual time.
+func virtual(test func(t *testing.T)) func(t *testing.T) {
+	return func(t *testing.T) { virtually(t, test) }
+}
+
 // memories has the networks of the tests that run in virtual time.
 var memories sync.Map
 
@@ -221,20 +226,26 @@ func (r *rig) dial(listener string) tcpConn {
 
 func dialTCP(t testing.TB, addr string) tcpConn {
 	t.Helper()
-	c, err := connectOn(memoryOf(t), addr)
+	return dialFrom(t, "", addr)
+}
+
+// dialFrom connects from an address of this host, "" for any. The connection ends with the
+// test.
+func dialFrom(t testing.TB, source, addr string) tcpConn {
+	t.Helper()
+	var c tcpConn
+	var err error
+	if m := memoryOf(t); m != nil {
+		c, err = m.DialConn(source, addr)
+	} else {
+		c, err = trial.DialTCP(source, addr, patience)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(patience))
 	return c
-}
-
-func connectOn(m *sock.Memory, addr string) (tcpConn, error) {
-	if m != nil {
-		return m.DialConn(addr)
-	}
-	return trial.DialTCP("", addr, patience)
 }
 
 // expectRefused connects to a listener that answers with a reset.
@@ -282,17 +293,22 @@ func openFiles() (open []string) {
 func listen(t testing.TB) (addr string, conns <-chan tcpConn) {
 	t.Helper()
 	if m := memoryOf(t); m != nil {
-		l, err := m.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return handOver(t, memoryAccepts{l.(*sock.MemoryListener)})
+		return handOver(t, listenIn(t, m))
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return handOver(t, l)
+}
+
+func listenIn(t testing.TB, m *sock.Memory) net.Listener {
+	t.Helper()
+	l, err := m.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return memoryAccepts{l.(*sock.MemoryListener)}
 }
 
 // memoryAccepts is a net.Listener in memory.

@@ -15,23 +15,11 @@ func six(per string, more ...string) string {
 	return class("c", "1B/h", append(more, `algorithm = "token"`, `burst = "6B"`, "per = "+`"`+per+`"`)...)
 }
 
-// dialFrom connects from an address of this host.
-func dialFrom(t testing.TB, source, addr string) tcpConn {
-	t.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
-	c, err := d.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(patience))
-	return c.(tcpConn)
-}
-
 // Each source address has a bucket, which its connections share, and which it
 // finds as it was when it comes back.
-func TestBucketForEachSource(t *testing.T) {
-	t.Parallel()
+func TestBucketForEachSource(t *testing.T) { virtually(t, bucketForEachSource) }
+
+func bucketForEachSource(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, six("source")+listener("l", "tcp", addr, "c"))
 	a := dialFrom(t, "127.0.0.1", r.addr("l"))
@@ -66,8 +54,9 @@ func TestBucketForEachSource(t *testing.T) {
 }
 
 // Each connection has a bucket of its own, and nothing is left of it.
-func TestBucketForEachConnection(t *testing.T) {
-	t.Parallel()
+func TestBucketForEachConnection(t *testing.T) { virtually(t, bucketForEachConnection) }
+
+func bucketForEachConnection(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, six("connection")+listener("l", "tcp", addr, "c"))
 	for n := range uint64(3) {
@@ -84,7 +73,9 @@ func TestBucketForEachConnection(t *testing.T) {
 
 // Where connections are counted, those of one source wait for it, and hold up no
 // other.
-func TestConnectionsOfEachSource(t *testing.T) {
+func TestConnectionsOfEachSource(t *testing.T) { virtually(t, connectionsOfEachSource) }
+
+func connectionsOfEachSource(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, class("c", "1 connections/h", `overflow = "wait"`, `per = "source"`)+listener("l", "tcp", addr, "c"))
 	dialFrom(t, "127.0.0.1", r.addr("l"))

@@ -84,7 +84,10 @@ func halfClosedSessionTimesOut(t *testing.T) {
 
 // half_close_timeout is no concern of a session that is open in both directions.
 func TestHalfCloseTimeoutIsForOneDirection(t *testing.T) {
-	t.Parallel()
+	virtually(t, halfCloseTimeoutIsForOneDirection)
+}
+
+func halfCloseTimeoutIsForOneDirection(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast, `half_close_timeout = "100ms"`))
 	client, upstream := r.open(conns)
@@ -116,7 +119,9 @@ func TestResetGoesOn(t *testing.T) {
 
 // A session whose bytes wait for a class ends with its client, and never
 // looks complete; what it held counts as dropped.
-func TestResetWhileWaiting(t *testing.T) {
+func TestResetWhileWaiting(t *testing.T) { virtually(t, resetWhileWaiting) }
+
+func resetWhileWaiting(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, "0B/s", `idle_timeout = "100ms"`))
 	client, upstream := r.open(conns)

@@ -88,7 +88,9 @@ func TestMaxConnectionsOfDatagrams(t *testing.T) {
 }
 
 // A class that is gone takes its sessions' slots along to the one they get.
-func TestSlotsOfARemovedClass(t *testing.T) {
+func TestSlotsOfARemovedClass(t *testing.T) { virtually(t, slotsOfARemovedClass) }
+
+func slotsOfARemovedClass(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, class("c", fast, "max_connections = 1")+listener("l", "tcp", addr, "c"))
 	r.open(conns)
@@ -112,8 +114,9 @@ func TestSlotsOfARemovedClass(t *testing.T) {
 
 // A client that has ended its connection without having sent anything waits no
 // more after a time of grace; nor does one who would wait for longer than max_wait.
-func TestLeavingTheQueueForASlot(t *testing.T) {
-	t.Parallel()
+func TestLeavingTheQueueForASlot(t *testing.T) { virtually(t, leavingTheQueueForASlot) }
+
+func leavingTheQueueForASlot(t *testing.T) {
 	addr, conns := listen(t)
 	for _, test := range []struct {
 		key, sends string
@@ -142,8 +145,9 @@ func TestLeavingTheQueueForASlot(t *testing.T) {
 
 // What a client has sent waits with it, after its FIN too; and so does one that
 // has a slot after all.
-func TestWaitingForASlotWithAnEnd(t *testing.T) {
-	t.Parallel()
+func TestWaitingForASlotWithAnEnd(t *testing.T) { virtually(t, waitingForASlotWithAnEnd) }
+
+func waitingForASlotWithAnEnd(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, class("c", fast, "max_connections = 1", `max_wait = "1s"`)+listener("l", "tcp", addr, "c"))
 	first, upstream := r.open(conns)
@@ -162,7 +166,9 @@ func TestWaitingForASlotWithAnEnd(t *testing.T) {
 }
 
 // Those who wait when the server stops are not let in by the end of the others.
-func TestShutdownWithWaiters(t *testing.T) {
+func TestShutdownWithWaiters(t *testing.T) { virtually(t, shutdownWithWaiters) }
+
+func shutdownWithWaiters(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, class("c", fast, "max_connections = 1")+listener("l", "tcp", addr, "c"))
 	r.open(conns)

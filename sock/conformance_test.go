@@ -561,7 +561,7 @@ func TestMemoryConn(t *testing.T) {
 		}
 		data := strings.Repeat("0123456789", 100_000)
 		go func() {
-			c, err := m.DialConn(l.Addr().String())
+			c, err := m.DialConn("", l.Addr().String())
 			if err != nil {
 				t.Error(err)
 				return

@@ -209,8 +209,7 @@ func (e *MemoryEnd) write(p []byte) (int, error) {
 	}
 	written := 0
 	for len(p) > 0 && e.state == linkUp {
-		free, _ := e.room()
-		n := min(free, len(p))
+		n := min(e.room(), len(p))
 		if n <= 0 {
 			break
 		}
@@ -247,19 +246,16 @@ func (e *MemoryEnd) takeErr() error {
 	return err
 }
 
-// room returns for how many bytes there is room to be written, and how many that are at most.
-func (e *MemoryEnd) room() (free, most int) {
-	most = roomOut
-	if low := e.options[UnsentLow]; low > 0 {
-		most = min(most, low)
-	}
-	return most - len(e.out.bytes), most
-}
+// room returns for how many bytes there is room to be written.
+func (e *MemoryEnd) room() int { return roomOut - len(e.out.bytes) }
 
-// hasRoom reports whether there is room for so much that it is worth to tell.
+// hasRoom reports whether there is room for so much that it is worth to tell. UnsentLow is
+// about that only: the kernel, too, lets a piece grow that it has begun.
 func (e *MemoryEnd) hasRoom() bool {
-	free, most := e.room()
-	return 3*free >= most
+	if low := e.options[UnsentLow]; low > 0 {
+		return 2*len(e.out.bytes) < low
+	}
+	return 3*e.room() >= roomOut
 }
 
 // move lets what was written arrive, as far as there is room, and the end behind it.

@@ -139,13 +139,14 @@ func (m *Memory) DialEnd(to netip.AddrPort, from netip.Addr) *MemoryEnd {
 	return ours
 }
 
-// DialConn connects to an address as net.Dial does.
-func (m *Memory) DialConn(address string) (*MemoryConn, error) {
+// DialConn connects from an address, "" for any, to another one, as net.Dial does.
+func (m *Memory) DialConn(from, address string) (*MemoryConn, error) {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return nil, err
 	}
-	c := NewMemoryConn(m.DialEnd(to, netip.Addr{}))
+	ours, _ := netip.ParseAddr(from)
+	c := NewMemoryConn(m.DialEnd(to, ours))
 	if err := c.connected(); err != nil {
 		return nil, fmt.Errorf("dial %s: %w", address, err)
 	}
