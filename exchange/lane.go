@@ -165,7 +165,7 @@ func (l *lane) read() bool {
 func (l *lane) find(n int, whole bool) bool {
 	l.state = finding
 	f := &l.found
-	f.message, f.size, f.whole = *l.scan.Message(), n, whole
+	f.message, f.size, f.whole, f.follower = *l.scan.Message(), n, whole, nil
 	if f.message.Kind == frame.Counted {
 		l.classify()
 		l.follow()
@@ -269,6 +269,10 @@ func (l *lane) drop(reason stats.Reason) {
 		l.flow.Cancel(l.x.now)
 	}
 	l.dropWaiting(reason)
+	if f := l.found.follower; f != nil {
+		f.Dropped(l.x.now, reason)
+	}
+	l.found.follower = nil
 	if lost := l.in.len() + len(l.out.held); lost > 0 {
 		if class := l.class(); class != nil {
 			class.CountDropped(reason, 1, int64(lost))

@@ -22,7 +22,7 @@ var arrows = map[string][]string{
 	"daemon":      {"conn", "shaper", "policy", "tc", "metrics", "stats", "unit"},
 	"conn":        {"exchange", "buffer", "shaper", "policy", "frame", "stats", "unit"},
 	"exchange":    {"frame", "shaper", "policy", "stats", "unit", "buffer"},
-	"simulate":    {"shaper", "policy", "stats", "unit"},
+	"simulate":    {"exchange", "frame", "shaper", "policy", "stats", "unit"},
 	"tc":          {"policy", "stats", "unit"},
 	"tc/tctest":   {}, // for the tests of tc and of the daemon
 	"metrics":     {"stats"},
