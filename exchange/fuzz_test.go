@@ -60,8 +60,8 @@ func TestRandomSchedules(t *testing.T) {
 func play(t *testing.T, which byte, up, down, script []byte, texts [2][]string) {
 	t.Helper()
 	protocol := protocols[which%4]
-	overflow := [...]string{"", "overflow = \"wait\"\n", "overflow = \"refuse\"\n"}[which/4%3]
-	s := newSchedule(t, protocol, overflow, up, down)
+	keys := [...]string{short, wait, fail}[which/4%3]
+	s := newSchedule(t, protocol, keys, up, down)
 	s.texts = texts
 	streams := [...]*exchangetest.Stream{&s.Up, &s.Down}
 	for i := 0; i+1 < len(script) && !s.Over; i += 2 {
@@ -81,7 +81,7 @@ func play(t *testing.T, which byte, up, down, script []byte, texts [2][]string) 
 			stream.Room = -1
 			s.drive()
 		case 12:
-			s.reload([...]string{"d", "c"}[s.reloads%2], overflow)
+			s.reload([...]string{"d", "c"}[s.reloads%2], keys)
 		case 13:
 			s.pass(time.Duration(much) * time.Second)
 			s.tend()

@@ -39,6 +39,7 @@ type schedule struct {
 	refusals int         // how many
 	reloads  int
 	found    int
+	sent     []time.Time
 	follows  int            // messages whose fate is not known
 	last     map[origin]int // the number of the message that has left last
 	dropped  [2]int
@@ -54,8 +55,16 @@ type origin struct {
 
 var protocols = [...]policy.Protocol{policy.SMPP, policy.HTTP, policy.ISO8583, policy.Lines}
 
-// policies returns a policy of a protocol, of which others have other classes.
-func policies(t *testing.T, protocol policy.Protocol, name, overflow string) *policy.Policy {
+// Keys of the class of a connection: a short queue, and what happens if it is full.
+const (
+	short = "queue = \"2 messages\"\n"
+	wait  = short + "overflow = \"wait\"\n"
+	fail  = short + "overflow = \"refuse\"\n"
+)
+
+// policyOf returns a policy of a protocol, with the class of the connection of a name and
+// keys.
+func policyOf(t *testing.T, protocol policy.Protocol, name, keys string) *policy.Policy {
 	more, rule := "", ""
 	switch protocol {
 	case policy.ISO8583:
@@ -72,10 +81,10 @@ func policies(t *testing.T, protocol policy.Protocol, name, overflow string) *po
 	if protocol == policy.HTTP {
 		back = "rate = \"3KB/s\"\n"
 	}
-	text := fmt.Sprintf("[class.link]\nrate = \"2MB/s\"\n[class.%s]\nparent = \"link\"\nrate = \"20 messages/s\"\nqueue = \"2 messages\"\n%s%s"+
+	text := fmt.Sprintf("[class.link]\nrate = \"2MB/s\"\n[class.%s]\nparent = \"link\"\nrate = \"20 messages/s\"\n%s%s"+
 		"[class.otp]\nrate = \"50 messages/s\"\nmax_wait = \"60ms\"\n[class.back]\n%s"+
 		"[listener.l]\nlisten = \"127.0.0.1:1\"\nprotocol = %q\nupstream = \"discard:\"\nclass = %q\nreturn_class = \"back\"\n%s%s",
-		name, overflow, inFlight, back, protocol, name, more, rule)
+		name, keys, inFlight, back, protocol, name, more, rule)
 	p, _, err := policy.Parse("p.toml", []byte(text))
 	if err != nil {
 		t.Fatal(err, text)
@@ -83,9 +92,9 @@ func policies(t *testing.T, protocol policy.Protocol, name, overflow string) *po
 	return p
 }
 
-func newSchedule(t *testing.T, protocol policy.Protocol, overflow string, up, down []byte) *schedule {
+func newSchedule(t *testing.T, protocol policy.Protocol, keys string, up, down []byte) *schedule {
 	s := &schedule{t: t, protocol: protocol, who: policy.Conn{Listener: "l"}, now: time.Unix(0, 0), in: [2][]byte{up, down}, last: map[origin]int{}}
-	s.plant(policies(t, protocol, "c", overflow))
+	s.plant(policyOf(t, protocol, "c", keys))
 	s.joined = [2]*shaper.Class{s.classes["c"], s.classes["back"]}
 	s.Host = exchangetest.New(s.now, exchange.Config{
 		Protocol: protocol, Link: newLink(protocol), Class: s.joined[0], Back: s.joined[1],
@@ -120,13 +129,13 @@ func (s *schedule) obey() {
 }
 
 // reload gives the connection other classes of the same rules.
-func (s *schedule) reload(name, overflow string) {
+func (s *schedule) reload(name, keys string) {
 	s.reloads++
 	gone := map[*shaper.Class]bool{}
 	for c := range maps.Values(s.classes) {
 		gone[c] = true
 	}
-	s.plant(policies(s.t, s.protocol, name, overflow))
+	s.plant(policyOf(s.t, s.protocol, name, keys))
 	s.joined = [2]*shaper.Class{s.classes[name], s.classes["back"]}
 	s.Machine.Belong(s.now, s.joined[0])
 	s.obey()
@@ -208,8 +217,9 @@ func (f *follower) end() {
 	f.follows--
 }
 
-func (f *follower) Sent(time.Time) {
+func (f *follower) Sent(now time.Time) {
 	f.end()
+	f.sent = append(f.sent, now)
 	if f.number < f.last[f.origin] {
 		f.t.Fatalf("message %d leaves behind %d", f.number, f.last[f.origin])
 	}
