@@ -73,6 +73,7 @@ func TestListenerRemovedBeforeClassification(t *testing.T) {
 	sv := r.service("l")
 	start := func() *tcpSession {
 		s := &tcpSession{server: r.Server, service: sv, conf: &sv.terms.Load().Listener}
+		s.relay = newStreams(s)
 		s.classify()
 		return s
 	}

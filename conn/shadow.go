@@ -201,6 +201,9 @@ func (m *copied) Refused(now time.Time, _ stats.Reason) {
 	}
 }
 
+// Dropped implements exchange.Follower. The copy ends with its guest.
+func (m *copied) Dropped(time.Time, stats.Reason) {}
+
 // Answered implements exchange.Watcher: the first message in flight with a number has its
 // answer.
 func (c *copies) Answered(now time.Time, number uint32) {

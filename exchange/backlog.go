@@ -132,6 +132,9 @@ func (l *lane) dropList(q *list, reason stats.Reason) {
 		if m.class != nil {
 			m.class.CountDropped(reason, 1, int64(m.n))
 		}
+		if m.follower != nil {
+			m.follower.Dropped(l.x.now, reason)
+		}
 		if !entered || m.class.Cancel(l.x.now, &m.item) {
 			m.release()
 		} // else it is about to be told to leave, and will not

@@ -72,11 +72,11 @@ type Found struct {
 	Asks      bool           // it gets an answer
 }
 
-// A Follower is told what becomes of a message: one of these, unless the connection ends
-// before.
+// A Follower is told what becomes of a message: one of these.
 type Follower interface {
 	Sent(now time.Time)
 	Refused(now time.Time, reason stats.Reason)
+	Dropped(now time.Time, reason stats.Reason) // with the connection
 }
 
 // MakesWait reports whether a message that its class has no room for waits, and with it

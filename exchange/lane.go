@@ -41,7 +41,6 @@ const (
 	waiting                 // a piece of them waits in its class
 	swallowing              // it throws away the body of a refused request
 	discarding              // it throws away all that comes: a refusal ends the connection
-	breaking                // nothing more comes, by a fault: what waits leaves first
 	finishing               // nothing more comes: what is held is written first
 	ended                   // that has been passed on
 )
@@ -91,9 +90,6 @@ func (l *lane) advance() bool {
 		return l.handle()
 	case l.x.isHTTP() && l.backlog.n > 0:
 		return false // what follows would overtake it
-	case l.state == breaking:
-		l.breakOff()
-		return false
 	}
 	return l.look()
 }
@@ -123,8 +119,8 @@ func (l *lane) more() bool {
 		return true
 	case l.in.end == open || l.backlog.n > 0:
 		return false
-	case l.in.end == cut:
-		l.breakOff()
+	case l.in.end == cut: // what there is of a last message is none
+		l.finish()
 		return false
 	}
 	event, err := l.scan.End(l.in.bytes())
@@ -165,7 +161,7 @@ func (l *lane) read() bool {
 func (l *lane) find(n int, whole bool) bool {
 	l.state = finding
 	f := &l.found
-	f.message, f.size, f.whole = *l.scan.Message(), n, whole
+	f.message, f.size, f.whole, f.follower = *l.scan.Message(), n, whole, nil
 	if f.message.Kind == frame.Counted {
 		l.classify()
 		l.follow()
@@ -221,7 +217,7 @@ func (l *lane) finished() {
 	}
 }
 
-// finish passes on that nothing more comes, when all that came is written.
+// finish passes on that nothing more comes, when all that came is written. Nothing waits.
 func (l *lane) finish() {
 	l.state = finishing
 	if l.flush() && !l.x.stopped {
@@ -230,21 +226,12 @@ func (l *lane) finish() {
 	}
 }
 
-// breakOff passes on a fault, behind the messages that came before. What there is of a
-// last one is none.
-func (l *lane) breakOff() {
-	l.state = breaking
-	if l.backlog.n == 0 {
-		l.finish()
-	}
-}
-
 // fails ends the lane, since what comes is no message. What waits does not leave.
 func (l *lane) fails(err error) {
 	l.dir.Break(err)
 	l.in.end = cut
 	l.dropWaiting(stats.Reset)
-	l.breakOff()
+	l.finish()
 }
 
 // discard throws away what the client sends behind a request whose refusal ends the
@@ -269,6 +256,10 @@ func (l *lane) drop(reason stats.Reason) {
 		l.flow.Cancel(l.x.now)
 	}
 	l.dropWaiting(reason)
+	if f := l.found.follower; f != nil {
+		f.Dropped(l.x.now, reason)
+	}
+	l.found.follower = nil
 	if lost := l.in.len() + len(l.out.held); lost > 0 {
 		if class := l.class(); class != nil {
 			class.CountDropped(reason, 1, int64(lost))

@@ -111,6 +111,10 @@ func (l *lane) count() bool {
 		l.flow.Move(l.x.now, class.Counting(unit.Bytes)) // for the body
 	}
 	if class == nil { // to the client, where nothing is limited
+		if f := l.found.follower; f != nil {
+			l.found.follower = nil
+			f.Sent(l.x.now)
+		}
 		l.passWhole()
 		return true
 	}

@@ -66,8 +66,8 @@ type packets interface {
 	ZeroCopyReadPacketData() ([]byte, gopacket.CaptureInfo, error)
 }
 
-// A frame is a packet as the file has it.
-type frame struct {
+// A captured is a packet as the file has it.
+type captured struct {
 	at      time.Time
 	from    func([]byte) []byte // finds the IP packet in data
 	data    []byte
@@ -140,7 +140,7 @@ func (c *capture) linkOf(info gopacket.CaptureInfo) (func([]byte) []byte, error)
 }
 
 // read reads the next packet.
-func (c *capture) read() (f frame, err error) {
+func (c *capture) read() (f captured, err error) {
 	c.records++
 	data, info, err := c.packets.ZeroCopyReadPacketData()
 	switch {
@@ -157,7 +157,7 @@ func (c *capture) read() (f frame, err error) {
 		return f, err
 	}
 	find, err := c.linkOf(info)
-	return frame{info.Timestamp, find, data, info.Length - len(data)}, err
+	return captured{info.Timestamp, find, data, info.Length - len(data)}, err
 }
 
 // checkTime refuses a packet without a time, one whose time the library does not

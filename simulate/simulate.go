@@ -1,7 +1,8 @@
 // Package simulate sends a workload through a policy in virtual time: what
 // would have waited, for how long, and what would have been lost. It drives the
-// classes that the proxy drives, by times of its own; so a day takes as long as
-// its arithmetic, and the same workload always gives the same report.
+// classes that the proxy drives, and for messages the same exchange, by times of its own;
+// so a day takes as long as its arithmetic, and the same workload always gives the same
+// report.
 //
 // A [Source] yields arrivals: a [Load] generates them, [ReadTrace] and
 // [ReadCapture] read them. [Run] has them enter the classes of a policy and
@@ -40,9 +41,9 @@ type Source struct {
 	// Next sets the next arrival, which is not before the last one. After the
 	// last it returns io.EOF, and for what cannot be read policy.Errors.
 	Next func(*Arrival) error
-	// Holds says that the source sends nothing more while a class with overflow
-	// "wait" has an item of it waiting, as a TCP client that is not read from.
-	// What it would have sent meanwhile comes afterwards.
+	// Holds says that the source sends nothing more while it is not read from: while a
+	// class with overflow "wait" has an item of it waiting, or the connection holds as many
+	// messages as it may. What it would have sent meanwhile comes afterwards.
 	Holds bool
 }
 

@@ -69,6 +69,13 @@ func (t *tally) leave(r *run, cost *shaper.Cost, wait time.Duration, waited bool
 	t.trace(r)
 }
 
+// quit notes that an item will not leave.
+func (t *tally) quit(bytes int64, waited bool) {
+	if waited {
+		t.waiting.remove(bytes)
+	}
+}
+
 // trace notes the state for a plot.
 func (t *tally) trace(r *run) {
 	if !r.Curves {

@@ -18,29 +18,30 @@ import (
 // arrows says which of our packages each may import. They run one way: from
 // the process down to the arithmetic.
 var arrows = map[string][]string{
-	"cmd/shaper":  {"daemon", "policy", "stats", "unit", "conn", "simulate", "tc"},
-	"daemon":      {"conn", "shaper", "policy", "tc", "metrics", "stats", "unit"},
-	"conn":        {"exchange", "buffer", "sock", "shaper", "policy", "frame", "stats", "unit"},
-	"client":      {"shaper", "policy", "frame", "stats", "unit"}, // for Go programs
-	"sock":        {"buffer"},
-	"exchange":    {"frame", "shaper", "policy", "stats", "unit", "buffer"},
-	"simulate":    {"shaper", "policy", "stats", "unit"},
-	"tc":          {"policy", "stats", "unit"},
-	"tc/tctest":   {}, // for the tests of tc and of the daemon
-	"metrics":     {"stats"},
-	"shaper":      {"leaky", "limit", "policy", "stats", "unit"},
-	"buffer":      {},
-	"leaky":       {"limit", "unit"},
-	"limit":       {"unit"},
-	"policy":      {"unit"},
-	"frame":       {},
-	"stats":       {},
-	"unit":        {},
-	"systemd":     {}, // tests only
-	"tests":       {}, // tests only
-	"tests/bench": {}, // it knows shaper as a program
-	"tests/trial": {}, // for the tests of all packages
-	"tests/tally": {"tests/trial"},
+	"cmd/shaper":            {"daemon", "policy", "stats", "unit", "conn", "simulate", "tc"},
+	"daemon":                {"conn", "shaper", "policy", "tc", "metrics", "stats", "unit"},
+	"client":                {"shaper", "policy", "frame", "stats", "unit"}, // for Go programs
+	"sock":                  {"buffer"},
+	"conn":                  {"exchange", "buffer", "sock", "shaper", "policy", "frame", "stats", "unit"},
+	"exchange":              {"frame", "shaper", "policy", "stats", "unit", "buffer"},
+	"exchange/exchangetest": {"exchange", "shaper", "stats"}, // for tests
+	"simulate":              {"exchange", "frame", "shaper", "policy", "stats", "unit"},
+	"tc":                    {"policy", "stats", "unit"},
+	"tc/tctest":             {}, // for the tests of tc and of the daemon
+	"metrics":               {"stats"},
+	"shaper":                {"leaky", "limit", "policy", "stats", "unit"},
+	"buffer":                {},
+	"leaky":                 {"limit", "unit"},
+	"limit":                 {"unit"},
+	"policy":                {"unit"},
+	"frame":                 {},
+	"stats":                 {},
+	"unit":                  {},
+	"systemd":               {}, // tests only
+	"tests":                 {}, // tests only
+	"tests/bench":           {}, // it knows shaper as a program
+	"tests/trial":           {}, // for the tests of all packages
+	"tests/tally":           {"tests/trial"},
 }
 
 // owners says which one package may import a library. What is tested with is

@@ -1,0 +1,456 @@
+package exchange_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"shaper/exchange"
+	"shaper/exchange/exchangetest"
+	"shaper/frame"
+	"shaper/limit"
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/stats"
+)
+
+// A schedule is one connection to which things happen in an order that bytes say, and what
+// has to hold meanwhile.
+type schedule struct {
+	*exchangetest.Host
+	t        *testing.T
+	protocol policy.Protocol
+	who      policy.Conn
+	now      time.Time
+	policy   *policy.Policy
+	classes  map[string]*shaper.Class
+	joined   [2]*shaper.Class // the connection's, there and back
+	roots    []*shaper.Class
+	all      []*shaper.Class // that there have been
+
+	in, out  [2][]byte   // what each sender sends, and what of that has been sent
+	texts    [2][]string // that it is made of; nil: they are not known
+	refused  int         // bytes of requests
+	refusals int         // how many
+	reloads  int
+	found    int
+	sent     []time.Time
+	follows  int            // messages whose fate is not known
+	last     map[origin]int // the number of the message that has left last
+	dropped  [2]int
+}
+
+// origin is what messages have in common of which none overtakes another: their class, until
+// a reload.
+type origin struct {
+	class   *shaper.Class
+	reloads int
+	up      bool
+}
+
+var protocols = [...]policy.Protocol{policy.SMPP, policy.HTTP, policy.ISO8583, policy.Lines}
+
+// Keys of the class of a connection: a short queue, and what happens if it is full.
+const (
+	short = "queue = \"2 messages\"\n"
+	wait  = short + "overflow = \"wait\"\n"
+	fail  = short + "overflow = \"refuse\"\n"
+)
+
+// policyOf returns a policy of a protocol, with the class of the connection of a name and
+// keys.
+func policyOf(t *testing.T, protocol policy.Protocol, name, keys string) *policy.Policy {
+	more, rule := "", ""
+	switch protocol {
+	case policy.ISO8583:
+		more = "length_prefix = \"binary2\"\n"
+	case policy.SMPP:
+		rule = "[[rule]]\nsource_addr = \"o*\"\nclass = \"otp\"\n"
+	case policy.HTTP:
+		rule = "[[rule]]\npath = \"/o*\"\nclass = \"otp\"\n"
+	}
+	inFlight, back := "", "rate = \"30 messages/s\"\nqueue = \"2 messages\"\n"
+	if protocol.Refuses() {
+		inFlight = "in_flight = 3\n"
+	}
+	if protocol == policy.HTTP {
+		back = "rate = \"3KB/s\"\n"
+	}
+	text := fmt.Sprintf("[class.link]\nrate = \"2MB/s\"\n[class.%s]\nparent = \"link\"\nrate = \"20 messages/s\"\n%s%s"+
+		"[class.otp]\nrate = \"50 messages/s\"\nmax_wait = \"60ms\"\n[class.back]\n%s"+
+		"[listener.l]\nlisten = \"127.0.0.1:1\"\nprotocol = %q\nupstream = \"discard:\"\nclass = %q\nreturn_class = \"back\"\n%s%s",
+		name, keys, inFlight, back, protocol, name, more, rule)
+	p, _, err := policy.Parse("p.toml", []byte(text))
+	if err != nil {
+		t.Fatal(err, text)
+	}
+	return p
+}
+
+func newSchedule(t *testing.T, protocol policy.Protocol, keys string, up, down []byte) *schedule {
+	s := &schedule{t: t, protocol: protocol, who: policy.Conn{Listener: "l"}, now: time.Unix(0, 0), in: [2][]byte{up, down}, last: map[origin]int{}}
+	s.plant(policyOf(t, protocol, "c", keys))
+	s.joined = [2]*shaper.Class{s.classes["c"], s.classes["back"]}
+	s.Host = exchangetest.New(s.now, exchange.Config{
+		Protocol: protocol, Link: newLink(protocol), Class: s.joined[0], Back: s.joined[1],
+	})
+	s.Machine.Watch(s)
+	s.obey()
+	return s
+}
+
+func newLink(protocol policy.Protocol) frame.Link {
+	settings := frame.Settings{Protocol: frame.Protocol(protocol)}
+	if protocol == policy.ISO8583 {
+		settings.Prefix = frame.Binary2
+	}
+	return frame.NewLink(settings)
+}
+
+// plant makes the classes of a policy.
+func (s *schedule) plant(p *policy.Policy) {
+	s.policy, s.classes = p, map[string]*shaper.Class{}
+	for i, c := range shaper.NewTree(s.now, p.Classes) {
+		s.classes[p.Classes[i].Name] = c
+		s.all = append(s.all, c)
+		if c.Parent() == nil {
+			s.roots = append(s.roots, c)
+		}
+	}
+}
+
+func (s *schedule) obey() {
+	s.Machine.Obey(s.now, policy.Compile(s.policy).Messages(s.who), func(name string) *shaper.Class { return s.classes[name] })
+}
+
+// reload gives the connection other classes of the same rules.
+func (s *schedule) reload(name, keys string) {
+	s.reloads++
+	gone := map[*shaper.Class]bool{}
+	for c := range maps.Values(s.classes) {
+		gone[c] = true
+	}
+	s.plant(policyOf(s.t, s.protocol, name, keys))
+	s.joined = [2]*shaper.Class{s.classes[name], s.classes["back"]}
+	s.Machine.Belong(s.now, s.joined[0])
+	s.obey()
+	s.Machine.Reroute(s.now, gone, s.joined[1])
+	s.drive()
+}
+
+func (s *schedule) drive() {
+	if !s.Over {
+		s.Drive(s.now)
+	}
+	s.check()
+}
+
+// send has a sender send n bytes more.
+func (s *schedule) send(way, n int) {
+	n = min(n, len(s.in[way]))
+	to := [...]*exchangetest.Stream{&s.Up, &s.Down}[way]
+	if to.Ends != nil {
+		return
+	}
+	to.In = append(to.In, s.in[way][:n]...)
+	s.out[way] = append(s.out[way], s.in[way][:n]...)
+	s.in[way] = s.in[way][n:]
+	s.drive()
+}
+
+// pass lets time pass, in which messages leave.
+func (s *schedule) pass(d time.Duration) {
+	for end := s.now.Add(d); ; {
+		var first *shaper.Class
+		next := limit.Never
+		for _, root := range s.roots {
+			if at := root.Next(s.now); at.Before(next) {
+				first, next = root, at
+			}
+		}
+		if first == nil || next.After(end) {
+			s.now = end
+			break
+		}
+		if next.After(s.now) {
+			s.now = next
+		}
+		if it := first.Release(s.now); it != nil {
+			it.Owner.Leave(s.now)
+		}
+		s.check()
+	}
+	s.drive()
+}
+
+// Found implements exchange.Watcher.
+func (s *schedule) Found(_ time.Time, f exchange.Found) exchange.Follower {
+	s.found++
+	s.follows++
+	return &follower{schedule: s, origin: origin{f.Class, s.reloads, f.Direction == stats.Upstream}, number: s.found, size: f.Size}
+}
+
+// Answered implements exchange.Watcher.
+func (s *schedule) Answered(time.Time, uint32) {}
+
+// Expired implements exchange.Watcher.
+func (s *schedule) Expired(time.Time, time.Time) {}
+
+// follower holds that each message has one fate.
+type follower struct {
+	*schedule
+	origin
+	number, size int
+	over         bool
+}
+
+func (f *follower) end() {
+	if f.over {
+		f.t.Fatal("a message has two fates")
+	}
+	f.over = true
+	f.follows--
+}
+
+func (f *follower) Sent(now time.Time) {
+	f.end()
+	f.sent = append(f.sent, now)
+	if f.number < f.last[f.origin] {
+		f.t.Fatalf("message %d leaves behind %d", f.number, f.last[f.origin])
+	}
+	f.last[f.origin] = f.number
+}
+
+func (f *follower) Dropped(time.Time, stats.Reason) {
+	f.end()
+	if f.up {
+		f.dropped[0]++
+	} else {
+		f.dropped[1]++
+	}
+}
+
+func (f *follower) Refused(time.Time, stats.Reason) {
+	f.end()
+	f.refused += f.size
+	f.refusals++
+}
+
+// check holds what holds at any moment while the connection is open: no byte is lost, and
+// none comes from nowhere.
+func (s *schedule) check() {
+	if s.Over || s.protocol == policy.HTTP {
+		return
+	}
+	read := [...]int{len(s.out[0]) - len(s.Up.In), len(s.out[1]) - len(s.Down.In)}
+	answers := 0
+	if s.protocol == policy.SMPP {
+		answers = 16 * s.refusals
+	}
+	if got := len(s.Up.Got) + s.Machine.Held(stats.Upstream) + s.refused; got != read[0] {
+		s.t.Fatalf("of %d bytes to the provider %d have left, %d are held, and %d are refused", read[0], len(s.Up.Got), s.Machine.Held(stats.Upstream), s.refused)
+	}
+	if got := len(s.Down.Got) + s.Machine.Held(stats.Downstream); got != read[1]+answers {
+		s.t.Fatalf("of %d bytes to the client %d have left, and %d are held, with %d of refusals", read[1], len(s.Down.Got), s.Machine.Held(stats.Downstream), answers)
+	}
+}
+
+// end ends the connection, and holds what has to hold then.
+func (s *schedule) end() {
+	for _, stream := range []*exchangetest.Stream{&s.Up, &s.Down} {
+		if stream.Told && stream.Ends == io.EOF && stream.Fault == nil && !s.Lingers && len(stream.In) > 0 {
+			s.t.Fatalf("an end came before what was sent: %q", stream.In)
+		}
+	}
+	s.settle()
+	for way, stream := range [...]*exchangetest.Stream{&s.Up, &s.Down} {
+		if stream.Told && stream.Ends == exchange.ErrCut && stream.Fault == nil && s.dropped[way] > 0 {
+			s.t.Fatalf("a fault came before %d messages that wait", s.dropped[way])
+		}
+	}
+	s.checkOrder()
+	s.checkTexts()
+	s.checkEnd()
+	s.Finish(stats.Aborted)
+	if s.follows != 0 {
+		s.t.Fatalf("of %d messages %d have no fate", s.found, s.follows)
+	}
+	s.pass(time.Second)
+	for _, c := range s.all {
+		if n, waits := c.InFlight(), c.Backlog().Items; n != 0 || waits != 0 {
+			s.t.Fatalf("%d requests of %s are in flight, and %d wait", n, c.Name(), waits)
+		}
+	}
+}
+
+func (s *schedule) tend() {
+	if !s.Over {
+		s.Machine.Tend(s.now)
+	}
+	s.drive()
+}
+
+// settle holds that everything leaves in time if nothing is in its way: each class sends 20
+// messages in a second at least, or three for an answer, which is not to be expected here
+// from a provider of HTTP.
+func (s *schedule) settle() {
+	s.Up.Room, s.Down.Room, s.Up.Most, s.Down.Most = -1, -1, 0, 0
+	s.drive()
+	for range 20 {
+		if s.Over || s.protocol == policy.HTTP {
+			return
+		}
+		s.pass(3 * time.Second)
+		if s.protocol != policy.SMPP {
+			break
+		}
+		s.pass(time.Minute)
+		s.tend()
+	}
+	if n := s.Machine.Waiting(); !s.Over && n+len(s.Up.In)+len(s.Down.In) > 0 {
+		s.t.Fatalf("%d messages wait for nothing, before %d and %d bytes", n, len(s.Up.In), len(s.Down.In))
+	}
+}
+
+// checkTexts holds that messages of HTTP and lines leave whole and in order, with refusals
+// between them.
+func (s *schedule) checkTexts() {
+	if s.protocol == policy.SMPP && s.texts[0] != nil {
+		s.checkPlaces()
+	}
+	if s.texts[0] == nil || s.protocol != policy.HTTP && s.protocol != policy.Lines {
+		return
+	}
+	for way, got := range [...][]byte{s.Up.Got, s.Down.Got} {
+		rest := string(got)
+		for _, text := range s.texts[way] {
+			for refusal := isRefusal(rest); refusal > 0; refusal = isRefusal(rest) {
+				rest = rest[refusal:]
+			}
+			if strings.HasPrefix(text, rest) {
+				rest = ""
+			}
+			rest = strings.TrimPrefix(rest, text)
+		}
+		for refusal := isRefusal(rest); refusal > 0; refusal = isRefusal(rest) {
+			rest = rest[refusal:]
+		}
+		if rest != "" {
+			s.t.Fatalf("%q leaves of %q: what is %q?", got, s.texts[way], rest)
+		}
+	}
+}
+
+// checkPlaces holds that no query overtakes what came before it.
+func (s *schedule) checkPlaces() {
+	places := map[string]int{}
+	for i, m := range s.messages(s.Up.Got) {
+		places[string(m)] = i
+	}
+	last := 0
+	for _, text := range s.texts[0] {
+		place, left := places[text]
+		if text[7] == query && left && place < last {
+			s.t.Fatalf("a query is message %d to leave, before %d", place, last)
+		}
+		last = max(last, place)
+	}
+}
+
+// isRefusal returns how long the answer with status 429 is that a text begins with, or what
+// there is of it at the end; 0 if there is none.
+func isRefusal(text string) int {
+	const begin = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: "
+	if strings.HasPrefix(begin, text) {
+		return len(text)
+	}
+	if !strings.HasPrefix(text, begin) {
+		return 0
+	}
+	if end := strings.Index(text, "\r\n\r\n"); end >= 0 {
+		return end + 4
+	}
+	return len(text)
+}
+
+// checkEnd holds that a connection which has ended cleanly has passed everything on, and
+// that what has left was charged.
+func (s *schedule) checkEnd() {
+	if !s.Over || s.Result != stats.OK {
+		return
+	}
+	if s.Machine.Waiting() > 0 || len(s.Up.In)+len(s.Down.In) > 0 {
+		s.t.Fatalf("it ends, and %d messages wait", s.Machine.Waiting())
+	}
+	if s.protocol == policy.HTTP {
+		return
+	}
+	if got := len(s.Up.Got) + s.refused; got != len(s.out[0]) {
+		s.t.Fatalf("of %d bytes %d have left, or were refused", len(s.out[0]), got)
+	}
+	if s.Up.Cost.Bytes != int64(len(s.Up.Got)) || s.Down.Cost.Bytes != int64(len(s.out[1])) {
+		s.t.Fatalf("%v are charged of %d, and %v of %d", s.Up.Cost, len(s.Up.Got), s.Down.Cost, len(s.out[1]))
+	}
+}
+
+// checkOrder holds that what has left is what has come: of lines and HTTP in order, of the
+// others whole messages, each as often as it came at most.
+func (s *schedule) checkOrder() {
+	switch s.protocol {
+	case policy.Lines, policy.HTTP:
+		s.inOrder(s.Up.Got, s.out[0])
+		s.inOrder(withoutRefusals(s.Down.Got), s.out[1])
+		return
+	}
+	came := s.messages(s.out[0])
+	for _, m := range s.messages(s.Up.Got) {
+		i := slices.IndexFunc(came, func(c []byte) bool { return bytes.Equal(c, m) })
+		if i < 0 {
+			s.t.Fatalf("%q leaves, and has not come", m)
+		}
+		came = slices.Delete(came, i, i+1)
+	}
+}
+
+func (s *schedule) messages(stream []byte) (all [][]byte) {
+	for scan := newLink(s.protocol).Up(); ; {
+		n, event, err := scan.Next(stream)
+		if err != nil || event != frame.Whole {
+			return all
+		}
+		all = append(all, stream[:n])
+		stream = stream[n:]
+	}
+}
+
+// inOrder holds that what has left came in this order, with something left out perhaps.
+func (s *schedule) inOrder(got, came []byte) {
+	for i, b := range got {
+		at := bytes.IndexByte(came, b)
+		if at < 0 {
+			s.t.Fatalf("%q leaves, and %q of it has not come", got, got[i:])
+		}
+		came = came[at+1:]
+	}
+}
+
+// withoutRefusals cuts out answers with status 429.
+func withoutRefusals(p []byte) (rest []byte) {
+	for {
+		at := bytes.Index(p, []byte("HTTP/1.1 429 Too Many Requests\r\nRetry-After: "))
+		if at < 0 {
+			return append(rest, p...)
+		}
+		rest = append(rest, p[:at]...)
+		end := bytes.Index(p[at:], []byte("\r\n\r\n"))
+		if end < 0 {
+			return rest
+		}
+		p = p[at+end+4:]
+	}
+}

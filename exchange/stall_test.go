@@ -1,0 +1,78 @@
+package exchange_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"shaper/buffer"
+	"shaper/exchange"
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// A provider that stalls gets a little of what leaves, and the other messages lose their
+// turns. When it goes on, they come in their order and at the rate of the class.
+func TestAStalledProvider(t *testing.T) {
+	const n, rate, size = 12, 20, 7000
+	var up strings.Builder
+	for i := range n {
+		up.WriteString(prefixed("0200" + string(rune('a'+i)) + strings.Repeat("x", size)))
+	}
+	s := newSchedule(t, policy.ISO8583, "queue = \"20 messages\"\n", []byte(up.String()), nil)
+	s.send(0, up.Len())
+	if s.Machine.Waiting() != n-1 {
+		t.Fatalf("%d messages wait", s.Machine.Waiting())
+	}
+	s.Up.Room = 0
+	s.pass(2 * time.Second)
+	if waits, held := s.Machine.Waiting(), s.Machine.Held(stats.Upstream)-s.Machine.Waiting()*size; held > exchange.MostHeld+2*size || waits < n-6 {
+		t.Fatalf("%d messages wait, and %d bytes have left", waits, held)
+	}
+	before := len(s.sent)
+	s.Up.Room = -1
+	s.settle()
+	if string(s.Up.Got) != up.String() {
+		t.Errorf("%d bytes of %d leave in their order", len(s.Up.Got), up.Len())
+	}
+	for i := before + 1; i < len(s.sent); i++ {
+		if gap := s.sent[i].Sub(s.sent[i-1]); gap < time.Second/rate {
+			t.Errorf("message %d leaves %v behind the one before", i, gap)
+		}
+	}
+}
+
+// However much comes, and whoever does not read, an exchange holds so much and no more.
+func TestWhatAnExchangeHolds(t *testing.T) {
+	const most = int(policy.ConnectionHolds) + 2*buffer.Max
+	for _, protocol := range protocols {
+		for _, keys := range []string{wait, fail} {
+			if keys == fail && !protocol.Refuses() {
+				continue
+			}
+			var one string
+			switch protocol {
+			case policy.SMPP:
+				one = pdu(4, 0, 1, "\x00\x00\x00bulk\x00"+strings.Repeat("x", 500))
+			case policy.HTTP:
+				one = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+			case policy.ISO8583:
+				one = prefixed("0200" + strings.Repeat("x", 500))
+			case policy.Lines:
+				one = "line\n"
+			}
+			s := newSchedule(t, protocol, keys, nil, nil)
+			s.Up.Room, s.Down.Room = 0, 0
+			many := []byte(strings.Repeat(one, 1<<20/len(one)))
+			for range 40 {
+				if len(s.Up.In) < len(many) {
+					s.Up.In = append(s.Up.In, many...)
+				}
+				s.Drive(s.now)
+				if up, down := s.Machine.Held(stats.Upstream), s.Machine.Held(stats.Downstream); up+down > most {
+					t.Fatalf("of %s it holds %d and %d bytes", protocol, up, down)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package simulate
+
+import (
+	"time"
+
+	"shaper/exchange"
+	"shaper/frame"
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/stats"
+)
+
+// inbox is one direction of a link: messages that are described rather than written out.
+// It is the scanner that finds them in bytes which nobody has to look at.
+type inbox struct {
+	link    *link
+	waiting []*posted // that the exchange has not found, in order
+	unread  int64     // bytes that it has not read
+	found   *posted   // the message that was found last
+	body    int64     // bytes of it that have not been found
+	need    int
+	message frame.Message
+	said    policy.Fields   // what was said of the last message that said anything
+	seen    *policy.Message // the same, as rules see it
+}
+
+// isEmpty reports whether the exchange has found all there is.
+func (b *inbox) isEmpty() bool { return len(b.waiting) == 0 && b.unread == 0 && b.body == 0 }
+
+func (b *inbox) push(p *posted) {
+	b.waiting = append(b.waiting, p)
+	b.unread += p.bytes
+}
+
+// lose forgets what the exchange has not found, since the connection has ended.
+func (b *inbox) lose(reason stats.Reason) {
+	for _, p := range b.waiting {
+		class := b.link.own[0]
+		if p.returns {
+			class = b.link.own[1]
+		}
+		p.enters(class, false)
+		p.Dropped(b.link.run.now, reason)
+	}
+	b.waiting, b.unread = nil, 0
+}
+
+// Next implements frame.Scanner.
+func (b *inbox) Next(p []byte) (int, frame.Event, error) {
+	if b.body > 0 {
+		return b.nextOfBody(len(p))
+	}
+	if len(b.waiting) == 0 || len(p) < b.waiting[0].size {
+		b.need = 1
+		if len(b.waiting) > 0 {
+			b.need = b.waiting[0].size
+		}
+		return 0, frame.More, nil
+	}
+	one := b.waiting[0]
+	if b.waiting = b.waiting[1:]; len(b.waiting) == 0 {
+		b.waiting = b.waiting[:0:0]
+	}
+	b.found, b.body = one, one.bytes-int64(one.size)
+	b.describe(one)
+	if b.body > 0 {
+		return one.size, frame.Head, nil
+	}
+	return one.size, frame.Whole, nil
+}
+
+func (b *inbox) nextOfBody(n int) (int, frame.Event, error) {
+	if n == 0 {
+		b.need = 1
+		return 0, frame.More, nil
+	}
+	n = int(min(int64(n), b.body))
+	if b.body -= int64(n); b.body == 0 {
+		return n, frame.End, nil
+	}
+	return n, frame.Body, nil
+}
+
+// describe sets what is known of a message.
+func (b *inbox) describe(p *posted) {
+	b.message = frame.Message{Kind: frame.Counted, Cost: p.messages, Refusable: !p.returns && b.link.protocol.Refuses()}
+	if p.said.IsZero() {
+		return
+	}
+	if b.seen == nil || p.said != b.said {
+		b.said, b.seen = p.said, p.said.Message()
+	}
+	m, s := &b.message, b.seen
+	m.Path, m.Method, m.Host, m.SystemID, m.SourceAddr = s.Path, s.Method, s.Host, s.SystemID, s.SourceAddr
+}
+
+// Message implements frame.Scanner.
+func (b *inbox) Message() *frame.Message { return &b.message }
+
+// Need implements frame.Scanner.
+func (b *inbox) Need() int { return b.need }
+
+// Opaque implements frame.Scanner.
+func (b *inbox) Opaque() int64 { return 0 }
+
+// Skip implements frame.Scanner.
+func (b *inbox) Skip(int64) frame.Event { panic("simulate: a message that is described was skipped") }
+
+// End implements frame.Scanner.
+func (b *inbox) End([]byte) (frame.Event, error) { return frame.More, nil }
+
+// wire is an inbox as a direction of the connection. What is written there vanishes.
+type wire inbox
+
+// Readable implements exchange.Direction.
+func (w *wire) Readable() bool { return w.unread > 0 }
+
+// Read implements exchange.Direction.
+func (w *wire) Read(p []byte) (int, error) {
+	n := min(int64(len(p)), w.unread)
+	w.unread -= n
+	return int(n), nil
+}
+
+// Writable implements exchange.Direction.
+func (w *wire) Writable() bool { return true }
+
+// Write implements exchange.Direction.
+func (w *wire) Write(p []byte) (int, time.Time) { return len(p), w.link.run.now }
+
+// End implements exchange.Direction.
+func (w *wire) End() {}
+
+// Break implements exchange.Direction.
+func (w *wire) Break(err error) { panic(err) }
+
+// Sent implements exchange.Direction. The report counts by other means.
+func (w *wire) Sent(*shaper.Class, shaper.Cost) {}
+
+// provider is what the two directions of a link know of each other: nothing, since what
+// has left is answered at once.
+type provider struct{ *link }
+
+// Up implements frame.Link.
+func (p provider) Up() frame.Scanner { return &p.up }
+
+// Down implements frame.Link.
+func (p provider) Down() frame.Scanner { return &p.down }
+
+// Room implements frame.Link.
+func (provider) Room() bool { return true }
+
+// Sent implements frame.Link.
+func (provider) Sent(*frame.Message, time.Time) {}
+
+// Refuse implements frame.Link.
+func (provider) Refuse(*frame.Message, bool) bool { return true }
+
+// Due implements frame.Link.
+func (provider) Due() (m frame.Message, ok bool) { return m, false }
+
+// AppendRefusal implements frame.Link.
+func (provider) AppendRefusal(dst []byte, _ *frame.Message, _ frame.Refusal) []byte { return dst }
+
+// InFlight implements frame.Link.
+func (provider) InFlight() int { return 0 }
+
+// Expire implements frame.Link.
+func (provider) Expire(time.Time, func(uint16)) {}
+
+// Drop implements frame.Link.
+func (provider) Drop(func(uint16)) {}
+
+var _ exchange.Direction = (*wire)(nil)

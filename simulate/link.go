@@ -1,0 +1,212 @@
+package simulate
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"shaper/exchange"
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/stats"
+)
+
+// A link is a connection of a protocol with messages. It is the host of an exchange, as a
+// session of the proxy is. Nobody answers there: what has left is taken to be answered.
+type link struct {
+	run      *run
+	sender   *sender
+	conn     policy.Conn // as rules see it
+	protocol policy.Protocol
+	machine  *exchange.Exchange
+	own      [2]*shaper.Class // of the connection, there and back; nil: that way nothing is shaped
+	up, down inbox
+	trees    []*tree // that its messages go through
+
+	again bool      // the machine has more to do
+	busy  bool      // something has been sent since it was idle
+	ended bool      // the connection has been closed
+	fresh []*posted // messages that were found since settle
+}
+
+// mostClients bounds the clients of a sender whose connections are kept while they carry
+// nothing.
+const mostClients = 1 << 12
+
+// link returns a connection for the arrival. A client of HTTP has one for each request that
+// is not answered, as clients do; another one has one for all.
+func (s *sender) link() *link {
+	free := s.links[s.last]
+	last := len(free) - 1
+	switch {
+	case last >= 0 && s.protocol == policy.HTTP:
+		s.links[s.last] = free[:last]
+		return free[last]
+	case last >= 0:
+		return free[last]
+	}
+	if len(s.links) >= mostClients {
+		maps.DeleteFunc(s.links, func(_ policy.Conn, free []*link) bool { return !slices.ContainsFunc(free, (*link).stays) })
+	}
+	l := s.connect()
+	if s.protocol != policy.HTTP {
+		s.keep(l)
+	}
+	return l
+}
+
+// keep notes a connection that can take an arrival.
+func (s *sender) keep(l *link) {
+	if s.links == nil {
+		s.links = map[policy.Conn][]*link{}
+	}
+	s.links[l.conn] = append(s.links[l.conn], l)
+}
+
+// connect opens the connection of the arrival.
+func (s *sender) connect() *link {
+	r := s.run
+	l := &link{run: r, sender: s, conn: s.last, protocol: s.protocol}
+	l.up.link, l.down.link = l, l
+	who := s.last
+	who.Session = r.nextSession()
+	join := func(c *class) *shaper.Class {
+		if c == nil {
+			return nil
+		}
+		if !slices.Contains(l.trees, c.tree) {
+			l.trees = append(l.trees, c.tree)
+		}
+		return c.Join(r.now, who)
+	}
+	l.own = [2]*shaper.Class{join(s.way[0]), join(s.way[1])}
+	l.machine = exchange.New(exchange.Config{
+		Host: l, Up: (*wire)(&l.up), Down: (*wire)(&l.down), Protocol: s.protocol, Link: provider{l},
+		Class: l.own[0], Back: l.own[1],
+	})
+	l.machine.Watch(l)
+	l.machine.Obey(r.now, s.rules, func(name string) *shaper.Class { return join(r.byName[name]) })
+	return l
+}
+
+// post sends a message to the exchange.
+func (l *link) post(a *Arrival) {
+	p := l.run.posted()
+	*p = posted{link: l, arrived: l.run.now, said: a.Message, bytes: a.Bytes, messages: max(a.Messages, 1), returns: a.Returns}
+	p.size = int(min(p.bytes, largest))
+	if a.Returns {
+		l.down.push(p)
+	} else {
+		l.up.push(p)
+	}
+	l.again, l.busy = true, true
+	l.settle()
+}
+
+// holds reports whether the client is to wait: the exchange has not read all that it has
+// sent; or it waits for an answer, though its class would not refuse.
+func (l *link) holds() bool {
+	if l.ended || l.isIdle() {
+		return false
+	}
+	return !l.up.isEmpty() || l.protocol == policy.HTTP && exchange.MakesWait(l.up.found.bucket, l.protocol, true)
+}
+
+// isIdle reports whether nothing is on its way through the connection.
+func (l *link) isIdle() bool {
+	m := l.machine
+	return l.up.isEmpty() && l.down.isEmpty() && m.Waiting() == 0 && m.Held(stats.Upstream) == 0 && m.Held(stats.Downstream) == 0
+}
+
+// settle drives the machine until it has nothing to do, and looks what that has changed.
+func (l *link) settle() {
+	for l.again && !l.ended {
+		l.again = false
+		l.machine.Drive(l.run.now)
+	}
+	for _, p := range l.fresh {
+		if p.over {
+			l.run.reuse(p)
+		} else {
+			p.waits()
+		}
+	}
+	l.fresh = l.fresh[:0]
+	for _, t := range l.trees {
+		l.run.expect(t)
+	}
+	s := l.sender
+	if l.busy && l.protocol == policy.HTTP && l.isIdle() {
+		l.busy = false
+		s.keep(l)
+	}
+	if s.held == l && !l.holds() {
+		s.held = nil
+		s.resume()
+	}
+}
+
+// Turn implements exchange.Host.
+func (l *link) Turn(now time.Time, turn exchange.Turn) {
+	turn.Take(now)
+	l.settle()
+}
+
+// Revisit implements exchange.Host.
+func (l *link) Revisit() { l.again = true }
+
+// Fail implements exchange.Host: the connection is reset, and the client connects again.
+func (l *link) Fail(stats.Result) {
+	delete(l.sender.links, l.conn)
+	l.close(stats.QueueFull)
+}
+
+// Cut implements exchange.Host.
+func (l *link) Cut(result stats.Result) { l.Fail(result) }
+
+// Linger implements exchange.Host. No refusal of a simulated provider ends a connection.
+func (l *link) Linger() {}
+
+// close ends the connection.
+func (l *link) close(reason stats.Reason) {
+	now := l.run.now
+	l.ended = true
+	l.machine.Quit(now, reason)
+	for _, b := range [...]*inbox{&l.up, &l.down} {
+		b.lose(reason)
+	}
+	for _, class := range l.own {
+		class.Quit(now)
+	}
+}
+
+// stays closes the connection if it is idle, and reports whether it stays open. One that
+// has a bucket of its own does, to the end.
+func (l *link) stays() bool {
+	for _, class := range l.machine.Classes() {
+		if class.Named().Policy().Per.By == policy.ByConnection {
+			return true
+		}
+	}
+	if l.isIdle() {
+		l.close(stats.Closed)
+	}
+	return !l.ended
+}
+
+// Found implements exchange.Watcher.
+func (l *link) Found(_ time.Time, f exchange.Found) exchange.Follower {
+	p := l.up.found
+	if f.Direction == stats.Downstream {
+		p = l.down.found
+	}
+	p.enters(f.Class, f.Asks)
+	l.fresh = append(l.fresh, p)
+	return p
+}
+
+// Answered implements exchange.Watcher.
+func (l *link) Answered(time.Time, uint32) {}
+
+// Expired implements exchange.Watcher.
+func (l *link) Expired(time.Time, time.Time) {}
