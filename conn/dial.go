@@ -10,17 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
-)
-
-var (
-	errLoop    = errors.New("the address is one of shaper's own listeners, or its own socket")
-	errTimeout = errors.New("i/o timeout")
-	errFamily  = errors.New("it has no address of the family of the listener's bind")
 )
 
 // leaveGrace is how long a session waits and dials on after the client has sent a
@@ -191,10 +183,6 @@ func (d *dialling) attempt() {
 	default: // what is built in is there
 		d.established()
 	}
-}
-
-func lacksDescriptors(err error) bool {
-	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
 
 // dialPause is how long a session waits for a descriptor that it lacks, each time.

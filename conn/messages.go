@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"errors"
 	"time"
 
 	"shaper/exchange"
@@ -152,14 +151,4 @@ func (m *messages) Linger() {
 	m.lingering = time.AfterFunc(farewell, func() {
 		m.session.drive(func(t *tcpSession) { t.finish(stats.Overflow) })
 	})
-}
-
-// unframed counts and logs that what a session carries is no message.
-func (m *messages) unframed(from string, err error) {
-	t := m.session
-	var wrong *frame.Error
-	if errors.As(err, &wrong) {
-		t.service.stats.Unframed.Add(wrong.Reason.String())
-	}
-	t.warn(unframed, "from", from, "err", err)
 }

@@ -375,3 +375,46 @@ func (tn *tunnel) close(ok bool) {
 		s.idle.Broadcast()
 	}
 }
+
+// failed notes that the peer beneath the tunnel is gone. The session ends when it has read
+// what came before. One that has sent a FIN and no close_notify is not broken: nothing is
+// known to be lost.
+func (tn *tunnel) failed(f *tunnelFailure) {
+	tn.session.drive(func(t *tcpSession) {
+		s := tn.side
+		if s.end != tn.end {
+			return
+		}
+		if f.result == stats.TLSFailed {
+			t.warn(tlsFailed, "with", s.name(), "err", f.err)
+		}
+		s.Broken = f.err != io.ErrUnexpectedEOF
+		t.proceed(s)
+	})
+}
+
+// watch has the session told when the connection beneath breaks, though neither way
+// waits for it: as where what the peer has sent waits for its class.
+func (tn *tunnel) watch() (err error) {
+	tn.control(func(d sock.Descriptor) { tn.key, err = tn.session.poller.Watch(d, sock.OnlyBroken, tn) })
+	return err
+}
+
+func (tn *tunnel) unwatch() {
+	if tn.key != 0 {
+		tn.session.poller.Forget(tn.key)
+	}
+}
+
+// Ready implements sock.Watcher.
+func (tn *tunnel) Ready(_ uint64, events sock.Events) {
+	if events&sock.Broken == 0 {
+		return
+	}
+	tn.session.drive(func(t *tcpSession) {
+		if s := tn.side; s.end == tn.end {
+			s.Broken = true
+			t.proceed(s)
+		}
+	})
+}
