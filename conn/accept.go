@@ -94,7 +94,7 @@ func (t *tcpSocket) Turn() {
 }
 
 // accept starts the session of the next connection, which has entered the gate;
-// false where there is none. Where accepting fails for want of descriptors or
+// false if there is none. If accepting fails for want of descriptors or
 // memory, it is tried again, ever more slowly up to maxBackoff.
 func (t *tcpSocket) accept(sv *service) bool {
 	client, source, err := t.listener.Accept()

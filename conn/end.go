@@ -31,7 +31,7 @@ func (s *Server) rescue(one session) {
 	}
 }
 
-// abort ends the session from outside; false where it has ended already.
+// abort ends the session from outside; false if it has ended already.
 func (t *tcpSession) abort(result stats.Result) (aborted bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,13 +48,13 @@ func (t *tcpSession) fail(result stats.Result) {
 	t.finish(result)
 }
 
-// finish ends the session: cleanly where the result is OK, else with a reset to
+// finish ends the session: cleanly if the result is OK, else with a reset to
 // both sides, so that what is missing never looks like a clean end.
 func (t *tcpSession) finish(result stats.Result) {
 	if t.stage == ended {
 		return
 	}
-	t.dialling.left() // else it will not
+	t.dialling.departed() // else it will not
 	t.stage = ended
 	t.dialling.stop()
 	t.place.leave()

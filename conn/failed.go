@@ -55,7 +55,7 @@ func (d *dialling) tellFailOver() {
 	}
 }
 
-// handshakeError is why TLS with an upstream has not come about.
+// handshakeError is why the TLS handshake with an upstream has failed.
 type handshakeError struct{ err error }
 
 func (e *handshakeError) Error() string { return "TLS handshake: " + e.err.Error() }

@@ -61,7 +61,7 @@ func (d *dialling) follow() {
 func (d *dialling) changeClasses(now time.Time) bool {
 	t := d.session
 	before := t.class()
-	d.left() // else the class would wait for it
+	d.departed() // else the class would wait for it
 	t.located = true
 	t.enterClasses(now)
 	if t.class() != before {
@@ -71,7 +71,7 @@ func (d *dialling) changeClasses(now time.Time) bool {
 	return false
 }
 
-// queueAgain has the connection wait for its new class, as it did for the first.
+// queueAgain queues the connection in its new class, as it was in the first.
 func (d *dialling) queueAgain() {
 	t := d.session
 	d.begun = false

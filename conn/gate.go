@@ -20,7 +20,7 @@ func (g *gate) setMax(n int) {
 	g.admit()
 }
 
-// wake has the sockets that wait look again.
+// wake lets the sockets that wait look again.
 func (g *gate) wake() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

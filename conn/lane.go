@@ -72,8 +72,8 @@ func (l *lane) unload(to sock.End) (n int, err error) {
 	return n, err
 }
 
-// left implements unloader.
-func (l *lane) left() int { return len(l.rest) }
+// remaining implements unloader.
+func (l *lane) remaining() int { return len(l.rest) }
 
 // End implements exchange.Direction.
 func (l *lane) End() { l.direction.end() }

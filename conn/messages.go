@@ -52,7 +52,7 @@ func (m *messages) obey(now time.Time, r *routes, who policy.Conn) {
 }
 
 // drive implements relay.
-func (m *messages) drive(now time.Time) { m.machine.Drive(now) }
+func (m *messages) drive() { m.machine.Drive(time.Now()) }
 
 // flush implements relay.
 func (m *messages) flush() { m.machine.Flush() }

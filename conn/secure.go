@@ -12,7 +12,7 @@ import (
 	"shaper/stats"
 )
 
-// terminate has the client's TLS end here. The session begins, and is classified, when
+// terminate ends the client's TLS here. The session begins, and is classified, when
 // the handshake is done: within connect_timeout, or never.
 func (t *tcpSession) terminate(config *tls.Config) {
 	by := t.started.Add(time.Duration(t.conf.ConnectTimeout))
@@ -21,7 +21,7 @@ func (t *tcpSession) terminate(config *tls.Config) {
 	t.server.wg.Go(func() { tn.run(by, over, tn.terminated) })
 }
 
-// terminated begins the session, or ends it; false where it has ended.
+// terminated begins the session, or ends it. It returns false if the session has ended.
 func (tn *tunnel) terminated(err error) (goesOn bool) {
 	tn.session.drive(func(t *tcpSession) {
 		if goesOn = err == nil; goesOn {
@@ -56,7 +56,7 @@ func (d *dialling) originate(config *tls.Config) {
 }
 
 // originated goes on with an upstream that has been met, or with the next address;
-// false where the session has ended, or has gone on already.
+// false if the session has ended, or has gone on already.
 func (tn *tunnel) originated(err error) (goesOn bool) {
 	tn.session.drive(func(t *tcpSession) {
 		if t.upstream.end != tn.end {

@@ -98,7 +98,7 @@ func (s *Server) start(client sock.End, source netip.AddrPort, port uint16, sv *
 	t.enter()
 }
 
-// enter begins the session, when it is known where it leads to.
+// enter begins the session as soon as it is known where it leads to.
 func (t *tcpSession) enter() {
 	if t.server.asksWhere(t.conf.Name) {
 		t.drive(func(t *tcpSession) { t.dialling.locate() })
@@ -129,8 +129,8 @@ func (t *tcpSession) open() {
 	}
 }
 
-// watchesClient has the session told of its client. If that is not possible it ends the
-// session, and returns false.
+// watchesClient lets the poller tell of the client. If that is not possible, it ends the
+// session and returns false.
 func (t *tcpSession) watchesClient() bool {
 	if t.client.key != 0 {
 		return true
@@ -155,7 +155,7 @@ func (t *tcpSession) goOn() {
 			t.dialling.begin()
 		}
 	case relaying:
-		t.relay.drive(time.Now())
+		t.relay.drive()
 	}
 }
 
