@@ -1,8 +1,6 @@
 package conn
 
 import (
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -96,7 +94,7 @@ func (t *tcpSocket) Turn() {
 }
 
 // accept starts the session of the next connection, which has entered the gate;
-// false where there is none. Where accepting fails for want of descriptors or
+// false if there is none. If accepting fails for want of descriptors or
 // memory, it is tried again, ever more slowly up to maxBackoff.
 func (t *tcpSocket) accept(sv *service) bool {
 	client, source, err := t.listener.Accept()
@@ -134,73 +132,4 @@ func (t *tcpSocket) failed(sv *service, err error) {
 	t.retry = time.Now().Add(t.backoff)
 	time.AfterFunc(t.backoff, func() { t.poller.Revisit(t) })
 	t.backoff = min(2*t.backoff, maxBackoff)
-}
-
-// gate bounds how many are inside: the sessions of a listener.
-type gate struct {
-	mu      sync.Mutex
-	inside  int
-	max     int
-	waiting []*tcpSocket // that have a turn when there may be room
-}
-
-func (g *gate) setMax(n int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.max = n
-	g.admit()
-}
-
-// wake has the sockets that wait look again.
-func (g *gate) wake() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.admit()
-}
-
-// admit is wake, with mu held.
-func (g *gate) admit() {
-	for i, t := range g.waiting {
-		t.poller.Revisit(t)
-		g.waiting[i] = nil
-	}
-	g.waiting = g.waiting[:0]
-}
-
-// enter enters if there is room now; else the socket waits for its turn.
-func (g *gate) enter(t *tcpSocket) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.inside < g.max {
-		g.inside++
-		return true
-	}
-	if !slices.Contains(g.waiting, t) {
-		g.waiting = append(g.waiting, t)
-	}
-	return false
-}
-
-// tryEnter is enter for what does not wait.
-func (g *gate) tryEnter() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.inside >= g.max {
-		return false
-	}
-	g.inside++
-	return true
-}
-
-func (g *gate) empty() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.inside == 0
-}
-
-func (g *gate) leave() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.inside--
-	g.admit()
 }

@@ -17,13 +17,6 @@ import (
 	"shaper/stats"
 )
 
-// connected returns two connected sockets.
-func connected(t testing.TB) (ours, theirs tcpConn) {
-	t.Helper()
-	addr, conns := listen(t)
-	return dialTCP(t, addr), next(t, conns)
-}
-
 // A piece of a stream costs no allocation, from the read to the write, whether
 // it leaves at once or waits, through a buffer or a pipe.
 func TestRelayDoesNotAllocate(t *testing.T) {

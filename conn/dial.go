@@ -10,17 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
-)
-
-var (
-	errLoop    = errors.New("the address is one of shaper's own listeners, or its own socket")
-	errTimeout = errors.New("i/o timeout")
-	errFamily  = errors.New("it has no address of the family of the listener's bind")
 )
 
 // leaveGrace is how long a session waits and dials on after the client has sent a
@@ -62,8 +54,8 @@ func (d *dialling) stop() {
 	*d = dialling{session: d.session}
 }
 
-// forget has the upstream that was found looked up once more, after a wait: its addresses
-// may be old by then.
+// forget lets the upstream that was found be looked up once more, after a wait: its
+// addresses may be old by then.
 func (d *dialling) forget() {
 	if len(d.addrs) > 0 {
 		d.next, d.addrs = d.next-1, nil
@@ -85,7 +77,7 @@ func (d *dialling) tryUpstream() {
 		d.tryAddresses(addrs)
 		return
 	}
-	d.left() // a class that has let the connection go does not wait for a name
+	d.departed() // a class that has let the connection go does not wait for a name
 	d.lookUp(d.upstreamName())
 }
 
@@ -148,7 +140,7 @@ func (d *dialling) tryAddress() {
 	}
 }
 
-// askClass has the connection, which has a slot and an address, wait for its class.
+// askClass asks the class whether the connection, which has a slot and an address, may go.
 func (d *dialling) askClass() {
 	t := d.session
 	t.stage = opening
@@ -193,10 +185,6 @@ func (d *dialling) attempt() {
 	}
 }
 
-func lacksDescriptors(err error) bool {
-	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
-}
-
 // dialPause is how long a session waits for a descriptor that it lacks, each time.
 const dialPause = 20 * time.Millisecond
 
@@ -230,12 +218,12 @@ func (d *dialling) connect(to netip.AddrPort) error {
 		return err
 	}
 	t.upstream.end = end
-	d.left()
+	d.departed()
 	return t.upstream.watch()
 }
 
-// left tells the class that the connection which it has let go has left, or will not: once.
-func (d *dialling) left() {
+// departed tells the class, once, that the connection has left it, or will not.
+func (d *dialling) departed() {
 	t := d.session
 	if t.stage == connecting && !d.begun {
 		d.begun = true
@@ -292,7 +280,7 @@ func (d *dialling) established() {
 	t := d.session
 	t.name, t.number = d.upstreamName(), d.next
 	d.tellFailOver()
-	d.left()
+	d.departed()
 	d.stop()
 	t.client.setUserTimeout(time.Duration(t.conf.IdleTimeout))
 	t.upstream.setUserTimeout(time.Duration(t.conf.IdleTimeout))

@@ -54,8 +54,8 @@ type carrier interface {
 type unloader interface {
 	// unload writes to an end, as its Write does.
 	unload(to sock.End) (n int, err error)
-	// left returns how many bytes are still to be written.
-	left() int
+	// remaining returns how many bytes are still to be written.
+	remaining() int
 }
 
 func (d *direction) init(t *tcpSession, way stats.Direction, class *shaper.Class) {
@@ -86,7 +86,8 @@ func (d *direction) Leave(now time.Time) {
 	}
 }
 
-// read has the carrier read what is there; false if there is nothing, or no more.
+// read lets the carrier read what is there. It returns false if there is nothing, or no
+// more.
 func (d *direction) read() bool {
 	if d.ended || !d.src.Readable {
 		return false
@@ -118,7 +119,7 @@ func (d *direction) read() bool {
 // write writes o as dst takes it; false if dst has no room for all, or the session has
 // ended.
 func (d *direction) write(o unloader) bool {
-	for d.dst.Writable && o.left() > 0 {
+	for d.dst.Writable && o.remaining() > 0 {
 		n, err := o.unload(d.dst.end)
 		switch {
 		case err == unix.EINTR:
@@ -133,7 +134,7 @@ func (d *direction) write(o unloader) bool {
 			d.active = true
 		}
 	}
-	return o.left() == 0
+	return o.remaining() == 0
 }
 
 // end passes on that src has ended, as it has: by an end or by a fault. Everything that

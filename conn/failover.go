@@ -1,12 +1,8 @@
 package conn
 
 import (
-	"errors"
-	"fmt"
 	"net/netip"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"shaper/stats"
 )
@@ -65,7 +61,7 @@ func (d *dialling) follow() {
 func (d *dialling) changeClasses(now time.Time) bool {
 	t := d.session
 	before := t.class()
-	d.left() // else the class would wait for it
+	d.departed() // else the class would wait for it
 	t.located = true
 	t.enterClasses(now)
 	if t.class() != before {
@@ -75,7 +71,7 @@ func (d *dialling) changeClasses(now time.Time) bool {
 	return false
 }
 
-// queueAgain has the connection wait for its new class, as it did for the first.
+// queueAgain queues the connection in its new class, as it was in the first.
 func (d *dialling) queueAgain() {
 	t := d.session
 	d.begun = false
@@ -84,49 +80,4 @@ func (d *dialling) queueAgain() {
 		return
 	}
 	t.place.acquire()
-}
-
-// lookupError is why a name has no address.
-type lookupError struct{ err error }
-
-func (e *lookupError) Error() string { return e.err.Error() }
-func (e *lookupError) Unwrap() error { return e.err }
-
-// failed notes why an upstream, or one of its addresses, cannot be reached. A want of
-// descriptors is no fault of the upstream.
-func (d *dialling) failed(upstream, what string, err error) {
-	t := d.session
-	d.errs = append(d.errs, fmt.Errorf("dial %s: %w", what, err))
-	if !lacksDescriptors(err) {
-		t.service.stats.Failed.Add(upstream, failureOf(err))
-	}
-}
-
-// failureOf tells from an error of an attempt why it has failed.
-func failureOf(err error) stats.Failure {
-	var name *lookupError
-	var handshake *handshakeError
-	switch {
-	case errors.As(err, &name):
-		return stats.Unresolved
-	case errors.As(err, &handshake):
-		return stats.NoTLS
-	case errors.Is(err, unix.ECONNREFUSED):
-		return stats.NotServed
-	case errors.Is(err, errTimeout), errors.Is(err, unix.ETIMEDOUT):
-		return stats.NoAnswer
-	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
-		return stats.DialReset
-	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EHOSTDOWN), errors.Is(err, unix.ENETDOWN):
-		return stats.Unreachable
-	}
-	return stats.Unfit
-}
-
-// tellFailOver logs that the address which was reached is not the first that was tried.
-func (d *dialling) tellFailOver() {
-	t := d.session
-	if len(d.errs) > 0 {
-		t.warn(failedOver, "upstream", t.name, "address", t.reached(), "class", nameOf(t.class()), "err", errors.Join(d.errs...))
-	}
 }

@@ -1,10 +1,8 @@
 package conn
 
 import (
-	"net/netip"
 	"time"
 
-	"shaper/shaper"
 	"shaper/stats"
 )
 
@@ -42,31 +40,9 @@ func (t *tcpSession) info() Session {
 	}
 }
 
-// reached returns the address of the upstream, once it is reached; "" for none.
-func (t *target) reached() string {
-	if t.number == 0 {
-		return ""
-	}
-	return destinationName(t.destination)
-}
-
-func destinationName(ap netip.AddrPort) string {
-	if !ap.IsValid() {
-		return ""
-	}
-	return ap.String()
-}
-
 // held returns how many bytes were read and have not been written.
 func (t *tcpSession) held() int64 {
 	return int64(t.up.carrier.held() + t.down.carrier.held())
-}
-
-func nameOf(c *shaper.Class) string {
-	if c == nil {
-		return ""
-	}
-	return c.Name()
 }
 
 // Sessions returns the open sessions, in the order in which they began.

@@ -1,10 +1,12 @@
 package conn
 
 import (
+	"errors"
 	"io"
 	"time"
 
 	"shaper/exchange"
+	"shaper/frame"
 	"shaper/shaper"
 	"shaper/sock"
 	"shaper/stats"
@@ -70,8 +72,8 @@ func (l *lane) unload(to sock.End) (n int, err error) {
 	return n, err
 }
 
-// left implements unloader.
-func (l *lane) left() int { return len(l.rest) }
+// remaining implements unloader.
+func (l *lane) remaining() int { return len(l.rest) }
 
 // End implements exchange.Direction.
 func (l *lane) End() { l.direction.end() }
@@ -102,3 +104,13 @@ func (l *lane) drop(reason stats.Reason) { l.messages.machine.Stop(time.Now(), r
 
 // held implements carrier.
 func (l *lane) held() int { return l.messages.machine.Held(l.direction.way) }
+
+// unframed counts and logs that what a session carries is no message.
+func (m *messages) unframed(from string, err error) {
+	t := m.session
+	var wrong *frame.Error
+	if errors.As(err, &wrong) {
+		t.service.stats.Unframed.Add(wrong.Reason.String())
+	}
+	t.warn(unframed, "from", from, "err", err)
+}

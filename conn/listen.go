@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"os"
 	"strings"
 
@@ -57,20 +56,6 @@ func (in Inherited) listenUDP(address string) (*net.UDPConn, error) {
 		return nil, err
 	}
 	return c.(*net.UDPConn), nil
-}
-
-// networkOf returns the network of an address as an operator reads it: 0.0.0.0
-// is all of IPv4, [::] all of IPv6, and only an empty host is both.
-func networkOf(network, address string) string {
-	host, _, err := net.SplitHostPort(address)
-	ip, parseErr := netip.ParseAddr(host)
-	switch {
-	case err != nil || parseErr != nil:
-		return network
-	case ip.Is4():
-		return network + "4"
-	}
-	return network + "6"
 }
 
 var errWrongSocket = fmt.Errorf("it is not a socket of the listener's protocol")

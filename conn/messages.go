@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"errors"
 	"time"
 
 	"shaper/exchange"
@@ -53,7 +52,7 @@ func (m *messages) obey(now time.Time, r *routes, who policy.Conn) {
 }
 
 // drive implements relay.
-func (m *messages) drive(now time.Time) { m.machine.Drive(now) }
+func (m *messages) drive() { m.machine.Drive(time.Now()) }
 
 // flush implements relay.
 func (m *messages) flush() { m.machine.Flush() }
@@ -155,14 +154,4 @@ func (m *messages) Linger() {
 	m.lingering = time.AfterFunc(farewell, func() {
 		m.session.drive(func(t *tcpSession) { t.finish(stats.Overflow) })
 	})
-}
-
-// unframed counts and logs that what a session carries is no message.
-func (m *messages) unframed(from string, err error) {
-	t := m.session
-	var wrong *frame.Error
-	if errors.As(err, &wrong) {
-		t.service.stats.Unframed.Add(wrong.Reason.String())
-	}
-	t.warn(unframed, "from", from, "err", err)
 }

@@ -32,8 +32,8 @@ func (p *place) acquire() {
 	}
 }
 
-// wait ends a wait that takes too long; how long it will take, nobody knows before. A
-// patience of 0 is without end.
+// wait gives the wait up when it has taken so long; nobody knows before how long it will
+// take. A patience of 0 has no end.
 func (p *place) wait(patience time.Duration) {
 	if patience == 0 {
 		return

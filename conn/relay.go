@@ -15,7 +15,7 @@ type relay interface {
 	// reach says that the session has its upstream.
 	reach(upstream string)
 	// drive moves what can be moved, for the length of a turn.
-	drive(now time.Time)
+	drive()
 	// flush writes what has been passed on and is held for more.
 	flush()
 	// tend forgets what has been under way for too long. It reports whether something waits
@@ -42,7 +42,7 @@ func newStreams(t *tcpSession) *streams {
 }
 
 // drive implements relay.
-func (s *streams) drive(time.Time) {
+func (s *streams) drive() {
 	s.up.move(turnBytes)
 	s.down.move(turnBytes)
 }
@@ -89,7 +89,7 @@ func (s *stream) move(turn int) {
 			s.session.poller.Revisit(s.session)
 			return
 		}
-		if s.left() > 0 && !s.flush() || !s.next() {
+		if s.remaining() > 0 && !s.flush() || !s.next() {
 			return
 		}
 		turn -= max(s.cargo.Len(), minTurn)
@@ -146,11 +146,11 @@ func (s *stream) unload(to sock.End) (n int, err error) {
 	return n, err
 }
 
-// left implements unloader.
-func (s *stream) left() int { return s.cargo.Left() }
+// remaining implements unloader.
+func (s *stream) remaining() int { return s.cargo.Remaining() }
 
 // held implements carrier.
-func (s *stream) held() int { return s.cargo.Left() }
+func (s *stream) held() int { return s.cargo.Remaining() }
 
 // refused implements carrier.
 func (s *stream) refused() int {
@@ -161,7 +161,7 @@ func (s *stream) refused() int {
 
 // drop implements carrier.
 func (s *stream) drop(reason stats.Reason) {
-	if class, lost := s.flow.Class(), s.cargo.Left(); class != nil && lost > 0 {
+	if class, lost := s.flow.Class(), s.cargo.Remaining(); class != nil && lost > 0 {
 		class.CountDropped(reason, 1, int64(lost))
 	}
 	s.cargo.Clear()

@@ -1,11 +1,8 @@
 package conn
 
 import (
-	"time"
-
 	"shaper/policy"
 	"shaper/shaper"
-	"shaper/sock"
 	"shaper/stats"
 )
 
@@ -47,39 +44,4 @@ func limits(c *shaper.Class, protocol policy.Protocol, way stats.Direction) bool
 // leads to. The lock of the routes is held.
 func (s *Server) needsDestination(listener string) bool {
 	return s.routes.classifier.NeedsDestination(listener) || s.shadow != nil && s.shadow.classifier.NeedsDestination(listener)
-}
-
-// reclassify moves the session out of classes that are gone.
-func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
-	t.drive(func(t *tcpSession) {
-		up, down := t.class(), t.down.flow.Class()
-		who, now := t.describe(), time.Now()
-		if gone[up.Named()] || gone[down.Named()] {
-			t.join(r, who, now, gone)
-		}
-		if t.stage != ended {
-			t.relay.reroute(now, r, who, gone)
-		}
-	})
-}
-
-// join moves the session out of classes that are gone, into those of the rules.
-func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*shaper.Class]bool) {
-	newUp, newDown := r.classify(who, t.conf)
-	if newUp == nil { // it stays where it is, rather than go on unlimited
-		return
-	}
-	up, down := t.class(), t.down.flow.Class()
-	if gone[up.Named()] {
-		newUp = newUp.Join(now, who)
-		t.place.slot.Move(newUp)
-		t.relay.belong(now, up, newUp)
-		if s := t.server; len(s.marks.of()) > 0 {
-			t.upstream.end.Set(sock.Mark, int(s.marks.mark(newUp)))
-		}
-	}
-	if gone[down.Named()] && t.stage != ended {
-		t.down.join(newDown.Join(now, who))
-		down.Quit(now)
-	}
 }

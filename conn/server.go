@@ -1,12 +1,26 @@
-// Package conn holds the sockets: it accepts connections and datagrams,
-// classifies them, and relays what its classes let go.
+// Package conn holds the listeners: it accepts connections and datagrams, classifies
+// them, and relays what its classes let go.
 //
-// A [Server] runs the listeners of a policy, one after another (change, routes). Its
-// files stand in the order of a connection's life: accept, session, dial, failover,
-// direction. A direction reads, writes, ends and cuts; its carrier holds what is on its
-// way: bytes in relay, and messages in lane, for the machine of package exchange that
-// messages drives. Datagrams have files of their own, and TLS is beneath (secure, tunnel,
-// wire).
+// A [Server] runs the listeners of a policy, one after another. The files stand in this
+// order, and call downwards:
+//
+//   - server, change, janitor, info, probe: the listeners, from outside;
+//   - accept, listen: where connections come from;
+//   - session: a connection begins;
+//   - place, dial, failover, secure, failed, certs: it gets a slot, and reaches an upstream;
+//   - classes, routes, shadow: its classes, and those it would have by another policy;
+//   - relay, messages, lane: what goes on between its ends, of two kinds: streams of bytes,
+//     and messages, which the machine of package exchange moves;
+//   - direction: the only one that reads, writes, ends and cuts;
+//   - side, tls_end, tunnel, wire: the two ends of a session, and TLS beneath them;
+//   - end: how a session is driven, and ends;
+//   - gate, registry, fault, loop, mark, names, address, label, socket: what all of them use.
+//
+// Datagrams have the files udp, udp_session and datagram.
+//
+// Three things call upwards. What happens to an end drives its session on (proceed, goOn).
+// An attempt to dial that fails goes on with the next address, in failover and secure, too.
+// And finish, in end, takes down what the other files have built.
 package conn
 
 import (
@@ -15,10 +29,8 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"shaper/frame"
 	"shaper/policy"
@@ -80,23 +92,6 @@ type service struct {
 	faults [numFaults]ratelimit // of sessions, in the log
 }
 
-// address is where a socket is bound: "tcp", "127.0.0.1:80".
-type address struct {
-	network policy.Protocol
-	text    string // as the policy has it
-	owner   string // the listener, where the kernel chooses the port: each gets one of its own
-}
-
-func addressOf(l *policy.Listener, text string) address {
-	at := address{network: l.Protocol.Network(), text: text}
-	if strings.HasSuffix(text, ":0") {
-		at.owner = l.Name
-	}
-	return at
-}
-
-func (a address) String() string { return string(a.network) + " " + a.text }
-
 // bound is a bound socket, and what accepts from it.
 type bound interface {
 	serve(*service)    // starts accepting for a service
@@ -104,17 +99,6 @@ type bound interface {
 	leadsTo() *service
 	local() localAddr // where it is really bound
 	close()           // stops accepting; sessions go on, perhaps through this very socket
-}
-
-// session is what the registry knows of a session, whatever its protocol.
-type session interface {
-	info() Session
-	abort(stats.Result) bool // resets it, and it then ends by itself; false where it ends already
-	tend(now time.Time)      // called by the janitor, now and then
-	patient() bool           // it need not be looked at often
-	reclassify(by *routes, gone map[*shaper.Class]bool)
-	mirror(by *shadow)
-	remark()
 }
 
 // NewServer returns a server without listeners. Shutdown ends it. inherited
@@ -153,37 +137,6 @@ func newServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger, network
 		s.wg.Go(p.Run)
 	}
 	return s, nil
-}
-
-// add enters a session into the registry; false when the server stops.
-func (s *Server) add(one session, id uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopping {
-		return false
-	}
-	s.sessions[id] = one
-	return true
-}
-
-func (s *Server) remove(id uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.sessions, id)
-	if len(s.sessions) == 0 { // and perhaps no tunnel either
-		s.idle.Broadcast()
-	}
-}
-
-// all returns the open sessions, in the order in which they began.
-func (s *Server) all() []session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make([]session, 0, len(s.sessions))
-	for _, id := range slices.Sorted(maps.Keys(s.sessions)) {
-		all = append(all, s.sessions[id])
-	}
-	return all
 }
 
 // Listeners returns what the counters of each listener read, by name.

@@ -1,15 +1,11 @@
 package conn
 
 import (
-	"context"
-	"log/slog"
 	"net/netip"
-	"runtime/debug"
 	"sync"
 	"time"
 
 	"shaper/policy"
-	"shaper/shaper"
 	"shaper/sock"
 	"shaper/stats"
 )
@@ -102,7 +98,7 @@ func (s *Server) start(client sock.End, source netip.AddrPort, port uint16, sv *
 	t.enter()
 }
 
-// enter begins the session, when it is known where it leads to.
+// enter begins the session as soon as it is known where it leads to.
 func (t *tcpSession) enter() {
 	if t.server.asksWhere(t.conf.Name) {
 		t.drive(func(t *tcpSession) { t.dialling.locate() })
@@ -117,67 +113,6 @@ func (t *tcpSession) begin() {
 	t.classify()
 	t.drive((*tcpSession).open)
 }
-
-// drive does one thing in a session, unless that has ended. A panic ends that
-// session only.
-func (t *tcpSession) drive(do func(*tcpSession)) {
-	defer t.server.rescue(t) // when mu is free again
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.stage != ended {
-		do(t)
-	}
-}
-
-// classify puts the session into its classes, unless it has ended already.
-func (t *tcpSession) classify() {
-	s := t.server
-	s.routesMu.RLock()
-	defer s.routesMu.RUnlock()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.stage == ended {
-		return
-	}
-	t.enterClasses(t.started)
-}
-
-// enterClasses puts the session into the classes of its destination, and out of those
-// that it was in. Nothing of it waits. The lock of the routes is held, too.
-func (t *tcpSession) enterClasses(now time.Time) {
-	s, who := t.server, t.describe()
-	up, down := s.routes.classify(who, t.conf)
-	if t.service.class != nil {
-		up = t.service.class
-	}
-	up, down = up.Join(now, who), down.Join(now, who)
-	if up != t.class() { // before its bucket goes: those who wait above it may have its place
-		t.place.slot.Release()
-	}
-	t.leaveClasses(stats.Reset)
-	t.up.init(t, stats.Upstream, up)
-	t.down.init(t, stats.Downstream, down)
-	t.relay = newStreams(t)
-	t.copyTo(s.shadow, who, now)
-	if t.conf.Protocol.HasMessages() && up != nil {
-		t.relay = newMessages(t, s.routes, who)
-	}
-}
-
-// leaveClasses takes the session out of its classes; what has not left counts as dropped.
-func (t *tcpSession) leaveClasses(reason stats.Reason) {
-	t.relay.quit(time.Now(), reason)
-	t.up.quit(reason)
-	t.down.quit(reason)
-}
-
-// describe returns what the rules match.
-func (t *tcpSession) describe() policy.Conn {
-	return policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.port, Destination: t.destination, Session: t.id}
-}
-
-// class returns the class of the session, towards the upstream; nil for none.
-func (t *tcpSession) class() *shaper.Class { return t.up.flow.Class() }
 
 // open queues the connection in its class. If a reload has just removed the listener,
 // there is no class, and the session ends.
@@ -194,8 +129,8 @@ func (t *tcpSession) open() {
 	}
 }
 
-// watchesClient has the session told of its client. If that is not possible it ends the
-// session, and returns false.
+// watchesClient lets the poller tell of the client. If that is not possible, it ends the
+// session and returns false.
 func (t *tcpSession) watchesClient() bool {
 	if t.client.key != 0 {
 		return true
@@ -220,7 +155,7 @@ func (t *tcpSession) goOn() {
 			t.dialling.begin()
 		}
 	case relaying:
-		t.relay.drive(time.Now())
+		t.relay.drive()
 	}
 }
 
@@ -240,79 +175,3 @@ func (t *tcpSession) proceed(s *side) {
 
 // Turn implements sock.Turner.
 func (t *tcpSession) Turn() { t.drive((*tcpSession).goOn) }
-
-// rescue is deferred where a session is driven: a panic ends that session only.
-func (s *Server) rescue(one session) {
-	if p := recover(); p != nil {
-		info := one.info()
-		s.log.Error("session panicked", "session", info.ID, "listener", info.Listener,
-			"panic", p, "stack", string(debug.Stack()))
-		one.abort(stats.Panicked)
-	}
-}
-
-// abort ends the session from outside; false where it has ended already.
-func (t *tcpSession) abort(result stats.Result) (aborted bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.stage == ended {
-		return false
-	}
-	t.finish(result)
-	return true
-}
-
-// fail ends the session behind what it has passed on before.
-func (t *tcpSession) fail(result stats.Result) {
-	t.relay.flush()
-	t.finish(result)
-}
-
-// finish ends the session: cleanly where the result is OK, else with a reset to
-// both sides, so that what is missing never looks like a clean end.
-func (t *tcpSession) finish(result stats.Result) {
-	if t.stage == ended {
-		return
-	}
-	t.dialling.left() // else it will not
-	t.stage = ended
-	t.dialling.stop()
-	t.place.leave()
-	t.leaveClasses(lossOf(result))
-	t.copies.end(result == stats.OK)
-	if result == stats.OK {
-		t.client.close()
-		t.upstream.close()
-	} else {
-		t.client.reset()
-		t.upstream.reset()
-	}
-	t.service.stats.Ended[result].Add(1)
-	t.service.stats.Open.Add(-1)
-	t.service.gate.leave()
-	t.log(result)
-	t.server.remove(t.id)
-}
-
-func (t *tcpSession) log(result stats.Result) {
-	if !t.server.log.Enabled(context.Background(), slog.LevelDebug) {
-		return
-	}
-	t.server.log.Debug("session ended", "session", t.id, "listener", t.conf.Name,
-		"client", t.source, "result", result.String(), "bytes_upstream", t.up.moved, "bytes_downstream", t.down.moved)
-}
-
-// lossOf tells from how a session ended why its bytes were dropped.
-func lossOf(r stats.Result) stats.Reason {
-	switch r {
-	case stats.TimedOut:
-		return stats.Timeout
-	case stats.ByOperator:
-		return stats.Closed
-	case stats.Drained:
-		return stats.Stopped
-	case stats.Overflow:
-		return stats.QueueFull
-	}
-	return stats.Reset
-}

@@ -23,7 +23,7 @@ type side struct {
 // noEnd is an end that is closed.
 var noEnd sock.End = sock.NoSocket()
 
-// watch has the session told of the events of the end.
+// watch lets the poller tell the session of the events of the end.
 func (s *side) watch() (err error) {
 	s.key, err = s.session.poller.Watch(s.end, sock.All, s)
 	return err

@@ -92,7 +92,7 @@ func newTunnel(s *side, by time.Time) *tunnel {
 }
 
 // run does the handshake, tells done how that came out, and has bytes passed on then.
-// Done takes the session's end, or returns false where the session has no use for it.
+// Done takes the session's end, or returns false if the session has no use for it.
 func (tn *tunnel) run(by time.Time, over func(net.Conn) *tls.Conn, done func(error) bool) {
 	defer tn.server.rescue(tn.session)
 	passing := false
@@ -189,7 +189,7 @@ func (tn *tunnel) attach() error {
 	return tn.wire.TCPConn.SetDeadline(time.Time{})
 }
 
-// inward passes on what the peer sends, until it has ended; false where it has failed.
+// inward passes on what the peer sends, until it has ended; false if it has failed.
 // While the peer is quiet it holds a small buffer only.
 func (tn *tunnel) inward() bool {
 	taste := make([]byte, smallTaste)
@@ -221,7 +221,7 @@ func (tn *tunnel) inward() bool {
 	}
 }
 
-// outward passes on what the session has written, until it has ended; false where it
+// outward passes on what the session has written, until it has ended; false if it
 // has failed.
 func (tn *tunnel) outward() bool {
 	raw, err := tn.inside.SyscallConn()
@@ -302,7 +302,7 @@ func isTLS(err error) bool {
 	return errors.As(err, &op) && (op.Op == "remote error" || op.Op == "local error") || errors.As(err, &header)
 }
 
-// abort ends the tunnel with a reset; false where that has been done. It does not wait.
+// abort ends the tunnel with a reset; false if that has been done. It does not wait.
 func (tn *tunnel) abort() bool {
 	tn.mu.Lock()
 	defer tn.mu.Unlock()
@@ -374,4 +374,47 @@ func (tn *tunnel) close(ok bool) {
 	if delete(s.tunnels, tn); len(s.tunnels) == 0 {
 		s.idle.Broadcast()
 	}
+}
+
+// failed notes that the peer beneath the tunnel is gone. The session ends when it has read
+// what came before. One that has sent a FIN and no close_notify is not broken: nothing is
+// known to be lost.
+func (tn *tunnel) failed(f *tunnelFailure) {
+	tn.session.drive(func(t *tcpSession) {
+		s := tn.side
+		if s.end != tn.end {
+			return
+		}
+		if f.result == stats.TLSFailed {
+			t.warn(tlsFailed, "with", s.name(), "err", f.err)
+		}
+		s.Broken = f.err != io.ErrUnexpectedEOF
+		t.proceed(s)
+	})
+}
+
+// watch lets the poller tell the session when the connection beneath breaks, though neither
+// way waits for it: as while what the peer has sent waits for its class.
+func (tn *tunnel) watch() (err error) {
+	tn.control(func(d sock.Descriptor) { tn.key, err = tn.session.poller.Watch(d, sock.OnlyBroken, tn) })
+	return err
+}
+
+func (tn *tunnel) unwatch() {
+	if tn.key != 0 {
+		tn.session.poller.Forget(tn.key)
+	}
+}
+
+// Ready implements sock.Watcher.
+func (tn *tunnel) Ready(_ uint64, events sock.Events) {
+	if events&sock.Broken == 0 {
+		return
+	}
+	tn.session.drive(func(t *tcpSession) {
+		if s := tn.side; s.end == tn.end {
+			s.Broken = true
+			t.proceed(s)
+		}
+	})
 }

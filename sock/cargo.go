@@ -74,7 +74,7 @@ func (c *Cargo) loaded(err error) error {
 // Unload writes what the end takes at once, and returns how many bytes that were.
 func (c *Cargo) Unload(to End) (n int, err error) {
 	if c.pipe != nil {
-		if n, err = to.drain(c.pipe, c.Left()); err == unix.EINVAL { // the kernel does not splice to it
+		if n, err = to.drain(c.pipe, c.Remaining()); err == unix.EINVAL { // the kernel does not splice to it
 			c.unpipe()
 			c.forgoPipes()
 		}
@@ -106,18 +106,18 @@ func (c *Cargo) unpipe() {
 	c.pipe = nil
 }
 
-// Len returns how many bytes Load has read, and Left how many are still to be written.
+// Len returns how many bytes Load has read.
 func (c *Cargo) Len() int { return c.n }
 
-// Left: see Len.
-func (c *Cargo) Left() int { return c.n - c.sent }
+// Remaining returns how many of those are still to be written.
+func (c *Cargo) Remaining() int { return c.n - c.sent }
 
 // CopyNext lets the next Load copy what it reads.
 func (c *Cargo) CopyNext() { c.plenty = false }
 
 // Clear forgets the cargo, sent or not.
 func (c *Cargo) Clear() {
-	if c.pipe != nil && c.Left() > 0 {
+	if c.pipe != nil && c.Remaining() > 0 {
 		c.unpipe()
 	}
 	c.n, c.sent = 0, 0

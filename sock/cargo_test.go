@@ -114,7 +114,7 @@ func (c *porter) load(piece int) int {
 // unload writes all that is in the cargo.
 func (c *porter) unload() {
 	c.t.Helper()
-	for c.cargo.Left() > 0 {
+	for c.cargo.Remaining() > 0 {
 		switch _, err := c.cargo.Unload(c.out); err {
 		case nil:
 		case unix.EAGAIN:
@@ -232,7 +232,7 @@ func TestCargoWithoutSplice(t *testing.T) {
 		}
 		defer appended.Close()
 		// It takes nothing: splice(2) refuses it, and it is no socket.
-		if _, err := c.cargo.Unload(&Socket{Descriptor(appended.Fd())}); err != unix.ENOTSOCK || c.cargo.pipe != nil || c.cargo.Left() != n || c.cargo.refused.Load() != 1 {
+		if _, err := c.cargo.Unload(&Socket{Descriptor(appended.Fd())}); err != unix.ENOTSOCK || c.cargo.pipe != nil || c.cargo.Remaining() != n || c.cargo.refused.Load() != 1 {
 			t.Errorf("unload: %v, and the cargo is %+v", err, c.cargo)
 		}
 		c.unload()

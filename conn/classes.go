@@ -1,0 +1,87 @@
+package conn
+
+import (
+	"time"
+
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/sock"
+	"shaper/stats"
+)
+
+// classify puts the session into its classes, unless it has ended already.
+func (t *tcpSession) classify() {
+	s := t.server
+	s.routesMu.RLock()
+	defer s.routesMu.RUnlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stage == ended {
+		return
+	}
+	t.enterClasses(t.started)
+}
+
+// enterClasses puts the session into the classes of its destination, and out of those
+// that it was in. Nothing of it waits. The lock of the routes is held, too.
+func (t *tcpSession) enterClasses(now time.Time) {
+	s, who := t.server, t.describe()
+	up, down := s.routes.classify(who, t.conf)
+	if t.service.class != nil {
+		up = t.service.class
+	}
+	up, down = up.Join(now, who), down.Join(now, who)
+	if up != t.class() { // before its bucket goes: those who wait above it may have its place
+		t.place.slot.Release()
+	}
+	t.leaveClasses(stats.Reset)
+	t.up.init(t, stats.Upstream, up)
+	t.down.init(t, stats.Downstream, down)
+	t.relay = newStreams(t)
+	t.copyTo(s.shadow, who, now)
+	if t.conf.Protocol.HasMessages() && up != nil {
+		t.relay = newMessages(t, s.routes, who)
+	}
+}
+
+// leaveClasses takes the session out of its classes; what has not left counts as dropped.
+func (t *tcpSession) leaveClasses(reason stats.Reason) {
+	t.relay.quit(time.Now(), reason)
+	t.up.quit(reason)
+	t.down.quit(reason)
+}
+
+// reclassify moves the session out of classes that are gone.
+func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
+	t.drive(func(t *tcpSession) {
+		up, down := t.class(), t.down.flow.Class()
+		who, now := t.describe(), time.Now()
+		if gone[up.Named()] || gone[down.Named()] {
+			t.join(r, who, now, gone)
+		}
+		if t.stage != ended {
+			t.relay.reroute(now, r, who, gone)
+		}
+	})
+}
+
+// join moves the session out of classes that are gone, into those of the rules.
+func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*shaper.Class]bool) {
+	newUp, newDown := r.classify(who, t.conf)
+	if newUp == nil { // it stays where it is, rather than go on unlimited
+		return
+	}
+	up, down := t.class(), t.down.flow.Class()
+	if gone[up.Named()] {
+		newUp = newUp.Join(now, who)
+		t.place.slot.Move(newUp)
+		t.relay.belong(now, up, newUp)
+		if s := t.server; len(s.marks.of()) > 0 {
+			t.upstream.end.Set(sock.Mark, int(s.marks.mark(newUp)))
+		}
+	}
+	if gone[down.Named()] && t.stage != ended {
+		t.down.join(newDown.Join(now, who))
+		down.Quit(now)
+	}
+}
