@@ -348,10 +348,6 @@ func TestReloadKeepsTheOrderBehind(t *testing.T) {
 // A message that has been accepted, and has lost its turn to a provider that stalls, is not
 // refused though others have filled the queue since.
 func TestNothingAcceptedIsRefusedAfterAStall(t *testing.T) {
-	virtually(t, nothingAcceptedIsRefusedAfterAStall)
-}
-
-func nothingAcceptedIsRefusedAfterAStall(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, exchanged("smpp", addr, "200 messages/s", `queue = "20 messages"`))
 	client, upstream := r.open(conns)
