@@ -23,7 +23,7 @@ type posted struct {
 	asks   bool          // it is taken to be answered when it has left
 	waited bool
 	over   bool
-	next   *posted // that is not used
+	next   *posted // of the same inbox, or that is not used
 }
 
 // largest is the longest message that has no body: that of SMPP.
