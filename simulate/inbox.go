@@ -13,15 +13,15 @@ import (
 // inbox is one direction of a link: messages that are described rather than written out.
 // It is the scanner that finds them in bytes which nobody has to look at.
 type inbox struct {
-	link    *link
+	link        *link
 	first, last *posted // that the exchange has not found, in order
-	unread  int64     // bytes that it has not read
-	found   *posted   // the message that was found last
-	body    int64     // bytes of it that have not been found
-	need    int
-	message frame.Message
-	said    policy.Fields   // what was said of the last message that said anything
-	seen    *policy.Message // the same, as rules see it
+	unread      int64   // bytes that it has not read
+	found       *posted // the message that was found last
+	body        int64   // bytes of it that have not been found
+	need        int
+	message     frame.Message
+	said        policy.Fields   // what was said of the last message that said anything
+	seen        *policy.Message // the same, as rules see it
 }
 
 // isEmpty reports whether the exchange has found all there is.

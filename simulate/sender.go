@@ -29,8 +29,9 @@ type sender struct {
 	protocol  policy.Protocol
 	stream    bool // it is bytes over TCP, cut as the class cuts them
 
-	links map[policy.Conn][]*link // the connections whose protocol has messages, by client
-	held  *link                   // that has not read what was sent; nil: none holds the sender
+	clients map[policy.Conn]*client // of protocols with messages
+	from    *client                 // of the last message
+	held    *link                   // that has not read what was sent; nil: none holds the sender
 }
 
 // A session is a connection as a class with a bucket for each sees it.
