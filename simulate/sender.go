@@ -106,7 +106,7 @@ func (s *sender) begin() bool {
 	if s.protocol != policy.UDP && s.class.Counts(unit.Connections) {
 		return s.arrival.Opens
 	}
-	return !s.stream || s.left > 0
+	return !s.arrival.Bare && (!s.stream || s.left > 0)
 }
 
 // classOf returns the class of an arrival of the connection that was classified last.
