@@ -22,6 +22,7 @@ import (
 //
 // Each list is in the order of arrival, and every step takes constant time.
 type backlog struct {
+	lane    *lane
 	classes []*classBacklog // by the tag of a message
 	behind  list
 	ready   []uint16 // the classes that something may enter again
@@ -29,6 +30,8 @@ type backlog struct {
 	n      int // messages in all lists
 	bytes  int // payload of those
 	memory int // that they take
+
+	moving *move // some of them, to another class; nil: none
 }
 
 type classBacklog struct {
@@ -115,27 +118,27 @@ const _ = messageMemory - unsafe.Sizeof(message{}) - unsafe.Sizeof(buffer.Buffer
 
 func (m *message) memory() int { return messageMemory + len(m.buf.Bytes) }
 
-// dropWaiting drops the messages that wait.
-func (l *lane) dropWaiting(reason stats.Reason) {
-	for _, b := range l.backlog.classes {
-		l.dropList(&b.waiting, reason)
-		l.dropList(&b.parked, reason)
+// drop drops the messages that wait.
+func (q *backlog) drop(reason stats.Reason) {
+	for _, b := range q.classes {
+		q.dropList(&b.waiting, reason)
+		q.dropList(&b.parked, reason)
 	}
-	l.dropList(&l.backlog.behind, reason)
+	q.dropList(&q.behind, reason)
 }
 
 // dropList drops the last ones first, so that no other becomes the next to leave.
-func (l *lane) dropList(q *list, reason stats.Reason) {
-	for m := q.last; m != nil; m = q.last {
+func (q *backlog) dropList(of *list, reason stats.Reason) {
+	for m := of.last; m != nil; m = of.last {
 		entered := m.place == queued
-		l.backlog.take(m)
+		q.take(m)
 		if m.class != nil {
 			m.class.CountDropped(reason, 1, int64(m.n))
 		}
 		if m.follower != nil {
-			m.follower.Dropped(l.x.now, reason)
+			m.follower.Dropped(q.lane.x.now, reason)
 		}
-		if !entered || m.class.Cancel(l.x.now, &m.item) {
+		if !entered || m.class.Cancel(q.lane.x.now, &m.item) {
 			m.release()
 		} // else it is about to be told to leave, and will not
 	}

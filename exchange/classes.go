@@ -38,9 +38,6 @@ func (x *Exchange) Belong(now time.Time, class *shaper.Class) {
 	x.classes.own = x.classes.tag(class, now)
 }
 
-// Classes returns all that messages to the provider may enter, or have entered.
-func (x *Exchange) Classes() []*shaper.Class { return x.classes.all }
-
 // tag returns the number of a class that has just been joined.
 func (c *classes) tag(class *shaper.Class, now time.Time) uint16 {
 	for i, known := range c.all {

@@ -20,6 +20,7 @@
 //	body      bytes that are no message: they pass in pieces
 //	output    what was passed on and has not been written
 //	refuse    the answer to a message that is refused, and what a provider's answers say
+//	end       how a direction ends
 //	reroute   how messages that wait follow a reload
 package exchange
 
@@ -68,9 +69,9 @@ func New(c Config) *Exchange {
 	x := &Exchange{host: c.Host, protocol: c.Protocol, link: c.Link}
 	x.classes.all = []*shaper.Class{c.Class}
 	x.up.init(x, stats.Upstream, c.Up, x.link.Up())
-	x.up.flow.Init(c.Class.Counting(unit.Bytes), &x.up)
+	x.up.body.flow.Init(c.Class.Counting(unit.Bytes), &x.up.body)
 	x.down.init(x, stats.Downstream, c.Down, x.link.Down())
-	x.down.flow.Init(c.Back, &x.down)
+	x.down.body.flow.Init(c.Back, &x.down.body)
 	return x
 }
 
@@ -80,8 +81,8 @@ func (x *Exchange) Watch(w Watcher) { x.watcher = w }
 // Mirror has copies of all bytes that are no message sent by two sources of a trial; nil
 // for none.
 func (x *Exchange) Mirror(up, down *shaper.Source) {
-	x.up.flow.Mirror(up)
-	x.down.flow.Mirror(down)
+	x.up.body.flow.Mirror(up)
+	x.down.body.flow.Mirror(down)
 }
 
 // AskFor has requests ask for a server, and redirects lead back from it; nil passes both
@@ -123,7 +124,7 @@ func (x *Exchange) goOn(turn int) {
 func (x *Exchange) Flush() {
 	for _, l := range [...]*lane{&x.up, &x.down} {
 		if !x.stopped {
-			l.flush()
+			l.out.flush()
 		}
 	}
 }
@@ -161,7 +162,7 @@ func (x *Exchange) unanswered(tag uint16) { x.classes.all[tag].Answered(x.now, f
 func (x *Exchange) Stop(now time.Time, reason stats.Reason) {
 	x.tell(now)
 	x.stopped = true
-	if x.down.ends { // the answer has come, though not all of it was passed on
+	if x.down.body.ends { // the answer has come, though not all of it was passed on
 		x.answered()
 	}
 	x.up.drop(reason)

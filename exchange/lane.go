@@ -22,13 +22,7 @@ type lane struct {
 
 	found   found
 	backlog backlog // the messages that wait
-	moving  *move   // some of them, to another class; nil: none
-
-	flow  shaper.Flow // of bytes that are no message; see body.go
-	due   int         // bytes at the front of the input that are to be passed on
-	asked int         // of those, the piece that is offered to the class
-	ends  bool        // the message ends with the bytes that are due
-	busy  bool        // more bytes were there when the last piece left
+	body    body
 }
 
 // state is what a lane is at.
@@ -56,6 +50,7 @@ type found struct {
 
 func (l *lane) init(x *Exchange, way stats.Direction, d Direction, scan frame.Scanner) {
 	l.x, l.way, l.dir, l.scan = x, way, d, scan
+	l.out.x, l.out.dir, l.backlog.lane, l.body.lane = x, d, l, l
 }
 
 func (l *lane) isUp() bool { return l.way == stats.Upstream }
@@ -66,14 +61,14 @@ func (l *lane) class() *shaper.Class {
 	if l.isUp() {
 		return l.x.classes.all[l.found.tag]
 	}
-	return l.flow.Class()
+	return l.body.flow.Class()
 }
 
 // advance does the next thing that can be done; false if there is none before something
 // has happened.
 func (l *lane) advance() bool {
 	switch {
-	case l.state == ended || l.isStuck() || l.state == waiting || l.moving != nil:
+	case l.state == ended || l.out.isStuck() || l.state == waiting || l.backlog.moving != nil:
 		return false
 	case l.state == discarding:
 		return l.discard()
@@ -81,10 +76,10 @@ func (l *lane) advance() bool {
 		l.finish()
 		return false
 	case l.state == passing:
-		return l.passDue()
-	case len(l.backlog.ready) > 0 && l.resume():
+		return l.body.passDue()
+	case len(l.backlog.ready) > 0 && l.backlog.resume():
 		return true
-	case l.backlog.behind.n > 0 && l.followBehind():
+	case l.backlog.behind.n > 0 && l.backlog.followBehind():
 		return true
 	case l.state == finding:
 		return l.handle()
@@ -109,7 +104,7 @@ func (l *lane) look() bool {
 	case frame.Whole, frame.Head:
 		return l.find(n, event == frame.Whole)
 	}
-	return l.pass(n, event == frame.End)
+	return l.body.pass(n, event == frame.End)
 }
 
 // more reads on. At the end of the stream it looks what that makes of the rest.
@@ -192,16 +187,26 @@ func (l *lane) handle() bool {
 		return l.keepPlace()
 	case l.x.isHTTP(): // a response, which is bytes
 		l.redirect()
-		return l.pass(l.found.size, l.found.whole)
+		return l.body.pass(l.found.size, l.found.whole)
 	}
 	l.passWhole()
 	return true
 }
 
+// redirect has the response that was found lead the client back here, if it would lead to
+// the upstream.
+func (l *lane) redirect() {
+	if o := l.x.origin; o != nil {
+		n := len(o.Redirect(l.in.bytes()[:l.found.size]))
+		l.in.off += l.found.size - n
+		l.found.size = n
+	}
+}
+
 // passWhole passes on the message that was found, which nothing holds up.
 func (l *lane) passWhole() {
-	l.state, l.ends = reading, l.found.whole
-	l.hold(l.in.bytes()[:l.found.size])
+	l.state, l.body.ends = reading, l.found.whole
+	l.out.hold(l.in.bytes()[:l.found.size])
 	l.dir.Sent(l.class(), shaper.Cost{Bytes: int64(l.found.size)})
 	if !l.x.stopped {
 		l.in.consume(l.found.size)
@@ -211,61 +216,8 @@ func (l *lane) passWhole() {
 
 // finished goes on after a message that was passed on to its end.
 func (l *lane) finished() {
-	if l.ends = false; !l.isUp() {
+	if l.body.ends = false; !l.isUp() {
 		l.x.answered()
 		l.x.answerDue()
 	}
-}
-
-// finish passes on that nothing more comes, when all that came is written. Nothing waits.
-func (l *lane) finish() {
-	l.state = finishing
-	if l.flush() && !l.x.stopped {
-		l.state = ended
-		l.dir.End()
-	}
-}
-
-// fails ends the lane, since what comes is no message. What waits does not leave.
-func (l *lane) fails(err error) {
-	l.dir.Break(err)
-	l.in.end = cut
-	l.dropWaiting(stats.Reset)
-	l.finish()
-}
-
-// discard throws away what the client sends behind a request whose refusal ends the
-// connection: a reset, for bytes that nobody reads, might overtake the refusal.
-func (l *lane) discard() bool {
-	l.in.drop()
-	if l.read() {
-		return true
-	}
-	if l.in.end != open && l.x.down.state == ended {
-		l.x.host.Cut(stats.Overflow)
-	}
-	return false
-}
-
-// held returns how many bytes were read and have not been written.
-func (l *lane) held() int { return l.in.len() + len(l.out.held) + l.backlog.bytes }
-
-// drop gives up everything, and counts it.
-func (l *lane) drop(reason stats.Reason) {
-	if l.state == waiting {
-		l.flow.Cancel(l.x.now)
-	}
-	l.dropWaiting(reason)
-	if f := l.found.follower; f != nil {
-		f.Dropped(l.x.now, reason)
-	}
-	l.found.follower = nil
-	if lost := l.in.len() + len(l.out.held); lost > 0 {
-		if class := l.class(); class != nil {
-			class.CountDropped(reason, 1, int64(lost))
-		}
-	}
-	l.in.drop()
-	l.out.forget()
-	l.due, l.state = 0, ended
 }

@@ -104,11 +104,11 @@ func (m *message) frame() *frame.Message {
 func (l *lane) count() bool {
 	class, tag := l.class(), uint16(0)
 	if l.isUp() {
-		if l.x.down.isFlooded() {
+		if l.x.down.out.isFlooded() {
 			return false // the client is to read its refusals first
 		}
 		tag = l.found.tag
-		l.flow.Move(l.x.now, class.Counting(unit.Bytes)) // for the body
+		l.body.flow.Move(l.x.now, class.Counting(unit.Bytes)) // for the body
 	}
 	if class == nil { // to the client, where nothing is limited
 		if f := l.found.follower; f != nil {
@@ -214,7 +214,7 @@ func (m *message) leave(item *shaper.Item) {
 	if m.follower != nil {
 		m.follower.Sent(l.x.now)
 	}
-	l.send(m.bytes())
+	l.out.send(m.bytes())
 	item.Left(l.x.now)
 	l.dir.Sent(m.class, m.item.Cost)
 	m.release()
@@ -253,8 +253,8 @@ func (m *message) Take(now time.Time) {
 		m.unsent(now)
 	}
 	l.backlog.departed(tag)
-	if l.moving != nil && !l.x.stopped {
-		l.goOnMoving()
+	if l.backlog.moving != nil && !l.x.stopped {
+		l.backlog.goOnMoving()
 	}
 	l.x.goOn(1)
 }

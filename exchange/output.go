@@ -5,6 +5,8 @@ import "shaper/buffer"
 // output is what a lane has passed on and not written: it is held for more, or the
 // receiver has not taken it yet.
 type output struct {
+	x     *Exchange
+	dir   Direction
 	held  []byte
 	block *buffer.Buffer // where held begins; nil: nowhere, or in memory of its own
 }
@@ -13,31 +15,29 @@ type output struct {
 const MostHeld = 16 << 10
 
 // send writes, in one piece if the receiver takes it, behind what that has not taken.
-func (l *lane) send(p []byte) {
-	o := &l.out
+func (o *output) send(p []byte) {
 	if len(o.held) > 0 {
 		o.held = append(o.held, p...)
-		l.flush()
+		o.flush()
 		return
 	}
-	if n := l.write(p); n < len(p) && !l.x.stopped {
+	if n := o.write(p); n < len(p) && !o.x.stopped {
 		o.held = append(o.held, p[n:]...)
 	}
 }
 
 // write writes what the receiver takes, and returns how many bytes that is.
-func (l *lane) write(p []byte) int {
-	n, left := l.dir.Write(p)
-	l.x.tell(left)
+func (o *output) write(p []byte) int {
+	n, left := o.dir.Write(p)
+	o.x.tell(left)
 	return n
 }
 
 // hold is send for what no class counts, and which may leave together with what follows
 // it in the same turn: a write for each would take longer than all else.
-func (l *lane) hold(p []byte) {
-	o := &l.out
+func (o *output) hold(p []byte) {
 	if len(o.held)+len(p) > MostHeld {
-		l.send(p)
+		o.send(p)
 		return
 	}
 	if o.held == nil {
@@ -48,13 +48,12 @@ func (l *lane) hold(p []byte) {
 }
 
 // flush writes what is held; false if the receiver does not take all of it.
-func (l *lane) flush() bool {
-	o := &l.out
+func (o *output) flush() bool {
 	if len(o.held) == 0 {
 		return true
 	}
-	n := l.write(o.held)
-	if l.x.stopped {
+	n := o.write(o.held)
+	if o.x.stopped {
 		return false
 	}
 	o.held = o.held[:copy(o.held, o.held[n:])]
@@ -74,16 +73,10 @@ func (o *output) forget() {
 }
 
 // isStuck reports whether the receiver has no room for what is to be written.
-func (l *lane) isStuck() bool {
-	return len(l.out.held) > 0 && !l.dir.Writable() || l.isFlooded()
+func (o *output) isStuck() bool {
+	return len(o.held) > 0 && !o.dir.Writable() || o.isFlooded()
 }
 
 // isFlooded reports whether more is to be written than is held for the rest of a turn,
 // since the receiver does not read.
-func (l *lane) isFlooded() bool { return len(l.out.held) > MostHeld && !l.flush() }
-
-// takes reports whether a message that leaves now can be sent: the receiver has taken what
-// was before it, but for a little, and the link has room for another request.
-func (l *lane) takes() bool {
-	return (len(l.out.held) <= MostHeld || l.dir.Writable()) && (!l.isUp() || l.x.link.Room())
-}
+func (o *output) isFlooded() bool { return len(o.held) > MostHeld && !o.flush() }

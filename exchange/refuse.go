@@ -34,7 +34,7 @@ func (m *message) refuse(reason stats.Reason) {
 	case x.isHTTP() && !l.found.whole: // of other protocols others may have been found since
 		l.state = swallowing
 	}
-	if x.link.Refuse(f, x.down.due == 0) {
+	if x.link.Refuse(f, x.down.body.due == 0) {
 		x.answer(f)
 	}
 }
@@ -60,7 +60,7 @@ func (x *Exchange) answer(m *frame.Message) {
 		refusal.Quota = rate.Units(refusal.Window)
 	}
 	x.refusal = x.link.AppendRefusal(x.refusal[:0], m, refusal)
-	x.down.send(x.refusal)
+	x.down.out.send(x.refusal)
 	if m.Close && !x.stopped {
 		x.down.state = finishing
 		x.host.Linger()

@@ -13,15 +13,15 @@ import (
 // moves to that of the connection, or to back; nil lets it leave.
 func (x *Exchange) Reroute(now time.Time, gone map[*shaper.Class]bool, back *shaper.Class) {
 	x.tell(now)
-	x.down.join(back)
+	x.down.body.join(back)
 	if f := &x.up.found; x.up.state == finding && f.message.Kind == frame.Counted {
 		x.up.classify()
 	}
 	if !x.stopped {
-		x.up.reroute(gone, x.classes.all[x.classes.own], x.classes.own)
+		x.up.backlog.reroute(gone, x.classes.all[x.classes.own], x.classes.own)
 	}
 	if !x.stopped {
-		x.down.reroute(gone, back, 0)
+		x.down.backlog.reroute(gone, back, 0)
 	}
 	if x.stopped {
 		return
@@ -29,7 +29,7 @@ func (x *Exchange) Reroute(now time.Time, gone map[*shaper.Class]bool, back *sha
 	if gone[x.up.class().Named()] {
 		x.up.found.tag = x.classes.own
 	}
-	if x.up.join(x.up.class().Counting(unit.Bytes)); !x.stopped {
+	if x.up.body.join(x.up.class().Counting(unit.Bytes)); !x.stopped {
 		x.host.Revisit() // what was behind those that have left
 	}
 }
@@ -47,35 +47,35 @@ func (to *move) moves(m *message) bool { return m.class != to.to && to.gone[m.cl
 // reroute moves what waits in classes that are gone to another one; nil lets it leave. One
 // that is about to leave goes first, and until then nothing else happens in the lane: else
 // what moves might overtake it.
-func (l *lane) reroute(gone map[*shaper.Class]bool, to *shaper.Class, tag uint16) {
-	if l.moving != nil {
+func (q *backlog) reroute(gone map[*shaper.Class]bool, to *shaper.Class, tag uint16) {
+	if q.moving != nil {
 		gone = maps.Clone(gone)
-		maps.Copy(gone, l.moving.gone)
+		maps.Copy(gone, q.moving.gone)
 	}
-	l.moving = &move{gone, to, tag}
-	l.goOnMoving()
+	q.moving = &move{gone, to, tag}
+	q.goOnMoving()
 }
 
 // goOnMoving moves what is to move. If one of them is about to leave, its turn goes on.
-func (l *lane) goOnMoving() {
-	to := l.moving
-	for _, b := range l.backlog.classes {
-		if !l.moveList(&b.waiting, to) || !l.moveList(&b.parked, to) {
+func (q *backlog) goOnMoving() {
+	to := q.moving
+	for _, b := range q.classes {
+		if !q.moveList(&b.waiting, to) || !q.moveList(&b.parked, to) {
 			return
 		}
 	}
-	l.moveList(&l.backlog.behind, to)
-	l.moving = nil
-	l.backlog.departed(to.tag)
+	q.moveList(&q.behind, to)
+	q.moving = nil
+	q.departed(to.tag)
 }
 
 // moveList moves the messages of a list whose class is gone, in their order; false if one
 // of them is about to leave.
-func (l *lane) moveList(q *list, to *move) bool {
-	if !l.withdraw(q, to) {
+func (q *backlog) moveList(of *list, to *move) bool {
+	if !q.withdraw(of, to) {
 		return false
 	}
-	for m, n := q.first, q.n; n > 0 && !l.x.stopped; n-- {
+	for m, n := of.first, of.n; n > 0 && !q.lane.x.stopped; n-- {
 		next := m.next // what moves may come to the end of the same list
 		if to.moves(m) {
 			m.move(to.to, to.tag)
@@ -88,16 +88,16 @@ func (l *lane) moveList(q *list, to *move) bool {
 // withdraw takes the messages that move out of the queue of their class, the last ones
 // first, so that no other becomes the next to leave. It returns false if the first is about
 // to be told to leave.
-func (l *lane) withdraw(q *list, to *move) bool {
-	for m := q.last; m != nil; m = m.prev {
+func (q *backlog) withdraw(of *list, to *move) bool {
+	for m := of.last; m != nil; m = m.prev {
 		if m.place != queued || !to.moves(m) {
 			continue
 		}
-		if !m.class.Cancel(l.x.now, &m.item) {
+		if !m.class.Cancel(q.lane.x.now, &m.item) {
 			return false
 		}
 		m.place = missed
-		l.backlog.of(m.tag).queued--
+		q.of(m.tag).queued--
 	}
 	return true
 }

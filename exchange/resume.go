@@ -4,13 +4,12 @@ import "shaper/shaper"
 
 // resume offers one more message to its class, of those that have lost their turn or are
 // parked; false if none may enter.
-func (l *lane) resume() bool {
-	q := &l.backlog
+func (q *backlog) resume() bool {
 	tag := q.ready[len(q.ready)-1]
 	b := q.of(tag)
 	switch {
 	case b.lostTurns():
-		if !l.takes() {
+		if !q.lane.takes() {
 			return false
 		}
 		b.waiting.first.reenter(b)
@@ -47,19 +46,25 @@ func (m *message) reenter(b *classBacklog) bool {
 }
 
 // followBehind goes on with the first message behind others; false if it is not its turn.
-func (l *lane) followBehind() bool {
-	m := l.backlog.behind.first
+func (q *backlog) followBehind() bool {
+	l, m := q.lane, q.behind.first
 	switch {
-	case m.inOrder && l.backlog.before() > 0, !m.inOrder && l.isUp() && !l.x.link.Room():
+	case m.inOrder && q.before() > 0, !m.inOrder && l.isUp() && !l.x.link.Room():
 		return false
 	}
-	l.backlog.take(m)
+	q.take(m)
 	if !m.inOrder {
 		m.enter()
 		return true
 	}
-	l.hold(m.bytes())
+	l.out.hold(m.bytes())
 	l.dir.Sent(m.class, shaper.Cost{Bytes: int64(m.n)})
 	m.release()
 	return true
+}
+
+// takes reports whether a message that leaves now can be sent: the receiver has taken what
+// was before it, but for a little, and the link has room for another request.
+func (l *lane) takes() bool {
+	return (len(l.out.held) <= MostHeld || l.dir.Writable()) && (!l.isUp() || l.x.link.Room())
 }

@@ -34,10 +34,10 @@ func ReadCapture(p *policy.Policy, name string, in io.Reader) (Source, error) {
 	}
 	for _, l := range p.Listeners {
 		for _, port := range ports(l) {
-			if same := listenersAt(p, l.Protocol, port); len(same) > 1 {
+			if same := listenersAt(p, l.Protocol.Network(), port); len(same) > 1 {
 				return Source{}, c.wrong("one listener for a port and protocol", "port %d is that of the listeners %s", port, names(same))
 			}
-			c.entries[entrance{l.Protocol, port}] = l
+			c.entries[entrance{l.Protocol.Network(), port}] = l
 		}
 	}
 	return Source{Next: c.next}, nil
@@ -203,7 +203,7 @@ func (c *capture) next(a *Arrival) error {
 func (c *capture) arrival(a *Arrival, s *segment) bool {
 	empty := s.protocol == policy.TCP && s.payload == 0
 	if l, ours := c.entries[entrance{s.protocol, s.to.Port()}]; ours {
-		*a = Arrival{Conn: connTo(l, s.from, s.to.Port()), Bytes: int64(s.payload), Opens: s.opens}
+		*a = Arrival{Conn: connTo(l, s.from, s.to.Port()), Bytes: int64(s.payload), Opens: s.opens, Bare: empty}
 		return !empty || s.opens
 	}
 	l, ours := c.entries[entrance{s.protocol, s.from.Port()}]

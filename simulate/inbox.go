@@ -13,28 +13,34 @@ import (
 // inbox is one direction of a link: messages that are described rather than written out.
 // It is the scanner that finds them in bytes which nobody has to look at.
 type inbox struct {
-	link    *link
-	waiting []*posted // that the exchange has not found, in order
-	unread  int64     // bytes that it has not read
-	found   *posted   // the message that was found last
-	body    int64     // bytes of it that have not been found
-	need    int
-	message frame.Message
-	said    policy.Fields   // what was said of the last message that said anything
-	seen    *policy.Message // the same, as rules see it
+	link        *link
+	first, last *posted // that the exchange has not found, in order
+	unread      int64   // bytes that it has not read
+	found       *posted // the message that was found last
+	body        int64   // bytes of it that have not been found
+	need        int
+	message     frame.Message
+	said        policy.Fields   // what was said of the last message that said anything
+	seen        *policy.Message // the same, as rules see it
 }
 
 // isEmpty reports whether the exchange has found all there is.
-func (b *inbox) isEmpty() bool { return len(b.waiting) == 0 && b.unread == 0 && b.body == 0 }
+func (b *inbox) isEmpty() bool { return b.first == nil && b.unread == 0 && b.body == 0 }
 
 func (b *inbox) push(p *posted) {
-	b.waiting = append(b.waiting, p)
+	if b.first == nil {
+		b.first = p
+	} else {
+		b.last.next = p
+	}
+	b.last = p
 	b.unread += p.bytes
 }
 
 // lose forgets what the exchange has not found, since the connection has ended.
 func (b *inbox) lose(reason stats.Reason) {
-	for _, p := range b.waiting {
+	for b.first != nil {
+		p := b.take()
 		class := b.link.own[0]
 		if p.returns {
 			class = b.link.own[1]
@@ -42,7 +48,14 @@ func (b *inbox) lose(reason stats.Reason) {
 		p.enters(class, false)
 		p.Dropped(b.link.run.now, reason)
 	}
-	b.waiting, b.unread = nil, 0
+	b.unread = 0
+}
+
+// take takes out the first message.
+func (b *inbox) take() *posted {
+	p := b.first
+	b.first, p.next = p.next, nil
+	return p
 }
 
 // Next implements frame.Scanner.
@@ -50,17 +63,13 @@ func (b *inbox) Next(p []byte) (int, frame.Event, error) {
 	if b.body > 0 {
 		return b.nextOfBody(len(p))
 	}
-	if len(b.waiting) == 0 || len(p) < b.waiting[0].size {
-		b.need = 1
-		if len(b.waiting) > 0 {
-			b.need = b.waiting[0].size
+	if b.first == nil || len(p) < b.first.size {
+		if b.need = 1; b.first != nil {
+			b.need = b.first.size
 		}
 		return 0, frame.More, nil
 	}
-	one := b.waiting[0]
-	if b.waiting = b.waiting[1:]; len(b.waiting) == 0 {
-		b.waiting = b.waiting[:0:0]
-	}
+	one := b.take()
 	b.found, b.body = one, one.bytes-int64(one.size)
 	b.describe(one)
 	if b.body > 0 {

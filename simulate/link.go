@@ -16,11 +16,12 @@ import (
 type link struct {
 	run      *run
 	sender   *sender
-	conn     policy.Conn // as rules see it
+	client   *client
 	protocol policy.Protocol
 	machine  *exchange.Exchange
 	own      [2]*shaper.Class // of the connection, there and back; nil: that way nothing is shaped
 	up, down inbox
+	joined   []joined
 	trees    []*tree // that its messages go through
 
 	again bool      // the machine has more to do
@@ -29,44 +30,89 @@ type link struct {
 	fresh []*posted // messages that were found since settle
 }
 
-// mostClients bounds the clients of a sender whose connections are kept while they carry
-// nothing.
+// joined is a class that a link has joined.
+type joined struct {
+	class  *class
+	bucket *shaper.Class // the class, or one of its
+}
+
+// classOf returns the class that a bucket is, or is of.
+func (l *link) classOf(bucket *shaper.Class) *class {
+	i := slices.IndexFunc(l.joined, func(j joined) bool { return j.bucket == bucket })
+	return l.joined[i].class
+}
+
+// client is one of a sender's, of a protocol with messages.
+type client struct {
+	of   policy.Conn
+	free []*link // connections that can take a message
+	open int     // connections of HTTP that carry a request
+}
+
+// mostClients bounds the clients of a sender that are remembered while they send nothing.
 const mostClients = 1 << 12
 
+// client returns that of the arrival.
+func (s *sender) client() *client {
+	c := s.clients[s.last]
+	if c == nil {
+		if s.clients == nil {
+			s.clients = map[policy.Conn]*client{}
+		}
+		if len(s.clients) >= mostClients {
+			maps.DeleteFunc(s.clients, func(_ policy.Conn, c *client) bool { return c.leaves() })
+		}
+		c = &client{of: s.last}
+		s.clients[s.last] = c
+	}
+	return c
+}
+
+// leaves closes the connections of a client that is idle. It returns false if it is not.
+func (c *client) leaves() bool {
+	if c.open > 0 {
+		return false
+	}
+	for _, l := range c.free {
+		if l.stays() {
+			return false
+		}
+	}
+	for _, l := range c.free {
+		l.close(stats.Closed)
+	}
+	return true
+}
+
 // link returns a connection for the arrival. A client of HTTP has one for each request that
-// is not answered, as clients do; another one has one for all.
+// waits, as clients do; another one has one for all.
 func (s *sender) link() *link {
-	free := s.links[s.last]
-	last := len(free) - 1
-	switch {
-	case last >= 0 && s.protocol == policy.HTTP:
-		s.links[s.last] = free[:last]
-		return free[last]
-	case last >= 0:
-		return free[last]
+	if s.from == nil || s.from.of != s.last {
+		s.from = s.client()
 	}
-	if len(s.links) >= mostClients {
-		maps.DeleteFunc(s.links, func(_ policy.Conn, free []*link) bool { return !slices.ContainsFunc(free, (*link).stays) })
+	c := s.from
+	last := len(c.free) - 1
+	if last < 0 {
+		l := s.connect(c)
+		if s.protocol == policy.HTTP {
+			c.open++
+		} else {
+			c.free = append(c.free, l)
+		}
+		return l
 	}
-	l := s.connect()
-	if s.protocol != policy.HTTP {
-		s.keep(l)
+	l := c.free[last]
+	if s.protocol == policy.HTTP {
+		c.free = c.free[:last]
+		c.open++
 	}
 	return l
 }
 
-// keep notes a connection that can take an arrival.
-func (s *sender) keep(l *link) {
-	if s.links == nil {
-		s.links = map[policy.Conn][]*link{}
-	}
-	s.links[l.conn] = append(s.links[l.conn], l)
-}
-
 // connect opens the connection of the arrival.
-func (s *sender) connect() *link {
+func (s *sender) connect(of *client) *link {
 	r := s.run
-	l := &link{run: r, sender: s, conn: s.last, protocol: s.protocol}
+	l := &link{run: r, sender: s, client: of, protocol: s.protocol}
 	l.up.link, l.down.link = l, l
 	who := s.last
 	who.Session = r.nextSession()
@@ -74,10 +120,12 @@ func (s *sender) connect() *link {
 		if c == nil {
 			return nil
 		}
+		bucket := c.Join(r.now, who)
+		l.joined = append(l.joined, joined{c, bucket})
 		if !slices.Contains(l.trees, c.tree) {
 			l.trees = append(l.trees, c.tree)
 		}
-		return c.Join(r.now, who)
+		return bucket
 	}
 	l.own = [2]*shaper.Class{join(s.way[0]), join(s.way[1])}
 	l.machine = exchange.New(exchange.Config{
@@ -138,7 +186,8 @@ func (l *link) settle() {
 	s := l.sender
 	if l.busy && l.protocol == policy.HTTP && l.isIdle() {
 		l.busy = false
-		s.keep(l)
+		l.client.open--
+		l.client.free = append(l.client.free, l)
 	}
 	if s.held == l && !l.holds() {
 		s.held = nil
@@ -157,7 +206,7 @@ func (l *link) Revisit() { l.again = true }
 
 // Fail implements exchange.Host: the connection is reset, and the client connects again.
 func (l *link) Fail(stats.Result) {
-	delete(l.sender.links, l.conn)
+	l.client.free = nil
 	l.close(stats.QueueFull)
 }
 
@@ -180,18 +229,10 @@ func (l *link) close(reason stats.Reason) {
 	}
 }
 
-// stays closes the connection if it is idle, and reports whether it stays open. One that
-// has a bucket of its own does, to the end.
+// stays reports whether the connection has to stay open: something is on its way there, or
+// it has a bucket of its own, which would be forgotten.
 func (l *link) stays() bool {
-	for _, class := range l.machine.Classes() {
-		if class.Named().Policy().Per.By == policy.ByConnection {
-			return true
-		}
-	}
-	if l.isIdle() {
-		l.close(stats.Closed)
-	}
-	return !l.ended
+	return !l.isIdle() || slices.ContainsFunc(l.joined, func(j joined) bool { return j.class.conf.Per.By == policy.ByConnection })
 }
 
 // Found implements exchange.Watcher.

@@ -1,6 +1,8 @@
 package simulate
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"testing"
 	"time"
@@ -74,5 +76,21 @@ func TestBodiesWait(t *testing.T) {
 	r, left := simulated(t, p, loads(t, p, "rate=1 messages/s,size=1MB,count=2"), Options{})
 	if c, _ := r.Class("c"); c.Left.Bytes != 2_000_000 || left[1] < time.Second {
 		t.Errorf("%+v, at %v", c, left)
+	}
+}
+
+// A connection of a capture that opens is no message.
+func TestOpeningIsNoMessage(t *testing.T) {
+	p := parse(t, "[class.c]\nrate = \"100 messages/s\"\n[class.back]\nrate = \"100 messages/s\"\n"+overSMPP("c", "back"))
+	file := pcapFile(binary.LittleEndian, 0xa1b2c3d4, 101,
+		packet{from: "10.0.0.1:4000", to: "10.9.9.9:2775", protocol: policy.TCP, flags: 0x02},
+		packet{from: "10.0.0.1:4000", to: "10.9.9.9:2775", protocol: policy.TCP, flags: 0x18, payload: 40})
+	source, err := ReadCapture(p, "a.pcap", bytes.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _ := simulated(t, p, []Source{source}, Options{})
+	if c, _ := r.Class("c"); c.Offered.Items != 1 || c.Offered.Bytes != 40 {
+		t.Errorf("%+v", c.Offered)
 	}
 }

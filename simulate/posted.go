@@ -23,7 +23,7 @@ type posted struct {
 	asks   bool          // it is taken to be answered when it has left
 	waited bool
 	over   bool
-	next   *posted // that is not used
+	next   *posted // of the same inbox, or that is not used
 }
 
 // largest is the longest message that has no body: that of SMPP.
@@ -31,7 +31,7 @@ const largest = 128 << 10
 
 // enters notes which class the message enters, and whether it is taken to be answered.
 func (p *posted) enters(class *shaper.Class, asks bool) {
-	p.class, p.bucket, p.asks = p.link.run.byName[class.Named().Name()], class, asks
+	p.class, p.bucket, p.asks = p.link.classOf(class), class, asks
 	for up := p.class; up != nil; up = up.parent {
 		up.arrive(p.link.run, &shaper.Cost{Bytes: p.bytes})
 	}
@@ -55,7 +55,7 @@ func (p *posted) Sent(now time.Time) {
 		up.leave(r, &shaper.Cost{Bytes: p.bytes}, now.Sub(p.arrived), p.waited)
 	}
 	if r.Departures != nil && r.err == nil {
-		r.err = r.Departures(&Departure{At: now, Arrived: p.arrived, Class: p.class.conf.Name, Source: p.link.conn.Source, Bytes: p.bytes})
+		r.err = r.Departures(&Departure{At: now, Arrived: p.arrived, Class: p.class.conf.Name, Source: p.link.client.of.Source, Bytes: p.bytes})
 	}
 	p.done()
 }

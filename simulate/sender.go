@@ -29,8 +29,9 @@ type sender struct {
 	protocol  policy.Protocol
 	stream    bool // it is bytes over TCP, cut as the class cuts them
 
-	links map[policy.Conn][]*link // the connections whose protocol has messages, by client
-	held  *link                   // that has not read what was sent; nil: none holds the sender
+	clients map[policy.Conn]*client // of protocols with messages
+	from    *client                 // of the last message
+	held    *link                   // that has not read what was sent; nil: none holds the sender
 }
 
 // A session is a connection as a class with a bucket for each sees it.
@@ -107,7 +108,7 @@ func (s *sender) begin() bool {
 	if s.protocol != policy.UDP && s.class.Counts(unit.Connections) {
 		return s.arrival.Opens
 	}
-	return !s.stream || s.left > 0
+	return !s.arrival.Bare && (!s.stream || s.left > 0)
 }
 
 // classOf returns the class of an arrival of the connection that was classified last.

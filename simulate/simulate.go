@@ -31,6 +31,8 @@ type Arrival struct {
 	// Opens says that it stands for a new connection where those are counted.
 	// What does not is not looked at there: it belongs to one that has been let in.
 	Opens bool
+	// Bare says that it carries nothing, and only opens: it is no message.
+	Bare bool
 	// Returns says that it comes back from the upstream: it is of the return class,
 	// and where there is none it is not looked at.
 	Returns bool
@@ -130,10 +132,10 @@ func entry(p *policy.Policy, listener string, port uint16) (l policy.Listener, a
 	return l, 0, "which listener it comes in through is not said", "one of: " + names(all)
 }
 
-// listenersAt returns the listeners of a port, of one protocol unless that is "".
+// listenersAt returns the listeners of a port, over TCP or UDP, or both if that is "".
 func listenersAt(p *policy.Policy, protocol policy.Protocol, port uint16) (found []policy.Listener) {
 	for _, l := range p.Listeners {
-		if (protocol == "" || l.Protocol == protocol) && slices.Contains(ports(l), port) {
+		if (protocol == "" || l.Protocol.Network() == protocol) && slices.Contains(ports(l), port) {
 			found = append(found, l)
 		}
 	}
