@@ -68,9 +68,8 @@ const (
 	ended
 )
 
-// start makes a session of an accepted connection. The connection has entered
-// the gate of its service.
-func (s *Server) start(client sock.End, source netip.AddrPort, port uint16, sv *service) {
+// newSession returns a session of an accepted connection, which has not begun.
+func (s *Server) newSession(client sock.End, source netip.AddrPort, port uint16, sv *service) *tcpSession {
 	now := sv.terms.Load()
 	t := &tcpSession{
 		id: s.lastID.Add(1), server: s, service: sv, conf: &now.Listener, secure: now.secure, started: time.Now(),
@@ -82,6 +81,13 @@ func (s *Server) start(client sock.End, source netip.AddrPort, port uint16, sv *
 	t.down.init(t, stats.Downstream, nil)
 	t.relay = newStreams(t)
 	t.dialling.session, t.place.session = t, t
+	return t
+}
+
+// start begins a session of an accepted connection. The connection has entered the gate of
+// its service.
+func (s *Server) start(client sock.End, source netip.AddrPort, port uint16, sv *service) {
+	t := s.newSession(client, source, port, sv)
 	sv.stats.Open.Add(1)
 	if !s.add(t, t.id) {
 		t.client.reset()
