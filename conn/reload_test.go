@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -72,7 +73,7 @@ func TestListenerRemovedBeforeClassification(t *testing.T) {
 	r := run(t, class("c", fast)+class("d", fast)+listener("l", "tcp", policy.Echo, "c"))
 	sv := r.service("l")
 	start := func() *tcpSession {
-		s := &tcpSession{server: r.Server, service: sv, conf: &sv.terms.Load().Listener}
+		s := newSession(r.Server, noEnd, netip.AddrPort{}, 0, sv)
 		s.classify()
 		return s
 	}
