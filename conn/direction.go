@@ -104,7 +104,7 @@ func (d *direction) read() bool {
 	case n == 0 && err == nil:
 		d.ended = true
 		return false
-	case isCut(err):
+	case err != nil && isCut(err):
 		d.ended, d.fault = true, resultOf(err)
 		return false
 	case err != nil:
