@@ -103,9 +103,9 @@ func (d *direction) read() bool {
 		return false
 	case n == 0 && err == nil:
 		d.ended = true
-		if failure := d.src.end.Failure(); failure != nil {
-			d.fault = resultOf(failure)
-		}
+		return false
+	case err != nil && isCut(err):
+		d.ended, d.fault = true, resultOf(err)
 		return false
 	case err != nil:
 		d.session.fail(resultOf(err))

@@ -73,7 +73,7 @@ func TestListenerRemovedBeforeClassification(t *testing.T) {
 	r := run(t, class("c", fast)+class("d", fast)+listener("l", "tcp", policy.Echo, "c"))
 	sv := r.service("l")
 	start := func() *tcpSession {
-		s := r.newSession(noEnd, netip.AddrPort{}, 0, sv)
+		s := newSession(r.Server, noEnd, netip.AddrPort{}, 0, sv)
 		s.classify()
 		return s
 	}
@@ -96,7 +96,7 @@ func TestRemovedClass(t *testing.T) {
 	r.awaitWaiting(5)
 	old := r.shaper.Class("c")
 	r.reload(class("d", fast) + listener("l", "tcp", addr, "d"))
-	if n := old.Backlog().Items; n != 0 {
+	if n := old.Stats.BacklogItems.Load(); n != 0 {
 		t.Errorf("%d items wait in the removed class", n)
 	}
 	expect(t, upstream, "waits")

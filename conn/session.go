@@ -68,8 +68,9 @@ const (
 	ended
 )
 
-// newSession returns a session of an accepted connection, which has not begun.
-func (s *Server) newSession(client sock.End, source netip.AddrPort, port uint16, sv *service) *tcpSession {
+// newSession returns a session of an accepted connection. It has no class yet, and nobody
+// knows it.
+func newSession(s *Server, client sock.End, source netip.AddrPort, port uint16, sv *service) *tcpSession {
 	now := sv.terms.Load()
 	t := &tcpSession{
 		id: s.lastID.Add(1), server: s, service: sv, conf: &now.Listener, secure: now.secure, started: time.Now(),
@@ -81,13 +82,14 @@ func (s *Server) newSession(client sock.End, source netip.AddrPort, port uint16,
 	t.down.init(t, stats.Downstream, nil)
 	t.relay = newStreams(t)
 	t.dialling.session, t.place.session = t, t
+	t.poller = s.pollers[t.id%uint64(len(s.pollers))]
 	return t
 }
 
-// start begins a session of an accepted connection. The connection has entered the gate of
-// its service.
+// start starts the session of an accepted connection, which has entered the gate of its
+// service.
 func (s *Server) start(client sock.End, source netip.AddrPort, port uint16, sv *service) {
-	t := s.newSession(client, source, port, sv)
+	t := newSession(s, client, source, port, sv)
 	sv.stats.Open.Add(1)
 	if !s.add(t, t.id) {
 		t.client.reset()
@@ -95,7 +97,6 @@ func (s *Server) start(client sock.End, source netip.AddrPort, port uint16, sv *
 		sv.gate.leave()
 		return
 	}
-	t.poller = s.pollers[t.id%uint64(len(s.pollers))]
 	defer s.rescue(t)
 	if config := t.secure.client; config != nil {
 		t.drive(func(t *tcpSession) { t.terminate(config) })

@@ -1,6 +1,10 @@
 package conn
 
-import "shaper/sock"
+import (
+	"errors"
+
+	"shaper/sock"
+)
 
 // tlsEnd is the end of a session over TLS: that of a pair, which has a tunnel behind it. It
 // is closed until the handshake is done.
@@ -28,8 +32,23 @@ func (e *tlsEnd) Reset() {
 	e.Socket.Reset()
 }
 
-// Failure implements sock.End: it returns why TLS has ended without an end. Reads of the
-// pair see an end then.
+// Read implements sock.End. An end of the pair is none if TLS has failed.
+func (e *tlsEnd) Read(p []byte) (int, error) {
+	n, err := e.Socket.Read(p)
+	if n == 0 && err == nil && len(p) > 0 {
+		err = e.Failure()
+	}
+	return n, err
+}
+
+// isCut reports whether an error of a read says that TLS has ended without an end. All that
+// came before it has been read.
+func isCut(err error) bool {
+	var f *tunnelFailure
+	return errors.As(err, &f)
+}
+
+// Failure implements sock.End: it returns why TLS has ended without an end.
 func (e *tlsEnd) Failure() error {
 	if f := e.tunnel.failure.Load(); f != nil {
 		return f

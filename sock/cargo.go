@@ -44,12 +44,13 @@ func (c *Cargo) Load(from End, piece int) (drained bool, err error) {
 		if c.pipe = c.pipes.get(); c.pipe != nil {
 			c.n, err = from.fill(c.pipe, piece)
 			c.plenty = c.n >= smallRead/2
-			if err == unix.EINVAL { // the kernel does not splice from it
-				c.release()
+			switch {
+			case err == unix.EINVAL: // the kernel does not splice from it
 				c.forgoPipes()
-				return c.Load(from, piece)
+			case c.n > 0 || err != nil:
+				return false, c.loaded(err)
 			}
-			return false, c.loaded(err)
+			c.release() // and read: of an end, only Read tells whether it is one
 		}
 	}
 	most := smallRead
