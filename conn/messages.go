@@ -128,6 +128,9 @@ func (m *messages) copyTo(c *copies) {
 	m.machine.Mirror(&c.guest.Up, &c.guest.Down)
 }
 
+// Time implements exchange.Host.
+func (m *messages) Time() time.Time { return time.Now() }
+
 // Turn implements exchange.Host. The pacer calls it.
 func (m *messages) Turn(now time.Time, turn exchange.Turn) {
 	t := m.session

@@ -54,7 +54,9 @@ func (b *body) ask() {
 	if class := b.flow.Class(); class != nil {
 		b.asked = min(b.due, int(class.Piece()))
 	}
-	b.judge(b.flow.Ask(b.lane.x.now, shaper.Cost{Bytes: int64(b.asked)}, b.busy))
+	x := b.lane.x
+	x.tell(x.host.Time())
+	b.judge(b.flow.Ask(x.now, shaper.Cost{Bytes: int64(b.asked)}, b.busy))
 }
 
 // judge does what the class says of the piece.

@@ -13,6 +13,9 @@ import (
 // A Host owns an exchange: a session of the proxy, or a connection of a simulation.
 // Whatever the exchange calls, the host may stop it by Stop or Quit before it returns.
 type Host interface {
+	// Time returns the present. It is asked before something is offered to a class: at a
+	// high rate, the moment at which the last message left is too early for the next one.
+	Time() time.Time
 	// Turn has the turn taken at now, or soon, while nobody else calls the exchange.
 	Turn(now time.Time, turn Turn)
 	// Revisit calls Drive soon, after others have had their turn.

@@ -184,9 +184,11 @@ func (m *message) enter() {
 // offer offers a message to its class. The only one of its lane that waits there needs no
 // room if its sender is made to wait.
 func (m *message) offer() shaper.Verdict {
+	x := m.lane.x
+	x.tell(x.host.Time())
 	m.item.Accepted = m.place == missed
 	m.item.Patient = m.lane.backlog.of(m.tag).queued == 0 && m.makesWait()
-	return m.class.Enter(m.lane.x.now, &m.item)
+	return m.class.Enter(x.now, &m.item)
 }
 
 func (m *message) makesWait() bool { return MakesWait(m.class, m.lane.x.protocol, m.refusable) }

@@ -76,3 +76,14 @@ func TestWhatAnExchangeHolds(t *testing.T) {
 		}
 	}
 }
+
+// A message does not wait because the moment at which the last one left is not past yet: the
+// time that the exchange itself takes counts.
+func TestTimePassesBetweenMessages(t *testing.T) {
+	s := newSchedule(t, policy.Lines, "queue = \"20 messages\"\n", []byte(strings.Repeat("line\n", 50)), nil)
+	s.Tick = time.Second/20 + time.Millisecond
+	s.send(0, 1000)
+	if n := s.all[1].Stats.Overlimits.Load(); len(s.sent) != 50 || n > 0 {
+		t.Errorf("%d lines of 50 have left, and %d had to wait", len(s.sent), n)
+	}
+}

@@ -195,6 +195,9 @@ func (l *link) settle() {
 	}
 }
 
+// Time implements exchange.Host.
+func (l *link) Time() time.Time { return l.run.now }
+
 // Turn implements exchange.Host.
 func (l *link) Turn(now time.Time, turn exchange.Turn) {
 	turn.Take(now)

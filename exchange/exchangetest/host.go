@@ -15,6 +15,7 @@ import (
 type Host struct {
 	Machine  *exchange.Exchange
 	Now      time.Time
+	Tick     time.Duration // that passes whenever the exchange asks for the time
 	Up, Down Stream
 	Over     bool         // the connection has ended
 	Result   stats.Result // how
@@ -40,6 +41,12 @@ func (h *Host) Drive(now time.Time) {
 		h.again = false
 		h.Machine.Drive(now)
 	}
+}
+
+// Time implements exchange.Host.
+func (h *Host) Time() time.Time {
+	h.Now = h.Now.Add(h.Tick)
+	return h.Now
 }
 
 // Turn implements exchange.Host.
