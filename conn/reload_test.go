@@ -96,7 +96,7 @@ func TestRemovedClass(t *testing.T) {
 	r.awaitWaiting(5)
 	old := r.shaper.Class("c")
 	r.reload(class("d", fast) + listener("l", "tcp", addr, "d"))
-	if n := old.Stats.BacklogItems.Load(); n != 0 {
+	if n := old.Backlog().Items; n != 0 {
 		t.Errorf("%d items wait in the removed class", n)
 	}
 	expect(t, upstream, "waits")
