@@ -6,11 +6,10 @@ import (
 	"shaper/limit"
 )
 
-// alarm is a moment at which a class is looked at again: a tree by the pacer, a
-// contender by the feed that it is in. A seat in a ring is one, too, by a clock that
-// only the ring knows.
+// alarm is a moment at which a node is looked at again: a root by the pacer, a contender
+// by its feed. A seat in a ring is one, too, by a clock that only the ring knows.
 type alarm struct {
-	class *Class
+	node  *node
 	at    time.Time // of a seat it is not used
 	key   int64     // at, as the heap orders it: in nanoseconds since epoch
 	index int       // in alarms, plus 1; 0: not set
@@ -110,3 +109,17 @@ func (h alarms) down(i int) int {
 }
 
 func (h alarms) place(a *alarm, i int) { h[i], a.index = a, i+1 }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

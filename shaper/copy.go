@@ -42,7 +42,7 @@ const mostTwins = 1 << 16
 func (x *Copy) enter() {
 	c := x.class
 	if c.queue.Len() >= mostTwins {
-		c.countOverlimit()
+		c.tally.overlimit()
 		x.rest = 0
 		x.end()
 		return
@@ -99,7 +99,7 @@ func (x *Copy) full(reason stats.Reason) {
 		s.park(x)
 		return
 	}
-	x.class.lose(reason, &x.item.Cost)
+	x.class.tally.lose(reason, &x.item.Cost)
 	x.rest = 0
 	if s != nil && s.guest != nil && (x.stream || x.offer.Fatal || x.item.Cost.Connections > 0) {
 		s.guest.leave()

@@ -42,11 +42,11 @@ type contender struct {
 	seats [bands]alarm // when its turns come, by the clocks of the rings
 }
 
-// init makes it a contender of a class, or of the queue of that class.
-func (k *contender) init(c *Class, own bool) {
-	k.class, k.own = c, own
+// init makes it the contender of a node, or of the queue of that node.
+func (k *contender) init(n *node, own bool) {
+	k.node, k.own = n, own
 	for band := range bands {
-		k.seats[band].class = c
+		k.seats[band].node = n
 	}
 }
 
@@ -59,22 +59,22 @@ func (k *contender) priority() int {
 	if k.own {
 		return ownPriority
 	}
-	return k.class.conf.Priority
+	return k.node.priority
 }
 
 func (k *contender) weight() int64 {
 	if k.own {
 		return 1
 	}
-	return int64(max(k.class.conf.Weight, 1))
+	return k.node.weight
 }
 
 // refresh looks which item is the next.
 func (k *contender) refresh(now time.Time) {
 	if k.own {
-		k.head = k.class.front()
+		k.head = k.node.front()
 	} else {
-		k.class.refresh(now)
+		k.node.refresh(now)
 	}
 }
 
@@ -82,7 +82,7 @@ func (k *contender) refresh(now time.Time) {
 func (k *contender) ready(now time.Time) time.Time {
 	switch {
 	case !k.own:
-		return k.class.ready(now)
+		return k.node.ready(now)
 	case k.head == nil:
 		return limit.Never
 	}
@@ -94,12 +94,12 @@ func (k *contender) assured() time.Time {
 	switch {
 	case k.own:
 		return limit.Never
-	case k.class.keys != nil: // it is what the bucket is whose turn it is
-		return k.class.feed.assured()
-	case k.class.assured == nil:
+	case k.node.pace.keyed: // it is what the bucket is whose turn it is
+		return k.node.feed.assured()
+	case k.node.assured == nil:
 		return time.Time{}
 	}
-	return k.class.assured.Next()
+	return k.node.assured.Next()
 }
 
 // assured returns from when on one of them is within its assured rate, or else
@@ -167,7 +167,7 @@ func (f *feed) remove(k *contender) {
 // offer returns the item that is the next by the rule; nil where none may leave.
 func (f *feed) offer(now time.Time) *Item {
 	for len(f.changes) > 0 && !f.changes[0].at.After(now) {
-		child := f.changes[0].class
+		child := f.changes[0].node
 		child.refresh(now)
 		f.put(&child.place, now)
 	}
@@ -190,11 +190,11 @@ func (f *feed) next() *contender {
 		if f.busy[band] == 0 {
 			continue
 		}
-		c := f.rings[band][bits.TrailingZeros8(f.busy[band])].line[0].class
-		if c.feed == f {
-			return &c.own
+		n := f.rings[band][bits.TrailingZeros8(f.busy[band])].line[0].node
+		if n.feed == f {
+			return &n.own
 		}
-		return &c.place
+		return &n.place
 	}
 	return nil
 }
@@ -227,4 +227,50 @@ func (f *feed) change(k *contender, band int, wanted bool) {
 	} else if r.line.remove(s); len(r.line) == 0 {
 		f.busy[band] &^= 1 << priority
 	}
+}
+
+// refresh looks which item is the next of the node and all beneath it.
+func (n *node) refresh(now time.Time) {
+	if n.feed == nil {
+		n.place.head = n.front()
+	} else {
+		n.place.head = n.feed.offer(now)
+	}
+}
+
+// ready returns when the node may send its head, the limits above it apart, or when it
+// has to be looked at again. What costs nothing waits with the others if the node may not
+// send.
+func (n *node) ready(now time.Time) time.Time {
+	if n.place.head == nil {
+		return n.changes()
+	}
+	at := n.allows(now, n.place.head.Cost.in(n.kind))
+	if n.feed == nil || !at.After(now) {
+		return at
+	}
+	least := int64(1)
+	if n.free {
+		least = 0
+	}
+	if small := n.allows(now, least); small.Before(at) { // such an item may have its turn before
+		at = earlier(at, later(small, n.changes()))
+	}
+	return at
+}
+
+// changes returns when time changes what is the next beneath the node. Of those beneath
+// it who may send, that is up to the one whose turn it is, all the way down; those who may
+// not have alarms.
+func (n *node) changes() time.Time {
+	at := limit.Never
+	for n.feed != nil {
+		at = earlier(at, n.feed.changes.first())
+		k := n.feed.next()
+		if k == nil || k.own {
+			break
+		}
+		n = k.node
+	}
+	return at
 }

@@ -87,7 +87,7 @@ func (g *Guest) Open(now time.Time, protocol policy.Protocol) {
 	conf := g.class.Policy()
 	switch {
 	case conf.OverflowFor(protocol) != policy.Wait:
-		g.class.lose(stats.QueueFull, &Cost{})
+		g.class.tally.lose(stats.QueueFull, &Cost{})
 		g.leave()
 	default:
 		g.queued = true
@@ -109,7 +109,7 @@ func (g *Guest) Stay(now time.Time) {
 
 // happen ends a wait for a slot that takes too long.
 func (g *Guest) happen() {
-	g.class.lose(stats.MaxWait, &Cost{})
+	g.class.tally.lose(stats.MaxWait, &Cost{})
 	g.leave()
 }
 

@@ -85,13 +85,3 @@ type Owner interface {
 	// Leave must not block: other items wait behind it.
 	Leave(now time.Time)
 }
-
-// Left says that the item has left at now, or will not: the class that it left,
-// and those above it, are told, and no other.
-func (it *Item) Left(now time.Time) {
-	if c := it.charged; c != nil && c.wantsLeft() {
-		root, now := c.lockAt(now)
-		defer root.mu.Unlock()
-		c.hasLeft(root, now, &it.Cost)
-	}
-}

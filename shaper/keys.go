@@ -7,7 +7,6 @@ import (
 	"shaper/leaky"
 	"shaper/limit"
 	"shaper/policy"
-	"shaper/unit"
 )
 
 // keys are the buckets of a class that has one for each client, or whatever its
@@ -105,7 +104,7 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	}
 	state := k.fresh(now)
 	if known {
-		state = remembered(now, left, bucketPolicy(k.class.conf))
+		state = remembered(now, left, k.pace())
 	}
 	c := k.open(now, state)
 	c.key = key
@@ -133,13 +132,16 @@ func (k *keys) most() int {
 // open returns a new bucket.
 func (k *keys) open(now time.Time, state bucketState) *Class {
 	conf := bucketPolicy(k.class.conf)
-	c := newClass(conf, k.class.Stats)
-	c.pacer, c.among = k.class.pacer, k
+	c := newClass(conf, k.class.tally, k.class.casts)
+	c.waker, c.among = k.class.waker, k
 	c.assured = state.assured
 	c.install(now, conf, state.limiter)
 	c.attach(now, k.class)
 	return c
 }
+
+// pace returns the pace of each bucket.
+func (k *keys) pace() pace { return paceOf(bucketPolicy(k.class.conf)) }
 
 // bucketPolicy returns the policy of each bucket of a class.
 func bucketPolicy(conf policy.Class) policy.Class {
@@ -151,54 +153,41 @@ func bucketPolicy(conf policy.Class) policy.Class {
 // out, which those above wait for, it stays: Left is to come. The one that is shared
 // stays for good, for it is not remembered of whom it is over the limit.
 func (c *Class) retire(now time.Time) {
-	k := c.among
-	if k == nil || c == k.shared || c.parent.Load() == nil || c.joined > 0 || c.queue.Len() > 0 {
-		return // nil: it has been given up already
+	if c.among != nil && c.parent.Load() != nil && c.joined == 0 && c.queue.Len() == 0 {
+		c.among.retire(now, c) // no parent: it has been given up already
 	}
-	if c.parting.Store(c.awaitsLeft()); c.parting.Load() || c.lingers || c.lingersAt(now) {
+}
+
+// retire gives up a bucket that nobody uses, unless something keeps it.
+func (k *keys) retire(now time.Time, c *Class) {
+	if c == k.shared {
+		return
+	}
+	if c.parting.Store(c.awaitsLeft()); c.parting.Load() || c.lingers || k.keeps(now, c) {
 		return
 	}
 	c.mu.Lock() // it becomes a root, which others may use
 	defer c.mu.Unlock()
 	c.detach(now)
 	delete(k.active, c.key)
-	if k.class.conf.Per.By != policy.ByConnection { // of which none comes again
-		k.idle.put(now, c.key, bucketState{c.enforced().limiter, c.assured})
+	if k.comeAgain() {
+		k.idle.put(now, c.key, bucketState{c.enforced(now).limiter, c.assured})
 	}
+	// What comes all the same, to a session that ends or moves at this moment, waits.
 	c.limiter, c.shadow, c.conf.MaxWait = blocked{}, nil, 0
 }
 
-// blocked is the limiter of a bucket that has been given up. What comes all the same,
-// to a session that ends or moves at this moment, waits until its owner takes it out.
-type blocked struct{ limitless }
+// comeAgain reports whether a key may come again that nobody uses.
+func (k *keys) comeAgain() bool { return k.class.conf.Per.By != policy.ByConnection }
 
-func (blocked) Next(time.Time, int64, int64) time.Time { return limit.Never }
-
-// lingersAt has a bucket stay while copies of what it let out wait in its shadow, and
-// while it does not go at its whole pace since its provider has said "too fast".
-func (c *Class) lingersAt(now time.Time) bool {
-	if c.shadow != nil {
-		c.shadow.trial.CatchUp(now)
-		c.lingers = c.shadow.queue.Len() > 0
-	}
-	if c.recover(now); c.among.class.conf.Per.By != policy.ByConnection { // of which none comes again
-		c.lingers = c.lingers || c.throttle.until.After(now) || c.throttle.less > 0
-	}
+// keeps makes a bucket linger while copies of what it let out wait in its shadow, and
+// while a provider that said "too fast" slows it down.
+func (k *keys) keeps(now time.Time, c *Class) bool {
+	c.lingers = c.shadow != nil && c.shadow.isBusy(now) || k.comeAgain() && c.isThrottled(now)
 	if c.lingers {
-		c.among.linger = append(c.among.linger, c)
+		k.linger = append(k.linger, c)
 	}
 	return c.lingers
-}
-
-// awaitsLeft reports whether a class on the path goes on only when the last item
-// of this one has left.
-func (c *Class) awaitsLeft() bool {
-	for x := c; x != nil; x = x.parent.Load() {
-		if x.from == c && !x.leaving.IsZero() {
-			return true
-		}
-	}
-	return false
 }
 
 // set puts a policy in force for all buckets, in the place of another.
@@ -208,16 +197,17 @@ func (k *keys) set(now time.Time, old, next policy.Class) {
 		return // as by most reloads: there may be many
 	}
 	k.each(func(c *Class) {
-		c.set(now, next)
+		c.replacePolicy(now, next)
 		c.update(now)
 	})
-	if old.Rate == next.Rate && old.Ceil == next.Ceil && old.Headroom == next.Headroom && old.Burst == next.Burst && sameLimiter(old, next) {
+	had, pace := paceOf(old), paceOf(next)
+	if had == pace {
 		return
 	}
 	k.idle.change(now, func(left remains) bucketState {
-		state := remembered(now, left, old)
-		state.limiter = rerated(now, state.limiter, paced(old), old, next)
-		state.assured = assuredOf(now, state.assured, next)
+		state := remembered(now, left, had)
+		state.limiter = pace.takeOver(now, state.limiter, &had, had.rate)
+		state.assured = pace.assure(now, state.assured)
 		return state
 	})
 }
@@ -230,19 +220,18 @@ type bucketState struct {
 
 // fresh returns the state of a bucket that nothing is known of.
 func (k *keys) fresh(now time.Time) bucketState {
-	conf := bucketPolicy(k.class.conf)
+	p := k.pace()
 	if k.since.IsZero() {
-		return bucketState{newLimiter(now, conf), assuredOf(now, nil, conf)}
+		return bucketState{p.idle(now), p.assure(now, nil)}
 	}
-	return bucketState{startedLimiter(k.since, conf, 0), assuredOf(k.since, nil, conf)}
+	return bucketState{p.spent(k.since, 0), p.assure(k.since, nil)}
 }
 
-// remembered returns the state of a bucket that was idle, under the policy that it
-// had.
-func remembered(now time.Time, left remains, conf policy.Class) bucketState {
-	state := bucketState{limiter: left.limiter, assured: assuredOf(left.assured, nil, conf)}
+// remembered returns the state of a bucket that was idle, at the pace that it had.
+func remembered(now time.Time, left remains, p pace) bucketState {
+	state := bucketState{limiter: left.limiter, assured: p.assure(left.assured, nil)}
 	if state.limiter == nil {
-		state.limiter = newLimiter(now, conf)
+		state.limiter = p.idle(now)
 		state.limiter.Remember(left.memory)
 	}
 	return state
@@ -265,14 +254,3 @@ func (k *keys) each(do func(*Class)) {
 		do(k.shared)
 	}
 }
-
-// limitless is the limiter of a class that leaves limiting to its buckets.
-type limitless struct{}
-
-func (limitless) Next(time.Time, int64, int64) time.Time { return time.Time{} }
-func (limitless) Take(_, _ time.Time, _ int64)           {}
-func (limitless) SetRate(time.Time, unit.Rate, int64)    {}
-func (limitless) Memory(now time.Time) (m limit.Memory, whole bool) {
-	return limit.Memory{Until: now}, true
-}
-func (limitless) Remember(limit.Memory) {}

@@ -63,12 +63,11 @@ func (p *pacer) release() {
 		if a == nil {
 			return
 		}
-		a.class.releaseOne(now)
+		releaseOne(now, a.node)
 	}
 }
 
-// set moves an alarm to at; limit.Never removes it. The caller holds the lock
-// of its tree.
+// set implements waker. The caller holds the lock of its tree.
 func (p *pacer) set(a *alarm, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,10 +101,10 @@ func (p *pacer) arm() {
 	p.timer.set(p.armed)
 }
 
-// releaseOne lets go the item of the tree that may leave at now, and sets the
-// alarm for the one after it.
-func (c *Class) releaseOne(now time.Time) {
-	it := c.hand(now)
+// releaseOne lets go the item of a tree that may leave at now, and sets the alarm for
+// the one after it. n was its root when the alarm was set.
+func releaseOne(now time.Time, n *node) {
+	it := hand(now, n)
 	if it == nil {
 		return
 	}
@@ -116,10 +115,10 @@ func (c *Class) releaseOne(now time.Time) {
 
 // hand is Release for the pacer: until the owner of the item has been told,
 // nothing may overtake that one in its class.
-func (c *Class) hand(now time.Time) *Item {
-	root, now := c.lockAt(now)
+func hand(now time.Time, n *node) *Item {
+	root, now := n.lockAt(now)
 	defer root.mu.Unlock()
-	it := root.release(now)
+	it := release(now, root)
 	if it != nil {
 		it.class.handing.Store(true)
 	}

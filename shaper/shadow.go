@@ -12,8 +12,81 @@ import (
 // A class with shadow enforces nothing. Another class, in a trial of its own, gets
 // copies of what really leaves the first one, and computes what that would do.
 
+// A cast implements shadow.
+type cast struct {
+	in    *Class // gets the copies
+	trial *Trial
+}
+
+// newShadow is the caster of all classes.
+func newShadow(now time.Time, conf policy.Class, l limit.Limiter, counters *stats.Class) shadow {
+	conf = shadowPolicy(conf)
+	c := newClass(conf, &tally{Stats: counters}, nil)
+	c.trial = &Trial{latest: now, classes: []*Class{c}}
+	c.install(now, conf, l)
+	return &cast{in: c, trial: c.trial}
+}
+
+// shadowPolicy returns the policy of the class that computes what one with shadow
+// would do: it alone, since those above it do what they say.
+func shadowPolicy(conf policy.Class) policy.Class {
+	conf.Shadow, conf.Parent = false, ""
+	conf.Rate, conf.Ceil = conf.Limit(), unit.Rate{}
+	return conf
+}
+
+// offer implements shadow.
+func (s *cast) offer(now time.Time, cost Cost, from *Source, asks bool) {
+	s.in.mirror(now, cost, from, asks && s.in.mostFlying > 0)
+}
+
+// answered implements shadow.
+func (s *cast) answered(now time.Time) {
+	if s.in.mostFlying > 0 {
+		s.trial.answered(now)
+	}
+}
+
+// occupy implements shadow.
+func (s *cast) occupy() *Slot {
+	slot := new(Slot)
+	if !slot.Acquire(s.in, nobody{}) && s.in.conf.OverflowFor(policy.TCP) != policy.Wait {
+		slot.Release()
+		s.in.tally.lose(stats.QueueFull, &Cost{})
+		return nil
+	}
+	return slot
+}
+
+// nobody waits for a slot that only counts.
+type nobody struct{}
+
+func (nobody) Acquired() {}
+
+// isBusy implements shadow.
+func (s *cast) isBusy(now time.Time) bool {
+	s.trial.CatchUp(now)
+	return s.in.queue.Len() > 0
+}
+
+// set implements shadow.
+func (s *cast) set(now time.Time, conf policy.Class) {
+	defer s.trial.at(now).Unlock()
+	s.in.Set(s.trial.latest, shadowPolicy(conf))
+	s.trial.expect(s.in)
+}
+
+// leave implements shadow.
+func (s *cast) leave(now time.Time) *gate {
+	s.trial.CatchUp(now)
+	return &s.in.gate
+}
+
+// class implements shadow.
+func (s *cast) class() *Class { return s.in }
+
 // Shadow returns the counters of what a class with `shadow` would do, as of now; nil
-// where it does what it says.
+// if it does what it says.
 func (c *Class) Shadow(now time.Time) *stats.Class {
 	shadows := c.shadows()
 	if len(shadows) == 0 {
@@ -29,46 +102,7 @@ func (c *Class) Shadow(now time.Time) *stats.Class {
 func (c *Class) shadows() (all []*Class) {
 	defer c.lock().mu.Unlock()
 	if c.shadow != nil {
-		c.each(func(c *Class) { all = append(all, c.shadow) })
+		c.each(func(c *Class) { all = append(all, c.shadow.class()) })
 	}
 	return all
 }
-
-// shadowPolicy returns the policy of the class that computes what one with shadow
-// would do: it alone, since those above it do what they say.
-func shadowPolicy(conf policy.Class) policy.Class {
-	conf.Shadow, conf.Parent = false, ""
-	conf.Rate, conf.Ceil = conf.Limit(), unit.Rate{}
-	return conf
-}
-
-// enforced returns the class that has the limiter: the one in the shadow where
-// there is one.
-func (c *Class) enforced() *Class {
-	if c.shadow != nil {
-		return c.shadow
-	}
-	return c
-}
-
-// shade returns the class that computes what the class would do.
-func (c *Class) shade(now time.Time, conf policy.Class) *Class {
-	shadow := newClass(shadowPolicy(conf), c.shadowStats())
-	shadow.trial = &Trial{latest: now, classes: []*Class{shadow}}
-	return shadow
-}
-
-// adopt puts another policy in force for the class of a trial, with its limiter.
-func (t *Trial) adopt(now time.Time, c *Class, conf policy.Class, l limit.Limiter) {
-	defer t.at(now).Unlock()
-	root := c.lock()
-	c.limiter = l
-	c.adopt(now, conf)
-	c.update(now)
-	root.mu.Unlock()
-	t.expect(c)
-}
-
-// tracks reports whether a class with shadow would hold up what comes while too much is
-// in flight.
-func (c *Class) tracks() bool { return c.shadow != nil && c.keys == nil && c.shadow.conf.InFlight > 0 }

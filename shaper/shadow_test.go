@@ -53,9 +53,9 @@ func (c *inForce) offer(now time.Time, it *Item) Verdict {
 	v := c.Enter(now, it)
 	switch v {
 	case Full:
-		c.lose(stats.QueueFull, &it.Cost)
+		c.tally.lose(stats.QueueFull, &it.Cost)
 	case TooLong:
-		c.lose(stats.MaxWait, &it.Cost)
+		c.tally.lose(stats.MaxWait, &it.Cost)
 	}
 	return v
 }
@@ -122,7 +122,7 @@ func TestShadowOfAStream(t *testing.T) {
 		t.Error("the shadow counts as sent")
 	}
 	drained := shadow.Wait.Read()
-	piece := c.shadow.Piece()
+	piece := c.shadow.class().Piece()
 	if want := 50_000 / piece; int64(drained.Count) < want-2 || int64(drained.Count) > want+2 {
 		t.Errorf("after half a second %d pieces of %d bytes would have left, want about %d", drained.Count, piece, want)
 	}
@@ -221,7 +221,7 @@ func TestShadowIsBounded(t *testing.T) {
 		f.Init(c, nil)
 		f.Ask(start, Cost{Bytes: 10_000_000}, false)
 	}
-	if n := c.shadow.queue.Len(); n > mostTwins {
+	if n := c.shadow.class().queue.Len(); n > mostTwins {
 		t.Errorf("%d copies wait", n)
 	}
 	if w := of(c.Shadow(start)); w.delayed < mostTwins+99 {

@@ -61,7 +61,9 @@ func (s *Shaper) Classes() []*Class {
 // return it, Apply leaves it alone.
 func (s *Shaper) NewClass(conf policy.Class) *Class {
 	c := NewClass(time.Now(), conf)
-	c.pacer = s.pacer
+	if s.pacer != nil {
+		c.waker = s.pacer
+	}
 	return c
 }
 
@@ -106,15 +108,15 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 // without the limits that it had or those that it gets.
 func (s *Shaper) move(now time.Time, confs []policy.Class) {
 	var moved []*policy.Class
-	roots := map[*Class]bool{} // that were, are or will be
+	roots := map[*node]bool{} // that were, are or will be
 	for i := range confs {
 		conf := &confs[i]
 		c, parent := s.classes[conf.Name], parentOf(conf, s.classes)
-		if c.parent.Load() == parent {
+		if c.Parent() == parent {
 			continue
 		}
 		moved = append(moved, conf)
-		roots[c], roots[c.root()] = true, true
+		roots[&c.node], roots[c.root()] = true, true
 		if parent != nil {
 			roots[parent.root()] = true
 		}

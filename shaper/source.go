@@ -92,7 +92,7 @@ func (s *Source) submit(x *Copy) {
 		return
 	}
 	if s.behind >= mostBehind {
-		x.class.countOverlimit()
+		x.class.tally.overlimit()
 		x.end()
 		return
 	}

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"shaper/limit"
-	"shaper/policy"
-	"shaper/stats"
 	"shaper/unit"
 )
 
@@ -29,15 +27,6 @@ type Trial struct {
 	events  events
 	asked   []*Copy // that have no answer yet, in order, where nobody knows which answer is whose
 	spare   *Copy   // copies that are not used
-}
-
-// NewTrial returns a trial of the classes of a policy, which are idle.
-func NewTrial(now time.Time, confs []policy.Class) *Trial {
-	t := &Trial{latest: now, classes: NewTree(now, confs)}
-	for _, c := range t.classes {
-		c.trial = t
-	}
-	return t
 }
 
 // Classes returns the classes, in the order of the policy. Only the trial may have
@@ -76,7 +65,7 @@ func (t *Trial) catchUp(now time.Time) {
 		if !due.After(leaves) {
 			heap.Pop(&t.events).(*event).of.happen()
 		} else {
-			t.release(t.trees[0].class)
+			t.release(t.trees[0].node.class)
 		}
 	}
 	t.latest = later(t.latest, now)
@@ -93,8 +82,7 @@ func (t *Trial) release(root *Class) {
 
 // expect notes when the next item leaves of the tree that a class is in.
 func (t *Trial) expect(c *Class) {
-	root := c.root()
-	t.trees.set(&root.due, later(root.Next(t.latest), t.latest))
+	t.trees.set(&c.root().due, later(c.Next(t.latest), t.latest))
 }
 
 // Mirror offers the class, which is one of a trial, a copy of what costs so much.
@@ -150,12 +138,12 @@ func (t *Trial) answered(now time.Time) {
 // trialOf returns the trial of a class, or of one above it: a bucket has none itself;
 // nil for none.
 func (c *Class) trialOf() *Trial {
-	for c.trial == nil {
-		if c = c.parent.Load(); c == nil {
-			return nil
+	for ; c != nil; c = c.Parent() {
+		if c.trial != nil {
+			return c.trial
 		}
 	}
-	return c.trial
+	return nil
 }
 
 // CatchUp is that of the trial which the class is in, if it is in one.
@@ -228,9 +216,4 @@ func (h *events) Pop() any {
 	(*h)[last], *h = nil, (*h)[:last]
 	e.index = 0
 	return e
-}
-
-// lose counts what a class would have dropped or refused.
-func (c *Class) lose(reason stats.Reason, cost *Cost) {
-	c.CountDropped(reason, max(cost.Packets, 1), cost.Bytes)
 }

@@ -162,7 +162,7 @@ func (x *proxied) begin() {
 }
 
 func (x *proxied) refuse(reason stats.Reason) {
-	x.class.lose(reason, &Cost{})
+	x.class.tally.lose(reason, &Cost{})
 	x.end()
 }
 
@@ -217,7 +217,7 @@ func (x *proxied) find(m scriptedMessage) bool {
 		k.parked = append(k.parked, h)
 		x.held++
 	default:
-		c.lose(map[Verdict]stats.Reason{Full: stats.QueueFull, TooLong: stats.MaxWait}[verdict], &h.item.Cost)
+		c.tally.lose(map[Verdict]stats.Reason{Full: stats.QueueFull, TooLong: stats.MaxWait}[verdict], &h.item.Cost)
 	}
 	return true
 }
@@ -348,8 +348,8 @@ func TestTrialCountsWhatThePolicyDoes(t *testing.T) {
 			if !got.is(want) {
 				t.Fatalf("%s would be %s, and is %s", c.Name(), got, want)
 			}
-			if c.InFlight() != 0 || c.Sessions() != 0 || c.places != 0 {
-				t.Fatalf("%s: %d in flight, %d sessions, %d places are left", c.Name(), c.InFlight(), c.Sessions(), c.places)
+			if c.InFlight() != 0 || c.Sessions() != 0 || c.slots.places != 0 {
+				t.Fatalf("%s: %d in flight, %d sessions, %d places are left", c.Name(), c.InFlight(), c.Sessions(), c.slots.places)
 			}
 		}
 	})
@@ -395,7 +395,7 @@ func TestShadowOfAnswers(t *testing.T) {
 		if got, want := of(would.Shadow(at(time.Hour))), of(does.classes[0].Stats); !got.is(want) {
 			t.Fatalf("it would be %s, and is %s", got, want)
 		}
-		if n := would.shadow.InFlight(); n != 0 {
+		if n := would.shadow.class().InFlight(); n != 0 {
 			t.Fatalf("%d would be in flight at the end", n)
 		}
 	})
@@ -419,7 +419,7 @@ func TestShadowOfSlotsThatAreRefused(t *testing.T) {
 	}
 	refused.Release()
 	next.Release()
-	if n := c.shadow.places; n != 0 {
+	if n := c.shadow.class().slots.places; n != 0 {
 		t.Errorf("%d places are left", n)
 	}
 }
@@ -449,8 +449,8 @@ func TestGuestWithoutAnswers(t *testing.T) {
 		first.End(at(time.Second), clean)
 		second.End(at(2*time.Second), clean)
 		trial.CatchUp(at(24 * time.Hour))
-		if c.InFlight() != 0 || c.places != 0 || c.Backlog().Items != 0 || len(trial.events) != 0 {
-			t.Errorf("clean %v: %d in flight, %d places, %d waiting and %d events are left", clean, c.InFlight(), c.places, c.Backlog().Items, len(trial.events))
+		if c.InFlight() != 0 || c.slots.places != 0 || c.Backlog().Items != 0 || len(trial.events) != 0 {
+			t.Errorf("clean %v: %d in flight, %d places, %d waiting and %d events are left", clean, c.InFlight(), c.slots.places, c.Backlog().Items, len(trial.events))
 		}
 	}
 }

@@ -1,0 +1,262 @@
+package shaper
+
+import (
+	"time"
+
+	"shaper/limit"
+	"shaper/policy"
+)
+
+// A Verdict says what becomes of an item that enters a class.
+type Verdict uint8
+
+const (
+	Leaves  Verdict = iota // it has left already, and is charged
+	Waits                  // it is in the queue; Release returns it when its time comes
+	Full                   // the queue has no room for it
+	TooLong                // it would wait longer than max_wait
+)
+
+// Enter offers an item at now. An item that costs nothing in the units of the
+// class and of those above it leaves at once. A class that has a bucket per key
+// has room for nothing itself: Join tells the one to enter.
+func (c *Class) Enter(now time.Time, it *Item) Verdict {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	verdict := c.enter(now, it)
+	if verdict == Waits && c.queue.Front() == &it.place {
+		root.wake(now)
+	}
+	return verdict
+}
+
+// enter is Enter, with the lock and without telling the waker.
+func (c *Class) enter(now time.Time, it *Item) Verdict {
+	it.arrived, it.charged = now, nil
+	switch {
+	case !c.charges(&it.Cost):
+		if it.Asks {
+			c.flies(1)
+		}
+		return Leaves
+	case c.keys != nil:
+		return Full
+	}
+	if passes, contested := c.passes(now, &it.Cost); passes {
+		if c.let(now, it); contested {
+			c.update(now)
+		}
+		return Leaves
+	}
+	c.tally.overlimit()
+	if refusal := c.refuses(now, it); refusal != Waits {
+		return refusal
+	}
+	if c.push(it); c.queue.Front() == &it.place {
+		c.update(now)
+	}
+	return Waits
+}
+
+// refuses returns why an item may not wait; Waits if it may.
+func (c *Class) refuses(now time.Time, it *Item) Verdict {
+	switch {
+	case c.waitsRegardless(it):
+		return Waits
+	case !c.queue.HasRoom(int(it.Cost.Packets), it.Held):
+		return Full
+	case c.conf.MaxWait > 0 && c.shadow == nil && c.expects(now, &it.Cost).Sub(now) > time.Duration(c.conf.MaxWait):
+		return TooLong
+	}
+	return Waits
+}
+
+// waitsRegardless reports whether an item waits even if the queue has no room: what
+// holds up its own source is bounded by the number of sources, and what has been accepted
+// by the room that there was.
+func (c *Class) waitsRegardless(it *Item) bool {
+	// What can be made to wait comes over TCP, whatever its class counts.
+	return it.Accepted || it.Patient && c.conf.OverflowFor(policy.TCP) == policy.Wait
+}
+
+// Pass is Enter for what needs no Item since it would not wait: it reports
+// whether what costs so much leaves at now, and is charged then. Whoever lets it
+// out calls Left when it has left: until then, for a second at most, nothing follows
+// it out of a class that counts gaps.
+func (c *Class) Pass(now time.Time, cost Cost) bool {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	if !c.charges(&cost) {
+		return true
+	}
+	if c.keys != nil {
+		return false
+	}
+	passes, contested := c.passes(now, &cost)
+	if !passes {
+		return false
+	}
+	c.tally.waited(0)
+	if c.depart(outgoing{&c.node, now, true}, now, &cost, nil); contested {
+		c.update(now)
+	}
+	return true
+}
+
+// Retry returns how long it takes until what costs so much, and was refused at now,
+// will find room if nothing else comes before it; by an estimate, as max_wait is. It
+// is the longest Duration if it never will.
+func (c *Class) Retry(now time.Time, cost Cost) time.Duration {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	return c.retry(now, &cost, time.Duration(c.conf.MaxWait)).Sub(now)
+}
+
+// Next returns when the next item of the tree that the class is in may leave: a
+// moment not after now means at once, limit.Never that none waits or none may
+// leave.
+func (c *Class) Next(now time.Time) time.Time {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	return root.next(now)
+}
+
+// Release returns the item of the tree that leaves at now and charges it; nil
+// if none may leave before Next.
+func (c *Class) Release(now time.Time) *Item {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	return release(now, root)
+}
+
+// release takes out the item of the tree that leaves at now.
+func release(now time.Time, root *node) *Item {
+	if next := root.next(now); next.After(now) || next == limit.Never {
+		return nil
+	}
+	it := root.place.head
+	leaf := it.class
+	leaf.remove(it)
+	leaf.let(now, it)
+	leaf.pay(&it.Cost)
+	leaf.update(now)
+	leaf.retire(now)
+	return it
+}
+
+// let lets an item go that has waited, or need not.
+func (c *Class) let(now time.Time, it *Item) {
+	c.tally.waited(now.Sub(it.arrived))
+	if !it.Busy || it.since.IsZero() {
+		it.since = it.arrived
+	}
+	c.depart(outgoing{&c.node, now, it.Settles}, it.since, &it.Cost, it)
+	it.charged = c
+}
+
+// depart charges what leaves, and whose source has had it ready since since, to every
+// class on the path, and offers it to their shadows. it is what leaves; nil for no Item.
+func (c *Class) depart(d outgoing, since time.Time, cost *Cost, it *Item) {
+	c.charge(&d, since, cost)
+	asks := it != nil && it.Asks
+	if asks {
+		c.flies(1)
+	}
+	var from *Source
+	if it != nil && it.Patient {
+		from = &it.source
+	}
+	for n := &c.node; n != nil; n = n.parent.Load() {
+		if shadow := n.class.shadow; n.passive && shadow != nil && n.class.keys == nil && cost.in(n.kind) > 0 {
+			shadow.offer(d.now, *cost, from, asks)
+		}
+	}
+}
+
+// Left says that an item which was let go has left at now, or will not. If the gap
+// between departures counts, it counts from this moment, in each class that the item was
+// charged to.
+func (c *Class) Left(now time.Time) { c.tellLeft(now, nil) }
+
+// Left says that the item has left at now, or will not: the class that it left,
+// and those above it, are told, and no other.
+func (it *Item) Left(now time.Time) {
+	if it.charged != nil {
+		it.charged.tellLeft(now, &it.Cost)
+	}
+}
+
+func (c *Class) tellLeft(now time.Time, cost *Cost) {
+	if !c.parting.Load() && !c.wantsLeft() {
+		return
+	}
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	c.hasLeft(now, cost)
+	c.update(now)
+	root.wake(now)
+	c.retire(now)
+}
+
+// Cancel takes an item out of the queue, and reports whether it waited there.
+// One that did not has left, or never entered.
+func (c *Class) Cancel(now time.Time, it *Item) bool {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	if !c.remove(it) {
+		return false
+	}
+	c.update(now)
+	root.wake(now)
+	c.retire(now)
+	return true
+}
+
+// Evict takes the waiting items that match out of the queue, and out of those of
+// its buckets, and returns them, the ones of a queue in their order. They have not
+// left and are not charged.
+func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	var evicted []*Item
+	c.each(func(c *Class) {
+		for e := c.queue.Front(); e != nil; {
+			it := e.Value
+			e = e.Next()
+			if match(it) {
+				c.remove(it)
+				evicted = append(evicted, it)
+			}
+		}
+		c.update(now)
+		c.retire(now)
+	})
+	root.wake(now)
+	return evicted
+}
+
+// Drain returns what waits in the queue of the class and in those of its buckets, in
+// its unit, and how long the last of it will take to leave, as max_wait estimates it:
+// limit.Never's distance if it never leaves.
+func (c *Class) Drain(now time.Time) (cost int64, drain time.Duration) {
+	defer c.lock().mu.Unlock()
+	c.each(func(c *Class) {
+		if c.queue.Len() > 0 {
+			cost += c.owed
+			drain = max(drain, c.expects(now, &Cost{}).Sub(now))
+		}
+	})
+	return cost, drain
+}
+
+// Backlog returns what waits in the class and all beneath it. What still waits in a
+// class whose place it has taken is a part of that, as its counters are.
+func (c *Class) Backlog() Backlog {
+	root := c.lock()
+	b, former := c.backlog(), c.former
+	root.mu.Unlock()
+	if former != nil {
+		b = b.plus(former.Backlog())
+	}
+	return b
+}

@@ -1,0 +1,78 @@
+package shaper
+
+import (
+	"time"
+
+	"shaper/policy"
+	"shaper/unit"
+)
+
+// What a provider answers.
+
+// Answered says that an item which Asks has its answer, or will not get any. ok says
+// that the provider did what it was asked for, as far as the rate is concerned.
+func (c *Class) Answered(now time.Time, ok bool) {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	for n := &c.node; n != nil; n = n.parent.Load() {
+		n.flying--
+		if shadow := n.class.shadow; shadow != nil && n.class.keys == nil {
+			shadow.answered(now)
+		}
+		if ok {
+			n.throttle.pause = 0
+		}
+	}
+	c.update(now)
+	root.wake(now)
+}
+
+// InFlight returns how many items of the class and its children have left, and have
+// no answer yet.
+func (c *Class) InFlight() int {
+	defer c.lock().mu.Unlock()
+	return c.flying
+}
+
+// Throttled says that the provider has refused something that left the class, since
+// it was too fast, and for how long it wants nothing more; 0 if it does not say. So
+// the class that limits what the provider counts pauses, in order, with all beneath
+// it: the nearest on the path with on_throttle or adapt, else the last that counts
+// messages. While it does, refusals of what left before make the pause no longer,
+// unless the provider says so.
+func (c *Class) Throttled(now time.Time, wait time.Duration, signal string) {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	n := c.answersTo()
+	n.class.tally.throttled(signal)
+	n.signal(now, wait)
+	n.update(now)
+	root.wake(now)
+}
+
+// answersTo returns the class on the path that pauses.
+func (c *Class) answersTo() *node {
+	last := &c.node
+	for n := last; n != nil; n = n.parent.Load() {
+		switch {
+		case n.class.keys != nil:
+		case n.onThrottle != (policy.OnThrottle{}) || n.adapts:
+			return n
+		case n.kind == unit.Messages:
+			last = n
+		}
+	}
+	return last
+}
+
+// Feedback returns what a provider's signals make of the class at now: until when it
+// pauses, the zero Time if it does not; and the share of its rate that it has.
+func (c *Class) Feedback(now time.Time) (until time.Time, share float64) {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	c.recover(now)
+	if until = c.gate.throttle.until; !until.After(now) {
+		until = time.Time{}
+	}
+	return until, c.gate.throttle.share()
+}
