@@ -3,7 +3,6 @@ package shaper
 import (
 	"time"
 
-	"shaper/limit"
 	"shaper/unit"
 )
 
@@ -56,15 +55,15 @@ func (n *node) passes(now time.Time, cost *Cost) (passes, contested bool) {
 	return true, contested
 }
 
-// An outgoing is what leaves a class at a moment.
-type outgoing struct {
-	leaf    *node // from whose queue
+// A departure is what leaves a class, at a moment.
+type departure struct {
+	from    *node // the class that it leaves
 	now     time.Time
 	settles bool // Left follows
 }
 
-// charge charges what leaves, and which those beneath the node have allowed since since,
-// to the node and those above it. It returns since when all of them have allowed it.
+// charge charges a cost, which those beneath a node have allowed since since, to the node
+// and those above it. It returns since when all of them have allowed it.
 //
 // A class pays from its assured rate if it is within that, and not if it borrows. What
 // its siblings and its own limit hold up is no idleness, so for that it has been ready
@@ -77,11 +76,11 @@ type outgoing struct {
 // siblings hold up a leaky class of bytes catches up its slack, which its promise has
 // room for; else the time from its limit to its turn would be lost with each item. Gaps
 // are never made up for.
-func (n *node) charge(d *outgoing, since time.Time, cost *Cost) (ready time.Time) {
+func (d *departure) charge(n *node, since time.Time, cost *Cost) (ready time.Time) {
 	units, parent := cost.in(n.kind), n.parent.Load()
 	n.recover(d.now)
 	ready = since
-	if units > 0 && (parent != nil || n != d.leaf) {
+	if units > 0 && (parent != nil || n != d.from) {
 		ready = earlier(later(ready, n.limiter.Next(ready, 0, units)), d.now)
 		if n.assured != nil && !n.assured.Next().After(d.now) {
 			n.assured.Take(earlier(since, ready.Add(-n.pace.slack)), d.now, units)
@@ -89,11 +88,11 @@ func (n *node) charge(d *outgoing, since time.Time, cost *Cost) (ready time.Time
 	}
 	own := ready
 	if parent != nil {
-		ready = parent.charge(d, parent.feed.allowed(own), cost)
+		ready = d.charge(parent, parent.feed.allowed(own), cost)
 	}
 	if units > 0 {
 		n.limiter.Take(later(own, ready.Add(-n.pace.slack)), d.now, units)
-		n.from = d.leaf
+		n.from = d.from
 		if d.settles && n.settler != nil {
 			n.leaving = d.now
 		}
@@ -101,8 +100,9 @@ func (n *node) charge(d *outgoing, since time.Time, cost *Cost) (ready time.Time
 	return ready
 }
 
-// pay charges an item to the turns of all who had one for it to leave.
-func (n *node) pay(cost *Cost) {
+// pay charges a cost to the turns of all who had one for the item to leave.
+func (d *departure) pay(cost *Cost) {
+	n := d.from
 	if n.feed != nil {
 		n.feed.pay(&n.own, cost.in(n.kind))
 	}
@@ -144,65 +144,4 @@ func (n *node) hasLeft(now time.Time, cost *Cost) {
 			x.left(now)
 		}
 	}
-}
-
-// expects estimates when an item leaves that enters the class now, for max_wait and
-// Drain.
-//
-// It leaves no sooner than what waits before it in its own class has left at that limit,
-// and no sooner than each class above allows anything. Above that it is the sooner of
-// two: when what waits before it has left at the assured rate, which the class gets
-// whatever the others do; and when each class on the path has sent all that waits in it
-// and its children. While one of them pauses, all that begins when it goes on.
-func (n *node) expects(now time.Time, cost *Cost) time.Time {
-	resumed := n.resumes(now)
-	now = later(now, resumed)
-	first := n.estimates(now, n.owed, cost.in(n.kind))
-	last := first
-	for x := n; x != nil; x = x.parent.Load() {
-		first = later(first, x.estimates(now, 0, cost.in(x.kind)))
-		last = later(last, x.estimates(now, x.beneath.in(x.kind), cost.in(x.kind)))
-	}
-	return later(later(first, resumed), earlier(last, n.assures(now)))
-}
-
-// resumes returns until when a class on the path pauses. It brings the pace of each of
-// them up to date.
-func (n *node) resumes(now time.Time) (until time.Time) {
-	for ; n != nil; n = n.parent.Load() {
-		n.recover(now)
-		until = later(until, n.pauses())
-	}
-	return until
-}
-
-// assures returns when what waits in the queue has left at the assured rate.
-func (n *node) assures(now time.Time) time.Time {
-	switch {
-	case n.feed != nil: // its own queue is assured of nothing
-		return limit.Never
-	case n.assured == nil:
-		return now
-	}
-	return n.assured.After(now, n.owed)
-}
-
-// retry returns when what costs so much, and was refused at now, will find room if
-// nothing else comes before it: the first that waits has left, and the rest leaves within
-// maxWait, if that is not 0. Like max_wait it goes by an estimate.
-func (n *node) retry(now time.Time, cost *Cost, maxWait time.Duration) time.Time {
-	at := now
-	if maxWait > 0 {
-		expected := n.expects(now, cost)
-		if expected == limit.Never {
-			return limit.Never
-		}
-		at = later(at, expected.Add(-maxWait))
-	}
-	if front := n.front(); front != nil && !n.queue.HasRoom(int(cost.Packets), cost.Bytes) {
-		for x := n; x != nil; x = x.parent.Load() {
-			at = later(at, x.paces(now, front.Cost.in(x.kind)))
-		}
-	}
-	return at
 }

@@ -20,23 +20,19 @@ type Class struct {
 	// waiting, whoever moves the bytes counts what was sent, dropped or refused.
 	Stats *stats.Class
 
-	name  string
+	terms
 	tally *tally // counts in Stats, and for the classes above
 	keys  *keys  // its buckets, which are children of it; nil: it has one for all, itself
 	trial *Trial // what has copies enter the class; nil: a class above it has that, or things really enter
 	casts caster // makes its shadow
 
-	// Without a lock. Written under that of the tree.
-	enforces atomic.Bool // what its policy says
-	rate     atomic.Pointer[unit.Rate]
-
 	// Under the lock of the tree.
 	conf   policy.Class
 	former *Class // whose place it has taken, and what waits there counts as its own; nil: none
 	shadow shadow // computes what the class would do, which itself does nothing; nil: it does what it says
-	slots  slots
+	slots
 	membership
-	node // has its own groups
+	node // in groups of its own
 }
 
 // A shadow computes what a class would do that enforces nothing: it gets a copy of all
@@ -59,19 +55,50 @@ type shadow interface {
 	class() *Class
 }
 
+// terms are what anybody may ask of a class without a lock. They are written under the
+// lock of the tree.
+type terms struct {
+	name     string
+	enforces atomic.Bool // what the policy says
+	rate     atomic.Pointer[unit.Rate]
+}
+
+// publish makes the terms those of a policy.
+func (t *terms) publish(conf policy.Class) {
+	rate := conf.Limit()
+	t.rate.Store(&rate)
+	t.enforces.Store(!conf.Shadow)
+}
+
+// Name returns the name of the class in the policy.
+func (t *terms) Name() string { return t.name }
+
+// Rate returns the limit in force, without headroom: the ceil of a class that has one.
+func (t *terms) Rate() unit.Rate { return *t.rate.Load() }
+
+// Enforces reports whether the class does what its policy says, and does not only
+// compute it.
+func (t *terms) Enforces() bool { return t.enforces.Load() }
+
+// shadowStats returns the counters of what a class would do: all buckets of one class have
+// the same.
+func shadowStats(c *Class) *stats.Class {
+	if c.among != nil && c.among.class.shadow != nil {
+		return c.among.class.shadow.class().Stats
+	}
+	return new(stats.Class)
+}
+
 // A caster makes the shadow of a class with its policy and limiter; it counts in counters.
 type caster func(now time.Time, conf policy.Class, l limit.Limiter, counters *stats.Class) shadow
 
 // newClass returns a class that has no policy in force yet.
 func newClass(conf policy.Class, counters *tally, casts caster) *Class {
-	c := &Class{Stats: counters.Stats, name: conf.Name, tally: counters, casts: casts}
+	c := &Class{Stats: counters.Stats, terms: terms{name: conf.Name}, tally: counters, casts: casts}
 	c.node.init(c, conf.Rate.Kind())
-	c.slots.class = c
+	c.slots.of = c
 	return c
 }
-
-// Name returns the name of the class in the policy.
-func (c *Class) Name() string { return c.name }
 
 // Parent returns the class above; nil for none.
 func (c *Class) Parent() *Class {
@@ -80,14 +107,6 @@ func (c *Class) Parent() *Class {
 	}
 	return nil
 }
-
-// Rate returns the limit in force, without headroom: the ceil of a class that
-// has one.
-func (c *Class) Rate() unit.Rate { return *c.rate.Load() }
-
-// Enforces reports whether the class does what its policy says, and does not only
-// compute it.
-func (c *Class) Enforces() bool { return c.enforces.Load() }
 
 // Counting returns the nearest class on the path to the root that counts in a unit; nil
 // for none.
@@ -107,70 +126,51 @@ func (c *Class) Policy() policy.Class {
 	return c.conf
 }
 
-// Sessions returns how many sessions are open in the class and its children.
-func (c *Class) Sessions() int {
-	defer c.lock().mu.Unlock()
-	return c.slots.open
-}
-
-// CountSent counts what has left the class in a direction. To count in a nil class is to
-// do nothing.
-func (c *Class) CountSent(d stats.Direction, cost Cost) { c.counters().sent(d, cost) }
-
-// CountDropped counts items that were dropped, and their bytes together.
-func (c *Class) CountDropped(r stats.Reason, items, bytes int64) {
-	c.counters().dropped(r, items, bytes)
-}
-
-// CountRefused counts one item that was refused, of so many bytes.
-func (c *Class) CountRefused(r stats.Reason, bytes int64) { c.counters().refused(r, bytes) }
-
-func (c *Class) counters() *tally {
-	if c == nil {
-		return nil
+// CountSent counts what has left the class in a direction. A nil class counts nothing.
+func (c *Class) CountSent(d stats.Direction, cost Cost) {
+	if c != nil {
+		c.tally.sent(d, cost)
 	}
-	return c.tally
 }
 
-// attach puts the class, which is a root, under a parent. Both are locked.
-func (c *Class) attach(now time.Time, parent *Class) {
+// CountDropped counts items that were dropped, and their bytes together. A nil class
+// counts nothing.
+func (c *Class) CountDropped(r stats.Reason, items, bytes int64) {
+	if c != nil {
+		c.tally.dropped(r, items, bytes)
+	}
+}
+
+// CountRefused counts one item that was refused, of so many bytes. A nil class counts
+// nothing.
+func (c *Class) CountRefused(r stats.Reason, bytes int64) {
+	if c != nil {
+		c.tally.refused(r, bytes)
+	}
+}
+
+// attach puts a class, which is a root, under a parent. Both are locked.
+func attach(now time.Time, c, parent *Class) {
 	c.node.attach(now, &parent.node)
-	parent.slots.count(c.slots.open) // nobody beneath a root waits above it
+	parent.count(c.open) // nobody beneath a root waits above it
 	if c.tally != parent.tally {
 		c.tally.above.Store(parent.tally)
 	}
 }
 
-// detach makes the class a root. Its tree and itself are locked.
-func (c *Class) detach(now time.Time) {
+// detach makes a class a root. Its tree and itself are locked.
+func detach(now time.Time, c *Class) {
 	parent := c.Parent()
-	c.slots.withdraw()
-	parent.slots.count(-c.slots.open)
+	c.withdraw()
+	parent.count(-c.open)
 	if c.tally != parent.tally {
 		c.tally.above.Store(nil)
 	}
 	c.node.detach(now)
 }
 
-// install puts the first policy of the class in force, with its limiter.
-func (c *Class) install(now time.Time, conf policy.Class, l limit.Limiter) {
-	if conf.Shadow {
-		c.shadow, l = c.casts(now, conf, l, c.shadowStats()), limitless{}
-	}
-	c.adopt(now, conf, l)
-}
-
-// shadowStats returns the counters of what the class would do: all buckets of one class
-// have the same.
-func (c *Class) shadowStats() *stats.Class {
-	if c.among != nil && c.among.class.shadow != nil {
-		return c.among.class.shadow.class().Stats
-	}
-	return new(stats.Class)
-}
-
-// replacePolicy puts another policy in force for the class alone, without telling the tree.
-func (c *Class) replacePolicy(now time.Time, conf policy.Class) {
+// put puts another policy in force for the class alone, without telling the tree.
+func (c *Class) put(now time.Time, conf policy.Class) {
 	c.recover(now)
 	next := paceOf(conf)
 	if !next.sameLimiter(&c.pace) || conf.Shadow != c.conf.Shadow {
@@ -178,7 +178,7 @@ func (c *Class) replacePolicy(now time.Time, conf policy.Class) {
 	}
 	if c.shadow != nil && conf.Shadow {
 		c.shadow.set(now, conf)
-		c.adopt(now, conf, limitless{})
+		c.install(now, conf, limitless{})
 		return
 	}
 	had := c.enforced(now)
@@ -194,21 +194,22 @@ func (c *Class) enforced(now time.Time) *gate {
 	return &c.gate
 }
 
-// adopt puts all of a policy in force in the class itself.
-func (c *Class) adopt(now time.Time, conf policy.Class, l limit.Limiter) {
+// install puts a policy in force with its limiter, which the class gives to its shadow
+// if it only computes what it would do.
+func (c *Class) install(now time.Time, conf policy.Class, l limit.Limiter) {
+	if conf.Shadow && c.shadow == nil {
+		c.shadow, l = c.casts(now, conf, l, shadowStats(c)), limitless{}
+	}
 	c.conf = conf
 	c.passive = c.keys != nil || c.shadow != nil
 	c.gate.set(now, conf, l)
 	c.compete(conf.Priority, int64(max(conf.Weight, 1)))
 	c.queue.MaxItems = int(bound(conf.Queue.Items.N))
 	c.queue.MaxBytes = bound(int64(conf.Queue.Bytes))
-	c.slots.most = conf.MaxConnections
-	if c.passive {
-		c.slots.most = 0
+	if c.most = conf.MaxConnections; c.passive {
+		c.most = 0
 	}
-	rate := conf.Limit()
-	c.rate.Store(&rate)
-	c.enforces.Store(!conf.Shadow)
+	c.publish(conf)
 	c.settles.Store(c.settler != nil)
 	c.piece.Store(c.pace.piece)
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"shaper/stats"
+	"shaper/unit"
 )
 
 // A Copy stands in a trial for what really comes: a message, a connection, a
@@ -235,3 +236,20 @@ func (x *Copy) end() {
 }
 
 func (x *Copy) recycle() { x.next, x.trial.spare = x.trial.spare, x }
+
+// each lets a copy enter a class for what leaves by itself: for each packet, if the class
+// counts packets.
+func (t *Trial) each(c *Class, cost Cost, patient bool) {
+	n := int64(1)
+	if c.Counts(unit.Packets) {
+		n = max(cost.Packets, 1)
+	}
+	for i := range n {
+		one := cost
+		one.Bytes = cost.Bytes*(i+1)/n - cost.Bytes*i/n
+		one.Packets = cost.Packets / n
+		x := t.copy(c, one)
+		x.item.Patient = patient
+		x.enter()
+	}
+}

@@ -43,7 +43,8 @@ func (c *Class) enter(now time.Time, it *Item) Verdict {
 		return Full
 	}
 	if passes, contested := c.passes(now, &it.Cost); passes {
-		if c.let(now, it); contested {
+		d := departure{&c.node, now, it.Settles}
+		if d.let(it); contested {
 			c.update(now)
 		}
 		return Leaves
@@ -65,7 +66,7 @@ func (c *Class) refuses(now time.Time, it *Item) Verdict {
 		return Waits
 	case !c.queue.HasRoom(int(it.Cost.Packets), it.Held):
 		return Full
-	case c.conf.MaxWait > 0 && c.shadow == nil && c.expects(now, &it.Cost).Sub(now) > time.Duration(c.conf.MaxWait):
+	case c.conf.MaxWait > 0 && c.shadow == nil && forecast{&c.node, now}.leaves(&it.Cost).Sub(now) > time.Duration(c.conf.MaxWait):
 		return TooLong
 	}
 	return Waits
@@ -97,7 +98,8 @@ func (c *Class) Pass(now time.Time, cost Cost) bool {
 		return false
 	}
 	c.tally.waited(0)
-	if c.depart(outgoing{&c.node, now, true}, now, &cost, nil); contested {
+	d := departure{&c.node, now, true}
+	if d.leave(now, &cost, nil, false); contested {
 		c.update(now)
 	}
 	return true
@@ -109,16 +111,7 @@ func (c *Class) Pass(now time.Time, cost Cost) bool {
 func (c *Class) Retry(now time.Time, cost Cost) time.Duration {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	return c.retry(now, &cost, time.Duration(c.conf.MaxWait)).Sub(now)
-}
-
-// Next returns when the next item of the tree that the class is in may leave: a
-// moment not after now means at once, limit.Never that none waits or none may
-// leave.
-func (c *Class) Next(now time.Time) time.Time {
-	root, now := c.lockAt(now)
-	defer root.mu.Unlock()
-	return root.next(now)
+	return forecast{&c.node, now}.room(&cost, time.Duration(c.conf.MaxWait)).Sub(now)
 }
 
 // Release returns the item of the tree that leaves at now and charges it; nil
@@ -135,38 +128,39 @@ func release(now time.Time, root *node) *Item {
 		return nil
 	}
 	it := root.place.head
-	leaf := it.class
-	leaf.remove(it)
-	leaf.let(now, it)
-	leaf.pay(&it.Cost)
-	leaf.update(now)
-	leaf.retire(now)
+	c := it.class
+	c.remove(it)
+	d := departure{&c.node, now, it.Settles}
+	d.let(it)
+	d.pay(&it.Cost)
+	c.update(now)
+	retire(now, c)
 	return it
 }
 
 // let lets an item go that has waited, or need not.
-func (c *Class) let(now time.Time, it *Item) {
-	c.tally.waited(now.Sub(it.arrived))
+func (d *departure) let(it *Item) {
+	c := d.from.class
+	c.tally.waited(d.now.Sub(it.arrived))
 	if !it.Busy || it.since.IsZero() {
 		it.since = it.arrived
 	}
-	c.depart(outgoing{&c.node, now, it.Settles}, it.since, &it.Cost, it)
+	var from *Source
+	if it.Patient {
+		from = &it.source
+	}
+	d.leave(it.since, &it.Cost, from, it.Asks)
 	it.charged = c
 }
 
-// depart charges what leaves, and whose source has had it ready since since, to every
-// class on the path, and offers it to their shadows. it is what leaves; nil for no Item.
-func (c *Class) depart(d outgoing, since time.Time, cost *Cost, it *Item) {
-	c.charge(&d, since, cost)
-	asks := it != nil && it.Asks
+// leave charges a cost, which its source has had ready since since, to every class on the
+// path, and offers it to their shadows. from and asks are those of shadow.offer.
+func (d *departure) leave(since time.Time, cost *Cost, from *Source, asks bool) {
+	d.charge(d.from, since, cost)
 	if asks {
-		c.flies(1)
+		d.from.flies(1)
 	}
-	var from *Source
-	if it != nil && it.Patient {
-		from = &it.source
-	}
-	for n := &c.node; n != nil; n = n.parent.Load() {
+	for n := d.from; n != nil; n = n.parent.Load() {
 		if shadow := n.class.shadow; n.passive && shadow != nil && n.class.keys == nil && cost.in(n.kind) > 0 {
 			shadow.offer(d.now, *cost, from, asks)
 		}
@@ -176,17 +170,18 @@ func (c *Class) depart(d outgoing, since time.Time, cost *Cost, it *Item) {
 // Left says that an item which was let go has left at now, or will not. If the gap
 // between departures counts, it counts from this moment, in each class that the item was
 // charged to.
-func (c *Class) Left(now time.Time) { c.tellLeft(now, nil) }
+func (c *Class) Left(now time.Time) { left(now, c, nil) }
 
 // Left says that the item has left at now, or will not: the class that it left,
 // and those above it, are told, and no other.
 func (it *Item) Left(now time.Time) {
 	if it.charged != nil {
-		it.charged.tellLeft(now, &it.Cost)
+		left(now, it.charged, &it.Cost)
 	}
 }
 
-func (c *Class) tellLeft(now time.Time, cost *Cost) {
+// left says that what a class has let out has left at now. A nil cost is that of the last.
+func left(now time.Time, c *Class, cost *Cost) {
 	if !c.parting.Load() && !c.wantsLeft() {
 		return
 	}
@@ -195,7 +190,7 @@ func (c *Class) tellLeft(now time.Time, cost *Cost) {
 	c.hasLeft(now, cost)
 	c.update(now)
 	root.wake(now)
-	c.retire(now)
+	retire(now, c)
 }
 
 // Cancel takes an item out of the queue, and reports whether it waited there.
@@ -208,7 +203,7 @@ func (c *Class) Cancel(now time.Time, it *Item) bool {
 	}
 	c.update(now)
 	root.wake(now)
-	c.retire(now)
+	retire(now, c)
 	return true
 }
 
@@ -219,7 +214,7 @@ func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	var evicted []*Item
-	c.each(func(c *Class) {
+	each(c, func(c *Class) {
 		for e := c.queue.Front(); e != nil; {
 			it := e.Value
 			e = e.Next()
@@ -229,7 +224,7 @@ func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
 			}
 		}
 		c.update(now)
-		c.retire(now)
+		retire(now, c)
 	})
 	root.wake(now)
 	return evicted
@@ -240,10 +235,10 @@ func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
 // limit.Never's distance if it never leaves.
 func (c *Class) Drain(now time.Time) (cost int64, drain time.Duration) {
 	defer c.lock().mu.Unlock()
-	c.each(func(c *Class) {
+	each(c, func(c *Class) {
 		if c.queue.Len() > 0 {
 			cost += c.owed
-			drain = max(drain, c.expects(now, &Cost{}).Sub(now))
+			drain = max(drain, forecast{&c.node, now}.leaves(&Cost{}).Sub(now))
 		}
 	})
 	return cost, drain

@@ -29,9 +29,9 @@ func (c *Class) Answered(now time.Time, ok bool) {
 
 // InFlight returns how many items of the class and its children have left, and have
 // no answer yet.
-func (c *Class) InFlight() int {
-	defer c.lock().mu.Unlock()
-	return c.flying
+func (n *node) InFlight() int {
+	defer n.lock().mu.Unlock()
+	return n.flying
 }
 
 // Throttled says that the provider has refused something that left the class, since
@@ -67,12 +67,12 @@ func (c *Class) answersTo() *node {
 
 // Feedback returns what a provider's signals make of the class at now: until when it
 // pauses, the zero Time if it does not; and the share of its rate that it has.
-func (c *Class) Feedback(now time.Time) (until time.Time, share float64) {
-	root, now := c.lockAt(now)
+func (n *node) Feedback(now time.Time) (until time.Time, share float64) {
+	root, now := n.lockAt(now)
 	defer root.mu.Unlock()
-	c.recover(now)
-	if until = c.gate.throttle.until; !until.After(now) {
+	n.recover(now)
+	if until = n.throttle.until; !until.After(now) {
 		until = time.Time{}
 	}
-	return until, c.gate.throttle.share()
+	return until, n.throttle.share()
 }

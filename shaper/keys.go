@@ -62,7 +62,7 @@ func (c *Class) Quit(now time.Time) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	c.joined--
-	c.retire(now)
+	retire(now, c)
 }
 
 // Keys returns how many keys have a bucket of their own, or are remembered at now;
@@ -118,7 +118,7 @@ func (k *keys) forget(now time.Time, most int) {
 	for range min(most, len(k.linger)) {
 		c := k.linger[0]
 		k.linger, c.lingers = k.linger[1:], false
-		c.retire(now)
+		retire(now, c)
 	}
 }
 
@@ -136,7 +136,7 @@ func (k *keys) open(now time.Time, state bucketState) *Class {
 	c.waker, c.among = k.class.waker, k
 	c.assured = state.assured
 	c.install(now, conf, state.limiter)
-	c.attach(now, k.class)
+	attach(now, c, k.class)
 	return c
 }
 
@@ -152,7 +152,7 @@ func bucketPolicy(conf policy.Class) policy.Class {
 // retire gives up a bucket that nobody uses any more. While an item is on its way
 // out, which those above wait for, it stays: Left is to come. The one that is shared
 // stays for good, for it is not remembered of whom it is over the limit.
-func (c *Class) retire(now time.Time) {
+func retire(now time.Time, c *Class) {
 	if c.among != nil && c.parent.Load() != nil && c.joined == 0 && c.queue.Len() == 0 {
 		c.among.retire(now, c) // no parent: it has been given up already
 	}
@@ -168,7 +168,7 @@ func (k *keys) retire(now time.Time, c *Class) {
 	}
 	c.mu.Lock() // it becomes a root, which others may use
 	defer c.mu.Unlock()
-	c.detach(now)
+	detach(now, c)
 	delete(k.active, c.key)
 	if k.comeAgain() {
 		k.idle.put(now, c.key, bucketState{c.enforced(now).limiter, c.assured})
@@ -197,7 +197,7 @@ func (k *keys) set(now time.Time, old, next policy.Class) {
 		return // as by most reloads: there may be many
 	}
 	k.each(func(c *Class) {
-		c.replacePolicy(now, next)
+		c.put(now, next)
 		c.update(now)
 	})
 	had, pace := paceOf(old), paceOf(next)
@@ -237,8 +237,8 @@ func remembered(now time.Time, left remains, p pace) bucketState {
 	return state
 }
 
-// each calls do with the class, and with each of its buckets.
-func (c *Class) each(do func(*Class)) {
+// each calls do with a class, and with each of its buckets.
+func each(c *Class, do func(*Class)) {
 	do(c)
 	if c.keys != nil {
 		c.keys.each(do)

@@ -471,11 +471,11 @@ func TestTreeNeverAboveALimit(t *testing.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 		classes, leaves := grow(randomTree(r))
 		root, now := classes[0].root().class, start
-		trace := map[*Class][]departure{}
+		trace := map[*Class][]exit{}
 		depart := func(c *Class, it *Item) {
 			for ; c != nil; c = c.Parent() {
 				if n := it.Cost.in(c.kind); n > 0 && !c.passive {
-					trace[c] = append(trace[c], departure{now.Sub(start), n})
+					trace[c] = append(trace[c], exit{now.Sub(start), n})
 				}
 			}
 		}
@@ -504,14 +504,14 @@ func TestTreeNeverAboveALimit(t *testing.T) {
 	})
 }
 
-type departure struct {
+type exit struct {
 	at time.Duration
 	n  int64
 }
 
 // checkWindows fails unless between any two departures at most as much left as
 // the algorithm of the class promises.
-func checkWindows(t *rapid.T, c *Class, trace []departure) {
+func checkWindows(t *rapid.T, c *Class, trace []exit) {
 	for _, p := range promises(c) {
 		level, last := new(big.Rat), trace[0].at // of a bucket that drains at the promised rate
 		for _, d := range trace {

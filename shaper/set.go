@@ -3,85 +3,8 @@ package shaper
 import (
 	"time"
 
-	"shaper/limit"
 	"shaper/policy"
-	"shaper/stats"
 )
-
-// NewClass returns an idle class that somebody drives by hand: Enter, Next and
-// Release. It has what its policy allows at first: a leaky class lets one item
-// leave at once, a token class a burst.
-func NewClass(now time.Time, conf policy.Class) *Class {
-	p := paceOf(conf)
-	return newRoot(now, conf, &tally{Stats: new(stats.Class)}, p.idle(now))
-}
-
-// newRoot returns a class of the policy, which has no parent yet.
-func newRoot(now time.Time, conf policy.Class, counters *tally, l limit.Limiter) *Class {
-	c := newClass(conf, counters, newShadow)
-	if conf.Per != (policy.Per{}) {
-		c.keys = newKeys(now, c)
-	}
-	c.install(now, conf, l)
-	return c
-}
-
-// NewTree returns idle classes, in the order of confs, each under the one that
-// it names as its parent. Somebody drives them by hand, as with NewClass; Next
-// and Release of any of them are those of its tree.
-func NewTree(now time.Time, confs []policy.Class) []*Class {
-	classes, byName := make([]*Class, len(confs)), map[string]*Class{}
-	for i, conf := range confs {
-		classes[i] = NewClass(now, conf)
-		byName[conf.Name] = classes[i]
-	}
-	for i := range confs {
-		if parent := parentOf(&confs[i], byName); parent != nil {
-			classes[i].attach(now, parent)
-		}
-	}
-	return classes
-}
-
-// parentOf returns the class that a policy names as its parent; nil for none.
-func parentOf(conf *policy.Class, byName map[string]*Class) *Class {
-	if conf.Parent == "" {
-		return nil
-	}
-	return byName[conf.Parent]
-}
-
-// NewTrial returns a trial of the classes of a policy, which are idle.
-func NewTrial(now time.Time, confs []policy.Class) *Trial {
-	t := &Trial{latest: now, classes: NewTree(now, confs)}
-	for _, c := range t.classes {
-		c.trial = t
-	}
-	return t
-}
-
-// successor returns the class that takes the place of c if another unit is to be
-// counted. It has the counters of c, and no burst to give.
-func (c *Class) successor(now time.Time, conf policy.Class) *Class {
-	p := paceOf(conf)
-	next := newRoot(now, conf, &tally{Stats: c.Stats}, p.spent(now, 0))
-	next.waker, next.former = c.waker, c
-	if next.keys != nil {
-		next.keys.since = now
-	}
-	c.forgetFormer()
-	return next
-}
-
-// forgetFormer forgets the class whose place this one has taken if nothing waits there.
-func (c *Class) forgetFormer() {
-	if c.former == nil || c.former.Backlog() != (Backlog{}) {
-		return
-	}
-	root := c.lock()
-	c.former = nil
-	root.mu.Unlock()
-}
 
 // Set puts conf, which must be of the same unit and parent, in force at now, for
 // what waits already too. What was charged stays charged: neither a new rate nor
@@ -92,7 +15,7 @@ func (c *Class) Set(now time.Time, conf policy.Class) {
 	c.update(now)
 	root.wake(now)
 	var next []*Slot
-	c.each(func(c *Class) { next = append(next, c.slots.admit()...) })
+	each(c, func(c *Class) { next = append(next, c.admit()...) })
 	root.mu.Unlock()
 	notify(next)
 }
@@ -100,7 +23,7 @@ func (c *Class) Set(now time.Time, conf policy.Class) {
 // set is Set without telling the tree.
 func (c *Class) set(now time.Time, conf policy.Class) {
 	old := c.conf
-	if c.replacePolicy(now, conf); c.keys != nil {
+	if c.put(now, conf); c.keys != nil {
 		c.keys.set(now, old, conf)
 	}
 }

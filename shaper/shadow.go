@@ -37,7 +37,7 @@ func shadowPolicy(conf policy.Class) policy.Class {
 
 // offer implements shadow.
 func (s *cast) offer(now time.Time, cost Cost, from *Source, asks bool) {
-	s.in.mirror(now, cost, from, asks && s.in.mostFlying > 0)
+	s.trial.mirror(now, s.in, cost, from, asks && s.in.mostFlying > 0)
 }
 
 // answered implements shadow.
@@ -88,7 +88,7 @@ func (s *cast) class() *Class { return s.in }
 // Shadow returns the counters of what a class with `shadow` would do, as of now; nil
 // if it does what it says.
 func (c *Class) Shadow(now time.Time) *stats.Class {
-	shadows := c.shadows()
+	shadows := shadowsOf(c)
 	if len(shadows) == 0 {
 		return nil
 	}
@@ -98,11 +98,40 @@ func (c *Class) Shadow(now time.Time) *stats.Class {
 	return shadows[0].Stats
 }
 
-// shadows returns those of the class and of its buckets.
-func (c *Class) shadows() (all []*Class) {
+// shadowsOf returns the classes that have the copies for a class and for its buckets.
+func shadowsOf(c *Class) (all []*Class) {
 	defer c.lock().mu.Unlock()
 	if c.shadow != nil {
-		c.each(func(c *Class) { all = append(all, c.shadow.class()) })
+		each(c, func(c *Class) { all = append(all, c.shadow.class()) })
 	}
 	return all
+}
+
+// mirror offers a class of the trial a copy of what costs so much. from is the source
+// that waiting would hold up; nil if it would hold up none, as for datagrams. asks says
+// that it gets an answer: of the copies that ask, the first one that has none is answered
+// by answered.
+func (t *Trial) mirror(now time.Time, c *Class, cost Cost, from *Source, asks bool) {
+	defer t.at(now).Unlock()
+	switch {
+	case from != nil && cost.Bytes > 0 && c.Counts(unit.Bytes):
+		from.in(t, c).send(cost.Bytes)
+	case asks:
+		x := t.copy(c, cost)
+		x.item.Patient, x.item.Asks, x.sent = from != nil, true, now
+		t.asked = append(t.asked, x)
+		x.enter()
+	default:
+		t.each(c, cost, from != nil)
+	}
+}
+
+// answered says that what was offered first, and has no answer, has it now.
+func (t *Trial) answered(now time.Time) {
+	defer t.at(now).Unlock()
+	if len(t.asked) > 0 {
+		x := t.asked[0]
+		t.asked = t.asked[1:]
+		x.answeredAt(now)
+	}
 }

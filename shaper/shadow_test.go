@@ -305,11 +305,11 @@ func TestMirrorAllocatesNothing(t *testing.T) {
 		c, now, from := tried(leakyClass(rate)), start, new(Source)
 		wantNoAllocs(t, "Mirror of a piece to "+rate, func() {
 			now = now.Add(ms)
-			c.Mirror(now, Cost{Bytes: 1000}, from)
+			c.trial.mirror(now, c, Cost{Bytes: 1000}, from, false)
 		})
 		wantNoAllocs(t, "Mirror of datagrams to "+rate, func() {
 			now = now.Add(time.Minute)
-			c.Mirror(now, Cost{Bytes: 1000, Packets: 10}, nil)
+			c.trial.mirror(now, c, Cost{Bytes: 1000, Packets: 10}, nil, false)
 		})
 	}
 }

@@ -87,7 +87,7 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 		case c == nil:
 			c = s.NewClass(conf)
 		case c.kind != conf.Rate.Kind(), c.Policy().Per != conf.Per:
-			c = c.successor(now, conf)
+			c = succeed(now, c, conf)
 		default:
 			delete(old, conf.Name)
 		}
@@ -128,14 +128,14 @@ func (s *Shaper) move(now time.Time, confs []policy.Class) {
 	for _, conf := range moved {
 		c := s.classes[conf.Name]
 		if c.parent.Load() != nil {
-			c.detach(now)
+			detach(now, c)
 		}
 		c.set(now, *conf)
 	}
 	for _, conf := range moved {
 		c := s.classes[conf.Name]
 		if parent := parentOf(conf, s.classes); parent != nil {
-			c.attach(now, parent)
+			attach(now, c, parent)
 		} else {
 			c.update(now)
 		}

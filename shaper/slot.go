@@ -36,7 +36,7 @@ type SlotOwner interface {
 //
 //	open <= places, and places <= most if sessions wait, unless a reload or Hold took more
 type slots struct {
-	class   *Class
+	of      *Class
 	most    int // places that there are; 0: any number
 	open    int // sessions
 	places  int // that are taken
@@ -51,7 +51,7 @@ func (s *Slot) Acquire(class *Class, owner SlotOwner) bool {
 	defer s.mu.Unlock()
 	s.class, s.owner = class, owner
 	defer class.lock().mu.Unlock()
-	return s.climb(class)
+	return s.climb(&class.slots)
 }
 
 // Hold is Acquire for a session that is open already: it has its slot, even if there is
@@ -114,24 +114,24 @@ func (s *Slot) Move(class *Class) {
 	s.class = class
 	root = class.lock()
 	defer root.mu.Unlock()
-	if s.held = held; !held && s.climb(class) {
+	if s.held = held; !held && s.climb(&class.slots) {
 		defer s.owner.Acquired()
 	}
 }
 
 // climb takes a place in a class and those above it. It reports whether the session
 // has its slot; else it waits for its turn in the first of them that is full.
-func (s *Slot) climb(c *Class) bool {
-	for ; c != nil; c = c.Parent() {
-		if c.shadow != nil && c.keys == nil {
-			s.occupy(c.shadow)
+func (s *Slot) climb(p *slots) bool {
+	for ; p != nil; p = p.above() {
+		if shadow := p.of.shadow; shadow != nil && p.of.keys == nil {
+			s.occupy(shadow)
 		}
-		if c.slots.isFull() || c.slots.waiters.Len() > 0 {
-			c.tally.overlimit()
-			s.wait(&c.slots)
+		if p.isFull() || p.waiters.Len() > 0 {
+			p.of.tally.overlimit()
+			s.wait(p)
 			return false
 		}
-		c.slots.places++
+		p.places++
 	}
 	s.held = true
 	s.class.slots.countOpen(1)
@@ -170,8 +170,8 @@ func (s *Slot) release() (next []*Slot) {
 
 // above returns the slots of the parent; nil for none.
 func (p *slots) above() *slots {
-	if parent := p.class.Parent(); parent != nil {
-		return &parent.slots
+	if parent := p.of.parent.Load(); parent != nil {
+		return &parent.class.slots
 	}
 	return nil
 }
@@ -208,7 +208,7 @@ func (p *slots) admit() (next []*Slot) {
 			p.waiters.Remove(&s.place)
 			s.queue = nil
 			p.places++
-			if s.climb(p.class.Parent()) {
+			if s.climb(p.above()) {
 				next = append(next, s)
 			}
 		}
@@ -240,7 +240,7 @@ func (p *slots) withdrawFrom(from *slots) {
 	p.withdrawFrom(from.above())
 	for e := from.waiters.Front(); e != nil; {
 		s := e.Value
-		if e = e.Next(); s.class.isBeneath(&p.class.node) {
+		if e = e.Next(); s.class.isBeneath(&p.of.node) {
 			from.waiters.Remove(&s.place)
 			p.countPlaces(-1, from)
 			s.wait(p)
@@ -251,18 +251,24 @@ func (p *slots) withdrawFrom(from *slots) {
 // LetIn makes a class that Shaper.Apply has removed give slots again to those who wait
 // there: who is to be moved has been. Till then it gives none, for what the first of them
 // take elsewhere is not free.
-func (c *Class) LetIn() {
-	root := c.lock()
-	c.slots.removed = false
-	next := c.slots.admit()
+func (p *slots) LetIn() {
+	root := p.of.lock()
+	p.removed = false
+	next := p.admit()
 	root.mu.Unlock()
 	notify(next)
 }
 
 // keepOut makes the class give no slots until LetIn.
-func (c *Class) keepOut() {
-	defer c.lock().mu.Unlock()
-	c.slots.removed = true
+func (p *slots) keepOut() {
+	defer p.of.lock().mu.Unlock()
+	p.removed = true
+}
+
+// Sessions returns how many sessions are open in the class and its children.
+func (p *slots) Sessions() int {
+	defer p.of.lock().mu.Unlock()
+	return p.open
 }
 
 // notify tells those who have got a slot. No lock of a tree is held.

@@ -167,8 +167,8 @@ func TestSlotsUnderAnyUse(t *testing.T) {
 			"": func(t *rapid.T) {
 				holdSlots(t, all, classes)
 				for _, c := range classes {
-					if c.slots.places > c.conf.MaxConnections {
-						t.Fatalf("%s has %d places taken of %d", c.Name(), c.slots.places, c.conf.MaxConnections)
+					if c.places > c.conf.MaxConnections {
+						t.Fatalf("%s has %d places taken of %d", c.Name(), c.places, c.conf.MaxConnections)
 					}
 				}
 			},
@@ -187,7 +187,7 @@ func holdSlots(t *rapid.T, all []*waiter, classes []*Class) {
 			t.Fatalf("somebody has overtaken another in %s", s.class.Name())
 		case s.Held():
 		case !s.queue.isFull():
-			t.Fatalf("somebody waits for %s, which has room", s.queue.class.Name())
+			t.Fatalf("somebody waits for %s, which has room", s.queue.of.Name())
 		default:
 			waits[s.class] = true
 		}
@@ -198,8 +198,8 @@ func holdSlots(t *rapid.T, all []*waiter, classes []*Class) {
 		}
 	}
 	for _, c := range classes {
-		if open[c] != c.slots.open || places[c] != c.slots.places {
-			t.Fatalf("%s counts %d open and %d places; they are %d and %d", c.Name(), c.slots.open, c.slots.places, open[c], places[c])
+		if open[c] != c.open || places[c] != c.places {
+			t.Fatalf("%s counts %d open and %d places; they are %d and %d", c.Name(), c.open, c.places, open[c], places[c])
 		}
 	}
 }
@@ -321,8 +321,8 @@ func TestSlotsConcurrently(t *testing.T) {
 	close(stop)
 	changes.Wait()
 	for _, c := range s.Classes() {
-		if c.slots.open != 0 || c.slots.places != 0 || c.slots.waiters.Len() != 0 {
-			t.Errorf("%s: %d are open, %d wait", c.Name(), c.slots.open, c.slots.waiters.Len())
+		if c.open != 0 || c.places != 0 || c.waiters.Len() != 0 {
+			t.Errorf("%s: %d are open, %d wait", c.Name(), c.open, c.waiters.Len())
 		}
 	}
 }

@@ -175,6 +175,14 @@ func (n *node) update(now time.Time) {
 	}
 }
 
+// Next returns when the next item of the tree that the class is in may leave: a
+// moment not after now means at once, limit.Never that none waits or none may leave.
+func (n *node) Next(now time.Time) time.Time {
+	root, now := n.lockAt(now)
+	defer root.mu.Unlock()
+	return root.next(now)
+}
+
 // next returns when the next item of the tree may leave. The node is the root.
 func (n *node) next(now time.Time) time.Time {
 	n.refresh(now)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"shaper/limit"
-	"shaper/unit"
 )
 
 // A Trial computes what classes would do, and enforces nothing. They get copies of
@@ -85,71 +84,14 @@ func (t *Trial) expect(c *Class) {
 	t.trees.set(&c.root().due, later(c.Next(t.latest), t.latest))
 }
 
-// Mirror offers the class, which is one of a trial, a copy of what costs so much.
-// from is the source that waiting would hold up; nil where it would hold up none, as
-// for datagrams.
-func (c *Class) Mirror(now time.Time, cost Cost, from *Source) { c.mirror(now, cost, from, false) }
-
-// mirror is Mirror, also for what gets an answer: of these the first one that has
-// none is answered by Trial.answered.
-func (c *Class) mirror(now time.Time, cost Cost, from *Source, asks bool) {
-	t := c.trialOf()
-	defer t.at(now).Unlock()
-	switch {
-	case from != nil && cost.Bytes > 0 && c.Counts(unit.Bytes):
-		from.in(t, c).send(cost.Bytes)
-	case asks:
-		x := t.copy(c, cost)
-		x.item.Patient, x.item.Asks, x.sent = from != nil, true, now
-		t.asked = append(t.asked, x)
-		x.enter()
-	default:
-		t.each(c, cost, from != nil)
-	}
-}
-
-// each has what leaves by itself enter a class: where packets are counted, each of
-// them.
-func (t *Trial) each(c *Class, cost Cost, patient bool) {
-	n := int64(1)
-	if c.Counts(unit.Packets) {
-		n = max(cost.Packets, 1)
-	}
-	for i := range n {
-		one := cost
-		one.Bytes = cost.Bytes*(i+1)/n - cost.Bytes*i/n
-		one.Packets = cost.Packets / n
-		x := t.copy(c, one)
-		x.item.Patient = patient
-		x.enter()
-	}
-}
-
-// answered says that what was offered first, and has no answer, has it now.
-func (t *Trial) answered(now time.Time) {
-	defer t.at(now).Unlock()
-	if len(t.asked) > 0 {
-		x := t.asked[0]
-		t.asked = t.asked[1:]
-		x.answeredAt(now)
-	}
-}
-
-// trialOf returns the trial of a class, or of one above it: a bucket has none itself;
-// nil for none.
-func (c *Class) trialOf() *Trial {
+// CatchUp is that of the trial which the class is in, if it is in one: a bucket is in
+// that of a class above it.
+func (c *Class) CatchUp(now time.Time) {
 	for ; c != nil; c = c.Parent() {
 		if c.trial != nil {
-			return c.trial
+			c.trial.CatchUp(now)
+			return
 		}
-	}
-	return nil
-}
-
-// CatchUp is that of the trial which the class is in, if it is in one.
-func (c *Class) CatchUp(now time.Time) {
-	if t := c.trialOf(); t != nil {
-		t.CatchUp(now)
 	}
 }
 

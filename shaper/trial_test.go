@@ -348,8 +348,8 @@ func TestTrialCountsWhatThePolicyDoes(t *testing.T) {
 			if !got.is(want) {
 				t.Fatalf("%s would be %s, and is %s", c.Name(), got, want)
 			}
-			if c.InFlight() != 0 || c.Sessions() != 0 || c.slots.places != 0 {
-				t.Fatalf("%s: %d in flight, %d sessions, %d places are left", c.Name(), c.InFlight(), c.Sessions(), c.slots.places)
+			if c.InFlight() != 0 || c.Sessions() != 0 || c.places != 0 {
+				t.Fatalf("%s: %d in flight, %d sessions, %d places are left", c.Name(), c.InFlight(), c.Sessions(), c.places)
 			}
 		}
 	})
@@ -419,7 +419,7 @@ func TestShadowOfSlotsThatAreRefused(t *testing.T) {
 	}
 	refused.Release()
 	next.Release()
-	if n := c.shadow.class().slots.places; n != 0 {
+	if n := c.shadow.class().places; n != 0 {
 		t.Errorf("%d places are left", n)
 	}
 }
@@ -449,8 +449,8 @@ func TestGuestWithoutAnswers(t *testing.T) {
 		first.End(at(time.Second), clean)
 		second.End(at(2*time.Second), clean)
 		trial.CatchUp(at(24 * time.Hour))
-		if c.InFlight() != 0 || c.slots.places != 0 || c.Backlog().Items != 0 || len(trial.events) != 0 {
-			t.Errorf("clean %v: %d in flight, %d places, %d waiting and %d events are left", clean, c.InFlight(), c.slots.places, c.Backlog().Items, len(trial.events))
+		if c.InFlight() != 0 || c.places != 0 || c.Backlog().Items != 0 || len(trial.events) != 0 {
+			t.Errorf("clean %v: %d in flight, %d places, %d waiting and %d events are left", clean, c.InFlight(), c.places, c.Backlog().Items, len(trial.events))
 		}
 	}
 }
