@@ -35,26 +35,6 @@ type Class struct {
 	node // in groups of its own
 }
 
-// A shadow computes what a class would do that enforces nothing: it gets a copy of all
-// that really leaves. Its lock is taken under that of the class.
-type shadow interface {
-	// offer offers a copy of what leaves at now. from is the source that waiting would hold
-	// up, nil for none. asks says that it gets an answer.
-	offer(now time.Time, cost Cost, from *Source, asks bool)
-	// answered says that the first that was offered, and has no answer yet, has it now.
-	answered(now time.Time)
-	// occupy acquires a slot; nil if the session would have been refused.
-	occupy() *Slot
-	// isBusy reports whether copies wait at now.
-	isBusy(now time.Time) bool
-	// set puts another policy in force.
-	set(now time.Time, conf policy.Class)
-	// leave returns what has limited the copies, which begins to limit what really leaves.
-	leave(now time.Time) *gate
-	// class returns the class that has the copies.
-	class() *Class
-}
-
 // terms are what anybody may ask of a class without a lock. They are written under the
 // lock of the tree.
 type terms struct {
@@ -79,18 +59,6 @@ func (t *terms) Rate() unit.Rate { return *t.rate.Load() }
 // Enforces reports whether the class does what its policy says, and does not only
 // compute it.
 func (t *terms) Enforces() bool { return t.enforces.Load() }
-
-// shadowStats returns the counters of what a class would do: all buckets of one class have
-// the same.
-func shadowStats(c *Class) *stats.Class {
-	if c.among != nil && c.among.class.shadow != nil {
-		return c.among.class.shadow.class().Stats
-	}
-	return new(stats.Class)
-}
-
-// A caster makes the shadow of a class with its policy and limiter; it counts in counters.
-type caster func(now time.Time, conf policy.Class, l limit.Limiter, counters *stats.Class) shadow
 
 // newClass returns a class that has no policy in force yet.
 func newClass(conf policy.Class, counters *tally, casts caster) *Class {
@@ -206,6 +174,8 @@ func (c *Class) install(now time.Time, conf policy.Class, l limit.Limiter) {
 	c.compete(conf.Priority, int64(max(conf.Weight, 1)))
 	c.queue.MaxItems = int(bound(conf.Queue.Items.N))
 	c.queue.MaxBytes = bound(int64(conf.Queue.Bytes))
+	// What can be made to wait comes over TCP, whatever its class counts.
+	c.patient = conf.OverflowFor(policy.TCP) == policy.Wait
 	if c.most = conf.MaxConnections; c.passive {
 		c.most = 0
 	}

@@ -14,8 +14,8 @@ type Copy struct {
 	trial  *Trial
 	class  *Class // that it enters
 	item   Item
-	source *Source // whose next copies it may hold up; nil: it holds up none
-	next   *Copy   // of those not used, of those held up, or of the same source in another class
+	sender sender // whose next copies it may hold up; nil: it holds up none
+	next   *Copy  // of those not used, of those held up, or of the same source in another class
 	offer  Offer
 
 	// Of a stream it stands for what its source would send, were it held up.
@@ -39,11 +39,29 @@ type Copy struct {
 // messages.
 const mostTwins = 1 << 16
 
-// enter has the copy enter its class.
+// A sender is told what becomes of its copies.
+type sender interface {
+	// waits says that a copy is in the queue of its class.
+	waits(x *Copy)
+	// park keeps a message for which its class has no room, as the offer says.
+	park(x *Copy)
+	// lost says that a copy would have been dropped or refused.
+	lost(x *Copy)
+	// leaves says that a copy which waited leaves its class, and left that it has.
+	leaves(x *Copy)
+	left(x *Copy)
+	// asked says that a copy has left, and that an answer is to come.
+	asked(x *Copy)
+	// ended says that nothing more is to be expected of a copy, and answered that its
+	// answer was the last.
+	ended(x *Copy)
+	answered()
+}
+
+// enter offers the copy to its class, and does what that says.
 func (x *Copy) enter() {
-	c := x.class
-	if c.queue.Len() >= mostTwins {
-		c.tally.overlimit()
+	if x.class.queue.Len() >= mostTwins {
+		x.class.tally.overlimit()
 		x.rest = 0
 		x.end()
 		return
@@ -66,8 +84,9 @@ func (x *Copy) judge(verdict Verdict) {
 			x.departed()
 		}
 	case Waits:
-		x.waits = true
-		x.hold()
+		if x.waits = true; x.sender != nil {
+			x.sender.waits(x)
+		}
 	case Full:
 		x.full(stats.QueueFull)
 	case TooLong:
@@ -75,35 +94,16 @@ func (x *Copy) judge(verdict Verdict) {
 	}
 }
 
-// hold notes what has to wait until the copy has left.
-func (x *Copy) hold() {
-	s := x.source
-	if s == nil || s.guest == nil {
-		return
-	}
-	s.guest.add(x)
-	switch {
-	case x.item.Cost.Connections > 0:
-		s.guest.opens = x
-	case x.stream:
-		s.holder = x
-	case x.offer.Class != nil:
-		s.keep(x)
-		s.of(x.class).waiting++
-	}
-}
-
 // full makes of a copy for which its class has no room what its source would see.
 func (x *Copy) full(reason stats.Reason) {
-	s := x.source
-	if s != nil && x.offer.Waits {
-		s.park(x)
+	if x.sender != nil && x.offer.Waits {
+		x.sender.park(x)
 		return
 	}
 	x.class.tally.lose(reason, &x.item.Cost)
 	x.rest = 0
-	if s != nil && s.guest != nil && (x.stream || x.offer.Fatal || x.item.Cost.Connections > 0) {
-		s.guest.leave()
+	if x.sender != nil {
+		x.sender.lost(x)
 	}
 	x.end()
 }
@@ -111,24 +111,17 @@ func (x *Copy) full(reason stats.Reason) {
 // Leave implements Owner: the copy's time has come.
 func (x *Copy) Leave(now time.Time) {
 	x.waits, x.item.Busy = false, true
-	switch s := x.source; {
-	case x.stream:
+	s := x.sender
+	if s != nil {
+		s.leaves(x)
+	}
+	if x.stream {
 		x.goOn()
-		s.next()
-	case s == nil || s.guest == nil:
+	} else {
 		x.departed()
-	case s.guest.opens == x:
-		s.guest.opens = nil
-		x.departed()
-		s.guest.goOn()
-		s.guest.tidy()
-	default:
-		b := s.of(x.class)
-		b.waiting--
-		s.holds -= x.offer.Holds
-		x.departed()
-		s.resume(b)
-		s.next()
+	}
+	if s != nil {
+		s.left(x)
 	}
 }
 
@@ -138,21 +131,13 @@ func (x *Copy) departed() {
 		x.end()
 		return
 	}
-	if x.left = x.trial.latest; x.source != nil && x.source.guest != nil {
-		x.source.guest.add(x)
+	if x.left = x.trial.latest; x.sender != nil {
+		x.sender.asked(x)
 	}
-	x.release()
 	x.expectAnswer()
 }
 
-// release lets go on what the copy holds up.
-func (x *Copy) release() {
-	if s := x.source; s != nil && s.holder == x {
-		s.holder = nil
-	}
-}
-
-// send has a source send so many bytes more, as soon as it may.
+// send lets a source send so many bytes more, as soon as it may.
 func (x *Copy) send(n int64) {
 	x.rest += n
 	if !x.waits {
@@ -161,7 +146,7 @@ func (x *Copy) send(n int64) {
 	}
 }
 
-// goOn has what a source would send enter the class, until it has to wait.
+// goOn lets what a source would send enter the class, until it has to wait.
 func (x *Copy) goOn() {
 	for x.rest > 0 && !x.waits {
 		n := min(x.rest, x.class.Piece())
@@ -199,7 +184,7 @@ func (x *Copy) answeredAt(now time.Time) {
 	x.expectAnswer()
 }
 
-// expectAnswer has the answer come when it is due, as soon as that is known.
+// expectAnswer makes the answer come when it is due, as soon as that is known.
 func (x *Copy) expectAnswer() {
 	switch {
 	case !x.answered:
@@ -213,25 +198,47 @@ func (x *Copy) expectAnswer() {
 
 // happen answers the copy.
 func (x *Copy) happen() {
-	s := x.source
+	s := x.sender
 	x.class.Answered(x.trial.latest, true)
 	x.trial.expect(x.class)
 	x.end()
-	if s != nil && s.guest != nil {
-		s.guest.tidy()
+	if s != nil {
+		s.answered()
 	}
 }
 
 // end forgets the copy, of which nothing more is to be expected. Who is to call
 // Answered may still do so.
 func (x *Copy) end() {
-	x.release()
-	if x.source != nil && x.source.guest != nil {
-		x.source.guest.remove(x)
+	if x.sender != nil {
+		x.sender.ended(x)
 	}
 	x.over = true
 	if !x.stream && (!x.item.Asks || x.answered) {
 		x.recycle()
+	}
+}
+
+// abandon takes the copy out of its class, or says that it will get no answer.
+func (x *Copy) abandon(now time.Time) {
+	x.rest = 0
+	switch {
+	case x.waits:
+		x.waits = false
+		x.class.Cancel(now, &x.item)
+		x.trial.expect(x.class)
+	case x.item.Asks && !x.left.IsZero():
+		x.trial.forget(&x.answer)
+		x.class.Answered(now, false)
+		x.trial.expect(x.class)
+	}
+	x.end()
+}
+
+// neverAnswered has the copy wait for no answer any more, unless that has come.
+func (x *Copy) neverAnswered(now time.Time) {
+	if x.item.Asks && !x.answered && !x.over {
+		x.answeredAt(now)
 	}
 }
 

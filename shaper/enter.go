@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"shaper/limit"
-	"shaper/policy"
 )
 
 // A Verdict says what becomes of an item that enters a class.
@@ -70,14 +69,6 @@ func (c *Class) refuses(now time.Time, it *Item) Verdict {
 		return TooLong
 	}
 	return Waits
-}
-
-// waitsRegardless reports whether an item waits even if the queue has no room: what
-// holds up its own source is bounded by the number of sources, and what has been accepted
-// by the room that there was.
-func (c *Class) waitsRegardless(it *Item) bool {
-	// What can be made to wait comes over TCP, whatever its class counts.
-	return it.Accepted || it.Patient && c.conf.OverflowFor(policy.TCP) == policy.Wait
 }
 
 // Pass is Enter for what needs no Item since it would not wait: it reports

@@ -43,16 +43,15 @@ func (n *node) InFlight() int {
 func (c *Class) Throttled(now time.Time, wait time.Duration, signal string) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	n := c.answersTo()
+	n := pausing(&c.node)
 	n.class.tally.throttled(signal)
 	n.signal(now, wait)
 	n.update(now)
 	root.wake(now)
 }
 
-// answersTo returns the class on the path that pauses.
-func (c *Class) answersTo() *node {
-	last := &c.node
+// pausing returns the node on the path that pauses.
+func pausing(last *node) *node {
 	for n := last; n != nil; n = n.parent.Load() {
 		switch {
 		case n.class.keys != nil:

@@ -6,6 +6,7 @@ import (
 
 	"shaper/policy"
 	"shaper/stats"
+	"shaper/unit"
 )
 
 // A Guest is a session in a trial. It waits for a slot as it would, and for its class
@@ -121,15 +122,6 @@ func (g *Guest) Acquired() {
 	g.tidy()
 }
 
-// goOn has enter what the session has sent, as far as it may.
-func (g *Guest) goOn() {
-	g.Up.goOn()
-	g.Down.goOn()
-}
-
-// waits reports whether nothing of the session may enter yet.
-func (g *Guest) waits() bool { return g.queued || g.opens != nil }
-
 // End says that the session has really ended: cleanly, so that what it has sent goes
 // on, or not.
 func (g *Guest) End(now time.Time, clean bool) {
@@ -149,76 +141,49 @@ func (g *Guest) End(now time.Time, clean bool) {
 	g.tidy()
 }
 
-// neverAnswered has the copy wait for no answer any more, unless that has come.
-func (x *Copy) neverAnswered(now time.Time) {
-	if x.item.Asks && !x.answered && !x.over {
-		x.answeredAt(now)
-	}
-}
-
-// tidy ends the guest when nothing more is to be expected of it.
-func (g *Guest) tidy() {
-	if g.ending && !g.gone && len(g.copies) == 0 && g.Up.first == nil && g.Down.first == nil {
-		g.leave()
-	}
-}
-
-// leave ends the guest, whose session has ended or would have been refused, with all
-// that waits.
-func (g *Guest) leave() {
-	if g.gone {
-		return
-	}
-	g.gone, g.queued = true, false
-	now := g.trial.latest
-	for len(g.copies) > 0 {
-		g.copies[0].abandon(now)
-	}
-	g.Up.drop()
-	g.Down.drop()
-	g.trial.forget(&g.patience)
-	g.slot.Release()
-	for _, c := range g.joined {
-		c.Quit(now)
-		g.trial.expect(c)
-	}
-	g.joined = nil
-}
-
-// abandon takes the copy out of its class, or says that it will get no answer.
-func (x *Copy) abandon(now time.Time) {
-	x.rest = 0
-	switch {
-	case x.waits:
-		x.waits = false
-		x.class.Cancel(now, &x.item)
-		x.trial.expect(x.class)
-	case x.item.Asks && !x.left.IsZero():
-		x.trial.forget(&x.answer)
-		x.class.Answered(now, false)
-		x.trial.expect(x.class)
-	}
-	x.end()
-}
-
-// add notes a copy that something is to be expected of.
-func (g *Guest) add(x *Copy) {
-	if x.place == 0 {
-		g.copies = append(g.copies, x)
-		x.place = len(g.copies)
-	}
-}
-
-func (g *Guest) remove(x *Copy) {
-	if x.place == 0 {
-		return
-	}
-	last := len(g.copies) - 1
-	g.copies[x.place-1] = g.copies[last]
-	g.copies[x.place-1].place = x.place
-	g.copies[last], g.copies = nil, g.copies[:last]
-	x.place = 0
-}
-
 // Classes returns the classes of the session, there and back; nil for none.
 func (g *Guest) Classes() (up, down *Class) { return g.class, g.Down.class }
+
+// Offer offers the copy of a message, whose class the bytes of its body are of, too. It
+// returns the copy where that gets an answer.
+func (s *Source) Offer(now time.Time, o Offer) *Copy {
+	t := s.guest.trial
+	defer t.at(now).Unlock()
+	s.class = o.Class.Counting(unit.Bytes)
+	if o.Class == nil || s.guest.gone {
+		return nil
+	}
+	x := t.copy(o.Class, o.Cost)
+	x.sender, x.offer, x.item.Asks = s, o, o.Asks
+	s.submit(x)
+	if !o.Asks {
+		return nil
+	}
+	return x
+}
+
+// Send offers a copy of what a session sends that is no message.
+func (s *Source) Send(now time.Time, cost Cost) {
+	g := s.guest
+	defer g.trial.at(now).Unlock()
+	switch {
+	case s.class == nil || g.gone || cost.Connections > 0 && g.connected:
+	case cost.Packets > 0:
+		if !g.retries || s == &g.Up && g.acquires() {
+			g.trial.each(s.class, cost, false)
+		}
+	default:
+		g.connected = g.connected || cost.Connections > 0
+		x := g.trial.copy(s.class, cost)
+		x.sender, x.item.Patient = s, true
+		s.submit(x)
+	}
+}
+
+// acquires has a client of datagrams ask for a slot, which it does not wait for.
+func (g *Guest) acquires() bool {
+	if g.retries = !g.slot.Acquire(g.class, g); g.retries {
+		g.slot.Release()
+	}
+	return !g.retries
+}

@@ -15,8 +15,9 @@ func (b Backlog) plus(o Backlog) Backlog { return Backlog{b.Items + o.Items, b.B
 
 // A line is what waits in a class and beneath it. The lock of the tree guards it.
 type line struct {
-	queue leaky.Queue[Item] // of the class itself
-	owed  int64             // what the queue costs, in the unit of the class
+	queue   leaky.Queue[Item] // of the class itself
+	patient bool              // what holds up its own source waits even if the queue has no room
+	owed    int64             // what the queue costs, in the unit of the class
 
 	// Of the class and all beneath it.
 	beneath Cost
@@ -31,6 +32,11 @@ func (l *line) front() *Item {
 	}
 	return nil
 }
+
+// waitsRegardless reports whether an item waits even if the queue has no room: what holds
+// up its own source is bounded by the number of sources, and what has been accepted by the
+// room that there was.
+func (l *line) waitsRegardless(it *Item) bool { return it.Accepted || it.Patient && l.patient }
 
 // counts notes that so many more items of that cost, or fewer, wait in the class or
 // beneath it.

@@ -6,132 +6,36 @@ import (
 	"shaper/limit"
 	"shaper/policy"
 	"shaper/stats"
-	"shaper/unit"
 )
 
-// A class with shadow enforces nothing. Another class, in a trial of its own, gets
-// copies of what really leaves the first one, and computes what that would do.
-
-// A cast implements shadow.
-type cast struct {
-	in    *Class // gets the copies
-	trial *Trial
+// A shadow computes what a class would do that enforces nothing: it gets a copy of all
+// that really leaves. Its lock is taken under that of the class.
+type shadow interface {
+	// offer offers a copy of what leaves at now. from is the source that waiting would hold
+	// up, nil for none. asks says that it gets an answer.
+	offer(now time.Time, cost Cost, from *Source, asks bool)
+	// answered says that the first that was offered, and has no answer yet, has it now.
+	answered(now time.Time)
+	// occupy acquires a slot; nil if the session would have been refused.
+	occupy() *Slot
+	// isBusy reports whether copies wait at now.
+	isBusy(now time.Time) bool
+	// set puts another policy in force.
+	set(now time.Time, conf policy.Class)
+	// leave returns what has limited the copies, which begins to limit what really leaves.
+	leave(now time.Time) *gate
+	// class returns the class that has the copies.
+	class() *Class
 }
 
-// newShadow is the caster of all classes.
-func newShadow(now time.Time, conf policy.Class, l limit.Limiter, counters *stats.Class) shadow {
-	conf = shadowPolicy(conf)
-	c := newClass(conf, &tally{Stats: counters}, nil)
-	c.trial = &Trial{latest: now, classes: []*Class{c}}
-	c.install(now, conf, l)
-	return &cast{in: c, trial: c.trial}
-}
+// A caster makes the shadow of a class with its policy and limiter; it counts in counters.
+type caster func(now time.Time, conf policy.Class, l limit.Limiter, counters *stats.Class) shadow
 
-// shadowPolicy returns the policy of the class that computes what one with shadow
-// would do: it alone, since those above it do what they say.
-func shadowPolicy(conf policy.Class) policy.Class {
-	conf.Shadow, conf.Parent = false, ""
-	conf.Rate, conf.Ceil = conf.Limit(), unit.Rate{}
-	return conf
-}
-
-// offer implements shadow.
-func (s *cast) offer(now time.Time, cost Cost, from *Source, asks bool) {
-	s.trial.mirror(now, s.in, cost, from, asks && s.in.mostFlying > 0)
-}
-
-// answered implements shadow.
-func (s *cast) answered(now time.Time) {
-	if s.in.mostFlying > 0 {
-		s.trial.answered(now)
+// shadowStats returns the counters of what a class would do: all buckets of one class have
+// the same.
+func shadowStats(c *Class) *stats.Class {
+	if c.among != nil && c.among.class.shadow != nil {
+		return c.among.class.shadow.class().Stats
 	}
-}
-
-// occupy implements shadow.
-func (s *cast) occupy() *Slot {
-	slot := new(Slot)
-	if !slot.Acquire(s.in, nobody{}) && s.in.conf.OverflowFor(policy.TCP) != policy.Wait {
-		slot.Release()
-		s.in.tally.lose(stats.QueueFull, &Cost{})
-		return nil
-	}
-	return slot
-}
-
-// nobody waits for a slot that only counts.
-type nobody struct{}
-
-func (nobody) Acquired() {}
-
-// isBusy implements shadow.
-func (s *cast) isBusy(now time.Time) bool {
-	s.trial.CatchUp(now)
-	return s.in.queue.Len() > 0
-}
-
-// set implements shadow.
-func (s *cast) set(now time.Time, conf policy.Class) {
-	defer s.trial.at(now).Unlock()
-	s.in.Set(s.trial.latest, shadowPolicy(conf))
-	s.trial.expect(s.in)
-}
-
-// leave implements shadow.
-func (s *cast) leave(now time.Time) *gate {
-	s.trial.CatchUp(now)
-	return &s.in.gate
-}
-
-// class implements shadow.
-func (s *cast) class() *Class { return s.in }
-
-// Shadow returns the counters of what a class with `shadow` would do, as of now; nil
-// if it does what it says.
-func (c *Class) Shadow(now time.Time) *stats.Class {
-	shadows := shadowsOf(c)
-	if len(shadows) == 0 {
-		return nil
-	}
-	for _, s := range shadows { // of each bucket: too long for the lock of what really leaves
-		s.trial.CatchUp(now)
-	}
-	return shadows[0].Stats
-}
-
-// shadowsOf returns the classes that have the copies for a class and for its buckets.
-func shadowsOf(c *Class) (all []*Class) {
-	defer c.lock().mu.Unlock()
-	if c.shadow != nil {
-		each(c, func(c *Class) { all = append(all, c.shadow.class()) })
-	}
-	return all
-}
-
-// mirror offers a class of the trial a copy of what costs so much. from is the source
-// that waiting would hold up; nil if it would hold up none, as for datagrams. asks says
-// that it gets an answer: of the copies that ask, the first one that has none is answered
-// by answered.
-func (t *Trial) mirror(now time.Time, c *Class, cost Cost, from *Source, asks bool) {
-	defer t.at(now).Unlock()
-	switch {
-	case from != nil && cost.Bytes > 0 && c.Counts(unit.Bytes):
-		from.in(t, c).send(cost.Bytes)
-	case asks:
-		x := t.copy(c, cost)
-		x.item.Patient, x.item.Asks, x.sent = from != nil, true, now
-		t.asked = append(t.asked, x)
-		x.enter()
-	default:
-		t.each(c, cost, from != nil)
-	}
-}
-
-// answered says that what was offered first, and has no answer, has it now.
-func (t *Trial) answered(now time.Time) {
-	defer t.at(now).Unlock()
-	if len(t.asked) > 0 {
-		x := t.asked[0]
-		t.asked = t.asked[1:]
-		x.answeredAt(now)
-	}
+	return new(stats.Class)
 }

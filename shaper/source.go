@@ -2,7 +2,6 @@ package shaper
 
 import (
 	"math"
-	"time"
 
 	"shaper/policy"
 	"shaper/stats"
@@ -36,53 +35,9 @@ type Offer struct {
 	Holds int64 // memory that it takes of its connection while it waits
 }
 
-// Offer offers the copy of a message, whose class the bytes of its body are of, too. It
-// returns the copy where that gets an answer.
-func (s *Source) Offer(now time.Time, o Offer) *Copy {
-	t := s.guest.trial
-	defer t.at(now).Unlock()
-	s.class = o.Class.Counting(unit.Bytes)
-	if o.Class == nil || s.guest.gone {
-		return nil
-	}
-	x := t.copy(o.Class, o.Cost)
-	x.source, x.offer, x.item.Asks = s, o, o.Asks
-	s.submit(x)
-	if !o.Asks {
-		return nil
-	}
-	return x
-}
-
-// Send offers a copy of what a session sends that is no message.
-func (s *Source) Send(now time.Time, cost Cost) {
-	g := s.guest
-	defer g.trial.at(now).Unlock()
-	switch {
-	case s.class == nil || g.gone || cost.Connections > 0 && g.connected:
-	case cost.Packets > 0:
-		if !g.retries || s == &g.Up && g.acquires() {
-			g.trial.each(s.class, cost, false)
-		}
-	default:
-		g.connected = g.connected || cost.Connections > 0
-		x := g.trial.copy(s.class, cost)
-		x.source, x.item.Patient = s, true
-		s.submit(x)
-	}
-}
-
-// acquires has a client of datagrams ask for a slot, which it does not wait for.
-func (g *Guest) acquires() bool {
-	if g.retries = !g.slot.Acquire(g.class, g); g.retries {
-		g.slot.Release()
-	}
-	return !g.retries
-}
-
 // submit has a copy enter its class, unless something holds it up.
 func (s *Source) submit(x *Copy) {
-	if !s.waits(x) {
+	if !s.isHeldUp(x) {
 		s.enter(x)
 		return
 	}
@@ -109,9 +64,9 @@ func (s *Source) submit(x *Copy) {
 // counted that it would wait.
 const mostBehind = 1 << 12
 
-// waits reports whether something holds a copy up: not the bytes before it, where it
-// is bytes of the same class.
-func (s *Source) waits(x *Copy) bool {
+// isHeldUp reports whether something holds a copy up: not the bytes before it, if it is
+// bytes of the same class.
+func (s *Source) isHeldUp(x *Copy) bool {
 	behind := s.holder != nil && !(x.isBytes() && s.holder.stream && s.holder.class == x.class)
 	return s.guest.waits() || behind || s.stuck != nil || s.first != nil
 }
@@ -204,17 +159,78 @@ func (s *Source) resume(b *sourceBacklog) {
 	}
 }
 
+// waits implements sender.
+func (s *Source) waits(x *Copy) {
+	s.guest.add(x)
+	switch {
+	case x.item.Cost.Connections > 0:
+		s.guest.opens = x
+	case x.stream:
+		s.holder = x
+	case x.offer.Class != nil:
+		s.keep(x)
+		s.of(x.class).waiting++
+	}
+}
+
+// lost implements sender.
+func (s *Source) lost(x *Copy) {
+	if x.stream || x.offer.Fatal || x.item.Cost.Connections > 0 {
+		s.guest.leave()
+	}
+}
+
+// leaves implements sender.
+func (s *Source) leaves(x *Copy) {
+	switch {
+	case x.stream:
+	case s.guest.opens == x:
+		s.guest.opens = nil
+	default:
+		s.of(x.class).waiting--
+		s.holds -= x.offer.Holds
+	}
+}
+
+// left implements sender.
+func (s *Source) left(x *Copy) {
+	switch {
+	case x.stream:
+		s.goOn()
+	case x.item.Cost.Connections > 0:
+		s.guest.goOn()
+	default:
+		s.resume(s.of(x.class))
+		s.goOn()
+	}
+	s.guest.tidy()
+}
+
+// asked implements sender.
+func (s *Source) asked(x *Copy) {
+	s.guest.add(x)
+	s.release(x)
+}
+
+// ended implements sender.
+func (s *Source) ended(x *Copy) {
+	s.release(x)
+	s.guest.remove(x)
+}
+
+// answered implements sender.
+func (s *Source) answered() { s.guest.tidy() }
+
+// release lets what a copy held up go on.
+func (s *Source) release(x *Copy) {
+	if s.holder == x {
+		s.holder = nil
+	}
+}
+
 // drop forgets what waits.
 func (s *Source) drop() {
 	s.first, s.stuck, s.backlogs, s.holds, s.behind = nil, nil, nil, 0, 0
-}
-
-// next goes on after something has left.
-func (s *Source) next() {
-	if s != nil && s.guest != nil {
-		s.goOn()
-		s.guest.tidy()
-	}
 }
 
 // goOn has enter what was held up, as far as it may.
@@ -249,8 +265,65 @@ func (s *Source) in(t *Trial, c *Class) *Copy {
 	x := &Copy{trial: t, class: c, stream: true, next: s.twins}
 	x.item = Item{Owner: x, Patient: true}
 	if s.guest != nil {
-		x.source = s
+		x.sender = s
 	}
 	s.twins = x
 	return x
+}
+
+// goOn has enter what the session has sent, as far as it may.
+func (g *Guest) goOn() {
+	g.Up.goOn()
+	g.Down.goOn()
+}
+
+// waits reports whether nothing of the session may enter yet.
+func (g *Guest) waits() bool { return g.queued || g.opens != nil }
+
+// tidy ends the guest when nothing more is to be expected of it.
+func (g *Guest) tidy() {
+	if g.ending && !g.gone && len(g.copies) == 0 && g.Up.first == nil && g.Down.first == nil {
+		g.leave()
+	}
+}
+
+// leave ends the guest, whose session has ended or would have been refused, with all
+// that waits.
+func (g *Guest) leave() {
+	if g.gone {
+		return
+	}
+	g.gone, g.queued = true, false
+	now := g.trial.latest
+	for len(g.copies) > 0 {
+		g.copies[0].abandon(now)
+	}
+	g.Up.drop()
+	g.Down.drop()
+	g.trial.forget(&g.patience)
+	g.slot.Release()
+	for _, c := range g.joined {
+		c.Quit(now)
+		g.trial.expect(c)
+	}
+	g.joined = nil
+}
+
+// add notes a copy that something is to be expected of.
+func (g *Guest) add(x *Copy) {
+	if x.place == 0 {
+		g.copies = append(g.copies, x)
+		x.place = len(g.copies)
+	}
+}
+
+func (g *Guest) remove(x *Copy) {
+	if x.place == 0 {
+		return
+	}
+	last := len(g.copies) - 1
+	g.copies[x.place-1] = g.copies[last]
+	g.copies[x.place-1].place = x.place
+	g.copies[last], g.copies = nil, g.copies[:last]
+	x.place = 0
 }
