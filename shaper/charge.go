@@ -92,7 +92,7 @@ func (d *departure) charge(n *node, since time.Time, cost *Cost) (ready time.Tim
 	}
 	if units > 0 {
 		n.limiter.Take(later(own, ready.Add(-n.pace.slack)), d.now, units)
-		n.from = d.from
+		n.payer = d.from
 		if d.settles && n.settler != nil {
 			n.leaving = d.now
 		}
@@ -104,7 +104,7 @@ func (d *departure) charge(n *node, since time.Time, cost *Cost) (ready time.Tim
 func (d *departure) pay(cost *Cost) {
 	n := d.from
 	if n.feed != nil {
-		n.feed.pay(&n.own, cost.in(n.kind))
+		n.feed.pay(&n.queued, cost.in(n.kind))
 	}
 	for p := n.parent.Load(); p != nil; p = n.parent.Load() {
 		p.feed.pay(&n.place, cost.in(p.kind))
@@ -115,7 +115,7 @@ func (d *departure) pay(cost *Cost) {
 // wantsLeft reports whether a class on the path waits for Left.
 func (n *node) wantsLeft() bool {
 	for ; n != nil; n = n.parent.Load() {
-		if n.settles.Load() {
+		if n.needsLeft.Load() {
 			return true
 		}
 	}
@@ -126,7 +126,7 @@ func (n *node) wantsLeft() bool {
 // one has left.
 func (n *node) awaitsLeft() bool {
 	for x := n; x != nil; x = x.parent.Load() {
-		if x.from == n && !x.leaving.IsZero() {
+		if x.payer == n && !x.leaving.IsZero() {
 			return true
 		}
 	}
@@ -139,7 +139,7 @@ func (n *node) awaitsLeft() bool {
 // that of the last item.
 func (n *node) hasLeft(now time.Time, cost *Cost) {
 	for x := n; x != nil; x = x.parent.Load() {
-		charged := x.from == n && (cost == nil || cost.in(x.kind) > 0)
+		charged := x.payer == n && (cost == nil || cost.in(x.kind) > 0)
 		if charged && x.settler != nil {
 			x.left(now)
 		}

@@ -22,14 +22,14 @@ type Class struct {
 
 	terms
 	tally *tally // counts in Stats, and for the classes above
-	keys  *keys  // its buckets, which are children of it; nil: it has one for all, itself
-	trial *Trial // what has copies enter the class; nil: a class above it has that, or things really enter
+	keys  *keys  // its buckets, which are its children; nil: it is one bucket for all
+	trial *Trial // that drives the class with copies; nil: a class above is in one, or none is
 	casts caster // makes its shadow
 
 	// Under the lock of the tree.
 	conf   policy.Class
-	former *Class // whose place it has taken, and what waits there counts as its own; nil: none
-	shadow shadow // computes what the class would do, which itself does nothing; nil: it does what it says
+	former *Class // that it has replaced; what waits there counts as its own; nil: none
+	shadow shadow // computes what the class would do; nil: the class does it
 	slots
 	membership
 	node // in groups of its own
@@ -88,7 +88,7 @@ func (c *Class) Counting(kind unit.Kind) *Class {
 	return nil
 }
 
-// Policy returns what is in force, with the changes that Set made.
+// Policy returns the policy in force, with the changes that Set made.
 func (c *Class) Policy() policy.Class {
 	defer c.lock().mu.Unlock()
 	return c.conf
@@ -180,6 +180,6 @@ func (c *Class) install(now time.Time, conf policy.Class, l limit.Limiter) {
 		c.most = 0
 	}
 	c.publish(conf)
-	c.settles.Store(c.settler != nil)
+	c.needsLeft.Store(c.settler != nil)
 	c.piece.Store(c.pace.piece)
 }

@@ -192,7 +192,7 @@ func (x *Copy) expectAnswer() {
 		x.recycle()
 	case !x.left.IsZero():
 		x.answer.of = x
-		x.trial.happensAt(x.left.Add(x.latency), &x.answer)
+		x.trial.schedule(x.left.Add(x.latency), &x.answer)
 	}
 }
 
@@ -228,7 +228,7 @@ func (x *Copy) abandon(now time.Time) {
 		x.class.Cancel(now, &x.item)
 		x.trial.expect(x.class)
 	case x.item.Asks && !x.left.IsZero():
-		x.trial.forget(&x.answer)
+		x.trial.unschedule(&x.answer)
 		x.class.Answered(now, false)
 		x.trial.expect(x.class)
 	}

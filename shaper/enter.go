@@ -16,9 +16,9 @@ const (
 	TooLong                // it would wait longer than max_wait
 )
 
-// Enter offers an item at now. An item that costs nothing in the units of the
-// class and of those above it leaves at once. A class that has a bucket per key
-// has room for nothing itself: Join tells the one to enter.
+// Enter offers an item at now. An item that costs nothing in the units of the class and of
+// those above it leaves at once. A class with a bucket for each key has no room itself:
+// Join returns the bucket to enter.
 func (c *Class) Enter(now time.Time, it *Item) Verdict {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
@@ -35,7 +35,7 @@ func (c *Class) enter(now time.Time, it *Item) Verdict {
 	switch {
 	case !c.charges(&it.Cost):
 		if it.Asks {
-			c.flies(1)
+			c.countFlying(1)
 		}
 		return Leaves
 	case c.keys != nil:
@@ -71,10 +71,10 @@ func (c *Class) refuses(now time.Time, it *Item) Verdict {
 	return Waits
 }
 
-// Pass is Enter for what needs no Item since it would not wait: it reports
-// whether what costs so much leaves at now, and is charged then. Whoever lets it
-// out calls Left when it has left: until then, for a second at most, nothing follows
-// it out of a class that counts gaps.
+// Pass is Enter for what needs no Item since it would not wait. It reports whether what
+// costs so much leaves at now; then that is charged. Whoever lets it out calls Left when
+// it has left: until then, for a second at most, nothing follows it out of a class that
+// counts gaps.
 func (c *Class) Pass(now time.Time, cost Cost) bool {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
@@ -96,17 +96,17 @@ func (c *Class) Pass(now time.Time, cost Cost) bool {
 	return true
 }
 
-// Retry returns how long it takes until what costs so much, and was refused at now,
-// will find room if nothing else comes before it; by an estimate, as max_wait is. It
-// is the longest Duration if it never will.
+// Retry estimates, as for max_wait, how long it takes until there is room for what costs so
+// much and was refused at now, if nothing else comes first. It is the longest Duration if
+// there never will be room.
 func (c *Class) Retry(now time.Time, cost Cost) time.Duration {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	return forecast{&c.node, now}.room(&cost, time.Duration(c.conf.MaxWait)).Sub(now)
 }
 
-// Release returns the item of the tree that leaves at now and charges it; nil
-// if none may leave before Next.
+// Release returns the item of the tree that leaves at now, and charges it; nil if none may
+// leave before Next.
 func (c *Class) Release(now time.Time) *Item {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
@@ -149,7 +149,7 @@ func (d *departure) let(it *Item) {
 func (d *departure) leave(since time.Time, cost *Cost, from *Source, asks bool) {
 	d.charge(d.from, since, cost)
 	if asks {
-		d.from.flies(1)
+		d.from.countFlying(1)
 	}
 	for n := d.from; n != nil; n = n.parent.Load() {
 		if shadow := n.class.shadow; n.passive && shadow != nil && n.class.keys == nil && cost.in(n.kind) > 0 {
@@ -158,13 +158,12 @@ func (d *departure) leave(since time.Time, cost *Cost, from *Source, asks bool) 
 	}
 }
 
-// Left says that an item which was let go has left at now, or will not. If the gap
-// between departures counts, it counts from this moment, in each class that the item was
-// charged to.
+// Left says that an item which the class has let go has left at now, or never will. If gaps
+// between departures count, the gap begins at this moment in each class that was charged.
 func (c *Class) Left(now time.Time) { left(now, c, nil) }
 
-// Left says that the item has left at now, or will not: the class that it left,
-// and those above it, are told, and no other.
+// Left says that the item has left at now, or never will. It tells the class that was
+// charged, and those above it.
 func (it *Item) Left(now time.Time) {
 	if it.charged != nil {
 		left(now, it.charged, &it.Cost)
@@ -184,8 +183,8 @@ func left(now time.Time, c *Class, cost *Cost) {
 	retire(now, c)
 }
 
-// Cancel takes an item out of the queue, and reports whether it waited there.
-// One that did not has left, or never entered.
+// Cancel takes an item out of the queue, and reports whether it waited there. If not, it
+// has left, or has never entered.
 func (c *Class) Cancel(now time.Time, it *Item) bool {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
@@ -198,9 +197,8 @@ func (c *Class) Cancel(now time.Time, it *Item) bool {
 	return true
 }
 
-// Evict takes the waiting items that match out of the queue, and out of those of
-// its buckets, and returns them, the ones of a queue in their order. They have not
-// left and are not charged.
+// Evict takes the items that match out of the queue of the class and those of its buckets,
+// and returns them, each queue in its order. They have not left, and nothing is charged.
 func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
@@ -221,22 +219,22 @@ func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
 	return evicted
 }
 
-// Drain returns what waits in the queue of the class and in those of its buckets, in
-// its unit, and how long the last of it will take to leave, as max_wait estimates it:
-// limit.Never's distance if it never leaves.
+// Drain returns what waits in the queue of the class and in those of its buckets, in the
+// unit of the class, and estimates, as for max_wait, how long the last of it takes to
+// leave: until limit.Never if it never leaves.
 func (c *Class) Drain(now time.Time) (cost int64, drain time.Duration) {
 	defer c.lock().mu.Unlock()
 	each(c, func(c *Class) {
 		if c.queue.Len() > 0 {
-			cost += c.owed
+			cost += c.queueCost
 			drain = max(drain, forecast{&c.node, now}.leaves(&Cost{}).Sub(now))
 		}
 	})
 	return cost, drain
 }
 
-// Backlog returns what waits in the class and all beneath it. What still waits in a
-// class whose place it has taken is a part of that, as its counters are.
+// Backlog returns what waits in the class and all beneath it. If the class has replaced
+// another one, that includes what still waits there, as its counters do.
 func (c *Class) Backlog() Backlog {
 	root := c.lock()
 	b, former := c.backlog(), c.former

@@ -9,8 +9,8 @@ import (
 
 // What a provider answers.
 
-// Answered says that an item which Asks has its answer, or will not get any. ok says
-// that the provider did what it was asked for, as far as the rate is concerned.
+// Answered says that an item which Asks has its answer, or never will. ok says that the
+// provider did not mind the rate.
 func (c *Class) Answered(now time.Time, ok bool) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
@@ -34,12 +34,11 @@ func (n *node) InFlight() int {
 	return n.flying
 }
 
-// Throttled says that the provider has refused something that left the class, since
-// it was too fast, and for how long it wants nothing more; 0 if it does not say. So
-// the class that limits what the provider counts pauses, in order, with all beneath
-// it: the nearest on the path with on_throttle or adapt, else the last that counts
-// messages. While it does, refusals of what left before make the pause no longer,
-// unless the provider says so.
+// Throttled says that the provider has refused something from the class as too fast, and
+// for how long it wants nothing more; 0 if it does not say. So the class that limits what
+// the provider counts pauses, with all beneath it: the nearest on the path with
+// on_throttle or adapt, else the last that counts messages. While it pauses, refusals of
+// what left before do not prolong the pause, unless the provider says so.
 func (c *Class) Throttled(now time.Time, wait time.Duration, signal string) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
@@ -50,7 +49,7 @@ func (c *Class) Throttled(now time.Time, wait time.Duration, signal string) {
 	root.wake(now)
 }
 
-// pausing returns the node on the path that pauses.
+// pausing returns the node that pauses, of a node and those above it.
 func pausing(last *node) *node {
 	for n := last; n != nil; n = n.parent.Load() {
 		switch {

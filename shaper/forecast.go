@@ -23,7 +23,7 @@ type forecast struct {
 func (f forecast) leaves(cost *Cost) time.Time {
 	n, resumed := f.node, f.resumes()
 	now := later(f.now, resumed)
-	first := n.estimates(now, n.owed, cost.in(n.kind))
+	first := n.estimates(now, n.queueCost, cost.in(n.kind))
 	last := first
 	for x := n; x != nil; x = x.parent.Load() {
 		first = later(first, x.estimates(now, 0, cost.in(x.kind)))
@@ -49,7 +49,7 @@ func (f forecast) assured(now time.Time) time.Time {
 	case n.assured == nil:
 		return now
 	default:
-		return n.assured.After(now, n.owed)
+		return n.assured.After(now, n.queueCost)
 	}
 }
 

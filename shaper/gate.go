@@ -28,7 +28,7 @@ type gate struct {
 	assured *leaky.Assured // nil: whatever the limiter allows is assured
 	flying  int            // items in flight, of the class and its children
 	leaving time.Time      // since when an item is on its way out that the settler waits for; zero: none is
-	from    *node          // whose item was charged last: the class, or one beneath it
+	payer   *node          // whose item was charged last: the class, or one beneath it
 
 	throttle throttle
 }

@@ -93,7 +93,7 @@ func (g *Guest) Open(now time.Time, protocol policy.Protocol) {
 	default:
 		g.queued = true
 		if g.patience.of = g; conf.MaxWait > 0 {
-			g.trial.happensAt(g.trial.latest.Add(time.Duration(conf.MaxWait)), &g.patience)
+			g.trial.schedule(g.trial.latest.Add(time.Duration(conf.MaxWait)), &g.patience)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func (g *Guest) happen() {
 // Acquired implements SlotOwner. What the session has sent meanwhile enters now.
 func (g *Guest) Acquired() {
 	g.queued = false
-	g.trial.forget(&g.patience)
+	g.trial.unschedule(&g.patience)
 	g.goOn()
 	g.tidy()
 }

@@ -9,38 +9,42 @@ import (
 	"shaper/policy"
 )
 
-// keys are the buckets of a class that has one for each client, or whatever its
-// policy tells apart: children of it, each with all the limits of the class, of
-// which it has none itself. They compete as equals for what is above them.
+// keys are the buckets of a class that has one for each client, or for whatever its
+// policy tells apart: children of the class, each with all the limits of the class, which
+// limits nothing itself. They compete as equals for what is above them.
 //
-// A key has a child while a session has joined it. What the others have to
-// remember is little; it is forgotten when nobody can tell. So there are as many
-// as max_keys at most, and no flood of new ones frees one that is over its limit:
+// A key has a bucket while a session has joined it. Of an idle key little has to be
+// remembered, and that is forgotten when it makes no difference any more. There are
+// max_keys keys at most. A flood of new ones never frees one that is over its limit:
 // those for which there is no room share a bucket.
+//
+// The lock of the tree guards all of it.
 type keys struct {
 	class  *Class
-	since  time.Time // as much as may leave at once left then from each that is new; zero: nothing did
+	since  time.Time // when a new bucket has let out as much as may leave at once; zero: never
 	active map[policy.Key]*Class
 	idle   idleKeys
-	shared *Class   // of all for whom there is no room, from the first of them on
-	linger []*Class // nobody uses them, and copies of what they let out wait in their shadow
+	shared *Class   // the bucket of those for whom there is no room; nil: there was room for all
+	linger []*Class // buckets that nobody uses, and that something keeps; see keeps
 }
 
-// membership is what only one of keys has.
+// membership is what a bucket has, and no other class.
 type membership struct {
-	among   *keys       // those of its parent; nil: it is a class of the policy
-	key     policy.Key  // which one
-	joined  int         // sessions that have joined it
-	lingers bool        // it is among keys.linger
-	parting atomic.Bool // it is given up when its last item has left; without the lock, too
+	among   *keys       // it is one of these; nil: it is a class of the policy
+	parting atomic.Bool // it is given up when its last item has left; read without a lock
+
+	// Under the lock of the tree.
+	key     policy.Key
+	joined  int  // sessions that have joined it
+	lingers bool // it is among keys.linger
 }
 
 func newKeys(now time.Time, class *Class) *keys {
 	return &keys{class: class, active: map[policy.Key]*Class{}, idle: newIdleKeys(now)}
 }
 
-// Join returns the class that a session's items enter: c itself, or where that has
-// a bucket per key, the one of the session's. The session is in it until Quit.
+// Join returns the class that the items of a session enter: c itself, or the bucket for
+// the key of the session if c has buckets. The session is in it until Quit.
 func (c *Class) Join(now time.Time, conn policy.Conn) *Class {
 	if c == nil || c.keys == nil {
 		return c
@@ -53,8 +57,7 @@ func (c *Class) Join(now time.Time, conn policy.Conn) *Class {
 	return bucket
 }
 
-// Quit ends what Join began. What the session had in the class has left, or has
-// been taken out.
+// Quit ends what Join began. The caller has taken out what still waits.
 func (c *Class) Quit(now time.Time) {
 	if c == nil || c.among == nil {
 		return
@@ -65,8 +68,8 @@ func (c *Class) Quit(now time.Time) {
 	retire(now, c)
 }
 
-// Keys returns how many keys have a bucket of their own, or are remembered at now;
-// 0 where the class has one for all.
+// Keys returns how many keys have a bucket of their own, or are remembered at now; 0 if
+// the class has one bucket for all.
 func (c *Class) Keys(now time.Time) int {
 	if c.keys == nil {
 		return 0
@@ -77,8 +80,8 @@ func (c *Class) Keys(now time.Time) int {
 	return c.keys.len()
 }
 
-// Named returns the class of the policy that the class stands for: itself, unless
-// it is a bucket of one.
+// Named returns the class that the policy names: the class whose bucket this is, or the
+// class itself.
 func (c *Class) Named() *Class {
 	if c == nil || c.among == nil {
 		return c
@@ -93,7 +96,7 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	if c := k.active[key]; c != nil {
 		return c
 	}
-	k.forget(now, 2) // more than can have come since the last
+	k.forget(now, 2) // more than have come since the last call
 	left, known := k.idle.take(key)
 	if !known && k.len() >= k.most() {
 		k.class.Stats.KeysShared.Add(1)
@@ -112,7 +115,7 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	return c
 }
 
-// forget gives up keys that need not be remembered at now, so many at most.
+// forget gives up keys that need not be remembered at now, and so many at most.
 func (k *keys) forget(now time.Time, most int) {
 	k.idle.forget(now, most)
 	for range min(most, len(k.linger)) {
@@ -149,16 +152,16 @@ func bucketPolicy(conf policy.Class) policy.Class {
 	return conf
 }
 
-// retire gives up a bucket that nobody uses any more. While an item is on its way
-// out, which those above wait for, it stays: Left is to come. The one that is shared
-// stays for good, for it is not remembered of whom it is over the limit.
+// retire gives up a class that is a bucket and that nobody uses any more.
 func retire(now time.Time, c *Class) {
 	if c.among != nil && c.parent.Load() != nil && c.joined == 0 && c.queue.Len() == 0 {
 		c.among.retire(now, c) // no parent: it has been given up already
 	}
 }
 
-// retire gives up a bucket that nobody uses, unless something keeps it.
+// retire gives up a bucket that nobody uses. It stays while an item of it is on its way
+// out that a class above waits for, since Left is to come. The shared bucket stays for
+// good: nobody remembers which of its clients owes what.
 func (k *keys) retire(now time.Time, c *Class) {
 	if c == k.shared {
 		return
@@ -166,22 +169,22 @@ func (k *keys) retire(now time.Time, c *Class) {
 	if c.parting.Store(c.awaitsLeft()); c.parting.Load() || c.lingers || k.keeps(now, c) {
 		return
 	}
-	c.mu.Lock() // it becomes a root, which others may use
+	c.mu.Lock() // it becomes a root, and others may lock it
 	defer c.mu.Unlock()
 	detach(now, c)
 	delete(k.active, c.key)
 	if k.comeAgain() {
 		k.idle.put(now, c.key, bucketState{c.enforced(now).limiter, c.assured})
 	}
-	// What comes all the same, to a session that ends or moves at this moment, waits.
+	// What still comes, from a session that ends or moves at this moment, waits.
 	c.limiter, c.shadow, c.conf.MaxWait = blocked{}, nil, 0
 }
 
-// comeAgain reports whether a key may come again that nobody uses.
+// comeAgain reports whether a key that nobody uses may come again.
 func (k *keys) comeAgain() bool { return k.class.conf.Per.By != policy.ByConnection }
 
-// keeps makes a bucket linger while copies of what it let out wait in its shadow, and
-// while a provider that said "too fast" slows it down.
+// keeps makes a bucket linger while copies wait in its shadow, and while it is slowed
+// down since its provider has said "too fast".
 func (k *keys) keeps(now time.Time, c *Class) bool {
 	c.lingers = c.shadow != nil && c.shadow.isBusy(now) || k.comeAgain() && c.isThrottled(now)
 	if c.lingers {
@@ -194,7 +197,7 @@ func (k *keys) keeps(now time.Time, c *Class) bool {
 func (k *keys) set(now time.Time, old, next policy.Class) {
 	old, next = bucketPolicy(old), bucketPolicy(next)
 	if old == next {
-		return // as by most reloads: there may be many
+		return // as in most reloads; there may be many buckets
 	}
 	k.each(func(c *Class) {
 		c.put(now, next)
@@ -212,13 +215,13 @@ func (k *keys) set(now time.Time, old, next policy.Class) {
 	})
 }
 
-// bucketState is what of a bucket outlasts its use.
+// bucketState is what remains of a bucket that nobody uses.
 type bucketState struct {
 	limiter limit.Limiter
 	assured *leaky.Assured // nil: all that the limiter allows is assured
 }
 
-// fresh returns the state of a bucket that nothing is known of.
+// fresh returns the state of the bucket of a key that is not known.
 func (k *keys) fresh(now time.Time) bucketState {
 	p := k.pace()
 	if k.since.IsZero() {

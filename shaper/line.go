@@ -15,14 +15,14 @@ func (b Backlog) plus(o Backlog) Backlog { return Backlog{b.Items + o.Items, b.B
 
 // A line is what waits in a class and beneath it. The lock of the tree guards it.
 type line struct {
-	queue   leaky.Queue[Item] // of the class itself
-	patient bool              // what holds up its own source waits even if the queue has no room
-	owed    int64             // what the queue costs, in the unit of the class
+	queue     leaky.Queue[Item] // of the class itself
+	patient   bool              // what holds up its own source waits even if the queue has no room
+	queueCost int64             // of all items there, in the unit of the class
 
 	// Of the class and all beneath it.
-	beneath Cost
-	waiting int64 // items; a datagram of a train is one
-	free    bool  // something may cost nothing in the unit of the class
+	beneath  Cost
+	waiting  int64 // items; a datagram of a train is one
+	someFree bool  // something may cost nothing in the unit of the class
 }
 
 // front returns the item of the queue that has waited longest; nil if none waits.
@@ -38,15 +38,15 @@ func (l *line) front() *Item {
 // room that there was.
 func (l *line) waitsRegardless(it *Item) bool { return it.Accepted || it.Patient && l.patient }
 
-// counts notes that so many more items of that cost, or fewer, wait in the class or
+// count notes that so many more items of that cost, or fewer, wait in the class or
 // beneath it.
-func (l *line) counts(kind unit.Kind, cost *Cost, items int64) {
+func (l *line) count(kind unit.Kind, cost *Cost, items int64) {
 	l.beneath.add(cost)
 	l.waiting += items
 	if items < 0 {
-		l.free = l.free && l.waiting > 0
+		l.someFree = l.someFree && l.waiting > 0
 	} else if cost.in(kind) == 0 {
-		l.free = true
+		l.someFree = true
 	}
 }
 

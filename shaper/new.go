@@ -26,9 +26,9 @@ func newRoot(now time.Time, conf policy.Class, counters *tally, l limit.Limiter)
 	return c
 }
 
-// NewTree returns idle classes, in the order of confs, each under the one that
-// it names as its parent. Somebody drives them by hand, as with NewClass; Next
-// and Release of any of them are those of its tree.
+// NewTree returns idle classes, in the order of confs, each under the parent that it names.
+// Somebody drives them by hand, as with NewClass; Next and Release of any of them are
+// those of its tree.
 func NewTree(now time.Time, confs []policy.Class) []*Class {
 	classes, byName := make([]*Class, len(confs)), map[string]*Class{}
 	for i, conf := range confs {
@@ -60,8 +60,8 @@ func NewTrial(now time.Time, confs []policy.Class) *Trial {
 	return t
 }
 
-// succeed returns the class that takes the place of an old one if another unit is to be
-// counted. It has the counters of the old one, and no burst to give.
+// succeed returns the class that replaces an old one, to count another unit. It has the
+// counters of the old one, and starts without a burst.
 func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	p := paceOf(conf)
 	next := newRoot(now, conf, &tally{Stats: old.Stats}, p.spent(now, 0))

@@ -7,19 +7,19 @@ import (
 	"shaper/limit"
 )
 
-// pacer wakes trees of classes at their departure times: one goroutine, one timer and
-// absolute deadlines for all of them, so that lateness never adds up and
-// nothing polls.
+// A pacer wakes trees of classes at their departure times. It has one goroutine, one timer
+// and absolute deadlines for all of them, so that lateness never adds up and nothing
+// polls.
 type pacer struct {
 	timer timer
 	done  chan struct{} // closed when the goroutine has ended
 
-	mu     sync.Mutex
-	alarms alarms    // one for each tree in which something waits
-	armed  time.Time // what the timer is set to
+	mu     sync.Mutex // taken last, under the lock of a tree
+	alarms alarms     // one for each tree in which something waits
+	armed  time.Time  // what the timer is set to
 }
 
-// timer is one absolute deadline that can be moved while it is waited for.
+// A timer is one absolute deadline, which can be moved while somebody waits for it.
 type timer interface {
 	// set moves the deadline; limit.Never stops the timer. It may be called
 	// while another goroutine waits, but by one goroutine at a time.
@@ -36,7 +36,7 @@ func newPacer(t timer) *pacer {
 	return p
 }
 
-// close stops the pacer and awaits its goroutine. What waits then waits for ever.
+// close stops the pacer and awaits its goroutine. What still waits never leaves.
 func (p *pacer) close() {
 	p.timer.close()
 	<-p.done
@@ -50,12 +50,11 @@ func (p *pacer) run() {
 	}
 }
 
-// giveWay is how long the pacer goes on while there is always something due.
-// Then it waits for the timer, which has gone off already, so that other
-// goroutines have their turn.
+// giveWay is how long the pacer goes on while something is always due. Then it waits for
+// the timer, which has gone off already, so that other goroutines can run.
 const giveWay = 200 * time.Microsecond
 
-// release lets go what is due, of each tree an item in turn.
+// release lets go what is due: an item of each tree, in turn.
 func (p *pacer) release() {
 	begin := time.Now()
 	for now := begin; now.Sub(begin) < giveWay; now = time.Now() {
@@ -113,8 +112,8 @@ func releaseOne(now time.Time, n *node) {
 	from.handing.Store(false)
 }
 
-// hand is Release for the pacer: until the owner of the item has been told,
-// nothing may overtake that one in its class.
+// hand is Release for the pacer: until the owner of the item has been told, nothing
+// overtakes it in its class.
 func hand(now time.Time, n *node) *Item {
 	root, now := n.lockAt(now)
 	defer root.mu.Unlock()

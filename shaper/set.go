@@ -6,9 +6,9 @@ import (
 	"shaper/policy"
 )
 
-// Set puts conf, which must be of the same unit and parent, in force at now, for
-// what waits already too. What was charged stays charged: neither a new rate nor
-// another algorithm or window gives a new burst.
+// Set puts conf in force at now, also for what waits already. Its unit and its parent must
+// be those of the class. What was charged stays charged: neither a new rate nor another
+// algorithm or window gives a new burst.
 func (c *Class) Set(now time.Time, conf policy.Class) {
 	root, now := c.lockAt(now)
 	c.set(now, conf)
@@ -20,7 +20,7 @@ func (c *Class) Set(now time.Time, conf policy.Class) {
 	notify(next)
 }
 
-// set is Set without telling the tree.
+// set is Set without updating the tree.
 func (c *Class) set(now time.Time, conf policy.Class) {
 	old := c.conf
 	if c.put(now, conf); c.keys != nil {

@@ -6,12 +6,12 @@ import (
 	"shaper/leaky"
 )
 
-// A Slot is the place of a session among those that may be open at once in its
-// class and in each one above it (max_connections). Each has a FIFO of those who
-// wait for a place in it: a session takes its place in one class after the other,
-// on the way to the root, and has its slot when it has all of them. So nobody is
-// overtaken by those who come to his class after him, nor by those of another one
-// who come later to where they all wait. A Slot may be used concurrently.
+// A Slot is the place of a session among those that may be open at once in its class and
+// in each class above (max_connections). Each class has a FIFO of those that wait for a
+// place in it. A session takes a place in one class after the other, on the way to the
+// root, and has its slot when it has all of them. So no session is overtaken by one that
+// comes to its class later, nor by one of another class that comes later to where both
+// wait. A Slot may be used concurrently.
 type Slot struct {
 	mu    sync.Mutex // taken before the lock of a tree, and never after it
 	class *Class     // nil: nothing was acquired, or it has been released
@@ -24,7 +24,7 @@ type Slot struct {
 	shades []*Slot // in the shadows of the classes on the path
 }
 
-// SlotOwner is told when a slot that it waits for is its own.
+// SlotOwner is told when its session has the slot that it waits for.
 type SlotOwner interface {
 	// Acquired must not block, nor call a slot or a class.
 	Acquired()
@@ -41,11 +41,11 @@ type slots struct {
 	open    int // sessions
 	places  int // that are taken
 	waiters leaky.Queue[Slot]
-	removed bool // nobody gets a place; see Class.LetIn
+	removed bool // nobody gets a place; see LetIn
 }
 
-// Acquire acquires the slot, and reports whether there was one. Else the session
-// waits, and owner is told when it has it.
+// Acquire acquires the slot, and reports whether there was one. If not, the session waits,
+// and owner is told when it has the slot.
 func (s *Slot) Acquire(class *Class, owner SlotOwner) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +54,7 @@ func (s *Slot) Acquire(class *Class, owner SlotOwner) bool {
 	return s.climb(&class.slots)
 }
 
-// Hold is Acquire for a session that is open already: it has its slot, even if there is
+// Hold is Acquire for a session that is open already: it has its slot even if there is
 // none to be had.
 func (s *Slot) Hold(class *Class) {
 	s.mu.Lock()
@@ -75,7 +75,7 @@ func (s *Slot) Held() bool {
 	return s.held
 }
 
-// Release gives up the slot, or waits for it no more.
+// Release gives up the slot, or stops waiting for it.
 func (s *Slot) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,9 +89,9 @@ func (s *Slot) Release() {
 	notify(next)
 }
 
-// Move takes the session to another class. One that has a slot has it there too,
-// even if there is none to be had; one that waits goes to the end of the queue,
-// and is told at once if there is none.
+// Move takes the session to another class. If it has its slot, it has one there too, even
+// if there is none to be had. If it waits, it goes to the end of the queue there; its
+// owner is told at once if nobody waits.
 func (s *Slot) Move(class *Class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +102,7 @@ func (s *Slot) Move(class *Class) {
 	held := s.held
 	if held {
 		root.mu.Unlock()
-		root = class.lock() // first: others must not get what it has above both
+		root = class.lock() // first, so that others do not get the places above both classes
 		class.slots.count(1)
 		root.mu.Unlock()
 		root = s.class.lock()
@@ -119,8 +119,8 @@ func (s *Slot) Move(class *Class) {
 	}
 }
 
-// climb takes a place in a class and those above it. It reports whether the session
-// has its slot; else it waits for its turn in the first of them that is full.
+// climb takes a place in a class and in those above it. It reports whether the session
+// has its slot; if not, the session waits for its turn in the first of them that is full.
 func (s *Slot) climb(p *slots) bool {
 	for ; p != nil; p = p.above() {
 		if shadow := p.of.shadow; shadow != nil && p.of.keys == nil {
@@ -152,7 +152,7 @@ func (s *Slot) wait(in *slots) {
 	in.waiters.Push(&s.place)
 }
 
-// release undoes climb, and returns those who have got a slot by it.
+// release undoes climb, and returns the slots that others have got by it.
 func (s *Slot) release() (next []*Slot) {
 	for _, shade := range s.shades {
 		shade.Release()
@@ -199,8 +199,8 @@ func (p *slots) countPlaces(n int, to *slots) {
 	}
 }
 
-// admit gives the places that are free on the path to the first of those who wait for
-// them, and returns those who have got a slot by it.
+// admit gives the free places on the path to the first of those that wait for them, and
+// returns the slots that are complete by it.
 func (p *slots) admit() (next []*Slot) {
 	for ; p != nil; p = p.above() {
 		for p.waiters.Len() > 0 && !p.isFull() {
@@ -216,8 +216,8 @@ func (p *slots) admit() (next []*Slot) {
 	return next
 }
 
-// withdraw makes those beneath the class who wait for a place above it wait for one in it
-// again, before those who do already. The class is to leave its parent.
+// withdraw makes the sessions beneath the class that wait for a place above it wait for one
+// in it again, before those that do already. The class is about to leave its parent.
 func (p *slots) withdraw() {
 	if p.places == p.open {
 		return // nobody waits above
@@ -231,8 +231,8 @@ func (p *slots) withdraw() {
 	}
 }
 
-// withdrawFrom is withdraw from a class above and those above that, who come first: they
-// have come further.
+// withdrawFrom is withdraw from one class above and those above that. The sessions highest
+// up come first: they have come furthest.
 func (p *slots) withdrawFrom(from *slots) {
 	if from == nil {
 		return
@@ -248,9 +248,9 @@ func (p *slots) withdrawFrom(from *slots) {
 	}
 }
 
-// LetIn makes a class that Shaper.Apply has removed give slots again to those who wait
-// there: who is to be moved has been. Till then it gives none, for what the first of them
-// take elsewhere is not free.
+// LetIn makes a class that Shaper.Apply has removed give slots again to those that wait
+// there. The caller has moved the other sessions: until then the class gives no slots,
+// since the places that they have elsewhere are not free.
 func (p *slots) LetIn() {
 	root := p.of.lock()
 	p.removed = false
@@ -271,7 +271,7 @@ func (p *slots) Sessions() int {
 	return p.open
 }
 
-// notify tells those who have got a slot. No lock of a tree is held.
+// notify tells the owners of slots that they have them. No tree is locked.
 func notify(next []*Slot) {
 	for _, s := range next {
 		s.owner.Acquired()

@@ -68,7 +68,7 @@ const mostBehind = 1 << 12
 // bytes of the same class.
 func (s *Source) isHeldUp(x *Copy) bool {
 	behind := s.holder != nil && !(x.isBytes() && s.holder.stream && s.holder.class == x.class)
-	return s.guest.waits() || behind || s.stuck != nil || s.first != nil
+	return s.guest.isWaiting() || behind || s.stuck != nil || s.first != nil
 }
 
 // isBytes reports whether the copy is of bytes of a stream, which a twin stands for.
@@ -235,11 +235,11 @@ func (s *Source) drop() {
 
 // goOn has enter what was held up, as far as it may.
 func (s *Source) goOn() {
-	if x := s.stuck; x != nil && !s.guest.waits() {
+	if x := s.stuck; x != nil && !s.guest.isWaiting() {
 		s.stuck = nil
 		s.enter(x)
 	}
-	for s.first != nil && !s.guest.waits() && s.holder == nil && s.stuck == nil {
+	for s.first != nil && !s.guest.isWaiting() && s.holder == nil && s.stuck == nil {
 		x := s.first
 		s.first, x.next = x.next, nil
 		s.behind--
@@ -277,8 +277,8 @@ func (g *Guest) goOn() {
 	g.Down.goOn()
 }
 
-// waits reports whether nothing of the session may enter yet.
-func (g *Guest) waits() bool { return g.queued || g.opens != nil }
+// isWaiting reports whether nothing of the session may enter yet.
+func (g *Guest) isWaiting() bool { return g.queued || g.opens != nil }
 
 // tidy ends the guest when nothing more is to be expected of it.
 func (g *Guest) tidy() {
@@ -300,7 +300,7 @@ func (g *Guest) leave() {
 	}
 	g.Up.drop()
 	g.Down.drop()
-	g.trial.forget(&g.patience)
+	g.trial.unschedule(&g.patience)
 	g.slot.Release()
 	for _, c := range g.joined {
 		c.Quit(now)

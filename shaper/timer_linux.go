@@ -11,12 +11,12 @@ import (
 	"shaper/limit"
 )
 
-// fdTimer is a timer on a timerfd that is read through Go's netpoller. The
-// runtime's own timers sleep in whole milliseconds; this one is late by some
-// tens of microseconds (see timerfd_create(2)).
+// An fdTimer is a timer on a timerfd that is read through Go's netpoller. Go's own timers
+// sleep in whole milliseconds; this one is late by some tens of microseconds (see
+// timerfd_create(2)).
 //
-// It is read by a raw system call, which cannot block: the runtime is not told,
-// or it would wake its monitor thread at each departure, which costs more than
+// It is read by a raw system call, which cannot block and does not tell Go's scheduler.
+// If told, that would wake its monitor thread at each departure, which costs more than
 // the departure.
 type fdTimer struct {
 	file *os.File
@@ -29,7 +29,7 @@ type fdTimer struct {
 	expirations [8]byte
 }
 
-// newTimer returns a timerfd, or the runtime's timer where the kernel gives none.
+// newTimer returns a timerfd, or Go's own timer if the kernel gives none.
 func newTimer() timer {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {

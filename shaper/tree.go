@@ -23,10 +23,10 @@ type node struct {
 	kind  unit.Kind // what it counts
 
 	// Without a lock. Written under that of the tree.
-	parent  atomic.Pointer[node]
-	piece   atomic.Int64 // what the class alone allows of Piece
-	settles atomic.Bool  // the class waits for Left
-	handing atomic.Bool  // the pacer has taken an item out of the queue, and its owner is being told
+	parent    atomic.Pointer[node]
+	piece     atomic.Int64 // what the class alone allows of Piece
+	needsLeft atomic.Bool  // the class waits for Left
+	handing   atomic.Bool  // the pacer has taken an item out of the queue, and its owner is being told
 
 	// Of the whole tree, if the node is its root.
 	mu     sync.Mutex
@@ -38,7 +38,7 @@ type node struct {
 	gate
 	line
 	place    contender // among the children of the parent
-	own      contender // of the queue, among the children of the class
+	queued   contender // of the queue, among the children of the class
 	feed     *feed     // the children; nil: it has none
 	priority int       // among its siblings
 	weight   int64     // likewise; at least 1
@@ -55,7 +55,7 @@ func (n *node) init(c *Class, kind unit.Kind) {
 	n.class, n.kind = c, kind
 	n.due.node = n
 	n.place.init(n, false)
-	n.own.init(n, true)
+	n.queued.init(n, true)
 }
 
 // root returns the node at the top of the path.
@@ -100,17 +100,17 @@ func (n *node) isBeneath(top *node) bool {
 func (n *node) attach(now time.Time, parent *node) {
 	if parent.feed == nil {
 		parent.feed = &feed{}
-		parent.feed.add(&parent.own)
+		parent.feed.add(&parent.queued)
 		parent.update(now) // its own queue competes from now on
 	}
 	parent.feed.members++
 	parent.feed.add(&n.place)
 	n.parent.Store(parent)
-	parent.waits(n.beneath, n.waiting)
+	parent.countWaiting(n.beneath, n.waiting)
 	for p := parent; p != nil; p = p.parent.Load() {
-		p.free = p.waiting > 0 // of a sum nobody knows
+		p.someFree = p.waiting > 0 // of a sum nobody knows
 	}
-	parent.flies(n.flying)
+	parent.countFlying(n.flying)
 	root := parent.root()
 	root.latest = later(root.latest, n.latest)
 	if n.waker != nil {
@@ -127,17 +127,17 @@ const leaveMargin = 10 * time.Millisecond
 func (n *node) detach(now time.Time) {
 	parent := n.parent.Load()
 	for p := parent; p != nil; p = p.parent.Load() {
-		if !p.leaving.IsZero() && p.from.isBeneath(n) {
+		if !p.leaving.IsZero() && p.payer.isBeneath(n) {
 			p.left(now.Add(leaveMargin))
 		}
 	}
 	parent.feed.remove(&n.place)
 	if parent.feed.members--; parent.feed.members == 0 {
-		parent.feed.remove(&parent.own)
+		parent.feed.remove(&parent.queued)
 		parent.feed = nil
 	}
-	parent.waits(n.beneath.negative(), -n.waiting)
-	parent.flies(-n.flying)
+	parent.countWaiting(n.beneath.negative(), -n.waiting)
+	parent.countFlying(-n.flying)
 	n.parent.Store(nil)
 	parent.update(now)
 }
@@ -165,8 +165,8 @@ func (n *node) compete(priority int, weight int64) {
 // of the root is left to next.
 func (n *node) update(now time.Time) {
 	if n.feed != nil {
-		n.own.head = n.front()
-		n.feed.put(&n.own, now)
+		n.queued.head = n.front()
+		n.feed.put(&n.queued, now)
 	}
 	for p := n.parent.Load(); p != nil; p = n.parent.Load() {
 		n.refresh(now)
@@ -203,8 +203,8 @@ func (n *node) push(it *Item) {
 	it.class = n.class
 	it.place.Value, it.place.Bytes, it.place.Items = it, it.Held, int(it.Cost.Packets)
 	n.queue.Push(&it.place)
-	n.owed += it.Cost.in(n.kind)
-	n.waits(it.Cost, max(it.Cost.Packets, 1))
+	n.queueCost += it.Cost.in(n.kind)
+	n.countWaiting(it.Cost, max(it.Cost.Packets, 1))
 }
 
 // remove takes an item out of the queue, and reports whether it waited there.
@@ -212,20 +212,20 @@ func (n *node) remove(it *Item) bool {
 	if !n.queue.Remove(&it.place) {
 		return false
 	}
-	n.owed -= it.Cost.in(n.kind)
-	n.waits(it.Cost.negative(), -max(it.Cost.Packets, 1))
+	n.queueCost -= it.Cost.in(n.kind)
+	n.countWaiting(it.Cost.negative(), -max(it.Cost.Packets, 1))
 	return true
 }
 
-// waits counts so many more items of that cost, or fewer, in the node and those above it.
-func (n *node) waits(cost Cost, items int64) {
+// countWaiting counts so many more items of that cost, or fewer, in the node and those above it.
+func (n *node) countWaiting(cost Cost, items int64) {
 	for ; n != nil; n = n.parent.Load() {
-		n.counts(n.kind, &cost, items)
+		n.line.count(n.kind, &cost, items)
 	}
 }
 
-// flies counts so many more items in flight in the node and those above it.
-func (n *node) flies(items int) {
+// countFlying counts so many more items in flight in the node and those above it.
+func (n *node) countFlying(items int) {
 	for ; n != nil; n = n.parent.Load() {
 		n.flying += items
 	}

@@ -118,8 +118,8 @@ type event struct {
 	index int // in events, plus 1; 0: it is not there
 }
 
-// happensAt has something happen, at once if its time has come.
-func (t *Trial) happensAt(at time.Time, e *event) {
+// schedule has something happen, at once if its time has come.
+func (t *Trial) schedule(at time.Time, e *event) {
 	if !at.After(t.latest) {
 		e.of.happen()
 		return
@@ -128,8 +128,8 @@ func (t *Trial) happensAt(at time.Time, e *event) {
 	heap.Push(&t.events, e)
 }
 
-// forget has an event not happen.
-func (t *Trial) forget(e *event) {
+// unschedule has an event not happen.
+func (t *Trial) unschedule(e *event) {
 	if e.index > 0 {
 		heap.Remove(&t.events, e.index-1)
 	}
