@@ -9,12 +9,10 @@ import (
 	"shaper/unit"
 )
 
-// A class with shadow enforces nothing. Another class, in a trial of its own, gets
-// copies of what really leaves the first one, and computes what that would do.
-
-// A cast implements shadow.
+// A cast is the shadow of a class that enforces nothing: another class, in a trial of its
+// own, that gets copies of what really leaves, and does with them what the policy says.
 type cast struct {
-	in    *Class // gets the copies
+	in    *Class
 	trial *Trial
 }
 
@@ -27,8 +25,8 @@ func newShadow(now time.Time, conf policy.Class, l limit.Limiter, counters *stat
 	return &cast{in: c, trial: c.trial}
 }
 
-// shadowPolicy returns the policy of the class that computes what one with shadow
-// would do: it alone, since those above it do what they say.
+// shadowPolicy returns the policy of the class in the trial. It has no parent, since the
+// classes above the real one do what their policies say.
 func shadowPolicy(conf policy.Class) policy.Class {
 	conf.Shadow, conf.Parent = false, ""
 	conf.Rate, conf.Ceil = conf.Limit(), unit.Rate{}
@@ -92,13 +90,13 @@ func (c *Class) Shadow(now time.Time) *stats.Class {
 	if len(shadows) == 0 {
 		return nil
 	}
-	for _, s := range shadows { // of each bucket: too long for the lock of what really leaves
+	for _, s := range shadows { // without the lock of what really leaves: there may be many buckets
 		s.trial.CatchUp(now)
 	}
 	return shadows[0].Stats
 }
 
-// shadowsOf returns the classes that have the copies for a class and for its buckets.
+// shadowsOf returns the classes in the trials of a class and of its buckets.
 func shadowsOf(c *Class) (all []*Class) {
 	defer c.lock().mu.Unlock()
 	if c.shadow != nil {
@@ -107,15 +105,13 @@ func shadowsOf(c *Class) (all []*Class) {
 	return all
 }
 
-// mirror offers a class of the trial a copy of what costs so much. from is the source
-// that waiting would hold up; nil if it would hold up none, as for datagrams. asks says
-// that it gets an answer: of the copies that ask, the first one that has none is answered
-// by answered.
+// mirror offers a class of the trial a copy of what costs so much. from and asks are those
+// of shadow.offer.
 func (t *Trial) mirror(now time.Time, c *Class, cost Cost, from *Source, asks bool) {
 	defer t.at(now).Unlock()
 	switch {
 	case from != nil && cost.Bytes > 0 && c.Counts(unit.Bytes):
-		from.in(t, c).send(cost.Bytes)
+		from.twin(t, c).send(cost.Bytes)
 	case asks:
 		x := t.copy(c, cost)
 		x.item.Patient, x.item.Asks, x.sent = from != nil, true, now
@@ -126,7 +122,7 @@ func (t *Trial) mirror(now time.Time, c *Class, cost Cost, from *Source, asks bo
 	}
 }
 
-// answered says that what was offered first, and has no answer, has it now.
+// answered is that of shadow.
 func (t *Trial) answered(now time.Time) {
 	defer t.at(now).Unlock()
 	if len(t.asked) > 0 {

@@ -7,37 +7,37 @@ import (
 	"shaper/unit"
 )
 
-// A Copy stands in a trial for what really comes: a message, a connection, a
-// datagram, or the bytes of a stream. The lock of its trial guards it. A nil Copy is
-// that of something which no class of the trial limits.
+// A Copy stands in a trial for what really comes: a message, a connection, a datagram, or
+// the bytes of a stream. The lock of its trial guards it. A nil Copy stands for what no
+// class of the trial limits.
 type Copy struct {
 	trial  *Trial
 	class  *Class // that it enters
 	item   Item
-	sender sender // whose next copies it may hold up; nil: it holds up none
-	next   *Copy  // of those not used, of those held up, or of the same source in another class
+	sender sender // whose next copies it may hold up; nil: none
+	next   *Copy  // in a list: of spare copies, of those held up or parked, or of the twins of a source
 	offer  Offer
 
-	// Of a stream it stands for what its source would send, were it held up.
+	// A twin stands for all bytes that its source would send.
 	stream bool
 	rest   int64 // bytes that have not entered
 
-	waits bool      // in the queue of its class
+	waits bool      // it is in the queue of its class
 	over  bool      // it would have been dropped, or has its answer
 	left  time.Time // zero: it has not left
 
 	// An answer comes as long after the copy has left as it came after the message.
 	sent     time.Time // when the message really left; zero: it did not
-	answered bool      // it really has its answer, or will not get one
+	answered bool      // the message has its answer, or will not get one
 	latency  time.Duration
 	answer   event
 	place    int // in Guest.copies, plus 1; 0: it is not there
 }
 
-// mostTwins bounds the copies that wait in a class, of sources which it would hold
-// up, and of which there may be any number as nothing does: twice the longest queue of
-// messages.
-const mostTwins = 1 << 16
+// mostCopies bounds the copies that wait in a class: twice the longest queue of messages.
+// Those of sources which the class would hold up may be any number, since nothing really
+// holds these up.
+const mostCopies = 1 << 16
 
 // A sender is told what becomes of its copies.
 type sender interface {
@@ -47,20 +47,21 @@ type sender interface {
 	park(x *Copy)
 	// lost says that a copy would have been dropped or refused.
 	lost(x *Copy)
-	// leaves says that a copy which waited leaves its class, and left that it has.
+	// leaves says that a copy which waited is leaving its class.
 	leaves(x *Copy)
+	// left says that it has left.
 	left(x *Copy)
-	// asked says that a copy has left, and that an answer is to come.
+	// asked says that a copy has left which gets an answer.
 	asked(x *Copy)
-	// ended says that nothing more is to be expected of a copy, and answered that its
-	// answer was the last.
+	// ended says that a copy is done with.
 	ended(x *Copy)
+	// answered says that a copy had its answer, after ended.
 	answered()
 }
 
 // enter offers the copy to its class, and does what that says.
 func (x *Copy) enter() {
-	if x.class.queue.Len() >= mostTwins {
+	if x.class.queue.Len() >= mostCopies {
 		x.class.tally.overlimit()
 		x.rest = 0
 		x.end()
@@ -94,7 +95,7 @@ func (x *Copy) judge(verdict Verdict) {
 	}
 }
 
-// full makes of a copy for which its class has no room what its source would see.
+// full does what would really be done with a copy for which its class has no room.
 func (x *Copy) full(reason stats.Reason) {
 	if x.sender != nil && x.offer.Waits {
 		x.sender.park(x)
@@ -137,7 +138,7 @@ func (x *Copy) departed() {
 	x.expectAnswer()
 }
 
-// send lets a source send so many bytes more, as soon as it may.
+// send sends so many bytes more, as soon as the twin may.
 func (x *Copy) send(n int64) {
 	x.rest += n
 	if !x.waits {
@@ -146,7 +147,7 @@ func (x *Copy) send(n int64) {
 	}
 }
 
-// goOn lets what a source would send enter the class, until it has to wait.
+// goOn lets the bytes enter the class, piece by piece, until one has to wait.
 func (x *Copy) goOn() {
 	for x.rest > 0 && !x.waits {
 		n := min(x.rest, x.class.Piece())
@@ -167,8 +168,8 @@ func (x *Copy) Sent(now time.Time) {
 	}
 }
 
-// Answered says that the message has its answer at now, or will not get one. The copy
-// is not to be used any more.
+// Answered says that the message has its answer at now, or will not get one. The caller
+// does not use the copy any more.
 func (x *Copy) Answered(now time.Time) {
 	if x != nil {
 		defer x.trial.at(now).Unlock()
@@ -184,7 +185,7 @@ func (x *Copy) answeredAt(now time.Time) {
 	x.expectAnswer()
 }
 
-// expectAnswer makes the answer come when it is due, as soon as that is known.
+// expectAnswer schedules the answer, as soon as it is known when that comes.
 func (x *Copy) expectAnswer() {
 	switch {
 	case !x.answered:
@@ -207,8 +208,7 @@ func (x *Copy) happen() {
 	}
 }
 
-// end forgets the copy, of which nothing more is to be expected. Who is to call
-// Answered may still do so.
+// end forgets the copy, which is done with. Answered may still be called.
 func (x *Copy) end() {
 	if x.sender != nil {
 		x.sender.ended(x)
@@ -219,7 +219,7 @@ func (x *Copy) end() {
 	}
 }
 
-// abandon takes the copy out of its class, or says that it will get no answer.
+// abandon takes the copy out of its class, or says that its answer will not come.
 func (x *Copy) abandon(now time.Time) {
 	x.rest = 0
 	switch {
@@ -235,7 +235,7 @@ func (x *Copy) abandon(now time.Time) {
 	x.end()
 }
 
-// neverAnswered has the copy wait for no answer any more, unless that has come.
+// neverAnswered says that the answer will not come, unless it has come.
 func (x *Copy) neverAnswered(now time.Time) {
 	if x.item.Asks && !x.answered && !x.over {
 		x.answeredAt(now)
@@ -244,8 +244,8 @@ func (x *Copy) neverAnswered(now time.Time) {
 
 func (x *Copy) recycle() { x.next, x.trial.spare = x.trial.spare, x }
 
-// each lets a copy enter a class for what leaves by itself: for each packet, if the class
-// counts packets.
+// each lets copies of a datagram, or of several, enter a class: one for each packet if
+// the class counts packets.
 func (t *Trial) each(c *Class, cost Cost, patient bool) {
 	n := int64(1)
 	if c.Counts(unit.Packets) {

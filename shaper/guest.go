@@ -9,33 +9,33 @@ import (
 	"shaper/unit"
 )
 
-// A Guest is a session in a trial. It waits for a slot as it would, and for its class
-// where that counts connections: what it sends meanwhile enters afterwards. When the
-// session has really ended, the guest keeps its slot until what it has sent would have
-// left and been answered.
+// A Guest is a session in a trial. It waits for a slot as the session would, and for its
+// class if that counts connections; what it sends meanwhile enters afterwards. When the
+// session has really ended, the guest keeps its slot until all that it has sent would
+// have left and been answered. The lock of its trial guards it.
 type Guest struct {
 	// Up is what the session sends to the upstream, Down what comes back.
 	Up, Down Source
 
 	trial  *Trial
-	class  *Class // towards the upstream; nil: the trial knows no such session
+	class  *Class // towards the upstream; nil: no class of the trial limits the session
 	slot   Slot
 	opens  *Copy // the connection, which waits for its class
 	copies []*Copy
 	joined []*Class
 
-	asked     bool // for its slot
+	asked     bool // it has asked for its slot
 	connected bool // the connection has entered its class
-	queued    bool // waits for its slot
-	gone      bool // would have been refused, or has ended
-	ending    bool // has really ended
+	queued    bool // it waits for its slot
+	gone      bool // it would have been refused, or has ended
+	ending    bool // the session has really ended
 	retries   bool // each of its datagrams asks for a slot, until it has got one
 
 	patience event
 }
 
-// Guest returns the guest of a session, which is to be in two classes of the trial;
-// nil for none. See Join for that of the message rules.
+// Guest returns the guest of a session that is in two classes of the trial; nil for none.
+// Its messages may be in others; see Join.
 func (t *Trial) Guest(now time.Time, who policy.Conn, up, down *Class) *Guest {
 	g := &Guest{trial: t}
 	g.class = g.Join(now, up, who)
@@ -44,8 +44,8 @@ func (t *Trial) Guest(now time.Time, who policy.Conn, up, down *Class) *Guest {
 	return g
 }
 
-// Join returns the class, or the bucket of it, that the session's messages enter. The
-// guest quits it when it is gone.
+// Join returns the class that messages of the session enter: c, or the bucket for the
+// session. The guest quits it when it is gone.
 func (g *Guest) Join(now time.Time, c *Class, who policy.Conn) *Class {
 	if c == nil {
 		return nil
@@ -61,10 +61,10 @@ func (g *Guest) Join(now time.Time, c *Class, who policy.Conn) *Class {
 	return joined
 }
 
-// Follow leads a session that fails over, and has sent nothing yet, to two other
-// classes. It returns false if the one towards the upstream is another one: there the
-// session needs another guest, which asks for a slot again. A session that would have
-// been refused stays so.
+// Follow takes a session that fails over, and has sent nothing yet, to two other classes.
+// It returns false if the class towards the upstream changes: then the session needs
+// another guest, which asks for a slot again. A session that would have been refused
+// stays refused.
 func (g *Guest) Follow(now time.Time, who policy.Conn, up, down *Class) bool {
 	up, down = g.Join(now, up, who), g.Join(now, down, who)
 	defer g.trial.at(now).Unlock()
@@ -74,8 +74,7 @@ func (g *Guest) Follow(now time.Time, who policy.Conn, up, down *Class) bool {
 	return g.gone || up == g.class
 }
 
-// Open has the session ask for a slot, as it would under its protocol, unless it has
-// done so.
+// Open asks for a slot, as the session would under its protocol, unless it has asked.
 func (g *Guest) Open(now time.Time, protocol policy.Protocol) {
 	defer g.trial.at(now).Unlock()
 	if g.asked {
@@ -98,8 +97,8 @@ func (g *Guest) Open(now time.Time, protocol policy.Protocol) {
 	}
 }
 
-// Stay gives a session a slot that was open before the trial began, even if there is
-// none to be had.
+// Stay gives a session that was open before the trial began a slot, even if there is none
+// to be had.
 func (g *Guest) Stay(now time.Time) {
 	defer g.trial.at(now).Unlock()
 	g.asked, g.connected = true, true
@@ -108,13 +107,13 @@ func (g *Guest) Stay(now time.Time) {
 	}
 }
 
-// happen ends a wait for a slot that takes too long.
+// happen ends the guest: it has waited too long for a slot.
 func (g *Guest) happen() {
 	g.class.tally.lose(stats.MaxWait, &Cost{})
 	g.leave()
 }
 
-// Acquired implements SlotOwner. What the session has sent meanwhile enters now.
+// Acquired implements SlotOwner: what the session has sent meanwhile enters now.
 func (g *Guest) Acquired() {
 	g.queued = false
 	g.trial.unschedule(&g.patience)
@@ -122,8 +121,7 @@ func (g *Guest) Acquired() {
 	g.tidy()
 }
 
-// End says that the session has really ended: cleanly, so that what it has sent goes
-// on, or not.
+// End says that the session has really ended. If cleanly, what it has sent goes on.
 func (g *Guest) End(now time.Time, clean bool) {
 	if g == nil {
 		return
@@ -141,11 +139,11 @@ func (g *Guest) End(now time.Time, clean bool) {
 	g.tidy()
 }
 
-// Classes returns the classes of the session, there and back; nil for none.
+// Classes returns the classes of the session, towards the upstream and back; nil for none.
 func (g *Guest) Classes() (up, down *Class) { return g.class, g.Down.class }
 
-// Offer offers the copy of a message, whose class the bytes of its body are of, too. It
-// returns the copy where that gets an answer.
+// Offer offers the copy of a message. The bytes of its body are in its class, too. Offer
+// returns the copy if that gets an answer.
 func (s *Source) Offer(now time.Time, o Offer) *Copy {
 	t := s.guest.trial
 	defer t.at(now).Unlock()
@@ -162,7 +160,7 @@ func (s *Source) Offer(now time.Time, o Offer) *Copy {
 	return x
 }
 
-// Send offers a copy of what a session sends that is no message.
+// Send offers a copy of what is no message: bytes, a datagram, a connection.
 func (s *Source) Send(now time.Time, cost Cost) {
 	g := s.guest
 	defer g.trial.at(now).Unlock()
@@ -180,7 +178,7 @@ func (s *Source) Send(now time.Time, cost Cost) {
 	}
 }
 
-// acquires has a client of datagrams ask for a slot, which it does not wait for.
+// acquires asks for the slot of a client of datagrams, which does not wait for one.
 func (g *Guest) acquires() bool {
 	if g.retries = !g.slot.Acquire(g.class, g); g.retries {
 		g.slot.Release()

@@ -8,34 +8,34 @@ import (
 	"shaper/unit"
 )
 
-// A Source is what sends, as the trial sees it: in one direction of a session, or of
-// what leaves a class with shadow. The zero Source has sent nothing.
+// A Source is what sends, as a trial sees it: one direction of a session, or what leaves a
+// class with shadow. The zero Source has sent nothing. The lock of the trial guards it.
 type Source struct {
-	guest *Guest // nil: nothing but a class that its bytes wait for holds it up
+	guest *Guest // nil: only the class that its bytes wait for holds it up
 	class *Class // of its bytes and connections; nil: none
-	twins *Copy  // that stand for its bytes, the latest first
+	twins *Copy  // stand for its bytes, one for each class, the latest first
 
 	backlogs []*sourceBacklog // of its messages, by class
-	holds    int64            // memory of those
+	holds    int64            // memory that those take
 
-	holder      *Copy // that waits, and which what comes next is not to overtake
-	stuck       *Copy // for which that memory has no room, so that nothing more is read
-	first, last *Copy // that wait for those, in order
-	behind      int   // how many
+	holder      *Copy // waits, and nothing that comes later overtakes it
+	stuck       *Copy // there is no memory for it, so that nothing more is read
+	first, last *Copy // held up by one of these, in order
+	behind      int   // how many are held up
 }
 
 // An Offer is a message that a session sends.
 type Offer struct {
 	Class *Class
 	Cost  Cost
-	Asks  bool  // it gets an answer: its copy is told of it
-	Waits bool  // where its class has no room, it is parked; else it is refused
+	Asks  bool  // it gets an answer, which its copy is told of
+	Waits bool  // if its class has no room, it is parked, and not refused
 	Fatal bool  // the session ends if it is refused
-	Alone bool  // what is sent next does not enter before it has left
-	Holds int64 // memory that it takes of its connection while it waits
+	Alone bool  // what comes later does not enter before it has left
+	Holds int64 // memory of its connection that it takes while it waits
 }
 
-// submit has a copy enter its class, unless something holds it up.
+// submit lets a copy enter its class, unless something holds it up.
 func (s *Source) submit(x *Copy) {
 	if !s.isHeldUp(x) {
 		s.enter(x)
@@ -60,26 +60,26 @@ func (s *Source) submit(x *Copy) {
 	s.behind++
 }
 
-// mostBehind bounds the copies that a source holds up; of what comes then it is only
-// counted that it would wait.
+// mostBehind bounds the copies of a source that are held up. What comes beyond it only
+// counts as something that would wait.
 const mostBehind = 1 << 12
 
-// isHeldUp reports whether something holds a copy up: not the bytes before it, if it is
-// bytes of the same class.
+// isHeldUp reports whether something holds a copy up. Bytes do not hold up bytes of the
+// same class.
 func (s *Source) isHeldUp(x *Copy) bool {
 	behind := s.holder != nil && !(x.isBytes() && s.holder.stream && s.holder.class == x.class)
 	return s.guest.isWaiting() || behind || s.stuck != nil || s.first != nil
 }
 
-// isBytes reports whether the copy is of bytes of a stream, which a twin stands for.
+// isBytes reports whether the copy is one of bytes of a stream, for which a twin stands.
 func (x *Copy) isBytes() bool {
 	return x.offer.Class == nil && x.item.Cost.Bytes > 0 && x.class.Counts(unit.Bytes)
 }
 
-// enter has a copy enter its class, which nothing holds up.
+// enter lets a copy that nothing holds up enter its class.
 func (s *Source) enter(x *Copy) {
 	if x.isBytes() {
-		s.in(x.trial, x.class).send(x.item.Cost.Bytes)
+		s.twin(x.trial, x.class).send(x.item.Cost.Bytes)
 		x.end()
 		return
 	}
@@ -87,12 +87,12 @@ func (s *Source) enter(x *Copy) {
 		x.enter()
 		return
 	}
-	b := s.of(x.class)
+	b := s.backlogFor(x.class)
 	switch room := b.isEmpty() || s.holds+x.offer.Holds <= int64(policy.ConnectionHolds); {
 	case !room && x.offer.Waits:
 		s.guest.add(x)
 		s.stuck = x
-	case !room || b.first != nil: // else it would overtake
+	case !room || b.first != nil: // to enter would be to overtake
 		x.full(stats.QueueFull)
 	default:
 		x.item.Patient = x.offer.Waits && b.waiting == 0
@@ -100,8 +100,8 @@ func (s *Source) enter(x *Copy) {
 	}
 }
 
-// sourceBacklog is the messages of a source that are kept for one class, as package conn
-// keeps them: those in its queue, and those parked until one of the former leaves.
+// A sourceBacklog is the messages of a source that wait for one class, as package conn
+// keeps them: those in the queue of the class, and those parked until one of these leaves.
 type sourceBacklog struct {
 	class       *Class
 	waiting     int   // in the queue
@@ -110,8 +110,8 @@ type sourceBacklog struct {
 
 func (b *sourceBacklog) isEmpty() bool { return b.waiting == 0 && b.first == nil }
 
-// of returns what is kept for a class.
-func (s *Source) of(c *Class) *sourceBacklog {
+// backlogFor returns what waits for a class.
+func (s *Source) backlogFor(c *Class) *sourceBacklog {
 	for _, b := range s.backlogs {
 		if b.class == c {
 			return b
@@ -130,9 +130,9 @@ func (s *Source) keep(x *Copy) {
 	}
 }
 
-// park keeps a message for which its class has no room, behind others.
+// park implements sender: the message waits behind those parked before.
 func (s *Source) park(x *Copy) {
-	b := s.of(x.class)
+	b := s.backlogFor(x.class)
 	if b.first == nil {
 		b.first = x
 	} else {
@@ -143,8 +143,8 @@ func (s *Source) park(x *Copy) {
 	s.keep(x)
 }
 
-// resume has parked messages enter their class, as far as it has room. The first needs
-// none if no other of the source waits there.
+// resume lets parked messages enter their class as far as there is room. The first needs
+// no room if no other message of the source waits there.
 func (s *Source) resume(b *sourceBacklog) {
 	for b.first != nil {
 		x := b.first
@@ -169,7 +169,7 @@ func (s *Source) waits(x *Copy) {
 		s.holder = x
 	case x.offer.Class != nil:
 		s.keep(x)
-		s.of(x.class).waiting++
+		s.backlogFor(x.class).waiting++
 	}
 }
 
@@ -187,7 +187,7 @@ func (s *Source) leaves(x *Copy) {
 	case s.guest.opens == x:
 		s.guest.opens = nil
 	default:
-		s.of(x.class).waiting--
+		s.backlogFor(x.class).waiting--
 		s.holds -= x.offer.Holds
 	}
 }
@@ -200,7 +200,7 @@ func (s *Source) left(x *Copy) {
 	case x.item.Cost.Connections > 0:
 		s.guest.goOn()
 	default:
-		s.resume(s.of(x.class))
+		s.resume(s.backlogFor(x.class))
 		s.goOn()
 	}
 	s.guest.tidy()
@@ -233,7 +233,7 @@ func (s *Source) drop() {
 	s.first, s.stuck, s.backlogs, s.holds, s.behind = nil, nil, nil, 0, 0
 }
 
-// goOn has enter what was held up, as far as it may.
+// goOn lets enter what was held up, as far as it may.
 func (s *Source) goOn() {
 	if x := s.stuck; x != nil && !s.guest.isWaiting() {
 		s.stuck = nil
@@ -247,18 +247,18 @@ func (s *Source) goOn() {
 	}
 }
 
-// mostOfSource bounds the classes that remember a source, of which those that it has
-// left never come again: as many as there are on a path.
-const mostOfSource = 8
+// mostTwins bounds the twins of a source: as many as there are classes on a path. Some are
+// of classes that the source has left for good.
+const mostTwins = 8
 
-// in returns the copy that stands for the bytes of the source in a class.
-func (s *Source) in(t *Trial, c *Class) *Copy {
+// twin returns the copy that stands for the bytes of the source in a class.
+func (s *Source) twin(t *Trial, c *Class) *Copy {
 	at := &s.twins
 	for n := 1; *at != nil; at, n = &(*at).next, n+1 {
 		if (*at).class == c {
 			return *at
 		}
-		if n == mostOfSource-1 {
+		if n == mostTwins-1 {
 			(*at).next = nil
 		}
 	}
@@ -271,13 +271,13 @@ func (s *Source) in(t *Trial, c *Class) *Copy {
 	return x
 }
 
-// goOn has enter what the session has sent, as far as it may.
+// goOn lets enter what the session has sent, as far as it may.
 func (g *Guest) goOn() {
 	g.Up.goOn()
 	g.Down.goOn()
 }
 
-// isWaiting reports whether nothing of the session may enter yet.
+// isWaiting reports whether nothing that the session sends may enter yet.
 func (g *Guest) isWaiting() bool { return g.queued || g.opens != nil }
 
 // tidy ends the guest when nothing more is to be expected of it.
@@ -287,8 +287,8 @@ func (g *Guest) tidy() {
 	}
 }
 
-// leave ends the guest, whose session has ended or would have been refused, with all
-// that waits.
+// leave ends the guest, with all that waits: its session has ended, or would have been
+// refused.
 func (g *Guest) leave() {
 	if g.gone {
 		return
@@ -309,7 +309,7 @@ func (g *Guest) leave() {
 	g.joined = nil
 }
 
-// add notes a copy that something is to be expected of.
+// add notes a copy that waits, or whose answer does.
 func (g *Guest) add(x *Copy) {
 	if x.place == 0 {
 		g.copies = append(g.copies, x)

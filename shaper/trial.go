@@ -8,28 +8,27 @@ import (
 	"shaper/limit"
 )
 
-// A Trial computes what classes would do, and enforces nothing. They get copies of
-// what really comes: their counters then say what would have waited, and what would
-// have been dropped or refused. No pacer drives them: whoever offers a copy, or reads
-// the counters, first lets everything happen that is due by then, each event at its
-// own time. So nothing is late. A Trial may be used concurrently.
+// A Trial computes what classes would do, and enforces nothing. The classes get copies of
+// what really comes, and their counters say what would have waited, and what would have
+// been dropped or refused. No pacer drives them: whoever offers a copy, or reads the
+// counters, first lets everything happen that is due by then, each event at its own time.
+// So nothing is late. A Trial may be used concurrently.
 //
-// Where a limit would hold up whoever sends, the copies of what it sends next are
-// held up too; see Source. A session that would have been refused sends no more
-// copies; see Guest. An answer comes as long after a copy has left as it really came
-// after the message.
+// If a limit would hold up a source, the copies of what it sends later are held up, too;
+// see Source. A session that would have been refused sends no more copies; see Guest. An
+// answer comes as long after its copy has left as it really came after the message.
 type Trial struct {
-	mu      sync.Mutex
-	latest  time.Time // when something happened last
-	classes []*Class
-	trees   alarms // the next departure of each tree
-	events  events
-	asked   []*Copy // that have no answer yet, in order, where nobody knows which answer is whose
-	spare   *Copy   // copies that are not used
+	classes []*Class // in the order of the policy
+
+	mu     sync.Mutex // taken under the lock of what really leaves, and before those of classes
+	latest time.Time  // when something happened last
+	trees  alarms     // the next departure of each tree
+	events events
+	asked  []*Copy // have no answer yet, in order, if nobody knows which answer is whose
+	spare  *Copy   // copies that are not used
 }
 
-// Classes returns the classes, in the order of the policy. Only the trial may have
-// anything enter them.
+// Classes returns the classes, in the order of the policy. Only copies enter them.
 func (t *Trial) Classes() []*Class { return t.classes }
 
 // CatchUp lets everything happen that is due at now.
@@ -37,12 +36,12 @@ func (t *Trial) CatchUp(now time.Time) {
 	defer t.at(now).Unlock()
 }
 
-// at locks the trial, in which everything has happened that is due at now.
+// at locks the trial, and lets everything happen that is due at now.
 func (t *Trial) at(now time.Time) *sync.Mutex {
 	t.mu.Lock()
 	caughtUp := false
 	defer func() {
-		if !caughtUp { // a panic ends one session, and not those that come after it
+		if !caughtUp { // a panic ends one session, and does not block the others
 			t.mu.Unlock()
 		}
 	}()
@@ -51,8 +50,7 @@ func (t *Trial) at(now time.Time) *sync.Mutex {
 	return &t.mu
 }
 
-// catchUp is CatchUp with the lock. Of what happens at one moment, answers come
-// first, then items leave.
+// catchUp is CatchUp with the lock. At one moment, answers come before items leave.
 func (t *Trial) catchUp(now time.Time) {
 	for {
 		leaves, due := t.trees.first(), t.events.first()
@@ -79,13 +77,13 @@ func (t *Trial) release(root *Class) {
 	}
 }
 
-// expect notes when the next item leaves of the tree that a class is in.
+// expect notes when the next item leaves the tree that a class is in.
 func (t *Trial) expect(c *Class) {
 	t.trees.set(&c.root().due, later(c.Next(t.latest), t.latest))
 }
 
-// CatchUp is that of the trial which the class is in, if it is in one: a bucket is in
-// that of a class above it.
+// CatchUp lets everything happen that is due at now in the trial of the class, if it is in
+// one.
 func (c *Class) CatchUp(now time.Time) {
 	for ; c != nil; c = c.Parent() {
 		if c.trial != nil {
@@ -108,7 +106,7 @@ func (t *Trial) copy(c *Class, cost Cost) *Copy {
 	return x
 }
 
-// events is a heap of what happens at its time, the earliest first.
+// events is a heap, the earliest first.
 type events []*event
 
 // An event is something that happens in a trial.
@@ -118,7 +116,7 @@ type event struct {
 	index int // in events, plus 1; 0: it is not there
 }
 
-// schedule has something happen, at once if its time has come.
+// schedule makes an event happen at its time, or at once if that has come.
 func (t *Trial) schedule(at time.Time, e *event) {
 	if !at.After(t.latest) {
 		e.of.happen()
@@ -128,7 +126,7 @@ func (t *Trial) schedule(at time.Time, e *event) {
 	heap.Push(&t.events, e)
 }
 
-// unschedule has an event not happen.
+// unschedule makes an event not happen.
 func (t *Trial) unschedule(e *event) {
 	if e.index > 0 {
 		heap.Remove(&t.events, e.index-1)
