@@ -21,7 +21,8 @@ func newShadow(now time.Time, conf policy.Class, l limit.Limiter, counters *stat
 	conf = shadowPolicy(conf)
 	c := newClass(conf, &tally{Stats: counters}, nil)
 	c.trial = &Trial{latest: now, classes: []*Class{c}}
-	c.install(now, conf, l)
+	p := paceOf(conf)
+	c.install(now, conf, &p, l)
 	return &cast{in: c, trial: c.trial}
 }
 
@@ -74,10 +75,15 @@ func (s *cast) set(now time.Time, conf policy.Class) {
 	s.trial.expect(s.in)
 }
 
-// leave implements shadow.
+// leave implements shadow. Somebody may still read the counters, and so drive the trial:
+// its limiter is another one from now on.
 func (s *cast) leave(now time.Time) *gate {
-	s.trial.CatchUp(now)
-	return &s.in.gate
+	defer s.trial.at(now).Unlock()
+	root := s.in.lock()
+	defer root.mu.Unlock()
+	had := s.in.gate
+	s.in.limiter = limitless{}
+	return &had
 }
 
 // class implements shadow.

@@ -138,23 +138,22 @@ func detach(now time.Time, c *Class) {
 }
 
 // put puts another policy in force for the class alone, without telling the tree.
-func (c *Class) put(now time.Time, conf policy.Class) {
+func (c *Class) put(now time.Time, conf policy.Class, next *pace) {
 	c.recover(now)
-	next := paceOf(conf)
 	if !next.sameLimiter(&c.pace) || conf.Shadow != c.conf.Shadow {
 		c.leaving = time.Time{}
 	}
 	if c.shadow != nil && conf.Shadow {
 		c.shadow.set(now, conf)
-		c.install(now, conf, limitless{})
+		c.install(now, conf, next, limitless{})
 		return
 	}
 	had := c.enforced(now)
 	c.shadow = nil
-	c.install(now, conf, had.takeOver(now, &next))
+	c.install(now, conf, next, had.takeOver(now, next))
 }
 
-// enforced returns what limits the class, or would limit it.
+// enforced returns what limits the class, or has limited its shadow, which ends.
 func (c *Class) enforced(now time.Time) *gate {
 	if c.shadow != nil {
 		return c.shadow.leave(now)
@@ -162,15 +161,15 @@ func (c *Class) enforced(now time.Time) *gate {
 	return &c.gate
 }
 
-// install puts a policy in force with its limiter, which the class gives to its shadow
-// if it only computes what it would do.
-func (c *Class) install(now time.Time, conf policy.Class, l limit.Limiter) {
+// install puts a policy in force with its pace and its limiter. A class that only computes
+// what it would do gives the limiter to its shadow.
+func (c *Class) install(now time.Time, conf policy.Class, p *pace, l limit.Limiter) {
 	if conf.Shadow && c.shadow == nil {
 		c.shadow, l = c.casts(now, conf, l, shadowStats(c)), limitless{}
 	}
 	c.conf = conf
 	c.passive = c.keys != nil || c.shadow != nil
-	c.gate.set(now, conf, l)
+	c.gate.set(now, conf, p, l)
 	c.compete(conf.Priority, int64(max(conf.Weight, 1)))
 	c.queue.MaxItems = int(bound(conf.Queue.Items.N))
 	c.queue.MaxBytes = bound(int64(conf.Queue.Bytes))

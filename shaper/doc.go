@@ -40,6 +40,6 @@
 //	alarms       moments, the earliest first
 //	item         what leaves as one, and what it costs
 //
-// A rate goes from the policy to its limiter through Shaper.Apply, Class.Set, Class.put,
-// paceOf and gate.takeOver.
+// A rate goes from the policy to its limiter through Shaper.Apply, Class.Set, paceOf,
+// Class.put and gate.takeOver.
 package shaper

@@ -33,9 +33,9 @@ type gate struct {
 	throttle throttle
 }
 
-// set puts a policy in force at now, with its limiter.
-func (g *gate) set(now time.Time, conf policy.Class, l limit.Limiter) {
-	g.pace = paceOf(conf)
+// set puts a policy in force at now, with its pace and its limiter.
+func (g *gate) set(now time.Time, conf policy.Class, p *pace, l limit.Limiter) {
+	g.pace = *p
 	g.onThrottle, g.adapts, g.mostFlying = conf.OnThrottle, conf.Adapt, conf.InFlight
 	g.limiter = l
 	g.settler, _ = l.(limit.Settler)

@@ -21,6 +21,8 @@ import (
 // The lock of the tree guards all of it.
 type keys struct {
 	class  *Class
+	conf   policy.Class // of each bucket
+	pace   pace         // likewise
 	since  time.Time // when a new bucket has let out as much as may leave at once; zero: never
 	active map[policy.Key]*Class
 	idle   idleKeys
@@ -39,8 +41,11 @@ type membership struct {
 	lingers bool // it is among keys.linger
 }
 
-func newKeys(now time.Time, class *Class) *keys {
-	return &keys{class: class, active: map[policy.Key]*Class{}, idle: newIdleKeys(now)}
+// newKeys returns the buckets of a class that gets the policy conf.
+func newKeys(now time.Time, class *Class, conf policy.Class) *keys {
+	k := &keys{class: class, conf: bucketPolicy(conf), active: map[policy.Key]*Class{}, idle: newIdleKeys(now)}
+	k.pace = paceOf(k.conf)
+	return k
 }
 
 // Join returns the class that the items of a session enter: c itself, or the bucket for
@@ -107,7 +112,7 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	}
 	state := k.fresh(now)
 	if known {
-		state = remembered(now, left, k.pace())
+		state = remembered(now, left, &k.pace)
 	}
 	c := k.open(now, state)
 	c.key = key
@@ -134,17 +139,13 @@ func (k *keys) most() int {
 
 // open returns a new bucket.
 func (k *keys) open(now time.Time, state bucketState) *Class {
-	conf := bucketPolicy(k.class.conf)
-	c := newClass(conf, k.class.tally, k.class.casts)
+	c := newClass(k.conf, k.class.tally, k.class.casts)
 	c.waker, c.among = k.class.waker, k
 	c.assured = state.assured
-	c.install(now, conf, state.limiter)
+	c.install(now, k.conf, &k.pace, state.limiter)
 	attach(now, c, k.class)
 	return c
 }
-
-// pace returns the pace of each bucket.
-func (k *keys) pace() pace { return paceOf(bucketPolicy(k.class.conf)) }
 
 // bucketPolicy returns the policy of each bucket of a class.
 func bucketPolicy(conf policy.Class) policy.Class {
@@ -193,24 +194,25 @@ func (k *keys) keeps(now time.Time, c *Class) bool {
 	return c.lingers
 }
 
-// set puts a policy in force for all buckets, in the place of another.
-func (k *keys) set(now time.Time, old, next policy.Class) {
-	old, next = bucketPolicy(old), bucketPolicy(next)
-	if old == next {
+// set puts another policy of the class in force for all buckets.
+func (k *keys) set(now time.Time, conf policy.Class) {
+	conf = bucketPolicy(conf)
+	if conf == k.conf {
 		return // as in most reloads; there may be many buckets
 	}
+	had := k.pace
+	k.conf, k.pace = conf, paceOf(conf)
 	k.each(func(c *Class) {
-		c.put(now, next)
+		c.put(now, k.conf, &k.pace)
 		c.update(now)
 	})
-	had, pace := paceOf(old), paceOf(next)
-	if had == pace {
+	if had == k.pace {
 		return
 	}
 	k.idle.change(now, func(left remains) bucketState {
-		state := remembered(now, left, had)
-		state.limiter = pace.takeOver(now, state.limiter, &had, had.rate)
-		state.assured = pace.assure(now, state.assured)
+		state := remembered(now, left, &had)
+		state.limiter = k.pace.takeOver(now, state.limiter, &had, had.rate)
+		state.assured = k.pace.assure(now, state.assured)
 		return state
 	})
 }
@@ -223,7 +225,7 @@ type bucketState struct {
 
 // fresh returns the state of the bucket of a key that is not known.
 func (k *keys) fresh(now time.Time) bucketState {
-	p := k.pace()
+	p := &k.pace
 	if k.since.IsZero() {
 		return bucketState{p.idle(now), p.assure(now, nil)}
 	}
@@ -231,7 +233,7 @@ func (k *keys) fresh(now time.Time) bucketState {
 }
 
 // remembered returns the state of a bucket that was idle, at the pace that it had.
-func remembered(now time.Time, left remains, p pace) bucketState {
+func remembered(now time.Time, left remains, p *pace) bucketState {
 	state := bucketState{limiter: left.limiter, assured: p.assure(left.assured, nil)}
 	if state.limiter == nil {
 		state.limiter = p.idle(now)

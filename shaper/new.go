@@ -13,16 +13,16 @@ import (
 // leave at once, a token class a burst.
 func NewClass(now time.Time, conf policy.Class) *Class {
 	p := paceOf(conf)
-	return newRoot(now, conf, &tally{Stats: new(stats.Class)}, p.idle(now))
+	return newRoot(now, conf, &tally{Stats: new(stats.Class)}, &p, p.idle(now))
 }
 
 // newRoot returns a class of the policy, which has no parent yet.
-func newRoot(now time.Time, conf policy.Class, counters *tally, l limit.Limiter) *Class {
+func newRoot(now time.Time, conf policy.Class, counters *tally, p *pace, l limit.Limiter) *Class {
 	c := newClass(conf, counters, newShadow)
 	if conf.Per != (policy.Per{}) {
-		c.keys = newKeys(now, c)
+		c.keys = newKeys(now, c, conf)
 	}
-	c.install(now, conf, l)
+	c.install(now, conf, p, l)
 	return c
 }
 
@@ -64,7 +64,7 @@ func NewTrial(now time.Time, confs []policy.Class) *Trial {
 // counters of the old one, and starts without a burst.
 func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	p := paceOf(conf)
-	next := newRoot(now, conf, &tally{Stats: old.Stats}, p.spent(now, 0))
+	next := newRoot(now, conf, &tally{Stats: old.Stats}, &p, p.spent(now, 0))
 	next.waker, next.former = old.waker, old
 	if next.keys != nil {
 		next.keys.since = now

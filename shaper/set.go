@@ -22,8 +22,8 @@ func (c *Class) Set(now time.Time, conf policy.Class) {
 
 // set is Set without updating the tree.
 func (c *Class) set(now time.Time, conf policy.Class) {
-	old := c.conf
-	if c.put(now, conf); c.keys != nil {
-		c.keys.set(now, old, conf)
+	p := paceOf(conf)
+	if c.put(now, conf, &p); c.keys != nil {
+		c.keys.set(now, conf)
 	}
 }

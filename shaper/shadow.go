@@ -22,7 +22,8 @@ type shadow interface {
 	isBusy(now time.Time) bool
 	// set puts another policy in force.
 	set(now time.Time, conf policy.Class)
-	// leave returns what has limited the copies, which begins to limit what really leaves.
+	// leave ends the shadow. It returns what has limited the copies, which the caller may
+	// use for what really leaves.
 	leave(now time.Time) *gate
 	// class returns the class that has the copies.
 	class() *Class

@@ -13,7 +13,7 @@ import (
 // comes to its class later, nor by one of another class that comes later to where both
 // wait. A Slot may be used concurrently.
 type Slot struct {
-	mu    sync.Mutex // taken before the lock of a tree, and never after it
+	mu    sync.Mutex // taken before the lock of the tree that the class is in
 	class *Class     // nil: nothing was acquired, or it has been released
 	owner SlotOwner
 
