@@ -37,10 +37,10 @@ func (n *node) Piece() int64 {
 	return piece
 }
 
-// passes reports whether what costs so much may leave without waiting: every class on
-// the path allows it, and it overtakes nobody. Those who wait for a class are not
-// overtaken by what neither that class nor one above it counts. contested says that some
-// of them may send, and compete for a class that does not limit itself: what is charged
+// passes reports whether what costs so much may leave without waiting: every class on the
+// path allows it, and it overtakes nothing. What neither a class nor one above it counts
+// overtakes nothing that waits for the class. contested reports whether something that
+// waits may leave, and competes for a class that does not limit itself: what is charged
 // then may change whose turn it is.
 func (n *node) passes(now time.Time, cost *Cost) (passes, contested bool) {
 	if n.queue.Len() > 0 || n.handing.Load() {
@@ -65,17 +65,17 @@ type departure struct {
 // charge charges a cost, which those beneath a node have allowed since since, to the node
 // and those above it. It returns since when all of them have allowed it.
 //
-// A class pays from its assured rate if it is within that, and not if it borrows. What
-// its siblings and its own limit hold up is no idleness, so for that it has been ready
-// since those beneath it allowed it. They had gaps of their own, which end with the turn
-// of an item that was borrowed, and of which the slack is no idleness either: what falls
-// due in between would be lost.
+// The assured rate: a class pays from it while it is within that rate, and not while it
+// borrows. To wait for siblings, or for its own limit, is not idleness: the class has been
+// ready since those beneath it allowed the item. They have gaps of their own, which end
+// with the turn of an item that was borrowed. The slack before that is not idleness
+// either; else what falls due in between would be lost.
 //
-// For a limit it has been ready since the last of them all allowed it: only what is later
-// than that is the lateness of a wake-up, which a limiter may make up for. Of what
-// siblings hold up a leaky class of bytes catches up its slack, which its promise has
-// room for; else the time from its limit to its turn would be lost with each item. Gaps
-// are never made up for.
+// The limit: a class has been ready since all classes on the path allowed the item. Only
+// what is later than that is the lateness of a wake-up, which a limiter may make up for.
+// If siblings held the item up, a leaky class of bytes makes up for its slack, which its
+// promise has room for; else it would lose the time from its limit to its turn with each
+// item. Gaps are never made up for.
 func (d *departure) charge(n *node, since time.Time, cost *Cost) (ready time.Time) {
 	units, parent := cost.in(n.kind), n.parent.Load()
 	n.recover(d.now)
@@ -100,7 +100,7 @@ func (d *departure) charge(n *node, since time.Time, cost *Cost) (ready time.Tim
 	return ready
 }
 
-// pay charges a cost to the turns of all who had one for the item to leave.
+// pay charges a cost to the turns of all contenders on the path.
 func (d *departure) pay(cost *Cost) {
 	n := d.from
 	if n.feed != nil {
@@ -133,10 +133,9 @@ func (n *node) awaitsLeft() bool {
 	return false
 }
 
-// hasLeft tells every class that was charged for an item that it has left. Those are
-// among the ones that charged an item of this class last: one that another class has paid
-// since has not waited for this one, or is a parent that it did not have. A nil cost is
-// that of the last item.
+// hasLeft tells each class that was charged for an item of the node that it has left. If
+// another node has paid a class since, the class does not wait for this item; a parent
+// that the node has got since was never charged. A nil cost is that of the last item.
 func (n *node) hasLeft(now time.Time, cost *Cost) {
 	for x := n; x != nil; x = x.parent.Load() {
 		charged := x.payer == n && (cost == nil || cost.in(x.kind) > 0)

@@ -8,8 +8,8 @@ import (
 )
 
 // A tally counts for a class and, at the same moment, for all classes above it. So the
-// counters of a class have all that is beneath it, and never go back when a reload moves
-// or removes a child. The buckets of a class have the tally of the class.
+// counters of a class include all that is beneath it, and never go back when a reload
+// moves or removes a child. The buckets of a class share the tally of the class.
 //
 // It has no lock: all of it is atomic.
 type tally struct {

@@ -23,7 +23,7 @@ type keys struct {
 	class  *Class
 	conf   policy.Class // of each bucket
 	pace   pace         // likewise
-	since  time.Time // when a new bucket has let out as much as may leave at once; zero: never
+	since  time.Time    // when a new bucket has let out as much as may leave at once; zero: never
 	active map[policy.Key]*Class
 	idle   idleKeys
 	shared *Class   // the bucket of those for whom there is no room; nil: there was room for all

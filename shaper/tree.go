@@ -12,12 +12,13 @@ import (
 // A node is the place of a class in its tree: its gate, what waits there, and those
 // that compete for it. It decides which item leaves next, and when.
 //
-// Each tree has one lock, the mutex of its root; see lock. Who moves a node holds the
-// locks of all roots that were, are or will be above it: Shaper.Apply, and keys when a
-// bucket comes and goes.
+// Each tree has one lock, the mutex of its root; see lock. To move a node is to hold the
+// locks of all roots that were, are or will be above it: Shaper.Apply does, and keys when
+// a bucket comes or goes.
 //
 // Locks are taken in this order: that of a Shaper, a Slot, a tree, a Trial, a tree in the
-// Trial, and the pacer. A second tree is locked by Shaper.Apply only.
+// Trial, and the pacer. Only Shaper.Apply locks two trees that are not in each other's
+// Trials.
 type node struct {
 	class *Class
 	kind  unit.Kind // what it counts
@@ -78,8 +79,8 @@ func (n *node) lock() (root *node) {
 	}
 }
 
-// lockAt is lock for what happens at now. For a tree time never goes back: who comes
-// with an older time, as it was before the lock, gets the latest.
+// lockAt is lock for what happens at now. Time never goes back for a tree: a caller with an
+// older time, as it was before the lock, gets the latest.
 func (n *node) lockAt(now time.Time) (root *node, latest time.Time) {
 	root = n.lock()
 	if now != limit.Never {
@@ -88,7 +89,7 @@ func (n *node) lockAt(now time.Time) (root *node, latest time.Time) {
 	return root, root.latest
 }
 
-// isBeneath reports whether top is the node, or above it.
+// isBeneath reports whether the node is top, or beneath it.
 func (n *node) isBeneath(top *node) bool {
 	for n != nil && n != top {
 		n = n.parent.Load()
@@ -119,8 +120,8 @@ func (n *node) attach(now time.Time, parent *node) {
 	n.update(now)
 }
 
-// leaveMargin is how long an item may be on its way out that is on it while its class
-// leaves a parent: Left goes to its classes, of which that is none any more.
+// leaveMargin is how long an item may still be on its way out when its class leaves a
+// parent, which Left does not reach any more.
 const leaveMargin = 10 * time.Millisecond
 
 // detach makes the node a root. Its tree and itself are locked.
@@ -189,9 +190,9 @@ func (n *node) next(now time.Time) time.Time {
 	return n.ready(now)
 }
 
-// wake tells the waker when to look again, after update. The node is the root. It is not
-// a moment that has passed: of two trees that are always late, the one that is later
-// would go before the other for ever.
+// wake tells the waker when to look again, after update. The node is the root. That is
+// never a moment that has passed: of two trees that are always late, the later one would
+// go before the other for ever.
 func (n *node) wake(now time.Time) {
 	if n.waker != nil {
 		n.waker.set(&n.due, later(n.next(now), now))
