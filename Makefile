@@ -41,7 +41,7 @@ run:
 # The race detector allocates, so what must not allocate is tested without. The tests of
 # the whole program measure rates: they come last, when no other package is tested.
 test: deps lint
-	@{ $(GO) test -json -race -skip Allocate $$($(GO) list ./... | grep -v /tests$$); \
+	@{ $(GO) test -json -race -timeout 20m -skip Allocate $$($(GO) list ./... | grep -v /tests$$); \
 	   $(GO) test -json -run Allocate $$($(GO) list ./... | grep -v /tests$$); \
 	   $(GO) test -json -race -count=1 -parallel 6 -timeout 20m ./tests; } | $(TALLY)
 
@@ -67,7 +67,8 @@ fuzz:
 	  done; \
 	done
 
-# BENCH="-only bulk,rtt -rounds 1" for less, which writes nothing.
+# BENCH="-only bulk,rtt -rounds 1" for less, which writes nothing. BENCH="-against HEAD~5" compares
+# with an earlier revision, and lists what has become worse.
 bench: DEBIAN = build-essential:g++ iproute2:ip
 bench: deps
 	$(GO) run ./tests/bench $(BENCH)
@@ -77,7 +78,7 @@ bench-go:
 
 demo-kannel: DEBIAN = kannel:bearerbox
 demo-kannel: deps
-	$(GO) test -count=1 -v -run '^TestKannel$$' ./tests
+	FULL=1 $(GO) test -count=1 -v -run '^TestKannel$$' ./tests
 
 # The manual and the completions come from the program itself, built for this machine.
 install:

@@ -45,6 +45,7 @@ func submits(from string, first, n int) string {
 // another class passes; what must not overtake does not, and the order within a class is
 // kept.
 func TestNothingStarvesBehindAQueue(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		n      int
 		secure bool
@@ -278,9 +279,13 @@ func TestALongQueueEnds(t *testing.T) {
 // A provider that stops reading takes up no more than its own kernel has room for; when it
 // goes on, what waited goes on in its order, at the rate of the class, with no burst.
 func TestAStalledProviderGetsNoBurst(t *testing.T) {
+	t.Parallel()
 	const n, rate = 1500, 2000 // fewer than may be unanswered
 	addr, conns := listen(t)
-	r := run(t, exchanged("smpp", addr, fmt.Sprint(rate, " messages/s"), `queue = "20000 messages"`, `algorithm = "token"`, `burst = "100 messages"`))
+	at := func(rate string) string {
+		return exchanged("smpp", addr, rate, `queue = "20000 messages"`, `algorithm = "token"`, `burst = "100 messages"`)
+	}
+	r := run(t, at("1 messages/h"))
 	client, upstream := r.open(conns)
 	client.SetDeadline(time.Now().Add(6 * patience))
 	upstream.SetDeadline(time.Now().Add(6 * patience))
@@ -296,6 +301,7 @@ func TestAStalledProviderGetsNoBurst(t *testing.T) {
 		s := r.Sessions()[0]
 		return s.Waiting+int64(s.Upward) == int64(len(all))
 	})
+	r.reload(at(fmt.Sprint(rate, " messages/s")))
 	until(t, "each has had its turn", func() bool { return r.shaper.Class("c").Backlog().Items == 0 })
 	before := int(r.sent("c", stats.Upstream).Messages.Load())
 	if before*one > 200<<10 {

@@ -94,6 +94,7 @@ func noise(n int) []byte {
 // Bytes arrive as they were sent, whatever they go through: with every pipe
 // there is, with one, with none.
 func TestCargoIsUnchanged(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{maxPipes, 1, 0} {
 		c := newCarrier(t)
 		for range maxPipes - n {

@@ -144,12 +144,26 @@ func (f *tlsFiles) pair(key, certPath, keyPath string) (pair tls.Certificate) {
 		return pair
 	}
 	if pair, err = tls.X509KeyPair(certPEM, keyPEM); err != nil {
+		if isEncrypted(keyPEM) {
+			err = fmt.Errorf("it is encrypted, and shaper has no password; \"openssl pkey -in %s\" prints it decrypted", keyPath)
+		}
 		f.wrong(key+".key", fmt.Errorf("%s: %w", keyPath, err))
 	}
 	if problem := untimely(chain[0], time.Now()); problem != "" {
 		f.warnings = append(f.warnings, fmt.Errorf("%s.%s.cert: %w", f.section, key, fmt.Errorf("%s: %s", certPath, problem)))
 	}
 	return pair
+}
+
+// isEncrypted reports whether a private key has a password: that of PKCS #8 (RFC 5958), or
+// the older one of RFC 1421.
+func isEncrypted(keyPEM []byte) bool {
+	for block, rest := pem.Decode(keyPEM); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type == "ENCRYPTED PRIVATE KEY" || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED") {
+			return true
+		}
+	}
+	return false
 }
 
 // untimely says why a certificate is not valid at a time; "" if it is.

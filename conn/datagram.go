@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"shaper/buffer"
+	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
 	"shaper/unit"
@@ -103,6 +104,9 @@ type datagrams struct {
 	buf   *buffer.Buffer // of the payload
 }
 
+// It does not compile if policy.Holds is too little.
+const _ = policy.MessageHolds - buffer.Min - unsafe.Sizeof(datagrams{}) - unsafe.Sizeof(buffer.Buffer{})
+
 var datagramsPool = sync.Pool{New: func() any { return new(datagrams) }}
 
 // newDatagrams copies a train into a buffer of about its size: what waits counts
@@ -112,8 +116,7 @@ func newDatagrams(w *way, t train) *datagrams {
 	d.way, d.class = w, w.class.Load()
 	d.buf = buffer.Get(len(t.payload))
 	d.train = train{payload: d.buf.Bytes[:copy(d.buf.Bytes, t.payload)], size: t.size}
-	held := int64(len(d.buf.Bytes)) + int64(unsafe.Sizeof(*d))
-	d.item = shaper.Item{Cost: t.cost(), Held: held, Owner: d, Settles: true}
+	d.item = shaper.Item{Cost: t.cost(), Held: policy.Holds(int64(len(t.payload))), Owner: d, Settles: true}
 	return d
 }
 

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -29,14 +30,19 @@ const leaveGrace = 500 * time.Millisecond
 
 // dialling is how a session reaches the first upstream of its listener that can
 // be reached, and of a name the first address.
+//
+// A name is resolved before the connection asks its class. A class that counts connections
+// lets nothing else go until the last one has left, and a name may take long. So the
+// order is: slot, name, class, connect.
 type dialling struct {
-	until     time.Time        // when a want of descriptors is a reason to give up
 	next      int              // upstream of the list
 	addrs     []netip.AddrPort // of the present upstream, still to be tried
 	by        time.Time        // when the present upstream is given up
+	patience  time.Duration    // what that had of connect_timeout when it was resolved
+	until     time.Time        // when a want of descriptors is a reason to give up; zero: it has not dialled yet
 	begun     bool             // something has left for an upstream, or the class has been told that nothing will
 	errs      []error
-	timer     *time.Timer        // gives up the present address, or tries all again
+	timer     *time.Timer        // gives up the present address, or tries it again
 	attemptBy time.Time          // when it does the first
 	grace     *time.Timer        // gives up the client; nil: it has not left
 	resolve   context.CancelFunc // nil: no name is being resolved
@@ -55,35 +61,19 @@ func (d *dialling) stop() {
 	*d = dialling{}
 }
 
-// dial begins to reach an upstream, or goes on with the address for which the session
-// has changed its class.
-func (t *tcpSession) dial() {
-	t.up.count(t.up.flow.Class(), shaper.Cost{Connections: 1})
-	t.stage = connecting
-	d := &t.dialling
-	d.by = time.Now().Add(time.Duration(t.conf.ConnectTimeout))
-	if d.until.IsZero() { // for the first time
-		d.until = d.by
-		t.service.stats.Sent[stats.Upstream].Connections.Add(1)
-	}
-	switch t.clientLeaves(); {
-	case t.stage == ended:
-	case len(d.addrs) > 0:
-		t.tryAddress()
-	default:
-		t.tryUpstream()
+// forget has the upstream that was found looked up once more, after a wait: its addresses
+// may be old by then.
+func (d *dialling) forget() {
+	if len(d.addrs) > 0 {
+		d.next, d.addrs = d.next-1, nil
 	}
 }
 
-// tryUpstream tries the next upstream of the list; the session ends where there
-// is no more.
+// tryUpstream goes on with the next upstream of the list; the session ends if there is no
+// more.
 func (t *tcpSession) tryUpstream() {
 	d := &t.dialling
 	if d.next == len(t.conf.Upstream) {
-		if d.lacksDescriptors() && time.Now().Before(d.until) {
-			t.dialLater()
-			return
-		}
 		t.warn(unreachable, "err", errors.Join(d.errs...))
 		t.finish(d.unreached())
 		return
@@ -92,42 +82,16 @@ func (t *tcpSession) tryUpstream() {
 	d.by = time.Now().Add(time.Duration(t.conf.ConnectTimeout))
 	if addrs, known := literally(t.upstreamName()); known {
 		t.tryAddresses(addrs)
-	} else {
-		t.resolve(t.upstreamName())
+		return
 	}
+	t.left() // a class that has let the connection go does not wait for a name
+	t.resolve(t.upstreamName())
 }
 
 // upstreamName returns the upstream that is being tried.
 func (t *tcpSession) upstreamName() string { return t.conf.Upstream[t.dialling.next-1] }
 
-// dialPause is how long a session waits for a descriptor that it lacks, each time.
-const dialPause = 20 * time.Millisecond
-
-// lacksDescriptors reports whether an upstream might be reached if the process had
-// one more. Clients that wait for a slot may have them all; those of the next session
-// that ends are for this one rather than for another that waits.
-func (d *dialling) lacksDescriptors() bool {
-	return slices.ContainsFunc(d.errs, lacksDescriptors)
-}
-
-func lacksDescriptors(err error) bool {
-	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
-}
-
-// dialLater tries all upstreams again.
-func (t *tcpSession) dialLater() {
-	d := &t.dialling
-	d.next, d.errs = 0, nil
-	d.timer = time.AfterFunc(dialPause, func() {
-		t.drive(func(t *tcpSession) {
-			if t.stage == connecting {
-				t.tryUpstream()
-			}
-		})
-	})
-}
-
-// resolve looks up the addresses of a name, each time, and tries them.
+// resolve looks up the addresses of a name, each time, and goes on with them.
 func (t *tcpSession) resolve(upstream string) {
 	ctx, cancel := context.WithDeadline(t.server.ctx, t.dialling.by)
 	t.dialling.resolve = cancel
@@ -147,11 +111,12 @@ func (t *tcpSession) resolve(upstream string) {
 	})
 }
 
-// tryAddresses tries the addresses of an upstream that can be reached. The one that
+// tryAddresses goes on with the addresses of an upstream that can be reached. The one that
 // the session was classified by comes first: a name may have them in another order
 // each time.
 func (t *tcpSession) tryAddresses(addrs []netip.AddrPort) {
 	d := &t.dialling
+	d.patience = time.Until(d.by)
 	d.addrs = reachable(addrs, t.conf.Bind)
 	if len(d.addrs) == 0 {
 		t.failed(t.upstreamName(), t.upstreamName(), errFamily)
@@ -162,38 +127,96 @@ func (t *tcpSession) tryAddresses(addrs []netip.AddrPort) {
 	t.tryAddress()
 }
 
-// tryAddress begins to connect to the next address, or tries the next upstream.
+// tryAddress does what comes next with the next address, or goes on with the next
+// upstream.
 func (t *tcpSession) tryAddress() {
 	d := &t.dialling
-	for len(d.addrs) > 0 {
-		to := d.addrs[0]
-		if t.isElsewhere(to) {
-			t.server.wg.Go(t.follow) // it needs locks that come before the session's
-			return
-		}
-		patience := time.Until(d.by) / time.Duration(len(d.addrs))
-		d.addrs = d.addrs[1:]
-		t.destination = to
-		if !to.IsValid() {
-			t.dialBuiltin(builtins[t.upstreamName()])
-			return
-		}
-		if err := t.connect(to); err != nil {
-			t.upstream.close()
-			t.failed(t.upstreamName(), to.String(), err)
-			continue
-		}
-		attempt := t.upstream.key
-		d.attemptBy = time.Now().Add(patience)
-		d.timer = time.AfterFunc(patience, func() { t.drive(func(t *tcpSession) { t.giveUp(attempt) }) })
-		return
+	switch {
+	case len(d.addrs) == 0:
+		t.tryUpstream()
+	case t.stage == arriving:
+		t.destination, t.located = d.addrs[0], true
+		t.server.wg.Go(t.begin) // it needs locks that come before the session's
+	case t.isElsewhere(d.addrs[0]):
+		t.server.wg.Go(t.follow) // likewise
+	case t.stage == resolving:
+		t.askClass()
+	default:
+		t.attempt()
 	}
-	t.tryUpstream()
 }
 
-// connect begins to connect. The connection has left its class when something
-// leaves for an upstream: not before its name is resolved.
+// askClass has the connection, which has a slot and an address, wait for its class.
+func (t *tcpSession) askClass() {
+	t.stage = opening
+	t.up.ask(time.Now(), shaper.Cost{Connections: 1})
+	t.goOn()
+}
+
+// dial connects to the address that was found: the class has let the connection go.
+func (t *tcpSession) dial() {
+	t.up.count(t.up.flow.Class(), shaper.Cost{Connections: 1})
+	t.stage = connecting
+	d := &t.dialling
+	if d.until.IsZero() { // for the first time
+		t.service.stats.Sent[stats.Upstream].Connections.Add(1)
+	}
+	d.by = time.Now().Add(d.patience)
+	d.until = d.by
+	if t.clientLeaves(); t.stage != ended {
+		t.tryAddress()
+	}
+}
+
+// attempt begins to connect to the next address.
+func (t *tcpSession) attempt() {
+	d := &t.dialling
+	to := d.addrs[0]
+	t.destination = to
+	err := t.connect(to)
+	if lacksDescriptors(err) && time.Now().Before(d.until) {
+		t.attemptLater()
+		return
+	}
+	patience := time.Until(d.by) / time.Duration(len(d.addrs))
+	d.addrs = d.addrs[1:]
+	switch {
+	case err != nil:
+		t.attemptFailed(err)
+	case to.IsValid():
+		t.awaitAnswer(patience)
+	default: // what is built in is there
+		t.established()
+	}
+}
+
+func lacksDescriptors(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
+}
+
+// dialPause is how long a session waits for a descriptor that it lacks, each time.
+const dialPause = 20 * time.Millisecond
+
+// attemptLater tries an address again, for which the process had no descriptor. Clients
+// that wait for a slot may have them all; those of the next session that ends are for
+// this one rather than for another that waits.
+func (t *tcpSession) attemptLater() {
+	t.upstream.close()
+	t.dialling.timer = time.AfterFunc(dialPause, func() {
+		t.drive(func(t *tcpSession) {
+			if d := &t.dialling; t.stage == connecting {
+				d.by = time.Now().Add(d.patience)
+				t.tryAddress()
+			}
+		})
+	})
+}
+
+// connect begins to connect. The connection leaves its class here.
 func (t *tcpSession) connect(to netip.AddrPort) error {
+	if !to.IsValid() {
+		return t.connectBuiltin(builtins[t.upstreamName()])
+	}
 	if t.server.isOwn("tcp", to) {
 		return errLoop
 	}
@@ -210,12 +233,19 @@ func (t *tcpSession) connect(to netip.AddrPort) error {
 	return t.upstream.watch()
 }
 
-// left tells the class that the connection has left it, once.
+// left tells the class that the connection which it has let go has left, or will not: once.
 func (t *tcpSession) left() {
-	if d := &t.dialling; !d.begun {
+	if d := &t.dialling; t.stage == connecting && !d.begun {
 		d.begun = true
 		t.up.flow.Left(time.Now())
 	}
+}
+
+// awaitAnswer gives the address that is being tried so long to answer.
+func (t *tcpSession) awaitAnswer(patience time.Duration) {
+	d, attempt := &t.dialling, t.upstream.key
+	d.attemptBy = time.Now().Add(patience)
+	d.timer = time.AfterFunc(patience, func() { t.drive(func(t *tcpSession) { t.giveUp(attempt) }) })
 }
 
 // giveUp ends the attempt at an address that has taken too long.
@@ -227,9 +257,11 @@ func (t *tcpSession) giveUp(attempt uint64) {
 
 // attemptFailed goes on to the next address.
 func (t *tcpSession) attemptFailed(err error) {
-	t.dialling.timer.Stop()
+	if timer := t.dialling.timer; timer != nil {
+		timer.Stop()
+	}
 	t.upstream.close()
-	t.failed(t.upstreamName(), t.destination.String(), err)
+	t.failed(t.upstreamName(), cmp.Or(destinationName(t.destination), t.upstreamName()), err)
 	t.tryAddress()
 }
 
@@ -293,18 +325,7 @@ var builtins = map[string]func(*net.UnixConn){
 	policy.Discard: func(c *net.UnixConn) { io.Copy(io.Discard, c) },
 }
 
-// dialBuiltin connects to an upstream that is built in.
-func (t *tcpSession) dialBuiltin(serve func(*net.UnixConn)) {
-	if err := t.connectBuiltin(serve); err != nil {
-		t.upstream.close()
-		t.failed(t.upstreamName(), t.upstreamName(), err)
-		t.tryUpstream()
-		return
-	}
-	t.upstream.writable = true
-	t.established()
-}
-
+// connectBuiltin connects to an upstream that is built in.
 func (t *tcpSession) connectBuiltin(serve func(*net.UnixConn)) error {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -320,6 +341,7 @@ func (t *tcpSession) connectBuiltin(serve func(*net.UnixConn)) error {
 		defer t.server.rescue(t) // before that looks like an end
 		serve(theirs)
 	})
+	t.upstream.writable = true
 	return t.upstream.watch()
 }
 

@@ -57,6 +57,7 @@ func closedPort(t testing.TB) string {
 
 // A client that leaves during the dial takes it along.
 func TestClientLeavesDuringDial(t *testing.T) {
+	t.Parallel()
 	for name, leave := range map[string]func(t *testing.T, c *net.TCPConn){
 		"reset":              func(_ *testing.T, c *net.TCPConn) { reset(c) },
 		"reset behind bytes": func(t *testing.T, c *net.TCPConn) { send(t, c, "GET /"); reset(c) },

@@ -101,6 +101,7 @@ var badRecord = "\x17\x03\x03\x00\x20" + strings.Repeat("x", 32)
 // the other side sees a clean end where that one was, and a reset else; and what came
 // before the end arrives.
 func TestEnds(t *testing.T) {
+	t.Parallel()
 	for _, protocol := range []string{"tcp", "smpp", "iso8583", "lines", "http"} {
 		for _, secure := range []struct{ client, upstream bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 			t.Run(fmt.Sprintf("%s client TLS %v upstream TLS %v", protocol, secure.client, secure.upstream), func(t *testing.T) {

@@ -262,6 +262,7 @@ func TestRequests(t *testing.T) {
 // A request for which there is no room gets 429, in its place among pipelined ones,
 // and one that comes when it is told to succeeds.
 func TestRequestsAreRefused(t *testing.T) {
+	t.Parallel()
 	slow := make(chan struct{})
 	addr := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
@@ -294,6 +295,7 @@ func TestRequestsAreRefused(t *testing.T) {
 // A client that reads no refusals is made to wait with its requests, and gets them all
 // when it does.
 func TestRefusalsThatNobodyReads(t *testing.T) {
+	t.Parallel()
 	addr := httpServer(t, func(w http.ResponseWriter, r *http.Request) {})
 	r := run(t, exchanged("http", addr, "0 messages/s", `max_wait = "1ms"`))
 	client := r.dial("l")
@@ -369,14 +371,27 @@ func TestReloadWithoutReturnClass(t *testing.T) {
 	expect(t, client, pdu(deliver, 0, 1, "")+pdu(deliver, 0, 2, ""))
 }
 
-// What finds no room there is refused.
+// What finds no room there is refused, also if it has lost its turn in the class before.
 func TestReloadRefuses(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		reloadRefuses(t, lost)
+	}
+}
+
+func reloadRefuses(t *testing.T, lost bool) {
 	addr, conns := listen(t)
 	full := class("d", "0 messages/s", `queue = "1 messages"`, `overflow = "refuse"`)
 	r := run(t, exchanged("smpp", addr, "0 messages/s")+full)
 	client, _ := r.open(conns)
 	send(t, client, submitFrom("a", 1)+submitFrom("a", 2)+submitFrom("a", 3))
 	until(t, "all wait", func() bool { return r.shaper.Class("c").Backlog().Items == 3 })
+	for _, one := range r.all() {
+		one.(*tcpSession).drive(func(s *tcpSession) {
+			for m := s.exchange.up.backlog.of(0).waiting.first; m != nil; m = m.next {
+				m.item.Accepted = lost // as reenter leaves it
+			}
+		})
+	}
 	r.reload(full + listener("l", "smpp", addr, "d"))
 	expect(t, client, pdu(submitResp, 0x58, 2, "")+pdu(submitResp, 0x58, 3, ""))
 	d := r.shaper.Class("d")
@@ -423,6 +438,7 @@ func TestUpgrade(t *testing.T) {
 // place in flight, which the first one has, or for their turn. What waits for its turn while
 // nothing is owed is not.
 func TestUnansweredTimesOut(t *testing.T) {
+	t.Parallel()
 	const get = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 	for _, conf := range []string{
 		class("c", "1000 messages/s", "in_flight = 1"),
@@ -448,6 +464,7 @@ func TestUnansweredTimesOut(t *testing.T) {
 // A refusal waits until the body before it has passed, which its class holds up; and one
 // that ends the connection cuts nothing off.
 func TestRefusalBehindABody(t *testing.T) {
+	t.Parallel()
 	for _, version := range []string{"1.1", "1.0"} {
 		body := strings.Repeat("b", 3_800)
 		addr, conns := listen(t)

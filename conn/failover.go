@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -21,42 +20,9 @@ import (
 // locate finds out where the session leads to, for the rules that ask: to the first
 // upstream that has an address.
 func (t *tcpSession) locate() {
-	defer t.server.rescue(t)
-	next, found := 0, netip.AddrPort{}
-	var errs []error
-	for i, upstream := range t.conf.Upstream {
-		addrs, err := t.addressesOf(upstream)
-		if err == nil {
-			next, found = i, addrs[0]
-			break
-		}
-		errs = append(errs, err)
+	if t.watchesClient() {
+		t.tryUpstream()
 	}
-	t.drive(func(t *tcpSession) {
-		t.destination, t.located = found, true
-		for i := range next { // else dial tells of them
-			t.failed(t.conf.Upstream[i], t.conf.Upstream[i], errs[i])
-		}
-		t.dialling.next = next
-	})
-	t.begin()
-}
-
-// addressesOf returns the addresses at which an upstream can be dialled, at least one.
-func (t *tcpSession) addressesOf(upstream string) ([]netip.AddrPort, error) {
-	addrs, known := literally(upstream)
-	if !known {
-		ctx, cancel := context.WithTimeout(t.server.ctx, time.Duration(t.conf.ConnectTimeout))
-		defer cancel()
-		var err error
-		if addrs, err = t.server.lookup(ctx, upstream); err != nil {
-			return nil, &lookupError{err}
-		}
-	}
-	if addrs = reachable(addrs, t.conf.Bind); len(addrs) == 0 {
-		return nil, errFamily
-	}
-	return addrs, nil
 }
 
 // asksWhere is needsDestination for who does not hold the lock.
@@ -73,13 +39,13 @@ func (t *tcpSession) isElsewhere(to netip.AddrPort) bool {
 	return to != t.destination && (t.located || len(t.dialling.errs) > 0)
 }
 
-// follow puts the session into the classes of the address that it dials next.
+// follow puts the session into the classes of the next address, and goes on with that.
 func (t *tcpSession) follow() {
 	s := t.server
 	s.routesMu.RLock()
 	defer s.routesMu.RUnlock()
 	t.drive(func(t *tcpSession) {
-		if t.stage != connecting {
+		if t.stage != resolving && t.stage != connecting {
 			return
 		}
 		t.destination = t.dialling.addrs[0]

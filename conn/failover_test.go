@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -255,24 +254,22 @@ func TestClassifiedAddressIsDialled(t *testing.T) {
 		t.Skip(err)
 	}
 	_, farConns := handOver(t, l)
-	var asked atomic.Int32
-	r := run(t, class("c", fast)+listener("other", "tcp", policy.Echo, "c"))
-	r.meaning(func(context.Context) ([]netip.AddrPort, error) {
-		all := []netip.AddrPort{netip.MustParseAddrPort(near), netip.MustParseAddrPort(far)}
-		if asked.Add(1)%2 == 0 {
-			all[0], all[1] = all[1], all[0]
-		}
-		return all, nil
-	})
-	r.reload(pair("tcp", []string{"test:1"}, class("first", "1000 connections/s"), class("second", "1000 connections/s")))
-	for range 4 {
-		r.dial("l")
-		next(t, nearConns)
-	}
-	if len(farConns) != 0 || r.sent("second", stats.Upstream).Connections.Load() != 0 {
+	r, questions := asks(t)
+	r.reload(pair("tcp", []string{"test:1"}, class("first", "1000 connections/s", "max_connections = 1", `overflow = "wait"`), class("second", "1000 connections/s")))
+	client := r.dial("l")
+	asked(t, questions).is(near, far)
+	upstream := next(t, nearConns)
+	r.dial("l")
+	asked(t, questions).is(near, far)
+	until(t, "the other waits for the slot", func() bool { return r.shaper.Class("first").Stats.Overlimits.Load() == 1 })
+	client.Close()
+	upstream.Close()
+	asked(t, questions).is(far, near)
+	next(t, nearConns)
+	if len(farConns) != 0 || r.connections("second") != 0 {
 		t.Error("the other address was dialled")
 	}
-	if n := r.sent("first", stats.Upstream).Connections.Load(); n != 4 {
+	if n := r.connections("first"); n != 2 {
 		t.Errorf("%d connections are counted", n)
 	}
 }
@@ -313,6 +310,7 @@ func TestFailOverOfTheWayBack(t *testing.T) {
 // A session that dials when rules by destination come into force obeys them when it
 // fails over.
 func TestReloadDuringFailOver(t *testing.T) {
+	t.Parallel()
 	to, conns := listenOn(t, second)
 	mute := silent(t)
 	text := pair("tcp", []string{mute, to}, class("first", fast), class("second", fast), `connect_timeout = "1s"`)
@@ -456,6 +454,7 @@ func serveTCP(t testing.TB, handle func(*net.TCPConn)) (addr string) {
 
 // A session in a bucket of its own that fails over gives up its place in the class above.
 func TestFailOverOfABucketLetsOthersIn(t *testing.T) {
+	t.Parallel()
 	to, conns := listenOn(t, second)
 	text := class("above", fast, "max_connections = 1") +
 		pair("tcp", []string{silent(t), to}, class("first", fast, `parent = "above"`, `per = "connection"`), class("second", fast), `connect_timeout = "400ms"`)

@@ -1,16 +1,13 @@
 package conn
 
 import (
-	"context"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"shaper/policy"
-	"shaper/shaper"
 	"shaper/stats"
-	"shaper/unit"
 )
 
 // six lets six bytes of each key through, and then next to nothing.
@@ -34,6 +31,7 @@ func dialFrom(t testing.TB, source, addr string) *net.TCPConn {
 // Each source address has a bucket, which its connections share, and which it
 // finds as it was when it comes back.
 func TestBucketForEachSource(t *testing.T) {
+	t.Parallel()
 	addr, conns := listen(t)
 	r := run(t, six("source")+listener("l", "tcp", addr, "c"))
 	a := dialFrom(t, "127.0.0.1", r.addr("l"))
@@ -69,6 +67,7 @@ func TestBucketForEachSource(t *testing.T) {
 
 // Each connection has a bucket of its own, and nothing is left of it.
 func TestBucketForEachConnection(t *testing.T) {
+	t.Parallel()
 	addr, conns := listen(t)
 	r := run(t, six("connection")+listener("l", "tcp", addr, "c"))
 	for n := range uint64(3) {
@@ -178,50 +177,6 @@ func TestBucketsOfEndingSessions(t *testing.T) {
 		}
 		until(t, "nobody has joined", func() bool { return r.shaper.Class("c").Keys(time.Now()) == 0 })
 	}
-}
-
-// Wrapped connections have the bucket of their other end, until they are closed.
-func TestBucketsOfWrappedConnections(t *testing.T) {
-	sh := shaper.New()
-	defer sh.Close()
-	conf := policy.DefaultClass("c")
-	conf.Rate, conf.Algorithm, conf.Burst = unit.BytesPerSecond(1), policy.Token, policy.Burst{N: 5, Kind: unit.Bytes}
-	conf.Per = policy.Per{By: policy.BySource, IPv4: 32, IPv6: 64}
-	sh.Apply([]policy.Class{conf})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	shaped := &Listener{Listener: l, Limits: Limits{Write: sh.Class("c"), Open: sh.Class("c")}}
-	defer shaped.Close()
-	for _, source := range []string{"127.0.0.1", "127.0.0.2"} {
-		client := dialFrom(t, source, l.Addr().String())
-		c, err := shaped.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		send(t, c, "hello")
-		expect(t, client, "hello")
-		c.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
-		if _, err := c.Write([]byte("again")); err == nil {
-			t.Errorf("%s: a second burst passes", source)
-		}
-		c.Close()
-		c.Close()
-	}
-	if n := sh.Class("c").Keys(time.Now()); n != 2 {
-		t.Errorf("%d keys, want 2", n)
-	}
-	d := &Dialer{Limits: Limits{Write: sh.Class("c"), Open: sh.Class("c")}}
-	c, err := d.DialContext(context.Background(), "tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
-	if _, err := c.Write([]byte("again")); err == nil {
-		t.Error("the bucket of the address has a second burst")
-	}
-	c.Close()
 }
 
 // A session of datagrams that panics before it is one leaves nothing, neither in its

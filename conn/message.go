@@ -292,7 +292,7 @@ func (m *waitingMessage) move(now time.Time, to *shaper.Class, tag uint16) {
 
 // moved lets a message enter the class to which it moves.
 func (m *waitingMessage) moved(now time.Time) {
-	m.item.Patient = true // it has been accepted, unless the policy says that it is to be refused
+	m.item.Patient, m.item.Accepted = true, false // elsewhere it was: the policy here says whether it is refused
 	switch verdict := m.class.Enter(now, &m.item); verdict {
 	case shaper.Leaves:
 		m.leave(now, &m.item)
@@ -313,6 +313,9 @@ func (m *waitingMessage) refuse(verdict shaper.Verdict) {
 		l.swallow = !l.whole
 	}
 	m.copy.Answered(time.Now())
+	if m.buf == nil && !m.refusable { // the session ends, and counts as lost what it has read
+		l.consume(m.n)
+	}
 	l.x.refuse(m.frame(), m.class, m.n, reason)
 	m.release()
 }

@@ -18,6 +18,7 @@ func hang(ctx context.Context) ([]netip.AddrPort, error) {
 // Sessions whose name does not resolve hold up nobody else, of their class or of another
 // listener, and end after connect_timeout.
 func TestHangingNamesHoldUpNobody(t *testing.T) {
+	t.Parallel()
 	addr, conns := listen(t)
 	r := bare(t)
 	r.meaning(hang)
@@ -38,9 +39,35 @@ func TestHangingNamesHoldUpNobody(t *testing.T) {
 	until(t, "they end", func() bool { return r.service("l").stats.Ended[stats.DialFailed].Load() == n })
 }
 
+// A class that counts connections is held up by no name either: a connection asks its
+// class when it has an address.
+func TestHangingNamesHoldUpNoConnections(t *testing.T) {
+	addr, conns := listen(t)
+	r := bare(t)
+	r.meaning(hang)
+	r.reload(class("c", "1000 connections/s", `overflow = "wait"`) + listener("l", "tcp", "test:1", "c", `connect_timeout = "1h"`) + listener("sound", "tcp", addr, "c"))
+	const n = 20
+	for range n {
+		r.dial("l")
+	}
+	until(t, "they wait for the name", func() bool { return len(r.Sessions()) == n })
+	for range n {
+		client := r.dial("sound")
+		send(t, client, "x")
+		expect(t, next(t, conns), "x")
+	}
+	if got := len(r.Sessions()); got != 2*n {
+		t.Errorf("%d sessions, want %d: those that wait for the name still do", got, 2*n)
+	}
+	if got := r.sent("c", stats.Upstream).Connections.Load(); got != n {
+		t.Errorf("the class is charged for %d connections, want the %d that have left", got, n)
+	}
+}
+
 // A name that could not be resolved is asked for again soon, not when an answer would
 // have become stale.
 func TestNameOfDatagramsComesBack(t *testing.T) {
+	t.Parallel()
 	upstream := bindUDP(t, "127.0.0.1:0")
 	r := bare(t)
 	asked := make(chan bool, 100)

@@ -10,6 +10,7 @@ import (
 // A session with bytes in both directions asks for another turn in each: it gets
 // one, not two, then four.
 func TestOneTurnEach(t *testing.T) {
+	t.Parallel()
 	const sessions = 3
 	addr, conns := listen(t)
 	r := run(t, forward(addr, "800gbit"))

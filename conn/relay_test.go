@@ -60,6 +60,7 @@ func TestHalfCloseOfUpstream(t *testing.T) {
 
 // What remains of a session after a FIN is bounded where it is idle.
 func TestHalfClosedSessionTimesOut(t *testing.T) {
+	t.Parallel()
 	for _, l := range [][]string{
 		{"tcp", `idle_timeout = "600ms"`},
 		{"tcp", `half_close_timeout = "600ms"`},
@@ -82,6 +83,7 @@ func TestHalfClosedSessionTimesOut(t *testing.T) {
 
 // half_close_timeout is no concern of a session that is open in both directions.
 func TestHalfCloseTimeoutIsForOneDirection(t *testing.T) {
+	t.Parallel()
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast, `half_close_timeout = "100ms"`))
 	client, upstream := r.open(conns)
@@ -138,6 +140,7 @@ func (r *rig) awaitWaiting(n int64) {
 
 // The same where not the class but the upstream does not take the bytes.
 func TestResetWhileStalled(t *testing.T) {
+	t.Parallel()
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast))
 	client, upstream := r.open(conns)
@@ -206,6 +209,7 @@ func TestCloseSessionThatIsNot(t *testing.T) {
 }
 
 func TestIdleTimeout(t *testing.T) {
+	t.Parallel()
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast, `idle_timeout = "700ms"`))
 	client, upstream := r.open(conns)
@@ -225,6 +229,7 @@ func TestIdleTimeout(t *testing.T) {
 
 // A session that waits for its class is not idle.
 func TestWaitingIsNotIdle(t *testing.T) {
+	t.Parallel()
 	addr, conns := listen(t)
 	r := run(t, forward(addr, "8B/s", `idle_timeout = "500ms"`))
 	client, upstream := r.open(conns)
@@ -236,6 +241,7 @@ func TestWaitingIsNotIdle(t *testing.T) {
 
 // A peer that stops reading holds up its own session only, and not for ever.
 func TestStalledReader(t *testing.T) {
+	t.Parallel()
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast, `idle_timeout = "600ms"`))
 	stalled, _ := r.open(conns)

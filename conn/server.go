@@ -6,9 +6,6 @@
 // direction. A direction reads, writes, ends and cuts; its carrier holds what is on its
 // way: bytes in relay, messages in lane, message, backlog and exchange. Datagrams have
 // files of their own, and TLS is beneath (secure, tunnel, wire).
-//
-// [Listener], [Dialer] and [Conn] bring the same shaping to programs of one's
-// own.
 package conn
 
 import (

@@ -45,7 +45,6 @@ type tcpSession struct {
 	exchange         *exchange   // of messages, which carries what the two directions have; nil: they are streams of bytes
 	lingering        *time.Timer // bounds how long the client may go on once it was told that the session ends
 	slot             shaper.Slot
-	asked            bool    // for that
 	copies           *copies // of what goes through the session, for a policy in the shadow; nil: there is none
 	dialling         dialling
 
@@ -56,7 +55,9 @@ type tcpSession struct {
 type stage uint8
 
 const (
-	queued     stage = iota // it waits for a slot, one of max_connections
+	arriving   stage = iota // a handshake with its client, or rules that ask for the destination, come first
+	queued                  // it waits for a slot, one of max_connections
+	resolving               // it waits for the address of an upstream
 	opening                 // it waits for its class, which may count connections
 	connecting              // it dials
 	relaying
@@ -94,7 +95,7 @@ func (s *Server) start(client int, source netip.AddrPort, port uint16, sv *servi
 // enter begins the session, when it is known where it leads to.
 func (t *tcpSession) enter() {
 	if t.server.asksWhere(t.conf.Name) {
-		t.server.wg.Go(t.locate) // may take a while
+		t.drive((*tcpSession).locate)
 		return
 	}
 	t.begin()
@@ -102,6 +103,7 @@ func (t *tcpSession) enter() {
 
 // begin puts the session into its classes, and drives it for the first time.
 func (t *tcpSession) begin() {
+	defer t.server.rescue(t)
 	t.classify()
 	t.drive((*tcpSession).open)
 }
@@ -182,19 +184,32 @@ func (t *tcpSession) open() {
 		t.finish(stats.ByOperator)
 		return
 	}
+	if !t.watchesClient() {
+		return
+	}
+	if t.acquire(); t.stage == queued { // it has to wait
+		t.dialling.forget()
+	}
+}
+
+// watchesClient has the session told of its client. If that is not possible it ends the
+// session, and returns false.
+func (t *tcpSession) watchesClient() bool {
+	if t.client.key != 0 {
+		return true
+	}
 	if err := t.client.watch(); err != nil {
 		t.server.log.Error("a connection cannot be watched", "listener", t.conf.Name, "err", err)
 		t.finish(stats.DialFailed)
-		return
+		return false
 	}
-	t.acquire()
+	return true
 }
 
 // acquire takes a slot of the class, or waits for one.
 func (t *tcpSession) acquire() {
 	t.stage = queued
 	class := t.up.flow.Class()
-	t.asked = true
 	t.copies.open(t)
 	switch {
 	case t.slot.Acquire(class, t):
@@ -224,14 +239,13 @@ func (t *tcpSession) waitForSlot(patience time.Duration) {
 // Acquired implements shaper.SlotOwner: a slot that was waited for is there.
 func (t *tcpSession) Acquired() { t.poller.revisit(t) }
 
-// admitted has the connection, which has a slot, wait for its class.
+// admitted goes on with a session that has a slot: to an address, and then to its class.
 func (t *tcpSession) admitted() {
 	if timer := t.dialling.timer; timer != nil {
 		timer.Stop()
 	}
-	t.stage = opening
-	t.up.ask(time.Now(), shaper.Cost{Connections: 1})
-	t.goOn()
+	t.stage = resolving
+	t.tryAddress()
 }
 
 // goOn does what there is to do, unless the class is to be waited for.
@@ -269,7 +283,7 @@ func (t *tcpSession) linger() {
 // proceed goes on after something has happened to a socket.
 func (t *tcpSession) proceed(s *sock) {
 	switch t.stage {
-	case queued, opening, connecting:
+	case arriving, queued, resolving, opening, connecting:
 		if s == &t.client {
 			t.clientLeaves()
 		} else if s.writable {
@@ -323,9 +337,7 @@ func (t *tcpSession) finish(result stats.Result) {
 	if t.stage == ended {
 		return
 	}
-	if t.stage == connecting {
-		t.left() // it will not
-	}
+	t.left() // else it will not
 	t.stage = ended
 	t.dialling.stop()
 	t.slot.Release()

@@ -3,7 +3,6 @@ package conn
 import (
 	"time"
 
-	"shaper/buffer"
 	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
@@ -72,7 +71,7 @@ type copies struct {
 
 // inFlight is a message that has been sent and is not answered.
 type inFlight struct {
-	copy *shaper.Copy
+	copy *shaper.Copy // nil: nothing limits it there, or it was sent before
 	sent time.Time
 }
 
@@ -83,7 +82,7 @@ func (t *tcpSession) mirror(s *shadow) {
 		t.copies = nil
 		t.copyTo(s, t.describe(), time.Now())
 		switch {
-		case t.copies == nil || !t.asked: // open will
+		case t.copies == nil || t.stage == arriving: // open will
 		case t.stage == queued:
 			t.copies.open(t)
 		default:
@@ -108,6 +107,9 @@ func (t *tcpSession) copyTo(s *shadow, who policy.Conn, now time.Time) {
 	}
 	for _, rule := range c.rules {
 		c.classes = append(c.classes, guest.Join(now, s.classes[rule.Class], who))
+	}
+	if x := t.exchange; x != nil && x.protocol == policy.HTTP { // answers come in order, of what has no copies first
+		c.inFlight[0] = make([]inFlight, x.link.InFlight())
 	}
 	t.copies = c
 	t.up.flow.Mirror(&guest.Up)
@@ -155,7 +157,7 @@ func (c *copies) offer(l *lane) *shaper.Copy {
 	o := shaper.Offer{
 		Class: class, Cost: shaper.Cost{Messages: l.message.Cost, Bytes: int64(l.size)},
 		Asks: l.isUp() && l.x.asks(), Fatal: !l.message.Refusable, Alone: l.x.protocol == policy.HTTP,
-		Holds: int64(messageMemory + buffer.Size(l.size)),
+		Holds: policy.Holds(int64(l.size)),
 	}
 	o.Waits = class != nil && l.waitsFor(class, l.message.Refusable)
 	return source.Offer(time.Now(), o)
@@ -172,7 +174,7 @@ func (c *copies) classify(m *frame.Message) *shaper.Class {
 
 // sent notes that a message has been sent to the provider, which answers it.
 func (c *copies) sent(m *waitingMessage, now time.Time) {
-	if c != nil && m.copy != nil {
+	if c != nil {
 		m.copy.Sent(now)
 		c.inFlight[m.sequence] = append(c.inFlight[m.sequence], inFlight{m.copy, now})
 	}

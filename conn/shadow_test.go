@@ -1,13 +1,17 @@
 package conn
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"shaper/buffer"
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
@@ -84,6 +88,44 @@ func TestShadowPolicyOfDatagrams(t *testing.T) {
 	}
 	for id := range r.sessions {
 		r.CloseSession(id)
+	}
+}
+
+// Datagrams that wait count with the memory that they hold, in the shadow as in force.
+func TestShadowPolicyOfQueuesInBytes(t *testing.T) {
+	limits := class("c", "1 packets/h", `queue = "10KB"`) + listener("l", "udp", policy.Echo, "c")
+	datagram := []byte(strings.Repeat("x", 1400))
+	r := run(t, limits)
+	live, class := dialUDP(t, r.addr("l")), r.shaper.Class("c")
+	c := class.Stats
+	dropped := &c.Dropped[stats.QueueFull].Items
+	for n := range uint64(10) {
+		live.Write(datagram)
+		until(t, "it has left, waits or is dropped", func() bool {
+			return c.Sent[stats.Upstream].Packets.Load()+uint64(class.Backlog().Items)+dropped.Load() == n+1
+		})
+	}
+
+	free := run(t, udp(policy.Echo, fast))
+	copied := dialUDP(t, free.addr("l"))
+	copied.Write([]byte("open"))
+	expectDatagram(t, copied, "open")
+	classes := free.shade(limits)
+	for range 10 {
+		copied.Write(datagram)
+		expectDatagram(t, copied, string(datagram))
+	}
+	if got, want := wouldDrop(classes["c"]), dropped.Load(); got != want || want == 0 {
+		t.Errorf("%d of 10 would be dropped, and %d are", got, want)
+	}
+}
+
+// What policy.Holds says is what a buffer and what is known of what waits in it take.
+func TestHolds(t *testing.T) {
+	for _, n := range []int{0, 1, 127, 128, 129, 1400, 65_000, buffer.Max} {
+		if got, want := policy.Holds(int64(n)), int64(messageMemory+buffer.Size(n)); got != want {
+			t.Errorf("%d bytes hold %d, want %d", n, got, want)
+		}
 	}
 }
 
@@ -246,5 +288,96 @@ func readUntil(t *testing.T, c net.Conn, text string) {
 			t.Fatalf("%q does not come: %v", text, err)
 		}
 		all += string(buf[:n])
+	}
+}
+
+// The body of a request that a policy in the shadow would have refused counts nowhere, as in
+// force.
+func TestShadowPolicyOfRefusedBodies(t *testing.T) {
+	limits := class("account", "1KB/s", `algorithm = "token"`, `burst = "1KB"`) +
+		class("c", "1 messages/h", `parent = "account"`, `max_wait = "1ms"`, `overflow = "refuse"`)
+	requests := []string{"GET /1 HTTP/1.1\r\nHost: h\r\n\r\n", "POST /2 HTTP/1.1\r\nHost: h\r\nContent-Length: 8000\r\n\r\n" + strings.Repeat("b", 8000)}
+	server := httpServer(t, func(w http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })
+	ask := func(r *rig) {
+		t.Helper()
+		client := r.dial("l")
+		in := bufio.NewReader(client)
+		for _, request := range requests {
+			send(t, client, request)
+			answer, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.Copy(io.Discard, answer.Body)
+		}
+	}
+	inForce := run(t, limits+listener("l", "http", server, "c"))
+	ask(inForce)
+	free := run(t, class("any", fast)+listener("l", "http", server, "any"))
+	classes := free.shade(limits + listener("l", "http", server, "c"))
+	ask(free)
+	got, want := classes["account"].Stats.Wait.Read().Count, inForce.shaper.Class("account").Stats.Wait.Read().Count
+	if got != want || classes["account"].Stats.Overlimits.Load() != inForce.shaper.Class("account").Stats.Overlimits.Load() {
+		t.Errorf("%d would leave the account, and %d have", got, want)
+	}
+	if n := wouldDrop(classes["c"]); n != 1 {
+		t.Errorf("%d would be refused, want 1", n)
+	}
+}
+
+// What was in flight before the policy began has no copy: its answer is not that of the
+// request behind it, which has one.
+func TestShadowPolicyOfPipelines(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, class("any", "1000000 messages/s", `algorithm = "token"`, `burst = "1000 messages"`)+listener("l", "http", addr, "any"))
+	client, upstream := r.open(conns)
+	request, answer := "GET / HTTP/1.1\r\nHost: h\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+	send(t, client, request)
+	expect(t, upstream, request)
+	c := r.shade(class("c", "1000000 messages/s", "in_flight = 5") + listener("l", "http", addr, "c"))["c"]
+	send(t, client, request)
+	expect(t, upstream, request)
+	for n, want := range []int{1, 0} {
+		send(t, upstream, answer)
+		expect(t, client, answer)
+		until(t, "it is answered", func() bool { return r.shaper.Class("any").InFlight() == want })
+		c.CatchUp(time.Now().Add(time.Hour))
+		if got := c.InFlight(); got != want {
+			t.Errorf("after %d answers %d would be in flight, want %d", n+1, got, want)
+		}
+	}
+}
+
+// A message that is refused ends the session, if the protocol has no way to say so; what
+// waits is lost with it. A policy in the shadow counts the same, and all counts once.
+func TestShadowPolicyOfSessionsThatEnd(t *testing.T) {
+	limits := class("c", "1 messages/h", `queue = "2 messages"`, `overflow = "refuse"`)
+	lost := func(c *shaper.Class) (items, n uint64) {
+		dropped, refused := &c.Stats.Dropped[stats.QueueFull], &c.Stats.Refused[stats.QueueFull]
+		return dropped.Items.Load() + refused.Items.Load(), dropped.Bytes.Load() + refused.Bytes.Load()
+	}
+	overflow := func(r *rig, c *shaper.Class, client *net.TCPConn) {
+		t.Helper()
+		send(t, client, "1\n2\n3\n")
+		until(t, "two wait", func() bool { return c.Backlog().Items == 2 })
+		send(t, client, "4\n")
+		until(t, "nothing waits any more", func() bool { return c.Backlog().Items == 0 })
+	}
+	addr, conns := listen(t)
+	inForce := run(t, limits+listener("l", "lines", addr, "c"))
+	client, _ := inForce.open(conns)
+	overflow(inForce, inForce.shaper.Class("c"), client)
+	inForce.awaitEnd(stats.Overflow, 1)
+	if items, n := lost(inForce.shaper.Class("c")); items != 3 || n != 6 {
+		t.Errorf("%d messages of %d bytes are lost, want 3 of 6", items, n)
+	}
+	free := run(t, class("any", fast)+listener("l", "lines", addr, "any"))
+	copied, upstream := free.open(conns)
+	c := free.shade(limits + listener("l", "lines", addr, "c"))["c"]
+	overflow(free, c, copied)
+	expect(t, upstream, "1\n2\n3\n4\n")
+	reset(copied)
+	if items, n := lost(c); items != 3 || n != 6 {
+		t.Errorf("%d messages of %d bytes would be lost, want 3 of 6", items, n)
 	}
 }

@@ -52,6 +52,7 @@ func TestShutdownWaits(t *testing.T) {
 // What is left at the deadline is reset and counted: a queue at 1 kB/s, a dial
 // that is not answered, sessions of datagrams that go on.
 func TestShutdownResetsAtTheDeadline(t *testing.T) {
+	t.Parallel()
 	addr, conns := listen(t)
 	up := bindUDP(t, "127.0.0.1:0")
 	r := run(t, forward(addr, "1kB/s")+class("f", fast)+
@@ -98,6 +99,7 @@ func TestShutdownResetsAtTheDeadline(t *testing.T) {
 
 // Sessions of datagrams have no end of their own: silence is enough.
 func TestShutdownEndsQuietDatagramSessions(t *testing.T) {
+	t.Parallel()
 	r := run(t, udp(policy.Echo, fast))
 	c := dialUDP(t, r.addr("l"))
 	send(t, c, "x")

@@ -73,6 +73,7 @@ func TestResetWhileWaitingForASlot(t *testing.T) {
 
 // A session of datagrams that has no slot does not wait for one.
 func TestMaxConnectionsOfDatagrams(t *testing.T) {
+	t.Parallel()
 	r := run(t, class("c", fast, "max_connections = 1")+listener("l", "udp", policy.Echo, "c", `idle_timeout = "200ms"`))
 	first, second := dialUDP(t, r.addr("l")), dialUDP(t, r.addr("l"))
 	send(t, first, "x")
@@ -113,6 +114,7 @@ func TestSlotsOfARemovedClass(t *testing.T) {
 // A client that has ended its connection without having sent anything waits no
 // more after a time of grace; nor does one who would wait for longer than max_wait.
 func TestLeavingTheQueueForASlot(t *testing.T) {
+	t.Parallel()
 	addr, conns := listen(t)
 	for _, test := range []struct {
 		key, sends string
@@ -142,6 +144,7 @@ func TestLeavingTheQueueForASlot(t *testing.T) {
 // What a client has sent waits with it, after its FIN too; and so does one that
 // has a slot after all.
 func TestWaitingForASlotWithAnEnd(t *testing.T) {
+	t.Parallel()
 	addr, conns := listen(t)
 	r := run(t, class("c", fast, "max_connections = 1", `max_wait = "1s"`)+listener("l", "tcp", addr, "c"))
 	first, upstream := r.open(conns)

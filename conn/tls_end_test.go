@@ -19,6 +19,7 @@ import (
 // An end goes on as an end behind the bytes, and the other direction lives on; in
 // each of the arrangements.
 func TestTLSHalfClose(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ client, upstream bool }{{true, false}, {false, true}, {true, true}} {
 		a := newAuthority(t)
 		cert := a.issue("server")
@@ -99,6 +100,7 @@ func TestTLSTruncation(t *testing.T) {
 // An upstream that closes without a close_notify, as many do, loses nothing of its
 // answer, however long that takes through its class.
 func TestTLSTruncationLosesNothing(t *testing.T) {
+	t.Parallel()
 	for _, secureClient := range []bool{false, true} {
 		a := newAuthority(t)
 		cert := a.issue("server")
@@ -226,6 +228,7 @@ func TestTLSDrainEnds(t *testing.T) {
 // Very many sessions that end in every way, at any moment, leave nothing behind; that
 // no descriptor and no goroutine is left is held by every test.
 func TestTLSEndsInEveryWay(t *testing.T) {
+	t.Parallel()
 	const sessions, at = 224, 16
 	s := runSecure(t, "400MB/s", `return_class = "c"`)
 	stop := make(chan struct{})

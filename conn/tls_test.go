@@ -73,6 +73,7 @@ func TestTLSClientHello(t *testing.T) {
 
 // What waits on the way to a peer that does not read is bounded, and arrives.
 func TestTLSBackpressure(t *testing.T) {
+	t.Parallel()
 	data := bytes.Repeat(noise(1<<20), 32)
 	for _, way := range []string{"upstream", "downstream"} {
 		s := runSecure(t, fast)
@@ -119,6 +120,7 @@ func TestTLSBackpressure(t *testing.T) {
 // A slow class is felt by a client of TLS about as soon as by another: little of what it
 // writes waits in between.
 func TestTLSSlowClassIsFelt(t *testing.T) {
+	t.Parallel()
 	s := runSecure(t, "64KiB/s")
 	client, _ := s.ends()
 	client.tcp.SetWriteBuffer(8 << 10)

@@ -197,6 +197,7 @@ func TestDescriptorsOfDatagramSessions(t *testing.T) {
 }
 
 func TestDatagramSessionTimesOut(t *testing.T) {
+	t.Parallel()
 	upstream := bindUDP(t, "127.0.0.1:0")
 	r := run(t, udp(upstream.LocalAddr().String(), fast, `idle_timeout = "100ms"`))
 	send(t, dialUDP(t, r.addr("l")), "x")
@@ -348,6 +349,7 @@ func TestDestinationOfDatagramSession(t *testing.T) {
 // A panic in one session of datagrams ends that one, be it in the goroutine
 // that reads or in the pacer's.
 func TestPanicInDatagramSession(t *testing.T) {
+	t.Parallel()
 	r := run(t, udp(policy.Discard, "20 packets/s"))
 	other := dialUDP(t, r.addr("l"))
 	send(t, other, "x")

@@ -58,6 +58,9 @@ func TestCheckFiles(t *testing.T) {
 	writePair(t, dir, "other", time.Now().Add(time.Hour))
 	writePair(t, dir, "old", time.Now().Add(-time.Hour))
 	os.WriteFile(filepath.Join(dir, "text.pem"), []byte("no PEM\n"), 0o600)
+	writePEM(t, filepath.Join(dir, "secret.key"), "ENCRYPTED PRIVATE KEY", []byte("nonsense"))
+	const oldSecret = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\nAAAA\n-----END RSA PRIVATE KEY-----\n"
+	os.WriteFile(filepath.Join(dir, "oldsecret.key"), []byte(oldSecret), 0o600)
 	writePEM(t, filepath.Join(dir, "broken.pem"), "CERTIFICATE", []byte("nonsense"))
 	os.Mkdir(filepath.Join(dir, "dir.pem"), 0o700)
 	if err := os.WriteFile(filepath.Join(dir, "large.pem"), make([]byte, 5<<20), 0o600); err != nil {
@@ -76,6 +79,10 @@ func TestCheckFiles(t *testing.T) {
 			`:19:34: listener.quick.tls.key: DIR/other.key: tls: private key does not match public key; ` + needsPEM}, ""},
 		"the key is none": {`tls = { cert = "good.pem", key = "text.pem" }`, []string{
 			`:19:34: listener.quick.tls.key: DIR/text.pem: tls: failed to find any PEM data in key input; ` + needsPEM}, ""},
+		"the key is encrypted": {`tls = { cert = "good.pem", key = "secret.key" }`, []string{
+			`:19:34: listener.quick.tls.key: DIR/secret.key: it is encrypted, and shaper has no password; "openssl pkey -in DIR/secret.key" prints it decrypted; ` + needsPEM}, ""},
+		"the key is encrypted as of old": {`tls = { cert = "good.pem", key = "oldsecret.key" }`, []string{
+			`:19:34: listener.quick.tls.key: DIR/oldsecret.key: it is encrypted, and shaper has no password; "openssl pkey -in DIR/oldsecret.key" prints it decrypted; ` + needsPEM}, ""},
 		"there is no authority in it": {`tls = { cert = "good.pem", key = "good.key", client_ca = "text.pem" }`, []string{
 			`:19:58: listener.quick.tls.client_ca: DIR/text.pem: there is no certificate in it; ` + needsPEM}, ""},
 		"the certificate is broken": {`tls = { cert = "broken.pem", key = "good.key" }`, []string{

@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds what a test waits for; nothing takes that long that works.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // base is a policy on ports that the kernel chooses.
 const base = `[daemon]

@@ -57,7 +57,7 @@ func (d *httpResponses) leavesHTTP(h *head, asked pending) Reason {
 func (d *httpResponses) began(n int, h *head, asked pending, known bool) Event {
 	final := h.status/100 != 1 || h.status == 101
 	d.answering = final && known
-	d.message = Message{Kind: Response, Status: h.status, Answers: d.answering, Throttle: h.throttle()}
+	d.message = Message{Kind: Response, Status: h.status, Answers: d.answering, Throttle: HTTPThrottle(h.status, h.retryAfter)}
 	if d.answering {
 		d.message.Tag = d.link.tags[d.link.first]
 	}

@@ -11,26 +11,26 @@ var dates = [...]string{
 	"Mon, 02 Jan 2006 15:04:05 GMT", "Monday, 02-Jan-06 15:04:05 GMT", time.ANSIC,
 }
 
-// throttle reads what a response says about the rate: 429, and 503 that says
-// for how long.
-func (h *head) throttle() (t Throttle) {
-	if h.status != 429 && h.status != 503 {
+// HTTPThrottle returns what a response of HTTP says about the rate by its status and its
+// Retry-After, which is empty if it has none: 429 does, and 503 that says for how long.
+func HTTPThrottle(status int, retryAfter []byte) (t Throttle) {
+	if status != 429 && status != 503 {
 		return t
 	}
-	if seconds, ok := decimal(h.retryAfter); ok {
+	if seconds, ok := decimal(retryAfter); ok {
 		t.Limited = true
 		t.Wait = time.Duration(min(seconds, int64(longest/time.Second))) * time.Second
 		return t
 	}
 	for _, form := range dates {
-		if at, err := time.Parse(form, string(h.retryAfter)); err == nil {
+		if at, err := time.Parse(form, string(retryAfter)); err == nil {
 			return Throttle{Limited: true, Until: at}
 		}
 	}
-	if allDigits(h.retryAfter) { // more than decimal takes
+	if allDigits(retryAfter) { // more than decimal takes
 		return Throttle{Limited: true, Wait: longest}
 	}
-	t.Limited = h.status == 429
+	t.Limited = status == 429
 	return t
 }
 

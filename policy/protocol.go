@@ -1,6 +1,10 @@
 package policy
 
-import "shaper/unit"
+import (
+	"math/bits"
+
+	"shaper/unit"
+)
 
 // The protocols of this version.
 const (
@@ -50,3 +54,10 @@ const (
 	// bytes takes 128 more, and so on by powers of two.
 	MessageHolds = 512
 )
+
+// Holds returns the memory that a message, or a datagram, of so many bytes takes while it
+// waits: what MessageHolds says.
+func Holds(bytes int64) int64 {
+	const least = 128
+	return MessageHolds - least + max(least, int64(1)<<bits.Len64(uint64(max(bytes, 1)-1)))
+}

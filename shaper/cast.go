@@ -34,15 +34,26 @@ func shadowPolicy(conf policy.Class) policy.Class {
 	return conf
 }
 
+// tracks reports whether the cast would hold up what comes while too much is in flight.
+// Then it has a copy of what gets an answer until the answer comes.
+func (s *cast) tracks() bool { return s.in.mostFlying > 0 }
+
 // offer implements shadow.
 func (s *cast) offer(now time.Time, cost Cost, from *Source, asks bool) {
-	s.trial.mirror(now, s.in, cost, from, asks && s.in.mostFlying > 0)
+	s.trial.mirror(now, s.in, cost, from, asks && s.tracks())
 }
 
 // answered implements shadow.
 func (s *cast) answered(now time.Time) {
-	if s.in.mostFlying > 0 {
+	if s.tracks() {
 		s.trial.answered(now)
+	}
+}
+
+// moveFlying implements shadow.
+func (s *cast) moveFlying(now time.Time, n int) {
+	if s.tracks() {
+		s.trial.moveFlying(now, n)
 	}
 }
 
@@ -69,7 +80,16 @@ func (s *cast) isBusy(now time.Time) bool {
 }
 
 // set implements shadow.
-func (s *cast) set(now time.Time, conf policy.Class) {
+func (s *cast) set(now time.Time, conf policy.Class, flying int) {
+	tracked := s.tracks()
+	s.put(now, conf)
+	if s.tracks() != tracked {
+		s.trial.resetFlying(now, flying)
+	}
+}
+
+// put is set, whatever is in flight.
+func (s *cast) put(now time.Time, conf policy.Class) {
 	defer s.trial.at(now).Unlock()
 	s.in.Set(s.trial.latest, shadowPolicy(conf))
 	s.trial.expect(s.in)
@@ -116,13 +136,13 @@ func shadowsOf(c *Class) (all []*Class) {
 func (t *Trial) mirror(now time.Time, c *Class, cost Cost, from *Source, asks bool) {
 	defer t.at(now).Unlock()
 	switch {
-	case from != nil && cost.Bytes > 0 && c.Counts(unit.Bytes):
-		from.twin(t, c).send(cost.Bytes)
 	case asks:
 		x := t.copy(c, cost)
 		x.item.Patient, x.item.Asks, x.sent = from != nil, true, now
 		t.asked = append(t.asked, x)
 		x.enter()
+	case from != nil && cost.Messages == 0 && cost.Bytes > 0 && c.Counts(unit.Bytes):
+		from.twin(t, c).send(cost.Bytes)
 	default:
 		t.each(c, cost, from != nil)
 	}
@@ -131,9 +151,37 @@ func (t *Trial) mirror(now time.Time, c *Class, cost Cost, from *Source, asks bo
 // answered is that of shadow.
 func (t *Trial) answered(now time.Time) {
 	defer t.at(now).Unlock()
+	if t.others > 0 {
+		t.others--
+	} else {
+		t.answerFirst(now)
+	}
+}
+
+// answerFirst answers the first copy that has no answer, if there is one.
+func (t *Trial) answerFirst(now time.Time) {
 	if len(t.asked) > 0 {
 		x := t.asked[0]
 		t.asked = t.asked[1:]
 		x.answeredAt(now)
+	}
+}
+
+// moveFlying is that of shadow.
+func (t *Trial) moveFlying(now time.Time, n int) {
+	defer t.at(now).Unlock()
+	t.others += n
+	for ; t.others < 0 && len(t.asked) > 0; t.others++ {
+		t.answerFirst(now)
+	}
+	t.others = max(t.others, 0)
+}
+
+// resetFlying forgets which answers are to come: n items are in flight, and the trial has
+// copies of none of them.
+func (t *Trial) resetFlying(now time.Time, n int) {
+	defer t.at(now).Unlock()
+	for t.others = n; len(t.asked) > 0; {
+		t.answerFirst(now)
 	}
 }

@@ -120,6 +120,7 @@ func (c *Class) CountRefused(r stats.Reason, bytes int64) {
 // attach puts a class, which is a root, under a parent. Both are locked.
 func attach(now time.Time, c, parent *Class) {
 	c.node.attach(now, &parent.node)
+	moveFlying(now, parent, c.flying)
 	parent.count(c.open) // nobody beneath a root waits above it
 	if c.tally != parent.tally {
 		c.tally.above.Store(parent.tally)
@@ -131,10 +132,21 @@ func detach(now time.Time, c *Class) {
 	parent := c.Parent()
 	c.withdraw()
 	parent.count(-c.open)
+	moveFlying(now, parent, -c.flying)
 	if c.tally != parent.tally {
 		c.tally.above.Store(nil)
 	}
 	c.node.detach(now)
+}
+
+// moveFlying tells the shadows of a class and of those above it that so many items in
+// flight have come with a class beneath it, or have left with that.
+func moveFlying(now time.Time, c *Class, n int) {
+	for ; n != 0 && c != nil; c = c.Parent() {
+		if c.shadow != nil {
+			c.shadow.moveFlying(now, n)
+		}
+	}
 }
 
 // put puts another policy in force for the class alone, without telling the tree.
@@ -144,7 +156,7 @@ func (c *Class) put(now time.Time, conf policy.Class, next *pace) {
 		c.leaving = time.Time{}
 	}
 	if c.shadow != nil && conf.Shadow {
-		c.shadow.set(now, conf)
+		c.shadow.set(now, conf, c.flying)
 		c.install(now, conf, next, limitless{})
 		return
 	}
@@ -166,6 +178,7 @@ func (c *Class) enforced(now time.Time) *gate {
 func (c *Class) install(now time.Time, conf policy.Class, p *pace, l limit.Limiter) {
 	if conf.Shadow && c.shadow == nil {
 		c.shadow, l = c.casts(now, conf, l, shadowStats(c)), limitless{}
+		c.shadow.moveFlying(now, c.flying)
 	}
 	c.conf = conf
 	c.passive = c.keys != nil || c.shadow != nil

@@ -3,6 +3,7 @@ package shaper
 import (
 	"time"
 
+	"shaper/policy"
 	"shaper/stats"
 	"shaper/unit"
 )
@@ -95,10 +96,16 @@ func (x *Copy) judge(verdict Verdict) {
 	}
 }
 
-// full does what would really be done with a copy for which its class has no room.
+// full does what would really be done with a copy for which its class has no room. Of
+// datagrams that would leave together, as many enter as there is room for.
 func (x *Copy) full(reason stats.Reason) {
-	if x.sender != nil && x.offer.Waits {
+	switch {
+	case x.sender != nil && x.offer.Waits:
 		x.sender.park(x)
+		return
+	case x.item.Cost.Packets > 1:
+		x.trial.split(x.class, x.item.Cost, 1, x.item.Patient)
+		x.end()
 		return
 	}
 	x.class.tally.lose(reason, &x.item.Cost)
@@ -244,19 +251,32 @@ func (x *Copy) neverAnswered(now time.Time) {
 
 func (x *Copy) recycle() { x.next, x.trial.spare = x.trial.spare, x }
 
-// each lets copies of a datagram, or of several, enter a class: one for each packet if
-// the class counts packets.
+// each lets copies of a datagram, or of several, enter a class: as many together as package
+// conn lets leave together. That is one if the class counts packets, and a piece if it
+// counts bytes.
 func (t *Trial) each(c *Class, cost Cost, patient bool) {
-	n := int64(1)
-	if c.Counts(unit.Packets) {
-		n = max(cost.Packets, 1)
+	together := cost.Packets
+	switch {
+	case c.Counts(unit.Packets):
+		together = 1
+	case c.Counts(unit.Bytes):
+		together = c.Piece() * cost.Packets / max(cost.Bytes, 1)
 	}
-	for i := range n {
+	t.split(c, cost, max(together, 1), patient)
+}
+
+// split lets copies of datagrams enter a class, so many together.
+func (t *Trial) split(c *Class, cost Cost, together int64, patient bool) {
+	n := max(cost.Packets, 1)
+	for from := int64(0); from < n; from += together {
+		to := min(from+together, n)
 		one := cost
-		one.Bytes = cost.Bytes*(i+1)/n - cost.Bytes*i/n
-		one.Packets = cost.Packets / n
+		one.Bytes = cost.Bytes*to/n - cost.Bytes*from/n
+		one.Packets = min(cost.Packets, to-from)
 		x := t.copy(c, one)
-		x.item.Patient = patient
+		if x.item.Patient = patient; one.Packets > 0 {
+			x.item.Held = policy.Holds(one.Bytes)
+		}
 		x.enter()
 	}
 }

@@ -29,6 +29,7 @@ type Guest struct {
 	queued    bool // it waits for its slot
 	gone      bool // it would have been refused, or has ended
 	ending    bool // the session has really ended
+	orphans   int  // copies that it had when the session ended
 	retries   bool // each of its datagrams asks for a slot, until it has got one
 
 	patience event
@@ -136,7 +137,21 @@ func (g *Guest) End(now time.Time, clean bool) {
 	for x := g.Up.first; x != nil; x = x.next {
 		x.neverAnswered(now)
 	}
-	g.tidy()
+	if g.tidy(); !g.gone {
+		g.outlive()
+	}
+}
+
+// outlive lets the guest outlast its session. If the guests of sessions that have ended
+// have too many copies already, it ends the guest: nothing else bounds these copies.
+func (g *Guest) outlive() {
+	n := len(g.copies) + int(g.Up.behind+g.Down.behind)
+	if g.trial.orphans+n > mostCopies {
+		g.leave()
+		return
+	}
+	g.orphans = n
+	g.trial.orphans += n
 }
 
 // Classes returns the classes of the session, towards the upstream and back; nil for none.

@@ -11,10 +11,11 @@ import (
 // and absolute deadlines for all of them, so that lateness never adds up and nothing
 // polls.
 type pacer struct {
-	timer timer
-	done  chan struct{} // closed when the goroutine has ended
+	done    chan struct{} // closed when the goroutine has ended
+	unowned bool          // nobody closes it: it has a goroutine and a timer only while something waits
 
 	mu     sync.Mutex // taken last, under the lock of a tree
+	timer  timer      // nil: nobody owns the pacer, and nothing waits
 	alarms alarms     // one for each tree in which something waits
 	armed  time.Time  // what the timer is set to
 }
@@ -32,7 +33,10 @@ type timer interface {
 
 func newPacer(t timer) *pacer {
 	p := &pacer{timer: t, done: make(chan struct{}), armed: limit.Never}
-	go p.run()
+	go func() {
+		defer close(p.done)
+		p.run(t)
+	}()
 	return p
 }
 
@@ -42,11 +46,12 @@ func (p *pacer) close() {
 	<-p.done
 }
 
-func (p *pacer) run() {
-	defer close(p.done)
-	for p.timer.wait() {
+func (p *pacer) run(t timer) {
+	for t.wait() {
 		p.release()
-		p.rearm()
+		if !p.rearm() {
+			return
+		}
 	}
 }
 
@@ -71,8 +76,24 @@ func (p *pacer) set(a *alarm, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.alarms.set(a, at)
+	if p.unowned {
+		p.attend()
+	}
 	if p.alarms.first().Before(p.armed) {
 		p.arm()
+	}
+}
+
+// attend starts the goroutine of a pacer that nobody owns when something waits, and
+// wakes it to end when nothing waits any more.
+func (p *pacer) attend() {
+	switch waits, now := len(p.alarms) > 0, time.Now(); {
+	case waits && p.timer == nil:
+		p.timer, p.armed = newTimer(), limit.Never
+		go p.run(p.timer)
+	case !waits && p.timer != nil && p.armed.After(now):
+		p.armed = now
+		p.timer.set(now)
 	}
 }
 
@@ -88,11 +109,18 @@ func (p *pacer) pop(now time.Time) *alarm {
 	return a
 }
 
-// rearm sets the timer, which has gone off, to the earliest alarm.
-func (p *pacer) rearm() {
+// rearm sets the timer, which has gone off, to the earliest alarm. It reports whether
+// the pacer goes on.
+func (p *pacer) rearm() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.unowned && len(p.alarms) == 0 {
+		p.timer.close()
+		p.timer = nil
+		return false
+	}
 	p.arm()
+	return true
 }
 
 func (p *pacer) arm() {

@@ -69,9 +69,10 @@ func (r *ring) join(seat *alarm) {
 }
 
 // pay charges the turn of a contender for an item. An item that costs nothing counts as
-// one that costs 1.
+// one that costs 1. A turn takes some time, even if the weight is above secondOfRing;
+// else nobody would come after it.
 func (r *ring) pay(seat *alarm, cost, weight int64) {
-	takes := min(max(cost, 1), mostOfTurn) * secondOfRing / weight
+	takes := max(min(max(cost, 1), mostOfTurn)*secondOfRing/weight, 1)
 	r.clock = latest(r.clock, seat.key)
 	r.longest, r.recent = max(r.longest, takes), max(r.recent, takes)
 	if r.clock-r.epoch > r.longest {

@@ -63,6 +63,26 @@ func TestRingForgets(t *testing.T) {
 	}
 }
 
+// TestNoWeightStarvesAnother: each turn takes time, whatever the weight.
+func TestNoWeightStarvesAnother(t *testing.T) {
+	var r ring
+	heavy, light := &alarm{}, &alarm{}
+	weights := map[*alarm]int64{heavy: math.MaxInt32, light: 1 << 8}
+	r.join(heavy)
+	r.join(light)
+	turns := map[*alarm]int{}
+	for range 1 << 18 {
+		next := r.line[0]
+		r.line.remove(next)
+		r.pay(next, 1, weights[next])
+		r.join(next)
+		turns[next]++
+	}
+	if turns[light] < 4 {
+		t.Errorf("%d turns of a weight of %d, %d of one of %d", turns[light], weights[light], turns[heavy], weights[heavy])
+	}
+}
+
 // TestReweighOverflowsNothing has the longest turn go on by the largest weight.
 func TestReweighOverflowsNothing(t *testing.T) {
 	var r ring

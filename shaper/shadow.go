@@ -20,8 +20,12 @@ type shadow interface {
 	occupy() *Slot
 	// isBusy reports whether copies wait at now.
 	isBusy(now time.Time) bool
-	// set puts another policy in force.
-	set(now time.Time, conf policy.Class)
+	// moveFlying says that n items in flight, of which there are no copies, have come with a
+	// class that has got a parent; or, if n is negative, that so many have left with it and
+	// get no answer here.
+	moveFlying(now time.Time, n int)
+	// set puts another policy in force. So many items are in flight.
+	set(now time.Time, conf policy.Class, flying int)
 	// leave ends the shadow. It returns what has limited the copies, which the caller may
 	// use for what really leaves.
 	leave(now time.Time) *gate

@@ -313,3 +313,21 @@ func TestMirrorAllocatesNothing(t *testing.T) {
 		})
 	}
 }
+
+// A message is one item in a class of bytes, also in the shadow, though it holds up its
+// sender.
+func TestShadowOfMessagesInBytes(t *testing.T) {
+	conf := leakyClass("1KB/s")
+	does, would := inForce{Class: NewClass(start, conf)}, NewClass(start, inShadow(conf))
+	for n := range 5 {
+		now := at(time.Duration(n) * second)
+		does.catchUp(now)
+		for _, c := range []*Class{does.Class, would} {
+			c.Enter(now, &Item{Cost: Cost{Messages: 1, Bytes: 50_000}, Held: 50_000, Patient: true})
+		}
+	}
+	does.catchUp(at(time.Hour))
+	if got, want := of(would.Shadow(at(time.Hour))), of(does.Stats); !got.is(want) {
+		t.Errorf("it would be %s, and is %s", got, want)
+	}
+}

@@ -61,6 +61,14 @@ func (s *Shaper) NewClass(conf policy.Class) *Class {
 	return c
 }
 
+// NewLiveClass returns a live class that stands alone. It belongs to no Shaper, and nobody
+// closes it: it has a goroutine and a timer only while something waits.
+func NewLiveClass(conf policy.Class) *Class {
+	c := NewClass(time.Now(), conf)
+	c.waker = &pacer{unowned: true}
+	return c
+}
+
 // Apply makes the classes those of a policy. A class of the same name keeps its queue,
 // its credit and its counters, and takes its new rate and its new parent at once. A new
 // class starts idle. A class that counts another unit than before, or has buckets for

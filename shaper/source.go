@@ -21,7 +21,8 @@ type Source struct {
 	holder      *Copy // waits, and nothing that comes later overtakes it
 	stuck       *Copy // there is no memory for it, so that nothing more is read
 	first, last *Copy // held up by one of these, in order
-	behind      int   // how many are held up
+	behind      int32 // how many are held up
+	swallows    bool  // its last message was refused, and the body of that counts nowhere
 }
 
 // An Offer is a message that a session sends.
@@ -46,7 +47,7 @@ func (s *Source) submit(x *Copy) {
 		x.end()
 		return
 	}
-	if s.behind >= mostBehind {
+	if s.behind >= mostBehind || x.trial.behind >= mostCopies {
 		x.class.tally.overlimit()
 		x.end()
 		return
@@ -57,11 +58,17 @@ func (s *Source) submit(x *Copy) {
 		s.last.next = x
 	}
 	s.last = x
-	s.behind++
+	s.countBehind(1)
 }
 
-// mostBehind bounds the copies of a source that are held up. What comes beyond it only
-// counts as something that would wait.
+// countBehind counts so many more copies that are held up.
+func (s *Source) countBehind(n int32) {
+	s.behind += n
+	s.guest.trial.behind += int(n)
+}
+
+// mostBehind bounds the copies of a source that are held up, mostCopies those of all
+// sources of a trial. What comes beyond it only counts as something that would wait.
 const mostBehind = 1 << 12
 
 // isHeldUp reports whether something holds a copy up. Bytes do not hold up bytes of the
@@ -79,7 +86,9 @@ func (x *Copy) isBytes() bool {
 // enter lets a copy that nothing holds up enter its class.
 func (s *Source) enter(x *Copy) {
 	if x.isBytes() {
-		s.twin(x.trial, x.class).send(x.item.Cost.Bytes)
+		if !s.swallows {
+			s.twin(x.trial, x.class).send(x.item.Cost.Bytes)
+		}
 		x.end()
 		return
 	}
@@ -87,6 +96,7 @@ func (s *Source) enter(x *Copy) {
 		x.enter()
 		return
 	}
+	s.swallows = false
 	b := s.backlogFor(x.class)
 	switch room := b.isEmpty() || s.holds+x.offer.Holds <= int64(policy.ConnectionHolds); {
 	case !room && x.offer.Waits:
@@ -175,8 +185,11 @@ func (s *Source) waits(x *Copy) {
 
 // lost implements sender.
 func (s *Source) lost(x *Copy) {
+	if x.offer.Class != nil {
+		s.swallows = true
+	}
 	if x.stream || x.offer.Fatal || x.item.Cost.Connections > 0 {
-		s.guest.leave()
+		s.guest.overflow()
 	}
 }
 
@@ -230,7 +243,8 @@ func (s *Source) release(x *Copy) {
 
 // drop forgets what waits.
 func (s *Source) drop() {
-	s.first, s.stuck, s.backlogs, s.holds, s.behind = nil, nil, nil, 0, 0
+	s.first, s.stuck, s.backlogs, s.holds = nil, nil, nil, 0
+	s.countBehind(-s.behind)
 }
 
 // goOn lets enter what was held up, as far as it may.
@@ -242,7 +256,7 @@ func (s *Source) goOn() {
 	for s.first != nil && !s.guest.isWaiting() && s.holder == nil && s.stuck == nil {
 		x := s.first
 		s.first, x.next = x.next, nil
-		s.behind--
+		s.countBehind(-1)
 		s.enter(x)
 	}
 }
@@ -287,6 +301,18 @@ func (g *Guest) tidy() {
 	}
 }
 
+// overflow ends the guest: its session would have been refused something that it cannot do
+// without, and would have lost what waits.
+func (g *Guest) overflow() {
+	for _, x := range g.copies {
+		parked := x.offer.Class != nil && x.left.IsZero() && x != g.Up.stuck && x != g.Down.stuck
+		if x.waits || parked {
+			x.class.tally.lose(stats.QueueFull, &x.item.Cost)
+		}
+	}
+	g.leave()
+}
+
 // leave ends the guest, with all that waits: its session has ended, or would have been
 // refused.
 func (g *Guest) leave() {
@@ -294,6 +320,7 @@ func (g *Guest) leave() {
 		return
 	}
 	g.gone, g.queued = true, false
+	g.trial.orphans -= g.orphans
 	now := g.trial.latest
 	for len(g.copies) > 0 {
 		g.copies[0].abandon(now)

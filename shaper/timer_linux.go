@@ -29,8 +29,12 @@ type fdTimer struct {
 	expirations [8]byte
 }
 
-// newTimer returns a timerfd, or Go's own timer if the kernel gives none.
+// newTimer returns a timerfd. If the kernel gives none, or time.Now is not the kernel's
+// clock, it returns Go's own timer.
 func newTimer() timer {
+	if clockIsFake() {
+		return newRuntimeTimer()
+	}
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
 		return newRuntimeTimer()
@@ -50,6 +54,16 @@ func newTimer() timer {
 		return errno != syscall.EAGAIN && errno != syscall.EINTR
 	}
 	return t
+}
+
+// clockIsFake reports whether time.Now tells another time than the system does, as it
+// does in testing/synctest, where no timer of the kernel is of use.
+func clockIsFake() bool {
+	var system unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_REALTIME, &system); err != nil {
+		return false
+	}
+	return time.Until(time.Unix(system.Unix())).Abs() > time.Hour
 }
 
 func (t *fdTimer) set(at time.Time) {

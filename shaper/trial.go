@@ -20,12 +20,15 @@ import (
 type Trial struct {
 	classes []*Class // in the order of the policy
 
-	mu     sync.Mutex // taken under the lock of what really leaves, and before those of classes
-	latest time.Time  // when something happened last
-	trees  alarms     // the next departure of each tree
-	events events
-	asked  []*Copy // have no answer yet, in order, if nobody knows which answer is whose
-	spare  *Copy   // copies that are not used
+	mu      sync.Mutex // taken under the lock of what really leaves, and before those of classes
+	latest  time.Time  // when something happened last
+	trees   alarms     // the next departure of each tree
+	events  events
+	asked   []*Copy // have no answer yet, in order, if nobody knows which answer is whose
+	others  int     // answers that come before theirs, to what has no copy
+	spare   *Copy   // copies that are not used
+	behind  int     // copies that sources hold up
+	orphans int     // copies of sessions that have ended
 }
 
 // Classes returns the classes, in the order of the policy. Only copies enter them.

@@ -95,6 +95,11 @@ func (p *proxy) runs(s sessionScript) {
 		}
 		p.plan(at(one.ends()), func() { x.closing = true; x.goOn() })
 	}
+	p.drive()
+}
+
+// drive does what is planned, and has leave what may, until nothing happens any more.
+func (p *proxy) drive() {
 	for range 1_000_000 {
 		next, root := time.Time{}, (*Class)(nil)
 		for _, c := range p.classes {

@@ -54,6 +54,14 @@ func NewWaiter(class *Class) *Waiter {
 	return w
 }
 
+// NewRequestWaiter is NewWaiter for items that get an answer. One that has left is in
+// flight until Class.Answered is called, once, on the class of the waiter.
+func NewRequestWaiter(class *Class) *Waiter {
+	w := NewWaiter(class)
+	w.flow.ticket.Asks = true
+	return w
+}
+
 // Class returns the class that the waiter is in; nil for none.
 func (w *Waiter) Class() *Class { return w.flow.Class() }
 

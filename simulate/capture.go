@@ -17,8 +17,8 @@ import (
 
 // ReadCapture returns what reads the packets of a capture, a classic pcap file
 // (draft-ietf-opsawg-pcap) or a pcapng file (draft-ietf-opsawg-pcapng): of either
-// byte order, of Ethernet, raw IP or Linux's cooked capture; the times of pcapng in
-// decimal fractions of a second, as all known writers have them.
+// byte order, of Ethernet, raw IP or Linux's cooked capture, with VLAN tags or without; the
+// times of pcapng in decimal fractions of a second, as all known writers have them.
 //
 // What counts is what goes to the port of a listener over its protocol: a UDP
 // datagram with its payload; a TCP segment with its payload, retransmitted or

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gopacket/gopacket/layers"
+
 	"shaper/policy"
 )
 
@@ -144,6 +146,40 @@ func TestCaptures(t *testing.T) {
 					t.Errorf("%x, %v, link %d: %v\n%s", magic, order, link, err, strings.Join(got, "\n"))
 				}
 				checkArrivals(t, p, found)
+			}
+		}
+	}
+}
+
+// Packets with VLAN tags count on each kind of link that has room for tags. With the Linux
+// cooked header, libpcap writes a tag where it would write the type.
+func TestTaggedCaptures(t *testing.T) {
+	p := parse(t, traced)
+	order := binary.BigEndian
+	for _, tags := range [][]uint16{nil, {0x8100}, {0x88a8, 0x8100}, {0x9100, 0x8100}, {0x8100, 0x8100, 0x8100}} {
+		var types []byte
+		for _, tag := range tags {
+			types = order.AppendUint16(order.AppendUint16(types, tag), 7)
+		}
+		types = order.AppendUint16(types, etherIPv4)
+		for link, header := range map[uint32][]byte{
+			1:   slices.Concat(make([]byte, 12), types),
+			113: slices.Concat(make([]byte, 14), types),
+			276: slices.Concat(types[:2], make([]byte, 18), types[2:]),
+		} {
+			data := append(header, sample[0].bytes()...)
+			file := pcapFile(order, 0xa1b2c3d4, link)
+			for _, n := range []int{1, 0, len(data), len(data)} {
+				file = order.AppendUint32(file, uint32(n))
+			}
+			found, err := arrivals(t, p, "a.pcap", string(append(file, data...)))
+			if got := shown(found, Epoch); err != nil || !slices.Equal(got, sampled[:1]) {
+				t.Errorf("link %d, tags %x: %v %q", link, tags, err, got)
+			}
+			for cut := range len(header) { // a tag that is cut short leads nowhere
+				if links[layers.LinkType(link)](data[:cut]) != nil {
+					t.Errorf("link %d, tags %x: IP in the first %d bytes", link, tags, cut)
+				}
 			}
 		}
 	}

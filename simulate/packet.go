@@ -22,33 +22,28 @@ const (
 
 func raw(b []byte) []byte { return b }
 
-// ethernet returns what is in a frame, behind its VLAN tags; nil if that is not IP.
-func ethernet(b []byte) []byte {
-	for at := 12; len(b) >= at+2; at += 4 {
-		switch binary.BigEndian.Uint16(b[at:]) {
-		case etherIPv4, etherIPv6:
-			return b[at+2:]
-		case 0x8100, 0x88a8: // 802.1Q, 802.1ad
-		default:
-			return nil
-		}
-	}
-	return nil
-}
+func ethernet(b []byte) []byte { return behind(b, 12, 14) }
 
 // cooked and cooked2 are what Linux captures on all interfaces.
 func cooked(b []byte) []byte { return behind(b, 14, 16) }
 
 func cooked2(b []byte) []byte { return behind(b, 0, 20) }
 
+// behind returns what is behind the header of a link and its VLAN tags; nil if that is not
+// IP. The header has the type of what follows at kind. A tag ends with the type of what
+// follows it.
 func behind(b []byte, kind, header int) []byte {
-	if len(b) < header {
-		return nil
+	for len(b) >= header {
+		switch binary.BigEndian.Uint16(b[kind:]) {
+		case etherIPv4, etherIPv6:
+			return b[header:]
+		case 0x8100, 0x88a8, 0x9100: // 802.1Q, 802.1ad, and what came before that
+			kind, header = header+2, header+4
+		default:
+			return nil
+		}
 	}
-	if k := binary.BigEndian.Uint16(b[kind:]); k != etherIPv4 && k != etherIPv6 {
-		return nil
-	}
-	return b[header:]
+	return nil
 }
 
 // dissect reads an IP packet of which the last bytes may be missing; false for

@@ -179,7 +179,9 @@ func (s *sender) send() error {
 	s.bucket = s.class.Join(s.run.now, s.conn)
 	*p = parcel{item: shaper.Item{Cost: s.take(), Patient: s.isPatient(), Settles: true, Owner: p},
 		class: s.class, bucket: s.bucket, arrived: s.run.now, sender: s, conn: s.arrival.Conn}
-	p.item.Held = p.item.Cost.Bytes
+	if p.item.Held = p.item.Cost.Bytes; p.item.Cost.Packets > 0 { // as in the proxy
+		p.item.Held = policy.Holds(p.item.Cost.Bytes)
+	}
 	s.run.enter(p)
 	switch {
 	case s.run.err != nil:

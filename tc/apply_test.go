@@ -26,12 +26,15 @@ func TestApplyUndoes(t *testing.T) {
 		{"both ways", bothWays(t), 7, 100},
 		{"tables", treePlan(t, "[tc.eth0]", manyRules(longList)+"[tc.eth0]"), 23, 100},
 	} {
+		class := find(t, c.was, "class htb 5ca0:61c2")
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				next := treePlan(t, append(edits, "[tc.eth0]", manyRules(longList+1)+"[tc.eth0]")...)
 				for step := 1; ; step += c.every {
 					r := newRig(t)
 					r.mustApply(c.was)
+					r.spoilClass(class, func(p *nl.TcHtbCopt) { p.Rate.Overhead, p.Ceil.Mpu, p.Ceil.Linklayer = 9, 64, nl.LINKLAYER_ATM })
+					was := r.state()
 					refusals := r.refuseTwice(step)
 					_, err := r.Apply(r.eth0, next, false)
 					r.fake.Between = nil
@@ -48,7 +51,7 @@ func TestApplyUndoes(t *testing.T) {
 					if !errors.Is(err, unix.EPERM) || strings.Contains(err.Error(), "put back") {
 						t.Fatalf("step %d: %v", step, err)
 					}
-					r.holds(c.was)
+					r.holdsState(was)
 				}
 			})
 		})
@@ -130,6 +133,46 @@ func TestHandleOfOursIsNotEnough(t *testing.T) {
 	r.must(add, Object{Type: Qdisc, Device: "eth0", Handle: htbHandle, Parent: rootParent, Kind: "htb", Params: htbQdisc{Default: 7}})
 	if _, err := r.Apply(r.eth0, treePlan(t), false); !errors.Is(err, ErrForeign) {
 		t.Errorf("%v", err)
+	}
+}
+
+// The kernel takes a class whose number is that of the qdisc, and has what is made
+// beneath the qdisc from then on beneath that class. It goes as any other that is not in
+// the plan; if that fails, it is put back.
+func TestClassWithTheNumberOfTheQdisc(t *testing.T) {
+	plan := treePlan(t)
+	odd, beneath := find(t, plan, "class htb 5ca0:4365"), find(t, plan, "class htb 5ca0:61c2")
+	odd.Handle = htbHandle
+	beneath.Handle, beneath.Parent = htbHandle|0xabc, htbHandle
+	below := slices.Clone(plan) // as it was made when a class in no class had the qdisc as its parent
+	for i, o := range below {
+		if o.Type == Class && o.Parent == rootParent {
+			below[i].Parent = htbHandle
+		}
+	}
+	for step := 1; ; step++ {
+		r := newRig(t)
+		r.must(add, plan[0])
+		r.must(add, odd)
+		r.must(add, beneath)
+		r.mustApply(append([]Object{plan[0], odd, beneath}, below[1:]...))
+		was := r.state()
+		refusals := r.refuseTwice(step)
+		_, err := r.Apply(r.eth0, plan, false)
+		r.fake.Between = nil
+		if *refusals > 0 && err != nil {
+			r.holdsState(was)
+		}
+		r.mustApply(plan)
+		r.holds(plan)
+		r.mustClear()
+		r.holdsClear()
+		if *refusals == 0 {
+			if step < 10 || err != nil {
+				t.Errorf("there were %d steps, then %v", step, err)
+			}
+			return
+		}
 	}
 }
 

@@ -13,7 +13,8 @@ type htbClass struct {
 	Rate, Ceil    uint64
 	Burst, CBurst uint32
 	Prio, Quantum uint32
-	Odd           bool // its rates have what a plan's never have
+	RateSizing    sizing
+	CeilSizing    sizing
 }
 
 // anyQuantum is what the kernel is told of a class that has no use for one, since
@@ -21,7 +22,7 @@ type htbClass struct {
 const anyQuantum = 1514
 
 func (c htbClass) options() []byte {
-	b := attr(nil, nl.TCA_HTB_PARMS, (&nl.TcHtbCopt{Rate: rateSpec(c.Rate), Ceil: rateSpec(c.Ceil),
+	b := attr(nil, nl.TCA_HTB_PARMS, (&nl.TcHtbCopt{Rate: rateSpec(c.Rate, c.RateSizing), Ceil: rateSpec(c.Ceil, c.CeilSizing),
 		Buffer: c.Burst, Cbuffer: c.CBurst, Quantum: c.quantum(), Prio: c.Prio}).Serialize())
 	if c.Rate >= 1<<32 {
 		b = attr64(b, nl.TCA_HTB_RATE64, c.Rate)
@@ -57,6 +58,6 @@ func parseClass(kind string, options []byte) Params {
 		Ceil:  max(uint64(c.Ceil.Rate), m.u64(nl.TCA_HTB_CEIL64)),
 		Burst: c.Buffer, CBurst: c.Cbuffer,
 		Quantum: c.Quantum, Prio: c.Prio,
-		Odd: isOdd(c.Rate) || isOdd(c.Ceil),
+		RateSizing: sizingOf(c.Rate), CeilSizing: sizingOf(c.Ceil),
 	}
 }

@@ -159,7 +159,7 @@ func (d *differ) resize(o Object) {
 // kind; all that is under it goes with it.
 func (d *differ) roots() {
 	for _, o := range d.want {
-		if o.Parent != rootParent {
+		if o.Type != Qdisc || o.Parent != rootParent {
 			continue
 		}
 		if _, there := d.have[o.place()]; there {
@@ -179,7 +179,7 @@ func (d *differ) roots() {
 
 // hasRoot reports whether a device has a root qdisc that somebody has made.
 func (d *differ) hasRoot(device string) bool {
-	isRoot := func(o Object) bool { return o.Device == device && o.Parent == rootParent }
+	isRoot := func(o Object) bool { return o.Type == Qdisc && o.Device == device && o.Parent == rootParent }
 	return slices.ContainsFunc(d.ours, isRoot) || slices.ContainsFunc(d.foreign, isRoot)
 }
 

@@ -22,7 +22,7 @@ func plans(t *testing.T) (all [][]Object) {
 	tree := func(edits ...string) []Object {
 		return planOf(t, "tree", strings.NewReplacer(edits...).Replace)
 	}
-	many := manyRules(trial.Size(longList+50, 10_000)) // enough for tables
+	many := manyRules(longList + 50) // enough for tables
 	flowers := func(name string) []Object {
 		text, err := os.ReadFile("testdata/plan/" + name + ".toml")
 		if err != nil {

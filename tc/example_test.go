@@ -43,10 +43,10 @@ class    = "voice"
 	}
 	// Output:
 	// qdisc htb 5ca0: under root
-	// class htb 5ca0:4365 under 5ca0:
+	// class htb 5ca0:4365 under root
 	// class htb 5ca0:1 under 5ca0:4365
 	// qdisc pfifo 1: under 5ca0:1
 	// class htb 5ca0:fd0 under 5ca0:4365
 	// qdisc pfifo fd0: under 5ca0:fd0
-	// class htb 5ca0:fff0 under 5ca0:
+	// class htb 5ca0:fff0 under root
 }

@@ -113,6 +113,11 @@ func (r *rig) holds(plan []Object) {
 	if lacks := r.lacks(plan); len(lacks) > 0 {
 		r.t.Fatalf("still to do: %v", lacks)
 	}
+	r.holdsNothingLoose()
+}
+
+func (r *rig) holdsNothingLoose() {
+	r.t.Helper()
 	if loose := r.fake.Loose(); len(loose) > 0 {
 		r.t.Fatalf("leads nowhere: %v", loose)
 	}
@@ -253,4 +258,5 @@ func (r *rig) holdsState(want map[place]Object) {
 	if got := r.state(); !maps.Equal(got, want) {
 		r.t.Fatalf("was %v, is %v", want, got)
 	}
+	r.holdsNothingLoose()
 }

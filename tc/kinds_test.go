@@ -118,17 +118,47 @@ func TestProbesMeet(t *testing.T) {
 	}
 }
 
+// What a crash has left is deleted also if another process makes it once more, and dies,
+// at that moment: then it has another index.
+func TestProbesCrashTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := tctest.New("eth0")
+		fake.Plug(probeDevice, "ifb")
+		deletions := 0
+		fake.Between = func(q tctest.Request, do func() error) error {
+			err := do()
+			if q.Type != unix.RTM_DELLINK {
+				return err
+			}
+			if deletions++; deletions == 1 {
+				fake.Plug(probeDevice, "ifb")
+			}
+			if deletions > 4 {
+				return unix.EPERM // else it goes on for ever
+			}
+			return err
+		}
+		k := On(fake)
+		if kinds, err := k.Kinds(); err != nil || !kinds.Flower || deletions != 3 {
+			t.Errorf("%+v, %v, %d deletions", kinds, err, deletions)
+		}
+		holdsNoProbe(t, k)
+	})
+}
+
 // Sweep deletes the ifb devices of devices that have gone, and no others.
 func TestSweep(t *testing.T) {
 	fake := tctest.New("eth0")
 	k := On(fake)
-	for name, kind := range map[string]string{"shaper2": "ifb", "shaper77": "ifb", "shaper78": "ifb", "shaper79": "veth", "shaperx": "ifb", "other80": "ifb"} {
+	for name, kind := range map[string]string{"shaper2": "ifb", "shaper77": "ifb", "shaper78": "ifb", "shaper79": "veth", "shaperx": "ifb", "other80": "ifb",
+		"shaper": "ifb", "shaper0": "ifb", "shaper+81": "ifb", "shaper082": "ifb", "shaper-3": "ifb"} {
 		fake.Plug(name, kind)
 	}
 	if n, err := k.Sweep(); n != 2 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	for name, there := range map[string]bool{"shaper2": true, "shaper77": false, "shaper78": false, "shaper79": true, "shaperx": true, "other80": true} {
+	for name, there := range map[string]bool{"shaper2": true, "shaper77": false, "shaper78": false, "shaper79": true, "shaperx": true, "other80": true,
+		"shaper": true, "shaper0": true, "shaper+81": true, "shaper082": true, "shaper-3": true} {
 		if _, err := k.link(name); (err == nil) != there {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -50,8 +50,8 @@ func (k *Kernel) Sweep() (deleted int, err error) {
 	}
 	for _, l := range all {
 		name := l.Attrs().Name
-		of, err := strconv.Atoi(strings.TrimPrefix(name, mirrorPrefix))
-		if l.Type() != "ifb" || !IsMirror(name) || err != nil || indexes[of] {
+		of, _ := strconv.Atoi(strings.TrimPrefix(name, mirrorPrefix))
+		if isOurs := of > 0 && name == (Device{Index: of}).mirror(); l.Type() != "ifb" || !isOurs || indexes[of] {
 			continue
 		}
 		if err := k.conn.LinkDel(l); err != nil && !isGone(err) {

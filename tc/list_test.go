@@ -280,6 +280,8 @@ func TestParamsAreReadBack(t *testing.T) {
 	read.redirect = 0
 	flower := flowerKey{Class: 5, EtherType: 0x800, Protocol: 6, Source: netip.MustParsePrefix("10.0.0.0/9"), From: policy.PortRange{First: 7, Last: 7}, To: policy.PortRange{First: 1, Last: 65535}}
 	flower6 := flowerKey{Class: 5, EtherType: 0x86dd, Protocol: 17, Destination: netip.MustParsePrefix("fd00:8::/29"), To: policy.PortRange{First: 53, Last: 53}}
+	slow := tbf{Rate: 1 << 20, Ticks: 9, Limit: 99, sizing: sizing{0, 7, 8}, Peak: peak{1 << 33, 10, sizing{2, 11, 12}}}
+	class := htbClass{1 << 33, 1 << 35, 4, 5, 6, 7, sizing{2, 9, 64}, sizing{0, 10, 65}}
 	for _, c := range []struct {
 		kind string
 		in   Params
@@ -289,7 +291,8 @@ func TestParamsAreReadBack(t *testing.T) {
 		{"tbf", tbf{Rate: 1 << 34, Ticks: tbfDepth(1<<34, 1<<20), Limit: 99}, tbf{Rate: 1 << 34, Ticks: tbfDepth(1<<34, 1<<20), Limit: 99}},
 		{"pfifo", fifo{1000}, fifo{1000}}, {"bfifo", fifo{1 << 30}, fifo{1 << 30}},
 		{"fq_codel", fqCodel{77}, fqCodel{77}}, {"sfq", sfq{127}, sfq{127}}, {"ingress", plain{}, plain{}},
-		{"class", htbClass{1 << 33, 1 << 35, 4, 5, 6, 7, false}, htbClass{1 << 33, 1 << 35, 4, 5, 6, 7, false}},
+		{"tbf", slow, slow},
+		{"class", class, class},
 		{"u32", key, key}, {"u32", link, link}, {"u32", redirect, read}, {"u32", u32Table{256}, u32Table{256}},
 		{"bpf", markFilter{}, markFilter{}},
 		{"flower", flower, flower}, {"flower", flower6, flower6}, {"flower", flowerKey{Class: 7}, flowerKey{Class: 7}},

@@ -66,7 +66,7 @@ func isOfList(o Object) bool {
 
 // rootGoes reports whether a filter or a class goes with its root.
 func (d *differ) rootGoes(o Object) bool {
-	return o.Parent.major() == htbHandle && !d.taken[Object{Type: Qdisc, Device: o.Device, Handle: htbHandle}.place()]
+	return (o.Type == Class || o.Parent.major() == htbHandle) && !d.taken[Object{Type: Qdisc, Device: o.Device, Handle: htbHandle}.place()]
 }
 
 // devices returns the devices of the plan and of what there is, in a fixed order.

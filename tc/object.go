@@ -62,7 +62,7 @@ type Object struct {
 	Type   Type
 	Device string
 	Handle Handle // of a filter of kind u32: its number there, with 0 for the table at its root
-	Parent Handle
+	Parent Handle // rootParent for a qdisc or a class that is in no class
 	Kind   string // "htb", "pfifo", "u32", ...
 	Pref   Pref   // of a filter
 	Params Params
@@ -104,6 +104,14 @@ func (o Object) String() string {
 		return fmt.Sprintf("filter %s pref %d %s of %s", o.Kind, o.Pref.Priority, u32Handle(o.Handle), o.Parent)
 	}
 	return fmt.Sprintf("%s %s %s", o.Type, o.Kind, o.Handle)
+}
+
+// within names what the object is in, as tc(8) takes it.
+func (o Object) within() string {
+	if o.Type == Class && o.Parent == rootParent {
+		return o.Handle.major().String()
+	}
+	return o.Parent.String()
 }
 
 // opaque is what we do not know, and so never equal to what is planned.

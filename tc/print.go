@@ -59,7 +59,7 @@ func (o op) command() string {
 		}
 		return o.line("tc qdisc %s dev %s %s %s", v, t.Device, parentWords(t), t.Kind)
 	case Class:
-		return o.line("tc class %s dev %s parent %s classid %s %s", v, t.Device, t.Parent, t.Handle, t.Kind)
+		return o.line("tc class %s dev %s parent %s classid %s %s", v, t.Device, t.within(), t.Handle, t.Kind)
 	}
 	list := fmt.Sprintf("tc filter %s dev %s parent %s protocol %s pref %d", v, t.Device, t.Parent, protocolWord(t.Pref.Protocol), t.Pref.Priority)
 	if _, all := t.Params.(wholeList); all {

@@ -90,11 +90,12 @@ func (k *Kernel) probeFlower() (has bool, err error) {
 const crashed = time.Second
 
 // addProbe makes the device of a probe. Another process that probes has it for some
-// milliseconds, and is waited for.
+// milliseconds, and is waited for. Each attempt has a link of its own: package netlink
+// writes the index of the device that it finds into the link.
 func (k *Kernel) addProbe() error {
-	link := &netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: probeDevice, TxQLen: -1}}
 	began := time.Now()
 	for {
+		link := &netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: probeDevice, TxQLen: -1}}
 		err := k.conn.LinkAdd(link)
 		if !errors.Is(err, unix.EEXIST) {
 			return err

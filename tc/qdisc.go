@@ -29,14 +29,29 @@ type tbf struct {
 	Rate  uint64 // bytes per second
 	Ticks uint32 // depth of the bucket
 	Limit uint32 // that of the queue below, of which it is told too
-	Odd   bool   // it has what a plan's never has
+	sizing
+	Peak peak
+}
+
+// peak is a second bucket of tbf. A plan has none.
+type peak struct {
+	Rate  uint64
+	Ticks uint32 // depth of the bucket
+	sizing
 }
 
 func (q tbf) options() []byte {
-	b := attr(nil, nl.TCA_TBF_PARMS, (&nl.TcTbfQopt{Rate: rateSpec(q.Rate), Limit: q.Limit, Buffer: q.Ticks}).Serialize())
+	parms := nl.TcTbfQopt{Rate: rateSpec(q.Rate, q.sizing), Limit: q.Limit, Buffer: q.Ticks}
+	if q.Peak.Rate > 0 {
+		parms.Peakrate, parms.Mtu = rateSpec(q.Peak.Rate, q.Peak.sizing), q.Peak.Ticks
+	}
+	b := attr(nil, nl.TCA_TBF_PARMS, parms.Serialize())
 	b = attr32(b, nl.TCA_TBF_BURST, uint32(tbfBytes(q.Rate, q.Ticks)))
 	if q.Rate >= 1<<32 {
 		b = attr64(b, nl.TCA_TBF_RATE64, q.Rate)
+	}
+	if q.Peak.Rate >= 1<<32 {
+		b = attr64(b, nl.TCA_TBF_PRATE64, q.Peak.Rate)
 	}
 	return b
 }
@@ -45,16 +60,25 @@ func (q tbf) words() string {
 	return fmt.Sprintf("rate %dbit burst %d limit %d", 8*q.Rate, tbfBytes(q.Rate, q.Ticks), q.Limit)
 }
 
-// rateSpec is a rate on Ethernet, which needs no table of times.
-func rateSpec(rate uint64) nl.TcRateSpec {
-	return nl.TcRateSpec{Linklayer: nl.LINKLAYER_ETHERNET, Rate: uint32(min(rate, 1<<32-1))}
+// sizing is what a rate takes packets for beyond their length. A plan says nothing of it;
+// others may have set it, and then it is put back as it was.
+type sizing struct {
+	Layer           uint8  // 0: Ethernet
+	Overhead, Least uint16 // bytes
 }
 
-// isOdd reports whether a rate has an overhead, a least size or a link layer that
-// rateSpec does not give it: whoever has set them counts packets as something else.
-func isOdd(spec nl.TcRateSpec) bool {
+// rateSpec is a rate with a link layer, which needs no table of times.
+func rateSpec(rate uint64, s sizing) nl.TcRateSpec {
+	return nl.TcRateSpec{Linklayer: max(s.Layer, nl.LINKLAYER_ETHERNET), Overhead: s.Overhead, Mpu: s.Least, Rate: uint32(min(rate, 1<<32-1))}
+}
+
+func sizingOf(spec nl.TcRateSpec) sizing {
 	const layers = 0x0f
-	return spec.Overhead != 0 || spec.Mpu != 0 || spec.Linklayer&layers > nl.LINKLAYER_ETHERNET
+	s := sizing{spec.Linklayer & layers, spec.Overhead, spec.Mpu}
+	if s.Layer == nl.LINKLAYER_ETHERNET {
+		s.Layer = 0
+	}
+	return s
 }
 
 // fifo is the queue of a leaf: pfifo counts packets, bfifo bytes. Package nl has no
@@ -100,8 +124,8 @@ func parseQdisc(kind string, options []byte) Params {
 		return htbQdisc{Default: nl.DeserializeTcHtbGlob(m.sized(nl.TCA_HTB_INIT, nl.SizeofTcHtbGlob)).Defcls}
 	case "tbf":
 		q := nl.DeserializeTcTbfQopt(m.sized(nl.TCA_TBF_PARMS, nl.SizeofTcTbfQopt))
-		return tbf{Rate: max(uint64(q.Rate.Rate), m.u64(nl.TCA_TBF_RATE64)), Limit: q.Limit, Ticks: q.Buffer,
-			Odd: isOdd(q.Rate) || q.Peakrate.Rate != 0}
+		return tbf{Rate: max(uint64(q.Rate.Rate), m.u64(nl.TCA_TBF_RATE64)), Limit: q.Limit, Ticks: q.Buffer, sizing: sizingOf(q.Rate),
+			Peak: peakOf(q, m)}
 	case "pfifo", "bfifo":
 		return fifo{at32(options, 0)}
 	case "fq_codel":
@@ -112,6 +136,13 @@ func parseQdisc(kind string, options []byte) Params {
 		return plain{}
 	}
 	return opaque{string(options)}
+}
+
+func peakOf(q *nl.TcTbfQopt, m attrs) (p peak) {
+	if q.Peakrate.Rate > 0 {
+		p = peak{max(uint64(q.Peakrate.Rate), m.u64(nl.TCA_TBF_PRATE64)), q.Mtu, sizingOf(q.Peakrate)}
+	}
+	return p
 }
 
 // parseAttrsOf leaves alone the options of those qdiscs that have a structure

@@ -160,9 +160,6 @@ func (k *Kernel) readClasses(s *snapshot, device string) error {
 			continue // the flows of a queue
 		}
 		o := Object{Type: Class, Device: device, Handle: m.handle, Parent: m.parent, Kind: m.kind, Params: parseClass(m.kind, m.options)}
-		if o.Parent == rootParent {
-			o.Parent = htbHandle
-		}
 		if c, ok := o.Params.(htbClass); ok && parents[m.handle] {
 			c.Prio, c.Quantum = 0, 0 // of no use where there are children
 			o.Params = c

@@ -31,7 +31,7 @@ func (s *snapshot) show(d Device, p *policy.Policy, section policy.TC) []Shown {
 		if o.Type == Link {
 			continue
 		}
-		one := Shown{Type: o.Type, Device: o.Device, Kind: o.Kind, Handle: o.Handle.String(), Parent: o.Parent.String(), Pref: o.Pref.Priority,
+		one := Shown{Type: o.Type, Device: o.Device, Kind: o.Kind, Handle: o.Handle.String(), Parent: o.within(), Pref: o.Pref.Priority,
 			Words: o.Params.words(), Counts: s.counted[o.place()]}
 		switch {
 		case o.Type == Filter && o.Kind == "u32":

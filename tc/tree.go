@@ -52,7 +52,7 @@ func (t *tree) htb() {
 	assured := t.assured(own)
 	for i := range t.classes {
 		c := &t.classes[i]
-		parent := htbHandle
+		parent := rootParent
 		if c != root {
 			parent = t.id(c.Parent)
 		}
@@ -71,7 +71,7 @@ func (t *tree) htb() {
 		}
 	}
 	if size := t.gso(); size < gsoUnlimited && t.name == t.device.Name {
-		t.add(Object{Type: Class, Handle: noteHandle, Parent: htbHandle, Kind: "htb", Params: noteOf(linkSizes{})})
+		t.add(Object{Type: Class, Handle: noteHandle, Parent: rootParent, Kind: "htb", Params: noteOf(linkSizes{})})
 		t.add(Object{Type: Link, Kind: "sizes", Params: linkSizes{GSO: size, GSO4: size}})
 	}
 }

@@ -198,6 +198,7 @@ var connections = trial.Size(20_000, 100_000)
 // After very many connections there is no descriptor and no goroutine more
 // than at the start.
 func TestConnectionsLeaveNothing(t *testing.T) {
+	t.Parallel()
 	p := start(t, plain(), strings.ReplaceAll(`
 [class.a]
 rate = "1GB/s"

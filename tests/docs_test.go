@@ -117,6 +117,23 @@ func policiesOf(t *testing.T, text string) (dir string) {
 	return dir
 }
 
+// The Go that docs/go.md shows stands in the examples of package client, which run.
+func TestGoInDocuments(t *testing.T) {
+	examples := flat(textOf(t, "../client/example_test.go"))
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(textOf(t, "../docs/go.md"), -1)
+	if len(blocks) < 4 {
+		t.Errorf("docs/go.md shows only %d blocks", len(blocks))
+	}
+	for _, block := range blocks {
+		if !strings.Contains(examples, flat(block[1])) {
+			t.Errorf("no example of client has:\n%s", block[1])
+		}
+	}
+}
+
+// flat returns a text without what indents its lines.
+func flat(text string) string { return regexp.MustCompile(`(?m)^\t+`).ReplaceAllString(text, "") }
+
 // A key that two pages have a row for has the same default in both.
 func TestDefaultsInDocuments(t *testing.T) {
 	defaults := func(text string, row *regexp.Regexp) map[string]string {

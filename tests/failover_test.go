@@ -11,6 +11,7 @@ import (
 // The first provider is down: what goes to the second spends that one's budget, and
 // whoever looks at the daemon is told of it.
 func TestFailOver(t *testing.T) {
+	t.Parallel()
 	down := net.JoinHostPort("127.0.0.1", freePort(t))
 	l, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {

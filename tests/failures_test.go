@@ -4,7 +4,7 @@ package tests
 // the test is in this one, with the whole program.
 //
 //	no descriptors for accept: no spin, recovers   TestWithoutDescriptors, conn TestNoDescriptors
-//	the client leaves during the dial              conn TestClientLeavesDuringDial, TestSessionEndedDuringDial
+//	the client leaves during the dial              conn TestClientLeavesDuringDial, TestClientLeavesDuringResolve, TestSessionEndedDuringDial
 //	slow readers, zero windows, time-outs          conn TestStalledReader, TestIdleTimeout, TestWaitingIsNotIdle
 //	half-close                                     conn TestHalfCloseOfClient, TestHalfCloseOfUpstream, TestHalfClosedSessionTimesOut, TestHalfCloseTimeoutIsForOneDirection
 //	RST goes on; truncation is no clean end        conn TestResetGoesOn, TestResetWhileWaiting, TestTruncationIsAReset
@@ -43,7 +43,7 @@ package tests
 //	a reload gives no new budget                   shaper TestSetGivesNoBurst, TestKeysAreRemembered (a restart does, in this version)
 //	all that reads a policy reads all of it        conn TestShadowPolicy, TestShadowPolicyOfDestinations, simulate TestMessages
 //	spoofed addresses: tables are bounded          TestMetricsDoNotGrowWithClients, conn TestFloodOfClients, TestDescriptorsOfDatagramSessions, shaper TestKeysFlood
-//	names that do not resolve hold up nobody       conn TestHangingNamesHoldUpNobody, TestNameOfDatagramsComesBack, TestShutdownDuringLookup
+//	names that do not resolve hold up nobody       conn TestHangingNamesHoldUpNobody, TestHangingNamesHoldUpNoConnections, TestHangingSecondNameHoldsUpNobody, TestNameOfDatagramsComesBack, TestShutdownDuringResolve, TestShutdownDuringLookup
 //	an address is checked when it is dialled       conn TestLoopIsRefused, TestSelfConnect, TestLoopOfTwoServers
 //	time of day: windows begin with the clock      limit TestWindowsAreThoseOfTheClock, TestWindowsFollowTheMonotonicClock (zones are not in this version)
 //	no secret is told, no log is flooded           TestSecretsAreNotTold, conn TestFaultsDoNotFloodTheLog

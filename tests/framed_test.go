@@ -233,6 +233,7 @@ $s->unbind(async => 1);
 // TestSMPPCounts has the other SMPP implementation of Debian, Net::SMPP, on both
 // ends: it counts PDUs and destinations as package frame does.
 func TestSMPPCounts(t *testing.T) {
+	t.Parallel()
 	perl := tool(t, "perl", "perl")
 	if exec.Command(perl, "-MNet::SMPP", "-e", "1").Run() != nil {
 		missing(t, "Net::SMPP is not installed: apt-get install libnet-smpp-perl")
@@ -279,6 +280,7 @@ func TestSMPPCounts(t *testing.T) {
 // TestHTTPCounts has net/http on both ends: it counts requests as package frame
 // does, and gets the same bytes as without it.
 func TestHTTPCounts(t *testing.T) {
+	t.Parallel()
 	var requests atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests.Add(1)

@@ -53,6 +53,7 @@ func nginx(t *testing.T, a *authority, names ...string) (port string) {
 // A provider with many names behind TLS takes plain requests of programs on this
 // machine, which ask for where they connect to.
 func TestHostOfNginx(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	port := nginx(t, a, "localhost", "api.example")
 	text := func(lines ...string) string {
@@ -102,6 +103,7 @@ func TestHostOfNginx(t *testing.T) {
 
 // The same for a server behind an address, which keeps what the client has asked for.
 func TestHostOfAnAddress(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	port := nginx(t, a, "127.0.0.1")
 	p := start(t, raced(t), fmt.Sprintf("[class.a]\nrate = \"1000 messages/s\"\n[listener.a]\nlisten = \"127.0.0.1:0\"\nprotocol = \"http\"\nupstream = %q\nclass = \"a\"\nupstream_tls = { ca = %q, server_name = \"localhost\" }\n",

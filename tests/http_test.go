@@ -346,6 +346,7 @@ func converse(t *testing.T, addr string, steps []step) string {
 
 // Both sides of a connection get the same bytes as without shaper.
 func TestHTTPIsUnchanged(t *testing.T) {
+	t.Parallel()
 	l, direct := httpServer(t, askedServer)
 	d := start(t, raced(t), strings.Replace(fmt.Sprintf(httpPolicy, "", direct), "100 m", "10000 m", 1))
 	all := conversations()
@@ -373,6 +374,7 @@ func TestHTTPIsUnchanged(t *testing.T) {
 // Requests that wrk sends 16 at a time, without waiting, are counted as the server
 // does.
 func TestWrkPipelines(t *testing.T) {
+	t.Parallel()
 	wrk := tool(t, "wrk", "wrk")
 	var served atomic.Int64
 	_, addr := httpServer(t, func(w http.ResponseWriter, r *http.Request) { served.Add(1) })

@@ -21,6 +21,7 @@ var arrows = map[string][]string{
 	"cmd/shaper":  {"daemon", "policy", "stats", "unit", "conn", "simulate", "tc"},
 	"daemon":      {"conn", "shaper", "policy", "tc", "metrics", "stats", "unit"},
 	"conn":        {"buffer", "shaper", "policy", "frame", "stats", "unit"},
+	"client":      {"shaper", "policy", "frame", "stats", "unit"}, // for Go programs
 	"simulate":    {"shaper", "policy", "stats", "unit"},
 	"tc":          {"policy", "stats", "unit"},
 	"tc/tctest":   {}, // for the tests of tc and of the daemon

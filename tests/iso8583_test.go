@@ -113,6 +113,7 @@ func (h *isoHost) all() []string {
 // On a link of each kind, a reversal never overtakes what it reverses, and a sign-on or
 // echo waits for neither.
 func TestISO8583Links(t *testing.T) {
+	t.Parallel()
 	const pairs = 20
 	var policy strings.Builder
 	hosts := map[string]*isoHost{}

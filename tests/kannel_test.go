@@ -143,8 +143,9 @@ class    = "acme"
 // Kannel goes straight to another such provider meanwhile.
 func TestKannel(t *testing.T) {
 	alone := &spacing{gap: 50 * time.Millisecond}
-	newKannel(t, spacedProvider(t, alone).addr).campaign(200)
-	trial.Judge(t, 5*time.Millisecond, func() error { return kannelThroughShaper(t, alone) })
+	n := trial.Size(100, 200)
+	newKannel(t, spacedProvider(t, alone).addr).campaign(n)
+	trial.Judge(t, 5*time.Millisecond, func() error { return kannelThroughShaper(t, alone, n) })
 }
 
 // campaign sends so many messages, and one that takes three PDUs.
@@ -155,13 +156,15 @@ func (k *kannel) campaign(n int) {
 	k.sms("acme", strings.Repeat("0123456789", 40))
 }
 
-func kannelThroughShaper(t *testing.T, alone *spacing) error {
+// kannelThroughShaper has Kannel send so many messages, and one more of three PDUs.
+func kannelThroughShaper(t *testing.T, alone *spacing, n int) error {
 	rule := &spacing{gap: 50 * time.Millisecond}
 	d := start(t, plain(), fmt.Sprintf(kannelPolicy, spacedProvider(t, rule).addr))
 	k := newKannel(t, d.addr("gateway"))
 	other := bind(t, d.addr("gateway"), "acme")
-	const own, all = 40, 203 + 40
-	k.campaign(200)
+	const own = 40
+	all := n + 3 + own
+	k.campaign(n)
 	other.submit("acme", own) // which wait on the bind that the enquire_links are on
 	var waits []time.Duration
 	behind := 0 // how many were sent while submits of the same bind waited
@@ -177,21 +180,22 @@ func kannelThroughShaper(t *testing.T, alone *spacing) error {
 	accepted, refused, took := rule.score()
 	t.Logf("through shaper: of %d PDUs, 3 of them one message, the provider has accepted %d in %.2f s, none sooner than %v after another, and throttled %d; "+
 		"99 of 100 enquire_links were answered within %v, %d of them before submits of the same bind", all, accepted, took.Seconds(), rule.closest(), refused, slow, behind)
-	if n := d.class("acme").Sent["upstream"].Messages; n != all {
+	if n := d.class("acme").Sent["upstream"].Messages; int(n) != all {
 		t.Errorf("shaper counts %d messages", n)
 	}
 	if behind == 0 {
 		t.Error("no enquire_link had something to overtake")
 	}
-	if took > 13*time.Second || slow > 5*time.Millisecond || behind < 10 {
-		return fmt.Errorf("want %d in 13 s, and enquire_link within 5 ms, 10 of them before submits of the same bind", all)
+	most := time.Duration(all) * rule.gap * 107 / 100 // headroom is 2 % of it
+	if took > most || slow > 5*time.Millisecond || behind < 10 {
+		return fmt.Errorf("want %d in %v, and enquire_link within 5 ms, 10 of them before submits of the same bind", all, most)
 	}
 	if err := rule.holds(all); err != nil {
 		return err
 	}
 	accepted, refused, took = alone.score()
 	t.Logf("without shaper, meanwhile: accepted %d in %.2f s, throttled %d times", accepted, took.Seconds(), refused)
-	if accepted > 100 || refused < accepted {
+	if accepted > all/2 || refused < accepted {
 		return fmt.Errorf("this provider has no need of shaper")
 	}
 	return nil
@@ -199,6 +203,7 @@ func kannelThroughShaper(t *testing.T, alone *spacing) error {
 
 // Two gateways, each with a bind of its own, keep one provider's limit together.
 func TestKannelsShareAnAccount(t *testing.T) {
+	t.Parallel()
 	rule := &spacing{gap: 50 * time.Millisecond}
 	d := start(t, plain(), fmt.Sprintf(kannelPolicy, spacedProvider(t, rule).addr))
 	watch := trial.Begin()

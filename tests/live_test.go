@@ -154,7 +154,7 @@ class = "a"
 	p.must("set", "a", "rate=20MB/s")
 	c.measure(time.Second) // the larger pieces of the old rate leave first
 	trial.Judge(t, 20*time.Millisecond, func() error {
-		got, sum := c.measure(5 * time.Second)
+		got, sum := c.measure(trial.Size(3*time.Second, 5*time.Second))
 		fair := rate / 100. // of all, while the one still takes part
 		tenth := got[len(got)/10]
 		t.Logf("99 others: together %.2f %% of the rate; of a hundredth of it, the slowest has %.2f %%, the tenth slowest %.2f %%",

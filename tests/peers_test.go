@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"shaper/tests/trial"
 )
 
 // serve runs an upstream until the test ends. Each connection is closed when
@@ -59,17 +61,7 @@ func dial(t *testing.T, from, to string) *net.TCPConn {
 	return c
 }
 
-func dialFrom(from, to string) (*net.TCPConn, error) {
-	d := net.Dialer{Timeout: patience, KeepAlive: -1}
-	if from != "" {
-		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
-	}
-	c, err := d.Dial("tcp", to)
-	if err != nil {
-		return nil, err
-	}
-	return c.(*net.TCPConn), nil
-}
+func dialFrom(from, to string) (*net.TCPConn, error) { return trial.DialTCP(from, to, patience) }
 
 // lastPort is the one that freePort returned last.
 var lastPort atomic.Int64

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +37,7 @@ func (tr transfer) deviation(rate float64) float64 { return tr.Bytes/tr.Seconds/
 func (r report) holds(t *testing.T, rate float64) error {
 	all := r.Server.End.Received
 	worst := 0.
-	for _, second := range r.Server.Intervals[:min(10, len(r.Server.Intervals))] {
+	for _, second := range r.Server.Intervals[:min(iperfSeconds, len(r.Server.Intervals))] {
 		if d := second.Sum.deviation(rate); math.Abs(d) > math.Abs(worst) {
 			worst = d
 		}
@@ -47,7 +48,7 @@ func (r report) holds(t *testing.T, rate float64) error {
 		t.Errorf("%.0f bytes more than the rate gives in %.2f s", excess, all.Seconds)
 	}
 	switch {
-	case len(r.Server.Intervals) < 10:
+	case len(r.Server.Intervals) < iperfSeconds:
 		return fmt.Errorf("only %d seconds were measured", len(r.Server.Intervals))
 	case math.Abs(all.deviation(rate)) > 0.005:
 		return fmt.Errorf("off by more than 0.5 %% over all")
@@ -90,7 +91,10 @@ class = "a"
 	}
 }
 
-// iperf runs one server on a port, and one client of ten seconds through shaper.
+// iperfSeconds is how long iperf3 sends.
+var iperfSeconds = trial.Size(5, 10)
+
+// iperf runs one server on a port, and one client through shaper.
 func iperf(t *testing.T, iperf3, port, through, piece string) (r report, err error) {
 	server := exec.Command(iperf3, "--server", "--json", "--one-off", "--bind", "127.0.0.1", "--port", port)
 	if err := server.Start(); err != nil {
@@ -103,7 +107,7 @@ func iperf(t *testing.T, iperf3, port, through, piece string) (r report, err err
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command(iperf3, "--client", host, "--port", at, "--time", "10", "--length", piece,
+	out, err := exec.Command(iperf3, "--client", host, "--port", at, "--time", strconv.Itoa(iperfSeconds), "--length", piece,
 		"--json", "--get-server-output").Output()
 	if err := json.Unmarshal(out, &r); err != nil {
 		return r, fmt.Errorf("iperf3: %w: %s", err, out)
@@ -135,12 +139,13 @@ class = "a"
 	// time. 2 ms are allowed for it; on a busy machine no more than another burst, which is
 	// what the bucket holds.
 	const heldUp = 0.002
+	addr := p.addr("a")
 	trial.Judge(t, 2*time.Millisecond, func() error {
 		excess := 0.
 		for range 3 {
 			r.reset()
 			began := time.Now()
-			transferAll(t, p.addr("a"), 500_000)
+			transferAll(t, addr, 500_000)
 			excess = max(excess, r.excess(promise{{began, rate}}))
 			time.Sleep(100 * time.Millisecond) // the bucket fills up
 		}

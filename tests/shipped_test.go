@@ -18,6 +18,7 @@ import (
 // What a newcomer does: a clone, `go run ./cmd/shaper run` with the shipped
 // policy, and the commands that the README says to try in a second terminal.
 func TestReadmeInACleanClone(t *testing.T) {
+	t.Parallel()
 	tool(t, "bash", "bash")
 	tool(t, "curl", "curl")
 	relay, pages := freePort(t), freePort(t) // somebody may have taken 7007 and the default of http

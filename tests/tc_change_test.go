@@ -59,6 +59,7 @@ func randomPolicy(r *rand.Rand) string {
 // Whatever policy follows on whatever other, the kernel comes to equal the plan, and a
 // flow that none of the rules is about loses nothing.
 func TestKernelFollowsRandomPolicies(t *testing.T) {
+	t.Parallel()
 	tool(t, "tc", "iproute2")
 	near, far := wire(t)
 	seed := uint64(time.Now().UnixNano())
@@ -106,6 +107,7 @@ func TestKernelFollowsRandomPolicies(t *testing.T) {
 // A class without children has a qdisc of another kind than a tree: the root changes,
 // and the state comes out right all the same. So it does for other devices' sections.
 func TestKernelChangesShape(t *testing.T) {
+	t.Parallel()
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
 	lone := "[class.a]\nrate = \"3mbit\"\n[tc.wire]\nclass = \"a\"\n"
@@ -153,6 +155,7 @@ func TestKernelRateChangesUnderTheFlow(t *testing.T) {
 
 // A start after kill -9 at any moment puts everything right, and clear leaves nothing.
 func TestKernelSurvivesKill(t *testing.T) {
+	t.Parallel()
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
 	near.run("ip link add other type ifb")

@@ -136,6 +136,7 @@ func randomSample(r *rand.Rand) sample {
 // A packet gets the class in the kernel that the proxy's classifier gives its connection,
 // among those rules that the kernel can tell of it.
 func TestKernelClassifiesAsTheProxy(t *testing.T) {
+	t.Parallel()
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
 	near.output("echo 1 > /proc/sys/net/ipv6/conf/wire/disable_ipv6") // which sends packets of its own

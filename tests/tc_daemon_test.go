@@ -49,6 +49,7 @@ mark = true
 // have changed it, and after the device was down or away. What is there stays when it
 // stops, and is adopted by the next.
 func TestKernelIsKeptByTheDaemon(t *testing.T) {
+	t.Parallel()
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
 	near.run("ip link set lo up")

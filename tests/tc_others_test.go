@@ -15,6 +15,7 @@ import (
 // Several that apply one policy at the same time all come to it: what one finds made
 // meanwhile is no error, and nobody takes away what another has made.
 func TestKernelTakesSeveralAtOnce(t *testing.T) {
+	t.Parallel()
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
 	config := policyFile(t, mixed)
@@ -67,6 +68,7 @@ func TestKernelTakesSeveralAtOnce(t *testing.T) {
 
 // Whatever others change of what is ours is seen, and put right in place.
 func TestKernelSeesWhatOthersChange(t *testing.T) {
+	t.Parallel()
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
 	config := policyFile(t, mixed)

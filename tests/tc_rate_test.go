@@ -57,7 +57,7 @@ func TestKernelRates(t *testing.T) {
 			slow = append(slow, newLine(t, s, mbit))
 		}
 	}
-	holdRates(t, slow, 10*time.Second)
+	holdRates(t, slow, trial.Size(6*time.Second, 10*time.Second))
 	span := trial.Size(3*time.Second, 10*time.Second)
 	for _, s := range shapes {
 		holdRates(t, []*line{newLine(t, s, 1000)}, span)

@@ -43,6 +43,7 @@ func TestTLSCarriesHTTP(t *testing.T) {
 // Submits keep the gap of a provider behind TLS, with 5 ms to spare on the way, each is answered once, and enquire_link passes
 // those that wait.
 func TestTLSCarriesSMPP(t *testing.T) {
+	t.Parallel()
 	const n = 60
 	rule := &spacing{gap: 20 * time.Millisecond}
 	p := overTLS(t, "smpp", "40 messages/s", spacedProvider(t, rule).addr)

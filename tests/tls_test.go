@@ -136,6 +136,7 @@ func curl(t *testing.T, args ...string) string {
 
 // curl speaks TLS with shaper, and the server behind it does not.
 func TestCurlToTLS(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	a.issue("shaper", "127.0.0.1", time.Time{})
 	page := strings.Repeat("a page\n", 100_000)
@@ -166,6 +167,7 @@ func TestCurlToTLS(t *testing.T) {
 
 // curl speaks plain HTTP with shaper, and OpenSSL's server wants a certificate of ours.
 func TestCurlToTLSUpstream(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	a.issue("server", "127.0.0.1", time.Time{})
 	a.issue("we", "we.example", time.Time{})
@@ -205,6 +207,7 @@ const large = 100_000_000
 
 // 100 MB each way through TLS on both sides arrive as they were sent.
 func TestTLSTransfer(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	a.issue("shaper", "localhost", time.Time{})
 	pair := a.issue("server", "127.0.0.1", time.Time{})
@@ -280,6 +283,7 @@ func hashOf(r io.Reader) []byte {
 
 // A reload takes new certificates, though the policy is the same, and open sessions go on.
 func TestTLSReload(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	a.issue("shaper", "localhost", time.Time{})
 	p := start(t, raced(t), tlsPolicy("echo:", a.terminating("shaper")))
@@ -331,6 +335,7 @@ func TestTLSReload(t *testing.T) {
 // Upstreams that are not who they have to be are refused; the log says why, and each
 // is counted.
 func TestTLSUpstreamIsVerified(t *testing.T) {
+	t.Parallel()
 	a, other := newAuthority(t), newAuthority(t)
 	for _, c := range []struct {
 		name, said string
@@ -419,6 +424,7 @@ func (a *authority) exchange(addr string, message, sessions int) (closeAll func(
 // knows begins it, with a certificate of its own, and the other ends it. And it is
 // behind one, over its own TLS.
 func TestStripeMockThroughTLS(t *testing.T) {
+	t.Parallel()
 	plainMock, secureMock := stripeMock(t)
 	a := newAuthority(t)
 	a.issue("far", "127.0.0.1", time.Time{})

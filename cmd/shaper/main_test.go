@@ -29,7 +29,7 @@ import (
 var update = flag.Bool("update", false, "write the output into testdata")
 
 // patience bounds what a test waits for; nothing takes that long that works.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // asShaper makes the test binary be shaper.
 const asShaper = "SHAPER_TEST_BE_SHAPER"

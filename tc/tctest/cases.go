@@ -128,6 +128,11 @@ func Cases() []Case {
 		class(mk, htb+8, htb+7, rate(1e6), 0),
 		class(mk, htb+9, htb+8, rate(1e6), unix.EINVAL), // too deep
 		class(mk, htb+9, htb+0x99, rate(1e6), 0),        // of no parent that is there
+		class(mk, htb, htb, rate(1e6), 0),               // with the number of the qdisc
+		class(mk, htb+0xa, htb, rate(1e6), 0),           // beneath that class, not beside it
+		noClass(htb, unix.EBUSY),
+		noClass(htb+0xa, 0),
+		noClass(htb, 0),
 
 		filter(0, 1, list4, "u32", key(0, 0, 0), unix.ENOENT),
 		filter(mk, 1, list4, "nonsense", key(0, 0, 0), unix.ENOENT),

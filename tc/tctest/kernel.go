@@ -43,7 +43,7 @@ type Kernel struct {
 func New(devices ...string) *Kernel {
 	k := &Kernel{devices: map[int]*device{}, feeds: map[*Feed]bool{}}
 	for _, name := range append([]string{"lo"}, devices...) {
-		k.plug(name, "veth")
+		k.plug(name, "veth", 0)
 	}
 	return k
 }

@@ -22,19 +22,22 @@ func (d *device) Type() string              { return d.kind }
 // unlimited is what the kernel gives a link (GSO_LEGACY_MAX_SIZE).
 const unlimited = 65536
 
-// plug makes a device, and returns its index.
-func (k *Kernel) plug(name, kind string) int {
-	k.last++
-	k.devices[k.last] = &device{kind: kind, LinkAttrs: netlink.LinkAttrs{
-		Name: name, Index: k.last, MTU: 1500, GSOMaxSize: unlimited, GSOIPv4MaxSize: unlimited}}
-	return k.last
+// plug makes a device, and returns its index: the next one, if 0 is asked for.
+func (k *Kernel) plug(name, kind string, index int) int {
+	if index == 0 {
+		index = k.last + 1
+	}
+	k.last = max(k.last, index)
+	k.devices[index] = &device{kind: kind, LinkAttrs: netlink.LinkAttrs{
+		Name: name, Index: index, MTU: 1500, GSOMaxSize: unlimited, GSOIPv4MaxSize: unlimited}}
+	return index
 }
 
 // Plug adds a device of somebody else, and returns its index.
 func (k *Kernel) Plug(name, kind string) (index int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	index = k.plug(name, kind)
+	index = k.plug(name, kind, 0)
 	k.tellLink(unix.RTM_NEWLINK, k.devices[index])
 	return index
 }
@@ -121,17 +124,19 @@ func (k *Kernel) LinkList() (all []netlink.Link, err error) {
 	return all, err
 }
 
-// LinkAdd makes a device.
+// LinkAdd makes a device. Like netlink.Handle it asks for the index that the link has, and
+// gives it that of the device.
 func (k *Kernel) LinkAdd(l netlink.Link) error {
-	name := l.Attrs().Name
-	return k.ask(Request{Type: unix.RTM_NEWLINK, Device: name, Kind: l.Type()}, func() error {
+	attrs := l.Attrs()
+	return k.ask(Request{Type: unix.RTM_NEWLINK, Device: attrs.Name, Kind: l.Type()}, func() error {
 		switch {
-		case k.named(name) != nil:
+		case k.named(attrs.Name) != nil || k.devices[attrs.Index] != nil:
 			return unix.EEXIST
 		case k.Lacks[l.Type()]:
 			return refuse(unix.EOPNOTSUPP, "Unknown device type")
 		}
-		k.tellLink(unix.RTM_NEWLINK, k.devices[k.plug(name, l.Type())])
+		attrs.Index = k.plug(attrs.Name, l.Type(), attrs.Index)
+		k.tellLink(unix.RTM_NEWLINK, k.devices[attrs.Index])
 		return nil
 	})
 }
@@ -167,14 +172,14 @@ func (k *Kernel) LinkSetGSOIPv4MaxSize(l netlink.Link, size int) error {
 }
 
 // setLink changes a device, and tells who listens. Like netlink.Handle it goes by the name
-// if there is no index.
+// if the link has no index, and then gives it that of the device.
 func (k *Kernel) setLink(typ uint16, l netlink.Link, set func(*device)) error {
-	return k.ask(Request{Type: typ, Device: l.Attrs().Name, Kind: l.Type()}, func() error {
-		d, there := k.devices[l.Attrs().Index]
-		if l.Attrs().Index == 0 {
-			d = k.named(l.Attrs().Name)
-			there = d != nil
+	attrs := l.Attrs()
+	return k.ask(Request{Type: typ, Device: attrs.Name, Kind: l.Type()}, func() error {
+		if named := k.named(attrs.Name); attrs.Index == 0 && named != nil {
+			attrs.Index = named.Index
 		}
+		d, there := k.devices[attrs.Index]
 		if !there {
 			return unix.ENODEV
 		}

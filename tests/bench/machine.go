@@ -12,14 +12,18 @@ import (
 
 // describe tells what is measured on what.
 func describe(t tools, o options) string {
+	others := fmt.Sprintf("HAProxy %s; nginx %s", version(t.HAProxy), version(t.Nginx))
+	if o.against != "" {
+		others = "shaper before is " + version(t.Before)
+	}
 	return fmt.Sprintf(`- %s, %d processors, %s of memory; proxy on processor %d, source and sink on processor %d
 - Linux %s, congestion control reno, loopback in a network namespace of its own
-- shaper %s, built by %s; HAProxy %s; nginx %s
+- shaper %s, built by %s; %s
 - %s, %s
 `,
 		field("/proc/cpuinfo", "model name"), processors(), memoryTotal(), o.proxyCPU, o.loadCPU,
 		contents("/proc/sys/kernel/osrelease"),
-		version(t.Shaper), runtime.Version(), version(t.HAProxy), version(t.Nginx),
+		version(t.Shaper), runtime.Version(), others,
 		time.Now().UTC().Format(time.DateOnly), commandLine(o))
 }
 
@@ -31,6 +35,9 @@ func commandLine(o options) string {
 	}
 	if o.ways != "" {
 		line += " -ways " + o.ways
+	}
+	if o.against != "" {
+		line += " -against " + o.against
 	}
 	if o.seconds != 0 {
 		line += fmt.Sprintf(" -seconds %g", o.seconds)

@@ -23,6 +23,7 @@ type options struct {
 	only     string
 	ways     string
 	out      string
+	against  string
 	seconds  float64
 	proxyCPU int
 	loadCPU  int
@@ -33,7 +34,8 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each is measured; the tables show medians")
 	flag.StringVar(&o.only, "only", "", "kinds of work, or groups of them, separated by commas: "+strings.Join(names(), ", "))
 	flag.StringVar(&o.ways, "ways", "", "ways, separated by commas: direct, haproxy, nginx, shaper")
-	flag.StringVar(&o.out, "out", "", "write the report here, and the plot beside it (default docs/benchmarks.md; with -only or -ways, nothing)")
+	flag.StringVar(&o.out, "out", "", "write the report here, and the plot beside it (default docs/benchmarks.md; with -only, -ways or -against, nothing)")
+	flag.StringVar(&o.against, "against", "", "compare with a revision of this repository, and with nothing else; say what is worse")
 	flag.Float64Var(&o.seconds, "seconds", 0, "how long one measurement takes (default: as suits its kind)")
 	flag.IntVar(&o.proxyCPU, "proxy-cpu", 0, "processor of the proxy")
 	flag.IntVar(&o.loadCPU, "load-cpu", 1, "processor of the load: source and sink")
@@ -51,7 +53,10 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	if o.out == "" && o.only == "" && o.ways == "" {
+	if o.against != "" {
+		chosen = against(chosen)
+	}
+	if o.out == "" && o.only == "" && o.ways == "" && o.against == "" {
 		o.out = filepath.Join("docs", "benchmarks.md")
 	}
 	if _, err := os.Stat(filepath.Dir(o.out)); err != nil {
@@ -63,7 +68,7 @@ func run(o options) error {
 	if os.Geteuid() != 0 {
 		return errors.New("must run as root: it makes a network namespace and chooses processors")
 	}
-	t, err := prepare()
+	t, err := prepare(o.against)
 	defer os.RemoveAll(t.Dir)
 	if err != nil {
 		return err
@@ -88,6 +93,9 @@ func measureAll(chosen []kind, o options) error {
 	}
 	machine += others.String()
 	fmt.Print(tables(results), "\n", machine)
+	if o.against != "" {
+		fmt.Print(losses(results))
+	}
 	if o.out == "" {
 		return nil
 	}
@@ -183,7 +191,8 @@ type row struct {
 }
 
 // measure goes through all ways in each round, so that what changes on the
-// machine meanwhile changes for all of them.
+// machine meanwhile changes for all of them; to and fro, so that none is always the
+// first.
 func measure(k kind, tools tools, o options) result {
 	r := result{kind: k}
 	r.seconds = cmp.Or(o.seconds, k.seconds)
@@ -192,6 +201,9 @@ func measure(k kind, tools tools, o options) result {
 	}
 	for round := range o.rounds {
 		for i := range r.rows {
+			if round%2 == 1 {
+				i = len(r.rows) - 1 - i
+			}
 			row := &r.rows[i]
 			if row.failed != nil {
 				continue

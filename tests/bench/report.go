@@ -28,11 +28,14 @@ func (r result) reference() (row, bool) {
 // ratio is the median, over the rounds, of shaper's value divided by another's
 // of the same round.
 func ratio(reference, other row, column int) float64 {
-	var ratios []float64
+	return median(ratios(reference, other, column))
+}
+
+func ratios(reference, other row, column int) (all []float64) {
 	for i := range min(len(reference.rounds), len(other.rounds)) {
-		ratios = append(ratios, reference.rounds[i][column]/other.rounds[i][column])
+		all = append(all, reference.rounds[i][column]/other.rounds[i][column])
 	}
-	return median(ratios)
+	return all
 }
 
 // oneLine shows one measurement.

@@ -19,6 +19,7 @@ import (
 type tools struct {
 	Dir     string // a new one, that everybody may read
 	Shaper  tool
+	Before  tool // shaper of the revision to compare with; zero: there is none
 	HAProxy tool
 	Nginx   tool
 }
@@ -38,9 +39,9 @@ const (
 	haproxySum    = "a133e2d550c5fd9a849b5c7ab17bb945bcdad209ca140d41f45ebf31943ae783"
 )
 
-// prepare builds shaper and gets the peers. What is built once stays in the
-// user's cache.
-func prepare() (t tools, err error) {
+// prepare builds shaper and gets the peers, or builds shaper of an earlier revision
+// instead of them. What is built of peers once stays in the user's cache.
+func prepare(earlier string) (t tools, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return t, err
@@ -57,11 +58,17 @@ func prepare() (t tools, err error) {
 		return t, err
 	}
 	t.Shaper = found(filepath.Join(t.Dir, "shaper"), buildShaper, shaperVersion)
-	t.HAProxy = found(filepath.Join(cache, haproxySum[:16], "haproxy"), buildHAProxy, haproxyVersion)
-	t.Nginx = found(filepath.Join(cache, "nginx", "usr", "sbin", "nginx"), fetchNginx, nginxVersion)
 	if t.Shaper.Missing != "" {
 		return t, errors.New(t.Shaper.Missing)
 	}
+	if earlier != "" {
+		if t.Before = revision(earlier, t.Dir); t.Before.Missing != "" {
+			return t, errors.New(t.Before.Missing)
+		}
+		return t, nil
+	}
+	t.HAProxy = found(filepath.Join(cache, haproxySum[:16], "haproxy"), buildHAProxy, haproxyVersion)
+	t.Nginx = found(filepath.Join(cache, "nginx", "usr", "sbin", "nginx"), fetchNginx, nginxVersion)
 	return t, nil
 }
 

@@ -1,4 +1,4 @@
-package conn
+package client
 
 import (
 	"net"
@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// deadline is a context that ends at a time which may be moved, like those of
-// net.Pipe. It ends for good when it is closed. Until then it may go on after
-// its end, which is no context's way: whoever has seen Done closed must not take
-// an Err of nil for leave to go on. Waiter.Wait does not.
+// A deadline is a context whose end can be moved, as the deadlines of net.Pipe can. It
+// ends for good when it is closed. Before that, set may bring it back after its end,
+// which other contexts never do. So an Err of nil does not take back a Done that was
+// closed; Waiter.Wait knows that.
 type deadline struct {
 	mu     sync.Mutex
 	timer  *time.Timer

@@ -1,6 +1,7 @@
-package conn
+package client
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -16,20 +17,6 @@ import (
 	"shaper/unit"
 )
 
-// leakyClass returns the configuration of a leaky class.
-func leakyClass(name, rate string) policy.Class {
-	return classOf(name, policy.Leaky, rate)
-}
-
-func classOf(name string, algorithm policy.Algorithm, rate string) policy.Class {
-	c := policy.DefaultClass(name)
-	c.Algorithm = algorithm
-	if err := c.Rate.UnmarshalText([]byte(rate)); err != nil {
-		panic(err)
-	}
-	return c
-}
-
 // TestConnIsANetConn runs the conformance tests of net.Conn, over TCP and over
 // net.Pipe, unlimited and through classes.
 func TestConnIsANetConn(t *testing.T) {
@@ -43,7 +30,7 @@ func TestConnIsANetConn(t *testing.T) {
 		t.Run(name+"/pipe", func(t *testing.T) {
 			nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
 				a, b := net.Pipe()
-				c1, c2 = NewConn(a, limits), NewConn(b, limits)
+				c1, c2 = Wrap(a, limits), Wrap(b, limits)
 				return c1, c2, func() { c1.Close(); c2.Close() }, nil
 			})
 		})
@@ -82,7 +69,7 @@ func TestWriteDrainsAtTheRate(t *testing.T) {
 		defer sh.Close()
 		class := sh.NewClass(leakyClass("c", "14600B/s"))
 		a, b := net.Pipe()
-		c := NewConn(a, Limits{Write: class})
+		c := Wrap(a, Limits{Write: class})
 		defer c.Close()
 		go c.Write(make([]byte, 14600))
 
@@ -106,7 +93,7 @@ func TestReadDeadlineLosesNothing(t *testing.T) {
 		defer sh.Close()
 		class := sh.NewClass(leakyClass("c", "10B/s"))
 		a, b := net.Pipe()
-		c := NewConn(a, Limits{Read: class})
+		c := Wrap(a, Limits{Read: class})
 		defer c.Close()
 		go func() { b.Write([]byte("0123456789")); b.Write([]byte("abc")) }()
 
@@ -142,7 +129,7 @@ func TestDatagramsStayWhole(t *testing.T) {
 			sh := shaper.New()
 			defer sh.Close()
 			in, out := sh.NewClass(leakyClass("in", rate)), sh.NewClass(leakyClass("out", rate))
-			peer := bindUDP(t, "127.0.0.1:0")
+			peer := bindUDP(t)
 			d := Dialer{Limits: Limits{Read: in, Write: out}}
 			c, err := d.Dial("udp", peer.LocalAddr().String())
 			if err != nil {
@@ -155,9 +142,9 @@ func TestDatagramsStayWhole(t *testing.T) {
 				if n, err := c.Write(sent); n != size || err != nil {
 					t.Fatalf("Write of %d bytes: %d, %v", size, n, err)
 				}
-				got, from := receive(t, peer)
-				if len(got) != size {
-					t.Fatalf("a datagram of %d bytes arrives as one of %d", size, len(got))
+				n, from, err := peer.ReadFromUDPAddrPort(make([]byte, 1<<16))
+				if n != size || err != nil {
+					t.Fatalf("a datagram of %d bytes arrives as one of %d, %v", size, n, err)
 				}
 				peer.WriteToUDPAddrPort(sent, from)
 				if n, err := c.Read(make([]byte, 1<<16)); n != size || err != nil {
@@ -193,7 +180,7 @@ func TestDatagramsArePackets(t *testing.T) {
 		defer sh.Close()
 		raw := messageConn{messages: make(chan string, 10)}
 		in, out := sh.NewClass(leakyClass("in", "10 packets/s")), sh.NewClass(leakyClass("out", "10 packets/s"))
-		c := NewConn(raw, Limits{Read: in, Write: out})
+		c := Wrap(raw, Limits{Read: in, Write: out})
 		start := time.Now()
 		for i, size := range []int{1, 0, 9000} {
 			c.Write(make([]byte, size))
@@ -222,7 +209,7 @@ func TestReadDeadlineKeepsTheDatagram(t *testing.T) {
 		sh := shaper.NewOnRuntimeTimer()
 		defer sh.Close()
 		raw := messageConn{messages: make(chan string, 10)}
-		c := NewConn(raw, Limits{Read: sh.NewClass(leakyClass("c", "1 packets/s"))})
+		c := Wrap(raw, Limits{Read: sh.NewClass(leakyClass("c", "1 packets/s"))})
 		buf := make([]byte, 16)
 		raw.messages <- "first"
 		c.Read(buf)
@@ -254,13 +241,21 @@ func TestKeepsMessages(t *testing.T) {
 		{&net.UnixAddr{Net: "unixpacket"}, true},
 		{&net.UnixAddr{Net: "unix"}, false},
 		{&net.TCPAddr{}, false},
+		{network("ip4:icmp"), true},
+		{network("pipe"), false},
 		{nil, false},
 	} {
-		if got := keepsMessages(tt.addr); got != tt.want {
+		if got := keepsMessages(networkOf(tt.addr)); got != tt.want {
 			t.Errorf("%T %v keeps messages: %v", tt.addr, tt.addr, got)
 		}
 	}
 }
+
+// network is the address of a network by any name.
+type network string
+
+func (n network) Network() string { return string(n) }
+func (n network) String() string  { return "" }
 
 // TestCloseEndsTheWait: nothing waits for a class once its connection is closed.
 func TestCloseEndsTheWait(t *testing.T) {
@@ -270,7 +265,7 @@ func TestCloseEndsTheWait(t *testing.T) {
 		blocked := sh.NewClass(leakyClass("c", "0B/s"))
 		a, b := net.Pipe()
 		defer b.Close()
-		c := NewConn(a, Limits{Write: blocked})
+		c := Wrap(a, Limits{Write: blocked})
 		ended := make(chan error)
 		go func() { _, err := c.Write([]byte("never")); ended <- err }()
 		synctest.Wait()
@@ -293,7 +288,7 @@ func TestDeadlineMovedBack(t *testing.T) {
 		a, b := net.Pipe()
 		defer b.Close()
 		go io.Copy(io.Discard, b)
-		c := NewConn(a, Limits{Write: sh.NewClass(leakyClass("c", "0B/s"))})
+		c := Wrap(a, Limits{Write: sh.NewClass(leakyClass("c", "0B/s"))})
 		defer c.Close()
 		for i := range 100 {
 			ended := make(chan error)
@@ -454,7 +449,7 @@ func TestListenerOutlivesARefusal(t *testing.T) {
 func TestCloseWrite(t *testing.T) {
 	a, b := net.Pipe()
 	defer b.Close()
-	if err := NewConn(a, Limits{}).CloseWrite(); !errors.Is(err, errors.ErrUnsupported) {
+	if err := Wrap(a, Limits{}).CloseWrite(); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("CloseWrite of a pipe: %v, want errors.ErrUnsupported", err)
 	}
 	c1, c2, stop, err := tcpPair(Limits{})
@@ -468,4 +463,58 @@ func TestCloseWrite(t *testing.T) {
 	if _, err := c2.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("Read: %v, want EOF", err)
 	}
+}
+
+// Wrapped connections have the bucket of their other end, until they are closed.
+func TestBucketsOfWrappedConnections(t *testing.T) {
+	sh := shaper.New()
+	defer sh.Close()
+	conf := policy.DefaultClass("c")
+	conf.Rate, conf.Algorithm, conf.Burst = unit.BytesPerSecond(1), policy.Token, policy.Burst{N: 5, Kind: unit.Bytes}
+	conf.Per = policy.Per{By: policy.BySource, IPv4: 32, IPv6: 64}
+	sh.Apply([]policy.Class{conf})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shaped := &Listener{Listener: l, Limits: Limits{Write: sh.Class("c"), Open: sh.Class("c")}}
+	defer shaped.Close()
+	for _, source := range []string{"127.0.0.1", "127.0.0.2"} {
+		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
+		peer, err := from.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer peer.Close()
+		c, err := shaped.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 5)
+		if _, err := io.ReadFull(peer, got); err != nil || string(got) != "hello" {
+			t.Fatalf("%s reads %q, %v", source, got, err)
+		}
+		c.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
+		if _, err := c.Write([]byte("again")); err == nil {
+			t.Errorf("%s: a second burst passes", source)
+		}
+		c.Close()
+		c.Close()
+	}
+	if n := sh.Class("c").Keys(time.Now()); n != 2 {
+		t.Errorf("%d keys, want 2", n)
+	}
+	d := &Dialer{Limits: Limits{Write: sh.Class("c"), Open: sh.Class("c")}}
+	c, err := d.DialContext(context.Background(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
+	if _, err := c.Write([]byte("again")); err == nil {
+		t.Error("the bucket of the address has a second burst")
+	}
+	c.Close()
 }

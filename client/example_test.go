@@ -1,0 +1,240 @@
+package client_test
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"shaper/client"
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/unit"
+)
+
+// An API that takes 100 requests a second, and refuses what comes sooner.
+func ExampleNewTransport() {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {}))
+	defer server.Close()
+
+	transport, err := client.NewTransport("100 messages/s", 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	api := &http.Client{Transport: transport}
+	defer api.CloseIdleConnections()
+
+	start := time.Now()
+	for range 5 {
+		resp, err := api.Get(server.URL)
+		if err != nil {
+			log.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	fmt.Println("four gaps of 10 ms have passed:", time.Since(start) >= 40*time.Millisecond)
+	// Output: four gaps of 10 ms have passed: true
+}
+
+// What cannot work is an error.
+func ExampleNewTransport_error() {
+	_, err := client.NewTransport("20 requests/s", 0)
+	fmt.Println(err)
+	_, err = client.NewTransport("1mbit", 0)
+	fmt.Println(err)
+	// Output:
+	// client: "20 requests/s" is not a rate: "requests" is no unit of a rate; write "20 messages/s"
+	// client: "1mbit" counts bytes, and a request is a message: it would never limit; a rate here is like "20 messages/s"
+}
+
+// A client whose connections share 1 MB/s each way, however many there are. 64 KiB may go
+// at once after a pause.
+func ExampleNewDialer() {
+	server := greeter()
+	defer server.Close()
+
+	dialer, err := client.NewDialer("1MB/s", 64<<10)
+	if err != nil {
+		log.Fatal(err)
+	}
+	c, err := dialer.Dial("tcp", server.Addr().String())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	greeting, err := io.ReadAll(c)
+	fmt.Println(string(greeting), err)
+	// Output: hello <nil>
+}
+
+// A server that accepts 100 connections a second.
+func ExampleNewListener() {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	limited, err := client.NewListener(l, "100 connections/s", 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limited.Close()
+	go greet(limited)
+
+	for range 3 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			log.Fatal(err)
+		}
+		greeting, err := io.ReadAll(c)
+		fmt.Println(string(greeting), err)
+		c.Close()
+	}
+	// Output:
+	// hello <nil>
+	// hello <nil>
+	// hello <nil>
+}
+
+// The bytes of HTTP are those of the connections: a download at 1 MB/s at most.
+func ExampleDialer_DialContext() {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "hello")
+	}))
+	defer server.Close()
+
+	dialer, err := client.NewDialer("1MB/s", 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	downloads := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}}
+	defer downloads.CloseIdleConnections()
+
+	resp, err := downloads.Get(server.URL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer resp.Body.Close()
+	greeting, err := io.ReadAll(resp.Body)
+	fmt.Println(string(greeting), err)
+	// Output: hello <nil>
+}
+
+// One connection, of any kind.
+func ExampleNewConn() {
+	a, b := net.Pipe()
+	c, err := client.NewConn(a, "10kB/s", 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	go func() { b.Write(make([]byte, 5000)); b.Close() }()
+
+	start := time.Now()
+	n, err := io.Copy(io.Discard, c)
+	// The first 1,460 bytes come at once, the others at 10 kB/s.
+	fmt.Println(n, err, time.Since(start) > 200*time.Millisecond)
+	// Output: 5000 <nil> true
+}
+
+// Several limits for the connections of one Dialer: 10 open each second, and what they
+// write is limited, but not what they read.
+func ExampleNewClass() {
+	open, err := client.NewClass("10 connections/s", 5)
+	if err != nil {
+		log.Fatal(err)
+	}
+	write, err := client.NewClass("1mbit", 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	dialer := client.Dialer{Limits: client.Limits{Open: open, Write: write}}
+
+	server := greeter()
+	defer server.Close()
+	for range 3 { // five may open at once
+		c, err := dialer.Dial("tcp", server.Addr().String())
+		if err != nil {
+			log.Fatal(err)
+		}
+		c.Close()
+	}
+	fmt.Println("three have opened")
+	// Output: three have opened
+}
+
+// A class with other keys of a policy: at most three requests are in flight, and the
+// server's "too fast" halves the pace for a while.
+func ExampleTransport() {
+	conf := policy.DefaultClass("api")
+	conf.Rate = unit.NewRate(unit.Messages, 100, time.Second)
+	conf.InFlight = 3
+	conf.Adapt = true
+	api := &http.Client{Transport: &client.Transport{Class: shaper.NewLiveClass(conf)}}
+	defer api.CloseIdleConnections()
+
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {}))
+	defer server.Close()
+	resp, err := api.Get(server.URL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	resp.Body.Close()
+	fmt.Println(resp.Status)
+	// Output: 200 OK
+}
+
+// The classes of a policy, for connections: two share what their parent allows. Apply with
+// another policy changes them while they are used.
+func ExampleLimits() {
+	account, bulk := policy.DefaultClass("account"), policy.DefaultClass("bulk")
+	account.Rate, account.MaxConnections = unit.BytesPerSecond(1_000_000), 100
+	bulk.Parent, bulk.Rate, bulk.Ceil = "account", unit.BytesPerSecond(100_000), unit.BytesPerSecond(1_000_000)
+	classes := shaper.New()
+	defer classes.Close()
+	classes.Apply([]policy.Class{account, bulk})
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	limited := &client.Listener{Listener: l, Limits: client.Limits{
+		Write: classes.Class("bulk"),
+		Open:  classes.Class("account"), // of which 100 are open at once
+	}}
+	defer limited.Close()
+	go greet(limited)
+
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	greeting, err := io.ReadAll(c)
+	fmt.Println(string(greeting), err)
+	// Output: hello <nil>
+}
+
+// greeter returns a listener whose clients are greeted.
+func greeter() net.Listener {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	go greet(l)
+	return l
+}
+
+// greet greets clients, until the listener is closed.
+func greet(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		fmt.Fprint(c, "hello")
+		c.Close()
+	}
+}

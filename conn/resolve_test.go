@@ -1,0 +1,378 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// question is a lookup of the name "test:1", which waits for its answer.
+type question struct {
+	answer chan<- []netip.AddrPort // none: there is no such name
+	over   <-chan struct{}         // nobody waits for the answer any more
+}
+
+func (q question) is(addrs ...string) {
+	var all []netip.AddrPort
+	for _, addr := range addrs {
+		all = append(all, netip.MustParseAddrPort(addr))
+	}
+	q.answer <- all
+}
+
+// awaitEnd waits until the lookup is given up.
+func (q question) awaitEnd(t *testing.T) {
+	t.Helper()
+	select {
+	case <-q.over:
+	case <-time.After(patience):
+		t.Fatal("the lookup goes on")
+	}
+}
+
+// asked returns the next question.
+func asked(t *testing.T, questions <-chan question) question {
+	t.Helper()
+	select {
+	case q := <-questions:
+		return q
+	case <-time.After(patience):
+		t.Fatal("the name is not looked up")
+		return question{}
+	}
+}
+
+// asks starts a server whose name "test:1" the test resolves itself.
+func asks(t *testing.T) (*rig, <-chan question) {
+	r, questions := bare(t), make(chan question, 100)
+	r.meaning(func(ctx context.Context) ([]netip.AddrPort, error) {
+		answer := make(chan []netip.AddrPort, 1)
+		questions <- question{answer, ctx.Done()}
+		select {
+		case addrs := <-answer:
+			if len(addrs) == 0 {
+				return nil, errors.New("no such host")
+			}
+			return addrs, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	})
+	return r, questions
+}
+
+// connections returns how many a class has let go.
+func (r *rig) connections(class string) uint64 {
+	return r.sent(class, stats.Upstream).Connections.Load()
+}
+
+// look calls f with the session that began first, whose lock is held, if there is one.
+func (r *rig) look(f func(t *tcpSession)) {
+	if len(r.all()) > 0 {
+		r.one().drive(f)
+	}
+}
+
+// awaitStage waits until the session that began first is in a stage.
+func (r *rig) awaitStage(want stage) {
+	r.t.Helper()
+	until(r.t, fmt.Sprintf("the session is in stage %d", want), func() (is bool) {
+		r.look(func(t *tcpSession) { is = t.stage == want })
+		return is
+	})
+}
+
+// lookups are the ways to resolve a name: for the dial, or for rules before.
+var lookups = map[string]string{"": "", "for rules": "[[rule]]\ndestination = \"" + second + "\"\nclass = \"second\"\n" + class("second", fast)}
+
+// If no upstream has an address the session ends, and the class is not charged.
+func TestUnresolvedIsNotCharged(t *testing.T) {
+	for name, rules := range lookups {
+		t.Run(name, func(t *testing.T) {
+			r, questions := asks(t)
+			r.reload(strings.ReplaceAll(quoted("test:1", "test:1")+rules, fast, "1 connections/h"))
+			for range 2 {
+				client := r.dial("l")
+				asked(t, questions).is()
+				asked(t, questions).is()
+				expectReset(t, client)
+			}
+			r.awaitEnd(stats.DialFailed, 2)
+			if n := r.connections("c"); n != 0 {
+				t.Errorf("the class is charged for %d connections", n)
+			}
+			if got := fmt.Sprint(r.failures("test:1")); got != fmt.Sprint(map[stats.Failure]uint64{stats.Unresolved: 4}) {
+				t.Errorf("counted are %v", got)
+			}
+			if got := strings.Count(r.log.String(), "dial test:1: no such host"); got != 4 || !strings.Contains(r.log.String(), unreachable.String()) {
+				t.Errorf("the log has %d errors of 4: %s", got, r.log)
+			}
+		})
+	}
+}
+
+// The next upstream is found before the class is asked, and the class charged once.
+func TestNextUpstreamIsFoundBeforeTheClass(t *testing.T) {
+	to, conns := listen(t)
+	r, questions := asks(t)
+	r.reload(strings.Replace(quoted("test:1", to), fast, "1 connections/h", 1))
+	r.dial("l")
+	q := asked(t, questions)
+	if n := r.connections("c"); n != 0 {
+		t.Errorf("the class has let %d go that have no address", n)
+	}
+	q.is()
+	next(t, conns)
+	if n := r.connections("c"); n != 1 {
+		t.Errorf("the class is charged for %d connections", n)
+	}
+}
+
+// A name that is to be resolved when the class has let the connection go holds up nobody:
+// the upstream before, one of our own listeners, was not dialled.
+func TestHangingSecondNameHoldsUpNobody(t *testing.T) {
+	addr, conns := listen(t)
+	r, questions := asks(t)
+	text := class("c", "1000 connections/s") + listener("sound", "tcp", addr, "c")
+	r.reload(text) // which gives "sound" its port
+	r.reload(text + "[listener.l]\nlisten = \"127.0.0.1:0\"\nclass = \"c\"\nconnect_timeout = \"10s\"\nupstream = [\"" + r.addr("sound") + "\", \"test:1\"]\n")
+	const n = 20 // a second for each would be longer than connect_timeout
+	for range n {
+		r.dial("l")
+		asked(t, questions)
+	}
+	for range n {
+		r.dial("sound")
+		next(t, conns)
+	}
+	if got := len(r.Sessions()); got != 2*n {
+		t.Errorf("%d sessions, want %d: those that wait for the name still do", got, 2*n)
+	}
+}
+
+// A client that leaves while the name is resolved ends the lookup, and takes its slot along.
+func TestClientLeavesDuringResolve(t *testing.T) {
+	for name, rules := range lookups {
+		for how, leave := range map[string]func(*net.TCPConn){"reset": reset, "fin": func(c *net.TCPConn) { c.Close() }} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				r, questions := asks(t)
+				r.reload(class("c", "1000 connections/s", "max_connections = 1") + listener("l", "tcp", "test:1", "c", `connect_timeout = "1h"`) + rules)
+				client := r.dial("l")
+				q := asked(t, questions)
+				leave(client)
+				r.awaitEnd(stats.Aborted, 1)
+				q.awaitEnd(t)
+				if n, open := r.connections("c"), r.shaper.Class("c").Sessions(); n != 0 || open != 0 {
+					t.Errorf("%d connections are charged, and %d slots are taken", n, open)
+				}
+			})
+		}
+	}
+}
+
+// The stop ends what waits for a name.
+func TestShutdownDuringResolve(t *testing.T) {
+	for name, rules := range lookups {
+		t.Run(name, func(t *testing.T) {
+			r, questions := asks(t)
+			r.reload(class("c", fast) + listener("l", "tcp", "test:1", "c", `connect_timeout = "1h"`) + rules)
+			client := r.dial("l")
+			q := asked(t, questions)
+			if n := r.Shutdown(expired); n != 1 {
+				t.Errorf("%d sessions were reset", n)
+			}
+			q.awaitEnd(t)
+			expectReset(t, client)
+			r.awaitEnd(stats.Drained, 1)
+		})
+	}
+}
+
+// A reload that takes the class away while the name is resolved has the session ask the
+// class that the rules then say.
+func TestReloadDuringResolve(t *testing.T) {
+	to, conns := listen(t)
+	r, questions := asks(t)
+	text := func(name string) string {
+		return class(name, "1000 connections/s", "max_connections = 1") + listener("l", "tcp", "test:1", name)
+	}
+	r.reload(text("c"))
+	r.dial("l")
+	q := asked(t, questions)
+	old := r.shaper.Class("c")
+	r.reload(text("d"))
+	q.is(to)
+	next(t, conns)
+	if n := old.Stats.Sent[stats.Upstream].Connections.Load() + uint64(old.Sessions()); n != 0 {
+		t.Errorf("%d connections and slots are those of the class that is gone", n)
+	}
+	if n, open := r.connections("d"), r.shaper.Class("d").Sessions(); n != 1 || open != 1 {
+		t.Errorf("%d connections and %d slots are those of the new class", n, open)
+	}
+}
+
+// So does one that takes the listener away, too.
+func TestListenerRemovedDuringResolve(t *testing.T) {
+	to, conns := listen(t)
+	r, questions := asks(t)
+	r.reload(class("c", "1000 connections/s") + listener("l", "tcp", "test:1", "c"))
+	client := r.dial("l")
+	q := asked(t, questions)
+	r.reload(class("d", fast) + listener("other", "tcp", policy.Echo, "d"))
+	q.is(to)
+	upstream := next(t, conns)
+	send(t, client, "x")
+	expect(t, upstream, "x")
+	if got := r.Sessions()[0].Class; got != "c" { // rather than go on unlimited
+		t.Errorf("the session is in %q", got)
+	}
+}
+
+// Rules by destination that come into force while the first name is resolved hold for the
+// upstream that is then found, and the class of the first is not charged.
+func TestRulesDuringResolve(t *testing.T) {
+	to, conns := listenOn(t, second)
+	r, questions := asks(t)
+	text := pair("tcp", []string{"test:1", to}, class("first", "1 connections/h"), class("second", "1000 connections/s"))
+	without, _, _ := strings.Cut(text, "[[rule]]")
+	r.reload(without)
+	r.dial("l")
+	q := asked(t, questions)
+	r.reload(text)
+	q.is()
+	next(t, conns)
+	if first, second := r.connections("first"), r.connections("second"); first != 0 || second != 1 {
+		t.Errorf("the classes are charged for %d and %d connections", first, second)
+	}
+}
+
+// A session keeps its slot while its name is resolved, and the next looks its name up when
+// it has one.
+func TestSlotDuringResolve(t *testing.T) {
+	to, conns := listen(t)
+	r, questions := asks(t)
+	r.reload(class("c", fast, "max_connections = 1") + listener("l", "tcp", "test:1", "c", `connect_timeout = "1h"`))
+	first := r.dial("l")
+	asked(t, questions)
+	send(t, r.dial("l"), "second")
+	until(t, "the second waits for the slot", func() bool { return r.shaper.Class("c").Stats.Overlimits.Load() == 1 })
+	if len(questions) != 0 || r.shaper.Class("c").Sessions() != 1 {
+		t.Error("the second does not wait")
+	}
+	reset(first)
+	asked(t, questions).is(to)
+	expect(t, next(t, conns), "second")
+}
+
+// A session that waits for a slot has its name looked up again, since that may lead
+// elsewhere by then; and only the class of the address that it dials is charged.
+func TestNameMovesDuringTheWait(t *testing.T) {
+	near, nearConns := listen(t)
+	far, farConns := listenOn(t, second)
+	r, questions := asks(t)
+	r.reload(pair("tcp", []string{"test:1"}, class("first", "1000 connections/s", "max_connections = 1", `overflow = "wait"`), class("second", "1000 connections/s")))
+	client := r.dial("l")
+	asked(t, questions).is(near)
+	upstream := next(t, nearConns)
+	if len(questions) != 0 {
+		t.Error("a session that does not wait looks its name up twice")
+	}
+	send(t, r.dial("l"), "moved")
+	asked(t, questions).is(near)
+	until(t, "the other waits for the slot", func() bool { return r.shaper.Class("first").Stats.Overlimits.Load() == 1 })
+	client.Close()
+	upstream.Close()
+	asked(t, questions).is(far)
+	expect(t, next(t, farConns), "moved")
+	if first, second := r.connections("first"), r.connections("second"); first != 1 || second != 1 {
+		t.Errorf("the classes are charged for %d and %d connections, want one each", first, second)
+	}
+}
+
+// A session that lacks a descriptor tries the address again that it has: it asks neither
+// for its name nor its class a second time.
+func TestResolvedWithoutDescriptors(t *testing.T) {
+	to, conns := listen(t)
+	r, questions := asks(t)
+	r.reload(class("c", "1000 connections/s") + listener("l", "tcp", "test:1", "c", `connect_timeout = "1h"`))
+	client := r.dial("l")
+	q := asked(t, questions)
+	restore := withoutDescriptors(t)
+	q.is(to)
+	until(t, "it lacks a descriptor", func() (lacks bool) {
+		r.look(func(t *tcpSession) { lacks = t.stage == connecting && t.dialling.timer != nil })
+		return lacks
+	})
+	restore()
+	send(t, client, "x")
+	expect(t, next(t, conns), "x")
+	if n := r.connections("c"); n != 1 || len(questions) != 0 {
+		t.Errorf("it was charged %d times, and asked for its name %d times more", n, len(questions))
+	}
+	if got := r.failures("test:1"); len(got) != 0 {
+		t.Errorf("counted are %v", got)
+	}
+}
+
+// What needs no lookup has no goroutine either: whoever starts the session connects it.
+func TestLiteralsAreDialledAtOnce(t *testing.T) {
+	to, conns := listen(t)
+	for _, upstream := range []string{to, policy.Echo, policy.Discard} {
+		r := run(t, class("c", "1000 connections/s")+listener("l", "tcp", upstream, "c"))
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fds[1])
+		sv := r.service("l")
+		sv.gate.tryEnter()
+		r.start(fds[0], netip.AddrPort{}, 1, sv)
+		r.look(func(one *tcpSession) {
+			if one.stage < connecting {
+				t.Errorf("%s: the session has come to stage %d only", upstream, one.stage)
+			}
+		})
+		if upstream == to {
+			next(t, conns)
+		}
+	}
+}
+
+// connect_timeout is for the lookup and the connect together, and not for the wait for the
+// class between them.
+func TestConnectTimeoutOfAName(t *testing.T) {
+	const slow = 600 * time.Millisecond
+	text := func(rate string) string {
+		return class("c", rate, `overflow = "wait"`) + listener("l", "tcp", "test:1", "c", `connect_timeout = "1h"`)
+	}
+	mute := silent(t)
+	r, questions := asks(t)
+	r.reload(text("0 connections/s"))
+	r.dial("l")
+	q := asked(t, questions)
+	time.AfterFunc(slow, func() { q.is(mute) }) // a slow name server
+	r.awaitStage(opening)
+	var left time.Duration
+	r.look(func(t *tcpSession) { left = t.dialling.patience })
+	if left > time.Hour-slow {
+		t.Errorf("after a lookup of %v, %v of an hour are left", slow, left)
+	}
+	released := time.Now()
+	r.reload(text("1000 connections/s"))
+	r.awaitStage(connecting)
+	r.look(func(one *tcpSession) {
+		if by := one.dialling.by; by.Before(released.Add(left)) {
+			t.Errorf("of %v, the wait for the class has taken %v", left, released.Add(left).Sub(by))
+		}
+	})
+}

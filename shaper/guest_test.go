@@ -1,0 +1,69 @@
+package shaper
+
+import (
+	"testing"
+	"time"
+
+	"shaper/policy"
+)
+
+// Sessions that have ended, and what they have left in the shadow, cost no more memory than
+// the longest queue, however many there are.
+func TestGuestsAreBounded(t *testing.T) {
+	conf := withSlots(withQueue(leakyClass("1 messages/h"), 10, 0), 1)
+	conf.Overflow = policy.Wait
+	trial := NewTrial(start, []policy.Class{conf})
+	c := trial.Classes()[0]
+	for n := range mostCopies / 10 {
+		now := at(time.Duration(n) * ms)
+		g := trial.Guest(now, policy.Conn{}, c, nil)
+		g.Open(now, policy.SMPP)
+		for range 100 {
+			g.Up.Offer(now, Offer{Class: c, Cost: Cost{Messages: 1, Bytes: 10}, Waits: true, Holds: 512})
+		}
+		g.End(now, true)
+	}
+	if n := copiesOf(c); n > 2*mostCopies {
+		t.Errorf("%d copies are kept", n)
+	}
+}
+
+// copiesOf returns how many copies wait for a slot of a class.
+func copiesOf(c *Class) (n int) {
+	for e := c.waiters.Front(); e != nil; e = e.Next() {
+		g := e.Value.owner.(*Guest)
+		n += len(g.copies) + int(g.Up.behind+g.Down.behind)
+	}
+	return n
+}
+
+// Sessions that wait for a slot, and go on, hold up no more copies than one class has wait;
+// and when the first of them ends, all go on that have ended meanwhile.
+func TestGuestsThatAreHeldUpAreBounded(t *testing.T) {
+	conf := withSlots(withQueue(tokenClass("1000000 messages/s", 1_000_000), 10, 0), 1)
+	conf.Overflow = policy.Wait
+	trial := NewTrial(start, []policy.Class{conf})
+	c := trial.Classes()[0]
+	guests := make([]*Guest, 2*mostCopies)
+	for n := range guests {
+		g := trial.Guest(start, policy.Conn{}, c, nil)
+		g.Open(start, policy.SMPP)
+		for range 2 {
+			g.Up.Offer(start, Offer{Class: c, Cost: Cost{Messages: 1, Bytes: 10}, Waits: true, Holds: 512})
+		}
+		guests[n] = g
+	}
+	if trial.behind > mostCopies {
+		t.Errorf("%d copies are held up", trial.behind)
+	}
+	for _, g := range guests[1:] {
+		g.End(at(ms), true)
+	}
+	guests[0].End(at(2*ms), true)
+	if c.waiters.Len() != 0 || c.places != 0 || trial.behind != 0 || trial.orphans != 0 {
+		t.Errorf("%d wait, %d have a place, %d copies are held up and %d have no session", c.waiters.Len(), c.places, trial.behind, trial.orphans)
+	}
+	if n := c.Stats.Wait.Read().Count; n < mostCopies {
+		t.Errorf("%d messages have left, want those that were held up", n)
+	}
+}

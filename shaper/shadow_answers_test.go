@@ -1,0 +1,92 @@
+package shaper
+
+import (
+	"testing"
+	"time"
+
+	"shaper/policy"
+)
+
+// asking returns a message that gets an answer.
+func asking() *Item { return &Item{Cost: Cost{Messages: 1, Bytes: 100}, Held: 100, Asks: true} }
+
+// Answers to what was in flight before a class had a shadow are none to what the shadow
+// has a copy of, whether `shadow` comes or `in_flight`.
+func TestShadowIsSetWhileInFlight(t *testing.T) {
+	conf := withQueue(tokenClass("1000 messages/s", 1000), 100, 0)
+	conf.InFlight = 2
+	c := NewClass(start, conf)
+	enter(t, c, 0, Leaves, asking(), asking())
+	c.Set(at(1*ms), inShadow(conf))
+	enter(t, c, 2*ms, Leaves, asking(), asking(), asking())
+	c.Answered(at(3*ms), true) // those of before
+	c.Answered(at(4*ms), true)
+	if n := c.Shadow(at(5 * ms)); n.Wait.Read().Count != 2 || c.shadow.class().InFlight() != 2 {
+		t.Errorf("%d would have left and %d would be in flight, want 2 and 2", n.Wait.Read().Count, c.shadow.class().InFlight())
+	}
+	c.Answered(at(6*ms), true)
+	if n := c.Shadow(at(7 * ms)); n.Wait.Read().Count != 3 {
+		t.Errorf("%d would have left, want 3", n.Wait.Read().Count)
+	}
+	conf.InFlight = 0
+	c.Set(at(8*ms), inShadow(conf))
+	c.Answered(at(9*ms), true)
+	c.Answered(at(9*ms), true)
+	conf.InFlight = 2
+	c.Set(at(10*ms), inShadow(conf))
+	c.Shadow(at(second))
+	if n := c.shadow.class().InFlight(); n != 0 || c.InFlight() != 0 {
+		t.Errorf("%d would be in flight, and %d are", n, c.InFlight())
+	}
+}
+
+// What is in flight in a class that leaves its parent gets no answer there, and what comes
+// with a class is not in flight in the shadow.
+func TestShadowOfWhatMovesAway(t *testing.T) {
+	s := newShaper(newRuntimeTimer())
+	defer s.Close()
+	top := withQueue(tokenClass("1000 messages/s", 1000), 100, 0)
+	top.Name, top.InFlight = "top", 2
+	top = inShadow(top)
+	leaf := named("leaf", tokenClass("1000 messages/s", 1000))
+	s.Apply([]policy.Class{top, under("top", leaf)})
+	c := s.Class("leaf")
+	for range 2 {
+		if c.Enter(time.Now(), asking()) != Leaves {
+			t.Fatal("it waits")
+		}
+	}
+	up := s.Class("top")
+	s.Apply([]policy.Class{top, leaf})
+	if n := up.shadow.class().InFlight(); n != 0 {
+		t.Errorf("%d would be in flight, and none is", n)
+	}
+	s.Apply([]policy.Class{top, under("top", leaf)})
+	c.Answered(time.Now(), true)
+	c.Answered(time.Now(), true)
+	if n, m := up.shadow.class().InFlight(), up.InFlight(); n != 0 || m != 0 {
+		t.Errorf("%d would be in flight, and %d are", n, m)
+	}
+}
+
+// in_flight counts of messages in a class of bytes, too, which would have their senders wait.
+func TestShadowOfAnswersInBytes(t *testing.T) {
+	conf := leakyClass("1GB/s")
+	conf.InFlight = 2
+	c := NewClass(start, inShadow(conf))
+	for range 4 {
+		it := asking()
+		it.Patient = true
+		enter(t, c, 0, Leaves, it)
+	}
+	if got := of(c.Shadow(at(ms))); got.delayed < 2 || got.waits.Count != 2 {
+		t.Errorf("of 4 it would be %s, want 2 that have left, and 2 that wait", got)
+	}
+	for n := range 4 {
+		c.Answered(at(time.Duration(n+2)*ms), true)
+	}
+	c.Shadow(at(second))
+	if n := c.shadow.class().InFlight(); n != 0 {
+		t.Errorf("%d are in flight at the end", n)
+	}
+}
