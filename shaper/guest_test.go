@@ -28,6 +28,31 @@ func TestGuestsAreBounded(t *testing.T) {
 	}
 }
 
+// The same holds for what waits in the class itself, of sessions that do not wait for a slot.
+func TestGuestsThatHaveEndedAreBounded(t *testing.T) {
+	conf := withQueue(leakyClass("1 messages/h"), 10, 0)
+	conf.Overflow = policy.Wait
+	trial := NewTrial(start, []policy.Class{conf})
+	c := trial.Classes()[0]
+	var guests []*Guest
+	for range mostCopies / 10 {
+		g := trial.Guest(start, policy.Conn{}, c, nil)
+		g.Open(start, policy.SMPP)
+		for range 20 {
+			g.Up.Offer(start, Offer{Class: c, Cost: Cost{Messages: 1, Bytes: 10}, Waits: true, Holds: 512})
+		}
+		g.End(start, true)
+		guests = append(guests, g)
+	}
+	kept := 0
+	for _, g := range guests {
+		kept += len(g.copies)
+	}
+	if kept > mostCopies || kept < mostCopies/2 || kept != trial.orphans {
+		t.Errorf("%d copies are kept, and %d are counted", kept, trial.orphans)
+	}
+}
+
 // copiesOf returns how many copies wait for a slot of a class.
 func copiesOf(c *Class) (n int) {
 	for e := c.waiters.Front(); e != nil; e = e.Next() {

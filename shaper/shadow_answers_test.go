@@ -62,7 +62,14 @@ func TestShadowOfWhatMovesAway(t *testing.T) {
 		t.Errorf("%d would be in flight, and none is", n)
 	}
 	s.Apply([]policy.Class{top, under("top", leaf)})
+	if c.Enter(time.Now(), asking()) != Leaves {
+		t.Fatal("it waits")
+	}
+	c.Answered(time.Now(), true) // those that have come with the class
 	c.Answered(time.Now(), true)
+	if n, m := up.shadow.class().InFlight(), up.InFlight(); n != 1 || m != 1 {
+		t.Errorf("%d would be in flight, and %d are, want 1 and 1", n, m)
+	}
 	c.Answered(time.Now(), true)
 	if n, m := up.shadow.class().InFlight(), up.InFlight(); n != 0 || m != 0 {
 		t.Errorf("%d would be in flight, and %d are", n, m)
