@@ -250,7 +250,7 @@ func (s script) most() time.Duration {
 		units += cost
 	}
 	for _, conf := range s.confs {
-		if most += 2 * paced(conf).Time(units); conf.Algorithm.HasWindow() {
+		if most += 2 * paceOf(conf).rate.Time(units); conf.Algorithm.HasWindow() {
 			// A sliding window of one unit is full in every second window, and each
 			// item that is larger than a window waits for an empty one.
 			most += time.Duration(2*units+4) * conf.WindowInForce()

@@ -6,27 +6,26 @@ import (
 	"shaper/limit"
 )
 
-// alarm is a moment at which a class is looked at again: a tree by the pacer, a
-// contender by the feed that it is in. A seat in a ring is one, too, by a clock that
-// only the ring knows.
+// An alarm is a moment at which somebody looks at a node again: the pacer at a root, a feed
+// at a contender. A seat in a ring is an alarm, too, by the clock of the ring.
 type alarm struct {
-	class *Class
-	at    time.Time // of a seat it is not used
-	key   int64     // at, as the heap orders it: in nanoseconds since epoch
+	node  *node
+	at    time.Time // not used for a seat
+	key   int64     // orders the heap: at, in nanoseconds since epoch; of a seat, a time of its ring
 	index int       // in alarms, plus 1; 0: not set
 }
 
-// epoch is when keys are 0. They lie within farthest of it, a century and a half, so that
-// the difference of two is a key.
+// epoch is when a key is 0. Keys lie within farthest of it, a century and a half, so that
+// the difference of two never overflows.
 var epoch = time.Now()
 
 const farthest = 1<<62 - 1
 
-// alarms is a heap, the earliest first. It is that of container/heap without
-// its calls through an interface, which took a fifth of Release.
+// alarms is a heap, the earliest first. It is container/heap without the calls through an
+// interface, which took a fifth of Release.
 type alarms []*alarm
 
-// first returns when the first goes off; limit.Never where none is set.
+// first returns when the first goes off; limit.Never if none is set.
 func (h alarms) first() time.Time {
 	if len(h) == 0 {
 		return limit.Never
@@ -45,7 +44,7 @@ func (h *alarms) set(a *alarm, at time.Time) {
 	}
 }
 
-// put moves an alarm to a key.
+// put moves an alarm to a key, and sets it if it is not set.
 func (h *alarms) put(a *alarm, key int64) {
 	a.key = key
 	if a.index == 0 {
@@ -56,8 +55,8 @@ func (h *alarms) put(a *alarm, key int64) {
 	}
 }
 
-// before reports whether one key comes before another. Those of seats may have gone
-// round.
+// before reports whether one key comes before another. The clock of a ring may have gone
+// round in between.
 func before(a, b int64) bool { return a-b < 0 }
 
 func (h *alarms) remove(a *alarm) {
@@ -110,3 +109,17 @@ func (h alarms) down(i int) int {
 }
 
 func (h alarms) place(a *alarm, i int) { h[i], a.index = a, i+1 }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

@@ -3,46 +3,67 @@ package shaper
 import (
 	"time"
 
+	"shaper/policy"
 	"shaper/stats"
+	"shaper/unit"
 )
 
-// A Copy stands in a trial for what really comes: a message, a connection, a
-// datagram, or the bytes of a stream. The lock of its trial guards it. A nil Copy is
-// that of something which no class of the trial limits.
+// A Copy stands in a trial for what really comes: a message, a connection, a datagram, or
+// the bytes of a stream. The lock of its trial guards it. A nil Copy stands for what no
+// class of the trial limits.
 type Copy struct {
 	trial  *Trial
 	class  *Class // that it enters
 	item   Item
-	source *Source // whose next copies it may hold up; nil: it holds up none
-	next   *Copy   // of those not used, of those held up, or of the same source in another class
+	sender sender // whose next copies it may hold up; nil: none
+	next   *Copy  // in a list: of spare copies, of those held up or parked, or of the twins of a source
 	offer  Offer
 
-	// Of a stream it stands for what its source would send, were it held up.
+	// A twin stands for all bytes that its source would send.
 	stream bool
 	rest   int64 // bytes that have not entered
 
-	waits bool      // in the queue of its class
+	waits bool      // it is in the queue of its class
 	over  bool      // it would have been dropped, or has its answer
 	left  time.Time // zero: it has not left
 
 	// An answer comes as long after the copy has left as it came after the message.
 	sent     time.Time // when the message really left; zero: it did not
-	answered bool      // it really has its answer, or will not get one
+	answered bool      // the message has its answer, or will not get one
 	latency  time.Duration
 	answer   event
 	place    int // in Guest.copies, plus 1; 0: it is not there
 }
 
-// mostTwins bounds the copies that wait in a class, of sources which it would hold
-// up, and of which there may be any number as nothing does: twice the longest queue of
-// messages.
-const mostTwins = 1 << 16
+// mostCopies bounds the copies that wait in a class: twice the longest queue of messages.
+// Those of sources which the class would hold up may be any number, since nothing really
+// holds these up.
+const mostCopies = 1 << 16
 
-// enter has the copy enter its class.
+// A sender is told what becomes of its copies.
+type sender interface {
+	// waits says that a copy is in the queue of its class.
+	waits(x *Copy)
+	// park keeps a message for which its class has no room, as the offer says.
+	park(x *Copy)
+	// lost says that a copy would have been dropped or refused.
+	lost(x *Copy)
+	// leaves says that a copy which waited is leaving its class.
+	leaves(x *Copy)
+	// left says that it has left.
+	left(x *Copy)
+	// asked says that a copy has left which gets an answer.
+	asked(x *Copy)
+	// ended says that a copy is done with.
+	ended(x *Copy)
+	// answered says that a copy had its answer, after ended.
+	answered()
+}
+
+// enter offers the copy to its class, and does what that says.
 func (x *Copy) enter() {
-	c := x.class
-	if c.queue.Len() >= mostTwins {
-		c.countOverlimit()
+	if x.class.queue.Len() >= mostCopies {
+		x.class.tally.overlimit()
 		x.rest = 0
 		x.end()
 		return
@@ -65,8 +86,9 @@ func (x *Copy) judge(verdict Verdict) {
 			x.departed()
 		}
 	case Waits:
-		x.waits = true
-		x.hold()
+		if x.waits = true; x.sender != nil {
+			x.sender.waits(x)
+		}
 	case Full:
 		x.full(stats.QueueFull)
 	case TooLong:
@@ -74,43 +96,22 @@ func (x *Copy) judge(verdict Verdict) {
 	}
 }
 
-// hold notes what has to wait until the copy has left.
-func (x *Copy) hold() {
-	s := x.source
-	if s == nil || s.guest == nil {
-		return
-	}
-	s.guest.add(x)
-	switch {
-	case x.item.Cost.Connections > 0:
-		s.guest.opens = x
-	case x.stream:
-		s.holder = x
-	case x.offer.Class != nil:
-		s.keep(x)
-		s.of(x.class).waiting++
-	}
-}
-
-// full makes of a copy for which its class has no room what its source would see. Of
-// datagrams that would leave together as many enter as it has room for.
+// full does what would really be done with a copy for which its class has no room. Of
+// datagrams that would leave together, as many enter as there is room for.
 func (x *Copy) full(reason stats.Reason) {
-	s := x.source
 	switch {
-	case s != nil && x.offer.Waits:
-		s.park(x)
+	case x.sender != nil && x.offer.Waits:
+		x.sender.park(x)
 		return
 	case x.item.Cost.Packets > 1:
 		x.trial.split(x.class, x.item.Cost, 1, x.item.Patient)
 		x.end()
 		return
 	}
-	x.class.lose(reason, &x.item.Cost)
-	if x.rest = 0; s != nil && x.offer.Class != nil {
-		s.swallows = true
-	}
-	if s != nil && s.guest != nil && (x.stream || x.offer.Fatal || x.item.Cost.Connections > 0) {
-		s.guest.overflow()
+	x.class.tally.lose(reason, &x.item.Cost)
+	x.rest = 0
+	if x.sender != nil {
+		x.sender.lost(x)
 	}
 	x.end()
 }
@@ -118,24 +119,17 @@ func (x *Copy) full(reason stats.Reason) {
 // Leave implements Owner: the copy's time has come.
 func (x *Copy) Leave(now time.Time) {
 	x.waits, x.item.Busy = false, true
-	switch s := x.source; {
-	case x.stream:
+	s := x.sender
+	if s != nil {
+		s.leaves(x)
+	}
+	if x.stream {
 		x.goOn()
-		s.next()
-	case s == nil || s.guest == nil:
+	} else {
 		x.departed()
-	case s.guest.opens == x:
-		s.guest.opens = nil
-		x.departed()
-		s.guest.goOn()
-		s.guest.tidy()
-	default:
-		b := s.of(x.class)
-		b.waiting--
-		s.holds -= x.offer.Holds
-		x.departed()
-		s.resume(b)
-		s.next()
+	}
+	if s != nil {
+		s.left(x)
 	}
 }
 
@@ -145,21 +139,13 @@ func (x *Copy) departed() {
 		x.end()
 		return
 	}
-	if x.left = x.trial.latest; x.source != nil && x.source.guest != nil {
-		x.source.guest.add(x)
+	if x.left = x.trial.latest; x.sender != nil {
+		x.sender.asked(x)
 	}
-	x.release()
 	x.expectAnswer()
 }
 
-// release lets go on what the copy holds up.
-func (x *Copy) release() {
-	if s := x.source; s != nil && s.holder == x {
-		s.holder = nil
-	}
-}
-
-// send has a source send so many bytes more, as soon as it may.
+// send sends so many bytes more, as soon as the twin may.
 func (x *Copy) send(n int64) {
 	x.rest += n
 	if !x.waits {
@@ -168,7 +154,7 @@ func (x *Copy) send(n int64) {
 	}
 }
 
-// goOn has what a source would send enter the class, until it has to wait.
+// goOn lets the bytes enter the class, piece by piece, until one has to wait.
 func (x *Copy) goOn() {
 	for x.rest > 0 && !x.waits {
 		n := min(x.rest, x.class.Piece())
@@ -189,8 +175,8 @@ func (x *Copy) Sent(now time.Time) {
 	}
 }
 
-// Answered says that the message has its answer at now, or will not get one. The copy
-// is not to be used any more.
+// Answered says that the message has its answer at now, or will not get one. The caller
+// does not use the copy any more.
 func (x *Copy) Answered(now time.Time) {
 	if x != nil {
 		defer x.trial.at(now).Unlock()
@@ -206,7 +192,7 @@ func (x *Copy) answeredAt(now time.Time) {
 	x.expectAnswer()
 }
 
-// expectAnswer has the answer come when it is due, as soon as that is known.
+// expectAnswer schedules the answer, as soon as it is known when that comes.
 func (x *Copy) expectAnswer() {
 	switch {
 	case !x.answered:
@@ -214,27 +200,25 @@ func (x *Copy) expectAnswer() {
 		x.recycle()
 	case !x.left.IsZero():
 		x.answer.of = x
-		x.trial.happensAt(x.left.Add(x.latency), &x.answer)
+		x.trial.schedule(x.left.Add(x.latency), &x.answer)
 	}
 }
 
 // happen answers the copy.
 func (x *Copy) happen() {
-	s := x.source
+	s := x.sender
 	x.class.Answered(x.trial.latest, true)
 	x.trial.expect(x.class)
 	x.end()
-	if s != nil && s.guest != nil {
-		s.guest.tidy()
+	if s != nil {
+		s.answered()
 	}
 }
 
-// end forgets the copy, of which nothing more is to be expected. Who is to call
-// Answered may still do so.
+// end forgets the copy, which is done with. Answered may still be called.
 func (x *Copy) end() {
-	x.release()
-	if x.source != nil && x.source.guest != nil {
-		x.source.guest.remove(x)
+	if x.sender != nil {
+		x.sender.ended(x)
 	}
 	x.over = true
 	if !x.stream && (!x.item.Asks || x.answered) {
@@ -242,4 +226,57 @@ func (x *Copy) end() {
 	}
 }
 
+// abandon takes the copy out of its class, or says that its answer will not come.
+func (x *Copy) abandon(now time.Time) {
+	x.rest = 0
+	switch {
+	case x.waits:
+		x.waits = false
+		x.class.Cancel(now, &x.item)
+		x.trial.expect(x.class)
+	case x.item.Asks && !x.left.IsZero():
+		x.trial.unschedule(&x.answer)
+		x.class.Answered(now, false)
+		x.trial.expect(x.class)
+	}
+	x.end()
+}
+
+// neverAnswered says that the answer will not come, unless it has come.
+func (x *Copy) neverAnswered(now time.Time) {
+	if x.item.Asks && !x.answered && !x.over {
+		x.answeredAt(now)
+	}
+}
+
 func (x *Copy) recycle() { x.next, x.trial.spare = x.trial.spare, x }
+
+// each lets copies of a datagram, or of several, enter a class: as many together as package
+// conn lets leave together. That is one if the class counts packets, and a piece if it
+// counts bytes.
+func (t *Trial) each(c *Class, cost Cost, patient bool) {
+	together := cost.Packets
+	switch {
+	case c.Counts(unit.Packets):
+		together = 1
+	case c.Counts(unit.Bytes):
+		together = c.Piece() * cost.Packets / max(cost.Bytes, 1)
+	}
+	t.split(c, cost, max(together, 1), patient)
+}
+
+// split lets copies of datagrams enter a class, so many together.
+func (t *Trial) split(c *Class, cost Cost, together int64, patient bool) {
+	n := max(cost.Packets, 1)
+	for from := int64(0); from < n; from += together {
+		to := min(from+together, n)
+		one := cost
+		one.Bytes = cost.Bytes*to/n - cost.Bytes*from/n
+		one.Packets = min(cost.Packets, to-from)
+		x := t.copy(c, one)
+		if x.item.Patient = patient; one.Packets > 0 {
+			x.item.Held = policy.Holds(one.Bytes)
+		}
+		x.enter()
+	}
+}

@@ -1,55 +1,70 @@
 package shaper
 
 import (
+	"sync/atomic"
 	"time"
 
 	"shaper/stats"
 )
 
-// What is counted of a class is counted of all classes above it at the same moment. So
-// the counters of a class have all that is beneath it, and never go back when a reload
-// moves or removes a child.
+// A tally counts for a class and, at the same moment, for all classes above it. So the
+// counters of a class include all that is beneath it, and never go back when a reload
+// moves or removes a child. The buckets of a class share the tally of the class.
+//
+// It has no lock: all of it is atomic.
+type tally struct {
+	// Stats are the counters of the class and those beneath it. Enter and Release count
+	// waiting, whoever moves the bytes counts what was sent, dropped or refused.
+	Stats *stats.Class
 
-// CountSent counts what has left the class in a direction.
-func (c *Class) CountSent(d stats.Direction, cost Cost) {
+	above atomic.Pointer[tally] // of the parent; nil: there is none
+}
+
+// sent counts what has left the class in a direction.
+func (t *tally) sent(d stats.Direction, cost Cost) {
 	v := cost.Volume()
-	for c = c.Named(); c != nil; c = c.parent.Load() {
-		c.Stats.Sent[d].Add(v)
+	for ; t != nil; t = t.above.Load() {
+		t.Stats.Sent[d].Add(v)
 	}
 }
 
-// CountDropped counts items that were dropped, and their bytes together.
-func (c *Class) CountDropped(r stats.Reason, items, bytes int64) {
-	for c = c.Named(); c != nil; c = c.parent.Load() {
-		c.Stats.Dropped[r].AddItems(items, bytes)
+// dropped counts items that were dropped, and their bytes together.
+func (t *tally) dropped(r stats.Reason, items, bytes int64) {
+	for ; t != nil; t = t.above.Load() {
+		t.Stats.Dropped[r].AddItems(items, bytes)
 	}
 }
 
-// CountRefused counts one item that was refused, of so many bytes.
-func (c *Class) CountRefused(r stats.Reason, bytes int64) {
-	for c = c.Named(); c != nil; c = c.parent.Load() {
-		c.Stats.Refused[r].Add(bytes)
+// refused counts one item that was refused, of so many bytes.
+func (t *tally) refused(r stats.Reason, bytes int64) {
+	for ; t != nil; t = t.above.Load() {
+		t.Stats.Refused[r].Add(bytes)
 	}
 }
 
-// countOverlimit counts an item that has to wait.
-func (c *Class) countOverlimit() {
-	for c = c.Named(); c != nil; c = c.parent.Load() {
-		c.Stats.Overlimits.Add(1)
+// lose counts what a class would have dropped or refused.
+func (t *tally) lose(r stats.Reason, cost *Cost) {
+	t.dropped(r, max(cost.Packets, 1), cost.Bytes)
+}
+
+// overlimit counts an item that has to wait.
+func (t *tally) overlimit() {
+	for ; t != nil; t = t.above.Load() {
+		t.Stats.Overlimits.Add(1)
 	}
 }
 
-// countWait counts how long an item has waited.
-func (c *Class) countWait(d time.Duration) {
-	waited := stats.Observed(d)
-	for c = c.Named(); c != nil; c = c.parent.Load() {
-		c.Stats.Wait.Add(waited)
+// waited counts how long an item has waited.
+func (t *tally) waited(d time.Duration) {
+	wait := stats.Observed(d)
+	for ; t != nil; t = t.above.Load() {
+		t.Stats.Wait.Add(wait)
 	}
 }
 
-// countThrottled counts a signal of the provider.
-func (c *Class) countThrottled(signal string) {
-	for c = c.Named(); c != nil; c = c.parent.Load() {
-		c.Stats.Throttled.Add(signal)
+// throttled counts a signal of the provider.
+func (t *tally) throttled(signal string) {
+	for ; t != nil; t = t.above.Load() {
+		t.Stats.Throttled.Add(signal)
 	}
 }

@@ -14,9 +14,9 @@ func countAll(c *Class) {
 	c.CountSent(stats.Downstream, Cost{Bytes: 1, Packets: 2, Messages: 3, Connections: 4})
 	c.CountDropped(stats.Reset, 5, 6)
 	c.CountRefused(stats.QueueFull, 7)
-	c.countOverlimit()
-	c.countWait(time.Second)
-	c.countThrottled("429")
+	c.tally.overlimit()
+	c.tally.waited(time.Second)
+	c.tally.throttled("429")
 }
 
 func readings(classes map[string]*Class, names ...string) (all []stats.ClassReading) {

@@ -2,18 +2,18 @@ package shaper
 
 import "time"
 
-// Flow is one direction of a session, as its class sees it. It has at most one
-// item waiting, a ticket for what it has read and not yet written; so the FIFO
-// serves flows in turn, and a peer that stops reading holds up only itself.
+// Flow is one direction of a session, as its class sees it. At most one item of it waits:
+// a ticket for what the owner has read and not yet written. So the FIFO serves flows in
+// turn, and a peer that stops reading holds up only itself.
 //
-// Its owner calls the methods of a Flow one at a time. The pacer tells the owner
-// when a ticket that waited may leave, and may be about to while a method is
-// called; the owner is told all the same.
+// The owner calls the methods of a Flow one at a time. The pacer tells the owner when a
+// ticket that waited may leave. It may be about to do so while the owner calls a method;
+// it tells the owner all the same.
 type Flow struct {
 	class  *Class // nil: nothing is limited
 	ticket Item
 
-	mirrored *Source // of copies of all items, in a trial; nil: there is none
+	mirrored *Source // sends copies of all items in a trial; nil: there is none
 }
 
 // Init puts a flow into a class, where owner waits; a nil class limits nothing.
@@ -26,16 +26,16 @@ func (f *Flow) Init(class *Class, owner Owner) {
 	}
 }
 
-// Mirror has copies of all items sent by a source of a trial, too; nil for none.
+// Mirror makes a source of a trial send a copy of each item from now on; nil ends that.
 func (f *Flow) Mirror(s *Source) { f.mirrored = s }
 
 // Class returns the class that the flow is in now; nil for none.
 func (f *Flow) Class() *Class { return f.class }
 
-// Ask offers the next ticket, for an item of this cost. busy is Item.Busy. Where
-// it Waits, the owner is told when it may leave. It is not asked while one waits.
-// Each that may leave is followed by Left: until then, for a second at most, nothing
-// follows it out of a class that counts gaps.
+// Ask offers the next ticket, for an item of this cost. busy is Item.Busy. If the verdict
+// is Waits, the owner is told when the ticket may leave, and does not call Ask before.
+// The owner calls Left for each ticket that may leave: until then, for a second at most,
+// nothing follows it out of a class that counts gaps.
 func (f *Flow) Ask(now time.Time, cost Cost, busy bool) Verdict {
 	f.ticket.Cost, f.ticket.Held, f.ticket.Busy = cost, cost.Bytes, busy
 	if f.mirrored != nil {
@@ -48,20 +48,19 @@ func (f *Flow) Ask(now time.Time, cost Cost, busy bool) Verdict {
 	return f.class.Enter(now, &f.ticket)
 }
 
-// Left says that what was allowed to leave has left at now, or will not. The
-// class that it was charged to is told, whichever the flow has been moved to
-// since.
+// Left says that what was allowed to leave has left at now, or never will. The class that
+// was charged for it is told, even if the flow has moved to another one since.
 func (f *Flow) Left(now time.Time) { f.ticket.Left(now) }
 
-// Cancel gives up the ticket; false where none waits, or it is leaving at this
+// Cancel gives up the ticket. It returns false if none waits, or if it is leaving at this
 // moment and the owner is about to be told.
 func (f *Flow) Cancel(now time.Time) bool {
 	return f.class != nil && f.class.Cancel(now, &f.ticket)
 }
 
-// Move puts the flow into another class, with the ticket that waits: it goes to
-// the end of that queue. A nil class lets it leave at once. Move returns what
-// has become of the ticket; Waits, too, where none waited.
+// Move puts the flow into another class. A ticket that waits goes to the end of the queue
+// there; a nil class lets it leave at once. Move returns what becomes of the ticket, and
+// Waits if none waited.
 func (f *Flow) Move(now time.Time, class *Class) Verdict {
 	if class == f.class {
 		return Waits

@@ -6,36 +6,37 @@ import (
 
 	"shaper/policy"
 	"shaper/stats"
+	"shaper/unit"
 )
 
-// A Guest is a session in a trial. It waits for a slot as it would, and for its class
-// where that counts connections: what it sends meanwhile enters afterwards. When the
-// session has really ended, the guest keeps its slot until what it has sent would have
-// left and been answered.
+// A Guest is a session in a trial. It waits for a slot as the session would, and for its
+// class if that counts connections; what it sends meanwhile enters afterwards. When the
+// session has really ended, the guest keeps its slot until all that it has sent would
+// have left and been answered. The lock of its trial guards it.
 type Guest struct {
 	// Up is what the session sends to the upstream, Down what comes back.
 	Up, Down Source
 
 	trial  *Trial
-	class  *Class // towards the upstream; nil: the trial knows no such session
+	class  *Class // towards the upstream; nil: no class of the trial limits the session
 	slot   Slot
 	opens  *Copy // the connection, which waits for its class
 	copies []*Copy
 	joined []*Class
 
-	asked     bool // for its slot
+	asked     bool // it has asked for its slot
 	connected bool // the connection has entered its class
-	queued    bool // waits for its slot
-	gone      bool // would have been refused, or has ended
-	ending    bool // has really ended
-	orphans   int  // copies that it had then
+	queued    bool // it waits for its slot
+	gone      bool // it would have been refused, or has ended
+	ending    bool // the session has really ended
+	orphans   int  // copies that it had when the session ended
 	retries   bool // each of its datagrams asks for a slot, until it has got one
 
 	patience event
 }
 
-// Guest returns the guest of a session, which is to be in two classes of the trial;
-// nil for none. See Join for that of the message rules.
+// Guest returns the guest of a session that is in two classes of the trial; nil for none.
+// Its messages may be in others; see Join.
 func (t *Trial) Guest(now time.Time, who policy.Conn, up, down *Class) *Guest {
 	g := &Guest{trial: t}
 	g.class = g.Join(now, up, who)
@@ -44,8 +45,8 @@ func (t *Trial) Guest(now time.Time, who policy.Conn, up, down *Class) *Guest {
 	return g
 }
 
-// Join returns the class, or the bucket of it, that the session's messages enter. The
-// guest quits it when it is gone.
+// Join returns the class that messages of the session enter: c, or the bucket for the
+// session. The guest quits it when it is gone.
 func (g *Guest) Join(now time.Time, c *Class, who policy.Conn) *Class {
 	if c == nil {
 		return nil
@@ -61,10 +62,10 @@ func (g *Guest) Join(now time.Time, c *Class, who policy.Conn) *Class {
 	return joined
 }
 
-// Follow leads a session that fails over, and has sent nothing yet, to two other
-// classes. It returns false if the one towards the upstream is another one: there the
-// session needs another guest, which asks for a slot again. A session that would have
-// been refused stays so.
+// Follow takes a session that fails over, and has sent nothing yet, to two other classes.
+// It returns false if the class towards the upstream changes: then the session needs
+// another guest, which asks for a slot again. A session that would have been refused
+// stays refused.
 func (g *Guest) Follow(now time.Time, who policy.Conn, up, down *Class) bool {
 	up, down = g.Join(now, up, who), g.Join(now, down, who)
 	defer g.trial.at(now).Unlock()
@@ -74,8 +75,7 @@ func (g *Guest) Follow(now time.Time, who policy.Conn, up, down *Class) bool {
 	return g.gone || up == g.class
 }
 
-// Open has the session ask for a slot, as it would under its protocol, unless it has
-// done so.
+// Open asks for a slot, as the session would under its protocol, unless it has asked.
 func (g *Guest) Open(now time.Time, protocol policy.Protocol) {
 	defer g.trial.at(now).Unlock()
 	if g.asked {
@@ -88,18 +88,18 @@ func (g *Guest) Open(now time.Time, protocol policy.Protocol) {
 	conf := g.class.Policy()
 	switch {
 	case conf.OverflowFor(protocol) != policy.Wait:
-		g.class.lose(stats.QueueFull, &Cost{})
+		g.class.tally.lose(stats.QueueFull, &Cost{})
 		g.leave()
 	default:
 		g.queued = true
 		if g.patience.of = g; conf.MaxWait > 0 {
-			g.trial.happensAt(g.trial.latest.Add(time.Duration(conf.MaxWait)), &g.patience)
+			g.trial.schedule(g.trial.latest.Add(time.Duration(conf.MaxWait)), &g.patience)
 		}
 	}
 }
 
-// Stay gives a session a slot that was open before the trial began, even if there is
-// none to be had.
+// Stay gives a session that was open before the trial began a slot, even if there is none
+// to be had.
 func (g *Guest) Stay(now time.Time) {
 	defer g.trial.at(now).Unlock()
 	g.asked, g.connected = true, true
@@ -108,31 +108,21 @@ func (g *Guest) Stay(now time.Time) {
 	}
 }
 
-// happen ends a wait for a slot that takes too long.
+// happen ends the guest: it has waited too long for a slot.
 func (g *Guest) happen() {
-	g.class.lose(stats.MaxWait, &Cost{})
+	g.class.tally.lose(stats.MaxWait, &Cost{})
 	g.leave()
 }
 
-// Acquired implements SlotOwner. What the session has sent meanwhile enters now.
+// Acquired implements SlotOwner: what the session has sent meanwhile enters now.
 func (g *Guest) Acquired() {
 	g.queued = false
-	g.trial.forget(&g.patience)
+	g.trial.unschedule(&g.patience)
 	g.goOn()
 	g.tidy()
 }
 
-// goOn has enter what the session has sent, as far as it may.
-func (g *Guest) goOn() {
-	g.Up.goOn()
-	g.Down.goOn()
-}
-
-// waits reports whether nothing of the session may enter yet.
-func (g *Guest) waits() bool { return g.queued || g.opens != nil }
-
-// End says that the session has really ended: cleanly, so that what it has sent goes
-// on, or not.
+// End says that the session has really ended. If cleanly, what it has sent goes on.
 func (g *Guest) End(now time.Time, clean bool) {
 	if g == nil {
 		return
@@ -152,11 +142,11 @@ func (g *Guest) End(now time.Time, clean bool) {
 	}
 }
 
-// outlive has the guest outlast its session, unless those of sessions that have ended have
-// too many copies: then nobody else bounds them.
+// outlive lets the guest outlast its session. If the guests of sessions that have ended
+// have too many copies already, it ends the guest: nothing else bounds these copies.
 func (g *Guest) outlive() {
 	n := len(g.copies) + int(g.Up.behind+g.Down.behind)
-	if g.trial.orphans+n > mostTwins {
+	if g.trial.orphans+n > mostCopies {
 		g.leave()
 		return
 	}
@@ -164,89 +154,49 @@ func (g *Guest) outlive() {
 	g.trial.orphans += n
 }
 
-// neverAnswered has the copy wait for no answer any more, unless that has come.
-func (x *Copy) neverAnswered(now time.Time) {
-	if x.item.Asks && !x.answered && !x.over {
-		x.answeredAt(now)
-	}
-}
-
-// tidy ends the guest when nothing more is to be expected of it.
-func (g *Guest) tidy() {
-	if g.ending && !g.gone && len(g.copies) == 0 && g.Up.first == nil && g.Down.first == nil {
-		g.leave()
-	}
-}
-
-// overflow ends the guest, whose session would have been refused something that it cannot do
-// without: what waits would be lost with it.
-func (g *Guest) overflow() {
-	for _, x := range g.copies {
-		parked := x.offer.Class != nil && x.left.IsZero() && x != g.Up.stuck && x != g.Down.stuck
-		if x.waits || parked {
-			x.class.lose(stats.QueueFull, &x.item.Cost)
-		}
-	}
-	g.leave()
-}
-
-// leave ends the guest, whose session has ended or would have been refused, with all
-// that waits.
-func (g *Guest) leave() {
-	if g.gone {
-		return
-	}
-	g.gone, g.queued = true, false
-	g.trial.orphans -= g.orphans
-	now := g.trial.latest
-	for len(g.copies) > 0 {
-		g.copies[0].abandon(now)
-	}
-	g.Up.drop()
-	g.Down.drop()
-	g.trial.forget(&g.patience)
-	g.slot.Release()
-	for _, c := range g.joined {
-		c.Quit(now)
-		g.trial.expect(c)
-	}
-	g.joined = nil
-}
-
-// abandon takes the copy out of its class, or says that it will get no answer.
-func (x *Copy) abandon(now time.Time) {
-	x.rest = 0
-	switch {
-	case x.waits:
-		x.waits = false
-		x.class.Cancel(now, &x.item)
-		x.trial.expect(x.class)
-	case x.item.Asks && !x.left.IsZero():
-		x.trial.forget(&x.answer)
-		x.class.Answered(now, false)
-		x.trial.expect(x.class)
-	}
-	x.end()
-}
-
-// add notes a copy that something is to be expected of.
-func (g *Guest) add(x *Copy) {
-	if x.place == 0 {
-		g.copies = append(g.copies, x)
-		x.place = len(g.copies)
-	}
-}
-
-func (g *Guest) remove(x *Copy) {
-	if x.place == 0 {
-		return
-	}
-	last := len(g.copies) - 1
-	g.copies[x.place-1] = g.copies[last]
-	g.copies[x.place-1].place = x.place
-	g.copies[last], g.copies = nil, g.copies[:last]
-	x.place = 0
-}
-
-// Classes returns the classes of the session, there and back; nil for none.
+// Classes returns the classes of the session, towards the upstream and back; nil for none.
 func (g *Guest) Classes() (up, down *Class) { return g.class, g.Down.class }
+
+// Offer offers the copy of a message. The bytes of its body are in its class, too. Offer
+// returns the copy if that gets an answer.
+func (s *Source) Offer(now time.Time, o Offer) *Copy {
+	t := s.guest.trial
+	defer t.at(now).Unlock()
+	s.class = o.Class.Counting(unit.Bytes)
+	if o.Class == nil || s.guest.gone {
+		return nil
+	}
+	x := t.copy(o.Class, o.Cost)
+	x.sender, x.offer, x.item.Asks = s, o, o.Asks
+	s.submit(x)
+	if !o.Asks {
+		return nil
+	}
+	return x
+}
+
+// Send offers a copy of what is no message: bytes, a datagram, a connection.
+func (s *Source) Send(now time.Time, cost Cost) {
+	g := s.guest
+	defer g.trial.at(now).Unlock()
+	switch {
+	case s.class == nil || g.gone || cost.Connections > 0 && g.connected:
+	case cost.Packets > 0:
+		if !g.retries || s == &g.Up && g.acquires() {
+			g.trial.each(s.class, cost, false)
+		}
+	default:
+		g.connected = g.connected || cost.Connections > 0
+		x := g.trial.copy(s.class, cost)
+		x.sender, x.item.Patient = s, true
+		s.submit(x)
+	}
+}
+
+// acquires asks for the slot of a client of datagrams, which does not wait for one.
+func (g *Guest) acquires() bool {
+	if g.retries = !g.slot.Acquire(g.class, g); g.retries {
+		g.slot.Release()
+	}
+	return !g.retries
+}

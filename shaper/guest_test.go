@@ -14,7 +14,7 @@ func TestGuestsAreBounded(t *testing.T) {
 	conf.Overflow = policy.Wait
 	trial := NewTrial(start, []policy.Class{conf})
 	c := trial.Classes()[0]
-	for n := range mostTwins / 10 {
+	for n := range mostCopies / 10 {
 		now := at(time.Duration(n) * ms)
 		g := trial.Guest(now, policy.Conn{}, c, nil)
 		g.Open(now, policy.SMPP)
@@ -23,8 +23,33 @@ func TestGuestsAreBounded(t *testing.T) {
 		}
 		g.End(now, true)
 	}
-	if n := copiesOf(c); n > 2*mostTwins {
+	if n := copiesOf(c); n > 2*mostCopies {
 		t.Errorf("%d copies are kept", n)
+	}
+}
+
+// The same holds for what waits in the class itself, of sessions that do not wait for a slot.
+func TestGuestsThatHaveEndedAreBounded(t *testing.T) {
+	conf := withQueue(leakyClass("1 messages/h"), 10, 0)
+	conf.Overflow = policy.Wait
+	trial := NewTrial(start, []policy.Class{conf})
+	c := trial.Classes()[0]
+	var guests []*Guest
+	for range mostCopies / 10 {
+		g := trial.Guest(start, policy.Conn{}, c, nil)
+		g.Open(start, policy.SMPP)
+		for range 20 {
+			g.Up.Offer(start, Offer{Class: c, Cost: Cost{Messages: 1, Bytes: 10}, Waits: true, Holds: 512})
+		}
+		g.End(start, true)
+		guests = append(guests, g)
+	}
+	kept := 0
+	for _, g := range guests {
+		kept += len(g.copies)
+	}
+	if kept > mostCopies || kept < mostCopies/2 || kept != trial.orphans {
+		t.Errorf("%d copies are kept, and %d are counted", kept, trial.orphans)
 	}
 }
 
@@ -44,7 +69,7 @@ func TestGuestsThatAreHeldUpAreBounded(t *testing.T) {
 	conf.Overflow = policy.Wait
 	trial := NewTrial(start, []policy.Class{conf})
 	c := trial.Classes()[0]
-	guests := make([]*Guest, 2*mostTwins)
+	guests := make([]*Guest, 2*mostCopies)
 	for n := range guests {
 		g := trial.Guest(start, policy.Conn{}, c, nil)
 		g.Open(start, policy.SMPP)
@@ -53,7 +78,7 @@ func TestGuestsThatAreHeldUpAreBounded(t *testing.T) {
 		}
 		guests[n] = g
 	}
-	if trial.behind > mostTwins {
+	if trial.behind > mostCopies {
 		t.Errorf("%d copies are held up", trial.behind)
 	}
 	for _, g := range guests[1:] {
@@ -63,7 +88,7 @@ func TestGuestsThatAreHeldUpAreBounded(t *testing.T) {
 	if c.waiters.Len() != 0 || c.places != 0 || trial.behind != 0 || trial.orphans != 0 {
 		t.Errorf("%d wait, %d have a place, %d copies are held up and %d have no session", c.waiters.Len(), c.places, trial.behind, trial.orphans)
 	}
-	if n := c.Stats.Wait.Read().Count; n < mostTwins {
+	if n := c.Stats.Wait.Read().Count; n < mostCopies {
 		t.Errorf("%d messages have left, want those that were held up", n)
 	}
 }

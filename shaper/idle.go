@@ -9,19 +9,19 @@ import (
 	"shaper/policy"
 )
 
-// idleKeys is what is remembered of keys that nobody uses: 64 bytes of each, with
-// map and heap less than 128. Only what a limiter cannot tell in so little takes
-// more: a log of departures.
+// idleKeys is what is remembered of keys that nobody uses: 64 bytes for each, less than
+// 128 with map and heap. Only a limiter whose memory does not fit in that takes more: a
+// log of departures. The lock of the tree guards it.
 type idleKeys struct {
-	epoch  time.Time // to which times of entries refer
+	epoch  time.Time // to which the times of entries refer
 	index  map[policy.Key]int32
-	chunks [][]idleKey // so that growing copies nothing; entries in use are those of index
+	chunks [][]idleKey // so that growing copies nothing; index has the entries in use
 	free   []int32
 	order  []int32                      // a heap of entries, the first to be forgotten first
-	whole  map[policy.Key]limit.Limiter // of those of which the entry is not all
+	whole  map[policy.Key]limit.Limiter // limiters that do not fit into their entries
 }
 
-// An idleKey is what is remembered of one.
+// An idleKey is what is remembered of one key.
 type idleKey struct {
 	key     policy.Key
 	place   int32 // in the order
@@ -33,11 +33,11 @@ type idleKey struct {
 
 const chunkSize = 1 << 10
 
-// remains is what is left of a bucket that is idle.
+// remains is what is remembered of a bucket.
 type remains struct {
 	limiter limit.Limiter // nil: memory is all
 	memory  limit.Memory
-	assured time.Time // from when on it is within its assured rate
+	assured time.Time // when it is within its assured rate
 }
 
 func newIdleKeys(now time.Time) idleKeys {
@@ -69,7 +69,7 @@ func (s *idleKeys) Pop() any {
 
 func (s *idleKeys) entry(i int32) *idleKey { return &s.chunks[i/chunkSize][i%chunkSize] }
 
-// put remembers a bucket at now, unless there is nothing to remember.
+// put remembers a bucket at now, if there is something to remember.
 func (s *idleKeys) put(now time.Time, key policy.Key, state bucketState) {
 	e := idleKey{key: key}
 	if !s.fill(&e, now, state) {
@@ -81,7 +81,7 @@ func (s *idleKeys) put(now time.Time, key policy.Key, state bucketState) {
 	heap.Push(s, i)
 }
 
-// fill sets what is to be remembered; false for nothing.
+// fill sets what is to be remembered; it returns false if there is nothing.
 func (s *idleKeys) fill(e *idleKey, now time.Time, state bucketState) bool {
 	m, whole := state.limiter.Memory(now)
 	until, within := m.Until, time.Time{}
@@ -103,7 +103,7 @@ func (s *idleKeys) fill(e *idleKey, now time.Time, state bucketState) bool {
 	return true
 }
 
-// take returns what is remembered of a key, and forgets it; false for nothing.
+// take returns what is remembered of a key, and forgets it; false if there is nothing.
 func (s *idleKeys) take(key policy.Key) (left remains, known bool) {
 	i, known := s.index[key]
 	if !known {
@@ -122,8 +122,8 @@ func (s *idleKeys) remains(e *idleKey) remains {
 	}
 }
 
-// time returns the time of an entry. What is further away than a Duration is
-// never, or long ago.
+// time returns the time of an entry. What is further away than a Duration can say is never,
+// or long ago.
 func (s *idleKeys) time(since time.Duration) time.Time {
 	switch since {
 	case math.MaxInt64:
@@ -134,7 +134,7 @@ func (s *idleKeys) time(since time.Duration) time.Time {
 	return s.epoch.Add(since)
 }
 
-// forget forgets keys of which there is nothing to remember at now, so many at most.
+// forget forgets keys that need not be remembered at now, and so many at most.
 func (s *idleKeys) forget(now time.Time, most int) {
 	for range most {
 		if len(s.order) == 0 || s.entry(s.order[0]).until > now.Sub(s.epoch) {

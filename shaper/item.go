@@ -41,57 +41,48 @@ func (c *Cost) add(o *Cost) {
 	c.Connections += o.Connections
 }
 
-// negative returns the cost that takes c away when it is added.
+// negative returns the cost that, added, takes c away.
 func (c Cost) negative() Cost { return Cost{-c.Bytes, -c.Packets, -c.Messages, -c.Connections} }
 
-// Item is what leaves a class as one: a piece of a stream, a datagram or
-// several, a message, a new connection. In the queue, several count as what they
-// are. Its owner allocates it, once, and may use it
-// again when it has left; while it waits nobody but its class touches it.
+// Item is what leaves a class as one: a piece of a stream, a datagram or several, a
+// message, a new connection. In the queue, several datagrams count as several. The owner
+// allocates an item once, and may use it again when it has left. While it waits only its
+// class touches it.
 type Item struct {
 	Cost Cost
 	Held int64 // bytes of memory that it holds while it waits
-	// Busy says that the next use of the item stands for work that was already
-	// there when it last left: its source was not idle in between, so a late
-	// departure may be caught up.
+	// Busy says that this use of the item stands for work that was already there when the
+	// item left last: its source was not idle in between, so the class may make up for a
+	// late departure.
 	Busy bool
-	// Patient says that the item holds up its own source while it waits, so
-	// that it needs no room in the queue where the class's overflow is wait: a
-	// piece of a stream, a connection. A datagram is never patient.
+	// Patient says that the item holds up its own source while it waits, as a piece of a
+	// stream does, or a connection. So it needs no room in the queue if the overflow of the
+	// class is wait. A datagram is never patient.
 	Patient bool
-	// Accepted says that the item has waited in this class before, and has not left: the
-	// queue is not too full for it, and no wait too long.
+	// Accepted says that the item has waited in this class before, and has not left. So it
+	// needs no room in the queue, and no wait is too long for it.
 	Accepted bool
-	// Settles says that whoever lets the item out calls Left when it has left.
-	// Until then, for a second at most, nothing follows it out of a class that
-	// counts gaps: however late it is written, no gap comes out short.
+	// Settles says that whoever lets the item out calls Left when it has left. Until then,
+	// for a second at most, nothing follows it out of a class that counts gaps: however
+	// late it is written, no gap comes out short.
 	Settles bool
-	// Asks says that there will be an answer, or none any more, and that Answered is
-	// called then: until that the item is in flight.
+	// Asks says that the item gets an answer. It is in flight until Answered is called,
+	// when the answer is there or will not come any more.
 	Asks bool
-	// Owner is told when the item leaves. It may be nil where Release is called by hand.
+	// Owner is told when the item leaves. It may be nil if Release is called by hand.
 	Owner Owner
 
+	// Under the lock of the tree that the item enters.
 	arrived time.Time // when it entered
-	since   time.Time // when its source was last idle, as far as Busy tells
+	since   time.Time // since when its source has not been idle, by Busy
 	class   *Class    // in whose queue it waits, or has waited last
-	charged *Class    // from which it left, and so which it paid; nil for none
+	charged *Class    // that it has left; nil: none
 	place   leaky.Element[Item]
-	source  Source // of a stream, in the shadow of the classes that it is charged to
+	source  Source // sends its copies, in the shadows on its path
 }
 
 // Owner is told when its item, which had to wait, may leave.
 type Owner interface {
 	// Leave must not block: other items wait behind it.
 	Leave(now time.Time)
-}
-
-// Left says that the item has left at now, or will not: the class that it left,
-// and those above it, are told, and no other.
-func (it *Item) Left(now time.Time) {
-	if c := it.charged; c != nil && c.wantsLeft() {
-		root, now := c.lockAt(now)
-		defer root.mu.Unlock()
-		c.hasLeft(root, now, &it.Cost)
-	}
 }

@@ -7,41 +7,49 @@ import (
 	"shaper/leaky"
 	"shaper/limit"
 	"shaper/policy"
-	"shaper/unit"
 )
 
-// keys are the buckets of a class that has one for each client, or whatever its
-// policy tells apart: children of it, each with all the limits of the class, of
-// which it has none itself. They compete as equals for what is above them.
+// keys are the buckets of a class that has one for each client, or for whatever its
+// policy tells apart: children of the class, each with all the limits of the class, which
+// limits nothing itself. They compete as equals for what is above them.
 //
-// A key has a child while a session has joined it. What the others have to
-// remember is little; it is forgotten when nobody can tell. So there are as many
-// as max_keys at most, and no flood of new ones frees one that is over its limit:
+// A key has a bucket while a session has joined it. Of an idle key little has to be
+// remembered, and that is forgotten when it makes no difference any more. There are
+// max_keys keys at most. A flood of new ones never frees one that is over its limit:
 // those for which there is no room share a bucket.
+//
+// The lock of the tree guards all of it.
 type keys struct {
 	class  *Class
-	since  time.Time // as much as may leave at once left then from each that is new; zero: nothing did
+	conf   policy.Class // of each bucket
+	pace   pace         // likewise
+	since  time.Time    // when a new bucket has let out as much as may leave at once; zero: never
 	active map[policy.Key]*Class
 	idle   idleKeys
-	shared *Class   // of all for whom there is no room, from the first of them on
-	linger []*Class // nobody uses them, and copies of what they let out wait in their shadow
+	shared *Class   // the bucket of those for whom there is no room; nil: there was room for all
+	linger []*Class // buckets that nobody uses, and that something keeps; see keeps
 }
 
-// membership is what only one of keys has.
+// membership is what a bucket has, and no other class.
 type membership struct {
-	among   *keys       // those of its parent; nil: it is a class of the policy
-	key     policy.Key  // which one
-	joined  int         // sessions that have joined it
-	lingers bool        // it is among keys.linger
-	parting atomic.Bool // it is given up when its last item has left; without the lock, too
+	among   *keys       // it is one of these; nil: it is a class of the policy
+	parting atomic.Bool // it is given up when its last item has left; read without a lock
+
+	// Under the lock of the tree.
+	key     policy.Key
+	joined  int  // sessions that have joined it
+	lingers bool // it is among keys.linger
 }
 
-func newKeys(now time.Time, class *Class) *keys {
-	return &keys{class: class, active: map[policy.Key]*Class{}, idle: newIdleKeys(now)}
+// newKeys returns the buckets of a class that gets the policy conf.
+func newKeys(now time.Time, class *Class, conf policy.Class) *keys {
+	k := &keys{class: class, conf: bucketPolicy(conf), active: map[policy.Key]*Class{}, idle: newIdleKeys(now)}
+	k.pace = paceOf(k.conf)
+	return k
 }
 
-// Join returns the class that a session's items enter: c itself, or where that has
-// a bucket per key, the one of the session's. The session is in it until Quit.
+// Join returns the class that the items of a session enter: c itself, or the bucket for
+// the key of the session if c has buckets. The session is in it until Quit.
 func (c *Class) Join(now time.Time, conn policy.Conn) *Class {
 	if c == nil || c.keys == nil {
 		return c
@@ -54,8 +62,7 @@ func (c *Class) Join(now time.Time, conn policy.Conn) *Class {
 	return bucket
 }
 
-// Quit ends what Join began. What the session had in the class has left, or has
-// been taken out.
+// Quit ends what Join began. The caller has taken out what still waits.
 func (c *Class) Quit(now time.Time) {
 	if c == nil || c.among == nil {
 		return
@@ -63,11 +70,11 @@ func (c *Class) Quit(now time.Time) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	c.joined--
-	c.retire(now)
+	retire(now, c)
 }
 
-// Keys returns how many keys have a bucket of their own, or are remembered at now;
-// 0 where the class has one for all.
+// Keys returns how many keys have a bucket of their own, or are remembered at now; 0 if
+// the class has one bucket for all.
 func (c *Class) Keys(now time.Time) int {
 	if c.keys == nil {
 		return 0
@@ -78,8 +85,8 @@ func (c *Class) Keys(now time.Time) int {
 	return c.keys.len()
 }
 
-// Named returns the class of the policy that the class stands for: itself, unless
-// it is a bucket of one.
+// Named returns the class that the policy names: the class whose bucket this is, or the
+// class itself.
 func (c *Class) Named() *Class {
 	if c == nil || c.among == nil {
 		return c
@@ -94,7 +101,7 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	if c := k.active[key]; c != nil {
 		return c
 	}
-	k.forget(now, 2) // more than can have come since the last
+	k.forget(now, 2) // more than have come since the last call
 	left, known := k.idle.take(key)
 	if !known && k.len() >= k.most() {
 		k.class.Stats.KeysShared.Add(1)
@@ -105,7 +112,7 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	}
 	state := k.fresh(now)
 	if known {
-		state = remembered(now, left, bucketPolicy(k.class.conf))
+		state = remembered(now, left, &k.pace)
 	}
 	c := k.open(now, state)
 	c.key = key
@@ -113,13 +120,13 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	return c
 }
 
-// forget gives up keys that need not be remembered at now, so many at most.
+// forget gives up keys that need not be remembered at now, and so many at most.
 func (k *keys) forget(now time.Time, most int) {
 	k.idle.forget(now, most)
 	for range min(most, len(k.linger)) {
 		c := k.linger[0]
 		k.linger, c.lingers = k.linger[1:], false
-		c.retire(now)
+		retire(now, c)
 	}
 }
 
@@ -132,12 +139,11 @@ func (k *keys) most() int {
 
 // open returns a new bucket.
 func (k *keys) open(now time.Time, state bucketState) *Class {
-	conf := bucketPolicy(k.class.conf)
-	c := newClass(conf, k.class.Stats)
-	c.pacer, c.among = k.class.pacer, k
+	c := newClass(k.conf, k.class.tally, k.class.casts)
+	c.waker, c.among = k.class.waker, k
 	c.assured = state.assured
-	c.install(now, conf, state.limiter)
-	c.attach(now, k.class)
+	c.install(now, k.conf, &k.pace, state.limiter)
+	attach(now, c, k.class)
 	return c
 }
 
@@ -147,109 +153,97 @@ func bucketPolicy(conf policy.Class) policy.Class {
 	return conf
 }
 
-// retire gives up a bucket that nobody uses any more. While an item is on its way
-// out, which those above wait for, it stays: Left is to come. The one that is shared
-// stays for good, for it is not remembered of whom it is over the limit.
-func (c *Class) retire(now time.Time) {
-	k := c.among
-	if k == nil || c == k.shared || c.parent.Load() == nil || c.joined > 0 || c.queue.Len() > 0 {
-		return // nil: it has been given up already
+// retire gives up a class that is a bucket and that nobody uses any more.
+func retire(now time.Time, c *Class) {
+	if c.among != nil && c.parent.Load() != nil && c.joined == 0 && c.queue.Len() == 0 {
+		c.among.retire(now, c) // no parent: it has been given up already
 	}
-	if c.parting.Store(c.awaitsLeft()); c.parting.Load() || c.lingers || c.lingersAt(now) {
+}
+
+// retire gives up a bucket that nobody uses. It stays while an item of it is on its way
+// out that a class above waits for, since Left is to come. The shared bucket stays for
+// good: nobody remembers which of its clients owes what.
+func (k *keys) retire(now time.Time, c *Class) {
+	if c == k.shared {
 		return
 	}
-	c.mu.Lock() // it becomes a root, which others may use
-	defer c.mu.Unlock()
-	c.detach(now)
-	delete(k.active, c.key)
-	if k.class.conf.Per.By != policy.ByConnection { // of which none comes again
-		k.idle.put(now, c.key, bucketState{c.enforced().limiter, c.assured})
+	if c.parting.Store(c.awaitsLeft()); c.parting.Load() || c.lingers || k.keeps(now, c) {
+		return
 	}
+	c.mu.Lock() // it becomes a root, and others may lock it
+	defer c.mu.Unlock()
+	detach(now, c)
+	delete(k.active, c.key)
+	if k.comeAgain() {
+		k.idle.put(now, c.key, bucketState{c.enforced(now).limiter, c.assured})
+	}
+	// What still comes, from a session that ends or moves at this moment, waits.
 	c.limiter, c.shadow, c.conf.MaxWait = blocked{}, nil, 0
 }
 
-// blocked is the limiter of a bucket that has been given up. What comes all the same,
-// to a session that ends or moves at this moment, waits until its owner takes it out.
-type blocked struct{ limitless }
+// comeAgain reports whether a key that nobody uses may come again.
+func (k *keys) comeAgain() bool { return k.class.conf.Per.By != policy.ByConnection }
 
-func (blocked) Next(time.Time, int64, int64) time.Time { return limit.Never }
-
-// lingersAt has a bucket stay while copies of what it let out wait in its shadow, and
-// while it does not go at its whole pace since its provider has said "too fast".
-func (c *Class) lingersAt(now time.Time) bool {
-	if c.shadow != nil {
-		c.shadow.trial.CatchUp(now)
-		c.lingers = c.shadow.queue.Len() > 0
-	}
-	if c.recover(now); c.among.class.conf.Per.By != policy.ByConnection { // of which none comes again
-		c.lingers = c.lingers || c.throttle.until.After(now) || c.throttle.less > 0
-	}
+// keeps makes a bucket linger while copies wait in its shadow, and while it is slowed
+// down since its provider has said "too fast".
+func (k *keys) keeps(now time.Time, c *Class) bool {
+	c.lingers = c.shadow != nil && c.shadow.isBusy(now) || k.comeAgain() && c.isThrottled(now)
 	if c.lingers {
-		c.among.linger = append(c.among.linger, c)
+		k.linger = append(k.linger, c)
 	}
 	return c.lingers
 }
 
-// awaitsLeft reports whether a class on the path goes on only when the last item
-// of this one has left.
-func (c *Class) awaitsLeft() bool {
-	for x := c; x != nil; x = x.parent.Load() {
-		if x.from == c && !x.leaving.IsZero() {
-			return true
-		}
+// set puts another policy of the class in force for all buckets.
+func (k *keys) set(now time.Time, conf policy.Class) {
+	conf = bucketPolicy(conf)
+	if conf == k.conf {
+		return // as in most reloads; there may be many buckets
 	}
-	return false
-}
-
-// set puts a policy in force for all buckets, in the place of another.
-func (k *keys) set(now time.Time, old, next policy.Class) {
-	old, next = bucketPolicy(old), bucketPolicy(next)
-	if old == next {
-		return // as by most reloads: there may be many
-	}
+	had := k.pace
+	k.conf, k.pace = conf, paceOf(conf)
 	k.each(func(c *Class) {
-		c.set(now, next)
+		c.put(now, k.conf, &k.pace)
 		c.update(now)
 	})
-	if old.Rate == next.Rate && old.Ceil == next.Ceil && old.Headroom == next.Headroom && old.Burst == next.Burst && sameLimiter(old, next) {
+	if had == k.pace {
 		return
 	}
 	k.idle.change(now, func(left remains) bucketState {
-		state := remembered(now, left, old)
-		state.limiter = rerated(now, state.limiter, paced(old), old, next)
-		state.assured = assuredOf(now, state.assured, next)
+		state := remembered(now, left, &had)
+		state.limiter = k.pace.takeOver(now, state.limiter, &had, had.rate)
+		state.assured = k.pace.assure(now, state.assured)
 		return state
 	})
 }
 
-// bucketState is what of a bucket outlasts its use.
+// bucketState is what remains of a bucket that nobody uses.
 type bucketState struct {
 	limiter limit.Limiter
 	assured *leaky.Assured // nil: all that the limiter allows is assured
 }
 
-// fresh returns the state of a bucket that nothing is known of.
+// fresh returns the state of the bucket of a key that is not known.
 func (k *keys) fresh(now time.Time) bucketState {
-	conf := bucketPolicy(k.class.conf)
+	p := &k.pace
 	if k.since.IsZero() {
-		return bucketState{newLimiter(now, conf), assuredOf(now, nil, conf)}
+		return bucketState{p.idle(now), p.assure(now, nil)}
 	}
-	return bucketState{startedLimiter(k.since, conf, 0), assuredOf(k.since, nil, conf)}
+	return bucketState{p.spent(k.since, 0), p.assure(k.since, nil)}
 }
 
-// remembered returns the state of a bucket that was idle, under the policy that it
-// had.
-func remembered(now time.Time, left remains, conf policy.Class) bucketState {
-	state := bucketState{limiter: left.limiter, assured: assuredOf(left.assured, nil, conf)}
+// remembered returns the state of a bucket that was idle, at the pace that it had.
+func remembered(now time.Time, left remains, p *pace) bucketState {
+	state := bucketState{limiter: left.limiter, assured: p.assure(left.assured, nil)}
 	if state.limiter == nil {
-		state.limiter = newLimiter(now, conf)
+		state.limiter = p.idle(now)
 		state.limiter.Remember(left.memory)
 	}
 	return state
 }
 
-// each calls do with the class, and with each of its buckets.
-func (c *Class) each(do func(*Class)) {
+// each calls do with a class, and with each of its buckets.
+func each(c *Class, do func(*Class)) {
 	do(c)
 	if c.keys != nil {
 		c.keys.each(do)
@@ -265,14 +259,3 @@ func (k *keys) each(do func(*Class)) {
 		do(k.shared)
 	}
 }
-
-// limitless is the limiter of a class that leaves limiting to its buckets.
-type limitless struct{}
-
-func (limitless) Next(time.Time, int64, int64) time.Time { return time.Time{} }
-func (limitless) Take(_, _ time.Time, _ int64)           {}
-func (limitless) SetRate(time.Time, unit.Rate, int64)    {}
-func (limitless) Memory(now time.Time) (m limit.Memory, whole bool) {
-	return limit.Memory{Until: now}, true
-}
-func (limitless) Remember(limit.Memory) {}

@@ -199,7 +199,8 @@ func TestKeysMemory(t *testing.T) {
 	for _, conf := range []policy.Class{leakyClass("1KB/s"), classBy(policy.SlidingWindow, "1 packets/s")} { // of which most is remembered
 		before := heap()
 		idle := newIdleKeys(start)
-		bucket := bucketState{newLimiter(start, conf), nil}
+		p := paceOf(conf)
+		bucket := bucketState{p.idle(start), nil}
 		bucket.limiter.Take(start, start, 1)
 		per := policy.Per{By: policy.BySource, IPv4: 32}
 		for n := range most {

@@ -35,6 +35,7 @@ func TestLiveClass(t *testing.T) {
 func TestLiveClassEndsWithTheLastToWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		class := NewLiveClass(leakyClass("1 messages/h"))
+		pacer := class.waker.(*pacer)
 		class.Pass(time.Now(), Cost{Messages: 1})
 		for range 3 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -43,11 +44,11 @@ func TestLiveClassEndsWithTheLastToWait(t *testing.T) {
 			}
 			cancel()
 			synctest.Wait()
-			class.pacer.mu.Lock()
-			if class.pacer.timer != nil {
+			pacer.mu.Lock()
+			if pacer.timer != nil {
 				t.Error("it has a timer while nothing waits")
 			}
-			class.pacer.mu.Unlock()
+			pacer.mu.Unlock()
 		}
 	})
 }

@@ -71,7 +71,7 @@ func (m *naive) rivals(c *Class, now time.Time) (all []rival) {
 		all = append(all, rival{place{class: c, own: true}, own[:1], true})
 	}
 	for _, child := range m.classes {
-		if child.parent.Load() != c {
+		if child.Parent() != c {
 			continue
 		}
 		items, sure := m.offers(child, now)
@@ -134,7 +134,7 @@ func (m *naive) pay(it *Item, ranks map[place]int) {
 	for _, k := range path(it.class) {
 		c, weight, rank := k.class, 1, ranks[k]
 		if !k.own {
-			c, weight = c.parent.Load(), c.conf.Weight
+			c, weight = c.Parent(), c.conf.Weight
 		}
 		r, begins := m.round(c, rank), m.turn(c, k, rank)
 		takes := max(it.Cost.in(c.kind), 1) * secondOfRing / int64(weight)
@@ -164,7 +164,7 @@ func path(c *Class) (all []place) {
 	if c.feed != nil {
 		all = append(all, place{class: c, own: true})
 	}
-	for ; c.parent.Load() != nil; c = c.parent.Load() {
+	for ; c.Parent() != nil; c = c.Parent() {
 		all = append(all, place{class: c})
 	}
 	return all
@@ -188,9 +188,9 @@ func (m *naive) passable(c *Class, it *Item, now time.Time) (passable, sure bool
 		return false, true
 	}
 	var ready []rival
-	for ; c != nil; c = c.parent.Load() {
+	for ; c != nil; c = c.Parent() {
 		ready = append(ready, m.rivals(c, now)...)
-		if it.Cost.in(c.kind) > 0 && c.limits() && (len(ready) > 0 || !allowed(c, now, it)) {
+		if it.Cost.in(c.kind) > 0 && !c.passive && (len(ready) > 0 || !allowed(c, now, it)) {
 			certain := slices.ContainsFunc(ready, func(k rival) bool { return k.sure })
 			return false, certain || !allowed(c, now, it)
 		}
@@ -282,7 +282,7 @@ func TestTreeIsNaive(t *testing.T) {
 // step does something, and says what is wrong with the outcome.
 func (m *naive) step(r *rand.Rand, now *time.Time) (wrong string) {
 	c := m.classes[len(m.classes)-1-r.IntN(m.leaves)]
-	root := c.root()
+	root := c.root().class
 	switch op := r.IntN(100); {
 	case op < 30:
 		return m.enter(r, c, *now)
@@ -336,7 +336,7 @@ func (m *naive) set(now time.Time, c *Class, conf policy.Class) {
 	}
 	c.Set(now, conf)
 	for _, c := range m.classes {
-		p := c.parent.Load()
+		p := c.Parent()
 		if p == nil {
 			continue
 		}
@@ -458,7 +458,7 @@ func (m *naive) sum() (wrong string) {
 	if m.left+m.cancelled+waiting != m.entered {
 		return "sent + cancelled + waiting is not what entered"
 	}
-	if got := m.classes[0].root().beneath.Packets; got != int64(waiting) {
+	if got := m.classes[0].root().class.beneath.Packets; got != int64(waiting) {
 		return "the root counts another backlog beneath it"
 	}
 	return ""
@@ -470,12 +470,12 @@ func TestTreeNeverAboveALimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 		classes, leaves := grow(randomTree(r))
-		root, now := classes[0].root(), start
-		trace := map[*Class][]departure{}
+		root, now := classes[0].root().class, start
+		trace := map[*Class][]exit{}
 		depart := func(c *Class, it *Item) {
-			for ; c != nil; c = c.parent.Load() {
-				if n := it.Cost.in(c.kind); n > 0 && c.limits() {
-					trace[c] = append(trace[c], departure{now.Sub(start), n})
+			for ; c != nil; c = c.Parent() {
+				if n := it.Cost.in(c.kind); n > 0 && !c.passive {
+					trace[c] = append(trace[c], exit{now.Sub(start), n})
 				}
 			}
 		}
@@ -504,14 +504,14 @@ func TestTreeNeverAboveALimit(t *testing.T) {
 	})
 }
 
-type departure struct {
+type exit struct {
 	at time.Duration
 	n  int64
 }
 
 // checkWindows fails unless between any two departures at most as much left as
 // the algorithm of the class promises.
-func checkWindows(t *rapid.T, c *Class, trace []departure) {
+func checkWindows(t *rapid.T, c *Class, trace []exit) {
 	for _, p := range promises(c) {
 		level, last := new(big.Rat), trace[0].at // of a bucket that drains at the promised rate
 		for _, d := range trace {

@@ -7,20 +7,20 @@ import (
 	"shaper/limit"
 )
 
-// pacer wakes trees of classes at their departure times: one goroutine, one timer and
-// absolute deadlines for all of them, so that lateness never adds up and
-// nothing polls.
+// A pacer wakes trees of classes at their departure times. It has one goroutine, one timer
+// and absolute deadlines for all of them, so that lateness never adds up and nothing
+// polls.
 type pacer struct {
 	done    chan struct{} // closed when the goroutine has ended
 	unowned bool          // nobody closes it: it has a goroutine and a timer only while something waits
 
-	mu     sync.Mutex
-	timer  timer     // nil: nobody owns the pacer, and nothing waits
-	alarms alarms    // one for each tree in which something waits
-	armed  time.Time // what the timer is set to
+	mu     sync.Mutex // taken last, under the lock of a tree
+	timer  timer      // nil: nobody owns the pacer, and nothing waits
+	alarms alarms     // one for each tree in which something waits
+	armed  time.Time  // what the timer is set to
 }
 
-// timer is one absolute deadline that can be moved while it is waited for.
+// A timer is one absolute deadline, which can be moved while somebody waits for it.
 type timer interface {
 	// set moves the deadline; limit.Never stops the timer. It may be called
 	// while another goroutine waits, but by one goroutine at a time.
@@ -40,7 +40,7 @@ func newPacer(t timer) *pacer {
 	return p
 }
 
-// close stops the pacer and awaits its goroutine. What waits then waits for ever.
+// close stops the pacer and awaits its goroutine. What still waits never leaves.
 func (p *pacer) close() {
 	p.timer.close()
 	<-p.done
@@ -55,12 +55,11 @@ func (p *pacer) run(t timer) {
 	}
 }
 
-// giveWay is how long the pacer goes on while there is always something due.
-// Then it waits for the timer, which has gone off already, so that other
-// goroutines have their turn.
+// giveWay is how long the pacer goes on while something is always due. Then it waits for
+// the timer, which has gone off already, so that other goroutines can run.
 const giveWay = 200 * time.Microsecond
 
-// release lets go what is due, of each tree an item in turn.
+// release lets go what is due: an item of each tree, in turn.
 func (p *pacer) release() {
 	begin := time.Now()
 	for now := begin; now.Sub(begin) < giveWay; now = time.Now() {
@@ -68,12 +67,11 @@ func (p *pacer) release() {
 		if a == nil {
 			return
 		}
-		a.class.releaseOne(now)
+		releaseOne(now, a.node)
 	}
 }
 
-// set moves an alarm to at; limit.Never removes it. The caller holds the lock
-// of its tree.
+// set implements waker. The caller holds the lock of its tree.
 func (p *pacer) set(a *alarm, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,10 +128,10 @@ func (p *pacer) arm() {
 	p.timer.set(p.armed)
 }
 
-// releaseOne lets go the item of the tree that may leave at now, and sets the
-// alarm for the one after it.
-func (c *Class) releaseOne(now time.Time) {
-	it := c.hand(now)
+// releaseOne lets go the item of a tree that may leave at now, and sets the alarm for
+// the one after it. n was its root when the alarm was set.
+func releaseOne(now time.Time, n *node) {
+	it := hand(now, n)
 	if it == nil {
 		return
 	}
@@ -142,12 +140,12 @@ func (c *Class) releaseOne(now time.Time) {
 	from.handing.Store(false)
 }
 
-// hand is Release for the pacer: until the owner of the item has been told,
-// nothing may overtake that one in its class.
-func (c *Class) hand(now time.Time) *Item {
-	root, now := c.lockAt(now)
+// hand is Release for the pacer: until the owner of the item has been told, nothing
+// overtakes it in its class.
+func hand(now time.Time, n *node) *Item {
+	root, now := n.lockAt(now)
 	defer root.mu.Unlock()
-	it := root.release(now)
+	it := release(now, root)
 	if it != nil {
 		it.class.handing.Store(true)
 	}

@@ -49,8 +49,8 @@ func TestKeysOfCopies(t *testing.T) {
 	c := tried(perSource(10, leakyClass("1 packets/s")))
 	for n := range 5 {
 		bucket := c.Join(start, client(n))
-		bucket.Mirror(start, Cost{Packets: 1}, nil)
-		bucket.Mirror(start, Cost{Packets: 1}, nil)
+		c.trial.mirror(start, bucket, Cost{Packets: 1}, nil, false)
+		c.trial.mirror(start, bucket, Cost{Packets: 1}, nil, false)
 		bucket.Quit(start)
 	}
 	c.trial.CatchUp(at(10 * second))

@@ -6,69 +6,41 @@ import (
 	"shaper/limit"
 	"shaper/policy"
 	"shaper/stats"
-	"shaper/unit"
 )
 
-// A class with shadow enforces nothing. Another class, in a trial of its own, gets
-// copies of what really leaves the first one, and computes what that would do.
+// A shadow computes what a class would do that enforces nothing: it gets a copy of all
+// that really leaves. Its lock is taken under that of the class.
+type shadow interface {
+	// offer offers a copy of what leaves at now. from is the source that waiting would hold
+	// up, nil for none. asks says that it gets an answer.
+	offer(now time.Time, cost Cost, from *Source, asks bool)
+	// answered says that the first that was offered, and has no answer yet, has it now.
+	answered(now time.Time)
+	// occupy acquires a slot; nil if the session would have been refused.
+	occupy() *Slot
+	// isBusy reports whether copies wait at now.
+	isBusy(now time.Time) bool
+	// moveFlying says that n items in flight, of which there are no copies, have come with a
+	// class that has got a parent; or, if n is negative, that so many have left with it and
+	// get no answer here.
+	moveFlying(now time.Time, n int)
+	// set puts another policy in force. So many items are in flight.
+	set(now time.Time, conf policy.Class, flying int)
+	// leave ends the shadow. It returns what has limited the copies, which the caller may
+	// use for what really leaves.
+	leave(now time.Time) *gate
+	// class returns the class that has the copies.
+	class() *Class
+}
 
-// Shadow returns the counters of what a class with `shadow` would do, as of now; nil
-// where it does what it says.
-func (c *Class) Shadow(now time.Time) *stats.Class {
-	shadows := c.shadows()
-	if len(shadows) == 0 {
-		return nil
+// A caster makes the shadow of a class with its policy and limiter; it counts in counters.
+type caster func(now time.Time, conf policy.Class, l limit.Limiter, counters *stats.Class) shadow
+
+// shadowStats returns the counters of what a class would do: all buckets of one class have
+// the same.
+func shadowStats(c *Class) *stats.Class {
+	if c.among != nil && c.among.class.shadow != nil {
+		return c.among.class.shadow.class().Stats
 	}
-	for _, s := range shadows { // of each bucket: too long for the lock of what really leaves
-		s.trial.CatchUp(now)
-	}
-	return shadows[0].Stats
+	return new(stats.Class)
 }
-
-// shadows returns those of the class and of its buckets.
-func (c *Class) shadows() (all []*Class) {
-	defer c.lock().mu.Unlock()
-	if c.shadow != nil {
-		c.each(func(c *Class) { all = append(all, c.shadow) })
-	}
-	return all
-}
-
-// shadowPolicy returns the policy of the class that computes what one with shadow
-// would do: it alone, since those above it do what they say.
-func shadowPolicy(conf policy.Class) policy.Class {
-	conf.Shadow, conf.Parent = false, ""
-	conf.Rate, conf.Ceil = conf.Limit(), unit.Rate{}
-	return conf
-}
-
-// enforced returns the class that has the limiter: the one in the shadow where
-// there is one.
-func (c *Class) enforced() *Class {
-	if c.shadow != nil {
-		return c.shadow
-	}
-	return c
-}
-
-// shade returns the class that computes what the class would do.
-func (c *Class) shade(now time.Time, conf policy.Class) *Class {
-	shadow := newClass(shadowPolicy(conf), c.shadowStats())
-	shadow.trial = &Trial{latest: now, classes: []*Class{shadow}}
-	return shadow
-}
-
-// adopt puts another policy in force for the class of a trial, with its limiter.
-func (t *Trial) adopt(now time.Time, c *Class, conf policy.Class, l limit.Limiter) {
-	defer t.at(now).Unlock()
-	root := c.lock()
-	c.limiter = l
-	c.adopt(now, conf)
-	c.update(now)
-	root.mu.Unlock()
-	t.expect(c)
-}
-
-// tracks reports whether a class with shadow would hold up what comes while too much is
-// in flight.
-func (c *Class) tracks() bool { return c.shadow != nil && c.keys == nil && c.shadow.conf.InFlight > 0 }

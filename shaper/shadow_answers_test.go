@@ -21,8 +21,8 @@ func TestShadowIsSetWhileInFlight(t *testing.T) {
 	enter(t, c, 2*ms, Leaves, asking(), asking(), asking())
 	c.Answered(at(3*ms), true) // those of before
 	c.Answered(at(4*ms), true)
-	if n := c.Shadow(at(5 * ms)); n.Wait.Read().Count != 2 || c.shadow.InFlight() != 2 {
-		t.Errorf("%d would have left and %d would be in flight, want 2 and 2", n.Wait.Read().Count, c.shadow.InFlight())
+	if n := c.Shadow(at(5 * ms)); n.Wait.Read().Count != 2 || c.shadow.class().InFlight() != 2 {
+		t.Errorf("%d would have left and %d would be in flight, want 2 and 2", n.Wait.Read().Count, c.shadow.class().InFlight())
 	}
 	c.Answered(at(6*ms), true)
 	if n := c.Shadow(at(7 * ms)); n.Wait.Read().Count != 3 {
@@ -35,7 +35,7 @@ func TestShadowIsSetWhileInFlight(t *testing.T) {
 	conf.InFlight = 2
 	c.Set(at(10*ms), inShadow(conf))
 	c.Shadow(at(second))
-	if n := c.shadow.InFlight(); n != 0 || c.InFlight() != 0 {
+	if n := c.shadow.class().InFlight(); n != 0 || c.InFlight() != 0 {
 		t.Errorf("%d would be in flight, and %d are", n, c.InFlight())
 	}
 }
@@ -58,13 +58,20 @@ func TestShadowOfWhatMovesAway(t *testing.T) {
 	}
 	up := s.Class("top")
 	s.Apply([]policy.Class{top, leaf})
-	if n := up.shadow.InFlight(); n != 0 {
+	if n := up.shadow.class().InFlight(); n != 0 {
 		t.Errorf("%d would be in flight, and none is", n)
 	}
 	s.Apply([]policy.Class{top, under("top", leaf)})
+	if c.Enter(time.Now(), asking()) != Leaves {
+		t.Fatal("it waits")
+	}
+	c.Answered(time.Now(), true) // those that have come with the class
 	c.Answered(time.Now(), true)
+	if n, m := up.shadow.class().InFlight(), up.InFlight(); n != 1 || m != 1 {
+		t.Errorf("%d would be in flight, and %d are, want 1 and 1", n, m)
+	}
 	c.Answered(time.Now(), true)
-	if n, m := up.shadow.InFlight(), up.InFlight(); n != 0 || m != 0 {
+	if n, m := up.shadow.class().InFlight(), up.InFlight(); n != 0 || m != 0 {
 		t.Errorf("%d would be in flight, and %d are", n, m)
 	}
 }
@@ -86,7 +93,7 @@ func TestShadowOfAnswersInBytes(t *testing.T) {
 		c.Answered(at(time.Duration(n+2)*ms), true)
 	}
 	c.Shadow(at(second))
-	if n := c.shadow.InFlight(); n != 0 {
+	if n := c.shadow.class().InFlight(); n != 0 {
 		t.Errorf("%d are in flight at the end", n)
 	}
 }

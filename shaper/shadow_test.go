@@ -53,9 +53,9 @@ func (c *inForce) offer(now time.Time, it *Item) Verdict {
 	v := c.Enter(now, it)
 	switch v {
 	case Full:
-		c.lose(stats.QueueFull, &it.Cost)
+		c.tally.lose(stats.QueueFull, &it.Cost)
 	case TooLong:
-		c.lose(stats.MaxWait, &it.Cost)
+		c.tally.lose(stats.MaxWait, &it.Cost)
 	}
 	return v
 }
@@ -122,7 +122,7 @@ func TestShadowOfAStream(t *testing.T) {
 		t.Error("the shadow counts as sent")
 	}
 	drained := shadow.Wait.Read()
-	piece := c.shadow.Piece()
+	piece := c.shadow.class().Piece()
 	if want := 50_000 / piece; int64(drained.Count) < want-2 || int64(drained.Count) > want+2 {
 		t.Errorf("after half a second %d pieces of %d bytes would have left, want about %d", drained.Count, piece, want)
 	}
@@ -216,15 +216,15 @@ func TestShadowOfKeys(t *testing.T) {
 // More streams than a shadow looks at cost no more memory.
 func TestShadowIsBounded(t *testing.T) {
 	c := NewClass(start, inShadow(leakyClass("1KB/s")))
-	for range mostTwins + 100 {
+	for range mostCopies + 100 {
 		var f Flow
 		f.Init(c, nil)
 		f.Ask(start, Cost{Bytes: 10_000_000}, false)
 	}
-	if n := c.shadow.queue.Len(); n > mostTwins {
+	if n := c.shadow.class().queue.Len(); n > mostCopies {
 		t.Errorf("%d copies wait", n)
 	}
-	if w := of(c.Shadow(start)); w.delayed < mostTwins+99 {
+	if w := of(c.Shadow(start)); w.delayed < mostCopies+99 {
 		t.Errorf("%d would have waited", w.delayed)
 	}
 }
@@ -295,7 +295,7 @@ func TestShadowsComeAndGo(t *testing.T) {
 	for t := f.ticket.source.twins; t != nil; t = t.next {
 		n++
 	}
-	if n > mostOfSource {
+	if n > mostTwins {
 		t.Errorf("%d classes remember it", n)
 	}
 }
@@ -305,11 +305,11 @@ func TestMirrorAllocatesNothing(t *testing.T) {
 		c, now, from := tried(leakyClass(rate)), start, new(Source)
 		wantNoAllocs(t, "Mirror of a piece to "+rate, func() {
 			now = now.Add(ms)
-			c.Mirror(now, Cost{Bytes: 1000}, from)
+			c.trial.mirror(now, c, Cost{Bytes: 1000}, from, false)
 		})
 		wantNoAllocs(t, "Mirror of datagrams to "+rate, func() {
 			now = now.Add(time.Minute)
-			c.Mirror(now, Cost{Bytes: 1000, Packets: 10}, nil)
+			c.trial.mirror(now, c, Cost{Bytes: 1000, Packets: 10}, nil, false)
 		})
 	}
 }

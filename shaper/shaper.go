@@ -1,9 +1,3 @@
-// Package shaper holds the classes: which item leaves next, and when.
-//
-// Items enter a Class and leave it when its limiter allows, and those of the
-// classes above it. The arithmetic is that of packages leaky and limit; here it
-// meets the clock, in one pacer for the whole process, and the goroutines that
-// wait.
 package shaper
 
 import (
@@ -17,9 +11,9 @@ import (
 
 // Shaper is the live classes of a policy. It may be used concurrently.
 type Shaper struct {
-	pacer *pacer
+	pacer *pacer // nil only in tests that let nothing leave
 
-	mu      sync.RWMutex
+	mu      sync.RWMutex // taken before the locks of trees
 	classes map[string]*Class
 }
 
@@ -39,7 +33,7 @@ func newShaper(t timer) *Shaper {
 // have been stopped before.
 func (s *Shaper) Close() { s.pacer.close() }
 
-// Class returns the class of a name, nil where there is none.
+// Class returns the class of a name; nil if there is none.
 func (s *Shaper) Class(name string) *Class {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -57,11 +51,13 @@ func (s *Shaper) Classes() []*Class {
 	return all
 }
 
-// NewClass returns a live class that has no name here: Class and Classes do not
-// return it, Apply leaves it alone.
+// NewClass returns a live class that the Shaper does not know by name: Class and Classes
+// do not return it, and Apply leaves it alone.
 func (s *Shaper) NewClass(conf policy.Class) *Class {
 	c := NewClass(time.Now(), conf)
-	c.pacer = s.pacer
+	if s.pacer != nil {
+		c.waker = s.pacer
+	}
 	return c
 }
 
@@ -69,18 +65,18 @@ func (s *Shaper) NewClass(conf policy.Class) *Class {
 // closes it: it has a goroutine and a timer only while something waits.
 func NewLiveClass(conf policy.Class) *Class {
 	c := NewClass(time.Now(), conf)
-	c.pacer = &pacer{unowned: true}
+	c.waker = &pacer{unowned: true}
 	return c
 }
 
-// Apply makes the classes those of a policy. A class of the same name keeps
-// its queue, its credit and its counters, and takes its new rate and its new
-// parent at once. One that is new starts idle. One that is to count another unit,
-// or to have buckets for something else, is replaced by another, which takes over
-// its counters. The ones that are gone
-// are returned: they go on as they were, under the same parent, until nobody uses
-// them any more. Who waits for a slot in one of them does so until it is moved, or
-// LetIn is called.
+// Apply makes the classes those of a policy. A class of the same name keeps its queue,
+// its credit and its counters, and takes its new rate and its new parent at once. A new
+// class starts idle. A class that counts another unit than before, or has buckets for
+// something else, is replaced by another, which takes over its counters.
+//
+// Apply returns the classes that are gone: they go on as they were, under the same
+// parent, until nobody uses them any more. Whoever waits for a slot in one of them waits
+// until the slot is moved, or LetIn is called.
 func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +89,7 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 		case c == nil:
 			c = s.NewClass(conf)
 		case c.kind != conf.Rate.Kind(), c.Policy().Per != conf.Per:
-			c = c.successor(now, conf)
+			c = succeed(now, c, conf)
 		default:
 			delete(old, conf.Name)
 		}
@@ -103,50 +99,64 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 	for _, c := range removed {
 		c.keepOut()
 	}
-	s.move(now, confs)
+	s.move(now, s.moves(confs))
 	for _, conf := range confs {
 		s.classes[conf.Name].Set(now, conf)
 	}
 	return removed
 }
 
-// move puts the classes under their new parents, all in one moment: none is seen
-// without the limits that it had or those that it gets.
-func (s *Shaper) move(now time.Time, confs []policy.Class) {
-	var moved []*policy.Class
-	roots := map[*Class]bool{} // that were, are or will be
+// A move is a class that gets another parent.
+type move struct {
+	class, parent *Class // parent: nil for none
+	conf          policy.Class
+}
+
+// moves returns the classes that a policy puts under another parent.
+func (s *Shaper) moves(confs []policy.Class) (moves []move) {
 	for i := range confs {
-		conf := &confs[i]
-		c, parent := s.classes[conf.Name], parentOf(conf, s.classes)
-		if c.parent.Load() == parent {
-			continue
-		}
-		moved = append(moved, conf)
-		roots[c], roots[c.root()] = true, true
-		if parent != nil {
-			roots[parent.root()] = true
+		m := move{s.classes[confs[i].Name], parentOf(&confs[i], s.classes), confs[i]}
+		if m.class.Parent() != m.parent {
+			moves = append(moves, m)
 		}
 	}
+	return moves
+}
+
+// move puts the classes under their new parents, all in one moment: nobody sees one
+// without the limits that it had or those that it gets.
+func (s *Shaper) move(now time.Time, moves []move) {
+	roots := rootsOf(moves)
 	for root := range roots {
 		root.mu.Lock()
 		defer root.mu.Unlock()
 	}
-	for _, conf := range moved {
-		c := s.classes[conf.Name]
-		if c.parent.Load() != nil {
-			c.detach(now)
+	for _, m := range moves {
+		if m.class.Parent() != nil {
+			detach(now, m.class)
 		}
-		c.set(now, *conf)
+		m.class.set(now, m.conf)
 	}
-	for _, conf := range moved {
-		c := s.classes[conf.Name]
-		if parent := parentOf(conf, s.classes); parent != nil {
-			c.attach(now, parent)
+	for _, m := range moves {
+		if m.parent != nil {
+			attach(now, m.class, m.parent)
 		} else {
-			c.update(now)
+			m.class.update(now)
 		}
 	}
 	for root := range roots {
 		root.root().wake(now)
 	}
+}
+
+// rootsOf returns all roots that were above the classes, are, or will be.
+func rootsOf(moves []move) map[*node]bool {
+	roots := map[*node]bool{}
+	for _, m := range moves {
+		roots[&m.class.node], roots[m.class.root()] = true, true
+		if m.parent != nil {
+			roots[m.parent.root()] = true
+		}
+	}
+	return roots
 }

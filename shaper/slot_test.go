@@ -26,7 +26,7 @@ func withSlots(conf policy.Class, n int) policy.Class {
 }
 
 // slots returns a tree of two children, of 2 and 3 slots, under one of 4.
-func slots() (parent, a, b *Class) {
+func threeSlots() (parent, a, b *Class) {
 	all := NewTree(start, []policy.Class{
 		named("parent", withSlots(leakyClass("1MB/s"), 4)),
 		named("a", withSlots(under("parent", leakyClass("100KB/s")), 2)),
@@ -58,7 +58,7 @@ func wantHeld(t *testing.T, all []*waiter, held ...bool) {
 }
 
 func TestSlotsOfAClass(t *testing.T) {
-	_, a, _ := slots()
+	_, a, _ := threeSlots()
 	all := take(t, a, 4, 2)
 	all[0].Release()
 	wantHeld(t, all, false, true, true, false)
@@ -74,7 +74,7 @@ func TestSlotsOfAClass(t *testing.T) {
 
 // A parent that is full holds up its children, in the order in which they came.
 func TestSlotsOfAParent(t *testing.T) {
-	parent, a, b := slots()
+	parent, a, b := threeSlots()
 	inA := take(t, a, 3, 2)
 	inB := take(t, b, 3, 2)
 	last := take(t, parent, 1, 0)
@@ -90,7 +90,7 @@ func TestSlotsOfAParent(t *testing.T) {
 
 // More slots, or no bound, are there at once; fewer throw nobody out.
 func TestSlotsAreSet(t *testing.T) {
-	_, a, _ := slots()
+	_, a, _ := threeSlots()
 	all := take(t, a, 6, 2)
 	a.Set(start, withSlots(a.Policy(), 3))
 	wantHeld(t, all, true, true, true, false, false, false)
@@ -103,7 +103,7 @@ func TestSlotsAreSet(t *testing.T) {
 }
 
 func TestSlotMoves(t *testing.T) {
-	_, a, b := slots()
+	_, a, b := threeSlots()
 	all := take(t, a, 3, 2)
 	full := take(t, b, 2, 2) // and with them the parent
 	all[0].Move(b)           // has a slot there although there is none, and leaves its own, but none of the parent's
@@ -143,7 +143,7 @@ func TestSlotsOnReload(t *testing.T) {
 // after him.
 func TestSlotsUnderAnyUse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		parent, a, b := slots()
+		parent, a, b := threeSlots()
 		classes := []*Class{parent, a, b}
 		var all []*waiter
 		pick := func(t *rapid.T) *Class { return classes[rapid.IntRange(0, 2).Draw(t, "class")] }
@@ -186,12 +186,12 @@ func holdSlots(t *rapid.T, all []*waiter, classes []*Class) {
 		case s.Held() && waits[s.class]:
 			t.Fatalf("somebody has overtaken another in %s", s.class.Name())
 		case s.Held():
-		case !s.queue.full():
-			t.Fatalf("somebody waits for %s, which has room", s.queue.Name())
+		case !s.queue.isFull():
+			t.Fatalf("somebody waits for %s, which has room", s.queue.of.Name())
 		default:
 			waits[s.class] = true
 		}
-		for c := s.class; c != s.queue; c = c.Parent() {
+		for c := s.class; c != nil && &c.slots != s.queue; c = c.Parent() {
 			if places[c]++; s.Held() {
 				open[c]++
 			}
@@ -245,7 +245,7 @@ func TestSlotsUnderAnyReload(t *testing.T) {
 // Who had a place in his class first has the next one above it, though others
 // have come to the class since.
 func TestSlotsInOrder(t *testing.T) {
-	parent, _, b := slots()
+	parent, _, b := threeSlots()
 	above := take(t, parent, 2, 2)
 	inB := take(t, b, 4, 2) // the parent is full
 	above[0].Release()      // to the third of b
@@ -280,7 +280,7 @@ func TestSlotsOfARemovedClass(t *testing.T) {
 
 // Who is moved from one child to another leaves nothing in their parent to others.
 func TestSlotMovesBeneathAParent(t *testing.T) {
-	parent, a, b := slots()
+	parent, a, b := threeSlots()
 	all := append(take(t, a, 2, 2), take(t, b, 2, 2)...)
 	waits := take(t, parent, 1, 0)
 	all[0].Move(b)
@@ -337,7 +337,7 @@ func BenchmarkSlotsLeave(b *testing.B) {
 	const n = 1 << 16
 	all := make([]told, n)
 	for b.Loop() {
-		_, class, _ := slots()
+		_, class, _ := threeSlots()
 		for i := range all {
 			all[i].Acquire(class, &all[i])
 		}
@@ -351,7 +351,7 @@ func BenchmarkSlotsLeave(b *testing.B) {
 // BenchmarkSlotsTaken has as many wait for a class and for its parent by turns.
 func BenchmarkSlotsTaken(b *testing.B) {
 	const n = 1 << 16
-	parent, class, other := slots()
+	parent, class, other := threeSlots()
 	parent.Set(start, withSlots(parent.Policy(), 3))
 	held, waiting := make([]told, 3), make([]told, 2*n)
 	for i := range held {

@@ -2,88 +2,43 @@ package shaper
 
 import (
 	"math"
-	"time"
 
 	"shaper/policy"
 	"shaper/stats"
 	"shaper/unit"
 )
 
-// A Source is what sends, as the trial sees it: in one direction of a session, or of
-// what leaves a class with shadow. The zero Source has sent nothing.
+// A Source is what sends, as a trial sees it: one direction of a session, or what leaves a
+// class with shadow. The zero Source has sent nothing. The lock of the trial guards it.
 type Source struct {
-	guest *Guest // nil: nothing but a class that its bytes wait for holds it up
+	guest *Guest // nil: only the class that its bytes wait for holds it up
 	class *Class // of its bytes and connections; nil: none
-	twins *Copy  // that stand for its bytes, the latest first
+	twins *Copy  // stand for its bytes, one for each class, the latest first
 
 	backlogs []*sourceBacklog // of its messages, by class
-	holds    int64            // memory of those
+	holds    int64            // memory that those take
 
-	holder      *Copy // that waits, and which what comes next is not to overtake
-	stuck       *Copy // for which that memory has no room, so that nothing more is read
-	first, last *Copy // that wait for those, in order
-	behind      int32 // how many
-	swallows    bool  // its last message was refused, and the body of it counts nowhere
+	holder      *Copy // waits, and nothing that comes later overtakes it
+	stuck       *Copy // there is no memory for it, so that nothing more is read
+	first, last *Copy // held up by one of these, in order
+	behind      int32 // how many are held up
+	swallows    bool  // its last message was refused, and the body of that counts nowhere
 }
 
 // An Offer is a message that a session sends.
 type Offer struct {
 	Class *Class
 	Cost  Cost
-	Asks  bool  // it gets an answer: its copy is told of it
-	Waits bool  // where its class has no room, it is parked; else it is refused
+	Asks  bool  // it gets an answer, which its copy is told of
+	Waits bool  // if its class has no room, it is parked, and not refused
 	Fatal bool  // the session ends if it is refused
-	Alone bool  // what is sent next does not enter before it has left
-	Holds int64 // memory that it takes of its connection while it waits
+	Alone bool  // what comes later does not enter before it has left
+	Holds int64 // memory of its connection that it takes while it waits
 }
 
-// Offer offers the copy of a message, whose class the bytes of its body are of, too. It
-// returns the copy where that gets an answer.
-func (s *Source) Offer(now time.Time, o Offer) *Copy {
-	t := s.guest.trial
-	defer t.at(now).Unlock()
-	s.class = o.Class.Counting(unit.Bytes)
-	if o.Class == nil || s.guest.gone {
-		return nil
-	}
-	x := t.copy(o.Class, o.Cost)
-	x.source, x.offer, x.item.Asks = s, o, o.Asks
-	s.submit(x)
-	if !o.Asks {
-		return nil
-	}
-	return x
-}
-
-// Send offers a copy of what a session sends that is no message.
-func (s *Source) Send(now time.Time, cost Cost) {
-	g := s.guest
-	defer g.trial.at(now).Unlock()
-	switch {
-	case s.class == nil || g.gone || cost.Connections > 0 && g.connected:
-	case cost.Packets > 0:
-		if !g.retries || s == &g.Up && g.acquires() {
-			g.trial.each(s.class, cost, false)
-		}
-	default:
-		g.connected = g.connected || cost.Connections > 0
-		x := g.trial.copy(s.class, cost)
-		x.source, x.item.Patient = s, true
-		s.submit(x)
-	}
-}
-
-// acquires has a client of datagrams ask for a slot, which it does not wait for.
-func (g *Guest) acquires() bool {
-	if g.retries = !g.slot.Acquire(g.class, g); g.retries {
-		g.slot.Release()
-	}
-	return !g.retries
-}
-
-// submit has a copy enter its class, unless something holds it up.
+// submit lets a copy enter its class, unless something holds it up.
 func (s *Source) submit(x *Copy) {
-	if !s.waits(x) {
+	if !s.isHeldUp(x) {
 		s.enter(x)
 		return
 	}
@@ -92,8 +47,8 @@ func (s *Source) submit(x *Copy) {
 		x.end()
 		return
 	}
-	if s.behind >= mostBehind || x.trial.behind >= mostTwins {
-		x.class.countOverlimit()
+	if s.behind >= mostBehind || x.trial.behind >= mostCopies {
+		x.class.tally.overlimit()
 		x.end()
 		return
 	}
@@ -103,36 +58,36 @@ func (s *Source) submit(x *Copy) {
 		s.last.next = x
 	}
 	s.last = x
-	s.isBehind(1)
+	s.countBehind(1)
 }
 
-// isBehind counts copies that the source holds up.
-func (s *Source) isBehind(n int32) {
+// countBehind counts so many more copies that are held up.
+func (s *Source) countBehind(n int32) {
 	s.behind += n
 	s.guest.trial.behind += int(n)
 }
 
-// mostBehind bounds the copies that a source holds up, and mostTwins those of all sources
-// of a trial; of what comes then it is only counted that it would wait.
+// mostBehind bounds the copies of a source that are held up, mostCopies those of all
+// sources of a trial. What comes beyond it only counts as something that would wait.
 const mostBehind = 1 << 12
 
-// waits reports whether something holds a copy up: not the bytes before it, where it
-// is bytes of the same class.
-func (s *Source) waits(x *Copy) bool {
+// isHeldUp reports whether something holds a copy up. Bytes do not hold up bytes of the
+// same class.
+func (s *Source) isHeldUp(x *Copy) bool {
 	behind := s.holder != nil && !(x.isBytes() && s.holder.stream && s.holder.class == x.class)
-	return s.guest.waits() || behind || s.stuck != nil || s.first != nil
+	return s.guest.isWaiting() || behind || s.stuck != nil || s.first != nil
 }
 
-// isBytes reports whether the copy is of bytes of a stream, which a twin stands for.
+// isBytes reports whether the copy is one of bytes of a stream, for which a twin stands.
 func (x *Copy) isBytes() bool {
 	return x.offer.Class == nil && x.item.Cost.Bytes > 0 && x.class.Counts(unit.Bytes)
 }
 
-// enter has a copy enter its class, which nothing holds up.
+// enter lets a copy that nothing holds up enter its class.
 func (s *Source) enter(x *Copy) {
 	if x.isBytes() {
 		if !s.swallows {
-			s.in(x.trial, x.class).send(x.item.Cost.Bytes)
+			s.twin(x.trial, x.class).send(x.item.Cost.Bytes)
 		}
 		x.end()
 		return
@@ -142,12 +97,12 @@ func (s *Source) enter(x *Copy) {
 		return
 	}
 	s.swallows = false
-	b := s.of(x.class)
+	b := s.backlogFor(x.class)
 	switch room := b.isEmpty() || s.holds+x.offer.Holds <= int64(policy.ConnectionHolds); {
 	case !room && x.offer.Waits:
 		s.guest.add(x)
 		s.stuck = x
-	case !room || b.first != nil: // else it would overtake
+	case !room || b.first != nil: // to enter would be to overtake
 		x.full(stats.QueueFull)
 	default:
 		x.item.Patient = x.offer.Waits && b.waiting == 0
@@ -155,8 +110,8 @@ func (s *Source) enter(x *Copy) {
 	}
 }
 
-// sourceBacklog is the messages of a source that are kept for one class, as package conn
-// keeps them: those in its queue, and those parked until one of the former leaves.
+// A sourceBacklog is the messages of a source that wait for one class, as package conn
+// keeps them: those in the queue of the class, and those parked until one of these leaves.
 type sourceBacklog struct {
 	class       *Class
 	waiting     int   // in the queue
@@ -165,8 +120,8 @@ type sourceBacklog struct {
 
 func (b *sourceBacklog) isEmpty() bool { return b.waiting == 0 && b.first == nil }
 
-// of returns what is kept for a class.
-func (s *Source) of(c *Class) *sourceBacklog {
+// backlogFor returns what waits for a class.
+func (s *Source) backlogFor(c *Class) *sourceBacklog {
 	for _, b := range s.backlogs {
 		if b.class == c {
 			return b
@@ -185,9 +140,9 @@ func (s *Source) keep(x *Copy) {
 	}
 }
 
-// park keeps a message for which its class has no room, behind others.
+// park implements sender: the message waits behind those parked before.
 func (s *Source) park(x *Copy) {
-	b := s.of(x.class)
+	b := s.backlogFor(x.class)
 	if b.first == nil {
 		b.first = x
 	} else {
@@ -198,8 +153,8 @@ func (s *Source) park(x *Copy) {
 	s.keep(x)
 }
 
-// resume has parked messages enter their class, as far as it has room. The first needs
-// none if no other of the source waits there.
+// resume lets parked messages enter their class as far as there is room. The first needs
+// no room if no other message of the source waits there.
 func (s *Source) resume(b *sourceBacklog) {
 	for b.first != nil {
 		x := b.first
@@ -214,54 +169,188 @@ func (s *Source) resume(b *sourceBacklog) {
 	}
 }
 
+// waits implements sender.
+func (s *Source) waits(x *Copy) {
+	s.guest.add(x)
+	switch {
+	case x.item.Cost.Connections > 0:
+		s.guest.opens = x
+	case x.stream:
+		s.holder = x
+	case x.offer.Class != nil:
+		s.keep(x)
+		s.backlogFor(x.class).waiting++
+	}
+}
+
+// lost implements sender.
+func (s *Source) lost(x *Copy) {
+	if x.offer.Class != nil {
+		s.swallows = true
+	}
+	if x.stream || x.offer.Fatal || x.item.Cost.Connections > 0 {
+		s.guest.overflow()
+	}
+}
+
+// leaves implements sender.
+func (s *Source) leaves(x *Copy) {
+	switch {
+	case x.stream:
+	case s.guest.opens == x:
+		s.guest.opens = nil
+	default:
+		s.backlogFor(x.class).waiting--
+		s.holds -= x.offer.Holds
+	}
+}
+
+// left implements sender.
+func (s *Source) left(x *Copy) {
+	switch {
+	case x.stream:
+		s.goOn()
+	case x.item.Cost.Connections > 0:
+		s.guest.goOn()
+	default:
+		s.resume(s.backlogFor(x.class))
+		s.goOn()
+	}
+	s.guest.tidy()
+}
+
+// asked implements sender.
+func (s *Source) asked(x *Copy) {
+	s.guest.add(x)
+	s.release(x)
+}
+
+// ended implements sender.
+func (s *Source) ended(x *Copy) {
+	s.release(x)
+	s.guest.remove(x)
+}
+
+// answered implements sender.
+func (s *Source) answered() { s.guest.tidy() }
+
+// release lets what a copy held up go on.
+func (s *Source) release(x *Copy) {
+	if s.holder == x {
+		s.holder = nil
+	}
+}
+
 // drop forgets what waits.
 func (s *Source) drop() {
 	s.first, s.stuck, s.backlogs, s.holds = nil, nil, nil, 0
-	s.isBehind(-s.behind)
+	s.countBehind(-s.behind)
 }
 
-// next goes on after something has left.
-func (s *Source) next() {
-	if s != nil && s.guest != nil {
-		s.goOn()
-		s.guest.tidy()
-	}
-}
-
-// goOn has enter what was held up, as far as it may.
+// goOn lets enter what was held up, as far as it may.
 func (s *Source) goOn() {
-	if x := s.stuck; x != nil && !s.guest.waits() {
+	if x := s.stuck; x != nil && !s.guest.isWaiting() {
 		s.stuck = nil
 		s.enter(x)
 	}
-	for s.first != nil && !s.guest.waits() && s.holder == nil && s.stuck == nil {
+	for s.first != nil && !s.guest.isWaiting() && s.holder == nil && s.stuck == nil {
 		x := s.first
 		s.first, x.next = x.next, nil
-		s.isBehind(-1)
+		s.countBehind(-1)
 		s.enter(x)
 	}
 }
 
-// mostOfSource bounds the classes that remember a source, of which those that it has
-// left never come again: as many as there are on a path.
-const mostOfSource = 8
+// mostTwins bounds the twins of a source: as many as there are classes on a path. Some are
+// of classes that the source has left for good.
+const mostTwins = 8
 
-// in returns the copy that stands for the bytes of the source in a class.
-func (s *Source) in(t *Trial, c *Class) *Copy {
+// twin returns the copy that stands for the bytes of the source in a class.
+func (s *Source) twin(t *Trial, c *Class) *Copy {
 	at := &s.twins
 	for n := 1; *at != nil; at, n = &(*at).next, n+1 {
 		if (*at).class == c {
 			return *at
 		}
-		if n == mostOfSource-1 {
+		if n == mostTwins-1 {
 			(*at).next = nil
 		}
 	}
 	x := &Copy{trial: t, class: c, stream: true, next: s.twins}
 	x.item = Item{Owner: x, Patient: true}
 	if s.guest != nil {
-		x.source = s
+		x.sender = s
 	}
 	s.twins = x
 	return x
+}
+
+// goOn lets enter what the session has sent, as far as it may.
+func (g *Guest) goOn() {
+	g.Up.goOn()
+	g.Down.goOn()
+}
+
+// isWaiting reports whether nothing that the session sends may enter yet.
+func (g *Guest) isWaiting() bool { return g.queued || g.opens != nil }
+
+// tidy ends the guest when nothing more is to be expected of it.
+func (g *Guest) tidy() {
+	if g.ending && !g.gone && len(g.copies) == 0 && g.Up.first == nil && g.Down.first == nil {
+		g.leave()
+	}
+}
+
+// overflow ends the guest: its session would have been refused something that it cannot do
+// without, and would have lost what waits.
+func (g *Guest) overflow() {
+	for _, x := range g.copies {
+		parked := x.offer.Class != nil && x.left.IsZero() && x != g.Up.stuck && x != g.Down.stuck
+		if x.waits || parked {
+			x.class.tally.lose(stats.QueueFull, &x.item.Cost)
+		}
+	}
+	g.leave()
+}
+
+// leave ends the guest, with all that waits: its session has ended, or would have been
+// refused.
+func (g *Guest) leave() {
+	if g.gone {
+		return
+	}
+	g.gone, g.queued = true, false
+	g.trial.orphans -= g.orphans
+	now := g.trial.latest
+	for len(g.copies) > 0 {
+		g.copies[0].abandon(now)
+	}
+	g.Up.drop()
+	g.Down.drop()
+	g.trial.unschedule(&g.patience)
+	g.slot.Release()
+	for _, c := range g.joined {
+		c.Quit(now)
+		g.trial.expect(c)
+	}
+	g.joined = nil
+}
+
+// add notes a copy that waits, or whose answer does.
+func (g *Guest) add(x *Copy) {
+	if x.place == 0 {
+		g.copies = append(g.copies, x)
+		x.place = len(g.copies)
+	}
+}
+
+func (g *Guest) remove(x *Copy) {
+	if x.place == 0 {
+		return
+	}
+	last := len(g.copies) - 1
+	g.copies[x.place-1] = g.copies[last]
+	g.copies[x.place-1].place = x.place
+	g.copies[last], g.copies = nil, g.copies[:last]
+	x.place = 0
 }

@@ -6,8 +6,8 @@ import (
 	"shaper/limit"
 )
 
-// runtimeTimer is a timer on the Go runtime's: portable, of a millisecond's
-// precision on Linux, and of a fake clock's in testing/synctest.
+// A runtimeTimer is a timer on Go's own: portable, precise to a millisecond on Linux, and
+// on the fake clock in testing/synctest.
 type runtimeTimer struct {
 	timer  *time.Timer
 	closed chan struct{}

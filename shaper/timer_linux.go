@@ -11,12 +11,12 @@ import (
 	"shaper/limit"
 )
 
-// fdTimer is a timer on a timerfd that is read through Go's netpoller. The
-// runtime's own timers sleep in whole milliseconds; this one is late by some
-// tens of microseconds (see timerfd_create(2)).
+// An fdTimer is a timer on a timerfd that is read through Go's netpoller. Go's own timers
+// sleep in whole milliseconds; this one is late by some tens of microseconds (see
+// timerfd_create(2)).
 //
-// It is read by a raw system call, which cannot block: the runtime is not told,
-// or it would wake its monitor thread at each departure, which costs more than
+// It is read by a raw system call, which cannot block and does not tell Go's scheduler.
+// If told, that would wake its monitor thread at each departure, which costs more than
 // the departure.
 type fdTimer struct {
 	file *os.File
@@ -30,7 +30,7 @@ type fdTimer struct {
 }
 
 // newTimer returns a timerfd. If the kernel gives none, or time.Now is not the kernel's
-// clock, it returns the runtime's timer.
+// clock, it returns Go's own timer.
 func newTimer() timer {
 	if clockIsFake() {
 		return newRuntimeTimer()

@@ -6,45 +6,32 @@ import (
 	"time"
 
 	"shaper/limit"
-	"shaper/policy"
-	"shaper/stats"
-	"shaper/unit"
 )
 
-// A Trial computes what classes would do, and enforces nothing. They get copies of
-// what really comes: their counters then say what would have waited, and what would
-// have been dropped or refused. No pacer drives them: whoever offers a copy, or reads
-// the counters, first lets everything happen that is due by then, each event at its
-// own time. So nothing is late. A Trial may be used concurrently.
+// A Trial computes what classes would do, and enforces nothing. The classes get copies of
+// what really comes, and their counters say what would have waited, and what would have
+// been dropped or refused. No pacer drives them: whoever offers a copy, or reads the
+// counters, first lets everything happen that is due by then, each event at its own time.
+// So nothing is late. A Trial may be used concurrently.
 //
-// Where a limit would hold up whoever sends, the copies of what it sends next are
-// held up too; see Source. A session that would have been refused sends no more
-// copies; see Guest. An answer comes as long after a copy has left as it really came
-// after the message.
+// If a limit would hold up a source, the copies of what it sends later are held up, too;
+// see Source. A session that would have been refused sends no more copies; see Guest. An
+// answer comes as long after its copy has left as it really came after the message.
 type Trial struct {
-	mu      sync.Mutex
-	latest  time.Time // when something happened last
-	classes []*Class
-	trees   alarms // the next departure of each tree
+	classes []*Class // in the order of the policy
+
+	mu      sync.Mutex // taken under the lock of what really leaves, and before those of classes
+	latest  time.Time  // when something happened last
+	trees   alarms     // the next departure of each tree
 	events  events
-	asked   []*Copy // that have no answer yet, in order, where nobody knows which answer is whose
+	asked   []*Copy // have no answer yet, in order, if nobody knows which answer is whose
 	others  int     // answers that come before theirs, to what has no copy
 	spare   *Copy   // copies that are not used
 	behind  int     // copies that sources hold up
 	orphans int     // copies of sessions that have ended
 }
 
-// NewTrial returns a trial of the classes of a policy, which are idle.
-func NewTrial(now time.Time, confs []policy.Class) *Trial {
-	t := &Trial{latest: now, classes: NewTree(now, confs)}
-	for _, c := range t.classes {
-		c.trial = t
-	}
-	return t
-}
-
-// Classes returns the classes, in the order of the policy. Only the trial may have
-// anything enter them.
+// Classes returns the classes, in the order of the policy. Only copies enter them.
 func (t *Trial) Classes() []*Class { return t.classes }
 
 // CatchUp lets everything happen that is due at now.
@@ -52,12 +39,12 @@ func (t *Trial) CatchUp(now time.Time) {
 	defer t.at(now).Unlock()
 }
 
-// at locks the trial, in which everything has happened that is due at now.
+// at locks the trial, and lets everything happen that is due at now.
 func (t *Trial) at(now time.Time) *sync.Mutex {
 	t.mu.Lock()
 	caughtUp := false
 	defer func() {
-		if !caughtUp { // a panic ends one session, and not those that come after it
+		if !caughtUp { // a panic ends one session, and does not block the others
 			t.mu.Unlock()
 		}
 	}()
@@ -66,8 +53,7 @@ func (t *Trial) at(now time.Time) *sync.Mutex {
 	return &t.mu
 }
 
-// catchUp is CatchUp with the lock. Of what happens at one moment, answers come
-// first, then items leave.
+// catchUp is CatchUp with the lock. At one moment, answers come before items leave.
 func (t *Trial) catchUp(now time.Time) {
 	for {
 		leaves, due := t.trees.first(), t.events.first()
@@ -79,7 +65,7 @@ func (t *Trial) catchUp(now time.Time) {
 		if !due.After(leaves) {
 			heap.Pop(&t.events).(*event).of.happen()
 		} else {
-			t.release(t.trees[0].class)
+			t.release(t.trees[0].node.class)
 		}
 	}
 	t.latest = later(t.latest, now)
@@ -94,117 +80,19 @@ func (t *Trial) release(root *Class) {
 	}
 }
 
-// expect notes when the next item leaves of the tree that a class is in.
+// expect notes when the next item leaves the tree that a class is in.
 func (t *Trial) expect(c *Class) {
-	root := c.root()
-	t.trees.set(&root.due, later(root.Next(t.latest), t.latest))
+	t.trees.set(&c.root().due, later(c.Next(t.latest), t.latest))
 }
 
-// Mirror offers the class, which is one of a trial, a copy of what costs so much.
-// from is the source that waiting would hold up; nil where it would hold up none, as
-// for datagrams.
-func (c *Class) Mirror(now time.Time, cost Cost, from *Source) { c.mirror(now, cost, from, false) }
-
-// mirror is Mirror, also for what gets an answer: of these the first one that has
-// none is answered by Trial.answered.
-func (c *Class) mirror(now time.Time, cost Cost, from *Source, asks bool) {
-	t := c.trialOf()
-	defer t.at(now).Unlock()
-	switch {
-	case asks:
-		x := t.copy(c, cost)
-		x.item.Patient, x.item.Asks, x.sent = from != nil, true, now
-		t.asked = append(t.asked, x)
-		x.enter()
-	case from != nil && cost.Messages == 0 && cost.Bytes > 0 && c.Counts(unit.Bytes):
-		from.in(t, c).send(cost.Bytes)
-	default:
-		t.each(c, cost, from != nil)
-	}
-}
-
-// each has what leaves by itself enter a class; of datagrams as many together as package
-// conn has leave together: where packets are counted one, where bytes are a piece.
-func (t *Trial) each(c *Class, cost Cost, patient bool) {
-	together := cost.Packets
-	switch {
-	case c.Counts(unit.Packets):
-		together = 1
-	case c.Counts(unit.Bytes):
-		together = c.Piece() * cost.Packets / max(cost.Bytes, 1)
-	}
-	t.split(c, cost, max(together, 1), patient)
-}
-
-// split has datagrams enter a class, so many together.
-func (t *Trial) split(c *Class, cost Cost, together int64, patient bool) {
-	n := max(cost.Packets, 1)
-	for from := int64(0); from < n; from += together {
-		to := min(from+together, n)
-		one := cost
-		one.Bytes = cost.Bytes*to/n - cost.Bytes*from/n
-		one.Packets = min(cost.Packets, to-from)
-		x := t.copy(c, one)
-		if x.item.Patient = patient; one.Packets > 0 {
-			x.item.Held = policy.Holds(one.Bytes)
-		}
-		x.enter()
-	}
-}
-
-// answered says that what was offered first, and has no answer, has it now.
-func (t *Trial) answered(now time.Time) {
-	defer t.at(now).Unlock()
-	if t.others > 0 {
-		t.others--
-	} else {
-		t.answerFirst(now)
-	}
-}
-
-// answerFirst answers the first copy that has no answer, if there is one.
-func (t *Trial) answerFirst(now time.Time) {
-	if len(t.asked) > 0 {
-		x := t.asked[0]
-		t.asked = t.asked[1:]
-		x.answeredAt(now)
-	}
-}
-
-// moveFlying notes that so many items that are in flight have come, of which the trial has
-// no copies; or, if n is negative, that so many have gone, which get no answer here.
-func (t *Trial) moveFlying(now time.Time, n int) {
-	defer t.at(now).Unlock()
-	t.others += n
-	for ; t.others < 0 && len(t.asked) > 0; t.others++ {
-		t.answerFirst(now)
-	}
-	t.others = max(t.others, 0)
-}
-
-// resetFlying is moveFlying where all copies have gone, and n items are in flight.
-func (t *Trial) resetFlying(now time.Time, n int) {
-	defer t.at(now).Unlock()
-	for t.others = n; len(t.asked) > 0; {
-		t.answerFirst(now)
-	}
-}
-
-// trialOf returns the trial of a class, or of one above it: a bucket has none itself;
-// nil for none.
-func (c *Class) trialOf() *Trial {
-	for c.trial == nil {
-		if c = c.parent.Load(); c == nil {
-			return nil
-		}
-	}
-	return c.trial
-}
-
-// CatchUp is that of the trial which the class is in, if it is in one.
+// CatchUp lets everything happen that is due at now in the trial of the class, if it is in
+// one.
 func (c *Class) CatchUp(now time.Time) {
-	if t := c.trialOf(); t != nil {
-		t.CatchUp(now)
+	for ; c != nil; c = c.Parent() {
+		if c.trial != nil {
+			c.trial.CatchUp(now)
+			return
+		}
 	}
 }
 
@@ -221,7 +109,7 @@ func (t *Trial) copy(c *Class, cost Cost) *Copy {
 	return x
 }
 
-// events is a heap of what happens at its time, the earliest first.
+// events is a heap, the earliest first.
 type events []*event
 
 // An event is something that happens in a trial.
@@ -231,8 +119,8 @@ type event struct {
 	index int // in events, plus 1; 0: it is not there
 }
 
-// happensAt has something happen, at once if its time has come.
-func (t *Trial) happensAt(at time.Time, e *event) {
+// schedule makes an event happen at its time, or at once if that has come.
+func (t *Trial) schedule(at time.Time, e *event) {
 	if !at.After(t.latest) {
 		e.of.happen()
 		return
@@ -241,8 +129,8 @@ func (t *Trial) happensAt(at time.Time, e *event) {
 	heap.Push(&t.events, e)
 }
 
-// forget has an event not happen.
-func (t *Trial) forget(e *event) {
+// unschedule makes an event not happen.
+func (t *Trial) unschedule(e *event) {
 	if e.index > 0 {
 		heap.Remove(&t.events, e.index-1)
 	}
@@ -271,9 +159,4 @@ func (h *events) Pop() any {
 	(*h)[last], *h = nil, (*h)[:last]
 	e.index = 0
 	return e
-}
-
-// lose counts what a class would have dropped or refused.
-func (c *Class) lose(reason stats.Reason, cost *Cost) {
-	c.CountDropped(reason, max(cost.Packets, 1), cost.Bytes)
 }

@@ -124,10 +124,10 @@ func (w *relayedWay) judge(v Verdict) {
 
 // overflow ends the session, for what one way has refused; what waits the other way is lost.
 func (x *relayed) overflow(refused *relayedWay, reason stats.Reason) {
-	refused.flow.Class().lose(reason, &Cost{})
+	refused.flow.Class().tally.lose(reason, &Cost{})
 	for _, w := range []*relayedWay{&x.up, &x.down} {
 		if w.waiting {
-			w.flow.Class().lose(stats.QueueFull, &Cost{})
+			w.flow.Class().tally.lose(stats.QueueFull, &Cost{})
 		}
 	}
 	x.end()
@@ -140,12 +140,12 @@ func (x *relayed) begin() {
 	case x.slot.Acquire(x.class, x):
 		x.admitted()
 	case conf.OverflowFor(policy.TCP) != policy.Wait:
-		x.class.lose(stats.QueueFull, &Cost{})
+		x.class.tally.lose(stats.QueueFull, &Cost{})
 		x.end()
 	case conf.MaxWait > 0:
 		x.proxy.plan(x.proxy.now.Add(time.Duration(conf.MaxWait)), func() {
 			if !x.slot.Held() && !x.over {
-				x.class.lose(stats.MaxWait, &Cost{})
+				x.class.tally.lose(stats.MaxWait, &Cost{})
 				x.end()
 			}
 		})

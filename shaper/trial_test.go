@@ -167,7 +167,7 @@ func (x *proxied) begin() {
 }
 
 func (x *proxied) refuse(reason stats.Reason) {
-	x.class.lose(reason, &Cost{})
+	x.class.tally.lose(reason, &Cost{})
 	x.end()
 }
 
@@ -222,7 +222,7 @@ func (x *proxied) find(m scriptedMessage) bool {
 		k.parked = append(k.parked, h)
 		x.held++
 	default:
-		c.lose(map[Verdict]stats.Reason{Full: stats.QueueFull, TooLong: stats.MaxWait}[verdict], &h.item.Cost)
+		c.tally.lose(map[Verdict]stats.Reason{Full: stats.QueueFull, TooLong: stats.MaxWait}[verdict], &h.item.Cost)
 	}
 	return true
 }
@@ -400,7 +400,7 @@ func TestShadowOfAnswers(t *testing.T) {
 		if got, want := of(would.Shadow(at(time.Hour))), of(does.classes[0].Stats); !got.is(want) {
 			t.Fatalf("it would be %s, and is %s", got, want)
 		}
-		if n := would.shadow.InFlight(); n != 0 {
+		if n := would.shadow.class().InFlight(); n != 0 {
 			t.Fatalf("%d would be in flight at the end", n)
 		}
 	})
@@ -424,7 +424,7 @@ func TestShadowOfSlotsThatAreRefused(t *testing.T) {
 	}
 	refused.Release()
 	next.Release()
-	if n := c.shadow.places; n != 0 {
+	if n := c.shadow.class().places; n != 0 {
 		t.Errorf("%d places are left", n)
 	}
 }

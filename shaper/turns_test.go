@@ -65,7 +65,7 @@ func TestNewClassAfterALargeItem(t *testing.T) {
 	s.send(c["b"], packet(100))
 	s.run(3600 * second)
 	late := NewClass(s.now, under("root", named("new", leakyClass("1000 B/s"))))
-	late.attach(s.now, c["root"])
+	attach(s.now, late, c["root"])
 	s.send(late, packet(100))
 	s.run(60 * second)
 	if s.sent[late] < 25_000 {

@@ -16,11 +16,11 @@ var (
 	ErrTooLong   = errors.New("shaper: the wait would be longer than max_wait")
 )
 
-// A RefusedError says that an item found no room, and when one like it will.
+// A RefusedError says that the class had no room for an item, and when it will have.
 type RefusedError struct {
 	Reason error // ErrQueueFull or ErrTooLong
-	// Retry is how long that takes if nothing else comes before it, by an estimate;
-	// the longest Duration where it is never.
+	// Retry estimates how long that takes if nothing else comes first. It is the longest
+	// Duration if there never will be room.
 	Retry time.Duration
 }
 
@@ -34,11 +34,11 @@ func (e *RefusedError) Error() string {
 // Unwrap returns the reason.
 func (e *RefusedError) Unwrap() error { return e.Reason }
 
-// Waiter lets a goroutine wait until its items may leave: by Wait, or by Do if to leave
-// takes time. One goroutine at a time uses it.
+// Waiter lets a goroutine wait until its items may leave. Wait is for items that leave in
+// no time, Do for those that take time. One goroutine at a time uses a Waiter.
 type Waiter struct {
 	flow   Flow
-	leaves wakeUp // a ticket that had to wait may leave
+	leaves wakeUp // the ticket that waited may leave
 }
 
 // wakeUp is the Owner of the ticket of a Waiter: a channel of capacity 1.
@@ -65,16 +65,16 @@ func NewRequestWaiter(class *Class) *Waiter {
 // Class returns the class that the waiter is in; nil for none.
 func (w *Waiter) Class() *Class { return w.flow.Class() }
 
-// Wait returns nil when an item of this cost may leave: it has left then, and gaps
-// count from that moment. busy is Item.Busy. It returns a *RefusedError where the class
-// overflows, and the context's error where that ends first: then nothing was charged.
+// Wait returns nil when an item of this cost may leave. The item has left then, and gaps
+// count from that moment. busy is Item.Busy. Wait returns a *RefusedError if the class
+// overflows, and the error of the context if that ends first; then nothing is charged.
 func (w *Waiter) Wait(ctx context.Context, cost Cost, busy bool) error {
 	return w.Do(ctx, cost, busy, nil)
 }
 
-// Do is Wait for an item that leave lets out: it has left when leave returns, and gaps
-// count from that moment. For a second, nothing follows it out of a class that counts
-// gaps before that. Do returns what leave does, and does not call it where the item may
+// Do is Wait for an item that leave lets out. The item has left when leave returns, and
+// gaps count from that moment; for a second at most, nothing follows it out of a class
+// that counts gaps. Do returns what leave returns. It does not call leave if the item may
 // not leave. A nil leave takes no time.
 func (w *Waiter) Do(ctx context.Context, cost Cost, busy bool, leave func() error) error {
 	if err := w.wait(ctx, cost, busy); err != nil {
@@ -114,8 +114,7 @@ func (w *Waiter) wait(ctx context.Context, cost Cost, busy bool) error {
 // left says that what the class allowed has now left.
 func (w *Waiter) left() { w.flow.Left(time.Now()) }
 
-// refusal returns what a verdict means to one who cannot wait; nil where the item
-// leaves.
+// refusal returns the error of a verdict; nil if the item leaves.
 func (w *Waiter) refusal(now time.Time, v Verdict, cost Cost) error {
 	switch v {
 	case Full:

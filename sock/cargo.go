@@ -46,6 +46,7 @@ func (c *Cargo) Load(from End, piece int) (drained bool, err error) {
 			c.plenty = c.n >= smallRead/2
 			switch {
 			case err == unix.EINVAL: // the kernel does not splice from it
+				c.release()
 				c.forgoPipes()
 			case c.n > 0 || err != nil:
 				return false, c.loaded(err)

@@ -1,0 +1,246 @@
+package shaper
+
+import (
+	"time"
+
+	"shaper/limit"
+)
+
+// A Verdict says what becomes of an item that enters a class.
+type Verdict uint8
+
+const (
+	Leaves  Verdict = iota // it has left already, and is charged
+	Waits                  // it is in the queue; Release returns it when its time comes
+	Full                   // the queue has no room for it
+	TooLong                // it would wait longer than max_wait
+)
+
+// Enter offers an item at now. An item that costs nothing in the units of the class and of
+// those above it leaves at once. A class with a bucket for each key has no room itself:
+// Join returns the bucket to enter.
+func (c *Class) Enter(now time.Time, it *Item) Verdict {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	verdict := c.enter(now, it)
+	if verdict == Waits && c.queue.Front() == &it.place {
+		root.wake(now)
+	}
+	return verdict
+}
+
+// enter is Enter, with the lock and without telling the waker.
+func (c *Class) enter(now time.Time, it *Item) Verdict {
+	it.arrived, it.charged = now, nil
+	switch {
+	case !c.charges(&it.Cost):
+		if it.Asks {
+			c.countFlying(1)
+		}
+		return Leaves
+	case c.keys != nil:
+		return Full
+	}
+	if passes, contested := c.passes(now, &it.Cost); passes {
+		d := departure{&c.node, now, it.Settles}
+		if d.let(it); contested {
+			c.update(now)
+		}
+		return Leaves
+	}
+	c.tally.overlimit()
+	if refusal := c.refuses(now, it); refusal != Waits {
+		return refusal
+	}
+	if c.push(it); c.queue.Front() == &it.place {
+		c.update(now)
+	}
+	return Waits
+}
+
+// refuses returns why an item may not wait; Waits if it may.
+func (c *Class) refuses(now time.Time, it *Item) Verdict {
+	switch {
+	case c.waitsRegardless(it):
+		return Waits
+	case !c.queue.HasRoom(int(it.Cost.Packets), it.Held):
+		return Full
+	case c.conf.MaxWait > 0 && c.shadow == nil && forecast{&c.node, now}.leaves(&it.Cost).Sub(now) > time.Duration(c.conf.MaxWait):
+		return TooLong
+	}
+	return Waits
+}
+
+// Pass is Enter for what needs no Item since it would not wait. It reports whether what
+// costs so much leaves at now; then that is charged. Whoever lets it out calls Left when
+// it has left: until then, for a second at most, nothing follows it out of a class that
+// counts gaps.
+func (c *Class) Pass(now time.Time, cost Cost) bool {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	if !c.charges(&cost) {
+		return true
+	}
+	if c.keys != nil {
+		return false
+	}
+	passes, contested := c.passes(now, &cost)
+	if !passes {
+		return false
+	}
+	c.tally.waited(0)
+	d := departure{&c.node, now, true}
+	if d.leave(now, &cost, nil, false); contested {
+		c.update(now)
+	}
+	return true
+}
+
+// Retry estimates, as for max_wait, how long it takes until there is room for what costs so
+// much and was refused at now, if nothing else comes first. It is the longest Duration if
+// there never will be room.
+func (c *Class) Retry(now time.Time, cost Cost) time.Duration {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	return forecast{&c.node, now}.room(&cost, time.Duration(c.conf.MaxWait)).Sub(now)
+}
+
+// Release returns the item of the tree that leaves at now, and charges it; nil if none may
+// leave before Next.
+func (c *Class) Release(now time.Time) *Item {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	return release(now, root)
+}
+
+// release takes out the item of the tree that leaves at now.
+func release(now time.Time, root *node) *Item {
+	if next := root.next(now); next.After(now) || next == limit.Never {
+		return nil
+	}
+	it := root.place.head
+	c := it.class
+	c.remove(it)
+	d := departure{&c.node, now, it.Settles}
+	d.let(it)
+	d.pay(&it.Cost)
+	c.update(now)
+	retire(now, c)
+	return it
+}
+
+// let lets an item go that has waited, or need not.
+func (d *departure) let(it *Item) {
+	c := d.from.class
+	c.tally.waited(d.now.Sub(it.arrived))
+	if !it.Busy || it.since.IsZero() {
+		it.since = it.arrived
+	}
+	var from *Source
+	if it.Patient {
+		from = &it.source
+	}
+	d.leave(it.since, &it.Cost, from, it.Asks)
+	it.charged = c
+}
+
+// leave charges a cost, which its source has had ready since since, to every class on the
+// path, and offers it to their shadows. from and asks are those of shadow.offer.
+func (d *departure) leave(since time.Time, cost *Cost, from *Source, asks bool) {
+	d.charge(d.from, since, cost)
+	if asks {
+		d.from.countFlying(1)
+	}
+	for n := d.from; n != nil; n = n.parent.Load() {
+		if shadow := n.class.shadow; n.passive && shadow != nil && n.class.keys == nil && cost.in(n.kind) > 0 {
+			shadow.offer(d.now, *cost, from, asks)
+		}
+	}
+}
+
+// Left says that an item which the class has let go has left at now, or never will. If gaps
+// between departures count, the gap begins at this moment in each class that was charged.
+func (c *Class) Left(now time.Time) { left(now, c, nil) }
+
+// Left says that the item has left at now, or never will. It tells the class that was
+// charged, and those above it.
+func (it *Item) Left(now time.Time) {
+	if it.charged != nil {
+		left(now, it.charged, &it.Cost)
+	}
+}
+
+// left says that what a class has let out has left at now. A nil cost is that of the last.
+func left(now time.Time, c *Class, cost *Cost) {
+	if !c.parting.Load() && !c.wantsLeft() {
+		return
+	}
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	c.hasLeft(now, cost)
+	c.update(now)
+	root.wake(now)
+	retire(now, c)
+}
+
+// Cancel takes an item out of the queue, and reports whether it waited there. If not, it
+// has left, or has never entered.
+func (c *Class) Cancel(now time.Time, it *Item) bool {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	if !c.remove(it) {
+		return false
+	}
+	c.update(now)
+	root.wake(now)
+	retire(now, c)
+	return true
+}
+
+// Evict takes the items that match out of the queue of the class and those of its buckets,
+// and returns them, each queue in its order. They have not left, and nothing is charged.
+func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	var evicted []*Item
+	each(c, func(c *Class) {
+		for e := c.queue.Front(); e != nil; {
+			it := e.Value
+			e = e.Next()
+			if match(it) {
+				c.remove(it)
+				evicted = append(evicted, it)
+			}
+		}
+		c.update(now)
+		retire(now, c)
+	})
+	root.wake(now)
+	return evicted
+}
+
+// Drain returns what waits in the queue of the class and in those of its buckets, in the
+// unit of the class, and estimates, as for max_wait, how long the last of it takes to
+// leave: until limit.Never if it never leaves.
+func (c *Class) Drain(now time.Time) (cost int64, drain time.Duration) {
+	defer c.lock().mu.Unlock()
+	each(c, func(c *Class) {
+		if c.queue.Len() > 0 {
+			cost += c.queueCost
+			drain = max(drain, forecast{&c.node, now}.leaves(&Cost{}).Sub(now))
+		}
+	})
+	return cost, drain
+}
+
+// Backlog returns what waits in the class and all beneath it. If the class has replaced
+// another one, that includes what still waits there, as its counters do.
+func (c *Class) Backlog() Backlog {
+	root := c.lock()
+	b, former := c.backlog(), c.former
+	root.mu.Unlock()
+	if former != nil {
+		b = b.plus(former.Backlog())
+	}
+	return b
+}

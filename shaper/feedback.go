@@ -1,0 +1,76 @@
+package shaper
+
+import (
+	"time"
+
+	"shaper/policy"
+	"shaper/unit"
+)
+
+// What a provider answers.
+
+// Answered says that an item which Asks has its answer, or never will. ok says that the
+// provider did not mind the rate.
+func (c *Class) Answered(now time.Time, ok bool) {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	for n := &c.node; n != nil; n = n.parent.Load() {
+		n.flying--
+		if shadow := n.class.shadow; shadow != nil && n.class.keys == nil {
+			shadow.answered(now)
+		}
+		if ok {
+			n.throttle.pause = 0
+		}
+	}
+	c.update(now)
+	root.wake(now)
+}
+
+// InFlight returns how many items of the class and its children have left, and have
+// no answer yet.
+func (n *node) InFlight() int {
+	defer n.lock().mu.Unlock()
+	return n.flying
+}
+
+// Throttled says that the provider has refused something from the class as too fast, and
+// for how long it wants nothing more; 0 if it does not say. So the class that limits what
+// the provider counts pauses, with all beneath it: the nearest on the path with
+// on_throttle or adapt, else the last that counts messages. While it pauses, refusals of
+// what left before do not prolong the pause, unless the provider says so.
+func (c *Class) Throttled(now time.Time, wait time.Duration, signal string) {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	n := pausing(&c.node)
+	n.class.tally.throttled(signal)
+	n.signal(now, wait)
+	n.update(now)
+	root.wake(now)
+}
+
+// pausing returns the node that pauses, of a node and those above it.
+func pausing(last *node) *node {
+	for n := last; n != nil; n = n.parent.Load() {
+		switch {
+		case n.class.keys != nil:
+		case n.onThrottle != (policy.OnThrottle{}) || n.adapts:
+			return n
+		case n.kind == unit.Messages:
+			last = n
+		}
+	}
+	return last
+}
+
+// Feedback returns what a provider's signals make of the class at now: until when it
+// pauses, the zero Time if it does not; and the share of its rate that it has.
+func (n *node) Feedback(now time.Time) (until time.Time, share float64) {
+	root, now := n.lockAt(now)
+	defer root.mu.Unlock()
+	n.recover(now)
+	if until = n.throttle.until; !until.After(now) {
+		until = time.Time{}
+	}
+	return until, n.throttle.share()
+}

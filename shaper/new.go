@@ -1,0 +1,78 @@
+package shaper
+
+import (
+	"time"
+
+	"shaper/limit"
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// NewClass returns an idle class that somebody drives by hand: Enter, Next and
+// Release. It has what its policy allows at first: a leaky class lets one item
+// leave at once, a token class a burst.
+func NewClass(now time.Time, conf policy.Class) *Class {
+	p := paceOf(conf)
+	return newRoot(now, conf, &tally{Stats: new(stats.Class)}, &p, p.idle(now))
+}
+
+// newRoot returns a class of the policy, which has no parent yet.
+func newRoot(now time.Time, conf policy.Class, counters *tally, p *pace, l limit.Limiter) *Class {
+	c := newClass(conf, counters, newShadow)
+	if conf.Per != (policy.Per{}) {
+		c.keys = newKeys(now, c, conf)
+	}
+	c.install(now, conf, p, l)
+	return c
+}
+
+// NewTree returns idle classes, in the order of confs, each under the parent that it names.
+// Somebody drives them by hand, as with NewClass; Next and Release of any of them are
+// those of its tree.
+func NewTree(now time.Time, confs []policy.Class) []*Class {
+	classes, byName := make([]*Class, len(confs)), map[string]*Class{}
+	for i, conf := range confs {
+		classes[i] = NewClass(now, conf)
+		byName[conf.Name] = classes[i]
+	}
+	for i := range confs {
+		if parent := parentOf(&confs[i], byName); parent != nil {
+			attach(now, classes[i], parent)
+		}
+	}
+	return classes
+}
+
+// parentOf returns the class that a policy names as its parent; nil for none.
+func parentOf(conf *policy.Class, byName map[string]*Class) *Class {
+	if conf.Parent == "" {
+		return nil
+	}
+	return byName[conf.Parent]
+}
+
+// NewTrial returns a trial of the classes of a policy, which are idle.
+func NewTrial(now time.Time, confs []policy.Class) *Trial {
+	t := &Trial{latest: now, classes: NewTree(now, confs)}
+	for _, c := range t.classes {
+		c.trial = t
+	}
+	return t
+}
+
+// succeed returns the class that replaces an old one, to count another unit. It has the
+// counters of the old one, and starts without a burst.
+func succeed(now time.Time, old *Class, conf policy.Class) *Class {
+	p := paceOf(conf)
+	next := newRoot(now, conf, &tally{Stats: old.Stats}, &p, p.spent(now, 0))
+	next.waker, next.former = old.waker, old
+	if next.keys != nil {
+		next.keys.since = now
+	}
+	if old.former != nil && old.former.Backlog() == (Backlog{}) {
+		root := old.lock()
+		old.former = nil
+		root.mu.Unlock()
+	}
+	return next
+}
