@@ -115,7 +115,8 @@ func (n *namespace) holdsClear() {
 // state returns the qdiscs, classes and filters of a device as tc(8) prints them, with
 // what the kernel has counted left out.
 func (n *namespace) state(device string) string {
-	return n.output(fmt.Sprintf("tc -d qdisc show dev %[1]s; tc -d class show dev %[1]s | sort; tc -d filter show dev %[1]s; tc -d filter show dev %[1]s parent ffff:", device))
+	state := n.output(fmt.Sprintf("tc -d qdisc show dev %[1]s; tc -d class show dev %[1]s | sort; tc -d filter show dev %[1]s; tc -d filter show dev %[1]s parent ffff:", device))
+	return regexp.MustCompile(`direct_packets_stat \d+`).ReplaceAllString(state, "direct_packets_stat")
 }
 
 // mixed has everything that a section may ask for.
