@@ -1,5 +1,5 @@
 # make run    the shaper of this tree, with shaper.toml
-# make test   everything that must pass, in less than 5 minutes: lint, and tests side by side
+# make test   everything that must pass, in some 6 minutes: lint, and tests side by side
 # make fuzz   each fuzz target for FUZZTIME, say 30s
 # make soak   as root: all tests at their full sizes, again and again for SOAK seconds, and their figures
 # make lint   gofmt, vet, staticcheck

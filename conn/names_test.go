@@ -19,34 +19,27 @@ func hang(ctx context.Context) ([]netip.AddrPort, error) {
 // listener, and end after connect_timeout.
 func TestHangingNamesHoldUpNobody(t *testing.T) {
 	t.Parallel()
-	addr, conns := listen(t)
-	r := bare(t)
-	r.meaning(hang)
-	r.reload(class("c", fast) + listener("l", "tcp", "test:1", "c", `connect_timeout = "3s"`) + listener("sound", "tcp", addr, "c"))
-	const n = 20
-	for range n {
-		r.dial("l")
-	}
-	until(t, "they wait for the name", func() bool { return len(r.Sessions()) == n })
-	for range n {
-		client := r.dial("sound")
-		send(t, client, "x")
-		expect(t, next(t, conns), "x")
-	}
-	if got := len(r.Sessions()); got != 2*n {
-		t.Errorf("%d sessions, want %d: those that wait for the name still do", got, 2*n)
-	}
-	until(t, "they end", func() bool { return r.service("l").stats.Ended[stats.DialFailed].Load() == n })
+	r := besideHangingNames(t, class("c", fast), "3s", 20)
+	until(t, "they end", func() bool { return r.service("l").stats.Ended[stats.DialFailed].Load() == 20 })
 }
 
 // A class that counts connections is held up by no name either: a connection asks its
 // class when it has an address.
 func TestHangingNamesHoldUpNoConnections(t *testing.T) {
+	r := besideHangingNames(t, class("c", "1000 connections/s", `overflow = "wait"`), "1h", 20)
+	if got := r.sent("c", stats.Upstream).Connections.Load(); got != 20 {
+		t.Errorf("the class is charged for %d connections, want the 20 that have left", got)
+	}
+}
+
+// besideHangingNames holds that n connections go through a class while n others of it wait
+// for a name that hangs until the connect_timeout.
+func besideHangingNames(t *testing.T, policy, timeout string, n int) *rig {
+	t.Helper()
 	addr, conns := listen(t)
 	r := bare(t)
 	r.meaning(hang)
-	r.reload(class("c", "1000 connections/s", `overflow = "wait"`) + listener("l", "tcp", "test:1", "c", `connect_timeout = "1h"`) + listener("sound", "tcp", addr, "c"))
-	const n = 20
+	r.reload(policy + listener("l", "tcp", "test:1", "c", `connect_timeout = "`+timeout+`"`) + listener("sound", "tcp", addr, "c"))
 	for range n {
 		r.dial("l")
 	}
@@ -59,9 +52,7 @@ func TestHangingNamesHoldUpNoConnections(t *testing.T) {
 	if got := len(r.Sessions()); got != 2*n {
 		t.Errorf("%d sessions, want %d: those that wait for the name still do", got, 2*n)
 	}
-	if got := r.sent("c", stats.Upstream).Connections.Load(); got != n {
-		t.Errorf("the class is charged for %d connections, want the %d that have left", got, n)
-	}
+	return r
 }
 
 // A name that could not be resolved is asked for again soon, not when an answer would
