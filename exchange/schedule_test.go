@@ -439,18 +439,18 @@ func (s *schedule) inOrder(got, came []byte) {
 	}
 }
 
-// withoutRefusals cuts out answers with status 429.
+// withoutRefusals cuts out answers with status 429, and what there is of one at the end.
 func withoutRefusals(p []byte) (rest []byte) {
-	for {
-		at := bytes.Index(p, []byte("HTTP/1.1 429 Too Many Requests\r\nRetry-After: "))
-		if at < 0 {
-			return append(rest, p...)
+	for len(p) > 0 {
+		if n := isRefusal(string(p)); n > 0 {
+			p = p[n:]
+			continue
 		}
-		rest = append(rest, p[:at]...)
-		end := bytes.Index(p[at:], []byte("\r\n\r\n"))
-		if end < 0 {
-			return rest
+		next := bytes.IndexByte(p[1:], 'H') + 1
+		if next == 0 {
+			next = len(p)
 		}
-		p = p[at+end+4:]
+		rest, p = append(rest, p[:next]...), p[next:]
 	}
+	return rest
 }

@@ -2,7 +2,7 @@
 //
 // Items enter a Class and leave it when its limiter allows, and those of the
 // classes above it. The arithmetic is that of packages leaky and limit; here it
-// meets the clock, in one pacer for the whole process, and the goroutines that
+// meets the clock, in one pacer for each Shaper, and the goroutines that
 // wait.
 //
 // Files call downwards only, in this order:
