@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"shaper/sock"
 	"shaper/stats"
 )
 
@@ -129,6 +130,41 @@ func TestTLSTruncationLosesNothing(t *testing.T) {
 		expectCut(t, client)
 		r.awaitEnd(stats.ResetByPeer, 1)
 	}
+}
+
+// An upstream that answers and closes without reading all of the request resets the
+// connection: what cannot be written takes nothing away from the answer, however long that
+// takes through its class.
+func TestTLSResetLosesNothing(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast, a.originating(""), `return_class = "back"`)+class("back", "200kB/s"))
+	client := r.dial("l")
+	upstream := nextTLS(t, conns, serving(a.issue("server")))
+	data := noise(100_000)
+	send(t, upstream, string(data))
+	until(t, "all has arrived", func() (arrived bool) {
+		raw, err := upstream.tcp.(*net.TCPConn).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw.Control(func(fd uintptr) { arrived = sock.Descriptor(fd).Unsent() == 0 })
+		return arrived
+	})
+	reset(upstream.tcp)
+	until(t, "the session knows", func() bool {
+		broken := false
+		r.all()[0].(*tcpSession).drive(func(s *tcpSession) { broken = s.upstream.Broken })
+		return broken
+	})
+	send(t, client, "more of the request")
+	got := make([]byte, len(data))
+	if n, err := io.ReadFull(client, got); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d of %d bytes arrive, %v", n, len(data), err)
+	}
+	expectCut(t, client)
+	r.awaitEnd(stats.ResetByPeer, 1)
 }
 
 // expectCut reads until the connection ends, which must be by a reset beneath TLS.

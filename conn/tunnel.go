@@ -44,9 +44,10 @@ type tunnel struct {
 
 	gone    chan struct{} // closed when the session has given the tunnel up
 	failure atomic.Pointer[tunnelFailure]
-	cut     atomic.Bool  // a way has not ended well
-	ended   atomic.Int32 // how many ways have
-	busy    atomic.Bool  // bytes have been taken from the pair, and are not written
+	down    atomic.Pointer[error] // why outward cannot write, while inward still reads
+	cut     atomic.Bool           // a way has not ended well
+	ended   atomic.Int32          // how many ways have
+	busy    atomic.Bool           // bytes have been taken from the pair, and are not written
 
 	mu       sync.Mutex
 	aborted  bool // gone is closed
@@ -123,6 +124,9 @@ func (tn *tunnel) pass(way func() bool) {
 			tn.cut.Store(true)
 		}
 		if tn.ended.Add(1) == 2 {
+			if err := tn.down.Load(); err != nil {
+				tn.fail(*err)
+			}
 			tn.close(!tn.cut.Load())
 		}
 	}()
@@ -213,6 +217,8 @@ func (tn *tunnel) inward() bool {
 		case err == io.EOF && !tn.wire.ended:
 			tn.inside.CloseWrite()
 			return true
+		case err == io.EOF && tn.down.Load() != nil:
+			return false // a reset is told once only, and outward knows
 		case err == io.EOF:
 			return tn.fail(io.ErrUnexpectedEOF)
 		case err != nil:
@@ -244,13 +250,24 @@ func (tn *tunnel) outward() bool {
 		case err == io.EOF:
 			tn.linger()
 			if err := tn.tls.CloseWrite(); err != nil {
-				return tn.fail(err)
+				return tn.unwritten(err)
 			}
 			return true
 		case err != nil:
-			return tn.fail(err)
+			return tn.unwritten(err)
 		}
 	}
+}
+
+// unwritten notes why nothing more can be written, and returns false. A peer that closes with
+// bytes unread resets the connection: what it has sent before, as an answer or an alert, is
+// still to be read, and the last of the ways to end tells the failure.
+func (tn *tunnel) unwritten(err error) bool {
+	if !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, unix.EPIPE) {
+		return tn.fail(err)
+	}
+	tn.down.Store(&err)
+	return false
 }
 
 // take waits until there are bytes, and reads them into a buffer: none is held while
