@@ -101,19 +101,26 @@ func (d *direction) read() bool {
 	case err == unix.EAGAIN:
 		d.src.Readable = false
 		return false
-	case n == 0 && err == nil:
-		d.ended = true
-		return false
-	case err != nil && isCut(err):
-		d.ended, d.fault = true, resultOf(err)
-		return false
 	case err != nil:
-		d.session.fail(resultOf(err))
+		d.broken(d.src.reason(err))
+		return false
+	case n == 0:
+		d.ended = true
 		return false
 	}
 	d.src.Readable = !drained || d.src.Ends || d.src.Urgent
 	d.active = true
 	return true
+}
+
+// broken ends the session, since src is down. If TLS has been cut, what came before is passed
+// on first.
+func (d *direction) broken(reason error) {
+	if isCut(reason) {
+		d.ended, d.fault = true, resultOf(reason)
+		return
+	}
+	d.session.fail(resultOf(reason))
 }
 
 // write writes o as dst takes it; false if dst has no room for all, or the session has
@@ -126,7 +133,7 @@ func (d *direction) write(o unloader) bool {
 		case err == unix.EAGAIN:
 			d.dst.Writable = false
 		case err != nil:
-			d.session.finish(d.dst.result(err))
+			d.session.finish(resultOf(d.dst.reason(err)))
 			return false
 		default:
 			d.moved += uint64(n)
@@ -148,7 +155,7 @@ func (d *direction) end() {
 	if t := d.session; t.up.done && t.down.done {
 		t.finish(stats.OK)
 	} else if err := d.dst.end.CloseWrite(); err != nil {
-		t.finish(d.dst.result(err))
+		t.finish(resultOf(d.dst.reason(err)))
 	}
 }
 

@@ -72,15 +72,16 @@ func (s *side) connected() error {
 	return os.NewSyscallError("connect", s.end.Failure())
 }
 
-// result tells from an error of the end how the session ended.
-func (s *side) result(err error) stats.Result {
+// reason returns why the end is down, of which an error of a read or a write is what came of
+// it. That of TLS is known to the tunnel only.
+func (s *side) reason(err error) error {
 	if failure := s.end.Failure(); failure != nil {
-		err = failure
+		return failure
 	}
-	return resultOf(err)
+	return err
 }
 
-// resultOf tells from an error of an end how a session ended.
+// resultOf tells from the reason for which an end is down how a session ended.
 func resultOf(err error) stats.Result {
 	var tls *tunnelFailure
 	switch {

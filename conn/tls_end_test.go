@@ -167,6 +167,50 @@ func TestTLSResetLosesNothing(t *testing.T) {
 	r.awaitEnd(stats.ResetByPeer, 1)
 }
 
+// Why TLS has failed is told, though not all has left that the session has written.
+func TestTLSAlertOfAStalledPeer(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast, a.originating("")))
+	client := r.dial("l")
+	wire := &forged{Conn: next(t, conns)}
+	upstream := tls.Server(wire, serving(a.issue("server")))
+	if err := upstream.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	unsent := func() (n int) { // of the pair
+		r.all()[0].(*tcpSession).drive(func(s *tcpSession) { n = s.upstream.end.(*tlsEnd).Socket.Unsent() })
+		return n
+	}
+	for quiet := 0; quiet < 50; { // the peer is stalled, and the session is not yet
+		if unsent() < pairBuffer {
+			quiet = 0
+			send(t, client, strings.Repeat("x", 4<<10))
+		}
+		quiet++
+		time.Sleep(time.Millisecond)
+	}
+	wire.instead = strings.NewReader("\x17\x03\x03\x00\x20" + strings.Repeat("x", 32)) // a record that nobody has sealed
+	if _, err := upstream.Read(make([]byte, 1)); err == nil {
+		t.Fatal("upstream sends no alert")
+	}
+	r.awaitEnd(stats.TLSFailed, 1)
+}
+
+// forged is a connection from which something else can be read.
+type forged struct {
+	net.Conn
+	instead io.Reader
+}
+
+func (f *forged) Read(p []byte) (int, error) {
+	if f.instead != nil {
+		return f.instead.Read(p)
+	}
+	return f.Conn.Read(p)
+}
+
 // expectCut reads until the connection ends, which must be by a reset beneath TLS.
 func expectCut(t testing.TB, c net.Conn) {
 	t.Helper()
