@@ -42,6 +42,7 @@ var arrows = map[string][]string{
 	"tests/bench":           {}, // it knows shaper as a program
 	"tests/trial":           {}, // for the tests of all packages
 	"tests/tally":           {"tests/trial"},
+	"tests/house":           {}, // tests only
 }
 
 // owners says which one package may import a library. What is tested with is
