@@ -1,22 +1,22 @@
-# make run    the shaper of this tree, with shaper.toml
-# make test   everything that must pass, in some 6 minutes: lint, and tests side by side
-# make fuzz   each fuzz target with FUZZTIME inputs, say 1000000x
-# make soak   as root: all tests at their full sizes, again and again for SOAK seconds, and their figures
+# make run    builds and runs shaper with shaper.toml
+# make test   lint, and all tests: some 6 minutes
+# make fuzz   runs each fuzz target with FUZZTIME inputs, for example FUZZTIME=1000000x
+# make soak   as root: repeats all tests at full size for SOAK seconds, and prints their figures
 # make lint   gofmt, vet, staticcheck
-# make kernel as root: the kernel engine's tests at their full sizes, some 4 minutes
-# make uml    as root: the same in a kernel that has fq_codel and flower, in user-mode Linux
+# make kernel as root: the tests of the kernel engine at full size, some 4 minutes
+# make uml    as root: tests the kernel engine in user-mode Linux, whose kernel has fq_codel and flower
 # make install, make uninstall  PREFIX=/usr/local, DESTDIR= for packages
-# make bench  as root: shaper beside its peers, into docs/benchmarks.md
+# make bench  as root: measures shaper beside its peers, and writes docs/benchmarks.md
 # make bench-go  Go benchmarks, for benchstat
-# make demo-kannel  Kannel and a provider of 20 messages/s, with shaper between and without
+# make demo-kannel  Kannel and a provider of 20 messages/s, with shaper between them and without
 
 GO         ?= go
 FUZZTIME   ?= 20000x
 SOAK       ?= 3600
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-# Packages of Debian that the tests use as peers and judges, and a command of each, or
-# a module of Perl.
+# Debian packages with the programs that tests use as peers and judges. Behind each colon
+# stands a command of the package, or a Perl module, by which `deps` knows that it is installed.
 DEBIAN = iperf3:iperf3 prometheus:promtool systemd:systemd-analyze iproute2:ip procps:ps curl:curl openssl:openssl man-db:man \
          kannel:bearerbox hey:hey wrk:wrk libnet-smpp-perl:Net::SMPP nginx-light:nginx
 
@@ -29,8 +29,8 @@ UNIT        = $(PREFIX)/lib/systemd/system/shaper.service
 SYSUSERS    = $(PREFIX)/lib/sysusers.d/shaper.conf
 INSTALLED   = $(PREFIX)/bin/shaper $(MAN) $(BASH) $(ZSH) $(FISH) $(UNIT) $(SYSUSERS)
 
-# What `go test -json` prints goes through TALLY: it shows failures, counts what was skipped
-# and what could not be judged, and fails if a test has.
+# TALLY reads what `go test -json` prints. It shows failures, counts the tests that were skipped
+# or could not be judged, and fails if a test failed.
 TALLY = $(GO) run ./tests/tally
 
 .PHONY: install uninstall run test soak kernel uml demo-kannel bench bench-go lint fuzz deps
@@ -38,16 +38,16 @@ TALLY = $(GO) run ./tests/tally
 run:
 	$(GO) run ./cmd/shaper run
 
-# The race detector allocates, so what must not allocate is tested without; and so are most
-# random schedules, which take six times as long with it. The tests of the whole program
-# measure rates: they come last, when no other package is tested.
+# The race detector allocates. So tests of allocations run without it, and so do most random
+# schedules, which take six times as long with it. The tests of the whole program measure
+# rates; they run last, when no other package is tested.
 test: deps lint
 	@{ $(GO) test -json -race -short -timeout 20m -skip Allocate $$($(GO) list ./... | grep -v /tests$$); \
 	   $(GO) test -json -run 'Allocate|RandomSchedules' $$($(GO) list ./... | grep -v /tests$$); \
 	   $(GO) test -json -race -count=1 -parallel 6 -timeout 20m ./tests; } | $(TALLY)
 
-# Full sizes, until SOAK seconds have passed or a test has failed. Packages take turns, so that
-# the machine is quiet while rates are measured.
+# Repeats all tests at full size until SOAK seconds have passed or a test fails. Packages run
+# one after the other, so that the machine is quiet while tests measure rates.
 soak: deps
 	@until=$$(($$(date +%s) + $(SOAK))); \
 	while FULL=1 $(GO) test -json -p 1 -count=1 -timeout 2h ./... && [ $$(date +%s) -lt $$until ]; do :; done | $(TALLY)
@@ -59,9 +59,9 @@ uml: DEBIAN = user-mode-linux:linux.uml kmod:modprobe iproute2:ip
 uml: deps
 	FULL=1 $(GO) test -count=1 -run TestUserModeLinux -v ./tests
 
-# Tests run the seeds and what is in testdata; this looks for more. go test takes one target
-# at a time. Inputs are counted, since a duration that ends while the machine is busy fails
-# with "context deadline exceeded" (golang/go#75804).
+# `make test` runs the seeds and the inputs in testdata; this looks for new ones. go test takes
+# one fuzz target at a time. FUZZTIME is a number of inputs: if it is a duration, and that ends
+# while the machine is busy, go test fails with "context deadline exceeded" (golang/go#75804).
 fuzz:
 	@for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u); do \
 	  for target in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$pkg/*_test.go | cut -c6-); do \
@@ -69,8 +69,8 @@ fuzz:
 	  done; \
 	done
 
-# BENCH="-only bulk,rtt -rounds 1" for less, which writes nothing. BENCH="-against HEAD~5" compares
-# with an earlier revision, and lists what has become worse.
+# BENCH="-only bulk,rtt -rounds 1" measures less, and writes no page. BENCH="-against HEAD~5"
+# compares with an earlier revision, and lists what has become worse.
 bench: DEBIAN = build-essential:g++ iproute2:ip
 bench: deps
 	$(GO) run ./tests/bench $(BENCH)
@@ -82,7 +82,8 @@ demo-kannel: DEBIAN = kannel:bearerbox
 demo-kannel: deps
 	FULL=1 $(GO) test -count=1 -v -run '^TestKannel$$' ./tests
 
-# The manual and the completions come from the program itself, built for this machine.
+# The program prints its own manual and completions. They come from a build for this machine,
+# so that `make install` can cross-compile.
 install:
 	install -d $(foreach file,$(INSTALLED),"$(DESTDIR)$(dir $(file))")
 	$(GO) build -o "$(DESTDIR)$(PREFIX)/bin/shaper" ./cmd/shaper
@@ -103,8 +104,8 @@ lint:
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
 
-# As root, what is missing is installed. For others the tests that need it are
-# skipped, and say so; with CI=true they fail.
+# As root, this installs the packages that are missing. For other users, the tests that need
+# them are skipped and say so; with CI=true they fail.
 deps:
 	@missing=; \
 	for pair in $(DEBIAN); do \
