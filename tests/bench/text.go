@@ -3,14 +3,14 @@ package main
 // introduction is the beginning of the report.
 const introduction = `# Benchmarks
 
-The same work directly, through HAProxy, through nginx and through shaper, in turn, each time through a fresh process.
-` + "`make bench`" + ` as root writes this page, in about three quarters of an hour.
+This page compares shaper with HAProxy and nginx. Each does the same work in turn, each time in a fresh process; "direct" is the
+same work without a proxy. ` + "`make bench`" + ` as root writes this page, in about three quarters of an hour.
 
 %s
-Numbers are medians over the rounds. "shaper ÷ this" is the median, over the rounds, of shaper's number divided by this
-one's: for what comes through, more than 1 is good for shaper; for costs and delays, less than 1. CPU is the time that
-all processes of the proxy run, user and system. "load busy" is how much of its processor source and sink need: near
-100 %% they are the limit, not the proxy, and CPU tells what a proxy could do.
+Numbers are medians over the rounds. "shaper ÷ this" is the median, over the rounds, of shaper's number divided by that of the
+row: for throughput, more than 1 is good for shaper; for costs and delays, less than 1. CPU is the user and system time of
+all processes of the proxy. "load busy" is how much of their processor source and sink need: near 100 %% they are the limit,
+not the proxy, and CPU says what the proxy could do.
 
 ![medians, with the lowest and the highest round](%s)
 `
@@ -19,32 +19,32 @@ all processes of the proxy run, user and system. "load busy" is how much of its 
 const method = `
 ## How it is measured
 
-- The proxy has one processor, source and sink share the other: one process for each, one worker in nginx, one thread in
+- The proxy has one processor; source and sink share the other: one process for each, one worker in nginx, one thread in
   HAProxy. "direct" is what source and sink do without a proxy, on their one processor.
-- All have the same limit: what goes from the client to the upstream, what comes back is free. Where the limit is never
-  to be reached it is 160 Gbit/s, so that it still has to be worked out.
+- All have the same limit on what goes from the client to the upstream, and none on what comes back. If the limit is never
+  to be reached it is 160 Gbit/s, so that each proxy still has to compute it.
 - shaper: one leaky class, for all connections together. HAProxy and nginx limit each connection.
 - HAProxy: ` + "`filter bwlim-in`" + ` with a period of 1 s; for 160 Gbit/s 2 GB in 100 ms, because limits near 2^32 bytes
-  stall. A limit turns off that the kernel moves the bytes, so "no limit, splice" (` + "`option splice-auto`" + `, pipes of 1 MiB)
-  shows what that would give. It is the release that Debian 13 packages, built as it is: Debian 12 has none with bwlim.
-- nginx: Debian's, ` + "`proxy_upload_rate`" + ` in the stream module, and for datagrams a receive buffer of 4 MiB, as shaper has.
-- "64 KiB buffers" is ` + "`tune.bufsize`" + ` or ` + "`proxy_buffer_size`" + `; without it they are as each comes.
-- Everything else is as each comes. The policies and configurations are in ` + "`tests/bench/peers.go`" + `.
+  stall. With a limit, HAProxy does not let the kernel move the bytes; "no limit, splice" (` + "`option splice-auto`" + `, pipes of
+  1 MiB) shows what that would give. It is the release that Debian 13 packages, built unchanged: Debian 12 has none with bwlim.
+- nginx: Debian's, with ` + "`proxy_upload_rate`" + ` in the stream module, and for datagrams a receive buffer of 4 MiB, as in shaper.
+- "64 KiB buffers" sets ` + "`tune.bufsize`" + ` or ` + "`proxy_buffer_size`" + `; without it, buffers have their default size.
+- All other settings are the defaults. The policies and configurations are in ` + "`tests/bench/peers.go`" + `.
 `
 
 // groups says what stands above the table of each group.
 var groups = map[string]struct{ title, about string }{
-	"bulk":  {"Bulk", `TCP as fast as it goes. Fairness is Jain's index over the connections: 1 where all get the same.`},
+	"bulk":  {"Bulk", `TCP at full speed. Fairness is Jain's index over the connections: 1 if all get the same.`},
 	"rtt":   {"Round trips", `A question of 100 bytes and an answer of 100 bytes, 20,000 times, over one connection.`},
-	"conns": {"Connections", `Connect, a byte each way, close; eight at once. Each client comes as soon as another has gone.`},
-	"idle": {"Idle sessions", `10,000 sessions, or as many as the limit of descriptors allows, that have carried a byte each way and now carry
-nothing: resident memory and descriptors for each, memory before them, and how much the proxy runs meanwhile. What the
-kernel holds for sockets is not in it.`},
-	"udp": {"Datagrams", `The highest rate at which no more than 1 in 1,000 is lost, found to 3 %. The source sends its datagrams one by one, or 32
-in one piece that the kernel takes apart (UDP_SEGMENT). HAProxy does not relay UDP.`},
-	"rate": {"At a rate", `One connection that always has more to send, over 10 s, after a first second. How close the rate comes to what was set;
-the second that is farthest from that; the fullest 10 ms. At 1 Mbit/s 10 ms are 1,250 bytes, so that one full segment
-makes 1.17.`},
-	"gap": {"Gaps", `Datagrams of a class in ` + "`packets/s`" + ` that always has some waiting, by the kernel's timestamps at the sink. A provider
-that counts sees no two of them closer than the rate says where "too short" is 0. HAProxy and nginx have no such limit.`},
+	"conns": {"Connections", `A client connects, sends a byte, receives a byte, and closes. Eight clients run at once; when one has gone, the next one comes.`},
+	"idle": {"Idle sessions", `10,000 sessions, or as many as the limit of descriptors allows, have carried a byte each way and now carry nothing. The
+table has resident memory and descriptors for each session, memory before the first, and how much the proxy runs meanwhile.
+It does not include what the kernel holds for sockets.`},
+	"udp": {"Datagrams", `The highest rate at which at most 1 datagram in 1,000 is lost, to within 3 %. The source sends datagrams one by one, or 32
+in one piece that the kernel splits (UDP_SEGMENT). HAProxy does not relay UDP.`},
+	"rate": {"At a rate", `One connection always has more to send, for 10 s after a first second. The table has how close the rate comes to the one
+that was set, the second that is farthest from it, and the fullest 10 ms. At 1 Mbit/s, 10 ms are 1,250 bytes, so one full
+segment makes 1.17.`},
+	"gap": {"Gaps", `A class in ` + "`packets/s`" + ` always has datagrams waiting. The gaps are by the kernel's timestamps at the sink. If "too short" is
+0, a provider never sees two datagrams closer than the rate allows. HAProxy and nginx have no such limit.`},
 }
