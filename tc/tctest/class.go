@@ -6,33 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// class is one of htb.
-type class struct {
-	handle, parent uint32
-	parms          nl.TcHtbCopt
-	others         attrs  // options beside the parameters
-	leaf           *qdisc // nil: the kernel's own
-	counted        Counters
-}
-
-// class returns the one of a handle, or nil.
-func (d *device) class(handle uint32) *class {
-	if q := d.qdisc(handle &^ minor); q != nil {
-		return q.classes[handle]
-	}
-	return nil
-}
-
-// isParent reports whether a class has children.
-func (d *device) isParent(c *class) bool {
-	for _, other := range d.qdisc(c.handle &^ minor).classes {
-		if other.parent == c.handle {
-			return true
-		}
-	}
-	return false
-}
-
 // qdiscOf returns the qdisc that a request about a class is about.
 func (d *device) qdiscOf(r Request) (*qdisc, error) {
 	if major := r.Parent &^ minor; r.Parent != netlink.HANDLE_ROOT && major != 0 && major != r.Handle&^minor {
@@ -49,7 +22,7 @@ func (d *device) qdiscOf(r Request) (*qdisc, error) {
 }
 
 // newClass is tc_ctl_tclass (net/sched/sch_api.c).
-func (k *Kernel) newClass(d *device, r Request) error {
+func (d *device) newClass(r Request) error {
 	q, err := d.qdiscOf(r)
 	if err != nil {
 		return err
@@ -116,7 +89,7 @@ func (d *device) addClass(q *qdisc, r Request) (*class, error) {
 }
 
 // delClass is htb_delete.
-func (k *Kernel) delClass(d *device, r Request) error {
+func (d *device) delClass(r Request) error {
 	q, err := d.qdiscOf(r)
 	if err != nil {
 		return err

@@ -1,23 +1,11 @@
-// Package tctest has a kernel in memory, for tests of package tc and of what uses it:
-// without root, and without a kernel that has what is tested.
-//
-// It keeps devices, qdiscs, classes and filters, and it speaks the kernel's wire format.
-// What the kernel refuses, it refuses with the same error; where others change things,
-// answers get lost or a process dies, is for [Kernel.Between] to say. It knows the kinds
-// htb, tbf, pfifo, bfifo, fq_codel, sfq, ingress and clsact; u32, flower, bpf and mirred.
-// It moves no packets. Test TestKernelIsAsTheFake holds it against the kernel of the
-// machine.
 package tctest
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
@@ -46,52 +34,6 @@ func New(devices ...string) *Kernel {
 		k.plug(name, "veth", 0)
 	}
 	return k
-}
-
-// Request is what is asked of the kernel.
-type Request struct {
-	Type           uint16 // unix.RTM_NEWQDISC and its kin; of links too
-	Device, Kind   string
-	Handle, Parent uint32
-
-	flags    uint16
-	info     uint32
-	options  attrs
-	raw      []byte // the options
-	hasInner bool   // there are options
-}
-
-// IsChange reports whether a request may change something.
-func (r Request) IsChange() bool {
-	return !slices.Contains([]uint16{unix.RTM_GETLINK, unix.RTM_GETQDISC, unix.RTM_GETTCLASS, unix.RTM_GETTFILTER}, r.Type)
-}
-
-func (r Request) has(flag uint16) bool { return r.flags&flag == flag }
-
-// is returns an error unless a kind is that of the request.
-func (r Request) is(kind, message string) error {
-	if r.Kind != "" && r.Kind != kind {
-		return refuse(unix.EINVAL, message)
-	}
-	return nil
-}
-
-// refuse returns an error as package nl does: with the kernel's own words behind it.
-func refuse(errno syscall.Errno, words string) error {
-	return fmt.Errorf("%w: %s", errno, words)
-}
-
-// ask has a request answered, with Between before it.
-func (k *Kernel) ask(r Request, do func() error) error {
-	locked := func() error {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		return do()
-	}
-	if k.Between == nil {
-		return locked()
-	}
-	return k.Between(r, locked)
 }
 
 // Execute answers a request about qdiscs, classes or filters.
@@ -123,16 +65,16 @@ func (k *Kernel) Execute(request *nl.NetlinkRequest) (replies [][]byte, err erro
 
 // change makes a change, and tells who listens.
 func (k *Kernel) change(d *device, r Request) error {
-	does := map[uint16]func(*device, Request) error{
-		unix.RTM_NEWQDISC: k.newQdisc, unix.RTM_DELQDISC: k.delQdisc,
-		unix.RTM_NEWTCLASS: k.newClass, unix.RTM_DELTCLASS: k.delClass,
-		unix.RTM_NEWTFILTER: k.newFilter, unix.RTM_DELTFILTER: k.delFilter,
+	does := map[uint16]func(Request) error{
+		unix.RTM_NEWQDISC: d.newQdisc, unix.RTM_DELQDISC: d.delQdisc,
+		unix.RTM_NEWTCLASS: d.newClass, unix.RTM_DELTCLASS: d.delClass,
+		unix.RTM_NEWTFILTER: d.newFilter, unix.RTM_DELTFILTER: d.delFilter,
 	}
 	do, known := does[r.Type]
 	if !known {
 		return unix.EOPNOTSUPP
 	}
-	if err := do(d, r); err != nil {
+	if err := do(r); err != nil {
 		return err
 	}
 	k.tell(r.Type, (&nl.TcMsg{Ifindex: int32(d.Index), Handle: r.Handle, Parent: r.Parent, Info: r.info}).Serialize())
@@ -150,12 +92,10 @@ func (k *Kernel) dump(d *device, r Request) (replies [][]byte) {
 	case r.Type == unix.RTM_GETTCLASS:
 		replies = d.dumpClasses()
 	case r.Type == unix.RTM_GETTFILTER:
-		replies = k.dumpFilters(d, r.Parent)
+		replies = d.dumpFilters(r.Parent)
 	}
 	return replies
 }
 
 // Close leaves the kernel as it is.
 func (k *Kernel) Close() {}
-
-var _ netlink.Link = &device{}

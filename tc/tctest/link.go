@@ -8,17 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// device is a network device, with what is queued there.
-type device struct {
-	netlink.LinkAttrs
-	kind          string
-	root, ingress *qdisc // nil: the kernel's own, or none
-	hadIngress    bool   // then the kernel has one of its own there
-}
-
-func (d *device) Attrs() *netlink.LinkAttrs { return &d.LinkAttrs }
-func (d *device) Type() string              { return d.kind }
-
 // unlimited is what the kernel gives a link (GSO_LEGACY_MAX_SIZE).
 const unlimited = 65536
 
@@ -28,7 +17,7 @@ func (k *Kernel) plug(name, kind string, index int) int {
 		index = k.last + 1
 	}
 	k.last = max(k.last, index)
-	k.devices[index] = &device{kind: kind, LinkAttrs: netlink.LinkAttrs{
+	k.devices[index] = &device{kernel: k, kind: kind, LinkAttrs: netlink.LinkAttrs{
 		Name: name, Index: index, MTU: 1500, GSOMaxSize: unlimited, GSOIPv4MaxSize: unlimited}}
 	return index
 }
@@ -60,26 +49,6 @@ func (k *Kernel) remove(d *device) {
 		}
 	}
 	k.tellLink(unix.RTM_DELLINK, d)
-}
-
-// named returns the device of a name, or nil.
-func (k *Kernel) named(name string) *device {
-	for _, d := range k.devices {
-		if d.Name == name {
-			return d
-		}
-	}
-	return nil
-}
-
-// NameOf returns the name of a device; "" if there is none.
-func (k *Kernel) NameOf(index uint32) string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if d, there := k.devices[int(index)]; there {
-		return d.Name
-	}
-	return ""
 }
 
 // tellLink tells who listens of a device.

@@ -8,50 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// qdisc is one that somebody has made: those that the kernel makes itself have no handle,
-// and are only told of in dumps.
-type qdisc struct {
-	handle, parent uint32
-	kind           string
-	raw            []byte            // options
-	classes        map[uint32]*class // of htb
-	inner          *qdisc            // of tbf
-	block          block
-	counted        Counters
-}
-
-// minor is the part of a handle that names a class.
-const minor = 0xffff
-
-// qdiscs returns those of a device: parents before their children.
-func (d *device) qdiscs() (all []*qdisc) {
-	for _, q := range []*qdisc{d.root, d.ingress} {
-		if q == nil {
-			continue
-		}
-		all = append(all, q)
-		if q.inner != nil {
-			all = append(all, q.inner)
-		}
-		for _, c := range q.classes {
-			if c.leaf != nil {
-				all = append(all, c.leaf)
-			}
-		}
-	}
-	return all
-}
-
-// qdisc returns the one of a handle, or nil.
-func (d *device) qdisc(handle uint32) *qdisc {
-	for _, q := range d.qdiscs() {
-		if q.handle == handle {
-			return q
-		}
-	}
-	return nil
-}
-
 // seat returns where the qdisc of a parent is kept.
 func (d *device) seat(parent uint32) (at **qdisc, err error) {
 	switch parent {
@@ -75,7 +31,7 @@ func (d *device) seat(parent uint32) (at **qdisc, err error) {
 }
 
 // newQdisc is tc_modify_qdisc (net/sched/sch_api.c).
-func (k *Kernel) newQdisc(d *device, r Request) error {
+func (d *device) newQdisc(r Request) error {
 	if r.Parent == 0 || r.Handle == 0 {
 		return refuse(unix.EINVAL, "tctest: without its parent and its handle a qdisc is not modelled")
 	}
@@ -85,7 +41,7 @@ func (k *Kernel) newQdisc(d *device, r Request) error {
 	}
 	q := *at
 	if q == nil || q.handle != r.Handle {
-		return k.graft(d, r, at)
+		return d.graft(r, at)
 	}
 	if r.has(unix.NLM_F_EXCL) {
 		return refuse(unix.EEXIST, "Exclusivity flag on, cannot modify")
@@ -103,7 +59,7 @@ func (k *Kernel) newQdisc(d *device, r Request) error {
 }
 
 // graft makes a qdisc, and puts it where another one may be.
-func (k *Kernel) graft(d *device, r Request, at **qdisc) error {
+func (d *device) graft(r Request, at **qdisc) error {
 	other := d.qdisc(r.Handle)
 	switch {
 	case *at != nil && !r.has(unix.NLM_F_REPLACE):
@@ -118,7 +74,7 @@ func (k *Kernel) graft(d *device, r Request, at **qdisc) error {
 		return refuse(unix.EINVAL, "tctest: a qdisc in two places is not modelled")
 	case !r.has(unix.NLM_F_CREATE):
 		return refuse(unix.ENOENT, "Qdisc not found. To create specify NLM_F_CREATE flag")
-	case k.Lacks[r.Kind] || !slices.Contains(qdiscKinds, r.Kind):
+	case d.kernel.Lacks[r.Kind] || !slices.Contains(qdiscKinds, r.Kind):
 		return refuse(unix.ENOENT, "Specified qdisc kind is unknown")
 	}
 	if c := d.class(r.Parent); c != nil && d.isParent(c) {
@@ -170,7 +126,7 @@ func (q *qdisc) set(r Request) error {
 }
 
 // delQdisc is tc_get_qdisc.
-func (k *Kernel) delQdisc(d *device, r Request) error {
+func (d *device) delQdisc(r Request) error {
 	at, err := d.seat(r.Parent)
 	if err != nil {
 		return err

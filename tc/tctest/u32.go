@@ -17,15 +17,6 @@ const (
 	u32Root   = 0x80000000 // number of the first table that the kernel numbers
 )
 
-// table is a hash table of u32. All lists of a qdisc number theirs together.
-type table struct {
-	prio    uint16 // of its list
-	divisor uint32
-	root    bool
-	keys    map[uint32]attrs // options by handle
-	busy    time.Time        // until then it counts as linked to
-}
-
 // addRoot makes the table that a list begins with.
 func (b *block) addRoot(prio uint16) (number uint32) {
 	if b.tables == nil {
@@ -49,11 +40,11 @@ func (b *block) lookUp(handle uint32) (*table, attrs) {
 }
 
 // setU32 is u32_change (net/sched/cls_u32.c).
-func (k *Kernel) setU32(b *block, l *list, r Request, there bool) error {
+func (d *device) setU32(b *block, l *list, r Request, there bool) error {
 	if !r.hasInner {
 		return unix.EINVAL
 	}
-	if err := k.checkU32(b, r.options); err != nil {
+	if err := d.checkU32(b, r.options); err != nil {
 		return err
 	}
 	_, key := b.lookUp(r.Handle)
@@ -62,7 +53,7 @@ func (k *Kernel) setU32(b *block, l *list, r Request, there bool) error {
 		return refuse(unix.EINVAL, "Key node id cannot be zero")
 	case there: // it keeps what it matches
 		if link := key.u32(nl.TCA_U32_LINK); link != 0 && r.options.u32(nl.TCA_U32_LINK) != link {
-			b.unlink(link, k.Grace)
+			b.unlink(link, d.kernel.Grace)
 		}
 		sel := key[nl.TCA_U32_SEL]
 		maps.Copy(key, r.options)
@@ -96,7 +87,7 @@ func (k *Kernel) setU32(b *block, l *list, r Request, there bool) error {
 }
 
 // checkU32 is u32_set_parms: what a filter leads to has to be there, except its class.
-func (k *Kernel) checkU32(b *block, options attrs) error {
+func (d *device) checkU32(b *block, options attrs) error {
 	if link := options.u32(nl.TCA_U32_LINK); link != 0 {
 		switch t := b.tables[link&u32Table]; {
 		case link&u32Node != 0:
@@ -110,10 +101,10 @@ func (k *Kernel) checkU32(b *block, options attrs) error {
 	if options[nl.TCA_U32_ACT] == nil {
 		return nil
 	}
-	if k.Lacks["mirred"] {
+	if d.kernel.Lacks["mirred"] {
 		return refuse(unix.ENOENT, "Failed to load TC action module")
 	}
-	if index, _ := redirect(options); k.devices[int(index)] == nil {
+	if index, _ := redirect(options); d.kernel.devices[int(index)] == nil {
 		return refuse(unix.ENODEV, "Failed to find device")
 	}
 	return nil
@@ -137,13 +128,13 @@ func (b *block) addTable(l *list, r Request) error {
 }
 
 // delU32 is u32_delete. The list goes with the last filter of its kind.
-func (k *Kernel) delU32(b *block, l *list, handle uint32) error {
+func (d *device) delU32(b *block, l *list, handle uint32) error {
 	t, key := b.lookUp(handle)
 	switch {
 	case key != nil:
 		delete(t.keys, handle)
 		if link := key.u32(nl.TCA_U32_LINK); link != 0 {
-			b.unlink(link, k.Grace)
+			b.unlink(link, d.kernel.Grace)
 		}
 	case t.root:
 		return refuse(unix.EINVAL, "Not allowed to delete root node")
