@@ -156,11 +156,6 @@ func (k *Kernel) do(o op, s *snapshot) error {
 	return refused(string(o.verb), o.object.Device, o.object.String(), err)
 }
 
-// isGone reports whether an error says that what is to be deleted is not there.
-func isGone(err error) bool {
-	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) || errors.As(err, new(netlink.LinkNotFoundError))
-}
-
 // settled sends a change. The kernel frees what has referred to a table of u32 after
 // a grace period of RCU, some milliseconds; until then the table is in use.
 func (k *Kernel) settled(o op, s *snapshot) error {

@@ -5,28 +5,6 @@ import (
 	"slices"
 )
 
-// verb is what is done to an object.
-type verb string
-
-const (
-	add     verb = "add"
-	change  verb = "change"
-	replace verb = "replace" // add in the place of another, whatever that is
-	del     verb = "delete"
-)
-
-// op is one change of the kernel.
-type op struct {
-	verb   verb
-	object Object
-}
-
-// wholeList stands for all filters of a list.
-type wholeList struct{}
-
-func (wholeList) options() []byte { return nil }
-func (wholeList) words() string   { return "" }
-
 // diff returns the changes that make what is ours in the kernel equal to a plan, in
 // their order: what is needed comes first, and what goes away goes when nothing
 // refers to it any more.
@@ -94,18 +72,6 @@ func (s *snapshot) before(device string, limit linkSizes) linkSizes {
 	}
 	return linkSizes{gsoUnlimited, gsoUnlimited} // what the kernel gives a link
 }
-
-// differ gathers the changes.
-type differ struct {
-	*snapshot
-	want    []Object
-	have    map[place]Object
-	taken   map[place]bool  // places of the plan
-	emptied map[listID]bool // lists that are gone
-	ops     []op
-}
-
-func (d *differ) do(v verb, o Object) { d.ops = append(d.ops, op{v, o}) }
 
 // evict deletes what others have at ingress; their root is replaced by ours. Whoever
 // asks has looked that this is allowed.
@@ -245,19 +211,6 @@ func (d *differ) bottomUp() (all []Object) {
 	depth := depths(d.have, all)
 	slices.SortStableFunc(all, func(a, b Object) int { return cmp.Compare(depth[b.place()], depth[a.place()]) })
 	return all
-}
-
-// depths returns how deep classes are in their trees.
-func depths(have map[place]Object, classes []Object) map[place]int {
-	depth := map[place]int{}
-	for _, o := range classes {
-		n := 0
-		for p, there := o, true; there; n++ {
-			p, there = have[place{Class, p.Device, p.Parent, 0, Pref{}}]
-		}
-		depth[o.place()] = n
-	}
-	return depth
 }
 
 func (d *differ) classOf(device string, h Handle) (Object, bool) {

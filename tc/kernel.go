@@ -85,6 +85,11 @@ func refused(op, device, object string, err error) error {
 // ErrNoDevice is the cause where a device does not exist.
 var ErrNoDevice = errors.New("there is no such network device")
 
+// isGone reports whether an error says that what is to be deleted is not there.
+func isGone(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) || errors.As(err, new(netlink.LinkNotFoundError))
+}
+
 // link reads a device.
 func (k *Kernel) link(name string) (netlink.Link, error) {
 	l, err := k.conn.LinkByName(name)
@@ -97,19 +102,6 @@ func (k *Kernel) link(name string) (netlink.Link, error) {
 	}
 	k.indexes[name] = l.Attrs().Index
 	return l, nil
-}
-
-// Device returns what a plan has to know of a device.
-func (k *Kernel) Device(name string) (Device, error) {
-	l, err := k.link(name)
-	if err != nil {
-		return Device{}, err
-	}
-	kinds, err := k.Kinds()
-	if err != nil {
-		return Device{}, err
-	}
-	return Device{Name: name, Index: l.Attrs().Index, MTU: l.Attrs().MTU, Kinds: kinds}, nil
 }
 
 // request returns a message about qdiscs, classes or filters.
@@ -144,25 +136,3 @@ func (k *Kernel) dump(typ Type, device string, parent Handle) (all []message, er
 	}
 	return nil, refused("read", device, string(typ), err)
 }
-
-// message is what the kernel says of a qdisc, a class or a filter.
-type message struct {
-	index          int
-	handle, parent Handle
-	info           uint32
-	kind           string
-	options        []byte
-	counters       Counters
-}
-
-func parseMessage(b []byte) message {
-	t := nl.DeserializeTcMsg(b)
-	m := parseAttrs(b[t.Len():])
-	return message{
-		index: int(t.Ifindex), handle: Handle(t.Handle), parent: Handle(t.Parent), info: t.Info,
-		kind: m.text(nl.TCA_KIND), options: m[nl.TCA_OPTIONS], counters: parseCounters(m[nl.TCA_STATS2]),
-	}
-}
-
-// pref returns the preference of a filter.
-func (m message) pref() Pref { return Pref{uint16(m.info >> 16), nl.Swap16(uint16(m.info))} }

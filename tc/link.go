@@ -6,6 +6,30 @@ import (
 	"strings"
 )
 
+// Device is what a plan depends on beside the policy.
+type Device struct {
+	Name  string
+	Index int // names the ifb that shapes what arrives
+	MTU   int
+	Kinds Kinds
+}
+
+// Kinds are the qdiscs and filters that the kernel has beyond htb, tbf, pfifo, bfifo and
+// u32.
+type Kinds struct{ FQCodel, SFQ, Flower bool }
+
+// frame returns the length of the longest frame.
+func (d Device) frame() uint64 { return uint64(d.MTU) + 14 }
+
+const mirrorPrefix = "shaper"
+
+// mirror returns the name of the ifb to which what arrives is moved.
+func (d Device) mirror() string { return fmt.Sprint(mirrorPrefix, d.Index) }
+
+// IsMirror reports whether a device is one through which we shape what arrives at
+// another.
+func IsMirror(name string) bool { return strings.HasPrefix(name, mirrorPrefix) }
+
 // linkSizes is what we set of a link: how large packets may be that are cut into
 // frames below the qdiscs, of IPv6 and of IPv4.
 type linkSizes struct{ GSO, GSO4 uint32 }

@@ -1,10 +1,3 @@
-// Package tc puts a policy into the kernel: the tree of classes of a section
-// [tc.DEVICE] as qdiscs and classes, its rules as filters.
-//
-// [Plan] says what the kernel is to have, as a list of objects; it knows no kernel.
-// [Kernel] reads what there is, and makes it equal to a plan by the smallest change
-// in place. A byte is what the qdisc counts: with headers, from that of Ethernet on,
-// for each segment.
 package tc
 
 import (
@@ -12,26 +5,6 @@ import (
 
 	"shaper/policy"
 )
-
-// Device is what a plan depends on beside the policy.
-type Device struct {
-	Name  string
-	Index int // names the ifb that shapes what arrives
-	MTU   int
-	Kinds Kinds
-}
-
-// Kinds are the qdiscs and filters that the kernel has beyond htb, tbf, pfifo, bfifo and
-// u32.
-type Kinds struct{ FQCodel, SFQ, Flower bool }
-
-// frame returns the length of the longest frame.
-func (d Device) frame() uint64 { return uint64(d.MTU) + 14 }
-
-const mirrorPrefix = "shaper"
-
-// mirror returns the name of the ifb to which what arrives is moved.
-func (d Device) mirror() string { return fmt.Sprint(mirrorPrefix, d.Index) }
 
 // Plan returns the objects that put a section of the policy into the kernel, each
 // behind what it needs. The policy is one that Load returned, which has refused what

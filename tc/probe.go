@@ -9,6 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Device returns what a plan has to know of a device.
+func (k *Kernel) Device(name string) (Device, error) {
+	l, err := k.link(name)
+	if err != nil {
+		return Device{}, err
+	}
+	kinds, err := k.Kinds()
+	if err != nil {
+		return Device{}, err
+	}
+	return Device{Name: name, Index: l.Attrs().Index, MTU: l.Attrs().MTU, Kinds: kinds}, nil
+}
+
 // Kinds returns which qdiscs and filters the kernel has. It asks for each with options
 // that are cut short: a kernel that knows the kind refuses the options, one that does not
 // knows no such kind, and nothing is made.

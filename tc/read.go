@@ -7,8 +7,6 @@ import (
 	"math"
 	"net"
 	"slices"
-
-	"github.com/vishvananda/netlink/nl"
 )
 
 // snapshot is what the kernel has of one section: of the device, and of the ifb that
@@ -145,6 +143,19 @@ func (s *snapshot) plan() []Object {
 	return all
 }
 
+// depths returns how deep classes are in their trees.
+func depths(have map[place]Object, classes []Object) map[place]int {
+	depth := map[place]int{}
+	for _, o := range classes {
+		n := 0
+		for p, there := o, true; there; n++ {
+			p, there = have[place{Class, p.Device, p.Parent, 0, Pref{}}]
+		}
+		depth[o.place()] = n
+	}
+	return depth
+}
+
 // readClasses reads the classes of a tree.
 func (k *Kernel) readClasses(s *snapshot, device string) error {
 	classes, err := k.dump(Class, device, 0)
@@ -242,38 +253,3 @@ func (k *Kernel) nameOf(index uint32) string {
 	}
 	return fmt.Sprint("if", index)
 }
-
-// Counters are what the kernel has counted for a qdisc or a class.
-type Counters struct {
-	Bytes      uint64 `json:"bytes"` // on the wire, from the Ethernet header on
-	Packets    uint64 `json:"packets"`
-	Dropped    uint64 `json:"dropped"`
-	Overlimits uint64 `json:"overlimits"`
-	Requeues   uint64 `json:"requeues"`
-	Backlog    uint64 `json:"backlog_bytes"`
-	Queue      uint64 `json:"backlog_packets"`
-}
-
-// parseCounters reads TCA_STATS2 (include/uapi/linux/gen_stats.h).
-func parseCounters(b []byte) Counters {
-	m := parseAttrs(b)
-	basic, queue := m[statsBasic], m[statsQueue]
-	c := Counters{
-		Packets: uint64(at32(basic, 8)),
-		Queue:   uint64(at32(queue, 0)), Backlog: uint64(at32(queue, 4)),
-		Dropped: uint64(at32(queue, 8)), Requeues: uint64(at32(queue, 12)), Overlimits: uint64(at32(queue, 16)),
-	}
-	if len(basic) >= 8 {
-		c.Bytes = native.Uint64(basic)
-	}
-	if packets := m.u64(statsPackets); packets > 0 {
-		c.Packets = packets
-	}
-	return c
-}
-
-const (
-	statsBasic   = nl.TCA_STATS_BASIC
-	statsQueue   = nl.TCA_STATS_QUEUE
-	statsPackets = 8 // TCA_STATS_PKT64
-)

@@ -3,7 +3,6 @@ package tc
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -61,7 +60,3 @@ func deviceOf(f Feed, typ uint16, data []byte) string {
 	}
 	return ""
 }
-
-// IsMirror reports whether a device is one through which we shape what arrives at
-// another.
-func IsMirror(name string) bool { return strings.HasPrefix(name, mirrorPrefix) }
