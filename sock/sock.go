@@ -1,12 +1,3 @@
-// Package sock has the sockets that sessions are made of. It knows no session and no class.
-//
-// An [End] is one end of a connection of bytes. It never waits: a [Poller] tells when there
-// is something to read, or room to write. A [Network] makes ends. There are two: [Kernel],
-// whose ends are sockets of TCP, and [Memory], whose ends behave alike, for tests in virtual
-// time. A test holds the two to the same table.
-//
-// A [Cargo] is bytes on their way from one end to another; the kernel moves many of them
-// without a copy. Datagrams are read and written in batches: [Reader], [Batch].
 package sock
 
 import (
