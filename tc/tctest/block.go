@@ -9,32 +9,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// block is what a qdisc has of filters.
+// block holds the filters of a qdisc. The kernel's mu guards it.
 type block struct {
 	lists  []*list // in the order of their preferences
 	tables map[uint32]*table
-	next   uint32 // the number that the next root table of u32 gets
+	next   uint32 // number of the next root table of u32
 }
 
-// list are the filters of one preference (struct tcf_proto).
+// list holds the filters of one preference (struct tcf_proto).
 type list struct {
 	prio     uint16
-	protocol uint16 // as it is sent
+	protocol uint16 // in the byte order of the wire
 	kind     string
-	root     uint32           // of u32: the table that it begins with
+	root     uint32           // of u32: the number of its root table
 	filters  map[uint32]attrs // of other kinds: options by handle
 }
 
-// table is a hash table of u32. All lists of a qdisc number theirs together.
+// table is a hash table of u32. All lists of a qdisc share the numbers.
 type table struct {
 	prio    uint16 // of its list
 	divisor uint32
 	root    bool
 	keys    map[uint32]attrs // options by handle
-	busy    time.Time        // until then it counts as linked to
+	busy    time.Time        // until then it counts as in use
 }
 
-// all returns the options of all filters, also of tables that no list has any more.
+// all returns the options of all filters, including those of tables without a list.
 func (b *block) all() (all []attrs) {
 	for _, l := range b.lists {
 		all = slices.AppendSeq(all, maps.Values(l.filters))
@@ -45,7 +45,7 @@ func (b *block) all() (all []attrs) {
 	return all
 }
 
-// classAttr is where a filter of a kind says its class.
+// classAttr is the attribute with the class of a filter, by kind.
 var classAttr = map[string]int{"u32": nl.TCA_U32_CLASSID, "flower": nl.TCA_FLOWER_CLASSID}
 
 // leadsTo reports whether a filter leads to a class.
@@ -67,7 +67,8 @@ func (b *block) leadsTo(handle uint32) bool {
 	return false
 }
 
-// find returns the list of a preference, or nil.
+// find returns the list at the preference of a request, or nil. It fails if the list is for
+// another protocol.
 func (b *block) find(r Request) (*list, error) {
 	prio, protocol := r.pref()
 	for _, l := range b.lists {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// qdiscOf returns the qdisc that a request about a class is about.
+// qdiscOf returns the qdisc of the class that a request is about.
 func (d *device) qdiscOf(r Request) (*qdisc, error) {
 	if major := r.Parent &^ minor; r.Parent != netlink.HANDLE_ROOT && major != 0 && major != r.Handle&^minor {
 		return nil, unix.EINVAL
@@ -45,14 +45,14 @@ func (d *device) newClass(r Request) error {
 			return err
 		}
 	}
-	if d.isParent(c) { // it keeps these
+	if d.isParent(c) { // htb keeps the old values
 		parms.Quantum, parms.Prio = c.parms.Quantum, c.parms.Prio
 	}
 	c.parms, c.others = parms, r.options
 	return nil
 }
 
-// htbParms reads what htb is told of a class.
+// htbParms reads the parameters of a class of htb from a request.
 func htbParms(r Request) (p nl.TcHtbCopt, err error) {
 	b := r.options[nl.TCA_HTB_PARMS]
 	if len(b) < nl.SizeofTcHtbCopt {
@@ -65,8 +65,8 @@ func htbParms(r Request) (p nl.TcHtbCopt, err error) {
 	return p, nil
 }
 
-// addClass is htb_change_class (net/sched/sch_htb.c) for a class that is new. The parent
-// of one whose parent does not exist is the qdisc. A parent has no queue any more.
+// addClass is htb_change_class (net/sched/sch_htb.c) for a new class. If the parent does
+// not exist, the class is below the qdisc. The parent loses its queue.
 func (d *device) addClass(q *qdisc, r Request) (*class, error) {
 	c := &class{handle: r.Handle, parent: r.Parent}
 	above, there := q.classes[r.Parent]
@@ -107,7 +107,7 @@ func (d *device) delClass(r Request) error {
 	return nil
 }
 
-// dumpClasses returns the classes of all qdiscs.
+// dumpClasses returns the messages of the classes of all qdiscs.
 func (d *device) dumpClasses() (replies [][]byte) {
 	for _, q := range d.qdiscs() {
 		if q.kind == "tbf" {

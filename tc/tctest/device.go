@@ -5,13 +5,14 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// device is a network device, with what is queued there.
+// device is a network device with its qdiscs. The kernel's mu guards it, and everything
+// below it: qdiscs, classes and filters.
 type device struct {
 	netlink.LinkAttrs
-	kernel        *Kernel // the one that has it
+	kernel        *Kernel // that has the device
 	kind          string
-	root, ingress *qdisc // nil: the kernel's own, or none
-	hadIngress    bool   // then the kernel has one of its own there
+	root, ingress *qdisc // nil: the kernel's default, or none
+	hadIngress    bool   // there was an ingress qdisc; since then there is a default one
 }
 
 func (d *device) Attrs() *netlink.LinkAttrs { return &d.LinkAttrs }
@@ -20,7 +21,7 @@ func (d *device) Type() string { return d.kind }
 
 var _ netlink.Link = &device{}
 
-// named returns the device of a name, or nil.
+// named returns the device with a name, or nil. mu is held.
 func (k *Kernel) named(name string) *device {
 	for _, d := range k.devices {
 		if d.Name == name {
@@ -40,31 +41,31 @@ func (k *Kernel) NameOf(index uint32) string {
 	return ""
 }
 
-// qdisc is one that somebody has made: those that the kernel makes itself have no handle,
-// and are only told of in dumps.
+// qdisc is a qdisc that somebody has made. The kernel's default ones have no handle, and
+// exist only in dumps.
 type qdisc struct {
 	handle, parent uint32
 	kind           string
-	raw            []byte            // options
+	raw            []byte            // its options
 	classes        map[uint32]*class // of htb
 	inner          *qdisc            // of tbf
 	block          block
 	counted        Counters
 }
 
-// class is one of htb.
+// class is a class of htb.
 type class struct {
 	handle, parent uint32
 	parms          nl.TcHtbCopt
-	others         attrs  // options beside the parameters
-	leaf           *qdisc // nil: the kernel's own
+	others         attrs  // all options; parms replaces TCA_HTB_PARMS
+	leaf           *qdisc // nil: the kernel's default
 	counted        Counters
 }
 
 // minor is the part of a handle that names a class.
 const minor = 0xffff
 
-// qdiscs returns those of a device: parents before their children.
+// qdiscs returns the qdiscs of a device, parents before their children.
 func (d *device) qdiscs() (all []*qdisc) {
 	for _, q := range []*qdisc{d.root, d.ingress} {
 		if q == nil {
@@ -83,7 +84,7 @@ func (d *device) qdiscs() (all []*qdisc) {
 	return all
 }
 
-// qdisc returns the one of a handle, or nil.
+// qdisc returns the qdisc with a handle, or nil.
 func (d *device) qdisc(handle uint32) *qdisc {
 	for _, q := range d.qdiscs() {
 		if q.handle == handle {
@@ -93,7 +94,7 @@ func (d *device) qdisc(handle uint32) *qdisc {
 	return nil
 }
 
-// class returns the one of a handle, or nil.
+// class returns the class with a handle, or nil.
 func (d *device) class(handle uint32) *class {
 	if q := d.qdisc(handle &^ minor); q != nil {
 		return q.classes[handle]

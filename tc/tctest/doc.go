@@ -1,19 +1,19 @@
-// Package tctest has a kernel in memory, for tests of package tc and of what uses it:
-// without root, and without a kernel that has what is tested.
+// Package tctest provides a kernel in memory, for tests of package tc and of its users. Such
+// tests need neither root nor a kernel with the kinds under test.
 //
-// It keeps devices, qdiscs, classes and filters, and it speaks the kernel's wire format.
-// What the kernel refuses, it refuses with the same error; where others change things,
-// answers get lost or a process dies, is for [Kernel.Between] to say. It knows the kinds
-// htb, tbf, pfifo, bfifo, fq_codel, sfq, ingress and clsact; u32, flower, bpf and mirred.
-// It moves no packets. Test TestKernelIsAsTheFake holds it against the kernel of the
-// machine.
+// The kernel keeps devices, qdiscs, classes and filters, and speaks the wire format of
+// netlink. It refuses what Linux refuses, with the same error. A test uses [Kernel.Between]
+// to change things behind the caller's back, to lose answers, or to let a process die. The
+// kernel knows the kinds htb, tbf, pfifo, bfifo, fq_codel, sfq, ingress and clsact; u32,
+// flower, bpf and mirred. It moves no packets. TestKernelIsAsTheFake compares it with the
+// kernel of the machine.
 //
 // Files call downwards only:
 //
-//	cases     requests with the answers of a kernel, for it and for the machine's
-//	kernel    Kernel: a request comes in, a change or a dump comes out
-//	link      devices are made, set and deleted
-//	qdisc     qdiscs are made, changed, deleted and listed
+//	cases     requests and the answers to them, for this kernel and the machine's
+//	kernel    Kernel: takes a request, makes a change or returns a dump
+//	link      adds, changes, deletes and lists devices
+//	qdisc     adds, changes, deletes and lists qdiscs
 //	class     the same for classes of HTB
 //	filter    the same for filters, and which of them lead nowhere
 //	u32       the same for the filters and tables of u32

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parentOf returns the qdisc that has the filters of a request.
+// parentOf returns the qdisc whose filters a request is about.
 func (d *device) parentOf(r Request) (*qdisc, error) {
 	q := d.qdisc(r.Parent &^ minor)
 	if q == nil {
@@ -57,9 +57,9 @@ func (d *device) newFilter(r Request) error {
 	return nil
 }
 
-// setFilter makes a filter in a list, or changes it.
+// setFilter adds a filter to a list, or changes it.
 func (d *device) setFilter(b *block, l *list, r Request) error {
-	if err := r.is(l.kind, "Specified filter kind does not match existing one"); err != nil {
+	if err := r.checkKind(l.kind, "Specified filter kind does not match existing one"); err != nil {
 		return err
 	}
 	there := b.has(l, r.Handle)
@@ -82,7 +82,7 @@ func (d *device) setFilter(b *block, l *list, r Request) error {
 			return unix.EINVAL
 		}
 	}
-	if !r.hasInner || r.Handle == 0 {
+	if !r.hasOptions || r.Handle == 0 {
 		return unix.EINVAL
 	}
 	l.filters[r.Handle] = r.options
@@ -99,6 +99,7 @@ func (b *block) has(l *list, handle uint32) bool {
 	return there
 }
 
+// addList adds a list to a block.
 func (b *block) addList(prio, protocol uint16, kind string) *list {
 	l := &list{prio: prio, protocol: protocol, kind: kind, filters: map[uint32]attrs{}}
 	if kind == "u32" {
@@ -109,7 +110,7 @@ func (b *block) addList(prio, protocol uint16, kind string) *list {
 	return l
 }
 
-// delFilter is tc_del_tfilter. Handle 0 stands for the whole list.
+// delFilter is tc_del_tfilter. Handle 0 deletes the whole list, preference 0 all lists.
 func (d *device) delFilter(r Request) error {
 	q, err := d.parentOf(r)
 	if err != nil {
@@ -124,7 +125,7 @@ func (d *device) delFilter(r Request) error {
 	if err != nil || l == nil {
 		return refuse(unix.ENOENT, "Filter with specified priority/protocol not found")
 	}
-	if err := r.is(l.kind, "Specified filter kind does not match existing one"); err != nil {
+	if err := r.checkKind(l.kind, "Specified filter kind does not match existing one"); err != nil {
 		return err
 	}
 	switch {
@@ -142,7 +143,8 @@ func (d *device) delFilter(r Request) error {
 	return nil
 }
 
-// dumpFilters returns the filters of a qdisc, each list with itself before them.
+// dumpFilters returns the messages of the filters of a qdisc. Before the filters of each
+// list comes a message for the list itself.
 func (d *device) dumpFilters(parent uint32) (replies [][]byte) {
 	q := d.qdisc(parent &^ minor)
 	if q == nil {
@@ -162,8 +164,8 @@ func (d *device) dumpFilters(parent uint32) (replies [][]byte) {
 	return replies
 }
 
-// Loose returns what leads nowhere: filters to classes, tables or devices that are not
-// there, and tables whose list has gone. The kernel takes them all.
+// Loose describes what leads nowhere: filters to classes, tables or devices that do not
+// exist, and tables whose list is gone. The kernel accepts them all.
 func (k *Kernel) Loose() (all []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -177,6 +179,7 @@ func (k *Kernel) Loose() (all []string) {
 	return all
 }
 
+// loose describes what leads nowhere in a qdisc.
 func (k *Kernel) loose(q *qdisc) (all []string) {
 	b, prios := &q.block, map[uint16]bool{}
 	for _, l := range b.lists {

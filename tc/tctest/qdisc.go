@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// seat returns where the qdisc of a parent is kept.
+// seat returns the place of the qdisc below a parent.
 func (d *device) seat(parent uint32) (at **qdisc, err error) {
 	switch parent {
 	case netlink.HANDLE_ROOT:
@@ -22,7 +22,7 @@ func (d *device) seat(parent uint32) (at **qdisc, err error) {
 	}
 	c, there := q.classes[parent]
 	switch {
-	case q.kind == "tbf": // whatever the minor number is
+	case q.kind == "tbf": // it ignores the minor number
 		return &q.inner, nil
 	case !there:
 		return nil, refuse(unix.ENOENT, "Specified class not found")
@@ -46,10 +46,10 @@ func (d *device) newQdisc(r Request) error {
 	if r.has(unix.NLM_F_EXCL) {
 		return refuse(unix.EEXIST, "Exclusivity flag on, cannot modify")
 	}
-	if err := r.is(q.kind, "Specified qdisc kind does not match existing one"); err != nil {
+	if err := r.checkKind(q.kind, "Specified qdisc kind does not match existing one"); err != nil {
 		return err
 	}
-	if !r.hasInner {
+	if !r.hasOptions {
 		return nil
 	}
 	if q.kind == "ingress" || q.kind == "clsact" {
@@ -58,7 +58,7 @@ func (d *device) newQdisc(r Request) error {
 	return q.set(r)
 }
 
-// graft makes a qdisc, and puts it where another one may be.
+// graft makes a qdisc and puts it at a place, where another one may be.
 func (d *device) graft(r Request, at **qdisc) error {
 	other := d.qdisc(r.Handle)
 	switch {
@@ -94,12 +94,12 @@ func (d *device) graft(r Request, at **qdisc) error {
 
 var qdiscKinds = []string{"htb", "tbf", "pfifo", "bfifo", "fq_codel", "sfq", "ingress", "clsact"}
 
-// set gives a qdisc its options, if they are well-formed.
+// set sets the options of a qdisc, or returns an error if they are malformed.
 func (q *qdisc) set(r Request) error {
 	short := func(what []byte, want int) bool { return what != nil && len(what) < want }
 	switch q.kind {
 	case "htb":
-		if !r.hasInner || len(r.options[nl.TCA_HTB_INIT]) < nl.SizeofTcHtbGlob {
+		if !r.hasOptions || len(r.options[nl.TCA_HTB_INIT]) < nl.SizeofTcHtbGlob {
 			return unix.EINVAL
 		}
 	case "tbf":
@@ -113,11 +113,11 @@ func (q *qdisc) set(r Request) error {
 			return unix.ERANGE
 		}
 	case "sfq":
-		if r.hasInner && len(r.raw) < 20 {
+		if r.hasOptions && len(r.raw) < 20 {
 			return unix.EINVAL
 		}
 	case "pfifo", "bfifo":
-		if r.hasInner && len(r.raw) < 4 {
+		if r.hasOptions && len(r.raw) < 4 {
 			return unix.EINVAL
 		}
 	}
@@ -125,32 +125,33 @@ func (q *qdisc) set(r Request) error {
 	return nil
 }
 
-// delQdisc is tc_get_qdisc.
+// delQdisc is tc_get_qdisc (net/sched/sch_api.c), which deletes too.
 func (d *device) delQdisc(r Request) error {
 	at, err := d.seat(r.Parent)
 	if err != nil {
 		return err
 	}
 	q := *at
-	isOwn := at == &d.root || at == &d.ingress && d.hadIngress // the kernel's
+	hasDefault := at == &d.root || at == &d.ingress && d.hadIngress
 	switch {
-	case q == nil && isOwn && r.Handle != 0:
+	case q == nil && hasDefault && r.Handle != 0:
 		return refuse(unix.EINVAL, "Invalid handle")
-	case q == nil && isOwn && r.Kind != "":
+	case q == nil && hasDefault && r.Kind != "":
 		return refuse(unix.EINVAL, "Invalid qdisc name")
 	case q == nil:
 		return refuse(unix.ENOENT, "Cannot find specified qdisc on specified device")
 	case r.Handle != 0 && q.handle != r.Handle:
 		return refuse(unix.EINVAL, "Invalid handle")
 	}
-	if err := r.is(q.kind, "Invalid qdisc name"); err != nil {
+	if err := r.checkKind(q.kind, "Invalid qdisc name"); err != nil {
 		return err
 	}
 	*at = nil
 	return nil
 }
 
-// dumpQdiscs has those of the kernel's own too.
+// dumpQdiscs returns the messages of the qdiscs of a device, including the kernel's default
+// ones.
 func (d *device) dumpQdiscs() (replies [][]byte) {
 	own := func(kind string, parent uint32) {
 		replies = append(replies, message(nl.TcMsg{Ifindex: int32(d.Index), Parent: parent}, kind, nil, new(Counters)))
@@ -171,7 +172,7 @@ func (d *device) dumpQdiscs() (replies [][]byte) {
 	return replies
 }
 
-// Count sets what a qdisc or a class has counted.
+// Count sets the counters of a qdisc or a class, which must exist.
 func (k *Kernel) Count(device string, handle uint32, n Counters) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
