@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// markFilter takes the mark of a packet for its class, where it is one of ours. Of
-// kind bpf it is a program of classic BPF: the kernel may lack cls_fw, which does
+// markFilter is the filter that takes the mark of a packet for its class, if the mark is one
+// of ours. It is a program of classic BPF, since the kernel may lack cls_fw, which does
 // the same, and CONFIG_CLS_U32_MARK.
 type markFilter struct{}
 
-// markProgram is: load the mark; if its upper half is that of our handle, return it
-// as the class, else no match.
+// markProgram loads the mark. If the upper half is that of our handle, it returns the mark
+// as the class; otherwise it returns 0, no match.
 var markProgram = []struct {
 	code   uint16
 	jt, jf uint8
@@ -23,7 +23,7 @@ var markProgram = []struct {
 
 const skfAdMark = 0xfffff000 + 20 // SKF_AD_OFF + SKF_AD_MARK
 
-// Attributes of cls_bpf.
+// The attributes of cls_bpf (include/uapi/linux/pkt_cls.h).
 const (
 	bpfOpsLen = 4
 	bpfOps    = 5
@@ -49,6 +49,8 @@ func (markFilter) words() string {
 	return strings.Replace(words, "bytecode ", "bytecode '", 1) + "'"
 }
 
+// parseBPF reads the parameters of a bpf filter from a dump. Only the filter of marks is
+// ours.
 func parseBPF(options []byte) Params {
 	own := parseAttrs(markFilter{}.options())
 	if m := parseAttrs(options); string(m[bpfOps]) == string(own[bpfOps]) {

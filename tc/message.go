@@ -2,16 +2,17 @@ package tc
 
 import "github.com/vishvananda/netlink/nl"
 
-// message is what the kernel says of a qdisc, a class or a filter.
+// message is a qdisc, a class or a filter in a dump.
 type message struct {
 	index          int
 	handle, parent Handle
-	info           uint32
+	info           uint32 // of a filter: preference and protocol
 	kind           string
 	options        []byte
 	counters       Counters
 }
 
+// parseMessage reads a message of a dump, without its header.
 func parseMessage(b []byte) message {
 	t := nl.DeserializeTcMsg(b)
 	m := parseAttrs(b[t.Len():])
@@ -24,9 +25,9 @@ func parseMessage(b []byte) message {
 // pref returns the preference of a filter.
 func (m message) pref() Pref { return Pref{uint16(m.info >> 16), nl.Swap16(uint16(m.info))} }
 
-// Counters are what the kernel has counted for a qdisc or a class.
+// Counters are the kernel's counters of a qdisc or a class.
 type Counters struct {
-	Bytes      uint64 `json:"bytes"` // on the wire, from the Ethernet header on
+	Bytes      uint64 `json:"bytes"` // sent, from the Ethernet header on
 	Packets    uint64 `json:"packets"`
 	Dropped    uint64 `json:"dropped"`
 	Overlimits uint64 `json:"overlimits"`
