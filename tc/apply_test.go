@@ -183,9 +183,9 @@ func TestSharedIngressStays(t *testing.T) {
 	key.Selector.add(0, 0, 0)
 	r.must(add, Object{Type: Filter, Device: "eth0", Handle: u32Node(0, 0, 1), Parent: ingressHandle, Kind: "u32", Pref: Pref{7, unix.ETH_P_IP}, Params: key})
 	r.mustClear()
-	left, err := r.dump(Filter, "eth0", ingressHandle)
-	if err != nil || len(left) == 0 || slices.ContainsFunc(left, func(m message) bool { return m.pref() != Pref{7, unix.ETH_P_IP} }) {
-		t.Errorf("%v, %v", left, err)
+	remaining, err := r.dump(Filter, "eth0", ingressHandle)
+	if err != nil || len(remaining) == 0 || slices.ContainsFunc(remaining, func(m message) bool { return m.pref() != Pref{7, unix.ETH_P_IP} }) {
+		t.Errorf("%v, %v", remaining, err)
 	}
 }
 
@@ -393,10 +393,10 @@ func TestInterruptedDumps(t *testing.T) {
 	for failures, want := range map[int]error{0: nil, 1: nil, 9: nil, 10: nl.ErrDumpInterrupted} {
 		for _, cause := range []error{nl.ErrDumpInterrupted, unix.ENOBUFS} {
 			r := newRig(t)
-			left := failures
+			remaining := failures
 			r.fake.Between = func(q tctest.Request, do func() error) error {
-				if q.Type == unix.RTM_GETQDISC && left > 0 {
-					left--
+				if q.Type == unix.RTM_GETQDISC && remaining > 0 {
+					remaining--
 					return cause
 				}
 				return do()
