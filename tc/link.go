@@ -26,7 +26,7 @@ const mirrorPrefix = "shaper"
 // mirror returns the name of the ifb that shapes what arrives at the device.
 func (d Device) mirror() string { return fmt.Sprint(mirrorPrefix, d.Index) }
 
-// IsMirror reports whether the name of a device is that of an ifb of ours.
+// IsMirror reports whether a device has a name like our ifb devices.
 func IsMirror(name string) bool { return strings.HasPrefix(name, mirrorPrefix) }
 
 // linkSizes are the largest packets that may pass the qdiscs of a link uncut, in bytes: of
