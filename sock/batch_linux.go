@@ -8,82 +8,84 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Batch is trains that leave a socket together. Datagrams of one size in a row are one
-// message to the kernel, which sends them as segments of it: so its network stack does
-// for all of them what it would do for each.
+// Batch sends trains together. Several datagrams of one size are one message to the kernel,
+// which cuts it into segments (UDP_SEGMENT): so its network stack handles them all at the
+// cost of one. One goroutine at a time may use a Batch.
 type Batch struct {
+	// From Add and Send until Clear.
 	trains []Train // at most BatchSize
 	lost   [BatchSize]Loss
 
+	// Of one Send.
 	route    *Route
 	hdrs     [BatchSize]mmsghdr
 	iovs     [BatchSize]unix.Iovec // one for each train
 	control  [BatchSize]control
-	messages []message             // to the kernel, as in hdrs
-	try      func(fd uintptr) bool // kept, so that Send allocates nothing
+	messages []message             // as in hdrs
+	try      func(fd uintptr) bool // sendAll, kept so that Send allocates nothing
 }
 
-// Route is how datagrams leave.
+// Route says how datagrams leave.
 type Route struct {
-	Raw syscall.RawConn // the socket; nil: none, and nothing is sent
+	Raw syscall.RawConn // the socket; nil: there is none, and nothing is sent
 	To  *Peer           // nil: the peer of the connected socket
 
-	// unsegmented is the size from which on the kernel does not send several datagrams as
-	// one, as if they are larger than a frame; 0: not known.
+	// unsegmented is the size of datagrams from which on the kernel does not segment, for
+	// instance because they are larger than a frame; 0: not known.
 	unsegmented atomic.Int64
 }
 
-// Loss is what the kernel did not take of a train.
+// Loss is the part of a train that the kernel did not send.
 type Loss struct{ Packets, Bytes int64 }
 
-// message is trains that are sent as one.
+// message is a row of trains that the kernel gets as one message.
 type message struct {
-	first, n int // numbers of trains
-	size     int // of a datagram
+	first, n int // trains first to first+n-1
+	size     int // of a datagram, in bytes
 	segment  bool
 }
 
-// NewBatch returns a batch, which is empty.
+// NewBatch returns an empty batch.
 func NewBatch() *Batch {
 	b := &Batch{trains: make([]Train, 0, BatchSize), messages: make([]message, 0, BatchSize)}
-	b.try = b.once
+	b.try = b.sendAll
 	return b
 }
 
-// Add appends a train, for which there must be room.
+// Add appends a train. The batch must hold fewer than BatchSize.
 func (b *Batch) Add(t Train) { b.trains = append(b.trains, t) }
 
 // Len returns how many trains were added.
 func (b *Batch) Len() int { return len(b.trains) }
 
-// Lost returns what of train i the kernel did not take.
+// Lost returns what the kernel did not send of train i. It is known after Send.
 func (b *Batch) Lost(i int) Loss { return b.lost[i] }
 
-// Send sends the trains, without waiting for room. Then Lost tells what of them is lost.
+// Send sends the trains, and does not wait for room. Then Lost returns what is lost.
 func (b *Batch) Send(r *Route) {
 	if r.Raw == nil {
 		return
 	}
 	b.route = r
 	for i := 0; i < len(b.trains); {
-		n := b.together(i)
-		b.address(i, n)
+		n := b.joinable(i)
+		b.addMessage(i, n)
 		i += n
 	}
 	if len(b.messages) > 0 && r.Raw.Write(b.try) != nil { // the socket is closed
 		for i := range b.trains {
-			b.loses(i)
+			b.lose(i)
 		}
 	}
 }
 
-// loses notes that a train is lost.
-func (b *Batch) loses(i int) {
+// lose notes that train i is lost.
+func (b *Batch) lose(i int) {
 	b.lost[i] = Loss{b.trains[i].Packets(), int64(len(b.trains[i].Payload))}
 }
 
-// together returns how many trains, from number i on, can be one message.
-func (b *Batch) together(i int) (n int) {
+// joinable returns how many trains, from number i on, can be one message.
+func (b *Batch) joinable(i int) (n int) {
 	size := b.trains[i].datagram()
 	if limit := b.route.unsegmented.Load(); size == 0 || limit > 0 && int64(size) >= limit {
 		return 1
@@ -92,7 +94,7 @@ func (b *Batch) together(i int) (n int) {
 	for _, t := range b.trains[i:] {
 		bytes += len(t.Payload)
 		segments += int(t.Packets())
-		// Only the last segment may be smaller, but not empty.
+		// Only the last segment may be smaller, and it must not be empty.
 		if n > 0 && (t.datagram() > size || len(t.Payload) == 0 || t.Size > 0 && t.Size != size || bytes > MaxTrain || segments > maxSegments) {
 			return n
 		}
@@ -103,8 +105,8 @@ func (b *Batch) together(i int) (n int) {
 	return n
 }
 
-// address makes a message of n trains from number i on.
-func (b *Batch) address(i, n int) {
+// addMessage makes a message of n trains from number i on.
+func (b *Batch) addMessage(i, n int) {
 	m := message{first: i, n: n, size: b.trains[i].datagram()}
 	m.segment = n > 1 || b.trains[i].Packets() > 1
 	at := len(b.messages)
@@ -114,7 +116,7 @@ func (b *Batch) address(i, n int) {
 	}
 	b.hdrs[at].hdr = unix.Msghdr{Iov: &b.iovs[i]}
 	b.hdrs[at].hdr.SetIovlen(n)
-	length := b.to(&b.hdrs[at].hdr, &b.control[at])
+	length := b.setPeer(&b.hdrs[at].hdr, &b.control[at])
 	if m.segment {
 		*(*uint16)(b.control[at].add(&length, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 2)) = uint16(m.size)
 	}
@@ -124,8 +126,8 @@ func (b *Batch) address(i, n int) {
 	}
 }
 
-// to addresses one message, and returns how many bytes of control are in use.
-func (b *Batch) to(h *unix.Msghdr, c *control) (length int) {
+// setPeer addresses a message, and returns how many bytes of c are in use.
+func (b *Batch) setPeer(h *unix.Msghdr, c *control) (length int) {
 	to := b.route.To
 	if to == nil {
 		return 0
@@ -141,10 +143,10 @@ func iovecOf(payload []byte) unix.Iovec {
 	return v
 }
 
-// once sends all, once. One that fails is lost, as it may be on the way; but
-// an ICMP error that an earlier one met is reported here too, and does not
-// concern this one: it is tried again.
-func (b *Batch) once(fd uintptr) bool {
+// sendAll sends each message. If one fails, sendAll tries it once more, since the kernel
+// may have reported an ICMP error for an earlier one. If it fails again, it is lost, as a
+// datagram may be on the network.
+func (b *Batch) sendAll(fd uintptr) bool {
 	retried := false
 	for i := 0; i < len(b.messages); {
 		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&b.hdrs[i])), uintptr(len(b.messages)-i), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
@@ -156,7 +158,7 @@ func (b *Batch) once(fd uintptr) bool {
 		case !retried && errno != unix.EAGAIN:
 			retried = true
 		default:
-			b.refused(fd, b.messages[i], errno)
+			b.refuse(fd, b.messages[i], errno)
 			i++
 			retried = false
 		}
@@ -164,8 +166,9 @@ func (b *Batch) once(fd uintptr) bool {
 	return true
 }
 
-// refused deals with a message that the kernel does not take.
-func (b *Batch) refused(fd uintptr, m message, why error) {
+// refuse handles a message that the kernel does not accept: it sends the datagrams one by
+// one, if segmenting may be the reason, or notes that they are lost.
+func (b *Batch) refuse(fd uintptr, m message, why error) {
 	apart := m.segment && why != unix.EAGAIN
 	if apart && (why == unix.EMSGSIZE || why == unix.EINVAL || why == unix.EIO) {
 		b.route.unsegmented.Store(int64(m.size))
@@ -174,13 +177,12 @@ func (b *Batch) refused(fd uintptr, m message, why error) {
 		if apart {
 			b.sendApart(fd, i)
 		} else {
-			b.loses(i)
+			b.lose(i)
 		}
 	}
 }
 
-// sendApart sends the datagrams of a train one by one, for a kernel that does not segment
-// them.
+// sendApart sends the datagrams of a train one by one.
 func (b *Batch) sendApart(fd uintptr, i int) {
 	rest := b.trains[i]
 	for more := true; more; more = len(rest.Payload) > 0 {
@@ -193,11 +195,12 @@ func (b *Batch) sendApart(fd uintptr, i int) {
 	}
 }
 
+// sendOne sends a datagram.
 func (b *Batch) sendOne(fd uintptr, payload []byte) error {
 	iov := iovecOf(payload)
 	h, c := unix.Msghdr{Iov: &iov}, control{}
 	h.SetIovlen(1)
-	if length := b.to(&h, &c); length > 0 {
+	if length := b.setPeer(&h, &c); length > 0 {
 		h.Control = &c[0]
 		h.SetControllen(length)
 	}
@@ -212,7 +215,7 @@ func (b *Batch) sendOne(fd uintptr, payload []byte) error {
 	}
 }
 
-// Clear empties the batch. What it held is somebody else's by then.
+// Clear empties the batch, and keeps no reference to the payloads.
 func (b *Batch) Clear() {
 	for i := range b.messages {
 		b.hdrs[i].hdr = unix.Msghdr{}

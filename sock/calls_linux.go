@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sockets do not block, so these calls return within microseconds. They are raw:
-// Go's scheduler is not told of them. Else it would wake its monitor thread for
-// each that comes after a moment of idleness, which doubles what a slow class
-// costs; and take the processor away for each that lasts a while, as connect does.
+// Sockets do not block, so these calls return within microseconds. They are raw: Go's
+// scheduler does not know of them. Otherwise it would wake its monitor thread at each call
+// after a moment of idleness, which doubles the cost of a slow class; and it would take the
+// processor away at each call that takes a while, such as connect.
 
-// result makes an error of what a system call has returned.
+// result turns the result of a system call into a count and an error.
 func result(n, _ uintptr, errno syscall.Errno) (int, error) {
 	if errno != 0 {
 		return 0, errno
@@ -23,7 +23,7 @@ func result(n, _ uintptr, errno syscall.Errno) (int, error) {
 	return int(n), nil
 }
 
-// readNow is read(2); 0 bytes are the end.
+// readNow is read(2). 0 bytes are the end.
 func readNow(fd int, p []byte) (int, error) {
 	return result(syscall.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p))))
 }
@@ -75,14 +75,13 @@ func localOf(fd int) netip.AddrPort {
 	return name.addrPort()
 }
 
-// setNow is setsockopt(2). What is set here is done without where the kernel does
-// not grant it.
+// setNow is setsockopt(2). It ignores errors: all goes on without the option.
 func setNow(fd, level, option, value int) {
 	v := int32(value)
 	syscall.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option), uintptr(unsafe.Pointer(&v)), unsafe.Sizeof(v), 0)
 }
 
-// getNow is getsockopt(2); 0 where there is no such option.
+// getNow is getsockopt(2). It returns 0 if there is no such option.
 func getNow(fd, level, option int) int {
 	var v int32
 	size := uint32(unsafe.Sizeof(v))
@@ -90,34 +89,33 @@ func getNow(fd, level, option int) int {
 	return int(v)
 }
 
-// lingerNow has close(2) reset the connection.
+// lingerNow makes close(2) reset the connection (SO_LINGER).
 func lingerNow(fd int) {
 	v := unix.Linger{Onoff: 1}
 	syscall.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_LINGER, uintptr(unsafe.Pointer(&v)), unsafe.Sizeof(v), 0)
 }
 
-// shutdownNow is shutdown(2) of what is written.
+// shutdownNow is shutdown(2) for writing.
 func shutdownNow(fd int) error {
 	_, err := result(syscall.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), unix.SHUT_WR, 0))
 	return err
 }
 
-// ringNow has an eventfd be read.
+// ringNow makes an eventfd readable.
 func ringNow(fd int) {
 	n := uint64(1)
-	syscall.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&n)), unsafe.Sizeof(n)) // fails only when it can be already
+	syscall.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&n)), unsafe.Sizeof(n)) // fails only if it is readable already
 }
 
 // closeNow is close(2).
 func closeNow(fd int) { syscall.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
-// sockname is an address as the kernel has it: large enough for IPv6, and for
-// IPv4 too.
+// sockname is an address for the kernel, of IPv6 or IPv4.
 type sockname unix.RawSockaddrInet6
 
-// socknameOf returns an address for the kernel, and its size.
+// socknameOf returns an address for the kernel, and its size in bytes.
 func socknameOf(ap netip.AddrPort) (name sockname, size uintptr) {
-	port := (*[2]byte)(unsafe.Pointer(&name.Port)) // the same place in IPv4's
+	port := (*[2]byte)(unsafe.Pointer(&name.Port)) // the same place in an address of IPv4
 	port[0], port[1] = byte(ap.Port()>>8), byte(ap.Port())
 	if ap.Addr().Is4() {
 		v4 := (*unix.RawSockaddrInet4)(unsafe.Pointer(&name))
@@ -129,8 +127,8 @@ func socknameOf(ap netip.AddrPort) (name sockname, size uintptr) {
 	return name, unix.SizeofSockaddrInet6
 }
 
-// scopeOf returns the index of a zone: the name of an interface, or its number
-// (RFC 4007); 0 for none.
+// scopeOf returns the index of a zone, which is the name or the number of an interface
+// (RFC 4007); 0 if there is none.
 func scopeOf(zone string) uint32 {
 	if zone == "" {
 		return 0
@@ -142,8 +140,7 @@ func scopeOf(zone string) uint32 {
 	return uint32(n)
 }
 
-// addrPort returns an address, without its zone; invalid for what is neither
-// IPv4 nor IPv6.
+// addrPort returns the address without its zone. It is invalid unless it is of IPv4 or IPv6.
 func (n *sockname) addrPort() netip.AddrPort {
 	bytes := (*[2]byte)(unsafe.Pointer(&n.Port))
 	port := uint16(bytes[0])<<8 | uint16(bytes[1])

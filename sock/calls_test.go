@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// An address survives the way to the kernel and back; a zone goes there, by name
-// or by number.
+// An address stays the same on its way to the kernel and back. The kernel gets a zone given
+// by name or by number.
 func TestSockname(t *testing.T) {
 	for text, scope := range map[string]uint32{
 		"192.0.2.1:80":        0,
@@ -18,10 +18,10 @@ func TestSockname(t *testing.T) {
 		ap := netip.MustParseAddrPort(text)
 		name, _ := socknameOf(ap)
 		if got := name.addrPort(); got != netip.AddrPortFrom(ap.Addr().WithZone(""), ap.Port()) {
-			t.Errorf("%s: it comes back as %s", text, got)
+			t.Errorf("%s comes back as %s", text, got)
 		}
 		if ap.Addr().Is6() && name.Scope_id != scope {
-			t.Errorf("%s: its scope is %d, want %d", text, name.Scope_id, scope)
+			t.Errorf("%s has scope %d, want %d", text, name.Scope_id, scope)
 		}
 	}
 }

@@ -8,36 +8,37 @@ import (
 	"shaper/buffer"
 )
 
-// Cargo is bytes that were read from one end and are not yet written to another. They are
-// in a pipe, where the kernel moves them without a copy; or in a buffer, if they are few or
-// no pipe is free. Both are taken when bytes are there and given back when they have gone,
-// so that an idle Cargo holds none. One goroutine at a time may use it.
+// Cargo holds bytes that were read from one end and are not yet written to another. They are
+// in a pipe, through which the kernel moves them without a copy; or in a buffer, if they are
+// few or no pipe is free. A Cargo takes a pipe or a buffer when it reads, and gives it back
+// when it is empty, so an idle Cargo holds none. One goroutine at a time may use it.
 type Cargo struct {
-	pipes   Pipes          // nil: none may be used
-	refused *atomic.Uint64 // counts that the kernel would not splice
-	pipe    *pipe
+	pipes   Pipes          // nil: it must use none
+	refused *atomic.Uint64 // counts how often the kernel refuses to splice
+	pipe    *pipe          // holds the bytes; nil: buf does
 	buf     *buffer.Buffer
-	n       int  // bytes that were read
-	sent    int  // of those, written
-	plenty  bool // the last read found as many bytes as it could take, or nearly
+	n       int  // bytes read
+	sent    int  // of those, bytes written
+	plenty  bool // the last read found so many bytes that a large one is worth it
 }
 
-// Init prepares a Cargo, which is empty. refused counts that the kernel would not splice.
+// Init prepares an empty Cargo. refused counts how often the kernel refuses to splice.
 func (c *Cargo) Init(pipes Pipes, refused *atomic.Uint64) { *c = Cargo{pipes: pipes, refused: refused} }
 
-// Which bytes go through a pipe: those that come in such numbers that copying
-// them costs more than the system calls of a pipe.
+// Bytes go through a pipe if there are so many that a copy costs more than the system calls
+// of a pipe.
 const (
-	smallRead = 16 << 10 // the most that is read where there was not plenty
-	largeRead = 64 << 10 // the most that is copied at once
-	minSplice = 16 << 10 // the smallest piece that is worth a pipe
+	smallRead = 16 << 10 // the most that one read copies, unless the last one found plenty
+	largeRead = 64 << 10 // the most that one read copies
+	minSplice = 16 << 10 // the smallest piece for a pipe
 )
 
 // Most is how many bytes a Cargo can hold.
 const Most = buffer.Max
 
-// Load reads what is there, at most a piece, which is at most Most; the cargo is empty. No
-// bytes and no error are the end. drained says that there surely was no more to read.
+// Load reads what is there, at most piece bytes, and piece is at most Most. The Cargo must
+// be empty. No bytes and no error are the end of the stream. If drained is true, there was
+// no more to read.
 func (c *Cargo) Load(from End, piece int) (drained bool, err error) {
 	c.n, c.sent = 0, 0
 	if c.plenty && piece >= minSplice {
@@ -45,13 +46,13 @@ func (c *Cargo) Load(from End, piece int) (drained bool, err error) {
 			c.n, err = from.fill(c.pipe, piece)
 			c.plenty = c.n >= smallRead/2
 			switch {
-			case err == unix.EINVAL: // the kernel does not splice from it
+			case err == unix.EINVAL: // the kernel cannot splice from this end
 				c.release()
 				c.forgoPipes()
 			case c.n > 0 || err != nil:
 				return false, c.loaded(err)
 			}
-			c.release() // and read: of an end, only Read tells whether it is one
+			c.release() // 0 bytes: Read knows whether it is the end
 		}
 	}
 	most := smallRead
@@ -65,7 +66,7 @@ func (c *Cargo) Load(from End, piece int) (drained bool, err error) {
 	return c.n < most, c.loaded(err)
 }
 
-// loaded gives back at once what nothing was read into.
+// loaded gives back the pipe or the buffer if nothing was read.
 func (c *Cargo) loaded(err error) error {
 	if c.n == 0 {
 		c.release()
@@ -73,10 +74,10 @@ func (c *Cargo) loaded(err error) error {
 	return err
 }
 
-// Unload writes what the end takes at once, and returns how many bytes that were.
+// Unload writes as much as the end accepts without waiting, and returns how many bytes.
 func (c *Cargo) Unload(to End) (n int, err error) {
 	if c.pipe != nil {
-		if n, err = to.drain(c.pipe, c.Remaining()); err == unix.EINVAL { // the kernel does not splice to it
+		if n, err = to.drain(c.pipe, c.Remaining()); err == unix.EINVAL { // the kernel cannot splice to this end
 			c.unpipe()
 			c.forgoPipes()
 		}
@@ -88,13 +89,13 @@ func (c *Cargo) Unload(to End) (n int, err error) {
 	return n, err
 }
 
-// forgoPipes copies from now on, since the kernel does not splice here.
+// forgoPipes makes the Cargo copy from now on, since the kernel cannot splice here.
 func (c *Cargo) forgoPipes() {
 	c.refused.Add(1)
 	c.pipes = nil
 }
 
-// unpipe moves what is in the pipe into a buffer.
+// unpipe moves the bytes from the pipe into a buffer.
 func (c *Cargo) unpipe() {
 	c.buf = buffer.Get(c.n)
 	for at := c.sent; at < c.n; {
@@ -108,16 +109,16 @@ func (c *Cargo) unpipe() {
 	c.pipe = nil
 }
 
-// Len returns how many bytes Load has read.
+// Len returns how many bytes the last Load has read.
 func (c *Cargo) Len() int { return c.n }
 
-// Remaining returns how many of those are still to be written.
+// Remaining returns how many bytes are still to be written.
 func (c *Cargo) Remaining() int { return c.n - c.sent }
 
-// CopyNext lets the next Load copy what it reads.
+// CopyNext makes the next Load copy, not splice.
 func (c *Cargo) CopyNext() { c.plenty = false }
 
-// Clear forgets the cargo, sent or not.
+// Clear empties the Cargo, and discards what is not written.
 func (c *Cargo) Clear() {
 	if c.pipe != nil && c.Remaining() > 0 {
 		c.unpipe()
@@ -126,7 +127,7 @@ func (c *Cargo) Clear() {
 	c.release()
 }
 
-// release gives back what holds the cargo, which is empty.
+// release gives back the pipe or the buffer, which must be empty.
 func (c *Cargo) release() {
 	if c.pipe != nil {
 		c.pipes.put(c.pipe)

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// porter is a cargo between two connections.
+// porter carries bytes from one connection to another.
 type porter struct {
 	t        testing.TB
 	cargo    Cargo
-	from, to *net.TCPConn // of the peers
+	from, to *net.TCPConn // the peers' ends
 	in, out  *Socket      // our ends
 }
 
@@ -35,7 +35,7 @@ func newPorter(t testing.TB) *porter {
 	return c
 }
 
-// patience is how long tests wait for what must happen, even if the machine is busy.
+// patience is how long tests wait for what must happen. It is long, for a busy machine.
 const patience = time.Minute
 
 // connected returns two connected sockets.
@@ -68,7 +68,7 @@ func send(t testing.TB, c net.Conn, data string) {
 	}
 }
 
-// expect reads exactly so much.
+// expect reads as many bytes as it wants, and compares them.
 func expect(t testing.TB, c io.Reader, want string) {
 	t.Helper()
 	got := make([]byte, len(want))
@@ -77,7 +77,7 @@ func expect(t testing.TB, c io.Reader, want string) {
 	}
 }
 
-// socketOf returns the end of a connection, which stays open for the test.
+// socketOf returns the socket of a connection, which must stay open.
 func socketOf(t testing.TB, c *net.TCPConn) *Socket {
 	t.Helper()
 	raw, err := c.SyscallConn()
@@ -96,7 +96,7 @@ func await(t testing.TB, s *Socket, event int16) {
 	}
 }
 
-// load reads once, and returns how many bytes are in the cargo.
+// load waits, reads once, and returns how many bytes are in the cargo.
 func (c *porter) load(piece int) int {
 	c.t.Helper()
 	for {
@@ -111,7 +111,7 @@ func (c *porter) load(piece int) int {
 	}
 }
 
-// unload writes all that is in the cargo.
+// unload waits and writes all that is in the cargo.
 func (c *porter) unload() {
 	c.t.Helper()
 	for c.cargo.Remaining() > 0 {
@@ -134,8 +134,7 @@ func noise(n int) []byte {
 	return data
 }
 
-// Bytes arrive as they were sent, whatever they go through: with every pipe
-// there is, with one, with none.
+// Bytes arrive as they were sent: with all pipes, with one, with none.
 func TestCargoIsUnchanged(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{maxPipes, 1, 0} {
@@ -168,7 +167,7 @@ func TestCargoIsUnchanged(t *testing.T) {
 			t.Errorf("with %d pipes, %d bytes of %d are spliced", n, spliced, len(data))
 		}
 		if len(c.cargo.pipes) != n {
-			t.Errorf("of %d pipes, %d are left", n, len(c.cargo.pipes))
+			t.Errorf("of %d pipes, %d are free again", n, len(c.cargo.pipes))
 		}
 	}
 }
@@ -186,7 +185,7 @@ func TestCargoOfFewBytes(t *testing.T) {
 	}
 }
 
-// What is given up while it is in a pipe never reaches the next one who uses it.
+// Clear leaves no bytes in a pipe, where the next Cargo would read them.
 func TestCargoGivenUp(t *testing.T) {
 	c := newPorter(t)
 	c.cargo.plenty = true
@@ -199,12 +198,12 @@ func TestCargoGivenUp(t *testing.T) {
 	ps := c.cargo.pipes
 	c.cargo.Clear()
 	if len(ps) != maxPipes {
-		t.Errorf("%d pipes are back", len(ps))
+		t.Errorf("%d pipes are free again, want %d", len(ps), maxPipes)
 	}
 	wantEmpty(t, ps)
 }
 
-// wantEmpty looks into every pipe that is free.
+// wantEmpty fails the test if a free pipe holds bytes.
 func wantEmpty(t testing.TB, ps Pipes) {
 	t.Helper()
 	for range len(ps) {
@@ -216,7 +215,7 @@ func wantEmpty(t testing.TB, ps Pipes) {
 	}
 }
 
-// Where the kernel does not splice, the bytes are copied, and none is lost.
+// If the kernel refuses to splice, the Cargo copies, and loses no byte.
 func TestCargoWithoutSplice(t *testing.T) {
 	t.Run("to the destination", func(t *testing.T) {
 		c := newPorter(t)
@@ -231,7 +230,7 @@ func TestCargoWithoutSplice(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer appended.Close()
-		// It takes nothing: splice(2) refuses it, and it is no socket.
+		// It accepts nothing: splice(2) refuses a file opened for appending, send(2) any file.
 		if _, err := c.cargo.Unload(&Socket{Descriptor(appended.Fd())}); err != unix.ENOTSOCK || c.cargo.pipe != nil || c.cargo.Remaining() != n || c.cargo.refused.Load() != 1 {
 			t.Errorf("unload: %v, and the cargo is %+v", err, c.cargo)
 		}
@@ -242,7 +241,7 @@ func TestCargoWithoutSplice(t *testing.T) {
 		c := newPorter(t)
 		c.cargo.plenty = true
 		data := noise(100_000)
-		memory, err := os.Open("/proc/self/mem") // can be read, but not spliced
+		memory, err := os.Open("/proc/self/mem") // read(2) accepts it, splice(2) does not
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +258,7 @@ func TestCargoWithoutSplice(t *testing.T) {
 	})
 }
 
-// The pipes are what an unprivileged user may have: half of the pages at most.
+// The pipes take at most half of the pages of an unprivileged user.
 func TestPipesAreWithinTheQuota(t *testing.T) {
 	ps := Kernel{}.NewPipes()
 	defer ps.Close()
@@ -277,6 +276,6 @@ func TestPipesAreWithinTheQuota(t *testing.T) {
 		ps.put(p)
 	}
 	if pages > 16384/2 {
-		t.Errorf("they take %d pages", pages)
+		t.Errorf("the pipes take %d pages", pages)
 	}
 }

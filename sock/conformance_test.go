@@ -21,22 +21,22 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// An observed is an end, and what a poller has told of it.
+// observed is an end, and what a poller has reported of it.
 type observed struct {
 	End
 	t      testing.TB
 	poller *Poller
 
-	mu    sync.Mutex
-	told  sync.Cond
-	state State
-	hung  bool
+	mu       sync.Mutex // guards the fields below
+	reported sync.Cond
+	state    State
+	hungUp   bool
 }
 
 func observe(t testing.TB, p *Poller, e End) *observed {
 	t.Helper()
 	o := &observed{End: e, t: t, poller: p}
-	o.told.L = &o.mu
+	o.reported.L = &o.mu
 	key, err := p.Watch(e, All, o)
 	if err != nil {
 		t.Fatal(err)
@@ -53,11 +53,11 @@ func (o *observed) Ready(_ uint64, events Events) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.state.Note(events)
-	o.hung = o.hung || events&HungUp != 0
-	o.told.Broadcast()
+	o.hungUp = o.hungUp || events&HungUp != 0
+	o.reported.Broadcast()
 }
 
-// await waits until the poller has told something.
+// await waits until the poller has reported something.
 func (o *observed) await(what string, is func(*State) bool) {
 	o.t.Helper()
 	late := false
@@ -65,23 +65,24 @@ func (o *observed) await(what string, is func(*State) bool) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		late = true
-		o.told.Broadcast()
+		o.reported.Broadcast()
 	}).Stop()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for !is(&o.state) {
 		if late {
-			o.t.Fatalf("the poller does not tell: %s; it has told %+v", what, o.state)
+			o.t.Fatalf("the poller does not report %q; it has reported %+v", what, o.state)
 		}
-		o.told.Wait()
+		o.reported.Wait()
 	}
 }
 
-// retried does an operation until it is not interrupted, and waits for what it needs.
+// retried repeats an operation until it returns neither EINTR nor EAGAIN. After EAGAIN it
+// waits until the flag is set.
 func (o *observed) retried(do func() (int, error), what string, flag func(*State) *bool) (int, error) {
 	o.t.Helper()
 	for {
-		o.note(flag, false) // before: else what comes meanwhile is lost
+		o.note(flag, false) // before do, which an event may follow at once
 		n, err := do()
 		switch err {
 		case unix.EINTR:
@@ -94,6 +95,7 @@ func (o *observed) retried(do func() (int, error), what string, flag func(*State
 	}
 }
 
+// note sets a flag of the state.
 func (o *observed) note(flag func(*State) *bool, is bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -156,7 +158,10 @@ func (o *observed) breaks() {
 	o.t.Helper()
 	o.await("it breaks", func(s *State) bool { return s.Broken })
 }
-func (o *observed) hangs() { o.t.Helper(); o.await("it hangs up", func(*State) bool { return o.hung }) }
+func (o *observed) hangs() {
+	o.t.Helper()
+	o.await("it hangs up", func(*State) bool { return o.hungUp })
+}
 
 // urgent writes an urgent byte.
 func (o *observed) urgent() {
@@ -173,7 +178,7 @@ func (o *observed) urgent() {
 	}
 }
 
-// A network for the tests to dial on.
+// world is a network with running pollers.
 type world struct {
 	t      testing.TB
 	net    Network
@@ -225,13 +230,13 @@ func (w *world) connected() (a, b *observed) {
 		w.t.Fatal(err)
 	}
 	if from != a.Local() || accepted.Local() != to {
-		w.t.Errorf("%v has accepted %v, want %v from %v", accepted.Local(), from, to, a.Local())
+		w.t.Errorf("%v accepts %v, want %v and %v", accepted.Local(), from, to, a.Local())
 	}
 	return a, observe(w.t, w.poller, accepted)
 }
 
-// behaviour is what the ends of a network do: each line is true of the kernel's sockets, and
-// so of those in memory.
+// behaviour is what the ends of any network do. Sockets of the kernel behave so, and ends in
+// memory must.
 var behaviour = []struct {
 	what string
 	do   func(a, b *observed)
@@ -253,7 +258,7 @@ var behaviour = []struct {
 			b.t.Errorf("then %v", err)
 		}
 	}},
-	{"an end comes behind the bytes, and the other way goes on", func(a, b *observed) {
+	{"an end comes after the bytes, and the other direction goes on", func(a, b *observed) {
 		a.send("last words")
 		a.CloseWrite()
 		b.ends()
@@ -267,7 +272,7 @@ var behaviour = []struct {
 		a.hangs()
 		b.hangs()
 	}},
-	{"what is ended takes no more", func(a, b *observed) {
+	{"an ended direction accepts no more", func(a, b *observed) {
 		a.CloseWrite()
 		a.expectWriteErr(unix.EPIPE)
 		b.expectEnd()
@@ -285,7 +290,7 @@ var behaviour = []struct {
 		b.breaks()
 		b.expectErr(unix.ECONNRESET)
 	}},
-	{"who writes to a closed end is reset", func(a, b *observed) {
+	{"a write to a closed end is answered by a reset", func(a, b *observed) {
 		a.Close()
 		b.ends()
 		b.send("nobody reads this")
@@ -293,14 +298,14 @@ var behaviour = []struct {
 		b.expectWriteErr(unix.EPIPE)
 		b.expectEnd()
 	}},
-	{"who writes to an end closed after his own end is reset", func(a, b *observed) {
+	{"a close after the other end has ended is an end", func(a, b *observed) {
 		a.CloseWrite()
 		b.expectEnd()
 		b.Close()
 		a.expectEnd()
 		a.hangs()
 	}},
-	{"a reset is told once, to a read", func(a, b *observed) {
+	{"a reset is reported once, by a read", func(a, b *observed) {
 		a.Reset()
 		b.breaks()
 		b.ends()
@@ -308,14 +313,14 @@ var behaviour = []struct {
 		b.expectEnd()
 		b.expectWriteErr(unix.EPIPE)
 	}},
-	{"a reset is told once, to a write", func(a, b *observed) {
+	{"a reset is reported once, by a write", func(a, b *observed) {
 		a.Reset()
 		b.breaks()
 		b.expectWriteErr(unix.ECONNRESET)
 		b.expectWriteErr(unix.EPIPE)
 		b.expectEnd()
 	}},
-	{"a reset is told once, to Failure", func(a, b *observed) {
+	{"a reset is reported once, by Failure", func(a, b *observed) {
 		a.Reset()
 		b.breaks()
 		if err := b.Failure(); err != unix.ECONNRESET {
@@ -335,7 +340,7 @@ var behaviour = []struct {
 		b.expectErr(unix.ECONNRESET)
 		b.expectEnd()
 	}},
-	{"a reset behind an end reads as that end", func(a, b *observed) {
+	{"a reset after an end reads as that end", func(a, b *observed) {
 		a.CloseWrite()
 		b.ends()
 		a.Reset()
@@ -343,7 +348,7 @@ var behaviour = []struct {
 		b.expectEnd()
 		b.expectWriteErr(unix.EPIPE)
 	}},
-	{"a reset after both have ended is none", func(a, b *observed) {
+	{"a reset after both have ended has no effect", func(a, b *observed) {
 		a.CloseWrite()
 		b.CloseWrite()
 		b.expectEnd()
@@ -352,10 +357,10 @@ var behaviour = []struct {
 		b.expectEnd()
 		b.hangs()
 		if b.state.Broken {
-			b.t.Error("the other one is broken")
+			b.t.Error("the other end is broken")
 		}
 	}},
-	{"what is reset cannot be ended", func(a, b *observed) {
+	{"a reset end cannot send an end", func(a, b *observed) {
 		a.Reset()
 		b.breaks()
 		if err := b.CloseWrite(); err != unix.ENOTCONN {
@@ -365,7 +370,7 @@ var behaviour = []struct {
 	{"a writer waits for the reader", func(a, b *observed) {
 		sent := fillUp(a)
 		if a.Unsent() == 0 {
-			a.t.Error("all has arrived")
+			a.t.Error("everything has arrived")
 		}
 		var got bytes.Buffer
 		buf := make([]byte, 8<<10)
@@ -377,30 +382,30 @@ var behaviour = []struct {
 			got.Write(buf[:n])
 		}
 		if !bytes.Equal(got.Bytes(), sent) {
-			b.t.Error("others arrive")
+			b.t.Error("other bytes arrive")
 		}
 		a.await("room", func(s *State) bool { return s.Writable })
 		a.send("more")
 		b.expect("more")
-		b.send("thanks") // which acknowledges all that
+		b.send("thanks") // acknowledges all of it
 		a.expect("thanks")
 		if n := a.Unsent(); n > 0 {
 			a.t.Errorf("%d bytes have not arrived", n)
 		}
 	}},
-	{"an end waits behind what there is no room for", func(a, b *observed) {
+	{"an end waits for bytes without room before it", func(a, b *observed) {
 		sent := fillUp(a)
 		a.CloseWrite()
 		b.expect(string(sent))
 		b.expectEnd()
 	}},
-	{"a close lets what there is no room for arrive", func(a, b *observed) {
+	{"bytes without room arrive after a close", func(a, b *observed) {
 		sent := fillUp(a)
 		a.Close()
 		b.expect(string(sent))
 		b.expectEnd()
 	}},
-	{"a reset discards what there is no room for", func(a, b *observed) {
+	{"a reset discards bytes without room", func(a, b *observed) {
 		sent := fillUp(a)
 		a.Reset()
 		b.breaks()
@@ -413,13 +418,13 @@ var behaviour = []struct {
 			b.t.Errorf("of %d bytes, %d arrive before %v", len(sent), got, err)
 		}
 	}},
-	{"a reset reaches a writer who waits", func(a, b *observed) {
+	{"a reset reaches a writer that waits", func(a, b *observed) {
 		fillUp(a)
 		b.Reset()
 		a.breaks()
 		a.expectWriteErr(unix.ECONNRESET)
 	}},
-	{"reads stop short of an urgent byte, and skip it", func(a, b *observed) {
+	{"reads stop before an urgent byte, and skip it", func(a, b *observed) {
 		a.send("before")
 		a.urgent()
 		a.send("behind")
@@ -438,7 +443,7 @@ var behaviour = []struct {
 		a.CloseWrite()
 		b.expectEnd()
 	}},
-	{"only the last urgent byte is one", func(a, b *observed) {
+	{"only the last urgent byte is urgent", func(a, b *observed) {
 		a.send("1")
 		a.urgent()
 		a.send("2")
@@ -450,19 +455,19 @@ var behaviour = []struct {
 		b.expect("1!23")
 		b.expectEnd()
 	}},
-	{"AtEnd looks at nothing but the end", func(a, b *observed) {
+	{"AtEnd is true only at the end", func(a, b *observed) {
 		if b.AtEnd() {
-			b.t.Error("at the end, at the start")
+			b.t.Error("AtEnd at the start")
 		}
 		a.send("x")
 		a.CloseWrite()
 		b.ends()
 		if b.AtEnd() {
-			b.t.Error("at the end, before a byte")
+			b.t.Error("AtEnd before a byte")
 		}
 		b.expect("x")
 		if !b.AtEnd() {
-			b.t.Error("not at the end, behind it")
+			b.t.Error("not AtEnd after the byte")
 		}
 		b.expectEnd()
 	}},
@@ -489,6 +494,7 @@ func fillUp(o *observed) []byte {
 	}
 }
 
+// expectNothing fails the test unless there is nothing to read.
 func (o *observed) expectNothing() {
 	o.t.Helper()
 	if n, err := o.Read(make([]byte, 1)); n != 0 || err != unix.EAGAIN {
@@ -496,7 +502,7 @@ func (o *observed) expectNothing() {
 	}
 }
 
-// The ends in memory do what those of the kernel do.
+// Ends in memory behave as those of the kernel.
 func TestEndsBehaveAlike(t *testing.T) {
 	for _, n := range []Network{Kernel{}, &Memory{}} {
 		for _, c := range behaviour {
@@ -507,7 +513,7 @@ func TestEndsBehaveAlike(t *testing.T) {
 	}
 }
 
-// An address that nobody listens at refuses, in either network.
+// A dial to an address without a listener is refused, in both networks.
 func TestDialIsRefused(t *testing.T) {
 	for _, n := range []Network{Kernel{}, &Memory{}} {
 		w := newWorld(t, n)
@@ -530,7 +536,7 @@ func TestDialIsRefused(t *testing.T) {
 	}
 }
 
-// What a test injects happens once, and the poller tells when there is more to do.
+// An injected error happens once. Then the poller reports that there is more to do.
 func TestInterrupt(t *testing.T) {
 	a, b := newWorld(t, &Memory{}).connected()
 	a.End.(*MemoryEnd).Interrupt(OnWrite, unix.EINTR, unix.EAGAIN)
@@ -539,7 +545,7 @@ func TestInterrupt(t *testing.T) {
 	b.expect("x")
 }
 
-// Who is given up learns it, and the other one does not.
+// Break takes down one end. The other end does not notice.
 func TestBreak(t *testing.T) {
 	a, b := newWorld(t, &Memory{}).connected()
 	a.send("x")
@@ -551,7 +557,7 @@ func TestBreak(t *testing.T) {
 	b.expectNothing()
 }
 
-// A MemoryConn waits: for bytes, for room, for who accepts, and until a deadline.
+// A MemoryConn waits for bytes, for room, for Accept, and until a deadline.
 func TestMemoryConn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &Memory{}
@@ -585,16 +591,16 @@ func TestMemoryConn(t *testing.T) {
 		c, d := NewMemoryConn(one), NewMemoryConn(other)
 		c.SetDeadline(begin.Add(5 * time.Second))
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(begin) != 5*time.Second {
-			t.Errorf("a read ends after %v with %v", time.Since(begin), err)
+			t.Errorf("after %v a read returns %v", time.Since(begin), err)
 		}
 		d.SetLinger(0)
 		d.Close()
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("a read of what is reset ends with %v", err)
+			t.Errorf("a read after a reset returns %v", err)
 		}
 		c.Close()
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("a read of what is closed ends with %v", err)
+			t.Errorf("a read after Close returns %v", err)
 		}
 	})
 }

@@ -11,21 +11,21 @@ import (
 
 // Datagrams are read and written in batches: recvmmsg(2) and sendmmsg(2).
 const (
-	BatchSize   = 32
-	maxDatagram = 64 << 10
+	BatchSize   = 32       // trains
+	maxDatagram = 64 << 10 // bytes
 )
 
-// mmsghdr is struct mmsghdr of recvmmsg(2).
+// mmsghdr is struct mmsghdr of recvmmsg(2). n is in bytes.
 type mmsghdr struct {
 	hdr unix.Msghdr
 	n   uint32
 }
 
-// control is room for an IP_PKTINFO and an IPV6_PKTINFO message, as a socket of
-// both families tells, and a UDP_GRO or UDP_SEGMENT message.
+// control is room for the control messages of a datagram: IP_PKTINFO and IPV6_PKTINFO, since
+// a socket of both families gets both, and UDP_GRO or UDP_SEGMENT.
 type control [96]byte
 
-// Incoming is a batch of datagrams that were read.
+// Incoming is a batch of datagrams that were read. One goroutine at a time may use it.
 type Incoming struct {
 	hdrs    [BatchSize]mmsghdr
 	iovs    [BatchSize]unix.Iovec
@@ -34,7 +34,7 @@ type Incoming struct {
 	bytes   [BatchSize][maxDatagram]byte
 }
 
-// incomings has batches, of 2 MiB each; one is taken only when datagrams are there.
+// incomings is a pool of batches, of 2 MiB each. A Reader takes one only when it reads.
 var incomings = sync.Pool{New: func() any {
 	in := new(Incoming)
 	for i := range in.hdrs {
@@ -49,9 +49,9 @@ var incomings = sync.Pool{New: func() any {
 	return in
 }}
 
-// receive reads what is there, without waiting.
+// receive reads what is there, and returns how many datagrams. It does not wait.
 func (in *Incoming) receive(fd uintptr) (int, error) {
-	for i := range in.hdrs { // the kernel has overwritten them with what came
+	for i := range in.hdrs { // the last receive has overwritten these
 		in.hdrs[i].hdr.Namelen = unix.SizeofSockaddrInet6
 		in.hdrs[i].hdr.SetControllen(len(in.control[i]))
 	}
@@ -67,20 +67,21 @@ func (in *Incoming) receive(fd uintptr) (int, error) {
 	}
 }
 
-// Reader reads batches from a socket, and holds none while it waits.
+// Reader reads batches from a socket. It holds none while it waits. One goroutine at a time
+// may use it.
 type Reader struct {
-	Batch *Incoming // until Release
+	Batch *Incoming // from Read until Release
 	n     int
 	err   error
-	try   func(fd uintptr) bool // kept, so that a read allocates nothing
+	try   func(fd uintptr) bool // receive, kept so that Read allocates nothing
 }
 
-// Read waits for datagrams, reads them into Batch, and returns how many there are: none if
-// the kernel reports an ICMP error that an earlier datagram met. Its error says that the
-// socket is closed or past its deadline.
+// Read waits for datagrams, reads them into Batch, and returns how many there are. It
+// returns 0 if the kernel reports an ICMP error for a datagram sent before. It returns an
+// error, and no Batch, if the socket is closed or its deadline has passed.
 func (r *Reader) Read(raw syscall.RawConn) (n int, err error) {
 	if r.try == nil {
-		r.try = r.once
+		r.try = r.receive
 	}
 	if err := raw.Read(r.try); err != nil {
 		return 0, err
@@ -91,7 +92,8 @@ func (r *Reader) Read(raw syscall.RawConn) (n int, err error) {
 	return r.n, nil
 }
 
-func (r *Reader) once(fd uintptr) bool {
+// receive takes a batch and reads into it. It reports whether the wait is over.
+func (r *Reader) receive(fd uintptr) bool {
 	r.Batch = incomings.Get().(*Incoming)
 	if r.n, r.err = r.Batch.receive(fd); r.err == unix.EAGAIN {
 		r.Release()
@@ -106,17 +108,17 @@ func (r *Reader) Release() {
 	r.Batch = nil
 }
 
-// Discard reads and throws away what is there, and tells of each batch.
-func Discard(fd uintptr, tell func(in *Incoming, n int)) {
+// Discard reads and discards what is there. It calls seen for each batch of n datagrams.
+func Discard(fd uintptr, seen func(in *Incoming, n int)) {
 	in := incomings.Get().(*Incoming)
 	defer incomings.Put(in)
 	for n, err := in.receive(fd); err == nil; n, err = in.receive(fd) {
-		tell(in, n)
+		seen(in, n)
 	}
 }
 
-// Train returns datagram i, or several that were read as one. It is valid as long as the
-// batch is.
+// Train returns datagram i, which may be several that were read as one. It is valid until
+// the batch is released.
 func (in *Incoming) Train(i int) Train {
 	t := Train{Payload: in.bytes[i][:in.hdrs[i].n]}
 	if size := in.message(i, unix.IPPROTO_UDP, unix.UDP_GRO); size != nil {
@@ -125,8 +127,7 @@ func (in *Incoming) Train(i int) Train {
 	return t
 }
 
-// message returns the data of a control message that came with datagram i; nil: it has
-// none such.
+// message returns the data of a control message of datagram i; nil if there is none.
 func (in *Incoming) message(i int, level, kind int32) unsafe.Pointer {
 	for at, end := 0, int(in.hdrs[i].hdr.Controllen); at+unix.SizeofCmsghdr <= end; {
 		c := (*unix.Cmsghdr)(unsafe.Pointer(&in.control[i][at]))
@@ -141,8 +142,8 @@ func (in *Incoming) message(i int, level, kind int32) unsafe.Pointer {
 // Source returns where datagram i came from.
 func (in *Incoming) Source(i int) netip.AddrPort { return in.names[i].addrPort() }
 
-// Asked returns which of our addresses datagram i was sent to; invalid if the socket does
-// not tell. For a broadcast it is the one of that network.
+// Asked returns our address that datagram i was sent to; for a broadcast, our address in
+// that network. It is invalid if the socket does not report it.
 func (in *Incoming) Asked(i int) netip.Addr {
 	if info := in.message(i, unix.IPPROTO_IP, unix.IP_PKTINFO); info != nil {
 		return netip.AddrFrom4((*unix.Inet4Pktinfo)(info).Spec_dst)
@@ -153,16 +154,16 @@ func (in *Incoming) Asked(i int) netip.Addr {
 	return netip.Addr{}
 }
 
-// Peer is where datagrams go from a socket that is not connected: the address, as the kernel
-// takes it, and the address to send from. The zero Peer is nobody.
+// Peer is where a socket that is not connected sends datagrams: the address, as the kernel
+// takes it, and our address to send from. The zero Peer is nobody.
 type Peer struct {
 	name    sockname
 	namelen uint32
 	control control
-	length  int // of control; 0: the kernel chooses the source
+	length  int // of control, in bytes; 0: the kernel chooses our address
 }
 
-// Peer returns the sender of datagram i, as one to answer.
+// Peer returns the sender of datagram i, to answer from the address that it has asked.
 func (in *Incoming) Peer(i int) Peer {
 	p := Peer{name: in.names[i], namelen: in.hdrs[i].hdr.Namelen}
 	asked := in.Asked(i)
@@ -178,8 +179,8 @@ func (in *Incoming) Peer(i int) Peer {
 	return p
 }
 
-// add appends a control message of n bytes, moves the length of all on, and
-// returns where the data go.
+// add appends a control message with n bytes of data, adds its size to length, and returns
+// where the data go.
 func (c *control) add(length *int, level, kind int32, n int) unsafe.Pointer {
 	h := (*unix.Cmsghdr)(unsafe.Pointer(&c[*length]))
 	h.Level, h.Type = level, kind

@@ -11,18 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ListeningSocket is a Listener that the kernel has.
+// ListeningSocket is a Listener of the kernel. Any number of goroutines may use it.
 type ListeningSocket struct {
+	// Set before others use it.
 	addr net.Addr
-	ours bool
+	ours bool // as OnlyOurs says
 
+	// mu guards fd: Accept must not use a descriptor that Close has given back. A poller
+	// uses fd without mu, and forgets it before Close.
 	mu sync.Mutex
 	fd Descriptor // negative: closed
 }
 
 // Listen implements Network.
 func (Kernel) Listen(network, address string) (Listener, error) {
-	// Keepalives cost a few percent of a short connection; whoever relays has time-outs.
+	// Keepalives cost a few percent of a short connection, and sessions have time-outs.
 	l, err := (&net.ListenConfig{KeepAlive: -1}).Listen(context.Background(), network, address)
 	if err != nil {
 		return nil, err
@@ -30,7 +33,8 @@ func (Kernel) Listen(network, address string) (Listener, error) {
 	return NewListener(l.(*net.TCPListener))
 }
 
-// NewListener takes over a listener: a *net.TCPListener or a *net.UnixListener.
+// NewListener returns a ListeningSocket for a *net.TCPListener or a *net.UnixListener, which
+// it closes.
 func NewListener(l interface {
 	net.Listener
 	syscall.Conn
@@ -45,18 +49,19 @@ func NewListener(l interface {
 	if err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
-	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // what it accepts inherits this
+	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // accepted sockets inherit it
 	return &ListeningSocket{addr: l.Addr(), fd: Descriptor(fd)}, nil
 }
 
-// OnlyOurs lets a listener of unix sockets accept connections of this process only. It is
-// for a name that anybody may connect to.
+// OnlyOurs makes a listener of unix sockets accept connections of this process only. It is
+// for a name that anybody can connect to. Call it before Accept.
 func (l *ListeningSocket) OnlyOurs() { l.ours = true }
 
 // Addr implements Listener.
 func (l *ListeningSocket) Addr() net.Addr { return l.addr }
 
-// Accept implements Listener. It returns EPERM for a connection that is not ours.
+// Accept implements Listener. After OnlyOurs it returns EPERM for a connection of another
+// process.
 func (l *ListeningSocket) Accept() (End, netip.AddrPort, error) {
 	l.mu.Lock()
 	fd, from, err := acceptNow(int(l.fd))
@@ -71,6 +76,7 @@ func (l *ListeningSocket) Accept() (End, netip.AddrPort, error) {
 	return &Socket{Descriptor(fd)}, from, nil
 }
 
+// watch implements Source.
 func (l *ListeningSocket) watch(p *Poller, events Events, key uint64) error {
 	return l.fd.watch(p, events, key)
 }
@@ -86,8 +92,7 @@ func (l *ListeningSocket) Close() error {
 	return nil
 }
 
-// pidOf returns the process at the other end of a unix socket; 0 if the kernel does not
-// tell.
+// pidOf returns the id of the process at the other end of a unix socket; 0 if it is unknown.
 func pidOf(fd int) int {
 	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {

@@ -9,25 +9,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory is a network within the process, for tests in virtual time: its ends behave as
-// those of TCP on one machine do, at once. It has no routes: every address leads here. The
-// zero Memory is ready.
+// Memory is a network within the process, for tests in virtual time. Its ends behave like
+// those of TCP on one machine, but nothing takes time. Every address leads to this network.
+// The zero Memory is ready. Any number of goroutines may use it.
 type Memory struct {
-	mu        sync.Mutex // guards what follows; that of a listener and of a link come after it
+	mu        sync.Mutex // guards the fields below; the locks of listeners and links are taken after it
 	listeners map[netip.AddrPort]*MemoryListener
-	silent    map[netip.AddrPort]bool // that nobody answers at
+	silent    map[netip.AddrPort]bool // addresses that do not answer
 	lastPort  uint16
 }
 
-// NewPollers implements Network: it returns one, which makes for an order of events.
+// NewPollers implements Network. It returns one, so that events have one order.
 func (*Memory) NewPollers() ([]*Poller, error) {
 	return []*Poller{newPoller(bell(make(chan bool, 1)))}, nil
 }
 
-// NewPipes implements Network: it returns none.
+// NewPipes implements Network. It returns none.
 func (*Memory) NewPipes() Pipes { return nil }
 
-// bell is the sleeper of ends in memory, which have their news told by turns.
+// bell is the sleeper of a poller in memory. It finds no events: sources in memory report
+// theirs by turns.
 type bell chan bool
 
 func (b bell) sleep(wanted func() bool) bool {
@@ -44,14 +45,14 @@ func (b bell) wake() {
 	}
 }
 
-func (bell) tell(*Poller) {}
-func (bell) release()     {}
-func (bell) remove(int)   {}
+func (bell) report(*Poller) {}
+func (bell) release()       {}
+func (bell) remove(int)     {}
 
-// add implements sleeper: there are no descriptors here.
+// add implements sleeper. It refuses, since there are no descriptors here.
 func (bell) add(int, Events, uint64) error { return unix.EPERM }
 
-// Silence lets nobody answer at an address: who dials it waits for ever.
+// Silence makes nobody answer at an address: a dial waits forever.
 func (m *Memory) Silence(at netip.AddrPort) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,8 +62,7 @@ func (m *Memory) Silence(at netip.AddrPort) {
 	m.silent[at] = true
 }
 
-// Listen implements Network. The host of an address is a number or nothing, which is all
-// of them.
+// Listen implements Network. The host of an address is an IP address, or "" for all.
 func (m *Memory) Listen(network, address string) (Listener, error) {
 	l, err := m.listen(address)
 	if err != nil {
@@ -71,6 +71,7 @@ func (m *Memory) Listen(network, address string) (Listener, error) {
 	return l, nil
 }
 
+// listen is Listen with a plain error.
 func (m *Memory) listen(address string) (*MemoryListener, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -100,13 +101,13 @@ func (m *Memory) listen(address string) (*MemoryListener, error) {
 	return l, nil
 }
 
-// port returns an address with a port that nobody has had; mu is held.
+// port returns an address with a port that was never used. mu is held.
 func (m *Memory) port(host netip.Addr) netip.AddrPort {
 	m.lastPort++
 	return netip.AddrPortFrom(host, 10_000+m.lastPort)
 }
 
-// listening returns who listens at an address; nil: nobody does. mu is held.
+// listening returns the listener at an address, or nil. mu is held.
 func (m *Memory) listening(at netip.AddrPort) *MemoryListener {
 	for _, host := range []netip.Addr{at.Addr(), netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		if l := m.listeners[netip.AddrPortFrom(host, at.Port())]; l != nil {
@@ -121,7 +122,7 @@ func (m *Memory) Dial(to netip.AddrPort, from netip.Addr, _ uint32) (End, error)
 	return m.DialEnd(to, from), nil
 }
 
-// DialEnd is Dial for who uses the end as one in memory.
+// DialEnd is Dial, and returns the end as one in memory.
 func (m *Memory) DialEnd(to netip.AddrPort, from netip.Addr) *MemoryEnd {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -139,7 +140,8 @@ func (m *Memory) DialEnd(to netip.AddrPort, from netip.Addr) *MemoryEnd {
 	return ours
 }
 
-// DialConn connects from an address, "" for any, to another one, as net.Dial does.
+// DialConn connects to an address, as net.Dial does, and waits. from is the local address;
+// "" is any.
 func (m *Memory) DialConn(from, address string) (*MemoryConn, error) {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -159,20 +161,25 @@ func (m *Memory) Pair() (End, net.Conn, error) {
 	return ours, NewMemoryConn(theirs), nil
 }
 
-// MemoryListener is a Listener in memory.
+// MemoryListener is a Listener in memory. Any number of goroutines may use it.
 type MemoryListener struct {
+	// Set by Listen.
 	network *Memory
 	at      netip.AddrPort
+
+	// watched guards itself; the poller's lock guards Due.
 	watched
 	Due
 
-	mu      sync.Mutex // guards what follows
+	// mu guards the fields below. That of network is taken before it, those of links and
+	// of a poller after it.
+	mu      sync.Mutex
 	changed sync.Cond
-	queue   []*MemoryEnd // that nobody has accepted
+	queue   []*MemoryEnd // not accepted yet
 	closed  bool
 }
 
-// offer puts an end into the queue; false if the listener is closed.
+// offer puts an end into the queue. It returns false if the listener is closed.
 func (l *MemoryListener) offer(e *MemoryEnd) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -196,7 +203,8 @@ func (l *MemoryListener) Accept() (End, netip.AddrPort, error) {
 	return e, e.peer.local, nil
 }
 
-// Next is Accept that waits.
+// Next waits for the next connection, and returns it as a net.Conn. It returns EBADF if the
+// listener is closed.
 func (l *MemoryListener) Next() (*MemoryConn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -212,6 +220,7 @@ func (l *MemoryListener) Next() (*MemoryConn, error) {
 	}
 }
 
+// next is Accept with mu held.
 func (l *MemoryListener) next() (*MemoryEnd, error) {
 	switch {
 	case l.closed:
@@ -224,16 +233,17 @@ func (l *MemoryListener) next() (*MemoryEnd, error) {
 	return e, nil
 }
 
-// Turn implements Turner: it tells the watcher of what is in the queue.
+// Turn implements Turner. It reports to the watcher if there is something to accept.
 func (l *MemoryListener) Turn() {
 	l.mu.Lock()
 	waiting := len(l.queue) > 0
 	l.mu.Unlock()
 	if waiting {
-		l.tell(Readable)
+		l.report(Readable)
 	}
 }
 
+// watch implements Source.
 func (l *MemoryListener) watch(p *Poller, events Events, key uint64) error {
 	l.begin(p, events, key, l)
 	return nil
@@ -242,7 +252,7 @@ func (l *MemoryListener) watch(p *Poller, events Events, key uint64) error {
 // Addr implements Listener.
 func (l *MemoryListener) Addr() net.Addr { return net.TCPAddrFromAddrPort(l.at) }
 
-// Close implements Listener. Those in the queue are reset.
+// Close implements Listener. It resets the connections in the queue.
 func (l *MemoryListener) Close() error {
 	l.network.mu.Lock()
 	delete(l.network.listeners, l.at)

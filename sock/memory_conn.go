@@ -10,23 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MemoryConn is an end in memory as a net.Conn: its operations wait, as those of a *net.TCPConn
-// do. Its errors are those of the kernel, in a net.OpError.
+// MemoryConn is an end in memory as a net.Conn. Its operations wait, like those of a
+// *net.TCPConn. Its errors are those of the kernel, in a net.OpError.
 type MemoryConn struct {
 	End     *MemoryEnd
-	changed sync.Cond // something has happened to the end, or a deadline has passed
-	abort   bool      // Close resets
+	changed sync.Cond // on the lock of the link: something has happened, or a deadline has passed
+	abort   bool      // Close resets; set by SetLinger, before others use the conn
 
-	read, write deadline // the lock of the link guards them
+	// The lock of the link guards the fields below.
+	read, write deadline
 }
 
-// deadline is when an operation is given up; the zero deadline is never.
+// deadline is when operations fail. The zero deadline is never.
 type deadline struct {
 	timer  *time.Timer
 	passed bool
 }
 
-// NewMemoryConn returns a MemoryConn of an end, which nobody else may use.
+// NewMemoryConn returns a MemoryConn for an end. Nobody else may use the end then.
 func NewMemoryConn(e *MemoryEnd) *MemoryConn {
 	c := &MemoryConn{End: e}
 	c.changed.L = e.link
@@ -36,8 +37,8 @@ func NewMemoryConn(e *MemoryEnd) *MemoryConn {
 	return c
 }
 
-// await does something again whenever something has happened, until it returns another
-// error than EAGAIN, or the deadline has passed.
+// await calls do with the lock of the link held, and again whenever something has happened,
+// until do returns no EAGAIN or EINTR, or the deadline has passed.
 func (c *MemoryConn) await(op string, d *deadline, do func() error) error {
 	c.End.link.Lock()
 	defer c.End.link.Unlock()
@@ -59,11 +60,12 @@ func (c *MemoryConn) await(op string, d *deadline, do func() error) error {
 	}
 }
 
+// failed returns the error of an operation.
 func (c *MemoryConn) failed(op string, err error) error {
 	return &net.OpError{Op: op, Net: "memory", Addr: c.RemoteAddr(), Err: err}
 }
 
-// connected waits until the end is connected, or cannot be.
+// connected waits until the end is connected, or the attempt has failed.
 func (c *MemoryConn) connected() error {
 	return c.await("connect", &c.write, func() error {
 		switch e := c.End; e.state {
@@ -93,7 +95,7 @@ func (c *MemoryConn) Write(p []byte) (written int, err error) {
 	err = c.await("write", &c.write, func() error {
 		n, err := c.End.write(p[written:])
 		if written += n; err == nil && written < len(p) {
-			return unix.EINTR // go on
+			return unix.EINTR // write the rest
 		}
 		return err
 	})
@@ -111,7 +113,7 @@ func (c *MemoryConn) Close() error {
 	return nil
 }
 
-// CloseWrite tells the other end that nothing more comes.
+// CloseWrite sends the end of the stream, as that of a *net.TCPConn does.
 func (c *MemoryConn) CloseWrite() error {
 	if err := c.End.CloseWrite(); err != nil {
 		return c.failed("close", err)
@@ -119,13 +121,13 @@ func (c *MemoryConn) CloseWrite() error {
 	return nil
 }
 
-// SetLinger lets Close reset the connection if seconds is 0, as that of a *net.TCPConn does.
+// SetLinger makes Close reset the connection if seconds is 0, as that of a *net.TCPConn does.
 func (c *MemoryConn) SetLinger(seconds int) error {
 	c.abort = seconds == 0
 	return nil
 }
 
-// SetReadBuffer sets how much may arrive before it is read.
+// SetReadBuffer sets how many bytes may arrive before they are read.
 func (c *MemoryConn) SetReadBuffer(bytes int) error {
 	c.End.Set(ReceiveBuffer, bytes)
 	return nil
@@ -149,6 +151,7 @@ func (c *MemoryConn) SetReadDeadline(t time.Time) error { return c.setDeadline(&
 // SetWriteDeadline implements net.Conn.
 func (c *MemoryConn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.write, t) }
 
+// setDeadline sets a deadline, and stops the timer of the one before.
 func (c *MemoryConn) setDeadline(d *deadline, t time.Time) error {
 	c.End.link.Lock()
 	defer c.End.link.Unlock()
@@ -163,7 +166,7 @@ func (c *MemoryConn) setDeadline(d *deadline, t time.Time) error {
 	timer = time.AfterFunc(time.Until(t), func() {
 		c.End.link.Lock()
 		defer c.End.link.Unlock()
-		if d.timer == timer { // else another one has been set meanwhile
+		if d.timer == timer { // no other deadline was set meanwhile
 			d.passed = true
 			c.changed.Broadcast()
 		}

@@ -6,29 +6,27 @@ import (
 	"shaper/buffer"
 )
 
-// pipe is a pipe of the kernel: what is spliced through it is not copied
-// (splice(2)).
+// pipe is a pipe of the kernel. Bytes spliced through it are not copied (splice(2)).
 type pipe struct{ in, out int }
 
-// Bounds of the pipes. An unprivileged user has 16,384 pages for all of its
-// pipes (pipe-user-pages-soft in pipe(7)), beyond which each new one is of a
-// page or two.
+// The number of pipes, and their size in bytes. An unprivileged user has 16,384 pages for
+// all pipes (pipe-user-pages-soft in pipe(7)); beyond that, a new pipe has a page or two.
 const (
 	maxPipes = 64
 	pipeSize = buffer.Max
 )
 
-// Pipes are what many a Cargo moves bytes through. Each is empty, but for those that a
-// Cargo holds. A nil Pipes has none.
+// Pipes is a pool of empty pipes, which many a Cargo shares. A nil Pipes has none. Any number
+// of goroutines may use it.
 type Pipes chan *pipe
 
-// NewPipes implements Network.
+// NewPipes implements Network. If the kernel grants fewer pipes, more bytes are copied.
 func (Kernel) NewPipes() Pipes {
 	ps := make(Pipes, maxPipes)
 	for range maxPipes {
 		p, err := newPipe()
 		if err != nil {
-			break // with fewer, or none, more is copied
+			break
 		}
 		ps <- p
 	}
@@ -48,7 +46,7 @@ func newPipe() (*pipe, error) {
 	return p, nil
 }
 
-// get returns a pipe; nil: all are in use.
+// get takes a pipe; it returns nil if all are in use.
 func (ps Pipes) get() *pipe {
 	select {
 	case p := <-ps:
@@ -58,6 +56,7 @@ func (ps Pipes) get() *pipe {
 	}
 }
 
+// put gives an empty pipe back.
 func (ps Pipes) put(p *pipe) { ps <- p }
 
 // Close closes the pipes. None may be in use.
@@ -72,12 +71,12 @@ func (p *pipe) close() {
 	unix.Close(p.out)
 }
 
-// fill moves at most n bytes from a socket into the pipe, which is empty: else
-// a full pipe would look like a socket without bytes. 0 bytes are the end.
+// fill moves at most n bytes from a socket into the pipe. The pipe must be empty: a full one
+// would look like a socket without bytes. 0 bytes are the end of the stream.
 func (p *pipe) fill(fd, n int) (int, error) { return spliceNow(fd, p.in, n) }
 
-// drain moves at most n bytes on to a socket.
+// drain moves at most n bytes from the pipe to a socket.
 func (p *pipe) drain(fd, n int) (int, error) { return spliceNow(p.out, fd, n) }
 
-// read takes what is in the pipe out, up to len(b).
+// read takes up to len(b) bytes out of the pipe.
 func (p *pipe) read(b []byte) (int, error) { return readNow(p.out, b) }

@@ -5,27 +5,33 @@ import (
 	"sync"
 )
 
-// Poller tells when ends are ready: one goroutine, that of Run, for many ends, which then
-// need none of their own.
+// Poller reports when sources are ready, and gives turns. One goroutine, that of Run, serves
+// many sources; so they need none of their own. All methods but Run may be called by any
+// goroutine.
 type Poller struct {
-	sleeper sleeper
+	sleeper sleeper // set by newPoller
 
-	mu      sync.Mutex         // guards what follows; the locks of sessions and of ends in memory come before it
-	watched map[uint64]Watcher // by their keys
+	// mu guards the fields below. The locks of sessions and of ends in memory are taken
+	// before it.
+	mu      sync.Mutex
+	watched map[uint64]Watcher // by key
 	lastKey uint64
-	again   []Turner // that want another turn
-	asleep  bool     // waiting for news, or about to: it is to be woken; never once closed
+	again   []Turner // due for a turn
+	asleep  bool     // Run waits for news, or is about to; never true once closed
 	closed  bool
 }
 
-// sleeper is how a poller waits: for the kernel's events, or for nothing but wake.
+// sleeper is how a poller waits: for the kernel's events, or for nothing but wake. Only the
+// poller's goroutine calls sleep, report and release.
 type sleeper interface {
-	// sleep waits for news, and returns false if it cannot go on. It waits for a moment
-	// only if wanted returns true.
+	// sleep waits for news. If wanted returns true, it waits only for a moment, or not at
+	// all. It returns false if it cannot go on.
 	sleep(wanted func() bool) bool
-	// tell tells p of the events that sleep has found.
-	tell(p *Poller)
+	// report reports the events that sleep has found to the watchers of p.
+	report(p *Poller)
+	// wake ends a sleep.
 	wake()
+	// release closes what the sleeper has open.
 	release()
 
 	// add begins to watch a descriptor, under a key; remove ends that.
@@ -33,32 +39,37 @@ type sleeper interface {
 	remove(fd int)
 }
 
-// Source is what a poller watches.
+// Source is what a poller can watch: an end or a listener.
 type Source interface {
+	// watch begins to report events to p, under a key; unwatch ends that. The lock of p
+	// is held.
 	watch(p *Poller, events Events, key uint64) error
 	unwatch(p *Poller)
 }
 
-// Watcher is told of the events of an end, under the key that Watch has returned.
+// Watcher receives the events of a source, with the key that Watch has returned. The
+// poller's goroutine calls Ready, and holds no lock.
 type Watcher interface {
 	Ready(key uint64, events Events)
 }
 
-// Turner has something to go on with. It embeds a Due.
+// Turner takes turns on the poller's goroutine, to go on with its work. It embeds a Due.
 type Turner interface {
+	// Turn does a part of the work. The poller holds no lock.
 	Turn()
 	due() *Due
 }
 
-// Due is part of a Turner: whether it is to have another turn, so that it has one, however
-// many ask for it. The poller's lock guards it.
+// Due is part of a Turner. It is true if the Turner is due for a turn: it gets only one,
+// however often Revisit is called. The poller's lock guards it.
 type Due bool
 
 func (d *Due) due() *Due { return d }
 
 func newPoller(s sleeper) *Poller { return &Poller{sleeper: s, watched: map[uint64]Watcher{}} }
 
-// Watch has w told of the events of s, until Forget. No key is 0.
+// Watch reports the events of s to w, until Forget. A key is never 0. Watch returns
+// net.ErrClosed if the poller is closed.
 func (p *Poller) Watch(s Source, events Events, w Watcher) (key uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,9 +84,9 @@ func (p *Poller) Watch(s Source, events Events, w Watcher) (key uint64, err erro
 	return p.lastKey, nil
 }
 
-// Forget undoes Watch; the end is to be closed. An event that is on its way comes to nothing,
-// since its key means nothing any more. The kernel forgets a socket with its last descriptor;
-// one that has others is to be removed before.
+// Forget undoes Watch. The caller then closes the source: the kernel forgets a socket when
+// its last descriptor is closed. If the socket has other descriptors, the caller must call
+// Remove first. An event that is on its way has no effect, since its key is unknown.
 func (p *Poller) Forget(key uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +102,7 @@ func (p *Poller) Remove(s Source) {
 	}
 }
 
-// Revisit gives another turn, after those of the others.
+// Revisit makes t due for a turn, after those that are due already.
 func (p *Poller) Revisit(t Turner) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,15 +125,15 @@ func (p *Poller) Waiting() int {
 	return len(p.again)
 }
 
-// Close ends Run, which nobody may need any more.
+// Close ends Run. Nobody may need the poller any more.
 func (p *Poller) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	p.wake() // for the last time: what it wakes by may be another's soon
+	p.wake() // for the last time: after Run, its descriptor may be another's
 }
 
-// wake ends a wait for news; mu is held.
+// wake wakes Run if it is asleep. mu is held.
 func (p *Poller) wake() {
 	if p.asleep {
 		p.asleep = false
@@ -130,13 +141,13 @@ func (p *Poller) wake() {
 	}
 }
 
-// Run tells of events and gives turns, until the poller is closed.
+// Run reports events and gives turns, until the poller is closed.
 func (p *Poller) Run() {
 	defer p.sleeper.release()
 	var again []Turner
 	wanted := p.wanted
 	for p.rest() && p.sleeper.sleep(wanted) {
-		p.sleeper.tell(p)
+		p.sleeper.report(p)
 		again = p.take(again[:0])
 		for i, t := range again {
 			t.Turn()
@@ -145,8 +156,8 @@ func (p *Poller) Run() {
 	}
 }
 
-// rest notes that Run is going to wait, unless somebody wants another turn. It returns false
-// once the poller is closed.
+// rest notes that Run is going to wait, unless a turn is due. It returns false if the poller
+// is closed.
 func (p *Poller) rest() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,14 +165,14 @@ func (p *Poller) rest() bool {
 	return !p.closed
 }
 
-// wanted reports whether somebody wants another turn.
+// wanted reports whether Run must not wait, because a turn is due or the poller is closed.
 func (p *Poller) wanted() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.asleep
 }
 
-// take returns those that want another turn.
+// take appends to into those that are due for a turn. Then none is due.
 func (p *Poller) take(into []Turner) []Turner {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,7 +186,7 @@ func (p *Poller) take(into []Turner) []Turner {
 	return into
 }
 
-// ready tells of the events of a source.
+// ready reports the events of the source with a key, if it is not forgotten.
 func (p *Poller) ready(key uint64, events Events) {
 	p.mu.Lock()
 	w := p.watched[key]

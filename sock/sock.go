@@ -1,12 +1,3 @@
-// Package sock has the sockets that sessions are made of. It knows no session and no class.
-//
-// An [End] is one end of a connection of bytes. It never waits: a [Poller] tells when there
-// is something to read, or room to write. A [Network] makes ends. There are two: [Kernel],
-// whose ends are sockets of TCP, and [Memory], whose ends behave alike, for tests in virtual
-// time. A test holds the two to the same table.
-//
-// A [Cargo] is bytes on their way from one end to another; the kernel moves many of them
-// without a copy. Datagrams are read and written in batches: [Reader], [Batch].
 package sock
 
 import (
@@ -16,110 +7,112 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Network makes ends of connections.
+// Network makes ends and listeners. Any number of goroutines may use it.
 type Network interface {
-	// Listen binds an address: network is "tcp", "tcp4" or "tcp6".
+	// Listen listens at an address; network is "tcp", "tcp4" or "tcp6".
 	Listen(network, address string) (Listener, error)
-	// Dial begins to connect to an address, from a local address if one is given. mark is
-	// that of what is sent (SO_MARK); 0: none. The poller tells that the end is writable
-	// when the attempt has come to an end, and Failure says how.
+	// Dial begins to connect to an address, from a local address if from is valid. mark is
+	// the SO_MARK of packets; 0 sets none. The poller reports that the end is writable when
+	// the attempt is over; then Failure returns nil if it has succeeded.
 	Dial(to netip.AddrPort, from netip.Addr, mark uint32) (End, error)
-	// Pair returns the ends of a connection within the process; the second one waits.
+	// Pair returns the two ends of a connection within the process. Operations of the
+	// net.Conn wait.
 	Pair() (End, net.Conn, error)
-	// NewPollers returns pollers that run at the same time.
+	// NewPollers returns pollers; each of them needs a goroutine for Run.
 	NewPollers() ([]*Poller, error)
-	// NewPipes returns what moves bytes without a copy; nil: nothing does.
+	// NewPipes returns pipes that move bytes without a copy; nil if the network has none.
 	NewPipes() Pipes
 }
 
 // Listener accepts connections.
 type Listener interface {
 	Source
-	// Accept returns the next connection, and the address it comes from; EAGAIN if there
-	// is none now, EBADF if the listener is closed. It may be called by many.
+	// Accept returns the next connection, and the address it comes from. It does not
+	// wait: the error is EAGAIN if there is none now, EBADF if the listener is closed. Any
+	// number of goroutines may call it.
 	Accept() (End, netip.AddrPort, error)
 	Addr() net.Addr
-	// Close stops listening. Before, the poller is to remove the listener: the kernel has
-	// it open elsewhere if it was passed to this process.
+	// Close stops listening. Call Remove of the poller first: if the listener was passed to
+	// this process, the kernel has it open elsewhere.
 	Close() error
 }
 
-// End is one end of a connection of bytes. Nothing here waits. One goroutine at a time may
-// use it; after Close or Reset none may. Errors are those of the kernel: EAGAIN, EINTR,
+// End is one end of a byte stream. Its methods never wait. One goroutine at a time may use
+// it; after Close or Reset none may. Errors are those of the kernel: EAGAIN, EINTR,
 // ECONNRESET, EPIPE, ETIMEDOUT and others.
 type End interface {
 	Source
-	// Read reads what is there. No bytes and no error are the end.
+	// Read reads what is there. No bytes and no error are the end of the stream.
 	Read(p []byte) (int, error)
-	// Write writes what there is room for.
+	// Write writes as much as there is room for.
 	Write(p []byte) (int, error)
-	// CloseWrite tells the other end that nothing more comes.
+	// CloseWrite sends the end of the stream.
 	CloseWrite() error
-	// Close closes the end. What has been written still arrives.
+	// Close closes the end. What was written still arrives.
 	Close()
-	// Reset closes the end with a reset, so that the other one sees no clean end. What has
-	// been written and has not arrived is discarded.
+	// Reset closes the end with a reset, so that the other end sees no clean end. What was
+	// written and has not arrived is discarded.
 	Reset()
-	// Failure returns why the connection is down, or could not be made, once; nil: it is
-	// up, or Read or Write have told. It names no operation.
+	// Failure returns why the connection is down or could not be made. It returns an error
+	// only once, and only if Read and Write have not returned it. It names no operation.
 	Failure() error
-	// AtEnd reports whether there is nothing to read before an end that has come.
+	// AtEnd reports whether the end of the stream has come and nothing before it is unread.
 	AtEnd() bool
 	// Unsent returns how many bytes were written and have not arrived.
 	Unsent() int
-	// Local returns the address of this end; invalid for one of a pair.
+	// Local returns the address of this end; it is invalid for an end of a pair.
 	Local() netip.AddrPort
-	// Set sets an option, if the end has it; Get returns its value, or 0.
+	// Set sets an option, if the end has it. Get returns the value of an option, or 0.
 	Set(o Option, value int)
 	Get(o Option) int
 
-	// fill moves at most n bytes into an empty pipe, drain out of it; EINVAL: the end has
-	// nothing to do with pipes.
+	// fill moves at most n bytes from the end into an empty pipe, drain from a pipe to the
+	// end. They return EINVAL if the end cannot use pipes.
 	fill(p *pipe, n int) (int, error)
 	drain(p *pipe, n int) (int, error)
 }
 
-// Option is something that can be set of an end.
+// Option is an option of an end.
 type Option uint8
 
 const (
-	ReceiveBuffer Option = iota // bytes, of which the kernel doubles what it is given (socket(7))
-	SendBuffer                  // the same of what is written
-	UnsentLow                   // above so many bytes that have not been sent the end is not writable (TCP_NOTSENT_LOWAT)
-	UserTimeout                 // milliseconds after which a dead peer is given up (RFC 5482)
+	ReceiveBuffer Option = iota // bytes; the kernel doubles the value (socket(7))
+	SendBuffer                  // bytes; the kernel doubles the value
+	UnsentLow                   // bytes: while more are unsent, the end is not writable (TCP_NOTSENT_LOWAT)
+	UserTimeout                 // milliseconds until a silent peer is given up (RFC 5482)
 	Mark                        // of packets (SO_MARK)
-	Segment                     // bytes: the largest of the connection. Some 1,400 on most networks, 64 KiB on the loopback device; 0 for what is not TCP
+	Segment                     // bytes: the largest segment; some 1,400 on most networks, 64 KiB on the loopback device, 0 if the end is not TCP
 	options
 )
 
-// Events are news of an end. Each is told once, when it comes about: who reads or writes
-// does so until EAGAIN, and is told when there is more to do.
+// Events are news of a source. Each is reported once, when it happens: a watcher reads or
+// writes until EAGAIN, and the next event reports that there is more to do.
 type Events uint32
 
 const (
 	Readable Events = unix.EPOLLIN
 	Writable Events = unix.EPOLLOUT
-	Ended    Events = unix.EPOLLRDHUP // the other end has sent an end, or a reset
+	Ended    Events = unix.EPOLLRDHUP // the other end has ended the stream or reset it
 	Broken   Events = unix.EPOLLERR   // the connection is down
-	HungUp   Events = unix.EPOLLHUP   // both ways have ended
+	HungUp   Events = unix.EPOLLHUP   // both directions have ended
 	Urgent   Events = unix.EPOLLPRI   // there is urgent data
 
-	// All are the events that an end is watched for.
+	// All are the events of interest to a watcher that reads and writes.
 	All = Readable | Writable | Ended | Urgent
-	// OnlyBroken is for a watcher that neither reads nor writes. The kernel tells Broken
-	// in any case.
+	// OnlyBroken is for a watcher that neither reads nor writes. Broken and HungUp are
+	// reported in any case.
 	OnlyBroken Events = 0
 )
 
-// State is what events have told of an end.
+// State is what events have reported of an end, and is still to be acted on.
 type State struct {
 	Readable, Writable bool
-	Ends               bool // the other end has sent an end, or a reset: reads tell which
+	Ends               bool // the other end has ended the stream or reset it; a read tells which
 	Broken             bool // the connection is down
-	Urgent             bool // there has been urgent data (tcp(7)), at which reads stop short of what is behind
+	Urgent             bool // there was urgent data (tcp(7)); reads stop where it was
 }
 
-// Note notes events.
+// Note adds events to the state.
 func (s *State) Note(e Events) {
 	s.Readable = s.Readable || e&(Readable|Ended|Broken|HungUp) != 0
 	s.Writable = s.Writable || e&(Writable|Broken|HungUp) != 0

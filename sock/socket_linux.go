@@ -9,19 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kernel is the network of the kernel: its ends are sockets of TCP, and a pair is of unix
-// sockets.
+// Kernel is the network of the kernel. Its ends are TCP sockets; a pair is unix sockets.
 type Kernel struct{}
 
-// Socket is an end that the kernel has.
+// Socket is an End of the kernel, which owns its descriptor.
 type Socket struct {
 	Descriptor // negative: closed
 }
 
-// Descriptor is that of a socket that does not block.
+// Descriptor is the descriptor of a socket that does not block.
 type Descriptor int
 
-// NoSocket returns a Socket that is closed.
+// NoSocket returns a closed Socket.
 func NoSocket() *Socket { return &Socket{-1} }
 
 // Read implements End.
@@ -44,7 +43,7 @@ func (s *Socket) Close() {
 	}
 }
 
-// Reset implements End. The other end of a pair sees a clean end all the same.
+// Reset implements End. But the other end of a pair sees a clean end.
 func (s *Socket) Reset() {
 	if s.Descriptor >= 0 {
 		s.Abandon()
@@ -52,10 +51,10 @@ func (s *Socket) Reset() {
 	}
 }
 
-// Abandon makes a reset of the close that is to follow.
+// Abandon makes the next close a reset.
 func (d Descriptor) Abandon() { lingerNow(int(d)) }
 
-// File gives the descriptor away; the socket is closed then.
+// File moves the descriptor into a file. The Socket is closed then.
 func (s *Socket) File(name string) *os.File {
 	f := os.NewFile(uintptr(s.Descriptor), name)
 	s.Descriptor = -1
@@ -89,7 +88,7 @@ func (d Descriptor) Unsent() int {
 // Local implements End.
 func (d Descriptor) Local() netip.AddrPort { return localOf(int(d)) }
 
-// optionNames are the levels and names of the options that a socket has.
+// optionNames are the levels and names of the options for the kernel.
 var optionNames = [options][2]int{
 	ReceiveBuffer: {unix.SOL_SOCKET, unix.SO_RCVBUF},
 	SendBuffer:    {unix.SOL_SOCKET, unix.SO_SNDBUF},
@@ -99,7 +98,7 @@ var optionNames = [options][2]int{
 	Segment:       {unix.IPPROTO_TCP, unix.TCP_MAXSEG},
 }
 
-// Set implements End. What the kernel does not grant is done without.
+// Set implements End. If the kernel refuses, all goes on without the option.
 func (d Descriptor) Set(o Option, value int) {
 	setNow(int(d), optionNames[o][0], optionNames[o][1], value)
 }
@@ -107,6 +106,7 @@ func (d Descriptor) Set(o Option, value int) {
 // Get implements End.
 func (d Descriptor) Get(o Option) int { return getNow(int(d), optionNames[o][0], optionNames[o][1]) }
 
+// watch implements Source.
 func (d Descriptor) watch(p *Poller, events Events, key uint64) error {
 	return p.sleeper.add(int(d), events, key)
 }
@@ -131,7 +131,8 @@ func (Kernel) Dial(to netip.AddrPort, from netip.Addr, mark uint32) (End, error)
 	}
 }
 
-// newTCP returns a socket that can be connected to an address.
+// newTCP returns a socket to connect to an address, bound to a local address if from is
+// valid.
 func newTCP(to netip.AddrPort, from netip.Addr) (*Socket, error) {
 	family := unix.AF_INET6
 	if to.Addr().Is4() {
@@ -143,7 +144,7 @@ func newTCP(to netip.AddrPort, from netip.Addr) (*Socket, error) {
 	}
 	setNow(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	if from.IsValid() {
-		// The port is chosen when the other end is known: so there are more of them.
+		// The kernel chooses the port at connect: then it can use one for several peers.
 		setNow(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
 		if err := bindNow(fd, netip.AddrPortFrom(from, 0)); err != nil {
 			closeNow(fd)
@@ -162,7 +163,7 @@ func (Kernel) Pair() (End, net.Conn, error) {
 	return s, c, nil
 }
 
-// NewPair returns two unix sockets that are connected.
+// NewPair returns two connected unix sockets.
 func NewPair() (*Socket, *net.UnixConn, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

@@ -1,21 +1,20 @@
 package sock
 
-// Train is datagrams in a row that are read, or leave, as one, as the kernel hands over what
-// was sent with UDP_SEGMENT: all of one size but the last, which may be smaller. One datagram
-// is a train, too.
+// Train is one datagram, or several in a row that are read or sent as one (UDP_GRO and
+// UDP_SEGMENT in udp(7)). All have the same size, but the last may be smaller.
 type Train struct {
 	Payload []byte
-	Size    int // of each datagram; 0: there is only one
+	Size    int // of each datagram, in bytes; 0: there is only one
 }
 
-// Bounds of what the kernel sends as one (UDP_SEGMENT in udp(7)).
+// The most that the kernel sends as one (UDP_SEGMENT in udp(7)).
 const (
 	MaxTrain    = 65_000 // bytes
-	maxSegments = 64
+	maxSegments = 64     // datagrams
 )
 
-// Cut returns as many of the first datagrams as are at most so many bytes, but at least
-// one; and the rest.
+// Cut divides the train: head has as many datagrams as fit into most bytes, but at least
+// one. rest is the zero Train if head has them all.
 func (t Train) Cut(most int) (head, rest Train) {
 	if t.Size == 0 {
 		return t, Train{}
@@ -28,7 +27,7 @@ func (t Train) Cut(most int) (head, rest Train) {
 	return head, rest
 }
 
-// Packets returns how many datagrams the train is.
+// Packets returns how many datagrams the train has.
 func (t Train) Packets() int64 {
 	if t.Size > 0 && len(t.Payload) > t.Size {
 		return int64((len(t.Payload) + t.Size - 1) / t.Size)
@@ -36,7 +35,7 @@ func (t Train) Packets() int64 {
 	return 1
 }
 
-// datagram returns the size of the first datagram.
+// datagram returns the size of the first datagram, in bytes.
 func (t Train) datagram() int {
 	if t.Size > 0 {
 		return min(t.Size, len(t.Payload))

@@ -30,13 +30,13 @@ func TestTrain(t *testing.T) {
 			t.Errorf("%+v: cut into %d and %d", c, len(head.Payload), len(rest.Payload))
 		}
 		if n := head.Packets(); n != c.packets {
-			t.Errorf("%+v: the head is %d packets", c, n)
+			t.Errorf("%+v: the head has %d packets", c, n)
 		}
 	}
 }
 
-// A kernel that does not segment, as if no checksum is asked for, gets each datagram on its
-// own; then no more trains.
+// If the kernel does not segment, here because checksums are off, the datagrams of a train
+// are sent one by one, and so are later trains of their size.
 func TestSendApart(t *testing.T) {
 	sink, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -66,7 +66,7 @@ func TestSendApart(t *testing.T) {
 		}
 		b.Clear()
 		if n := r.unsegmented.Load(); n != 2 {
-			t.Errorf("from %d bytes on datagrams are sent one by one, want 2", n)
+			t.Errorf("datagrams of %d bytes or more are sent one by one, want 2", n)
 		}
 	}
 }

@@ -11,18 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrForeign is the cause where a device has qdiscs of somebody else.
-var ErrForeign = errors.New("it has a qdisc that shaper has not made")
+// ErrForeign is the cause of an error if a device has qdiscs that others have made.
+var ErrForeign = errors.New("it has a qdisc that shaper did not make")
 
-// rounds is how often the kernel is compared with a plan. A second time most of the
-// cases have come out equal; more are for what becomes possible only when something
-// else has gone, and for others who change the same device: another shaper, too.
+// rounds is how often converge compares the kernel with a plan. Mostly the second
+// comparison finds the two equal. More rounds are for changes that are possible only after
+// another object has gone, and for others who change the same device, such as another
+// shaper.
 const rounds = 10
 
 // Apply makes the kernel equal to a plan for a device, by the smallest change in
-// place, and returns how many objects it has changed: none where all is equal
-// already. On an error what there was is put back. A qdisc of somebody else is
-// ErrForeign, unless takeOver allows to replace it.
+// place. It returns how many objects it has changed: 0 if the kernel was equal already.
+// On an error it restores what there was. If others have made a qdisc where the plan has
+// one, Apply returns ErrForeign, unless takeOver allows it to replace that qdisc.
 func (k *Kernel) Apply(d Device, plan []Object, takeOver bool) (changes int, err error) {
 	before, err := k.readFor(d, plan, takeOver)
 	if err != nil {
@@ -33,20 +34,20 @@ func (k *Kernel) Apply(d Device, plan []Object, takeOver bool) (changes int, err
 		return changes, err
 	}
 	if _, undo := k.converge(d, was, nil); undo != nil {
-		return changes, errors.Join(err, fmt.Errorf("what there was could not be put back: %w", undo))
+		return changes, errors.Join(err, fmt.Errorf("the state before could not be restored: %w", undo))
 	}
 	return changes, err
 }
 
-// Clear takes away all that a plan has ever put on a device, and returns how many
-// objects it has deleted or set back. By the plan, which may be nil, it knows the sizes
-// of a link that we have limited where the note of what they were is gone.
+// Clear deletes everything that any plan has put on a device, and returns how many
+// objects it has deleted or reset. The plan, which may be nil, tells it which packet sizes
+// we have set on links; it needs that only if the note of the sizes before is gone.
 func (k *Kernel) Clear(d Device, plan []Object) (changes int, err error) {
 	s, err := k.read(d)
 	if err != nil {
 		return 0, err
 	}
-	limited := s.unnoted(plan)
+	limited := s.resets(plan)
 	if changes, err = k.converge(d, nil, s); err != nil {
 		return changes, err
 	}
@@ -59,9 +60,10 @@ func (k *Kernel) Clear(d Device, plan []Object) (changes int, err error) {
 	return changes, nil
 }
 
-// unnoted returns the sizes to be set back of links that have those of a plan, where
-// somebody has deleted the note with our root.
-func (s *snapshot) unnoted(plan []Object) (all []Object) {
+// resets returns the changes that reset the packet sizes of links. It is for links that
+// still have the sizes of a plan although somebody has deleted our root, and the note with
+// it.
+func (s *snapshot) resets(plan []Object) (all []Object) {
 	for _, o := range plan {
 		limit, ok := o.Params.(linkSizes)
 		if ok && s.sizes[o.Device] == limit && !slices.ContainsFunc(s.ours, func(o Object) bool { return isNote(o) }) {
@@ -72,9 +74,10 @@ func (s *snapshot) unnoted(plan []Object) (all []Object) {
 	return all
 }
 
-// converge changes the kernel until it is equal to a plan. It begins with a snapshot,
-// if there is one. What the kernel refuses may be what somebody else has done in the
-// meantime, so it is looked at anew: an error is what is refused twice.
+// converge changes the kernel until it is equal to a plan. s is a fresh snapshot, or nil.
+// If the kernel refuses a change, the reason may be what others have done meanwhile. So
+// converge takes a new snapshot, and fails only if the kernel refuses the same change
+// twice.
 func (k *Kernel) converge(d Device, plan []Object, s *snapshot) (changes int, err error) {
 	var ops []op
 	var failed op
@@ -93,7 +96,7 @@ func (k *Kernel) converge(d Device, plan []Object, s *snapshot) (changes int, er
 				changes++
 				continue
 			}
-			if o == failed && !errors.Is(err, unix.ENOBUFS) { // else an answer is lost
+			if o == failed && !errors.Is(err, unix.ENOBUFS) { // ENOBUFS: only the answer is lost
 				return changes, err
 			}
 			failed = o
@@ -108,11 +111,11 @@ func (k *Kernel) converge(d Device, plan []Object, s *snapshot) (changes int, er
 	return changes, &Error{Op: string(last.verb), Device: last.object.Device, Object: last.object.String(), Err: errRestless}
 }
 
-var errRestless = errors.New("done, and still it differs from the plan; somebody else changes it at the same time")
+var errRestless = errors.New("it still differs from the plan after the change; something else is changing it at the same time")
 
-// readFor takes a snapshot, or returns an error where a plan would replace what others
-// have made. It looks twice: what another shaper makes at the same time looks foreign as
-// long as its ifb has not been seen.
+// readFor takes a snapshot. It returns an error if a plan would replace what others have
+// made. It looks twice, since what another shaper is making looks foreign until its ifb
+// is there.
 func (k *Kernel) readFor(d Device, plan []Object, takeOver bool) (s *snapshot, err error) {
 	for range 2 {
 		if s, err = k.read(d); err != nil {
@@ -125,7 +128,7 @@ func (k *Kernel) readFor(d Device, plan []Object, takeOver bool) (s *snapshot, e
 	return nil, err
 }
 
-// refuse returns an error where a plan would replace what others have made.
+// refuse returns an error if a plan would replace what others have made.
 func (s *snapshot) refuse(plan []Object, takeOver bool) error {
 	if takeOver {
 		return nil
@@ -134,7 +137,7 @@ func (s *snapshot) refuse(plan []Object, takeOver bool) error {
 		for _, o := range plan {
 			if o.Device == f.Device && o.Parent == f.Parent && o.Type == Qdisc {
 				return &Error{Op: "add", Device: f.Device, Object: o.String(),
-					Err: fmt.Errorf("%w: %s at %s; take_over = true has it replaced, tc qdisc del dev %s %s deletes it", ErrForeign, f, f.Parent, f.Device, f.Parent)}
+					Err: fmt.Errorf("%w: %s at %s; take_over = true replaces it, tc qdisc del dev %s %s deletes it", ErrForeign, f, f.Parent, f.Device, f.Parent)}
 			}
 		}
 	}
@@ -148,7 +151,7 @@ func (k *Kernel) do(o op, s *snapshot) error {
 	case o.object.Type == Link:
 		err = k.setLink(o)
 	default:
-		err = k.settled(o, s)
+		err = k.sendPatiently(o, s)
 	}
 	if o.verb == del && isGone(err) {
 		err = nil
@@ -156,14 +159,10 @@ func (k *Kernel) do(o op, s *snapshot) error {
 	return refused(string(o.verb), o.object.Device, o.object.String(), err)
 }
 
-// isGone reports whether an error says that what is to be deleted is not there.
-func isGone(err error) bool {
-	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) || errors.As(err, new(netlink.LinkNotFoundError))
-}
-
-// settled sends a change. The kernel frees what has referred to a table of u32 after
-// a grace period of RCU, some milliseconds; until then the table is in use.
-func (k *Kernel) settled(o op, s *snapshot) error {
+// sendPatiently sends a change. If the change deletes a u32 table that is still in use, it
+// tries again for a second: the kernel frees the links to a table only after a grace period
+// of RCU, which takes some milliseconds.
+func (k *Kernel) sendPatiently(o op, s *snapshot) error {
 	_, isTable := o.object.Params.(u32Table)
 	for wait := time.Millisecond; ; wait *= 2 {
 		err := k.send(o, s)
@@ -174,13 +173,13 @@ func (k *Kernel) settled(o op, s *snapshot) error {
 	}
 }
 
-// flags of a request, by what is done.
+// flags are the netlink flags of a request, by verb.
 var flags = map[verb]int{
 	add:     unix.NLM_F_CREATE | unix.NLM_F_EXCL,
 	replace: unix.NLM_F_CREATE | unix.NLM_F_REPLACE,
 }
 
-// protos are the requests to set and to delete.
+// protos are the message types that set and delete an object.
 var protos = map[Type][2]int{
 	Qdisc:  {unix.RTM_NEWQDISC, unix.RTM_DELQDISC},
 	Class:  {unix.RTM_NEWTCLASS, unix.RTM_DELTCLASS},
@@ -217,8 +216,8 @@ func (k *Kernel) send(o op, s *snapshot) error {
 	return err
 }
 
-// bucketOf returns the attribute that says in which bucket of which table a u32
-// filter is; none at the root.
+// bucketOf returns the attribute that places a u32 filter in a bucket of a table. It
+// returns nil for a filter of the root table, and for other kinds.
 func bucketOf(t Object) []byte {
 	if _, ok := t.Params.(u32Key); !ok || t.Handle.table() == 0 {
 		return nil
@@ -226,7 +225,7 @@ func bucketOf(t Object) []byte {
 	return attr32(nil, nl.TCA_U32_HASH, uint32(t.Handle)&^u32Places)
 }
 
-// setLink makes, sets or deletes a link.
+// setLink adds, changes or deletes a link.
 func (k *Kernel) setLink(o op) error {
 	name := o.object.Device
 	link := &netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: name, Index: k.indexes[name]}}

@@ -15,7 +15,7 @@ import (
 	"shaper/tc/tctest"
 )
 
-// What the kernel refuses at any step leaves what there was.
+// If the kernel refuses any step, the state before is restored.
 func TestApplyUndoes(t *testing.T) {
 	edits := []string{"[class.otp]\nparent = \"acme\"", "[class.otp]\nparent = \"uplink\"", "rate = \"2mbit\"", "rate = \"3mbit\""}
 	for _, c := range []struct {
@@ -40,15 +40,15 @@ func TestApplyUndoes(t *testing.T) {
 					r.fake.Between = nil
 					if *refusals == 0 {
 						if step < c.few || err != nil {
-							t.Errorf("there were %d steps, then %v", step, err)
+							t.Errorf("after %d steps: %v", step, err)
 						}
 						return
 					}
-					if err == nil { // it could be done in another way
+					if err == nil { // another way was possible
 						r.holds(next)
 						continue
 					}
-					if !errors.Is(err, unix.EPERM) || strings.Contains(err.Error(), "put back") {
+					if !errors.Is(err, unix.EPERM) || strings.Contains(err.Error(), "restored") {
 						t.Fatalf("step %d: %v", step, err)
 					}
 					r.holdsState(was)
@@ -58,7 +58,7 @@ func TestApplyUndoes(t *testing.T) {
 	}
 }
 
-// refuseTwice refuses a change, by its number, and the same one when it is tried again.
+// refuseTwice refuses the change with a number, and refuses it again at the second attempt.
 func (r *rig) refuseTwice(step int) (refusals *int) {
 	refusals = new(int)
 	var refused tctest.Request
@@ -80,43 +80,42 @@ func (r *rig) refuseTwice(step int) (refusals *int) {
 	return refusals
 }
 
-// The error says so if what there was cannot be put back.
+// If the state before cannot be restored, the error says so.
 func TestUndoFails(t *testing.T) {
 	r := newRig(t)
 	r.mustApply(treePlan(t))
 	r.killAfter(2)
 	_, err := r.Apply(r.eth0, nil, false)
-	if !errors.Is(err, errKilled) || !strings.Contains(fmt.Sprint(err), "what there was could not be put back: tc: ") {
+	if !errors.Is(err, errKilled) || !strings.Contains(fmt.Sprint(err), "the state before could not be restored: tc: ") {
 		t.Errorf("%v", err)
 	}
 }
 
-// What somebody else has is an error, which says how it can be replaced; then nothing
-// has changed.
+// A foreign qdisc is an error, which says how to replace it. Nothing changes then.
 func TestApplyRefusesForeign(t *testing.T) {
-	clsact := Object{Type: Qdisc, Device: "eth0", Handle: ingressHandle, Parent: ingressParent, Kind: "clsact", Params: plain{}}
+	clsact := Object{Type: Qdisc, Device: "eth0", Handle: ingressHandle, Parent: ingressParent, Kind: "clsact", Params: noParams{}}
 	ingress := clsact
 	ingress.Kind = "ingress"
 	for _, c := range []struct {
 		foreign Object
 		want    string
 	}{
-		{theirs("eth0"), "tc: add qdisc htb 5ca0: on eth0: it has a qdisc that shaper has not made: qdisc pfifo 9: at root; take_over = true has it replaced, tc qdisc del dev eth0 root deletes it"},
-		{clsact, "tc: add qdisc ingress ffff: on eth0: it has a qdisc that shaper has not made: qdisc clsact ffff: at ingress; take_over = true has it replaced, tc qdisc del dev eth0 ingress deletes it"},
-		{ingress, "tc: add qdisc ingress ffff: on eth0: it has a qdisc that shaper has not made: qdisc ingress ffff: at ingress; take_over = true has it replaced, tc qdisc del dev eth0 ingress deletes it"},
+		{theirs("eth0"), "tc: add qdisc htb 5ca0: on eth0: it has a qdisc that shaper did not make: qdisc pfifo 9: at root; take_over = true replaces it, tc qdisc del dev eth0 root deletes it"},
+		{clsact, "tc: add qdisc ingress ffff: on eth0: it has a qdisc that shaper did not make: qdisc clsact ffff: at ingress; take_over = true replaces it, tc qdisc del dev eth0 ingress deletes it"},
+		{ingress, "tc: add qdisc ingress ffff: on eth0: it has a qdisc that shaper did not make: qdisc ingress ffff: at ingress; take_over = true replaces it, tc qdisc del dev eth0 ingress deletes it"},
 	} {
 		plan := bothWays(t)
 		r := newRig(t)
 		r.must(add, c.foreign)
 		changes, err := r.Apply(r.eth0, plan, false)
 		if _, previewed := r.Preview(r.eth0, plan, false); changes != 0 || !errors.Is(err, ErrForeign) || err.Error() != c.want || previewed.Error() != c.want {
-			t.Errorf("%d changes, %v, %v", changes, err, previewed)
+			t.Errorf("%d changes, error %v, preview %v", changes, err, previewed)
 		}
 		if len(r.state()) > 0 {
-			t.Errorf("there is %v", r.state())
+			t.Errorf("the kernel has %v", r.state())
 		}
 		if r.mustClear() != 0 {
-			t.Error("what is foreign is cleared")
+			t.Error("Clear deletes a foreign qdisc")
 		}
 		if _, err := r.Apply(r.eth0, plan, true); err != nil {
 			t.Fatal(err)
@@ -127,7 +126,7 @@ func TestApplyRefusesForeign(t *testing.T) {
 	}
 }
 
-// A tree of somebody else that has the handle of ours is not ours.
+// A foreign tree with the handle of ours is not ours.
 func TestHandleOfOursIsNotEnough(t *testing.T) {
 	r := newRig(t)
 	r.must(add, Object{Type: Qdisc, Device: "eth0", Handle: htbHandle, Parent: rootParent, Kind: "htb", Params: htbQdisc{Default: 7}})
@@ -136,15 +135,15 @@ func TestHandleOfOursIsNotEnough(t *testing.T) {
 	}
 }
 
-// The kernel takes a class whose number is that of the qdisc, and has what is made
-// beneath the qdisc from then on beneath that class. It goes as any other that is not in
-// the plan; if that fails, it is put back.
+// The kernel accepts a class with the handle of the qdisc. Classes made below the qdisc are
+// then below that class. It is deleted like any other surplus class; if that fails, it is
+// restored.
 func TestClassWithTheNumberOfTheQdisc(t *testing.T) {
 	plan := treePlan(t)
 	odd, beneath := find(t, plan, "class htb 5ca0:4365"), find(t, plan, "class htb 5ca0:61c2")
 	odd.Handle = htbHandle
 	beneath.Handle, beneath.Parent = htbHandle|0xabc, htbHandle
-	below := slices.Clone(plan) // as it was made when a class in no class had the qdisc as its parent
+	below := slices.Clone(plan) // as older versions made it: with the qdisc as the parent of top classes
 	for i, o := range below {
 		if o.Type == Class && o.Parent == rootParent {
 			below[i].Parent = htbHandle
@@ -169,14 +168,14 @@ func TestClassWithTheNumberOfTheQdisc(t *testing.T) {
 		r.holdsClear()
 		if *refusals == 0 {
 			if step < 10 || err != nil {
-				t.Errorf("there were %d steps, then %v", step, err)
+				t.Errorf("after %d steps: %v", step, err)
 			}
 			return
 		}
 	}
 }
 
-// Filters of others beside ours on what arrives stay, and so does the qdisc they are of.
+// Filters of others beside ours at ingress stay, and so does their qdisc.
 func TestSharedIngressStays(t *testing.T) {
 	r := newRig(t)
 	r.mustApply(bothWays(t))
@@ -184,13 +183,13 @@ func TestSharedIngressStays(t *testing.T) {
 	key.Selector.add(0, 0, 0)
 	r.must(add, Object{Type: Filter, Device: "eth0", Handle: u32Node(0, 0, 1), Parent: ingressHandle, Kind: "u32", Pref: Pref{7, unix.ETH_P_IP}, Params: key})
 	r.mustClear()
-	left, err := r.dump(Filter, "eth0", ingressHandle)
-	if err != nil || len(left) == 0 || slices.ContainsFunc(left, func(m message) bool { return m.pref() != Pref{7, unix.ETH_P_IP} }) {
-		t.Errorf("%v, %v", left, err)
+	remaining, err := r.dump(Filter, "eth0", ingressHandle)
+	if err != nil || len(remaining) == 0 || slices.ContainsFunc(remaining, func(m message) bool { return m.pref() != Pref{7, unix.ETH_P_IP} }) {
+		t.Errorf("%v, %v", remaining, err)
 	}
 }
 
-// Whatever others change of what is ours is seen, and put right by one change.
+// Whatever others change of our objects, Apply notices it and corrects it by one change.
 func TestOthersChangesArePutRight(t *testing.T) {
 	plan := bothWays(t)
 	class, root := find(t, plan, "class htb 5ca0:61c2"), plan[0]
@@ -236,14 +235,14 @@ func TestOthersChangesArePutRight(t *testing.T) {
 			r.holds(c.plan)
 			c.spoil(r)
 			r.mustClear()
-			if name != "root" { // who deletes it deletes the note of the sizes, too
+			if name != "root" { // with the root, the note of the sizes is gone
 				r.holdsClear()
 			}
 		})
 	}
 }
 
-// spoilClass sets what shaper never sets of a class.
+// spoilClass sets parameters of a class that shaper never sets.
 func (r *rig) spoilClass(o Object, spoil func(*nl.TcHtbCopt)) {
 	r.t.Helper()
 	b := parseAttrs(o.Params.options())[nl.TCA_HTB_PARMS]
@@ -260,7 +259,7 @@ func (r *rig) spoilTBF(o Object, spoil func(*nl.TcTbfQopt)) {
 	r.must(change, o)
 }
 
-// Somebody else who deletes the root at any moment is made good for.
+// Apply succeeds although somebody deletes the root at any moment.
 func TestOthersDeleteTheRootMeanwhile(t *testing.T) {
 	plan := bothWays(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -285,7 +284,7 @@ func TestOthersDeleteTheRootMeanwhile(t *testing.T) {
 	})
 }
 
-// Another shaper that applies the same policy in the midst of it does no harm.
+// Another shaper that applies the same policy at the same time does no harm.
 func TestTwoShapersAtOnce(t *testing.T) {
 	plan := bothWays(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -310,7 +309,7 @@ func TestTwoShapersAtOnce(t *testing.T) {
 	})
 }
 
-// Somebody who undoes each change at once is an error, not a loop without an end.
+// If somebody undoes each change at once, Apply fails, and does not loop forever.
 func TestRestless(t *testing.T) {
 	plan := treePlan(t)
 	class := find(t, plan, "class htb 5ca0:61c2")
@@ -334,7 +333,7 @@ func TestRestless(t *testing.T) {
 		return nil
 	})
 	_, err := r.Apply(r.eth0, plan, false)
-	if !errors.Is(err, errRestless) || !strings.HasPrefix(err.Error(), "tc: change class htb 5ca0:61c2 on eth0: done, and still it differs from the plan; somebody else changes it at the same time") {
+	if !errors.Is(err, errRestless) || !strings.HasPrefix(err.Error(), "tc: change class htb 5ca0:61c2 on eth0: it still differs from the plan after the change; something else is changing it at the same time") {
 		t.Errorf("%v", err)
 	}
 	if n > 2*rounds {
@@ -342,8 +341,8 @@ func TestRestless(t *testing.T) {
 	}
 }
 
-// A table of u32 is in use for some time after the last link to it has gone. That is
-// waited for, but not forever.
+// A u32 table stays in use for some time after the last link to it is gone. Apply waits for
+// that, but not forever.
 func TestTablesAreWaitedFor(t *testing.T) {
 	long := treePlan(t, "[tc.eth0]", manyRules(longList+1)+"[tc.eth0]")
 	for grace, ok := range map[time.Duration]bool{0: true, 5 * time.Millisecond: true, time.Second: true, time.Minute: false} {
@@ -364,7 +363,7 @@ func TestTablesAreWaitedFor(t *testing.T) {
 	}
 }
 
-// An answer that is lost says nothing: what was asked for may have been done.
+// If an answer is lost, the kernel may have made the change or not. Apply finds out.
 func TestLostAnswers(t *testing.T) {
 	plan := bothWays(t)
 	for every := 3; every < 40; every++ {
@@ -389,15 +388,15 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// A dump that was interrupted is read again, ten times at most.
+// An interrupted dump is read again, ten times at most.
 func TestInterruptedDumps(t *testing.T) {
 	for failures, want := range map[int]error{0: nil, 1: nil, 9: nil, 10: nl.ErrDumpInterrupted} {
 		for _, cause := range []error{nl.ErrDumpInterrupted, unix.ENOBUFS} {
 			r := newRig(t)
-			left := failures
+			remaining := failures
 			r.fake.Between = func(q tctest.Request, do func() error) error {
-				if q.Type == unix.RTM_GETQDISC && left > 0 {
-					left--
+				if q.Type == unix.RTM_GETQDISC && remaining > 0 {
+					remaining--
 					return cause
 				}
 				return do()
@@ -410,7 +409,7 @@ func TestInterruptedDumps(t *testing.T) {
 	}
 }
 
-// What cannot be read is an error, and changes nothing.
+// If a read fails, Apply fails and changes nothing.
 func TestReadFails(t *testing.T) {
 	plan := bothWays(t)
 	for typ, want := range map[uint16]string{
@@ -424,7 +423,7 @@ func TestReadFails(t *testing.T) {
 		p, s := section(t, treeText(t))
 		r.fake.Between = func(q tctest.Request, do func() error) error {
 			if q.IsChange() {
-				t.Errorf("%v is asked for", q)
+				t.Errorf("a change is requested: %v", q)
 			}
 			if q.Type == typ {
 				return unix.EIO
@@ -443,8 +442,8 @@ func TestReadFails(t *testing.T) {
 	}
 }
 
-// A device that goes is no error of the kernel's, at whatever step it goes; nothing is
-// put back. One that comes back has another index.
+// If the device goes at any step, the error is ErrNoDevice, and nothing is restored. The
+// device may come back with another index.
 func TestDeviceGoes(t *testing.T) {
 	plan := bothWays(t)
 	for step := 1; ; step++ {
@@ -493,7 +492,7 @@ func TestNoDevice(t *testing.T) {
 	}
 }
 
-// A device of somebody else that has the name of our ifb is not ours.
+// A foreign device with the name of our ifb is not ours.
 func TestNameOfOurMirror(t *testing.T) {
 	r := newRig(t)
 	r.fake.Plug(r.mirror(), "veth")
@@ -507,8 +506,8 @@ func TestNameOfOurMirror(t *testing.T) {
 	}
 }
 
-// Clear knows from the plan which sizes are ours where the note has gone; a process that
-// has read the note knows what was before.
+// If the note is gone, Clear knows from the plan which sizes are ours. A process that has
+// read the note knows the sizes before.
 func TestClearWithoutTheNote(t *testing.T) {
 	plan := treePlan(t)
 	for _, had := range []int{gsoUnlimited, 32768} {
@@ -518,21 +517,21 @@ func TestClearWithoutTheNote(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.mustApply(plan)
-		r.holds(plan) // has it read
+		r.holds(plan) // reads the note
 		r.must(del, plan[0])
 		if _, err := r.Clear(r.eth0, plan); err != nil {
 			t.Fatal(err)
 		}
 		if l, err = r.link("eth0"); err != nil || l.Attrs().GSOMaxSize != uint32(had) {
-			t.Errorf("%d, not %d; %v", l.Attrs().GSOMaxSize, had, err)
+			t.Errorf("the size is %d, want %d; %v", l.Attrs().GSOMaxSize, had, err)
 		}
 	}
 }
 
-// Errors name the operation, the object, the device, and what the kernel says of it.
+// Errors name the operation, the object, the device, and the kernel's message.
 func TestErrors(t *testing.T) {
 	if refused("read", "", "links", nil) != nil {
-		t.Error("an error of none")
+		t.Error("no error becomes an error")
 	}
 	for want, err := range map[string]error{
 		"tc: add class htb 1:2 on eth0: invalid argument (kernel: too deep)": refused("add", "eth0", "class htb 1:2", fmt.Errorf("%w: too deep", unix.EINVAL)),

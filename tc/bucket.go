@@ -2,25 +2,25 @@ package tc
 
 import "math"
 
-// The kernel's token buckets are as deep as a time, in ticks of 64 ns. HTB is told
-// that time; TBF is told bytes and computes it. Whatever tc(8) is told are bytes.
+// The kernel measures the depth of a token bucket as a time, in ticks of 64 ns. HTB takes
+// that time; TBF takes bytes and computes the time. tc(8) always takes bytes. All rates
+// here are in bytes per second.
 
 const (
 	ticksPerMicrosecond = 15.625
 	nsPerTickShift      = 6
-	longest             = 274 // seconds, that 32 bits of ticks hold
+	longestBucket       = 274 // seconds: the most that 32 bits of ticks can hold
 )
 
-// htbTicks returns the depth of a bucket that holds at least n bytes at a rate in
-// bytes per second, but no longer than the longest. It is a whole number of
-// microseconds, as tc(8) has it, so that the commands that are printed come to the
-// same.
+// htbTicks returns the depth of a bucket that holds at least n bytes, up to longestBucket,
+// time. It is a whole number of microseconds, as in tc(8), so that a printed command has
+// the same effect.
 func htbTicks(rate, n uint64) uint32 {
-	n = min(n+rate/1e6+1, longest*rate)
+	n = min(n+rate/1e6+1, longestBucket*rate)
 	return uint32(math.Trunc(1e6*(float64(n)/float64(rate))) * ticksPerMicrosecond)
 }
 
-// htbBytes returns the bytes for which tc(8) computes those ticks
+// htbBytes returns the number of bytes for which tc(8) computes those ticks
 // (tc_calc_xmittime in tc/tc_core.c of iproute2).
 func htbBytes(rate uint64, ticks uint32) uint64 {
 	us := math.Ceil(float64(ticks) / ticksPerMicrosecond)
@@ -32,13 +32,13 @@ func htbBytes(rate uint64, ticks uint32) uint64 {
 }
 
 // tbfDepth returns the depth of TBF's bucket for a burst of at least n bytes.
-func tbfDepth(rate, n uint64) uint32 { return tbfTicks(rate, n+rate>>23+1) } // a tick is less than rate/2^23 bytes
+func tbfDepth(rate, n uint64) uint32 { return tbfTicks(rate, n+rate>>23+1) } // in a tick less than rate/2^23 bytes pass
 
-// tbfTicks returns what TBF makes of a burst of n bytes: psched_l2t_ns, with
+// tbfTicks returns the depth that TBF computes for a burst of n bytes: psched_l2t_ns, with
 // the multiplier of psched_ratecfg_precompute (net/sched/sch_generic.c).
 func tbfTicks(rate, n uint64) uint32 { return uint32(tbfTime(rate, n)) }
 
-// tbfTime is tbfTicks where that may be longer than the longest.
+// tbfTime is tbfTicks in 64 bits, for depths beyond longestBucket.
 func tbfTime(rate, n uint64) uint64 {
 	factor, mult, shift := uint64(1e9), uint64(0), 0
 	for {
@@ -51,7 +51,7 @@ func tbfTime(rate, n uint64) uint64 {
 	return n * mult >> shift >> nsPerTickShift
 }
 
-// tbfBytes returns the least burst for which TBF computes those ticks.
+// tbfBytes returns the smallest burst for which TBF computes those ticks.
 func tbfBytes(rate uint64, ticks uint32) uint64 {
 	least, most := uint64(0), uint64(1)<<32-1
 	for least < most {

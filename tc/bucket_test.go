@@ -13,36 +13,36 @@ var (
 	anyBurst = rapid.Uint64Range(3028, 1<<24)
 )
 
-// tcTicks is what tc(8) makes of a burst: tc_calc_xmittime in tc/tc_core.c, with the
-// doubles and the truncations of C.
+// tcTicks returns the ticks that tc(8) computes for a burst: tc_calc_xmittime in
+// tc/tc_core.c, with the doubles and the truncations of C.
 func tcTicks(rate, n uint64) uint32 {
 	us := uint32(1000000 * (float64(n) / float64(rate)))
 	return uint32(float64(us) * 15.625)
 }
 
-// The bytes that are printed come to the same ticks by tc(8) as those that we send, and
-// the bucket holds what was asked for, and not 1 us and a byte more.
+// tc(8) computes the same ticks from the bytes we print as we send. The bucket holds the
+// bytes asked for, and less than 1 us and a byte more.
 func TestHTBTicksAreThoseOfTC(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate, n := anyRate.Draw(t, "rate"), anyBurst.Draw(t, "burst")
-		n = min(n, longest*rate)
+		n = min(n, longestBucket*rate)
 		ticks := htbTicks(rate, n)
 		if printed := htbBytes(rate, ticks); tcTicks(rate, printed) != ticks {
 			t.Fatalf("%d ticks are printed as %d bytes, and come to %d ticks", ticks, printed, tcTicks(rate, printed))
 		}
 		holds := float64(ticks) * 64e-9 * float64(rate)
-		if slack := 1e-6*float64(rate) + 2; holds > float64(n)+slack || holds < math.Min(float64(n), longest*float64(rate)-slack)-64e-9*float64(rate)-1e-3 {
-			t.Fatalf("it holds %f bytes, not %d", holds, n)
+		if slack := 1e-6*float64(rate) + 2; holds > float64(n)+slack || holds < math.Min(float64(n), longestBucket*float64(rate)-slack)-64e-9*float64(rate)-1e-3 {
+			t.Fatalf("the bucket holds %f bytes, want %d", holds, n)
 		}
 	})
 }
 
-// TBF's bucket holds what was asked for; the kernel computes the same ticks from the bytes
-// that it is sent, and the time is right.
+// TBF's bucket holds the bytes asked for. The kernel computes the same ticks from the bytes
+// we send, and the ticks are right.
 func TestTBFTicksAreThoseOfTheKernel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate, n := anyRate.Draw(t, "rate"), anyBurst.Draw(t, "burst")
-		if n > (longest-1)*rate {
+		if n > (longestBucket-1)*rate {
 			t.Skip("no policy comes to this")
 		}
 		ticks := tbfDepth(rate, n)
@@ -60,17 +60,17 @@ func TestTBFTicksAreThoseOfTheKernel(t *testing.T) {
 	})
 }
 
-// The smallest burst is two frames at low rates, and grows without a step.
+// The smallest burst is two frames at low rates, and grows without a jump.
 func TestSmallestBurst(t *testing.T) {
 	d := &tree{builder: &builder{device: eth0}}
 	for mbit, want := range map[uint64]uint64{1: 3028, 24: 3028, 50: 6250, 100: 12_500, 200: 62_500, 1000: 462_500, 10_000: 4_962_500} {
-		if got := d.smallest(mbit * 125_000); got != want {
-			t.Errorf("at %d Mbit/s it is %d, not %d", mbit, got, want)
+		if got := d.smallestBurst(mbit * 125_000); got != want {
+			t.Errorf("at %d Mbit/s the burst is %d, want %d", mbit, got, want)
 		}
 	}
 	for rate := uint64(1e6); rate < 1e9; rate += 1e5 {
-		if step := d.smallest(rate+1e5) - d.smallest(rate); step > 400 {
-			t.Fatalf("at %d B/s it grows by %d for 100,000 B/s", rate, step)
+		if step := d.smallestBurst(rate+1e5) - d.smallestBurst(rate); step > 400 {
+			t.Fatalf("at %d B/s the burst grows by %d for 100,000 B/s more", rate, step)
 		}
 	}
 }

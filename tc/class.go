@@ -6,9 +6,9 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// htbClass is a class of a tree. Rates are in bytes per second, the depths of the
-// buckets in ticks. Of one that has children Prio and Quantum are 0: HTB has them
-// for leaves only, and keeps whatever they were.
+// htbClass holds the parameters of a class of HTB. Rates are in bytes per second, bursts in
+// ticks. Prio and Quantum are 0 if the class has children: HTB uses them for leaves only,
+// and keeps whatever values they had.
 type htbClass struct {
 	Rate, Ceil    uint64
 	Burst, CBurst uint32
@@ -17,8 +17,8 @@ type htbClass struct {
 	CeilSizing    sizing
 }
 
-// anyQuantum is what the kernel is told of a class that has no use for one, since
-// it would compute one and complain.
+// anyQuantum is the quantum that we send for a class that needs none. Without it the kernel
+// computes one, and logs a warning if that looks wrong.
 const anyQuantum = 1514
 
 func (c htbClass) options() []byte {
@@ -45,11 +45,11 @@ func (c htbClass) words() string {
 		8*c.Rate, 8*c.Ceil, htbBytes(c.Rate, c.Burst), htbBytes(c.Ceil, c.CBurst), c.Prio, c.quantum())
 }
 
-// parseClass reads what the kernel says of a class. One of another kind than HTB
-// has nothing that could be set.
+// parseClass reads the parameters of a class from a dump. A class of another kind than HTB
+// has none.
 func parseClass(kind string, options []byte) Params {
 	if kind != "htb" {
-		return plain{}
+		return noParams{}
 	}
 	m := parseAttrs(options)
 	c := nl.DeserializeTcHtbCopt(m.sized(nl.TCA_HTB_PARMS, nl.SizeofTcHtbCopt))

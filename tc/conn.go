@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn is all that [Kernel] asks of a kernel. [Open] connects to that of the machine;
-// package tctest has one in memory.
+// Conn is what [Kernel] needs of a kernel. [Open] connects to the kernel of the machine;
+// package tctest provides one in memory.
 type Conn interface {
-	// Execute sends a request about qdiscs, classes or filters. It returns the messages
-	// of the answer without their headers, or a syscall.Errno.
+	// Execute sends a request about qdiscs, classes or filters, and waits for the answer.
+	// It returns the messages of the answer without their headers, or a syscall.Errno.
 	Execute(*nl.NetlinkRequest) ([][]byte, error)
 
 	// The methods of netlink.Handle.
@@ -28,9 +28,9 @@ type Conn interface {
 	Close()
 }
 
-// Feed is where a kernel tells what changes in it.
+// Feed delivers the notifications of a kernel about its changes.
 type Feed interface {
-	// Receive waits for notifications. It returns ENOBUFS if some were lost, and an error
+	// Receive waits for notifications. It returns ENOBUFS if some are lost, and an error
 	// after Close.
 	Receive() ([]syscall.NetlinkMessage, error)
 	// NameOf returns the name of a device; "" if there is none.
@@ -38,7 +38,7 @@ type Feed interface {
 	Close()
 }
 
-// sockets are the connection to the kernel of the machine.
+// sockets is the Conn to the kernel of the machine.
 type sockets struct {
 	*netlink.Handle
 	requests map[int]*nl.SocketHandle
@@ -76,7 +76,7 @@ func (s *sockets) Close() {
 	}
 }
 
-// socketFeed is the feed of the kernel of the machine.
+// socketFeed is the Feed of the kernel of the machine.
 type socketFeed struct{ *nl.NetlinkSocket }
 
 func subscribe() (Feed, error) {
@@ -92,8 +92,8 @@ func (f socketFeed) Receive() ([]syscall.NetlinkMessage, error) {
 	return messages, err
 }
 
-// NameOf asks for the name of one device. Package net asks for all devices: too much with
-// each of thousands of notifications.
+// NameOf asks for the name of one device. Package net would ask for all devices, which is
+// too much for each of thousands of notifications.
 func (f socketFeed) NameOf(index uint32) string {
 	r, err := unix.NewIfreq("")
 	if err != nil {

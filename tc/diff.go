@@ -5,43 +5,21 @@ import (
 	"slices"
 )
 
-// verb is what is done to an object.
-type verb string
-
-const (
-	add     verb = "add"
-	change  verb = "change"
-	replace verb = "replace" // add in the place of another, whatever that is
-	del     verb = "delete"
-)
-
-// op is one change of the kernel.
-type op struct {
-	verb   verb
-	object Object
-}
-
-// wholeList stands for all filters of a list.
-type wholeList struct{}
-
-func (wholeList) options() []byte { return nil }
-func (wholeList) words() string   { return "" }
-
-// diff returns the changes that make what is ours in the kernel equal to a plan, in
-// their order: what is needed comes first, and what goes away goes when nothing
-// refers to it any more.
+// diff returns the changes that make our objects in the kernel equal to a plan, in the
+// order in which they are possible: an object is added before what refers to it, and
+// deleted after it.
 func diff(want []Object, s *snapshot) []op {
-	d := differ{snapshot: s, want: settle(want, s), have: map[place]Object{}, taken: map[place]bool{}, emptied: map[listID]bool{}}
+	d := differ{snapshot: s, want: complete(want, s), have: map[place]Object{}, wanted: map[place]bool{}, emptied: map[listID]bool{}}
 	for _, o := range s.ours {
 		d.have[o.place()] = o
 	}
 	for _, o := range d.want {
-		d.taken[o.place()] = true
+		d.wanted[o.place()] = true
 	}
 	d.evict()
 	d.links()
 	d.roots()
-	d.moved()
+	d.moveClasses()
 	d.surplusQueues()
 	d.classes()
 	d.limitSizes()
@@ -50,9 +28,10 @@ func diff(want []Object, s *snapshot) []op {
 	return d.ops
 }
 
-// settle completes a plan with what only the kernel knows: the sizes that a link had
-// before we limited them.
-func settle(want []Object, s *snapshot) (all []Object) {
+// complete completes a plan with what only the kernel knows: the packet sizes that links had
+// before we limited them. It puts them into the notes of the plan. If the plan does not
+// limit a link any more, complete adds the change that resets it.
+func complete(want []Object, s *snapshot) (all []Object) {
 	noted := map[string]linkSizes{}
 	for _, o := range s.ours {
 		if isNote(o) {
@@ -76,48 +55,37 @@ func settle(want []Object, s *snapshot) (all []Object) {
 		}
 		all = append(all, o)
 	}
-	for device, sizes := range noted { // nobody wants them limited any more
+	for device, sizes := range noted { // the plan limits these links no more
 		all = append(all, Object{Type: Link, Device: device, Kind: "sizes", Params: sizes})
 	}
 	return all
 }
 
-// before returns what a link had before we limited it, where that is not noted. Who
-// has deleted our root has deleted the note; then the link still has our limit.
+// before returns the sizes that a link had before we limited it, if there is no note of
+// them. If somebody has deleted our root, and the note with it, the link still has our
+// limit.
 func (s *snapshot) before(device string, limit linkSizes) linkSizes {
 	now := s.sizes[device]
 	if now != limit {
 		return now
 	}
-	if had, known := s.had[device]; known {
+	if had, known := s.sizesBefore[device]; known {
 		return had
 	}
-	return linkSizes{gsoUnlimited, gsoUnlimited} // what the kernel gives a link
+	return linkSizes{gsoUnlimited, gsoUnlimited} // the kernel's default
 }
 
-// differ gathers the changes.
-type differ struct {
-	*snapshot
-	want    []Object
-	have    map[place]Object
-	taken   map[place]bool  // places of the plan
-	emptied map[listID]bool // lists that are gone
-	ops     []op
-}
-
-func (d *differ) do(v verb, o Object) { d.ops = append(d.ops, op{v, o}) }
-
-// evict deletes what others have at ingress; their root is replaced by ours. Whoever
-// asks has looked that this is allowed.
+// evict deletes the ingress qdiscs of others. Their root qdisc needs no deletion: ours
+// replaces it. The caller has checked that this is allowed.
 func (d *differ) evict() {
 	for _, o := range d.foreign {
-		if o.Parent == ingressParent && d.taken[Object{Type: Qdisc, Device: o.Device, Handle: ingressHandle}.place()] {
+		if o.Parent == ingressParent && d.wanted[Object{Type: Qdisc, Device: o.Device, Handle: ingressHandle}.place()] {
 			d.do(del, o)
 		}
 	}
 }
 
-// links makes the ifb, and gives a link back the sizes that it had.
+// links makes the ifb or brings it up, and resets links that are limited no more.
 func (d *differ) links() {
 	limited := map[string]bool{}
 	for _, o := range d.want {
@@ -136,7 +104,7 @@ func (d *differ) links() {
 	}
 }
 
-// limitSizes limits the sizes of a link, when what it had has been noted.
+// limitSizes limits the packet sizes of links. Their sizes before are noted by then.
 func (d *differ) limitSizes() {
 	noted := map[string]bool{}
 	for _, o := range d.want {
@@ -149,14 +117,15 @@ func (d *differ) limitSizes() {
 	}
 }
 
+// resize sets the packet sizes of a link if they differ.
 func (d *differ) resize(o Object) {
 	if now, known := d.sizes[o.Device]; !known || now != o.Params.(linkSizes) {
 		d.do(change, o)
 	}
 }
 
-// roots makes root qdiscs. One of ours is only replaced where it is of the other
-// kind; all that is under it goes with it.
+// roots makes root qdiscs. It replaces one of ours only by one of the other kind (HTB,
+// TBF); then everything below it is gone.
 func (d *differ) roots() {
 	for _, o := range d.want {
 		if o.Type != Qdisc || o.Parent != rootParent {
@@ -177,13 +146,13 @@ func (d *differ) roots() {
 	}
 }
 
-// hasRoot reports whether a device has a root qdisc that somebody has made.
+// hasRoot reports whether a device has a root qdisc other than the kernel's default.
 func (d *differ) hasRoot(device string) bool {
 	isRoot := func(o Object) bool { return o.Type == Qdisc && o.Device == device && o.Parent == rootParent }
 	return slices.ContainsFunc(d.ours, isRoot) || slices.ContainsFunc(d.foreign, isRoot)
 }
 
-// forget takes for gone what there is at some places.
+// forget notes that the objects at some places are gone.
 func (d *differ) forget(gone func(place) bool) {
 	for p := range d.have {
 		if gone(p) {
@@ -192,9 +161,9 @@ func (d *differ) forget(gone func(place) bool) {
 	}
 }
 
-// moved deletes classes that have another parent in the plan, with all beneath them:
-// HTB moves none. The filters go first, since they refer to them.
-func (d *differ) moved() {
+// moveClasses deletes classes that have another parent in the plan, and everything below them:
+// HTB cannot move a class. Filters go first, since they refer to classes.
+func (d *differ) moveClasses() {
 	gone := map[place]bool{}
 	for _, o := range d.want {
 		if was, there := d.have[o.place()]; there && o.Type == Class && was.Parent != o.Parent {
@@ -204,7 +173,7 @@ func (d *differ) moved() {
 	if len(gone) == 0 {
 		return
 	}
-	for _, o := range d.ours { // children come behind their parents in no order
+	for _, o := range d.ours { // in no order: a child may come before its parent
 		for p := o; p.Type == Class; {
 			if gone[p.place()] {
 				gone[o.place()] = true
@@ -235,7 +204,7 @@ func (d *differ) moved() {
 	}
 }
 
-// bottomUp returns the classes there are, children before their parents.
+// bottomUp returns our classes in the kernel, children before their parents.
 func (d *differ) bottomUp() (all []Object) {
 	for _, o := range d.ours {
 		if o.Type == Class {
@@ -247,26 +216,14 @@ func (d *differ) bottomUp() (all []Object) {
 	return all
 }
 
-// depths returns how deep classes are in their trees.
-func depths(have map[place]Object, classes []Object) map[place]int {
-	depth := map[place]int{}
-	for _, o := range classes {
-		n := 0
-		for p, there := o, true; there; n++ {
-			p, there = have[place{Class, p.Device, p.Parent, 0, Pref{}}]
-		}
-		depth[o.place()] = n
-	}
-	return depth
-}
-
+// classOf returns the class with a handle, if it is still there.
 func (d *differ) classOf(device string, h Handle) (Object, bool) {
 	o, there := d.have[place{Class, device, h, 0, Pref{}}]
 	return o, there
 }
 
-// surplusQueues deletes queues that are where the plan does not have them, under a
-// class that stays. Where it has another one there, that takes the place.
+// surplusQueues deletes queues that the plan does not have below their class, if the class
+// stays. If the plan has another queue there, that one replaces it later.
 func (d *differ) surplusQueues() {
 	type seat struct {
 		device string
@@ -293,8 +250,8 @@ func (d *differ) surplusQueues() {
 	}
 }
 
-// classes makes classes and queues, and changes those that there are. A class that
-// has children gets no queue before they have gone: that is for the next comparison.
+// classes adds and changes classes and queues. A class that still has children gets no
+// queue; it gets it after the next comparison, when they are gone.
 func (d *differ) classes() {
 	parents := map[place]bool{}
 	for _, o := range d.have {
@@ -316,23 +273,23 @@ func (d *differ) classes() {
 		case there:
 			d.do(change, o)
 		case o.Type == Qdisc && o.Parent != ingressParent:
-			d.do(replace, o) // HTB has given the class a queue of its own
+			d.do(replace, o) // the queue that HTB gives each class
 		default:
 			d.do(add, o)
 		}
 	}
 }
 
-// surplus deletes what the plan does not have: filters are gone by now.
+// surplus deletes what the plan does not have. Filters are gone by now.
 func (d *differ) surplus() {
 	for _, o := range d.bottomUp() {
-		if _, there := d.have[o.place()]; there && !d.taken[o.place()] && !d.rootGoes(o) {
+		if _, there := d.have[o.place()]; there && !d.wanted[o.place()] && !d.rootGoes(o) {
 			d.do(del, o)
 		}
 	}
 	isSurplus := func(o Object) bool {
 		_, there := d.have[o.place()]
-		return there && !d.taken[o.place()]
+		return there && !d.wanted[o.place()]
 	}
 	for _, o := range d.ours {
 		if o.Type == Qdisc && o.Parent == ingressParent && isSurplus(o) && !d.shared {
@@ -340,7 +297,7 @@ func (d *differ) surplus() {
 		}
 	}
 	for _, o := range d.ours {
-		if o.Type == Qdisc && o.Parent == rootParent && isSurplus(o) && !d.taken[d.otherRoot(o).place()] {
+		if o.Type == Qdisc && o.Parent == rootParent && isSurplus(o) && !d.wanted[d.otherRoot(o).place()] {
 			d.do(del, o)
 		}
 	}
@@ -351,7 +308,7 @@ func (d *differ) surplus() {
 	}
 }
 
-// otherRoot returns our root qdisc of the other kind.
+// otherRoot returns our root qdisc of the other kind: TBF for HTB, HTB for TBF.
 func (d *differ) otherRoot(o Object) Object {
 	if o.Handle == htbHandle {
 		o.Handle = tbfHandle

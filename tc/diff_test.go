@@ -13,8 +13,8 @@ import (
 	"shaper/tests/trial"
 )
 
-// plans are those of the policies in testdata, and of some that differ from them in what
-// is hard.
+// plans are the plans of the policies in testdata, and of variants that are hard to reach
+// from them.
 func plans(t *testing.T) (all [][]Object) {
 	for _, name := range []string{"tree", "rules", "leaky", "token", "oversold"} {
 		all = append(all, planOf(t, name, func(s string) string { return s }))
@@ -41,11 +41,10 @@ func plans(t *testing.T) (all [][]Object) {
 		nil)
 }
 
-// From any plan to any other, even from the midst of one, the kernel comes to equal the
-// plan; then nothing is to be done. At no moment does a filter lead to what is not there,
-// and what is foreign stays.
+// Apply leads from any plan to any other, even from a change half done; a second Apply does
+// nothing. At no moment does a filter lead nowhere, and foreign objects stay.
 func TestAnyPlanFollowsAnyOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // what is waited for costs no time
+	synctest.Test(t, func(t *testing.T) { // waits take no time
 		all := plans(t)
 		random := rand.New(rand.NewPCG(1, 2))
 		r := newRig(t)
@@ -63,27 +62,27 @@ func TestAnyPlanFollowsAnyOther(t *testing.T) {
 			}
 			r.watch(func(_ int, q tctest.Request) error {
 				if loose := r.fake.Loose(); len(loose) > 0 {
-					t.Fatalf("%d: after %v: %v", i, q, loose)
+					t.Fatalf("%d: after %v, these lead nowhere: %v", i, q, loose)
 				}
 				return nil
 			})
 			r.mustApply(plan)
 			r.fake.Between = nil
 			if again := r.mustApply(plan); again != 0 {
-				t.Fatalf("%d: %d changes more", i, again)
+				t.Fatalf("%d: a second Apply makes %d changes", i, again)
 			}
 			if r.holds(plan); plan == nil {
 				r.holdsClear()
 			}
 		}
 		if got := r.roots("eth1"); !slices.Equal(got, []string{"pfifo 9:"}) {
-			t.Errorf("a foreign qdisc: %v", got)
+			t.Errorf("the foreign root qdisc is now %v", got)
 		}
 	})
 }
 
-// A process that is killed after any change leaves what the next one makes equal to its
-// plan, and what another one clears: by what the kernel has, and nothing else.
+// If a process is killed after any change, the next one makes the kernel equal to its plan,
+// or clears it, by reading the kernel alone.
 func TestKillAtEachStep(t *testing.T) {
 	moved := treePlan(t, "[class.otp]\nparent = \"acme\"", "[class.otp]\nparent = \"uplink\"")
 	lone := planOf(t, "token", func(s string) string { return s })
@@ -108,14 +107,14 @@ func TestKillAtEachStep(t *testing.T) {
 					r.restart()
 					before := r.lacks(c.to)
 					if r.mustApply(c.to); err == nil && len(before) > 0 {
-						t.Fatalf("what was not killed has left %v", before)
+						t.Fatalf("the process was not killed; the kernel has %v", before)
 					}
 					r.holds(c.to)
 					r.mustClear()
 					r.holdsClear()
 					if err == nil {
 						if step < 4 {
-							t.Errorf("there were only %d steps", step)
+							t.Errorf("only %d steps", step)
 						}
 						return
 					}
@@ -125,7 +124,7 @@ func TestKillAtEachStep(t *testing.T) {
 	}
 }
 
-// What little differs is changed in place.
+// Small differences are changed in place.
 func TestChangesAreSmall(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -150,7 +149,8 @@ func TestChangesAreSmall(t *testing.T) {
 	}
 }
 
-// Who deletes our root deletes the note of what the link had; ours is not taken for that.
+// If somebody deletes our root, and the note of the sizes with it, Apply does not note our
+// own limit as the sizes before.
 func TestSizesSurviveTheRoot(t *testing.T) {
 	plan := treePlan(t)
 	r := newRig(t)

@@ -7,7 +7,7 @@ import (
 	"shaper/tc"
 )
 
-// What a policy comes to can be looked at without a kernel, and without privileges.
+// A plan needs neither a kernel nor privileges.
 func ExamplePlan() {
 	p, _, err := policy.Parse("shaper.toml", []byte(`
 [class.uplink]

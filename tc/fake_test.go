@@ -13,7 +13,7 @@ import (
 	"shaper/tc/tctest"
 )
 
-// rig is a kernel in memory, with a process that puts policies for eth0 into it.
+// rig is a kernel in memory, and a process that puts policies for eth0 into it.
 type rig struct {
 	*Kernel
 	t    testing.TB
@@ -27,7 +27,7 @@ func newRig(t testing.TB) *rig {
 	return r
 }
 
-// restart has another process do the rest: it knows what the kernel has, and no more.
+// restart replaces the process by a new one, which knows only what it reads from the kernel.
 func (r *rig) restart() {
 	r.t.Helper()
 	r.fake.Between = nil
@@ -36,11 +36,11 @@ func (r *rig) restart() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	d.Kinds = Kinds{} // as the plans of the tests have it
+	d.Kinds = Kinds{} // as in the plans of the tests
 	r.eth0 = d
 }
 
-// other is another process that changes the same kernel.
+// other returns another process that changes the same kernel.
 func (r *rig) other() *rig { return &rig{On(r.fake), r.t, r.fake, r.eth0} }
 
 func (r *rig) mustApply(plan []Object) (changes int) {
@@ -76,7 +76,8 @@ func (r *rig) must(v verb, o Object) {
 	}
 }
 
-// roots returns the names of the root qdiscs that somebody has made on a device.
+// roots returns kind and handle of the root qdiscs on a device, without the kernel's
+// default.
 func (r *rig) roots(device string) (all []string) {
 	r.t.Helper()
 	if _, err := r.link(device); err != nil {
@@ -94,7 +95,7 @@ func (r *rig) roots(device string) (all []string) {
 	return all
 }
 
-// lacks returns what is still to be done for a plan.
+// lacks returns the changes that a plan still needs.
 func (r *rig) lacks(plan []Object) (all []string) {
 	r.t.Helper()
 	p, err := r.Preview(r.eth0, plan, true)
@@ -107,23 +108,25 @@ func (r *rig) lacks(plan []Object) (all []string) {
 	return all
 }
 
-// holds holds that the kernel has a plan, and that nothing leads nowhere.
+// holds fails the test unless the kernel has the whole plan and no filter leads nowhere.
 func (r *rig) holds(plan []Object) {
 	r.t.Helper()
 	if lacks := r.lacks(plan); len(lacks) > 0 {
-		r.t.Fatalf("still to do: %v", lacks)
+		r.t.Fatalf("the plan still needs: %v", lacks)
 	}
 	r.holdsNothingLoose()
 }
 
+// holdsNothingLoose fails the test if a filter leads nowhere.
 func (r *rig) holdsNothingLoose() {
 	r.t.Helper()
 	if loose := r.fake.Loose(); len(loose) > 0 {
-		r.t.Fatalf("leads nowhere: %v", loose)
+		r.t.Fatalf("these lead nowhere: %v", loose)
 	}
 }
 
-// holdsClear holds that nothing of ours is left, and that the link has its sizes.
+// holdsClear fails the test unless all our objects are gone and the link has its sizes
+// back.
 func (r *rig) holdsClear() {
 	r.t.Helper()
 	r.holds(nil)
@@ -132,7 +135,7 @@ func (r *rig) holdsClear() {
 		r.t.Fatal(err)
 	}
 	if len(s.ours) > 0 || s.sizes["eth0"] != (linkSizes{gsoUnlimited, gsoUnlimited}) {
-		r.t.Fatalf("%v are left, the link has %v", s.ours, s.sizes)
+		r.t.Fatalf("%v remain, the link has sizes %v", s.ours, s.sizes)
 	}
 	links, err := r.conn.LinkList()
 	if err != nil {
@@ -140,13 +143,13 @@ func (r *rig) holdsClear() {
 	}
 	for _, l := range links {
 		if l.Type() == "ifb" {
-			r.t.Fatalf("%s is left", l.Attrs().Name)
+			r.t.Fatalf("device %s remains", l.Attrs().Name)
 		}
 	}
 }
 
-// watch calls after with the number of each change that has been made, from 1 on. What
-// it returns is the answer to the process.
+// watch calls after with the number of each change that the process has made, from 1 on.
+// What after returns is the kernel's answer.
 func (r *rig) watch(after func(n int, q tctest.Request) error) {
 	n := 0
 	r.fake.Between = func(q tctest.Request, do func() error) error {
@@ -161,7 +164,7 @@ func (r *rig) watch(after func(n int, q tctest.Request) error) {
 
 var errKilled = errors.New("killed")
 
-// killAfter has nothing done for the process any more after so many changes.
+// killAfter refuses all requests of the process after so many changes, as if it were dead.
 func (r *rig) killAfter(changes int) {
 	n := 0
 	r.fake.Between = func(q tctest.Request, do func() error) error {
@@ -178,7 +181,7 @@ func (r *rig) killAfter(changes int) {
 // mirror returns the name of the ifb of a rig.
 func (r *rig) mirror() string { return r.eth0.mirror() }
 
-// handles returns the objects of a plan by their names.
+// handles returns the names of the objects of a plan.
 func handles(plan []Object) []string {
 	var all []string
 	for _, o := range plan {
@@ -187,22 +190,22 @@ func handles(plan []Object) []string {
 	return all
 }
 
-// find returns the object of a plan with a name.
+// find returns the object with a name.
 func find(t testing.TB, plan []Object, name string) Object {
 	t.Helper()
 	i := slices.Index(handles(plan), name)
 	if i < 0 {
-		t.Fatalf("no %s among %v", name, handles(plan))
+		t.Fatalf("no %s in the plan %v", name, handles(plan))
 	}
 	return plan[i]
 }
 
-// theirs is a root qdisc of somebody else.
+// theirs returns a foreign root qdisc.
 func theirs(device string) Object {
 	return Object{Type: Qdisc, Device: device, Handle: 9 << 16, Parent: rootParent, Kind: "pfifo", Params: fifo{100}}
 }
 
-// treePlan is the plan of testdata/plan/tree.toml with some edits.
+// treePlan returns the plan of testdata/plan/tree.toml with some edits.
 func treePlan(t testing.TB, edits ...string) []Object {
 	t.Helper()
 	return mustPlan(t, treeText(t, edits...), eth0)
@@ -217,13 +220,13 @@ func treeText(t testing.TB, edits ...string) string {
 	return strings.NewReplacer(edits...).Replace(string(text))
 }
 
-// bothWays shapes what arrives at eth0 too.
+// bothWays returns a plan that shapes what arrives at eth0 too.
 func bothWays(t testing.TB) []Object {
 	t.Helper()
 	return treePlan(t, "class = \"uplink\"", "class = \"uplink\"\ningress = \"bulk\"\nmark = true")
 }
 
-// manyRules are so many addresses of one class.
+// manyRules returns n rules of one class, each for one address.
 func manyRules(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -239,7 +242,7 @@ func section(t testing.TB, text string) (*policy.Policy, policy.TC) {
 	return p, p.TC[0]
 }
 
-// state is what there is of ours, by its place.
+// state returns our objects in the kernel, by place.
 func (r *rig) state() map[place]Object {
 	r.t.Helper()
 	s, err := r.read(r.eth0)
@@ -253,10 +256,11 @@ func (r *rig) state() map[place]Object {
 	return all
 }
 
+// holdsState fails the test unless the kernel has the same objects as before.
 func (r *rig) holdsState(want map[place]Object) {
 	r.t.Helper()
 	if got := r.state(); !maps.Equal(got, want) {
-		r.t.Fatalf("was %v, is %v", want, got)
+		r.t.Fatalf("the kernel had %v, and has %v", want, got)
 	}
 	r.holdsNothingLoose()
 }

@@ -9,13 +9,13 @@ import (
 	"shaper/policy"
 )
 
-// The preferences of our filters: that of the marks comes first.
+// The preferences of our single filters. The kernel tries the filter of marks first.
 var (
 	markPref    = Pref{1, unix.ETH_P_ALL}
-	ingressPref = Pref{policy.Major, unix.ETH_P_ALL} // beside those of others
+	ingressPref = Pref{policy.Major, unix.ETH_P_ALL} // beside the filters of others
 )
 
-// family is a kind of address: its packets have lists of filters of their own.
+// family is a kind of address. Packets of each family have their own list of filters.
 type family int
 
 const (
@@ -27,8 +27,9 @@ func etherType(f family) uint16 {
 	return [...]uint16{ipv4: unix.ETH_P_IP, ipv6: unix.ETH_P_IPV6}[f]
 }
 
-// A list of filters is made anew beside the one that is in force, and so each family has
-// two slots for one. One of u32 has one preference, one of flower one for each filter.
+// slot is a place for the list of filters of a family. Each family has two: a new list is
+// made in one slot while the other one is in force. A list of u32 takes one preference; a
+// list of flower takes one for each filter.
 type slot struct {
 	family family
 	n      int // 0 or 1
@@ -36,11 +37,13 @@ type slot struct {
 
 func u32Pref(s slot) Pref { return Pref{uint16(10 + 10*int(s.family) + s.n), etherType(s.family)} }
 
-const mostFlowers = 0x400 // preferences of a slot
+const mostFlowers = 0x400 // the preferences of a slot for flower
 
+// flowerPriority returns the first preference of a slot for flower.
 func flowerPriority(s slot) uint16 { return uint16(0x1000 + (2*int(s.family)+s.n)*mostFlowers) }
 
-// slotOf returns the slot that a preference is of, and the kind of its filters.
+// slotOf returns the slot that a preference belongs to, and the kind of filters there; ok
+// is false if it belongs to none.
 func slotOf(p Pref) (s slot, kind string, ok bool) {
 	for _, s := range slots {
 		first := flowerPriority(s)
@@ -56,19 +59,19 @@ func slotOf(p Pref) (s slot, kind string, ok bool) {
 
 var slots = []slot{{ipv4, 0}, {ipv4, 1}, {ipv6, 0}, {ipv6, 1}}
 
-// firstTable returns the number of the first table of a list: the tables of all lists
-// of a qdisc are numbered together, below 800.
+// firstTable returns the number of the first u32 table of a slot. All lists of a qdisc
+// share the numbers; the kernel numbers its own tables from 0x800 on.
 func firstTable(s slot) uint32 { return 1 + tablesOfList*uint32(2*int(s.family)+s.n) }
 
-const tablesOfList = 0x1ff
+const tablesOfList = 0x1ff // the most tables that a list may have
 
-// entry is a filter before it has its place in a list.
+// entry is a u32 filter that has no place in a list yet.
 type entry struct {
 	selector selector
 	class    Handle
 }
 
-// entries returns the filters of a rule for a family, in their order.
+// entries returns the u32 filters of a rule for a family, in their order.
 func entries(r *policy.Rule, f family, class Handle) (all []entry) {
 	for _, source := range ofFamily(r.Source, f) {
 		for _, destination := range ofFamily(r.Destination, f) {
@@ -84,8 +87,8 @@ func entries(r *policy.Rule, f family, class Handle) (all []entry) {
 	return all
 }
 
-// ofFamily returns the prefixes of a family; the zero Prefix, any address, where
-// the rule has none at all.
+// ofFamily returns the prefixes of a family. If the rule has no prefixes at all, it returns
+// the zero Prefix, which is any address.
 func ofFamily(all []netip.Prefix, f family) (some []netip.Prefix) {
 	if len(all) == 0 {
 		return []netip.Prefix{{}}
@@ -98,7 +101,7 @@ func ofFamily(all []netip.Prefix, f family) (some []netip.Prefix) {
 	return some
 }
 
-// protocolsOf returns the numbers of the protocols of a rule; 0 for any.
+// protocolsOf returns the numbers of the IP protocols of a rule; 0 is any.
 func protocolsOf(r *policy.Rule) (all []uint32) {
 	for _, p := range r.IPProtocols() {
 		if p == policy.UDP {
@@ -113,7 +116,8 @@ func protocolsOf(r *policy.Rule) (all []uint32) {
 	return all
 }
 
-// masksOf returns ports as masks; the zero PortMask, any port, for none.
+// masksOf returns port ranges as masks. For no ranges it returns the zero PortMask, which
+// is any port.
 func masksOf(ranges []policy.PortRange) (all []policy.PortMask) {
 	for _, r := range ranges {
 		all = append(all, r.Masks()...)
@@ -124,13 +128,14 @@ func masksOf(ranges []policy.PortRange) (all []policy.PortMask) {
 	return all
 }
 
-// header is where the network header of a family has what filters ask for.
+// header says where the network header of a family has what filters ask for. Offsets are
+// in bytes from its start.
 type header struct {
-	protocol, shift      int32 // the word, and how far in it
+	protocol, shift      int32 // offset of the word with the protocol, and its bit in the word
 	source, destination  int32
 	ports                int32
-	plain, plainMask     uint32 // the first word, where nothing comes before the ports
-	fragment, fragmented int32  // the word and the bits that say it is not the first one; 0: none
+	plain, plainMask     uint32 // first word of a header without options; plainMask 0: no test
+	fragment, fragmented int32  // offset of a word, and its bits that only later fragments set
 }
 
 var headers = map[family]header{
@@ -138,8 +143,8 @@ var headers = map[family]header{
 	ipv6: {protocol: 4, shift: 8, source: 8, destination: 24, ports: 40},
 }
 
-// selectorOf matches packets. Ports are where they are without options (IPv4) or
-// extension headers (IPv6), and in the first fragment only; other packets have none.
+// selectorOf returns a selector for packets. It finds ports only in first fragments without
+// options (IPv4) or extension headers (IPv6); other packets match no port.
 func selectorOf(f family, source, destination netip.Prefix, protocol uint32, from, to policy.PortMask) (s selector) {
 	h := headers[f]
 	ports := from.Mask|to.Mask != 0
@@ -156,12 +161,12 @@ func selectorOf(f family, source, destination netip.Prefix, protocol uint32, fro
 		s.add(h.ports, uint32(from.Port)<<16|uint32(to.Port), uint32(from.Mask)<<16|uint32(to.Mask))
 	}
 	if s.n == 0 {
-		s.add(0, 0, 0) // each packet
+		s.add(0, 0, 0) // any packet
 	}
 	return s
 }
 
-// addPrefix matches an address, word by word.
+// addPrefix adds the match of an address, word by word.
 func (s *selector) addPrefix(offset int32, p netip.Prefix) {
 	if !p.IsValid() {
 		return

@@ -14,18 +14,18 @@ import (
 	"shaper/policy"
 )
 
-// flowerKey is a filter of kind flower: what the kernel has dissected of a packet, so
-// that ports are found behind options and extension headers too. Zero values match
-// everything. Each has a preference of its own: within one, flower knows no order.
+// flowerKey is a filter of kind flower. The kernel dissects the packet, and so finds ports
+// behind options and extension headers too. A zero value matches everything. Each filter
+// has a preference of its own, since flower keeps no order within one.
 type flowerKey struct {
 	Class               Handle
 	EtherType           uint16
 	Protocol            uint8 // of IP
 	Source, Destination netip.Prefix
-	From, To            policy.PortRange // of the protocol, which is TCP or UDP
+	From, To            policy.PortRange // if set, Protocol is TCP or UDP
 }
 
-// flowerKeys returns the filters of a rule for a family, in their order.
+// flowerKeys returns the flower filters of a rule for a family, in their order.
 func flowerKeys(r *policy.Rule, f family, class Handle) (all []flowerKey) {
 	orAny := func(ports []policy.PortRange) []policy.PortRange {
 		if len(ports) == 0 {
@@ -47,8 +47,8 @@ func flowerKeys(r *policy.Rule, f family, class Handle) (all []flowerKey) {
 	return all
 }
 
-// bounded has the zero Prefix for those of length 0: any address, to which the kernel
-// keeps no mask.
+// bounded replaces prefixes of length 0 by the zero Prefix. Both are any address, and the
+// kernel keeps no mask for it.
 func bounded(all []netip.Prefix) []netip.Prefix {
 	all = slices.Clone(all)
 	for i := range all {
@@ -59,7 +59,7 @@ func bounded(all []netip.Prefix) []netip.Prefix {
 	return all
 }
 
-// flowerList returns the objects of a list of filters, each at the next preference.
+// flowerList returns the objects of a list of filters, at one preference after the other.
 func flowerList(device string, root Handle, f family, all []flowerKey) (objects []Object) {
 	for i, key := range all {
 		pref := Pref{flowerPriority(slot{f, 0}) + uint16(i), etherType(f)}
@@ -70,7 +70,7 @@ func flowerList(device string, root Handle, f family, all []flowerKey) (objects 
 
 func (k flowerKey) options() []byte {
 	b := attr32(nil, nl.TCA_FLOWER_CLASSID, uint32(k.Class))
-	b = attr(b, nl.TCA_FLOWER_KEY_ETH_TYPE, binary.BigEndian.AppendUint16(nil, k.EtherType)) // else the kernel takes no addresses
+	b = attr(b, nl.TCA_FLOWER_KEY_ETH_TYPE, binary.BigEndian.AppendUint16(nil, k.EtherType)) // without it the kernel ignores addresses
 	if k.Protocol != 0 {
 		b = attr(b, nl.TCA_FLOWER_KEY_IP_PROTO, []byte{k.Protocol})
 	}
@@ -80,8 +80,8 @@ func (k flowerKey) options() []byte {
 	return attrPorts(b, k.Protocol, toAttrs, k.To)
 }
 
-// prefixAttrs are the attributes of an address: of IPv4, of IPv6, each with its mask
-// behind it.
+// prefixAttrs are the numbers of the attributes of an address, by family. The attribute of
+// the mask has the next number.
 type prefixAttrs [2]int
 
 var (
@@ -103,7 +103,7 @@ func attrPrefix(b []byte, at prefixAttrs, p netip.Prefix) []byte {
 	return attr(attr(b, number, p.Addr().AsSlice()), number+1, mask)
 }
 
-// portAttrs are the attributes of a port: of TCP, of UDP, and the ends of a range.
+// portAttrs are the numbers of the attributes of a port: of TCP, of UDP, and of a range.
 type portAttrs struct{ tcp, udp, first, last int }
 
 var (
@@ -148,7 +148,7 @@ func (k flowerKey) words() string {
 	return strings.Join(append(w, "classid "+k.Class.String()), " ")
 }
 
-// known are the attributes that our filters may have; one with others is not ours.
+// known are the attributes that our filters may have. A filter with others is not ours.
 var known = map[int]bool{
 	nl.TCA_FLOWER_CLASSID: true, nl.TCA_FLOWER_KEY_ETH_TYPE: true, nl.TCA_FLOWER_KEY_IP_PROTO: true, nl.TCA_FLOWER_FLAGS: true, nl.TCA_FLOWER_IN_HW_COUNT: true,
 	nl.TCA_FLOWER_KEY_IPV4_SRC: true, nl.TCA_FLOWER_KEY_IPV4_SRC_MASK: true, nl.TCA_FLOWER_KEY_IPV4_DST: true, nl.TCA_FLOWER_KEY_IPV4_DST_MASK: true,
@@ -158,7 +158,7 @@ var known = map[int]bool{
 	nl.TCA_FLOWER_KEY_PORT_SRC_MIN: true, nl.TCA_FLOWER_KEY_PORT_SRC_MAX: true, nl.TCA_FLOWER_KEY_PORT_DST_MIN: true, nl.TCA_FLOWER_KEY_PORT_DST_MAX: true,
 }
 
-// parseFlower reads what the kernel says of a filter.
+// parseFlower reads the parameters of a flower filter from a dump.
 func parseFlower(options []byte) Params {
 	m := parseAttrs(options)
 	for number := range m {

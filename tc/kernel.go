@@ -12,19 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kernel reads and changes what a kernel has of ours. It is for one goroutine.
+// Kernel reads and changes our objects in a kernel. Only one goroutine at a time may use
+// it.
 type Kernel struct {
-	conn    Conn
-	indexes map[string]int    // of devices, by name
-	kinds   *Kinds            // nil: not probed yet
-	had     map[int]linkSizes // of links, by index, that were limited when they were read
+	conn        Conn
+	indexes     map[string]int    // of the devices that were read, by name
+	kinds       *Kinds            // nil: not probed yet
+	sizesBefore map[int]linkSizes // sizes of limited links before, as noted; by index
 }
 
-// patience is how long the kernel may take for an answer: it has one lock for all
-// changes of the network.
+// patience is how long the kernel may take to answer. It is long because one lock guards
+// all changes of the network.
 const patience = 30 * time.Second
 
-// Open connects to the kernel of the network namespace in which it is called.
+// Open connects to the kernel of the machine, in the network namespace of the caller.
 func Open() (*Kernel, error) {
 	s, err := dial()
 	if err != nil {
@@ -33,22 +34,21 @@ func Open() (*Kernel, error) {
 	return On(s), nil
 }
 
-// On returns a Kernel that uses a connection, and closes it.
+// On returns a Kernel that uses a connection. Close closes the connection.
 func On(c Conn) *Kernel {
-	return &Kernel{conn: c, indexes: map[string]int{}, had: map[int]linkSizes{}}
+	return &Kernel{conn: c, indexes: map[string]int{}, sizesBefore: map[int]linkSizes{}}
 }
 
-// Close ends the connection. What is in the kernel stays.
+// Close ends the connection. The objects in the kernel stay.
 func (k *Kernel) Close() { k.conn.Close() }
 
-// Error is what the kernel has refused: which operation on which object of which
-// device, why, and what the kernel itself says of it.
+// Error says which operation on which object of which device failed, and why.
 type Error struct {
-	Op     string // "add", "change", "delete", "read", "connect"
-	Device string
+	Op     string // "add", "change", "replace", "delete", "read", "probe", "watch", "connect"
+	Device string // "": the error is about none
 	Object string
-	Err    error  // a syscall.Errno, for errors.Is
-	Kernel string // its extended message; "" where it has none
+	Err    error  // the cause; if the kernel refused, a syscall.Errno
+	Kernel string // the kernel's extended message; "" if there is none
 }
 
 // Error prints "tc: add class htb 5ca0:1f on eth0: invalid argument (kernel: ...)".
@@ -68,8 +68,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// refused makes an Error of what package nl returns: a syscall.Errno, alone or with
-// the kernel's message behind it. Of no error it makes none.
+// refused returns an Error for an error of package nl: a syscall.Errno, alone or followed
+// by the kernel's message. For nil it returns nil.
 func refused(op, device, object string, err error) error {
 	if err == nil {
 		return nil
@@ -82,10 +82,15 @@ func refused(op, device, object string, err error) error {
 	return e
 }
 
-// ErrNoDevice is the cause where a device does not exist.
+// ErrNoDevice is the cause of an error if a device does not exist.
 var ErrNoDevice = errors.New("there is no such network device")
 
-// link reads a device.
+// isGone reports whether an error says that an object does not exist.
+func isGone(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) || errors.As(err, new(netlink.LinkNotFoundError))
+}
+
+// link reads a device, and notes its index. If there is none, the cause is ErrNoDevice.
 func (k *Kernel) link(name string) (netlink.Link, error) {
 	l, err := k.conn.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -99,28 +104,15 @@ func (k *Kernel) link(name string) (netlink.Link, error) {
 	return l, nil
 }
 
-// Device returns what a plan has to know of a device.
-func (k *Kernel) Device(name string) (Device, error) {
-	l, err := k.link(name)
-	if err != nil {
-		return Device{}, err
-	}
-	kinds, err := k.Kinds()
-	if err != nil {
-		return Device{}, err
-	}
-	return Device{Name: name, Index: l.Attrs().Index, MTU: l.Attrs().MTU, Kinds: kinds}, nil
-}
-
-// request returns a message about qdiscs, classes or filters.
+// request returns a request about qdiscs, classes or filters.
 func request(proto, flags int, msg *nl.TcMsg) *nl.NetlinkRequest {
 	r := nl.NewNetlinkRequest(proto, flags)
 	r.AddData(msg)
 	return r
 }
 
-// dump returns all objects of a type, as messages. The kernel says where something
-// has changed meanwhile; then it is read again.
+// dump returns all objects of a type on a device, as messages. If something changes
+// meanwhile, the kernel says so, and dump reads again, ten times at most.
 func (k *Kernel) dump(typ Type, device string, parent Handle) (all []message, err error) {
 	proto := map[Type]int{Qdisc: unix.RTM_GETQDISC, Class: unix.RTM_GETTCLASS, Filter: unix.RTM_GETTFILTER}[typ]
 	index := k.indexes[device]
@@ -144,25 +136,3 @@ func (k *Kernel) dump(typ Type, device string, parent Handle) (all []message, er
 	}
 	return nil, refused("read", device, string(typ), err)
 }
-
-// message is what the kernel says of a qdisc, a class or a filter.
-type message struct {
-	index          int
-	handle, parent Handle
-	info           uint32
-	kind           string
-	options        []byte
-	counters       Counters
-}
-
-func parseMessage(b []byte) message {
-	t := nl.DeserializeTcMsg(b)
-	m := parseAttrs(b[t.Len():])
-	return message{
-		index: int(t.Ifindex), handle: Handle(t.Handle), parent: Handle(t.Parent), info: t.Info,
-		kind: m.text(nl.TCA_KIND), options: m[nl.TCA_OPTIONS], counters: parseCounters(m[nl.TCA_STATS2]),
-	}
-}
-
-// pref returns the preference of a filter.
-func (m message) pref() Pref { return Pref{uint16(m.info >> 16), nl.Swap16(uint16(m.info))} }

@@ -14,14 +14,14 @@ import (
 	"shaper/tc/tctest"
 )
 
-// The kernel is asked for each kind, and nothing of that stays.
+// Kinds asks the kernel for each kind, and leaves nothing behind.
 func TestKinds(t *testing.T) {
 	for lacks, want := range map[string]Kinds{
 		"":                    {true, true, true},
 		"fq_codel":            {false, true, true},
 		"sfq":                 {true, false, true},
 		"flower":              {true, true, false},
-		"ifb":                 {true, true, false}, // flower cannot be tried; u32 does
+		"ifb":                 {true, true, false}, // without a device flower cannot be tried
 		"fq_codel sfq flower": {},
 	} {
 		fake := tctest.New("eth0")
@@ -36,16 +36,16 @@ func TestKinds(t *testing.T) {
 		}
 		holdsNoProbe(t, k)
 		fake.Between = func(q tctest.Request, _ func() error) error {
-			t.Errorf("%v is asked for again", q)
+			t.Errorf("a second call asks the kernel: %v", q)
 			return unix.EIO
 		}
 		if again, err := k.Kinds(); err != nil || again != want {
-			t.Errorf("again: %+v, %v", again, err)
+			t.Errorf("a second call: %+v, %v", again, err)
 		}
 	}
 }
 
-// holdsNoProbe holds that a probe has left nothing.
+// holdsNoProbe fails the test if a probe has left something behind.
 func holdsNoProbe(t *testing.T, k *Kernel) {
 	t.Helper()
 	links, err := k.conn.LinkList()
@@ -55,7 +55,7 @@ func holdsNoProbe(t *testing.T, k *Kernel) {
 	qdiscs, err := k.conn.Execute(request(unix.RTM_GETQDISC, unix.NLM_F_DUMP, &nl.TcMsg{Family: nl.FAMILY_ALL}))
 	for _, b := range qdiscs {
 		if m := parseMessage(b); m.handle != 0 {
-			t.Errorf("%s %v is left", m.kind, m.handle)
+			t.Errorf("%s %v remains", m.kind, m.handle)
 		}
 	}
 	if err != nil {
@@ -63,7 +63,7 @@ func holdsNoProbe(t *testing.T, k *Kernel) {
 	}
 }
 
-// What fails for another reason is an error, at whatever step.
+// If a step fails for another reason, Kinds returns an error.
 func TestKindsFail(t *testing.T) { synctest.Test(t, kindsFail) }
 
 func kindsFail(t *testing.T) {
@@ -80,21 +80,21 @@ func kindsFail(t *testing.T) {
 		_, err := k.Kinds()
 		if n <= step {
 			if err != nil || step < 6 {
-				t.Errorf("%d steps, %v", step, err)
+				t.Errorf("after %d steps: %v", step, err)
 			}
 			return
 		}
 		if !errors.Is(err, unix.EPERM) || !strings.HasPrefix(err.Error(), "tc: ") {
 			t.Errorf("step %d: %v", step, err)
 		}
-		if _, err := k.Device("eth0"); err != nil { // it asks again
-			t.Errorf("then: %v", err)
+		if _, err := k.Device("eth0"); err != nil { // an error is not kept
+			t.Errorf("the next call: %v", err)
 		}
 	}
 }
 
-// Another process that probes at the same time is waited for; what a crash has left is
-// deleted.
+// Kinds waits for another process that is probing, and deletes what a crash has left
+// behind.
 func TestProbesMeet(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -118,8 +118,8 @@ func TestProbesMeet(t *testing.T) {
 	}
 }
 
-// What a crash has left is deleted also if another process makes it once more, and dies,
-// at that moment: then it has another index.
+// If another process makes the device of a probe again at the moment it is deleted, and
+// dies, the device has another index. It is deleted, too.
 func TestProbesCrashTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := tctest.New("eth0")
@@ -134,7 +134,7 @@ func TestProbesCrashTwice(t *testing.T) {
 				fake.Plug(probeDevice, "ifb")
 			}
 			if deletions > 4 {
-				return unix.EPERM // else it goes on for ever
+				return unix.EPERM // ends a loop without end
 			}
 			return err
 		}
@@ -146,7 +146,7 @@ func TestProbesCrashTwice(t *testing.T) {
 	})
 }
 
-// Sweep deletes the ifb devices of devices that have gone, and no others.
+// Sweep deletes the ifb devices of devices that are gone, and no others.
 func TestSweep(t *testing.T) {
 	fake := tctest.New("eth0")
 	k := On(fake)
@@ -164,7 +164,7 @@ func TestSweep(t *testing.T) {
 		}
 	}
 	if n, err := k.Sweep(); n != 0 || err != nil {
-		t.Errorf("again: %d, %v", n, err)
+		t.Errorf("a second call: %d, %v", n, err)
 	}
 }
 
@@ -197,11 +197,11 @@ func TestSweepFails(t *testing.T) {
 	}
 }
 
-// Gone is what the kernel, and what package netlink, say of what is not there.
+// isGone knows the errors of the kernel, and of package netlink, for what does not exist.
 func TestIsGone(t *testing.T) {
 	for err, want := range map[error]bool{unix.ENOENT: true, unix.ENODEV: true, netlink.LinkNotFoundError{}: true, unix.EINVAL: false, nil: false} {
 		if isGone(err) != want {
-			t.Errorf("%T: not %v", err, want)
+			t.Errorf("isGone(%T) is not %v", err, want)
 		}
 	}
 }

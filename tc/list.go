@@ -2,27 +2,27 @@ package tc
 
 import "math/bits"
 
-// A list of filters is tried one by one. Where it is long, runs of it that ask for
-// the same byte of the packet are put into a table by that byte: of a run of 256
-// addresses one is looked at. What is in different buckets cannot match the same
-// packet, and in a bucket the order stays, so that the first match is the same.
+// The kernel tries the filters of a list one by one. In a long list, runs of filters that
+// test the same byte of the packet go into a hash table by that byte: then the kernel tries
+// one of a run of 256 addresses. The first match stays the same, since filters in different
+// buckets cannot match the same packet, and a bucket keeps the order.
 const (
-	longList = 256 // filters from which on tables are worth it
-	longRun  = 64
+	longList = 256 // longer lists get tables
+	longRun  = 64  // shorter runs get none
 )
 
-// list returns the objects of a list of filters in a slot.
-func list(device string, root Handle, s slot, all []entry) (objects []Object) {
+// u32List returns the objects of a list of filters in a slot.
+func u32List(device string, root Handle, s slot, all []entry) (objects []Object) {
 	l := lister{device: device, root: root, pref: u32Pref(s), table: firstTable(s)}
-	worth := max(longRun, 2*len(all)/tablesOfList+1) // there are only so many tables
+	minRun := max(longRun, 2*len(all)/tablesOfList+1) // so that there are enough tables
 	if len(all) <= longList {
 		l.keys(0, 0, all)
 		return l.objects
 	}
 	for len(all) > 0 {
 		run, by := longestRun(all)
-		if run < worth {
-			run = min(plainRun(all, worth), u32Places)
+		if run < minRun {
+			run = min(plainRun(all, minRun), u32Places)
 			l.linked(1, hashByte{}, map[uint32][]entry{0: all[:run]})
 		} else {
 			l.linked(256, by, by.buckets(all[:run]))
@@ -32,23 +32,23 @@ func list(device string, root Handle, s slot, all []entry) (objects []Object) {
 	return l.objects
 }
 
-// plainRun returns how many filters there are before the next long run.
-func plainRun(all []entry, worth int) int {
-	for n := worth; n < len(all); n += worth {
-		if run, _ := longestRun(all[n:]); run >= worth {
+// plainRun returns how many filters there are before the next run of at least minRun.
+func plainRun(all []entry, minRun int) int {
+	for n := minRun; n < len(all); n += minRun {
+		if run, _ := longestRun(all[n:]); run >= minRun {
 			return n
 		}
 	}
 	return len(all)
 }
 
-// lister makes a list.
+// lister makes the objects of a list.
 type lister struct {
 	device  string
 	root    Handle
 	pref    Pref
-	table   uint32 // the next
-	links   uint32
+	table   uint32 // number of the next table
+	links   uint32 // how many filters lead to tables
 	objects []Object
 }
 
@@ -56,14 +56,14 @@ func (l *lister) add(h Handle, p Params) {
 	l.objects = append(l.objects, Object{Type: Filter, Device: l.device, Handle: h, Parent: l.root, Kind: "u32", Pref: l.pref, Params: p})
 }
 
-// keys puts filters into a bucket, in their order.
+// keys adds filters to a bucket, in their order.
 func (l *lister) keys(table, bucket uint32, all []entry) {
 	for i, e := range all {
 		l.add(u32Node(table, bucket, uint32(i+1)), u32Key{Selector: e.selector, Class: e.class})
 	}
 }
 
-// linked makes a table with its filters, and then the link that has it looked at.
+// linked adds a table with its filters, and then the filter that leads to it.
 func (l *lister) linked(divisor uint32, by hashByte, buckets map[uint32][]entry) {
 	table := l.table
 	l.table++
@@ -77,12 +77,14 @@ func (l *lister) linked(divisor uint32, by hashByte, buckets map[uint32][]entry)
 	l.add(u32Node(0, 0, l.links), link)
 }
 
-// hashByte is a byte of the packet: a word, and which byte of it.
+// hashByte is a byte of the packet: the offset of a word, and the mask of the byte in it.
 type hashByte struct {
 	offset int32
 	mask   uint32
 }
 
+// of returns the value that a selector wants of the byte; ok is false if it does not test
+// the whole byte.
 func (h hashByte) of(s *selector) (value uint32, ok bool) {
 	for _, m := range s.all() {
 		if m.Offset == h.offset && m.Mask&h.mask == h.mask {
@@ -92,6 +94,7 @@ func (h hashByte) of(s *selector) (value uint32, ok bool) {
 	return 0, false
 }
 
+// buckets returns the filters of a run by the value of the byte.
 func (h hashByte) buckets(run []entry) map[uint32][]entry {
 	m := map[uint32][]entry{}
 	for _, e := range run {
@@ -101,9 +104,9 @@ func (h hashByte) buckets(run []entry) map[uint32][]entry {
 	return m
 }
 
-// longestRun returns how many filters from the first on ask for one byte of the
-// packet, and that byte: of those with the longest run the one that tells them
-// apart best, and that has room for all.
+// longestRun returns the length of the longest run of filters, from the first on, that all
+// test one byte, and that byte. Of several bytes with the longest run it takes the one with
+// the smallest buckets.
 func longestRun(all []entry) (longest int, by hashByte) {
 	fullest := 0
 	for _, m := range all[0].selector.all() {
@@ -121,14 +124,14 @@ func longestRun(all []entry) (longest int, by hashByte) {
 	return longest, by
 }
 
-// isHeader reports whether a byte stands before the addresses, and so has few
-// values; 9 is where IPv4 has the protocol.
+// isHeader reports whether a byte comes before the addresses, and so has few values. At 9
+// IPv4 has the protocol.
 func isHeader(offset int32, mask uint32) bool {
 	return offset < 8 || offset == 8 && mask == 0x00ff0000
 }
 
-// run returns how many filters ask for the byte, up to one whose bucket is full, and
-// how many are in the fullest.
+// run returns how many filters in a row test the byte, up to one whose bucket is full, and
+// the size of the fullest bucket.
 func (h hashByte) run(all []entry) (n, fullest int) {
 	var count [256]int
 	for i := range all {

@@ -13,14 +13,14 @@ import (
 	"shaper/policy"
 )
 
-// packet is what rules can tell of a packet.
+// packet has the properties of a packet that rules can test.
 type packet struct {
 	source, destination netip.Addr
 	protocol            policy.Protocol
 	from, to            uint16
 }
 
-// bytes returns the packet from its network header on.
+// bytes returns the packet on the wire, from its network header on.
 func (p packet) bytes() []byte {
 	number := byte(6)
 	if p.protocol == policy.UDP {
@@ -38,7 +38,7 @@ func (p packet) bytes() []byte {
 	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, p.from), p.to)
 }
 
-// buckets are the filters of a list by table and bucket, in their order.
+// buckets holds the filters of a list by table and bucket, in their order.
 type buckets map[Handle][]Object
 
 func bucketsOf(list []Object) buckets {
@@ -52,7 +52,7 @@ func bucketsOf(list []Object) buckets {
 }
 
 // classify finds the class of a packet in a list as the kernel does (u32_classify in
-// net/sched/cls_u32.c), and counts the filters it has looked at.
+// net/sched/cls_u32.c), and counts the filters that it tries.
 func (b buckets) classify(packet []byte, looked *int) Handle {
 	var walk func(Handle) Handle
 	walk = func(bucket Handle) Handle {
@@ -85,7 +85,7 @@ func (b buckets) classify(packet []byte, looked *int) Handle {
 	return walk(0)
 }
 
-// expected is the class of the first rule that matches.
+// expected returns the class of the first rule that matches.
 func expected(rules []policy.Rule, p packet) Handle {
 	inPrefix := func(all []netip.Prefix, a netip.Addr) bool {
 		for _, one := range all {
@@ -117,7 +117,7 @@ func expected(rules []policy.Rule, p packet) Handle {
 
 func classOfRule(i int) Handle { return htbHandle + Handle(i) + 1 }
 
-// randomRules are rules of all kinds, of which many are alike, in runs.
+// randomRules returns rules of all kinds, with runs of similar ones.
 func randomRules(r *rand.Rand, n int) (rules []policy.Rule) {
 	prefix := func(kind int) netip.Prefix {
 		if kind%2 == 0 {
@@ -175,8 +175,8 @@ func randomPacket(r *rand.Rand) packet {
 	return p
 }
 
-// Whatever the rules, and however they are put into tables, a packet gets the class of the
-// first that matches.
+// A packet gets the class of the first rule that matches, however the rules are put into
+// tables.
 func TestListsKeepTheOrderOfRules(t *testing.T) {
 	for _, n := range []int{1, 10, 200, 1000, 3000} {
 		for seed := range uint64(6) {
@@ -188,7 +188,7 @@ func TestListsKeepTheOrderOfRules(t *testing.T) {
 				for i := range rules {
 					all = append(all, entries(&rules[i], f, classOfRule(i))...)
 				}
-				l := list("eth0", htbHandle, slot{f, 1}, all)
+				l := u32List("eth0", htbHandle, slot{f, 1}, all)
 				holdsPlaces(t, l, slot{f, 1})
 				lists[f] = bucketsOf(l)
 			}
@@ -201,7 +201,7 @@ func TestListsKeepTheOrderOfRules(t *testing.T) {
 				}
 				want, looked := expected(rules, p), 0
 				if got := lists[f].classify(p.bytes(), &looked); got != want {
-					t.Fatalf("%d rules, seed %d: %+v gets %v, not %v", n, seed, p, got, want)
+					t.Fatalf("%d rules, seed %d: %+v gets class %v, want %v", n, seed, p, got, want)
 				}
 				if want != 0 {
 					matched++
@@ -214,14 +214,14 @@ func TestListsKeepTheOrderOfRules(t *testing.T) {
 	}
 }
 
-// holdsPlaces holds that each filter has a place of its own that u32 knows, and that a
-// table is there before what is in it, and before the link to it.
+// holdsPlaces fails the test unless each filter has a valid place of its own, and each table
+// comes before its filters and before the filter that leads to it.
 func holdsPlaces(t *testing.T, list []Object, s slot) {
 	t.Helper()
 	seen, tables := map[Handle]bool{}, map[uint32]bool{0: true}
 	for _, o := range list {
 		if seen[o.Handle] {
-			t.Fatalf("%v twice", u32Handle(o.Handle))
+			t.Fatalf("two filters have the handle %v", u32Handle(o.Handle))
 		}
 		seen[o.Handle] = true
 		if _, ok := o.Params.(u32Table); ok {
@@ -232,12 +232,12 @@ func holdsPlaces(t *testing.T, list []Object, s slot) {
 			t.Fatalf("%v comes before its table", u32Handle(o.Handle))
 		}
 		if first := firstTable(s); o.Handle.table() != 0 && (o.Handle.table() < first || o.Handle.table() >= first+tablesOfList) {
-			t.Fatalf("table %x is not one of this list", o.Handle.table())
+			t.Fatalf("table %x is outside the numbers of this list", o.Handle.table())
 		}
 	}
 }
 
-// The tables of all lists are apart, and below those that the kernel numbers.
+// The tables of all lists have numbers of their own, below those that the kernel gives.
 func TestTablesOfLists(t *testing.T) {
 	last := uint32(0)
 	for _, s := range slots {
@@ -248,14 +248,14 @@ func TestTablesOfLists(t *testing.T) {
 	}
 }
 
-// Of 10,000 addresses few are looked at for a packet.
+// Of 10,000 addresses, the kernel tries few for a packet.
 func TestLongListsAreShortToSearch(t *testing.T) {
 	var all []entry
 	for i := range 10000 {
 		r := policy.Rule{Source: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i % 3), byte(i >> 8), byte(i)}), 32)}}
 		all = append(all, entries(&r, ipv4, htbHandle+1)...)
 	}
-	l, most := bucketsOf(list("eth0", htbHandle, slot{ipv4, 0}, all)), 0
+	l, most := bucketsOf(u32List("eth0", htbHandle, slot{ipv4, 0}, all)), 0
 	for i := range 1000 {
 		looked := 0
 		p := packet{source: netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), destination: netip.AddrFrom4([4]byte{192, 0, 2, 1}), protocol: policy.TCP}
@@ -263,11 +263,11 @@ func TestLongListsAreShortToSearch(t *testing.T) {
 		most = max(most, looked)
 	}
 	if most > 60 {
-		t.Errorf("%d filters are looked at", most)
+		t.Errorf("the kernel tries %d filters", most)
 	}
 }
 
-// What is sent is read back as it was.
+// Parameters are read back as they were sent.
 func TestParamsAreReadBack(t *testing.T) {
 	key := u32Key{Class: htbHandle + 7, HashMask: 0xff00, HashOffset: 12}
 	key.Selector.add(12, 0x0a000000, 0xff000000)
@@ -290,7 +290,7 @@ func TestParamsAreReadBack(t *testing.T) {
 		{"htb", ourRoot, ourRoot},
 		{"tbf", tbf{Rate: 1 << 34, Ticks: tbfDepth(1<<34, 1<<20), Limit: 99}, tbf{Rate: 1 << 34, Ticks: tbfDepth(1<<34, 1<<20), Limit: 99}},
 		{"pfifo", fifo{1000}, fifo{1000}}, {"bfifo", fifo{1 << 30}, fifo{1 << 30}},
-		{"fq_codel", fqCodel{77}, fqCodel{77}}, {"sfq", sfq{127}, sfq{127}}, {"ingress", plain{}, plain{}},
+		{"fq_codel", fqCodel{77}, fqCodel{77}}, {"sfq", sfq{127}, sfq{127}}, {"ingress", noParams{}, noParams{}},
 		{"tbf", slow, slow},
 		{"class", class, class},
 		{"u32", key, key}, {"u32", link, link}, {"u32", redirect, read}, {"u32", u32Table{256}, u32Table{256}},
@@ -315,14 +315,14 @@ func TestParamsAreReadBack(t *testing.T) {
 		}
 	}
 	police, drop, offset := attr(key.options(), nl.TCA_U32_POLICE, nil), attr(key.options(), nl.TCA_U32_ACT, attr(nil, 1, attr(nil, actKind, []byte("gact\x00")))), key.options()
-	offset[4+1] = 1 // offshift, behind the header of the attribute
+	offset[4+1] = 1 // offshift, after the header of the attribute
 	twice := redirect.options()
 	actions := bytes.Clone(parseAttrs(twice)[nl.TCA_U32_ACT])
 	twice = attr(attr(nil, nl.TCA_U32_SEL, redirect.sel()), nl.TCA_U32_ACT, attr(actions, 2, parseAttrs(actions)[1]))
 	u32 := func(options []byte) Params { return parseU32(options, func(uint32) string { return "shaper2" }) }
 	for _, strange := range []Params{parseQdisc("cake", []byte{1}), u32([]byte{1}), u32(police), u32(drop), u32(offset), u32(twice), parseBPF(nil), parseFlower(attr32(nil, 78, 1))} {
 		if _, ok := strange.(opaque); !ok {
-			t.Errorf("%v is not opaque", strange)
+			t.Errorf("%v is read as ours", strange)
 		}
 	}
 }

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Lists of filters change in place where only the classes differ that they lead to.
-// Else a whole list is made beside the one that is in force, and then that goes. Each
-// packet finds the first match in one of the two: a list that stands before is made
-// from its first filter on, and what it has no match for yet goes to the other; it
-// goes from its last on.
+// If two lists differ only in the classes that their filters lead to, the list changes in
+// place. Otherwise a new list is made beside the one in force, which is deleted then. At
+// every moment each packet finds its first match in one of the two. A list is made from its
+// first filter on, and deleted from its last on; what finds no match in the one that the
+// kernel tries first goes on to the other.
 
-// filters brings filters about.
+// filters changes single filters, deletes surplus ones, and then changes lists.
 func (d *differ) filters() {
 	for _, o := range d.want {
 		if o.Type != Filter || isListed(o.Pref) {
@@ -31,8 +31,8 @@ func (d *differ) filters() {
 		if o.Type != Filter || !there || d.rootGoes(o) {
 			continue
 		}
-		if stranger := isListed(o.Pref) && !isOfList(o); stranger || !isListed(o.Pref) && !d.taken[o.place()] {
-			d.discard(o)
+		if stranger := isListed(o.Pref) && !isOfList(o); stranger || !isListed(o.Pref) && !d.wanted[o.place()] {
+			d.deleteFilter(o)
 			delete(d.have, o.place())
 		}
 	}
@@ -44,32 +44,34 @@ func (d *differ) filters() {
 	}
 }
 
-// discard deletes a filter. That of what arrives goes with its list: beside a list of
-// others, the kernel keeps one that is empty.
-func (d *differ) discard(o Object) {
-	if last := !d.taken[Object{Type: Qdisc, Device: o.Device, Handle: ingressHandle}.place()]; last && o.Parent == ingressHandle {
+// deleteFilter deletes a filter. If it is the last one of ours at ingress, the whole list goes:
+// beside lists of others the kernel would keep it, empty.
+func (d *differ) deleteFilter(o Object) {
+	if last := !d.wanted[Object{Type: Qdisc, Device: o.Device, Handle: ingressHandle}.place()]; last && o.Parent == ingressHandle {
 		o.Handle, o.Params = 0, wholeList{}
 	}
 	d.do(del, o)
 }
 
+// isListed reports whether a preference belongs to a list.
 func isListed(p Pref) bool {
 	_, _, ok := slotOf(p)
 	return ok
 }
 
-// isOfList reports whether a filter is of a kind that lists have where it is.
+// isOfList reports whether a filter is of the kind that its list has.
 func isOfList(o Object) bool {
 	_, kind, ok := slotOf(o.Pref)
 	return ok && kind == o.Kind
 }
 
-// rootGoes reports whether a filter or a class goes with its root.
+// rootGoes reports whether the root above a filter or a class is to be deleted, and they
+// with it.
 func (d *differ) rootGoes(o Object) bool {
-	return (o.Type == Class || o.Parent.major() == htbHandle) && !d.taken[Object{Type: Qdisc, Device: o.Device, Handle: htbHandle}.place()]
+	return (o.Type == Class || o.Parent.major() == htbHandle) && !d.wanted[Object{Type: Qdisc, Device: o.Device, Handle: htbHandle}.place()]
 }
 
-// devices returns the devices of the plan and of what there is, in a fixed order.
+// devices returns the devices of the plan and of the snapshot, in a fixed order.
 func (d *differ) devices() []string {
 	names := map[string]bool{}
 	for _, o := range slices.Concat(d.want, d.ours) {
@@ -84,7 +86,7 @@ type listID struct {
 	slot   slot
 }
 
-// present returns the filters of a list that there are.
+// present returns the filters of a list that the kernel has.
 func (d *differ) present(id listID) (all []Object) {
 	for _, o := range d.ours {
 		if _, there := d.have[o.place()]; !there || o.Type != Filter || o.Device != id.device || o.Parent != htbHandle {
@@ -97,7 +99,7 @@ func (d *differ) present(id listID) (all []Object) {
 	return all
 }
 
-// list makes one of two lists equal to that of the plan, and has the other go.
+// list makes the list in one slot of a family equal to the plan, and deletes the other one.
 func (d *differ) list(device string, f family) {
 	var want []Object
 	for _, o := range d.want {
@@ -116,13 +118,13 @@ func (d *differ) list(device string, f family) {
 		return
 	}
 	for i := range ids {
-		if changes, ok := rerouted(have[i], moveList(want, ids[i].slot)); ok {
+		if changes, ok := changesInPlace(have[i], moveList(want, ids[i].slot)); ok {
 			d.ops = append(d.ops, changes...)
 			d.dropList(ids[1-i])
 			return
 		}
 	}
-	into := 0 // the shorter list: the other one is complete
+	into := 0 // the slot of the shorter list: the other list is complete
 	if len(have[0]) > len(have[1]) {
 		into = 1
 	}
@@ -133,9 +135,9 @@ func (d *differ) list(device string, f family) {
 	d.dropList(ids[1-into])
 }
 
-// rerouted returns the changes that make a list equal to another one, where they only
-// differ in the classes of their filters.
-func rerouted(have, want []Object) (changes []op, ok bool) {
+// changesInPlace returns the changes that make one list equal to another; ok is false if they
+// differ in more than the classes of their filters.
+func changesInPlace(have, want []Object) (changes []op, ok bool) {
 	if len(have) != len(want) {
 		return nil, false
 	}
@@ -157,8 +159,8 @@ func rerouted(have, want []Object) (changes []op, ok bool) {
 	return changes, true
 }
 
-// leadsTo returns the class of what a filter matches, and what that is; 0 for none.
-func leadsTo(p Params) (class Handle, what Params) {
+// leadsTo returns the class that a filter leads to, 0 for none, and the filter without it.
+func leadsTo(p Params) (class Handle, rest Params) {
 	switch k := p.(type) {
 	case u32Key:
 		class, k.Class = k.Class, 0
@@ -170,7 +172,7 @@ func leadsTo(p Params) (class Handle, what Params) {
 	return 0, p
 }
 
-// moveList returns a list of the plan in another slot.
+// moveList returns a copy of a list for another slot.
 func moveList(all []Object, to slot) []Object {
 	moved := slices.Clone(all)
 	for i := range moved {
@@ -193,8 +195,8 @@ func moveList(all []Object, to slot) []Object {
 	return moved
 }
 
-// dropList deletes a list from its last filter on: links, then the tables that nothing
-// leads to any more, then the rest of each preference at once.
+// dropList deletes a list from its last filter on: first the filters that lead to tables,
+// then the tables, then the rest of each preference at once.
 func (d *differ) dropList(id listID) {
 	all := d.present(id)
 	slices.SortFunc(all, func(a, b Object) int {
@@ -220,13 +222,13 @@ func (d *differ) dropList(id listID) {
 		last = o.Pref
 		delete(d.have, o.place())
 	}
-	if pref := u32Pref(id.slot); last == (Pref{}) && d.tables[tableID{id.device, pref}] != 0 && !d.emptied[id] { // nothing is in it
+	if pref := u32Pref(id.slot); last == (Pref{}) && d.tables[tableID{id.device, pref}] != 0 && !d.emptied[id] { // an empty list
 		d.dropAll(Object{Device: id.device, Kind: "u32", Pref: pref})
 	}
 	d.emptied[id] = true
 }
 
-// dropAll deletes all filters of a preference.
+// dropAll deletes all filters at the preference of one.
 func (d *differ) dropAll(of Object) {
 	d.do(del, Object{Type: Filter, Device: of.Device, Parent: htbHandle, Kind: of.Kind, Pref: of.Pref, Params: wholeList{}})
 }

@@ -9,15 +9,15 @@ import (
 // Handle is the number of a qdisc or a class: 16 bits each of major and minor.
 type Handle uint32
 
-// Handles that the kernel gives a meaning.
+// Handles with a meaning to the kernel.
 const (
 	rootParent    Handle = 0xffffffff
 	ingressParent Handle = 0xfffffff1
 	ingressHandle Handle = 0xffff0000
 )
 
-// The handles of our root qdiscs. By them they are known after a crash, and told
-// from those of others. A qdisc keeps its kind, so that each kind has its own.
+// The handles of our root qdiscs. By them we know our qdiscs after a crash, and tell them
+// from those of others. Each kind has its own, since a qdisc cannot change its kind.
 const (
 	htbHandle Handle = policy.Major << 16
 	tbfHandle Handle = (policy.Major + 1) << 16
@@ -25,7 +25,7 @@ const (
 
 func handleOf(major, minor uint16) Handle { return Handle(major)<<16 | Handle(minor) }
 
-// major returns the handle of the qdisc that a class is in.
+// major returns the handle of the qdisc that a class belongs to.
 func (h Handle) major() Handle { return h &^ 0xffff }
 
 // String prints the handle as tc(8) does: "5ca0:", "5ca0:1f", "root".
@@ -41,13 +41,13 @@ func (h Handle) String() string {
 	return fmt.Sprintf("%x:%x", uint32(h>>16), uint32(h&0xffff))
 }
 
-// MarshalText is String.
+// MarshalText returns the text of String.
 func (h Handle) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 
-// Type is what an object of the kernel's is.
+// Type is a type of objects in the kernel.
 type Type string
 
-// The types of objects, in the order in which they are made.
+// The types of objects, in the order in which Apply makes them.
 const (
 	Link   Type = "link"
 	Qdisc  Type = "qdisc"
@@ -55,30 +55,29 @@ const (
 	Filter Type = "filter"
 )
 
-// Object is a qdisc, a class or a filter, or what we set of a link. Objects are
-// comparable: one that the kernel has is == to that of the plan where nothing is
-// to be done.
+// Object is a qdisc, a class or a filter, or the settings of a link. Objects are
+// comparable: if the kernel's object == that of the plan, there is nothing to do.
 type Object struct {
 	Type   Type
 	Device string
-	Handle Handle // of a filter of kind u32: its number there, with 0 for the table at its root
-	Parent Handle // rootParent for a qdisc or a class that is in no class
+	Handle Handle // of a u32 filter: table, bucket and place; here the root table is 0
+	Parent Handle // rootParent for a root qdisc, and for a class below no other class
 	Kind   string // "htb", "pfifo", "u32", ...
 	Pref   Pref   // of a filter
 	Params Params
 }
 
-// Params is what an object is told beyond its place. The values are comparable.
+// Params are the parameters of an object. Values are comparable.
 type Params interface {
-	options() []byte // for TCA_OPTIONS
+	options() []byte // as TCA_OPTIONS; nil: none
 	words() string   // as tc(8) takes them
 }
 
-// Pref is the place of filters among others, and the protocol they are for: to the
-// kernel these are one list.
+// Pref is the preference of filters, the smallest first, and the protocol they are for. To
+// the kernel, all filters with the same Pref are one list.
 type Pref struct{ Priority, Protocol uint16 }
 
-// place is what tells objects apart: there is one at a place.
+// place identifies an object: there is at most one at each place.
 type place struct {
 	typ    Type
 	device string
@@ -106,7 +105,7 @@ func (o Object) String() string {
 	return fmt.Sprintf("%s %s %s", o.Type, o.Kind, o.Handle)
 }
 
-// within names what the object is in, as tc(8) takes it.
+// within returns the parent of the object, as tc(8) takes it.
 func (o Object) within() string {
 	if o.Type == Class && o.Parent == rootParent {
 		return o.Handle.major().String()
@@ -114,7 +113,7 @@ func (o Object) within() string {
 	return o.Parent.String()
 }
 
-// opaque is what we do not know, and so never equal to what is planned.
+// opaque are parameters that we cannot read. They never equal those of a plan.
 type opaque struct{ raw string }
 
 func (o opaque) options() []byte { return []byte(o.raw) }

@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotPermitted is the cause where the process may not change the network.
+// ErrNotPermitted is the cause of an error if the process may not change the network.
 var ErrNotPermitted = errors.New("the capability CAP_NET_ADMIN is missing; run it as root, " +
 	"or as a service with AmbientCapabilities=CAP_NET_ADMIN, as the unit in systemd/ has, " +
 	"or give it to the program: setcap cap_net_admin+ep shaper")
 
-// Permitted returns an error where the process may not change the network.
+// Permitted returns an error if the process may not change the network.
 func Permitted() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

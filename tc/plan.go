@@ -1,10 +1,3 @@
-// Package tc puts a policy into the kernel: the tree of classes of a section
-// [tc.DEVICE] as qdiscs and classes, its rules as filters.
-//
-// [Plan] says what the kernel is to have, as a list of objects; it knows no kernel.
-// [Kernel] reads what there is, and makes it equal to a plan by the smallest change
-// in place. A byte is what the qdisc counts: with headers, from that of Ethernet on,
-// for each segment.
 package tc
 
 import (
@@ -13,29 +6,9 @@ import (
 	"shaper/policy"
 )
 
-// Device is what a plan depends on beside the policy.
-type Device struct {
-	Name  string
-	Index int // names the ifb that shapes what arrives
-	MTU   int
-	Kinds Kinds
-}
-
-// Kinds are the qdiscs and filters that the kernel has beyond htb, tbf, pfifo, bfifo and
-// u32.
-type Kinds struct{ FQCodel, SFQ, Flower bool }
-
-// frame returns the length of the longest frame.
-func (d Device) frame() uint64 { return uint64(d.MTU) + 14 }
-
-const mirrorPrefix = "shaper"
-
-// mirror returns the name of the ifb to which what arrives is moved.
-func (d Device) mirror() string { return fmt.Sprint(mirrorPrefix, d.Index) }
-
-// Plan returns the objects that put a section of the policy into the kernel, each
-// behind what it needs. The policy is one that Load returned, which has refused what
-// no kernel can do; what a device cannot do is an error here.
+// Plan returns the objects that put a section of the policy into the kernel. Each comes
+// after what it needs. The policy must come from Load, which refuses what no kernel can
+// do. Plan returns an error for what this device cannot do.
 func Plan(p *policy.Policy, section policy.TC, d Device) ([]Object, error) {
 	b := &builder{policy: p, section: section, device: d, minors: p.Minors()}
 	objects, err := b.tree(d.Name, section.Class)
@@ -57,18 +30,18 @@ type builder struct {
 	minors  map[string]uint16
 }
 
-// ingress moves what arrives to an ifb, where it leaves through a tree.
+// ingress returns the objects that move what arrives to an ifb, where it passes a tree.
 func (b *builder) ingress(tree []Object) []Object {
 	name, mirror := b.device.Name, b.device.mirror()
 	all := append([]Object{{Type: Link, Device: mirror, Kind: "ifb", Params: ifb{}}}, tree...)
 	redirect := u32Key{Redirect: mirror}
 	redirect.Selector.add(0, 0, 0)
 	return append(all,
-		Object{Type: Qdisc, Device: name, Handle: ingressHandle, Parent: ingressParent, Kind: "ingress", Params: plain{}},
+		Object{Type: Qdisc, Device: name, Handle: ingressHandle, Parent: ingressParent, Kind: "ingress", Params: noParams{}},
 		Object{Type: Filter, Device: name, Handle: u32Node(0, 0, 1), Parent: ingressHandle, Kind: "u32", Pref: ingressPref, Params: redirect})
 }
 
-// tree returns the objects of one device for the tree under a class.
+// tree returns the objects of a device for the tree of a class.
 func (b *builder) tree(device, root string) ([]Object, error) {
 	t := &tree{builder: b, name: device, classes: b.policy.Tree(root), under: map[string][]*policy.Class{}, leaves: map[string]Handle{}}
 	for i := range t.classes {
@@ -89,17 +62,17 @@ func (b *builder) tree(device, root string) ([]Object, error) {
 	return t.objects, nil
 }
 
-// fits returns an error where the device's frames are too long for a class. Policies
-// have been checked for those of Ethernet.
+// fits returns an error if the device's frames are too long for a class. Load has checked
+// the policy for frames of Ethernet only.
 func (t *tree) fits(c *policy.Class) error {
 	why, frame := "", t.device.frame()
 	switch limit := bytesPerSecond(c.Limit(), c); {
 	case !c.Burst.IsZero() && uint64(c.Burst.N) < 2*frame:
 		why = fmt.Sprintf("its burst %v is less than two", c.Burst)
-	case limit*longest < 2*frame:
+	case limit*longestBucket < 2*frame:
 		why = fmt.Sprintf("at %v it takes minutes to send two", c.Limit())
 	default:
 		return nil
 	}
-	return fmt.Errorf("class %q cannot be put on %s: %s of the device's frames, of %d bytes each; set more, or a smaller MTU", c.Name, t.device.Name, why, frame)
+	return fmt.Errorf("class %q cannot be put on %s: %s of the device's frames, of %d bytes each; raise it, or lower the MTU", c.Name, t.device.Name, why, frame)
 }

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write what plans come to into testdata")
 
-// eth0 is a device on a kernel that has no more than ours need.
+// eth0 is a device on a kernel without optional kinds.
 var eth0 = Device{Name: "eth0", Index: 2, MTU: 1500}
 
 func mustLoad(t testing.TB, text string) *policy.Policy {
@@ -38,12 +38,12 @@ func mustPlan(t testing.TB, text string, d Device) []Object {
 	return plan
 }
 
-// fresh is a kernel that has nothing of ours.
+// fresh returns the snapshot of a kernel without our objects.
 func fresh() *snapshot {
 	return &snapshot{sizes: map[string]linkSizes{"eth0": {65536, 65536}}, tables: map[tableID]uint32{}, counted: map[place]Counters{}}
 }
 
-// TestPlans compares what each policy comes to with the commands beside it.
+// TestPlans compares the plan of each policy with the commands in the file beside it.
 func TestPlans(t *testing.T) {
 	files, err := filepath.Glob("testdata/plan/*.toml")
 	if err != nil || len(files) < 6 {
@@ -56,12 +56,12 @@ func TestPlans(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			compare(t, file, strings.Join(commands(settle(mustPlan(t, string(text), eth0), fresh())), "\n")+"\n")
+			compare(t, file, strings.Join(commands(complete(mustPlan(t, string(text), eth0), fresh())), "\n")+"\n")
 		})
 	}
 }
 
-// TestPlanWithQueues has the queues that a kernel may have.
+// TestPlanWithQueues plans for kernels with optional queues.
 func TestPlanWithQueues(t *testing.T) {
 	text, err := os.ReadFile("testdata/plan/tree.toml")
 	if err != nil {
@@ -70,11 +70,11 @@ func TestPlanWithQueues(t *testing.T) {
 	for name, kinds := range map[string]Kinds{"fq_codel": {FQCodel: true, SFQ: true}, "sfq": {SFQ: true}} {
 		d := eth0
 		d.Kinds = kinds
-		compare(t, "testdata/plan/tree-"+name+".toml", strings.Join(commands(settle(mustPlan(t, string(text), d), fresh())), "\n")+"\n")
+		compare(t, "testdata/plan/tree-"+name+".toml", strings.Join(commands(complete(mustPlan(t, string(text), d), fresh())), "\n")+"\n")
 	}
 }
 
-// TestPlanWithFlower has the filters that a kernel may have; tables are of u32 in any case.
+// TestPlanWithFlower plans for a kernel with flower. Long lists use u32 even so.
 func TestPlanWithFlower(t *testing.T) {
 	d := eth0
 	d.Kinds.Flower = true
@@ -82,7 +82,7 @@ func TestPlanWithFlower(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	compare(t, "testdata/plan/rules-flower.toml", strings.Join(commands(settle(mustPlan(t, string(text), d), fresh())), "\n")+"\n")
+	compare(t, "testdata/plan/rules-flower.toml", strings.Join(commands(complete(mustPlan(t, string(text), d), fresh())), "\n")+"\n")
 	var many strings.Builder
 	for i := range longList + 1 {
 		fmt.Fprintf(&many, "[[rule]]\nclass = \"a\"\nsource = \"10.9.%d.%d\"\n", i>>8, i&0xff)
@@ -111,17 +111,17 @@ func compare(t *testing.T, file, got string) {
 	}
 }
 
-// What a device's frames are too long for is told when the device is known.
+// Plan returns an error if the device's frames are too long for a class.
 func TestPlanRefuses(t *testing.T) {
 	jumbo := Device{Name: "eth0", Index: 2, MTU: 9000}
 	for _, c := range []struct{ class, want string }{
 		{"algorithm = \"token\"\nrate = \"20mbit\"\nburst = \"16KiB\"",
-			`class "a" cannot be put on eth0: its burst 16KiB is less than two of the device's frames, of 9014 bytes each; set more, or a smaller MTU`},
-		{"rate = \"160bit\"", `class "a" cannot be put on eth0: at 20B/s it takes minutes to send two of the device's frames, of 9014 bytes each; set more, or a smaller MTU`},
+			`class "a" cannot be put on eth0: its burst 16KiB is less than two of the device's frames, of 9014 bytes each; raise it, or lower the MTU`},
+		{"rate = \"160bit\"", `class "a" cannot be put on eth0: at 20B/s it takes minutes to send two of the device's frames, of 9014 bytes each; raise it, or lower the MTU`},
 	} {
 		p := mustLoad(t, fmt.Sprintf("[class.a]\n%s\n[tc.eth0]\nclass = \"a\"\n", c.class))
 		if _, err := Plan(p, p.TC[0], jumbo); err == nil || err.Error() != c.want {
-			t.Errorf("%v, not %s", err, c.want)
+			t.Errorf("error %v, want %s", err, c.want)
 		}
 		if _, err := Plan(p, p.TC[0], eth0); err != nil {
 			t.Error(err)
@@ -129,8 +129,8 @@ func TestPlanRefuses(t *testing.T) {
 	}
 }
 
-// No class may be sent more than its parent's limit for the sake of its children:
-// HTB serves what is within its rate whatever is above it.
+// The children of a class are assured of no more than the class itself, since HTB serves a
+// class within its rate, whatever the limits above it.
 func TestAssuredFitsInto(t *testing.T) {
 	for _, text := range []string{"oversold", "tree", "rules"} {
 		b, err := os.ReadFile("testdata/plan/" + text + ".toml")
@@ -146,7 +146,7 @@ func TestAssuredFitsInto(t *testing.T) {
 		}
 		for parent, sum := range sums {
 			if rate, ok := rates[parent]; ok && sum > rate {
-				t.Errorf("%s: the children of %v are assured of %d bytes a second, it of %d", text, parent, sum, rate)
+				t.Errorf("%s: the children of %v are assured of %d B/s, the class of %d", text, parent, sum, rate)
 			}
 		}
 	}

@@ -15,27 +15,27 @@ type Step struct {
 	Command string `json:"command"`
 }
 
-// Preview is a plan for a device, and what lacks to it.
+// Preview is a plan for a device, and the changes that it still needs.
 type Preview struct {
 	Device   string   `json:"device"`
-	Commands []string `json:"commands"` // that make all of it, on a device that has nothing of ours
-	Changes  []Step   `json:"changes"`  // that make the kernel equal to it
+	Commands []string `json:"commands"` // the whole plan, for a device without our objects
+	Changes  []Step   `json:"changes"`  // what makes the kernel equal to the plan
 }
 
-// Preview returns what Apply would do.
+// Preview returns what Apply would do, and changes nothing. It fails where Apply would.
 func (k *Kernel) Preview(d Device, plan []Object, takeOver bool) (Preview, error) {
 	s, err := k.readFor(d, plan, takeOver)
 	if err != nil {
 		return Preview{}, err
 	}
-	p := Preview{Device: d.Name, Commands: commands(settle(plan, s)), Changes: []Step{}}
+	p := Preview{Device: d.Name, Commands: commands(complete(plan, s)), Changes: []Step{}}
 	for _, o := range diff(plan, s) {
 		p.Changes = append(p.Changes, Step{string(o.verb), o.object.Device, o.object.String(), o.command()})
 	}
 	return p, nil
 }
 
-// commands returns the commands that make objects.
+// commands returns the commands that add objects.
 func commands(all []Object) []string {
 	lines := make([]string, len(all))
 	for i, o := range all {
@@ -44,10 +44,10 @@ func commands(all []Object) []string {
 	return lines
 }
 
-// tcVerbs are the words of tc(8) for what is done.
+// tcVerbs are the words of tc(8) for the verbs.
 var tcVerbs = map[verb]string{add: "add", change: "change", replace: "replace", del: "del"}
 
-// command returns the command line that does the same.
+// command returns the command line that makes the same change.
 func (o op) command() string {
 	t, v := o.object, tcVerbs[o.verb]
 	switch t.Type {
@@ -76,7 +76,8 @@ func (o op) command() string {
 	return o.line("%s handle %s u32", list, u32Handle(t.Handle))
 }
 
-// line appends to a command what the object is told, unless it is deleted.
+// line returns a command with the parameters of the object appended, unless it deletes the
+// object.
 func (o op) line(format string, args ...any) string {
 	words := ""
 	if o.verb != del {
@@ -85,7 +86,7 @@ func (o op) line(format string, args ...any) string {
 	return strings.TrimRight(fmt.Sprintf(format, args...)+words, " ")
 }
 
-// parentWords says where a qdisc is.
+// parentWords returns parent and handle of a qdisc, as tc(8) takes them.
 func parentWords(o Object) string {
 	if o.Parent == rootParent {
 		return "root handle " + o.Handle.String()

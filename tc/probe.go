@@ -9,9 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kinds returns which qdiscs and filters the kernel has. It asks for each with options
-// that are cut short: a kernel that knows the kind refuses the options, one that does not
-// knows no such kind, and nothing is made.
+// Device returns what a plan must know of a device. If there is none of that name, the
+// cause of the error is ErrNoDevice.
+func (k *Kernel) Device(name string) (Device, error) {
+	l, err := k.link(name)
+	if err != nil {
+		return Device{}, err
+	}
+	kinds, err := k.Kinds()
+	if err != nil {
+		return Device{}, err
+	}
+	return Device{Name: name, Index: l.Attrs().Index, MTU: l.Attrs().MTU, Kinds: kinds}, nil
+}
+
+// Kinds returns which qdiscs and filters the kernel has. It asks for each kind with options
+// that are cut short. A kernel that has the kind refuses the options, another one refuses
+// the kind; neither makes anything. The first answer is kept.
 func (k *Kernel) Kinds() (Kinds, error) {
 	if k.kinds != nil {
 		return *k.kinds, nil
@@ -39,15 +53,15 @@ const (
 	probeDevice        = "shprobe0"
 )
 
-// malformed are options that each kind refuses: a number of one byte, a structure of
-// none, an address of one byte.
+// malformed are options that the kinds refuse: a number of one byte, a structure of one, an
+// address of one.
 var malformed = map[string][]byte{
 	"fq_codel": attr(nil, nl.TCA_FQ_CODEL_LIMIT, []byte{1}),
 	"sfq":      {0},
 	"flower":   attr(nil, nl.TCA_FLOWER_KEY_IPV6_SRC, []byte{1}),
 }
 
-// knows reports whether the kernel knows a kind.
+// knows reports whether the kernel has a kind of qdisc or filter.
 func (k *Kernel) knows(proto, flags int, msg *nl.TcMsg, kind string) (bool, error) {
 	r := request(proto, unix.NLM_F_CREATE|unix.NLM_F_ACK|flags, msg)
 	r.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(kind)))
@@ -62,11 +76,11 @@ func (k *Kernel) knows(proto, flags int, msg *nl.TcMsg, kind string) (bool, erro
 	return false, err
 }
 
-// probeFlower asks for a filter where one may be: under a qdisc with classes, which a
-// device of our own has for the moment.
+// probeFlower asks for a flower filter. A filter needs a qdisc with classes, so probeFlower
+// makes a device with one for the moment.
 func (k *Kernel) probeFlower() (has bool, err error) {
 	if err := k.addProbe(); errors.Is(err, unix.EOPNOTSUPP) {
-		return false, nil // there is no ifb: u32 does
+		return false, nil // without ifb we cannot ask; filters of u32 will do
 	} else if err != nil {
 		return false, err
 	}
@@ -86,12 +100,13 @@ func (k *Kernel) probeFlower() (has bool, err error) {
 	return k.knows(unix.RTM_NEWTFILTER, unix.NLM_F_EXCL, msg, "flower")
 }
 
-// crashed is how old a device of a probe has to become to be what a crash has left.
+// crashed is how long the device of another probe may exist. After that, a crash must have
+// left it behind.
 const crashed = time.Second
 
-// addProbe makes the device of a probe. Another process that probes has it for some
-// milliseconds, and is waited for. Each attempt has a link of its own: package netlink
-// writes the index of the device that it finds into the link.
+// addProbe makes the device of a probe. If another process is probing, it has the device
+// for some milliseconds, and addProbe waits. Each attempt uses a new link, since package
+// netlink writes the index of the device that it finds into the link.
 func (k *Kernel) addProbe() error {
 	began := time.Now()
 	for {

@@ -8,32 +8,35 @@ import (
 	"shaper/policy"
 )
 
-// htbQdisc is the root of a tree.
+// htbQdisc holds the parameters of HTB, the root of a tree.
 type htbQdisc struct {
-	Default uint32 // minor number of the class for what no filter takes
+	Default uint32 // minor number of the class of packets that match no filter
 }
 
 const htbVersion, htbR2Q = 3, 10 // what tc(8) sends
 
-// Here and below the structures are those of package nl where it has them right. The
-// values of package netlink (Htb, HtbClass, Tbf, U32) do not serve: only its own Handle
-// sends and reads them, and that leaves out TCA_TBF_BURST, overheads and 64-bit packets.
+// This file and others use the structures of package nl, except the few that are wrong
+// there. They do not use the values of package netlink (Htb, HtbClass, Tbf, U32): only
+// its own Handle sends and reads those, and it leaves out TCA_TBF_BURST, overheads and
+// 64-bit counts of packets.
+
 func (q htbQdisc) options() []byte {
 	return attr(nil, nl.TCA_HTB_INIT, (&nl.TcHtbGlob{Version: htbVersion, Rate2Quantum: htbR2Q, Defcls: q.Default}).Serialize())
 }
 
 func (q htbQdisc) words() string { return fmt.Sprintf("default 0x%x", q.Default) }
 
-// tbf is a lone class: a token bucket over one queue.
+// tbf holds the parameters of TBF, a token bucket over one queue: the root of a class
+// without children.
 type tbf struct {
 	Rate  uint64 // bytes per second
 	Ticks uint32 // depth of the bucket
-	Limit uint32 // that of the queue below, of which it is told too
+	Limit uint32 // the same as of the queue below
 	sizing
 	Peak peak
 }
 
-// peak is a second bucket of tbf. A plan has none.
+// peak is the second bucket of TBF. Plans do not use it.
 type peak struct {
 	Rate  uint64
 	Ticks uint32 // depth of the bucket
@@ -60,18 +63,20 @@ func (q tbf) words() string {
 	return fmt.Sprintf("rate %dbit burst %d limit %d", 8*q.Rate, tbfBytes(q.Rate, q.Ticks), q.Limit)
 }
 
-// sizing is what a rate takes packets for beyond their length. A plan says nothing of it;
-// others may have set it, and then it is put back as it was.
+// sizing is how a rate counts the size of a packet. Plans do not use it. If others have set
+// it and a change fails, Apply restores it.
 type sizing struct {
 	Layer           uint8  // 0: Ethernet
-	Overhead, Least uint16 // bytes
+	Overhead, Least uint16 // bytes: added to each packet; counted at least
 }
 
-// rateSpec is a rate with a link layer, which needs no table of times.
+// rateSpec returns a rate for the kernel, in bytes per second. With a link layer it needs no
+// table of times.
 func rateSpec(rate uint64, s sizing) nl.TcRateSpec {
 	return nl.TcRateSpec{Linklayer: max(s.Layer, nl.LINKLAYER_ETHERNET), Overhead: s.Overhead, Mpu: s.Least, Rate: uint32(min(rate, 1<<32-1))}
 }
 
+// sizingOf returns the sizing of a rate from a dump.
 func sizingOf(spec nl.TcRateSpec) sizing {
 	const layers = 0x0f
 	s := sizing{spec.Linklayer & layers, spec.Overhead, spec.Mpu}
@@ -81,28 +86,26 @@ func sizingOf(spec nl.TcRateSpec) sizing {
 	return s
 }
 
-// fifo is the queue of a leaf: pfifo counts packets, bfifo bytes. Package nl has no
+// fifo is a queue. Its limit is in packets (pfifo) or bytes (bfifo). Package nl has no
 // structure for it.
 type fifo struct{ Limit uint32 }
 
 func (q fifo) options() []byte { return native.AppendUint32(nil, q.Limit) }
 func (q fifo) words() string   { return fmt.Sprintf("limit %d", q.Limit) }
 
-// fqCodel is the queue of a leaf that gives each flow its turn and keeps its delay
-// short.
+// fqCodel is a queue that serves flows in turn and keeps their delay short.
 type fqCodel struct{ Limit uint32 } // packets
 
 func (q fqCodel) options() []byte { return attr32(nil, nl.TCA_FQ_CODEL_LIMIT, q.Limit) }
 func (q fqCodel) words() string   { return fmt.Sprintf("limit %d", q.Limit) }
 
-// sfq is the queue of a leaf that gives each flow its turn.
+// sfq is a queue that serves flows in turn.
 type sfq struct{ Limit uint32 } // packets
 
-// sfqMost is how many packets sfq holds at most: 127 flows of 127.
+// sfqMost is how many packets sfq can hold: 127 flows of 127.
 const sfqMost = 127 * 127
 
-// options writes the structure itself: that of package nl is of 11 bytes, the kernel's
-// of 20.
+// options writes the structure by hand: package nl has one of 11 bytes, the kernel's has 20.
 func (q sfq) options() []byte {
 	qopt := make([]byte, 20)
 	native.PutUint32(qopt[8:], q.Limit)
@@ -110,13 +113,13 @@ func (q sfq) options() []byte {
 }
 func (q sfq) words() string { return fmt.Sprintf("limit %d", q.Limit) }
 
-// plain is a qdisc that is told nothing: that of ingress.
-type plain struct{}
+// noParams is for what has no parameters, such as the qdisc of ingress.
+type noParams struct{}
 
-func (plain) options() []byte { return nil }
-func (plain) words() string   { return "" }
+func (noParams) options() []byte { return nil }
+func (noParams) words() string   { return "" }
 
-// parseQdisc reads what the kernel says of a qdisc.
+// parseQdisc reads the parameters of a qdisc from a dump.
 func parseQdisc(kind string, options []byte) Params {
 	m := parseAttrsOf(kind, options)
 	switch kind {
@@ -133,7 +136,7 @@ func parseQdisc(kind string, options []byte) Params {
 	case "sfq":
 		return sfq{at32(options, 8)}
 	case "ingress":
-		return plain{}
+		return noParams{}
 	}
 	return opaque{string(options)}
 }
@@ -145,8 +148,8 @@ func peakOf(q *nl.TcTbfQopt, m attrs) (p peak) {
 	return p
 }
 
-// parseAttrsOf leaves alone the options of those qdiscs that have a structure
-// instead of attributes.
+// parseAttrsOf reads the attributes of a qdisc. It returns nil for kinds whose options are
+// a structure.
 func parseAttrsOf(kind string, options []byte) attrs {
 	switch kind {
 	case "htb", "tbf", "fq_codel":
@@ -155,5 +158,5 @@ func parseAttrsOf(kind string, options []byte) attrs {
 	return nil
 }
 
-// ourRoot is the root of each of our trees.
+// ourRoot holds the parameters of the root of each of our trees.
 var ourRoot = htbQdisc{Default: policy.UnmatchedMinor}

@@ -7,41 +7,39 @@ import (
 	"math"
 	"net"
 	"slices"
-
-	"github.com/vishvananda/netlink/nl"
 )
 
-// snapshot is what the kernel has of one section: of the device, and of the ifb that
-// what arrives goes through.
+// snapshot is what the kernel has for one section: on its device and on the ifb of that. It
+// does not change after it is read.
 type snapshot struct {
-	ours    []Object
-	foreign []Object             // qdiscs of others where ours would be
-	sizes   map[string]linkSizes // of links, as they are
-	had     map[string]linkSizes // before they were limited, where that is not noted any more
-	tables  map[tableID]uint32   // the number of the u32 table at the root of a list
-	counted map[place]Counters
-	shared  bool // others have filters beside ours on what arrives
-	partial bool // filters are left out
+	ours        []Object             // in no order
+	foreign     []Object             // qdiscs of others at root or ingress
+	sizes       map[string]linkSizes // of links, now
+	sizesBefore map[string]linkSizes // of links, before we limited them, as this process has read
+	tables      map[tableID]uint32   // number of the root table of a u32 list
+	counted     map[place]Counters
+	shared      bool // others have filters beside ours at ingress
+	partial     bool // read without filters
 }
 
-// tableID names the filters of one preference, which begin with a table.
+// tableID names a u32 list by its preference.
 type tableID struct {
 	device string
 	pref   Pref
 }
 
-// read takes a snapshot.
+// read takes a whole snapshot.
 func (k *Kernel) read(d Device) (*snapshot, error) { return k.snap(d, true) }
 
-// snap takes a snapshot, with filters or without: they take the longest, and count
-// nothing.
+// snap takes a snapshot, with filters or without. Filters take the longest to read, and
+// count nothing.
 func (k *Kernel) snap(d Device, filters bool) (*snapshot, error) {
-	s := &snapshot{partial: !filters, sizes: map[string]linkSizes{}, had: map[string]linkSizes{}, tables: map[tableID]uint32{}, counted: map[place]Counters{}}
+	s := &snapshot{partial: !filters, sizes: map[string]linkSizes{}, sizesBefore: map[string]linkSizes{}, tables: map[tableID]uint32{}, counted: map[place]Counters{}}
 	mirror, err := k.link(d.mirror())
 	if err != nil && !errors.Is(err, ErrNoDevice) {
 		return nil, err
 	}
-	mirrored := err == nil && mirror.Type() == "ifb" // else it is somebody else's, by the name of ours
+	mirrored := err == nil && mirror.Type() == "ifb" // another type is not ours, whatever its name
 	if mirrored {
 		s.ours = append(s.ours, Object{Type: Link, Device: d.mirror(), Kind: "ifb", Params: ifb{Down: mirror.Attrs().Flags&net.FlagUp == 0}})
 		if err := k.readDevice(s, d.mirror(), true); err != nil {
@@ -51,16 +49,16 @@ func (k *Kernel) snap(d Device, filters bool) (*snapshot, error) {
 	return s, k.readDevice(s, d.Name, mirrored)
 }
 
-// readDevice reads what is ours on a device; and of its ingress, if that is mirrored.
+// readDevice reads what is ours on a device. mirrored says that its ifb exists.
 func (k *Kernel) readDevice(s *snapshot, device string, mirrored bool) error {
 	link, err := k.link(device)
 	if err != nil {
 		return err
 	}
 	l := link.Attrs()
-	s.sizes[device] = linkSizes{l.GSOMaxSize, cmp.Or(l.GSOIPv4MaxSize, l.GSOMaxSize)} // before Linux 6.3 there is one for both
-	if had, known := k.had[l.Index]; known {
-		s.had[device] = had
+	s.sizes[device] = linkSizes{l.GSOMaxSize, cmp.Or(l.GSOIPv4MaxSize, l.GSOMaxSize)} // before Linux 6.3 there is only one size
+	if had, known := k.sizesBefore[l.Index]; known {
+		s.sizesBefore[device] = had
 	}
 	qdiscs, err := k.dump(Qdisc, device, 0)
 	if err != nil {
@@ -99,7 +97,7 @@ func (k *Kernel) readDevice(s *snapshot, device string, mirrored bool) error {
 		return err
 	}
 	if i := slices.IndexFunc(s.ours, func(o Object) bool { return isNote(o) && o.Device == device }); i >= 0 {
-		k.had[l.Index] = s.ours[i].Params.(htbClass).noted()
+		k.sizesBefore[l.Index] = s.ours[i].Params.(htbClass).noted()
 		s.ours = append(s.ours, Object{Type: Link, Device: device, Kind: "sizes", Params: s.sizes[device]})
 	}
 	return nil
@@ -111,13 +109,13 @@ func isOurs(o Object) bool {
 	return o.Handle == htbHandle && o.Params == ourRoot || o.Handle == tbfHandle && isTBF
 }
 
+// keep adds an object of ours to the snapshot.
 func (s *snapshot) keep(o Object, m message) {
 	s.ours = append(s.ours, o)
 	s.counted[o.place()] = m.counters
 }
 
-// plan returns what is ours in the order of a plan, each behind what it needs. The kernel
-// tells it in no order.
+// plan returns our objects in the order of a plan, each after what it needs.
 func (s *snapshot) plan() []Object {
 	all, have := slices.Clone(s.ours), map[place]Object{}
 	for _, o := range all {
@@ -137,12 +135,25 @@ func (s *snapshot) plan() []Object {
 		case o.Handle.table() != 0:
 			return math.MaxInt - 1
 		}
-		return math.MaxInt // filters at the root of a list, which may lead to tables
+		return math.MaxInt // filters of root tables, which may lead to other tables
 	}
 	slices.SortStableFunc(all, func(a, b Object) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Handle, b.Handle))
 	})
 	return all
+}
+
+// depths returns how deep classes are in their trees, from 1 on.
+func depths(have map[place]Object, classes []Object) map[place]int {
+	depth := map[place]int{}
+	for _, o := range classes {
+		n := 0
+		for p, there := o, true; there; n++ {
+			p, there = have[place{Class, p.Device, p.Parent, 0, Pref{}}]
+		}
+		depth[o.place()] = n
+	}
+	return depth
 }
 
 // readClasses reads the classes of a tree.
@@ -157,11 +168,11 @@ func (k *Kernel) readClasses(s *snapshot, device string) error {
 	}
 	for _, m := range classes {
 		if m.kind != "htb" || m.handle.major() != htbHandle {
-			continue // the flows of a queue
+			continue // a flow of a queue
 		}
 		o := Object{Type: Class, Device: device, Handle: m.handle, Parent: m.parent, Kind: m.kind, Params: parseClass(m.kind, m.options)}
 		if c, ok := o.Params.(htbClass); ok && parents[m.handle] {
-			c.Prio, c.Quantum = 0, 0 // of no use where there are children
+			c.Prio, c.Quantum = 0, 0 // HTB does not use them
 			o.Params = c
 		}
 		s.keep(o, m)
@@ -184,9 +195,9 @@ func (k *Kernel) readFilters(s *snapshot, device string) error {
 	return nil
 }
 
-// readIngress reads the qdisc of what arrives, and our filters there. It is ours where
-// there is an ifb, or a filter at our preference: who deletes the ifb leaves that, and it
-// drops all that arrives.
+// readIngress reads the qdisc of ingress, and our filters there. The qdisc is ours if the
+// ifb exists, or if there is a filter at our preference. Such a filter stays when somebody
+// deletes the ifb, and then drops all that arrives.
 func (k *Kernel) readIngress(s *snapshot, o Object, qdisc message, mirrored bool) error {
 	filters, err := k.dump(Filter, o.Device, ingressHandle)
 	if err != nil {
@@ -207,8 +218,8 @@ func (k *Kernel) readIngress(s *snapshot, o Object, qdisc message, mirrored bool
 	return nil
 }
 
-// keepFilter keeps a filter. Those of u32 begin with the list itself and the table at
-// its root, which come and go with what is in them.
+// keepFilter adds a filter to the snapshot. It skips two entries of u32: the list itself
+// and its root table, which the kernel makes and deletes with the filters.
 func (k *Kernel) keepFilter(s *snapshot, device string, parent Handle, m message) {
 	o := Object{Type: Filter, Device: device, Handle: m.handle, Parent: parent, Kind: m.kind, Pref: m.pref()}
 	if m.handle == 0 {
@@ -233,7 +244,7 @@ func (k *Kernel) keepFilter(s *snapshot, device string, parent Handle, m message
 	s.keep(o, m)
 }
 
-// nameOf returns the name of a device that was read, by its index.
+// nameOf returns the name of a device that k has read, by its index.
 func (k *Kernel) nameOf(index uint32) string {
 	for name, i := range k.indexes {
 		if i == int(index) {
@@ -242,38 +253,3 @@ func (k *Kernel) nameOf(index uint32) string {
 	}
 	return fmt.Sprint("if", index)
 }
-
-// Counters are what the kernel has counted for a qdisc or a class.
-type Counters struct {
-	Bytes      uint64 `json:"bytes"` // on the wire, from the Ethernet header on
-	Packets    uint64 `json:"packets"`
-	Dropped    uint64 `json:"dropped"`
-	Overlimits uint64 `json:"overlimits"`
-	Requeues   uint64 `json:"requeues"`
-	Backlog    uint64 `json:"backlog_bytes"`
-	Queue      uint64 `json:"backlog_packets"`
-}
-
-// parseCounters reads TCA_STATS2 (include/uapi/linux/gen_stats.h).
-func parseCounters(b []byte) Counters {
-	m := parseAttrs(b)
-	basic, queue := m[statsBasic], m[statsQueue]
-	c := Counters{
-		Packets: uint64(at32(basic, 8)),
-		Queue:   uint64(at32(queue, 0)), Backlog: uint64(at32(queue, 4)),
-		Dropped: uint64(at32(queue, 8)), Requeues: uint64(at32(queue, 12)), Overlimits: uint64(at32(queue, 16)),
-	}
-	if len(basic) >= 8 {
-		c.Bytes = native.Uint64(basic)
-	}
-	if packets := m.u64(statsPackets); packets > 0 {
-		c.Packets = packets
-	}
-	return c
-}
-
-const (
-	statsBasic   = nl.TCA_STATS_BASIC
-	statsQueue   = nl.TCA_STATS_QUEUE
-	statsPackets = 8 // TCA_STATS_PKT64
-)

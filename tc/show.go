@@ -2,20 +2,20 @@ package tc
 
 import "shaper/policy"
 
-// Shown is an object that the kernel has, with what it has counted.
+// Shown is an object of ours in the kernel, with its counters.
 type Shown struct {
 	Type   Type     `json:"type"`
 	Device string   `json:"device"`
 	Kind   string   `json:"kind"`
 	Handle string   `json:"handle"`
 	Parent string   `json:"parent"`
-	Pref   uint16   `json:"pref,omitzero"` // of a filter
-	Class  string   `json:"class,omitempty"`
-	Words  string   `json:"words,omitempty"` // what it was told, as tc(8) takes it
+	Pref   uint16   `json:"pref,omitzero"`   // of a filter
+	Class  string   `json:"class,omitempty"` // in the policy: of a class, or where a filter leads
+	Words  string   `json:"words,omitempty"` // its parameters, as tc(8) takes them
 	Counts Counters `json:"counters,omitzero"`
 }
 
-// Show returns what is ours in the kernel for a section.
+// Show returns our objects in the kernel for a section.
 func (k *Kernel) Show(d Device, p *policy.Policy, section policy.TC) ([]Shown, error) {
 	s, err := k.read(d)
 	if err != nil {
@@ -24,6 +24,7 @@ func (k *Kernel) Show(d Device, p *policy.Policy, section policy.TC) ([]Shown, e
 	return s.show(d, p, section), nil
 }
 
+// show returns the objects of a snapshot with the names of their classes.
 func (s *snapshot) show(d Device, p *policy.Policy, section policy.TC) []Shown {
 	names := classNames(p)
 	all := []Shown{}
@@ -53,9 +54,9 @@ func (s *snapshot) show(d Device, p *policy.Policy, section policy.TC) []Shown {
 	return all
 }
 
-// classNames returns the names of classes by their class id. What belongs to a class
-// with children itself has a "/" behind the name; "unmatched" is what no rule
-// matches, and "note" what shaper has written down.
+// classNames returns the names of classes by their class id. The leaf for a class with
+// children itself has the name of the class and "/". "unmatched" is the class of packets
+// that match no rule, "note" the class that notes packet sizes.
 func classNames(p *policy.Policy) map[Handle]string {
 	names := map[Handle]string{htbHandle + policy.UnmatchedMinor: "unmatched", noteHandle: "note"}
 	for name, minor := range p.Minors() {
@@ -64,8 +65,8 @@ func classNames(p *policy.Policy) map[Handle]string {
 	return names
 }
 
-// Count returns what the kernel has counted for each class of a section: of what
-// leaves, and of what arrives. A class that both have is in both.
+// Count returns the counters of each class of a section: for what leaves, and for what
+// arrives. A class that shapes both is in both maps.
 func (k *Kernel) Count(d Device, p *policy.Policy, section policy.TC) (leaving, arriving map[string]Counters, err error) {
 	s, err := k.snap(d, false)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"shaper/tc/tctest"
 )
 
-// What is shown has the names of classes, the words of tc(8) and what was counted.
+// Show returns the names of classes, the words of tc(8) and the counters.
 func TestShow(t *testing.T) {
 	p, s := section(t, treeText(t))
 	r := newRig(t)
@@ -24,7 +24,7 @@ func TestShow(t *testing.T) {
 		t.Helper()
 		i := slices.IndexFunc(all, func(s Shown) bool { return s.Type == typ && s.Handle == handle })
 		if i < 0 {
-			t.Fatalf("no %s %s among %v", typ, handle, all)
+			t.Fatalf("no %s %s in %v", typ, handle, all)
 		}
 		return all[i]
 	}
@@ -48,8 +48,8 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// Classes are counted apart for what leaves and what arrives. What has no name in the
-// policy is not among them.
+// Count returns the counters of what leaves and of what arrives apart. It leaves out classes
+// without a name in the policy.
 func TestCount(t *testing.T) {
 	p, s := section(t, treeText(t, "class = \"uplink\"", "class = \"uplink\"\ningress = \"bulk\""))
 	r := newRig(t)
@@ -58,7 +58,7 @@ func TestCount(t *testing.T) {
 	r.fake.Count("shaper2", uint32(tbfHandle), tctest.Counters{Bytes: 9, Packets: 2})
 	r.fake.Between = func(q tctest.Request, do func() error) error {
 		if q.Parent == uint32(htbHandle) {
-			t.Errorf("filters are read: %v", q)
+			t.Errorf("Count reads filters: %v", q)
 		}
 		return do()
 	}
@@ -71,11 +71,11 @@ func TestCount(t *testing.T) {
 	}
 	r.fake.Unplug("eth0")
 	if _, _, err := r.Count(r.eth0, p, s); err == nil {
-		t.Error("a device that has gone is counted")
+		t.Error("Count returns counters of a device that is gone")
 	}
 }
 
-// A lone class has the name of its section, on either device; flower filters have the
+// A lone class has the name in its section, on both devices. Filters of flower have the
 // names of their classes.
 func TestShowOthers(t *testing.T) {
 	text := "[class.a]\nrate = \"3mbit\"\n[class.b]\nrate = \"1mbit\"\n[tc.eth0]\nclass = \"a\"\ningress = \"b\"\n"
@@ -106,14 +106,14 @@ func TestShowOthers(t *testing.T) {
 	}
 }
 
-// A preview has the command of each change, and changes nothing.
+// Preview returns the command of each change, and changes nothing.
 func TestPreview(t *testing.T) {
 	r := newRig(t)
 	r.mustApply(bothWays(t))
 	before := r.state()
 	r.fake.Between = func(q tctest.Request, do func() error) error {
 		if q.IsChange() {
-			t.Errorf("%v is asked for", q)
+			t.Errorf("a change is requested: %v", q)
 		}
 		return do()
 	}
@@ -159,7 +159,7 @@ func TestCommands(t *testing.T) {
 		"tc filter del dev eth0 parent 5ca0: protocol ipv6 pref 21":                                                                              {del, filter(0, wholeList{})},
 	} {
 		if got := o.command(); got != want {
-			t.Errorf("%s\nnot %s", got, want)
+			t.Errorf("%s\nwant %s", got, want)
 		}
 	}
 	if !strings.Contains(op{add, filter(0, wholeList{})}.command(), "pref 21") || wholeList.words(wholeList{}) != "" || wholeList.options(wholeList{}) != nil {
@@ -167,7 +167,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// Handles are printed as tc(8) has them.
+// Handles are printed as tc(8) prints them.
 func TestHandles(t *testing.T) {
 	for want, h := range map[string]Handle{"root": rootParent, "ingress": ingressParent, "ffff:": ingressHandle, "5ca0:": htbHandle, "5ca0:1f": htbHandle | 0x1f} {
 		if b, err := h.MarshalText(); h.String() != want || string(b) != want || err != nil {
@@ -176,26 +176,26 @@ func TestHandles(t *testing.T) {
 	}
 	for want, h := range map[string]Handle{"800:2:7": u32Node(0x800, 2, 7), "::7": 7, "800::": u32Node(0x800, 0, 0)} {
 		if got := u32Handle(h).String(); got != want {
-			t.Errorf("%s, not %s", got, want)
+			t.Errorf("%s, want %s", got, want)
 		}
 	}
 }
 
-// Permitted says what to do if it is not.
+// The error of Permitted says what to do.
 func TestPermitted(t *testing.T) {
 	if err := Permitted(); err != nil && !strings.Contains(err.Error(), "setcap cap_net_admin+ep") {
 		t.Error(err)
 	}
 }
 
-// What is cut short is read as if it were not there.
+// Values that are cut short are read as missing.
 func TestShortMessages(t *testing.T) {
 	m := attrs{1: {1, 2}, 2: nil}
 	if m.u32(1) != 0 || m.u64(1) != 0 || m.text(2) != "" || m.text(9) != "" {
-		t.Error("a value of what is too short")
+		t.Error("a value that is too short is not 0")
 	}
 	if parseCounters([]byte{1, 2, 3}) != (Counters{}) || len(parseAttrs([]byte{1})) != 0 {
-		t.Error("counters of nothing")
+		t.Error("counters of nothing are not 0")
 	}
 	for _, kind := range []string{"htb", "tbf", "pfifo", "fq_codel", "sfq", "u32", "flower", "bpf"} {
 		for n := range 12 {

@@ -8,35 +8,36 @@ import (
 	"shaper/unit"
 )
 
-// tree makes the objects of one device.
+// tree makes the objects of one device. Only the goroutine that made it uses it.
 type tree struct {
 	*builder
 	name    string
 	classes []policy.Class             // parents before their children
-	under   map[string][]*policy.Class // the children of each
-	leaves  map[string]Handle          // by class: where its own packets go
+	under   map[string][]*policy.Class // children, by name of the parent
+	leaves  map[string]Handle          // class ids for packets of a class itself, by its name
 	objects []Object
 }
 
+// add appends an object, and gives it the device.
 func (t *tree) add(o Object) {
 	o.Device = t.name
 	t.objects = append(t.objects, o)
 }
 
-// lone returns the objects of a class without children: TBF, which cuts up what is
-// larger than its bucket, over a queue. No packet needs a filter.
+// lone returns the objects of a root class without children: TBF over a queue. TBF cuts up
+// packets that are larger than its bucket. It needs no filters.
 func (t *tree) lone(c *policy.Class) []Object {
 	rate := bytesPerSecond(c.Limit(), c)
 	kind, queue := t.queue(c)
-	number := map[string]uint16{"pfifo": 1, "bfifo": 2, "fq_codel": 3, "sfq": 4}[kind] // a handle keeps its kind
+	number := map[string]uint16{"pfifo": 1, "bfifo": 2, "fq_codel": 3, "sfq": 4}[kind] // the kind at a handle cannot change
 	limit := queueLimit(queue)
-	burst := t.smallest(rate)
+	burst := t.smallestBurst(rate)
 	if burst > gsoUnlimited {
-		burst += largestPacket // which passes as one, when there is room for all of it
+		burst += largestPacket // TBF sends it whole, once there are tokens for all of it
 	}
 	ticks := tbfDepth(rate, burst)
-	if written := t.burst(c, rate); written != t.smallest(rate) {
-		ticks = tbfTicks(rate, written) // not a byte more
+	if written := t.burst(c, rate); written != t.smallestBurst(rate) {
+		ticks = tbfTicks(rate, written) // no more than the policy says
 	}
 	t.add(Object{Type: Qdisc, Handle: tbfHandle, Parent: rootParent, Kind: "tbf",
 		Params: tbf{Rate: rate, Ticks: ticks, Limit: limit}})
@@ -44,7 +45,7 @@ func (t *tree) lone(c *policy.Class) []Object {
 	return t.objects
 }
 
-// htb makes the root and the classes with their queues.
+// htb adds the root and the classes with their queues.
 func (t *tree) htb() {
 	root := &t.classes[0]
 	t.add(Object{Type: Qdisc, Handle: htbHandle, Parent: rootParent, Kind: "htb", Params: ourRoot})
@@ -76,11 +77,11 @@ func (t *tree) htb() {
 	}
 }
 
-// id returns the class id of a class, or with a "/" behind its name that of its own
-// leaf.
+// id returns the class id of a class. With "/" after the name it is the id of the leaf for
+// the class itself.
 func (t *tree) id(class string) Handle { return htbHandle | Handle(t.minors[class]) }
 
-// leaf makes a class with a queue.
+// leaf adds a class with a queue.
 func (t *tree) leaf(c *policy.Class, id, parent Handle, params htbClass) {
 	t.leaves[c.Name] = id
 	t.add(Object{Type: Class, Handle: id, Parent: parent, Kind: "htb", Params: params})
@@ -88,8 +89,8 @@ func (t *tree) leaf(c *policy.Class, id, parent Handle, params htbClass) {
 	t.add(Object{Type: Qdisc, Handle: handleOf(uint16(id), 0), Parent: id, Kind: kind, Params: queue})
 }
 
-// own makes the leaf of what belongs to a class with children itself: it competes
-// with them as one with the defaults, that is assured of next to nothing.
+// own adds the leaf for packets that belong to a class with children itself. It competes
+// with the children as a class with default values, and is assured of next to nothing.
 func (t *tree) own(c *policy.Class, id Handle, of htbClass) {
 	params := of
 	params.Rate = ownRate(of.Ceil)
@@ -98,11 +99,11 @@ func (t *tree) own(c *policy.Class, id Handle, of htbClass) {
 	t.leaf(c, id, t.id(c.Name), params)
 }
 
-// ownRate is what the own leaf of a class is assured: HTB knows no rate of 0.
+// ownRate returns the rate that such a leaf is assured of. HTB allows no rate of 0.
 func ownRate(limit uint64) uint64 { return max(limit/1000, 1) }
 
-// referenced returns the classes with children that packets belong to: that a rule
-// names, or the proxy marks.
+// referenced returns the classes that packets may belong to: those that a rule names, and
+// those that the proxy marks.
 func (t *tree) referenced() map[string]bool {
 	named := map[string]bool{}
 	for _, r := range t.policy.Rules {
@@ -116,10 +117,10 @@ func (t *tree) referenced() map[string]bool {
 	return named
 }
 
-// assured returns the rates that the classes are assured of. HTB serves a class
-// within its rate whatever those above it have sent. So where children are assured
-// of more than their parent is, each is of less, in proportion: then no class
-// exceeds its limit for the sake of one beneath it.
+// assured returns the rates that the classes are assured of, in bytes per second. HTB
+// serves a class within its rate, whatever the classes above it have sent. So if children
+// are assured of more than their parent, assured reduces their rates in proportion: then no
+// class exceeds its limit because of its children.
 func (t *tree) assured(own map[string]bool) map[string]uint64 {
 	root := &t.classes[0]
 	rates := map[string]uint64{root.Name: bytesPerSecond(root.Limit(), root)}
@@ -144,39 +145,38 @@ func (t *tree) assured(own map[string]bool) map[string]uint64 {
 	return rates
 }
 
-// class returns what HTB is told of a class.
+// class returns the parameters of a class of HTB.
 func (t *tree) class(c *policy.Class, assured uint64) htbClass {
 	ceil := bytesPerSecond(c.Limit(), c)
 	burst := t.burst(c, ceil)
 	h := htbClass{Rate: assured, Ceil: ceil, CBurst: htbTicks(ceil, burst), Prio: uint32(c.Priority), Quantum: t.quantum(c.Weight)}
 	if h.Burst = h.CBurst; assured < ceil {
-		h.Burst = htbTicks(assured, t.smallest(assured))
+		h.Burst = htbTicks(assured, t.smallestBurst(assured))
 	}
 	return h
 }
 
-// bytesPerSecond returns a rate of a class as qdiscs have it: in whole bytes, the
-// headroom taken off.
+// bytesPerSecond returns a rate of a class for a qdisc: less the headroom, in whole bytes
+// per second, at least 1.
 func bytesPerSecond(r unit.Rate, c *policy.Class) uint64 {
 	return uint64(max(r.Below(c.Headroom).Units(time.Second), 1))
 }
 
-// burst returns how many bytes of a class may leave at once.
+// burst returns how many bytes of a class may leave at once. rate is in bytes per second.
 func (t *tree) burst(c *policy.Class, rate uint64) uint64 {
 	if c.Algorithm.HasBurst() && !c.Burst.IsZero() {
 		return uint64(c.Burst.N)
 	}
-	return t.smallest(rate)
+	return t.smallestBurst(rate)
 }
 
-// fast is the rate in bytes a second from which bursts grow: 100 Mbit/s.
+// fast is the rate in bytes per second above which bursts grow faster: 100 Mbit/s.
 const fast = 12_500_000
 
-// smallest returns the smallest burst with which a rate is reached although the kernel's
-// timers are late: 1 ms of what is up to fast and 4 ms of what is above, two frames at
-// least. 4 ms is how long another program may keep the processor that the timer's work
-// waits for.
-func (t *tree) smallest(rate uint64) uint64 {
+// smallestBurst returns the smallest burst that reaches a rate although the kernel's timers are
+// late. It is 1 ms at the rate up to fast, plus 4 ms at the rate above, and at least two
+// frames. 4 ms is how long another program may keep the processor that the timer waits for.
+func (t *tree) smallestBurst(rate uint64) uint64 {
 	burst := rate / 1000
 	if rate > fast {
 		burst += 3 * (rate - fast) / 1000
@@ -189,9 +189,9 @@ const (
 	largestPacket = gsoUnlimited + gsoUnlimited/16 // with the headers of its segments
 )
 
-// gso returns how large a packet may be that the network card, or the device's
-// driver, cuts into frames. HTB lets it through as one: so it is no larger than the
-// smallest burst.
+// gso returns how large a packet may be that the network card, or the device's driver,
+// cuts into frames, in bytes. HTB sends such a packet whole, so it must not be larger than
+// the smallest burst.
 func (t *tree) gso() uint32 {
 	size := uint64(gsoUnlimited)
 	for i := range t.classes {
@@ -201,18 +201,18 @@ func (t *tree) gso() uint32 {
 	return uint32(size)
 }
 
-// quantum returns the bytes of a turn of deficit round robin: as many as the largest
-// packet has on the wire, times the weight. With less, HTB forgets weights.
+// quantum returns how many bytes a class sends in one turn of deficit round robin: the
+// largest packet on the wire, times the weight. With less, HTB would not keep to weights.
 func (t *tree) quantum(weight int) uint32 {
 	largest := uint64(t.gso())
 	return uint32((largest + largest/16) * uint64(weight))
 }
 
-// queue returns the queue of a class: one that gives flows their turns where the
-// kernel has it. Only bfifo counts bytes.
+// queue returns the queue of a class: one that serves flows in turn, if the kernel has one.
+// A queue limited in bytes is a bfifo.
 func (t *tree) queue(c *policy.Class) (kind string, params Params) {
 	packets, bytes := c.Queue.Items.N, int64(c.Queue.Bytes)
-	if c.MaxWait > 0 { // what would wait longer finds no room
+	if c.MaxWait > 0 { // the queue holds only what leaves within that time
 		frame, most := int64(t.device.frame()), bytes
 		if most == 0 {
 			most = packets * frame
@@ -231,6 +231,7 @@ func (t *tree) queue(c *policy.Class) (kind string, params Params) {
 	return "pfifo", fifo{most(packets)}
 }
 
+// queueLimit returns the limit of a queue, in its own unit.
 func queueLimit(p Params) uint32 {
 	switch q := p.(type) {
 	case fifo:
@@ -243,15 +244,15 @@ func queueLimit(p Params) uint32 {
 	return 0
 }
 
-// filters makes those of the marks and of the rules. A rule whose class is in
-// another tree comes first nevertheless: here its packets are unmatched.
+// filters adds the filters of the marks and of the rules. A rule for a class of another tree
+// is kept, since it hides later rules: on this device its packets are unmatched.
 func (t *tree) filters() error {
 	if t.section.Mark && t.name == t.device.Name {
 		t.add(Object{Type: Filter, Handle: 1, Parent: htbHandle, Kind: "bpf", Pref: markPref, Params: markFilter{}})
 	}
 	rules := t.policy.Rules
 	for n := len(rules); n > 0 && t.leaves[rules[n-1].Class] == 0; n-- {
-		rules = rules[:n-1] // what follows none of ours makes no difference
+		rules = rules[:n-1] // it hides no rule of ours
 	}
 	total := 0
 	for _, f := range []family{ipv4, ipv6} {
@@ -259,7 +260,7 @@ func (t *tree) filters() error {
 		var all []entry
 		for i := range rules {
 			if len(rules[i].Listener) > 0 {
-				continue // it is for the proxy
+				continue // a rule for the proxy
 			}
 			class := t.leaves[rules[i].Class]
 			if class == 0 {
@@ -270,14 +271,14 @@ func (t *tree) filters() error {
 			}
 			all = append(all, entries(&rules[i], f, class)...)
 			if total+len(all) > policy.MaxFilters {
-				return fmt.Errorf("the rules for %s come to more than %d filters; fewer addresses or ports", t.name, policy.MaxFilters)
+				return fmt.Errorf("the rules for %s come to more than %d filters; use fewer addresses or ports", t.name, policy.MaxFilters)
 			}
 		}
 		total += len(all)
 		if t.device.Kinds.Flower && len(flowers) <= longList {
 			t.objects = append(t.objects, flowerList(t.name, htbHandle, f, flowers)...)
 		} else {
-			t.objects = append(t.objects, list(t.name, htbHandle, slot{f, 0}, all)...)
+			t.objects = append(t.objects, u32List(t.name, htbHandle, slot{f, 0}, all)...)
 		}
 	}
 	return nil

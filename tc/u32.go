@@ -8,20 +8,21 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// u32 knows its filters by 12 bits of the table, 8 of the bucket in it and 12 of
-// the place in that bucket, which is their order. The table at the root gets its
-// number from the kernel; here it is 0.
+// The handle of a u32 filter has 12 bits of the table, 8 of the bucket in the table and 12
+// of the place in the bucket, by which filters are in order. The kernel numbers the root
+// table of a list; here its number is 0.
 const u32Places = 1<<12 - 1
 
+// u32Node returns the handle of a u32 filter, or of a table if bucket and place are 0.
 func u32Node(table, bucket, place uint32) Handle { return Handle(table<<20 | bucket<<12 | place) }
 
 // table returns the number of the table that a u32 filter is in.
 func (h Handle) table() uint32 { return uint32(h) >> 20 }
 
-// inTable returns the handle in another table.
+// inTable returns the handle of the same bucket and place in another table.
 func (h Handle) inTable(table uint32) Handle { return Handle(table<<20) | h&(1<<20-1) }
 
-// u32Handle prints the handle of a u32 filter: "800:2:7", "::7" at the root.
+// u32Handle prints the handle of a u32 filter: "800:2:7", or "::7" in the root table.
 type u32Handle Handle
 
 func (h u32Handle) String() string {
@@ -34,17 +35,17 @@ func (h u32Handle) String() string {
 	return part(uint32(h)>>20) + ":" + part(uint32(h)>>12&0xff) + ":" + part(uint32(h)&0xfff)
 }
 
-// match is a word of a packet, counted from its network header, of which the bits
-// in Mask are those of Value. Both are as on the wire, read as big-endian.
+// match tests the bits in Mask of a word of the packet against Value. Offset is in bytes
+// from the network header. Value and Mask are in the order of the wire, big-endian.
 type match struct {
 	Value, Mask uint32
 	Offset      int32
 }
 
-// mostMatches is enough for both addresses of IPv6 and all the rest.
+// mostMatches is enough for a rule with two IPv6 addresses, protocol and ports.
 const mostMatches = 12
 
-// selector is what a filter matches: all of its matches.
+// selector matches a packet if all its matches do.
 type selector struct {
 	n       int
 	matches [mostMatches]match
@@ -57,19 +58,20 @@ func (s *selector) add(offset int32, value, mask uint32) {
 
 func (s selector) all() []match { return s.matches[:s.n] }
 
-// u32Key is a filter of a u32 list: what matches belongs to Class, or is looked for
-// in another table: in the bucket that a byte of the packet says.
+// u32Key holds the parameters of a u32 filter. A packet that matches belongs to Class; or
+// the kernel goes on in the table Link, in the bucket that a byte of the packet selects; or
+// the packet is moved to another device.
 type u32Key struct {
 	Selector   selector
 	Class      Handle // 0: none
 	Link       uint32 // a table; 0: none
 	HashMask   uint32
 	HashOffset int16
-	Redirect   string // a device that the packet is moved to; "" for none
-	redirect   uint32 // its index; 0 until the kernel is told
+	Redirect   string // a device that the packet is moved to; "": none
+	redirect   uint32 // its index; set only to send it to the kernel
 }
 
-// u32Table is a table with so many buckets.
+// u32Table holds the parameters of a table: the number of its buckets.
 type u32Table struct{ Divisor uint32 }
 
 func (t u32Table) options() []byte { return attr32(nil, nl.TCA_U32_DIVISOR, t.Divisor) }
@@ -90,7 +92,7 @@ func (k u32Key) options() []byte {
 }
 
 // sel returns the struct tc_u32_sel with its keys (include/uapi/linux/pkt_cls.h). It does
-// without nl.TcU32Sel, which has the words of a packet in the machine's byte order.
+// not use nl.TcU32Sel, which has the words of a packet in the byte order of the machine.
 func (k u32Key) sel() []byte {
 	b := make([]byte, 16, 16+16*k.Selector.n)
 	if k.Link == 0 {
@@ -128,8 +130,8 @@ func (k u32Key) words() string {
 	return strings.Join(w, " ")
 }
 
-// parseU32 reads what the kernel says of a u32 filter or table. Device names an
-// interface by its index.
+// parseU32 reads the parameters of a u32 filter or table from a dump. device returns the
+// name of a device by its index.
 func parseU32(options []byte, device func(uint32) string) Params {
 	m := parseAttrs(options)
 	if divisor := m.u32(nl.TCA_U32_DIVISOR); divisor != 0 {
@@ -149,15 +151,15 @@ func parseU32(options []byte, device func(uint32) string) Params {
 	if index := mirredTo(m[nl.TCA_U32_ACT]); index != 0 {
 		k.Redirect = device(index)
 	}
-	if k.isOdd(sel, m) {
+	if k.doesMore(sel, m) {
 		return opaque{string(options)}
 	}
 	return k
 }
 
-// isOdd reports whether a filter that was read as k does more than k says: others have
-// changed it.
-func (k u32Key) isOdd(sel []byte, m attrs) bool {
+// doesMore reports whether a filter that was read as k does more than k says, because others
+// have changed it.
+func (k u32Key) doesMore(sel []byte, m attrs) bool {
 	for _, number := range []int{nl.TCA_U32_POLICE, nl.TCA_U32_INDEV, nl.TCA_U32_MARK} {
 		if _, there := m[number]; there {
 			return true
@@ -170,7 +172,7 @@ func (k u32Key) isOdd(sel []byte, m attrs) bool {
 	return len(parseAttrs(actions)) > most || string(sel) != string(k.sel())
 }
 
-// Attributes and values of act_mirred (include/uapi/linux/tc_act/tc_mirred.h).
+// The attributes and values of act_mirred (include/uapi/linux/tc_act/tc_mirred.h).
 const (
 	actKind, actOptions = 1, 2
 	mirredParms         = 2
@@ -178,7 +180,7 @@ const (
 	actStolen           = 4
 )
 
-// mirred returns the action that moves a packet to another device. It does without
+// mirred returns the action that moves a packet to another device. It does not use
 // nl.TcMirred, which is two bytes longer than the kernel's structure.
 func mirred(index uint32) []byte {
 	parms := make([]byte, 28)
@@ -190,63 +192,11 @@ func mirred(index uint32) []byte {
 	return attr(nil, 1, action)
 }
 
-// mirredTo returns the index of the device that actions move packets to; 0 for none.
+// mirredTo returns the index of the device that actions move packets to; 0 if there is none.
 func mirredTo(actions []byte) uint32 {
 	parms := parseAttrs(parseAttrs(parseAttrs(actions)[1])[actOptions])[mirredParms]
 	if at32(parms, 20) != mirredEgressRedir {
 		return 0
 	}
 	return at32(parms, 24)
-}
-
-// markFilter takes the mark of a packet for its class, where it is one of ours. Of
-// kind bpf it is a program of classic BPF: the kernel may lack cls_fw, which does
-// the same, and CONFIG_CLS_U32_MARK.
-type markFilter struct{}
-
-// markProgram is: load the mark; if its upper half is that of our handle, return it
-// as the class, else no match.
-var markProgram = []struct {
-	code   uint16
-	jt, jf uint8
-	k      uint32
-}{
-	{0x20, 0, 0, skfAdMark}, {0x54, 0, 0, 0xffff0000}, {0x15, 0, 2, uint32(htbHandle)},
-	{0x20, 0, 0, skfAdMark}, {0x16, 0, 0, 0}, {0x06, 0, 0, 0},
-}
-
-const skfAdMark = 0xfffff000 + 20 // SKF_AD_OFF + SKF_AD_MARK
-
-// Attributes of cls_bpf.
-const (
-	bpfOpsLen = 4
-	bpfOps    = 5
-)
-
-func (markFilter) options() []byte {
-	var ops []byte
-	for _, op := range markProgram {
-		ops = native.AppendUint16(ops, op.code)
-		ops = append(ops, op.jt, op.jf)
-		ops = native.AppendUint32(ops, op.k)
-	}
-	return attr(attr(nil, bpfOpsLen, native.AppendUint16(nil, uint16(len(markProgram)))), bpfOps, ops)
-}
-
-func (markFilter) words() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "bytecode %d", len(markProgram))
-	for _, op := range markProgram {
-		fmt.Fprintf(&b, ",%d %d %d %d", op.code, op.jt, op.jf, op.k)
-	}
-	words := b.String()
-	return strings.Replace(words, "bytecode ", "bytecode '", 1) + "'"
-}
-
-func parseBPF(options []byte) Params {
-	own := parseAttrs(markFilter{}.options())
-	if m := parseAttrs(options); string(m[bpfOps]) == string(own[bpfOps]) {
-		return markFilter{}
-	}
-	return opaque{string(options)}
 }

@@ -3,16 +3,15 @@ package tc
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
-// Watch calls changed when something may have changed on a device of interest: its
-// link, or what is queued there, by whomever. It returns when ctx ends, or on an error
-// of the socket. Where the kernel had more to say than the socket could hold, whatever
-// it was has been missed, and every device may have changed: changed gets "".
+// Watch calls changed with the name of a device of interest when its link, qdiscs, classes
+// or filters may have changed, whoever has changed them. It calls changed("") at first, and
+// whenever notifications are lost: then any device may have changed. It returns nil when ctx
+// ends, or an error of the socket. It calls interest and changed on the caller's goroutine.
 func Watch(ctx context.Context, interest func(device string) bool, changed func(device string)) error {
 	f, err := subscribe()
 	if err != nil {
@@ -29,7 +28,7 @@ func WatchOn(ctx context.Context, f Feed, interest func(device string) bool, cha
 			f.Close()
 		}
 	}()
-	changed("") // what has happened before the socket was there
+	changed("") // something may have changed before the socket was open
 	for {
 		messages, err := f.Receive()
 		switch {
@@ -49,8 +48,8 @@ func WatchOn(ctx context.Context, f Feed, interest func(device string) bool, cha
 	}
 }
 
-// deviceOf returns the device that a notification is about; "" if it is none of those
-// that are there, or of another kind.
+// deviceOf returns the name of the device that a notification is about; "" if the device is
+// gone or the notification is of another kind.
 func deviceOf(f Feed, typ uint16, data []byte) string {
 	switch typ {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
@@ -61,7 +60,3 @@ func deviceOf(f Feed, typ uint16, data []byte) string {
 	}
 	return ""
 }
-
-// IsMirror reports whether a device is one through which we shape what arrives at
-// another.
-func IsMirror(name string) bool { return strings.HasPrefix(name, mirrorPrefix) }

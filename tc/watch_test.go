@@ -15,11 +15,11 @@ import (
 	"shaper/tc/tctest"
 )
 
-// watcher gathers what a watch tells.
+// watcher gathers what a watch reports.
 type watcher struct {
 	mu   sync.Mutex
 	told []string
-	hold chan struct{} // nil, or what the next call waits for
+	hold chan struct{} // the next call waits for it; nil: it does not wait
 }
 
 func (w *watcher) changed(device string) {
@@ -32,7 +32,7 @@ func (w *watcher) changed(device string) {
 	}
 }
 
-// took returns what was told since the last time.
+// took returns what was reported since the last call.
 func (w *watcher) took() []string {
 	synctest.Wait()
 	w.mu.Lock()
@@ -42,8 +42,8 @@ func (w *watcher) took() []string {
 	return told
 }
 
-// Each change of a device of interest is told, by whomever it is; first of all, that
-// anything may have changed.
+// Watch reports each change of a device of interest, whoever makes it. At first it reports
+// that anything may have changed.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -57,7 +57,7 @@ func TestWatch(t *testing.T) {
 		holds := func(want ...string) {
 			t.Helper()
 			if got := slices.Compact(w.took()); !slices.Equal(got, want) {
-				t.Errorf("told %q, not %q", got, want)
+				t.Errorf("reported %q, want %q", got, want)
 			}
 		}
 		holds("")
@@ -87,7 +87,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// What there was no room for may have been about any device.
+// If notifications are lost, Watch reports that any device may have changed.
 func TestWatchLosesMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -97,11 +97,11 @@ func TestWatchLosesMessages(t *testing.T) {
 		go func() {
 			ended <- WatchOn(ctx, r.fake.Subscribe(3), func(name string) bool { return name == "eth0" }, w.changed)
 		}()
-		w.took() // it is busy with that
+		w.took() // the watcher is now busy
 		r.mustApply(treePlan(t))
 		close(w.hold)
 		if got := w.took(); !slices.Equal(got, []string{"", "eth0", "eth0", "eth0"}) {
-			t.Errorf("told %q", got)
+			t.Errorf("reported %q", got)
 		}
 		cancel()
 		if err := <-ended; err != nil {
@@ -110,14 +110,15 @@ func TestWatchLosesMessages(t *testing.T) {
 	})
 }
 
-// broken is a feed that fails.
+// broken is a feed whose Receive fails.
 type broken struct{ closed int }
 
 func (*broken) Receive() ([]syscall.NetlinkMessage, error) { return nil, unix.EIO }
 func (*broken) NameOf(uint32) string                       { return "" }
 func (b *broken) Close()                                   { b.closed++ }
 
-// A feed that fails ends the watch, and is closed once, whatever ends first.
+// If a feed fails, the watch ends. The feed is closed once, whether it or the context ends
+// first.
 func TestWatchFails(t *testing.T) {
 	var b broken
 	err := WatchOn(t.Context(), &b, func(string) bool { return true }, func(string) {})
@@ -152,7 +153,7 @@ func TestDeviceOf(t *testing.T) {
 	}
 }
 
-// The sockets are a Conn and a Feed, also without root: what is read needs none.
+// The sockets work as a Conn and a Feed, without root too: reading needs no privileges.
 func TestOpen(t *testing.T) {
 	k, err := Open()
 	if err != nil {

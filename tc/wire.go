@@ -21,9 +21,10 @@ func attr64(to []byte, number int, value uint64) []byte {
 	return attr(to, number, native.AppendUint64(nil, value))
 }
 
-// attrs are the attributes of a message by their number.
+// attrs are the values of the attributes of a message, by number.
 type attrs map[int][]byte
 
+// parseAttrs reads attributes. Malformed ones give none.
 func parseAttrs(b []byte) attrs {
 	m := attrs{}
 	all, err := nl.ParseRouteAttr(b)
@@ -36,7 +37,7 @@ func parseAttrs(b []byte) attrs {
 	return m
 }
 
-// u32 returns a number; 0 where it is missing.
+// u32 returns a number; 0 if it is missing.
 func (m attrs) u32(number int) uint32 { return at32(m[number], 0) }
 
 func (m attrs) u64(number int) uint64 {
@@ -46,14 +47,14 @@ func (m attrs) u64(number int) uint64 {
 	return native.Uint64(m[number])
 }
 
-// sized returns a structure of a size, which zeros fill up.
+// sized returns a structure of a given size. What is missing is 0.
 func (m attrs) sized(number, size int) []byte {
 	b := make([]byte, size)
 	copy(b, m[number])
 	return b
 }
 
-// text returns a string that ends with a zero byte.
+// text returns a string without the zero byte at its end.
 func (m attrs) text(number int) string {
 	if b := m[number]; len(b) > 0 {
 		return string(b[:len(b)-1])
@@ -61,7 +62,7 @@ func (m attrs) text(number int) string {
 	return ""
 }
 
-// at32 returns the number at an offset; 0 where there is none.
+// at32 returns the number at an offset; 0 if b is too short.
 func at32(b []byte, offset int) uint32 {
 	if len(b) < offset+4 {
 		return 0

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Case is a request, and what a kernel answers it.
+// Case is a request and the answer of a kernel.
 type Case struct {
 	Type, Flags          int
 	Handle, Parent, Info uint32
 	Kind                 string
 	Options              attrs
-	Raw                  []byte        // options that are no attributes
-	Want                 syscall.Errno // 0: it does what is asked for
+	Raw                  []byte        // options that are not attributes
+	Want                 syscall.Errno // 0: the kernel does it
 }
 
 // String names the case in a test.
@@ -35,8 +35,8 @@ func (c Case) Request(index int) *nl.NetlinkRequest {
 	return r
 }
 
-// Cases are requests that a kernel gets one after the other, about a device with nothing
-// on it. A test gives them to this one and to that of the machine.
+// Cases returns requests for a kernel, one after the other, about a device without qdiscs.
+// Tests send them to the kernel in memory and to that of the machine.
 func Cases() []Case {
 	const (
 		mk    = unix.NLM_F_CREATE | unix.NLM_F_EXCL
@@ -83,7 +83,7 @@ func Cases() []Case {
 		return Case{Type: unix.RTM_DELTFILTER, Handle: handle, Parent: htb, Info: info, Kind: kind, Want: want}
 	}
 	return []Case{
-		noQdisc(0, root, "htb", unix.EINVAL), // it is the kernel's own
+		noQdisc(0, root, "htb", unix.EINVAL), // the kernel's default qdisc
 		noQdisc(0xffff0000, netlink.HANDLE_INGRESS, "ingress", unix.ENOENT),
 		qdisc(0, htb, root, "htb", tree, nil, unix.ENOENT),
 		qdisc(mk, htb, root, "nonsense", tree, nil, unix.ENOENT),
@@ -116,7 +116,7 @@ func Cases() []Case {
 		qdisc(mk, 0x40000, htb+1, "bfifo", nil, num(6), unix.EEXIST),
 		qdisc(repl, 0x40000, htb+1, "bfifo", nil, num(6), 0),
 		noQdisc(0x30000, htb+1, "pfifo", unix.EINVAL),
-		class(mk, htb+2, htb+1, rate(1e6), 0), // its parent has no queue any more
+		class(mk, htb+2, htb+1, rate(1e6), 0), // its parent loses its queue
 		noQdisc(0x40000, htb+1, "bfifo", unix.ENOENT),
 		qdisc(repl, 0x30000, htb+1, "pfifo", nil, num(5), unix.EINVAL),
 		noClass(htb+1, unix.EBUSY),
@@ -127,9 +127,9 @@ func Cases() []Case {
 		class(mk, htb+7, htb+6, rate(1e6), 0),
 		class(mk, htb+8, htb+7, rate(1e6), 0),
 		class(mk, htb+9, htb+8, rate(1e6), unix.EINVAL), // too deep
-		class(mk, htb+9, htb+0x99, rate(1e6), 0),        // of no parent that is there
-		class(mk, htb, htb, rate(1e6), 0),               // with the number of the qdisc
-		class(mk, htb+0xa, htb, rate(1e6), 0),           // beneath that class, not beside it
+		class(mk, htb+9, htb+0x99, rate(1e6), 0),        // its parent does not exist
+		class(mk, htb, htb, rate(1e6), 0),               // with the handle of the qdisc
+		class(mk, htb+0xa, htb, rate(1e6), 0),           // below that class, not beside it
 		noClass(htb, unix.EBUSY),
 		noClass(htb+0xa, 0),
 		noClass(htb, 0),
@@ -139,7 +139,7 @@ func Cases() []Case {
 		filter(mk, 1, 10<<16, "u32", key(0, 0, 0), unix.EINVAL),
 		filter(mk, 1, list4, "u32", nil, unix.EINVAL),
 		filter(mk, 1, list4, "u32", attrs{nl.TCA_U32_CLASSID: num(htb + 8)}, unix.EINVAL),
-		noFilter(1, list4, "u32", unix.ENOENT), // what has failed leaves no list behind
+		noFilter(1, list4, "u32", unix.ENOENT), // failed requests leave no list behind
 		filter(mk, 1, list4, "u32", key(htb+8, 0, 0), 0),
 		filter(mk, 1, list4, "u32", key(htb+8, 0, 0), unix.ENOSPC),
 		filter(mk, 0x80000001, list4, "u32", key(htb+8, 0, 0), unix.EEXIST),
@@ -151,7 +151,7 @@ func Cases() []Case {
 		noFilter(0x80000009, list4, "u32", unix.ENOENT),
 		noFilter(0x80000001, list5, "u32", unix.ENOENT),
 		noClass(htb+8, unix.EBUSY),                          // a filter leads to it
-		filter(mk, 2, list4, "u32", key(htb+0x99, 0, 0), 0), // to a class that is not there
+		filter(mk, 2, list4, "u32", key(htb+0x99, 0, 0), 0), // to a class that does not exist
 
 		filter(mk, 3, list4, "u32", key(0, 0x100000, 0), unix.EINVAL),
 		filter(mk, 3, list4, "u32", key(0, 0, 0x100000), unix.EINVAL),
@@ -159,7 +159,7 @@ func Cases() []Case {
 		filter(mk, 0x100001, list4, "u32", buckets(16), unix.EINVAL),
 		filter(mk, 0x100000, list4, "u32", buckets(16), 0),
 		filter(mk, 0x100000, list4, "u32", buckets(16), unix.EEXIST),
-		filter(mk, 0x100000, list5, "u32", buckets(16), unix.EEXIST), // lists number tables together
+		filter(mk, 0x100000, list5, "u32", buckets(16), unix.EEXIST), // lists share the numbers of tables
 		filter(mk, 0x100001, list4, "u32", key(0, 0x110000, 0), unix.EINVAL),
 		filter(mk, 0x200001, list4, "u32", key(0, 0x102000, 0), unix.EINVAL),
 		filter(mk, 0x102001, list4, "u32", key(htb+9, 0x102000, 0), 0),
@@ -169,10 +169,10 @@ func Cases() []Case {
 		noFilter(0x100000, list4, "u32", unix.EBUSY),
 		noFilter(0x80000000, list4, "u32", unix.EINVAL),
 		filter(mk, 1, list5, "u32", key(0, 0, 0), 0),
-		noFilter(0, list4, "u32", 0), // its tables are left behind
+		noFilter(0, list4, "u32", 0), // its tables stay
 		filter(mk, 0x100000, list5, "u32", buckets(16), unix.EEXIST),
 		noClass(htb+9, unix.EBUSY),
-		noFilter(0, list5, "u32", 0), // the last of its kind takes them with it
+		noFilter(0, list5, "u32", 0), // they go with the last list of u32
 		noFilter(0, list5, "u32", unix.ENOENT),
 		filter(mk, 1, list4, "bpf", attrs{4: {1, 0}, 5: {6, 0}}, unix.EINVAL),
 		filter(mk, 1, list4, "bpf", attrs{4: {1, 0}, 5: {6, 0, 0, 0, 0, 0, 0, 0}}, 0),
@@ -180,7 +180,7 @@ func Cases() []Case {
 		noFilter(1, list4, "bpf", 0),
 		noFilter(1, list4, "bpf", unix.ENOENT),
 
-		qdisc(repl, 0x50000, root, "tbf", bucket, nil, 0), // all that was under the other goes
+		qdisc(repl, 0x50000, root, "tbf", bucket, nil, 0), // everything below htb goes with it
 		noClass(htb+1, unix.ENOENT),
 		{unix.RTM_NEWTFILTER, mk, 1, 0x50000, list4, "u32", key(0, 0, 0), nil, unix.EOPNOTSUPP},
 		qdisc(repl, 0x60000, 0x50002, "pfifo", nil, num(7), 0),

@@ -6,34 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// class is one of htb.
-type class struct {
-	handle, parent uint32
-	parms          nl.TcHtbCopt
-	others         attrs  // options beside the parameters
-	leaf           *qdisc // nil: the kernel's own
-	counted        Counters
-}
-
-// class returns the one of a handle, or nil.
-func (d *device) class(handle uint32) *class {
-	if q := d.qdisc(handle &^ minor); q != nil {
-		return q.classes[handle]
-	}
-	return nil
-}
-
-// isParent reports whether a class has children.
-func (d *device) isParent(c *class) bool {
-	for _, other := range d.qdisc(c.handle &^ minor).classes {
-		if other.parent == c.handle {
-			return true
-		}
-	}
-	return false
-}
-
-// qdiscOf returns the qdisc that a request about a class is about.
+// qdiscOf returns the qdisc of the class that a request is about.
 func (d *device) qdiscOf(r Request) (*qdisc, error) {
 	if major := r.Parent &^ minor; r.Parent != netlink.HANDLE_ROOT && major != 0 && major != r.Handle&^minor {
 		return nil, unix.EINVAL
@@ -49,7 +22,7 @@ func (d *device) qdiscOf(r Request) (*qdisc, error) {
 }
 
 // newClass is tc_ctl_tclass (net/sched/sch_api.c).
-func (k *Kernel) newClass(d *device, r Request) error {
+func (d *device) newClass(r Request) error {
 	q, err := d.qdiscOf(r)
 	if err != nil {
 		return err
@@ -72,14 +45,14 @@ func (k *Kernel) newClass(d *device, r Request) error {
 			return err
 		}
 	}
-	if d.isParent(c) { // it keeps these
+	if d.isParent(c) { // htb keeps the old values
 		parms.Quantum, parms.Prio = c.parms.Quantum, c.parms.Prio
 	}
 	c.parms, c.others = parms, r.options
 	return nil
 }
 
-// htbParms reads what htb is told of a class.
+// htbParms reads the parameters of a class of htb from a request.
 func htbParms(r Request) (p nl.TcHtbCopt, err error) {
 	b := r.options[nl.TCA_HTB_PARMS]
 	if len(b) < nl.SizeofTcHtbCopt {
@@ -92,8 +65,8 @@ func htbParms(r Request) (p nl.TcHtbCopt, err error) {
 	return p, nil
 }
 
-// addClass is htb_change_class (net/sched/sch_htb.c) for a class that is new. The parent
-// of one whose parent does not exist is the qdisc. A parent has no queue any more.
+// addClass is htb_change_class (net/sched/sch_htb.c) for a new class. If the parent does
+// not exist, the class is below the qdisc. The parent loses its queue.
 func (d *device) addClass(q *qdisc, r Request) (*class, error) {
 	c := &class{handle: r.Handle, parent: r.Parent}
 	above, there := q.classes[r.Parent]
@@ -116,7 +89,7 @@ func (d *device) addClass(q *qdisc, r Request) (*class, error) {
 }
 
 // delClass is htb_delete.
-func (k *Kernel) delClass(d *device, r Request) error {
+func (d *device) delClass(r Request) error {
 	q, err := d.qdiscOf(r)
 	if err != nil {
 		return err
@@ -134,7 +107,7 @@ func (k *Kernel) delClass(d *device, r Request) error {
 	return nil
 }
 
-// dumpClasses returns the classes of all qdiscs.
+// dumpClasses returns the messages of the classes of all qdiscs.
 func (d *device) dumpClasses() (replies [][]byte) {
 	for _, q := range d.qdiscs() {
 		if q.kind == "tbf" {

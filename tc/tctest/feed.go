@@ -8,30 +8,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Feed gets what changes in a kernel. It is a tc.Feed.
+// Feed receives the notifications of a kernel. It is a tc.Feed, and any number of goroutines
+// may use it.
 type Feed struct {
+	// Set by Subscribe.
 	kernel *Kernel
 	room   int // messages
 
-	mu     sync.Mutex
-	moved  sync.Cond
-	queue  []syscall.NetlinkMessage
-	lost   bool // there was no room
-	closed bool
+	// mu guards the fields below. The kernel's mu is taken before it.
+	mu      sync.Mutex
+	changed sync.Cond
+	queue   []syscall.NetlinkMessage
+	lost    bool // there was no room for a message
+	closed  bool
 }
 
-// Subscribe returns a feed with room for so many messages that nobody has received yet.
+// Subscribe returns a feed. It keeps at most room messages that nobody has received yet.
 func (k *Kernel) Subscribe(room int) *Feed {
 	f := &Feed{kernel: k, room: room}
-	f.moved.L = &f.mu
+	f.changed.L = &f.mu
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.feeds[f] = true
 	return f
 }
 
-// tell gives a message to all feeds.
-func (k *Kernel) tell(typ uint16, data []byte) {
+// notify puts a message into all feeds. mu is held.
+func (k *Kernel) notify(typ uint16, data []byte) {
 	for f := range k.feeds {
 		f.put(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: typ}, Data: data})
 	}
@@ -45,18 +48,18 @@ func (f *Feed) put(m syscall.NetlinkMessage) {
 	} else {
 		f.lost = true
 	}
-	f.moved.Signal()
+	f.changed.Signal()
 }
 
-// ErrClosed is what a closed feed returns.
+// ErrClosed is the error of a closed feed.
 var ErrClosed = errors.New("the feed is closed")
 
-// Receive waits for messages. It returns ENOBUFS once if there was no room for some.
+// Receive waits for messages. If there was no room for some, it returns ENOBUFS once.
 func (f *Feed) Receive() (all []syscall.NetlinkMessage, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for len(f.queue) == 0 && !f.lost && !f.closed {
-		f.moved.Wait()
+		f.changed.Wait()
 	}
 	switch {
 	case f.closed:
@@ -80,5 +83,5 @@ func (f *Feed) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed = true
-	f.moved.Broadcast()
+	f.changed.Broadcast()
 }

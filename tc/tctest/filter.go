@@ -3,80 +3,13 @@ package tctest
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
-// block is what a qdisc has of filters.
-type block struct {
-	lists  []*list // in the order of their preferences
-	tables map[uint32]*table
-	next   uint32 // the number that the next root table of u32 gets
-}
-
-// list are the filters of one preference (struct tcf_proto).
-type list struct {
-	prio     uint16
-	protocol uint16 // as it is sent
-	kind     string
-	root     uint32           // of u32: the table that it begins with
-	filters  map[uint32]attrs // of other kinds: options by handle
-}
-
-// pref returns the preference and the protocol that a request is about.
-func (r Request) pref() (prio, protocol uint16) { return uint16(r.info >> 16), uint16(r.info) }
-
-// all returns the options of all filters, also of tables that no list has any more.
-func (b *block) all() (all []attrs) {
-	for _, l := range b.lists {
-		all = slices.AppendSeq(all, maps.Values(l.filters))
-	}
-	for _, t := range b.tables {
-		all = slices.AppendSeq(all, maps.Values(t.keys))
-	}
-	return all
-}
-
-// classAttr is where a filter of a kind says its class.
-var classAttr = map[string]int{"u32": nl.TCA_U32_CLASSID, "flower": nl.TCA_FLOWER_CLASSID}
-
-// leadsTo reports whether a filter leads to a class.
-func (b *block) leadsTo(handle uint32) bool {
-	for _, l := range b.lists {
-		for _, f := range l.filters {
-			if number, known := classAttr[l.kind]; known && f.u32(number) == handle {
-				return true
-			}
-		}
-	}
-	for _, t := range b.tables {
-		for _, key := range t.keys {
-			if key.u32(nl.TCA_U32_CLASSID) == handle {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// find returns the list of a preference, or nil.
-func (b *block) find(r Request) (*list, error) {
-	prio, protocol := r.pref()
-	for _, l := range b.lists {
-		if l.prio == prio && l.protocol != protocol {
-			return nil, refuse(unix.EINVAL, "Filter with specified priority/protocol not found")
-		}
-		if l.prio == prio {
-			return l, nil
-		}
-	}
-	return nil, nil
-}
-
-// parentOf returns the qdisc that has the filters of a request.
+// parentOf returns the qdisc whose filters a request is about.
 func (d *device) parentOf(r Request) (*qdisc, error) {
 	q := d.qdisc(r.Parent &^ minor)
 	if q == nil {
@@ -94,7 +27,7 @@ func (d *device) parentOf(r Request) (*qdisc, error) {
 }
 
 // newFilter is tc_new_tfilter (net/sched/cls_api.c).
-func (k *Kernel) newFilter(d *device, r Request) error {
+func (d *device) newFilter(r Request) error {
 	q, err := d.parentOf(r)
 	if err != nil {
 		return err
@@ -110,12 +43,12 @@ func (k *Kernel) newFilter(d *device, r Request) error {
 		return unix.EINVAL
 	case created && !r.has(unix.NLM_F_CREATE):
 		return refuse(unix.ENOENT, "Need both RTM_NEWTFILTER and NLM_F_CREATE to create a new filter")
-	case created && (k.Lacks[r.Kind] || !slices.Contains([]string{"u32", "flower", "bpf"}, r.Kind)):
+	case created && (d.kernel.Lacks[r.Kind] || !slices.Contains([]string{"u32", "flower", "bpf"}, r.Kind)):
 		return refuse(unix.ENOENT, "TC classifier not found")
 	case created:
 		l = b.addList(prio, protocol, r.Kind)
 	}
-	if err := k.setFilter(b, l, r); err != nil {
+	if err := d.setFilter(b, l, r); err != nil {
 		if created {
 			b.dropList(l)
 		}
@@ -124,9 +57,9 @@ func (k *Kernel) newFilter(d *device, r Request) error {
 	return nil
 }
 
-// setFilter makes a filter in a list, or changes it.
-func (k *Kernel) setFilter(b *block, l *list, r Request) error {
-	if err := r.is(l.kind, "Specified filter kind does not match existing one"); err != nil {
+// setFilter adds a filter to a list, or changes it.
+func (d *device) setFilter(b *block, l *list, r Request) error {
+	if err := r.checkKind(l.kind, "Specified filter kind does not match existing one"); err != nil {
 		return err
 	}
 	there := b.has(l, r.Handle)
@@ -138,7 +71,7 @@ func (k *Kernel) setFilter(b *block, l *list, r Request) error {
 	}
 	switch l.kind {
 	case "u32":
-		return k.setU32(b, l, r, there)
+		return d.setU32(b, l, r, there)
 	case "flower":
 		if short := r.options[nl.TCA_FLOWER_KEY_IPV6_SRC]; short != nil && len(short) < 16 {
 			return unix.ERANGE
@@ -149,7 +82,7 @@ func (k *Kernel) setFilter(b *block, l *list, r Request) error {
 			return unix.EINVAL
 		}
 	}
-	if !r.hasInner || r.Handle == 0 {
+	if !r.hasOptions || r.Handle == 0 {
 		return unix.EINVAL
 	}
 	l.filters[r.Handle] = r.options
@@ -166,6 +99,7 @@ func (b *block) has(l *list, handle uint32) bool {
 	return there
 }
 
+// addList adds a list to a block.
 func (b *block) addList(prio, protocol uint16, kind string) *list {
 	l := &list{prio: prio, protocol: protocol, kind: kind, filters: map[uint32]attrs{}}
 	if kind == "u32" {
@@ -176,17 +110,8 @@ func (b *block) addList(prio, protocol uint16, kind string) *list {
 	return l
 }
 
-// dropList deletes a list. The tables of u32 stay until the last list of that kind goes.
-func (b *block) dropList(l *list) {
-	b.lists = slices.DeleteFunc(b.lists, func(other *list) bool { return other == l })
-	delete(b.tables, l.root)
-	if !slices.ContainsFunc(b.lists, func(l *list) bool { return l.kind == "u32" }) {
-		clear(b.tables)
-	}
-}
-
-// delFilter is tc_del_tfilter. Handle 0 stands for the whole list.
-func (k *Kernel) delFilter(d *device, r Request) error {
+// delFilter is tc_del_tfilter. Handle 0 deletes the whole list, preference 0 all lists.
+func (d *device) delFilter(r Request) error {
 	q, err := d.parentOf(r)
 	if err != nil {
 		return err
@@ -200,7 +125,7 @@ func (k *Kernel) delFilter(d *device, r Request) error {
 	if err != nil || l == nil {
 		return refuse(unix.ENOENT, "Filter with specified priority/protocol not found")
 	}
-	if err := r.is(l.kind, "Specified filter kind does not match existing one"); err != nil {
+	if err := r.checkKind(l.kind, "Specified filter kind does not match existing one"); err != nil {
 		return err
 	}
 	switch {
@@ -210,7 +135,7 @@ func (k *Kernel) delFilter(d *device, r Request) error {
 	case !b.has(l, r.Handle):
 		return refuse(unix.ENOENT, "Specified filter handle not found")
 	case l.kind == "u32":
-		return k.delU32(b, l, r.Handle)
+		return d.delU32(b, l, r.Handle)
 	}
 	if delete(l.filters, r.Handle); len(l.filters) == 0 {
 		b.dropList(l)
@@ -218,8 +143,9 @@ func (k *Kernel) delFilter(d *device, r Request) error {
 	return nil
 }
 
-// dumpFilters returns the filters of a qdisc, each list with itself before them.
-func (k *Kernel) dumpFilters(d *device, parent uint32) (replies [][]byte) {
+// dumpFilters returns the messages of the filters of a qdisc. Before the filters of each
+// list comes a message for the list itself.
+func (d *device) dumpFilters(parent uint32) (replies [][]byte) {
 	q := d.qdisc(parent &^ minor)
 	if q == nil {
 		return nil
@@ -238,8 +164,8 @@ func (k *Kernel) dumpFilters(d *device, parent uint32) (replies [][]byte) {
 	return replies
 }
 
-// Loose returns what leads nowhere: filters to classes, tables or devices that are not
-// there, and tables whose list has gone. The kernel takes them all.
+// Loose describes what leads nowhere: filters to classes, tables or devices that do not
+// exist, and tables whose list is gone. The kernel accepts them all.
 func (k *Kernel) Loose() (all []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -253,6 +179,7 @@ func (k *Kernel) Loose() (all []string) {
 	return all
 }
 
+// loose describes what leads nowhere in a qdisc.
 func (k *Kernel) loose(q *qdisc) (all []string) {
 	b, prios := &q.block, map[uint16]bool{}
 	for _, l := range b.lists {

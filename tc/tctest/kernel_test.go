@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel in memory refuses what that of the machine does; tests/ has the other half.
+// The kernel in memory gives the answers of Linux. A test in tests/ sends the same requests
+// to the kernel of the machine.
 func TestCases(t *testing.T) {
 	k := New("eth0")
 	l, err := k.LinkByName("eth0")
@@ -20,12 +21,12 @@ func TestCases(t *testing.T) {
 	}
 	for i, c := range Cases() {
 		if _, err := k.Execute(c.Request(l.Attrs().Index)); !is(err, c.Want) {
-			t.Errorf("%d: %v: %v, not %v", i, c, err, c.Want)
+			t.Errorf("%d: %v: error %v, want %v", i, c, err, c.Want)
 		}
 	}
 }
 
-// is reports whether an error is one of the kernel's; 0: none.
+// is reports whether an error is the one wanted; 0 is no error.
 func is(err error, want syscall.Errno) bool {
 	if want == 0 {
 		return err == nil
@@ -33,7 +34,8 @@ func is(err error, want syscall.Errno) bool {
 	return errors.Is(err, want)
 }
 
-// A feed tells each change, says if it had no room for some, and ends when it is closed.
+// A feed delivers each change, reports if it had no room for some, and ends when it is
+// closed.
 func TestFeed(t *testing.T) {
 	k := New("eth0")
 	f := k.Subscribe(2)
@@ -55,10 +57,10 @@ func TestFeed(t *testing.T) {
 	if _, err := f.Receive(); err != ErrClosed {
 		t.Errorf("%v", err)
 	}
-	k.Unplug("eth1") // nobody is told
+	k.Unplug("eth1") // no feed is there
 }
 
-// Between stands before every request, and what it does not pass on is not done.
+// Between gets every request; those that it does not pass on are not carried out.
 func TestBetween(t *testing.T) {
 	k := New("eth0")
 	var seen []uint16
@@ -86,7 +88,7 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// Links are refused as by the kernel.
+// Requests about links are refused as by Linux.
 func TestLinks(t *testing.T) {
 	k := New()
 	k.Lacks = map[string]bool{"ifb": true}

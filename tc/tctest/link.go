@@ -8,41 +8,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// device is a network device, with what is queued there.
-type device struct {
-	netlink.LinkAttrs
-	kind          string
-	root, ingress *qdisc // nil: the kernel's own, or none
-	hadIngress    bool   // then the kernel has one of its own there
-}
-
-func (d *device) Attrs() *netlink.LinkAttrs { return &d.LinkAttrs }
-func (d *device) Type() string              { return d.kind }
-
-// unlimited is what the kernel gives a link (GSO_LEGACY_MAX_SIZE).
+// unlimited is the GSO size of a new link (GSO_LEGACY_MAX_SIZE).
 const unlimited = 65536
 
-// plug makes a device, and returns its index: the next one, if 0 is asked for.
+// plug adds a device, and returns its index: the one given, or the next one for 0. mu is
+// held, but by New.
 func (k *Kernel) plug(name, kind string, index int) int {
 	if index == 0 {
 		index = k.last + 1
 	}
 	k.last = max(k.last, index)
-	k.devices[index] = &device{kind: kind, LinkAttrs: netlink.LinkAttrs{
+	k.devices[index] = &device{kernel: k, kind: kind, LinkAttrs: netlink.LinkAttrs{
 		Name: name, Index: index, MTU: 1500, GSOMaxSize: unlimited, GSOIPv4MaxSize: unlimited}}
 	return index
 }
 
-// Plug adds a device of somebody else, and returns its index.
+// Plug adds a device, as another program does, and returns its index.
 func (k *Kernel) Plug(name, kind string) (index int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	index = k.plug(name, kind, 0)
-	k.tellLink(unix.RTM_NEWLINK, k.devices[index])
+	k.notifyLink(unix.RTM_NEWLINK, k.devices[index])
 	return index
 }
 
-// Unplug removes a device, as a network card that is pulled out does.
+// Unplug removes a device, as if its network card were pulled out. It does nothing if there
+// is none of that name.
 func (k *Kernel) Unplug(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -51,7 +42,8 @@ func (k *Kernel) Unplug(name string) {
 	}
 }
 
-// remove deletes a device. What moves packets to it has no device any more.
+// remove deletes a device. Filters that move packets to it then lead to no device. mu is
+// held.
 func (k *Kernel) remove(d *device) {
 	delete(k.devices, d.Index)
 	for _, other := range k.devices {
@@ -59,50 +51,32 @@ func (k *Kernel) remove(d *device) {
 			q.forget(uint32(d.Index))
 		}
 	}
-	k.tellLink(unix.RTM_DELLINK, d)
+	k.notifyLink(unix.RTM_DELLINK, d)
 }
 
-// named returns the device of a name, or nil.
-func (k *Kernel) named(name string) *device {
-	for _, d := range k.devices {
-		if d.Name == name {
-			return d
-		}
-	}
-	return nil
-}
-
-// NameOf returns the name of a device; "" if there is none.
-func (k *Kernel) NameOf(index uint32) string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if d, there := k.devices[int(index)]; there {
-		return d.Name
-	}
-	return ""
-}
-
-// tellLink tells who listens of a device.
-func (k *Kernel) tellLink(typ uint16, d *device) {
+// notifyLink puts a message about a device into all feeds. mu is held.
+func (k *Kernel) notifyLink(typ uint16, d *device) {
 	info := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	info.Index = int32(d.Index)
 	name := nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(d.Name))
-	k.tell(typ, append(info.Serialize(), name.Serialize()...))
+	k.notify(typ, append(info.Serialize(), name.Serialize()...))
 }
 
-// notFound is an error that package netlink says to be one of its own.
+// notFound is the error for a link that does not exist, as of package netlink.
 type notFound struct{ name string }
 
 func (e notFound) Error() string { return "Link " + e.name + " not found" }
 
+// As reports that the error is a netlink.LinkNotFoundError, which only package netlink can
+// make.
 func (e notFound) As(target any) bool {
 	_, ok := target.(*netlink.LinkNotFoundError)
 	return ok
 }
 
-// LinkByName returns a copy of a device.
+// LinkByName returns a copy of a device, or a netlink.LinkNotFoundError.
 func (k *Kernel) LinkByName(name string) (l netlink.Link, err error) {
-	err = k.ask(Request{Type: unix.RTM_GETLINK, Device: name}, func() error {
+	err = k.answer(Request{Type: unix.RTM_GETLINK, Device: name}, func() error {
 		d := k.named(name)
 		if d == nil {
 			return notFound{name}
@@ -115,7 +89,7 @@ func (k *Kernel) LinkByName(name string) (l netlink.Link, err error) {
 
 // LinkList returns copies of all devices.
 func (k *Kernel) LinkList() (all []netlink.Link, err error) {
-	err = k.ask(Request{Type: unix.RTM_GETLINK}, func() error {
+	err = k.answer(Request{Type: unix.RTM_GETLINK}, func() error {
 		for _, d := range k.devices {
 			all = append(all, &netlink.GenericLink{LinkAttrs: d.LinkAttrs, LinkType: d.kind})
 		}
@@ -124,11 +98,11 @@ func (k *Kernel) LinkList() (all []netlink.Link, err error) {
 	return all, err
 }
 
-// LinkAdd makes a device. Like netlink.Handle it asks for the index that the link has, and
-// gives it that of the device.
+// LinkAdd adds a device. Like netlink.Handle it asks for the index in l, if it is not 0, and
+// sets it to that of the device.
 func (k *Kernel) LinkAdd(l netlink.Link) error {
 	attrs := l.Attrs()
-	return k.ask(Request{Type: unix.RTM_NEWLINK, Device: attrs.Name, Kind: l.Type()}, func() error {
+	return k.answer(Request{Type: unix.RTM_NEWLINK, Device: attrs.Name, Kind: l.Type()}, func() error {
 		switch {
 		case k.named(attrs.Name) != nil || k.devices[attrs.Index] != nil:
 			return unix.EEXIST
@@ -136,7 +110,7 @@ func (k *Kernel) LinkAdd(l netlink.Link) error {
 			return refuse(unix.EOPNOTSUPP, "Unknown device type")
 		}
 		attrs.Index = k.plug(attrs.Name, l.Type(), attrs.Index)
-		k.tellLink(unix.RTM_NEWLINK, k.devices[attrs.Index])
+		k.notifyLink(unix.RTM_NEWLINK, k.devices[attrs.Index])
 		return nil
 	})
 }
@@ -156,7 +130,7 @@ func (k *Kernel) LinkSetDown(l netlink.Link) error {
 	return k.setLink(unix.RTM_SETLINK, l, func(d *device) { d.Flags &^= net.FlagUp })
 }
 
-// LinkSetGSOMaxSize sets both sizes, as Linux does for those that IPv4 may have.
+// LinkSetGSOMaxSize sets both sizes, as Linux does for sizes that IPv4 allows.
 func (k *Kernel) LinkSetGSOMaxSize(l netlink.Link, size int) error {
 	return k.setLink(unix.RTM_SETLINK, l, func(d *device) {
 		d.GSOMaxSize = uint32(size)
@@ -171,11 +145,11 @@ func (k *Kernel) LinkSetGSOIPv4MaxSize(l netlink.Link, size int) error {
 	return k.setLink(unix.RTM_SETLINK, l, func(d *device) { d.GSOIPv4MaxSize = uint32(size) })
 }
 
-// setLink changes a device, and tells who listens. Like netlink.Handle it goes by the name
-// if the link has no index, and then gives it that of the device.
+// setLink changes a device, and notifies the feeds. Like netlink.Handle it looks the device
+// up by name if l has no index, and then sets the index in l.
 func (k *Kernel) setLink(typ uint16, l netlink.Link, set func(*device)) error {
 	attrs := l.Attrs()
-	return k.ask(Request{Type: typ, Device: attrs.Name, Kind: l.Type()}, func() error {
+	return k.answer(Request{Type: typ, Device: attrs.Name, Kind: l.Type()}, func() error {
 		if named := k.named(attrs.Name); attrs.Index == 0 && named != nil {
 			attrs.Index = named.Index
 		}
@@ -185,7 +159,7 @@ func (k *Kernel) setLink(typ uint16, l netlink.Link, set func(*device)) error {
 		}
 		set(d)
 		if typ != unix.RTM_DELLINK {
-			k.tellLink(unix.RTM_NEWLINK, d)
+			k.notifyLink(unix.RTM_NEWLINK, d)
 		}
 		return nil
 	})

@@ -8,51 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// qdisc is one that somebody has made: those that the kernel makes itself have no handle,
-// and are only told of in dumps.
-type qdisc struct {
-	handle, parent uint32
-	kind           string
-	raw            []byte            // options
-	classes        map[uint32]*class // of htb
-	inner          *qdisc            // of tbf
-	block          block
-	counted        Counters
-}
-
-// minor is the part of a handle that names a class.
-const minor = 0xffff
-
-// qdiscs returns those of a device: parents before their children.
-func (d *device) qdiscs() (all []*qdisc) {
-	for _, q := range []*qdisc{d.root, d.ingress} {
-		if q == nil {
-			continue
-		}
-		all = append(all, q)
-		if q.inner != nil {
-			all = append(all, q.inner)
-		}
-		for _, c := range q.classes {
-			if c.leaf != nil {
-				all = append(all, c.leaf)
-			}
-		}
-	}
-	return all
-}
-
-// qdisc returns the one of a handle, or nil.
-func (d *device) qdisc(handle uint32) *qdisc {
-	for _, q := range d.qdiscs() {
-		if q.handle == handle {
-			return q
-		}
-	}
-	return nil
-}
-
-// seat returns where the qdisc of a parent is kept.
+// seat returns the place of the qdisc below a parent.
 func (d *device) seat(parent uint32) (at **qdisc, err error) {
 	switch parent {
 	case netlink.HANDLE_ROOT:
@@ -66,7 +22,7 @@ func (d *device) seat(parent uint32) (at **qdisc, err error) {
 	}
 	c, there := q.classes[parent]
 	switch {
-	case q.kind == "tbf": // whatever the minor number is
+	case q.kind == "tbf": // it ignores the minor number
 		return &q.inner, nil
 	case !there:
 		return nil, refuse(unix.ENOENT, "Specified class not found")
@@ -75,7 +31,7 @@ func (d *device) seat(parent uint32) (at **qdisc, err error) {
 }
 
 // newQdisc is tc_modify_qdisc (net/sched/sch_api.c).
-func (k *Kernel) newQdisc(d *device, r Request) error {
+func (d *device) newQdisc(r Request) error {
 	if r.Parent == 0 || r.Handle == 0 {
 		return refuse(unix.EINVAL, "tctest: without its parent and its handle a qdisc is not modelled")
 	}
@@ -85,15 +41,15 @@ func (k *Kernel) newQdisc(d *device, r Request) error {
 	}
 	q := *at
 	if q == nil || q.handle != r.Handle {
-		return k.graft(d, r, at)
+		return d.graft(r, at)
 	}
 	if r.has(unix.NLM_F_EXCL) {
 		return refuse(unix.EEXIST, "Exclusivity flag on, cannot modify")
 	}
-	if err := r.is(q.kind, "Specified qdisc kind does not match existing one"); err != nil {
+	if err := r.checkKind(q.kind, "Specified qdisc kind does not match existing one"); err != nil {
 		return err
 	}
-	if !r.hasInner {
+	if !r.hasOptions {
 		return nil
 	}
 	if q.kind == "ingress" || q.kind == "clsact" {
@@ -102,8 +58,8 @@ func (k *Kernel) newQdisc(d *device, r Request) error {
 	return q.set(r)
 }
 
-// graft makes a qdisc, and puts it where another one may be.
-func (k *Kernel) graft(d *device, r Request, at **qdisc) error {
+// graft makes a qdisc and puts it at a place, where another one may be.
+func (d *device) graft(r Request, at **qdisc) error {
 	other := d.qdisc(r.Handle)
 	switch {
 	case *at != nil && !r.has(unix.NLM_F_REPLACE):
@@ -118,7 +74,7 @@ func (k *Kernel) graft(d *device, r Request, at **qdisc) error {
 		return refuse(unix.EINVAL, "tctest: a qdisc in two places is not modelled")
 	case !r.has(unix.NLM_F_CREATE):
 		return refuse(unix.ENOENT, "Qdisc not found. To create specify NLM_F_CREATE flag")
-	case k.Lacks[r.Kind] || !slices.Contains(qdiscKinds, r.Kind):
+	case d.kernel.Lacks[r.Kind] || !slices.Contains(qdiscKinds, r.Kind):
 		return refuse(unix.ENOENT, "Specified qdisc kind is unknown")
 	}
 	if c := d.class(r.Parent); c != nil && d.isParent(c) {
@@ -138,12 +94,12 @@ func (k *Kernel) graft(d *device, r Request, at **qdisc) error {
 
 var qdiscKinds = []string{"htb", "tbf", "pfifo", "bfifo", "fq_codel", "sfq", "ingress", "clsact"}
 
-// set gives a qdisc its options, if they are well-formed.
+// set sets the options of a qdisc, or returns an error if they are malformed.
 func (q *qdisc) set(r Request) error {
 	short := func(what []byte, want int) bool { return what != nil && len(what) < want }
 	switch q.kind {
 	case "htb":
-		if !r.hasInner || len(r.options[nl.TCA_HTB_INIT]) < nl.SizeofTcHtbGlob {
+		if !r.hasOptions || len(r.options[nl.TCA_HTB_INIT]) < nl.SizeofTcHtbGlob {
 			return unix.EINVAL
 		}
 	case "tbf":
@@ -157,11 +113,11 @@ func (q *qdisc) set(r Request) error {
 			return unix.ERANGE
 		}
 	case "sfq":
-		if r.hasInner && len(r.raw) < 20 {
+		if r.hasOptions && len(r.raw) < 20 {
 			return unix.EINVAL
 		}
 	case "pfifo", "bfifo":
-		if r.hasInner && len(r.raw) < 4 {
+		if r.hasOptions && len(r.raw) < 4 {
 			return unix.EINVAL
 		}
 	}
@@ -169,32 +125,33 @@ func (q *qdisc) set(r Request) error {
 	return nil
 }
 
-// delQdisc is tc_get_qdisc.
-func (k *Kernel) delQdisc(d *device, r Request) error {
+// delQdisc is tc_get_qdisc (net/sched/sch_api.c), which deletes too.
+func (d *device) delQdisc(r Request) error {
 	at, err := d.seat(r.Parent)
 	if err != nil {
 		return err
 	}
 	q := *at
-	isOwn := at == &d.root || at == &d.ingress && d.hadIngress // the kernel's
+	hasDefault := at == &d.root || at == &d.ingress && d.hadIngress
 	switch {
-	case q == nil && isOwn && r.Handle != 0:
+	case q == nil && hasDefault && r.Handle != 0:
 		return refuse(unix.EINVAL, "Invalid handle")
-	case q == nil && isOwn && r.Kind != "":
+	case q == nil && hasDefault && r.Kind != "":
 		return refuse(unix.EINVAL, "Invalid qdisc name")
 	case q == nil:
 		return refuse(unix.ENOENT, "Cannot find specified qdisc on specified device")
 	case r.Handle != 0 && q.handle != r.Handle:
 		return refuse(unix.EINVAL, "Invalid handle")
 	}
-	if err := r.is(q.kind, "Invalid qdisc name"); err != nil {
+	if err := r.checkKind(q.kind, "Invalid qdisc name"); err != nil {
 		return err
 	}
 	*at = nil
 	return nil
 }
 
-// dumpQdiscs has those of the kernel's own too.
+// dumpQdiscs returns the messages of the qdiscs of a device, including the kernel's default
+// ones.
 func (d *device) dumpQdiscs() (replies [][]byte) {
 	own := func(kind string, parent uint32) {
 		replies = append(replies, message(nl.TcMsg{Ifindex: int32(d.Index), Parent: parent}, kind, nil, new(Counters)))
@@ -215,7 +172,7 @@ func (d *device) dumpQdiscs() (replies [][]byte) {
 	return replies
 }
 
-// Count sets what a qdisc or a class has counted.
+// Count sets the counters of a qdisc or a class, which must exist.
 func (k *Kernel) Count(device string, handle uint32, n Counters) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -8,25 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The parts of the handle of a filter of u32 (include/uapi/linux/pkt_cls.h): the table,
-// the bucket in it, and the node in that.
+// The parts of the handle of a u32 filter (include/uapi/linux/pkt_cls.h): the table, the
+// bucket in the table, and the node in the bucket.
 const (
 	u32Table  = 0xfff00000
 	u32Bucket = 0x000ff000
 	u32Node   = 0x00000fff
-	u32Root   = 0x80000000 // number of the first table that the kernel numbers
+	u32Root   = 0x80000000 // handle of the first root table
 )
 
-// table is a hash table of u32. All lists of a qdisc number theirs together.
-type table struct {
-	prio    uint16 // of its list
-	divisor uint32
-	root    bool
-	keys    map[uint32]attrs // options by handle
-	busy    time.Time        // until then it counts as linked to
-}
-
-// addRoot makes the table that a list begins with.
+// addRoot adds the root table of a list, and returns its number.
 func (b *block) addRoot(prio uint16) (number uint32) {
 	if b.tables == nil {
 		b.tables = map[uint32]*table{}
@@ -39,7 +30,7 @@ func (b *block) addRoot(prio uint16) (number uint32) {
 	return number
 }
 
-// lookUp returns the table and the filter of a handle; nil for what there is not.
+// lookUp returns the table and the filter of a handle; nil for what does not exist.
 func (b *block) lookUp(handle uint32) (*table, attrs) {
 	t := b.tables[handle&u32Table]
 	if t == nil {
@@ -49,20 +40,20 @@ func (b *block) lookUp(handle uint32) (*table, attrs) {
 }
 
 // setU32 is u32_change (net/sched/cls_u32.c).
-func (k *Kernel) setU32(b *block, l *list, r Request, there bool) error {
-	if !r.hasInner {
+func (d *device) setU32(b *block, l *list, r Request, there bool) error {
+	if !r.hasOptions {
 		return unix.EINVAL
 	}
-	if err := k.checkU32(b, r.options); err != nil {
+	if err := d.checkU32(b, r.options); err != nil {
 		return err
 	}
 	_, key := b.lookUp(r.Handle)
 	switch {
 	case there && key == nil:
 		return refuse(unix.EINVAL, "Key node id cannot be zero")
-	case there: // it keeps what it matches
+	case there: // the selector cannot change
 		if link := key.u32(nl.TCA_U32_LINK); link != 0 && r.options.u32(nl.TCA_U32_LINK) != link {
-			b.unlink(link, k.Grace)
+			b.unlink(link, d.kernel.Grace)
 		}
 		sel := key[nl.TCA_U32_SEL]
 		maps.Copy(key, r.options)
@@ -95,8 +86,8 @@ func (k *Kernel) setU32(b *block, l *list, r Request, there bool) error {
 	return nil
 }
 
-// checkU32 is u32_set_parms: what a filter leads to has to be there, except its class.
-func (k *Kernel) checkU32(b *block, options attrs) error {
+// checkU32 is u32_set_parms: what a filter leads to must exist, except its class.
+func (d *device) checkU32(b *block, options attrs) error {
 	if link := options.u32(nl.TCA_U32_LINK); link != 0 {
 		switch t := b.tables[link&u32Table]; {
 		case link&u32Node != 0:
@@ -110,16 +101,16 @@ func (k *Kernel) checkU32(b *block, options attrs) error {
 	if options[nl.TCA_U32_ACT] == nil {
 		return nil
 	}
-	if k.Lacks["mirred"] {
+	if d.kernel.Lacks["mirred"] {
 		return refuse(unix.ENOENT, "Failed to load TC action module")
 	}
-	if index, _ := redirect(options); k.devices[int(index)] == nil {
+	if index, _ := redirect(options); d.kernel.devices[int(index)] == nil {
 		return refuse(unix.ENODEV, "Failed to find device")
 	}
 	return nil
 }
 
-// addTable makes a table with a number of its own.
+// addTable adds a table with the number in the request.
 func (b *block) addTable(l *list, r Request) error {
 	divisor := r.options.u32(nl.TCA_U32_DIVISOR)
 	switch {
@@ -136,14 +127,14 @@ func (b *block) addTable(l *list, r Request) error {
 	return nil
 }
 
-// delU32 is u32_delete. The list goes with the last filter of its kind.
-func (k *Kernel) delU32(b *block, l *list, handle uint32) error {
+// delU32 is u32_delete. The list goes when it is the only u32 list and no filter remains.
+func (d *device) delU32(b *block, l *list, handle uint32) error {
 	t, key := b.lookUp(handle)
 	switch {
 	case key != nil:
 		delete(t.keys, handle)
 		if link := key.u32(nl.TCA_U32_LINK); link != 0 {
-			b.unlink(link, k.Grace)
+			b.unlink(link, d.kernel.Grace)
 		}
 	case t.root:
 		return refuse(unix.EINVAL, "Not allowed to delete root node")
@@ -166,13 +157,15 @@ func (k *Kernel) delU32(b *block, l *list, handle uint32) error {
 	return nil
 }
 
-// unlink notes that a link to a table has gone: it is freed after a grace period of RCU.
+// unlink notes that a link to a table is gone. The table stays in use for a grace period of
+// RCU.
 func (b *block) unlink(link uint32, grace time.Duration) {
 	if t := b.tables[link]; t != nil && grace > 0 {
 		t.busy = time.Now().Add(grace)
 	}
 }
 
+// isLinked reports whether a filter leads to a table.
 func (b *block) isLinked(number uint32) bool {
 	for _, t := range b.tables {
 		for _, key := range t.keys {
@@ -184,8 +177,8 @@ func (b *block) isLinked(number uint32) bool {
 	return false
 }
 
-// walk calls put with the tables of a list and their filters. Tables belong to it by
-// their preference.
+// walk calls put with the tables of a list and their filters. The tables of a list are
+// those with its preference.
 func (b *block) walk(l *list, put func(handle uint32, options []byte)) {
 	if l.kind != "u32" {
 		return
@@ -203,8 +196,8 @@ func (b *block) walk(l *list, put func(handle uint32, options []byte)) {
 	}
 }
 
-// redirect returns the device to which an action moves packets, and where in the option
-// that stands (include/uapi/linux/tc_act/tc_mirred.h).
+// redirect returns the index of the device to which an action moves packets, and the bytes
+// in the option that hold it (include/uapi/linux/tc_act/tc_mirred.h); nil if there is none.
 func redirect(options attrs) (index uint32, at []byte) {
 	const first, actOptions, mirredParms, ifindex = 1, 2, 2, 24
 	action := options[nl.TCA_U32_ACT]
@@ -217,7 +210,7 @@ func redirect(options attrs) (index uint32, at []byte) {
 	return native.Uint32(action[ifindex:]), action[ifindex:]
 }
 
-// find returns the value of an attribute, where it stands.
+// find returns the value of an attribute, not copied.
 func find(b []byte, number int) []byte {
 	all, err := nl.ParseRouteAttr(b)
 	if err != nil {
@@ -231,7 +224,7 @@ func find(b []byte, number int) []byte {
 	return nil
 }
 
-// forget has packets moved nowhere that were moved to a device.
+// forget clears a device from the actions that move packets to it.
 func (q *qdisc) forget(index uint32) {
 	for _, options := range q.block.all() {
 		if to, at := redirect(options); to == index && at != nil {

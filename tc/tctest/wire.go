@@ -11,10 +11,10 @@ import (
 
 var native = binary.NativeEndian
 
-// attrs are attributes by their number.
+// attrs are the values of attributes, by number.
 type attrs map[int][]byte
 
-// parse reads attributes; what is malformed has none.
+// parse reads attributes, and copies their values. Malformed ones give none.
 func parse(b []byte) attrs {
 	m := attrs{}
 	all, err := nl.ParseRouteAttr(b)
@@ -27,6 +27,7 @@ func parse(b []byte) attrs {
 	return m
 }
 
+// text returns a string without the zero bytes at its end.
 func (m attrs) text(number int) string { return string(bytes.TrimRight(m[number], "\x00")) }
 
 // u32 returns a number; 0 if it is missing.
@@ -45,8 +46,8 @@ func (m attrs) bytes() (b []byte) {
 	return b
 }
 
-// message returns a message about a qdisc, a class or a filter. Options are nil if it
-// has none.
+// message returns a message about a qdisc, a class or a filter. options and counted are nil
+// if it has none.
 func message(msg nl.TcMsg, kind string, options []byte, counted *Counters) []byte {
 	b := bytes.Clone(msg.Serialize())
 	b = append(b, nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(kind)).Serialize()...)
@@ -59,14 +60,14 @@ func message(msg nl.TcMsg, kind string, options []byte, counted *Counters) []byt
 	return b
 }
 
-// Counters are what a qdisc or a class has counted.
+// Counters are the counters of a qdisc or a class.
 type Counters struct {
 	Bytes, Packets                                uint64
 	Queue, Backlog, Dropped, Requeues, Overlimits uint32
 }
 
-// bytes returns TCA_STATS2 (include/uapi/linux/gen_stats.h). Packets have 64 bits only
-// if they need them.
+// bytes returns the value of TCA_STATS2 (include/uapi/linux/gen_stats.h). It has a 64-bit
+// count of packets only if there are so many.
 func (c Counters) bytes() []byte {
 	basic := native.AppendUint64(nil, c.Bytes)
 	basic = native.AppendUint32(basic, uint32(c.Packets))

@@ -7,35 +7,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MemoryEnd is an End in memory. What is written waits with the writer while the reader has
-// no room for it, and otherwise with the reader. A test may do more with it than an End can:
-// Interrupt, Break, WriteUrgent.
+// MemoryEnd is an End in memory. Bytes that are written arrive at once if the reader has
+// room for them; until then they stay with the writer. Any number of goroutines may use it.
+// A test can do more with it than an End allows: Interrupt, Break, WriteUrgent.
 type MemoryEnd struct {
-	link  *sync.Mutex // guards what follows, of both ends; it comes before that of a poller
+	// Set by newLink.
+	link  *sync.Mutex // of both ends; a poller's lock is taken after it
 	peer  *MemoryEnd
 	local netip.AddrPort
+
+	// They guard themselves; the poller's lock guards Due.
 	watched
 	noPipes
 	Due
 
-	state   linkState
-	err     error  // why it is down, until that has been told
-	in      stream // what has arrived, and is not read
-	out     stream // what was written, and has not arrived
-	ended   bool   // nothing more is written
-	hears   bool   // the end of the other one has arrived, behind in
-	closed  bool
-	waits   bool         // a write has found no room
-	passed  [ops]uint64  // bytes that were ever read and written
-	options [options]int // what Set has set
-	faults  faults       // of the operations to come
-	changed func()       // something has happened; nil: nobody waits for that
+	// link guards the fields below.
+	state     linkState
+	err       error  // why the end is down, until it is reported
+	in        stream // arrived, and not read
+	out       stream // written, and not arrived
+	ended     bool   // CloseWrite or Close was called
+	peerEnded bool   // the peer's end of the stream has arrived, after in
+	closed    bool
+	wantsRoom bool         // a write has found no room
+	passed    [ops]uint64  // bytes ever read and written
+	options   [options]int // as Set has set them
+	faults    faults       // for the operations to come
+	changed   func()       // called when something happens, with link held; nil: nobody waits
 }
 
 // stream is bytes on their way, one of which may be urgent.
 type stream struct {
 	bytes  []byte
-	urgent int // how many bytes are before the urgent one, plus one; 0: there is none
+	urgent int // how many bytes are before the urgent one, plus one; 0: none is urgent
 }
 
 type linkState uint8
@@ -43,10 +47,10 @@ type linkState uint8
 const (
 	linkUp linkState = iota
 	linkConnecting
-	linkDown // a reset has come, or whatever err says
+	linkDown // by a reset, or as err says
 )
 
-// Op is an operation that Interrupt lets fail.
+// Op is an operation of an end: see Interrupt and Passed.
 type Op uint8
 
 const (
@@ -55,7 +59,7 @@ const (
 	ops
 )
 
-// Room of an end, in bytes. The kernel's is about as large on a network.
+// The room of an end, in bytes. That of the kernel is of about this size on a network.
 const (
 	roomIn  = 64 << 10
 	roomOut = 64 << 10
@@ -64,6 +68,7 @@ const (
 // NewLink returns the two ends of a connection.
 func NewLink() (one, other *MemoryEnd) { return newLink(netip.AddrPort{}, netip.AddrPort{}) }
 
+// newLink is NewLink with the addresses of the ends.
 func newLink(one, other netip.AddrPort) (*MemoryEnd, *MemoryEnd) {
 	mu := new(sync.Mutex)
 	a, b := &MemoryEnd{link: mu, local: one}, &MemoryEnd{link: mu, local: other}
@@ -71,10 +76,10 @@ func newLink(one, other netip.AddrPort) (*MemoryEnd, *MemoryEnd) {
 	return a, b
 }
 
-// faults are what Interrupt wants of each operation.
+// faults are the errors that Interrupt has set for each operation.
 type faults [ops][]error
 
-// next returns what is wanted of an operation on an end now; nil: nothing.
+// next returns the error of the next operation of a kind; nil: it does not fail.
 func (f *faults) next(op Op, e *MemoryEnd) error {
 	if len(f[op]) == 0 {
 		return nil
@@ -86,16 +91,16 @@ func (f *faults) next(op Op, e *MemoryEnd) error {
 	return err
 }
 
-// Interrupt lets the next operations fail, with an error each, and have no other effect:
-// EINTR, or EAGAIN, after which the poller tells again.
+// Interrupt makes the next operations fail without effect, each with one of the errors:
+// EINTR, or EAGAIN, after which the poller reports what the end is ready for.
 func (e *MemoryEnd) Interrupt(op Op, errs ...error) {
 	e.link.Lock()
 	defer e.link.Unlock()
 	e.faults[op] = append(e.faults[op], errs...)
 }
 
-// Break takes the connection down at this end, as the kernel does when it gives up. The
-// other end learns nothing.
+// Break takes this end down with an error, as the kernel does when it gives up. The other
+// end does not notice.
 func (e *MemoryEnd) Break(err error) {
 	e.link.Lock()
 	defer e.link.Unlock()
@@ -104,7 +109,7 @@ func (e *MemoryEnd) Break(err error) {
 	}
 }
 
-// WriteUrgent writes a byte of urgent data (MSG_OOB in send(2)).
+// WriteUrgent writes a byte of urgent data (MSG_OOB in send(2)). It needs no room.
 func (e *MemoryEnd) WriteUrgent(b byte) error {
 	e.link.Lock()
 	defer e.link.Unlock()
@@ -135,6 +140,7 @@ func (e *MemoryEnd) Read(p []byte) (int, error) {
 	return e.read(p)
 }
 
+// read is Read with link held.
 func (e *MemoryEnd) read(p []byte) (int, error) {
 	if err := e.faults.next(OnRead, e); err != nil {
 		return 0, err
@@ -147,7 +153,7 @@ func (e *MemoryEnd) read(p []byte) (int, error) {
 		return n, nil
 	case e.closed:
 		return 0, unix.EBADF
-	case e.hears:
+	case e.peerEnded:
 		return 0, nil
 	case e.err != nil:
 		return 0, e.takeErr()
@@ -157,8 +163,8 @@ func (e *MemoryEnd) read(p []byte) (int, error) {
 	return 0, unix.EAGAIN
 }
 
-// read takes bytes out. It stops short of the urgent byte, which it skips at first: that
-// one is outside of the stream.
+// read takes bytes out of the stream. It stops before the urgent byte; the next read skips
+// that, since it is not part of the stream.
 func (s *stream) read(p []byte) int {
 	if s.urgent == 1 {
 		s.bytes, s.urgent = s.bytes[1:], 0
@@ -172,8 +178,8 @@ func (s *stream) read(p []byte) int {
 	return n
 }
 
-// take moves n bytes from the beginning of another stream to the end of this one. A byte is
-// urgent until another one is.
+// take moves n bytes from the beginning of another stream to the end of this one. Only the
+// last urgent byte stays urgent.
 func (s *stream) take(from *stream, n int) {
 	if u := from.urgent; u > 0 && u <= n {
 		if s.urgent == 1 {
@@ -185,7 +191,7 @@ func (s *stream) take(from *stream, n int) {
 	from.drop(n)
 }
 
-// drop takes n bytes out, of which none is urgent.
+// drop removes the first n bytes. None of them may be urgent.
 func (s *stream) drop(n int) {
 	s.bytes = s.bytes[n:]
 	if s.urgent > 0 {
@@ -200,6 +206,7 @@ func (e *MemoryEnd) Write(p []byte) (int, error) {
 	return e.write(p)
 }
 
+// write is Write with link held.
 func (e *MemoryEnd) write(p []byte) (int, error) {
 	if err := e.mayWrite(); err != nil {
 		return 0, err
@@ -219,13 +226,13 @@ func (e *MemoryEnd) write(p []byte) (int, error) {
 		e.move()
 	}
 	if written == 0 && len(p) > 0 {
-		e.waits = true
+		e.wantsRoom = true
 		return 0, unix.EAGAIN
 	}
 	return written, nil
 }
 
-// mayWrite returns why nothing can be written, if there is a reason.
+// mayWrite returns an error if the end cannot write now. link is held.
 func (e *MemoryEnd) mayWrite() error {
 	switch {
 	case e.closed:
@@ -240,17 +247,18 @@ func (e *MemoryEnd) mayWrite() error {
 	return nil
 }
 
+// takeErr returns err once. link is held.
 func (e *MemoryEnd) takeErr() error {
 	err := e.err
 	e.err = nil
 	return err
 }
 
-// room returns for how many bytes there is room to be written.
+// room returns how many bytes can be written.
 func (e *MemoryEnd) room() int { return roomOut - len(e.out.bytes) }
 
-// hasRoom reports whether there is room for so much that it is worth to tell. UnsentLow is
-// about that only: the kernel, too, lets a piece grow that it has begun.
+// hasRoom reports whether there is enough room to be writable. UnsentLow counts only here:
+// once an end is writable, a write may go beyond it, as in the kernel.
 func (e *MemoryEnd) hasRoom() bool {
 	if low := e.options[UnsentLow]; low > 0 {
 		return 2*len(e.out.bytes) < low
@@ -258,12 +266,13 @@ func (e *MemoryEnd) hasRoom() bool {
 	return 3*e.room() >= roomOut
 }
 
-// move lets what was written arrive, as far as there is room, and the end behind it.
+// move delivers to the peer what it has room for, and then the end of the stream. link is
+// held.
 func (e *MemoryEnd) move() {
 	to := e.peer
 	if to.closed {
 		if len(e.out.bytes) > 0 && e.state == linkUp {
-			e.reset() // the kernel answers so for a socket that is closed
+			e.reset() // the kernel's answer for a closed socket
 		}
 		return
 	}
@@ -273,13 +282,13 @@ func (e *MemoryEnd) move() {
 	}
 	n := max(min(room-len(to.in.bytes), len(e.out.bytes)), 0)
 	to.in.take(&e.out, n)
-	ends := e.ended && len(e.out.bytes) == 0 && !to.hears && e.state == linkUp
-	to.hears = to.hears || ends
+	ends := e.ended && len(e.out.bytes) == 0 && !to.peerEnded && e.state == linkUp
+	to.peerEnded = to.peerEnded || ends
 	if n > 0 || ends {
 		to.happened()
 	}
-	if n > 0 && e.waits && e.hasRoom() {
-		e.waits = false
+	if n > 0 && e.wantsRoom && e.hasRoom() {
+		e.wantsRoom = false
 		e.happened()
 	}
 }
@@ -293,11 +302,11 @@ func (e *MemoryEnd) CloseWrite() error {
 	}
 	e.ended = true
 	e.move()
-	e.happened() // it may have hung up
+	e.happened() // both ways may have ended
 	return nil
 }
 
-// Close implements End. If something has not been read, the other end is reset.
+// Close implements End. If there are unread bytes, it resets the other end.
 func (e *MemoryEnd) Close() {
 	e.link.Lock()
 	defer e.link.Unlock()
@@ -313,7 +322,7 @@ func (e *MemoryEnd) Close() {
 	}
 	e.ended = true
 	e.move()
-	e.peer.move() // what was on its way here meets a closed end
+	e.peer.move() // what was on its way here finds the end closed
 }
 
 // Reset implements End.
@@ -323,7 +332,7 @@ func (e *MemoryEnd) Reset() {
 	if e.closed {
 		return
 	}
-	over := e.state != linkUp || e.ended && len(e.out.bytes) == 0 && e.hears
+	over := e.state != linkUp || e.ended && len(e.out.bytes) == 0 && e.peerEnded
 	e.leave()
 	e.state, e.out = linkDown, stream{}
 	if !over {
@@ -331,7 +340,7 @@ func (e *MemoryEnd) Reset() {
 	}
 }
 
-// leave closes the end for its user.
+// leave closes the end for its user. link is held.
 func (e *MemoryEnd) leave() {
 	e.closed, e.in = true, stream{}
 	e.unwatch(nil)
@@ -340,19 +349,20 @@ func (e *MemoryEnd) leave() {
 	}
 }
 
-// reset is what a reset that arrives does: what has arrived before can still be read.
+// reset takes the end down as an arriving reset does. What has arrived before can still be
+// read. link is held.
 func (e *MemoryEnd) reset() {
 	if e.state != linkUp {
 		return
 	}
-	if e.hears && !e.ended {
+	if e.peerEnded && !e.ended {
 		e.fail(unix.EPIPE)
 	} else {
 		e.fail(unix.ECONNRESET)
 	}
 }
 
-// fail takes the end down.
+// fail takes the end down with an error. link is held.
 func (e *MemoryEnd) fail(err error) {
 	e.state, e.err, e.out = linkDown, err, stream{}
 	e.happened()
@@ -369,7 +379,7 @@ func (e *MemoryEnd) Failure() error {
 func (e *MemoryEnd) AtEnd() bool {
 	e.link.Lock()
 	defer e.link.Unlock()
-	return len(e.in.bytes) == 0 && (e.hears || e.state == linkDown && e.err == nil)
+	return len(e.in.bytes) == 0 && (e.peerEnded || e.state == linkDown && e.err == nil)
 }
 
 // Unsent implements End.
@@ -398,13 +408,13 @@ func (e *MemoryEnd) Get(o Option) int {
 	return e.options[o]
 }
 
-// noPipes is part of an end that has nothing to do with pipes.
+// noPipes is part of an end that cannot use pipes.
 type noPipes struct{}
 
 func (noPipes) fill(*pipe, int) (int, error)  { return 0, unix.EINVAL }
 func (noPipes) drain(*pipe, int) (int, error) { return 0, unix.EINVAL }
 
-// happened tells whoever waits for news of the end.
+// happened wakes whoever waits for a change of the end. link is held.
 func (e *MemoryEnd) happened() {
 	e.news(e)
 	if e.changed != nil {
@@ -416,7 +426,7 @@ func (e *MemoryEnd) happened() {
 func (e *MemoryEnd) ready() (events Events) {
 	e.link.Lock()
 	defer e.link.Unlock()
-	heard := e.hears || e.state == linkDown
+	heard := e.peerEnded || e.state == linkDown
 	for _, one := range []struct {
 		is     bool
 		events Events
@@ -425,7 +435,7 @@ func (e *MemoryEnd) ready() (events Events) {
 		{len(e.in.bytes) > 0 && !(len(e.in.bytes) == 1 && e.in.urgent == 1), Readable},
 		{e.state == linkDown || e.state == linkUp && (e.ended || e.hasRoom()), Writable},
 		{e.err != nil, Broken},
-		{e.state == linkDown || e.ended && e.hears, HungUp},
+		{e.state == linkDown || e.ended && e.peerEnded, HungUp},
 		{e.in.urgent > 0, Urgent},
 	} {
 		if one.is {
@@ -435,9 +445,10 @@ func (e *MemoryEnd) ready() (events Events) {
 	return events
 }
 
-// Turn implements Turner: it tells the watcher what the end is ready for.
-func (e *MemoryEnd) Turn() { e.tell(e.ready()) }
+// Turn implements Turner. It reports to the watcher what the end is ready for.
+func (e *MemoryEnd) Turn() { e.report(e.ready()) }
 
+// watch implements Source.
 func (e *MemoryEnd) watch(p *Poller, events Events, key uint64) error {
 	e.begin(p, events, key, e)
 	return nil
