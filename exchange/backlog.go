@@ -1,11 +1,7 @@
 package exchange
 
 import (
-	"unsafe"
-
-	"shaper/buffer"
 	"shaper/policy"
-	"shaper/shaper"
 	"shaper/stats"
 )
 
@@ -110,14 +106,6 @@ func (q *backlog) departed(tag uint16) {
 	}
 }
 
-// messageMemory is what a message takes that waits, without the bytes of its buffer.
-const messageMemory = policy.MessageHolds - buffer.Min
-
-// It does not compile if that is too little.
-const _ = messageMemory - unsafe.Sizeof(message{}) - unsafe.Sizeof(buffer.Buffer{})
-
-func (m *message) memory() int { return messageMemory + len(m.buf.Bytes) }
-
 // drop drops the messages that wait.
 func (q *backlog) drop(reason stats.Reason) {
 	for _, b := range q.classes {
@@ -142,44 +130,4 @@ func (q *backlog) dropList(of *list, reason stats.Reason) {
 			m.release()
 		} // else it is about to be told to leave, and will not
 	}
-}
-
-// reasonOf returns why a message is refused.
-func reasonOf(v shaper.Verdict) stats.Reason {
-	if v == shaper.TooLong {
-		return stats.MaxWait
-	}
-	return stats.QueueFull
-}
-
-// list is messages in the order of their arrival.
-type list struct {
-	first, last *message
-	n           int
-}
-
-func (q *list) push(m *message) {
-	m.prev, m.next = q.last, nil
-	if q.last == nil {
-		q.first = m
-	} else {
-		q.last.next = m
-	}
-	q.last = m
-	q.n++
-}
-
-func (q *list) remove(m *message) {
-	if m.prev == nil {
-		q.first = m.next
-	} else {
-		m.prev.next = m.next
-	}
-	if m.next == nil {
-		q.last = m.prev
-	} else {
-		m.next.prev = m.prev
-	}
-	m.prev, m.next = nil, nil
-	q.n--
 }

@@ -1,8 +1,6 @@
 package exchange
 
 import (
-	"time"
-
 	"shaper/shaper"
 	"shaper/stats"
 )
@@ -102,22 +100,6 @@ func (b *body) passAsked() {
 	}
 }
 
-// Leave implements shaper.Owner.
-func (b *body) Leave(now time.Time) { b.lane.x.host.Turn(now, b) }
-
-// Take implements Turn: the piece that waits may go.
-func (b *body) Take(now time.Time) {
-	l := b.lane
-	l.x.tell(now)
-	if l.state != waiting { // it has been dropped
-		b.flow.Left(now)
-		return
-	}
-	l.state = passing
-	b.passAsked()
-	l.x.goOn(1)
-}
-
 // join moves the flow into another class, with the piece that waits.
 func (b *body) join(class *shaper.Class) {
 	l := b.lane
@@ -127,5 +109,16 @@ func (b *body) join(class *shaper.Class) {
 	}
 	if b.judge(verdict); !l.x.stopped {
 		l.x.host.Revisit()
+	}
+}
+
+// passWhole passes on the message that was found, which nothing holds up.
+func (l *lane) passWhole() {
+	l.state, l.body.ends = reading, l.found.whole
+	l.out.hold(l.in.bytes()[:l.found.size])
+	l.dir.Sent(l.class(), shaper.Cost{Bytes: int64(l.found.size)})
+	if !l.x.stopped {
+		l.in.consume(l.found.size)
+		l.finished()
 	}
 }

@@ -83,3 +83,12 @@ func (c *classes) quit(now time.Time) {
 		}
 	}
 }
+
+// class returns the class of the message that was found last, and of the bytes behind it;
+// nil for none.
+func (l *lane) class() *shaper.Class {
+	if l.isUp() {
+		return l.x.classes.all[l.found.tag]
+	}
+	return l.body.flow.Class()
+}

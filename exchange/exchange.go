@@ -7,21 +7,25 @@
 // simulation and a test drive the same one. It starts no goroutine and takes no lock: its
 // host calls it from one goroutine at a time.
 //
-// The files stand in the order of a message's way:
+// Files call downwards only:
 //
-//	exchange  the machine: both directions, in turns
-//	host      what the machine asks of its host
-//	lane      one direction: what it is at, and what it does next
-//	input     what was read and has not been passed on
-//	classes   which class a message enters
-//	message   a message on its way: it enters its class, and leaves it
-//	backlog   where it waits
-//	resume    how it goes on after it has waited
-//	body      bytes that are no message: they pass in pieces
-//	output    what was passed on and has not been written
-//	refuse    the answer to a message that is refused, and what a provider's answers say
+//	turn      a class lets something go: the host takes the turn
+//	exchange  the machine: both directions, event by event
+//	reroute   messages that wait follow a reload
+//	advance   what a direction does next: it finds a message and handles it
+//	resume    a message that has waited goes on
+//	enter     a message enters its class, and leaves it
+//	body      bytes that no class counts as a message: they pass in pieces
+//	refuse    the refusal of a message, and what a provider's answer says
 //	end       how a direction ends
-//	reroute   how messages that wait follow a reload
+//	backlog   where messages wait
+//	message   a message on its way, and the memory that it takes
+//	classes   which class a message enters
+//	lane      one direction: its state, and all that it holds
+//	input     what was read and has not been passed on
+//	output    what was passed on and has not been written
+//	protocol  what the protocols differ in
+//	host      what the machine asks of its host
 package exchange
 
 import (
@@ -99,13 +103,6 @@ func (x *Exchange) Drive(now time.Time) {
 	x.goOn(turnEvents)
 }
 
-// tell notes the time. A host that waits for a lock may be late to tell it.
-func (x *Exchange) tell(now time.Time) {
-	if now.After(x.now) {
-		x.now = now
-	}
-}
-
 // goOn gives both directions an event in turn, until nothing moves or the turn is over.
 // Then it writes what was held for more.
 func (x *Exchange) goOn(turn int) {
@@ -128,16 +125,6 @@ func (x *Exchange) Flush() {
 		}
 	}
 }
-
-// asks reports whether a message to the provider gets an answer.
-func (x *Exchange) asks() bool { return x.protocol == policy.SMPP || x.protocol == policy.HTTP }
-
-// isHTTP reports whether messages have bodies, and nothing may overtake one that waits.
-func (x *Exchange) isHTTP() bool { return x.protocol == policy.HTTP }
-
-// readsOn reports whether anything may overtake messages that wait, so that it is worth
-// reading on.
-func (x *Exchange) readsOn() bool { return x.protocol == policy.SMPP || x.protocol == policy.ISO8583 }
 
 // answerPatience is how long a request may be in flight: as long as the most patient
 // client waits.

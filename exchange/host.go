@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"shaper/frame"
-	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
 )
@@ -82,10 +81,9 @@ type Follower interface {
 	Dropped(now time.Time, reason stats.Reason) // with the connection
 }
 
-// MakesWait reports whether a message that its class has no room for waits, and with it
-// in the end whoever has sent it: if the class says so; and if the message cannot be
-// refused, as what a provider delivers.
-func MakesWait(class *shaper.Class, protocol policy.Protocol, refusable bool) bool {
-	conf := class.Policy()
-	return conf.OverflowFor(protocol) == policy.Wait || !refusable && conf.OverflowFor(policy.TCP) == policy.Wait
+// tell notes the time. A host that waits for a lock may be late to tell it.
+func (x *Exchange) tell(now time.Time) {
+	if now.After(x.now) {
+		x.now = now
+	}
 }

@@ -1,6 +1,9 @@
 package exchange
 
-import "shaper/buffer"
+import (
+	"io"
+	"shaper/buffer"
+)
 
 // input is what a lane has read and not passed on.
 type input struct {
@@ -87,4 +90,24 @@ func (in *input) drop() {
 		in.buf.Put()
 	}
 	in.buf, in.off, in.to = nil, 0, 0
+}
+
+// read reads what is there; false if there is nothing, or no more.
+func (l *lane) read() bool {
+	if l.in.end != open || !l.dir.Readable() {
+		return false
+	}
+	n, err := l.dir.Read(l.in.room(l.scan.Need()))
+	if l.x.stopped {
+		return false
+	}
+	l.in.filled(n)
+	switch err {
+	case nil:
+	case io.EOF:
+		l.in.end = clean
+	default:
+		l.in.end = cut
+	}
+	return n > 0
 }

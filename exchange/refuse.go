@@ -99,3 +99,19 @@ func (x *Exchange) signal(m *frame.Message) string {
 	}
 	return strconv.Itoa(m.Status)
 }
+
+// finished goes on after a message that was passed on to its end.
+func (l *lane) finished() {
+	if l.body.ends = false; !l.isUp() {
+		l.x.answered()
+		l.x.answerDue()
+	}
+}
+
+// reasonOf returns why a message is refused.
+func reasonOf(v shaper.Verdict) stats.Reason {
+	if v == shaper.TooLong {
+		return stats.MaxWait
+	}
+	return stats.QueueFull
+}

@@ -62,9 +62,3 @@ func (q *backlog) followBehind() bool {
 	m.release()
 	return true
 }
-
-// takes reports whether a message that leaves now can be sent: the receiver has taken what
-// was before it, but for a little, and the link has room for another request.
-func (l *lane) takes() bool {
-	return (len(l.out.held) <= MostHeld || l.dir.Writable()) && (!l.isUp() || l.x.link.Room())
-}
