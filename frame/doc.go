@@ -101,4 +101,29 @@
 // scheme and authority) and host (of the target, else of Host, without its port)
 // are the bytes as they were sent: not decoded, not cleaned, not lowered.
 // source_addr is that of the message, system_id that of the last bind.
+//
+// # Files
+//
+// Files call downwards only. First come the links, one for each protocol; then what they
+// are made of.
+//
+//	frame     what a link and its scanners promise, whatever the protocol
+//	smpp      the link of SMPP
+//	pdu       what a PDU says: its source, its cost, what it says about the rate
+//	window    the requests of SMPP without an answer, by sequence number
+//	http      the link of HTTP
+//	refuse    the text of a 429
+//	request   the scanner of requests
+//	response  the scanner of responses
+//	stream    heads and bodies of either direction
+//	pipeline  the requests of HTTP without an answer, in their order
+//	retry     what a 429 or a 503 says about the rate
+//	origin    rewriting heads for another host
+//	target    path and host of a request
+//	head      the fields of a head
+//	iso8583   the link of ISO 8583
+//	lines     the link of lines
+//	gather    the scanner of messages that are gathered whole
+//	message   what is found: a message, and what it says
+//	error     why bytes cannot be framed
 package frame

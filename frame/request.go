@@ -23,7 +23,7 @@ func (u *httpRequests) held() bool {
 	if u.link.tunneled && u.phase == atHead {
 		u.phase = inTunnel
 	}
-	return u.undecided || u.closed || u.phase == atHead && (u.link.asked || u.link.n == maxPipelined)
+	return u.undecided || u.closed || u.phase == atHead && (u.link.leaving || u.link.pipeline.n == maxPipelined)
 }
 
 func (u *httpRequests) Next(p []byte) (int, Event, error) {

@@ -15,7 +15,7 @@ func (d *httpResponses) Next(p []byte) (int, Event, error) {
 		n, ev, err := d.body(p)
 		return n, d.ended(ev), err
 	}
-	asked, known := d.link.front()
+	asked, tag := d.link.pipeline.front()
 	switch {
 	case asked&isRefused != 0: // the turn is ours
 		return 0, Hold, nil
@@ -36,7 +36,7 @@ func (d *httpResponses) Next(p []byte) (int, Event, error) {
 	if reason := d.leavesHTTP(&h, asked); reason != fine {
 		return d.wrong(reason, 0)
 	}
-	return n, d.began(n, &h, asked, known), nil
+	return n, d.began(n, &h, asked, tag), nil
 }
 
 // leavesHTTP decides whether the connection goes on in HTTP.
@@ -54,15 +54,15 @@ func (d *httpResponses) leavesHTTP(h *head, asked pending) Reason {
 
 // began tells of a response (RFC 9112, 6.3) to a request, which is known unless
 // nobody asked, as for the 408 of a server that has waited too long.
-func (d *httpResponses) began(n int, h *head, asked pending, known bool) Event {
+func (d *httpResponses) began(n int, h *head, asked pending, tag uint16) Event {
 	final := h.status/100 != 1 || h.status == 101
-	d.answering = final && known
+	d.answering = final && d.link.pipeline.n > 0
 	d.message = Message{Kind: Response, Status: h.status, Answers: d.answering, Throttle: HTTPThrottle(h.status, h.retryAfter)}
 	if d.answering {
-		d.message.Tag = d.link.tags[d.link.first]
+		d.message.Tag = tag
 	}
 	if final && asked&leaves != 0 {
-		d.link.asked = false
+		d.link.leaving = false
 	}
 	switch {
 	case d.link.tunneled:
@@ -79,7 +79,7 @@ func (d *httpResponses) began(n int, h *head, asked pending, known bool) Event {
 func (d *httpResponses) ended(ev Event) Event {
 	if (ev == Whole || ev == End) && d.answering {
 		d.answering = false
-		d.link.pop()
+		d.link.pipeline.pop()
 	}
 	return ev
 }
