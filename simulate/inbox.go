@@ -7,7 +7,6 @@ import (
 	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
-	"shaper/stats"
 )
 
 // inbox is one direction of a link: messages that are described rather than written out.
@@ -35,20 +34,6 @@ func (b *inbox) push(p *posted) {
 	}
 	b.last = p
 	b.unread += p.bytes
-}
-
-// lose forgets what the exchange has not found, since the connection has ended.
-func (b *inbox) lose(reason stats.Reason) {
-	for b.first != nil {
-		p := b.take()
-		class := b.link.own[0]
-		if p.returns {
-			class = b.link.own[1]
-		}
-		p.enters(class, false)
-		p.Dropped(b.link.run.now, reason)
-	}
-	b.unread = 0
 }
 
 // take takes out the first message.

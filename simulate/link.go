@@ -224,12 +224,22 @@ func (l *link) close(reason stats.Reason) {
 	now := l.run.now
 	l.ended = true
 	l.machine.Quit(now, reason)
-	for _, b := range [...]*inbox{&l.up, &l.down} {
-		b.lose(reason)
-	}
+	l.lose(&l.up, l.own[0], reason)
+	l.lose(&l.down, l.own[1], reason)
 	for _, class := range l.own {
 		class.Quit(now)
 	}
+}
+
+// lose drops the messages of an inbox that the exchange has not found; class is the class
+// of that direction.
+func (l *link) lose(from *inbox, class *shaper.Class, reason stats.Reason) {
+	for from.first != nil {
+		p := from.take()
+		p.enters(l.classOf(class), class, false)
+		p.Dropped(l.run.now, reason)
+	}
+	from.unread = 0
 }
 
 // stays reports whether the connection has to stay open: something is on its way there, or
@@ -244,7 +254,7 @@ func (l *link) Found(_ time.Time, f exchange.Found) exchange.Follower {
 	if f.Direction == stats.Downstream {
 		p = l.down.found
 	}
-	p.enters(f.Class, f.Asks)
+	p.enters(l.classOf(f.Class), f.Class, f.Asks)
 	l.fresh = append(l.fresh, p)
 	return p
 }
@@ -254,3 +264,9 @@ func (l *link) Answered(time.Time, uint32) {}
 
 // Expired implements exchange.Watcher.
 func (l *link) Expired(time.Time, time.Time) {}
+
+// nextSession returns the number of a new connection.
+func (r *run) nextSession() uint64 {
+	r.lastSession++
+	return r.lastSession
+}

@@ -30,8 +30,8 @@ type posted struct {
 const largest = 128 << 10
 
 // enters notes which class the message enters, and whether it is taken to be answered.
-func (p *posted) enters(class *shaper.Class, asks bool) {
-	p.class, p.bucket, p.asks = p.link.classOf(class), class, asks
+func (p *posted) enters(class *class, bucket *shaper.Class, asks bool) {
+	p.class, p.bucket, p.asks = class, bucket, asks
 	for up := p.class; up != nil; up = up.parent {
 		up.arrive(p.link.run, &shaper.Cost{Bytes: p.bytes})
 	}

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -100,4 +101,22 @@ func (l *lost) read() map[stats.Reason]stats.LossReading {
 		all[stats.Reason(reason)] = stats.LossReading{Items: a.Items, Bytes: a.Bytes}
 	}
 	return all
+}
+
+// LeftOut says which keys of a policy a simulation does not obey, and why; nothing
+// where it obeys all of it.
+func LeftOut(p *policy.Policy) (notes []string) {
+	for _, c := range p.Classes {
+		note := func(uses bool, key, why string) {
+			if uses {
+				notes = append(notes, fmt.Sprintf("class.%s.%s is not simulated: %s", c.Name, key, why))
+			}
+		}
+		note(c.InFlight > 0, "in_flight", "nobody answers")
+		note(c.OnThrottle != policy.OnThrottle{}, "on_throttle", "no provider says that it is too fast")
+		note(c.Adapt, "adapt", "no provider says that it is too fast")
+		note(c.MaxConnections > 0, "max_connections", "how long a session is open is not known")
+		note(c.Shadow, "shadow", "what the class would do is not computed, and it limits nothing")
+	}
+	return notes
 }

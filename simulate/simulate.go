@@ -7,15 +7,34 @@
 // A [Source] yields arrivals: a [Load] generates them, [ReadTrace] and
 // [ReadCapture] read them. [Run] has them enter the classes of a policy and
 // returns a [Report].
+//
+// Files call downwards only:
+//
+//	simulate    what goes in, and Run
+//	load        arrivals that are generated
+//	trace       arrivals from a file of lines: CSV or JSON
+//	lines       reading such a file line by line
+//	capture     arrivals from a file of packets
+//	packet      addresses and payload of a packet
+//	entry       the listener through which an arrival comes in
+//	run         a simulation in progress: event after event
+//	send        what a sender sends of an arrival
+//	link        a connection of a protocol with messages, and the exchange in it
+//	inbox       one direction of a link: messages that are described, not written out
+//	posted      a message on its way
+//	parcel      any other item on its way: a piece, a datagram, a connection
+//	sender      a source, and its next arrival
+//	tree        the classes, and when each tree lets an item go
+//	agenda      the events of a run, in the order of time
+//	departures  the file of what has left
+//	plot        the image of a report
+//	report      what a run has come to
+//	tally       what is counted of a class
+//	curve       the course of a class, for a plot
 package simulate
 
 import (
-	"fmt"
-	"net"
 	"net/netip"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"shaper/policy"
@@ -84,109 +103,3 @@ func Run(p *policy.Policy, sources []Source, o Options) (*Report, error) {
 	}
 	return r.report(), nil
 }
-
-// LeftOut says which keys of a policy a simulation does not obey, and why; nothing
-// where it obeys all of it.
-func LeftOut(p *policy.Policy) (notes []string) {
-	for _, c := range p.Classes {
-		note := func(uses bool, key, why string) {
-			if uses {
-				notes = append(notes, fmt.Sprintf("class.%s.%s is not simulated: %s", c.Name, key, why))
-			}
-		}
-		note(c.InFlight > 0, "in_flight", "nobody answers")
-		note(c.OnThrottle != policy.OnThrottle{}, "on_throttle", "no provider says that it is too fast")
-		note(c.Adapt, "adapt", "no provider says that it is too fast")
-		note(c.MaxConnections > 0, "max_connections", "how long a session is open is not known")
-		note(c.Shadow, "shadow", "what the class would do is not computed, and it limits nothing")
-	}
-	return notes
-}
-
-// entry returns through which listener something comes that names a listener
-// ("" for none) and a port (0 for none), and the port; or what is wrong with
-// that, and what is allowed. Only what can be meant in one way is found.
-func entry(p *policy.Policy, listener string, port uint16) (l policy.Listener, at uint16, problem, allowed string) {
-	if listener != "" {
-		l, ok := p.Listener(listener)
-		if !ok {
-			return l, 0, fmt.Sprintf("there is no listener %q", listener), "listeners: " + names(p.Listeners)
-		}
-		if port == 0 {
-			port = firstPort(l)
-		}
-		return l, port, "", ""
-	}
-	all := p.Listeners
-	if port > 0 {
-		if at := listenersAt(p, "", port); len(at) > 0 || len(all) > 1 {
-			all = at
-		}
-	}
-	switch len(all) {
-	case 0:
-		return l, 0, fmt.Sprintf("no listener has port %d", port), "a port of one, or the name of a listener: " + names(p.Listeners)
-	case 1:
-		return entry(p, all[0].Name, port)
-	}
-	return l, 0, "which listener it comes in through is not said", "one of: " + names(all)
-}
-
-// listenersAt returns the listeners of a port, over TCP or UDP, or both if that is "".
-func listenersAt(p *policy.Policy, protocol policy.Protocol, port uint16) (found []policy.Listener) {
-	for _, l := range p.Listeners {
-		if (protocol == "" || l.Protocol.Network() == protocol) && slices.Contains(ports(l), port) {
-			found = append(found, l)
-		}
-	}
-	return found
-}
-
-func names(listeners []policy.Listener) string {
-	all := make([]string, len(listeners))
-	for i, l := range listeners {
-		all[i] = l.Name
-	}
-	return strings.Join(all, ", ")
-}
-
-// ports returns the ports of a listener that its policy tells.
-func ports(l policy.Listener) (all []uint16) {
-	for _, address := range l.Listen {
-		_, port, err := net.SplitHostPort(address)
-		if n, bad := strconv.ParseUint(port, 10, 16); err == nil && bad == nil && n > 0 {
-			all = append(all, uint16(n))
-		}
-	}
-	return all
-}
-
-// firstPort returns a port of a listener; 0 where only the kernel knows it.
-func firstPort(l policy.Listener) uint16 {
-	if all := ports(l); len(all) > 0 {
-		return all[0]
-	}
-	return 0
-}
-
-// connTo returns what rules see of a client of a listener. Where the upstream is
-// an address, that is the destination; a name is not looked up.
-func connTo(l policy.Listener, client netip.AddrPort, port uint16) policy.Conn {
-	upstream, _ := netip.ParseAddrPort(l.Upstream[0])
-	return policy.Conn{Listener: l.Name, Source: client, Port: port, Destination: upstream}
-}
-
-// parseClient reads an address, with or without a port.
-func parseClient(s string) (netip.AddrPort, error) {
-	if client, err := netip.ParseAddrPort(s); err == nil {
-		return client, nil
-	}
-	addr, err := netip.ParseAddr(s)
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("%q is not a client", s)
-	}
-	return netip.AddrPortFrom(addr, 0), nil
-}
-
-// clientForm says what parseClient takes.
-const clientForm = `a client is like "10.0.0.1", "10.0.0.1:5000" or "[fd00::1]:5000"`
