@@ -187,9 +187,9 @@ func TestSettingsAreChecked(t *testing.T) {
 	}{
 		{Settings{Protocol: SMPP}, ""}, {Settings{Protocol: HTTP}, ""}, {Settings{Protocol: Lines}, ""},
 		{Settings{Protocol: ISO8583, Prefix: VML, IncludesPrefix: true, Header: 5}, ""},
-		{Settings{Protocol: "tcp"}, `frame: "tcp" is no protocol of messages`},
-		{Settings{Protocol: SMPP, Prefix: BCD2}, "frame: smpp has no length prefix to set"},
-		{Settings{Protocol: ISO8583}, `frame: "" is no length prefix of ISO 8583`},
+		{Settings{Protocol: "tcp"}, `frame: "tcp" is not a protocol with messages`},
+		{Settings{Protocol: SMPP, Prefix: BCD2}, "frame: smpp takes no length prefix"},
+		{Settings{Protocol: ISO8583}, `frame: "" is not a length prefix of ISO 8583`},
 		{Settings{Protocol: ISO8583, Prefix: BCD2, Header: 10000}, "frame: a header of 10000 bytes does not fit in a message of at most 9999"},
 		{Settings{Protocol: ISO8583, Prefix: BCD2, Header: -1}, "frame: a header of -1 bytes does not fit in a message of at most 9999"},
 	} {

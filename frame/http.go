@@ -2,8 +2,8 @@ package frame
 
 import "time"
 
-// An httpLink is a connection of HTTP/1.1: requests one way, responses in the
-// same order the other.
+// An httpLink is an HTTP/1.1 connection. Requests go up, and their responses come down in the
+// same order.
 type httpLink struct {
 	up       httpRequests
 	down     httpResponses
@@ -22,7 +22,7 @@ func newHTTP() *httpLink {
 func (l *httpLink) Up() Scanner   { return &l.up }
 func (l *httpLink) Down() Scanner { return &l.down }
 
-// Room implements Link: the bound is kept by reading no request beyond it.
+// Room implements Link. Up holds while the pipeline is full, so there always is room.
 func (l *httpLink) Room() bool { return true }
 
 func (l *httpLink) InFlight() int                  { return l.pipeline.inFlight }
