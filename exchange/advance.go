@@ -2,8 +2,8 @@ package exchange
 
 import "shaper/frame"
 
-// advance does the next thing that can be done; false if there is none before something
-// has happened.
+// advance does the next thing that the lane can do. It returns false if the lane can do
+// nothing until something happens.
 func (l *lane) advance() bool {
 	switch {
 	case l.state == ended || l.out.isStuck() || l.state == waiting || l.backlog.moving != nil:
@@ -14,15 +14,15 @@ func (l *lane) advance() bool {
 		l.finish()
 		return false
 	case l.state == passing:
-		return l.body.passDue()
+		return l.body.passRemaining()
 	case len(l.backlog.ready) > 0 && l.backlog.resume():
 		return true
 	case l.backlog.behind.n > 0 && l.backlog.followBehind():
 		return true
-	case l.state == finding:
+	case l.state == handling:
 		return l.handle()
 	case l.x.isHTTP() && l.backlog.n > 0:
-		return false // what follows would overtake it
+		return false // the next message would overtake it
 	}
 	return l.look()
 }
@@ -31,48 +31,49 @@ func (l *lane) advance() bool {
 func (l *lane) look() bool {
 	n, event, err := l.scan.Next(l.in.bytes())
 	if err != nil {
-		l.fails(err)
+		l.fail(err)
 		return false
 	}
 	switch event {
 	case frame.More:
-		return l.more()
+		return l.readMore()
 	case frame.Hold:
-		return !l.isUp() && l.x.answerDue()
+		return !l.isUp() && l.x.writeDueRefusals()
 	case frame.Whole, frame.Head:
 		return l.find(n, event == frame.Whole)
 	}
 	return l.body.pass(n, event == frame.End)
 }
 
-// more reads on. At the end of the stream it looks what that makes of the rest.
-func (l *lane) more() bool {
+// readMore reads more. At the end of the stream, it decides what the remaining bytes are.
+func (l *lane) readMore() bool {
 	switch {
 	case l.read():
 		return true
 	case l.in.end == open || l.backlog.n > 0:
 		return false
-	case l.in.end == cut: // what there is of a last message is none
+	case l.in.end == cut: // the beginning of a message is no message
 		l.finish()
 		return false
 	}
 	event, err := l.scan.End(l.in.bytes())
 	switch {
 	case err != nil:
-		l.fails(err)
+		l.fail(err)
 		return false
 	case event == frame.Whole:
 		return l.find(l.in.len(), true)
 	case event == frame.End:
-		l.finished()
+		l.messageEnded()
 	}
 	l.finish()
 	return false
 }
 
-// find notes a message of which n bytes are there: all if it is whole, else its head.
+// find takes note of a message that the input begins with. n bytes of it are there: all of it
+// if it is whole, else its head.
 func (l *lane) find(n int, whole bool) bool {
-	l.state = finding
+	l.state = handling
 	f := &l.found
 	f.message, f.size, f.whole, f.follower = *l.scan.Message(), n, whole, nil
 	if f.message.Kind == frame.Counted {
@@ -86,21 +87,21 @@ func (l *lane) find(n int, whole bool) bool {
 func (l *lane) follow() {
 	if w := l.x.watcher; w != nil {
 		l.found.follower = w.Found(l.x.now, Found{
-			Direction: l.way, Message: &l.found.message, Size: l.found.size, Class: l.class(), Asks: l.asks(),
+			Direction: l.direction, Message: &l.found.message, Size: l.found.size, Class: l.class(), Asks: l.asks(),
 		})
 	}
 }
 
-// handle does what is to be done with the message that was found; false if that is
-// nothing yet.
+// handle passes on, queues or refuses the message that was found. It returns false if it can
+// do nothing yet.
 func (l *lane) handle() bool {
 	m := &l.found.message
 	switch {
 	case m.Kind == frame.Counted:
-		return l.count()
+		return l.handleCounted()
 	case m.InOrder && l.backlog.n > 0:
 		return l.keepPlace()
-	case l.x.isHTTP(): // a response, which is bytes
+	case l.x.isHTTP(): // a response passes as bytes
 		l.redirect()
 		return l.body.pass(l.found.size, l.found.whole)
 	}
@@ -108,8 +109,8 @@ func (l *lane) handle() bool {
 	return true
 }
 
-// redirect has the response that was found lead the client back here, if it would lead to
-// the upstream.
+// redirect rewrites the response that was found, so that it does not lead the client past the
+// proxy.
 func (l *lane) redirect() {
 	if o := l.x.origin; o != nil {
 		n := len(o.Redirect(l.in.bytes()[:l.found.size]))

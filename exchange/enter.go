@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// count goes on with the message that was found, and that costs something: it leaves,
-// waits, or is refused. If count returns false, it stays where it is, with all behind it.
-func (l *lane) count() bool {
+// handleCounted handles a counted message that was found: it leaves, waits, or is refused. If
+// handleCounted returns false, the message stays in the input, with all that is behind it.
+func (l *lane) handleCounted() bool {
 	class, tag := l.class(), uint16(0)
 	if l.isUp() {
 		if l.x.down.out.isFlooded() {
-			return false // the client is to read its refusals first
+			return false // the client first has to read its refusals
 		}
 		tag = l.found.tag
-		l.body.flow.Move(l.x.now, class.Counting(unit.Bytes)) // for the body
+		l.body.flow.Move(l.x.now, class.Counting(unit.Bytes)) // the body of this message passes in the same class
 	}
-	if class == nil { // to the client, where nothing is limited
+	if class == nil { // nothing limits messages to the client
 		if f := l.found.follower; f != nil {
 			l.found.follower = nil
 			f.Sent(l.x.now)
@@ -26,8 +26,8 @@ func (l *lane) count() bool {
 		l.passWhole()
 		return true
 	}
-	late := l.backlog.behind.n > 0 || l.isUp() && !l.x.link.Room()
-	room := l.mayKeep(tag, late)
+	behindOthers := l.backlog.behind.n > 0 || l.isUp() && !l.x.link.Room()
+	room := l.mayKeep(tag, behindOthers)
 	if !room && MakesWait(class, l.x.protocol, l.found.message.Refusable) {
 		return false
 	}
@@ -35,7 +35,7 @@ func (l *lane) count() bool {
 	switch m := l.newMessage(class, tag); {
 	case !room:
 		m.refuse(stats.QueueFull)
-	case late:
+	case behindOthers:
 		m.wait(behind)
 	default:
 		m.enter()
@@ -46,11 +46,11 @@ func (l *lane) count() bool {
 	return true
 }
 
-// keepPlace goes on with the message that was found, and that must not overtake those
-// before it. It stays where it is if keepPlace returns false.
+// keepPlace queues a message that costs nothing and must not overtake those before it. If it
+// returns false, the message stays in the input.
 func (l *lane) keepPlace() bool {
 	class := l.class()
-	if class == nil || !l.x.readsOn() || !l.mayKeep(0, true) {
+	if class == nil || !l.x.allowsOvertaking() || !l.mayKeep(0, true) {
 		return false
 	}
 	l.state = reading
@@ -59,41 +59,41 @@ func (l *lane) keepPlace() bool {
 	return true
 }
 
-// mayKeep reports whether the message that was found has room in this connection, should
-// it have to wait in its class, or behind others. The first one there always has.
-func (l *lane) mayKeep(tag uint16, late bool) bool {
+// mayKeep reports whether this connection may hold the message that was found, if it has to
+// wait in its class or behind others. An empty list always has room for the first one.
+func (l *lane) mayKeep(tag uint16, behindOthers bool) bool {
 	b := l.backlog.of(tag)
 	switch {
-	case late && l.backlog.behind.n == 0, !late && b.isEmpty():
+	case behindOthers && l.backlog.behind.n == 0, !behindOthers && b.isEmpty():
 		return true
-	case !l.x.readsOn() && b.parked.n > 0:
+	case !l.x.allowsOvertaking() && b.parked.n > 0:
 		return false
 	}
 	return l.backlog.hasRoom(l.found.size)
 }
 
-// enter offers a message to its class: it leaves at once, waits there, is parked, or is
+// enter offers a message to its class. It leaves at once, waits there, is parked, or is
 // refused.
 func (m *message) enter() {
 	b, verdict := m.lane.backlog.of(m.tag), shaper.Full
 	switch {
-	case m.class == nil: // it went with a reload
+	case m.class == nil: // the class went with a reload
 		verdict = shaper.Leaves
-	case b.lostTurns(): // the message would overtake them
+	case b.lostTurns(): // it would overtake these
 		m.wait(missed)
 		m.lane.backlog.departed(m.tag)
 		return
-	case b.parked.n == 0: // else it would overtake those
+	case b.parked.n == 0: // it overtakes none that is parked
 		verdict = m.offer()
 	}
 	m.judge(verdict)
 }
 
-// offer offers a message to its class. The only one of its lane that waits there needs no
-// room if its sender is made to wait.
+// offer asks the class of a message whether it may leave. If the sender is made to wait, one
+// message of the lane may wait even if the queue has no room.
 func (m *message) offer() shaper.Verdict {
 	x := m.lane.x
-	x.tell(x.host.Time())
+	x.noteTime(x.host.Time())
 	m.item.Accepted = m.place == missed
 	m.item.Patient = m.lane.backlog.of(m.tag).queued == 0 && m.makesWait()
 	return m.class.Enter(x.now, &m.item)
@@ -101,7 +101,7 @@ func (m *message) offer() shaper.Verdict {
 
 func (m *message) makesWait() bool { return MakesWait(m.class, m.lane.x.protocol, m.refusable) }
 
-// judge does what the class says of a message that is in no list.
+// judge does with a message, which is in no list, what its class says.
 func (m *message) judge(verdict shaper.Verdict) {
 	switch {
 	case verdict == shaper.Leaves:
@@ -115,7 +115,8 @@ func (m *message) judge(verdict shaper.Verdict) {
 	}
 }
 
-// leave sends a message whose class has let an item go, its own or another one's.
+// leave sends a message. item is what the class has let go: that of this message, or of
+// another one of the same class that has lost its turn.
 func (m *message) leave(item *shaper.Item) {
 	l := m.lane
 	if l.isUp() {
@@ -126,20 +127,20 @@ func (m *message) leave(item *shaper.Item) {
 	}
 	l.out.send(m.bytes())
 	item.Left(l.x.now)
-	l.dir.Sent(m.class, m.item.Cost)
+	l.wire.Sent(m.class, m.item.Cost)
 	m.release()
 }
 
-// unsent says that the item of the message has left its class, and nothing was sent.
-func (m *message) unsent(now time.Time) {
+// leaveUnsent tells the class that the item of the message has left although nothing was sent.
+func (m *message) leaveUnsent(now time.Time) {
 	m.item.Left(now)
 	if m.item.Asks {
 		m.class.Answered(now, false)
 	}
 }
 
-// takes reports whether a message that leaves now can be sent: the receiver has taken what
-// was before it, but for a little, and the link has room for another request.
-func (l *lane) takes() bool {
-	return (len(l.out.held) <= MostHeld || l.dir.Writable()) && (!l.isUp() || l.x.link.Room())
+// canSend reports whether a message that leaves now can be sent: the receiver has taken almost
+// all that was written before, and the link has room for another request.
+func (l *lane) canSend() bool {
+	return (len(l.out.held) <= MostHeld || l.wire.Writable()) && (!l.isUp() || l.x.link.Room())
 }

@@ -10,39 +10,39 @@ import (
 	"shaper/shaper"
 )
 
-// message is a message on its way: all of it, or its head.
+// A message is a message on its way: the whole of it, or its head.
 type message struct {
 	item     shaper.Item
 	lane     *lane
-	class    *shaper.Class  // nil: nothing limits it any more
+	class    *shaper.Class  // nil: nothing limits it
 	follower Follower       // nil: nobody
-	buf      *buffer.Buffer // of about its size; nil: it is the one that was found
-	n        int32          // its bytes
+	buf      *buffer.Buffer // a copy of its bytes; nil: they are at the front of the input
+	n        int32          // the number of its bytes
 
-	// What frame.Message says of it, without what lies in its bytes.
+	// The fields of frame.Message that are needed later. None points into the bytes.
 	command, sequence uint32
 	tag               uint16
 	refusable, close  bool
 	inOrder           bool
 
 	place      place
-	prev, next *message // of the list that it is in
+	prev, next *message // in the list that it is in
 }
 
-// place is where a message is.
+// A place says where a message is.
 type place uint8
 
 const (
-	afoot  place = iota // in no list: it is at the front of the input, on its way out, or dropped
-	queued              // it waits, in the queue of its class
-	missed              // it waits, and has lost its turn there
-	parked              // it waits until that queue has room
-	behind              // it stands behind a message that it must not overtake, or for want of room in the link
+	unlisted place = iota // in no list: at the front of the input, on its way out, or dropped
+	queued                // in the list waiting, and in the queue of its class
+	missed                // in the list waiting, and its turn is lost
+	parked                // in the list parked
+	behind                // in the list behind
 )
 
 var messages = sync.Pool{New: func() any { return new(message) }}
 
-// newMessage returns the message that was found, of a class.
+// newMessage returns the message that was found, as one of a class.
 func (l *lane) newMessage(class *shaper.Class, tag uint16) *message {
 	m, f := messages.Get().(*message), &l.found.message
 	m.lane, m.class, m.n = l, class, int32(l.found.size)
@@ -58,7 +58,7 @@ func (l *lane) newMessage(class *shaper.Class, tag uint16) *message {
 	return m
 }
 
-// rewrite has a request ask for a server other than the client wrote.
+// rewrite makes a request ask for the server of an origin.
 func (m *message) rewrite(o *frame.Origin) {
 	p := m.bytes()
 	m.buf = buffer.Get(len(p) + o.Growth())
@@ -73,7 +73,7 @@ func (m *message) release() {
 	messages.Put(m)
 }
 
-// keep copies the bytes of a message that was found.
+// keep copies the bytes of a message out of the input.
 func (m *message) keep() {
 	if m.buf == nil {
 		p := m.bytes()
@@ -82,7 +82,7 @@ func (m *message) keep() {
 	}
 }
 
-// bytes returns those of the message.
+// bytes returns the bytes of the message.
 func (m *message) bytes() []byte {
 	if m.buf == nil {
 		return m.lane.in.bytes()[:m.n]
@@ -90,7 +90,7 @@ func (m *message) bytes() []byte {
 	return m.buf.Bytes[:m.n]
 }
 
-// frame returns what the link is to know of the message, until the next call.
+// frame returns the message as the link takes it. It is valid until the next call.
 func (m *message) frame() *frame.Message {
 	f := &m.lane.x.current
 	*f = frame.Message{Kind: frame.Counted, Cost: m.item.Cost.Messages, Refusable: m.refusable, Close: m.close,
@@ -98,15 +98,15 @@ func (m *message) frame() *frame.Message {
 	return f
 }
 
-// messageMemory is what a message takes that waits, without the bytes of its buffer.
+// messageMemory is what a message takes while it waits, in bytes, without its buffer.
 const messageMemory = policy.MessageHolds - buffer.Min
 
-// It does not compile if that is too little.
+// This does not compile if messageMemory is too small.
 const _ = messageMemory - unsafe.Sizeof(message{}) - unsafe.Sizeof(buffer.Buffer{})
 
 func (m *message) memory() int { return messageMemory + len(m.buf.Bytes) }
 
-// list is messages in the order of their arrival.
+// A list holds messages in the order of their arrival.
 type list struct {
 	first, last *message
 	n           int

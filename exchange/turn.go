@@ -5,13 +5,13 @@ import "time"
 // Leave implements shaper.Owner.
 func (m *message) Leave(now time.Time) { m.lane.x.host.Turn(now, m) }
 
-// Take implements Turn: the class lets the first message go that waits for it, which
-// mostly is this one.
+// Take implements Turn. The class lets one message go. The first one that waits leaves; it is
+// this one, unless an earlier one has lost its turn.
 func (m *message) Take(now time.Time) {
 	l := m.lane
-	l.x.tell(now)
-	if m.place != queued { // it has been dropped
-		m.unsent(now)
+	l.x.noteTime(now)
+	if m.place != queued { // it was dropped after Leave
+		m.leaveUnsent(now)
 		m.release()
 		return
 	}
@@ -19,32 +19,32 @@ func (m *message) Take(now time.Time) {
 	b := l.backlog.of(tag)
 	m.place = missed
 	b.queued--
-	if l.takes() {
-		first, item := b.waiting.first, m.item // which drop may release, if the connection ends
+	if l.canSend() {
+		first, item := b.waiting.first, m.item // a copy, because drop releases m if the connection ends
 		l.backlog.take(first)
 		first.leave(&item)
 	} else {
-		m.unsent(now)
+		m.leaveUnsent(now)
 	}
 	l.backlog.departed(tag)
 	if l.backlog.moving != nil && !l.x.stopped {
-		l.backlog.goOnMoving()
+		l.backlog.driveMove()
 	}
-	l.x.goOn(1)
+	l.x.drive(1)
 }
 
 // Leave implements shaper.Owner.
 func (b *body) Leave(now time.Time) { b.lane.x.host.Turn(now, b) }
 
-// Take implements Turn: the piece that waits may go.
+// Take implements Turn. The piece that waits leaves.
 func (b *body) Take(now time.Time) {
 	l := b.lane
-	l.x.tell(now)
-	if l.state != waiting { // it has been dropped
+	l.x.noteTime(now)
+	if l.state != waiting { // it was dropped after Leave
 		b.flow.Left(now)
 		return
 	}
 	l.state = passing
-	b.passAsked()
-	l.x.goOn(1)
+	b.passPiece()
+	l.x.drive(1)
 }
