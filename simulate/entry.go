@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// entry returns through which listener something comes that names a listener
-// ("" for none) and a port (0 for none), and the port; or what is wrong with
-// that, and what is allowed. Only what can be meant in one way is found.
+// entry returns the listener that an arrival comes in through, and its port. The arrival names
+// a listener ("" for none) and a port (0 for none). If they do not determine exactly one
+// listener, entry returns the problem and what is allowed.
 func entry(p *policy.Policy, listener string, port uint16) (l policy.Listener, at uint16, problem, allowed string) {
 	if listener != "" {
 		l, ok := p.Listener(listener)
@@ -36,10 +36,10 @@ func entry(p *policy.Policy, listener string, port uint16) (l policy.Listener, a
 	case 1:
 		return entry(p, all[0].Name, port)
 	}
-	return l, 0, "which listener it comes in through is not said", "one of: " + names(all)
+	return l, 0, "several listeners are possible", "one of: " + names(all)
 }
 
-// listenersAt returns the listeners of a port, over TCP or UDP, or both if that is "".
+// listenersAt returns the listeners with a port, for tcp or udp; for both if protocol is "".
 func listenersAt(p *policy.Policy, protocol policy.Protocol, port uint16) (found []policy.Listener) {
 	for _, l := range p.Listeners {
 		if (protocol == "" || l.Protocol.Network() == protocol) && slices.Contains(ports(l), port) {
@@ -57,7 +57,7 @@ func names(listeners []policy.Listener) string {
 	return strings.Join(all, ", ")
 }
 
-// ports returns the ports of a listener that its policy tells.
+// ports returns the ports of a listener that its policy gives.
 func ports(l policy.Listener) (all []uint16) {
 	for _, address := range l.Listen {
 		_, port, err := net.SplitHostPort(address)
@@ -68,7 +68,7 @@ func ports(l policy.Listener) (all []uint16) {
 	return all
 }
 
-// firstPort returns a port of a listener; 0 where only the kernel knows it.
+// firstPort returns a port of a listener; 0 if only the kernel knows it.
 func firstPort(l policy.Listener) uint16 {
 	if all := ports(l); len(all) > 0 {
 		return all[0]
@@ -76,14 +76,14 @@ func firstPort(l policy.Listener) uint16 {
 	return 0
 }
 
-// connTo returns what rules see of a client of a listener. Where the upstream is
-// an address, that is the destination; a name is not looked up.
+// connTo returns a client's connection to a listener, as rules see it. Its destination is the
+// upstream if that is an address; a name is not looked up.
 func connTo(l policy.Listener, client netip.AddrPort, port uint16) policy.Conn {
 	upstream, _ := netip.ParseAddrPort(l.Upstream[0])
 	return policy.Conn{Listener: l.Name, Source: client, Port: port, Destination: upstream}
 }
 
-// parseClient reads an address, with or without a port.
+// parseClient reads an address with or without a port.
 func parseClient(s string) (netip.AddrPort, error) {
 	if client, err := netip.ParseAddrPort(s); err == nil {
 		return client, nil
@@ -95,5 +95,5 @@ func parseClient(s string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(addr, 0), nil
 }
 
-// clientForm says what parseClient takes.
+// clientForm says what parseClient reads.
 const clientForm = `a client is like "10.0.0.1", "10.0.0.1:5000" or "[fd00::1]:5000"`

@@ -91,8 +91,8 @@ func TestLoadErrors(t *testing.T) {
 		"rate=1 pkt/s,count=0":              `count: "0" is not a count; `,
 		"rate=1 pkt/s,on=1s":                "on and off are for bursts; ",
 		"rate=1 pkt/s,pattern=bursts,on=1s": "bursts have no length; ",
-		"rate=1mbit,size=0B":                `size: 0B never come to "1mbit"; `,
-		"rate=1 pkt/min,pattern=seconds":    `rate: "1 packets/min" does not come to one item a second; `,
+		"rate=1mbit,size=0B":                `size: items of 0B never make up "1mbit"; `,
+		"rate=1 pkt/min,pattern=seconds":    `rate: "1 packets/min" is less than one item a second; `,
 		"rate=10GB/s,size=1B":               "is more than one item in a nanosecond; ",
 	} {
 		if _, err := ParseLoad(text); err == nil || !strings.Contains(err.Error(), want) {

@@ -159,7 +159,7 @@ func TestPcapngOfDumpcap(t *testing.T) {
 
 func TestTimesOfPcapng(t *testing.T) {
 	p := parse(t, traced)
-	const none = "it has no such time"
+	const none = "its time is out of range"
 	for _, tt := range []struct {
 		resolution byte
 		ticks      uint64
@@ -227,7 +227,7 @@ func TestPcapngErrors(t *testing.T) {
 		{"packet 1: it is cut short; ", at(one, 32, 1<<32-1)},
 		{"packet 1: it is cut short; ", at(one, packetAt+4, 1<<32-1)},
 		{"packet 1: it cannot be read: ", at(one, packetAt+8, 1)}, // of interface 1
-		{"packet 1: it has no such time; ", at(one, packetAt+12, 1<<32-1)},
+		{"packet 1: its time is out of range; ", at(one, packetAt+12, 1<<32-1)},
 		{"packet 1: it is cut short; ", at(one, packetAt+20, 1<<32-1)},
 		{"packet 1: it has 86 of 85 bytes; ", at(one, packetAt+24, 85)},
 		{"packet 1: it is cut short; ", one[:len(one)-1]},

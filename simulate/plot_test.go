@@ -93,7 +93,7 @@ func TestCurve(t *testing.T) {
 		most = max(most, waiting)
 		c.note(at, point{i, i / 2, waiting})
 	}
-	steps := c.settled()
+	steps := c.filled()
 	last, highest := steps[len(steps)-1], uint64(0)
 	for i, s := range steps {
 		highest = max(highest, s.Most)

@@ -8,38 +8,44 @@ import (
 	"shaper/shaper"
 )
 
-// A sender is a source at work; its event is its next item.
+// A sender is a source in a run. Its event is the next item.
 type sender struct {
 	event
 	Source
-	run     *run
-	arrival Arrival
-	begun   bool  // of the arrival some has been sent
-	left    int64 // bytes of it that have not
+	run *run
 
-	last      policy.Conn         // that was classified last: most send more than once
-	rules     policy.MessageRules // of that
-	said      policy.Fields       // of the message that was classified last
-	ofMessage *class              // the class of that; nil: there was none
-	way       [2]*class           // its classes, there and back; nil: that way nothing is shaped
-	class     *class              // that of the arrival
-	conn      policy.Conn         // of the arrival, as a bucket is found by it
-	bucket    *shaper.Class       // of the class, that the arrival is for
-	protocol  policy.Protocol
-	stream    bool // it is bytes over TCP, cut as the class cuts them
+	// The next arrival.
+	arrival   Arrival
+	begun     bool   // the rest of it is being sent
+	remaining int64  // bytes of it that are not sent
+	class     *class // that it enters
+	stream    bool   // it is bytes, which leave in pieces
+	joinAs    policy.Conn
+	bucket    *shaper.Class // the class, or one of its buckets
 
-	clients map[policy.Conn]*client // of protocols with messages
-	from    *client                 // of the last message
-	held    *link                   // that has not read what was sent; nil: none holds the sender
+	// The last connection that was classified. Most send more than once.
+	lastConn policy.Conn
+	classes  [2]*class // upstream and downstream; nil: that direction is not shaped
+	rules    policy.MessageRules
+	protocol policy.Protocol
+
+	// The last message that rules classified.
+	lastFields   policy.Fields
+	messageClass *class // nil: there was none
+
+	// For protocols with messages.
+	clients    map[policy.Conn]*client
+	lastClient *client // of the last message
+	heldBy     *link   // the link that has not read what was sent; nil: none
 }
 
-// A session is a connection as a class with a bucket for each sees it.
+// A session is a connection in a class with a bucket for each.
 type session struct {
 	class *class
 	conn  policy.Conn
 }
 
-// read takes the next arrival of the source, if there is one.
+// read reads the next arrival of the source, if there is one.
 func (s *sender) read() error {
 	err := s.Next(&s.arrival)
 	if errors.Is(err, io.EOF) {
@@ -50,7 +56,7 @@ func (s *sender) read() error {
 		return err
 	}
 	at := s.arrival.At
-	if at.Before(s.run.now) { // it was held back
+	if at.Before(s.run.now) { // the source was held
 		at = s.run.now
 	}
 	s.begun = false
@@ -58,9 +64,9 @@ func (s *sender) read() error {
 	return nil
 }
 
-// resume goes on with what was held back.
+// resume goes on after the sender was held.
 func (s *sender) resume() {
-	if s.left > 0 {
+	if s.remaining > 0 {
 		s.run.agenda.set(&s.event, s.run.now)
 	} else if err := s.read(); err != nil {
 		s.run.err = err

@@ -1,12 +1,10 @@
-// Package simulate sends a workload through a policy in virtual time: what
-// would have waited, for how long, and what would have been lost. It drives the
-// classes that the proxy drives, and for messages the same exchange, by times of its own;
-// so a day takes as long as its arithmetic, and the same workload always gives the same
-// report.
+// Package simulate sends a workload through a policy in virtual time. It reports what would
+// have waited, for how long, and what would have been lost. It drives the classes that the
+// proxy drives, and for messages the same exchange, with virtual times. So a day takes only as
+// long as its arithmetic, and the same workload always gives the same report.
 //
-// A [Source] yields arrivals: a [Load] generates them, [ReadTrace] and
-// [ReadCapture] read them. [Run] has them enter the classes of a policy and
-// returns a [Report].
+// A [Source] yields arrivals: a [Load] generates them, and [ReadTrace] and [ReadCapture] read
+// them from files. [Run] sends them through the classes of a policy and returns a [Report].
 //
 // Files call downwards only:
 //
@@ -21,7 +19,7 @@
 //	send        what a sender sends of an arrival
 //	link        a connection of a protocol with messages, and the exchange in it
 //	inbox       one direction of a link: messages that are described, not written out
-//	posted      a message on its way
+//	message     a message on its way
 //	parcel      any other item on its way: a piece, a datagram, a connection
 //	sender      a source, and its next arrival
 //	tree        the classes, and when each tree lets an item go
@@ -40,46 +38,47 @@ import (
 	"shaper/policy"
 )
 
-// Arrival is something that a client sends.
+// An Arrival is something that a client sends.
 type Arrival struct {
 	At       time.Time
-	Conn     policy.Conn   // whose it is, as rules see it
-	Message  policy.Fields // what rules see of it, where it is a message
+	Conn     policy.Conn   // its connection, as rules see it
+	Message  policy.Fields // what rules see of it if it is a message
 	Bytes    int64         // of payload
 	Messages int64
-	// Opens says that it stands for a new connection where those are counted.
-	// What does not is not looked at there: it belongs to one that has been let in.
+	// Opens says that the arrival stands for a new connection, if its class counts
+	// connections. Without Opens, such a class ignores it: it belongs to a connection that was
+	// let in before.
 	Opens bool
-	// Bare says that it carries nothing, and only opens: it is no message.
+	// Bare says that the arrival only opens a connection and carries nothing.
 	Bare bool
-	// Returns says that it comes back from the upstream: it is of the return class,
-	// and where there is none it is not looked at.
+	// Returns says that the arrival comes back from the upstream. It enters the return class;
+	// if there is none, it is ignored.
 	Returns bool
 }
 
-// Source is one origin of arrivals.
+// A Source yields arrivals.
 type Source struct {
-	// Next sets the next arrival, which is not before the last one. After the
-	// last it returns io.EOF, and for what cannot be read policy.Errors.
+	// Next sets the next arrival, which is not before the last one. It returns io.EOF after
+	// the last, and policy.Errors if the source cannot be read.
 	Next func(*Arrival) error
-	// Holds says that the source sends nothing more while it is not read from: while a
-	// class with overflow "wait" has an item of it waiting, or the connection holds as many
-	// messages as it may. What it would have sent meanwhile comes afterwards.
+	// Holds says that the source sends nothing while it is not read from: while an item of it
+	// waits in a class with overflow "wait", or while its connection holds as many messages as
+	// it may. The source sends the rest later.
 	Holds bool
 }
 
 // Options say how a simulation runs.
 type Options struct {
-	// For is how long it takes in virtual time. What waits then is reported as
-	// such. 0 goes on until everything has left that ever can.
+	// For is how long the simulation takes in virtual time. Items that wait at its end are
+	// reported as waiting. With 0 it ends when nothing more can leave.
 	For time.Duration
-	// Curves has the report hold what [Plot] draws.
+	// Curves makes the report hold what [Plot] draws.
 	Curves bool
-	// Departures, unless it is nil, is told of each item that leaves, in order.
+	// Departures is called for each item that leaves, in order. It may be nil.
 	Departures func(*Departure) error
 }
 
-// Departure is an item that leaves.
+// A Departure is an item that leaves.
 type Departure struct {
 	At, Arrived time.Time
 	Class       string
@@ -87,12 +86,12 @@ type Departure struct {
 	Bytes       int64
 }
 
-// Epoch is when generated workloads begin. It is the zero of times that are
-// given in seconds, and like all whole seconds a boundary of windows.
+// Epoch is when generated workloads begin, and the zero of times that are given in seconds. It
+// is a boundary of windows, as each whole second is.
 var Epoch = time.Unix(0, 0).UTC()
 
-// Run sends what the sources yield through a policy that package policy has
-// read. An item leaves at the moment at which it may.
+// Run sends what the sources yield through a policy. Each item leaves at the earliest moment
+// at which it may. Errors come from sources and from Departures.
 func Run(p *policy.Policy, sources []Source, o Options) (*Report, error) {
 	r, err := newRun(p, sources, o)
 	if err != nil {

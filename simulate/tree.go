@@ -5,8 +5,7 @@ import (
 	"shaper/shaper"
 )
 
-// A class is one of the policy, with what is counted for the report: of itself
-// and of all beneath it.
+// A class is a class of the policy, and counts for the report what it and all beneath it do.
 type class struct {
 	*shaper.Class
 	conf   policy.Class
@@ -15,13 +14,13 @@ type class struct {
 	tally
 }
 
-// A tree lets items go; its event is the next departure.
+// A tree is a tree of classes. Its event is the next departure.
 type tree struct {
 	event
 	root *shaper.Class
 }
 
-// release lets the item of a tree go whose time has come.
+// release lets an item of a tree go if its time has come.
 func (r *run) release(t *tree) error {
 	if it := t.root.Release(r.now); it != nil {
 		it.Owner.Leave(r.now)
@@ -30,7 +29,7 @@ func (r *run) release(t *tree) error {
 	return r.err
 }
 
-// expect looks when the next item of a tree leaves.
+// expect sets the event of a tree to its next departure.
 func (r *run) expect(t *tree) {
 	at := t.root.Next(r.now)
 	if at.Before(r.now) {
