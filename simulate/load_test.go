@@ -48,8 +48,7 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-// The gaps of a Poisson process have the mean of its rate, and a deviation as
-// large.
+// The gaps of a Poisson process have the mean of its rate, and a deviation of the same size.
 func TestPoisson(t *testing.T) {
 	const n = 100_000
 	at := firsts(t, "rate=1000 packets/s,pattern=poisson", n+1)
@@ -64,7 +63,7 @@ func TestPoisson(t *testing.T) {
 	}
 }
 
-// The longest times that can be written do not wrap round.
+// The longest times that can be written do not overflow.
 func TestLoadsEnd(t *testing.T) {
 	for _, text := range []string{
 		"rate=1 packets/8784h,start=2500000h", "rate=1B/s,size=4000GB",

@@ -12,7 +12,7 @@ import (
 	"shaper/policy"
 )
 
-// traced is a policy with ports to tell listeners by.
+// traced is a policy whose listeners differ by port.
 const traced = `[class.a]
 rate = "10 packets/s"
 [class.b]
@@ -115,8 +115,8 @@ func TestTraceErrors(t *testing.T) {
 	}
 }
 
-// FuzzTrace holds that any trace is refused with positioned errors, or can be
-// simulated and written out.
+// FuzzTrace checks that each trace is refused with positioned errors, or can be simulated and
+// written out.
 func FuzzTrace(f *testing.F) {
 	f.Add("time,client,port,bytes,messages,listener\n0.99,10.0.0.1,443,100,,\n1,10.0.0.1:5000,,0,2,dns\n", true)
 	f.Add("time,client,bytes,port\n2026-01-31T12:00:00.5Z,::1,65535,80\n2026-01-31T12:00:01Z,\"::1\",1,80\n", true)
@@ -139,18 +139,18 @@ func checkErrors(t *testing.T, err error) {
 	t.Helper()
 	var mistakes policy.Errors
 	if !errors.As(err, &mistakes) || len(mistakes) != 1 || mistakes[0].Key == "" || mistakes[0].Problem == "" || mistakes[0].Allowed == "" {
-		t.Errorf("refused with %#v", err)
+		t.Errorf("the trace is refused with %#v", err)
 	}
 }
 
-// checkArrivals holds that arrivals stand in order and can be simulated.
+// checkArrivals checks that arrivals are in order and can be simulated.
 func checkArrivals(t *testing.T, p *policy.Policy, found []Arrival) {
 	t.Helper()
 	if !slices.IsSortedFunc(found, func(a, b Arrival) int { return a.At.Compare(b.At) }) {
-		t.Errorf("not in order: %+v", found)
+		t.Errorf("the arrivals are not in order: %+v", found)
 	}
 	for i := range found {
-		found[i].Bytes = min(found[i].Bytes, 1<<20) // in pieces, more takes long
+		found[i].Bytes = min(found[i].Bytes, 1<<20) // more pieces would take too long
 	}
 	simulated(t, p, []Source{all(found)}, Options{For: time.Hour, Curves: true})
 }
