@@ -1,10 +1,11 @@
 package exchange
 
 import (
+	"time"
+
 	"shaper/shaper"
 	"shaper/stats"
 	"shaper/unit"
-	"time"
 )
 
 // handleCounted handles a counted message that was found: it leaves, waits, or is refused. If
@@ -115,8 +116,8 @@ func (m *message) judge(verdict shaper.Verdict) {
 	}
 }
 
-// leave sends a message. item is what the class has let go: that of this message, or of
-// another one of the same class that has lost its turn.
+// leave sends a message. item is what the class has let go: that of this message, or of a
+// later one whose turn this message takes.
 func (m *message) leave(item *shaper.Item) {
 	l := m.lane
 	if l.isUp() {

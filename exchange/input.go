@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"io"
+
 	"shaper/buffer"
 )
 

@@ -16,7 +16,7 @@ type message struct {
 	lane     *lane
 	class    *shaper.Class  // nil: nothing limits it
 	follower Follower       // nil: nobody
-	buf      *buffer.Buffer // a copy of its bytes; nil: they are at the front of the input
+	buf      *buffer.Buffer // its own copy of the bytes; nil: they are at the front of the input
 	n        int32          // the number of its bytes
 
 	// The fields of frame.Message that are needed later. None points into the bytes.

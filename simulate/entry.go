@@ -4,10 +4,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"shaper/policy"
 	"slices"
 	"strconv"
 	"strings"
+
+	"shaper/policy"
 )
 
 // entry returns the listener that an arrival comes in through, and its port. The arrival names
