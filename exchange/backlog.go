@@ -1,52 +1,49 @@
 package exchange
 
 import (
-	"unsafe"
-
-	"shaper/buffer"
 	"shaper/policy"
-	"shaper/shaper"
 	"shaper/stats"
 )
 
-// backlog is what a lane has read and may not pass on yet. Reading goes on past it, so
-// that what costs nothing and what belongs to another class need not wait for it. A
+// backlog holds the messages that a lane has read and may not pass on yet. Reading goes on
+// past them, so that messages that cost nothing or belong to another class need not wait. Each
 // message is in one of these lists:
 //
-//   - waiting, of its class: it has entered the class, which lets one go at a time, the
-//     first of the list. If the receiver does not take that one, the turn is lost, and it
+//   - waiting, one for each class: it has entered the class, which lets the first of the list
+//     go, one at a time. If the receiver cannot take it then, the turn is lost, and the message
 //     stays the first;
-//   - parked, of its class: that queue has no room for it, or others are parked before it;
-//   - behind: it came behind a message that must not overtake, such as unbind, or the link
-//     had no room for it.
+//   - parked, one for each class: the queue of the class has no room for it, or others are
+//     parked before it;
+//   - behind: it must not overtake the messages before it, such as an unbind; or one before it is
+//     in this list; or the link has no room for it.
 //
-// Each list is in the order of arrival, and every step takes constant time.
+// Each list is in the order of arrival. Every step takes constant time.
 type backlog struct {
 	lane    *lane
 	classes []*classBacklog // by the tag of a message
 	behind  list
-	ready   []uint16 // the classes that something may enter again
+	ready   []uint16 // tags of the classes to which resume may offer a message
 
 	n      int // messages in all lists
-	bytes  int // payload of those
-	memory int // that they take
+	bytes  int // their payload
+	memory int // the memory that they take, in bytes
 
-	moving *move // some of them, to another class; nil: none
+	moving *move // a move that goes on; nil: none
 }
 
 type classBacklog struct {
 	waiting, parked list
-	queued          int  // of those that wait, the ones in the queue of the class
-	ready           bool // the class is among those that something may enter again
+	queued          int  // messages of the list waiting that are in the queue of the class
+	ready           bool // the tag is in backlog.ready
 }
 
-// isEmpty reports whether nothing of the class is there.
+// isEmpty reports whether no message of the class is here.
 func (b *classBacklog) isEmpty() bool { return b.waiting.n+b.parked.n == 0 }
 
-// lostTurns reports whether messages wait, and none of them has a turn to come.
+// lostTurns reports whether messages wait and none of them is in the queue of the class.
 func (b *classBacklog) lostTurns() bool { return b.queued == 0 && b.waiting.n > 0 }
 
-// of returns the lists of a class.
+// of returns the lists of the class with a tag.
 func (q *backlog) of(tag uint16) *classBacklog {
 	for int(tag) >= len(q.classes) {
 		q.classes = append(q.classes, new(classBacklog))
@@ -54,7 +51,7 @@ func (q *backlog) of(tag uint16) *classBacklog {
 	return q.classes[tag]
 }
 
-// listOf returns the list that a place of a class belongs to.
+// listOf returns the list for a place and a class.
 func (q *backlog) listOf(p place, tag uint16) *list {
 	switch p {
 	case behind:
@@ -65,16 +62,15 @@ func (q *backlog) listOf(p place, tag uint16) *list {
 	return &q.of(tag).waiting
 }
 
-// hasRoom reports whether one more message of a length is within the bound of a
-// connection.
+// hasRoom reports whether another message of n bytes is within the bound of a connection.
 func (q *backlog) hasRoom(n int) bool {
 	return q.memory+int(policy.Holds(int64(n))) <= int(policy.ConnectionHolds)
 }
 
-// before returns how many messages are before those that stand behind.
+// before returns how many messages come before those of the list behind.
 func (q *backlog) before() int { return q.n - q.behind.n }
 
-// wait puts a message at the end of the list of a place.
+// wait puts a message at the end of a list.
 func (m *message) wait(at place) {
 	m.keep()
 	q := &m.lane.backlog
@@ -88,20 +84,21 @@ func (m *message) wait(at place) {
 	q.memory += m.memory()
 }
 
-// take takes a message out of the list that it is in.
+// take takes a message out of its list.
 func (q *backlog) take(m *message) {
 	q.listOf(m.place, m.tag).remove(m)
 	if m.place == queued {
 		q.of(m.tag).queued--
 	}
-	m.place = afoot
+	m.place = unlisted
 	q.n--
 	q.bytes -= int(m.n)
 	q.memory -= m.memory()
 }
 
-// departed notes that a message has left its class. So there may be room for what is
-// parked; or nothing is left there whose turn another one could take.
+// departed notes that a message has left its class. Now there may be room for one that is
+// parked; or no message of the lane is in the queue, and one that has lost its turn has to
+// enter again.
 func (q *backlog) departed(tag uint16) {
 	b := q.of(tag)
 	if again := b.parked.n > 0 || b.lostTurns(); again && !b.ready {
@@ -110,15 +107,7 @@ func (q *backlog) departed(tag uint16) {
 	}
 }
 
-// messageMemory is what a message takes that waits, without the bytes of its buffer.
-const messageMemory = policy.MessageHolds - buffer.Min
-
-// It does not compile if that is too little.
-const _ = messageMemory - unsafe.Sizeof(message{}) - unsafe.Sizeof(buffer.Buffer{})
-
-func (m *message) memory() int { return messageMemory + len(m.buf.Bytes) }
-
-// drop drops the messages that wait.
+// drop drops all messages.
 func (q *backlog) drop(reason stats.Reason) {
 	for _, b := range q.classes {
 		q.dropList(&b.waiting, reason)
@@ -127,7 +116,8 @@ func (q *backlog) drop(reason stats.Reason) {
 	q.dropList(&q.behind, reason)
 }
 
-// dropList drops the last ones first, so that no other becomes the next to leave.
+// dropList drops the messages of a list. It begins with the last one, so that no other becomes
+// the next to leave.
 func (q *backlog) dropList(of *list, reason stats.Reason) {
 	for m := of.last; m != nil; m = of.last {
 		entered := m.place == queued
@@ -140,46 +130,6 @@ func (q *backlog) dropList(of *list, reason stats.Reason) {
 		}
 		if !entered || m.class.Cancel(q.lane.x.now, &m.item) {
 			m.release()
-		} // else it is about to be told to leave, and will not
+		} // otherwise Leave is about to be called for it, and Take releases it
 	}
-}
-
-// reasonOf returns why a message is refused.
-func reasonOf(v shaper.Verdict) stats.Reason {
-	if v == shaper.TooLong {
-		return stats.MaxWait
-	}
-	return stats.QueueFull
-}
-
-// list is messages in the order of their arrival.
-type list struct {
-	first, last *message
-	n           int
-}
-
-func (q *list) push(m *message) {
-	m.prev, m.next = q.last, nil
-	if q.last == nil {
-		q.first = m
-	} else {
-		q.last.next = m
-	}
-	q.last = m
-	q.n++
-}
-
-func (q *list) remove(m *message) {
-	if m.prev == nil {
-		q.first = m.next
-	} else {
-		m.prev.next = m.next
-	}
-	if m.next == nil {
-		q.last = m.prev
-	} else {
-		m.next.prev = m.prev
-	}
-	m.prev, m.next = nil, nil
-	q.n--
 }

@@ -1,26 +1,24 @@
 package exchange
 
 import (
-	"time"
-
 	"shaper/shaper"
 	"shaper/stats"
 )
 
-// body is the bytes of a lane that are no message: bodies, responses of HTTP, what follows
-// an upgrade. They pass in pieces, through a flow in the class that counts bytes, for the
-// message they belong to.
+// body passes the bytes of a lane that are not counted messages: bodies, responses of HTTP,
+// and what follows an upgrade. They pass in pieces through a flow, which is in the class of
+// their message if that class counts bytes.
 type body struct {
-	lane  *lane
-	flow  shaper.Flow
-	due   int  // bytes at the front of the input that are to be passed on
-	asked int  // of those, the piece that is offered to the class
-	ends  bool // the message ends with the bytes that are due
-	busy  bool // more bytes were there when the last piece left
+	lane      *lane
+	flow      shaper.Flow
+	remaining int  // bytes at the front of the input that may be offered to the class
+	piece     int  // of these, the bytes that are offered now
+	ends      bool // the message ends with the remaining bytes
+	busy      bool // more bytes were there when the last piece left
 }
 
-// pass passes n bytes on, as far as classes let them that count bytes. ends says that the
-// message ends with them.
+// pass passes the first n bytes of the input on, as the class lets them. ends says that the
+// message ends with them. It returns false if a piece has to wait.
 func (b *body) pass(n int, ends bool) bool {
 	l := b.lane
 	if l.state == swallowing {
@@ -30,36 +28,36 @@ func (b *body) pass(n int, ends bool) bool {
 		}
 		return true
 	}
-	b.due, b.ends, l.state = n, ends, passing
-	return b.passDue()
+	b.remaining, b.ends, l.state = n, ends, passing
+	return b.passRemaining()
 }
 
-// passDue passes on what may be, and has the rest wait for its class piece by piece.
-func (b *body) passDue() bool {
+// passRemaining passes the remaining bytes on, piece by piece, until one has to wait.
+func (b *body) passRemaining() bool {
 	l := b.lane
 	for l.state == passing {
-		if b.asked == 0 { // else it has left its class when a reload moved it
-			b.ask()
+		if b.piece == 0 { // otherwise a reload moved the piece, and let it go
+			b.offerPiece()
 		}
 		if l.state == passing {
-			b.passAsked()
+			b.passPiece()
 		}
 	}
 	return l.state != waiting && !l.x.stopped
 }
 
-// ask offers the next piece of what is due to its class.
-func (b *body) ask() {
-	b.asked = b.due
+// offerPiece offers the next piece of the remaining bytes to the class.
+func (b *body) offerPiece() {
+	b.piece = b.remaining
 	if class := b.flow.Class(); class != nil {
-		b.asked = min(b.due, int(class.Piece()))
+		b.piece = min(b.remaining, int(class.Piece()))
 	}
 	x := b.lane.x
-	x.tell(x.host.Time())
-	b.judge(b.flow.Ask(x.now, shaper.Cost{Bytes: int64(b.asked)}, b.busy))
+	x.noteTime(x.host.Time())
+	b.judge(b.flow.Ask(x.now, shaper.Cost{Bytes: int64(b.piece)}, b.busy))
 }
 
-// judge does what the class says of the piece.
+// judge does with the piece what its class says.
 func (b *body) judge(verdict shaper.Verdict) {
 	l := b.lane
 	switch verdict {
@@ -68,19 +66,19 @@ func (b *body) judge(verdict shaper.Verdict) {
 	case shaper.Waits:
 		l.state = waiting
 	default:
-		n := b.asked
-		b.asked, b.due, l.state = 0, 0, finishing
+		n := b.piece
+		b.piece, b.remaining, l.state = 0, 0, finishing
 		l.in.consume(n)
 		b.flow.Class().CountRefused(reasonOf(verdict), int64(n))
 		l.x.host.Fail(stats.Overflow)
 	}
 }
 
-// passAsked passes on the piece that its class has let go.
-func (b *body) passAsked() {
+// passPiece passes on the piece that the class has let go.
+func (b *body) passPiece() {
 	l := b.lane
-	n := b.asked
-	b.asked, b.due = 0, b.due-n
+	n := b.piece
+	b.piece, b.remaining = 0, b.remaining-n
 	p := l.in.bytes()[:n]
 	if b.flow.Class() != nil {
 		l.out.send(p)
@@ -91,34 +89,18 @@ func (b *body) passAsked() {
 	if l.x.stopped {
 		return
 	}
-	l.dir.Sent(l.class(), shaper.Cost{Bytes: int64(n)})
-	b.busy = b.due > 0 || l.dir.Readable()
-	if l.in.consume(n); b.due > 0 {
+	l.wire.Sent(l.class(), shaper.Cost{Bytes: int64(n)})
+	b.busy = b.remaining > 0 || l.wire.Readable()
+	if l.in.consume(n); b.remaining > 0 {
 		return
 	}
 	l.state = reading
 	if b.ends {
-		l.finished()
+		l.messageEnded()
 	}
 }
 
-// Leave implements shaper.Owner.
-func (b *body) Leave(now time.Time) { b.lane.x.host.Turn(now, b) }
-
-// Take implements Turn: the piece that waits may go.
-func (b *body) Take(now time.Time) {
-	l := b.lane
-	l.x.tell(now)
-	if l.state != waiting { // it has been dropped
-		b.flow.Left(now)
-		return
-	}
-	l.state = passing
-	b.passAsked()
-	l.x.goOn(1)
-}
-
-// join moves the flow into another class, with the piece that waits.
+// join moves the flow, with the piece that waits, to another class.
 func (b *body) join(class *shaper.Class) {
 	l := b.lane
 	verdict := b.flow.Move(l.x.now, class)
@@ -127,5 +109,16 @@ func (b *body) join(class *shaper.Class) {
 	}
 	if b.judge(verdict); !l.x.stopped {
 		l.x.host.Revisit()
+	}
+}
+
+// passWhole passes on the message that was found, which nothing limits.
+func (l *lane) passWhole() {
+	l.state, l.body.ends = reading, l.found.whole
+	l.out.hold(l.in.bytes()[:l.found.size])
+	l.wire.Sent(l.class(), shaper.Cost{Bytes: int64(l.found.size)})
+	if !l.x.stopped {
+		l.in.consume(l.found.size)
+		l.messageEnded()
 	}
 }

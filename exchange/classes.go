@@ -9,17 +9,17 @@ import (
 	"shaper/shaper"
 )
 
-// classes are those that messages to the provider enter. The exchange has joined each of
-// them once; its host quits the one of own, and the exchange the others.
+// classes are those of the messages to the provider. The exchange has joined each of them
+// once. The host quits the class of the tag own, and the exchange quits the others.
 type classes struct {
 	rules policy.MessageRules
-	tags  []uint16        // of the classes that the rules lead to
-	all   []*shaper.Class // by the tag of a message
-	own   uint16          // the tag of what no rule leads elsewhere
+	tags  []uint16        // of the classes of rules, in the same order
+	all   []*shaper.Class // the class of each tag
+	own   uint16          // the tag of the connection's class, for messages that no rule matches
 }
 
-// Obey takes the rules about messages. join returns the class of a rule, which it has
-// joined for the exchange; nil stands for the class of the connection.
+// Obey sets the rules about messages. join joins the class of a rule and returns it; nil
+// stands for the class of the connection.
 func (x *Exchange) Obey(now time.Time, rules policy.MessageRules, join func(class string) *shaper.Class) {
 	c := &x.classes
 	c.rules, c.tags = rules, c.tags[:0]
@@ -32,17 +32,17 @@ func (x *Exchange) Obey(now time.Time, rules policy.MessageRules, join func(clas
 	}
 }
 
-// Belong puts the connection into another class, which its host has joined. What is in
-// flight is still answered in the class before, and so the exchange quits that.
+// Belong puts the connection into another class, which the host has joined. The class before
+// still gets the answers to what is in flight, so the exchange quits it later.
 func (x *Exchange) Belong(now time.Time, class *shaper.Class) {
 	x.classes.own = x.classes.tag(class, now)
 }
 
-// tag returns the number of a class that has just been joined.
+// tag returns the tag of a class that was joined just now.
 func (c *classes) tag(class *shaper.Class, now time.Time) uint16 {
 	for i, known := range c.all {
 		if known == class {
-			class.Quit(now) // once is enough
+			class.Quit(now) // it is joined already, and once is enough
 			return uint16(i)
 		}
 	}
@@ -63,7 +63,7 @@ func (c *classes) of(m *frame.Message) uint16 {
 	return c.own
 }
 
-// Seen returns what rules see of a message.
+// Seen returns what rules see of a message. It points into the bytes of the message.
 func Seen(m *frame.Message) policy.Message {
 	return policy.Message{Path: m.Path, Method: m.Method, Host: m.Host, SystemID: m.SystemID, SourceAddr: m.SourceAddr}
 }
@@ -75,11 +75,20 @@ func (l *lane) classify() {
 	}
 }
 
-// quit leaves all classes but that of the connection.
+// quit quits all classes except that of the connection.
 func (c *classes) quit(now time.Time) {
 	for tag, class := range c.all {
 		if uint16(tag) != c.own {
 			class.Quit(now)
 		}
 	}
+}
+
+// class returns the class of the message that was found last and of its body; nil if there is
+// none.
+func (l *lane) class() *shaper.Class {
+	if l.isUp() {
+		return l.x.classes.all[l.found.tag]
+	}
+	return l.body.flow.Class()
 }

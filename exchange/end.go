@@ -2,25 +2,26 @@ package exchange
 
 import "shaper/stats"
 
-// finish passes on that nothing more comes, when all that came is written. Nothing waits.
+// finish writes what is held, and then tells the receiver that nothing more comes. No message
+// may wait.
 func (l *lane) finish() {
 	l.state = finishing
 	if l.out.flush() && !l.x.stopped {
 		l.state = ended
-		l.dir.End()
+		l.wire.End()
 	}
 }
 
-// fails ends the lane, since what comes is no message. What waits does not leave.
-func (l *lane) fails(err error) {
-	l.dir.Break(err)
+// fail ends the lane, because its bytes cannot be framed. Messages that wait are dropped.
+func (l *lane) fail(err error) {
+	l.wire.Break(err)
 	l.in.end = cut
 	l.backlog.drop(stats.Reset)
 	l.finish()
 }
 
-// discard throws away what the client sends behind a request whose refusal ends the
-// connection: a reset, for bytes that nobody reads, might overtake the refusal.
+// discard reads and throws away what the client sends after a refusal that ends the
+// connection. Closing with unread bytes would send a reset, which might overtake the refusal.
 func (l *lane) discard() bool {
 	l.in.drop()
 	if l.read() {
@@ -32,10 +33,10 @@ func (l *lane) discard() bool {
 	return false
 }
 
-// held returns how many bytes were read and have not been written.
+// held returns how many bytes were read and are not written.
 func (l *lane) held() int { return l.in.len() + len(l.out.held) + l.backlog.bytes }
 
-// drop gives up everything, and counts it.
+// drop drops all that the lane holds, and counts it.
 func (l *lane) drop(reason stats.Reason) {
 	if l.state == waiting {
 		l.body.flow.Cancel(l.x.now)
@@ -52,5 +53,5 @@ func (l *lane) drop(reason stats.Reason) {
 	}
 	l.in.drop()
 	l.out.forget()
-	l.body.due, l.state = 0, ended
+	l.body.remaining, l.state = 0, ended
 }

@@ -1,27 +1,30 @@
-// Package exchange relays the messages of one connection between a client and a
-// provider. It finds them, queues those that count in their classes, lets the others pass
-// between them, and refuses what finds no room.
+// Package exchange relays the messages of one connection between a client and a provider. It
+// finds them, queues the counted ones in their classes, lets the others pass between them, and
+// refuses messages for which there is no room.
+// An [Exchange] is a machine without sockets and clocks. Its [Host] drives it, tells it the time,
+// and reads and writes for it through two [Direction]s. So the proxy, a simulation and a test
+// drive the same machine. It starts no goroutine and takes no lock: its host calls it from one
+// goroutine at a time.
 //
-// An [Exchange] is a machine without sockets and clocks. Its [Host] drives it, reads and
-// writes for it through two [Direction]s, and tells it the time; so the proxy, a
-// simulation and a test drive the same one. It starts no goroutine and takes no lock: its
-// host calls it from one goroutine at a time.
+// Files call downwards only:
 //
-// The files stand in the order of a message's way:
-//
-//	exchange  the machine: both directions, in turns
-//	host      what the machine asks of its host
-//	lane      one direction: what it is at, and what it does next
-//	input     what was read and has not been passed on
-//	classes   which class a message enters
-//	message   a message on its way: it enters its class, and leaves it
-//	backlog   where it waits
-//	resume    how it goes on after it has waited
-//	body      bytes that are no message: they pass in pieces
-//	output    what was passed on and has not been written
-//	refuse    the answer to a message that is refused, and what a provider's answers say
+//	turn      a class lets something go: the host takes the turn
+//	exchange  the machine: both directions, event by event
+//	reroute   messages that wait follow a reload
+//	advance   what a direction does next: it finds a message and handles it
+//	resume    a message that has waited goes on
+//	enter     a message enters its class, and leaves it
+//	body      bytes that no class counts as a message: they pass in pieces
+//	refuse    the refusal of a message, and what a provider's answer says
 //	end       how a direction ends
-//	reroute   how messages that wait follow a reload
+//	backlog   where messages wait
+//	message   a message on its way, and the memory that it takes
+//	classes   which class a message enters
+//	lane      one direction: its state, and all that it holds
+//	input     what was read and has not been passed on
+//	output    what was passed on and has not been written
+//	protocol  what the protocols differ in
+//	host      what the machine asks of its host
 package exchange
 
 import (
@@ -34,37 +37,42 @@ import (
 	"shaper/unit"
 )
 
-// Exchange is the messages of one connection, in both directions.
+// An Exchange relays the messages of one connection, in both directions. Every method may be
+// called only by the host, from one goroutine at a time.
 type Exchange struct {
+	// Set by New.
 	host     Host
-	watcher  Watcher // nil: nobody watches
 	protocol policy.Protocol
 	link     frame.Link
+
+	// Set by Watch and AskFor.
+	watcher Watcher       // nil: nobody
+	origin  *frame.Origin // the server that requests ask for; nil: the one that the client wrote
+
 	up, down lane
 	classes
-	origin *frame.Origin // of the server that requests ask for; nil: as the client wrote them
-
-	now     time.Time // the latest that the host has told
+	now     time.Time // the latest time that the host has told
 	stopped bool      // nothing moves any more; see Stop
 
-	refused frame.Message // the one whose answer is due
-	current frame.Message // what the link is told of a message that leaves or is refused
-	refusal []byte        // room for the text of a refusal
+	// Memory that is used again.
+	refused frame.Message // a refused message, while its refusal is written
+	current frame.Message // see message.frame
+	refusal []byte        // the text of a refusal
 }
 
-// Config is what an exchange is made of.
+// A Config says what an exchange is made of.
 type Config struct {
 	Host     Host
 	Up, Down Direction
 	Protocol policy.Protocol
 	Link     frame.Link
-	// Class is the class of messages to the provider that no rule leads elsewhere, Back
-	// that of the other direction; a nil Back limits nothing.
+	// Class is the class of the messages to the provider, unless a rule names another one.
+	// Back is the class of the other direction; nil limits nothing.
 	Class, Back *shaper.Class
 }
 
-// New returns an exchange that has seen no bytes. Its host quits Class and Back itself,
-// after Quit.
+// New returns an exchange that has seen no bytes. The host has joined Class and Back, and
+// quits both itself after Quit.
 func New(c Config) *Exchange {
 	x := &Exchange{host: c.Host, protocol: c.Protocol, link: c.Link}
 	x.classes.all = []*shaper.Class{c.Class}
@@ -75,42 +83,35 @@ func New(c Config) *Exchange {
 	return x
 }
 
-// Watch has a watcher told of the messages from now on; nil for nobody.
+// Watch sets who is told of the messages from now on; nil for nobody.
 func (x *Exchange) Watch(w Watcher) { x.watcher = w }
 
-// Mirror has copies of all bytes that are no message sent by two sources of a trial; nil
-// for none.
+// Mirror copies all bytes that belong to no counted message to two sources of a trial; nil for
+// none.
 func (x *Exchange) Mirror(up, down *shaper.Source) {
 	x.up.body.flow.Mirror(up)
 	x.down.body.flow.Mirror(down)
 }
 
-// AskFor has requests ask for a server, and redirects lead back from it; nil passes both
-// on as they are.
+// AskFor rewrites requests so that they ask for a server, and redirects so that they lead back
+// through the proxy. With nil, both pass unchanged.
 func (x *Exchange) AskFor(o *frame.Origin) { x.origin = o }
 
-// turnEvents is how many events of each direction a turn has.
+// turnEvents bounds the events of each direction in one call of Drive.
 const turnEvents = 64
 
-// Drive does all that can be done at now without waiting. If that takes too long it stops,
-// and the host is to revisit it.
+// Drive does what can be done at now without waiting. After turnEvents it stops, and asks the
+// host to revisit it.
 func (x *Exchange) Drive(now time.Time) {
-	x.tell(now)
-	x.goOn(turnEvents)
+	x.noteTime(now)
+	x.drive(turnEvents)
 }
 
-// tell notes the time. A host that waits for a lock may be late to tell it.
-func (x *Exchange) tell(now time.Time) {
-	if now.After(x.now) {
-		x.now = now
-	}
-}
-
-// goOn gives both directions an event in turn, until nothing moves or the turn is over.
-// Then it writes what was held for more.
-func (x *Exchange) goOn(turn int) {
-	for progress := true; progress && !x.stopped; turn-- {
-		if turn <= 0 {
+// drive lets the directions advance by turns, until neither can or each has had so many
+// events. Then it writes the held bytes.
+func (x *Exchange) drive(events int) {
+	for progress := true; progress && !x.stopped; events-- {
+		if events <= 0 {
 			x.host.Revisit()
 			break
 		}
@@ -120,7 +121,7 @@ func (x *Exchange) goOn(turn int) {
 	x.Flush()
 }
 
-// Flush writes what is held, as far as there is room.
+// Flush writes the held bytes, as far as there is room.
 func (x *Exchange) Flush() {
 	for _, l := range [...]*lane{&x.up, &x.down} {
 		if !x.stopped {
@@ -129,23 +130,14 @@ func (x *Exchange) Flush() {
 	}
 }
 
-// asks reports whether a message to the provider gets an answer.
-func (x *Exchange) asks() bool { return x.protocol == policy.SMPP || x.protocol == policy.HTTP }
-
-// isHTTP reports whether messages have bodies, and nothing may overtake one that waits.
-func (x *Exchange) isHTTP() bool { return x.protocol == policy.HTTP }
-
-// readsOn reports whether anything may overtake messages that wait, so that it is worth
-// reading on.
-func (x *Exchange) readsOn() bool { return x.protocol == policy.SMPP || x.protocol == policy.ISO8583 }
-
-// answerPatience is how long a request may be in flight: as long as the most patient
-// client waits.
+// answerPatience is how long a request may be in flight: as long as the most patient client
+// waits.
 const answerPatience = time.Minute
 
-// Tend forgets requests that have waited for their answer for too long.
+// Tend forgets the requests in flight for longer than a minute, so that others may leave. The
+// host calls it now and then.
 func (x *Exchange) Tend(now time.Time) {
-	x.tell(now)
+	x.noteTime(now)
 	before, late := x.link.InFlight(), now.Add(-answerPatience)
 	if x.link.Expire(late, x.unanswered); x.link.InFlight() == before {
 		return
@@ -153,23 +145,24 @@ func (x *Exchange) Tend(now time.Time) {
 	if x.watcher != nil {
 		x.watcher.Expired(x.now, late)
 	}
-	x.host.Revisit() // there is room for others
+	x.host.Revisit() // the link has room for others
 }
 
 func (x *Exchange) unanswered(tag uint16) { x.classes.all[tag].Answered(x.now, false) }
 
-// Stop has nothing move any more. What has not been written counts as dropped.
+// Stop ends all movement. What is not written counts as dropped for the reason.
 func (x *Exchange) Stop(now time.Time, reason stats.Reason) {
-	x.tell(now)
+	x.noteTime(now)
 	x.stopped = true
-	if x.down.body.ends { // the answer has come, though not all of it was passed on
-		x.answered()
+	if x.down.body.ends { // the answer has come, even if not all of it was passed on
+		x.noteAnswer()
 	}
 	x.up.drop(reason)
 	x.down.drop(reason)
 }
 
-// Quit is Stop for good: the exchange gives up what is in flight, and its classes.
+// Quit stops the exchange for good. It gives up the requests in flight, and quits the classes
+// that rules lead to.
 func (x *Exchange) Quit(now time.Time, reason stats.Reason) {
 	x.Stop(now, reason)
 	x.link.Drop(x.unanswered)
@@ -177,8 +170,8 @@ func (x *Exchange) Quit(now time.Time, reason stats.Reason) {
 	x.Mirror(nil, nil)
 }
 
-// Waits reports whether the connection is quiet because of its classes: something waits
-// for them, and the provider owes no answer that would let it go.
+// Waits reports whether the connection is quiet because of its classes: something waits for
+// them, and no answer of the provider is to come that would let it leave.
 func (x *Exchange) Waits() bool {
 	return x.up.state == waiting || x.down.state == waiting || x.Waiting() > 0 && x.link.InFlight() == 0
 }
@@ -186,12 +179,12 @@ func (x *Exchange) Waits() bool {
 // Waiting returns how many messages wait.
 func (x *Exchange) Waiting() int { return x.up.backlog.n + x.down.backlog.n }
 
-// InFlight returns how many messages have no answer yet.
+// InFlight returns how many requests have no answer yet.
 func (x *Exchange) InFlight() int { return x.link.InFlight() }
 
-// Held returns how many bytes of a direction were read and have not been written.
-func (x *Exchange) Held(way stats.Direction) int {
-	if way == stats.Upstream {
+// Held returns how many bytes of a direction were read and are not written.
+func (x *Exchange) Held(direction stats.Direction) int {
+	if direction == stats.Upstream {
 		return x.up.held()
 	}
 	return x.down.held()

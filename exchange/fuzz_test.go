@@ -14,12 +14,12 @@ import (
 	"shaper/policy"
 )
 
-// FuzzExchange has a client and a provider send anything, cut anywhere, while time passes,
-// receivers stall, and policies change.
+// FuzzExchange lets a client and a provider send anything, cut anywhere, while time passes,
+// receivers stall and policies change.
 func FuzzExchange(f *testing.F) {
 	for n := range uint64(8) {
 		x := rand.New(rand.NewPCG(1, n))
-		texts, script := some(x, protocols[n%4])
+		texts, script := randomStreams(x, protocols[n%4])
 		f.Add(byte(n), []byte(strings.Join(texts[0], "")), []byte(strings.Join(texts[1], "")), script)
 	}
 	f.Fuzz(func(t *testing.T, which byte, up, down, script []byte) {
@@ -29,8 +29,7 @@ func FuzzExchange(f *testing.F) {
 	})
 }
 
-// TestRandomSchedules plays what clients and providers send in their protocol, by scripts
-// that chance writes.
+// TestRandomSchedules plays valid messages of clients and providers, by random scripts.
 func TestRandomSchedules(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -41,9 +40,9 @@ func TestRandomSchedules(t *testing.T) {
 	for n := range n {
 		x := rand.New(rand.NewPCG(seed, uint64(n)))
 		which := byte(x.IntN(256))
-		texts, script := some(x, protocols[which%4])
+		texts, script := randomStreams(x, protocols[which%4])
 		up, down := []byte(strings.Join(texts[0], "")), []byte(strings.Join(texts[1], ""))
-		if x.IntN(10) == 0 && len(up)+len(down) > 0 { // something is wrong
+		if x.IntN(10) == 0 && len(up)+len(down) > 0 { // one byte is wrong
 			texts = [2][]string{}
 			if at := x.IntN(len(up) + len(down)); at < len(up) {
 				up[at] = byte(x.IntN(256))
@@ -55,8 +54,8 @@ func TestRandomSchedules(t *testing.T) {
 	}
 }
 
-// play has a script happen to a connection. which says of which protocol, and under which
-// policy. texts are the messages that the two send, if that is known.
+// play plays a script on a connection. which selects the protocol and the policy. texts are
+// the messages of both streams, if they are known.
 func play(t *testing.T, which byte, up, down, script []byte, texts [2][]string) {
 	t.Helper()
 	protocol := protocols[which%4]
@@ -100,11 +99,11 @@ func play(t *testing.T, which byte, up, down, script []byte, texts [2][]string) 
 	s.end()
 }
 
-// some returns the messages of a client and its provider, and a script.
-func some(x *rand.Rand, protocol policy.Protocol) (texts [2][]string, script []byte) {
+// randomStreams returns the messages of a client and its provider, and a script.
+func randomStreams(x *rand.Rand, protocol policy.Protocol) (texts [2][]string, script []byte) {
 	for n := range uint32(x.IntN(40)) {
-		texts[0] = append(texts[0], someUp(x, protocol, n))
-		texts[1] = append(texts[1], someDown(x, protocol, n))
+		texts[0] = append(texts[0], randomUp(x, protocol, n))
+		texts[1] = append(texts[1], randomDown(x, protocol, n))
 	}
 	for range 2 * x.IntN(100) {
 		script = append(script, byte(x.IntN(256)))
@@ -126,10 +125,10 @@ func prefixed(text string) string {
 
 func one(x *rand.Rand, of ...string) string { return of[x.IntN(len(of))] }
 
-// query is the command query_sm, which must not overtake what came before it.
+// query is query_sm, which must not overtake earlier messages.
 const query = 3
 
-// padding is sometimes so long that a receiver which stalls has no room for more.
+// padding is sometimes so long that a stalled receiver has no room for another message.
 func padding(x *rand.Rand, of string) string {
 	if x.IntN(20) == 0 {
 		return strings.Repeat(of, 7000)
@@ -137,7 +136,7 @@ func padding(x *rand.Rand, of string) string {
 	return strings.Repeat(of, x.IntN(3)*x.IntN(100))
 }
 
-func someUp(x *rand.Rand, protocol policy.Protocol, n uint32) string {
+func randomUp(x *rand.Rand, protocol policy.Protocol, n uint32) string {
 	pad := padding(x, "x")
 	switch protocol {
 	case policy.SMPP:
@@ -158,7 +157,7 @@ func someUp(x *rand.Rand, protocol policy.Protocol, n uint32) string {
 	return one(x, fmt.Sprintln(pad, n), "\n", "\r\n")
 }
 
-func someDown(x *rand.Rand, protocol policy.Protocol, n uint32) string {
+func randomDown(x *rand.Rand, protocol policy.Protocol, n uint32) string {
 	pad := padding(x, "y")
 	switch protocol {
 	case policy.SMPP:
@@ -168,5 +167,5 @@ func someDown(x *rand.Rand, protocol policy.Protocol, n uint32) string {
 		return one(x, answer, answer, answer, "HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n",
 			"HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nyy\r\n0\r\n\r\n")
 	}
-	return someUp(x, protocol, n)
+	return randomUp(x, protocol, n)
 }

@@ -5,87 +5,88 @@ import (
 	"time"
 
 	"shaper/frame"
-	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
 )
 
-// A Host owns an exchange: a session of the proxy, or a connection of a simulation.
-// Whatever the exchange calls, the host may stop it by Stop or Quit before it returns.
+// A Host owns an exchange: a session of the proxy, or a connection of a simulation. In each of
+// its methods, the host may call Stop or Quit before it returns.
 type Host interface {
-	// Time returns the present. It is asked before something is offered to a class: at a
-	// high rate, the moment at which the last message left is too early for the next one.
+	// Time returns the present. The exchange asks for it before it offers something to a
+	// class: at a high rate, the time at which the last message left is too old for the next
+	// one.
 	Time() time.Time
-	// Turn has the turn taken at now, or soon, while nobody else calls the exchange.
+	// Turn calls turn.Take(now), now or soon, when nobody else is in a call of the exchange.
 	Turn(now time.Time, turn Turn)
 	// Revisit calls Drive soon, after others have had their turn.
 	Revisit()
-	// Fail ends the connection by a fault, behind what Flush can write.
+	// Fail ends the connection by a fault. The host first calls Flush.
 	Fail(stats.Result)
-	// Cut is Fail behind what has been written: that is to arrive first.
+	// Cut ends the connection by a fault too, but lets what was written arrive first.
 	Cut(stats.Result)
-	// Linger ends the connection soon. The client has been told.
+	// Linger ends the connection soon. The client has been told already.
 	Linger()
 }
 
-// A Turn is something whose time has come.
+// A Turn is what Host.Turn takes; its time has come.
 type Turn interface{ Take(now time.Time) }
 
-// A Direction is one way of the connection: what is read from its sender is written to its
-// receiver.
+// A Direction is one direction of the connection: the bytes that are read from its sender are
+// written to its receiver.
 type Direction interface {
 	// Readable reports whether Read may find something.
 	Readable() bool
-	// Read reads what is there, as far as p has room. No bytes and no error say that
-	// nothing is there yet, io.EOF that nothing more comes, and ErrCut the same after a
-	// fault.
+	// Read reads what is there into p. If it returns no bytes and no error, there is nothing
+	// yet. io.EOF says that the sender has ended the stream, and ErrCut that a fault has.
 	Read(p []byte) (int, error)
 	// Writable reports whether Write may have room.
 	Writable() bool
-	// Write writes as much as there is room for, and says when that had left.
-	Write(p []byte) (n int, left time.Time)
-	// End tells the receiver that nothing more comes, as the sender has: by an end or by
-	// a fault.
+	// Write writes as much of p as there is room for. departed is when these bytes left.
+	Write(p []byte) (n int, departed time.Time)
+	// End tells the receiver that nothing more comes, in the way the stream ended: by an end
+	// or by a fault.
 	End()
-	// Break says that what the sender sends is no message. That is a fault.
+	// Break says that the sender's bytes cannot be framed, which is a fault. End follows.
 	Break(err error)
-	// Sent counts what has been sent, for a class; nil for none.
+	// Sent counts what was sent for a class; nil for none.
 	Sent(class *shaper.Class, cost shaper.Cost)
 }
 
-// ErrCut says that no bytes follow because of a fault.
+// ErrCut says that a fault ended the stream.
 var ErrCut = errors.New("exchange: the connection is cut")
 
-// A Watcher is told of the messages of an exchange that count.
+// A Watcher is told of the messages that count.
 type Watcher interface {
-	// Found returns who is told what becomes of a message; nil for nobody.
+	// Found says that a message was found. It returns who is told what becomes of it; nil for
+	// nobody.
 	Found(now time.Time, f Found) Follower
-	// Answered says that the provider has answered a message of a number.
+	// Answered says that the provider has answered the message with a number.
 	Answered(now time.Time, number uint32)
-	// Expired says that no answer is expected any more to what was sent before a time.
+	// Expired says that the answers to messages that were sent before a time are not expected
+	// any more.
 	Expired(now, before time.Time)
 }
 
-// Found is a message that has come.
+// Found describes a message that was found.
 type Found struct {
 	Direction stats.Direction
 	Message   *frame.Message // valid until Found returns
-	Size      int            // bytes of it that are there: all, or its head
-	Class     *shaper.Class  // that it is to enter; nil: nothing limits it
+	Size      int            // bytes of it that are there: the whole message, or its head
+	Class     *shaper.Class  // the class that it will enter; nil: nothing limits it
 	Asks      bool           // it gets an answer
 }
 
-// A Follower is told what becomes of a message: one of these.
+// A Follower is told what becomes of a message. Exactly one of its methods is called, once.
 type Follower interface {
 	Sent(now time.Time)
 	Refused(now time.Time, reason stats.Reason)
-	Dropped(now time.Time, reason stats.Reason) // with the connection
+	Dropped(now time.Time, reason stats.Reason) // the connection ended
 }
 
-// MakesWait reports whether a message that its class has no room for waits, and with it
-// in the end whoever has sent it: if the class says so; and if the message cannot be
-// refused, as what a provider delivers.
-func MakesWait(class *shaper.Class, protocol policy.Protocol, refusable bool) bool {
-	conf := class.Policy()
-	return conf.OverflowFor(protocol) == policy.Wait || !refusable && conf.OverflowFor(policy.TCP) == policy.Wait
+// noteTime keeps the latest time that the host has told. A host that waits for a lock may be
+// late to tell it.
+func (x *Exchange) noteTime(now time.Time) {
+	if now.After(x.now) {
+		x.now = now
+	}
 }

@@ -1,32 +1,36 @@
 package exchange
 
-import "shaper/buffer"
+import (
+	"io"
 
-// input is what a lane has read and not passed on.
+	"shaper/buffer"
+)
+
+// An input holds what a lane has read and not passed on.
 type input struct {
-	buf     *buffer.Buffer // nil: nothing is there
-	off, to int            // of buf, the bytes that are there
-	plenty  bool           // the last read filled buf
+	buf     *buffer.Buffer // nil: there is nothing
+	off, to int            // the bytes are buf.Bytes[off:to]
+	wasFull bool           // the last read filled buf
 	end     ending
 }
 
-// ending is what is known of the end of a stream.
+// An ending says what is known about the end of a stream.
 type ending uint8
 
 const (
 	open  ending = iota // more may come
-	clean               // its sender has ended it
-	cut                 // by a fault, or what comes is no message
+	clean               // its sender ended it
+	cut                 // by a fault, or by bytes that cannot be framed
 )
 
-// How much room a read has at least; and how much where the last one took all its room.
-// That is more than is held for more, and so is not copied.
+// leastRead is the least room for a read, in bytes. plentyRead is the room if the last read
+// filled its room. It is above MostHeld, so that output.hold sends it and does not copy it.
 const (
 	leastRead  = 4 << 10
 	plentyRead = 2 * MostHeld
 )
 
-// bytes returns what is there.
+// bytes returns all bytes of the input.
 func (in *input) bytes() []byte {
 	if in.buf == nil {
 		return nil
@@ -36,12 +40,12 @@ func (in *input) bytes() []byte {
 
 func (in *input) len() int { return in.to - in.off }
 
-// room returns memory behind what is there, so that at least need bytes fit in all. A
-// buffer that is too small is replaced by one twice as large.
+// room returns the memory behind the bytes of the input, so that at least need bytes fit in
+// all. It replaces a buffer that is too small by one of twice the need.
 func (in *input) room(need int) []byte {
 	n := in.len()
 	need = max(leastRead, need, n+1)
-	if in.plenty {
+	if in.wasFull {
 		need = max(need, plentyRead)
 	}
 	switch {
@@ -63,28 +67,48 @@ func (in *input) room(need int) []byte {
 func (in *input) filled(n int) {
 	if n > 0 {
 		in.to += n
-		in.plenty = in.to == len(in.buf.Bytes)
+		in.wasFull = in.to == len(in.buf.Bytes)
 	}
-	in.release()
+	in.releaseIfEmpty()
 }
 
-// consume goes on behind n bytes.
+// consume removes the first n bytes.
 func (in *input) consume(n int) {
 	in.off += n
-	in.release()
+	in.releaseIfEmpty()
 }
 
-// release gives the buffer back when nothing is in it.
-func (in *input) release() {
+// releaseIfEmpty gives the buffer back if there are no bytes.
+func (in *input) releaseIfEmpty() {
 	if in.off == in.to {
 		in.drop()
 	}
 }
 
-// drop forgets what is there.
+// drop removes all bytes.
 func (in *input) drop() {
 	if in.buf != nil {
 		in.buf.Put()
 	}
 	in.buf, in.off, in.to = nil, 0, 0
+}
+
+// read reads what is there. It returns false if there is nothing now.
+func (l *lane) read() bool {
+	if l.in.end != open || !l.wire.Readable() {
+		return false
+	}
+	n, err := l.wire.Read(l.in.room(l.scan.Need()))
+	if l.x.stopped {
+		return false
+	}
+	l.in.filled(n)
+	switch err {
+	case nil:
+	case io.EOF:
+		l.in.end = clean
+	default:
+		l.in.end = cut
+	}
+	return n > 0
 }

@@ -2,19 +2,19 @@ package exchange
 
 import "shaper/buffer"
 
-// output is what a lane has passed on and not written: it is held for more, or the
-// receiver has not taken it yet.
+// An output holds what a lane has passed on and not written, because more may follow in this
+// turn, or because the receiver has no room.
 type output struct {
 	x     *Exchange
-	dir   Direction
+	wire  Direction
 	held  []byte
-	block *buffer.Buffer // where held begins; nil: nowhere, or in memory of its own
+	block *buffer.Buffer // the memory of held at first; nil: held is empty or has grown out of it
 }
 
-// MostHeld is how many bytes are held so that they leave together with what follows.
+// MostHeld is how many bytes are held, to be written together with what follows.
 const MostHeld = 16 << 10
 
-// send writes, in one piece if the receiver takes it, behind what that has not taken.
+// send writes p behind what is held. If the receiver takes all of it, that is one write.
 func (o *output) send(p []byte) {
 	if len(o.held) > 0 {
 		o.held = append(o.held, p...)
@@ -26,15 +26,15 @@ func (o *output) send(p []byte) {
 	}
 }
 
-// write writes what the receiver takes, and returns how many bytes that is.
+// write writes as much as the receiver takes, and returns how many bytes that is.
 func (o *output) write(p []byte) int {
-	n, left := o.dir.Write(p)
-	o.x.tell(left)
+	n, departed := o.wire.Write(p)
+	o.x.noteTime(departed)
 	return n
 }
 
-// hold is send for what no class counts, and which may leave together with what follows
-// it in the same turn: a write for each would take longer than all else.
+// hold is send for bytes that no class counts. They are written together with what follows in
+// the same turn; a write for each message would take longer than everything else.
 func (o *output) hold(p []byte) {
 	if len(o.held)+len(p) > MostHeld {
 		o.send(p)
@@ -47,7 +47,7 @@ func (o *output) hold(p []byte) {
 	o.held = append(o.held, p...)
 }
 
-// flush writes what is held; false if the receiver does not take all of it.
+// flush writes what is held. It returns false if the receiver does not take all of it.
 func (o *output) flush() bool {
 	if len(o.held) == 0 {
 		return true
@@ -64,7 +64,7 @@ func (o *output) flush() bool {
 	return true
 }
 
-// forget gives up what is held.
+// forget drops what is held.
 func (o *output) forget() {
 	if o.block != nil {
 		o.block.Put()
@@ -72,11 +72,11 @@ func (o *output) forget() {
 	o.held, o.block = nil, nil
 }
 
-// isStuck reports whether the receiver has no room for what is to be written.
+// isStuck reports whether the receiver has no room for what is held.
 func (o *output) isStuck() bool {
-	return len(o.held) > 0 && !o.dir.Writable() || o.isFlooded()
+	return len(o.held) > 0 && !o.wire.Writable() || o.isFlooded()
 }
 
-// isFlooded reports whether more is to be written than is held for the rest of a turn,
-// since the receiver does not read.
+// isFlooded reports whether more than MostHeld has to be held because the receiver does not
+// read.
 func (o *output) isFlooded() bool { return len(o.held) > MostHeld && !o.flush() }

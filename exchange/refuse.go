@@ -11,8 +11,8 @@ import (
 	"shaper/unit"
 )
 
-// refuse answers a message here which its class has no room for: in the protocol, or by
-// ending the connection if that has no way to.
+// refuse refuses a message that its class has no room for. If the protocol has no refusal, the
+// connection ends.
 func (m *message) refuse(reason stats.Reason) {
 	l := m.lane
 	x, f := l.x, m.frame()
@@ -20,7 +20,7 @@ func (m *message) refuse(reason stats.Reason) {
 	if m.follower != nil {
 		m.follower.Refused(x.now, reason)
 	}
-	if m.buf == nil && !m.refusable { // the connection ends, and counts as lost what it has read
+	if m.buf == nil && !m.refusable { // the connection ends, and its end does not count these bytes again
 		l.in.consume(int(m.n))
 	}
 	m.release()
@@ -31,28 +31,28 @@ func (m *message) refuse(reason stats.Reason) {
 	switch {
 	case f.Close:
 		l.state = discarding
-	case x.isHTTP() && !l.found.whole: // of other protocols others may have been found since
+	case x.isHTTP() && !l.found.whole: // in other protocols, found may be a later message
 		l.state = swallowing
 	}
-	if x.link.Refuse(f, x.down.body.due == 0) {
-		x.answer(f)
+	if x.link.Refuse(f, x.down.body.remaining == 0) {
+		x.writeRefusal(f)
 	}
 }
 
-// answerDue writes the refusals whose turn has come among the answers.
-func (x *Exchange) answerDue() (any bool) {
+// writeDueRefusals writes the refusals whose turn has come. It reports whether there were any.
+func (x *Exchange) writeDueRefusals() (any bool) {
 	for {
 		var due bool
 		if x.refused, due = x.link.Due(); !due {
 			return any
 		}
-		x.answer(&x.refused)
+		x.writeRefusal(&x.refused)
 		any = true
 	}
 }
 
-// answer writes a refusal to the client, behind the messages that have been passed on.
-func (x *Exchange) answer(m *frame.Message) {
+// writeRefusal writes a refusal to the client, behind the messages that were passed on.
+func (x *Exchange) writeRefusal(m *frame.Message) {
 	class := x.classes.all[m.Tag]
 	refusal := frame.Refusal{Now: x.now, Wait: class.Retry(x.now, shaper.Cost{Messages: max(m.Cost, 1)})}
 	if rate := class.Rate(); rate.Kind() == unit.Messages && !rate.IsZero() {
@@ -67,12 +67,13 @@ func (x *Exchange) answer(m *frame.Message) {
 	}
 }
 
-// congested is the most that SMPP 5.0 can say of a provider's load.
+// congested is the highest value of frame.Throttle.Congestion.
 const congested = 101
 
-// answered takes what the message says that the provider has just sent to its end, if it
-// answers a request.
-func (x *Exchange) answered() {
+// noteAnswer tells the class of a request that its answer has been passed on, and what the
+// answer says about the rate. It does nothing if the last message of the provider answers no
+// request.
+func (x *Exchange) noteAnswer() {
 	m := &x.down.found.message
 	if !m.Answers {
 		return
@@ -89,7 +90,7 @@ func (x *Exchange) answered() {
 	class.Answered(x.now, !tooFast)
 }
 
-// signal names what the provider has said.
+// signal names what the provider said, for people.
 func (x *Exchange) signal(m *frame.Message) string {
 	switch {
 	case !m.Throttle.Limited:
@@ -98,4 +99,20 @@ func (x *Exchange) signal(m *frame.Message) string {
 		return fmt.Sprintf("%#x", m.Status)
 	}
 	return strconv.Itoa(m.Status)
+}
+
+// messageEnded is called after the last byte of a message was passed on.
+func (l *lane) messageEnded() {
+	if l.body.ends = false; !l.isUp() {
+		l.x.noteAnswer()
+		l.x.writeDueRefusals()
+	}
+}
+
+// reasonOf returns the reason of a refusal.
+func reasonOf(v shaper.Verdict) stats.Reason {
+	if v == shaper.TooLong {
+		return stats.MaxWait
+	}
+	return stats.QueueFull
 }

@@ -9,12 +9,13 @@ import (
 	"shaper/unit"
 )
 
-// Reroute follows a reload, after Belong and Obey: what waits in a class that is gone
-// moves to that of the connection, or to back; nil lets it leave.
+// Reroute follows a reload. The host calls it after Belong and Obey. What waits in a class
+// that is gone moves to the class of the connection, or to back in the other direction. If
+// back is nil, it leaves.
 func (x *Exchange) Reroute(now time.Time, gone map[*shaper.Class]bool, back *shaper.Class) {
-	x.tell(now)
+	x.noteTime(now)
 	x.down.body.join(back)
-	if f := &x.up.found; x.up.state == finding && f.message.Kind == frame.Counted {
+	if f := &x.up.found; x.up.state == handling && f.message.Kind == frame.Counted {
 		x.up.classify()
 	}
 	if !x.stopped {
@@ -30,34 +31,34 @@ func (x *Exchange) Reroute(now time.Time, gone map[*shaper.Class]bool, back *sha
 		x.up.found.tag = x.classes.own
 	}
 	if x.up.body.join(x.up.class().Counting(unit.Bytes)); !x.stopped {
-		x.host.Revisit() // what was behind those that have left
+		x.host.Revisit() // what stood behind the messages that have left
 	}
 }
 
-// A move takes what waits in classes that are gone to another one.
+// A move takes the messages that wait in classes that are gone to another class.
 type move struct {
 	gone map[*shaper.Class]bool
-	to   *shaper.Class // nil: what waits leaves
-	tag  uint16        // of that class
+	to   *shaper.Class // nil: the messages leave
+	tag  uint16        // of the class to
 }
 
-// moves reports whether a message is one of those that move.
-func (to *move) moves(m *message) bool { return m.class != to.to && to.gone[m.class.Named()] }
+// includes reports whether a message has to move.
+func (v *move) includes(m *message) bool { return m.class != v.to && v.gone[m.class.Named()] }
 
-// reroute moves what waits in classes that are gone to another one; nil lets it leave. One
-// that is about to leave goes first, and until then nothing else happens in the lane: else
-// what moves might overtake it.
+// reroute moves what waits in classes that are gone to another class; with nil it leaves. If a
+// message is about to leave, it goes first. Until then the lane does nothing else, because
+// what it did might overtake the messages that move.
 func (q *backlog) reroute(gone map[*shaper.Class]bool, to *shaper.Class, tag uint16) {
 	if q.moving != nil {
 		gone = maps.Clone(gone)
 		maps.Copy(gone, q.moving.gone)
 	}
 	q.moving = &move{gone, to, tag}
-	q.goOnMoving()
+	q.driveMove()
 }
 
-// goOnMoving moves what is to move. If one of them is about to leave, its turn goes on.
-func (q *backlog) goOnMoving() {
+// driveMove moves what has to move. If one of these messages is about to leave, Take goes on.
+func (q *backlog) driveMove() {
 	to := q.moving
 	for _, b := range q.classes {
 		if !q.moveList(&b.waiting, to) || !q.moveList(&b.parked, to) {
@@ -69,15 +70,15 @@ func (q *backlog) goOnMoving() {
 	q.departed(to.tag)
 }
 
-// moveList moves the messages of a list whose class is gone, in their order; false if one
-// of them is about to leave.
+// moveList moves messages out of one list, in their order. It returns false if one of them is
+// about to leave.
 func (q *backlog) moveList(of *list, to *move) bool {
 	if !q.withdraw(of, to) {
 		return false
 	}
 	for m, n := of.first, of.n; n > 0 && !q.lane.x.stopped; n-- {
-		next := m.next // what moves may come to the end of the same list
-		if to.moves(m) {
+		next := m.next // m may come to the end of this same list
+		if to.includes(m) {
 			m.move(to.to, to.tag)
 		}
 		m = next
@@ -85,12 +86,12 @@ func (q *backlog) moveList(of *list, to *move) bool {
 	return true
 }
 
-// withdraw takes the messages that move out of the queue of their class, the last ones
-// first, so that no other becomes the next to leave. It returns false if the first is about
-// to be told to leave.
+// withdraw takes the messages that move out of the queue of their class. The last one goes
+// first, so that no other becomes the next to leave. It returns false if the first one is
+// about to leave.
 func (q *backlog) withdraw(of *list, to *move) bool {
 	for m := of.last; m != nil; m = m.prev {
-		if m.place != queued || !to.moves(m) {
+		if m.place != queued || !to.includes(m) {
 			continue
 		}
 		if !m.class.Cancel(q.lane.x.now, &m.item) {
@@ -102,10 +103,10 @@ func (q *backlog) withdraw(of *list, to *move) bool {
 	return true
 }
 
-// move takes a message, which is in no queue, to another class; nil lets it leave.
+// move moves a message, which is in no queue of a class, to another class; with nil it leaves.
 func (m *message) move(to *shaper.Class, tag uint16) {
 	q, from := &m.lane.backlog, m.place
-	if from == behind { // its place there is its turn
+	if from == behind { // it has its turn by its place there
 		m.class, m.tag = to, tag
 		return
 	}
@@ -116,17 +117,17 @@ func (m *message) move(to *shaper.Class, tag uint16) {
 		m.leave(&m.item)
 	case from == parked:
 		m.wait(parked)
-	case q.of(tag).lostTurns() || !m.lane.takes(): // it would overtake, or not be taken
+	case q.of(tag).lostTurns() || !m.lane.canSend(): // it would overtake another one, or could not be sent
 		m.wait(missed)
 	default:
-		m.moved()
+		m.enterMoved()
 	}
 }
 
-// moved lets a message enter the class to which it moves. It has been accepted, and waits
-// regardless unless the policy says that it is to be refused.
-func (m *message) moved() {
-	m.item.Patient, m.item.Accepted = true, false // that was elsewhere
+// enterMoved offers a message to the class that it moves to. The message was accepted before a
+// reload, so it waits even if there is no room; it is refused only if the policy says so.
+func (m *message) enterMoved() {
+	m.item.Patient, m.item.Accepted = true, false // it was accepted in another class
 	switch verdict := m.class.Enter(m.lane.x.now, &m.item); verdict {
 	case shaper.Leaves:
 		m.leave(&m.item)

@@ -2,14 +2,14 @@ package exchange
 
 import "shaper/shaper"
 
-// resume offers one more message to its class, of those that have lost their turn or are
-// parked; false if none may enter.
+// resume offers a message to its class again: one that has lost its turn, or is parked. It
+// returns false if the message could not be sent now.
 func (q *backlog) resume() bool {
 	tag := q.ready[len(q.ready)-1]
 	b := q.of(tag)
 	switch {
 	case b.lostTurns():
-		if !q.lane.takes() {
+		if !q.lane.canSend() {
 			return false
 		}
 		b.waiting.first.reenter(b)
@@ -21,8 +21,8 @@ func (q *backlog) resume() bool {
 	return true
 }
 
-// reenter offers a message again to its class. It returns false if it stays parked, since
-// another one waits in the class that will tell when there is room.
+// reenter offers a message to its class again. It returns false if the message stays parked;
+// then another one waits in the class, and when it leaves there may be room.
 func (m *message) reenter(b *classBacklog) bool {
 	verdict := m.offer()
 	switch {
@@ -45,7 +45,8 @@ func (m *message) reenter(b *classBacklog) bool {
 	return true
 }
 
-// followBehind goes on with the first message behind others; false if it is not its turn.
+// followBehind handles the first message of the list behind. It returns false if its turn has
+// not come.
 func (q *backlog) followBehind() bool {
 	l, m := q.lane, q.behind.first
 	switch {
@@ -58,13 +59,7 @@ func (q *backlog) followBehind() bool {
 		return true
 	}
 	l.out.hold(m.bytes())
-	l.dir.Sent(m.class, shaper.Cost{Bytes: int64(m.n)})
+	l.wire.Sent(m.class, shaper.Cost{Bytes: int64(m.n)})
 	m.release()
 	return true
-}
-
-// takes reports whether a message that leaves now can be sent: the receiver has taken what
-// was before it, but for a little, and the link has room for another request.
-func (l *lane) takes() bool {
-	return (len(l.out.held) <= MostHeld || l.dir.Writable()) && (!l.isUp() || l.x.link.Room())
 }

@@ -19,34 +19,37 @@ import (
 	"shaper/stats"
 )
 
-// A schedule is one connection to which things happen in an order that bytes say, and what
-// has to hold meanwhile.
+// A schedule is one connection, to which things happen in the order of a script. It checks
+// what has to hold meanwhile. Index 0 is upstream, and index 1 downstream.
 type schedule struct {
 	*exchangetest.Host
-	t        *testing.T
+	t *testing.T
+
+	// The connection, and the policy of the last reload.
 	protocol policy.Protocol
 	who      policy.Conn
 	now      time.Time
 	policy   *policy.Policy
 	classes  map[string]*shaper.Class
-	joined   [2]*shaper.Class // the connection's, there and back
+	joined   [2]*shaper.Class // the classes of the connection
 	roots    []*shaper.Class
-	all      []*shaper.Class // that there have been
+	all      []*shaper.Class // all classes that there have been
 
-	in, out  [2][]byte   // what each sender sends, and what of that has been sent
-	texts    [2][]string // that it is made of; nil: they are not known
-	refused  int         // bytes of requests
-	refusals int         // how many
-	reloads  int
-	found    int
-	sent     []time.Time
-	follows  int            // messages whose fate is not known
-	last     map[origin]int // the number of the message that has left last
-	dropped  [2]int
+	// What happened.
+	in, out   [2][]byte   // what each sender will send, and what it has sent
+	texts     [2][]string // the messages of both streams; nil: unknown
+	refused   int         // bytes of refused requests
+	refusals  int         // refused requests
+	reloads   int
+	found     int
+	sent      []time.Time
+	undecided int            // messages of which no follower method was called yet
+	lastSent  map[origin]int // the number of the last message that left
+	dropped   [2]int
 }
 
-// origin is what messages have in common of which none overtakes another: their class, until
-// a reload.
+// An origin is what messages share if none of them may overtake another: their class, until a
+// reload.
 type origin struct {
 	class   *shaper.Class
 	reloads int
@@ -55,15 +58,15 @@ type origin struct {
 
 var protocols = [...]policy.Protocol{policy.SMPP, policy.HTTP, policy.ISO8583, policy.Lines}
 
-// Keys of the class of a connection: a short queue, and what happens if it is full.
+// Keys of the class of a connection: a short queue, and its overflow.
 const (
 	short = "queue = \"2 messages\"\n"
 	wait  = short + "overflow = \"wait\"\n"
 	fail  = short + "overflow = \"refuse\"\n"
 )
 
-// policyOf returns a policy of a protocol, with the class of the connection of a name and
-// keys.
+// policyOf returns a policy for a protocol. The class of the connection has this name and
+// these keys.
 func policyOf(t *testing.T, protocol policy.Protocol, name, keys string) *policy.Policy {
 	more, rule := "", ""
 	switch protocol {
@@ -93,8 +96,8 @@ func policyOf(t *testing.T, protocol policy.Protocol, name, keys string) *policy
 }
 
 func newSchedule(t *testing.T, protocol policy.Protocol, keys string, up, down []byte) *schedule {
-	s := &schedule{t: t, protocol: protocol, who: policy.Conn{Listener: "l"}, now: time.Unix(0, 0), in: [2][]byte{up, down}, last: map[origin]int{}}
-	s.plant(policyOf(t, protocol, "c", keys))
+	s := &schedule{t: t, protocol: protocol, who: policy.Conn{Listener: "l"}, now: time.Unix(0, 0), in: [2][]byte{up, down}, lastSent: map[origin]int{}}
+	s.makeClasses(policyOf(t, protocol, "c", keys))
 	s.joined = [2]*shaper.Class{s.classes["c"], s.classes["back"]}
 	s.Host = exchangetest.New(s.now, exchange.Config{
 		Protocol: protocol, Link: newLink(protocol), Class: s.joined[0], Back: s.joined[1],
@@ -112,8 +115,8 @@ func newLink(protocol policy.Protocol) frame.Link {
 	return frame.NewLink(settings)
 }
 
-// plant makes the classes of a policy.
-func (s *schedule) plant(p *policy.Policy) {
+// makeClasses makes the classes of a policy.
+func (s *schedule) makeClasses(p *policy.Policy) {
 	s.policy, s.classes = p, map[string]*shaper.Class{}
 	for i, c := range shaper.NewTree(s.now, p.Classes) {
 		s.classes[p.Classes[i].Name] = c
@@ -128,14 +131,14 @@ func (s *schedule) obey() {
 	s.Machine.Obey(s.now, policy.Compile(s.policy).Messages(s.who), func(name string) *shaper.Class { return s.classes[name] })
 }
 
-// reload gives the connection other classes of the same rules.
+// reload gives the connection new classes by the same rules.
 func (s *schedule) reload(name, keys string) {
 	s.reloads++
 	gone := map[*shaper.Class]bool{}
 	for c := range maps.Values(s.classes) {
 		gone[c] = true
 	}
-	s.plant(policyOf(s.t, s.protocol, name, keys))
+	s.makeClasses(policyOf(s.t, s.protocol, name, keys))
 	s.joined = [2]*shaper.Class{s.classes[name], s.classes["back"]}
 	s.Machine.Belong(s.now, s.joined[0])
 	s.obey()
@@ -150,20 +153,20 @@ func (s *schedule) drive() {
 	s.check()
 }
 
-// send has a sender send n bytes more.
-func (s *schedule) send(way, n int) {
-	n = min(n, len(s.in[way]))
-	to := [...]*exchangetest.Stream{&s.Up, &s.Down}[way]
+// send makes a sender send n more bytes.
+func (s *schedule) send(direction, n int) {
+	n = min(n, len(s.in[direction]))
+	to := [...]*exchangetest.Stream{&s.Up, &s.Down}[direction]
 	if to.Ends != nil {
 		return
 	}
-	to.In = append(to.In, s.in[way][:n]...)
-	s.out[way] = append(s.out[way], s.in[way][:n]...)
-	s.in[way] = s.in[way][n:]
+	to.In = append(to.In, s.in[direction][:n]...)
+	s.out[direction] = append(s.out[direction], s.in[direction][:n]...)
+	s.in[direction] = s.in[direction][n:]
 	s.drive()
 }
 
-// pass lets time pass, in which messages leave.
+// pass lets time pass, and messages leave.
 func (s *schedule) pass(d time.Duration) {
 	for end := s.now.Add(d); ; {
 		var first *shaper.Class
@@ -191,7 +194,7 @@ func (s *schedule) pass(d time.Duration) {
 // Found implements exchange.Watcher.
 func (s *schedule) Found(_ time.Time, f exchange.Found) exchange.Follower {
 	s.found++
-	s.follows++
+	s.undecided++
 	return &follower{schedule: s, origin: origin{f.Class, s.reloads, f.Direction == stats.Upstream}, number: s.found, size: f.Size}
 }
 
@@ -201,7 +204,7 @@ func (s *schedule) Answered(time.Time, uint32) {}
 // Expired implements exchange.Watcher.
 func (s *schedule) Expired(time.Time, time.Time) {}
 
-// follower holds that each message has one fate.
+// A follower checks that exactly one of its methods is called, once.
 type follower struct {
 	*schedule
 	origin
@@ -211,19 +214,19 @@ type follower struct {
 
 func (f *follower) end() {
 	if f.over {
-		f.t.Fatal("a message has two fates")
+		f.t.Fatal("two follower methods were called for a message")
 	}
 	f.over = true
-	f.follows--
+	f.undecided--
 }
 
 func (f *follower) Sent(now time.Time) {
 	f.end()
 	f.sent = append(f.sent, now)
-	if f.number < f.last[f.origin] {
-		f.t.Fatalf("message %d leaves behind %d", f.number, f.last[f.origin])
+	if f.number < f.lastSent[f.origin] {
+		f.t.Fatalf("message %d leaves after message %d", f.number, f.lastSent[f.origin])
 	}
-	f.last[f.origin] = f.number
+	f.lastSent[f.origin] = f.number
 }
 
 func (f *follower) Dropped(time.Time, stats.Reason) {
@@ -241,8 +244,8 @@ func (f *follower) Refused(time.Time, stats.Reason) {
 	f.refusals++
 }
 
-// check holds what holds at any moment while the connection is open: no byte is lost, and
-// none comes from nowhere.
+// check checks what holds at any moment while the connection is open: no byte is lost, and
+// none is invented.
 func (s *schedule) check() {
 	if s.Over || s.protocol == policy.HTTP {
 		return
@@ -253,32 +256,32 @@ func (s *schedule) check() {
 		answers = 16 * s.refusals
 	}
 	if got := len(s.Up.Got) + s.Machine.Held(stats.Upstream) + s.refused; got != read[0] {
-		s.t.Fatalf("of %d bytes to the provider %d have left, %d are held, and %d are refused", read[0], len(s.Up.Got), s.Machine.Held(stats.Upstream), s.refused)
+		s.t.Fatalf("of %d bytes to the provider, %d have left, %d are held, and %d are refused", read[0], len(s.Up.Got), s.Machine.Held(stats.Upstream), s.refused)
 	}
 	if got := len(s.Down.Got) + s.Machine.Held(stats.Downstream); got != read[1]+answers {
-		s.t.Fatalf("of %d bytes to the client %d have left, and %d are held, with %d of refusals", read[1], len(s.Down.Got), s.Machine.Held(stats.Downstream), answers)
+		s.t.Fatalf("of %d bytes to the client, %d have left and %d are held, with %d bytes of refusals", read[1], len(s.Down.Got), s.Machine.Held(stats.Downstream), answers)
 	}
 }
 
-// end ends the connection, and holds what has to hold then.
+// end ends the connection, and checks what has to hold then.
 func (s *schedule) end() {
 	for _, stream := range []*exchangetest.Stream{&s.Up, &s.Down} {
 		if stream.Told && stream.Ends == io.EOF && stream.Fault == nil && !s.Lingers && len(stream.In) > 0 {
-			s.t.Fatalf("an end came before what was sent: %q", stream.In)
+			s.t.Fatalf("the end overtook what was sent: %q", stream.In)
 		}
 	}
 	s.settle()
-	for way, stream := range [...]*exchangetest.Stream{&s.Up, &s.Down} {
-		if stream.Told && stream.Ends == exchange.ErrCut && stream.Fault == nil && s.dropped[way] > 0 {
-			s.t.Fatalf("a fault came before %d messages that wait", s.dropped[way])
+	for direction, stream := range [...]*exchangetest.Stream{&s.Up, &s.Down} {
+		if stream.Told && stream.Ends == exchange.ErrCut && stream.Fault == nil && s.dropped[direction] > 0 {
+			s.t.Fatalf("a fault overtook %d messages that waited", s.dropped[direction])
 		}
 	}
 	s.checkOrder()
 	s.checkTexts()
 	s.checkEnd()
 	s.Finish(stats.Aborted)
-	if s.follows != 0 {
-		s.t.Fatalf("of %d messages %d have no fate", s.found, s.follows)
+	if s.undecided != 0 {
+		s.t.Fatalf("of %d messages, %d were neither sent nor refused nor dropped", s.found, s.undecided)
 	}
 	s.pass(time.Second)
 	for _, c := range s.all {
@@ -295,9 +298,9 @@ func (s *schedule) tend() {
 	s.drive()
 }
 
-// settle holds that everything leaves in time if nothing is in its way: each class sends 20
-// messages in a second at least, or three for an answer, which is not to be expected here
-// from a provider of HTTP.
+// settle removes all obstacles, and checks that everything leaves in time. Each class sends at
+// least 20 messages a second, or three for each answer. HTTP is left out, because its provider
+// does not answer here.
 func (s *schedule) settle() {
 	s.Up.Room, s.Down.Room, s.Up.Most, s.Down.Most = -1, -1, 0, 0
 	s.drive()
@@ -313,11 +316,11 @@ func (s *schedule) settle() {
 		s.tend()
 	}
 	if n := s.Machine.Waiting(); !s.Over && n+len(s.Up.In)+len(s.Down.In) > 0 {
-		s.t.Fatalf("%d messages wait for nothing, before %d and %d bytes", n, len(s.Up.In), len(s.Down.In))
+		s.t.Fatalf("%d messages wait without a reason, before %d and %d unread bytes", n, len(s.Up.In), len(s.Down.In))
 	}
 }
 
-// checkTexts holds that messages of HTTP and lines leave whole and in order, with refusals
+// checkTexts checks that messages of HTTP and lines leave whole and in order, with refusals
 // between them.
 func (s *schedule) checkTexts() {
 	if s.protocol == policy.SMPP && s.texts[0] != nil {
@@ -326,9 +329,9 @@ func (s *schedule) checkTexts() {
 	if s.texts[0] == nil || s.protocol != policy.HTTP && s.protocol != policy.Lines {
 		return
 	}
-	for way, got := range [...][]byte{s.Up.Got, s.Down.Got} {
+	for direction, got := range [...][]byte{s.Up.Got, s.Down.Got} {
 		rest := string(got)
-		for _, text := range s.texts[way] {
+		for _, text := range s.texts[direction] {
 			for refusal := isRefusal(rest); refusal > 0; refusal = isRefusal(rest) {
 				rest = rest[refusal:]
 			}
@@ -341,12 +344,12 @@ func (s *schedule) checkTexts() {
 			rest = rest[refusal:]
 		}
 		if rest != "" {
-			s.t.Fatalf("%q leaves of %q: what is %q?", got, s.texts[way], rest)
+			s.t.Fatalf("%q left of %q, and %q was not sent", got, s.texts[direction], rest)
 		}
 	}
 }
 
-// checkPlaces holds that no query overtakes what came before it.
+// checkPlaces checks that no query overtakes earlier messages.
 func (s *schedule) checkPlaces() {
 	places := map[string]int{}
 	for i, m := range s.messages(s.Up.Got) {
@@ -356,14 +359,14 @@ func (s *schedule) checkPlaces() {
 	for _, text := range s.texts[0] {
 		place, left := places[text]
 		if text[7] == query && left && place < last {
-			s.t.Fatalf("a query is message %d to leave, before %d", place, last)
+			s.t.Fatalf("a query left as number %d, before number %d", place, last)
 		}
 		last = max(last, place)
 	}
 }
 
-// isRefusal returns how long the answer with status 429 is that a text begins with, or what
-// there is of it at the end; 0 if there is none.
+// isRefusal returns the length of the 429 that text begins with, or of the part of one that
+// text consists of; 0 if there is none.
 func isRefusal(text string) int {
 	const begin = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: "
 	if strings.HasPrefix(begin, text) {
@@ -378,28 +381,28 @@ func isRefusal(text string) int {
 	return len(text)
 }
 
-// checkEnd holds that a connection which has ended cleanly has passed everything on, and
-// that what has left was charged.
+// checkEnd checks that a connection that ended cleanly has passed everything on, and has
+// charged all that left.
 func (s *schedule) checkEnd() {
 	if !s.Over || s.Result != stats.OK {
 		return
 	}
 	if s.Machine.Waiting() > 0 || len(s.Up.In)+len(s.Down.In) > 0 {
-		s.t.Fatalf("it ends, and %d messages wait", s.Machine.Waiting())
+		s.t.Fatalf("the connection ended, and %d messages wait", s.Machine.Waiting())
 	}
 	if s.protocol == policy.HTTP {
 		return
 	}
 	if got := len(s.Up.Got) + s.refused; got != len(s.out[0]) {
-		s.t.Fatalf("of %d bytes %d have left, or were refused", len(s.out[0]), got)
+		s.t.Fatalf("of %d bytes, %d have left or were refused", len(s.out[0]), got)
 	}
 	if s.Up.Cost.Bytes != int64(len(s.Up.Got)) || s.Down.Cost.Bytes != int64(len(s.out[1])) {
-		s.t.Fatalf("%v are charged of %d, and %v of %d", s.Up.Cost, len(s.Up.Got), s.Down.Cost, len(s.out[1]))
+		s.t.Fatalf("upstream %v are charged for %d bytes, and downstream %v for %d", s.Up.Cost, len(s.Up.Got), s.Down.Cost, len(s.out[1]))
 	}
 }
 
-// checkOrder holds that what has left is what has come: of lines and HTTP in order, of the
-// others whole messages, each as often as it came at most.
+// checkOrder checks that only what came has left. Lines and HTTP leave in order; of the other
+// protocols, each message leaves at most as often as it came.
 func (s *schedule) checkOrder() {
 	switch s.protocol {
 	case policy.Lines, policy.HTTP:
@@ -411,7 +414,7 @@ func (s *schedule) checkOrder() {
 	for _, m := range s.messages(s.Up.Got) {
 		i := slices.IndexFunc(came, func(c []byte) bool { return bytes.Equal(c, m) })
 		if i < 0 {
-			s.t.Fatalf("%q leaves, and has not come", m)
+			s.t.Fatalf("%q left, and never came", m)
 		}
 		came = slices.Delete(came, i, i+1)
 	}
@@ -428,18 +431,18 @@ func (s *schedule) messages(stream []byte) (all [][]byte) {
 	}
 }
 
-// inOrder holds that what has left came in this order, with something left out perhaps.
+// inOrder checks that got is what came, in the same order, perhaps with gaps.
 func (s *schedule) inOrder(got, came []byte) {
 	for i, b := range got {
 		at := bytes.IndexByte(came, b)
 		if at < 0 {
-			s.t.Fatalf("%q leaves, and %q of it has not come", got, got[i:])
+			s.t.Fatalf("%q left, and its end %q never came", got, got[i:])
 		}
 		came = came[at+1:]
 	}
 }
 
-// withoutRefusals cuts out answers with status 429, and what there is of one at the end.
+// withoutRefusals removes all 429 responses, and the part of one at the end.
 func withoutRefusals(p []byte) (rest []byte) {
 	for len(p) > 0 {
 		if n := isRefusal(string(p)); n > 0 {

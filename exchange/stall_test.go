@@ -11,8 +11,8 @@ import (
 	"shaper/stats"
 )
 
-// A provider that stalls gets a little of what leaves, and the other messages lose their
-// turns. When it goes on, they come in their order and at the rate of the class.
+// If a provider stalls, it gets little of what leaves, and the other messages lose their
+// turns. When it reads again, they come in their order and at the rate of the class.
 func TestAStalledProvider(t *testing.T) {
 	const n, rate, size = 12, 20, 7000
 	var up strings.Builder
@@ -33,16 +33,16 @@ func TestAStalledProvider(t *testing.T) {
 	s.Up.Room = -1
 	s.settle()
 	if string(s.Up.Got) != up.String() {
-		t.Errorf("%d bytes of %d leave in their order", len(s.Up.Got), up.Len())
+		t.Errorf("the provider got %d bytes of %d, or another order", len(s.Up.Got), up.Len())
 	}
 	for i := before + 1; i < len(s.sent); i++ {
 		if gap := s.sent[i].Sub(s.sent[i-1]); gap < time.Second/rate {
-			t.Errorf("message %d leaves %v behind the one before", i, gap)
+			t.Errorf("message %d leaves %v after the one before it", i, gap)
 		}
 	}
 }
 
-// However much comes, and whoever does not read, an exchange holds so much and no more.
+// However much comes, and whoever does not read, the memory of an exchange is bounded.
 func TestWhatAnExchangeHolds(t *testing.T) {
 	const most = int(policy.ConnectionHolds) + 2*buffer.Max
 	for _, protocol := range protocols {
@@ -70,20 +70,20 @@ func TestWhatAnExchangeHolds(t *testing.T) {
 				}
 				s.Drive(s.now)
 				if up, down := s.Machine.Held(stats.Upstream), s.Machine.Held(stats.Downstream); up+down > most {
-					t.Fatalf("of %s it holds %d and %d bytes", protocol, up, down)
+					t.Fatalf("with %s it holds %d bytes upstream and %d downstream", protocol, up, down)
 				}
 			}
 		}
 	}
 }
 
-// A message does not wait because the moment at which the last one left is not past yet: the
-// time that the exchange itself takes counts.
+// The time that the exchange itself takes counts: a message does not wait if the next turn has
+// come meanwhile.
 func TestTimePassesBetweenMessages(t *testing.T) {
 	s := newSchedule(t, policy.Lines, "queue = \"20 messages\"\n", []byte(strings.Repeat("line\n", 50)), nil)
 	s.Tick = time.Second/20 + time.Millisecond
 	s.send(0, 1000)
 	if n := s.all[1].Stats.Overlimits.Load(); len(s.sent) != 50 || n > 0 {
-		t.Errorf("%d lines of 50 have left, and %d had to wait", len(s.sent), n)
+		t.Errorf("%d of 50 lines have left, and %d had to wait", len(s.sent), n)
 	}
 }

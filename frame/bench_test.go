@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// traffic is a piece of what one direction carries, and how many messages that is.
+// traffic is a piece of one direction's stream, and the number of messages in it.
 type traffic struct {
 	name     string
 	settings Settings
@@ -16,7 +16,7 @@ type traffic struct {
 	down     bool
 }
 
-// browser is a head as browsers send it.
+// browser is the beginning of a head as browsers send it.
 const browser = "GET /v1/charges/ch_3OabcdefghijklmnXYZ?expand=customer HTTP/1.1\r\nHost: api.example.com\r\n" +
 	"User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r\n" +
 	"Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\nAccept-Language: en-US,en;q=0.5\r\n" +
@@ -46,8 +46,8 @@ func traffics() []traffic {
 	}
 }
 
-// carry has a link look at a piece, as a session does: all is sent, and
-// answered at once. It returns how many messages that were.
+// carry lets a link scan a piece as a session does: every message is sent, and answered at
+// once. It returns the number of messages.
 func carry(l Link, tr *traffic) (messages int) {
 	s := l.Up()
 	if tr.down {
@@ -73,7 +73,7 @@ func carry(l Link, tr *traffic) (messages int) {
 
 var responded = pdu(submitSM|responseBit, 0, 0, "id\x00")
 
-// pass has the provider answer.
+// pass makes the provider answer.
 func pass(l Link, m *Message) {
 	switch l := l.(type) {
 	case *httpLink:
@@ -87,10 +87,10 @@ func pass(l Link, m *Message) {
 func TestMessagesAllocateNothing(t *testing.T) {
 	for _, tr := range traffics() {
 		l := NewLink(tr.settings)
-		carry(l, &tr) // the window grows to what is in flight
+		carry(l, &tr) // first grows the window to what is in flight
 		if got := testing.AllocsPerRun(100, func() {
 			if n := carry(l, &tr); n != tr.messages {
-				t.Fatalf("%s: %d messages", tr.name, n)
+				t.Fatalf("%s: %d messages were found", tr.name, n)
 			}
 		}); got != 0 {
 			t.Errorf("%s: %.2f allocations in %d messages", tr.name, got, tr.messages)
@@ -105,7 +105,7 @@ func TestRefusalsAllocateNothing(t *testing.T) {
 		l, m := NewLink(s), &Message{Command: submitSM, Close: true}
 		if got := testing.AllocsPerRun(100, func() {
 			if len(l.AppendRefusal(buf, m, r)) == 0 {
-				t.Fatal("no refusal")
+				t.Fatal("nothing was appended")
 			}
 		}); got != 0 {
 			t.Errorf("%s: a refusal makes %.1f allocations", s.Protocol, got)
@@ -113,7 +113,7 @@ func TestRefusalsAllocateNothing(t *testing.T) {
 	}
 }
 
-// A head that comes byte by byte is looked at once.
+// A head that comes byte by byte is searched only once.
 func TestBytesAllocateNothing(t *testing.T) {
 	l := NewLink(httpSettings)
 	p := []byte(browser)
@@ -128,7 +128,8 @@ func TestBytesAllocateNothing(t *testing.T) {
 	}
 }
 
-// One operation is a message, found, sent, answered, and the answer found.
+// In BenchmarkMessage one operation is one message: found, sent and answered, with the answer
+// found.
 func BenchmarkMessage(b *testing.B) {
 	for _, tr := range traffics() {
 		b.Run(tr.name, func(b *testing.B) {
@@ -143,7 +144,7 @@ func BenchmarkMessage(b *testing.B) {
 	}
 }
 
-// BenchmarkBody is a body that streams through, in reads of 64 KiB.
+// BenchmarkBody scans a body that streams through, in reads of 64 KiB.
 func BenchmarkBody(b *testing.B) {
 	for _, head := range []string{"Content-Length: 999999999999999999", "Transfer-Encoding: chunked"} {
 		name, _, _ := strings.Cut(head, ":")

@@ -1,27 +1,26 @@
-// Package frame finds where messages begin and end in the bytes of a
-// connection, in the protocols whose providers count messages: SMPP 3.3, 3.4 and 5.0,
-// HTTP/1.1, ISO 8583 behind a length, and lines.
+// Package frame finds where messages begin and end in the bytes of a connection. It knows
+// the protocols whose providers count messages: SMPP 3.3, 3.4 and 5.0, HTTP/1.1, ISO 8583
+// behind a length, and lines.
 //
-// A [Link] is one connection from a client to a provider; it has a [Scanner] for
-// each direction. A scanner is handed bytes as they were read, however they were
-// cut, and says what they begin with: a whole message, the head of one, a piece
-// of its body, or nothing yet. It owns and copies no payload and changes no byte.
-// What it keeps is bounded and small, and no message has it allocate but one more
-// SMPP request in flight than it has room for. A declared length is only ever
-// compared, so it may say what it likes. An [Origin] rewrites heads of HTTP for
+// A [Link] stands for one connection from a client to a provider. It has a [Scanner] for each
+// direction. The caller gives a scanner the bytes as it has read them, cut anywhere. The
+// scanner says what they begin with: a whole message, the head of one, a piece of its body,
+// or nothing yet. It keeps no payload, copies none and changes none. Its memory is small and
+// bounded, and only the window of SMPP requests ever grows. It compares a declared length and
+// never allocates for it, so a false one does no harm. An [Origin] rewrites heads of HTTP for
 // another host.
 //
-// A [Message] tells of what was found: whether it is counted and what it costs,
-// or passes at once; whether and how it may be refused; which request it answers,
-// and whether the provider says in it that this is too fast; and what rules look
-// at. Nothing here reads a clock, waits, or knows a socket.
+// A [Message] says what was found: whether it is counted and what it costs; whether and how
+// it may be refused; which request it answers, and whether the provider says in it that the
+// client is too fast; and what rules look at. Nothing here reads a clock, waits, or knows a
+// socket.
 //
 // # What is gathered
 //
-// What must be looked at as a whole, or leave in one write, is gathered: Next has
-// to be given it from its beginning until it is all there, and says with [More]
-// that it is not. It is never more than [Settings.Bound] bytes; what would be is
-// an error. The rest streams through.
+// What has to be looked at as a whole, or leaves in one write, is gathered: the caller gives
+// Next all of it from its beginning, and Next returns [More] until it is complete. It has at
+// most [Settings.Bound] bytes; if it would have more, that is an error. Everything else
+// streams through.
 //
 //	protocol  gathered                  at most               streams through
 //	smpp      a PDU                     128 KiB               -
@@ -44,61 +43,84 @@
 //	                                             messages
 //	lines     a line                             -                        an empty line
 //
-// What passes at once does so between whole messages. What has its turn refers to
-// messages before it, or ends what they go through: it must not overtake them.
-// Distribution lists of submit_multi count as one destination each, since only
-// the provider knows how many they hold. An ISO 8583 message whose type cannot be
-// read is counted, for nothing may pass a limit by being odd.
+// What passes at once may overtake messages that wait. What keeps its turn must not, because
+// it refers to earlier messages, or ends the session. A distribution list in submit_multi
+// counts as one destination, because only the provider knows how many it holds. An ISO 8583
+// message whose type cannot be read is counted: an odd message must not pass a limit.
 //
-// The same holds in both directions: messages of an SMPP provider to the client
-// are counted for a class of that way. In flight is only what was sent to the
-// provider.
+// Both directions are read alike. The messages that an SMPP provider sends to the client are
+// counted in the class of that direction. Only requests to the provider can be in flight.
 //
 // # How excess is refused
 //
-// smpp: by the request's own response with ESME_RTHROTTLED and its sequence
-// number, at any boundary of a PDU. http: by 429 (RFC 6585) with Retry-After,
-// RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-10), in
-// turn behind the responses to what was sent before. iso8583 and lines have no way
-// to refuse: stop reading, and the client waits.
+// In smpp, the answer to a request is its response with ESME_RTHROTTLED and its sequence
+// number. It may stand between any two PDUs. In http, the answer is a 429 (RFC 6585) with
+// Retry-After, RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-10). It
+// comes in its turn, after the responses to earlier requests. iso8583 and lines cannot
+// refuse. If the proxy stops reading, the client waits.
 //
-// After a 429 the connection goes on where the body that belongs to the request
-// can be read and thrown away. It ends ([Message.Close]) where that is more than
-// [MaxSwallow], or may come or not because of Expect: 100-continue, where the
-// client asked for that, and in HTTP/1.0.
+// After a 429 the connection goes on if the body of the request can be read and thrown away.
+// The connection ends ([Message.Close]) if the body is longer than [MaxSwallow]; if it may or
+// may not come, because of Expect: 100-continue; if the client asked for the end; and in
+// HTTP/1.0.
 //
 // # What ends a session
 //
-// What cannot be framed with certainty is an [Error], whose [Reason] is one of a
-// small set. HTTP is read as RFC 9112 has it at its strictest, since two who
-// read the same bytes differently is how requests are smuggled:
+// If it is not certain where a message ends, the result is an [Error], whose [Reason] is one
+// of a small set. HTTP is read by the strictest rules of RFC 9112, because requests can be
+// smuggled wherever two programs read the same bytes differently:
 //
 //	bad-start       no request line or status line of HTTP/1.0 or 1.1
 //	http2           the preface of HTTP/2, or an upgrade to it
-//	bad-field       a name that is no token or has space behind it, a control character
-//	                in a value (NUL too), a trailer that frames
-//	obs-fold        a field continued on the next line
+//	bad-field       a name that is not a token, or has a space behind it; a control character
+//	                in a value (NUL too); a trailer that would frame the message
+//	obs-fold        a field that continues on the next line
 //	bare-lf         a line that ends without CR
 //	bare-cr         a CR within a line
 //	bad-host        more than one Host
 //	head-too-large  a head or trailers of more than 64 KiB
-//	bad-length      a Content-Length that is no number, or one for CONNECT; an SMPP
-//	                command_length below 16; an ISO 8583 prefix that is no length
-//	both-lengths    Content-Length with Transfer-Encoding, or differing ones
-//	bad-encoding    a Transfer-Encoding other than exactly chunked, or in HTTP/1.0
-//	bad-chunk       a chunk size that is no plain hexadecimal number, a line of it over 256
-//	                bytes, data that does not end where it says
-//	bad-upgrade     a 101 to a request that asked for none
-//	too-long        a PDU of more than 128 KiB, a line of more than 64 KiB
+//	bad-length      a Content-Length that is not a number, or is above 0 for CONNECT; an SMPP
+//	                command_length below 16; an ISO 8583 prefix that is not a length
+//	both-lengths    Content-Length with Transfer-Encoding, or two that differ
+//	bad-encoding    a Transfer-Encoding other than chunked alone, or one in HTTP/1.0
+//	bad-chunk       a chunk size that is not a plain hexadecimal number, or whose line has more
+//	                than 256 bytes; data that does not end where the size says
+//	bad-upgrade     a 101 in answer to a request without Upgrade
+//	too-long        a PDU of more than 128 KiB, or a line of more than 64 KiB
 //	cut-short       the end of the stream within a message
 //
-// What net/http, nginx or HAProxy are lenient about and this is not: empty
-// lines before a request, spaces around a chunk's size, codings before chunked.
+// net/http, nginx or HAProxy accept empty lines before a request, spaces around a chunk size,
+// or other codings before chunked. This package does not.
 //
 // # What rules see
 //
-// Method, path (the target without its query, of the absolute form without
-// scheme and authority) and host (of the target, else of Host, without its port)
-// are the bytes as they were sent: not decoded, not cleaned, not lowered.
-// source_addr is that of the message, system_id that of the last bind.
+// Rules see bytes as they were sent: not decoded, not cleaned, not lowered. The path is the
+// target without its query, and without scheme and authority if it has them. The host is that
+// of the target, else of Host, without its port. source_addr is that of the message, and
+// system_id that of the last bind.
+//
+// # Files
+//
+// Files call downwards only. First come the links, one for each protocol; then what they
+// are made of.
+//
+//	frame     what a link and its scanners promise, whatever the protocol
+//	smpp      the link of SMPP
+//	pdu       what a PDU says: its source, its cost, what it says about the rate
+//	window    the requests of SMPP without an answer, by sequence number
+//	http      the link of HTTP
+//	refuse    the text of a 429
+//	request   the scanner of requests
+//	response  the scanner of responses
+//	stream    heads and bodies of either direction
+//	pipeline  the requests of HTTP without an answer, in their order
+//	retry     what a 429 or a 503 says about the rate
+//	origin    rewriting heads for another host
+//	target    path and host of a request
+//	head      the fields of a head
+//	iso8583   the link of ISO 8583
+//	lines     the link of lines
+//	gather    the scanner of messages that are gathered whole
+//	message   what is found: a message, and what it says
+//	error     why bytes cannot be framed
 package frame

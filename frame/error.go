@@ -5,23 +5,22 @@ import (
 	"iter"
 )
 
-// An Error says that bytes cannot be framed, and why not.
+// An Error says why bytes cannot be framed, and where.
 type Error struct {
 	Protocol Protocol
 	Reason   Reason
-	Offset   int64 // in the stream, of where it was found
+	Offset   int64 // in the stream, of the byte where it was found
 }
 
 func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s at byte %d", e.Protocol, e.Reason, e.Offset)
 }
 
-// A Reason is why bytes cannot be framed. The texts of all are few and stay, so
-// that they may be labels of metrics.
+// A Reason says why bytes cannot be framed. The texts are few and never change, so that they
+// can be labels of metrics.
 type Reason uint8
 
-// The reasons. What each means is said of the package, under the names that
-// String gives them.
+// The reasons. The comment of the package explains each, under the name that String returns.
 const (
 	fine Reason = iota
 
@@ -50,7 +49,7 @@ var reasonNames = [reasons]string{
 
 func (r Reason) String() string { return reasonNames[r] }
 
-// Reasons goes over all reasons.
+// Reasons returns all reasons.
 func Reasons() iter.Seq[Reason] {
 	return func(yield func(Reason) bool) {
 		for r := fine + 1; r < reasons && yield(r); r++ {

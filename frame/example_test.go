@@ -9,8 +9,8 @@ import (
 	"shaper/frame"
 )
 
-// A session hands over what it has read, and does what it is told with as many
-// bytes as it is told. What is left it hands over again, with more behind it.
+// A session gives the scanner what it has read, and treats as many bytes as the scanner says.
+// It gives the remaining bytes again, with new ones behind them.
 func ExampleScanner() {
 	link := frame.NewLink(frame.Settings{Protocol: frame.HTTP})
 	up := link.Up()
@@ -22,7 +22,7 @@ func ExampleScanner() {
 			return
 		}
 		switch event {
-		case frame.More, frame.Hold: // a session would read on, or wait for an answer
+		case frame.More, frame.Hold: // a session reads on, or waits for an answer
 			return
 		case frame.Whole, frame.Head:
 			m := up.Message()
@@ -38,8 +38,8 @@ func ExampleScanner() {
 	// "hel" goes on at once, and 2 bytes may without being looked at
 }
 
-// Which class a submit_sm belongs to may depend on who sends it, and the way
-// in which it is refused is the protocol's own.
+// The class of a submit_sm may depend on its sender. The protocol determines how it is
+// refused.
 func ExampleLink() {
 	link := frame.NewLink(frame.Settings{Protocol: frame.SMPP})
 	up, down := link.Up(), link.Down()
@@ -71,7 +71,7 @@ func ExampleLink() {
 	// answers: true, too fast: true, in flight: 0
 }
 
-// A 429 has its place among the responses.
+// A 429 comes in its turn among the responses.
 func ExampleLink_refuse() {
 	link := frame.NewLink(frame.Settings{Protocol: frame.HTTP})
 	get := []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -104,8 +104,8 @@ func ExampleLink_refuse() {
 	// Content-Length: 0
 }
 
-// What two parties might read in two ways ends the session, for a reason that
-// can be counted.
+// If two parties might read a message in different ways, the session ends. The reason can be
+// counted.
 func ExampleError() {
 	link := frame.NewLink(frame.Settings{Protocol: frame.HTTP})
 	_, _, err := link.Up().Next([]byte("POST / HTTP/1.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"))

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Protocol is what is inside a connection.
+// A Protocol is how messages are written on a connection.
 type Protocol string
 
-// The protocols that have messages.
+// Protocols that have messages.
 const (
 	SMPP    Protocol = "smpp"
 	HTTP    Protocol = "http"
@@ -21,27 +21,28 @@ const (
 type Settings struct {
 	Protocol Protocol
 
-	// ISO 8583 only.
-	Prefix         Prefix // of what kind the length is
-	IncludesPrefix bool   // the length counts the bytes of the prefix too
+	// The following are for ISO 8583 only.
+	Prefix         Prefix // how the length is written
+	IncludesPrefix bool   // the length also counts the bytes of the prefix
 	Header         int    // bytes between the prefix and the message type, such as the 5 of a TPDU
 }
 
-// Check returns what is wrong with the settings; nil if nothing is.
+// Check returns an error that says what is wrong with the settings; nil if they are valid.
 func (s Settings) Check() error {
 	switch s.Protocol {
 	case SMPP, HTTP, Lines:
 		if s != (Settings{Protocol: s.Protocol}) {
-			return fmt.Errorf("frame: %s has no length prefix to set", s.Protocol)
+			return fmt.Errorf("frame: %s takes no length prefix", s.Protocol)
 		}
 		return nil
 	case ISO8583:
 		return s.checkPrefix()
 	}
-	return fmt.Errorf("frame: %q is no protocol of messages", s.Protocol)
+	return fmt.Errorf("frame: %q is not a protocol with messages", s.Protocol)
 }
 
-// Bound returns the most bytes that a scanner has to be given at once.
+// Bound returns the most bytes that a message, a head or a line may have: a scanner never
+// needs a longer p.
 func (s Settings) Bound() int {
 	switch s.Protocol {
 	case SMPP:
@@ -49,10 +50,10 @@ func (s Settings) Bound() int {
 	case ISO8583:
 		return s.Prefix.size() + s.Prefix.most()
 	}
-	return maxHead // and maxLine
+	return maxHead // maxLine is the same
 }
 
-// NewLink returns the link of one connection. The settings have passed Check.
+// NewLink returns the link of a new connection. It panics if the settings do not pass Check.
 func NewLink(s Settings) Link {
 	switch s.Protocol {
 	case SMPP:
@@ -67,105 +68,103 @@ func NewLink(s Settings) Link {
 	panic(s.Check())
 }
 
-// A Link is a connection from a client to a provider, with what the two
-// directions have to know of each other. It is not safe for concurrent use.
+// A Link scans both directions of one connection between a client and a provider, and keeps
+// what each direction must know of the other. It is not safe for concurrent use.
 type Link interface {
-	// Up scans what the client sends, Down what the provider does.
+	// Up scans what the client sends, and Down what the provider sends.
 	Up() Scanner
 	Down() Scanner
 
-	// Room reports whether one more counted message should be sent before an
-	// answer has come: fewer than 4,096 requests of SMPP, or 64 of HTTP, have
-	// none. Each that is sent is remembered.
+	// Room reports whether another counted message may be sent now: whether fewer than 4,096
+	// requests of SMPP have no answer. HTTP always has room, because Up holds while 64
+	// requests have no answer.
 	Room() bool
 
-	// Sent tells that a counted message of Up leaves for the provider; now is
-	// what Expire compares with. In SMPP it may be sent without Room, as one that
-	// has waited since there was some. In HTTP, Up holds until Sent or Refuse is
+	// Sent says that a counted message of Up leaves for the provider at now. The link
+	// remembers it until its answer ends, or Expire or Drop forgets it. SMPP accepts it even
+	// without Room. In HTTP, Up holds from the head of a request until Sent or Refuse is
 	// called.
 	Sent(m *Message, now time.Time)
 
-	// Refuse tells that a message that is Refusable is answered here instead. whole says
-	// that what Down has found has been passed on to its end. If Refuse returns true the
-	// refusal may be written at once, wherever a message of Down ends; else when Due says so.
+	// Refuse says that a Refusable message is not sent but refused. whole says that the last
+	// message that Down found has been passed on to its end. If Refuse returns true, the
+	// caller may write the refusal at once, wherever a message of Down ends. If it returns
+	// false, Due returns the message when its turn has come.
 	Refuse(m *Message, whole bool) (now bool)
 
-	// Due returns, once, the next refused message whose turn to be answered has
-	// come, and whether there is one. Ask when a message of Down has ended, and
-	// where Down holds.
+	// Due returns each refused message once, when its turn to be answered has come; false if
+	// there is none. Call it after a message of Down has ended, and when Down holds.
 	Due() (m Message, ok bool)
 
-	// AppendRefusal appends the answer to a refused message, of which nothing
-	// is used that lies in the bytes of its head. It allocates only where dst
-	// has no room.
+	// AppendRefusal appends the refusal of a message to dst. It reads no bytes of the message.
+	// It allocates only if dst has no room.
 	AppendRefusal(dst []byte, m *Message, r Refusal) []byte
 
-	// InFlight returns how many requests were sent and are not answered. One in
-	// HTTP is, when its response has ended.
+	// InFlight returns how many requests were sent and have no answer yet. A request of HTTP
+	// is answered when its response ends.
 	InFlight() int
 
-	// Expire forgets the requests that were sent before a time and are not
-	// answered, and calls gone for each. In HTTP, where a response is known by its
-	// place only, there are none.
+	// Expire forgets the requests that were sent before a time and have no answer, and calls
+	// gone for each. In HTTP it does nothing: a response belongs to a request by its place
+	// alone.
 	Expire(before time.Time, gone func(tag uint16))
 
-	// Drop forgets all that is in flight, and calls gone for each. The connection
-	// has ended.
+	// Drop forgets all requests in flight, and calls gone for each. Call it when the
+	// connection has ended.
 	Drop(gone func(tag uint16))
 }
 
-// A Scanner finds the messages of one direction.
+// A Scanner finds the messages of one direction. It copies no payload and keeps no p.
 type Scanner interface {
-	// Next says what p begins with, and how many bytes that is; see Event. p
-	// begins where the event before ended and holds all that was read since.
-	// After More, the next p begins with the same bytes. n is not 0, but with
-	// More, Hold, and an error.
+	// Next returns what p begins with, and how many bytes that is; see Event. p begins where
+	// the last event ended, and holds everything that was read since. After More, the next p
+	// begins with the same bytes. n is 0 only with More, Hold and an error.
 	//
-	// An error is an *Error: where this message ends is not known, and so
-	// nothing behind it can be. The same comes again.
+	// An error is an *Error. Nothing behind it can be framed, and each later call returns it
+	// again.
 	Next(p []byte) (n int, ev Event, err error)
 
-	// Message returns the message that the last Whole or Head began. It stays
-	// until the next one; copy it to keep it. What rules look at lies in the p of
-	// that event, but for SystemID, which lies in the scanner.
+	// Message returns the message that the last Whole or Head began. It is valid until the
+	// next one; copy it to keep it. The fields for rules point into the p of that event,
+	// except SystemID, which the scanner owns.
 	Message() *Message
 
-	// Need returns, after More, the least bytes p must have for more to be told.
+	// Need returns, after More, how many bytes the next p must have at least.
 	Need() int
 
-	// Opaque returns how many bytes from here on are of a body, or of no message,
-	// and so may pass by without Next; [Endless] for all that come. Skip tells
-	// that n of them have, which is Body, End or Tunnel.
+	// Opaque returns how many of the next bytes belong to a body or a tunnel, and so may pass
+	// without Next; [Endless] if all do. Skip says that n of them have passed, and returns
+	// Body, End or Tunnel for them.
 	Opaque() int64
 	Skip(n int64) Event
 
-	// End says what the end of the stream makes of what is left after More: More
-	// that it ends between messages, Whole that p is one, End that the body has
-	// ended.
+	// End says that the stream ends behind p, which is what remained after More. It returns
+	// More if the stream ends between messages, Whole if p is a message, and End if the body
+	// ends here. Otherwise it returns an *Error.
 	End(p []byte) (Event, error)
 }
 
-// Endless is the number of bytes of what only the end of the stream ends.
+// Endless is the length of what only the end of the stream ends.
 const Endless = math.MaxInt64
 
-// An Event is what bytes are the beginning of.
+// An Event says what bytes begin with.
 type Event uint8
 
 const (
-	// More: of something that is not all there. Nothing is told of it yet.
+	// More: the rest is needed before anything can be said.
 	More Event = iota
-	// Whole: a message, to its end.
+	// Whole: a whole message.
 	Whole
-	// Head: the head of a message. Its body follows, as Body and at last End.
+	// Head: the head of a message. Its body follows as Body, and ends with End.
 	Head
 	// Body: a piece of a body.
 	Body
-	// End: the last piece of a body.
+	// End: the last piece of a body. The message ends with it.
 	End
-	// Tunnel: of no message, and nor is anything behind it.
+	// Tunnel: bytes that belong to no message. Only such bytes follow.
 	Tunnel
-	// Hold: it cannot be told before the other direction has gone on, or a
-	// request was sent or refused.
+	// Hold: the scanner cannot go on before the other direction does, or before Sent or Refuse
+	// is called.
 	Hold
 )
 

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// cutsOf draws some places to cut a stream at from what it is itself.
+// cutsOf derives some places to cut a stream at from the stream itself.
 func cutsOf(stream []byte) (cuts []int) {
 	h := uint32(2166136261)
 	for i, c := range stream {
@@ -24,10 +24,10 @@ func cutsOf(stream []byte) (cuts []int) {
 	return cuts
 }
 
-// A span is where a message ends, or its head and then its body.
+// A span says where a message ends: its head, and then its body.
 type span struct{ head, end int64 }
 
-// spansOf returns the messages that a reader saw whole.
+// spansOf returns the messages that a reader has seen to their end.
 func spansOf(r *reader) (spans []span) {
 	for i, one := range r.records {
 		switch {
@@ -40,7 +40,7 @@ func spansOf(r *reader) (spans []span) {
 	return spans
 }
 
-// small are streams that a fuzzer need not make larger.
+// small bounds the streams for a fuzzer, which needs no larger ones.
 const small = 1 << 12
 
 func FuzzSMPP(f *testing.F) { f.Fuzz(smppIsRead) }
@@ -49,7 +49,7 @@ func smppIsRead(t *testing.T, stream []byte) {
 	if len(stream) > small {
 		return
 	}
-	got := sameHowever(t, smppSettings, up, stream, cutsOf(stream))
+	got := sameForAllCuts(t, smppSettings, up, stream, cutsOf(stream))
 	ends, counted, reason := naiveSMPP(stream)
 	expectNaive(t, got, ends, reason)
 	n := int64(0)
@@ -59,12 +59,12 @@ func smppIsRead(t *testing.T, stream []byte) {
 		}
 	}
 	if n != counted {
-		t.Fatalf("%d are counted, not %d", n, counted)
+		t.Fatalf("%d are counted, want %d", n, counted)
 	}
 	scan(t, smppSettings, func(r *reader, l Link) Scanner { return l.Down() }, stream, whole)
 }
 
-// naiveSMPP splits a stream as the standard says it.
+// naiveSMPP splits a stream as the standard describes it.
 func naiveSMPP(stream []byte) (ends []int64, counted int64, _ Reason) {
 	in := bytes.NewReader(stream)
 	for {
@@ -98,7 +98,7 @@ func expectNaive(t *testing.T, r *reader, ends []int64, reason Reason) {
 		got = append(got, s.end)
 	}
 	if !slices.Equal(got, ends) || reasonOf(r.err) != reason {
-		t.Fatalf("messages end at %d, %v; not at %d, %v", got, r.err, ends, reason)
+		t.Fatalf("messages end at %d, %v; want %d, %v", got, r.err, ends, reason)
 	}
 }
 
@@ -111,12 +111,12 @@ func iso8583IsRead(t *testing.T, prefix, header uint8, stream []byte) {
 	all := allPrefixes()
 	s := all[int(prefix)%len(all)]
 	s.Header = int(header % 16)
-	got := sameHowever(t, s, up, stream, cutsOf(stream))
+	got := sameForAllCuts(t, s, up, stream, cutsOf(stream))
 	ends, reason := naiveISO8583(s, stream)
 	expectNaive(t, got, ends, reason)
 }
 
-// naiveISO8583 reads lengths through the text that they are.
+// naiveISO8583 reads the lengths by formatting them as text.
 func naiveISO8583(s Settings, stream []byte) (ends []int64, _ Reason) {
 	at := 0
 	for at < len(stream) {
@@ -158,7 +158,7 @@ func linesAreRead(t *testing.T, stream []byte) {
 	if len(stream) > small {
 		return
 	}
-	got := sameHowever(t, Settings{Protocol: Lines}, up, stream, cutsOf(stream))
+	got := sameForAllCuts(t, Settings{Protocol: Lines}, up, stream, cutsOf(stream))
 	var ends []int64
 	at := int64(0)
 	for line := range bytes.Lines(stream) {
@@ -168,17 +168,17 @@ func linesAreRead(t *testing.T, stream []byte) {
 	expectNaive(t, got, ends, fine)
 }
 
-// FuzzRequests: whatever net/http reads as so many requests, of which each head
-// and each body ends there, is that here, or is refused at that place or before.
-// And what is taken here is taken by net/http, but for what it finds wrong with
-// the meaning of a request.
+// FuzzRequests compares with net/http. If net/http reads a stream as some requests, the
+// scanner must find the same ends of heads and bodies, or refuse the stream there or earlier.
+// net/http must read whatever the scanner accepts, unless it complains about what a request
+// means.
 func FuzzRequests(f *testing.F) { f.Fuzz(requestsAreRead) }
 
 func requestsAreRead(t *testing.T, stream []byte) {
 	if len(stream) > small {
 		return
 	}
-	got := sameHowever(t, httpSettings, up, stream, cutsOf(stream))
+	got := sameForAllCuts(t, httpSettings, up, stream, cutsOf(stream))
 	in := bufio.NewReader(bytes.NewReader(stream))
 	compare(t, stream, in, got, func(int) (io.ReadCloser, error) {
 		r, err := http.ReadRequest(in)
@@ -189,7 +189,7 @@ func requestsAreRead(t *testing.T, stream []byte) {
 	})
 }
 
-// FuzzResponses is the same for responses, to requests of methods by the first byte.
+// FuzzResponses does the same for responses. The first byte says which methods they answer.
 func FuzzResponses(f *testing.F) { f.Fuzz(responsesAreRead) }
 
 func responsesAreRead(t *testing.T, methods uint8, stream []byte) {
@@ -205,7 +205,7 @@ func responsesAreRead(t *testing.T, methods uint8, stream []byte) {
 	if methods&16 != 0 {
 		all = append(all, "CONNECT")
 	}
-	got := sameHowever(t, httpSettings, answered(all...), stream, cutsOf(stream))
+	got := sameForAllCuts(t, httpSettings, answered(all...), stream, cutsOf(stream))
 	in, answered := bufio.NewReader(bytes.NewReader(stream)), 0
 	compare(t, stream, in, got, func(i int) (io.ReadCloser, error) {
 		method := "GET"
@@ -226,19 +226,19 @@ func responsesAreRead(t *testing.T, methods uint8, stream []byte) {
 	})
 }
 
-// errTunnel ends a comparison: what comes is not HTTP.
+// errTunnel ends a comparison, because what follows is not HTTP.
 var errTunnel = errors.New("tunnel")
 
-// compare reads messages with net/http, and expects them at the same places.
+// compare reads messages with net/http, and checks that they end at the same places.
 func compare(t *testing.T, stream []byte, in *bufio.Reader, got *reader, read func(i int) (io.ReadCloser, error)) {
 	t.Helper()
 	spans := spansOf(got)
-	position := func() int64 { return int64(len(stream) - in.Buffered()) } // all is in the buffer
+	position := func() int64 { return int64(len(stream) - in.Buffered()) } // the buffer holds the whole stream
 	in.Peek(len(stream))
 	for i := 0; ; i++ {
 		if _, err := in.Peek(1); err != nil {
 			if i != len(spans) && reasonOf(got.err) == fine {
-				t.Fatalf("%q: %d messages, net/http reads %d", stream, len(spans), i)
+				t.Fatalf("%q: %d messages were found, and net/http reads %d", stream, len(spans), i)
 			}
 			return
 		}
@@ -253,19 +253,19 @@ func compare(t *testing.T, stream []byte, in *bufio.Reader, got *reader, read fu
 			one.end = position()
 		}
 		switch {
-		case err != nil && i < len(spans) && !ofMeaning(err):
-			t.Fatalf("%q: message %d is %v; net/http: %v", stream, i, spans[i], err)
+		case err != nil && i < len(spans) && !isAboutMeaning(err):
+			t.Fatalf("%q: message %d is at %v, and net/http refuses it: %v", stream, i, spans[i], err)
 		case err != nil, i == len(spans) && (got.err != nil || got.held):
 			return
 		case i >= len(spans) || spans[i] != one:
-			t.Fatalf("%q: message %d is at %v, %v; net/http's is at %v", stream, i, spans, got.err, one)
+			t.Fatalf("%q: message %d: found are %v, %v; net/http reads one at %v", stream, i, spans, got.err, one)
 		}
 	}
 }
 
-// ofMeaning reports whether net/http complains of something that has no part in
+// isAboutMeaning reports whether an error of net/http is about something that does not change
 // where a message ends.
-func ofMeaning(err error) bool {
+func isAboutMeaning(err error) bool {
 	for _, text := range []string{
 		"parse \"", "invalid URI", // the target
 		"too much non-data", // extensions
@@ -277,8 +277,8 @@ func ofMeaning(err error) bool {
 	return false
 }
 
-// FuzzLink drives both directions, sends and refuses as it is told, and expects
-// that requests in flight are those that were sent and not answered.
+// FuzzLink drives both directions, and sends and refuses as the script says. The requests in
+// flight must be those that were sent and have no answer.
 func FuzzLink(f *testing.F) { f.Fuzz(linkIsDriven) }
 
 func linkIsDriven(t *testing.T, steps, client, provider []byte) {
@@ -319,7 +319,7 @@ func linkIsDriven(t *testing.T, steps, client, provider []byte) {
 			}
 		}
 		if l.InFlight() != sent-answers || refused < 0 {
-			t.Fatalf("%d in flight, of %d sent and %d answered", l.InFlight(), sent, answers)
+			t.Fatalf("%d requests are in flight, of %d sent and %d answered", l.InFlight(), sent, answers)
 		}
 	}
 }

@@ -4,10 +4,10 @@ import "time"
 
 // A format is a protocol whose messages are gathered whole.
 type format interface {
-	// length returns how long the message is that p begins with; where that is
-	// more than p holds, at least so many bytes are needed.
+	// length returns the length of the message that p begins with. If p is too short to tell,
+	// it returns a number of bytes above len(p) that the message has at least.
 	length(p []byte) (int, Reason)
-	// describe tells of a whole message.
+	// describe sets m to what a whole message says. m is zero before.
 	describe(p []byte, m *Message)
 }
 
@@ -15,7 +15,7 @@ type format interface {
 type gatherer struct {
 	protocol Protocol
 	format   format
-	open     bool // the end of the stream is the end of a message, too
+	open     bool // the end of the stream may end a message
 	offset   int64
 	need     int
 	message  Message
@@ -55,7 +55,7 @@ func (g *gatherer) Need() int         { return g.need }
 func (g *gatherer) Opaque() int64     { return 0 }
 func (g *gatherer) Skip(int64) Event  { panic("frame: a message that is gathered was skipped") }
 
-// A silent link has no answers that anything is told from, and refuses nothing.
+// A silent link is one in which nothing is refused and no response is matched to a request.
 type silent struct{ up, down gatherer }
 
 func (s *silent) Up() Scanner                                            { return &s.up }

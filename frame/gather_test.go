@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// prefixed writes a message behind its length.
+// prefixed returns a message with its length before it.
 func prefixed(s Settings, message string) []byte {
 	n := len(message)
 	if s.IncludesPrefix {
@@ -25,7 +25,7 @@ func prefixed(s Settings, message string) []byte {
 	return append([]byte{byte(n >> 8), byte(n)}, message...)
 }
 
-// allPrefixes are the ways in which an ISO 8583 message can be framed.
+// allPrefixes returns all ways to frame an ISO 8583 message.
 func allPrefixes() (all []Settings) {
 	for _, p := range []Prefix{Binary2, ASCII4, BCD2, VML} {
 		for _, includes := range []bool{false, true} {
@@ -48,14 +48,14 @@ func TestISO8583Prefixes(t *testing.T) {
 			expectRecords(t, everyCut(t, s, up, stream), want...)
 			cut := scan(t, s, up, stream[:len(stream)-1], whole)
 			if reasonOf(cut.err) != CutShort {
-				t.Errorf("without its last byte: %v", cut.err)
+				t.Errorf("without its last byte the error is %v", cut.err)
 			}
 		})
 	}
 }
 
-// The bytes of each prefix are written out, so that the test does not depend on
-// what writes them for the others.
+// The bytes of each prefix are written out here, so that this test does not depend on
+// prefixed.
 func TestISO8583Bytes(t *testing.T) {
 	for _, c := range []struct {
 		prefix   Prefix
@@ -69,7 +69,7 @@ func TestISO8583Bytes(t *testing.T) {
 	} {
 		s := Settings{Protocol: ISO8583, Prefix: c.prefix, IncludesPrefix: c.includes}
 		stream := c.stream + "0200" + strings.Repeat("7", 256)
-		r := scan(t, s, up, []byte(stream+"00"), whole) // and the beginning of another
+		r := scan(t, s, up, []byte(stream+"00"), whole) // the second message has only begun
 		if len(r.records) != 1 || r.records[0].end != int64(len(stream)) {
 			t.Errorf("%s, includes itself %v: %v", c.prefix, c.includes, r.records)
 		}
@@ -105,7 +105,7 @@ func TestISO8583Largest(t *testing.T) {
 		}
 		stream := prefixed(s, "0200"+strings.Repeat("x", n-4))
 		if len(stream) > s.Bound() {
-			t.Errorf("%v: %d bytes are more than the bound of %d", s, len(stream), s.Bound())
+			t.Errorf("%v: a message has %d bytes, and the bound is %d", s, len(stream), s.Bound())
 		}
 		if r := scan(t, s, up, stream, whole); r.err != nil || len(r.records) != 1 {
 			t.Errorf("%v: %v, %v", s, r.records, r.err)
@@ -136,7 +136,7 @@ func TestMessageTypes(t *testing.T) {
 			t.Fatalf("%q: %v", c.message, r.err)
 		}
 		if got := r.scanner.Message(); got.Kind != c.want || (got.Cost == 1) != (c.want == Counted) || got.Refusable {
-			t.Errorf("%q behind %d bytes is %v", c.message, c.header, describe(got))
+			t.Errorf("%q after a header of %d bytes is %v", c.message, c.header, describe(got))
 		}
 	}
 }
@@ -154,12 +154,12 @@ func TestLines(t *testing.T) {
 func TestLongestLine(t *testing.T) {
 	line := append(bytes.Repeat([]byte("x"), maxLine-1), '\n')
 	stream := append([]byte("a\n"), line...)
-	if r := sameHowever(t, Settings{Protocol: Lines}, up, stream, []int{1, 2, maxLine}); r.err != nil || len(r.records) != 2 {
+	if r := sameForAllCuts(t, Settings{Protocol: Lines}, up, stream, []int{1, 2, maxLine}); r.err != nil || len(r.records) != 2 {
 		t.Errorf("%v, %v", r.records, r.err)
 	}
 	for _, stream := range [][]byte{append([]byte("a\nx"), line...), append([]byte("a\n"), line[:maxLine-1]...)} {
 		stream = append(stream, 'x')
-		r := sameHowever(t, Settings{Protocol: Lines}, up, stream, []int{1, 2, maxLine})
+		r := sameForAllCuts(t, Settings{Protocol: Lines}, up, stream, []int{1, 2, maxLine})
 		if got := fmt.Sprint(r.err); got != "lines: too-long at byte 2" {
 			t.Errorf("%v, %v", r.records, r.err)
 		}
@@ -172,10 +172,10 @@ func TestWhatCannotRefuse(t *testing.T) {
 		l.Sent(&Message{}, start)
 		if _, due := l.Due(); due || !l.Room() || l.InFlight() != 0 ||
 			len(l.AppendRefusal(nil, &Message{}, Refusal{})) != 0 {
-			t.Errorf("%s answers", s.Protocol)
+			t.Errorf("%s tells of an answer", s.Protocol)
 		}
 		if l.Up().Opaque() != 0 {
-			t.Errorf("%s lets bytes pass by", s.Protocol)
+			t.Errorf("%s lets bytes pass without Next", s.Protocol)
 		}
 	}
 }
@@ -187,9 +187,9 @@ func TestSettingsAreChecked(t *testing.T) {
 	}{
 		{Settings{Protocol: SMPP}, ""}, {Settings{Protocol: HTTP}, ""}, {Settings{Protocol: Lines}, ""},
 		{Settings{Protocol: ISO8583, Prefix: VML, IncludesPrefix: true, Header: 5}, ""},
-		{Settings{Protocol: "tcp"}, `frame: "tcp" is no protocol of messages`},
-		{Settings{Protocol: SMPP, Prefix: BCD2}, "frame: smpp has no length prefix to set"},
-		{Settings{Protocol: ISO8583}, `frame: "" is no length prefix of ISO 8583`},
+		{Settings{Protocol: "tcp"}, `frame: "tcp" is not a protocol with messages`},
+		{Settings{Protocol: SMPP, Prefix: BCD2}, "frame: smpp takes no length prefix"},
+		{Settings{Protocol: ISO8583}, `frame: "" is not a length prefix of ISO 8583`},
 		{Settings{Protocol: ISO8583, Prefix: BCD2, Header: 10000}, "frame: a header of 10000 bytes does not fit in a message of at most 9999"},
 		{Settings{Protocol: ISO8583, Prefix: BCD2, Header: -1}, "frame: a header of -1 bytes does not fit in a message of at most 9999"},
 	} {
@@ -203,7 +203,7 @@ func TestSettingsAreChecked(t *testing.T) {
 	}
 }
 
-// Labels of metrics: few, and none twice.
+// Reasons are labels of metrics, so there are few, and no two are equal.
 func TestReasonsAreLabels(t *testing.T) {
 	seen := map[string]bool{}
 	for r := range Reasons() {
@@ -214,6 +214,6 @@ func TestReasonsAreLabels(t *testing.T) {
 		seen[text] = true
 	}
 	if len(seen) != int(reasons)-1 {
-		t.Errorf("there are %d", len(seen))
+		t.Errorf("there are %d reasons", len(seen))
 	}
 }

@@ -2,14 +2,14 @@ package frame
 
 import "bytes"
 
-// unknown is the length of a body of which no Content-Length tells.
+// unknown is the length of a body if no Content-Length gives it.
 const unknown = -1
 
-// A head is what is looked at of the head of a request or a response.
+// A head holds what the head of a request or a response says.
 type head struct {
 	method, target []byte
 	status         int
-	minor          byte // of the version: HTTP/1.0 or 1.1
+	minor          byte // of HTTP/1.0 or HTTP/1.1
 
 	host       []byte
 	hosts      int
@@ -17,35 +17,37 @@ type head struct {
 	lengthText []byte
 	chunked    bool
 	close      bool // Connection: close
-	expects    bool // 100-continue
+	expects    bool // Expect: 100-continue
 	upgrade    bool
-	toHTTP2    bool // the upgrade names h2c
+	toHTTP2    bool // the upgrade is to HTTP/2
 	retryAfter []byte
 }
 
-// token are the characters of methods and names (RFC 9110, 5.6.2), and value
-// those of what fields say: no control character but the tab.
-var token, value = func() (token, value [256]bool) {
+// isToken tells the characters of methods and field names (RFC 9110, 5.6.2). inValue tells
+// those of field values: all but control characters, with the tab allowed.
+var isToken, inValue = func() (isToken, inValue [256]bool) {
 	for c := range 256 {
 		letter := 'a' <= c|0x20 && c|0x20 <= 'z' && c < 0x80
-		token[c] = letter || '0' <= c && c <= '9' || bytes.IndexByte([]byte("!#$%&'*+-.^_`|~"), byte(c)) >= 0
-		value[c] = c >= 0x20 && c != 0x7f || c == '\t'
+		isToken[c] = letter || '0' <= c && c <= '9' || bytes.IndexByte([]byte("!#$%&'*+-.^_`|~"), byte(c)) >= 0
+		inValue[c] = c >= 0x20 && c != 0x7f || c == '\t'
 	}
-	return token, value
+	return isToken, inValue
 }()
 
-// badValue returns where the first character stands that no value has, else -1.
+// badValue returns the position of the first character that no value may have; -1 if there is
+// none.
 func badValue(text []byte) int {
 	for i, c := range text {
-		if !value[c] {
+		if !inValue[c] {
 			return i
 		}
 	}
 	return -1
 }
 
-// fault says what is wrong with a value.
-func fault(text []byte, other Reason) Reason {
+// valueFault returns why text cannot be a value: BareCR, or other for another character; fine
+// if it can.
+func valueFault(text []byte, other Reason) Reason {
 	if i := badValue(text); i < 0 {
 		return fine
 	} else if text[i] == '\r' {
@@ -54,8 +56,8 @@ func fault(text []byte, other Reason) Reason {
 	return other
 }
 
-// parseRequest reads a head that ends with its empty line, and whose lines all end
-// with CRLF. It returns what is wrong and where.
+// parseRequest reads the head of a request. All lines end with CRLF, and the last one is
+// empty. It returns what is wrong, and where.
 func (h *head) parseRequest(p []byte) (Reason, int) {
 	end := bytes.IndexByte(p, '\n')
 	if reason := h.requestLine(p[:end-1]); reason != fine {
@@ -84,7 +86,7 @@ func (h *head) requestLine(line []byte) Reason {
 	}
 	h.method, h.target = line[:i], line[i+1:j]
 	for _, c := range h.method {
-		if !token[c] {
+		if !isToken[c] {
 			return BadStart
 		}
 	}
@@ -104,7 +106,7 @@ func (h *head) version(text []byte) bool {
 	return h.minor <= 1
 }
 
-// parseResponse is parseRequest for a response.
+// parseResponse reads the head of a response; see parseRequest.
 func (h *head) parseResponse(p []byte) (Reason, int) {
 	end := bytes.IndexByte(p, '\n')
 	if reason := h.statusLine(p[:end-1]); reason != fine {
@@ -116,7 +118,7 @@ func (h *head) parseResponse(p []byte) (Reason, int) {
 	return h.lengths()
 }
 
-// statusLine reads HTTP/1.1 200 OK. Many leave out the phrase, and with it the
+// statusLine reads a line like HTTP/1.1 200 OK. Many servers leave out the phrase, and the
 // space before it.
 func (h *head) statusLine(line []byte) Reason {
 	if len(line) < 12 || !h.version(line[:8]) || line[8] != ' ' || len(line) > 12 && line[12] != ' ' {
@@ -127,10 +129,10 @@ func (h *head) statusLine(line []byte) Reason {
 		return BadStart
 	}
 	h.status = int(status)
-	return fault(line[12:], BadStart)
+	return valueFault(line[12:], BadStart)
 }
 
-// fields reads the lines from at on, up to the empty one at the end of p.
+// fields reads the lines of p from the position at up to the empty line.
 func (h *head) fields(p []byte, at int) (Reason, int) {
 	for at < len(p)-2 {
 		end := at + bytes.IndexByte(p[at:], '\n')
@@ -147,45 +149,45 @@ func (h *head) field(line []byte) Reason {
 		return ObsFold
 	}
 	i := 0
-	for i < len(line) && token[line[i]] {
+	for i < len(line) && isToken[line[i]] {
 		i++
 	}
 	if i == 0 || i == len(line) || line[i] != ':' {
 		return BadField
 	}
-	if reason := fault(line[i+1:], BadField); reason != fine {
+	if reason := valueFault(line[i+1:], BadField); reason != fine {
 		return reason
 	}
-	return h.known(line[:i], bytes.Trim(line[i+1:], " \t"))
+	return h.note(line[:i], bytes.Trim(line[i+1:], " \t"))
 }
 
-// known takes note of the fields that matter here.
-func (h *head) known(name, value []byte) Reason {
+// note keeps the value of a field that matters here.
+func (h *head) note(name, value []byte) Reason {
 	switch {
-	case is(name, "host"):
+	case equalsLower(name, "host"):
 		h.host = value
 		h.hosts++
-	case is(name, "content-length"):
+	case equalsLower(name, "content-length"):
 		return h.contentLength(value)
-	case is(name, "transfer-encoding"):
-		if h.chunked || !is(value, "chunked") {
+	case equalsLower(name, "transfer-encoding"):
+		if h.chunked || !equalsLower(value, "chunked") {
 			return BadEncoding
 		}
 		h.chunked = true
-	case is(name, "connection"):
-		h.close = h.close || lists(value, "close")
-	case is(name, "upgrade"):
+	case equalsLower(name, "connection"):
+		h.close = h.close || listHas(value, "close")
+	case equalsLower(name, "upgrade"):
 		h.upgrade = true
-		h.toHTTP2 = h.toHTTP2 || lists(value, "h2c") || lists(value, "http/2.0") || lists(value, "h2")
-	case is(name, "expect"):
+		h.toHTTP2 = h.toHTTP2 || listHas(value, "h2c") || listHas(value, "http/2.0") || listHas(value, "h2")
+	case equalsLower(name, "expect"):
 		h.expects = true
-	case is(name, "retry-after"):
+	case equalsLower(name, "retry-after"):
 		h.retryAfter = value
 	}
 	return fine
 }
 
-// contentLength takes one that is repeated as it is, which some servers do.
+// contentLength accepts a second Content-Length if it is the same; some servers send that.
 func (h *head) contentLength(text []byte) Reason {
 	n, ok := decimal(text)
 	switch {
@@ -198,7 +200,7 @@ func (h *head) contentLength(text []byte) Reason {
 	return fine
 }
 
-// lengths judges what the fields say together.
+// lengths checks what the fields say together about the body.
 func (h *head) lengths() (Reason, int) {
 	switch {
 	case h.chunked && h.minor == 0:
@@ -209,8 +211,8 @@ func (h *head) lengths() (Reason, int) {
 	return fine, 0
 }
 
-// is compares what has only visible characters with a lower-case name.
-func is(text []byte, name string) bool {
+// equalsLower reports whether text equals a lower-case name, whatever the case of its letters.
+func equalsLower(text []byte, name string) bool {
 	if len(text) != len(name) {
 		return false
 	}
@@ -225,19 +227,19 @@ func is(text []byte, name string) bool {
 	return true
 }
 
-// lists reports whether a list between commas has a name.
-func lists(list []byte, name string) bool {
+// listHas reports whether a comma-separated list has a name.
+func listHas(list []byte, name string) bool {
 	for len(list) > 0 {
 		var one []byte
 		one, list, _ = bytes.Cut(list, []byte(","))
-		if is(bytes.Trim(one, " \t"), name) {
+		if equalsLower(bytes.Trim(one, " \t"), name) {
 			return true
 		}
 	}
 	return false
 }
 
-// decimal reads up to 18 digits, and nothing else.
+// decimal reads a number of up to 18 digits; false for anything else.
 func decimal(text []byte) (n int64, ok bool) {
 	if len(text) == 0 || len(text) > 18 {
 		return 0, false

@@ -11,75 +11,75 @@ import (
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// A record is an event where a message begins or ends.
+// A record is an event that begins or ends a message.
 type record struct {
 	ev   Event
-	end  int64 // where in the stream the bytes of the event end
+	end  int64 // where the bytes of the event end in the stream
 	what gist
 }
 
-// A gist is a message that can be compared.
+// A gist is what of a message is compared.
 type gist struct {
-	Message string // as describe has it, if the reader is to tell
+	Message string // the text of describe, if the reader describes
 	kind    Kind
 	cost    int64
 	answers bool
 	status  int
-	rest    uint64 // a hash of all else
+	rest    uint64 // a hash of all other fields
 }
 
 func (r record) String() string { return fmt.Sprintf("%v@%d %s", r.ev, r.end, r.what.Message) }
 
-// A reader hands a stream to a scanner as a session does: what was read behind
-// what is left.
+// A reader gives a stream to a scanner as a session does: what remained, and then what was
+// read behind it.
 type reader struct {
-	t       testing.TB
-	scanner Scanner
-	bound   int
-	stream  []byte
-	passed  int // bytes of it that the scanner has let pass
-	been    int // bytes of it that were read
-	records []record
-	err     error
-	held    bool
-	tells   bool           // records have texts
-	found   func(*Message) // called with what is whole or a head; may be nil
+	t         testing.TB
+	scanner   Scanner
+	bound     int
+	stream    []byte
+	passed    int // bytes that the scanner has let pass
+	arrived   int // bytes that were read
+	records   []record
+	err       error
+	held      bool
+	describes bool           // the records have texts
+	found     func(*Message) // is called with each Whole or Head; may be nil
 }
 
 func newReader(t testing.TB, s Settings, scanner Scanner, stream []byte) *reader {
 	return &reader{t: t, scanner: scanner, bound: s.Bound(), stream: stream}
 }
 
-// read takes n bytes more, and what that makes of the stream.
+// read lets n more bytes arrive, and drives the scanner.
 func (r *reader) read(n int) {
-	r.been = min(r.been+n, len(r.stream))
-	r.goOn()
+	r.arrived = min(r.arrived+n, len(r.stream))
+	r.drive()
 }
 
-func (r *reader) left() []byte { return r.stream[r.passed:r.been:r.been] }
+func (r *reader) remaining() []byte { return r.stream[r.passed:r.arrived:r.arrived] }
 
-func (r *reader) goOn() {
+func (r *reader) drive() {
 	for r.err == nil {
-		left := r.left()
+		left := r.remaining()
 		n, ev, err := r.scanner.Next(left)
 		r.held = ev == Hold
 		switch {
 		case err != nil:
 			r.err = err
 			if _, _, again := r.scanner.Next(left); n != 0 || again == nil || again.Error() != err.Error() {
-				r.t.Fatalf("%v, with %d bytes; then %v", err, n, again)
+				r.t.Fatalf("Next returns %v with %d bytes, and then %v", err, n, again)
 			}
 			return
 		case ev == More || ev == Hold:
 			if n != 0 || ev == More && r.scanner.Need() <= len(left) {
-				r.t.Fatalf("%v with %d bytes of %d, of which %d are needed", ev, n, len(left), r.scanner.Need())
+				r.t.Fatalf("%v with %d bytes of %d, and Need is %d", ev, n, len(left), r.scanner.Need())
 			}
 			if ev == More && len(left) >= r.bound {
-				r.t.Fatalf("more than %d bytes are needed", len(left))
+				r.t.Fatalf("More after %d bytes, which are the bound", len(left))
 			}
 			return
 		case n <= 0 || n > len(left):
-			r.t.Fatalf("%v of %d bytes where there are %d", ev, n, len(left))
+			r.t.Fatalf("%v of %d bytes, and there are %d", ev, n, len(left))
 		}
 		r.note(ev, n)
 	}
@@ -91,7 +91,7 @@ func (r *reader) note(ev Event, n int) {
 	switch last := len(r.records) - 1; {
 	case begins:
 		r.records = append(r.records, record{ev, int64(r.passed), r.gist(m)})
-	case ev == Tunnel && last >= 0 && r.records[last].ev == Tunnel: // how much of it comes at once does not matter
+	case ev == Tunnel && last >= 0 && r.records[last].ev == Tunnel: // it does not matter how a tunnel is cut
 		r.records[last].end = int64(r.passed)
 	case ev != Body:
 		r.records = append(r.records, record{ev: ev, end: int64(r.passed)})
@@ -114,27 +114,27 @@ func (r *reader) gist(m *Message) gist {
 		}
 	}
 	g := gist{kind: m.Kind, cost: m.Cost, answers: m.Answers, status: m.Status, rest: rest}
-	if r.tells {
+	if r.describes {
 		g.Message = describe(m)
 	}
 	return g
 }
 
-// end is the end of the stream.
+// end ends the stream.
 func (r *reader) end() {
 	if r.err != nil || r.held {
 		return
 	}
-	ev, err := r.scanner.End(r.left())
+	ev, err := r.scanner.End(r.remaining())
 	switch r.err = err; ev {
 	case Whole:
-		r.note(ev, len(r.left()))
+		r.note(ev, len(r.remaining()))
 	case End:
 		r.note(ev, 0)
 	}
 }
 
-// describe prints what matters of a message.
+// describe prints the fields of a message that matter.
 func describe(m *Message) string {
 	s := fmt.Sprintf("%v %d", m.Kind, m.Cost)
 	for _, flag := range []struct {
@@ -162,11 +162,11 @@ func describe(m *Message) string {
 	return s
 }
 
-// A way is how to get at the scanner under test.
-type way func(r *reader, l Link) Scanner
+// A direction chooses the scanner under test.
+type direction func(r *reader, l Link) Scanner
 
-// up scans the stream as the client's: what is counted is sent, and answered at
-// once by a provider that never leaves the protocol.
+// up chooses what the client sends. Counted messages are sent, and a provider that stays in
+// the protocol answers them at once.
 func up(r *reader, l Link) Scanner {
 	r.found = func(m *Message) {
 		if m.Kind != Counted {
@@ -182,47 +182,47 @@ func up(r *reader, l Link) Scanner {
 	return l.Up()
 }
 
-// answer is of a provider that stays in the protocol.
+// answer is the response of a provider that stays in HTTP.
 var answer = []byte("HTTP/1.1 404 \r\nContent-Length: 0\r\n\r\n")
 
-// scan reads a stream in pieces; cut says how long each is.
-func scan(t testing.TB, s Settings, w way, stream []byte, cut func() int) *reader {
+// scan reads a stream in pieces. cut returns the length of each.
+func scan(t testing.TB, s Settings, d direction, stream []byte, cut func() int) *reader {
 	t.Helper()
-	return newReader(t, s, nil, stream).scan(s, w, cut)
+	return newReader(t, s, nil, stream).scan(s, d, cut)
 }
 
-func (r *reader) scan(s Settings, w way, cut func() int) *reader {
+func (r *reader) scan(s Settings, d direction, cut func() int) *reader {
 	r.t.Helper()
-	r.scanner = w(r, NewLink(s))
-	for r.been < len(r.stream) && r.err == nil {
+	r.scanner = d(r, NewLink(s))
+	for r.arrived < len(r.stream) && r.err == nil {
 		r.read(max(cut(), 1))
 	}
 	r.end()
 	if r.err == nil && !r.held && r.passed != len(r.stream) {
-		r.t.Fatalf("of %d bytes %d have passed", len(r.stream), r.passed)
+		r.t.Fatalf("%d bytes were read, and %d have passed", len(r.stream), r.passed)
 	}
 	return r
 }
 
 func whole() int { return 1 << 30 }
 
-// sameHowever scans a stream at once, byte by byte, and cut once at each place
-// that is asked for, and fails unless all tell the same and the bytes stay as they
-// are. It returns what.
-func sameHowever(t testing.TB, s Settings, w way, stream []byte, cuts []int) *reader {
+// sameForAllCuts scans a stream in one piece, byte by byte, and in two pieces for each of the
+// cuts. All must give the same records, and leave the bytes unchanged. It returns the reader
+// of the whole piece.
+func sameForAllCuts(t testing.TB, s Settings, d direction, stream []byte, cuts []int) *reader {
 	t.Helper()
 	before := string(stream)
-	want := scan(t, s, w, stream, whole)
+	want := scan(t, s, d, stream, whole)
 	same := func(got *reader, how string, at int) {
 		t.Helper()
 		if !slices.Equal(got.records, want.records) || !sameError(got.err, want.err) {
 			t.Fatalf("%q\n%s %d: %v, %v\nat once: %v, %v", stream, how, at, got.records, got.err, want.records, want.err)
 		}
 	}
-	same(scan(t, s, w, stream, func() int { return 1 }), "by pieces of", 1)
+	same(scan(t, s, d, stream, func() int { return 1 }), "by pieces of", 1)
 	for _, at := range cuts {
 		first := at
-		same(scan(t, s, w, stream, func() int {
+		same(scan(t, s, d, stream, func() int {
 			n := first
 			first = len(stream)
 			return n
@@ -234,20 +234,20 @@ func sameHowever(t testing.TB, s Settings, w way, stream []byte, cuts []int) *re
 	return want
 }
 
-// everyCut scans a stream however it may be cut, and returns a reader that tells.
-func everyCut(t testing.TB, s Settings, w way, stream []byte) *reader {
+// everyCut scans a stream for every possible cut, and returns a reader that describes.
+func everyCut(t testing.TB, s Settings, d direction, stream []byte) *reader {
 	t.Helper()
 	var cuts []int
 	for i := range stream {
 		cuts = append(cuts, i+1)
 	}
-	sameHowever(t, s, w, stream, cuts)
+	sameForAllCuts(t, s, d, stream, cuts)
 	r := newReader(t, s, nil, stream)
-	r.tells = true
-	return r.scan(s, w, whole)
+	r.describes = true
+	return r.scan(s, d, whole)
 }
 
-// sameError compares what two scanners of the same stream found wrong.
+// sameError reports whether two scanners of the same stream found the same fault.
 func sameError(a, b error) bool {
 	var one, other *Error
 	if errors.As(a, &one) != errors.As(b, &other) {
@@ -256,7 +256,7 @@ func sameError(a, b error) bool {
 	return one == nil || *one == *other
 }
 
-// reasonOf returns why a scanner gave up; fine if it did not.
+// reasonOf returns the reason of an error; fine if there is none.
 func reasonOf(err error) Reason {
 	var e *Error
 	if errors.As(err, &e) {

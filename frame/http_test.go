@@ -52,8 +52,8 @@ func TestHTTPRequests(t *testing.T) {
 	}
 }
 
-// What curl 7.88.1 has sent, the body cut short: an upload of a length it did not
-// know, and a request with --http2.
+// These are requests of curl 7.88.1, with the body cut short: an upload of unknown length, and
+// a request with --http2.
 func TestHTTPFromTheWire(t *testing.T) {
 	upload := "POST /upload?x=1 HTTP/1.1\r\nHost: 127.0.0.1:48985\r\nUser-Agent: curl/7.88.1\r\nAccept: */*\r\n" +
 		"Transfer-Encoding: chunked\r\nExpect: 100-continue\r\nContent-Type: application/x-www-form-urlencoded\r\n\r\n"
@@ -66,7 +66,7 @@ func TestHTTPFromTheWire(t *testing.T) {
 		fmt.Sprintf("whole@%d counted 1 refusable method=GET path=/ host=127.0.0.1", len(upload+body+get)))
 }
 
-// What two readers may take for different messages goes to neither.
+// A stream that two readers may split differently is refused.
 func TestHTTPSmuggling(t *testing.T) {
 	post := "POST / HTTP/1.1\r\nHost: h\r\n"
 	chunked := post + "Transfer-Encoding: chunked\r\n\r\n"
@@ -165,13 +165,13 @@ func TestHTTPHeadIsBounded(t *testing.T) {
 	begin := "GET / HTTP/1.1\r\nX: "
 	for n, want := range map[int]Reason{maxHead - 4: fine, maxHead - 3: HeadTooLarge, maxHead: HeadTooLarge, 2 * maxHead: HeadTooLarge} {
 		stream := []byte(begin + strings.Repeat("x", n-len(begin)) + "\r\n\r\n")
-		r := sameHowever(t, httpSettings, up, stream, []int{5, maxHead - 1, maxHead, maxHead + 1})
+		r := sameForAllCuts(t, httpSettings, up, stream, []int{5, maxHead - 1, maxHead, maxHead + 1})
 		if got := reasonOf(r.err); got != want {
-			t.Errorf("a head of %d: %v", n+4, r.err)
+			t.Errorf("a head of %d bytes: %v", n+4, r.err)
 		}
 	}
 	trailer := "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + strings.Repeat("X: y\r\n", maxHead/6+1)
-	r := sameHowever(t, httpSettings, up, []byte(trailer), []int{maxHead})
+	r := sameForAllCuts(t, httpSettings, up, []byte(trailer), []int{maxHead})
 	if reasonOf(r.err) != HeadTooLarge {
 		t.Errorf("a trailer without end: %v", r.err)
 	}
@@ -182,13 +182,13 @@ func TestChunkLineIsBounded(t *testing.T) {
 		line := "5;" + strings.Repeat("x", n-4) + "\r\n"
 		r := everyCut(t, httpSettings, up, []byte("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"+line))
 		if got := reasonOf(r.err); got != want {
-			t.Errorf("a line of %d: %v", n, r.err)
+			t.Errorf("a line of %d bytes: %v", n, r.err)
 		}
 	}
 }
 
-// answered scans responses to requests of these methods, sent before.
-func answered(methods ...string) way {
+// answered chooses the responses to requests with these methods, which were sent before.
+func answered(methods ...string) direction {
 	return func(r *reader, l Link) Scanner {
 		for _, m := range methods {
 			method, upgrade, _ := strings.Cut(m, "+")

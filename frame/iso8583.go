@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Prefix is how the length before each ISO 8583 message is written.
+// A Prefix is how the length before each ISO 8583 message is written.
 type Prefix string
 
 const (
@@ -15,12 +15,12 @@ const (
 	ASCII4 Prefix = "ascii4"
 	// BCD2 is four digits in two bytes.
 	BCD2 Prefix = "bcd2"
-	// VML is Visa's message length header: two bytes, big-endian, and two that
-	// are reserved and passed as they are.
+	// VML is Visa's message length header: two bytes, big-endian, and two reserved bytes that
+	// pass unchanged.
 	VML Prefix = "vml"
 )
 
-// size returns how many bytes the prefix has.
+// size returns the length of the prefix in bytes.
 func (p Prefix) size() int {
 	if p == ASCII4 || p == VML {
 		return 4
@@ -28,7 +28,7 @@ func (p Prefix) size() int {
 	return 2
 }
 
-// most returns the largest length that it can say.
+// most returns the largest length that the prefix can express.
 func (p Prefix) most() int {
 	if p == ASCII4 || p == BCD2 {
 		return 9999
@@ -36,7 +36,7 @@ func (p Prefix) most() int {
 	return 1<<16 - 1
 }
 
-// length returns what the prefix says; false if that is no number.
+// length reads the length from b; false if b is not a number.
 func (p Prefix) length(b []byte) (n int, ok bool) {
 	switch p {
 	case ASCII4:
@@ -63,7 +63,7 @@ func (s Settings) checkPrefix() error {
 	switch s.Prefix {
 	case Binary2, ASCII4, BCD2, VML:
 	default:
-		return fmt.Errorf("frame: %q is no length prefix of ISO 8583", s.Prefix)
+		return fmt.Errorf("frame: %q is not a length prefix of ISO 8583", s.Prefix)
 	}
 	if most := s.Prefix.most(); s.Header < 0 || s.Header > most {
 		return fmt.Errorf("frame: a header of %d bytes does not fit in a message of at most %d", s.Header, most)
@@ -80,12 +80,12 @@ func newISO8583(s Settings) *silent {
 	return &silent{up: gatherer{protocol: ISO8583, format: f}, down: gatherer{protocol: ISO8583, format: f}}
 }
 
-// iso8583 is a message behind its length.
+// iso8583 is the format of messages with a length before them.
 type iso8583 struct {
 	prefix   Prefix
 	before   int // bytes of the prefix
-	included int // of those, how many the length counts
-	header   int // bytes between prefix and message type
+	included int // bytes of the prefix that the length counts: all or none
+	header   int // bytes between the prefix and the message type
 }
 
 func (f *iso8583) length(p []byte) (int, Reason) {
@@ -102,7 +102,7 @@ func (f *iso8583) length(p []byte) (int, Reason) {
 func (f *iso8583) describe(p []byte, m *Message) {
 	body := p[f.before:]
 	*m = Message{Kind: Counted, Cost: 1}
-	if len(body) == 0 { // how links are kept open
+	if len(body) == 0 { // an empty message keeps a link open
 		*m = Message{Kind: Control}
 		return
 	}
@@ -112,17 +112,17 @@ func (f *iso8583) describe(p []byte, m *Message) {
 	class, function, ok := messageType(body[f.header:])
 	switch {
 	case !ok:
-	case function%2 == 1: // a request's response, an advice's, an acknowledgement
+	case function%2 == 1: // a response or an acknowledgement
 		*m = Message{Kind: Response}
 	case class == 8:
 		*m = Message{Kind: Control}
 	}
 }
 
-// messageType reads class and function, the middle digits of the four of a
-// message type indicator. These are ASCII, EBCDIC, or in two bytes; which one
-// the first byte tells, since versions are 0 to 2, and 8 and 9 where they are
-// of a nation or private.
+// messageType reads the class and the function, which are the two middle digits of the message
+// type indicator. The four digits are ASCII, EBCDIC, or BCD in two bytes. The first byte tells
+// which: the version is its first digit, and is 0 to 2, or 8 and 9 for national and private
+// use.
 func messageType(b []byte) (class, function byte, ok bool) {
 	if len(b) < 2 {
 		return 0, 0, false

@@ -2,7 +2,7 @@ package frame
 
 import "bytes"
 
-// maxLine bounds a line with its end.
+// maxLine bounds a line, with the LF at its end.
 const maxLine = 64 << 10
 
 func newLines() *silent {
@@ -12,11 +12,11 @@ func newLines() *silent {
 	}
 }
 
-// lines end with LF, and so may what the last of them leaves out. An empty one,
-// or one that is only CR, costs nothing; it stays where it is, since it may be
-// what ends a record.
+// lines is the format of lines. A line ends with LF; the last one may end with the stream. A
+// line that is empty, or only a CR, costs nothing but keeps its place, because it may end a
+// record.
 type lines struct {
-	seen int // of the line, bytes without LF
+	seen int // bytes of the line in which no LF was found
 }
 
 func (l *lines) length(p []byte) (int, Reason) {

@@ -17,7 +17,7 @@ const (
 	response = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 )
 
-// next has a scanner look at p, and expects an event of all of it, or of nothing.
+// next gives p to a scanner, and expects an event of all of p, or of no bytes.
 func next(t *testing.T, s Scanner, p string, want Event) {
 	t.Helper()
 	n, ev, err := s.Next([]byte(p))
@@ -26,15 +26,15 @@ func next(t *testing.T, s Scanner, p string, want Event) {
 	}
 }
 
-// ask has a request of the client sent.
+// ask finds a request of the client and sends it.
 func ask(t *testing.T, l Link, p string, want Event) {
 	t.Helper()
 	next(t, l.Up(), p, want)
 	l.Sent(l.Up().Message(), start)
 }
 
-// A refusal waits for the answers to what was sent before, and the answers to
-// what is sent behind it wait for the refusal.
+// A refusal waits for the answers to earlier requests. The answers to later requests wait for
+// the refusal.
 func TestRefusalsWaitTheirTurn(t *testing.T) {
 	l := NewLink(httpSettings)
 	ask(t, l, get, Whole)
@@ -46,56 +46,56 @@ func TestRefusalsWaitTheirTurn(t *testing.T) {
 	due := func(want bool) {
 		t.Helper()
 		if _, got := l.Due(); got != want {
-			t.Fatalf("due: %v", got)
+			t.Fatalf("these are due: %v", got)
 		}
 	}
 	due(false)
 	next(t, l.Down(), response[:38], Head)
 	due(false)
 	next(t, l.Down(), response[38:], End)
-	next(t, l.Down(), response, Hold) // that of the third request
+	next(t, l.Down(), response, Hold) // the answer to the third request
 	due(true)
 	due(false)
 	if l.InFlight() != 1 {
-		t.Errorf("%d are in flight", l.InFlight())
+		t.Errorf("%d requests are in flight", l.InFlight())
 	}
 	next(t, l.Down(), response[:38], Head)
 	next(t, l.Down(), response[38:], End)
 	next(t, l.Up(), get, Whole)
 	if !l.Refuse(l.Up().Message(), true) || l.InFlight() != 0 {
-		t.Errorf("nothing is before it: %d in flight", l.InFlight())
+		t.Errorf("a refusal with nothing before it has to wait: %d requests are in flight", l.InFlight())
 	}
 }
 
-// What nobody asked for is not broken off for a refusal either.
+// A refusal does not interrupt a response that nobody asked for.
 func TestRefusalBehindTheUnasked(t *testing.T) {
 	l := NewLink(httpSettings)
 	next(t, l.Down(), "HTTP/1.1 408 Late\r\nContent-Length: 2\r\n\r\n", Head)
 	next(t, l.Up(), get, Whole)
 	if l.Refuse(l.Up().Message(), true) {
-		t.Error("the refusal would be in its body")
+		t.Error("the refusal may be written at once, within the body of a response")
 	}
 	if _, due := l.Due(); due {
-		t.Error("the refusal is due in its body")
+		t.Error("the refusal is due within the body of a response")
 	}
 	next(t, l.Down(), "ok", End)
 	if _, due := l.Due(); !due {
-		t.Error("the refusal is not due behind it")
+		t.Error("the refusal is not due after the response")
 	}
 }
 
-// Behind a refusal that ends the connection nothing of the client counts.
+// After a refusal that ends the connection, no request of the client counts.
 func TestNothingFollowsAClose(t *testing.T) {
 	l := NewLink(httpSettings)
 	ask(t, l, get, Whole)
 	next(t, l.Up(), "PUT / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n", Head)
 	next(t, l.Up(), "abc", Hold)
 	if l.Refuse(l.Up().Message(), true) {
-		t.Fatal("it would overtake")
+		t.Fatal("the refusal would overtake a response")
 	}
 	next(t, l.Up(), "abc", Hold)
 	if n := l.Up().Opaque(); n != 0 {
-		t.Errorf("%d bytes may pass by", n)
+		t.Errorf("%d bytes may pass without Next", n)
 	}
 	next(t, l.Down(), "HTTP/1.1 204 \r\n\r\n", Whole)
 	if m, ok := l.Due(); !ok || !m.Close {
@@ -104,12 +104,12 @@ func TestNothingFollowsAClose(t *testing.T) {
 	next(t, l.Up(), get, Hold)
 }
 
-// The body of a refused request is read, and the next request found behind it.
+// The body of a refused request is read, and the next request is found after it.
 func TestRefusedBodyIsFollowed(t *testing.T) {
 	l := NewLink(httpSettings)
 	next(t, l.Up(), "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", Head)
 	if m := l.Up().Message(); !l.Refuse(m, true) || m.Close {
-		t.Fatal("it is refused in turn, and closes")
+		t.Fatal("the refusal has to wait, or ends the connection")
 	}
 	next(t, l.Up(), "3\r\nab", Body)
 	next(t, l.Up(), "c\r\n0\r\n", Body)
@@ -137,7 +137,7 @@ func TestWhenARefusalCloses(t *testing.T) {
 	}
 }
 
-// What follows a request to leave HTTP is not read before the answer.
+// After a request to leave HTTP, nothing is read before the answer.
 func TestUpgradesHold(t *testing.T) {
 	for _, c := range []struct {
 		name, request, body, answer string
@@ -167,7 +167,7 @@ func TestUpgradesHold(t *testing.T) {
 				return
 			}
 			if l.Up().Opaque() != Endless || l.Down().Opaque() != Endless {
-				t.Error("a tunnel is opaque")
+				t.Error("Opaque of a tunnel is not Endless")
 			}
 			next(t, l.Up(), "\x00\n", Tunnel)
 			next(t, l.Down(), "\x00\n", Tunnel)
@@ -181,7 +181,7 @@ func TestUpgradesHold(t *testing.T) {
 	}
 }
 
-// The answer may come before the body of the request has.
+// The answer may come before the body of the request ends.
 func TestUpgradeBeforeTheBodyEnds(t *testing.T) {
 	l := NewLink(httpSettings)
 	ask(t, l, "POST / HTTP/1.1\r\nUpgrade: x\r\nContent-Length: 4\r\n\r\n", Head)
@@ -191,7 +191,7 @@ func TestUpgradeBeforeTheBodyEnds(t *testing.T) {
 	next(t, l.Up(), "\x00", Tunnel)
 }
 
-// An upgrade that is refused here holds up nothing.
+// If an upgrade is refused here, the next request need not wait.
 func TestRefusedUpgrade(t *testing.T) {
 	l := NewLink(httpSettings)
 	next(t, l.Up(), "GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n", Whole)
@@ -209,23 +209,23 @@ func TestPipelineIsBounded(t *testing.T) {
 	ask(t, l, get, Whole)
 	next(t, l.Up(), get, Hold)
 	if l.InFlight() != maxPipelined {
-		t.Errorf("%d are in flight", l.InFlight())
+		t.Errorf("%d requests are in flight", l.InFlight())
 	}
 }
 
-// What is opaque may pass by, and what follows it is found all the same.
+// Opaque bytes may pass without Next, and the scanner still finds what follows them.
 func TestOpaqueBytesPassBy(t *testing.T) {
 	l := NewLink(httpSettings)
 	up := l.Up()
 	opaque := func(want int64) {
 		t.Helper()
 		if got := up.Opaque(); got != want {
-			t.Fatalf("%d bytes are opaque, not %d", got, want)
+			t.Fatalf("%d bytes are opaque, want %d", got, want)
 		}
 	}
 	opaque(0)
 	next(t, up, "POST / HTTP/1.1\r\nContent-Length: 10000000000\r\n\r\n", Head)
-	opaque(0) // until it is sent
+	opaque(0) // not before it is sent
 	l.Sent(up.Message(), start)
 	opaque(10000000000)
 	if ev := up.Skip(4000000000); ev != Body {
@@ -256,10 +256,10 @@ func TestSkipEndsAResponse(t *testing.T) {
 	ask(t, l, get, Whole)
 	next(t, l.Down(), response[:38], Head)
 	if l.InFlight() != 1 || !l.Down().Message().Answers {
-		t.Errorf("%d in flight, %+v", l.InFlight(), l.Down().Message())
+		t.Errorf("%d requests are in flight, and the message is %+v", l.InFlight(), l.Down().Message())
 	}
 	if ev := l.Down().Skip(2); ev != End || l.InFlight() != 0 {
-		t.Errorf("%v, %d in flight", ev, l.InFlight())
+		t.Errorf("%v, and %d requests are in flight", ev, l.InFlight())
 	}
 }
 
@@ -269,12 +269,12 @@ func TestResponseToTheEnd(t *testing.T) {
 	next(t, l.Down(), "HTTP/1.1 200 OK\r\n\r\n", Head)
 	next(t, l.Down(), "HTTP/1.1 500 No\r\n\r\n", Body)
 	if ev, err := l.Down().End(nil); ev != End || err != nil || l.InFlight() != 0 {
-		t.Errorf("%v, %v, %d in flight", ev, err, l.InFlight())
+		t.Errorf("%v, %v, and %d requests are in flight", ev, err, l.InFlight())
 	}
 }
 
-// What a session marks a request with comes back with its answer, or when there
-// will be none.
+// The tag that a session gives a request comes back with its answer, or when no answer will
+// come.
 func TestTagsComeBack(t *testing.T) {
 	tagged := func(s Scanner, tag uint16) *Message {
 		m := *s.Message()
@@ -284,7 +284,7 @@ func TestTagsComeBack(t *testing.T) {
 	dropped := func(l Link) (tags []uint16) {
 		l.Drop(func(tag uint16) { tags = append(tags, tag) })
 		if l.InFlight() != 0 {
-			t.Errorf("%d are in flight", l.InFlight())
+			t.Errorf("%d requests are in flight", l.InFlight())
 		}
 		return tags
 	}
@@ -310,9 +310,9 @@ func TestTagsComeBack(t *testing.T) {
 	if m, ok := web.Due(); !ok || m.Tag != 2 {
 		t.Errorf("due: %v, tag %d", ok, m.Tag)
 	}
-	next(t, web.Down(), response[:38], Head) // the connection breaks off in this one
+	next(t, web.Down(), response[:38], Head) // the connection breaks within this response
 	if tags := dropped(web); !slices.Equal(tags, []uint16{3, 4}) {
-		t.Errorf("dropped %d", tags)
+		t.Errorf("the tags %d were dropped", tags)
 	}
 
 	sms := NewLink(smppSettings)
@@ -325,15 +325,15 @@ func TestTagsComeBack(t *testing.T) {
 	}
 	sms.Expire(start.Add(1), func(tag uint16) {
 		if tag != 0 {
-			t.Errorf("%d has expired", tag)
+			t.Errorf("tag %d has expired", tag)
 		}
 	})
 	if tags := dropped(sms); !slices.Equal(tags, []uint16{2}) {
-		t.Errorf("dropped %d", tags)
+		t.Errorf("the tags %d were dropped", tags)
 	}
 }
 
-// The 429 says what it should, to net/http too.
+// The 429 says what it should, and net/http reads it.
 func TestHTTPRefusal(t *testing.T) {
 	for _, c := range []struct {
 		r     Refusal
@@ -372,7 +372,7 @@ func TestHTTPRefusal(t *testing.T) {
 	}
 }
 
-// A request of each size and shape, in any order, is found as it was made.
+// Requests of each size and shape, in any order, are found as they were made.
 func TestHTTPStreams(t *testing.T) {
 	var stream []byte
 	var want []string

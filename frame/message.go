@@ -2,60 +2,58 @@ package frame
 
 import "time"
 
-// A Kind is what a limit makes of a message.
+// A Kind says how a limit treats a message.
 type Kind uint8
 
-// Kinds.
+// The kinds of messages.
 const (
-	Counted  Kind = iota // it waits for its class
-	Control              // it costs nothing, and passes at once unless it is InOrder
-	Response             // it costs nothing, passes at once, and answers something
+	Counted  Kind = iota // waits for its class
+	Control              // costs nothing, and passes at once unless it is InOrder
+	Response             // costs nothing, passes at once, and answers something
 )
 
 var kindNames = [...]string{"counted", "control", "response"}
 
 func (k Kind) String() string { return kindNames[k] }
 
-// A Message is what is known of one from its bytes.
+// A Message is what its bytes say.
 type Message struct {
 	Kind Kind
 	Cost int64 // in messages; 0 unless Counted
 
-	InOrder   bool // though Control, it must not overtake what waits
+	InOrder   bool // it is Control, and must not overtake messages that wait
 	Refusable bool // the protocol can refuse it
-	Close     bool // when it is refused, the connection ends behind the answer
+	Close     bool // if it is refused, the connection ends after the refusal
 
 	Command  uint32 // smpp: command_id
 	Sequence uint32 // smpp: sequence_number
-	Status   int    // of a response: command_status; status code
+	Status   int    // of a response: the command_status or status code
 
-	Answers  bool // a request that was sent is answered, once this message has ended
+	Answers  bool // the end of this message answers a request that was sent
 	Throttle Throttle
 
-	// Tag is the caller's, such as the number of a class. What Sent or Refuse is
-	// given with one comes back with it: as the message that Answers, from Due,
-	// from Expire and from Drop.
+	// Tag belongs to the caller, who may store the number of a class in it. A link returns the
+	// Tag that Sent or Refuse was given: in the message that Answers, from Due, and in the
+	// calls of gone.
 	Tag uint16
 
-	// What rules look at; nil where there is none.
+	// What rules look at; nil if the message does not say it.
 	Method, Path, Host   []byte
 	SystemID, SourceAddr []byte
 }
 
-// A Throttle is what a response says about the rate.
+// A Throttle is what a response says about the client's rate.
 type Throttle struct {
-	Limited bool          // the provider refuses because of it
-	Wait    time.Duration // for so long, if it says so from now on
-	Until   time.Time     // until then, if it says so by the clock
+	Limited bool          // the provider refused the request because of the rate
+	Wait    time.Duration // how long to wait, counted from now; 0: not said
+	Until   time.Time     // when the wait ends, if the provider gave a date
 
-	// Congestion is what SMPP 5.0 tells with each response as
-	// congestion_state, plus one: 1 is idle, 101 is congested; 0 where it is not
-	// told.
+	// Congestion is congestion_state of SMPP 5.0 plus one: 1 means idle, and 101 means
+	// congested. 0 means that the response does not say.
 	Congestion uint8
 }
 
-// Pause returns for how long nothing should be sent; 0 where the provider does not
-// say.
+// Pause returns how long to send nothing; 0 if the provider does not say.
 func (t Throttle) Pause(now time.Time) time.Duration {
 	if t.Until.IsZero() {
 		return t.Wait
@@ -63,11 +61,11 @@ func (t Throttle) Pause(now time.Time) time.Duration {
 	return max(t.Until.Sub(now), 0)
 }
 
-// A Refusal is what a client is told with "too fast".
+// A Refusal is what a refused client is told.
 type Refusal struct {
-	Now    time.Time     // for Date; zero: none
-	Wait   time.Duration // after which the same request would find room
-	Policy string        // a name of the limit, for people; "": no RateLimit fields
-	Quota  int64         // what the limit allows in each Window
+	Now    time.Time     // for the Date field; the zero time leaves it out
+	Wait   time.Duration // how long until the same request would find room
+	Policy string        // the name of the limit, for people; "" leaves out the RateLimit fields
+	Quota  int64         // how much the limit allows in each Window
 	Window time.Duration
 }

@@ -5,20 +5,20 @@ import (
 	"strings"
 )
 
-// An Origin is a server as a URI names it: its scheme and its authority (RFC 9110,
-// 4.3.1). A client asks for the server that it knows, which is a proxy; behind it the
-// requests have to ask for the server that they reach. The zero Origin is none.
+// An Origin is a server as a URI names it: by scheme and authority (RFC 9110, 4.3.1). A client
+// of a proxy asks for the proxy, and the server behind it expects requests for itself. So
+// heads are rewritten for the Origin of that server. The zero Origin stands for none.
 type Origin struct {
 	scheme     string // "http" or "https"
 	host, port string
-	authority  string // as Host has it
+	authority  string // as the Host field has it
 }
 
 var defaultPorts = map[string]string{"http": "80", "https": "443"}
 
-// NewOrigin returns the origin of a scheme, "http" or "https", and of "host",
-// "host:port" or "[address]:port". The port that the scheme has anyway is left out of
-// Host, as clients do (RFC 9110, 4.2.3).
+// NewOrigin returns the origin of a scheme, "http" or "https", and an authority: "host",
+// "host:port" or "[address]:port". Host leaves out the default port of the scheme, as clients
+// do (RFC 9110, 4.2.3).
 func NewOrigin(scheme, authority string) Origin {
 	o := Origin{scheme: scheme, authority: authority}
 	o.host, o.port = splitPort(authority)
@@ -31,10 +31,10 @@ func NewOrigin(scheme, authority string) Origin {
 	return o
 }
 
-// Authority returns what Host is set to.
+// Authority returns the value of Host.
 func (o *Origin) Authority() string { return o.authority }
 
-// splitPort returns the port of an authority; "" where it has none.
+// splitPort splits an authority into host and port; port is "" if there is none.
 func splitPort(authority string) (host, port string) {
 	i := strings.LastIndexByte(authority, ':')
 	if i < 0 || strings.IndexByte(authority[i:], ']') >= 0 {
@@ -43,14 +43,15 @@ func splitPort(authority string) (host, port string) {
 	return authority[:i], authority[i+1:]
 }
 
-// Growth is how many bytes AppendRequest adds at most.
+// Growth returns how many bytes AppendRequest adds at most.
 func (o *Origin) Growth() int { return 2*len(o.authority) + len("Host: \r\n") + len(o.scheme) }
 
-// AppendRequest appends the head of a request, as a scanner has found it, as one to the
-// origin. Host is that of the origin; so are scheme and authority of a target that is a
-// URI of http or https. HTTP/1.0 without Host gets one, HTTP/1.1
-// without one is wrong and stays so. CONNECT names where a proxy is to connect to, and
-// stays as it is. All other bytes stay the same. It allocates only if dst has no room.
+// AppendRequest appends the head of a request, rewritten so that it asks for the origin. The
+// head is one that a scanner has found. Host becomes the authority of the origin. If the
+// target is an http or https URI, its scheme and authority become those of the origin. An
+// HTTP/1.0 request without Host gets one; an HTTP/1.1 request without Host is invalid and
+// stays so. CONNECT stays unchanged, because its target is where a proxy is to connect. All
+// other bytes stay the same. AppendRequest allocates only if dst has no room.
 func (o *Origin) AppendRequest(dst, head []byte) []byte {
 	if bytes.HasPrefix(head, []byte("CONNECT ")) {
 		return append(dst, head...)
@@ -71,14 +72,15 @@ func (o *Origin) AppendRequest(dst, head []byte) []byte {
 	return append(dst, head[end:]...)
 }
 
-// appendRequestLine appends a request line, with the target in its form.
+// appendRequestLine appends a request line, and replaces scheme and authority of its target if
+// it has them.
 func (o *Origin) appendRequestLine(dst, line []byte) []byte {
 	from := bytes.IndexByte(line, ' ') + 1
 	target := line[from:bytes.LastIndexByte(line, ' ')]
 	scheme, rest, _ := bytes.Cut(target, []byte("://"))
 	authority := authorityOf(rest)
 	user := bytes.LastIndexByte(authority, '@') + 1
-	if !is(scheme, "http") && !is(scheme, "https") || len(authority) == user {
+	if !equalsLower(scheme, "http") && !equalsLower(scheme, "https") || len(authority) == user {
 		return append(dst, line...)
 	}
 	dst = append(dst, line[:from]...)
@@ -89,7 +91,7 @@ func (o *Origin) appendRequestLine(dst, line []byte) []byte {
 	return append(dst, line[from+len(scheme)+len("://")+len(authority):]...)
 }
 
-// authorityOf returns the authority that a text begins with.
+// authorityOf returns the authority that text begins with.
 func authorityOf(text []byte) []byte {
 	if end := bytes.IndexAny(text, "/?#"); end >= 0 {
 		return text[:end]
@@ -97,10 +99,10 @@ func authorityOf(text []byte) []byte {
 	return text
 }
 
-// Redirect has the redirects in the head of a response lead back through the proxy: of a
-// Location that names the origin only the path is left, which the client takes from
-// where it has asked (RFC 9110, 10.2.2). It returns what is left of the head, which it
-// changes in place: its end stays where it was. All other bytes stay the same.
+// Redirect makes the redirects in the head of a response lead back through the proxy. If a
+// Location names the origin, only its path remains; the client resolves that against the
+// server it has asked (RFC 9110, 10.2.2). Redirect changes head in place, and returns the new
+// head, which ends where the old one did. All other bytes stay the same.
 func (o *Origin) Redirect(head []byte) []byte {
 	if status := string(head[9:12]); status[0] != '3' && status != "201" {
 		return head
@@ -111,11 +113,11 @@ func (o *Origin) Redirect(head []byte) []byte {
 		if !found {
 			return head
 		}
-		left, before := from, ""
+		keep, before := from, ""
 		if n, own := o.names(head[from:to]); own {
-			left, before = from+n, pathPrefix(head[from+n:to])
+			keep, before = from+n, pathPrefix(head[from+n:to])
 		}
-		cut := left - from - len(before)
+		cut := keep - from - len(before)
 		copy(head[cut:], head[:from])
 		copy(head[from+cut:], before)
 		head = head[cut:]
@@ -123,9 +125,9 @@ func (o *Origin) Redirect(head []byte) []byte {
 	}
 }
 
-// names reports whether a reference begins with the origin, and with how many bytes.
+// names reports whether a reference begins with the origin, and the length of that beginning.
 func (o *Origin) names(ref []byte) (n int, own bool) {
-	if len(ref) > len(o.scheme) && is(ref[:len(o.scheme)], o.scheme) && ref[len(o.scheme)] == ':' {
+	if len(ref) > len(o.scheme) && equalsLower(ref[:len(o.scheme)], o.scheme) && ref[len(o.scheme)] == ':' {
 		n = len(o.scheme) + 1
 	}
 	if !bytes.HasPrefix(ref[n:], []byte("//")) {
@@ -142,9 +144,9 @@ func (o *Origin) names(ref []byte) (n int, own bool) {
 	return n + 2 + len(authority), true
 }
 
-// pathPrefix returns what has to stand before the rest of a reference for it to be a
-// path of the same server. What begins with two slashes would name another one; clients
-// take a backslash for a slash, and leave out a tab.
+// pathPrefix returns what must precede the rest of a reference to make it a path on the same
+// server. A reference with two slashes at its front names another server; clients read a
+// backslash as a slash, and ignore a tab.
 func pathPrefix(rest []byte) string {
 	switch {
 	case len(rest) == 0 || rest[0] != '/':
@@ -155,13 +157,13 @@ func pathPrefix(rest []byte) string {
 	return ""
 }
 
-// findField finds the value of the first field of a name in the lines of a head from at
-// on, without the space around it.
+// findField returns where the value of the first field with a name begins and ends, without
+// the space around it. It searches the lines of head from the position at on.
 func findField(head []byte, at int, name string) (from, to int, found bool) {
 	for at < len(head)-2 {
 		end := at + bytes.IndexByte(head[at:], '\n')
 		line := head[at:end]
-		if colon := len(name); len(line) > colon && line[colon] == ':' && is(line[:colon], name) {
+		if colon := len(name); len(line) > colon && line[colon] == ':' && equalsLower(line[:colon], name) {
 			value := bytes.TrimLeft(line[colon+1:], " \t")
 			from = end - len(value)
 			return from, from + len(bytes.TrimRight(value, " \t\r")), true

@@ -53,7 +53,7 @@ func TestRequestToOrigin(t *testing.T) {
 			t.Errorf("%q\nbecomes %q\n   want %q", c.head, got, c.want)
 		}
 		if len(got) > len(c.head)+o.Growth() {
-			t.Errorf("%q grows by more than %d bytes", c.head, o.Growth())
+			t.Errorf("%q grows by more than Growth, %d bytes", c.head, o.Growth())
 		}
 		if again := o.AppendRequest(nil, got); !bytes.Equal(again, got) {
 			t.Errorf("%q becomes %q", got, again)
@@ -73,7 +73,7 @@ func TestRedirectToOrigin(t *testing.T) {
 		{"https://api.example//evil.example/", "/.//evil.example/"},
 		{`https://api.example/\evil.example/`, `/./\evil.example/`},
 		{"https://api.example/\t/evil.example/", "/./\t/evil.example/"},
-		// What is elsewhere, or leads through the proxy already.
+		// These lead elsewhere, or already through the proxy.
 		{"/login", "/login"},
 		{"", ""},
 		{"login", "login"},
@@ -100,7 +100,7 @@ func TestRedirectToOrigin(t *testing.T) {
 	}
 }
 
-// A rewritten request costs no memory, and a response never does.
+// Rewriting a request does not allocate if there is room; rewriting a response never does.
 func TestOriginDoesNotAllocate(t *testing.T) {
 	o := NewOrigin("https", "api.example:443")
 	request := []byte("GET http://127.0.0.1:8080/ HTTP/1.1\r\nUser-Agent: x\r\nHost: 127.0.0.1:8080\r\n\r\n")
@@ -110,12 +110,12 @@ func TestOriginDoesNotAllocate(t *testing.T) {
 		o.AppendRequest(room, request)
 		o.Redirect(copied[:copy(copied, response)])
 	}); n > 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("it makes %v allocations", n)
 	}
 }
 
-// FuzzOrigin: net/http reads what has been rewritten as the same requests, but for
-// their host.
+// FuzzOrigin: net/http reads the rewritten requests as the same requests, except for their
+// host.
 func FuzzOrigin(f *testing.F) { f.Fuzz(originIsAsked) }
 
 func originIsAsked(t *testing.T, stream []byte) {
@@ -134,12 +134,12 @@ func originIsAsked(t *testing.T, stream []byte) {
 		sameRequest(t, &o, head, written)
 		sent(m)
 	}
-	for r.been < len(stream) && r.err == nil {
+	for r.arrived < len(stream) && r.err == nil {
 		r.read(1 << 30)
 	}
 }
 
-// headBegins returns where the message begins that was found last.
+// headBegins returns where the last message begins.
 func (r *reader) headBegins() int64 {
 	if n := len(r.records); n > 1 {
 		return r.records[n-2].end
@@ -152,7 +152,7 @@ func sameRequest(t *testing.T, o *Origin, head, written []byte) {
 	want, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(head)))
 	got, errWritten := http.ReadRequest(bufio.NewReader(bytes.NewReader(written)))
 	if (err == nil) != (errWritten == nil) && want != nil {
-		t.Fatalf("%q: %v; %q: %v", head, err, written, errWritten)
+		t.Fatalf("%q: error %v; rewritten as %q: error %v", head, err, written, errWritten)
 	}
 	if err != nil {
 		return
@@ -164,7 +164,7 @@ func sameRequest(t *testing.T, o *Origin, head, written []byte) {
 		if !bytes.Equal(head, written) {
 			t.Fatalf("%q becomes %q", head, written)
 		}
-	case got.URL.Host != "" && !absolute: // another scheme's
+	case got.URL.Host != "" && !absolute: // a URI of another scheme
 	case got.Host != o.Authority() && (hosted || want.ProtoMinor == 0 || absolute):
 		t.Fatalf("%q asks for %s", written, got.Host)
 	}
@@ -178,7 +178,7 @@ func sameRequest(t *testing.T, o *Origin, head, written []byte) {
 	}
 }
 
-// FuzzRedirect: of a response only Location changes, and for who has asked the origin
+// FuzzRedirect: only Location changes in a response. For a client that has asked the origin,
 // it leads to the same place.
 func FuzzRedirect(f *testing.F) { f.Fuzz(redirectIsSame) }
 

@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 )
 
-// cString cuts the C-octet string that a body begins with; an empty rest where
-// there is none.
+// cString splits off the C-octet string that b begins with. If b has none, both results are
+// nil.
 func cString(b []byte) (s, rest []byte) {
 	i := bytes.IndexByte(b, 0)
 	if i < 0 {
@@ -15,13 +15,12 @@ func cString(b []byte) (s, rest []byte) {
 	return b[:i], b[i+1:]
 }
 
-// skip returns what is behind n bytes; nothing where there are not so many.
+// skip returns what follows the first n bytes; nothing if b is shorter.
 func skip(b []byte, n int) []byte { return b[min(n, len(b)):] }
 
-// describeSubmit reads what all that is counted begins with: service_type,
-// source_addr_ton, source_addr_npi, source_addr. submit_multi goes on with
-// number_of_dests, which is what the provider charges; one that says none is
-// counted as one, and so is one that ends before it.
+// describeSubmit reads the fields that every counted request begins with: service_type,
+// source_addr_ton, source_addr_npi, source_addr. In submit_multi, number_of_dests follows; the
+// provider charges that many messages. A number of 0, or none, costs one.
 func describeSubmit(b []byte, m *Message) {
 	_, b = cString(b)
 	m.SourceAddr, b = cString(skip(b, 2))
@@ -30,19 +29,19 @@ func describeSubmit(b []byte, m *Message) {
 	}
 }
 
-// throttleOf reads from a response of the provider what it says about the rate.
+// throttleOf reads what a response of the provider says about the rate.
 func throttleOf(p []byte, m *Message) (t Throttle) {
-	t.Limited = limits(uint32(m.Status))
+	t.Limited = isTooFast(uint32(m.Status))
 	b := p[pduHeader:]
 	switch m.Command &^ responseBit {
 	case submitSM, deliverSM, dataSM, broadcastSM, bindReceiver, bindTransmitter, bindTransceiver:
-		if len(b) > 0 { // else it is an error, without a body
-			_, b = cString(b) // message_id, system_id
+		if len(b) > 0 { // an error has no body
+			_, b = cString(b) // skips message_id or system_id
 		}
 	case submitMulti:
 		_, b = cString(b)
 		var limited bool
-		if limited, b = unsuccessful(b); limited {
+		if limited, b = skipUnsuccessful(b); limited {
 			t.Limited = true
 		}
 	case querySM, queryBroadcastSM:
@@ -54,14 +53,14 @@ func throttleOf(p []byte, m *Message) (t Throttle) {
 	return t
 }
 
-// limits reports whether a status says that this is too fast.
-func limits(status uint32) bool {
+// isTooFast reports whether a command_status means that the client sends too fast.
+func isTooFast(status uint32) bool {
 	return status == esmeThrottled || status == esmeMessageQueueFull
 }
 
-// unsuccessful skips no_unsuccess destinations with a status each, and reports
-// whether one of these says that this is too fast.
-func unsuccessful(b []byte) (limited bool, rest []byte) {
+// skipUnsuccessful skips the list of no_unsuccess destinations. It reports whether the status
+// of one of them means that the client sends too fast.
+func skipUnsuccessful(b []byte) (limited bool, rest []byte) {
 	if len(b) == 0 {
 		return false, nil
 	}
@@ -71,13 +70,13 @@ func unsuccessful(b []byte) (limited bool, rest []byte) {
 		if len(b) < 4 {
 			return limited, nil
 		}
-		limited = limited || limits(binary.BigEndian.Uint32(b))
+		limited = limited || isTooFast(binary.BigEndian.Uint32(b))
 		b = b[4:]
 	}
 	return limited, b
 }
 
-// congestionState is a TLV of one byte, 0 to 100 (SMPP 5.0, 4.8.4.18).
+// congestionState is the tag of a TLV of one byte, 0 to 100 (SMPP 5.0, 4.8.4.18).
 const congestionState = 0x0428
 
 func congestion(tlvs []byte) (state uint8, ok bool) {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// AppendRefusal implements Link: a 429 without a body, so that it answers a HEAD
-// too. Seconds are rounded up, so that who waits for them does not come too soon.
+// AppendRefusal implements Link: it appends a 429 without a body, which is valid for HEAD too.
+// Seconds are rounded up, so that a client that waits for them does not come too early.
 func (l *httpLink) AppendRefusal(dst []byte, m *Message, r Refusal) []byte {
 	wait := max(seconds(r.Wait), 1)
 	dst = append(dst, "HTTP/1.1 429 Too Many Requests\r\nRetry-After: "...)
@@ -34,7 +34,7 @@ func (l *httpLink) AppendRefusal(dst []byte, m *Message, r Refusal) []byte {
 	return append(dst, "\r\n"...)
 }
 
-// seconds rounds up.
+// seconds rounds a duration up to whole seconds.
 func seconds(d time.Duration) int64 {
 	n := int64(d / time.Second)
 	if d%time.Second > 0 {
@@ -43,8 +43,8 @@ func seconds(d time.Duration) int64 {
 	return n
 }
 
-// appendName appends a String (RFC 8941, 3.3.3), with a question mark for what
-// that cannot have.
+// appendName appends a String (RFC 8941, 3.3.3). A question mark replaces each byte that a
+// String cannot hold.
 func appendName(dst []byte, name string) []byte {
 	dst = append(dst, '"')
 	for i := range len(name) {

@@ -4,12 +4,12 @@ package frame
 type httpRequests struct {
 	stream
 	link      *httpLink
-	last      pending // of which the head was found last
-	undecided bool    // whether that one is sent or refused
-	closed    bool    // the last one was refused, and nothing behind it counts
+	last      pending // the request whose head was found last
+	undecided bool    // that request is neither sent nor refused yet
+	closed    bool    // a refusal ends the connection, so no further request is found
 }
 
-// decide says that the last head is sent or refused.
+// decide returns the request whose head was found last, which is now sent or refused.
 func (u *httpRequests) decide() pending {
 	if !u.undecided {
 		panic("frame: there is no request to send or refuse")
@@ -18,12 +18,13 @@ func (u *httpRequests) decide() pending {
 	return u.last
 }
 
-// held reports whether what comes has to wait for the other direction.
+// held reports whether the scanner has to wait: for Sent or Refuse, or for the other
+// direction.
 func (u *httpRequests) held() bool {
 	if u.link.tunneled && u.phase == atHead {
 		u.phase = inTunnel
 	}
-	return u.undecided || u.closed || u.phase == atHead && (u.link.asked || u.link.n == maxPipelined)
+	return u.undecided || u.closed || u.phase == atHead && (u.link.leaving || u.link.pipeline.n == maxPipelined)
 }
 
 func (u *httpRequests) Next(p []byte) (int, Event, error) {
@@ -34,7 +35,7 @@ func (u *httpRequests) Next(p []byte) (int, Event, error) {
 		return 0, Hold, nil
 	case u.phase != atHead:
 		return u.body(p)
-	case !token[p[0]]: // not worth waiting for more
+	case !isToken[p[0]]: // an error now, without waiting for the rest of the head
 		return u.wrong(BadStart, 0)
 	}
 	n, reason, at := u.gather(p)
@@ -48,11 +49,11 @@ func (u *httpRequests) Next(p []byte) (int, Event, error) {
 	if reason, at := h.parseRequest(p[:n]); reason != fine {
 		return u.wrong(reason, at)
 	}
-	return n, u.began(n, &h), nil
+	return n, u.describe(n, &h), nil
 }
 
-// began tells of a request.
-func (u *httpRequests) began(n int, h *head) Event {
+// describe sets the message to what the head of a request says.
+func (u *httpRequests) describe(n int, h *head) Event {
 	m := &u.message
 	*m = Message{Kind: Counted, Cost: 1, Refusable: true, Method: h.method, Host: hostOf(h.host)}
 	m.describeTarget(h.target)
@@ -71,7 +72,7 @@ func (u *httpRequests) began(n int, h *head) Event {
 	return u.enter(n, h, bodied)
 }
 
-// Opaque implements Scanner: what is held may not pass.
+// Opaque implements Scanner: nothing may pass while the scanner holds.
 func (u *httpRequests) Opaque() int64 {
 	if u.held() {
 		return 0

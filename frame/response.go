@@ -4,7 +4,7 @@ package frame
 type httpResponses struct {
 	stream
 	link      *httpLink
-	answering bool // the response that began is the answer to the first request
+	answering bool // the current response answers the oldest request of the pipeline
 }
 
 func (d *httpResponses) Next(p []byte) (int, Event, error) {
@@ -15,9 +15,9 @@ func (d *httpResponses) Next(p []byte) (int, Event, error) {
 		n, ev, err := d.body(p)
 		return n, d.ended(ev), err
 	}
-	asked, known := d.link.front()
+	asked, tag := d.link.pipeline.front()
 	switch {
-	case asked&isRefused != 0: // the turn is ours
+	case asked&isRefused != 0: // our refusal comes first
 		return 0, Hold, nil
 	case p[0] != 'H':
 		return d.wrong(BadStart, 0)
@@ -33,14 +33,15 @@ func (d *httpResponses) Next(p []byte) (int, Event, error) {
 	if reason, at := h.parseResponse(p[:n]); reason != fine {
 		return d.wrong(reason, at)
 	}
-	if reason := d.leavesHTTP(&h, asked); reason != fine {
+	if reason := d.checkLeaving(&h, asked); reason != fine {
 		return d.wrong(reason, 0)
 	}
-	return n, d.began(n, &h, asked, known), nil
+	return n, d.describe(n, &h, asked, tag), nil
 }
 
-// leavesHTTP decides whether the connection goes on in HTTP.
-func (d *httpResponses) leavesHTTP(h *head, asked pending) Reason {
+// checkLeaving decides whether a response ends HTTP on this connection. It returns an error if
+// the response may not.
+func (d *httpResponses) checkLeaving(h *head, asked pending) Reason {
 	switch {
 	case h.status == 101 && asked&asksUpgrade == 0:
 		return BadUpgrade
@@ -52,17 +53,18 @@ func (d *httpResponses) leavesHTTP(h *head, asked pending) Reason {
 	return fine
 }
 
-// began tells of a response (RFC 9112, 6.3) to a request, which is known unless
-// nobody asked, as for the 408 of a server that has waited too long.
-func (d *httpResponses) began(n int, h *head, asked pending, known bool) Event {
+// describe sets the message to what the head of a response says (RFC 9112, 6.3). asked and tag
+// are those of the oldest request. There may be none: a server that has waited too long sends
+// a 408 without a request.
+func (d *httpResponses) describe(n int, h *head, asked pending, tag uint16) Event {
 	final := h.status/100 != 1 || h.status == 101
-	d.answering = final && known
+	d.answering = final && d.link.pipeline.n > 0
 	d.message = Message{Kind: Response, Status: h.status, Answers: d.answering, Throttle: HTTPThrottle(h.status, h.retryAfter)}
 	if d.answering {
-		d.message.Tag = d.link.tags[d.link.first]
+		d.message.Tag = tag
 	}
 	if final && asked&leaves != 0 {
-		d.link.asked = false
+		d.link.leaving = false
 	}
 	switch {
 	case d.link.tunneled:
@@ -75,11 +77,11 @@ func (d *httpResponses) began(n int, h *head, asked pending, known bool) Event {
 	return d.ended(d.enter(n, h, h.chunked || h.length != 0))
 }
 
-// ended takes note of the end of an answer.
+// ended removes the request from the pipeline if ev ends its response.
 func (d *httpResponses) ended(ev Event) Event {
 	if (ev == Whole || ev == End) && d.answering {
 		d.answering = false
-		d.link.pop()
+		d.link.pipeline.pop()
 	}
 	return ev
 }
@@ -87,7 +89,7 @@ func (d *httpResponses) ended(ev Event) Event {
 func (d *httpResponses) Opaque() int64      { return d.opaque() }
 func (d *httpResponses) Skip(n int64) Event { return d.ended(d.skip(n)) }
 
-// End implements Scanner: a response without a length ends here.
+// End implements Scanner: a response without a length ends with the stream.
 func (d *httpResponses) End(p []byte) (Event, error) {
 	ev, err := d.stream.End(p)
 	return d.ended(ev), err

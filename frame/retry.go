@@ -2,17 +2,17 @@ package frame
 
 import "time"
 
-// longest is what a Retry-After can say: where a client is told a century, it
-// means for ever.
+// longest bounds the wait that a response asks for. A century means for ever.
 const longest = 100 * 365 * 24 * time.Hour
 
-// dates are the forms of a date (RFC 9110, 5.6.7).
+// dates are the three formats of a date (RFC 9110, 5.6.7).
 var dates = [...]string{
 	"Mon, 02 Jan 2006 15:04:05 GMT", "Monday, 02-Jan-06 15:04:05 GMT", time.ANSIC,
 }
 
-// HTTPThrottle returns what a response of HTTP says about the rate by its status and its
-// Retry-After, which is empty if it has none: 429 does, and 503 that says for how long.
+// HTTPThrottle returns what a response says about the rate. retryAfter is its Retry-After
+// field, empty if it has none. A 429 says that the client is too fast, and so does a 503 with
+// a valid Retry-After.
 func HTTPThrottle(status int, retryAfter []byte) (t Throttle) {
 	if status != 429 && status != 503 {
 		return t
@@ -27,7 +27,7 @@ func HTTPThrottle(status int, retryAfter []byte) (t Throttle) {
 			return Throttle{Limited: true, Until: at}
 		}
 	}
-	if allDigits(retryAfter) { // more than decimal takes
+	if allDigits(retryAfter) { // too many digits for decimal
 		return Throttle{Limited: true, Wait: longest}
 	}
 	t.Limited = status == 429

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Bounds of a PDU.
+// Bounds of a PDU, in bytes.
 const (
 	pduHeader = 16
 	maxPDU    = 128 << 10
 )
 
-// Commands (SMPP 5.0, 4.7.5).
+// Values of command_id and command_status (SMPP 5.0, 4.7.5).
 const (
 	bindReceiver         = 0x01
 	bindTransmitter      = 0x02
@@ -32,19 +32,19 @@ const (
 	esmeThrottled        = 0x58
 )
 
-// An smppLink is a connection over which PDUs go both ways.
+// An smppLink is an SMPP connection. Both sides may send requests.
 type smppLink struct {
 	up, down gatherer
-	asking   requests
-	answered answers
+	client   clientPDUs
+	provider providerPDUs
 	window   window
 }
 
 func newSMPP() *smppLink {
 	l := &smppLink{}
-	l.answered.link = l
-	l.up = gatherer{protocol: SMPP, format: &l.asking}
-	l.down = gatherer{protocol: SMPP, format: &l.answered}
+	l.provider.link = l
+	l.up = gatherer{protocol: SMPP, format: &l.client}
+	l.down = gatherer{protocol: SMPP, format: &l.provider}
 	return l
 }
 
@@ -60,8 +60,8 @@ func (l *smppLink) Drop(gone func(tag uint16))     { l.window.drop(gone) }
 
 func (l *smppLink) Expire(before time.Time, gone func(tag uint16)) { l.window.expire(before, gone) }
 
-// AppendRefusal implements Link: the response without the body, as all are
-// where the status is not 0.
+// AppendRefusal implements Link: it appends a response with ESME_RTHROTTLED. A response with
+// an error status has no body.
 func (l *smppLink) AppendRefusal(dst []byte, m *Message, _ Refusal) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, pduHeader)
 	dst = binary.BigEndian.AppendUint32(dst, m.Command|responseBit)
@@ -69,7 +69,7 @@ func (l *smppLink) AppendRefusal(dst []byte, m *Message, _ Refusal) []byte {
 	return binary.BigEndian.AppendUint32(dst, m.Sequence)
 }
 
-// pduLength reads command_length, which counts itself.
+// pduLength reads command_length, which counts its own four bytes.
 func pduLength(p []byte) (int, Reason) {
 	if len(p) < 4 {
 		return pduHeader, fine
@@ -84,45 +84,45 @@ func pduLength(p []byte) (int, Reason) {
 	return int(n), fine
 }
 
-// requests are the PDUs of the client.
-type requests struct {
-	systemID [16]byte // of the last bind
+// clientPDUs is the format of what the client sends.
+type clientPDUs struct {
+	systemID [16]byte // as in the last bind
 	idLength int
 }
 
-func (r *requests) length(p []byte) (int, Reason) { return pduLength(p) }
+func (u *clientPDUs) length(p []byte) (int, Reason) { return pduLength(p) }
 
-func (r *requests) describe(p []byte, m *Message) {
+func (u *clientPDUs) describe(p []byte, m *Message) {
 	describePDU(p, m)
-	m.Refusable = m.Kind == Counted && m.Command != deliverSM // whose refusal would be the client's
+	m.Refusable = m.Kind == Counted && m.Command != deliverSM // the client itself would have to refuse a deliver_sm
 	switch m.Command {
 	case bindReceiver, bindTransmitter, bindTransceiver:
 		id, _ := cString(p[pduHeader:])
-		r.idLength = copy(r.systemID[:], id)
+		u.idLength = copy(u.systemID[:], id)
 	}
-	if r.idLength > 0 {
-		m.SystemID = r.systemID[:r.idLength]
+	if u.idLength > 0 {
+		m.SystemID = u.systemID[:u.idLength]
 	}
 }
 
-// answers are the PDUs of the provider, which may ask too.
-type answers struct{ link *smppLink }
+// providerPDUs is the format of what the provider sends, which includes requests.
+type providerPDUs struct{ link *smppLink }
 
-func (a *answers) length(p []byte) (int, Reason) { return pduLength(p) }
+func (d *providerPDUs) length(p []byte) (int, Reason) { return pduLength(p) }
 
-func (a *answers) describe(p []byte, m *Message) {
+func (d *providerPDUs) describe(p []byte, m *Message) {
 	describePDU(p, m)
 	if m.Kind != Response {
 		return
 	}
 	if answersCounted(m.Command) {
-		m.Tag, m.Answers = a.link.window.remove(m.Sequence)
+		m.Tag, m.Answers = d.link.window.remove(m.Sequence)
 	}
 	m.Throttle = throttleOf(p, m)
 }
 
-// answersCounted reports whether a response is one to what is counted. A
-// generic_nack stands for any response.
+// answersCounted reports whether a response providerPDUs a counted message. A generic_nack may
+// answer any request.
 func answersCounted(command uint32) bool {
 	return command == responseBit || countedCommand(command&^responseBit)
 }

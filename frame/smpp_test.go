@@ -31,7 +31,7 @@ func submitMany(sequence uint32, dests ...string) []byte {
 	return pdu(submitMulti, 0, sequence, body+"\x00\x00\x00")
 }
 
-// What Net::SMPP 1.19 has sent.
+// These are PDUs that Net::SMPP 1.19 has sent.
 func TestSMPPFromTheWire(t *testing.T) {
 	stream, err := hex.DecodeString("" +
 		"0000002100000009000000000000000161636d6500736563726574000034000000" +
@@ -87,7 +87,7 @@ func TestSMPPCommands(t *testing.T) {
 
 func TestSMPPLengths(t *testing.T) {
 	largest := pdu(submitSM, 0, 1, string(make([]byte, maxPDU-16)))
-	if r := sameHowever(t, smppSettings, up, largest, []int{1, 4, 16, maxPDU - 1}); r.err != nil || len(r.records) != 1 {
+	if r := sameForAllCuts(t, smppSettings, up, largest, []int{1, 4, 16, maxPDU - 1}); r.err != nil || len(r.records) != 1 {
 		t.Errorf("%v, %v", r.records, r.err)
 	}
 	for length, want := range map[uint32]Reason{
@@ -102,12 +102,12 @@ func TestSMPPLengths(t *testing.T) {
 			t.Errorf("length %d: %v, %v", length, r.records, r.err)
 		}
 		if e := r.err.(*Error); want != CutShort && e.Offset != whole {
-			t.Errorf("length %d: found at %d, not at %d", length, e.Offset, whole)
+			t.Errorf("length %d: the fault is at %d, want %d", length, e.Offset, whole)
 		}
 	}
 }
 
-// respond has a link read what a provider answers.
+// respond gives a link what a provider answers.
 func respond(t *testing.T, l Link, p []byte) Message {
 	t.Helper()
 	n, ev, err := l.Down().Next(p)
@@ -124,16 +124,16 @@ func TestSMPPAnswers(t *testing.T) {
 		t.Helper()
 		m := respond(t, l, pdu(command, status, sequence, ""))
 		if m.Answers != want || l.InFlight() != inFlight {
-			t.Errorf("%#x/%d: answers %v, %d in flight", command, sequence, m.Answers, l.InFlight())
+			t.Errorf("%#x/%d: answers %v, and %d requests are in flight", command, sequence, m.Answers, l.InFlight())
 		}
 	}
 	send(1)
 	send(2)
 	send(1<<32 - 1)
-	answers(0x80000015, 0, 1, false, 3) // an enquire_link_resp of that number
-	answers(0x80000004, 0, 3, false, 3) // nobody asked
+	answers(0x80000015, 0, 1, false, 3) // an enquire_link_resp with that number
+	answers(0x80000004, 0, 3, false, 3) // the answer to no request
 	answers(0x80000004, 0, 2, true, 2)
-	answers(0x80000004, 0, 2, false, 2) // again
+	answers(0x80000004, 0, 2, false, 2) // a second answer
 	answers(0x80000000, 3, 1<<32-1, true, 1)
 	answers(0x80000021, 0, 1, true, 0)
 }
@@ -153,8 +153,8 @@ func TestSMPPThrottles(t *testing.T) {
 		{"nack", pdu(0x80000000, 0x58, 1, ""), true, 0},
 		{"congested", pdu(0x80000004, 0, 1, "id\x00\x12\x34\x00\x02ab"+congested), false, 101},
 		{"idle", pdu(0x80000004, 0, 1, "id\x00\x04\x28\x00\x01\x00"), false, 1},
-		{"a bind that tells", pdu(0x80000009, 0, 1, "smsc\x00"+congested), false, 101},
-		{"an enquire_link that tells", pdu(0x80000015, 0, 1, congested), false, 101},
+		{"a bind that tells of congestion", pdu(0x80000009, 0, 1, "smsc\x00"+congested), false, 101},
+		{"an enquire_link that tells of congestion", pdu(0x80000015, 0, 1, congested), false, 101},
 		{"101", pdu(0x80000015, 0, 1, "\x04\x28\x00\x01\x65"), false, 0},
 		{"of two bytes", pdu(0x80000015, 0, 1, "\x04\x28\x00\x02\x64\x64"), false, 0},
 		{"cut off", pdu(0x80000015, 0, 1, "\x04\x28\x00\x02\x64"), false, 0},
@@ -187,18 +187,18 @@ func TestSMPPRefusal(t *testing.T) {
 		}
 		m := l.Up().Message()
 		if !l.Refuse(m, true) {
-			t.Error("a PDU may be refused at once")
+			t.Error("a PDU has to wait before it is refused")
 		}
 		if got := hex.EncodeToString(l.AppendRefusal(nil, m, Refusal{})); got != c.want {
 			t.Errorf("%x is refused with %s", c.request, got)
 		}
 		if l.InFlight() != 0 {
-			t.Error("what is refused is not in flight")
+			t.Error("a refused request is in flight")
 		}
 	}
 }
 
-// The window answers as a plain multiset does, whatever comes.
+// The window returns what a plain multiset returns, for any sequence of calls.
 func TestWindowIsAMultiset(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w window
@@ -232,15 +232,15 @@ func TestWindowIsAMultiset(t *testing.T) {
 					got++
 				})
 				if got != want {
-					t.Fatalf("%d expired, not %d", got, want)
+					t.Fatalf("%d requests expired, want %d", got, want)
 				}
 			case 1, 2, 3, 4:
 				sent := model[n]
-				if len(sent) > 1 { // which of them goes is not told
+				if len(sent) > 1 { // any of them may go
 					continue
 				}
 				if tag, ok := w.remove(n); ok != (len(sent) > 0) || ok && tag != 7 {
-					t.Fatalf("%d: answered %v of %d, tag %d", n, ok, len(sent), tag)
+					t.Fatalf("sequence number %d: answered %v, of %d sent; tag %d", n, ok, len(sent), tag)
 				}
 				count -= len(sent)
 				model[n] = nil
@@ -250,7 +250,7 @@ func TestWindowIsAMultiset(t *testing.T) {
 				count++
 			}
 			if w.used != count {
-				t.Fatalf("%d are in flight, not %d", w.used, count)
+				t.Fatalf("%d requests are in flight, want %d", w.used, count)
 			}
 		}
 	})
@@ -260,20 +260,20 @@ func TestWindowIsBounded(t *testing.T) {
 	l := NewLink(smppSettings)
 	for i := range uint32(maxInFlight) {
 		if !l.Room() {
-			t.Fatalf("no room for %d", i)
+			t.Fatalf("there is no room for request %d", i)
 		}
 		l.Sent(&Message{Sequence: i << 16}, start)
 	}
 	if l.Room() {
-		t.Error("there is room without end")
+		t.Error("there is room beyond the bound")
 	}
 	gone := 0
 	count := func(uint16) { gone++ }
 	if l.Expire(start, count); gone != 0 {
-		t.Errorf("%d expired that were sent then", gone)
+		t.Errorf("%d requests expired that were sent at that time", gone)
 	}
 	if l.Expire(start.Add(1), count); gone != maxInFlight || l.InFlight() != 0 || !l.Room() {
-		t.Errorf("%d expired, %d are left", gone, l.InFlight())
+		t.Errorf("%d requests expired, and %d remain", gone, l.InFlight())
 	}
 	if slots := l.(*smppLink).window.slots; slots != nil {
 		t.Errorf("an empty window keeps %d slots", len(slots))

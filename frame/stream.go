@@ -2,40 +2,40 @@ package frame
 
 import "bytes"
 
-// Bounds of what is gathered of HTTP, and of what it is worth to throw away.
+// Bounds of what is gathered of HTTP, in bytes.
 const (
 	maxHead      = 64 << 10
 	maxChunkLine = 256
 
-	// MaxSwallow is the longest body of known length that is read and thrown
-	// away behind a refusal rather than ending the connection. One in chunks is
-	// not known to be longer before it is; a session may end then.
+	// MaxSwallow is the longest body, in bytes, that is read and thrown away after a refusal.
+	// If a Content-Length is above it, the connection ends instead. The length of a chunked
+	// body is not known before; a session may end when the body exceeds it.
 	MaxSwallow = 1 << 20
 )
 
-// A phase is where in the stream the next byte is.
+// A phase says what the next byte of a stream belongs to.
 type phase uint8
 
 const (
 	atHead      phase = iota
-	inFixed           // in a body of which so many bytes are left
-	atChunkLine       // at the size of a chunk
-	inChunk           // in its data, of which so many bytes are left
-	atChunkEnd        // at the CRLF behind it
-	inTrailer         // behind the last chunk
-	toTheEnd          // in a body that ends with the stream
-	inTunnel          // behind an upgrade or a CONNECT
+	inFixed           // a body with a length
+	atChunkLine       // the line with the size of a chunk
+	inChunk           // the data of a chunk
+	atChunkEnd        // the CRLF behind the data of a chunk
+	inTrailer         // the fields behind the last chunk
+	untilEnd          // a body that ends with the stream
+	inTunnel          // what follows an upgrade or a CONNECT
 )
 
-// A stream is one direction of HTTP: heads, and bodies between them.
+// A stream scans one direction of HTTP: heads, and bodies between them.
 type stream struct {
-	phase   phase
-	left    int64
-	offset  int64
-	seen    int // of what is gathered, bytes that were looked at
-	line    int // of what is gathered, where the last line begins
-	need    int
-	message Message
+	phase     phase
+	remaining int64
+	offset    int64
+	seen      int // bytes that gather has searched
+	line      int // where the last line begins, in what gather has searched
+	need      int
+	message   Message
 }
 
 func (s *stream) Message() *Message { return &s.message }
@@ -50,8 +50,8 @@ func (s *stream) more(p []byte) (int, Event, error) {
 	return 0, More, nil
 }
 
-// gather looks for the empty line that ends fields; n is 0 where it has not
-// come yet.
+// gather looks for the empty line that ends fields, and returns the length with that line; 0
+// if it has not come yet.
 func (s *stream) gather(p []byte) (n int, _ Reason, at int) {
 	for {
 		i := bytes.IndexByte(p[s.seen:], '\n')
@@ -76,7 +76,7 @@ func (s *stream) gather(p []byte) (n int, _ Reason, at int) {
 	}
 }
 
-// enter goes on behind a head of n bytes, to the body if there is one.
+// enter goes on after a head of n bytes. bodied says that a body follows.
 func (s *stream) enter(n int, h *head, bodied bool) Event {
 	s.offset += int64(n)
 	switch {
@@ -85,21 +85,21 @@ func (s *stream) enter(n int, h *head, bodied bool) Event {
 	case h.chunked:
 		s.phase = atChunkLine
 	case h.length == unknown:
-		s.phase = toTheEnd
+		s.phase = untilEnd
 	default:
-		s.phase, s.left = inFixed, h.length
+		s.phase, s.remaining = inFixed, h.length
 	}
 	return Head
 }
 
-// body takes as much as there is of a body, or of a tunnel.
+// body takes as much as p has of a body or a tunnel.
 func (s *stream) body(p []byte) (n int, ev Event, err error) {
 	if s.phase == inTunnel {
 		s.offset += int64(len(p))
 		return len(p), Tunnel, nil
 	}
 	for n < len(p) {
-		k, reason, at := s.part(p[n:])
+		k, reason, at := s.bodyPart(p[n:])
 		if reason != fine && n == 0 {
 			return s.wrong(reason, at)
 		}
@@ -118,12 +118,12 @@ func (s *stream) body(p []byte) (n int, ev Event, err error) {
 	return n, Body, nil
 }
 
-// part takes what p begins with in the phase, which may be nothing yet. When
-// the body has ended it is atHead.
-func (s *stream) part(p []byte) (n int, _ Reason, at int) {
+// bodyPart takes what belongs to the current phase from the front of p; n is 0 if p is too
+// short to tell. When the body ends, the phase becomes atHead.
+func (s *stream) bodyPart(p []byte) (n int, _ Reason, at int) {
 	switch s.phase {
 	case inFixed, inChunk:
-		n := min(s.left, int64(len(p)))
+		n := min(s.remaining, int64(len(p)))
 		s.pass(n)
 		return int(n), fine, 0
 	case atChunkLine:
@@ -143,9 +143,9 @@ func (s *stream) part(p []byte) (n int, _ Reason, at int) {
 	return len(p), fine, 0
 }
 
-// pass takes bytes of which so many are left.
+// pass notes that n of the remaining bytes have passed.
 func (s *stream) pass(n int64) {
-	if s.left -= n; s.left > 0 {
+	if s.remaining -= n; s.remaining > 0 {
 		return
 	}
 	if s.phase == inChunk {
@@ -155,7 +155,7 @@ func (s *stream) pass(n int64) {
 	}
 }
 
-// chunkLine takes the size of a chunk and its extensions (RFC 9112, 7.1).
+// chunkLine takes the line with the size of a chunk and its extensions (RFC 9112, 7.1).
 func (s *stream) chunkLine(p []byte) (n int, _ Reason, at int) {
 	i := bytes.IndexByte(p[:min(len(p), maxChunkLine)], '\n')
 	switch {
@@ -170,14 +170,14 @@ func (s *stream) chunkLine(p []byte) (n int, _ Reason, at int) {
 	if !ok {
 		return 0, BadChunk, 0
 	}
-	if s.phase, s.left = inChunk, size; size == 0 {
+	if s.phase, s.remaining = inChunk, size; size == 0 {
 		s.phase = inTrailer
 	}
 	return i + 1, fine, 0
 }
 
-// chunkSize reads up to 15 hexadecimal digits, and passes over extensions
-// without control characters.
+// chunkSize reads up to 15 hexadecimal digits. It skips extensions, which must not have
+// control characters.
 func chunkSize(line []byte) (size int64, ok bool) {
 	digits := 0
 	for digits < len(line) && line[digits] != ';' {
@@ -201,8 +201,8 @@ func hexDigit(c byte) int {
 	return -1
 }
 
-// trailer takes the fields behind the last chunk. Those that frame have no
-// business there (RFC 9110, 6.5.1).
+// trailer takes the fields behind the last chunk. Fields that would frame the message are not
+// allowed there (RFC 9110, 6.5.1).
 func (s *stream) trailer(p []byte) (n int, _ Reason, at int) {
 	n, reason, at := s.gather(p)
 	if reason != fine || n == 0 {
@@ -222,8 +222,8 @@ func (s *stream) trailer(p []byte) (n int, _ Reason, at int) {
 func (s *stream) opaque() int64 {
 	switch s.phase {
 	case inFixed, inChunk:
-		return s.left
-	case toTheEnd, inTunnel:
+		return s.remaining
+	case untilEnd, inTunnel:
 		return Endless
 	}
 	return 0
@@ -248,7 +248,7 @@ func (s *stream) skip(n int64) Event {
 // End implements Scanner.
 func (s *stream) End(p []byte) (Event, error) {
 	switch {
-	case s.phase == toTheEnd:
+	case s.phase == untilEnd:
 		s.phase = atHead
 		return End, nil
 	case s.phase == inTunnel, s.phase == atHead && len(p) == 0:

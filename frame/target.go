@@ -2,7 +2,7 @@ package frame
 
 import "bytes"
 
-// describeTarget finds path and host in a target (RFC 9112, 3.2).
+// describeTarget sets path and host from the target of a request (RFC 9112, 3.2).
 func (m *Message) describeTarget(target []byte) {
 	if string(m.Method) == "CONNECT" {
 		m.Host = hostOf(target)
@@ -26,7 +26,7 @@ func (m *Message) describeTarget(target []byte) {
 // root is the path of a target that has none.
 var root = []byte("/")
 
-// hostOf cuts off the port.
+// hostOf returns an authority without its port.
 func hostOf(authority []byte) []byte {
 	i := bytes.LastIndexByte(authority, ':')
 	if i < 0 || bytes.IndexByte(authority[i:], ']') >= 0 {

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// A window is the requests of one connection that were sent and are not
-// answered, by sequence number. The same number may stand in it more than once:
-// that is the client's affair. The zero window is empty.
+// A window holds the requests of one connection that were sent and have no answer, by sequence
+// number. A client may use a number twice; then it stands in the window twice. The zero window
+// is empty.
 //
-// It is a hash table with linear probing, at most half full, which grows with
-// what is in flight and is given back when expire leaves nothing in it. The numbers
-// count up in practice, so that their low bits spread them best.
+// It is a hash table with linear probing, at most half full. It grows with the requests in
+// flight, and its memory is freed when expire leaves it empty. Clients count their numbers up,
+// so the low bits spread them best.
 type window struct {
-	slots []request // a power of two of them, or none
+	slots []request // their number is a power of two, or 0
 	used  int
-	epoch time.Time // what sent counts from, so that it takes 8 bytes
+	epoch time.Time // request.sent counts from here, and so takes 8 bytes
 }
 
 type request struct {
@@ -49,7 +49,8 @@ func (w *window) put(r request) {
 	w.used++
 }
 
-// remove takes a request out; false where there is none of that number.
+// remove removes a request with a number, and returns its tag; false if there is
+// none.
 func (w *window) remove(sequence uint32) (tag uint16, ok bool) {
 	if w.used == 0 {
 		return 0, false
@@ -62,14 +63,14 @@ func (w *window) remove(sequence uint32) (tag uint16, ok bool) {
 		return 0, false
 	}
 	tag = w.slots[at].tag
-	w.close(at)
+	w.empty(at)
 	w.used--
 	return tag, true
 }
 
-// close empties a slot, and moves back into it what was only put behind it
-// because it was taken (Knuth, TAOCP 3, 6.4, algorithm R).
-func (w *window) close(gap int) {
+// empty empties a slot. Then it moves back the requests behind it that stand there only
+// because the slot was taken (Knuth, TAOCP 3, 6.4, algorithm R).
+func (w *window) empty(gap int) {
 	for at := w.next(gap); w.slots[at].taken; at = w.next(at) {
 		mask := len(w.slots) - 1
 		if away := (at - w.home(w.slots[at].sequence)) & mask; away >= (at-gap)&mask {
@@ -80,7 +81,7 @@ func (w *window) close(gap int) {
 	w.slots[gap] = request{}
 }
 
-// expire removes what was sent before a time.
+// expire removes the requests that were sent before a time, and calls gone for each.
 func (w *window) expire(before time.Time, gone func(tag uint16)) {
 	limit, old := before.Sub(w.epoch), w.slots
 	late := func(r request) bool { return r.taken && r.sent < limit }
@@ -100,7 +101,7 @@ func (w *window) expire(before time.Time, gone func(tag uint16)) {
 	}
 }
 
-// drop removes all.
+// drop removes all requests, and calls gone for each.
 func (w *window) drop(gone func(tag uint16)) {
 	for _, r := range w.slots {
 		if r.taken {
@@ -110,7 +111,7 @@ func (w *window) drop(gone func(tag uint16)) {
 	*w = window{}
 }
 
-// grow makes room for one more.
+// grow makes room for one more request.
 func (w *window) grow() {
 	if 2*(w.used+1) <= len(w.slots) {
 		return

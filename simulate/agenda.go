@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// An event is the next thing that one part of a simulation does. Each part has
-// one, which moves in time.
+// An event is the next thing that one part of a run does. Each part has one event.
 type event struct {
 	at    time.Time
-	rank  int // the first of those at one moment
+	rank  int // of events at one time, the lowest is first
 	do    func() error
-	place int // in the agenda, from 1; 0: it is not there
+	place int // in the agenda, counted from 1; 0: not in it
 }
 
-// An agenda is a heap of events for container/heap: the next one is the first.
+// An agenda is a heap of events, for container/heap. The next event is the first.
 type agenda []*event
 
 func (a agenda) first() *event {
@@ -24,7 +23,7 @@ func (a agenda) first() *event {
 	return a[0]
 }
 
-// set has an event happen at a time, wherever it was.
+// set sets the time of an event, which need not be in the agenda before.
 func (a *agenda) set(e *event, at time.Time) {
 	if e.place > 0 && e.at.Equal(at) {
 		return
@@ -36,7 +35,7 @@ func (a *agenda) set(e *event, at time.Time) {
 	heap.Fix(a, e.place-1)
 }
 
-// remove has an event not happen.
+// remove removes an event, if it is in the agenda.
 func (a *agenda) remove(e *event) {
 	if e.place > 0 {
 		heap.Remove(a, e.place-1)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// BenchmarkTenMillion simulates 10,000,000 datagrams of four clients, of which
-// every second one has to wait, through a tree.
+// BenchmarkTenMillion sends 10,000,000 datagrams of four clients through a tree. Every second
+// one has to wait.
 func BenchmarkTenMillion(b *testing.B) {
 	p := parse(b, account+udp("urgent", "urgent")+udp("bulk", "bulk"))
 	b.ReportAllocs()
@@ -17,12 +17,12 @@ func BenchmarkTenMillion(b *testing.B) {
 			b.Fatal(err)
 		}
 		if n := r.Classes[0].Offered.Items; n < 9_900_000 || n > 10_100_000 {
-			b.Fatalf("%d items", n)
+			b.Fatalf("%d items were offered", n)
 		}
 	}
 }
 
-// What is simulated longer allocates no more.
+// A longer simulation makes no more allocations.
 func TestItemsAllocateNothing(t *testing.T) {
 	p := parse(t, account+udp("urgent", "urgent")+udp("bulk", "bulk"))
 	allocs := func(length time.Duration) float64 {
@@ -33,6 +33,6 @@ func TestItemsAllocateNothing(t *testing.T) {
 		})
 	}
 	if short, long := allocs(100*time.Second), allocs(1000*time.Second); long-short > 50 {
-		t.Errorf("%v allocations in 100 s, %v in 1000 s", short, long)
+		t.Errorf("100 s make %v allocations, and 1000 s make %v", short, long)
 	}
 }

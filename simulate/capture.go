@@ -15,16 +15,17 @@ import (
 	"shaper/policy"
 )
 
-// ReadCapture returns what reads the packets of a capture, a classic pcap file
-// (draft-ietf-opsawg-pcap) or a pcapng file (draft-ietf-opsawg-pcapng): of either
-// byte order, of Ethernet, raw IP or Linux's cooked capture, with VLAN tags or without; the
-// times of pcapng in decimal fractions of a second, as all known writers have them.
+// ReadCapture returns a source that reads the packets of a capture: a classic pcap file
+// (draft-ietf-opsawg-pcap) or a pcapng file (draft-ietf-opsawg-pcapng). Both may have either
+// byte order, and packets of Ethernet, raw IP or Linux's cooked capture, with or without VLAN
+// tags. The times of pcapng are decimal fractions of a second, as all known programs write
+// them.
 //
-// What counts is what goes to the port of a listener over its protocol: a UDP
-// datagram with its payload; a TCP segment with its payload, retransmitted or
-// not; a SYN as a new connection. What comes back from there counts as that of
-// the return class. Everything else is skipped: what carries nothing, and fragments
-// except the first. A packet that was cut short counts with all that was sent.
+// What goes to the port of a listener, over its protocol, is an arrival: a UDP datagram with
+// its payload; a TCP segment with its payload, even if it is retransmitted; a SYN as a new
+// connection. What comes back from that port enters the return class. Everything else is
+// skipped, and so are packets without payload and all fragments but the first. A packet of
+// which the capture holds only a part counts with its full length.
 //
 // If a file is no capture, or is cut short, the error is policy.Errors.
 func ReadCapture(p *policy.Policy, name string, in io.Reader) (Source, error) {
@@ -43,25 +44,25 @@ func ReadCapture(p *policy.Policy, name string, in io.Reader) (Source, error) {
 	return Source{Next: c.next}, nil
 }
 
-// An entrance is what a packet shows of the listener it goes to.
+// An entrance is what a packet shows of its listener.
 type entrance struct {
 	protocol policy.Protocol
 	port     uint16
 }
 
-// A capture is a file of packets that is being read.
+// A capture reads a file of packets.
 type capture struct {
 	policy  *policy.Policy
 	file    string
 	packets packets
-	link    layers.LinkType // of all packets; a pcapng file says it of each
-	records int             // that have been begun
+	link    layers.LinkType // of all packets; in pcapng, each packet has its own
+	records int             // packets that were begun
 	last    time.Time
 	entries map[entrance]policy.Listener
 }
 
-// packets reads the packets of a file: of either format. The bytes are valid until
-// the next call.
+// packets reads the packets of a file of either format. The bytes are valid until the next
+// call.
 type packets interface {
 	ZeroCopyReadPacketData() ([]byte, gopacket.CaptureInfo, error)
 }
@@ -71,14 +72,14 @@ type captured struct {
 	at      time.Time
 	from    func([]byte) []byte // finds the IP packet in data
 	data    []byte
-	missing int // bytes that were sent, and are not in the file
+	missing int // bytes that were sent and are not in the file
 }
 
 // Bounds of what a file may say of a packet.
 const (
-	maxRecord  = 256 << 10 // bytes: the largest that libpcap writes
+	maxRecord  = 256 << 10 // bytes in the file; the most that libpcap writes
 	maxSent    = 1 << 30
-	lastSecond = 1 << 33 // in the year 2242, as in other traces
+	lastSecond = 1 << 33 // in the year 2242, as in a trace
 )
 
 const (
@@ -94,7 +95,7 @@ func (c *capture) wrong(allowed, problem string, args ...any) error {
 	return policy.Errors{{File: c.file, Key: key, Problem: fmt.Sprintf(problem, args...), Allowed: allowed}}
 }
 
-// open reads what stands before the first packet.
+// open reads what precedes the first packet.
 func (c *capture) open(in *bufio.Reader) error {
 	magic, err := in.Peek(4)
 	if err != nil {
@@ -119,7 +120,7 @@ func (c *capture) open(in *bufio.Reader) error {
 	return nil
 }
 
-// links are the link types that are read, and what finds the IP packet in them.
+// links are the supported link types. Each has the function that finds the IP packet.
 var links = map[layers.LinkType]func([]byte) []byte{
 	layers.LinkTypeEthernet: ethernet, 12: raw, 14: raw, layers.LinkTypeRaw: raw, layers.LinkTypeLinuxSLL: cooked,
 	layers.LinkTypeIPv4: raw, layers.LinkTypeIPv6: raw, layers.LinkTypeLinuxSLL2: cooked2,
@@ -127,7 +128,7 @@ var links = map[layers.LinkType]func([]byte) []byte{
 
 const linkForm = "Ethernet (1), raw IP (101) or Linux cooked (113, 276)"
 
-// linkOf returns what finds the IP packet in a packet.
+// linkOf returns the function that finds the IP packet in a packet.
 func (c *capture) linkOf(info gopacket.CaptureInfo) (func([]byte) []byte, error) {
 	link := c.link
 	if len(info.AncillaryData) > 0 {
@@ -160,8 +161,8 @@ func (c *capture) read() (f captured, err error) {
 	return captured{info.Timestamp, find, data, info.Length - len(data)}, err
 }
 
-// checkTime refuses a packet without a time, one whose time the library does not
-// convert exactly, and one whose time no capture has.
+// checkTime refuses a packet without a time, with a time that the library does not convert
+// exactly, or with a time that no capture has.
 func (c *capture) checkTime(info gopacket.CaptureInfo) error {
 	if info.Timestamp.IsZero() {
 		return c.wrong("enhanced packet blocks", "it has no time: it is a simple packet block")
@@ -173,14 +174,13 @@ func (c *capture) checkTime(info gopacket.CaptureInfo) error {
 		}
 	}
 	if at := info.Timestamp.Unix(); at < 0 || at >= lastSecond {
-		return c.wrong("from 1970 on, to 2242", "it has no such time")
+		return c.wrong("a time from 1970 to 2242", "its time is out of range")
 	}
 	return nil
 }
 
-// next returns the next packet to a listener, or back from it. Packets that several
-// processors have seen may stand a little out of order: they come with the time of
-// the one before.
+// next sets the next arrival. Packets that several processors have seen may be slightly out of
+// order: then they get the time of the one before.
 func (c *capture) next(a *Arrival) error {
 	for {
 		f, err := c.read()
@@ -199,7 +199,7 @@ func (c *capture) next(a *Arrival) error {
 	}
 }
 
-// arrival sets what a segment stands for; false where that is nothing.
+// arrival sets the arrival of a segment; false if it stands for none.
 func (c *capture) arrival(a *Arrival, s *segment) bool {
 	empty := s.protocol == policy.TCP && s.payload == 0
 	if l, ours := c.entries[entrance{s.protocol, s.to.Port()}]; ours {

@@ -15,19 +15,19 @@ import (
 	"shaper/policy"
 )
 
-// A packet of a capture that a test makes.
+// A packet is a packet of a capture that a test writes.
 type packet struct {
 	at       time.Duration
 	from, to string
 	protocol policy.Protocol
 	flags    byte // of TCP
 	payload  int
-	cut      int // bytes that were not stored
+	cut      int // bytes at the end that the capture leaves out
 	options  int // words of IPv4 options, or extension headers of IPv6
 	fragment uint16
 }
 
-// bytes returns the packet from its IP header on.
+// bytes returns the packet, from its IP header on.
 func (p packet) bytes() []byte {
 	from, to := netip.MustParseAddrPort(p.from), netip.MustParseAddrPort(p.to)
 	number, header := byte(17), make([]byte, 8)
@@ -63,7 +63,7 @@ func (p packet) bytes() []byte {
 	return append(ip, rest...)
 }
 
-// on returns the packet with the header of a link: 1, 101, 113 or 276.
+// on returns the packet with the link header of type 1, 101, 113 or 276.
 func (p packet) on(link uint32) []byte {
 	b := p.bytes()
 	ether := binary.BigEndian.AppendUint16(nil, etherIPv4)
@@ -81,7 +81,7 @@ func (p packet) on(link uint32) []byte {
 	return b
 }
 
-// pcapFile makes one. The link is 1, 101, 113 or 276.
+// pcapFile returns a pcap file. The link is 1, 101, 113 or 276.
 func pcapFile(order binary.AppendByteOrder, magic, link uint32, packets ...packet) []byte {
 	tick := time.Microsecond
 	if magic == 0xa1b23c4d {
@@ -102,19 +102,19 @@ func pcapFile(order binary.AppendByteOrder, magic, link uint32, packets ...packe
 	return file
 }
 
-// sample has, of each kind, what counts and what does not.
+// sample has packets of each kind that count, and of each that do not.
 var sample = []packet{
 	{at: time.Second, from: "10.0.0.1:4000", to: "10.9.9.9:53", protocol: policy.UDP, payload: 40},
-	{at: 1500 * time.Millisecond, from: "10.9.9.9:53", to: "10.0.0.1:4000", protocol: policy.UDP, payload: 50}, // back
+	{at: 1500 * time.Millisecond, from: "10.9.9.9:53", to: "10.0.0.1:4000", protocol: policy.UDP, payload: 50}, // comes back
 	{at: 2 * time.Second, from: "[fd00::1]:4000", to: "[fd00::9]:443", protocol: policy.TCP, flags: 0x02},
 	{at: 2 * time.Second, from: "[fd00::1]:4000", to: "[fd00::9]:443", protocol: policy.TCP, flags: 0x10}, // an ACK
 	{at: 2 * time.Second, from: "[fd00::1]:4000", to: "[fd00::9]:443", protocol: policy.TCP, flags: 0x18, payload: 1000, cut: 900, options: 2},
-	{at: 1900 * time.Millisecond, from: "10.0.0.2:4000", to: "10.9.9.9:80", protocol: policy.TCP, flags: 0x10, payload: 10, options: 3}, // late
+	{at: 1900 * time.Millisecond, from: "10.0.0.2:4000", to: "10.9.9.9:80", protocol: policy.TCP, flags: 0x10, payload: 10, options: 3}, // out of order
 	{at: 3 * time.Second, from: "10.0.0.2:4000", to: "10.9.9.9:80", protocol: policy.TCP, flags: 0x10, payload: 10, fragment: 7},
 	{at: 3 * time.Second, from: "10.0.0.2:4000", to: "10.9.9.9:80", protocol: policy.UDP, payload: 10}, // no such listener
 }
 
-// sampled is what is read of the sample.
+// sampled are the arrivals of the sample.
 var sampled = []string{
 	"1s dns 10.0.0.1:4000 53 40", "1.5s dns 10.0.0.1:4000 53 50 back", "2s web [fd00::1]:4000 443 0 opens",
 	"2s web [fd00::1]:4000 443 1000", "2s web 10.0.0.2:4000 80 10",
@@ -151,8 +151,8 @@ func TestCaptures(t *testing.T) {
 	}
 }
 
-// Packets with VLAN tags count on each kind of link that has room for tags. With the Linux
-// cooked header, libpcap writes a tag where it would write the type.
+// Packets with VLAN tags count on each link that has room for tags. In the Linux cooked
+// header, libpcap writes a tag in place of the type.
 func TestTaggedCaptures(t *testing.T) {
 	p := parse(t, traced)
 	order := binary.BigEndian
@@ -176,9 +176,9 @@ func TestTaggedCaptures(t *testing.T) {
 			if got := shown(found, Epoch); err != nil || !slices.Equal(got, sampled[:1]) {
 				t.Errorf("link %d, tags %x: %v %q", link, tags, err, got)
 			}
-			for cut := range len(header) { // a tag that is cut short leads nowhere
+			for cut := range len(header) { // a tag that is cut short is skipped
 				if links[layers.LinkType(link)](data[:cut]) != nil {
-					t.Errorf("link %d, tags %x: IP in the first %d bytes", link, tags, cut)
+					t.Errorf("link %d, tags %x: an IP packet was found in the first %d bytes", link, tags, cut)
 				}
 			}
 		}
@@ -209,7 +209,7 @@ func TestCaptureErrors(t *testing.T) {
 	}
 }
 
-// FuzzCapture holds that any file is refused, or can be simulated.
+// FuzzCapture checks that each file is refused or can be simulated.
 func FuzzCapture(f *testing.F) {
 	for _, link := range []uint32{1, 101, 113, 276} {
 		f.Add(pcapFile(binary.LittleEndian, 0xa1b2c3d4, link, sample...))

@@ -2,32 +2,32 @@ package simulate
 
 import "time"
 
-// point is the state of a class at one moment, in what its rate counts.
+// A point is the state of a class at one time, in the unit of its rate.
 type point struct {
-	Offered, Left uint64 // since the beginning
-	Waiting       uint64
+	Offered, Departed uint64 // since the beginning
+	Waiting           uint64
 }
 
-// curve is the course of a class, in so few steps that it can be drawn: of a run
-// of any length, a thousand at most.
+// A curve is the course of a class over time. It has at most maxSteps steps, however long the
+// run is.
 type curve struct {
 	step  time.Duration
 	steps []step
 }
 
-// step is what happened in one step of a curve.
+// A step is what happened in one step of a curve.
 type step struct {
-	Last point  // at its end
+	Last point  // the state at its end
 	Most uint64 // the most that waited
-	seen bool   // something happened; else all is as it was
+	seen bool   // something happened in it; otherwise filled sets the rest
 }
 
-// maxSteps is more than a plot has pixels.
+// maxSteps is more than the width of a plot in pixels.
 const maxSteps = 1024
 
 func newCurve() *curve { return &curve{step: time.Microsecond} }
 
-// note notes the state after what happened at a time, which does not go back.
+// note notes the state at a time after the start, which never goes back.
 func (c *curve) note(after time.Duration, p point) {
 	for after/c.step >= maxSteps {
 		c.halve()
@@ -39,7 +39,7 @@ func (c *curve) note(after time.Duration, p point) {
 	s.Last, s.Most, s.seen = p, max(s.Most, p.Waiting), true
 }
 
-// halve makes one step of two.
+// halve joins each two steps into one.
 func (c *curve) halve() {
 	for i, s := range c.steps {
 		to := &c.steps[i/2]
@@ -54,8 +54,8 @@ func (c *curve) halve() {
 	c.step *= 2
 }
 
-// settled returns the steps with those filled in in which nothing happened.
-func (c *curve) settled() []step {
+// filled returns the steps. Steps without events repeat the state before them.
+func (c *curve) filled() []step {
 	steps, last := make([]step, len(c.steps)), point{}
 	for i, s := range c.steps {
 		if !s.seen {

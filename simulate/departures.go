@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// WriteDepartures begins a CSV file of what leaves, and returns what writes a
-// line of it: the time and how long the item waited, both in seconds, the class
-// that it left, the client, and the bytes. Times are counted from Epoch, as in
-// a trace. Who passes a w that is buffered flushes it.
+// WriteDepartures writes the header of a CSV file, and returns a function that writes a line
+// for each departure: the time and how long the item waited, both in seconds; its class; the
+// client; and the bytes. Times count from Epoch, as in a trace. If w is buffered, the caller
+// flushes it.
 func WriteDepartures(w io.Writer) (func(*Departure) error, error) {
 	var line []byte
 	_, err := io.WriteString(w, "time,wait,class,client,bytes\n")
@@ -29,7 +29,7 @@ func WriteDepartures(w io.Writer) (func(*Departure) error, error) {
 	}, err
 }
 
-// appendSeconds writes whole seconds and nanoseconds as a decimal number.
+// appendSeconds appends s seconds and ns nanoseconds as a decimal number.
 func appendSeconds(b []byte, s int64, ns int) []byte {
 	b = append(strconv.AppendInt(b, s, 10), '.')
 	for digit := 100_000_000; digit > 0; digit /= 10 {

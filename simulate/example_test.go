@@ -20,7 +20,7 @@ upstream = "192.0.2.1:9000"
 class    = "account"
 `
 
-// What becomes of 20 datagrams a second, all of them sent at its beginning.
+// This client sends 20 datagrams a second, all at the beginning of the second.
 func ExampleRun() {
 	p, _, err := policy.Parse("shaper.toml", []byte(gateway))
 	if err != nil {

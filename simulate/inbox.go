@@ -7,27 +7,26 @@ import (
 	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
-	"shaper/stats"
 )
 
-// inbox is one direction of a link: messages that are described rather than written out.
-// It is the scanner that finds them in bytes which nobody has to look at.
+// An inbox is one direction of a link: it holds messages that are described and not written
+// out. It is the frame.Scanner of that direction, and needs no bytes to find them.
 type inbox struct {
 	link        *link
-	first, last *posted // that the exchange has not found, in order
-	unread      int64   // bytes that it has not read
-	found       *posted // the message that was found last
-	body        int64   // bytes of it that have not been found
+	first, last *message // messages that the exchange has not found, in order
+	unread      int64    // bytes that the exchange has not read
+	found       *message // the message that was found last
+	body        int64    // bytes of its body that the scanner has not returned
 	need        int
-	message     frame.Message
-	said        policy.Fields   // what was said of the last message that said anything
-	seen        *policy.Message // the same, as rules see it
+	framed      frame.Message
+	lastFields  policy.Fields   // those of the last message that had any
+	lastMessage *policy.Message // lastFields as rules see them
 }
 
-// isEmpty reports whether the exchange has found all there is.
+// isEmpty reports whether the exchange has found everything.
 func (b *inbox) isEmpty() bool { return b.first == nil && b.unread == 0 && b.body == 0 }
 
-func (b *inbox) push(p *posted) {
+func (b *inbox) push(p *message) {
 	if b.first == nil {
 		b.first = p
 	} else {
@@ -37,22 +36,8 @@ func (b *inbox) push(p *posted) {
 	b.unread += p.bytes
 }
 
-// lose forgets what the exchange has not found, since the connection has ended.
-func (b *inbox) lose(reason stats.Reason) {
-	for b.first != nil {
-		p := b.take()
-		class := b.link.own[0]
-		if p.returns {
-			class = b.link.own[1]
-		}
-		p.enters(class, false)
-		p.Dropped(b.link.run.now, reason)
-	}
-	b.unread = 0
-}
-
-// take takes out the first message.
-func (b *inbox) take() *posted {
+// take takes the first message out.
+func (b *inbox) take() *message {
 	p := b.first
 	b.first, p.next = p.next, nil
 	return p
@@ -90,21 +75,21 @@ func (b *inbox) nextOfBody(n int) (int, frame.Event, error) {
 	return n, frame.Body, nil
 }
 
-// describe sets what is known of a message.
-func (b *inbox) describe(p *posted) {
-	b.message = frame.Message{Kind: frame.Counted, Cost: p.messages, Refusable: !p.returns && b.link.protocol.Refuses()}
-	if p.said.IsZero() {
+// describe sets framed to what is known of a message.
+func (b *inbox) describe(p *message) {
+	b.framed = frame.Message{Kind: frame.Counted, Cost: p.messages, Refusable: !p.returns && b.link.protocol.Refuses()}
+	if p.fields.IsZero() {
 		return
 	}
-	if b.seen == nil || p.said != b.said {
-		b.said, b.seen = p.said, p.said.Message()
+	if b.lastMessage == nil || p.fields != b.lastFields {
+		b.lastFields, b.lastMessage = p.fields, p.fields.Message()
 	}
-	m, s := &b.message, b.seen
+	m, s := &b.framed, b.lastMessage
 	m.Path, m.Method, m.Host, m.SystemID, m.SourceAddr = s.Path, s.Method, s.Host, s.SystemID, s.SourceAddr
 }
 
 // Message implements frame.Scanner.
-func (b *inbox) Message() *frame.Message { return &b.message }
+func (b *inbox) Message() *frame.Message { return &b.framed }
 
 // Need implements frame.Scanner.
 func (b *inbox) Need() int { return b.need }
@@ -118,7 +103,7 @@ func (b *inbox) Skip(int64) frame.Event { panic("simulate: a message that is des
 // End implements frame.Scanner.
 func (b *inbox) End([]byte) (frame.Event, error) { return frame.More, nil }
 
-// wire is an inbox as a direction of the connection. What is written there vanishes.
+// A wire is the exchange.Direction of an inbox. What is written to it vanishes.
 type wire inbox
 
 // Readable implements exchange.Direction.
@@ -143,11 +128,11 @@ func (w *wire) End() {}
 // Break implements exchange.Direction.
 func (w *wire) Break(err error) { panic(err) }
 
-// Sent implements exchange.Direction. The report counts by other means.
+// Sent implements exchange.Direction. The report counts messages itself.
 func (w *wire) Sent(*shaper.Class, shaper.Cost) {}
 
-// provider is what the two directions of a link know of each other: nothing, since what
-// has left is answered at once.
+// A provider is the frame.Link of a link. Each message counts as answered when it has left, so
+// nothing is ever in flight.
 type provider struct{ *link }
 
 // Up implements frame.Link.

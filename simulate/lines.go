@@ -7,18 +7,17 @@ import (
 	"io"
 )
 
-// lines reads a file line by line, without those that are empty.
+// lines reads a file line by line, without the empty lines.
 type lines struct {
 	in   *bufio.Reader
-	line int // the number of the last one, from 1
+	line int // the number of the last line, from 1
 }
 
 var errLong = errors.New("the line is too long")
 
 func newLines(in io.Reader) *lines { return &lines{in: bufio.NewReaderSize(in, maxLine)} }
 
-// next returns a line, which is valid until the next one is read; io.EOF after
-// the last.
+// next returns the next line, which is valid until the next call; io.EOF after the last.
 func (l *lines) next() ([]byte, error) {
 	for {
 		text, err := l.in.ReadSlice('\n')

@@ -12,69 +12,70 @@ import (
 )
 
 // A link is a connection of a protocol with messages. It is the host of an exchange, as a
-// session of the proxy is. Nobody answers there: what has left is taken to be answered.
+// session of the proxy is. Nobody answers; a message counts as answered when it has left.
 type link struct {
 	run      *run
 	sender   *sender
 	client   *client
 	protocol policy.Protocol
 	machine  *exchange.Exchange
-	own      [2]*shaper.Class // of the connection, there and back; nil: that way nothing is shaped
+	own      [2]*shaper.Class // the classes of the connection, upstream and downstream; nil: not shaped
 	up, down inbox
 	joined   []joined
-	trees    []*tree // that its messages go through
+	trees    []*tree // of all classes that its messages enter
 
-	again bool      // the machine has more to do
-	busy  bool      // something has been sent since it was idle
-	ended bool      // the connection has been closed
-	fresh []*posted // messages that were found since settle
+	driveAgain bool       // the exchange asked to be driven again
+	busy       bool       // a message was sent since the link was idle
+	ended      bool       // the connection is closed
+	justFound  []*message // messages that were found since drive looked last
 }
 
 // joined is a class that a link has joined.
 type joined struct {
 	class  *class
-	bucket *shaper.Class // the class, or one of its
+	bucket *shaper.Class // the class, or one of its buckets
 }
 
-// classOf returns the class that a bucket is, or is of.
+// classOf returns the class of a bucket.
 func (l *link) classOf(bucket *shaper.Class) *class {
 	i := slices.IndexFunc(l.joined, func(j joined) bool { return j.bucket == bucket })
 	return l.joined[i].class
 }
 
-// client is one of a sender's, of a protocol with messages.
+// A client is a client of a sender, over a protocol with messages.
 type client struct {
 	of   policy.Conn
 	free []*link // connections that can take a message
-	open int     // connections of HTTP that carry a request
+	open int     // HTTP connections that carry a request
 }
 
-// mostClients bounds the clients of a sender that are remembered while they send nothing.
+// mostClients bounds the clients of a sender. Above it, idle ones are forgotten.
 const mostClients = 1 << 12
 
-// client returns that of the arrival.
+// client returns the client of the arrival.
 func (s *sender) client() *client {
-	c := s.clients[s.last]
+	c := s.clients[s.lastConn]
 	if c == nil {
 		if s.clients == nil {
 			s.clients = map[policy.Conn]*client{}
 		}
 		if len(s.clients) >= mostClients {
-			maps.DeleteFunc(s.clients, func(_ policy.Conn, c *client) bool { return c.leaves() })
+			maps.DeleteFunc(s.clients, func(_ policy.Conn, c *client) bool { return c.closeIfIdle() })
 		}
-		c = &client{of: s.last}
-		s.clients[s.last] = c
+		c = &client{of: s.lastConn}
+		s.clients[s.lastConn] = c
 	}
 	return c
 }
 
-// leaves closes the connections of a client that is idle. It returns false if it is not.
-func (c *client) leaves() bool {
+// closeIfIdle closes the connections of a client. It returns false, and closes none, if the
+// client is not idle.
+func (c *client) closeIfIdle() bool {
 	if c.open > 0 {
 		return false
 	}
 	for _, l := range c.free {
-		if l.stays() {
+		if l.mustStay() {
 			return false
 		}
 	}
@@ -84,13 +85,13 @@ func (c *client) leaves() bool {
 	return true
 }
 
-// link returns a connection for the arrival. A client of HTTP has one for each request that
-// waits, as clients do; another one has one for all.
+// link returns a connection for the arrival. An HTTP client opens one for each request that
+// waits, as real clients do. Any other client has a single one.
 func (s *sender) link() *link {
-	if s.from == nil || s.from.of != s.last {
-		s.from = s.client()
+	if s.lastClient == nil || s.lastClient.of != s.lastConn {
+		s.lastClient = s.client()
 	}
-	c := s.from
+	c := s.lastClient
 	last := len(c.free) - 1
 	if last < 0 {
 		l := s.connect(c)
@@ -109,12 +110,12 @@ func (s *sender) link() *link {
 	return l
 }
 
-// connect opens the connection of the arrival.
+// connect opens a connection for the arrival.
 func (s *sender) connect(of *client) *link {
 	r := s.run
 	l := &link{run: r, sender: s, client: of, protocol: s.protocol}
 	l.up.link, l.down.link = l, l
-	who := s.last
+	who := s.lastConn
 	who.Session = r.nextSession()
 	join := func(c *class) *shaper.Class {
 		if c == nil {
@@ -127,7 +128,7 @@ func (s *sender) connect(of *client) *link {
 		}
 		return bucket
 	}
-	l.own = [2]*shaper.Class{join(s.way[0]), join(s.way[1])}
+	l.own = [2]*shaper.Class{join(s.classes[0]), join(s.classes[1])}
 	l.machine = exchange.New(exchange.Config{
 		Host: l, Up: (*wire)(&l.up), Down: (*wire)(&l.down), Protocol: s.protocol, Link: provider{l},
 		Class: l.own[0], Back: l.own[1],
@@ -137,22 +138,22 @@ func (s *sender) connect(of *client) *link {
 	return l
 }
 
-// post sends a message to the exchange.
+// post sends the arrival to the exchange as a message.
 func (l *link) post(a *Arrival) {
-	p := l.run.posted()
-	*p = posted{link: l, arrived: l.run.now, said: a.Message, bytes: a.Bytes, messages: max(a.Messages, 1), returns: a.Returns}
+	p := l.run.newMessage()
+	*p = message{link: l, arrived: l.run.now, fields: a.Message, bytes: a.Bytes, messages: max(a.Messages, 1), returns: a.Returns}
 	p.size = int(min(p.bytes, largest))
 	if a.Returns {
 		l.down.push(p)
 	} else {
 		l.up.push(p)
 	}
-	l.again, l.busy = true, true
-	l.settle()
+	l.driveAgain, l.busy = true, true
+	l.drive()
 }
 
-// holds reports whether the client is to wait: the exchange has not read all that it has
-// sent; or it waits for an answer, though its class would not refuse.
+// holds reports whether the client has to wait: the exchange has not read all that it sent, or
+// it waits for an answer although its class would not refuse.
 func (l *link) holds() bool {
 	if l.ended || l.isIdle() {
 		return false
@@ -166,20 +167,20 @@ func (l *link) isIdle() bool {
 	return l.up.isEmpty() && l.down.isEmpty() && m.Waiting() == 0 && m.Held(stats.Upstream) == 0 && m.Held(stats.Downstream) == 0
 }
 
-// settle drives the machine until it has nothing to do, and looks what that has changed.
-func (l *link) settle() {
-	for l.again && !l.ended {
-		l.again = false
+// drive drives the exchange until it has nothing to do, and then counts what has changed.
+func (l *link) drive() {
+	for l.driveAgain && !l.ended {
+		l.driveAgain = false
 		l.machine.Drive(l.run.now)
 	}
-	for _, p := range l.fresh {
+	for _, p := range l.justFound {
 		if p.over {
 			l.run.reuse(p)
 		} else {
 			p.waits()
 		}
 	}
-	l.fresh = l.fresh[:0]
+	l.justFound = l.justFound[:0]
 	for _, t := range l.trees {
 		l.run.expect(t)
 	}
@@ -189,8 +190,8 @@ func (l *link) settle() {
 		l.client.open--
 		l.client.free = append(l.client.free, l)
 	}
-	if s.held == l && !l.holds() {
-		s.held = nil
+	if s.heldBy == l && !l.holds() {
+		s.heldBy = nil
 		s.resume()
 	}
 }
@@ -201,13 +202,13 @@ func (l *link) Time() time.Time { return l.run.now }
 // Turn implements exchange.Host.
 func (l *link) Turn(now time.Time, turn exchange.Turn) {
 	turn.Take(now)
-	l.settle()
+	l.drive()
 }
 
 // Revisit implements exchange.Host.
-func (l *link) Revisit() { l.again = true }
+func (l *link) Revisit() { l.driveAgain = true }
 
-// Fail implements exchange.Host: the connection is reset, and the client connects again.
+// Fail implements exchange.Host. The connection is reset, and the client connects again.
 func (l *link) Fail(stats.Result) {
 	l.client.free = nil
 	l.close(stats.QueueFull)
@@ -216,25 +217,35 @@ func (l *link) Fail(stats.Result) {
 // Cut implements exchange.Host.
 func (l *link) Cut(result stats.Result) { l.Fail(result) }
 
-// Linger implements exchange.Host. No refusal of a simulated provider ends a connection.
+// Linger implements exchange.Host. In a simulation, no refusal ends a connection.
 func (l *link) Linger() {}
 
-// close ends the connection.
+// close closes the connection, and drops what it holds.
 func (l *link) close(reason stats.Reason) {
 	now := l.run.now
 	l.ended = true
 	l.machine.Quit(now, reason)
-	for _, b := range [...]*inbox{&l.up, &l.down} {
-		b.lose(reason)
-	}
+	l.lose(&l.up, l.own[0], reason)
+	l.lose(&l.down, l.own[1], reason)
 	for _, class := range l.own {
 		class.Quit(now)
 	}
 }
 
-// stays reports whether the connection has to stay open: something is on its way there, or
-// it has a bucket of its own, which would be forgotten.
-func (l *link) stays() bool {
+// lose drops the messages of an inbox that the exchange has not found. class is the class of
+// that direction.
+func (l *link) lose(from *inbox, class *shaper.Class, reason stats.Reason) {
+	for from.first != nil {
+		p := from.take()
+		p.enters(l.classOf(class), class, false)
+		p.Dropped(l.run.now, reason)
+	}
+	from.unread = 0
+}
+
+// mustStay reports whether the connection has to stay open: something is on its way, or its
+// class has a bucket for each connection, whose state would be lost.
+func (l *link) mustStay() bool {
 	return !l.isIdle() || slices.ContainsFunc(l.joined, func(j joined) bool { return j.class.conf.Per.By == policy.ByConnection })
 }
 
@@ -244,8 +255,8 @@ func (l *link) Found(_ time.Time, f exchange.Found) exchange.Follower {
 	if f.Direction == stats.Downstream {
 		p = l.down.found
 	}
-	p.enters(f.Class, f.Asks)
-	l.fresh = append(l.fresh, p)
+	p.enters(l.classOf(f.Class), f.Class, f.Asks)
+	l.justFound = append(l.justFound, p)
 	return p
 }
 
@@ -254,3 +265,9 @@ func (l *link) Answered(time.Time, uint32) {}
 
 // Expired implements exchange.Watcher.
 func (l *link) Expired(time.Time, time.Time) {}
+
+// nextSession returns the number of a new connection.
+func (r *run) nextSession() uint64 {
+	r.lastSession++
+	return r.lastSession
+}

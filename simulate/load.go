@@ -15,37 +15,37 @@ import (
 	"shaper/unit"
 )
 
-// Pattern says how a load is spread over time.
+// A Pattern says how a load is spread over time.
 type Pattern string
 
-// The patterns of a load.
+// The patterns.
 const (
 	Constant Pattern = "constant" // evenly
-	Poisson  Pattern = "poisson"  // independently of one another, so many on average
+	Poisson  Pattern = "poisson"  // at random times, independent of one another, at the rate on average
 	Bursts   Pattern = "bursts"   // evenly while it is on, nothing while it is off
-	Seconds  Pattern = "seconds"  // at the beginning of each second, all of it at once
+	Seconds  Pattern = "seconds"  // all items of a second at its beginning
 )
 
 var patterns = []Pattern{Constant, Poisson, Bursts, Seconds}
 
-// Load is a client that sends by a pattern.
+// A Load is a client that sends items by a pattern.
 type Load struct {
-	Listener string         // "" is each listener, with the same arrivals
+	Listener string         // "" stands for every listener, with the same arrivals
 	Source   netip.AddrPort // the client
-	Port     uint16         // that it connects to; 0: one of the listener's
+	Port     uint16         // that the client connects to; 0: one of the listener's
 	Pattern  Pattern
-	Rate     unit.Rate     // of bytes, or of items
+	Rate     unit.Rate     // in bytes or in items
 	Size     unit.Size     // of an item
-	On, Off  unit.Duration // of bursts
+	On, Off  unit.Duration // how long a burst lasts, and the pause after it
 	Start    unit.Duration // when it begins
-	Count    int64         // how many it sends; 0: without end
-	Message  policy.Fields // what rules see of each, where it is a message
+	Count    int64         // items that it sends; 0: no end
+	Message  policy.Fields // what rules see of each item if it is a message
 }
 
-// loadForm says what ParseLoad takes.
+// loadForm says what ParseLoad reads.
 const loadForm = `a load is like "pattern=poisson,rate=100 packets/s,size=1200B"`
 
-// loadKeys are the keys of a load, and how each is read.
+// loadKeys are the keys of a load, and what reads each.
 var loadKeys = []struct {
 	name string
 	read func(l *Load, value string) error
@@ -83,10 +83,9 @@ var loadKeys = []struct {
 	}},
 }
 
-// ParseLoad reads a load as an operator writes it, KEY=VALUE with commas
-// between. The keys are those of Load, in small letters; quantities are those
-// of a policy. What is left out is pattern=constant, size=1200B and
-// source=127.0.0.1; the rate is required.
+// ParseLoad reads a load as an operator writes it: KEY=VALUE, separated by commas. The keys
+// are the fields of Load in lower case, and quantities are written as in a policy. The rate is
+// required. The defaults are pattern=constant, size=1200B and source=127.0.0.1.
 func ParseLoad(text string) (Load, error) {
 	l := Load{Source: netip.MustParseAddrPort("127.0.0.1:0"), Pattern: Constant, Size: 1200}
 	given := map[string]bool{}
@@ -125,7 +124,7 @@ func (l *Load) set(key, value string) error {
 	return fmt.Errorf("%q is not a key of a load; the keys are %s", key, strings.Join(append(known, policy.FieldNames()...), ", "))
 }
 
-// check holds what keys need one another for.
+// check checks keys that depend on each other.
 func (l *Load) check(given map[string]bool) error {
 	units, ns := l.Rate.Exact()
 	bursts := l.Pattern == Bursts
@@ -135,20 +134,20 @@ func (l *Load) check(given map[string]bool) error {
 	case l.Rate.IsZero():
 		return fmt.Errorf("rate: %q sends nothing; a rate above 0", l.Rate)
 	case l.Size == 0 && l.Rate.Kind() == unit.Bytes:
-		return fmt.Errorf(`size: 0B never come to %q; a size above 0B, or a rate like "100 packets/s"`, l.Rate)
+		return fmt.Errorf(`size: items of 0B never make up %q; a size above 0B, or a rate like "100 packets/s"`, l.Rate)
 	case bursts && (l.On == 0 || !given["off"]):
-		return fmt.Errorf(`bursts have no length; give both, like "on=100ms,off=900ms"`)
+		return fmt.Errorf(`bursts have no length; give on and off, like "on=100ms,off=900ms"`)
 	case !bursts && (given["on"] || given["off"]):
 		return fmt.Errorf("on and off are for bursts; set pattern=bursts, or leave them out")
 	case l.Pattern == Seconds && l.Rate.Units(time.Second) < l.cost():
-		return fmt.Errorf("rate: %q does not come to one item a second; a higher rate, or another pattern", l.Rate)
+		return fmt.Errorf("rate: %q is less than one item a second; a higher rate, or another pattern", l.Rate)
 	case units/l.cost() > ns:
 		return fmt.Errorf("rate: %q is more than one item in a nanosecond; a lower rate, or a larger size", l.Rate)
 	}
 	return nil
 }
 
-// cost returns what an item is worth in the unit of the rate.
+// cost returns what an item costs in the unit of the rate.
 func (l *Load) cost() int64 {
 	if l.Rate.Kind() == unit.Bytes {
 		return int64(l.Size)
@@ -156,8 +155,8 @@ func (l *Load) cost() int64 {
 	return 1
 }
 
-// Sources returns what generates the loads for the listeners of a policy. The
-// same seed always gives the same arrivals.
+// Sources returns sources that generate the loads, for the listeners of a policy. The same
+// seed always gives the same arrivals.
 func Sources(p *policy.Policy, loads []Load, seed uint64) ([]Source, error) {
 	var sources []Source
 	for i, l := range loads {
@@ -184,7 +183,8 @@ func Sources(p *policy.Policy, loads []Load, seed uint64) ([]Source, error) {
 	return sources, nil
 }
 
-// carrying returns the listeners whose messages have what is said of one.
+// carrying returns the listeners whose messages have the given fields; an error if there are
+// none.
 func carrying(listeners []policy.Listener, said policy.Fields) (fit []policy.Listener, err error) {
 	for _, l := range listeners {
 		if field := said.Misfit(l.Protocol); field == "" {
@@ -199,10 +199,10 @@ func carrying(listeners []policy.Listener, said policy.Fields) (fit []policy.Lis
 	return nil, err
 }
 
-// messageForm says which listeners have messages that something can be said of.
+// messageForm says which listeners have messages with fields.
 const messageForm = "http has path, method and host, smpp system_id and source_addr"
 
-// source returns what sends by the load.
+// source returns the source of the load on one connection.
 func (l Load) source(conn policy.Conn, random *rand.Rand) Source {
 	next := l.times(random)
 	sent := int64(0)
@@ -217,8 +217,8 @@ func (l Load) source(conn policy.Conn, random *rand.Rand) Source {
 	}}
 }
 
-// times returns what returns when each item is sent, after the start. Evenly
-// means computed from the number of items, so that nothing drifts.
+// times returns a function that returns, for one item after the other, when it is sent after
+// the start. Constant times are computed from the number of items, so they do not drift.
 func (l Load) times(random *rand.Rand) func() time.Duration {
 	n := int64(-1)
 	switch l.Pattern {
@@ -254,7 +254,7 @@ func (l Load) times(random *rand.Rand) func() time.Duration {
 	}
 }
 
-// after returns when item n is sent, from 0, by the rate alone.
+// after returns when item n is sent, counted from 0, by the rate alone.
 func (l *Load) after(n int64) time.Duration {
 	if n > math.MaxInt64/l.cost() {
 		return math.MaxInt64
@@ -262,7 +262,7 @@ func (l *Load) after(n int64) time.Duration {
 	return l.Rate.Time(n * l.cost())
 }
 
-// plus returns a+b, at most the longest Duration, which is for ever.
+// plus returns a+b, or the longest Duration if the sum is longer. That means for ever.
 func plus(a, b time.Duration) time.Duration {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

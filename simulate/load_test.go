@@ -48,8 +48,7 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-// The gaps of a Poisson process have the mean of its rate, and a deviation as
-// large.
+// The gaps of a Poisson process have the mean of its rate, and a deviation of the same size.
 func TestPoisson(t *testing.T) {
 	const n = 100_000
 	at := firsts(t, "rate=1000 packets/s,pattern=poisson", n+1)
@@ -64,7 +63,7 @@ func TestPoisson(t *testing.T) {
 	}
 }
 
-// The longest times that can be written do not wrap round.
+// The longest times that can be written do not overflow.
 func TestLoadsEnd(t *testing.T) {
 	for _, text := range []string{
 		"rate=1 packets/8784h,start=2500000h", "rate=1B/s,size=4000GB",
@@ -91,8 +90,8 @@ func TestLoadErrors(t *testing.T) {
 		"rate=1 pkt/s,count=0":              `count: "0" is not a count; `,
 		"rate=1 pkt/s,on=1s":                "on and off are for bursts; ",
 		"rate=1 pkt/s,pattern=bursts,on=1s": "bursts have no length; ",
-		"rate=1mbit,size=0B":                `size: 0B never come to "1mbit"; `,
-		"rate=1 pkt/min,pattern=seconds":    `rate: "1 packets/min" does not come to one item a second; `,
+		"rate=1mbit,size=0B":                `size: items of 0B never make up "1mbit"; `,
+		"rate=1 pkt/min,pattern=seconds":    `rate: "1 packets/min" is less than one item a second; `,
 		"rate=10GB/s,size=1B":               "is more than one item in a nanosecond; ",
 	} {
 		if _, err := ParseLoad(text); err == nil || !strings.Contains(err.Error(), want) {

@@ -11,12 +11,12 @@ import (
 	"shaper/stats"
 )
 
-// overSMPP is a listener of SMPP for a class, and another one of the way back.
+// overSMPP returns an SMPP listener with a class and a return class.
 func overSMPP(class, back string) string {
 	return fmt.Sprintf("[listener.in]\nlisten = \"127.0.0.1:2775\"\nprotocol = \"smpp\"\nupstream = \"10.9.9.9:2775\"\nclass = %q\nreturn_class = %q\n", class, back)
 }
 
-// arrivalsOf returns n arrivals at one moment of one client, to a listener or back from it.
+// arrivalsOf returns n arrivals of one client at one time, to a listener or back from it.
 func arrivalsOf(p *policy.Policy, n int, returns bool) Source {
 	client, _ := parseClient("10.0.0.1:5000")
 	var arrivals []Arrival
@@ -26,21 +26,21 @@ func arrivalsOf(p *policy.Policy, n int, returns bool) Source {
 	return all(arrivals)
 }
 
-// What a provider delivers cannot be refused. If its class has no room, the provider is
-// made to wait, and nothing is lost.
+// What a provider delivers cannot be refused. If its class has no room, the provider has to
+// wait, and nothing is lost.
 func TestDeliveriesWait(t *testing.T) {
 	p := parse(t, "[class.c]\nrate = \"1000 messages/s\"\n[class.back]\nrate = \"100 messages/s\"\nqueue = \"2 messages\"\n"+overSMPP("c", "back"))
 	r, left := simulated(t, p, []Source{arrivalsOf(p, 10, true)}, Options{})
 	back, _ := r.Class("back")
 	if n := total(back.Refused) + total(back.Dropped); n > 0 || back.Left.Items != 10 {
-		t.Errorf("of 10 deliveries %d leave, and %d are lost", back.Left.Items, n)
+		t.Errorf("of 10 deliveries, %d leave and %d are lost", back.Left.Items, n)
 	}
 	if last := left[len(left)-1]; last != 90*time.Millisecond {
 		t.Errorf("the last one leaves at %v", last)
 	}
 }
 
-// What clients submit is refused, as the protocol can say.
+// What clients submit is refused, because SMPP can refuse it.
 func TestSubmitsAreRefused(t *testing.T) {
 	p := parse(t, "[class.c]\nrate = \"100 messages/s\"\nqueue = \"2 messages\"\n[class.back]\nrate = \"100 messages/s\"\n"+overSMPP("c", "back"))
 	r, _ := simulated(t, p, []Source{arrivalsOf(p, 10, false)}, Options{})
@@ -49,7 +49,7 @@ func TestSubmitsAreRefused(t *testing.T) {
 	}
 }
 
-// A message that cannot be refused ends its connection, if the class says so; the client
+// A message that cannot be refused ends its connection if its class refuses. The client
 // connects again.
 func TestLinesEndTheirConnection(t *testing.T) {
 	p := parse(t, "[class.c]\nrate = \"100 messages/s\"\nqueue = \"2 messages\"\noverflow = \"refuse\"\n"+
@@ -70,7 +70,8 @@ func TestResponsesAreBytes(t *testing.T) {
 	}
 }
 
-// A request that is longer than a head has a body, which waits for a class of bytes.
+// A request that is longer than a head has a body. The body waits for a class that counts
+// bytes.
 func TestBodiesWait(t *testing.T) {
 	p := parse(t, "[class.c]\nrate = \"100KB/s\"\n[listener.l]\nlisten = \"127.0.0.1:80\"\nprotocol = \"http\"\nupstream = \"10.9.9.9:80\"\nclass = \"c\"\n")
 	r, left := simulated(t, p, loads(t, p, "rate=1 messages/s,size=1MB,count=2"), Options{})
@@ -79,7 +80,7 @@ func TestBodiesWait(t *testing.T) {
 	}
 }
 
-// A connection of a capture that opens is no message.
+// A SYN in a capture is no message.
 func TestOpeningIsNoMessage(t *testing.T) {
 	p := parse(t, "[class.c]\nrate = \"100 messages/s\"\n[class.back]\nrate = \"100 messages/s\"\n"+overSMPP("c", "back"))
 	file := pcapFile(binary.LittleEndian, 0xa1b2c3d4, 101,

@@ -7,12 +7,12 @@ import (
 	"shaper/policy"
 )
 
-// A segment is what is looked at of a packet.
+// A segment is what a packet says that matters here.
 type segment struct {
 	protocol policy.Protocol
 	from, to netip.AddrPort
 	payload  int
-	opens    bool // it is a SYN
+	opens    bool // the packet is a SYN
 }
 
 const (
@@ -22,22 +22,21 @@ const (
 
 func raw(b []byte) []byte { return b }
 
-func ethernet(b []byte) []byte { return behind(b, 12, 14) }
+func ethernet(b []byte) []byte { return afterHeader(b, 12, 14) }
 
-// cooked and cooked2 are what Linux captures on all interfaces.
-func cooked(b []byte) []byte { return behind(b, 14, 16) }
+// cooked and cooked2 find the IP packet in captures of all interfaces of Linux.
+func cooked(b []byte) []byte { return afterHeader(b, 14, 16) }
 
-func cooked2(b []byte) []byte { return behind(b, 0, 20) }
+func cooked2(b []byte) []byte { return afterHeader(b, 0, 20) }
 
-// behind returns what is behind the header of a link and its VLAN tags; nil if that is not
-// IP. The header has the type of what follows at kind. A tag ends with the type of what
-// follows it.
-func behind(b []byte, kind, header int) []byte {
+// afterHeader returns what follows a link header and its VLAN tags; nil if that is not IP.
+// kind is where the header has the type of what follows. A tag ends with such a type, too.
+func afterHeader(b []byte, kind, header int) []byte {
 	for len(b) >= header {
 		switch binary.BigEndian.Uint16(b[kind:]) {
 		case etherIPv4, etherIPv6:
 			return b[header:]
-		case 0x8100, 0x88a8, 0x9100: // 802.1Q, 802.1ad, and what came before that
+		case 0x8100, 0x88a8, 0x9100: // 802.1Q, 802.1ad, and an older number
 			kind, header = header+2, header+4
 		default:
 			return nil
@@ -46,8 +45,8 @@ func behind(b []byte, kind, header int) []byte {
 	return nil
 }
 
-// dissect reads an IP packet of which the last bytes may be missing; false for
-// what has no ports.
+// dissect reads an IP packet. missing bytes of its end are not in b. The result is false if
+// the packet has no ports.
 func dissect(b []byte, missing int) (s segment, ok bool) {
 	if len(b) < 1 {
 		return s, false
@@ -66,7 +65,7 @@ func dissect4(b []byte, missing int) (s segment, ok bool) {
 		return s, false
 	}
 	header, total := int(b[0]&15)*4, int(binary.BigEndian.Uint16(b[2:]))
-	if total == 0 { // the card was to cut it: it is as long as the capture says
+	if total == 0 { // the network card was to split it; the capture tells its length
 		total = len(b) + missing
 	}
 	if header < 20 || len(b) < header || binary.BigEndian.Uint16(b[6:])&0x1fff > 0 {
@@ -82,15 +81,15 @@ func dissect6(b []byte, missing int) (s segment, ok bool) {
 	}
 	from, to := netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
 	protocol, rest := b[6], b[40:]
-	left := int(binary.BigEndian.Uint16(b[4:]))
-	if left == 0 {
-		left = len(rest) + missing
+	remaining := int(binary.BigEndian.Uint16(b[4:]))
+	if remaining == 0 {
+		remaining = len(rest) + missing
 	}
 	for {
 		length := 8
 		switch {
 		case protocol != 0 && protocol != 43 && protocol != 44 && protocol != 60:
-			return transport(protocol, from, to, rest, left)
+			return transport(protocol, from, to, rest, remaining)
 		case len(rest) < 8:
 			return s, false
 		case protocol == 44 && binary.BigEndian.Uint16(rest[2:])&^7 > 0: // a later fragment
@@ -101,11 +100,12 @@ func dissect6(b []byte, missing int) (s segment, ok bool) {
 		if len(rest) < length {
 			return s, false
 		}
-		protocol, rest, left = rest[0], rest[length:], left-length
+		protocol, rest, remaining = rest[0], rest[length:], remaining-length
 	}
 }
 
-// transport reads what begins with a header of TCP or UDP and was so long.
+// transport reads a TCP or UDP header and what follows it. length is the length of both as
+// sent.
 func transport(protocol byte, from, to netip.Addr, b []byte, length int) (s segment, ok bool) {
 	header := 8
 	switch {

@@ -8,20 +8,21 @@ import (
 	"shaper/stats"
 )
 
-// A parcel is an item with what has to be known of it when it leaves.
+// A parcel is an item that is no message of a link: a piece of a stream, a datagram, or a new
+// connection. It keeps what is needed when the item leaves.
 type parcel struct {
 	item    shaper.Item
 	class   *class
-	bucket  *shaper.Class // that it entered: the class, or one of its
+	bucket  *shaper.Class // the class, or one of its buckets
 	arrived time.Time
 	waited  bool
 	sender  *sender
-	holds   bool // the sender waits for it
+	holds   bool // the sender waits until it leaves
 	conn    policy.Conn
-	next    *parcel // that is free
+	next    *parcel // among those that may be used again
 }
 
-// enter has an item wait, leave, or be lost, as its class says.
+// enter offers a parcel to its class, and counts what the class says.
 func (r *run) enter(p *parcel) {
 	c, cost := p.class, &p.item.Cost
 	for up := c; up != nil; up = up.parent {
@@ -44,7 +45,7 @@ func (r *run) enter(p *parcel) {
 	r.expect(c.tree)
 }
 
-// lose counts an item that found no room: a datagram is dropped, a connection
+// lose counts an item for which there was no room. A datagram is dropped; anything else is
 // refused.
 func (r *run) lose(p *parcel, reason stats.Reason) {
 	for up := p.class; up != nil; up = up.parent {
@@ -57,7 +58,7 @@ func (r *run) lose(p *parcel, reason stats.Reason) {
 	r.recycle(p)
 }
 
-// Leave implements shaper.Owner: the item leaves.
+// Leave implements shaper.Owner.
 func (p *parcel) Leave(now time.Time) {
 	r := p.sender.run
 	p.item.Left(now)
@@ -73,18 +74,18 @@ func (p *parcel) Leave(now time.Time) {
 	r.recycle(p)
 }
 
-// parcel returns one that is free.
-func (r *run) parcel() *parcel {
-	p := r.free
+// newParcel returns a parcel to fill.
+func (r *run) newParcel() *parcel {
+	p := r.freeParcels
 	if p == nil {
 		return new(parcel)
 	}
-	r.free = p.next
+	r.freeParcels = p.next
 	return p
 }
 
 func (r *run) recycle(p *parcel) {
 	p.bucket.Quit(r.now)
 	p.holds = false
-	r.free, p.next = p, r.free
+	r.freeParcels, p.next = p, r.freeParcels
 }

@@ -15,14 +15,14 @@ import (
 
 // Types of blocks (draft-ietf-opsawg-pcapng).
 const (
-	sectionHeader        = 0x0a0d0d0a // in either byte order
+	sectionHeader        = 0x0a0d0d0a // the same in either byte order
 	interfaceDescription = 1
 	oldPacket            = 2
 	simplePacket         = 3
 	enhancedPacket       = 6
 )
 
-// A section of a pcapng file that a test makes.
+// A section is a section of a pcapng file that a test writes.
 type section struct {
 	binary.AppendByteOrder
 	bytes []byte
@@ -50,7 +50,7 @@ func (s *section) option(body []byte, code uint16, value []byte) []byte {
 	return append(append(body, value...), make([]byte, -len(value)&3)...)
 }
 
-// describe adds an interface; a resolution of 0 leaves the options out.
+// describe adds an interface. With a resolution of 0, it has no options.
 func (s *section) describe(link uint16, resolution byte, offset int64) {
 	body := s.AppendUint16(nil, link)
 	body = append(body, make([]byte, 6)...)
@@ -63,7 +63,7 @@ func (s *section) describe(link uint16, resolution byte, offset int64) {
 	s.block(interfaceDescription, body)
 }
 
-// packet adds one of an interface, whose time is so many ticks.
+// packet adds a packet of an interface, with its time in ticks.
 func (s *section) packet(kind uint32, number int, ticks uint64, link uint32, p packet) {
 	body := s.AppendUint32(nil, uint32(number))
 	if kind == oldPacket {
@@ -83,8 +83,8 @@ func (s *section) packet(kind uint32, number int, ticks uint64, link uint32, p p
 	s.block(kind, body)
 }
 
-// many has the sample on three interfaces by turns, of other links and times, among
-// blocks that mean nothing here.
+// many returns a file with the sample on three interfaces in turn, which have different links
+// and resolutions, among blocks that have no meaning here.
 func many(order binary.AppendByteOrder) []byte {
 	s := newSection(order)
 	s.describe(1, 0, 0)       // microseconds
@@ -92,7 +92,7 @@ func many(order binary.AppendByteOrder) []byte {
 	s.describe(101, 12, 1)
 	s.block(5, make([]byte, 12)) // statistics
 	for i, p := range sample {
-		if i == 4 { // in the other order from here on
+		if i == 4 { // a section in the other byte order
 			other := binary.AppendByteOrder(binary.BigEndian)
 			if order == other {
 				other = binary.LittleEndian
@@ -127,8 +127,7 @@ func TestPcapng(t *testing.T) {
 	}
 }
 
-// The file was written by dumpcap 4.0.17 of Debian 12, as it does by default, from
-// two interfaces.
+// dumpcap 4.0.17 of Debian 12 wrote this file with its defaults, from two interfaces.
 func TestPcapngOfDumpcap(t *testing.T) {
 	data, err := os.ReadFile("testdata/dumpcap.pcapng")
 	if err != nil {
@@ -142,7 +141,7 @@ func TestPcapngOfDumpcap(t *testing.T) {
 	first := found[0].At
 	for i := range found {
 		if found[i].At.Before(year) || found[i].At.Sub(first) > time.Second {
-			t.Errorf("packet %d is of %v", i, found[i].At)
+			t.Errorf("packet %d has the time %v", i, found[i].At)
 		}
 		found[i].At = year
 	}
@@ -159,12 +158,12 @@ func TestPcapngOfDumpcap(t *testing.T) {
 
 func TestTimesOfPcapng(t *testing.T) {
 	p := parse(t, traced)
-	const none = "it has no such time"
+	const none = "its time is out of range"
 	for _, tt := range []struct {
 		resolution byte
 		ticks      uint64
 		offset     int64
-		want       string // or the problem
+		want       string // the text, or the problem
 	}{
 		{6, 1_500_000, 0, "1970-01-01T00:00:01.5Z"},
 		{3, 7, 0, "1970-01-01T00:00:00.007Z"},
@@ -227,7 +226,7 @@ func TestPcapngErrors(t *testing.T) {
 		{"packet 1: it is cut short; ", at(one, 32, 1<<32-1)},
 		{"packet 1: it is cut short; ", at(one, packetAt+4, 1<<32-1)},
 		{"packet 1: it cannot be read: ", at(one, packetAt+8, 1)}, // of interface 1
-		{"packet 1: it has no such time; ", at(one, packetAt+12, 1<<32-1)},
+		{"packet 1: its time is out of range; ", at(one, packetAt+12, 1<<32-1)},
 		{"packet 1: it is cut short; ", at(one, packetAt+20, 1<<32-1)},
 		{"packet 1: it has 86 of 85 bytes; ", at(one, packetAt+24, 85)},
 		{"packet 1: it is cut short; ", one[:len(one)-1]},
@@ -249,8 +248,8 @@ func TestPcapngErrors(t *testing.T) {
 	}
 }
 
-// What comes back is of the return class, of the rule or the listener, and of none
-// where there is none.
+// What comes back enters the return class, of the rule or else of the listener. If there is
+// none, it is ignored.
 func TestCaptureComesBack(t *testing.T) {
 	p := parse(t, strings.Replace(traced, `class = "a"`, `class = "a"`+"\nreturn_class = \"b\"", 1))
 	var all []packet
@@ -274,7 +273,7 @@ func TestCaptureComesBack(t *testing.T) {
 	}
 }
 
-// FuzzPcapng holds that any file is refused, or can be simulated.
+// FuzzPcapng checks that each file is refused or can be simulated.
 func FuzzPcapng(f *testing.F) {
 	f.Add(many(binary.LittleEndian))
 	f.Add(many(binary.BigEndian))

@@ -17,7 +17,7 @@ import (
 const (
 	panelWidth  = 300
 	panelHeight = 264
-	axisLeft    = 44 // of the panel, as the others
+	axisLeft    = 44 // from here on, positions within a panel
 	axisRight   = 290
 	curvesTop   = 44
 	curvesEnd   = 164
@@ -28,8 +28,7 @@ const (
 	maxTitle    = 36 // characters
 )
 
-// The colours are readable on white and on black; text and axes follow the
-// viewer's scheme.
+// The colours can be read on white and on black. Text and axes follow the viewer's scheme.
 const style = `<style>
 text { fill: #333; font: 11px sans-serif }
 .title { font-weight: bold; font-size: 12px }
@@ -41,10 +40,10 @@ text { fill: #333; font: 11px sans-serif }
 </style>
 `
 
-// Plot draws a panel for each class that was offered something: what arrived
-// and what left since the beginning, and below them what waited. Where there are
-// several reports, those of one class stand one after the other. It is an SVG
-// image; the reports are of runs with Curves.
+// Plot writes an SVG image with a panel for each class that was offered something. A panel
+// shows what arrived and what left since the beginning, and below that what waited. With
+// several reports, the panels of one class stand side by side. The reports must come from runs
+// with Curves.
 func Plot(w io.Writer, reports ...*Report) error {
 	panels := panelsOf(reports)
 	columns := min(max(len(panels), 1), maxColumns)
@@ -66,7 +65,7 @@ func Plot(w io.Writer, reports ...*Report) error {
 	return err
 }
 
-// panel is the part of a plot that shows a class.
+// A panel shows one class.
 type panel struct {
 	title, subtitle string
 	kind            unit.Kind
@@ -75,8 +74,8 @@ type panel struct {
 	period          time.Duration
 }
 
-// panelsOf returns, for each class that had something to do in one of the
-// reports, a panel of each report.
+// panelsOf returns one panel of each report for every class that had something to do in any
+// report.
 func panelsOf(reports []*Report) (panels []panel) {
 	period, seen := longest(reports), map[string]bool{}
 	for _, r := range reports {
@@ -98,7 +97,7 @@ func (r *Report) panel(name string, period time.Duration, several bool) panel {
 	if c, ok := r.Class(name); ok {
 		p.subtitle, p.kind = c.Algorithm+", "+c.Limit.Text, c.kind
 		if c.curve != nil {
-			p.steps, p.step = c.curve.settled(), c.curve.step
+			p.steps, p.step = c.curve.filled(), c.curve.step
 		}
 	}
 	if several {
@@ -107,8 +106,7 @@ func (r *Report) panel(name string, period time.Duration, several bool) panel {
 	return p
 }
 
-// longest returns the period of the longest run, so that all panels have one
-// scale of time.
+// longest returns the period of the longest run: all panels have the same scale of time.
 func longest(reports []*Report) time.Duration {
 	period := stats.Seconds(time.Microsecond)
 	for _, r := range reports {
@@ -140,18 +138,18 @@ func (p panel) draw(b *strings.Builder) {
 	curves := p.scale(offered, curvesTop, curvesEnd)
 	curves.axes(b, p.kind)
 	curves.stairs(b, "offered", p, func(s step) uint64 { return s.Last.Offered })
-	curves.stairs(b, "left", p, func(s step) uint64 { return s.Last.Left })
+	curves.stairs(b, "left", p, func(s step) uint64 { return s.Last.Departed })
 	backlog := p.scale(waiting, backlogTop, backlogEnd)
 	backlog.area(b, "backlog", p)
 	backlog.axes(b, p.kind)
 	backlog.times(b, p.period)
 }
 
-// scale turns times and amounts into pixels.
+// A scale turns times and amounts into pixels.
 type scale struct {
 	top, end int
 	most     float64
-	x, y     float64 // pixels for a nanosecond, and for a unit
+	x, y     float64 // pixels per nanosecond, and per unit
 }
 
 func (p panel) scale(most uint64, top, end int) scale {
@@ -162,7 +160,7 @@ func (p panel) scale(most uint64, top, end int) scale {
 func (s scale) at(t time.Duration) float64 { return axisLeft + float64(t)*s.x }
 func (s scale) of(n float64) float64       { return float64(s.end) - n*s.y }
 
-// stairs draws what grows: a step when something happens.
+// stairs draws a value that grows, with a step whenever it does.
 func (s scale) stairs(b *strings.Builder, class string, p panel, value func(step) uint64) {
 	fmt.Fprintf(b, `<path class="%s" d="M%d %.1f`, class, axisLeft, s.of(0))
 	last := uint64(0)
@@ -175,7 +173,7 @@ func (s scale) stairs(b *strings.Builder, class string, p panel, value func(step
 	fmt.Fprintf(b, "H%d\"/>\n", axisRight)
 }
 
-// area draws what waits; of each step the most.
+// area draws the most that waited in each step.
 func (s scale) area(b *strings.Builder, class string, p panel) {
 	fmt.Fprintf(b, `<path class="%s" d="M%d %.1f`, class, axisLeft, s.of(0))
 	last := uint64(0)
@@ -192,19 +190,19 @@ func (s scale) area(b *strings.Builder, class string, p panel) {
 	fmt.Fprintf(b, "H%dV%dz\"/>\n", axisRight, s.end)
 }
 
-// axes draws the frame, and how much is at its top.
+// axes draws the axes, and the amount at the top.
 func (s scale) axes(b *strings.Builder, kind unit.Kind) {
 	fmt.Fprintf(b, `<path class="axis" d="M%d %dV%dH%d"/>`+"\n", axisLeft, s.top, s.end, axisRight)
 	most := fmt.Sprintf("%.0f", s.most)
 	if kind == unit.Bytes {
-		most = rounded(s.most)
+		most = formatBytes(s.most)
 	}
 	text(b, axisLeft-5, s.top+8, "end", "", most)
 	text(b, axisLeft-5, s.end, "end", "", "0")
 }
 
-// rounded prints bytes in few characters.
-func rounded(v float64) string {
+// formatBytes formats bytes in few characters.
+func formatBytes(v float64) string {
 	prefixes := []string{"B", "KB", "MB", "GB", "TB", "PB"}
 	i := 0
 	for ; v >= 1000 && i < len(prefixes)-1; i++ {
@@ -213,7 +211,7 @@ func rounded(v float64) string {
 	return fmt.Sprintf("%.3g%s", v, prefixes[i])
 }
 
-// times writes the seconds under the axis: at 1, 2 or 5 times a power of ten.
+// times writes seconds below the axis, at multiples of 1, 2 or 5 times a power of ten.
 func (s scale) times(b *strings.Builder, period time.Duration) {
 	step := math.Pow(10, math.Floor(math.Log10(period.Seconds()/3)))
 	for _, factor := range []float64{5, 2} {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// once runs a workload of everything and returns all that comes of it.
+// once runs a workload of all patterns, and returns all results.
 func once(t *testing.T, seed uint64) (report, departures, plot string) {
 	t.Helper()
 	p := parse(t, account+udp("urgent", "urgent")+udp("bulk", "bulk")+"[class.stream]\nrate = \"1mbit\"\n"+tcp("web", "stream"))
@@ -46,7 +46,7 @@ func TestTheSameSeedGivesTheSame(t *testing.T) {
 	report, departures, plot := once(t, 1)
 	again, departuresAgain, plotAgain := once(t, 1)
 	if report != again || departures != departuresAgain || plot != plotAgain {
-		t.Error("the same is not the same")
+		t.Error("two runs of the same workload differ")
 	}
 	if other, _, _ := once(t, 2); other == report {
 		t.Error("another seed changes nothing")
@@ -79,11 +79,11 @@ func TestPlotIsXML(t *testing.T) {
 	}
 	var empty bytes.Buffer
 	if err := Plot(&empty, &Report{}); err != nil || xml.Unmarshal(empty.Bytes(), new(struct{})) != nil {
-		t.Errorf("of nothing: %v\n%s", err, &empty)
+		t.Errorf("a plot of no reports: %v\n%s", err, &empty)
 	}
 }
 
-// A curve has few steps, and loses nothing of what happened but when.
+// A curve has few steps. It loses only the exact times.
 func TestCurve(t *testing.T) {
 	c, most := newCurve(), uint64(0)
 	at := time.Duration(0)
@@ -93,7 +93,7 @@ func TestCurve(t *testing.T) {
 		most = max(most, waiting)
 		c.note(at, point{i, i / 2, waiting})
 	}
-	steps := c.settled()
+	steps := c.filled()
 	last, highest := steps[len(steps)-1], uint64(0)
 	for i, s := range steps {
 		highest = max(highest, s.Most)
@@ -102,9 +102,9 @@ func TestCurve(t *testing.T) {
 		}
 	}
 	if len(steps) > maxSteps || len(steps) < maxSteps/2-1 || last.Last.Offered != 99_999 || highest != most {
-		t.Errorf("%d steps to %+v, at most %d waiting; want %d", len(steps), last, highest, most)
+		t.Errorf("%d steps end with %+v, and at most %d wait, want %d", len(steps), last, highest, most)
 	}
 	if end := time.Duration(len(steps)) * c.step; end <= at || end > at+c.step {
-		t.Errorf("it ends at %v, want %v", end, at)
+		t.Errorf("the curve ends at %v, want %v", end, at)
 	}
 }

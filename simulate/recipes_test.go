@@ -27,14 +27,14 @@ func recipe(t *testing.T, heading string) *policy.Policy {
 	return p
 }
 
-// The quota of a day is used up at the rate of the class beneath it, and what waits
-// leaves when the next day begins, at that rate.
+// The quota of a day is used up at the rate of the class beneath it. What waits then leaves at
+// that rate when the next day begins.
 func TestRecipeOfAQuota(t *testing.T) {
 	const quota, day = 100_000, 24 * time.Hour
 	p := recipe(t, "A quota for each day, and a rate")
 	_, left := simulated(t, p, loads(t, p, "rate=25 messages/s,count=130000"), Options{For: 25 * time.Hour})
 	if len(left) != quota+500 {
-		t.Fatalf("%d leave, want the quota and what waits for the next day", len(left))
+		t.Fatalf("%d messages leave, want the quota and what waits for the next day", len(left))
 	}
 	gap := p.Classes[1].Rate.Below(p.Classes[1].Headroom).Time(1)
 	for i := range left[1:] {
@@ -46,6 +46,6 @@ func TestRecipeOfAQuota(t *testing.T) {
 		t.Errorf("the quota is used up after %v", last)
 	}
 	if first := left[quota]; first != day {
-		t.Errorf("the first of the next day leaves at %v", first)
+		t.Errorf("the first message of the next day leaves at %v", first)
 	}
 }

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -9,43 +10,44 @@ import (
 	"shaper/unit"
 )
 
-// Report is what a simulation has come to.
+// A Report is the result of a simulation.
 type Report struct {
 	Policy string `json:"policy"` // the file's path
 	Hash   string `json:"policy_hash"`
-	// Period is how long was simulated; rates and utilisation are over all of it.
+	// Period is how long the simulation took in virtual time. Rates and utilisation are
+	// averages over it.
 	Period  stats.Seconds `json:"seconds"`
 	Classes []Class       `json:"classes"` // in the order of the policy
-	Notes   []string      `json:"notes"`   // what of the policy was not simulated
+	Notes   []string      `json:"notes"`   // what was not simulated, and why
 }
 
-// Class is what a class has done, together with all beneath it.
+// Class says what a class and all beneath it did.
 //
-// Each item that was offered has left, was dropped, was refused, or waits.
+// Each offered item has left, was dropped, was refused, or waits at the end.
 type Class struct {
 	Name        string                             `json:"name"`
 	Parent      string                             `json:"parent,omitempty"`
 	Algorithm   string                             `json:"algorithm"`
-	Limit       stats.RateReading                  `json:"limit"` // the ceil of a class that has one
+	Limit       stats.RateReading                  `json:"limit"` // the rate, or the ceil if the class has one
 	Offered     Amount                             `json:"offered"`
 	Left        Amount                             `json:"left"`
 	Dropped     map[stats.Reason]stats.LossReading `json:"dropped"` // datagrams
-	Refused     map[stats.Reason]stats.LossReading `json:"refused"` // connections, and pieces of streams
+	Refused     map[stats.Reason]stats.LossReading `json:"refused"` // connections, messages, and pieces of streams
 	Waiting     Amount                             `json:"waiting"` // at the end
 	MostWaiting Amount                             `json:"most_waiting"`
-	// How long what left has waited: quantiles as in `shaper classes`, so up to
-	// 9.1 % too long, and the longest exactly.
+	// How long the items that left had waited. Quantiles are up to 9.1 % too long, as in
+	// `shaper classes`; the maximum is exact.
 	WaitP50     stats.Seconds     `json:"wait_p50_seconds"`
 	WaitP99     stats.Seconds     `json:"wait_p99_seconds"`
 	WaitMax     stats.Seconds     `json:"wait_max_seconds"`
 	Reached     stats.RateReading `json:"rate_reached"`
-	Utilisation float64           `json:"utilisation"` // rate reached of the limit; 0 where that is 0
+	Utilisation float64           `json:"utilisation"` // the rate reached divided by the limit; 0 if the limit is 0
 
 	curve *curve
 	kind  unit.Kind
 }
 
-// Class returns the class of that name.
+// Class returns the class with a name.
 func (r *Report) Class(name string) (Class, bool) {
 	for _, c := range r.Classes {
 		if c.Name == name {
@@ -76,12 +78,12 @@ func (c *class) report(period time.Duration) Class {
 	quantile := func(q float64) stats.Seconds { return stats.Seconds(min(waits.Quantile(q), c.longest)) }
 	reached := 0.
 	if period > 0 {
-		reached = float64(c.left.in(c.kind)) / period.Seconds()
+		reached = float64(c.departed.in(c.kind)) / period.Seconds()
 	}
 	r := Class{
 		Name: c.conf.Name, Parent: c.conf.Parent, Algorithm: string(c.conf.Algorithm),
 		Limit:   stats.RateReading{Text: limit.String(), PerSecond: limit.PerSecond(), Unit: c.kind.String()},
-		Offered: c.offered, Left: c.left, Waiting: c.waiting, MostWaiting: c.most,
+		Offered: c.offered, Left: c.departed, Waiting: c.waiting, MostWaiting: c.most,
 		Dropped: c.dropped.read(), Refused: c.refused.read(),
 		WaitP50: quantile(0.50), WaitP99: quantile(0.99), WaitMax: stats.Seconds(c.longest),
 		Reached: stats.RateReading{Text: limit.Like(reached), PerSecond: reached, Unit: c.kind.String()},
@@ -93,11 +95,29 @@ func (c *class) report(period time.Duration) Class {
 	return r
 }
 
-// read returns every reason that there is here, if only with zeros.
+// read returns the losses for every reason, including those without any.
 func (l *lost) read() map[stats.Reason]stats.LossReading {
 	all := map[stats.Reason]stats.LossReading{}
 	for reason, a := range l {
 		all[stats.Reason(reason)] = stats.LossReading{Items: a.Items, Bytes: a.Bytes}
 	}
 	return all
+}
+
+// LeftOut says which keys of a policy a simulation does not obey, and why. It returns nothing
+// if it obeys all.
+func LeftOut(p *policy.Policy) (notes []string) {
+	for _, c := range p.Classes {
+		note := func(uses bool, key, why string) {
+			if uses {
+				notes = append(notes, fmt.Sprintf("class.%s.%s is not simulated: %s", c.Name, key, why))
+			}
+		}
+		note(c.InFlight > 0, "in_flight", "nobody answers")
+		note(c.OnThrottle != policy.OnThrottle{}, "on_throttle", "no provider says that the client is too fast")
+		note(c.Adapt, "adapt", "no provider says that the client is too fast")
+		note(c.MaxConnections > 0, "max_connections", "how long a session stays open is not known")
+		note(c.Shadow, "shadow", "what the class would do is not computed, and it limits nothing")
+	}
+	return notes
 }

@@ -8,42 +8,26 @@ import (
 	"shaper/shaper"
 )
 
-// A run is a simulation in progress. A sender sends a parcel or, over a protocol that has
-// them, posts a message; that enters its class; and a tree lets it go.
+// A run is a simulation in progress. A sender sends an item, as a parcel or as a message of a
+// link. The item enters its class, and the tree of that class lets it go.
 type run struct {
 	Options
 	policy     *policy.Policy
 	classifier *policy.Classifier
-	protocols  map[string]policy.Protocol // by listener
+	protocols  map[string]policy.Protocol // by the name of the listener
 	classes    []*class                   // in the order of the policy
 	byName     map[string]*class
 	senders    []*sender
-	sessions   map[session]uint64 // of classes with a bucket for each connection
+	sessions   map[session]uint64 // numbers of connections, for classes with a bucket for each
 
-	lastSession uint64
-	agenda      agenda
-	start, end  time.Time
-	now         time.Time
-	free        *parcel
-	read        *posted // messages that are not used
-	unsaid      bool    // rules look at messages of which the workload says nothing
-	err         error   // of Departures
-}
-
-// A class is one of the policy, with what is counted for the report: of itself
-// and of all beneath it.
-type class struct {
-	*shaper.Class
-	conf   policy.Class
-	parent *class // nil: none
-	tree   *tree
-	tally
-}
-
-// A tree lets items go; its event is the next departure.
-type tree struct {
-	event
-	root *shaper.Class
+	lastSession  uint64
+	agenda       agenda
+	start, end   time.Time
+	now          time.Time
+	freeParcels  *parcel
+	freeMessages *message // messages that may be used again
+	unsaid       bool     // rules look at messages, and an arrival does not say what they look at
+	err          error    // from Departures, or from a source
 }
 
 func newRun(p *policy.Policy, sources []Source, o Options) (*run, error) {
@@ -66,16 +50,16 @@ func newRun(p *policy.Policy, sources []Source, o Options) (*run, error) {
 	}
 	r.start = first.Truncate(time.Second)
 	r.now = r.start
-	r.end = r.start.Add(math.MaxInt64) // what leaves after three hundred years never does
+	r.end = r.start.Add(math.MaxInt64) // 292 years; what leaves later never does
 	if o.For > 0 {
 		r.end = r.start.Add(o.For)
 	}
-	r.plant()
+	r.makeClasses()
 	return r, nil
 }
 
-// plant makes the classes of the policy.
-func (r *run) plant() {
+// makeClasses makes the classes of the policy.
+func (r *run) makeClasses() {
 	r.byName = make(map[string]*class, len(r.policy.Classes))
 	trees := map[*shaper.Class]*tree{}
 	for i, made := range shaper.NewTree(r.start, r.policy.Classes) {
@@ -98,8 +82,7 @@ func (r *run) plant() {
 	}
 }
 
-// run has everything happen in the order of time; at one moment, items leave
-// before others arrive.
+// run does all events in the order of time. At one moment, items leave before others arrive.
 func (r *run) run() error {
 	for e := r.agenda.first(); e != nil && e.at.Before(r.end); e = r.agenda.first() {
 		r.now = e.at
@@ -108,22 +91,4 @@ func (r *run) run() error {
 		}
 	}
 	return nil
-}
-
-// release lets the item of a tree go whose time has come.
-func (r *run) release(t *tree) error {
-	if it := t.root.Release(r.now); it != nil {
-		it.Owner.Leave(r.now)
-	}
-	r.expect(t)
-	return r.err
-}
-
-// expect looks when the next item of a tree leaves.
-func (r *run) expect(t *tree) {
-	at := t.root.Next(r.now)
-	if at.Before(r.now) {
-		at = r.now
-	}
-	r.agenda.set(&t.event, at)
 }

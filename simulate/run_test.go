@@ -19,7 +19,7 @@ func parse(t testing.TB, text string) *policy.Policy {
 	return p
 }
 
-// udp is a listener for a class.
+// udp returns a UDP listener with a class.
 func udp(name, class string) string {
 	return fmt.Sprintf("[listener.%s]\nlisten = \"127.0.0.1:0\"\nprotocol = \"udp\"\nupstream = \"discard:\"\nclass = %q\n", name, class)
 }
@@ -45,7 +45,7 @@ func loads(t testing.TB, p *policy.Policy, texts ...string) []Source {
 	return sources
 }
 
-// simulated runs a simulation and returns its report, and what left when.
+// simulated runs a simulation. It returns its report, and when each item left.
 func simulated(t testing.TB, p *policy.Policy, sources []Source, o Options) (*Report, []time.Duration) {
 	t.Helper()
 	var left []time.Duration
@@ -59,7 +59,7 @@ func simulated(t testing.TB, p *policy.Policy, sources []Source, o Options) (*Re
 	}
 	for _, c := range r.Classes {
 		if got := c.Left.Items + c.Waiting.Items + total(c.Dropped) + total(c.Refused); got != c.Offered.Items {
-			t.Errorf("class %s: of %d items %d are accounted for", c.Name, c.Offered.Items, got)
+			t.Errorf("class %s: of %d items, %d are accounted for", c.Name, c.Offered.Items, got)
 		}
 	}
 	return r, left
@@ -72,7 +72,7 @@ func total(losses map[stats.Reason]stats.LossReading) (n uint64) {
 	return n
 }
 
-// all yields what a slice holds.
+// all returns a source of the arrivals of a slice.
 func all(arrivals []Arrival) Source {
 	return Source{Next: func(a *Arrival) error {
 		if len(arrivals) == 0 {
@@ -83,7 +83,7 @@ func all(arrivals []Arrival) Source {
 	}}
 }
 
-// burst is so many datagrams at each of some moments.
+// burst returns a source of n datagrams at each of some times.
 func burst(p *policy.Policy, n int, at ...time.Duration) Source {
 	var arrivals []Arrival
 	l := p.Listeners[0]
@@ -96,13 +96,12 @@ func burst(p *policy.Policy, n int, at ...time.Duration) Source {
 	return all(arrivals)
 }
 
-// A leaky bucket with room for 10, in which one is on its way out: of a burst of
-// 20 it keeps 10, which leave one each 100 ms.
+// A leaky bucket has room for 10. Of a burst of 20, it keeps 10; one leaves each 100 ms.
 func TestLeakyKeepsTenOfTwenty(t *testing.T) {
 	p := parse(t, "[class.a]\nrate = \"10 packets/s\"\nqueue = \"10 packets\"\n"+udp("in", "a"))
 	r, left := simulated(t, p, []Source{burst(p, 1, 0), burst(p, 20, time.Nanosecond)}, Options{})
 	if len(left) != 11 {
-		t.Fatalf("%d leave: %v", len(left), left)
+		t.Fatalf("%d items leave: %v", len(left), left)
 	}
 	for i, at := range left {
 		if want := time.Duration(i) * 100 * time.Millisecond; at != want {
@@ -114,14 +113,14 @@ func TestLeakyKeepsTenOfTwenty(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	if want := stats.Seconds(time.Second - time.Nanosecond); a.WaitMax != want || r.Period != stats.Seconds(time.Second) {
-		t.Errorf("the longest wait is %v, want %v; %v simulated", a.WaitMax, want, r.Period)
+		t.Errorf("the longest wait is %v, want %v; the period is %v", a.WaitMax, want, r.Period)
 	}
 	if a.Reached.PerSecond != 11 || a.Utilisation != 1.1 {
-		t.Errorf("it reaches %v, %v of the limit", a.Reached, a.Utilisation)
+		t.Errorf("the rate reached is %v, which is %v of the limit", a.Reached, a.Utilisation)
 	}
 }
 
-// 100 at 0.99 s and 100 at 1.01 s, under 100 a second.
+// 100 items come at 0.99 s and 100 at 1.01 s. The limit is 100 a second.
 func TestWindowsAtABoundary(t *testing.T) {
 	const first, then = 990 * time.Millisecond, 1010 * time.Millisecond
 	for algorithm, want := range map[string]int{"fixed-window": 200, "sliding-log": 100, "sliding-window": 101} {
@@ -152,7 +151,8 @@ rate = "50 packets/s"
 ceil = "300 packets/s"
 `
 
-// The example of docs/policy.md: what is assured, then the better priority.
+// In the example of docs/policy.md, classes get what is assured, and then the better priority
+// goes first.
 func TestATreeShares(t *testing.T) {
 	p := parse(t, account+udp("urgent", "urgent")+udp("bulk", "bulk"))
 	r, _ := simulated(t, p, loads(t, p, "rate=1000 packets/s"), Options{For: 100 * time.Second})
@@ -164,12 +164,11 @@ func TestATreeShares(t *testing.T) {
 	}
 	account, _ := r.Class("account")
 	if account.Offered.Items != 200_000 {
-		t.Errorf("the account is offered %d, with what is offered to those beneath it", account.Offered.Items)
+		t.Errorf("the account is offered %d items, with those of the classes beneath it", account.Offered.Items)
 	}
 }
 
-// A client whose class has overflow "wait" is held back, and one whose class
-// refuses is not.
+// A client is held if its class has overflow "wait", and not if it has "refuse".
 func TestOverflow(t *testing.T) {
 	for overflow, wantRefused := range map[string]bool{"wait": false, "refuse": true} {
 		p := parse(t, fmt.Sprintf("[class.a]\nrate = \"10KB/s\"\nqueue = \"10KB\"\noverflow = %q\n%s", overflow, tcp("in", "a")))
@@ -179,12 +178,12 @@ func TestOverflow(t *testing.T) {
 			t.Errorf("%s: %d items are refused", overflow, total(a.Refused))
 		}
 		if overflow == "wait" && (a.MostWaiting.Items > 1 || a.Utilisation < 0.99) {
-			t.Errorf("of one client %d wait, and %v of the limit is used", a.MostWaiting.Items, a.Utilisation)
+			t.Errorf("at most %d items of a client wait, and %v of the limit is used", a.MostWaiting.Items, a.Utilisation)
 		}
 	}
 }
 
-// What a client sends over TCP at once leaves in the pieces of its class.
+// What a client sends over TCP at once leaves in pieces of its class.
 func TestAStreamIsCut(t *testing.T) {
 	p := parse(t, "[class.a]\nrate = \"1MB/s\"\n"+tcp("in", "a"))
 	r, left := simulated(t, p, loads(t, p, "rate=1MB/s,size=1MB,count=1"), Options{})
@@ -205,12 +204,12 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// A rate of 0 lets nothing pass, and the simulation ends.
+// A rate of 0 lets nothing pass, and the simulation still ends.
 func TestRateZero(t *testing.T) {
 	p := parse(t, "[class.a]\nrate = \"0 packets/s\"\n"+udp("in", "a"))
 	r, left := simulated(t, p, []Source{burst(p, 5, 0)}, Options{})
 	if a, _ := r.Class("a"); len(left) > 0 || a.Waiting.Items != 5 || a.Utilisation != 0 {
-		t.Errorf("%v leave, %d wait", left, a.Waiting.Items)
+		t.Errorf("items leave at %v, and %d wait", left, a.Waiting.Items)
 	}
 }
 
@@ -222,7 +221,7 @@ func TestMaxWait(t *testing.T) {
 	}
 }
 
-// Each source has a bucket, and with one for each connection each of its ports.
+// Each source has a bucket; with one for each connection, each of its ports has one.
 func TestBuckets(t *testing.T) {
 	for per, want := range map[string]int{"source": 3 * 10, "source/24": 2 * 10, "connection": 4 * 10, "source-port": 2 * 10, "destination": 10} {
 		p := parse(t, fmt.Sprintf("[class.a]\nrate = \"10 packets/s\"\nper = %q\n", per)+udp("l", "a"))
@@ -230,13 +229,13 @@ func TestBuckets(t *testing.T) {
 			"rate=100 packets/s,source=10.0.0.2:1", "rate=100 packets/s,source=10.0.1.1:1")
 		r, _ := simulated(t, p, sources, Options{For: time.Second})
 		if got := int(r.Classes[0].Left.Items); got != want {
-			t.Errorf("per %s: %d leave in a second, want %d", per, got, want)
+			t.Errorf("per %s: %d items leave in a second, want %d", per, got, want)
 		}
 	}
 }
 
-// Messages leave one by one; what has no room is refused where the protocol can, and
-// else its client waits.
+// Messages leave one by one. If there is no room, they are refused if the protocol can refuse;
+// otherwise the client waits.
 func TestMessages(t *testing.T) {
 	for protocol, want := range map[string][2]uint64{"smpp": {6, 94}, "http": {6, 94}, "lines": {10, 0}, "iso8583": {10, 0}} {
 		p := parse(t, "[class.a]\nrate = \"10 messages/s\"\nqueue = \"5 messages\"\n"+
@@ -244,7 +243,7 @@ func TestMessages(t *testing.T) {
 		r, _ := simulated(t, p, loads(t, p, "rate=100 messages/s,pattern=seconds"), Options{For: time.Second})
 		c := r.Classes[0]
 		if got := [2]uint64{c.Left.Items, c.Refused[stats.QueueFull].Items}; got != want {
-			t.Errorf("%s: %d leave and %d are refused, want %v", protocol, got[0], got[1], want)
+			t.Errorf("%s: %d messages leave and %d are refused, want %v", protocol, got[0], got[1], want)
 		}
 	}
 }

@@ -20,22 +20,22 @@ import (
 	"shaper/stats"
 )
 
-// TestSimulatedAsLive sends the same messages through the same policy in two ways: as bytes,
-// cut anywhere, through the exchange that the proxy has for a connection; and described,
-// through a simulation. The same messages leave at the same moments and in the same order,
-// and the same ones are refused.
+// TestSimulatedAsLive sends the same messages through the same policy in two ways. One is
+// bytes, cut anywhere, through the exchange that the proxy has for a connection. The other is
+// a simulation. The same messages must leave at the same times and in the same order, and the
+// same messages must be refused.
 func TestSimulatedAsLive(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	for n := range uint64(300) {
 		x := rand.New(rand.NewPCG(seed, n))
-		text, protocol := somePolicy(x)
+		text, protocol := randomPolicy(x)
 		p := parse(t, text)
-		sent := someMessages(x, p, protocol)
+		sent := randomMessages(x, p, protocol)
 		live := newLive(p)
 		live.run(x, sent)
 		r, departed := described(t, p, sent)
 		if !slices.Equal(live.departed, departed) {
-			t.Fatalf("seed %d, %d: live %d messages leave:\n%v\nand simulated %d:\n%v\nunder\n%s", seed, n,
+			t.Fatalf("seed %d, policy %d: live, %d messages leave:\n%v\nand simulated, %d:\n%v\nunder\n%s", seed, n,
 				len(live.departed), live.departed, len(departed), departed, text)
 		}
 		for _, c := range r.Classes {
@@ -44,7 +44,7 @@ func TestSimulatedAsLive(t *testing.T) {
 				continue
 			}
 			if want := live.lost[c.Name]; got != want {
-				t.Fatalf("seed %d, %d: of %s %v are refused live, and %v simulated, under\n%s", seed, n, c.Name, want, got, text)
+				t.Fatalf("seed %d, policy %d: of %s, %v are lost live, and %v simulated, under\n%s", seed, n, c.Name, want, got, text)
 			}
 		}
 	}
@@ -54,21 +54,21 @@ func TestSimulatedAsLive(t *testing.T) {
 type sending struct {
 	arrival Arrival
 	bytes   string
-	free    bool // it costs nothing, and a simulation is not told of it
+	free    bool // it costs nothing, so the simulation leaves it out
 }
 
-// gone is a message that has left.
+// A gone is a message that has left.
 type gone struct {
 	At    time.Duration
 	Class string
 	From  netip.AddrPort
-	Bytes int64 // no two messages have as many
+	Bytes int64 // different for each message
 }
 
 func one(x *rand.Rand, of ...string) string { return of[x.IntN(len(of))] }
 
-// somePolicy returns a policy, and the protocol of its listener.
-func somePolicy(x *rand.Rand) (string, policy.Protocol) {
+// randomPolicy returns the text of a policy, and the protocol of its listener.
+func randomPolicy(x *rand.Rand) (string, policy.Protocol) {
 	protocol := policy.Protocol(one(x, "smpp", "http", "iso8583", "lines"))
 	var b strings.Builder
 	class := func(name, parent string, back bool) {
@@ -123,9 +123,9 @@ func somePolicy(x *rand.Rand) (string, policy.Protocol) {
 	return b.String(), protocol
 }
 
-// someMessages returns what some clients and their providers send, in order. No two come
-// at the same moment.
-func someMessages(x *rand.Rand, p *policy.Policy, protocol policy.Protocol) (all []sending) {
+// randomMessages returns what some clients and their providers send, in order. No two come at
+// the same time.
+func randomMessages(x *rand.Rand, p *policy.Policy, protocol policy.Protocol) (all []sending) {
 	at := Epoch
 	for n := range 1 + x.IntN(150) {
 		at = at.Add(1 + time.Duration(x.IntN(2)*x.IntN(20_000_000)))
@@ -139,7 +139,7 @@ func someMessages(x *rand.Rand, p *policy.Policy, protocol policy.Protocol) (all
 	return all
 }
 
-// write makes the bytes of message n, of which no other has as many.
+// write sets the bytes of message n. Each message has another number of bytes.
 func (s *sending) write(x *rand.Rand, protocol policy.Protocol, n int) {
 	said, pad := one(x, "otp1", "bulk"), strings.Repeat("x", n)
 	switch protocol {
@@ -195,14 +195,14 @@ func described(t *testing.T, p *policy.Policy, sent []sending) (r *Report, depar
 	return r, departed
 }
 
-// live is connections that carry bytes, in virtual time.
+// live holds connections that carry bytes, in virtual time.
 type live struct {
 	policy     *policy.Policy
 	classifier *policy.Classifier
 	now        time.Time
 	classes    map[string]*shaper.Class
 	roots      []*shaper.Class
-	due        map[*shaper.Class]time.Time // when the next message of each root's tree leaves
+	next       map[*shaper.Class]time.Time // when the next message of each tree leaves, by its root
 	parents    map[string]bool
 	hosts      map[netip.AddrPort][]*exchangetest.Host
 	departed   []gone
@@ -210,28 +210,28 @@ type live struct {
 }
 
 func newLive(p *policy.Policy) *live {
-	l := &live{policy: p, classifier: policy.Compile(p), now: Epoch, classes: map[string]*shaper.Class{}, due: map[*shaper.Class]time.Time{}, parents: map[string]bool{},
+	l := &live{policy: p, classifier: policy.Compile(p), now: Epoch, classes: map[string]*shaper.Class{}, next: map[*shaper.Class]time.Time{}, parents: map[string]bool{},
 		hosts: map[netip.AddrPort][]*exchangetest.Host{}, lost: map[string][3]uint64{}}
 	for i, c := range shaper.NewTree(Epoch, p.Classes) {
 		l.classes[p.Classes[i].Name] = c
 		l.parents[p.Classes[i].Parent] = true
 		if c.Parent() == nil {
 			l.roots = append(l.roots, c)
-			l.due[c] = limit.Never
+			l.next[c] = limit.Never
 		}
 	}
 	return l
 }
 
-// look notes when the next messages leave. A moment may be rounded in another way when it
-// is asked for at another one, and so it is asked for when something has happened.
+// look notes when the next messages leave. Class.Next may round differently at another time,
+// so it is called only when something has happened.
 func (l *live) look() {
-	for root := range l.due {
-		l.due[root] = root.Next(l.now)
+	for root := range l.next {
+		l.next[root] = root.Next(l.now)
 	}
 }
 
-// run sends messages, cut into pieces that come one by one, and lets all leave.
+// run sends messages, cut into pieces that come one by one, and then lets all of them leave.
 func (l *live) run(x *rand.Rand, sent []sending) {
 	for _, s := range sent {
 		l.until(s.arrival.At.Add(-1))
@@ -253,13 +253,13 @@ func (l *live) run(x *rand.Rand, sent []sending) {
 	l.until(limit.Never)
 }
 
-// until lets leave what may, up to a time.
+// until lets messages leave up to a time.
 func (l *live) until(at time.Time) {
 	for {
 		var first *shaper.Class
 		next := limit.Never
 		for _, root := range l.roots {
-			if at := l.due[root]; at.Before(next) {
+			if at := l.next[root]; at.Before(next) {
 				first, next = root, at
 			}
 		}
@@ -279,7 +279,7 @@ func (l *live) until(at time.Time) {
 	}
 }
 
-// host returns the connection of a message. A client of HTTP has one for each request that
+// host returns the connection for a message. An HTTP client has one for each request that
 // waits.
 func (l *live) host(a *Arrival) *exchangetest.Host {
 	from := a.Conn.Source
@@ -327,7 +327,7 @@ func (l *live) connect(who policy.Conn) *exchangetest.Host {
 	return h
 }
 
-// watch notes what becomes of the messages of a client.
+// A watch notes what becomes of the messages of a client.
 type watch struct {
 	live *live
 	from netip.AddrPort

@@ -8,7 +8,7 @@ import (
 	"shaper/unit"
 )
 
-// Amount is how much of something there was.
+// An Amount counts items and their bytes.
 type Amount struct {
 	Items uint64 `json:"items"`
 	Bytes uint64 `json:"bytes"` // of payload
@@ -24,8 +24,8 @@ func (a *Amount) remove(bytes int64) {
 	a.Bytes -= uint64(bytes)
 }
 
-// in returns the amount in what a rate counts. An item is one datagram or one
-// connection, so that all but bytes are items.
+// in returns the amount in the unit of a rate. Each item is one datagram, message or
+// connection.
 func (a Amount) in(kind unit.Kind) uint64 {
 	if kind == unit.Bytes {
 		return a.Bytes
@@ -33,18 +33,18 @@ func (a Amount) in(kind unit.Kind) uint64 {
 	return a.Items
 }
 
-// lost is what was lost, by reason; a simulation knows two.
+// lost counts what was lost, by reason. Only the first reasons occur in a simulation.
 type lost [stats.MaxWait + 1]Amount
 
 // A tally counts what a class and all beneath it do.
 type tally struct {
-	kind                   unit.Kind
-	offered, left, waiting Amount
-	most                   Amount // that waited at once
-	dropped, refused       lost
-	waits                  stats.Histogram
-	longest                time.Duration
-	curve                  *curve // nil: not asked for, or nothing yet
+	kind                       unit.Kind
+	offered, departed, waiting Amount
+	most                       Amount // the most that waited at one time
+	dropped, refused           lost
+	waits                      stats.Histogram
+	longest                    time.Duration
+	curve                      *curve // nil: not wanted, or nothing has happened
 }
 
 func (t *tally) arrive(r *run, cost *shaper.Cost) {
@@ -60,7 +60,7 @@ func (t *tally) wait(r *run, cost *shaper.Cost) {
 }
 
 func (t *tally) leave(r *run, cost *shaper.Cost, wait time.Duration, waited bool) {
-	t.left.add(cost.Bytes)
+	t.departed.add(cost.Bytes)
 	if waited {
 		t.waiting.remove(cost.Bytes)
 	}
@@ -84,5 +84,5 @@ func (t *tally) trace(r *run) {
 	if t.curve == nil {
 		t.curve = newCurve()
 	}
-	t.curve.note(r.now.Sub(r.start), point{t.offered.in(t.kind), t.left.in(t.kind), t.waiting.in(t.kind)})
+	t.curve.note(r.now.Sub(r.start), point{t.offered.in(t.kind), t.departed.in(t.kind), t.waiting.in(t.kind)})
 }

@@ -17,21 +17,20 @@ import (
 	"shaper/policy"
 )
 
-// ReadTrace returns what reads the arrivals of a file, whose name says what it
-// holds: .csv or .jsonl; .pcap or .pcapng, for which see [ReadCapture].
+// ReadTrace returns a source that reads arrivals from a file. The extension of its name says
+// what it holds: .csv or .jsonl; or .pcap or .pcapng, for which see [ReadCapture].
 //
-// A CSV file begins with a header. Each line of either has the columns, or keys:
+// A CSV file begins with a header. The columns of CSV, and the keys of JSON, are:
 //
-//	time      in seconds, or as RFC 3339 has it; it does not go back
+//	time      in seconds or as in RFC 3339, not before that of the line above
 //	client    its address, or address:port
 //	bytes     of payload
-//	port      that the client connected to; 0 or left out: one of the listener's
-//	listener  its name; left out: the one with that port, or the only one
-//	messages  left out: 0
+//	port      that the client connected to; default 0: one of the listener's
+//	listener  its name; default: the listener with that port, or the only one
+//	messages  default 0
 //	path, method, host, system_id, source_addr  of the message, as rules see it
 //
-// Mistakes are policy.Errors with their line and column, and nothing is guessed:
-// the first ends the trace.
+// Mistakes are policy.Errors with line and column. The first one ends the trace.
 func ReadTrace(p *policy.Policy, name string, in io.Reader) (Source, error) {
 	t := &trace{policy: p, file: name}
 	switch filepath.Ext(name) {
@@ -46,21 +45,21 @@ func ReadTrace(p *policy.Policy, name string, in io.Reader) (Source, error) {
 		Allowed: ".csv, .jsonl, .pcap or .pcapng"}}
 }
 
-// A trace is a file of arrivals that is being read. Where it stands is for errors.
+// A trace reads a file of arrivals. It keeps its position for errors.
 type trace struct {
 	policy *policy.Policy
 	file   string
-	last   time.Time // of the line before
+	last   time.Time // the time of the line before
 	line   int
 	column func(key string) int
 
-	// Most lines come in as the one before.
+	// The entry of the line before: most lines have the same.
 	listener string
 	port     uint16
-	conn     policy.Conn // for these two, but for the client; zero: there was none
+	conn     policy.Conn // of this listener and port, with any client; zero: no line was read
 }
 
-// record is a line of a trace; "" is left out.
+// A record is a line of a trace. "" stands for a key that is not given.
 type record map[string]string
 
 var (
@@ -68,12 +67,12 @@ var (
 	requiredKeys = []string{"time", "client", "bytes"}
 )
 
-// wrong returns a mistake at a key of the line.
+// wrong returns an error about a key of the current line.
 func (t *trace) wrong(key, allowed, problem string, args ...any) error {
 	return policy.Errors{{File: t.file, Line: t.line, Column: t.column(key), Key: key, Problem: fmt.Sprintf(problem, args...), Allowed: allowed}}
 }
 
-// csv returns what reads a CSV file, whose header it has read.
+// csv returns a source that reads a CSV file. It has read the header.
 func (t *trace) csv(in io.Reader) (Source, error) {
 	lines := csv.NewReader(in)
 	lines.ReuseRecord = true
@@ -129,8 +128,7 @@ func (t *trace) checkHeader(lines *csv.Reader, header []string) error {
 	return nil
 }
 
-// malformed returns the mistake of a line that is not CSV, or the error of the
-// file.
+// malformed returns an error about a line that is not CSV, or the error of reading the file.
 func (t *trace) malformed(err error) error {
 	var bad *csv.ParseError
 	if !errors.As(err, &bad) {
@@ -140,10 +138,10 @@ func (t *trace) malformed(err error) error {
 	return t.wrong("syntax", "as many columns as in the first line, with quotes in pairs", "%v", bad.Err)
 }
 
-// maxLine bounds a line of JSON.
+// maxLine bounds a line of JSON, in bytes.
 const maxLine = 64 << 10
 
-// jsonl returns what reads a file with an object in each line.
+// jsonl returns a source that reads a file with an object in each line.
 func (t *trace) jsonl(in io.Reader) Source {
 	lines := newLines(in)
 	t.column = func(string) int { return 1 }
@@ -163,7 +161,7 @@ func (t *trace) jsonl(in io.Reader) Source {
 	}}
 }
 
-// object reads a line of JSON: texts and numbers only.
+// object reads a line of JSON. Values are texts and numbers.
 func (t *trace) object(text []byte) (record, error) {
 	const allowed = `an object like {"time": 0.5, "client": "10.0.0.1", "bytes": 1200}`
 	in := json.NewDecoder(bytes.NewReader(text))
@@ -204,7 +202,7 @@ func (t *trace) object(text []byte) (record, error) {
 	return fields, nil
 }
 
-// arrival turns a line into an arrival.
+// arrival sets the arrival of a line.
 func (t *trace) arrival(a *Arrival, r record) (err error) {
 	*a = Arrival{Opens: true}
 	if a.At, err = t.time(r["time"]); err != nil {
@@ -239,22 +237,22 @@ func (t *trace) arrival(a *Arrival, r record) (err error) {
 	return nil
 }
 
-// maxBytes bounds an arrival: sums of them cannot overflow.
+// maxBytes bounds the bytes of an arrival, so that sums do not overflow.
 const maxBytes = 1 << 40
 
-// number reads a whole number; 0 if it is left out.
+// number reads a whole number; 0 if the key is not given.
 func (t *trace) number(r record, key string, most int64) (int64, error) {
 	if r[key] == "" {
 		return 0, nil
 	}
 	n, err := strconv.ParseInt(r[key], 10, 64)
 	if err != nil || n < 0 || n > most {
-		return 0, t.wrong(key, fmt.Sprintf("a whole number from 0 to %d", most), "%q is not one", r[key])
+		return 0, t.wrong(key, fmt.Sprintf("a whole number from 0 to %d", most), "%q is not allowed", r[key])
 	}
 	return n, nil
 }
 
-// enter returns what rules see of the client of a line.
+// enter returns the connection of a line, as rules see it.
 func (t *trace) enter(r record, client netip.AddrPort) (policy.Conn, error) {
 	n, err := t.number(r, "port", 65535)
 	if err != nil {
@@ -297,10 +295,10 @@ func (t *trace) time(text string) (time.Time, error) {
 	return at.UTC(), nil
 }
 
-// parseSeconds reads seconds since Epoch, to the nanosecond.
+// parseSeconds reads seconds since Epoch, with up to nine decimals.
 func parseSeconds(text string) (time.Time, error) {
 	whole, fraction, point := strings.Cut(text, ".")
-	seconds, err := strconv.ParseUint(whole, 10, 33) // to the year 2242
+	seconds, err := strconv.ParseUint(whole, 10, 33) // 33 bits reach to the year 2242
 	if err != nil || !point {
 		return time.Unix(int64(seconds), 0), err
 	}

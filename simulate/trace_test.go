@@ -12,7 +12,7 @@ import (
 	"shaper/policy"
 )
 
-// traced is a policy with ports to tell listeners by.
+// traced is a policy whose listeners differ by port.
 const traced = `[class.a]
 rate = "10 packets/s"
 [class.b]
@@ -93,11 +93,11 @@ func TestTraceErrors(t *testing.T) {
 		{"a.csv", "time,client,bytes,port\n2,::1,1,80\n1,::1,1,80\n", `a.csv:3:1: time: "1" is before the line above; `},
 		{"a.csv", "time,client,bytes\n1,me,1\n", `a.csv:2:3: client: "me" is not a client; a client is like`},
 		{"a.csv", "time,client,bytes\n1,::1,\n", "a.csv:2:7: bytes: it is missing; a whole number"},
-		{"a.csv", "time,client,bytes\n1,::1,-5\n", `a.csv:2:7: bytes: "-5" is not one; a whole number from 0 to`},
-		{"a.csv", "time,client,bytes\n1,::1,1\n", "a.csv:2:1: listener: which listener it comes in through is not said; one of: dns, web, dnstcp"},
-		{"a.csv", "time,client,bytes,port\n1,::1,1,53\n", "a.csv:2:9: port: which listener it comes in through is not said; one of: dns, dnstcp"},
+		{"a.csv", "time,client,bytes\n1,::1,-5\n", `a.csv:2:7: bytes: "-5" is not allowed; a whole number from 0 to`},
+		{"a.csv", "time,client,bytes\n1,::1,1\n", "a.csv:2:1: listener: several listeners are possible; one of: dns, web, dnstcp"},
+		{"a.csv", "time,client,bytes,port\n1,::1,1,53\n", "a.csv:2:9: port: several listeners are possible; one of: dns, dnstcp"},
 		{"a.csv", "time,client,bytes,port\n1,::1,1,99\n", "a.csv:2:9: port: no listener has port 99; "},
-		{"a.csv", "time,client,bytes,port\n1,::1,1,99999\n", `a.csv:2:9: port: "99999" is not one; a whole number from 0 to 65535`},
+		{"a.csv", "time,client,bytes,port\n1,::1,1,99999\n", `a.csv:2:9: port: "99999" is not allowed; a whole number from 0 to 65535`},
 		{"a.csv", "time,client,bytes,listener\n1,::1,1,w\n", `a.csv:2:9: listener: there is no listener "w"; listeners: dns, `},
 		{"a.jsonl", "[]\n", "a.jsonl:1:1: syntax: the line is not an object; an object like"},
 		{"a.jsonl", "\n{\"time\": 1\n", "a.jsonl:2:1: syntax: the line is not one whole object; "},
@@ -115,8 +115,8 @@ func TestTraceErrors(t *testing.T) {
 	}
 }
 
-// FuzzTrace holds that any trace is refused with positioned errors, or can be
-// simulated and written out.
+// FuzzTrace checks that each trace is refused with positioned errors, or can be simulated and
+// written out.
 func FuzzTrace(f *testing.F) {
 	f.Add("time,client,port,bytes,messages,listener\n0.99,10.0.0.1,443,100,,\n1,10.0.0.1:5000,,0,2,dns\n", true)
 	f.Add("time,client,bytes,port\n2026-01-31T12:00:00.5Z,::1,65535,80\n2026-01-31T12:00:01Z,\"::1\",1,80\n", true)
@@ -139,18 +139,18 @@ func checkErrors(t *testing.T, err error) {
 	t.Helper()
 	var mistakes policy.Errors
 	if !errors.As(err, &mistakes) || len(mistakes) != 1 || mistakes[0].Key == "" || mistakes[0].Problem == "" || mistakes[0].Allowed == "" {
-		t.Errorf("refused with %#v", err)
+		t.Errorf("the trace is refused with %#v", err)
 	}
 }
 
-// checkArrivals holds that arrivals stand in order and can be simulated.
+// checkArrivals checks that arrivals are in order and can be simulated.
 func checkArrivals(t *testing.T, p *policy.Policy, found []Arrival) {
 	t.Helper()
 	if !slices.IsSortedFunc(found, func(a, b Arrival) int { return a.At.Compare(b.At) }) {
-		t.Errorf("not in order: %+v", found)
+		t.Errorf("the arrivals are not in order: %+v", found)
 	}
 	for i := range found {
-		found[i].Bytes = min(found[i].Bytes, 1<<20) // in pieces, more takes long
+		found[i].Bytes = min(found[i].Bytes, 1<<20) // more pieces would take too long
 	}
 	simulated(t, p, []Source{all(found)}, Options{For: time.Hour, Curves: true})
 }

@@ -1,4 +1,5 @@
-// Package exchangetest is a host for an exchange, in memory and in virtual time.
+// Package exchangetest is a host for an exchange, in memory and in virtual time. It is for
+// tests.
 package exchangetest
 
 import (
@@ -10,22 +11,22 @@ import (
 	"shaper/stats"
 )
 
-// Host is a connection between a client and a provider. Whoever uses it makes the exchange
-// of it, and calls Drive whenever something has happened to Up or Down.
+// A Host is a connection between a client and a provider. Whoever changes Up or Down calls
+// Drive afterwards.
 type Host struct {
 	Machine  *exchange.Exchange
 	Now      time.Time
-	Tick     time.Duration // that passes whenever the exchange asks for the time
+	Tick     time.Duration // how much time passes each time the exchange asks for it
 	Up, Down Stream
 	Over     bool         // the connection has ended
-	Result   stats.Result // how
-	Lingers  bool         // the client has been told that the connection ends
+	Result   stats.Result // how it ended
+	Lingers  bool         // the client was told that the connection ends
 
 	again bool
 }
 
-// New returns the host of a connection that begins at now. Config lacks the exchange's
-// own: Host, Up and Down.
+// New returns the host of a connection that begins at now. It sets Host, Up and Down of the
+// Config.
 func New(now time.Time, c exchange.Config) *Host {
 	h := &Host{Now: now}
 	h.Up, h.Down = Stream{host: h, Room: -1}, Stream{host: h, Room: -1}
@@ -34,7 +35,7 @@ func New(now time.Time, c exchange.Config) *Host {
 	return h
 }
 
-// Drive drives the exchange at a time until it has nothing to do.
+// Drive sets the time, and drives the exchange until it has nothing to do.
 func (h *Host) Drive(now time.Time) {
 	h.Now = now
 	for h.again = true; h.again && !h.Over; {
@@ -73,7 +74,7 @@ func (h *Host) Cut(result stats.Result) { h.Finish(result) }
 // Linger implements exchange.Host.
 func (h *Host) Linger() { h.Lingers = true }
 
-// Finish ends the connection.
+// Finish ends the connection with a result, unless it has ended before.
 func (h *Host) Finish(result stats.Result) {
 	if !h.Over {
 		h.Over, h.Result = true, result
@@ -81,21 +82,21 @@ func (h *Host) Finish(result stats.Result) {
 	}
 }
 
-// Stream is one direction of the connection.
+// A Stream is one direction of the connection.
 type Stream struct {
-	In   []byte // what the sender has sent, and the exchange has not read
-	Ends error  // what follows: io.EOF or exchange.ErrCut; nil: more may come
-	Most int    // bytes that are read at once; 0: any number
+	In   []byte // what the sender has sent and the exchange has not read
+	Ends error  // what follows In: io.EOF or exchange.ErrCut; nil: more may come
+	Most int    // bytes that one Read returns at most; 0: any number
 
-	Got   []byte         // what the receiver has
+	Got   []byte         // what was written to the receiver
 	Room  int            // bytes that the receiver still takes; -1: any number
-	Told  bool           // the receiver has been told that nothing more comes
-	Fault error          // what the exchange says of bytes that are no message
-	Heard func(p []byte) // is called with what the receiver gets; may be nil
-	Cost  shaper.Cost    // of all that was counted
+	Told  bool           // End was called
+	Fault error          // the error of Break
+	Heard func(p []byte) // is called with what is written; may be nil
+	Cost  shaper.Cost    // the sum of all that Sent was told
 
 	host *Host
-	read bool // Ends has been read
+	read bool // Read has returned Ends
 }
 
 // Readable implements exchange.Direction.
@@ -131,7 +132,8 @@ func (s *Stream) Write(p []byte) (int, time.Time) {
 	return len(p), s.host.Now
 }
 
-// End implements exchange.Direction: a fault ends the connection, and so do two ends.
+// End implements exchange.Direction. A fault ends the connection, and so do the ends of both
+// directions.
 func (s *Stream) End() {
 	s.Told = true
 	switch h := s.host; {

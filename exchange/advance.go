@@ -1,0 +1,120 @@
+package exchange
+
+import "shaper/frame"
+
+// advance does the next thing that the lane can do. It returns false if the lane can do
+// nothing until something happens.
+func (l *lane) advance() bool {
+	switch {
+	case l.state == ended || l.out.isStuck() || l.state == waiting || l.backlog.moving != nil:
+		return false
+	case l.state == discarding:
+		return l.discard()
+	case l.state == finishing:
+		l.finish()
+		return false
+	case l.state == passing:
+		return l.body.passRemaining()
+	case len(l.backlog.ready) > 0 && l.backlog.resume():
+		return true
+	case l.backlog.behind.n > 0 && l.backlog.followBehind():
+		return true
+	case l.state == handling:
+		return l.handle()
+	case l.x.isHTTP() && l.backlog.n > 0:
+		return false // the next message would overtake it
+	}
+	return l.look()
+}
+
+// look finds what the input begins with.
+func (l *lane) look() bool {
+	n, event, err := l.scan.Next(l.in.bytes())
+	if err != nil {
+		l.fail(err)
+		return false
+	}
+	switch event {
+	case frame.More:
+		return l.readMore()
+	case frame.Hold:
+		return !l.isUp() && l.x.writeDueRefusals()
+	case frame.Whole, frame.Head:
+		return l.find(n, event == frame.Whole)
+	}
+	return l.body.pass(n, event == frame.End)
+}
+
+// readMore reads more. At the end of the stream, it decides what the remaining bytes are.
+func (l *lane) readMore() bool {
+	switch {
+	case l.read():
+		return true
+	case l.in.end == open || l.backlog.n > 0:
+		return false
+	case l.in.end == cut: // the beginning of a message is no message
+		l.finish()
+		return false
+	}
+	event, err := l.scan.End(l.in.bytes())
+	switch {
+	case err != nil:
+		l.fail(err)
+		return false
+	case event == frame.Whole:
+		return l.find(l.in.len(), true)
+	case event == frame.End:
+		l.messageEnded()
+	}
+	l.finish()
+	return false
+}
+
+// find takes note of a message that the input begins with. n bytes of it are there: all of it
+// if it is whole, else its head.
+func (l *lane) find(n int, whole bool) bool {
+	l.state = handling
+	f := &l.found
+	f.message, f.size, f.whole, f.follower = *l.scan.Message(), n, whole, nil
+	if f.message.Kind == frame.Counted {
+		l.classify()
+		l.follow()
+	}
+	return l.handle()
+}
+
+// follow asks the watcher who follows the message that was found.
+func (l *lane) follow() {
+	if w := l.x.watcher; w != nil {
+		l.found.follower = w.Found(l.x.now, Found{
+			Direction: l.direction, Message: &l.found.message, Size: l.found.size, Class: l.class(), Asks: l.asks(),
+		})
+	}
+}
+
+// handle passes on, queues or refuses the message that was found. It returns false if it can
+// do nothing yet.
+func (l *lane) handle() bool {
+	m := &l.found.message
+	switch {
+	case m.Kind == frame.Counted:
+		return l.handleCounted()
+	case m.InOrder && l.backlog.n > 0:
+		return l.keepPlace()
+	case l.x.isHTTP(): // a response passes as bytes
+		l.redirect()
+		return l.body.pass(l.found.size, l.found.whole)
+	}
+	l.passWhole()
+	return true
+}
+
+// redirect rewrites the response that was found, so that it does not lead the client past the
+// proxy.
+func (l *lane) redirect() {
+	if o := l.x.origin; o != nil {
+		n := len(o.Redirect(l.in.bytes()[:l.found.size]))
+		l.in.off += l.found.size - n
+		l.found.size = n
+	}
+}

@@ -1,0 +1,147 @@
+package exchange
+
+import (
+	"time"
+
+	"shaper/shaper"
+	"shaper/stats"
+	"shaper/unit"
+)
+
+// handleCounted handles a counted message that was found: it leaves, waits, or is refused. If
+// handleCounted returns false, the message stays in the input, with all that is behind it.
+func (l *lane) handleCounted() bool {
+	class, tag := l.class(), uint16(0)
+	if l.isUp() {
+		if l.x.down.out.isFlooded() {
+			return false // the client first has to read its refusals
+		}
+		tag = l.found.tag
+		l.body.flow.Move(l.x.now, class.Counting(unit.Bytes)) // the body of this message passes in the same class
+	}
+	if class == nil { // nothing limits messages to the client
+		if f := l.found.follower; f != nil {
+			l.found.follower = nil
+			f.Sent(l.x.now)
+		}
+		l.passWhole()
+		return true
+	}
+	behindOthers := l.backlog.behind.n > 0 || l.isUp() && !l.x.link.Room()
+	room := l.mayKeep(tag, behindOthers)
+	if !room && MakesWait(class, l.x.protocol, l.found.message.Refusable) {
+		return false
+	}
+	l.state = reading
+	switch m := l.newMessage(class, tag); {
+	case !room:
+		m.refuse(stats.QueueFull)
+	case behindOthers:
+		m.wait(behind)
+	default:
+		m.enter()
+	}
+	if !l.x.stopped {
+		l.in.consume(l.found.size)
+	}
+	return true
+}
+
+// keepPlace queues a message that costs nothing and must not overtake those before it. If it
+// returns false, the message stays in the input.
+func (l *lane) keepPlace() bool {
+	class := l.class()
+	if class == nil || !l.x.allowsOvertaking() || !l.mayKeep(0, true) {
+		return false
+	}
+	l.state = reading
+	l.newMessage(class, 0).wait(behind)
+	l.in.consume(l.found.size)
+	return true
+}
+
+// mayKeep reports whether this connection may hold the message that was found, if it has to
+// wait in its class or behind others. An empty list always has room for the first one.
+func (l *lane) mayKeep(tag uint16, behindOthers bool) bool {
+	b := l.backlog.of(tag)
+	switch {
+	case behindOthers && l.backlog.behind.n == 0, !behindOthers && b.isEmpty():
+		return true
+	case !l.x.allowsOvertaking() && b.parked.n > 0:
+		return false
+	}
+	return l.backlog.hasRoom(l.found.size)
+}
+
+// enter offers a message to its class. It leaves at once, waits there, is parked, or is
+// refused.
+func (m *message) enter() {
+	b, verdict := m.lane.backlog.of(m.tag), shaper.Full
+	switch {
+	case m.class == nil: // the class went with a reload
+		verdict = shaper.Leaves
+	case b.lostTurns(): // it would overtake these
+		m.wait(missed)
+		m.lane.backlog.departed(m.tag)
+		return
+	case b.parked.n == 0: // it overtakes none that is parked
+		verdict = m.offer()
+	}
+	m.judge(verdict)
+}
+
+// offer asks the class of a message whether it may leave. If the sender is made to wait, one
+// message of the lane may wait even if the queue has no room.
+func (m *message) offer() shaper.Verdict {
+	x := m.lane.x
+	x.noteTime(x.host.Time())
+	m.item.Accepted = m.place == missed
+	m.item.Patient = m.lane.backlog.of(m.tag).queued == 0 && m.makesWait()
+	return m.class.Enter(x.now, &m.item)
+}
+
+func (m *message) makesWait() bool { return MakesWait(m.class, m.lane.x.protocol, m.refusable) }
+
+// judge does with a message, which is in no list, what its class says.
+func (m *message) judge(verdict shaper.Verdict) {
+	switch {
+	case verdict == shaper.Leaves:
+		m.leave(&m.item)
+	case verdict == shaper.Waits:
+		m.wait(queued)
+	case m.makesWait():
+		m.wait(parked)
+	default:
+		m.refuse(reasonOf(verdict))
+	}
+}
+
+// leave sends a message. item is what the class has let go: that of this message, or of a
+// later one whose turn this message takes.
+func (m *message) leave(item *shaper.Item) {
+	l := m.lane
+	if l.isUp() {
+		l.x.link.Sent(m.frame(), l.x.now)
+	}
+	if m.follower != nil {
+		m.follower.Sent(l.x.now)
+	}
+	l.out.send(m.bytes())
+	item.Left(l.x.now)
+	l.wire.Sent(m.class, m.item.Cost)
+	m.release()
+}
+
+// leaveUnsent tells the class that the item of the message has left although nothing was sent.
+func (m *message) leaveUnsent(now time.Time) {
+	m.item.Left(now)
+	if m.item.Asks {
+		m.class.Answered(now, false)
+	}
+}
+
+// canSend reports whether a message that leaves now can be sent: the receiver has taken almost
+// all that was written before, and the link has room for another request.
+func (l *lane) canSend() bool {
+	return (len(l.out.held) <= MostHeld || l.wire.Writable()) && (!l.isUp() || l.x.link.Room())
+}

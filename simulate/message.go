@@ -1,0 +1,99 @@
+package simulate
+
+import (
+	"time"
+
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/stats"
+)
+
+// A message is a message of a link. It follows its own way through the exchange.
+type message struct {
+	link     *link
+	arrived  time.Time
+	fields   policy.Fields // what rules see of it
+	bytes    int64
+	messages int64
+	size     int // those that the exchange takes for the message; the rest is its body
+	returns  bool
+
+	class  *class        // that it enters; see enters
+	bucket *shaper.Class // the class, or one of its buckets
+	asks   bool          // it counts as answered when it has left
+	waited bool
+	over   bool
+	next   *message // in the inbox, or among those that may be used again
+}
+
+// largest is the longest message without a body, in bytes: a PDU of SMPP.
+const largest = 128 << 10
+
+// enters notes the class that the message enters, and whether it gets an answer.
+func (m *message) enters(class *class, bucket *shaper.Class, asks bool) {
+	m.class, m.bucket, m.asks = class, bucket, asks
+	for up := m.class; up != nil; up = up.parent {
+		up.arrive(m.link.run, &shaper.Cost{Bytes: m.bytes})
+	}
+}
+
+// waits notes that the message did not leave at once.
+func (m *message) waits() {
+	m.waited = true
+	for up := m.class; up != nil; up = up.parent {
+		up.wait(m.link.run, &shaper.Cost{Bytes: m.bytes})
+	}
+}
+
+// Sent implements exchange.Follower.
+func (m *message) Sent(now time.Time) {
+	r := m.link.run
+	if m.asks {
+		m.bucket.Answered(now, true)
+	}
+	for up := m.class; up != nil; up = up.parent {
+		up.leave(r, &shaper.Cost{Bytes: m.bytes}, now.Sub(m.arrived), m.waited)
+	}
+	if r.Departures != nil && r.err == nil {
+		r.err = r.Departures(&Departure{At: now, Arrived: m.arrived, Class: m.class.conf.Name, Source: m.link.client.of.Source, Bytes: m.bytes})
+	}
+	m.done()
+}
+
+// Refused implements exchange.Follower.
+func (m *message) Refused(_ time.Time, reason stats.Reason) {
+	for up := m.class; up != nil; up = up.parent {
+		up.refused[reason].add(m.bytes)
+		up.quit(m.bytes, m.waited)
+	}
+	m.done()
+}
+
+// Dropped implements exchange.Follower.
+func (m *message) Dropped(_ time.Time, reason stats.Reason) {
+	for up := m.class; up != nil; up = up.parent {
+		up.dropped[reason].add(m.bytes)
+		up.quit(m.bytes, m.waited)
+	}
+	m.done()
+}
+
+// done ends the message. If drive has not looked at it yet, drive releases it.
+func (m *message) done() {
+	m.over = true
+	if m.waited {
+		m.link.run.reuse(m)
+	}
+}
+
+// newMessage returns a message to fill.
+func (r *run) newMessage() *message {
+	m := r.freeMessages
+	if m == nil {
+		return new(message)
+	}
+	r.freeMessages = m.next
+	return m
+}
+
+func (r *run) reuse(m *message) { r.freeMessages, m.next = m, r.freeMessages }
