@@ -1,6 +1,7 @@
 package main
 
-// introduction is the beginning of the report.
+// introduction is the beginning of the report. Its arguments are the lines about the machine
+// and the name of the plot.
 const introduction = `# Benchmarks
 
 The same work directly, through HAProxy, through nginx and through shaper, in turn, each time through a fresh process.
@@ -32,7 +33,7 @@ const method = `
 - Everything else is as each comes. The policies and configurations are in ` + "`tests/bench/peers.go`" + `.
 `
 
-// groups says what stands above the table of each group.
+// groups holds the heading and introduction of each group's table.
 var groups = map[string]struct{ title, about string }{
 	"bulk":  {"Bulk", `TCP as fast as it goes. Fairness is Jain's index over the connections: 1 where all get the same.`},
 	"rtt":   {"Round trips", `A question of 100 bytes and an answer of 100 bytes, 20,000 times, over one connection.`},
