@@ -29,7 +29,7 @@ func TestWatchSeesABusyMachine(t *testing.T) {
 	}
 	t.Log(m)
 	if m.Late < 500*time.Microsecond || m.Waiting < 0.4 || m.busy(500*time.Microsecond) == "" {
-		t.Errorf("two busy loops on each processor: %+v, which counts as quiet", m)
+		t.Errorf("two busy loops on each processor: %+v, which does not look busy", m)
 	}
 }
 
