@@ -15,7 +15,7 @@ import (
 // close_notify. A cut end is a reset, or in TLS the lack of a close_notify.
 //
 // The end must be clean if the other side ended with a FIN (plain text) or a close_notify (TLS),
-// and not within a message. In all other cases it must be cut.
+// and not within a message. In all other cases it must be cut. An end completes the last line.
 const ends = `
 side      protocol  place    FIN    RST  silence  TLS:notify  TLS:FIN  TLS:RST  TLS:alert  TLS:garbage  TLS:silence
 

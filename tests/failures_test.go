@@ -193,7 +193,7 @@ func TestOneDaemonForOneSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, stderr, code := p.cli("run"); code != 1 || !strings.Contains(stderr, "no socket") {
-		t.Errorf("with a file in place of the socket: exit %d, want 1: %s", code, stderr)
+		t.Errorf("a file in its place: exit %d: %s", code, stderr)
 	}
 }
 

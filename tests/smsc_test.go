@@ -252,7 +252,7 @@ func (p *provider) got() []submission {
 	return p.all[:len(p.all):len(p.all)]
 }
 
-// esmeConn is an SMPP client that a test drives. Only the test's goroutine uses it.
+// esmeConn is an SMPP client that a test drives. One goroutine calls its methods.
 type esmeConn struct {
 	*net.TCPConn
 	t        *testing.T
