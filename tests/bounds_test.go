@@ -18,8 +18,8 @@ import (
 	"shaper/tests/trial"
 )
 
-// What waits is bounded, whatever is offered: over TCP by the sockets' buffers
-// and one piece for each connection, over UDP by the queue of the class.
+// Memory is bounded, whatever clients offer: over TCP by the sockets' buffers and one piece for
+// each connection, over UDP by the queue of the class.
 func TestMemoryIsFlatUnderAGigabyte(t *testing.T) {
 	p := start(t, plain(), `
 [class.stream]
@@ -36,7 +36,7 @@ protocol = "udp"
 upstream = "discard:"
 class = "datagrams"
 `)
-	offerDatagrams(t, p.addr("udp"), 4<<20) // buffers are taken once
+	offerDatagrams(t, p.addr("udp"), 4<<20) // the daemon allocates its buffers
 	before := p.memory("VmRSS")
 	for range 20 {
 		go flood(dial(t, "", p.addr("tcp")), 64<<10)
@@ -44,18 +44,18 @@ class = "datagrams"
 	offered := offerDatagrams(t, p.addr("udp"), 1<<30)
 	c := p.class("datagrams")
 	grown := p.memory("VmHWM") - before
-	trial.Figure(t, "RSS grows while 1 GiB is offered to 1 kB/s", "%s", mib(grown))
-	t.Logf("%s of datagrams offered, %s dropped, %d wait; 20 connections write what they can; RSS from %s by at most %s",
+	trial.Figure(t, "RSS growth while 1 GiB is offered to 1 kB/s", "%s", mib(grown))
+	t.Logf("%s of datagrams offered, %s dropped, %d wait; 20 connections write as much as they can; RSS grows from %s by at most %s",
 		mib(offered), mib(int(c.Dropped["queue_full"].Bytes)), c.Backlog, mib(before), mib(grown))
 	if grown > 16<<20 {
-		t.Errorf("RSS grew by %s", mib(grown))
+		t.Errorf("RSS grew by %s, want at most 16 MiB", mib(grown))
 	}
 	if offered < 1<<30 || c.Dropped["queue_full"].Items == 0 {
-		t.Errorf("only %d bytes were offered, %d dropped", offered, c.Dropped["queue_full"].Bytes)
+		t.Errorf("%d bytes offered, want %d; %d dropped, want some", offered, 1<<30, c.Dropped["queue_full"].Bytes)
 	}
 }
 
-// offerDatagrams sends so many bytes, as fast as the socket takes them.
+// offerDatagrams sends at least n bytes of datagrams, as fast as the socket takes them.
 func offerDatagrams(t *testing.T, to string, n int) (sent int) {
 	t.Helper()
 	c, err := net.Dial("udp", to)
@@ -80,17 +80,17 @@ upstream = "echo:"
 class = "a"
 `
 
-// Without descriptors accepting neither ends nor spins, and it goes on within
-// a second after there are some again.
+// If the process has no free descriptors, accepting neither ends nor spins. It resumes within a
+// second after descriptors are free.
 func TestWithoutDescriptors(t *testing.T) {
 	p := start(t, plain(), echoAt10MB)
 	before := p.descriptors()
 	addr := p.addr("a")
-	exchange(t, dial(t, "", addr), 10) // a session: its client, and both ends of the echo
+	echo(t, dial(t, "", addr), 10) // opens a session and its descriptors
 	waitFor(t, "the command's connection is closed", func() bool { return p.descriptors() <= before+3 })
-	p.limitDescriptors(p.firstFree()) // the limit is on their numbers
+	p.limitDescriptors(p.firstFree()) // RLIMIT_NOFILE bounds the number of a descriptor
 	var waiting []net.Conn
-	for range 50 { // in the backlog of the socket
+	for range 50 { // these wait in the socket's backlog
 		waiting = append(waiting, dial(t, "", addr))
 	}
 	waitFor(t, "accepting fails", func() bool { return strings.Contains(p.log.String(), "accept failed") })
@@ -100,18 +100,19 @@ func TestWithoutDescriptors(t *testing.T) {
 	}
 	p.limitDescriptors(1000)
 	watch, began := trial.Begin(), time.Now()
-	exchange(t, dial(t, "", addr), 10)
+	echo(t, dial(t, "", addr), 10)
 	took := time.Since(began)
-	t.Logf("without descriptors: %.2f %% of a processor; back %v after there were some", 100*load, took.Round(time.Millisecond))
+	t.Logf("without descriptors: %.2f %% of a processor; accepts again after %v", 100*load, took.Round(time.Millisecond))
 	if load > 0.02 {
-		t.Errorf("it takes %.1f %% of a processor", 100*load)
+		t.Errorf("accepting takes %.1f %% of a processor, want at most 2 %%", 100*load)
 	}
 	watch.Below(t, "recovering", took, time.Second)
 	if p.metric(`shaper_accept_errors_total{listener="a"}`) == 0 {
-		t.Error("the errors are not counted")
+		t.Error("shaper_accept_errors_total does not count the errors")
 	}
 }
 
+// limitDescriptors sets the daemon's RLIMIT_NOFILE. It can raise the limit again.
 func (p *program) limitDescriptors(n int) {
 	p.t.Helper()
 	limit := unix.Rlimit{Cur: uint64(n), Max: 20_000}
@@ -124,7 +125,8 @@ func (p *program) limitDescriptors(n int) {
 	}
 }
 
-// startFull returns a daemon with full queues at 1 kB/s, of streams and of datagrams.
+// startFull starts a daemon and fills its queues: ten streams wait in a class of 1 kB/s, and
+// datagrams in a class of 1 packet/s. Drain is the drain time of the policy.
 func startFull(t *testing.T, drain string) *program {
 	p := start(t, plain(), `
 [daemon]
@@ -153,7 +155,7 @@ class = "b"
 	return p
 }
 
-// What waits cannot hold up the stop: it is reset at the deadline, and counted.
+// Sessions that wait do not delay the stop: shaper resets and counts them at the deadline.
 func TestStopEndsByTheDeadline(t *testing.T) {
 	t.Parallel()
 	const drain = 2 * time.Second
@@ -164,11 +166,11 @@ func TestStopEndsByTheDeadline(t *testing.T) {
 	took := time.Since(began)
 	t.Logf("stopped after %v of %v", took.Round(time.Millisecond), drain)
 	if took < drain-50*time.Millisecond {
-		t.Errorf("stopped after %v, the deadline is %v", took, drain)
+		t.Errorf("stopped after %v, before the deadline of %v", took, drain)
 	}
 	watch.Below(t, "the stop", took-drain, time.Second)
 	if !strings.Contains(p.log.String(), "reset=11") {
-		t.Errorf("the log does not count ten streams and a session of datagrams:\n%s", p.log)
+		t.Errorf("the log does not count ten streams and one datagram session as reset:\n%s", p.log)
 	}
 }
 
@@ -178,7 +180,7 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	waitFor(t, "it drains", func() bool { return strings.Contains(p.log.String(), "msg=stopping") })
 	if code := getCode(p, "/readyz"); code != 503 {
-		t.Errorf("/readyz answers %d while it drains", code)
+		t.Errorf("/readyz answers %d during the drain, want 503", code)
 	}
 	watch, began := trial.Begin(), time.Now()
 	p.signal(syscall.SIGTERM)
@@ -192,11 +194,11 @@ func getCode(p *program, path string) int {
 	return code
 }
 
-// connections is how many are made, of every kind of end.
+// connections is the number of connections that TestConnectionsLeaveNothing makes.
 var connections = trial.Size(20_000, 100_000)
 
-// After very many connections there is no descriptor and no goroutine more
-// than at the start.
+// After many connections that end in every way, the daemon has no more descriptors and
+// goroutines than at the start.
 func TestConnectionsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	p := start(t, plain(), strings.ReplaceAll(`
@@ -219,8 +221,8 @@ idle_timeout = "1s"
 	failed := connectInEveryWay(p.addr("echo"), p.addr("real"))
 	took := time.Since(began).Round(time.Millisecond)
 	t.Logf("%d connections in %v", connections, took)
-	trial.Figure(t, "connections of every end, that leave nothing", "%d in %v", connections, took)
-	failed.holds(t, "connections")
+	trial.Figure(t, "connections that end in every way and leave nothing", "%d in %v", connections, took)
+	failed.check(t, "connections")
 	ended := map[string]uint64{}
 	for _, l := range p.status().Listeners {
 		for result, n := range l.Ended {
@@ -230,16 +232,17 @@ idle_timeout = "1s"
 	t.Logf("ended: %v", ended)
 	for _, result := range []string{"ok", "reset", "timeout"} {
 		if ended[result] == 0 {
-			t.Errorf("none ended as %s", result)
+			t.Errorf("no session ended as %s", result)
 		}
 	}
-	holdsWithin(t, "open sessions", 0, func() int { return len(p.sessions()) })
-	holdsWithin(t, "descriptors", descriptors, p.descriptors)
-	holdsWithin(t, "goroutines", goroutines, func() int { return int(p.metric("go_goroutines")) })
+	waitForAtMost(t, "open sessions", 0, func() int { return len(p.sessions()) })
+	waitForAtMost(t, "descriptors", descriptors, p.descriptors)
+	waitForAtMost(t, "goroutines", goroutines, func() int { return int(p.metric("go_goroutines")) })
 }
 
-func connectInEveryWay(addrs ...string) *tally {
-	var failed tally
+// connectInEveryWay makes the connections, 64 at a time, in turn to each address.
+func connectInEveryWay(addrs ...string) *attempts {
+	var failed attempts
 	var wg sync.WaitGroup
 	var next atomic.Int64
 	for range 64 {
@@ -253,8 +256,8 @@ func connectInEveryWay(addrs ...string) *tally {
 	return &failed
 }
 
-// endInSomeWay makes one connection: one of 500 is left alone until it times
-// out, the others end by a FIN, a half-close or a RST.
+// endInSomeWay makes connection n. One of 500 stays idle until it times out. The others end with
+// a FIN, a half-close or a RST.
 func endInSomeWay(addr string, n int) error {
 	c, err := dialFrom("127.0.0."+strconv.Itoa(1+n%20), addr)
 	if err != nil {
@@ -268,21 +271,21 @@ func endInSomeWay(addr string, n int) error {
 	}
 	switch {
 	case n%500 == 1:
-		_, err := io.Copy(io.Discard, c) // ends with a reset, by idle_timeout
+		_, err := io.Copy(io.Discard, c) // idle_timeout resets it
 		if err == nil {
-			return fmt.Errorf("a connection that timed out looks as if it had ended cleanly")
+			return fmt.Errorf("a connection that timed out ends cleanly, want a reset")
 		}
 		return nil
 	case n%3 == 0:
 		c.SetLinger(0) // RST
 		return nil
 	case n%3 == 1:
-		if err := c.CloseWrite(); err != nil { // half-close: the answer still comes
+		if err := c.CloseWrite(); err != nil { // half-close: the echo still arrives
 			return err
 		}
 		got, err := io.ReadAll(c)
 		if err == nil && !bytes.Equal(got, hello) {
-			err = fmt.Errorf("got %q", got)
+			err = fmt.Errorf("the echo is %q, want %q", got, hello)
 		}
 		return err
 	}

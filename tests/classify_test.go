@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// Clients get the classes of their rules, by where they come from and by the
-// port that they come to.
+// The rules assign classes to clients by source address and by port.
 func TestClientsGetTheClassesOfTheirRules(t *testing.T) {
 	t.Parallel()
 	p, ports := startClasses(t)
@@ -19,19 +18,19 @@ func TestClientsGetTheClassesOfTheirRules(t *testing.T) {
 		{"127.0.0.2", ports[0], "two"},
 		{"127.0.0.3", ports[0], "three"},
 		{"127.0.0.1", ports[1], "door"},
-		{"127.0.0.3", ports[1], "three"}, // its rule comes first
+		{"127.0.0.3", ports[1], "three"}, // the rule of source 127.0.0.3 comes first
 	} {
 		t.Run(test.from+" to port "+fmt.Sprint(i), func(t *testing.T) {
 			before := p.class(test.class).Sent["upstream"].Bytes
 			c := dial(t, test.from, "127.0.0.1:"+test.port)
-			if got := exchange(t, c, 1000+i); got != 1000+i {
-				t.Fatalf("%d bytes came back", got)
+			if got := echo(t, c, 1000+i); got != 1000+i {
+				t.Fatalf("%d bytes came back, want %d", got, 1000+i)
 			}
 			if got := p.class(test.class).Sent["upstream"].Bytes - before; got != uint64(1000+i) {
-				t.Errorf("class %s counts %d bytes, %d were sent", test.class, got, 1000+i)
+				t.Errorf("class %s counts %d bytes, want %d", test.class, got, 1000+i)
 			}
-			holdsSession(t, p, c.LocalAddr().String(), test.class)
-			holdsExplained(t, p, test.from, test.port, test.class)
+			checkSession(t, p, c.LocalAddr().String(), test.class)
+			checkExplain(t, p, test.from, test.port, test.class)
 		})
 	}
 }
@@ -63,8 +62,8 @@ class = "door"
 `)), ports
 }
 
-// exchange sends n bytes to an echo, and returns how many came back.
-func exchange(t *testing.T, c net.Conn, n int) int {
+// echo sends n bytes to an echo upstream, and returns how many came back.
+func echo(t *testing.T, c net.Conn, n int) int {
 	t.Helper()
 	if _, err := c.Write(make([]byte, n)); err != nil {
 		t.Fatal(err)
@@ -76,12 +75,13 @@ func exchange(t *testing.T, c net.Conn, n int) int {
 	return got
 }
 
-func holdsSession(t *testing.T, p *program, client, class string) {
+// checkSession checks that `shaper sessions` shows a client in a class.
+func checkSession(t *testing.T, p *program, client, class string) {
 	t.Helper()
 	for _, s := range p.sessions() {
 		if s.Client == client {
 			if s.Class != class {
-				t.Errorf("shaper sessions shows %s in class %s, not %s", client, s.Class, class)
+				t.Errorf("shaper sessions shows %s in class %s, want %s", client, s.Class, class)
 			}
 			return
 		}
@@ -89,7 +89,7 @@ func holdsSession(t *testing.T, p *program, client, class string) {
 	t.Errorf("shaper sessions does not show %s", client)
 }
 
-// explained is what `explain --json` prints of one way in.
+// explained is what `explain --json` prints for one listener.
 type explained struct {
 	Class   string `json:"class"`
 	Rule    int    `json:"rule"`
@@ -100,7 +100,7 @@ type explained struct {
 	} `json:"skipped"`
 }
 
-// reasons are what explain says where a class is decided.
+// reasons holds, for each class, the reason that explain gives for it.
 var reasons = map[string]string{
 	"other": `no rule matches, so it is the class of listener "a"`,
 	"two":   "source 127.0.0.2 is in 127.0.0.2/32",
@@ -108,7 +108,9 @@ var reasons = map[string]string{
 	"door":  "port PORT is in PORT",
 }
 
-func holdsExplained(t *testing.T, p *program, source, port, class string) {
+// checkExplain checks that `shaper explain` names the class, its reason, and each rule before it
+// that does not match.
+func checkExplain(t *testing.T, p *program, source, port, class string) {
 	t.Helper()
 	var all []explained
 	if err := json.Unmarshal([]byte(p.must("explain", source, "--port", port, "--json")), &all); err != nil || len(all) != 1 {

@@ -11,8 +11,8 @@ import (
 	"shaper/frame"
 )
 
-// The policies that the documents of messages show are sound, and that of README.md is
-// the one TestKannel runs.
+// The policies in README.md, docs/protocols.md and docs/recipes.md pass `shaper check`.
+// README.md shows the class of TestKannel.
 func TestPoliciesInDocuments(t *testing.T) {
 	shown := 0
 	for _, name := range []string{"README.md", "docs/protocols.md", "docs/recipes.md"} {
@@ -35,11 +35,11 @@ func TestPoliciesInDocuments(t *testing.T) {
 		}
 	}
 	if shown < 5 {
-		t.Errorf("only %d policies are shown", shown)
+		t.Errorf("the documents show %d policies, want at least 5", shown)
 	}
 }
 
-// Each reason for which a session ends is explained to users.
+// docs/protocols.md explains each reason for which a message protocol ends a session.
 func TestReasonsAreExplained(t *testing.T) {
 	text, err := os.ReadFile("../docs/protocols.md")
 	if err != nil {
@@ -52,15 +52,15 @@ func TestReasonsAreExplained(t *testing.T) {
 	}
 }
 
-// The commands that simulate work as they stand: those of README.md in a clone, those of
-// docs/recipes.md beside the policies that it shows, in the order in which it names them.
+// The simulate commands of README.md work in a clone. Those of docs/recipes.md work beside the
+// policies that it shows. The example policies that documents name pass `shaper check`.
 func TestCommandsInDocuments(t *testing.T) {
 	readme, recipes := textOf(t, "../README.md"), textOf(t, "../docs/recipes.md")
 	if n := runSimulations(t, readme, copyTree(t)); n < 2 {
-		t.Errorf("README.md shows %d commands that simulate", n)
+		t.Errorf("README.md shows %d simulate commands, want at least 2", n)
 	}
 	if n := runSimulations(t, recipes, policiesOf(t, recipes)); n < 1 {
-		t.Errorf("docs/recipes.md shows %d commands that simulate", n)
+		t.Errorf("docs/recipes.md shows %d simulate commands, want at least 1", n)
 	}
 	example := regexp.MustCompile(`docs/examples/[\w.-]+`)
 	for _, name := range []string{"README.md", "docs/operations.md"} {
@@ -84,8 +84,7 @@ func textOf(t *testing.T, name string) string {
 	return string(text)
 }
 
-// runSimulations runs each command of a text that simulates, in a directory, and returns
-// how many there are.
+// runSimulations runs each simulate command of a text in dir, and returns how many it found.
 func runSimulations(t *testing.T, text, dir string) (found int) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -103,8 +102,8 @@ func runSimulations(t *testing.T, text, dir string) (found int) {
 	return found
 }
 
-// policiesOf writes each policy that a text shows into a new directory, under the name
-// that the next command gives it.
+// policiesOf writes each policy that a text shows to a file in a new directory. The next command
+// in the text names the file.
 func policiesOf(t *testing.T, text string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -117,29 +116,29 @@ func policiesOf(t *testing.T, text string) (dir string) {
 	return dir
 }
 
-// The Go that docs/go.md shows stands in the examples of package client, which run.
+// The Go code in docs/go.md is part of the examples of package client, which run as tests.
 func TestGoInDocuments(t *testing.T) {
 	examples := flat(textOf(t, "../client/example_test.go"))
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(textOf(t, "../docs/go.md"), -1)
 	if len(blocks) < 4 {
-		t.Errorf("docs/go.md shows only %d blocks", len(blocks))
+		t.Errorf("docs/go.md shows %d blocks of Go, want at least 4", len(blocks))
 	}
 	for _, block := range blocks {
 		if !strings.Contains(examples, flat(block[1])) {
-			t.Errorf("no example of client has:\n%s", block[1])
+			t.Errorf("no example of package client contains:\n%s", block[1])
 		}
 	}
 }
 
-// flat returns a text without what indents its lines.
+// flat removes the tabs that indent lines.
 func flat(text string) string { return regexp.MustCompile(`(?m)^\t+`).ReplaceAllString(text, "") }
 
-// A key that two pages have a row for has the same default in both.
+// A key that has a row in both docs/protocols.md and docs/policy.md has the same default in both.
 func TestDefaultsInDocuments(t *testing.T) {
 	defaults := func(text string, row *regexp.Regexp) map[string]string {
 		all := map[string]string{}
 		for _, m := range row.FindAllStringSubmatch(text, -1) {
-			if all[m[1]] == "" { // else it is what a rule looks at
+			if all[m[1]] == "" { // a later row of that name is a key of rules
 				all[m[1]] = m[2]
 			}
 		}
@@ -150,7 +149,7 @@ func TestDefaultsInDocuments(t *testing.T) {
 	protocols := defaults(textOf(t, "../docs/protocols.md"), regexp.MustCompile("(?m)^\\| listener \\| `(\\w+)` \\| ([^|]+) \\|"))
 	policy := defaults(listener, regexp.MustCompile("(?m)^\\| `(\\w+)` \\| ([^|]+) \\|"))
 	if len(protocols) < 3 {
-		t.Fatalf("docs/protocols.md has the keys %v", protocols)
+		t.Fatalf("docs/protocols.md has the keys %v, want at least 3", protocols)
 	}
 	for key, value := range protocols {
 		if policy[key] != value {

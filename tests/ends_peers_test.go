@@ -15,39 +15,41 @@ import (
 
 var tlsVersions = []uint16{tls.VersionTLS12, tls.VersionTLS13}
 
-func dress(version uint16) string {
+// versionName names a version of TLS; 0 is plain text.
+func versionName(version uint16) string {
 	if version == 0 {
 		return "plain text"
 	}
 	return tls.VersionName(version)
 }
 
-// badRecord is one of TLS that no key has made.
+// badRecord is a TLS record that no key decrypts.
 var badRecord = append([]byte{23, 3, 3, 0, 64}, make([]byte, 64)...)
 
-// tapped is a connection beneath TLS.
-type tapped struct {
+// wireConn is the TCP connection beneath TLS, or the whole of a plain one.
+type wireConn struct {
 	*net.TCPConn
-	poisoned bool // the next record is a bad one
-	over     bool // TCP has ended
+	corrupt bool // Read returns badRecord
+	ended   bool // TCP has reported an end or an error
 }
 
-func (c *tapped) Read(p []byte) (int, error) {
-	if c.poisoned {
+func (c *wireConn) Read(p []byte) (int, error) {
+	if c.corrupt {
 		return copy(p, badRecord), nil
 	}
 	n, err := c.TCPConn.Read(p)
-	c.over = c.over || err != nil
+	c.ended = c.ended || err != nil
 	return n, err
 }
 
-// endPeer is one of the two that talk through shaper.
+// endPeer is the client or the upstream of a session through shaper.
 type endPeer struct {
-	net.Conn // plain text, or *tls.Conn
-	wire     *tapped
+	net.Conn // wire, or a *tls.Conn over it
+	wire     *wireConn
 }
 
-// end ends the connection, as far as the peer sends. It can still read.
+// end ends the sending direction of the peer in one of the ways of the table of ends. "silence"
+// does nothing.
 func (p *endPeer) end(way string) {
 	switch way {
 	case "FIN":
@@ -58,8 +60,8 @@ func (p *endPeer) end(way string) {
 	case "notify":
 		p.Conn.(*tls.Conn).CloseWrite()
 		p.wire.CloseWrite()
-	case "alert": // what TLS says of a bad record
-		p.wire.poisoned = true
+	case "alert": // TLS answers a bad record with an alert
+		p.wire.corrupt = true
 		p.Conn.Read(make([]byte, 1))
 		p.wire.CloseWrite()
 	case "garbage":
@@ -67,15 +69,17 @@ func (p *endPeer) end(way string) {
 	}
 }
 
-// see reads to the end, tells when so many bytes have arrived, and returns how it ended:
-// clean, cut, or not at all. Go takes a FIN without a close_notify for an end of TLS.
-func (p *endPeer) see(whole int, arrived chan<- struct{}) (got []byte, how string) {
+// readToEnd reads until the end. It closes arrived once it has read at least certain bytes. It
+// returns what it has read, and how that ended: "clean", "cut", or "not there" if no end comes.
+//
+// crypto/tls reports io.EOF for a FIN without close_notify too; wire.ended tells these apart.
+func (p *endPeer) readToEnd(certain int, arrived chan<- struct{}) (got []byte, how string) {
 	p.SetReadDeadline(time.Now().Add(patience))
-	tell := sync.OnceFunc(func() { close(arrived) })
-	defer tell()
+	report := sync.OnceFunc(func() { close(arrived) })
+	defer report()
 	for piece := make([]byte, 32<<10); ; {
-		if len(got) >= whole {
-			tell()
+		if len(got) >= certain {
+			report()
 		}
 		n, err := p.Read(piece)
 		got = append(got, piece[:n]...)
@@ -83,7 +87,7 @@ func (p *endPeer) see(whole int, arrived chan<- struct{}) (got []byte, how strin
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return got, "not there"
-		case err == io.EOF && !(secure && p.wire.over):
+		case err == io.EOF && !(secure && p.wire.ended):
 			return got, "clean"
 		default:
 			return got, "cut"
@@ -91,8 +95,8 @@ func (p *endPeer) see(whole int, arrived chan<- struct{}) (got []byte, how strin
 	}
 }
 
-// pass has one peer send a text, and the other one read it.
-func pass(from, to *endPeer, text string) error {
+// passText sends a text from one peer to the other.
+func passText(from, to *endPeer, text string) error {
 	got := make([]byte, len(text))
 	if _, err := io.WriteString(from, text); err != nil {
 		return err
@@ -102,9 +106,9 @@ func pass(from, to *endPeer, text string) error {
 	return err
 }
 
-// stage is a daemon with a listener for each protocol, with and without TLS on each side,
-// and with a short time-out or none.
-type stage struct {
+// testbed is a daemon with a listener for each route: each protocol, with and without TLS on each
+// side, with and without a short idle_timeout.
+type testbed struct {
 	program *program
 	routes  map[route]*endRoute
 	pair    tls.Certificate
@@ -114,17 +118,18 @@ type stage struct {
 type route struct {
 	protocol               string
 	clientTLS, upstreamTLS bool
-	silent                 bool
+	silent                 bool // the listener has a short idle_timeout
 }
 
-// endRoute is where a listener is, and what it leads to.
+// endRoute is the listener of a route, and its upstream.
 type endRoute struct {
-	mu       sync.Mutex // a connection is made at a time, so that both ends are known
 	addr     string
 	upstream *net.TCPListener
+
+	mu sync.Mutex // held while a session is made, so that accept returns its other end
 }
 
-const stageClasses = `
+const testbedClasses = `
 [class.bytes]
 rate = "4MB/s"
 per  = "connection"
@@ -133,11 +138,11 @@ rate = "50 messages/s"
 per  = "connection"
 `
 
-func newStage(t *testing.T) *stage {
-	s := &stage{routes: map[route]*endRoute{}, ca: newAuthority(t)}
+func newTestbed(t *testing.T) *testbed {
+	s := &testbed{routes: map[route]*endRoute{}, ca: newAuthority(t)}
 	s.pair = s.ca.issue("both", "127.0.0.1", time.Time{})
 	var policy strings.Builder
-	policy.WriteString(stageClasses)
+	policy.WriteString(testbedClasses)
 	classes := map[string][2]string{"tcp": {"bytes", "bytes"}, "http": {"messages", "bytes"}, "smpp": {"messages", "messages"},
 		"iso8583": {"messages", "messages"}, "lines": {"messages", "messages"}}
 	for protocol, class := range classes {
@@ -168,8 +173,8 @@ func (r route) name() string {
 	return fmt.Sprintf("%s-%t-%t-%t", r.protocol, r.clientTLS, r.upstreamTLS, r.silent)
 }
 
-// keys returns the lines of a listener that not all have.
-func (s *stage) keys(r route) (lines string) {
+// keys returns the keys of a listener that depend on its route.
+func (s *testbed) keys(r route) (lines string) {
 	if r.protocol == "iso8583" {
 		lines += "length_prefix = \"binary2\"\n"
 	}
@@ -185,8 +190,8 @@ func (s *stage) keys(r route) (lines string) {
 	return lines
 }
 
-// open makes a session for a case: the side that ends, and the other one.
-func (s *stage) open(c endCase) (from, to *endPeer, err error) {
+// open makes a session for a case. It returns the peer that ends, and the other one.
+func (s *testbed) open(c endCase) (from, to *endPeer, err error) {
 	r := route{c.protocol, c.version > 0, c.otherTLS, c.way == "silence"}
 	if c.side == "upstream" {
 		r.clientTLS, r.upstreamTLS = r.upstreamTLS, r.clientTLS
@@ -202,7 +207,7 @@ func (s *stage) open(c endCase) (from, to *endPeer, err error) {
 	return client, upstream, nil
 }
 
-// connect makes a session, and the TLS that it is within.
+// connect makes a session, with the TLS handshakes that its route asks for.
 func (e *endRoute) connect(r route, conf *tls.Config) (client, upstream *endPeer, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -210,7 +215,7 @@ func (e *endRoute) connect(r route, conf *tls.Config) (client, upstream *endPeer
 	if err != nil {
 		return nil, nil, err
 	}
-	client = &endPeer{wire: &tapped{TCPConn: c}}
+	client = &endPeer{wire: &wireConn{TCPConn: c}}
 	if client.Conn = client.wire; r.clientTLS {
 		client.Conn = tls.Client(client.wire, conf)
 		if err := client.handshake(); err != nil {
@@ -223,7 +228,7 @@ func (e *endRoute) connect(r route, conf *tls.Config) (client, upstream *endPeer
 		c.Close()
 		return nil, nil, err
 	}
-	upstream = &endPeer{wire: &tapped{TCPConn: u}}
+	upstream = &endPeer{wire: &wireConn{TCPConn: u}}
 	if upstream.Conn = upstream.wire; r.upstreamTLS {
 		upstream.Conn = tls.Server(upstream.wire, conf)
 		err = upstream.handshake()

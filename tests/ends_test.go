@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// ends says what one side sees when the other one ends: in each protocol, at each place in
-// the stream, in each way. An end that came by a fault is cut: a reset, or in TLS no
-// close_notify. A clean one is a FIN, in TLS behind a close_notify, and comes after all bytes.
+// ends says what one side sees if the other side ends, in each protocol, at each place in the
+// stream, in each way. A clean end comes after all bytes: it is a FIN, in TLS after a
+// close_notify. A cut end is a reset, or in TLS the lack of a close_notify.
 //
-// In plain text a FIN is clean, unless it stands within a message: then what came is not
-// whole. In TLS only a close_notify can be clean.
+// The end must be clean if the other side ended with a FIN (plain text) or a close_notify (TLS),
+// and not within a message. In all other cases it must be cut. An end completes the last line.
 const ends = `
 side      protocol  place    FIN    RST  silence  TLS:notify  TLS:FIN  TLS:RST  TLS:alert  TLS:garbage  TLS:silence
 
@@ -60,20 +60,20 @@ upstream  lines     between  clean  cut  cut      clean       cut      cut      
 upstream  lines     line     clean  cut  cut      clean       cut      cut      cut        cut          cut
 `
 
-// endCase is a cell of the table, with TLS or not on the side that does not end.
+// endCase is a cell of the table, for one version of TLS, with or without TLS on the other side.
 type endCase struct {
-	side, protocol, place string
-	version               uint16 // of TLS on the side that ends; 0: plain text
+	side, protocol, place string // side is the one that ends
+	version               uint16 // of TLS on that side; 0: plain text
 	way                   string
 	otherTLS              bool
 	want                  string
 }
 
 func (c endCase) String() string {
-	return fmt.Sprintf("%s %s %s, %s (%s), to %s", c.side, c.protocol, c.place, c.way, dress(c.version), map[bool]string{false: "plain text", true: "TLS"}[c.otherTLS])
+	return fmt.Sprintf("%s %s %s, %s (%s), to %s", c.side, c.protocol, c.place, c.way, versionName(c.version), map[bool]string{false: "plain text", true: "TLS"}[c.otherTLS])
 }
 
-// endCases reads the table. TLS is tried in both versions.
+// endCases returns the cases of the table, for both versions of TLS.
 func endCases() (all []endCase) {
 	rows := strings.Split(strings.TrimSpace(ends), "\n")
 	ways := strings.Fields(rows[0])
@@ -95,12 +95,12 @@ func endCases() (all []endCase) {
 	return all
 }
 
-// script is what stands before an end.
+// script says what both sides send before an end.
 type script struct {
-	opening string // what the side that ends sends first
-	asked   string // what the other side sends then
-	sent    string
-	whole   int // how much of it arrives, however it ends
+	opening string // the side that ends sends this first
+	reply   string // then the other side sends this
+	sent    string // then the side that ends sends this
+	certain int    // bytes of sent that must arrive in each way to end
 }
 
 var (
@@ -118,7 +118,7 @@ const (
 	upgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"
 )
 
-// pdu returns one of SMPP.
+// pdu returns an SMPP PDU with sequence number 7.
 func pdu(command uint32, body string) (p []byte) {
 	for _, word := range []uint32{uint32(16 + len(body)), command, 0, 7} {
 		p = binary.BigEndian.AppendUint32(p, word)
@@ -126,84 +126,84 @@ func pdu(command uint32, body string) (p []byte) {
 	return append(p, body...)
 }
 
-// script returns what is sent at a place. Three messages at once make them wait for their
-// class, and a body is more than sockets are read of at once.
+// script returns the script for the case's place. It sends three messages at once, so that they
+// wait for their class, and bodies that are longer than one read of a socket.
 func (c endCase) script() (s script) {
 	message := map[string]string{"clienthttp": request, "upstreamhttp": response, "clientsmpp": submit, "upstreamsmpp": deliver,
 		"clientiso8583": purchase, "upstreamiso8583": purchase, "clientlines": textLine, "upstreamlines": textLine}[c.side+c.protocol]
 	start := map[string]string{"client": "POST / HTTP/1.1\r\nHost: h\r\n", "upstream": "HTTP/1.1 200 OK\r\n"}[c.side]
 	body := string(noise(1, 200_000))
 	if c.side == "upstream" && c.protocol == "http" && c.place != "start" {
-		s.asked = strings.Repeat(request, 3)
+		s.reply = strings.Repeat(request, 3)
 	}
 	switch c.place {
 	case "start", "asked":
 	case "between":
 		s.sent = strings.Repeat(message, 3)
-		s.whole = len(s.sent)
+		s.certain = len(s.sent)
 	case "head":
 		s.sent = message + message[:7]
-		s.whole = len(message)
+		s.certain = len(message)
 	case "length", "line":
 		s.sent = message + message[:len(message)-3]
-		s.whole = len(message)
+		s.certain = len(message)
 		if c.protocol == "http" {
 			s.sent = message + start + "Content-Length: 200001\r\n\r\n" + body
-			s.whole = len(s.sent)
+			s.certain = len(s.sent)
 		}
 	case "chunk":
 		s.sent = message + start + "Transfer-Encoding: chunked\r\n\r\n30d41\r\n" + body
-		s.whole = len(s.sent)
+		s.certain = len(s.sent)
 	case "tunnel":
-		s.opening, s.asked, s.sent = upgrade, upgraded, body
+		s.opening, s.reply, s.sent = upgrade, upgraded, body
 		if c.side == "upstream" {
-			s.opening, s.asked, s.sent = "", upgrade, upgraded+body
+			s.opening, s.reply, s.sent = "", upgrade, upgraded+body
 		}
-		s.whole = len(s.sent)
+		s.certain = len(s.sent)
 	case "body":
 		s.sent = body
 		if c.protocol == "http" {
 			s.sent = message + start + "\r\n" + body
 		}
-		s.whole = len(s.sent)
+		s.certain = len(s.sent)
 	}
 	return s
 }
 
-// Each end in the table is seen as the table says.
+// Each end looks as the table says. At most 100 cases run at a time.
 func TestEnds(t *testing.T) {
 	t.Parallel()
-	cases, stage := endCases(), newStage(t)
+	cases, testbed := endCases(), newTestbed(t)
 	var all sync.WaitGroup
-	places := make(chan struct{}, 100)
+	running := make(chan struct{}, 100)
 	for _, c := range cases {
-		places <- struct{}{}
+		running <- struct{}{}
 		all.Go(func() {
-			defer func() { <-places }()
-			if err := c.play(stage); err != nil {
+			defer func() { <-running }()
+			if err := c.play(testbed); err != nil {
 				t.Errorf("%v: %v", c, err)
 			}
 		})
 	}
 	all.Wait()
-	t.Logf("%d ends", len(cases))
+	t.Logf("%d cases", len(cases))
 }
 
-// aborts reports whether the way to end says that the peer has given up: what waits for its
-// class then may be lost, so that it is only tried when that has arrived.
+// aborts reports whether the peer ends by giving up. Shaper may then drop what waits for its
+// class, so play ends only after the certain bytes have arrived.
 func (c endCase) aborts() bool { return c.way == "RST" || c.way == "alert" || c.way == "garbage" }
 
-// play has one side end, and holds what the other one sees.
-func (c endCase) play(stage *stage) error {
-	from, to, err := stage.open(c)
+// play runs the case's script, ends one side, and checks what the other side sees.
+func (c endCase) play(testbed *testbed) error {
+	from, to, err := testbed.open(c)
 	if err != nil {
 		return err
 	}
 	defer from.wire.Close()
 	defer to.wire.Close()
 	s := c.script()
-	if err := errors.Join(pass(from, to, s.opening), pass(to, from, s.asked)); err != nil {
-		return fmt.Errorf("what comes before: %w", err)
+	if err := errors.Join(passText(from, to, s.opening), passText(to, from, s.reply)); err != nil {
+		return fmt.Errorf("before the end: %w", err)
 	}
 	arrived := make(chan struct{})
 	go func() {
@@ -213,21 +213,21 @@ func (c endCase) play(stage *stage) error {
 		}
 		from.end(c.way)
 	}()
-	got, how := to.see(s.whole, arrived)
-	least := s.whole
+	got, how := to.readToEnd(s.certain, arrived)
+	least := s.certain
 	if c.want == "clean" {
 		least = len(s.sent)
 	}
 	switch {
 	case how != c.want:
-		return fmt.Errorf("the other side sees an end that is %s, want %s, after %d bytes of %d", how, c.want, len(got), len(s.sent))
+		return fmt.Errorf("the end is %s, want %s, after %d bytes of %d", how, c.want, len(got), len(s.sent))
 	case !bytes.HasPrefix([]byte(s.sent), got):
-		return fmt.Errorf("other bytes arrive: %.60q", got)
+		return fmt.Errorf("the bytes that arrive differ from those sent: %.60q", got)
 	case len(got) < least:
 		return fmt.Errorf("%d bytes arrive, want at least %d of %d", len(got), least, len(s.sent))
 	case c.way == "silence":
-		if _, how := from.see(0, make(chan struct{})); how != "cut" {
-			return fmt.Errorf("the silent side sees an end that is %s", how)
+		if _, how := from.readToEnd(0, make(chan struct{})); how != "cut" {
+			return fmt.Errorf("the silent side sees an end that is %s, want cut", how)
 		}
 	case how == "clean":
 		return c.answer(to, from)
@@ -235,8 +235,8 @@ func (c endCase) play(stage *stage) error {
 	return nil
 }
 
-// answer has the other direction live on behind a clean end: what the other side sends then
-// arrives, and its end.
+// answer checks that the other direction goes on after a clean end: what the other side sends
+// then arrives, and so does its clean end.
 func (c endCase) answer(from, to *endPeer) error {
 	if c.side == "upstream" && c.protocol == "http" || c.place != "between" && c.place != "tunnel" && c.protocol != "tcp" {
 		return nil
@@ -252,39 +252,38 @@ func (c endCase) answer(from, to *endPeer) error {
 		from.Write([]byte(s.sent))
 		from.end(way)
 	}()
-	if got, how := to.see(0, make(chan struct{})); how != "clean" || string(got) != s.sent {
-		return fmt.Errorf("behind the end come %d bytes of the other direction, of %d, and an end that is %s", len(got), len(s.sent), how)
+	if got, how := to.readToEnd(0, make(chan struct{})); how != "clean" || string(got) != s.sent {
+		return fmt.Errorf("after the end, %d bytes of %d arrive in the other direction, and an end that is %s, want clean", len(got), len(s.sent), how)
 	}
 	return nil
 }
 
-// Nor does an end look clean that shaper itself makes, when it stops: on either side, with
-// a message that has come whole, or one that has not.
+// If shaper stops, both sides of its sessions see a cut end, whether a message is whole or not.
 func TestStopIsNoCleanEnd(t *testing.T) {
 	t.Parallel()
-	stage := newStage(t)
+	testbed := newTestbed(t)
 	var peers []*endPeer
 	var names []string
 	for _, c := range endCases() {
 		if c.way != "silence" && (c.place == "between" || c.place == "length" || c.place == "body") {
-			from, to, err := stage.open(c)
+			from, to, err := testbed.open(c)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer from.wire.Close()
 			defer to.wire.Close()
 			s := c.script()
-			if err := errors.Join(pass(from, to, s.opening), pass(to, from, s.asked)); err != nil {
+			if err := errors.Join(passText(from, to, s.opening), passText(to, from, s.reply)); err != nil {
 				t.Fatal(err)
 			}
 			go from.Write([]byte(s.sent))
 			peers, names = append(peers, from, to), append(names, c.String()+", from", c.String()+", to")
 		}
 	}
-	stage.program.stop()
+	testbed.program.stop()
 	for i, p := range peers {
-		if _, how := p.see(0, make(chan struct{})); how != "cut" {
-			t.Errorf("%s: the end is %s", names[i], how)
+		if _, how := p.readToEnd(0, make(chan struct{})); how != "cut" {
+			t.Errorf("%s: the end is %s, want cut", names[i], how)
 		}
 	}
 }

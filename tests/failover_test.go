@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The first provider is down: what goes to the second spends that one's budget, and
-// whoever looks at the daemon is told of it.
+// If the first provider is down, shaper charges the class of the second. The sessions, explain,
+// the metrics and the log show the failover.
 func TestFailOver(t *testing.T) {
 	t.Parallel()
 	down := net.JoinHostPort("127.0.0.1", freePort(t))
@@ -46,15 +46,15 @@ class       = "second"
 	if _, err := c.Write(noise(1, size)); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "all is charged to the second class", func() bool { return p.class("second").Sent["upstream"].Bytes == size })
+	waitFor(t, "the second class is charged for all bytes", func() bool { return p.class("second").Sent["upstream"].Bytes == size })
 	if n := p.class("first").Sent["upstream"].Bytes; n != 0 {
-		t.Errorf("%d bytes are charged to the first", n)
+		t.Errorf("the first class is charged for %d bytes, want 0", n)
 	}
 	if got := p.must("sessions"); !regexp.MustCompile(` 127\.0\.0\.2\S* +2 +second `).MatchString(got) {
-		t.Errorf("sessions does not show the second upstream:\n%s", got)
+		t.Errorf("shaper sessions does not show the second upstream:\n%s", got)
 	}
 	if got, want := p.must("explain", "127.0.0.1"), "failed over to "+up+": class second: rule 1"; !strings.Contains(got, want) {
-		t.Errorf("explain does not have %q:\n%s", want, got)
+		t.Errorf("explain does not say %q:\n%s", want, got)
 	}
 	for upstream, want := range map[string]float64{down: 1, up: 0} {
 		series := fmt.Sprintf(`shaper_upstream_failures_total{listener="l",reason="refused",upstream="%s"}`, upstream)
@@ -63,7 +63,7 @@ class       = "second"
 		}
 	}
 	if log := p.log.String(); strings.Count(log, "failed over to another address") != 1 {
-		t.Errorf("the log tells of it otherwise than once:\n%s", log)
+		t.Errorf("the log does not report the failover exactly once:\n%s", log)
 	}
 	c.Close()
 }

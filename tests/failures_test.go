@@ -1,27 +1,27 @@
 package tests
 
-// What must not happen, and the test that holds it. Where no package is named
-// the test is in this one, with the whole program.
+// This table lists each requirement on faults, and the tests for it. A test without a package
+// name is in this package, and runs the whole program.
 //
 //	no descriptors for accept: no spin, recovers   TestWithoutDescriptors, conn TestNoDescriptors
 //	the client leaves during the dial              conn TestClientLeavesDuringDial, TestClientLeavesDuringResolve, TestSessionEndedDuringDial
 //	slow readers, zero windows, time-outs          conn TestStalledReader, TestIdleTimeout, TestWaitingIsNotIdle
 //	half-close                                     conn TestHalfCloseOfClient, TestHalfCloseOfUpstream, TestHalfClosedSessionTimesOut, TestHalfCloseTimeoutIsForOneDirection
-//	RST goes on; truncation is no clean end        conn TestResetGoesOn, TestResetWhileWaiting, TestTruncationIsAReset
-//	TLS that is cut short is no clean end          conn TestTLSTruncation, TestTLSTruncationLosesNothing, TestTLSResetWhileWaiting
+//	a reset is relayed; truncation is no clean end conn TestResetGoesOn, TestResetWhileWaiting, TestTruncationIsAReset
+//	truncated TLS is no clean end                  conn TestTLSTruncation, TestTLSTruncationLosesNothing, TestTLSResetWhileWaiting
 //	TLS: silent clients, failing handshakes        TestTLSUpstreamIsVerified, conn TestTLSOfClientFails, TestTLSOfUpstreamFails
-//	the stop has a deadline, and counts            TestStopEndsByTheDeadline, TestSecondSignalStopsAtOnce, conn TestShutdownResetsAtTheDeadline
+//	a stop has a deadline, and counts sessions     TestStopEndsByTheDeadline, TestSecondSignalStopsAtOnce, conn TestShutdownResetsAtTheDeadline
 //	an upstream that is our own listener           TestLoopIsRefused, conn TestLoopIsRefused, TestSelfConnect, policy TestReachedBy
 //	a panic ends one session                       conn TestPanicEndsOneSession, TestPanicInDatagramSession
-//	a hang is noticed by the watchdog              conn TestProbe, TestProbeNoticesThePacer, daemon TestWatchdogStarves
-//	one stalled reader of 100                      TestStalledReaderCostsTheOthersNothing
+//	the watchdog notices a hang                    conn TestProbe, TestProbeNoticesThePacer, daemon TestWatchdogStarves
+//	one stalled reader slows no other              TestStalledReaderCostsTheOthersNothing
 //	queues bounded in items, bytes and age         TestMemoryIsFlatUnderAGigabyte, shaper TestClassRoom, TestClassMaxWait, conn TestMemoryOfWaitingDatagrams
-//	very many sources                              TestMetricsDoNotGrowWithClients, conn TestFloodOfClients (`per` is not in this version)
+//	very many sources                              TestMetricsDoNotGrowWithClients, conn TestFloodOfClients
 //	overflow, rate 0, extreme rates                TestRateZeroBlocks, leaky TestExtremes, unit TestRateTimeModel, limit TestTokenRateZeroBlocks
 //	clock jumps, suspend                           TestSuspendEarnsAtMostOneBurst, leaky TestBucketAfterASuspend, shaper TestClassClockJump
-//	late timers never add up                       TestIperf3ThroughLeakyClasses, leaky TestBucketNeverDrifts, limit TestTokenNeverDrifts
+//	late timers do not add up                      TestIperf3ThroughLeakyClasses, leaky TestBucketNeverDrifts, limit TestTokenNeverDrifts
 //	a datagram larger than the bucket              conn TestDatagramLargerThanTheBucket, limit TestTokenLargerThanTheBucket
-//	loops of datagrams die out                     TestLoopIsRefused, conn TestLoopOfTwoServers, TestLoopOfDatagramsIsRefused
+//	loops of datagrams end                         TestLoopIsRefused, conn TestLoopOfTwoServers, TestLoopOfDatagramsIsRefused
 //	replies from the address asked; empty ones;
 //	ICMP unreachable does not end the loop         conn TestReplyFromTheAddressAsked, TestSizesOfDatagrams, TestUnreachableUpstream
 //	control socket: modes, peer, stale             TestControlSocketIsNotForEveryone, TestControlSocketChecksTheUser, TestOneDaemonForOneSocket, daemon TestControlRace
@@ -34,19 +34,19 @@ package tests
 //	traps: rates below 1/s lose seconds            TestHalfAPacketPerSecond
 //	traps: megabytes before shaping is felt        conn TestLittleStandsBeforeASlowClass
 //	traps: a backlog of 64 KiB per datagram        conn TestMemoryOfWaitingDatagrams
-//	kill -9                                        TestKillLeavesNothingThatHinders
+//	kill -9 does not hinder the next start         TestKillLeavesNothingThatHinders
 //	a fault never looks like a clean end           TestEnds, TestStopIsNoCleanEnd, conn TestTLSEndsInEveryWay
 //	peers that hang, fail or are slow, anywhere    TestBadPeers, TestByteByByte, conn TestUnansweredTimesOut
-//	whose turn it is                               shaper TestTreeIsNaive, TestTreeSharesOfAll, TestKeysDoNotStarveTheAssured
-//	charged is the class of where it went          conn TestClassByDestination, TestBodyOfWhatIsInFlight, TestAnswersAcrossReload
-//	what costs nothing passes what waits           TestPasscodesGoFirst, TestISO8583Links, conn TestRulesOnMessages
-//	a reload gives no new budget                   shaper TestSetGivesNoBurst, TestKeysAreRemembered (a restart does, in this version)
-//	all that reads a policy reads all of it        conn TestShadowPolicy, TestShadowPolicyOfDestinations, simulate TestMessages
+//	shares and turns in a class tree               shaper TestTreeIsNaive, TestTreeSharesOfAll, TestKeysDoNotStarveTheAssured
+//	the class of the real destination is charged   conn TestClassByDestination, TestBodyOfWhatIsInFlight, TestAnswersAcrossReload
+//	messages without cost overtake waiting ones    TestPasscodesGoFirst, TestISO8583Links, conn TestRulesOnMessages
+//	a reload gives no new burst                    shaper TestSetGivesNoBurst, TestKeysAreRemembered (a restart does, in this version)
+//	shadow and simulation obey the whole policy    conn TestShadowPolicy, TestShadowPolicyOfDestinations, simulate TestMessages
 //	spoofed addresses: tables are bounded          TestMetricsDoNotGrowWithClients, conn TestFloodOfClients, TestDescriptorsOfDatagramSessions, shaper TestKeysFlood
-//	names that do not resolve hold up nobody       conn TestHangingNamesHoldUpNobody, TestHangingNamesHoldUpNoConnections, TestHangingSecondNameHoldsUpNobody, TestNameOfDatagramsComesBack, TestShutdownDuringResolve, TestShutdownDuringLookup
+//	names that do not resolve delay nobody else    conn TestHangingNamesHoldUpNobody, TestHangingNamesHoldUpNoConnections, TestHangingSecondNameHoldsUpNobody, TestNameOfDatagramsComesBack, TestShutdownDuringResolve, TestShutdownDuringLookup
 //	an address is checked when it is dialled       conn TestLoopIsRefused, TestSelfConnect, TestLoopOfTwoServers
 //	time of day: windows begin with the clock      limit TestWindowsAreThoseOfTheClock, TestWindowsFollowTheMonotonicClock (zones are not in this version)
-//	no secret is told, no log is flooded           TestSecretsAreNotTold, conn TestFaultsDoNotFloodTheLog
+//	no secret is logged, no log is flooded         TestSecretsAreNotTold, conn TestFaultsDoNotFloodTheLog
 
 import (
 	"fmt"
@@ -62,13 +62,12 @@ import (
 	"shaper/tests/trial"
 )
 
-// A stop of the whole process is what a suspend is for it: the time in which it
-// slept earns at most one burst.
+// A suspend earns at most one burst. SIGSTOP and SIGCONT stand for the suspend.
 func TestSuspendEarnsAtMostOneBurst(t *testing.T) {
 	t.Parallel()
 	const rate, quantum, burst = 1e6, 2920, 64 << 10
-	const decided = 1460 // bytes let go before the sleep, and written after it
-	const behind = 0.05  // seconds that a leaky class may make up for
+	const decided = 1460 // bytes that shaper releases before the sleep and writes after it
+	const behind = 0.05  // seconds of lateness that a leaky class makes up for
 	leaky, leakyUpstream := recordTCP(t)
 	token, tokenUpstream := recordTCP(t)
 	p := start(t, plain(), strings.NewReplacer("LEAKY", leakyUpstream, "TOKEN", tokenUpstream).Replace(`
@@ -95,7 +94,7 @@ class = "token"
 	time.Sleep(asleep)
 	woken := time.Now()
 	p.signal(syscall.SIGCONT)
-	waitFor(t, "it goes on", func() bool { return time.Since(woken) > time.Second && leaky.between(woken, time.Now()) > 500_000 })
+	waitFor(t, "bytes arrive again", func() bool { return time.Since(woken) > time.Second && leaky.between(woken, time.Now()) > 500_000 })
 
 	const window = 100 * time.Millisecond
 	for _, test := range []struct {
@@ -107,7 +106,7 @@ class = "token"
 		t.Logf("%s: %.0f bytes in the %v after %v of sleep; at most %.0f", test.name, got, window, asleep, rate*window.Seconds()+test.extra)
 		trial.Figure(t, fmt.Sprintf("%s, bytes in the %v after %v of sleep; at most %.0f", test.name, window, asleep, rate*window.Seconds()+test.extra), "%.0f", got)
 		if got > rate*window.Seconds()+test.extra {
-			t.Errorf("%s: %.0f bytes at once", test.name, got)
+			t.Errorf("%s: %.0f bytes in %v, more than a burst above the rate", test.name, got, window)
 		}
 	}
 }
@@ -116,15 +115,15 @@ func TestIdleDaemonTakesNoTime(t *testing.T) {
 	t.Parallel()
 	p := start(t, plain(), echoAt10MB)
 	for range 100 {
-		exchange(t, dial(t, "", p.addr("a")), 100) // sessions that are open and silent
+		echo(t, dial(t, "", p.addr("a")), 100) // sessions that stay open and idle
 	}
 	watch := trial.Begin()
 	load := p.load(3 * time.Second)
 	trial.Figure(t, "100 idle sessions", "%.3f %% of a processor", 100*load)
 	if load > 0.02 {
-		t.Errorf("100 idle sessions take %.2f %% of a processor", 100*load)
+		t.Errorf("100 idle sessions take %.2f %% of a processor, want at most 2 %%", 100*load)
 	}
-	// Who is interrupted by others for each wake-up pays for cold caches.
+	// Other programs make each wake-up more expensive: the caches are cold.
 	watch.Below(t, "3 s of 100 idle sessions", time.Duration(load*float64(3*time.Second)), 15*time.Millisecond)
 }
 
@@ -148,8 +147,8 @@ func TestControlSocketIsNotForEveryone(t *testing.T) {
 	waitFor(t, "the log says "+who, func() bool { return strings.Contains(p.log.String(), who) })
 }
 
-// The daemon asks the kernel who is there, even where the file's mode would let
-// everyone in.
+// The daemon asks the kernel for the user of a control connection. It refuses other users even
+// if the socket's mode allows them.
 func TestControlSocketChecksTheUser(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -166,15 +165,15 @@ func TestControlSocketChecksTheUser(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	out, err := cmd.CombinedOutput()
 	if code := cmd.ProcessState.ExitCode(); code != 77 {
-		t.Errorf("user %d: exit %d (%v): %s", nobody, code, err, out)
+		t.Errorf("user %d: exit %d, want 77 (%v): %s", nobody, code, err, out)
 	}
 	if got := p.class("a").Rate.PerSecond; got != 10e6 {
-		t.Errorf("the rate is now %v", got)
+		t.Errorf("the rate is %v, want that of the policy", got)
 	}
 }
 
-// A socket that a dead daemon has left is replaced; one of a living daemon is
-// not, nor a file that is no socket.
+// A daemon does not replace the control socket of a living daemon, nor a file that is not a
+// socket. A daemon that stops removes its socket.
 func TestOneDaemonForOneSocket(t *testing.T) {
 	t.Parallel()
 	p := start(t, plain(), echoAt10MB)
@@ -182,10 +181,10 @@ func TestOneDaemonForOneSocket(t *testing.T) {
 	if want := fmt.Sprintf("another shaper is running (pid %d", p.pid()); code != 1 || !strings.Contains(stderr, want) {
 		t.Errorf("a second daemon: exit %d, want 1 and %q: %s", code, want, stderr)
 	}
-	p.must("status") // the first still answers
+	p.must("status") // the first daemon still answers
 	p.stop()
 	if _, err := os.Stat(p.socket()); !os.IsNotExist(err) {
-		t.Errorf("the socket is still there: %v", err)
+		t.Errorf("the socket still exists: %v", err)
 	}
 	if _, stderr, code := p.cli("status"); code != 69 {
 		t.Errorf("without a daemon: exit %d, want 69: %s", code, stderr)
@@ -198,24 +197,25 @@ func TestOneDaemonForOneSocket(t *testing.T) {
 	}
 }
 
+// After kill -9, a new daemon replaces the stale socket and listens on the same port.
 func TestKillLeavesNothingThatHinders(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)
 	p := start(t, plain(), strings.Replace(echoAt10MB, "127.0.0.1:0", "127.0.0.1:"+port, 1))
 	c := dial(t, "", p.addr("a"))
-	exchange(t, c, 1000)
+	echo(t, c, 1000)
 	p.kill()
 	if _, err := os.Stat(p.socket()); err != nil {
-		t.Fatalf("the test wants a socket that is left over: %v", err)
+		t.Fatalf("kill -9 leaves no socket, so there is nothing to test: %v", err)
 	}
 	p.run()
-	exchange(t, dial(t, "", p.addr("a")), 1000)
+	echo(t, dial(t, "", p.addr("a")), 1000)
 	if got := p.class("a").Rate.PerSecond; got != 10e6 {
-		t.Errorf("the rate is %v after the restart", got)
+		t.Errorf("after the restart the rate is %v, want that of the policy", got)
 	}
 }
 
-// The policy fixes the series: no client adds one, and none names an address.
+// The policy determines the metric series. Clients add none, and no label holds an address.
 func TestMetricsDoNotGrowWithClients(t *testing.T) {
 	t.Parallel()
 	p := start(t, plain(), echoAt10MB+`
@@ -236,12 +236,12 @@ class = "a"
 	}
 	before, streams, datagrams := ours(), p.addr("a"), p.addr("u")
 	for i := range 200 {
-		exchange(t, dial(t, fmt.Sprintf("127.0.1.%d", i+1), streams), 10)
+		echo(t, dial(t, fmt.Sprintf("127.0.1.%d", i+1), streams), 10)
 		send(t, datagrams, 1)
 	}
 	after := ours()
 	if a, b := strings.Join(before, "\n"), strings.Join(after, "\n"); a != b {
-		t.Errorf("%d series before 400 clients, %d after", len(before), len(after))
+		t.Errorf("the series change: %d before 400 clients, %d after", len(before), len(after))
 	}
 	if strings.Contains(strings.Join(after, "\n"), "127.0.") {
 		t.Error("a label holds an address")
@@ -254,17 +254,17 @@ func TestHealthPages(t *testing.T) {
 	p := start(t, plain(), echoAt10MB)
 	for _, page := range []string{"/healthz", "/readyz", "/metrics", "/"} {
 		if code := getCode(p, page); code != 200 {
-			t.Errorf("%s answers %d", page, code)
+			t.Errorf("%s answers %d, want 200", page, code)
 		}
 	}
 	host, _, err := net.SplitHostPort(p.status().HTTP)
 	if err != nil || !net.ParseIP(host).IsLoopback() {
-		t.Errorf("metrics are at %q (%v), not on loopback", host, err)
+		t.Errorf("the metrics are at %q (%v), want loopback", host, err)
 	}
 }
 
-// An upstream that is our own listener is refused in every spelling, for
-// streams and for datagrams, which would go round for ever.
+// A policy whose upstream is its own listener is refused, in every spelling of the address, for
+// streams and for datagrams. It would forward to itself for ever.
 func TestLoopIsRefused(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)
@@ -281,13 +281,13 @@ upstream = "%s:%s"
 class = "a"
 `, port, protocol, upstream, port))
 			if stdout, stderr, code := p.cli("reload"); code != 65 || !strings.Contains(stderr, "listener.a.upstream") {
-				t.Errorf("%s to %s: exit %d: %s%s", protocol, upstream, code, stdout, stderr)
+				t.Errorf("%s to %s: exit %d, want 65: %s%s", protocol, upstream, code, stdout, stderr)
 			}
 		}
 	}
 }
 
-// A rate of 0 blocks; it never means unlimited.
+// A rate of 0 blocks all bytes.
 func TestRateZeroBlocks(t *testing.T) {
 	t.Parallel()
 	r, upstream := recordTCP(t)
@@ -306,7 +306,7 @@ class = "a"
 	waitFor(t, "the bytes wait", func() bool { return p.class("a").Backlog == 1 })
 	time.Sleep(200 * time.Millisecond)
 	if n := r.total(); n > 0 {
-		t.Errorf("%d bytes passed", n)
+		t.Errorf("%d bytes passed at rate 0", n)
 	}
 	p.must("set", "a", "rate=1MB/s")
 	waitFor(t, "they pass once there is a rate", func() bool { return r.total() == 1000 })

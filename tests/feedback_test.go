@@ -12,31 +12,30 @@ import (
 	"shaper/tests/trial"
 )
 
-// outage is a time for which a provider refuses all that comes, from a number of
-// messages on.
+// outage makes a provider refuse all messages for a while. It begins at message number after.
 type outage struct {
 	after int
 	lasts time.Duration
 
-	mu    sync.Mutex
-	came  int
-	since time.Time // that it lasts; zero: it has not begun
+	mu    sync.Mutex // guards the fields below
+	came  int        // messages so far
+	since time.Time  // when the outage began; zero: it has not begun
 }
 
-// refuses reports whether what came at a moment is refused, and for how long that
-// still goes on.
-func (o *outage) refuses(at time.Time) (refuses bool, left time.Duration) {
+// refuses counts a message that came at a moment. It reports whether the outage refuses it, and
+// how long the outage still lasts.
+func (o *outage) refuses(at time.Time) (refuses bool, remaining time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.came++; o.came == o.after {
 		o.since = at
 	}
-	left = o.lasts - at.Sub(o.since)
-	return !o.since.IsZero() && left > 0, left
+	remaining = o.lasts - at.Sub(o.since)
+	return !o.since.IsZero() && remaining > 0, remaining
 }
 
-// A provider that throttles for a while has the class pause longer and longer. Each
-// submit has one answer, and none overtakes another.
+// If a provider throttles for a while, the class pauses for longer each time. Each submit gets one
+// answer, and the order stays.
 func TestProviderThrottles(t *testing.T) {
 	t.Parallel()
 	const n = 60
@@ -66,7 +65,7 @@ class    = "acme"
 	for range n {
 		command, status, sequence := e.read()
 		if _, twice := answers[sequence]; command != smppSubmitResp || twice {
-			t.Fatalf("%#x answers %d, twice: %t", command, sequence, twice)
+			t.Fatalf("PDU %#x answers submit %d (a second time: %t), want one submit_sm_resp", command, sequence, twice)
 		}
 		answers[sequence] = status
 	}
@@ -74,29 +73,29 @@ class    = "acme"
 	var times []time.Time
 	for i, s := range p.got() {
 		if s.sequence != first+uint32(i) || answers[s.sequence] != s.status {
-			t.Fatalf("submit %d is number %d at the provider, which answers %#x, and the client gets %#x", s.sequence-first, i, s.status, answers[s.sequence])
+			t.Fatalf("submit %d reaches the provider as number %d; it answers %#x, and the client gets %#x", s.sequence-first, i, s.status, answers[s.sequence])
 		}
 		if times = append(times, s.at); s.status != 0 {
 			refused++
 		}
 	}
-	// It pauses for 1, 2 and 4 fifths, during which one may be under way each time.
-	// The pace, halved three times, is an eighth behind them.
-	gap := gapsOf(times[30:])
-	t.Logf("throttled for %v: %d of %d refused; then one each %v", lasts, refused, n, gap)
-	trial.Figure(t, fmt.Sprintf("throttled for %v: refused; then one each", lasts), "%d of %d; %v", refused, n, gap)
+	// The class pauses for 1, 2 and 4 fifths of the outage. At each pause one more submit may be
+	// in flight. Afterwards the pace is an eighth of the rate: adapt halves it three times.
+	gap := medianGap(times[30:])
+	t.Logf("throttled for %v: %d of %d refused; then gaps of %v", lasts, refused, n, gap)
+	trial.Figure(t, fmt.Sprintf("throttled for %v: refused; gap afterwards", lasts), "%d of %d; %v", refused, n, gap)
 	if len(times) != n || refused == 0 {
-		t.Errorf("%d came, and %d were refused", len(times), refused)
+		t.Errorf("%d of %d submits came, and %d were refused, want some", len(times), n, refused)
 	}
-	var wrong error // a provider that answers late has refused more by then
+	var wrong error // on a busy machine the provider answers late, and refuses more
 	if refused < 3 || refused > 6 || gap < 38*time.Millisecond || gap > 48*time.Millisecond {
-		wrong = fmt.Errorf("%d were refused, and then the gaps are %v, not 40 ms", refused, gap)
+		wrong = fmt.Errorf("%d were refused, want 3 to 6; then the gaps are %v, want 40 ms", refused, gap)
 	}
 	watch.Judge(t, 4*time.Millisecond, wrong)
 }
 
-// gapsOf returns the median of the gaps.
-func gapsOf(times []time.Time) time.Duration {
+// medianGap returns the median of the gaps between times.
+func medianGap(times []time.Time) time.Duration {
 	var gaps []time.Duration
 	for i := 1; i < len(times); i++ {
 		gaps = append(gaps, times[i].Sub(times[i-1]))
@@ -105,8 +104,8 @@ func gapsOf(times []time.Time) time.Duration {
 	return gaps[len(gaps)/2]
 }
 
-// A server that says when to come again is left alone until then, by all connections,
-// and each request has its answer.
+// If a server answers with Retry-After, shaper holds back the requests of all connections until
+// then. Each request gets its answer.
 func TestServerThrottles(t *testing.T) {
 	const n = 60
 	lasts := trial.Size(time.Second, 5*time.Second)
@@ -115,8 +114,8 @@ func TestServerThrottles(t *testing.T) {
 			t.Parallel()
 			o := &outage{after: 20, lasts: lasts}
 			_, addr := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
-				if refuses, left := o.refuses(time.Now()); refuses {
-					w.Header().Set("Retry-After", strconv.Itoa(int(left/time.Second+1)))
+				if refuses, remaining := o.refuses(time.Now()); refuses {
+					w.Header().Set("Retry-After", strconv.Itoa(int(remaining/time.Second+1)))
 					w.WriteHeader(status)
 				}
 			})
@@ -126,14 +125,13 @@ func TestServerThrottles(t *testing.T) {
 			took := time.Since(begin)
 			t.Logf("%v in %v", statuses, took)
 			if refused := statuses[status]; refused < 1 || refused > 3 || statuses[http.StatusOK] != n-refused || took < lasts {
-				t.Errorf("of %d requests %v in %v", n, statuses, took)
+				t.Errorf("%d requests have the statuses %v in %v, want 1 to 3 of status %d, and at least %v", n, statuses, took, status, lasts)
 			}
 		})
 	}
 }
 
-// askAll asks so often, over ten connections, and returns how many answers had which
-// status.
+// askAll sends n requests over ten connections, and counts the answers by status.
 func askAll(t *testing.T, addr string, n int) map[int]int {
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{MaxConnsPerHost: 10, MaxIdleConnsPerHost: 10}}
 	defer client.CloseIdleConnections()

@@ -21,21 +21,22 @@ import (
 	"shaper/frame"
 )
 
-// framed passes connections on, message by message, as package frame tells them
-// apart, and counts what it sees.
+// framed relays connections to an upstream. It uses package frame to split them into messages,
+// and counts these.
 type framed struct {
 	t        *testing.T
 	settings frame.Settings
 	addr     string
 	upstream string
 
-	mu       sync.Mutex
-	seen     map[string]int // messages of the client: by kind, or by command
-	cost     int64
-	answered int
-	inFlight int // at the ends of connections
+	open sync.WaitGroup // connections
+
+	mu       sync.Mutex     // guards the fields below
+	seen     map[string]int // messages of the client, by kind, or in SMPP by command
+	cost     int64          // of these messages
+	answered int            // requests that the upstream has answered
+	inFlight int            // requests without an answer at the end of their connection
 	errs     []error
-	open     sync.WaitGroup
 }
 
 func newFramed(t *testing.T, s frame.Settings, upstream string) *framed {
@@ -48,11 +49,11 @@ func newFramed(t *testing.T, s frame.Settings, upstream string) *framed {
 	return f
 }
 
-// framedConn is one connection, whose directions take turns.
+// framedConn is one connection. Its two directions share the link.
 type framedConn struct {
 	*framed
-	mu    sync.Mutex
-	moved sync.Cond // when either direction has gone on
+	mu    sync.Mutex // guards link; taken before framed.mu
+	moved sync.Cond  // signals that a direction has scanned something
 	link  frame.Link
 }
 
@@ -77,7 +78,7 @@ func (f *framed) relay(client *net.TCPConn) {
 	f.mu.Unlock()
 }
 
-// requested sends what the client asks.
+// requested counts a message of the client. The caller holds c.mu.
 func (c *framedConn) requested(m *frame.Message) {
 	c.framed.mu.Lock()
 	defer c.framed.mu.Unlock()
@@ -92,6 +93,7 @@ func (c *framedConn) requested(m *frame.Message) {
 	}
 }
 
+// responded counts a message of the upstream. The caller holds c.mu.
 func (c *framedConn) responded(m *frame.Message) {
 	if m.Answers {
 		c.framed.mu.Lock()
@@ -100,37 +102,38 @@ func (c *framedConn) responded(m *frame.Message) {
 	}
 }
 
-// pass reads pieces of any size, and writes what a scanner has told apart.
+// pass relays one direction until it ends. It reads pieces of random sizes, and writes what the
+// scanner releases. It calls found for each message.
 func (c *framedConn) pass(src, dst *net.TCPConn, s frame.Scanner, found func(*frame.Message)) {
 	defer dst.CloseWrite()
-	var left []byte
+	var pending []byte // read and not yet written
 	for piece := make([]byte, 8192); ; {
 		n, err := src.Read(piece[:1+rand.IntN(len(piece))])
-		left = append(left, piece[:n]...)
+		pending = append(pending, piece[:n]...)
 		for held := true; held; {
 			var n int
 			var wrong error
-			if n, held, wrong = c.scan(s, left, found); wrong != nil {
+			if n, held, wrong = c.scan(s, pending, found); wrong != nil {
 				c.fail(wrong)
 				src.Close()
 				return
 			}
-			if _, err := dst.Write(left[:n]); err != nil {
+			if _, err := dst.Write(pending[:n]); err != nil {
 				return
 			}
-			left = append(left[:0], left[n:]...)
+			pending = append(pending[:0], pending[n:]...)
 		}
 		if err != nil {
 			if err == io.EOF {
-				c.end(s, left)
+				c.end(s, pending)
 			}
 			return
 		}
 	}
 }
 
-// scan returns how many bytes may go on, and whether those behind them have to
-// wait for the other direction. Before any, it waits for that itself.
+// scan returns how many bytes of p may be written, and whether the bytes after them have to wait
+// for the other direction. If the first byte has to wait, scan itself waits.
 func (c *framedConn) scan(s frame.Scanner, p []byte, found func(*frame.Message)) (at int, held bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,10 +154,11 @@ func (c *framedConn) scan(s frame.Scanner, p []byte, found func(*frame.Message))
 	}
 }
 
-func (c *framedConn) end(s frame.Scanner, left []byte) {
+// end tells the scanner that its direction has ended with rest unwritten.
+func (c *framedConn) end(s frame.Scanner, rest []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, err := s.End(left); err != nil {
+	if _, err := s.End(rest); err != nil {
 		c.fail(err)
 	}
 	c.moved.Broadcast()
@@ -166,7 +170,7 @@ func (f *framed) fail(err error) {
 	f.errs = append(f.errs, err)
 }
 
-// expect waits for the connections to end, and compares what went through them.
+// expect waits for the connections to end, and checks which messages they carried.
 func (f *framed) expect(seen map[string]int, cost int64) {
 	f.t.Helper()
 	ended := make(chan struct{})
@@ -174,16 +178,17 @@ func (f *framed) expect(seen map[string]int, cost int64) {
 	select {
 	case <-ended:
 	case <-time.After(patience):
-		f.t.Fatal("a connection does not end")
+		f.t.Fatal("a connection has not ended")
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !maps.Equal(f.seen, seen) || f.cost != cost || len(f.errs) > 0 {
-		f.t.Errorf("seen %v, which cost %d, %v; not %v, which cost %d", f.seen, f.cost, f.errs, seen, cost)
+		f.t.Errorf("messages %v of cost %d (errors %v), want %v of cost %d", f.seen, f.cost, f.errs, seen, cost)
 	}
 }
 
-// smsc counts the PDUs it reads, answers them, and prints the counts at the end.
+// smsc is a provider in Perl. It counts the PDUs that it reads, answers them, and prints the
+// counts at the end.
 const smsc = `
 use Net::SMPP; $| = 1;
 my $l = Net::SMPP->new_listen('127.0.0.1', port => 0) or die "listen: $!";
@@ -206,8 +211,8 @@ print "dests $dests\n";
 print "$_ $n{$_}\n" for sort keys %n;
 `
 
-// esme sends PDUs of all sizes without waiting for their answers, then reads
-// these, and answers what it is asked.
+// esme is a client in Perl. It sends PDUs of all sizes with up to 20 in flight, and answers the
+// PDUs that it gets.
 const esme = `
 use Net::SMPP; $| = 1;
 my $n = $ARGV[1];
@@ -230,13 +235,13 @@ $s->unbind(async => 1);
 1 while $s->read_pdu;
 `
 
-// TestSMPPCounts has the other SMPP implementation of Debian, Net::SMPP, on both
-// ends: it counts PDUs and destinations as package frame does.
+// Net::SMPP, another implementation of SMPP, counts the same PDUs and destinations on both ends
+// as package frame does between them.
 func TestSMPPCounts(t *testing.T) {
 	t.Parallel()
 	perl := tool(t, "perl", "perl")
 	if exec.Command(perl, "-MNet::SMPP", "-e", "1").Run() != nil {
-		missing(t, "Net::SMPP is not installed: apt-get install libnet-smpp-perl")
+		skipUnlessCI(t, "Net::SMPP is not installed: apt-get install libnet-smpp-perl")
 	}
 	server := exec.Command(perl, "-e", smsc)
 	out, err := server.StdoutPipe()
@@ -269,16 +274,16 @@ func TestSMPPCounts(t *testing.T) {
 		}
 	}
 	if seen["4"] < 1000 || seen["21"] < 300 || seen["103"] < 100 || seen["80000005"] < 100 {
-		t.Fatalf("the provider has seen %v", seen)
+		t.Fatalf("the provider has counted too few PDUs: %v", seen)
 	}
 	f.expect(seen, int64(seen["4"]+seen["103"]+dests))
 	if counted := seen["4"] + seen["103"] + seen["21"]; f.answered != counted || f.inFlight != 0 {
-		t.Errorf("of %d requests %d were answered, %d are in flight", counted, f.answered, f.inFlight)
+		t.Errorf("of %d requests, %d were answered and %d are in flight", counted, f.answered, f.inFlight)
 	}
 }
 
-// TestHTTPCounts has net/http on both ends: it counts requests as package frame
-// does, and gets the same bytes as without it.
+// net/http counts the same requests as package frame does between client and server, and each
+// answer is the expected one.
 func TestHTTPCounts(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int64
@@ -332,12 +337,12 @@ func TestHTTPCounts(t *testing.T) {
 	}
 	f.expect(map[string]int{"counted": int(requests.Load())}, requests.Load())
 	if f.answered != int(requests.Load()) || f.inFlight != 0 {
-		t.Errorf("%d were answered, %d are in flight", f.answered, f.inFlight)
+		t.Errorf("%d requests were answered, want %d; %d are in flight, want 0", f.answered, requests.Load(), f.inFlight)
 	}
 }
 
-// askHTTP sends a request whose method, path and body are those of a number,
-// and checks the answer.
+// askHTTP sends request n, whose number determines its method, path and body, and checks the
+// answer.
 func askHTTP(client *http.Client, addr string, n int) error {
 	method := []string{"POST", "GET", "HEAD", "PUT"}[n%4]
 	path := []string{"/", "/204", "/chunks", "/304", "/hints", "/close"}[n%6]
@@ -347,7 +352,7 @@ func askHTTP(client *http.Client, addr string, n int) error {
 	case method == "GET" || method == "HEAD":
 		body = nil
 	case n%3 == 0:
-		in = struct{ io.Reader }{bytes.NewReader(body)} // in chunks
+		in = struct{ io.Reader }{bytes.NewReader(body)} // hides the length, so the body is chunked
 	default:
 		in = bytes.NewReader(body)
 	}
@@ -377,7 +382,7 @@ func askHTTP(client *http.Client, addr string, n int) error {
 	return nil
 }
 
-// An upgraded connection carries what it likes, both ways.
+// After an upgrade, a connection carries any bytes in both directions.
 func TestHTTPUpgrade(t *testing.T) {
 	upstream := serve(t, func(c *net.TCPConn) {
 		in := bufio.NewReader(c)
@@ -390,7 +395,7 @@ func TestHTTPUpgrade(t *testing.T) {
 	})
 	f := newFramed(t, frame.Settings{Protocol: frame.HTTP}, upstream)
 	c := dial(t, "", f.addr)
-	// The bytes of the other protocol come at once, before the answer.
+	// The client sends bytes of the new protocol at once, before the answer.
 	payload := append([]byte("GET / HTTP/1.1\n\n"), noise(1, 200_000)...)
 	go func() {
 		c.Write(append([]byte("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n"), payload...))
@@ -402,7 +407,7 @@ func TestHTTPUpgrade(t *testing.T) {
 	}
 	got, err := io.ReadAll(in)
 	if err != nil || !bytes.Equal(got, payload) {
-		t.Errorf("%d bytes of %d came back, %v", len(got), len(payload), err)
+		t.Errorf("the echo differs: %d bytes of %d came back, %v", len(got), len(payload), err)
 	}
 	f.expect(map[string]int{"counted": 1}, 1)
 }

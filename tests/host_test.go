@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// nginx runs one with sites by name over TLS: that of its name says which it is, and the
-// others, as of many providers, are refused. It returns its port.
+// nginx runs nginx over TLS with one site for each name, until the test ends. Each site answers
+// with its name. Requests for other names get status 421, as at many providers. nginx returns its
+// port.
 func nginx(t *testing.T, a *authority, names ...string) (port string) {
 	t.Helper()
 	program := tool(t, "nginx", "nginx-light")
@@ -24,7 +25,7 @@ func nginx(t *testing.T, a *authority, names ...string) (port string) {
 		t.Fatal(err)
 	}
 	tls := fmt.Sprintf("listen 127.0.0.1:%s ssl; ssl_certificate %s; ssl_certificate_key %s;", port, a.path("site", "pem"), a.path("site", "key"))
-	sites := fmt.Sprintf("server { %s server_name _; return 421 'nobody is called that\\n'; }\n", strings.Replace(tls, " ssl;", " ssl default_server;", 1))
+	sites := fmt.Sprintf("server { %s server_name _; return 421 'no site has this name\\n'; }\n", strings.Replace(tls, " ssl;", " ssl default_server;", 1))
 	for _, name := range names {
 		sites += fmt.Sprintf("server { %s server_name %s; root %s; location = / { return 200 'this is %s, asked for $http_host\\n'; } location /folder/ { return 200 'folder of %s\\n'; } }\n",
 			tls, name, root, name, name)
@@ -50,8 +51,8 @@ func nginx(t *testing.T, a *authority, names ...string) (port string) {
 	return port
 }
 
-// A provider with many names behind TLS takes plain requests of programs on this
-// machine, which ask for where they connect to.
+// Programs send plain requests to shaper, with shaper's address as the host. The key host sets
+// the Host field that a provider with many names gets over TLS.
 func TestHostOfNginx(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -70,7 +71,7 @@ func TestHostOfNginx(t *testing.T) {
 		{"", "this is localhost, asked for localhost:" + port, []string{"--request-target", "http://" + p.addr("a") + "/"}},
 		{`host = "upstream"`, "this is localhost, asked for localhost:" + port, nil},
 		{`host = "api.example"`, "this is api.example, asked for api.example", nil},
-		{`host = "client"`, "nobody is called that", nil},
+		{`host = "client"`, "no site has this name", nil},
 		{`host = "client"`, "this is api.example, asked for api.example", []string{"-H", "Host: api.example"}},
 	} {
 		p.write(text(c.line))
@@ -79,29 +80,29 @@ func TestHostOfNginx(t *testing.T) {
 			t.Errorf("%s, curl %s gets %q, want %q", c.line, c.args, got, c.want)
 		}
 	}
-	// nginx redirects to the folder with the name that it was asked for, and TLS.
+	// nginx redirects to https and to the host that it was asked for. Shaper rewrites the redirect.
 	p.write(text())
 	p.must("reload")
 	for _, version := range []string{"--http1.0", "--http1.1"} {
 		if got := curl(t, "-L", version, "http://"+p.addr("a")+"/folder"); got != "folder of localhost\n" {
-			t.Errorf("curl -L %s gets %q", version, got)
+			t.Errorf("curl -L %s gets %q, want the folder", version, got)
 		}
 	}
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
-	for range 20 { // on one connection
+	for range 20 { // over one connection
 		answer, err := client.Get("http://" + p.addr("a") + "/folder")
 		if err != nil {
 			t.Fatal(err)
 		}
 		answer.Body.Close()
 		if host := answer.Request.URL.Host; answer.StatusCode != 200 || host != p.addr("a") {
-			t.Fatalf("status %d of %s", answer.StatusCode, host)
+			t.Fatalf("status %d from %s, want 200 from %s", answer.StatusCode, host, p.addr("a"))
 		}
 	}
 }
 
-// The same for a server behind an address, which keeps what the client has asked for.
+// If the upstream is an address, shaper leaves the Host field of the client as it is.
 func TestHostOfAnAddress(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// slowly writes and reads a byte at a time.
+// slowly is a connection that writes and reads one byte at a time.
 type slowly struct{ *net.TCPConn }
 
 func (s slowly) Write(p []byte) (n int, err error) {
@@ -33,12 +33,12 @@ func (s slowly) Read(p []byte) (int, error) { return s.TCPConn.Read(p[:min(1, le
 // badPeer is a session in which one side is slow, hangs or fails.
 type badPeer struct {
 	name     string
-	keys     string // of the listener
-	upstream func(*net.TCPConn)
-	says     string // what the client says
-	endless  bool   // again and again
-	then     func(*net.TCPConn)
-	sees     string // how the client sees the session end; "": it does not look
+	keys     string             // of the listener
+	upstream func(*net.TCPConn) // what the upstream does
+	says     string             // what the client sends
+	endless  bool               // it sends that again and again
+	then     func(*net.TCPConn) // what the client does next; nil: nothing
+	sees     string             // the end that the client must see: "clean", "cut", or "any"; "": it does not read
 }
 
 func closes(*net.TCPConn)     {}
@@ -46,8 +46,8 @@ func resets(c *net.TCPConn)   { c.SetLinger(0) }
 func finishes(c *net.TCPConn) { c.CloseWrite() }
 func silence(c *net.TCPConn)  { io.Copy(io.Discard, c) }
 
-// stuck reads nothing, until the other end is gone, or for five seconds: a kernel whose
-// window is full may take no notice of a reset.
+// stuck reads nothing until the other end is gone, but for at most five seconds: a kernel may
+// ignore a reset while its receive window is full.
 func stuck(c *net.TCPConn) {
 	raw, err := c.SyscallConn()
 	for deadline := time.Now().Add(5 * time.Second); err == nil && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -63,7 +63,7 @@ func stuck(c *net.TCPConn) {
 	}
 }
 
-// saying reads what comes first, writes a text, and goes on.
+// saying returns a function that reads once, writes a text, and calls then.
 func saying(text string, then func(*net.TCPConn)) func(*net.TCPConn) {
 	return func(c *net.TCPConn) {
 		c.Read(make([]byte, 1000))
@@ -72,19 +72,19 @@ func saying(text string, then func(*net.TCPConn)) func(*net.TCPConn) {
 	}
 }
 
-// The beginnings of a ClientHello and a ServerHello.
+// The first bytes of a ClientHello and a ServerHello.
 const (
 	halfClientHello = "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 	halfServerHello = "\x16\x03\x03\x00\x7a\x02\x00\x00\x76\x03\x03"
 )
 
-// badPeers returns those of a listener whose messages look like one; short time-outs end
-// what hangs.
+// badPeers returns the bad peers of a protocol. Message is a whole message of the client. Their
+// listeners have short time-outs, which end sessions that hang.
 func badPeers(a *authority, message string) []badPeer {
 	const short = "idle_timeout = \"1s\"\nconnect_timeout = \"1s\"\n"
 	ours, theirs := short+a.terminating("both")+"\n", short+a.originating("")+"\n"
 	return []badPeer{
-		{"the upstream closes at once", short, closes, message, false, nil, "any"}, // cleanly, unless it has not read
+		{"the upstream closes at once", short, closes, message, false, nil, "any"}, // clean, or cut if it closes with unread bytes
 		{"the upstream closes", short, saying("", closes), message, false, nil, "clean"},
 		{"the upstream resets at once", short, resets, message, false, nil, "cut"},
 		{"the upstream resets", short, saying("", resets), message, false, nil, "cut"},
@@ -106,7 +106,7 @@ func badPeers(a *authority, message string) []badPeer {
 	}
 }
 
-// floodText writes a text for as long as the connection takes it.
+// floodText writes a text again and again, until the connection fails.
 func floodText(c net.Conn, text string) error {
 	piece := []byte(strings.Repeat(text, 100))
 	for {
@@ -116,8 +116,8 @@ func floodText(c net.Conn, text string) error {
 	}
 }
 
-// meet has the client do what it does, and holds what it sees. An error is told once, to
-// who writes or to who reads.
+// meet runs the client, and checks the end that it sees. The kernel reports a connection's error
+// only once, to the writer or to the reader, so meet joins both errors.
 func (b badPeer) meet(addr string) error {
 	c, err := dialFrom("", addr)
 	if err != nil {
@@ -150,13 +150,13 @@ func (b badPeer) meet(addr string) error {
 		sees = "not there"
 	}
 	if sees != b.sees && (b.sees != "any" || sees == "not there") {
-		return fmt.Errorf("the client sees an end that is %s (%v), want %s", sees, err, b.sees)
+		return fmt.Errorf("the end is %s (%v), want %s", sees, err, b.sees)
 	}
 	return nil
 }
 
-// Peers that hang or fail at any stage end their own session within the time-outs, take
-// nothing from others, and leave nothing behind.
+// If a peer hangs or fails at any stage, its session ends within the time-outs. Other sessions go
+// on, and no session or descriptor remains.
 func TestBadPeers(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -176,7 +176,7 @@ func TestBadPeers(t *testing.T) {
 	}
 	p := start(t, raced(t), policy.String())
 	sound := dial(t, "", p.addr("sound"))
-	exchange(t, sound, 100)
+	echo(t, sound, 100)
 	descriptors := p.descriptors()
 	addrs := map[string]string{}
 	for _, l := range p.status().Listeners {
@@ -197,16 +197,16 @@ func TestBadPeers(t *testing.T) {
 		case <-met:
 			open = false
 		default:
-			exchange(t, sound, 100)
+			echo(t, sound, 100)
 			time.Sleep(time.Millisecond)
 		}
 	}
-	holdsWithin(t, "sessions", 1, func() int { return len(p.sessions()) })
-	holdsWithin(t, "descriptors", descriptors, p.descriptors)
+	waitForAtMost(t, "sessions", 1, func() int { return len(p.sessions()) })
+	waitForAtMost(t, "descriptors", descriptors, p.descriptors)
 }
 
-// Whoever sends and reads a byte at a time, the handshake of TLS too, gets what it is to
-// get, in each protocol.
+// In each protocol, peers that send and read one byte at a time, even in the TLS handshake, get
+// whole messages.
 func TestByteByByte(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -238,5 +238,5 @@ func TestByteByByte(t *testing.T) {
 		}
 		s.Close()
 	}
-	holdsWithin(t, "sessions", 0, func() int { return len(p.sessions()) })
+	waitForAtMost(t, "sessions", 0, func() int { return len(p.sessions()) })
 }

@@ -11,38 +11,36 @@ import (
 	"shaper/tests/trial"
 )
 
-// What arrives is counted in datagrams. A qdisc counts the bytes of frames and
-// shaper those of payload, so a unit of rate is as many datagrams for both, each
-// in the bytes that the one or the other counts.
+// A qdisc counts the bytes of frames, and shaper counts bytes of payload. So rates are in units of
+// perUnit datagrams per second, which each side converts to its own bytes.
 const (
-	perUnit = 50 // datagrams in a second
-	onWire  = payload + 14 + 20 + 8
-	payload = 958
-	all     = 30                     // units: the rate of the root
-	greedy  = all + all/2            // units offered: more than there is
-	allowed = 0.025 * all            // units by which shares may differ
-	settle  = 400 * time.Millisecond // until shares are those of the rule
-	measure = 1300 * time.Millisecond
+	perUnit   = 50 // datagrams per second
+	onWire    = payload + 14 + 20 + 8
+	payload   = 958
+	rootUnits = 30                      // rate of the root, in units
+	greedy    = rootUnits + rootUnits/2 // load of a greedy class, in units
+	tolerance = 0.025 * rootUnits       // largest deviation of a share, in units
+	settle    = 400 * time.Millisecond  // time until the shares are stable
+	measure   = 1300 * time.Millisecond
 )
 
-// node is a class below a root of 30 units. Its rates, the load that it is
-// offered and what it is to get by shaper's rule are in units.
+// node is a class below the root. Rate, ceil, load and want are in units.
 type node struct {
-	name, parent     string // "": it is a child of the root
+	name, parent     string // parent "": the root
 	rate, ceil       int
 	priority, weight int
-	load             int // 0: idle, or an inner class
-	want             float64
+	load             int     // offered; 0: the class is idle or an inner class
+	want             float64 // share by shaper's rule
 }
 
-// pattern is a tree under a load.
+// pattern is a tree and the load of its leaves.
 type pattern struct {
 	name  string
 	nodes []node
-	htb   []float64 // what each gets by HTB's rule, where that is another one
+	htb   []float64 // share of each node by HTB's rule; nil: the same as shaper's
 }
 
-// The children of most patterns are assured of 10 and 5 of 30 units.
+// In most patterns the children have assured rates of 10 and 5 of the root's 30 units.
 var patterns = []pattern{
 	{"both greedy", []node{{"a", "", 10, 30, 4, 1, greedy, 17.5}, {"b", "", 5, 30, 4, 1, greedy, 12.5}}, nil},
 	{"by weight", []node{{"a", "", 10, 30, 4, 2, greedy, 20}, {"b", "", 5, 30, 4, 1, greedy, 10}}, nil},
@@ -61,27 +59,26 @@ var patterns = []pattern{
 	{"three levels, one greedy", []node{{"a", "", 15, 30, 4, 1, 0, 0}, {"a1", "a", 10, 30, 4, 1, greedy, 16}, {"a2", "a", 5, 30, 4, 1, 2, 2},
 		{"b", "", 10, 30, 4, 1, 12, 12}}, nil},
 
-	// HTB serves a class within its rate whatever those above it have sent, and
-	// so exceeds the root's. Here no class exceeds its limit for another's sake,
-	// and what is assured is kept to as long as the parent has it.
+	// HTB serves a class within its rate whatever its ancestors have sent, so the root exceeds
+	// its rate. In shaper no class exceeds its limit; children get their assured rates only as far
+	// as the parent has them.
 	{"more assured than there is", []node{{"a", "", 30, 30, 4, 1, greedy, 15}, {"b", "", 30, 30, 4, 1, greedy, 15}}, []float64{30, 30}},
-	// HTB borrows for leaves: at the root each of the three has its turn. Here
-	// those who compete are siblings, whatever is beneath them.
+	// In HTB leaves borrow: the three leaves take turns at the root. In shaper siblings compete,
+	// whatever is below them.
 	{"cousins borrow", []node{{"a", "", 10, 30, 4, 1, 0, 0}, {"a1", "a", 5, 30, 4, 1, greedy, 8.75}, {"a2", "a", 5, 30, 4, 1, greedy, 8.75},
 		{"b", "", 5, 30, 4, 1, greedy, 12.5}}, []float64{0, 10, 10, 10}},
-	// And it has one place in the round of an inner class for all levels: what a
-	// lends to a1 moves it on, and costs a1 its turn at the root. Here each level
-	// has turns of its own.
+	// In HTB an inner class has one place in the round for all levels: what a lends to a1 advances
+	// it, and costs a1 its turn at the root. In shaper each level has its own round.
 	{"turns at two levels", []node{{"a", "", 15, 30, 4, 1, 0, 0}, {"a1", "a", 10, 30, 4, 1, greedy, 17.5}, {"b", "", 10, 30, 4, 1, greedy, 12.5}},
 		[]float64{0, 15, 15}},
-	// HTB has the priority of a leaf count at each level, and that of an inner
-	// class nowhere. Here it is the place among siblings.
+	// In HTB the priority of a leaf counts at each level, and that of an inner class nowhere. In
+	// shaper a priority counts among siblings.
 	{"priority among siblings", []node{{"a", "", 10, 30, 4, 1, 0, 0}, {"a1", "a", 10, 30, 0, 1, greedy, 17.5},
 		{"b", "", 5, 30, 4, 1, greedy, 12.5}}, []float64{0, 25, 5}},
 }
 
-// TestTreeSharesEqualHTB gives each tree to the kernel's HTB and to shaper, the
-// same datagrams to both at the same time, and compares what arrives.
+// Shaper and the kernel's HTB get the same trees and the same datagrams at the same time. The
+// test compares the shares that arrive.
 func TestTreeSharesEqualHTB(t *testing.T) {
 	tool(t, "tc", "iproute2")
 	step := trial.Size(3, 1)
@@ -95,14 +92,14 @@ func TestTreeSharesEqualHTB(t *testing.T) {
 				from := time.Now()
 				time.Sleep(measure)
 				to := time.Now()
-				return p.holds(t, units(kernel, from, to), units(user, from, to))
+				return p.check(t, units(kernel, from, to), units(user, from, to))
 			})
 		})
 	}
 }
 
-// holds holds that both shared by their rules.
-func (p pattern) holds(t *testing.T, kernel, user []float64) error {
+// check compares the shares of both with their rules, and with each other if the rules agree.
+func (p pattern) check(t *testing.T, kernel, user []float64) error {
 	var wantKernel, wantUser []float64
 	for _, n := range p.nodes {
 		wantUser = append(wantUser, n.want)
@@ -111,34 +108,34 @@ func (p pattern) holds(t *testing.T, kernel, user []float64) error {
 		wantKernel = wantUser
 	}
 	for i, n := range p.nodes {
-		t.Logf("%-3s offered %2d units: htb %5.2f (rule %5.2f), shaper %5.2f (rule %5.2f)", n.name, n.load, kernel[i], wantKernel[i], user[i], wantUser[i])
+		t.Logf("%-3s load %2d units: htb %5.2f (rule %5.2f), shaper %5.2f (rule %5.2f)", n.name, n.load, kernel[i], wantKernel[i], user[i], wantUser[i])
 	}
-	err := errors.Join(p.near("htb", kernel, wantKernel), p.near("shaper", user, wantUser))
+	err := errors.Join(p.compare("htb", kernel, wantKernel), p.compare("shaper", user, wantUser))
 	if p.htb == nil {
-		err = errors.Join(err, p.near("shaper beside htb", user, kernel))
+		err = errors.Join(err, p.compare("shaper beside htb", user, kernel))
 	}
 	return err
 }
 
-// near holds that each class got its share. All of them together may be off by
-// more: they lack what the machine had no time for, or make up for it.
-func (p pattern) near(what string, got, want []float64) (err error) {
+// compare returns an error if a class's share of the whole is off by more than tolerance. The
+// whole may be off by 10 %: the machine may be late, and shaper makes up for it.
+func (p pattern) compare(what string, got, want []float64) (err error) {
 	sum, wanted := 0., 0.
 	for i := range got {
 		sum, wanted = sum+got[i], wanted+want[i]
 	}
 	if math.Abs(sum-wanted) > 0.1*wanted {
-		err = fmt.Errorf("%s: %.2f units, not %.2f", what, sum, wanted)
+		err = fmt.Errorf("%s: all classes get %.2f units, want %.2f", what, sum, wanted)
 	}
 	for i, n := range p.nodes {
-		if share := got[i] / sum * wanted; !(math.Abs(share-want[i]) <= allowed) {
-			err = errors.Join(err, fmt.Errorf("%s: of %.2f units %s gets %.2f, not %.2f", what, wanted, n.name, share, want[i]))
+		if share := got[i] / sum * wanted; !(math.Abs(share-want[i]) <= tolerance) {
+			err = errors.Join(err, fmt.Errorf("%s: of %.2f units, %s gets %.2f, want %.2f", what, wanted, n.name, share, want[i]))
 		}
 	}
 	return err
 }
 
-// units returns what arrived at each recorder in a second of a span.
+// units returns the rate at which datagrams arrived at each recorder in a span, in units.
 func units(all []*recorder, from, to time.Time) (got []float64) {
 	for _, r := range all {
 		got = append(got, float64(r.between(from, to))/payload/perUnit/to.Sub(from).Seconds())
@@ -146,13 +143,13 @@ func units(all []*recorder, from, to time.Time) (got []float64) {
 	return got
 }
 
-// throughHTB makes the tree a qdisc of the near end of a wire, and offers each
-// class its load there.
+// throughHTB installs the tree at the near end of a wire, and offers each class its load there. It
+// returns a recorder for each node.
 func (p pattern) throughHTB(t *testing.T, near, far *namespace) (got []*recorder) {
 	const root = 0xff // the minor number of a class is its place in the list
 	near.run("tc qdisc replace dev wire root handle 1: htb")
 	t.Cleanup(func() { near.run("tc qdisc del dev wire root") })
-	near.run("tc class add dev wire parent 1: classid 1:%x %s", root, node{rate: all}.htb())
+	near.run("tc class add dev wire parent 1: classid 1:%x %s", root, node{rate: rootUnits}.htb())
 	minors := map[string]int{"": root}
 	for i, n := range p.nodes {
 		minors[n.name] = i + 1
@@ -166,17 +163,18 @@ func (p pattern) throughHTB(t *testing.T, near, far *namespace) (got []*recorder
 	return got
 }
 
-// htb returns the class as tc(8) takes it: 15 frames may leave at once, 10 ms of
-// the root, and a turn is worth one of them times the weight.
+// htb returns the class as arguments of tc(8). Its burst is 15 frames, which is 10 ms of the root's
+// rate. Its quantum is one frame times the weight.
 func (n node) htb() string {
 	bit := func(units int) int { return units * perUnit * onWire * 8 }
 	return fmt.Sprintf("htb rate %dbit ceil %dbit burst %d cburst %d prio %d quantum %d",
 		bit(n.rate), bit(max(n.rate, n.ceil)), 15*onWire, 15*onWire, n.priority, max(n.weight, 1)*onWire)
 }
 
-// throughShaper starts shaper with the tree, and offers each class its load.
+// throughShaper starts shaper with the tree, and offers each class its load. It returns a recorder
+// for each node.
 func (p pattern) throughShaper(t *testing.T) (got []*recorder) {
-	policy := "[class.root]\n" + rateKey("rate", all)
+	policy := "[class.root]\n" + rateKey("rate", rootUnits)
 	for _, n := range p.nodes {
 		r, upstream := recordUDP(t)
 		got = append(got, r)
@@ -190,7 +188,7 @@ func (p pattern) throughShaper(t *testing.T) (got []*recorder) {
 	return got
 }
 
-// policy returns the class as shaper.toml has it.
+// policy returns the class as a section of shaper.toml.
 func (n node) policy() string {
 	parent, ceil := n.parent, ""
 	if parent == "" {

@@ -27,13 +27,14 @@ import (
 	"shaper/tests/trial"
 )
 
-// watchedConn is a connection of a server, of which it is known what came, and when.
+// watchedConn is a connection of a server. It notes all bytes that arrive, and when the last of
+// them did.
 type watchedConn struct {
 	*net.TCPConn
 	raw syscall.RawConn
 
-	mu  sync.Mutex
-	at  time.Time // when the last of it reached the machine
+	mu  sync.Mutex // guards the fields below
+	at  time.Time  // when the last bytes reached the machine
 	got bytes.Buffer
 }
 
@@ -48,14 +49,14 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// arrived returns when the last has.
+// arrived returns when the last bytes reached the machine.
 func (c *watchedConn) arrived() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.at
 }
 
-// watchedListener makes connections of those.
+// watchedListener accepts watchedConns.
 type watchedListener struct {
 	net.Listener
 
@@ -68,7 +69,7 @@ func (l *watchedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := stamps(c.(*net.TCPConn))
+	raw, err := enableTimestamps(c.(*net.TCPConn))
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +80,7 @@ func (l *watchedListener) Accept() (net.Conn, error) {
 	return w, nil
 }
 
-// last returns what has come by the connection that was accepted last.
+// last returns the bytes that have arrived on the last connection.
 func (l *watchedListener) last() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,9 +90,10 @@ func (l *watchedListener) last() string {
 	return c.got.String()
 }
 
+// connKey is the key of a request's watchedConn in its context.
 type connKey struct{}
 
-// httpServer runs a server of HTTP whose connections are watched until the test ends.
+// httpServer runs an HTTP server with watched connections until the test ends.
 func httpServer(t *testing.T, handle http.HandlerFunc) (l *watchedListener, addr string) {
 	s := httptest.NewUnstartedServer(handle)
 	l = &watchedListener{Listener: s.Listener}
@@ -102,7 +104,7 @@ func httpServer(t *testing.T, handle http.HandlerFunc) (l *watchedListener, addr
 	return l, l.Addr().String()
 }
 
-// spacedServer answers 429 to what breaks a rule.
+// spacedServer runs a server that answers 429 to requests that break the rule.
 func spacedServer(t *testing.T, rule *spacing) (addr string) {
 	_, addr = httpServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if !rule.accepts(r.Context().Value(connKey{}).(*watchedConn).arrived()) {
@@ -125,7 +127,7 @@ upstream = %q
 class    = "api"
 `
 
-// hey runs it, and returns how many requests had which status.
+// hey runs hey(1), and returns how many answers had each status.
 func hey(t *testing.T, args ...string) map[string]int {
 	t.Helper()
 	out, err := exec.Command(tool(t, "hey", "hey"), args...).CombinedOutput()
@@ -139,7 +141,7 @@ func hey(t *testing.T, args ...string) map[string]int {
 	return statuses
 }
 
-// A hundred connections keep the gap of a server that refuses what comes sooner.
+// A hundred connections together keep the gap of a server that refuses earlier requests.
 func TestHeyKeepsTheGap(t *testing.T) {
 	t.Parallel()
 	n := trial.Size(300, 1000)
@@ -148,17 +150,17 @@ func TestHeyKeepsTheGap(t *testing.T) {
 		d := start(t, plain(), fmt.Sprintf(httpPolicy, "", spacedServer(t, rule)))
 		statuses := hey(t, "-n", strconv.Itoa(n), "-c", "100", "http://"+d.addr("api")+"/")
 		accepted, refused, took := rule.score()
-		t.Logf("hey: %v; the server has accepted %d in %.2f s, none sooner than %v after another, and refused %d", statuses, accepted, took.Seconds(), rule.closest(), refused)
+		t.Logf("hey: %v; the server accepted %d in %.2f s, with gaps of at least %v, and refused %d", statuses, accepted, took.Seconds(), rule.closest(), refused)
 		if statuses["200"]+statuses["429"] != n || statuses["200"] != accepted {
-			t.Errorf("of %d requests hey has %v", n, statuses)
+			t.Errorf("of %d requests, hey counts %v, and the server accepted %d", n, statuses, accepted)
 		}
 		trial.Figure(t, "requests with a gap of 10 ms: refused", "%d of %d", refused, n)
-		return rule.holds(n)
+		return rule.check(n)
 	})
 }
 
-// What would wait too long is answered here, with the time after which to come again;
-// who does that succeeds.
+// Shaper answers 429 with Retry-After to requests that would wait longer than max_wait. Clients
+// that obey succeed.
 func TestClientsThatObey(t *testing.T) {
 	t.Parallel()
 	rule := &spacing{gap: 10 * time.Millisecond}
@@ -170,7 +172,7 @@ func TestClientsThatObey(t *testing.T) {
 	url := "http://" + d.addr("api") + "/"
 	for range 80 {
 		all.Go(func() {
-			if err := obeying(client, url, &refused); err != nil {
+			if err := askUntilAccepted(client, url, &refused); err != nil {
 				t.Error(err)
 				return
 			}
@@ -179,15 +181,15 @@ func TestClientsThatObey(t *testing.T) {
 	}
 	all.Wait()
 	accepted, throttled, _ := rule.score()
-	t.Logf("%d requests succeeded, after %d answers of 429 by shaper; the server has refused %d", done.Load(), refused.Load(), throttled)
+	t.Logf("%d requests succeeded after %d answers of 429 by shaper; the server refused %d", done.Load(), refused.Load(), throttled)
 	if refused.Load() < 30 || accepted+throttled != int(done.Load()) {
-		t.Errorf("%d refused, %d succeeded, and the server has seen %d", refused.Load(), done.Load(), accepted+throttled)
+		t.Errorf("shaper refused %d, want at least 30; %d succeeded, and the server saw %d, want the same", refused.Load(), done.Load(), accepted+throttled)
 	}
 }
 
-// obeying asks until it is not told to come again later. The server itself may
-// refuse on a busy machine; that is not what this is about.
-func obeying(client *http.Client, url string, refused *atomic.Int64) error {
+// askUntilAccepted repeats a request, after the time in Retry-After, until shaper does not refuse
+// it. It ignores whether the server refuses it, as may happen on a busy machine.
+func askUntilAccepted(client *http.Client, url string, refused *atomic.Int64) error {
 	for {
 		answer, err := client.Post(url, "text/plain", strings.NewReader("hello"))
 		if err != nil {
@@ -201,25 +203,25 @@ func obeying(client *http.Client, url string, refused *atomic.Int64) error {
 		refused.Add(1)
 		seconds, err := strconv.Atoi(answer.Header.Get("Retry-After"))
 		if err != nil || seconds < 1 || !strings.HasPrefix(answer.Header.Get("RateLimit"), `"api";r=0;t=`) {
-			return fmt.Errorf("429 with %v", answer.Header)
+			return fmt.Errorf("429 with the header %v, want Retry-After and RateLimit", answer.Header)
 		}
 		time.Sleep(time.Duration(seconds) * time.Second)
 	}
 }
 
-// A step of a conversation: what the client sends, and how what it has got by then ends
-// before it goes on; "" to go on at once.
+// step is a step of a conversation. The client sends a text. Then it reads until all that it has
+// got ends in until; "" means that it goes on at once.
 type step struct{ send, until string }
 
 const wsKey = "dGhlIHNhbXBsZSBub25jZQ=="
 
-// wsAccept is the answer to it (RFC 6455, 1.3).
+// wsAccept returns the Sec-WebSocket-Accept for wsKey (RFC 6455, 1.3).
 func wsAccept() string {
 	h := sha1.Sum([]byte(wsKey + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 	return base64.StdEncoding.EncodeToString(h[:])
 }
 
-// conversations are what clients say to askedServer.
+// conversations returns conversations of clients with pathServer, by name.
 func conversations() map[string][]step {
 	get := func(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: h\r\n\r\n" }
 	last := "GET /last HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
@@ -249,8 +251,8 @@ func conversations() map[string][]step {
 	}
 }
 
-// askedServer answers each path in its way, always with the same bytes.
-func askedServer(w http.ResponseWriter, r *http.Request) {
+// pathServer answers each path in a different way, and the same request with the same bytes.
+func pathServer(w http.ResponseWriter, r *http.Request) {
 	w.Header()["Date"] = nil
 	switch {
 	case r.Method == http.MethodConnect:
@@ -292,8 +294,8 @@ func askedServer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// tunnel takes the connection over, and echoes what comes until it ends with a frame
-// that closes, or a word that does.
+// tunnel takes over the connection and echoes what arrives, until that ends in a WebSocket close
+// frame or in "bye!".
 func tunnel(w http.ResponseWriter, answer string) {
 	c, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -317,14 +319,14 @@ func tunnel(w http.ResponseWriter, answer string) {
 	}
 }
 
-// converse returns all that the client gets.
+// converse has a conversation, and returns all that the client gets.
 func converse(t *testing.T, addr string, steps []step) string {
 	c := dial(t, "", addr)
 	c.SetDeadline(time.Now().Add(patience))
 	var got bytes.Buffer
 	for _, s := range steps {
 		sent := make(chan struct{})
-		go func() { // while answers come
+		go func() { // answers may come meanwhile
 			defer close(sent)
 			io.WriteString(c, s.send)
 		}()
@@ -344,10 +346,10 @@ func converse(t *testing.T, addr string, steps []step) string {
 	return got.String()
 }
 
-// Both sides of a connection get the same bytes as without shaper.
+// Through shaper, client and server get the same bytes as without it.
 func TestHTTPIsUnchanged(t *testing.T) {
 	t.Parallel()
-	l, direct := httpServer(t, askedServer)
+	l, direct := httpServer(t, pathServer)
 	d := start(t, raced(t), strings.Replace(fmt.Sprintf(httpPolicy, "", direct), "100 m", "10000 m", 1))
 	all := conversations()
 	counted := 0
@@ -358,21 +360,21 @@ func TestHTTPIsUnchanged(t *testing.T) {
 			gotAnswers := converse(t, d.addr("api"), all[name])
 			got := l.last()
 			if got != want {
-				t.Errorf("the server gets %d bytes, not the %d of without: %.200q", len(got), len(want), got)
+				t.Errorf("the server gets %d bytes, without shaper %d: %.200q", len(got), len(want), got)
 			}
 			if gotAnswers != wantAnswers {
-				t.Errorf("the client gets %d bytes, not the %d of without: %.400q\nwant %.400q", len(gotAnswers), len(wantAnswers), gotAnswers, wantAnswers)
+				t.Errorf("the client gets %d bytes, without shaper %d: %.400q\nwant %.400q", len(gotAnswers), len(wantAnswers), gotAnswers, wantAnswers)
 			}
 			counted += len(regexp.MustCompile(` HTTP/1\.[01]\r\n`).FindAllString(want, -1))
 		})
 	}
 	if n := d.class("api").Sent["upstream"].Messages; n != uint64(counted) {
-		t.Errorf("%d messages are counted, of %d requests", n, counted)
+		t.Errorf("shaper counts %d messages, want %d", n, counted)
 	}
 }
 
-// Requests that wrk sends 16 at a time, without waiting, are counted as the server
-// does.
+// Of requests that wrk pipelines 16 at a time, shaper counts as many as the server, apart from
+// those that wrk abandons at its end.
 func TestWrkPipelines(t *testing.T) {
 	t.Parallel()
 	wrk := tool(t, "wrk", "wrk")
@@ -392,6 +394,6 @@ func TestWrkPipelines(t *testing.T) {
 	sent := d.class("api").Sent["upstream"].Messages
 	t.Logf("%d requests", served.Load())
 	if n := uint64(served.Load()); n < 1000 || sent < n || sent > n+8*16 {
-		t.Errorf("the server has had %d requests, and shaper counts %d", n, sent)
+		t.Errorf("the server counts %d requests, and shaper %d", n, sent)
 	}
 }

@@ -1,5 +1,4 @@
-// Package tests holds what concerns the whole: the way imports run, and the
-// program against real peers.
+// Package tests tests the whole program against real peers, and the imports of its packages.
 package tests
 
 import (
@@ -15,9 +14,9 @@ import (
 	"testing"
 )
 
-// arrows says which of our packages each may import. They run one way: from
-// the process down to the arithmetic.
-var arrows = map[string][]string{
+// allowedImports says which packages of this module each package may import. Imports run one way:
+// from the process down to the arithmetic.
+var allowedImports = map[string][]string{
 	"cmd/shaper":            {"daemon", "policy", "stats", "unit", "conn", "simulate", "tc"},
 	"daemon":                {"conn", "shaper", "policy", "tc", "metrics", "stats", "unit"},
 	"client":                {"shaper", "policy", "frame", "stats", "unit"}, // for Go programs
@@ -39,15 +38,15 @@ var arrows = map[string][]string{
 	"unit":                  {},
 	"systemd":               {}, // tests only
 	"tests":                 {}, // tests only
-	"tests/bench":           {}, // it knows shaper as a program
+	"tests/bench":           {}, // it runs shaper as a program
 	"tests/trial":           {}, // for the tests of all packages
 	"tests/tally":           {"tests/trial"},
 	"tests/house":           {}, // tests only
 }
 
-// owners says which one package may import a library. What is tested with is
-// not in the program.
-var owners = map[string]string{
+// libraryOwner says which package may import a library. Libraries that only tests import are not
+// listed.
+var libraryOwner = map[string]string{
 	"github.com/urfave/cli/v2":            "cmd/shaper",
 	"github.com/coreos/go-systemd/v22":    "daemon",
 	"github.com/prometheus/client_golang": "metrics",
@@ -60,17 +59,17 @@ var owners = map[string]string{
 	"golang.org/x/time":                   "limit",
 }
 
-// anywhere are the Go project's bindings to the system, which belong to no one.
-var anywhere = []string{"golang.org/x/sys"}
+// anyPackage lists libraries that every package may import.
+var anyPackage = []string{"golang.org/x/sys"}
 
 func TestImportsRunOneWay(t *testing.T) {
 	seen := map[string]bool{}
 	for path, imports := range sources(t) {
 		pkg := filepath.ToSlash(filepath.Dir(path))
 		seen[pkg] = true
-		allowed, known := arrows[pkg]
+		allowed, known := allowedImports[pkg]
 		if !known {
-			t.Errorf("%s: package %s has no place in the layout", path, pkg)
+			t.Errorf("%s: allowedImports does not list package %s", path, pkg)
 		}
 		for _, imported := range imports {
 			if fault := faultOf(pkg, imported, allowed); fault != "" {
@@ -78,46 +77,48 @@ func TestImportsRunOneWay(t *testing.T) {
 			}
 		}
 	}
-	for pkg := range arrows {
-		if !seen[pkg] && pkg != "systemd" && pkg != "tests" {
-			t.Errorf("package %s is in the layout and not in the tree", pkg)
+	for pkg := range allowedImports {
+		if !seen[pkg] && pkg != "systemd" && pkg != "tests" && pkg != "tests/house" {
+			t.Errorf("allowedImports lists %s, which does not exist", pkg)
 		}
 	}
 }
 
+// faultOf returns what is wrong with an import of pkg, or "".
 func faultOf(pkg, imported string, allowed []string) string {
 	if ours, ok := strings.CutPrefix(imported, "shaper/"); ok {
 		if !slices.Contains(allowed, ours) {
-			return "against the arrows"
+			return "allowedImports does not allow it"
 		}
 		return ""
 	}
 	if !strings.Contains(imported, ".") { // the standard library
 		return ""
 	}
-	for _, library := range anywhere {
+	for _, library := range anyPackage {
 		if within(imported, library) {
 			return ""
 		}
 	}
-	for library, owner := range owners {
+	for library, owner := range libraryOwner {
 		if !within(imported, library) {
 			continue
 		}
-		if owner != pkg && pkg != owner+"/"+filepath.Base(owner)+"test" { // its fake
-			return "it belongs to " + owner
+		if owner != pkg && pkg != owner+"/"+filepath.Base(owner)+"test" { // the owner's fake
+			return "only " + owner + " may import it"
 		}
 		return ""
 	}
-	return "a library that no package owns"
+	return "libraryOwner does not list it"
 }
 
+// within reports whether a package is part of a library.
 func within(imported, library string) bool {
 	return imported == library || strings.HasPrefix(imported, library+"/")
 }
 
-// sources returns the imports of every Go file that is not a test. It reads
-// the files themselves: what `go list` says in a test comes from its cache.
+// sources returns the imports of every Go file that is not a test, by path. It reads the files
+// themselves, so that the test runs again when one of them changes.
 func sources(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
@@ -156,7 +157,7 @@ func sources(t *testing.T) map[string][]string {
 		t.Fatal(err)
 	}
 	if len(found) < 20 {
-		t.Fatalf("found only %v", slices.Sorted(maps.Keys(found)))
+		t.Fatalf("found too few files: %v", slices.Sorted(maps.Keys(found)))
 	}
 	return found
 }

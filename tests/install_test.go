@@ -21,7 +21,7 @@ func makeIn(t *testing.T, args ...string) {
 	}
 }
 
-// filesUnder returns the files in a directory, in order.
+// filesUnder returns the sorted paths of the files below a directory.
 func filesUnder(t *testing.T, dir string) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -37,8 +37,8 @@ func filesUnder(t *testing.T, dir string) (files []string) {
 	return files
 }
 
-// What a package gets: everything in its place, and nothing that names the directory
-// where the package was made.
+// `make install DESTDIR=` installs every file in its place, and no file names the directory
+// DESTDIR. `make uninstall` removes them all.
 func TestInstallIntoAPackage(t *testing.T) {
 	t.Parallel()
 	tool(t, "make", "make")
@@ -58,10 +58,10 @@ func TestInstallIntoAPackage(t *testing.T) {
 	}
 	unit, err := os.ReadFile(dir + "/usr/local/lib/systemd/system/shaper.service")
 	if err != nil || !strings.Contains(string(unit), "\nExecStart=/usr/local/bin/shaper run\n") || strings.Contains(string(unit), dir) || strings.Contains(string(unit), "/usr/bin/shaper") {
-		t.Errorf("%v\n%s", err, unit)
+		t.Errorf("the unit does not start /usr/local/bin/shaper, or names another directory (%v):\n%s", err, unit)
 	}
 	if out, err := exec.Command(dir+"/usr/local/bin/shaper", "version").Output(); err != nil || !strings.HasPrefix(string(out), "shaper ") {
-		t.Errorf("%v, %s", err, out)
+		t.Errorf("shaper version: %v, %s", err, out)
 	}
 	man := exec.Command(tool(t, "man", "man-db"), "--warnings=all", "-l", dir+"/usr/local/share/man/man1/shaper.1")
 	page, err := man.Output()
@@ -74,11 +74,11 @@ func TestInstallIntoAPackage(t *testing.T) {
 	}
 	makeIn(t, "uninstall", "DESTDIR="+dir)
 	if files := filesUnder(t, dir); len(files) > 0 {
-		t.Errorf("uninstall leaves %v", files)
+		t.Errorf("uninstall leaves the files %v", files)
 	}
 }
 
-// The unit is right as it is installed, with the program where it says.
+// systemd accepts the installed unit, and bash completes commands with the installed script.
 func TestInstalledUnit(t *testing.T) {
 	t.Parallel()
 	tool(t, "make", "make")
@@ -95,6 +95,6 @@ COMP_WORDS=(shaper sta); COMP_CWORD=1; _shaper; echo "${COMPREPLY[@]}"`, "bash",
 	}
 	makeIn(t, "uninstall", "PREFIX="+prefix)
 	if files := filesUnder(t, prefix); len(files) > 0 {
-		t.Errorf("uninstall leaves %v", files)
+		t.Errorf("uninstall leaves the files %v", files)
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// isoLink is how two hosts have agreed to write the length before a message.
+// isoLink is a format of the length before an ISO 8583 message.
 type isoLink struct {
-	prefix   string // as the policy calls it
-	included bool   // the length counts itself
+	prefix   string // length_prefix of the policy
+	included bool   // the length includes itself
 	header   int    // bytes between the prefix and the message type
 }
 
@@ -22,6 +22,7 @@ func (l isoLink) name() string {
 	return fmt.Sprintf("%s-%t-%d", l.prefix, l.included, l.header)
 }
 
+// size returns the size of the length prefix in bytes.
 func (l isoLink) size() int {
 	if l.prefix == "ascii4" || l.prefix == "vml" {
 		return 4
@@ -29,7 +30,7 @@ func (l isoLink) size() int {
 	return 2
 }
 
-// message returns a message with its length before it.
+// message returns a message, with the length and the header before it.
 func (l isoLink) message(text string) []byte {
 	text = strings.Repeat("\x60", l.header) + text
 	n := len(text)
@@ -48,7 +49,7 @@ func (l isoLink) message(text string) []byte {
 	return append(prefix, text...)
 }
 
-// read returns the text of the next message, without what is before its type.
+// read returns the next message, without the length and the header before it.
 func (l isoLink) read(r io.Reader) (string, error) {
 	prefix := make([]byte, l.size())
 	if _, err := io.ReadFull(r, prefix); err != nil {
@@ -62,7 +63,7 @@ func (l isoLink) read(r io.Reader) (string, error) {
 		fmt.Sscanf(fmt.Sprintf("%x", prefix), "%d", &n)
 	case "vml":
 		if prefix[2] != 0xab || prefix[3] != 0xcd {
-			return "", fmt.Errorf("a prefix of %x", prefix)
+			return "", fmt.Errorf("the length prefix is %x, want it to end in abcd", prefix)
 		}
 	}
 	if l.included {
@@ -73,7 +74,7 @@ func (l isoLink) read(r io.Reader) (string, error) {
 	return string(text[min(l.header, n):]), err
 }
 
-// isoLinks are all ways to write a length.
+// isoLinks returns all formats.
 func isoLinks() (all []isoLink) {
 	for _, prefix := range []string{"binary2", "ascii4", "bcd2", "vml"} {
 		for _, included := range []bool{false, true} {
@@ -85,7 +86,7 @@ func isoLinks() (all []isoLink) {
 	return all
 }
 
-// isoHost answers as the host of a network does, and notes what it gets.
+// isoHost answers each message, and notes what it gets. mu guards got.
 type isoHost struct {
 	mu  sync.Mutex
 	got []string
@@ -100,7 +101,7 @@ func (h *isoHost) serve(l isoLink, c net.Conn) {
 		h.mu.Lock()
 		h.got = append(h.got, text)
 		h.mu.Unlock()
-		c.Write(l.message(text[:2] + "1" + text[3:])) // x2x0 is answered by x2x1: 0200 by 0210
+		c.Write(l.message(text[:2] + "1" + text[3:])) // the answer to 0200 is 0210
 	}
 }
 
@@ -110,8 +111,8 @@ func (h *isoHost) all() []string {
 	return h.got[:len(h.got):len(h.got)]
 }
 
-// On a link of each kind, a reversal never overtakes what it reverses, and a sign-on or
-// echo waits for neither.
+// With each format, a reversal never overtakes the payment that it reverses, and an echo request
+// overtakes both.
 func TestISO8583Links(t *testing.T) {
 	t.Parallel()
 	const pairs = 20
@@ -138,13 +139,13 @@ func TestISO8583Links(t *testing.T) {
 	all.Wait()
 	for _, l := range isoLinks() {
 		if n := d.class(l.name()).Sent["upstream"].Messages; n != 2*pairs {
-			t.Errorf("%s: %d messages are counted, of %d", l.name(), n, 2*pairs)
+			t.Errorf("%s: shaper counts %d messages, want %d", l.name(), n, 2*pairs)
 		}
 	}
 }
 
-// isoConversation sends so many payments, each with its reversal, and an echo behind
-// them all.
+// isoConversation sends pairs of a payment and its reversal, and then an echo request. It checks
+// the order in which the host gets them.
 func isoConversation(l isoLink, addr string, h *isoHost, pairs int) error {
 	c, err := dialFrom("", addr)
 	if err != nil {
@@ -182,11 +183,11 @@ func isoConversation(l isoLink, addr string, h *isoHost, pairs int) error {
 	for i, text := range payments {
 		kind := []string{"0200", "0400"}[i%2]
 		if want := fmt.Sprintf("%s payment %d%s", kind, i/2, strings.Repeat("x", i/2*(i/2))); text != want {
-			return fmt.Errorf("message %d is %q, not %q", i, text, want)
+			return fmt.Errorf("message %d is %q, want %q", i, text, want)
 		}
 	}
 	if len(payments) != 2*pairs || echo < 0 || echo > 10 || took < time.Duration(2*pairs-1)*10*time.Millisecond {
-		return fmt.Errorf("%d messages in %v, the echo after %d of them", len(payments), took, echo)
+		return fmt.Errorf("%d payments and reversals in %v, the echo request at place %d", len(payments), took, echo)
 	}
 	return nil
 }

@@ -18,8 +18,8 @@ import (
 	"shaper/tests/trial"
 )
 
-// kannel is Kannel, the SMS gateway of Debian: a bearerbox, which is bound to a
-// provider, and an smsbox, which takes messages over HTTP.
+// kannel is a running Kannel, an SMS gateway: a bearerbox, which binds to a provider, and an
+// smsbox, which takes messages over HTTP.
 type kannel struct {
 	t    *testing.T
 	send string // URL that takes a message
@@ -63,7 +63,7 @@ max-messages = 10
 concatenation = true
 `
 
-// newKannel runs Kannel, with throughput = 20, until the test ends.
+// newKannel runs Kannel with throughput = 20, bound to smsc, until the test ends.
 func newKannel(t *testing.T, smsc string) *kannel {
 	t.Helper()
 	bearerbox, smsbox := sbin(t, "bearerbox", "kannel"), sbin(t, "smsbox", "kannel")
@@ -88,7 +88,7 @@ func newKannel(t *testing.T, smsc string) *kannel {
 	return k
 }
 
-// sbin is tool for what Debian keeps from the path of ordinary users.
+// sbin is like tool, but also looks in /usr/sbin.
 func sbin(t *testing.T, name, debianPackage string) string {
 	t.Helper()
 	if path, err := exec.LookPath("/usr/sbin/" + name); err == nil {
@@ -106,7 +106,7 @@ func runBox(t *testing.T, dir, box, conf string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// It is told twice, since at first it waits for messages to be taken.
+		// After SIGTERM, Kannel may wait for messages to be delivered, so kill it after a second.
 		cmd.Process.Signal(syscall.SIGTERM)
 		kill := time.AfterFunc(time.Second, func() { cmd.Process.Kill() })
 		defer kill.Stop()
@@ -114,7 +114,7 @@ func runBox(t *testing.T, dir, box, conf string) {
 	})
 }
 
-// sms has Kannel send a message.
+// sms sends a message through Kannel.
 func (k *kannel) sms(from, text string) {
 	k.t.Helper()
 	query := url.Values{"from": {from}, "to": {"447700900123"}, "text": {text}}
@@ -123,7 +123,7 @@ func (k *kannel) sms(from, text string) {
 	}
 }
 
-// kannelPolicy is the one that README.md shows.
+// README.md shows kannelClass.
 const kannelClass = `
 [class.acme]
 rate     = "20 messages/s"
@@ -138,9 +138,9 @@ upstream = %q
 class    = "acme"
 `
 
-// TestKannel is the example of README.md: a provider that accepts 20 messages a
-// second, none sooner than 50 ms after another, and Kannel, which is told so. Another
-// Kannel goes straight to another such provider meanwhile.
+// TestKannel is the example of README.md. A provider accepts 20 messages a second, at least 50 ms
+// apart. Kannel, with throughput = 20, sends to it through shaper. Meanwhile another Kannel sends
+// directly to another such provider, which refuses many of its messages.
 func TestKannel(t *testing.T) {
 	alone := &spacing{gap: 50 * time.Millisecond}
 	n := trial.Size(100, 200)
@@ -148,7 +148,7 @@ func TestKannel(t *testing.T) {
 	trial.Judge(t, 5*time.Millisecond, func() error { return kannelThroughShaper(t, alone, n) })
 }
 
-// campaign sends so many messages, and one that takes three PDUs.
+// campaign sends n messages, and one that takes three PDUs.
 func (k *kannel) campaign(n int) {
 	for i := range n {
 		k.sms("acme", fmt.Sprintf("message %d", i))
@@ -156,7 +156,8 @@ func (k *kannel) campaign(n int) {
 	k.sms("acme", strings.Repeat("0123456789", 40))
 }
 
-// kannelThroughShaper has Kannel send so many messages, and one more of three PDUs.
+// kannelThroughShaper runs a campaign through shaper, and checks that the provider refuses nothing
+// and that enquire_link waits for no submit. Alone is the rule of the provider without shaper.
 func kannelThroughShaper(t *testing.T, alone *spacing, n int) error {
 	rule := &spacing{gap: 50 * time.Millisecond}
 	d := start(t, plain(), fmt.Sprintf(kannelPolicy, spacedProvider(t, rule).addr))
@@ -165,43 +166,43 @@ func kannelThroughShaper(t *testing.T, alone *spacing, n int) error {
 	const own = 40
 	all := n + 3 + own
 	k.campaign(n)
-	other.submit("acme", own) // which wait on the bind that the enquire_links are on
+	other.submit("acme", own) // they wait on the same bind as the enquire_links
 	var waits []time.Duration
-	behind := 0 // how many were sent while submits of the same bind waited
+	overtook := 0 // enquire_links that were sent while submits of the same bind waited
 	for accepted, refused := 0, 0; accepted+refused < all; accepted, refused, _ = rule.score() {
 		if other.answered < own {
-			behind++
+			overtook++
 		}
 		waits = append(waits, other.enquire())
 		time.Sleep(50 * time.Millisecond)
 	}
 	slices.Sort(waits)
-	slow := waits[len(waits)*99/100-1] // the machine may have been busy once
+	slow := waits[len(waits)*99/100-1] // one may be late on a busy machine
 	accepted, refused, took := rule.score()
-	t.Logf("through shaper: of %d PDUs, 3 of them one message, the provider has accepted %d in %.2f s, none sooner than %v after another, and throttled %d; "+
-		"99 of 100 enquire_links were answered within %v, %d of them before submits of the same bind", all, accepted, took.Seconds(), rule.closest(), refused, slow, behind)
+	t.Logf("through shaper: of %d PDUs, the provider accepted %d in %.2f s, with gaps of at least %v, and throttled %d; "+
+		"99 of 100 enquire_links were answered within %v, %d of them while submits of the same bind waited", all, accepted, took.Seconds(), rule.closest(), refused, slow, overtook)
 	if n := d.class("acme").Sent["upstream"].Messages; int(n) != all {
-		t.Errorf("shaper counts %d messages", n)
+		t.Errorf("shaper counts %d messages, want %d", n, all)
 	}
-	if behind == 0 {
-		t.Error("no enquire_link had something to overtake")
+	if overtook == 0 {
+		t.Error("no enquire_link was sent while submits of the same bind waited")
 	}
-	most := time.Duration(all) * rule.gap * 107 / 100 // headroom is 2 % of it
-	if took > most || slow > 5*time.Millisecond || behind < 10 {
-		return fmt.Errorf("want %d in %v, and enquire_link within 5 ms, 10 of them before submits of the same bind", all, most)
+	most := time.Duration(all) * rule.gap * 107 / 100 // headroom takes 2 %
+	if took > most || slow > 5*time.Millisecond || overtook < 10 {
+		return fmt.Errorf("want %d PDUs within %v, and answers to enquire_link within 5 ms, 10 of them while submits of the same bind wait", all, most)
 	}
-	if err := rule.holds(all); err != nil {
+	if err := rule.check(all); err != nil {
 		return err
 	}
 	accepted, refused, took = alone.score()
-	t.Logf("without shaper, meanwhile: accepted %d in %.2f s, throttled %d times", accepted, took.Seconds(), refused)
+	t.Logf("without shaper: accepted %d in %.2f s, throttled %d", accepted, took.Seconds(), refused)
 	if accepted > all/2 || refused < accepted {
-		return fmt.Errorf("this provider has no need of shaper")
+		return fmt.Errorf("without shaper, the provider throttles too little to show anything")
 	}
 	return nil
 }
 
-// Two gateways, each with a bind of its own, keep one provider's limit together.
+// Two gateways, each with its own bind, together keep the provider's limit.
 func TestKannelsShareAnAccount(t *testing.T) {
 	t.Parallel()
 	rule := &spacing{gap: 50 * time.Millisecond}
@@ -214,14 +215,13 @@ func TestKannelsShareAnAccount(t *testing.T) {
 	}
 	all.Wait()
 	const want = 2 * (20 + 3)
-	waitFor(t, "all have come", func() bool { a, r, _ := rule.score(); return a+r >= want })
+	waitFor(t, "all have arrived", func() bool { a, r, _ := rule.score(); return a+r >= want })
 	accepted, refused, took := rule.score()
-	t.Logf("of %d PDUs of two Kannels the provider has accepted %d in %.2f s, and throttled %d", want, accepted, took.Seconds(), refused)
-	watch.Judge(t, rule.gap/2, rule.holds(want))
+	t.Logf("of %d PDUs of two Kannels, the provider accepted %d in %.2f s, and throttled %d", want, accepted, took.Seconds(), refused)
+	watch.Judge(t, rule.gap/2, rule.check(want))
 }
 
-// A passcode waits for no longer than one gap, however many others of the same
-// account, on the same bind, wait before it.
+// A passcode waits for at most one gap, however many messages of the same account and bind wait.
 func TestPasscodesGoFirst(t *testing.T) {
 	const gap = 50 * time.Millisecond
 	trial.Judge(t, 5*time.Millisecond, func() error {
@@ -263,22 +263,22 @@ class       = "otp"
 			sent := time.Now()
 			sequence := e.submit("otp1", 1)
 			if status := e.answerTo(sequence); status != 0 {
-				return fmt.Errorf("a passcode is answered %#x; the closest two were %v apart", status, rule.closest())
+				return fmt.Errorf("a passcode is answered with status %#x; the shortest gap was %v", status, rule.closest())
 			}
 			slowest = max(slowest, arrivalOf(p, "otp1", sequence).Sub(sent))
-			time.Sleep(113 * time.Millisecond) // no multiple of the gap
+			time.Sleep(113 * time.Millisecond) // not a multiple of the gap
 		}
 		_, refused, _ := rule.score()
-		left := d.class("bulk").Backlog
-		t.Logf("passcodes wait %v at most, while %d others do; %d are throttled", slowest, left, refused)
-		if slowest > gap+gap/50+5*time.Millisecond || refused > 0 || left < 900 {
-			return fmt.Errorf("want one gap of %v at most, and none throttled", gap+gap/50)
+		waiting := d.class("bulk").Backlog
+		t.Logf("passcodes wait at most %v, while %d other messages wait; %d are throttled", slowest, waiting, refused)
+		if slowest > gap+gap/50+5*time.Millisecond || refused > 0 || waiting < 900 {
+			return fmt.Errorf("passcodes wait %v, want at most one gap of %v; %d throttled, want 0; %d others wait, want 900", slowest, gap+gap/50, refused, waiting)
 		}
 		return nil
 	})
 }
 
-// arrivalOf returns when a submit reached the provider.
+// arrivalOf returns when a submit reached the provider; zero: it has not.
 func arrivalOf(p *provider, from string, sequence uint32) time.Time {
 	for _, s := range p.got() {
 		if s.from == from && s.sequence == sequence {

@@ -14,8 +14,8 @@ import (
 	"shaper/tests/trial"
 )
 
-// A new rate reaches an open connection within 100 ms of the command's end,
-// upwards and downwards.
+// A new rate takes effect on an open connection within 100 ms of the command's end, whether it is
+// higher or lower.
 func TestNewRateReachesOpenConnection(t *testing.T) {
 	r, upstream := recordTCP(t)
 	policy := func(rate string) string {
@@ -44,18 +44,18 @@ class = "a"
 		{"reload", reload, "5MB/s", 5e6}, {"reload", reload, "400kB/s", 4e5},
 	} {
 		trial.Judge(t, 10*time.Millisecond, func() error {
-			test.change("1MB/s") // what the change starts from
+			test.change("1MB/s") // the rate before the change
 			time.Sleep(200 * time.Millisecond)
 			test.change(test.rate)
 			changed := time.Now()
 			time.Sleep(700 * time.Millisecond)
-			return reaches(t, test.how, r, changed, test.bytes)
+			return checkReached(t, test.how, r, changed, test.bytes)
 		})
 	}
 }
 
-// reaches holds that what arrives has the rate from 100 ms after a moment on.
-func reaches(t *testing.T, how string, r *recorder, changed time.Time, rate float64) error {
+// checkReached returns an error unless bytes arrive at the rate from 100 ms after changed on.
+func checkReached(t *testing.T, how string, r *recorder, changed time.Time, rate float64) error {
 	deadline := changed.Add(100 * time.Millisecond)
 	got := float64(r.between(deadline, deadline.Add(500*time.Millisecond))) / 0.5
 	took := time.Duration(-1)
@@ -65,24 +65,23 @@ func reaches(t *testing.T, how string, r *recorder, changed time.Time, rate floa
 			took = d
 		}
 	}
-	t.Logf("%s to %.0f B/s: in force %v after the command; from 100 ms on %.0f B/s", how, rate, took, got)
+	t.Logf("%s to %.0f B/s: reached %v after the command; from 100 ms on %.0f B/s", how, rate, took, got)
 	if took < 0 || took > 100*time.Millisecond || got < 0.95*rate || got > 1.05*rate {
-		return fmt.Errorf("%s does not reach the connection within 100 ms", how)
+		return fmt.Errorf("%s: the connection does not have the new rate within 100 ms", how)
 	}
 	return nil
 }
 
-// crowd is many connections through one class, of which the upstream may stop
-// reading those that say so.
+// crowd is an upstream of many connections. It does not read connection 0.
 type crowd struct {
-	counts  []atomic.Int64 // bytes that arrived
-	stalled chan struct{}  // closed when the ones that stall have to go on
+	counts  []atomic.Int64 // bytes that arrived on each connection
+	stalled chan struct{}  // the handler of connection 0 returns when it is closed
 }
 
-// handle reads the number of the connection, a byte, and then all that comes;
-// number 0 is never read again.
+// handle reads the connection's number, which is its first byte, and then all that arrives. It does
+// not read from connection 0 again.
 func (c *crowd) handle(conn *net.TCPConn) {
-	conn.SetReadBuffer(32 << 10) // soon full, where nobody reads
+	conn.SetReadBuffer(32 << 10) // it is full soon if nobody reads
 	first := make([]byte, 1)
 	if _, err := io.ReadFull(conn, first); err != nil {
 		return
@@ -101,7 +100,8 @@ func (c *crowd) handle(conn *net.TCPConn) {
 	}
 }
 
-// measure returns how many bytes each connection gets in a span, the slowest first.
+// measure returns the rates of all connections but 0 over a span, in bytes/s and in ascending
+// order, and their sum.
 func (c *crowd) measure(span time.Duration) (got []float64, sum float64) {
 	before := make([]int64, len(c.counts))
 	for i := range c.counts {
@@ -117,13 +117,14 @@ func (c *crowd) measure(span time.Duration) (got []float64, sum float64) {
 	return got, sum
 }
 
-// A peer that stops reading holds up only itself: the other 99 have the rate
-// that they had, and share what it leaves. Looked at are all of them together,
-// and the ten slowest: over some seconds one or two may lack a tenth, since the
-// kernel lets their clients wait for a window update (RFC 9293, 3.8.6.2), with
-// or without a peer that has stopped.
+// A peer that stops reading delays no other session: the other 99 share the whole rate of the
+// class.
+//
+// The test looks at their sum, and at the tenth slowest. One or two sessions may lose a tenth over
+// some seconds even without a stalled peer, because the kernel makes their clients wait for a
+// window update (RFC 9293, 3.8.6.2).
 func TestStalledReaderCostsTheOthersNothing(t *testing.T) {
-	const rate = 20e6 // once the one that stalls has taken what it can
+	const rate = 20e6 // bytes/s, set after the stalled connection's buffers are full
 	c := &crowd{counts: make([]atomic.Int64, 100), stalled: make(chan struct{})}
 	defer close(c.stalled)
 	p := start(t, plain(), `
@@ -146,24 +147,24 @@ class = "a"
 		all := p.sessions()
 		return all[slices.IndexFunc(all, func(s session) bool { return s.Client == stalled })].Upward
 	}
-	waitFor(t, "the one that is not read stands still", func() bool {
+	waitFor(t, "the connection that is not read carries nothing", func() bool {
 		before := moved()
 		time.Sleep(200 * time.Millisecond)
 		return len(p.sessions()) == 100 && moved() == before
 	})
 	p.must("set", "a", "rate=20MB/s")
-	c.measure(time.Second) // the larger pieces of the old rate leave first
+	c.measure(time.Second) // pieces that were sized for the old rate leave first
 	trial.Judge(t, 20*time.Millisecond, func() error {
 		got, sum := c.measure(trial.Size(3*time.Second, 5*time.Second))
-		fair := rate / 100. // of all, while the one still takes part
+		fair := rate / 100. // a session's share with 100 sessions
 		tenth := got[len(got)/10]
-		t.Logf("99 others: together %.2f %% of the rate; of a hundredth of it, the slowest has %.2f %%, the tenth slowest %.2f %%",
+		t.Logf("99 sessions have %.2f %% of the rate; the slowest has %.2f %% of a hundredth, the tenth slowest %.2f %%",
 			100*sum/rate, 100*got[0]/fair, 100*tenth/fair)
-		if sum > 1.1*rate { // what was read late was sent before
-			t.Errorf("together they get %.0f B/s", sum)
+		if sum > 1.1*rate { // some of it was sent before the measurement
+			t.Errorf("99 sessions get %.0f B/s, want at most 1.1 times the rate", sum)
 		}
 		if sum < 0.98*rate || sum > 1.02*rate || tenth < 0.98*fair {
-			return errors.New("the others lose or gain more than 2 %")
+			return errors.New("the rate of 99 sessions, or the share of the tenth slowest, is off by more than 2 %")
 		}
 		return nil
 	})

@@ -10,13 +10,15 @@ import (
 	"testing"
 )
 
-// bins is where the programs under test are. It is short, since control
-// sockets live below it, and others may enter, since one test is not root.
-var bins string
+// binDir is the directory of the programs under test, and of the tests' policies. Its path is
+// short, because paths of control sockets are limited. Other users may enter it, because some
+// tests run the program as another user.
+var binDir string
 
-// TestMain builds the program that users get. The tests drive it from outside.
+// TestMain builds the program that users get. In a child process of umlCommand it becomes
+// user-mode Linux instead.
 func TestMain(m *testing.M) {
-	if linux := os.Getenv(asUML); linux != "" {
+	if linux := os.Getenv(umlEnv); linux != "" {
 		fmt.Fprintln(os.Stderr, withoutXState(linux, os.Args[1:]))
 		os.Exit(1)
 	}
@@ -25,12 +27,12 @@ func TestMain(m *testing.M) {
 
 func buildAndRun(m *testing.M) int {
 	var err error
-	if bins, err = os.MkdirTemp("", "shaper"); err != nil {
+	if binDir, err = os.MkdirTemp("", "shaper"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(bins)
-	if err := os.Chmod(bins, 0o755); err != nil {
+	defer os.RemoveAll(binDir)
+	if err := os.Chmod(binDir, 0o755); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -41,8 +43,9 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
+// build builds the program as a file of binDir.
 func build(name string, flags ...string) error {
-	args := append([]string{"build", "-o", filepath.Join(bins, name)}, flags...)
+	args := append([]string{"build", "-o", filepath.Join(binDir, name)}, flags...)
 	cmd := exec.Command("go", append(args, "./cmd/shaper")...)
 	cmd.Dir = ".."
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -51,34 +54,34 @@ func build(name string, flags ...string) error {
 	return nil
 }
 
-// plain returns the program as users get it: the one to take times of.
-func plain() string { return filepath.Join(bins, "shaper") }
+// plain returns the path of the program as users get it. Tests measure times with it.
+func plain() string { return filepath.Join(binDir, "shaper") }
 
 var buildRaced = sync.OnceValue(func() error { return build("raced", "-race") })
 
-// raced returns the program with the race detector, which stop reads the
-// verdict of.
+// raced returns the path of the program with the race detector, and builds it first if needed.
+// program.stop fails the test if the detector finds a race.
 func raced(t *testing.T) string {
 	t.Helper()
 	if err := buildRaced(); err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(bins, "raced")
+	return filepath.Join(binDir, "raced")
 }
 
-// tool returns the path of a program that a test needs. Without it the test
-// is skipped, but in CI everything is there.
+// tool returns the path of a program that a test needs. If the program is missing, tool ends
+// the test with skipUnlessCI.
 func tool(t *testing.T, name, debianPackage string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		missing(t, "%s is not installed: apt-get install %s", name, debianPackage)
+		skipUnlessCI(t, "%s is not installed: apt-get install %s", name, debianPackage)
 	}
 	return path
 }
 
-// missing skips a test for want of something, but in CI everything is there.
-func missing(t *testing.T, format string, args ...any) {
+// skipUnlessCI skips the test. With CI=true it fails the test: in CI nothing may be missing.
+func skipUnlessCI(t *testing.T, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
 		t.Fatalf(format, args...)
@@ -86,7 +89,7 @@ func missing(t *testing.T, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// logged is a log that may be read while it is written.
+// logged is a log. All goroutines may write and read it.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -13,15 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace is a network namespace that nothing else is in. It is that of one
-// thread, and goes away with it and the sockets that were made in it: at the
-// end of the test, or of the process.
+// namespace is a network namespace of its own. It belongs to one thread, which runs what is sent to
+// work. The kernel removes it once the thread and all sockets made in it are gone: at the end of
+// the test.
 type namespace struct {
 	t    *testing.T
-	path string // in /proc
+	path string // /proc/PID/task/TID/ns/net of the thread
 	work chan func()
 }
 
+// newNamespace makes a namespace that lasts until the test ends. Without root it ends the test with
+// skipUnlessCI.
 func newNamespace(t *testing.T) *namespace {
 	t.Helper()
 	n := &namespace{t: t, work: make(chan func())}
@@ -29,14 +31,16 @@ func newNamespace(t *testing.T) *namespace {
 	go n.live(entered)
 	t.Cleanup(func() { close(n.work) })
 	if err := <-entered; err != nil {
-		missing(t, "a network namespace of its own, which takes root: %v", err)
+		skipUnlessCI(t, "the test needs root, to make a network namespace: %v", err)
 	}
 	return n
 }
 
-// live does what is asked for, inside. Its thread is never unlocked, so it ends
-// with it. The first thread of a process does not, and its namespace is the one
-// of /proc/net, so that one waits for another.
+// live makes the namespace and runs the functions of work in it. It does not unlock its thread, so
+// that the thread ends with the goroutine.
+//
+// The first thread of a process cannot end, and /proc/net shows its namespace. If live runs on that
+// thread, it starts another goroutine and waits for it.
 func (n *namespace) live(entered chan<- error) {
 	runtime.LockOSThread()
 	if unix.Gettid() == os.Getpid() {
@@ -56,8 +60,8 @@ func (n *namespace) live(entered chan<- error) {
 	}
 }
 
-// do does something inside that has to succeed: sockets and commands stay where
-// they were made.
+// do runs f in the namespace, and fails the test if f returns an error. Sockets and processes
+// that f makes stay in the namespace.
 func (n *namespace) do(f func() error) {
 	n.t.Helper()
 	done := make(chan error)
@@ -67,7 +71,7 @@ func (n *namespace) do(f func() error) {
 	}
 }
 
-// run runs a command inside; its arguments have no spaces.
+// run runs a command in the namespace. Spaces separate its arguments.
 func (n *namespace) run(format string, args ...any) {
 	n.t.Helper()
 	line := fmt.Sprintf(format, args...)
@@ -86,8 +90,7 @@ const (
 	farEnd  = "192.0.2.2"
 )
 
-// wire returns two namespaces that are joined by a veth pair, "wire" in each. No
-// traffic leaves them.
+// wire returns two namespaces that a veth pair connects. Its device is called "wire" in both.
 func wire(t *testing.T) (near, far *namespace) {
 	t.Helper()
 	tool(t, "ip", "iproute2")
@@ -100,8 +103,7 @@ func wire(t *testing.T) (near, far *namespace) {
 	return near, far
 }
 
-// record returns a recorder of datagrams, and the address inside that it
-// listens on.
+// record returns a recorder of datagrams that listens in the namespace, and its address.
 func (n *namespace) record(t *testing.T, host string) (r *recorder, addr string) {
 	t.Helper()
 	r = &recorder{}
@@ -118,8 +120,8 @@ func (n *namespace) record(t *testing.T, host string) (r *recorder, addr string)
 	return r, addr
 }
 
-// dialUDP returns a socket inside. Where the root qdisc has a class of the
-// number that priority is, it takes what comes from there (tc-htb(8)).
+// dialUDP returns a UDP socket in the namespace. If the root qdisc has a class whose number is
+// priority, the socket's datagrams go to that class (tc-htb(8)).
 func (n *namespace) dialUDP(t *testing.T, to string, priority int) (c net.Conn) {
 	t.Helper()
 	n.do(func() (err error) {

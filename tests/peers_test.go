@@ -18,8 +18,8 @@ import (
 	"shaper/tests/trial"
 )
 
-// serve runs an upstream until the test ends. Each connection is closed when
-// its handler returns.
+// serve runs a TCP server until the test ends. It calls handle for each connection, and closes the
+// connection when handle returns.
 func serve(t *testing.T, handle func(*net.TCPConn)) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -42,15 +42,15 @@ func serve(t *testing.T, handle func(*net.TCPConn)) (addr string) {
 	return l.Addr().String()
 }
 
-// answerHash reads to the end of what comes, and answers its SHA-256.
+// answerHash reads to a clean end, and answers with the SHA-256 of what it has read.
 func answerHash(c *net.TCPConn) {
 	h := sha256.New()
-	if _, err := io.Copy(h, c); err == nil { // else what came is not whole
+	if _, err := io.Copy(h, c); err == nil {
 		c.Write(h.Sum(nil))
 	}
 }
 
-// dial connects from an address; "" for any. The test closes it, or its end does.
+// dial connects from an IP address ("": any). The connection is closed at the end of the test.
 func dial(t *testing.T, from, to string) *net.TCPConn {
 	t.Helper()
 	c, err := dialFrom(from, to)
@@ -63,14 +63,14 @@ func dial(t *testing.T, from, to string) *net.TCPConn {
 
 func dialFrom(from, to string) (*net.TCPConn, error) { return trial.DialTCP(from, to, patience) }
 
-// lastPort is the one that freePort returned last.
+// lastPort is the port that freePort tried last.
 var lastPort atomic.Int64
 
 func init() { lastPort.Store(10_000 + rand.Int64N(10_000)) }
 
-// freePort returns a port that nobody listens on, for programs that cannot choose one
-// themselves. It returns none twice, and none of those that the kernel gives to sockets
-// that connect (ip_local_port_range is 32768 to 60999), or it might be taken meanwhile.
+// freePort returns a TCP port of 127.0.0.1 on which nobody listens, for programs that cannot take
+// port 0. It never returns a port twice. Its ports are below ip_local_port_range (32768 to 60999),
+// so that no outgoing connection takes one before the program does.
 func freePort(t *testing.T) string {
 	t.Helper()
 	for {
@@ -85,7 +85,7 @@ func freePort(t *testing.T) string {
 	}
 }
 
-// flood writes pieces of n bytes for as long as the connection takes them.
+// flood writes pieces of n bytes until the connection fails.
 func flood(c net.Conn, n int) {
 	piece := make([]byte, n)
 	for {
@@ -95,34 +95,35 @@ func flood(c net.Conn, n int) {
 	}
 }
 
-// noise returns bytes that do not repeat, so that any mistake in their order shows.
+// noise returns n random bytes that depend on seed only. They do not repeat, so comparing them
+// shows every error in their order.
 func noise(seed uint64, n int) []byte {
 	b := make([]byte, n)
 	rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)}).Read(b)
 	return b
 }
 
-// arrival is bytes that reached a socket.
+// arrival is a number of bytes that reached a socket.
 type arrival struct {
 	at time.Time // by the kernel's timestamp
 	n  int
 }
 
-// recorder notes what arrives, with the kernel's receive timestamps: they do
-// not depend on when the test got to run. Over TCP, one read takes all that is
-// there and has the timestamp of the last segment of it.
+// recorder notes what arrives, with the kernel's receive timestamps, which do not depend on when
+// the test runs. Over TCP, an arrival is all that one read returns, at the timestamp of its last
+// segment.
 type recorder struct {
-	mu       sync.Mutex
+	mu       sync.Mutex // guards arrivals
 	arrivals []arrival
 }
 
-// recordTCP returns a recorder and the address that it listens on.
+// recordTCP returns a recorder of TCP connections, and the address on which it listens.
 func recordTCP(t *testing.T) (*recorder, string) {
 	r := &recorder{}
 	return r, serve(t, func(c *net.TCPConn) { r.read(c) })
 }
 
-// recordUDP is recordTCP for datagrams.
+// recordUDP returns a recorder of datagrams, and the address on which it listens.
 func recordUDP(t *testing.T) (*recorder, string) {
 	t.Helper()
 	c, err := listenUDP("127.0.0.1")
@@ -139,7 +140,7 @@ func listenUDP(host string) (*net.UDPConn, error) {
 	return net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(host)})
 }
 
-// dialUDP returns a socket that sends to an address, until the test ends.
+// dialUDP returns a UDP socket that is connected to an address until the test ends.
 func dialUDP(t *testing.T, to string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("udp", to)
@@ -150,8 +151,8 @@ func dialUDP(t *testing.T, to string) net.Conn {
 	return c
 }
 
-// pace sends datagrams of so many bytes, so many in a second, until the socket
-// is closed. What it could not send in time it makes up for.
+// pace sends datagrams of size bytes at a rate, until the socket is closed. If it is late, it
+// catches up. It returns how many datagrams it has sent.
 func pace(c net.Conn, size int, perSecond float64) (sent int) {
 	piece := make([]byte, size)
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
@@ -163,7 +164,7 @@ func pace(c net.Conn, size int, perSecond float64) (sent int) {
 	}
 }
 
-// read notes what arrives until the connection ends, and writes it to others.
+// read notes what arrives until c ends, and copies it to the writers also.
 func (r *recorder) read(c syscall.Conn, also ...io.Writer) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -190,7 +191,7 @@ func (r *recorder) read(c syscall.Conn, also ...io.Writer) {
 	}
 }
 
-// timestamp returns the one in the control messages of recvmsg (socket(7)).
+// timestamp returns the SO_TIMESTAMPNS in the control messages of recvmsg(2).
 func timestamp(control []byte) time.Time {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
@@ -202,7 +203,7 @@ func timestamp(control []byte) time.Time {
 			return time.Unix(int64(order.Uint64(m.Data)), int64(order.Uint64(m.Data[8:])))
 		}
 	}
-	return time.Now() // the first bytes may have come before they were stamped
+	return time.Now() // the first bytes may have arrived before SO_TIMESTAMPNS was set
 }
 
 func (r *recorder) note(a arrival) {
@@ -223,7 +224,7 @@ func (r *recorder) all() []arrival {
 	return r.arrivals[:len(r.arrivals):len(r.arrivals)]
 }
 
-// total returns how many bytes have arrived.
+// total returns the bytes that have arrived.
 func (r *recorder) total() (n int) {
 	for _, a := range r.all() {
 		n += a.n
@@ -231,7 +232,7 @@ func (r *recorder) total() (n int) {
 	return n
 }
 
-// between returns how many bytes have arrived after one moment, up to another.
+// between returns the bytes that have arrived after from, up to and including to.
 func (r *recorder) between(from, to time.Time) (n int) {
 	for _, a := range r.all() {
 		if a.at.After(from) && !a.at.After(to) {
@@ -241,38 +242,39 @@ func (r *recorder) between(from, to time.Time) (n int) {
 	return n
 }
 
-// excess returns by how much the fullest window is above what is allowed in it:
-// what a token bucket promises to be its burst at most.
-func (r *recorder) excess(allowed promise) (most float64) {
+// excess returns the largest number of bytes by which any window exceeds what its rates allow. A
+// token bucket promises that this is at most its burst.
+func (r *recorder) excess(allowed allowance) (most float64) {
 	sum, least := 0., 0.
 	for _, a := range r.all() {
 		sum += float64(a.n)
-		above := sum - allowed.by(a.at)
+		above := sum - allowed.until(a.at)
 		most = max(most, above-least)
 		least = min(least, above)
 	}
 	return most
 }
 
-// promise is the rates of a limit, each from a moment on.
-type promise []rateFrom
+// allowance is the history of a limit's rate: each rate holds until the next begins.
+type allowance []rateFrom
 
+// rateFrom is a rate, and the moment at which it begins.
 type rateFrom struct {
 	at        time.Time
 	perSecond float64
 }
 
-// then returns the promise with one rate more, that a command puts in force: the higher of
-// the two rates counts while the command runs.
-func (p promise) then(began, done time.Time, perSecond float64) promise {
+// changed returns the allowance with another rate, which a command set that ran from began to done.
+// While the command ran, the higher of the two rates counts.
+func (p allowance) changed(began, done time.Time, perSecond float64) allowance {
 	if perSecond > p[len(p)-1].perSecond {
 		done = began
 	}
 	return append(p, rateFrom{done, perSecond})
 }
 
-// by returns how much is allowed from the first moment to another.
-func (p promise) by(at time.Time) (sum float64) {
+// until returns how many bytes are allowed from the first moment to at.
+func (p allowance) until(at time.Time) (sum float64) {
 	for i, r := range p {
 		until := at
 		if i+1 < len(p) && p[i+1].at.Before(at) {
@@ -292,14 +294,15 @@ func (r *recorder) gaps() (gaps []time.Duration) {
 	return gaps
 }
 
-// tally counts what is asked for and what fails.
-type tally struct {
+// attempts counts attempts and collects their errors.
+type attempts struct {
 	done atomic.Int64
-	mu   sync.Mutex
+	mu   sync.Mutex // guards errs
 	errs []error
 }
 
-func (y *tally) add(err error) {
+// add counts an attempt; err is nil if it succeeded.
+func (y *attempts) add(err error) {
 	y.done.Add(1)
 	if err != nil {
 		y.mu.Lock()
@@ -308,8 +311,8 @@ func (y *tally) add(err error) {
 	}
 }
 
-// holds holds that nothing failed.
-func (y *tally) holds(t *testing.T, what string) {
+// check fails the test if an attempt failed. All calls of add must have returned.
+func (y *attempts) check(t *testing.T, what string) {
 	t.Helper()
 	for i, err := range y.errs {
 		if i == 5 {

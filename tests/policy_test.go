@@ -11,7 +11,7 @@ import (
 	"shaper/policy"
 )
 
-const sound = `
+const validPolicy = `
 [class.a]
 rate = "10MB/s"
 [listener.a]
@@ -20,7 +20,7 @@ upstream = "echo:"
 class = "a"
 `
 
-// fiveMistakes has one on each of the lines 6, 7, 11, 13 and 16.
+// fiveMistakes has one mistake on each of the lines 6, 7, 11, 13 and 16.
 const fiveMistakes = daemonSection + `[class.a]
 rate = "10MBs"
 Queue = "100 items"
@@ -45,9 +45,11 @@ var wantMistakes = []string{
 	`:16:10: listener\.b\.listen: .+; .+`,
 }
 
+// A policy with five mistakes gives five errors, each with file, line and column. A reload of it
+// changes nothing.
 func TestFiveMistakesAreFiveErrors(t *testing.T) {
 	t.Parallel()
-	p := start(t, plain(), sound)
+	p := start(t, plain(), validPolicy)
 	before := p.status()
 	c := dial(t, "", p.addr("a"))
 	p.write(fiveMistakes)
@@ -67,16 +69,16 @@ func TestFiveMistakesAreFiveErrors(t *testing.T) {
 		}
 	}
 	if after := p.status(); after.PolicyHash != before.PolicyHash {
-		t.Errorf("policy %s is in force, not %s any more", after.PolicyHash, before.PolicyHash)
+		t.Errorf("policy %s is in force, want %s as before", after.PolicyHash, before.PolicyHash)
 	}
 	if got := p.metric("shaper_config_last_reload_successful"); got != 0 {
-		t.Errorf("the metric of the last reload is %v", got)
+		t.Errorf("shaper_config_last_reload_successful is %v, want 0", got)
 	}
-	exchange(t, c, 100) // the open connection lives on
-	exchange(t, dial(t, "", p.addr("a")), 100)
+	echo(t, c, 100) // the open connection still works
+	echo(t, dial(t, "", p.addr("a")), 100)
 }
 
-// A file cut at any byte is refused, or is the whole policy.
+// A policy file that is cut at any byte is refused, or has the meaning of the whole file.
 func TestPolicyCutAtEveryByte(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("../shaper.toml")
@@ -93,16 +95,16 @@ func TestPolicyCutAtEveryByte(t *testing.T) {
 		if err != nil {
 			refused++
 		} else if len(policy.Diff(whole, cut)) > 0 {
-			t.Errorf("cut at byte %d of %d, it is another policy", n, len(data))
+			t.Errorf("cut at byte %d of %d, the file is accepted as a different policy", n, len(data))
 		}
 	}
-	t.Logf("of %d cuts %d are refused, the others are the whole policy", len(data), refused)
+	t.Logf("of %d cuts, %d are refused and the others are the whole policy", len(data), refused)
 	for n := 0; n < len(data); n += len(data)/20 + 1 {
 		checkCut(t, data[:n], n)
 	}
 }
 
-// checkCut holds that the program refuses a cut file.
+// checkCut checks that `shaper check` refuses a file that was cut at byte n.
 func checkCut(t *testing.T, data []byte, n int) {
 	t.Helper()
 	p := &program{t: t, bin: plain(), config: filepath.Join(t.TempDir(), "cut.toml")}
@@ -110,6 +112,6 @@ func checkCut(t *testing.T, data []byte, n int) {
 		t.Fatal(err)
 	}
 	if stdout, stderr, code := p.cli("check"); code != 65 || !strings.HasPrefix(stderr, fmt.Sprintf("%s:", p.config)) {
-		t.Errorf("cut at byte %d: exit %d: %s%s", n, code, stdout, stderr)
+		t.Errorf("cut at byte %d: exit %d, want 65: %s%s", n, code, stdout, stderr)
 	}
 }

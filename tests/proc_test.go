@@ -10,9 +10,7 @@ import (
 	"time"
 )
 
-// What the kernel knows of the daemon (proc(5)).
-
-// descriptors returns how many the daemon has open.
+// descriptors returns the number of descriptors that the daemon has open.
 func (p *program) descriptors() int {
 	p.t.Helper()
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.pid()))
@@ -22,7 +20,7 @@ func (p *program) descriptors() int {
 	return len(entries)
 }
 
-// firstFree returns the number that its next descriptor would have.
+// firstFree returns the number of the daemon's next descriptor.
 func (p *program) firstFree() (n int) {
 	for ; ; n++ {
 		if _, err := os.Lstat(fmt.Sprintf("/proc/%d/fd/%d", p.pid(), n)); err != nil {
@@ -31,8 +29,8 @@ func (p *program) firstFree() (n int) {
 	}
 }
 
-// memory returns a line of /proc/PID/status that is in kB, as bytes: "VmRSS",
-// or "VmHWM" for the most it ever was.
+// memory returns a value of /proc/PID/status in bytes. Keys are "VmRSS" for resident memory, and
+// "VmHWM" for its peak.
 func (p *program) memory(key string) int {
 	p.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid()))
@@ -52,8 +50,8 @@ func (p *program) memory(key string) int {
 	return 0
 }
 
-// busy returns how long the daemon's threads have had a processor. It is
-// schedstat, since stat counts in hundredths of a second.
+// busy returns the processor time of the daemon's threads. It reads schedstat, because stat counts
+// in hundredths of a second.
 func (p *program) busy() (sum time.Duration) {
 	p.t.Helper()
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.pid()))
@@ -74,7 +72,7 @@ func (p *program) busy() (sum time.Duration) {
 	return sum
 }
 
-// load returns the share of one processor that the daemon takes over a span.
+// load measures for a span, and returns the share of one processor that the daemon takes.
 func (p *program) load(span time.Duration) float64 {
 	p.t.Helper()
 	before, began := p.busy(), time.Now()
@@ -82,8 +80,7 @@ func (p *program) load(span time.Duration) float64 {
 	return float64(p.busy()-before) / float64(time.Since(began))
 }
 
-// listens reports whether a TCP socket listens on a port of 127.0.0.1, without
-// connecting to it.
+// listens reports whether a TCP socket listens on a port of 127.0.0.1. It does not connect.
 func listens(port string) bool {
 	n, err := strconv.Atoi(port)
 	if err != nil {
@@ -95,16 +92,17 @@ func listens(port string) bool {
 
 func mib(n int) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
-// holdsWithin waits until a count is not above what it was at first.
-func holdsWithin(t *testing.T, what string, first int, count func() int) {
+// waitForAtMost waits until a count is at most first. If that takes longer than patience, it fails
+// the test.
+func waitForAtMost(t *testing.T, what string, first int, count func() int) {
 	t.Helper()
 	last := 0
 	deadline := time.Now().Add(patience)
 	for last = count(); last > first && time.Now().Before(deadline); last = count() {
 		time.Sleep(50 * time.Millisecond)
 	}
-	t.Logf("%s: %d at first, %d at last", what, first, last)
+	t.Logf("%s: %d before, %d now", what, first, last)
 	if last > first {
-		t.Errorf("%d %s at last, %d at first", last, what, first)
+		t.Errorf("%d %s, want at most %d as before", last, what, first)
 	}
 }

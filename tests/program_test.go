@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// patience bounds what a test waits for; nothing takes that long that works, even if
-// the machine is busy.
+// patience is how long a test waits for anything. What works takes far less, even on a busy
+// machine.
 const patience = time.Minute
 
 // program is a daemon that a test has started.
@@ -28,27 +28,27 @@ type program struct {
 	cmd    *exec.Cmd
 	log    *logged
 	exited chan struct{}
-	in     *namespace // nil: that of the tests
+	in     *namespace // where it runs; nil: in the namespace of the tests
 }
 
-// daemonSection is put before a policy that has none.
+// daemonSection is the [daemon] section that write adds to policies without one.
 const daemonSection = `[daemon]
 control = "run/c.sock"
 http = "127.0.0.1:0"
 drain = "0s"
 `
 
-// start runs the daemon of a policy until the test ends, on ports that the
-// kernel chooses where the policy says 0.
+// start runs the daemon with a policy until the test ends. Bin is plain or raced. Listeners of
+// port 0 get a port from the kernel; see addr.
 func start(t *testing.T, bin, policy string) *program {
 	t.Helper()
 	return startIn(nil, t, bin, policy)
 }
 
-// startIn is start inside a namespace. Its control socket is reached from outside too.
+// startIn is start in a namespace. Commands reach the daemon's control socket from outside too.
 func startIn(n *namespace, t *testing.T, bin, policy string) *program {
 	t.Helper()
-	dir, err := os.MkdirTemp(bins, "")
+	dir, err := os.MkdirTemp(binDir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func startIn(n *namespace, t *testing.T, bin, policy string) *program {
 	return p
 }
 
-// write replaces the policy file, as an editor does.
+// write replaces the policy file by renaming a new one, as editors do.
 func (p *program) write(policy string) {
 	p.t.Helper()
 	if !strings.Contains(policy, "[daemon]") {
@@ -74,7 +74,7 @@ func (p *program) write(policy string) {
 	}
 }
 
-// run starts the process and waits until it has said what listens where.
+// run starts the daemon and waits until it is ready.
 func (p *program) run(args ...string) {
 	p.t.Helper()
 	p.log, p.exited = &logged{}, make(chan struct{})
@@ -91,7 +91,7 @@ func (p *program) run(args ...string) {
 	}()
 	waitFor(p.t, "the daemon is ready", func() bool {
 		if p.hasExited() {
-			p.t.Fatalf("the daemon ended at its start:\n%s", p.log)
+			p.t.Fatalf("the daemon exited while starting:\n%s", p.log)
 		}
 		return strings.Contains(p.log.String(), "msg=control")
 	})
@@ -115,60 +115,61 @@ func (p *program) signal(s syscall.Signal) {
 	}
 }
 
-// stop ends the daemon, unless the test has, and holds that it ended well.
+// stop ends the daemon with SIGTERM if it still runs. It checks the exit code and the log.
 func (p *program) stop() {
 	if !p.hasExited() {
 		p.signal(syscall.SIGTERM)
 	}
 	p.awaitExit(patience)
 	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
-		p.t.Errorf("the daemon ended with %v:\n%s", p.cmd.ProcessState, p.log)
+		p.t.Errorf("the daemon exited with %v, want 0:\n%s", p.cmd.ProcessState, p.log)
 	}
-	p.holdsSound()
+	p.checkLog()
 }
 
-// kill ends the daemon as the kernel does when memory runs out.
+// kill ends the daemon with SIGKILL.
 func (p *program) kill() {
 	p.t.Helper()
 	p.signal(syscall.SIGKILL)
 	p.awaitExit(patience)
 }
 
+// awaitExit waits until the daemon has exited. If that takes too long, it kills the daemon and
+// fails the test.
 func (p *program) awaitExit(within time.Duration) {
 	p.t.Helper()
 	select {
 	case <-p.exited:
 	case <-time.After(within):
 		p.cmd.Process.Kill()
-		p.t.Fatalf("the daemon has not ended within %v:\n%s", within, p.log)
+		p.t.Fatalf("the daemon has not exited within %v:\n%s", within, p.log)
 	}
 }
 
-// holdsSound holds that no session panicked, and that the race detector, where
-// it is built in, found nothing.
-func (p *program) holdsSound() {
+// checkLog fails the test if a session has panicked, or if the race detector has found a race.
+func (p *program) checkLog() {
 	for _, bad := range []string{"DATA RACE", "panicked", "fatal error"} {
 		if strings.Contains(p.log.String(), bad) {
-			p.t.Errorf("the log says %s:\n%s", bad, p.log)
+			p.t.Errorf("the log contains %q:\n%s", bad, p.log)
 		}
 	}
 }
 
-// cli runs a command on the policy file of the daemon. It is the plain program:
-// the race detector holds up every exit by a second.
+// cli runs a command with the daemon's policy file. It runs the plain program, because the race
+// detector delays every exit by a second.
 func (p *program) cli(args ...string) (stdout, stderr string, code int) {
 	p.t.Helper()
 	var out, errs bytes.Buffer
 	cmd := exec.Command(plain(), append([]string{"-c", p.config}, args...)...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	cmd.Env = append(os.Environ(), "COLUMNS=200") // else names are cut
+	cmd.Env = append(os.Environ(), "COLUMNS=200") // narrower tables cut names
 	if err := cmd.Run(); err != nil && !errors.As(err, new(*exec.ExitError)) {
 		p.t.Fatal(err)
 	}
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// must is cli for a command that has to succeed.
+// must runs a command that has to succeed, and returns its output.
 func (p *program) must(args ...string) (stdout string) {
 	p.t.Helper()
 	stdout, stderr, code := p.cli(args...)
@@ -178,7 +179,7 @@ func (p *program) must(args ...string) (stdout string) {
 	return stdout
 }
 
-// read decodes what a command prints with --json.
+// read runs a command with --json, and decodes its output.
 func (p *program) read(into any, args ...string) {
 	p.t.Helper()
 	text := p.must(append(args, "--json")...)
@@ -187,7 +188,7 @@ func (p *program) read(into any, args ...string) {
 	}
 }
 
-// What tests read of the JSON that the commands print.
+// The parts of the commands' JSON output that tests read.
 type (
 	status struct {
 		PID        int        `json:"pid"`
@@ -258,13 +259,13 @@ func (p *program) listener(name string) listener {
 	return listener{}
 }
 
-// addr returns where a listener is bound.
+// addr returns the first address of a listener.
 func (p *program) addr(name string) string {
 	p.t.Helper()
 	return p.listener(name).Addresses[0]
 }
 
-// get reads a page of the HTTP endpoint, over a connection of its own.
+// get fetches a page of the daemon's HTTP endpoint over a new connection.
 func (p *program) get(path string) (body string, code int) {
 	p.t.Helper()
 	return fetch(p.t, "http://"+p.status().HTTP+path)
@@ -285,7 +286,7 @@ func fetch(t *testing.T, url string) (body string, code int) {
 	return string(text), response.StatusCode
 }
 
-// metric returns the value of a series, written as /metrics writes it.
+// metric returns the value of a series. Series has its name and labels as /metrics writes them.
 func (p *program) metric(series string) float64 {
 	p.t.Helper()
 	text, _ := p.get("/metrics")
@@ -302,7 +303,8 @@ func (p *program) metric(series string) float64 {
 	return 0
 }
 
-// waitFor waits until a condition holds.
+// waitFor waits until a condition holds. What says what it waits for. If that takes longer than
+// patience, it fails the test.
 func waitFor(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	waitWithin(t, patience, what, holds)
@@ -312,7 +314,7 @@ func waitWithin(t *testing.T, limit time.Duration, what string, holds func() boo
 	t.Helper()
 	for deadline := time.Now().Add(limit); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited %v in vain until %s", limit, what)
+			t.Fatalf("waited %v in vain for: %s", limit, what)
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"shaper/tests/trial"
 )
 
-// report is what iperf3 --json prints, as far as it is read.
-type report struct {
+// iperfReport is the part of the output of `iperf3 --json` that the test reads.
+type iperfReport struct {
 	Error  string `json:"error"`
 	Server struct {
 		Intervals []struct{ Sum transfer }
@@ -28,13 +28,13 @@ type report struct {
 
 type transfer struct{ Seconds, Bytes float64 }
 
-// deviation returns by which share of the wanted rate a transfer is off.
+// deviation returns the relative deviation of a transfer from a rate.
 func (tr transfer) deviation(rate float64) float64 { return tr.Bytes/tr.Seconds/rate - 1 }
 
-// holds returns an error if what the server received is off by more than 0.5 % over
-// all, or by more than 2 % in any whole second. It is never much more than the rate: the
-// server's clock may be late by half a second on a busy machine.
-func (r report) holds(t *testing.T, rate float64) error {
+// check returns an error if the server's rate is off by more than 0.5 % over all, or by more than
+// 2 % in any whole second. It fails the test if the server received much more than the rate allows
+// in half a second more: on a busy machine iperf3 may measure its time that badly.
+func (r iperfReport) check(t *testing.T, rate float64) error {
 	all := r.Server.End.Received
 	worst := 0.
 	for _, second := range r.Server.Intervals[:min(iperfSeconds, len(r.Server.Intervals))] {
@@ -45,25 +45,26 @@ func (r report) holds(t *testing.T, rate float64) error {
 	t.Logf("%.0f B/s: received %.0f B/s over %.2f s (%+.3f %%), worst second of %d %+.3f %%",
 		rate, all.Bytes/all.Seconds, all.Seconds, 100*all.deviation(rate), len(r.Server.Intervals), 100*worst)
 	if excess := all.Bytes - rate*(all.Seconds+0.5); excess > 64<<10 {
-		t.Errorf("%.0f bytes more than the rate gives in %.2f s", excess, all.Seconds)
+		t.Errorf("received %.0f bytes more than the rate allows in %.2f s", excess, all.Seconds)
 	}
 	switch {
 	case len(r.Server.Intervals) < iperfSeconds:
-		return fmt.Errorf("only %d seconds were measured", len(r.Server.Intervals))
+		return fmt.Errorf("iperf3 measured only %d seconds", len(r.Server.Intervals))
 	case math.Abs(all.deviation(rate)) > 0.005:
-		return fmt.Errorf("off by more than 0.5 %% over all")
+		return fmt.Errorf("the rate is off by more than 0.5 %% over all")
 	case math.Abs(worst) > 0.02:
-		return fmt.Errorf("off by more than 2 %% in a second")
+		return fmt.Errorf("the rate is off by more than 2 %% in a second")
 	}
 	return nil
 }
 
+// Bytes through a leaky class arrive at its rate, in each second and from the start.
 func TestIperf3ThroughLeakyClasses(t *testing.T) {
 	iperf3 := tool(t, "iperf3", "iperf3")
 	for _, test := range []struct {
 		rate  string
-		bytes float64 // a second
-		piece string  // that iperf3 writes, and counts once it has all of it
+		bytes float64 // per second
+		piece string  // size of iperf3's writes; it counts whole writes only
 	}{
 		{"1MB/s", 1e6, "1K"},
 		{"10MB/s", 10e6, "8K"},
@@ -85,17 +86,17 @@ class = "a"
 				if err != nil {
 					return err
 				}
-				return r.holds(t, test.bytes)
+				return r.check(t, test.bytes)
 			})
 		})
 	}
 }
 
-// iperfSeconds is how long iperf3 sends.
+// iperfSeconds is how long iperf3 sends, in seconds.
 var iperfSeconds = trial.Size(5, 10)
 
-// iperf runs one server on a port, and one client through shaper.
-func iperf(t *testing.T, iperf3, port, through, piece string) (r report, err error) {
+// iperf runs a server on a port, and a client that sends to it through shaper.
+func iperf(t *testing.T, iperf3, port, through, piece string) (r iperfReport, err error) {
 	server := exec.Command(iperf3, "--server", "--json", "--one-off", "--bind", "127.0.0.1", "--port", port)
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
@@ -118,9 +119,8 @@ func iperf(t *testing.T, iperf3, port, through, piece string) (r report, err err
 	return r, err
 }
 
-// A token class passes at most burst + rate*t in any window t. What is looked
-// at are all windows from the start, or from an arrival, to another arrival, by
-// the kernel's timestamps.
+// A token class passes at most burst + rate*t bytes in any window of length t. The test looks at
+// all windows between two arrivals, or between the start and an arrival.
 func TestTokenClassHoldsInEveryWindow(t *testing.T) {
 	const rate, burst = 1e6, 64 << 10
 	r, upstream := recordTCP(t)
@@ -134,11 +134,10 @@ listen = "127.0.0.1:0"
 upstream = "`+upstream+`"
 class = "a"
 `)
-	// A departure that is decided and then held up, since another process has the
-	// processor, arrives late and closer to those after it: by what the rate gives in that
-	// time. 2 ms are allowed for it; on a busy machine no more than another burst, which is
-	// what the bucket holds.
-	const heldUp = 0.002
+	// If another process delays shaper between a decision and its write, the bytes arrive late
+	// and closer to those after them. The test allows for a delay of 2 ms. Even a busy machine can
+	// add no more than another burst, which is what the bucket holds.
+	const delay = 0.002
 	addr := p.addr("a")
 	trial.Judge(t, 2*time.Millisecond, func() error {
 		excess := 0.
@@ -146,24 +145,24 @@ class = "a"
 			r.reset()
 			began := time.Now()
 			transferAll(t, addr, 500_000)
-			excess = max(excess, r.excess(promise{{began, rate}}))
-			time.Sleep(100 * time.Millisecond) // the bucket fills up
+			excess = max(excess, r.excess(allowance{{began, rate}}))
+			time.Sleep(100 * time.Millisecond) // the bucket fills
 		}
-		t.Logf("of three bursts the fullest window has %.0f bytes above rate*t; burst is %d", excess, burst)
+		t.Logf("the fullest window of three bursts has %.0f bytes more than rate*t; the burst is %d", excess, burst)
 		if excess > 2*burst {
 			t.Errorf("a window has %.0f bytes more than burst + rate*t", excess-burst)
 		}
-		if excess > burst+heldUp*rate {
+		if excess > burst+delay*rate {
 			return fmt.Errorf("a window has %.0f bytes more than burst + rate*t", excess-burst)
 		}
-		if excess < 0.5*burst { // some of it is spent while the connection is made
-			return fmt.Errorf("the burst was never used")
+		if excess < 0.5*burst { // the connection's beginning takes a part of it
+			return fmt.Errorf("the burst was not used")
 		}
 		return nil
 	})
 }
 
-// transferAll sends n bytes through shaper, and returns when the upstream has them.
+// transferAll sends n bytes through shaper, and waits until the upstream has them.
 func transferAll(t *testing.T, to string, n int) {
 	t.Helper()
 	c := dial(t, "", to)
@@ -178,7 +177,8 @@ func transferAll(t *testing.T, to string, n int) {
 	}
 }
 
-// What is charged is what is read, never the size of the buffer.
+// Shaper charges the bytes that it reads, not the size of its buffer: small writes reach the full
+// rate.
 func TestSmallWritesRunAtTheFullRate(t *testing.T) {
 	t.Parallel()
 	const rate = 100e3
@@ -203,18 +203,18 @@ class = "a"
 		got := float64(r.between(from, to)) / to.Sub(from).Seconds()
 		t.Logf("writes of 100 bytes: %.0f B/s (%.2f %% of the rate)", got, 100*got/rate)
 		if got > 1.02*rate {
-			t.Errorf("%.0f B/s is more than 2 %% above", got)
+			t.Errorf("%.0f B/s is more than 2 %% above the rate", got)
 		}
 		if got < 0.98*rate {
-			return fmt.Errorf("%.0f B/s is more than 2 %% below", got)
+			return fmt.Errorf("%.0f B/s is more than 2 %% below the rate", got)
 		}
 		return nil
 	})
 }
 
-// slew is by how much the kernel's real-time clock, which stamps what arrives,
-// may run faster or slower than the monotonic one that paces: NTP turns it by
-// 500 ppm at most (adjtimex(2)).
+// slew returns how much two clocks of the kernel may differ after d: the real-time clock, which
+// stamps arrivals, and the monotonic clock, which paces. NTP slews by at most 500 ppm
+// (adjtimex(2)).
 func slew(d time.Duration) time.Duration { return d / 2000 }
 
 func TestHalfAPacketPerSecond(t *testing.T) {
@@ -247,7 +247,7 @@ class = "a"
 	})
 }
 
-// send sends datagrams at once, from one socket.
+// send sends n datagrams at once, from one socket.
 func send(t *testing.T, to string, n int) {
 	t.Helper()
 	c := dialUDP(t, to)
@@ -258,7 +258,8 @@ func send(t *testing.T, to string, n int) {
 	}
 }
 
-// Of 50 datagrams at once, one leaves, 20 wait, and the rest are dropped and counted.
+// If 50 datagrams arrive at once, the first leaves, 20 wait and leave at the rate, and shaper drops
+// and counts the others.
 func TestDatagramsAreSpacedAndCounted(t *testing.T) {
 	const gap = 100 * time.Millisecond
 	trial.Judge(t, 5*time.Millisecond, func() error {
@@ -279,32 +280,33 @@ class = "a"
 		c := p.class("a")
 		sent, dropped := c.Sent["upstream"].Packets, c.Dropped["queue_full"].Items
 		if m := p.metric(`shaper_class_sent_packets_total{class="a",direction="upstream"}`); m != float64(sent) {
-			t.Errorf("/metrics has %v sent, shaper classes %d", m, sent)
+			t.Errorf("/metrics shows %v packets sent, shaper classes %d", m, sent)
 		}
 		if m := p.metric(`shaper_class_dropped_total{class="a",reason="queue_full"}`); m != float64(dropped) {
-			t.Errorf("/metrics has %v dropped, shaper classes %d", m, dropped)
+			t.Errorf("/metrics shows %v packets dropped, shaper classes %d", m, dropped)
 		}
 		waitFor(t, "what was sent has arrived", func() bool { return len(r.all()) >= int(sent) })
-		return spaced(t, r.gaps(), gap, int(sent))
+		return checkGaps(t, r.gaps(), gap, int(sent))
 	})
 }
 
-// spaced holds that gaps are never shorter than wanted, and evenly so.
-func spaced(t *testing.T, gaps []time.Duration, gap time.Duration, sent int) error {
+// checkGaps fails the test if a gap is too short. It returns an error if a gap is too long, or if
+// the number of datagrams that were sent is not 21.
+func checkGaps(t *testing.T, gaps []time.Duration, gap time.Duration, sent int) error {
 	least, most := time.Hour, time.Duration(0)
 	for _, g := range gaps {
 		least, most = min(least, g), max(most, g)
 	}
-	t.Logf("50 at once: %d passed, gaps from %v to %v", sent, least, most)
+	t.Logf("of 50 datagrams, %d passed, with gaps from %v to %v", sent, least, most)
 	switch {
 	case len(gaps) != sent-1:
-		t.Errorf("%d were sent and %d arrived", sent, len(gaps)+1)
+		t.Errorf("%d datagrams were sent and %d arrived", sent, len(gaps)+1)
 	case least < gap-slew(gap):
 		t.Errorf("a gap of %v is shorter than %v", least, gap)
 	case sent != 21:
-		return fmt.Errorf("%d passed, not 21: some were sent or took their turn late", sent)
+		return fmt.Errorf("%d datagrams passed, want 21", sent)
 	case most > gap+10*time.Millisecond:
-		return fmt.Errorf("a gap of %v is far from %v", most, gap)
+		return fmt.Errorf("a gap of %v is more than 10 ms longer than %v", most, gap)
 	}
 	return nil
 }

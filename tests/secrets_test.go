@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// Nothing that proves who a client is stands in what shaper tells: the log at its most
-// detailed, the metrics, and what the commands print; not of sessions that go well, of
-// those that fail, or of bytes that are no messages.
+// No password or token of a client appears in the log at level debug, in the metrics, or in the
+// output of commands, whether a session succeeds, fails, or sends bytes that are no messages.
 func TestSecretsAreNotTold(t *testing.T) {
 	t.Parallel()
 	const password, token = "pa55w0rd", "t0ken"
@@ -58,23 +57,23 @@ class = "s"
 			t.Fatal(err)
 		}
 	}
-	waitFor(t, "all is seen", func() bool {
+	waitFor(t, "the broken sessions have ended", func() bool {
 		return p.listener("smpp").Ended["unframed"] == 2 && p.listener("http").Ended["unframed"] == 3 && p.listener("lines").Ended["unframed"] == 1
 	})
 	metrics, _ := p.get("/metrics")
-	told := metrics
+	output := metrics
 	for _, command := range []string{"status", "sessions", "classes", "check"} {
-		told += p.must(command) + p.must(command, "--json")
+		output += p.must(command) + p.must(command, "--json")
 	}
-	told += p.must("explain", "127.0.0.1")
+	output += p.must("explain", "127.0.0.1")
 	p.stop()
-	told += p.log.String()
+	output += p.log.String()
 	for _, secret := range []string{password, token} {
-		if i := strings.Index(told, secret); i >= 0 {
-			t.Errorf("%q is told: %s", secret, told[max(0, i-200):i+50])
+		if i := strings.Index(output, secret); i >= 0 {
+			t.Errorf("%q appears in: %s", secret, output[max(0, i-200):i+50])
 		}
 	}
-	if !strings.Contains(told, "session ended") || !strings.Contains(told, "no message") {
-		t.Errorf("the log is not as detailed as it can be:\n%s", p.log)
+	if !strings.Contains(output, "session ended") || !strings.Contains(output, "no message") {
+		t.Errorf("the log does not have the details of level debug:\n%s", p.log)
 	}
 }

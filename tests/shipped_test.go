@@ -15,13 +15,13 @@ import (
 	"shaper/tests/trial"
 )
 
-// What a newcomer does: a clone, `go run ./cmd/shaper run` with the shipped
-// policy, and the commands that the README says to try in a second terminal.
+// A newcomer's first steps work: a clone, `go run ./cmd/shaper run` with the shipped policy, and
+// the commands that README.md says to try in a second terminal.
 func TestReadmeInACleanClone(t *testing.T) {
 	t.Parallel()
 	tool(t, "bash", "bash")
 	tool(t, "curl", "curl")
-	relay, pages := freePort(t), freePort(t) // somebody may have taken 7007 and the default of http
+	relay, pages := freePort(t), freePort(t) // port 7007 and the default port of http may be in use
 	commands, clone := readmeCommands(t), copyTree(t)
 	for i := range commands {
 		commands[i] = strings.NewReplacer("7007", relay, "9780", pages).Replace(commands[i])
@@ -35,13 +35,13 @@ func TestReadmeInACleanClone(t *testing.T) {
 	}
 	launched := time.Now()
 	t.Cleanup(func() { endGoRun(t, clone, run) })
-	waitWithin(t, 5*time.Minute, "it is built, and the shipped policy in force", func() bool {
+	waitWithin(t, 5*time.Minute, "the program is built and the shipped policy is in force", func() bool {
 		if strings.Contains(log.String(), "error") || strings.Contains(log.String(), "exit status") {
-			t.Fatalf("it ends:\n%s", log)
+			t.Fatalf("the program fails:\n%s", log)
 		}
 		return listens(relay) && listens(pages)
 	})
-	t.Logf("in force %v after go run", time.Since(launched).Round(100*time.Millisecond))
+	t.Logf("the policy is in force %v after go run", time.Since(launched).Round(100*time.Millisecond))
 
 	watch, began := trial.Begin(), time.Now()
 	if got := strings.TrimSpace(sh(t, clone, commands[0])); got != strconv.Itoa(400<<10) {
@@ -50,7 +50,7 @@ func TestReadmeInACleanClone(t *testing.T) {
 	took := time.Since(began)
 	t.Logf("%s: took %v", commands[0], took.Round(10*time.Millisecond))
 	if took < 5500*time.Millisecond {
-		t.Errorf("400 KiB at 64 KiB/s took %v, the README says six seconds", took)
+		t.Errorf("400 KiB at 64 KiB/s took %v, and README.md says six seconds", took)
 	}
 	watch.Below(t, "400 KiB at 64 KiB/s", took-6*time.Second, 1500*time.Millisecond)
 	if got := sh(t, clone, commands[1]); !regexp.MustCompile(`(?m)^slow +64KiB/s `).MatchString(got) {
@@ -62,8 +62,7 @@ func TestReadmeInACleanClone(t *testing.T) {
 	}
 }
 
-// readmeCommands returns those that stand below "While it runs", without what
-// is said about them.
+// readmeCommands returns the commands below "While it runs" in README.md, without their comments.
 func readmeCommands(t *testing.T) (commands []string) {
 	t.Helper()
 	text, err := os.ReadFile("../README.md")
@@ -79,26 +78,25 @@ func readmeCommands(t *testing.T) (commands []string) {
 		}
 	}
 	if len(commands) != 3 {
-		t.Fatalf("the README has %d commands to try: %q", len(commands), commands)
+		t.Fatalf("README.md has %d commands to try, want 3: %q", len(commands), commands)
 	}
 	return commands
 }
 
-// copyTree returns a copy of what a clone would have: all files that git knows
-// of or would add.
+// copyTree returns a copy of what a clone would contain: all files that git tracks or would add.
 func copyTree(t *testing.T) (dir string) {
 	t.Helper()
 	list := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z")
 	list.Dir = ".."
 	out, err := list.Output()
 	if err != nil {
-		t.Skipf("this is no git repository: %v", err)
+		t.Skipf("this is not a git repository: %v", err)
 	}
 	dir = t.TempDir()
 	for name := range strings.SplitSeq(strings.Trim(string(out), "\x00"), "\x00") {
 		text, err := os.ReadFile(filepath.Join("..", name))
 		if err != nil {
-			continue // removed, and not committed yet
+			continue // the file was removed, and that is not committed yet
 		}
 		to := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
@@ -111,7 +109,7 @@ func copyTree(t *testing.T) (dir string) {
 	return dir
 }
 
-// rewrite replaces words of a file.
+// rewrite applies a replacer to a file.
 func rewrite(t *testing.T, path string, r *strings.Replacer) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -123,6 +121,7 @@ func rewrite(t *testing.T, path string, r *strings.Replacer) {
 	}
 }
 
+// sh runs a shell command in dir, and returns its output.
 func sh(t *testing.T, dir, command string) (stdout string) {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", command)
@@ -134,7 +133,8 @@ func sh(t *testing.T, dir, command string) (stdout string) {
 	return string(out)
 }
 
-// endGoRun stops the daemon: go run does not hand on a SIGTERM.
+// endGoRun stops the daemon itself, because go run does not forward SIGTERM. Then it waits for go
+// run.
 func endGoRun(t *testing.T, dir string, run *exec.Cmd) {
 	p := &program{t: t, bin: plain(), config: filepath.Join(dir, "shaper.toml")}
 	if err := syscall.Kill(p.status().PID, syscall.SIGTERM); err != nil {
@@ -145,7 +145,7 @@ func endGoRun(t *testing.T, dir string, run *exec.Cmd) {
 	}
 }
 
-// promtool judges the metrics as they are after traffic of every kind.
+// promtool finds no fault in the metrics after traffic over TCP and UDP.
 func TestPromtoolFindsNothing(t *testing.T) {
 	t.Parallel()
 	promtool := tool(t, "promtool", "prometheus")
@@ -159,7 +159,7 @@ protocol = "udp"
 upstream = "discard:"
 class = "u"
 `)
-	exchange(t, dial(t, "", p.addr("a")), 100_000)
+	echo(t, dial(t, "", p.addr("a")), 100_000)
 	send(t, p.addr("u"), 5)
 	text, _ := p.get("/metrics")
 	check := exec.Command(promtool, "check", "metrics")

@@ -15,19 +15,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spacing is the rule of providers that refuse what comes sooner than gap after the
-// last that they accepted. It goes by when things reached the machine, as the kernel
-// noted it: who looks at them late, or in another order, decides the same.
+// spacing is the rule of providers that refuse messages which come sooner than gap after another
+// one that they have accepted. It uses the kernel's timestamps, so the result does not depend on
+// when or in which order the test reads messages.
 type spacing struct {
 	gap time.Duration
 
-	mu       sync.Mutex
+	mu       sync.Mutex  // guards the fields below
 	accepted []time.Time // in order
 	refused  int
-	least    time.Duration // of the gaps that were accepted or not; 0: none yet
+	least    time.Duration // shortest gap of an accepted or refused message; 0: none yet
 }
 
-// accepts reports whether what came at a moment keeps the gap.
+// accepts reports whether a message that came at a moment keeps the gap, and counts it.
 func (s *spacing) accepts(at time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,8 +50,8 @@ func (s *spacing) accepts(at time.Time) bool {
 	return true
 }
 
-// score returns how many it has accepted and refused, and how long the first and the
-// last that it accepted are apart.
+// score returns how many messages were accepted and refused, and the time from the first accepted
+// message to the last.
 func (s *spacing) score() (accepted, refused int, took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,23 +61,24 @@ func (s *spacing) score() (accepted, refused int, took time.Duration) {
 	return accepted, s.refused, took
 }
 
-// closest returns the shortest gap that was seen.
+// closest returns the shortest gap of an accepted or refused message.
 func (s *spacing) closest() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.least
 }
 
-// holds returns an error if it has not accepted so many, and all. Who reads late reads two
-// at once, with one time for both: only a busy machine may have that.
-func (s *spacing) holds(want int) error {
+// check returns an error unless want messages were accepted and none refused. On a busy machine
+// two messages may be read at once and have one timestamp, so the caller passes the error to
+// trial.Judge.
+func (s *spacing) check(want int) error {
 	if accepted, refused, _ := s.score(); accepted != want || refused > 0 {
-		return fmt.Errorf("%d were accepted and %d refused, of %d; the closest two were %v apart, not %v", accepted, refused, want, s.closest(), s.gap)
+		return fmt.Errorf("of %[3]d messages, %[1]d were accepted and %[2]d refused; the shortest gap was %[4]v, want %[5]v", accepted, refused, want, s.closest(), s.gap)
 	}
 	return nil
 }
 
-// readStamped reads what there is, and when the last of it reached the machine.
+// readStamped reads what has arrived, and returns when the last of it reached the machine.
 func readStamped(raw syscall.RawConn, p []byte) (n int, at time.Time, err error) {
 	var control [128]byte
 	wrong := raw.Read(func(fd uintptr) bool {
@@ -98,8 +99,8 @@ func readStamped(raw syscall.RawConn, p []byte) (n int, at time.Time, err error)
 	return max(n, 0), at, err
 }
 
-// stamps has the kernel note when what a socket gets has reached the machine.
-func stamps(c *net.TCPConn) (syscall.RawConn, error) {
+// enableTimestamps makes the kernel stamp what arrives at a socket.
+func enableTimestamps(c *net.TCPConn) (syscall.RawConn, error) {
 	raw, err := c.SyscallConn()
 	if err == nil {
 		err = raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1) })
@@ -107,7 +108,7 @@ func stamps(c *net.TCPConn) (syscall.RawConn, error) {
 	return raw, err
 }
 
-// Of SMPP, what the tests need.
+// The commands and statuses of SMPP that the tests need.
 const (
 	smppSubmit      = 0x04
 	smppSubmitResp  = 0x80000004
@@ -119,7 +120,7 @@ const (
 	smppThrottled   = 0x58
 )
 
-// appendPDU appends one of SMPP.
+// appendPDU appends an SMPP PDU to p.
 func appendPDU(p []byte, command, status, sequence uint32, body string) []byte {
 	for _, field := range []uint32{uint32(16 + len(body)), command, status, sequence} {
 		p = binary.BigEndian.AppendUint32(p, field)
@@ -127,47 +128,46 @@ func appendPDU(p []byte, command, status, sequence uint32, body string) []byte {
 	return append(p, body...)
 }
 
-// bindPDU binds as a transceiver of version 3.4.
+// bindPDU returns a bind_transceiver of version 3.4.
 func bindPDU(id string) []byte {
 	return appendPDU(nil, smppTransceiver, 0, 1, id+"\x00secret\x00\x00\x34\x00\x00\x00")
 }
 
-// submitPDU has a sender, and a sequence number that its text repeats.
+// submitPDU appends a submit_sm with a sender and a sequence number to p. Its text repeats both.
 func submitPDU(p []byte, from string, sequence uint32) []byte {
 	text := fmt.Sprintf("%s %d", from, sequence)
 	return appendPDU(p, smppSubmit, 0, sequence,
 		"\x00\x00\x00"+from+"\x00\x01\x014477\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"+string(rune(len(text)))+text)
 }
 
-// submission is a submit_sm that a provider has got.
+// submission is a submit_sm that reached a provider.
 type submission struct {
 	at       time.Time
-	conn     int // on which of its connections
+	conn     int // number of the connection
 	from     string
 	sequence uint32
-	status   uint32 // what it was answered
+	status   uint32 // of the answer
 }
 
-// provider is an SMSC: of each submit it asks decide for the status that is the
-// answer.
+// provider is an SMSC. It answers each submit with the status that decide returns.
 type provider struct {
 	t      *testing.T
 	addr   string
-	decide func(at time.Time) (status uint32)
+	decide func(at time.Time) (status uint32) // several connections may call it at once
 
-	mu    sync.Mutex
-	conns int
+	mu    sync.Mutex // guards the fields below
+	conns int        // connections so far
 	all   []submission
 }
 
-// newProvider runs one until the test ends.
+// newProvider runs a provider until the test ends.
 func newProvider(t *testing.T, decide func(at time.Time) (status uint32)) *provider {
 	p := &provider{t: t, decide: decide}
 	p.addr = serve(t, p.serve)
 	return p
 }
 
-// spacedProvider returns a provider that throttles what breaks the rule.
+// spacedProvider runs a provider that throttles submits which break the rule.
 func spacedProvider(t *testing.T, rule *spacing) *provider {
 	return newProvider(t, func(at time.Time) uint32 {
 		if rule.accepts(at) {
@@ -179,7 +179,7 @@ func spacedProvider(t *testing.T, rule *spacing) *provider {
 
 // serve answers one connection until it ends.
 func (p *provider) serve(c *net.TCPConn) {
-	raw, err := stamps(c)
+	raw, err := enableTimestamps(c)
 	if err != nil {
 		p.t.Error(err)
 		return
@@ -216,7 +216,7 @@ func (p *provider) serve(c *net.TCPConn) {
 	}
 }
 
-// answer appends the answer to a PDU.
+// answer appends the answer to a PDU, if it needs one.
 func (p *provider) answer(answers, pdu []byte, at time.Time, conn int) []byte {
 	command, sequence := binary.BigEndian.Uint32(pdu[4:]), binary.BigEndian.Uint32(pdu[12:])
 	switch {
@@ -241,32 +241,32 @@ func (p *provider) answer(answers, pdu []byte, at time.Time, conn int) []byte {
 // senderOf returns the source_addr of a submit_sm.
 func senderOf(pdu []byte) string {
 	body := pdu[16:]
-	body = body[bytes.IndexByte(body, 0)+3:] // service_type, and two that say what kind of address
+	body = body[bytes.IndexByte(body, 0)+3:] // skip service_type, source_addr_ton and source_addr_npi
 	return string(body[:bytes.IndexByte(body, 0)])
 }
 
-// got returns the submits so far, in the order in which they came.
+// got returns the submits so far, in the order in which the provider read them.
 func (p *provider) got() []submission {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.all[:len(p.all):len(p.all)]
 }
 
-// esmeConn is a client of SMPP, which a test drives by hand.
+// esmeConn is an SMPP client that a test drives. One goroutine calls its methods.
 type esmeConn struct {
 	*net.TCPConn
 	t        *testing.T
-	sequence uint32
-	answered int // submits
+	sequence uint32 // of the last request
+	answered int    // submits that were answered
 }
 
-// bind connects, and is bound when it returns.
+// bind connects, binds as a transceiver, and waits for the answer.
 func bind(t *testing.T, addr, id string) *esmeConn {
 	t.Helper()
 	e := &esmeConn{TCPConn: dial(t, "", addr), t: t, sequence: 1}
 	e.write(bindPDU(id))
 	if command, status, _ := e.read(); command != smppTransceiver|smppResponse || status != 0 {
-		t.Fatalf("the bind is answered by %#x, %#x", command, status)
+		t.Fatalf("the bind is answered by PDU %#x with status %#x", command, status)
 	}
 	return e
 }
@@ -278,7 +278,7 @@ func (e *esmeConn) write(p []byte) {
 	}
 }
 
-// submit sends so many submits at once, and returns the sequence number of the first.
+// submit sends n submits at once, and returns the sequence number of the first.
 func (e *esmeConn) submit(from string, n int) (first uint32) {
 	e.t.Helper()
 	first = e.sequence + 1
@@ -291,7 +291,7 @@ func (e *esmeConn) submit(from string, n int) (first uint32) {
 	return first
 }
 
-// read returns the next PDU that comes.
+// read returns the next PDU.
 func (e *esmeConn) read() (command, status, sequence uint32) {
 	e.t.Helper()
 	e.SetReadDeadline(time.Now().Add(patience))
@@ -308,8 +308,8 @@ func (e *esmeConn) read() (command, status, sequence uint32) {
 	return command, binary.BigEndian.Uint32(header[8:]), binary.BigEndian.Uint32(header[12:])
 }
 
-// enquire returns how long the answer to an enquire_link takes, of which there is no
-// other, passing over what else comes.
+// enquire sends an enquire_link, and returns how long its answer takes. It skips other PDUs. No
+// other enquire_link may be in flight.
 func (e *esmeConn) enquire() time.Duration {
 	e.t.Helper()
 	e.sequence++
@@ -322,7 +322,7 @@ func (e *esmeConn) enquire() time.Duration {
 	}
 }
 
-// answerTo returns the status in the answer to a submit, passing over what else comes.
+// answerTo returns the status in the answer to a submit. It skips other PDUs.
 func (e *esmeConn) answerTo(sequence uint32) (status uint32) {
 	e.t.Helper()
 	for {

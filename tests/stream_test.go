@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// What nginx's tests of its stream proxy assert (stream_*.t of nginx-tests), that holds
-// for shaper as well, and that no other test here asserts.
+// The tests of this file assert what the tests of nginx's stream proxy do (stream_*.t of
+// nginx-tests), as far as it applies to shaper and no other test asserts it.
 
-// connect_timeout ends with the connect and its handshakes: a session may be quiet for
-// longer than that before its first byte.
+// connect_timeout covers the connect and the TLS handshakes only. After them, a session may be idle
+// for longer.
 func TestConnectTimeoutEndsWithTheConnect(t *testing.T) {
 	const timeout = time.Second
 	a := newAuthority(t)
 	pair := a.issue("localhost", "localhost", time.Time{})
 	for name, c := range map[string]struct {
 		line      string
-		toClient  bool // TLS
-		toServers bool
+		toClient  bool // TLS on the client's side
+		toServers bool // TLS on the upstream's side
 	}{
 		"plain":           {"", false, false},
 		"TLS of clients":  {a.terminating("localhost"), true, false},
@@ -53,20 +53,20 @@ func TestConnectTimeoutEndsWithTheConnect(t *testing.T) {
 				client = s
 			}
 			<-accepted
-			time.Sleep(2 * timeout) // it is this time that the test is about
+			time.Sleep(2 * timeout) // the test is about this idle time
 			client.SetDeadline(time.Now().Add(patience))
 			got := make([]byte, 3)
 			if _, err := client.Write([]byte("foo")); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := io.ReadFull(client, got); err != nil || string(got) != "foo" {
-				t.Errorf("%q, %v", got, err)
+				t.Errorf("the echo is %q, %v", got, err)
 			}
 		})
 	}
 }
 
-// What goes to the upstream comes from the address of bind.
+// Shaper connects and sends to the upstream from the address of bind.
 func TestBindIsTheSource(t *testing.T) {
 	const from = "127.0.0.2"
 	sources := make(chan string, 1)
@@ -80,19 +80,19 @@ func TestBindIsTheSource(t *testing.T) {
 		tlsPolicy(upstream), from, datagrams.LocalAddr(), from))
 	dial(t, "", p.addr("a"))
 	if got := <-sources; got != from {
-		t.Errorf("the connection comes from %s", got)
+		t.Errorf("the connection comes from %s, want %s", got, from)
 	}
 	if _, err := dialUDP(t, p.addr("u")).Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
 	datagrams.SetDeadline(time.Now().Add(patience))
 	if _, got, err := datagrams.ReadFromUDP(make([]byte, 9)); err != nil || got.IP.String() != from {
-		t.Errorf("the datagram comes from %v, %v", got, err)
+		t.Errorf("the datagram comes from %v (%v), want %s", got, err, from)
 	}
 }
 
-// A client whose session of datagrams has timed out is served by a new one. The second
-// upstream never gets a datagram, even though nobody listens at the first.
+// After a datagram session has timed out, the client's next datagram begins a new one. Datagrams do
+// not fail over: the second upstream gets none, though nobody listens at the first.
 func TestDatagramsAfterTheTimeOut(t *testing.T) {
 	second, err := listenUDP("127.0.0.1")
 	if err != nil {
@@ -131,14 +131,14 @@ idle_timeout = "300ms"
 			return p.listener("echo").Ended["ok"] == uint64(round+1) && p.class("u").Sent["upstream"].Packets >= uint64(2*round+2) && len(p.sessions()) == 0
 		})
 	}
-	second.SetDeadline(time.Now()) // what was sent has been charged: it would be here
+	second.SetDeadline(time.Now()) // datagrams that were charged would have arrived by now
 	if n, err := second.Read(make([]byte, 9)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the second upstream gets %d bytes, %v", n, err)
+		t.Errorf("the second upstream gets %d bytes (%v), want none", n, err)
 	}
 }
 
-// Two listeners of one class share its places; those of another class have their own. A
-// place is free again when its session has ended.
+// max_connections counts the sessions of a class, whichever listener accepts them. Another class
+// has its own count. A slot is free once its session has ended.
 func TestPlacesAreOfTheClass(t *testing.T) {
 	upstream := serve(t, func(c *net.TCPConn) { io.Copy(c, c) })
 	policy := ""
@@ -149,7 +149,7 @@ func TestPlacesAreOfTheClass(t *testing.T) {
 		policy += fmt.Sprintf("[listener.%s]\nlisten = \"127.0.0.1:0\"\nupstream = %q\nclass = %q\n", listener, upstream, class)
 	}
 	p := start(t, raced(t), policy)
-	passes := func(c *net.TCPConn) bool {
+	served := func(c *net.TCPConn) bool {
 		c.SetDeadline(time.Now().Add(patience))
 		c.Write([]byte("x"))
 		_, err := io.ReadFull(c, make([]byte, 1))
@@ -165,19 +165,19 @@ func TestPlacesAreOfTheClass(t *testing.T) {
 		{dial(t, "", p.addr("c")), true},
 		{long, true},
 	} {
-		if got := passes(c.conn); got != c.want {
-			t.Errorf("from %v to %v: passes %v, not %v", c.conn.LocalAddr(), c.conn.RemoteAddr(), got, c.want)
+		if got := served(c.conn); got != c.want {
+			t.Errorf("from %v to %v: served %v, want %v", c.conn.LocalAddr(), c.conn.RemoteAddr(), got, c.want)
 		}
 	}
 	long.Close()
 	waitFor(t, "the long session has ended", func() bool { return p.listener("a").Ended["ok"] == 1 })
-	if !passes(dial(t, "", p.addr("b"))) {
-		t.Error("its place is not free")
+	if !served(dial(t, "", p.addr("b"))) {
+		t.Error("the slot of the session that ended is not free")
 	}
 }
 
-// The certificate of an upstream is for names, of which one may begin with an asterisk: for
-// one label. What stands in its common name is not looked at (RFC 9525).
+// Shaper verifies an upstream's certificate against its subject alternative names. An asterisk at
+// the beginning of a name stands for one label. The common name does not count (RFC 9525).
 func TestNamesOfCertificates(t *testing.T) {
 	a := newAuthority(t)
 	for _, c := range []struct {
@@ -200,7 +200,7 @@ func TestNamesOfCertificates(t *testing.T) {
 		client := dial(t, "", p.addr("a"))
 		client.SetDeadline(time.Now().Add(patience))
 		if got, err := io.ReadAll(client); (err == nil && string(got) == "OK") != c.ok {
-			t.Errorf("for %s, wanted %s: %q, %v", c.issued, c.wanted, got, err)
+			t.Errorf("certificate for %s, server_name %s: the client gets %q, %v", c.issued, c.wanted, got, err)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"shaper/tests/trial"
 )
 
-// randomPolicy returns a tree of classes on the wire, and rules for them.
+// randomPolicy returns a policy with a random tree of classes for the device wire, and rules.
 func randomPolicy(r *rand.Rand) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[class.root]\nrate = \"%dmbit\"\nheadroom = \"%d%%\"\n", 50+r.IntN(50), r.IntN(4))
@@ -56,8 +56,8 @@ func randomPolicy(r *rand.Rand) string {
 	return b.String()
 }
 
-// Whatever policy follows on whatever other, the kernel comes to equal the plan, and a
-// flow that none of the rules is about loses nothing.
+// Whatever policy replaces another, the kernel then equals the plan. A flow that no rule matches
+// loses no datagram.
 func TestKernelFollowsRandomPolicies(t *testing.T) {
 	t.Parallel()
 	tool(t, "tc", "iproute2")
@@ -92,7 +92,7 @@ func TestKernelFollowsRandomPolicies(t *testing.T) {
 			t.Fatalf("policy %d: %s\n%s", i, o.stderr, policy)
 		}
 		if p := near.preview(config); len(p.Changes) > 0 {
-			t.Fatalf("policy %d: the kernel lacks %v\n%s", i, p.Changes, policy)
+			t.Fatalf("policy %d: the kernel differs from the plan: %v\n%s", i, p.Changes, policy)
 		}
 	}
 	close(stop)
@@ -101,11 +101,11 @@ func TestKernelFollowsRandomPolicies(t *testing.T) {
 	t.Logf("%d datagrams, none lost", n)
 	trial.Figure(t, "random policies; datagrams, none lost", "%d; %d", trial.Size(40, 1000), n)
 	near.mustTC(policyFile(t, randomPolicy(r)), "clear")
-	near.holdsClear()
+	near.checkClear()
 }
 
-// A class without children has a qdisc of another kind than a tree: the root changes,
-// and the state comes out right all the same. So it does for other devices' sections.
+// The kernel follows policies that need another kind of root qdisc, other classes, or other tables
+// of filters. A class without children has another root qdisc than a tree.
 func TestKernelChangesShape(t *testing.T) {
 	t.Parallel()
 	tool(t, "tc", "iproute2")
@@ -117,13 +117,13 @@ func TestKernelChangesShape(t *testing.T) {
 	for _, policy := range []string{lone, mixed, inBytes, lone, mixed, moved, mixed, leaf, mixed + manyRules(600, "otp"), mixed + manyRules(601, "bulk"), mixed + manyRules(601, "otp"), lone} {
 		config := policyFile(t, policy)
 		near.mustTC(config, "apply")
-		near.holdsEqual(config)
+		near.checkInForce(config)
 	}
 	near.mustTC(policyFile(t, lone), "clear")
-	near.holdsClear()
+	near.checkClear()
 }
 
-// A new rate takes effect on a flow that goes on, in place.
+// A new rate takes effect on a flow without interrupting it.
 func TestKernelRateChangesUnderTheFlow(t *testing.T) {
 	tool(t, "tc", "iproute2")
 	near, far := wire(t)
@@ -137,23 +137,24 @@ func TestKernelRateChangesUnderTheFlow(t *testing.T) {
 	for _, mbit := range []float64{1, 8, 2, 12} {
 		near.mustTC(policy(fmt.Sprintf("%gmbit", mbit)), "apply")
 		trial.Judge(t, 5*time.Millisecond, func() error {
-			time.Sleep(200 * time.Millisecond) // what waited goes
+			time.Sleep(200 * time.Millisecond) // the queue of the old rate empties
 			from := time.Now()
 			time.Sleep(500 * time.Millisecond)
 			to := time.Now()
 			got := float64(recorder.between(from, to)) * 1042 / 1000 * 8 / to.Sub(from).Seconds()
 			if got > 1.07*mbit*1e6 {
-				t.Errorf("%.0f bit/s at %g Mbit/s", got, mbit)
+				t.Errorf("%.0f bit/s at a rate of %g Mbit/s", got, mbit)
 			}
 			if got < 0.93*mbit*1e6 {
-				return fmt.Errorf("%.0f bit/s at %g Mbit/s", got, mbit)
+				return fmt.Errorf("%.0f bit/s at a rate of %g Mbit/s", got, mbit)
 			}
 			return nil
 		})
 	}
 }
 
-// A start after kill -9 at any moment puts everything right, and clear leaves nothing.
+// If apply or clear is killed at any moment, the next apply puts everything right, and the next
+// clear removes everything. Foreign qdiscs stay as they are.
 func TestKernelSurvivesKill(t *testing.T) {
 	t.Parallel()
 	tool(t, "tc", "iproute2")
@@ -187,21 +188,22 @@ func TestKernelSurvivesKill(t *testing.T) {
 		config := configs[r.IntN(3)]
 		if i%5 != 4 {
 			near.mustTC(config, "apply")
-			near.holdsEqual(config)
+			near.checkInForce(config)
 		}
 		if i%5 >= 3 {
 			near.mustTC(config, "clear")
-			near.holdsClear()
+			near.checkClear()
 		}
 	}
 	if after := near.state("other"); after != foreign {
-		t.Errorf("a foreign qdisc was:\n%s\nis:\n%s", foreign, after)
+		t.Errorf("a foreign qdisc was:\n%s\nand is:\n%s", foreign, after)
 	}
-	t.Logf("killed %d times in the midst of it", killed)
-	trial.Figure(t, "killed in the midst of a change", "%d times", killed)
+	t.Logf("killed %d times during a change", killed)
+	trial.Figure(t, "killed during a change", "%d times", killed)
 }
 
-// 10,000 rules are in force within 5 s, and a packet is not classified much slower.
+// 10,000 rules are in force within 5 s. They make classifying a packet at most three times as
+// slow as ten rules do.
 func TestKernelManyRules(t *testing.T) {
 	tool(t, "tc", "iproute2")
 	near, far := wire(t)
@@ -215,9 +217,9 @@ func TestKernelManyRules(t *testing.T) {
 		near.mustTC(config, "apply")
 		took := time.Since(began)
 		watch.Below(t, fmt.Sprintf("%d rules", n), took, 5*time.Second)
-		near.holdsEqual(config)
+		near.checkInForce(config)
 		cost[n] = sendingTime(c)
-		t.Logf("%5d rules: applied in %v; a datagram that none matches takes %v", n, took.Round(time.Millisecond), cost[n])
+		t.Logf("%5d rules: applied in %v; a datagram that no rule matches takes %v", n, took.Round(time.Millisecond), cost[n])
 		trial.Figure(t, fmt.Sprintf("%d rules: applied in; a datagram takes", n), "%v; %v", took.Round(time.Millisecond), cost[n])
 	}
 	if cost[10000] > 3*cost[10]+5*time.Microsecond {
@@ -225,8 +227,8 @@ func TestKernelManyRules(t *testing.T) {
 	}
 }
 
-// sendingTime returns how long a datagram takes to be sent: the shortest of many
-// means, each of a time that a busy machine may well leave alone.
+// sendingTime returns how long it takes to send a datagram. It returns the smallest of many means,
+// each over a time so short that other programs rarely disturb it.
 func sendingTime(c net.Conn) (shortest time.Duration) {
 	const datagrams = 300
 	for range 50 {

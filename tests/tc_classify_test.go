@@ -17,22 +17,22 @@ import (
 	"shaper/tests/trial"
 )
 
-// sample is a packet that rules are asked about.
+// sample is a packet to classify.
 type sample struct {
 	source, destination netip.Addr
 	protocol            policy.Protocol
-	from, to            uint16
-	form                string
+	from, to            uint16 // ports
+	form                string // one of forms
 }
 
-// forms are what may be between the addresses and the ports, by family: what u32 does not
-// look behind is odd, and a fragment that is not the first one has no ports.
+// forms lists what may stand between addresses and ports, for IPv4 (true) and IPv6 (false). u32
+// does not look behind options and extension headers. A fragment after the first has no ports.
 var forms = map[bool][]string{
 	true:  {"plain", "first fragment", "options", "fragment"},
 	false: {"plain", "extension", "fragment"},
 }
 
-// frame returns the packet in a frame of Ethernet.
+// frame returns the packet as an Ethernet frame.
 func (s sample) frame() []byte {
 	number := byte(unix.IPPROTO_TCP)
 	if s.protocol == policy.UDP {
@@ -41,7 +41,7 @@ func (s sample) frame() []byte {
 	segment := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, s.from), s.to)
 	segment = append(segment, make([]byte, 60)...)
 	b := make([]byte, 14, 200)
-	b[0] = 2 // an address that nobody has
+	b[0] = 2 // a MAC address that nobody has
 	if s.source.Is4() {
 		binary.BigEndian.PutUint16(b[12:], unix.ETH_P_IP)
 		words := 5
@@ -80,14 +80,14 @@ func (s sample) frame() []byte {
 	return append(append(b, ip...), segment...)
 }
 
-// tells reports whether the kernel can tell of a packet what a rule asks for, with u32.
-func (s sample) tells(r *policy.Rule) bool {
+// u32CanTell reports whether u32 can see all fields of the packet that a rule tests.
+func (s sample) u32CanTell(r *policy.Rule) bool {
 	plain := s.form == "plain" || s.form == "first fragment"
 	return plain || len(r.Port)+len(r.SourcePort) == 0 && (s.source.Is4() || len(r.Protocol) == 0)
 }
 
-// overlapping returns a policy of which many rules match one packet, each with a class of
-// its own.
+// overlapping returns a policy with n rules, each with its own class. Many of them match the same
+// packets.
 func overlapping(r *rand.Rand, n int) string {
 	var b strings.Builder
 	b.WriteString("[class.root]\nrate = \"10gbit\"\n[class.none]\nrate = \"1mbit\"\n[tc.wire]\nclass = \"root\"\n")
@@ -133,13 +133,13 @@ func randomSample(r *rand.Rand) sample {
 	return s
 }
 
-// A packet gets the class in the kernel that the proxy's classifier gives its connection,
-// among those rules that the kernel can tell of it.
+// The kernel gives a packet the class that the proxy's classifier gives its connection, considering
+// only the rules that u32 can test on the packet.
 func TestKernelClassifiesAsTheProxy(t *testing.T) {
 	t.Parallel()
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
-	near.output("echo 1 > /proc/sys/net/ipv6/conf/wire/disable_ipv6") // which sends packets of its own
+	near.output("echo 1 > /proc/sys/net/ipv6/conf/wire/disable_ipv6") // IPv6 sends packets of its own
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 3))
@@ -151,18 +151,20 @@ func TestKernelClassifiesAsTheProxy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		near.do(func() error { return holdsClasses(t, r, p, hits) })
+		near.do(func() error { return checkClasses(t, r, p, hits) })
 		if t.Failed() {
 			break
 		}
 	}
 	t.Log(hits)
 	if hits["plain"] == 0 || hits["fragment"] == 0 {
-		t.Error("not everything was tried")
+		t.Error("the samples contain no plain packet, or no fragment")
 	}
 }
 
-func holdsClasses(t *testing.T, r *rand.Rand, p *policy.Policy, hits map[string]int) error {
+// checkClasses sends random samples, and compares their classes by the kernel's counters. It counts
+// the samples of each form in hits. It runs in the namespace.
+func checkClasses(t *testing.T, r *rand.Rand, p *policy.Policy, hits map[string]int) error {
 	k, err := tc.Open()
 	if err != nil {
 		return err
@@ -184,7 +186,7 @@ func holdsClasses(t *testing.T, r *rand.Rand, p *policy.Policy, hits map[string]
 	for range 150 {
 		s := randomSample(r)
 		if d.Kinds.Flower && s.form != "plain" {
-			continue // it looks further, and that is another's test
+			continue // flower sees more than u32; TestUserModeLinux tests it
 		}
 		b := s.frame()
 		to := unix.SockaddrLinklayer{Ifindex: d.Index, Protocol: binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, binary.BigEndian.Uint16(b[12:])))}
@@ -203,7 +205,7 @@ func holdsClasses(t *testing.T, r *rand.Rand, p *policy.Policy, hits map[string]
 		}
 		before = now
 		if want := s.proxied(p); got != want {
-			t.Errorf("%+v is of class %s, not %s, among %+v", s, got, want, p.Rules)
+			t.Errorf("%+v: the kernel says class %s, the proxy %s, with the rules %+v", s, got, want, p.Rules)
 			return nil
 		}
 		hits[s.form]++
@@ -211,16 +213,16 @@ func holdsClasses(t *testing.T, r *rand.Rand, p *policy.Policy, hits map[string]
 	return nil
 }
 
-// proxied returns the class that the proxy gives the packet, of the rules that the kernel
-// can tell.
+// proxied returns the class that the proxy's classifier gives, considering only the rules that u32
+// can test on the packet; "unmatched" if none matches.
 func (s sample) proxied(p *policy.Policy) string {
-	told := *p
-	told.Rules = slices.DeleteFunc(slices.Clone(p.Rules), func(r policy.Rule) bool { return !s.tells(&r) })
+	visible := *p
+	visible.Rules = slices.DeleteFunc(slices.Clone(p.Rules), func(r policy.Rule) bool { return !s.u32CanTell(&r) })
 	listener := "tcp"
 	if s.protocol == policy.UDP {
 		listener = "udp"
 	}
-	class := policy.Compile(&told).Classify(policy.Conn{
+	class := policy.Compile(&visible).Classify(policy.Conn{
 		Listener: listener, Source: netip.AddrPortFrom(s.source, s.from), Port: s.to, Destination: netip.AddrPortFrom(s.destination, s.to),
 	}).Class
 	if class == "none" {

@@ -17,8 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kept is a policy that the daemon keeps in the kernel.
-func kept(rate string) string {
+// keptPolicy returns a policy with apply = true, which the daemon keeps in force in the kernel.
+// Class acme has the rate.
+func keptPolicy(rate string) string {
 	return daemonSection + `
 [class.uplink]
 rate = "20mbit"
@@ -45,118 +46,118 @@ mark = true
 `
 }
 
-// The daemon keeps its policy in the kernel: after a start, a reload, a set, after others
-// have changed it, and after the device was down or away. What is there stays when it
-// stops, and is adopted by the next.
+// The daemon keeps its policy in force in the kernel: after a start, a reload and a set, after
+// other programs change it, and after the device was down or removed. If the daemon dies, its
+// objects stay, and the next daemon adopts them.
 func TestKernelIsKeptByTheDaemon(t *testing.T) {
 	t.Parallel()
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
 	near.run("ip link set lo up")
-	p := startIn(near, t, raced(t), kept("2mbit"))
-	near.holdsEqual(p.config)
+	p := startIn(near, t, raced(t), keptPolicy("2mbit"))
+	near.checkInForce(p.config)
 
-	holds := func(what string) {
+	waitInForce := func(what string) {
 		t.Helper()
 		waitFor(t, what, func() bool { return len(near.preview(p.config).Changes) == 0 })
 	}
 	near.run("tc qdisc del dev wire root")
-	holds("the root is back")
+	waitInForce("the root is back")
 	near.run("tc class change dev wire parent 5ca0:4365 classid 5ca0:36f0 htb rate 1mbit ceil 1mbit")
-	holds("the class is as it was")
+	waitInForce("the class is as it was")
 	near.run("tc filter add dev wire parent 5ca0: protocol ip pref 11 u32 match u32 0 0 flowid 5ca0:1")
-	holds("a foreign filter in our tree has gone")
+	waitInForce("the foreign filter in our tree is gone")
 	near.run("ip link set wire gso_max_size 60000")
-	holds("packets are no larger than the burst")
+	waitInForce("packets are no larger than the burst")
 	near.run("ip link set wire down")
 	near.run("ip link set wire up")
-	holds("all is there after the link was down")
+	waitInForce("the policy is in force after the link was down")
 
-	p.write(kept("3mbit"))
+	p.write(keptPolicy("3mbit"))
 	p.must("reload")
-	near.holdsEqual(p.config)
+	near.checkInForce(p.config)
 	p.must("set", "acme", "rate=4mbit")
 	if out := near.output("tc class show dev wire"); !strings.Contains(out, "rate 4Mbit") {
-		t.Errorf("set did not reach the kernel:\n%s", out)
+		t.Errorf("set does not reach the kernel:\n%s", out)
 	}
 
-	// A policy that cannot be applied is not taken, and the one before stays.
+	// The daemon refuses a policy that it cannot apply, and keeps the one before.
 	p.must("reload")
 	near.run("ip link add foreign type ifb")
 	near.run("tc qdisc add dev foreign root handle 7: tbf rate 5mbit burst 5000 limit 10000")
-	p.write(kept("5mbit") + "[tc.foreign]\nclass = \"acme\"\napply = true\n")
+	p.write(keptPolicy("5mbit") + "[tc.foreign]\nclass = \"acme\"\napply = true\n")
 	if _, stderr, code := p.cli("reload"); code != 1 || !strings.Contains(stderr, "take_over") {
-		t.Errorf("%d %s", code, stderr)
+		t.Errorf("reload: exit %d, want 1 and take_over: %s", code, stderr)
 	}
-	p.write(kept("3mbit"))
-	near.holdsEqual(p.config)
+	p.write(keptPolicy("3mbit"))
+	near.checkInForce(p.config)
 
-	// A section that goes takes along what it has put there.
-	p.write(strings.Replace(kept("3mbit"), "apply = true", "apply = false", 1))
+	// If a section loses apply = true, the daemon removes its objects.
+	p.write(strings.Replace(keptPolicy("3mbit"), "apply = true", "apply = false", 1))
 	p.must("reload")
-	near.holdsClear()
-	p.write(kept("3mbit"))
+	near.checkClear()
+	p.write(keptPolicy("3mbit"))
 	p.must("reload")
-	near.holdsEqual(p.config)
+	near.checkInForce(p.config)
 
 	p.kill()
-	near.holdsEqual(p.config)
-	p.write(kept("2mbit"))
+	near.checkInForce(p.config)
+	p.write(keptPolicy("2mbit"))
 	p.run()
-	near.holdsEqual(p.config)
+	near.checkInForce(p.config)
 	near.run("ip link del wire")
 	near.run("ip link add wire type ifb")
 	near.run("ip link set wire up")
-	holds("a device of this name is shaped again")
+	waitInForce("a new device of this name is shaped")
 }
 
-// A reload that the kernel refuses for one device leaves the others as they were, those
-// too that no policy was on before.
+// If the kernel refuses a reload for one device, the other devices stay as they were, even those
+// that had no policy before.
 func TestKernelReloadIsAllOrNothing(t *testing.T) {
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
 	near.run("ip link set lo up")
 	near.run("ip link add foreign type ifb")
 	near.run("tc qdisc add dev foreign root handle 7: tbf rate 5mbit burst 5000 limit 10000")
-	bare := strings.Replace(kept("2mbit"), "apply = true\nmark = true\n", "", 1)
+	bare := strings.Replace(keptPolicy("2mbit"), "apply = true\nmark = true\n", "", 1)
 	p := startIn(near, t, plain(), bare)
 	foreign := "[tc.foreign]\nclass = \"acme\"\napply = true\n"
-	p.write(kept("2mbit") + foreign)
+	p.write(keptPolicy("2mbit") + foreign)
 	if _, stderr, code := p.cli("reload"); code != 1 || !strings.Contains(stderr, "take_over") {
-		t.Errorf("%d %s", code, stderr)
+		t.Errorf("reload: exit %d, want 1 and take_over: %s", code, stderr)
 	}
-	near.holdsClear()
-	p.write(kept("2mbit"))
+	near.checkClear()
+	p.write(keptPolicy("2mbit"))
 	p.must("reload")
 	near.run("ip link add more type ifb")
-	p.write(kept("3mbit") + foreign + strings.ReplaceAll(foreign, "foreign", "more"))
+	p.write(keptPolicy("3mbit") + foreign + strings.ReplaceAll(foreign, "foreign", "more"))
 	if _, _, code := p.cli("reload"); code != 1 {
-		t.Error(code)
+		t.Errorf("reload: exit %d, want 1", code)
 	}
-	p.write(kept("2mbit"))
-	near.holdsEqual(p.config)
+	p.write(keptPolicy("2mbit"))
+	near.checkInForce(p.config)
 	if out := near.output("tc qdisc show dev more"); strings.Contains(out, "5ca") {
-		t.Errorf("of the policy that was refused there is left:\n%s", out)
+		t.Errorf("the refused policy leaves:\n%s", out)
 	}
 }
 
-// The daemon puts things right though something else happens on the device all the time.
+// The daemon repairs its objects even while other changes to the device go on.
 func TestKernelIsKeptAmidNoise(t *testing.T) {
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
 	near.run("ip link set lo up")
-	p := startIn(near, t, plain(), kept("2mbit"))
-	near.output("tc qdisc del dev wire root; for i in $(seq 200); do ip link set wire alias a$i; sleep 0.005; tc qdisc show dev wire | grep -q 5ca0 && exit; done; echo it is not >&2; exit 1")
-	near.holdsEqual(p.config)
+	p := startIn(near, t, plain(), keptPolicy("2mbit"))
+	near.output("tc qdisc del dev wire root; for i in $(seq 200); do ip link set wire alias a$i; sleep 0.005; tc qdisc show dev wire | grep -q 5ca0 && exit; done; echo no root qdisc >&2; exit 1")
+	near.checkInForce(p.config)
 }
 
-// More notifications come than the daemon's socket holds, and some are lost (ENOBUFS): it
-// looks at everything again, and goes on seeing what happens.
+// If more notifications come than the daemon's socket holds, some are lost (ENOBUFS). The daemon
+// then compares everything, and continues to see changes.
 func TestKernelNotificationsAreLost(t *testing.T) {
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
 	near.run("ip link set lo up")
-	p := startIn(near, t, plain(), kept("2mbit"))
+	p := startIn(near, t, plain(), keptPolicy("2mbit"))
 	var batch strings.Builder
 	for i := range 4000 {
 		fmt.Fprintf(&batch, "class change dev wire parent 5ca0:4365 classid 5ca0:36f0 htb rate %dkbit ceil 1mbit\n", 100+i%2)
@@ -167,29 +168,29 @@ func TestKernelNotificationsAreLost(t *testing.T) {
 	lost := near.output("cat /proc/net/netlink | awk '$2 == 0 { n += $9 } END { print n }'")
 	p.signal(syscall.SIGCONT)
 	if strings.TrimSpace(lost) == "0" {
-		t.Error("nothing was lost")
+		t.Error("no notification was lost, so there is nothing to test")
 	}
-	holds := func(what string) {
+	waitInForce := func(what string) {
 		t.Helper()
 		waitFor(t, what, func() bool { return len(near.preview(p.config).Changes) == 0 })
 	}
-	holds("the class is as it was")
+	waitInForce("the class is as it was")
 	near.run("tc qdisc del dev wire root")
-	holds("the root is back")
+	waitInForce("the root is back")
 	if strings.Contains(p.log.String(), "not seen any more") {
 		t.Errorf("%s", p.log)
 	}
 }
 
-// The kernel's counters have the names of the proxy's.
+// The metrics of the kernel's counters have the names of the proxy's, and the label engine="tc".
 func TestKernelCountersAreMetrics(t *testing.T) {
 	tool(t, "tc", "iproute2")
 	tool(t, "curl", "curl")
 	near, far := wire(t)
 	near.run("ip link set lo up")
-	p := startIn(near, t, plain(), kept("2mbit"))
+	p := startIn(near, t, plain(), keptPolicy("2mbit"))
 	recorder, addr := far.record(t, farEnd)
-	p.write(strings.Replace(kept("2mbit"), farEnd+":7003", addr, 1))
+	p.write(strings.Replace(keptPolicy("2mbit"), farEnd+":7003", addr, 1))
 	p.must("reload")
 	c := near.dialUDP(t, p.addr("other"), 0)
 	for range 10 {
@@ -198,14 +199,14 @@ func TestKernelCountersAreMetrics(t *testing.T) {
 	waitFor(t, "ten datagrams have arrived", func() bool { return len(recorder.all()) == 10 })
 	metrics := near.output("curl -s http://" + p.status().HTTP + "/metrics")
 	for _, want := range []string{
-		`shaper_class_sent_bytes_total{class="other",direction="upstream",engine="tc"} 10420`, // 14 + 20 + 8 + 1,000 each: the mark says the class
+		`shaper_class_sent_bytes_total{class="other",direction="upstream",engine="tc"} 10420`, // 10 frames of 14 + 20 + 8 + 1,000 bytes; their mark selects the class
 		`shaper_class_sent_packets_total{class="other",direction="upstream",engine="tc"} 10`,
 		`shaper_class_sent_bytes_total{class="other",direction="upstream"} 10000`,
 		`shaper_class_dropped_total{class="acme",engine="tc",reason="queue_full"} 0`,
 		`shaper_class_rate{class="acme",engine="tc",unit="bytes"} 250000`,
 	} {
 		if !strings.Contains(metrics, want+"\n") {
-			t.Errorf("no %s", want)
+			t.Errorf("/metrics does not show %s", want)
 		}
 	}
 	if t.Failed() {
@@ -213,8 +214,8 @@ func TestKernelCountersAreMetrics(t *testing.T) {
 	}
 }
 
-// What the proxy sends carries the class, for TCP from the first segment on, and after a
-// reload that leads to another one too.
+// The proxy marks its packets with their class, from the first segment of a TCP connection on.
+// After a reload, an open connection has the mark of its new class.
 func TestKernelSeesMarks(t *testing.T) {
 	tool(t, "tc", "iproute2")
 	near, far := wire(t)
@@ -244,7 +245,7 @@ func TestKernelSeesMarks(t *testing.T) {
 		}()
 		return nil
 	})
-	p := startIn(near, t, plain(), kept("2mbit"))
+	p := startIn(near, t, plain(), keptPolicy("2mbit"))
 	var c net.Conn
 	near.do(func() (err error) {
 		c, err = net.Dial("tcp", p.addr("acme"))
@@ -262,7 +263,7 @@ func TestKernelSeesMarks(t *testing.T) {
 	}
 	c.Write([]byte("one"))
 	waitFor(t, "acme has sent", func() bool { return sent("acme") >= 3 }) // SYN, ACK, data
-	p.write(strings.Replace(strings.Replace(kept("2mbit"), "[class.acme]", "[class.anew]", 1), "class = \"acme\"", "class = \"anew\"", 1))
+	p.write(strings.Replace(strings.Replace(keptPolicy("2mbit"), "[class.acme]", "[class.anew]", 1), "class = \"acme\"", "class = \"anew\"", 1))
 	p.must("reload")
 	before := sent("anew")
 	c.Write([]byte("two"))
@@ -272,6 +273,7 @@ func TestKernelSeesMarks(t *testing.T) {
 	}
 }
 
+// shown returns what `shaper tc show --json` prints.
 func (n *namespace) shown(config string) (all []counted) {
 	n.t.Helper()
 	if err := json.Unmarshal([]byte(n.mustTC(config, "show", "--json")), &all); err != nil {
@@ -280,12 +282,12 @@ func (n *namespace) shown(config string) (all []counted) {
 	return all
 }
 
-// Without CAP_NET_ADMIN the proxy runs, and the daemon says what does not.
+// Without CAP_NET_ADMIN the proxy runs, and the log says that the kernel part is off.
 func TestKernelIsOffWithoutTheCapability(t *testing.T) {
 	if os.Getuid() != 0 {
-		missing(t, "root, to give it up")
+		skipUnlessCI(t, "the test needs root, to run the daemon as another user")
 	}
-	dir, err := os.MkdirTemp(bins, "")
+	dir, err := os.MkdirTemp(binDir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +295,7 @@ func TestKernelIsOffWithoutTheCapability(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := dir + "/shaper.toml"
-	policy := strings.ReplaceAll(kept("2mbit"), farEnd+":7002", "echo:")
+	policy := strings.ReplaceAll(keptPolicy("2mbit"), farEnd+":7002", "echo:")
 	if err := os.WriteFile(config, []byte(policy), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -308,20 +310,22 @@ func TestKernelIsOffWithoutTheCapability(t *testing.T) {
 	defer cmd.Process.Signal(syscall.SIGTERM)
 	waitFor(t, "the daemon is ready", func() bool { return strings.Contains(log.String(), "msg=control") })
 	if !strings.Contains(log.String(), "THE KERNEL PART IS OFF") || !strings.Contains(log.String(), "CAP_NET_ADMIN") {
-		t.Errorf("it does not say so:\n%s", log)
+		t.Errorf("the log does not say that the kernel part is off:\n%s", log)
 	}
 	m := regexp.MustCompile(`listener=acme protocol=tcp addresses=(\S+)`).FindStringSubmatch(log.String())
 	c := dial(t, "", m[1])
 	defer c.Close()
-	if n := exchange(t, c, 1000); n != 1000 {
-		t.Errorf("%d bytes came back", n)
+	if n := echo(t, c, 1000); n != 1000 {
+		t.Errorf("%d bytes came back, want 1000", n)
 	}
 }
 
-// A leaky class of a low rate keeps its promise with GSO on: in the busiest 10 ms it sends
-// what the rate gives, its burst of two frames, and the end of what it has begun: a frame
-// of TBF's, a packet of HTB's, which is of two frames here and alone would be of 64 KiB. At
-// the start each class of a tree has a burst of its own.
+// A leaky class of a low rate has no bursts, even with GSO on. In the busiest 10 ms it sends what
+// the rate allows, its burst of two frames, and the packet that it has begun. That is one frame
+// in TBF. In HTB it is two frames, because shaper limits gso_max_size; without that it would be
+// 64 KiB.
+//
+// The test omits the first second, in which each class of a tree spends a burst of its own.
 func TestKernelLeakyHasNoBursts(t *testing.T) {
 	tool(t, "tc", "iproute2")
 	for s, begun := range map[*shape]int{&shapes[0]: 1514, &shapes[2]: 2 * 1514} {
@@ -332,26 +336,26 @@ func TestKernelLeakyHasNoBursts(t *testing.T) {
 			far.run("ip addr add %s/64 dev wire nodad", farEnd6)
 			near.mustTC(policyFile(t, s.policy("1mbit")), "apply")
 			frames := far.capture(t)
-			stop := offer(t, near, far, s.fast(), 1, 10*time.Second)
+			stop := offer(t, near, far, s.overTCP(), 1, 10*time.Second)
 			time.Sleep(4 * time.Second)
 			stop()
 			mean := 1e6 / 8 / 100.
 			first, busiest := frames.busiest(0, 10*time.Millisecond), frames.busiest(time.Second, 10*time.Millisecond)
 			t.Logf("busiest 10 ms: %d bytes, %.1f times the mean; in the first second %.1f times", busiest, float64(busiest)/mean, float64(first)/mean)
 			if allowed := 2*1514 + 1250 + begun; busiest > allowed {
-				t.Errorf("%d bytes in 10 ms, of at most %d", busiest, allowed)
+				t.Errorf("%d bytes in 10 ms, want at most %d", busiest, allowed)
 			}
 		})
 	}
 }
 
-// frames are what has come in over a wire: when, and how long.
+// frames holds the frames that have arrived over a wire: when, and how many bytes.
 type frames struct {
-	mu  sync.Mutex
+	mu  sync.Mutex // guards all
 	all []arrival
 }
 
-// capture notes the frames that come in over the wire until the test ends.
+// capture records the frames that arrive over the wire until the test ends.
 func (n *namespace) capture(t *testing.T) *frames {
 	t.Helper()
 	f := &frames{}
@@ -371,6 +375,7 @@ func (n *namespace) capture(t *testing.T) *frames {
 	return f
 }
 
+// read records frames until the socket is closed.
 func (f *frames) read(file *os.File) {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -395,7 +400,8 @@ func (f *frames) read(file *os.File) {
 	}
 }
 
-// busiest returns how many bytes there were at most in a span, some time after the first.
+// busiest returns the most bytes in any span. It omits the frames that arrived less than after
+// after the first one.
 func (f *frames) busiest(after, span time.Duration) (most int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

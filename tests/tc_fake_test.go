@@ -11,8 +11,8 @@ import (
 	"shaper/tc/tctest"
 )
 
-// The kernel refuses what the one in memory does, with the same errors: the tests of
-// package tc stand on that.
+// The kernel refuses the same requests as its fake in tctest, with the same errors. The tests of
+// package tc rely on that.
 func TestKernelIsAsTheFake(t *testing.T) {
 	near, _ := wire(t)
 	near.do(func() error {
@@ -30,7 +30,7 @@ func TestKernelIsAsTheFake(t *testing.T) {
 			r.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: s}}
 			_, err := r.Execute(unix.NETLINK_ROUTE, 0)
 			if c.Want == 0 && err != nil || c.Want != 0 && !errors.Is(err, c.Want) {
-				t.Errorf("%d: %v: %v, not %v", i, c, err, c.Want)
+				t.Errorf("case %d: %v: error %v, want %v", i, c, err, c.Want)
 			}
 		}
 		return nil

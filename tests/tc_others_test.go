@@ -12,8 +12,8 @@ import (
 	"shaper/tests/trial"
 )
 
-// Several that apply one policy at the same time all come to it: what one finds made
-// meanwhile is no error, and nobody takes away what another has made.
+// If several processes apply one policy at the same time, all succeed, and the kernel equals the
+// plan. An object that another process has just made is no error.
 func TestKernelTakesSeveralAtOnce(t *testing.T) {
 	t.Parallel()
 	tool(t, "tc", "iproute2")
@@ -36,7 +36,7 @@ func TestKernelTakesSeveralAtOnce(t *testing.T) {
 		return err
 	}
 	for range trial.Size(5, 50) {
-		var kernels []*tc.Kernel // their sockets stay in the namespace
+		var kernels []*tc.Kernel // opened in the namespace, where their sockets stay
 		near.do(func() error {
 			for range 6 {
 				k, err := tc.Open()
@@ -57,16 +57,17 @@ func TestKernelTakesSeveralAtOnce(t *testing.T) {
 			})
 		}
 		all.Wait()
-		near.holdsEqual(config)
+		near.checkInForce(config)
 		near.mustTC(config, "clear")
-		near.holdsClear()
+		near.checkClear()
 		if t.Failed() {
 			return
 		}
 	}
 }
 
-// Whatever others change of what is ours is seen, and put right in place.
+// If other programs change objects of shaper, plan shows the difference, and apply repairs it in
+// place.
 func TestKernelSeesWhatOthersChange(t *testing.T) {
 	t.Parallel()
 	tool(t, "tc", "iproute2")
@@ -84,42 +85,42 @@ func TestKernelSeesWhatOthersChange(t *testing.T) {
 		"tc qdisc change " + root + " overhead 100",
 		"tc qdisc change " + root + " peakrate 90mbit mtu 3000",
 		"tc filter del dev wire parent ffff: protocol all pref 23712",
-		"ip link set " + ifb + " down", // all that arrives is lost
+		"ip link set " + ifb + " down", // all incoming packets are lost
 	} {
 		near.output(change)
 		if p := near.preview(config); len(p.Changes) == 0 {
-			t.Errorf("not seen: %s", change)
+			t.Errorf("plan shows no difference after: %s", change)
 		}
 		if out := near.mustTC(config, "apply"); !strings.Contains(out, "changed 1 ") {
-			t.Errorf("%s: %s", change, out)
+			t.Errorf("after %s, apply does not report one change: %s", change, out)
 		}
-		near.holdsEqual(config)
+		near.checkInForce(config)
 	}
-	near.run("tc qdisc del dev wire root") // with the note of what its packets could be
+	near.run("tc qdisc del dev wire root") // the note of the old gso_max_size is lost with it
 	near.mustTC(config, "clear")
-	near.holdsClear()
+	near.checkClear()
 	near.mustTC(config, "apply")
-	near.mustTC(policyFile(t, "nonsense"), "clear", "wire") // it needs no policy
-	near.holdsClear()
+	near.mustTC(policyFile(t, "nonsense"), "clear", "wire") // clear with a device needs no policy
+	near.checkClear()
 	near.mustTC(config, "apply")
-	for _, then := range []string{"apply", "clear"} { // else all that arrives is dropped, and nobody knows whose that is
+	for _, then := range []string{"apply", "clear"} { // without the ifb all incoming packets are dropped
 		near.output("ip link del " + ifb)
 		near.mustTC(config, then)
 		if then == "apply" {
-			near.holdsEqual(config)
+			near.checkInForce(config)
 		}
 	}
-	near.holdsClear()
+	near.checkClear()
 	near.mustTC(config, "apply")
 	if after := near.state("wire"); after != state {
-		t.Errorf("was:\n%s\nis:\n%s", state, after)
+		t.Errorf("the state was:\n%s\nand is:\n%s", state, after)
 	}
 	if out := near.output("ip link show " + ifb); !strings.Contains(out, ",UP") {
-		t.Errorf("it is down: %s", out)
+		t.Errorf("the ifb is down: %s", out)
 	}
 }
 
-// A device that somebody else has given the name of our ifb is not ours.
+// A foreign device that has the name of shaper's ifb is left alone, and apply fails.
 func TestKernelLeavesDevicesOfOurName(t *testing.T) {
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
@@ -128,10 +129,10 @@ func TestKernelLeavesDevicesOfOurName(t *testing.T) {
 	near.run("ip link add %s type veth peer name other", name)
 	config := policyFile(t, mixed)
 	if o := near.tc(config, "apply"); o.code != 1 || !strings.Contains(o.stderr, "add ifb on "+name+": file exists") {
-		t.Errorf("%d %s", o.code, o.stderr)
+		t.Errorf("apply: exit %d, want 1 and \"file exists\": %s", o.code, o.stderr)
 	}
 	near.mustTC(config, "clear")
 	if out := near.output("ip link show; tc qdisc show"); !strings.Contains(out, name+"@") || strings.Contains(out, "5ca0") {
-		t.Errorf("%s", out)
+		t.Errorf("the foreign device is gone, or objects of shaper remain:\n%s", out)
 	}
 }

@@ -14,11 +14,11 @@ import (
 	"shaper/tests/trial"
 )
 
-// shape is a way to reach a rate in the kernel: with its classes and rules on the wire.
+// shape is a kind of policy that limits the wire to a rate in the kernel.
 type shape struct {
 	name   string
 	policy func(rate string) string
-	flows  []string // of iperf3: its options, which give the address last
+	flows  []string // options of iperf3 for each flow, with the address last
 }
 
 const section = "[tc.wire]\nclass = \"root\"\n"
@@ -28,11 +28,11 @@ var shapes = []shape{
 	{"token", func(rate string) string {
 		burst := "128KiB"
 		if rate == "1000mbit" {
-			burst = "512KiB" // of its own it has as much as a leaky class
+			burst = "512KiB" // as much as a leaky class has at this rate
 		}
 		return "[class.root]\nalgorithm = \"token\"\nburst = \"" + burst + "\"\nrate = \"" + rate + "\"\n" + section
 	}, []string{"-6 -u -l 1400 -c " + farEnd6}},
-	// Three levels: the flows of two classes borrow all that the root has.
+	// Three levels. The flows of two classes borrow all that the root has.
 	{"tree", func(rate string) string {
 		return "[class.root]\nrate = \"" + rate + "\"\n" +
 			"[class.a]\nparent = \"root\"\nrate = \"400kbit\"\nceil = \"" + rate + "\"\n" +
@@ -44,10 +44,11 @@ var shapes = []shape{
 
 const nearEnd6, farEnd6 = "fd00::1", "fd00::2"
 
-// TestKernelRates holds each shape at each rate to within 0.5 % of it, at L2. GSO is off
-// up to 100 Mbit/s (gso_max_segs 1), and frames are counted where they arrive. At 1 Gbit/s
-// it is on, and the root qdisc counts them, each segment with its headers. The slow ones run
-// side by side, those of 1 Gbit/s alone.
+// Each shape keeps each rate to within 0.5 %, counted in bytes of frames.
+//
+// Up to 100 Mbit/s GSO is off (gso_max_segs 1), and the test counts frames where they arrive. At
+// 1 Gbit/s GSO is on, and the test reads the counter of the root qdisc, which counts each segment
+// with its headers. The slow lines run side by side, and each line of 1 Gbit/s runs alone.
 func TestKernelRates(t *testing.T) {
 	tool(t, "tc", "iproute2")
 	tool(t, "iperf3", "iperf3")
@@ -57,27 +58,27 @@ func TestKernelRates(t *testing.T) {
 			slow = append(slow, newLine(t, s, mbit))
 		}
 	}
-	holdRates(t, slow, trial.Size(6*time.Second, 10*time.Second))
+	checkRates(t, slow, trial.Size(6*time.Second, 10*time.Second))
 	span := trial.Size(3*time.Second, 10*time.Second)
 	for _, s := range shapes {
-		holdRates(t, []*line{newLine(t, s, 1000)}, span)
+		checkRates(t, []*line{newLine(t, s, 1000)}, span)
 	}
 }
 
-// line is a wire that is shaped to a rate.
+// line is a wire that a policy limits to a rate.
 type line struct {
 	name      string
 	near, far *namespace
 	mbit      int
 	flows     []string
-	bytes     func() uint64 // that have left
+	bytes     func() uint64 // reads the counter of bytes
 
-	from   time.Time
-	before uint64
+	from   time.Time // beginning of the measurement
+	before uint64    // counter at that time
 }
 
-// read returns the bytes that have left, and when that was: of several tries what was
-// read most quickly.
+// read returns the counter and the time of reading it. It reads up to 20 times, and takes the
+// fastest reading, whose time is the most exact.
 func (l *line) read() (at time.Time, bytes uint64) {
 	shortest := time.Hour
 	for tries := 0; tries < 20 && shortest > 200*time.Microsecond; tries++ {
@@ -90,6 +91,7 @@ func (l *line) read() (at time.Time, bytes uint64) {
 	return at, bytes
 }
 
+// newLine makes a wire, and applies a shape at a rate to its near end.
 func newLine(t *testing.T, s shape, mbit int) *line {
 	near, far := wire(t)
 	near.run("ip addr add %s/64 dev wire nodad", nearEnd6)
@@ -99,7 +101,7 @@ func newLine(t *testing.T, s shape, mbit int) *line {
 	if mbit < 1000 {
 		near.run("ip link set wire gso_max_segs 1")
 	} else {
-		l.flows = s.fast()
+		l.flows = s.overTCP()
 	}
 	near.mustTC(config, "apply")
 	if mbit == 1000 {
@@ -108,37 +110,39 @@ func newLine(t *testing.T, s shape, mbit int) *line {
 	return l
 }
 
-// holdRates holds lines to their rates, side by side.
-func holdRates(t *testing.T, lines []*line, span time.Duration) {
+// checkRates measures lines at the same time for a span, and checks their rates.
+func checkRates(t *testing.T, lines []*line, span time.Duration) {
 	t.Helper()
 	trial.Judge(t, 2*time.Millisecond, func() (err error) {
 		for _, l := range lines {
 			defer offer(t, l.near, l.far, l.flows, l.mbit, span+8*time.Second)()
 		}
-		time.Sleep(1500 * time.Millisecond) // bursts have gone, TCP has found its window
+		time.Sleep(1500 * time.Millisecond) // until bursts have gone and TCP has found its window
 		for _, l := range lines {
 			l.from, l.before = l.read()
 		}
 		time.Sleep(span)
 		for _, l := range lines {
-			err = errors.Join(err, l.holds(t))
+			err = errors.Join(err, l.check(t))
 		}
 		return err
 	})
 }
 
-func (l *line) holds(t *testing.T) error {
+// check ends the measurement. It fails the test if the rate is too high, and returns an error if
+// it is off by more than 0.5 %.
+func (l *line) check(t *testing.T) error {
 	at, bytes := l.read()
 	rate := 8 * float64(bytes-l.before) / at.Sub(l.from).Seconds() / 1e6
 	deviation := rate/float64(l.mbit) - 1
 	t.Logf("%s: %.4f Mbit/s, %+.2f %%", l.name, rate, 100*deviation)
 	trial.Figure(t, l.name, "%.4f Mbit/s, %+.2f %%", rate, 100*deviation)
-	burst := 131e3 * 8 / 1e6 // Mbit, that a sender who was late has saved up
+	burst := 131e3 * 8 / 1e6 // Mbit that a late sender may have saved up
 	if l.mbit == 1000 {
 		burst *= 4
 	}
 	if rate > 1.005*float64(l.mbit)+burst/at.Sub(l.from).Seconds() {
-		t.Errorf("%s: %.4f Mbit/s", l.name, rate)
+		t.Errorf("%s: %.4f Mbit/s, more than rate and burst allow", l.name, rate)
 	}
 	if deviation < -0.005 || deviation > 0.005 {
 		return fmt.Errorf("%s: %.4f Mbit/s, %+.2f %% off", l.name, rate, 100*deviation)
@@ -146,16 +150,17 @@ func (l *line) holds(t *testing.T) error {
 	return nil
 }
 
-// fast returns the flows for rates that datagrams of one frame do not reach here: of
-// TCP all of them.
-func (s shape) fast() (flows []string) {
+// overTCP returns the flows with TCP instead of UDP, for rates that iperf3 does not reach with
+// datagrams of one frame.
+func (s shape) overTCP() (flows []string) {
 	for _, f := range s.flows {
 		flows = append(flows, strings.ReplaceAll(f, "-u -l 1400 ", ""))
 	}
 	return flows
 }
 
-// offer offers more than the rate, until stop.
+// offer starts iperf3 for each flow, with a load above the rate. It runs for span, or until the
+// caller calls stop.
 func offer(t *testing.T, near, far *namespace, flows []string, mbit int, span time.Duration) (stop func()) {
 	var all []*exec.Cmd
 	start := func(n *namespace, args string) *exec.Cmd {
@@ -181,7 +186,7 @@ func offer(t *testing.T, near, far *namespace, flows []string, mbit int, span ti
 	}
 }
 
-// received returns the bytes of the frames that have come in over the wire.
+// received returns the bytes of the frames that have arrived over the wire.
 func (n *namespace) received() (bytes uint64) {
 	n.t.Helper()
 	n.do(func() error {
@@ -196,14 +201,14 @@ func (n *namespace) received() (bytes uint64) {
 	return bytes
 }
 
-// sent returns how to read the bytes that have left through the root class of a policy.
+// sent returns a function that reads the bytes that have left through the class root of a policy.
 func (n *namespace) sent(config string) func() uint64 {
 	n.t.Helper()
 	p, _, err := policy.Load(config)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	var k *tc.Kernel // its sockets stay inside
+	var k *tc.Kernel // its sockets stay in the namespace
 	var d tc.Device
 	n.do(func() (err error) {
 		if k, err = tc.Open(); err == nil {

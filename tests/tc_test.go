@@ -17,10 +17,10 @@ import (
 	"shaper/tc"
 )
 
-// policyFile writes a policy into a directory of its own.
+// policyFile writes a policy to a file in a new directory.
 func policyFile(t *testing.T, text string) (path string) {
 	t.Helper()
-	dir, err := os.MkdirTemp(bins, "")
+	dir, err := os.MkdirTemp(binDir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,13 +31,13 @@ func policyFile(t *testing.T, text string) (path string) {
 	return path
 }
 
-// outcome is what a command has come to.
+// outcome is the output and exit code of a command.
 type outcome struct {
 	stdout, stderr string
 	code           int
 }
 
-// tc runs shaper tc inside.
+// tc runs `shaper tc` in the namespace.
 func (n *namespace) tc(config string, args ...string) (o outcome) {
 	n.t.Helper()
 	n.do(func() error {
@@ -54,17 +54,17 @@ func (n *namespace) tc(config string, args ...string) (o outcome) {
 	return o
 }
 
-// must is tc for what has to succeed.
+// mustTC runs a `shaper tc` that has to succeed, and returns its output.
 func (n *namespace) mustTC(config string, args ...string) string {
 	n.t.Helper()
 	o := n.tc(config, args...)
 	if o.code != 0 {
-		n.t.Fatalf("shaper tc %v: %d\n%s%s", args, o.code, o.stdout, o.stderr)
+		n.t.Fatalf("shaper tc %v: exit %d\n%s%s", args, o.code, o.stdout, o.stderr)
 	}
 	return o.stdout
 }
 
-// output returns what a shell inside prints.
+// output runs a shell script in the namespace, and returns what it prints.
 func (n *namespace) output(script string) (out string) {
 	n.t.Helper()
 	n.do(func() error {
@@ -77,49 +77,49 @@ func (n *namespace) output(script string) (out string) {
 	return out
 }
 
-// preview is what tc plan --json prints of a device.
+// preview is what `shaper tc plan --json` prints of a device.
 type preview struct {
 	Device   string
 	Commands []string
 	Changes  []struct{ Op, Command string }
 }
 
+// preview returns the plan of a policy with one device.
 func (n *namespace) preview(config string) (p preview) {
 	n.t.Helper()
 	var all []preview
 	if err := json.Unmarshal([]byte(n.mustTC(config, "plan", "--json")), &all); err != nil || len(all) != 1 {
-		n.t.Fatal(all, err)
+		n.t.Fatalf("plan --json gives %v, %v; want one device", all, err)
 	}
 	return all[0]
 }
 
-// holdsEqual holds that the kernel has what a policy comes to, and nothing else of ours.
-func (n *namespace) holdsEqual(config string) {
+// checkInForce checks that the kernel equals the plan of a policy.
+func (n *namespace) checkInForce(config string) {
 	n.t.Helper()
 	if p := n.preview(config); len(p.Changes) > 0 {
 		n.t.Fatalf("the kernel differs from the plan: %v", p.Changes)
 	}
 }
 
-// holdsClear holds that nothing of ours is left on a wire.
-func (n *namespace) holdsClear() {
+// checkClear checks that no object of shaper remains in the namespace.
+func (n *namespace) checkClear() {
 	n.t.Helper()
 	out := n.output("tc qdisc show; tc filter show dev wire; ip -d link show")
 	for _, ours := range []string{"5ca0", "5ca1", "ingress", "shaper", "gso_max_size 3028"} {
 		if strings.Contains(out, ours) {
-			n.t.Fatalf("%s is left:\n%s", ours, out)
+			n.t.Fatalf("%s remains:\n%s", ours, out)
 		}
 	}
 }
 
-// state returns the qdiscs, classes and filters of a device as tc(8) prints them, with
-// what the kernel has counted left out.
+// state returns the qdiscs, classes and filters of a device as tc(8) prints them, without counters.
 func (n *namespace) state(device string) string {
 	state := n.output(fmt.Sprintf("tc -d qdisc show dev %[1]s; tc -d class show dev %[1]s | sort; tc -d filter show dev %[1]s; tc -d filter show dev %[1]s parent ffff:", device))
 	return regexp.MustCompile(`direct_packets_stat \d+`).ReplaceAllString(state, "direct_packets_stat")
 }
 
-// mixed has everything that a section may ask for.
+// mixed is a policy that uses everything that a [tc.DEVICE] section can ask for.
 const mixed = `
 [class.uplink]
 rate = "10mbit"
@@ -165,7 +165,7 @@ destination = "fd00::2"
 class = "acme"
 `
 
-// manyRules returns rules that come to tables.
+// manyRules returns n rules. If n is large, the plan uses hash tables for them.
 func manyRules(n int, class string) string {
 	var b strings.Builder
 	for i := range n {
@@ -174,8 +174,7 @@ func manyRules(n int, class string) string {
 	return b.String()
 }
 
-// The commands that plan prints, run by hand elsewhere, come to the same state, and so
-// does what shaper tc show says of it.
+// The commands that plan prints, run by hand, give the same state as apply.
 func TestKernelPlanIsWhatIsApplied(t *testing.T) {
 	tool(t, "tc", "iproute2")
 	for name, policy := range map[string]string{"mixed": mixed, "tables": mixed + manyRules(600, "otp"), "lone": "[class.a]\nrate = \"3mbit\"\n[tc.wire]\nclass = \"a\"\n"} {
@@ -186,32 +185,32 @@ func TestKernelPlanIsWhatIsApplied(t *testing.T) {
 			config := policyFile(t, policy)
 			p := near.preview(config)
 			if len(p.Changes) == 0 {
-				t.Fatal("nothing to do on a fresh device")
+				t.Fatal("the plan for a new device has no changes")
 			}
 			byHand.output("set -e\n" + strings.Join(p.Commands, "\n"))
 			near.mustTC(config, "apply")
-			near.holdsEqual(config)
-			byHand.holdsEqual(config)
+			near.checkInForce(config)
+			byHand.checkInForce(config)
 			for _, device := range []string{"wire", mirrorOf(p)} {
 				if device == "" {
 					continue
 				}
 				if a, b := near.state(device), byHand.state(device); a != b {
-					t.Errorf("%s: applied:\n%s\nby hand:\n%s", device, a, b)
+					t.Errorf("%s: after apply:\n%s\nby hand:\n%s", device, a, b)
 				}
 			}
 			if out := near.mustTC(config, "apply"); !strings.Contains(out, "changed 0 ") {
-				t.Errorf("applied again: %s", out)
+				t.Errorf("a second apply makes changes: %s", out)
 			}
 			for range 2 {
 				near.mustTC(config, "clear")
-				near.holdsClear()
+				near.checkClear()
 			}
 		})
 	}
 }
 
-// mirrorOf returns the ifb of a plan; "" for none.
+// mirrorOf returns the name of the ifb in a plan, or "".
 func mirrorOf(p preview) string {
 	for _, line := range p.Commands {
 		if name, ok := strings.CutPrefix(line, "ip link add dev "); ok {
@@ -222,13 +221,13 @@ func mirrorOf(p preview) string {
 	return ""
 }
 
-// counted is an object of tc show --json.
+// counted is an object in the output of `shaper tc show --json`.
 type counted struct {
 	Type, Device, Kind, Handle, Parent, Class string
 	Counters                                  struct{ Bytes, Packets, Dropped, Overlimits uint64 }
 }
 
-// What shaper tc show counts is what tc -s shows.
+// `shaper tc show` shows the counters that `tc -s` shows.
 func TestKernelShowAgreesWithTC(t *testing.T) {
 	tool(t, "tc", "iproute2")
 	near, far := wire(t)
@@ -239,16 +238,16 @@ func TestKernelShowAgreesWithTC(t *testing.T) {
 	config = policyFile(t, strings.ReplaceAll(mixed, "port = 5001", "port = "+port))
 	near.mustTC(config, "apply")
 	c := near.dialUDP(t, bulk, 0)
-	for range 300 { // of 1,000 bytes: some find the queue of 64 KiB full
+	for range 300 { // 300 kB: some find the queue of 64 KiB full
 		c.Write(make([]byte, 1000))
 	}
 	waitFor(t, "the queue is empty", func() bool {
 		return !regexp.MustCompile(`backlog [1-9]`).MatchString(near.output("tc -s class show dev wire"))
 	})
 
-	// The kernel itself may send a packet at any time: both are read between two equal answers.
+	// The kernel may send packets at any time, so read both between two equal outputs of tc.
 	counts, all := "", []counted(nil)
-	waitFor(t, "nothing is counted meanwhile", func() bool {
+	waitFor(t, "the counters stand still", func() bool {
 		counts = near.output("tc -s qdisc show dev wire; tc -s class show dev wire")
 		all = near.shown(config)
 		return near.output("tc -s qdisc show dev wire; tc -s class show dev wire") == counts
@@ -274,11 +273,11 @@ func TestKernelShowAgreesWithTC(t *testing.T) {
 		matches++
 	}
 	if b := all[slices.IndexFunc(all, func(o counted) bool { return o.Type == "class" && o.Class == "bulk" })].Counters; matches < 10 || b.Packets < 60 || b.Dropped == 0 {
-		t.Errorf("%d objects; of bulk %+v", matches, b)
+		t.Errorf("%d objects match, want at least 10; class bulk counts %+v, want drops and at least 60 packets", matches, b)
 	}
 }
 
-// A device that goes leaves nothing behind either: clear finds the ifb of what arrived.
+// After a device is removed, clear finds and removes its ifb.
 func TestKernelClearsAfterTheDevice(t *testing.T) {
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
@@ -289,17 +288,17 @@ func TestKernelClearsAfterTheDevice(t *testing.T) {
 		t.Fatalf("there is no ifb:\n%s", out)
 	}
 	if o := near.tc(config, "apply"); o.code != 1 || !strings.Contains(o.stderr, "tc: read link on wire: there is no such network device") {
-		t.Errorf("%d %s", o.code, o.stderr)
+		t.Errorf("apply: exit %d, want 1 and the reason: %s", o.code, o.stderr)
 	}
 	for range 2 {
 		near.mustTC(config, "clear")
 	}
 	if out := near.output("ip link show"); strings.Contains(out, "shaper") {
-		t.Errorf("left:\n%s", out)
+		t.Errorf("the ifb remains:\n%s", out)
 	}
 }
 
-// What others have made is not touched, unless the policy says so.
+// Shaper refuses to replace foreign qdiscs, unless the policy says take_over = true.
 func TestKernelRefusesForeignQdiscs(t *testing.T) {
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
@@ -309,32 +308,32 @@ func TestKernelRefusesForeignQdiscs(t *testing.T) {
 	o := near.tc(config, "apply")
 	for _, want := range []string{"tc: add qdisc htb 5ca0: on wire", "qdisc tbf 7:", "take_over = true"} {
 		if o.code != 1 || !strings.Contains(o.stderr, want) {
-			t.Errorf("exit %d, without %q: %s", o.code, want, o.stderr)
+			t.Errorf("exit %d, want 1 and %q: %s", o.code, want, o.stderr)
 		}
 	}
 	if o := near.tc(config, "plan"); o.code != 1 {
-		t.Error("plan:", o)
+		t.Errorf("plan: exit %d, want 1: %s", o.code, o.stderr)
 	}
 	near.mustTC(config, "clear")
 	if after := near.state("wire"); after != before {
-		t.Errorf("was:\n%s\nis:\n%s", before, after)
+		t.Errorf("the state was:\n%s\nand is:\n%s", before, after)
 	}
 	taking := policyFile(t, strings.ReplaceAll(mixed, "[tc.wire]", "[tc.wire]\ntake_over = true"))
 	near.mustTC(taking, "apply")
-	near.holdsEqual(taking)
+	near.checkInForce(taking)
 	near.mustTC(taking, "clear")
-	near.holdsClear()
+	near.checkClear()
 	near.run("tc qdisc add dev wire clsact")
 	if o := near.tc(config, "apply"); o.code != 1 || !strings.Contains(o.stderr, "clsact") {
-		t.Errorf("%d %s", o.code, o.stderr)
+		t.Errorf("apply: exit %d, want 1 and the reason: %s", o.code, o.stderr)
 	}
 	if out := near.output("tc qdisc show dev wire"); strings.Contains(out, "5ca0") {
-		t.Errorf("half of it was applied:\n%s", out)
+		t.Errorf("a part of the policy was applied:\n%s", out)
 	}
 }
 
-// The kernel refuses something in the middle: what there was is put back, and the error
-// names operation, device and object, with the kernel's own words.
+// If the kernel refuses an object in the middle of a plan, apply restores the state before. The
+// error names the operation, the device and the object, and contains the kernel's message.
 func TestKernelErrorsUndo(t *testing.T) {
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
@@ -368,28 +367,28 @@ func TestKernelErrorsUndo(t *testing.T) {
 			plan[last].Kind = "nonsense"
 			_, err = k.Apply(d, plan, false)
 			if refused := (*tc.Error)(nil); !errors.As(err, &refused) || refused.Device != "wire" || refused.Kernel == "" || !strings.Contains(err.Error(), "nonsense") {
-				t.Errorf("%v", err)
+				t.Errorf("apply returns %v, want a tc.Error about wire and nonsense", err)
 			}
 			t.Log(err)
 			return nil
 		})
 		if after := near.state("wire"); stateOf(after) != stateOf(state) {
-			t.Errorf("was:\n%s\nis:\n%s", state, after)
+			t.Errorf("the state was:\n%s\nand is:\n%s", state, after)
 		}
 	}
 }
 
-// stateOf leaves out of a state which of two lists the filters are in, and what number
-// their table has there.
+// stateOf removes from a state what may differ after an undo: in which of two lists the filters
+// are, and the numbers of their tables.
 func stateOf(state string) string {
 	state = regexp.MustCompile(`pref [12][01] `).ReplaceAllString(state, "")
 	return regexp.MustCompile(`(fh|ht|index) (80[0-9a-f]|[12])`).ReplaceAllString(state, "$1")
 }
 
-// Without the capability the commands say how to get it.
+// Without CAP_NET_ADMIN the commands fail and say how to get it.
 func TestKernelNeedsTheCapability(t *testing.T) {
 	if os.Getuid() != 0 {
-		missing(t, "root, to give it up")
+		skipUnlessCI(t, "the test needs root, to run commands as another user")
 	}
 	config := policyFile(t, mixed)
 	if err := os.Chmod(filepath.Dir(config), 0o755); err != nil {
@@ -400,7 +399,7 @@ func TestKernelNeedsTheCapability(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		out, _ := cmd.CombinedOutput()
 		if code := cmd.ProcessState.ExitCode(); code != 77 || !strings.Contains(string(out), "CAP_NET_ADMIN") || !strings.Contains(string(out), "setcap") {
-			t.Errorf("tc %s: %d: %s", what, code, out)
+			t.Errorf("tc %s: exit %d, want 77: %s", what, code, out)
 		}
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"shaper/tests/trial"
 )
 
-// quickSMSC answers each PDU with success, as fast as it can: all that one read has
-// brought with one write.
+// quickSMSC answers each PDU with success, as fast as it can. It answers all PDUs of one read with
+// one write.
 func quickSMSC(c *net.TCPConn) {
 	in, out := make([]byte, 64<<10), make([]byte, 0, 64<<10)
 	for have := 0; ; {
@@ -46,7 +46,7 @@ func quickSMSC(c *net.TCPConn) {
 	}
 }
 
-// quickHTTP answers each request, as fast as it can.
+// quickHTTP answers each request as fast as it can.
 func quickHTTP(c *net.TCPConn) {
 	in, out := make([]byte, 64<<10), make([]byte, 0, 64<<10)
 	end := []byte("\r\n\r\n")
@@ -69,8 +69,8 @@ func quickHTTP(c *net.TCPConn) {
 	}
 }
 
-// submits sends over so many connections for as long as it lasts, with up to
-// window in flight on each, and returns how many were answered in a second.
+// submits sends submits over some connections for a time, with up to window of them in flight on
+// each. It returns how many were answered per second.
 func submits(t *testing.T, addr string, conns, window int, lasts time.Duration) float64 {
 	var answered atomic.Int64
 	var stop atomic.Bool
@@ -98,18 +98,18 @@ func submits(t *testing.T, addr string, conns, window int, lasts time.Duration) 
 		})
 		all.Go(func() {
 			in := make([]byte, 64<<10)
-			for left := 0; ; {
+			for have := 0; ; {
 				n, err := e.Read(in)
 				if err != nil {
 					return
 				}
 				const size = 16 + 9
-				left += n
-				answered.Add(int64(left / size))
-				for range left / size {
+				have += n
+				answered.Add(int64(have / size))
+				for range have / size {
 					<-free
 				}
-				left %= size
+				have %= size
 			}
 		})
 	}
@@ -120,8 +120,8 @@ func submits(t *testing.T, addr string, conns, window int, lasts time.Duration) 
 	return rate
 }
 
-// requests has wrk ask over so many connections, with so many requests at a time on
-// each, and returns how many were answered in a second.
+// requests runs wrk over some connections for a time, with pipeline requests in flight on each. It
+// returns how many were answered per second.
 func requests(t *testing.T, addr string, conns, pipeline int, lasts time.Duration) float64 {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "pipeline.lua")
@@ -150,10 +150,11 @@ upstream = %q
 class    = "all"
 `
 
-// Through a class whose limit is far above, one processor of the daemon's own passes on
-// so many messages in a second. It goes by the processor's time that the daemon got, so
-// that a busy machine changes little. In full size so many pass in a second of time as
-// well, though source, sink and daemon share the processors.
+// Through a class that never limits, the daemon forwards at least so many messages per second of
+// its own processor time. A busy machine changes that little.
+//
+// At full size it must also forward as many per second of real time, although source, sink and
+// daemon share the processors.
 func TestThroughput(t *testing.T) {
 	lasts := trial.Size(time.Second, 10*time.Second)
 	smsc, web := serve(t, quickSMSC), serve(t, quickHTTP)
@@ -181,14 +182,14 @@ func TestThroughput(t *testing.T) {
 			through := c.measure(false)
 			busy = c.daemon.busy() - busy
 			each := busy.Seconds() / (through * lasts.Seconds())
-			said := fmt.Sprintf("%.0f a second, %.0f without shaper, whose processor time is %.1f µs for each", through, direct, 1e6*each)
+			said := fmt.Sprintf("%.0f/s, %.0f/s without shaper; shaper takes %.1f µs of processor time for each", through, direct, 1e6*each)
 			t.Logf("%s: %s", c.what, said)
 			trial.Figure(t, c.what, "%s", said)
 			if 1/each < c.least {
-				t.Errorf("%s: a processor passes on %.0f a second, not %.0f", c.what, 1/each, c.least)
+				t.Errorf("%s: %.0f per second of processor time, want at least %.0f", c.what, 1/each, c.least)
 			}
 			if trial.Full && through < c.least {
-				return fmt.Errorf("%s: %.0f a second, not %.0f", c.what, through, c.least)
+				return fmt.Errorf("%s: %.0f per second, want at least %.0f", c.what, through, c.least)
 			}
 			return nil
 		})

@@ -12,8 +12,9 @@ import (
 	"shaper/tests/trial"
 )
 
-// overTLS starts two shapers that both read messages: what the client says to the first goes
-// on by TLS to the second, and from there to the upstream as it was. The first has the rate.
+// overTLS starts two shapers in a row, with TLS between them, and plain text to the client and to
+// the upstream. Both read messages. The first has the rate. Its class and listener are called
+// "a".
 func overTLS(t *testing.T, protocol, rate, upstream string, more ...string) (first *program) {
 	a := newAuthority(t)
 	a.issue("second", "127.0.0.1", time.Time{})
@@ -25,23 +26,23 @@ func overTLS(t *testing.T, protocol, rate, upstream string, more ...string) (fir
 	return start(t, raced(t), policy(rate, second.addr("a"), a.originating("")))
 }
 
-// Whatever is said in HTTP is the same through TLS, on both sides.
+// Through TLS, HTTP client and server get the same bytes as without shaper.
 func TestTLSCarriesHTTP(t *testing.T) {
 	t.Parallel()
-	l, direct := httpServer(t, askedServer)
+	l, direct := httpServer(t, pathServer)
 	p := overTLS(t, "http", "10000 messages/s", direct)
 	all := conversations()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		wantAnswers, want := converse(t, direct, all[name]), l.last()
 		gotAnswers, got := converse(t, p.addr("a"), all[name]), l.last()
 		if gotAnswers != wantAnswers || got != want {
-			t.Errorf("%s: the client gets %d bytes, not %d, and the server %d, not %d", name, len(gotAnswers), len(wantAnswers), len(got), len(want))
+			t.Errorf("%s: the client gets %d bytes, want %d, and the server %d, want %d", name, len(gotAnswers), len(wantAnswers), len(got), len(want))
 		}
 	}
 }
 
-// Submits keep the gap of a provider behind TLS, with 5 ms to spare on the way, each is answered once, and enquire_link passes
-// those that wait.
+// Submits keep the gap of a provider behind TLS. Each is answered once, and enquire_link overtakes
+// those that wait. The rate leaves 5 ms to spare for each gap.
 func TestTLSCarriesSMPP(t *testing.T) {
 	t.Parallel()
 	const n = 60
@@ -52,17 +53,17 @@ func TestTLSCarriesSMPP(t *testing.T) {
 	e.submit("acme", n)
 	took := e.enquire()
 	if e.answered > n/2 {
-		t.Errorf("%d of %d submits are answered before enquire_link", e.answered, n)
+		t.Errorf("%d of %d submits were answered before enquire_link", e.answered, n)
 	}
 	for e.answered < n {
 		e.read()
 	}
 	if sent := p.class("a").Sent["upstream"].Messages; sent != n {
-		t.Errorf("%d messages are counted, of %d", sent, n)
+		t.Errorf("shaper counts %d messages, want %d", sent, n)
 	}
-	err := rule.holds(n)
+	err := rule.check(n)
 	if took > 100*time.Millisecond && err == nil {
-		err = fmt.Errorf("enquire_link is answered after %v", took)
+		err = fmt.Errorf("enquire_link was answered after %v, want at most 100 ms", took)
 	}
 	watch.Judge(t, 5*time.Millisecond, err)
 }
@@ -78,6 +79,6 @@ func TestTLSCarriesISO8583(t *testing.T) {
 		t.Error(err)
 	}
 	if sent := p.class("a").Sent["upstream"].Messages; sent != 2*pairs {
-		t.Errorf("%d messages are counted, of %d", sent, 2*pairs)
+		t.Errorf("shaper counts %d messages, want %d", sent, 2*pairs)
 	}
 }

@@ -25,11 +25,11 @@ import (
 	"time"
 )
 
-// authority signs certificates, in PEM files of a directory.
+// authority signs certificates, and keeps them in PEM files in a directory.
 type authority struct {
 	t    *testing.T
 	dir  string
-	file string // its own certificate
+	file string // PEM file of its own certificate
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	pool *x509.CertPool
@@ -37,7 +37,7 @@ type authority struct {
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	dir, err := os.MkdirTemp(bins, "")
+	dir, err := os.MkdirTemp(binDir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,8 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// sign writes NAME.pem and NAME.key.
+// sign makes a key, signs a certificate for it, and writes NAME.pem and NAME.key. The first
+// certificate signs itself.
 func (a *authority) sign(name string, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -89,7 +90,8 @@ func (a *authority) sign(name string, template *x509.Certificate) (*x509.Certifi
 // path returns the path of a file: ca.pem, NAME.pem, NAME.key.
 func (a *authority) path(name, kind string) string { return filepath.Join(a.dir, name+"."+kind) }
 
-// issue signs a certificate of a name, for a host and until a time.
+// issue signs a certificate with a common name, for a host or IP address, until a time (zero: for
+// an hour). It also names the files.
 func (a *authority) issue(name, host string, until time.Time) tls.Certificate {
 	a.t.Helper()
 	template := &x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: []string{host}, NotAfter: until, KeyUsage: x509.KeyUsageDigitalSignature,
@@ -105,15 +107,18 @@ func (a *authority) issue(name, host string, until time.Time) tls.Certificate {
 	return pair
 }
 
-// tlsPolicy is a policy of listener "a" with more lines in its section.
+// tlsPolicy returns a policy with a listener "a". Lines are added to the listener's section.
 func tlsPolicy(upstream string, lines ...string) string {
 	return fmt.Sprintf("[class.a]\nrate = \"8gbit\"\n[listener.a]\nlisten = \"127.0.0.1:0\"\nupstream = %q\nclass = \"a\"\n%s\n", upstream, strings.Join(lines, "\n"))
 }
 
+// terminating returns the key tls of a listener, with the certificate of a name.
 func (a *authority) terminating(name string) string {
 	return fmt.Sprintf("tls = { cert = %q, key = %q }", a.path(name, "pem"), a.path(name, "key"))
 }
 
+// originating returns the key upstream_tls of a listener, with the client certificate of a name, or
+// without one if client is "".
 func (a *authority) originating(client string) string {
 	if client == "" {
 		return fmt.Sprintf("upstream_tls = { ca = %q }", a.file)
@@ -121,7 +126,7 @@ func (a *authority) originating(client string) string {
 	return fmt.Sprintf("upstream_tls = { ca = %q, cert = %q, key = %q }", a.file, a.path(client, "pem"), a.path(client, "key"))
 }
 
-// curl returns what a page holds.
+// curl runs curl, and returns the page that it fetches.
 func curl(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(tool(t, "curl", "curl"), append([]string{"-sS", "--max-time", "10"}, args...)...)
@@ -134,7 +139,7 @@ func curl(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// curl speaks TLS with shaper, and the server behind it does not.
+// curl speaks TLS with shaper, and the server behind it plain HTTP.
 func TestCurlToTLS(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -159,13 +164,14 @@ func TestCurlToTLS(t *testing.T) {
 	for _, version := range []string{"1.2", "1.3"} {
 		got := curl(t, "--cacert", a.file, "--tls-max", version, "--tlsv"+version, "--data-binary", "@"+upload, "https://"+addr+"/some/path")
 		if got != "POST /some/path 3000000\n"+page {
-			t.Errorf("TLS %s: curl gets %.100q", version, got)
+			t.Errorf("TLS %s: curl gets another page: %.100q", version, got)
 		}
 	}
 	waitFor(t, "the sessions have ended", func() bool { return p.listener("a").Ended["ok"] == 2 })
 }
 
-// curl speaks plain HTTP with shaper, and OpenSSL's server wants a certificate of ours.
+// curl speaks plain HTTP with shaper, and OpenSSL's server requires a client certificate from
+// shaper.
 func TestCurlToTLSUpstream(t *testing.T) {
 	a := newAuthority(t)
 	a.issue("server", "127.0.0.1", time.Time{})
@@ -187,24 +193,24 @@ func TestCurlToTLSUpstream(t *testing.T) {
 	p := start(t, raced(t), tlsPolicy(upstream, a.originating("we")))
 	got := curl(t, "http://"+p.addr("a")+"/")
 	if !strings.Contains(got, "Client certificate") || !strings.Contains(got, "CN = we") && !strings.Contains(got, "CN=we") {
-		t.Errorf("curl gets %.2000s", got)
+		t.Errorf("the page does not show the client certificate: %.2000s", got)
 	}
 
 	p.write(tlsPolicy(upstream, a.originating("")))
 	p.must("reload")
 	if err := exec.Command("curl", "-s", "--max-time", "10", "http://"+p.addr("a")+"/").Run(); err == nil {
-		t.Error("the server takes us without a certificate")
+		t.Error("the server accepts shaper without a client certificate")
 	}
-	waitFor(t, "it is counted", func() bool { return p.listener("a").Ended["tls_failed"] == 1 })
+	waitFor(t, "the session is counted as tls_failed", func() bool { return p.listener("a").Ended["tls_failed"] == 1 })
 	if log := p.log.String(); !strings.Contains(log, "certificate required") {
 		t.Errorf("the log does not say why:\n%s", log)
 	}
 }
 
-// large is how much goes each way.
+// large is the number of bytes in each direction of TestTLSTransfer.
 const large = 100_000_000
 
-// 100 MB each way through TLS on both sides arrive as they were sent.
+// 100 MB in each direction, through TLS on both sides, arrive unchanged.
 func TestTLSTransfer(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -237,24 +243,24 @@ func TestTLSTransfer(t *testing.T) {
 	began := time.Now()
 	go up.send(c)
 	if got := hashOf(c); !bytes.Equal(got, down.sum()) {
-		t.Error("the client gets other bytes")
+		t.Error("the client gets other bytes than the upstream sent")
 	}
 	if got := <-arrived; !bytes.Equal(got, up.sum()) {
-		t.Error("the upstream gets other bytes")
+		t.Error("the upstream gets other bytes than the client sent")
 	}
-	t.Logf("2 x %d MB in %v, %v of shaper's processor", large/1_000_000, time.Since(began).Round(time.Millisecond), p.busy().Round(time.Millisecond))
+	t.Logf("2 x %d MB in %v, with %v of shaper's processor time", large/1_000_000, time.Since(began).Round(time.Millisecond), p.busy().Round(time.Millisecond))
 	waitFor(t, "the session has ended", func() bool { return p.listener("a").Ended["ok"] == 1 })
 }
 
-// stream is pieces of noise, again and again.
+// stream repeats a piece of noise up to large bytes.
 type stream struct{ piece []byte }
 
 func newStream(seed uint64) stream { return stream{noise(seed, 1_000_003)} }
 
 // write writes the whole stream.
 func (s stream) write(w io.Writer) {
-	for left := large; left > 0; left -= len(s.piece) {
-		if _, err := w.Write(s.piece[:min(left, len(s.piece))]); err != nil {
+	for remaining := large; remaining > 0; remaining -= len(s.piece) {
+		if _, err := w.Write(s.piece[:min(remaining, len(s.piece))]); err != nil {
 			return
 		}
 	}
@@ -271,7 +277,7 @@ func (s stream) sum() []byte {
 	return h.Sum(nil)
 }
 
-// hashOf returns the hash of all that comes before a clean end; nil where there is none.
+// hashOf returns the SHA-256 of all bytes before a clean end, or nil if the end is not clean.
 func hashOf(r io.Reader) []byte {
 	h := sha256.New()
 	if _, err := io.Copy(h, r); err != nil {
@@ -280,7 +286,8 @@ func hashOf(r io.Reader) []byte {
 	return h.Sum(nil)
 }
 
-// A reload takes new certificates, though the policy is the same, and open sessions go on.
+// A reload reads new certificates even if the policy is the same. Open sessions go on. A bad key
+// file makes the reload fail, and the old certificate stays.
 func TestTLSReload(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -307,7 +314,7 @@ func TestTLSReload(t *testing.T) {
 	first := open()
 	echoes(first)
 	if out := p.must("sessions"); !strings.Contains(out, "client 1.3") {
-		t.Errorf("sessions shows\n%s", out)
+		t.Errorf("sessions does not show client 1.3:\n%s", out)
 	}
 	a.issue("shaper", "localhost", time.Time{})
 	p.must("reload")
@@ -315,7 +322,7 @@ func TestTLSReload(t *testing.T) {
 	echoes(second)
 	echoes(first)
 	if serial(first) == serial(second) {
-		t.Error("the certificate is the old one")
+		t.Error("after the reload, the certificate is still the old one")
 	}
 
 	if err := os.WriteFile(a.path("shaper", "key"), []byte("nonsense\n"), 0o600); err != nil {
@@ -325,14 +332,14 @@ func TestTLSReload(t *testing.T) {
 	_, checked, checkCode := p.cli("check")
 	want := fmt.Sprintf("listener.a.tls.key: %s: tls: failed to find any PEM data in key input", a.path("shaper", "key"))
 	if code != 1 || !strings.Contains(stderr, want) || checkCode != 65 || !strings.Contains(checked, want) {
-		t.Errorf("a bad key: reload says %d %s\ncheck says %d %s", code, stderr, checkCode, checked)
+		t.Errorf("a bad key: reload: exit %d: %s\ncheck: exit %d: %s", code, stderr, checkCode, checked)
 	}
 	echoes(open())
 	echoes(first)
 }
 
-// Upstreams that are not who they have to be are refused; the log says why, and each
-// is counted.
+// Shaper refuses upstreams whose certificates it cannot verify. The log says why, and each is
+// counted as tls_failed.
 func TestTLSUpstreamIsVerified(t *testing.T) {
 	t.Parallel()
 	a, other := newAuthority(t), newAuthority(t)
@@ -353,10 +360,10 @@ func TestTLSUpstreamIsVerified(t *testing.T) {
 		client := dial(t, "", p.addr("a"))
 		client.SetDeadline(time.Now().Add(patience))
 		if _, err := io.Copy(io.Discard, client); err == nil {
-			t.Errorf("%s: the end looks clean", c.name)
+			t.Errorf("%s: the session ends cleanly, want a reset", c.name)
 		}
 		if n := p.metric(`shaper_sessions_total{listener="a",result="tls_failed"}`); n != 1 {
-			t.Errorf("%s: %v are counted", c.name, n)
+			t.Errorf("%s: %v sessions are counted as tls_failed, want 1", c.name, n)
 		}
 		if log := p.log.String(); !strings.Contains(log, "no upstream could be reached") || !strings.Contains(log, c.said) {
 			t.Errorf("%s: the log does not say why:\n%s", c.name, log)
@@ -364,9 +371,9 @@ func TestTLSUpstreamIsVerified(t *testing.T) {
 	}
 }
 
-// idleTLS is how much memory an idle session may take that has TLS on one side: some
-// 28 KB where all that it has carried were small messages, and up to 16 KiB more where
-// it has received large ones, for which crypto/tls keeps its buffer.
+// idleTLS is the most memory that an idle session with TLS on one side may take. It takes some 28
+// KB after small messages. After large ones it takes up to 16 KiB more, because crypto/tls keeps
+// its buffer.
 const idleTLS = 64 << 10
 
 func TestTLSIdleMemory(t *testing.T) {
@@ -376,21 +383,21 @@ func TestTLSIdleMemory(t *testing.T) {
 	upstream := serve(t, func(c *net.TCPConn) { io.Copy(c, c) })
 	for _, message := range []int{200, 20_000} {
 		p := start(t, plain(), tlsPolicy(upstream, a.terminating("shaper")))
-		closeAll := a.exchange(p.addr("a"), message, 80) // what the first ones take is not theirs
+		closeAll := a.openSessions(p.addr("a"), message, 80) // allocations of the first sessions do not count
 		before := p.memory("VmRSS")
-		closeMore := a.exchange(p.addr("a"), message, sessions)
+		closeMore := a.openSessions(p.addr("a"), message, sessions)
 		each := (p.memory("VmRSS") - before) / sessions
-		t.Logf("an idle session that has carried %d bytes takes %d", message, each)
+		t.Logf("an idle session takes %[2]d bytes after messages of %[1]d bytes", message, each)
 		if each > idleTLS {
-			t.Errorf("that is more than %d", idleTLS)
+			t.Errorf("an idle session takes more than %d bytes", idleTLS)
 		}
 		closeAll()
 		closeMore()
 	}
 }
 
-// exchange opens sessions, sends a message through each and back, and leaves them open.
-func (a *authority) exchange(addr string, message, sessions int) (closeAll func()) {
+// openSessions opens sessions, has a message echoed through each, and leaves them open.
+func (a *authority) openSessions(addr string, message, sessions int) (closeAll func()) {
 	conns := make(chan net.Conn, sessions)
 	var wg sync.WaitGroup
 	for range 8 {
@@ -419,9 +426,9 @@ func (a *authority) exchange(addr string, message, sessions int) (closeAll func(
 	}
 }
 
-// Stripe's mock is behind two shapers with TLS between them: the one that the client
-// knows begins it, with a certificate of its own, and the other ends it. And it is
-// behind one, over its own TLS.
+// curl reaches Stripe's mock in two ways. One goes through two shapers: the near one begins TLS
+// with a client certificate, and the far one ends it. The other goes through one shaper to the
+// mock's own TLS.
 func TestStripeMockThroughTLS(t *testing.T) {
 	t.Parallel()
 	plainMock, secureMock := stripeMock(t)
@@ -430,30 +437,29 @@ func TestStripeMockThroughTLS(t *testing.T) {
 	a.issue("near", "near.example", time.Time{})
 	far := start(t, plain(), tlsPolicy(plainMock, fmt.Sprintf("tls = { cert = %q, key = %q, client_ca = %q }", a.path("far", "pem"), a.path("far", "key"), a.file)))
 	near := start(t, plain(), tlsPolicy(far.addr("a"), a.originating("near")))
-	// Its certificate has no name that could be verified.
+	// The mock's certificate has no name to verify.
 	direct := start(t, plain(), tlsPolicy(secureMock, "upstream_tls = { insecure = true }"))
 	for _, addr := range []string{near.addr("a"), direct.addr("a")} {
 		got := curl(t, "-H", "Authorization: Bearer sk_test_123", "-d", "amount=2000", "-d", "currency=usd", "-d", "source=tok_visa", "http://"+addr+"/v1/charges")
 		if !strings.Contains(got, `"object": "charge"`) {
-			t.Errorf("curl gets %.500s", got)
+			t.Errorf("curl gets no charge from %s: %.500s", addr, got)
 		}
 	}
 }
 
 const stripeModule = "github.com/stripe/stripe-mock@v0.203.0"
 
-// stripeMock runs stripe-mock until the test ends, and returns where it speaks HTTP and
-// HTTPS.
+// stripeMock runs stripe-mock until the test ends, and returns its addresses for HTTP and HTTPS.
 func stripeMock(t *testing.T) (plain, secure string) {
 	t.Helper()
 	install := exec.Command("go", "install", stripeModule)
-	install.Env = append(os.Environ(), "GOBIN="+bins, "GOFLAGS=-mod=mod")
-	install.Dir = bins
+	install.Env = append(os.Environ(), "GOBIN="+binDir, "GOFLAGS=-mod=mod")
+	install.Dir = binDir
 	if out, err := install.CombinedOutput(); err != nil {
-		missing(t, "%s cannot be built: %v\n%s", stripeModule, err, out)
+		skipUnlessCI(t, "%s cannot be built: %v\n%s", stripeModule, err, out)
 	}
 	log := &logged{}
-	cmd := exec.Command(filepath.Join(bins, "stripe-mock"), "-http-addr", "127.0.0.1:", "-https-addr", "127.0.0.1:")
+	cmd := exec.Command(filepath.Join(binDir, "stripe-mock"), "-http-addr", "127.0.0.1:", "-https-addr", "127.0.0.1:")
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -17,11 +17,11 @@ import (
 	"shaper/tests/trial"
 )
 
-// treeBurst is what may leave the root of the tree at once, besides its rate.
+// treeBurst is the burst of class root, in bytes.
 const treeBurst = 256 << 10
 
-// treeBefore and treeAfter are the policies that reloads go to and fro between.
-// Rates, ceils, priorities and weights change, and gold-udp and vip move.
+// treeBefore and treeAfter are the policies of the reloads. They differ in rates, ceils, priorities
+// and weights, and in the parents of gold-udp and vip.
 const (
 	treeBefore = `
 [class.root]
@@ -140,41 +140,41 @@ overflow = "wait"
 `
 )
 
-// What each leaf gets by the rule: bytes in a second, or connections.
+// What each leaf gets by the rule, per second.
 var (
 	sharesBefore = shares{
-		// gold has its 2 MB/s and half of the one that is left, bulk the other half;
-		// in each the leaves halve what is not assured to one of them.
+		// gold and bulk get their assured 2 MB/s and 1 MB/s, and half each of the remaining
+		// 1 MB/s. In both, the leaves halve what is not assured to one of them.
 		bytes:       map[string]float64{"gold-tcp": 1.5e6, "gold-udp": 1e6, "bulk-tcp": 875e3, "bulk-udp": 625e3},
 		connections: map[string]float64{"vip": 70, "walk": 70, "guest": 60},
 	}
 	sharesAfter = shares{
-		// gold has its ceil, bulk the rest. Of that, bulk-udp goes first, up to its
-		// own ceil; of the last 1 MB/s gold-udp takes five parts, bulk-tcp one.
+		// gold gets its ceil, and bulk the rest. Of that, bulk-udp has priority, up to its ceil.
+		// Of the remaining 1 MB/s, gold-udp gets five parts, and bulk-tcp one.
 		bytes:       map[string]float64{"gold-tcp": 600e3, "bulk-udp": 750e3, "gold-udp": 400e3 + 1e6*5/6, "bulk-tcp": 250e3 + 1e6/6},
 		connections: map[string]float64{"walk": 50, "vip": 80, "guest": 30},
 	}
 )
 
+// shares holds what each leaf gets per second.
 type shares struct{ bytes, connections map[string]float64 }
 
 // treeLoad is a daemon with greedy clients in each leaf of its trees.
 type treeLoad struct {
 	*program
-	promise   promise              // of the root
-	arrived   map[string]*recorder // for each leaf: bytes, or connections
-	upstreams string               // the listeners, as the policy has them
+	allowed   allowance            // of class root
+	arrived   map[string]*recorder // bytes or connections that arrived from each leaf
+	listeners string               // the listeners' sections of the policy
 	stop      chan struct{}
 	wg        sync.WaitGroup
-	streams   tally
-	doors     tally
+	streams   attempts
+	doors     attempts
 	datagrams map[string]net.Conn
-	sent      sync.Map // datagrams by leaf, once its socket is closed
+	sent      sync.Map // datagrams sent to each leaf, once its socket is closed
 }
 
-// A three-level tree over live streams, datagrams and connections. Each reload
-// is in force within 100 ms, in each tenth of a second from then on, and none
-// gives a burst or loses anything.
+// Reloads change a three-level tree under live streams, datagrams and connections. Each takes
+// effect within 100 ms, and no reload gives a burst or loses anything.
 func TestTreeIsReloadedInFlight(t *testing.T) {
 	l := startTree(t)
 	trial.Judge(t, 5*time.Millisecond, func() error {
@@ -197,12 +197,13 @@ root
     gold-tcp
 `)
 	l.finish()
-	l.streams.holds(t, "streams")
-	l.doors.holds(t, "connections")
-	l.holdsDatagrams()
-	l.holdsPromise()
+	l.streams.check(t, "streams")
+	l.doors.check(t, "connections")
+	l.checkDatagrams()
+	l.checkBurst()
 }
 
+// startTree starts the daemon with treeBefore, and the clients.
 func startTree(t *testing.T) *treeLoad {
 	l := &treeLoad{arrived: map[string]*recorder{}, stop: make(chan struct{}), datagrams: map[string]net.Conn{}}
 	for leaf := range sharesBefore.bytes {
@@ -221,31 +222,33 @@ func startTree(t *testing.T) *treeLoad {
 			answerHash(c)
 		}))
 	}
-	l.promise = promise{{time.Now(), 4e6}}
-	l.program = start(t, plain(), treeBefore+l.upstreams)
+	l.allowed = allowance{{time.Now(), 4e6}}
+	l.program = start(t, plain(), treeBefore+l.listeners)
 	l.offer()
 	time.Sleep(time.Second / 2)
 	return l
 }
 
+// record makes the recorder of a leaf.
 func (l *treeLoad) record(leaf string) *recorder {
 	l.arrived[leaf] = &recorder{}
 	return l.arrived[leaf]
 }
 
-// hash notes what arrives on a connection, and answers its SHA-256.
+// hash records what arrives on a connection, and answers with its SHA-256.
 func (r *recorder) hash(c *net.TCPConn) {
 	h := sha256.New()
 	r.read(c, h)
 	c.Write(h.Sum(nil))
 }
 
+// listen adds the listener of a leaf to the policy.
 func (l *treeLoad) listen(leaf, protocol, upstream string) {
-	l.upstreams += fmt.Sprintf("[listener.%s]\nlisten = \"127.0.0.1:0\"\nprotocol = %q\nupstream = %q\nclass = %q\n", leaf, protocol, upstream, leaf)
+	l.listeners += fmt.Sprintf("[listener.%s]\nlisten = \"127.0.0.1:0\"\nprotocol = %q\nupstream = %q\nclass = %q\n", leaf, protocol, upstream, leaf)
 }
 
-// offer keeps each leaf busy: streams write what they can, datagrams are more
-// than their leaf ever gets, and some connections always wait.
+// offer keeps each leaf busy. Streams write as much as they can, more datagrams come than their
+// leaf can send, and some connections always wait.
 func (l *treeLoad) offer() {
 	var moved atomic.Int64
 	for leaf := range sharesBefore.bytes {
@@ -268,7 +271,7 @@ func (l *treeLoad) offer() {
 	}
 }
 
-// connect makes one connection after the other.
+// connect makes one short connection after another.
 func (l *treeLoad) connect(addr string, n int) {
 	for {
 		select {
@@ -280,57 +283,56 @@ func (l *treeLoad) connect(addr string, n int) {
 	}
 }
 
-// reload puts a policy in force, and notes what the root promises from then on.
+// reload puts a policy in force, and adds the new rate of class root to l.allowed.
 func (l *treeLoad) reload(policy string, root float64) (done time.Time) {
 	l.t.Helper()
-	l.write(policy + l.upstreams)
+	l.write(policy + l.listeners)
 	began := time.Now()
 	l.must("reload")
 	done = time.Now()
-	l.promise = l.promise.then(began, done, root)
+	l.allowed = l.allowed.changed(began, done, root)
 	return done
 }
 
-// changesTo reloads, and holds that shares are the new ones 100 ms later: those
-// of bytes in each tenth of a second, those of connections in half a second,
-// since too few fit into less.
+// changesTo reloads, and returns an error unless the shares are as wanted from 100 ms later on. It
+// compares the shares of bytes in each tenth of a second, and those of connections over half a
+// second, because there are fewer of them.
 func (l *treeLoad) changesTo(policy string, root float64, want shares) error {
 	const window, windows = 100 * time.Millisecond, 10
 	from := l.reload(policy, root).Add(window)
 	time.Sleep(time.Until(from.Add(windows * window)))
-	err := l.holds("connections", want.connections, from, 5*window, 0.05)
+	err := l.check("connections", want.connections, from, 5*window, 0.05)
 	for i := range windows {
 		at := from.Add(time.Duration(i) * window)
-		err = errors.Join(err, l.holds(fmt.Sprintf("from %v on", at.Sub(from)+window), want.bytes, at, window, 0.04))
+		err = errors.Join(err, l.check(fmt.Sprintf("from %v on", at.Sub(from)+window), want.bytes, at, window, 0.04))
 	}
-	return errors.Join(err, l.holds("in the whole second", want.bytes, from, windows*window, 0.02))
+	return errors.Join(err, l.check("in the whole second", want.bytes, from, windows*window, 0.02))
 }
 
-// holds holds the share of each leaf in what arrived in a span, to within a share
-// of the whole. That may be off by more: it lacks what the machine had no time
-// for, or makes up for it.
-func (l *treeLoad) holds(what string, want map[string]float64, from time.Time, span time.Duration, within float64) (err error) {
+// check returns an error if a leaf's share of what arrived in a span is off by more than within.
+// The whole may be off by 15 %: the machine may be late, and shaper makes up for it.
+func (l *treeLoad) check(what string, want map[string]float64, from time.Time, span time.Duration, within float64) (err error) {
 	got, all, wanted := map[string]float64{}, 0., 0.
 	for leaf := range want {
 		got[leaf] = float64(l.arrived[leaf].between(from, from.Add(span))) / span.Seconds()
 		all, wanted = all+got[leaf], wanted+want[leaf]
 	}
 	if math.Abs(all/wanted-1) > 0.15 {
-		err = fmt.Errorf("%s: %.0f/s, not %.0f/s", what, all, wanted)
+		err = fmt.Errorf("%s: %.0f/s in all, want %.0f/s", what, all, wanted)
 	}
 	worst := 0.
 	for leaf := range want {
 		off := got[leaf]/all - want[leaf]/wanted
 		worst = max(worst, math.Abs(off))
 		if !(math.Abs(off) <= within) {
-			err = errors.Join(err, fmt.Errorf("%s: %s has %.1f %% of %.0f/s, not %.1f %%", what, leaf, 100*got[leaf]/all, all, 100*want[leaf]/wanted))
+			err = errors.Join(err, fmt.Errorf("%s: %s has %.1f %% of %.0f/s, want %.1f %%", what, leaf, 100*got[leaf]/all, all, 100*want[leaf]/wanted))
 		}
 	}
-	l.t.Logf("%s: %.0f/s of %.0f/s, no share further off than %.2f %%", what, all, wanted, 100*worst)
+	l.t.Logf("%s: %.0f/s of %.0f/s, every share within %.2f %%", what, all, wanted, 100*worst)
 	return err
 }
 
-// shows holds that shaper classes shows the classes under their parents.
+// shows checks that `shaper classes` shows the classes as a tree.
 func (l *treeLoad) shows(tree string) {
 	l.t.Helper()
 	var names []string
@@ -344,7 +346,7 @@ func (l *treeLoad) shows(tree string) {
 	}
 }
 
-// finish ends all clients, and waits until what they sent has passed.
+// finish ends all clients, and waits until no datagram waits.
 func (l *treeLoad) finish() {
 	close(l.stop)
 	for _, c := range l.datagrams {
@@ -356,8 +358,8 @@ func (l *treeLoad) finish() {
 	}
 }
 
-// holdsDatagrams holds that each datagram has arrived, or is counted as dropped.
-func (l *treeLoad) holdsDatagrams() {
+// checkDatagrams checks that each datagram has arrived or is counted as dropped.
+func (l *treeLoad) checkDatagrams() {
 	for leaf := range l.datagrams {
 		offered, _ := l.sent.Load(leaf)
 		c := l.class(leaf)
@@ -369,39 +371,39 @@ func (l *treeLoad) holdsDatagrams() {
 		arrived := len(l.arrived[leaf].all())
 		l.t.Logf("%s: %d datagrams offered, %d dropped, %d sent, %d arrived", leaf, offered, dropped, sent, arrived)
 		if sent+dropped != offered || sent != arrived {
-			l.t.Errorf("%s has lost datagrams", leaf)
+			l.t.Errorf("%s has lost datagrams that are not counted as dropped", leaf)
 		}
 	}
 }
 
-// holdsPromise holds that the root kept its promise over all reloads: at most its
-// burst and its rate in any window. A reload that gives a burst would give a whole
-// one; half of one is for what was let go and then held up.
-func (l *treeLoad) holdsPromise() {
+// checkBurst checks that over all reloads the root passed at most its burst and its rate in any
+// window. A reload that gives a burst would add a whole one. The check allows for half a burst, for
+// bytes that were delayed between their release and their write.
+func (l *treeLoad) checkBurst() {
 	var root recorder
 	for leaf := range sharesBefore.bytes {
 		root.arrivals = append(root.arrivals, l.arrived[leaf].all()...)
 	}
 	slices.SortFunc(root.arrivals, func(a, b arrival) int { return a.at.Compare(b.at) })
-	excess := root.excess(l.promise)
-	l.t.Logf("the fullest window at the root has %.0f bytes above its rate; the burst is %d", excess, treeBurst)
+	excess := root.excess(l.allowed)
+	l.t.Logf("the fullest window of the root has %.0f bytes more than its rate; the burst is %d", excess, treeBurst)
 	if excess > 1.5*treeBurst {
 		l.t.Error("a reload gives a burst")
 	}
 	if excess < 0.5*treeBurst {
-		l.t.Error("the burst was never used, so that none could be missed")
+		l.t.Error("the burst was not used, so the test cannot see another one")
 	}
 }
 
-// What a round trip takes beside its wait: shaper wakes up for the request, for its
-// turn and for the answer, echo once, and the test. Each may be late.
+// A round trip needs wakeUps besides its wait: of shaper for the request, for its turn and for the
+// answer, of the echo, and of the test. All together may be late by late.
 const (
 	late    = 5 * time.Millisecond
 	wakeUps = 5
 )
 
-// What is small and urgent waits for one item of the bulk at most, over TCP and
-// UDP, within its assured rate and as one that borrows as the others do.
+// A small item of the first priority waits for at most one item of the bulk, over TCP and UDP,
+// whether its class has an assured rate or borrows.
 func TestUrgentWaitsForOneItem(t *testing.T) {
 	for _, assured := range []string{"10kB/s", "0B/s"} {
 		p := startBulk(t, assured)
@@ -410,15 +412,15 @@ func TestUrgentWaitsForOneItem(t *testing.T) {
 			var waits []time.Duration
 			for i := range 60 {
 				waits = append(waits, roundTrip(t, urgent[i%2]))
-				time.Sleep(20*time.Millisecond + time.Duration(i)*271*time.Microsecond) // in no step with the bulk
+				time.Sleep(20*time.Millisecond + time.Duration(i)*271*time.Microsecond) // not in step with the bulk
 			}
-			return atMostOneItem(t, assured, waits)
+			return checkWaits(t, assured, waits)
 		})
 	}
 }
 
-// startBulk starts a daemon with four bulk classes that fill a line, and a class
-// of the first priority. By turns alone that one would wait for sixteen items.
+// startBulk starts a daemon with four bulk classes that fill class line, and class urgent of the
+// first priority. Without its priority, urgent would wait for sixteen items.
 func startBulk(t *testing.T, assured string) *program {
 	policy := `
 [class.line]
@@ -458,7 +460,7 @@ class = "bulkN"
 	return p
 }
 
-// roundTrip returns how long a hundred bytes take to come back.
+// roundTrip returns how long the echo of a hundred bytes takes.
 func roundTrip(t *testing.T, c net.Conn) time.Duration {
 	t.Helper()
 	c.SetDeadline(time.Now().Add(patience))
@@ -472,15 +474,15 @@ func roundTrip(t *testing.T, c net.Conn) time.Duration {
 	return time.Since(began)
 }
 
-// atMostOneItem holds that nothing waited longer than an item takes, and that
-// there was something to wait for.
-func atMostOneItem(t *testing.T, assured string, waits []time.Duration) error {
+// checkWaits returns an error if a round trip waited for more than one item of the bulk, or if the
+// waits are so short that the line cannot have been busy.
+func checkWaits(t *testing.T, assured string, waits []time.Duration) error {
 	const item = 1460 * time.Second / 100e3 // half a quantum of the line
 	slices.Sort(waits)
 	half, most := waits[len(waits)/2], waits[len(waits)-1]
-	t.Logf("assured of %s: round trips take %v at most, half of them less than %v; an item of the bulk takes %v", assured, most, half, item)
+	t.Logf("assured %s: round trips take at most %v, half of them at most %v; an item of the bulk takes %v", assured, most, half, item)
 	if most > item+late {
-		return fmt.Errorf("a round trip took %v", most)
+		return fmt.Errorf("a round trip took %v, want at most one item of the bulk", most)
 	}
 	if half < item/8 {
 		return errors.New("the line is not busy")

@@ -13,9 +13,9 @@ import (
 	"shaper/tests/trial"
 )
 
-// inUML is what happens in user-mode Linux: a kernel that has what ours may lack. Its root
-// is this machine's, to be read only.
-const inUML = `#!/bin/bash
+// umlScript is the init process of user-mode Linux. Its root is this machine's, read-only. Each
+// part of its output begins with a line "== NAME".
+const umlScript = `#!/bin/bash
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 mount -t proc proc /proc
 mount -t sysfs sys /sys
@@ -46,15 +46,15 @@ say end
 halt -f
 `
 
-// TestUserModeLinux puts a policy into a kernel that has fq_codel and flower: leaves and
-// filters are of these, and all else holds as well.
+// In a kernel that has fq_codel and flower, plan uses them for leaves and filters. Apply, show and
+// clear work there as well.
 func TestUserModeLinux(t *testing.T) {
 	if !trial.Full {
-		t.Skip("make uml runs it")
+		t.Skip("runs at full size only: make uml")
 	}
 	linux := tool(t, "linux.uml", "user-mode-linux")
 	tool(t, "modprobe", "kmod")
-	dir, err := os.MkdirTemp(bins, "")
+	dir, err := os.MkdirTemp(binDir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,11 +81,11 @@ func TestUserModeLinux(t *testing.T) {
 		}
 	}
 	if !strings.Contains(first["apply"], "changed 0 of") || strings.Count(first["apply"], "changed") != 2 {
-		t.Errorf("applied twice: %s", first["apply"])
+		t.Errorf("the second apply makes changes: %s", first["apply"])
 	}
 	for _, part := range []string{"lacks", "reroute", "many", "lone"} {
 		if text := first[part]; !strings.Contains(text, `"changes": []`) {
-			t.Errorf("%s: %s", part, text)
+			t.Errorf("%s: the kernel differs from the plan: %s", part, text)
 		}
 	}
 	var shown []counted
@@ -97,23 +97,23 @@ func TestUserModeLinux(t *testing.T) {
 		}
 	}
 	if packets["bulk"] != 5 {
-		t.Errorf("the rule has told 5 datagrams apart: %v", packets)
+		t.Errorf("class bulk counts %d of 5 datagrams: %v", packets["bulk"], packets)
 	}
 	if !strings.Contains(first["lone"], "fq_codel") {
-		t.Errorf("lone: %s", first["lone"])
+		t.Errorf("lone: no fq_codel: %s", first["lone"])
 	}
 	for _, ours := range []string{"5ca", "shaper", "gso_max_size 3028"} {
 		if strings.Contains(first["clear"], ours) {
-			t.Errorf("%s is left: %s", ours, first["clear"])
+			t.Errorf("%s remains: %s", ours, first["clear"])
 		}
 	}
 	second := bootUML(t, linux, dir, commands)
 	if second["hand"] != first["state"] {
-		t.Errorf("applied:\n%s\nby hand:\n%s", first["state"], second["hand"])
+		t.Errorf("after apply:\n%s\nby hand:\n%s", first["state"], second["hand"])
 	}
 }
 
-// unmarshal reads JSON of a part of what has been printed.
+// unmarshal decodes JSON, or fails the test.
 func unmarshal(t *testing.T, text string, into any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), into); err != nil {
@@ -121,11 +121,12 @@ func unmarshal(t *testing.T, text string, into any) {
 	}
 }
 
-// bootUML boots, and returns what has been printed, by parts.
+// bootUML boots user-mode Linux with umlScript, and returns its output by parts. ByHand are the
+// commands of part "hand".
 func bootUML(t *testing.T, linux, dir, byHand string) map[string]string {
 	t.Helper()
 	script := filepath.Join(dir, "init")
-	text := strings.ReplaceAll(strings.ReplaceAll(inUML, "DIR", dir), "BYHAND", byHand)
+	text := strings.ReplaceAll(strings.ReplaceAll(umlScript, "DIR", dir), "BYHAND", byHand)
 	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -11,34 +11,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// User-mode Linux of Debian 12 and 13 keeps the floating-point registers of its processes in
-// a place of fixed size, and panics at its start on a processor that has more of them, as
-// those with AMX have: PTRACE_SETREGSET refuses a part of NT_X86_XSTATE. So it runs under a
-// filter that has ptrace know no such registers, and takes the older PTRACE_SETFPREGS. That
-// has no AVX registers, so programs inside must not use them: plainProcessor.
+// User-mode Linux of Debian 12 and 13 keeps the floating-point registers of its processes in a
+// buffer of fixed size. On processors with AMX it panics at its start: the registers do not fit,
+// and PTRACE_SETREGSET refuses a part of NT_X86_XSTATE. So it runs under a seccomp filter that
+// makes ptrace refuse NT_X86_XSTATE, and then uses the older PTRACE_SETFPREGS. That does not save
+// AVX registers, so noAVX keeps programs inside from using them.
 
-// asUML is the variable of a process that is to become user-mode Linux.
-const asUML = "SHAPER_TESTS_UML"
+// umlEnv is the environment variable that makes a test process become user-mode Linux. Its value is
+// the path of linux.uml.
+const umlEnv = "SHAPER_TESTS_UML"
 
-// plainProcessor are words for the command line of a kernel, that has them in the environment
-// of its first process: the C library and Go leave the AVX registers alone.
-var plainProcessor = []string{
+// noAVX holds arguments for the kernel's command line. The kernel puts them into the environment of
+// its first process, where they keep the C library and Go from using AVX registers.
+var noAVX = []string{
 	"GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX,-AVX2,-AVX512F,-AVX512VL,-AVX512BW,-AVX_Fast_Unaligned_Load",
 	"GODEBUG=cpu.all=off",
 }
 
-// umlCommand returns a command that this program runs as withoutXState.
+// umlCommand returns a command that runs user-mode Linux with arguments. It runs this test program,
+// which calls withoutXState.
 func umlCommand(linux string, args ...string) *exec.Cmd {
-	cmd := exec.Command(os.Args[0], append(args, plainProcessor...)...)
-	cmd.Env = append(os.Environ(), asUML+"="+linux)
+	cmd := exec.Command(os.Args[0], append(args, noAVX...)...)
+	cmd.Env = append(os.Environ(), umlEnv+"="+linux)
 	return cmd
 }
 
-// withoutXState becomes a program for which ptrace(2) does not know NT_X86_XSTATE; it
-// returns only an error.
+// withoutXState replaces this process by a program for which ptrace(2) refuses NT_X86_XSTATE. It
+// returns only if that fails.
 func withoutXState(path string, args []string) error {
 	const (
-		call, request, regset = 0, 16, 24 // where struct seccomp_data has them
+		call, request, regset = 0, 16, 24 // offsets in struct seccomp_data
 		xstate                = 0x202     // NT_X86_XSTATE
 	)
 	load := func(at uint32) unix.SockFilter {
@@ -50,7 +52,7 @@ func withoutXState(path string, args []string) error {
 	returns := func(k uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k} }
 	filter := []unix.SockFilter{
 		load(call), equals(unix.SYS_PTRACE, 5),
-		load(request), equals(unix.PTRACE_GETREGSET, 3), // the first that it asks: it sets none then
+		load(request), equals(unix.PTRACE_GETREGSET, 3), // if reading fails, user-mode Linux does not set them either
 		load(regset), equals(xstate, 1),
 		returns(unix.SECCOMP_RET_ERRNO | uint32(unix.ENODEV)),
 		returns(unix.SECCOMP_RET_ALLOW),

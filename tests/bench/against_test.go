@@ -13,17 +13,17 @@ func TestAgainstComparesShaperOnly(t *testing.T) {
 	}
 	compared := against(all)
 	if len(compared) == 0 {
-		t.Fatal("nothing is compared")
+		t.Fatal("against returns no kinds of work")
 	}
 	for _, k := range compared {
 		if len(k.ways) != 2 || k.ways[0].name != before.name || k.ways[1].name != shaper.name {
-			t.Errorf("%s goes by %v", k.name, k.ways)
+			t.Errorf("%s goes the ways %v", k.name, k.ways)
 		}
 	}
 }
 
-// compared returns what three rounds gave before and after, of a figure where more is
-// better, of one where less is, and of one that is neither.
+// compared returns three rounds of both revisions, with three columns of equal values: one
+// where higher is better, one where lower is better, and one that is not compared.
 func compared(was, is [3]float64) []result {
 	k := kind{label: "work", columns: []column{
 		{name: "Gbit/s", format: "%.1f", ratio: true},
@@ -43,18 +43,18 @@ func TestLosses(t *testing.T) {
 		was, is [3]float64
 		want    string
 	}{
-		{[3]float64{100, 100, 100}, [3]float64{99, 100, 101}, "Of 2 figures none is worse by more than 2 %"},
+		{[3]float64{100, 100, 100}, [3]float64{99, 100, 101}, "Of 2 figures, none is worse by more than 2 %"},
 		{[3]float64{100, 100, 100}, [3]float64{80, 80, 80}, "| work | Gbit/s | 25.0 % | all worse: +25.0 to +25.0 % |\n"},
 		{[3]float64{100, 100, 100}, [3]float64{110, 90, 105}, "| work | CPU | 5.0 % | do not agree: -10.0 to +10.0 % |\n"},
 	} {
 		got := losses(compared(c.was, c.is))
 		if !strings.Contains(got, c.want) || strings.Contains(got, "load busy") {
-			t.Errorf("%v, then %v: no %q in %s", c.was, c.is, c.want, got)
+			t.Errorf("%v before, %v now: want %q, and no \"load busy\", in %s", c.was, c.is, c.want, got)
 		}
 	}
 	failed := compared([3]float64{}, [3]float64{})
 	failed[0].rows[1].failed = errors.New("it ended")
 	if got := losses(failed); !strings.Contains(got, "| work | not measured") {
-		t.Errorf("what has failed is no loss: %s", got)
+		t.Errorf("losses does not list a way that failed: %s", got)
 	}
 }

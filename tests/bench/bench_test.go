@@ -24,7 +24,7 @@ func TestJain(t *testing.T) {
 		}
 	}
 	if got := jain([]float64{0, 0}); !math.IsNaN(got) {
-		t.Errorf("nothing is fair: %v", got)
+		t.Errorf("jain of zeros = %v, want NaN", got)
 	}
 }
 
@@ -36,7 +36,7 @@ func TestPercentile(t *testing.T) {
 		}
 	}
 	if values[0] != 30 {
-		t.Error("the values were sorted in place")
+		t.Error("percentile changed its argument")
 	}
 }
 
@@ -59,19 +59,19 @@ func TestWindows(t *testing.T) {
 	values := []float64{2, 2, 2, 2, 6, 2, 2, 2}
 	for set, want := range map[float64]float64{2: 4, 3.5: 2, 2.5: 4} {
 		if got := worst(values, 2, set); got != want {
-			t.Errorf("worst of %v = %v, want %v", set, got, want)
+			t.Errorf("worst(set %v) = %v, want %v", set, got, want)
 		}
 	}
 	if got := busiest(values, 3); got != 10./3 {
 		t.Errorf("busiest = %v, want %v", got, 10./3)
 	}
 	if got := busiest([]float64{5, 1, 1}, 2); got != 3 {
-		t.Errorf("busiest at the beginning = %v, want 3", got)
+		t.Errorf("busiest of values that begin with the highest = %v, want 3", got)
 	}
 }
 
 func TestCalendar(t *testing.T) {
-	var c calendar
+	var c arrivals
 	began := time.UnixMilli(1_000_000)
 	for _, ms := range []int{0, 1, 1, 4} {
 		c.add(began.Add(time.Duration(ms)*time.Millisecond), 100)
@@ -131,7 +131,7 @@ func TestConfigs(t *testing.T) {
 		}
 	}
 	if strings.Contains(haproxyFree.config(bulk, "", ""), "bwlim") {
-		t.Error("what is not to be limited is")
+		t.Error("the way without a limit has bwlim")
 	}
 }
 
@@ -152,18 +152,18 @@ func TestChoose(t *testing.T) {
 		}
 	}
 	if _, err := choose("bulk,rat", ""); err == nil || !strings.Contains(err.Error(), `"rat"`) {
-		t.Errorf("an unknown kind: %v", err)
+		t.Errorf("choose of an unknown kind: error %v, want one that names it", err)
 	}
 	chosen, err := choose("bulk,gap10", "haproxy,direct")
 	if err != nil || len(chosen) != 2 || len(chosen[0].ways) != 5 || chosen[0].ways[1].name != "haproxy" {
-		t.Errorf("chosen ways: %v, %v", chosen, err)
+		t.Errorf("choose with ways = %v, %v", chosen, err)
 	}
 	if _, err := choose("gap10", "nginx"); err == nil {
-		t.Error("nothing to measure is not told")
+		t.Error("choose accepts a kind and a way that leave nothing to measure")
 	}
 }
 
-// TestKinds holds that each kind has what the report needs of it.
+// Each kind of work has all that the report needs.
 func TestKinds(t *testing.T) {
 	for _, k := range kinds() {
 		plotted := 0
@@ -173,7 +173,7 @@ func TestKinds(t *testing.T) {
 			}
 		}
 		if plotted != 1 || groups[k.group].about == "" || k.label == "" || k.measure == nil {
-			t.Errorf("%s is not complete", k.name)
+			t.Errorf("%s: %d plotted columns, want 1; or its label, measure function or group text is missing", k.name, plotted)
 		}
 	}
 }
@@ -200,7 +200,7 @@ func TestTables(t *testing.T) {
 		"\n## Bulk\n",
 		"| work | way | Gbit/s | shaper ÷ this | CPU s/GB |\n|---|---|--:|--:|--:|\n",
 		"| 1 connection | direct | 70.0 | 0.64 | – |\n",
-		"| 1 connection | nginx | 20.0 | 2.00 | 0.200 |\n", // of 4, 2 and 1.5
+		"| 1 connection | nginx | 20.0 | 2.00 | 0.200 |\n", // the median of 4, 2 and 1.5
 		"| 1 connection | haproxy | not measured: no compiler for / it |\n",
 		"| 1 connection | shaper | 40.0 |  | 0.200 |\n",
 	} {
@@ -214,7 +214,7 @@ func TestTablesWithoutShaper(t *testing.T) {
 	results := sample()
 	results[0].rows[3].failed = errors.New("it ended")
 	if got := tables(results); !strings.Contains(got, "| nginx | 20.0 |  | 0.200 |") {
-		t.Errorf("a ratio to nothing:\n%s", got)
+		t.Errorf("without a row of shaper there is a ratio:\n%s", got)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestPlot(t *testing.T) {
 	}
 	for _, unwanted := range []string{">direct<", ">haproxy<"} {
 		if strings.Contains(got, unwanted) {
-			t.Errorf("%q has no bar", unwanted)
+			t.Errorf("the plot has %q, which needs no bar", unwanted)
 		}
 	}
 }

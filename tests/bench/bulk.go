@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bulkKinds send as much as goes through.
+// bulkKinds send as many bytes as possible.
 func bulkKinds() []kind {
 	k := kind{
 		group: "bulk",
@@ -38,7 +38,7 @@ func bulk(t *trial, connections int) ([]float64, error) {
 	received := make([]atomic.Int64, connections)
 	buf := make([]byte, 1<<20)
 	f := newFlow(e, func(i int) error {
-		// The kernel throws away what came, which spares the sink the copying.
+		// MSG_TRUNC makes the kernel discard the bytes, so that the sink does not copy them.
 		n, _, err := unix.Recvfrom(e.sinks[i], buf, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
 		if err == nil && n == 0 {
 			return errClosed
@@ -47,11 +47,11 @@ func bulk(t *trial, connections int) ([]float64, error) {
 		return err
 	})
 	defer f.stop()
-	if err := pass(f.failed, t.length()/6); err != nil { // until windows and buffers have grown
+	if err := sleep(f.failed, t.length()/6); err != nil { // windows and buffers grow first
 		return nil, err
 	}
 	before, s := loaded(received), begin(t.proxy)
-	if err := pass(f.failed, t.length()); err != nil {
+	if err := sleep(f.failed, t.length()); err != nil {
 		return nil, err
 	}
 	elapsed, cpu, load := s.end()
@@ -71,15 +71,15 @@ func loaded(counts []atomic.Int64) []float64 {
 	return all
 }
 
-// flow is bytes on their way over connections, as fast as they go.
+// flow sends bytes over connections as fast as it can, until stop.
 type flow struct {
 	stopped atomic.Bool
 	failed  chan error
 	loop    sync.WaitGroup
 }
 
-// newFlow keeps all sources sending, and calls back for each sink at which
-// something has arrived.
+// newFlow starts a flow over the connections e. Its goroutine calls arrived(i) if sink i has
+// bytes to read, and sends its first error to failed.
 func newFlow(e *ends, arrived func(i int) error) *flow {
 	f := &flow{failed: make(chan error, 1)}
 	f.loop.Go(func() {
@@ -111,14 +111,14 @@ func (f *flow) run(e *ends, arrived func(i int) error) error {
 		if id >= n {
 			return arrived(id - n)
 		}
-		// Pages of a file would spare the source the copying, but arrive in
-		// pieces so small that all that follows costs more.
+		// sendfile(2) would not copy, but its pieces are so small that everything behind it
+		// costs more.
 		_, err := unix.Write(e.sources[id], piece)
 		return err
 	})
 }
 
-// stop ends the flow.
+// stop ends the flow and waits for its goroutine.
 func (f *flow) stop() {
 	f.stopped.Store(true)
 	f.loop.Wait()

@@ -10,7 +10,7 @@ import (
 
 const connsClients = 8
 
-// connsKinds open connections that carry a byte each way and are closed.
+// connsKinds open connections that carry a byte each way and close.
 func connsKinds() []kind {
 	return []kind{{
 		name: "conns", group: "conns", label: "8 clients",
@@ -31,7 +31,7 @@ func conns(t *trial) ([]float64, error) {
 		return nil, err
 	}
 	defer unix.Close(listener)
-	v := &visits{port: t.port, listener: listener, visitor: map[int]bool{}}
+	v := &churn{port: t.port, listener: listener, isClient: map[int]bool{}}
 	var stopped atomic.Bool
 	failed := make(chan error, 1)
 	var loop sync.WaitGroup
@@ -42,11 +42,11 @@ func conns(t *trial) ([]float64, error) {
 	})
 	defer loop.Wait()
 	defer stopped.Store(true)
-	if err := pass(failed, t.length()/6); err != nil {
+	if err := sleep(failed, t.length()/6); err != nil {
 		return nil, err
 	}
 	before, s := v.done.Load(), begin(t.proxy)
-	if err := pass(failed, t.length()); err != nil {
+	if err := sleep(failed, t.length()); err != nil {
 		return nil, err
 	}
 	done := float64(v.done.Load() - before)
@@ -54,21 +54,22 @@ func conns(t *trial) ([]float64, error) {
 	return []float64{done / elapsed, cpu * 1e6 / done, 100 * load / elapsed}, nil
 }
 
-// visits are connections that come and go.
-type visits struct {
+// churn opens connections, has each carry a byte both ways, and closes it. Only the goroutine
+// of run uses it; done may be read by all.
+type churn struct {
 	port, listener int
-	set            int          // of epoll
-	visitor        map[int]bool // whether an open connection is a client's
+	set            int          // the epoll set
+	isClient       map[int]bool // for each open connection: true at the client's end
 	done           atomic.Int64
 }
 
-func (v *visits) run(stopped *atomic.Bool) (err error) {
+func (v *churn) run(stopped *atomic.Bool) (err error) {
 	if v.set, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return err
 	}
 	defer unix.Close(v.set)
 	defer func() {
-		for fd := range v.visitor {
+		for fd := range v.isClient {
 			unix.Close(fd)
 		}
 	}()
@@ -76,15 +77,15 @@ func (v *visits) run(stopped *atomic.Bool) (err error) {
 		return err
 	}
 	for range connsClients {
-		if err := v.come(); err != nil {
+		if err := v.visit(); err != nil {
 			return err
 		}
 	}
 	return wait(v.set, stopped, v.serve)
 }
 
-// come opens a connection and sends a byte.
-func (v *visits) come() error {
+// visit opens a connection and sends a byte.
+func (v *churn) visit() error {
 	fd, err := connect(v.port)
 	if err != nil {
 		return err
@@ -92,13 +93,14 @@ func (v *visits) come() error {
 	return errors.Join(v.add(fd, true), writeAll(fd, make([]byte, 1)))
 }
 
-func (v *visits) add(fd int, visitor bool) error {
-	v.visitor[fd] = visitor
+func (v *churn) add(fd int, isClient bool) error {
+	v.isClient[fd] = isClient
 	return watch(v.set, fd, unix.EPOLLIN, fd)
 }
 
-// serve accepts, answers, or has the next client come, whatever is next.
-func (v *visits) serve(fd int) error {
+// serve does what an event at fd asks for. At the listener it accepts; at the server's end it
+// answers; at the client's end it closes, and opens the next connection.
+func (v *churn) serve(fd int) error {
 	if fd == v.listener {
 		next, err := accept(fd)
 		if err != nil {
@@ -111,13 +113,13 @@ func (v *visits) serve(fd int) error {
 	if err != nil {
 		return err
 	}
-	if v.visitor[fd] {
+	if v.isClient[fd] {
 		if n == 0 {
 			return errClosed
 		}
 		v.close(fd)
 		v.done.Add(1)
-		return v.come()
+		return v.visit()
 	}
 	if n == 0 { // the client has its answer
 		v.close(fd)
@@ -126,7 +128,7 @@ func (v *visits) serve(fd int) error {
 	return writeAll(fd, one[:])
 }
 
-func (v *visits) close(fd int) {
-	delete(v.visitor, fd)
+func (v *churn) close(fd int) {
+	delete(v.isClient, fd)
 	unix.Close(fd)
 }

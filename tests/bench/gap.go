@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waiting is how many datagrams are kept on their way: the class always has
-// one that may leave next.
-const waiting = 50
+// inFlight is the number of datagrams between source and sink. It keeps a datagram waiting in
+// the class at all times.
+const inFlight = 50
 
-// gapKinds limit datagrams by their number, and look at the gaps.
+// gapKinds limit datagrams by number, and measure the gaps between them.
 func gapKinds() (all []kind) {
 	for _, perSecond := range []int{10, 100, 1000, 5000} {
 		all = append(all, kind{
@@ -47,36 +47,36 @@ func gaps(t *trial) ([]float64, error) {
 	}
 	defer unix.Close(source)
 	err = errors.Join(
-		patient(sink),
+		setTimeout(sink),
 		unix.SetsockoptInt(sink, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1))
 	if err != nil {
 		return nil, err
 	}
 	s := begin(t.proxy)
-	times, err := exchange(source, sink, t.length())
+	times, err := arrivalTimes(source, sink, t.length())
 	if err != nil {
 		return nil, err
 	}
 	_, cpu, _ := s.end()
 	if len(times) < 3 {
-		return nil, errors.New("too few for a gap")
+		return nil, errors.New("too few datagrams arrived to measure gaps")
 	}
 	return append(gapValues(times, 1/float64(t.setting.packets)), cpu*1e6/float64(len(times))), nil
 }
 
-// exchange sends one datagram for each that arrives, and returns when these
-// arrived. The first one finds the class idle, and is left out.
-func exchange(source, sink int, length time.Duration) (times []time.Time, err error) {
+// arrivalTimes sends a datagram for each one that arrives, and returns the arrival times. It
+// omits the first datagram, which finds the class idle.
+func arrivalTimes(source, sink int, length time.Duration) (times []time.Time, err error) {
 	var payload [32]byte
 	buf, control := make([]byte, 64), make([]byte, 128)
-	for range waiting {
+	for range inFlight {
 		if err := writeAll(source, payload[:]); err != nil {
 			return nil, err
 		}
 	}
 	for began := time.Now(); time.Since(began) < length; {
 		n := 0
-		err := retried(func() (err error) {
+		err := retryInterrupted(func() (err error) {
 			_, n, _, _, err = unix.Recvmsg(sink, buf, control, 0)
 			return err
 		})
@@ -91,8 +91,8 @@ func exchange(source, sink int, length time.Duration) (times []time.Time, err er
 	return times[1:], nil
 }
 
-// gapValues compares the gaps between arrivals with the one that was set, in
-// seconds.
+// gapValues compares the gaps between arrivals with the gap that was set, in seconds. It
+// returns the values of the first five columns of gapKinds.
 func gapValues(times []time.Time, set float64) []float64 {
 	var off []float64 // µs
 	short, shortest := 0., math.Inf(1)

@@ -10,7 +10,7 @@ const (
 	enoughDescriptors = 100_000
 )
 
-// idleKinds hold sessions open in which nothing moves any more.
+// idleKinds hold sessions open that have carried a byte each way, and now carry nothing.
 func idleKinds() []kind {
 	return []kind{{
 		name: "idle", group: "idle", label: "used once",
@@ -40,12 +40,12 @@ func idle(t *trial) ([]float64, error) {
 	}
 	defer e.close()
 	for i := range e.sources {
-		if err := roundTrip(e.sources[i], e.sinks[i], make([]byte, 1)); err != nil { // as one that is in use
+		if err := roundTrip(e.sources[i], e.sinks[i], make([]byte, 1)); err != nil {
 			return nil, fmt.Errorf("session %d: %w", i, err)
 		}
 	}
 	s := begin(t.proxy)
-	if err := pass(nil, t.length()); err != nil {
+	if err := sleep(nil, t.length()); err != nil {
 		return nil, err
 	}
 	elapsed, cpu, _ := s.end()
@@ -58,14 +58,14 @@ func idle(t *trial) ([]float64, error) {
 	}, nil
 }
 
-// allowDescriptors makes room for the sessions, here and in the proxies, which
-// need two for each.
+// allowDescriptors raises the limit of descriptors for this process and the proxies, which
+// need two descriptors for each session.
 func allowDescriptors() error {
 	limit := syscall.Rlimit{Cur: enoughDescriptors, Max: enoughDescriptors}
 	if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
 		return nil
 	}
-	// Not even root may raise the hard limit everywhere.
+	// In some containers not even root may raise the hard limit.
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return err
 	}
@@ -73,8 +73,8 @@ func allowDescriptors() error {
 	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
 }
 
-// sessionsWithin returns how many sessions are held under a limit of descriptors.
+// sessionsWithin returns the number of sessions to open under a limit of descriptors.
 func sessionsWithin(limit uint64) int {
-	const others = 500 // that are not of a session
+	const others = 500 // descriptors that belong to no session
 	return min(idleSessions, int(max(limit, others)-others)/2)
 }

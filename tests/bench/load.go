@@ -9,24 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Source and sink share one processor, and so one thread, which makes its
-// system calls itself: to switch between threads, or to go through Go's poller,
-// would cost more than what is measured.
+// Source and sink share one processor. One thread drives both with plain system calls: a
+// switch between threads, or Go's poller, would cost more than what is measured.
 
-var errClosed = errors.New("the connection was closed on its way")
+var errClosed = errors.New("the connection was closed early")
 
 func loopback(port int) *unix.SockaddrInet4 {
 	return &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}
 }
 
-// patient makes what waits at a socket, and at those that it accepts, fail
-// after patience.
-func patient(fd int) error {
+// setTimeout makes a read or accept on the socket fail with EAGAIN after patience. The sockets
+// that it accepts inherit this.
+func setTimeout(fd int) error {
 	timeout := unix.NsecToTimeval(int64(patience))
 	return unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)
 }
 
-// listen returns a socket that listens on the port of the sink.
+// listen returns a TCP socket that listens on sinkPort.
 func listen() (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -34,7 +33,7 @@ func listen() (fd int, err error) {
 	}
 	err = errors.Join(
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
-		patient(fd),
+		setTimeout(fd),
 		unix.Bind(fd, loopback(sinkPort)),
 		unix.Listen(fd, 4096))
 	if err != nil {
@@ -44,35 +43,36 @@ func listen() (fd int, err error) {
 	return fd, nil
 }
 
-// connect returns a connection that sends at once what is written.
+// connect returns a TCP connection to a port of loopback, with TCP_NODELAY.
 func connect(port int) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
 	}
-	if err := retried(func() error { return unix.Connect(fd, loopback(port)) }); err != nil {
+	if err := retryInterrupted(func() error { return unix.Connect(fd, loopback(port)) }); err != nil {
 		unix.Close(fd)
 		return 0, fmt.Errorf("connecting to port %d: %w", port, err)
 	}
-	return fd, errors.Join(noDelay(fd), patient(fd))
+	return fd, errors.Join(noDelay(fd), setTimeout(fd))
 }
 
 func noDelay(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) }
 
-// accept waits for a connection, for as long as patience.
+// accept returns the next connection. It fails if none comes within patience.
 func accept(listener int) (fd int, err error) {
-	err = retried(func() error {
+	err = retryInterrupted(func() error {
 		fd, _, err = unix.Accept4(listener, unix.SOCK_CLOEXEC)
 		return err
 	})
 	if err == unix.EAGAIN {
-		return 0, fmt.Errorf("no connection has reached the sink for %v", patience)
+		return 0, fmt.Errorf("no connection reached the sink within %v", patience)
 	}
 	return fd, err
 }
 
-// retried repeats a call that Go's signals have interrupted.
-func retried(call func() error) error {
+// retryInterrupted repeats a call for as long as it returns EINTR, which signals of Go's
+// runtime cause.
+func retryInterrupted(call func() error) error {
 	for {
 		if err := call(); err != unix.EINTR {
 			return err
@@ -80,10 +80,10 @@ func retried(call func() error) error {
 	}
 }
 
-// ends are connections, from the source through the proxy to the sink.
+// ends holds both ends of each connection: sources[i] and sinks[i] belong together.
 type ends struct{ sources, sinks []int }
 
-// open makes n connections to a port, and waits until the sink has all of them.
+// open makes n connections to a port, and accepts all of them at the sink.
 func open(n, port int) (*ends, error) {
 	listener, err := listen()
 	if err != nil {
@@ -114,16 +114,17 @@ func (e *ends) close() {
 	}
 }
 
-// watch adds a descriptor to an epoll set; its events carry the id.
+// watch adds a descriptor to an epoll set. Its events carry id.
 func watch(set, fd int, events uint32, id int) error {
 	return unix.EpollCtl(set, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(id)})
 }
 
-// wait calls back for each event of an epoll set, until stopped.
+// wait calls ready for each event of an epoll set, until stopped. It returns the first error of
+// ready except EAGAIN and EINTR.
 func wait(set int, stopped *atomic.Bool, ready func(id int) error) error {
 	events := make([]unix.EpollEvent, 256)
 	for !stopped.Load() {
-		n, err := unix.EpollWait(set, events, 20) // ms, until it looks at stopped again
+		n, err := unix.EpollWait(set, events, 20) // ms between two looks at stopped
 		if err != nil && err != unix.EINTR {
 			return err
 		}
@@ -136,8 +137,8 @@ func wait(set int, stopped *atomic.Bool, ready func(id int) error) error {
 	return nil
 }
 
-// pass lets some time pass, or returns what failed meanwhile.
-func pass(failed <-chan error, d time.Duration) error {
+// sleep waits for d. It returns early if an error comes from failed.
+func sleep(failed <-chan error, d time.Duration) error {
 	select {
 	case err := <-failed:
 		return err
@@ -146,13 +147,12 @@ func pass(failed <-chan error, d time.Duration) error {
 	}
 }
 
-// span is a time that something took, and what the proxy and the load spent
-// meanwhile.
+// span measures elapsed time, and the processor time of the proxy and of the load in it.
 type span struct {
-	proxy *proxy
+	proxy *proxy // nil: there is none
 	began time.Time
-	cpu   time.Duration // of the proxy so far
-	load  time.Duration
+	cpu   time.Duration // processor time of the proxy at the beginning
+	load  time.Duration // processor time of this program at the beginning
 }
 
 func begin(p *proxy) span {
@@ -163,8 +163,8 @@ func begin(p *proxy) span {
 	return s
 }
 
-// end returns the seconds that went by, those that the proxy ran, which are
-// not a number where there is none, and those that source and sink ran.
+// end returns seconds: those that have passed since begin, those that the proxy ran (NaN if
+// there is no proxy), and those that source and sink ran.
 func (s span) end() (elapsed, cpu, load float64) {
 	elapsed, cpu = time.Since(s.began).Seconds(), nan
 	load = (processorTime(unix.CLOCK_PROCESS_CPUTIME_ID) - s.load).Seconds()
@@ -174,14 +174,13 @@ func (s span) end() (elapsed, cpu, load float64) {
 	return elapsed, cpu, load
 }
 
-// roundTrip sends a message from source to sink, and one of the same length
-// back.
+// roundTrip sends message from source to sink, and then from sink to source.
 func roundTrip(source, sink int, message []byte) error {
-	for _, way := range [][2]int{{source, sink}, {sink, source}} {
-		if err := writeAll(way[0], message); err != nil {
+	for _, direction := range [][2]int{{source, sink}, {sink, source}} {
+		if err := writeAll(direction[0], message); err != nil {
 			return err
 		}
-		if err := readAll(way[1], message); err != nil {
+		if err := readAll(direction[1], message); err != nil {
 			return err
 		}
 	}
@@ -189,12 +188,12 @@ func roundTrip(source, sink int, message []byte) error {
 }
 
 func read(fd int, b []byte) (n int, err error) {
-	err = retried(func() error {
+	err = retryInterrupted(func() error {
 		n, err = unix.Read(fd, b)
 		return err
 	})
 	if err == unix.EAGAIN {
-		return 0, fmt.Errorf("nothing has come for %v", patience)
+		return 0, fmt.Errorf("nothing arrived within %v", patience)
 	}
 	return n, err
 }
@@ -216,7 +215,7 @@ func readAll(fd int, b []byte) error {
 func writeAll(fd int, b []byte) error {
 	for len(b) > 0 {
 		n := 0
-		err := retried(func() (err error) {
+		err := retryInterrupted(func() (err error) {
 			n, err = unix.Write(fd, b)
 			return err
 		})

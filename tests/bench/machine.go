@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// describe tells what is measured on what.
+// describe returns the lines of the report that say what was measured on which machine.
 func describe(t tools, o options) string {
 	others := fmt.Sprintf("HAProxy %s; nginx %s", version(t.HAProxy), version(t.Nginx))
 	if o.against != "" {
@@ -27,7 +27,7 @@ func describe(t tools, o options) string {
 		time.Now().UTC().Format(time.DateOnly), commandLine(o))
 }
 
-// commandLine is what gives the same again.
+// commandLine returns the command that repeats this run.
 func commandLine(o options) string {
 	line := fmt.Sprintf("`go run ./tests/bench -rounds %d", o.rounds)
 	if o.only != "" {
@@ -45,24 +45,24 @@ func commandLine(o options) string {
 	return line + "`"
 }
 
-// quiet tells what else ran on the machine: what its processors were busy
-// with, less what this program and the proxies spent.
-type quiet struct {
-	began    time.Time
-	all, own float64 // seconds
+// otherLoad measures what else ran on the machine: the time that its processors were busy,
+// less the time that this program and the proxies ran.
+type otherLoad struct {
+	began     time.Time
+	busy, own float64 // seconds
 }
 
-func listenForOthers() quiet { return quiet{time.Now(), busy(), spent()} }
+func watchOthers() otherLoad { return otherLoad{time.Now(), busySeconds(), ownSeconds()} }
 
-func (q quiet) String() string {
-	elapsed := time.Since(q.began)
-	others := (busy() - q.all) - (spent() - q.own)
-	return fmt.Sprintf("- it took %v; what else ran kept a processor busy for %.1f %% of the time\n",
+func (o otherLoad) String() string {
+	elapsed := time.Since(o.began)
+	others := (busySeconds() - o.busy) - (ownSeconds() - o.own)
+	return fmt.Sprintf("- the run took %v; other programs kept a processor busy for %.1f %% of it\n",
 		elapsed.Round(time.Second), 100*max(others, 0)/elapsed.Seconds())
 }
 
-// busy returns for how long the processors have run, all of them together.
-func busy() (seconds float64) {
+// busySeconds returns how long all processors together have been busy since the machine started.
+func busySeconds() (seconds float64) {
 	line, _, _ := strings.Cut(contents("/proc/stat"), "\n")
 	const idle, iowait, guest = 4, 5, 9 // see proc_stat(5); guest time is part of user time
 	for i, f := range strings.Fields(line) {
@@ -74,9 +74,8 @@ func busy() (seconds float64) {
 	return seconds
 }
 
-// spent returns for how long this program has run, and the proxies that have
-// ended.
-func spent() (seconds float64) {
+// ownSeconds returns the processor time of this program and of the proxies that have exited.
+func ownSeconds() (seconds float64) {
 	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
 		var u syscall.Rusage
 		if syscall.Getrusage(who, &u) == nil {
@@ -88,12 +87,12 @@ func spent() (seconds float64) {
 
 func version(t tool) string {
 	if t.Missing != "" {
-		return "not measured (" + oneRow(t.Missing) + ")"
+		return "not measured (" + cellText(t.Missing) + ")"
 	}
 	return t.Version
 }
 
-// processors counts those of the machine, not those that this process may use.
+// processors counts the processors of the machine, not those that this process may use.
 func processors() int {
 	return strings.Count(contents("/proc/cpuinfo"), "processor\t:")
 }
@@ -106,7 +105,7 @@ func memoryTotal() string {
 	return fmt.Sprintf("%.0f GiB", kib/(1<<20))
 }
 
-// field returns the first value of a name in one of the kernel's tables.
+// field returns the first value of name in a file of "name: value" lines below /proc.
 func field(path, name string) string {
 	for line := range strings.Lines(contents(path)) {
 		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {

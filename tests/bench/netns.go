@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// insideEnv marks the process inside the namespace, and carries what was prepared.
+// insideEnv is set inside the namespace. It holds the tools as JSON.
 const insideEnv = "SHAPER_BENCH"
 
 func inside() bool { return os.Getenv(insideEnv) != "" }
@@ -21,11 +21,11 @@ func prepared() (t tools, err error) {
 	return t, json.Unmarshal([]byte(os.Getenv(insideEnv)), &t)
 }
 
-// enter becomes the same program in a network namespace of its own, on one
-// processor. It returns only where that failed. The namespace goes with the
-// last process in it.
+// enter replaces this process by the same program in a new network namespace, on one
+// processor. It returns only if that fails. The kernel removes the namespace with its last
+// process.
 func enter(t tools, cpu int) error {
-	runtime.LockOSThread() // namespace and processors are those of the thread that executes
+	runtime.LockOSThread() // the new program takes the namespace and affinity of this thread
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("making a network namespace: %w", err)
 	}
@@ -33,8 +33,8 @@ func enter(t tools, cpu int) error {
 		return fmt.Errorf("ip link set lo up: %w: %s", err, out)
 	}
 	for name, value := range map[string]string{
-		"ipv4/tcp_congestion_control": "reno",        // bbr paces, which halves what loopback can do
-		"ipv4/ip_local_port_range":    "10000 65535", // room for what closed a moment ago
+		"ipv4/tcp_congestion_control": "reno",        // bbr paces, which halves the throughput of loopback
+		"ipv4/ip_local_port_range":    "10000 65535", // enough for ports in TIME_WAIT
 	} {
 		if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); err != nil {
 			return err
@@ -55,17 +55,17 @@ func enter(t tools, cpu int) error {
 	return syscall.Exec(self, append([]string{self}, os.Args[1:]...), env)
 }
 
-// useCPU keeps this thread on one processor.
+// useCPU binds this thread to one processor.
 func useCPU(n int) error {
 	var one unix.CPUSet
 	one.Set(n)
 	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		return fmt.Errorf("processor %d: %w (two are needed, see -proxy-cpu and -load-cpu)", n, err)
+		return fmt.Errorf("processor %d: %w (bench needs two processors, see -proxy-cpu and -load-cpu)", n, err)
 	}
 	return nil
 }
 
-// startOn starts a command on one processor.
+// startOn starts a command that is bound to one processor.
 func startOn(cpu int, cmd *exec.Cmd) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -80,8 +80,8 @@ func startOn(cpu int, cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-// bound tells whether something in the namespace listens on a port.
-func bound(port int, udp bool) bool {
+// listens reports whether a TCP or UDP socket of the namespace listens on a port.
+func listens(port int, udp bool) bool {
 	path, state := "/proc/net/tcp", "0A" // listening
 	if udp {
 		path, state = "/proc/net/udp", "07" // not connected

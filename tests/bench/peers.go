@@ -5,21 +5,21 @@ import (
 	"path/filepath"
 )
 
-// Ports in the namespace, which nobody else uses.
+// Ports in the namespace. No other program uses them.
 const (
 	proxyPort = 5000
 	sinkPort  = 6000
 )
 
-// setting is what a proxy is set up for.
+// setting says what a proxy is to limit.
 type setting struct {
 	udp     bool
-	rate    float64 // bytes/s that may go from the client to the upstream; 0: far above what is possible
-	packets int     // packets/s, for those that can limit them
+	rate    float64 // bytes/s upstream; 0: unlimited
+	packets int     // packets/s upstream, for a proxy that can limit them; 0: no such limit
 }
 
-// unlimited is 160 Gbit/s: far above what is possible, and still a limit that
-// is worked out for each piece.
+// unlimited is 160 Gbit/s in bytes/s. No machine reaches it, but the proxy still has to apply
+// it to each piece.
 const unlimited = 20e9
 
 func (s setting) bytes() float64 {
@@ -29,13 +29,12 @@ func (s setting) bytes() float64 {
 	return s.rate
 }
 
-// way is a way of the work to its end: direct, or through a proxy that is set
-// up in one of several ways.
+// way is a way from source to sink: direct, or through a proxy in one of its configurations.
 type way struct {
-	name   string
-	config func(s setting, dir, nginxRoot string) string // nil: direct
-	files  func(t tools, config string) (t2 tool, args []string)
-	nobody bool // without privileges
+	name         string
+	config       func(s setting, dir, nginxRoot string) string            // the proxy's configuration; nil: the way is direct
+	program      func(t tools, config string) (proxy tool, args []string) // what to run with the file config
+	unprivileged bool                                                     // the proxy runs as nobody
 }
 
 var (
@@ -47,11 +46,11 @@ var (
 	nginx        = nginxWay("nginx", 0)
 	nginx64      = nginxWay("nginx, 64 KiB buffers", 64<<10)
 	nginx256     = nginxWay("nginx, 256 KiB buffers", 256<<10)
-	shaper       = way{name: "shaper", config: shaperConfig, files: shaperFiles}
-	shaperNobody = way{name: "shaper, unprivileged", config: shaperConfig, files: shaperFiles, nobody: true}
+	shaper       = way{name: "shaper", config: shaperConfig, program: shaperProgram}
+	shaperNobody = way{name: "shaper, unprivileged", config: shaperConfig, program: shaperProgram, unprivileged: true}
 )
 
-func shaperFiles(t tools, config string) (tool, []string) {
+func shaperProgram(t tools, config string) (tool, []string) {
 	return t.Shaper, []string{"-c", config, "run"}
 }
 
@@ -79,15 +78,15 @@ class    = "work"
 `, rate, proxyPort, protocol, sinkPort)
 }
 
-// haproxyWay limits with bwlim, or not at all and then lets the kernel move
-// the bytes. A limit turns splicing off.
+// haproxyWay returns a way through HAProxy. If limited, HAProxy limits with bwlim, which turns
+// splicing off. Otherwise it splices. A bufsize of 0 means HAProxy's default.
 func haproxyWay(name string, bufsize int, limited bool) way {
 	return way{
 		name: name,
 		config: func(s setting, _, _ string) string {
 			return haproxyConfig(s, bufsize, limited)
 		},
-		files: func(t tools, config string) (tool, []string) {
+		program: func(t tools, config string) (tool, []string) {
 			return t.HAProxy, []string{"-db", "-f", config}
 		},
 	}
@@ -121,8 +120,8 @@ listen work
 `, global, proxyPort, listen, sinkPort)
 }
 
-// haproxyLimit returns a period and the bytes in it. A limit near 2^32 bytes
-// stalls, so what is far above is written for a tenth of a second.
+// haproxyLimit returns a period and the bytes allowed in it. HAProxy stalls if a limit is near
+// 2^32 bytes, so the unlimited rate has a period of a tenth of a second.
 func haproxyLimit(s setting) (period string, bytes float64) {
 	if s.rate == 0 {
 		return "100ms", unlimited / 10
@@ -130,13 +129,14 @@ func haproxyLimit(s setting) (period string, bytes float64) {
 	return "1s", s.rate
 }
 
+// nginxWay returns a way through nginx. A buffer of 0 means nginx's default.
 func nginxWay(name string, buffer int) way {
 	return way{
 		name: name,
 		config: func(s setting, dir, root string) string {
 			return nginxConfig(s, buffer, dir, root)
 		},
-		files: func(t tools, config string) (tool, []string) {
+		program: func(t tools, config string) (tool, []string) {
 			return t.Nginx, []string{"-p", filepath.Dir(config), "-e", "stderr", "-c", config}
 		},
 	}
@@ -145,7 +145,7 @@ func nginxWay(name string, buffer int) way {
 func nginxConfig(s setting, buffer int, dir, root string) string {
 	listen := fmt.Sprintf("127.0.0.1:%d", proxyPort)
 	if s.udp {
-		listen += " udp rcvbuf=4m" // as much as shaper asks for
+		listen += " udp rcvbuf=4m" // as in shaper
 	}
 	extra := ""
 	if buffer > 0 {

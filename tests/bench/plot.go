@@ -7,25 +7,24 @@ import (
 	"strings"
 )
 
-// panel is a part of the plot: bars that can be compared.
+// panel is a part of the plot whose bars compare with each other.
 type panel struct {
 	title string
 	bars  []bar
 }
 
-// bar is the median of some rounds, with the lowest and the highest of them.
+// bar shows the median of the rounds, and the lowest and highest round.
 type bar struct {
 	label            string
-	own              bool // shaper
+	own              bool // it is shaper's, and has another colour
 	format           string
 	low, median, top float64
 }
 
-// panels returns one panel for each kind of work. Kinds that only shaper can do
-// share the panel of their group. What goes directly is left out: it would
-// dwarf the others.
+// panels returns one panel for each kind of work. Kinds that only shaper can do share the
+// panel of their group. The direct way has no bar: it would dwarf the others.
 func panels(results []result) (all []panel) {
-	shared := map[string]int{} // group: its panel
+	shared := map[string]int{} // the panel of each group
 	for _, r := range results {
 		i := slices.IndexFunc(r.columns, func(c column) bool { return c.plotted })
 		title := groups[r.group].title + ", " + r.label
@@ -62,7 +61,7 @@ func better(c column) string {
 	return " (more is better)"
 }
 
-// Measures of the plot, in pixels.
+// Sizes in the plot, in pixels.
 const (
 	panelWidth = 460
 	labelWidth = 170
@@ -74,7 +73,7 @@ const (
 
 func (p panel) height() int { return titleSpace + barHeight*len(p.bars) + panelSpace }
 
-// plot draws all panels as SVG, each in the column that is shorter so far.
+// plot draws all panels as SVG in two columns. Each panel goes to the shorter column.
 func plot(results []result) string {
 	var b strings.Builder
 	heights := [2]int{10, 10}
@@ -103,7 +102,7 @@ func (p panel) draw(b *strings.Builder, x, y int) {
 	}
 }
 
-// draw draws a bar, with a line from the lowest to the highest round.
+// draw draws a bar as long as the median, and a line from the lowest to the highest round.
 func (r bar) draw(b *strings.Builder, x, y int, scale float64) {
 	color := "#9db4c8"
 	if r.own {

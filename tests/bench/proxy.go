@@ -16,27 +16,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds what is waited for; nothing takes that long that works.
+// patience is how long bench waits for anything. What works takes far less.
 const patience = 10 * time.Second
 
-// nobody is the user without privileges.
-const nobody = 65534
+// nobodyID is the user and group of nobody.
+const nobodyID = 65534
 
-// proxy is one that runs.
+// proxy is a proxy that runs.
 type proxy struct {
 	cmd    *exec.Cmd
-	log    *logged
+	log    *logTail
 	exited chan struct{}
 }
 
-// startProxy starts one on a processor of its own, and waits until it listens.
+// startProxy starts the proxy of a way on the processor cpu, and waits until it listens.
 func startProxy(w way, s setting, t tools, cpu int) (*proxy, error) {
 	dir, err := os.MkdirTemp(t.Dir, "proxy")
 	if err != nil {
 		return nil, err
 	}
 	config := filepath.Join(dir, "config")
-	tool, args := w.files(t, config)
+	tool, args := w.program(t, config)
 	if tool.Missing != "" {
 		return nil, errors.New(tool.Missing)
 	}
@@ -44,14 +44,14 @@ func startProxy(w way, s setting, t tools, cpu int) (*proxy, error) {
 	if err := os.WriteFile(config, []byte(w.config(s, dir, nginxRoot)), 0o644); err != nil {
 		return nil, err
 	}
-	p := &proxy{cmd: exec.Command(tool.Path, args...), log: &logged{}, exited: make(chan struct{})}
+	p := &proxy{cmd: exec.Command(tool.Path, args...), log: &logTail{}, exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	if w.nobody {
-		if err := os.Chown(dir, nobody, nobody); err != nil {
+	if w.unprivileged {
+		if err := os.Chown(dir, nobodyID, nobodyID); err != nil {
 			return nil, err
 		}
-		p.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+		p.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobodyID, Gid: nobodyID}
 	}
 	if err := startOn(cpu, p.cmd); err != nil {
 		return nil, err
@@ -60,10 +60,10 @@ func startProxy(w way, s setting, t tools, cpu int) (*proxy, error) {
 		p.cmd.Wait()
 		close(p.exited)
 	}()
-	for deadline := time.Now().Add(patience); !bound(proxyPort, s.udp); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); !listens(proxyPort, s.udp); time.Sleep(time.Millisecond) {
 		if p.hasExited() || time.Now().After(deadline) {
 			p.stop()
-			return nil, fmt.Errorf("does not listen: %s", p.log)
+			return nil, fmt.Errorf("the proxy does not listen: %s", p.log)
 		}
 	}
 	return p, nil
@@ -78,7 +78,7 @@ func (p *proxy) hasExited() bool {
 	}
 }
 
-// stop ends the proxy.
+// stop ends the proxy with SIGTERM, or with SIGKILL if that takes longer than patience.
 func (p *proxy) stop() {
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -89,7 +89,7 @@ func (p *proxy) stop() {
 	}
 }
 
-// processes returns the pids of the proxy: its own and those of its workers.
+// processes returns the pids of the proxy and of its workers.
 func (p *proxy) processes() []int {
 	pid := p.cmd.Process.Pid
 	pids := []int{pid}
@@ -105,26 +105,26 @@ func (p *proxy) processes() []int {
 	return pids
 }
 
-// cpu returns the time that all threads of the proxy have run so far, user and
-// system. It is what /proc/PID/stat rounds to ticks of 10 ms.
+// cpu returns the processor time that all threads of the proxy have taken, user and system. It
+// reads the processes' clocks, because /proc/PID/stat rounds to 10 ms.
 func (p *proxy) cpu() (sum time.Duration) {
 	for _, pid := range p.processes() {
-		const scheduled = 2 // CPUCLOCK_SCHED, in the number of a process's clock
+		const scheduled = 2 // CPUCLOCK_SCHED in the kernel's posix-timers_types.h
 		sum += processorTime(int32(^pid<<3 | scheduled))
 	}
 	return sum
 }
 
-// processorTime reads a clock that counts how long a process has run.
+// processorTime reads a clock of processor time. It returns 0 if the process has exited.
 func processorTime(clock int32) time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(clock, &t) != nil {
-		return 0 // it has ended
+		return 0
 	}
 	return time.Duration(t.Nano())
 }
 
-// memory returns the resident bytes.
+// memory returns the resident bytes of the proxy.
 func (p *proxy) memory() (sum float64) {
 	for _, pid := range p.processes() {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -141,7 +141,7 @@ func (p *proxy) memory() (sum float64) {
 	return sum
 }
 
-// descriptors returns how many are open.
+// descriptors returns the number of descriptors that the proxy has open.
 func (p *proxy) descriptors() (sum int) {
 	for _, pid := range p.processes() {
 		if all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)); err == nil {
@@ -151,13 +151,13 @@ func (p *proxy) descriptors() (sum int) {
 	return sum
 }
 
-// logged is what a proxy has written, as far as it may matter.
-type logged struct {
+// logTail keeps the first 64 KiB that a proxy writes, and shows the last lines of them.
+type logTail struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *logged) Write(b []byte) (int, error) {
+func (l *logTail) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.text.Len() < 64<<10 {
@@ -166,7 +166,7 @@ func (l *logged) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (l *logged) String() string {
+func (l *logTail) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return lastLines(l.text.String(), 5)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rateKinds set a rate that the machine can reach, and look at what arrives.
+// rateKinds set a rate that the machine can reach, and measure how evenly bytes arrive.
 func rateKinds() (all []kind) {
 	for _, r := range []struct {
 		name, label string
@@ -32,13 +32,13 @@ func rateKinds() (all []kind) {
 			ways:    []way{haproxy, nginx, shaper},
 			setting: setting{rate: r.bits / 8},
 			seconds: 10,
-			measure: paced,
+			measure: steadyRate,
 		})
 	}
 	return all
 }
 
-func paced(t *trial) ([]float64, error) {
+func steadyRate(t *trial) ([]float64, error) {
 	e, err := open(1, t.port)
 	if err != nil {
 		return nil, err
@@ -47,34 +47,34 @@ func paced(t *trial) ([]float64, error) {
 	if err := unix.SetsockoptInt(e.sinks[0], unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
 		return nil, err
 	}
-	c := &calendar{}
+	c := &arrivals{}
 	f := newFlow(e, c.recorder(e.sinks[0], int(t.setting.rate/1000)))
 	defer f.stop()
-	if err := pass(f.failed, time.Second); err != nil { // what the first second lets through at once is not its rate
+	if err := sleep(f.failed, time.Second); err != nil { // the burst at the start is not part of the rate
 		return nil, err
 	}
 	began, s := time.Now(), begin(t.proxy)
-	if err := pass(f.failed, t.length()); err != nil {
+	if err := sleep(f.failed, t.length()); err != nil {
 		return nil, err
 	}
 	elapsed, cpu, _ := s.end()
 	f.stop()
 	bins := c.between(began, began.Add(t.length()))
-	mean := sum(bins) / float64(len(bins)) // of a millisecond
+	mean := sum(bins) / float64(len(bins)) // bytes in a millisecond
 	set := t.setting.rate / 1000
 	return []float64{mean / set, worst(bins, 1000, set) / set, busiest(bins, 10) / mean, 1000 * cpu / elapsed}, nil
 }
 
-// calendar counts the bytes that arrived in each millisecond.
-type calendar struct {
+// arrivals counts the bytes that arrive in each millisecond. mu guards its fields.
+type arrivals struct {
 	mu    sync.Mutex
-	first int64 // ms of the clock
+	first int64 // the millisecond of bytes[0], in Unix time
 	bytes []float64
 }
 
-// recorder returns what notes arrivals, in pieces of at most size bytes, by
-// the kernel's timestamps: they do not depend on when the sink got to run.
-func (c *calendar) recorder(fd, size int) func(int) error {
+// recorder returns a function that reads up to size bytes from fd and counts them at the
+// kernel's timestamp, which does not depend on when the sink runs.
+func (c *arrivals) recorder(fd, size int) func(int) error {
 	buf, control := make([]byte, min(max(size, 1500), 256<<10)), make([]byte, 128)
 	return func(int) error {
 		n, m, _, _, err := unix.Recvmsg(fd, buf, control, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
@@ -89,7 +89,7 @@ func (c *calendar) recorder(fd, size int) func(int) error {
 	}
 }
 
-func (c *calendar) add(at time.Time, n int) {
+func (c *arrivals) add(at time.Time, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.bytes == nil {
@@ -102,8 +102,8 @@ func (c *calendar) add(at time.Time, n int) {
 	c.bytes[i] += float64(n)
 }
 
-// between returns the milliseconds from one moment to another.
-func (c *calendar) between(from, to time.Time) []float64 {
+// between returns the bytes in each millisecond from one moment to another.
+func (c *arrivals) between(from, to time.Time) []float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	bins := make([]float64, to.UnixMilli()-from.UnixMilli())
@@ -115,7 +115,7 @@ func (c *calendar) between(from, to time.Time) []float64 {
 	return bins
 }
 
-// timestamp returns the one in the control messages of recvmsg(2).
+// timestamp returns the kernel's timestamp in the control messages of recvmsg(2).
 func timestamp(control []byte) time.Time {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
@@ -127,11 +127,10 @@ func timestamp(control []byte) time.Time {
 			return time.Unix(int64(order.Uint64(m.Data)), int64(order.Uint64(m.Data[8:])))
 		}
 	}
-	return time.Now() // the first bytes may have come before they were stamped
+	return time.Now() // the first bytes may have arrived before SO_TIMESTAMPNS was set
 }
 
-// worst returns, of the means of n values each, the one that is farthest from
-// what was set.
+// worst splits values into groups of n, and returns the mean that is farthest from set.
 func worst(values []float64, n int, set float64) float64 {
 	found := set
 	for ; len(values) >= n; values = values[n:] {
@@ -142,7 +141,7 @@ func worst(values []float64, n int, set float64) float64 {
 	return found
 }
 
-// busiest returns the mean of those n values in a row that have the highest.
+// busiest returns the highest mean of n consecutive values.
 func busiest(values []float64, n int) (most float64) {
 	window := 0.
 	for i, v := range values {

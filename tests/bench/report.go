@@ -7,15 +7,7 @@ import (
 	"strings"
 )
 
-// column returns what the rounds gave for one column.
-func (r row) column(i int) (values []float64) {
-	for _, round := range r.rounds {
-		values = append(values, round[i])
-	}
-	return values
-}
-
-// reference returns the row of shaper, with which the others are compared.
+// reference returns the row of shaper. It returns false if shaper was not measured.
 func (r result) reference() (row, bool) {
 	for _, row := range r.rows {
 		if row.way.name == shaper.name && row.failed == nil {
@@ -25,12 +17,12 @@ func (r result) reference() (row, bool) {
 	return row{}, false
 }
 
-// ratio is the median, over the rounds, of shaper's value divided by another's
-// of the same round.
+// ratio returns the median of ratios.
 func ratio(reference, other row, column int) float64 {
 	return median(ratios(reference, other, column))
 }
 
+// ratios divides, round by round, a column of the reference by the same column of the other row.
 func ratios(reference, other row, column int) (all []float64) {
 	for i := range min(len(reference.rounds), len(other.rounds)) {
 		all = append(all, reference.rounds[i][column]/other.rounds[i][column])
@@ -38,7 +30,7 @@ func ratios(reference, other row, column int) (all []float64) {
 	return all
 }
 
-// oneLine shows one measurement.
+// oneLine formats the values of one measurement.
 func oneLine(columns []column, values []float64) string {
 	var parts []string
 	for i, c := range columns {
@@ -47,23 +39,7 @@ func oneLine(columns []column, values []float64) string {
 	return strings.Join(parts, "  ")
 }
 
-// number writes a value, with its thousands apart.
-func number(format string, v float64) string {
-	if v != v { // not a number: there is none
-		return "–"
-	}
-	text := fmt.Sprintf(format, v)
-	digits := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
-	if digits < 0 {
-		digits = len(text)
-	}
-	for at := digits - 3; at > 0; at -= 3 {
-		text = text[:at] + "," + text[at:]
-	}
-	return text
-}
-
-// tables renders all results, one table for each group.
+// tables formats all results, with one table for each group.
 func tables(results []result) string {
 	var b strings.Builder
 	group := ""
@@ -96,7 +72,7 @@ func header(columns []column) string {
 func line(r result, row row) string {
 	cells := []string{r.label, row.way.name}
 	if row.failed != nil {
-		cells = append(cells, "not measured: "+oneRow(row.failed.Error()))
+		cells = append(cells, "not measured: "+cellText(row.failed.Error()))
 		return "| " + strings.Join(cells, " | ") + " |\n"
 	}
 	reference, compared := r.reference()
@@ -112,11 +88,6 @@ func line(r result, row row) string {
 		cells = append(cells, shown)
 	}
 	return "| " + strings.Join(cells, " | ") + " |\n"
-}
-
-// oneRow makes a message fit into a row of a table.
-func oneRow(message string) string {
-	return strings.NewReplacer("|", "/", "\n", " ").Replace(message)
 }
 
 // write writes the report, and the plot beside it.

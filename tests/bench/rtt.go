@@ -4,7 +4,7 @@ import "time"
 
 const roundTrips = 20_000
 
-// rttKinds ask small questions over one connection, one at a time.
+// rttKinds measure round trips of small messages over one connection.
 func rttKinds() []kind {
 	return []kind{{
 		name: "rtt", group: "rtt", label: "100 bytes each way",
@@ -29,7 +29,7 @@ func rtt(t *trial) ([]float64, error) {
 		return nil, err
 	}
 	message := make([]byte, 100)
-	for range roundTrips / 20 { // until caches are warm
+	for range roundTrips / 20 { // warm the caches
 		if err := roundTrip(source, sink, message); err != nil {
 			return nil, err
 		}

@@ -14,8 +14,8 @@ func sum(values []float64) (s float64) {
 	return s
 }
 
-// jain is Jain's index of fairness: 1 where all shares are equal, 1/n where
-// one has everything.
+// jain returns Jain's fairness index (Jain, Chiu and Hawe 1984): 1 if all n shares are equal,
+// 1/n if one share is everything, NaN if all shares are 0.
 func jain(shares []float64) float64 {
 	sum, squares := 0., 0.
 	for _, s := range shares {
@@ -28,7 +28,8 @@ func jain(shares []float64) float64 {
 	return sum * sum / (float64(len(shares)) * squares)
 }
 
-// percentile returns the smallest value that at least p percent are not above.
+// percentile returns the smallest value such that at least p percent of the values do not
+// exceed it; NaN if there are no values.
 func percentile(values []float64, p float64) float64 {
 	if len(values) == 0 {
 		return nan
@@ -38,7 +39,8 @@ func percentile(values []float64, p float64) float64 {
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// median is the middle value, or the mean of the two in the middle.
+// median returns the middle value, or the mean of the two in the middle; NaN if there are no
+// values.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return nan

@@ -1,6 +1,7 @@
 package main
 
-// introduction is the beginning of the report.
+// introduction is the beginning of the report. Its arguments are the lines about the machine
+// and the name of the plot.
 const introduction = `# Benchmarks
 
 This page compares shaper with HAProxy and nginx. Each does the same work in turn, each time in a fresh process; "direct" is the
@@ -32,7 +33,7 @@ const method = `
 - All other settings are the defaults. The policies and configurations are in ` + "`tests/bench/peers.go`" + `.
 `
 
-// groups says what stands above the table of each group.
+// groups holds the heading and introduction of each group's table.
 var groups = map[string]struct{ title, about string }{
 	"bulk":  {"Bulk", `TCP at full speed. Fairness is Jain's index over the connections: 1 if all get the same.`},
 	"rtt":   {"Round trips", `A question of 100 bytes and an answer of 100 bytes, 20,000 times, over one connection.`},

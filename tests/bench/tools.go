@@ -15,32 +15,33 @@ import (
 	"syscall"
 )
 
-// tools are the programs that are measured, and where they may write.
+// tools holds the programs to measure, and a directory for their files.
 type tools struct {
-	Dir     string // a new one, that everybody may read
+	Dir     string // temporary, readable by all
 	Shaper  tool
-	Before  tool // shaper of the revision to compare with; zero: there is none
+	Before  tool // shaper of the earlier revision; zero: none
 	HAProxy tool
 	Nginx   tool
 }
 
-// tool is a program, or the reason why there is none.
+// tool is a program, or the reason why it is missing.
 type tool struct {
 	Path    string
 	Version string
 	Missing string
 }
 
-// HAProxy limits bandwidth since 2.7, which is newer than what Debian 12 has.
-// So that of Debian 13 is built, from the release that its package patches.
+// HAProxy limits bandwidth since 2.7, and Debian 12 has an older one. So bench builds the
+// release that Debian 13 packages, without Debian's patches.
 const (
 	haproxySuite  = "trixie"
 	haproxySource = "haproxy_3.0.11.orig.tar.gz"
 	haproxySum    = "a133e2d550c5fd9a849b5c7ab17bb945bcdad209ca140d41f45ebf31943ae783"
 )
 
-// prepare builds shaper and gets the peers, or builds shaper of an earlier revision
-// instead of them. What is built of peers once stays in the user's cache.
+// prepare builds shaper and obtains HAProxy and nginx. If earlier is not "", it builds shaper
+// of that revision instead of them. HAProxy and nginx stay in the user's cache directory. The
+// caller removes t.Dir, even after an error.
 func prepare(earlier string) (t tools, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -54,10 +55,10 @@ func prepare(earlier string) (t tools, err error) {
 		return t, err
 	}
 	removeWhenInterrupted(t.Dir)
-	if err := os.Chmod(t.Dir, 0o755); err != nil { // for what runs as nobody
+	if err := os.Chmod(t.Dir, 0o755); err != nil { // a proxy may run as nobody
 		return t, err
 	}
-	t.Shaper = found(filepath.Join(t.Dir, "shaper"), buildShaper, shaperVersion)
+	t.Shaper = obtain(filepath.Join(t.Dir, "shaper"), buildShaper, shaperVersion)
 	if t.Shaper.Missing != "" {
 		return t, errors.New(t.Shaper.Missing)
 	}
@@ -67,26 +68,26 @@ func prepare(earlier string) (t tools, err error) {
 		}
 		return t, nil
 	}
-	t.HAProxy = found(filepath.Join(cache, haproxySum[:16], "haproxy"), buildHAProxy, haproxyVersion)
-	t.Nginx = found(filepath.Join(cache, "nginx", "usr", "sbin", "nginx"), fetchNginx, nginxVersion)
+	t.HAProxy = obtain(filepath.Join(cache, haproxySum[:16], "haproxy"), buildHAProxy, haproxyVersion)
+	t.Nginx = obtain(filepath.Join(cache, "nginx", "usr", "sbin", "nginx"), fetchNginx, nginxVersion)
 	return t, nil
 }
 
-// removeWhenInterrupted leaves nothing behind. The proxy that runs is ended by
-// the kernel, see startProxy.
+// removeWhenInterrupted removes dir and exits on SIGINT and SIGTERM. The kernel ends the proxy
+// (Pdeathsig in startProxy).
 func removeWhenInterrupted(dir string) {
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-interrupted
-		for os.RemoveAll(dir) != nil { // a proxy was just about to start
+		for os.RemoveAll(dir) != nil { // a proxy may be starting in it
 		}
 		os.Exit(1)
 	}()
 }
 
-// found returns a tool that is there, or that could be made.
-func found(path string, make func(path string) error, version func(path string) (string, error)) tool {
+// obtain returns the tool at path. If the file does not exist, it calls make first.
+func obtain(path string, make func(path string) error, version func(path string) (string, error)) tool {
 	var err error
 	if _, missing := os.Stat(path); missing != nil {
 		fmt.Fprintln(os.Stderr, "preparing", filepath.Base(path))
@@ -108,8 +109,27 @@ func buildShaper(path string) error {
 	return err
 }
 
-// buildHAProxy builds beside the place of the result, which is there only when
-// it is whole.
+// revision builds shaper of a revision of this repository.
+func revision(rev, dir string) tool {
+	path := filepath.Join(dir, "before")
+	return obtain(path, func(path string) error { return buildRevision(rev, path) }, func(string) (string, error) {
+		version, err := command("", "git", "describe", "--always", rev)
+		return strings.TrimSpace(version), err
+	})
+}
+
+func buildRevision(rev, path string) error {
+	tree := path + ".tree"
+	if _, err := command("", "git", "worktree", "add", "--detach", tree, rev); err != nil {
+		return err
+	}
+	defer command("", "git", "worktree", "remove", "--force", tree)
+	_, err := command(tree, "go", "build", "-o", path, "./cmd/shaper")
+	return err
+}
+
+// buildHAProxy builds in a temporary directory, and then moves the program to path: an
+// interrupted build leaves no file there.
 func buildHAProxy(path string) error {
 	work, err := os.MkdirTemp(filepath.Dir(filepath.Dir(path)), "build")
 	if err != nil {
@@ -117,7 +137,7 @@ func buildHAProxy(path string) error {
 	}
 	defer os.RemoveAll(work)
 	source := filepath.Join(work, haproxySource)
-	if err := debian(work, "source", "--download-only", "--tar-only", "haproxy/"+haproxySuite); err != nil {
+	if err := aptGet(work, "source", "--download-only", "--tar-only", "haproxy/"+haproxySuite); err != nil {
 		return err
 	}
 	if err := verify(source, haproxySum); err != nil {
@@ -150,13 +170,13 @@ func verify(path, sum string) error {
 		return err
 	}
 	if got := hex.EncodeToString(h.Sum(nil)); got != sum {
-		return fmt.Errorf("%s has the SHA-256 %s, not %s", filepath.Base(path), got, sum)
+		return fmt.Errorf("%s has SHA-256 %s, want %s", filepath.Base(path), got, sum)
 	}
 	return nil
 }
 
-// fetchNginx unpacks the packages and does not install them: an installed
-// nginx would serve port 80 of the machine.
+// fetchNginx unpacks Debian's packages of nginx without installing them. An installed nginx
+// would serve port 80 of the machine.
 func fetchNginx(path string) error {
 	root := filepath.Dir(filepath.Dir(filepath.Dir(path)))
 	work, err := os.MkdirTemp(filepath.Dir(root), "fetch")
@@ -164,7 +184,7 @@ func fetchNginx(path string) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	if err := debian(work, "download", "nginx", "libnginx-mod-stream"); err != nil {
+	if err := aptGet(work, "download", "nginx", "libnginx-mod-stream"); err != nil {
 		return err
 	}
 	packages, err := filepath.Glob(filepath.Join(work, "*.deb"))
@@ -180,10 +200,9 @@ func fetchNginx(path string) error {
 	return os.Rename(tree, root)
 }
 
-// debian runs apt-get in a directory, with this machine's release of Debian
-// and the sources of haproxySuite, from the mirror that the machine uses. It
-// leaves the machine's own lists alone.
-func debian(dir string, args ...string) error {
+// aptGet runs apt-get in dir, with the packages of this machine's Debian release and the
+// sources of haproxySuite, from the machine's mirror. It does not touch the machine's own lists.
+func aptGet(dir string, args ...string) error {
 	release, err := osRelease()
 	if err != nil {
 		return err
@@ -201,7 +220,7 @@ func debian(dir string, args ...string) error {
 	if err := os.WriteFile(filepath.Join(apt, "sources.list"), []byte(list), 0o644); err != nil {
 		return err
 	}
-	status := filepath.Join(apt, "status") // what is installed plays no part
+	status := filepath.Join(apt, "status") // empty: installed packages do not matter
 	if err := os.WriteFile(status, nil, 0o644); err != nil {
 		return err
 	}
@@ -212,7 +231,7 @@ func debian(dir string, args ...string) error {
 		"-o", "Dir::State::status=" + status,
 		"-o", "Dir::State::Lists=" + filepath.Join(apt, "lists"),
 		"-o", "Dir::Cache=" + filepath.Join(apt, "cache"),
-		"-o", "APT::Sandbox::User=root", // whose directories these are
+		"-o", "APT::Sandbox::User=root", // the directories belong to root
 	}
 	if _, err := command(dir, "apt-get", append(options, "update")...); err != nil {
 		return err
@@ -232,11 +251,11 @@ func osRelease() (string, error) {
 			return name, nil
 		}
 	}
-	return "", errors.New("/etc/os-release has no VERSION_CODENAME: this is for Debian")
+	return "", errors.New("/etc/os-release has no VERSION_CODENAME: bench needs Debian")
 }
 
-// mirrorOf returns where this machine gets a release from. It is asked of apt,
-// whose sources are written in more than one way.
+// mirrorOf returns the mirror that this machine uses for a release. It asks apt, whose
+// configuration has more than one format.
 func mirrorOf(release string) (string, error) {
 	out, err := command("", "apt-get", "update", "--print-uris")
 	if err != nil {
@@ -248,7 +267,7 @@ func mirrorOf(release string) (string, error) {
 			return mirror, nil
 		}
 	}
-	return "", fmt.Errorf("apt has no source of %s", release)
+	return "", fmt.Errorf("apt has no source for %s", release)
 }
 
 func shaperVersion(string) (string, error) {
@@ -259,7 +278,7 @@ func shaperVersion(string) (string, error) {
 	return strings.TrimSpace(out), nil
 }
 
-// haproxyVersion is the third word of "HAProxy version 3.0.11-9e587df 2025/06/02 - ...".
+// haproxyVersion returns the third word of "HAProxy version 3.0.11-9e587df 2025/06/02 - ...".
 func haproxyVersion(path string) (string, error) {
 	out, err := command("", path, "-v")
 	if f := strings.Fields(out); err == nil && len(f) > 2 {
@@ -268,7 +287,7 @@ func haproxyVersion(path string) (string, error) {
 	return "", fmt.Errorf("haproxy -v: %v: %q", err, out)
 }
 
-// nginxVersion is what follows "nginx version: nginx/".
+// nginxVersion returns what follows "nginx version: nginx/".
 func nginxVersion(path string) (string, error) {
 	out, err := command("", path, "-v")
 	if _, version, ok := strings.Cut(out, "nginx/"); err == nil && ok {
@@ -277,7 +296,7 @@ func nginxVersion(path string) (string, error) {
 	return "", fmt.Errorf("nginx -v: %v: %q", err, out)
 }
 
-// command runs one in a directory and returns what it prints.
+// command runs a program in dir ("": the current directory), and returns what it prints.
 func command(dir, name string, args ...string) (string, error) {
 	var out bytes.Buffer
 	cmd := exec.Command(name, args...)
@@ -286,9 +305,4 @@ func command(dir, name string, args ...string) (string, error) {
 		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, lastLines(out.String(), 5))
 	}
 	return out.String(), nil
-}
-
-func lastLines(text string, n int) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], " / ")
 }

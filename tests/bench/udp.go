@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	atOnce     = 64    // datagrams that one call moves at most
-	segments   = 32    // that one send of a source with segmentation makes
-	lossBorder = 0.001 // of what was sent; what is not above counts as none
+	atOnce   = 64    // most datagrams that one call moves
+	segments = 32    // datagrams in one send with UDP_SEGMENT
+	mostLost = 0.001 // share of the datagrams that may be lost
 )
 
-// udpKinds look for the highest rate that arrives.
+// udpKinds find the highest rate that arrives without loss.
 func udpKinds() []kind {
 	k := kind{
 		group: "udp",
@@ -25,28 +25,27 @@ func udpKinds() []kind {
 		},
 		ways:    []way{direct, nginx, shaper},
 		setting: setting{udp: true},
-		seconds: 2, // for each rate that is tried
+		seconds: 2, // for each attempt
 	}
 	small, large, segmented := k, k, k
 	small.name, small.label = "udp64", "64 bytes"
-	small.measure = func(t *trial) ([]float64, error) { return highest(t, 64, 1) }
+	small.measure = func(t *trial) ([]float64, error) { return highestRate(t, 64, 1) }
 	large.name, large.label = "udp1200", "1,200 bytes"
-	large.measure = func(t *trial) ([]float64, error) { return highest(t, 1200, 1) }
+	large.measure = func(t *trial) ([]float64, error) { return highestRate(t, 1200, 1) }
 	segmented.name, segmented.label = "udpgso", "1,200 bytes, 32 in one send"
-	segmented.measure = func(t *trial) ([]float64, error) { return highest(t, 1200, segments) }
+	segmented.measure = func(t *trial) ([]float64, error) { return highestRate(t, 1200, segments) }
 	return []kind{small, large, segmented}
 }
 
-// highest doubles the rate until some is lost, and then halves the interval
-// down to 3 %. A rate is too high when it loses twice: once may be due to what
-// else the machine does.
-func highest(t *trial, size, perSend int) ([]float64, error) {
+// highestRate doubles the rate until datagrams are lost, and then halves the interval until it
+// is 3 %. A rate is too high if two attempts lose datagrams: other load may spoil one.
+func highestRate(t *trial, size, perSend int) ([]float64, error) {
 	p, err := newStream(t.port, size, perSend)
 	if err != nil {
 		return nil, err
 	}
 	defer p.close()
-	var best step
+	var best attempt
 	good, bad := 0., 0.
 	for rate := 20_000.; bad == 0 || bad > 1.03*good; {
 		length := t.length()
@@ -63,7 +62,7 @@ func highest(t *trial, size, perSend int) ([]float64, error) {
 		switch {
 		case s.lossy():
 			bad = rate
-		case s.sent < 0.95*rate*s.elapsed: // the source cannot do more
+		case s.sent < 0.95*rate*s.elapsed: // the source cannot send faster
 			best, good, bad = s, rate, rate
 		default:
 			best, good = s, rate
@@ -72,18 +71,18 @@ func highest(t *trial, size, perSend int) ([]float64, error) {
 			rate = (good + bad) / 2
 		}
 		if rate < 100 {
-			return nil, errors.New("nearly nothing arrives")
+			return nil, errors.New("almost no datagrams arrive")
 		}
 	}
 	return []float64{best.sent / best.elapsed, best.cpu * 1e6 / best.sent, 100 * best.load / best.elapsed}, nil
 }
 
-// step is what came of one rate.
-type step struct{ sent, received, elapsed, cpu, load float64 }
+// attempt is the outcome of one rate, in datagrams and seconds.
+type attempt struct{ sent, received, elapsed, cpu, load float64 }
 
-func (s step) lossy() bool { return s.sent-s.received > lossBorder*s.sent }
+func (s attempt) lossy() bool { return s.sent-s.received > mostLost*s.sent }
 
-// stream is datagrams on their way.
+// stream sends datagrams from a source to a sink.
 type stream struct {
 	source, sink  int
 	size, perSend int
@@ -116,8 +115,8 @@ func connectUDP(port int) (fd int, err error) {
 	return fd, unix.Connect(fd, loopback(port))
 }
 
-// bindUDP returns a sink that has room for what comes while it does not run,
-// and takes datagrams that a proxy sent in one piece as one.
+// bindUDP returns the sink. Its receive buffer holds what arrives while it does not run.
+// UDP_GRO lets it take datagrams together that a proxy sent together.
 func bindUDP() (fd int, err error) {
 	if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return 0, err
@@ -133,13 +132,12 @@ func (p *stream) close() {
 	unix.Close(p.sink)
 }
 
-// try sends at a rate, as many datagrams at once as are due, and takes what
-// arrives meanwhile; then what still arrives.
-func (p *stream) try(t *trial, rate float64, length time.Duration) (s step, err error) {
+// try sends at a rate for length. It receives meanwhile, and afterwards until drain ends.
+func (p *stream) try(t *trial, rate float64, length time.Duration) (s attempt, err error) {
 	span := begin(t.proxy)
 	for elapsed := 0.; elapsed < length.Seconds(); elapsed = time.Since(span.began).Seconds() {
-		due := int((rate*elapsed - s.sent) / float64(p.perSend))
-		sent, err := p.send(due)
+		behind := int((rate*elapsed - s.sent) / float64(p.perSend))
+		sent, err := p.send(behind)
 		if err != nil {
 			return s, err
 		}
@@ -157,8 +155,8 @@ func (p *stream) try(t *trial, rate float64, length time.Duration) (s step, err 
 	return s, p.drain(&s)
 }
 
-// drain takes what arrives, until all has, or nothing has for a while.
-func (p *stream) drain(s *step) error {
+// drain receives until all datagrams have arrived, or none arrives for 100 ms.
+func (p *stream) drain(s *attempt) error {
 	for last := time.Now(); s.received < s.sent && time.Since(last) < 100*time.Millisecond; {
 		received, err := p.receive()
 		if err != nil {
@@ -173,16 +171,17 @@ func (p *stream) drain(s *step) error {
 	return nil
 }
 
-// send returns how many datagrams it has sent.
-func (p *stream) send(due int) (float64, error) {
-	if due < 1 {
+// send sends up to n pieces, but at most atOnce, and returns how many datagrams that were.
+func (p *stream) send(n int) (float64, error) {
+	if n < 1 {
 		return 0, nil
 	}
-	n, err := p.out.call(unix.SYS_SENDMMSG, p.source, min(due, atOnce), 0)
+	n, err := p.out.call(unix.SYS_SENDMMSG, p.source, min(n, atOnce), 0)
 	return float64(n * p.perSend), err
 }
 
-// receive returns how many datagrams were there. The kernel throws them away.
+// receive takes the datagrams that have arrived, and returns how many they are. MSG_TRUNC makes
+// the kernel discard them.
 func (p *stream) receive() (float64, error) {
 	n, err := p.in.call(unix.SYS_RECVMMSG, p.sink, atOnce, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
 	bytes := 0
@@ -192,21 +191,20 @@ func (p *stream) receive() (float64, error) {
 	return float64(bytes / p.size), err
 }
 
-// nap leaves the processor idle for a moment: a loop that asks again and again
-// would look busy when it is not.
+// nap leaves the processor idle for d, or until a signal. A loop that polls would count as busy.
 func nap(d time.Duration) {
 	pause := unix.NsecToTimespec(int64(d))
-	unix.Nanosleep(&pause, nil) // shorter where a signal comes
+	unix.Nanosleep(&pause, nil)
 }
 
-// batch is datagrams that one call of sendmmsg(2) or recvmmsg(2) moves.
+// batch holds the arguments of sendmmsg(2) or recvmmsg(2).
 type batch struct {
 	messages [atOnce]message
 	iovecs   [atOnce]unix.Iovec
-	bytes    []byte // of each
+	bytes    []byte // the payload of every message
 }
 
-// message is struct mmsghdr.
+// message is struct mmsghdr of sendmmsg(2).
 type message struct {
 	header unix.Msghdr
 	n      uint32
@@ -223,8 +221,8 @@ func newBatch(size int) *batch {
 	return b
 }
 
-// call returns how many datagrams were moved; none where nothing is there, or
-// an earlier one met nobody.
+// call returns how many messages it moved. It returns 0 without an error if none can be moved
+// now, or if an earlier datagram met a closed port.
 func (b *batch) call(number uintptr, fd, n, flags int) (int, error) {
 	done, _, errno := unix.Syscall6(number, uintptr(fd), uintptr(unsafe.Pointer(&b.messages[0])), uintptr(n), uintptr(flags), 0, 0)
 	switch errno {

@@ -1,5 +1,4 @@
-// Package house holds what concerns the order of the source: files of a package call
-// downwards only.
+// Package house tests the order of the source: the files of a package call downwards only.
 package house
 
 import (
@@ -18,17 +17,17 @@ import (
 	"testing"
 )
 
-// A listed package is one that go list has found and compiled.
+// listed is a package as go list prints it.
 type listed struct {
 	ImportPath string
 	Dir        string
-	Export     string // file of what other packages need to know of it
+	Export     string // the file of compiled type information
 	GoFiles    []string
 	Standard   bool
 	Module     *struct{ Main bool }
 }
 
-// list returns the packages of this module and all that they import.
+// list compiles the packages of this module, and returns them and all that they import.
 func list(t *testing.T) (all []listed) {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,Standard,Module", "shaper/...").Output()
@@ -45,13 +44,14 @@ func list(t *testing.T) (all []listed) {
 	return all
 }
 
-// TestFilesCallDownwards compares the calls between the files of each package with the order
-// in the comment of the package. There, a line names a file, or several that may call each
-// other, and says what is in it:
+// TestFilesCallDownwards compares the calls between the files of a package with the order that
+// the package comment gives. There, each line names a file and says what is in it. A line may
+// name several files, which may call each other:
 //
 //	listen, accept  where connections come from
 //
-// A method that is called through an interface is no call of the file that implements it.
+// A reference to a function counts as a call. A call through an interface does not count as a
+// call of the implementation. Test files and doc.go do not count.
 func TestFilesCallDownwards(t *testing.T) {
 	exports := map[string]string{}
 	all := list(t)
@@ -67,9 +67,11 @@ func TestFilesCallDownwards(t *testing.T) {
 	}
 }
 
-// row is a line of the order: names of files, two spaces, and what they are for.
+// row matches a line of the order: a tab, names of files, and two spaces or more.
 var row = regexp.MustCompile(`(?m)^\t((?:\w+, )*\w+)  `)
 
+// checkOrder reports each call of a package's files that goes upwards. Lookup opens the compiled
+// type information of an import.
 func checkOrder(t *testing.T, p listed, lookup importer.Lookup) {
 	fset := token.NewFileSet()
 	var files []*ast.File
@@ -95,7 +97,7 @@ func checkOrder(t *testing.T, p listed, lookup importer.Lookup) {
 	name := func(pos token.Pos) string { return filepath.Base(fset.Position(pos).Filename) }
 	for _, f := range files {
 		if name := name(f.Pos()); order[name] == 0 {
-			t.Errorf("the comment of the package does not say where %s belongs", name)
+			t.Errorf("the package comment does not list %s", name)
 		}
 	}
 	for id, used := range info.Uses {
@@ -105,7 +107,7 @@ func checkOrder(t *testing.T, p listed, lookup importer.Lookup) {
 		}
 		if from, to := name(id.Pos()), name(called.Pos()); order[from] > order[to] {
 			at := fset.Position(id.Pos())
-			t.Errorf("%s:%d: %s stands above, in %s", from, at.Line, called.Name(), to)
+			t.Errorf("%s:%d calls upwards: %s is in %s", from, at.Line, called.Name(), to)
 		}
 	}
 }

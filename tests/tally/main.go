@@ -1,6 +1,8 @@
-// Command tally reads what `go test -json` prints, and prints what people read: of each
-// package a line, of what failed all, at the end the figures, and what was skipped or not
-// judged, with reasons. It fails if a test has failed.
+// Command tally reads the output of `go test -json` and prints a summary: a line for each
+// package that passes, all output of each test that fails, and at the end the figures, and the
+// tests that were skipped or not judged, with their reasons.
+//
+// It exits with 1 if a test failed, if a package has not ended, or if no test ran.
 package main
 
 import (
@@ -24,33 +26,35 @@ func main() {
 	}
 }
 
-// event is a line of `go test -json` (go doc test2json). Those of builds have ImportPath.
+// event is a line of `go test -json` (see go doc test2json). Events of builds have ImportPath
+// instead of Package.
 type event struct {
 	Action, Package, ImportPath, Test string
 	Output, Key, Value                string
 	Elapsed                           float64
 }
 
-// test names a test; one without a name is the package itself.
+// test names a test, or a package if name is "".
 type test struct{ pkg, name string }
 
 func (t test) String() string {
 	return strings.TrimSpace(strings.TrimPrefix(t.pkg, "shaper/") + " " + t.name)
 }
 
-// record is what has been read.
+// record holds what tally has read.
 type record struct {
-	out     io.Writer
-	output  map[test]string // of those that have not ended, or have failed
-	failed  []test
-	skipped []string
-	unsure  []string // not judged
-	figures []event
-	passed  int
-	running map[string]bool // packages
+	out      io.Writer
+	output   map[test]string // output of tests that run or have failed
+	failed   []test
+	skipped  []string
+	unjudged []string // not judged because the machine was busy
+	figures  []event
+	passed   int
+	running  map[string]bool // packages that have started and not ended
 }
 
-// tally reports whether all tests passed, and that there were some.
+// tally reads events from in and writes the summary to out. It reports whether at least one
+// test passed and none failed.
 func tally(in io.Reader, out io.Writer) bool {
 	r := &record{out: out, output: map[test]string{}, running: map[string]bool{}}
 	began := time.Now()
@@ -60,7 +64,7 @@ func tally(in io.Reader, out io.Writer) bool {
 		if json.Unmarshal([]byte(line), &e) == nil {
 			r.note(&e)
 		} else {
-			io.WriteString(out, line) // of the go command itself
+			io.WriteString(out, line) // a message of the go command itself
 		}
 		if err != nil {
 			break
@@ -98,24 +102,24 @@ func (r *record) note(e *event) {
 	}
 }
 
-// skip notes a test that was skipped. A package without tests is none.
+// skip notes a skipped test. It ignores a skipped package, which has no tests.
 func (r *record) skip(t test) {
 	reason := t.String() + ": " + reasonIn(r.output[t])
 	delete(r.output, t)
 	switch {
 	case t.name == "":
 	case strings.Contains(reason, trial.NotJudged):
-		r.unsure = append(r.unsure, reason)
+		r.unjudged = append(r.unjudged, reason)
 	default:
 		r.skipped = append(r.skipped, reason)
 	}
 }
 
-// reasonIn returns what a test that was skipped has said last.
+// reasonIn returns the last message of a skipped test.
 func reasonIn(output string) (reason string) {
 	for line := range strings.Lines(output) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "---") && !strings.HasPrefix(line, "===") {
-			_, reason, _ = strings.Cut(line, ": ") // file and line
+			_, reason, _ = strings.Cut(line, ": ") // cut off file and line
 		}
 	}
 	return reason
@@ -132,14 +136,14 @@ func (r *record) end(took time.Duration) {
 		table.Flush()
 	}
 	r.list("skipped", r.skipped)
-	r.list("not judged", r.unsure)
+	r.list("not judged", r.unjudged)
 	var failed []string
 	for _, t := range r.failed {
 		failed = append(failed, t.String())
 	}
 	r.list("FAILED", failed)
 	fmt.Fprintf(r.out, "\n%d passed, %d failed, %d skipped, %d not judged, in %v\n",
-		r.passed, len(r.failed), len(r.skipped), len(r.unsure), took.Round(time.Second))
+		r.passed, len(r.failed), len(r.skipped), len(r.unjudged), took.Round(time.Second))
 }
 
 func (r *record) list(title string, all []string) {

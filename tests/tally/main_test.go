@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// ran is what `go test -json` printed of a package that passes in part, of one that does
-// not build, and of one without tests.
+// ran is output of `go test -json`: package a fails in part, b does not build, c has no tests,
+// and d passes.
 const ran = `{"Action":"start","Package":"shaper/a"}
 {"Action":"output","Package":"shaper/a","Test":"TestGood","Output":"=== RUN   TestGood\n"}
 {"Action":"output","Package":"shaper/a","Test":"TestGood","Output":"    a_test.go:7: it is good\n"}
@@ -57,18 +57,18 @@ FAILED:
 func TestTally(t *testing.T) {
 	var out strings.Builder
 	if tally(strings.NewReader(ran), &out) {
-		t.Error("it passes")
+		t.Error("tally reports success")
 	}
 	if out.String() != want {
-		t.Errorf("it prints\n%s", out.String())
+		t.Errorf("tally prints\n%s\nwant\n%s", out.String(), want)
 	}
 	if !tally(strings.NewReader(`{"Action":"pass","Package":"shaper/d","Elapsed":2}`), &out) {
-		t.Error("it fails though all has passed")
+		t.Error("tally reports failure, though all tests passed")
 	}
 	if tally(strings.NewReader(`{"Action":"start","Package":"shaper/e"}`+"\n"+`{"Action":"pass","Package":"shaper/d","Elapsed":2}`), &out) {
-		t.Error("it passes though a package has not ended")
+		t.Error("tally reports success, though a package has not ended")
 	}
 	if tally(strings.NewReader(""), &out) {
-		t.Error("it passes without a test")
+		t.Error("tally reports success without any test")
 	}
 }

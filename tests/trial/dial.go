@@ -7,9 +7,11 @@ import (
 	"time"
 )
 
-// DialTCP connects from an address, "" for any, to another one. On a busy machine a peer
-// that resets a connection at once may do so before connect(2) has returned; that one is
-// returned as well, and tells of its reset whoever reads or writes.
+// DialTCP connects from the IP address from ("" means any) to the address to.
+//
+// A peer that resets connections at once may do so before connect(2) returns. Then DialTCP
+// returns a connection whose reads and writes fail with ECONNRESET, as they do if the reset
+// comes later.
 func DialTCP(from, to string, timeout time.Duration) (*net.TCPConn, error) {
 	d := net.Dialer{Timeout: timeout, KeepAlive: -1}
 	if from != "" {
@@ -25,7 +27,7 @@ func DialTCP(from, to string, timeout time.Duration) (*net.TCPConn, error) {
 	return c.(*net.TCPConn), nil
 }
 
-// wasReset returns a connection whose peer has reset it.
+// wasReset returns a connection that its peer has reset.
 func wasReset() (*net.TCPConn, error) {
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -41,6 +43,6 @@ func wasReset() (*net.TCPConn, error) {
 		c.Close()
 		return nil, err
 	}
-	peer.SetLinger(0) // else it would end cleanly
+	peer.SetLinger(0) // Close sends a RST
 	return c, peer.Close()
 }

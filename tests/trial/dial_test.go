@@ -20,11 +20,11 @@ func TestDialTCP(t *testing.T) {
 	}
 	defer c.Close()
 	if from := c.LocalAddr().(*net.TCPAddr).IP.String(); from != "127.0.0.2" {
-		t.Errorf("it comes from %s", from)
+		t.Errorf("the connection comes from %s, want 127.0.0.2", from)
 	}
 	l.Close()
 	if _, err := DialTCP("", l.Addr().String(), time.Minute); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("where nobody listens: %v", err)
+		t.Errorf("dialling a closed port: %v, want ECONNREFUSED", err)
 	}
 }
 
@@ -35,6 +35,6 @@ func TestWasReset(t *testing.T) {
 	}
 	defer c.Close()
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("it reads %v", err)
+		t.Errorf("Read returns %v, want ECONNRESET", err)
 	}
 }

@@ -7,30 +7,32 @@ import (
 	"time"
 )
 
-// NotJudged begins the reason of each skip that is due to a busy machine. The test
-// command counts these.
+// NotJudged begins the reason of each skip that a busy machine causes. Command tally counts
+// these skips apart.
 const NotJudged = "not judged: the machine was busy"
 
 // Bounds within which a machine counts as quiet.
 const (
-	// mostWaiting is the share of the time in which the programs of a test want to run and
-	// wait for a processor: their own threads wait for one another. Only more than mostWaited
-	// of the whole time counts: a program that sleeps waits for some microseconds each time.
-	mostWaiting, mostWaited = 0.3, 0.05
-	// mostStolen is the share of the processors that the hypervisor gives to others.
+	// mostWaiting bounds Machine.Waiting. It is not 0, because a program's own threads wait for
+	// each other.
+	mostWaiting = 0.3
+	// mostWaited bounds Machine.Waited. Below it, Waiting does not count: a program that sleeps
+	// waits some microseconds at each wake-up.
+	mostWaited = 0.05
+	// mostStolen bounds Machine.Stolen.
 	mostStolen = 0.01
 )
 
-// Judge runs a measurement and a reference beside it. The measurement returns an error
-// if something was too slow or uneven. That fails the test if the machine was quiet in the
-// same seconds. If it was busy, the test goes on, and a subtest is skipped that says so.
+// Judge runs a measurement, and a Watch beside it. The measurement returns an error if
+// something was too slow or uneven. If the machine was quiet meanwhile, that error fails the
+// test. If the machine was busy, Judge skips a subtest named "time" and the test goes on.
 //
-// The machine was busy if one of these holds: a timed wake-up of the reference was later
-// than slack, which is what the bounds of the measurement allow for; the programs of the
-// test waited too long for a processor; the hypervisor took too much.
+// The machine was busy if a timed wake-up was late by more than slack, if the programs of the
+// test waited too long for a processor, or if the hypervisor took too much time. Slack is how
+// much lateness the bounds of the measurement allow for.
 //
-// What a busy machine cannot spoil (counts, order, gaps that are too short, rates that are
-// too high) is not for Judge: the measurement reports it with t.Error.
+// A busy machine cannot spoil counts, order, gaps that are too short and rates that are too
+// high. The measurement reports these with t.Error, not with its result.
 func Judge(t *testing.T, slack time.Duration, measure func() error) {
 	t.Helper()
 	w := Begin()
@@ -38,7 +40,8 @@ func Judge(t *testing.T, slack time.Duration, measure func() error) {
 	w.Judge(t, slack, wrong)
 }
 
-// Judge ends the watch, and judges what was measured meanwhile as the function Judge does.
+// Judge ends the watch, and judges wrong as the function Judge does. Wrong is the error of a
+// measurement that ran since Begin; nil means that it was good.
 func (w *Watch) Judge(t *testing.T, slack time.Duration, wrong error) {
 	t.Helper()
 	w.End().judge(t, slack, wrong)
@@ -56,23 +59,22 @@ func (m Machine) judge(t *testing.T, slack time.Duration, wrong error) {
 		return
 	}
 	t.Run("time", func(t *testing.T) {
-		first, _, _ := strings.Cut(wrong.Error(), "\n") // the log has them all
+		first, _, _ := strings.Cut(wrong.Error(), "\n") // the log has all lines
 		t.Skipf("%s: %s: %s", NotJudged, busy, first)
 	})
 }
 
-// Below is Judge for a time that something took, which is to be below a limit. Half of
-// the limit is slack.
+// Below ends the watch, and judges that took does not exceed limit. Slack is half of limit.
 func (w *Watch) Below(t *testing.T, what string, took, limit time.Duration) {
 	t.Helper()
 	var wrong error
 	if took > limit {
-		wrong = fmt.Errorf("%s took %v, and may take %v", what, took, limit)
+		wrong = fmt.Errorf("%s took %v, want at most %v", what, took, limit)
 	}
 	w.Judge(t, limit/2, wrong)
 }
 
-// busy returns why the machine was busy; "" if it was quiet.
+// busy returns why the machine counts as busy, or "" if it was quiet.
 func (m Machine) busy(slack time.Duration) string {
 	switch {
 	case m.Late > slack:

@@ -1,5 +1,12 @@
-// Package trial is what the tests of all packages share: how large they are, how times
-// that they measure are judged, and how they note figures.
+// Package trial is shared by the tests of all packages. It sets their sizes, judges times that
+// they measure on a busy machine, and notes figures.
+//
+// Files call downwards only:
+//
+//	size    small and full sizes, and figures
+//	judge   whether a slow measurement fails the test
+//	watch   how busy the machine is
+//	dial    connections to peers that may reset them at once
 package trial
 
 import (
@@ -9,11 +16,11 @@ import (
 	"testing"
 )
 
-// Full reports whether tests have their full sizes, which take an hour: FULL=1, as
-// `make soak` has it. Otherwise they take seconds.
+// Full reports whether tests run at their full sizes. The environment variable FULL sets it, as
+// in `make soak`. All tests take an hour then, and minutes otherwise.
 var Full = os.Getenv("FULL") != ""
 
-// Size returns one of two sizes of a test: the small one, unless Full.
+// Size returns full if Full is set, and small otherwise.
 func Size[T any](small, full T) T {
 	if Full {
 		return full
@@ -21,8 +28,8 @@ func Size[T any](small, full T) T {
 	return small
 }
 
-// Figure notes what a test has measured, by the attribute of its test: `make soak` shows
-// the figures of all tests in a table.
+// Figure notes a value that a test has measured, as an attribute of the test. Command tally
+// shows the figures of all tests in a table.
 func Figure(t testing.TB, what, format string, args ...any) {
 	t.Helper()
 	t.Attr(strings.ReplaceAll(what, " ", "_"), fmt.Sprintf(format, args...))

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A processor that somebody else holds is seen: in the wake-ups, and in the time for which
-// the programs of the test waited.
+// If other programs hold the processors, Watch sees it in late wake-ups, and in the time that
+// the programs of the test wait.
 func TestWatchSeesABusyMachine(t *testing.T) {
 	var loops []*exec.Cmd
 	for range 2 * runtime.NumCPU() {
@@ -29,7 +29,7 @@ func TestWatchSeesABusyMachine(t *testing.T) {
 	}
 	t.Log(m)
 	if m.Late < 500*time.Microsecond || m.Waiting < 0.4 || m.busy(500*time.Microsecond) == "" {
-		t.Errorf("of four loops on two processors it sees %+v", m)
+		t.Errorf("two busy loops on each processor: %+v, which does not look busy", m)
 	}
 }
 
@@ -46,12 +46,13 @@ func TestBusy(t *testing.T) {
 		{Machine{Stolen: 0.02}, "2.0 % of the processors were stolen"},
 	} {
 		if got := test.m.busy(5 * time.Millisecond); got != test.want {
-			t.Errorf("%+v: %q, not %q", test.m, got, test.want)
+			t.Errorf("%+v: busy returns %q, want %q", test.m, got, test.want)
 		}
 	}
 }
 
-// What is too slow fails on a quiet machine, and is skipped on a busy one.
+// A measurement that is too slow fails on a quiet machine, and is skipped on a busy one. The
+// test runs itself as a process for each outcome.
 func TestJudge(t *testing.T) {
 	how := map[string]struct {
 		m     Machine
@@ -59,7 +60,7 @@ func TestJudge(t *testing.T) {
 	}{"quick": {Machine{}, nil}, "slow": {Machine{}, os.ErrDeadlineExceeded}, "busy": {Machine{Late: time.Second}, os.ErrDeadlineExceeded}}
 	if as, ok := how[os.Getenv("AS")]; ok {
 		as.m.judge(t, time.Millisecond, as.wrong)
-		t.Log("it goes on")
+		t.Log("the test goes on")
 		return
 	}
 	for as, want := range map[string]string{"quick": "PASS: TestJudge", "slow": "FAIL: TestJudge", "busy": "SKIP: TestJudge/time"} {
@@ -67,7 +68,7 @@ func TestJudge(t *testing.T) {
 		cmd.Env = append(os.Environ(), "AS="+as)
 		out, err := cmd.CombinedOutput()
 		text := string(out)
-		if (err != nil) != (as == "slow") || !strings.Contains(text, want) || !strings.Contains(text, "it goes on") || strings.Contains(text, NotJudged) != (as == "busy") {
+		if (err != nil) != (as == "slow") || !strings.Contains(text, want) || !strings.Contains(text, "the test goes on") || strings.Contains(text, NotJudged) != (as == "busy") {
 			t.Errorf("%s: %v\n%s", as, err, text)
 		}
 	}

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine is what a machine gave to the programs of a test for a while.
+// Machine says how busy a machine was during a Watch.
 type Machine struct {
-	Late    time.Duration // of all timed wake-ups on all processors, the latest
-	Waiting float64       // share of the time in which the programs wanted to run, and waited for a processor
-	Waited  float64       // that time as a share of the whole
-	Stolen  float64       // share of the processors' time that the hypervisor gave to others
+	Late    time.Duration // how late the latest timed wake-up was
+	Waiting float64       // of the time in which threads of the test wanted to run, the share that they waited for a processor
+	Waited  float64       // the time that they waited, as a share of the length of the Watch
+	Stolen  float64       // share of the processors' time that the hypervisor gave to other machines
 }
 
 func (m Machine) String() string {
@@ -26,29 +26,29 @@ func (m Machine) String() string {
 		m.Late.Round(10*time.Microsecond), 100*m.Waiting, 100*m.Stolen)
 }
 
-// Watch is a reference that runs beside a measurement: on each processor a thread that
-// does nothing but wake up at given times.
+// Watch observes the machine beside a measurement. On each processor, a thread of it wakes up
+// each millisecond and does nothing else.
 type Watch struct {
-	before usage
-	stop   chan struct{}
+	before usage         // set by Begin
+	stop   chan struct{} // closed by End
 	all    sync.WaitGroup
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below until all have ended
 	late    time.Duration
-	threads []int // of the reference, which are no programs of the test
+	threads []int // the watch's own threads, which do not count as the test's
 }
 
-// most is on how many processors there is a reference.
-const most = 8
+// mostWatched is the largest number of processors that a Watch observes.
+const mostWatched = 8
 
-// Begin begins to watch; End has to follow.
+// Begin starts a Watch. The caller ends it with End, Judge or Below.
 func Begin() *Watch {
 	w := &Watch{before: readUsage(), stop: make(chan struct{})}
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
 		allowed.Set(0)
 	}
-	for cpu, n := 0, 0; cpu < 1024 && n < most; cpu++ {
+	for cpu, n := 0, 0; cpu < 1024 && n < mostWatched; cpu++ {
 		if allowed.IsSet(cpu) {
 			w.all.Go(func() { w.wake(cpu) })
 			n++
@@ -57,7 +57,7 @@ func Begin() *Watch {
 	return w
 }
 
-// End ends the watch, and returns what it saw.
+// End ends the watch, and returns what it saw. It is called once.
 func (w *Watch) End() Machine {
 	close(w.stop)
 	w.all.Wait()
@@ -70,14 +70,14 @@ func (w *Watch) End() Machine {
 	return m
 }
 
-// wake wakes up each millisecond on a processor, and notes how late that was. Its thread
-// is never unlocked, so the thread ends with it.
+// wake wakes up each millisecond on a processor until w.stop is closed, and notes how late the
+// latest wake-up was. It does not unlock its thread, so the thread ends with its goroutine.
 func (w *Watch) wake(cpu int) {
 	runtime.LockOSThread()
 	var only unix.CPUSet
 	only.Set(cpu)
 	if unix.SchedSetaffinity(0, &only) != nil {
-		return // the processor has gone
+		return // the processor is offline
 	}
 	var latest time.Duration
 	due := monotonic()
@@ -107,15 +107,15 @@ func monotonic() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// usage is what processes and processors have done by a moment.
+// usage is a snapshot of the counters that Machine is made of.
 type usage struct {
 	at      time.Time
-	threads map[string]spent // of this process and all that it has started, by their paths
-	stolen  time.Duration
+	threads map[string]spent // threads of this process and its descendants, by the path of schedstat
+	stolen  time.Duration    // of all processors together
 }
 
-// spent is how long a thread has run, and how long it has waited to run (schedstat of
-// proc(5)).
+// spent is how long a thread has run, and how long it has waited for a processor: the first two
+// fields of /proc/PID/task/TID/schedstat (Documentation/scheduler/sched-stats.rst).
 type spent struct{ ran, waited time.Duration }
 
 func readUsage() usage {
@@ -131,8 +131,7 @@ func readUsage() usage {
 	return u
 }
 
-// since returns what was given between two moments. Of threads that have ended nothing is
-// known.
+// since returns what has changed since before. It does not count threads that have ended.
 func (u usage) since(before usage) (m Machine) {
 	var ran, waited time.Duration
 	for path, now := range u.threads {
@@ -148,26 +147,27 @@ func (u usage) since(before usage) (m Machine) {
 	return m
 }
 
-// stolen returns the time that the hypervisor has taken, in hundredths of a second.
+// stolen returns the time that the hypervisor has given to other machines (steal in proc(5)).
+// The kernel counts it in hundredths of a second.
 func stolen() time.Duration {
-	f := fields("/proc/stat") // "cpu", and then user, nice, system, idle, iowait, irq, softirq, steal
+	f := fields("/proc/stat") // cpu user nice system idle iowait irq softirq steal
 	if len(f) < 9 {
 		return 0
 	}
 	return nanoseconds(f[8]) * 1e7
 }
 
-// family returns this process and all that it has started, and those that these have.
+// family returns the pids of this process and of all its descendants.
 func family() []int {
 	children := map[int][]int{}
 	processes, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range processes {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		rest := string(text[strings.LastIndexByte(string(text), ')')+1:]) // behind the name, which may hold anything
+		rest := string(text[strings.LastIndexByte(string(text), ')')+1:]) // after the name, which may hold any character
 		if f := strings.Fields(rest); len(f) >= 2 {
 			parent, _ := strconv.Atoi(f[1])
 			children[parent] = append(children[parent], pid)
