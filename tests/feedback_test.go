@@ -108,6 +108,7 @@ func gapsOf(times []time.Time) time.Duration {
 // A server that says when to come again is left alone until then, by all connections,
 // and each request has its answer.
 func TestServerThrottles(t *testing.T) {
+	t.Parallel()
 	const n = 60
 	lasts := trial.Size(time.Second, 5*time.Second)
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
