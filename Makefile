@@ -40,11 +40,12 @@ run:
 
 # The race detector allocates. So tests of allocations run without it, and so do most random
 # schedules, which take six times as long with it. The tests of the whole program measure
-# rates; they run last, when no other package is tested.
+# rates; they run last, when no other package is tested. Lint vets all of them.
+PLAIN = Allocate|RandomSchedules
 test: deps lint
-	@{ $(GO) test -json -race -short -timeout 20m -skip Allocate $$($(GO) list ./... | grep -v /tests$$); \
-	   $(GO) test -json -run 'Allocate|RandomSchedules' $$($(GO) list ./... | grep -v /tests$$); \
-	   $(GO) test -json -race -count=1 -parallel 6 -timeout 20m ./tests; } | $(TALLY)
+	@{ $(GO) test -json -vet=off -race -short -timeout 20m -skip Allocate $$($(GO) list ./... | grep -v /tests$$); \
+	   $(GO) test -json -vet=off -run '$(PLAIN)' $$(grep -rlE --include='*_test.go' '^func Test.*($(PLAIN))' . | xargs -n 1 dirname | sort -u); \
+	   $(GO) test -json -vet=off -race -count=1 -parallel 6 -timeout 20m ./tests; } | $(TALLY)
 
 # Repeats all tests at full size until SOAK seconds have passed or a test fails. Packages run
 # one after the other, so that the machine is quiet while tests measure rates.

@@ -107,6 +107,7 @@ func medianGap(times []time.Time) time.Duration {
 // If a server answers with Retry-After, shaper holds back the requests of all connections until
 // then. Each request gets its answer.
 func TestServerThrottles(t *testing.T) {
+	t.Parallel()
 	const n = 60
 	lasts := trial.Size(time.Second, 5*time.Second)
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {

@@ -68,6 +68,7 @@ func TestConnectTimeoutEndsWithTheConnect(t *testing.T) {
 
 // Shaper connects and sends to the upstream from the address of bind.
 func TestBindIsTheSource(t *testing.T) {
+	t.Parallel()
 	const from = "127.0.0.2"
 	sources := make(chan string, 1)
 	upstream := serve(t, func(c *net.TCPConn) { sources <- c.RemoteAddr().(*net.TCPAddr).IP.String() })
@@ -94,6 +95,7 @@ func TestBindIsTheSource(t *testing.T) {
 // After a datagram session has timed out, the client's next datagram begins a new one. Datagrams do
 // not fail over: the second upstream gets none, though nobody listens at the first.
 func TestDatagramsAfterTheTimeOut(t *testing.T) {
+	t.Parallel()
 	second, err := listenUDP("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)

@@ -176,6 +176,7 @@ func manyRules(n int, class string) string {
 
 // The commands that plan prints, run by hand, give the same state as apply.
 func TestKernelPlanIsWhatIsApplied(t *testing.T) {
+	t.Parallel()
 	tool(t, "tc", "iproute2")
 	for name, policy := range map[string]string{"mixed": mixed, "tables": mixed + manyRules(600, "otp"), "lone": "[class.a]\nrate = \"3mbit\"\n[tc.wire]\nclass = \"a\"\n"} {
 		t.Run(name, func(t *testing.T) {
