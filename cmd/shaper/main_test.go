@@ -258,7 +258,7 @@ func TestReloadWithMistakes(t *testing.T) {
 
 func TestRollback(t *testing.T) {
 	p := begin(t, base)
-	want(t, 1, []string{"nothing waits to be confirmed"}, "confirm", "-c", p.path)
+	want(t, 1, []string{"nothing to confirm"}, "confirm", "-c", p.path)
 	p.write(strings.Replace(base, "64KiB/s", "1mbit", 1))
 	want(t, 0, []string{"it is undone at "}, "reload", "--rollback-after", "5m", "-c", p.path)
 	want(t, 0, []string{"rollback  in 5m,"}, "status", "-c", p.path)
