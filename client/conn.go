@@ -49,6 +49,7 @@ func NewConn(c net.Conn, rate string, burst int) (*Conn, error) {
 // is open. A class that counts nothing of what c carries limits nothing.
 func Wrap(c net.Conn, limits Limits) *Conn { return wrap(c, limits, nil) }
 
+// wrap is Wrap for a connection that holds a place; nil: it holds none.
 func wrap(c net.Conn, limits Limits, p *place) *Conn {
 	who, now := peerAt(c.RemoteAddr()), time.Now()
 	return &Conn{

@@ -26,11 +26,11 @@
 //
 // A rate is written as in a policy file (unit.ParseRate). It limits what it counts:
 //
-//	rate                      NewTransport  NewDialer, NewListener   NewConn
-//	20 messages/s             requests      -                        -
-//	10 connections/s          -             connections that open    -
-//	1mbit, 64KiB/s            -             bytes of all, each way   bytes, each way
-//	100 packets/s             -             packets of all, each way packets, each way
+//	rate              NewTransport  NewDialer, NewListener         NewConn
+//	20 messages/s     requests      -                              -
+//	10 connections/s  -             connections that open          -
+//	1mbit, 64KiB/s    -             bytes of all, per direction    bytes, per direction
+//	100 packets/s     -             packets of all, per direction  packets, per direction
 //
 // A "-" in the table is an error of the constructor. Only networks that keep messages, such
 // as udp, have packets.

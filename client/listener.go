@@ -59,6 +59,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
+// failed returns the error of an Accept that failed.
 func (l *Listener) failed(err error) error {
 	return &net.OpError{Op: "accept", Net: networkOf(l.Addr()), Addr: l.Addr(), Err: err}
 }

@@ -61,6 +61,8 @@ func Run(o Options) error {
 	return d.run()
 }
 
+// newDaemon returns a daemon without a policy. The caller closes its shaper, and calls run or
+// abandon.
 func newDaemon(o Options) (d *daemon, err error) {
 	d = &daemon{Options: o, started: time.Now(), notify: notifier(o.Log), shaper: shaper.New(), interrupted: make(chan struct{})}
 	if d.server, err = conn.NewServer(d.shaper, inherited(), o.Log); err != nil {

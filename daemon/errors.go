@@ -66,6 +66,7 @@ func CodeOf(err error) Code {
 	return CodeFailed
 }
 
+// errorOf returns the answer of the control socket for an error.
 func errorOf(err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -84,6 +85,7 @@ func mistakesOf(err error) (mistakes policy.Errors) {
 	return mistakes
 }
 
+// usageError returns the answer to a request that makes no sense.
 func usageError(format string, args ...any) error {
 	return &Error{Code: CodeUsage, Message: fmt.Sprintf(format, args...)}
 }

@@ -152,6 +152,7 @@ func (k *kernel) apply(p *policy.Policy) (changes int, err error) {
 	return changes, errors.Join(errs...)
 }
 
+// applySection is apply for one section. The caller holds mu.
 func (k *kernel) applySection(p *policy.Policy, section policy.TC) (changes int, err error) {
 	d, err := k.netlink.Device(section.Device)
 	if err != nil {

@@ -44,6 +44,7 @@ func tableOf[T any](columns []column[T], rows []T, spare ...string) *table {
 	return t
 }
 
+// sortFlag returns --sort, whose value is an order.
 func sortFlag() cli.Flag {
 	return &cli.StringFlag{Name: "sort", Usage: "sort by a `COLUMN`, the largest figures first; -COLUMN reverses the order"}
 }

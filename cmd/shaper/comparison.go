@@ -9,8 +9,6 @@ import (
 	"shaper/stats"
 )
 
-func percent(share float64) string { return fmt.Sprintf("%.1f%%", share*100) }
-
 // comparison is the same workload through two policies.
 type comparison struct {
 	Policy *simulate.Report `json:"policy"`
@@ -35,8 +33,9 @@ var figures = []struct {
 	{"most", whole, func(c simulate.Class) float64 { return float64(c.MostWaiting.Items) }},
 }
 
-func whole(v float64) string   { return fmt.Sprintf("%.0f", v) }
-func seconds(v float64) string { return duration(stats.Seconds(v)) }
+func whole(v float64) string       { return fmt.Sprintf("%.0f", v) }
+func seconds(v float64) string     { return duration(stats.Seconds(v)) }
+func percent(share float64) string { return fmt.Sprintf("%.1f%%", share*100) }
 
 // printComparison prints the figures of each class side by side. A class that only one policy has
 // gets "-" for the other and for the difference.

@@ -25,6 +25,7 @@ var errSilent = errors.New("")
 // usage is the error of a command line that makes no sense.
 type usage struct{ error }
 
+// usageError returns the error of a command line that makes no sense.
 func usageError(format string, args ...any) error {
 	return usage{fmt.Errorf("shaper: "+format, args...)}
 }
