@@ -10,22 +10,27 @@ import (
 	"shaper/shaper"
 )
 
-// A Conn is a net.Conn whose bytes wait for their classes: Read returns no byte, and
-// Write passes none on, before its class lets it go. Deadlines and Close end the wait.
-// What Read has read when a deadline ends its wait is returned by the next Read.
+// A Conn is a net.Conn whose bytes wait for their classes. Read returns a byte, and Write
+// passes one on, only after its class lets it go. Deadlines and Close end the wait. If a
+// deadline ends the wait of a Read, the next Read returns the bytes.
 //
 // If the network of its local address keeps messages, as UDP does, each Read and each
-// Write is one message, whole, and counts as one packet too.
+// Write is one whole message and also counts as one packet.
+//
+// As with any net.Conn, several goroutines may call its methods at the same time.
 type Conn struct {
+	// Set by wrap, read by all.
 	net.Conn
-	place    *place // among those that are open; nil: nothing limits them
-	closed   sync.Once
-	messages bool // one Read or Write is one item
-	read     shapedReader
-	write    shapedWriter
+	place    *place // in Limits.Open; nil: that is nil
+	messages bool   // one Read or Write is one item
+
+	read   shapedReader
+	write  shapedWriter
+	closed sync.Once // gives up the place and the buckets
 }
 
-// NewConn limits one connection to a rate of bytes or packets, each way.
+// NewConn limits one connection to a rate of bytes or packets in each direction. A burst of
+// 0 is none.
 func NewConn(c net.Conn, rate string, burst int) (*Conn, error) {
 	limits, err := newLimits(rate, burst)
 	if err != nil {
@@ -40,12 +45,13 @@ func NewConn(c net.Conn, rate string, burst int) (*Conn, error) {
 	return Wrap(c, limits), nil
 }
 
-// Wrap returns c with what it reads and writes limited. Limits.Open does not matter: the
-// connection is open. A class that counts nothing of what c carries limits nothing.
+// Wrap returns a Conn that limits what c reads and writes. It ignores Limits.Open, since c
+// is open. A class that counts nothing of what c carries limits nothing.
 func Wrap(c net.Conn, limits Limits) *Conn { return wrap(c, limits, nil) }
 
+// wrap is Wrap for a connection that holds a place; nil: it holds none.
 func wrap(c net.Conn, limits Limits, p *place) *Conn {
-	who, now := otherEnd(c.RemoteAddr()), time.Now()
+	who, now := peerAt(c.RemoteAddr()), time.Now()
 	return &Conn{
 		Conn:     c,
 		place:    p,
@@ -55,7 +61,7 @@ func wrap(c net.Conn, limits Limits, p *place) *Conn {
 	}
 }
 
-// piece returns how many of n bytes are one item of a flow.
+// piece returns how many of the next n bytes leave as one item.
 func (c *Conn) piece(f *shaper.Waiter, n int) int {
 	if c.messages {
 		return n
@@ -77,10 +83,12 @@ func (c *Conn) cost(n int) shaper.Cost {
 
 // shapedReader is the reading side of a Conn.
 type shapedReader struct {
-	mu       sync.Mutex // one reader at a time
+	// Set by wrap, read by all.
 	flow     *shaper.Waiter
 	deadline *deadline
-	early    []byte // what a Read had read when a deadline ended its wait; nil: nothing
+
+	mu    sync.Mutex // held by a Read for as long as it takes; guards early
+	early []byte     // bytes of a Read whose wait a deadline ended; nil: none
 }
 
 // Read implements net.Conn.
@@ -89,10 +97,10 @@ func (c *Conn) Read(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(p) == 0 {
-		return c.Conn.Read(p) // takes nothing, not even a message
+		return c.Conn.Read(p) // it reads nothing, not even a message
 	}
 	if r.early != nil {
-		return c.again(p)
+		return c.readEarly(p)
 	}
 	n, err := c.Conn.Read(p[:c.piece(r.flow, len(p))])
 	if n == 0 && (err != nil || !c.messages) {
@@ -105,8 +113,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// again returns what an earlier Read has read and did not return.
-func (c *Conn) again(p []byte) (int, error) {
+// readEarly returns the bytes that an earlier Read has read but not returned. The caller
+// holds read.mu.
+func (c *Conn) readEarly(p []byte) (int, error) {
 	r := &c.read
 	n := min(len(p), len(r.early))
 	if err := r.wait(c.cost(n)); err != nil {
@@ -120,16 +129,18 @@ func (c *Conn) again(p []byte) (int, error) {
 	return n, nil
 }
 
-// wait waits until what has been read may go to the caller.
+// wait waits until the class lets what has been read go to the caller of Read.
 func (r *shapedReader) wait(cost shaper.Cost) error {
 	return r.flow.Wait(r.deadline, cost, false)
 }
 
 // shapedWriter is the writing side of a Conn.
 type shapedWriter struct {
-	mu       sync.Mutex // one writer at a time, so that the pieces of two do not mix
+	// Set by wrap, read by all.
 	flow     *shaper.Waiter
 	deadline *deadline
+
+	mu sync.Mutex // held by a Write for as long as it takes, so that the pieces of two do not mix
 }
 
 // Write implements net.Conn.
@@ -151,7 +162,7 @@ func (c *Conn) Write(p []byte) (written int, err error) {
 	return written, nil
 }
 
-// Close implements net.Conn. It ends a Read and a Write that wait.
+// Close implements net.Conn. It ends the waits of Read and Write.
 func (c *Conn) Close() error {
 	c.read.deadline.close()
 	c.write.deadline.close()
@@ -165,8 +176,8 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// CloseWrite closes the writing side, behind all that has been written. It returns
-// errors.ErrUnsupported if the wrapped connection has no CloseWrite; a *net.TCPConn has.
+// CloseWrite closes the writing side after a Write in progress has ended. It returns
+// errors.ErrUnsupported if the wrapped connection has no CloseWrite. A *net.TCPConn has one.
 func (c *Conn) CloseWrite() error {
 	half, ok := c.Conn.(interface{ CloseWrite() error })
 	if !ok {

@@ -85,8 +85,7 @@ func TestWriteDrainsAtTheRate(t *testing.T) {
 	})
 }
 
-// TestReadDeadlineLosesNothing: bytes that were read, and whose wait a deadline
-// ended, come with the next Read.
+// If a deadline ends the wait of a Read, the next Read returns its bytes.
 func TestReadDeadlineLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sh := shaper.NewOnRuntimeTimer()
@@ -112,7 +111,7 @@ func TestReadDeadlineLosesNothing(t *testing.T) {
 			t.Fatalf("Read after the deadline: %q, %v", buf[:n], err)
 		}
 		if waited := time.Since(start); waited != 700*time.Millisecond {
-			t.Errorf("it waited %v, want the rest of the second, 700ms", waited)
+			t.Errorf("Read waited %v, want the remaining 700ms of the second", waited)
 		}
 		if n, err := c.Read(buf); string(buf[:n]) != "c" || err != nil {
 			t.Fatalf("the rest: %q, %v", buf[:n], err)
@@ -120,10 +119,9 @@ func TestReadDeadlineLosesNothing(t *testing.T) {
 	})
 }
 
-// TestDatagramsStayWhole: a datagram is one item, whatever its size, and one
-// packet.
+// A datagram of any size is one item and one packet.
 func TestDatagramsStayWhole(t *testing.T) {
-	const large = 4000 // of several pieces
+	const large = 4000 // a stream would cut it into several pieces
 	for _, rate := range []string{"1mbit", "100 packets/s"} {
 		t.Run(rate, func(t *testing.T) {
 			sh := shaper.New()
@@ -155,7 +153,7 @@ func TestDatagramsStayWhole(t *testing.T) {
 	}
 }
 
-// messageConn is a net.Conn over UDP, on which messages are read as they are sent.
+// messageConn is a net.Conn that claims to be UDP and reads the messages of a channel.
 type messageConn struct {
 	net.Conn
 	messages chan string
@@ -172,8 +170,7 @@ func (c messageConn) Read(p []byte) (int, error) {
 	return copy(p, <-c.messages), nil
 }
 
-// TestDatagramsArePackets has datagrams of all sizes at 10 packets a second: each
-// waits for the one before, and for no longer.
+// At 10 packets a second, datagrams of any size are 100 ms apart.
 func TestDatagramsArePackets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sh := shaper.NewOnRuntimeTimer()
@@ -202,8 +199,8 @@ func TestDatagramsArePackets(t *testing.T) {
 	})
 }
 
-// TestReadDeadlineKeepsTheDatagram: a datagram whose wait a deadline ended comes
-// with the next Read, an empty one too; what there is no room for is lost.
+// If a deadline ends the wait for a datagram, the next Read returns it, even if it is empty.
+// What does not fit into the buffer of that Read is lost.
 func TestReadDeadlineKeepsTheDatagram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sh := shaper.NewOnRuntimeTimer()
@@ -229,7 +226,6 @@ func TestReadDeadlineKeepsTheDatagram(t *testing.T) {
 	})
 }
 
-// TestKeepsMessages asks the networks of package net.
 func TestKeepsMessages(t *testing.T) {
 	for _, tt := range []struct {
 		addr net.Addr
@@ -251,13 +247,13 @@ func TestKeepsMessages(t *testing.T) {
 	}
 }
 
-// network is the address of a network by any name.
+// network is an address in a network of any name.
 type network string
 
 func (n network) Network() string { return string(n) }
 func (n network) String() string  { return "" }
 
-// TestCloseEndsTheWait: nothing waits for a class once its connection is closed.
+// Close ends the wait of a Write, and nothing of it remains in the queue.
 func TestCloseEndsTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sh := shaper.NewOnRuntimeTimer()
@@ -279,8 +275,8 @@ func TestCloseEndsTheWait(t *testing.T) {
 	})
 }
 
-// TestDeadlineMovedBack: a deadline ends the wait also when it is moved back as
-// it passes, and lets nothing through.
+// A deadline ends the wait of a Write even if it is removed right after it has passed.
+// Nothing of the Write goes through.
 func TestDeadlineMovedBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sh := shaper.NewOnRuntimeTimer()
@@ -303,7 +299,7 @@ func TestDeadlineMovedBack(t *testing.T) {
 	})
 }
 
-// TestOpenPacesConnections: Accept and Dial wait for Limits.Open.
+// Accept waits for Limits.Open.
 func TestOpenPacesConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sh := shaper.NewOnRuntimeTimer()
@@ -324,14 +320,14 @@ func TestOpenPacesConnections(t *testing.T) {
 	})
 }
 
-// endless is a net.Listener that always has a connection.
+// endless is a net.Listener whose Accept never waits.
 type endless struct{}
 
 func (endless) Accept() (net.Conn, error) { c, _ := net.Pipe(); return c, nil }
 func (endless) Close() error              { return nil }
 func (endless) Addr() net.Addr            { return &net.TCPAddr{} }
 
-// coming is a net.Listener to which connections come as they are sent.
+// coming is a net.Listener that accepts the connections of a channel.
 type coming struct {
 	endless
 	conns chan net.Conn
@@ -339,15 +335,15 @@ type coming struct {
 
 func (l coming) Accept() (net.Conn, error) { return <-l.conns, nil }
 
-// connect sends a listener a connection, and returns the client's end of it.
+// connect sends the listener a connection, and returns its client side.
 func (l coming) connect() net.Conn {
 	client, server := net.Pipe()
 	l.conns <- server
 	return client
 }
 
-// TestListenerTakesNoLeaveAhead has listeners that waited for long while nobody
-// came: their connections leave as the class allows, and none besides.
+// Two listeners share a class and wait for an hour without a connection. Then Accept returns
+// connections as the class allows, and not one more.
 func TestListenerTakesNoLeaveAhead(t *testing.T) {
 	burst := classOf("token", policy.Token, "1 connections/s")
 	burst.Burst = policy.Burst{N: 2, Kind: unit.Connections}
@@ -392,8 +388,7 @@ func testTakesNoLeaveAhead(t *testing.T, class policy.Class, want []time.Duratio
 	}
 }
 
-// TestListenerCloseWhileItHolds: Close ends an Accept that waits for the class,
-// and the connection that it holds.
+// Close ends an Accept that waits for the class, and closes the connection that it holds.
 func TestListenerCloseWhileItHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sh := shaper.NewOnRuntimeTimer()
@@ -409,13 +404,13 @@ func TestListenerCloseWhileItHolds(t *testing.T) {
 			t.Errorf("Accept: %v, want net.ErrClosed", err)
 		}
 		if _, err := client.Read(make([]byte, 1)); err != io.EOF {
-			t.Errorf("the connection that was held: %v, want its end", err)
+			t.Errorf("the connection that Accept held reads %v, want io.EOF", err)
 		}
 	})
 }
 
-// TestListenerOutlivesARefusal: a connection that the class refuses is closed,
-// and Accept returns one that comes when there is room.
+// Accept closes a connection that the class refuses, and returns one that comes when there
+// is room again.
 func TestListenerOutlivesARefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sh := shaper.NewOnRuntimeTimer()
@@ -436,7 +431,7 @@ func TestListenerOutlivesARefusal(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := raw.connect().Read(make([]byte, 1)); err != io.EOF {
-			t.Errorf("the connection that was refused: %v, want its end", err)
+			t.Errorf("the connection that was refused reads %v, want io.EOF", err)
 		}
 		time.Sleep(time.Minute)
 		raw.connect()
@@ -465,7 +460,7 @@ func TestCloseWrite(t *testing.T) {
 	}
 }
 
-// Wrapped connections have the bucket of their other end, until they are closed.
+// A connection uses the bucket of its peer's address until it is closed.
 func TestBucketsOfWrappedConnections(t *testing.T) {
 	sh := shaper.New()
 	defer sh.Close()

@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// A deadline is a context whose end can be moved, as the deadlines of net.Pipe can. It
-// ends for good when it is closed. Before that, set may bring it back after its end,
-// which other contexts never do. So an Err of nil does not take back a Done that was
-// closed; Waiter.Wait knows that.
+// A deadline is a context that ends at a time, which set moves. Closing it ends it for
+// good. Unlike other contexts it may start again after its end, if set moves the time into
+// the future: then Err returns nil though a channel that Done returned before is closed.
+// Waiter.Wait allows for that.
 type deadline struct {
-	mu     sync.Mutex
-	timer  *time.Timer
-	done   chan struct{} // closed while the deadline has passed
+	mu     sync.Mutex    // guards the fields below; no other lock is taken under it
+	timer  *time.Timer   // calls pass when the time comes; nil: none is set
+	done   chan struct{} // closed while passed
 	passed bool
 	closed bool
 }
 
 func newDeadline() *deadline { return &deadline{done: make(chan struct{})} }
 
-// set moves the deadline to t; the zero time is none.
+// set moves the deadline to t. The zero time means no deadline. A closed deadline stays.
 func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timer != nil && !d.timer.Stop() {
-		d.timer = nil // it is going off: pass sees that it is not the one
+		d.timer = nil // it has fired, and pass ignores a timer that is not d.timer
 	}
 	if d.closed {
 		return
@@ -34,18 +34,18 @@ func (d *deadline) set(t time.Time) {
 	if d.passed && (t.IsZero() || time.Until(t) > 0) {
 		d.done, d.passed = make(chan struct{}), false
 	}
-	switch left := time.Until(t); {
+	switch remaining := time.Until(t); {
 	case t.IsZero():
-	case left <= 0:
+	case remaining <= 0:
 		d.end()
 	default:
 		var timer *time.Timer
-		timer = time.AfterFunc(left, func() { d.pass(&timer) })
+		timer = time.AfterFunc(remaining, func() { d.pass(&timer) })
 		d.timer = timer
 	}
 }
 
-// pass is called when a timer goes off; only the one set last counts.
+// pass ends the deadline if the timer that fires is the one that set started last.
 func (d *deadline) pass(timer **time.Timer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,6 +54,7 @@ func (d *deadline) pass(timer **time.Timer) {
 	}
 }
 
+// end closes done once. The caller holds mu.
 func (d *deadline) end() {
 	if !d.passed {
 		d.passed = true
@@ -61,6 +62,7 @@ func (d *deadline) end() {
 	}
 }
 
+// close ends the deadline for good. It may be called twice.
 func (d *deadline) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,7 +80,8 @@ func (d *deadline) Done() <-chan struct{} {
 	return d.done
 }
 
-// Err implements context.Context.
+// Err implements context.Context. It returns net.ErrClosed after close,
+// os.ErrDeadlineExceeded once the time has passed, and else nil.
 func (d *deadline) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -91,8 +94,8 @@ func (d *deadline) Err() error {
 	return nil
 }
 
-// Deadline implements context.Context. It says none: the time may be moved.
+// Deadline implements context.Context. It reports none, since the time may move.
 func (d *deadline) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// Value implements context.Context.
+// Value implements context.Context. It holds none.
 func (d *deadline) Value(any) any { return nil }

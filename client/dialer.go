@@ -6,19 +6,21 @@ import (
 	"time"
 )
 
-// A Dialer dials connections that share Limits.
+// A Dialer dials connections that share Limits. Several goroutines may use it at the same
+// time. Its fields may not change while it is in use.
 type Dialer struct {
 	Base   ContextDialer // nil: a net.Dialer
 	Limits Limits
 }
 
-// A ContextDialer connects: a *net.Dialer does, and a *tls.Dialer.
+// A ContextDialer connects. *net.Dialer and *tls.Dialer implement it.
 type ContextDialer interface {
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// NewDialer returns a Dialer on a net.Dialer whose connections share a rate: of the bytes
-// or packets that they read, and as many that they write; or of connections that open.
+// NewDialer returns a Dialer whose connections share a rate. A rate of bytes or packets
+// limits what they read together, and separately what they write together. A rate of
+// connections limits how many open. A burst of 0 is none.
 func NewDialer(rate string, burst int) (*Dialer, error) {
 	limits, err := newLimits(rate, burst)
 	if err != nil {
@@ -30,13 +32,14 @@ func NewDialer(rate string, burst int) (*Dialer, error) {
 	return &Dialer{Limits: limits}, nil
 }
 
-// Dial is DialContext without an end.
+// Dial is DialContext with context.Background.
 func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
 // DialContext waits for Limits.Open and then connects. The context ends both. The Timeout
-// of a net.Dialer is for connecting only.
+// of a net.Dialer bounds only connecting. If Limits.Open refuses, the error wraps a
+// *shaper.RefusedError.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	p, err := d.open(ctx, network, address)
 	if err != nil {
@@ -57,10 +60,10 @@ func (d *Dialer) base() ContextDialer {
 	return d.Base
 }
 
-// open returns the place of a connection to an address.
+// open waits for a place in Limits.Open for a connection to an address.
 func (d *Dialer) open(ctx context.Context, network, address string) (*place, error) {
 	if err := d.Limits.check(network); err != nil {
 		return nil, err
 	}
-	return open(ctx, d.Limits.Open, numbered(address))
+	return open(ctx, d.Limits.Open, peerNamed(address))
 }

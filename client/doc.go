@@ -1,60 +1,67 @@
-// Package client limits how fast a Go program connects, reads, writes and sends requests,
-// inside the program: it needs no proxy, no daemon and no policy file. Three lines keep
-// the requests to an API at 20 a second:
+// Package client limits how fast a Go program connects, reads, writes and sends requests.
+// It works inside the program and needs no proxy, no daemon and no policy file. Three lines
+// keep the requests to an API at 20 a second:
 //
 //	transport, err := client.NewTransport("20 messages/s", 0)
 //	...
 //	api := &http.Client{Transport: transport}
 //
-// three the connections to a server at 1 Mbit/s together, each way:
+// Three lines keep all connections to a server together at 1 Mbit/s in each direction:
 //
 //	dialer, err := client.NewDialer("1mbit", 0)
 //	...
 //	conn, err := dialer.Dial("tcp", "server.example:443")
 //
-// and three the connections of a server at 10 a second:
+// And three lines let a server accept 10 connections a second:
 //
 //	limited, err := client.NewListener(l, "10 connections/s", 0)
 //	...
 //	err = server.Serve(limited)
 //
-// What may not go yet waits its turn, first come first served. A context, a deadline or
-// Close ends the wait. Nobody closes a Dialer or a Transport. The limits follow the clock
-// of package time, so they are exact in testing/synctest.
+// What may not leave yet waits, first come first served. A context, a deadline or Close
+// ends the wait. A Dialer and a Transport need no Close. The limits follow the clock of
+// package time, so they are exact in testing/synctest.
 //
 // # Rate and burst
 //
-// A rate is written as in a policy file (unit.ParseRate). What it counts is what it limits:
+// A rate is written as in a policy file (unit.ParseRate). It limits what it counts:
 //
-//	rate                      NewTransport  NewDialer, NewListener   NewConn
-//	20 messages/s             requests      -                        -
-//	10 connections/s          -             connections that open    -
-//	1mbit, 64KiB/s            -             bytes of all, each way   bytes, each way
-//	100 packets/s             -             packets of all, each way packets, each way
+//	rate              NewTransport  NewDialer, NewListener         NewConn
+//	20 messages/s     requests      -                              -
+//	10 connections/s  -             connections that open          -
+//	1mbit, 64KiB/s    -             bytes of all, per direction    bytes, per direction
+//	100 packets/s     -             packets of all, per direction  packets, per direction
 //
-// What a constructor cannot limit by a rate is an error, "-" in the table. Packets are
-// those of networks that keep messages, such as udp.
+// A "-" in the table is an error of the constructor. Only networks that keep messages, such
+// as udp, have packets.
 //
 // With a burst of 0 the class is a leaky bucket. Requests, connections and packets are
-// never closer than the rate says, however long nothing came before. Bytes flow evenly. A
-// burst of n makes it a token bucket: n may go at once after a pause, and over any time t
-// at most n + rate*t. A burst counts what the rate counts. A rate of 0 lets nothing go.
+// never closer than the rate allows, also after a pause. Bytes flow evenly. With a burst of
+// n the class is a token bucket: n may leave at once after a pause, and over any time t at
+// most n + rate*t. A burst counts what the rate counts. A rate of 0 lets nothing leave.
 //
 // # Classes
 //
 // A limit is a class, a *shaper.Class, and may be used in several places. [NewClass] makes
-// one of a rate and a burst, to fill a field of [Limits]. All keys of a policy are there
-// for a class that is made of a policy.Class: by shaper.NewLiveClass one class, by a
-// shaper.Shaper a whole tree, which a new policy changes while it is used.
+// one from a rate and a burst, for a field of [Limits]. A policy.Class gives a class all
+// keys of a policy file: shaper.NewLiveClass makes one class, and a shaper.Shaper makes a
+// whole tree, which a new policy changes while it is in use.
 //
-// What a class does for a session of the proxy it does for a connection: Limits.Open
-// observes max_connections. What it does for messages of HTTP it does for requests: a
-// [Transport] observes in_flight, on_throttle and adapt. Only overflow differs where the
-// policy does not say: messages wait. Connections are refused if the queue is full, with a
-// *shaper.RefusedError.
+// A class treats a connection as the proxy treats a session: Limits.Open observes
+// max_connections. It treats a request as the proxy treats an HTTP message: a [Transport]
+// observes in_flight, on_throttle and adapt. Only the default of overflow differs: messages
+// wait. If the queue is full, connections are refused with a *shaper.RefusedError.
 //
 // # Files
 //
-// The files call each other in this order: transport; dialer, listener; conn; place;
-// limits; class; deadline.
+// A file calls only those below it.
+//
+//	transport  [Transport]: HTTP requests
+//	dialer     [Dialer]: connections that a client opens
+//	listener   [Listener]: connections that a server accepts
+//	conn       [Conn]: reads and writes
+//	place      a connection among those that are open
+//	limits     [Limits]: which class limits what, and the identity of the peer
+//	class      a class from a rate and a burst
+//	deadline   a context whose end can be moved
 package client

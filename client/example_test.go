@@ -15,7 +15,7 @@ import (
 	"shaper/unit"
 )
 
-// An API that takes 100 requests a second, and refuses what comes sooner.
+// An API takes 100 requests a second and refuses what comes sooner.
 func ExampleNewTransport() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {}))
 	defer server.Close()
@@ -39,7 +39,7 @@ func ExampleNewTransport() {
 	// Output: four gaps of 10 ms have passed: true
 }
 
-// What cannot work is an error.
+// A rate that cannot limit requests is an error.
 func ExampleNewTransport_error() {
 	_, err := client.NewTransport("20 requests/s", 0)
 	fmt.Println(err)
@@ -50,8 +50,8 @@ func ExampleNewTransport_error() {
 	// client: "1mbit" counts bytes, and a request is a message: it would never limit; a rate here is like "20 messages/s"
 }
 
-// A client whose connections share 1 MB/s each way, however many there are. 64 KiB may go
-// at once after a pause.
+// All connections of a client share 1 MB/s in each direction. After a pause, 64 KiB may leave
+// at once.
 func ExampleNewDialer() {
 	server := greeter()
 	defer server.Close()
@@ -70,7 +70,7 @@ func ExampleNewDialer() {
 	// Output: hello <nil>
 }
 
-// A server that accepts 100 connections a second.
+// A server accepts 100 connections a second.
 func ExampleNewListener() {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -98,7 +98,7 @@ func ExampleNewListener() {
 	// hello <nil>
 }
 
-// The bytes of HTTP are those of the connections: a download at 1 MB/s at most.
+// To limit the bytes of HTTP, limit the connections: a download runs at 1 MB/s at most.
 func ExampleDialer_DialContext() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "hello")
@@ -122,7 +122,7 @@ func ExampleDialer_DialContext() {
 	// Output: hello <nil>
 }
 
-// One connection, of any kind.
+// NewConn limits one connection of any kind.
 func ExampleNewConn() {
 	a, b := net.Pipe()
 	c, err := client.NewConn(a, "10kB/s", 0)
@@ -134,13 +134,13 @@ func ExampleNewConn() {
 
 	start := time.Now()
 	n, err := io.Copy(io.Discard, c)
-	// The first 1,460 bytes come at once, the others at 10 kB/s.
+	// The first 1,460 bytes come at once, the rest at 10 kB/s.
 	fmt.Println(n, err, time.Since(start) > 200*time.Millisecond)
 	// Output: 5000 <nil> true
 }
 
-// Several limits for the connections of one Dialer: 10 open each second, and what they
-// write is limited, but not what they read.
+// A Dialer has several limits: 10 connections open each second, and their writes are limited,
+// but not their reads.
 func ExampleNewClass() {
 	open, err := client.NewClass("10 connections/s", 5)
 	if err != nil {
@@ -165,8 +165,8 @@ func ExampleNewClass() {
 	// Output: three have opened
 }
 
-// A class with other keys of a policy: at most three requests are in flight, and the
-// server's "too fast" halves the pace for a while.
+// A class has more keys of a policy: at most three requests are in flight, and a "too fast"
+// of the server halves the pace for a while.
 func ExampleTransport() {
 	conf := policy.DefaultClass("api")
 	conf.Rate = unit.NewRate(unit.Messages, 100, time.Second)
@@ -186,8 +186,8 @@ func ExampleTransport() {
 	// Output: 200 OK
 }
 
-// The classes of a policy, for connections: two share what their parent allows. Apply with
-// another policy changes them while they are used.
+// Connections use the classes of a policy: two classes share what their parent allows. Apply
+// with another policy changes them while they are in use.
 func ExampleLimits() {
 	account, bulk := policy.DefaultClass("account"), policy.DefaultClass("bulk")
 	account.Rate, account.MaxConnections = unit.BytesPerSecond(1_000_000), 100
@@ -202,7 +202,7 @@ func ExampleLimits() {
 	}
 	limited := &client.Listener{Listener: l, Limits: client.Limits{
 		Write: classes.Class("bulk"),
-		Open:  classes.Class("account"), // of which 100 are open at once
+		Open:  classes.Class("account"), // at most 100 connections are open at once
 	}}
 	defer limited.Close()
 	go greet(limited)
@@ -217,7 +217,7 @@ func ExampleLimits() {
 	// Output: hello <nil>
 }
 
-// greeter returns a listener whose clients are greeted.
+// greeter returns a listener that writes a greeting to each connection.
 func greeter() net.Listener {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -227,7 +227,7 @@ func greeter() net.Listener {
 	return l
 }
 
-// greet greets clients, until the listener is closed.
+// greet accepts connections and greets them until the listener is closed.
 func greet(l net.Listener) {
 	for {
 		c, err := l.Accept()

@@ -13,15 +13,14 @@ import (
 
 // Limits are the classes of connections. A nil class limits nothing. Connections may
 // share a class, and one class may be in several fields. If a class has a bucket for each
-// source or destination (per), that is the peer.
+// source or destination (per), the peer's address is both.
 type Limits struct {
 	Read  *shaper.Class // bytes or packets that connections read
-	Write *shaper.Class // bytes or packets that they write
-	Open  *shaper.Class // connections as they open, and how many are open at once (max_connections)
+	Write *shaper.Class // bytes or packets that connections write
+	Open  *shaper.Class // connections that open, and how many are open at once (max_connections)
 }
 
-// check returns an error if what is read or written on a network is nothing that its class
-// counts.
+// check returns an error if Read or Write counts nothing of what a network carries.
 func (l Limits) check(network string) error {
 	messages, why := keepsMessages(network), "a stream has none"
 	if messages {
@@ -36,8 +35,8 @@ func (l Limits) check(network string) error {
 	return nil
 }
 
-// networkOf returns the network of an address; "" if a net.Conn of somebody's own has no
-// address.
+// networkOf returns the network of an address; "" for a nil address, which some
+// implementations of net.Conn have.
 func networkOf(a net.Addr) string {
 	if a == nil {
 		return ""
@@ -45,7 +44,7 @@ func networkOf(a net.Addr) string {
 	return a.Network()
 }
 
-// keepsMessages reports whether what is written at once on a network arrives at once.
+// keepsMessages reports whether a network delivers each write as one whole message.
 func keepsMessages(network string) bool {
 	kind, _, _ := strings.Cut(network, ":") // "ip4:icmp"
 	switch kind {
@@ -55,21 +54,22 @@ func keepsMessages(network string) bool {
 	return false
 }
 
-// otherEnd returns whose buckets a connection to an address has. Connections without an
-// address share those of the zero one.
-func otherEnd(a net.Addr) policy.Conn {
+// peerAt returns the identity by which a class with `per` picks the bucket of a connection
+// to an address. Connections without an IP address share the bucket of the zero address.
+func peerAt(a net.Addr) policy.Conn {
 	var at netip.AddrPort
 	if a, ok := a.(interface{ AddrPort() netip.AddrPort }); ok {
 		at = a.AddrPort()
 	}
-	return policy.Conn{Source: at, Destination: at, Session: wrapped.Add(1)}
+	return policy.Conn{Source: at, Destination: at, Session: lastSession.Add(1)}
 }
 
-// numbered is otherEnd of an address in text. A name is not looked up: it has the buckets
+// peerNamed is peerAt for an address as text. It looks no name up: a name gets the bucket
 // of the zero address.
-func numbered(address string) policy.Conn {
+func peerNamed(address string) policy.Conn {
 	at, _ := netip.ParseAddrPort(address)
-	return otherEnd(net.TCPAddrFromAddrPort(at))
+	return peerAt(net.TCPAddrFromAddrPort(at))
 }
 
-var wrapped atomic.Uint64 // numbers connections
+// lastSession numbers connections, for classes with a bucket for each connection.
+var lastSession atomic.Uint64

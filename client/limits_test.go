@@ -15,14 +15,14 @@ import (
 	"shaper/shaper"
 )
 
-// limited is a class that a bubble's clock drives.
+// limited returns a class that runs on the clock of a synctest bubble.
 func limited(rate string, change func(*policy.Class)) *shaper.Class {
 	conf := leakyClass("c", rate)
 	change(&conf)
 	return shaper.NewLiveClass(conf)
 }
 
-// What cannot work is refused when it is made, with what to write instead.
+// A constructor refuses a rate that cannot work, and says what to write instead.
 func TestErrors(t *testing.T) {
 	a, b := net.Pipe()
 	defer a.Close()
@@ -50,8 +50,8 @@ func TestErrors(t *testing.T) {
 		{conn, "20 messages/s", 0, `client: "20 messages/s" counts messages, and a stream has none: it would never limit; a rate here is like "1mbit"`},
 		{conn, "1mbit", 0, ""},
 		{class, "", 0, `client: "" is not a rate: it does not begin with a number; a rate is like "20mbit", "64KiB/s", "200 packets/s" or "120 connections/min"`},
-		{class, "20 messages/s", -1, `client: -1 is not a burst; it is from 0, for none, to 8796093022208`},
-		{class, "20 messages/s", 1<<43 + 1, `client: 8796093022209 is not a burst; it is from 0, for none, to 8796093022208`},
+		{class, "20 messages/s", -1, `client: -1 is not a burst; a burst is from 0, which is none, to 8796093022208`},
+		{class, "20 messages/s", 1<<43 + 1, `client: 8796093022209 is not a burst; a burst is from 0, which is none, to 8796093022208`},
 		{class, "20 messages/s", 1 << 43, ""},
 	} {
 		err := tt.make(tt.rate, tt.burst)
@@ -68,7 +68,7 @@ func text(err error) string {
 	return err.Error()
 }
 
-// A class that could never limit is an error where it is used, too.
+// Dial and Accept also refuse a class that would never limit.
 func TestUseOfAClassThatNeverLimits(t *testing.T) {
 	messages := limited("20 messages/s", func(*policy.Class) {})
 	packets := limited("20 packets/s", func(*policy.Class) {})
@@ -82,13 +82,13 @@ func TestUseOfAClassThatNeverLimits(t *testing.T) {
 	}
 }
 
-// Without a burst what leaves is even. A burst of three lets three go at once, and three
-// more once it has been idle.
+// Without a burst, messages leave evenly. A burst of three lets three leave at once, and three
+// more after a pause.
 func TestBurst(t *testing.T) {
 	const tenth = 100 * time.Millisecond
 	for _, tt := range []struct {
 		burst int
-		want  []time.Duration // of four at once
+		want  []time.Duration // when each of four messages leaves
 	}{
 		{0, []time.Duration{0, tenth, 2 * tenth, 3 * tenth}},
 		{1, []time.Duration{0, tenth, 2 * tenth, 3 * tenth}},
@@ -115,14 +115,14 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// The connections of a Dialer share what they write, and what they read.
+// The connections of a Dialer share one limit for reads and one for writes.
 func TestConnectionsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, err := NewDialer("14600B/s", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		const piece = 1460 // of which 10 leave in a second
+		const piece = 1460 // the rate is 10 pieces a second
 		start := time.Now()
 		done := make(chan time.Duration)
 		for range 2 {
@@ -165,7 +165,7 @@ func TestNewListener(t *testing.T) {
 	})
 }
 
-// With max_connections Accept waits until a connection is closed.
+// With max_connections, Accept waits until a connection is closed.
 func TestMaxConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		class := limited("1mbit", func(c *policy.Class) { c.MaxConnections = 2 })
@@ -189,8 +189,8 @@ func TestMaxConnections(t *testing.T) {
 	})
 }
 
-// Who finds max_connections open is refused if the class says so, or after max_wait, and
-// gives up with its context. None of them keeps a place.
+// A dial that finds max_connections open is refused at once if the class says so, else after
+// max_wait, or ends with its context. It keeps no place.
 func TestMaxConnectionsRefuses(t *testing.T) {
 	none := func(*policy.Class) {}
 	for _, tt := range []struct {
@@ -219,14 +219,14 @@ func TestMaxConnectionsRefuses(t *testing.T) {
 			}
 			p.leave(time.Now())
 			if p, err = d.open(t.Context(), "tcp", "192.0.2.1:1"); err != nil {
-				t.Errorf("%s: a place that is free: %v", tt.name, err)
+				t.Errorf("%s: the place is free, and open returns %v", tt.name, err)
 			}
 			p.leave(time.Now())
 		})
 	}
 }
 
-// Close ends an Accept that waits for a place.
+// Close ends an Accept that waits for max_connections.
 func TestListenerCloseWhileFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		class := limited("1mbit", func(c *policy.Class) { c.MaxConnections = 1 })
@@ -246,7 +246,7 @@ func TestListenerCloseWhileFull(t *testing.T) {
 	})
 }
 
-// A dial that fails leaves its place to others.
+// A dial that fails gives up its place.
 func TestDialThatFailsLeavesItsPlace(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -265,7 +265,7 @@ func TestDialThatFailsLeavesItsPlace(t *testing.T) {
 	}
 }
 
-// A class in all fields counts a connection once.
+// A class that is in all fields counts a connection once.
 func TestOneClassInAllFields(t *testing.T) {
 	class := limited("1gbit", func(c *policy.Class) { c.MaxConnections = 1 })
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -286,7 +286,7 @@ func TestOneClassInAllFields(t *testing.T) {
 	}
 }
 
-// A Dialer has no way to connect that its limits do not hold for.
+// A Dialer has no method that connects without its limits.
 func TestDialerHasNoOtherWay(t *testing.T) {
 	var names []string
 	for m := range reflect.TypeFor[*Dialer]().Methods() {
@@ -297,13 +297,13 @@ func TestDialerHasNoOtherWay(t *testing.T) {
 	}
 }
 
-// dialing is a base of a Dialer.
+// dialing is a ContextDialer made from a function.
 type dialing func() (net.Conn, error)
 
 func (d dialing) DialContext(context.Context, string, string) (net.Conn, error) { return d() }
 
-// NewDialer dials connections at its rate, on any base. What the base takes is not waited
-// for again.
+// A Dialer paces connections on any base. The time that the base takes to connect counts
+// towards the gap.
 func TestNewDialer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, err := NewDialer("2 connections/s", 0)
@@ -325,8 +325,8 @@ func TestNewDialer(t *testing.T) {
 	})
 }
 
-// A class that Apply has removed paces those who use it as before. It has places for them
-// once LetIn has been called.
+// A class that Apply has removed goes on pacing connections. It gives them places again once
+// LetIn has been called.
 func TestRemovedClass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		classes := shaper.New()

@@ -7,19 +7,21 @@ import (
 )
 
 // A Listener is a net.Listener whose connections share Limits. Accept holds one connection
-// until Limits.Open lets it go; those behind it wait in the kernel. It closes one that the
-// class refuses, and goes on to the next.
+// until Limits.Open lets it go; those behind it wait in the kernel. If the class refuses a
+// connection, Accept closes it and takes the next. Several goroutines may use a Listener at
+// the same time. Its fields may not change while it is in use.
 type Listener struct {
 	net.Listener
 	Limits Limits
 
-	once    sync.Once
-	closing *deadline
-	mu      sync.Mutex // one Accept at a time: each would hold a connection of its own
+	once    sync.Once  // makes closing
+	closing *deadline  // ends the wait of Accept; set by init, read by all
+	mu      sync.Mutex // held by Accept for as long as it takes: two would hold two connections
 }
 
-// NewListener returns l with a rate that its connections share: of the bytes that they
-// read, and as many that they write; or of connections that are accepted.
+// NewListener returns a Listener whose connections share a rate. A rate of bytes or packets
+// limits what they read together, and separately what they write together. A rate of
+// connections limits how many Accept returns. A burst of 0 is none.
 func NewListener(l net.Listener, rate string, burst int) (*Listener, error) {
 	limits, err := newLimits(rate, burst)
 	if err != nil {
@@ -31,7 +33,7 @@ func NewListener(l net.Listener, rate string, burst int) (*Listener, error) {
 	return &Listener{Listener: l, Limits: limits}, nil
 }
 
-// Accept implements net.Listener.
+// Accept implements net.Listener. After Close the error wraps net.ErrClosed.
 func (l *Listener) Accept() (net.Conn, error) {
 	l.init()
 	l.mu.Lock()
@@ -40,13 +42,13 @@ func (l *Listener) Accept() (net.Conn, error) {
 		return nil, l.failed(err)
 	}
 	for {
-		// A connection waits for the class once it is there. Leave that is taken ahead would
-		// be kept while nobody comes, and let one more through than the class allows.
+		// Accept first and then wait for the class. If it waited first, it would keep the
+		// leave while nobody comes, and let one connection more through than the class allows.
 		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		p, err := open(l.closing, l.Limits.Open, otherEnd(c.RemoteAddr()))
+		p, err := open(l.closing, l.Limits.Open, peerAt(c.RemoteAddr()))
 		if err == nil {
 			return wrap(c, l.Limits, p), nil
 		}
@@ -57,6 +59,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
+// failed returns the error of an Accept that failed.
 func (l *Listener) failed(err error) error {
 	return &net.OpError{Op: "accept", Net: networkOf(l.Addr()), Addr: l.Addr(), Err: err}
 }
@@ -65,8 +68,8 @@ func (l *Listener) init() {
 	l.once.Do(func() { l.closing = newDeadline() })
 }
 
-// Close implements net.Listener. It ends an Accept that waits, and closes the connection
-// that Accept holds.
+// Close implements net.Listener. It ends the wait of Accept, which closes the connection
+// that it holds.
 func (l *Listener) Close() error {
 	l.init()
 	l.closing.close()

@@ -26,7 +26,7 @@ func classOf(name string, algorithm policy.Algorithm, rate string) policy.Class 
 	return c
 }
 
-// bindUDP returns a socket of this machine.
+// bindUDP returns a UDP socket on the loopback address.
 func bindUDP(t *testing.T) *net.UDPConn {
 	t.Helper()
 	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})

@@ -10,14 +10,16 @@ import (
 	"shaper/shaper"
 )
 
-// A place is that of a connection among those that are open in a class.
+// A place is what a connection holds in Limits.Open while it is open: its bucket, if the
+// class has several, and a slot of max_connections.
 type place struct {
 	class *shaper.Class
 	slot  shaper.Slot
 }
 
-// open waits until one more connection may be open, and then until it may open. The
-// caller leaves the place when the connection is closed. A nil class has no places.
+// open waits for a slot of max_connections and then for the rate. The caller calls leave
+// when the connection closes. For a nil class it returns nil, which leave accepts. The error
+// is that of ctx or wraps a *shaper.RefusedError.
 func open(ctx context.Context, class *shaper.Class, who policy.Conn) (*place, error) {
 	if class == nil {
 		return nil, ctx.Err()
@@ -34,7 +36,8 @@ func open(ctx context.Context, class *shaper.Class, who policy.Conn) (*place, er
 	return p, nil
 }
 
-// acquire waits for a slot, as a session of the proxy does.
+// acquire waits for a slot by the rules of the proxy: it does not wait if overflow is
+// refuse, and no longer than max_wait.
 func (p *place) acquire(ctx context.Context) error {
 	acquired := make(slotOwner, 1)
 	if p.slot.Acquire(p.class, acquired) {
@@ -58,12 +61,13 @@ func (p *place) acquire(ctx context.Context) error {
 	}
 }
 
-// tooMany returns why a connection got no slot. Nobody knows when there is one.
+// tooMany returns the error of a connection that gets no slot. Its Retry is without end,
+// since nobody knows when a slot becomes free.
 func tooMany(reason error) error {
 	return fmt.Errorf("client: max_connections are open: %w", &shaper.RefusedError{Reason: reason, Retry: math.MaxInt64})
 }
 
-// leave gives up the place, or the wait for it.
+// leave gives up the place, or the wait for one.
 func (p *place) leave(now time.Time) {
 	if p == nil {
 		return
@@ -72,7 +76,8 @@ func (p *place) leave(now time.Time) {
 	p.class.Quit(now)
 }
 
-// slotOwner is told of a slot: a channel of capacity 1.
+// slotOwner receives a value when its slot is acquired. Its capacity is 1, so that the
+// sender never waits.
 type slotOwner chan struct{}
 
 // Acquired implements shaper.SlotOwner.

@@ -15,25 +15,29 @@ import (
 	"shaper/unit"
 )
 
-// A Transport is an http.RoundTripper whose requests wait for their class. It paces them
-// as it hands them to Base, which may have to connect first. The context of a request
-// ends its wait, and so does the Timeout of the http.Client.
+// A Transport is an http.RoundTripper whose requests wait for their class. It paces the
+// moments at which it hands them to Base, which may have to connect first. The context of a
+// request ends its wait, and so does the Timeout of the http.Client.
 //
-// If the server answers 429, or 503 with Retry-After, the caller gets that answer, and the
-// class pauses: for as long as Retry-After says, else for a second at first; at most for
-// its on_throttle.max, a minute by default. Whatever waits goes on in order after that.
+// If the server answers 429, or 503 with Retry-After, the caller gets that answer and the
+// class pauses. The pause is what Retry-After says, or without it a second at first. It is
+// at most on_throttle.max of the class, by default a minute. After it the waiting requests
+// go on in order.
 //
-// A request is in flight until Base fails or the caller has read the body of the answer
-// to its end or closed it; in_flight of the class bounds how many are. Each redirect is a
-// request. What Base sends again by itself, as http.Transport does if an idle connection
-// turns out to be closed, is not another one.
+// A request is in flight until Base fails or the caller reads the body of the answer to its
+// end or closes it. in_flight of the class bounds how many are. Each redirect is a request.
+// A request that Base repeats by itself, as http.Transport does if an idle connection turns
+// out to be closed, counts once.
+//
+// Several goroutines may use a Transport at the same time. Its fields may not change while
+// it is in use.
 type Transport struct {
 	Base  http.RoundTripper // nil: http.DefaultTransport
 	Class *shaper.Class     // of messages; nil limits nothing
 }
 
-// NewTransport returns a Transport on http.DefaultTransport, which sends requests at a
-// rate of messages.
+// NewTransport returns a Transport that sends requests through http.DefaultTransport at a
+// rate of messages. A burst of 0 is none.
 func NewTransport(rate string, burst int) (*Transport, error) {
 	class, err := NewClass(rate, burst)
 	if err != nil {
@@ -68,7 +72,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections closes those of Base, as http.Client.CloseIdleConnections asks it to.
+// CloseIdleConnections closes the idle connections of Base, if it can. http.Client calls it.
 func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.base().(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()
@@ -88,17 +92,17 @@ func (t *Transport) check() error {
 	case !t.Class.Counts(unit.Messages):
 		return neverLimits(t.Class, "a request is a message", "20 messages/s")
 	case t.Class.Policy().Per.By == policy.ByConnection:
-		return fmt.Errorf("client: %q has a bucket for each connection, and a request is none: it would never limit", t.Class.Name())
+		return fmt.Errorf("client: %q has a bucket for each connection, and a request is not a connection: it would never limit", t.Class.Name())
 	}
 	return nil
 }
 
-// send waits until the request may leave.
+// send waits until the request may leave, and returns it in flight.
 func (t *Transport) send(req *http.Request) (*request, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	address, _ := netip.ParseAddr(req.URL.Hostname()) // a name is not looked up
+	address, _ := netip.ParseAddr(req.URL.Hostname()) // the zero address for a name
 	who := policy.Conn{Destination: netip.AddrPortFrom(address, 0)}
 	r := &request{class: t.Class.Join(time.Now(), who)}
 	err := shaper.NewRequestWaiter(r.class).Wait(req.Context(), shaper.Cost{Messages: 1}, false)
@@ -109,14 +113,14 @@ func (t *Transport) send(req *http.Request) (*request, error) {
 	return r, nil
 }
 
-// A request is one in flight.
+// A request is a request in flight.
 type request struct {
-	class *shaper.Class
+	class *shaper.Class // its bucket, if Transport.Class has several
 	ended sync.Once
 }
 
-// answered tells the class what the head of the answer says about the rate. The request
-// ends with the body.
+// answered tells the class whether the answer says that requests come too fast. It makes
+// the end of the body the end of the request.
 func (r *request) answered(resp *http.Response) {
 	throttle := frame.HTTPThrottle(resp.StatusCode, []byte(resp.Header.Get("Retry-After")))
 	if throttle.Limited {
@@ -124,14 +128,14 @@ func (r *request) answered(resp *http.Response) {
 		r.class.Throttled(now, throttle.Pause(now), strconv.Itoa(resp.StatusCode))
 	}
 	if resp.Body == nil || resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {
-		r.end(!throttle.Limited) // after 101 the body is a connection, and no answer
+		r.end(!throttle.Limited) // after 101 the body is a connection, not an answer
 		return
 	}
 	resp.Body = &answer{ReadCloser: resp.Body, request: r, ok: !throttle.Limited}
 }
 
-// end says that the request has its answer, or gets none. ok says that it was not too
-// fast.
+// end ends the request once: its answer has ended, or there is none. ok is false if the
+// answer says "too fast", or if there is none.
 func (r *request) end(ok bool) {
 	r.ended.Do(func() {
 		now := time.Now()
@@ -140,11 +144,11 @@ func (r *request) end(ok bool) {
 	})
 }
 
-// An answer is the body of an answer. Its end is that of the request.
+// An answer is the body of an HTTP response. When it ends, the request ends.
 type answer struct {
 	io.ReadCloser
 	request *request
-	ok      bool
+	ok      bool // the server did not say "too fast"
 }
 
 // Read implements io.Reader.

@@ -19,12 +19,12 @@ import (
 	"shaper/shaper"
 )
 
-// server is a base of a Transport: it answers at once.
+// server is the Base of a Transport. It answers at once.
 type server func(*http.Request) (*http.Response, error)
 
 func (s server) RoundTrip(req *http.Request) (*http.Response, error) { return s(req) }
 
-// response returns one with a body, and the fields that are given in pairs.
+// response returns a response with a body and with header fields, which come in pairs.
 func response(status int, fields ...string) *http.Response {
 	r := &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("answer"))}
 	for pair := range slices.Chunk(fields, 2) {
@@ -33,12 +33,12 @@ func response(status int, fields ...string) *http.Response {
 	return r
 }
 
-// recorder is a server that remembers when requests have come since it was made.
+// recorder is a server that records when requests come, from when it was made.
 type recorder struct {
 	start time.Time
 	mu    sync.Mutex
 	at    []time.Duration
-	reply func(n int) *http.Response // to the request of that number, from 0
+	reply func(n int) *http.Response // the answer to request n, from 0
 }
 
 func record(reply func(n int) *http.Response) *recorder {
@@ -61,7 +61,7 @@ func (r *recorder) want(t *testing.T, want ...time.Duration) {
 
 func ok(int) *http.Response { return response(200) }
 
-// get asks once and reads the answer.
+// get sends one request and reads the answer.
 func get(t *testing.T, c *http.Client) (status int) {
 	t.Helper()
 	resp, err := c.Get("http://api.example/")
@@ -75,7 +75,7 @@ func get(t *testing.T, c *http.Client) (status int) {
 	return resp.StatusCode
 }
 
-// newClient returns a client on a base, and the class of its requests.
+// newClient returns a client with a Transport on base, and the class of its requests.
 func newClient(base http.RoundTripper, rate string, change func(*policy.Class)) (*http.Client, *shaper.Class) {
 	class := limited(rate, change)
 	return &http.Client{Transport: &Transport{Base: base, Class: class}}, class
@@ -83,7 +83,7 @@ func newClient(base http.RoundTripper, rate string, change func(*policy.Class)) 
 
 func plain(*policy.Class) {}
 
-// Requests reach the server one by one, however many are made at once.
+// Requests that are made at once reach the server one by one.
 func TestTransportPaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, err := NewTransport("20 messages/s", 0)
@@ -103,9 +103,8 @@ func TestTransportPaces(t *testing.T) {
 	})
 }
 
-// A server that says "too fast" gets nothing until it wants more, by the seconds or by
-// the clock. If it does not say when, the pause is a second, and doubles until something
-// succeeds.
+// A server that says "too fast" gets no request before the time that it names, in seconds or
+// as a date. If it names none, the pause is a second, and doubles until a request succeeds.
 func TestTransportPauses(t *testing.T) {
 	const s = time.Second
 	for _, tt := range []struct {
@@ -140,7 +139,7 @@ func TestTransportPauses(t *testing.T) {
 	}
 }
 
-// Whatever waits when the server says "too fast" waits for the end of the pause, in order.
+// Requests that wait when the server says "too fast" leave in order after the pause.
 func TestTransportPausesWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := record(func(n int) *http.Response {
@@ -159,7 +158,7 @@ func TestTransportPausesWhatWaits(t *testing.T) {
 	})
 }
 
-// A context ends the wait, and so does the client's timeout. The body is closed, nothing
+// A context ends the wait, and so does the client's timeout. Then the body is closed, nothing
 // is sent and nothing is charged.
 func TestTransportGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -171,16 +170,16 @@ func TestTransportGivesUp(t *testing.T) {
 		body := &closing{Reader: strings.NewReader("body")}
 		req, _ := http.NewRequestWithContext(canceled, "POST", "http://api.example/", body)
 		if _, err := client.Do(req); !errors.Is(err, context.Canceled) {
-			t.Errorf("a request that is cancelled: %v", err)
+			t.Errorf("a cancelled request returns %v", err)
 		}
 		if !body.closed.Load() {
-			t.Error("the body of a request that is cancelled is not closed")
+			t.Error("the body of a cancelled request is not closed")
 		}
 		client.Timeout = time.Second
 		_, err := client.Get("http://api.example/")
 		var late *url.Error
 		if !errors.As(err, &late) || !late.Timeout() {
-			t.Errorf("a request that waits for too long: %v", err)
+			t.Errorf("a request that waits longer than the client's timeout returns %v", err)
 		}
 		client.Timeout = 0
 		get(t, client)
@@ -198,7 +197,7 @@ type closing struct {
 
 func (c *closing) Close() error { c.closed.Store(true); return nil }
 
-// A class that refuses says so, and when there is room.
+// A refused request gets an error that says when there is room.
 func TestTransportRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := record(ok)
@@ -213,13 +212,13 @@ func TestTransportRefuses(t *testing.T) {
 	})
 }
 
-// A request is in flight until its answer has ended, in each way that it can.
+// A request is in flight until its answer ends, whichever way it ends.
 func TestTransportInFlight(t *testing.T) {
 	failed := errors.New("no connection")
 	for _, tt := range []struct {
 		name string
 		base server
-		end  func(*http.Response) // how the caller ends the answer; nil: it has ended already
+		end  func(*http.Response) // ends the answer; nil: it has already ended
 	}{
 		{"read", func(*http.Request) (*http.Response, error) { return response(200), nil }, func(r *http.Response) { io.ReadAll(r.Body) }},
 		{"closed", func(*http.Request) (*http.Response, error) { return response(200), nil }, func(r *http.Response) { r.Body.Close() }},
@@ -249,7 +248,7 @@ func TestTransportInFlight(t *testing.T) {
 	}
 }
 
-// With in_flight requests wait for answers to others to end.
+// With in_flight, a request waits until the answer to another ends.
 func TestTransportBoundsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := record(ok)
@@ -287,7 +286,7 @@ func TestTransportCountsRedirects(t *testing.T) {
 	})
 }
 
-// A class with a bucket for each destination has one for each address.
+// A class with a bucket for each destination has one bucket for each address.
 func TestTransportByDestination(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := record(ok)
@@ -303,7 +302,7 @@ func TestTransportByDestination(t *testing.T) {
 	})
 }
 
-// A request has no source here: with a bucket for each source all requests share one.
+// A request has no source: in a class with a bucket for each source, all requests share one.
 func TestTransportBySource(t *testing.T) {
 	for _, by := range []policy.PerKind{policy.BySource, policy.BySourcePort} {
 		synctest.Test(t, func(t *testing.T) {
@@ -331,7 +330,7 @@ func TestTransportClass(t *testing.T) {
 	}
 	client, _ = newClient(base, "1 messages/s", func(c *policy.Class) { c.Per.By = policy.ByConnection })
 	_, err = client.Get("http://api.example/")
-	if want := `Get "http://api.example/": client: "c" has a bucket for each connection, and a request is none: it would never limit`; text(err) != want {
+	if want := `Get "http://api.example/": client: "c" has a bucket for each connection, and a request is not a connection: it would never limit`; text(err) != want {
 		t.Errorf("a class by connection: %v", err)
 	}
 }
@@ -349,14 +348,14 @@ func TestTransportClosesIdleConnections(t *testing.T) {
 	client := &http.Client{Transport: &Transport{Base: base}}
 	client.CloseIdleConnections()
 	if base.closed != 1 {
-		t.Errorf("they are closed %d times", base.closed)
+		t.Errorf("the idle connections of Base are closed %d times, want once", base.closed)
 	}
-	client.Transport = &Transport{Base: server(nil)} // which has none
+	client.Transport = &Transport{Base: server(nil)} // it cannot close idle connections
 	client.CloseIdleConnections()
 }
 
-// Over sockets: the server sees no two requests closer than the rate allows on average,
-// and no more at once than in_flight.
+// Over real sockets, requests reach the server no faster than the rate on average, and no
+// more than in_flight are there at once.
 func TestTransportOverSockets(t *testing.T) {
 	var now, most atomic.Int32
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

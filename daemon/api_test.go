@@ -19,7 +19,7 @@ import (
 	"shaper/stats"
 )
 
-// raw sends one request as a stranger to our Client would.
+// raw sends one request without our Client.
 func raw(p *process, method, path, body string) (status int, text string) {
 	p.t.Helper()
 	client := http.Client{Timeout: patience, Transport: &http.Transport{
@@ -58,12 +58,12 @@ func TestAPI(t *testing.T) {
 		{"POST", "/v1/reload", "", 200, `"changes": []`},
 		{"POST", "/v1/reload", `{"rollback_after": "5m"}`, 200, `"rollback_at"`},
 		{"POST", "/v1/confirm", `{"rollback_after": "5m"}`, 400, "unknown field"},
-		{"POST", "/v1/confirm", `{}}`, 400, "behind the JSON value"},
+		{"POST", "/v1/confirm", `{}}`, 400, "text follows the JSON value"},
 		{"POST", "/v1/confirm", "", 200, `"hash"`},
 		{"POST", "/v1/confirm", "", 409, `"code": "state"`},
 		{"POST", "/v1/reload", `{"rollback_after": "soon"}`, 400, "is not a duration"},
 		{"POST", "/v1/reload", `{"rollback": "5m"}`, 400, "unknown field"},
-		{"POST", "/v1/reload", `{} {}`, 400, "behind the JSON value"},
+		{"POST", "/v1/reload", `{} {}`, 400, "text follows the JSON value"},
 		{"POST", "/v1/reload", `[` + strings.Repeat(" ", maxBody), 400, "too large"},
 		{"POST", "/v1/explain", `{"source": "127.0.0.1"}`, 200, `"why"`},
 		{"POST", "/v1/explain", ``, 400, "is not an address"},
@@ -86,7 +86,7 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-// What GET /v1/policy answers is a policy: what it says it can read.
+// The answer of GET /v1/policy decodes into the policy of the file.
 func TestPolicyRoundTrip(t *testing.T) {
 	p := begin(t, base)
 	_, text := raw(p, "GET", "/v1/policy", "")
@@ -99,11 +99,11 @@ func TestPolicyRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	if changes := policy.Diff(want, &got); len(changes) != 0 || got.Hash != want.Hash {
-		t.Errorf("it differs from the file: %v", changes)
+		t.Errorf("the answer differs from the file: %v", changes)
 	}
 }
 
-// More clients than may connect at once are served one after another.
+// A client above maxConnections is served when another has closed its connection.
 func TestMaxConnections(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -127,17 +127,17 @@ func TestMaxConnections(t *testing.T) {
 	}
 	first, second := <-accepted, <-accepted
 	if len(b.taken) != 2 {
-		t.Fatalf("%d connections are counted", len(b.taken))
+		t.Fatalf("%d connections are counted, want 2", len(b.taken))
 	}
 	first.Close()
-	first.Close() // counts once
+	first.Close() // the second Close makes no more room
 	(<-accepted).Close()
 	second.Close()
 	b.Close()
 	<-ended
 }
 
-// Closing wakes an Accept that waits for room.
+// Close ends an Accept that waits for room.
 func TestBoundedCloseWhileFull(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -165,11 +165,11 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// Who is not let in is told so, whatever is asked, and nothing happens.
+// A caller who is not allowed gets "forbidden", and the request has no effect.
 func TestForbidden(t *testing.T) {
 	served := false
-	h := answers(func(caller, *http.Request) (any, error) { served = true; return nil, nil })
-	for _, id := range []any{nil, identified{err: errors.New("user 65534 may not")}} {
+	h := jsonHandler(func(caller, *http.Request) (any, error) { served = true; return nil, nil })
+	for _, id := range []any{nil, identity{err: errors.New("user 65534 may not")}} {
 		answer := httptest.NewRecorder()
 		request := httptest.NewRequest("POST", "/v1/reload", nil)
 		h.ServeHTTP(answer, request.WithContext(context.WithValue(t.Context(), callerKey{}, id)))
@@ -180,11 +180,11 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// What no handler is meant by is answered in JSON as well, and to nobody else.
+// A request that no handler takes is also answered in JSON, and only to callers who are allowed.
 func TestNoHandler(t *testing.T) {
 	mux := http.NewServeMux()
-	mux.Handle("GET /v1/a", answers(func(caller, *http.Request) (any, error) { return struct{}{}, nil }))
-	mux.Handle("PATCH /v1/a", answers(func(caller, *http.Request) (any, error) { return struct{}{}, nil }))
+	mux.Handle("GET /v1/a", jsonHandler(func(caller, *http.Request) (any, error) { return struct{}{}, nil }))
+	mux.Handle("PATCH /v1/a", jsonHandler(func(caller, *http.Request) (any, error) { return struct{}{}, nil }))
 	for _, c := range []struct {
 		id             any
 		method, path   string
@@ -192,12 +192,12 @@ func TestNoHandler(t *testing.T) {
 		code           Code
 		message, allow string
 	}{
-		{identified{}, "GET", "/v1/a", 200, "", "", ""},
-		{identified{}, "POST", "/v1/a", 405, CodeUsage, `"/v1/a" does not take "POST"; it takes GET, HEAD, PATCH`, "GET, HEAD, PATCH"},
-		{identified{}, "GET", "/v1/b", 404, CodeNotFound, `there is no "/v1/b"`, ""},
-		{identified{}, "GET", "/v1/a/", 404, CodeNotFound, `there is no "/v1/a/"`, ""},
-		{identified{}, "GET", "/v1//a", 404, CodeNotFound, `there is no "/v1//a"`, ""}, // a mux would redirect
-		{nil, "GET", "/v1/b", 403, CodeForbidden, "who is asking is not known", ""},
+		{identity{}, "GET", "/v1/a", 200, "", "", ""},
+		{identity{}, "POST", "/v1/a", 405, CodeUsage, `"/v1/a" does not take "POST"; it takes GET, HEAD, PATCH`, "GET, HEAD, PATCH"},
+		{identity{}, "GET", "/v1/b", 404, CodeNotFound, `there is no "/v1/b"`, ""},
+		{identity{}, "GET", "/v1/a/", 404, CodeNotFound, `there is no "/v1/a/"`, ""},
+		{identity{}, "GET", "/v1//a", 404, CodeNotFound, `there is no "/v1//a"`, ""}, // a mux alone would redirect
+		{nil, "GET", "/v1/b", 403, CodeForbidden, "the caller is not known", ""},
 	} {
 		got := httptest.NewRecorder()
 		request := httptest.NewRequest(c.method, c.path, nil)
@@ -210,8 +210,8 @@ func TestNoHandler(t *testing.T) {
 	}
 }
 
-// Readers and changers at the same time: each answer is whole, and at the end
-// the file is in force. Its worth is with -race.
+// While clients read and change at the same time, each answer is whole. At the end the file is in
+// force. This test is meant for -race.
 func TestConcurrentRequests(t *testing.T) {
 	p := begin(t, base)
 	var wg sync.WaitGroup
@@ -254,7 +254,7 @@ func TestConcurrentRequests(t *testing.T) {
 	wg.Wait()
 	mustReload(p)
 	if got := p.rate("slow"); got != "64KiB/s" {
-		t.Errorf("at the end the rate is %s", got)
+		t.Errorf("at the end the rate is %s, which is not that of the file", got)
 	}
 }
 
@@ -271,7 +271,7 @@ func TestWaysIn(t *testing.T) {
 		{"", 0, "web:80 web:8080 sms:2775"},
 		{"web", 0, "web:80 web:8080"},
 		{"", 8080, "web:8080"},
-		{"sms", 9, "sms:9"}, // what if it listened there
+		{"sms", 9, "sms:9"}, // as if it listened there
 		{"", 9, "no listener listens on port 9; listeners: web, sms"},
 		{"ftp", 0, `there is no listener "ftp"; listeners: web, sms`},
 	} {
@@ -305,8 +305,8 @@ func TestParseSource(t *testing.T) {
 	}
 }
 
-// A rule by destination is explained with the addresses that the upstreams have.
-func TestDestinationsOf(t *testing.T) {
+// For rules by destination, explain resolves the upstreams in the order of the list.
+func TestUpstreamAddresses(t *testing.T) {
 	four, six := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")
 	for _, c := range []struct {
 		l    policy.Listener
@@ -320,7 +320,7 @@ func TestDestinationsOf(t *testing.T) {
 		{policy.Listener{Upstream: []string{"10.9.8.7:25", "10.9.8.6:25"}, Protocol: policy.UDP}, "10.9.8.7:25 at 10.9.8.7:25; "},
 	} {
 		got := ""
-		for _, d := range destinationsOf(t.Context(), c.l) {
+		for _, d := range upstreamAddressesOf(t.Context(), c.l) {
 			got += d.upstream + " at " + d.addr.String() + "; "
 		}
 		if got != c.want {
@@ -329,7 +329,7 @@ func TestDestinationsOf(t *testing.T) {
 	}
 }
 
-// What a session gets that fails over is explained behind the first.
+// An explanation has the class for the first upstream, and after it those for failing over.
 func TestExplainFailOver(t *testing.T) {
 	p, _, err := policy.Parse("t.toml", []byte(`
 [class.first]
@@ -348,7 +348,7 @@ class       = "second"
 		t.Fatal(err)
 	}
 	way := policy.Conn{Listener: "l", Source: netip.MustParseAddrPort("10.1.1.1:0"), Port: 1}
-	e := explainEach(policy.Compile(p), way, destinationsOf(t.Context(), p.Listeners[0]), policy.Fields{})
+	e := explainWay(policy.Compile(p), way, upstreamAddressesOf(t.Context(), p.Listeners[0]), policy.Fields{})
 	want := `class first: no rule matches, so it is the class of listener "l"
   not rule 1 (t.toml:10): destination 10.0.0.1 is not in 10.0.0.2/32
   failed over to 10.0.0.2:2: class second: rule 1 (t.toml:10): destination 10.0.0.2 is in 10.0.0.2/32

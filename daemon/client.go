@@ -18,8 +18,9 @@ import (
 	"shaper/unit"
 )
 
-// Client asks a running daemon over its control socket. A method returns
-// [*Error] where the daemon refuses, and ErrUnreachable where none answers.
+// Client asks a running daemon through its control socket. A method returns an [*Error] if
+// the daemon refuses, and an error that wraps [ErrUnreachable] if no daemon answers. Several
+// goroutines may use a Client at the same time.
 type Client struct {
 	path string
 	http *http.Client
@@ -28,7 +29,7 @@ type Client struct {
 // ErrUnreachable says that no daemon answers on the control socket.
 var ErrUnreachable = errors.New("the daemon is not reachable")
 
-// NewClient returns a client for the control socket at a path.
+// NewClient returns a client for the control socket at a path. It does not connect yet.
 func NewClient(path string) *Client {
 	dialer := net.Dialer{}
 	return &Client{path: path, http: &http.Client{
@@ -40,12 +41,12 @@ func NewClient(path string) *Client {
 	}}
 }
 
-// Status returns what the daemon is doing.
+// Status returns the state of the daemon, without its classes.
 func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	return s, c.ask(ctx, "GET", "/v1/status", nil, &s)
 }
 
-// Classes returns all classes, in the order of their names.
+// Classes returns all classes, sorted by name.
 func (c *Client) Classes(ctx context.Context) (all []Class, err error) {
 	return all, c.ask(ctx, "GET", "/v1/classes", nil, &all)
 }
@@ -60,20 +61,20 @@ func (c *Client) CloseSession(ctx context.Context, id uint64) error {
 	return c.ask(ctx, "DELETE", "/v1/sessions/"+strconv.FormatUint(id, 10), nil, nil)
 }
 
-// Reload has the daemon read its policy file again, and returns when that is
-// in force. With a rollback time above 0 it is undone after it, unless Confirm
-// comes before.
+// Reload makes the daemon read its policy file again, and returns when the policy is in
+// force. If rollback is above 0, the daemon undoes the reload after that time unless Confirm
+// comes first.
 func (c *Client) Reload(ctx context.Context, rollback time.Duration) (done Reloaded, err error) {
 	return done, c.ask(ctx, "POST", "/v1/reload", ReloadRequest{unit.Duration(rollback)}, &done)
 }
 
-// Confirm keeps what the last reload has put in force.
+// Confirm keeps what the last reload has put in force, for good.
 func (c *Client) Confirm(ctx context.Context) (done Confirmed, err error) {
 	return done, c.ask(ctx, "POST", "/v1/confirm", nil, &done)
 }
 
-// Set changes a class until the next reload, or for a time if that is above 0.
-// Values are as in the policy file: {"rate": "20mbit"}.
+// Set changes a class until the next reload, or for the time lasts if that is above 0. Values
+// are written as in the policy file: {"rate": "20mbit"}.
 func (c *Client) Set(ctx context.Context, class string, values map[string]string, lasts time.Duration) (done Changed, err error) {
 	body := map[string]string{}
 	for key, value := range values {
@@ -85,28 +86,28 @@ func (c *Client) Set(ctx context.Context, class string, values map[string]string
 	return done, c.ask(ctx, "PATCH", "/v1/classes/"+url.PathEscape(class), body, &done)
 }
 
-// Shadow returns what the policy in the shadow would do.
+// Shadow returns what the policy in the shadow would have done. File is "" if there is none.
 func (c *Client) Shadow(ctx context.Context) (s Shadow, err error) {
 	return s, c.ask(ctx, "GET", "/v1/shadow", nil, &s)
 }
 
-// StartShadow runs a policy in the shadow of the one in force.
+// StartShadow runs a policy in the shadow of the one in force. It replaces one that runs there.
 func (c *Client) StartShadow(ctx context.Context, request ShadowRequest) (s Shadow, err error) {
 	return s, c.ask(ctx, "POST", "/v1/shadow", request, &s)
 }
 
-// StopShadow ends it, and returns what it would have done.
+// StopShadow ends the policy in the shadow, and returns what it would have done.
 func (c *Client) StopShadow(ctx context.Context) (s Shadow, err error) {
 	return s, c.ask(ctx, "DELETE", "/v1/shadow", nil, &s)
 }
 
-// Explain returns which rule and class a client gets, for each way in that the
-// request leaves open.
+// Explain returns which rule and class a client gets, for each listener and port that the
+// request allows.
 func (c *Client) Explain(ctx context.Context, request ExplainRequest) (all []policy.Explanation, err error) {
 	return all, c.ask(ctx, "POST", "/v1/explain", request, &all)
 }
 
-// ask sends one request and reads the answer into the value that into points to.
+// ask sends one request. It reads the answer into what into points to, unless into is nil.
 func (c *Client) ask(ctx context.Context, method, path string, body, into any) error {
 	var text []byte
 	if body != nil {
@@ -136,8 +137,8 @@ func (c *Client) ask(ctx context.Context, method, path string, body, into any) e
 	return nil
 }
 
-// unreachable says why no daemon answered. A socket that may not be opened is
-// not one that is not there.
+// unreachable returns the error for a request that got no answer. If the socket may not be
+// opened, that is the error, and not ErrUnreachable.
 func (c *Client) unreachable(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -149,9 +150,10 @@ func (c *Client) unreachable(err error) error {
 	return fmt.Errorf("%w at %s: %w", ErrUnreachable, c.path, err)
 }
 
+// refusal returns the error that an answer holds.
 func refusal(response *http.Response) error {
 	e := &Error{Code: CodeFailed}
-	text, err := io.ReadAll(response.Body) // every mistake of a large file
+	text, err := io.ReadAll(response.Body) // it may be long: a line for each mistake of a large file
 	if err != nil {
 		return err
 	}

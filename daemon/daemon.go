@@ -1,8 +1,3 @@
-// Package daemon is the running process: it puts a policy file in force, reads
-// it again when asked, answers on the control socket, shows metrics and health,
-// and drains when it is told to stop.
-//
-// [Run] is the process. [Client] asks a running one, over its control socket.
 package daemon
 
 import (
@@ -18,39 +13,40 @@ import (
 	"shaper/shaper"
 )
 
-// Options is what Run has to know.
+// Options are the arguments of Run. Path and Log are required.
 type Options struct {
-	Path    string // the policy file; it is read again at each reload
+	Path    string // the policy file; each reload reads it again
 	Version string
 	Log     *slog.Logger
-	// Signals are obeyed: SIGHUP reloads, any other stops, a second one stops
-	// at once.
+	// Signals control the daemon: SIGHUP reloads, any other signal stops, and a second
+	// one stops at once.
 	Signals <-chan os.Signal
-	// Ready is called once, when the policy is in force. It may be nil.
+	// Run calls Ready once, when the policy is in force. nil: it calls nothing.
 	Ready func(Status, *policy.Policy)
 }
 
-// daemon is the process: one keeper of the policy, and the actors around it.
+// daemon is the process: the keeper of the policy, and the actors around it.
 type daemon struct {
+	// Set by newDaemon, read by all.
 	Options
 	started time.Time
-	notify  func(state ...string)
+	notify  func(state ...string) // tells the service manager
 
-	shaper  *shaper.Shaper
-	server  *conn.Server
-	sockets *sockets
-	keeper  *keeper
-	meter   *meter
+	shaper *shaper.Shaper
+	server *conn.Server
+	engine *liveEngine
+	keeper *keeper
+	meter  *meter
 
-	candidate candidate
+	candidate candidate // has a lock of its own
 
-	draining    atomic.Bool
-	interrupted chan struct{}
+	draining    atomic.Bool   // set once, by drain
+	interrupted chan struct{} // closed when an actor has ended
 }
 
-// Run puts the policy in force and runs until a signal stops it, or until it
-// cannot go on. Where the policy cannot be put in force, nothing has been
-// started and the error is [policy.Errors], or what could not be bound.
+// Run puts the policy in force and runs until a signal or a failure stops it. If the policy
+// cannot come into force, Run starts nothing and returns its mistakes as [policy.Errors],
+// or why it cannot be read, bound or put into the kernel; [CodeOf] tells these apart.
 func Run(o Options) error {
 	d, err := newDaemon(o)
 	if err != nil {
@@ -61,62 +57,65 @@ func Run(o Options) error {
 		d.abandon()
 		return err
 	}
-	d.sayReady()
+	d.announceReady()
 	return d.run()
 }
 
+// newDaemon returns a daemon without a policy. The caller closes its shaper, and calls run or
+// abandon.
 func newDaemon(o Options) (d *daemon, err error) {
 	d = &daemon{Options: o, started: time.Now(), notify: notifier(o.Log), shaper: shaper.New(), interrupted: make(chan struct{})}
 	if d.server, err = conn.NewServer(d.shaper, inherited(), o.Log); err != nil {
 		d.shaper.Close()
 		return nil, err
 	}
-	d.sockets = &sockets{shaper: d.shaper, server: d.server, kernel: newKernel(o.Log), log: o.Log, api: d.controlHandler(), web: d.webHandler()}
-	d.keeper = newKeeper(o.Path, d.sockets, o.Log, d.notify)
+	d.engine = &liveEngine{shaper: d.shaper, server: d.server, kernel: newKernel(o.Log), log: o.Log, api: d.controlHandler(), web: d.webHandler()}
+	d.keeper = newKeeper(o.Path, d.engine, o.Log, d.notify)
 	d.meter = &meter{classes: d.shaper.Classes}
 	return d, nil
 }
 
-// abandon ends what newDaemon has started.
+// abandon stops what newDaemon has started.
 func (d *daemon) abandon() {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
 	d.server.Shutdown(now)
 }
 
-func (d *daemon) sayReady() {
+// announceReady says that the policy is in force: to the log, the service manager and Ready.
+func (d *daemon) announceReady() {
 	s := d.status()
 	d.Log.Info("policy in force", "file", s.Policy, "hash", s.PolicyHash, "classes", len(s.Classes),
 		"listeners", len(s.Listeners), "warnings", len(s.Warnings))
 	for _, w := range s.Warnings {
 		d.Log.Warn(w.Error())
 	}
-	d.notify("READY=1", inForce(s.PolicyHash))
+	d.notify("READY=1", inForceState(s.PolicyHash))
 	if d.Ready != nil {
 		d.Ready(s, d.keeper.view.Load().policy)
 	}
 }
 
-// run runs the actors until one of them ends: that which obeys the signals,
-// unless something has failed.
+// run runs the actors until one of them ends. Unless something fails, that is obey.
 func (d *daemon) run() error {
 	actors := []actor{
 		{execute: d.obey, interrupt: func() { close(d.interrupted) }},
 		until(d.keeper.run),
 		until(d.meter.run),
-		until(d.sockets.kernel.run),
-		until(new(tidy).run),
+		until(d.engine.kernel.run),
+		until(new(scavenger).run),
 	}
 	if period := watchdogPeriod(d.Log); period > 0 {
 		actors = append(actors, until(watchdog{period, d.probe, d.notify, d.Log}.run))
 	}
 	err := runAll(actors...)
-	d.sockets.close()
+	d.engine.close()
 	return err
 }
 
-// probe passes bytes through all that traffic passes. While the daemon drains
-// there is nothing left that accepts; the deadline of the drain is bound enough.
+// probe sends bytes the way that traffic takes and returns an error if they do not pass.
+// While the daemon drains, nothing accepts and probe always succeeds: the drain time bounds
+// how long that lasts.
 func (d *daemon) probe(ctx context.Context) error {
 	if d.draining.Load() {
 		return nil
@@ -124,15 +123,15 @@ func (d *daemon) probe(ctx context.Context) error {
 	return d.server.Probe(ctx)
 }
 
-// obey follows the signals, and returns when everything is drained. It never
-// waits for a reload: a file that is slow to read must not hold up a stop, and
-// what comes while one is under way is one more.
+// obey acts on signals until one of them stops the daemon, or an actor ends. It returns when
+// the daemon has drained. It never waits for a reload, since a file that is slow to read must
+// not delay a stop. All SIGHUPs that come during a reload make one more reload.
 func (d *daemon) obey() error {
 	reloads := make(chan struct{}, 1)
 	defer close(reloads)
-	go func() { // it ends with the process where the file never ends
+	go func() { // if a read never ends, this ends with the process
 		for range reloads {
-			d.keeper.reload(bySignal, 0) // which logs how it went
+			d.keeper.reload(bySignal, 0) // it logs its outcome
 		}
 	}()
 	for {
@@ -144,7 +143,7 @@ func (d *daemon) obey() error {
 			}
 			select {
 			case reloads <- struct{}{}:
-			default: // one waits already
+			default: // a reload waits already
 			}
 		case <-d.interrupted:
 			d.drain("an actor has ended")
@@ -153,8 +152,8 @@ func (d *daemon) obey() error {
 	}
 }
 
-// drain stops accepting, lets open sessions go on for the drain time of the
-// policy, and resets the rest. A second signal resets them at once.
+// drain stops accepting, lets open sessions go on for the drain time of the policy, and then
+// resets those that remain. A second signal resets them at once.
 func (d *daemon) drain(why string) {
 	d.draining.Store(true)
 	d.keeper.stop()

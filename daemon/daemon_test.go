@@ -36,12 +36,12 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// The status has what the sessions have, also where no class counts it; and what a
-// child and its account count, once.
+// The totals are those of the sessions: they have bytes that no class counts, and count bytes
+// once that a class and its parent both count.
 func TestTotalsAreThoseOfSessions(t *testing.T) {
 	p := begin(t, strings.Replace(base, "[class.slow]\n", "[class.account]\nrate = \"1MiB/s\"\n[class.slow]\nparent = \"account\"\n", 1))
-	p.dial("echo") // has no return_class
-	eventually(t, "both ways are counted", func() bool { return p.mustStatus().Totals.Sent[stats.Downstream].Bytes == 1 })
+	p.dial("echo") // it has no return_class
+	eventually(t, "both directions are counted", func() bool { return p.mustStatus().Totals.Sent[stats.Downstream].Bytes == 1 })
 	sessions, err := p.Sessions(t.Context())
 	if err != nil || len(sessions) != 1 {
 		t.Fatalf("%v, %v", sessions, err)
@@ -77,8 +77,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// A class goes from one algorithm to the next while it is in use, and each shows
-// what it has.
+// `set` changes the algorithm of a class in use. The class then shows the keys of its algorithm.
 func TestSetAlgorithm(t *testing.T) {
 	p := begin(t, base)
 	p.dial("echo")
@@ -91,7 +90,7 @@ func TestSetAlgorithm(t *testing.T) {
 		{map[string]string{"algorithm": "sliding-log", "window": "10s"}, "", "10s"},
 		{map[string]string{"algorithm": "sliding-window"}, "", "1s"},
 	} {
-		if _, err := p.Reload(t.Context(), 0); err != nil { // what was set before has ended
+		if _, err := p.Reload(t.Context(), 0); err != nil { // it ends the set before
 			t.Fatal(err)
 		}
 		if _, err := p.Set(t.Context(), "slow", c.values, 0); err != nil {
@@ -108,7 +107,7 @@ func TestSetAlgorithm(t *testing.T) {
 	}
 }
 
-// The classes of a tree say so, and a reload moves them while a session goes on.
+// Classes show their parents, and a reload moves a class to another parent while a session goes on.
 func TestClassesOfATree(t *testing.T) {
 	tree := strings.Replace(base, "[class.slow]", "[class.slow]\nparent = \"uplink\"\nceil = \"1MiB/s\"\npriority = 2\nweight = 3", 1) +
 		"[class.uplink]\nrate = \"2MiB/s\"\n"
@@ -134,7 +133,7 @@ func TestClassesOfATree(t *testing.T) {
 	}
 }
 
-// A class of rate 0 lets nothing go, and JSON can say so.
+// A class of rate 0 never drains, and JSON can express that.
 func TestBlockedClass(t *testing.T) {
 	p := begin(t, strings.Replace(base, `"64KiB/s"`, `"0B/s"`, 1))
 	c, err := net.Dial("tcp", p.address("echo"))
@@ -174,7 +173,7 @@ func TestSessions(t *testing.T) {
 	wantLines(t, p.log.String(), fmt.Sprintf(`msg="close session" by="uid=%d pid=%d"`, os.Getuid(), os.Getpid()))
 }
 
-// Five mistakes: five errors with their positions, and the old policy stays.
+// A file with five mistakes gives five errors with positions, and the old policy stays.
 func TestReloadWithMistakes(t *testing.T) {
 	p := begin(t, base)
 	c := p.dial("echo")
@@ -186,7 +185,7 @@ func TestReloadWithMistakes(t *testing.T) {
 	}
 	for _, m := range refused.Errors {
 		if !strings.HasPrefix(m.Error(), fmt.Sprintf("%s:%d:%d: ", p.path, m.Line, m.Column)) || m.Line == 0 || m.Allowed == "" {
-			t.Errorf("a mistake without its place: %v", m)
+			t.Errorf("a mistake has no position: %v", m)
 		}
 	}
 	p.pass(c)
@@ -194,7 +193,7 @@ func TestReloadWithMistakes(t *testing.T) {
 		t.Errorf("after the reload %+v", s)
 	}
 	if p.write(base); !mustReload(p).OK {
-		t.Error("a good reload does not mend the status")
+		t.Error("after a reload without mistakes the status still has an error")
 	}
 }
 
@@ -206,7 +205,7 @@ func mustReload(p *process) stats.ReloadReading {
 	return p.mustStatus().Reload
 }
 
-// All or nothing: a port that is taken leaves everything as it was.
+// A reload that needs a port in use changes nothing.
 func TestReloadPortTaken(t *testing.T) {
 	p := begin(t, base)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -234,8 +233,7 @@ func TestReloadPortTaken(t *testing.T) {
 	}
 }
 
-// The endpoints move as listeners do, and the request that moves them is
-// answered.
+// A reload moves the endpoints to other addresses, and still answers the request for it.
 func TestReloadMovesEndpoints(t *testing.T) {
 	p := begin(t, base)
 	old := p.first.HTTP
@@ -273,7 +271,7 @@ func TestHangup(t *testing.T) {
 	eventually(t, "the log says who", func() bool { return strings.Contains(p.log.String(), "msg=reload by=signal") })
 }
 
-// A rate that is set reaches a connection that is open and waits.
+// `set` of a rate reaches an open connection that waits.
 func TestSetReachesOpenConnection(t *testing.T) {
 	p := begin(t, base)
 	c := p.dial("echo")
@@ -367,7 +365,8 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// A stop lets open sessions end, refuses new ones and changes, and says so.
+// While the daemon drains, open sessions go on, it refuses connections and changes, and readyz
+// says so.
 func TestDrain(t *testing.T) {
 	p := begin(t, base)
 	c, echo := p.dial("echo"), p.address("echo")
@@ -391,7 +390,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// A queue that would last for hours does not hold the stop.
+// A queue that would take hours does not delay the stop beyond the drain time.
 func TestDrainDeadline(t *testing.T) {
 	p := begin(t, strings.NewReplacer(`"1m"`, `"100ms"`, `"64KiB/s"`, `"1KiB/s"`).Replace(base))
 	c := p.dial("echo")
@@ -405,16 +404,16 @@ func TestDrainDeadline(t *testing.T) {
 	watch.Below(t, "the stop", time.Since(began), 2*time.Second)
 	wantLines(t, p.log.String(), "msg=stopped reset=1")
 	if _, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("a truncated stream looks like %v", err)
+		t.Errorf("the end of a truncated stream reads as %v, want a reset", err)
 	}
 }
 
 func TestSecondSignal(t *testing.T) {
-	p := begin(t, base) // with a drain of a minute
+	p := begin(t, base) // its drain time is a minute
 	p.dial("echo")
 	p.signals <- syscall.SIGTERM
 	eventually(t, "draining", func() bool { return p.mustStatus().State == Draining })
-	p.signals <- syscall.SIGHUP // does not count
+	p.signals <- syscall.SIGHUP // not a second signal
 	p.signals <- syscall.SIGINT
 	if err := p.await(); err != nil {
 		t.Error(err)
@@ -449,7 +448,7 @@ func TestStartErrors(t *testing.T) {
 			t.Errorf("%s: %v", c.what, err)
 		}
 		if _, err := os.Lstat(filepath.Join(dir, "c.sock")); err == nil {
-			t.Errorf("%s: the control socket is left", c.what)
+			t.Errorf("%s: the control socket remains", c.what)
 		}
 	}
 }
@@ -458,7 +457,7 @@ func TestPublicHTTPWarns(t *testing.T) {
 	p := begin(t, strings.Replace(base, `http = "127.0.0.1:0"`, `http = "0.0.0.0:0"`, 1))
 	wantLines(t, p.log.String(), "metrics are open to other machines")
 	if quiet := begin(t, base); strings.Contains(quiet.log.String(), "metrics are open") {
-		t.Error("a loopback address is warned of")
+		t.Error("a loopback address causes a warning")
 	}
 }
 
@@ -470,11 +469,11 @@ func TestDescriptors(t *testing.T) {
 	secure := l
 	secure.TLS, secure.UpstreamTLS = new(policy.ServerTLS), new(policy.ClientTLS)
 	if got := descriptorsFor(&policy.Policy{Listeners: []policy.Listener{l, udp, echo, secure}}); got != spareDescriptors+8+2000+1000+3000+6000 {
-		t.Errorf("they need %d descriptors", got)
+		t.Errorf("the listeners need %d descriptors", got)
 	}
 }
 
-// That there are too few is said once, and again when their number is another.
+// The warning of too few descriptors comes once, and again when the numbers change.
 func TestDescriptorsWarning(t *testing.T) {
 	sessions := func(max string) string {
 		return strings.ReplaceAll(base, `upstream = "echo:"`, "upstream = \"echo:\"\nmax_sessions = "+max)
@@ -484,7 +483,7 @@ func TestDescriptorsWarning(t *testing.T) {
 		text  string
 		count int
 	}{
-		{sessions("2147483647") + "# the same\n", 1},
+		{sessions("2147483647") + "# a comment\n", 1},
 		{sessions("2147483646"), 2},
 		{sessions("1"), 2},
 		{sessions("2147483646"), 3},
@@ -492,13 +491,13 @@ func TestDescriptorsWarning(t *testing.T) {
 		p.write(c.text)
 		mustReload(p)
 		if n := strings.Count(p.log.String(), "TOO FEW DESCRIPTORS"); n != c.count {
-			t.Errorf("it is said %d times, want %d", n, c.count)
+			t.Errorf("the warning came %d times, want %d", n, c.count)
 		}
 	}
 }
 
-// A policy file that does not end, as on a file system that hangs, holds up its
-// reload and nothing else.
+// A policy file whose read never ends, as on a file system that hangs, delays its reload and
+// nothing else.
 func TestAStopDoesNotWaitForAReload(t *testing.T) {
 	p := begin(t, base)
 	if err := errors.Join(os.Remove(p.path), syscall.Mkfifo(p.path, 0o600)); err != nil {
@@ -511,7 +510,7 @@ func TestAStopDoesNotWaitForAReload(t *testing.T) {
 		endless, err = os.OpenFile(p.path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
 		return err == nil
 	})
-	defer endless.Close() // then the reload ends too
+	defer endless.Close() // it ends the reload
 	if _, err := p.Set(t.Context(), "slow", map[string]string{"rate": "1mbit"}, 0); err != nil {
 		t.Errorf("set meanwhile: %v", err)
 	}

@@ -8,7 +8,7 @@ import (
 	"shaper/stats"
 )
 
-// run ends what has a time to end, until the context does.
+// run ends sets and undoes reloads when their time has come, until the context ends.
 func (k *keeper) run(ctx context.Context) {
 	for {
 		timer := time.NewTimer(k.untilNext())
@@ -16,7 +16,7 @@ func (k *keeper) run(ctx context.Context) {
 		case <-ctx.Done():
 			timer.Stop()
 			return
-		case <-k.moved:
+		case <-k.rearm:
 			timer.Stop()
 		case <-timer.C:
 			k.expire()
@@ -24,22 +24,22 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// untilNext returns how long nothing has to be ended.
+// untilNext returns how long it is until a set ends or a reload is undone.
 func (k *keeper) untilNext() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	next := k.now.firstEnd()
-	if k.undo != nil {
-		next = earlier(next, k.undo.at)
+	next := k.current.firstEnd()
+	if k.pending != nil {
+		next = earlier(next, k.pending.at)
 	}
 	if next.IsZero() || k.stopped {
-		return time.Hour // publish says when there is more
+		return time.Hour // publish wakes run earlier
 	}
 	return time.Until(next)
 }
 
-// expire ends the sets whose time is over, and undoes a reload that nobody has
-// confirmed.
+// expire ends the sets whose time has come, and undoes a reload that nobody has confirmed in
+// time.
 func (k *keeper) expire() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -47,32 +47,34 @@ func (k *keeper) expire() {
 		return
 	}
 	now := time.Now()
-	if k.undo != nil && !now.Before(k.undo.at) {
+	if k.pending != nil && !now.Before(k.pending.at) {
 		k.rollBack(now)
 	}
-	next, ended := k.now.at(now)
+	next, ended := k.current.withoutEnded(now)
 	if len(ended) == 0 {
 		return
 	}
-	k.changed(byTimer, "set ended", k.adopt(next))
+	k.logChange(byTimer, "set ended", k.enforceSets(next))
 }
 
-// rollbackRetry is when a rollback that failed is tried again.
+// rollbackRetry is how long after a failure a rollback is tried again.
 const rollbackRetry = 10 * time.Second
 
+// rollBack puts in force what was confirmed last, without the sets that have ended meanwhile.
+// If that fails, it tries again after rollbackRetry. The caller holds mu.
 func (k *keeper) rollBack(now time.Time) {
-	before := k.now
-	to, _ := k.undo.to.at(now)
-	if err := k.enter(to); err != nil {
+	before := k.current
+	to, _ := k.pending.back.withoutEnded(now)
+	if err := k.enforce(to); err != nil {
 		k.log.Error("rollback failed; trying again", "after", rollbackRetry, "err", err)
-		k.undo.at = now.Add(rollbackRetry)
+		k.pending.at = now.Add(rollbackRetry)
 		k.publish()
 		return
 	}
-	k.undo = nil
-	// The file is not what is in force: that is not a success.
+	k.pending = nil
+	// OK stays false: what is in force is not what the file says.
 	k.outcome = stats.ReloadReading{Time: now, Succeeded: now,
 		Error: "the reload was undone: it was not confirmed in time"}
 	k.publish()
-	k.changed(byTimer, "rollback", policy.Diff(before.policy, to.policy), "before", before.policy.Hash, "after", to.policy.Hash)
+	k.logChange(byTimer, "rollback", policy.Diff(before.policy, to.policy), "before", before.policy.Hash, "after", to.policy.Hash)
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Bounds of what one client may hold up.
+// How much of an endpoint its clients may occupy, and for how long.
 const (
 	maxConnections = 64
 	headerPatience = 5 * time.Second
@@ -19,15 +19,15 @@ const (
 	stopPatience   = 5 * time.Second
 )
 
-// endpoint is an HTTP server on one listener: the control socket, or metrics
-// and health.
+// endpoint is an HTTP server on one listener: the control socket, or metrics and health. A
+// change owns it: start and stop are not called at the same time.
 type endpoint struct {
 	name     string
-	address  string // as the policy has it
+	address  string // as in the policy
 	listener net.Listener
 	server   *http.Server
 	log      *slog.Logger
-	done     chan struct{} // closed when Serve has returned; nil: it never began
+	done     chan struct{} // closed when Serve has returned; nil: start has not been called
 }
 
 func newEndpoint(name, address string, l net.Listener, h http.Handler, log *slog.Logger) *endpoint {
@@ -47,7 +47,7 @@ func newEndpoint(name, address string, l net.Listener, h http.Handler, log *slog
 	return e
 }
 
-// start serves in a goroutine of its own.
+// start serves in a goroutine of its own until stop.
 func (e *endpoint) start() {
 	e.done = make(chan struct{})
 	go func() {
@@ -59,8 +59,8 @@ func (e *endpoint) start() {
 	}()
 }
 
-// stop lets requests that are served end, for a while, and returns when the
-// goroutines have ended. It also discards an endpoint that was never started.
+// stop closes the listener, waits for requests under way for at most stopPatience, and returns
+// when the server has ended. It also closes an endpoint that was never started.
 func (e *endpoint) stop() {
 	if e.done == nil {
 		e.listener.Close()
@@ -74,8 +74,7 @@ func (e *endpoint) stop() {
 	<-e.done
 }
 
-// boundedListener accepts only so many connections at once; more wait in the
-// kernel.
+// boundedListener has at most so many connections open at once. More wait in the kernel.
 type boundedListener struct {
 	net.Listener
 	taken  chan struct{} // one element for each open connection
@@ -83,12 +82,14 @@ type boundedListener struct {
 	close  func()
 }
 
+// bounded returns l with at most so many open connections.
 func bounded(l net.Listener, most int) *boundedListener {
 	b := &boundedListener{Listener: l, taken: make(chan struct{}, most), closed: make(chan struct{})}
 	b.close = sync.OnceFunc(func() { close(b.closed) })
 	return b
 }
 
+// Accept implements net.Listener. It waits until a connection more may be open.
 func (b *boundedListener) Accept() (net.Conn, error) {
 	select {
 	case b.taken <- struct{}{}:
@@ -103,16 +104,19 @@ func (b *boundedListener) Accept() (net.Conn, error) {
 	return &countedConn{Conn: c, leave: sync.OnceFunc(func() { <-b.taken })}, nil
 }
 
+// Close implements net.Listener. It ends an Accept that waits.
 func (b *boundedListener) Close() error {
 	b.close()
 	return b.Listener.Close()
 }
 
+// countedConn is an open connection of a boundedListener. Its first Close makes room.
 type countedConn struct {
 	net.Conn
 	leave func()
 }
 
+// Close implements net.Conn.
 func (c *countedConn) Close() error {
 	defer c.leave()
 	return c.Conn.Close()

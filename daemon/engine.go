@@ -14,29 +14,37 @@ import (
 	"shaper/shaper"
 )
 
-// sockets is the engine of a running daemon: the classes, the listeners of the
-// policy, the two endpoints of the daemon's own, and what is in the kernel.
-type sockets struct {
+// liveEngine is the engine of a running daemon. It puts a policy in force in the classes, the
+// listeners, the kernel, and the daemon's two endpoints. The keeper calls prepare, the commit
+// that this returns, and set one at a time, under its own lock.
+type liveEngine struct {
+	// Set by newDaemon, read by all.
 	shaper *shaper.Shaper
 	server *conn.Server
 	kernel *kernel
 	log    *slog.Logger
+	api    http.Handler // what the control socket serves
+	web    http.Handler // what daemon.http serves
 
-	api, web http.Handler   // what the endpoints serve
-	retired  sync.WaitGroup // endpoints that are replaced
-	warned   descriptorNeed // as it was at the last commit
+	// Only changes touch these.
+	retiring sync.WaitGroup // endpoints that have been replaced and still answer
+	warned   descriptorNeed // at the last commit
 
-	mu            sync.Mutex
-	control, http *endpoint // http is nil where it is off
+	// mu is held to write the fields below, and to read them outside changes. Only changes
+	// write them, so they read them without it. No other lock is taken under mu.
+	mu      sync.Mutex
+	control *endpoint
+	http    *endpoint // nil: daemon.http is off
 }
 
-// prepare binds what p needs and is not bound yet, and reads its certificates and keys.
-// Its error is unbound, with all that cannot be bound or read.
-func (s *sockets) prepare(p *policy.Policy) (commit func(), err error) {
+// prepare implements engine. It binds the addresses of p that are not bound yet, reads the
+// certificates and keys, and changes the kernel last. The error is *unbound with everything
+// that cannot be bound or read, or ErrRunning, or that of the kernel.
+func (s *liveEngine) prepare(p *policy.Policy) (commit func(), err error) {
 	failed := &unbound{policy: p}
 	control, err := s.bindControl(p.Daemon.Control)
 	if errors.Is(err, ErrRunning) {
-		return nil, err // then all the ports are taken as well
+		return nil, err // the other daemon has all the ports too
 	}
 	failed.add("daemon.control", err)
 	web, err := s.bindHTTP(p.Daemon.HTTP)
@@ -67,9 +75,9 @@ func (s *sockets) prepare(p *policy.Policy) (commit func(), err error) {
 	}, nil
 }
 
-// bindControl returns the endpoint of the control socket: the one that there
-// is where the path stays.
-func (s *sockets) bindControl(path string) (*endpoint, error) {
+// bindControl returns the endpoint of the control socket at a path: the current one if the
+// path is the same, else a new one.
+func (s *liveEngine) bindControl(path string) (*endpoint, error) {
 	if s.control != nil && s.control.address == path {
 		return s.control, nil
 	}
@@ -80,8 +88,8 @@ func (s *sockets) bindControl(path string) (*endpoint, error) {
 	return newEndpoint("control", path, l, s.api, s.log), nil
 }
 
-// bindHTTP is bindControl for metrics and health; nil where they are off.
-func (s *sockets) bindHTTP(address string) (*endpoint, error) {
+// bindHTTP is bindControl for metrics and health. It returns nil if address is "".
+func (s *liveEngine) bindHTTP(address string) (*endpoint, error) {
 	switch {
 	case address == "":
 		return nil, nil
@@ -98,16 +106,17 @@ func (s *sockets) bindHTTP(address string) (*endpoint, error) {
 	return newEndpoint("http", address, l, s.web, s.log), nil
 }
 
-// discard closes what was bound for a policy that does not come into force.
+// discard closes a new endpoint, bound for a policy that does not come into force. It keeps
+// the current one.
 func discard(fresh, current *endpoint) {
 	if fresh != nil && fresh != current {
 		fresh.stop()
 	}
 }
 
-// replace starts a fresh endpoint. The old one ends when it has answered: the
-// request for this very change may be among those that it serves.
-func (s *sockets) replace(current **endpoint, fresh *endpoint) {
+// replace starts a new endpoint in the place of the current one. The old endpoint stops in a
+// goroutine of its own once it has answered: it may be serving the request for this change.
+func (s *liveEngine) replace(current **endpoint, fresh *endpoint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := *current
@@ -119,12 +128,12 @@ func (s *sockets) replace(current **endpoint, fresh *endpoint) {
 	}
 	*current = fresh
 	if old != nil {
-		s.retired.Go(old.stop)
+		s.retiring.Go(old.stop)
 	}
 }
 
-// httpAddress returns where metrics are; "" where they are off.
-func (s *sockets) httpAddress() string {
+// httpAddress returns the address of metrics and health, as bound; "" if they are off.
+func (s *liveEngine) httpAddress() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.http == nil {
@@ -133,7 +142,8 @@ func (s *sockets) httpAddress() string {
 	return s.http.listener.Addr().String()
 }
 
-func (s *sockets) set(p *policy.Policy, classes []policy.Class) {
+// set implements engine.
+func (s *liveEngine) set(p *policy.Policy, classes []policy.Class) {
 	for _, c := range classes {
 		if live := s.shaper.Class(c.Name); live != nil {
 			live.Set(time.Now(), c)
@@ -142,10 +152,10 @@ func (s *sockets) set(p *policy.Policy, classes []policy.Class) {
 	s.kernel.set(p)
 }
 
-// close ends the endpoints. The caller has ended all changes.
-func (s *sockets) close() {
+// close stops the endpoints. No change may be under way or follow.
+func (s *liveEngine) close() {
 	s.replace(&s.control, nil)
 	s.replace(&s.http, nil)
-	s.retired.Wait()
+	s.retiring.Wait()
 	s.kernel.close()
 }

@@ -14,13 +14,13 @@ import (
 	"shaper/stats"
 )
 
-// ExplainRequest is the body of POST /v1/explain. It is about a connection, or about a
-// message of one where something is said of that.
+// ExplainRequest is the body of POST /v1/explain. It describes a connection, or, if Fields are
+// given, a message on it.
 type ExplainRequest struct {
-	Source      string `json:"source"`                // the client: an address, or address:port
-	Listener    string `json:"listener,omitempty"`    // "": all of them
-	Port        uint16 `json:"port,omitempty"`        // that the client connects to; 0: those of the listener
-	Destination string `json:"destination,omitempty"` // an address of the upstream; "": it is looked up
+	Source      string `json:"source"`                // of the client: an address, or address:port
+	Listener    string `json:"listener,omitempty"`    // "": all listeners
+	Port        uint16 `json:"port,omitempty"`        // to which the client connects; 0: all ports of the listener
+	Destination string `json:"destination,omitempty"` // an address of the upstream; "": explain looks it up
 	policy.Fields
 }
 
@@ -32,7 +32,7 @@ func (d *daemon) serveExplain(_ caller, r *http.Request) (any, error) {
 	return explain(r.Context(), d.keeper.view.Load().policy, ask, d.server.Listeners())
 }
 
-// Explain answers without a daemon what one would that has the policy in force.
+// Explain answers like a daemon that has the policy in force, without a daemon.
 func Explain(ctx context.Context, p *policy.Policy, ask ExplainRequest) ([]policy.Explanation, error) {
 	var listeners []stats.ListenerReading
 	for _, l := range p.Listeners {
@@ -41,7 +41,8 @@ func Explain(ctx context.Context, p *policy.Policy, ask ExplainRequest) ([]polic
 	return explain(ctx, p, ask, listeners)
 }
 
-// explain explains each way in that the request leaves open.
+// explain explains each listener and port that the request allows. It looks up the addresses of
+// upstreams only for rules that need them.
 func explain(ctx context.Context, p *policy.Policy, ask ExplainRequest, listeners []stats.ListenerReading) ([]policy.Explanation, error) {
 	source, err := parseSource(ask.Source)
 	if err != nil {
@@ -61,18 +62,19 @@ func explain(ctx context.Context, p *policy.Policy, ask ExplainRequest, listener
 	all := []policy.Explanation{}
 	for _, way := range ways {
 		way.Source, way.Destination = source, given
-		var to []destination
+		var to []upstreamAddress
 		if l, ok := p.Listener(way.Listener); ok && ask.Destination == "" && classifier.NeedsDestination(l.Name) {
-			to = destinationsOf(ctx, l)
+			to = upstreamAddressesOf(ctx, l)
 		}
-		all = append(all, explainEach(classifier, way, to, ask.Fields))
+		all = append(all, explainWay(classifier, way, to, ask.Fields))
 	}
 	return all, nil
 }
 
-// explainEach explains a way in that leads to the first of several addresses, and what
-// becomes of it where those before cannot be reached. No address leaves it as it is.
-func explainEach(c *policy.Classifier, way policy.Conn, to []destination, said policy.Fields) policy.Explanation {
+// explainWay explains a connection to the first of the addresses in to. FailOver explains the
+// same connection to each later address, for when those before cannot be reached. If to is
+// empty, the destination of the connection stays as it is.
+func explainWay(c *policy.Classifier, way policy.Conn, to []upstreamAddress, said policy.Fields) policy.Explanation {
 	var all []policy.Explanation
 	for _, d := range to {
 		way.Destination = d.addr
@@ -87,7 +89,8 @@ func explainEach(c *policy.Classifier, way policy.Conn, to []destination, said p
 	return all[0]
 }
 
-// parseSource reads "10.1.2.3", "10.1.2.3:4567", "::1" or "[::1]:4567".
+// parseSource reads "10.1.2.3", "10.1.2.3:4567", "::1" or "[::1]:4567". Without a port, the
+// port is 0.
 func parseSource(s string) (netip.AddrPort, error) {
 	if ap, err := netip.ParseAddrPort(s); err == nil && ap.Port() != 0 { // no client has port 0
 		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), nil
@@ -99,8 +102,8 @@ func parseSource(s string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(a.Unmap(), 0), nil
 }
 
-// waysIn returns the listeners and ports that a request can mean. A port that
-// none listens on may be asked for where the listener is given.
+// waysIn returns each listener and port that a request allows. If the request names a listener,
+// it may name a port on which that does not listen.
 func waysIn(ask ExplainRequest, listeners []stats.ListenerReading) (ways []policy.Conn, err error) {
 	var names []string
 	misfit := ""
@@ -127,15 +130,15 @@ func waysIn(ask ExplainRequest, listeners []stats.ListenerReading) (ways []polic
 	case len(ways) > 0:
 		return ways, nil
 	case misfit != "":
-		return nil, usageError("no message there has %s: a listener with protocol http has path, method and host, one with smpp system_id and source_addr", misfit)
+		return nil, usageError("no message there has %s: messages of protocol http have path, method and host, those of smpp have system_id and source_addr", misfit)
 	case ask.Listener != "":
 		return nil, usageError("there is no listener %q; %s", ask.Listener, policy.Hint(ask.Listener, "listeners", names))
 	}
 	return nil, usageError("no listener listens on port %d; listeners: %s", ask.Port, strings.Join(names, ", "))
 }
 
-// portsOf returns the ports of a listener; 0 for one that is not known before it is
-// bound.
+// portsOf returns the ports of a listener. A port that the kernel chooses is 0 until the
+// listener is bound.
 func portsOf(l stats.ListenerReading) (ports []uint16) {
 	for _, text := range l.Addresses {
 		_, port, _ := net.SplitHostPort(text)
@@ -147,34 +150,35 @@ func portsOf(l stats.ListenerReading) (ports []uint16) {
 	return ports
 }
 
+// lookupPatience bounds how long explain looks up the upstreams of a listener.
 const lookupPatience = 2 * time.Second
 
-// destination is an address that a session may be led to; the zero AddrPort for what is
-// built in.
-type destination struct {
+// upstreamAddress is an address of an upstream; the zero AddrPort for echo: and discard:.
+type upstreamAddress struct {
 	upstream string
 	addr     netip.AddrPort
 }
 
-// destinationsOf returns the addresses of a listener's upstreams in the order in which
-// they are tried, for rules that ask; none where no name resolves.
-func destinationsOf(ctx context.Context, l policy.Listener) (all []destination) {
+// upstreamAddressesOf returns the addresses of a listener's upstreams in the order in which a
+// session tries them; none if no name resolves.
+func upstreamAddressesOf(ctx context.Context, l policy.Listener) (all []upstreamAddress) {
 	ctx, cancel := context.WithTimeout(ctx, lookupPatience)
 	defer cancel()
 	for _, upstream := range l.Upstream {
-		for _, addr := range addressesOf(ctx, upstream) {
+		for _, addr := range resolve(ctx, upstream) {
 			if !l.Bind.IsValid() || !addr.IsValid() || l.Bind.Is4() == addr.Addr().Is4() {
-				all = append(all, destination{upstream, addr})
+				all = append(all, upstreamAddress{upstream, addr})
 			}
 		}
 	}
 	if l.Protocol == policy.UDP && len(all) > 1 {
-		all = all[:1] // nobody learns whether that one is there
+		all = all[:1] // a datagram does not tell whether anybody is there, so nothing fails over
 	}
 	return all
 }
 
-func addressesOf(ctx context.Context, upstream string) (all []netip.AddrPort) {
+// resolve returns the addresses of an upstream; none if its name does not resolve.
+func resolve(ctx context.Context, upstream string) (all []netip.AddrPort) {
 	if upstream == policy.Echo || upstream == policy.Discard {
 		return []netip.AddrPort{{}}
 	}

@@ -18,7 +18,7 @@ import (
 	"shaper/policy"
 )
 
-// writePair writes a certificate that signs itself, and its key.
+// writePair writes a self-signed certificate and its key.
 func writePair(t *testing.T, dir, name string, until time.Time) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -45,13 +45,13 @@ func writePEM(t *testing.T, path, kind string, data []byte) {
 	}
 }
 
-// secureBase is the base policy with more lines in the section of listener quick, the
-// first of them line 19.
+// secureBase returns the base policy with more lines in the section of listener quick. The first
+// of them is line 19.
 func secureBase(lines ...string) string {
 	return strings.Replace(base, "class = \"fast\"\n", "class = \"fast\"\n"+strings.Join(lines, "\n")+"\n", 1)
 }
 
-// Files that are of no use are told of with their places, all at once.
+// CheckFiles returns an error for each file that cannot be used, with its place in the policy.
 func TestCheckFiles(t *testing.T) {
 	dir := t.TempDir()
 	writePair(t, dir, "good", time.Now().Add(time.Hour))
@@ -68,22 +68,22 @@ func TestCheckFiles(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		line string
-		want []string // of each error, without the file, "DIR" for the directory
+		want []string // the errors without the policy file; DIR stands for the directory
 		warn string
 	}{
-		"all is well": {`tls = { cert = "good.pem", key = "good.key", client_ca = "other.pem" }`, nil, ""},
+		"all is good": {`tls = { cert = "good.pem", key = "good.key", client_ca = "other.pem" }`, nil, ""},
 		"two are missing": {`tls = { cert = "none.pem", key = "none.key" }`, []string{
 			`:19:16: listener.quick.tls.cert: open DIR/none.pem: no such file or directory; ` + needsFile,
 			`:19:34: listener.quick.tls.key: open DIR/none.key: no such file or directory; ` + needsFile}, ""},
 		"the key is another's": {`tls = { cert = "good.pem", key = "other.key" }`, []string{
 			`:19:34: listener.quick.tls.key: DIR/other.key: tls: private key does not match public key; ` + needsPEM}, ""},
-		"the key is none": {`tls = { cert = "good.pem", key = "text.pem" }`, []string{
+		"the key is not a key": {`tls = { cert = "good.pem", key = "text.pem" }`, []string{
 			`:19:34: listener.quick.tls.key: DIR/text.pem: tls: failed to find any PEM data in key input; ` + needsPEM}, ""},
 		"the key is encrypted": {`tls = { cert = "good.pem", key = "secret.key" }`, []string{
 			`:19:34: listener.quick.tls.key: DIR/secret.key: it is encrypted, and shaper has no password; "openssl pkey -in DIR/secret.key" prints it decrypted; ` + needsPEM}, ""},
-		"the key is encrypted as of old": {`tls = { cert = "good.pem", key = "oldsecret.key" }`, []string{
+		"the key is encrypted in the old form": {`tls = { cert = "good.pem", key = "oldsecret.key" }`, []string{
 			`:19:34: listener.quick.tls.key: DIR/oldsecret.key: it is encrypted, and shaper has no password; "openssl pkey -in DIR/oldsecret.key" prints it decrypted; ` + needsPEM}, ""},
-		"there is no authority in it": {`tls = { cert = "good.pem", key = "good.key", client_ca = "text.pem" }`, []string{
+		"the authority is not a certificate": {`tls = { cert = "good.pem", key = "good.key", client_ca = "text.pem" }`, []string{
 			`:19:58: listener.quick.tls.client_ca: DIR/text.pem: there is no certificate in it; ` + needsPEM}, ""},
 		"the certificate is broken": {`tls = { cert = "broken.pem", key = "good.key" }`, []string{
 			`:19:16: listener.quick.tls.cert: DIR/broken.pem: certificate 1: x509: malformed certificate; ` + needsPEM}, ""},
@@ -107,7 +107,7 @@ func TestCheckFiles(t *testing.T) {
 				t.Errorf("got\n%swant\n%s", got, want)
 			}
 			if (c.warn == "") != (len(warnings) == 0) || !strings.Contains(warnings.Error(), c.warn) {
-				t.Errorf("warned of %v", warnings)
+				t.Errorf("the warnings are %v, want %q", warnings, c.warn)
 			}
 		})
 	}
@@ -120,7 +120,7 @@ func errorText(err error) string {
 	return err.Error() + "\n"
 }
 
-// What the one who checks may not read is not checked, and that is said.
+// A file that CheckFiles may not read is not checked. A warning says so.
 func TestCheckFilesWithoutPermission(t *testing.T) {
 	if os.Getuid() == 0 {
 		t.Skip("root may read everything")
@@ -134,22 +134,22 @@ func TestCheckFilesWithoutPermission(t *testing.T) {
 	}
 	warnings, err := CheckFiles(p)
 	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0].Problem, "permission denied, so it is not checked") {
-		t.Errorf("%v, warned of %v", err, warnings)
+		t.Errorf("error %v, warnings %v", err, warnings)
 	}
 }
 
-// A key that shaper may not read is a want of permission, for which systemd does not
-// start it again.
+// A key that shaper may not read is a missing permission, after which systemd does not start
+// shaper again.
 func TestKeyWithoutPermission(t *testing.T) {
 	u := &unbound{policy: &policy.Policy{}}
 	u.add("listener.l.tls.key", &fs.PathError{Op: "open", Path: "/k", Err: fs.ErrPermission})
 	if CodeOf(u) != CodePermission || u.errs[0].Allowed != needsReading {
-		t.Errorf("%v is told as %v", CodeOf(u), u)
+		t.Errorf("the error %v has code %v", u, CodeOf(u))
 	}
 }
 
-// A reload reads the certificates anew though the policy is the same; a bad one leaves
-// all as it was.
+// A reload reads the certificates again even if the policy is the same. If one cannot be used,
+// the old ones stay.
 func TestReloadReadsCertificates(t *testing.T) {
 	p := begin(t, base)
 	dir := filepath.Dir(p.path)
@@ -175,21 +175,21 @@ func TestReloadReadsCertificates(t *testing.T) {
 	}
 	swap("pem")
 	if _, err := p.Reload(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "private key does not match") {
-		t.Errorf("half of a pair is taken: %v", err)
+		t.Errorf("a reload with a key of another certificate returns %v", err)
 	}
 	if got := serial(); got != "one" {
-		t.Errorf("after a reload that failed the certificate is that of %s", got)
+		t.Errorf("after a failed reload the certificate is %s, want one", got)
 	}
 	swap("key")
 	if _, err := p.Reload(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := serial(); got != "two" {
-		t.Errorf("after the reload the certificate is that of %s", got)
+		t.Errorf("after the reload the certificate is %s, want two", got)
 	}
 }
 
-// A start with a file that is of no use fails as a whole.
+// Run fails if a TLS file cannot be used.
 func TestStartWithoutAuthority(t *testing.T) {
 	path := filepath.Join(shortDir(t), "shaper.toml")
 	text := strings.NewReplacer("echo:", "127.0.0.1:1").Replace(secureBase(`upstream_tls = { ca = "none.pem" }`))

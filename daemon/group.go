@@ -5,13 +5,13 @@ import (
 	"errors"
 )
 
-// An actor is something that runs until it is told to stop.
+// An actor runs until it ends by itself or is interrupted.
 type actor struct {
-	execute   func() error // returns when nothing of the actor runs any more
-	interrupt func()       // makes execute return; it may have returned already
+	execute   func() error // returns when nothing of the actor runs any longer
+	interrupt func()       // makes execute return; may come after execute has returned
 }
 
-// until makes an actor of a function that ends with its context.
+// until returns an actor that runs a function until its context ends.
 func until(f func(context.Context)) actor {
 	ctx, cancel := context.WithCancel(context.Background())
 	return actor{
@@ -20,8 +20,8 @@ func until(f func(context.Context)) actor {
 	}
 }
 
-// runAll executes all actors until one returns. Then it interrupts all of
-// them, and returns their errors when the last one has returned.
+// runAll executes all actors until one returns. Then it interrupts all of them, waits for the
+// last to return, and returns their errors joined.
 func runAll(actors ...actor) error {
 	ended := make(chan error, len(actors))
 	for _, a := range actors {

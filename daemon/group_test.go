@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The first actor that ends takes the others with it, and all are awaited.
+// When one actor ends, runAll interrupts the others and waits for all.
 func TestRunAll(t *testing.T) {
 	failed, late := errors.New("failed"), errors.New("late")
 	stop, ended := make(chan struct{}), 0

@@ -13,58 +13,60 @@ import (
 	"shaper/stats"
 )
 
-// engine puts policies in force: all that a keeper needs of the sockets.
+// engine puts policies in force for a keeper, which calls it under its mu.
 type engine interface {
-	// prepare builds aside what a policy needs and changes nothing that runs.
-	// Commit, which cannot fail, puts it in force.
+	// prepare builds what a policy needs beside what runs. On an error nothing has changed.
+	// Else commit puts the policy in force, and cannot fail.
 	prepare(*policy.Policy) (commit func(), err error)
-	// set puts classes of a policy in force that differ from the one before in
-	// nothing else.
+	// set puts a policy in force that differs from the one before only in these classes.
 	set(p *policy.Policy, classes []policy.Class)
 }
 
-// keeper owns what is in force. Every change goes through it, one at a time.
+// keeper owns what is in force. Every change goes through it, one at a time. The locks are
+// taken in the order: loading, mu, those of the engine.
 type keeper struct {
+	// Set by newKeeper, read by all.
 	path   string
 	engine engine
 	log    *slog.Logger
-	notify func(state ...string) // the service manager
+	notify func(state ...string) // tells the service manager
 
-	loading sync.Mutex // held while a reload reads the file, which may take its time; before mu
-	mu      sync.Mutex // held during a change
-	now     regime
-	undo    *undo // nil: nothing waits to be confirmed
+	loading sync.Mutex // held by a reload from before it reads the file, which may take long
+
+	mu      sync.Mutex // held during a change; guards the fields below
+	current regime
+	pending *pendingRollback // nil: no reload waits for a confirm
 	outcome stats.ReloadReading
 	stopped bool
 
-	view  atomic.Pointer[view] // for readers, who never wait for a change
-	moved chan struct{}        // of capacity 1: the next deadline may be another
+	view  atomic.Pointer[view] // stored under mu; readers load it and never wait for a change
+	rearm chan struct{}        // wakes run: the next deadline may have changed; capacity 1
 }
 
-// undo is a reload that has not been confirmed.
-type undo struct {
-	at time.Time // when it is undone
-	to regime    // what was confirmed last
+// pendingRollback says how a reload is undone that nobody has confirmed yet.
+type pendingRollback struct {
+	at   time.Time // when the reload is undone
+	back regime    // what was confirmed last
 }
 
-// view is what is in force, for readers. It does not change.
+// view is what is in force, as readers see it. It does not change; publish makes a new one.
 type view struct {
 	regime
 	outcome  stats.ReloadReading
-	rollback time.Time // zero: nothing waits to be confirmed
+	rollback time.Time // when the last reload is undone; zero: never
 }
 
 func newKeeper(path string, e engine, log *slog.Logger, notify func(...string)) *keeper {
-	return &keeper{path: path, engine: e, log: log, notify: notify, moved: make(chan struct{}, 1)}
+	return &keeper{path: path, engine: e, log: log, notify: notify, rearm: make(chan struct{}, 1)}
 }
 
-// Errors of changes that come at the wrong time.
+// ErrStopping and ErrNothingToConfirm are errors of changes that come at the wrong time.
 var (
 	ErrStopping         = errors.New("shaper is stopping")
-	ErrNothingToConfirm = errors.New("nothing waits to be confirmed: no reload with --rollback-after is pending")
+	ErrNothingToConfirm = errors.New("nothing to confirm: no reload with --rollback-after is pending")
 )
 
-// start puts the first policy in force.
+// start puts the first policy in force. Run calls it before anything else uses the keeper.
 func (k *keeper) start() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -76,42 +78,44 @@ func (k *keeper) start() error {
 	if err != nil {
 		return err
 	}
-	k.now = newRegime(p, warnings)
-	k.note(nil)
-	k.publish() // first, since commit lets readers in
+	k.current = newRegime(p, warnings)
+	k.noteOutcome(nil)
+	k.publish() // before commit, which lets readers in
 	commit()
 	return nil
 }
 
-// stop refuses all changes from now on. It waits for one that is being made.
+// stop refuses all changes from now on. It waits until a change under way has ended.
 func (k *keeper) stop() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.stopped = true; k.undo != nil {
-		k.log.Warn("stopping before the last reload was confirmed: the next start takes the file as it is")
+	if k.stopped = true; k.pending != nil {
+		k.log.Warn("stopping before the last reload was confirmed: the next start reads the file as it is")
 	}
 }
 
-// enter puts a regime in force, or changes nothing.
-func (k *keeper) enter(next regime) error {
+// enforce puts a regime in force. On an error it changes nothing. The caller holds mu and
+// calls publish.
+func (k *keeper) enforce(next regime) error {
 	commit, err := k.engine.prepare(next.policy)
 	if err != nil {
 		return err
 	}
 	commit()
-	k.now = next
+	k.current = next
 	return nil
 }
 
-// publish lets readers see what is in force, and the deadlines be looked at.
+// publish shows readers what is in force, and wakes run to look at the deadlines. The caller
+// holds mu.
 func (k *keeper) publish() {
-	v := &view{regime: k.now, outcome: k.outcome}
-	if k.undo != nil {
-		v.rollback = k.undo.at
+	v := &view{regime: k.current, outcome: k.outcome}
+	if k.pending != nil {
+		v.rollback = k.pending.at
 	}
 	k.view.Store(v)
 	select {
-	case k.moved <- struct{}{}:
+	case k.rearm <- struct{}{}:
 	default:
 	}
 }
@@ -121,18 +125,17 @@ type Reloaded struct {
 	Hash     string          `json:"hash"`
 	Changes  []policy.Change `json:"changes"`
 	Warnings policy.Errors   `json:"warnings"`
-	// Rollback is when the reload is undone unless it is confirmed; zero: never.
+	// Rollback is when the reload is undone if nobody confirms it; zero: never.
 	Rollback time.Time `json:"rollback_at,omitzero"`
 }
 
-// reload reads the policy file again and puts it in force, without what was
-// set. On any error nothing has changed. With a rollback time above 0, what was
-// confirmed last comes back after it, unless confirm is called before; without,
-// the reload confirms what came before it.
+// reload reads the policy file again and puts it in force. This ends all sets. On an error
+// nothing changes. If rollback is above 0 and nobody calls confirm within that time, what was
+// confirmed last comes back. If it is 0, the reload itself counts as confirmed.
 func (k *keeper) reload(by caller, rollback time.Duration) (Reloaded, error) {
 	k.loading.Lock()
 	defer k.loading.Unlock()
-	k.notify(reloading()...)
+	k.notify(reloadingState()...)
 	p, warnings, err := policy.Load(k.path)
 
 	k.mu.Lock()
@@ -140,43 +143,43 @@ func (k *keeper) reload(by caller, rollback time.Duration) (Reloaded, error) {
 	if k.stopped {
 		return Reloaded{}, ErrStopping
 	}
-	defer func() { k.notify("READY=1", inForce(k.now.policy.Hash)) }()
-	before := k.now
+	defer func() { k.notify("READY=1", inForceState(k.current.policy.Hash)) }()
+	before := k.current
 	if err == nil {
-		err = k.enter(newRegime(p, warnings))
+		err = k.enforce(newRegime(p, warnings))
 	}
-	k.note(err)
+	k.noteOutcome(err)
 	if err != nil {
 		k.publish()
-		k.rejected(by, err)
+		k.logRejection(by, err)
 		return Reloaded{}, err
 	}
-	k.expectConfirmation(before, rollback)
+	k.armRollback(before, rollback)
 	k.publish()
 	done := Reloaded{Hash: p.Hash, Changes: append([]policy.Change{}, policy.Diff(before.policy, p)...),
 		Warnings: append(policy.Errors{}, warnings...)}
-	if k.undo != nil {
-		done.Rollback = k.undo.at
+	if k.pending != nil {
+		done.Rollback = k.pending.at
 	}
-	k.changed(by, "reload", done.Changes, "before", before.policy.Hash, "after", p.Hash)
+	k.logChange(by, "reload", done.Changes, "before", before.policy.Hash, "after", p.Hash)
 	return done, nil
 }
 
-// note keeps the outcome of an attempt to put a policy in force.
-func (k *keeper) note(err error) {
+// noteOutcome records the outcome of an attempt to load the policy file. The caller holds mu.
+func (k *keeper) noteOutcome(err error) {
 	k.outcome.Time, k.outcome.OK, k.outcome.Error = time.Now(), err == nil, ""
 	if err != nil {
-		k.outcome.Error = firstLines(err.Error(), mostKept)
+		k.outcome.Error = firstLines(err.Error(), mostReported)
 		return
 	}
 	k.outcome.Succeeded = k.outcome.Time
 }
 
-// mostKept bounds the errors that the status repeats. All of them went to who
-// asked for the reload.
-const mostKept = 10
+// mostReported bounds the lines of an error that the status repeats. Whoever asked for the
+// reload got all of them.
+const mostReported = 10
 
-// firstLines returns the first lines of a text, and how many there are more.
+// firstLines returns at most so many lines of a text, and how many more it has.
 func firstLines(text string, most int) string {
 	lines := strings.SplitN(text, "\n", most+1)
 	if len(lines) <= most {
@@ -186,17 +189,18 @@ func firstLines(text string, most int) string {
 	return fmt.Sprintf("%s\nand %d more; shaper check shows them", strings.Join(lines[:most], "\n"), more)
 }
 
-// expectConfirmation arms the rollback to what was confirmed last: where that
-// still waits, not what lies between.
-func (k *keeper) expectConfirmation(before regime, after time.Duration) {
+// armRollback makes a reload end after a time unless it is confirmed; 0 confirms it at once.
+// If an earlier reload is still unconfirmed, the rollback goes to what was in force before
+// that one. The caller holds mu.
+func (k *keeper) armRollback(before regime, after time.Duration) {
 	if after <= 0 {
-		k.undo = nil
+		k.pending = nil
 		return
 	}
-	if k.undo != nil {
-		before = k.undo.to
+	if k.pending != nil {
+		before = k.pending.back
 	}
-	k.undo = &undo{at: time.Now().Add(after), to: before}
+	k.pending = &pendingRollback{at: time.Now().Add(after), back: before}
 }
 
 // Confirmed is the answer to a confirm.
@@ -204,20 +208,20 @@ type Confirmed struct {
 	Hash string `json:"hash"` // of the policy that stays
 }
 
-// confirm keeps what the last reload has put in force.
+// confirm keeps what the last reload has put in force, for good.
 func (k *keeper) confirm(by caller) (Confirmed, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
 	case k.stopped:
 		return Confirmed{}, ErrStopping
-	case k.undo == nil:
+	case k.pending == nil:
 		return Confirmed{}, ErrNothingToConfirm
 	}
-	k.undo = nil
+	k.pending = nil
 	k.publish()
-	k.changed(by, "confirm", nil, "after", k.now.policy.Hash)
-	return Confirmed{k.now.policy.Hash}, nil
+	k.logChange(by, "confirm", nil, "after", k.current.policy.Hash)
+	return Confirmed{k.current.policy.Hash}, nil
 }
 
 // Changed is the answer to a set.
@@ -226,8 +230,7 @@ type Changed struct {
 	Until   time.Time       `json:"until,omitzero"` // zero: until the next reload
 }
 
-// set puts other values of a class in force, until the next reload or for a
-// time.
+// set changes values of a class until the next reload, or for a time if that is above 0.
 func (k *keeper) set(by caller, class string, values map[string]string, lasts time.Duration) (Changed, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -240,28 +243,28 @@ func (k *keeper) set(by caller, class string, values map[string]string, lasts ti
 		s.Until = time.Now().Add(lasts)
 		until = s.Until
 	}
-	next, err := k.now.with(s)
+	next, err := k.current.with(s)
 	if err != nil {
 		k.log.Warn("set rejected", "by", by.String(), "class", class, "values", values, "err", err)
 		return Changed{}, err
 	}
-	changes := k.adopt(next)
-	k.changed(by, "set", changes, "class", class, "until", until)
+	changes := k.enforceSets(next)
+	k.logChange(by, "set", changes, "class", class, "until", until)
 	return Changed{append([]policy.Change{}, changes...), s.Until}, nil
 }
 
-// adopt puts a regime in force that differs from the current one only in what
-// is set.
-func (k *keeper) adopt(next regime) []policy.Change {
-	changes := policy.Diff(k.now.policy, next.policy)
+// enforceSets puts a regime in force that differs from the current one only in its sets, and
+// returns the changes. The caller holds mu.
+func (k *keeper) enforceSets(next regime) []policy.Change {
+	changes := policy.Diff(k.current.policy, next.policy)
 	var classes []policy.Class
 	for i, c := range next.policy.Classes {
-		if k.now.policy.Classes[i] != c { // of one file, and so in one order
+		if k.current.policy.Classes[i] != c { // both have the classes of one file in its order
 			classes = append(classes, c)
 		}
 	}
 	k.engine.set(next.policy, classes)
-	k.now = next
+	k.current = next
 	k.publish()
 	return changes
 }

@@ -15,10 +15,10 @@ import (
 	"shaper/policy"
 )
 
-// fakeEngine remembers what is in force.
+// fakeEngine records the rates in force.
 type fakeEngine struct {
 	rates map[string]string
-	fail  error // of prepare
+	fail  error // what prepare returns
 }
 
 func (e *fakeEngine) prepare(p *policy.Policy) (func(), error) {
@@ -39,18 +39,18 @@ func (e *fakeEngine) set(_ *policy.Policy, classes []policy.Class) {
 	}
 }
 
-// bench is a keeper on a clock that stands still until everybody waits.
+// bench is a keeper in a synctest bubble, with a fake engine.
 type bench struct {
 	*keeper
 	t      *testing.T
 	engine *fakeEngine
 	logged *logged
-	told   []string // the service manager
+	told   []string // what the service manager was told
 }
 
 var operator = caller{uid: 7, pid: 8}
 
-// keep runs a test in a bubble, with a keeper whose class "slow" has 64KiB/s.
+// keep runs a test in a synctest bubble with a keeper whose class "slow" has 64KiB/s.
 func keep(t *testing.T, test func(*bench)) {
 	synctest.Test(t, func(t *testing.T) {
 		logged, log := newLogged()
@@ -70,7 +70,7 @@ func keep(t *testing.T, test func(*bench)) {
 	})
 }
 
-// file writes the policy file with a rate of the class "slow".
+// file writes a policy file in which class "slow" has a rate.
 func (b *bench) file(rate string) {
 	b.t.Helper()
 	text := strings.ReplaceAll(base, "64KiB/s", rate)
@@ -99,7 +99,7 @@ func (b *bench) mustSet(lasts time.Duration, keysValues ...string) {
 	}
 }
 
-// failing makes the engine fail from now on; "" mends it.
+// failing makes the engine fail from now on; with "" it succeeds again.
 func (b *bench) failing(why string) (err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -110,7 +110,7 @@ func (b *bench) failing(why string) (err error) {
 	return err
 }
 
-// want checks the rate of the class "slow", in the engine and as readers see it.
+// want checks the rate of class "slow" in the engine and as readers see it.
 func (b *bench) want(rate string) {
 	b.t.Helper()
 	synctest.Wait()
@@ -132,7 +132,7 @@ func TestReloadDiff(t *testing.T) {
 		}
 		b.want("1mbit")
 		if done := b.mustReload(0); len(done.Changes) != 0 {
-			t.Errorf("the same file changes %v", done.Changes)
+			t.Errorf("a reload of the same file changes %v", done.Changes)
 		}
 		if !slices.Equal(b.told, []string{"RELOADING=1", "READY=1", "RELOADING=1", "READY=1"}) {
 			t.Errorf("the service manager was told %v", b.told)
@@ -141,7 +141,7 @@ func TestReloadDiff(t *testing.T) {
 	})
 }
 
-// A policy with mistakes changes nothing, and says all of them.
+// A policy with mistakes changes nothing, and the error has all mistakes.
 func TestReloadRejected(t *testing.T) {
 	keep(t, func(b *bench) {
 		b.mustSet(0, "rate", "2mbit")
@@ -159,11 +159,11 @@ func TestReloadRejected(t *testing.T) {
 	})
 }
 
-// The status does not repeat thousands of mistakes.
+// The status repeats only the first mistakes.
 func TestManyMistakesAreBounded(t *testing.T) {
 	keep(t, func(b *bench) {
 		text := base + "[class.bad]\n"
-		for i := range mostKept + 4 {
+		for i := range mostReported + 4 {
 			text += fmt.Sprintf("key%d = 1\n", i)
 		}
 		if err := os.WriteFile(b.path, []byte(text), 0o600); err != nil {
@@ -171,8 +171,8 @@ func TestManyMistakesAreBounded(t *testing.T) {
 		}
 		_, err := b.reload(operator, 0)
 		kept := strings.Split(b.view.Load().outcome.Error, "\n")
-		if all := strings.Split(err.Error(), "\n"); !slices.Equal(kept[:mostKept], all[:mostKept]) ||
-			!slices.Equal(kept[mostKept:], []string{"and 5 more; shaper check shows them"}) { // one is the rate, which is missing
+		if all := strings.Split(err.Error(), "\n"); !slices.Equal(kept[:mostReported], all[:mostReported]) ||
+			!slices.Equal(kept[mostReported:], []string{"and 5 more; shaper check shows them"}) { // the missing rate is one more mistake
 			t.Errorf("of %d mistakes the status has\n%s", len(all), strings.Join(kept, "\n"))
 		}
 	})
@@ -209,8 +209,8 @@ func TestRollback(t *testing.T) {
 	keep(t, func(b *bench) {
 		b.file("1mbit")
 		done := b.mustReload(5 * time.Minute)
-		if left := time.Until(done.Rollback); left != 5*time.Minute {
-			t.Errorf("the rollback is in %v", left)
+		if remaining := time.Until(done.Rollback); remaining != 5*time.Minute {
+			t.Errorf("the rollback comes in %v, want 5m", remaining)
 		}
 		time.Sleep(5*time.Minute - 1)
 		b.want("1mbit")
@@ -240,7 +240,7 @@ func TestConfirm(t *testing.T) {
 	})
 }
 
-// What comes back is what was confirmed last, not what lies between.
+// If two reloads are unconfirmed, the rollback goes to what was confirmed last.
 func TestRollbackOfTwo(t *testing.T) {
 	keep(t, func(b *bench) {
 		b.file("1mbit")
@@ -255,7 +255,7 @@ func TestRollbackOfTwo(t *testing.T) {
 	})
 }
 
-// A reload without a rollback confirms; one that fails does not.
+// A reload without a rollback time confirms what it loads. A reload that fails confirms nothing.
 func TestReloadConfirms(t *testing.T) {
 	keep(t, func(b *bench) {
 		b.file("1mbit")
@@ -276,7 +276,7 @@ func TestReloadConfirms(t *testing.T) {
 	})
 }
 
-// A rollback that cannot bind is tried until it can.
+// A rollback that fails is tried again until it succeeds.
 func TestRollbackRetries(t *testing.T) {
 	keep(t, func(b *bench) {
 		b.file("1mbit")
@@ -296,17 +296,17 @@ func TestSetEndsWithReload(t *testing.T) {
 		b.mustSet(0, "rate", "1mbit")
 		b.mustSet(time.Hour, "rate", "2mbit")
 		b.want("2mbit")
-		done := b.mustReload(0) // of the same file
+		done := b.mustReload(0) // the file is the same
 		b.want("64KiB/s")
 		if len(done.Changes) != 1 || done.Changes[0].Old != "2mbit" {
-			t.Errorf("the reload says %v", done.Changes)
+			t.Errorf("the reload changes %v", done.Changes)
 		}
 		time.Sleep(2 * time.Hour)
 		b.want("64KiB/s")
 	})
 }
 
-// The log says until when a set holds, which is no time of the year 1 where none is given.
+// The log says until when a set holds: a time, or the next reload.
 func TestSetIsLogged(t *testing.T) {
 	keep(t, func(b *bench) {
 		b.mustSet(0, "rate", "1mbit")
@@ -316,7 +316,7 @@ func TestSetIsLogged(t *testing.T) {
 	})
 }
 
-// Each set ends in its own time, and uncovers what it had covered.
+// Each set ends at its own time. Then the set before it holds again.
 func TestSetForATime(t *testing.T) {
 	keep(t, func(b *bench) {
 		b.mustSet(10*time.Minute, "rate", "1mbit")
@@ -340,7 +340,7 @@ func TestSetForATime(t *testing.T) {
 	})
 }
 
-// A set that makes no sense without another one ends with it.
+// A set that is invalid without another one ends with it.
 func TestSetFitsNoMore(t *testing.T) {
 	keep(t, func(b *bench) {
 		b.mustSet(time.Minute, "algorithm", "token")
@@ -368,7 +368,7 @@ func TestSetRejected(t *testing.T) {
 	})
 }
 
-// A rollback brings back what was set and has not ended meanwhile.
+// A rollback brings back the sets that have not ended meanwhile.
 func TestRollbackOfSets(t *testing.T) {
 	keep(t, func(b *bench) {
 		b.mustSet(time.Hour, "rate", "1mbit")
@@ -391,12 +391,12 @@ func TestStoppedKeeper(t *testing.T) {
 		_, errConfirm := b.confirm(operator)
 		for _, err := range []error{errReload, errSet, errConfirm} {
 			if err != ErrStopping {
-				t.Errorf("a change of a daemon that stops: %v", err)
+				t.Errorf("a change while the daemon stops returns %v, want ErrStopping", err)
 			}
 		}
 		time.Sleep(time.Hour)
 		if b.view.Load().rollback.IsZero() {
-			t.Error("it was rolled back while stopping")
+			t.Error("the reload was undone while the daemon stops")
 		}
 		wantLines(t, b.logged.String(), "stopping before the last reload was confirmed")
 	})
@@ -404,7 +404,7 @@ func TestStoppedKeeper(t *testing.T) {
 
 func TestManyChangesAreBounded(t *testing.T) {
 	keep(t, func(b *bench) {
-		b.changed(operator, "reload", make([]policy.Change, mostLogged+5))
+		b.logChange(operator, "reload", make([]policy.Change, mostLogged+5))
 		if n := strings.Count(b.logged.String(), "msg=changed"); n != mostLogged+1 {
 			t.Errorf("%d lines are logged", n)
 		}

@@ -16,7 +16,7 @@ import (
 	"shaper/tc/tctest"
 )
 
-// keptPolicy is one for the kernel, with a rate of its class a.
+// keptPolicy returns a policy that shapes a device, with a rate for class a.
 func keptPolicy(t *testing.T, rate string) *policy.Policy {
 	t.Helper()
 	p, _, err := policy.Parse("t.toml", []byte("[class.root]\nrate = \"10mbit\"\n[class.a]\nparent = \"root\"\nrate = \""+rate+"\"\n[tc.eth0]\nclass = \"root\"\napply = true\n"))
@@ -26,7 +26,7 @@ func keptPolicy(t *testing.T, rate string) *policy.Policy {
 	return p
 }
 
-// keepKernel runs a test in a bubble, with a kernel in memory that a policy is kept in.
+// keepKernel runs a test in a synctest bubble, with a policy that is kept in a kernel in memory.
 func keepKernel(t *testing.T, test func(t *testing.T, k *kernel, fake *tctest.Kernel, log *logged)) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := tctest.New("eth0")
@@ -51,7 +51,7 @@ func keepKernel(t *testing.T, test func(t *testing.T, k *kernel, fake *tctest.Ke
 	})
 }
 
-// rateOf returns what the kernel has of class a; "" if it has nothing.
+// rateOf returns the rate of class a in the kernel; "" if the kernel has no such class.
 func rateOf(t *testing.T, fake *tctest.Kernel, p *policy.Policy) string {
 	t.Helper()
 	k := tc.On(fake)
@@ -73,13 +73,13 @@ func rateOf(t *testing.T, fake *tctest.Kernel, p *policy.Policy) string {
 	return ""
 }
 
-// The daemon puts a device right that came back, and what others change.
+// The daemon mends a device that comes back, and what others change in the kernel.
 func TestKernelIsKept(t *testing.T) {
 	keepKernel(t, func(t *testing.T, k *kernel, fake *tctest.Kernel, log *logged) {
 		p := keptPolicy(t, "1mbit")
 		holds := func(want string) {
 			t.Helper()
-			time.Sleep(slowest)
+			time.Sleep(longestBackoff)
 			synctest.Wait()
 			if got := rateOf(t, fake, p); got != want {
 				t.Errorf("the rate is %q, not %q", got, want)
@@ -97,17 +97,17 @@ func TestKernelIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		holds("2000000bit")
-		wantLines(t, log.String(), "the kernel differed from the policy, and has been put right")
+		wantLines(t, log.String(), "the kernel differed from the policy; shaper has corrected it")
 		fake.Unplug("eth0")
-		time.Sleep(slowest)
+		time.Sleep(longestBackoff)
 		fake.Plug("eth0", "veth")
 		holds("2000000bit")
 		wantLines(t, log.String(), "waiting for a network device")
 	})
 }
 
-// A policy that the kernel refuses leaves the one before; one without the section clears
-// the device.
+// If the kernel refuses a policy, the one before stays. A policy without the section clears the
+// device.
 func TestKernelPrepares(t *testing.T) {
 	keepKernel(t, func(t *testing.T, k *kernel, fake *tctest.Kernel, _ *logged) {
 		p := keptPolicy(t, "1mbit")
@@ -136,7 +136,7 @@ func TestKernelPrepares(t *testing.T) {
 	})
 }
 
-// What the kernel counts is read by class.
+// read returns what the kernel counts, by class.
 func TestKernelReads(t *testing.T) {
 	keepKernel(t, func(t *testing.T, k *kernel, fake *tctest.Kernel, _ *logged) {
 		p := keptPolicy(t, "1mbit")
@@ -152,7 +152,7 @@ func TestKernelReads(t *testing.T) {
 	})
 }
 
-// Without the right to change the network the proxy runs, and the log says so once.
+// Without CAP_NET_ADMIN the proxy runs, and the log says once that the kernel part is off.
 func TestKernelIsOff(t *testing.T) {
 	logged, log := newLogged()
 	k := newKernel(log)
@@ -165,28 +165,28 @@ func TestKernelIsOff(t *testing.T) {
 		}
 	}
 	if n := strings.Count(logged.String(), "THE KERNEL PART IS OFF"); n != 1 {
-		t.Errorf("%d lines", n)
+		t.Errorf("the warning came %d times, want once", n)
 	}
 }
 
-// Who changes the kernel now and then is put right at once, and who does it again and
-// again ever later, until there was quiet.
+// A change of the kernel is mended at once if such changes are rare, and ever later if they
+// repeat, until there has been none for a while.
 func TestTempo(t *testing.T) {
-	var tempo tempo
+	var b backoff
 	now := time.Now()
 	holds := func(want time.Duration) {
 		t.Helper()
-		if got := tempo.wait(now); got != want {
+		if got := b.delay(now); got != want {
 			t.Errorf("after %v, not %v", got, want)
 		}
 	}
-	holds(settling)
-	holds(settling) // what needed nothing to be done
-	for _, want := range []time.Duration{2 * settling, 4 * settling, 8 * settling, 16 * settling, slowest, slowest} {
-		tempo.mended(now)
+	holds(settleTime)
+	holds(settleTime) // nothing had to be mended
+	for _, want := range []time.Duration{2 * settleTime, 4 * settleTime, 8 * settleTime, 16 * settleTime, longestBackoff, longestBackoff} {
+		b.mended(now)
 		holds(want)
 		now = now.Add(want)
 	}
-	now = now.Add(retrying + 1)
-	holds(settling)
+	now = now.Add(retryTime + 1)
+	holds(settleTime)
 }

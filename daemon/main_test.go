@@ -23,10 +23,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds what a test waits for; nothing takes that long that works.
+// patience bounds how long a test waits. What works takes much less.
 const patience = time.Minute
 
-// base is a policy on ports that the kernel chooses.
+// base is a policy whose ports the kernel chooses.
 const base = `[daemon]
 control = "c.sock"
 http = "127.0.0.1:0"
@@ -51,7 +51,7 @@ source = "127.0.0.2"
 class = "guest"
 `
 
-// logged is a log that may be read while it is written.
+// logged is a log that a test may read while the daemon writes it.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -74,7 +74,7 @@ func newLogged() (*logged, *slog.Logger) {
 	return l, slog.New(slog.NewTextHandler(l, nil))
 }
 
-// process is a daemon that runs in the test.
+// process is a daemon that runs in the test's process.
 type process struct {
 	*Client
 	t       *testing.T
@@ -85,7 +85,7 @@ type process struct {
 	first   Status
 }
 
-// begin runs a daemon with a policy. It is stopped at the end of the test.
+// begin runs a daemon with a policy until the end of the test.
 func begin(t *testing.T, text string) *process {
 	t.Helper()
 	dir := shortDir(t)
@@ -111,7 +111,7 @@ func begin(t *testing.T, text string) *process {
 	return p
 }
 
-// shortDir is a directory whose path leaves room for a socket's name.
+// shortDir returns a directory whose path is short enough for a socket in it.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "shaper")
@@ -129,18 +129,18 @@ func (p *process) write(text string) {
 	}
 }
 
-// edit writes the base policy with replacements: old, new, old, new.
+// edit writes the base policy with replacements: pairs of old and new.
 func (p *process) edit(oldNew ...string) {
 	p.t.Helper()
 	p.write(strings.NewReplacer(oldNew...).Replace(base))
 }
 
-// await returns the error of Run.
+// await waits for Run to return, and returns its error.
 func (p *process) await() error {
 	p.t.Helper()
 	select {
 	case err := <-p.ended:
-		p.ended <- err // for whoever asks next
+		p.ended <- err // for the next await
 		return err
 	case <-time.After(patience):
 		p.t.Fatal("the daemon does not end")
@@ -169,7 +169,7 @@ func (p *process) mustStatus() Status {
 	return s
 }
 
-// dial connects to a listener, and passes a byte to the upstream and back.
+// dial connects to a listener, and sends a byte to the upstream and back.
 func (p *process) dial(listener string) net.Conn {
 	p.t.Helper()
 	c, err := net.Dial("tcp", p.address(listener))
@@ -179,7 +179,7 @@ func (p *process) dial(listener string) net.Conn {
 	p.t.Cleanup(func() { c.Close() })
 	before := p.mustStatus().Totals.Sent[stats.Upstream].Bytes
 	p.pass(c)
-	eventually(p.t, "the byte is counted", func() bool { // a moment after it has left
+	eventually(p.t, "the byte is counted", func() bool { // a moment after it has departed
 		return p.mustStatus().Totals.Sent[stats.Upstream].Bytes > before
 	})
 	return c
@@ -196,7 +196,7 @@ func (p *process) pass(c net.Conn) {
 	}
 }
 
-// rate returns the rate in force of a class.
+// rate returns the rate of a class in force.
 func (p *process) rate(class string) string {
 	p.t.Helper()
 	all, err := p.Classes(p.t.Context())
@@ -212,7 +212,7 @@ func (p *process) rate(class string) string {
 	return ""
 }
 
-// eventually waits for what another goroutine is about to do.
+// eventually waits until a condition holds that another goroutine brings about.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -222,7 +222,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	for !ok() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("it never happens: %s", what)
+			t.Fatalf("this never happens: %s", what)
 		case <-tick.C:
 		}
 	}

@@ -7,45 +7,46 @@ import (
 	"time"
 )
 
-// tidyPeriod is how long nothing may have been collected for memory to be
-// given back.
-const tidyPeriod = 5 * time.Second
+// scavengePeriod is how long the garbage collector must rest before memory is given back.
+const scavengePeriod = 5 * time.Second
 
-// tidy gives memory back to the system that a rush of sessions has left behind.
-// Left to itself, the runtime keeps about as much as was in use, for what comes
-// next, and a quiet process collects nothing for minutes.
-type tidy struct {
-	collected uint64 // collections until now
-	tidied    uint64 // as many, when memory was given back last
+// scavenger gives memory back to the system after a rush of sessions. By itself the runtime
+// keeps about as much as was in use, and a quiet process collects no garbage for minutes.
+// Only its run uses the fields.
+type scavenger struct {
+	collected uint64 // collections of garbage at the last check
+	released  uint64 // collections of garbage when memory was last given back
 }
 
-func (t *tidy) run(ctx context.Context) {
-	ticker := time.NewTicker(tidyPeriod)
+// run checks every scavengePeriod until the context ends.
+func (t *scavenger) run(ctx context.Context) {
+	ticker := time.NewTicker(scavengePeriod)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			t.look()
+			t.check()
 		}
 	}
 }
 
-// look gives memory back once the runtime has been busy and is not any more.
-func (t *tidy) look() (tidied bool) {
+// check gives memory back if the collector has run since memory was last given back, but not
+// since the last check. It reports whether it did.
+func (t *scavenger) check() (released bool) {
 	now := collections()
-	quiet := now == t.collected && now != t.tidied
+	quiet := now == t.collected && now != t.released
 	if quiet {
 		debug.FreeOSMemory()
-		t.tidied = collections()
-		now = t.tidied
+		t.released = collections()
+		now = t.released
 	}
 	t.collected = now
 	return quiet
 }
 
-// collections returns how many collections of garbage there have been.
+// collections returns how often the process has collected garbage.
 func collections() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}}
 	metrics.Read(sample)

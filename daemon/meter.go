@@ -10,26 +10,26 @@ import (
 	"shaper/unit"
 )
 
-// meterPeriod is what a current rate is the average of.
+// meterPeriod is the time over which a current rate is averaged.
 const meterPeriod = time.Second
 
-// meter knows how fast each class, with those beneath it, was in the last whole second.
+// meter knows how fast each class, with those beneath it, sent in the last whole period.
 type meter struct {
-	classes func() []*shaper.Class
+	classes func() []*shaper.Class // set by newDaemon, read by all
 
-	mu   sync.Mutex
-	at   time.Time
+	mu   sync.Mutex // guards the fields below; comes before the locks of package shaper
+	at   time.Time  // when measure ran last
 	seen map[*shaper.Class]metered
 }
 
-// metered is what a class has sent, and how fast it was until then.
+// metered is what a class had sent at the last measure, and its rate in the period before.
 type metered struct {
 	kind unit.Kind
-	sent uint64  // in that unit
+	sent uint64  // in units of kind
 	rate float64 // units per second
 }
 
-// run measures once a second, until the context ends.
+// run measures every meterPeriod until the context ends.
 func (m *meter) run(ctx context.Context) {
 	ticker := time.NewTicker(meterPeriod)
 	defer ticker.Stop()
@@ -43,7 +43,7 @@ func (m *meter) run(ctx context.Context) {
 	}
 }
 
-// measure ends one period and begins the next.
+// measure ends one period and begins the next. It forgets classes that are gone.
 func (m *meter) measure(now time.Time) {
 	seen := map[*shaper.Class]metered{}
 	m.mu.Lock()
@@ -51,7 +51,7 @@ func (m *meter) measure(now time.Time) {
 	elapsed := now.Sub(m.at).Seconds()
 	for _, c := range m.classes() {
 		kind := c.Rate().Kind()
-		one := metered{kind: kind, sent: in(sentBy(c), kind)}
+		one := metered{kind: kind, sent: amountIn(sentBy(c), kind)}
 		if before := m.seen[c]; before.kind == kind && elapsed > 0 {
 			one.rate = float64(one.sent-before.sent) / elapsed
 		}
@@ -60,15 +60,15 @@ func (m *meter) measure(now time.Time) {
 	m.at, m.seen = now, seen
 }
 
-// rate returns the rate of a class and all beneath it in the last period, in
-// units per second.
+// rate returns the rate of a class and all beneath it in the last whole period, in units per
+// second; 0 if nothing is known of it.
 func (m *meter) rate(c *shaper.Class) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.seen[c].rate
 }
 
-// sentBy returns what has left a class, both ways.
+// sentBy returns what a class has sent, both directions together.
 func sentBy(c *shaper.Class) (sum stats.VolumeReading) {
 	for d := range stats.Directions() {
 		sum = sum.Plus(c.Stats.Sent[d].Read())
@@ -76,8 +76,8 @@ func sentBy(c *shaper.Class) (sum stats.VolumeReading) {
 	return sum
 }
 
-// in returns a volume in one unit.
-func in(v stats.VolumeReading, kind unit.Kind) uint64 {
+// amountIn returns a volume in one unit.
+func amountIn(v stats.VolumeReading, kind unit.Kind) uint64 {
 	switch kind {
 	case unit.Bytes:
 		return v.Bytes

@@ -30,12 +30,12 @@ func TestMeter(t *testing.T) {
 	}
 	send(1e6, 9)
 	m.measure(now)
-	want(0) // nothing is known of the time before
+	want(0) // the first measure knows no rate
 	send(500, 9)
 	m.measure(now.Add(time.Second))
 	want(1000)
 	send(500, 9)
-	m.measure(now.Add(3 * time.Second)) // a late tick is no faster rate
+	m.measure(now.Add(3 * time.Second)) // a late tick does not raise the rate
 	want(500)
 	m.measure(now.Add(4 * time.Second))
 	want(0)
@@ -43,13 +43,13 @@ func TestMeter(t *testing.T) {
 	conf.Rate = unit.NewRate(unit.Packets, 5, time.Second)
 	class.Set(now, conf)
 	m.measure(now.Add(5 * time.Second))
-	want(0) // bytes and packets do not compare
+	want(0) // bytes and packets cannot be compared
 	send(500, 9)
 	m.measure(now.Add(6 * time.Second))
 	want(9)
 }
 
-// Classes that are gone are forgotten.
+// measure forgets classes that are gone.
 func TestMeterForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conf := policy.DefaultClass("a")
@@ -65,8 +65,7 @@ func TestMeterForgets(t *testing.T) {
 	})
 }
 
-// What a class sends counts for those above it too, in their units, and only
-// from when it has come under them.
+// What a class sends also counts for its parents, in their units, from when it came under them.
 func TestMeterOfATree(t *testing.T) {
 	class := func(name, parent string, rate unit.Rate) policy.Class {
 		conf := policy.DefaultClass(name)

@@ -13,13 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// caller is who asks for a change. It stands in the log beside the change.
+// caller is who asks for something. The log names it beside each change.
 type caller struct {
 	uid  uint32
 	pid  int32
-	what string // instead of both: "signal", "timer"
+	what string // "signal" or "timer", which have no uid and pid; "": a process
 }
 
+// String returns the caller as the log names it.
 func (c caller) String() string {
 	if c.what != "" {
 		return c.what
@@ -32,14 +33,15 @@ var (
 	byTimer  = caller{what: "timer"}
 )
 
-// credentials returns who is on the other side of a unix socket (SO_PEERCRED):
-// for a client, as it was when it connected.
+// credentials returns the process on the other side of a unix socket (SO_PEERCRED), as it was
+// when it connected.
 func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
-	ctlErr := control(c, func(fd int) { cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	ctlErr := withDescriptor(c, func(fd int) { cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED) })
 	return cred, errors.Join(ctlErr, err)
 }
 
-func control(c syscall.Conn, f func(fd int)) error {
+// withDescriptor calls f with the descriptor of a socket.
+func withDescriptor(c syscall.Conn, f func(fd int)) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
@@ -47,12 +49,12 @@ func control(c syscall.Conn, f func(fd int)) error {
 	return raw.Control(func(fd uintptr) { f(int(fd)) })
 }
 
-// groups returns the supplementary groups of a peer (SO_PEERGROUPS).
+// groups returns the supplementary groups of the process on the other side (SO_PEERGROUPS).
 func groups(c *net.UnixConn) (gids []uint32, err error) {
 	const most = 65536 // NGROUPS_MAX
 	gids = make([]uint32, most)
 	size := uint32(most * 4)
-	ctlErr := control(c, func(fd int) {
+	ctlErr := withDescriptor(c, func(fd int) {
 		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
 			uintptr(unsafe.Pointer(&gids[0])), uintptr(unsafe.Pointer(&size)), 0)
 		if errno != 0 {
@@ -62,13 +64,13 @@ func groups(c *net.UnixConn) (gids []uint32, err error) {
 	return slices.Clip(gids[:size/4]), errors.Join(ctlErr, err)
 }
 
-// authorize returns who is on the other side, or why he may not be served:
-// only root, our own user and the group of the socket's file may. The kernel
-// has asked the file's mode already; this holds even where that is too wide.
+// authorize returns who is on the other side, and an error if he may not use the control
+// socket. Only root, our own user and the group of the socket's file may. The kernel has already
+// checked the mode of the file; authorize holds even if that mode is too wide.
 func (s *controlSocket) authorize(c *net.UnixConn) (caller, error) {
 	peer, err := credentials(c)
 	if err != nil {
-		return caller{}, fmt.Errorf("who is asking is not known: %w", err)
+		return caller{}, fmt.Errorf("the caller is not known: %w", err)
 	}
 	by := caller{uid: peer.Uid, pid: peer.Pid}
 	if peer.Uid == 0 || int(peer.Uid) == os.Geteuid() {
@@ -92,24 +94,27 @@ func (s *controlSocket) authorize(c *net.UnixConn) (caller, error) {
 	return by, nil
 }
 
+// callerKey is the key of an identity in the context of a request.
 type callerKey struct{}
 
-// identified is who asks, or why he is not served.
-type identified struct {
+// identity is who asks. If err is not nil, it says why he may not.
+type identity struct {
 	caller
 	err error
 }
 
-// identify is http.Server's ConnContext for the control socket.
+// identify is the ConnContext of http.Server for the control socket. It puts the identity of the
+// caller into the context of each request.
 func (s *controlSocket) identify(ctx context.Context, c net.Conn) context.Context {
 	by, err := s.authorize(c.(*countedConn).Conn.(*net.UnixConn))
-	return context.WithValue(ctx, callerKey{}, identified{by, err})
+	return context.WithValue(ctx, callerKey{}, identity{by, err})
 }
 
-func callerOf(ctx context.Context) identified {
-	id, ok := ctx.Value(callerKey{}).(identified)
+// callerOf returns the identity that identify has put into a context. Without one, err says so.
+func callerOf(ctx context.Context) identity {
+	id, ok := ctx.Value(callerKey{}).(identity)
 	if !ok {
-		id.err = errors.New("who is asking is not known")
+		id.err = errors.New("the caller is not known")
 	}
 	return id
 }

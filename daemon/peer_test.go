@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dialAs connects to a unix socket as another user. Only one thread of this
-// process becomes that user, and ends with its goroutine.
+// dialAs connects to a unix socket as another user. Only one thread of the process becomes that
+// user, and it ends with its goroutine.
 func dialAs(path string, uid, gid int, groups ...uint32) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		done <- func() error {
 			var first unsafe.Pointer
 			if len(groups) > 0 {
@@ -36,7 +36,7 @@ func dialAs(path string, uid, gid int, groups ...uint32) error {
 			if err != nil {
 				return err
 			}
-			defer unix.Close(fd) // who has connected stays known
+			defer unix.Close(fd) // the listener still knows who connected
 			return unix.Connect(fd, &unix.SockaddrUnix{Name: path})
 		}()
 	}()
@@ -62,7 +62,7 @@ func TestAuthorize(t *testing.T) {
 		uid, gid int
 		groups   []uint32
 		connects bool
-		denied   string // "" is allowed
+		denied   string // the error; "": allowed
 	}{
 		{"root", 0o660, 0, 0, nil, true, ""},
 		{"in the group", 0o660, 1000, group, nil, true, ""},
@@ -95,10 +95,10 @@ func TestAuthorize(t *testing.T) {
 	}
 }
 
-// Where nobody is known to have asked, nothing is answered.
+// A request without an identity is refused.
 func TestUnknownCaller(t *testing.T) {
 	if id := callerOf(t.Context()); id.err == nil {
-		t.Error("a request without credentials is served")
+		t.Error("a request without an identity is served")
 	}
 }
 

@@ -7,15 +7,13 @@ import (
 
 	"shaper/conn"
 	"shaper/policy"
-	"shaper/shaper"
 	"shaper/stats"
-	"shaper/unit"
 )
 
 // The states of a daemon.
 const (
 	Running  = "running"
-	Draining = "draining" // stopped accepting; open sessions go on
+	Draining = "draining" // it accepts nothing, and open sessions go on
 )
 
 // Status is the whole daemon at one moment.
@@ -24,9 +22,9 @@ type Status struct {
 	PID      int           `json:"pid"`
 	State    string        `json:"state"`
 	Control  string        `json:"control"`              // the path of the control socket
-	HTTP     string        `json:"http"`                 // where metrics are, as bound; "" if they are off
-	Rollback time.Time     `json:"rollback_at,omitzero"` // when the last reload is undone unless confirmed
-	Sets     []Set         `json:"sets"`                 // what was set over the policy file
+	HTTP     string        `json:"http"`                 // the address of metrics and health, as bound; "" if they are off
+	Rollback time.Time     `json:"rollback_at,omitzero"` // when the last reload is undone if nobody confirms it; zero: never
+	Sets     []Set         `json:"sets"`                 // the sets over the policy file
 	Warnings policy.Errors `json:"warnings"`             // of the policy file
 }
 
@@ -34,13 +32,13 @@ type Status struct {
 type Class struct {
 	stats.ClassReading
 	Now stats.RateReading `json:"now"` // what it and those beneath it sent in the last whole second
-	Set bool              `json:"set"` // it differs from the policy file by `shaper set`
+	Set bool              `json:"set"` // `shaper set` has changed it
 }
 
 // Session is an open session.
 type Session = conn.Session
 
-// Status returns what the daemon is doing.
+// status returns the state of the daemon with all classes.
 func (d *daemon) status() Status {
 	v := d.keeper.view.Load()
 	s := Status{Status: d.reading(), PID: os.Getpid(), State: Running,
@@ -48,11 +46,11 @@ func (d *daemon) status() Status {
 	if d.draining.Load() {
 		s.State = Draining
 	}
-	s.Control, s.HTTP = absolute(v.policy.Daemon.Control), d.sockets.httpAddress()
+	s.Control, s.HTTP = absolute(v.policy.Daemon.Control), d.engine.httpAddress()
 	return s
 }
 
-// reading is what the metrics are made of.
+// reading returns what the metrics show.
 func (d *daemon) reading() stats.Status {
 	v := d.keeper.view.Load()
 	s := stats.Status{
@@ -66,11 +64,12 @@ func (d *daemon) reading() stats.Status {
 	for _, c := range d.shaper.Classes() {
 		s.Classes = append(s.Classes, readClass(c))
 	}
-	s.Kernel = d.sockets.kernel.read()
+	s.Kernel = d.engine.kernel.read()
 	s.Totals = stats.Total(s.Classes, s.Listeners)
 	return s
 }
 
+// absolute returns an absolute path, or the path itself if the working directory is unknown.
 func absolute(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		return abs
@@ -78,46 +77,7 @@ func absolute(path string) string {
 	return path
 }
 
-// readClass reads the counters of a class and the policy that is in force for it.
-func readClass(c *shaper.Class) stats.ClassReading {
-	conf := c.Policy()
-	now := time.Now()
-	r := c.Stats.Read()
-	r.Name, r.Algorithm = conf.Name, string(conf.Algorithm)
-	backlog := c.Backlog()
-	r.BacklogItems, r.BacklogBytes = backlog.Items, backlog.Bytes
-	_, drain := c.Drain(now)
-	r.Drain = stats.Seconds(drain)
-	r.Sessions = c.Sessions()
-	if conf.Rate.Kind() == unit.Messages {
-		r.InFlight = c.InFlight()
-		r.PausedUntil, r.Share = c.Feedback(now)
-	}
-	r.Per, r.Keys = conf.Per.String(), c.Keys(now)
-	r.Parent, r.Priority, r.Weight = conf.Parent, conf.Priority, conf.Weight
-	if shadow := c.Shadow(now); shadow != nil {
-		would := shadow.ReadShadow()
-		r.Shadow = &would
-	}
-	r.Rate = readRate(conf.Rate)
-	if limit := conf.Limit(); limit != conf.Rate {
-		ceil := readRate(limit)
-		r.Ceil = &ceil
-	}
-	if conf.Algorithm.HasBurst() {
-		r.Burst = conf.Burst.String()
-	}
-	if conf.Algorithm.HasWindow() {
-		r.Window = unit.FormatDuration(conf.WindowInForce())
-	}
-	return r
-}
-
-func readRate(r unit.Rate) stats.RateReading {
-	return stats.RateReading{Text: r.String(), PerSecond: r.PerSecond(), Unit: r.Kind().String()}
-}
-
-// classes reads all classes, with their current rates.
+// classes returns all classes with their current rates, sorted by name.
 func (d *daemon) classes() []Class {
 	set := d.keeper.view.Load().setClasses()
 	all := []Class{}

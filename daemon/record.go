@@ -2,11 +2,11 @@ package daemon
 
 import "shaper/policy"
 
-// mostLogged bounds the lines that one change may cost.
+// mostLogged bounds the lines that one change writes to the log.
 const mostLogged = 100
 
-// changed logs a change and who made it, and each of its parts.
-func (k *keeper) changed(by caller, what string, changes []policy.Change, about ...any) {
+// logChange logs a change, who made it, and each of its parts.
+func (k *keeper) logChange(by caller, what string, changes []policy.Change, about ...any) {
 	k.log.Info(what, append([]any{"by", by.String(), "changes", len(changes)}, about...)...)
 	for i, c := range changes {
 		if i == mostLogged {
@@ -17,8 +17,8 @@ func (k *keeper) changed(by caller, what string, changes []policy.Change, about 
 	}
 }
 
-// rejected logs a policy that was not taken, and each of its mistakes.
-func (k *keeper) rejected(by caller, err error) {
+// logRejection logs a policy that did not come into force, and each of its mistakes.
+func (k *keeper) logRejection(by caller, err error) {
 	mistakes := mistakesOf(err)
 	if len(mistakes) == 0 {
 		k.log.Error("reload rejected; the old policy stays", "by", by.String(), "err", err)

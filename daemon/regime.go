@@ -7,42 +7,43 @@ import (
 	"shaper/policy"
 )
 
-// Set is a change that `shaper set` has put over the policy file.
+// Set is a change of a class that `shaper set` has made over the policy file.
 type Set struct {
 	Class  string            `json:"class"`
 	Values map[string]string `json:"values"`         // by key, as in the policy file
 	Until  time.Time         `json:"until,omitzero"` // zero: until the next reload
 }
 
-// over reports whether the set has ended at now.
-func (s Set) over(now time.Time) bool { return !s.Until.IsZero() && !now.Before(s.Until) }
+// endedBy reports whether the set has ended at now.
+func (s Set) endedBy(now time.Time) bool { return !s.Until.IsZero() && !now.Before(s.Until) }
 
-// regime is what is in force: a policy file, and what has been set over it. It
-// does not change; a change makes another one.
+// regime is what is in force: a policy file, and the sets over it. It does not change; a
+// change makes a new regime.
 type regime struct {
 	file     *policy.Policy
 	warnings policy.Errors  // of the file
-	sets     []Set          // in the order in which they were made
-	policy   *policy.Policy // the sum of file and sets
+	sets     []Set          // in the order in which they came
+	policy   *policy.Policy // the file with the sets applied
 }
 
 func newRegime(file *policy.Policy, warnings policy.Errors) regime {
 	return regime{file: file, warnings: warnings, policy: file}
 }
 
-// with returns the regime with one more set.
+// with returns the regime with one more set. It drops the sets that the new one supersedes.
+// The error is that of [policy.Policy.With].
 func (r regime) with(s Set) (regime, error) {
 	p, err := r.policy.With(s.Class, s.Values)
 	if err != nil {
 		return r, err
 	}
-	r.sets, r.policy = append(slices.DeleteFunc(slices.Clone(r.sets), s.covers), s), p
+	r.sets, r.policy = append(slices.DeleteFunc(slices.Clone(r.sets), s.supersedes), s), p
 	return r, nil
 }
 
-// covers reports whether nothing of an earlier set can come into force again
-// once this one is made.
-func (s Set) covers(earlier Set) bool {
+// supersedes reports whether nothing of an earlier set can come into force again after s: it
+// sets the same keys of the same class, for at least as long.
+func (s Set) supersedes(earlier Set) bool {
 	if s.Class != earlier.Class || !s.Until.IsZero() && (earlier.Until.IsZero() || earlier.Until.After(s.Until)) {
 		return false
 	}
@@ -54,12 +55,12 @@ func (s Set) covers(earlier Set) bool {
 	return true
 }
 
-// at returns the regime without the sets that have ended at now, and those
-// sets. One that does not fit without another, which has ended, ends with it.
-func (r regime) at(now time.Time) (next regime, ended []Set) {
+// withoutEnded returns the regime without the sets that have ended at now, and those sets. A
+// set that is invalid without one that has ended ends with it.
+func (r regime) withoutEnded(now time.Time) (next regime, ended []Set) {
 	next = newRegime(r.file, r.warnings)
 	for _, s := range r.sets {
-		if s.over(now) {
+		if s.endedBy(now) {
 			ended = append(ended, s)
 			continue
 		}
@@ -73,7 +74,7 @@ func (r regime) at(now time.Time) (next regime, ended []Set) {
 	return next, ended
 }
 
-// firstEnd returns when the first set ends; the zero Time if none does.
+// firstEnd returns when the next set ends; the zero Time if none does.
 func (r regime) firstEnd() (first time.Time) {
 	for _, s := range r.sets {
 		first = earlier(first, s.Until)
@@ -81,7 +82,7 @@ func (r regime) firstEnd() (first time.Time) {
 	return first
 }
 
-// earlier returns the earlier of two times, where the zero Time is never.
+// earlier returns the earlier of two times. The zero Time means never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -89,7 +90,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// setClasses returns the classes that something has been set for.
+// setClasses returns the names of the classes that a set changes.
 func (r regime) setClasses() map[string]bool {
 	names := map[string]bool{}
 	for _, s := range r.sets {

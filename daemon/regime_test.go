@@ -19,7 +19,7 @@ func baseRegime(t *testing.T) regime {
 	return newRegime(p, warnings)
 }
 
-// A regime that somebody holds does not change, however many follow it.
+// A regime does not change when others are made from it.
 func TestRegimesDoNotChange(t *testing.T) {
 	start := baseRegime(t)
 	first, err := start.with(Set{Class: "slow", Values: map[string]string{"rate": "1mbit"}})
@@ -33,15 +33,15 @@ func TestRegimesDoNotChange(t *testing.T) {
 	}
 	slow, _ := first.policy.Class("slow")
 	if len(start.sets) != 0 || len(first.sets) != 1 || slow.Rate.String() != "1mbit" || start.policy != start.file {
-		t.Errorf("they are %v and %v", start.sets, first.sets)
+		t.Errorf("the regimes have changed to %v and %v", start.sets, first.sets)
 	}
 	if got := first.setClasses(); !maps.Equal(got, map[string]bool{"slow": true}) {
-		t.Errorf("set are %v", got)
+		t.Errorf("the classes with sets are %v", got)
 	}
 }
 
-// Whatever is set and whenever it ends: at each moment the rate is that of the
-// last set that has not ended.
+// At each moment the rate is that of the last set that has not ended, whatever is set and
+// whenever it ends.
 func TestSetsAgainstModel(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	origin := time.Now()
@@ -50,7 +50,7 @@ func TestSetsAgainstModel(t *testing.T) {
 		now := origin
 		for range 30 {
 			now = now.Add(time.Duration(random.IntN(10)) * time.Second)
-			r, _ = r.at(now)
+			r, _ = r.withoutEnded(now)
 			s := Set{Class: "slow", Values: map[string]string{"rate": fmt.Sprintf("%dmbit", 1+random.IntN(1000))}}
 			if random.IntN(4) > 0 {
 				s.Until = now.Add(time.Duration(1+random.IntN(30)) * time.Second)
@@ -72,7 +72,7 @@ func checkAt(t *testing.T, r regime, now time.Time) {
 			want = s.Values["rate"]
 		}
 	}
-	next, ended := r.at(now)
+	next, ended := r.withoutEnded(now)
 	slow, _ := next.policy.Class("slow")
 	wantRate, _ := next.file.With("slow", map[string]string{"rate": want})
 	if c, _ := wantRate.Class("slow"); c.Rate != slow.Rate {
@@ -82,7 +82,7 @@ func checkAt(t *testing.T, r regime, now time.Time) {
 		t.Fatalf("%d sets and %d ended, of %d", len(next.sets), len(ended), len(r.sets))
 	}
 	if first := next.firstEnd(); !first.IsZero() && !first.After(now) {
-		t.Fatalf("the next end is %v ago", now.Sub(first))
+		t.Fatalf("the next set has ended %v ago", now.Sub(first))
 	}
 }
 
@@ -95,8 +95,8 @@ func TestEarlier(t *testing.T) {
 	}
 }
 
-// A set that nothing can bring back is forgotten: a script that sets a rate
-// every minute costs no memory.
+// A set that a later one supersedes is forgotten. So a script that sets a rate every minute does
+// not fill the memory.
 func TestSetsThatAreCoveredAreForgotten(t *testing.T) {
 	now := time.Now()
 	rate := map[string]string{"rate": "1mbit"}
@@ -114,8 +114,8 @@ func TestSetsThatAreCoveredAreForgotten(t *testing.T) {
 		{"it ends before", Set{Class: "a", Values: rate, Until: now}, Set{Class: "a", Values: rate, Until: now.Add(1)}, true},
 		{"it ends after", Set{Class: "a", Values: rate, Until: now.Add(2)}, Set{Class: "a", Values: rate, Until: now.Add(1)}, false},
 	} {
-		if got := c.later.covers(c.earlier); got != c.want {
-			t.Errorf("%s: covered is %v", c.name, got)
+		if got := c.later.supersedes(c.earlier); got != c.want {
+			t.Errorf("%s: superseded is %v", c.name, got)
 		}
 	}
 }

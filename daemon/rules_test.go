@@ -16,9 +16,8 @@ import (
 	"shaper/stats"
 )
 
-// What decides the class of a message is one thing, whoever asks: the exchange of live
-// traffic, a policy in the shadow, the simulation, and explain, with a daemon and
-// without. So says each of them, of random policies and messages.
+// Live traffic, a policy in the shadow, a simulation, and explain with and without a daemon put
+// a message into the same class. The test compares them with random policies and messages.
 func TestAllReadTheSameRules(t *testing.T) {
 	const policies, messages = 12, 12
 	x := rand.New(rand.NewPCG(1, 2))
@@ -41,23 +40,23 @@ func TestAllReadTheSameRules(t *testing.T) {
 				want := decided(t, live, rules, said)
 				seen[want] = true
 				if protocol == policy.HTTP {
-					conn = live.connect(t) // since in the shadow the last one waits on the other, with what follows it
+					conn = live.connect(t) // in the shadow, a message waits for those before it on its connection
 				}
 				before, would := live.messagesOf(t), live.wouldWait(t)
 				conn.Write(wire(said, uint32(i+2)))
-				eventually(t, fmt.Sprintf("%+v is of class %s, live", said, want), func() bool { return live.messagesOf(t)[want] == before[want]+1 })
+				eventually(t, fmt.Sprintf("class %s sends %+v", want, said), func() bool { return live.messagesOf(t)[want] == before[want]+1 })
 				if got := live.wouldWait(t); got[want] != would[want]+1 {
-					t.Errorf("%+v: in the shadow %v, before %v; want one more of %s", said, got, would, want)
+					t.Errorf("%+v: in the shadow %v would wait, and %v before; want one more in %s", said, got, would, want)
 				}
 			}
 		})
 	}
 	if len(seen) < 3 {
-		t.Errorf("only the classes %v were met", seen)
+		t.Errorf("the messages reached only the classes %v", seen)
 	}
 }
 
-// connect connects to the listener.
+// connect connects to the listener until the end of the test.
 func (p *process) connect(t *testing.T) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", p.address("l"))
@@ -68,7 +67,7 @@ func (p *process) connect(t *testing.T) net.Conn {
 	return c
 }
 
-// ruled starts a daemon of a policy with random rules.
+// ruled starts a daemon whose policy has these rules.
 func ruled(t *testing.T, protocol policy.Protocol, rate, rules string) *process {
 	return begin(t, "[daemon]\ncontrol = \"c.sock\"\nhttp = \"127.0.0.1:0\"\n"+ruledText(protocol, rate, rules))
 }
@@ -109,8 +108,8 @@ func randomMessage(x *rand.Rand, protocol policy.Protocol, systemID string) poli
 	return policy.Fields{Path: pick(x, "/a/b", "/a", "/b", "/c"), Method: pick(x, "GET", "POST", "PUT"), Host: pick(x, "h.example", "H.Example", "other")}
 }
 
-// decided returns the class that explain says, and checks that the file and a
-// simulation say the same.
+// decided returns the class that the daemon explains, and checks that explain without a daemon
+// and a simulation agree.
 func decided(t *testing.T, live *process, rules string, said policy.Fields) string {
 	t.Helper()
 	ask := ExplainRequest{Source: "127.0.0.1", Fields: said}
@@ -145,12 +144,12 @@ func decided(t *testing.T, live *process, rules string, said policy.Fields) stri
 		t.Fatal(err)
 	}
 	if c, _ := report.Class(all[0].Class); c.Offered.Items != 1 {
-		t.Errorf("%+v: explained as class %s, where the simulation has none", said, all[0].Class)
+		t.Errorf("%+v: explain says class %s, and the simulation puts it elsewhere", said, all[0].Class)
 	}
 	return all[0].Class
 }
 
-// messagesOf returns how many messages each class has let out.
+// messagesOf returns how many messages each class has sent.
 func (p *process) messagesOf(t *testing.T) map[string]uint64 {
 	t.Helper()
 	all, err := p.Classes(t.Context())
@@ -164,7 +163,7 @@ func (p *process) messagesOf(t *testing.T) map[string]uint64 {
 	return n
 }
 
-// wouldWait returns how many messages would wait in each class in the shadow.
+// wouldWait returns how many messages would wait in each class of the policy in the shadow.
 func (p *process) wouldWait(t *testing.T) map[string]uint64 {
 	t.Helper()
 	s, err := p.Client.Shadow(t.Context())
@@ -178,7 +177,7 @@ func (p *process) wouldWait(t *testing.T) map[string]uint64 {
 	return n
 }
 
-// wire returns a message as it is sent.
+// wire returns the bytes of a message.
 func wire(said policy.Fields, sequence uint32) []byte {
 	if said.SystemID != "" {
 		return smppPDU(0x04, sequence, "\x00\x00\x00"+said.SourceAddr+"\x00\x00\x00123\x00"+strings.Repeat("\x00", 8)+"\x02hi")

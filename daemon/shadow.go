@@ -13,60 +13,62 @@ import (
 
 // ShadowRequest is the body of POST /v1/shadow.
 type ShadowRequest struct {
-	File string `json:"file"` // the name of the policy file, for errors
-	Text string `json:"text"` // what it holds
+	File string `json:"file"` // the name of the policy file, for its errors
+	Text string `json:"text"` // the contents of the file
 }
 
-// maxShadowBody bounds that body: a policy file, escaped.
+// maxShadowBody bounds the body of POST /v1/shadow, in bytes: an escaped policy file.
 const maxShadowBody = 64 << 20
 
-// Shadow is a policy that runs beside the one in force, on copies of what that gets:
-// what it would do, and nothing of it.
+// Shadow is a policy that runs beside the one in force, on copies of its traffic. It computes
+// what the policy would do and does nothing of it.
 type Shadow struct {
-	File     string        `json:"file"` // "": there is none
+	File     string        `json:"file"` // "": no policy runs in the shadow
 	Hash     string        `json:"hash,omitempty"`
 	Since    time.Time     `json:"since,omitzero"`
-	By       string        `json:"by,omitempty"` // who has started it
+	By       string        `json:"by,omitempty"` // who started it
 	Warnings policy.Errors `json:"warnings"`
 	Notes    []string      `json:"notes"`   // what the numbers leave out
 	Classes  []Divergence  `json:"classes"` // in the order of the file
 }
 
-// Divergence is what a class of the policy in the shadow would have done since that
-// began, and what the class of the same name has done meanwhile.
+// Divergence is what a class of the policy in the shadow would have done since that began,
+// and what the class of the same name in force has done in that time.
 type Divergence struct {
 	Name   string            `json:"name"`
 	Parent string            `json:"parent,omitempty"`
-	Rate   stats.RateReading `json:"rate"` // its limit
+	Rate   stats.RateReading `json:"rate"` // its ceil, or its rate if it has no ceil
 	stats.ShadowReading
 	Live *Live `json:"live,omitempty"` // nil: the policy in force has no such class
 }
 
-// Live is what a class in force has done.
+// Live is what a class in force has done while the policy ran in the shadow.
 type Live struct {
 	Rate    stats.RateReading `json:"rate"`
 	Delayed uint64            `json:"delayed"`
-	Dropped uint64            `json:"dropped"` // or refused
+	Dropped uint64            `json:"dropped"` // dropped or refused
 	WaitP50 stats.Seconds     `json:"wait_p50_seconds"`
 	WaitP99 stats.Seconds     `json:"wait_p99_seconds"`
 }
 
-// candidate is the policy in the shadow, if there is one.
+// candidate is the policy in the shadow, if there is one. mu guards all of it, and comes before
+// the locks of conn and shaper.
 type candidate struct {
 	mu     sync.Mutex
 	shadow Shadow
 	trial  *shaper.Trial
-	before map[string]stats.ClassReading // of the classes in force, when it began
+	before map[string]stats.ClassReading // the classes in force when it began, by name
 }
 
 func (d *daemon) serveShadow(caller, *http.Request) (any, error) {
 	d.candidate.mu.Lock()
 	defer d.candidate.mu.Unlock()
-	return d.readShadow(), nil
+	return d.readCandidate(), nil
 }
 
-// readShadow reads the candidate, if there is one. Its lock is held.
-func (d *daemon) readShadow() Shadow {
+// readCandidate returns the reading of the candidate; the zero one if there is none. The caller
+// holds candidate.mu.
+func (d *daemon) readCandidate() Shadow {
 	s, now := d.candidate.shadow, time.Now()
 	s.Classes, s.Notes, s.Warnings = []Divergence{}, append([]string{}, s.Notes...), append(policy.Errors{}, s.Warnings...)
 	if s.File == "" {
@@ -82,40 +84,42 @@ func (d *daemon) readShadow() Shadow {
 	return s
 }
 
-// notePauses says that providers have refused what left too fast, if they have: what a
-// class in the shadow would have sent they may not have refused.
+// notePauses returns a note if providers have said "too fast" since the candidate began; else "".
+// They might not have said so to what the candidate would have sent. The caller holds
+// candidate.mu.
 func (d *daemon) notePauses() string {
 	n := uint64(0)
 	for _, class := range d.shaper.Classes() {
-		if class.Parent() != nil { // whose class above counts it, too
+		if class.Parent() != nil { // its parent counts the same signals
 			continue
 		}
 		for signal, now := range class.Stats.Throttled.Read() {
-			n += more(now, d.candidate.before[class.Name()].Throttled[signal])
+			n += growth(now, d.candidate.before[class.Name()].Throttled[signal])
 		}
 	}
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf("providers have said %d times that what left came too fast: the pauses of on_throttle, and adapt, are not computed", n)
+	return fmt.Sprintf("providers have said \"too fast\" %d times: the shadow computes neither the pauses of on_throttle nor adapt", n)
 }
 
-// noteListeners says which listeners of a policy get no copies, or only some.
+// noteListeners returns a note for each listener of a policy that gets no copies, or copies of
+// another protocol.
 func noteListeners(p, inForce *policy.Policy) (notes []string) {
 	for _, l := range p.Listeners {
 		live, ok := inForce.Listener(l.Name)
 		switch {
 		case !ok:
-			notes = append(notes, fmt.Sprintf("listener %q is not in force, and gets no copies", l.Name))
+			notes = append(notes, fmt.Sprintf("listener %q is not in force and gets no copies", l.Name))
 		case live.Protocol != l.Protocol:
-			notes = append(notes, fmt.Sprintf("listener %q is in force with protocol %q, and gets copies of that, not of %q", l.Name, live.Protocol, l.Protocol))
+			notes = append(notes, fmt.Sprintf("listener %q is in force with protocol %q and gets copies of that, not of %q", l.Name, live.Protocol, l.Protocol))
 		}
 	}
 	return notes
 }
 
-// divergence reads a class of the candidate, and that of the same name. Its lock is
-// held.
+// divergence reads a class of the candidate, and the class of the same name in force. The
+// caller holds candidate.mu.
 func (d *daemon) divergence(class *shaper.Class) Divergence {
 	conf := class.Policy()
 	one := Divergence{Name: conf.Name, Parent: conf.Parent, Rate: readRate(conf.Limit()), ShadowReading: class.Stats.ReadShadow()}
@@ -125,10 +129,10 @@ func (d *daemon) divergence(class *shaper.Class) Divergence {
 	return one
 }
 
-// since returns what a class has done between two readings.
+// since returns what a class has done between the reading before and the reading c.
 func since(c, before stats.ClassReading) *Live {
 	wait := c.Wait.Since(before.Wait)
-	l := &Live{Rate: c.Rate, Delayed: more(c.Overlimits, before.Overlimits), Dropped: more(lost(c), lost(before)),
+	l := &Live{Rate: c.Rate, Delayed: growth(c.Overlimits, before.Overlimits), Dropped: growth(lostToLimits(c), lostToLimits(before)),
 		WaitP50: stats.Seconds(wait.Quantile(0.50)), WaitP99: stats.Seconds(wait.Quantile(0.99))}
 	if c.Ceil != nil {
 		l.Rate = *c.Ceil
@@ -136,25 +140,25 @@ func since(c, before stats.ClassReading) *Live {
 	return l
 }
 
-// more returns by how much a counter has grown, which may be another one by now.
-func more(now, before uint64) uint64 {
+// growth returns by how much a counter has grown. If it is smaller than before, the class is a
+// new one whose counter began at 0.
+func growth(now, before uint64) uint64 {
 	if before > now {
 		return now
 	}
 	return now - before
 }
 
-// lost returns how many items a class has dropped or refused for the want of room:
-// what its limit has to do with.
-func lost(c stats.ClassReading) (n uint64) {
+// lostToLimits returns how many items a class has dropped or refused because of its limits: a
+// full queue or max_wait.
+func lostToLimits(c stats.ClassReading) (n uint64) {
 	for _, reason := range []stats.Reason{stats.QueueFull, stats.MaxWait} {
 		n += c.Dropped[reason].Items + c.Refused[reason].Items
 	}
 	return n
 }
 
-// serveStartShadow starts a policy in the shadow, in the place of one that runs
-// there.
+// serveStartShadow starts a policy in the shadow. It replaces one that runs there.
 func (d *daemon) serveStartShadow(by caller, r *http.Request) (any, error) {
 	var ask ShadowRequest
 	if err := decode(r, &ask); err != nil {
@@ -171,10 +175,10 @@ func (d *daemon) serveStartShadow(by caller, r *http.Request) (any, error) {
 	defer d.candidate.mu.Unlock()
 	d.candidate.start(d, by, p, warnings)
 	d.Log.Info("shadow policy started", "by", by.String(), "file", ask.File, "hash", p.Hash)
-	return d.readShadow(), nil
+	return d.readCandidate(), nil
 }
 
-// start has a policy take the place of the candidate, whose lock is held.
+// start makes a policy the candidate. The caller holds mu.
 func (c *candidate) start(d *daemon, by caller, p *policy.Policy, warnings policy.Errors) {
 	now := time.Now()
 	c.shadow = Shadow{File: p.Path, Hash: p.Hash, Since: now, By: by.String(), Warnings: warnings,
@@ -186,7 +190,7 @@ func (c *candidate) start(d *daemon, by caller, p *policy.Policy, warnings polic
 	d.server.Shadow(p, c.trial)
 }
 
-// serveStopShadow ends the policy in the shadow, and returns its last reading.
+// serveStopShadow ends the policy in the shadow and returns its last reading.
 func (d *daemon) serveStopShadow(by caller, _ *http.Request) (any, error) {
 	c := &d.candidate
 	c.mu.Lock()
@@ -194,12 +198,12 @@ func (d *daemon) serveStopShadow(by caller, _ *http.Request) (any, error) {
 	if c.shadow.File == "" {
 		return nil, &Error{Code: CodeState, Message: "no policy runs in the shadow"}
 	}
-	last := d.readShadow()
+	last := d.readCandidate()
 	d.Log.Info("shadow policy stopped", "by", by.String(), "file", c.shadow.File, "hash", c.shadow.Hash, "ran", time.Since(c.shadow.Since).Round(time.Second))
 	d.server.Shadow(nil, nil)
 	c.shadow, c.trial, c.before = Shadow{}, nil, nil
 	return last, nil
 }
 
-// String names the policy.
+// String returns the file and hash of the policy.
 func (s Shadow) String() string { return fmt.Sprintf("%s  %s", s.File, s.Hash) }

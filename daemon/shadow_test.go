@@ -20,8 +20,8 @@ func (s Shadow) class(name string) Divergence {
 	return s.Classes[i]
 }
 
-// A policy in the shadow counts what it would do beside what is done, holds nothing
-// up, and ends when it is told to.
+// A policy in the shadow counts what it would do, beside what the policy in force does. It delays
+// nothing, and ends when it is told to.
 func TestShadow(t *testing.T) {
 	p := begin(t, base)
 	ctx := context.Background()
@@ -35,7 +35,7 @@ func TestShadow(t *testing.T) {
 		t.Errorf("started as %+v", started)
 	}
 	if len(started.Warnings) != 2 {
-		t.Errorf("warnings are %v, want that one lets nothing pass and one is not used", started.Warnings)
+		t.Errorf("the warnings are %v; want one of a class that lets nothing pass and one of an unused class", started.Warnings)
 	}
 	p.pass(open)
 	p.dial("quick")
@@ -44,16 +44,16 @@ func TestShadow(t *testing.T) {
 		t.Fatal(err)
 	}
 	if fast := s.class("fast"); fast.WouldDelay != 2 || fast.Live == nil || fast.Live.Delayed != 0 || fast.Live.Rate.Text != "1gbit" || fast.Rate.Text != "0bit" {
-		t.Errorf("of two sessions would wait: %+v; live %+v", fast, fast.Live)
+		t.Errorf("two sessions: in the shadow %+v, live %+v", fast, fast.Live)
 	}
 	if added := s.class("new"); added.Name != "new" || added.Live != nil {
-		t.Errorf("a class that is not in force: %+v", added)
+		t.Errorf("a class that is only in the shadow: %+v", added)
 	}
 	if last, err := p.Client.StopShadow(ctx); err != nil || last.class("fast").WouldDelay != 2 {
-		t.Errorf("stopped with %+v, %v", last, err)
+		t.Errorf("the stop returns %+v, %v", last, err)
 	}
 	if after, err := p.Client.Shadow(ctx); err != nil || after.File != "" || len(after.Classes) != 0 {
-		t.Errorf("then there is %+v, %v", after, err)
+		t.Errorf("after the stop there is %+v, %v", after, err)
 	}
 	for _, line := range []string{"shadow policy started", "shadow policy stopped"} {
 		if !strings.Contains(p.log.String(), line) {
@@ -62,21 +62,21 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// What a class did before counts neither for it nor for its shadow.
+// What a class did before the policy in the shadow began counts neither for it nor in the shadow.
 func TestShadowCountsFromItsBeginning(t *testing.T) {
 	p := begin(t, strings.Replace(base, `rate = "64KiB/s"`, "rate = \"1 connections/h\"\noverflow = \"refuse\"\nqueue = \"1 connections\"", 1))
 	ctx := context.Background()
 	connect := func() {
 		c, err := net.Dial("tcp", p.address("echo"))
 		if errors.Is(err, syscall.ECONNRESET) {
-			return // refused so soon
+			return // the daemon refused it at once
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
 	}
-	for range 4 { // one leaves, one waits
+	for range 4 { // one departs, one waits, and the others are refused
 		connect()
 	}
 	eventually(t, "two are refused", func() bool { return p.class(t, "slow").Overlimits == 3 })
@@ -88,7 +88,7 @@ func TestShadowCountsFromItsBeginning(t *testing.T) {
 		t.Fatal(err)
 	}
 	if live := s.class("slow").Live; live == nil || live.Delayed != 0 || live.Dropped != 0 {
-		t.Errorf("since it began the class has done %+v", live)
+		t.Errorf("since the shadow began, the class in force has done %+v", live)
 	}
 	connect()
 	eventually(t, "one more is refused", func() bool {
@@ -97,7 +97,7 @@ func TestShadowCountsFromItsBeginning(t *testing.T) {
 	})
 }
 
-// class reads a class.
+// class returns the reading of a class.
 func (p *process) class(t *testing.T, name string) Class {
 	t.Helper()
 	all, err := p.Classes(t.Context())
@@ -111,7 +111,8 @@ func (p *process) class(t *testing.T, name string) Class {
 	return all[i]
 }
 
-// Of several who start and stop policies at once, each is told of what he did.
+// If several callers start and stop policies in the shadow at once, each gets the answer to his
+// own request.
 func TestShadowAnswersWhoAsked(t *testing.T) {
 	p := begin(t, base)
 	var wg sync.WaitGroup
@@ -120,10 +121,10 @@ func TestShadowAnswersWhoAsked(t *testing.T) {
 			file := fmt.Sprintf("%d.toml", n)
 			for range 20 {
 				if s, err := p.Client.StartShadow(t.Context(), ShadowRequest{File: file, Text: base}); err != nil || s.File != file {
-					t.Errorf("who starts %s is told of %q: %v", file, s.File, err)
+					t.Errorf("the start of %s answers %q, %v", file, s.File, err)
 				}
 				if s, err := p.Client.StopShadow(t.Context()); err == nil && s.File == "" {
-					t.Error("who stops one is told of none")
+					t.Error("a stop that succeeds answers no policy")
 				}
 			}
 		})
@@ -131,7 +132,7 @@ func TestShadowAnswersWhoAsked(t *testing.T) {
 	wg.Wait()
 }
 
-// What the numbers of a policy in the shadow leave out is said with them.
+// Notes say what the numbers of a policy in the shadow omit.
 func TestShadowNotes(t *testing.T) {
 	p := begin(t, ruledText("http", "1000 messages/s", "[daemon]\ncontrol = \"c.sock\"\nhttp = \"127.0.0.1:0\"\n"))
 	text := ruledText("smpp", "1000 messages/s", "[listener.new]\nlisten = \"127.0.0.1:0\"\nupstream = \"discard:\"\nclass = \"tcp\"\n[class.tcp]\nrate = \"1mbit\"\n")
@@ -140,13 +141,13 @@ func TestShadowNotes(t *testing.T) {
 		t.Fatal(err)
 	}
 	notes := strings.Join(s.Notes, "\n")
-	for _, want := range []string{`listener "l" is in force with protocol "http", and gets copies of that, not of "smpp"`, `listener "new" is not in force, and gets no copies`} {
+	for _, want := range []string{`listener "l" is in force with protocol "http" and gets copies of that, not of "smpp"`, `listener "new" is not in force and gets no copies`} {
 		if !strings.Contains(notes, want) {
-			t.Errorf("the notes are %q, without %q", notes, want)
+			t.Errorf("the notes are %q, want %q among them", notes, want)
 		}
 	}
 	same, err := p.Client.StartShadow(t.Context(), ShadowRequest{File: "same.toml", Text: ruledText("http", "1 messages/s", "")})
 	if err != nil || len(same.Notes) != 0 {
-		t.Errorf("of a policy with the same listeners: %q, %v", same.Notes, err)
+		t.Errorf("a policy with the same listeners has the notes %q, %v", same.Notes, err)
 	}
 }

@@ -13,23 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSocketPath is what sockaddr_un has room for.
+// maxSocketPath is the longest path, in bytes, that fits into a sockaddr_un (unix(7)).
 const maxSocketPath = 107
 
-// controlSocket is the bound control socket. It removes its file when it is
-// closed, if the file is still its own.
+// controlSocket is the bound control socket. Close removes its file if the file is still its own.
 type controlSocket struct {
 	*net.UnixListener
 	path string
-	file fs.FileInfo
+	file fs.FileInfo // of the file that binding made
 }
 
-// listenControl binds the control socket: mode 0660 from its first moment, in
-// a directory that is made with mode 0750 if it is missing. What a dead daemon
-// has left is removed; a living one is an error.
+// listenControl binds the control socket with mode 0660 from its first moment on. It makes a
+// missing directory with mode 0750, and removes the socket of a dead daemon. If a daemon lives,
+// the error wraps ErrRunning.
 func listenControl(path string) (*controlSocket, error) {
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("control socket %s: the path has %d bytes; at most %d fit", path, len(path), maxSocketPath)
+		return nil, fmt.Errorf("control socket %s: the path has %d bytes, and at most %d fit", path, len(path), maxSocketPath)
 	}
 	if err := makeDir(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
@@ -42,7 +41,7 @@ func listenControl(path string) (*controlSocket, error) {
 	if err := removeDead(path); err != nil {
 		return nil, err
 	}
-	// The umask holds for the whole process; shaper makes no other files.
+	// The umask is that of the whole process, but shaper makes no other files.
 	old := syscall.Umask(0o117)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	syscall.Umask(old)
@@ -58,21 +57,21 @@ func listenControl(path string) (*controlSocket, error) {
 	return &controlSocket{l, path, file}, nil
 }
 
-// Close stops listening. A file that another daemon has put in the place of
-// ours stays.
+// Close stops listening and removes the socket's file. A file that another daemon has put in
+// its place stays.
 func (s *controlSocket) Close() error {
 	if unlock, err := lockDir(filepath.Dir(s.path)); err == nil {
 		defer unlock()
 	}
-	// Removed before it is closed: until then nothing else can have its inode.
+	// Remove it before closing: until then no other file can have its inode.
 	if now, err := os.Lstat(s.path); err == nil && os.SameFile(now, s.file) {
 		os.Remove(s.path)
 	}
 	return s.UnixListener.Close()
 }
 
-// makeDir makes a directory with mode 0750, whatever the umask. One that is
-// there is left as it is.
+// makeDir makes a directory with mode 0750, whatever the umask. It does not change one that
+// exists.
 func makeDir(dir string) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
@@ -83,10 +82,11 @@ func makeDir(dir string) error {
 	return os.Chmod(dir, 0o750)
 }
 
+// lockPatience bounds how long lockDir waits for another daemon.
 const lockPatience = 5 * time.Second
 
-// lockDir keeps other daemons from binding or removing sockets in a directory,
-// so that of two that start at once one finds the other alive.
+// lockDir keeps other daemons from binding or removing sockets in a directory. So of two daemons
+// that start at once, one finds the other alive.
 func lockDir(dir string) (unlock func(), err error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -104,10 +104,11 @@ func lockDir(dir string) (unlock func(), err error) {
 	}
 }
 
-// ErrRunning says that another daemon serves the control socket.
+// ErrRunning is the error if another daemon serves the control socket.
 var ErrRunning = errors.New("another shaper is running")
 
-// removeDead removes a socket that nobody serves any more.
+// removeDead removes a socket that nobody serves any longer. If a daemon serves it, the error
+// wraps ErrRunning. A file that is not a socket stays, and is an error.
 func removeDead(path string) error {
 	file, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,22 +118,23 @@ func removeDead(path string) error {
 		return fmt.Errorf("control socket: %w", err)
 	}
 	if file.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("control socket %s: there is a file that is no socket; remove it, or change daemon.control", path)
+		return fmt.Errorf("control socket %s: the file is not a socket; remove it, or change daemon.control", path)
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
 	switch {
 	case err == nil:
 		defer c.Close()
-		return runningAt(c.(*net.UnixConn), path)
+		return errRunningAt(c.(*net.UnixConn), path)
 	case errors.Is(err, unix.ECONNREFUSED):
 		return os.Remove(path)
-	case errors.Is(err, unix.EAGAIN): // its backlog is full
+	case errors.Is(err, unix.EAGAIN): // the backlog is full
 		return fmt.Errorf("%w and does not answer (control socket %s)", ErrRunning, path)
 	}
 	return fmt.Errorf("control socket: %w", err)
 }
 
-func runningAt(c *net.UnixConn, path string) error {
+// errRunningAt returns ErrRunning with the pid of the daemon, if that is known.
+func errRunningAt(c *net.UnixConn, path string) error {
 	if peer, err := credentials(c); err == nil {
 		return fmt.Errorf("%w (pid %d, control socket %s)", ErrRunning, peer.Pid, path)
 	}

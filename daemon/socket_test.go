@@ -32,8 +32,7 @@ func mode(t *testing.T, path string) fs.FileMode {
 	return info.Mode().Perm()
 }
 
-// Whatever the umask, only the group may use the socket, and the directory
-// that is made for it.
+// Whatever the umask, only the group may use the socket and the directory that is made for it.
 func TestControlModes(t *testing.T) {
 	for _, umask := range []int{0, 0o022, 0o077} {
 		t.Run(fmt.Sprintf("%03o", umask), func(t *testing.T) {
@@ -60,11 +59,11 @@ func TestControlLeavesDirectory(t *testing.T) {
 	}
 	mustListen(t, filepath.Join(dir, "c.sock"))
 	if got := mode(t, dir); got != 0o705 {
-		t.Errorf("the mode of a directory that was there is now %o", got)
+		t.Errorf("the mode of a directory that existed is now %o", got)
 	}
 }
 
-// leaveDead leaves the socket of a daemon that was killed.
+// leaveDead makes a socket as a daemon that was killed leaves it.
 func leaveDead(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -90,11 +89,11 @@ func TestControlLiving(t *testing.T) {
 		t.Errorf("error is %q, want %q", err, want)
 	}
 	if _, err := net.Dial("unix", path); err != nil {
-		t.Errorf("the living socket is gone: %v", err)
+		t.Errorf("the socket of the living daemon is gone: %v", err)
 	}
 }
 
-// Of many that start at once over a dead socket, one wins and is reachable.
+// If many daemons start at once over a dead socket, one wins and is reachable.
 func TestControlRace(t *testing.T) {
 	path := filepath.Join(shortDir(t), "c.sock")
 	leaveDead(t, path)
@@ -109,7 +108,7 @@ func TestControlRace(t *testing.T) {
 			if err == nil {
 				won = append(won, s)
 			} else if !errors.Is(err, ErrRunning) {
-				t.Errorf("a loser sees %v", err)
+				t.Errorf("a loser gets %v, want ErrRunning", err)
 			}
 		})
 	}
@@ -131,7 +130,7 @@ func TestControlKeepsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := listenControl(path)
-	if err == nil || !strings.Contains(err.Error(), "no socket") {
+	if err == nil || !strings.Contains(err.Error(), "the file is not a socket") {
 		t.Errorf("error is %v", err)
 	}
 	if text, _ := os.ReadFile(path); string(text) != "precious" {
@@ -139,7 +138,7 @@ func TestControlKeepsFiles(t *testing.T) {
 	}
 }
 
-// A daemon takes away its own socket, and not that of its successor.
+// A daemon removes its own socket, and not that of its successor.
 func TestControlClose(t *testing.T) {
 	path := filepath.Join(shortDir(t), "c.sock")
 	old := mustListen(t, path)

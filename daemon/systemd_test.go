@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// manager is a service manager that listens to what it is told.
+// manager starts a service manager, and returns a function that returns what it is told next.
 func manager(t *testing.T) (next func() string) {
 	t.Helper()
 	path := filepath.Join(shortDir(t), "notify")
@@ -36,7 +36,7 @@ func manager(t *testing.T) (next func() string) {
 	}
 }
 
-// skipping returns the next message that is not of the watchdog.
+// skipping returns the next message that does not feed the watchdog.
 func skipping(next func() string) string {
 	for {
 		if text := next(); text != "WATCHDOG=1" {
@@ -66,8 +66,8 @@ func TestNotify(t *testing.T) {
 	p.await()
 }
 
-// The watchdog of a daemon that works is fed, through a session, its class and
-// the pacer.
+// A daemon that works feeds the watchdog. The probe goes through a session, its class and the
+// pacer.
 func TestWatchdogIsFed(t *testing.T) {
 	next := manager(t)
 	t.Setenv("WATCHDOG_USEC", "60000")
@@ -81,7 +81,7 @@ func TestWatchdogIsFed(t *testing.T) {
 	}
 }
 
-// A probe that fails, or hangs, does not feed; one that passes again does.
+// A probe that fails or hangs does not feed the watchdog. Once it succeeds again, it does.
 func TestWatchdogStarves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fed []time.Duration
@@ -104,7 +104,7 @@ func TestWatchdogStarves(t *testing.T) {
 		defer cancel()
 		w.run(ctx)
 		if got := fmt.Sprint(fed); got != "[0s 30s 40s]" {
-			t.Errorf("fed at %s", got)
+			t.Errorf("the watchdog was fed at %s", got)
 		}
 		wantLines(t, logged.String(), "the watchdog is not fed", "nothing came back", "deadline exceeded")
 	})
@@ -122,7 +122,7 @@ func TestWatchdogPeriod(t *testing.T) {
 	wantLines(t, logged.String(), "the watchdog is off")
 }
 
-// What is left of a probe must not keep a daemon from stopping.
+// A probe under way does not delay a stop.
 func TestProbeWhileDraining(t *testing.T) {
 	next := manager(t)
 	t.Setenv("WATCHDOG_USEC", "60000")

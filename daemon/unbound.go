@@ -11,18 +11,18 @@ import (
 	"shaper/policy"
 )
 
-// unbound is what of a policy could not be bound, and which of the files that it
-// names are of no use: each error at its place in the policy file, with what may help.
+// unbound is the error of a policy with addresses that cannot be bound, or with TLS files that
+// cannot be used. It has an error for each, with its place in the policy file and a remedy.
 type unbound struct {
 	policy *policy.Policy
 	errs   policy.Errors
-	causes []error
+	causes []error // one for each of errs
 }
 
 func (u *unbound) Error() string   { return u.errs.Error() }
 func (u *unbound) Unwrap() []error { return u.causes }
 
-// add notes that the address of a key could not be bound; nil is no error.
+// add records that the address or file of a key cannot be used. It ignores a nil error.
 func (u *unbound) add(key string, err error) {
 	if err == nil {
 		return
@@ -39,8 +39,8 @@ func (u *unbound) add(key string, err error) {
 	u.causes = append(u.causes, err)
 }
 
-// addListeners takes apart what conn.Server.Prepare joins: an error for each
-// address or file, which begins with its key.
+// addListeners adds each error that conn.Server.Prepare or conn.ReadTLS has joined. Each is
+// about an address or a file, and begins with its key.
 func (u *unbound) addListeners(err error) {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -53,17 +53,18 @@ func (u *unbound) addListeners(err error) {
 }
 
 const (
+	// Remedies, as an error shows them after a semicolon.
 	needsCapability = "a port below 1024 needs CAP_NET_BIND_SERVICE, which the unit in systemd/ gives with AmbientCapabilities="
-	portTaken       = "another program listens there, or this one on an address that overlaps: `ss -ltunp` tells which"
+	portTaken       = "another program listens there, or this one on an address that overlaps: `ss -ltunp` shows which"
 	notLocal        = "an address of this machine"
-	needsReading    = "the user that runs shaper has to be able to read it, and to enter its directories"
-	needsFile       = "the path of a PEM file; a relative one begins at the directory of the policy file"
-	needsPEM        = "a PEM file: a certificate with those that lead to its authority behind it, or the private key of the certificate"
-	needsDirectory  = "make its directory, writable for the user that runs shaper, or set daemon.control; the unit in systemd/ has /run/shaper made with RuntimeDirectory="
+	needsReading    = "the user that runs shaper must be able to read it and to enter its directories"
+	needsFile       = "the path of a PEM file; a relative path begins at the directory of the policy file"
+	needsPEM        = "a PEM file: a certificate followed by those that lead to its authority, or the private key of the certificate"
+	needsDirectory  = "make its directory, writable for the user that runs shaper, or set daemon.control; the unit in systemd/ makes /run/shaper with RuntimeDirectory="
 )
 
-// remedy says what may help against an error of bind, or of the directory of
-// the control socket; "" where the error says it itself.
+// remedy returns what may help against an error of bind, or of the directory of the control
+// socket; "" if the error itself says enough.
 func remedy(err error) string {
 	var op *net.OpError
 	switch {
@@ -81,12 +82,12 @@ func remedy(err error) string {
 	return ""
 }
 
-// isTLSKey reports whether a key names a file of TLS.
+// isTLSKey reports whether a key names a TLS file.
 func isTLSKey(key string) bool {
 	return strings.Contains(key, ".tls.") || strings.Contains(key, ".upstream_tls.")
 }
 
-// remedyTLS says what may help against a file of TLS that is of no use.
+// remedyTLS returns what may help against a TLS file that cannot be used.
 func remedyTLS(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -97,16 +98,16 @@ func remedyTLS(err error) string {
 	return needsPEM
 }
 
-// CheckFiles reads the certificates and keys that a policy names, and returns the
-// mistakes in them as [policy.Errors]. What may not be read is a warning: who checks
-// a policy need not be the user that runs shaper.
+// CheckFiles reads the certificates and keys that a policy names, and returns the mistakes in
+// them as [policy.Errors]. A file that this process may not read is only a warning: whoever
+// checks a policy need not be the user that runs shaper.
 func CheckFiles(p *policy.Policy) (warnings policy.Errors, err error) {
-	untimely, problems := conn.ReadTLS(p)
+	untimely, unusable := conn.ReadTLS(p)
 	dubious, failed := &unbound{policy: p}, &unbound{policy: p}
 	dubious.addListeners(untimely)
-	failed.addListeners(problems)
+	failed.addListeners(unusable)
 	for i := range dubious.errs {
-		dubious.errs[i].Allowed = "a certificate of now"
+		dubious.errs[i].Allowed = "a certificate that is valid now"
 	}
 	var errs policy.Errors
 	for i, e := range failed.errs {
@@ -123,7 +124,7 @@ func CheckFiles(p *policy.Policy) (warnings policy.Errors, err error) {
 	return dubious.errs, nil
 }
 
-// isLow reports whether an address has a port that not everybody may bind.
+// isLow reports whether an address has a port that needs a capability to bind.
 func isLow(a net.Addr) bool {
 	switch a := a.(type) {
 	case *net.TCPAddr:

@@ -18,8 +18,7 @@ func listenError(network string, addr net.Addr, errno syscall.Errno) error {
 	return &net.OpError{Op: "listen", Net: network, Addr: addr, Err: os.NewSyscallError("bind", errno)}
 }
 
-// An address that cannot be bound is told with its place in the file, and with
-// what may help.
+// The error of an address that cannot be bound has its place in the file, and a remedy.
 func TestUnbound(t *testing.T) {
 	p, _, err := policy.Parse("a.toml", []byte(strings.Replace(base, `"127.0.0.1:0"`+"\nupstream", "[\"127.0.0.1:1\", \":80\"]\nupstream", 1)))
 	if err != nil {
@@ -29,7 +28,7 @@ func TestUnbound(t *testing.T) {
 	u.add("daemon.http", nil)
 	u.addListeners(nil)
 	if len(u.errs) != 0 {
-		t.Errorf("no error is told as %v", u)
+		t.Errorf("without errors there are %v", u)
 	}
 	low := listenError("tcp", &net.TCPAddr{Port: 80}, syscall.EACCES)
 	u.add("daemon.control", fmt.Errorf("control socket: %w", &fs.PathError{Op: "mkdir", Path: "/x", Err: syscall.EACCES}))
@@ -38,7 +37,7 @@ func TestUnbound(t *testing.T) {
 		"a.toml:12:26: listener.echo.listen: listen tcp :80: bind: permission denied; " + needsCapability + "\n" +
 		"a.toml:16:10: listener.quick.listen: no socket"
 	if u.Error() != want || CodeOf(u) != CodePermission {
-		t.Errorf("%v is told as\n%v", CodeOf(u), u)
+		t.Errorf("the code is %v, and the error\n%v", CodeOf(u), u)
 	}
 }
 
@@ -62,8 +61,8 @@ func TestRemedy(t *testing.T) {
 	}
 }
 
-// A directory of the control socket that cannot be opened is not a policy file
-// that cannot be.
+// If the directory of the control socket cannot be opened, the code is not that of a policy
+// file that cannot be opened.
 func TestUnboundIsNoMissingFile(t *testing.T) {
 	u := &unbound{policy: &policy.Policy{}}
 	_, err := lockDir(filepath.Join(t.TempDir(), "none"))

@@ -7,6 +7,7 @@ import (
 	"shaper/metrics"
 )
 
+// page is what a browser gets at /.
 const page = `<!DOCTYPE html>
 <title>shaper</title>
 <h1>shaper</h1>
@@ -18,7 +19,7 @@ const page = `<!DOCTYPE html>
 <p>In a terminal: <code>shaper classes</code>, <code>shaper sessions</code>, <code>shaper status</code>.
 `
 
-// webHandler serves metrics and health. It only reads.
+// webHandler serves metrics and health. It changes nothing.
 func (d *daemon) webHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics.Handler(d.reading))
@@ -31,8 +32,8 @@ func (d *daemon) webHandler() http.Handler {
 	return mux
 }
 
-// readyz tells a load balancer whether to send connections here. The endpoint
-// begins to serve when the policy is in force and its listeners are bound.
+// readyz tells a load balancer whether to send connections here: not while the daemon drains.
+// Before the policy is in force and its listeners are bound, the endpoint does not serve.
 func (d *daemon) readyz(w http.ResponseWriter, _ *http.Request) {
 	if d.draining.Load() {
 		http.Error(w, "draining", http.StatusServiceUnavailable)

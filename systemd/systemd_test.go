@@ -1,5 +1,4 @@
-// Package systemd holds the unit files, and the tests that they are what they
-// claim to be.
+// Package systemd holds the unit files of shaper, and their tests.
 package systemd
 
 import (
@@ -12,8 +11,7 @@ import (
 	"time"
 )
 
-// run runs one of systemd's own checkers, or skips the test where there is
-// none; CI must have it.
+// run runs one of systemd's own checkers. If it is missing, the test is skipped, but fails in CI.
 func run(t *testing.T, name string, args ...string) (output string, err error) {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -27,8 +25,8 @@ func run(t *testing.T, name string, args ...string) (output string, err error) {
 	return string(out), err
 }
 
-// installed copies the units into a folder as they are installed, but for the
-// program, which is not there yet.
+// installed copies unit files into a directory, as an installation would. It replaces the program,
+// which is not installed here, by /bin/true.
 func installed(t *testing.T, files ...string) (paths []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -70,7 +68,7 @@ func TestSysusers(t *testing.T) {
 	}
 }
 
-// What shaper calls beyond the ordinary must pass the filter.
+// The filter must allow the less common system calls of shaper.
 func TestSystemCallFilter(t *testing.T) {
 	out, err := run(t, "systemd-analyze", "syscall-filter", "--no-pager")
 	if err != nil {
@@ -82,7 +80,7 @@ func TestSystemCallFilter(t *testing.T) {
 	groups.expand("@privileged", denied)
 	groups.expand("@resources", denied)
 	if !allowed["read"] || !denied["bpf"] {
-		t.Fatalf("%d allowed, %d denied: the list is not understood", len(allowed), len(denied))
+		t.Fatalf("%d calls allowed, %d denied: the test misreads the list", len(allowed), len(denied))
 	}
 	for _, call := range []string{
 		"accept4", "bind", "connect", "listen", "setsockopt", "shutdown", "recvmmsg", "sendmmsg", "splice", "pipe2",
@@ -95,7 +93,7 @@ func TestSystemCallFilter(t *testing.T) {
 	}
 }
 
-// groups are the members of systemd's groups of system calls, groups among them.
+// groups has the members of each of systemd's groups of system calls. A member may be a group.
 type groups map[string][]string
 
 func syscallGroups(list string) groups {
@@ -113,6 +111,7 @@ func syscallGroups(list string) groups {
 	return g
 }
 
+// expand adds the members of a group to into, and those of the groups among them.
 func (g groups) expand(group string, into map[string]bool) {
 	for _, name := range g[group] {
 		into[name] = true
@@ -122,11 +121,11 @@ func (g groups) expand(group string, into map[string]bool) {
 	}
 }
 
-// The lines that other parts of shaper, and operators, count on.
+// Other parts of shaper, and operators, rely on these lines of the unit.
 func TestServiceSettings(t *testing.T) {
 	got := settings(read(t, "shaper.service"))
 	for key, want := range map[string]string{
-		"Type":                  "notify", // systemd 252 knows no notify-reload
+		"Type":                  "notify", // systemd 252 does not have notify-reload
 		"ExecStart":             "/usr/bin/shaper run",
 		"ExecReload":            "/usr/bin/shaper reload",
 		"User":                  "shaper",
@@ -151,7 +150,7 @@ func TestServiceSettings(t *testing.T) {
 	}
 }
 
-// settings returns the values of each key of a unit file, in order.
+// settings returns the values of each key of a unit file, in the order of the file.
 func settings(unit string) map[string][]string {
 	values := map[string][]string{}
 	for line := range strings.Lines(unit) {

@@ -192,7 +192,7 @@ func TestOneDaemonForOneSocket(t *testing.T) {
 	if err := os.WriteFile(p.socket(), []byte("a file"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, stderr, code := p.cli("run"); code != 1 || !strings.Contains(stderr, "no socket") {
+	if _, stderr, code := p.cli("run"); code != 1 || !strings.Contains(stderr, "not a socket") {
 		t.Errorf("a file in its place: exit %d: %s", code, stderr)
 	}
 }

@@ -177,7 +177,7 @@ func TestKernelNotificationsAreLost(t *testing.T) {
 	waitInForce("the class is as it was")
 	near.run("tc qdisc del dev wire root")
 	waitInForce("the root is back")
-	if strings.Contains(p.log.String(), "not seen any more") {
+	if strings.Contains(p.log.String(), "no longer sees changes") {
 		t.Errorf("%s", p.log)
 	}
 }

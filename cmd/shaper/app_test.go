@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -18,8 +19,6 @@ import (
 	"shaper/policy"
 	"shaper/stats"
 	"shaper/unit"
-
-	"fmt"
 )
 
 func TestFlagsFirst(t *testing.T) {
@@ -55,13 +54,13 @@ func TestFlagsFirst(t *testing.T) {
 	}
 }
 
-// golden compares with a file of testdata.
+// golden compares a text with a file of testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	goldenFile(t, filepath.Join("testdata", name), got)
 }
 
-// goldenFile compares with a file.
+// goldenFile compares a text with a file. The flag -update writes the file instead.
 func goldenFile(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {
@@ -82,7 +81,7 @@ func TestHelp(t *testing.T) {
 	golden(t, "help.txt", want(t, 0, nil, "--help"))
 	golden(t, "help-set.txt", want(t, 0, nil, "set", "--help"))
 	if one, other := want(t, 0, nil, "help", "set"), want(t, 0, nil, "set", "-h"); one != other {
-		t.Errorf("two helps for one command:\n%s", cmp.Diff(one, other))
+		t.Errorf("two ways to ask for the help of a command differ:\n%s", cmp.Diff(one, other))
 	}
 	want(t, 0, []string{"close", "--json"}, "sessions", "--help")
 }
@@ -132,7 +131,7 @@ func TestUsageErrors(t *testing.T) {
 func TestNoFile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	want(t, 66, []string{"no such file"}, "check", "none.toml")
-	want(t, 66, []string{"open none.toml: no such file or directory; the policy file says where the control socket is, and without it --socket does\n"}, "status", "-c", "none.toml")
+	want(t, 66, []string{"open none.toml: no such file or directory; the policy file says where the control socket is, or else --socket\n"}, "status", "-c", "none.toml")
 	for _, args := range [][]string{{"check", "."}, {"run", "-c", "."}, {"status", "-c", "."}} {
 		want(t, 66, []string{"is a directory"}, args...)
 	}
@@ -143,7 +142,7 @@ func TestNoFile(t *testing.T) {
 	want(t, 69, []string{"/run/shaper/control.sock"}, "status")
 }
 
-// The policy file is that of -c, else of SHAPER_CONFIG, else the nearby one.
+// The policy file is that of -c, else of SHAPER_CONFIG, else ./shaper.toml.
 func TestConfigPath(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"shaper.toml", "env.toml", "flag.toml"} {
@@ -179,7 +178,7 @@ func TestCompletion(t *testing.T) {
 		script := want(t, 0, []string{completing}, "completion", shell)
 		path, err := exec.LookPath(shell)
 		if err != nil {
-			t.Logf("%s is not installed: its script is not parsed", shell)
+			t.Logf("%s is not installed; its script is not checked", shell)
 			continue
 		}
 		cmd := exec.Command(path, "-n")
@@ -190,8 +189,8 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// What the scripts ask, and what they are told. In a process of its own, since
-// urfave/cli looks at os.Args.
+// The program answers what the completion scripts ask. It runs in a process of its own, since
+// urfave/cli reads os.Args.
 func TestCompletions(t *testing.T) {
 	p := begin(t, base)
 	devices := filepath.Join(t.TempDir(), "devices.toml")
@@ -216,7 +215,7 @@ func TestCompletions(t *testing.T) {
 	}
 }
 
-// In bash, with the script and a shaper on the PATH.
+// Completion works in bash, with the script and a shaper on the PATH.
 func TestBashCompletes(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -238,12 +237,12 @@ func TestMan(t *testing.T) {
 	page := want(t, 0, []string{".TH SHAPER 1", ".SH EXIT STATUS", "SHAPER_CONFIG"}, "man")
 	for _, c := range newApp(io.Discard, io.Discard).Commands {
 		if !strings.Contains(page, `.SS "shaper `+c.Name) {
-			t.Errorf("the manual has no %s", c.Name)
+			t.Errorf("the manual page has no command %s", c.Name)
 		}
 	}
 	man, err := exec.LookPath("man")
 	if err != nil {
-		t.Skip("man is not installed: the page is not rendered")
+		t.Skip("man is not installed; the page is not rendered")
 	}
 	file := filepath.Join(t.TempDir(), "shaper.1")
 	os.WriteFile(file, []byte(page), 0o600)
@@ -273,7 +272,7 @@ func TestHuman(t *testing.T) {
 	for n, want := range map[uint64]string{
 		0: "0B", 1023: "1023B", 1024: "1.0KiB", 1536: "1.5KiB", 1<<20 - 1: "1.0MiB", 5 << 30: "5.0GiB", 1<<64 - 1: "16.0EiB",
 	} {
-		if got := human(n); got != want {
+		if got := bytesText(n); got != want {
 			t.Errorf("%d is %s, want %s", n, got, want)
 		}
 	}
@@ -287,13 +286,13 @@ func TestHuman(t *testing.T) {
 	}
 	now := time.Now()
 	for d, want := range map[time.Duration]string{-time.Second: "0s", 61 * time.Second: "1m1s", 50 * time.Hour: "2d2h"} {
-		if got := ago(now.Add(-d), now); got != want {
+		if got := elapsed(now.Add(-d), now); got != want {
 			t.Errorf("%v ago is %s, want %s", d, got, want)
 		}
 	}
 }
 
-// The status as a person reads it, with all that can be in it.
+// The golden file shows a status with everything that it can have.
 func TestPrintStatus(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	s := daemon.Status{PID: 7, State: daemon.Draining, Control: "/run/c.sock", HTTP: "127.0.0.1:9780",
@@ -312,7 +311,7 @@ func TestPrintStatus(t *testing.T) {
 	golden(t, "status.txt", out.String())
 }
 
-// treeOfClasses returns classes as the daemon does, in the order of their names.
+// treeOfClasses returns the classes of a tree, sorted by name as the daemon returns them.
 func treeOfClasses() []daemon.Class {
 	one := func(name, parent, ceil string, priority int) (c daemon.Class) {
 		c.Name, c.Parent, c.Priority, c.Weight = name, parent, priority, 1
@@ -372,7 +371,7 @@ func TestWelcome(t *testing.T) {
 	}
 }
 
-// The journal stamps the time itself; everybody else is told it.
+// Only a log to the journal omits the time.
 func TestLog(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {

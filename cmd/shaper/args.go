@@ -7,22 +7,22 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// completing is the last argument when a shell asks for completions.
+// completing is the last argument if a shell asks for completions.
 const completing = "--generate-bash-completion"
 
-// flagsFirst puts flags where urfave/cli looks for them, which stops at the
-// first argument: those of the program before the command, those of a command
-// before its arguments. What stands behind "--" stays.
+// flagsFirst puts flags where urfave/cli looks for them, since it stops at the first argument:
+// the flags of the program go before the command, those of a command before its arguments.
+// What follows "--" stays in its place.
 func flagsFirst(app *cli.App, args []string) []string {
 	if len(args) == 0 || args[len(args)-1] == completing {
 		return args
 	}
 	withValue := flagsWithValue(app)
-	flags, words, rest := split(args[1:], withValue)
-	levels := descend(app, words)
+	flags, words, rest := flagsAndWords(args[1:], withValue)
+	levels := flagLevels(app, words)
 	taken := make([][]string, len(levels))
 	for _, flag := range flags {
-		i := ownerOf(flag[0], levels)
+		i := levelOf(flag[0], levels)
 		taken[i] = append(taken[i], flag...)
 	}
 	out := args[:1:1]
@@ -38,9 +38,8 @@ func flagsFirst(app *cli.App, args []string) []string {
 	return out
 }
 
-// split tells flags, each with its value, from words. What follows "--" is
-// rest.
-func split(args []string, withValue map[string]bool) (flags [][]string, words, rest []string) {
+// flagsAndWords separates flags, each with its value, from words. What follows "--" is rest.
+func flagsAndWords(args []string, withValue map[string]bool) (flags [][]string, words, rest []string) {
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		switch {
@@ -58,20 +57,21 @@ func split(args []string, withValue map[string]bool) (flags [][]string, words, r
 	return flags, words, nil
 }
 
-// lacksValue reports whether the last argument is a flag whose value is
-// missing: then nothing may stand behind it, or that would be taken for it.
+// lacksValue reports whether the last argument is a flag whose value is missing. Then nothing
+// may follow it, since that would become its value.
 func lacksValue(args []string, withValue map[string]bool) bool {
 	last := args[len(args)-1]
 	return strings.HasPrefix(last, "-") && withValue[flagName(last)] && !strings.Contains(last, "=") && !slices.Contains(args, "--")
 }
 
+// flagName returns the name in an argument such as "--name=value".
 func flagName(arg string) string {
 	name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 	return name
 }
 
-// flagsWithValue returns the names of all flags that take a value. No name
-// takes one in one command and none in another.
+// flagsWithValue returns the names of all flags that take a value. A name takes a value either in
+// all commands or in none.
 func flagsWithValue(app *cli.App) map[string]bool {
 	names := map[string]bool{}
 	note := func(flags []cli.Flag) {
@@ -95,9 +95,9 @@ func flagsWithValue(app *cli.App) map[string]bool {
 	return names
 }
 
-// descend follows the words as far as they are commands, and returns the flags
-// of the program and of each command.
-func descend(app *cli.App, words []string) (levels [][]cli.Flag) {
+// flagLevels returns the flags of the program, and of each command and subcommand that the words
+// begin with.
+func flagLevels(app *cli.App, words []string) (levels [][]cli.Flag) {
 	levels = [][]cli.Flag{app.Flags}
 	commands := app.Commands
 	for _, word := range words {
@@ -111,9 +111,9 @@ func descend(app *cli.App, words []string) (levels [][]cli.Flag) {
 	return levels
 }
 
-// ownerOf returns the innermost level that has a flag. All of them have --help,
-// and one that nobody has is for the innermost to refuse.
-func ownerOf(arg string, levels [][]cli.Flag) int {
+// levelOf returns the innermost level that has a flag. For --help, which all levels have, and for
+// an unknown flag it returns the innermost level of all.
+func levelOf(arg string, levels [][]cli.Flag) int {
 	help := slices.Contains(cli.HelpFlag.Names(), flagName(arg))
 	for i := len(levels) - 1; i >= 0 && !help; i-- {
 		if slices.ContainsFunc(levels[i], func(f cli.Flag) bool { return slices.Contains(f.Names(), flagName(arg)) }) {

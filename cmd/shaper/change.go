@@ -5,26 +5,23 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"shaper/daemon"
 	"shaper/policy"
-	"shaper/unit"
 )
 
 func reloadCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "reload",
-		Usage: "have the daemon read its policy file again",
-		Description: "Prints what has changed, when it is in force. A policy with mistakes is rejected with all of them, and the old\n" +
-			"one stays. What was set with `shaper set` ends with a reload.",
+		Usage: "make the daemon read its policy file again",
+		Description: "Prints what has changed once the new policy is in force. If the policy has mistakes, all of them are\n" +
+			"printed and the old policy stays. A reload ends what `shaper set` has changed.",
 		Flags: []cli.Flag{
 			jsonFlag(),
-			&cli.StringFlag{Name: "rollback-after", Usage: "undo it after this `TIME`, unless `shaper confirm` comes first"},
+			&cli.StringFlag{Name: "rollback-after", Usage: "undo the reload after this `TIME`, unless `shaper confirm` comes first"},
 		},
 		Action: reload,
 	}
@@ -34,11 +31,11 @@ func reload(c *cli.Context) error {
 	if err := arguments(c, 0, 0); err != nil {
 		return err
 	}
-	rollback, err := timeFlag(c, "rollback-after")
+	rollback, err := durationFlag(c, "rollback-after")
 	if err != nil {
 		return err
 	}
-	return show(c,
+	return ask(c,
 		func(d *daemon.Client, c *cli.Context) (daemon.Reloaded, error) { return d.Reload(c.Context, rollback) },
 		func(w io.Writer, done daemon.Reloaded) {
 			for _, warning := range done.Warnings {
@@ -47,7 +44,7 @@ func reload(c *cli.Context) error {
 			printChanges(w, done.Changes)
 			fmt.Fprintf(w, "policy %s is in force\n", done.Hash)
 			if !done.Rollback.IsZero() {
-				fmt.Fprintf(w, "it is undone at %s, unless `shaper confirm` comes first\n", stamp(done.Rollback))
+				fmt.Fprintf(w, "the reload is undone at %s, unless `shaper confirm` comes first\n", timestamp(done.Rollback))
 			}
 		})
 }
@@ -61,21 +58,6 @@ func printChanges(w io.Writer, changes []policy.Change) {
 	}
 }
 
-// timeFlag reads a flag as policy files write durations; 0 if it is not given.
-func timeFlag(c *cli.Context, name string) (time.Duration, error) {
-	if !c.IsSet(name) {
-		return 0, nil
-	}
-	d, err := unit.ParseDuration(c.String(name))
-	if err != nil {
-		return 0, usageError("--%s: %v", name, err)
-	}
-	if d <= 0 {
-		return 0, usageError("--%s: %q leaves no time", name, c.String(name))
-	}
-	return time.Duration(d), nil
-}
-
 func confirmCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "confirm",
@@ -85,7 +67,7 @@ func confirmCommand() *cli.Command {
 			if err := arguments(c, 0, 0); err != nil {
 				return err
 			}
-			return show(c,
+			return ask(c,
 				func(d *daemon.Client, c *cli.Context) (daemon.Confirmed, error) { return d.Confirm(c.Context) },
 				func(w io.Writer, done daemon.Confirmed) {
 					fmt.Fprintf(w, "policy %s is confirmed and stays in force\n", done.Hash)
@@ -99,7 +81,7 @@ func setCommand() *cli.Command {
 		Name:      "set",
 		Usage:     "change a live class, until the next reload or for a time",
 		ArgsUsage: "CLASS KEY=VALUE...",
-		Description: "KEY is rate, burst or another key of a class in the policy file, and VALUE as it stands there:\n" +
+		Description: "KEY is rate, burst or another key of a class. VALUE is written as in the policy file:\n" +
 			"shaper set acme rate=20mbit --for 10m",
 		Flags: []cli.Flag{
 			jsonFlag(),
@@ -118,11 +100,11 @@ func set(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	lasts, err := timeFlag(c, "for")
+	lasts, err := durationFlag(c, "for")
 	if err != nil {
 		return err
 	}
-	return show(c,
+	return ask(c,
 		func(d *daemon.Client, c *cli.Context) (daemon.Changed, error) {
 			return d.Set(c.Context, c.Args().First(), values, lasts)
 		},
@@ -131,12 +113,12 @@ func set(c *cli.Context) error {
 			if done.Until.IsZero() {
 				fmt.Fprintln(w, "until the next reload")
 			} else {
-				fmt.Fprintf(w, "until %s, or the next reload\n", stamp(done.Until))
+				fmt.Fprintf(w, "until %s, or the next reload\n", timestamp(done.Until))
 			}
 		})
 }
 
-// parseAssignments reads "rate=20mbit" and the like.
+// parseAssignments reads arguments such as "rate=20mbit".
 func parseAssignments(args []string) (map[string]string, error) {
 	values := map[string]string{}
 	for _, arg := range args {
@@ -152,33 +134,11 @@ func parseAssignments(args []string) (map[string]string, error) {
 	return values, nil
 }
 
-// assignments is parseAssignments backwards.
+// assignments is the inverse of parseAssignments. It sorts by key.
 func assignments(values map[string]string) string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		all = append(all, key+"="+values[key])
 	}
 	return strings.Join(all, " ")
-}
-
-func closeCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "close",
-		Usage:     "reset a session",
-		ArgsUsage: "ID",
-		Action: func(c *cli.Context) error {
-			if err := arguments(c, 1, 1); err != nil {
-				return err
-			}
-			id, err := strconv.ParseUint(c.Args().First(), 10, 64)
-			if err != nil {
-				return usageError("%q is not the id of a session; shaper sessions shows them", c.Args().First())
-			}
-			d, err := client(c)
-			if err != nil {
-				return err
-			}
-			return d.CloseSession(c.Context, id)
-		},
-	}
 }

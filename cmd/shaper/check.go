@@ -16,13 +16,13 @@ func checkCommand() *cli.Command {
 		Name:      "check",
 		Usage:     "validate a policy file, and print what it says",
 		ArgsUsage: "[FILE] [SOURCE]",
-		Description: "Warnings go to the standard error, and are no failure. FILE may be -, for the standard input.\n" +
-			"With --explain it prints where the rules of each listener lead, instead; with a SOURCE, an address or\n" +
-			"address:port, which rule and class that client gets, or a message of it, as shaper explain does.",
+		Description: "Warnings go to the standard error and do not fail the check. FILE may be - for the standard input.\n" +
+			"With --explain it prints where the rules of each listener lead instead. With a SOURCE, an address or\n" +
+			"address:port, it prints which rule and class that client or its message gets, as shaper explain does.",
 		Flags: append([]cli.Flag{
 			jsonFlag(),
-			&cli.BoolFlag{Name: "all", Usage: "print every key, also those that the file leaves at their default", DisableDefaultText: true},
-			&cli.BoolFlag{Name: "strict", Usage: "take warnings for errors", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "all", Usage: "print every key, also those that the file omits", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "strict", Usage: "treat warnings as errors", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "explain", Usage: "print where the rules lead", DisableDefaultText: true},
 		}, clientFlags()...),
 		Action: check,
@@ -34,7 +34,7 @@ func check(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	name, text, err := read(c, path)
+	name, text, err := readPolicy(c, path)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,8 @@ func check(c *cli.Context) error {
 	return p.WriteWritten(c.App.Writer, policy.Written(text))
 }
 
-// checkArguments reads the file, and with --explain the client, in either order.
+// checkArguments returns the policy file and, with --explain, the client. They may come in either
+// order.
 func checkArguments(c *cli.Context) (path, source string, err error) {
 	most := 1
 	if c.Bool("explain") {
@@ -89,7 +90,7 @@ func checkArguments(c *cli.Context) (path, source string, err error) {
 	}
 	for _, flag := range clientFlags() {
 		if name := flag.Names()[0]; c.IsSet(name) && source == "" {
-			return "", "", usageError("--%s says what a client does; check --explain FILE SOURCE says whose", name)
+			return "", "", usageError("--%s describes a client; check --explain FILE SOURCE names the client", name)
 		}
 	}
 	path, _ = configPath(c)
@@ -102,9 +103,9 @@ func checkArguments(c *cli.Context) (path, source string, err error) {
 	return path, source, nil
 }
 
-// checkSource explains what a client gets.
+// checkSource prints which rule and class a client gets.
 func checkSource(c *cli.Context, p *policy.Policy, source string) error {
-	ask, err := requestOf(c, source)
+	ask, err := explainRequestOf(c, source)
 	if err != nil {
 		return err
 	}

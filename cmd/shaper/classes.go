@@ -21,7 +21,7 @@ func classesCommand() *cli.Command {
 		Name:         "classes",
 		Usage:        "show each class: rate, backlog, waits, losses",
 		ArgsUsage:    "[NAME]",
-		Description:  "What is shown of a class is of all beneath it together. With NAME it shows everything about one class.",
+		Description:  "The figures of a class include those of all classes beneath it. With NAME it shows everything about one class.",
 		Flags:        []cli.Flag{jsonFlag(), sortFlag(), watchFlag()},
 		Action:       watched(classes),
 		BashComplete: completeClass,
@@ -36,13 +36,13 @@ func classes(c *cli.Context) error {
 	if _, err := sorted(classColumns(time.Now()), nil, by); err != nil {
 		return err
 	}
-	return show(c,
+	return ask(c,
 		func(d *daemon.Client, c *cli.Context) ([]daemon.Class, error) {
 			all, err := d.Classes(c.Context)
 			if err != nil || name == "" {
 				return all, err
 			}
-			return theClass(all, name)
+			return onlyClass(all, name)
 		},
 		func(w io.Writer, all []daemon.Class) {
 			if name != "" {
@@ -53,8 +53,8 @@ func classes(c *cli.Context) error {
 		})
 }
 
-// theClass returns the class of a name alone.
-func theClass(all []daemon.Class, name string) ([]daemon.Class, error) {
+// onlyClass returns only the class of a name.
+func onlyClass(all []daemon.Class, name string) ([]daemon.Class, error) {
 	i := slices.IndexFunc(all, func(c daemon.Class) bool { return c.Name == name })
 	if i < 0 {
 		names := make([]string, len(all))
@@ -66,9 +66,10 @@ func theClass(all []daemon.Class, name string) ([]daemon.Class, error) {
 	return all[i : i+1], nil
 }
 
+// classRow is a class and its depth in the tree.
 type classRow = placed[daemon.Class]
 
-// classColumns are what is shown of a class at a moment.
+// classColumns returns the columns of a table of classes at the time now.
 func classColumns(now time.Time) []column[classRow] {
 	borrows := func(r classRow) bool { return r.of.Ceil != nil }
 	child := func(r classRow) bool { return r.of.Parent != "" }
@@ -78,31 +79,31 @@ func classColumns(now time.Time) []column[classRow] {
 	return []column[classRow]{
 		{name: "CLASS", text: func(r classRow) string { return strings.Repeat("  ", r.depth) + r.of.Name }},
 		{name: "RATE", text: rateText, by: func(r classRow) float64 { return r.of.Rate.PerSecond }},
-		where(borrows, column[classRow]{name: "CEIL",
+		optional(borrows, column[classRow]{name: "CEIL",
 			text: func(r classRow) string { return r.of.Ceil.Text }, by: func(r classRow) float64 { return r.of.Ceil.PerSecond }}),
-		where(child, figure("PRIORITY", func(r classRow) int { return r.of.Priority })),
-		where(child, figure("WEIGHT", func(r classRow) int { return r.of.Weight })),
-		where(keyed, figure("KEYS", func(r classRow) int { return r.of.Keys })),
-		where(messages, figure("IN FLIGHT", func(r classRow) int { return r.of.InFlight })),
-		where(messages, column[classRow]{name: "THROTTLED",
+		optional(child, figureColumn("PRIORITY", func(r classRow) int { return r.of.Priority })),
+		optional(child, figureColumn("WEIGHT", func(r classRow) int { return r.of.Weight })),
+		optional(keyed, figureColumn("KEYS", func(r classRow) int { return r.of.Keys })),
+		optional(messages, figureColumn("IN FLIGHT", func(r classRow) int { return r.of.InFlight })),
+		optional(messages, column[classRow]{name: "THROTTLED",
 			text: func(r classRow) string { return feedback(r.of, now) }, by: func(r classRow) float64 { return float64(throttled(r.of)) }}),
 		{name: "NOW", text: func(r classRow) string { return r.of.Now.Text }, by: func(r classRow) float64 { return r.of.Now.PerSecond }},
-		{name: "BACKLOG", text: func(r classRow) string { return human(r.of.BacklogBytes) }, by: func(r classRow) float64 { return float64(r.of.BacklogBytes) }},
-		figure("ITEMS", func(r classRow) int64 { return r.of.BacklogItems }),
-		wait("P50", func(r classRow) stats.Seconds { return r.of.WaitP50 }),
-		wait("P99", func(r classRow) stats.Seconds { return r.of.WaitP99 }),
-		wait("DRAIN", func(r classRow) stats.Seconds { return r.of.Drain }),
-		figure("DROPPED", func(r classRow) uint64 { return allLost(r.of.Dropped) }),
-		figure("REFUSED", func(r classRow) uint64 { return allLost(r.of.Refused) }),
-		figure("OVERLIMITS", func(r classRow) uint64 { return r.of.Overlimits }),
-		where(shadowed, figure("WOULD DELAY", func(r classRow) uint64 { return r.of.Shadow.WouldDelay })),
-		where(shadowed, figure("WOULD DROP", func(r classRow) uint64 { return r.of.Shadow.WouldDrop })),
-		where(shadowed, wait("WOULD P50", func(r classRow) stats.Seconds { return r.of.Shadow.WaitP50 })),
-		where(shadowed, wait("WOULD P99", func(r classRow) stats.Seconds { return r.of.Shadow.WaitP99 })),
+		{name: "BACKLOG", text: func(r classRow) string { return bytesText(r.of.BacklogBytes) }, by: func(r classRow) float64 { return float64(r.of.BacklogBytes) }},
+		figureColumn("ITEMS", func(r classRow) int64 { return r.of.BacklogItems }),
+		waitColumn("P50", func(r classRow) stats.Seconds { return r.of.WaitP50 }),
+		waitColumn("P99", func(r classRow) stats.Seconds { return r.of.WaitP99 }),
+		waitColumn("DRAIN", func(r classRow) stats.Seconds { return r.of.Drain }),
+		figureColumn("DROPPED", func(r classRow) uint64 { return itemsLost(r.of.Dropped) }),
+		figureColumn("REFUSED", func(r classRow) uint64 { return itemsLost(r.of.Refused) }),
+		figureColumn("OVERLIMITS", func(r classRow) uint64 { return r.of.Overlimits }),
+		optional(shadowed, figureColumn("WOULD DELAY", func(r classRow) uint64 { return r.of.Shadow.WouldDelay })),
+		optional(shadowed, figureColumn("WOULD DROP", func(r classRow) uint64 { return r.of.Shadow.WouldDrop })),
+		optional(shadowed, waitColumn("WOULD P50", func(r classRow) stats.Seconds { return r.of.Shadow.WaitP50 })),
+		optional(shadowed, waitColumn("WOULD P99", func(r classRow) stats.Seconds { return r.of.Shadow.WaitP99 })),
 	}
 }
 
-// rateText marks a rate that `shaper set` has put over the policy file.
+// rateText returns the rate of a class. A "*" marks a class that `shaper set` has changed.
 func rateText(r classRow) string {
 	if r.of.Set {
 		return "*" + r.of.Rate.Text
@@ -110,14 +111,14 @@ func rateText(r classRow) string {
 	return r.of.Rate.Text
 }
 
-// spareClassColumns are left out first where there is no room for all.
+// spareClassColumns are the columns to omit in this order if there is no room for all.
 var spareClassColumns = []string{"WEIGHT", "PRIORITY", "DRAIN", "OVERLIMITS", "KEYS", "P50", "WOULD P50", "WOULD DELAY", "IN FLIGHT", "CEIL",
 	"BACKLOG", "WOULD P99", "REFUSED", "THROTTLED", "ITEMS", "P99", "WOULD DROP", "DROPPED"}
 
-// printClasses prints each class under its parent, or in an order that there is.
+// printClasses prints each class under its parent, or in the order by, which must exist.
 func printClasses(w io.Writer, classes []daemon.Class, now time.Time, by order) {
 	columns := classColumns(now)
-	rows := asTree(classes, func(c daemon.Class) (name, parent string) { return c.Name, c.Parent })
+	rows := inTreeOrder(classes, func(c daemon.Class) (name, parent string) { return c.Name, c.Parent })
 	if by != "" {
 		for i := range rows {
 			rows[i].depth = 0
@@ -126,14 +127,14 @@ func printClasses(w io.Writer, classes []daemon.Class, now time.Time, by order) 
 	}
 	tableOf(columns, rows, spareClassColumns...).write(w, "")
 	if slices.ContainsFunc(classes, func(c daemon.Class) bool { return c.Parent != "" }) {
-		fmt.Fprintln(w, "\nA class has the figures of all beneath it, too.")
+		fmt.Fprintln(w, "\nThe figures of a class include those of all classes beneath it.")
 	}
 	if slices.ContainsFunc(classes, func(c daemon.Class) bool { return c.Set }) {
 		fmt.Fprintln(w, "\n* by shaper set; shaper status says until when")
 	}
 }
 
-// printClass prints everything about one class, a line for each thing that it has.
+// printClass prints everything about one class, a line for each thing.
 func printClass(w io.Writer, c daemon.Class, now time.Time) {
 	t := &table{header: []string{"class", c.Name}}
 	line := func(name, value string) {
@@ -155,7 +156,7 @@ func printClass(w io.Writer, c daemon.Class, now time.Time) {
 	line("sessions", strconv.Itoa(c.Sessions))
 	for d := range stats.Directions() {
 		v := c.Sent[d]
-		line("sent "+d.String(), fmt.Sprintf("%s, %s, %s, %s", human(v.Bytes), plural(v.Packets, "packet"), plural(v.Messages, "message"), plural(v.Connections, "connection")))
+		line("sent "+d.String(), fmt.Sprintf("%s, %s, %s, %s", bytesText(v.Bytes), plural(v.Packets, "packet"), plural(v.Messages, "message"), plural(v.Connections, "connection")))
 	}
 	for r := range stats.Reasons() {
 		line("dropped, "+r.String(), lossText(c.Dropped[r]))
@@ -169,15 +170,15 @@ func printClass(w io.Writer, c daemon.Class, now time.Time) {
 	t.write(w, "")
 }
 
-// lossText prints what was lost; "" for nothing.
+// lossText returns what was lost; "" if nothing was.
 func lossText(l stats.LossReading) string {
 	if l.Items == 0 {
 		return ""
 	}
-	return plural(l.Items, "item") + ", " + human(l.Bytes)
+	return plural(l.Items, "item") + ", " + bytesText(l.Bytes)
 }
 
-// throttled returns how often the provider has said that a class is too fast.
+// throttled returns how often the provider has said "too fast" to a class.
 func throttled(c daemon.Class) (n uint64) {
 	for _, count := range c.Throttled {
 		n += count
@@ -185,7 +186,8 @@ func throttled(c daemon.Class) (n uint64) {
 	return n
 }
 
-// feedback prints how often that was, and what it makes of the class.
+// feedback returns how often that was, and what it does to the class now: a pause, a share of the
+// rate.
 func feedback(c daemon.Class, now time.Time) string {
 	text := strconv.FormatUint(throttled(c), 10)
 	if pause := c.PausedUntil.Sub(now); !c.PausedUntil.IsZero() && pause > 0 {
@@ -195,11 +197,4 @@ func feedback(c daemon.Class, now time.Time) string {
 		text += fmt.Sprintf(", at %.0f %%", 100*c.Share)
 	}
 	return text
-}
-
-func allLost(by map[stats.Reason]stats.LossReading) (n uint64) {
-	for _, l := range by {
-		n += l.Items
-	}
-	return n
 }

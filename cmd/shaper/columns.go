@@ -16,11 +16,12 @@ import (
 type column[T any] struct {
 	name string
 	text func(T) string
-	by   func(T) float64 // of a figure, what rows are sorted by; nil: the column is a text
-	has  func(T) bool    // a column that no row has is left out; nil: all have it
+	by   func(T) float64 // the figure to sort by; nil: the column is text
+	has  func(T) bool    // whether a row has the column; nil: all rows have it
 }
 
-// tableOf returns a table of rows. Columns that no row has are left out.
+// tableOf returns a table of rows without the columns that no row has. Spare names the columns
+// that the table may omit; see table.
 func tableOf[T any](columns []column[T], rows []T, spare ...string) *table {
 	t := &table{spare: spare}
 	columns = slices.DeleteFunc(slices.Clone(columns), func(c column[T]) bool {
@@ -43,15 +44,17 @@ func tableOf[T any](columns []column[T], rows []T, spare ...string) *table {
 	return t
 }
 
+// sortFlag returns --sort, whose value is an order.
 func sortFlag() cli.Flag {
-	return &cli.StringFlag{Name: "sort", Usage: "sort by a `COLUMN`, the largest figures first; -COLUMN for the other way round"}
+	return &cli.StringFlag{Name: "sort", Usage: "sort by a `COLUMN`, the largest figures first; -COLUMN reverses the order"}
 }
 
-// order is how rows are sorted: by a column, as it is written on the command line. The
-// zero order leaves them as they are.
+// order is the value of --sort: the key of a column, with "-" before it to reverse the order. The
+// zero order does not sort.
 type order string
 
-// sorted returns the rows in an order.
+// sorted returns the rows in an order, or an error if there is no such column. Rows that are equal
+// stay in their order.
 func sorted[T any](columns []column[T], rows []T, by order) ([]T, error) {
 	if by == "" {
 		return rows, nil
@@ -70,10 +73,10 @@ func sorted[T any](columns []column[T], rows []T, by order) ([]T, error) {
 	return rows, nil
 }
 
-// key is the name of a column on the command line.
+// key returns the name of a column on the command line.
 func (c column[T]) key() string { return strings.ReplaceAll(strings.ToLower(c.name), " ", "-") }
 
-// compare orders two rows. Those that do not have the column are last in either order.
+// compare compares two rows. Rows without the column come last in either order.
 func (c column[T]) compare(a, b T, backwards bool) int {
 	hasA, hasB := c.has == nil || c.has(a), c.has == nil || c.has(b)
 	switch {
@@ -92,19 +95,18 @@ func (c column[T]) compare(a, b T, backwards bool) int {
 	return strings.Compare(c.text(a), c.text(b))
 }
 
-// figure is a column of numbers that are printed as they are.
-func figure[T any, N int | int64 | uint64](name string, value func(T) N) column[T] {
+// figureColumn returns a column of numbers that are printed as they are.
+func figureColumn[T any, N int | int64 | uint64](name string, value func(T) N) column[T] {
 	return column[T]{name: name, text: func(row T) string { return fmt.Sprint(value(row)) }, by: func(row T) float64 { return float64(value(row)) }}
 }
 
-// wait is a column of times.
-func wait[T any](name string, value func(T) stats.Seconds) column[T] {
+// waitColumn returns a column of times.
+func waitColumn[T any](name string, value func(T) stats.Seconds) column[T] {
 	return column[T]{name: name, text: func(row T) string { return duration(value(row)) }, by: func(row T) float64 { return float64(value(row)) }}
 }
 
-// where is a column that only some rows have: it is left out if none has it, and the
-// others have "-" there, and are the last.
-func where[T any](has func(T) bool, c column[T]) column[T] {
+// optional makes c a column that only some rows have. The others show "-" and are sorted last.
+func optional[T any](has func(T) bool, c column[T]) column[T] {
 	text := c.text
 	c.has = has
 	c.text = func(row T) string {

@@ -11,8 +11,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// The scripts ask the program itself, so they know what this version knows,
-// and the classes of the running daemon.
+// The scripts ask the program itself. So they know the commands and flags of this version, and the
+// classes of the running daemon.
 
 const bashScript = `# bash completion for shaper: source <(shaper completion bash)
 _shaper() {
@@ -32,7 +32,7 @@ _shaper() {
     compadd -a found
     _files
 }
-# As a file of fpath this is the function itself, the first time.
+# If zsh loads this file from fpath, the file is the function itself, the first time.
 if [[ "$funcstack[1]" == _shaper ]]; then _shaper; else compdef _shaper shaper; fi
 `
 
@@ -72,11 +72,11 @@ func completionCommand() *cli.Command {
 	}
 }
 
-// completePatience keeps a shell from waiting for a daemon that hangs.
+// completePatience bounds how long a shell waits for a daemon that hangs.
 const completePatience = 500 * time.Millisecond
 
-// completeClasses completes the first argument to the classes of the daemon,
-// and the next ones to the keys that are changed most.
+// completeClasses completes the arguments of set: the first to the classes of the daemon, the
+// others to the keys that are set most often.
 func completeClasses(c *cli.Context) {
 	if c.NArg() > 0 {
 		fmt.Fprintln(c.App.Writer, "rate=\nburst=\n--for")

@@ -12,14 +12,13 @@ import (
 	"shaper/policy"
 )
 
-// Where the policy file is when nobody says so.
+// Where the policy file is if the command line does not say.
 const (
 	nearbyConfig = "shaper.toml"
 	systemConfig = "/etc/shaper/shaper.toml"
 )
 
-// configPath returns the policy file of a command line, and whether it was
-// asked for by name.
+// configPath returns the policy file of a command line, and whether the command line names it.
 func configPath(c *cli.Context) (path string, named bool) {
 	if path := c.String("config"); path != "" {
 		return path, true
@@ -30,19 +29,19 @@ func configPath(c *cli.Context) (path string, named bool) {
 	return systemConfig, false
 }
 
-// stdin is what a FILE of "-" is called in errors.
+// stdin is the name of the file "-" in errors.
 const stdin = "<stdin>"
 
-// load reads a policy from a file, or for "-" from the standard input.
-func load(c *cli.Context, path string) (*policy.Policy, policy.Errors, error) {
+// loadPolicy loads a policy from a file, or from the standard input if path is "-".
+func loadPolicy(c *cli.Context, path string) (*policy.Policy, policy.Errors, error) {
 	if path == "-" {
 		return policy.LoadFrom(stdin, c.App.Reader)
 	}
 	return policy.Load(path)
 }
 
-// read returns the text of a policy, and what its errors call it.
-func read(c *cli.Context, path string) (name string, text []byte, err error) {
+// readPolicy returns the text of a policy, and the name of the file in errors.
+func readPolicy(c *cli.Context, path string) (name string, text []byte, err error) {
 	if path == "-" {
 		text, err = policy.ReadFrom(stdin, c.App.Reader)
 		return stdin, text, err
@@ -51,9 +50,8 @@ func read(c *cli.Context, path string) (name string, text []byte, err error) {
 	return path, text, err
 }
 
-// client returns a client for the daemon of --socket, or else of the policy file. The
-// file may be broken, so long as it is there: then the daemon still runs with an older
-// one.
+// client returns a client for the daemon at --socket, or else for that of the policy file. The
+// file must exist but may have mistakes: a daemon then still runs with an older policy.
 func client(c *cli.Context) (*daemon.Client, error) {
 	if socket := c.String("socket"); socket != "" {
 		return daemon.NewClient(socket), nil
@@ -67,7 +65,7 @@ func client(c *cli.Context) (*daemon.Client, error) {
 		return daemon.NewClient(policy.DefaultDaemon().Control), nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w; the policy file says where the control socket is, and without it --socket does", err)
+		return nil, fmt.Errorf("%w; the policy file says where the control socket is, or else --socket", err)
 	}
 	return daemon.NewClient(policy.ControlPath(path, data)), nil
 }

@@ -16,36 +16,36 @@ import (
 func explainCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "explain",
-		Usage:     "say which rule and class a client gets, or a message of it, and why",
+		Usage:     "show which rule and class a client or its message gets, and why",
 		ArgsUsage: "SOURCE",
-		Description: "SOURCE is an address, or address:port. Without --listener and --port each way in is explained, with the\n" +
-			"policy that is in force. With --policy it is that of a file, and no daemon is asked. With --expect the exit\n" +
-			"code is 1 if some way in leads to another class.",
+		Description: "SOURCE is an address, or address:port. Without --listener and --port, every listener and port is explained.\n" +
+			"The policy is the one in force, or with --policy that of a file; then no daemon is asked. With --expect the\n" +
+			"exit code is 1 if any listener and port lead to another class.",
 		Flags: append([]cli.Flag{
 			jsonFlag(),
 			&cli.StringFlag{Name: "policy", Usage: "the policy `FILE` to explain, without a daemon"},
-			&cli.StringFlag{Name: "expect", Usage: "the `CLASS` that it is to be"},
+			&cli.StringFlag{Name: "expect", Usage: "fail unless the client gets this `CLASS`"},
 		}, clientFlags()...),
 		Action: explain,
 	}
 }
 
-// clientFlags say what a client connects to, and what it sends.
+// clientFlags returns flags that say what a client connects to, and what it sends.
 func clientFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "listener", Usage: "the `LISTENER` it connects to"},
-		&cli.StringFlag{Name: "port", Usage: "the `PORT` it connects to", DefaultText: "those of the listener"},
-		&cli.StringFlag{Name: "destination", Usage: "the `ADDRESS` of the upstream", DefaultText: "looked up if a rule asks"},
-		&cli.StringFlag{Name: "system-id", Usage: "of a message: the `SYSTEM_ID` of its bind (smpp)"},
-		&cli.StringFlag{Name: "source-addr", Usage: "of a message: its source `ADDR` (smpp)"},
-		&cli.StringFlag{Name: "path", Usage: "of a message: its `PATH` (http)"},
-		&cli.StringFlag{Name: "method", Usage: "of a message: its `METHOD` (http)"},
-		&cli.StringFlag{Name: "host", Usage: "of a message: its `HOST` (http)"},
+		&cli.StringFlag{Name: "listener", Usage: "the `LISTENER` that the client connects to"},
+		&cli.StringFlag{Name: "port", Usage: "the `PORT` that the client connects to", DefaultText: "those of the listener"},
+		&cli.StringFlag{Name: "destination", Usage: "the `ADDRESS` of the upstream", DefaultText: "looked up if a rule needs it"},
+		&cli.StringFlag{Name: "system-id", Usage: "the `SYSTEM_ID` of a message's bind (smpp)"},
+		&cli.StringFlag{Name: "source-addr", Usage: "the source `ADDR` of a message (smpp)"},
+		&cli.StringFlag{Name: "path", Usage: "the `PATH` of a message (http)"},
+		&cli.StringFlag{Name: "method", Usage: "the `METHOD` of a message (http)"},
+		&cli.StringFlag{Name: "host", Usage: "the `HOST` of a message (http)"},
 	}
 }
 
-// requestOf reads clientFlags.
-func requestOf(c *cli.Context, source string) (ask daemon.ExplainRequest, err error) {
+// explainRequestOf returns what clientFlags ask about a client.
+func explainRequestOf(c *cli.Context, source string) (ask daemon.ExplainRequest, err error) {
 	ask = daemon.ExplainRequest{Source: source, Listener: c.String("listener"), Destination: c.String("destination")}
 	for _, name := range policy.FieldNames() {
 		ask.Set(name, c.String(strings.ReplaceAll(name, "_", "-")))
@@ -54,7 +54,7 @@ func requestOf(c *cli.Context, source string) (ask daemon.ExplainRequest, err er
 	return ask, err
 }
 
-// portFlag reads --port; 0 if it is not given.
+// portFlag returns the value of --port; 0 if it is not given.
 func portFlag(c *cli.Context) (uint16, error) {
 	if !c.IsSet("port") {
 		return 0, nil
@@ -70,7 +70,7 @@ func explain(c *cli.Context) error {
 	if err := arguments(c, 1, 1); err != nil {
 		return err
 	}
-	ask, err := requestOf(c, c.Args().First())
+	ask, err := explainRequestOf(c, c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -89,10 +89,10 @@ func explain(c *cli.Context) error {
 	return expect(c.String("expect"), all)
 }
 
-// explanations asks the daemon, or a file.
+// explanations returns the explanations of the daemon, or of the file of --policy.
 func explanations(c *cli.Context, ask daemon.ExplainRequest) ([]policy.Explanation, error) {
 	if file := c.String("policy"); file != "" {
-		p, _, err := load(c, file)
+		p, _, err := loadPolicy(c, file)
 		if err != nil {
 			return nil, err
 		}
@@ -111,7 +111,7 @@ func printExplanations(w io.Writer, all []policy.Explanation) {
 	}
 }
 
-// expect compares the classes with the one that it is to be; "" is any.
+// expect returns an error if an explanation has another class than this; "" expects nothing.
 func expect(class string, all []policy.Explanation) error {
 	for _, e := range all {
 		if class != "" && e.Class != class {
@@ -121,7 +121,8 @@ func expect(class string, all []policy.Explanation) error {
 	return nil
 }
 
-// printRoutes prints where the rules of each listener lead.
+// printRoutes prints where the rules of each listener lead. The routes of a listener stand
+// together.
 func printRoutes(w io.Writer, routes []policy.Route) {
 	listener := ""
 	for _, r := range routes {
@@ -133,7 +134,7 @@ func printRoutes(w io.Writer, routes []policy.Route) {
 	}
 }
 
-// isAddress reports whether an argument names a client, and no file.
+// isAddress reports whether an argument is an address, with or without a port, and not a file.
 func isAddress(s string) bool {
 	_, err := netip.ParseAddr(strings.Trim(s, "[]"))
 	if err != nil {

@@ -46,7 +46,8 @@ func rulesFile(t *testing.T) string {
 	return path
 }
 
-// Rules are tried without a daemon, of messages too, and are tests by their exit codes.
+// `explain --policy` tries rules without a daemon, also those about messages. With --expect its
+// exit code is the outcome of a test.
 func TestExplainWithoutADaemon(t *testing.T) {
 	path := rulesFile(t)
 	otp := "port 2775: class otp: rule 1 (" + path + `:18): source_addr "OTP1" is like OTP*`
@@ -80,7 +81,7 @@ func TestExplainWithoutADaemon(t *testing.T) {
 	}
 }
 
-// check --explain prints where rules lead, or explains what a client gets.
+// `check --explain` prints where the rules lead, or what a client gets.
 func TestCheckExplains(t *testing.T) {
 	path := rulesFile(t)
 	want(t, 0, []string{
@@ -89,7 +90,7 @@ func TestCheckExplains(t *testing.T) {
 	}, "check", "--explain", path)
 	want(t, 0, []string{"class otp: rule 1"}, "check", path, "10.0.0.1", "--explain", "--source-addr", "OTP1")
 	want(t, 0, []string{"class otp: rule 1"}, "check", "10.0.0.1", path, "--explain", "--source-addr", "OTP1")
-	want(t, 64, []string{"--source-addr says what a client does"}, "check", path, "--source-addr", "OTP1")
+	want(t, 64, []string{"--source-addr describes a client"}, "check", path, "--source-addr", "OTP1")
 	want(t, 64, []string{`"nowhere" is not an address`}, "check", path, "nowhere", "--explain")
 	var routes []policy.Route
 	if err := json.Unmarshal([]byte(want(t, 0, nil, "check", "--explain", "--json", path)), &routes); err != nil || len(routes) != 4 ||
@@ -98,7 +99,7 @@ func TestCheckExplains(t *testing.T) {
 	}
 }
 
-// simulate obeys rules about messages, and says what of a policy it leaves out.
+// `simulate` obeys rules about messages, and says what of a policy it omits.
 func TestSimulateObeysMessageRules(t *testing.T) {
 	path := rulesFile(t)
 	var report simulate.Report
@@ -110,7 +111,7 @@ func TestSimulateObeysMessageRules(t *testing.T) {
 	}
 	for name, n := range map[string]uint64{"otp": 3, "api": 2, "bulk": 4} {
 		if c, _ := report.Class(name); c.Offered.Items != n {
-			t.Errorf("class %s is offered %d messages, want %d", name, c.Offered.Items, n)
+			t.Errorf("class %s gets %d messages, want %d", name, c.Offered.Items, n)
 		}
 	}
 	want(t, 64, []string{`path: listener "sms" has protocol "smpp", whose messages have none`}, "simulate", "-c", path, "--load", "listener=sms,rate=1 messages/s,path=/x")

@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// Bounds of what a log that takes nothing holds up: lines in memory, and the end
-// of the program.
+// Bounds for a log that takes nothing: the lines held in memory, and how long close waits.
 const (
 	logLines    = 1024
 	logPatience = time.Second
 )
 
-// logWriter writes lines to a log that may be slow, or take nothing for a while,
-// as a pipe that nobody reads: sessions are never held up by what is said of
-// them. Lines beyond logLines are lost, and counted in the log.
+// logWriter writes lines to a log that may be slow or stall, such as a pipe that nobody reads. So
+// logging never delays sessions. Lines beyond logLines are lost, and the log says how many.
+// Several goroutines may write at the same time.
 type logWriter struct {
 	lines chan []byte
-	lost  chan int // holds how many lines were lost since that was said
-	done  chan struct{}
+	lost  chan int      // always holds one number: the lines lost since the log last said so
+	done  chan struct{} // closed when run has returned
 }
 
+// newLogWriter returns a logWriter. The caller closes it.
 func newLogWriter(w io.Writer) *logWriter {
 	l := &logWriter{lines: make(chan []byte, logLines), lost: make(chan int, 1), done: make(chan struct{})}
 	l.lost <- 0
@@ -33,7 +33,7 @@ func newLogWriter(w io.Writer) *logWriter {
 func (l *logWriter) run(w io.Writer) {
 	defer close(l.done)
 	for line := range l.lines {
-		w.Write(line) // there is nowhere to report that it fails
+		w.Write(line) // there is nowhere to report a failure
 		n := <-l.lost
 		l.lost <- 0
 		if n > 0 {
@@ -42,7 +42,7 @@ func (l *logWriter) run(w io.Writer) {
 	}
 }
 
-// Write implements io.Writer, and never waits.
+// Write implements io.Writer. It never waits, and never fails.
 func (l *logWriter) Write(line []byte) (int, error) {
 	select {
 	case l.lines <- bytes.Clone(line):
@@ -52,8 +52,8 @@ func (l *logWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// close writes what is left, as far as the log takes it within logPatience.
-// Nobody may write any more.
+// close writes the remaining lines, for at most logPatience. Nobody may call Write during or after
+// it.
 func (l *logWriter) close() {
 	close(l.lines)
 	select {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// gated is a log that takes nothing until it is opened.
+// gated is a log that takes nothing until it opens.
 type gated struct {
 	open chan struct{}
 	bytes.Buffer
@@ -18,8 +18,8 @@ func (g *gated) Write(p []byte) (int, error) {
 	return g.Buffer.Write(p)
 }
 
-// A log that takes nothing holds up nobody; what it could not take is counted,
-// and the rest is there in order.
+// A log that takes nothing delays nobody. The lines that it could not take are counted, and the
+// others arrive in order.
 func TestLogThatTakesNothing(t *testing.T) {
 	g := &gated{open: make(chan struct{})}
 	l := newLogWriter(g)
@@ -47,11 +47,11 @@ func TestLogThatTakesNothing(t *testing.T) {
 		lost += n
 	}
 	if kept < logLines || kept+lost != written {
-		t.Errorf("%d lines are there and %d counted as lost, of %d", kept, lost, written)
+		t.Errorf("of %d lines, %d arrived and %d are counted as lost", written, kept, lost)
 	}
 }
 
-// A log that never takes anything does not hold up the end for long.
+// A log that never takes anything does not delay close for long.
 func TestLogCloses(t *testing.T) {
 	g := &gated{open: make(chan struct{})}
 	l := newLogWriter(g)

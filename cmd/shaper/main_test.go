@@ -28,10 +28,10 @@ import (
 
 var update = flag.Bool("update", false, "write the output into testdata")
 
-// patience bounds what a test waits for; nothing takes that long that works.
+// patience bounds how long a test waits. What works takes much less.
 const patience = time.Minute
 
-// asShaper makes the test binary be shaper.
+// asShaper is the environment variable that makes the test binary act as shaper.
 const asShaper = "SHAPER_TEST_BE_SHAPER"
 
 func TestMain(m *testing.M) {
@@ -62,15 +62,15 @@ source = "127.0.0.2"
 class = "guest"
 `
 
-// do runs a command line in this process.
+// do runs a command line in the test's process.
 func do(args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	code = run(context.Background(), append([]string{"shaper"}, args...), &out, &errs)
 	return code, out.String(), errs.String()
 }
 
-// want runs a command line, and checks its exit code and that its output, both
-// streams together, has these parts.
+// want runs a command line, and checks its exit code, and that its output, both streams together,
+// has these parts. It returns the standard output.
 func want(t *testing.T, code int, parts []string, args ...string) (stdout string) {
 	t.Helper()
 	got, out, errs := do(args...)
@@ -83,12 +83,12 @@ func want(t *testing.T, code int, parts []string, args ...string) (stdout string
 		}
 	}
 	if code != 0 && errs == "" {
-		t.Errorf("shaper %v fails without a word", args)
+		t.Errorf("shaper %v fails and prints nothing", args)
 	}
 	return out
 }
 
-// process is `shaper run` as a process of its own.
+// process is `shaper run` in a process of its own.
 type process struct {
 	*exec.Cmd
 	t      *testing.T
@@ -97,7 +97,7 @@ type process struct {
 	exited chan struct{}
 }
 
-// begin starts a daemon, and returns when it says that its policy is in force.
+// begin starts a daemon, and returns when its log says that the policy is in force.
 func begin(t *testing.T, text string, prepare ...func(*exec.Cmd)) *process {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "shaper") // short, for the socket's path
@@ -128,7 +128,7 @@ func begin(t *testing.T, text string, prepare ...func(*exec.Cmd)) *process {
 	return p
 }
 
-// read keeps what the daemon says.
+// read collects the lines of the daemon's log.
 func (p *process) read(stderr io.Reader) {
 	defer close(p.exited)
 	defer p.Wait()
@@ -138,7 +138,7 @@ func (p *process) read(stderr io.Reader) {
 	}
 }
 
-// awaitLine returns the next line of the log that has a part.
+// awaitLine waits for the next line of the log with this part, and returns it.
 func (p *process) awaitLine(part string) string {
 	p.t.Helper()
 	var seen []string
@@ -199,7 +199,7 @@ func (p *process) dial() net.Conn {
 	return c
 }
 
-// The life of a daemon, as an operator sees it.
+// An operator runs, asks, changes and stops a daemon.
 func TestOperate(t *testing.T) {
 	p := begin(t, base)
 	conn := p.dial()
@@ -229,8 +229,8 @@ func TestOperate(t *testing.T) {
 	want(t, 69, []string{"the daemon is not reachable at "}, "status", "-c", p.path)
 }
 
-// Five mistakes: five positioned errors, exit code 65, and the daemon goes on.
-// The broken file is no reason not to find it.
+// A reload of a file with five mistakes prints five errors with positions and exits with 65. The
+// daemon goes on, and commands find it although the file is broken.
 func TestReloadWithMistakes(t *testing.T) {
 	p := begin(t, base)
 	hash := p.status().PolicyHash
@@ -258,15 +258,15 @@ func TestReloadWithMistakes(t *testing.T) {
 
 func TestRollback(t *testing.T) {
 	p := begin(t, base)
-	want(t, 1, []string{"nothing waits to be confirmed"}, "confirm", "-c", p.path)
+	want(t, 1, []string{"nothing to confirm"}, "confirm", "-c", p.path)
 	p.write(strings.Replace(base, "64KiB/s", "1mbit", 1))
-	want(t, 0, []string{"it is undone at "}, "reload", "--rollback-after", "5m", "-c", p.path)
+	want(t, 0, []string{"the reload is undone at "}, "reload", "--rollback-after", "5m", "-c", p.path)
 	want(t, 0, []string{"rollback  in 5m,"}, "status", "-c", p.path)
 	want(t, 0, []string{"policy " + p.status().PolicyHash + " is confirmed"}, "confirm", "-c", p.path)
 	want(t, 1, nil, "confirm", "-c", p.path)
 }
 
-// Each --json can be read back into what the daemon package answers.
+// What --json prints decodes into the types of package daemon.
 func TestJSON(t *testing.T) {
 	p := begin(t, base)
 	p.dial()
@@ -311,7 +311,7 @@ func TestHangup(t *testing.T) {
 	want(t, 0, []string{"1mbit"}, "classes", "-c", p.path)
 }
 
-// Sockets that systemd passes are found by their names, and stay usable.
+// A listener uses a socket that systemd passes, by its name.
 func TestSocketActivation(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -324,14 +324,14 @@ func TestSocketActivation(t *testing.T) {
 	}
 	defer file.Close()
 	p := begin(t, strings.Replace(base, `"127.0.0.1:0"`+"\nupstream", "\"systemd:web\"\nupstream", 1), func(cmd *exec.Cmd) {
-		// LISTEN_PID is known only to the process itself.
+		// Only the process itself knows its LISTEN_PID.
 		cmd.Args = append([]string{"sh", "-c", `LISTEN_PID=$$ exec "$0" "$@"`}, cmd.Args...)
 		cmd.Path = "/bin/sh"
 		cmd.Env = append(cmd.Env, "LISTEN_FDS=1", "LISTEN_FDNAMES=web")
 		cmd.ExtraFiles = []*os.File{file}
 	})
 	if got := p.status().Listeners[0].Addresses[0]; got != l.Addr().String() {
-		t.Errorf("it listens on %s, and was passed %v", got, l.Addr())
+		t.Errorf("shaper listens on %s, and systemd has passed %v", got, l.Addr())
 	}
 	p.dial()
 }
@@ -346,14 +346,14 @@ func TestRunErrors(t *testing.T) {
 	want(t, 1, []string{fmt.Sprintf("another shaper is running (pid %d", running.Process.Pid)}, "run", "-c", running.path)
 }
 
-// A port below 1024 needs a capability: exit code 77, which systemd does not
-// start again.
+// Without the capability for a port below 1024, shaper exits with 77, after which systemd does not
+// start it again.
 func TestRunWithoutCapability(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can give its capabilities up")
+		t.Skip("only root can give up capabilities")
 	}
 	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start"); err != nil || string(text) != "1024\n" {
-		t.Skipf("ports below 1024 are free: %s %v", text, err)
+		t.Skipf("ports below 1024 need no capability here: %s %v", text, err)
 	}
 	dir, err := os.MkdirTemp("", "shaper")
 	if err != nil {
@@ -384,7 +384,7 @@ func TestRunWithoutCapability(t *testing.T) {
 	}
 }
 
-// Metrics are there as soon as the daemon says where.
+// The endpoint of metrics answers as soon as the log names it.
 func TestMetrics(t *testing.T) {
 	p := begin(t, base)
 	response, err := http.Get("http://" + p.status().HTTP + "/metrics")

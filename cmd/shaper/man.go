@@ -9,7 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// manRest is what the manual page says beyond the commands.
+// manRest is the rest of the manual page, after the commands.
 const manRest = `
 .SH EXIT STATUS
 .TP
@@ -26,7 +26,7 @@ The command line makes no sense.
 The policy, a value for it, or a trace is rejected. Each mistake is one line on the standard error: FILE:LINE:COLUMN: key: what is wrong; what is allowed.
 .TP
 \fB66\fP
-The policy file, or another one that is named, cannot be opened.
+The policy file or another file cannot be opened.
 .TP
 \fB69\fP
 No daemon answers on the control socket.
@@ -36,10 +36,10 @@ A capability or a permission is missing.
 .SH ENVIRONMENT
 .TP
 \fBSHAPER_CONFIG\fP
-The policy file, where \-c does not name one.
+The policy file, if \-c does not name one.
 .TP
 \fBNOTIFY_SOCKET\fP, \fBWATCHDOG_USEC\fP, \fBLISTEN_FDS\fP, \fBJOURNAL_STREAM\fP
-As systemd sets them.
+Set by systemd.
 .SH FILES
 .TP
 \fB./shaper.toml\fP, \fB/etc/shaper/shaper.toml\fP
@@ -48,7 +48,7 @@ The policy: the first of them that exists.
 \fB/run/shaper/control.sock\fP
 The control socket, unless the policy names another. Its group may use it.
 .SH SIGNALS
-SIGHUP reads the policy again. SIGTERM and SIGINT stop: nothing new is accepted, and open sessions may go on for the drain time of the policy. A second signal stops at once.
+SIGHUP makes shaper read the policy again. After SIGTERM or SIGINT it accepts nothing new, and open sessions may go on for the drain time of the policy. A second signal stops it at once.
 `
 
 func manCommand() *cli.Command {
@@ -65,8 +65,8 @@ func manCommand() *cli.Command {
 	}
 }
 
-// manPage returns the manual page in the language of man(7). The one that
-// urfave/cli makes leaves out the arguments and descriptions of commands.
+// manPage returns the manual page in the language of man(7). The page that urfave/cli makes lacks
+// the arguments and descriptions of commands.
 func manPage(app *cli.App) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".TH SHAPER 1 \"\" \"shaper %s\" \"User Commands\"\n", roff(app.Version))
@@ -100,7 +100,7 @@ func manFlags(b *strings.Builder, flags []cli.Flag) {
 	}
 }
 
-// roff escapes what troff would take for something else.
+// roff escapes what troff would not print as it is.
 func roff(text string) string {
 	text = strings.NewReplacer("\\", "\\e", "-", "\\-", "\"", "\\(dq").Replace(text)
 	lines := strings.Split(text, "\n")

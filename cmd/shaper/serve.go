@@ -18,8 +18,8 @@ func runCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "run",
 		Usage: "run the daemon, in the foreground",
-		Description: "SIGHUP reads the policy again, SIGTERM and SIGINT stop: open sessions may go on for the drain time of the\n" +
-			"policy. A second signal stops at once.",
+		Description: "SIGHUP makes it read the policy again. After SIGTERM or SIGINT it accepts nothing new, and open sessions\n" +
+			"may go on for the drain time of the policy. A second signal stops it at once.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "log-format", Value: "text", Usage: "text or json"},
 			&cli.StringFlag{Name: "log-level", Value: "info", Usage: "debug, info, warn or error"},
@@ -38,14 +38,14 @@ func serve(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	signals := make(chan os.Signal, 16) // the daemon takes them as they come
+	signals := make(chan os.Signal, 16) // room for signals that come while the daemon is busy
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	path, named := configPath(c)
 	if path == "-" {
 		return usageError("run takes no policy from the standard input: each reload reads the file again")
 	}
-	say := welcome{command: advised(path, named)}
+	say := welcome{command: adviceFor(path, named)}
 	return daemon.Run(daemon.Options{
 		Path: path, Version: version, Log: log, Signals: signals,
 		Ready: func(s daemon.Status, p *policy.Policy) {
@@ -58,7 +58,8 @@ func serve(c *cli.Context) error {
 	})
 }
 
-// newLog returns the log of the daemon. The journal stamps the time itself.
+// newLog returns the log of the daemon. For the journal it omits the time, which the journal adds
+// itself.
 func newLog(w io.Writer, journal bool, format, level string) (*slog.Logger, error) {
 	var options slog.HandlerOptions
 	var threshold slog.Level
@@ -78,6 +79,7 @@ func newLog(w io.Writer, journal bool, format, level string) (*slog.Logger, erro
 	return nil, usageError("--log-format: %q is not a format; it is text or json", format)
 }
 
+// withoutTime removes the time of a log record.
 func withoutTime(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && a.Key == slog.TimeKey {
 		return slog.Attr{}
@@ -85,8 +87,8 @@ func withoutTime(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// isJournal reports whether w is the stream to the journal that systemd has
-// named in JOURNAL_STREAM, "device:inode" (systemd.exec(5)).
+// isJournal reports whether w is the stream to the journal. JOURNAL_STREAM has its "device:inode"
+// (systemd.exec(5)).
 func isJournal(w io.Writer, stream string) bool {
 	info, ok := stat(w)
 	if !ok || stream == "" {

@@ -25,14 +25,14 @@ func sessionsCommand() *cli.Command {
 			if _, err := sorted(sessionColumns(time.Now()), nil, by); err != nil {
 				return err
 			}
-			return show(c,
+			return ask(c,
 				func(d *daemon.Client, c *cli.Context) ([]daemon.Session, error) { return d.Sessions(c.Context) },
 				func(w io.Writer, all []daemon.Session) { printSessions(w, all, time.Now(), by) })
 		}),
 	}
 }
 
-// sessionColumns are what is shown of a session at a moment.
+// sessionColumns returns the columns of a table of sessions at the time now.
 func sessionColumns(now time.Time) []column[daemon.Session] {
 	type of = daemon.Session
 	return []column[of]{
@@ -42,22 +42,23 @@ func sessionColumns(now time.Time) []column[daemon.Session] {
 		{name: "UPSTREAM", text: func(s of) string { return orDash(s.Upstream) }},
 		{name: "NO", text: numberOf, by: func(s of) float64 { return float64(s.UpstreamNumber) }, has: func(s of) bool { return s.UpstreamNumber > 1 }},
 		{name: "CLASS", text: classesOfSession},
-		{name: "UP", text: func(s of) string { return human(s.Upward) }, by: func(s of) float64 { return float64(s.Upward) }},
-		{name: "DOWN", text: func(s of) string { return human(s.Downward) }, by: func(s of) float64 { return float64(s.Downward) }},
-		{name: "WAITING", text: func(s of) string { return human(s.Waiting) }, by: func(s of) float64 { return float64(s.Waiting) }},
-		{name: "AGE", text: func(s of) string { return ago(s.Started, now) }, by: func(s of) float64 { return now.Sub(s.Started).Seconds() }},
+		{name: "UP", text: func(s of) string { return bytesText(s.Upward) }, by: func(s of) float64 { return float64(s.Upward) }},
+		{name: "DOWN", text: func(s of) string { return bytesText(s.Downward) }, by: func(s of) float64 { return float64(s.Downward) }},
+		{name: "WAITING", text: func(s of) string { return bytesText(s.Waiting) }, by: func(s of) float64 { return float64(s.Waiting) }},
+		{name: "AGE", text: func(s of) string { return elapsed(s.Started, now) }, by: func(s of) float64 { return now.Sub(s.Started).Seconds() }},
 		{name: "TLS", text: tlsOf, has: func(s of) bool { return tlsOf(s) != "-" }},
 	}
 }
 
-// printSessions prints the sessions in an order that there is.
+// printSessions prints the sessions in the order by, which must exist.
 func printSessions(w io.Writer, sessions []daemon.Session, now time.Time, by order) {
 	columns := sessionColumns(now)
 	sessions, _ = sorted(columns, sessions, by)
 	tableOf(columns, sessions, "TLS", "LISTENER", "AGE", "WAITING", "ID").write(w, "")
 }
 
-// classesOfSession prints the class of a session, and behind it that of the way back.
+// classesOfSession returns the class of a session, and after a slash its return class if it has
+// one.
 func classesOfSession(s daemon.Session) string {
 	if s.ReturnClass != "" {
 		return s.Class + "/" + s.ReturnClass
@@ -65,7 +66,8 @@ func classesOfSession(s daemon.Session) string {
 	return orDash(s.Class)
 }
 
-// numberOf prints which of the upstreams of its listener a session has reached, from 1.
+// numberOf returns which upstream of the listener a session has reached, counted from 1; "-" if
+// none.
 func numberOf(s daemon.Session) string {
 	if s.UpstreamNumber == 0 {
 		return "-"
@@ -73,7 +75,7 @@ func numberOf(s daemon.Session) string {
 	return strconv.Itoa(s.UpstreamNumber)
 }
 
-// tlsOf prints which TLS a session has: "client 1.3, upstream 1.2".
+// tlsOf returns the TLS versions of a session: "client 1.3, upstream 1.2"; "-" if it has none.
 func tlsOf(s daemon.Session) string {
 	var sides []string
 	if s.ClientTLS != "" {
@@ -85,9 +87,24 @@ func tlsOf(s daemon.Session) string {
 	return orDash(strings.Join(sides, ", "))
 }
 
-func orDash(s string) string {
-	if s == "" {
-		return "-"
+func closeCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "close",
+		Usage:     "reset a session",
+		ArgsUsage: "ID",
+		Action: func(c *cli.Context) error {
+			if err := arguments(c, 1, 1); err != nil {
+				return err
+			}
+			id, err := strconv.ParseUint(c.Args().First(), 10, 64)
+			if err != nil {
+				return usageError("%q is not the id of a session; shaper sessions shows them", c.Args().First())
+			}
+			d, err := client(c)
+			if err != nil {
+				return err
+			}
+			return d.CloseSession(c.Context, id)
+		},
 	}
-	return s
 }

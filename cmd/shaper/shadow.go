@@ -16,8 +16,9 @@ func shadowCommand() *cli.Command {
 		Name:      "shadow",
 		Usage:     "try a policy beside the one in force, without enforcing it",
 		ArgsUsage: "[FILE]",
-		Description: "With FILE it starts: from now on the classes of that policy get copies of all that goes through the daemon, and\n" +
-			"compute what they would have done. FILE may be -, for the standard input. Without, it shows that, beside what the classes in force have done meanwhile. --stop ends it.",
+		Description: "With FILE it starts: the classes of that policy get copies of all traffic of the daemon, and compute what they\n" +
+			"would do with it. FILE may be - for the standard input. Without FILE it shows what they would have done since\n" +
+			"then, beside what the classes in force have done. --stop ends it.",
 		Flags: []cli.Flag{
 			jsonFlag(), watchFlag(),
 			&cli.BoolFlag{Name: "stop", Usage: "end it, and show what it would have done", DisableDefaultText: true},
@@ -33,13 +34,13 @@ func shadow(c *cli.Context) error {
 	get := func(d *daemon.Client, c *cli.Context) (daemon.Shadow, error) { return d.Shadow(c.Context) }
 	switch file := c.Args().First(); {
 	case c.IsSet("watch") && (file != "" || c.Bool("stop")):
-		return usageError("--watch is for looking at a policy that runs in the shadow, and neither starts nor stops one")
+		return usageError("--watch shows a policy that runs in the shadow; it neither starts nor stops one")
 	case file != "" && c.Bool("stop"):
-		return usageError("--stop takes no file; there is one policy in the shadow")
+		return usageError("--stop takes no file; at most one policy runs in the shadow")
 	case c.Bool("stop"):
 		get = func(d *daemon.Client, c *cli.Context) (daemon.Shadow, error) { return d.StopShadow(c.Context) }
 	case file != "":
-		name, text, err := read(c, file)
+		name, text, err := readPolicy(c, file)
 		if err != nil {
 			return err
 		}
@@ -47,7 +48,7 @@ func shadow(c *cli.Context) error {
 			return d.StartShadow(c.Context, daemon.ShadowRequest{File: name, Text: string(text)})
 		}
 	}
-	return show(c, get, func(w io.Writer, s daemon.Shadow) {
+	return ask(c, get, func(w io.Writer, s daemon.Shadow) {
 		for _, warning := range s.Warnings {
 			fmt.Fprintf(c.App.ErrWriter, "warning: %v\n", warning)
 		}
@@ -58,17 +59,17 @@ func shadow(c *cli.Context) error {
 	})
 }
 
-// printShadow prints for each class what it would have done, and beside it what the
-// class of that name has done.
+// printShadow prints for each class of the policy in the shadow what it would have done, and beside
+// it what the class of the same name in force has done.
 func printShadow(w io.Writer, s daemon.Shadow, now time.Time) {
 	if s.File == "" {
 		fmt.Fprintln(w, "no policy runs in the shadow; shaper shadow FILE starts one")
 		return
 	}
-	fmt.Fprintf(w, "%v  in the shadow for %s, by %s\n\n", s, ago(s.Since, now), s.By)
+	fmt.Fprintf(w, "%v  in the shadow for %s, by %s\n\n", s, elapsed(s.Since, now), s.By)
 	t := table{header: []string{"CLASS", ">RATE", ">WOULD DELAY", ">WOULD DROP", ">WOULD P50", ">WOULD P99", ">LIVE RATE", ">DELAYED", ">DROPPED", ">P50", ">P99"},
 		spare: []string{"WOULD P50", "P50", "WOULD DELAY", "DELAYED", "LIVE RATE", "WOULD P99", "P99"}}
-	for _, placed := range asTree(s.Classes, func(c daemon.Divergence) (name, parent string) { return c.Name, c.Parent }) {
+	for _, placed := range inTreeOrder(s.Classes, func(c daemon.Divergence) (name, parent string) { return c.Name, c.Parent }) {
 		one := placed.of
 		live := []string{"-", "-", "-", "-", "-"}
 		if l := one.Live; l != nil {

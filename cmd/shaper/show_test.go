@@ -21,7 +21,7 @@ import (
 	"shaper/daemon"
 )
 
-// withStdin runs a command line that reads a text.
+// withStdin runs a command line with a text on the standard input.
 func withStdin(text string, args ...string) (code int, stdout, stderr string) {
 	cmd := exec.Command(os.Args[0], args...)
 	var out, errs bytes.Buffer
@@ -31,13 +31,13 @@ func withStdin(text string, args ...string) (code int, stdout, stderr string) {
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// check prints what the file gives, with --all every key.
+// check prints the keys that the file has, and with --all every key.
 func TestCheckPrints(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "shaper.toml", base)
 	written := want(t, 0, []string{"class slow\n│     rate  64KiB/s\n├─ class guest", "drain    1min\n"}, "check")
 	if strings.Contains(written, "algorithm") || strings.Contains(written, "(default)") {
-		t.Errorf("check prints what is not written:\n%s", written)
+		t.Errorf("check prints keys that the file does not have:\n%s", written)
 	}
 	want(t, 0, []string{"algorithm        leaky", "max_sessions        65536", "(default)"}, "check", "--all")
 }
@@ -54,7 +54,7 @@ func TestCheckStrict(t *testing.T) {
 	}
 }
 
-// "-" is the standard input wherever a policy is read.
+// Each command that reads a policy takes "-" for the standard input.
 func TestStandardInput(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if code, out, errs := withStdin(base, "check", "-"); code != 0 || !strings.HasPrefix(out, "<stdin>  ") || errs != "" {
@@ -75,7 +75,7 @@ func TestStandardInput(t *testing.T) {
 	}
 }
 
-// --socket asks a daemon whose policy is not at hand.
+// With --socket a command needs no policy file.
 func TestSocketFlag(t *testing.T) {
 	p := begin(t, base)
 	socket := filepath.Join(filepath.Dir(p.path), "c.sock")
@@ -100,7 +100,7 @@ func TestOneClass(t *testing.T) {
 	p.dial()
 	out := want(t, 0, []string{"class            slow\n", "algorithm        leaky\n", "rate             64KiB/s\n", "sessions         1\n", "sent upstream    1B, 0 packets, 0 messages, 1 connection\n"}, "classes", "slow", "-c", p.path)
 	if strings.Contains(out, "guest") || strings.Contains(out, "dropped, ") {
-		t.Errorf("it prints more than there is:\n%s", out)
+		t.Errorf("the output has other classes, or losses that did not happen:\n%s", out)
 	}
 	var all []daemon.Class
 	if err := json.Unmarshal([]byte(want(t, 0, nil, "classes", "slow", "--json", "-c", p.path)), &all); err != nil || len(all) != 1 || all[0].Name != "slow" {
@@ -111,7 +111,7 @@ func TestOneClass(t *testing.T) {
 	want(t, 64, []string{`shaper: --sort: there is no column "size"; columns: class, rate, `}, "classes", "--sort", "size", "-c", p.path)
 }
 
-// pages collects what a command prints, and says when there are so many tables.
+// pages collects what a command prints, and says when it has so many tables.
 type pages struct {
 	mu     sync.Mutex
 	text   strings.Builder
@@ -129,7 +129,7 @@ func (p *pages) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// In a pipe --watch prints one table behind the other, until it is told to end.
+// In a pipe, --watch prints one table after another until a signal ends it.
 func TestWatch(t *testing.T) {
 	d := begin(t, base)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -138,13 +138,13 @@ func TestWatch(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	if text := out.text.String(); !strings.HasPrefix(text, "CLASS ") || strings.Count(text, "\n\nCLASS ") < 2 || strings.Contains(text, "\x1b") {
-		t.Errorf("it prints\n%q", text)
+		t.Errorf("the output is\n%q", text)
 	}
 	want(t, 64, []string{"--watch: \"0s\" leaves no time"}, "status", "--watch", "0s")
-	want(t, 64, []string{"--watch is for looking at a policy"}, "shadow", "--stop", "--watch", "1s")
+	want(t, 64, []string{"--watch shows a policy"}, "shadow", "--stop", "--watch", "1s")
 }
 
-// --watch goes on while the daemon restarts, and ends by ctrl-C.
+// --watch goes on while the daemon restarts, until ctrl-C.
 func TestWatchGoesOn(t *testing.T) {
 	d := begin(t, base)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -161,7 +161,7 @@ func TestWatchGoesOn(t *testing.T) {
 				return
 			}
 		}
-		t.Fatalf("it ends before it prints %q", part)
+		t.Fatalf("the command ends before it prints %q", part)
 	}
 	await("CLASS ")
 	d.Process.Kill()
@@ -176,7 +176,7 @@ func TestWatchGoesOn(t *testing.T) {
 	}
 }
 
-// With --json, --watch prints a stream of values, whole also in a terminal of few lines.
+// With --json, --watch prints a stream of whole values, even in a terminal of few lines.
 func TestWatchJSON(t *testing.T) {
 	d := begin(t, base)
 	terminal, far := openTerminal(t, 70, 5)
@@ -199,8 +199,8 @@ func TestWatchJSON(t *testing.T) {
 	}
 }
 
-// In a terminal --watch draws over what was there, as wide as the terminal is, and ends
-// by ctrl-C with exit code 0.
+// In a terminal, --watch draws each page over the last, as wide as the terminal. After ctrl-C it
+// exits with 0.
 func TestWatchInATerminal(t *testing.T) {
 	d := begin(t, base)
 	terminal, far := openTerminal(t, 70, 24)
@@ -238,7 +238,7 @@ func TestWatchInATerminal(t *testing.T) {
 	}
 }
 
-// openTerminal returns both ends of a terminal of a size (pty(7)).
+// openTerminal returns both ends of a terminal of this size (pty(7)).
 func openTerminal(t *testing.T, columns, rows uint16) (near, far *os.File) {
 	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)

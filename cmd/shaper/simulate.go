@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,31 +18,32 @@ import (
 	"shaper/unit"
 )
 
-// simulatedTime is how long generated loads go on where nobody says so.
+// simulatedTime is how long generated loads last without --for.
 const simulatedTime = time.Minute
 
 func simulateCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "simulate",
-		Usage: "send a workload through a policy in virtual time: waits, losses, departures",
-		Description: "The workload is generated, by one --load for each client, or read with --trace. Nothing is sent, and no daemon\n" +
-			"is asked. The same command always prints the same. What of a policy is not simulated, it says on stderr.\n\n" +
-			"A LOAD is KEY=VALUE with commas between, such as \"pattern=poisson,rate=100 packets/s,size=1200B\":\n" +
-			"rate of bytes or of items, required; size of an item (1200B); pattern: constant, poisson, bursts\n" +
-			"(with on=100ms,off=900ms), or seconds (all of a second at its beginning); listener (each of the policy),\n" +
+		Usage: "run a workload through a policy in virtual time, and print waits and losses",
+		Description: "The workload is generated, one --load for each client, or read with --trace. Nothing is sent, and no daemon\n" +
+			"is asked. The same command always prints the same. Notes on stderr say what of the policy is not simulated.\n\n" +
+			"A LOAD is KEY=VALUE pairs separated by commas, such as \"pattern=poisson,rate=100 packets/s,size=1200B\":\n" +
+			"rate of bytes or of items (required); size of an item (1200B); pattern: constant, poisson, bursts\n" +
+			"(with on=100ms,off=900ms), or seconds (all items of a second at its beginning); listener (each of the policy),\n" +
 			"source (127.0.0.1) and port (the listener's), as rules see them; path, method and host, or system_id and\n" +
 			"source_addr, of its messages; start (0s); count (no end).\n\n" +
-			"A trace is a .csv file with a header, or a .jsonl file, with time (seconds or RFC 3339), client, bytes, and where it\n" +
-			"is not clear which listener is meant, port or listener; also messages, and path, method, host, system_id, source_addr. A .pcap or .pcapng file is one, too.",
+			"A trace is a .csv file with a header, a .jsonl file, or a capture (.pcap, .pcapng). A .csv or .jsonl file has time\n" +
+			"(seconds or RFC 3339), client and bytes; port or listener, if the policy has several listeners that may be meant;\n" +
+			"and optionally messages, path, method, host, system_id and source_addr.",
 		Flags: []cli.Flag{
 			jsonFlag(),
-			&cli.StringSliceFlag{Name: "load", Usage: "a `LOAD` to generate; may be given several times"},
+			&cli.StringSliceFlag{Name: "load", Usage: "a `LOAD` to generate; may be repeated"},
 			&cli.StringFlag{Name: "trace", Usage: "the `FILE` of arrivals to read: .csv, .jsonl, .pcap or .pcapng"},
-			&cli.StringFlag{Name: "for", Usage: "the `TIME` to simulate; a trace goes on until all has left", DefaultText: unit.FormatDuration(simulatedTime)},
-			&cli.Uint64Flag{Name: "seed", Usage: "another `NUMBER`, another chance", Value: 1},
-			&cli.StringFlag{Name: "compare", Usage: "the `FILE` of another policy, for the same workload"},
-			&cli.StringFlag{Name: "departures", Usage: "write what leaves when into a CSV `FILE`"},
-			&cli.StringFlag{Name: "plot", Usage: "draw arrivals, departures and backlog into an SVG `FILE`"},
+			&cli.StringFlag{Name: "for", Usage: "the `TIME` to simulate; a trace goes on until everything has left", DefaultText: unit.FormatDuration(simulatedTime)},
+			&cli.Uint64Flag{Name: "seed", Usage: "the `NUMBER` that starts the random generator", Value: 1},
+			&cli.StringFlag{Name: "compare", Usage: "run the workload through the policy in this `FILE` too, and print both"},
+			&cli.StringFlag{Name: "departures", Usage: "write when each item leaves to a CSV `FILE`"},
+			&cli.StringFlag{Name: "plot", Usage: "draw arrivals, departures and backlog to an SVG `FILE`"},
 		},
 		Action: simulation,
 	}
@@ -68,7 +68,7 @@ func simulation(c *cli.Context) error {
 		if i == 0 {
 			departures = c.String("departures")
 		}
-		report, err := w.through(c, path, departures)
+		report, err := w.run(c, path, departures)
 		if err != nil {
 			return err
 		}
@@ -80,20 +80,20 @@ func simulation(c *cli.Context) error {
 		}
 	}
 	if name := c.String("plot"); name != "" {
-		if err := into(name, func(out io.Writer) error { return simulate.Plot(out, reports...) }); err != nil {
+		if err := writeFile(name, func(out io.Writer) error { return simulate.Plot(out, reports...) }); err != nil {
 			return err
 		}
 	}
 	return printReports(c, reports)
 }
 
-// A workload is what a command line asks to simulate.
+// A workload is what a command line asks to simulate: a trace, or loads.
 type workload struct {
 	loads  []simulate.Load
 	seed   uint64
-	trace  string // the file; "": the loads
-	length time.Duration
-	curves bool
+	trace  string        // the file of --trace; "": the loads are simulated
+	length time.Duration // 0: until everything has left
+	curves bool          // keep what --plot draws
 }
 
 func workloadOf(c *cli.Context) (w workload, err error) {
@@ -123,9 +123,10 @@ func workloadOf(c *cli.Context) (w workload, err error) {
 	return w, nil
 }
 
-// through sends the workload through the policy of a file.
-func (w workload) through(c *cli.Context, path, departures string) (report *simulate.Report, err error) {
-	p, _, err := load(c, path)
+// run simulates the workload with the policy of a file. It writes the departures to a file unless
+// departures is "".
+func (w workload) run(c *cli.Context, path, departures string) (report *simulate.Report, err error) {
+	p, _, err := loadPolicy(c, path)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +139,7 @@ func (w workload) through(c *cli.Context, path, departures string) (report *simu
 	if departures == "" {
 		return simulate.Run(p, sources, o)
 	}
-	err = into(departures, func(out io.Writer) (err error) {
+	err = writeFile(departures, func(out io.Writer) (err error) {
 		if o.Departures, err = simulate.WriteDepartures(out); err != nil {
 			return err
 		}
@@ -148,6 +149,7 @@ func (w workload) through(c *cli.Context, path, departures string) (report *simu
 	return report, err
 }
 
+// sources returns the arrivals of the workload, and what closes them.
 func (w workload) sources(p *policy.Policy) ([]simulate.Source, io.Closer, error) {
 	if w.trace == "" {
 		sources, err := simulate.Sources(p, w.loads, w.seed)
@@ -168,8 +170,8 @@ func (w workload) sources(p *policy.Policy) ([]simulate.Source, io.Closer, error
 	return []simulate.Source{source}, file, nil
 }
 
-// into writes a file. What cannot be written whole is an error.
-func into(name string, write func(io.Writer) error) error {
+// writeFile writes a file. The error is nil only if the whole file was written.
+func writeFile(name string, write func(io.Writer) error) error {
 	file, err := os.Create(name)
 	if err != nil {
 		return err
@@ -197,19 +199,18 @@ func printReport(w io.Writer, r *simulate.Report) {
 	fmt.Fprintf(w, "%s  %s, %s\n\n", r.Policy, r.Hash, duration(r.Period))
 	t := table{header: []string{"CLASS", ">LIMIT", ">OFFERED", ">LEFT", ">DROPPED", ">REFUSED", ">WAITING", ">P50", ">P99", ">MAX", ">REACHED", ">USED", ">MOST"},
 		spare: []string{"MOST", "REACHED", "P50", "MAX", "WAITING", "LIMIT", "OFFERED"}}
-	for _, c := range asTree(r.Classes, func(c simulate.Class) (name, parent string) { return c.Name, c.Parent }) {
-		t.add(strings.Repeat("  ", c.depth)+c.of.Name, c.of.Limit.Text, count(c.of.Offered), count(c.of.Left), losses(c.of.Dropped), losses(c.of.Refused), count(c.of.Waiting),
-			duration(c.of.WaitP50), duration(c.of.WaitP99), duration(c.of.WaitMax), c.of.Reached.Text, percent(c.of.Utilisation), count(c.of.MostWaiting))
+	for _, c := range inTreeOrder(r.Classes, func(c simulate.Class) (name, parent string) { return c.Name, c.Parent }) {
+		t.add(strings.Repeat("  ", c.depth)+c.of.Name, c.of.Limit.Text, itemsText(c.of.Offered), itemsText(c.of.Left), lossesText(c.of.Dropped), lossesText(c.of.Refused), itemsText(c.of.Waiting),
+			duration(c.of.WaitP50), duration(c.of.WaitP99), duration(c.of.WaitMax), c.of.Reached.Text, percent(c.of.Utilisation), itemsText(c.of.MostWaiting))
 	}
 	t.write(w, "")
 }
 
-func count(a simulate.Amount) string { return strconv.FormatUint(a.Items, 10) }
+// itemsText returns how many items an amount has.
+func itemsText(a simulate.Amount) string { return strconv.FormatUint(a.Items, 10) }
 
-func percent(share float64) string { return fmt.Sprintf("%.1f%%", share*100) }
-
-// losses prints how many items were lost, by reason: "10 queue_full".
-func losses(by map[stats.Reason]stats.LossReading) string {
+// lossesText returns how many items were lost, by reason: "10 queue_full"; "0" if none was.
+func lossesText(by map[stats.Reason]stats.LossReading) string {
 	var parts []string
 	for reason := range stats.Reasons() {
 		if n := by[reason].Items; n > 0 {
@@ -220,76 +221,4 @@ func losses(by map[stats.Reason]stats.LossReading) string {
 		return "0"
 	}
 	return strings.Join(parts, ", ")
-}
-
-// comparison is the same workload through two policies.
-type comparison struct {
-	Policy *simulate.Report `json:"policy"`
-	Other  *simulate.Report `json:"other"`
-}
-
-// figures are what is compared of a class: how each is printed, and its value.
-var figures = []struct {
-	name  string
-	print func(float64) string
-	value func(simulate.Class) float64
-}{
-	{"offered", whole, func(c simulate.Class) float64 { return float64(c.Offered.Items) }},
-	{"left", whole, func(c simulate.Class) float64 { return float64(c.Left.Items) }},
-	{"dropped", whole, func(c simulate.Class) float64 { return float64(allLost(c.Dropped)) }},
-	{"refused", whole, func(c simulate.Class) float64 { return float64(allLost(c.Refused)) }},
-	{"waiting", whole, func(c simulate.Class) float64 { return float64(c.Waiting.Items) }},
-	{"p50", seconds, func(c simulate.Class) float64 { return float64(c.WaitP50) }},
-	{"p99", seconds, func(c simulate.Class) float64 { return float64(c.WaitP99) }},
-	{"max", seconds, func(c simulate.Class) float64 { return float64(c.WaitMax) }},
-	{"used", percent, func(c simulate.Class) float64 { return c.Utilisation }},
-	{"most", whole, func(c simulate.Class) float64 { return float64(c.MostWaiting.Items) }},
-}
-
-func whole(v float64) string   { return fmt.Sprintf("%.0f", v) }
-func seconds(v float64) string { return duration(stats.Seconds(v)) }
-
-// printComparison prints the figures of each class side by side. A class that
-// only one policy has has no difference.
-func printComparison(w io.Writer, both comparison) {
-	t := table{header: []string{"CLASS", "", ">" + both.Policy.Policy, ">" + both.Other.Policy, ">DIFFERENCE"}}
-	for _, name := range classesOf(both) {
-		a, inPolicy := both.Policy.Class(name)
-		b, inOther := both.Other.Class(name)
-		for _, f := range figures {
-			row := []string{name, f.name, "-", "-", "-"}
-			if inPolicy {
-				row[2] = f.print(f.value(a))
-			}
-			if inOther {
-				row[3] = f.print(f.value(b))
-			}
-			if inPolicy && inOther {
-				row[4] = difference(f.value(b)-f.value(a), f.print)
-			}
-			t.add(row...)
-			name = ""
-		}
-	}
-	t.write(w, "")
-}
-
-func difference(d float64, print func(float64) string) string {
-	switch {
-	case d > 0:
-		return "+" + print(d)
-	case d < 0:
-		return "-" + print(-d)
-	}
-	return "0"
-}
-
-// classesOf returns the names of all classes, those of the policy first.
-func classesOf(both comparison) (names []string) {
-	for _, c := range slices.Concat(both.Policy.Classes, both.Other.Classes) {
-		if !slices.Contains(names, c.Name) {
-			names = append(names, c.Name)
-		}
-	}
-	return names
 }

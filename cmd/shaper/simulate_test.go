@@ -10,7 +10,7 @@ import (
 	"shaper/simulate"
 )
 
-// tenAndTwenty are two policies that differ in one rate.
+// tenAndTwenty writes a trace and two policies that differ in one rate.
 func tenAndTwenty(t *testing.T) {
 	t.Helper()
 	t.Setenv("COLUMNS", "132")
@@ -67,7 +67,7 @@ func TestSimulateCompares(t *testing.T) {
 	}
 }
 
-// TestSimulatedTrees runs policies of trees as a user does.
+// A user simulates policies with trees of classes.
 func TestSimulatedTrees(t *testing.T) {
 	policy := func(name string) string { return filepath.Join("..", "..", "tests", "testdata", name) }
 	want(t, 0, []string{"a      40 messages/s    18000   4000 ", "b      40 messages/s    18000   4000 ", "c      40 messages/s    18000   4000 "},
@@ -80,7 +80,7 @@ func TestSimulatedTrees(t *testing.T) {
 	}
 }
 
-// The pages that show what simulate prints show what it prints, and draws, now.
+// The pages that quote simulate show what it prints and draws now.
 func TestSimulatedPages(t *testing.T) {
 	const page = "algorithms.md"
 	committed, err := filepath.Abs("../../docs")
@@ -91,7 +91,7 @@ func TestSimulatedPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("COLUMNS", "132") // as the page says
+	t.Setenv("COLUMNS", "132") // the page says so
 	t.Chdir(t.TempDir())
 	if err := os.CopyFS(".", os.DirFS(committed)); err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestSimulatedPages(t *testing.T) {
 	}
 }
 
-// words splits a command line as a shell does, as far as these pages need it.
+// words splits a command line like a shell, as far as these pages need it.
 func words(line string) (all []string) {
 	for i, part := range strings.Split(line, `"`) {
 		if i%2 == 1 {
@@ -125,7 +125,7 @@ func words(line string) (all []string) {
 	return all
 }
 
-// withOutput puts what a command prints into the indented block behind it.
+// withOutput puts what a command prints into the indented block that follows it.
 func withOutput(page, line, out string) string {
 	before, after, _ := strings.Cut(page, line+"\n")
 	for shown := range strings.Lines(after) {

@@ -8,19 +8,18 @@ import (
 	"unicode/utf8"
 )
 
-// table prints rows in aligned columns. A column whose header begins with ">" holds
-// figures: it is aligned to the right, and never cut.
+// table prints rows in aligned columns. If a header begins with ">", its column holds figures:
+// they are aligned to the right and never cut. The ">" is not printed.
 type table struct {
 	header []string
 	rows   [][]string
-	// spare are the columns that are left out where there is no room for all, by their
-	// names, in that order.
+	// spare names the columns to omit in this order if there is no room for all.
 	spare []string
 }
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// drop takes out columns, by their names without the ">".
+// drop removes columns by their names without the ">".
 func (t *table) drop(names ...string) {
 	for i := len(t.header) - 1; i >= 0; i-- {
 		if !slices.Contains(names, nameOf(t.header[i])) {
@@ -33,19 +32,19 @@ func (t *table) drop(names ...string) {
 	}
 }
 
-// nameOf returns a header as it is printed.
+// nameOf returns a header without the ">".
 func nameOf(header string) string { return strings.TrimPrefix(header, ">") }
 
 func isFigure(header string) bool { return strings.HasPrefix(header, ">") }
 
 const (
-	gap      = "  " // between two columns
-	leastOf  = 12   // what remains of a text while there are columns to leave out
-	leastEnd = 4    // what remains of it in any case
+	gap        = "  " // between two columns
+	leastWidth = 12   // of a text, while there are columns to omit
+	leastCut   = 4    // of a text in any case
 )
 
-// write prints the table no wider than w is. Where there is no room for it, texts are
-// cut, which "…" shows, and columns are left out, which a line below says.
+// write prints the table no wider than w. If there is no room, it cuts texts, which "…" shows, and
+// omits spare columns, which a line below names.
 func (t *table) write(w io.Writer, indent string) {
 	width, bounded := widthOf(w)
 	var hidden []string
@@ -53,8 +52,8 @@ func (t *table) write(w io.Writer, indent string) {
 		hidden = t.hide(width - len(indent))
 	}
 	widths := t.widths()
-	if bounded && !t.fit(widths, width-len(indent), leastOf) {
-		t.fit(widths, width-len(indent), leastEnd)
+	if bounded && !t.fit(widths, width-len(indent), leastWidth) {
+		t.fit(widths, width-len(indent), leastCut)
 	}
 	names := make([]string, len(t.header))
 	for i, h := range t.header {
@@ -72,10 +71,10 @@ func (t *table) write(w io.Writer, indent string) {
 	}
 }
 
-// hide takes out columns until there is room for the rest, and returns their names.
+// hide removes spare columns until the rest has room, and returns their names.
 func (t *table) hide(width int) (hidden []string) {
 	for _, name := range t.spare {
-		if t.fit(t.widths(), width, leastOf) {
+		if t.fit(t.widths(), width, leastWidth) {
 			return hidden
 		}
 		before := len(t.header)
@@ -86,7 +85,7 @@ func (t *table) hide(width int) (hidden []string) {
 	return hidden
 }
 
-// widths returns how wide each column would be.
+// widths returns the widths of the columns if nothing is cut, in characters.
 func (t *table) widths() []int {
 	widths := make([]int, len(t.header))
 	for i, h := range t.header {
@@ -98,8 +97,8 @@ func (t *table) widths() []int {
 	return widths
 }
 
-// fit narrows the widest texts until the columns have room, and reports whether they
-// have. No text is left with less than least.
+// fit narrows the widest texts until the columns have room in width, and reports whether they do.
+// It narrows no text below least.
 func (t *table) fit(widths []int, width, least int) bool {
 	over := len(gap)*(len(widths)-1) - width
 	for _, n := range widths {
@@ -120,7 +119,7 @@ func (t *table) fit(widths []int, width, least int) bool {
 	return true
 }
 
-// aligned returns a cell in its width.
+// aligned returns a cell padded or cut to a width.
 func aligned(cell string, width int, right bool) string {
 	n := utf8.RuneCountInString(cell)
 	if n > width {
@@ -133,9 +132,8 @@ func aligned(cell string, width int, right bool) string {
 	return cell + pad
 }
 
-// writeWrapped prints lines no longer than w is wide. What goes on in the next line is
-// indented more than where it began. Where there is no terminal, the lines stay whole:
-// a program reads them.
+// writeWrapped prints lines no longer than w is wide. It indents the rest of a wrapped line. If w
+// is not a terminal, the lines stay whole, for programs to read.
 func writeWrapped(w io.Writer, text string) {
 	width, bounded := widthOf(w)
 	if !bounded {
@@ -148,8 +146,8 @@ func writeWrapped(w io.Writer, text string) {
 	}
 }
 
-// wrapped returns a text in lines of a width. The first begins with first, the others
-// with rest.
+// wrapped returns the words of a text in lines of a width. The first line begins with first, the
+// others with rest.
 func wrapped(text string, width int, first, rest string) string {
 	var b strings.Builder
 	b.WriteString(first)

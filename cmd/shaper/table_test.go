@@ -15,7 +15,7 @@ import (
 	"shaper/unit"
 )
 
-// longest returns how long the longest line is.
+// longest returns the length of the longest line, in characters.
 func longest(text string) (n int) {
 	for line := range strings.Lines(text) {
 		n = max(n, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")))
@@ -34,7 +34,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// What has no room: texts are cut first, then columns go, and both can be seen.
+// If there is no room, a table cuts texts and then omits columns. Both can be seen.
 func TestTableWithoutRoom(t *testing.T) {
 	for width, want := range map[string]string{
 		"48": "NAME                   BYTES  ITEMS  WHERE\na-class-of-many-words   1234      5  upstream:80\n",
@@ -53,7 +53,7 @@ func TestTableWithoutRoom(t *testing.T) {
 	}
 }
 
-// In a pipe nothing is cut or left out: a program reads it.
+// In a pipe nothing is cut or omitted.
 func TestTableInAPipe(t *testing.T) {
 	x := rand.New(rand.NewPCG(1, 2))
 	var out bytes.Buffer
@@ -65,12 +65,12 @@ func TestTableInAPipe(t *testing.T) {
 		}
 	}
 	if strings.ContainsAny(out.String(), "…") || strings.Contains(out.String(), "no room") {
-		t.Errorf("it is cut:\n%s", &out)
+		t.Errorf("the table is cut:\n%s", &out)
 	}
 }
 
-// Tables with figures of any size, names of up to 64 letters and addresses of IPv6 fit
-// into 80 columns, and into any that are wider.
+// Tables fit into 80 columns and more, with figures of any size, names of up to 64 letters and
+// addresses of IPv6.
 func TestTablesFit(t *testing.T) {
 	x := rand.New(rand.NewPCG(1, 2))
 	for _, width := range []int{80, 100, 132, 200} {
@@ -111,7 +111,7 @@ func TestTablesFit(t *testing.T) {
 
 func longName(x *rand.Rand) string { return strings.Repeat(string(rune('a'+x.IntN(26))), 64) }
 
-// wideClasses returns a parent and its child that have everything.
+// wideClasses returns a parent and a child that use every column.
 func wideClasses(x *rand.Rand) []daemon.Class {
 	var all []daemon.Class
 	parent := ""
@@ -161,7 +161,7 @@ func TestSort(t *testing.T) {
 	}
 }
 
-// Rows without a figure are the last in either order.
+// Rows without a figure come last in either order.
 func TestSortWithoutAFigure(t *testing.T) {
 	ceil := func(n float64) *stats.RateReading { return &stats.RateReading{Text: fmt.Sprint(n), PerSecond: n} }
 	all := make([]daemon.Class, 4)
@@ -172,7 +172,7 @@ func TestSortWithoutAFigure(t *testing.T) {
 	all[1].Parent, all[3].Parent = "a", "a"
 	for by, want := range map[order]string{"ceil": "dbac", "-ceil": "bdac", "priority": "bdac"} {
 		columns := classColumns(time.Now())
-		rows, err := sorted(columns, asTree(all, func(c daemon.Class) (name, parent string) { return c.Name, c.Parent }), by)
+		rows, err := sorted(columns, inTreeOrder(all, func(c daemon.Class) (name, parent string) { return c.Name, c.Parent }), by)
 		if err != nil {
 			t.Fatal(err)
 		}

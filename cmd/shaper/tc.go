@@ -21,19 +21,19 @@ func tcCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "tc",
 		Usage: "put the policy into the kernel, as qdiscs",
-		Description: "Each section [tc.DEVICE] of the policy shapes a network device. Without DEVICE a command is about all of them.\n" +
-			"It takes the capability CAP_NET_ADMIN.",
+		Description: "Each section [tc.DEVICE] of the policy shapes a network device. Without DEVICE a command applies to all of them.\n" +
+			"The commands need the capability CAP_NET_ADMIN.",
 		Subcommands: []*cli.Command{
-			one("plan", "print the tc commands that the policy comes to, and what the kernel lacks", tcPlan),
+			one("plan", "print the policy as tc commands, and what the kernel lacks", tcPlan),
 			one("apply", "make the kernel equal to the policy, in place", tcApply),
 			show,
-			one("clear", "take away what shaper has put into the kernel", tcClear),
+			one("clear", "remove what shaper has put into the kernel", tcClear),
 		},
 		Action: noSubcommand,
 	}
 }
 
-// noSubcommand is what happens without a subcommand, or with one that there is not.
+// noSubcommand handles `shaper tc` without a subcommand, or with one that does not exist.
 func noSubcommand(c *cli.Context) error {
 	if name := c.Args().First(); name != "" {
 		return usageError("there is no command %q; %s", "tc "+name, suggest(name, c.Command.Subcommands))
@@ -41,16 +41,16 @@ func noSubcommand(c *cli.Context) error {
 	return usageError("a command is missing; shaper tc plan, apply, show or clear")
 }
 
-// withKernel makes an action of what is done with the kernel and the sections that
-// are meant.
+// withKernel returns an action that calls f with the kernel, the policy, and the sections that the
+// arguments select.
 func withKernel(f func(*cli.Context, *tc.Kernel, *policy.Policy, []policy.TC) error) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if err := arguments(c, 0, 1); err != nil {
 			return err
 		}
 		path, _ := configPath(c)
-		p, _, err := load(c, path)
-		if err != nil && c.Command.Name == "clear" && c.NArg() == 1 { // it takes no policy
+		p, _, err := loadPolicy(c, path)
+		if err != nil && c.Command.Name == "clear" && c.NArg() == 1 { // clear needs no policy
 			p, err = &policy.Policy{Path: path}, nil
 		}
 		if err != nil {
@@ -72,8 +72,8 @@ func withKernel(f func(*cli.Context, *tc.Kernel, *policy.Policy, []policy.TC) er
 	}
 }
 
-// sectionsOf returns the sections that a command is about. A device that the policy
-// does not have any more can still be cleared.
+// sectionsOf returns the sections that the arguments select. For clear, the policy need not have
+// the device any longer.
 func sectionsOf(c *cli.Context, p *policy.Policy) ([]policy.TC, error) {
 	name := c.Args().First()
 	if name == "" {
@@ -92,7 +92,7 @@ func sectionsOf(c *cli.Context, p *policy.Policy) ([]policy.TC, error) {
 	return nil, usageError("%s has no section [tc.%s]", p.Path, name)
 }
 
-// completeDevices completes an argument to the devices of the policy.
+// completeDevices completes the argument to the devices of the policy.
 func completeDevices(c *cli.Context) {
 	path, _ := configPath(c)
 	p, _, err := policy.Load(path)
@@ -104,7 +104,7 @@ func completeDevices(c *cli.Context) {
 	}
 }
 
-// planFor returns what a section comes to on its device.
+// planFor returns the device of a section, and the objects that the section puts there.
 func planFor(k *tc.Kernel, p *policy.Policy, section policy.TC) (tc.Device, []tc.Object, error) {
 	d, err := k.Device(section.Device)
 	if err != nil {
@@ -136,31 +136,31 @@ func tcPlan(c *cli.Context, k *tc.Kernel, p *policy.Policy, sections []policy.TC
 	return nil
 }
 
-// printPreview prints a script, with what is to be done in its comments.
+// printPreview prints a plan as a script. Its comments say what apply would change.
 func printPreview(w io.Writer, p tc.Preview) {
 	fmt.Fprintf(w, "# %s\n", p.Device)
 	for _, line := range p.Commands {
 		fmt.Fprintln(w, line)
 	}
 	if len(p.Changes) == 0 {
-		fmt.Fprintf(w, "# the kernel has it all\n")
+		fmt.Fprintf(w, "# the kernel has everything\n")
 		return
 	}
-	fmt.Fprintf(w, "# to do, %d of the kernel's objects:\n", len(p.Changes))
+	fmt.Fprintf(w, "# to do for %d of the kernel's objects:\n", len(p.Changes))
 	signs := map[string]string{"add": "+", "replace": "+", "change": "~", "delete": "-"}
 	for _, s := range p.Changes {
 		fmt.Fprintf(w, "# %s %s\n", signs[s.Op], s.Command)
 	}
 }
 
-// tcDone is what has been done to a device.
+// tcDone is what apply or clear has done to a device.
 type tcDone struct {
 	Device  string `json:"device"`
 	Changes int    `json:"changes"`
 }
 
 func tcApply(c *cli.Context, k *tc.Kernel, p *policy.Policy, sections []policy.TC) error {
-	return eachSection(c, sections, "changed", func(section policy.TC) (int, error) {
+	return forEachSection(c, sections, "changed", func(section policy.TC) (int, error) {
 		d, plan, err := planFor(k, p, section)
 		if err != nil {
 			return 0, err
@@ -170,25 +170,24 @@ func tcApply(c *cli.Context, k *tc.Kernel, p *policy.Policy, sections []policy.T
 }
 
 func tcClear(c *cli.Context, k *tc.Kernel, p *policy.Policy, sections []policy.TC) error {
-	return eachSection(c, sections, "cleared", func(section policy.TC) (int, error) {
+	return forEachSection(c, sections, "cleared", func(section policy.TC) (int, error) {
 		d, err := k.Device(section.Device)
 		if errors.Is(err, tc.ErrNoDevice) {
-			return k.Sweep() // it went, and what it had went with it, but for what arrived
+			return k.Sweep() // the device took its qdiscs with it, but not those of its mirror
 		}
 		if err != nil {
 			return 0, err
 		}
 		var plan []tc.Object
 		if section.Class != "" {
-			plan, _ = tc.Plan(p, section, d) // whatever has become of the policy, all of ours goes
+			plan, _ = tc.Plan(p, section, d) // Clear removes all of ours even without a plan
 		}
 		return k.Clear(d, plan)
 	})
 }
 
-// eachSection does something to each device, goes on after an error, and prints what
-// has been done.
-func eachSection(c *cli.Context, sections []policy.TC, done string, do func(policy.TC) (int, error)) error {
+// forEachSection calls do for each section, also after an error, and prints what was done.
+func forEachSection(c *cli.Context, sections []policy.TC, done string, do func(policy.TC) (int, error)) error {
 	all, errs := []tcDone{}, []error{}
 	for _, section := range sections {
 		changes, err := do(section)

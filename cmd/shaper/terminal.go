@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// defaultWidth is that of a terminal that does not say how wide it is.
+// defaultWidth is the width of a terminal that does not report one.
 const defaultWidth = 80
 
-// widthOf returns how many characters a line has room for: as COLUMNS says, as for ps
-// and its like, else as wide as the terminal is. ok is false if there is no terminal: a
-// program or a file takes lines of any length.
+// widthOf returns how many characters fit into a line: what COLUMNS says, as for ps(1), or else
+// the width of the terminal. ok is false if there is neither: a program or a file takes lines of
+// any length.
 func widthOf(w io.Writer) (width int, ok bool) {
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
 		return n, true
@@ -25,7 +25,7 @@ func widthOf(w io.Writer) (width int, ok bool) {
 	return defaultWidth, ok
 }
 
-// sizeOf returns the size of a terminal; ok is false where there is none.
+// sizeOf returns the size of a terminal; ok is false if w is not one.
 func sizeOf(w io.Writer) (size *unix.Winsize, ok bool) {
 	if s, paged := w.(*screen); paged {
 		w = s.terminal

@@ -1,13 +1,14 @@
 package main
 
-// placed is a class with the number of classes above it.
+// placed is a class, and the number of classes above it.
 type placed[T any] struct {
 	of    T
 	depth int
 }
 
-// asTree returns the classes in the order of a tree: each behind its parent.
-func asTree[T any](classes []T, names func(T) (name, parent string)) (all []placed[T]) {
+// inTreeOrder returns the classes in the order of their tree: each after its parent, siblings in
+// the order given. A class whose parent is unknown has depth 0.
+func inTreeOrder[T any](classes []T, names func(T) (name, parent string)) (all []placed[T]) {
 	under, known := map[string][]T{}, map[string]bool{}
 	for _, c := range classes {
 		name, _ := names(c)
@@ -15,7 +16,7 @@ func asTree[T any](classes []T, names func(T) (name, parent string)) (all []plac
 	}
 	for _, c := range classes {
 		_, parent := names(c)
-		if !known[parent] { // as when it has been changed while the classes were read
+		if !known[parent] { // a reload may have come while the classes were read
 			parent = ""
 		}
 		under[parent] = append(under[parent], c)

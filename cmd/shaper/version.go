@@ -1,8 +1,13 @@
 package main
 
-import "runtime"
+import (
+	"fmt"
+	"runtime"
 
-// version is that of a release: the linker sets it (-X main.version=1.2.3).
+	"github.com/urfave/cli/v2"
+)
+
+// version is the version of the program. The linker sets that of a release (-X main.version=1.2.3).
 var version = "0.1.0-dev"
 
 type versionReading struct {
@@ -13,4 +18,23 @@ type versionReading struct {
 
 func buildVersion() versionReading {
 	return versionReading{version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+}
+
+func versionCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "version",
+		Usage: "print the version",
+		Flags: []cli.Flag{jsonFlag()},
+		Action: func(c *cli.Context) error {
+			if err := arguments(c, 0, 0); err != nil {
+				return err
+			}
+			v := buildVersion()
+			if c.Bool("json") {
+				return printJSON(c, v)
+			}
+			_, err := fmt.Fprintf(c.App.Writer, "shaper %s (%s, %s)\n", v.Version, v.Go, v.Platform)
+			return err
+		},
+	}
 }

@@ -14,15 +14,14 @@ import (
 )
 
 func watchFlag() cli.Flag {
-	return &cli.StringFlag{Name: "watch", Usage: "show it again after each `TIME`, such as 2s, until ctrl-C"}
+	return &cli.StringFlag{Name: "watch", Usage: "show it again every `TIME`, such as 2s, until ctrl-C"}
 }
 
-// watched makes an action of one that shows something: with --watch it shows it again
-// and again. If the first time succeeds, later errors are shown in its place, since a
-// daemon that restarts comes back.
+// watched returns an action that, with --watch, repeats show until a signal ends it. If the first
+// time succeeds, it shows later errors and goes on, since a daemon that restarts comes back.
 func watched(show cli.ActionFunc) cli.ActionFunc {
 	return func(c *cli.Context) error {
-		interval, err := timeFlag(c, "watch")
+		interval, err := durationFlag(c, "watch")
 		if err != nil {
 			return err
 		}
@@ -61,23 +60,22 @@ func watched(show cli.ActionFunc) cli.ActionFunc {
 	}
 }
 
-// screen holds a page until it is whole.
+// screen collects a page, and then prints it at once.
 type screen struct {
 	bytes.Buffer
 	terminal io.Writer
-	stream   bool // the pages are for a program, also in a terminal
+	stream   bool // pages follow each other even in a terminal, for programs
 }
 
-// What a terminal is told: to go to the first line, to clear the rest of a line, and
-// the rest of the screen (ECMA-48).
+// Control sequences of terminals (ECMA-48): go to the first line, clear the rest of the line, and
+// clear the rest of the screen.
 const (
 	home      = "\x1b[H"
 	clearLine = "\x1b[K"
 	clearRest = "\x1b[J"
 )
 
-// rows returns how many lines a terminal has; ok is false if pages stand one behind the
-// other.
+// rows returns how many lines the terminal has; ok is false if pages follow each other.
 func (s *screen) rows() (rows int, ok bool) {
 	if size, ok := sizeOf(s.terminal); ok && !s.stream {
 		return int(size.Row), true
@@ -85,8 +83,8 @@ func (s *screen) rows() (rows int, ok bool) {
 	return 0, false
 }
 
-// flush prints page n: over the one before in a terminal, as far as that has lines for
-// it, else behind it.
+// flush prints page n, from 0. In a terminal it covers the page before, and is cut to the lines of
+// the terminal. Otherwise it follows the page before.
 func (s *screen) flush(n int) error {
 	rows, inPlace := s.rows()
 	page := s.String()
@@ -104,8 +102,7 @@ func (s *screen) flush(n int) error {
 	return err
 }
 
-// fail shows an error instead of the page: in the place of the one before, else on the
-// standard error.
+// fail shows an error instead of the page: in its place in a terminal, else on the standard error.
 func (s *screen) fail(err error, stderr io.Writer) error {
 	if _, inPlace := s.rows(); !inPlace {
 		_, err = fmt.Fprintln(stderr, err)

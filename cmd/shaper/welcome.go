@@ -18,10 +18,10 @@ import (
 	"shaper/stats"
 )
 
-// welcome says at the start what listens where, and what to try.
+// welcome says at the start what listens where, and what to try. Command asks this daemon.
 type welcome struct{ command string }
 
-// write tells it to a person.
+// write writes it for a person in a terminal.
 func (w welcome) write(out io.Writer, s daemon.Status, p *policy.Policy) {
 	fmt.Fprintf(out, "\nshaper %s, policy %s (%s)\n\n", s.Version, p.Path, p.Hash)
 	t := table{header: []string{"LISTENER", "WHERE", "UPSTREAM", "CLASS", "RATE"}}
@@ -39,8 +39,8 @@ func (w welcome) write(out io.Writer, s daemon.Status, p *policy.Policy) {
 	fmt.Fprintf(out, "  %s explain 127.0.0.1\n\nCtrl-C stops.\n\n", w.command)
 }
 
-// tryListener returns a command that sees the first echo listener shape, if
-// there is one.
+// tryListener returns a line with a command that measures the first TCP echo listener; "" if there
+// is none.
 func tryListener(s daemon.Status, p *policy.Policy) string {
 	for _, l := range s.Listeners {
 		conf, _ := p.Listener(l.Name)
@@ -54,23 +54,23 @@ func tryListener(s daemon.Status, p *policy.Policy) string {
 	return ""
 }
 
-// log tells it to a log.
+// log writes it to a log.
 func (w welcome) log(log *slog.Logger, s daemon.Status, p *policy.Policy) {
 	for _, l := range s.Listeners {
 		conf, _ := p.Listener(l.Name)
-		log.Info("listening", about(l, conf)...)
+		log.Info("listening", listenerAttrs(l, conf)...)
 	}
 	log.Info("control", "socket", s.Control, "http", s.HTTP)
 }
 
-func about(l stats.ListenerReading, conf policy.Listener) []any {
+func listenerAttrs(l stats.ListenerReading, conf policy.Listener) []any {
 	return []any{"listener", l.Name, "protocol", l.Protocol, "addresses", strings.Join(l.Addresses, ","),
 		"upstream", strings.Join(conf.Upstream, ","), "class", conf.Class}
 }
 
-// advised returns how to ask this daemon from another terminal, in whatever directory
-// that is: by a command that can be found there, and the policy file.
-func advised(path string, named bool) string {
+// adviceFor returns a command that asks this daemon from any directory: a program that the shell
+// finds there, and the policy file unless that is the default.
+func adviceFor(path string, named bool) string {
 	command := ownCommand()
 	if !named && path == systemConfig {
 		return command
@@ -78,11 +78,11 @@ func advised(path string, named bool) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
-	return command + " -c " + quoted(path)
+	return command + " -c " + shellQuoted(path)
 }
 
-// ownCommand returns what to type for this program. The one that `go run` has made is
-// nowhere that people look; its package is found from the directory of go run.
+// ownCommand returns what to type to run this program. For a program that `go run` has built, which
+// is in a temporary directory, that is `go run` again.
 func ownCommand() string {
 	path, err := os.Executable()
 	if err != nil {
@@ -93,13 +93,13 @@ func ownCommand() string {
 	}
 	if info, ok := debug.ReadBuildInfo(); ok && info.Path != "command-line-arguments" && isGoRun() {
 		if dir, err := os.Getwd(); err == nil {
-			return "go -C " + quoted(dir) + " run " + info.Path
+			return "go -C " + shellQuoted(dir) + " run " + info.Path
 		}
 	}
-	return quoted(path)
+	return shellQuoted(path)
 }
 
-// isGoRun reports whether `go run` has started the program, and waits for it.
+// isGoRun reports whether `go run` has started the program and waits for it.
 func isGoRun() bool {
 	parent, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", os.Getppid()))
 	words := strings.Split(string(parent), "\x00")
@@ -112,11 +112,11 @@ func sameFile(a, b string) bool {
 	return err1 == nil && err2 == nil && os.SameFile(one, other)
 }
 
-// plainWord matches what no shell takes for anything else.
+// plainWord matches words that a shell takes as they are.
 var plainWord = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
 
-// quoted returns a word as a shell reads it.
-func quoted(word string) string {
+// shellQuoted returns a word quoted for a shell, if it needs that.
+func shellQuoted(word string) string {
 	if plainWord.MatchString(word) {
 		return word
 	}

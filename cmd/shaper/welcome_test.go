@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// What run advises works from another directory, whether it was started by `go run`, as
-// a program that is on the PATH, or as one that is not.
+// The commands that run suggests work from another directory, whether `go run` has started it, or
+// it is a program on the PATH or elsewhere.
 func TestAdviceWorks(t *testing.T) {
-	dir, err := os.MkdirTemp("", "shaper's") // which a shell has to be told with care
+	dir, err := os.MkdirTemp("", "shaper's") // a shell needs quotes for it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestAdviceWorks(t *testing.T) {
 		args   []string
 		dir    string
 		path   string
-		advice string // how it begins
+		advice string // how the suggested command begins
 	}{
 		"elsewhere":   {[]string{os.Args[0], "run"}, dir, os.Getenv("PATH"), "/"},
 		"on the PATH": {[]string{os.Args[0], "run"}, dir, onPath + ":" + os.Getenv("PATH"), "shaper -c '"},
@@ -37,7 +37,7 @@ func TestAdviceWorks(t *testing.T) {
 			env := append(os.Environ(), asShaper+"=1", "GORACE=atexit_sleep_ms=0", "PATH="+c.path)
 			advice := adviceOf(t, c.dir, env, c.args...)
 			if !strings.HasPrefix(advice, c.advice) {
-				t.Errorf("it advises %s", advice)
+				t.Errorf("run suggests %s", advice)
 			}
 			ask := exec.Command("sh", "-c", advice)
 			ask.Dir, ask.Env = t.TempDir(), env
@@ -48,8 +48,8 @@ func TestAdviceWorks(t *testing.T) {
 	}
 }
 
-// adviceOf starts a daemon in a terminal, and returns the command with which it says that
-// its classes can be seen.
+// adviceOf starts a daemon in a terminal, and returns the command that it suggests to see its
+// classes.
 func adviceOf(t *testing.T, dir string, env []string, args ...string) (advice string) {
 	t.Helper()
 	near, far := openTerminal(t, 200, 50)
@@ -62,10 +62,10 @@ func adviceOf(t *testing.T, dir string, env []string, args ...string) (advice st
 	}
 	far.Close()
 	t.Cleanup(func() {
-		near.Write([]byte{3, 3}) // ctrl-C, twice: at once
+		near.Write([]byte{3, 3}) // ctrl-C twice stops at once
 		cmd.Wait()
 	})
-	near.SetReadDeadline(time.Now().Add(time.Minute)) // which go run may take to compile
+	near.SetReadDeadline(time.Now().Add(time.Minute)) // go run may have to compile
 	var said strings.Builder
 	part := make([]byte, 4096)
 	for !strings.Contains(said.String(), "Ctrl-C stops.") {

@@ -6,13 +6,13 @@ import (
 	"shaper/policy"
 )
 
-// spareDescriptors are those that are not sessions': listeners, the pacer, the
-// pollers, the control socket and its clients, scrapes, lookups of names, and both
+// spareDescriptors are the descriptors that belong to no session: those of listeners, the
+// pacer, the pollers, the control socket and its clients, scrapes and name lookups, and both
 // ends of the 64 pipes that conn splices through.
 const spareDescriptors = 2*maxConnections + 128 + 2*64
 
-// descriptorsFor returns how many descriptors a policy needs at most, with all
-// of its sessions open.
+// descriptorsFor returns how many descriptors a policy needs at most, when every listener has
+// max_sessions.
 func descriptorsFor(p *policy.Policy) uint64 {
 	n := uint64(spareDescriptors)
 	for _, l := range p.Listeners {
@@ -21,22 +21,22 @@ func descriptorsFor(p *policy.Policy) uint64 {
 	return n
 }
 
-// perSession returns the descriptors of one session.
+// perSession returns how many descriptors a session of a listener needs.
 func perSession(l policy.Listener) uint64 {
 	builtin := l.Upstream[0] == policy.Echo || l.Upstream[0] == policy.Discard
 	switch {
 	case l.Protocol == policy.UDP && builtin:
 		return 0
 	case l.Protocol == policy.UDP:
-		return 1 // towards the upstream; clients share the listener's
+		return 1 // to the upstream; clients share the socket of the listener
 	case builtin:
-		return 3 + tunnels(l) // the client, and both ends of a socket pair
+		return 3 + tunnels(l) // the client's, and both ends of a socket pair
 	}
 	return 2 + tunnels(l)
 }
 
-// tunnels returns the descriptors of TLS in a session: both ends of a socket pair for
-// each side that has it.
+// tunnels returns how many descriptors TLS needs in a session: both ends of a socket pair for
+// each side with TLS.
 func tunnels(l policy.Listener) (n uint64) {
 	if l.TLS != nil {
 		n += 2
@@ -47,12 +47,13 @@ func tunnels(l policy.Listener) (n uint64) {
 	return n
 }
 
-// checkDescriptors warns where sessions will find no descriptor before they
-// reach max_sessions, and again only where that has changed. Go has raised the soft limit to the hard one at the start.
-func (s *sockets) checkDescriptors(p *policy.Policy) {
+// checkDescriptors warns if the process runs out of descriptors before the listeners reach
+// max_sessions. It repeats the warning only if the numbers have changed. It reads the soft
+// limit, which Go raises to the hard one at the start.
+func (s *liveEngine) checkDescriptors(p *policy.Policy) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		s.log.Warn("the limit of descriptors is not known", "err", err)
+		s.log.Warn("cannot read the limit of descriptors", "err", err)
 		return
 	}
 	now := descriptorNeed{limit.Cur, descriptorsFor(p)}
@@ -63,6 +64,5 @@ func (s *sockets) checkDescriptors(p *policy.Policy) {
 	s.warned = now
 }
 
-// descriptorNeed is how many descriptors there may be, and how many a policy
-// needs.
+// descriptorNeed is how many descriptors the process may have, and how many a policy needs.
 type descriptorNeed struct{ limit, needed uint64 }

@@ -1,0 +1,37 @@
+// Command shaper is a traffic shaper: `shaper run` is the daemon, and the other commands
+// check its policy file, simulate, or ask a running daemon.
+//
+// # Files
+//
+// A file calls only those below it.
+//
+//	main        runs a command line, and returns its exit code
+//	args        puts flags where the command-line library looks for them
+//	app         the command line: its commands, and errors about them
+//	serve       shaper run
+//	welcome     what run says at the start: what listens where, and what to try
+//	logwriter   a log that never delays sessions
+//	check       shaper check
+//	explain     shaper explain
+//	status      shaper status
+//	change      shaper reload, confirm and set
+//	classes     shaper classes
+//	sessions    shaper sessions, and sessions close
+//	simulate    shaper simulate
+//	comparison  two simulations side by side
+//	shadow      shaper shadow
+//	tc          shaper tc plan, apply, show and clear
+//	completion  shaper completion, and what a shell asks for
+//	man         shaper man
+//	version     shaper version
+//	ask         asks the daemon and prints its answer
+//	watch       --watch: shows something again and again
+//	config      finds the policy file and the daemon
+//	columns     columns of a table, and --sort
+//	table       prints tables and text as wide as the terminal
+//	terminal    how wide and high a terminal is
+//	tree        classes in the order of a tree
+//	format      how figures, times and JSON are printed
+//	flags       flags and arguments that commands share
+//	exit        errors, and their exit codes
+package main

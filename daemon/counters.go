@@ -1,0 +1,113 @@
+package daemon
+
+import (
+	"time"
+
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/stats"
+	"shaper/tc"
+	"shaper/unit"
+)
+
+// readClass reads the counters of a class, and what its policy says.
+func readClass(c *shaper.Class) stats.ClassReading {
+	conf := c.Policy()
+	now := time.Now()
+	r := c.Stats.Read()
+	r.Name, r.Algorithm = conf.Name, string(conf.Algorithm)
+	backlog := c.Backlog()
+	r.BacklogItems, r.BacklogBytes = backlog.Items, backlog.Bytes
+	_, drain := c.Drain(now)
+	r.Drain = stats.Seconds(drain)
+	r.Sessions = c.Sessions()
+	if conf.Rate.Kind() == unit.Messages {
+		r.InFlight = c.InFlight()
+		r.PausedUntil, r.Share = c.Feedback(now)
+	}
+	r.Per, r.Keys = conf.Per.String(), c.Keys(now)
+	r.Parent, r.Priority, r.Weight = conf.Parent, conf.Priority, conf.Weight
+	if shadow := c.Shadow(now); shadow != nil {
+		would := shadow.ReadShadow()
+		r.Shadow = &would
+	}
+	r.Rate = readRate(conf.Rate)
+	if limit := conf.Limit(); limit != conf.Rate {
+		ceil := readRate(limit)
+		r.Ceil = &ceil
+	}
+	if conf.Algorithm.HasBurst() {
+		r.Burst = conf.Burst.String()
+	}
+	if conf.Algorithm.HasWindow() {
+		r.Window = unit.FormatDuration(conf.WindowInForce())
+	}
+	return r
+}
+
+func readRate(r unit.Rate) stats.RateReading {
+	return stats.RateReading{Text: r.String(), PerSecond: r.PerSecond(), Unit: r.Kind().String()}
+}
+
+// read returns what the kernel has counted for each class, all devices together. It returns
+// nil if the kernel part is off.
+func (k *kernel) read() (all []stats.ClassReading) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.netlink == nil || k.policy == nil {
+		return nil
+	}
+	at := map[string]int{}
+	for _, section := range sectionsToKeep(k.policy) {
+		d, err := k.netlink.Device(section.Device)
+		if err != nil {
+			continue // a device that does not exist counts nothing
+		}
+		leaving, arriving, err := k.netlink.Count(d, k.policy, section)
+		if err != nil {
+			k.log.Warn("cannot read the kernel's counters", "device", section.Device, "err", err)
+			continue
+		}
+		for _, class := range k.policy.Classes {
+			for way, counted := range map[stats.Direction]map[string]tc.Counters{stats.Upstream: leaving, stats.Downstream: arriving} {
+				n, ok := counted[class.Name]
+				if !ok {
+					continue
+				}
+				if _, known := at[class.Name]; !known {
+					at[class.Name] = len(all)
+					all = append(all, emptyReading(class))
+				}
+				addCounters(&all[at[class.Name]], way, n)
+			}
+		}
+	}
+	return all
+}
+
+// emptyReading returns the reading of a class that has counted nothing.
+func emptyReading(class policy.Class) stats.ClassReading {
+	r := new(stats.Class).Read()
+	r.Name, r.Algorithm, r.Parent = class.Name, string(class.Algorithm), class.Parent
+	r.Priority, r.Weight = class.Priority, class.Weight
+	r.Rate = readRate(class.Rate)
+	if limit := class.Limit(); limit != class.Rate {
+		ceil := readRate(limit)
+		r.Ceil = &ceil
+	}
+	return r
+}
+
+// addCounters adds what a device has counted in one direction.
+func addCounters(r *stats.ClassReading, way stats.Direction, n tc.Counters) {
+	sent := r.Sent[way]
+	sent.Bytes += n.Bytes
+	sent.Packets += n.Packets
+	r.Sent[way] = sent
+	lost := r.Dropped[stats.QueueFull]
+	lost.Items += n.Dropped
+	r.Dropped[stats.QueueFull] = lost
+	r.Overlimits += n.Overlimits
+	r.BacklogBytes += int64(n.Backlog)
+	r.BacklogItems += int64(n.Queue)
+}

@@ -1,0 +1,37 @@
+// Package daemon is the running process. It puts a policy file in force, reads it again
+// when asked, answers on the control socket, serves metrics and health, and drains when it
+// is told to stop.
+//
+// [Run] is the process. [Client] asks a running daemon through its control socket.
+//
+// # Files
+//
+// A file calls only those below it.
+//
+//	daemon       [Run]: starts the parts of the process, obeys signals, drains
+//	group        runs the parts until one of them ends
+//	client       [Client], which runs in other processes
+//	api          the requests that the control socket takes
+//	web          metrics, health and readiness over HTTP
+//	explain      which rule and class a client gets
+//	shadow       a policy that runs beside the one in force, on copies of its traffic
+//	answer       HTTP handlers that take and answer JSON
+//	deadline     sets and reloads that end at a time
+//	reading      the daemon and its classes at one moment
+//	meter        how fast each class is
+//	keeper       what is in force; a reload, a confirm or a set changes it
+//	regime       a policy file, and the sets over it
+//	record       changes in the log
+//	engine       puts a policy in force
+//	kernelwatch  keeps the kernel equal to the policy
+//	counters     what the classes have counted, in the proxy and in the kernel
+//	kernel       puts a policy into the kernel
+//	descriptors  warns of too few file descriptors
+//	endpoint     an HTTP server on one listener
+//	socket       the control socket: bind, take over from a dead daemon
+//	peer         who asks on the control socket, and whether he may
+//	unbound      addresses that cannot be bound, and TLS files that cannot be used
+//	errors       the code of an error, for exit codes and HTTP
+//	systemd      sockets from systemd, its notifications and its watchdog
+//	memory       gives memory back to the system
+package daemon
