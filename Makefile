@@ -40,8 +40,10 @@ run:
 
 # The race detector allocates. So tests of allocations run without it, and so do most random
 # schedules, which take six times as long with it. The tests of the whole program measure
-# rates; they run last, when no other package is tested. Lint vets all of them.
+# rates; they run last, when no other package is tested. Lint vets all of them. With -trimpath the
+# build cache serves the copies of this tree that tests build.
 PLAIN = Allocate|RandomSchedules
+test: export GOFLAGS += -trimpath
 test: deps lint
 	@{ $(GO) test -json -vet=off -race -short -timeout 20m -skip Allocate $$($(GO) list ./... | grep -v /tests$$); \
 	   $(GO) test -json -vet=off -run '$(PLAIN)' $$(grep -rlE --include='*_test.go' '^func Test.*($(PLAIN))' . | xargs -n 1 dirname | sort -u); \
