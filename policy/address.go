@@ -225,7 +225,7 @@ func (e endpoint) addrs() []netip.Addr {
 
 // everywhere reports whether who listens here listens on all addresses of a
 // family.
-func (e endpoint) everywhere() (v4, v6 bool) {
+func (e endpoint) wildcard() (v4, v6 bool) {
 	addr, err := netip.ParseAddr(e.host)
 	v6 = e.host == "" || err == nil && addr == netip.IPv6Unspecified()
 	v4 = e.host == "" || err == nil && addr.Unmap() == netip.IPv4Unspecified()
@@ -241,7 +241,7 @@ func (e endpoint) reachedBy(target endpoint) bool {
 	if e.port != target.port {
 		return false
 	}
-	v4, v6 := e.everywhere()
+	v4, v6 := e.wildcard()
 	for _, to := range target.addrs() {
 		// An IPv6 socket on :: takes IPv4 too, unless told not to.
 		if to.IsLoopback() && (v6 || v4 && to.Is4()) {
@@ -264,18 +264,18 @@ func (e endpoint) collides(o endpoint) bool {
 	if e.host == o.host {
 		return true
 	}
-	e4, e6 := e.everywhere()
-	o4, o6 := o.everywhere()
+	e4, e6 := e.wildcard()
+	o4, o6 := o.wildcard()
 	if e4 && o4 || e6 && o6 {
 		return true
 	}
-	return e.within(o4, o6) || o.within(e4, e6) || e.reachedBy(o) && !e4 && !e6 && !o4 && !o6
+	return e.coveredBy(o4, o6) || o.coveredBy(e4, e6) || e.reachedBy(o) && !e4 && !e6 && !o4 && !o6
 }
 
 // within reports whether the host is a literal address of a family that
 // another socket has all of.
-func (e endpoint) within(v4, v6 bool) bool {
-	if own4, own6 := e.everywhere(); own4 || own6 {
+func (e endpoint) coveredBy(v4, v6 bool) bool {
+	if own4, own6 := e.wildcard(); own4 || own6 {
 		return false // 0.0.0.0 and [::] stand side by side, each for its family
 	}
 	for _, addr := range e.addrs() {
@@ -285,3 +285,5 @@ func (e endpoint) within(v4, v6 bool) bool {
 	}
 	return false
 }
+
+func isSystemd(addr string) bool { return strings.HasPrefix(addr, systemdPrefix) }

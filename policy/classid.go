@@ -47,24 +47,6 @@ func (p *Policy) Minors() map[string]uint16 {
 	return minors
 }
 
-// paths returns by what names each class is reached from its root. That of a root
-// is the same whatever its name.
-func (p *Policy) paths() map[string]string {
-	paths := map[string]string{}
-	under := p.byParent()
-	var walk func(*Class, string)
-	walk = func(c *Class, path string) {
-		paths[c.Name] = path
-		for _, child := range under[c.Name] {
-			walk(child, path+"/"+child.Name)
-		}
-	}
-	for _, root := range under[""] {
-		walk(root, "")
-	}
-	return paths
-}
-
 // Marks returns the mark of each class whose packets the proxy marks for a device:
 // its class id, as the fw classifier takes it. It is empty where no section asks
 // for marks.

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"net/netip"
-	"slices"
 
 	"github.com/gaissmai/bart"
 )
@@ -33,7 +32,7 @@ type Decision struct {
 // used concurrently.
 type Classifier struct {
 	file       string // of the policy
-	listeners  map[string]*scope
+	listeners  map[string]*listenerRules
 	per        map[string]Per // by class, of those with a bucket for each key
 	rules      []matcher
 	bySource   bart.Table[int32] // the rules with a source, by number of their node
@@ -44,66 +43,11 @@ type Classifier struct {
 }
 
 // A scope is a listener as its rules see it.
-type scope struct {
+type listenerRules struct {
 	number          int
 	defaults        Decision
 	needDestination bool
 	anySource       portIndex // the rules with this listener's name and without a source
-}
-
-// A portIndex holds rules by the port that they ask for, so that one of very many
-// is found at once. All its lists are ascending.
-type portIndex struct {
-	byPort map[uint16][]int
-	others []int // that are in none of those lists
-}
-
-// maxIndexed bounds the ports for which a rule is found by port: it takes an entry
-// for each. A rule with more of them is among the others.
-const maxIndexed = 64
-
-// add adds a rule, which may be the one that was added last.
-func (x *portIndex) add(rule int, ports []PortRange) {
-	if !indexed(ports) {
-		x.others = appendRule(x.others, rule)
-		return
-	}
-	if x.byPort == nil {
-		x.byPort = map[uint16][]int{}
-	}
-	for _, r := range ports {
-		for port := int(r.First); port <= int(r.Last); port++ {
-			x.byPort[uint16(port)] = appendRule(x.byPort[uint16(port)], rule)
-		}
-	}
-}
-
-// indexed reports whether a rule with such ports is found by port.
-func indexed(ports []PortRange) bool {
-	n := 0
-	for _, r := range ports {
-		n += int(r.Last-r.First) + 1
-	}
-	return 0 < n && n <= maxIndexed
-}
-
-// appendRule appends a rule unless it is the last one already, as where it names a
-// prefix or a port twice.
-func appendRule(rules []int, rule int) []int {
-	if n := len(rules); n > 0 && rules[n-1] == rule {
-		return rules
-	}
-	return append(rules, rule)
-}
-
-// has reports whether a rule with such ports is there.
-func (x *portIndex) has(rule int, ports []PortRange) bool {
-	rules := x.others
-	if indexed(ports) {
-		rules = x.byPort[ports[0].First]
-	}
-	_, found := slices.BinarySearch(rules, rule)
-	return found
 }
 
 // keyed returns what the classes that have more than one bucket have them for.
@@ -136,18 +80,18 @@ type matcher struct {
 // that each rule is stored once, however deep prefixes are nested. It is kept
 // at 16 bytes: with very many prefixes, Classify costs what its cache misses do.
 type sourceNode struct {
-	rule  int32 // the first rule that has the prefix
-	more  int32 // where in Classifier.more the others are, ascending; 0: there are none
-	wider int32 // the node of the next wider prefix; 0: there is none
-	ahead int32 // the first rule of all that are wider; often saves the way there
+	rule       int32 // the first rule that has the prefix
+	more       int32 // where in Classifier.more the others are, ascending; 0: there are none
+	wider      int32 // the node of the next wider prefix; 0: there is none
+	firstWider int32 // the first rule of all that are wider; often saves the way there
 }
 
 // Compile makes a classifier of a policy that Load returned. Time and memory
 // are proportional to the number of prefixes and rules.
 func Compile(p *Policy) *Classifier {
-	c := &Classifier{file: p.Path, listeners: make(map[string]*scope, len(p.Listeners)), per: keyed(p), rules: make([]matcher, len(p.Rules))}
+	c := &Classifier{file: p.Path, listeners: make(map[string]*listenerRules, len(p.Listeners)), per: keyed(p), rules: make([]matcher, len(p.Rules))}
 	for i, l := range p.Listeners {
-		c.listeners[l.Name] = &scope{number: i, defaults: Decision{Class: l.Class, ReturnClass: l.ReturnClass},
+		c.listeners[l.Name] = &listenerRules{number: i, defaults: Decision{Class: l.Class, ReturnClass: l.ReturnClass},
 			needDestination: c.byDestination(l.Class, l.ReturnClass)}
 	}
 	c.nodes, c.more = make([]sourceNode, 1), make([]portIndex, 1)
@@ -234,10 +178,10 @@ func (c *Classifier) addSource(prefix netip.Prefix, rule int, ports []PortRange)
 func (c *Classifier) linkSources() {
 	for prefix, n := range c.bySource.AllSorted() {
 		node := &c.nodes[n]
-		node.ahead = int32(len(c.rules))
+		node.firstWider = int32(len(c.rules))
 		for wider, w := range c.bySource.Supernets(prefix) {
 			if wider != prefix {
-				node.wider, node.ahead = w, min(c.nodes[w].rule, c.nodes[w].ahead)
+				node.wider, node.firstWider = w, min(c.nodes[w].rule, c.nodes[w].firstWider)
 				break
 			}
 		}
@@ -271,7 +215,7 @@ func (c *Classifier) Classify(conn Conn) Decision {
 		} else if node.more != 0 {
 			first = c.firstMatch(&c.more[node.more], first, l, &conn)
 		}
-		if int(node.ahead) >= first {
+		if int(node.firstWider) >= first {
 			break
 		}
 	}
@@ -289,7 +233,7 @@ func (c *Classifier) Classify(conn Conn) Decision {
 
 // firstMatch returns the first of the rules that matches and stands before
 // another one, or that other one. Their sources are known to match.
-func (c *Classifier) firstMatch(rules *portIndex, before int, l *scope, conn *Conn) int {
+func (c *Classifier) firstMatch(rules *portIndex, before int, l *listenerRules, conn *Conn) int {
 	if rules.byPort != nil {
 		before = c.firstOf(rules.byPort[conn.Port], before, l, conn)
 	}
@@ -299,7 +243,7 @@ func (c *Classifier) firstMatch(rules *portIndex, before int, l *scope, conn *Co
 	return before
 }
 
-func (c *Classifier) firstOf(rules []int, before int, l *scope, conn *Conn) int {
+func (c *Classifier) firstOf(rules []int, before int, l *listenerRules, conn *Conn) int {
 	for _, i := range rules {
 		if i >= before {
 			break
@@ -312,11 +256,47 @@ func (c *Classifier) firstOf(rules []int, before int, l *scope, conn *Conn) int 
 }
 
 // match asks for everything but the source.
-func (m *matcher) match(l *scope, conn *Conn) bool {
+func (m *matcher) match(l *listenerRules, conn *Conn) bool {
 	return m.appliesTo(l) &&
 		(len(m.port) == 0 || inRanges(m.port, conn.Port)) &&
 		(len(m.sourcePort) == 0 || inRanges(m.sourcePort, conn.Source.Port())) &&
 		(m.destination == nil || m.destination.Contains(conn.Destination.Addr().Unmap()))
 }
 
-func (m *matcher) appliesTo(l *scope) bool { return m.applies == nil || m.applies[l.number] }
+func (m *matcher) appliesTo(l *listenerRules) bool { return m.applies == nil || m.applies[l.number] }
+
+// Messages returns the rules that look at messages, and whose other keys a
+// connection matches, in file order, up to the rule that decides for the connection
+// itself: the first of them that matches a message has it.
+func (c *Classifier) Messages(conn Conn) (rules MessageRules) {
+	l := c.listeners[conn.Listener]
+	if l == nil {
+		return nil
+	}
+	before := c.Classify(conn).Rule
+	for _, i := range c.onMessages {
+		if before > 0 && i >= before {
+			break
+		}
+		m := &c.rules[i]
+		if (len(m.rule.Source) == 0 || firstPrefix(m.rule.Source, conn.Source.Addr()) >= 0) && m.match(l, &conn) {
+			rules = append(rules, MessageRule{m.decision.Class, i + 1, m.rule})
+		}
+	}
+	return rules
+}
+
+// Decide returns the classes of a message of a connection; a nil message is of no rule
+// that looks at messages. What classifies many messages of one connection asks
+// Classify and Messages once, and [MessageRules.First] for each message: it is the same.
+func (c *Classifier) Decide(conn Conn, msg *Message) Decision {
+	d := c.Classify(conn)
+	if msg == nil {
+		return d
+	}
+	rules := c.Messages(conn)
+	if i := rules.First(msg); i >= 0 {
+		d.Class, d.Rule = rules[i].Class, rules[i].Number
+	}
+	return d
+}

@@ -5,8 +5,8 @@ package policy
 // the daemon. Where it names none, that is the default.
 func ControlPath(file string, data []byte) string {
 	daemon := DefaultDaemon()
-	data = withoutMark(data)
-	root, _ := parseTree(newReport(file, data), data)
+	data = withoutBOM(data)
+	root, _ := parseNodes(newReport(file, data), data)
 	if section := root.get("daemon"); section != nil {
 		if n := section.get("control"); n != nil && n.kind == aString {
 			if path, err := parseControl(n.text); err == nil {

@@ -65,3 +65,6 @@ func DefaultListener(name string, protocol Protocol) Listener {
 	}
 	return l
 }
+
+// DefaultTC returns a section with its defaults; Class has none and is required.
+func DefaultTC(device string) TC { return TC{Device: device} }

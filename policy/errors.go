@@ -110,12 +110,12 @@ func (r *report) wrong(key, problem, allowed string) {
 func (r *report) wrongAt(offset int, key, problem, allowed string) {
 	key = plainKey(key)
 	r.bad[key] = true
-	r.errs = append(r.errs, r.place(offset, key, problem, allowed))
+	r.errs = append(r.errs, r.newError(offset, key, problem, allowed))
 }
 
 // warn reports something that is legal and probably not meant.
 func (r *report) warn(key, problem, allowed string) {
-	r.warnings = append(r.warnings, r.place(r.offset(key), plainKey(key), problem, allowed))
+	r.warnings = append(r.warnings, r.newError(r.offset(key), plainKey(key), problem, allowed))
 }
 
 // sound reports whether nothing was wrong with the keys so far. A check asks
@@ -124,35 +124,35 @@ func (r *report) sound(keys ...string) bool {
 	return !slices.ContainsFunc(keys, func(key string) bool { return r.bad[key] })
 }
 
-func (r *report) place(offset int, key, problem, allowed string) Error {
-	e := Error{File: r.file, Key: brief(key), Problem: brief(problem), Allowed: allowed}
+func (r *report) newError(offset int, key, problem, allowed string) Error {
+	e := Error{File: r.file, Key: shorten(key), Problem: shorten(problem), Allowed: allowed}
 	e.Line, e.Column = r.position(offset)
 	return e
 }
 
 // mostTold is how many characters of a key or a value an error repeats: all of
 // those that can be right, and enough of the others to find them.
-const mostTold = 100
+const maxRepeated = 100
 
 // aPart matches a value in quotes, or a word.
-var aPart = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[^\s"]+`)
+var wordOrText = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[^\s"]+`)
 
 // brief cuts what is very long in an error: a file may hold a key or a value of
 // megabytes, and its error goes to terminals and logs.
-func brief(s string) string {
-	if len(s) <= mostTold {
+func shorten(s string) string {
+	if len(s) <= maxRepeated {
 		return s
 	}
-	return aPart.ReplaceAllStringFunc(s, func(part string) string {
+	return wordOrText.ReplaceAllStringFunc(s, func(part string) string {
 		runes := []rune(part)
-		if len(runes) <= mostTold {
+		if len(runes) <= maxRepeated {
 			return part
 		}
 		end := "…"
 		if part[0] == '"' {
 			end += `"`
 		}
-		return string(runes[:mostTold]) + end
+		return string(runes[:maxRepeated]) + end
 	})
 }
 
@@ -178,17 +178,4 @@ func (r *report) offset(key string) int {
 		key = key[:max(strings.LastIndexAny(key, "."+itemMark), 0)]
 	}
 	return 0
-}
-
-// itemMark stands between a key and the number of a value in its list. No key
-// has it: in one that is quoted it would be escaped.
-const itemMark = "\x00"
-
-// item names the value i of the list at key, for its position.
-func item(key string, i int) string { return fmt.Sprint(key, itemMark, i) }
-
-// plainKey returns the key without the number of the value in a list.
-func plainKey(key string) string {
-	key, _, _ = strings.Cut(key, itemMark)
-	return key
 }

@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 )
 
@@ -70,7 +69,7 @@ func (c *Classifier) Explain(conn Conn, said Fields) Explanation {
 }
 
 // compare returns the reasons for a match, or the first reason against it.
-func (m *matcher) compare(l *scope, conn Conn, said Fields) (hits []string, miss string) {
+func (m *matcher) compare(l *listenerRules, conn Conn, said Fields) (hits []string, miss string) {
 	r := m.rule
 	if !m.appliesTo(l) {
 		return nil, fmt.Sprintf("it is not for listener %q", conn.Listener)
@@ -109,7 +108,7 @@ func inPrefixes(what string, prefixes []netip.Prefix, addr netip.Addr) (why stri
 		return "the " + what + " is not known", false
 	}
 	addr = addr.Unmap().WithZone("")
-	i := slices.IndexFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
+	i := firstPrefix(prefixes, addr)
 	if i < 0 {
 		return fmt.Sprintf("%s %v is not in %s", what, addr, few(prefixes)), false
 	}
@@ -124,15 +123,6 @@ func inPorts(what string, ranges []PortRange, port uint16) (why string, ok bool)
 		return fmt.Sprintf("%s %d is not in %s", what, port, few(ranges)), false
 	}
 	return fmt.Sprintf("%s %d is in %s", what, port, few(ranges)), true
-}
-
-// few prints the first of many values.
-func few[V any](values []V) string {
-	const most = 4
-	if len(values) <= most {
-		return list(values)
-	}
-	return fmt.Sprintf("%s and %d more", list(values[:most]), len(values)-most)
 }
 
 // String prints the decision, then the rules that did not match, then what becomes of
@@ -151,9 +141,9 @@ func (e Explanation) String() string {
 }
 
 func (e Explanation) writeDecision(b *strings.Builder) {
-	fmt.Fprintf(b, "class %s%s", orDash(e.Class), ofBucket(e.Bucket))
+	fmt.Fprintf(b, "class %s%s", orDash(e.Class), bucketText(e.Bucket))
 	if e.ReturnClass != "" {
-		fmt.Fprintf(b, ", back to the client class %s%s", e.ReturnClass, ofBucket(e.ReturnBucket))
+		fmt.Fprintf(b, ", back to the client class %s%s", e.ReturnClass, bucketText(e.ReturnBucket))
 	}
 	if e.Rule > 0 {
 		fmt.Fprintf(b, ": rule %d (%s)", e.Rule, lineOf(e.File, e.Line))
@@ -241,16 +231,9 @@ func lineOf(file string, line int) string {
 	return fmt.Sprintf("%s:%d", file, line)
 }
 
-func ofBucket(whose string) string {
+func bucketText(whose string) string {
 	if whose == "" {
 		return ""
 	}
 	return ", the bucket of " + whose
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -75,16 +76,16 @@ func many[T, V any](name, form string, at func(*T) *[]V, parse func(string) (V, 
 
 // later is a key of the file format that this version does not honour. It is
 // refused: a limit that is silently ignored is worse than none.
-func later[T any](name string) field[T] { return field[T]{name: name} }
+func unsupported[T any](name string) field[T] { return field[T]{name: name} }
 
 // must marks a field as required.
-func must[T any](f field[T]) field[T] {
+func require[T any](f field[T]) field[T] {
 	f.required = true
 	return f
 }
 
 // orNone prints a word where the value is left out.
-func orNone[T any](word string, f field[T]) field[T] {
+func emptyAs[T any](word string, f field[T]) field[T] {
 	get, none := f.get, f.get(new(T))
 	f.get = func(t *T) string {
 		if s := get(t); s != none {
@@ -132,106 +133,61 @@ func choice[V ~string](form string, now, later []V) func(string) (V, error) {
 }
 
 // anything reads a text that is checked later, or not at all.
-func anything(s string) (string, error) { return s, nil }
+func anyText(s string) (string, error) { return s, nil }
 
-// list prints values as a person lists them.
-func list[V any](values []V) string {
-	texts := make([]string, len(values))
-	for i, v := range values {
-		texts[i] = fmt.Sprint(v)
-	}
-	return strings.Join(texts, ", ")
+// yesNo is a field that is true or false.
+func yesNo[T any](name string, at func(*T) *bool) field[T] {
+	f := one(name, boolForm, at, strconv.ParseBool)
+	f.takes = booleans
+	return f
 }
 
-// names returns the names of the fields that this version honours, and of
-// those that it does not.
-func names[T any](fields []field[T]) (now, later []string) {
-	for _, f := range fields {
-		if f.set != nil {
-			now = append(now, f.name)
-		} else {
-			later = append(later, f.name)
+// onlyIntegers lets a field take integers and nothing else.
+func onlyIntegers[T any](f field[T]) field[T] {
+	f.takes = integers
+	return f
+}
+
+// nested is a field with a table of its own; where it is left out, it is nil. One
+// that may be empty is also written as true, and then printed so.
+func nested[T, V any](name, form string, at func(*T) **V, fields []field[V], mayBeEmpty bool) field[T] {
+	f := field[T]{name: name, form: form,
+		get: func(t *T) string { return inline(*at(t), fields) },
+		decodeTable: func(r *report, key string, n *node, into *T, whole bool) {
+			*at(into) = new(V)
+			decode(r, key, n, *at(into), fields, whole)
+		},
+	}
+	f.set = func(t *T, s string) error {
+		if s == "true" {
+			*at(t) = new(V)
 		}
-	}
-	return now, later
-}
-
-// known says what is wrong with a key that is not among those of now.
-func known(name string, now, later []string) error {
-	switch {
-	case slices.Contains(now, name):
 		return nil
-	case slices.Contains(later, name):
-		return complain("supported here: "+strings.Join(now, ", "), "not supported in this version")
 	}
-	return complain(Hint(name, "supported here", now), "unknown key")
+	if mayBeEmpty {
+		f.takes = booleans
+	}
+	return f
 }
 
-// find returns the field of a key, or what is wrong with the key.
-func find[T any](fields []field[T], name string) (f field[T], err error) {
-	now, later := names(fields)
-	if err := known(name, now, later); err != nil {
-		return f, err
+// inline prints a table as the file could have it, without its defaults; "" for
+// nil.
+func inline[V any](v *V, fields []field[V]) string {
+	if v == nil {
+		return ""
 	}
-	i := slices.IndexFunc(fields, func(f field[T]) bool { return f.name == name })
-	return fields[i], nil
-}
-
-// decode reads a table of the file over the defaults in into. Unless the whole
-// file is TOML, a missing key may be on a line that was not understood.
-func decode[T any](r *report, key string, table *node, into *T, fields []field[T], whole bool) {
-	r.at[key] = table.at
-	now, _ := names(fields)
-	meant := map[string]bool{} // by a key that is misspelt
-	for _, e := range table.keys {
-		f, err := find(fields, e.name)
-		if err != nil {
-			meant[nearest(e.name, now)] = true
-			c := complaintOf(err)
-			r.wrongAt(e.at, join(key, e.name), c.problem, c.allowed)
-			continue
-		}
-		f.decode(r, join(key, e.name), e.value, into, whole)
-	}
+	var parts []string
 	for _, f := range fields {
-		if f.required && table.get(f.name) == nil && !meant[f.name] && whole {
-			r.wrong(join(key, f.name), "it is missing", f.form)
+		switch s := f.get(v); {
+		case s == f.get(new(V)):
+		case f.takes&texts != 0:
+			parts = append(parts, f.name+" = "+quote(s))
+		default:
+			parts = append(parts, f.name+" = "+s)
 		}
 	}
-}
-
-// decode reads the value of one key, or each value of its list.
-func (f field[T]) decode(r *report, key string, n *node, into *T, whole bool) {
-	r.at[key] = n.at
-	if f.decodeTable != nil && n.kind == aTable {
-		f.decodeTable(r, key, n, into, whole)
-		return
+	if len(parts) == 0 {
+		return "true"
 	}
-	values := []*node{n}
-	if n.kind == aList && f.takes&lists != 0 {
-		if values = n.items; len(values) == 0 {
-			r.wrong(key, "the list is empty", f.form)
-		}
-	}
-	for i, v := range values {
-		r.at[item(key, i)] = v.at
-		if err := f.read(v, into); err != nil {
-			c := complaintOf(err)
-			r.wrong(item(key, i), c.problem, c.allowed)
-		}
-	}
-}
-
-// read sets one value after a look at its type.
-func (f field[T]) read(v *node, into *T) error {
-	switch {
-	case v.kind == aString && f.takes&texts != 0, v.kind == anInt && f.takes&integers != 0,
-		v.kind == aBool && f.takes&booleans != 0:
-		return f.set(into, v.text)
-	case v.kind == aList || v.kind == aTable:
-		return complain(f.form, "it is %s", v.kind)
-	case v.kind == aString:
-		return complain(f.form, "%q is %s", v.text, v.kind)
-	}
-	return complain(f.form, "%s is %s", v.text, v.kind)
+	return "{ " + strings.Join(parts, ", ") + " }"
 }

@@ -23,7 +23,7 @@ const hostForm = `"upstream", "client", or a name like "api.example" or "api.exa
 
 // hostField prints what the default comes to.
 var hostField = func() field[Listener] {
-	f := one("host", hostForm, func(l *Listener) *Host { return &l.Host }, parseHostOf)
+	f := one("host", hostForm, func(l *Listener) *Host { return &l.Host }, parseHost)
 	f.get = func(l *Listener) string {
 		isName := func(s string) bool { return l.hostOf(s) == HostUpstream }
 		switch {
@@ -39,7 +39,7 @@ var hostField = func() field[Listener] {
 	return f
 }()
 
-func parseHostOf(s string) (Host, error) {
+func parseHost(s string) (Host, error) {
 	for _, word := range []Host{HostUpstream, HostClient} {
 		switch {
 		case s == string(word):

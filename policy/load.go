@@ -60,10 +60,10 @@ func Parse(name string, data []byte) (p *Policy, warnings Errors, err error) {
 		return nil, nil, tooLarge(name)
 	}
 	p = &Policy{Path: name, Hash: hashOf(data), Daemon: DefaultDaemon()}
-	data = withoutMark(data)
+	data = withoutBOM(data)
 	r := newReport(name, data)
 	checkEnd(r, data)
-	root, whole := parseTree(r, data)
+	root, whole := parseNodes(r, data)
 	whole = whole && r.sound("end")
 	p.decode(r, root, whole)
 	var c *checker
@@ -76,15 +76,15 @@ func Parse(name string, data []byte) (p *Policy, warnings Errors, err error) {
 	}
 	p.notePlaces(r)
 	p.besideFile(name)
-	c.warnAll()
+	warner{c}.warnAll()
 	r.warnings.sort()
 	return p, r.warnings, nil
 }
 
 // Written returns the keys that a policy file gives, such as "class.acme.rate".
 func Written(data []byte) map[string]bool {
-	r := newReport("", withoutMark(data))
-	root, whole := parseTree(r, withoutMark(data))
+	r := newReport("", withoutBOM(data))
+	root, whole := parseNodes(r, withoutBOM(data))
 	new(Policy).decode(r, root, whole)
 	keys := make(map[string]bool, len(r.at))
 	for key := range r.at {
@@ -95,7 +95,7 @@ func Written(data []byte) map[string]bool {
 
 // withoutMark returns a file without the byte order mark that some editors
 // begin it with. They do not count it as a column, nor do our errors.
-func withoutMark(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\ufeff")) }
+func withoutBOM(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\ufeff")) }
 
 func hashOf(data []byte) string {
 	sum := sha256.Sum256(data)
@@ -152,7 +152,7 @@ func changed(before, after fs.FileInfo) bool {
 
 // announced matches a first line that says how the file ends, as a shell's
 // here-document does: "# shaper.toml <<END" is complete down to "# END".
-var announced = regexp.MustCompile(`^#.*<<([A-Za-z0-9_-]+)$`)
+var announcement = regexp.MustCompile(`^#.*<<([A-Za-z0-9_-]+)$`)
 
 // checkEnd refuses a file of which the end is missing, as after a full disk.
 // A cut inside a line shows at the newline that is missing. A cut between two
@@ -163,7 +163,7 @@ func checkEnd(r *report, data []byte) {
 	for i := range lines {
 		lines[i] = strings.TrimRight(lines[i], " \t\r")
 	}
-	m := announced.FindStringSubmatch(lines[0])
+	m := announcement.FindStringSubmatch(lines[0])
 	if m == nil {
 		if len(data) > 0 && data[len(data)-1] != '\n' {
 			r.wrongAt(len(data), "end", "the last line has no newline, so the file may have been cut short",
@@ -179,108 +179,4 @@ func checkEnd(r *report, data []byte) {
 	case i < len(lines)-1:
 		r.wrongAt(r.lines[i], "end", fmt.Sprintf("%q is not the last line", end), "what follows belongs before it")
 	}
-}
-
-func quote(s string) string { return fmt.Sprintf("%q", s) }
-
-// sections are the keys at the top of the file, and those of later versions.
-var sections, laterSections = []string{"daemon", "class", "listener", "rule", "tc"}, []string{"fleet"}
-
-// decode fills the policy from the tree of its file.
-func (p *Policy) decode(r *report, root *node, whole bool) {
-	for _, e := range root.keys {
-		if err := known(e.name, sections, laterSections); err != nil {
-			c := complaintOf(err)
-			r.wrongAt(e.at, join("", e.name), c.problem, c.allowed)
-			continue
-		}
-		r.at[e.name] = e.value.at
-		switch e.name {
-		case "daemon":
-			if isTable(r, e.name, e.value, "[daemon]") {
-				decode(r, e.name, e.value, &p.Daemon, daemonFields, whole)
-			}
-		case "class":
-			p.Classes = decodeNamed(r, e, classFields, DefaultClass, whole)
-		case "listener":
-			p.Listeners = decodeNamed(r, e, listenerFields, newListener, whole)
-			for i := range p.Listeners {
-				p.Listeners[i].fillIn()
-			}
-		case "rule":
-			p.decodeRules(r, e.value, whole)
-		case "tc":
-			p.decodeTC(r, e.value, whole)
-		}
-	}
-}
-
-// newListener leaves out what depends on the protocol, which is not known yet.
-func newListener(name string) Listener {
-	l := DefaultListener(name, TCP)
-	l.IdleTimeout, l.HalfCloseTimeout = 0, 0
-	return l
-}
-
-func (l *Listener) fillIn() {
-	defaults := DefaultListener(l.Name, l.Protocol)
-	if l.IdleTimeout == 0 {
-		l.IdleTimeout = defaults.IdleTimeout
-	}
-	if l.HalfCloseTimeout == 0 {
-		l.HalfCloseTimeout = defaults.HalfCloseTimeout
-	}
-	if l.LengthPrefix == "" && l.Protocol == ISO8583 {
-		l.LengthPrefix = Binary2
-	}
-}
-
-// decodeNamed reads the sections [class.NAME] or [listener.NAME].
-func decodeNamed[T any](r *report, section entry, fields []field[T], defaults func(string) T, whole bool) (all []T) {
-	header := "[" + section.name + ".NAME]"
-	if !isTable(r, section.name, section.value, header) {
-		return nil
-	}
-	for _, e := range section.value.keys {
-		key := join(section.name, e.name)
-		if !isName(e.name) || len(e.name) > 64 {
-			r.wrongAt(e.at, key, quote(e.name)+" cannot be a name", "a name has at most 64 letters, digits, - and _")
-			continue
-		}
-		r.at[key] = e.at
-		if isTable(r, key, e.value, header) {
-			one := defaults(e.name)
-			decode(r, key, e.value, &one, fields, whole)
-			all = append(all, one)
-		}
-	}
-	return all
-}
-
-func (p *Policy) decodeRules(r *report, rules *node, whole bool) {
-	if rules.kind != aList {
-		r.wrong("rule", "it is "+string(rules.kind), "each rule begins with [[rule]]")
-		return
-	}
-	for i, n := range rules.items {
-		key := ruleKey(i)
-		r.at[key] = n.at
-		var rule Rule
-		if isTable(r, key, n, "[[rule]]") {
-			rule.Line, _ = r.position(n.at)
-			decode(r, key, n, &rule, ruleFields, whole)
-		}
-		p.Rules = append(p.Rules, rule)
-	}
-}
-
-// ruleKey names a rule as people count them.
-func ruleKey(i int) string { return fmt.Sprintf("rule[%d]", i+1) }
-
-// isTable reports whether a value is the table that it has to be.
-func isTable(r *report, key string, n *node, header string) bool {
-	if n.kind != aTable {
-		r.wrong(key, "it is "+string(n.kind), "a section "+header)
-	}
-	return n.kind == aTable
 }

@@ -65,7 +65,7 @@ func TestLongValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, e := range got {
-			if len(e.Key)+len(e.Problem) > 4*mostTold {
+			if len(e.Key)+len(e.Problem) > 4*maxRepeated {
 				t.Errorf("an error of %d bytes: %.200s", len(e.Key)+len(e.Problem), e.Problem)
 			}
 		}
@@ -75,13 +75,13 @@ func TestLongValues(t *testing.T) {
 // Where very many names do not exist, what was meant is told only of the first.
 func TestManyDanglingNames(t *testing.T) {
 	text := "[class.acme]\nrate = \"1mbit\"\n[listener.x]\nlisten = \"127.0.0.1:1\"\nupstream = \"echo:\"\nclass = \"acme\"\n" +
-		strings.Repeat("[[rule]]\nclass = \"acne\"\n", enoughHints+1)
+		strings.Repeat("[[rule]]\nclass = \"acne\"\n", maxHints+1)
 	_, _, err := Parse("t.toml", []byte(text))
 	var got Errors
-	if !errors.As(err, &got) || len(got) != enoughHints+1 {
+	if !errors.As(err, &got) || len(got) != maxHints+1 {
 		t.Fatal(err)
 	}
-	if first, last := got[enoughHints-1].Allowed, got[enoughHints].Allowed; first != `did you mean "acme"?` || last != "one of the classes of this file" {
+	if first, last := got[maxHints-1].Allowed, got[maxHints].Allowed; first != `did you mean "acme"?` || last != "one of the classes of this file" {
 		t.Errorf("the allowed are %q and %q", first, last)
 	}
 }
@@ -404,7 +404,7 @@ func TestTables(t *testing.T) {
 		"a = {b = 1, b = 2}\n", "a = {b = {}, b.c = 1}\n", "a = {b.c = 1, b = 2}\n", "a = [{b = 1, b = 1}]\n", "[[a]]\nb = 1\nb = 1\n",
 	} {
 		r := newReport("t.toml", []byte(text))
-		parseTree(r, []byte(text))
+		parseNodes(r, []byte(text))
 		var all map[string]any
 		if allowed := toml.Unmarshal([]byte(text), &all) == nil; allowed != (len(r.errs) == 0) {
 			t.Errorf("%q is allowed: %v; errors: %v", text, allowed, r.errs)

@@ -6,8 +6,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-
-	"shaper/unit"
 )
 
 // Per says what a class has buckets for: one for each client, as the source's
@@ -147,24 +145,4 @@ func orZero(a netip.Addr) netip.Addr {
 		return netip.IPv6Unspecified()
 	}
 	return a.Unmap()
-}
-
-// keys checks that a bound of buckets is one of something.
-func (c *checker) keys(key string, class *Class) {
-	if at := key + ".max_keys"; class.Per == (Per{}) && c.given(at) && c.sound(at, key+".per") {
-		c.wrong(at, "the class has one bucket for all", `add per = "source", for example, or leave it out`)
-	}
-}
-
-// warnKeys reports limits that nobody reaches: a bucket of one connection never sees
-// another.
-func (c *checker) warnKeys(key string, class *Class) {
-	const allowed = `per = "source", for example`
-	switch {
-	case class.Per.By != ByConnection:
-	case class.Rate.Kind() == unit.Connections && !class.Limit().IsZero():
-		c.warn(key+".per", "each connection has a bucket of its own, so there is no limit to them", allowed)
-	case class.MaxConnections > 0:
-		c.warn(key+".max_connections", "each connection has a bucket of its own, so this bounds nothing", allowed)
-	}
 }

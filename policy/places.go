@@ -40,3 +40,20 @@ func (p *Policy) BindError(key, address, problem, allowed string) Error {
 	}
 	return Error{File: p.Path, Line: at.line, Column: at.column, Key: key, Problem: problem, Allowed: allowed}
 }
+
+// tlsPaths calls for each file that TLS of the listeners needs, with its key.
+func (p *Policy) tlsPaths(do func(key string, path *string)) {
+	for i := range p.Listeners {
+		key := join("listener", p.Listeners[i].Name)
+		if s := p.Listeners[i].TLS; s != nil {
+			do(key+".tls.cert", &s.Cert)
+			do(key+".tls.key", &s.Key)
+			do(key+".tls.client_ca", &s.ClientCA)
+		}
+		if u := p.Listeners[i].UpstreamTLS; u != nil {
+			do(key+".upstream_tls.ca", &u.CA)
+			do(key+".upstream_tls.cert", &u.Cert)
+			do(key+".upstream_tls.key", &u.Key)
+		}
+	}
+}

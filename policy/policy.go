@@ -1,11 +1,3 @@
-// Package policy holds what an operator wrote into shaper.toml: who may send
-// how fast (classes), where clients connect and where that leads (listeners),
-// and who belongs to which class (rules).
-//
-// [Load] reads a file strictly and reports every mistake at its position.
-// [Compile] turns the rules into a [Classifier]. [Diff] tells two policies
-// apart. All values are plain Go values and marshal to JSON under the names of
-// the file's keys.
 package policy
 
 import (
@@ -281,4 +273,18 @@ type Rule struct {
 	Class       string    `json:"class"`
 	ReturnClass string    `json:"return_class,omitempty"` // "" keeps the listener's
 	Line        int       `json:"line"`                   // where the rule begins in the file
+}
+
+func tcDevice(t TC) string { return t.Device }
+
+func className(c Class) string { return c.Name }
+
+func listenerName(l Listener) string { return l.Name }
+
+func namesOf[T any](all []T, nameOf func(T) string) []string {
+	names := make([]string, len(all))
+	for i, one := range all {
+		names[i] = nameOf(one)
+	}
+	return names
 }

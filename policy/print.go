@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"io"
+	"shaper/unit"
 	"slices"
 	"strings"
 )
@@ -108,4 +109,48 @@ func (b branch) write(w *strings.Builder, first, rest string) {
 			u.write(w, rest+"├─ ", rest+"│  ")
 		}
 	}
+}
+
+func (p *Policy) tcBranches(only map[string]bool) (all []branch) {
+	for i := range p.TC {
+		defaults := DefaultTC(p.TC[i].Device)
+		all = append(all, branch{"tc " + p.TC[i].Device, table(join("tc", p.TC[i].Device), &p.TC[i], &defaults, tcFields, only), nil})
+	}
+	return all
+}
+
+// fieldsOf returns the fields that mean something to a class: not every algorithm
+// has a burst or a window, and one without a parent has no siblings.
+func fieldsOf(class *Class) []field[Class] {
+	return slices.DeleteFunc(slices.Clone(classFields), func(f field[Class]) bool {
+		switch f.name {
+		case "burst":
+			return !class.Algorithm.HasBurst()
+		case "window":
+			return !class.Algorithm.HasWindow()
+		case "max_keys":
+			return class.Per == (Per{})
+		case "in_flight", "on_throttle", "adapt":
+			return class.Rate.Kind() != unit.Messages
+		case "ceil", "priority", "weight":
+			return class.Parent == ""
+		}
+		return false
+	})
+}
+
+// fieldsOfListener is fieldsOf for a listener: datagrams have neither TLS nor an end, and
+// only some messages a length.
+func fieldsOfListener(l *Listener) []field[Listener] {
+	return slices.DeleteFunc(slices.Clone(listenerFields), func(f field[Listener]) bool {
+		switch f.name {
+		case "tls", "upstream_tls", "half_close_timeout":
+			return l.Protocol == UDP
+		case "length_prefix", "length_includes_itself", "header_length":
+			return l.Protocol != ISO8583
+		case "host":
+			return l.Protocol != HTTP
+		}
+		return false
+	})
 }

@@ -1,14 +1,14 @@
 package policy
 
 import (
+	"net/netip"
 	"slices"
-	"strings"
 )
 
 // appliesTo reports whether the rule can match anything that comes in through
 // the listener.
 func (r *Rule) appliesTo(l *Listener) bool {
-	return matches(r.Listener, l.Name) && matches(r.Protocol, l.Protocol) && r.hasWhatItLooksAt(l.Protocol) && r.portOf(l)
+	return matches(r.Listener, l.Name) && matches(r.Protocol, l.Protocol) && r.hasWhatItLooksAt(l.Protocol) && r.mayMatchPort(l)
 }
 
 // matches reports whether a key of a rule takes a value; an empty key takes
@@ -18,7 +18,7 @@ func matches[T comparable](key []T, value T) bool {
 }
 
 // portOf reports whether one of the listener's ports is among the rule's.
-func (r *Rule) portOf(l *Listener) bool {
+func (r *Rule) mayMatchPort(l *Listener) bool {
 	if len(r.Port) == 0 {
 		return true
 	}
@@ -44,4 +44,23 @@ func inRanges(ranges []PortRange, port uint16) bool {
 	return slices.ContainsFunc(ranges, func(r PortRange) bool { return r.Contains(port) })
 }
 
-func isSystemd(addr string) bool { return strings.HasPrefix(addr, systemdPrefix) }
+// looksAtHTTP and looksAtSMPP report whether the rule asks for what only messages of
+// a protocol have.
+func (r *Rule) looksAtHTTP() bool { return len(r.Path)+len(r.Method)+len(r.Host) > 0 }
+
+func (r *Rule) looksAtSMPP() bool { return len(r.SystemID)+len(r.SourceAddr) > 0 }
+
+// looksAtMessages reports whether the rule is about messages, not sessions.
+func (r *Rule) looksAtMessages() bool { return r.looksAtHTTP() || r.looksAtSMPP() }
+
+// hasWhatItLooksAt reports whether the protocol has what the rule asks messages for.
+func (r *Rule) hasWhatItLooksAt(p Protocol) bool {
+	return (!r.looksAtHTTP() || p == HTTP) && (!r.looksAtSMPP() || p == SMPP)
+}
+
+// firstPrefix returns the index of the first prefix that holds the address, or -1. An IPv4
+// address mapped into IPv6 counts as IPv4, and a zone is ignored.
+func firstPrefix(prefixes []netip.Prefix, addr netip.Addr) int {
+	addr = addr.Unmap().WithZone("")
+	return slices.IndexFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
+}

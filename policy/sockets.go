@@ -22,7 +22,7 @@ func (c *checker) sockets() {
 			place = s.addr // "systemd:NAME" is a place of its own
 		}
 		for _, before := range bound[place] {
-			if taken(before, s) && s.addr != "" {
+			if conflict(before, s) && s.addr != "" {
 				c.wrong(s.key, fmt.Sprintf("%q is taken by %s (%s)", s.addr, before.owner, before.addr), "each address is bound once")
 				break
 			}
@@ -30,7 +30,7 @@ func (c *checker) sockets() {
 		bound[place] = append(bound[place], s)
 	}
 	for i := range c.p.Listeners {
-		c.loops(&c.p.Listeners[i], bound)
+		c.upstreamLoops(&c.p.Listeners[i], bound)
 	}
 }
 
@@ -52,7 +52,7 @@ func (c *checker) bound() (all []socket) {
 
 // taken reports whether two sockets with the same port, or passed by systemd
 // under the same name, are in each other's way.
-func taken(a, b socket) bool {
+func conflict(a, b socket) bool {
 	ae, aok := endpointOf(a.addr)
 	be, bok := endpointOf(b.addr)
 	if !aok || !bok {
@@ -61,7 +61,7 @@ func taken(a, b socket) bool {
 	return a.network == b.network && ae.collides(be)
 }
 
-func (c *checker) loops(l *Listener, bound map[string][]socket) {
+func (c *checker) upstreamLoops(l *Listener, bound map[string][]socket) {
 	key := join("listener", l.Name) + ".upstream"
 	if !c.sound(key, join("listener", l.Name)+".protocol") {
 		return

@@ -15,7 +15,7 @@ const maxSyntaxErrors = 20
 
 // parseTree returns the file as a tree, and whether all of it is TOML. After a
 // mistake it goes on with the next line, so that one answer holds them all.
-func parseTree(r *report, data []byte) (root *node, whole bool) {
+func parseNodes(r *report, data []byte) (root *node, whole bool) {
 	root = &node{kind: aTable, from: header}
 	b := &builder{report: r, data: data, root: root, section: root}
 	last := -1 // offset of the last syntax error

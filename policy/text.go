@@ -63,3 +63,39 @@ func distance(a, b string, limit int) int {
 	}
 	return min(above[len(b)], limit)
 }
+
+func quote(s string) string { return fmt.Sprintf("%q", s) }
+
+// list prints values as a person lists them.
+func list[V any](values []V) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = fmt.Sprint(v)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// few prints the first of many values.
+func few[V any](values []V) string {
+	const most = 4
+	if len(values) <= most {
+		return list(values)
+	}
+	return fmt.Sprintf("%s and %d more", list(values[:most]), len(values)-most)
+}
+
+// orList prints "a, b or c".
+func orList(all []string) string {
+	last := len(all) - 1
+	if last < 1 {
+		return strings.Join(all, "")
+	}
+	return strings.Join(all[:last], ", ") + " or " + all[last]
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

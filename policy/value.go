@@ -1,0 +1,87 @@
+package policy
+
+import (
+	"math"
+	"shaper/unit"
+	"strconv"
+	"strings"
+)
+
+// parseWait reads a duration in which something has to happen.
+func parseWait(s string) (unit.Duration, error) {
+	d, err := unit.ParseDuration(s)
+	if err == nil && d <= 0 {
+		err = complain("a duration above 0s, or leave the key out", "%q leaves no time", s)
+	}
+	return d, err
+}
+
+// parseBurst reads what a bucket holds: a size or a count.
+func parseBurst(s string) (Burst, error) {
+	if size, err := unit.ParseSize(s); err == nil {
+		return positive(Burst{int64(size), unit.Bytes}, int64(size), burstForm, s)
+	}
+	count, err := unit.ParseCount(s)
+	if err != nil {
+		return Burst{}, complain(burstForm, "%q is neither a size nor a count", s)
+	}
+	return positive(Burst(count), count.N, burstForm, s)
+}
+
+// parseQueue reads the bound of a queue: a size or a count. The bound that is
+// given replaces both defaults, as the limits of tc's bfifo and pfifo do.
+func parseQueue(s string) (Queue, error) {
+	if size, err := unit.ParseSize(s); err == nil {
+		return positive(Queue{Bytes: size}, int64(size), queueForm, s)
+	}
+	count, err := unit.ParseCount(s)
+	if err != nil {
+		return Queue{}, complain(queueForm, "%q is neither a size nor a count", s)
+	}
+	return positive(Queue{Items: count}, count.N, queueForm, s)
+}
+
+// positive refuses what holds nothing: no item would ever pass.
+func positive[V any](v V, n int64, form, s string) (V, error) {
+	if n > 0 {
+		return v, nil
+	}
+	var zero V
+	return zero, complain(form, "%q holds nothing", s)
+}
+
+var (
+	parseSessions     = integer(1, math.MaxInt32, sessionsForm)
+	parseInFlight     = integer(1, 1_000_000, inFlightForm)
+	parseHeaderLength = integer(0, 64, headerForm)
+	parseKeys         = integer(1, 1<<24, keysForm)
+	parsePriority     = integer(0, LastPriority, priorityForm)
+	parseWeight       = integer(1, 10_000, weightForm)
+)
+
+// integer reads an integer of a range.
+func integer(least, most int64, form string) func(string) (int, error) {
+	return func(s string) (int, error) {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil || n < least || n > most {
+			return 0, complain(form, "%s is out of range", s)
+		}
+		return int(n), nil
+	}
+}
+
+// parseControl refuses what no unix socket can be bound to. An abstract one
+// ("@name") has no permissions and would be open to everybody.
+func parseControl(s string) (string, error) {
+	if s == "" || s[0] == '@' || len(s) > 107 || strings.ContainsRune(s, 0) {
+		return "", complain(controlForm, "%q cannot be a socket's path", s)
+	}
+	return s, nil
+}
+
+func parsePath(s string) (string, error) {
+	if s == "" || strings.ContainsRune(s, 0) {
+		return "", complain(pathForm, "%q cannot be a path", s)
+	}
+	return s, nil
+}
