@@ -3,10 +3,11 @@ package policy
 import (
 	"fmt"
 	"maps"
+
 	"shaper/unit"
 )
 
-// messages checks what a listener says about how its messages are framed.
+// messages checks the keys of a listener that depend on the protocol of its messages.
 func (c *checker) messages(key string, l *Listener) {
 	if !c.sound(key + ".protocol") {
 		return
@@ -24,17 +25,17 @@ func (c *checker) messages(key string, l *Listener) {
 	}
 }
 
-// messageRule checks a rule that looks at messages.
+// messageRule checks the keys of a rule that look at messages.
 func (c *checker) messageRule(key string, r *Rule) {
 	switch {
 	case r.looksAtHTTP() && r.looksAtSMPP():
-		c.wrong(key, "no message has both what HTTP and what SMPP has", "path, method and host, or system_id and source_addr")
+		c.wrong(key, "no message belongs to both HTTP and SMPP", "path, method and host, or system_id and source_addr")
 	case r.looksAtMessages() && r.ReturnClass != "":
-		c.wrong(key+".return_class", "a rule that looks at messages is about what goes to the upstream", "leave it out; the listener has one")
+		c.wrong(key+".return_class", "a rule that looks at messages applies to messages for the upstream", "leave it out; the listener has one")
 	}
 }
 
-// feedback checks that answers are looked at where a class says what to make of them.
+// feedback checks that a class with keys about answers counts messages.
 func (c *checker) feedback(key string, class *Class) {
 	if class.Rate.Kind() == unit.Messages {
 		if o := class.OnThrottle; o.Pause > o.Max && c.sound(key+".on_throttle") {
@@ -49,7 +50,8 @@ func (c *checker) feedback(key string, class *Class) {
 	}
 }
 
-// answers checks that what a class makes of answers is about messages that have some.
+// answers checks that a class with keys about answers limits messages that have answers. It
+// gets the protocols that the class and the classes below it carry.
 func (c *checker) answers(class *Class, carried map[Protocol]bool) {
 	key := join("class", class.Name)
 	for _, p := range []Protocol{ISO8583, Lines} {
@@ -61,19 +63,20 @@ func (c *checker) answers(class *Class, carried map[Protocol]bool) {
 	}
 }
 
+// needsAnswers reports a mistake at key if wrong is set.
 func (c *checker) needsAnswers(key string, wrong bool, problem string) {
 	if wrong && c.sound(key) {
 		c.wrong(key, problem, "leave it out; smpp and http have it")
 	}
 }
 
-// readsAnswers reports whether the class makes anything of answers.
+// readsAnswers reports whether the class has keys about answers.
 func (c *Class) readsAnswers() bool {
 	return c.InFlight > 0 || c.OnThrottle != (OnThrottle{}) || c.Adapt
 }
 
-// carriedBeneath returns, by class that reads answers, the protocols of what it limits
-// with all beneath it.
+// carriedBelow returns, for each class that reads answers, the protocols that it and the
+// classes below it carry.
 func (c *checker) carriedBelow() map[string]map[Protocol]bool {
 	all := map[string]map[Protocol]bool{}
 	for i := range c.p.Classes {
@@ -90,8 +93,8 @@ func (c *checker) carriedBelow() map[string]map[Protocol]bool {
 	return all
 }
 
-// queue checks that one connection can hold the queue of a class that messages wait in.
-// One of http has a single message that waits, so there it is never one that fills a queue.
+// queue checks that one connection can hold the messages that fill the queue of a class. On a
+// connection of http at most one message waits, so there the queue does not matter.
 func (c *checker) queue(class *Class) {
 	key := join("class", class.Name) + ".queue"
 	if !c.sound(key) || class.Rate.Kind() == unit.Connections {

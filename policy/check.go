@@ -8,8 +8,8 @@ import (
 	"shaper/unit"
 )
 
-// check reports what cannot work, and leaves out what would only follow from
-// a mistake that is reported already. It returns what it knows, for warn.
+// check reports what cannot work. It does not report what only follows from another
+// mistake. It returns the checker for warnAll.
 func check(r *report, p *Policy) *checker {
 	c := &checker{r, p, map[string]*Class{}, map[string]*Listener{}, map[string]map[Protocol]bool{}, map[string]int{}}
 	for i := range p.Classes {
@@ -43,7 +43,7 @@ func check(r *report, p *Policy) *checker {
 	return c
 }
 
-// class checks what a class says about itself.
+// class checks the keys of a class on their own, and against those of its parents.
 func (c *checker) class(class *Class) {
 	key := join("class", class.Name)
 	if !c.sound(key + ".rate") {
@@ -64,6 +64,7 @@ func (c *checker) class(class *Class) {
 	pathChecker{c}.amongSiblings(class)
 }
 
+// burst checks that the algorithm has a burst, in the unit of the rate.
 func (c *checker) burst(key string, class *Class) {
 	kind := class.Rate.Kind()
 	switch {
@@ -76,7 +77,8 @@ func (c *checker) burst(key string, class *Class) {
 	}
 }
 
-// misfit says why a queue cannot hold what a rate of that kind lets wait.
+// queueMisfit says why a queue cannot hold the items that wait for a rate of that kind. It
+// returns "" if it can.
 func queueMisfit(q Queue, rate unit.Kind) (problem, allowed string) {
 	switch of := q.Items.Kind; {
 	case rate == unit.Connections && q.Items.N == 0:
@@ -92,15 +94,14 @@ func queueMisfit(q Queue, rate unit.Kind) (problem, allowed string) {
 	}
 }
 
-// halfClose checks that a listener whose sessions have no directions to end says nothing
-// of it.
+// halfClose checks that a listener for datagrams has no half_close_timeout.
 func (c *checker) halfClose(key string, l *Listener) {
 	if at := key + ".half_close_timeout"; l.Protocol == UDP && c.given(at) && c.sound(at, key+".protocol") {
-		c.wrong(at, "the listener is for udp, and datagrams do not say that they end", "leave it out; idle_timeout ends the session")
+		c.wrong(at, "the listener is for udp, and datagrams have no end", "leave it out; idle_timeout ends the session")
 	}
 }
 
-// listener checks what a listener refers to.
+// listener checks the keys of a listener, and the classes that it names.
 func (c *checker) listener(l *Listener) {
 	key := join("listener", l.Name)
 	c.messages(key, l)
@@ -127,8 +128,8 @@ func (c *checker) listener(l *Listener) {
 	}
 }
 
-// rule checks what a rule refers to, and its class for each listener that the
-// rule can match.
+// rule checks the listeners and classes that a rule names, and its classes for each listener
+// that it can match.
 func (c *checker) rule(i int, rule *Rule) {
 	key := ruleKey(i)
 	for j, name := range rule.Listener {
@@ -158,8 +159,7 @@ func (c *checker) rule(i int, rule *Rule) {
 	}
 }
 
-// overflow checks that an overflow which is set can be done to all that the
-// class limits.
+// overflow checks that the overflow of a class can be used for all that the class limits.
 func (c *checker) overflow(class *Class) {
 	key := join("class", class.Name) + ".overflow"
 	if class.Overflow == "" || !c.sound(key) {
@@ -170,9 +170,9 @@ func (c *checker) overflow(class *Class) {
 	problem, allowed := "", ""
 	switch {
 	case udp && class.Overflow != Drop:
-		problem, allowed = "cannot be done to the datagrams of a udp listener", `"drop"`
+		problem, allowed = "cannot be used for the datagrams of a udp listener", `"drop"`
 	case tcp && class.Overflow == Drop:
-		problem, allowed = "would tear holes into the stream of a tcp listener", `"wait" or "refuse"`
+		problem, allowed = "would tear holes in the stream of a tcp listener", `"wait" or "refuse"`
 	default:
 		return
 	}
@@ -182,14 +182,14 @@ func (c *checker) overflow(class *Class) {
 	c.wrong(key, fmt.Sprintf("%q %s", class.Overflow, problem), allowed)
 }
 
-// keys checks that a bound of buckets is one of something.
+// keys checks that max_keys stands only beside per.
 func (c *checker) keys(key string, class *Class) {
 	if at := key + ".max_keys"; class.Per == (Per{}) && c.given(at) && c.sound(at, key+".per") {
 		c.wrong(at, "the class has one bucket for all", `add per = "source", for example, or leave it out`)
 	}
 }
 
-// tls checks what a listener says about TLS.
+// tls checks the keys tls and upstream_tls of a listener.
 func (c *checker) tls(l *Listener) {
 	key := join("listener", l.Name)
 	if l.Protocol == UDP && c.sound(key+".protocol") {
@@ -207,6 +207,7 @@ func (c *checker) tls(l *Listener) {
 	}
 }
 
+// upstreamTLS checks the key upstream_tls of a listener.
 func (c *checker) upstreamTLS(key string, l *Listener, u *ClientTLS) {
 	at := key + ".upstream_tls"
 	switch {
@@ -216,7 +217,7 @@ func (c *checker) upstreamTLS(key string, l *Listener, u *ClientTLS) {
 		c.wrong(at+".cert", "there is no key for it", "both cert and key, or neither")
 	}
 	if u.Insecure && u.CA != "" {
-		c.wrong(at+".insecure", "nothing is verified, and so ca means nothing", "ca, or insecure = true, and not both")
+		c.wrong(at+".insecure", "nothing is verified, so ca has no effect", "ca, or insecure = true, and not both")
 	}
 	for i, s := range l.Upstream {
 		if (s == Echo || s == Discard) && c.sound(key+".upstream") {
@@ -225,15 +226,15 @@ func (c *checker) upstreamTLS(key string, l *Listener, u *ClientTLS) {
 	}
 }
 
-// window checks that a window holds whole units: a part of one never leaves, so
-// that the limit would be another than was written.
+// window checks that the limit of a window is a whole number. A part of a unit never leaves,
+// so otherwise the limit in force would differ from the one in the file.
 func (c *checker) window(key string, class *Class) {
 	limit, limitKey := class.Limit(), key+".rate"
 	if limit != class.Rate {
 		limitKey = key + ".ceil"
 	}
 	window, kind := unit.Duration(class.WindowInForce()), limit.Kind()
-	_, ns := limit.Exact() // in lowest terms, so that only multiples of ns hold whole units
+	_, ns := limit.Exact() // in lowest terms, so only a multiple of ns has a whole limit
 	switch {
 	case !class.Algorithm.HasWindow():
 		if class.Window > 0 {
@@ -248,7 +249,7 @@ func (c *checker) window(key string, class *Class) {
 		c.wrong(limitKey, fmt.Sprintf("%q is not a whole number of %v in a window of %v", limit, kind, window),
 			fmt.Sprintf("add a window that is a multiple of %q", unit.Duration(ns)))
 	case limit.Below(class.Headroom).Units(time.Duration(window)) == 0:
-		c.wrong(key+".headroom", fmt.Sprintf("%q leaves no whole one of the %d %v in a window of %v",
+		c.wrong(key+".headroom", fmt.Sprintf("%q leaves less than one of the %d %v in a window of %v",
 			class.Headroom, limit.Units(time.Duration(window)), kind, window), "a smaller headroom, or a longer window")
 	}
 }

@@ -5,24 +5,24 @@ import (
 	"strings"
 )
 
-// A checker holds a policy against itself: names that are used exist, and
-// every limit can hold where it is used.
+// A checker checks that the names in a policy exist, and that every limit can hold where it
+// is used. One goroutine uses it, during Load or With.
 type checker struct {
 	*report
 	p         *Policy
-	classes   map[string]*Class
-	listeners map[string]*Listener
-	carries   map[string]map[Protocol]bool // by class: the protocols of what it limits
+	classes   map[string]*Class            // by name
+	listeners map[string]*Listener         // by name
+	carries   map[string]map[Protocol]bool // by class: the protocols of the items that it limits
 	depth     map[string]int               // by class; see depthOf
 }
 
-// given reports whether the file has the key.
+// given reports whether the file contains the key.
 func (c *checker) given(key string) bool {
 	_, ok := c.at[key]
 	return ok
 }
 
-// badUnder reports whether something is wrong with a section.
+// badUnder reports whether a key of the section has a mistake.
 func (c *checker) badUnder(section string) bool {
 	for key := range c.bad {
 		if strings.HasPrefix(key, section) {
@@ -32,7 +32,8 @@ func (c *checker) badUnder(section string) bool {
 	return false
 }
 
-// exists reports whether a class exists, and its absence as a mistake.
+// exists reports whether the class at key exists and the key has no mistake. If the class
+// does not exist, that is a mistake.
 func (c *checker) exists(key, name string) bool {
 	if !c.sound(key) || c.classes[name] != nil {
 		return c.sound(key)
@@ -45,10 +46,12 @@ func (c *checker) exists(key, name string) bool {
 	return false
 }
 
-// enoughHints is after how many mistakes no name is looked for any more that
-// may have been meant: each search compares all names.
+// maxHints is the number of mistakes after which hints no longer name a similar name,
+// since each search compares all names.
 const maxHints = 100
 
+// hintOf returns a hint for a name that does not exist. all says in the plural what it
+// names: "classes".
 func hintOf[T any](c *checker, name, all string, of []T, nameOf func(T) string) string {
 	if len(c.errs) >= maxHints {
 		return "one of the " + all + " of this file"
@@ -56,7 +59,8 @@ func hintOf[T any](c *checker, name, all string, of []T, nameOf func(T) string) 
 	return Hint(name, all, namesOf(of, nameOf))
 }
 
-// above returns the class above one of which the path is sound; nil for a root.
+// above returns the parent of a class. It returns nil if there is none, or its key parent
+// has a mistake.
 func (c *checker) above(class *Class) *Class {
 	if c.depth[class.Name] <= 1 {
 		return nil

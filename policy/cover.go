@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// coverBudget bounds how many pairs of rules are compared for the warning
-// below: well below a second for a policy of very many rules.
+// coverBudget is how many pairs of rules are compared, so that a policy with very many rules
+// takes far less than a second.
 const coverBudget = 1_000_000
 
-// warnRules reports rules that can never match. It compares pairs, so a rule
-// that several earlier ones cover only together is not found.
+// warnRules warns of rules that can never match. It compares pairs, so it does not find a rule
+// that only several earlier rules together cover.
 func warnRules(r *report, p *Policy, inKernel map[string]bool) {
 	if len(p.Rules) == 0 {
 		return
@@ -20,7 +20,7 @@ func warnRules(r *report, p *Policy, inKernel map[string]bool) {
 		rule := &p.Rules[i]
 		if c.firstListener(rule) == nil {
 			if inKernel[rule.Class] {
-				continue // it is for what passes a device
+				continue // it is for packets of a device
 			}
 			r.warn(ruleKey(i), "it can never match: no listener has this name, protocol and port together", "change it or remove it")
 			continue
@@ -31,14 +31,15 @@ func warnRules(r *report, p *Policy, inKernel map[string]bool) {
 	}
 }
 
-// coverage finds earlier rules that leave nothing to a later one.
+// coverage finds earlier rules that cover a later one: they match all that it matches.
 type coverage struct {
 	*Classifier
 	listeners []Listener
-	budget    int
+	budget    int // how many more pairs may be compared
 }
 
-// coveredBy returns the first rule that matches all that rule i matches.
+// coveredBy returns the first rule that covers rule i. A rule that covers i also covers the
+// first listener, port and source of i, so coveredBy looks only at the rules in their indexes.
 func (c *coverage) coveredBy(i int) (by int, found bool) {
 	by = i
 	search := func(candidates []int) {
@@ -54,7 +55,7 @@ func (c *coverage) coveredBy(i int) (by int, found bool) {
 	}
 	rule := c.rules[i].rule
 	searchIndex := func(x *portIndex) {
-		if search(x.others); len(rule.Port) > 0 { // who covers all ports covers the first
+		if search(x.others); len(rule.Port) > 0 {
 			search(x.byPort[rule.Port[0].First])
 		}
 	}
@@ -63,7 +64,6 @@ func (c *coverage) coveredBy(i int) (by int, found bool) {
 		searchIndex(&l.anySource)
 	}
 	if len(rule.Source) > 0 {
-		// Who covers all sources covers the first.
 		for n, _ := c.bySource.Get(rule.Source[0]); n != 0; n = c.nodes[n].wider {
 			search([]int{int(c.nodes[n].rule)})
 			searchIndex(&c.more[c.nodes[n].more])
@@ -72,8 +72,7 @@ func (c *coverage) coveredBy(i int) (by int, found bool) {
 	return by, by < i
 }
 
-// firstListener returns the first listener that a rule applies to: who covers all
-// of them covers that one. It is nil where there is none.
+// firstListener returns the first listener that a rule applies to, or nil.
 func (c *coverage) firstListener(rule *Rule) *listenerRules {
 	for k := range c.listeners {
 		if rule.appliesTo(&c.listeners[k]) {
@@ -83,7 +82,7 @@ func (c *coverage) firstListener(rule *Rule) *listenerRules {
 	return nil
 }
 
-// covers reports whether each key of rule j takes all that rule i's takes.
+// covers reports whether each key of rule j matches all that the key of rule i matches.
 func (c *coverage) covers(j, i int) bool {
 	earlier, later := c.rules[j].rule, c.rules[i].rule
 	return c.coversListeners(earlier, later) &&
@@ -93,6 +92,7 @@ func (c *coverage) covers(j, i int) bool {
 		c.coversSource(j, later)
 }
 
+// coversListeners reports whether the earlier rule applies to all listeners of the later one.
 func (c *coverage) coversListeners(earlier, later *Rule) bool {
 	if len(earlier.Listener) == 0 && len(earlier.Protocol) == 0 {
 		return true
@@ -102,6 +102,7 @@ func (c *coverage) coversListeners(earlier, later *Rule) bool {
 	})
 }
 
+// coversSource reports whether the sources of rule j hold all those of the later one.
 func (c *coverage) coversSource(j int, later *Rule) bool {
 	if len(c.rules[j].rule.Source) == 0 {
 		return true
@@ -118,11 +119,13 @@ func (c *coverage) coversSource(j int, later *Rule) bool {
 	return len(later.Source) > 0
 }
 
+// nodeHas reports whether a rule has the prefix of node n as a source.
 func (c *coverage) nodeHas(n int32, rule int) bool {
 	node := c.nodes[n]
 	return int(node.rule) == rule || c.more[node.more].has(rule, c.rules[rule].port)
 }
 
+// coversDestination reports whether the destinations of rule j hold all those of the later one.
 func (c *coverage) coversDestination(j int, later *Rule) bool {
 	if c.rules[j].destination == nil {
 		return true
@@ -135,8 +138,8 @@ func (c *coverage) coversDestination(j int, later *Rule) bool {
 	return len(later.Destination) > 0
 }
 
-// coversPorts reports whether the earlier ranges, empty meaning all, hold
-// every port of the later ones.
+// coversPorts reports whether the earlier ranges hold every port of the later ones. No ranges
+// mean all ports.
 func coversPorts(earlier, later []PortRange) bool {
 	if len(earlier) == 0 {
 		return true
@@ -147,7 +150,7 @@ func coversPorts(earlier, later []PortRange) bool {
 			if i < 0 {
 				return false
 			}
-			port = int(earlier[i].Last) // the rest of that range holds too
+			port = int(earlier[i].Last) // that range holds all ports up to here
 		}
 	}
 	return len(later) > 0

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// isTable reports whether a value is the table that it has to be.
+// isTable reports whether a value is a table. If it is not, that is a mistake.
 func isTable(r *report, key string, n *node, header string) bool {
 	if n.kind != aTable {
 		r.wrong(key, "it is "+string(n.kind), "a section "+header)
@@ -13,50 +13,50 @@ func isTable(r *report, key string, n *node, header string) bool {
 	return n.kind == aTable
 }
 
-// find returns the field of a key, or what is wrong with the key.
+// find returns the field of a key, or an error if it is not supported.
 func find[T any](fields []field[T], name string) (f field[T], err error) {
-	now, later := keyNames(fields)
-	if err := checkKey(name, now, later); err != nil {
+	supported, others := keyNames(fields)
+	if err := checkKey(name, supported, others); err != nil {
 		return f, err
 	}
 	i := slices.IndexFunc(fields, func(f field[T]) bool { return f.name == name })
 	return fields[i], nil
 }
 
-// known says what is wrong with a key that is not among those of now.
-func checkKey(name string, now, later []string) error {
+// checkKey returns an error if a key is not supported. It tells an unknown key from one that
+// only this version does not support.
+func checkKey(name string, supported, others []string) error {
 	switch {
-	case slices.Contains(now, name):
+	case slices.Contains(supported, name):
 		return nil
-	case slices.Contains(later, name):
-		return complain("supported here: "+strings.Join(now, ", "), "not supported in this version")
+	case slices.Contains(others, name):
+		return complain("supported here: "+strings.Join(supported, ", "), "not supported in this version")
 	}
-	return complain(Hint(name, "supported here", now), "unknown key")
+	return complain(Hint(name, "supported here", supported), "unknown key")
 }
 
-// names returns the names of the fields that this version honours, and of
-// those that it does not.
-func keyNames[T any](fields []field[T]) (now, later []string) {
+// keyNames returns the names of the fields that this version supports, and of the others.
+func keyNames[T any](fields []field[T]) (supported, others []string) {
 	for _, f := range fields {
 		if f.set != nil {
-			now = append(now, f.name)
+			supported = append(supported, f.name)
 		} else {
-			later = append(later, f.name)
+			others = append(others, f.name)
 		}
 	}
-	return now, later
+	return supported, others
 }
 
-// decode reads a table of the file over the defaults in into. Unless the whole
-// file is TOML, a missing key may be on a line that was not understood.
+// decode reads a table of the file into a value that holds the defaults. It reports a missing
+// key only if the whole file is TOML: else the key may be on a line that is not.
 func decode[T any](r *report, key string, table *node, into *T, fields []field[T], whole bool) {
 	r.at[key] = table.at
-	now, _ := keyNames(fields)
-	meant := map[string]bool{} // by a key that is misspelt
+	supported, _ := keyNames(fields)
+	meant := map[string]bool{} // keys that are probably misspelt, not missing
 	for _, e := range table.keys {
 		f, err := find(fields, e.name)
 		if err != nil {
-			meant[nearest(e.name, now)] = true
+			meant[nearest(e.name, supported)] = true
 			c := complaintOf(err)
 			r.wrongAt(e.at, join(key, e.name), c.problem, c.allowed)
 			continue
@@ -70,7 +70,7 @@ func decode[T any](r *report, key string, table *node, into *T, fields []field[T
 	}
 }
 
-// decode reads the value of one key, or each value of its list.
+// decode reads the value of one key, or each item of its list.
 func (f field[T]) decode(r *report, key string, n *node, into *T, whole bool) {
 	r.at[key] = n.at
 	if f.decodeTable != nil && n.kind == aTable {
@@ -92,7 +92,7 @@ func (f field[T]) decode(r *report, key string, n *node, into *T, whole bool) {
 	}
 }
 
-// read sets one value after a look at its type.
+// read checks the type of one value and sets it.
 func (f field[T]) read(v *node, into *T) error {
 	switch {
 	case v.kind == aString && f.takes&texts != 0, v.kind == anInt && f.takes&integers != 0,

@@ -7,17 +7,16 @@ import (
 	"strings"
 )
 
-// A field is one key of a section: how it is read and how it is printed.
-// Load, With, Diff and WriteTree all go through the same fields, so a key that
-// is added to the tables of schema.go is known everywhere.
+// A field is one key of a section: how it is read and printed. Load, With, Diff and WriteTree
+// use the same fields, so a key in the tables of schema.go is known to all of them.
 type field[T any] struct {
 	name     string
 	required bool
 	takes    takes
-	form     string                 // what is allowed, for a value of the wrong type
-	set      func(*T, string) error // reads one value, of a list each in turn; nil: not in this version
+	form     string                 // says what is allowed if the value has the wrong type
+	set      func(*T, string) error // reads one value or one item of a list; nil if this version does not support the key
 	get      func(*T) string        // prints the value as the file would have it
-	// decodeTable reads a value that is a table; nil: it is none.
+	// decodeTable reads a value that is a table; nil if it cannot be a table.
 	decodeTable func(r *report, key string, n *node, into *T, whole bool)
 }
 
@@ -31,7 +30,7 @@ const (
 	lists
 )
 
-// one is a field with a single value.
+// one returns a field with a single value.
 func one[T any, V comparable](name, form string, at func(*T) *V, parse func(string) (V, error)) field[T] {
 	return field[T]{
 		name: name, takes: texts, form: form,
@@ -40,10 +39,10 @@ func one[T any, V comparable](name, form string, at func(*T) *V, parse func(stri
 	}
 }
 
-// group is a field that is a table of fields, over the value that it has where it is
-// given without one of them.
+// group returns a field whose value is a table of fields. whole has the values of those
+// fields that the table leaves out.
 func group[T any, V comparable](name, form string, at func(*T) *V, whole V, fields []field[V]) field[T] {
-	f := one(name, form, at, func(string) (V, error) { return whole, complain(form, "it is no text") })
+	f := one(name, form, at, func(string) (V, error) { return whole, complain(form, "it is not text") })
 	f.takes = 0
 	f.decodeTable = func(r *report, key string, n *node, into *T, wholeFile bool) {
 		*at(into) = whole
@@ -52,13 +51,14 @@ func group[T any, V comparable](name, form string, at func(*T) *V, whole V, fiel
 	return f
 }
 
-// quantity is a field of package unit, whose errors say what is allowed.
+// quantity returns a field whose type is from package unit. The error of parse says what is
+// allowed.
 func quantity[T any, V comparable](name string, at func(*T) *V, parse func(string) (V, error)) field[T] {
 	_, err := parse("")
 	return one(name, complaintOf(err).allowed, at, parse)
 }
 
-// many is a field with one value or a list of them.
+// many returns a field with one value or a list of values.
 func many[T, V any](name, form string, at func(*T) *[]V, parse func(string) (V, error)) field[T] {
 	return field[T]{
 		name: name, takes: texts | lists, form: form,
@@ -74,17 +74,17 @@ func many[T, V any](name, form string, at func(*T) *[]V, parse func(string) (V, 
 	}
 }
 
-// later is a key of the file format that this version does not honour. It is
-// refused: a limit that is silently ignored is worse than none.
+// unsupported returns a field that this version does not support. The file may not contain
+// it, since a limit that is silently ignored is worse than none.
 func unsupported[T any](name string) field[T] { return field[T]{name: name} }
 
-// must marks a field as required.
+// require marks a field as required.
 func require[T any](f field[T]) field[T] {
 	f.required = true
 	return f
 }
 
-// orNone prints a word where the value is left out.
+// emptyAs makes a field print a word if the value is left out.
 func emptyAs[T any](word string, f field[T]) field[T] {
 	get, none := f.get, f.get(new(T))
 	f.get = func(t *T) string {
@@ -96,12 +96,13 @@ func emptyAs[T any](word string, f field[T]) field[T] {
 	return f
 }
 
-// alsoIntegers lets a field take integers beside what it takes.
+// alsoIntegers lets a field accept integers, too.
 func alsoIntegers[T any](f field[T]) field[T] {
 	f.takes |= integers
 	return f
 }
 
+// assign parses s into at. It does not change at if that fails.
 func assign[V any](at *V, s string, parse func(string) (V, error)) error {
 	v, err := parse(s)
 	if err != nil {
@@ -111,18 +112,18 @@ func assign[V any](at *V, s string, parse func(string) (V, error)) error {
 	return nil
 }
 
-// choice reads one of a few words. The words in later belong to the format,
-// but not to this version.
-func choice[V ~string](form string, now, later []V) func(string) (V, error) {
+// choice returns a parser for one of the words in supported. This version does not support
+// the words in reserved.
+func choice[V ~string](form string, supported, reserved []V) func(string) (V, error) {
 	return func(s string) (V, error) {
 		switch {
-		case slices.Contains(now, V(s)):
+		case slices.Contains(supported, V(s)):
 			return V(s), nil
-		case slices.Contains(later, V(s)):
+		case slices.Contains(reserved, V(s)):
 			return "", complain(form, "%q is not supported in this version", s)
 		}
-		names := make([]string, len(now))
-		for i, v := range now {
+		names := make([]string, len(supported))
+		for i, v := range supported {
 			names[i] = string(v)
 		}
 		if near := nearest(s, names); near != "" {
@@ -132,24 +133,24 @@ func choice[V ~string](form string, now, later []V) func(string) (V, error) {
 	}
 }
 
-// anything reads a text that is checked later, or not at all.
+// anyText reads any text. A check may look at it later.
 func anyText(s string) (string, error) { return s, nil }
 
-// yesNo is a field that is true or false.
+// yesNo returns a field that is true or false.
 func yesNo[T any](name string, at func(*T) *bool) field[T] {
 	f := one(name, boolForm, at, strconv.ParseBool)
 	f.takes = booleans
 	return f
 }
 
-// onlyIntegers lets a field take integers and nothing else.
+// onlyIntegers makes a field accept only integers.
 func onlyIntegers[T any](f field[T]) field[T] {
 	f.takes = integers
 	return f
 }
 
-// nested is a field with a table of its own; where it is left out, it is nil. One
-// that may be empty is also written as true, and then printed so.
+// nested returns a field whose value is a table, and nil if it is left out. If mayBeEmpty is
+// set, the file may have true for a table without keys.
 func nested[T, V any](name, form string, at func(*T) **V, fields []field[V], mayBeEmpty bool) field[T] {
 	f := field[T]{name: name, form: form,
 		get: func(t *T) string { return inline(*at(t), fields) },
@@ -170,8 +171,7 @@ func nested[T, V any](name, form string, at func(*T) **V, fields []field[V], may
 	return f
 }
 
-// inline prints a table as the file could have it, without its defaults; "" for
-// nil.
+// inline prints a table in one line, without default values. It returns "" for nil.
 func inline[V any](v *V, fields []field[V]) string {
 	if v == nil {
 		return ""

@@ -2,8 +2,9 @@ package policy
 
 import "net/netip"
 
-// Filters returns how many filters the rule comes to in the kernel: each value of each
-// key with each of the others. Beyond MaxFilters it is anything above that.
+// Filters returns how many filters the rule needs in the kernel: one for each combination of
+// the values of its keys. If it needs more than MaxFilters, Filters returns any number above
+// that.
 func (r *Rule) Filters() int {
 	n := 0
 	for _, four := range []bool{true, false} {
@@ -15,8 +16,8 @@ func (r *Rule) Filters() int {
 	return n
 }
 
-// ofFamily returns how many prefixes are of a family, that of IPv4 or of IPv6; 1, any
-// address, where there are none at all.
+// ofFamily returns how many prefixes belong to a family: IPv4 if four is set, else IPv6. It
+// returns 1, for any address, if there are no prefixes at all.
 func ofFamily(all []netip.Prefix, four bool) (n int) {
 	for _, p := range all {
 		if p.Addr().Is4() == four {
@@ -29,8 +30,8 @@ func ofFamily(all []netip.Prefix, four bool) (n int) {
 	return n
 }
 
-// IPProtocols returns the protocols by which packets are told apart; none where
-// each will do, those without ports too.
+// IPProtocols returns the protocols that the filters of the rule match. It returns none if
+// they match packets of any protocol, also of those without ports.
 func (r *Rule) IPProtocols() []Protocol {
 	if len(r.Protocol) == 0 && len(r.Port)+len(r.SourcePort) > 0 {
 		return []Protocol{TCP, UDP}
@@ -38,11 +39,11 @@ func (r *Rule) IPProtocols() []Protocol {
 	return r.Protocol
 }
 
-// PortMask is the ports of which the bits in Mask are those of Port.
+// PortMask stands for all ports that equal Port in the bits of Mask.
 type PortMask struct{ Port, Mask uint16 }
 
-// Masks returns the range as masks, in ascending order: the fewest that hold each
-// of its ports and no other.
+// Masks returns the fewest masks that together stand for exactly the ports of the range, in
+// ascending order.
 func (r PortRange) Masks() (all []PortMask) {
 	for first, last := int(r.First), int(r.Last); first <= last; {
 		size := 1
@@ -55,6 +56,7 @@ func (r PortRange) Masks() (all []PortMask) {
 	return all
 }
 
+// masks returns the masks of all ranges.
 func masks(ranges []PortRange) (all []PortMask) {
 	for _, r := range ranges {
 		all = append(all, r.Masks()...)

@@ -2,18 +2,18 @@ package policy
 
 import "slices"
 
-// A portIndex holds rules by the port that they ask for, so that one of very many
-// is found at once. All its lists are ascending.
+// A portIndex holds rules by the ports that they match, so that one of very many is found
+// quickly. All its lists are ascending.
 type portIndex struct {
 	byPort map[uint16][]int
-	others []int // that are in none of those lists
+	others []int // rules that are not in byPort
 }
 
-// maxIndexed bounds the ports for which a rule is found by port: it takes an entry
-// for each. A rule with more of them is among the others.
+// maxIndexed is how many ports a rule in byPort may have, since it takes an entry for each. A
+// rule with more ports is among the others.
 const maxIndexed = 64
 
-// add adds a rule, which may be the one that was added last.
+// add adds a rule. Rules are added in ascending order, and one may be added twice.
 func (x *portIndex) add(rule int, ports []PortRange) {
 	if !indexed(ports) {
 		x.others = appendRule(x.others, rule)
@@ -29,7 +29,7 @@ func (x *portIndex) add(rule int, ports []PortRange) {
 	}
 }
 
-// indexed reports whether a rule with such ports is found by port.
+// indexed reports whether a rule with these ports is in byPort.
 func indexed(ports []PortRange) bool {
 	n := 0
 	for _, r := range ports {
@@ -38,8 +38,8 @@ func indexed(ports []PortRange) bool {
 	return 0 < n && n <= maxIndexed
 }
 
-// appendRule appends a rule unless it is the last one already, as where it names a
-// prefix or a port twice.
+// appendRule appends a rule unless it is already the last one. It is if it has a prefix or a
+// port twice.
 func appendRule(rules []int, rule int) []int {
 	if n := len(rules); n > 0 && rules[n-1] == rule {
 		return rules
@@ -47,7 +47,7 @@ func appendRule(rules []int, rule int) []int {
 	return append(rules, rule)
 }
 
-// has reports whether a rule with such ports is there.
+// has reports whether the index contains a rule, which has these ports.
 func (x *portIndex) has(rule int, ports []PortRange) bool {
 	rules := x.others
 	if indexed(ports) {

@@ -2,26 +2,27 @@ package policy
 
 import (
 	"fmt"
-	"shaper/unit"
 	"slices"
 	"time"
+
+	"shaper/unit"
 )
 
-// A kernelChecker checks what the kernel is to shape: sections [tc.DEVICE], their classes
-// and rules.
+// A kernelChecker checks the sections [tc.DEVICE], and the classes and rules that they bring
+// into the kernel.
 type kernelChecker struct{ *checker }
 
-// kernel checks the sections [tc.DEVICE].
+// kernel checks all sections [tc.DEVICE].
 func (c kernelChecker) kernel() {
 	for i := range c.p.TC {
 		c.tc(&c.p.TC[i])
 	}
 	if n := len(c.inKernel()); n > maxKernelClasses {
-		c.wrong("tc", fmt.Sprintf("%d classes are to be put into the kernel, which has numbers for %d", n, maxKernelClasses), "smaller trees")
+		c.wrong("tc", fmt.Sprintf("%d classes are for the kernel, which has numbers for %d", n, maxKernelClasses), "smaller trees")
 	}
 }
 
-// tc checks that the kernel can do what a section asks of it.
+// tc checks that the kernel can do what one section asks of it.
 func (c kernelChecker) tc(t *TC) {
 	key := join("tc", t.Device)
 	sound := c.sound(key+".class") && c.exists(key+".class", t.Class)
@@ -47,13 +48,13 @@ func (c kernelChecker) tc(t *TC) {
 	}
 	for _, root := range t.roots() {
 		if n := c.filters(root); n > MaxFilters {
-			c.wrong(key, fmt.Sprintf("the rules up to the last for class %q or one beneath it come to more than %d filters in the kernel", root, MaxFilters), "fewer rules, or fewer addresses or ports in them")
+			c.wrong(key, fmt.Sprintf("the rules up to the last one for class %q or for a class below it need more than %d filters in the kernel", root, MaxFilters), "fewer rules, or fewer addresses or ports in them")
 		}
 	}
 }
 
-// filters returns how many filters the rules come to for the tree under a class: those
-// behind the last rule that leads there make no difference, and a lone class needs none.
+// filters returns how many filters the tree of a root class needs. Rules after the last one
+// that leads to the tree need none, and neither does a tree of one class.
 func (c kernelChecker) filters(root string) int {
 	tree := c.treeOf(root)
 	if len(tree) < 2 {
@@ -66,7 +67,7 @@ func (c kernelChecker) filters(root string) int {
 	n, all := 0, 0
 	for i := range c.p.Rules {
 		r := &c.p.Rules[i]
-		if f := r.Filters(); len(r.Listener) == 0 && f <= MaxFilters { // else that is reported of the rule
+		if f := r.Filters(); len(r.Listener) == 0 && f <= MaxFilters { // other rules have a mistake of their own
 			all += f
 		}
 		if in[r.Class] {
@@ -76,25 +77,25 @@ func (c kernelChecker) filters(root string) int {
 	return n
 }
 
-// Bounds of what the kernel's qdiscs can be told.
+// The bounds of what the kernel's qdiscs can do.
 const (
-	// twoFrames is the least that a bucket holds: what it has no room for would be
-	// dropped, and at its edge two frames of Ethernet meet.
+	// twoFrames is the least depth of a bucket, in bytes: two frames of Ethernet. A qdisc
+	// drops what its bucket has no room for.
 	twoFrames = 2 * 1514
-	// longestBurst is what 32 bits hold of the kernel's clock of 64 ns.
+	// longestBurst is the time that fits in 32 bits, in the kernel's ticks of 64 ns.
 	longestBurst = 274 * time.Second
-	// MaxFilters bounds the filters that the rules of one device come to.
+	// MaxFilters is how many filters the rules of one device may need.
 	MaxFilters = 65536
 )
 
-// kernelClass checks that the kernel can do what a class says. Where it is proxied
-// too, some of it may be for the proxy.
+// kernelClass checks that the kernel can do what a class says. If listeners also use the
+// class, keys that only the proxy can obey are valid.
 func (c kernelChecker) kernelClass(t *TC, class *Class, proxied bool) {
 	key := join("class", class.Name)
 	if !c.sound(key+".rate", key+".ceil", key+".algorithm", key+".burst", key+".headroom") {
 		return
 	}
-	no := func(name, reason, instead string) {
+	refuse := func(name, reason, instead string) {
 		at := key + "." + name
 		if c.sound(at) {
 			c.wrong(at, fmt.Sprintf("class %q cannot be put into the kernel by [tc.%s]: %s", class.Name, t.Device, reason), instead)
@@ -103,33 +104,32 @@ func (c kernelChecker) kernelClass(t *TC, class *Class, proxied bool) {
 	limit := class.Limit().Below(class.Headroom)
 	switch {
 	case class.Rate.Kind() != unit.Bytes:
-		no("rate", fmt.Sprintf("it counts %v, and qdiscs count bytes", class.Rate.Kind()), "a rate in bytes, or a parent that is in no [tc.DEVICE]")
+		refuse("rate", fmt.Sprintf("it counts %v, and qdiscs count bytes", class.Rate.Kind()), "a rate in bytes, or a parent that is in no [tc.DEVICE]")
 		return
 	case class.Algorithm.HasWindow():
-		no("algorithm", "no qdisc counts in windows", `"leaky", "token" or "gcra"`)
-	case limit.Units(time.Second)*int64(longestBurst/time.Second) < twoFrames: // they have whole bytes per second
-		no("rate", fmt.Sprintf("at %q two frames take longer than the %v that qdiscs reckon with", limit, longestBurst), `at least "96bit"; what is to be blocked is a firewall's`)
+		refuse("algorithm", "no qdisc counts in windows", `"leaky", "token" or "gcra"`)
+	case limit.Units(time.Second)*int64(longestBurst/time.Second) < twoFrames: // qdiscs have whole bytes per second
+		refuse("rate", fmt.Sprintf("at %q two frames take longer than the %v that qdiscs can represent", limit, longestBurst), `at least "96bit"; use a firewall to block everything`)
 	case !class.Burst.IsZero() && class.Burst.N < twoFrames:
-		no("burst", fmt.Sprintf("%q is less than two frames, %d bytes, and what a bucket has no room for is dropped", class.Burst, twoFrames), `at least "3028B"`)
+		refuse("burst", fmt.Sprintf("%q is less than two frames, %d bytes, and what a bucket has no room for is dropped", class.Burst, twoFrames), `at least "3028B"`)
 	case !class.Burst.IsZero() && limit.Time(class.Burst.N) > longestBurst:
-		no("burst", fmt.Sprintf("%q lasts longer than the %v that qdiscs reckon with", class.Burst, longestBurst), "a smaller burst, or a higher rate")
+		refuse("burst", fmt.Sprintf("%q lasts longer than the %v that qdiscs can represent", class.Burst, longestBurst), "a smaller burst, or a higher rate")
 	}
 	if class.Per != (Per{}) {
-		no("per", "a qdisc is one bucket for all", "leave it out, or another class for the device")
+		refuse("per", "a qdisc is one bucket for all", "leave it out, or another class for the device")
 	}
 	if class.Shadow {
-		no("shadow", "a qdisc does what it computes", "leave it out, or another class for the device")
+		refuse("shadow", "a qdisc does what it computes", "leave it out, or another class for the device")
 	}
 	if (class.Overflow == Wait || class.Overflow == Refuse) && !proxied {
-		no("overflow", "it drops what finds no room", `"drop", or leave it out`)
+		refuse("overflow", "it drops items that find no room", `"drop", or leave it out`)
 	}
 	if class.MaxConnections > 0 && !proxied {
-		no("max_connections", "it knows no connections", "leave it out, or have a listener use the class")
+		refuse("max_connections", "it knows no connections", "leave it out, or name the class in a listener")
 	}
 }
 
-// proxied returns the names of the classes that listeners lead to, and of those
-// above them.
+// proxied returns the names of the classes that listeners use, and of the classes above them.
 func (c kernelChecker) proxied() map[string]bool {
 	names := map[string]bool{}
 	for name, carried := range c.carries {
@@ -140,19 +140,19 @@ func (c kernelChecker) proxied() map[string]bool {
 	return names
 }
 
-// kernelRule checks that filters can tell what a rule is about.
+// kernelRule checks that filters can do what a rule says.
 func (c kernelChecker) kernelRule(t *TC, i int) {
 	rule, key := &c.p.Rules[i], ruleKey(i)
 	if len(rule.Listener) > 0 && !t.Mark && c.sound(key+".listener") {
-		c.wrong(key+".listener", fmt.Sprintf("class %q is put into the kernel by [tc.%s], which knows neither listeners nor the source before the proxy", rule.Class, t.Device),
+		c.wrong(key+".listener", fmt.Sprintf("class %q is put into the kernel by [tc.%s], which knows neither the listener nor the client of the proxy", rule.Class, t.Device),
 			fmt.Sprintf("add mark = true to [tc.%s], or match by source and port of the packets", t.Device))
 	}
 	if rule.Filters() > MaxFilters {
-		c.wrong(key, fmt.Sprintf("it comes to more than %d filters in the kernel, each address with each port", MaxFilters), "fewer addresses or ports, or several rules")
+		c.wrong(key, fmt.Sprintf("it needs more than %d filters in the kernel, one for each address with each port", MaxFilters), "fewer addresses or ports, or several rules")
 	}
 }
 
-// inKernel returns the names of the classes that devices are shaped with.
+// inKernel returns the names of the classes that shape devices.
 func (c kernelChecker) inKernel() map[string]bool {
 	in := map[string]bool{}
 	for _, t := range c.p.TC {
@@ -165,8 +165,8 @@ func (c kernelChecker) inKernel() map[string]bool {
 	return in
 }
 
-// treeOf is Tree where a class may be missing, or under itself: that is reported
-// already.
+// treeOf is Policy.Tree, but returns nil if the class is missing or below itself. Both are
+// reported elsewhere.
 func (c kernelChecker) treeOf(root string) []Class {
 	if class := c.classes[root]; class == nil || c.depth[root] < 1 {
 		return nil
@@ -174,7 +174,7 @@ func (c kernelChecker) treeOf(root string) []Class {
 	return c.p.Tree(root)
 }
 
-// warnKernel reports what only the proxy heeds.
+// warnKernel warns of what only the proxy obeys.
 func (c kernelChecker) warnKernel() {
 	in, parents := c.inKernel(), map[string]bool{}
 	for _, class := range c.p.Classes {
@@ -186,7 +186,7 @@ func (c kernelChecker) warnKernel() {
 			continue
 		}
 		if class.Priority != defaults.Priority || class.Weight != defaults.Weight {
-			c.warn(join("class", class.Name), "in the kernel its priority and weight mean nothing: HTB has those of classes without children only", "give them to the classes beneath it")
+			c.warn(join("class", class.Name), "the kernel ignores its priority and weight: HTB uses only those of classes without children", "give them to the classes below it")
 		}
 	}
 	marked := slices.ContainsFunc(c.p.TC, func(t TC) bool { return t.Mark })
@@ -196,8 +196,8 @@ func (c kernelChecker) warnKernel() {
 			continue
 		}
 		if j := slices.IndexFunc(c.p.Listeners, func(l Listener) bool { return rule.appliesTo(&l) }); j >= 0 {
-			c.warn(ruleKey(i), fmt.Sprintf("of what comes through listener %q the kernel sees the source behind the proxy, which is this machine", c.p.Listeners[j].Name),
-				"add mark = true to the section [tc.DEVICE], and the class is known there")
+			c.warn(ruleKey(i), fmt.Sprintf("the kernel sees this machine as the source of what listener %q forwards", c.p.Listeners[j].Name),
+				"add mark = true to the section [tc.DEVICE], so that the kernel knows the class")
 		}
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// ruleKey names a rule as people count them.
+// ruleKey returns the key of rule i, which people count from 1.
 func ruleKey(i int) string { return fmt.Sprintf("rule[%d]", i+1) }
 
-// join appends a part to a dotted key, in quotes if it needs them.
+// join appends a part to a dotted key, in quotes if TOML needs them.
 func join(key, part string) string {
 	if !isName(part) {
 		part = strconv.Quote(part)
@@ -20,8 +20,8 @@ func join(key, part string) string {
 	return key + "." + part
 }
 
-// isName reports whether s is a bare key of TOML. The names of classes and
-// listeners are bare keys too, and so fit into a label, a path and a shell.
+// isName reports whether s is a bare key of TOML. The names of classes and listeners are bare
+// keys, so they need no quotes in a label, a path or a shell.
 func isName(s string) bool {
 	for _, c := range []byte(s) {
 		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
@@ -32,20 +32,20 @@ func isName(s string) bool {
 	return s != ""
 }
 
-// item names the value i of the list at key, for its position.
+// item returns the key of item i of the list at key. Only positions have such keys.
 func item(key string, i int) string { return fmt.Sprint(key, itemMark, i) }
 
-// itemMark stands between a key and the number of a value in its list. No key
-// has it: in one that is quoted it would be escaped.
+// itemMark separates a key from the index of an item in its list. No key contains it: in a
+// quoted key it would be escaped.
 const itemMark = "\x00"
 
-// plainKey returns the key without the number of the value in a list.
+// plainKey returns a key without the index of an item.
 func plainKey(key string) string {
 	key, _, _ = strings.Cut(key, itemMark)
 	return key
 }
 
-// plainName returns a name, or what stands for one where it cannot be one.
+// plainName returns name if it is a valid name, or else "NAME".
 func plainName(name string) string {
 	if isName(name) && len(name) <= 64 {
 		return name

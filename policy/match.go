@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Match reports whether a text is one that the pattern stands for.
+// Match reports whether the pattern matches a text. It does not allocate.
 func (p Pattern) Match(text []byte) bool {
 	s := string(p)
 	before, behind := strings.HasPrefix(s, "*"), strings.HasSuffix(s, "*")
@@ -21,31 +21,32 @@ func (p Pattern) Match(text []byte) bool {
 	return string(text) == s
 }
 
-// Message is what rules see of one.
+// Message is what rules can look at in a message.
 type Message struct {
-	Path, Method, Host   []byte // of HTTP
-	SystemID, SourceAddr []byte // of SMPP
+	Path, Method, Host   []byte // only HTTP
+	SystemID, SourceAddr []byte // only SMPP
 }
 
-// A MessageRule is a rule that looks at messages, as a connection has it.
+// A MessageRule is a rule that looks at messages and that matches a connection with its
+// other keys.
 type MessageRule struct {
 	Class  string
-	Number int // of the rule, from 1
+	Number int // number of the rule, from 1
 	rule   *Rule
 }
 
-// Match reports whether a message is one of the rule's. It does not allocate.
+// Match reports whether the rule matches a message. It does not allocate.
 func (m *MessageRule) Match(msg *Message) bool {
 	r := m.rule
 	return anyMatch(r.Path, msg.Path, false) && anyMatch(r.Method, msg.Method, false) && anyMatch(r.Host, msg.Host, true) &&
 		anyMatch(r.SystemID, msg.SystemID, false) && anyMatch(r.SourceAddr, msg.SourceAddr, false)
 }
 
-// MessageRules are the rules about messages that a connection has, in file order.
+// MessageRules are the rules that can decide for messages of a connection, in file order.
 type MessageRules []MessageRule
 
-// First returns the index of the rule that decides for a message; -1 says that none
-// does, and that the message is of the connection's class. It does not allocate.
+// First returns the index of the rule that decides for a message. It returns -1 if none does,
+// so that the message belongs to the class of the connection. It does not allocate.
 func (all MessageRules) First(msg *Message) int {
 	for i := range all {
 		if all[i].Match(msg) {
@@ -55,13 +56,13 @@ func (all MessageRules) First(msg *Message) int {
 	return -1
 }
 
-// anyMatch reports whether one of the patterns of a key matches; a key without any
-// takes everything.
+// anyMatch reports whether one of the patterns of a key matches a text, or the key has none.
+// If folded is set, case does not matter.
 func anyMatch(patterns []Pattern, text []byte, folded bool) bool {
 	if len(patterns) == 0 {
 		return true
 	}
-	var lower [256]byte // a name of the DNS is shorter
+	var lower [256]byte // names in the DNS are shorter
 	if folded {
 		text = toLower(lower[:0], text)
 	}
@@ -73,8 +74,8 @@ func anyMatch(patterns []Pattern, text []byte, folded bool) bool {
 	return false
 }
 
-// toLower appends text in small letters of ASCII; what is longer than dst has room
-// for is cut.
+// toLower appends text to dst with ASCII letters in lower case. It cuts the text if dst has
+// no more capacity.
 func toLower(dst, text []byte) []byte {
 	for _, c := range text[:min(len(text), cap(dst))] {
 		if 'A' <= c && c <= 'Z' {

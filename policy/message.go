@@ -8,7 +8,7 @@ import (
 	"shaper/unit"
 )
 
-// LengthPrefix is how the length before a message of ISO 8583 is written.
+// LengthPrefix is the form of the length before a message of ISO 8583.
 type LengthPrefix string
 
 // The length prefixes.
@@ -16,21 +16,21 @@ const (
 	Binary2 LengthPrefix = "binary2" // two bytes, big-endian
 	ASCII4  LengthPrefix = "ascii4"  // four ASCII digits
 	BCD2    LengthPrefix = "bcd2"    // four digits in two bytes
-	VML     LengthPrefix = "vml"     // Visa's: two bytes, big-endian, and two that are reserved
+	VML     LengthPrefix = "vml"     // two bytes, big-endian, and two reserved bytes, as at Visa
 )
 
-// OnThrottle is for how long a class pauses when its provider says "too fast", and
-// not how long that holds.
+// OnThrottle is how long a class pauses if its provider says "too fast", but not for how
+// long.
 type OnThrottle struct {
-	Pause unit.Duration `json:"pause"` // at first; it doubles each time until something succeeds
-	Max   unit.Duration `json:"max"`   // at most, also where the provider says more
+	Pause unit.Duration `json:"pause"` // the first pause; it doubles each time until a message succeeds
+	Max   unit.Duration `json:"max"`   // the longest pause, also if the provider asks for more
 }
 
-// DefaultOnThrottle is a second, which is what most providers count in, and at most a
-// minute, for which some block.
+// DefaultOnThrottle is a pause of a second, because most providers count per second, and of
+// at most a minute, because some providers block for so long.
 var DefaultOnThrottle = OnThrottle{Pause: unit.Duration(time.Second), Max: unit.Duration(time.Minute)}
 
-// String prints it as a policy file has it, and the zero OnThrottle as "".
+// String prints the table as in a policy file, and the zero OnThrottle as "".
 func (o OnThrottle) String() string {
 	if o == (OnThrottle{}) {
 		return ""
@@ -43,22 +43,22 @@ var onThrottleFields = []field[OnThrottle]{
 	quantity("max", func(o *OnThrottle) *unit.Duration { return &o.Max }, parseWait),
 }
 
-// Pattern is what a rule compares a text of a message with: a text, before or
-// behind which a "*" stands for any other. Hosts are compared without regard to case,
-// everything else as it was sent.
+// Pattern is what a rule compares a text of a message with. A "*" at its beginning, at its
+// end, or at both, stands for any text. Only hosts are compared without regard to case.
 type Pattern string
 
-const patternForm = `a text, with a "*" as its first or last letter for whatever else is there, like "/v1/*"`
+const patternForm = `a text, where "*" as the first or last character stands for any text, like "/v1/*"`
 
+// parsePattern reads a pattern.
 func parsePattern(s string) (Pattern, error) {
 	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' }) {
-		return "", complain(patternForm, "%q is in no message", s)
+		return "", complain(patternForm, "%q cannot be in a message", s)
 	}
 	if middle := strings.TrimSuffix(strings.TrimPrefix(s, "*"), "*"); strings.Contains(middle, "*") {
-		return "", complain(patternForm, "%q has a \"*\" in its midst", s)
+		return "", complain(patternForm, "%q has a \"*\" in the middle", s)
 	}
 	return Pattern(s), nil
 }
 
-// parseHost is parsePattern of what is not compared by case.
+// parseHostPattern is parsePattern in lower case.
 func parseHostPattern(s string) (Pattern, error) { return parsePattern(strings.ToLower(s)) }

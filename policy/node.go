@@ -8,40 +8,42 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// A node is a value of the file with its position. go-toml's Unmarshal would
-// do without, but it stops at the first mistake, matches keys whatever their
-// case, takes an integer for a string, forgets where a value stood, and looks
-// for duplicates in a time that grows with the square of the keys.
+// A node is a value of the file with its position. The Unmarshal of go-toml needs no nodes,
+// but it stops at the first mistake, ignores the case of keys, accepts an integer for a
+// string, does not keep positions, and needs quadratic time to find duplicate keys.
 type node struct {
 	kind nodeKind
-	at   int    // offset in the file; of a table, its name in the header
-	text string // of a scalar: the string, or the number in decimal
-	path string // of a table: its dotted key
+	at   int // offset in the file; for a table, offset of its name in the header
+	from origin
 
-	items []*node // of a list
+	text string // only a scalar: the string, or the number in decimal
 
-	keys  []entry // of a table, in file order
+	items []*node // only a list
+
+	// Only a table.
+	path  string  // its dotted key
+	keys  []entry // in file order
 	index map[string]*node
-	from  origin
 }
 
-// origin is what made a node. TOML has it decide what else may add to it.
+// origin is how the file creates a node. It determines what else may add to the node.
 type origin uint8
 
 const (
-	mentioned origin = iota // [a.b] makes a, which may have its own header later
-	header                  // [a] and [[a]]
-	dotted                  // a.b = 1 makes a: only more of these add to it, and headers of tables in it
-	assigned                // a = ...: it is complete
+	mentioned origin = iota // [a.b] creates a, which may still get a header of its own
+	header                  // [a] and [[a]] create a
+	dotted                  // a.b = 1 creates a; only more such keys, and headers of tables in a, may add to it
+	assigned                // a = ... creates a; nothing may add to it
 )
 
+// An entry is a key of a table and its value.
 type entry struct {
 	name  string
 	at    int
 	value *node
 }
 
-// nodeKind is the type of a value, as an error names it.
+// nodeKind is the type of a value, as errors call it.
 type nodeKind string
 
 const (
@@ -54,13 +56,14 @@ const (
 	aTable  nodeKind = "a table"
 )
 
-// maxPath bounds the paths of tables; without it, a file of nested tables
-// would need memory by the square of its size.
+// maxPath is the length in bytes after which the path of a table no longer grows. Without it,
+// nested tables need memory in proportion to the square of the file's size.
 const maxPath = 256
 
 // get returns the value of a key, or nil.
 func (n *node) get(name string) *node { return n.index[name] }
 
+// put adds a key to a table and returns its value.
 func (n *node) put(k name, value *node) *node {
 	if n.index == nil {
 		n.index = map[string]*node{}
@@ -79,16 +82,16 @@ type name struct {
 	at   int
 }
 
-// A builder makes the tree of a file out of go-toml's expressions.
+// A builder makes nodes from the expressions of go-toml.
 type builder struct {
 	report  *report
 	data    []byte
-	base    int // offset of the part that the parser has
+	base    int // offset of the part of data that the parser reads
 	root    *node
-	section *node // what [the last header] opened
+	section *node // the table that the last header opened
 }
 
-// key returns the parts of a dotted key.
+// key returns the parts of a dotted key, with their offsets.
 func (b *builder) key(it unstable.Iterator) (names []name) {
 	for it.Next() {
 		n := it.Node()
@@ -97,7 +100,7 @@ func (b *builder) key(it unstable.Iterator) (names []name) {
 	return names
 }
 
-// openTable makes [a.b.c] the section that keys go to.
+// openTable makes [a.b.c] the table to which the next keys belong.
 func (b *builder) openTable(names []name) {
 	last := names[len(names)-1]
 	parent := b.descend(b.root, names[:len(names)-1], mentioned)
@@ -109,12 +112,12 @@ func (b *builder) openTable(names []name) {
 		b.duplicate(parent, last, names[0].at)
 		b.section = &node{kind: aTable}
 	default:
-		b.section.at = names[0].at // [a.b] came first and only mentioned it
+		b.section.at = names[0].at // [a.b] came before [a]
 	}
 	b.section.from = header
 }
 
-// openItem makes a new item of [[a.b.c]] the section that keys go to.
+// openItem adds an item to the list [[a.b.c]]. The next keys belong to it.
 func (b *builder) openItem(names []name) {
 	last := names[len(names)-1]
 	parent := b.descend(b.root, names[:len(names)-1], mentioned)
@@ -131,7 +134,8 @@ func (b *builder) openItem(names []name) {
 	list.items = append(list.items, b.section)
 }
 
-// keyValue puts `a.b = value` into a table.
+// keyValue adds `a.b = value` to a table. outer is the offset of the value of an inline table
+// that contains it.
 func (b *builder) keyValue(table *node, e *unstable.Node, outer int) {
 	names := b.key(e.Key())
 	last := names[len(names)-1]
@@ -143,8 +147,8 @@ func (b *builder) keyValue(table *node, e *unstable.Node, outer int) {
 	table.put(last, b.value(e.Value(), b.valueOffset(e, outer)))
 }
 
-// valueOffset returns where the value of a key begins. go-toml does not say so
-// of a list, hence the search behind the key.
+// valueOffset returns the offset of the value of a key. go-toml does not know it for a list,
+// so valueOffset looks after the key.
 func (b *builder) valueOffset(e *unstable.Node, outer int) int {
 	var last *unstable.Node
 	for it := e.Key(); it.Next(); {
@@ -159,8 +163,7 @@ func (b *builder) valueOffset(e *unstable.Node, outer int) int {
 	return len(b.data) - len(rest)
 }
 
-// value turns a value of go-toml into ours. outer is its offset where go-toml
-// does not know it.
+// value returns a value of go-toml as a node. outer is its offset if go-toml does not know it.
 func (b *builder) value(v *unstable.Node, outer int) *node {
 	n := &node{at: outer, text: string(v.Data), from: assigned}
 	if v.Raw.Length > 0 {
@@ -194,9 +197,8 @@ func (b *builder) value(v *unstable.Node, outer int) *node {
 	return n
 }
 
-// descend follows the names of a header, or with from dotted of a key, and
-// makes the tables that are missing. Of a list of tables it takes the last one,
-// as TOML does.
+// descend follows the names of a header, or of a key if from is dotted, and creates missing
+// tables. In a list of tables it takes the last one, as TOML says.
 func (b *builder) descend(table *node, names []name, from origin) *node {
 	for _, part := range names {
 		next := table.get(part.text)
@@ -215,7 +217,7 @@ func (b *builder) descend(table *node, names []name, from origin) *node {
 	return table
 }
 
-// duplicate reports that a table has the key already.
+// duplicate reports that a table already contains the key.
 func (b *builder) duplicate(table *node, key name, at int) {
 	line, _ := b.report.position(table.get(key.text).at)
 	b.report.wrongAt(at, join(table.path, key.text), fmt.Sprintf("it is defined already, on line %d", line),

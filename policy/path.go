@@ -8,27 +8,27 @@ import (
 	"shaper/unit"
 )
 
-// maxDepth is how many classes an item may be charged to, as in the kernel
-// (TC_HTB_MAXDEPTH in net/sched/sch_htb.c).
+// maxDepth is how many classes may charge an item, as in the kernel (TC_HTB_MAXDEPTH in
+// net/sched/sch_htb.c).
 const maxDepth = 8
 
 // A pathChecker checks the parents of classes, and what a class says about its siblings.
 type pathChecker struct{ *checker }
 
-// parents checks that the parents make trees, before anything follows them.
+// parents checks that the keys parent form trees. It comes before all that follows parents.
 func (c pathChecker) parents() {
 	for i := range c.p.Classes {
 		c.depthOf(&c.p.Classes[i])
 	}
 }
 
-// depthOf returns how many classes are on the path to the root, the class itself
-// with them; below 1 where there is no such path, which is reported once.
+// depthOf returns how many classes are on the path from a class to its root, both included. It
+// returns a number below 1 if there is no such path, and reports that once.
 func (c pathChecker) depthOf(class *Class) int {
 	if depth, known := c.depth[class.Name]; known {
 		return depth
 	}
-	c.depth[class.Name] = 0 // whoever comes back here meanwhile has gone in a circle
+	c.depth[class.Name] = 0 // a call that finds this value meanwhile has followed a circle
 	depth := 1
 	key := join("class", class.Name) + ".parent"
 	switch {
@@ -45,16 +45,17 @@ func (c pathChecker) depthOf(class *Class) int {
 	return depth
 }
 
-// beneath returns the depth of a class whose parent has one.
+// depthBelow returns the depth of a class whose parent has the depth above. It reports a
+// parent that cannot be one.
 func (c pathChecker) depthBelow(key string, class *Class, above int) int {
 	switch {
 	case above < 0:
 		return -1
 	case above == 0:
-		c.wrong(key, fmt.Sprintf("%q is itself under %q", class.Parent, class.Name), "parents that lead to a class without one")
+		c.wrong(key, fmt.Sprintf("%q is itself under %q", class.Parent, class.Name), "a chain of parents that ends at a class without one")
 		return -1
 	case c.classes[class.Parent].Per != (Per{}):
-		c.wrong(key, fmt.Sprintf("%q has a bucket per %v, and nothing can be under all of them", class.Parent, c.classes[class.Parent].Per),
+		c.wrong(key, fmt.Sprintf("%q has a bucket per %v, so it cannot be a parent", class.Parent, c.classes[class.Parent].Per),
 			fmt.Sprintf("a parent without per, or put %q under %q", class.Parent, class.Name))
 		return -1
 	case above == maxDepth:
@@ -65,7 +66,7 @@ func (c pathChecker) depthBelow(key string, class *Class, above int) int {
 	return above + 1
 }
 
-// competes checks what a class says about its place among its siblings.
+// amongSiblings checks the keys of a class about its parent and its siblings.
 func (c pathChecker) amongSiblings(class *Class) {
 	key := join("class", class.Name)
 	if c.depth[class.Name] == 1 {
@@ -75,7 +76,7 @@ func (c pathChecker) amongSiblings(class *Class) {
 	kind := class.Rate.Kind()
 	if p := c.above(class); p != nil && c.sound(join("class", p.Name)+".rate", key+".parent") {
 		if of := p.Rate.Kind(); of != kind && (of == unit.Connections || kind == unit.Connections) {
-			c.wrong(key+".parent", fmt.Sprintf("class %q counts %v, and its parent %q counts %v: nothing costs both", class.Name, kind, p.Name, of),
+			c.wrong(key+".parent", fmt.Sprintf("class %q counts %v, and its parent %q counts %v: no item counts as both", class.Name, kind, p.Name, of),
 				"a parent that counts "+allowedAbove(kind))
 		}
 	}
@@ -84,6 +85,7 @@ func (c pathChecker) amongSiblings(class *Class) {
 	}
 }
 
+// allowedAbove says what the parent of a class may count.
 func allowedAbove(kind unit.Kind) string {
 	if kind == unit.Connections {
 		return "connections too"
@@ -91,7 +93,7 @@ func allowedAbove(kind unit.Kind) string {
 	return "bytes or packets"
 }
 
-// alone refuses, of a class without a parent, what is about its siblings.
+// rootClass checks that a class without a parent has no keys about siblings.
 func (c pathChecker) rootClass(key string, class *Class) {
 	defaults := DefaultClass(class.Name)
 	for _, one := range []struct {
@@ -101,12 +103,13 @@ func (c pathChecker) rootClass(key string, class *Class) {
 		{"ceil", class.Ceil != defaults.Ceil}, {"priority", class.Priority != defaults.Priority}, {"weight", class.Weight != defaults.Weight},
 	} {
 		if at := key + "." + one.name; (one.set || c.given(at)) && c.sound(at) {
-			c.wrong(at, "the class has no parent, so that it has nobody to share with", "name a parent, or leave it out")
+			c.wrong(at, "the class has no parent, so it shares with nobody", "name a parent, or leave it out")
 		}
 	}
 }
 
-// ceil checks that a class may borrow what it says.
+// ceil checks that a ceil is in the unit of the rate, not below the rate, and not above what
+// the classes above allow.
 func (c pathChecker) ceil(key string, class *Class) {
 	if class.Ceil == (unit.Rate{}) {
 		return
@@ -131,8 +134,8 @@ func (c pathChecker) ceil(key string, class *Class) {
 	}
 }
 
-// peak returns what a class may send at a rate, in units per nanosecond: that, or in a
-// second what its window or its burst lets leave at once, if that is more.
+// peak returns the most that a class may send at a rate, in units per nanosecond. That is the
+// rate, or what may leave at once, spread over a second, if that is more.
 func peak(class *Class, rate unit.Rate) *big.Rat {
 	most, atOnce := exactRate(rate), big.NewRat(class.AtOnce(), int64(time.Second))
 	if atOnce.Cmp(most) > 0 {
@@ -141,7 +144,7 @@ func peak(class *Class, rate unit.Rate) *big.Rat {
 	return most
 }
 
-// fraction returns a rate in units per nanosecond, exactly.
+// exactRate returns a rate in units per nanosecond.
 func exactRate(r unit.Rate) *big.Rat {
 	units, ns := r.Exact()
 	if units == 0 {
@@ -150,8 +153,8 @@ func exactRate(r unit.Rate) *big.Rat {
 	return big.NewRat(units, ns)
 }
 
-// warnAssured reports classes that have less than those beneath them are assured
-// together, and cannot let it pass at once either.
+// warnAssured warns of classes that may send less than the classes directly below them are
+// assured in total.
 func (c pathChecker) warnAssured() {
 	sums, of := map[*Class]*big.Rat{}, map[*Class][]string{}
 	for i := range c.p.Classes {
@@ -173,12 +176,12 @@ func (c pathChecker) warnAssured() {
 				together = "is assured"
 			}
 			c.warn(join("class", p.Name)+".rate", fmt.Sprintf("%q is less than what %s %s", p.Rate, few(of[p]), together),
-				fmt.Sprintf("lower the rates to %q in all, and give each a ceil of at most %q", p.Rate, c.highestCeil(p)))
+				fmt.Sprintf("lower the rates to %q in total, and give each a ceil of at most %q", p.Rate, c.highestCeil(p)))
 		}
 	}
 }
 
-// aboveIn returns the nearest class above one that counts the same; nil for none.
+// aboveIn returns the nearest class above a class that counts the same unit, or nil.
 func (c pathChecker) aboveIn(class *Class) *Class {
 	p := c.above(class)
 	for p != nil && p.Rate.Kind() != class.Rate.Kind() {
@@ -187,7 +190,7 @@ func (c pathChecker) aboveIn(class *Class) *Class {
 	return p
 }
 
-// mostBeneath returns how high a ceil beneath a class may be, as a file has it.
+// highestCeil returns the highest ceil of a class below this one, as a file has it.
 func (c pathChecker) highestCeil(class *Class) string {
 	limit := class.Limit()
 	if c.aboveIn(class) == nil && peak(class, limit).Cmp(exactRate(limit)) > 0 {

@@ -8,8 +8,8 @@ import (
 	"shaper/unit"
 )
 
-// The tables below are the file format: each key of each section, in the order
-// in which it is printed, and the keys that later versions will honour.
+// The tables in this file are the file format: the keys of each section, in the order in
+// which they are printed, and keys that this version does not support yet.
 
 const (
 	hostPortForm = `an address is like "127.0.0.1:2775", "[::1]:2775" or "host.example:2775"`
@@ -115,9 +115,10 @@ var ruleFields = []field[Rule]{
 	unsupported[Rule]("sni"),
 }
 
-// overTLS are protocols with TLS around them, which here is set apart.
+// tlsProtocols are names of protocols over TLS. The file sets TLS with other keys.
 var tlsProtocols = map[string]Protocol{"https": HTTP, "smpps": SMPP, "tls": TCP, "ssl": TCP}
 
+// parseProtocol reads a protocol, and says how to write one over TLS.
 func parseProtocol(s string) (Protocol, error) {
 	if plain, ok := tlsProtocols[strings.ToLower(s)]; ok {
 		return "", complain(fmt.Sprintf("write %q, with upstream_tls = true if the upstream speaks TLS, and with tls if the clients do", plain), "%q is not known", s)

@@ -2,7 +2,7 @@ package policy
 
 import "strings"
 
-// decode fills the policy from the tree of its file.
+// decode fills the policy from the root of its file.
 func (p *Policy) decode(r *report, root *node, whole bool) {
 	for _, e := range root.keys {
 		if err := checkKey(e.name, sections, unsupportedSections); err != nil {
@@ -31,16 +31,20 @@ func (p *Policy) decode(r *report, root *node, whole bool) {
 	}
 }
 
-// sections are the keys at the top of the file, and those of later versions.
+// sections are the keys at the top level of the file. This version does not support
+// unsupportedSections.
 var sections, unsupportedSections = []string{"daemon", "class", "listener", "rule", "tc"}, []string{"fleet"}
 
-// newListener leaves out what depends on the protocol, which is not known yet.
+// newListener is DefaultListener before the protocol is known. setDefaults adds what depends
+// on it.
 func newListener(name string) Listener {
 	l := DefaultListener(name, TCP)
 	l.IdleTimeout, l.HalfCloseTimeout = 0, 0
 	return l
 }
 
+// setDefaults sets the keys that the file leaves out and whose default depends on the
+// protocol.
 func (l *Listener) setDefaults() {
 	defaults := DefaultListener(l.Name, l.Protocol)
 	if l.IdleTimeout == 0 {
@@ -76,6 +80,7 @@ func decodeNamed[T any](r *report, section entry, fields []field[T], defaults fu
 	return all
 }
 
+// decodeRules reads the sections [[rule]].
 func (p *Policy) decodeRules(r *report, rules *node, whole bool) {
 	if rules.kind != aList {
 		r.wrong("rule", "it is "+string(rules.kind), "each rule begins with [[rule]]")
@@ -114,8 +119,8 @@ func (p *Policy) decodeTC(r *report, section *node, whole bool) {
 	}
 }
 
-// isDevice reports whether the kernel takes s as the name of a device
-// (dev_valid_name in net/core/dev.c).
+// isDevice reports whether s is a valid name of a network device (dev_valid_name in the
+// kernel's net/core/dev.c).
 func isDevice(s string) bool {
 	return s != "" && len(s) <= 15 && s != "." && s != ".." && !strings.ContainsAny(s, "/: \t\n\v\f\r")
 }

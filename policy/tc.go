@@ -1,18 +1,18 @@
 package policy
 
-// TC is a section [tc.DEVICE]: the tree of classes that the kernel shapes a
-// network device with.
+// TC is a section [tc.DEVICE]: the tree of classes with which the kernel shapes a network
+// device.
 type TC struct {
 	Device string `json:"device"`
-	// Class is the root of the tree that what leaves the device goes through.
+	// Class is the root of the tree for packets that leave through the device.
 	Class string `json:"class"`
-	// Ingress is the root of the tree for what arrives; "" does not shape it.
+	// Ingress is the root of the tree for packets that arrive; "" does not shape them.
 	Ingress string `json:"ingress,omitempty"`
-	// Apply has the daemon put it into the kernel, and keep it there.
+	// Apply makes the daemon put the tree into the kernel and keep it there.
 	Apply bool `json:"apply"`
-	// TakeOver allows to replace a root qdisc that somebody else has made.
+	// TakeOver allows shaper to replace a root qdisc that it did not create.
 	TakeOver bool `json:"take_over"`
-	// Mark has the proxy mark what it sends with the class it belongs to.
+	// Mark makes the proxy mark its packets with their class.
 	Mark bool `json:"mark"`
 }
 

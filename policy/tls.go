@@ -6,29 +6,29 @@ import (
 	"strings"
 )
 
-// ServerTLS is the key tls of a listener: the TLS of its clients ends here.
+// ServerTLS is the key tls of a listener: the listener ends the TLS of its clients.
 type ServerTLS struct {
-	// Cert and Key are the paths of PEM files: the certificate with what leads
-	// from it to its authority, and its private key.
+	// Cert and Key are the paths of PEM files. Cert holds the certificate and those
+	// between it and its authority, and Key its private key.
 	Cert string `json:"cert"`
 	Key  string `json:"key"`
-	// ClientCA is the path of a PEM file with authorities, by one of which the
-	// certificate has to be signed that each client then has to have; "" asks for
-	// none.
+	// ClientCA is the path of a PEM file with authorities. Every client needs a
+	// certificate from one of them. If it is "", clients need none.
 	ClientCA string `json:"client_ca,omitempty"`
 }
 
-// ClientTLS is the key upstream_tls of a listener: TLS begins here, towards the
-// upstream. The zero ClientTLS verifies its certificate by the authorities that
-// the system trusts, for the host that upstream names.
+// ClientTLS is the key upstream_tls of a listener: the listener speaks TLS to the upstream. The
+// zero ClientTLS verifies that a system-wide authority has issued the upstream's certificate
+// for the host in the key upstream.
 type ClientTLS struct {
-	CA string `json:"ca,omitempty"` // the path of a PEM file with authorities; "": the system's
-	// Cert and Key are the paths of what the upstream may ask for; "" for none.
+	CA string `json:"ca,omitempty"` // path of a PEM file with authorities; "" uses those of the system
+	// Cert and Key are the paths of the certificate and the key that the upstream may ask
+	// for; "" if there are none.
 	Cert string `json:"cert,omitempty"`
 	Key  string `json:"key,omitempty"`
-	// ServerName is what the upstream's certificate is for; "" is its host.
+	// ServerName is the host in the certificate of the upstream; "" is that in upstream.
 	ServerName string `json:"server_name,omitempty"`
-	Insecure   bool   `json:"insecure,omitempty"` // verifies nothing
+	Insecure   bool   `json:"insecure,omitempty"` // verify nothing
 }
 
 const (
@@ -52,6 +52,7 @@ var clientTLSFields = []field[ClientTLS]{
 	yesNo("insecure", func(c *ClientTLS) *bool { return &c.Insecure }),
 }
 
+// parseServerName reads a host name or an address.
 func parseServerName(s string) (string, error) {
 	if addr, err := netip.ParseAddr(s); err == nil {
 		return addr.WithZone("").String(), nil
@@ -62,7 +63,7 @@ func parseServerName(s string) (string, error) {
 	return strings.TrimSuffix(s, "."), nil
 }
 
-// besideFile has relative paths begin at the directory of the policy file.
+// besideFile makes relative paths begin at the directory of the policy file.
 func (p *Policy) besideFile(file string) {
 	p.Daemon.Control = beside(file, p.Daemon.Control)
 	p.tlsPaths(func(_ string, path *string) {
@@ -72,6 +73,7 @@ func (p *Policy) besideFile(file string) {
 	})
 }
 
+// beside returns path as seen from the directory of file.
 func beside(file, path string) string {
 	if filepath.IsAbs(path) {
 		return path

@@ -1,7 +1,7 @@
 package policy
 
-// byParent returns the classes under each, in file order; those without a parent
-// are under "".
+// byParent returns the children of each class, in file order. The classes without a parent
+// are those of "".
 func (p *Policy) byParent() map[string][]*Class {
 	under := map[string][]*Class{}
 	for i := range p.Classes {
@@ -10,8 +10,8 @@ func (p *Policy) byParent() map[string][]*Class {
 	return under
 }
 
-// Tree returns a class and all that are beneath it, each behind its parent; nil
-// where there is no such class.
+// Tree returns a class and all classes below it, each after its parent. It returns nil if
+// there is no such class.
 func (p *Policy) Tree(root string) (all []Class) {
 	class, ok := p.Class(root)
 	if !ok {
@@ -29,8 +29,7 @@ func (p *Policy) Tree(root string) (all []Class) {
 	return all
 }
 
-// paths returns by what names each class is reached from its root. That of a root
-// is the same whatever its name.
+// paths returns the names on the way from the root to each class, without that of the root.
 func (p *Policy) paths() map[string]string {
 	paths := map[string]string{}
 	under := p.byParent()
@@ -47,7 +46,7 @@ func (p *Policy) paths() map[string]string {
 	return paths
 }
 
-// roots returns the roots of the trees of a section.
+// roots returns the roots of the trees of a device.
 func (t *TC) roots() []string {
 	if t.Ingress == "" {
 		return []string{t.Class}

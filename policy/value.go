@@ -2,12 +2,13 @@ package policy
 
 import (
 	"math"
-	"shaper/unit"
 	"strconv"
 	"strings"
+
+	"shaper/unit"
 )
 
-// parseWait reads a duration in which something has to happen.
+// parseWait reads a duration, which must be above 0.
 func parseWait(s string) (unit.Duration, error) {
 	d, err := unit.ParseDuration(s)
 	if err == nil && d <= 0 {
@@ -16,7 +17,7 @@ func parseWait(s string) (unit.Duration, error) {
 	return d, err
 }
 
-// parseBurst reads what a bucket holds: a size or a count.
+// parseBurst reads the depth of a bucket: a size or a count.
 func parseBurst(s string) (Burst, error) {
 	if size, err := unit.ParseSize(s); err == nil {
 		return positive(Burst{int64(size), unit.Bytes}, int64(size), burstForm, s)
@@ -28,8 +29,8 @@ func parseBurst(s string) (Burst, error) {
 	return positive(Burst(count), count.N, burstForm, s)
 }
 
-// parseQueue reads the bound of a queue: a size or a count. The bound that is
-// given replaces both defaults, as the limits of tc's bfifo and pfifo do.
+// parseQueue reads the bound of a queue: a size or a count. It replaces both defaults, like
+// the limits of tc's bfifo and pfifo.
 func parseQueue(s string) (Queue, error) {
 	if size, err := unit.ParseSize(s); err == nil {
 		return positive(Queue{Bytes: size}, int64(size), queueForm, s)
@@ -41,7 +42,7 @@ func parseQueue(s string) (Queue, error) {
 	return positive(Queue{Items: count}, count.N, queueForm, s)
 }
 
-// positive refuses what holds nothing: no item would ever pass.
+// positive returns v if n is above 0. Else no item would ever pass.
 func positive[V any](v V, n int64, form, s string) (V, error) {
 	if n > 0 {
 		return v, nil
@@ -59,7 +60,7 @@ var (
 	parseWeight       = integer(1, 10_000, weightForm)
 )
 
-// integer reads an integer of a range.
+// integer returns a parser for an integer from least to most.
 func integer(least, most int64, form string) func(string) (int, error) {
 	return func(s string) (int, error) {
 		n, err := strconv.ParseInt(s, 10, 64)
@@ -70,8 +71,8 @@ func integer(least, most int64, form string) func(string) (int, error) {
 	}
 }
 
-// parseControl refuses what no unix socket can be bound to. An abstract one
-// ("@name") has no permissions and would be open to everybody.
+// parseControl reads the path of a unix socket. It refuses an abstract socket ("@name"), since
+// that has no permissions and would be open to everybody.
 func parseControl(s string) (string, error) {
 	if s == "" || s[0] == '@' || len(s) > 107 || strings.ContainsRune(s, 0) {
 		return "", complain(controlForm, "%q cannot be a socket's path", s)
@@ -79,6 +80,7 @@ func parseControl(s string) (string, error) {
 	return s, nil
 }
 
+// parsePath reads the path of a file.
 func parsePath(s string) (string, error) {
 	if s == "" || strings.ContainsRune(s, 0) {
 		return "", complain(pathForm, "%q cannot be a path", s)

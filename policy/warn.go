@@ -4,16 +4,17 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"shaper/unit"
 	"strings"
+
+	"shaper/unit"
 )
 
 // A warner reports what is legal and probably not meant.
 type warner struct{ *checker }
 
-// warnAll reports what is legal and probably not meant.
+// warnAll reports all warnings that need no look at other files.
 func (c warner) warnAll() {
-	upwards, used := c.used()
+	upstream, used := c.used()
 	carried := c.carriedBelow()
 	for _, class := range c.p.Classes {
 		key := join("class", class.Name)
@@ -22,7 +23,7 @@ func (c warner) warnAll() {
 		}
 		if !used[class.Name] {
 			c.warn(key, "it is never used", "name it in a listener or a rule")
-		} else if class.MaxConnections > 0 && !upwards[class.Name] {
+		} else if class.MaxConnections > 0 && !upstream[class.Name] {
 			c.warn(key+".max_connections", "it bounds nothing: sessions are in their class, not in their return_class",
 				"put it into a class that a listener or a rule names as class")
 		}
@@ -35,46 +36,46 @@ func (c warner) warnAll() {
 	warnRules(c.report, c.p, kernelChecker{c.checker}.inKernel())
 }
 
-// used returns the names of all classes that a listener or a rule leads to, and
-// of those above them: upwards those of sessions, and also of what goes back.
-func (c warner) used() (upwards, either map[string]bool) {
-	upwards = map[string]bool{}
+// used returns the names of the classes that listeners, rules or devices use, and of the
+// classes above them: upstream only those of the direction upstream, and all of both.
+func (c warner) used() (upstream, all map[string]bool) {
+	upstream = map[string]bool{}
 	for _, l := range c.p.Listeners {
-		c.mark(upwards, l.Class)
+		c.mark(upstream, l.Class)
 	}
 	for _, rule := range c.p.Rules {
-		c.mark(upwards, rule.Class)
+		c.mark(upstream, rule.Class)
 	}
-	either = maps.Clone(upwards)
+	all = maps.Clone(upstream)
 	for _, l := range c.p.Listeners {
-		c.mark(either, l.ReturnClass)
+		c.mark(all, l.ReturnClass)
 	}
 	for _, rule := range c.p.Rules {
-		c.mark(either, rule.ReturnClass)
+		c.mark(all, rule.ReturnClass)
 	}
 	for name := range (kernelChecker{c.checker}).inKernel() {
-		c.mark(either, name)
+		c.mark(all, name)
 	}
-	return upwards, either
+	return upstream, all
 }
 
-// mark adds a class and those above it.
+// mark adds a class and the classes above it to used.
 func (c warner) mark(used map[string]bool, name string) {
 	for class := c.classes[name]; class != nil && !used[class.Name]; class = c.above(class) {
 		used[class.Name] = true
 	}
 }
 
-// warnAnswers warns of an in_flight that bounds nothing, since only children carry
-// messages, of which none has an answer.
+// warnAnswers warns of an in_flight that bounds nothing, because no message of the class or
+// below it has an answer. carried holds the protocols of those messages.
 func (c warner) warnAnswers(class *Class, carried map[Protocol]bool) {
 	if class.InFlight > 0 && len(carried) > 0 && !carried[SMPP] && !carried[HTTP] {
 		c.warn(join("class", class.Name)+".in_flight", "it bounds nothing: only messages of smpp and http have answers", "leave it out")
 	}
 }
 
-// warnKeys reports limits that nobody reaches: a bucket of one connection never sees
-// another.
+// warnKeys warns of limits that never apply, because the bucket of a connection never gets
+// another connection.
 func (c warner) warnKeys(key string, class *Class) {
 	const allowed = `per = "source", for example`
 	switch {
@@ -86,21 +87,20 @@ func (c warner) warnKeys(key string, class *Class) {
 	}
 }
 
-// warnTLS reports upstreams that could be anybody.
+// warnTLS warns of upstreams that are not verified.
 func (c warner) warnTLS() {
 	for _, l := range c.p.Listeners {
 		if l.UpstreamTLS != nil && l.UpstreamTLS.Insecure {
-			c.warn(join("listener", l.Name)+".upstream_tls.insecure", "nobody verifies who the upstream is: whoever is on the way can read and change everything",
+			c.warn(join("listener", l.Name)+".upstream_tls.insecure", "nobody verifies the upstream: anyone on the path can read and change everything",
 				"ca = the upstream's own certificate, or that of its authority")
 		}
 	}
 }
 
-// forOthers is the permission of those who are neither the owner nor of the group
-// of a file to read it.
+// readableByOthers is the permission to read a file for all but its owner and its group.
 const readableByOthers = 0o004
 
-// openKeys warns of private keys that everybody may read.
+// openKeys warns of private keys that every user of this host may read.
 func (p *Policy) openKeys() (warnings Errors) {
 	p.tlsPaths(func(key string, path *string) {
 		if !strings.HasSuffix(key, ".key") || *path == "" {
