@@ -131,7 +131,7 @@ func (r *report) newError(offset int, key, problem, allowed string) Error {
 }
 
 // maxRepeated is how many characters of a key or a value an error repeats. Valid ones are
-// shorter, and invalid ones can be recognized by so many.
+// shorter, and so many suffice to recognize an invalid one.
 const maxRepeated = 100
 
 // wordOrText matches a text in quotes, or a word.

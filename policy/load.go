@@ -133,7 +133,7 @@ func Read(path string) ([]byte, error) {
 	return data, nil
 }
 
-// ReadFrom is Read for a stream. The error of one that is too large calls it name.
+// ReadFrom is Read for a stream. If the stream is too large, the error calls it name.
 func ReadFrom(name string, in io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(in, int64(maxFile)+1))
 	if err == nil && unit.Size(len(data)) > maxFile {

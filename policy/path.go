@@ -153,8 +153,8 @@ func exactRate(r unit.Rate) *big.Rat {
 	return big.NewRat(units, ns)
 }
 
-// warnAssured warns of classes that may send less than the classes directly below them are
-// assured in total.
+// warnAssured warns of classes that may send less than the nearest classes below them, in the
+// same unit, are assured in total.
 func (c pathChecker) warnAssured() {
 	sums, of := map[*Class]*big.Rat{}, map[*Class][]string{}
 	for i := range c.p.Classes {

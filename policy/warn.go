@@ -30,10 +30,10 @@ func (c warner) warnAll() {
 		c.warnKeys(key, &class)
 		c.warnAnswers(&class, carried[class.Name])
 	}
-	pathChecker{c.checker}.warnAssured()
+	pathChecker(c).warnAssured()
 	c.warnTLS()
-	kernelChecker{c.checker}.warnKernel()
-	warnRules(c.report, c.p, kernelChecker{c.checker}.inKernel())
+	kernelChecker(c).warnKernel()
+	warnRules(c.report, c.p, kernelChecker(c).inKernel())
 }
 
 // used returns the names of the classes that listeners, rules or devices use, and of the
@@ -53,7 +53,7 @@ func (c warner) used() (upstream, all map[string]bool) {
 	for _, rule := range c.p.Rules {
 		c.mark(all, rule.ReturnClass)
 	}
-	for name := range (kernelChecker{c.checker}).inKernel() {
+	for name := range kernelChecker(c).inKernel() {
 		c.mark(all, name)
 	}
 	return upstream, all
