@@ -1,5 +1,5 @@
-// Package buffer lends memory for bytes in flight: a [Buffer] is of a power of two bytes,
-// so that a small message or datagram does not hold the memory of a large one.
+// Package buffer lends memory for bytes in flight. The size of a [Buffer] is a power of
+// two, so a small message does not hold the memory of a large one.
 package buffer
 
 import (
@@ -7,7 +7,8 @@ import (
 	"sync"
 )
 
-// Bounds of the length of a buffer, in bytes. Max is the largest item of a class.
+// The length of a buffer is between Min and Max bytes. Max is the size of the largest
+// item of a class.
 const (
 	Min = 128
 	Max = Min << (pools - 1)
@@ -15,10 +16,10 @@ const (
 	pools = 12
 )
 
-// Buffer is memory from a pool. Its borrower alone may use it, until Put.
+// Buffer is memory from a pool. Only its borrower may use it, and only until Put.
 type Buffer struct {
-	Bytes []byte // its length is a power of two, from Min to Max
-	pool  int    // where it belongs
+	Bytes []byte // its length is a power of two between Min and Max
+	pool  int    // index in free
 }
 
 var free [pools]sync.Pool
@@ -29,13 +30,14 @@ func init() {
 	}
 }
 
-// Get lends a buffer of at least n bytes; n is at most Max. What is in it is anybody's.
+// Get lends a buffer of at least n bytes. It panics if n exceeds Max. The bytes hold
+// whatever their last borrower wrote. Get and Put may be called concurrently.
 func Get(n int) *Buffer { return free[poolOf(n)].Get().(*Buffer) }
 
-// Put gives the buffer back. Nobody may use its bytes any more.
+// Put returns the buffer to its pool. Nobody may use its bytes afterwards.
 func (b *Buffer) Put() { free[b.pool].Put(b) }
 
-// Size returns how long a buffer of at least n bytes is.
+// Size returns the length of the buffer that Get(n) lends.
 func Size(n int) int { return Min << poolOf(n) }
 
 func poolOf(n int) int { return bits.Len(uint(max(n, 1)-1) / Min) }

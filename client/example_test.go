@@ -46,7 +46,7 @@ func ExampleNewTransport_error() {
 	_, err = client.NewTransport("1mbit", 0)
 	fmt.Println(err)
 	// Output:
-	// client: "20 requests/s" is not a rate: "requests" is no unit of a rate; write "20 messages/s"
+	// client: "20 requests/s" is not a rate: "requests" is not a unit of a rate; write "20 messages/s"
 	// client: "1mbit" counts bytes, and a request is a message: it would never limit; a rate here is like "20 messages/s"
 }
 

@@ -6,8 +6,8 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("shaper_"+name, help, labels, nil)
 }
 
-// A family is series that both engines may have of a class: those of the kernel are
-// told apart by a label.
+// A family describes a metric of a class that both engines, the proxy and the kernel, may
+// have. Series of the kernel have the label engine.
 type family struct{ proxy, kernel *prometheus.Desc }
 
 func both(name, help string, labels ...string) family {
@@ -16,73 +16,73 @@ func both(name, help string, labels ...string) family {
 
 var (
 	classInfo = desc("class_info",
-		"The class above each class, as a label, empty for none; always 1. A class has what those beneath it count.", "class", "parent")
+		"Always 1; the label parent is the class above, or empty. A class also counts what the classes below it count.", "class", "parent")
 	sentBytes = both("class_sent_bytes_total",
-		"Bytes that left the class: of payload from the proxy, of frames from the kernel (engine tc).", "class", "direction")
+		"Bytes that left the class. The proxy counts payload; the kernel (engine tc) counts frames.", "class", "direction")
 	sentPackets = both("class_sent_packets_total",
-		"Datagrams that left the class; from the kernel, frames.", "class", "direction")
+		"Datagrams that left the class. The kernel (engine tc) counts frames.", "class", "direction")
 	sentMessages = both("class_sent_messages_total",
 		"Messages that left the class.", "class", "direction")
 	sentConnections = both("class_sent_connections_total",
 		"Connections that the class let through.", "class", "direction")
 	dropped = both("class_dropped_total",
-		"Items dropped; nobody was told.", "class", "reason")
+		"Items dropped. The client was not told.", "class", "reason")
 	droppedBytes = both("class_dropped_bytes_total",
-		"Payload bytes dropped or discarded; nobody was told.", "class", "reason")
+		"Payload bytes dropped or discarded. The client was not told.", "class", "reason")
 	refused = both("class_refused_total",
-		"Items refused; the client was told, or its connection closed.", "class", "reason")
+		"Items refused. The client was told, or its connection was closed.", "class", "reason")
 	refusedBytes = both("class_refused_bytes_total",
 		"Payload bytes of refused items.", "class", "reason")
 	overlimits = both("class_overlimits_total",
-		"Items that had to wait for the class's rate.", "class")
+		"Items that had to wait for the rate of the class.", "class")
 	backlogBytes = both("class_backlog_bytes",
 		"Bytes that wait in the class.", "class")
 	backlogItems = both("class_backlog_items",
 		"Items that wait in the class.", "class")
 	wait = desc("class_wait_seconds",
-		"Time that items waited in the class; those that left at once count as 0.", "class")
+		"How long items waited in the class. An item that left at once counts as 0.", "class")
 	inFlight = desc("class_in_flight",
-		"Requests that were sent and are not answered; of classes that count messages.", "class")
+		"Requests that were sent and have no answer yet; only for classes that count messages.", "class")
 	paused = desc("class_paused",
-		"Whether the class pauses since its provider said so; of classes that count messages.", "class")
+		"1 if the class is paused because its provider said \"too fast\", else 0; only for classes that count messages.", "class")
 	share = desc("class_rate_share",
-		"Share of the rate at which the class is paced, below 1 where it adapts to its provider; of classes that count messages.", "class")
+		"Share of its rate at which the class is paced, below 1 while it adapts to its provider; only for classes that count messages.", "class")
 	throttled = desc("upstream_throttled_total",
-		"Requests that the provider refused as too fast, by its signal.", "class", "signal")
+		"Requests that the provider refused as too fast, by the signal in its answer.", "class", "signal")
 	keys = desc("class_keys",
-		"Keys that have a bucket of their own, or are remembered until nothing depends on it; of classes with per.", "class")
+		"Keys that have a bucket of their own, or are remembered; only for classes with per.", "class")
 	keysShared = desc("class_keys_shared_total",
-		"Sessions that share a bucket since max_keys leaves their key no room; of classes with per.", "class")
+		"Sessions that share a bucket because max_keys leaves no bucket for their key; only for classes with per.", "class")
 	wouldDelay = desc("shadow_would_delay_total",
-		"Items that would have waited; of classes with shadow.", "class")
+		"Items that would have had to wait; only for classes with shadow.", "class")
 	wouldDrop = desc("shadow_would_drop_total",
-		"Items that would have been dropped or refused; of classes with shadow.", "class")
+		"Items that would have been dropped or refused; only for classes with shadow.", "class")
 	wouldWait = desc("shadow_wait_seconds",
-		"Time that items would have waited; of classes with shadow.", "class")
+		"How long items would have waited; only for classes with shadow.", "class")
 	rate = both("class_rate",
 		"Rate in force, in units per second.", "class", "unit")
 
 	sessions = desc("sessions",
 		"Sessions open now.", "listener")
 	listenerSent = desc("listener_sent_bytes_total",
-		"Payload bytes that left, of all sessions, whether a class counts them or not.", "listener", "direction")
+		"Payload bytes sent by all sessions of the listener, with and without a class.", "listener", "direction")
 	sessionsTotal = desc("sessions_total",
-		"Sessions that ended, by how they ended.", "listener", "result")
+		"Sessions that ended, by result.", "listener", "result")
 	acceptErrors = desc("accept_errors_total",
-		"Times that accepting a connection failed, as for want of descriptors; it is tried again.", "listener")
+		"Failures to accept a connection, for example for lack of descriptors. Each is retried.", "listener")
 	unframed = desc("unframed_total",
-		"Sessions that ended since what came was no message, or might be read in two ways, by why.", "listener", "reason")
+		"Sessions that ended because a peer sent something that is not a message, or is ambiguous.", "listener", "reason")
 	upstreamFailures = desc("upstream_failures_total",
-		"Attempts to reach an upstream that failed, by why; then its next address is tried, or the next upstream.", "listener", "upstream", "reason")
+		"Failed attempts to reach an upstream. After each, the next address or upstream is tried.", "listener", "upstream", "reason")
 	spliceRefused = desc("splice_refused_total",
-		"Directions of sessions whose bytes the kernel would not splice, and that were copied.", "listener")
+		"Directions of sessions that were copied because the kernel refused to splice them.", "listener")
 
 	reloadOK = desc("config_last_reload_successful",
 		"Whether the last attempt to load the policy succeeded.")
 	reloadTime = desc("config_last_reload_success_timestamp_seconds",
 		"When the policy in force was loaded.")
 	configHash = desc("config_hash",
-		"The hash of the policy in force, as a label; always 1.", "hash")
+		"Always 1; the label is the hash of the policy in force.", "hash")
 	buildInfo = desc("build_info",
-		"The versions of shaper and of Go, as labels; always 1.", "version", "goversion")
+		"Always 1; the labels are the versions of shaper and of Go.", "version", "goversion")
 )

@@ -9,9 +9,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// classicBuckets are bounds of classic buckets, by bucket of stats.Histogram:
-// the powers of two from a millisecond to four minutes. Any other bound would
-// have to be guessed from the buckets that there are.
+// classicBuckets are the buckets of stats.Histogram whose bounds are also those of the
+// classic buckets: the powers of two from 1/1024 s to 256 s. At any other bound the count
+// would be an estimate.
 var classicBuckets = func() (buckets []int) {
 	for i := 0; stats.Bound(i) <= 256; i++ {
 		if stats.Index(i)%(1<<stats.Schema) == 0 && stats.Bound(i) >= 1./1024 {
@@ -21,8 +21,8 @@ var classicBuckets = func() (buckets []int) {
 	return buckets
 }()
 
-// A histogram is a native histogram that has classic buckets as well, which
-// no constructor of client_golang makes of ready counts.
+// A histogram is a native histogram with classic buckets. No constructor of client_golang
+// makes one from existing counts.
 type histogram struct {
 	prometheus.Metric
 	classic []*dto.Bucket
@@ -48,16 +48,16 @@ func newHistogram(desc *prometheus.Desc, r stats.HistogramReading, labels ...str
 	return h
 }
 
-// zeroThreshold is the lower bound of bucket 0, so that no gap is left. It
-// differs from stats.ZeroThreshold by part of a nanosecond.
+// zeroThreshold is the lower bound of bucket 0, so that there is no gap. It differs from
+// stats.ZeroThreshold by a fraction of a nanosecond.
 var zeroThreshold = stats.Bound(-1)
 
-// Write writes the native histogram and adds the classic buckets.
+// Write writes the native histogram and the classic buckets.
 func (h histogram) Write(out *dto.Metric) error {
 	if err := h.Metric.Write(out); err != nil {
 		return err
 	}
 	out.Histogram.Bucket = h.classic
-	out.Histogram.CreatedTimestamp = nil // not counted, so not claimed
+	out.Histogram.CreatedTimestamp = nil // not known
 	return nil
 }

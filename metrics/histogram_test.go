@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 )
 
-// observations are waits of all lengths that the buckets cover, and the bounds
-// of the buckets.
+// observations returns waits of all lengths that the buckets cover, and waits at the
+// bounds of the buckets.
 func observations() (waits []time.Duration) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 10_000 {
@@ -35,8 +35,7 @@ func observations() (waits []time.Duration) {
 	return waits
 }
 
-// A scrape sees what client_golang's own histogram would have shown, native
-// and classic.
+// A scrape shows what a histogram of client_golang would show, native and classic.
 func TestHistogramEqualsPrometheus(t *testing.T) {
 	bounds := make([]float64, len(classicBuckets))
 	for i, b := range classicBuckets {
@@ -62,8 +61,8 @@ func TestHistogramEqualsPrometheus(t *testing.T) {
 func compare(t *testing.T, reading stats.HistogramReading, theirs prometheus.Metric) {
 	t.Helper()
 	got, want := write(t, newHistogram(wait, reading, "acme")), write(t, theirs)
-	want.CreatedTimestamp = nil // those of the policy's classes are not kept
-	// The sums are of microseconds and of floats.
+	want.CreatedTimestamp = nil // ours has none
+	// Our sum is in whole microseconds, theirs is a float.
 	if math.Abs(got.GetSampleSum()-want.GetSampleSum()) > 1e-6*float64(got.GetSampleCount()) {
 		t.Errorf("the sum is %v, want %v", got.GetSampleSum(), want.GetSampleSum())
 	}
@@ -89,7 +88,7 @@ func TestEmptyHistogram(t *testing.T) {
 	}
 }
 
-// Bounds of classic buckets are exact, so an alert may compare with them.
+// The bounds of classic buckets are exact, so an alert may compare with them.
 func TestClassicBounds(t *testing.T) {
 	for n, i := range classicBuckets {
 		if got, want := stats.Bound(i), math.Exp2(float64(n-10)); got != want {
@@ -101,7 +100,7 @@ func TestClassicBounds(t *testing.T) {
 	}
 }
 
-// A count that contradicts its buckets is reported, not shown.
+// A scrape reports a count that contradicts its buckets, and does not show it.
 func TestBrokenReading(t *testing.T) {
 	status := fixed()
 	status.Classes[0].Wait.Count++

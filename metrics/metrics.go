@@ -1,7 +1,13 @@
-// Package metrics shows what shaper counts to Prometheus. Everything is read
-// when it is scraped; between scrapes it costs nothing. The policy fixes the
-// number of series: every reason and result is there from the start, as 0, and
-// no label holds an address but those that the policy itself gives upstreams.
+// Package metrics exports the counters of shaper to Prometheus. Counters are read at each
+// scrape; between scrapes the package does nothing. The policy fixes the number of series:
+// every reason and result has a series from the start, and the only addresses in labels
+// are those of upstreams, as the policy writes them.
+//
+// Each file calls only those below it:
+//
+//	metrics    the collector: a status becomes series
+//	histogram  a histogram of package stats as one of Prometheus
+//	descs      the name, help text and labels of each metric
 package metrics
 
 import (
@@ -15,13 +21,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// New returns a collector that calls source once at each scrape. Source may be
-// called concurrently.
+// New returns a collector that calls source once at each scrape. If scrapes overlap, they
+// call source concurrently.
 func New(source func() stats.Status) prometheus.Collector { return collector{source} }
 
-// Handler serves New(source) and the metrics of the Go runtime and the process.
-// Classic histogram buckets go to everyone; native ones go to a Prometheus that
-// asks for protobuf, as it does where native histograms are turned on.
+// Handler serves New(source) and the metrics of the Go runtime and of the process. Every
+// answer has classic histogram buckets. A Prometheus that asks for protobuf, as it does if
+// native histograms are enabled, also gets the native ones.
 func Handler(source func() stats.Status) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
@@ -34,11 +40,11 @@ func Handler(source func() stats.Status) http.Handler {
 
 type collector struct{ source func() stats.Status }
 
-// Describe sends nothing: descriptions would have to be of the same labels in both
-// engines, and the label of one would be in the way of whoever has the other only.
+// Describe sends nothing, which makes the collector unchecked. Checked descriptions of one
+// name need the same labels, but only the kernel's series have the label engine.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect reads the source and sends every series.
+// Collect calls the source and sends every series.
 func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	status := c.source()
 	out := sender{metrics}
@@ -54,7 +60,7 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// A sender turns readings into series.
+// A sender sends readings as series to one scrape.
 type sender struct{ metrics chan<- prometheus.Metric }
 
 func (s sender) counter(d *prometheus.Desc, v uint64, labels ...string) {
@@ -76,11 +82,11 @@ func (s sender) daemon(status stats.Status) {
 	s.gauge(buildInfo, 1, status.Version, runtime.Version())
 }
 
-// refusals are the reasons to refuse. All others befall what waits already, and
-// that is dropped.
+// refusals are the reasons for which an item is refused. For all other reasons it is
+// dropped, since it waits already.
 var refusals = []stats.Reason{stats.QueueFull, stats.MaxWait}
 
-// class sends what the proxy has counted for a class.
+// class sends what the proxy counts for a class.
 func (s sender) class(c stats.ClassReading) {
 	s.gauge(classInfo, 1, c.Name, c.Parent)
 	s.volumes(c, func(f family) *prometheus.Desc { return f.proxy })
@@ -99,12 +105,12 @@ func (s sender) class(c stats.ClassReading) {
 	}
 }
 
-// kernelClass sends what the kernel has counted for a class. It knows no waits.
+// kernelClass sends what the kernel counts for a class, which has no waits.
 func (s sender) kernelClass(c stats.ClassReading) {
 	s.volumes(c, func(f family) *prometheus.Desc { return f.kernel })
 }
 
-// volumes sends what both engines count, as series of one of them.
+// volumes sends what both engines count. The function of picks the engine's series.
 func (s sender) volumes(c stats.ClassReading, of func(family) *prometheus.Desc) {
 	for d := range stats.Directions() {
 		v := c.Sent[d]
@@ -127,7 +133,7 @@ func (s sender) volumes(c stats.ClassReading, of func(family) *prometheus.Desc) 
 	s.gauge(of(rate), c.Rate.PerSecond, c.Name, c.Rate.Unit)
 }
 
-// feedback is what the provider's answers have made of a class.
+// feedback sends the state of a class that depends on the provider's answers.
 func (s sender) feedback(c stats.ClassReading) {
 	pauses := 0.
 	if !c.PausedUntil.IsZero() {

@@ -16,9 +16,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write testdata/exposition.txt anew")
+var update = flag.Bool("update", false, "rewrite testdata/exposition.txt")
 
-// fixed is a reading in which every figure differs from the others.
+// fixed returns a status in which all figures differ.
 func fixed() stats.Status {
 	var acme stats.Class
 	acme.Sent[stats.Upstream].Bytes.Add(1500)
@@ -70,7 +70,7 @@ func fixed() stats.Status {
 	}
 }
 
-// idleMessages is a class of messages that has done nothing.
+// idleMessages returns a class that counts messages and has seen none.
 func idleMessages() stats.ClassReading {
 	c := new(stats.Class).Read()
 	c.Name, c.Parent = "sms", "acme"
@@ -78,8 +78,7 @@ func idleMessages() stats.ClassReading {
 	return c
 }
 
-// scrape returns what a Prometheus that takes text gets, without the metrics
-// of Go and the process.
+// scrape returns the metrics of shaper in text form, without those of Go and the process.
 func scrape(t *testing.T, source func() stats.Status) string {
 	t.Helper()
 	answer := httptest.NewRecorder()
@@ -110,11 +109,11 @@ func TestExposition(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("against %s (-update writes it anew):\n%s", file, diff)
+		t.Errorf("against %s (-update rewrites it):\n%s", file, diff)
 	}
 }
 
-// The policy fixes the series: traffic changes figures, never their number.
+// The policy fixes the series: traffic changes their values and never their number.
 func TestCardinalityIsConstant(t *testing.T) {
 	idle := fixed()
 	idle.Classes[0] = new(stats.Class).Read()
@@ -126,15 +125,15 @@ func TestCardinalityIsConstant(t *testing.T) {
 	idle.Listeners[0].Name = "web"
 	idle.Listeners[0].UpstreamFailures = new(stats.Upstreams).Read([]string{"gw.example:80"})
 	if got, want := series(scrape(t, func() stats.Status { return idle })), series(scrape(t, fixed)); !cmp.Equal(got, want) {
-		t.Errorf("idle and busy differ:\n%s", cmp.Diff(got, want))
+		t.Errorf("the series of an idle and a busy status differ:\n%s", cmp.Diff(got, want))
 	}
 }
 
-// onlySessions are series of a class that are there once, whatever engines it has.
+// onlySessions are the metrics of a class that have no series of the kernel.
 var onlySessions = map[string]bool{"shaper_class_info": true, "shaper_class_in_flight": true, "shaper_class_paused": true, "shaper_class_rate_share": true}
 
-// What the kernel has counted of a class has the series of the proxy, with a label
-// more, but for the waits and what only sessions have.
+// The kernel's class has the series of the proxy's class and one more label, but no waits
+// and none of onlySessions.
 func TestKernelClasses(t *testing.T) {
 	status := fixed()
 	status.Kernel = status.Classes
@@ -157,7 +156,7 @@ func TestKernelClasses(t *testing.T) {
 	}
 }
 
-// What the documents say of the label engine is in the series.
+// Every label engine="..." in the documents is in the series.
 func TestEnginesInDocuments(t *testing.T) {
 	status := fixed()
 	status.Kernel = status.Classes
@@ -186,7 +185,7 @@ func TestEnginesInDocuments(t *testing.T) {
 
 func TestNoAddressInLabels(t *testing.T) {
 	if text := scrape(t, fixed); strings.Contains(text, "192.0.2.1") {
-		t.Errorf("an address is in\n%s", text)
+		t.Errorf("there is an address in\n%s", text)
 	}
 }
 
@@ -204,7 +203,7 @@ func TestFailedReload(t *testing.T) {
 	}
 }
 
-// The source is read when scraped, once, and not before.
+// A scrape calls the source once. Nothing calls it before.
 func TestReadsAtScrapeOnly(t *testing.T) {
 	reads := 0
 	handler := Handler(func() stats.Status { reads++; return fixed() })

@@ -10,9 +10,10 @@ import (
 	"strings"
 )
 
+// systemdPrefix begins a listen address that names a socket of systemd.
 const systemdPrefix = "systemd:"
 
-// PortRange is the ports from First to Last, both included.
+// PortRange is the range of ports from First to Last, both included.
 type PortRange struct{ First, Last uint16 }
 
 // ParsePortRange reads a port such as "443" or a range such as "8000-8100".
@@ -33,7 +34,7 @@ func ParsePortRange(s string) (PortRange, error) {
 	return PortRange{from, to}, nil
 }
 
-// parsePort reads a port in its only spelling: no sign, no leading zero.
+// parsePort reads a port without a sign or leading zeros.
 func parsePort(s string) (uint16, error) {
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || n == 0 || strconv.FormatUint(n, 10) != s {
@@ -42,10 +43,10 @@ func parsePort(s string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// Contains reports whether the port is in the range.
+// Contains reports whether port is in the range.
 func (r PortRange) Contains(port uint16) bool { return r.First <= port && port <= r.Last }
 
-// String prints the range as ParsePortRange reads it.
+// String prints the range so that ParsePortRange reads it back.
 func (r PortRange) String() string {
 	if r.First == r.Last {
 		return strconv.Itoa(int(r.First))
@@ -62,8 +63,8 @@ func (r *PortRange) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// parsePrefix reads an address or a prefix. An IPv4 address mapped into IPv6
-// is the IPv4 address.
+// parsePrefix reads an address or a prefix. It turns an IPv4 address mapped into IPv6 into
+// the IPv4 address.
 func parsePrefix(s string) (netip.Prefix, error) {
 	if addr, err := netip.ParseAddr(s); err == nil && addr.Zone() == "" {
 		addr = addr.Unmap()
@@ -77,11 +78,12 @@ func parsePrefix(s string) (netip.Prefix, error) {
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 	}
 	if p != p.Masked() {
-		return netip.Prefix{}, complain(fmt.Sprintf("the prefix is %q", p.Masked()), "%q has bits set behind the prefix", s)
+		return netip.Prefix{}, complain(fmt.Sprintf("the prefix is %q", p.Masked()), "%q has bits set after the prefix", s)
 	}
 	return p, nil
 }
 
+// parseAddr reads an address, and unmaps an IPv4 address mapped into IPv6.
 func parseAddr(s string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(s)
 	if err != nil {
@@ -90,6 +92,7 @@ func parseAddr(s string) (netip.Addr, error) {
 	return addr.Unmap(), nil
 }
 
+// parseListen reads "host:port" or "systemd:NAME".
 func parseListen(s string) (string, error) {
 	if name, ok := strings.CutPrefix(s, systemdPrefix); ok {
 		if !isName(name) {
@@ -100,6 +103,7 @@ func parseListen(s string) (string, error) {
 	return hostPort(s, 0, listenForm)
 }
 
+// parseUpstream reads "host:port", Echo or Discard.
 func parseUpstream(s string) (string, error) {
 	if s == Echo || s == Discard {
 		return s, nil
@@ -120,7 +124,8 @@ func parseUpstream(s string) (string, error) {
 	return addr, nil
 }
 
-// schemes are those of URLs that name an upstream: their port, and whether they mean TLS.
+// schemes are the schemes of URLs that people write for an upstream: the default port of
+// each, and whether it means TLS.
 var schemes = map[string]struct {
 	port string
 	tls  bool
@@ -129,11 +134,12 @@ var schemes = map[string]struct {
 	"smpp": {"2775", false}, "smpps": {"3550", true}, "tls": {"", true}, "ssl": {"", true},
 }
 
-// urlComplaint says how the upstream of a URL is written. It does not repeat a password.
+// urlComplaint says how to write an upstream that is given as a URL. It does not repeat a
+// password.
 func urlComplaint(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || u.Hostname() == "" {
-		return complain(upstreamForm, "a URL is no upstream")
+		return complain(upstreamForm, "a URL is not an upstream")
 	}
 	scheme := schemes[u.Scheme]
 	port := cmp.Or(u.Port(), scheme.port)
@@ -146,11 +152,12 @@ func urlComplaint(s string) error {
 		remedy += ", and upstream_tls = true beside it"
 	}
 	if strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
-		remedy += "; a path is no part of an upstream"
+		remedy += "; a path is not part of an upstream"
 	}
 	return complain(remedy, "%q is a URL", u.Redacted())
 }
 
+// parseHTTP reads "host:port", or "" for no address.
 func parseHTTP(s string) (string, error) {
 	if s == "" {
 		return "", nil
@@ -158,8 +165,8 @@ func parseHTTP(s string) (string, error) {
 	return hostPort(s, 0, httpForm)
 }
 
-// hostPort checks "host:port" and returns it in its only spelling. The lowest
-// port is 0 where the kernel may choose one.
+// hostPort checks "host:port" and returns it in canonical form. lowest is the lowest valid
+// port: 0 if the kernel may choose one, else 1.
 func hostPort(s string, lowest uint64, form string) (string, error) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -177,8 +184,8 @@ func hostPort(s string, lowest uint64, form string) (string, error) {
 	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
 }
 
-// isHostname reports whether s can be looked up (RFC 1123, and underscores).
-// What ends in a number is a mistyped address, never a name (RFC 3696).
+// isHostname reports whether s is a host name (RFC 1123, and underscores). A name whose last
+// label is a number is a mistyped address (RFC 3696).
 func isHostname(s string) bool {
 	labels := strings.Split(strings.TrimSuffix(s, "."), ".")
 	for _, label := range labels {
@@ -190,22 +197,24 @@ func isHostname(s string) bool {
 	return err != nil && len(s) <= 253
 }
 
-// An endpoint is a listen or upstream address, for comparing spellings.
+// An endpoint is a listen or upstream address, in a form that can be compared.
 type endpoint struct {
-	host string // lower case, without the dot at the end
+	host string // in lower case, without a final dot
 	port string
 }
 
+// endpointOf returns the endpoint of an address. It returns false if the address has no
+// host and port, or the port is not known yet.
 func endpointOf(s string) (endpoint, bool) {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil || port == "0" {
-		return endpoint{}, false // systemd:, echo:, or a port nobody knows yet
+		return endpoint{}, false // systemd:, echo:, or a port that the kernel chooses
 	}
 	return endpoint{strings.ToLower(strings.TrimSuffix(host, ".")), port}, true
 }
 
-// addrs returns the addresses that a host literally stands for; none for a
-// name that has to be looked up.
+// addrs returns the addresses that a connection to the endpoint reaches. It returns none if
+// the host is a name that has to be looked up.
 func (e endpoint) addrs() []netip.Addr {
 	v4, v6 := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()
 	if e.host == "" || e.host == "localhost" {
@@ -216,24 +225,24 @@ func (e endpoint) addrs() []netip.Addr {
 	case err != nil:
 		return nil
 	case addr.Unmap() == netip.IPv4Unspecified():
-		return []netip.Addr{v4} // who dials the unspecified address reaches this host
+		return []netip.Addr{v4} // a connection to the unspecified address reaches this host
 	case addr == netip.IPv6Unspecified():
 		return []netip.Addr{v4, v6}
 	}
 	return []netip.Addr{addr.Unmap().WithZone("")}
 }
 
-// everywhere reports whether who listens here listens on all addresses of a
-// family.
-func (e endpoint) everywhere() (v4, v6 bool) {
+// wildcard reports for which families a socket bound to the endpoint listens on all
+// addresses.
+func (e endpoint) wildcard() (v4, v6 bool) {
 	addr, err := netip.ParseAddr(e.host)
 	v6 = e.host == "" || err == nil && addr == netip.IPv6Unspecified()
 	v4 = e.host == "" || err == nil && addr.Unmap() == netip.IPv4Unspecified()
 	return v4, v6
 }
 
-// reachedBy reports whether a connection to target arrives at the listening
-// socket e, as far as the spellings tell.
+// reachedBy reports whether a connection to target arrives at a socket that listens on e.
+// It does not look up names.
 func (e endpoint) reachedBy(target endpoint) bool {
 	if e == target {
 		return true
@@ -241,9 +250,9 @@ func (e endpoint) reachedBy(target endpoint) bool {
 	if e.port != target.port {
 		return false
 	}
-	v4, v6 := e.everywhere()
+	v4, v6 := e.wildcard()
 	for _, to := range target.addrs() {
-		// An IPv6 socket on :: takes IPv4 too, unless told not to.
+		// A socket on :: also accepts IPv4, unless IPV6_V6ONLY is set.
 		if to.IsLoopback() && (v6 || v4 && to.Is4()) {
 			return true
 		}
@@ -256,7 +265,7 @@ func (e endpoint) reachedBy(target endpoint) bool {
 	return false
 }
 
-// collides reports whether the kernel refuses to bind both sockets.
+// collides reports whether the kernel refuses to bind sockets to both endpoints.
 func (e endpoint) collides(o endpoint) bool {
 	if e.port != o.port {
 		return false
@@ -264,19 +273,19 @@ func (e endpoint) collides(o endpoint) bool {
 	if e.host == o.host {
 		return true
 	}
-	e4, e6 := e.everywhere()
-	o4, o6 := o.everywhere()
+	e4, e6 := e.wildcard()
+	o4, o6 := o.wildcard()
 	if e4 && o4 || e6 && o6 {
 		return true
 	}
-	return e.within(o4, o6) || o.within(e4, e6) || e.reachedBy(o) && !e4 && !e6 && !o4 && !o6
+	return e.coveredBy(o4, o6) || o.coveredBy(e4, e6) || e.reachedBy(o) && !e4 && !e6 && !o4 && !o6
 }
 
-// within reports whether the host is a literal address of a family that
-// another socket has all of.
-func (e endpoint) within(v4, v6 bool) bool {
-	if own4, own6 := e.everywhere(); own4 || own6 {
-		return false // 0.0.0.0 and [::] stand side by side, each for its family
+// coveredBy reports whether the host is an address, and another socket listens on all
+// addresses of its family.
+func (e endpoint) coveredBy(v4, v6 bool) bool {
+	if own4, own6 := e.wildcard(); own4 || own6 {
+		return false // 0.0.0.0 and [::] can both be bound, each for its family
 	}
 	for _, addr := range e.addrs() {
 		if v4 && addr.Is4() || v6 && addr.Is6() {
@@ -285,3 +294,6 @@ func (e endpoint) within(v4, v6 bool) bool {
 	}
 	return false
 }
+
+// isSystemd reports whether a listen address names a socket of systemd.
+func isSystemd(addr string) bool { return strings.HasPrefix(addr, systemdPrefix) }

@@ -11,12 +11,12 @@ func TestPortRange(t *testing.T) {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
 		if again, err := ParsePortRange(got.String()); err != nil || again != got {
-			t.Errorf("%v is not read back: %v, %v", got, again, err)
+			t.Errorf("%v prints as text that reads as %v, %v", got, again, err)
 		}
 	}
 	for _, text := range []string{"", "0", "65536", "+1", "01", "-", "1-", "-1", "2-1", "1-2-3", "1 - 2", "0-5"} {
 		if got, err := ParsePortRange(text); err == nil {
-			t.Errorf("%q is read as %v", text, got)
+			t.Errorf("%q, which is invalid, reads as %v", text, got)
 		}
 	}
 }
@@ -33,7 +33,7 @@ func TestParsePrefix(t *testing.T) {
 	}
 	for _, text := range []string{"", "10.0.0.0/", "10.0.0.0/-1", "10.0.0.0/08", "::ffff:10.0.0.0/95", "::ffff:10.0.0.0/129", "::ffff:10.0.0.1/104", "fe80::1%lo/64", "a/8"} {
 		if got, err := parsePrefix(text); err == nil {
-			t.Errorf("%q is read as %v", text, got)
+			t.Errorf("%q, which is invalid, reads as %v", text, got)
 		}
 	}
 }
@@ -50,7 +50,7 @@ func TestListenAndUpstream(t *testing.T) {
 	}
 	for _, text := range []string{"", "80", "a b:80", "1.2.3:80", "[127.0.0.1:80", "systemd:", "systemd:a/b", "-:x", "echo:"} {
 		if got, err := parseListen(text); err == nil {
-			t.Errorf("listen %q is read as %q", text, got)
+			t.Errorf("listen %q, which is invalid, reads as %q", text, got)
 		}
 	}
 	for _, text := range []string{"echo:", "discard:", "echo:7", "discard:80", "gw.example:443", "[::1]:1", "127.0.0.1:65535"} {
@@ -60,12 +60,12 @@ func TestListenAndUpstream(t *testing.T) {
 	}
 	for _, text := range []string{"", ":80", "echo", "host:0", "host:", "systemd:web", "ehco:"} {
 		if got, err := parseUpstream(text); err == nil {
-			t.Errorf("upstream %q is read as %q", text, got)
+			t.Errorf("upstream %q, which is invalid, reads as %q", text, got)
 		}
 	}
 }
 
-// Whether an upstream leads back to a listener, in the spellings of both.
+// An upstream may reach a listener although both are written differently.
 func TestReachedBy(t *testing.T) {
 	for _, tt := range []struct {
 		listen, upstream string
@@ -101,7 +101,7 @@ func TestReachedBy(t *testing.T) {
 	}
 }
 
-// Which sockets the kernel does not bind side by side.
+// The kernel cannot bind some pairs of sockets.
 func TestCollides(t *testing.T) {
 	for _, tt := range []struct {
 		a, b string
@@ -124,7 +124,7 @@ func TestCollides(t *testing.T) {
 		a, _ := endpointOf(tt.a)
 		b, _ := endpointOf(tt.b)
 		if got := [2]bool{a.collides(b), b.collides(a)}; got != [2]bool{tt.want, tt.want} {
-			t.Errorf("%s and %s: %v, want %v both ways", tt.a, tt.b, got, tt.want)
+			t.Errorf("%s and %s: %v, want %v in both orders", tt.a, tt.b, got, tt.want)
 		}
 	}
 }

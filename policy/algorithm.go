@@ -1,22 +1,19 @@
 package policy
 
 import (
-	"fmt"
 	"time"
-
-	"shaper/unit"
 )
 
-// HasBurst reports whether the algorithm has a bucket, whose depth is Burst.
+// HasBurst reports whether the algorithm has a bucket, whose depth is Class.Burst.
 func (a Algorithm) HasBurst() bool { return a == Token || a == GCRA }
 
-// HasWindow reports whether the algorithm counts what leaves in a window.
+// HasWindow reports whether the algorithm counts what leaves within a window.
 func (a Algorithm) HasWindow() bool {
 	return a == FixedWindow || a == SlidingLog || a == SlidingWindow
 }
 
-// WindowInForce returns Window, or where that is left out the period of the
-// limit as it was written: 15 minutes for "20000 packets/15min".
+// WindowInForce returns Window. If that is left out, it returns the period of the limit as
+// written: 15 minutes for "20000 packets/15min".
 func (c Class) WindowInForce() time.Duration {
 	if c.Window > 0 {
 		return time.Duration(c.Window)
@@ -24,8 +21,8 @@ func (c Class) WindowInForce() time.Duration {
 	return c.Limit().Period()
 }
 
-// AtOnce returns how much may leave at once where the policy says so: what a window
-// holds, or Burst. It is 0 where that is one quantum.
+// AtOnce returns how much may leave at once according to the policy, in the unit of the
+// rate: what a window allows, or Burst. It returns 0 if that is one quantum.
 func (c Class) AtOnce() int64 {
 	switch {
 	case c.Algorithm.HasWindow():
@@ -34,32 +31,4 @@ func (c Class) AtOnce() int64 {
 		return c.Burst.N
 	}
 	return 0
-}
-
-// window checks that a window holds whole units: a part of one never leaves, so
-// that the limit would be another than was written.
-func (c *checker) window(key string, class *Class) {
-	limit, limitKey := class.Limit(), key+".rate"
-	if limit != class.Rate {
-		limitKey = key + ".ceil"
-	}
-	window, kind := unit.Duration(class.WindowInForce()), limit.Kind()
-	_, ns := limit.Exact() // in lowest terms, so that only multiples of ns hold whole units
-	switch {
-	case !class.Algorithm.HasWindow():
-		if class.Window > 0 {
-			c.wrong(key+".window", string(class.Algorithm)+" has no window",
-				`leave it out, or set algorithm = "fixed-window", "sliding-log" or "sliding-window"`)
-		}
-	case limit.IsZero():
-	case int64(window)%ns > 0 && class.Window > 0:
-		c.wrong(key+".window", fmt.Sprintf("%q at the rate %q does not hold a whole number of %v", window, limit, kind),
-			fmt.Sprintf("a multiple of %q", unit.Duration(ns)))
-	case int64(window)%ns > 0:
-		c.wrong(limitKey, fmt.Sprintf("%q is not a whole number of %v in a window of %v", limit, kind, window),
-			fmt.Sprintf("add a window that is a multiple of %q", unit.Duration(ns)))
-	case limit.Below(class.Headroom).Units(time.Duration(window)) == 0:
-		c.wrong(key+".headroom", fmt.Sprintf("%q leaves no whole one of the %d %v in a window of %v",
-			class.Headroom, limit.Units(time.Duration(window)), kind, window), "a smaller headroom, or a longer window")
-	}
 }

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"shaper/unit"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func loadAlgorithms(t *testing.T) *Policy {
@@ -45,7 +45,7 @@ func TestAlgorithms(t *testing.T) {
 	}
 }
 
-// Each class prints the keys that its algorithm has.
+// Each class prints only the keys that its algorithm has.
 func TestAlgorithmsPrint(t *testing.T) {
 	p := loadAlgorithms(t)
 	var got []string
@@ -87,7 +87,7 @@ func TestAlgorithmsAsJSON(t *testing.T) {
 	}
 	for part, want := range map[string]int{`"window":"1min"`: 1, `"window"`: 2, `"burst"`: 1} {
 		if n := strings.Count(string(text), part); n != want {
-			t.Errorf("%s stands %d times in %s, want %d", part, n, text, want)
+			t.Errorf("%s appears %d times in %s, want %d", part, n, text, want)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func TestDiffOfWindows(t *testing.T) {
 	}
 }
 
-// The rate is written with its window in it, and printed so.
+// A rate contains its window, and prints with it.
 func TestPeriodIsTheWindow(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"20000 messages/15min": 15 * time.Minute, "30 messages/s": time.Second, "20mbit": time.Second,

@@ -3,24 +3,13 @@ package policy
 import (
 	"fmt"
 	"net/netip"
-	"strings"
+	"time"
 
 	"shaper/unit"
 )
 
-// A checker holds a policy against itself: names that are used exist, and
-// every limit can hold where it is used.
-type checker struct {
-	*report
-	p         *Policy
-	classes   map[string]*Class
-	listeners map[string]*Listener
-	carries   map[string]map[Protocol]bool // by class: the protocols of what it limits
-	depth     map[string]int               // by class; see depthOf
-}
-
-// check reports what cannot work, and leaves out what would only follow from
-// a mistake that is reported already. It returns what it knows, for warn.
+// check reports what cannot work. It does not report what only follows from another
+// mistake. It returns the checker for warnAll.
 func check(r *report, p *Policy) *checker {
 	c := &checker{r, p, map[string]*Class{}, map[string]*Listener{}, map[string]map[Protocol]bool{}, map[string]int{}}
 	for i := range p.Classes {
@@ -33,7 +22,7 @@ func check(r *report, p *Policy) *checker {
 	if len(p.Listeners) == 0 && len(p.TC) == 0 && !c.badUnder("listener") && !c.badUnder("tc") {
 		c.wrong("listener", "there is none, so nothing would be shaped", "at least one section [listener.NAME]")
 	}
-	c.parents()
+	pathChecker{c}.parents()
 	for i := range p.Classes {
 		c.class(&p.Classes[i])
 	}
@@ -44,33 +33,17 @@ func check(r *report, p *Policy) *checker {
 	for i := range p.Rules {
 		c.rule(i, &p.Rules[i])
 	}
-	carried := c.carriedBeneath()
+	carried := c.carriedBelow()
 	for i := range p.Classes {
 		c.overflow(&p.Classes[i])
 		c.answers(&p.Classes[i], carried[p.Classes[i].Name])
 		c.queue(&p.Classes[i])
 	}
-	c.kernel()
+	kernelChecker{c}.kernel()
 	return c
 }
 
-// given reports whether the file has the key.
-func (c *checker) given(key string) bool {
-	_, ok := c.at[key]
-	return ok
-}
-
-// badUnder reports whether something is wrong with a section.
-func (c *checker) badUnder(section string) bool {
-	for key := range c.bad {
-		if strings.HasPrefix(key, section) {
-			return true
-		}
-	}
-	return false
-}
-
-// class checks what a class says about itself.
+// class checks the keys of a class on their own, and against those of its parents.
 func (c *checker) class(class *Class) {
 	key := join("class", class.Name)
 	if !c.sound(key + ".rate") {
@@ -83,14 +56,15 @@ func (c *checker) class(class *Class) {
 	if c.sound(key+".algorithm", key+".window", key+".headroom") {
 		c.window(key, class)
 	}
-	if problem, allowed := misfit(class.Queue, kind); problem != "" && c.sound(key+".queue") {
+	if problem, allowed := queueMisfit(class.Queue, kind); problem != "" && c.sound(key+".queue") {
 		c.wrong(key+".queue", problem, allowed)
 	}
 	c.keys(key, class)
 	c.feedback(key, class)
-	c.competes(class)
+	pathChecker{c}.amongSiblings(class)
 }
 
+// burst checks that the algorithm has a burst, in the unit of the rate.
 func (c *checker) burst(key string, class *Class) {
 	kind := class.Rate.Kind()
 	switch {
@@ -103,8 +77,9 @@ func (c *checker) burst(key string, class *Class) {
 	}
 }
 
-// misfit says why a queue cannot hold what a rate of that kind lets wait.
-func misfit(q Queue, rate unit.Kind) (problem, allowed string) {
+// queueMisfit says why a queue cannot hold the items that wait for a rate of that kind. It
+// returns "" if it can.
+func queueMisfit(q Queue, rate unit.Kind) (problem, allowed string) {
 	switch of := q.Items.Kind; {
 	case rate == unit.Connections && q.Items.N == 0:
 		return fmt.Sprintf("%q is a size, and waiting connections have none", q), "a queue in connections or items"
@@ -119,15 +94,14 @@ func misfit(q Queue, rate unit.Kind) (problem, allowed string) {
 	}
 }
 
-// halfClose checks that a listener whose sessions have no directions to end says nothing
-// of it.
+// halfClose checks that a listener for datagrams has no half_close_timeout.
 func (c *checker) halfClose(key string, l *Listener) {
 	if at := key + ".half_close_timeout"; l.Protocol == UDP && c.given(at) && c.sound(at, key+".protocol") {
-		c.wrong(at, "the listener is for udp, and datagrams do not say that they end", "leave it out; idle_timeout ends the session")
+		c.wrong(at, "the listener is for udp, and datagrams have no end", "leave it out; idle_timeout ends the session")
 	}
 }
 
-// listener checks what a listener refers to.
+// listener checks the keys of a listener, and the classes that it names.
 func (c *checker) listener(l *Listener) {
 	key := join("listener", l.Name)
 	c.messages(key, l)
@@ -154,8 +128,8 @@ func (c *checker) listener(l *Listener) {
 	}
 }
 
-// rule checks what a rule refers to, and its class for each listener that the
-// rule can match.
+// rule checks the listeners and classes that a rule names, and its classes for each listener
+// that it can match.
 func (c *checker) rule(i int, rule *Rule) {
 	key := ruleKey(i)
 	for j, name := range rule.Listener {
@@ -185,118 +159,7 @@ func (c *checker) rule(i int, rule *Rule) {
 	}
 }
 
-// exists reports whether a class exists, and its absence as a mistake.
-func (c *checker) exists(key, name string) bool {
-	if !c.sound(key) || c.classes[name] != nil {
-		return c.sound(key)
-	}
-	allowed := hintOf(c, name, "classes", c.p.Classes, className)
-	if len(c.p.Classes) == 0 {
-		allowed = fmt.Sprintf("write a section [class.%s]", plainName(name))
-	}
-	c.wrong(key, fmt.Sprintf("there is no class %q", name), allowed)
-	return false
-}
-
-// plainName returns a name, or what stands for one where it cannot be one.
-func plainName(name string) string {
-	if isName(name) && len(name) <= 64 {
-		return name
-	}
-	return "NAME"
-}
-
-// enoughHints is after how many mistakes no name is looked for any more that
-// may have been meant: each search compares all names.
-const enoughHints = 100
-
-func hintOf[T any](c *checker, name, all string, of []T, nameOf func(T) string) string {
-	if len(c.errs) >= enoughHints {
-		return "one of the " + all + " of this file"
-	}
-	return Hint(name, all, namesOf(of, nameOf))
-}
-
-// use checks that a class can limit what goes to the upstream of a listener:
-// an algorithm only limits what it counts. The way out begins what is allowed;
-// a rule has one that a listener has not.
-func (c *checker) use(key, name string, l *Listener, wayOut string) {
-	kind, ok := c.kindFor(key, name, l)
-	if ok && !l.Protocol.Counts(kind, false) {
-		c.never(key, name, l, kind, way(wayOut, protocolFor(kind))+"give the class a rate in "+countedOn(l.Protocol, false))
-	}
-}
-
-// useBack is use for what goes back to the client.
-func (c *checker) useBack(key, name string, l *Listener, wayOut string) {
-	kind, ok := c.kindFor(key, name, l)
-	switch {
-	case !ok:
-	case kind == unit.Connections:
-		c.wrong(key, fmt.Sprintf("class %q counts connections, and none are made towards the client: it would never limit", name),
-			"a class with a rate in bytes, or packets for udp")
-	case kind == unit.Messages && l.Protocol == HTTP:
-		c.wrong(key, fmt.Sprintf("class %q counts messages, and a response is none of its own: it would never limit", name),
-			"a class with a rate in bytes")
-	case !l.Protocol.Counts(kind, true):
-		c.never(key, name, l, kind, way(wayOut, protocolFor(kind))+"give the class a rate in "+countedOn(l.Protocol, true))
-	}
-}
-
-// protocolFor returns a protocol that has what a class counts.
-func protocolFor(kind unit.Kind) Protocol {
-	switch kind {
-	case unit.Packets:
-		return UDP
-	case unit.Messages:
-		return SMPP
-	}
-	return TCP
-}
-
-// countedOn says what can be counted of a protocol.
-func countedOn(p Protocol, back bool) string {
-	var kinds []string
-	for _, kind := range []unit.Kind{unit.Bytes, unit.Packets, unit.Messages, unit.Connections} {
-		if p.Counts(kind, back) {
-			kinds = append(kinds, kind.String())
-		}
-	}
-	return orList(kinds)
-}
-
-// orList prints "a, b or c".
-func orList(all []string) string {
-	last := len(all) - 1
-	if last < 1 {
-		return strings.Join(all, "")
-	}
-	return strings.Join(all[:last], ", ") + " or " + all[last]
-}
-
-func (c *checker) never(key, name string, l *Listener, kind unit.Kind, allowed string) {
-	c.wrong(key, fmt.Sprintf("class %q counts %v, and the %s listener %q has none: it would never limit", name, kind, l.Protocol, l.Name), allowed)
-}
-
-func way(out string, p Protocol) string {
-	if out == "" {
-		return ""
-	}
-	return fmt.Sprintf(out, string(p))
-}
-
-// kindFor notes that a class limits what a listener carries, and returns what
-// the class counts; ok is false where a mistake leaves that open.
-func (c *checker) kindFor(key, name string, l *Listener) (kind unit.Kind, ok bool) {
-	if !c.sound(key, join("class", name)+".rate", join("listener", l.Name)+".protocol") {
-		return 0, false
-	}
-	c.carries[name][l.Protocol] = true
-	return c.classes[name].Rate.Kind(), true
-}
-
-// overflow checks that an overflow which is set can be done to all that the
-// class limits.
+// overflow checks that the overflow of a class can be used for all that the class limits.
 func (c *checker) overflow(class *Class) {
 	key := join("class", class.Name) + ".overflow"
 	if class.Overflow == "" || !c.sound(key) {
@@ -307,9 +170,9 @@ func (c *checker) overflow(class *Class) {
 	problem, allowed := "", ""
 	switch {
 	case udp && class.Overflow != Drop:
-		problem, allowed = "cannot be done to the datagrams of a udp listener", `"drop"`
+		problem, allowed = "cannot be used for the datagrams of a udp listener", `"drop"`
 	case tcp && class.Overflow == Drop:
-		problem, allowed = "would tear holes into the stream of a tcp listener", `"wait" or "refuse"`
+		problem, allowed = "would tear holes in the stream of a tcp listener", `"wait" or "refuse"`
 	default:
 		return
 	}
@@ -319,13 +182,74 @@ func (c *checker) overflow(class *Class) {
 	c.wrong(key, fmt.Sprintf("%q %s", class.Overflow, problem), allowed)
 }
 
-func namesOf[T any](all []T, nameOf func(T) string) []string {
-	names := make([]string, len(all))
-	for i, one := range all {
-		names[i] = nameOf(one)
+// keys checks that max_keys stands only beside per.
+func (c *checker) keys(key string, class *Class) {
+	if at := key + ".max_keys"; class.Per == (Per{}) && c.given(at) && c.sound(at, key+".per") {
+		c.wrong(at, "the class has one bucket for all", `add per = "source", for example, or leave it out`)
 	}
-	return names
 }
 
-func className(c Class) string       { return c.Name }
-func listenerName(l Listener) string { return l.Name }
+// tls checks the keys tls and upstream_tls of a listener.
+func (c *checker) tls(l *Listener) {
+	key := join("listener", l.Name)
+	if l.Protocol == UDP && c.sound(key+".protocol") {
+		const problem, allowed = "the listener is for udp, and TLS is for streams", "leave it out"
+		if l.TLS != nil {
+			c.wrong(key+".tls", problem, allowed)
+		}
+		if l.UpstreamTLS != nil {
+			c.wrong(key+".upstream_tls", problem, allowed)
+		}
+		return
+	}
+	if u := l.UpstreamTLS; u != nil {
+		c.upstreamTLS(key, l, u)
+	}
+}
+
+// upstreamTLS checks the key upstream_tls of a listener.
+func (c *checker) upstreamTLS(key string, l *Listener, u *ClientTLS) {
+	at := key + ".upstream_tls"
+	switch {
+	case u.Cert == "" && u.Key != "" && c.sound(at+".cert"):
+		c.wrong(at+".key", "there is no certificate for it", "both cert and key, or neither")
+	case u.Cert != "" && u.Key == "" && c.sound(at+".key"):
+		c.wrong(at+".cert", "there is no key for it", "both cert and key, or neither")
+	}
+	if u.Insecure && u.CA != "" {
+		c.wrong(at+".insecure", "nothing is verified, so ca has no effect", "ca, or insecure = true, and not both")
+	}
+	for i, s := range l.Upstream {
+		if (s == Echo || s == Discard) && c.sound(key+".upstream") {
+			c.wrong(item(key+".upstream", i), fmt.Sprintf("%q is built in, and speaks no TLS", s), "another upstream, or leave upstream_tls out")
+		}
+	}
+}
+
+// window checks that the limit of a window is a whole number. A part of a unit never leaves,
+// so otherwise the limit in force would differ from the one in the file.
+func (c *checker) window(key string, class *Class) {
+	limit, limitKey := class.Limit(), key+".rate"
+	if limit != class.Rate {
+		limitKey = key + ".ceil"
+	}
+	window, kind := unit.Duration(class.WindowInForce()), limit.Kind()
+	_, ns := limit.Exact() // in lowest terms, so only a multiple of ns has a whole limit
+	switch {
+	case !class.Algorithm.HasWindow():
+		if class.Window > 0 {
+			c.wrong(key+".window", string(class.Algorithm)+" has no window",
+				`leave it out, or set algorithm = "fixed-window", "sliding-log" or "sliding-window"`)
+		}
+	case limit.IsZero():
+	case int64(window)%ns > 0 && class.Window > 0:
+		c.wrong(key+".window", fmt.Sprintf("%q at the rate %q does not hold a whole number of %v", window, limit, kind),
+			fmt.Sprintf("a multiple of %q", unit.Duration(ns)))
+	case int64(window)%ns > 0:
+		c.wrong(limitKey, fmt.Sprintf("%q is not a whole number of %v in a window of %v", limit, kind, window),
+			fmt.Sprintf("add a window that is a multiple of %q", unit.Duration(ns)))
+	case limit.Below(class.Headroom).Units(time.Duration(window)) == 0:
+		c.wrong(key+".headroom", fmt.Sprintf("%q leaves less than one of the %d %v in a window of %v",
+			class.Headroom, limit.Units(time.Duration(window)), kind, window), "a smaller headroom, or a longer window")
+	}
+}

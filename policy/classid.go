@@ -2,23 +2,25 @@ package policy
 
 import "hash/fnv"
 
-// The numbers by which the kernel knows our qdiscs and classes.
+// The numbers of our qdiscs and classes in the kernel.
 const (
-	// Major is the handle of each root qdisc that is ours, and so marks it.
+	// Major is the handle of every root qdisc of ours. It tells them from those of others.
 	Major = 0x5ca0
-	// UnmatchedMinor is the class of what no rule matches, on each device.
+	// UnmatchedMinor is the class, on each device, of packets that no rule matches.
 	UnmatchedMinor = 1
 
 	firstMinor = 0x10
-	lastMinor  = 0x7fff // the kernel takes 8000: and above for qdiscs that nobody has numbered
+	lastMinor  = 0x7fff // the kernel gives 8000: and above to qdiscs without a number
 
-	maxKernelClasses = 16000 // each has two numbers
+	maxKernelClasses = 16000 // each takes two numbers
 )
 
-// Minors returns the minor number of each class that a device is shaped with, and
-// under its name and a "/" that of what belongs to a class with children itself.
-// They follow from where the class is in its tree, so that a class keeps its number
-// while others come and go, and one that moves gets another: HTB moves none.
+// Minors returns the minor number of each class that shapes a device. The key is the name of
+// the class. The name and a "/" is the key of another number: that of the packets that
+// belong to the class itself, and not to a child of it.
+//
+// A number follows from the path of its class in the tree. So a class keeps its number if
+// others come and go, and a class that moves gets another one, since HTB cannot move it.
 func (p *Policy) Minors() map[string]uint16 {
 	minors, taken := map[string]uint16{}, map[uint16]bool{Major: true}
 	paths := p.paths()
@@ -47,27 +49,9 @@ func (p *Policy) Minors() map[string]uint16 {
 	return minors
 }
 
-// paths returns by what names each class is reached from its root. That of a root
-// is the same whatever its name.
-func (p *Policy) paths() map[string]string {
-	paths := map[string]string{}
-	under := p.byParent()
-	var walk func(*Class, string)
-	walk = func(c *Class, path string) {
-		paths[c.Name] = path
-		for _, child := range under[c.Name] {
-			walk(child, path+"/"+child.Name)
-		}
-	}
-	for _, root := range under[""] {
-		walk(root, "")
-	}
-	return paths
-}
-
-// Marks returns the mark of each class whose packets the proxy marks for a device:
-// its class id, as the fw classifier takes it. It is empty where no section asks
-// for marks.
+// Marks returns the mark of each class whose packets the proxy marks for a device. A mark is
+// the id of the class in the kernel, as the fw classifier expects it. The map is empty if no
+// section asks for marks.
 func (p *Policy) Marks() map[string]uint32 {
 	marks := map[string]uint32{}
 	var minors map[string]uint16

@@ -2,111 +2,57 @@ package policy
 
 import (
 	"net/netip"
-	"slices"
 
 	"github.com/gaissmai/bart"
 )
 
-// Conn is what is known of a connection, or of a client's datagrams, when it
-// is classified.
+// Conn is what rules can look at in a connection, or in the datagrams of a client.
 type Conn struct {
-	Listener string         `json:"listener"` // the name of the listener it came in through
+	Listener string         `json:"listener"` // name of the listener that accepted it
 	Source   netip.AddrPort `json:"source"`   // the client
 	Port     uint16         `json:"port"`     // the port that the client connected to
-	// Destination is the upstream's address. The zero AddrPort says that it is
-	// not known, or that there is none, as with Echo; then no rule with a
-	// destination matches. See [Classifier.NeedsDestination].
+	// Destination is the address of the upstream. The zero AddrPort means that it is not
+	// known, or that there is none, as for Echo; then no rule with a destination matches.
+	// See [Classifier.NeedsDestination].
 	Destination netip.AddrPort `json:"destination,omitzero"`
-	// Session tells connections apart that are alike in all else. No rule looks at
-	// it, but a class may have a bucket for each (ByConnection).
+	// Session tells apart connections that are otherwise equal. No rule looks at it, but a
+	// class may have a bucket for each connection (ByConnection).
 	Session uint64 `json:"-"`
 }
 
-// Decision says which classes a connection belongs to.
+// Decision holds the classes of a connection.
 type Decision struct {
-	Class       string // towards the upstream
-	ReturnClass string // back to the client; "" does not shape it
-	Rule        int    // number of the rule that decided, from 1; 0 is the listener's default
+	Class       string // of the direction upstream
+	ReturnClass string // of the direction downstream; "" does not shape it
+	Rule        int    // number of the rule that decides, from 1; 0 is the listener's default
 }
 
-// Classifier is the compiled rules of a policy. It does not change and may be
-// used concurrently.
+// Classifier holds the compiled rules of a policy. It does not change after Compile, so any
+// goroutine may use it.
 type Classifier struct {
-	file       string // of the policy
-	listeners  map[string]*scope
-	per        map[string]Per // by class, of those with a bucket for each key
-	rules      []matcher
-	bySource   bart.Table[int32] // the rules with a source, by number of their node
-	nodes      []sourceNode      // from 1
-	more       []portIndex       // from 1
-	anySource  portIndex         // the rules with neither a source nor a listener
-	onMessages []int             // the rules that look at messages, ascending; they are among no others
+	file      string // path of the policy
+	listeners map[string]*listenerRules
+	per       map[string]Per // by class, only classes with a bucket for each key
+	rules     []matcher      // in file order
+
+	// Indexes of the rules that look only at connections.
+	bySource  bart.Table[int32] // rules with a source: from a prefix to its index in nodes
+	nodes     []sourceNode      // from 1
+	more      []portIndex       // from 1; see sourceNode
+	anySource portIndex         // rules without a source and without a listener
+
+	onMessages []int // the rules that look at messages, ascending; in none of the indexes
 }
 
-// A scope is a listener as its rules see it.
-type scope struct {
-	number          int
+// listenerRules are what the rules know of one listener.
+type listenerRules struct {
+	number          int // its index in Policy.Listeners
 	defaults        Decision
 	needDestination bool
-	anySource       portIndex // the rules with this listener's name and without a source
+	anySource       portIndex // rules that name this listener and have no source
 }
 
-// A portIndex holds rules by the port that they ask for, so that one of very many
-// is found at once. All its lists are ascending.
-type portIndex struct {
-	byPort map[uint16][]int
-	others []int // that are in none of those lists
-}
-
-// maxIndexed bounds the ports for which a rule is found by port: it takes an entry
-// for each. A rule with more of them is among the others.
-const maxIndexed = 64
-
-// add adds a rule, which may be the one that was added last.
-func (x *portIndex) add(rule int, ports []PortRange) {
-	if !indexed(ports) {
-		x.others = appendRule(x.others, rule)
-		return
-	}
-	if x.byPort == nil {
-		x.byPort = map[uint16][]int{}
-	}
-	for _, r := range ports {
-		for port := int(r.First); port <= int(r.Last); port++ {
-			x.byPort[uint16(port)] = appendRule(x.byPort[uint16(port)], rule)
-		}
-	}
-}
-
-// indexed reports whether a rule with such ports is found by port.
-func indexed(ports []PortRange) bool {
-	n := 0
-	for _, r := range ports {
-		n += int(r.Last-r.First) + 1
-	}
-	return 0 < n && n <= maxIndexed
-}
-
-// appendRule appends a rule unless it is the last one already, as where it names a
-// prefix or a port twice.
-func appendRule(rules []int, rule int) []int {
-	if n := len(rules); n > 0 && rules[n-1] == rule {
-		return rules
-	}
-	return append(rules, rule)
-}
-
-// has reports whether a rule with such ports is there.
-func (x *portIndex) has(rule int, ports []PortRange) bool {
-	rules := x.others
-	if indexed(ports) {
-		rules = x.byPort[ports[0].First]
-	}
-	_, found := slices.BinarySearch(rules, rule)
-	return found
-}
-
-// keyed returns what the classes that have more than one bucket have them for.
+// keyed returns Per by class, for classes with a bucket for each key.
 func keyed(p *Policy) map[string]Per {
 	per := map[string]Per{}
 	for _, class := range p.Classes {
@@ -117,37 +63,37 @@ func keyed(p *Policy) map[string]Per {
 	return per
 }
 
-// byDestination reports whether one of two classes has a bucket per destination.
+// byDestination reports whether one of two classes has a bucket for each destination.
 func (c *Classifier) byDestination(class, back string) bool {
 	return c.per[class].By == ByDestination || c.per[back].By == ByDestination
 }
 
-// A matcher is a rule ready to be asked.
+// A matcher is a compiled rule.
 type matcher struct {
-	applies          []bool      // by number of listener; nil: to all
-	port, sourcePort []PortRange // nil: every port
-	destination      *bart.Lite  // nil: every destination
+	applies          []bool      // by number of listener; nil applies to all
+	port, sourcePort []PortRange // nil matches every port
+	destination      *bart.Lite  // nil matches every destination
 	decision         Decision
 	rule             *Rule
 }
 
-// A sourceNode stands for a prefix of some rule. A lookup finds the longest
-// prefix of an address; from there the wider ones are reached one by one, so
-// that each rule is stored once, however deep prefixes are nested. It is kept
-// at 16 bytes: with very many prefixes, Classify costs what its cache misses do.
+// A sourceNode holds the rules that have one prefix as a source. A lookup finds the longest
+// prefix that holds an address, and then follows the links to wider prefixes. So each rule is
+// stored once for each of its prefixes, even if prefixes are nested. A node has only 16
+// bytes, because with very many prefixes the time of Classify is the time of its cache misses.
 type sourceNode struct {
-	rule  int32 // the first rule that has the prefix
-	more  int32 // where in Classifier.more the others are, ascending; 0: there are none
-	wider int32 // the node of the next wider prefix; 0: there is none
-	ahead int32 // the first rule of all that are wider; often saves the way there
+	rule       int32 // the first rule that has the prefix
+	more       int32 // index in Classifier.more of the other rules; 0 if there are none
+	wider      int32 // index of the node of the next wider prefix; 0 if there is none
+	firstWider int32 // the first rule of all wider prefixes; often it saves following wider
 }
 
-// Compile makes a classifier of a policy that Load returned. Time and memory
-// are proportional to the number of prefixes and rules.
+// Compile compiles the rules of a policy that Load returned. It takes time and memory in
+// proportion to the number of prefixes and rules.
 func Compile(p *Policy) *Classifier {
-	c := &Classifier{file: p.Path, listeners: make(map[string]*scope, len(p.Listeners)), per: keyed(p), rules: make([]matcher, len(p.Rules))}
+	c := &Classifier{file: p.Path, listeners: make(map[string]*listenerRules, len(p.Listeners)), per: keyed(p), rules: make([]matcher, len(p.Rules))}
 	for i, l := range p.Listeners {
-		c.listeners[l.Name] = &scope{number: i, defaults: Decision{Class: l.Class, ReturnClass: l.ReturnClass},
+		c.listeners[l.Name] = &listenerRules{number: i, defaults: Decision{Class: l.Class, ReturnClass: l.ReturnClass},
 			needDestination: c.byDestination(l.Class, l.ReturnClass)}
 	}
 	c.nodes, c.more = make([]sourceNode, 1), make([]portIndex, 1)
@@ -172,6 +118,7 @@ func Compile(p *Policy) *Classifier {
 	return c
 }
 
+// compileRule compiles rule number i+1.
 func compileRule(i int, rule *Rule, listeners []Listener) matcher {
 	m := matcher{
 		port: rule.Port, sourcePort: rule.SourcePort,
@@ -192,6 +139,7 @@ func compileRule(i int, rule *Rule, listeners []Listener) matcher {
 	return m
 }
 
+// needDestination notes that the listeners of a rule need the destination.
 func (c *Classifier) needDestination(m *matcher) {
 	for _, l := range c.listeners {
 		if m.appliesTo(l) {
@@ -200,6 +148,7 @@ func (c *Classifier) needDestination(m *matcher) {
 	}
 }
 
+// addAnySource adds a rule without a source to the indexes.
 func (c *Classifier) addAnySource(i int, rule *Rule) {
 	if len(rule.Listener) == 0 {
 		c.anySource.add(i, rule.Port)
@@ -211,6 +160,7 @@ func (c *Classifier) addAnySource(i int, rule *Rule) {
 	}
 }
 
+// addSource adds a rule to the node of one of its sources.
 func (c *Classifier) addSource(prefix netip.Prefix, rule int, ports []PortRange) {
 	n, found := c.bySource.Get(prefix)
 	if !found {
@@ -219,7 +169,7 @@ func (c *Classifier) addSource(prefix netip.Prefix, rule int, ports []PortRange)
 		return
 	}
 	node := &c.nodes[n]
-	if int(node.rule) == rule { // it names the prefix twice
+	if int(node.rule) == rule { // the rule has the prefix twice
 		return
 	}
 	if node.more == 0 {
@@ -229,34 +179,34 @@ func (c *Classifier) addSource(prefix netip.Prefix, rule int, ports []PortRange)
 	c.more[node.more].add(rule, ports)
 }
 
-// linkSources leads from each prefix to the next wider one. Sorted, a prefix
-// comes after all that are wider.
+// linkSources links the node of each prefix to that of the next wider one. AllSorted returns
+// wider prefixes first.
 func (c *Classifier) linkSources() {
 	for prefix, n := range c.bySource.AllSorted() {
 		node := &c.nodes[n]
-		node.ahead = int32(len(c.rules))
+		node.firstWider = int32(len(c.rules))
 		for wider, w := range c.bySource.Supernets(prefix) {
 			if wider != prefix {
-				node.wider, node.ahead = w, min(c.nodes[w].rule, c.nodes[w].ahead)
+				node.wider, node.firstWider = w, min(c.nodes[w].rule, c.nodes[w].firstWider)
 				break
 			}
 		}
 	}
 }
 
-// NeedsDestination reports whether a rule for that listener asks where a
-// connection goes, or a class that it leads to. Then the caller has to find an address of the upstream
-// before it classifies; otherwise it need not.
+// NeedsDestination reports whether a rule for the listener, or a class that it can lead to,
+// depends on the destination of a connection. Then the caller has to set Conn.Destination to
+// an address of the upstream before it classifies.
 func (c *Classifier) NeedsDestination(listener string) bool {
 	l := c.listeners[listener]
 	return l != nil && l.needDestination
 }
 
-// Classify returns the classes of a connection: those of the first rule in
-// file order that matches, else those of the listener. A rule without a return
-// class leaves the listener's in force. IPv4 addresses mapped into IPv6 are
-// taken as IPv4, zones are ignored. A listener that the policy does not have
-// gives the zero Decision. Classify does not allocate.
+// Classify returns the classes of a connection: those of the first rule in file order that
+// matches, or else those of the listener. If the rule has no return class, that of the
+// listener applies. IPv4 addresses mapped into IPv6 count as IPv4, and zones are ignored. If
+// the policy does not have the listener, Classify returns the zero Decision. It does not
+// allocate.
 func (c *Classifier) Classify(conn Conn) Decision {
 	l := c.listeners[conn.Listener]
 	if l == nil {
@@ -271,7 +221,7 @@ func (c *Classifier) Classify(conn Conn) Decision {
 		} else if node.more != 0 {
 			first = c.firstMatch(&c.more[node.more], first, l, &conn)
 		}
-		if int(node.ahead) >= first {
+		if int(node.firstWider) >= first {
 			break
 		}
 	}
@@ -287,9 +237,9 @@ func (c *Classifier) Classify(conn Conn) Decision {
 	return d
 }
 
-// firstMatch returns the first of the rules that matches and stands before
-// another one, or that other one. Their sources are known to match.
-func (c *Classifier) firstMatch(rules *portIndex, before int, l *scope, conn *Conn) int {
+// firstMatch returns the first of the rules that matches, if it is below before, and else
+// before. The caller knows that their sources match.
+func (c *Classifier) firstMatch(rules *portIndex, before int, l *listenerRules, conn *Conn) int {
 	if rules.byPort != nil {
 		before = c.firstOf(rules.byPort[conn.Port], before, l, conn)
 	}
@@ -299,7 +249,8 @@ func (c *Classifier) firstMatch(rules *portIndex, before int, l *scope, conn *Co
 	return before
 }
 
-func (c *Classifier) firstOf(rules []int, before int, l *scope, conn *Conn) int {
+// firstOf is firstMatch for a list of rules, ascending.
+func (c *Classifier) firstOf(rules []int, before int, l *listenerRules, conn *Conn) int {
 	for _, i := range rules {
 		if i >= before {
 			break
@@ -311,12 +262,50 @@ func (c *Classifier) firstOf(rules []int, before int, l *scope, conn *Conn) int 
 	return before
 }
 
-// match asks for everything but the source.
-func (m *matcher) match(l *scope, conn *Conn) bool {
+// match reports whether the rule matches, except for its source, which it does not check.
+func (m *matcher) match(l *listenerRules, conn *Conn) bool {
 	return m.appliesTo(l) &&
 		(len(m.port) == 0 || inRanges(m.port, conn.Port)) &&
 		(len(m.sourcePort) == 0 || inRanges(m.sourcePort, conn.Source.Port())) &&
 		(m.destination == nil || m.destination.Contains(conn.Destination.Addr().Unmap()))
 }
 
-func (m *matcher) appliesTo(l *scope) bool { return m.applies == nil || m.applies[l.number] }
+// appliesTo reports whether the rule applies to connections of the listener.
+func (m *matcher) appliesTo(l *listenerRules) bool { return m.applies == nil || m.applies[l.number] }
+
+// Messages returns, in file order, the rules that can decide for a message of the
+// connection: those that look at messages, match the connection with their other keys, and
+// stand before the rule that decides for the connection. The first of them that matches a
+// message decides for it.
+func (c *Classifier) Messages(conn Conn) (rules MessageRules) {
+	l := c.listeners[conn.Listener]
+	if l == nil {
+		return nil
+	}
+	before := c.Classify(conn).Rule
+	for _, i := range c.onMessages {
+		if before > 0 && i >= before {
+			break
+		}
+		m := &c.rules[i]
+		if (len(m.rule.Source) == 0 || firstPrefix(m.rule.Source, conn.Source.Addr()) >= 0) && m.match(l, &conn) {
+			rules = append(rules, MessageRule{m.decision.Class, i + 1, m.rule})
+		}
+	}
+	return rules
+}
+
+// Decide returns the classes of a message of a connection. For a nil message it returns
+// those of the connection. To classify many messages of one connection, call Classify and
+// Messages once, and then [MessageRules.First] for each message; the result is the same.
+func (c *Classifier) Decide(conn Conn, msg *Message) Decision {
+	d := c.Classify(conn)
+	if msg == nil {
+		return d
+	}
+	rules := c.Messages(conn)
+	if i := rules.First(msg); i >= 0 {
+		d.Class, d.Rule = rules[i].Class, rules[i].Number
+	}
+	return d
+}

@@ -13,8 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// rules is a policy with two listeners and the rules below, which the tests of
-// the classifier read as their list.
+// rules is a policy with two listeners and rules. The tests of the classifier use it.
 const rules = `
 [class.default]
 rate = "1mbit"
@@ -182,8 +181,7 @@ func TestExplainWithoutRules(t *testing.T) {
 	}
 }
 
-// The classifier decides as a reading of the rules from the first to the last,
-// and so does Explain.
+// Classify and Explain decide like a loop over the rules from the first to the last.
 func TestClassifyLikeModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &Policy{
@@ -207,13 +205,13 @@ func TestClassifyLikeModel(t *testing.T) {
 			}
 			e := c.Explain(conn, Fields{})
 			if got := (Decision{e.Class, e.ReturnClass, e.Rule}); got != want {
-				t.Fatalf("%+v: explained as %+v, want %+v", conn, got, want)
+				t.Fatalf("%+v: Explain returns %+v, want %+v", conn, got, want)
 			}
 		}
 	})
 }
 
-// model is Classify as the manual says it.
+// model is Classify as the manual describes it.
 func model(p *Policy, conn Conn) Decision {
 	l, _ := p.Listener(conn.Listener)
 	in := func(prefixes []netip.Prefix, addr netip.Addr) bool {
@@ -241,7 +239,7 @@ func drawPort() *rapid.Generator[uint16] {
 	return rapid.OneOf(rapid.Uint16Range(1, 6), rapid.SampledFrom([]uint16{64, 65, math.MaxUint16 - 10, math.MaxUint16}))
 }
 
-// drawAddr draws from few addresses, so that many are in a prefix.
+// drawAddr draws one of few addresses, so that many are in a prefix.
 func drawAddr() *rapid.Generator[netip.Addr] {
 	return rapid.Custom(func(t *rapid.T) netip.Addr {
 		low := rapid.SampledFrom([]byte{0, 1, 2, 128, 255})
@@ -279,7 +277,7 @@ func drawRule() *rapid.Generator[Rule] {
 	})
 }
 
-// A rule that is warned about as covered never decides.
+// A rule with the warning that another rule covers it never decides.
 func TestCoveredNeverDecides(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &Policy{
@@ -301,7 +299,7 @@ func TestCoveredNeverDecides(t *testing.T) {
 				continue
 			}
 			if by, covered := c.coveredBy(got.Rule - 1); covered {
-				t.Fatalf("rule %d decides, and is said to be covered by rule %d", got.Rule, by+1)
+				t.Fatalf("rule %d decides, although a warning says that rule %d covers it", got.Rule, by+1)
 			}
 		}
 	})
@@ -315,9 +313,9 @@ func TestClassifyDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// manyPrefixes returns a policy with n source prefixes in a few rules, or in
-// one rule each. Down from /20 they lie side by side, as address lists do; down
-// from /12, most addresses are in several.
+// manyPrefixes returns a policy with n source prefixes, spread over a number of rules. Their
+// lengths are from widest to 32. If widest is 20, few prefixes overlap, as in lists of
+// addresses. If it is 12, most addresses are in several prefixes.
 func manyPrefixes(n, rules, widest int) *Policy {
 	return manySources(n, rules, func(random *rand.Rand) netip.Prefix {
 		v := random.Uint32()
@@ -326,7 +324,7 @@ func manyPrefixes(n, rules, widest int) *Policy {
 	})
 }
 
-// manyPrefixes6 is that of IPv6: networks of 2000::/3, down from one length to /64.
+// manyPrefixes6 is manyPrefixes for IPv6: networks in 2000::/3, with lengths from widest to 64.
 func manyPrefixes6(n, rules, widest int) *Policy {
 	return manySources(n, rules, func(random *rand.Rand) netip.Prefix {
 		var a [16]byte
@@ -377,8 +375,8 @@ func BenchmarkClassify(b *testing.B) {
 	}
 }
 
-// withPorts has each rule ask for a port, and puts so many before them that ask
-// for another, and for nothing else.
+// withPorts gives each rule a port, and puts many rules before them that have only another
+// port.
 func withPorts(p *Policy, n int) {
 	if n == 0 {
 		return
@@ -394,7 +392,7 @@ func withPorts(p *Policy, n int) {
 	p.Rules = append(others, p.Rules...)
 }
 
-// manyConns returns connections from addresses of the policy, or from others.
+// manyConns returns connections from addresses in the policy, or from others.
 func manyConns(p *Policy, hit bool) []Conn {
 	random := rand.New(rand.NewPCG(3, 4))
 	conns := make([]Conn, 1024)
@@ -425,7 +423,7 @@ func benchmarkClassify(b *testing.B, c *Classifier, conns []Conn) {
 	}
 }
 
-// Rules without a source, or of the same, are found by the port and by the listener.
+// Rules without a source, or with the same source, are found by port and by listener.
 func BenchmarkClassifyByPort(b *testing.B) {
 	for _, source := range [][]netip.Prefix{nil, {netip.MustParsePrefix("0.0.0.0/0")}} {
 		for _, n := range []int{10, 1000, 10_000} {

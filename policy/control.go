@@ -1,12 +1,12 @@
 package policy
 
-// ControlPath returns the control socket that a policy file names, as far as
-// the file can be understood: whoever has broken the file still has to reach
-// the daemon. Where it names none, that is the default.
+// ControlPath returns the path of the control socket that a policy file names, or the
+// default. It tolerates mistakes elsewhere in the file, because an operator who broke the
+// file still has to reach the daemon.
 func ControlPath(file string, data []byte) string {
 	daemon := DefaultDaemon()
-	data = withoutMark(data)
-	root, _ := parseTree(newReport(file, data), data)
+	data = withoutBOM(data)
+	root, _ := parseNodes(newReport(file, data), data)
 	if section := root.get("daemon"); section != nil {
 		if n := section.get("control"); n != nil && n.kind == aString {
 			if path, err := parseControl(n.text); err == nil {

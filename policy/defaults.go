@@ -6,62 +6,64 @@ import (
 	"shaper/unit"
 )
 
-// The defaults are values, and a file is decoded over them; so what a key is
-// worth when it is left out stands here and nowhere else.
+// A file is decoded over the values in this file, so every default stands here.
 
 // DefaultDaemon returns the section [daemon] of a file that has none.
 func DefaultDaemon() Daemon {
 	return Daemon{
-		// Where systemd's RuntimeDirectory=shaper puts it.
+		// The directory is that of RuntimeDirectory=shaper in the systemd unit.
 		Control: "/run/shaper/control.sock",
-		// Loopback: metrics name classes and must not leak to the network.
+		// Only loopback, since metrics name classes and must not leak to the network.
 		HTTP: "127.0.0.1:9780",
-		// Long enough for a request in flight, shorter than the unit's 60 s
-		// after which it kills.
+		// Long enough for a request in flight, and shorter than the 60 s after which
+		// systemd kills the daemon.
 		Drain: unit.Duration(30 * time.Second),
 	}
 }
 
-// DefaultClass returns a class with its defaults; Rate has none and is
-// required.
+// DefaultClass returns a class with its defaults. Rate has none and is required.
 func DefaultClass(name string) Class {
 	return Class{
 		Name: name,
-		// The only algorithm that never sends two items closer than the rate
-		// says, and so the one that no provider has a reason to refuse.
+		// The only algorithm that never sends two items closer together than the rate
+		// says, so no provider has a reason to refuse them.
 		Algorithm: Leaky,
-		// The size of tc's default txqueuelen, and a bound for memory where
-		// the items are large.
+		// The first is the default txqueuelen of Linux. The second bounds the memory if
+		// items are large.
 		Queue: Queue{Items: unit.Count{N: 1000, Kind: unit.Items}, Bytes: unit.MiB},
-		// As many as one listener has sessions, in some 6 MiB.
+		// As many as a listener has sessions. They take about 6 MiB.
 		MaxKeys: 65536,
-		// In the middle, with room on both sides.
+		// In the middle, with room above and below.
 		Priority: 4,
 		Weight:   1,
 	}
 }
 
-// DefaultListener returns a listener with its defaults for a protocol. Listen,
-// Upstream and Class have none and are required.
+// DefaultListener returns a listener with the defaults for its protocol. Listen, Upstream
+// and Class have none and are required.
 func DefaultListener(name string, protocol Protocol) Listener {
 	l := Listener{
 		Name:     name,
 		Protocol: protocol,
 		Mode:     Forward,
-		// Three retransmitted SYNs (1, 3, 7 s), then the next upstream.
+		// Time for three retransmitted SYNs (after 1, 3 and 7 s), before the next
+		// upstream is tried.
 		ConnectTimeout: unit.Duration(10 * time.Second),
-		// A bound for what has been forgotten, far above keep-alives.
+		// Ends forgotten sessions. It is far longer than the interval of keep-alives.
 		IdleTimeout: unit.Duration(time.Hour),
-		// A peer that has closed its direction seldom waits longer for the other one.
+		// A peer that has ended one direction seldom waits longer for the other one.
 		HalfCloseTimeout: unit.Duration(5 * time.Minute),
-		// As many as one upstream address has ports.
+		// The number of ports of one upstream address.
 		MaxSessions: 65536,
 	}
 	if protocol == UDP {
-		// Nothing says that a datagram session has ended, so silence has to.
-		// Linux's conntrack forgets a one-way flow after 30 s, a stream after 120 s.
+		// Datagrams have no end, so a session ends when it is idle. Linux's conntrack
+		// forgets a one-way flow after 30 s, and a two-way one after 120 s.
 		l.IdleTimeout = unit.Duration(time.Minute)
 		l.HalfCloseTimeout = 0
 	}
 	return l
 }
+
+// DefaultTC returns a section with its defaults; Class has none and is required.
+func DefaultTC(device string) TC { return TC{Device: device} }

@@ -9,12 +9,12 @@ import (
 
 // Change is one difference between two policies.
 type Change struct {
-	Op   string `json:"op"`             // "+" added, "-" removed, "~" changed
+	Op   string `json:"op"`             // "+" for added, "-" for removed, "~" for changed
 	What string `json:"what"`           // "daemon", "class", "listener", "rule" or "tc"
-	Name string `json:"name,omitempty"` // of the class, listener or device, or the number of the rule
-	Key  string `json:"key,omitempty"`  // what changed; "" for all of it
-	Old  string `json:"old,omitempty"`  // before; with a Key its value, else what was removed
-	New  string `json:"new,omitempty"`  // after, in the same way
+	Name string `json:"name,omitempty"` // name of the class, listener or device, or number of the rule
+	Key  string `json:"key,omitempty"`  // the key that changed; "" if all was added or removed
+	Old  string `json:"old,omitempty"`  // the value of Key before, or what was removed
+	New  string `json:"new,omitempty"`  // the value of Key now, or what was added
 }
 
 // String prints "~ class acme: rate 20mbit -> 40mbit", "+ listener web: ..."
@@ -30,9 +30,9 @@ func (c Change) String() string {
 	return head + ": " + c.Old + c.New
 }
 
-// Diff returns what changes when one policy takes the place of another, the
-// daemon first, then classes, listeners, rules and devices. No Change means that they
-// do the same: path, hash, order of classes and line numbers do not count.
+// Diff returns what changes if the policy new replaces old: first the daemon, then classes,
+// listeners, rules and devices. It returns nothing if they do the same. Path, hash, line
+// numbers, and the order of classes, listeners and devices do not matter.
 func Diff(old, new *Policy) []Change {
 	changes := diffFields("daemon", "", &old.Daemon, &new.Daemon, daemonFields)
 	changes = append(changes, diffNamed("class", old.Classes, new.Classes, className, classFields, DefaultClass)...)
@@ -41,8 +41,10 @@ func Diff(old, new *Policy) []Change {
 	return append(changes, diffNamed("tc", old.TC, new.TC, tcDevice, tcFields, DefaultTC)...)
 }
 
+// tcpListener returns the defaults that Diff compares a new or removed listener with.
 func tcpListener(name string) Listener { return DefaultListener(name, TCP) }
 
+// diffFields compares two sections with the same name, key by key.
 func diffFields[T any](what, name string, old, new *T, fields []field[T]) (changes []Change) {
 	for _, f := range fields {
 		if f.get == nil {
@@ -55,8 +57,8 @@ func diffFields[T any](what, name string, old, new *T, fields []field[T]) (chang
 	return changes
 }
 
-// diffNamed compares what is told apart by its name: first what is gone, then
-// the rest in its new order.
+// diffNamed compares sections that have names. It returns first those that are removed, then
+// the others in their new order.
 func diffNamed[T any](what string, old, new []T, nameOf func(T) string, fields []field[T], defaults func(string) T) (changes []Change) {
 	before, after := byName(old, nameOf), byName(new, nameOf)
 	for i := range old {
@@ -83,7 +85,7 @@ func byName[T any](all []T, nameOf func(T) string) map[string]*T {
 	return m
 }
 
-// summary prints in one line what differs from the defaults.
+// summary prints the values that differ from the defaults, in one line.
 func summary[T any](t *T, defaults T, fields []field[T]) string {
 	var parts []string
 	for _, f := range fields {
@@ -97,12 +99,12 @@ func summary[T any](t *T, defaults T, fields []field[T]) string {
 // String prints the rule in one line: "source 10.1.0.0/16, class otp".
 func (r Rule) String() string { return summary(&r, Rule{}, ruleFields) }
 
-// maxCompared bounds the table of diffRules; beyond it a change in the midst
-// of very many rules is told as all of them removed and added.
+// maxCompared bounds the size of the table in longestCommon. If there are too many rules for
+// it, all that differ are reported as removed and added.
 const maxCompared = 4_000_000
 
-// diffRules tells the rules apart by what they say, so that a rule which only
-// moved to another line is no change.
+// diffRules compares rules by their text, so a rule that only moves to another line is not a
+// change.
 func diffRules(old, new []Rule) (changes []Change) {
 	before, after := namesOf(old, Rule.String), namesOf(new, Rule.String)
 	start := 0
@@ -128,8 +130,8 @@ func diffRules(old, new []Rule) (changes []Change) {
 	return changes
 }
 
-// longestCommon returns the longest common subsequence of a and b as pairs of
-// indexes.
+// longestCommon returns the longest common subsequence of a and b, as pairs of indexes. If
+// there are too many pairs to compare, it returns none.
 func longestCommon(a, b []string) (pairs [][2]int) {
 	if len(a)*len(b) > maxCompared {
 		return nil

@@ -121,7 +121,7 @@ func TestDiffOfTheSame(t *testing.T) {
 	}
 }
 
-// Among many rules only those are told that differ.
+// Diff reports only the rules that differ.
 func TestDiffRules(t *testing.T) {
 	rules := func(classes string) *Policy {
 		p := &Policy{}
@@ -162,7 +162,7 @@ func TestChangeJSON(t *testing.T) {
 	}
 }
 
-// What a reload prints of a quota is what the file says.
+// A reload prints a quota as the file has it.
 func TestDiffOfDays(t *testing.T) {
 	daily := strings.Replace(before, "30 packets/s", "5000 packets/day", 1)
 	weekly := strings.Replace(before, "30 packets/s", "30000 packets/week", 1)

@@ -11,14 +11,14 @@ import (
 // Error is one mistake in a policy file, or one warning about it.
 type Error struct {
 	File    string `json:"file,omitempty"`
-	Line    int    `json:"line,omitempty"`   // from 1; 0 if the mistake is not in a file
-	Column  int    `json:"column,omitempty"` // from 1, in bytes
-	Key     string `json:"key"`              // "class.acme.rate", "rule[2].source", or "syntax"
-	Problem string `json:"problem"`          // what was found, and what is wrong with it
-	Allowed string `json:"allowed,omitempty"`
+	Line    int    `json:"line,omitempty"`    // from 1; 0 if the mistake has no place in a file
+	Column  int    `json:"column,omitempty"`  // from 1, in bytes
+	Key     string `json:"key"`               // "class.acme.rate", "rule[2].source", or "syntax"
+	Problem string `json:"problem"`           // the value, and what is wrong with it
+	Allowed string `json:"allowed,omitempty"` // what to write instead; "" if nothing helps
 }
 
-// Error prints FILE:LINE:COL: key: what is wrong; what is allowed.
+// Error prints "FILE:LINE:COL: key: what is wrong; what is allowed".
 func (e Error) Error() string {
 	var b strings.Builder
 	if e.File != "" {
@@ -37,10 +37,10 @@ func (e Error) Error() string {
 	return b.String()
 }
 
-// Errors is everything that is wrong with a policy, ordered by position.
+// Errors holds all mistakes of a policy, or all warnings, sorted by position.
 type Errors []Error
 
-// Error prints one line for each mistake.
+// Error prints one line for each error.
 func (es Errors) Error() string {
 	lines := make([]string, len(es))
 	for i, e := range es {
@@ -49,26 +49,25 @@ func (es Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// sort orders by position, and where that is equal as they were found.
+// sort sorts by position. Errors with equal positions keep their order.
 func (es Errors) sort() {
 	slices.SortStableFunc(es, func(a, b Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 }
 
-// A complaint is an error about one value, before its key and position are
-// known.
+// A complaint is an error about one value. Its key and position are not known yet.
 type complaint struct{ problem, allowed string }
 
 func (c complaint) Error() string { return c.problem + "; " + c.allowed }
 
-// complain returns a complaint; the problem is formatted.
+// complain returns a complaint. Only the problem is a format.
 func complain(allowed, problem string, args ...any) error {
 	return complaint{fmt.Sprintf(problem, args...), allowed}
 }
 
-// complaintOf takes apart an error of package unit, which ends with what is
-// allowed as ours do.
+// complaintOf returns an error as a complaint. It splits the text of an error of package
+// unit, which ends with what is allowed, at the last "; ".
 func complaintOf(err error) complaint {
 	if c, ok := err.(complaint); ok {
 		return c
@@ -80,13 +79,13 @@ func complaintOf(err error) complaint {
 	return complaint{problem: text}
 }
 
-// A report collects the mistakes of one policy. It knows where each key
-// stands, so that a check only has to name the key.
+// A report collects the mistakes and warnings of one policy. It knows the position of each
+// key, so a check only has to name the key. One goroutine uses it.
 type report struct {
 	file     string
-	lines    []int          // offset of the first byte of each line; nil without a file
-	at       map[string]int // offset of each key's value, and by item of each value of a list
-	bad      map[string]bool
+	lines    []int           // offset of the first byte of each line; nil without a file
+	at       map[string]int  // offset of the value of each key, and of each item of a list
+	bad      map[string]bool // keys with a mistake
 	errs     Errors
 	warnings Errors
 }
@@ -110,53 +109,54 @@ func (r *report) wrong(key, problem, allowed string) {
 func (r *report) wrongAt(offset int, key, problem, allowed string) {
 	key = plainKey(key)
 	r.bad[key] = true
-	r.errs = append(r.errs, r.place(offset, key, problem, allowed))
+	r.errs = append(r.errs, r.newError(offset, key, problem, allowed))
 }
 
-// warn reports something that is legal and probably not meant.
+// warn reports something at a key that is legal and probably not meant.
 func (r *report) warn(key, problem, allowed string) {
-	r.warnings = append(r.warnings, r.place(r.offset(key), plainKey(key), problem, allowed))
+	r.warnings = append(r.warnings, r.newError(r.offset(key), plainKey(key), problem, allowed))
 }
 
-// sound reports whether nothing was wrong with the keys so far. A check asks
-// before it builds on them, or one mistake would be reported as several.
+// sound reports whether no mistake has been reported at any of the keys. A check asks this
+// before it uses their values, so that one mistake is not reported several times.
 func (r *report) sound(keys ...string) bool {
 	return !slices.ContainsFunc(keys, func(key string) bool { return r.bad[key] })
 }
 
-func (r *report) place(offset int, key, problem, allowed string) Error {
-	e := Error{File: r.file, Key: brief(key), Problem: brief(problem), Allowed: allowed}
+// newError returns an Error with the line and column of an offset.
+func (r *report) newError(offset int, key, problem, allowed string) Error {
+	e := Error{File: r.file, Key: shorten(key), Problem: shorten(problem), Allowed: allowed}
 	e.Line, e.Column = r.position(offset)
 	return e
 }
 
-// mostTold is how many characters of a key or a value an error repeats: all of
-// those that can be right, and enough of the others to find them.
-const mostTold = 100
+// maxRepeated is how many characters of a key or a value an error repeats. Valid ones are
+// shorter, and so many suffice to recognize an invalid one.
+const maxRepeated = 100
 
-// aPart matches a value in quotes, or a word.
-var aPart = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[^\s"]+`)
+// wordOrText matches a text in quotes, or a word.
+var wordOrText = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[^\s"]+`)
 
-// brief cuts what is very long in an error: a file may hold a key or a value of
+// shorten cuts the very long words and texts of an error. A file may hold a key or a value of
 // megabytes, and its error goes to terminals and logs.
-func brief(s string) string {
-	if len(s) <= mostTold {
+func shorten(s string) string {
+	if len(s) <= maxRepeated {
 		return s
 	}
-	return aPart.ReplaceAllStringFunc(s, func(part string) string {
+	return wordOrText.ReplaceAllStringFunc(s, func(part string) string {
 		runes := []rune(part)
-		if len(runes) <= mostTold {
+		if len(runes) <= maxRepeated {
 			return part
 		}
 		end := "…"
 		if part[0] == '"' {
 			end += `"`
 		}
-		return string(runes[:mostTold]) + end
+		return string(runes[:maxRepeated]) + end
 	})
 }
 
-// position turns an offset into a line and a column, both 0 without a file.
+// position returns the line and column of an offset; both are 0 without a file.
 func (r *report) position(offset int) (line, column int) {
 	if r.lines == nil {
 		return 0, 0
@@ -168,8 +168,8 @@ func (r *report) position(offset int) (line, column int) {
 	return line, offset - r.lines[line-1] + 1
 }
 
-// offset returns where a key stands. For a key that is missing it is where
-// the key's table begins.
+// offset returns the offset of a key. If the key is missing, it returns the offset of the
+// table that should contain it.
 func (r *report) offset(key string) int {
 	for key != "" {
 		if offset, ok := r.at[key]; ok {
@@ -178,17 +178,4 @@ func (r *report) offset(key string) int {
 		key = key[:max(strings.LastIndexAny(key, "."+itemMark), 0)]
 	}
 	return 0
-}
-
-// itemMark stands between a key and the number of a value in its list. No key
-// has it: in one that is quoted it would be escaped.
-const itemMark = "\x00"
-
-// item names the value i of the list at key, for its position.
-func item(key string, i int) string { return fmt.Sprint(key, itemMark, i) }
-
-// plainKey returns the key without the number of the value in a list.
-func plainKey(key string) string {
-	key, _, _ = strings.Cut(key, itemMark)
-	return key
 }

@@ -35,7 +35,7 @@ func ExampleParse() {
 	// Output: leaky 20mbit 1000 items or 1MiB
 }
 
-// Every mistake of a file is reported, each at its position.
+// Load reports every mistake of a file with its position.
 func ExampleErrors() {
 	_, _, err := policy.Parse("shaper.toml", []byte(text+"clas = \"guests\"\nport = 0\n"))
 	fmt.Println(err)

@@ -3,50 +3,49 @@ package policy
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 )
 
 // Explanation is a [Decision] with its reasons.
 type Explanation struct {
 	Conn        Conn   `json:"conn"`
-	Message     Fields `json:"message,omitzero"` // zero: it is about the connection
+	Message     Fields `json:"message,omitzero"` // zero if it is about the connection
 	Class       string `json:"class"`
 	ReturnClass string `json:"return_class,omitempty"`
-	Rule        int    `json:"rule"`           // number of the rule that decided, from 1; 0 is the listener's default
-	File        string `json:"file,omitempty"` // of the policy
-	Line        int    `json:"line,omitempty"`
-	// Bucket says whose bucket of the class it is, ReturnBucket that of the other; ""
-	// where there is one for all.
+	Rule        int    `json:"rule"`           // number of the rule that decides, from 1; 0 is the listener's default
+	File        string `json:"file,omitempty"` // path of the policy
+	Line        int    `json:"line,omitempty"` // where the rule begins; 0 without a rule
+	// Bucket and ReturnBucket say whose bucket of Class and of ReturnClass it is. They are
+	// "" if the class has one bucket for all.
 	Bucket       string `json:"bucket,omitempty"`
 	ReturnBucket string `json:"return_bucket,omitempty"`
-	// Why says what made the rule match.
+	// Why says why the rule matches.
 	Why string `json:"why"`
-	// Skipped are the rules before it, and why they did not match.
+	// Skipped are the rules before it, and why they do not match.
 	Skipped []Skip `json:"skipped"`
-	// Upstream is the one that Conn.Destination is an address of, and FailOver what a
-	// session gets that cannot reach that address, and tries the next ones in turn. Who
-	// asks sets them, where rules look at the destination and there are several.
+	// Upstream is the upstream to which Conn.Destination belongs. FailOver is what a session
+	// gets if it cannot reach that address and tries the next ones in turn. The caller of
+	// Explain sets both if rules look at the destination and there are several addresses.
 	Upstream string        `json:"upstream,omitempty"`
 	FailOver []Explanation `json:"fail_over,omitempty"`
 }
 
-// Skip is a rule that did not match.
+// Skip is a rule that does not match, and why.
 type Skip struct {
 	Rule int    `json:"rule"`
 	Line int    `json:"line"`
 	Why  string `json:"why"`
 }
 
-// Explain says why Decide decides as it does, rule by rule: about a message where
-// something is said of one, else about the connection.
-func (c *Classifier) Explain(conn Conn, said Fields) Explanation {
+// Explain returns the decision of Decide and its reasons, rule by rule. If given is not zero,
+// it explains the decision about that message, else the one about the connection.
+func (c *Classifier) Explain(conn Conn, given Fields) Explanation {
 	var msg *Message
-	if !said.IsZero() {
-		msg = said.Message()
+	if !given.IsZero() {
+		msg = given.Message()
 	}
 	d := c.Decide(conn, msg)
-	e := Explanation{Conn: conn, Message: said, Class: d.Class, ReturnClass: d.ReturnClass, Rule: d.Rule, File: c.file, Skipped: []Skip{}}
+	e := Explanation{Conn: conn, Message: given, Class: d.Class, ReturnClass: d.ReturnClass, Rule: d.Rule, File: c.file, Skipped: []Skip{}}
 	e.Bucket, e.ReturnBucket = c.per[e.Class].Describe(conn), c.per[e.ReturnClass].Describe(conn)
 	l := c.listeners[conn.Listener]
 	if l == nil {
@@ -55,7 +54,7 @@ func (c *Classifier) Explain(conn Conn, said Fields) Explanation {
 	}
 	for i := range c.rules {
 		m := &c.rules[i]
-		hits, miss := m.compare(l, conn, said)
+		hits, miss := m.compare(l, conn, given)
 		if i+1 == d.Rule {
 			e.Line = m.rule.Line
 			if e.Why = strings.Join(hits, ", "); e.Why == "" {
@@ -69,8 +68,8 @@ func (c *Classifier) Explain(conn Conn, said Fields) Explanation {
 	return e
 }
 
-// compare returns the reasons for a match, or the first reason against it.
-func (m *matcher) compare(l *scope, conn Conn, said Fields) (hits []string, miss string) {
+// compare returns the reasons why the rule matches, or else the first reason why not.
+func (m *matcher) compare(l *listenerRules, conn Conn, given Fields) (hits []string, miss string) {
 	r := m.rule
 	if !m.appliesTo(l) {
 		return nil, fmt.Sprintf("it is not for listener %q", conn.Listener)
@@ -95,12 +94,12 @@ func (m *matcher) compare(l *scope, conn Conn, said Fields) (hits []string, miss
 	if !r.looksAtMessages() {
 		return hits, ""
 	}
-	of, miss := said.compare(r)
+	of, miss := given.compare(r)
 	return append(hits, of...), miss
 }
 
-// inPrefixes reports whether an address is in one of the prefixes, and says
-// so; it says nothing where there is none.
+// inPrefixes reports whether an address is in one of the prefixes, and says why or why not.
+// Without prefixes it returns "" and true.
 func inPrefixes(what string, prefixes []netip.Prefix, addr netip.Addr) (why string, ok bool) {
 	if len(prefixes) == 0 {
 		return "", true
@@ -109,13 +108,14 @@ func inPrefixes(what string, prefixes []netip.Prefix, addr netip.Addr) (why stri
 		return "the " + what + " is not known", false
 	}
 	addr = addr.Unmap().WithZone("")
-	i := slices.IndexFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
+	i := firstPrefix(prefixes, addr)
 	if i < 0 {
 		return fmt.Sprintf("%s %v is not in %s", what, addr, few(prefixes)), false
 	}
 	return fmt.Sprintf("%s %v is in %v", what, addr, prefixes[i]), true
 }
 
+// inPorts is inPrefixes for ports.
 func inPorts(what string, ranges []PortRange, port uint16) (why string, ok bool) {
 	if len(ranges) == 0 {
 		return "", true
@@ -126,17 +126,8 @@ func inPorts(what string, ranges []PortRange, port uint16) (why string, ok bool)
 	return fmt.Sprintf("%s %d is in %s", what, port, few(ranges)), true
 }
 
-// few prints the first of many values.
-func few[V any](values []V) string {
-	const most = 4
-	if len(values) <= most {
-		return list(values)
-	}
-	return fmt.Sprintf("%s and %d more", list(values[:most]), len(values)-most)
-}
-
-// String prints the decision, then the rules that did not match, then what becomes of
-// a session that fails over.
+// String prints the decision, then the rules that do not match, then the decisions about a
+// session that fails over.
 func (e Explanation) String() string {
 	var b strings.Builder
 	e.writeDecision(&b)
@@ -151,9 +142,9 @@ func (e Explanation) String() string {
 }
 
 func (e Explanation) writeDecision(b *strings.Builder) {
-	fmt.Fprintf(b, "class %s%s", orDash(e.Class), ofBucket(e.Bucket))
+	fmt.Fprintf(b, "class %s%s", orDash(e.Class), bucketText(e.Bucket))
 	if e.ReturnClass != "" {
-		fmt.Fprintf(b, ", back to the client class %s%s", e.ReturnClass, ofBucket(e.ReturnBucket))
+		fmt.Fprintf(b, ", back to the client class %s%s", e.ReturnClass, bucketText(e.ReturnBucket))
 	}
 	if e.Rule > 0 {
 		fmt.Fprintf(b, ": rule %d (%s)", e.Rule, lineOf(e.File, e.Line))
@@ -161,18 +152,19 @@ func (e Explanation) writeDecision(b *strings.Builder) {
 	fmt.Fprintf(b, ": %s\n", e.Why)
 }
 
-// A Route is where a rule of a listener leads, or what no rule matches.
+// A Route says which classes a rule of a listener leads to, or the listener itself if no rule
+// matches.
 type Route struct {
 	Listener    string `json:"listener"`
-	Rule        int    `json:"rule"` // its number, from 1; 0 is the listener's default
+	Rule        int    `json:"rule"` // number of the rule, from 1; 0 is the listener's default
 	File        string `json:"file"`
 	Line        int    `json:"line,omitempty"`
-	When        string `json:"when"` // what the rule asks for; "" for nothing
+	When        string `json:"when"` // the conditions of the rule; "" if there are none
 	Class       string `json:"class"`
 	ReturnClass string `json:"return_class,omitempty"`
 }
 
-// String prints the class, and for what.
+// String prints the classes and the conditions.
 func (r Route) String() string {
 	classes, when := "class "+r.Class, r.When
 	if r.ReturnClass != "" {
@@ -187,8 +179,7 @@ func (r Route) String() string {
 	return fmt.Sprintf("%s: rule %d (%s): %s", classes, r.Rule, lineOf(r.File, r.Line), when)
 }
 
-// Routes returns where the rules of each listener lead, in the order in which they
-// are tried.
+// Routes returns the routes of each listener, in the order in which they are tried.
 func Routes(p *Policy) (all []Route) {
 	c := Compile(p)
 	for _, l := range p.Listeners {
@@ -204,7 +195,7 @@ func Routes(p *Policy) (all []Route) {
 			}
 			all = append(all, Route{l.Name, i + 1, p.Path, m.rule.Line, m.rule.when(), m.rule.Class, back})
 			if all[len(all)-1].When == "" {
-				break // nothing gets past it
+				break // it matches everything
 			}
 		}
 		if last := len(all) - 1; last < 0 || all[last].Listener != l.Name || all[last].When != "" {
@@ -214,7 +205,7 @@ func Routes(p *Policy) (all []Route) {
 	return all
 }
 
-// when says what a rule asks for, besides the listener.
+// when prints the conditions of a rule, except those about the listener.
 func (r *Rule) when() string {
 	var all []string
 	add := func(name string, n int, values string) {
@@ -233,7 +224,7 @@ func (r *Rule) when() string {
 	return strings.Join(all, "; ")
 }
 
-// lineOf says where a rule stands.
+// lineOf prints the place of a rule.
 func lineOf(file string, line int) string {
 	if file == "" {
 		return fmt.Sprintf("line %d", line)
@@ -241,16 +232,10 @@ func lineOf(file string, line int) string {
 	return fmt.Sprintf("%s:%d", file, line)
 }
 
-func ofBucket(whose string) string {
+// bucketText says which bucket is meant, or "".
+func bucketText(whose string) string {
 	if whose == "" {
 		return ""
 	}
 	return ", the bucket of " + whose
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }

@@ -3,20 +3,20 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
-// A field is one key of a section: how it is read and how it is printed.
-// Load, With, Diff and WriteTree all go through the same fields, so a key that
-// is added to the tables of schema.go is known everywhere.
+// A field is one key of a section: how it is read and printed. Load, With, Diff and WriteTree
+// use the same fields, so a key in the tables of schema.go is known to all of them.
 type field[T any] struct {
 	name     string
 	required bool
 	takes    takes
-	form     string                 // what is allowed, for a value of the wrong type
-	set      func(*T, string) error // reads one value, of a list each in turn; nil: not in this version
+	form     string                 // says what is allowed if the value has the wrong type
+	set      func(*T, string) error // reads one value or one item of a list; nil if this version does not support the key
 	get      func(*T) string        // prints the value as the file would have it
-	// decodeTable reads a value that is a table; nil: it is none.
+	// decodeTable reads a value that is a table; nil if it cannot be a table.
 	decodeTable func(r *report, key string, n *node, into *T, whole bool)
 }
 
@@ -30,7 +30,7 @@ const (
 	lists
 )
 
-// one is a field with a single value.
+// one returns a field with a single value.
 func one[T any, V comparable](name, form string, at func(*T) *V, parse func(string) (V, error)) field[T] {
 	return field[T]{
 		name: name, takes: texts, form: form,
@@ -39,10 +39,10 @@ func one[T any, V comparable](name, form string, at func(*T) *V, parse func(stri
 	}
 }
 
-// group is a field that is a table of fields, over the value that it has where it is
-// given without one of them.
+// group returns a field whose value is a table of fields. whole has the values of those
+// fields that the table leaves out.
 func group[T any, V comparable](name, form string, at func(*T) *V, whole V, fields []field[V]) field[T] {
-	f := one(name, form, at, func(string) (V, error) { return whole, complain(form, "it is no text") })
+	f := one(name, form, at, func(string) (V, error) { return whole, complain(form, "it is not text") })
 	f.takes = 0
 	f.decodeTable = func(r *report, key string, n *node, into *T, wholeFile bool) {
 		*at(into) = whole
@@ -51,13 +51,14 @@ func group[T any, V comparable](name, form string, at func(*T) *V, whole V, fiel
 	return f
 }
 
-// quantity is a field of package unit, whose errors say what is allowed.
+// quantity returns a field whose type is from package unit. The error of parse says what is
+// allowed.
 func quantity[T any, V comparable](name string, at func(*T) *V, parse func(string) (V, error)) field[T] {
 	_, err := parse("")
 	return one(name, complaintOf(err).allowed, at, parse)
 }
 
-// many is a field with one value or a list of them.
+// many returns a field with one value or a list of values.
 func many[T, V any](name, form string, at func(*T) *[]V, parse func(string) (V, error)) field[T] {
 	return field[T]{
 		name: name, takes: texts | lists, form: form,
@@ -73,18 +74,18 @@ func many[T, V any](name, form string, at func(*T) *[]V, parse func(string) (V, 
 	}
 }
 
-// later is a key of the file format that this version does not honour. It is
-// refused: a limit that is silently ignored is worse than none.
-func later[T any](name string) field[T] { return field[T]{name: name} }
+// unsupported returns a field that this version does not support. The file may not contain
+// it, since a limit that is silently ignored is worse than none.
+func unsupported[T any](name string) field[T] { return field[T]{name: name} }
 
-// must marks a field as required.
-func must[T any](f field[T]) field[T] {
+// require marks a field as required.
+func require[T any](f field[T]) field[T] {
 	f.required = true
 	return f
 }
 
-// orNone prints a word where the value is left out.
-func orNone[T any](word string, f field[T]) field[T] {
+// emptyAs makes a field print a word if the value is left out.
+func emptyAs[T any](word string, f field[T]) field[T] {
 	get, none := f.get, f.get(new(T))
 	f.get = func(t *T) string {
 		if s := get(t); s != none {
@@ -95,12 +96,13 @@ func orNone[T any](word string, f field[T]) field[T] {
 	return f
 }
 
-// alsoIntegers lets a field take integers beside what it takes.
+// alsoIntegers lets a field accept integers, too.
 func alsoIntegers[T any](f field[T]) field[T] {
 	f.takes |= integers
 	return f
 }
 
+// assign parses s into at. It does not change at if that fails.
 func assign[V any](at *V, s string, parse func(string) (V, error)) error {
 	v, err := parse(s)
 	if err != nil {
@@ -110,18 +112,18 @@ func assign[V any](at *V, s string, parse func(string) (V, error)) error {
 	return nil
 }
 
-// choice reads one of a few words. The words in later belong to the format,
-// but not to this version.
-func choice[V ~string](form string, now, later []V) func(string) (V, error) {
+// choice returns a parser for one of the words in supported. This version does not support
+// the words in reserved.
+func choice[V ~string](form string, supported, reserved []V) func(string) (V, error) {
 	return func(s string) (V, error) {
 		switch {
-		case slices.Contains(now, V(s)):
+		case slices.Contains(supported, V(s)):
 			return V(s), nil
-		case slices.Contains(later, V(s)):
+		case slices.Contains(reserved, V(s)):
 			return "", complain(form, "%q is not supported in this version", s)
 		}
-		names := make([]string, len(now))
-		for i, v := range now {
+		names := make([]string, len(supported))
+		for i, v := range supported {
 			names[i] = string(v)
 		}
 		if near := nearest(s, names); near != "" {
@@ -131,107 +133,61 @@ func choice[V ~string](form string, now, later []V) func(string) (V, error) {
 	}
 }
 
-// anything reads a text that is checked later, or not at all.
-func anything(s string) (string, error) { return s, nil }
+// anyText reads any text. A check may look at it later.
+func anyText(s string) (string, error) { return s, nil }
 
-// list prints values as a person lists them.
-func list[V any](values []V) string {
-	texts := make([]string, len(values))
-	for i, v := range values {
-		texts[i] = fmt.Sprint(v)
-	}
-	return strings.Join(texts, ", ")
+// yesNo returns a field that is true or false.
+func yesNo[T any](name string, at func(*T) *bool) field[T] {
+	f := one(name, boolForm, at, strconv.ParseBool)
+	f.takes = booleans
+	return f
 }
 
-// names returns the names of the fields that this version honours, and of
-// those that it does not.
-func names[T any](fields []field[T]) (now, later []string) {
-	for _, f := range fields {
-		if f.set != nil {
-			now = append(now, f.name)
-		} else {
-			later = append(later, f.name)
+// onlyIntegers makes a field accept only integers.
+func onlyIntegers[T any](f field[T]) field[T] {
+	f.takes = integers
+	return f
+}
+
+// nested returns a field whose value is a table, and nil if it is left out. If mayBeEmpty is
+// set, the file may have true for a table without keys.
+func nested[T, V any](name, form string, at func(*T) **V, fields []field[V], mayBeEmpty bool) field[T] {
+	f := field[T]{name: name, form: form,
+		get: func(t *T) string { return inline(*at(t), fields) },
+		decodeTable: func(r *report, key string, n *node, into *T, whole bool) {
+			*at(into) = new(V)
+			decode(r, key, n, *at(into), fields, whole)
+		},
+	}
+	f.set = func(t *T, s string) error {
+		if s == "true" {
+			*at(t) = new(V)
 		}
-	}
-	return now, later
-}
-
-// known says what is wrong with a key that is not among those of now.
-func known(name string, now, later []string) error {
-	switch {
-	case slices.Contains(now, name):
 		return nil
-	case slices.Contains(later, name):
-		return complain("supported here: "+strings.Join(now, ", "), "not supported in this version")
 	}
-	return complain(Hint(name, "supported here", now), "unknown key")
+	if mayBeEmpty {
+		f.takes = booleans
+	}
+	return f
 }
 
-// find returns the field of a key, or what is wrong with the key.
-func find[T any](fields []field[T], name string) (f field[T], err error) {
-	now, later := names(fields)
-	if err := known(name, now, later); err != nil {
-		return f, err
+// inline prints a table in one line, without default values. It returns "" for nil.
+func inline[V any](v *V, fields []field[V]) string {
+	if v == nil {
+		return ""
 	}
-	i := slices.IndexFunc(fields, func(f field[T]) bool { return f.name == name })
-	return fields[i], nil
-}
-
-// decode reads a table of the file over the defaults in into. Unless the whole
-// file is TOML, a missing key may be on a line that was not understood.
-func decode[T any](r *report, key string, table *node, into *T, fields []field[T], whole bool) {
-	r.at[key] = table.at
-	now, _ := names(fields)
-	meant := map[string]bool{} // by a key that is misspelt
-	for _, e := range table.keys {
-		f, err := find(fields, e.name)
-		if err != nil {
-			meant[nearest(e.name, now)] = true
-			c := complaintOf(err)
-			r.wrongAt(e.at, join(key, e.name), c.problem, c.allowed)
-			continue
-		}
-		f.decode(r, join(key, e.name), e.value, into, whole)
-	}
+	var parts []string
 	for _, f := range fields {
-		if f.required && table.get(f.name) == nil && !meant[f.name] && whole {
-			r.wrong(join(key, f.name), "it is missing", f.form)
+		switch s := f.get(v); {
+		case s == f.get(new(V)):
+		case f.takes&texts != 0:
+			parts = append(parts, f.name+" = "+quote(s))
+		default:
+			parts = append(parts, f.name+" = "+s)
 		}
 	}
-}
-
-// decode reads the value of one key, or each value of its list.
-func (f field[T]) decode(r *report, key string, n *node, into *T, whole bool) {
-	r.at[key] = n.at
-	if f.decodeTable != nil && n.kind == aTable {
-		f.decodeTable(r, key, n, into, whole)
-		return
+	if len(parts) == 0 {
+		return "true"
 	}
-	values := []*node{n}
-	if n.kind == aList && f.takes&lists != 0 {
-		if values = n.items; len(values) == 0 {
-			r.wrong(key, "the list is empty", f.form)
-		}
-	}
-	for i, v := range values {
-		r.at[item(key, i)] = v.at
-		if err := f.read(v, into); err != nil {
-			c := complaintOf(err)
-			r.wrong(item(key, i), c.problem, c.allowed)
-		}
-	}
-}
-
-// read sets one value after a look at its type.
-func (f field[T]) read(v *node, into *T) error {
-	switch {
-	case v.kind == aString && f.takes&texts != 0, v.kind == anInt && f.takes&integers != 0,
-		v.kind == aBool && f.takes&booleans != 0:
-		return f.set(into, v.text)
-	case v.kind == aList || v.kind == aTable:
-		return complain(f.form, "it is %s", v.kind)
-	case v.kind == aString:
-		return complain(f.form, "%q is %s", v.text, v.kind)
-	}
-	return complain(f.form, "%s is %s", v.text, v.kind)
+	return "{ " + strings.Join(parts, ", ") + " }"
 }

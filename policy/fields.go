@@ -2,8 +2,8 @@ package policy
 
 import "fmt"
 
-// Fields are what rules look at in a message, as a person or a file says it; what is
-// "" is not said.
+// Fields hold what rules look at in a message, as a person or a file gives it. A field that
+// is "" is not given.
 type Fields struct {
 	Path       string `json:"path,omitempty"`
 	Method     string `json:"method,omitempty"`
@@ -12,7 +12,7 @@ type Fields struct {
 	SourceAddr string `json:"source_addr,omitempty"`
 }
 
-// messageKeys are the keys of rules that look at messages.
+// messageKeys are the keys of a rule that look at messages.
 var messageKeys = []struct {
 	name     string
 	folded   bool // compared without regard to case
@@ -26,7 +26,7 @@ var messageKeys = []struct {
 	{"source_addr", false, func(r *Rule) []Pattern { return r.SourceAddr }, func(f *Fields) *string { return &f.SourceAddr }},
 }
 
-// FieldNames returns the names of the fields, as a rule has them.
+// FieldNames returns the names of the fields, which are those of a rule's keys.
 func FieldNames() (names []string) {
 	for _, key := range messageKeys {
 		names = append(names, key.name)
@@ -34,7 +34,7 @@ func FieldNames() (names []string) {
 	return names
 }
 
-// Set sets a field by its name.
+// Set sets a field by its name. It ignores unknown names.
 func (f *Fields) Set(name, value string) {
 	for _, key := range messageKeys {
 		if key.name == name {
@@ -43,17 +43,17 @@ func (f *Fields) Set(name, value string) {
 	}
 }
 
-// IsZero reports whether nothing is said of a message.
+// IsZero reports whether no field is given.
 func (f Fields) IsZero() bool { return f == Fields{} }
 
-// Message returns what rules see of the message.
+// Message returns the fields in the form that rules match.
 func (f *Fields) Message() *Message {
 	return &Message{Path: []byte(f.Path), Method: []byte(f.Method), Host: []byte(f.Host),
 		SystemID: []byte(f.SystemID), SourceAddr: []byte(f.SourceAddr)}
 }
 
-// Misfit returns the first field that messages of a protocol do not have; "" for
-// none.
+// Misfit returns the name of the first field that is given and that messages of the protocol
+// do not have, or "".
 func (f *Fields) Misfit(p Protocol) string {
 	for _, key := range messageKeys {
 		needs := HTTP
@@ -67,11 +67,11 @@ func (f *Fields) Misfit(p Protocol) string {
 	return ""
 }
 
-// compare returns why the message is of a rule that looks at messages, or the first
-// reason against it.
+// compare returns the reasons why the message matches a rule that looks at messages, or else
+// the first reason why not.
 func (f *Fields) compare(r *Rule) (hits []string, miss string) {
 	if f.IsZero() {
-		return nil, "it looks at messages, and nothing is said of one"
+		return nil, "it looks at messages, and no message is given"
 	}
 	for _, key := range messageKeys {
 		patterns, text := key.patterns(r), *key.field(f)
@@ -80,7 +80,7 @@ func (f *Fields) compare(r *Rule) (hits []string, miss string) {
 		case anyMatch(patterns, []byte(text), key.folded):
 			hits = append(hits, fmt.Sprintf("%s %q is like %s", key.name, text, few(patterns)))
 		case text == "":
-			return nil, key.name + " is not said"
+			return nil, key.name + " is not given"
 		default:
 			return nil, fmt.Sprintf("%s %q is not like %s", key.name, text, few(patterns))
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// FuzzParse holds that any file is either refused with positioned errors or
-// can be used throughout: compiled, printed, compared, sent as JSON.
+// FuzzParse checks that any file is either refused with errors that have positions, or can be
+// compiled, printed, compared and sent as JSON.
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("testdata/*/*.toml")
 	if err != nil {
@@ -34,23 +34,23 @@ func FuzzParse(f *testing.F) {
 		}
 		use(t, p)
 		if again, _, err := Parse("f.toml", data); err != nil || again.Hash != p.Hash || len(Diff(p, again)) > 0 {
-			t.Errorf("read again, it is another policy: %v, %v", err, Diff(p, again))
+			t.Errorf("the second reading gives another policy: %v, %v", err, Diff(p, again))
 		}
 	})
 }
 
-// checkTOML holds what is taken for TOML against go-toml's own decoder. That
-// also refuses dates and numbers out of range, which no key takes.
+// checkTOML compares what is accepted as TOML with go-toml's own decoder. The decoder also
+// refuses dates and numbers out of range, which no key accepts.
 func checkTOML(t *testing.T, data []byte, accepted bool) {
-	data = withoutMark(data)
+	data = withoutBOM(data)
 	var all map[string]any
 	err := toml.Unmarshal(data, &all)
 	if accepted && err != nil {
-		t.Errorf("it is accepted, and not TOML: %v", err)
+		t.Errorf("accepted, although it is not TOML: %v", err)
 	}
 	r := newReport("f.toml", data)
-	if parseTree(r, data); err == nil && len(r.errs) > 0 {
-		t.Errorf("it is TOML, and refused: %v", r.errs)
+	if parseNodes(r, data); err == nil && len(r.errs) > 0 {
+		t.Errorf("refused, although it is TOML: %v", r.errs)
 	}
 }
 
@@ -64,14 +64,14 @@ func checkErrors(t *testing.T, data []byte, err error) {
 	}
 }
 
-// checkPosition holds that an error points into the file, or right behind it.
+// checkPosition checks that an error points into the file, or to its end.
 func checkPosition(t *testing.T, data []byte, e Error) {
 	lines := bytes.Split(data, []byte("\n"))
 	if e.Line < 1 || e.Line > len(lines) || e.Column < 1 || e.Column > len(lines[e.Line-1])+1 {
-		t.Errorf("there is no place %d:%d for: %v", e.Line, e.Column, e)
+		t.Errorf("the file has no position %d:%d: %v", e.Line, e.Column, e)
 	}
 	if e.Key == "" || e.Problem == "" || e.Allowed == "" {
-		t.Errorf("%#v says too little", e)
+		t.Errorf("%#v has no key or no problem", e)
 	}
 }
 
@@ -81,7 +81,7 @@ func use(t *testing.T, p *Policy) {
 		conn := Conn{Listener: l.Name, Source: netip.MustParseAddrPort("10.1.2.3:1234"), Port: 443}
 		d, e := c.Classify(conn), c.Explain(conn, Fields{})
 		if _, ok := p.Class(d.Class); !ok || e.Class != d.Class || e.Rule != d.Rule || e.ReturnClass != d.ReturnClass {
-			t.Errorf("classified as %+v, explained as %v", d, e)
+			t.Errorf("Classify returns %+v, Explain %v", d, e)
 		}
 	}
 	if err := p.WriteTree(io.Discard); err != nil {
@@ -93,6 +93,6 @@ func use(t *testing.T, p *Policy) {
 	}
 	var back Policy
 	if err := json.Unmarshal(data, &back); err != nil || len(Diff(p, &back)) > 0 {
-		t.Errorf("through JSON it is another policy: %v, %v", err, Diff(p, &back))
+		t.Errorf("JSON changes the policy: %v, %v", err, Diff(p, &back))
 	}
 }

@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// Host is which server the requests of an http listener ask for: HostUpstream,
-// HostClient, or a name, perhaps with a port. The zero Host is HostUpstream for an
-// upstream that is a name and has TLS, and HostClient for the others.
+// Host says what the field Host of requests contains when an http listener forwards them:
+// HostUpstream, HostClient, or a name, optionally with a port. The zero Host is HostUpstream
+// for an upstream that is a name and speaks TLS, and HostClient for the others.
 type Host string
 
-// What Host may be beside a name.
+// The values of Host that are not names.
 const (
-	HostUpstream Host = "upstream" // the one that the request is sent to
-	HostClient   Host = "client"   // the one that the client has asked for; nothing is changed
+	HostUpstream Host = "upstream" // the upstream that the request is sent to
+	HostClient   Host = "client"   // what the client sent; the request is not changed
 )
 
 const hostForm = `"upstream", "client", or a name like "api.example" or "api.example:8443"`
 
-// hostField prints what the default comes to.
+// hostField is the key host. If it is left out, it prints the default for the upstreams.
 var hostField = func() field[Listener] {
-	f := one("host", hostForm, func(l *Listener) *Host { return &l.Host }, parseHostOf)
+	f := one("host", hostForm, func(l *Listener) *Host { return &l.Host }, parseHost)
 	f.get = func(l *Listener) string {
 		isName := func(s string) bool { return l.hostOf(s) == HostUpstream }
 		switch {
@@ -39,17 +39,18 @@ var hostField = func() field[Listener] {
 	return f
 }()
 
-func parseHostOf(s string) (Host, error) {
+// parseHost reads the key host.
+func parseHost(s string) (Host, error) {
 	for _, word := range []Host{HostUpstream, HostClient} {
 		switch {
 		case s == string(word):
 			return word, nil
-		case strings.EqualFold(s, string(word)): // nobody means a host of this name
+		case strings.EqualFold(s, string(word)): // a host with this name is improbable
 			return "", complain(fmt.Sprintf("did you mean %q?", word), "%q is not known", s)
 		}
 	}
 	if addr, err := netip.ParseAddr(s); err == nil && addr.Is6() {
-		return "", complain(fmt.Sprintf("an address of IPv6 stands in brackets: %q", "["+s+"]"), "%q is not a host", s)
+		return "", complain(fmt.Sprintf("write an IPv6 address in brackets: %q", "["+s+"]"), "%q is not a host", s)
 	}
 	name, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -64,7 +65,7 @@ func parseHostOf(s string) (Host, error) {
 	return Host(s), nil
 }
 
-// hostOf returns Host as it is for one of the upstreams.
+// hostOf returns Host for one of the upstreams, never the zero Host.
 func (l *Listener) hostOf(upstream string) Host {
 	host, _, err := net.SplitHostPort(upstream)
 	switch {
@@ -78,8 +79,8 @@ func (l *Listener) hostOf(upstream string) Host {
 	return HostUpstream
 }
 
-// HostFor returns the host that requests ask for that are sent to one of the upstreams:
-// "host", "host:port" or "[address]:port"; "" where they ask as the client did.
+// HostFor returns the field Host of requests that are sent to one of the upstreams: "host",
+// "host:port" or "[address]:port". It returns "" if they keep that of the client.
 func (l *Listener) HostFor(upstream string) string {
 	switch host := l.hostOf(upstream); {
 	case host == HostClient, upstream == Echo, upstream == Discard:

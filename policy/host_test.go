@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// overHTTP returns a policy of http listener "x" to upstreams, with more lines in its
-// section.
+// overHTTP returns a policy with an http listener "x" to these upstreams, and with more lines
+// in its section.
 func overHTTP(upstream string, lines ...string) string {
 	return "[class.a]\nrate = \"1mbit\"\n[listener.x]\nlisten = \"127.0.0.1:1\"\nprotocol = \"http\"\nclass = \"a\"\nupstream = " + upstream + "\n" +
 		strings.Join(lines, "\n") + "\n"
 }
 
-// What requests ask for, and how check prints it.
+// HostFor and check show what requests ask for.
 func TestHost(t *testing.T) {
 	const name, address, both = `"api.example:443"`, `"10.0.0.1:443"`, `["api.example:443", "10.0.0.1:443"]`
 	const tls = "upstream_tls = true\n"
@@ -43,20 +43,20 @@ func TestHost(t *testing.T) {
 			hosts = append(hosts, orDash(l.HostFor(upstream)))
 		}
 		if got := strings.Join(hosts, " "); got != c.hosts {
-			t.Errorf("%s %s asks for %s, want %s", c.upstream, c.lines, got, c.hosts)
+			t.Errorf("%s with %s asks for %s, want %s", c.upstream, c.lines, got, c.hosts)
 		}
 		var b strings.Builder
 		if err := p.WriteTree(&b); err != nil {
 			t.Fatal(err)
 		}
 		if !regexp.MustCompile(`(?m)^ *host +` + regexp.QuoteMeta(c.printed) + `( |$)`).MatchString(b.String()) {
-			t.Errorf("%s %s is printed as\n%s", c.upstream, c.lines, &b)
+			t.Errorf("%s with %s prints as\n%s", c.upstream, c.lines, &b)
 		}
 	}
 	var b strings.Builder
 	mustParse(t, withTLS()).WriteTree(&b)
 	if strings.Contains(b.String(), "host  ") {
-		t.Errorf("tcp has a host:\n%s", &b)
+		t.Errorf("a tcp listener prints a host:\n%s", &b)
 	}
 }
 
@@ -71,7 +71,7 @@ func TestHostErrors(t *testing.T) {
 		"api.example:0":   `"api.example:0" has no valid port; ` + hostForm,
 		"a b.example":     `"a b.example" is not a host; ` + hostForm,
 		"a.example\\r\\n": `"a.example\r\n" is not a host; ` + hostForm,
-		"fd00::1":         `"fd00::1" is not a host; an address of IPv6 stands in brackets: "[fd00::1]"`,
+		"fd00::1":         `"fd00::1" is not a host; write an IPv6 address in brackets: "[fd00::1]"`,
 		"[fe80::1%eth0]":  `"[fe80::1%eth0]" is not a host; ` + hostForm,
 	} {
 		_, _, err := Parse("t.toml", []byte(overHTTP(`"a.example:1"`, fmt.Sprintf("host = \"%s\"", value))))

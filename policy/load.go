@@ -16,16 +16,16 @@ import (
 	"shaper/unit"
 )
 
-// maxFile bounds a policy file: room for hundreds of thousands of prefixes,
-// and far from what a log file or /dev/zero would cost.
+// maxFile is the largest size of a policy file. It has room for hundreds of thousands of
+// prefixes, and protects against a log file or /dev/zero.
 const maxFile = 16 * unit.MiB
 
-// Load reads a policy file strictly. It returns the policy and what is legal
-// in it but probably not meant.
+// Load reads a policy file strictly. It returns the policy, and warnings of what is legal but
+// probably not meant.
 //
-// A file that is not a valid policy gives [Errors], which hold every mistake
-// of the file. A file that cannot be read gives the error of package os; one
-// that changed while it was read is refused.
+// If the file is not a valid policy, the error is of type [Errors] and holds every mistake.
+// If the file cannot be read, the error is that of package os. It is an error if the file
+// changes while it is read.
 func Load(path string) (p *Policy, warnings Errors, err error) {
 	data, err := Read(path)
 	if err != nil {
@@ -34,8 +34,7 @@ func Load(path string) (p *Policy, warnings Errors, err error) {
 	return parseWithFiles(path, data)
 }
 
-// LoadFrom is Load for what is no file, as the standard input. The name stands for it in
-// errors.
+// LoadFrom is Load for a stream, such as the standard input. Errors call it name.
 func LoadFrom(name string, in io.Reader) (p *Policy, warnings Errors, err error) {
 	data, err := ReadFrom(name, in)
 	if err != nil {
@@ -44,7 +43,7 @@ func LoadFrom(name string, in io.Reader) (p *Policy, warnings Errors, err error)
 	return parseWithFiles(name, data)
 }
 
-// parseWithFiles is Parse, and looks at the files that the policy names, too.
+// parseWithFiles is Parse, and also looks at the files that the policy names.
 func parseWithFiles(name string, data []byte) (p *Policy, warnings Errors, err error) {
 	if p, warnings, err = Parse(name, data); err == nil {
 		warnings = append(warnings, p.openKeys()...)
@@ -53,21 +52,22 @@ func parseWithFiles(name string, data []byte) (p *Policy, warnings Errors, err e
 	return p, warnings, err
 }
 
-// Parse is Load for a file that has been read already. The name stands for the
-// file in errors, and relative paths in the policy start at its directory.
+// Parse is Load for the content of a file that the caller has read. Errors call the file
+// name, and relative paths in the policy begin at the directory of name. Parse does not look
+// at other files.
 func Parse(name string, data []byte) (p *Policy, warnings Errors, err error) {
 	if unit.Size(len(data)) > maxFile {
 		return nil, nil, tooLarge(name)
 	}
 	p = &Policy{Path: name, Hash: hashOf(data), Daemon: DefaultDaemon()}
-	data = withoutMark(data)
+	data = withoutBOM(data)
 	r := newReport(name, data)
 	checkEnd(r, data)
-	root, whole := parseTree(r, data)
+	root, whole := parseNodes(r, data)
 	whole = whole && r.sound("end")
 	p.decode(r, root, whole)
 	var c *checker
-	if whole { // else what is missing may stand in what was not understood
+	if whole { // else a name that seems missing may be on a line that is not TOML
 		c = check(r, p)
 	}
 	if len(r.errs) > 0 {
@@ -76,15 +76,15 @@ func Parse(name string, data []byte) (p *Policy, warnings Errors, err error) {
 	}
 	p.notePlaces(r)
 	p.besideFile(name)
-	c.warnAll()
+	warner{c}.warnAll()
 	r.warnings.sort()
 	return p, r.warnings, nil
 }
 
-// Written returns the keys that a policy file gives, such as "class.acme.rate".
+// Written returns the keys that a policy file contains, such as "class.acme.rate".
 func Written(data []byte) map[string]bool {
-	r := newReport("", withoutMark(data))
-	root, whole := parseTree(r, withoutMark(data))
+	r := newReport("", withoutBOM(data))
+	root, whole := parseNodes(r, withoutBOM(data))
 	new(Policy).decode(r, root, whole)
 	keys := make(map[string]bool, len(r.at))
 	for key := range r.at {
@@ -93,17 +93,18 @@ func Written(data []byte) map[string]bool {
 	return keys
 }
 
-// withoutMark returns a file without the byte order mark that some editors
-// begin it with. They do not count it as a column, nor do our errors.
-func withoutMark(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\ufeff")) }
+// withoutBOM returns a file without the byte order mark that some editors write. They do not
+// count it as a column, and our errors do not either.
+func withoutBOM(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\ufeff")) }
 
+// hashOf returns Policy.Hash.
 func hashOf(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:6])
 }
 
-// Read returns the content of a policy file that nobody wrote to meanwhile, for Parse.
-// Its errors are those of Load: of one that is too large it reads no more than that.
+// Read returns the content of a policy file, for Parse. It is an error if the file changes
+// meanwhile, or is too large. Then Read does not read all of it.
 func Read(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -132,7 +133,7 @@ func Read(path string) ([]byte, error) {
 	return data, nil
 }
 
-// ReadFrom is Read for what is no file.
+// ReadFrom is Read for a stream. If the stream is too large, the error calls it name.
 func ReadFrom(name string, in io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(in, int64(maxFile)+1))
 	if err == nil && unit.Size(len(data)) > maxFile {
@@ -150,20 +151,19 @@ func changed(before, after fs.FileInfo) bool {
 	return before.Size() != after.Size() || !before.ModTime().Equal(after.ModTime())
 }
 
-// announced matches a first line that says how the file ends, as a shell's
-// here-document does: "# shaper.toml <<END" is complete down to "# END".
-var announced = regexp.MustCompile(`^#.*<<([A-Za-z0-9_-]+)$`)
+// announcement matches a first line that announces the last one, like a here-document of a
+// shell: the file that begins with "# shaper.toml <<END" ends with "# END".
+var announcement = regexp.MustCompile(`^#.*<<([A-Za-z0-9_-]+)$`)
 
-// checkEnd refuses a file of which the end is missing, as after a full disk.
-// A cut inside a line shows at the newline that is missing. A cut between two
-// lines leaves a valid policy with less in it, and only a file that announces
-// its last line can be told from that.
+// checkEnd reports a file whose end is missing, for example because a disk was full. If the
+// file is cut inside a line, its last newline is missing. If it is cut between two lines, it
+// may be a valid policy; only a file that announces its last line is protected from that.
 func checkEnd(r *report, data []byte) {
 	lines := strings.Split(strings.TrimRight(string(data), " \t\r\n"), "\n")
 	for i := range lines {
 		lines[i] = strings.TrimRight(lines[i], " \t\r")
 	}
-	m := announced.FindStringSubmatch(lines[0])
+	m := announcement.FindStringSubmatch(lines[0])
 	if m == nil {
 		if len(data) > 0 && data[len(data)-1] != '\n' {
 			r.wrongAt(len(data), "end", "the last line has no newline, so the file may have been cut short",
@@ -179,108 +179,4 @@ func checkEnd(r *report, data []byte) {
 	case i < len(lines)-1:
 		r.wrongAt(r.lines[i], "end", fmt.Sprintf("%q is not the last line", end), "what follows belongs before it")
 	}
-}
-
-func quote(s string) string { return fmt.Sprintf("%q", s) }
-
-// sections are the keys at the top of the file, and those of later versions.
-var sections, laterSections = []string{"daemon", "class", "listener", "rule", "tc"}, []string{"fleet"}
-
-// decode fills the policy from the tree of its file.
-func (p *Policy) decode(r *report, root *node, whole bool) {
-	for _, e := range root.keys {
-		if err := known(e.name, sections, laterSections); err != nil {
-			c := complaintOf(err)
-			r.wrongAt(e.at, join("", e.name), c.problem, c.allowed)
-			continue
-		}
-		r.at[e.name] = e.value.at
-		switch e.name {
-		case "daemon":
-			if isTable(r, e.name, e.value, "[daemon]") {
-				decode(r, e.name, e.value, &p.Daemon, daemonFields, whole)
-			}
-		case "class":
-			p.Classes = decodeNamed(r, e, classFields, DefaultClass, whole)
-		case "listener":
-			p.Listeners = decodeNamed(r, e, listenerFields, newListener, whole)
-			for i := range p.Listeners {
-				p.Listeners[i].fillIn()
-			}
-		case "rule":
-			p.decodeRules(r, e.value, whole)
-		case "tc":
-			p.decodeTC(r, e.value, whole)
-		}
-	}
-}
-
-// newListener leaves out what depends on the protocol, which is not known yet.
-func newListener(name string) Listener {
-	l := DefaultListener(name, TCP)
-	l.IdleTimeout, l.HalfCloseTimeout = 0, 0
-	return l
-}
-
-func (l *Listener) fillIn() {
-	defaults := DefaultListener(l.Name, l.Protocol)
-	if l.IdleTimeout == 0 {
-		l.IdleTimeout = defaults.IdleTimeout
-	}
-	if l.HalfCloseTimeout == 0 {
-		l.HalfCloseTimeout = defaults.HalfCloseTimeout
-	}
-	if l.LengthPrefix == "" && l.Protocol == ISO8583 {
-		l.LengthPrefix = Binary2
-	}
-}
-
-// decodeNamed reads the sections [class.NAME] or [listener.NAME].
-func decodeNamed[T any](r *report, section entry, fields []field[T], defaults func(string) T, whole bool) (all []T) {
-	header := "[" + section.name + ".NAME]"
-	if !isTable(r, section.name, section.value, header) {
-		return nil
-	}
-	for _, e := range section.value.keys {
-		key := join(section.name, e.name)
-		if !isName(e.name) || len(e.name) > 64 {
-			r.wrongAt(e.at, key, quote(e.name)+" cannot be a name", "a name has at most 64 letters, digits, - and _")
-			continue
-		}
-		r.at[key] = e.at
-		if isTable(r, key, e.value, header) {
-			one := defaults(e.name)
-			decode(r, key, e.value, &one, fields, whole)
-			all = append(all, one)
-		}
-	}
-	return all
-}
-
-func (p *Policy) decodeRules(r *report, rules *node, whole bool) {
-	if rules.kind != aList {
-		r.wrong("rule", "it is "+string(rules.kind), "each rule begins with [[rule]]")
-		return
-	}
-	for i, n := range rules.items {
-		key := ruleKey(i)
-		r.at[key] = n.at
-		var rule Rule
-		if isTable(r, key, n, "[[rule]]") {
-			rule.Line, _ = r.position(n.at)
-			decode(r, key, n, &rule, ruleFields, whole)
-		}
-		p.Rules = append(p.Rules, rule)
-	}
-}
-
-// ruleKey names a rule as people count them.
-func ruleKey(i int) string { return fmt.Sprintf("rule[%d]", i+1) }
-
-// isTable reports whether a value is the table that it has to be.
-func isTable(r *report, key string, n *node, header string) bool {
-	if n.kind != aTable {
-		r.wrong(key, "it is "+string(n.kind), "a section "+header)
-	}
-	return n.kind == aTable
 }

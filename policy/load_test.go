@@ -14,19 +14,19 @@ import (
 	"testing"
 	"time"
 
+	"shaper/unit"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pelletier/go-toml/v2"
-
-	"shaper/unit"
 )
 
 const shipped = "../shaper.toml"
 
 var update = flag.Bool("update", false, "write the messages into testdata/bad")
 
-// TestBad loads one file for each mistake and compares all that is said of it
-// with the .txt file beside it. The files all-*.toml hold several.
+// TestBad loads one file for each mistake and compares its errors with the .txt file beside
+// it. The files all-*.toml contain several mistakes.
 func TestBad(t *testing.T) {
 	files, err := filepath.Glob("testdata/bad/*.toml")
 	if err != nil || len(files) < 150 {
@@ -56,7 +56,7 @@ func TestBad(t *testing.T) {
 	}
 }
 
-// What a file repeats endlessly, its errors do not, wherever it stands.
+// Errors do not repeat very long keys and values of the file.
 func TestLongValues(t *testing.T) {
 	for _, file := range []string{"testdata/bad/all-long.toml", "testdata/bad/all-long-names.toml"} {
 		_, _, err := Load(file)
@@ -65,24 +65,24 @@ func TestLongValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, e := range got {
-			if len(e.Key)+len(e.Problem) > 4*mostTold {
+			if len(e.Key)+len(e.Problem) > 4*maxRepeated {
 				t.Errorf("an error of %d bytes: %.200s", len(e.Key)+len(e.Problem), e.Problem)
 			}
 		}
 	}
 }
 
-// Where very many names do not exist, what was meant is told only of the first.
+// If very many names do not exist, only the first errors propose a name.
 func TestManyDanglingNames(t *testing.T) {
 	text := "[class.acme]\nrate = \"1mbit\"\n[listener.x]\nlisten = \"127.0.0.1:1\"\nupstream = \"echo:\"\nclass = \"acme\"\n" +
-		strings.Repeat("[[rule]]\nclass = \"acne\"\n", enoughHints+1)
+		strings.Repeat("[[rule]]\nclass = \"acne\"\n", maxHints+1)
 	_, _, err := Parse("t.toml", []byte(text))
 	var got Errors
-	if !errors.As(err, &got) || len(got) != enoughHints+1 {
+	if !errors.As(err, &got) || len(got) != maxHints+1 {
 		t.Fatal(err)
 	}
-	if first, last := got[enoughHints-1].Allowed, got[enoughHints].Allowed; first != `did you mean "acme"?` || last != "one of the classes of this file" {
-		t.Errorf("the allowed are %q and %q", first, last)
+	if first, last := got[maxHints-1].Allowed, got[maxHints].Allowed; first != `did you mean "acme"?` || last != "one of the classes of this file" {
+		t.Errorf("the first and the last error allow %q and %q", first, last)
 	}
 }
 
@@ -172,7 +172,7 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 	return all
 }
 
-// What a file leaves out has its default, and which is in the manual.
+// A key that the file leaves out has the default of the manual.
 func TestDefaults(t *testing.T) {
 	p := mustParse(t, `
 [class.a]
@@ -229,11 +229,11 @@ func TestShipped(t *testing.T) {
 		t.Errorf("the first listener is %+v", first)
 	}
 	if p.Daemon.Control != "../run/control.sock" {
-		t.Errorf("control is %q: a relative path starts at the file", p.Daemon.Control)
+		t.Errorf("control is %q, want a path that begins at the directory of the file", p.Daemon.Control)
 	}
 }
 
-// A file cut at any byte is refused or is the whole policy.
+// A file that is cut at any byte is refused, unless it still gives the whole policy.
 func TestTruncated(t *testing.T) {
 	data := mustRead(t, shipped)
 	whole, _, err := Parse(shipped, data)
@@ -246,13 +246,13 @@ func TestTruncated(t *testing.T) {
 			continue
 		}
 		if len(Diff(whole, p)) > 0 || len(data)-n > 1 {
-			t.Errorf("cut at byte %d of %d, it is accepted as another policy", n, len(data))
+			t.Errorf("the file cut at byte %d of %d is accepted as another policy", n, len(data))
 		}
 	}
 }
 
-// A file that does not announce its end can only lose whole lines unseen, from
-// its end, and never what a line before them needs.
+// A file that does not announce its last line is accepted only if it is cut between two lines,
+// and no remaining section lacks a required key.
 func TestTruncatedUnannounced(t *testing.T) {
 	data := mustRead(t, "testdata/good/full.toml")
 	whole := mustParse(t, string(data))
@@ -262,11 +262,11 @@ func TestTruncatedUnannounced(t *testing.T) {
 			continue
 		}
 		if data[n-1] != '\n' {
-			t.Errorf("cut inside a line, at byte %d, it is accepted", n)
+			t.Errorf("the file cut inside a line, at byte %d, is accepted", n)
 		}
 		for _, l := range p.Listeners {
 			if len(l.Listen) == 0 || len(l.Upstream) == 0 {
-				t.Errorf("cut at byte %d, listener %s is accepted without a required key", n, l.Name)
+				t.Errorf("the file cut at byte %d is accepted, although listener %s lacks a required key", n, l.Name)
 			}
 		}
 		for _, c := range Diff(whole, p) {
@@ -313,18 +313,18 @@ func TestChanged(t *testing.T) {
 	write("one", 1)
 	first := stat()
 	if changed(first, stat()) {
-		t.Error("untouched, and taken for changed")
+		t.Error("an unchanged file counts as changed")
 	}
 	if write("two", 2); !changed(first, stat()) {
-		t.Error("as long as before, later: not noticed")
+		t.Error("a file with a later time and the same size counts as unchanged")
 	}
 	if write("three", 1); !changed(first, stat()) {
-		t.Error("longer, at the same time: not noticed")
+		t.Error("a longer file with the same time counts as unchanged")
 	}
 }
 
-// The example of the manual has a provider's account in messages under an uplink in
-// bytes, with passcodes before bulk.
+// The example in the manual has a class for a provider's account, in messages, below an uplink
+// in bytes. Passcodes go before bulk messages.
 func TestWholeFormat(t *testing.T) {
 	p, warnings, err := Load("testdata/good/whole.toml")
 	if err != nil {
@@ -338,7 +338,7 @@ func TestWholeFormat(t *testing.T) {
 	}
 }
 
-// TOML has several spellings of the same tables; all of them are read alike.
+// TOML has several forms for the same tables. All of them give the same policy.
 func TestSpellings(t *testing.T) {
 	sections := mustParse(t, `
 [class.a]
@@ -389,14 +389,14 @@ class = "a"
 	}
 }
 
-// Which keys and headers may add to a table is as TOML has it. Of each pair the
-// first line makes a table, and the second is allowed or not.
+// Keys and headers may add to a table according to the rules of TOML. In each pair the first
+// line creates a table, and the second may or may not add to it.
 func TestTables(t *testing.T) {
 	for _, text := range []string{
 		// allowed
 		"[a.b]\n[a]\n", "[a]\n[a.b]\n", "[a]\nb.c = 1\nb.d = 2\n", "[a]\nb.c = 1\n[a.b.d]\n", "a.b = 1\n[a.c]\n",
 		"[[a]]\n[[a]]\n", "[[a]]\n[a.b]\n[[a]]\n[a.b]\n", "[[a]]\n[[a.b]]\n[[a.b]]\n[a.b.c]\n", "a = {b.c = 1, b.d = 2}\n",
-		// not
+		// not allowed
 		"[a]\n[a]\n", "[a]\n[[a]]\n", "[[a]]\n[a]\n", "[a.b]\n[[a]]\n", "a = 1\n[a]\n", "a = 1\n[a.b]\n", "a = 1\n[[a]]\n",
 		"a = {}\n[a]\n", "a = {}\n[a.b]\n", "a = {}\n[[a.b]]\n", "a = {}\na.b = 1\n", "a = []\n[[a]]\n", "a = [{}]\n[a.b]\n",
 		"a.b = 1\n[a]\n", "a.b = 1\n[[a]]\n", "a.b = 1\na.b.c = 1\n", "a.b = 1\na = 1\n", "a.b.c = 1\n[a.b]\n",
@@ -404,7 +404,7 @@ func TestTables(t *testing.T) {
 		"a = {b = 1, b = 2}\n", "a = {b = {}, b.c = 1}\n", "a = {b.c = 1, b = 2}\n", "a = [{b = 1, b = 1}]\n", "[[a]]\nb = 1\nb = 1\n",
 	} {
 		r := newReport("t.toml", []byte(text))
-		parseTree(r, []byte(text))
+		parseNodes(r, []byte(text))
 		var all map[string]any
 		if allowed := toml.Unmarshal([]byte(text), &all) == nil; allowed != (len(r.errs) == 0) {
 			t.Errorf("%q is allowed: %v; errors: %v", text, allowed, r.errs)
@@ -412,8 +412,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// The time to load grows with the number of classes, not with its square: twice
-// as many take twice as long.
+// The time to load grows linearly: twice as many classes take twice as long.
 func BenchmarkLoadClasses(b *testing.B) {
 	for _, n := range []int{1_000, 10_000, 100_000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
@@ -431,7 +430,7 @@ func BenchmarkLoadClasses(b *testing.B) {
 	}
 }
 
-// A byte order mark is no part of the policy: neither an error, nor a column.
+// A byte order mark is not an error, and does not count as a column.
 func TestByteOrderMark(t *testing.T) {
 	const mark = "\ufeff"
 	data := mustRead(t, shipped)
@@ -441,7 +440,7 @@ func TestByteOrderMark(t *testing.T) {
 	}
 	marked, _, err := Parse(shipped, append([]byte(mark), data...))
 	if err != nil || len(Diff(whole, marked)) > 0 {
-		t.Errorf("with a mark: %v", err)
+		t.Errorf("with a byte order mark: %v", err)
 	}
 	if path := ControlPath("p.toml", []byte(mark+"daemon.control = \"c\"\n")); path != "c" {
 		t.Errorf("the control socket is at %q", path)
@@ -488,7 +487,7 @@ upstream = "echo:"
 class = "a"
 `
 	rule := func(keys ...string) string { return "[[rule]]\n" + strings.Join(keys, "\n") + "\nclass = \"a\"\n" }
-	// under is a class that a rule leads to, under b.
+	// under returns a policy with class c below b, and a rule that leads to c.
 	under := func(parent, rate, ceil string) string {
 		return fmt.Sprintf("[class.c]\nrate = %q\nceil = %q\nparent = %q\n[class.b]\nrate = \"2mbit\"\n[[rule]]\nclass = \"c\"\n", rate, ceil, parent)
 	}
@@ -507,14 +506,14 @@ class = "a"
 		"used by a child":       {head + under("b", "1mbit", "2mbit"), ""},
 		"a ceil above 0":        {head + under("b", "0mbit", "1mbit"), ""},
 		"less than is assured": {strings.Replace(head, "1mbit\"", "1mbit\"\nparent = \"b\"", 1) + under("b", "1500kbit", "2mbit"),
-			`19:8: class.b.rate: "2mbit" is less than what a, c are assured together; lower the rates to "2mbit" in all, and give each a ceil of at most "2mbit"`},
+			`19:8: class.b.rate: "2mbit" is less than what a, c are assured together; lower the rates to "2mbit" in total, and give each a ceil of at most "2mbit"`},
 		"less than one is assured": {strings.Replace(head, "1mbit\"", "3mbit\"\nparent = \"b\"", 1) + "[class.b]\nrate = \"2mbit\"\n",
-			`15:8: class.b.rate: "2mbit" is less than what a is assured; lower the rates to "2mbit" in all, and give each a ceil of at most "2mbit"`},
+			`15:8: class.b.rate: "2mbit" is less than what a is assured; lower the rates to "2mbit" in total, and give each a ceil of at most "2mbit"`},
 		"as much as leaves at once": {strings.Replace(head, "1mbit\"", "3mbit\"\nparent = \"b\"", 1) +
 			"[class.b]\nrate = \"24MB/min\"\nalgorithm = \"fixed-window\"\n", ""},
 		"more than leaves at once": {strings.Replace(head, "1mbit\"", "3mbit\"\nparent = \"b\"", 1) +
 			"[class.b]\nrate = \"2mbit\"\nalgorithm = \"token\"\nburst = \"370KB\"\n",
-			`15:8: class.b.rate: "2mbit" is less than what a is assured; lower the rates to "2mbit" in all, and give each a ceil of at most "370KB/s"`},
+			`15:8: class.b.rate: "2mbit" is less than what a is assured; lower the rates to "2mbit" in total, and give each a ceil of at most "370KB/s"`},
 		"as much as is assured":   {strings.Replace(head, "1mbit\"", "1mbit\"\nparent = \"b\"", 1) + under("b", "1mbit", "2mbit"), ""},
 		"used by a rule":          {head + "[class.b]\nrate = \"1mbit\"\n[[rule]]\nclass = \"b\"\n", ""},
 		"the same source":         {head + rule(`source = "10.0.0.0/8"`) + rule(`source = "10.0.0.0/8"`), covered},

@@ -72,8 +72,8 @@ system_id = "late"
 class = "otp"
 `
 
-// Rules on messages are asked in file order, up to the rule that takes the whole
-// connection; those of another protocol never.
+// Rules that look at messages are tried in file order, up to the rule that decides for the
+// connection. Rules for another protocol are never tried.
 func TestMessages(t *testing.T) {
 	p := mustParse(t, messagePolicy)
 	c := Compile(p)
@@ -119,8 +119,8 @@ func TestMessages(t *testing.T) {
 		}
 	}
 	e := c.Explain(Conn{Listener: "sms", Source: netip.MustParseAddrPort("10.0.0.1:1")}, Fields{})
-	if e.Class != "internal" || !strings.Contains(e.String(), "not rule 1 (test.toml:29): it looks at messages, and nothing is said of one") {
-		t.Errorf("explained as %s", e)
+	if e.Class != "internal" || !strings.Contains(e.String(), "not rule 1 (test.toml:29): it looks at messages, and no message is given") {
+		t.Errorf("Explain returns %s", e)
 	}
 }
 
@@ -159,11 +159,11 @@ func TestOnThrottle(t *testing.T) {
 		}
 	}
 	if strings.Count(b.String(), "length_prefix") != 1 {
-		t.Error("a length is printed where there is none")
+		t.Error("a listener without a length before messages prints one")
 	}
 }
 
-// What a full queue does depends on what the protocol can.
+// What happens if a queue is full depends on the protocol.
 func TestOverflowOfMessages(t *testing.T) {
 	c := DefaultClass("a")
 	c.Rate = unit.NewRate(unit.Messages, 1, time.Second)
@@ -178,7 +178,7 @@ func TestOverflowOfMessages(t *testing.T) {
 	}
 }
 
-// What some of those beneath a class can answer is no mistake of the class.
+// A class may have keys about answers if only some classes below it get answers.
 func TestAnswersOfSome(t *testing.T) {
 	p := mustParse(t, `
 [class.account]
@@ -209,11 +209,11 @@ class = "cards"
 return_class = "mixed"
 `)
 	if !p.Classes[0].Adapt || p.Classes[0].InFlight != 5 {
-		t.Errorf("it is read as %+v", p.Classes[0])
+		t.Errorf("the class reads as %+v", p.Classes[0])
 	}
 }
 
-// An in_flight above messages without answers is legal, as it was, and warned of.
+// An in_flight that only bounds messages without answers is legal, with a warning.
 func TestInFlightAboveOthers(t *testing.T) {
 	text, err := os.ReadFile("testdata/bad/in-flight-of-lines.toml")
 	if err != nil {
@@ -230,8 +230,8 @@ func TestInFlightAboveOthers(t *testing.T) {
 	}
 }
 
-// A queue that one connection cannot hold is an error where messages of one fill it, and
-// none where they do not.
+// A queue that one connection cannot hold is an error only if messages of one connection can
+// fill it.
 func TestQueueOfAConnection(t *testing.T) {
 	for _, c := range []struct {
 		protocol, rate, queue string

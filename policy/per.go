@@ -6,39 +6,36 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-
-	"shaper/unit"
 )
 
-// Per says what a class has buckets for: one for each client, as the source's
-// address tells them apart, and so on. The zero Per is one bucket for all.
+// Per says what has a bucket of its own in a class, for example each client. The zero Per is
+// one bucket for all.
 type Per struct {
 	By PerKind
-	// IPv4 and IPv6 are the lengths of the prefixes of which each has a bucket, by
-	// BySource; else 0.
+	// IPv4 and IPv6 are the lengths of the prefixes that have a bucket each, for BySource.
+	// They are 0 for all others.
 	IPv4, IPv6 int
 }
 
-// PerKind is what the buckets of a class are told apart by.
+// PerKind is what distinguishes the buckets of a class.
 type PerKind string
 
-// What buckets may be told apart by.
+// The kinds of buckets.
 const (
 	BySource      PerKind = "source"      // the client's address, or its prefix
-	BySourcePort  PerKind = "source-port" // the client's port, whatever its address
-	ByConnection  PerKind = "connection"  // nothing: each connection, or client of datagrams, has its own
+	BySourcePort  PerKind = "source-port" // the client's port, with any address
+	ByConnection  PerKind = "connection"  // each connection, or client of datagrams, has a bucket
 	ByDestination PerKind = "destination" // the upstream's address
 )
 
 const perForm = `"source", "source/24", "source/56", "source-port", "connection" or "destination"`
 
-// hostPrefix is what of an IPv6 address stands for one client, unless a policy
-// says otherwise: whoever has one address has all of its /64 (RFC 6177, RFC 7934).
+// hostPrefix is the length of the IPv6 prefix that counts as one client, unless a policy says
+// otherwise. A client that has one address has all of its /64 (RFC 6177, RFC 7934).
 const hostPrefix = 64
 
-// parsePer reads what buckets are told apart by. The length of a prefix up to 32
-// is that of IPv4, and IPv6 has its default; a longer one is that of IPv6, and
-// IPv4 is taken by address.
+// parsePer reads the key per. A prefix length up to 32 is for IPv4, and IPv6 keeps its
+// default. A longer one is for IPv6, and each IPv4 address has a bucket.
 func parsePer(s string) (Per, error) {
 	kind, length, prefixed := strings.Cut(s, "/")
 	p := Per{By: PerKind(kind)}
@@ -51,7 +48,7 @@ func parsePer(s string) (Per, error) {
 		}
 		return p, nil
 	default:
-		return Per{}, complain(perForm, "%q is nothing that a bucket can be for", s)
+		return Per{}, complain(perForm, "%q is not something that can have a bucket", s)
 	}
 	if !prefixed {
 		return p, nil
@@ -68,7 +65,7 @@ func parsePer(s string) (Per, error) {
 	return p, nil
 }
 
-// String prints it as a policy file writes it; the zero Per as "".
+// String prints it as a policy file has it, and the zero Per as "".
 func (p Per) String() string {
 	switch {
 	case p.By == BySource && p.IPv4 < 32:
@@ -90,13 +87,13 @@ func (p *Per) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Key tells the buckets of a class apart. It is comparable, and holds no pointer.
+// Key identifies a bucket of a class. It is comparable and contains no pointers.
 type Key struct {
 	addr [16]byte
 	port uint16
 }
 
-// Key returns which of the buckets is that of a connection.
+// Key returns the key of the bucket of a connection.
 func (p Per) Key(c Conn) (k Key) {
 	switch p.By {
 	case BySource:
@@ -111,7 +108,7 @@ func (p Per) Key(c Conn) (k Key) {
 	return k
 }
 
-// Describe says for people whose bucket that of a connection is; "" without one.
+// Describe says for people whose bucket a connection uses. It returns "" for the zero Per.
 func (p Per) Describe(c Conn) string {
 	switch p.By {
 	case BySource:
@@ -129,42 +126,22 @@ func (p Per) Describe(c Conn) string {
 	return ""
 }
 
-// prefix returns which one of the source's an address is in. IPv4 mapped into
-// IPv6 is IPv4; zones are ignored.
+// prefix returns the prefix that counts as one client and contains the address. IPv4 mapped
+// into IPv6 counts as IPv4, and zones are ignored.
 func (p Per) prefix(a netip.Addr) netip.Prefix {
 	a = orZero(a).WithZone("")
 	length := p.IPv4
 	if a.Is6() {
 		length = p.IPv6
 	}
-	prefix, _ := a.Prefix(length) // the lengths fit
+	prefix, _ := a.Prefix(length) // parsePer checks the length
 	return prefix
 }
 
-// orZero returns an address without mapping, and of what is none the zero of IPv6.
+// orZero returns an address unmapped, or the unspecified IPv6 address if it is not valid.
 func orZero(a netip.Addr) netip.Addr {
 	if !a.IsValid() {
 		return netip.IPv6Unspecified()
 	}
 	return a.Unmap()
-}
-
-// keys checks that a bound of buckets is one of something.
-func (c *checker) keys(key string, class *Class) {
-	if at := key + ".max_keys"; class.Per == (Per{}) && c.given(at) && c.sound(at, key+".per") {
-		c.wrong(at, "the class has one bucket for all", `add per = "source", for example, or leave it out`)
-	}
-}
-
-// warnKeys reports limits that nobody reaches: a bucket of one connection never sees
-// another.
-func (c *checker) warnKeys(key string, class *Class) {
-	const allowed = `per = "source", for example`
-	switch {
-	case class.Per.By != ByConnection:
-	case class.Rate.Kind() == unit.Connections && !class.Limit().IsZero():
-		c.warn(key+".per", "each connection has a bucket of its own, so there is no limit to them", allowed)
-	case class.MaxConnections > 0:
-		c.warn(key+".max_connections", "each connection has a bucket of its own, so this bounds nothing", allowed)
-	}
 }

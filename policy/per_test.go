@@ -62,12 +62,12 @@ func TestPerOfNone(t *testing.T) {
 		t.Errorf("%s reads as %v: %v", text, read, err)
 	}
 	if err := read.UnmarshalText(nil); err != nil || read != none {
-		t.Errorf("nothing reads as %v: %v", read, err)
+		t.Errorf("the empty text reads as %v: %v", read, err)
 	}
 }
 
-// A class with a bucket per destination needs one, from the listeners that lead
-// to it.
+// A listener needs the destination if it can lead to a class with a bucket for each
+// destination.
 func TestPerDestinationIsNeeded(t *testing.T) {
 	p := mustParse(t, `
 [class.a]
@@ -101,23 +101,23 @@ return_class = "a"
 	}
 	e := c.Explain(Conn{Listener: "x", Destination: netip.MustParseAddrPort("192.0.2.9:1")}, Fields{})
 	if want := "class a, the bucket of destination 192.0.2.9: no rule matches, so it is the class of listener \"x\"\n  not rule 1 (test.toml:19): it is not for listener \"x\"\n"; e.String() != want {
-		t.Errorf("explained as %q, want %q", e, want)
+		t.Errorf("Explain returns %q, want %q", e, want)
 	}
 	e = c.Explain(Conn{Listener: "z", Source: netip.MustParseAddrPort("10.0.0.1:1"), Destination: netip.MustParseAddrPort("192.0.2.9:1")}, Fields{})
 	if want := "class b, back to the client class a, the bucket of destination 192.0.2.9: rule 1 "; !strings.HasPrefix(e.String(), want) {
-		t.Errorf("explained as %q, want %q", e, want)
+		t.Errorf("Explain returns %q, want %q", e, want)
 	}
 }
 
-// What has a bucket cannot be changed in a live class.
+// With does not change what has a bucket.
 func TestPerIsNotSet(t *testing.T) {
 	p := mustParse(t, "[class.a]\nrate = \"1mbit\"\nper = \"source\"\n[listener.x]\nlisten = \"127.0.0.1:1\"\nupstream = \"192.0.2.1:1\"\nclass = \"a\"\n")
 	for _, value := range []string{"source/24", "connection"} {
 		if _, err := p.With("a", map[string]string{"per": value}); err == nil {
-			t.Errorf("per = %s is set", value)
+			t.Errorf("With accepts per = %s", value)
 		}
 	}
 	if next, err := p.With("a", map[string]string{"max_keys": "10"}); err != nil || next.Classes[0].MaxKeys != 10 {
-		t.Errorf("max_keys is not set: %v", err)
+		t.Errorf("With refuses max_keys: %v", err)
 	}
 }

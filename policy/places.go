@@ -1,13 +1,12 @@
 package policy
 
-// places tells where in the file the addresses stand that the policy binds, and
-// the files that it names. Whether they can be bound, and read, shows only when the
-// policy file has been read.
+// places holds, by key, the positions of the addresses that the policy binds and of the files
+// that it names. Whether they can be bound or read is only known after the policy is loaded.
 type places map[string]place
 
 type place struct{ line, column int }
 
-// notePlaces keeps the places of what the file gives; a default has none.
+// notePlaces fills in Policy.places. A default has no place.
 func (p *Policy) notePlaces(r *report) {
 	p.places = places{}
 	note := func(name, key string) {
@@ -29,14 +28,31 @@ func (p *Policy) notePlaces(r *report) {
 	}
 }
 
-// BindError returns an error about an address that the policy binds, or a file that
-// it names, at its place in the policy file: "daemon.control", "daemon.http",
-// "listener.NAME.listen" or "listener.NAME.tls.key". Of a list it is the place of
-// that address, or of the list if it has none.
+// BindError returns an error about an address that the policy binds, or a file that it names,
+// with its position in the policy file. The key is, for example, "daemon.control",
+// "daemon.http", "listener.NAME.listen" or "listener.NAME.tls.key". If the value is a list,
+// the position is that of the address, or that of the list if the address is not in it.
 func (p *Policy) BindError(key, address, problem, allowed string) Error {
 	at, ok := p.places[key+itemMark+address]
 	if !ok {
 		at = p.places[key]
 	}
 	return Error{File: p.Path, Line: at.line, Column: at.column, Key: key, Problem: problem, Allowed: allowed}
+}
+
+// tlsPaths calls do for each path in the keys tls and upstream_tls, also for "".
+func (p *Policy) tlsPaths(do func(key string, path *string)) {
+	for i := range p.Listeners {
+		key := join("listener", p.Listeners[i].Name)
+		if s := p.Listeners[i].TLS; s != nil {
+			do(key+".tls.cert", &s.Cert)
+			do(key+".tls.key", &s.Key)
+			do(key+".tls.client_ca", &s.ClientCA)
+		}
+		if u := p.Listeners[i].UpstreamTLS; u != nil {
+			do(key+".upstream_tls.ca", &u.CA)
+			do(key+".upstream_tls.cert", &u.Cert)
+			do(key+".upstream_tls.key", &u.Key)
+		}
+	}
 }

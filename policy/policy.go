@@ -1,11 +1,3 @@
-// Package policy holds what an operator wrote into shaper.toml: who may send
-// how fast (classes), where clients connect and where that leads (listeners),
-// and who belongs to which class (rules).
-//
-// [Load] reads a file strictly and reports every mistake at its position.
-// [Compile] turns the rules into a [Classifier]. [Diff] tells two policies
-// apart. All values are plain Go values and marshal to JSON under the names of
-// the file's keys.
 package policy
 
 import (
@@ -14,9 +6,9 @@ import (
 	"shaper/unit"
 )
 
-// Policy is a whole policy file with every default filled in.
+// Policy is a policy file with every default filled in. Nobody changes it after Load.
 type Policy struct {
-	Path      string     `json:"path"` // as it was given to Load
+	Path      string     `json:"path"` // the argument of Load
 	Hash      string     `json:"hash"` // first 12 hex digits of the file's SHA-256
 	Daemon    Daemon     `json:"daemon"`
 	Classes   []Class    `json:"classes"`      // in file order
@@ -24,15 +16,15 @@ type Policy struct {
 	Rules     []Rule     `json:"rules"`        // in file order: the first match wins
 	TC        []TC       `json:"tc,omitempty"` // in file order
 
-	places places
+	places places // of the file; see BindError
 }
 
-// Class returns the class of that name.
+// Class returns the class with that name.
 func (p *Policy) Class(name string) (Class, bool) {
 	return named(p.Classes, name, func(c Class) string { return c.Name })
 }
 
-// Listener returns the listener of that name.
+// Listener returns the listener with that name.
 func (p *Policy) Listener(name string) (Listener, bool) {
 	return named(p.Listeners, name, func(l Listener) string { return l.Name })
 }
@@ -48,36 +40,35 @@ func named[T any](all []T, name string, nameOf func(T) string) (found T, ok bool
 
 // Daemon is the section [daemon]: the process itself.
 type Daemon struct {
-	// Control is the path of the unix socket for the command line. A path that
-	// the file gives relatively is taken from the directory of the file.
+	// Control is the path of the unix socket for the command line. In the file, a relative
+	// path begins at the directory of the file.
 	Control string `json:"control"`
-	// HTTP is the host:port of metrics and health; "" turns them off.
+	// HTTP is the "host:port" that serves metrics and health; "" serves none.
 	HTTP string `json:"http"`
-	// Drain is how long open sessions may go on after a stop; 0 resets them at once.
+	// Drain is how long open sessions may continue after a stop; 0 resets them at once.
 	Drain unit.Duration `json:"drain"`
 }
 
-// Algorithm says how a class computes when an item may leave.
+// Algorithm is how a class computes when an item may leave.
 type Algorithm string
 
 // The algorithms of this version.
 const (
 	Leaky         Algorithm = "leaky"          // constant drain through a FIFO
 	Token         Algorithm = "token"          // bursts up to Burst, then Rate
-	GCRA          Algorithm = "gcra"           // the same in exact fractions, from one number
+	GCRA          Algorithm = "gcra"           // like token, with exact fractions and a single number as its state
 	FixedWindow   Algorithm = "fixed-window"   // what Rate allows in each Window of the clock
 	SlidingLog    Algorithm = "sliding-log"    // what Rate allows in any Window
-	SlidingWindow Algorithm = "sliding-window" // the same approximately, from two counters
+	SlidingWindow Algorithm = "sliding-window" // approximately like sliding-log, with two counters as its state
 )
 
-// Overflow says what happens to an item for which the queue has no room, or
-// which would wait longer than MaxWait. The zero Overflow, "", leaves it to
-// the protocol; see [Class.OverflowFor].
+// Overflow is what happens to an item if the queue has no room for it, or it would wait longer
+// than MaxWait. With the zero Overflow it depends on the protocol; see [Class.OverflowFor].
 type Overflow string
 
-// What may happen to an item that finds no room.
+// The values of Overflow.
 const (
-	Wait   Overflow = "wait"   // stop reading from the client until there is room
+	Wait   Overflow = "wait"   // do not read from the client until there is room
 	Drop   Overflow = "drop"   // discard it and count it
 	Refuse Overflow = "refuse" // answer in the protocol, or close the connection
 )
@@ -85,74 +76,88 @@ const (
 // Protocol is what a listener carries.
 type Protocol string
 
-// Mode says how a listener finds its upstream.
+// Mode is how a listener finds its upstream.
 type Mode string
 
-// Forward goes to the upstream that the listener names; it is the only mode of
-// this version.
+// Forward connects to the upstream that the listener names. It is the only mode in this
+// version.
 const Forward Mode = "forward"
 
-// Upstreams that are built in.
+// The built-in upstreams.
 const (
 	Echo    = "echo:"    // sends everything back
 	Discard = "discard:" // reads everything and answers nothing
 )
 
-// Class is a section [class.NAME]: how fast what belongs to it may leave. It
-// charges only the unit that its rate counts.
+// Class is a section [class.NAME]: how fast its items may leave. It charges only the unit
+// that its rate counts.
 type Class struct {
 	Name string `json:"name"`
-	// Parent is the class whose budget this one also spends; "" for none.
-	Parent    string    `json:"parent,omitempty"`
+	// Parent is the class that is also charged for the items of this one; "" if there is
+	// none.
+	Parent string `json:"parent,omitempty"`
+
+	// The pace.
+
 	Algorithm Algorithm `json:"algorithm"`
-	// Rate is the limit; with a Ceil it is what the class is assured. A limit of
+	// Rate is the limit. If there is a Ceil, Rate is what the class is assured. A limit of
 	// 0 is legal and lets nothing pass.
 	Rate unit.Rate `json:"rate"`
-	// Ceil is what the class may reach by borrowing what its siblings leave; the
-	// zero Rate, of no unit, where Rate is the limit.
+	// Ceil is how fast the class may send by borrowing what its siblings do not use. If it
+	// is the zero Rate, Rate is the limit.
 	Ceil unit.Rate `json:"ceil,omitzero"`
-	// Burst is the depth of the bucket of a token or gcra class; the zero Burst
-	// is one quantum. The others have none.
+	// Burst is the depth of the bucket; the zero Burst is one quantum. Only the algorithms
+	// token and gcra have one.
 	Burst Burst `json:"burst,omitzero"`
-	// Window is what a window algorithm counts in; 0 is the period of Rate. The
-	// others have none.
+	// Window is the window of a window algorithm; 0 is the period of Rate. The other
+	// algorithms have none.
 	Window unit.Duration `json:"window,omitzero"`
 	// Headroom is how far below Rate the class is paced; 0 paces at Rate.
 	Headroom unit.Percent `json:"headroom"`
-	Queue    Queue        `json:"queue"`
-	// MaxWait is the longest an item may wait; 0 sets no bound.
+
+	// What waits.
+
+	Queue Queue `json:"queue"`
+	// MaxWait is the longest time that an item may wait; 0 is no bound.
 	MaxWait  unit.Duration `json:"max_wait,omitzero"`
 	Overflow Overflow      `json:"overflow,omitempty"`
-	// InFlight bounds the requests that were sent and are not answered; 0 is no bound.
+
+	// The answers of the provider, for a class that counts messages.
+
+	// InFlight is how many requests without an answer there may be; 0 is no bound.
 	InFlight int `json:"in_flight,omitzero"`
-	// OnThrottle is for how long the class pauses when the provider refuses what left
-	// it; the zero OnThrottle leaves it to the class above, or to the default.
+	// OnThrottle is how long the class pauses if the provider refuses its messages. If it
+	// is the zero OnThrottle, that of the class above holds, or the default.
 	OnThrottle OnThrottle `json:"on_throttle,omitzero"`
-	// Adapt has the class go on more slowly after such a pause, and recover.
+	// Adapt makes the class slower after such a pause, until it recovers.
 	Adapt bool `json:"adapt,omitempty"`
-	// Per has the class be as many as there are keys: everything that limits holds
-	// for each of them by itself. The zero Per is one for all.
+
+	// Buckets and sessions.
+
+	// Per gives each key, for example each client, limits of its own. The zero Per is one
+	// bucket for all.
 	Per Per `json:"per,omitzero"`
-	// MaxKeys bounds how many keys have a bucket of their own; those for which
-	// there is no room share one.
+	// MaxKeys is how many keys may have a bucket of their own. All others share one.
 	MaxKeys int `json:"max_keys"`
-	// MaxConnections bounds the sessions that are open at once in the class and
-	// its children; 0 is no bound.
+	// MaxConnections is how many sessions may be open in the class and below it; 0 is no
+	// bound.
 	MaxConnections int `json:"max_connections,omitzero"`
-	// Priority is the place among the siblings that compete for their parent:
-	// from 0, the first, to [LastPriority].
+
+	// The place among its siblings.
+
+	// Priority is from 0, which goes first, to [LastPriority].
 	Priority int `json:"priority"`
-	// Weight is the share among siblings of one priority, at least 1.
+	// Weight is the share among siblings with the same priority, at least 1.
 	Weight int `json:"weight"`
-	// Shadow has the class compute and report what it would do, and enforce nothing.
+
+	// Shadow makes the class compute and report what it would do, and enforce nothing.
 	Shadow bool `json:"shadow,omitempty"`
 }
 
-// LastPriority is the priority of those that come last.
+// LastPriority is the priority of the classes that go last.
 const LastPriority = 7
 
-// Limit returns the most that a class may send: its Ceil, or its Rate where it
-// has none.
+// Limit returns how fast the class may send: its Ceil, or its Rate if it has no Ceil.
 func (c Class) Limit() unit.Rate {
 	if c.Ceil == (unit.Rate{}) {
 		return c.Rate
@@ -160,13 +165,13 @@ func (c Class) Limit() unit.Rate {
 	return c.Ceil
 }
 
-// OverflowFor returns what a full queue does to an item of a listener with
-// that protocol: Overflow where it is set, else refuse for connections, and for
-// messages of a protocol that can; drop for udp; and wait.
+// OverflowFor returns what happens to an item of a listener with that protocol if the queue is
+// full. For udp it is Drop. Else it is Overflow if that is set, Refuse for connections and for
+// messages that the protocol can refuse, and Wait for all others.
 func (c Class) OverflowFor(p Protocol) Overflow {
 	switch {
 	case p == UDP:
-		return Drop // datagrams cannot be made to wait by not reading them
+		return Drop // the client of datagrams does not wait if nobody reads them
 	case c.Overflow != "":
 		return c.Overflow
 	case c.Rate.Kind() == unit.Connections, c.Rate.Kind() == unit.Messages && p.Refuses():
@@ -175,18 +180,17 @@ func (c Class) OverflowFor(p Protocol) Overflow {
 	return Wait
 }
 
-// Burst is an amount of what the class's rate counts: bytes, packets or
-// connections. The zero Burst stands for one quantum.
+// Burst is an amount in the unit that the rate of the class counts. The zero Burst is one
+// quantum.
 type Burst struct {
 	N    int64
 	Kind unit.Kind
 }
 
-// IsZero reports whether the burst was left out: one quantum.
+// IsZero reports whether the burst is left out, which means one quantum.
 func (b Burst) IsZero() bool { return b == Burst{} }
 
-// String prints the burst as a policy file writes it, and the zero Burst as
-// "one quantum".
+// String prints the burst as a policy file has it, and the zero Burst as "one quantum".
 func (b Burst) String() string {
 	switch {
 	case b.IsZero():
@@ -208,14 +212,14 @@ func (b *Burst) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Queue bounds the FIFO of a class. A bound of 0 is no bound; at least one of
-// the two is set, and where both are, both hold.
+// Queue bounds the FIFO of a class. At least one bound is above 0. A bound of 0 is no bound,
+// and if both are above 0, both hold.
 type Queue struct {
-	Items unit.Count `json:"items,omitzero"` // waiting items: datagrams, pieces of a stream, connections
+	Items unit.Count `json:"items,omitzero"` // datagrams, pieces of a stream, messages or connections that wait
 	Bytes unit.Size  `json:"bytes,omitzero"`
 }
 
-// String prints the bounds: "1000 items or 1MiB", "500 packets", "64KiB".
+// String prints the bounds: "1000 items or 1MiB", "500 packets" or "64KiB".
 func (q Queue) String() string {
 	switch {
 	case q.Items.N == 0:
@@ -226,45 +230,54 @@ func (q Queue) String() string {
 	return q.Items.String() + " or " + q.Bytes.String()
 }
 
-// Listener is a section [listener.NAME]: where clients connect, and where that
-// leads.
+// Listener is a section [listener.NAME]: where clients connect, and what that leads to.
 type Listener struct {
 	Name string `json:"name"`
-	// Listen holds "host:port" addresses and "systemd:NAME" for sockets that
-	// systemd passes. Port 0 lets the kernel choose; an empty host is every
-	// address.
+	// Listen holds addresses "host:port", and "systemd:NAME" for sockets that systemd
+	// passes. With port 0 the kernel chooses a port. An empty host means all addresses.
 	Listen   []string `json:"listen"`
 	Protocol Protocol `json:"protocol"`
 	Mode     Mode     `json:"mode"`
-	// Upstream holds "host:port" addresses, tried in order, or Echo or Discard.
+	// Upstream holds addresses "host:port", which are tried in order, or Echo or Discard.
 	Upstream    []string `json:"upstream"`
-	Class       string   `json:"class"`                  // towards the upstream, where no rule matches
-	ReturnClass string   `json:"return_class,omitempty"` // back to the client; "" does not shape it
-	// LengthPrefix is how the length before each message of ISO8583 is written.
+	Class       string   `json:"class"`                  // of the direction upstream, if no rule matches
+	ReturnClass string   `json:"return_class,omitempty"` // of the direction downstream; "" does not shape it
+
+	// The frames of ISO8583.
+
+	// LengthPrefix is the form of the length before each message.
 	LengthPrefix LengthPrefix `json:"length_prefix,omitempty"`
-	// LengthIncludesItself says that this length counts the bytes of the prefix, too.
+	// LengthIncludesItself says that this length includes the bytes of the prefix.
 	LengthIncludesItself bool `json:"length_includes_itself,omitempty"`
-	// HeaderLength is how many bytes stand between the prefix and the message type.
+	// HeaderLength is how many bytes are between the prefix and the message type.
 	HeaderLength int `json:"header_length,omitempty"`
-	// Bind is the local address of connections to the upstream; the zero Addr
-	// leaves it to the kernel.
+
+	// Connections and sessions.
+
+	// Bind is the local address of connections to the upstream. If it is the zero Addr, the
+	// kernel chooses one.
 	Bind           netip.Addr    `json:"bind,omitzero"`
 	ConnectTimeout unit.Duration `json:"connect_timeout"`
 	IdleTimeout    unit.Duration `json:"idle_timeout"`
-	// HalfCloseTimeout takes the place of a longer IdleTimeout once one direction has
-	// ended; 0 for datagrams, which have no end.
+	// HalfCloseTimeout replaces a longer IdleTimeout after one direction has ended. It is 0
+	// for datagrams, which have no end.
 	HalfCloseTimeout unit.Duration `json:"half_close_timeout,omitzero"`
-	MaxSessions      int           `json:"max_sessions"` // then accepting pauses
-	// TLS has the TLS of clients end here; nil passes on what they send.
+	MaxSessions      int           `json:"max_sessions"` // if so many are open, the listener pauses
+
+	// TLS, and the head of requests.
+
+	// TLS makes the listener end the TLS of its clients. If it is nil, the listener passes
+	// on what they send.
 	TLS *ServerTLS `json:"tls,omitempty"`
-	// UpstreamTLS has TLS to the upstream begin here; nil passes on what clients send.
+	// UpstreamTLS makes the listener speak TLS to the upstream. If it is nil, the listener
+	// passes on what clients send.
 	UpstreamTLS *ClientTLS `json:"upstream_tls,omitempty"`
-	// Host is what requests of HTTP ask the upstream for; see [Listener.HostFor].
+	// Host says what the field Host of HTTP requests contains; see [Listener.HostFor].
 	Host Host `json:"host,omitempty"`
 }
 
-// Rule is a section [[rule]]. Keys are ANDed, the values of one key are ORed,
-// and an empty key matches everything.
+// Rule is a section [[rule]]. It matches if every key matches. A key matches if one of its
+// values matches, or if it has none.
 type Rule struct {
 	Listener    []string       `json:"listener,omitempty"`
 	Protocol    []Protocol     `json:"protocol,omitempty"`
@@ -272,13 +285,28 @@ type Rule struct {
 	SourcePort  []PortRange    `json:"source_port,omitempty"`
 	Destination []netip.Prefix `json:"destination,omitempty"`
 	Port        []PortRange    `json:"port,omitempty"` // the port that the client connected to
-	// Of messages, of HTTP and of SMPP; see [Pattern].
-	Path        []Pattern `json:"path,omitempty"`
-	Method      []Pattern `json:"method,omitempty"`
-	Host        []Pattern `json:"host,omitempty"`
-	SystemID    []Pattern `json:"system_id,omitempty"`
-	SourceAddr  []Pattern `json:"source_addr,omitempty"`
-	Class       string    `json:"class"`
-	ReturnClass string    `json:"return_class,omitempty"` // "" keeps the listener's
-	Line        int       `json:"line"`                   // where the rule begins in the file
+	// Keys that look at messages of HTTP and of SMPP; see [Pattern].
+	Path       []Pattern `json:"path,omitempty"`
+	Method     []Pattern `json:"method,omitempty"`
+	Host       []Pattern `json:"host,omitempty"`
+	SystemID   []Pattern `json:"system_id,omitempty"`
+	SourceAddr []Pattern `json:"source_addr,omitempty"`
+
+	Class       string `json:"class"`
+	ReturnClass string `json:"return_class,omitempty"` // "" keeps that of the listener
+	Line        int    `json:"line"`                   // where the rule begins in the file
+}
+
+func tcDevice(t TC) string { return t.Device }
+
+func className(c Class) string { return c.Name }
+
+func listenerName(l Listener) string { return l.Name }
+
+func namesOf[T any](all []T, nameOf func(T) string) []string {
+	names := make([]string, len(all))
+	for i, one := range all {
+		names[i] = nameOf(one)
+	}
+	return names
 }

@@ -5,17 +5,20 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"shaper/unit"
 )
 
-// WriteTree prints the policy in force as a tree of its sections, for people.
-// Every key that means something is shown; what is worth its default says so.
+// WriteTree prints the sections of the policy for people, classes below their parents. It
+// shows every key that means something in its section, and which values are defaults.
 func (p *Policy) WriteTree(w io.Writer) error { return p.writeTree(w, nil) }
 
-// WriteWritten is WriteTree for the keys that the file gives, which Written returns.
+// WriteWritten is WriteTree for only the keys in written. Written returns those of a file.
 func (p *Policy) WriteWritten(w io.Writer, written map[string]bool) error {
 	return p.writeTree(w, written)
 }
 
+// writeTree prints all keys, or only those in only if that is not nil.
 func (p *Policy) writeTree(w io.Writer, only map[string]bool) error {
 	root := branch{title: fmt.Sprintf("%s  %s", p.Path, p.Hash)}
 	daemon := DefaultDaemon()
@@ -34,7 +37,7 @@ func (p *Policy) writeTree(w io.Writer, only map[string]bool) error {
 	return err
 }
 
-// classBranches returns those of the classes under a parent, "" for none.
+// classBranches returns the branches of the classes below a parent; "" stands for none.
 func classBranches(parent string, byParent map[string][]*Class, only map[string]bool) (all []branch) {
 	for _, class := range byParent[parent] {
 		defaults := DefaultClass(class.Name)
@@ -62,8 +65,8 @@ func (p *Policy) ruleBranch() branch {
 	return b
 }
 
-// table prints each field of a section in a line, aligned: of those alone that only has
-// by their keys, if it is not nil.
+// table prints the fields of a section, one in each line, aligned. If only is not nil, it
+// prints only those whose key is in it.
 func table[T any](section string, t, defaults *T, fields []field[T], only map[string]bool) (lines []string) {
 	fields = slices.DeleteFunc(slices.Clone(fields), func(f field[T]) bool {
 		return f.get == nil || only != nil && !only[join(section, f.name)]
@@ -85,13 +88,14 @@ func table[T any](section string, t, defaults *T, fields []field[T], only map[st
 	return lines
 }
 
-// A branch is a title with lines of its own and branches under it.
+// A branch is a title with lines of its own and branches below it.
 type branch struct {
 	title string
 	lines []string
 	under []branch
 }
 
+// write prints a branch. first goes before its title, and rest before all other lines.
 func (b branch) write(w *strings.Builder, first, rest string) {
 	fmt.Fprintf(w, "%s%s\n", first, b.title)
 	bar := rest + "   "
@@ -108,4 +112,48 @@ func (b branch) write(w *strings.Builder, first, rest string) {
 			u.write(w, rest+"├─ ", rest+"│  ")
 		}
 	}
+}
+
+func (p *Policy) tcBranches(only map[string]bool) (all []branch) {
+	for i := range p.TC {
+		defaults := DefaultTC(p.TC[i].Device)
+		all = append(all, branch{"tc " + p.TC[i].Device, table(join("tc", p.TC[i].Device), &p.TC[i], &defaults, tcFields, only), nil})
+	}
+	return all
+}
+
+// fieldsOf returns the fields that mean something for a class. Not every algorithm has a burst
+// or a window, and a class without a parent has no siblings.
+func fieldsOf(class *Class) []field[Class] {
+	return slices.DeleteFunc(slices.Clone(classFields), func(f field[Class]) bool {
+		switch f.name {
+		case "burst":
+			return !class.Algorithm.HasBurst()
+		case "window":
+			return !class.Algorithm.HasWindow()
+		case "max_keys":
+			return class.Per == (Per{})
+		case "in_flight", "on_throttle", "adapt":
+			return class.Rate.Kind() != unit.Messages
+		case "ceil", "priority", "weight":
+			return class.Parent == ""
+		}
+		return false
+	})
+}
+
+// fieldsOfListener returns the fields that mean something for a listener. Datagrams have
+// neither TLS nor an end, and only some protocols have a length before their messages.
+func fieldsOfListener(l *Listener) []field[Listener] {
+	return slices.DeleteFunc(slices.Clone(listenerFields), func(f field[Listener]) bool {
+		switch f.name {
+		case "tls", "upstream_tls", "half_close_timeout":
+			return l.Protocol == UDP
+		case "length_prefix", "length_includes_itself", "header_length":
+			return l.Protocol != ISO8583
+		case "host":
+			return l.Protocol != HTTP
+		}
+		return false
+	})
 }

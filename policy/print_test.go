@@ -98,7 +98,7 @@ class = "a"
 	}
 }
 
-// A policy goes through JSON unchanged, as between daemon and command line.
+// JSON does not change a policy. The daemon sends it to the command line so.
 func TestJSON(t *testing.T) {
 	p, _, err := Load("testdata/good/full.toml")
 	if err != nil {
@@ -122,7 +122,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// What the file gives is printed, also where that is the default, and nothing else.
+// WriteWritten prints only the keys in the file, also if they have their default.
 func TestWriteWritten(t *testing.T) {
 	text := []byte("[class.a]\nrate = \"1mbit\"\nheadroom = \"0%\"\n[listener.web]\nlisten = \":80\"\nupstream = [\"a.example:80\", \"b.example:80\"]\nclass = \"a\"\n[[rule]]\nsource = \"10.0.0.1\"\nclass = \"a\"\n")
 	p, _, err := Parse("shaper.toml", text)

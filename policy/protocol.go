@@ -10,7 +10,7 @@ import (
 const (
 	TCP     Protocol = "tcp"     // a stream of bytes
 	UDP     Protocol = "udp"     // datagrams
-	SMPP    Protocol = "smpp"    // messages: submits, by their destinations
+	SMPP    Protocol = "smpp"    // messages: submits, one for each destination
 	HTTP    Protocol = "http"    // messages: requests of HTTP/1.1
 	ISO8583 Protocol = "iso8583" // messages behind a length
 	Lines   Protocol = "lines"   // messages: lines
@@ -24,15 +24,14 @@ func (p Protocol) Network() Protocol {
 	return TCP
 }
 
-// HasMessages reports whether a message can be told from another in it.
+// HasMessages reports whether the protocol consists of messages.
 func (p Protocol) HasMessages() bool { return p != TCP && p != UDP }
 
-// Refuses reports whether the protocol has a way to say that a message is one too
-// many.
+// Refuses reports whether the protocol has an answer that refuses a message.
 func (p Protocol) Refuses() bool { return p == SMPP || p == HTTP }
 
-// Counts reports whether what goes one way of the protocol has any of what a class
-// counts.
+// Counts reports whether one direction of the protocol, downstream if back is set, has
+// anything that a class with that Kind counts.
 func (p Protocol) Counts(kind unit.Kind, back bool) bool {
 	switch kind {
 	case unit.Packets:
@@ -45,18 +44,17 @@ func (p Protocol) Counts(kind unit.Kind, back bool) bool {
 	return true
 }
 
-// What waits of one connection of a protocol with messages.
+// The memory of messages that wait on one connection.
 const (
-	// ConnectionHolds is the most memory that the messages of a connection take which
-	// wait there.
+	// ConnectionHolds is the most memory that messages take that wait on one connection.
 	ConnectionHolds = 16 * unit.MiB
-	// MessageHolds is what a message of up to 128 bytes takes of that. One of up to 256
-	// bytes takes 128 more, and so on by powers of two.
+	// MessageHolds is the memory that a message of up to 128 bytes takes. A message of up
+	// to 256 bytes takes 128 bytes more, and so on for each power of two.
 	MessageHolds = 512
 )
 
-// Holds returns the memory that a message, or a datagram, of so many bytes takes while it
-// waits: what MessageHolds says.
+// Holds returns the memory that a message or a datagram of that size takes while it waits, in
+// bytes; see MessageHolds.
 func Holds(bytes int64) int64 {
 	const least = 128
 	return MessageHolds - least + max(least, int64(1)<<bits.Len64(uint64(max(bytes, 1)-1)))

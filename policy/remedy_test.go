@@ -9,23 +9,23 @@ import (
 	"testing"
 )
 
-// A doer does literally what the remedy of a message says, where that has its form: it
-// returns a file for each way that the message offers.
+// A doer follows remedies of one form literally. It returns a file for each way that the
+// remedy offers.
 type doer struct {
 	form *regexp.Regexp
 	do   func(f faulty, said []string) []string
-	// some says that the remedy is a list of what may stand there, of which not all fits
-	// the rest of the file. Then another message may follow.
+	// some says that the remedy lists possible values, and some of them may not fit the rest
+	// of the file. Then another error may follow.
 	some bool
 }
 
-// faulty is a file and what check says of it.
+// faulty is a file and one of its errors.
 type faulty struct {
 	text string
 	Error
 }
 
-// Parts of a remedy that stand alone or beside others.
+// doers are the forms of remedies. A remedy may have several of them.
 var doers = []doer{
 	{regexp.MustCompile(`^did you mean "(.*)"\?$`), func(f faulty, said []string) []string { return []string{f.put(said[1])} }, false},
 	{regexp.MustCompile(`\b[Ll]eave (?:it|the key) out\b`), func(f faulty, _ []string) []string { return []string{f.without()} }, false},
@@ -69,22 +69,23 @@ var doers = []doer{
 	}, true},
 }
 
-// offset is where the message points.
+// offset returns the offset to which the error points.
 func (f faulty) offset() int {
 	before := strings.Join(strings.SplitAfter(f.text, "\n")[:f.Line-1], "")
 	return len(before) + f.Column - 1
 }
 
-// token matches what stands there: a value, or a key.
+// token matches the value or the key at that offset.
 var token = regexp.MustCompile(`^(?:"(?:[^"\\]|\\.)*"|'[^']*'|\[(?:[^\[\]\n]|\[[^\[\]\n]*\])*\]|\{[^}\n]*\}|[^\s,\]=}]+)`)
 
-// replace puts a text, with its quotes if it has any, in the place of what stands there.
+// replace replaces the value or key at that offset by a text, which has quotes if it needs
+// them.
 func (f faulty) replace(by string) string {
 	at := f.offset()
 	return f.text[:at] + by + f.text[at+len(token.FindString(f.text[at:])):]
 }
 
-// put puts a string there, or a key. What is missing is added.
+// put puts a string or a key at that offset. It adds a missing key.
 func (f faulty) put(by string) string {
 	if strings.HasPrefix(f.Problem, "it is missing") {
 		return f.set(f.Key[strings.LastIndex(f.Key, ".")+1:], `"`+by+`"`)
@@ -95,13 +96,13 @@ func (f faulty) put(by string) string {
 	return f.replace(`"` + by + `"`)
 }
 
-// without leaves out the line.
+// without removes the line.
 func (f faulty) without() string {
 	lines := strings.SplitAfter(f.text, "\n")
 	return strings.Join(slices.Delete(lines, f.Line-1, f.Line), "")
 }
 
-// set sets a key of the section.
+// set sets a key in the section.
 func (f faulty) set(key, value string) string {
 	lines := strings.SplitAfter(f.text, "\n")
 	header := f.Line - 1
@@ -117,7 +118,7 @@ func (f faulty) set(key, value string) string {
 	return strings.Join(slices.Insert(lines, header+1, key+" = "+value+"\n"), "")
 }
 
-// after returns what check says at the same place of the file when it has been mended.
+// after returns the error at the same position of the mended file.
 func (f faulty) after(mended string, some bool) (found []Error) {
 	_, warnings, err := Parse("mended.toml", []byte(mended))
 	var all Errors
@@ -130,7 +131,7 @@ func (f faulty) after(mended string, some bool) (found []Error) {
 	return found
 }
 
-// mend does what the remedy says, and reports whether that can be done.
+// mend follows the remedy. It returns false if no doer knows its form.
 func (f faulty) mend(t *testing.T) (done bool) {
 	for _, d := range doers {
 		said := d.form.FindStringSubmatch(f.Allowed)
@@ -140,15 +141,14 @@ func (f faulty) mend(t *testing.T) (done bool) {
 		for _, mended := range d.do(f, said) {
 			done = true
 			for _, still := range f.after(mended, d.some) {
-				t.Errorf("%v\nis done:\n%s\nand then: %v", f.Error, mended, still)
+				t.Errorf("%v\nafter following that:\n%s\nit says: %v", f.Error, mended, still)
 			}
 		}
 	}
 	return done
 }
 
-// Each remedy that says what to write does away with the message, if it is done to the
-// letter.
+// To follow the remedy of an error literally removes the error.
 func TestRemedies(t *testing.T) {
 	files, err := filepath.Glob("testdata/bad/*.toml")
 	if err != nil {
@@ -172,11 +172,11 @@ func TestRemedies(t *testing.T) {
 		}
 	}
 	if t.Logf("%d of %d remedies can be done to the letter", done, told); done < 100 {
-		t.Error("too few")
+		t.Error("too few remedies could be followed")
 	}
 }
 
-// The same of warnings, by hand.
+// To follow the remedy of a warning, here by hand, removes the warning.
 func TestRemediesOfWarnings(t *testing.T) {
 	const listener = "[listener.x]\nlisten = \"127.0.0.1:2775\"\nprotocol = \"smpp\"\nupstream = \"192.0.2.1:2775\"\nclass = \"a\"\n"
 	const a = "[class.a]\nrate = \"20 messages/s\"\n"
@@ -190,9 +190,9 @@ func TestRemediesOfWarnings(t *testing.T) {
 		"sessions of what goes back": {a + listener + "return_class = \"b\"\n[class.b]\nrate = \"1mbit\"\nmax_connections = 5\n",
 			"put it into a class that a listener or a rule names as class", "\"1mbit\"\nmax_connections = 5\n", "\"1mbit\"\n[[rule]]\nclass = \"c\"\n[class.c]\nrate = \"1mbit\"\nmax_connections = 5\n"},
 		"a bucket for each connection": {a + "per = \"connection\"\nmax_connections = 5\n" + listener, `per = "source"`, `"connection"`, `"source"`},
-		"less than is assured": {shared + "[class.b]\nrate = \"10 messages/s\"\n", `lower the rates to "10 messages/s" in all, and give each a ceil of at most "10 messages/s"`,
+		"less than is assured": {shared + "[class.b]\nrate = \"10 messages/s\"\n", `lower the rates to "10 messages/s" in total, and give each a ceil of at most "10 messages/s"`,
 			`"20 messages/s"`, "\"10 messages/s\"\nceil = \"10 messages/s\""},
-		"less than is assured by a window": {shared + quota, `lower the rates to "10 messages/h" in all, and give each a ceil of at most "10 messages/s"`,
+		"less than is assured by a window": {shared + quota, `lower the rates to "10 messages/h" in total, and give each a ceil of at most "10 messages/s"`,
 			`"20 messages/s"`, "\"10 messages/h\"\nceil = \"10 messages/s\""},
 		"in flight where nothing answers": {strings.Replace(shared, "smpp", "lines", 1) + "[class.b]\nrate = \"30 messages/s\"\nin_flight = 5\n", "leave it out", "in_flight = 5\n", ""},
 		"covered, up":                     {a + listener + rule + narrower, "move it up or remove it", rule + narrower, narrower + rule},
@@ -212,7 +212,7 @@ func TestRemediesOfWarnings(t *testing.T) {
 				t.Errorf("it says %s", said)
 			}
 			if still := warned(strings.Replace(tt.text, tt.old, tt.new, 1)); still != "" {
-				t.Errorf("done, it says %s", still)
+				t.Errorf("after following that, it says %s", still)
 			}
 		})
 	}

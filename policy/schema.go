@@ -2,16 +2,14 @@ package policy
 
 import (
 	"fmt"
-	"math"
 	"net/netip"
-	"strconv"
 	"strings"
 
 	"shaper/unit"
 )
 
-// The tables below are the file format: each key of each section, in the order
-// in which it is printed, and the keys that later versions will honour.
+// The tables in this file are the file format: the keys of each section, in the order in
+// which they are printed, and keys that this version does not support yet.
 
 const (
 	hostPortForm = `an address is like "127.0.0.1:2775", "[::1]:2775" or "host.example:2775"`
@@ -31,77 +29,77 @@ const (
 	classForm    = `the name of a class`
 	listenerForm = `the name of a listener, or a list of them`
 
-	algorithmForm = `"leaky", "token", "gcra", "fixed-window", "sliding-log" or "sliding-window"`
-	overflowForm  = `"wait", "drop" or "refuse"`
-	protocolForm  = `"tcp", "udp", "smpp", "http", "iso8583" or "lines"`
-	prefixOfForm  = `"binary2", "ascii4", "bcd2" or "vml"`
-	throttleForm  = `a table like { pause = "1s", max = "60s" }`
-	inFlightForm  = `an integer from 1 to 1000000`
-	headerForm    = `an integer from 0 to 64`
-	boolForm      = `true or false`
-	modeForm      = `"forward"`
+	algorithmForm    = `"leaky", "token", "gcra", "fixed-window", "sliding-log" or "sliding-window"`
+	overflowForm     = `"wait", "drop" or "refuse"`
+	protocolForm     = `"tcp", "udp", "smpp", "http", "iso8583" or "lines"`
+	lengthPrefixForm = `"binary2", "ascii4", "bcd2" or "vml"`
+	throttleForm     = `a table like { pause = "1s", max = "60s" }`
+	inFlightForm     = `an integer from 1 to 1000000`
+	headerForm       = `an integer from 0 to 64`
+	boolForm         = `true or false`
+	modeForm         = `"forward"`
 )
 
 var (
-	parseAlgorithm = choice(algorithmForm, []Algorithm{Leaky, Token, GCRA, FixedWindow, SlidingLog, SlidingWindow}, nil)
-	parseOverflow  = choice(overflowForm, []Overflow{Wait, Drop, Refuse}, nil)
-	parsePlain     = choice(protocolForm, []Protocol{TCP, UDP, SMPP, HTTP, ISO8583, Lines}, nil)
-	parsePrefixOf  = choice(prefixOfForm, []LengthPrefix{Binary2, ASCII4, BCD2, VML}, nil)
-	parseMode      = choice(modeForm, []Mode{Forward}, []Mode{"connect", "socks5", "transparent"})
+	parseAlgorithm    = choice(algorithmForm, []Algorithm{Leaky, Token, GCRA, FixedWindow, SlidingLog, SlidingWindow}, nil)
+	parseOverflow     = choice(overflowForm, []Overflow{Wait, Drop, Refuse}, nil)
+	parseBareProtocol = choice(protocolForm, []Protocol{TCP, UDP, SMPP, HTTP, ISO8583, Lines}, nil)
+	parseLengthPrefix = choice(lengthPrefixForm, []LengthPrefix{Binary2, ASCII4, BCD2, VML}, nil)
+	parseMode         = choice(modeForm, []Mode{Forward}, []Mode{"connect", "socks5", "transparent"})
 )
 
 var daemonFields = []field[Daemon]{
 	one("control", controlForm, func(d *Daemon) *string { return &d.Control }, parseControl),
-	orNone("off", one("http", httpForm, func(d *Daemon) *string { return &d.HTTP }, parseHTTP)),
+	emptyAs("off", one("http", httpForm, func(d *Daemon) *string { return &d.HTTP }, parseHTTP)),
 	quantity("drain", func(d *Daemon) *unit.Duration { return &d.Drain }, unit.ParseDuration),
 }
 
 var classFields = []field[Class]{
-	orNone("none", one("parent", classForm, func(c *Class) *string { return &c.Parent }, anything)),
+	emptyAs("none", one("parent", classForm, func(c *Class) *string { return &c.Parent }, anyText)),
 	one("algorithm", algorithmForm, func(c *Class) *Algorithm { return &c.Algorithm }, parseAlgorithm),
-	must(quantity("rate", func(c *Class) *unit.Rate { return &c.Rate }, unit.ParseRate)),
-	orNone("the rate", quantity("ceil", func(c *Class) *unit.Rate { return &c.Ceil }, unit.ParseRate)),
+	require(quantity("rate", func(c *Class) *unit.Rate { return &c.Rate }, unit.ParseRate)),
+	emptyAs("the rate", quantity("ceil", func(c *Class) *unit.Rate { return &c.Ceil }, unit.ParseRate)),
 	one("burst", burstForm, func(c *Class) *Burst { return &c.Burst }, parseBurst),
-	orNone("the period of the rate", quantity("window", func(c *Class) *unit.Duration { return &c.Window }, parseWait)),
+	emptyAs("the period of the rate", quantity("window", func(c *Class) *unit.Duration { return &c.Window }, parseWait)),
 	quantity("headroom", func(c *Class) *unit.Percent { return &c.Headroom }, unit.ParsePercent),
 	one("queue", queueForm, func(c *Class) *Queue { return &c.Queue }, parseQueue),
-	orNone("none", quantity("max_wait", func(c *Class) *unit.Duration { return &c.MaxWait }, parseWait)),
-	orNone("by protocol", one("overflow", overflowForm, func(c *Class) *Overflow { return &c.Overflow }, parseOverflow)),
+	emptyAs("none", quantity("max_wait", func(c *Class) *unit.Duration { return &c.MaxWait }, parseWait)),
+	emptyAs("by protocol", one("overflow", overflowForm, func(c *Class) *Overflow { return &c.Overflow }, parseOverflow)),
 	onlyIntegers(one("priority", priorityForm, func(c *Class) *int { return &c.Priority }, parsePriority)),
 	onlyIntegers(one("weight", weightForm, func(c *Class) *int { return &c.Weight }, parseWeight)),
-	orNone("none", one("per", perForm, func(c *Class) *Per { return &c.Per }, parsePer)),
+	emptyAs("none", one("per", perForm, func(c *Class) *Per { return &c.Per }, parsePer)),
 	onlyIntegers(one("max_keys", keysForm, func(c *Class) *int { return &c.MaxKeys }, parseKeys)),
-	orNone("none", onlyIntegers(one("max_connections", sessionsForm, func(c *Class) *int { return &c.MaxConnections }, parseSessions))),
+	emptyAs("none", onlyIntegers(one("max_connections", sessionsForm, func(c *Class) *int { return &c.MaxConnections }, parseSessions))),
 	yesNo("shadow", func(c *Class) *bool { return &c.Shadow }),
-	orNone("none", onlyIntegers(one("in_flight", inFlightForm, func(c *Class) *int { return &c.InFlight }, parseInFlight))),
-	orNone("that of the class above, or 1s up to 1min", group("on_throttle", throttleForm, func(c *Class) *OnThrottle { return &c.OnThrottle }, DefaultOnThrottle, onThrottleFields)),
+	emptyAs("none", onlyIntegers(one("in_flight", inFlightForm, func(c *Class) *int { return &c.InFlight }, parseInFlight))),
+	emptyAs("that of the class above, or 1s up to 1min", group("on_throttle", throttleForm, func(c *Class) *OnThrottle { return &c.OnThrottle }, DefaultOnThrottle, onThrottleFields)),
 	yesNo("adapt", func(c *Class) *bool { return &c.Adapt }),
-	later[Class]("shared"),
+	unsupported[Class]("shared"),
 }
 
 var listenerFields = []field[Listener]{
-	must(many("listen", listenForm, func(l *Listener) *[]string { return &l.Listen }, parseListen)),
+	require(many("listen", listenForm, func(l *Listener) *[]string { return &l.Listen }, parseListen)),
 	one("protocol", protocolForm, func(l *Listener) *Protocol { return &l.Protocol }, parseProtocol),
 	one("mode", modeForm, func(l *Listener) *Mode { return &l.Mode }, parseMode),
-	must(many("upstream", upstreamForm, func(l *Listener) *[]string { return &l.Upstream }, parseUpstream)),
-	must(one("class", classForm, func(l *Listener) *string { return &l.Class }, anything)),
-	orNone("none", one("return_class", classForm, func(l *Listener) *string { return &l.ReturnClass }, anything)),
-	orNone("none", one("length_prefix", prefixOfForm, func(l *Listener) *LengthPrefix { return &l.LengthPrefix }, parsePrefixOf)),
+	require(many("upstream", upstreamForm, func(l *Listener) *[]string { return &l.Upstream }, parseUpstream)),
+	require(one("class", classForm, func(l *Listener) *string { return &l.Class }, anyText)),
+	emptyAs("none", one("return_class", classForm, func(l *Listener) *string { return &l.ReturnClass }, anyText)),
+	emptyAs("none", one("length_prefix", lengthPrefixForm, func(l *Listener) *LengthPrefix { return &l.LengthPrefix }, parseLengthPrefix)),
 	yesNo("length_includes_itself", func(l *Listener) *bool { return &l.LengthIncludesItself }),
-	onlyIntegers(one("header_length", headerForm, func(l *Listener) *int { return &l.HeaderLength }, parseHeader)),
-	orNone("any", one("bind", addrForm, func(l *Listener) *netip.Addr { return &l.Bind }, parseAddr)),
+	onlyIntegers(one("header_length", headerForm, func(l *Listener) *int { return &l.HeaderLength }, parseHeaderLength)),
+	emptyAs("any", one("bind", addrForm, func(l *Listener) *netip.Addr { return &l.Bind }, parseAddr)),
 	quantity("connect_timeout", func(l *Listener) *unit.Duration { return &l.ConnectTimeout }, parseWait),
 	quantity("idle_timeout", func(l *Listener) *unit.Duration { return &l.IdleTimeout }, parseWait),
 	quantity("half_close_timeout", func(l *Listener) *unit.Duration { return &l.HalfCloseTimeout }, parseWait),
 	onlyIntegers(one("max_sessions", sessionsForm, func(l *Listener) *int { return &l.MaxSessions }, parseSessions)),
-	orNone("none", nested("tls", tlsForm, func(l *Listener) **ServerTLS { return &l.TLS }, serverTLSFields, false)),
-	orNone("none", nested("upstream_tls", upstreamTLSForm, func(l *Listener) **ClientTLS { return &l.UpstreamTLS }, clientTLSFields, true)),
+	emptyAs("none", nested("tls", tlsForm, func(l *Listener) **ServerTLS { return &l.TLS }, serverTLSFields, false)),
+	emptyAs("none", nested("upstream_tls", upstreamTLSForm, func(l *Listener) **ClientTLS { return &l.UpstreamTLS }, clientTLSFields, true)),
 	hostField,
-	later[Listener]("accept_proxy"), later[Listener]("send_proxy"),
+	unsupported[Listener]("accept_proxy"), unsupported[Listener]("send_proxy"),
 }
 
 var ruleFields = []field[Rule]{
-	many("listener", listenerForm, func(r *Rule) *[]string { return &r.Listener }, anything),
+	many("listener", listenerForm, func(r *Rule) *[]string { return &r.Listener }, anyText),
 	many("protocol", protocolForm, func(r *Rule) *[]Protocol { return &r.Protocol }, parseProtocol),
 	many("source", prefixForm, func(r *Rule) *[]netip.Prefix { return &r.Source }, parsePrefix),
 	alsoIntegers(many("source_port", portForm, func(r *Rule) *[]PortRange { return &r.SourcePort }, ParsePortRange)),
@@ -109,105 +107,21 @@ var ruleFields = []field[Rule]{
 	alsoIntegers(many("port", portForm, func(r *Rule) *[]PortRange { return &r.Port }, ParsePortRange)),
 	many("path", patternForm, func(r *Rule) *[]Pattern { return &r.Path }, parsePattern),
 	many("method", patternForm, func(r *Rule) *[]Pattern { return &r.Method }, parsePattern),
-	many("host", patternForm, func(r *Rule) *[]Pattern { return &r.Host }, parseHost),
+	many("host", patternForm, func(r *Rule) *[]Pattern { return &r.Host }, parseHostPattern),
 	many("system_id", patternForm, func(r *Rule) *[]Pattern { return &r.SystemID }, parsePattern),
 	many("source_addr", patternForm, func(r *Rule) *[]Pattern { return &r.SourceAddr }, parsePattern),
-	must(one("class", classForm, func(r *Rule) *string { return &r.Class }, anything)),
-	orNone("the listener's", one("return_class", classForm, func(r *Rule) *string { return &r.ReturnClass }, anything)),
-	later[Rule]("sni"),
+	require(one("class", classForm, func(r *Rule) *string { return &r.Class }, anyText)),
+	emptyAs("the listener's", one("return_class", classForm, func(r *Rule) *string { return &r.ReturnClass }, anyText)),
+	unsupported[Rule]("sni"),
 }
 
-// onlyIntegers lets a field take integers and nothing else.
-func onlyIntegers[T any](f field[T]) field[T] {
-	f.takes = integers
-	return f
-}
+// tlsProtocols are names of protocols over TLS. The file sets TLS with other keys.
+var tlsProtocols = map[string]Protocol{"https": HTTP, "smpps": SMPP, "tls": TCP, "ssl": TCP}
 
-// yesNo is a field that is true or false.
-func yesNo[T any](name string, at func(*T) *bool) field[T] {
-	f := one(name, boolForm, at, strconv.ParseBool)
-	f.takes = booleans
-	return f
-}
-
-// overTLS are protocols with TLS around them, which here is set apart.
-var overTLS = map[string]Protocol{"https": HTTP, "smpps": SMPP, "tls": TCP, "ssl": TCP}
-
+// parseProtocol reads a protocol, and says how to write one over TLS.
 func parseProtocol(s string) (Protocol, error) {
-	if plain, ok := overTLS[strings.ToLower(s)]; ok {
+	if plain, ok := tlsProtocols[strings.ToLower(s)]; ok {
 		return "", complain(fmt.Sprintf("write %q, with upstream_tls = true if the upstream speaks TLS, and with tls if the clients do", plain), "%q is not known", s)
 	}
-	return parsePlain(s)
-}
-
-// parseWait reads a duration in which something has to happen.
-func parseWait(s string) (unit.Duration, error) {
-	d, err := unit.ParseDuration(s)
-	if err == nil && d <= 0 {
-		err = complain("a duration above 0s, or leave the key out", "%q leaves no time", s)
-	}
-	return d, err
-}
-
-// parseBurst reads what a bucket holds: a size or a count.
-func parseBurst(s string) (Burst, error) {
-	if size, err := unit.ParseSize(s); err == nil {
-		return positive(Burst{int64(size), unit.Bytes}, int64(size), burstForm, s)
-	}
-	count, err := unit.ParseCount(s)
-	if err != nil {
-		return Burst{}, complain(burstForm, "%q is neither a size nor a count", s)
-	}
-	return positive(Burst(count), count.N, burstForm, s)
-}
-
-// parseQueue reads the bound of a queue: a size or a count. The bound that is
-// given replaces both defaults, as the limits of tc's bfifo and pfifo do.
-func parseQueue(s string) (Queue, error) {
-	if size, err := unit.ParseSize(s); err == nil {
-		return positive(Queue{Bytes: size}, int64(size), queueForm, s)
-	}
-	count, err := unit.ParseCount(s)
-	if err != nil {
-		return Queue{}, complain(queueForm, "%q is neither a size nor a count", s)
-	}
-	return positive(Queue{Items: count}, count.N, queueForm, s)
-}
-
-// positive refuses what holds nothing: no item would ever pass.
-func positive[V any](v V, n int64, form, s string) (V, error) {
-	if n > 0 {
-		return v, nil
-	}
-	var zero V
-	return zero, complain(form, "%q holds nothing", s)
-}
-
-var (
-	parseSessions = integer(1, math.MaxInt32, sessionsForm)
-	parseInFlight = integer(1, 1_000_000, inFlightForm)
-	parseHeader   = integer(0, 64, headerForm)
-	parseKeys     = integer(1, 1<<24, keysForm)
-	parsePriority = integer(0, LastPriority, priorityForm)
-	parseWeight   = integer(1, 10_000, weightForm)
-)
-
-// integer reads an integer of a range.
-func integer(least, most int64, form string) func(string) (int, error) {
-	return func(s string) (int, error) {
-		n, err := strconv.ParseInt(s, 10, 64)
-		if err != nil || n < least || n > most {
-			return 0, complain(form, "%s is out of range", s)
-		}
-		return int(n), nil
-	}
-}
-
-// parseControl refuses what no unix socket can be bound to. An abstract one
-// ("@name") has no permissions and would be open to everybody.
-func parseControl(s string) (string, error) {
-	if s == "" || s[0] == '@' || len(s) > 107 || strings.ContainsRune(s, 0) {
-		return "", complain(controlForm, "%q cannot be a socket's path", s)
-	}
-	return s, nil
+	return parseBareProtocol(s)
 }

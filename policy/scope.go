@@ -1,24 +1,23 @@
 package policy
 
 import (
+	"net/netip"
 	"slices"
-	"strings"
 )
 
-// appliesTo reports whether the rule can match anything that comes in through
-// the listener.
+// appliesTo reports whether the rule can match a connection or a message of the listener.
 func (r *Rule) appliesTo(l *Listener) bool {
-	return matches(r.Listener, l.Name) && matches(r.Protocol, l.Protocol) && r.hasWhatItLooksAt(l.Protocol) && r.portOf(l)
+	return matches(r.Listener, l.Name) && matches(r.Protocol, l.Protocol) && r.hasWhatItLooksAt(l.Protocol) && r.mayMatchPort(l)
 }
 
-// matches reports whether a key of a rule takes a value; an empty key takes
-// every value.
+// matches reports whether a key of a rule matches a value. A key without values matches all.
 func matches[T comparable](key []T, value T) bool {
 	return len(key) == 0 || slices.Contains(key, value)
 }
 
-// portOf reports whether one of the listener's ports is among the rule's.
-func (r *Rule) portOf(l *Listener) bool {
+// mayMatchPort reports whether the rule matches a port of the listener, or may match one that
+// is not known yet.
+func (r *Rule) mayMatchPort(l *Listener) bool {
 	if len(r.Port) == 0 {
 		return true
 	}
@@ -26,8 +25,8 @@ func (r *Rule) portOf(l *Listener) bool {
 	return !known || slices.ContainsFunc(ports, func(port uint16) bool { return inRanges(r.Port, port) })
 }
 
-// ports returns the ports on which the listener listens. They are not known
-// where systemd or the kernel choose one.
+// ports returns the ports of the listener. They are not known if systemd or the kernel chooses
+// one of them.
 func (l *Listener) ports() (ports []uint16, known bool) {
 	for _, s := range l.Listen {
 		e, ok := endpointOf(s)
@@ -44,4 +43,23 @@ func inRanges(ranges []PortRange, port uint16) bool {
 	return slices.ContainsFunc(ranges, func(r PortRange) bool { return r.Contains(port) })
 }
 
-func isSystemd(addr string) bool { return strings.HasPrefix(addr, systemdPrefix) }
+// looksAtHTTP reports whether the rule has keys for messages of HTTP.
+func (r *Rule) looksAtHTTP() bool { return len(r.Path)+len(r.Method)+len(r.Host) > 0 }
+
+// looksAtSMPP reports whether the rule has keys for messages of SMPP.
+func (r *Rule) looksAtSMPP() bool { return len(r.SystemID)+len(r.SourceAddr) > 0 }
+
+// looksAtMessages reports whether the rule decides for messages, not for connections.
+func (r *Rule) looksAtMessages() bool { return r.looksAtHTTP() || r.looksAtSMPP() }
+
+// hasWhatItLooksAt reports whether messages of the protocol have what the rule looks at.
+func (r *Rule) hasWhatItLooksAt(p Protocol) bool {
+	return (!r.looksAtHTTP() || p == HTTP) && (!r.looksAtSMPP() || p == SMPP)
+}
+
+// firstPrefix returns the index of the first prefix that holds the address, or -1. An IPv4
+// address mapped into IPv6 counts as IPv4, and a zone is ignored.
+func firstPrefix(prefixes []netip.Prefix, addr netip.Addr) int {
+	addr = addr.Unmap().WithZone("")
+	return slices.IndexFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
+}

@@ -5,24 +5,24 @@ import "fmt"
 // A socket is an address that the policy binds.
 type socket struct {
 	key     string
-	owner   string // as an error names it
+	owner   string // as errors call it
 	network Protocol
 	addr    string
 }
 
-// sockets checks that no address is bound twice, and that no upstream leads
-// back to ourselves. It sees the spellings; what a name or another address of
-// this host stands for shows at the dial.
+// sockets checks that no address is bound twice, and that no upstream is an address that the
+// policy binds. It compares only the texts. A name, or another address of this host, is
+// recognized when it is dialled.
 func (c *checker) sockets() {
 	bound := map[string][]socket{} // by port
 	for _, s := range c.bound() {
 		e, ok := endpointOf(s.addr)
 		place := e.port
 		if !ok {
-			place = s.addr // "systemd:NAME" is a place of its own
+			place = s.addr // "systemd:NAME" has no port
 		}
 		for _, before := range bound[place] {
-			if taken(before, s) && s.addr != "" {
+			if conflict(before, s) && s.addr != "" {
 				c.wrong(s.key, fmt.Sprintf("%q is taken by %s (%s)", s.addr, before.owner, before.addr), "each address is bound once")
 				break
 			}
@@ -30,7 +30,7 @@ func (c *checker) sockets() {
 		bound[place] = append(bound[place], s)
 	}
 	for i := range c.p.Listeners {
-		c.loops(&c.p.Listeners[i], bound)
+		c.upstreamLoops(&c.p.Listeners[i], bound)
 	}
 }
 
@@ -50,9 +50,8 @@ func (c *checker) bound() (all []socket) {
 	return all
 }
 
-// taken reports whether two sockets with the same port, or passed by systemd
-// under the same name, are in each other's way.
-func taken(a, b socket) bool {
+// conflict reports whether two sockets cannot both be bound, or are the same socket of systemd.
+func conflict(a, b socket) bool {
 	ae, aok := endpointOf(a.addr)
 	be, bok := endpointOf(b.addr)
 	if !aok || !bok {
@@ -61,7 +60,8 @@ func taken(a, b socket) bool {
 	return a.network == b.network && ae.collides(be)
 }
 
-func (c *checker) loops(l *Listener, bound map[string][]socket) {
+// upstreamLoops checks that no upstream of a listener is an address that the policy binds.
+func (c *checker) upstreamLoops(l *Listener, bound map[string][]socket) {
 	key := join("listener", l.Name) + ".upstream"
 	if !c.sound(key, join("listener", l.Name)+".protocol") {
 		return

@@ -9,13 +9,13 @@ import (
 
 const tomlForm = `a policy is TOML: [section], key = "value", # comment`
 
-// maxSyntaxErrors is how many are reported before the rest of the file is
-// given up as not being TOML at all.
+// maxSyntaxErrors is how many syntax errors are reported. After so many the file is probably
+// not TOML, and the rest of it is not read.
 const maxSyntaxErrors = 20
 
-// parseTree returns the file as a tree, and whether all of it is TOML. After a
-// mistake it goes on with the next line, so that one answer holds them all.
-func parseTree(r *report, data []byte) (root *node, whole bool) {
+// parseNodes returns the root table of the file, and whether the whole file is TOML. After a
+// syntax error it continues with the next line, so that it reports all of them.
+func parseNodes(r *report, data []byte) (root *node, whole bool) {
 	root = &node{kind: aTable, from: header}
 	b := &builder{report: r, data: data, root: root, section: root}
 	last := -1 // offset of the last syntax error
@@ -35,12 +35,13 @@ func parseTree(r *report, data []byte) (root *node, whole bool) {
 	return root, last < 0
 }
 
+// A syntaxError is an error of go-toml; the offset is relative to builder.base.
 type syntaxError struct {
 	offset  int
 	message string
 }
 
-// expressions takes in what the parser understands, up to its first mistake.
+// expressions adds everything from base up to the first syntax error.
 func (b *builder) expressions() *syntaxError {
 	var p unstable.Parser
 	p.Reset(b.data[b.base:])
@@ -61,9 +62,9 @@ func (b *builder) expressions() *syntaxError {
 	return &syntaxError{int(p.Range(err.Highlight).Offset), err.Message}
 }
 
-// resume sets the builder behind a syntax error. A section's header is not
-// passed over when the mistake began on a line before it, as in a list that
-// was not closed; again says that this has been tried.
+// resume sets base to the line after that of a syntax error. If the error is on the line of a
+// header, the mistake may be before it, for example a list that is not closed. Then base is
+// set to the header, unless again says that this did not help.
 func (b *builder) resume(offset int, again bool) {
 	start := bytes.LastIndexByte(b.data[:offset], '\n') + 1
 	header := bytes.HasPrefix(bytes.TrimLeft(b.data[start:], " \t"), []byte("["))
@@ -72,7 +73,7 @@ func (b *builder) resume(offset int, again bool) {
 		return
 	}
 	if header {
-		b.section = &node{kind: aTable} // nobody knows what its keys belong to
+		b.section = &node{kind: aTable} // the table of the next keys is not known
 	}
 	b.base = len(b.data)
 	if n := bytes.IndexByte(b.data[offset:], '\n'); n >= 0 {

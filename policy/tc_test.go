@@ -55,7 +55,7 @@ func TestTC(t *testing.T) {
 	}
 	for _, line := range []string{"tc eth0\n", "take_over  true", "ingress    none   (default)", "mark       false  (default)"} {
 		if !strings.Contains(out.String(), line) {
-			t.Errorf("check prints no %q:\n%s", line, out.String())
+			t.Errorf("%q is missing in\n%s", line, out.String())
 		}
 	}
 	var names []string
@@ -67,7 +67,7 @@ func TestTC(t *testing.T) {
 	}
 }
 
-// A policy of devices alone needs no listener.
+// A policy that only shapes devices needs no listener.
 func TestTCAlone(t *testing.T) {
 	p, warnings, err := Parse("t.toml", []byte("[class.a]\nrate = \"1mbit\"\n[tc.eth0]\nclass = \"a\"\n[[rule]]\nclass = \"a\"\nsource = \"10.0.0.1\"\n"))
 	if err != nil || len(warnings) > 0 || len(p.Listeners) > 0 {
@@ -91,9 +91,9 @@ func TestTCDiff(t *testing.T) {
 func TestTCWarnings(t *testing.T) {
 	for _, c := range []struct{ name, from, to, want string }{
 		{"priority of a class with children", "[class.acme]\n", "[class.acme]\npriority = 1\n",
-			"t.toml:4:2: class.acme: in the kernel its priority and weight mean nothing: HTB has those of classes without children only; give them to the classes beneath it"},
+			"t.toml:4:2: class.acme: the kernel ignores its priority and weight: HTB uses only those of classes without children; give them to the classes below it"},
 		{"source behind the proxy", "mark = true\n", "[[rule]]\nclass = \"acme\"\nsource = \"10.0.0.1\"\n",
-			`t.toml:26:3: rule[1]: of what comes through listener "x" the kernel sees the source behind the proxy, which is this machine; add mark = true to the section [tc.DEVICE], and the class is known there`},
+			`t.toml:26:3: rule[1]: the kernel sees this machine as the source of what listener "x" forwards; add mark = true to the section [tc.DEVICE], so that the kernel knows the class`},
 	} {
 		_, warnings, err := Parse("t.toml", []byte(strings.Replace(kernelPolicy, c.from, c.to, 1)))
 		if err != nil || len(warnings) != 1 || warnings[0].Error() != c.want {
@@ -102,7 +102,7 @@ func TestTCWarnings(t *testing.T) {
 	}
 }
 
-// What is set for a live class is checked for the kernel too.
+// With also checks that the kernel can do what a class says.
 func TestTCWith(t *testing.T) {
 	_, err := mustParse(t, kernelPolicy).With("otp", map[string]string{"rate": "0bit"})
 	if err == nil || !strings.Contains(err.Error(), `class "otp" cannot be put into the kernel by [tc.eth0]`) {
@@ -110,7 +110,7 @@ func TestTCWith(t *testing.T) {
 	}
 }
 
-// The masks of a range hold each of its ports, in ascending order, and no other.
+// The masks of a range stand for exactly its ports, in ascending order.
 func TestMasks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		first := rapid.Uint16Range(1, 65535).Draw(t, "first")
@@ -128,7 +128,7 @@ func TestMasks(t *testing.T) {
 	})
 }
 
-// Classes come and go, and the others keep their numbers; one that moves gets another.
+// A class keeps its number if others come and go. A class that moves gets another number.
 func TestMinorsStay(t *testing.T) {
 	before := mustParse(t, kernelPolicy).Minors()
 	added := mustParse(t, "[class.first]\nparent = \"uplink\"\nrate = \"1mbit\"\n"+kernelPolicy).Minors()
@@ -139,18 +139,18 @@ func TestMinorsStay(t *testing.T) {
 			t.Errorf("%s had %x and has %x", name, minor, added[name])
 		}
 		if now := renamed[strings.Replace(name, "uplink", "wan", 1)]; now != minor {
-			t.Errorf("%s had %x, and after a renaming of the root %x", name, minor, now)
+			t.Errorf("%s had %x, and has %x after the root is renamed", name, minor, now)
 		}
 	}
 	if moved["otp"] == before["otp"] || moved["acme"] != before["acme"] {
-		t.Errorf("%v, and after a move %v", before, moved)
+		t.Errorf("the numbers are %v, and after a move %v", before, moved)
 	}
 	if before["proxied"] != 0 {
-		t.Error("a class of the proxy alone has a number")
+		t.Error("a class that only the proxy uses has a number")
 	}
 }
 
-// Each class has a number of its own, that no qdisc has.
+// Each class has a number of its own, which no qdisc has.
 func TestMinorsAreApart(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("[class.root]\nrate = \"1gbit\"\n[tc.eth0]\nclass = \"root\"\n")
@@ -177,8 +177,8 @@ func TestTooManyClassesForTheKernel(t *testing.T) {
 		fmt.Fprintf(&b, "[class.c%d]\nparent = \"root\"\nrate = \"1mbit\"\n", i)
 	}
 	_, _, err := Parse("t.toml", []byte(b.String()))
-	if want := "t.toml:3:2: tc: 16001 classes are to be put into the kernel, which has numbers for 16000; smaller trees"; err == nil || err.Error() != want {
-		t.Errorf("%v, not %s", err, want)
+	if want := "t.toml:3:2: tc: 16001 classes are for the kernel, which has numbers for 16000; smaller trees"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
 
@@ -187,15 +187,15 @@ func TestMarks(t *testing.T) {
 	minors := p.Minors()
 	want := map[string]uint32{"acme": Major<<16 | uint32(minors["acme/"]), "otp": Major<<16 | uint32(minors["otp"])}
 	if got := p.Marks(); !maps.Equal(got, want) {
-		t.Errorf("%x, not %x", got, want)
+		t.Errorf("got %x, want %x", got, want)
 	}
 	if got := mustParse(t, strings.Replace(kernelPolicy, "mark = true\n", "", 1)).Marks(); len(got) > 0 {
-		t.Errorf("nobody asked for %x", got)
+		t.Errorf("got marks %x, although no section has mark", got)
 	}
 }
 
-// A rule comes to as many filters as the kernel is given: addresses of two families meet in
-// no packet.
+// Filters returns the number of filters in the kernel. No packet has addresses of both
+// families, so there are no filters for that.
 func TestFiltersOfRules(t *testing.T) {
 	four, six := netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")
 	for want, rule := range map[int]Rule{

@@ -9,13 +9,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// withTLS returns a policy of listener "x" with more lines in its section.
+// withTLS returns a policy with a listener "x" and with more lines in its section.
 func withTLS(lines ...string) string {
 	return "[class.a]\nrate = \"1mbit\"\n[listener.x]\nlisten = \"127.0.0.1:1\"\nupstream = \"host.example:443\"\nclass = \"a\"\n" +
 		strings.Join(lines, "\n") + "\n"
 }
 
-// What TLS is worth when it is left out, and in each of its spellings.
+// TLS may be left out, or written in several forms.
 func TestTLSSpellings(t *testing.T) {
 	for _, c := range []struct {
 		text     string
@@ -41,7 +41,7 @@ func TestTLSSpellings(t *testing.T) {
 	}
 }
 
-// Relative paths begin at the policy file's directory, whatever it is called by.
+// Relative paths begin at the directory of the policy file.
 func TestTLSPathsAreBesideTheFile(t *testing.T) {
 	p, _, err := Parse("/etc/shaper/shaper.toml", []byte(withTLS(`tls = { cert = "tls/c.pem", key = "/run/k.pem" }`)))
 	if err != nil {
@@ -90,14 +90,14 @@ func TestTLSIsPrintedAndCompared(t *testing.T) {
 
 func TestInsecureIsWarnedOf(t *testing.T) {
 	_, warnings, err := Parse("t.toml", []byte(withTLS("upstream_tls = { insecure = true }")))
-	want := "t.toml:7:29: listener.x.upstream_tls.insecure: nobody verifies who the upstream is: " +
-		"whoever is on the way can read and change everything; ca = the upstream's own certificate, or that of its authority"
+	want := "t.toml:7:29: listener.x.upstream_tls.insecure: nobody verifies the upstream: " +
+		"anyone on the path can read and change everything; ca = the upstream's own certificate, or that of its authority"
 	if err != nil || len(warnings) != 1 || warnings[0].Error() != want {
-		t.Errorf("warned of %v, %v", warnings, err)
+		t.Errorf("the warnings are %v, %v", warnings, err)
 	}
 }
 
-// A private key that others may read is warned of, where the policy names it.
+// A private key that others may read gives a warning at its key in the policy.
 func TestOpenKeyIsWarnedOf(t *testing.T) {
 	dir := t.TempDir()
 	key, file := filepath.Join(dir, "k.pem"), filepath.Join(dir, "p.toml")
@@ -119,12 +119,13 @@ func TestOpenKeyIsWarnedOf(t *testing.T) {
 		}
 		if warned && warnings[0].Error() != file+":7:31: listener.x.tls.key: others may read "+key+
 			map[os.FileMode]string{0o644: " (mode 0644)", 0o604: " (mode 0604)"}[mode]+"; chmod o= "+key {
-			t.Errorf("warned as %v", warnings[0])
+			t.Errorf("the warning is %v", warnings[0])
 		}
 	}
 }
 
-// The place of a file that cannot be read is that of its key, or of what it stands in.
+// The position of a file that cannot be read is that of its key, or of the table that should
+// contain the key.
 func TestPlacesOfTLS(t *testing.T) {
 	p := mustParse(t, withTLS(`tls = { cert = "c.pem", key = "k.pem" }`, "upstream_tls = true"))
 	for key, column := range map[string]int{"tls.cert": 16, "tls.key": 31, "upstream_tls": 16} {

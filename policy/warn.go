@@ -2,13 +2,20 @@ package policy
 
 import (
 	"fmt"
-	"slices"
+	"maps"
+	"os"
+	"strings"
+
+	"shaper/unit"
 )
 
-// warnAll reports what is legal and probably not meant.
-func (c *checker) warnAll() {
-	upwards, used := c.used()
-	carried := c.carriedBeneath()
+// A warner reports what is legal and probably not meant.
+type warner struct{ *checker }
+
+// warnAll reports all warnings that need no look at other files.
+func (c warner) warnAll() {
+	upstream, used := c.used()
+	carried := c.carriedBelow()
 	for _, class := range c.p.Classes {
 		key := join("class", class.Name)
 		if class.Limit().IsZero() {
@@ -16,163 +23,92 @@ func (c *checker) warnAll() {
 		}
 		if !used[class.Name] {
 			c.warn(key, "it is never used", "name it in a listener or a rule")
-		} else if class.MaxConnections > 0 && !upwards[class.Name] {
+		} else if class.MaxConnections > 0 && !upstream[class.Name] {
 			c.warn(key+".max_connections", "it bounds nothing: sessions are in their class, not in their return_class",
 				"put it into a class that a listener or a rule names as class")
 		}
 		c.warnKeys(key, &class)
 		c.warnAnswers(&class, carried[class.Name])
 	}
-	c.warnAssured()
+	pathChecker(c).warnAssured()
 	c.warnTLS()
-	c.warnKernel()
-	warnRules(c.report, c.p, c.inKernel())
+	kernelChecker(c).warnKernel()
+	warnRules(c.report, c.p, kernelChecker(c).inKernel())
 }
 
-// coverBudget bounds how many pairs of rules are compared for the warning
-// below: well below a second for a policy of very many rules.
-const coverBudget = 1_000_000
-
-// warnRules reports rules that can never match. It compares pairs, so a rule
-// that several earlier ones cover only together is not found.
-func warnRules(r *report, p *Policy, inKernel map[string]bool) {
-	if len(p.Rules) == 0 {
-		return
+// used returns the names of the classes that listeners, rules or devices use, and of the
+// classes above them: upstream only those of the direction upstream, and all of both.
+func (c warner) used() (upstream, all map[string]bool) {
+	upstream = map[string]bool{}
+	for _, l := range c.p.Listeners {
+		c.mark(upstream, l.Class)
 	}
-	c := coverage{Classifier: Compile(p), listeners: p.Listeners, budget: coverBudget}
-	for i := range p.Rules {
-		rule := &p.Rules[i]
-		if c.firstListener(rule) == nil {
-			if inKernel[rule.Class] {
-				continue // it is for what passes a device
-			}
-			r.warn(ruleKey(i), "it can never match: no listener has this name, protocol and port together", "change it or remove it")
-			continue
-		}
-		if by, found := c.coveredBy(i); found {
-			r.warn(ruleKey(i), fmt.Sprintf("it can never match: rule %d (line %d) covers it", by+1, p.Rules[by].Line), "move it up or remove it")
+	for _, rule := range c.p.Rules {
+		c.mark(upstream, rule.Class)
+	}
+	all = maps.Clone(upstream)
+	for _, l := range c.p.Listeners {
+		c.mark(all, l.ReturnClass)
+	}
+	for _, rule := range c.p.Rules {
+		c.mark(all, rule.ReturnClass)
+	}
+	for name := range kernelChecker(c).inKernel() {
+		c.mark(all, name)
+	}
+	return upstream, all
+}
+
+// mark adds a class and the classes above it to used.
+func (c warner) mark(used map[string]bool, name string) {
+	for class := c.classes[name]; class != nil && !used[class.Name]; class = c.above(class) {
+		used[class.Name] = true
+	}
+}
+
+// warnAnswers warns of an in_flight that bounds nothing, because no message of the class or
+// below it has an answer. carried holds the protocols of those messages.
+func (c warner) warnAnswers(class *Class, carried map[Protocol]bool) {
+	if class.InFlight > 0 && len(carried) > 0 && !carried[SMPP] && !carried[HTTP] {
+		c.warn(join("class", class.Name)+".in_flight", "it bounds nothing: only messages of smpp and http have answers", "leave it out")
+	}
+}
+
+// warnKeys warns of limits that never apply, because the bucket of a connection never gets
+// another connection.
+func (c warner) warnKeys(key string, class *Class) {
+	const allowed = `per = "source", for example`
+	switch {
+	case class.Per.By != ByConnection:
+	case class.Rate.Kind() == unit.Connections && !class.Limit().IsZero():
+		c.warn(key+".per", "each connection has a bucket of its own, so there is no limit to them", allowed)
+	case class.MaxConnections > 0:
+		c.warn(key+".max_connections", "each connection has a bucket of its own, so this bounds nothing", allowed)
+	}
+}
+
+// warnTLS warns of upstreams that are not verified.
+func (c warner) warnTLS() {
+	for _, l := range c.p.Listeners {
+		if l.UpstreamTLS != nil && l.UpstreamTLS.Insecure {
+			c.warn(join("listener", l.Name)+".upstream_tls.insecure", "nobody verifies the upstream: anyone on the path can read and change everything",
+				"ca = the upstream's own certificate, or that of its authority")
 		}
 	}
 }
 
-// coverage finds earlier rules that leave nothing to a later one.
-type coverage struct {
-	*Classifier
-	listeners []Listener
-	budget    int
-}
+// readableByOthers is the permission to read a file for all but its owner and its group.
+const readableByOthers = 0o004
 
-// coveredBy returns the first rule that matches all that rule i matches.
-func (c *coverage) coveredBy(i int) (by int, found bool) {
-	by = i
-	search := func(candidates []int) {
-		for _, j := range candidates {
-			if c.budget--; j >= by || c.budget < 0 {
-				return
-			}
-			if c.covers(j, i) {
-				by = j
-				return
-			}
+// openKeys warns of private keys that every user of this host may read.
+func (p *Policy) openKeys() (warnings Errors) {
+	p.tlsPaths(func(key string, path *string) {
+		if !strings.HasSuffix(key, ".key") || *path == "" {
+			return
 		}
-	}
-	rule := c.rules[i].rule
-	searchIndex := func(x *portIndex) {
-		if search(x.others); len(rule.Port) > 0 { // who covers all ports covers the first
-			search(x.byPort[rule.Port[0].First])
+		if info, err := os.Stat(*path); err == nil && info.Mode().Perm()&readableByOthers != 0 {
+			warnings = append(warnings, p.BindError(key, "", fmt.Sprintf("others may read %s (mode %#o)", *path, info.Mode().Perm()), "chmod o= "+*path))
 		}
-	}
-	searchIndex(&c.anySource)
-	if l := c.firstListener(rule); l != nil {
-		searchIndex(&l.anySource)
-	}
-	if len(rule.Source) > 0 {
-		// Who covers all sources covers the first.
-		for n, _ := c.bySource.Get(rule.Source[0]); n != 0; n = c.nodes[n].wider {
-			search([]int{int(c.nodes[n].rule)})
-			searchIndex(&c.more[c.nodes[n].more])
-		}
-	}
-	return by, by < i
-}
-
-// firstListener returns the first listener that a rule applies to: who covers all
-// of them covers that one. It is nil where there is none.
-func (c *coverage) firstListener(rule *Rule) *scope {
-	for k := range c.listeners {
-		if rule.appliesTo(&c.listeners[k]) {
-			return c.Classifier.listeners[c.listeners[k].Name]
-		}
-	}
-	return nil
-}
-
-// covers reports whether each key of rule j takes all that rule i's takes.
-func (c *coverage) covers(j, i int) bool {
-	earlier, later := c.rules[j].rule, c.rules[i].rule
-	return c.coversListeners(earlier, later) &&
-		coversPorts(earlier.Port, later.Port) &&
-		coversPorts(earlier.SourcePort, later.SourcePort) &&
-		c.coversDestination(j, later) &&
-		c.coversSource(j, later)
-}
-
-func (c *coverage) coversListeners(earlier, later *Rule) bool {
-	if len(earlier.Listener) == 0 && len(earlier.Protocol) == 0 {
-		return true
-	}
-	return !slices.ContainsFunc(c.listeners, func(l Listener) bool {
-		return later.appliesTo(&l) && !earlier.appliesTo(&l)
 	})
-}
-
-func (c *coverage) coversSource(j int, later *Rule) bool {
-	if len(c.rules[j].rule.Source) == 0 {
-		return true
-	}
-	for _, prefix := range later.Source {
-		n, _ := c.bySource.Get(prefix)
-		for n != 0 && !c.nodeHas(n, j) {
-			n = c.nodes[n].wider
-		}
-		if c.budget--; n == 0 || c.budget < 0 {
-			return false
-		}
-	}
-	return len(later.Source) > 0
-}
-
-func (c *coverage) nodeHas(n int32, rule int) bool {
-	node := c.nodes[n]
-	return int(node.rule) == rule || c.more[node.more].has(rule, c.rules[rule].port)
-}
-
-func (c *coverage) coversDestination(j int, later *Rule) bool {
-	if c.rules[j].destination == nil {
-		return true
-	}
-	for _, prefix := range later.Destination {
-		if !c.rules[j].destination.LookupPrefix(prefix) {
-			return false
-		}
-	}
-	return len(later.Destination) > 0
-}
-
-// coversPorts reports whether the earlier ranges, empty meaning all, hold
-// every port of the later ones.
-func coversPorts(earlier, later []PortRange) bool {
-	if len(earlier) == 0 {
-		return true
-	}
-	for _, r := range later {
-		for port := int(r.First); port <= int(r.Last); port++ {
-			i := slices.IndexFunc(earlier, func(e PortRange) bool { return e.Contains(uint16(port)) })
-			if i < 0 {
-				return false
-			}
-			port = int(earlier[i].Last) // the rest of that range holds too
-		}
-	}
-	return len(later) > 0
+	return warnings
 }

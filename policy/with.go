@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// With returns the policy with keys of one class set to other values, each
-// written as the file would have it: {"rate": "40mbit"}. The result is checked
-// as a file is; every mistake comes back in [Errors], which have no position.
-// The policy itself stays as it is, and the result keeps its path and hash.
+// With returns a copy of the policy in which keys of one class have other values. Values are
+// written as in the file: {"rate": "40mbit"}. With checks the result like a file. Its error is
+// of type [Errors] and holds every mistake, without positions. The policy itself does not
+// change, and the copy keeps its path and hash.
 func (p *Policy) With(class string, values map[string]string) (*Policy, error) {
 	r := &report{bad: map[string]bool{}}
 	i := slices.IndexFunc(p.Classes, func(c Class) bool { return c.Name == class })
@@ -36,7 +36,7 @@ func (p *Policy) With(class string, values map[string]string) (*Policy, error) {
 	case was.Parent != is.Parent:
 		r.wrongAt(0, join(join("class", class), "parent"), "a live class stays where it is", "change it in the policy file, and reload")
 	case was.Per != is.Per:
-		r.wrongAt(0, join(join("class", class), "per"), "what has a bucket stays as it is in a live class", "change it in the policy file, and reload")
+		r.wrongAt(0, join(join("class", class), "per"), "a live class cannot change what has a bucket", "change it in the policy file, and reload")
 	default:
 		check(r, &changed)
 	}

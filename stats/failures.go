@@ -5,29 +5,29 @@ import (
 	"sync"
 )
 
-// Failure says why an attempt to reach an upstream failed.
+// Failure is why an attempt to reach an upstream failed.
 type Failure uint8
 
 const (
-	Unresolved  Failure = iota // its name has no address
-	NotServed                  // nobody listens there
+	Unresolved  Failure = iota // the upstream's name has no address
+	NotServed                  // the connection was refused: nobody listens there
 	Unreachable                // there is no route, or the host is down
-	NoAnswer                   // nothing came within connect_timeout
-	DialReset                  // the connection was reset before it was made
-	NoTLS                      // the TLS handshake failed, for whatever reason
-	Unfit                      // shaper cannot dial it: it is its own address, or not of the family of bind
+	NoAnswer                   // no answer came within connect_timeout
+	DialReset                  // the connection was reset before it was established
+	NoTLS                      // the TLS handshake failed, for any reason
+	Unfit                      // shaper cannot dial it: it is its own address, or bind has the other address family
 	failures
 )
 
 var failureNames = [failures]string{"name", "refused", "unreachable", "timeout", "reset", "tls", "local"}
 
-// Failures goes over all reasons.
+// Failures iterates over all values of Failure.
 func Failures() iter.Seq[Failure] { return all(failures) }
 
-// String returns the label of a metric.
+// String returns the failure as a metric's label, such as "refused".
 func (f Failure) String() string { return failureNames[f] }
 
-// MarshalText is String: failures are the keys of JSON objects.
+// MarshalText returns String, so that failures can be keys of JSON objects.
 func (f Failure) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
 
 // UnmarshalText reads what MarshalText writes.
@@ -35,10 +35,10 @@ func (f *Failure) UnmarshalText(text []byte) error {
 	return unmarshal(f, failureNames[:], "failure", text)
 }
 
-// Upstreams counts failed attempts by upstream and reason. The zero Upstreams is
-// ready to use, also concurrently.
+// Upstreams counts failed attempts to reach each upstream. The zero Upstreams is ready
+// to use and safe for concurrent use.
 type Upstreams struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards counts
 	counts map[string]*[failures]uint64
 }
 
@@ -55,8 +55,8 @@ func (u *Upstreams) Add(upstream string, why Failure) {
 	u.counts[upstream][why]++
 }
 
-// Read returns the counts of the upstreams that are named. Every reason has its entry,
-// if only a zero.
+// Read returns the counts of the upstreams in names. It has an entry for every name and
+// every Failure, also for those that are 0.
 func (u *Upstreams) Read(names []string) map[string]map[Failure]uint64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()

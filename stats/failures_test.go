@@ -2,7 +2,7 @@ package stats
 
 import "testing"
 
-// Every upstream that is asked for has every reason; the others are left out.
+// Read returns every reason for each upstream in names, and no other upstream.
 func TestUpstreamFailures(t *testing.T) {
 	var l Listener
 	l.Failed.Add("a:1", NotServed)
@@ -17,9 +17,9 @@ func TestUpstreamFailures(t *testing.T) {
 	}
 	var why Failure
 	if err := why.UnmarshalText([]byte("tls")); err != nil || why != NoTLS {
-		t.Errorf("tls is read as %v, %v", why, err)
+		t.Errorf("tls reads as %v, %v", why, err)
 	}
 	if err := why.UnmarshalText([]byte("never")); err == nil {
-		t.Error("never is read")
+		t.Error("never, which is not a failure, is read")
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Schema is the resolution of a Histogram: 2^Schema buckets for each doubling,
-// the standard exponential buckets of Prometheus's native histograms.
+// Schema is the resolution of a Histogram: it has 2^Schema buckets for each doubling of
+// the duration, which are the exponential buckets of Prometheus's native histograms.
 const Schema = 3
 
 const (
@@ -18,19 +18,19 @@ const (
 	numBuckets  = (maxExponent - minExponent) * perDoubling
 )
 
-// Histogram counts durations in exponential buckets: bucket i holds those in
-// (Bound(i-1), Bound(i)], each bound 2^(1/8) times the one before, so a
-// quantile is at most 9.1 % too long. The last bucket also holds what is longer
-// still. The zero Histogram is empty and ready to use.
+// Histogram counts durations in exponential buckets. Bucket i holds the durations in
+// (Bound(i-1), Bound(i)]. Each bound is 2^(1/8) times the one before, so a quantile is at
+// most 9.1 % too long. The last bucket also holds all longer durations. The zero
+// Histogram is empty, ready to use and safe for concurrent use.
 type Histogram struct {
-	zero    atomic.Uint64 // at most a microsecond: did not wait
+	zero    atomic.Uint64 // durations up to ZeroThreshold
 	buckets [numBuckets]atomic.Uint64
-	// In microseconds: nanoseconds would overflow when 10,000 items a second
-	// wait a second each for ten days.
+	// sum is in microseconds. Nanoseconds would overflow after ten days if 10,000 items
+	// a second wait a second each.
 	sum atomic.Uint64
 }
 
-// ZeroThreshold is the longest duration that counts as not having waited.
+// ZeroThreshold is the longest duration that counts as no wait.
 const ZeroThreshold = time.Second / (1 << -minExponent)
 
 // limits[i] is the upper bound of bucket i in nanoseconds.
@@ -46,20 +46,19 @@ func Bound(i int) float64 {
 	return math.Exp2(float64(i+1)/perDoubling + minExponent)
 }
 
-// Index returns the number that a native histogram of this Schema gives to
-// bucket i.
+// Index returns the number of bucket i in a native histogram of this Schema.
 func Index(i int) int { return i + 1 + minExponent*perDoubling }
 
-// Observe counts one duration. It takes a few nanoseconds and never blocks.
+// Observe counts one duration. It never blocks and does not allocate.
 func (h *Histogram) Observe(d time.Duration) { h.Add(Observed(d)) }
 
-// An Observation is a duration as every Histogram counts it.
+// An Observation is a duration, prepared for any Histogram to count.
 type Observation struct {
-	bucket       int // below 0: it is at most ZeroThreshold
+	bucket       int // negative if the duration is at most ZeroThreshold
 	microseconds uint64
 }
 
-// Observed returns the observation of a duration, for many histograms to count.
+// Observed prepares a duration. Use it if several histograms count the same duration.
 func Observed(d time.Duration) Observation {
 	if d <= ZeroThreshold {
 		return Observation{bucket: -1}
@@ -77,10 +76,10 @@ func (h *Histogram) Add(o Observation) {
 	h.sum.Add(o.microseconds)
 }
 
-// bucketOf returns the bucket that holds ns, which is above ZeroThreshold.
+// bucketOf returns the bucket of a duration in nanoseconds, which exceeds ZeroThreshold.
 func bucketOf(ns int64) int {
-	// 2^30 ns are a little more than a second, so the doubling found this way
-	// is the right one or the one before: at most nine steps remain.
+	// 2^30 ns are slightly more than a second, so this finds the right doubling or the
+	// one before it. At most nine steps remain.
 	i := (bits.Len64(uint64(ns)) - 31 - minExponent) * perDoubling
 	i = min(max(i, 0), numBuckets-1)
 	for i < numBuckets-1 && limits[i] < ns {
@@ -91,14 +90,14 @@ func bucketOf(ns int64) int {
 
 // HistogramReading is a Histogram at one moment.
 type HistogramReading struct {
-	Zero    uint64         // at most ZeroThreshold
-	Buckets map[int]uint64 // by bucket; empty buckets are left out
+	Zero    uint64         // durations up to ZeroThreshold
+	Buckets map[int]uint64 // by bucket, without the empty ones
 	Count   uint64
 	Sum     float64 // seconds; more than a Duration can hold
 }
 
-// Read returns the histogram's counts. Count is the sum of the buckets as read,
-// so the reading is consistent in itself while others observe.
+// Read returns the counts of the histogram. Count is the sum of Zero and Buckets, so a
+// reading is consistent even if others observe meanwhile.
 func (h *Histogram) Read() HistogramReading {
 	r := HistogramReading{Zero: h.zero.Load(), Buckets: map[int]uint64{}}
 	r.Count = r.Zero
@@ -112,7 +111,7 @@ func (h *Histogram) Read() HistogramReading {
 	return r
 }
 
-// Within returns how many durations did not exceed the bound of bucket i.
+// Within returns how many durations are at most Bound(i).
 func (r HistogramReading) Within(i int) uint64 {
 	n := r.Zero
 	for bucket, count := range r.Buckets {
@@ -123,8 +122,8 @@ func (r HistogramReading) Within(i int) uint64 {
 	return n
 }
 
-// Since returns what has been observed since an earlier reading of the histogram.
-// Where that has more, it is another histogram, and all of this one counts.
+// Since returns what the histogram counted after an earlier reading. If the earlier
+// reading counts more, it is of another histogram, and Since returns r itself.
 func (r HistogramReading) Since(before HistogramReading) HistogramReading {
 	if before.Count > r.Count {
 		return r
@@ -138,8 +137,8 @@ func (r HistogramReading) Since(before HistogramReading) HistogramReading {
 	return since
 }
 
-// Quantile returns a duration that the share q of what was observed does not
-// exceed, rounded up to the bound of its bucket; 0 when nothing was observed.
+// Quantile returns the q-quantile of the durations, q from 0 to 1, rounded up to the
+// bound of its bucket. It returns 0 if nothing was observed.
 func (r HistogramReading) Quantile(q float64) time.Duration {
 	rank := uint64(math.Ceil(q * float64(r.Count)))
 	seen := r.Zero

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Each bucket takes its upper bound, and not a nanosecond more.
+// A bucket holds durations up to its upper bound, and not a nanosecond more.
 func TestBucketBounds(t *testing.T) {
 	for i := range numBuckets - 1 {
 		last := time.Duration(math.Floor(Bound(i) * 1e9))
@@ -48,8 +48,8 @@ func TestHistogramEnds(t *testing.T) {
 	}
 }
 
-// The sum must outlive the daemon: a year of 20,000 items a second that wait a
-// second each is more than int64 nanoseconds can hold.
+// The sum must not overflow while the daemon runs. An int64 of nanoseconds cannot hold a
+// year in which 20,000 items a second wait a second each.
 func TestSumDoesNotOverflow(t *testing.T) {
 	var h Histogram
 	const item = time.Hour
@@ -85,7 +85,7 @@ func TestQuantile(t *testing.T) {
 		if want <= ZeroThreshold {
 			want = 0
 		}
-		// Bounds are cut to whole nanoseconds.
+		// Bounds are rounded down to nanoseconds.
 		if limit := float64(want) * math.Exp2(1./perDoubling); got < want || float64(got) > limit+1 {
 			t.Errorf("quantile %v is %v, want %v to %v", q, got, want, time.Duration(limit))
 		}
@@ -95,11 +95,11 @@ func TestQuantile(t *testing.T) {
 func TestQuantileOfLittle(t *testing.T) {
 	var h Histogram
 	if got := h.Read().Quantile(0.99); got != 0 {
-		t.Errorf("the quantile of nothing is %v", got)
+		t.Errorf("the quantile of an empty histogram is %v", got)
 	}
 	h.Observe(0)
 	if got := h.Read().Quantile(0.99); got != 0 {
-		t.Errorf("the quantile of what did not wait is %v", got)
+		t.Errorf("the quantile of an item that did not wait is %v", got)
 	}
 	h.Observe(time.Second)
 	if got := h.Read().Quantile(0.5); got != 0 {
@@ -110,7 +110,7 @@ func TestQuantileOfLittle(t *testing.T) {
 	}
 }
 
-// Counts read while others observe are whole: nothing is lost, none goes back.
+// Readings are consistent while others observe: no count is lost, and none decreases.
 func TestHistogramConcurrently(t *testing.T) {
 	const writers, each = 8, 5_000
 	var h Histogram
@@ -134,12 +134,12 @@ func TestHistogramConcurrently(t *testing.T) {
 		}
 		r := h.Read()
 		if r.Count < last || r.Within(numBuckets) != r.Count {
-			t.Fatalf("count %d after %d, sum of the buckets %d", r.Count, last, r.Within(numBuckets))
+			t.Fatalf("the count is %d after %d; the buckets add up to %d", r.Count, last, r.Within(numBuckets))
 		}
 		last = r.Count
 	}
 	if last != writers*each {
-		t.Errorf("%d of %d are counted", last, writers*each)
+		t.Errorf("%d of %d observations are counted", last, writers*each)
 	}
 }
 
@@ -174,7 +174,7 @@ func BenchmarkObserveParallel(b *testing.B) {
 	})
 }
 
-// durations returns n of them, from nothing to hours, the same each time.
+// durations returns the same n random durations on each call, from nanoseconds to hours.
 func durations(n int) []time.Duration {
 	random := rand.New(rand.NewPCG(1, 2))
 	d := make([]time.Duration, n)

@@ -5,13 +5,13 @@ import (
 	"iter"
 )
 
-// Directions goes over all directions, in the order of their labels in tables.
+// Directions iterates over both directions, in the order in which tables show them.
 func Directions() iter.Seq[Direction] { return all(directions) }
 
-// Reasons goes over all reasons.
+// Reasons iterates over all reasons.
 func Reasons() iter.Seq[Reason] { return all(reasons) }
 
-// Results goes over all results.
+// Results iterates over all results.
 func Results() iter.Seq[Result] { return all(results) }
 
 func all[T ~uint8](end T) iter.Seq[T] {
@@ -24,7 +24,7 @@ func all[T ~uint8](end T) iter.Seq[T] {
 	}
 }
 
-// MarshalText is String: directions are the keys of JSON objects.
+// MarshalText returns String, so that directions can be keys of JSON objects.
 func (d Direction) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // UnmarshalText reads what MarshalText writes.
@@ -32,7 +32,7 @@ func (d *Direction) UnmarshalText(text []byte) error {
 	return unmarshal(d, directionNames[:], "direction", text)
 }
 
-// MarshalText is String: reasons are the keys of JSON objects.
+// MarshalText returns String, so that reasons can be keys of JSON objects.
 func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // UnmarshalText reads what MarshalText writes.
@@ -40,7 +40,7 @@ func (r *Reason) UnmarshalText(text []byte) error {
 	return unmarshal(r, reasonNames[:], "reason", text)
 }
 
-// MarshalText is String: results are the keys of JSON objects.
+// MarshalText returns String, so that results can be keys of JSON objects.
 func (r Result) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // UnmarshalText reads what MarshalText writes.
@@ -55,5 +55,5 @@ func unmarshal[T ~uint8](v *T, names []string, what string, text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("stats: %q is no %s", text, what)
+	return fmt.Errorf("stats: %q is not a %s", text, what)
 }

@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// Seconds is a duration that JSON shows as a number of seconds. Never, as the
-// time to drain of a class whose rate is 0, is null.
+// Seconds is a duration that JSON holds as a number of seconds. In JSON, Never is null.
 type Seconds time.Duration
 
-// Never is the Seconds of what does not end.
+// Never is a duration without end, such as the time to drain a class whose rate is 0.
 const Never Seconds = math.MaxInt64
 
 // MarshalJSON writes 1500 ms as 1.5.
@@ -21,7 +20,7 @@ func (s Seconds) MarshalJSON() ([]byte, error) {
 	return json.Marshal(time.Duration(s).Seconds())
 }
 
-// UnmarshalJSON reads what MarshalJSON writes, to a nanosecond up to 100 days.
+// UnmarshalJSON reads what MarshalJSON writes. Up to 100 days it is exact to a nanosecond.
 func (s *Seconds) UnmarshalJSON(text []byte) error {
 	var seconds *float64
 	if err := json.Unmarshal(text, &seconds); err != nil {
@@ -36,7 +35,7 @@ func (s *Seconds) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// RateReading is a rate as text, to read, and as a number, to compute with.
+// RateReading is a rate as text for people and as a number for programs.
 type RateReading struct {
 	Text      string  `json:"text"`       // "20mbit", "30 messages/s"
 	PerSecond float64 `json:"per_second"` // in Unit
@@ -57,55 +56,63 @@ type LossReading struct {
 	Bytes uint64 `json:"bytes"` // payload
 }
 
-// ClassReading is what a class and all beneath it were doing at one moment. Read fills
-// what is counted; the first group is the caller's, who knows the policy in force.
+// ClassReading is the state of a class and all classes below it at one moment. Read fills
+// in the counters; the caller, who knows the policy in force, fills in the other groups.
 type ClassReading struct {
+	// What the policy says of the class.
 	Name      string       `json:"name"`
 	Parent    string       `json:"parent,omitempty"`
 	Algorithm string       `json:"algorithm"`
 	Rate      RateReading  `json:"rate"`
-	Ceil      *RateReading `json:"ceil,omitempty"` // nil where the rate is the limit
-	Priority  int          `json:"priority"`       // among its siblings, as is the weight
-	Weight    int          `json:"weight"`
+	Ceil      *RateReading `json:"ceil,omitempty"`   // nil if the rate is the limit
+	Priority  int          `json:"priority"`         // among its siblings
+	Weight    int          `json:"weight"`           // among its siblings
 	Burst     string       `json:"burst,omitempty"`  // as in the policy; "" if the algorithm has none
 	Window    string       `json:"window,omitempty"` // in force; "" if the algorithm has none
-	Sessions  int          `json:"sessions"`         // that are open in the class and its children
-	// Of a class of messages.
-	InFlight    int       `json:"in_flight,omitempty"`
-	PausedUntil time.Time `json:"paused_until,omitzero"` // zero: it does not pause
-	Share       float64   `json:"share,omitempty"`       // of the rate; below 1 where it adapts
+	Sessions  int          `json:"sessions"`         // open now, in the class and below it
 
-	Per   string  `json:"per,omitempty"`  // what has a bucket, as in the policy; "": there is one for all
-	Keys  int     `json:"keys,omitempty"` // that have a bucket, or are remembered
+	// For a class that counts messages.
+	InFlight    int       `json:"in_flight,omitempty"`   // requests without an answer
+	PausedUntil time.Time `json:"paused_until,omitzero"` // zero if the class is not paused
+	Share       float64   `json:"share,omitempty"`       // of the rate at which the class is paced; below 1 while it adapts
+
+	// Its buckets and its backlog.
+	Per   string  `json:"per,omitempty"`  // what has a bucket of its own, as in the policy; "" if all share one
+	Keys  int     `json:"keys,omitempty"` // keys that have a bucket, or are remembered
 	Drain Seconds `json:"time_to_drain_seconds"`
 
+	// The counters, which Read fills in.
 	Sent       map[Direction]VolumeReading `json:"sent"`
 	Dropped    map[Reason]LossReading      `json:"dropped"`
 	Refused    map[Reason]LossReading      `json:"refused"`
 	Overlimits uint64                      `json:"overlimits"`
-	Throttled  map[string]uint64           `json:"throttled,omitempty"`   // by the provider, by its signal
-	KeysShared uint64                      `json:"keys_shared,omitempty"` // sessions without a bucket of their own, for want of room
-	// What waits now, which the caller fills in, too.
+	Throttled  map[string]uint64           `json:"throttled,omitempty"`   // messages that the provider refused, by one of Signals
+	KeysShared uint64                      `json:"keys_shared,omitempty"` // sessions that share a bucket because max_keys leaves no bucket for their key
+
+	// What waits now.
 	BacklogBytes int64 `json:"backlog_bytes"` // payload
 	BacklogItems int64 `json:"backlog_items"`
-	// How long items waited, since the class was made.
+
+	// How long items have waited since the class was created, which Read fills in.
 	Wait    HistogramReading `json:"-"`
 	WaitP50 Seconds          `json:"wait_p50_seconds"`
 	WaitP99 Seconds          `json:"wait_p99_seconds"`
-	// Shadow is what the class would do; nil where it does that.
+
+	// Shadow is what the class would do if it were enforced; nil if it is.
 	Shadow *ShadowReading `json:"shadow,omitempty"`
 }
 
-// ShadowReading is what a class that enforces nothing would have done.
+// ShadowReading is what a class with shadow would have done if it were enforced.
 type ShadowReading struct {
-	WouldDelay uint64           `json:"would_delay"` // items that would have waited
-	WouldDrop  uint64           `json:"would_drop"`  // items dropped or refused
+	WouldDelay uint64           `json:"would_delay"` // items that would have had to wait
+	WouldDrop  uint64           `json:"would_drop"`  // items that would have been dropped or refused
 	Wait       HistogramReading `json:"-"`           // how long items would have waited
 	WaitP50    Seconds          `json:"would_wait_p50_seconds"`
 	WaitP99    Seconds          `json:"would_wait_p99_seconds"`
 }
 
-// ReadShadow returns the counters of a class as those of what would have been.
+// ReadShadow returns the counters as a ShadowReading. Such a class counts in Dropped what
+// would have been dropped or refused.
 func (c *Class) ReadShadow() ShadowReading {
 	r := ShadowReading{WouldDelay: c.Overlimits.Load(), Wait: c.Wait.Read()}
 	for reason := range Reasons() {
@@ -115,8 +122,8 @@ func (c *Class) ReadShadow() ShadowReading {
 	return r
 }
 
-// Read returns the counters of the class. Every direction and reason has its
-// entry, if only of zeros.
+// Read returns the counters of the class. The maps have an entry for every direction and
+// reason.
 func (c *Class) Read() ClassReading {
 	r := ClassReading{
 		Sent:       readSent(&c.Sent),
@@ -153,21 +160,21 @@ func readLosses(losses *[reasons]Loss) map[Reason]LossReading {
 	return m
 }
 
-// ListenerReading is what a listener was doing at one moment. Read fills what
-// is counted; the first group is the caller's.
+// ListenerReading is the state of a listener at one moment. Read fills in the counters;
+// the caller fills in the first group and UpstreamFailures.
 type ListenerReading struct {
 	Name      string   `json:"name"`
 	Protocol  string   `json:"protocol"`
-	Addresses []string `json:"addresses"` // as bound: the port is never 0
+	Addresses []string `json:"addresses"` // as bound, so the port is never 0
 
-	Open          int64                       `json:"open"`  // sessions
-	Sent          map[Direction]VolumeReading `json:"sent"`  // bytes and packets of all sessions, whether a class counts them or not
-	Ended         map[Result]uint64           `json:"ended"` // sessions; every result has its entry
+	Open          int64                       `json:"open"`  // sessions open now
+	Sent          map[Direction]VolumeReading `json:"sent"`  // bytes and packets of all sessions, with and without a class
+	Ended         map[Result]uint64           `json:"ended"` // sessions, with an entry for every result
 	AcceptErrors  uint64                      `json:"accept_errors"`
 	SpliceRefused uint64                      `json:"splice_refused"`
-	Unframed      map[string]uint64           `json:"unframed,omitempty"` // of a protocol with messages: by reason, each with its entry
-	// UpstreamFailures are attempts to reach an upstream that failed, by upstream and
-	// reason; of a listener that dials one. The caller fills it in, too.
+	Unframed      map[string]uint64           `json:"unframed,omitempty"` // sessions by reason; every reason has an entry if the protocol has messages
+	// UpstreamFailures counts failed attempts to reach each upstream; nil if the listener
+	// dials none.
 	UpstreamFailures map[string]map[Failure]uint64 `json:"upstream_failures,omitempty"`
 }
 
@@ -189,16 +196,16 @@ func (l *Listener) Read() ListenerReading {
 
 // ReloadReading is the outcome of the last reload.
 type ReloadReading struct {
-	Time time.Time `json:"time"` // of the last attempt, failed or not
-	OK   bool      `json:"ok"`
-	// Succeeded is when the policy in force was read: the start, if no reload
+	Time time.Time `json:"time"` // when it was attempted
+	OK   bool      `json:"ok"`   // whether it succeeded
+	// Succeeded is when the policy in force was read. That is the start if no reload
 	// has succeeded since.
 	Succeeded time.Time `json:"succeeded"`
-	Error     string    `json:"error,omitempty"` // the errors of the last attempt, one a line; of many the first
+	Error     string    `json:"error,omitempty"` // one error a line; if there are many, only the first ones
 }
 
-// Status is the whole daemon at one moment: what `shaper status` shows and
-// what the metrics are made of.
+// Status is the state of the daemon at one moment. `shaper status` shows it, and the
+// metrics are made of it.
 type Status struct {
 	Version    string            `json:"version"`
 	Started    time.Time         `json:"started"`
@@ -208,16 +215,16 @@ type Status struct {
 	Totals     Totals            `json:"totals"`
 	Classes    []ClassReading    `json:"classes,omitempty"`
 	Listeners  []ListenerReading `json:"listeners"`
-	// Kernel holds what the kernel has counted for classes that shape devices: in
-	// bytes of frames, not of payload, and without waits.
+	// Kernel holds what the kernel counts for classes that shape a device. Its bytes are
+	// those of frames, not of payload, and it has no waits.
 	Kernel []ClassReading `json:"kernel,omitempty"`
 }
 
-// Totals is what all listeners and classes come to.
+// Totals is the sum over all listeners and classes.
 type Totals struct {
-	Sessions     int64                       `json:"sessions"` // open
+	Sessions     int64                       `json:"sessions"` // open now
 	Ended        uint64                      `json:"sessions_ended"`
-	Sent         map[Direction]VolumeReading `json:"sent"` // bytes and packets of all sessions; messages and connections that a class counts
+	Sent         map[Direction]VolumeReading `json:"sent"` // bytes and packets of all sessions; only those messages and connections that a class counts
 	Dropped      LossReading                 `json:"dropped"`
 	Refused      LossReading                 `json:"refused"`
 	BacklogBytes int64                       `json:"backlog_bytes"`

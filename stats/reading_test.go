@@ -23,7 +23,7 @@ func busyClass() *Class {
 	return &c
 }
 
-// busyReading is the reading of a busy class in which an item waits.
+// busyReading returns the reading of a busy class in which one item waits.
 func busyReading() ClassReading {
 	r := busyClass().Read()
 	r.BacklogBytes, r.BacklogItems = 64, 1
@@ -42,14 +42,14 @@ func TestClassRead(t *testing.T) {
 		t.Errorf("read %+v", r)
 	}
 	if r.WaitP50 != 0 || r.WaitP99 != Seconds(time.Second) || r.Wait.Count != 2 {
-		t.Errorf("p50 %v, p99 %v of %d", r.WaitP50, r.WaitP99, r.Wait.Count)
+		t.Errorf("p50 is %v and p99 %v of %d waits", r.WaitP50, r.WaitP99, r.Wait.Count)
 	}
 	if len(r.Dropped) != int(reasons) || len(r.Refused) != int(reasons) {
-		t.Errorf("reasons are missing: %v, %v", r.Dropped, r.Refused)
+		t.Errorf("a reason is missing: dropped %v, refused %v", r.Dropped, r.Refused)
 	}
 }
 
-// The JSON is an interface: scripts and the dashboard read it.
+// Scripts and the dashboard read this JSON, so it must not change.
 func TestClassJSON(t *testing.T) {
 	r := busyReading()
 	r.Name, r.Parent, r.Algorithm, r.Burst, r.Weight = "acme", "uplink", "leaky", "", 1
@@ -103,7 +103,7 @@ func TestStatusRoundTrip(t *testing.T) {
 	}
 	want.Totals = Total(want.Classes, want.Listeners)
 	want.Classes[0].Drain = Never
-	want.Classes[0].Wait = HistogramReading{} // not for JSON
+	want.Classes[0].Wait = HistogramReading{} // JSON leaves it out
 	var got Status
 	if err := json.Unmarshal([]byte(encode(t, want)), &got); err != nil {
 		t.Fatal(err)
@@ -128,15 +128,15 @@ func TestSeconds(t *testing.T) {
 		text := encode(t, c.d)
 		var back Seconds
 		if err := json.Unmarshal([]byte(text), &back); text != c.want || err != nil || back != c.d {
-			t.Errorf("%d is %s, read as %d, %v; want %s", c.d, text, back, err, c.want)
+			t.Errorf("%d prints as %s, which reads as %d, %v; want %s", c.d, text, back, err, c.want)
 		}
 	}
 	var s Seconds
 	if err := json.Unmarshal([]byte("1e300"), &s); err != nil || s != math.MaxInt64 {
-		t.Errorf("1e300 is %d, %v", s, err)
+		t.Errorf("1e300 reads as %d, %v", s, err)
 	}
 	if err := json.Unmarshal([]byte(`"1s"`), &s); err == nil {
-		t.Error("a string is taken for seconds")
+		t.Error("a string is accepted as seconds")
 	}
 }
 
@@ -146,7 +146,7 @@ func TestLabels(t *testing.T) {
 		var back Reason
 		text, _ := r.MarshalText()
 		if err := back.UnmarshalText(text); err != nil || back != r || r.String() == "" || seen["reason "+r.String()] {
-			t.Errorf("reason %d is %q, read as %d, %v", r, text, back, err)
+			t.Errorf("reason %d prints as %q, which reads as %d, %v", r, text, back, err)
 		}
 		seen["reason "+r.String()] = true
 	}
@@ -154,19 +154,19 @@ func TestLabels(t *testing.T) {
 		var back Result
 		text, _ := r.MarshalText()
 		if err := back.UnmarshalText(text); err != nil || back != r || r.String() == "" || seen["result "+r.String()] {
-			t.Errorf("result %d is %q, read as %d, %v", r, text, back, err)
+			t.Errorf("result %d prints as %q, which reads as %d, %v", r, text, back, err)
 		}
 		seen["result "+r.String()] = true
 	}
 	var d Direction
-	if err := d.UnmarshalText([]byte("sideways")); err == nil || err.Error() != `stats: "sideways" is no direction` {
+	if err := d.UnmarshalText([]byte("sideways")); err == nil || err.Error() != `stats: "sideways" is not a direction` {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestTotal(t *testing.T) {
 	one, two, child := busyReading(), busyReading(), busyReading()
-	child.Parent = "one" // which has what the child has
+	child.Parent = "one" // which counts what the child counts
 	var l Listener
 	l.Sent[Upstream].Add(VolumeReading{Bytes: 3000, Packets: 2})
 	l.Sent[Downstream].Add(VolumeReading{Bytes: 705, Connections: 4})

@@ -1,11 +1,21 @@
-// Package stats holds the counters of classes and listeners, under the names
-// that tc uses: sent bytes and packets, dropped, overlimits, backlog. Counters
-// are written by the data path without a lock and read at any time.
+// Package stats holds the counters of classes and listeners, under the names that tc
+// uses: sent bytes and packets, dropped, overlimits, backlog. The data path counts what
+// is frequent with atomics and what is rare under a lock. Anybody may read at any time.
+//
+// Each file calls only those below it:
+//
+//	totals     the sum over all listeners and classes
+//	reading    Status and what it consists of: the counters at one moment, as JSON
+//	failures   why an upstream was not reached
+//	label      the names of directions, reasons and results as text
+//	stats      the counters of a class and of a listener
+//	histogram  how long items waited
+//	tally      rare events, counted by name
 package stats
 
 import "sync/atomic"
 
-// Direction is the way that traffic goes through a session.
+// Direction is one of the two ways through a session.
 type Direction uint8
 
 const (
@@ -16,7 +26,7 @@ const (
 
 var directionNames = [directions]string{"upstream", "downstream"}
 
-// String returns the label of a metric: "upstream" or "downstream".
+// String returns the direction as a metric's label: "upstream" or "downstream".
 func (d Direction) String() string { return directionNames[d] }
 
 // Reason says why an item was dropped or refused.
@@ -28,14 +38,14 @@ const (
 	Reset                   // its session was reset by a peer, or failed, while it waited
 	Timeout                 // its session timed out while it waited
 	Closed                  // an operator closed its session
-	Stopped                 // the daemon stopped before its turn
+	Stopped                 // the daemon stopped while it waited
 	NoSession               // no session could be made for it
 	reasons
 )
 
 var reasonNames = [reasons]string{"queue_full", "max_wait", "reset", "timeout", "closed", "stopped", "no_session"}
 
-// String returns the label of a metric.
+// String returns the reason as a metric's label, such as "queue_full".
 func (r Reason) String() string { return reasonNames[r] }
 
 // Volume counts what left a class in one direction.
@@ -46,7 +56,7 @@ type Volume struct {
 	Connections atomic.Uint64
 }
 
-// Add counts what has left. A counter that stays as it is costs nothing.
+// Add counts more that left. A counter to which it adds 0 costs nothing.
 func (v *Volume) Add(more VolumeReading) {
 	addTo(&v.Bytes, more.Bytes)
 	addTo(&v.Packets, more.Packets)
@@ -60,7 +70,7 @@ func addTo(counter *atomic.Uint64, n uint64) {
 	}
 }
 
-// Loss counts what was lost for one reason.
+// Loss counts the items that were lost for one reason.
 type Loss struct {
 	Items atomic.Uint64
 	Bytes atomic.Uint64 // payload of those items
@@ -69,22 +79,22 @@ type Loss struct {
 // Add counts one lost item of n bytes of payload.
 func (l *Loss) Add(n int64) { l.AddItems(1, n) }
 
-// AddItems counts lost items of n bytes of payload together.
+// AddItems counts lost items that have n bytes of payload in total.
 func (l *Loss) AddItems(items, n int64) {
 	l.Items.Add(uint64(items))
 	l.Bytes.Add(uint64(n))
 }
 
-// Class is the counters of one class and of all beneath it. The zero Class is ready to
-// use. All of it may be read and written concurrently.
+// Class holds the counters of one class and of all classes below it. The zero Class is
+// ready to use. Every field is safe for concurrent use.
 type Class struct {
 	Sent       [directions]Volume
-	Dropped    [reasons]Loss // nobody was told
+	Dropped    [reasons]Loss // the client was not told
 	Refused    [reasons]Loss // the client was told, or its connection closed
 	Overlimits atomic.Uint64 // items that had to wait
-	Throttled  Tally         // what the provider refused, by its signal
-	KeysShared atomic.Uint64 // sessions whose key found no room, and that share a bucket
-	// Wait is how long items waited in the queue; those that left at once count as 0.
+	Throttled  Tally         // messages that the provider refused, by one of Signals
+	KeysShared atomic.Uint64 // sessions that share a bucket because max_keys leaves no bucket for their key
+	// Wait is how long items waited in the queue. An item that left at once counts as 0.
 	Wait Histogram
 }
 
@@ -96,30 +106,31 @@ const (
 	ResetByPeer               // a peer reset the connection, or it broke
 	TimedOut                  // nothing moved for idle_timeout
 	DialFailed                // no upstream could be reached
-	Aborted                   // the client left before the upstream was reached
-	Overflow                  // refused: the class's queue was full, or the wait too long
+	Aborted                   // the client departed before the upstream was reached
+	Overflow                  // refused: the queue of the class was full, or the wait too long
 	ByOperator                // closed through the control socket
 	Drained                   // reset at the end of the drain
-	Unframed                  // what a peer sent was no message of the protocol, or might be read in two ways
-	Panicked                  // a mistake of shaper; only this session was closed
-	TLSFailed                 // a handshake failed, or a peer broke TLS off with an error
+	Unframed                  // a peer sent something that is not a message of the protocol, or is ambiguous
+	Panicked                  // a bug in shaper closed this session, and no other
+	TLSFailed                 // a handshake failed, or a peer ended TLS with an error
 	results
 )
 
 var resultNames = [results]string{"ok", "reset", "timeout", "dial_failed", "aborted", "refused", "closed", "drained", "unframed", "panic", "tls_failed"}
 
-// String returns the label of a metric.
+// String returns the result as a metric's label, such as "ok".
 func (r Result) String() string { return resultNames[r] }
 
-// Listener is the counters of one listener. The zero Listener is ready to use.
+// Listener holds the counters of one listener. The zero Listener is ready to use. Every
+// field is safe for concurrent use.
 type Listener struct {
 	Open         atomic.Int64       // sessions open now
-	Sent         [directions]Volume // of all sessions, whether a class counts it or not
+	Sent         [directions]Volume // by all sessions, with and without a class
 	Ended        [results]atomic.Uint64
-	AcceptErrors atomic.Uint64 // accept failed, as for want of descriptors; it was tried again
-	// SpliceRefused is directions of sessions whose bytes the kernel would not
-	// splice, and that were copied instead.
+	AcceptErrors atomic.Uint64 // failed calls of accept, for example for lack of descriptors; each is retried
+	// SpliceRefused counts the directions of sessions that were copied because the
+	// kernel refused to splice them.
 	SpliceRefused atomic.Uint64
-	Unframed      Tally // sessions that ended since their bytes were no messages, by reason
-	Failed        Upstreams
+	Unframed      Tally     // sessions with the Result Unframed, by the reason
+	Failed        Upstreams // failed attempts to reach an upstream
 }

@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// Signals are how providers say that they were asked too fast: the command_status of
-// SMPP, its congestion_state, and the status code of HTTP.
+// Signals are how providers say "too fast": the command_status of SMPP, its
+// congestion_state, and the status code of HTTP.
 var Signals = []string{"0x14", "0x58", "congestion", "429", "503"}
 
-// Tally counts rare events by a name out of a few, such as the signals of a protocol.
-// The zero Tally is empty and ready to use, also concurrently.
+// Tally counts rare events that have one of a few names, such as Signals. The zero Tally
+// is empty, ready to use and safe for concurrent use.
 type Tally struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards counts
 	counts map[string]uint64
 }
 
@@ -26,7 +26,7 @@ func (t *Tally) Add(name string) {
 	t.counts[name]++
 }
 
-// Read returns the counts of what has happened; those that have not are left out.
+// Read returns the counts, without those that are 0.
 func (t *Tally) Read() map[string]uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,7 +1,7 @@
 package stats
 
-// Total adds up listeners, and the classes at the roots, which have all that those
-// beneath them count.
+// Total adds up all listeners and the classes without a parent. A class also counts what
+// the classes below it count, so those are not added.
 func Total(classes []ClassReading, listeners []ListenerReading) Totals {
 	t := Totals{Sent: map[Direction]VolumeReading{}}
 	for d := range Directions() {

@@ -1,6 +1,7 @@
 package unit
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"math/big"
@@ -15,18 +16,18 @@ var (
 	errTooPrecise = errors.New("it has more digits than can be kept exactly")
 )
 
-// maxDecimals bounds the digits behind the point, so that a denominator, at
-// most decimals, stays far below 2^63.
+// maxDecimals is how many digits may follow the point. It keeps a denominator, which is at
+// most decimals, far below 2^63.
 const (
 	maxDecimals = 9
-	decimals    = 1e9
+	decimals    = 1e9 // 10^maxDecimals
 )
 
 // A fraction is an exact non-negative amount num/den, in lowest terms.
 type fraction struct{ num, den int64 }
 
-// cutNumber splits "1.5mbit" into the exact number and the word behind it,
-// without the spaces between them.
+// cutNumber splits "1.5 mbit" into the exact number and the word after it, without the
+// spaces between them.
 func cutNumber(s string) (fraction, string, error) {
 	end := 0
 	for end < len(s) && (s[end] == '.' || '0' <= s[end] && s[end] <= '9') {
@@ -55,7 +56,7 @@ func (f fraction) reduced() fraction {
 
 // times returns f*n/d exactly, or errTooLarge.
 func (f fraction) times(n, d int64) (fraction, error) {
-	// Reduce crosswise first: then the products are in lowest terms.
+	// Cancel common factors across the product, so that it is in lowest terms.
 	by := fraction{n, d}.reduced()
 	a, b := fraction{f.num, by.den}.reduced(), fraction{by.num, f.den}.reduced()
 	num, ok1 := mul(a.num, b.num)
@@ -66,7 +67,7 @@ func (f fraction) times(n, d int64) (fraction, error) {
 	return fraction{num, den}, nil
 }
 
-// timesDown returns f*n/d rounded down to a multiple of 1/den; ok is false on
+// timesDown returns f*n/d, rounded down to a multiple of 1/den. It returns false on
 // overflow.
 func (f fraction) timesDown(n, d, den int64) (_ fraction, ok bool) {
 	num := product(f.num, n, den)
@@ -85,8 +86,8 @@ func product(factors ...int64) *big.Int {
 	return p
 }
 
-// decimal prints f exactly. The denominator of whatever is parsed is one of
-// twos and fives, so its digits end; ok is false where they would not.
+// decimal prints f exactly. It returns false if f has more than 18 digits after the point,
+// or infinitely many. A parsed number has finitely many.
 func (f fraction) decimal() (s string, ok bool) {
 	s = strconv.FormatInt(f.num/f.den, 10)
 	rest := f.num % f.den
@@ -112,14 +113,14 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// mul returns a*b for non-negative a and b; ok is false on overflow.
+// mul returns a*b for non-negative a and b. It returns false on overflow.
 func mul(a, b int64) (p int64, ok bool) {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	return int64(lo), hi == 0 && lo <= math.MaxInt64
 }
 
-// mulDiv returns a*b/c rounded down, and whether something was cut off. It
-// saturates at MaxInt64. a and b are not negative, c is positive.
+// mulDiv returns a*b/c rounded down, and whether that is inexact. It saturates at MaxInt64.
+// a and b are not negative, and c is positive.
 func mulDiv(a, b, c int64) (q int64, inexact bool) {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	if hi >= uint64(c) {
@@ -130,4 +131,64 @@ func mulDiv(a, b, c int64) (q int64, inexact bool) {
 		return math.MaxInt64, true
 	}
 	return int64(u), r != 0
+}
+
+var errNoUnit = errors.New("it has no unit")
+
+// A scale is the name of a unit and how many base units it stands for.
+type scale struct {
+	name   string
+	factor int64
+}
+
+func find(units []scale, name string) (factor int64, ok bool) {
+	for _, u := range units {
+		if u.name == name {
+			return u.factor, true
+		}
+	}
+	return 0, false
+}
+
+func isIn(units []scale, name string) bool {
+	_, ok := find(units, name)
+	return ok
+}
+
+// format prints base*f exactly in the unit that makes it shortest. A point counts as two
+// characters, and the first of equally short forms wins. It returns "" if every unit needs
+// more than maxDecimals digits after the point.
+func format(f fraction, units []scale, base int64) string {
+	best, length := "", 0
+	for _, u := range units {
+		amount, err := f.times(base, u.factor)
+		if err != nil {
+			continue
+		}
+		number, ok := amount.decimal()
+		_, frac, point := strings.Cut(number, ".")
+		if !ok || len(frac) > maxDecimals {
+			continue
+		}
+		n := len(number) + len(u.name)
+		if point {
+			n++
+		}
+		if best == "" || n < length {
+			best, length = number+u.name, n
+		}
+	}
+	return best
+}
+
+func compare(a, b int64) int { return cmp.Compare(a, b) }
+
+// compareProducts compares a*b with c*d. None of them is negative.
+func compareProducts(a, b, c, d int64) int {
+	h1, l1 := bits.Mul64(uint64(a), uint64(b))
+	h2, l2 := bits.Mul64(uint64(c), uint64(d))
+	if h1 != h2 {
+		return cmp.Compare(h1, h2)
+	}
+	return cmp.Compare(l1, l2)
 }

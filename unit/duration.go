@@ -8,18 +8,20 @@ import (
 	"time"
 )
 
-// timeUnits are in order of preference when printing. "m" is read as Go does.
+// timeUnits are the units of time; FormatDuration prefers the first ones. "m" is a minute,
+// as in Go.
 var timeUnits = []scale{
 	{"h", int64(time.Hour)}, {"min", int64(time.Minute)}, {"s", int64(time.Second)},
 	{"ms", int64(time.Millisecond)}, {"us", int64(time.Microsecond)}, {"ns", 1},
 	{"m", int64(time.Minute)}, {"d", int64(day)},
 }
 
-// Duration is a time.Duration that reads and prints as policy files write it:
-// "250ms", "2s", "15min", "1h". The zero Duration is "0s".
+// Duration is a time.Duration that reads and prints like a policy file: "250ms", "2s",
+// "15min", "1h". The zero Duration is "0s".
 type Duration time.Duration
 
-// ParseDuration reads a duration. Parts may follow one another: "1min30s".
+// ParseDuration reads a duration, which may have several parts: "1min30s". It must be a
+// whole number of nanoseconds and not negative.
 func ParseDuration(s string) (Duration, error) {
 	d, err := parseDuration(s)
 	if err != nil {
@@ -47,7 +49,7 @@ func parseDuration(s string) (time.Duration, error) {
 		}
 		factor, ok := find(timeUnits, rest[:end])
 		if !ok {
-			return 0, fmt.Errorf("%q is no unit of time", rest[:end])
+			return 0, fmt.Errorf("%q is not a unit of time", rest[:end])
 		}
 		part, err := number.times(factor, 1)
 		if err != nil || part.num/part.den > math.MaxInt64-int64(sum) {
@@ -62,8 +64,8 @@ func parseDuration(s string) (time.Duration, error) {
 	return sum, nil
 }
 
-// FormatDuration prints d in the largest unit in which it is a whole number;
-// ParseDuration reads it back.
+// FormatDuration prints d in the largest unit in which it is a whole number. ParseDuration
+// reads it back.
 func FormatDuration(d time.Duration) string {
 	if d == 0 {
 		return "0s"
@@ -79,10 +81,10 @@ func FormatDuration(d time.Duration) string {
 // String prints the duration as FormatDuration does.
 func (d Duration) String() string { return FormatDuration(time.Duration(d)) }
 
-// MarshalText is String.
+// MarshalText returns String.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText is ParseDuration.
+// UnmarshalText reads the text with ParseDuration.
 func (d *Duration) UnmarshalText(text []byte) (err error) {
 	*d, err = ParseDuration(string(text))
 	return err

@@ -23,7 +23,7 @@ func ExampleParseRate() {
 	// "30" is not a rate: it has no unit; a rate is like "20mbit", "64KiB/s", "200 packets/s" or "120 connections/min"
 }
 
-// A whole item's time is rounded up, so that pacing by it is never too fast.
+// The time of an item is rounded up, so that pacing by it is never too fast.
 func ExampleRate_Time() {
 	r := unit.NewRate(unit.Messages, 30, time.Second)
 	fmt.Println(r.Time(1), r.Time(30), r.Time(90))
@@ -38,7 +38,7 @@ func ExampleRate_Units() {
 	// 1000 3600000000
 }
 
-// Headroom, for providers that refuse whatever is closer than the nominal gap.
+// Headroom helps with providers that refuse items closer together than the rate says.
 func ExampleRate_Below() {
 	r := unit.NewRate(unit.Messages, 30, time.Second)
 	headroom, _ := unit.ParsePercent("3%")

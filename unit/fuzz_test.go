@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// roundTrips fails if parse accepts a text whose printed form it reads
-// differently, or not at all. The corpus is in testdata/fuzz.
+// roundTrips fails if parse accepts a text, but reads its printed form differently or not
+// at all. The corpus is in testdata/fuzz.
 func roundTrips[T interface {
 	comparable
 	fmt.Stringer
@@ -17,7 +17,7 @@ func roundTrips[T interface {
 			return
 		}
 		if back, err := parse(v.String()); err != nil || back != v {
-			t.Errorf("%q is %q, which is read as %v, %v", text, v, back, err)
+			t.Errorf("%q prints as %q, which reads as %v, %v", text, v, back, err)
 		}
 	})
 }
@@ -28,8 +28,7 @@ func FuzzDuration(f *testing.F) { roundTrips(f, ParseDuration) }
 func FuzzCount(f *testing.F)    { roundTrips(f, ParseCount) }
 func FuzzPercent(f *testing.F)  { roundTrips(f, ParsePercent) }
 
-// FuzzBelow: whatever rate is accepted, headroom leaves one that is no faster
-// and can be printed and read.
+// FuzzBelow checks that headroom makes no rate faster, and that the result prints and reads.
 func FuzzBelow(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, headroom string) {
 		r, err := ParseRate(text)
@@ -45,7 +44,7 @@ func FuzzBelow(f *testing.F) {
 			t.Errorf("%v less %v is faster: %v", r, p, below)
 		}
 		if back, err := ParseRate(below.String()); err != nil || back != below {
-			t.Errorf("%v less %v is %v, which is read as %v, %v", r, p, below, back, err)
+			t.Errorf("%v less %v prints as %v, which reads as %v, %v", r, p, below, back, err)
 		}
 	})
 }

@@ -1,22 +1,33 @@
-// Package unit holds the quantities of a policy: rates, sizes, counts,
-// durations and shares. Each is parsed from and printed as an operator writes
-// it, round-trips exactly, and computes without overflow or drift.
+// Package unit holds the quantities of a policy: rates, sizes, counts, durations and
+// shares. Each parses what an operator writes and prints it in the same form. Printing and
+// parsing are exact, and no computation overflows or drifts.
+//
+// Each file calls only those below it:
+//
+//	like      a measured rate, printed like the limit beside it
+//	rate      Rate: its arithmetic and its text
+//	remedy    what to write instead of a text that is not a rate
+//	parse     from text to a rate and its period
+//	duration  Duration
+//	size      Size, Count and Percent
+//	kind      what a rate counts
+//	decimal   exact fractions, and numbers with a unit
 package unit
 
 import "fmt"
 
-// Kind is what a rate or a count counts. The zero Kind is no kind at all.
+// Kind is what a rate or a count counts. The zero Kind is not valid.
 type Kind uint8
 
 const (
-	Bytes       Kind = iota + 1 // payload bytes in the proxy, what the qdisc counts in the kernel
+	Bytes       Kind = iota + 1 // payload in the proxy; in the kernel, what its qdiscs count
 	Packets                     // datagrams
 	Messages                    // whole messages of a framed protocol
 	Connections                 // new connections
-	Items                       // whatever waits in a queue; no rate counts them
+	Items                       // anything that waits in a queue; only for a Count
 )
 
-// kindNames holds for each counted Kind its long name and its short form.
+// kindNames holds the long and the short name of each Kind but Bytes.
 var kindNames = [...]struct{ long, short string }{
 	Packets:     {"packets", "pkt"},
 	Messages:    {"messages", "msg"},
@@ -36,7 +47,8 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// kindOf returns the counted Kind that a word names: long, singular or short.
+// kindOf returns the Kind that a word names: "packets", "packet" or "pkt". It does not
+// know Bytes, which have sizes.
 func kindOf(word string) (Kind, bool) {
 	for k := Packets; int(k) < len(kindNames); k++ {
 		long, short := kindNames[k].long, kindNames[k].short

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// A prefix is a unit and how many of the base unit it stands for.
+// A prefix is the name of a unit and its factor, in bits or bytes per second.
 type prefix struct {
 	name   string
 	factor float64
@@ -17,8 +17,8 @@ var (
 	metricPrefixes = []prefix{{"GB/s", 1e9}, {"MB/s", 1e6}, {"KB/s", 1e3}, {"B/s", 1}}
 )
 
-// Like prints a measured rate, rounded, as this one is written: beside "20mbit"
-// stands "19.8mbit".
+// Like prints a measured rate, in units per second, in the style of r: "19.8mbit" if r is
+// "20mbit". It rounds to three digits.
 func (r Rate) Like(perSecond float64) string {
 	text := r.String()
 	switch {
@@ -32,7 +32,7 @@ func (r Rate) Like(perSecond float64) string {
 	return scaled(perSecond, metricPrefixes)
 }
 
-// scaled prints v with the largest prefix of which it is at least one.
+// scaled prints v in the largest unit of which it has at least one.
 func scaled(v float64, prefixes []prefix) string {
 	last := prefixes[len(prefixes)-1]
 	for _, p := range prefixes {
@@ -44,7 +44,7 @@ func scaled(v float64, prefixes []prefix) string {
 	return rounded(v/last.factor) + last.name
 }
 
-// rounded prints at most three digits that mean something.
+// rounded prints v with three significant digits, and all digits of its whole part.
 func rounded(v float64) string {
 	switch {
 	case v == 0:

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// genNumber draws a decimal as an operator might write it, up to the bounds.
+// genNumber draws a decimal that an operator may write, up to the bounds of a rate.
 var genNumber = rapid.Custom(func(t *rapid.T) string {
 	whole := rapid.OneOf(rapid.Int64Range(0, 999), rapid.Int64Range(0, maxAmount)).Draw(t, "whole")
 	digits := rapid.IntRange(0, maxDecimals).Draw(t, "digits")
@@ -20,7 +20,7 @@ var genNumber = rapid.Custom(func(t *rapid.T) string {
 	return fmt.Sprintf("%d.%0*d", whole, digits, rapid.Int64Range(0, int64(math.Pow10(digits))-1).Draw(t, "decimals"))
 })
 
-// genRate draws a rate out of everything ParseRate accepts.
+// genRate draws any rate that ParseRate accepts.
 var genRate = rapid.Custom(func(t *rapid.T) Rate {
 	word := rapid.SampledFrom([]string{
 		"bit", "kbit", "mbit", "gbit", "B/s", "KiB/s", "MB/min", "GiB/h", " messages/s",
@@ -33,7 +33,7 @@ var genRate = rapid.Custom(func(t *rapid.T) Rate {
 	return r
 })
 
-// genBelow draws also what headroom makes of a rate.
+// genBelow draws a rate less a headroom.
 var genBelow = rapid.Custom(func(t *rapid.T) Rate {
 	return genRate.Draw(t, "rate").Below(genPercent.Draw(t, "headroom"))
 })
@@ -42,7 +42,7 @@ var genPercent = rapid.Custom(func(t *rapid.T) Percent {
 	return Percent(rapid.Int64Range(0, int64(100*percent)-1).Draw(t, "percent"))
 })
 
-// value is the model of a rate: units per nanosecond as a quotient.
+// value returns the model of a rate: units per nanosecond.
 func value(r Rate) *big.Rat {
 	units, ns := r.Exact()
 	if ns == 0 {
@@ -51,7 +51,7 @@ func value(r Rate) *big.Rat {
 	return big.NewRat(units, ns)
 }
 
-// saturate is the model's answer as the code can give it.
+// saturate returns the model's answer, or MaxInt64 if an int64 cannot hold it.
 func saturate(n *big.Int) int64 {
 	if !n.IsInt64() {
 		return math.MaxInt64
@@ -64,7 +64,7 @@ func TestRateRoundTrip(t *testing.T) {
 		r := rapid.OneOf(genRate, genBelow).Draw(t, "rate")
 		back, err := ParseRate(r.String())
 		if err != nil || back != r {
-			t.Fatalf("%+v prints as %q, which is read as %+v, %v", r, r, back, err)
+			t.Fatalf("%+v prints as %q, which reads as %+v, %v", r, r, back, err)
 		}
 	})
 }
@@ -73,7 +73,7 @@ func TestSizeRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := Size(rapid.Int64Range(0, maxAmount).Draw(t, "size"))
 		if back, err := ParseSize(n.String()); err != nil || back != n {
-			t.Fatalf("%d prints as %q, which is read as %d, %v", int64(n), n, int64(back), err)
+			t.Fatalf("%d prints as %q, which reads as %d, %v", int64(n), n, int64(back), err)
 		}
 	})
 }
@@ -82,7 +82,7 @@ func TestDurationRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := Duration(rapid.Int64Min(0).Draw(t, "duration"))
 		if back, err := ParseDuration(d.String()); err != nil || back != d {
-			t.Fatalf("%d prints as %q, which is read as %d, %v", int64(d), d, int64(back), err)
+			t.Fatalf("%d prints as %q, which reads as %d, %v", int64(d), d, int64(back), err)
 		}
 	})
 }
@@ -91,12 +91,12 @@ func TestPercentRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := genPercent.Draw(t, "percent")
 		if back, err := ParsePercent(p.String()); err != nil || back != p {
-			t.Fatalf("%d prints as %q, which is read as %d, %v", int64(p), p, int64(back), err)
+			t.Fatalf("%d prints as %q, which reads as %d, %v", int64(p), p, int64(back), err)
 		}
 	})
 }
 
-// What is parsed is what was written: no digit is lost on the way in.
+// Parsing loses no digit.
 func TestParseRateIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		number := genNumber.Draw(t, "number")
@@ -139,7 +139,7 @@ func TestRateUnitsModel(t *testing.T) {
 		if got := r.Units(time.Duration(d)); got != want {
 			t.Fatalf("%v: %v allow %d, want %d", r, time.Duration(d), got, want)
 		}
-		// No more is allowed in a time than fits into it.
+		// The units of a time take no longer than that time.
 		if got := r.Time(r.Units(time.Duration(d))); got > time.Duration(d) {
 			t.Fatalf("%v: the units of %v take %v", r, time.Duration(d), got)
 		}
@@ -158,8 +158,8 @@ func TestRateCompareModel(t *testing.T) {
 	})
 }
 
-// Below is never faster than asked, and slower only by what no digit can hold:
-// a billionth of a unit, or, over long periods, a nanosecond's worth of it.
+// Below is never faster than exact arithmetic. It is slower by at most the last digit that a
+// Rate can hold: a billionth of a unit, or more over long periods.
 func TestRateBelowModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, headroom := genRate.Draw(t, "rate"), genPercent.Draw(t, "headroom")

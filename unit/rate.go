@@ -1,35 +1,32 @@
 package unit
 
 import (
-	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 )
 
-// Bounds of a rate. They keep every product of this package and of the
-// limiters within 128 bits, and a float64 token count exact.
+// The bounds of a rate. With them every product in this package and in the limiters fits
+// in 128 bits, and a float64 holds every count of tokens exactly.
 const (
-	maxAmount = 1 << 43        // 8 TiB, or as many items, per period
+	maxAmount = 1 << 43        // 8 TiB, or 2^43 items, per period
 	maxPeriod = 366 * day      // "/8784h"
 	day       = 24 * time.Hour // "d"
 )
 
-// Rate is an amount of something per period, exact: 0.75 messages/s is 3/4 of
-// a message per second, 20000 messages/15min keeps its 15 minutes.
+// Rate is an exact amount per period: 0.75 messages/s is 3/4 of a message per second, and
+// 20000 messages/15min keeps its 15 minutes.
 //
-// The zero Rate counts nothing and allows nothing; a rate of 0 blocks. Rates
-// are comparable: two are == if they count the same, as much, per the same
-// period.
+// A rate of 0 allows nothing. The zero Rate is such a rate and has no Kind. Two rates are
+// == if their kinds, amounts and periods are equal.
 type Rate struct {
 	kind   Kind
-	amount fraction // of units, per period
+	amount fraction // units per period
 	per    time.Duration
 }
 
-// NewRate returns n units of kind per period. It panics if n is negative or
-// per is not positive: those are mistakes of the program, not of an operator.
+// NewRate returns n units of kind per period. It panics if n is not from 0 to 2^43, or per
+// not above 0 and at most 366 days: that is a bug in the program.
 func NewRate(kind Kind, n int64, per time.Duration) Rate {
 	if n < 0 || n > maxAmount || per <= 0 || per > maxPeriod {
 		panic(fmt.Sprintf("unit: no rate: %d %v per %v", n, kind, per))
@@ -40,15 +37,12 @@ func NewRate(kind Kind, n int64, per time.Duration) Rate {
 // BytesPerSecond returns n bytes per second.
 func BytesPerSecond(n int64) Rate { return NewRate(Bytes, n, time.Second) }
 
-// bitUnits and byteUnits are in order of preference when printing.
-var bitUnits = []scale{{"gbit", 1e9}, {"mbit", 1e6}, {"kbit", 1e3}, {"bit", 1}, {"tbit", 1e12}}
-
 const rateForm = `a rate is like "20mbit", "64KiB/s", "200 packets/s" or "120 connections/min"`
 
-// ParseRate reads a rate as policy files and tc write it: bits per second
-// ("20mbit"), bytes per period ("64KiB/s"), or a count per period
-// ("30 messages/s", "20000 msg/15min", "5000 messages/day"). Prefixes of bits and KB, MB, GB are
-// powers of 1000, KiB, MiB, GiB of 1024.
+// ParseRate reads a rate as policy files and tc write it: bits per second ("20mbit"), bytes
+// per period ("64KiB/s"), or a count per period ("30 messages/s", "20000 msg/15min",
+// "5000 messages/day"). The prefixes of bits, and KB, MB and GB, are powers of 1000; KiB,
+// MiB and GiB are powers of 1024. Its error says what to write instead.
 func ParseRate(s string) (Rate, error) {
 	r, err := parseRate(s)
 	if err != nil {
@@ -57,119 +51,18 @@ func ParseRate(s string) (Rate, error) {
 	return r, nil
 }
 
-func parseRate(s string) (Rate, error) {
-	number, word, err := cutNumber(s)
-	if err != nil {
-		return Rate{}, err
-	}
-	if word == "" {
-		return Rate{}, errNoUnit
-	}
-	// tc itself prints "20Mbit"; no other unit looks like it.
-	if bit, ok := find(bitUnits, strings.ToLower(word)); ok {
-		return newRate(Bytes, number, bit, 8, time.Second)
-	}
-	word, period, found := strings.Cut(word, "/")
-	word = strings.TrimRight(word, " ")
-	kind, factor, ok := rateUnit(word)
-	switch {
-	case word == "":
-		return Rate{}, errors.New("it does not say what it counts")
-	case word[0] == ',':
-		return Rate{}, errors.New("a number has no commas")
-	case !ok:
-		return Rate{}, fmt.Errorf("%q is no unit of a rate", word)
-	}
-	if !found {
-		return Rate{}, errors.New("it has no period, such as \"/s\"")
-	}
-	per, err := parsePeriod(period)
-	if err != nil {
-		return Rate{}, err
-	}
-	return newRate(kind, number, factor, 1, per)
-}
-
-// rateUnit returns what the word before the slash counts, and how many of it.
-func rateUnit(word string) (kind Kind, factor int64, ok bool) {
-	if size, ok := find(sizeUnits, word); ok {
-		return Bytes, size, true
-	}
-	kind, ok = kindOf(word)
-	return kind, 1, ok && kind != Items
-}
-
-// newRate returns number*n/d units of kind per period, within the bounds.
-func newRate(kind Kind, number fraction, n, d int64, per time.Duration) (Rate, error) {
-	amount, err := number.times(n, d)
-	if err != nil || amount.num/amount.den > maxAmount {
-		return Rate{}, errTooLarge
-	}
-	r := Rate{kind, amount, per}
-	if !r.exact() {
-		return Rate{}, errTooPrecise
-	}
-	return r, nil
-}
-
-// exact reports whether the rate's digits can be kept: Exact has room for
-// them, and String can print them.
-func (r Rate) exact() bool {
-	_, ok := mul(int64(r.per), r.amount.den)
-	return ok && r.amount.num <= maxAmount*8 && r.finest()%r.amount.den == 0
-}
-
-// finest is the largest denominator that can be printed.
-func (r Rate) finest() int64 {
-	if r.kind == Bytes && r.per == time.Second {
-		return 8 * decimals // as bits
-	}
-	return decimals
-}
-
-// periodWords may stand behind the slash for what they are. A day is 24 hours, a week
-// seven times as many: calendars and clocks that are put forward have no part in it.
-var periodWords = []scale{
-	{"second", int64(time.Second)}, {"minute", int64(time.Minute)}, {"hour", int64(time.Hour)},
-	{"day", int64(day)}, {"week", int64(7 * day)},
-}
-
-// parsePeriod reads what stands behind the slash: "s", "min", "15min", "day".
-func parsePeriod(s string) (time.Duration, error) {
-	s = strings.TrimLeft(s, " ")
-	if s == "" {
-		return 0, errors.New("it has no period behind the slash")
-	}
-	for _, units := range [][]scale{timeUnits, periodWords} {
-		if factor, ok := find(units, s); ok {
-			return time.Duration(factor), nil
-		}
-	}
-	per, err := parseDuration(s)
-	if errors.Is(err, errNoNumber) {
-		err = fmt.Errorf("%q is no unit of time", s)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("the period: %w", err)
-	}
-	if per <= 0 || per > maxPeriod {
-		return 0, fmt.Errorf("the period is more than nothing and at most %s", FormatDuration(maxPeriod))
-	}
-	return per, nil
-}
-
 // Kind returns what the rate counts.
 func (r Rate) Kind() Kind { return r.kind }
 
-// Period returns the period as it was written: 15 minutes for
-// "20000 messages/15min", one second for "20mbit".
+// Period returns the period as written: 15 minutes for "20000 messages/15min", one second
+// for "20mbit".
 func (r Rate) Period() time.Duration { return r.per }
 
-// IsZero reports whether the rate is 0: nothing ever leaves.
+// IsZero reports whether the rate is 0, so that nothing ever leaves.
 func (r Rate) IsZero() bool { return r.amount.num == 0 }
 
-// PerSecond returns the rate in units per second, for people and metrics; it
-// is rounded as a float64 is.
+// PerSecond returns the rate in units per second, rounded to a float64. It is for people
+// and metrics; limiters use Exact.
 func (r Rate) PerSecond() float64 {
 	if r.IsZero() {
 		return 0
@@ -177,8 +70,8 @@ func (r Rate) PerSecond() float64 {
 	return float64(r.amount.num) / float64(r.amount.den) / r.per.Seconds()
 }
 
-// Exact returns the rate as two integers: units of what it counts take exactly
-// ns nanoseconds. Both are 0 for a rate of 0.
+// Exact returns the rate as a fraction in lowest terms: exactly units per ns nanoseconds.
+// Both are 0 if the rate is 0.
 func (r Rate) Exact() (units, ns int64) {
 	if r.IsZero() {
 		return 0, 0
@@ -187,9 +80,9 @@ func (r Rate) Exact() (units, ns int64) {
 	return f.num, f.den
 }
 
-// Time returns how long n units take at this rate, rounded up to a nanosecond.
-// It saturates at the largest Duration, which is also the answer of a rate of
-// 0 for any n above 0.
+// Time returns how long n units take at this rate, rounded up to a nanosecond. It
+// saturates at the largest Duration, which it also returns if the rate is 0 and n is not.
+// It returns 0 if n is not positive.
 func (r Rate) Time(n int64) time.Duration {
 	if n <= 0 {
 		return 0
@@ -205,8 +98,8 @@ func (r Rate) Time(n int64) time.Duration {
 	return time.Duration(d)
 }
 
-// Units returns how many whole units the rate allows in d, rounded down. It
-// saturates at MaxInt64.
+// Units returns how many whole units the rate allows in d, rounded down. It saturates at
+// MaxInt64.
 func (r Rate) Units(d time.Duration) int64 {
 	units, ns := r.Exact()
 	if units == 0 || d <= 0 {
@@ -216,8 +109,8 @@ func (r Rate) Units(d time.Duration) int64 {
 	return n
 }
 
-// Below returns the rate less a share of it. Where the exact result has more
-// digits than can be kept, it is rounded down: a little slower, never faster.
+// Below returns the rate less the share headroom. If the exact result has more digits than
+// a Rate can hold, it is rounded down: the result is never faster.
 func (r Rate) Below(headroom Percent) Rate {
 	if r.IsZero() || headroom == 0 {
 		return r
@@ -235,12 +128,12 @@ func (r Rate) Below(headroom Percent) Rate {
 			return below
 		}
 	}
-	panic("unit: no rate below " + r.String()) // whole units always fit
+	panic("unit: no rate below " + r.String()) // a rate of whole units always fits
 }
 
-// Compare returns -1, 0 or +1 as r is slower than, as fast as or faster than o,
-// whatever their periods. Rates of different kinds do not compare: the order
-// of the kinds is returned.
+// Compare returns -1 if r is slower than o, 0 if both are equally fast, and +1 if r is
+// faster. Periods do not matter. For rates of different kinds, Compare returns the order of
+// the kinds.
 func (r Rate) Compare(o Rate) int {
 	if r.kind != o.kind {
 		return compare(int64(r.kind), int64(o.kind))
@@ -253,8 +146,7 @@ func (r Rate) Compare(o Rate) int {
 	return compareProducts(ru, on, ou, rn)
 }
 
-// String prints the rate in the shortest form that ParseRate reads back to the
-// same value.
+// String prints the rate in the shortest form that ParseRate reads as the same Rate.
 func (r Rate) String() string {
 	if r.kind == 0 {
 		return "0"
@@ -274,25 +166,10 @@ func (r Rate) String() string {
 	return bits
 }
 
-// formatPeriod prints what stands behind the slash: "s", "15min", "day".
-func formatPeriod(per time.Duration) string {
-	switch per {
-	case day:
-		return "day"
-	case 7 * day:
-		return "week"
-	}
-	text := FormatDuration(per)
-	if short := strings.TrimPrefix(text, "1"); short[0] > '9' { // "15min" keeps its digits
-		return short
-	}
-	return text
-}
-
-// MarshalText is String.
+// MarshalText returns String.
 func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText is ParseRate.
+// UnmarshalText reads the text with ParseRate.
 func (r *Rate) UnmarshalText(text []byte) (err error) {
 	*r, err = ParseRate(string(text))
 	return err

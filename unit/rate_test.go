@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What policy.md promises about rates, line by line.
+// ParseRate reads every form of a rate that docs/policy.md describes.
 func TestParseRate(t *testing.T) {
 	const s, min, h = time.Second, time.Minute, time.Hour
 	for _, c := range []struct {
@@ -27,7 +27,7 @@ func TestParseRate(t *testing.T) {
 		{"8bit", Bytes, 1, s, ""},
 		{"1bit", Bytes, 1, 8 * s, ""},
 		{"70tbit", Bytes, 8_750_000_000_000, s, ""},
-		{"20Mbit", Bytes, 2_500_000, s, "20mbit"}, // as tc prints it
+		{"20Mbit", Bytes, 2_500_000, s, "20mbit"}, // the way tc prints it
 
 		// bytes per period; KB, MB, GB of 1000, KiB, MiB, GiB of 1024
 		{"64KiB/s", Bytes, 65536, s, ""},
@@ -55,7 +55,7 @@ func TestParseRate(t *testing.T) {
 		{"20 mbit", Bytes, 2_500_000, s, "20mbit"},
 		{"007.50 packets/s", Packets, 15, 2 * s, "7.5 packets/s"},
 
-		// nothing at all: the rate that blocks
+		// a rate of 0, which blocks
 		{"0bit", Bytes, 0, 0, ""},
 		{"0 messages/min", Messages, 0, 0, ""},
 	} {
@@ -77,7 +77,7 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
-// Errors as the user reads them, behind file:line:column.
+// These are the errors that a user reads after file:line:column.
 func TestParseRateErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                              `it does not begin with a number`,
@@ -87,12 +87,12 @@ func TestParseRateErrors(t *testing.T) {
 		"1.mbit":                        `it does not begin with a number`,
 		"1.2.3mbit":                     `it does not begin with a number`,
 		"30":                            `it has no unit`,
-		"30 items/s":                    `"items" is no unit of a rate`,
-		"30 messages/fortnight":         `the period: "fortnight" is no unit of time`,
-		"30 messages/.5s":               `the period: ".5s" is no unit of time`,
+		"30 items/s":                    `"items" is not a unit of a rate`,
+		"30 messages/fortnight":         `the period: "fortnight" is not a unit of time`,
+		"30 messages/.5s":               `the period: ".5s" is not a unit of time`,
 		"30 messages/15":                `the period: it has no unit`,
-		"30 messages/0s":                `the period is more than nothing and at most 8784h`,
-		"30 messages/8785h":             `the period is more than nothing and at most 8784h`,
+		"30 messages/0s":                `the period must be above 0s and at most 8784h`,
+		"30 messages/8785h":             `the period must be above 0s and at most 8784h`,
 		"9TiB/s":                        `it is too large`,
 		"99999999999999999999 msg/s":    `it is too large`,
 		"1.0000000001mbit":              `it has more digits than can be kept exactly`,
@@ -152,8 +152,7 @@ func TestRateUnits(t *testing.T) {
 	}
 }
 
-// Headroom: pace this much below the rate, exactly where the digits allow it,
-// else a little slower.
+// Headroom lowers a rate, exactly if a Rate can hold the digits, else by slightly more.
 func TestRateBelow(t *testing.T) {
 	for _, c := range []struct{ rate, headroom, want string }{
 		{"30 messages/s", "0%", "30 messages/s"},
@@ -203,13 +202,13 @@ func TestRateCompare(t *testing.T) {
 	}
 }
 
-// Rates are comparable with ==, so that a diff of two policies needs no help.
+// Rates are comparable with ==, so that a diff of two policies can use it.
 func TestRateEquality(t *testing.T) {
 	if rate(t, "20mbit") != rate(t, "20000kbit") || rate(t, "8mbit") != BytesPerSecond(1_000_000) {
-		t.Error("one rate in two spellings is not one value")
+		t.Error("two spellings of one rate are not equal")
 	}
 	if rate(t, "1 messages/s") == rate(t, "60 messages/min") {
-		t.Error("the period, which is the window of a window algorithm, is lost")
+		t.Error("rates with different periods are equal")
 	}
 }
 
@@ -243,7 +242,7 @@ func TestNewRatePanics(t *testing.T) {
 	}
 }
 
-// Every quantity is a value of a policy file and of JSON.
+// Every quantity reads and prints as text, for policy files and JSON.
 func TestText(t *testing.T) {
 	for _, c := range []struct {
 		text string
@@ -259,10 +258,10 @@ func TestText(t *testing.T) {
 			t.Error(err)
 		}
 		if text, err := c.into.MarshalText(); string(text) != c.text || err != nil {
-			t.Errorf("%q comes back as %q, %v", c.text, text, err)
+			t.Errorf("%q prints as %q, %v", c.text, text, err)
 		}
-		if err := c.into.UnmarshalText([]byte("30")); err == nil { // as an integer arrives
-			t.Errorf("%T takes an integer for %v", c.into, c.into)
+		if err := c.into.UnmarshalText([]byte("30")); err == nil { // the text of an integer
+			t.Errorf("%T accepts an integer: %v", c.into, c.into)
 		}
 	}
 }
@@ -276,56 +275,56 @@ func rate(t testing.TB, s string) Rate {
 	return r
 }
 
-// A unit that people write, and that there is not, comes with what was meant.
+// The error of a rate that people often write proposes the rate that they mean.
 func TestRateRemedies(t *testing.T) {
 	for in, want := range map[string]string{
 		"30 /s":                `it does not say what it counts; write "30 messages/s", "30 packets/s" or "30 connections/s"`,
-		"20mbps":               `"mbps" is no unit of a rate; write "20mbit" for bits, or "20MB/s" for bytes`, // megabytes to tc, megabits to people
-		"20mbit/s":             `"mbit" is no unit of a rate; write "20mbit": bits are per second`,
-		"64kib/s":              `"kib" is no unit of a rate; write "64KiB/s"`,
-		"20 Packets/min":       `"Packets" is no unit of a rate; write "20 packets/min"`,
+		"20mbps":               `"mbps" is not a unit of a rate; write "20mbit" for bits, or "20MB/s" for bytes`, // megabytes to tc, megabits to people
+		"20mbit/s":             `"mbit" is not a unit of a rate; write "20mbit": bits are per second`,
+		"64kib/s":              `"kib" is not a unit of a rate; write "64KiB/s"`,
+		"20 Packets/min":       `"Packets" is not a unit of a rate; write "20 packets/min"`,
 		"20/s":                 `it does not say what it counts; write "20 messages/s", "20 packets/s" or "20 connections/s"`,
 		"0.5 /15min":           `it does not say what it counts; write "0.5 messages/15min", "0.5 packets/15min" or "0.5 connections/15min"`,
-		"1 Mbit/s":             `"Mbit" is no unit of a rate; write "1mbit": bits are per second`,
-		"1.5 kbits/s":          `"kbits" is no unit of a rate; write "1.5kbit": bits are per second`,
-		"1Mbps":                `"Mbps" is no unit of a rate; write "1mbit" for bits, or "1MB/s" for bytes`,
-		"2 Gb/s":               `"Gb" is no unit of a rate; write "2gbit" for bits, or "2GB/s" for bytes`,
-		"100bps":               `"bps" is no unit of a rate; write "100bit" for bits, or "100B/s" for bytes`,
-		"10 requests/s":        `"requests" is no unit of a rate; write "10 messages/s"`,
-		"10 req/min":           `"req" is no unit of a rate; write "10 messages/min"`,
-		"10 queries/day":       `"queries" is no unit of a rate; write "10 messages/day"`,
-		"30 tps":               `"tps" is no unit of a rate; write "30 messages/s"`,
-		"30pps":                `"pps" is no unit of a rate; write "30 packets/s"`,
-		"1 Mbit/min":           `"Mbit" is no unit of a rate; ` + rateForm,
-		"10 apples/s":          `"apples" is no unit of a rate; ` + rateForm,
-		"10 messages/eon":      `the period: "eon" is no unit of time; ` + rateForm,
-		"9999999999999bps":     `"bps" is no unit of a rate; write "9999999999999bit" for bits`,
-		"20 messages/sec":      `the period: "sec" is no unit of time; write "20 messages/s"`,
-		"20 msg/secs":          `the period: "secs" is no unit of time; write "20 messages/s"`,
-		"20 messages/seconds":  `the period: "seconds" is no unit of time; write "20 messages/s"`,
-		"64KiB/Sec":            `the period: "Sec" is no unit of time; write "64KiB/s"`,
-		"20mbit/sec":           `"mbit" is no unit of a rate; write "20mbit": bits are per second`,
-		"20 packets/mins":      `the period: "mins" is no unit of time; write "20 packets/min"`,
-		"20 packets/minutes":   `the period: "minutes" is no unit of time; write "20 packets/min"`,
-		"20 packets/15 mins":   `the period: "mins" is no unit of time; write "20 packets/15min"`,
-		"20 messages/hours":    `the period: "hours" is no unit of time; write "20 messages/h"`,
-		"20 requests/days":     `"requests" is no unit of a rate; write "20 messages/day"`,
-		"20 messages/days":     `the period: "days" is no unit of time; write "20 messages/day"`,
-		"20 messages/weeks":    `the period: "weeks" is no unit of time; write "20 messages/week"`,
-		"20 messages/2day":     `the period: "day" is no unit of time; write "20 messages/48h"`,
-		"5 tps/min":            `"tps" is no unit of a rate; write "5 messages/s" or "5 messages/min"`,
+		"1 Mbit/s":             `"Mbit" is not a unit of a rate; write "1mbit": bits are per second`,
+		"1.5 kbits/s":          `"kbits" is not a unit of a rate; write "1.5kbit": bits are per second`,
+		"1Mbps":                `"Mbps" is not a unit of a rate; write "1mbit" for bits, or "1MB/s" for bytes`,
+		"2 Gb/s":               `"Gb" is not a unit of a rate; write "2gbit" for bits, or "2GB/s" for bytes`,
+		"100bps":               `"bps" is not a unit of a rate; write "100bit" for bits, or "100B/s" for bytes`,
+		"10 requests/s":        `"requests" is not a unit of a rate; write "10 messages/s"`,
+		"10 req/min":           `"req" is not a unit of a rate; write "10 messages/min"`,
+		"10 queries/day":       `"queries" is not a unit of a rate; write "10 messages/day"`,
+		"30 tps":               `"tps" is not a unit of a rate; write "30 messages/s"`,
+		"30pps":                `"pps" is not a unit of a rate; write "30 packets/s"`,
+		"1 Mbit/min":           `"Mbit" is not a unit of a rate; ` + rateForm,
+		"10 apples/s":          `"apples" is not a unit of a rate; ` + rateForm,
+		"10 messages/eon":      `the period: "eon" is not a unit of time; ` + rateForm,
+		"9999999999999bps":     `"bps" is not a unit of a rate; write "9999999999999bit" for bits`,
+		"20 messages/sec":      `the period: "sec" is not a unit of time; write "20 messages/s"`,
+		"20 msg/secs":          `the period: "secs" is not a unit of time; write "20 messages/s"`,
+		"20 messages/seconds":  `the period: "seconds" is not a unit of time; write "20 messages/s"`,
+		"64KiB/Sec":            `the period: "Sec" is not a unit of time; write "64KiB/s"`,
+		"20mbit/sec":           `"mbit" is not a unit of a rate; write "20mbit": bits are per second`,
+		"20 packets/mins":      `the period: "mins" is not a unit of time; write "20 packets/min"`,
+		"20 packets/minutes":   `the period: "minutes" is not a unit of time; write "20 packets/min"`,
+		"20 packets/15 mins":   `the period: "mins" is not a unit of time; write "20 packets/15min"`,
+		"20 messages/hours":    `the period: "hours" is not a unit of time; write "20 messages/h"`,
+		"20 requests/days":     `"requests" is not a unit of a rate; write "20 messages/day"`,
+		"20 messages/days":     `the period: "days" is not a unit of time; write "20 messages/day"`,
+		"20 messages/weeks":    `the period: "weeks" is not a unit of time; write "20 messages/week"`,
+		"20 messages/2day":     `the period: "day" is not a unit of time; write "20 messages/48h"`,
+		"5 tps/min":            `"tps" is not a unit of a rate; write "5 messages/s" or "5 messages/min"`,
 		"1,000 msg/s":          `a number has no commas; write "1000 messages/s"`,
 		"1,000,000 tps":        `a number has no commas; write "1000000 messages/s"`,
-		"20 msgs":              `"msgs" is no unit of a rate; write "20 messages/s" or "20 messages/min"`,
-		"20 msgs/s":            `"msgs" is no unit of a rate; write "20 messages/s"`,
-		"10 bytes/s":           `"bytes" is no unit of a rate; write "10B/s"`,
-		"10 kbytes/s":          `"kbytes" is no unit of a rate; write "10KB/s"`,
+		"20 msgs":              `"msgs" is not a unit of a rate; write "20 messages/s" or "20 messages/min"`,
+		"20 msgs/s":            `"msgs" is not a unit of a rate; write "20 messages/s"`,
+		"10 bytes/s":           `"bytes" is not a unit of a rate; write "10B/s"`,
+		"10 kbytes/s":          `"kbytes" is not a unit of a rate; write "10KB/s"`,
 		"20 messages":          `it has no period, such as "/s"; write "20 messages/s" or "20 messages/min"`,
 		"64KiB":                `it has no period, such as "/s"; write "64KiB/s"`,
-		"1MB/sec":              `the period: "sec" is no unit of time; write "1MB/s"`,
+		"1MB/sec":              `the period: "sec" is not a unit of time; write "1MB/s"`,
 		"20/":                  `it does not say what it counts; write "20 messages/s", "20 packets/s" or "20 connections/s"`,
-		"20 messages/":         `it has no period behind the slash; write "20 messages/s"`,
-		"9999999999999 msgs/s": `"msgs" is no unit of a rate; ` + rateForm,
+		"20 messages/":         `it has no period after the slash; write "20 messages/s"`,
+		"9999999999999 msgs/s": `"msgs" is not a unit of a rate; ` + rateForm,
 	} {
 		_, err := ParseRate(in)
 		if err == nil || err.Error() != fmt.Sprintf("%q is not a rate: %s", in, want) {
@@ -334,7 +333,7 @@ func TestRateRemedies(t *testing.T) {
 	}
 }
 
-// Whatever is written, each rate that an error proposes is one.
+// Every rate that an error proposes is valid.
 func TestRemediesAreRates(t *testing.T) {
 	numbers := []string{"", "1", "20", "0.5", "1,000", "1,5", ".", "0.0000000001", "9999999999999", "99999999999999999999"}
 	words := append([]string{"", " ", "bytes", "byte", "kb", "kib", "Gb", "mbit", "tbits", "mbps", "bps", "b", "items", "apples", "msgs", "pkts", "conns", "queries"}, messageWords...)
@@ -364,7 +363,7 @@ func TestRemediesAreRates(t *testing.T) {
 		}
 	}
 	if remedies < 1000 {
-		t.Errorf("only %d", remedies)
+		t.Errorf("only %d proposals", remedies)
 	}
 }
 
@@ -391,8 +390,8 @@ func TestPeriodWords(t *testing.T) {
 	}
 }
 
-// Windows of the clock begin where time.Truncate has them: those of a day at 0:00 UTC,
-// those of a week on Monday, as docs/policy.md says.
+// As docs/policy.md says, the window of a day begins at 0:00 UTC, and that of a week on
+// Monday. The algorithms use time.Truncate.
 func TestDaysAndWeeksBegin(t *testing.T) {
 	now := time.Date(2026, 8, 13, 15, 4, 5, 0, time.UTC)
 	for in, want := range map[string]time.Time{

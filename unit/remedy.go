@@ -6,31 +6,33 @@ import (
 	"time"
 )
 
-// A proposal is a rate that was probably meant, and what it means where there are others.
+// A proposal is a rate that the operator probably meant. The meaning tells it from other
+// proposals.
 type proposal struct{ rate, meaning string }
 
-// rateRemedy says what to write instead of a text that is not a rate. What it proposes is
-// a rate.
+// rateRemedy says what to write instead of s, which is not a rate. Every rate that it
+// proposes is valid.
 func rateRemedy(s string) string {
-	var sound []string
+	var valid []string
 	for _, p := range ratesMeant(s) {
 		if _, err := parseRate(p.rate); err == nil {
-			sound = append(sound, fmt.Sprintf("%q%s", p.rate, p.meaning))
+			valid = append(valid, fmt.Sprintf("%q%s", p.rate, p.meaning))
 		}
 	}
-	switch last := len(sound) - 1; {
+	switch last := len(valid) - 1; {
 	case last < 0:
 		return rateForm
 	case last == 0:
-		return "write " + sound[0]
-	case strings.Contains(sound[0], " for "):
-		return "write " + strings.Join(sound, ", or ")
+		return "write " + valid[0]
+	case strings.Contains(valid[0], " for "):
+		return "write " + strings.Join(valid, ", or ")
 	default:
-		return "write " + strings.Join(sound[:last], ", ") + " or " + sound[last]
+		return "write " + strings.Join(valid[:last], ", ") + " or " + valid[last]
 	}
 }
 
-// ratesMeant returns what a text may stand for that is not a rate.
+// ratesMeant returns the rates that s, which is not a rate, may stand for. They may be
+// invalid.
 func ratesMeant(s string) (all []proposal) {
 	number, rest := cutDigits(s)
 	number = strings.ReplaceAll(number, ",", "")
@@ -68,16 +70,16 @@ func ratesMeant(s string) (all []proposal) {
 	return all
 }
 
-// cutDigits splits a text behind its number, in which commas may group digits.
+// cutDigits splits a text after its number. Commas may group its digits.
 func cutDigits(s string) (number, rest string) {
 	rest = strings.TrimLeft(s, "0123456789.,")
 	return s[:len(s)-len(rest)], rest
 }
 
-// messageWords are what people call messages.
+// messageWords are what people call messages. "querie" is "queries" without its s.
 var messageWords = []string{"request", "req", "call", "transaction", "query", "querie", "sms", "submit", "mail"}
 
-// perSecondWords are what people call a number of something per second.
+// perSecondWords are abbreviations that count something per second.
 var perSecondWords = map[string]Kind{"rps": Messages, "tps": Messages, "qps": Messages, "mps": Messages, "pps": Packets, "cps": Connections}
 
 // countMeant returns what a word in lower case probably counts.
@@ -94,8 +96,8 @@ func countMeant(word string) (kind Kind, ok bool) {
 	return kind, ok && kind != Items
 }
 
-// sizeMeant returns the unit of bytes that a word in lower case probably stands for:
-// "kib" and "kbytes". Of "kb" nobody knows whether it is bits.
+// sizeMeant returns the unit of bytes that a word in lower case probably stands for, such
+// as "kib" or "kbytes".
 func sizeMeant(word string) (name string, ok bool) {
 	short := strings.TrimSuffix(strings.TrimSuffix(word, "s"), "yte")
 	for _, u := range sizeUnits {
@@ -106,8 +108,8 @@ func sizeMeant(word string) (name string, ok bool) {
 	return "", false
 }
 
-// bitsMeant returns what a word in lower case stands for: "mbits", and "mbps", which are
-// bits to most people and bytes to tc.
+// bitsMeant returns the rates that a word in lower case probably stands for. "mbits" has
+// one meaning; "mbps" means bits to most people and bytes to tc.
 func bitsMeant(number, word string) []proposal {
 	if bits := strings.TrimSuffix(word, "s"); isIn(bitUnits, bits) {
 		return []proposal{{number + bits, ": bits are per second"}}
@@ -119,13 +121,8 @@ func bitsMeant(number, word string) []proposal {
 	return nil
 }
 
-func isIn(units []scale, name string) bool {
-	_, ok := find(units, name)
-	return ok
-}
-
-// periodMeant returns the period that a text probably stands for: "sec", "15mins" and
-// "2 days". It returns others as they are.
+// periodMeant returns the period that a text such as "sec", "15mins" or "2 days" probably
+// stands for. It returns any other text unchanged.
 func periodMeant(s string) string {
 	s = strings.TrimSpace(s)
 	if _, err := parsePeriod(s); err == nil {

@@ -39,13 +39,13 @@ func TestParseSizeErrors(t *testing.T) {
 		"":        `it does not begin with a number`,
 		"-1B":     `it does not begin with a number`,
 		"64":      `it has no unit`,
-		"64Kib":   `"Kib" is no unit of a size`,
-		"64K":     `"K" is no unit of a size`,
-		"1mbit":   `"mbit" is no unit of a size`,
+		"64Kib":   `"Kib" is not a unit of a size`,
+		"64K":     `"K" is not a unit of a size`,
+		"1mbit":   `"mbit" is not a unit of a size`,
 		"1.5B":    `it is not a whole number of bytes`,
 		"9TiB":    `it is too large`,
-		"9e9B":    `"e9B" is no unit of a size`,
-		"64KiB/s": `"KiB/s" is no unit of a size`,
+		"9e9B":    `"e9B" is not a unit of a size`,
+		"64KiB/s": `"KiB/s" is not a unit of a size`,
 	} {
 		_, err := ParseSize(text)
 		want = `"` + text + `" is not a size: ` + want + `; a size is like "64KiB", "1MB" or "1500B"`
@@ -54,7 +54,7 @@ func TestParseSizeErrors(t *testing.T) {
 		}
 	}
 	if got := Size(-1).String(); got != "-1B" {
-		t.Errorf("a negative size, which is a mistake of the program, prints as %q", got)
+		t.Errorf("the size -1 prints as %q", got)
 	}
 }
 
@@ -84,8 +84,8 @@ func TestParseCountErrors(t *testing.T) {
 		"":                  `it does not begin with a number`,
 		"many":              `it does not begin with a number`,
 		"500":               `it has no unit`,
-		"500 bytes":         `"bytes" is no unit of a count`,
-		"500 msgs":          `"msgs" is no unit of a count`,
+		"500 bytes":         `"bytes" is not a unit of a count`,
+		"500 msgs":          `"msgs" is not a unit of a count`,
 		"1.5 packets":       `it is not a whole number`,
 		"8796093022209 pkt": `it is too large`,
 	} {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Hint returns what to write instead of a name that does not exist: the nearest one, or
-// else all of them.
+// Hint says what to write instead of a name that does not exist: the most similar of names,
+// or else all of them. all says in the plural what they name: "classes".
 func Hint(name, all string, names []string) string {
 	if near := nearest(name, names); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
@@ -21,8 +21,8 @@ func Hint(name, all string, names []string) string {
 	return all + ": " + strings.Join(names, ", ")
 }
 
-// nearest returns the name that was probably meant, or "": a third of the
-// letters may be wrong, one even in short names, but never all.
+// nearest returns the one of names that was probably meant, or "". Up to a third of the
+// letters may be wrong, and one in a short name, but not all.
 func nearest(name string, names []string) string {
 	best, least := "", min(max(1, len(name)/3)+1, max(len(name), 1))
 	for _, n := range names {
@@ -36,9 +36,9 @@ func nearest(name string, names []string) string {
 	return best
 }
 
-// distance returns how many letters have to be inserted, removed, replaced or
-// swapped with their neighbour to turn a into b (optimal string alignment), or
-// limit if that is not less.
+// distance returns how many letters have to be inserted, removed, replaced or swapped with
+// their neighbour to turn a into b (optimal string alignment). It returns limit if there are
+// at least so many.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit
@@ -62,4 +62,41 @@ func distance(a, b string, limit int) int {
 		before, above, row = above, row, before
 	}
 	return min(above[len(b)], limit)
+}
+
+func quote(s string) string { return fmt.Sprintf("%q", s) }
+
+// list prints "a, b, c".
+func list[V any](values []V) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = fmt.Sprint(v)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// few prints values like list, but only the first of many.
+func few[V any](values []V) string {
+	const most = 4
+	if len(values) <= most {
+		return list(values)
+	}
+	return fmt.Sprintf("%s and %d more", list(values[:most]), len(values)-most)
+}
+
+// orList prints "a, b or c".
+func orList(all []string) string {
+	last := len(all) - 1
+	if last < 1 {
+		return strings.Join(all, "")
+	}
+	return strings.Join(all[:last], ", ") + " or " + all[last]
+}
+
+// orDash returns s, or "-" if it is empty.
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
 }

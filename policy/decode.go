@@ -1,0 +1,107 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+)
+
+// isTable reports whether a value is a table. If it is not, that is a mistake.
+func isTable(r *report, key string, n *node, header string) bool {
+	if n.kind != aTable {
+		r.wrong(key, "it is "+string(n.kind), "a section "+header)
+	}
+	return n.kind == aTable
+}
+
+// find returns the field of a key, or an error if it is not supported.
+func find[T any](fields []field[T], name string) (f field[T], err error) {
+	supported, others := keyNames(fields)
+	if err := checkKey(name, supported, others); err != nil {
+		return f, err
+	}
+	i := slices.IndexFunc(fields, func(f field[T]) bool { return f.name == name })
+	return fields[i], nil
+}
+
+// checkKey returns an error if a key is not supported. It tells an unknown key from one that
+// only this version does not support.
+func checkKey(name string, supported, others []string) error {
+	switch {
+	case slices.Contains(supported, name):
+		return nil
+	case slices.Contains(others, name):
+		return complain("supported here: "+strings.Join(supported, ", "), "not supported in this version")
+	}
+	return complain(Hint(name, "supported here", supported), "unknown key")
+}
+
+// keyNames returns the names of the fields that this version supports, and of the others.
+func keyNames[T any](fields []field[T]) (supported, others []string) {
+	for _, f := range fields {
+		if f.set != nil {
+			supported = append(supported, f.name)
+		} else {
+			others = append(others, f.name)
+		}
+	}
+	return supported, others
+}
+
+// decode reads a table of the file into a value that holds the defaults. It reports a missing
+// key only if the whole file is TOML: else the key may be on a line that is not.
+func decode[T any](r *report, key string, table *node, into *T, fields []field[T], whole bool) {
+	r.at[key] = table.at
+	supported, _ := keyNames(fields)
+	meant := map[string]bool{} // keys that are probably misspelt, not missing
+	for _, e := range table.keys {
+		f, err := find(fields, e.name)
+		if err != nil {
+			meant[nearest(e.name, supported)] = true
+			c := complaintOf(err)
+			r.wrongAt(e.at, join(key, e.name), c.problem, c.allowed)
+			continue
+		}
+		f.decode(r, join(key, e.name), e.value, into, whole)
+	}
+	for _, f := range fields {
+		if f.required && table.get(f.name) == nil && !meant[f.name] && whole {
+			r.wrong(join(key, f.name), "it is missing", f.form)
+		}
+	}
+}
+
+// decode reads the value of one key, or each item of its list.
+func (f field[T]) decode(r *report, key string, n *node, into *T, whole bool) {
+	r.at[key] = n.at
+	if f.decodeTable != nil && n.kind == aTable {
+		f.decodeTable(r, key, n, into, whole)
+		return
+	}
+	values := []*node{n}
+	if n.kind == aList && f.takes&lists != 0 {
+		if values = n.items; len(values) == 0 {
+			r.wrong(key, "the list is empty", f.form)
+		}
+	}
+	for i, v := range values {
+		r.at[item(key, i)] = v.at
+		if err := f.read(v, into); err != nil {
+			c := complaintOf(err)
+			r.wrong(item(key, i), c.problem, c.allowed)
+		}
+	}
+}
+
+// read checks the type of one value and sets it.
+func (f field[T]) read(v *node, into *T) error {
+	switch {
+	case v.kind == aString && f.takes&texts != 0, v.kind == anInt && f.takes&integers != 0,
+		v.kind == aBool && f.takes&booleans != 0:
+		return f.set(into, v.text)
+	case v.kind == aList || v.kind == aTable:
+		return complain(f.form, "it is %s", v.kind)
+	case v.kind == aString:
+		return complain(f.form, "%q is %s", v.text, v.kind)
+	}
+	return complain(f.form, "%s is %s", v.text, v.kind)
+}

@@ -1,0 +1,68 @@
+// Package policy holds what an operator writes into shaper.toml: how fast each class may
+// send, where clients connect and what that leads to (listeners), and what belongs to
+// which class (rules).
+//
+// [Load] reads a file strictly and reports every mistake with its position. [Compile]
+// turns the rules into a [Classifier]. [Diff] compares two policies. A [Policy] consists
+// of plain Go values, which marshal to JSON under the names of the file's keys. Nobody
+// changes a Policy after Load returns it, so any goroutine may read it.
+//
+// Each file calls only those below it. A file becomes a policy, or a list of errors:
+//
+//	control    the path of the control socket, even if the rest of the file is invalid
+//	load       reads the file, and takes it through the steps below
+//	with       gives a class of a policy other values
+//	section    the sections of the file fill a Policy
+//	schema     the keys of each section, and how each is read and printed
+//	tc         the section [tc.DEVICE]
+//	host       the key host of a listener
+//	tls        the keys tls and upstream_tls of a listener
+//	message    values that concern messages: length prefixes, pauses, patterns
+//	field      builds the fields of which the schema consists
+//	decode     decodes a table of the file by its fields
+//	syntax     parses TOML, and continues after a mistake
+//	node       the values of a TOML file, with their positions
+//
+// A policy is checked:
+//
+//	check      names that are used exist, and limits can hold
+//	warn       what is legal and probably not meant
+//	cover      rules that can never match
+//	use        a class can limit what a listener carries
+//	answers    what is said about messages and their answers
+//	sockets    no address is bound twice, and no upstream leads back
+//	path       the parents of classes, and their siblings
+//	kernel     the kernel can do what sections [tc.DEVICE] ask of it
+//	filter     how many filters in the kernel a rule needs
+//	checker    what every check needs: classes and listeners by name
+//	places     where the file names addresses and other files
+//
+// A connection or a message gets its classes:
+//
+//	explain    why a rule decides, for people
+//	fields     what a person says about a message
+//	classify   the rules, compiled
+//	match      the messages that a rule matches
+//	index      many rules, found by port
+//	scope      the listeners and messages that a rule applies to
+//	per        what has a bucket of its own in a class
+//	classid    the numbers of classes in the kernel
+//
+// A policy is compared and printed:
+//
+//	diff       what differs between two policies
+//	print      a policy as text, for people
+//	tree       the classes below a class
+//	algorithm  windows and bursts of algorithms
+//	defaults   the value of each key that a file leaves out
+//	policy     the types: Policy, Class, Listener, Rule
+//	protocol   what each protocol can do
+//
+// All of these use:
+//
+//	value      reads sizes, durations, integers and paths
+//	address    reads addresses, ports and prefixes, and compares addresses
+//	errors     mistakes and warnings, with their positions
+//	text       lists of values, and the name that was probably meant
+//	key        the names of keys in errors
+package policy

@@ -1,0 +1,77 @@
+package policy
+
+import (
+	"fmt"
+
+	"shaper/unit"
+)
+
+// use checks that a class can limit the direction upstream of a listener: it limits only what
+// it counts. other is a format for another remedy, which names a protocol; it may be "".
+func (c *checker) use(key, name string, l *Listener, other string) {
+	kind, ok := c.kindFor(key, name, l)
+	if ok && !l.Protocol.Counts(kind, false) {
+		c.cannotLimit(key, name, l, kind, alternative(other, protocolFor(kind))+"give the class a rate in "+countedOn(l.Protocol, false))
+	}
+}
+
+// useBack is use for the direction downstream.
+func (c *checker) useBack(key, name string, l *Listener, other string) {
+	kind, ok := c.kindFor(key, name, l)
+	switch {
+	case !ok:
+	case kind == unit.Connections:
+		c.wrong(key, fmt.Sprintf("class %q counts connections, and none are made towards the client: it would never limit", name),
+			"a class with a rate in bytes, or packets for udp")
+	case kind == unit.Messages && l.Protocol == HTTP:
+		c.wrong(key, fmt.Sprintf("class %q counts messages, and a response does not count as one: it would never limit", name),
+			"a class with a rate in bytes")
+	case !l.Protocol.Counts(kind, true):
+		c.cannotLimit(key, name, l, kind, alternative(other, protocolFor(kind))+"give the class a rate in "+countedOn(l.Protocol, true))
+	}
+}
+
+// protocolFor returns a protocol that has what a class of that Kind counts.
+func protocolFor(kind unit.Kind) Protocol {
+	switch kind {
+	case unit.Packets:
+		return UDP
+	case unit.Messages:
+		return SMPP
+	}
+	return TCP
+}
+
+// countedOn says what a class can count in one direction of a protocol.
+func countedOn(p Protocol, back bool) string {
+	var kinds []string
+	for _, kind := range []unit.Kind{unit.Bytes, unit.Packets, unit.Messages, unit.Connections} {
+		if p.Counts(kind, back) {
+			kinds = append(kinds, kind.String())
+		}
+	}
+	return orList(kinds)
+}
+
+// cannotLimit reports a class that would never limit what a listener carries.
+func (c *checker) cannotLimit(key, name string, l *Listener, kind unit.Kind, allowed string) {
+	c.wrong(key, fmt.Sprintf("class %q counts %v, and the %s listener %q has none: it would never limit", name, kind, l.Protocol, l.Name), allowed)
+}
+
+// alternative formats another remedy, if there is one.
+func alternative(format string, p Protocol) string {
+	if format == "" {
+		return ""
+	}
+	return fmt.Sprintf(format, string(p))
+}
+
+// kindFor notes that a class limits what a listener carries, and returns what the class counts.
+// It returns false if that is not known because of a mistake.
+func (c *checker) kindFor(key, name string, l *Listener) (kind unit.Kind, ok bool) {
+	if !c.sound(key, join("class", name)+".rate", join("listener", l.Name)+".protocol") {
+		return 0, false
+	}
+	c.carries[name][l.Protocol] = true
+	return c.classes[name].Rate.Kind(), true
+}

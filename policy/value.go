@@ -1,0 +1,89 @@
+package policy
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"shaper/unit"
+)
+
+// parseWait reads a duration, which must be above 0.
+func parseWait(s string) (unit.Duration, error) {
+	d, err := unit.ParseDuration(s)
+	if err == nil && d <= 0 {
+		err = complain("a duration above 0s, or leave the key out", "%q leaves no time", s)
+	}
+	return d, err
+}
+
+// parseBurst reads the depth of a bucket: a size or a count.
+func parseBurst(s string) (Burst, error) {
+	if size, err := unit.ParseSize(s); err == nil {
+		return positive(Burst{int64(size), unit.Bytes}, int64(size), burstForm, s)
+	}
+	count, err := unit.ParseCount(s)
+	if err != nil {
+		return Burst{}, complain(burstForm, "%q is neither a size nor a count", s)
+	}
+	return positive(Burst(count), count.N, burstForm, s)
+}
+
+// parseQueue reads the bound of a queue: a size or a count. It replaces both defaults, like
+// the limits of tc's bfifo and pfifo.
+func parseQueue(s string) (Queue, error) {
+	if size, err := unit.ParseSize(s); err == nil {
+		return positive(Queue{Bytes: size}, int64(size), queueForm, s)
+	}
+	count, err := unit.ParseCount(s)
+	if err != nil {
+		return Queue{}, complain(queueForm, "%q is neither a size nor a count", s)
+	}
+	return positive(Queue{Items: count}, count.N, queueForm, s)
+}
+
+// positive returns v if n is above 0. Else no item would ever pass.
+func positive[V any](v V, n int64, form, s string) (V, error) {
+	if n > 0 {
+		return v, nil
+	}
+	var zero V
+	return zero, complain(form, "%q holds nothing", s)
+}
+
+var (
+	parseSessions     = integer(1, math.MaxInt32, sessionsForm)
+	parseInFlight     = integer(1, 1_000_000, inFlightForm)
+	parseHeaderLength = integer(0, 64, headerForm)
+	parseKeys         = integer(1, 1<<24, keysForm)
+	parsePriority     = integer(0, LastPriority, priorityForm)
+	parseWeight       = integer(1, 10_000, weightForm)
+)
+
+// integer returns a parser for an integer from least to most.
+func integer(least, most int64, form string) func(string) (int, error) {
+	return func(s string) (int, error) {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil || n < least || n > most {
+			return 0, complain(form, "%s is out of range", s)
+		}
+		return int(n), nil
+	}
+}
+
+// parseControl reads the path of a unix socket. It refuses an abstract socket ("@name"), since
+// that has no permissions and would be open to everybody.
+func parseControl(s string) (string, error) {
+	if s == "" || s[0] == '@' || len(s) > 107 || strings.ContainsRune(s, 0) {
+		return "", complain(controlForm, "%q cannot be a socket's path", s)
+	}
+	return s, nil
+}
+
+// parsePath reads the path of a file.
+func parsePath(s string) (string, error) {
+	if s == "" || strings.ContainsRune(s, 0) {
+		return "", complain(pathForm, "%q cannot be a path", s)
+	}
+	return s, nil
+}
