@@ -38,3 +38,18 @@ func networkOf(network, address string) string {
 	}
 	return network + "6"
 }
+
+// localAddr is where one of our sockets is bound.
+type localAddr struct {
+	network string
+	addr    netip.AddrPort
+}
+
+// bound is a bound socket, and what accepts from it.
+type bound interface {
+	serve(*service)    // starts accepting for a service
+	retarget(*service) // from the next connection on
+	leadsTo() *service
+	local() localAddr // where it is really bound
+	close()           // stops accepting; sessions go on, perhaps through this very socket
+}

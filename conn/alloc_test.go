@@ -167,7 +167,7 @@ func dialEthernet(t testing.TB, addr string) net.Conn {
 // receiveBuffer returns the SO_RCVBUF of the one session's client.
 func (r *rig) receiveBuffer() (size int) {
 	r.t.Helper()
-	r.one().drive(func(one *tcpSession) {
+	r.one().do(func(one *tcpSession) {
 		size = one.client.end.Get(sock.ReceiveBuffer)
 	})
 	return size

@@ -366,7 +366,7 @@ func TestNothingAcceptedIsRefusedAfterAStall(t *testing.T) {
 	}
 	var accepted uint32 // the number of the last one in the backlog
 	for _, one := range r.all() {
-		one.(*tcpSession).drive(func(s *tcpSession) {
+		one.(*tcpSession).do(func(s *tcpSession) {
 			if n := s.relay.(*messages).machine.Waiting(); n > 0 {
 				accepted = uint32(r.sent("c", stats.Upstream).Messages.Load()) + uint32(n) - 1
 			}

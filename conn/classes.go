@@ -34,7 +34,7 @@ func (t *tcpSession) enterClasses(now time.Time) {
 	if up != t.class() { // before its bucket goes: those who wait above it may have its place
 		t.place.slot.Release()
 	}
-	t.leaveClasses(stats.Reset)
+	t.relay.quit(time.Now(), stats.Reset)
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
 	t.relay = newStreams(t)
@@ -44,16 +44,9 @@ func (t *tcpSession) enterClasses(now time.Time) {
 	}
 }
 
-// leaveClasses takes the session out of its classes; what has not left counts as dropped.
-func (t *tcpSession) leaveClasses(reason stats.Reason) {
-	t.relay.quit(time.Now(), reason)
-	t.up.quit(reason)
-	t.down.quit(reason)
-}
-
 // reclassify moves the session out of classes that are gone.
 func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
-	t.drive(func(t *tcpSession) {
+	t.do(func(t *tcpSession) {
 		up, down := t.class(), t.down.flow.Class()
 		who, now := t.describe(), time.Now()
 		if gone[up.Named()] || gone[down.Named()] {
@@ -84,4 +77,10 @@ func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*s
 		t.down.join(newDown.Join(now, who))
 		down.Quit(now)
 	}
+}
+
+func (t *tcpSession) remark() {
+	t.do(func(t *tcpSession) {
+		t.upstream.end.Set(sock.Mark, int(t.server.marks.mark(t.up.flow.Class())))
+	})
 }

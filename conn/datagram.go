@@ -327,3 +327,6 @@ func (d *datagrams) waitsNoMore() *datagrams {
 	d.way.held.Add(-int64(len(d.Payload)))
 	return d
 }
+
+// mirror has copies of all datagrams sent by a source of a trial, too; nil for none.
+func (w *way) mirror(s *shaper.Source) { w.shadow.Store(s) }

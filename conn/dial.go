@@ -33,12 +33,59 @@ type dialling struct {
 	by        time.Time        // when the present upstream is given up
 	patience  time.Duration    // what that had of connect_timeout when it was resolved
 	until     time.Time        // when a want of descriptors is a reason to give up; zero: it has not dialled yet
-	begun     bool             // something has left for an upstream, or the class has been told that nothing will
+	unsettled bool             // the class has let the connection go, and has not been told that it left
+	found     func()           // begins a session whose first address is known
 	errs      []error
 	timer     *time.Timer        // gives up the present address, or tries it again
 	attemptBy time.Time          // when it does the first
 	grace     *time.Timer        // gives up the client; nil: it has not left
 	resolve   context.CancelFunc // nil: no name is being resolved
+}
+
+// drive implements driver.
+func (d *dialling) drive() {
+	switch t := d.session; t.stage {
+	case queued:
+		if t.place.slot.Held() {
+			t.place.taken()
+			d.tryAddress()
+		}
+	case opening:
+		if !t.up.waiting {
+			d.begin()
+		}
+	}
+}
+
+// changed implements driver.
+func (d *dialling) changed(s *side) {
+	if s == &d.session.client {
+		d.clientLeaves()
+	} else if s.Writable {
+		d.dialled()
+	}
+}
+
+// granted implements driver: the class lets the connection go.
+func (d *dialling) granted(way *direction, now time.Time) {
+	if d.session.stage != opening {
+		way.flow.Left(now)
+		return
+	}
+	d.begin()
+}
+
+// finish implements part.
+func (d *dialling) finish(stats.Result) {
+	d.departed() // else it will not
+	d.stop()
+}
+
+// await waits for a slot of the class, and goes on to an address.
+func (d *dialling) await() {
+	if d.session.place.acquire() {
+		d.tryAddress()
+	}
 }
 
 // stop ends the dial, reached or not.
@@ -68,7 +115,7 @@ func (d *dialling) tryUpstream() {
 	t := d.session
 	if d.next == len(t.conf.Upstream) {
 		t.warn(unreachable, "err", errors.Join(d.errs...))
-		t.finish(d.unreached())
+		t.finish(unreached(d.errs))
 		return
 	}
 	d.next++
@@ -93,7 +140,7 @@ func (d *dialling) lookUp(upstream string) {
 		defer cancel()
 		defer t.server.rescue(t)
 		addrs, err := t.server.lookup(ctx, upstream)
-		t.drive(func(t *tcpSession) {
+		t.do(func(t *tcpSession) {
 			d.resolve = nil
 			if err != nil {
 				d.failed(upstream, upstream, &lookupError{err})
@@ -130,7 +177,7 @@ func (d *dialling) tryAddress() {
 		d.tryUpstream()
 	case t.stage == arriving:
 		t.destination, t.located = d.addrs[0], true
-		t.server.wg.Go(t.begin) // it needs locks that come before the session's
+		t.server.wg.Go(d.found) // it needs locks that come before the session's
 	case d.isElsewhere(d.addrs[0]):
 		t.server.wg.Go(d.follow) // likewise
 	case t.stage == resolving:
@@ -145,14 +192,14 @@ func (d *dialling) askClass() {
 	t := d.session
 	t.stage = opening
 	t.up.ask(time.Now(), shaper.Cost{Connections: 1})
-	t.goOn()
+	d.drive()
 }
 
 // dial connects to the address that was found: the class has let the connection go.
 func (d *dialling) begin() {
 	t := d.session
 	t.up.count(t.up.flow.Class(), shaper.Cost{Connections: 1})
-	t.stage = connecting
+	t.stage, d.unsettled = connecting, true
 	if d.until.IsZero() { // for the first time
 		t.service.stats.Sent[stats.Upstream].Connections.Add(1)
 	}
@@ -195,7 +242,7 @@ func (d *dialling) attemptLater() {
 	t := d.session
 	t.upstream.close()
 	d.timer = time.AfterFunc(dialPause, func() {
-		t.drive(func(t *tcpSession) {
+		t.do(func(t *tcpSession) {
 			if t.stage == connecting {
 				d.by = time.Now().Add(d.patience)
 				d.tryAddress()
@@ -208,7 +255,7 @@ func (d *dialling) attemptLater() {
 func (d *dialling) connect(to netip.AddrPort) error {
 	t := d.session
 	if !to.IsValid() {
-		return d.connectBuiltin(builtins[d.upstreamName()])
+		return t.connectBuiltin(builtins[d.upstreamName()])
 	}
 	if t.server.isOwn("tcp", to) {
 		return errLoop
@@ -225,8 +272,8 @@ func (d *dialling) connect(to netip.AddrPort) error {
 // departed tells the class, once, that the connection has left it, or will not.
 func (d *dialling) departed() {
 	t := d.session
-	if t.stage == connecting && !d.begun {
-		d.begun = true
+	if d.unsettled {
+		d.unsettled = false
 		t.up.flow.Left(time.Now())
 	}
 }
@@ -235,15 +282,13 @@ func (d *dialling) departed() {
 func (d *dialling) awaitAnswer(patience time.Duration) {
 	t, attempt := d.session, d.session.upstream.key
 	d.attemptBy = time.Now().Add(patience)
-	d.timer = time.AfterFunc(patience, func() { t.drive(func(t *tcpSession) { d.giveUp(attempt) }) })
-}
-
-// giveUp ends the attempt at an address that has taken too long.
-func (d *dialling) giveUp(attempt uint64) {
-	t := d.session
-	if t.stage == connecting && t.upstream.key == attempt {
-		d.attemptFailed(errTimeout)
-	}
+	d.timer = time.AfterFunc(patience, func() {
+		t.do(func(t *tcpSession) {
+			if t.stage == connecting && t.upstream.key == attempt {
+				d.attemptFailed(errTimeout)
+			}
+		})
+	})
 }
 
 // attemptFailed goes on to the next address.
@@ -269,7 +314,17 @@ func (d *dialling) dialled() {
 		return
 	}
 	if config := t.secure.upstream[d.upstreamName()]; config != nil {
-		d.originate(config)
+		d.timer.Stop()
+		t.upstream.originate(config, d.attemptBy, d.met)
+		return
+	}
+	d.established()
+}
+
+// met goes on after the handshake with an upstream has succeeded, or failed.
+func (d *dialling) met(err error) {
+	if err != nil {
+		d.attemptFailed(err)
 		return
 	}
 	d.established()
@@ -279,14 +334,14 @@ func (d *dialling) dialled() {
 func (d *dialling) established() {
 	t := d.session
 	t.name, t.number = d.upstreamName(), d.next
-	d.tellFailOver()
+	t.tellFailOver(d.errs)
 	d.departed()
 	d.stop()
 	t.client.setUserTimeout(time.Duration(t.conf.IdleTimeout))
 	t.upstream.setUserTimeout(time.Duration(t.conf.IdleTimeout))
 	t.relay.reach(t.name)
-	t.stage = relaying
-	t.goOn()
+	t.stage, t.driver = relaying, t.relay
+	t.relay.drive()
 }
 
 // clientLeaves ends a session that has no upstream yet and whose client has reset
@@ -299,7 +354,7 @@ func (d *dialling) clientLeaves() {
 		t.finish(stats.Aborted)
 	case t.client.Ends && d.grace == nil && t.client.end.AtEnd():
 		d.grace = time.AfterFunc(leaveGrace, func() {
-			t.drive(func(t *tcpSession) {
+			t.do(func(t *tcpSession) {
 				if t.stage < relaying {
 					t.finish(stats.Aborted)
 				}
@@ -316,8 +371,7 @@ var builtins = map[string]func(net.Conn){
 }
 
 // connectBuiltin connects to an upstream that is built in.
-func (d *dialling) connectBuiltin(serve func(net.Conn)) error {
-	t := d.session
+func (t *tcpSession) connectBuiltin(serve func(net.Conn)) error {
 	end, theirs, err := t.server.network.Pair()
 	if err != nil {
 		return err

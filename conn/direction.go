@@ -40,8 +40,6 @@ type carrier interface {
 	// load reads what is there from an end, as its Read does. drained says that there
 	// surely is no more.
 	load(from sock.End) (n int, drained bool, err error)
-	// granted goes on when the class has let go what the flow asked for.
-	granted()
 	// refused gives up what the class has refused, and returns how many bytes that is.
 	refused() int
 	// drop gives up everything, and counts it.
@@ -76,14 +74,7 @@ func (d *direction) Leave(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d.waiting = false
-	switch t.stage {
-	case opening:
-		t.dialling.begin()
-	case relaying:
-		d.carrier.granted()
-	default:
-		d.flow.Left(now)
-	}
+	t.driver.granted(d, now)
 }
 
 // read lets the carrier read what is there. It returns false if there is nothing, or no
@@ -169,7 +160,7 @@ const (
 // discard it, and who closes without a close_notify has often said all there was.
 func (d *direction) cutOff(result stats.Result) {
 	t := d.session
-	t.stage = cutting
+	t.stage, t.driver = cutting, over{}
 	t.up.carrier.drop(lossOf(result))
 	t.down.carrier.drop(lossOf(result))
 	d.dst.endWhenSent(result, time.Now().Add(lastWords))
@@ -183,7 +174,7 @@ func (s *side) endWhenSent(result stats.Result, by time.Time) {
 		return
 	}
 	time.AfterFunc(lastWordsPoll, func() {
-		s.session.drive(func(*tcpSession) { s.endWhenSent(result, by) })
+		s.session.do(func(*tcpSession) { s.endWhenSent(result, by) })
 	})
 }
 
@@ -229,8 +220,7 @@ func (d *direction) count(class *shaper.Class, cost shaper.Cost) {
 }
 
 // quit leaves the class. What was read and will not be written counts as dropped.
-func (d *direction) quit(reason stats.Reason) {
-	now := time.Now()
+func (d *direction) quit(now time.Time, reason stats.Reason) {
 	if d.waiting && d.flow.Cancel(now) {
 		d.waiting = false
 	}

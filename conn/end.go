@@ -12,7 +12,7 @@ import (
 
 // drive does one thing in a session, unless that has ended. A panic ends that
 // session only.
-func (t *tcpSession) drive(do func(*tcpSession)) {
+func (t *tcpSession) do(do func(*tcpSession)) {
 	defer t.server.rescue(t) // when mu is free again
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,18 +54,9 @@ func (t *tcpSession) finish(result stats.Result) {
 	if t.stage == ended {
 		return
 	}
-	t.dialling.departed() // else it will not
-	t.stage = ended
-	t.dialling.stop()
-	t.place.leave()
-	t.leaveClasses(lossOf(result))
-	t.copies.end(result == stats.OK)
-	if result == stats.OK {
-		t.client.close()
-		t.upstream.close()
-	} else {
-		t.client.reset()
-		t.upstream.reset()
+	t.stage, t.driver = ended, over{}
+	for _, p := range [...]part{&t.dialling, &t.place, t.relay, t.copies, &t.client, &t.upstream} {
+		p.finish(result)
 	}
 	t.service.stats.Ended[result].Add(1)
 	t.service.stats.Open.Add(-1)

@@ -339,7 +339,7 @@ func TestUnansweredIsForgotten(t *testing.T) {
 	expect(t, upstream, strings.Repeat(one, room))
 	until(t, "the rest waits", func() bool { return r.Sessions()[0].Waiting >= int64(more*len(one)) })
 	for _, s := range r.all() {
-		s.(*tcpSession).drive(func(s *tcpSession) { s.relay.tend(time.Now().Add(2 * time.Minute)) })
+		s.(*tcpSession).do(func(s *tcpSession) { s.relay.tend(time.Now().Add(2 * time.Minute)) })
 	}
 	expect(t, upstream, strings.Repeat(one, more))
 	if n := r.shaper.Class("c").InFlight(); n != more {

@@ -48,10 +48,9 @@ func failureOf(err error) stats.Failure {
 }
 
 // tellFailOver logs that the address which was reached is not the first that was tried.
-func (d *dialling) tellFailOver() {
-	t := d.session
-	if len(d.errs) > 0 {
-		t.warn(failedOver, "upstream", t.name, "address", t.reached(), "class", nameOf(t.class()), "err", errors.Join(d.errs...))
+func (t *tcpSession) tellFailOver(errs []error) {
+	if len(errs) > 0 {
+		t.warn(failedOver, "upstream", t.name, "address", t.reached(), "class", nameOf(t.class()), "err", errors.Join(errs...))
 	}
 }
 
@@ -63,17 +62,13 @@ func (e *handshakeError) Error() string { return "TLS handshake: " + e.err.Error
 func (e *handshakeError) Unwrap() error { return e.err }
 
 // unreached tells from why no upstream was reached how the session ends.
-func (d *dialling) unreached() stats.Result {
-	for _, err := range d.errs {
+func unreached(errs []error) stats.Result {
+	for _, err := range errs {
 		if errors.As(err, new(*handshakeError)) {
 			return stats.TLSFailed
 		}
 	}
 	return stats.DialFailed
-}
-
-func lacksDescriptors(err error) bool {
-	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
 
 var (

@@ -13,22 +13,6 @@ import (
 // towards the upstream is another one, the session gives up its slot, and waits for a
 // slot and for its turn there.
 
-// locate finds out where the session leads to, for the rules that ask: to the first
-// upstream that has an address.
-func (d *dialling) locate() {
-	t := d.session
-	if t.watchesClient() {
-		d.tryUpstream()
-	}
-}
-
-// asksWhere is needsDestination for who does not hold the lock.
-func (s *Server) asksWhere(listener string) bool {
-	s.routesMu.RLock()
-	defer s.routesMu.RUnlock()
-	return s.needsDestination(listener)
-}
-
 // isElsewhere reports whether the classes of the session may be those of another
 // address. Where no rule asked when the session began, it looks again once an attempt
 // has failed: a reload may have brought one.
@@ -43,7 +27,7 @@ func (d *dialling) follow() {
 	s := t.server
 	s.routesMu.RLock()
 	defer s.routesMu.RUnlock()
-	t.drive(func(t *tcpSession) {
+	t.do(func(t *tcpSession) {
 		if t.stage != resolving && t.stage != connecting {
 			return
 		}
@@ -74,10 +58,9 @@ func (d *dialling) changeClasses(now time.Time) bool {
 // queueAgain queues the connection in its new class, as it was in the first.
 func (d *dialling) queueAgain() {
 	t := d.session
-	d.begun = false
 	if t.up.flow.Class() == nil { // a reload has removed it, with the listener
 		t.finish(stats.ByOperator)
 		return
 	}
-	t.place.acquire()
+	d.await()
 }

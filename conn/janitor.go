@@ -58,7 +58,7 @@ func (s *Server) tend(one session, now time.Time) {
 // silence may be what keeps the message waiting. Where bytes wait, for the class or for the
 // other peer to take them, nobody reads on and would meet a reset: tend does.
 func (t *tcpSession) tend(now time.Time) {
-	t.drive(func(t *tcpSession) {
+	t.do(func(t *tcpSession) {
 		waiting := t.up.waiting || t.down.waiting
 		stuck := waiting || t.held() > 0
 		waiting = t.relay.tend(now) || waiting

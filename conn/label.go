@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"shaper/policy"
 	"shaper/shaper"
 	"shaper/sock"
 )
@@ -32,14 +31,6 @@ func nameOf(c *shaper.Class) string {
 	return c.Name()
 }
 
-// name says for people which of its peers a side of the session leads to.
-func (s *side) name() string {
-	if s == &s.session.client {
-		return "the client"
-	}
-	return fmt.Sprintf("upstream %s", s.session.name)
-}
-
 // versionName is "1.3" for an end over TLS 1.3; "" for one without TLS.
 func versionName(end sock.End) string {
 	if end, ok := end.(*tlsEnd); ok && end.version >= tls.VersionTLS10 {
@@ -47,11 +38,3 @@ func versionName(end sock.End) string {
 	}
 	return ""
 }
-
-// describe returns what the rules match.
-func (t *tcpSession) describe() policy.Conn {
-	return policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.port, Destination: t.destination, Session: t.id}
-}
-
-// class returns the class of the session, towards the upstream; nil for none.
-func (t *tcpSession) class() *shaper.Class { return t.up.flow.Class() }

@@ -92,10 +92,6 @@ func (l *lane) Break(err error) {
 // Sent implements exchange.Direction.
 func (l *lane) Sent(class *shaper.Class, cost shaper.Cost) { l.direction.count(class, cost) }
 
-// granted implements carrier. The machine has flows of its own; that of the direction only
-// lets the connection open.
-func (l *lane) granted() {}
-
 // refused implements carrier.
 func (l *lane) refused() int { return 0 }
 

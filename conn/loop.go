@@ -18,12 +18,6 @@ func refuseSelf(c net.Conn) error {
 	return fmt.Errorf("dial %s: %w", c.RemoteAddr(), errLoop)
 }
 
-// localAddr is where one of our sockets is bound.
-type localAddr struct {
-	network string
-	addr    netip.AddrPort
-}
-
 // isOwn reports whether an address is one of our own listeners, in whatever
 // spelling: unspecified, or another address of this machine while the listener
 // is on all of them.

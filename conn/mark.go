@@ -6,7 +6,6 @@ import (
 
 	"shaper/policy"
 	"shaper/shaper"
-	"shaper/sock"
 )
 
 // marks are what the packets for upstreams are marked with (SO_MARK), by class: the
@@ -33,17 +32,3 @@ func (m *marks) set(p *policy.Policy) (changed bool) {
 
 // mark returns the mark of a class; 0 for none.
 func (m *marks) mark(class *shaper.Class) uint32 { return m.of()[nameOf(class)] }
-
-func (t *tcpSession) remark() {
-	t.drive(func(t *tcpSession) {
-		t.upstream.end.Set(sock.Mark, int(t.server.marks.mark(t.up.flow.Class())))
-	})
-}
-
-func (t *udpSession) remark() {
-	if t.up.Raw != nil {
-		t.up.Raw.Control(func(fd uintptr) {
-			sock.Descriptor(fd).Set(sock.Mark, int(t.socket.server.marks.mark(t.up.class.Load())))
-		})
-	}
-}

@@ -51,8 +51,18 @@ func (m *messages) obey(now time.Time, r *routes, who policy.Conn) {
 	})
 }
 
-// drive implements relay.
+// drive implements driver.
 func (m *messages) drive() { m.machine.Drive(time.Now()) }
+
+// changed implements driver.
+func (m *messages) changed(*side) { m.drive() }
+
+// granted implements driver. The machine has flows of its own; that of a direction only
+// lets the connection open.
+func (m *messages) granted(*direction, time.Time) {}
+
+// finish implements part.
+func (m *messages) finish(result stats.Result) { m.quit(time.Now(), lossOf(result)) }
 
 // flush implements relay.
 func (m *messages) flush() { m.machine.Flush() }
@@ -77,6 +87,8 @@ func (m *messages) quit(now time.Time, reason stats.Reason) {
 		m.lingering.Stop()
 	}
 	m.machine.Quit(now, reason)
+	m.session.up.quit(now, reason)
+	m.session.down.quit(now, reason)
 }
 
 // reroute implements relay: new rules hold for the messages to come, and what waits in a
@@ -155,6 +167,6 @@ const farewell = 2 * time.Second
 // Linger implements exchange.Host.
 func (m *messages) Linger() {
 	m.lingering = time.AfterFunc(farewell, func() {
-		m.session.drive(func(t *tcpSession) { t.finish(stats.Overflow) })
+		m.session.do(func(t *tcpSession) { t.finish(stats.Overflow) })
 	})
 }

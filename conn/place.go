@@ -16,8 +16,8 @@ type place struct {
 	timer   *time.Timer // ends a wait that takes too long; nil: it has not had to wait
 }
 
-// acquire takes a slot of the class, or waits for one.
-func (p *place) acquire() {
+// acquire takes a slot of the class, or waits for one. It reports whether the session has one.
+func (p *place) acquire() bool {
 	t := p.session
 	t.stage = queued
 	class := t.up.flow.Class()
@@ -25,11 +25,13 @@ func (p *place) acquire() {
 	switch {
 	case p.slot.Acquire(class, p):
 		p.taken()
+		return true
 	case class.Policy().OverflowFor(t.conf.Protocol) == policy.Refuse:
 		t.up.refuse(stats.QueueFull)
 	default:
 		p.wait(time.Duration(class.Policy().MaxWait))
 	}
+	return false
 }
 
 // wait gives the wait up when it has taken so long; nobody knows before how long it will
@@ -39,7 +41,7 @@ func (p *place) wait(patience time.Duration) {
 		return
 	}
 	p.timer = time.AfterFunc(patience, func() {
-		p.session.drive(func(t *tcpSession) {
+		p.session.do(func(t *tcpSession) {
 			if t.stage == queued {
 				t.up.refuse(stats.MaxWait)
 			}
@@ -50,11 +52,10 @@ func (p *place) wait(patience time.Duration) {
 // Acquired implements shaper.SlotOwner: a slot that was waited for is there.
 func (p *place) Acquired() { p.session.poller.Revisit(p.session) }
 
-// taken goes on with a session that has a slot: to an address, and then to its class.
+// taken ends the wait for the slot.
 func (p *place) taken() {
 	p.stop()
 	p.session.stage = resolving
-	p.session.dialling.tryAddress()
 }
 
 func (p *place) stop() {
@@ -63,8 +64,8 @@ func (p *place) stop() {
 	}
 }
 
-// leave gives the slot back, or the wait for it up.
-func (p *place) leave() {
+// finish implements part: it gives the slot back, or the wait for it up.
+func (p *place) finish(stats.Result) {
 	p.stop()
 	p.slot.Release()
 }

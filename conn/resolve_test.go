@@ -77,7 +77,7 @@ func (r *rig) connections(class string) uint64 {
 // look calls f with the session that began first, whose lock is held, if there is one.
 func (r *rig) look(f func(t *tcpSession)) {
 	if len(r.all()) > 0 {
-		r.one().drive(f)
+		r.one().do(f)
 	}
 }
 

@@ -45,3 +45,10 @@ func limits(c *shaper.Class, protocol policy.Protocol, way stats.Direction) bool
 func (s *Server) needsDestination(listener string) bool {
 	return s.routes.classifier.NeedsDestination(listener) || s.shadow != nil && s.shadow.classifier.NeedsDestination(listener)
 }
+
+// asksWhere is needsDestination for who does not hold the lock.
+func (s *Server) asksWhere(listener string) bool {
+	s.routesMu.RLock()
+	defer s.routesMu.RUnlock()
+	return s.needsDestination(listener)
+}

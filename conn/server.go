@@ -1,26 +1,3 @@
-// Package conn holds the listeners: it accepts connections and datagrams, classifies
-// them, and relays what its classes let go.
-//
-// A [Server] runs the listeners of a policy, one after another. The files stand in this
-// order, and call downwards:
-//
-//   - server, change, janitor, info, probe: the listeners, from outside;
-//   - accept, listen: where connections come from;
-//   - session: a connection begins;
-//   - place, dial, failover, secure, failed, certs: it gets a slot, and reaches an upstream;
-//   - classes, routes, shadow: its classes, and those it would have by another policy;
-//   - relay, messages, lane: what goes on between its ends, of two kinds: streams of bytes,
-//     and messages, which the machine of package exchange moves;
-//   - direction: the only one that reads, writes, ends and cuts;
-//   - side, tls_end, tunnel, wire: the two ends of a session, and TLS beneath them;
-//   - end: how a session is driven, and ends;
-//   - gate, registry, fault, loop, mark, names, address, label, socket: what all of them use.
-//
-// Datagrams have the files udp, udp_session and datagram.
-//
-// Three things call upwards. What happens to an end drives its session on (proceed, goOn).
-// An attempt to dial that fails goes on with the next address, in failover and secure, too.
-// And finish, in end, takes down what the other files have built.
 package conn
 
 import (
@@ -90,15 +67,6 @@ type service struct {
 	names resolver
 
 	faults [numFaults]ratelimit // of sessions, in the log
-}
-
-// bound is a bound socket, and what accepts from it.
-type bound interface {
-	serve(*service)    // starts accepting for a service
-	retarget(*service) // from the next connection on
-	leadsTo() *service
-	local() localAddr // where it is really bound
-	close()           // stops accepting; sessions go on, perhaps through this very socket
 }
 
 // NewServer returns a server without listeners. Shutdown ends it. inherited

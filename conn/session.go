@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"shaper/policy"
+	"shaper/shaper"
 	"shaper/sock"
 	"shaper/stats"
 )
@@ -31,8 +32,9 @@ type tcpSession struct {
 
 	// mu guards all that follows. The lock of the routes comes before it; those of the
 	// server, of pollers, of ends in memory and of classes come after it.
-	mu    sync.Mutex
-	stage stage
+	mu     sync.Mutex
+	stage  stage
+	driver driver
 
 	client, upstream side
 	up, down         direction // towards the upstream, and back
@@ -68,117 +70,53 @@ const (
 	ended
 )
 
-// newSession returns a session of an accepted connection. It has no class yet, and nobody
-// knows it.
-func newSession(s *Server, client sock.End, source netip.AddrPort, port uint16, sv *service) *tcpSession {
-	now := sv.terms.Load()
-	t := &tcpSession{
-		id: s.lastID.Add(1), server: s, service: sv, conf: &now.Listener, secure: now.secure, started: time.Now(),
-		source: source, port: port,
-	}
-	t.client = side{session: t, end: client}
-	t.upstream = side{session: t, end: noEnd}
-	t.up.init(t, stats.Upstream, nil)
-	t.down.init(t, stats.Downstream, nil)
-	t.relay = newStreams(t)
-	t.dialling.session, t.place.session = t, t
-	t.poller = s.pollers[t.id%uint64(len(s.pollers))]
-	return t
+// A driver decides what a session does next: first the dial, then the relay, and in the
+// end nobody. The lock of the session is held.
+type driver interface {
+	// drive does what can be done without waiting, for the length of a turn.
+	drive()
+	// changed goes on after something has happened to a side.
+	changed(s *side)
+	// granted goes on after the class has let go what a direction waited for.
+	granted(d *direction, now time.Time)
 }
 
-// start starts the session of an accepted connection, which has entered the gate of its
-// service.
-func (s *Server) start(client sock.End, source netip.AddrPort, port uint16, sv *service) {
-	t := newSession(s, client, source, port, sv)
-	sv.stats.Open.Add(1)
-	if !s.add(t, t.id) {
-		t.client.reset()
-		sv.stats.Open.Add(-1)
-		sv.gate.leave()
-		return
-	}
-	defer s.rescue(t)
-	if config := t.secure.client; config != nil {
-		t.drive(func(t *tcpSession) { t.terminate(config) })
-		return
-	}
-	t.enter()
+// over drives a session that has nothing more to do.
+type over struct{}
+
+func (over) drive()                              {}
+func (over) changed(*side)                       {}
+func (over) granted(d *direction, now time.Time) { d.flow.Left(now) }
+
+// A part of a session is finished with it. The lock of the session is held.
+type part interface{ finish(stats.Result) }
+
+// relay is what goes on between the ends of a session. There are two kinds: streams of
+// bytes, and messages. The lock of the session guards it.
+type relay interface {
+	driver
+	part
+	// reach says that the session has its upstream.
+	reach(upstream string)
+	// flush writes what has been passed on and is held for more.
+	flush()
+	// tend forgets what has been under way for too long. It reports whether something waits
+	// for its class that no silence of the provider keeps waiting.
+	tend(now time.Time) (waits bool)
+	// belong moves the session from its class towards the upstream to another one.
+	belong(now time.Time, from, to *shaper.Class)
+	// reroute follows a reload, after which classes are gone.
+	reroute(now time.Time, r *routes, who policy.Conn, gone map[*shaper.Class]bool)
+	// copyTo lets a policy in the shadow get copies of messages; nil: none does.
+	copyTo(c *copies)
+	// quit gives up what waits, and leaves the classes that the directions are not in.
+	quit(now time.Time, reason stats.Reason)
 }
 
-// enter begins the session as soon as it is known where it leads to.
-func (t *tcpSession) enter() {
-	if t.server.asksWhere(t.conf.Name) {
-		t.drive(func(t *tcpSession) { t.dialling.locate() })
-		return
-	}
-	t.begin()
+// describe returns what the rules match.
+func (t *tcpSession) describe() policy.Conn {
+	return policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.port, Destination: t.destination, Session: t.id}
 }
 
-// begin puts the session into its classes, and drives it for the first time.
-func (t *tcpSession) begin() {
-	defer t.server.rescue(t)
-	t.classify()
-	t.drive((*tcpSession).open)
-}
-
-// open queues the connection in its class. If a reload has just removed the listener,
-// there is no class, and the session ends.
-func (t *tcpSession) open() {
-	if t.up.flow.Class() == nil {
-		t.finish(stats.ByOperator)
-		return
-	}
-	if !t.watchesClient() {
-		return
-	}
-	if t.place.acquire(); t.stage == queued { // it has to wait
-		t.dialling.forget()
-	}
-}
-
-// watchesClient lets the poller tell of the client. If that is not possible, it ends the
-// session and returns false.
-func (t *tcpSession) watchesClient() bool {
-	if t.client.key != 0 {
-		return true
-	}
-	if err := t.client.watch(); err != nil {
-		t.server.log.Error("a connection cannot be watched", "listener", t.conf.Name, "err", err)
-		t.finish(stats.DialFailed)
-		return false
-	}
-	return true
-}
-
-// goOn does what there is to do, unless the class is to be waited for.
-func (t *tcpSession) goOn() {
-	switch t.stage {
-	case queued:
-		if t.place.slot.Held() {
-			t.place.taken()
-		}
-	case opening:
-		if !t.up.waiting {
-			t.dialling.begin()
-		}
-	case relaying:
-		t.relay.drive()
-	}
-}
-
-// proceed goes on after something has happened to a socket.
-func (t *tcpSession) proceed(s *side) {
-	switch t.stage {
-	case arriving, queued, resolving, opening, connecting:
-		if s == &t.client {
-			t.dialling.clientLeaves()
-		} else if s.Writable {
-			t.dialling.dialled()
-		}
-	case relaying:
-		t.goOn()
-	}
-}
-
-// Turn implements sock.Turner.
-func (t *tcpSession) Turn() { t.drive((*tcpSession).goOn) }
+// class returns the class of the session, towards the upstream; nil for none.
+func (t *tcpSession) class() *shaper.Class { return t.up.flow.Class() }

@@ -2,6 +2,7 @@ package conn
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"time"
 
@@ -31,10 +32,10 @@ func (s *side) watch() (err error) {
 
 // Ready implements sock.Watcher.
 func (s *side) Ready(key uint64, events sock.Events) {
-	s.session.drive(func(t *tcpSession) {
+	s.session.do(func(t *tcpSession) {
 		if s.key == key { // else the end has been closed meanwhile
 			s.Note(events)
-			t.proceed(s)
+			t.driver.changed(s)
 		}
 	})
 }
@@ -102,5 +103,22 @@ const kernelGivesUp = 15 * time.Minute
 func (s *side) setUserTimeout(idle time.Duration) {
 	if idle > 0 && idle < kernelGivesUp {
 		s.end.Set(sock.UserTimeout, int(max(idle.Milliseconds(), 1)))
+	}
+}
+
+// name says for people which of its peers a side of the session leads to.
+func (s *side) name() string {
+	if s == &s.session.client {
+		return "the client"
+	}
+	return fmt.Sprintf("upstream %s", s.session.name)
+}
+
+// finish implements part: the end is clean only if that of the session is.
+func (s *side) finish(result stats.Result) {
+	if result == stats.OK {
+		s.close()
+	} else {
+		s.reset()
 	}
 }

@@ -1,12 +1,15 @@
 package conn
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"time"
 
 	"shaper/shaper"
 	"shaper/unit"
+
+	"golang.org/x/sys/unix"
 )
 
 // addrPortOf returns an address with IPv4-mapped IPv6 unmapped; the zero
@@ -51,4 +54,8 @@ func receiveBufferOf(c *shaper.Class) int {
 		return 0
 	}
 	return max(int(n), 1)
+}
+
+func lacksDescriptors(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }

@@ -155,7 +155,7 @@ func TestTLSResetLosesNothing(t *testing.T) {
 	reset(upstream.tcp)
 	until(t, "the session knows", func() bool {
 		broken := false
-		r.all()[0].(*tcpSession).drive(func(s *tcpSession) { broken = s.upstream.Broken })
+		r.all()[0].(*tcpSession).do(func(s *tcpSession) { broken = s.upstream.Broken })
 		return broken
 	})
 	send(t, client, "more of the request")
@@ -180,7 +180,7 @@ func TestTLSAlertOfAStalledPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	unsent := func() (n int) { // of the pair
-		r.all()[0].(*tcpSession).drive(func(s *tcpSession) { n = s.upstream.end.(*tlsEnd).Socket.Unsent() })
+		r.all()[0].(*tcpSession).do(func(s *tcpSession) { n = s.upstream.end.(*tlsEnd).Socket.Unsent() })
 		return n
 	}
 	for quiet := 0; quiet < 50; { // the peer is stalled, and the session is not yet

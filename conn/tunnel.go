@@ -74,24 +74,6 @@ const (
 
 var errGone = errors.New("the session has ended")
 
-// newTunnel puts a connected socket under TLS, whose handshake is to be done by a time.
-// It takes over the socket of s, which must be one of the kernel. The session's lock is
-// held.
-func newTunnel(s *side, by time.Time) *tunnel {
-	t := s.session
-	file := s.release().(*sock.Socket).File("tls")
-	tn := &tunnel{server: t.server, session: t, side: s, file: file, outside: sock.NoSocket(), gone: make(chan struct{})}
-	tn.end = &tlsEnd{Socket: sock.NoSocket(), tunnel: tn}
-	s.end = tn.end
-	t.server.mu.Lock()
-	t.server.tunnels[tn] = true
-	t.server.mu.Unlock()
-	// At once, so that connections that come later do not take what this one needs; where
-	// there is nothing left, connect tries again.
-	tn.open(by)
-	return tn
-}
-
 // run does the handshake, tells done how that came out, and has bytes passed on then.
 // Done takes the session's end, or returns false if the session has no use for it.
 func (tn *tunnel) run(by time.Time, over func(net.Conn) *tls.Conn, done func(error) bool) {
@@ -397,7 +379,7 @@ func (tn *tunnel) close(ok bool) {
 // what came before. One that has sent a FIN and no close_notify is not broken: nothing is
 // known to be lost.
 func (tn *tunnel) failed(f *tunnelFailure) {
-	tn.session.drive(func(t *tcpSession) {
+	tn.session.do(func(t *tcpSession) {
 		s := tn.side
 		if s.end != tn.end {
 			return
@@ -406,7 +388,7 @@ func (tn *tunnel) failed(f *tunnelFailure) {
 			t.warn(tlsFailed, "with", s.name(), "err", f.err)
 		}
 		s.Broken = f.err != io.ErrUnexpectedEOF
-		t.proceed(s)
+		t.driver.changed(s)
 	})
 }
 
@@ -428,10 +410,10 @@ func (tn *tunnel) Ready(_ uint64, events sock.Events) {
 	if events&sock.Broken == 0 {
 		return
 	}
-	tn.session.drive(func(t *tcpSession) {
+	tn.session.do(func(t *tcpSession) {
 		if s := tn.side; s.end == tn.end {
 			s.Broken = true
-			t.proceed(s)
+			t.driver.changed(s)
 		}
 	})
 }

@@ -326,3 +326,37 @@ func (t *udpSession) info() Session {
 		Waiting: t.up.held.Load() + t.down.held.Load(),
 	}
 }
+
+func (t *udpSession) remark() {
+	if t.up.Raw != nil {
+		t.up.Raw.Control(func(fd uintptr) {
+			sock.Descriptor(fd).Set(sock.Mark, int(t.socket.server.marks.mark(t.up.class.Load())))
+		})
+	}
+}
+
+// mirror is that of a tcpSession.
+func (t *udpSession) mirror(s *shadow) {
+	now := time.Now()
+	guest := s.guest(t.describe(), now)
+	if guest != nil {
+		guest.Stay(now)
+	}
+	t.copyTo(guest, now)
+}
+
+// copyTo has the guest of a trial get copies of all datagrams from now on; nil for
+// none. It ends as soon as the session has.
+func (t *udpSession) copyTo(guest *shaper.Guest, now time.Time) {
+	if guest == nil {
+		t.up.mirror(nil)
+		t.down.mirror(nil)
+	} else {
+		t.up.mirror(&guest.Up)
+		t.down.mirror(&guest.Down)
+	}
+	t.guest.Swap(guest).End(now, true)
+	if t.ended.Load() {
+		t.guest.Swap(nil).End(now, true)
+	}
+}

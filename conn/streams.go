@@ -9,28 +9,6 @@ import (
 	"shaper/stats"
 )
 
-// relay is what goes on between the ends of a session. There are two kinds: streams of
-// bytes, and messages. The lock of the session guards it.
-type relay interface {
-	// reach says that the session has its upstream.
-	reach(upstream string)
-	// drive moves what can be moved, for the length of a turn.
-	drive()
-	// flush writes what has been passed on and is held for more.
-	flush()
-	// tend forgets what has been under way for too long. It reports whether something waits
-	// for its class that no silence of the provider keeps waiting.
-	tend(now time.Time) (waits bool)
-	// belong moves the session from its class towards the upstream to another one.
-	belong(now time.Time, from, to *shaper.Class)
-	// reroute follows a reload, after which classes are gone.
-	reroute(now time.Time, r *routes, who policy.Conn, gone map[*shaper.Class]bool)
-	// copyTo lets a policy in the shadow get copies of messages; nil: none does.
-	copyTo(c *copies)
-	// quit gives up what waits, and leaves the classes that the directions are not in.
-	quit(now time.Time, reason stats.Reason)
-}
-
 // streams is the relay of bytes. What they wait for, and where, is with their directions.
 type streams struct{ up, down stream }
 
@@ -41,10 +19,31 @@ func newStreams(t *tcpSession) *streams {
 	return s
 }
 
-// drive implements relay.
+// drive implements driver.
 func (s *streams) drive() {
 	s.up.move(turnBytes)
 	s.down.move(turnBytes)
+}
+
+// changed implements driver.
+func (s *streams) changed(*side) { s.drive() }
+
+// granted implements driver.
+func (s *streams) granted(d *direction, _ time.Time) {
+	if d == s.up.direction {
+		s.up.move(1)
+	} else {
+		s.down.move(1)
+	}
+}
+
+// finish implements part.
+func (s *streams) finish(result stats.Result) { s.quit(time.Now(), lossOf(result)) }
+
+// quit implements relay.
+func (s *streams) quit(now time.Time, reason stats.Reason) {
+	s.up.quit(now, reason)
+	s.down.quit(now, reason)
 }
 
 // belong implements relay.
@@ -58,7 +57,6 @@ func (*streams) flush()                                                         
 func (*streams) tend(time.Time) (waits bool)                                     { return false }
 func (*streams) reroute(time.Time, *routes, policy.Conn, map[*shaper.Class]bool) {}
 func (*streams) copyTo(*copies)                                                  {}
-func (*streams) quit(time.Time, stats.Reason)                                    {}
 
 // stream carries the bytes of a direction: read, know n, wait for n, write.
 type stream struct {
@@ -95,9 +93,6 @@ func (s *stream) move(turn int) {
 		turn -= max(s.cargo.Len(), minTurn)
 	}
 }
-
-// granted implements carrier.
-func (s *stream) granted() { s.move(1) }
 
 // next reads what is there, at most a piece of the class, and offers it to the class;
 // false if there is nothing, or no more.
