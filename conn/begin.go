@@ -8,8 +8,8 @@ import (
 	"shaper/stats"
 )
 
-// newSession returns a session of an accepted connection. It has no class yet, and nobody
-// knows it.
+// newSession returns the session of an accepted connection. It has no class yet, and is not
+// in the registry.
 func newSession(s *Server, client sock.End, source netip.AddrPort, port uint16, sv *service) *tcpSession {
 	now := sv.terms.Load()
 	t := &tcpSession{
@@ -26,8 +26,8 @@ func newSession(s *Server, client sock.End, source netip.AddrPort, port uint16, 
 	return t
 }
 
-// start starts the session of an accepted connection, which has entered the gate of its
-// service.
+// start starts the session of an accepted connection, which has entered the gate of sv. If
+// the server is stopping, it resets the connection.
 func (s *Server) start(client sock.End, source netip.AddrPort, port uint16, sv *service) {
 	t := newSession(s, client, source, port, sv)
 	sv.stats.Open.Add(1)
@@ -45,7 +45,7 @@ func (s *Server) start(client sock.End, source netip.AddrPort, port uint16, sv *
 	t.enter()
 }
 
-// enter begins the session as soon as it is known where it leads to.
+// enter begins the session. If a rule asks for the destination, it finds that first.
 func (t *tcpSession) enter() {
 	if t.server.asksWhere(t.conf.Name) {
 		t.do((*tcpSession).locate)
@@ -54,7 +54,7 @@ func (t *tcpSession) enter() {
 	t.begin()
 }
 
-// begin puts the session into its classes, and drives it for the first time.
+// begin puts the session into its classes and opens it. The session's lock is not held.
 func (t *tcpSession) begin() {
 	defer t.server.rescue(t)
 	t.classify()
@@ -71,28 +71,28 @@ func (t *tcpSession) open() {
 	if !t.watchesClient() {
 		return
 	}
-	t.dialling.await()
-	if t.stage == queued { // it has to wait
+	t.dialling.awaitSlot()
+	if t.stage == queued { // it waits for a slot
 		t.dialling.forget()
 	}
 }
 
-// watchesClient lets the poller tell of the client. If that is not possible, it ends the
-// session and returns false.
+// watchesClient lets the poller watch the client. If that fails, it ends the session and
+// returns false.
 func (t *tcpSession) watchesClient() bool {
 	if t.client.key != 0 {
 		return true
 	}
 	if err := t.client.watch(); err != nil {
-		t.server.log.Error("a connection cannot be watched", "listener", t.conf.Name, "err", err)
+		t.server.log.Error("cannot watch a connection", "listener", t.conf.Name, "err", err)
 		t.finish(stats.DialFailed)
 		return false
 	}
 	return true
 }
 
-// locate finds out where the session leads to, for the rules that ask: to the first
-// upstream that has an address. Then the session begins.
+// locate finds the destination of the session, which is the first upstream that has an
+// address. Then the session begins.
 func (t *tcpSession) locate() {
 	if t.watchesClient() {
 		t.dialling.found = t.begin
@@ -100,5 +100,5 @@ func (t *tcpSession) locate() {
 	}
 }
 
-// Turn implements sock.Turner.
+// Turn implements sock.Turner: it drives the session.
 func (t *tcpSession) Turn() { t.do(func(t *tcpSession) { t.driver.drive() }) }

@@ -10,33 +10,33 @@ import (
 	"shaper/stats"
 )
 
-// copies is a session as the policy in the shadow has it. The lock of the session
-// guards it. What is nil stands for no such policy, and does nothing.
+// copies is what a policy in the shadow sees of a session. nil stands for no such policy, and
+// its methods do nothing. The lock of the session guards it.
 type copies struct {
 	guest     *shaper.Guest
-	own, back *shaper.Class // of the session, there and back; nil: not limited
+	own, back *shaper.Class // of the session, upstream and downstream; nil: not limited
 	protocol  policy.Protocol
 	rules     policy.MessageRules
-	classes   []*shaper.Class      // that they lead to
-	inFlight  map[uint32][]*copied // by the number that the protocol gives a message; all 0 where answers come in order
+	classes   []*shaper.Class      // of the rules, one for each
+	inFlight  map[uint32][]*copied // by the number of the message in its protocol; 0 if answers come in order
 }
 
-// copied is a message that gets an answer.
+// copied is a message that the provider answers.
 type copied struct {
 	of     *copies
-	copy   *shaper.Copy // nil: nothing limits it there, or it was sent before
+	copy   *shaper.Copy // nil: nothing limits it in the shadow, or it was sent before
 	number uint32
 	sent   time.Time
 }
 
-// mirror puts a session into the shadow of a policy, or out of it.
+// mirror implements session.
 func (t *tcpSession) mirror(s *shadow) {
 	t.do(func(t *tcpSession) {
-		t.copies.end(false) // those for another policy
+		t.copies.end(false) // of the policy before
 		t.copies = nil
 		t.copyTo(s, t.describe(), time.Now())
 		switch {
-		case t.copies == nil || t.stage == arriving: // open will
+		case t.copies == nil || t.stage == arriving: // acquire opens them
 		case t.stage == queued:
 			t.copies.open(t)
 		default:
@@ -45,8 +45,8 @@ func (t *tcpSession) mirror(s *shadow) {
 	})
 }
 
-// copyTo has a policy get copies of what goes through the session from now on; nil
-// for none. If that had them before, the session has failed over.
+// copyTo sends copies of what goes through the session to a policy from now on; nil ends that.
+// If the policy gets copies already, the session has failed over.
 func (t *tcpSession) copyTo(s *shadow, who policy.Conn, now time.Time) {
 	guest := t.copies.follow(s, who, now)
 	if t.copies = nil; guest == nil {
@@ -69,14 +69,14 @@ func (t *tcpSession) copyTo(s *shadow, who policy.Conn, now time.Time) {
 	t.relay.copyTo(c)
 }
 
-// expect has answers to messages that were sent before come first, as those of HTTP do.
+// expect makes the first n answers belong to messages that were sent before, as HTTP needs.
 func (c *copies) expect(n int) {
 	for range n {
 		c.inFlight[0] = append(c.inFlight[0], &copied{of: c})
 	}
 }
 
-// follow returns the guest of the session that is now described so; nil for none.
+// follow returns the guest of a session that who describes now; nil for none.
 func (c *copies) follow(s *shadow, who policy.Conn, now time.Time) *shaper.Guest {
 	if c == nil {
 		return s.guest(who, now)
@@ -88,8 +88,8 @@ func (c *copies) follow(s *shadow, who policy.Conn, now time.Time) *shaper.Guest
 	return s.guest(who, now)
 }
 
-// reopen has the session, which goes on without asking in force, ask for a slot and
-// connect, unless it has done so.
+// reopen asks for a slot in the shadow and connects there, unless that is done. The real
+// session needs neither, since its own class has not changed.
 func (c *copies) reopen(t *tcpSession) {
 	if c != nil {
 		c.open(t)
@@ -97,15 +97,15 @@ func (c *copies) reopen(t *tcpSession) {
 	}
 }
 
-// open has the session ask for a slot, unless it has done so.
+// open asks for a slot in the shadow, unless that is done.
 func (c *copies) open(t *tcpSession) {
 	if c != nil {
 		c.guest.Open(time.Now(), t.conf.Protocol)
 	}
 }
 
-// Found implements exchange.Watcher: it offers a copy of the message to its class. Whoever
-// follows it is told of what gets an answer.
+// Found implements exchange.Watcher: it offers a copy of the message to its class. It follows
+// the message if the provider answers it.
 func (c *copies) Found(now time.Time, f exchange.Found) exchange.Follower {
 	source, class := &c.guest.Down, c.back
 	if f.Direction == stats.Upstream {
@@ -133,8 +133,8 @@ func (c *copies) classify(m *frame.Message) *shaper.Class {
 	return c.own
 }
 
-// Sent implements exchange.Follower: the provider has the message, and answers it. If the
-// policy is not in the shadow any more, its copies have ended.
+// Sent implements exchange.Follower: the provider has the message, and will answer it. After
+// end it does nothing.
 func (m *copied) Sent(now time.Time) {
 	if c := m.of; c.inFlight != nil {
 		m.copy.Sent(now)
@@ -153,7 +153,7 @@ func (m *copied) Refused(now time.Time, _ stats.Reason) {
 // Dropped implements exchange.Follower. The copy ends with its guest.
 func (m *copied) Dropped(time.Time, stats.Reason) {}
 
-// Answered implements exchange.Watcher: the first message in flight with a number has its
+// Answered implements exchange.Watcher: the first message in flight with this number has its
 // answer.
 func (c *copies) Answered(now time.Time, number uint32) {
 	waiting := c.inFlight[number]
@@ -177,7 +177,7 @@ func (c *copies) Expired(now, before time.Time) {
 	}
 }
 
-// end says that the session has ended: cleanly, or not.
+// end ends the guest. clean says whether the session has ended cleanly.
 func (c *copies) end(clean bool) {
 	if c != nil {
 		c.guest.End(time.Now(), clean)

@@ -45,7 +45,7 @@ func TestBurstIsSpread(t *testing.T) {
 // What waits counts with the memory that it holds, not with its payload alone,
 // and that is not much more.
 func TestMemoryOfWaitingDatagrams(t *testing.T) {
-	d := newDatagrams(new(way), sock.Train{Payload: make([]byte, 100)})
+	d := newDatagrams(new(udpDirection), sock.Train{Payload: make([]byte, 100)})
 	defer d.release()
 	if d.item.Held < 128+100 || d.item.Held > 512 {
 		t.Errorf("a datagram of 100 bytes holds %d", d.item.Held)

@@ -9,7 +9,7 @@ import (
 	"shaper/sock"
 )
 
-// reached returns the address of the upstream, once it is reached; "" for none.
+// reached returns the address of the upstream; "" until the session has reached it.
 func (t *target) reached() string {
 	if t.number == 0 {
 		return ""
@@ -17,6 +17,7 @@ func (t *target) reached() string {
 	return destinationName(t.destination)
 }
 
+// destinationName returns an address as text; "" if it is invalid.
 func destinationName(ap netip.AddrPort) string {
 	if !ap.IsValid() {
 		return ""
@@ -24,6 +25,7 @@ func destinationName(ap netip.AddrPort) string {
 	return ap.String()
 }
 
+// nameOf returns the name of a class; "" for none.
 func nameOf(c *shaper.Class) string {
 	if c == nil {
 		return ""
@@ -31,7 +33,7 @@ func nameOf(c *shaper.Class) string {
 	return c.Name()
 }
 
-// versionName is "1.3" for an end over TLS 1.3; "" for one without TLS.
+// versionName returns "1.3" for an end over TLS 1.3; "" for one without TLS.
 func versionName(end sock.End) string {
 	if end, ok := end.(*tlsEnd); ok && end.version >= tls.VersionTLS10 {
 		return fmt.Sprintf("1.%d", end.version-tls.VersionTLS10)

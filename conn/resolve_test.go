@@ -361,7 +361,7 @@ func TestConnectTimeoutOfAName(t *testing.T) {
 	time.AfterFunc(slow, func() { q.is(mute) }) // a slow name server
 	r.awaitStage(opening)
 	var left time.Duration
-	r.look(func(t *tcpSession) { left = t.dialling.patience })
+	r.look(func(t *tcpSession) { left = t.dialling.timeout })
 	if left > time.Hour-slow {
 		t.Errorf("after a lookup of %v, %v of an hour are left", slow, left)
 	}
@@ -369,7 +369,7 @@ func TestConnectTimeoutOfAName(t *testing.T) {
 	r.reload(text("1000 connections/s"))
 	r.awaitStage(connecting)
 	r.look(func(one *tcpSession) {
-		if by := one.dialling.by; by.Before(released.Add(left)) {
+		if by := one.dialling.giveUpAt; by.Before(released.Add(left)) {
 			t.Errorf("of %v, the wait for the class has taken %v", left, released.Add(left).Sub(by))
 		}
 	})

@@ -13,31 +13,32 @@ import (
 	"shaper/stats"
 )
 
-// terminate ends the client's TLS at this side. The session begins, and is classified, when
-// the handshake is done: within connect_timeout, or never.
+// terminate starts TLS with the client on this side. It calls begin, without the session's
+// lock, when the handshake succeeds. If that takes longer than connect_timeout, the session
+// ends. The session's lock is held.
 func (s *side) terminate(config *tls.Config, begin func()) {
 	t := s.session
 	by := t.started.Add(time.Duration(t.conf.ConnectTimeout))
 	tn := newTunnel(s, by)
 	over := func(c net.Conn) *tls.Conn { return tls.Server(c, config) }
-	done := func(err error) (goesOn bool) {
+	terminated := func(err error) (goesOn bool) {
 		if goesOn = tn.terminated(err); goesOn {
 			begin()
 		}
 		return goesOn
 	}
-	t.server.wg.Go(func() { tn.run(by, over, done) })
+	t.server.wg.Go(func() { tn.run(by, over, terminated) })
 }
 
-// terminated takes the client's connection, or ends the session. It returns false if the
-// session has ended.
+// terminated gives the session its client after the handshake, or ends the session if err is
+// not nil. It reports whether the session goes on.
 func (tn *tunnel) terminated(err error) (goesOn bool) {
 	tn.session.do(func(t *tcpSession) {
 		if goesOn = err == nil; goesOn {
 			tn.end.take()
 			return
 		}
-		if tn.leftAtOnce(err) {
+		if tn.hungUp(err) {
 			t.finish(stats.Aborted)
 			return
 		}
@@ -47,23 +48,24 @@ func (tn *tunnel) terminated(err error) (goesOn bool) {
 	return goesOn
 }
 
-// leftAtOnce reports whether a peer has left without a word, as checks of health do.
-func (tn *tunnel) leftAtOnce(err error) bool {
+// hungUp reports whether a peer has left without sending a byte, as health checks do.
+func (tn *tunnel) hungUp(err error) bool {
 	return tn.wire != nil && !tn.wire.heard && (err == io.EOF || errors.Is(err, unix.ECONNRESET))
 }
 
-// originate begins TLS over the connection to the upstream, and calls met with the lock of
-// the session held when the handshake is done, or has failed.
-func (s *side) originate(config *tls.Config, by time.Time, met func(error)) {
+// originate starts TLS with the upstream on this side. It calls done, with the session's lock
+// held, when the handshake has succeeded or failed. The session's lock is held.
+func (s *side) originate(config *tls.Config, by time.Time, done func(error)) {
 	tn := newTunnel(s, by)
 	over := func(c net.Conn) *tls.Conn { return tls.Client(c, config) }
-	done := func(err error) bool { return tn.originated(err, met) }
-	s.session.server.wg.Go(func() { tn.run(by, over, done) })
+	originated := func(err error) bool { return tn.originated(err, done) }
+	s.session.server.wg.Go(func() { tn.run(by, over, originated) })
 }
 
-// originated takes the upstream's connection; false if the session has ended, or has gone on
-// already.
-func (tn *tunnel) originated(err error, met func(error)) (goesOn bool) {
+// originated gives the session its upstream after the handshake, and calls done. If the session
+// no longer wants this upstream, it does neither. It returns false then, and if the handshake
+// has failed.
+func (tn *tunnel) originated(err error, done func(error)) (goesOn bool) {
 	tn.session.do(func(*tcpSession) {
 		s := tn.side
 		if s.end != tn.end {
@@ -76,14 +78,13 @@ func (tn *tunnel) originated(err error, met func(error)) (goesOn bool) {
 		} else {
 			err = &handshakeError{err}
 		}
-		met(err)
+		done(err)
 	})
 	return goesOn
 }
 
-// newTunnel puts a connected socket under TLS, whose handshake is to be done by a time.
-// It takes over the socket of s, which must be one of the kernel. The session's lock is
-// held.
+// newTunnel takes the socket of s, which must be one of the kernel's, and puts a tunnel in its
+// place. The handshake must end by the given time. The session's lock is held.
 func newTunnel(s *side, by time.Time) *tunnel {
 	t := s.session
 	file := s.release().(*sock.Socket).File("tls")
@@ -93,8 +94,8 @@ func newTunnel(s *side, by time.Time) *tunnel {
 	t.server.mu.Lock()
 	t.server.tunnels[tn] = true
 	t.server.mu.Unlock()
-	// At once, so that connections that come later do not take what this one needs; where
-	// there is nothing left, connect tries again.
+	// Take the descriptors now, before later connections do. If there are none, connect
+	// tries again.
 	tn.open(by)
 	return tn
 }

@@ -11,112 +11,111 @@ import (
 	"shaper/stats"
 )
 
-// tcpSession is one client connection and the upstream connection it leads to.
+// tcpSession is a connection of a client, and the connection to the upstream that it leads to.
 //
-// Nobody waits for it: whoever has news for a session drives it on as far as it
-// goes without waiting, be it the poller, whose sockets are ready, or the pacer,
-// whose time has come.
+// It has no goroutine of its own. Whoever has news for a session drives it as far as it goes
+// without waiting: the poller when a socket is ready, the pacer when an item may leave.
 type tcpSession struct {
-	// What never changes.
+	// Set by newSession, and read by all.
 	id      uint64
 	server  *Server
 	service *service
 	poller  *sock.Poller
 	conf    *policy.Listener // as it was when the client connected
-	secure  security         // at that time
+	secure  security         // likewise
 	started time.Time
-	source  netip.AddrPort
-	port    uint16 // that the client connected to
+	source  netip.AddrPort // of the client
+	port    uint16         // to which the client connected
 
 	sock.Due // of the poller
 
-	// mu guards all that follows. The lock of the routes comes before it; those of the
-	// server, of pollers, of ends in memory and of classes come after it.
+	// mu guards all that follows. The lock of the routes comes before it. The locks of the
+	// server, gates, tunnels, pollers, ends in memory and classes come after it.
 	mu     sync.Mutex
 	stage  stage
-	driver driver
+	driver driver // what comes next: &dialling, then relay, then over
 
 	client, upstream side
-	up, down         direction // towards the upstream, and back
-	relay            relay     // what goes on between the two
-	place            place     // in the class
+	up, down         direction // upstream and downstream
+	relay            relay
+	place            place // in the class
 	dialling         dialling
-	target                   // of the dial
-	copies           *copies // of what goes through the session, for a policy in the shadow; nil: there is none
-	quietSince       time.Time
+	target
+	copies     *copies   // what a policy in the shadow sees of the session; nil: there is none
+	quietSince time.Time // nothing has moved since then; of the janitor
 }
 
 // target is where a session leads to.
 type target struct {
-	// destination is what rules match: the upstream's address, once there is one; before,
-	// where the first of the list is, if a rule asked.
+	// destination is the address that rules match: the upstream's, once the session dials it.
+	// Before, it is that of the first upstream if a rule asks, and otherwise invalid.
 	destination netip.AddrPort
-	located     bool   // a rule asked, and the classes are those of destination
+	located     bool   // a rule has asked: the session is in the classes of destination
 	name        string // of the upstream; "" until it is reached
-	number      int    // of that among those of the listener, from 1; 0 until then
+	number      int    // of the upstream in the listener's list, from 1; 0 until it is reached
 }
 
 // stage is how far a session has come.
 type stage uint8
 
 const (
-	arriving   stage = iota // a handshake with its client, or rules that ask for the destination, come first
-	queued                  // it waits for a slot, one of max_connections
+	arriving   stage = iota // it does the TLS handshake, or finds the destination for the rules
+	queued                  // it waits for a slot (max_connections)
 	resolving               // it waits for the address of an upstream
 	opening                 // it waits for its class, which may count connections
 	connecting              // it dials
-	relaying
-	cutting // its end waits for what came before it to arrive; see cutOff
+	relaying                // it has its upstream
+	cutting                 // it has failed, and waits until what it has written arrives; see cutOff
 	ended
 )
 
-// A driver decides what a session does next: first the dial, then the relay, and in the
-// end nobody. The lock of the session is held.
+// A driver decides what a session does next: first the dial, then the relay, in the end over.
+// Its methods do not wait. The lock of the session is held.
 type driver interface {
-	// drive does what can be done without waiting, for the length of a turn.
+	// drive does what there is to do, for at most one turn.
 	drive()
-	// changed goes on after something has happened to a side.
+	// changed drives the session after an event on a side.
 	changed(s *side)
-	// granted goes on after the class has let go what a direction waited for.
+	// granted drives the session after the class has let go what a direction waited for.
 	granted(d *direction, now time.Time)
 }
 
-// over drives a session that has nothing more to do.
+// over is the driver of a session that is over.
 type over struct{}
 
 func (over) drive()                              {}
 func (over) changed(*side)                       {}
 func (over) granted(d *direction, now time.Time) { d.flow.Left(now) }
 
-// A part of a session is finished with it. The lock of the session is held.
+// A part of a session takes itself down when the session ends. The lock of the session is held.
 type part interface{ finish(stats.Result) }
 
-// relay is what goes on between the ends of a session. There are two kinds: streams of
-// bytes, and messages. The lock of the session guards it.
+// A relay moves what the two peers of a session send each other. There are two kinds: streams
+// of bytes, and messages. The lock of the session guards it.
 type relay interface {
 	driver
 	part
-	// reach says that the session has its upstream.
+	// reach prepares for the upstream that the session has reached.
 	reach(upstream string)
-	// flush writes what has been passed on and is held for more.
+	// flush writes what may leave and is held back to leave together with more.
 	flush()
-	// tend forgets what has been under way for too long. It reports whether something waits
-	// for its class that no silence of the provider keeps waiting.
+	// tend gives up answers that are overdue. It reports whether something waits for its class,
+	// and would wait even if the provider answered.
 	tend(now time.Time) (waits bool)
-	// belong moves the session from its class towards the upstream to another one.
+	// belong moves the session from its upstream class to another one.
 	belong(now time.Time, from, to *shaper.Class)
-	// reroute follows a reload, after which classes are gone.
+	// reroute follows a reload that has removed the classes in gone.
 	reroute(now time.Time, r *routes, who policy.Conn, gone map[*shaper.Class]bool)
-	// copyTo lets a policy in the shadow get copies of messages; nil: none does.
+	// copyTo sends copies of messages to a policy in the shadow; nil ends that.
 	copyTo(c *copies)
-	// quit gives up what waits, and leaves the classes that the directions are not in.
+	// quit drops what waits, and quits all classes.
 	quit(now time.Time, reason stats.Reason)
 }
 
-// describe returns what the rules match.
+// describe returns what rules match.
 func (t *tcpSession) describe() policy.Conn {
 	return policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.port, Destination: t.destination, Session: t.id}
 }
 
-// class returns the class of the session, towards the upstream; nil for none.
+// class returns the upstream class of the session; nil for none.
 func (t *tcpSession) class() *shaper.Class { return t.up.flow.Class() }

@@ -7,16 +7,15 @@ import (
 	"shaper/shaper"
 )
 
-// shadow is a policy that gets copies of all that comes, and whose classes only
-// compute what they would do.
+// shadow is a policy that gets copies of all traffic. Its classes only compute what they would
+// do. A nil shadow is no policy. The lock of the routes guards it.
 type shadow struct {
 	routes
 	trial *shaper.Trial
 }
 
-// Shadow has copies of what comes to every session, those that are open too, be
-// offered to the classes that the rules of p give it, which are those of a trial. A nil
-// p ends it.
+// Shadow sends copies of all traffic, that of open sessions too, to the classes of trial, by
+// the rules of p. A nil p ends that.
 func (s *Server) Shadow(p *policy.Policy, trial *shaper.Trial) {
 	s.routesMu.Lock()
 	defer s.routesMu.Unlock()
@@ -32,8 +31,8 @@ func (s *Server) Shadow(p *policy.Policy, trial *shaper.Trial) {
 	}
 }
 
-// catchUp has copies leave whose time has come: else the next one, after a long pause,
-// would hold up its session while all of them do.
+// catchUp lets copies leave that are due. Otherwise, after a long pause, the next copy would
+// hold up its session until all of them have left.
 func (s *Server) catchUp(now time.Time) {
 	s.routesMu.RLock()
 	defer s.routesMu.RUnlock()
@@ -42,8 +41,7 @@ func (s *Server) catchUp(now time.Time) {
 	}
 }
 
-// guest returns what stands for a connection in the trial; nil where no policy is in
-// the shadow.
+// guest returns what stands for a connection in the trial; nil if no policy is in the shadow.
 func (s *shadow) guest(who policy.Conn, now time.Time) *shaper.Guest {
 	if s == nil {
 		return nil
@@ -52,7 +50,7 @@ func (s *shadow) guest(who policy.Conn, now time.Time) *shaper.Guest {
 	return s.trial.Guest(now, who, up, down)
 }
 
-// classesOf returns the classes of a connection, there and back; nil for none.
+// classesOf returns the classes of a connection, upstream and downstream; nil for none.
 func (s *shadow) classesOf(who policy.Conn) (up, down *shaper.Class) {
 	d := s.classifier.Classify(who)
 	return s.classes[d.Class], s.classes[d.ReturnClass]

@@ -9,7 +9,7 @@ import (
 	"shaper/stats"
 )
 
-// streams is the relay of bytes. What they wait for, and where, is with their directions.
+// streams is the relay of bytes.
 type streams struct{ up, down stream }
 
 func newStreams(t *tcpSession) *streams {
@@ -38,7 +38,7 @@ func (s *streams) granted(d *direction, _ time.Time) {
 }
 
 // finish implements part.
-func (s *streams) finish(result stats.Result) { s.quit(time.Now(), lossOf(result)) }
+func (s *streams) finish(result stats.Result) { s.quit(time.Now(), dropReason(result)) }
 
 // quit implements relay.
 func (s *streams) quit(now time.Time, reason stats.Reason) {
@@ -58,11 +58,12 @@ func (*streams) tend(time.Time) (waits bool)                                    
 func (*streams) reroute(time.Time, *routes, policy.Conn, map[*shaper.Class]bool) {}
 func (*streams) copyTo(*copies)                                                  {}
 
-// stream carries the bytes of a direction: read, know n, wait for n, write.
+// stream carries the bytes of a direction: it reads n bytes, waits until the class lets n
+// leave, and writes them.
 type stream struct {
 	*direction
 	cargo   sock.Cargo
-	stalled bool // dst had no room
+	stalled bool // dst has had no room since the last item left
 }
 
 func (s *stream) init(d *direction) {
@@ -70,17 +71,17 @@ func (s *stream) init(d *direction) {
 	s.cargo.Init(d.session.server.pipes, &d.session.service.stats.SpliceRefused)
 }
 
-// Turns: what one direction moves before others have theirs.
+// Turns: how much one direction moves before others have theirs.
 const (
 	turnBytes = shaper.MaxPiece
-	minTurn   = 16 << 10 // what an item counts at least: small ones take time, too
+	minTurn   = 16 << 10 // the least that an item counts: small ones take time, too
 )
 
-// It does not compile if a piece of a class does not fit into a cargo.
+// This does not compile if a piece of a class does not fit into a cargo.
 const _ = uint(sock.Most - shaper.MaxPiece)
 
-// move moves bytes until src has none, dst has no room, they wait for the class, or the
-// turn is over: of so many bytes, or the item that exceeds them.
+// move moves bytes until src has none, dst has no room, or they wait for the class. A turn
+// ends after the item that reaches so many bytes; another turn follows.
 func (s *stream) move(turn int) {
 	for s.session.stage == relaying && !s.waiting && !s.done {
 		if turn <= 0 {
@@ -94,8 +95,8 @@ func (s *stream) move(turn int) {
 	}
 }
 
-// next reads what is there, at most a piece of the class, and offers it to the class;
-// false if there is nothing, or no more.
+// next reads at most a piece of the class, and offers it to the class. It returns false if
+// there is nothing to read now, or nothing more.
 func (s *stream) next() bool {
 	switch {
 	case s.read():
@@ -115,14 +116,14 @@ func (s *stream) load(from sock.End) (n int, drained bool, err error) {
 	if class := s.flow.Class(); class != nil {
 		most = int(class.Piece())
 	}
-	if s.src.Urgent { // splice would never get past it
+	if s.src.Urgent { // splice never gets past urgent data
 		s.cargo.CopyNext()
 	}
 	drained, err = s.cargo.Load(from, most)
 	return s.cargo.Len(), drained, err
 }
 
-// flush writes the cargo as dst takes it; false if dst has no room for all.
+// flush writes the cargo. It returns false if dst has no room for all of it.
 func (s *stream) flush() bool {
 	if !s.write(s) {
 		s.stalled = true

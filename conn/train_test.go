@@ -172,7 +172,7 @@ func TestSendApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &way{Route: sock.Route{Raw: raw}, session: &udpSession{service: &service{}}}
+	w := &udpDirection{Route: sock.Route{Raw: raw}, session: &udpSession{service: &service{}}}
 	for range 3 {
 		out := getOutgoing()
 		w.offer(sock.Train{Payload: []byte("aabbccd"), Size: 2}, out)
@@ -193,7 +193,7 @@ func TestSendApart(t *testing.T) {
 func TestTrainIsLost(t *testing.T) {
 	sh := shaper.New()
 	defer sh.Close()
-	w := &way{Route: sock.Route{Raw: refusing{}}}
+	w := &udpDirection{Route: sock.Route{Raw: refusing{}}}
 	w.init(&udpSession{service: &service{}}, stats.Upstream, sh.NewClass(leakyClass("c", fast)))
 	out := getOutgoing()
 	w.offer(sock.Train{Payload: []byte("aabbc"), Size: 2}, out)

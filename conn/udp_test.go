@@ -476,7 +476,7 @@ func TestSendAfterUnreachable(t *testing.T) {
 		return held
 	})
 	upstream := bindUDP(t, at)
-	w := &way{Route: sock.Route{Raw: raw}, session: &udpSession{service: &service{}}}
+	w := &udpDirection{Route: sock.Route{Raw: raw}, session: &udpSession{service: &service{}}}
 	out := getOutgoing()
 	w.offer(sock.Train{Payload: []byte("found")}, out)
 	w.send(out)
