@@ -9,19 +9,24 @@ import (
 	"shaper/sock"
 )
 
-// tcpSocket is a bound socket that connections come from.
+// tcpSocket is a bound socket that accepts connections. It implements bound.
 type tcpSocket struct {
+	// Set by newTCPSocket, and read by all.
 	server   *Server
-	poller   *sock.Poller // that accepts
+	poller   *sock.Poller // which accepts
 	listener sock.Listener
-	service  atomic.Pointer[service]
-	backoff  time.Duration // until accept is tried again, after it has failed
-	retry    time.Time     // when that is
-	sock.Due
+	key      uint64 // of the poller
 
-	key uint64 // of the poller
+	service atomic.Pointer[service] // nil until serve
+
+	// Owned by the poller's goroutine.
+	backoff time.Duration // how long accept pauses if it fails
+	retry   time.Time     // when the present pause ends
+
+	sock.Due // of the poller
 }
 
+// bindTCP binds an address, or takes the socket that was passed for it.
 func (s *Server) bindTCP(at address) (bound, error) {
 	l, err := s.inherited.listenTCP(s.network, at.text)
 	if err != nil {
@@ -30,7 +35,8 @@ func (s *Server) bindTCP(at address) (bound, error) {
 	return s.newTCPSocket(l)
 }
 
-// newTCPSocket takes over a listener. Nothing is accepted before serve.
+// newTCPSocket takes ownership of l, and closes it if it fails. The socket accepts nothing
+// before serve.
 func (s *Server) newTCPSocket(l sock.Listener) (_ *tcpSocket, err error) {
 	t := &tcpSocket{server: s, poller: s.pollers[0], listener: l, backoff: minBackoff}
 	if t.key, err = t.poller.Watch(l, sock.All, t); err != nil {
@@ -42,12 +48,12 @@ func (s *Server) newTCPSocket(l sock.Listener) (_ *tcpSocket, err error) {
 
 func (t *tcpSocket) serve(sv *service) {
 	t.service.Store(sv)
-	t.poller.Revisit(t) // for what has come before
+	t.poller.Revisit(t) // for connections that have come already
 }
 
 func (t *tcpSocket) retarget(sv *service) {
 	if old := t.service.Swap(sv); old != sv {
-		old.gate.wake() // the socket may wait there
+		old.gate.wake() // the socket may wait at the old gate
 	}
 }
 
@@ -57,30 +63,29 @@ func (t *tcpSocket) local() localAddr { return localAddr{"tcp", addrPortOf(t.lis
 
 func (t *tcpSocket) close() {
 	t.poller.Forget(t.key)
-	t.poller.Remove(t.listener) // one that was passed to us stays open elsewhere
+	t.poller.Remove(t.listener) // systemd keeps a socket that it has passed open
 	t.listener.Close()
 }
 
-// acceptsPerTurn bounds how many connections are accepted before others have
-// their turn.
+// acceptsPerTurn bounds how many connections a socket accepts before others have their turn.
 const acceptsPerTurn = 64
 
 // Ready implements sock.Watcher.
 func (t *tcpSocket) Ready(uint64, sock.Events) { t.Turn() }
 
-// Turn implements sock.Turner: it makes a session of each connection that has come, for which the service
-// has room: the others wait in the kernel, until a session ends.
+// Turn implements sock.Turner: it starts a session for each connection that has come. If the
+// service has no room, connections wait in the kernel until a session ends.
 func (t *tcpSocket) Turn() {
-	if time.Now().Before(t.retry) { // failed gives it another
+	if time.Now().Before(t.retry) { // another turn comes when the pause ends
 		return
 	}
 	for range acceptsPerTurn {
 		sv := t.service.Load()
-		if sv == nil { // serve gives it another
+		if sv == nil { // another turn comes with serve
 			return
 		}
 		if !sv.gate.enter(t) {
-			if t.service.Load() != sv { // retarget may not have seen that it waits there
+			if t.service.Load() != sv { // retarget may have woken the gate before we waited
 				continue
 			}
 			return
@@ -93,9 +98,9 @@ func (t *tcpSocket) Turn() {
 	t.poller.Revisit(t)
 }
 
-// accept starts the session of the next connection, which has entered the gate;
-// false if there is none. If accepting fails for want of descriptors or
-// memory, it is tried again, ever more slowly up to maxBackoff.
+// accept starts the session of the next connection, which has entered the gate of sv. It
+// returns false if there is none, or if accept has failed. Without descriptors or memory it
+// tries again after a pause, which grows up to maxBackoff.
 func (t *tcpSocket) accept(sv *service) bool {
 	client, source, err := t.listener.Accept()
 	switch err {
@@ -105,7 +110,7 @@ func (t *tcpSocket) accept(sv *service) bool {
 		return false
 	case unix.EINTR, unix.ECONNABORTED, unix.EPERM, unix.EPROTO, unix.ENOPROTOOPT, unix.EOPNOTSUPP,
 		unix.ENETDOWN, unix.ENETUNREACH, unix.EHOSTDOWN, unix.EHOSTUNREACH, unix.ENONET:
-		// That one has gone wrong, or left, and is out of the way (accept(2)).
+		// Only that connection has failed (accept(2)). The next one may be good.
 		t.poller.Revisit(t)
 		return false
 	default:
@@ -116,14 +121,14 @@ func (t *tcpSocket) accept(sv *service) bool {
 	return true
 }
 
-// Bounds of the pause after accept failed.
+// Bounds of the pause after accept has failed.
 const (
 	minBackoff = 5 * time.Millisecond
 	maxBackoff = 500 * time.Millisecond
 )
 
-// failed counts an accept error, and logs the first of a row and then each at
-// the longest pause.
+// failed counts an accept error and begins a pause. It logs the first error of a row, and
+// then each one at the longest pause.
 func (t *tcpSocket) failed(sv *service, err error) {
 	sv.stats.AcceptErrors.Add(1)
 	if t.backoff == minBackoff || t.backoff == maxBackoff {

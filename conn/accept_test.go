@@ -14,8 +14,8 @@ import (
 	"shaper/tests/trial"
 )
 
-// With max_sessions open, connections wait in the kernel; a session that ends
-// lets the next in, and a reload that allows more does so at once.
+// If max_sessions are open, connections wait in the kernel. A session that ends lets the next
+// one in. So does a reload that allows more, at once.
 func TestMaxSessions(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast, "max_sessions = 2"))
@@ -38,7 +38,7 @@ func TestMaxSessions(t *testing.T) {
 	expect(t, next(t, conns), "fourth")
 }
 
-// Each socket of a listener can use all of its sessions.
+// Each socket of a listener can use all of the listener's sessions.
 func TestMaxSessionsOfTwoSockets(t *testing.T) {
 	r := run(t, forward(policy.Echo, fast, "max_sessions = 1", `listen = ["127.0.0.1:0", "127.0.0.2:0"]`))
 	for _, addr := range r.Listeners()[0].Addresses {
@@ -69,7 +69,7 @@ func TestMaxSessionsOfTwoSockets(t *testing.T) {
 	}
 }
 
-// A listener at its limit is retargeted and closed all the same.
+// A listener at its limit can be retargeted and closed.
 func TestReloadAtTheLimit(t *testing.T) {
 	addr, conns := listen(t)
 	port := freePort(t)
@@ -88,8 +88,8 @@ func TestReloadAtTheLimit(t *testing.T) {
 	}
 }
 
-// Without descriptors, accepting neither stops nor spins. In a process of its
-// own, since the limit is the whole process's.
+// Without descriptors, accept neither stops nor spins. The test runs in a process of its own,
+// since the limit is that of the process.
 func TestNoDescriptors(t *testing.T) {
 	const inside = "SHAPER_TEST_NO_DESCRIPTORS"
 	if os.Getenv(inside) == "" {
@@ -106,7 +106,7 @@ func TestNoDescriptors(t *testing.T) {
 		clients = append(clients, dialable(t, r.addr("l")))
 	}
 	restore := exhaust(t)
-	for _, connect := range clients { // each is an event, and none makes for a try of its own
+	for _, connect := range clients { // each is an event, but does not cause another attempt
 		if err := connect(); err != nil {
 			t.Fatal(err)
 		}
@@ -146,14 +146,14 @@ func dialable(t *testing.T, addr string) (connect func() error) {
 	}
 }
 
-// exhaust takes all descriptors that are left.
+// exhaust takes all descriptors that are free.
 func exhaust(t *testing.T) (restore func()) {
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
 		t.Fatal(err)
 	}
 	few := was
-	few.Cur = 3 // below what is open: nothing new can be
+	few.Cur = 3 // fewer than are open, so that none can be opened
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func cpu(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// A class of connections paces them; what finds no room is refused.
+// A class that counts connections paces them, and refuses those for which it has no room.
 func TestConnectionsAreClassified(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, class("c", "10 connections/s", `queue = "2 connections"`)+listener("l", "tcp", addr, "c"))
@@ -201,7 +201,7 @@ func TestConnectionsAreClassified(t *testing.T) {
 	}
 }
 
-// A client that resets while its connection waits for the class takes it along.
+// A client that resets takes its connection out of the queue of the class.
 func TestResetBeforeTheDial(t *testing.T) {
 	r := run(t, class("c", "0 connections/s")+listener("l", "tcp", policy.Echo, "c"))
 	client := r.dial("l")

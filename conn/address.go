@@ -8,13 +8,14 @@ import (
 	"shaper/policy"
 )
 
-// address is where a socket is bound: "tcp", "127.0.0.1:80".
+// address is where the policy wants a socket bound.
 type address struct {
 	network policy.Protocol
-	text    string // as the policy has it
-	owner   string // the listener, where the kernel chooses the port: each gets one of its own
+	text    string // as the policy has it: "127.0.0.1:80"
+	owner   string // the listener, if the kernel chooses the port, so that each listener gets its own
 }
 
+// addressOf returns the address for one that a listener lists.
 func addressOf(l *policy.Listener, text string) address {
 	at := address{network: l.Protocol.Network(), text: text}
 	if strings.HasSuffix(text, ":0") {
@@ -25,8 +26,8 @@ func addressOf(l *policy.Listener, text string) address {
 
 func (a address) String() string { return string(a.network) + " " + a.text }
 
-// networkOf returns the network of an address as an operator reads it: 0.0.0.0
-// is all of IPv4, [::] all of IPv6, and only an empty host is both.
+// networkOf returns the network for binding an address: 0.0.0.0 is all of IPv4, [::] is all of
+// IPv6, and only an empty host is both.
 func networkOf(network, address string) string {
 	host, _, err := net.SplitHostPort(address)
 	ip, parseErr := netip.ParseAddr(host)
@@ -37,4 +38,24 @@ func networkOf(network, address string) string {
 		return network + "4"
 	}
 	return network + "6"
+}
+
+// localAddr is where a socket is really bound.
+type localAddr struct {
+	network string
+	addr    netip.AddrPort
+}
+
+// bound is a bound socket, which accepts for a service.
+type bound interface {
+	// serve starts accepting, for a service.
+	serve(*service)
+	// retarget changes the service of all connections to come.
+	retarget(*service)
+	// leadsTo returns the present service.
+	leadsTo() *service
+	// local returns where the socket is really bound.
+	local() localAddr
+	// close stops accepting. Open sessions go on, perhaps through this very socket.
+	close()
 }

@@ -17,8 +17,8 @@ import (
 	"shaper/stats"
 )
 
-// A piece of a stream costs no allocation, from the read to the write, whether
-// it leaves at once or waits, through a buffer or a pipe.
+// A piece of a stream costs no allocation from the read to the write, whether it leaves at
+// once or waits, through a buffer or a pipe.
 func TestRelayDoesNotAllocate(t *testing.T) {
 	skipUnderRace(t)
 	addr, conns := listen(t)
@@ -38,13 +38,13 @@ func TestRelayDoesNotAllocate(t *testing.T) {
 				t.Errorf("%s: %d bytes cost %v allocations", rate, size, n)
 			}
 			if !bytes.Equal(got, data) {
-				t.Errorf("of %d bytes, others arrive", size)
+				t.Errorf("%d bytes arrive changed", size)
 			}
 		}
 	}
 }
 
-// A datagram costs none either, whether it leaves at once or waits.
+// A datagram costs no allocation, whether it leaves at once or waits.
 func TestDatagramsDoNotAllocate(t *testing.T) {
 	skipUnderRace(t)
 	sh := shaper.New()
@@ -68,7 +68,7 @@ func TestDatagramsDoNotAllocate(t *testing.T) {
 			}
 			w.send(out)
 			out.release()
-			for w.pending.Load() > 0 { // what waits leaves by the pacer
+			for w.pending.Load() > 0 { // the pacer lets out what waits
 				time.Sleep(10 * time.Microsecond)
 			}
 		}); n != 0 {
@@ -77,7 +77,7 @@ func TestDatagramsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// Reading a batch costs none.
+// Reading a batch costs no allocation.
 func TestReceiveDoesNotAllocate(t *testing.T) {
 	skipUnderRace(t)
 	socket := bindUDP(t, "127.0.0.1:0")
@@ -101,8 +101,8 @@ func TestReceiveDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// SO_RCVBUF of a client follows the rate of the class: what it sends ahead
-// stands there before shaping is felt.
+// SO_RCVBUF of a client follows the rate of the class: the client fills it before it feels the
+// shaping.
 func TestReceiveBufferFollowsTheRate(t *testing.T) {
 	for _, c := range []struct {
 		rate string
@@ -134,12 +134,12 @@ func TestReceiveBufferFollowsTheRate(t *testing.T) {
 		expect(t, upstream, "x")
 		until(t, "the buffer is sized", func() bool {
 			got := r.receiveBuffer()
-			return got == 2*want // of what is set, the kernel makes the double
+			return got == 2*want // the kernel doubles what is set
 		})
 	}
 	buffer(25_000)
 	r.reload(forward(addr, "40kB/s"))
-	send(t, client, "x") // the read that was under way has the old one
+	send(t, client, "x") // the read that is under way has used the old one
 	expect(t, upstream, "x")
 	buffer(10_000)
 	r.reload(forward(addr, fast))
@@ -148,8 +148,8 @@ func TestReceiveBufferFollowsTheRate(t *testing.T) {
 	until(t, "the buffer is large", func() bool { return r.receiveBuffer() > 2*maxReceiveBuffer })
 }
 
-// dialEthernet connects with segments as they are on a network: those of the
-// loopback device are 64 KiB.
+// dialEthernet connects with segments as small as those of Ethernet. The loopback device has
+// segments of 64 KiB.
 func dialEthernet(t testing.TB, addr string) net.Conn {
 	t.Helper()
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
@@ -167,13 +167,13 @@ func dialEthernet(t testing.TB, addr string) net.Conn {
 // receiveBuffer returns the SO_RCVBUF of the one session's client.
 func (r *rig) receiveBuffer() (size int) {
 	r.t.Helper()
-	r.one().drive(func(one *tcpSession) {
+	r.one().do(func(one *tcpSession) {
 		size = one.client.end.Get(sock.ReceiveBuffer)
 	})
 	return size
 }
 
-// A slow class is not swamped by what the kernel has taken in advance.
+// What the kernel takes in advance does not swamp a slow class.
 func TestLittleStandsBeforeASlowClass(t *testing.T) {
 	r := run(t, forward(policy.Discard, "1kB/s"))
 	client := dialEthernet(t, r.addr("l"))

@@ -14,18 +14,18 @@ import (
 	"shaper/stats"
 )
 
-// Commands of SMPP that have tests of what waits.
+// SMPP commands that the tests of the backlog use.
 const (
 	query       = 0x03
 	queryResp   = 0x80000003
 	deliverResp = 0x80000005
 )
 
-// queueing returns a policy whose class "c" lets a message an hour go, and whose rule leads
-// passcodes to another one.
+// queueing returns a policy whose class "c" lets one message an hour go. A rule puts passcodes
+// into another class.
 func queueing(addr, name string, lines, more []string) string {
 	rate := "1 messages/h"
-	if name != "c" { // which is to take no time
+	if name != "c" { // which would take time
 		rate = "1000000 messages/s"
 		lines = append([]string{`algorithm = "token"`, `burst = "100000 messages"`}, lines...)
 	}
@@ -41,9 +41,8 @@ func submits(from string, first, n int) string {
 	return all.String()
 }
 
-// However many messages wait on a connection, what costs nothing and what belongs to
-// another class passes; what must not overtake does not, and the order within a class is
-// kept.
+// However many messages wait on a connection, those that cost nothing and those of another
+// class pass. Those that must not overtake do not, and each class keeps its order.
 func TestNothingStarvesBehindAQueue(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -95,7 +94,7 @@ func TestNothingStarvesBehindAQueue(t *testing.T) {
 			passes(100_000)
 			r.reload(queueing(addr, "c", c.lines, more)) // the class stays
 			passes(100_001)
-			// Behind query_sm, too, which itself does not overtake.
+			// Also behind query_sm, which itself does not overtake.
 			inOrder := pdu(query, 0, 200_000, "") + submits("bulk", 200_001, 2)
 			send(t, client, inOrder)
 			keepAlive := pdu(enquire, 0, 200_003, "")
@@ -112,8 +111,8 @@ func TestNothingStarvesBehindAQueue(t *testing.T) {
 	}
 }
 
-// serves has a provider read submits, of one length, and answer them; and the client read
-// the answers.
+// serves makes a provider read submits of one length and answer them, and the client read the
+// answers.
 func serves(t *testing.T, client, upstream net.Conn, all string, first, one int) {
 	t.Helper()
 	const batch = 100
@@ -136,12 +135,12 @@ func serves(t *testing.T, client, upstream net.Conn, all string, first, one int)
 	}()
 	got := make([]byte, answers.Len())
 	if n, err := io.ReadFull(client, got); err != nil || string(got) != answers.String() {
-		t.Errorf("of %d answers the client reads %d, %v", len(got)/16, n/16, err)
+		t.Errorf("the client reads of %d answers only %d, %v", len(got)/16, n/16, err)
 	}
 	<-done
 }
 
-// What a message of a long queue takes.
+// How much memory a message of a long queue takes.
 func TestMemoryOfWhatWaits(t *testing.T) {
 	skipUnderRace(t)
 	const n = 20_000
@@ -162,7 +161,7 @@ func TestMemoryOfWhatWaits(t *testing.T) {
 	took := (heap() - before) / n
 	t.Logf("a message that waits takes %d bytes", took)
 	if took > policy.MessageHolds {
-		t.Errorf("a message that waits takes %d bytes, and is taken to take %d", took, policy.MessageHolds)
+		t.Errorf("a message that waits takes %d bytes, but counts as %d", took, policy.MessageHolds)
 	}
 }
 
@@ -174,8 +173,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A connection holds so much and no more: beyond it the client is made to wait, or is
-// refused, and then is still read from.
+// A connection holds a bounded amount. Beyond that the client waits, or is refused and still
+// read from.
 func TestAConnectionHoldsSoMuch(t *testing.T) { virtually(t, aConnectionHoldsSoMuch) }
 
 func aConnectionHoldsSoMuch(t *testing.T) {
@@ -207,7 +206,7 @@ func aConnectionHoldsSoMuch(t *testing.T) {
 				t.Errorf("%d are refused", n)
 			}
 		}
-		time.Sleep(50 * time.Millisecond) // more could come
+		time.Sleep(50 * time.Millisecond) // more might come
 		if now := held(); now > int64(policy.ConnectionHolds)+buffer.Max {
 			t.Errorf("with %s it holds %d bytes", overflow, now)
 		}
@@ -217,7 +216,8 @@ func aConnectionHoldsSoMuch(t *testing.T) {
 	}
 }
 
-// More requests than the link remembers wait for answers, and what costs nothing does not.
+// More requests than the link remembers wait for answers, but messages that cost nothing do
+// not wait.
 func TestUnansweredHoldsUpNoKeepAlive(t *testing.T) {
 	const room = 4096
 	addr, conns := listen(t)
@@ -233,7 +233,7 @@ func TestUnansweredHoldsUpNoKeepAlive(t *testing.T) {
 	expect(t, upstream, all[room*one:][:one])
 }
 
-// Network management passes what waits.
+// Network management messages pass those that wait.
 func TestNetworkManagementPasses(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, class("c", "1 messages/h", `queue = "2 messages"`)+listener("l", "iso8583", addr, "c", `length_prefix = "ascii4"`))
@@ -243,7 +243,7 @@ func TestNetworkManagementPasses(t *testing.T) {
 	expect(t, upstream, ask+echo)
 }
 
-// Where nothing may pass what waits, a client is not read from in vain.
+// If nothing may pass what waits, the session does not read from the client.
 func TestLinesAreNotReadInVain(t *testing.T) { virtually(t, linesAreNotReadInVain) }
 
 func linesAreNotReadInVain(t *testing.T) {
@@ -253,14 +253,14 @@ func linesAreNotReadInVain(t *testing.T) {
 	go io.WriteString(client, strings.Repeat("line\n", 4<<20))
 	expect(t, upstream, "line\n")
 	until(t, "two wait", func() bool { return r.shaper.Class("c").Backlog().Items >= 2 })
-	time.Sleep(50 * time.Millisecond) // more could be read
+	time.Sleep(50 * time.Millisecond) // more might be read
 	if held := r.Sessions()[0].Waiting; held > 64<<10 {
 		t.Errorf("%d bytes are held", held)
 	}
 	client.Close()
 }
 
-// A session of a long queue ends at once, and so does its wait in a class that is gone.
+// A session with a long queue ends at once, and so does its wait in a class that is gone.
 func TestALongQueueEnds(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, queueing(addr, "c", []string{`queue = "25000 messages"`}, nil))
@@ -278,8 +278,8 @@ func TestALongQueueEnds(t *testing.T) {
 	r.noneInFlight("c")
 }
 
-// A provider that stops reading takes up no more than its own kernel has room for; when it
-// goes on, what waited goes on in its order, at the rate of the class, with no burst.
+// A provider that stops reading gets no more than its own kernel has room for. When it reads
+// on, what has waited leaves in its order, at the rate of the class, without a burst.
 func TestAStalledProviderGetsNoBurst(t *testing.T) { virtually(t, aStalledProviderGetsNoBurst) }
 
 func aStalledProviderGetsNoBurst(t *testing.T) {
@@ -318,7 +318,7 @@ func aStalledProviderGetsNoBurst(t *testing.T) {
 	r.noneInFlight("c")
 }
 
-// What stands behind others keeps its order when the class of one of them goes.
+// Messages behind others keep their order when the class of one of those is removed.
 func TestReloadKeepsTheOrderBehind(t *testing.T) {
 	const full = 4096 // requests in flight
 	addr, conns := listen(t)
@@ -343,8 +343,8 @@ func TestReloadKeepsTheOrderBehind(t *testing.T) {
 	expect(t, upstream, behind)
 }
 
-// A message that has been accepted, and has lost its turn to a provider that stalls, is not
-// refused though others have filled the queue since.
+// A message that was accepted and lost its turn because the provider stalled is not refused,
+// even if others have filled the queue since.
 func TestNothingAcceptedIsRefusedAfterAStall(t *testing.T) {
 	t.Parallel()
 	addr, conns := listen(t)
@@ -366,7 +366,7 @@ func TestNothingAcceptedIsRefusedAfterAStall(t *testing.T) {
 	}
 	var accepted uint32 // the number of the last one in the backlog
 	for _, one := range r.all() {
-		one.(*tcpSession).drive(func(s *tcpSession) {
+		one.(*tcpSession).do(func(s *tcpSession) {
 			if n := s.relay.(*messages).machine.Waiting(); n > 0 {
 				accepted = uint32(r.sent("c", stats.Upstream).Messages.Load()) + uint32(n) - 1
 			}
@@ -380,7 +380,7 @@ func TestNothingAcceptedIsRefusedAfterAStall(t *testing.T) {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		tick := time.NewTicker(time.Millisecond) // in which less than one leaves
+		tick := time.NewTicker(time.Millisecond) // less than one leaves in this time
 		defer tick.Stop()
 		for i := 0; ; i += 4 {
 			select {

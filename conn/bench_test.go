@@ -11,7 +11,7 @@ import (
 	"shaper/stats"
 )
 
-// BenchmarkRelay moves bytes through a leaky class set far above.
+// BenchmarkRelay moves bytes through a leaky class whose rate is far above what they need.
 func BenchmarkRelay(b *testing.B) {
 	addr, conns := listen(b)
 	r := run(b, forward(addr, "80gbit"))
@@ -32,8 +32,8 @@ func BenchmarkRelay(b *testing.B) {
 	reader.Wait()
 }
 
-// BenchmarkRoundTrip answers small requests, one at a time; without shaper, to
-// compare, as direct.
+// BenchmarkRoundTrip answers small requests, one at a time. direct is without shaper, to
+// compare.
 func BenchmarkRoundTrip(b *testing.B) {
 	addr, conns := listen(b)
 	b.Run("leaky", func(b *testing.B) {
@@ -93,7 +93,7 @@ func BenchmarkConnections(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "conn/s")
 }
 
-// BenchmarkDatagrams sends as fast as it can, and counts what goes on.
+// BenchmarkDatagrams sends as fast as it can, and counts what arrives.
 func BenchmarkDatagrams(b *testing.B) {
 	r := run(b, udp(policy.Discard, "80gbit"))
 	c := dialUDP(b, r.addr("l"))

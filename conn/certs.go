@@ -18,8 +18,8 @@ import (
 	"shaper/policy"
 )
 
-// terms are a listener of the policy, and what its certificates and keys were when
-// the policy came into force. They do not change.
+// terms are a listener of the policy, with the certificates and keys that its files held when
+// the policy came into force. They never change.
 type terms struct {
 	policy.Listener
 	secure security
@@ -27,13 +27,13 @@ type terms struct {
 
 // security is the TLS of a listener. The zero security is none.
 type security struct {
-	client   *tls.Config            // where that of clients ends here
-	upstream map[string]*tls.Config // by upstream, where it begins here
+	client   *tls.Config            // with clients; nil: none
+	upstream map[string]*tls.Config // with upstreams, by their name in the policy; nil: none
 }
 
-// ReadTLS reads the certificates and keys that a policy names, as Prepare does, and
-// keeps nothing. Both results join an error for each file, which begins with its key:
-// warnings are about what can be used all the same.
+// ReadTLS checks the certificates and keys that a policy names, as Prepare does. Both results
+// join an error for each bad file, which begins with its policy key. A file in warnings can be
+// used all the same.
 func ReadTLS(p *policy.Policy) (warnings, err error) {
 	var f tlsFiles
 	for i := range p.Listeners {
@@ -42,17 +42,18 @@ func ReadTLS(p *policy.Policy) (warnings, err error) {
 	return errors.Join(f.warnings...), errors.Join(f.errs...)
 }
 
-// tlsFiles reads the files of listeners, and collects what is wrong with them.
+// tlsFiles reads the files of listeners, and collects their errors.
 type tlsFiles struct {
-	section        string // the listener that is being read
+	section        string // the present listener, "listener.NAME"
 	errs, warnings []error
 }
 
+// wrong adds the error of the file that key names.
 func (f *tlsFiles) wrong(key string, err error) {
 	f.errs = append(f.errs, fmt.Errorf("%s.%s: %w", f.section, key, err))
 }
 
-// read returns the TLS of a listener, of no use where something was wrong.
+// read returns the TLS of a listener. It is of no use if there were errors.
 func (f *tlsFiles) read(l *policy.Listener) (s security) {
 	f.section = "listener." + l.Name
 	if l.TLS != nil {
@@ -64,7 +65,7 @@ func (f *tlsFiles) read(l *policy.Listener) (s security) {
 	return s
 }
 
-// readTLS reads what the listeners of a change need.
+// readTLS reads the files of the change's listeners, and logs the warnings.
 func (c *Change) readTLS() []error {
 	c.secure = map[string]security{}
 	var f tlsFiles
@@ -79,9 +80,10 @@ func (c *Change) readTLS() []error {
 	return f.errs
 }
 
-// minTLS is the oldest version that is spoken: RFC 8996 forbids what is older.
+// minTLS is the oldest version that we speak. RFC 8996 forbids older ones.
 const minTLS = tls.VersionTLS12
 
+// server returns the TLS with the clients of a listener.
 func (f *tlsFiles) server(c *policy.ServerTLS) *tls.Config {
 	config := &tls.Config{MinVersion: minTLS, Certificates: []tls.Certificate{f.pair("tls", c.Cert, c.Key)}}
 	if c.ClientCA != "" {
@@ -90,8 +92,8 @@ func (f *tlsFiles) server(c *policy.ServerTLS) *tls.Config {
 	return config
 }
 
-// client returns what each upstream of a listener is met with: they differ in the
-// name that their certificates have to be for.
+// client returns the TLS with each upstream of a listener. They differ in the name that the
+// certificate must have.
 func (f *tlsFiles) client(l *policy.Listener) map[string]*tls.Config {
 	c := l.UpstreamTLS
 	config := &tls.Config{MinVersion: minTLS, InsecureSkipVerify: c.Insecure, NextProtos: alpn(l.Protocol)}
@@ -100,8 +102,8 @@ func (f *tlsFiles) client(l *policy.Listener) map[string]*tls.Config {
 	}
 	if c.Cert != "" {
 		pair := f.pair("upstream_tls", c.Cert, c.Key)
-		// It is sent whatever authorities the upstream says that it knows, so that the
-		// upstream can tell what is wrong with it.
+		// Send it even if the upstream names other authorities: then the upstream can say
+		// what is wrong with it.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
 	configs := map[string]*tls.Config{}
@@ -116,8 +118,8 @@ func (f *tlsFiles) client(l *policy.Listener) map[string]*tls.Config {
 	return configs
 }
 
-// alpn returns what is offered by RFC 7301 for a protocol. What is not HTTP has no
-// name there; plain tcp may be either, and a server that has none takes no offence.
+// alpn returns the protocols to offer (ALPN, RFC 7301). Only HTTP has a name there. Plain tcp may
+// be HTTP, and a server that knows no ALPN ignores the offer.
 func alpn(p policy.Protocol) []string {
 	switch p {
 	case policy.TCP, policy.HTTP:
@@ -126,7 +128,7 @@ func alpn(p policy.Protocol) []string {
 	return nil
 }
 
-// pair reads a certificate and its key.
+// pair reads a certificate and its key. It warns of one that is not valid now.
 func (f *tlsFiles) pair(key, certPath, keyPath string) (pair tls.Certificate) {
 	certPEM, err := readPEM(certPath)
 	var chain []*x509.Certificate
@@ -155,8 +157,8 @@ func (f *tlsFiles) pair(key, certPath, keyPath string) (pair tls.Certificate) {
 	return pair
 }
 
-// isEncrypted reports whether a private key has a password: that of PKCS #8 (RFC 5958), or
-// the older one of RFC 1421.
+// isEncrypted reports whether a private key is encrypted, as PKCS #8 (RFC 5958) or as RFC 1421
+// has it.
 func isEncrypted(keyPEM []byte) bool {
 	for block, rest := pem.Decode(keyPEM); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type == "ENCRYPTED PRIVATE KEY" || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED") {
@@ -166,7 +168,7 @@ func isEncrypted(keyPEM []byte) bool {
 	return false
 }
 
-// untimely says why a certificate is not valid at a time; "" if it is.
+// untimely says why a certificate is not valid now; "" if it is.
 func untimely(c *x509.Certificate, now time.Time) string {
 	switch {
 	case now.After(c.NotAfter):
@@ -177,7 +179,7 @@ func untimely(c *x509.Certificate, now time.Time) string {
 	return ""
 }
 
-// authorities reads certificates of authorities.
+// authorities reads the certificates of authorities.
 func (f *tlsFiles) authorities(key, path string) *x509.CertPool {
 	pool := x509.NewCertPool()
 	data, err := readPEM(path)
@@ -194,7 +196,7 @@ func (f *tlsFiles) authorities(key, path string) *x509.CertPool {
 	return pool
 }
 
-// certificatesIn returns the certificates of a PEM file, at least one.
+// certificatesIn returns the certificates in the data of a PEM file, at least one.
 func certificatesIn(path string, data []byte) (all []*x509.Certificate, err error) {
 	for {
 		var block *pem.Block
@@ -216,10 +218,10 @@ func certificatesIn(path string, data []byte) (all []*x509.Certificate, err erro
 	return all, nil
 }
 
-// maxPEM bounds a file of certificates; all authorities of a system take 256 KiB.
+// maxPEM bounds a PEM file. All authorities of a system take 256 KiB.
 const maxPEM = 4 << 20
 
-// readPEM reads a file, and does not wait for one that is a pipe.
+// readPEM reads a regular file. It does not wait for a pipe.
 func readPEM(path string) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -9,20 +9,19 @@ import (
 	"shaper/shaper"
 )
 
-// Change is a policy whose sockets are bound and which is not yet in force.
-// Either Commit or Abort ends it.
+// Change is a policy that is ready but not yet in force: its files are read and its sockets
+// are bound. Either Commit or Abort ends it. One goroutine owns it.
 type Change struct {
 	server     *Server
 	policy     *policy.Policy
 	classifier *policy.Classifier
-	secure     map[string]security // by listener
-	fresh      map[address]bound
+	secure     map[string]security // by name of the listener
+	fresh      map[address]bound   // bound by Prepare
 }
 
-// Prepare compiles p, reads the certificates and keys that it names and binds every
-// address of it that is not bound already, and changes nothing that runs. Its error
-// joins those of all files that are of no use and of all addresses that cannot be
-// bound. There may be one Change at a time.
+// Prepare compiles p, reads the certificates and keys that it names, and binds every address
+// that is not bound already. It changes nothing that runs. Its error joins one for each
+// unusable file and for each address that cannot be bound. There may be one Change at a time.
 func (s *Server) Prepare(p *policy.Policy) (*Change, error) {
 	c := &Change{server: s, policy: p, classifier: policy.Compile(p), fresh: map[address]bound{}}
 	errs := c.readTLS()
@@ -67,16 +66,16 @@ func (s *Server) bind(at address) (bound, error) {
 	return s.bindUDP(at)
 }
 
-// Abort gives up the change: what Prepare bound is closed.
+// Abort gives up the change: it closes what Prepare has bound.
 func (c *Change) Abort() {
 	for _, b := range c.fresh {
 		b.close()
 	}
 }
 
-// Commit puts the change in force: new connections go by the new policy, and
-// sessions in one of the removed classes, which Shaper.Apply of the policy has
-// returned, are classified again. Others go on as they are.
+// Commit puts the change in force: new connections follow the new policy. removed are the
+// classes that Shaper.Apply of the policy has returned. Their sessions are classified again;
+// all others stay as they are.
 func (c *Change) Commit(removed []*shaper.Class) {
 	s := c.server
 	s.mu.Lock()
@@ -99,9 +98,9 @@ func (c *Change) Commit(removed []*shaper.Class) {
 	c.rebind(wanted)
 }
 
-// updateServices makes the services those of a change. One whose name is gone lives
-// on with the sessions that use it, and is taken up again when the name comes
-// back before they have ended: they count for its max_sessions.
+// updateServices makes the services those of the change. A service whose name is gone stays
+// while it has sessions. If the name comes back before they end, it is used again, and they
+// count towards its max_sessions. The server's lock is held.
 func (c *Change) updateServices() {
 	s, p := c.server, c.policy
 	maps.Copy(s.retired, s.services)
@@ -119,8 +118,7 @@ func (c *Change) updateServices() {
 	maps.DeleteFunc(s.retired, func(_ string, sv *service) bool { return sv.gate.empty() })
 }
 
-// reroute replaces the routes, and classifies again the sessions whose class
-// is gone.
+// reroute replaces the routes, and moves the sessions of removed classes to new ones.
 func (c *Change) reroute(removed []*shaper.Class) {
 	s := c.server
 	r := &routes{classifier: c.classifier, classes: map[string]*shaper.Class{}}
@@ -146,15 +144,15 @@ func (c *Change) reroute(removed []*shaper.Class) {
 	}
 }
 
-// remark marks what the open sessions send anew.
+// remark sets the marks of all open sessions again.
 func (s *Server) remark() {
 	for _, one := range s.all() {
 		one.remark()
 	}
 }
 
-// rebind starts the fresh sockets, leads those that stay to their service, and
-// closes the ones that nobody wants.
+// rebind starts the fresh sockets, gives those that stay their new service, and closes the
+// rest. The server's lock is held.
 func (c *Change) rebind(wanted map[address]*service) {
 	s := c.server
 	for at, b := range s.bound {

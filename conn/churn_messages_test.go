@@ -17,9 +17,8 @@ import (
 	"shaper/stats"
 )
 
-// TestChurnMessages has clients and providers come and go in the midst of messages,
-// while reloads give these other classes: of no session anything is left in any class
-// that there was.
+// TestChurnMessages makes clients and providers come and go amid messages, while reloads
+// change the classes of these. No session leaves anything behind in any class.
 func TestChurnMessages(t *testing.T) {
 	web := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
@@ -38,7 +37,7 @@ func TestChurnMessages(t *testing.T) {
 	again(&all, done, 6, func(x *rand.Rand) { churnClient(x, overSMPP, smppChurn) })
 	again(&all, done, 6, func(x *rand.Rand) { churnClient(x, overHTTP, httpChurn) })
 	x := rand.New(rand.NewPCG(1, 2))
-	var classes []*shaper.Class // that there have been
+	var classes []*shaper.Class // all that there were
 	for range 60 {
 		before := r.lastID.Load()
 		r.reload(policies[x.IntN(len(policies))])
@@ -68,7 +67,7 @@ func TestChurnMessages(t *testing.T) {
 	}
 }
 
-// again does something in so many goroutines until done.
+// again repeats do in n goroutines until done.
 func again(all *sync.WaitGroup, done <-chan struct{}, n int, do func(*rand.Rand)) {
 	for n := range n {
 		x := rand.New(rand.NewPCG(3, uint64(n)))
@@ -85,7 +84,7 @@ func again(all *sync.WaitGroup, done <-chan struct{}, n int, do func(*rand.Rand)
 	}
 }
 
-// churnedMessages returns policies of which each has something of each other one.
+// churnedMessages returns policies that share something with each other.
 func churnedMessages(smpp, web string) (policies []string) {
 	const pause = `on_throttle = { pause = "1ms", max = "3ms" }`
 	for _, one := range []struct{ classes, back, rules string }{
@@ -105,7 +104,7 @@ func churnedMessages(smpp, web string) (policies []string) {
 	return policies
 }
 
-// churnClient connects, sends something in pieces, reads something, and leaves in some
+// churnClient connects, sends something in pieces, reads something, and leaves in a random
 // way.
 func churnClient(x *rand.Rand, addr string, message func(*rand.Rand) string) {
 	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(1+x.IntN(6)))}}
@@ -157,8 +156,8 @@ func httpChurn(x *rand.Rand) string {
 	return fmt.Sprintf("GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
 }
 
-// answerBinds is a provider that answers some submits, delivers something now and then,
-// and leaves when it likes.
+// answerBinds is a provider that answers some submits, delivers something now and then, and
+// leaves at random.
 func answerBinds(conns <-chan tcpConn) {
 	for c := range conns {
 		go func() {

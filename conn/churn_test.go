@@ -12,16 +12,16 @@ import (
 	"shaper/shaper"
 )
 
-// TestChurn has clients come and go over TCP and UDP while reloads give their
-// classes, and those of a policy in the shadow, other limits, other parents and other
-// buckets: nothing is stuck, and of no session anything is left.
+// TestChurn makes clients come and go over TCP and UDP, while reloads change limits, parents
+// and buckets of their classes and of those in a shadow. Nothing is stuck, and no session
+// leaves anything behind.
 func TestChurn(t *testing.T) {
 	policies := churned()
 	r, x := run(t, policies[0]), rand.New(rand.NewPCG(1, 2))
 	var clients sync.WaitGroup
 	done := make(chan struct{})
 	churn(&clients, done, r.addr("l"), r.addr("u"))
-	var classes []*shaper.Class // that there have been
+	var classes []*shaper.Class // all that there were
 	for range 40 {
 		before := r.lastID.Load()
 		r.reload(policies[x.IntN(len(policies))])
@@ -48,8 +48,7 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// churned returns policies of which each has something of each other one, in another
-// way.
+// churned returns policies that share something with each other, each in another way.
 func churned() (policies []string) {
 	for _, classes := range []string{
 		class("c", "200mbit", `parent = "up"`, `per = "source"`, "max_keys = 3") + class("d", "9000 packets/s", `per = "connection"`),
@@ -74,7 +73,7 @@ func churned() (policies []string) {
 	return policies
 }
 
-// churn has clients come and go until done.
+// churn makes clients come and go until done.
 func churn(clients *sync.WaitGroup, done <-chan struct{}, overTCP, overUDP string) {
 	again(clients, done, 6, func(x *rand.Rand) {
 		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(1+x.IntN(6)))}}
@@ -95,8 +94,7 @@ func churn(clients *sync.WaitGroup, done <-chan struct{}, overTCP, overUDP strin
 	})
 }
 
-// wantUnused checks that of no session anything is left in a class, but for what its
-// buckets owe.
+// wantUnused checks that no session has left anything in a class, except what its buckets owe.
 func wantUnused(t *testing.T, c *shaper.Class) {
 	t.Helper()
 	later := time.Now().Add(24 * time.Hour)
@@ -106,6 +104,6 @@ func wantUnused(t *testing.T, c *shaper.Class) {
 		before = n
 	}
 	if before > 0 || c.Sessions() > 0 {
-		t.Errorf("%d buckets and %d sessions of %s are left", before, c.Sessions(), c.Name())
+		t.Errorf("%d buckets and %d sessions of %s remain", before, c.Sessions(), c.Name())
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"shaper/stats"
 )
 
-// classify puts the session into its classes, unless it has ended already.
+// classify puts the session into its classes, unless it has ended. The session's lock is not
+// held.
 func (t *tcpSession) classify() {
 	s := t.server
 	s.routesMu.RLock()
@@ -22,8 +23,8 @@ func (t *tcpSession) classify() {
 	t.enterClasses(t.started)
 }
 
-// enterClasses puts the session into the classes of its destination, and out of those
-// that it was in. Nothing of it waits. The lock of the routes is held, too.
+// enterClasses moves the session into the classes of its destination. Nothing of it waits in
+// the old ones. The locks of the routes and of the session are held.
 func (t *tcpSession) enterClasses(now time.Time) {
 	s, who := t.server, t.describe()
 	up, down := s.routes.classify(who, t.conf)
@@ -31,10 +32,10 @@ func (t *tcpSession) enterClasses(now time.Time) {
 		up = t.service.class
 	}
 	up, down = up.Join(now, who), down.Join(now, who)
-	if up != t.class() { // before its bucket goes: those who wait above it may have its place
+	if up != t.class() { // before the session quits its bucket, so that those who wait above it get the slot
 		t.place.slot.Release()
 	}
-	t.leaveClasses(stats.Reset)
+	t.relay.quit(time.Now(), stats.Reset)
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
 	t.relay = newStreams(t)
@@ -44,16 +45,9 @@ func (t *tcpSession) enterClasses(now time.Time) {
 	}
 }
 
-// leaveClasses takes the session out of its classes; what has not left counts as dropped.
-func (t *tcpSession) leaveClasses(reason stats.Reason) {
-	t.relay.quit(time.Now(), reason)
-	t.up.quit(reason)
-	t.down.quit(reason)
-}
-
-// reclassify moves the session out of classes that are gone.
+// reclassify implements session.
 func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
-	t.drive(func(t *tcpSession) {
+	t.do(func(t *tcpSession) {
 		up, down := t.class(), t.down.flow.Class()
 		who, now := t.describe(), time.Now()
 		if gone[up.Named()] || gone[down.Named()] {
@@ -65,10 +59,10 @@ func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 	})
 }
 
-// join moves the session out of classes that are gone, into those of the rules.
+// join moves the session out of the gone classes, into those of the rules.
 func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*shaper.Class]bool) {
 	newUp, newDown := r.classify(who, t.conf)
-	if newUp == nil { // it stays where it is, rather than go on unlimited
+	if newUp == nil { // it stays in its class, rather than go on unlimited
 		return
 	}
 	up, down := t.class(), t.down.flow.Class()
@@ -84,4 +78,11 @@ func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*s
 		t.down.join(newDown.Join(now, who))
 		down.Quit(now)
 	}
+}
+
+// remark implements session.
+func (t *tcpSession) remark() {
+	t.do(func(t *tcpSession) {
+		t.upstream.end.Set(sock.Mark, int(t.server.marks.mark(t.up.flow.Class())))
+	})
 }

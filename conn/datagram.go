@@ -14,43 +14,45 @@ import (
 	"shaper/unit"
 )
 
-// way is one direction of a session of datagrams.
-type way struct {
-	session *udpSession
+// udpDirection is one direction of a UDP session. It is safe for concurrent use.
+type udpDirection struct {
+	// Set when the session begins, and read by all.
+	session    *udpSession
+	towards    stats.Direction
+	echo       *udpDirection // nil unless the upstream is echo: the other direction, which datagrams take
+	sock.Route               // on which datagrams leave
 
-	dir        stats.Direction
-	class      atomic.Pointer[shaper.Class]  // nil: nothing is limited
-	joins      atomic.Pointer[shaper.Class]  // class, until it has been quit
-	shadow     atomic.Pointer[shaper.Source] // sends copies of all datagrams; nil: there is none
-	sock.Route                               // that datagrams take
-	turn       *way                          // of echo: the way back, which datagrams go instead
+	// Safe for concurrent use.
+	class  atomic.Pointer[shaper.Class]  // nil: nothing limits it
+	joined atomic.Pointer[shaper.Class]  // the class that is still to be quit; nil: none
+	shadow atomic.Pointer[shaper.Source] // sends copies of all datagrams; nil: there is none
 
 	pending atomic.Int64  // trains that wait for their class
-	held    atomic.Int64  // their payload
+	held    atomic.Int64  // bytes of their payload
 	moved   atomic.Uint64 // bytes that have left
-	active  atomic.Bool   // something moved since the janitor looked
+	active  atomic.Bool   // something has moved since the janitor last looked
 }
 
-func (w *way) init(t *udpSession, dir stats.Direction, class *shaper.Class) {
-	w.session, w.dir = t, dir
-	w.class.Store(class)
-	w.joins.Store(class)
+func (ud *udpDirection) init(t *udpSession, towards stats.Direction, class *shaper.Class) {
+	ud.session, ud.towards = t, towards
+	ud.class.Store(class)
+	ud.joined.Store(class)
 }
 
-// move puts the way into another class, which it has joined, unless its session
-// ends meanwhile.
-func (w *way) move(now time.Time, class *shaper.Class) {
-	w.class.Store(class)
-	w.joins.Swap(class).Quit(now)
-	if w.session.ended.Load() {
-		w.quit(now)
+// move moves the direction into a class that it has joined. If the session ends meanwhile, it
+// quits that class, too.
+func (ud *udpDirection) move(now time.Time, class *shaper.Class) {
+	ud.class.Store(class)
+	ud.joined.Swap(class).Quit(now)
+	if ud.session.ended.Load() {
+		ud.quit(now)
 	}
 }
 
-// quit leaves the class. What comes all the same is limited by it as before.
-func (w *way) quit(now time.Time) {
-	w.joins.Swap(nil).Quit(now)
-	w.shadow.Store(nil)
+// quit quits the class. The class still limits datagrams that come after that.
+func (ud *udpDirection) quit(now time.Time) {
+	ud.joined.Swap(nil).Quit(now)
+	ud.shadow.Store(nil)
 }
 
 // costOf returns the cost of all datagrams of a train.
@@ -58,63 +60,62 @@ func costOf(t sock.Train) shaper.Cost {
 	return shaper.Cost{Bytes: int64(len(t.Payload)), Packets: t.Packets()}
 }
 
-// datagrams is a train that waits for its class.
+// datagrams is a train that waits for its class. Whoever takes it out of the class owns it.
 type datagrams struct {
 	sock.Train
-	item  shaper.Item
-	way   *way
-	class *shaper.Class  // that it entered; nil: none
-	buf   *buffer.Buffer // of the payload
+	item      shaper.Item
+	direction *udpDirection
+	class     *shaper.Class  // that it has entered; nil: none
+	buf       *buffer.Buffer // of the payload
 }
 
-// It does not compile if policy.Holds is too little.
+// This does not compile if policy.Holds counts too little.
 const _ = policy.MessageHolds - buffer.Min - unsafe.Sizeof(datagrams{}) - unsafe.Sizeof(buffer.Buffer{})
 
 var datagramsPool = sync.Pool{New: func() any { return new(datagrams) }}
 
-// newDatagrams copies a train into a buffer of about its size: what waits counts
-// with the memory it holds.
-func newDatagrams(w *way, t sock.Train) *datagrams {
+// newDatagrams copies a train into a buffer of about its size, since what waits is charged for
+// the memory that it holds.
+func newDatagrams(ud *udpDirection, t sock.Train) *datagrams {
 	d := datagramsPool.Get().(*datagrams)
-	d.way, d.class = w, w.class.Load()
+	d.direction, d.class = ud, ud.class.Load()
 	d.buf = buffer.Get(len(t.Payload))
 	d.Train = sock.Train{Payload: d.buf.Bytes[:copy(d.buf.Bytes, t.Payload)], Size: t.Size}
 	d.item = shaper.Item{Cost: costOf(t), Held: policy.Holds(int64(len(t.Payload))), Owner: d, Settles: true}
 	return d
 }
 
+// release gives the memory of d back. Nobody may use d after that.
 func (d *datagrams) release() {
 	d.buf.Put()
-	d.Train, d.buf, d.way, d.class = sock.Train{}, nil, nil, nil
+	d.Train, d.buf, d.direction, d.class = sock.Train{}, nil, nil, nil
 	datagramsPool.Put(d)
 }
 
-// offer has a train enter its class. What leaves at once is added to out, which
-// the caller sends before it uses the payload's memory again; the rest waits, or
-// is dropped.
-func (w *way) offer(t sock.Train, out *outgoing) {
-	w.active.Store(true)
-	class := w.class.Load()
-	if shadow := w.shadow.Load(); shadow != nil {
+// offer offers a train to the class. It adds what may leave at once to out, which the caller
+// must send before it uses the memory of the payload again. The rest waits or is dropped.
+func (ud *udpDirection) offer(t sock.Train, out *outgoing) {
+	ud.active.Store(true)
+	class := ud.class.Load()
+	if shadow := ud.shadow.Load(); shadow != nil {
 		shadow.Send(time.Now(), costOf(t))
 	}
-	most := mostTogether(class)
+	most := trainLimit(class)
 	for more := true; more; more = len(t.Payload) > 0 {
 		var head sock.Train
 		head, t = t.Cut(most)
 		if class == nil || class.Pass(time.Now(), costOf(head)) {
-			w.add(parcel{Train: head, way: w, class: class}, out)
+			ud.add(parcel{Train: head, direction: ud, class: class}, out)
 			continue
 		}
-		w.send(out) // else the pacer could let this out before those
-		w.enter(newDatagrams(w, head), out)
+		ud.send(out) // first, so that the pacer cannot let this one overtake those
+		ud.enter(newDatagrams(ud, head), out)
 	}
 }
 
-// mostTogether returns how many bytes of datagrams may leave a class as one:
-// where datagrams are counted, by the class or one above it, each leaves on its
-// own.
-func mostTogether(class *shaper.Class) int {
+// trainLimit returns how many bytes of datagrams may leave a class as one train. If the class,
+// or one above it, counts datagrams, each leaves alone, and the limit is 0.
+func trainLimit(class *shaper.Class) int {
 	switch {
 	case class == nil:
 		return sock.MaxTrain
@@ -124,26 +125,26 @@ func mostTogether(class *shaper.Class) int {
 	return 0
 }
 
-// enter has datagrams that cannot leave at once wait, or drops those that have
-// no room.
-func (w *way) enter(d *datagrams, out *outgoing) {
+// enter makes d wait for its class, or drops it if there is no room. If a train of several
+// does not fit, they enter one by one.
+func (ud *udpDirection) enter(d *datagrams, out *outgoing) {
 	verdict := shaper.Leaves
-	if class := d.class; class != nil { // what waits is the pacer's, and may have left before Enter returns
-		w.pending.Add(1)
-		w.held.Add(int64(len(d.Payload)))
+	if class := d.class; class != nil { // once d waits it is the pacer's, and may leave before Enter returns
+		ud.pending.Add(1)
+		ud.held.Add(int64(len(d.Payload)))
 		verdict = class.Enter(time.Now(), &d.item)
 		if verdict == shaper.Waits {
-			w.entered(class)
+			ud.entered(class)
 			return
 		}
-		w.pending.Add(-1)
-		w.held.Add(-int64(len(d.Payload)))
+		ud.pending.Add(-1)
+		ud.held.Add(-int64(len(d.Payload)))
 	}
 	switch {
-	case verdict == shaper.Leaves: // meanwhile they can
-		w.add(d.parcel(), out)
+	case verdict == shaper.Leaves: // now it may
+		ud.add(d.parcel(), out)
 	case d.item.Cost.Packets > 1:
-		w.enterApart(d, out)
+		ud.enterApart(d, out)
 	case verdict == shaper.Full:
 		d.drop(stats.QueueFull)
 	case verdict == shaper.TooLong:
@@ -151,87 +152,87 @@ func (w *way) enter(d *datagrams, out *outgoing) {
 	}
 }
 
-// entered looks whether a class that datagrams have just entered is still the
-// right one: abort or reclassify may have looked into it before.
-func (w *way) entered(class *shaper.Class) {
-	if w.session.ended.Load() {
-		w.dropPending(stats.Reset)
+// entered checks whether a class that datagrams have just entered is still the right one.
+// abort or reclassify may have emptied it just before.
+func (ud *udpDirection) entered(class *shaper.Class) {
+	if ud.session.ended.Load() {
+		ud.dropPending(stats.Reset)
 	}
-	if w.class.Load() != class {
+	if ud.class.Load() != class {
 		reenter(class)
 	}
 }
 
-// enterApart has those of a train enter for which there is room.
-func (w *way) enterApart(d *datagrams, out *outgoing) {
+// enterApart makes the datagrams of a train enter one by one, as far as there is room.
+func (ud *udpDirection) enterApart(d *datagrams, out *outgoing) {
 	for rest := d.Train; len(rest.Payload) > 0; {
 		var one sock.Train
 		one, rest = rest.Cut(0)
-		w.send(out)
-		w.enter(newDatagrams(w, one), out)
+		ud.send(out)
+		ud.enter(newDatagrams(ud, one), out)
 	}
 	d.release()
 }
 
-// add puts a parcel with those that leave together, and sends them when there is
-// no room for more.
-func (w *way) add(p parcel, out *outgoing) {
+// add adds a parcel to out, and sends out if it is full.
+func (ud *udpDirection) add(p parcel, out *outgoing) {
 	if out.add(p); len(out.parcels) == sock.BatchSize {
-		w.send(out)
+		ud.send(out)
 	}
 }
 
-// Leave implements shaper.Owner: the datagram's time has come. Sending does
-// not wait: where the socket has no room the datagram is dropped.
+// Leave implements shaper.Owner: the class lets d go. Sending does not wait: if the socket has
+// no room, d is dropped.
 func (d *datagrams) Leave(time.Time) {
-	w := d.waitsNoMore().way
-	defer w.session.socket.server.rescue(w.session)
-	w.active.Store(true)
+	ud := d.waitsNoMore().direction
+	defer ud.session.socket.server.rescue(ud.session)
+	ud.active.Store(true)
 	out := getOutgoing()
 	out.add(d.parcel())
-	w.send(out)
+	ud.send(out)
 	out.release()
 }
 
 // send sends what is in out, and empties it.
-func (w *way) send(out *outgoing) {
-	if w.turn != nil {
-		w.sendBack(out)
+func (ud *udpDirection) send(out *outgoing) {
+	if ud.echo != nil {
+		ud.sendBack(out)
 	} else {
-		out.batch.Send(&w.Route)
+		out.batch.Send(&ud.Route)
 	}
 	now := time.Now()
 	for i := range out.parcels {
-		out.parcels[i].left(now, out.batch.Lost(i))
+		out.parcels[i].departed(now, out.batch.Lost(i))
 	}
 	out.clear()
 }
 
-func (w *way) sendBack(out *outgoing) {
+// sendBack offers what is in out to the other direction, as echo does.
+func (ud *udpDirection) sendBack(out *outgoing) {
 	back := getOutgoing()
 	for i := range out.parcels {
-		w.turn.offer(out.parcels[i].Train, back)
+		ud.echo.offer(out.parcels[i].Train, back)
 	}
-	w.turn.send(back)
+	ud.echo.send(back)
 	back.release()
 }
 
 // parcel is a train that leaves.
 type parcel struct {
 	sock.Train
-	way    *way
-	class  *shaper.Class // that it has passed; nil: none
-	waited *datagrams    // that it is; nil: it leaves from where it was read
+	direction *udpDirection
+	class     *shaper.Class // that has let it go; nil: none
+	waited    *datagrams    // that it comes from; nil: it has not waited
 }
 
 func (d *datagrams) parcel() parcel {
-	return parcel{Train: d.Train, way: d.way, class: d.class, waited: d}
+	return parcel{Train: d.Train, direction: d.direction, class: d.class, waited: d}
 }
 
-// outgoing is parcels that leave a way together.
+// outgoing is a batch of parcels that leave a direction together. One goroutine owns it.
 type outgoing struct {
 	batch   *sock.Batch
-	parcels []parcel // as in the batch
+	parcels []parcel // in the order of the batch
 }
 
 var outgoings = sync.Pool{New: func() any {
@@ -240,31 +241,31 @@ var outgoings = sync.Pool{New: func() any {
 
 func getOutgoing() *outgoing { return outgoings.Get().(*outgoing) }
 
-// add appends a parcel, for which there must be room.
+// add appends a parcel. There must be room.
 func (out *outgoing) add(p parcel) {
 	out.batch.Add(p.Train)
 	out.parcels = append(out.parcels, p)
 }
 
-// clear empties the batch. What it held is somebody else's by then.
+// clear empties the batch. The memory of its parcels belongs to others by now.
 func (out *outgoing) clear() {
 	out.batch.Clear()
 	clear(out.parcels)
 	out.parcels = out.parcels[:0]
 }
 
-// release gives the batch, which is empty, back.
+// release gives an empty batch back.
 func (out *outgoing) release() { outgoings.Put(out) }
 
-// left counts what has left and what has not, and gives back what held it.
-func (p *parcel) left(now time.Time, lost sock.Loss) {
+// departed counts what was sent and what was lost, tells the class, and releases the memory.
+func (p *parcel) departed(now time.Time, lost sock.Loss) {
 	sent := costOf(p.Train)
 	sent.Bytes -= lost.Bytes
 	sent.Packets -= lost.Packets
-	p.way.moved.Add(uint64(sent.Bytes))
-	p.way.session.service.stats.Sent[p.way.dir].Add(sent.Volume())
+	p.direction.moved.Add(uint64(sent.Bytes))
+	p.direction.session.service.stats.Sent[p.direction.towards].Add(sent.Volume())
 	if p.class != nil {
-		p.class.CountSent(p.way.dir, sent)
+		p.class.CountSent(p.direction.towards, sent)
 		if lost.Packets > 0 {
 			p.class.CountDropped(stats.Reset, lost.Packets, lost.Bytes)
 		}
@@ -278,7 +279,7 @@ func (p *parcel) left(now time.Time, lost sock.Loss) {
 	}
 }
 
-// drop counts datagrams that will not leave.
+// drop counts d as dropped, and releases it.
 func (d *datagrams) drop(reason stats.Reason) {
 	if d.class != nil {
 		d.class.CountDropped(reason, d.item.Cost.Packets, d.item.Cost.Bytes)
@@ -286,22 +287,21 @@ func (d *datagrams) drop(reason stats.Reason) {
 	d.release()
 }
 
-// dropPending drops what waits in the class of a way.
-func (w *way) dropPending(reason stats.Reason) {
-	class := w.class.Load()
-	if class == nil || w.pending.Load() == 0 {
+// dropPending drops what waits for the class.
+func (ud *udpDirection) dropPending(reason stats.Reason) {
+	class := ud.class.Load()
+	if class == nil || ud.pending.Load() == 0 {
 		return
 	}
 	for _, it := range class.Evict(time.Now(), func(it *shaper.Item) bool {
 		d, ok := it.Owner.(*datagrams)
-		return ok && d.way == w
+		return ok && d.direction == ud
 	}) {
 		it.Owner.(*datagrams).waitsNoMore().drop(reason)
 	}
 }
 
-// reenter has the datagrams that wait in a class enter the one that their
-// session is in now.
+// reenter moves the datagrams that wait in a class to the present class of their session.
 func reenter(class *shaper.Class) {
 	out := getOutgoing()
 	defer out.release()
@@ -310,20 +310,23 @@ func reenter(class *shaper.Class) {
 		return ok
 	}) {
 		d := it.Owner.(*datagrams).waitsNoMore()
-		w := d.way
-		d.class = w.class.Load()
-		if d.item.Cost.Packets > 1 { // that one may want each by itself
-			w.enterApart(d, out)
+		ud := d.direction
+		d.class = ud.class.Load()
+		if d.item.Cost.Packets > 1 { // the new class may count datagrams
+			ud.enterApart(d, out)
 		} else {
-			w.enter(d, out)
+			ud.enter(d, out)
 		}
-		w.send(out)
+		ud.send(out)
 	}
 }
 
-// waitsNoMore takes the datagram out of the counts of what waits.
+// waitsNoMore removes d from the counts of what waits, and returns it.
 func (d *datagrams) waitsNoMore() *datagrams {
-	d.way.pending.Add(-1)
-	d.way.held.Add(-int64(len(d.Payload)))
+	d.direction.pending.Add(-1)
+	d.direction.held.Add(-int64(len(d.Payload)))
 	return d
 }
+
+// mirror sends copies of all datagrams through a source of a trial; nil ends that.
+func (ud *udpDirection) mirror(s *shaper.Source) { ud.shadow.Store(s) }

@@ -11,8 +11,8 @@ import (
 	"shaper/stats"
 )
 
-// 50 at once into 10 packets a second with room for 20: at most 21 pass, evenly,
-// and every one is accounted for.
+// 50 datagrams at once enter a class of 10 packets/s with room for 20. At most 21 pass,
+// evenly, and each is counted.
 func TestBurstIsSpread(t *testing.T) {
 	const rate, room, offered = 100, 20, 50
 	upstream := bindUDP(t, "127.0.0.1:0")
@@ -37,15 +37,15 @@ func TestBurstIsSpread(t *testing.T) {
 	if took := times[len(times)-1].Sub(times[0]); took < (room-1)*time.Second/rate {
 		t.Errorf("%d passed in %v", len(times), took)
 	}
-	if sent > room+2 { // one of them may have left while they came
+	if sent > room+2 { // one may have left while the others came
 		t.Errorf("%d passed", sent)
 	}
 }
 
-// What waits counts with the memory that it holds, not with its payload alone,
-// and that is not much more.
+// What waits counts with the memory that it holds, not only with its payload. That is not much
+// more.
 func TestMemoryOfWaitingDatagrams(t *testing.T) {
-	d := newDatagrams(new(way), sock.Train{Payload: make([]byte, 100)})
+	d := newDatagrams(new(udpDirection), sock.Train{Payload: make([]byte, 100)})
 	defer d.release()
 	if d.item.Held < 128+100 || d.item.Held > 512 {
 		t.Errorf("a datagram of 100 bytes holds %d", d.item.Held)
@@ -80,7 +80,7 @@ func TestMaxWaitOfDatagrams(t *testing.T) {
 	})
 }
 
-// What waits when a session is closed is dropped at once, and the reason told.
+// What waits when a session is closed is dropped at once, and counted by reason.
 func TestClosedWithDatagramsWaiting(t *testing.T) {
 	r := run(t, udp(policy.Discard, "0 packets/s"))
 	c, other := dialUDP(t, r.addr("l")), dialUDP(t, r.addr("l"))
@@ -100,7 +100,7 @@ func TestClosedWithDatagramsWaiting(t *testing.T) {
 	}
 }
 
-// Datagrams that wait in a class which is removed wait on in the new one.
+// Datagrams that wait in a class that is removed go on waiting in the new one.
 func TestDatagramsOfRemovedClass(t *testing.T) {
 	upstream := bindUDP(t, "127.0.0.1:0")
 	at := upstream.LocalAddr().String()

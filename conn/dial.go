@@ -15,33 +15,83 @@ import (
 	"shaper/stats"
 )
 
-// leaveGrace is how long a session waits and dials on after the client has sent a
-// FIN and nothing else. One that only wants to listen does so too.
+// leaveGrace is how long a session still waits and dials after its client has sent a FIN and
+// nothing before it. The client may have left, or may only want to listen.
 const leaveGrace = 500 * time.Millisecond
 
-// dialling is how a session reaches the first upstream of its listener that can
-// be reached, and of a name the first address.
+// dialling is how a session reaches an upstream: the first one of its listener that can be
+// reached, at the first of its addresses that can be. It drives the session until then. The
+// lock of the session guards it.
 //
-// A name is resolved before the connection asks its class. A class that counts connections
-// lets nothing else go until the last one has left, and a name may take long. So the
-// order is: slot, name, class, connect.
+// A session waits in this order: slot, name, class, connect. The name comes before the class,
+// since it may take long, and a class that counts connections lets nothing else go until the
+// last one has departed.
 type dialling struct {
 	session *tcpSession // never changes
+	found   func()      // begins a session that has its first address; nil: it has begun
 
-	next      int              // upstream of the list
-	addrs     []netip.AddrPort // of the present upstream, still to be tried
-	by        time.Time        // when the present upstream is given up
-	patience  time.Duration    // what that had of connect_timeout when it was resolved
-	until     time.Time        // when a want of descriptors is a reason to give up; zero: it has not dialled yet
-	begun     bool             // something has left for an upstream, or the class has been told that nothing will
-	errs      []error
-	timer     *time.Timer        // gives up the present address, or tries it again
-	attemptBy time.Time          // when it does the first
-	grace     *time.Timer        // gives up the client; nil: it has not left
-	resolve   context.CancelFunc // nil: no name is being resolved
+	// The present upstream.
+	next      int                // the number of upstreams that have been tried, with this one
+	addrs     []netip.AddrPort   // its addresses that are still to be tried
+	timeout   time.Duration      // what remained of connect_timeout when it was resolved
+	giveUpAt  time.Time          // when it is given up
+	attemptBy time.Time          // when the present address is given up
+	resolve   context.CancelFunc // ends the lookup of its name; nil: there is none
+
+	retryUntil time.Time   // when the session gives up waiting for a descriptor; zero: it has not dialled yet
+	unsettled  bool        // the class has let the connection go, and does not know yet that it has departed
+	errs       []error     // of all attempts
+	timer      *time.Timer // gives up the present address, or tries it again
+	grace      *time.Timer // ends the session of a client that has left; nil: it has not
 }
 
-// stop ends the dial, reached or not.
+// drive implements driver.
+func (d *dialling) drive() {
+	switch t := d.session; t.stage {
+	case queued:
+		if t.place.slot.Held() {
+			t.place.taken()
+			d.tryAddress()
+		}
+	case opening:
+		if !t.up.waiting {
+			d.dial()
+		}
+	}
+}
+
+// changed implements driver.
+func (d *dialling) changed(s *side) {
+	if s == &d.session.client {
+		d.clientLeaves()
+	} else if s.Writable {
+		d.dialled()
+	}
+}
+
+// granted implements driver: the class lets the connection go.
+func (d *dialling) granted(by *direction, now time.Time) {
+	if d.session.stage != opening {
+		by.flow.Left(now)
+		return
+	}
+	d.dial()
+}
+
+// finish implements part.
+func (d *dialling) finish(stats.Result) {
+	d.departed() // if it has not, it never will
+	d.stop()
+}
+
+// awaitSlot acquires a slot, at once or later, and then tries an address.
+func (d *dialling) awaitSlot() {
+	if d.session.place.acquire() {
+		d.tryAddress()
+	}
+}
+
+// stop ends the dial, whether or not it has reached an upstream.
 func (d *dialling) stop() {
 	for _, timer := range []*time.Timer{d.timer, d.grace} {
 		if timer != nil {
@@ -54,46 +104,45 @@ func (d *dialling) stop() {
 	*d = dialling{session: d.session}
 }
 
-// forget lets the upstream that was found be looked up once more, after a wait: its
-// addresses may be old by then.
+// forget makes the session look up its upstream once more after it has waited for a slot: the
+// addresses may be stale by then.
 func (d *dialling) forget() {
 	if len(d.addrs) > 0 {
 		d.next, d.addrs = d.next-1, nil
 	}
 }
 
-// tryUpstream goes on with the next upstream of the list; the session ends if there is no
-// more.
+// tryUpstream tries the next upstream of the list. If there is none, the session ends.
 func (d *dialling) tryUpstream() {
 	t := d.session
 	if d.next == len(t.conf.Upstream) {
 		t.warn(unreachable, "err", errors.Join(d.errs...))
-		t.finish(d.unreached())
+		t.finish(unreached(d.errs))
 		return
 	}
 	d.next++
-	d.by = time.Now().Add(time.Duration(t.conf.ConnectTimeout))
-	if addrs, known := literally(d.upstreamName()); known {
+	d.giveUpAt = time.Now().Add(time.Duration(t.conf.ConnectTimeout))
+	if addrs, known := literal(d.upstreamName()); known {
 		d.tryAddresses(addrs)
 		return
 	}
-	d.departed() // a class that has let the connection go does not wait for a name
+	d.departed() // the class must not wait for a name
 	d.lookUp(d.upstreamName())
 }
 
-// upstreamName returns the upstream that is being tried.
+// upstreamName returns the present upstream, as the policy has it.
 func (d *dialling) upstreamName() string { return d.session.conf.Upstream[d.next-1] }
 
-// resolve looks up the addresses of a name, each time, and goes on with them.
+// lookUp looks up the addresses of a name in the background, and then tries them.
 func (d *dialling) lookUp(upstream string) {
 	t := d.session
-	ctx, cancel := context.WithDeadline(t.server.ctx, d.by)
+	ctx, cancel := context.WithDeadline(t.server.ctx, d.giveUpAt)
 	d.resolve = cancel
 	t.server.wg.Go(func() {
 		defer cancel()
 		defer t.server.rescue(t)
 		addrs, err := t.server.lookup(ctx, upstream)
-		t.drive(func(t *tcpSession) {
+		t.do(func(t *tcpSession) {
 			d.resolve = nil
 			if err != nil {
 				d.failed(upstream, upstream, &lookupError{err})
@@ -105,12 +154,11 @@ func (d *dialling) lookUp(upstream string) {
 	})
 }
 
-// tryAddresses goes on with the addresses of an upstream that can be reached. The one that
-// the session was classified by comes first: a name may have them in another order
-// each time.
+// tryAddresses tries the addresses of the present upstream. The one by which the session was
+// classified comes first, since a name may return them in another order each time.
 func (d *dialling) tryAddresses(addrs []netip.AddrPort) {
 	t := d.session
-	d.patience = time.Until(d.by)
+	d.timeout = time.Until(d.giveUpAt)
 	d.addrs = reachable(addrs, t.conf.Bind)
 	if len(d.addrs) == 0 {
 		d.failed(d.upstreamName(), d.upstreamName(), errFamily)
@@ -121,8 +169,8 @@ func (d *dialling) tryAddresses(addrs []netip.AddrPort) {
 	d.tryAddress()
 }
 
-// tryAddress does what comes next with the next address, or goes on with the next
-// upstream.
+// tryAddress takes the next step towards the next address of the present upstream. If it has
+// none, it tries the next upstream.
 func (d *dialling) tryAddress() {
 	t := d.session
 	switch {
@@ -130,9 +178,9 @@ func (d *dialling) tryAddress() {
 		d.tryUpstream()
 	case t.stage == arriving:
 		t.destination, t.located = d.addrs[0], true
-		t.server.wg.Go(t.begin) // it needs locks that come before the session's
-	case d.isElsewhere(d.addrs[0]):
-		t.server.wg.Go(d.follow) // likewise
+		t.server.wg.Go(d.found) // it takes locks that come before the session's
+	case d.mayChangeClasses(d.addrs[0]):
+		t.server.wg.Go(d.enterNext) // likewise
 	case t.stage == resolving:
 		d.askClass()
 	default:
@@ -140,75 +188,75 @@ func (d *dialling) tryAddress() {
 	}
 }
 
-// askClass asks the class whether the connection, which has a slot and an address, may go.
+// askClass asks the class whether the connection may go. It has a slot and an address.
 func (d *dialling) askClass() {
 	t := d.session
 	t.stage = opening
 	t.up.ask(time.Now(), shaper.Cost{Connections: 1})
-	t.goOn()
+	d.drive()
 }
 
-// dial connects to the address that was found: the class has let the connection go.
-func (d *dialling) begin() {
+// dial connects to the upstream. The class has let the connection go.
+func (d *dialling) dial() {
 	t := d.session
 	t.up.count(t.up.flow.Class(), shaper.Cost{Connections: 1})
-	t.stage = connecting
-	if d.until.IsZero() { // for the first time
+	t.stage, d.unsettled = connecting, true
+	if d.retryUntil.IsZero() { // not again after a failover
 		t.service.stats.Sent[stats.Upstream].Connections.Add(1)
 	}
-	d.by = time.Now().Add(d.patience)
-	d.until = d.by
+	d.giveUpAt = time.Now().Add(d.timeout)
+	d.retryUntil = d.giveUpAt
 	if d.clientLeaves(); t.stage != ended {
 		d.tryAddress()
 	}
 }
 
-// attempt begins to connect to the next address.
+// attempt starts to connect to the next address.
 func (d *dialling) attempt() {
 	t := d.session
 	to := d.addrs[0]
 	t.destination = to
 	err := d.connect(to)
-	if lacksDescriptors(err) && time.Now().Before(d.until) {
+	if lacksDescriptors(err) && time.Now().Before(d.retryUntil) {
 		d.attemptLater()
 		return
 	}
-	patience := time.Until(d.by) / time.Duration(len(d.addrs))
+	patience := time.Until(d.giveUpAt) / time.Duration(len(d.addrs))
 	d.addrs = d.addrs[1:]
 	switch {
 	case err != nil:
 		d.attemptFailed(err)
 	case to.IsValid():
 		d.awaitAnswer(patience)
-	default: // what is built in is there
+	default: // it is built in
 		d.established()
 	}
 }
 
-// dialPause is how long a session waits for a descriptor that it lacks, each time.
+// dialPause is how long a session waits before it asks for a descriptor again.
 const dialPause = 20 * time.Millisecond
 
-// attemptLater tries an address again, for which the process had no descriptor. Clients
-// that wait for a slot may have them all; those of the next session that ends are for
-// this one rather than for another that waits.
+// attemptLater tries an address again after a pause. The process has no descriptor free:
+// clients that wait for a slot may hold them all. Since this session has a slot, it should get
+// the descriptors of the next session that ends.
 func (d *dialling) attemptLater() {
 	t := d.session
 	t.upstream.close()
 	d.timer = time.AfterFunc(dialPause, func() {
-		t.drive(func(t *tcpSession) {
+		t.do(func(t *tcpSession) {
 			if t.stage == connecting {
-				d.by = time.Now().Add(d.patience)
+				d.giveUpAt = time.Now().Add(d.timeout)
 				d.tryAddress()
 			}
 		})
 	})
 }
 
-// connect begins to connect. The connection leaves its class here.
+// connect starts to connect. With that, the connection departs from its class.
 func (d *dialling) connect(to netip.AddrPort) error {
 	t := d.session
 	if !to.IsValid() {
-		return d.connectBuiltin(builtins[d.upstreamName()])
+		return t.connectBuiltin(builtins[d.upstreamName()])
 	}
 	if t.server.isOwn("tcp", to) {
 		return errLoop
@@ -222,31 +270,29 @@ func (d *dialling) connect(to netip.AddrPort) error {
 	return t.upstream.watch()
 }
 
-// departed tells the class, once, that the connection has left it, or will not.
+// departed tells the class, once, that the connection has departed, or never will.
 func (d *dialling) departed() {
 	t := d.session
-	if t.stage == connecting && !d.begun {
-		d.begun = true
+	if d.unsettled {
+		d.unsettled = false
 		t.up.flow.Left(time.Now())
 	}
 }
 
-// awaitAnswer gives the address that is being tried so long to answer.
+// awaitAnswer gives the present address up if it does not answer in time.
 func (d *dialling) awaitAnswer(patience time.Duration) {
 	t, attempt := d.session, d.session.upstream.key
 	d.attemptBy = time.Now().Add(patience)
-	d.timer = time.AfterFunc(patience, func() { t.drive(func(t *tcpSession) { d.giveUp(attempt) }) })
+	d.timer = time.AfterFunc(patience, func() {
+		t.do(func(t *tcpSession) {
+			if t.stage == connecting && t.upstream.key == attempt {
+				d.attemptFailed(errTimeout)
+			}
+		})
+	})
 }
 
-// giveUp ends the attempt at an address that has taken too long.
-func (d *dialling) giveUp(attempt uint64) {
-	t := d.session
-	if t.stage == connecting && t.upstream.key == attempt {
-		d.attemptFailed(errTimeout)
-	}
-}
-
-// attemptFailed goes on to the next address.
+// attemptFailed notes why the present address cannot be reached, and tries the next one.
 func (d *dialling) attemptFailed(err error) {
 	t := d.session
 	if timer := d.timer; timer != nil {
@@ -257,11 +303,11 @@ func (d *dialling) attemptFailed(err error) {
 	d.tryAddress()
 }
 
-// dialled looks how an attempt at an address has come out.
+// dialled checks whether the attempt has succeeded. The poller has news of it.
 func (d *dialling) dialled() {
 	t := d.session
 	err := t.upstream.connected()
-	if err == nil && t.upstream.end.Local() == t.destination { // TCP's simultaneous open
+	if err == nil && t.upstream.end.Local() == t.destination { // connected to itself: see refuseSelf
 		err = errLoop
 	}
 	if err != nil {
@@ -269,29 +315,39 @@ func (d *dialling) dialled() {
 		return
 	}
 	if config := t.secure.upstream[d.upstreamName()]; config != nil {
-		d.originate(config)
+		d.timer.Stop()
+		t.upstream.originate(config, d.attemptBy, d.handshakeDone)
 		return
 	}
 	d.established()
 }
 
-// established relays from here on.
+// handshakeDone goes on after the TLS handshake with an upstream.
+func (d *dialling) handshakeDone(err error) {
+	if err != nil {
+		d.attemptFailed(err)
+		return
+	}
+	d.established()
+}
+
+// established starts the relay: the session has its upstream.
 func (d *dialling) established() {
 	t := d.session
 	t.name, t.number = d.upstreamName(), d.next
-	d.tellFailOver()
+	t.logFailover(d.errs)
 	d.departed()
 	d.stop()
 	t.client.setUserTimeout(time.Duration(t.conf.IdleTimeout))
 	t.upstream.setUserTimeout(time.Duration(t.conf.IdleTimeout))
 	t.relay.reach(t.name)
-	t.stage = relaying
-	t.goOn()
+	t.stage, t.driver = relaying, t.relay
+	t.relay.drive()
 }
 
-// clientLeaves ends a session that has no upstream yet and whose client has reset
-// the connection, or has ended it without having sent anything: that one after a
-// time of grace.
+// clientLeaves ends a session without an upstream if its client has left. A client that has
+// reset the connection has left. One that has sent a FIN, and nothing before it, has left
+// after leaveGrace.
 func (d *dialling) clientLeaves() {
 	t := d.session
 	switch {
@@ -299,7 +355,7 @@ func (d *dialling) clientLeaves() {
 		t.finish(stats.Aborted)
 	case t.client.Ends && d.grace == nil && t.client.end.AtEnd():
 		d.grace = time.AfterFunc(leaveGrace, func() {
-			t.drive(func(t *tcpSession) {
+			t.do(func(t *tcpSession) {
 				if t.stage < relaying {
 					t.finish(stats.Aborted)
 				}
@@ -308,16 +364,14 @@ func (d *dialling) clientLeaves() {
 	}
 }
 
-// builtins are the upstreams that are built in: each serves one end of a
-// connection until it has read an end.
+// builtins are the built-in upstreams. Each serves one end of a connection until it reads EOF.
 var builtins = map[string]func(net.Conn){
 	policy.Echo:    func(c net.Conn) { io.Copy(c, c) },
 	policy.Discard: func(c net.Conn) { io.Copy(io.Discard, c) },
 }
 
-// connectBuiltin connects to an upstream that is built in.
-func (d *dialling) connectBuiltin(serve func(net.Conn)) error {
-	t := d.session
+// connectBuiltin connects to a built-in upstream.
+func (t *tcpSession) connectBuiltin(serve func(net.Conn)) error {
 	end, theirs, err := t.server.network.Pair()
 	if err != nil {
 		return err
@@ -325,7 +379,7 @@ func (d *dialling) connectBuiltin(serve func(net.Conn)) error {
 	t.upstream.end = end
 	t.server.wg.Go(func() {
 		defer theirs.Close()
-		defer t.server.rescue(t) // before that looks like an end
+		defer t.server.rescue(t) // a panic must not look like a clean end, so theirs is closed after this
 		serve(theirs)
 	})
 	t.upstream.Writable = true

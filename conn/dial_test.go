@@ -60,7 +60,7 @@ func closedPort(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// A client that leaves during the dial takes it along.
+// A client that leaves ends the dial.
 func TestClientLeavesDuringDial(t *testing.T) {
 	for name, leave := range map[string]func(t *testing.T, c tcpConn){
 		"reset":              func(_ *testing.T, c tcpConn) { reset(c) },
@@ -95,7 +95,7 @@ func halfCloseDuringDial(t *testing.T) {
 	client := r.dial("l")
 	send(t, client, "request")
 	client.CloseWrite()
-	time.Sleep(leaveGrace + 50*time.Millisecond) // nothing may happen in this time
+	time.Sleep(leaveGrace + 50*time.Millisecond) // nothing may happen meanwhile
 	close(proceed)
 	upstream := next(t, conns)
 	expect(t, upstream, "request")
@@ -107,7 +107,7 @@ func halfCloseDuringDial(t *testing.T) {
 	r.awaitEnd(stats.OK, 1)
 }
 
-// The grace for a client that has sent a FIN does not hold up a dial that is over.
+// The grace for a client that has sent a FIN does not delay a dial that has failed.
 func TestGraceDoesNotDelay(t *testing.T) { virtually(t, graceDoesNotDelay) }
 
 func graceDoesNotDelay(t *testing.T) {
@@ -140,7 +140,7 @@ func sessionEndedDuringDial(t *testing.T) {
 	}
 }
 
-// quoted makes a list of upstreams for listener.
+// quoted returns a list of upstreams, as listener takes it.
 func quoted(upstreams ...string) string {
 	return class("c", fast) + "[listener.l]\nlisten = \"127.0.0.1:0\"\nclass = \"c\"\nconnect_timeout = \"200ms\"\nupstream = [\"" +
 		strings.Join(upstreams, `", "`) + "\"]\n"
@@ -176,11 +176,11 @@ func TestNoUpstreamCanBeReached(t *testing.T) {
 	watch.Below(t, "the dial", took, 2*time.Second)
 	r.awaitEnd(stats.DialFailed, 1)
 	if !strings.Contains(r.log.String(), "connection refused") || !strings.Contains(r.log.String(), "i/o timeout") {
-		t.Errorf("the log has not both errors: %s", r.log)
+		t.Errorf("the log lacks one of the errors: %s", r.log)
 	}
 }
 
-// A name without an address that bind can reach is told so.
+// If a name has no address that bind can reach, the log says so.
 func TestBindOfAnotherFamily(t *testing.T) {
 	r := run(t, forward("test:1", fast, `bind = "127.0.0.1"`))
 	r.meaning(func(context.Context) ([]netip.AddrPort, error) {
@@ -189,11 +189,11 @@ func TestBindOfAnotherFamily(t *testing.T) {
 	r.expectRefused("l")
 	r.awaitEnd(stats.DialFailed, 1)
 	if want := "dial test:1: " + errFamily.Error(); !strings.Contains(r.log.String(), want) {
-		t.Errorf("the log has not %q: %s", want, r.log)
+		t.Errorf("the log lacks %q: %s", want, r.log)
 	}
 }
 
-// Rules may ask where a connection goes; then names are resolved first.
+// If a rule asks for the destination, names are resolved first.
 func TestClassByDestination(t *testing.T) {
 	addr, conns := listen(t)
 	_, port, _ := net.SplitHostPort(addr)
@@ -213,15 +213,15 @@ func TestClassByDestination(t *testing.T) {
 	}
 	until(t, "both are classified", func() bool { return classOf("l") == "near" && classOf("echo") == "c" })
 
-	// The class goes, and the rules with it: the destination is known still.
+	// The class and its rules go. The destination is still known.
 	r.reload(strings.ReplaceAll(strings.ReplaceAll(text+rules, "[class.near]", "[class.other]"), `"near"`, `"far"`))
 	if got := classOf("l"); got != "far" {
 		t.Errorf("the session is in %q, want far", got)
 	}
 }
 
-// A session waits for a descriptor that it lacks, for connect_timeout at most: those
-// who wait for a slot may have them all.
+// A session without a descriptor waits for one, for connect_timeout at most: sessions that
+// wait for a slot may have them all.
 func TestDialWithoutDescriptors(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, class("c", fast, "max_connections = 1")+listener("l", "tcp", addr, "c", `connect_timeout = "2s"`))
@@ -233,7 +233,7 @@ func TestDialWithoutDescriptors(t *testing.T) {
 	first.Close()
 	upstream.Close()
 	r.awaitEndOf(stats.OK, 1)
-	time.Sleep(100 * time.Millisecond) // it fails meanwhile, and goes on
+	time.Sleep(100 * time.Millisecond) // it fails and retries meanwhile
 	restore()
 	upstream = next(t, conns)
 	expect(t, upstream, "patient")
@@ -255,7 +255,7 @@ func TestDialWithoutDescriptors(t *testing.T) {
 	watch.Below(t, "giving up", took, 4*time.Second)
 }
 
-// withoutDescriptors lets the process have no more, until restored.
+// withoutDescriptors makes the process run out of descriptors, until restored.
 func withoutDescriptors(t *testing.T) (restore func()) {
 	t.Helper()
 	var limit unix.Rlimit

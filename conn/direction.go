@@ -11,46 +11,44 @@ import (
 	"shaper/unit"
 )
 
-// direction is one way of a session: its flow through a class, its two sockets and its
-// counters. Nothing else reads, writes, ends or cuts. What it has read and not yet
-// written is with its carrier. The lock of the session guards it.
+// direction is one direction of a session: a flow through a class, from one side to the other.
+// It alone reads, writes, ends and cuts. Its carrier holds what it has read and not yet
+// written. The lock of the session guards it.
 type direction struct {
 	session  *tcpSession
-	way      stats.Direction
-	flow     shaper.Flow
+	towards  stats.Direction
 	src, dst *side
 	carrier  carrier
+	flow     shaper.Flow
 
-	waiting bool         // for the class, with what the carrier has asked for or, at first, the connection
-	busy    bool         // src has had bytes since the last item left, and dst room for that
-	ended   bool         // src has no more bytes to read, or none that are of use
-	fault   stats.Result // why that is no end which its peer has sent; OK: it is one
-	done    bool         // dst has been told
+	waiting bool // for the class: what the carrier has asked for or, before the relay, the connection
+	busy    bool // since the last item left, src has had bytes and dst room; see shaper.Item
 
-	receiveBuffer int // SO_RCVBUF of src, as far as the class wants one; 0: the kernel's
+	ended bool         // src has no more bytes, or none that are of use
+	fault stats.Result // why src has ended; OK: its peer has ended it
+	done  bool         // dst has been told of the end
+
+	receiveBuffer int // SO_RCVBUF of src, as the class wants it; 0: the kernel chooses
 
 	moved  uint64 // bytes written
-	active bool   // something moved since the janitor looked
+	active bool   // something has moved since the janitor last looked
 }
 
-// A carrier has what a direction has read and not yet written. There are two kinds: a
-// stream carries bytes, a lane messages.
+// A carrier holds what a direction has read and not yet written. There are two kinds: a
+// stream carries bytes, a lane carries messages.
 type carrier interface {
 	unloader
-	// load reads what is there from an end, as its Read does. drained says that there
-	// surely is no more.
+	// load reads from an end, as its Read does. drained says that nothing more is there.
 	load(from sock.End) (n int, drained bool, err error)
-	// granted goes on when the class has let go what the flow asked for.
-	granted()
-	// refused gives up what the class has refused, and returns how many bytes that is.
+	// refused drops what the class has refused, and returns how many bytes that is.
 	refused() int
-	// drop gives up everything, and counts it.
+	// drop drops everything, and counts it.
 	drop(reason stats.Reason)
-	// held returns how many bytes are read and not yet written.
+	// held returns how many bytes it holds.
 	held() int
 }
 
-// unloader is what is to be written next.
+// An unloader holds what is to be written next.
 type unloader interface {
 	// unload writes to an end, as its Write does.
 	unload(to sock.End) (n int, err error)
@@ -58,35 +56,28 @@ type unloader interface {
 	remaining() int
 }
 
-func (d *direction) init(t *tcpSession, way stats.Direction, class *shaper.Class) {
-	d.session, d.way = t, way
+func (d *direction) init(t *tcpSession, towards stats.Direction, class *shaper.Class) {
+	d.session, d.towards = t, towards
 	d.src, d.dst = &t.client, &t.upstream
-	if way == stats.Downstream {
+	if towards == stats.Downstream {
 		d.src, d.dst = d.dst, d.src
 	}
 	d.flow.Init(class, d)
 }
 
-// Leave implements shaper.Owner: what waited for the class may go. The pacer moves it,
-// and the next item enters the class. So a session that only its class holds up needs
-// nobody else.
+// Leave implements shaper.Owner: the class lets go what the direction waited for. The pacer
+// calls it, and with that moves the item and offers the next one. So a session that only its
+// class holds up needs nobody else.
 func (d *direction) Leave(now time.Time) {
 	t := d.session
 	defer t.server.rescue(t)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d.waiting = false
-	switch t.stage {
-	case opening:
-		t.dialling.begin()
-	case relaying:
-		d.carrier.granted()
-	default:
-		d.flow.Left(now)
-	}
+	t.driver.granted(d, now)
 }
 
-// read lets the carrier read what is there. It returns false if there is nothing, or no
+// read lets the carrier read. It returns false if there is nothing to read now, or nothing
 // more.
 func (d *direction) read() bool {
 	if d.ended || !d.src.Readable {
@@ -113,8 +104,8 @@ func (d *direction) read() bool {
 	return true
 }
 
-// broken ends the session, since src is down. If TLS has been cut, what came before is passed
-// on first.
+// broken ends the session, since src is down. If TLS was cut, what came before is passed on
+// first.
 func (d *direction) broken(reason error) {
 	if isCut(reason) {
 		d.ended, d.fault = true, resultOf(reason)
@@ -123,8 +114,8 @@ func (d *direction) broken(reason error) {
 	d.session.fail(resultOf(reason))
 }
 
-// write writes o as dst takes it; false if dst has no room for all, or the session has
-// ended.
+// write writes what o holds. It returns false if dst has no room for all of it, or if the
+// session has ended.
 func (d *direction) write(o unloader) bool {
 	for d.dst.Writable && o.remaining() > 0 {
 		n, err := o.unload(d.dst.end)
@@ -137,15 +128,15 @@ func (d *direction) write(o unloader) bool {
 			return false
 		default:
 			d.moved += uint64(n)
-			d.session.service.stats.Sent[d.way].Bytes.Add(uint64(n))
+			d.session.service.stats.Sent[d.towards].Bytes.Add(uint64(n))
 			d.active = true
 		}
 	}
 	return o.remaining() == 0
 }
 
-// end passes on that src has ended, as it has: by an end or by a fault. Everything that
-// came before is written.
+// end passes the end of src on to dst: as an end, or as a fault. Everything that came before
+// it is written.
 func (d *direction) end() {
 	if d.fault != stats.OK {
 		d.cutOff(d.fault)
@@ -159,39 +150,40 @@ func (d *direction) end() {
 	}
 }
 
-// Bounds of the wait for what came before a cut to arrive.
+// cutTimeout bounds how long a session waits until what it has written arrives. It looks
+// every cutPoll.
 const (
-	lastWords     = 5 * time.Second
-	lastWordsPoll = 5 * time.Millisecond
+	cutTimeout = 5 * time.Second
+	cutPoll    = 5 * time.Millisecond
 )
 
-// cutOff ends the session when what has been written to dst has arrived. A reset would
-// discard it, and who closes without a close_notify has often said all there was.
+// cutOff ends the session with a fault when what it has written to dst has arrived. A reset
+// before that would discard it, and a peer that closes TLS without a close_notify has often
+// said everything.
 func (d *direction) cutOff(result stats.Result) {
 	t := d.session
-	t.stage = cutting
-	t.up.carrier.drop(lossOf(result))
-	t.down.carrier.drop(lossOf(result))
-	d.dst.endWhenSent(result, time.Now().Add(lastWords))
+	t.stage, t.driver = cutting, over{}
+	t.up.carrier.drop(dropReason(result))
+	t.down.carrier.drop(dropReason(result))
+	d.dst.endWhenSent(result, time.Now().Add(cutTimeout))
 }
 
-// endWhenSent ends the session when what has been written to the side has arrived, or at a
-// time.
+// endWhenSent ends the session when what it has written to the side has arrived, or at the
+// given time.
 func (s *side) endWhenSent(result stats.Result, by time.Time) {
 	if s.Broken || s.end.Failure() != nil || s.end.Unsent() == 0 || !time.Now().Before(by) {
 		s.session.finish(result)
 		return
 	}
-	time.AfterFunc(lastWordsPoll, func() {
-		s.session.drive(func(*tcpSession) { s.endWhenSent(result, by) })
+	time.AfterFunc(cutPoll, func() {
+		s.session.do(func(*tcpSession) { s.endWhenSent(result, by) })
 	})
 }
 
-// ask offers an item to the class.
+// ask offers an item to the class. After that it waits, or may go, or the session has ended.
 func (d *direction) ask(now time.Time, cost shaper.Cost) { d.judge(d.flow.Ask(now, cost, d.busy)) }
 
-// judge does what the class says: its item waits, or may go; or else the session
-// ends.
+// judge follows the verdict of the class.
 func (d *direction) judge(verdict shaper.Verdict) {
 	d.waiting = verdict == shaper.Waits
 	switch verdict {
@@ -202,13 +194,13 @@ func (d *direction) judge(verdict shaper.Verdict) {
 	}
 }
 
-// refuse counts what the class has refused, for which the session ends.
+// refuse counts what the class has refused, and ends the session.
 func (d *direction) refuse(reason stats.Reason) {
 	d.flow.Class().CountRefused(reason, int64(d.carrier.refused()))
 	d.session.finish(stats.Overflow)
 }
 
-// join moves the direction into another class, with what waits.
+// join moves the direction into another class, and what waits with it.
 func (d *direction) join(class *shaper.Class) {
 	verdict := d.flow.Move(time.Now(), class)
 	if !d.waiting || verdict == shaper.Waits {
@@ -219,18 +211,17 @@ func (d *direction) join(class *shaper.Class) {
 	}
 }
 
-// count counts what has left a class, nil for none. The listener counts bytes when they
-// are written, and connections when they begin to dial.
+// count counts what has left a class; nil for none. For the listener it counts messages only:
+// write counts bytes, and the dial counts connections.
 func (d *direction) count(class *shaper.Class, cost shaper.Cost) {
 	if class != nil {
-		class.CountSent(d.way, cost)
+		class.CountSent(d.towards, cost)
 	}
-	d.session.service.stats.Sent[d.way].Messages.Add(uint64(cost.Messages))
+	d.session.service.stats.Sent[d.towards].Messages.Add(uint64(cost.Messages))
 }
 
-// quit leaves the class. What was read and will not be written counts as dropped.
-func (d *direction) quit(reason stats.Reason) {
-	now := time.Now()
+// quit quits the class. What was read but not written counts as dropped.
+func (d *direction) quit(now time.Time, reason stats.Reason) {
 	if d.waiting && d.flow.Cancel(now) {
 		d.waiting = false
 	}
@@ -239,7 +230,7 @@ func (d *direction) quit(reason stats.Reason) {
 	d.flow.Mirror(nil)
 }
 
-// sizeReceiveBuffer follows the rate of the class.
+// sizeReceiveBuffer sizes the receive buffer of src to the rate of the class.
 func (d *direction) sizeReceiveBuffer() {
 	n := receiveBufferOf(d.flow.Class().Counting(unit.Bytes))
 	if n == d.receiveBuffer {
@@ -247,7 +238,7 @@ func (d *direction) sizeReceiveBuffer() {
 	}
 	d.receiveBuffer = n
 	if n == 0 {
-		n = fastReceiveBuffer // once set, the kernel tunes it no more
+		n = fastReceiveBuffer // the kernel no longer tunes a size that was set
 	}
 	d.src.end.Set(sock.ReceiveBuffer, max(n, minSegments*d.src.end.Get(sock.Segment)))
 }

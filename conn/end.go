@@ -8,20 +8,19 @@ import (
 	"shaper/stats"
 )
 
-// Whoever has news for a session drives it, and whoever finds that it is over ends it.
-
-// drive does one thing in a session, unless that has ended. A panic ends that
+// do calls f with the session's lock held, unless the session has ended. A panic ends this
 // session only.
-func (t *tcpSession) drive(do func(*tcpSession)) {
-	defer t.server.rescue(t) // when mu is free again
+func (t *tcpSession) do(f func(*tcpSession)) {
+	defer t.server.rescue(t) // after mu is unlocked
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stage != ended {
-		do(t)
+		f(t)
 	}
 }
 
-// rescue is deferred where a session is driven: a panic ends that session only.
+// rescue makes a panic end one session only. Whoever works for a session defers it, and holds
+// no lock of the session when it runs.
 func (s *Server) rescue(one session) {
 	if p := recover(); p != nil {
 		info := one.info()
@@ -31,7 +30,7 @@ func (s *Server) rescue(one session) {
 	}
 }
 
-// abort ends the session from outside; false if it has ended already.
+// abort implements session.
 func (t *tcpSession) abort(result stats.Result) (aborted bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -42,30 +41,21 @@ func (t *tcpSession) abort(result stats.Result) (aborted bool) {
 	return true
 }
 
-// fail ends the session behind what it has passed on before.
+// fail flushes the relay, and then ends the session with a fault. The session's lock is held.
 func (t *tcpSession) fail(result stats.Result) {
 	t.relay.flush()
 	t.finish(result)
 }
 
-// finish ends the session: cleanly if the result is OK, else with a reset to
-// both sides, so that what is missing never looks like a clean end.
+// finish ends the session, unless it has ended. If the result is not OK, it resets both sides,
+// so that what is missing never looks like a clean end. The session's lock is held.
 func (t *tcpSession) finish(result stats.Result) {
 	if t.stage == ended {
 		return
 	}
-	t.dialling.departed() // else it will not
-	t.stage = ended
-	t.dialling.stop()
-	t.place.leave()
-	t.leaveClasses(lossOf(result))
-	t.copies.end(result == stats.OK)
-	if result == stats.OK {
-		t.client.close()
-		t.upstream.close()
-	} else {
-		t.client.reset()
-		t.upstream.reset()
+	t.stage, t.driver = ended, over{}
+	for _, p := range [...]part{&t.dialling, &t.place, t.relay, t.copies, &t.client, &t.upstream} {
+		p.finish(result)
 	}
 	t.service.stats.Ended[result].Add(1)
 	t.service.stats.Open.Add(-1)
@@ -74,6 +64,7 @@ func (t *tcpSession) finish(result stats.Result) {
 	t.server.remove(t.id)
 }
 
+// log logs the end of the session.
 func (t *tcpSession) log(result stats.Result) {
 	if !t.server.log.Enabled(context.Background(), slog.LevelDebug) {
 		return
@@ -82,8 +73,8 @@ func (t *tcpSession) log(result stats.Result) {
 		"client", t.source, "result", result.String(), "bytes_upstream", t.up.moved, "bytes_downstream", t.down.moved)
 }
 
-// lossOf tells from how a session ended why its bytes were dropped.
-func lossOf(r stats.Result) stats.Reason {
+// dropReason returns why a session that ends so drops what it holds.
+func dropReason(r stats.Result) stats.Reason {
 	switch r {
 	case stats.TimedOut:
 		return stats.Timeout

@@ -15,12 +15,12 @@ import (
 // A moment is where in a protocol one side ends.
 type moment struct {
 	name, said string
-	arrives    string // of that, before a clean end
-	remains    string // of that, before a cut
-	ends       bool   // a clean end is one here; else it cuts a message short
+	arrives    string // what of said arrives before a clean end
+	remains    string // what of said arrives before a cut
+	ends       bool   // an end here is clean; otherwise it cuts a message short
 }
 
-// everywhere is a moment whose bytes pass as they come.
+// everywhere is a moment at which all bytes pass as they come.
 func everywhere(name, said string, ends bool) moment { return moment{name, said, said, said, ends} }
 
 // gathered are the moments of a protocol whose messages are gathered.
@@ -71,12 +71,12 @@ var momentsDown = map[string][]moment{
 	},
 }
 
-// An ending is a way in which one side of a session ends what it says.
+// An ending is how one side of a session ends what it says.
 type ending struct {
 	name  string
 	do    func(*party)
 	clean bool
-	loses bool // what came before it may be lost
+	loses bool // what comes before it may be lost
 	cause stats.Result
 }
 
@@ -94,12 +94,12 @@ var endingsTLS = []ending{
 	{"bad record", func(p *party) { io.WriteString(p.tcp, badRecord) }, false, true, stats.TLSFailed},
 }
 
-// badRecord is one of application data that nobody has encrypted.
+// badRecord is a record of application data that nobody has encrypted.
 var badRecord = "\x17\x03\x03\x00\x20" + strings.Repeat("x", 32)
 
-// However a side ends, in whatever protocol and wherever in it, with TLS and without:
-// the other side sees a clean end where that one was, and a reset else; and what came
-// before the end arrives.
+// One side ends, in each way, at each moment of each protocol, with and without TLS. What came
+// before the end arrives. The other side sees a clean end if the end was clean, and otherwise
+// a reset.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []string{"tcp", "smpp", "iso8583", "lines", "http"} {
@@ -147,7 +147,7 @@ func runEnds(t *testing.T, protocol string, client, upstream bool) *ends {
 	return s
 }
 
-// try has one side end in every way at every moment.
+// try ends one side in every way at every moment.
 func (s *ends) try(fromClient bool) {
 	moments, secure := momentsUp[s.protocol], s.client
 	if !fromClient {
@@ -209,7 +209,7 @@ func expectOf(t testing.TB, what string, c io.Reader, want string) {
 	}
 }
 
-// askFirst has the upstream asked, in a protocol where it does not speak before.
+// askFirst asks the upstream something, if it speaks only when asked.
 func (s *ends) askFirst(client, upstream *party, forUpgrade bool) {
 	if s.protocol != "http" {
 		return
@@ -222,7 +222,7 @@ func (s *ends) askFirst(client, upstream *party, forUpgrade bool) {
 	expect(s.rig.t, upstream, ask)
 }
 
-// meet opens a session from end to end.
+// meet opens a session from the client to the upstream.
 func (s *ends) meet() (client, upstream *party) {
 	t := s.rig.t
 	client = &party{tcp: s.dial("l")}
@@ -243,10 +243,10 @@ func (s *ends) meet() (client, upstream *party) {
 type party struct {
 	halfCloser
 	tcp     tcpConn
-	spoiled atomic.Bool // what it reads is no TLS, so that it sends an alert
+	spoiled atomic.Bool // it reads what is no TLS, and so sends an alert
 }
 
-// over puts TLS on the connection.
+// over starts TLS on the connection.
 func (p *party) over(t testing.TB, begin func(net.Conn) *tls.Conn) {
 	t.Helper()
 	c := begin(spoiler{p.tcp, &p.spoiled})

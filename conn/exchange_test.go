@@ -16,8 +16,8 @@ import (
 	"shaper/tests/trial"
 )
 
-// messages returns a policy of listener "l" of a protocol with messages, through class
-// "c" of a rate.
+// messages returns a policy: listener "l" of a protocol with messages, and class "c" with a
+// rate.
 func exchanged(protocol, upstream, rate string, more ...string) string {
 	return class("c", rate, more...) + listener("l", protocol, upstream, "c")
 }
@@ -32,7 +32,7 @@ func pdu(command, status, sequence uint32, body string) string {
 	return string(append(b, body...))
 }
 
-// Commands of SMPP.
+// SMPP commands.
 const (
 	submit      = 0x04
 	submitResp  = 0x80000004
@@ -47,8 +47,8 @@ func submitFrom(source string, sequence uint32) string {
 	return pdu(submit, 0, sequence, "\x00\x00\x00"+source+"\x00\x00\x00123\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02hi")
 }
 
-// Submits leave one by one, with the gap that the rate says; what is no message that
-// counts passes between them, and unbind behind them.
+// Submits leave one by one, at the gap of the rate. Messages that do not count pass between
+// them, and unbind leaves after them.
 func TestSubmits(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, exchanged("smpp", addr, "20 messages/s"))
@@ -69,7 +69,7 @@ func TestSubmits(t *testing.T) {
 	}
 }
 
-// What the queue has no room for is answered with ESME_RTHROTTLED.
+// If the queue has no room, submits are answered with ESME_RTHROTTLED.
 func TestSubmitsAreRefused(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, exchanged("smpp", addr, "1 messages/h", `queue = "1 messages"`))
@@ -87,7 +87,7 @@ func TestSubmitsAreRefused(t *testing.T) {
 	}
 }
 
-// Who sends decides the class of a message, on one bind.
+// The sender decides the class of a message, on one bind.
 func TestRulesOnMessages(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, exchanged("smpp", addr, "0 messages/s")+class("otp", "1000 messages/s")+
@@ -102,7 +102,7 @@ func TestRulesOnMessages(t *testing.T) {
 	expect(t, upstream, submitFrom("bulk", 4))
 }
 
-// No more requests are sent than may be in flight, over all connections of a class.
+// in_flight bounds the requests in flight over all connections of a class.
 func TestInFlight(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, exchanged("smpp", addr, "10000 messages/s", "in_flight = 2"))
@@ -120,8 +120,7 @@ func TestInFlight(t *testing.T) {
 	expect(t, a, pdu(submitResp, 0, 1, ""))
 }
 
-// A provider that says "too fast" has the whole class pause, and its signal reaches
-// the client.
+// If a provider says "too fast", the whole class pauses, and the client gets the answer.
 func TestProviderThrottles(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, exchanged("smpp", addr, "10000 messages/s", `on_throttle = { pause = "300ms", max = "1s" }`))
@@ -142,7 +141,7 @@ func TestProviderThrottles(t *testing.T) {
 	}
 }
 
-// What cannot be framed ends the session.
+// Bytes that cannot be framed end the session.
 func TestUnframed(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, exchanged("smpp", addr, "10 messages/s"))
@@ -156,7 +155,7 @@ func TestUnframed(t *testing.T) {
 	}
 }
 
-// What came before it still goes on.
+// What comes before them still passes.
 func TestAnswersBeforeWhatIsUnframed(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, exchanged("smpp", addr, "10 messages/s"))
@@ -167,8 +166,8 @@ func TestAnswersBeforeWhatIsUnframed(t *testing.T) {
 	r.awaitEnd(stats.Unframed, 1)
 }
 
-// A provider of SMPP 5.0 that says with an answer that it is congested is given time,
-// one that is only busy is not.
+// The class pauses if a provider of SMPP 5.0 says in an answer that it is congested. It does
+// not if the provider is only busy.
 func TestCongestionPauses(t *testing.T) {
 	for _, c := range []struct {
 		state  string
@@ -189,7 +188,7 @@ func TestCongestionPauses(t *testing.T) {
 	}
 }
 
-// Lines leave one by one; the client is made to wait.
+// Lines leave one by one, and the client waits.
 func TestLines(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, exchanged("lines", addr, "100 messages/s", `queue = "2 messages"`))
@@ -220,8 +219,7 @@ func httpServer(t *testing.T, handle http.HandlerFunc) string {
 	return strings.TrimPrefix(s.URL, "http://")
 }
 
-// Requests are paced, whatever connection they come by, and bodies both ways pass
-// unchanged.
+// Requests are paced over all connections, and bodies pass unchanged in both directions.
 func TestRequests(t *testing.T) {
 	var mu sync.Mutex
 	var times []time.Time
@@ -229,7 +227,7 @@ func TestRequests(t *testing.T) {
 		mu.Lock()
 		times = append(times, time.Now())
 		mu.Unlock()
-		body, _ := io.ReadAll(r.Body) // whole, before the answer begins: net/http reads no more then
+		body, _ := io.ReadAll(r.Body) // all of it before the answer begins, since net/http reads no more then
 		w.Write(body)
 	})
 	r := run(t, exchanged("http", addr, "100 messages/s"))
@@ -242,7 +240,7 @@ func TestRequests(t *testing.T) {
 			for n := range 4 {
 				var in io.Reader = strings.NewReader(body)
 				if n%2 == 1 {
-					in = io.MultiReader(in) // of a length that is not known: in chunks
+					in = io.MultiReader(in) // the length is not known, so it is sent in chunks
 				}
 				answer, err := client.Post("http://"+r.addr("l"), "text/plain", in)
 				if err != nil {
@@ -264,8 +262,8 @@ func TestRequests(t *testing.T) {
 	until(t, "nothing is in flight", func() bool { return r.shaper.Class("c").InFlight() == 0 })
 }
 
-// A request for which there is no room gets 429, in its place among pipelined ones,
-// and one that comes when it is told to succeeds.
+// A request without room gets 429, in its place among pipelined ones. One that comes after
+// Retry-After succeeds.
 func TestRequestsAreRefused(t *testing.T) { virtually(t, requestsAreRefused) }
 
 func requestsAreRefused(t *testing.T) {
@@ -298,8 +296,8 @@ func requestsAreRefused(t *testing.T) {
 	}
 }
 
-// A client that reads no refusals is made to wait with its requests, and gets them all
-// when it does.
+// A client that does not read refusals has to wait with its requests. It gets all refusals
+// when it reads.
 func TestRefusalsThatNobodyReads(t *testing.T) {
 	t.Parallel()
 	addr := httpServer(t, func(w http.ResponseWriter, r *http.Request) {})
@@ -327,8 +325,7 @@ func TestRefusalsThatNobodyReads(t *testing.T) {
 	}
 }
 
-// A provider that never answers holds up what comes for as long as clients wait, and
-// no longer.
+// A provider that never answers holds up messages as long as clients wait, and no longer.
 func TestUnansweredIsForgotten(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, exchanged("smpp", addr, "1000000 messages/s", `algorithm = "token"`, `burst = "10000 messages"`))
@@ -339,7 +336,7 @@ func TestUnansweredIsForgotten(t *testing.T) {
 	expect(t, upstream, strings.Repeat(one, room))
 	until(t, "the rest waits", func() bool { return r.Sessions()[0].Waiting >= int64(more*len(one)) })
 	for _, s := range r.all() {
-		s.(*tcpSession).drive(func(s *tcpSession) { s.relay.tend(time.Now().Add(2 * time.Minute)) })
+		s.(*tcpSession).do(func(s *tcpSession) { s.relay.tend(time.Now().Add(2 * time.Minute)) })
 	}
 	expect(t, upstream, strings.Repeat(one, more))
 	if n := r.shaper.Class("c").InFlight(); n != more {
@@ -347,8 +344,7 @@ func TestUnansweredIsForgotten(t *testing.T) {
 	}
 }
 
-// What waits in a class that a reload takes away goes on in another, with what follows
-// it.
+// What waits in a class that a reload removes goes on in another, with what follows it.
 func TestReloadLetsGo(t *testing.T) {
 	addr, conns := listen(t)
 	for _, c := range []struct{ protocol, all string }{
@@ -365,7 +361,7 @@ func TestReloadLetsGo(t *testing.T) {
 	}
 }
 
-// Where there is none any more, it goes on at once.
+// If there is no other class, it goes on at once.
 func TestReloadWithoutReturnClass(t *testing.T) {
 	addr, conns := listen(t)
 	classes := class("c", "10 messages/s")
@@ -377,7 +373,7 @@ func TestReloadWithoutReturnClass(t *testing.T) {
 	expect(t, client, pdu(deliver, 0, 1, "")+pdu(deliver, 0, 2, ""))
 }
 
-// What finds no room there is refused.
+// If there is no room, it is refused.
 func TestReloadRefuses(t *testing.T) {
 	addr, conns := listen(t)
 	full := class("d", "0 messages/s", `queue = "1 messages"`, `overflow = "refuse"`)
@@ -393,7 +389,8 @@ func TestReloadRefuses(t *testing.T) {
 	}
 }
 
-// A refusal that ends the connection is read whole, however much more comes.
+// The client can read all of a refusal that ends the connection, however much it goes on
+// sending.
 func TestRefusalThatEnds(t *testing.T) {
 	addr := httpServer(t, func(w http.ResponseWriter, r *http.Request) {})
 	r := run(t, exchanged("http", addr, "0 messages/s", `max_wait = "1ms"`))
@@ -407,7 +404,7 @@ func TestRefusalThatEnds(t *testing.T) {
 	r.awaitEnd(stats.Overflow, 1)
 }
 
-// Behind an upgrade there are no messages, only bytes.
+// After an upgrade there are no messages, only bytes.
 func TestUpgrade(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, exchanged("http", addr, "100 messages/s"))
@@ -427,9 +424,9 @@ func TestUpgrade(t *testing.T) {
 	r.awaitEnd(stats.OK, 1)
 }
 
-// A provider that never answers is idle, though more of the session's requests wait: for a
-// place in flight, which the first one has, or for their turn. What waits for its turn while
-// nothing is owed is not.
+// A session whose provider never answers is idle, even if more of its requests wait: for the
+// place in flight that the first one holds, or for their turn. A session that waits for its
+// turn while nothing is owed is not idle.
 func TestUnansweredTimesOut(t *testing.T) { virtually(t, unansweredTimesOut) }
 
 func unansweredTimesOut(t *testing.T) {
@@ -455,7 +452,7 @@ func unansweredTimesOut(t *testing.T) {
 	expect(t, upstream, get) // three seconds later
 }
 
-// A refusal waits until the body before it has passed, which its class holds up; and one
+// A refusal waits until the body before it has passed, which its class holds up. A refusal
 // that ends the connection cuts nothing off.
 func TestRefusalBehindABody(t *testing.T) { virtually(t, refusalBehindABody) }
 

@@ -9,15 +9,15 @@ import (
 	"shaper/stats"
 )
 
-// lookupError is why a name has no address.
+// lookupError says why a name has no address.
 type lookupError struct{ err error }
 
 func (e *lookupError) Error() string { return e.err.Error() }
 
 func (e *lookupError) Unwrap() error { return e.err }
 
-// failed notes why an upstream, or one of its addresses, cannot be reached. A want of
-// descriptors is no fault of the upstream.
+// failed notes why an upstream, or its address what, cannot be reached. It does not count a
+// lack of descriptors, which is not the upstream's fault.
 func (d *dialling) failed(upstream, what string, err error) {
 	t := d.session
 	d.errs = append(d.errs, fmt.Errorf("dial %s: %w", what, err))
@@ -26,7 +26,7 @@ func (d *dialling) failed(upstream, what string, err error) {
 	}
 }
 
-// failureOf tells from an error of an attempt why it has failed.
+// failureOf returns the reason for counting the error of an attempt.
 func failureOf(err error) stats.Failure {
 	var name *lookupError
 	var handshake *handshakeError
@@ -47,24 +47,24 @@ func failureOf(err error) stats.Failure {
 	return stats.Unfit
 }
 
-// tellFailOver logs that the address which was reached is not the first that was tried.
-func (d *dialling) tellFailOver() {
-	t := d.session
-	if len(d.errs) > 0 {
-		t.warn(failedOver, "upstream", t.name, "address", t.reached(), "class", nameOf(t.class()), "err", errors.Join(d.errs...))
+// logFailover logs that the session has reached its upstream only after attempts that failed
+// with errs.
+func (t *tcpSession) logFailover(errs []error) {
+	if len(errs) > 0 {
+		t.warn(failedOver, "upstream", t.name, "address", t.reached(), "class", nameOf(t.class()), "err", errors.Join(errs...))
 	}
 }
 
-// handshakeError is why the TLS handshake with an upstream has failed.
+// handshakeError says why the TLS handshake with an upstream has failed.
 type handshakeError struct{ err error }
 
 func (e *handshakeError) Error() string { return "TLS handshake: " + e.err.Error() }
 
 func (e *handshakeError) Unwrap() error { return e.err }
 
-// unreached tells from why no upstream was reached how the session ends.
-func (d *dialling) unreached() stats.Result {
-	for _, err := range d.errs {
+// unreached returns how a session ends that has reached no upstream, because of errs.
+func unreached(errs []error) stats.Result {
+	for _, err := range errs {
 		if errors.As(err, new(*handshakeError)) {
 			return stats.TLSFailed
 		}
@@ -72,12 +72,8 @@ func (d *dialling) unreached() stats.Result {
 	return stats.DialFailed
 }
 
-func lacksDescriptors(err error) bool {
-	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
-}
-
 var (
 	errLoop    = errors.New("the address is one of shaper's own listeners, or its own socket")
 	errTimeout = errors.New("i/o timeout")
-	errFamily  = errors.New("it has no address of the family of the listener's bind")
+	errFamily  = errors.New("it has no address of the same family as the listener's bind")
 )

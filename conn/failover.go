@@ -7,43 +7,27 @@ import (
 	"shaper/stats"
 )
 
-// A session fails over when an address cannot be reached: it goes on to the next one,
-// and then to the next upstream. Rules may ask for the destination; so before an
-// address is dialled, the session is in the classes of that address. If its class
-// towards the upstream is another one, the session gives up its slot, and waits for a
-// slot and for its turn there.
+// A session fails over if it cannot reach an address: it tries the next address, and then the
+// next upstream. Since rules may ask for the destination, the session enters the classes of an
+// address before it dials it. If its upstream class changes, it gives up its slot, and waits
+// for a slot and its turn in the new class.
 
-// locate finds out where the session leads to, for the rules that ask: to the first
-// upstream that has an address.
-func (d *dialling) locate() {
-	t := d.session
-	if t.watchesClient() {
-		d.tryUpstream()
-	}
-}
-
-// asksWhere is needsDestination for who does not hold the lock.
-func (s *Server) asksWhere(listener string) bool {
-	s.routesMu.RLock()
-	defer s.routesMu.RUnlock()
-	return s.needsDestination(listener)
-}
-
-// isElsewhere reports whether the classes of the session may be those of another
-// address. Where no rule asked when the session began, it looks again once an attempt
-// has failed: a reload may have brought one.
-func (d *dialling) isElsewhere(to netip.AddrPort) bool {
+// mayChangeClasses reports whether the classes of the session may be wrong for an address. If
+// no rule asked for the destination when the session began, a reload may have brought one, so
+// it checks again after the first attempt that fails.
+func (d *dialling) mayChangeClasses(to netip.AddrPort) bool {
 	t := d.session
 	return to != t.destination && (t.located || len(d.errs) > 0)
 }
 
-// follow puts the session into the classes of the next address, and goes on with that.
-func (d *dialling) follow() {
+// enterNext puts the session into the classes of the next address, and tries that address.
+// The session's lock is not held.
+func (d *dialling) enterNext() {
 	t := d.session
 	s := t.server
 	s.routesMu.RLock()
 	defer s.routesMu.RUnlock()
-	t.drive(func(t *tcpSession) {
+	t.do(func(t *tcpSession) {
 		if t.stage != resolving && t.stage != connecting {
 			return
 		}
@@ -56,28 +40,27 @@ func (d *dialling) follow() {
 	})
 }
 
-// changeClasses puts the session into the classes of its destination, and reports
-// whether the one towards the upstream is another one.
+// changeClasses puts the session into the classes of its destination. It reports whether the
+// upstream class has changed. The lock of the routes is held.
 func (d *dialling) changeClasses(now time.Time) bool {
 	t := d.session
 	before := t.class()
-	d.departed() // else the class would wait for it
+	d.departed() // otherwise the old class would wait for it
 	t.located = true
 	t.enterClasses(now)
 	if t.class() != before {
 		return true
 	}
-	t.copies.reopen(t) // its classes in the shadow may be others
+	t.copies.reopen(t) // its classes in the shadow may have changed
 	return false
 }
 
-// queueAgain queues the connection in its new class, as it was in the first.
+// queueAgain queues the connection in its new class.
 func (d *dialling) queueAgain() {
 	t := d.session
-	d.begun = false
-	if t.up.flow.Class() == nil { // a reload has removed it, with the listener
+	if t.up.flow.Class() == nil { // a reload has removed the listener and its class
 		t.finish(stats.ByOperator)
 		return
 	}
-	t.place.acquire()
+	d.awaitSlot()
 }

@@ -17,10 +17,10 @@ import (
 	"shaper/stats"
 )
 
-// second is where the second upstream of these tests is: rules know it by that.
+// second is the address of the second upstream of these tests, by which rules know it.
 const second = "127.0.0.2"
 
-// listenOn is listen on another address.
+// listenOn is listen on any address.
 func listenOn(t testing.TB, host string) (addr string, conns <-chan tcpConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
@@ -30,8 +30,8 @@ func listenOn(t testing.TB, host string) (addr string, conns <-chan tcpConn) {
 	return handOver(t, l)
 }
 
-// pair is a policy whose listener "l" leads to the first of several upstreams as class
-// "first", and to those at 127.0.0.2 as class "second".
+// pair is a policy with listener "l". Its upstreams at 127.0.0.2 have class "second", all
+// others class "first".
 func pair(protocol string, upstreams []string, firstClass, secondClass string, more ...string) string {
 	return firstClass + secondClass + fmt.Sprintf("[listener.l]\nlisten = \"127.0.0.1:0\"\nprotocol = %q\nclass = \"first\"\nupstream = [\"%s\"]\n%s\n",
 		protocol, strings.Join(upstreams, `", "`), strings.Join(more, "\n")) +
@@ -51,8 +51,8 @@ func (r *rig) failures(upstream string) map[stats.Failure]uint64 {
 	return some
 }
 
-// However the first upstream fails, what reaches the second is in the class of that
-// one, from the first byte on.
+// However the first upstream fails, what reaches the second is in the class of the second,
+// from the first byte on.
 func TestFailOverChangesClass(t *testing.T) {
 	resetting := serveTCP(t, func(c tcpConn) { c.Read(make([]byte, 1)); reset(c) })
 	a := newAuthority(t)
@@ -92,13 +92,13 @@ func TestFailOverChangesClass(t *testing.T) {
 			}
 			until(t, "the second class is charged for all", func() bool { return r.sent("second", stats.Upstream).Bytes.Load() == 5 })
 			if got := fmt.Sprint(r.failures(c.first)); got != fmt.Sprint(map[stats.Failure]uint64{c.why: 1}) {
-				t.Errorf("counted are %v of the first upstream", got)
+				t.Errorf("failures of the first upstream: %v", got)
 			}
 			if got := r.failures(to); len(got) != 0 {
-				t.Errorf("counted are %v of the second", got)
+				t.Errorf("failures of the second: %v", got)
 			}
 			if log := r.log.String(); strings.Count(log, "failed over") != 1 || !strings.Contains(log, "upstream="+to) || !strings.Contains(log, c.first) {
-				t.Errorf("logged is\n%s", log)
+				t.Errorf("the log is\n%s", log)
 			}
 			client.Close()
 			upstream.Close()
@@ -107,8 +107,8 @@ func TestFailOverChangesClass(t *testing.T) {
 	}
 }
 
-// Messages are charged to the class of the upstream that got them, and rules about
-// messages of that destination hold.
+// Messages are charged to the class of the upstream that got them, and follow the message
+// rules for that destination.
 func TestFailOverOfMessages(t *testing.T) {
 	l, err := net.Listen("tcp", second+":0")
 	if err != nil {
@@ -136,7 +136,7 @@ func TestFailOverOfMessages(t *testing.T) {
 	}
 }
 
-// The class of the second upstream counts the connection too, and its gap is kept.
+// The class of the second upstream counts the connection, too, and keeps its gap.
 func TestFailOverWaitsForTheOtherGap(t *testing.T) {
 	to, conns := listenOn(t, second)
 	first := closedPort(t)
@@ -163,7 +163,7 @@ func TestFailOverWaitsForTheOtherGap(t *testing.T) {
 	}
 }
 
-// A slot of the first class is given up for one of the second, which is waited for.
+// The session gives up its slot of the first class, and waits for one of the second.
 func TestFailOverWaitsForASlot(t *testing.T) {
 	to, conns := listenOn(t, second)
 	r := run(t, pair("tcp", []string{closedPort(t), to}, class("first", fast, "max_connections = 1"), class("second", fast, "max_connections = 1")))
@@ -188,8 +188,7 @@ func TestFailOverWaitsForASlot(t *testing.T) {
 	}
 }
 
-// Where the second class has no room, and refuses, the session ends as one that it has
-// refused.
+// If the second class has no room and refuses, the session ends as refused by it.
 func TestFailOverIsRefused(t *testing.T) {
 	to, conns := listenOn(t, second)
 	r := run(t, pair("tcp", []string{closedPort(t), to}, class("first", fast), class("second", fast, "max_connections = 1", `overflow = "refuse"`)))
@@ -204,7 +203,7 @@ func TestFailOverIsRefused(t *testing.T) {
 	}
 }
 
-// What is built in has no address, and so the class that no destination leads to.
+// A built-in upstream has no address, and so the class without a destination.
 func TestFailOverToWhatIsBuiltIn(t *testing.T) {
 	text := class("first", fast) + class("second", fast) + "[listener.l]\nlisten = \"127.0.0.1:0\"\nclass = \"second\"\nupstream = [\"" + closedPort(t) + "\", \"echo:\"]\n" +
 		"[[rule]]\ndestination = \"127.0.0.1\"\nclass = \"first\"\n"
@@ -217,8 +216,8 @@ func TestFailOverToWhatIsBuiltIn(t *testing.T) {
 	}
 }
 
-// Of a name with several addresses the class is that of the one that was reached, and
-// so is the bucket.
+// If a name has several addresses, the class and the bucket are those of the address that was
+// reached.
 func TestFailOverWithinAName(t *testing.T) {
 	to, conns := listenOn(t, second)
 	dead := closedPort(t)
@@ -243,8 +242,8 @@ func TestFailOverWithinAName(t *testing.T) {
 	}
 }
 
-// A name whose addresses come in another order each time is dialled at the address
-// that the session was classified by.
+// If a name has its addresses in another order each time, the session dials the address by
+// which it was classified.
 func TestClassifiedAddressIsDialled(t *testing.T) {
 	near, nearConns := listen(t)
 	_, port, _ := net.SplitHostPort(near)
@@ -274,7 +273,7 @@ func TestClassifiedAddressIsDialled(t *testing.T) {
 	}
 }
 
-// A first upstream whose name has no address costs no class anything.
+// A first upstream whose name has no address is charged to no class.
 func TestUnresolvedCostsNothing(t *testing.T) {
 	to, conns := listenOn(t, second)
 	r := run(t, class("c", fast)+listener("other", "tcp", policy.Echo, "c"))
@@ -291,7 +290,7 @@ func TestUnresolvedCostsNothing(t *testing.T) {
 	}
 }
 
-// The way back has the class of the upstream that was reached, too.
+// The downstream class is that of the upstream that was reached, too.
 func TestFailOverOfTheWayBack(t *testing.T) {
 	to, conns := listenOn(t, second)
 	text := pair("tcp", []string{closedPort(t), to}, class("first", fast), class("second", fast), `return_class = "back"`) + "return_class = \"other\"\n" +
@@ -307,8 +306,8 @@ func TestFailOverOfTheWayBack(t *testing.T) {
 	}
 }
 
-// A session that dials when rules by destination come into force obeys them when it
-// fails over.
+// If rules by destination come into force while a session dials, it obeys them when it fails
+// over.
 func TestReloadDuringFailOver(t *testing.T) {
 	t.Parallel()
 	to, conns := listenOn(t, second)
@@ -325,8 +324,8 @@ func TestReloadDuringFailOver(t *testing.T) {
 	}
 }
 
-// A session that waits in the second class when a reload takes that away goes on in
-// what the rules then say.
+// If a reload removes the second class while a session waits there, the session goes on where
+// the new rules put it.
 func TestReloadTakesTheSecondClass(t *testing.T) {
 	to, conns := listenOn(t, second)
 	text := pair("tcp", []string{closedPort(t), to}, class("first", fast), class("second", "0 connections/s", `overflow = "wait"`))
@@ -341,7 +340,7 @@ func TestReloadTakesTheSecondClass(t *testing.T) {
 	}
 }
 
-// A client that leaves while its session waits in the second class takes it along.
+// A client that leaves while its session waits in the second class ends the session.
 func TestClientLeavesDuringFailOver(t *testing.T) {
 	to, _ := listenOn(t, second)
 	r := run(t, pair("tcp", []string{closedPort(t), to}, class("first", fast), class("second", "0 connections/s", `overflow = "wait"`)))
@@ -355,8 +354,7 @@ func TestClientLeavesDuringFailOver(t *testing.T) {
 	}
 }
 
-// A policy in the shadow whose rules ask for the destination sees the one that is
-// reached.
+// A policy in the shadow whose rules ask for the destination sees the one that was reached.
 func TestFailOverInTheShadow(t *testing.T) {
 	to, conns := listenOn(t, second)
 	dead := closedPort(t)
@@ -371,8 +369,8 @@ func TestFailOverInTheShadow(t *testing.T) {
 	}
 }
 
-// A session that fails over into another class of the policy in the shadow has its slot
-// there, and no more elsewhere, whether its class in force is another one or not.
+// A session that fails over into another class of the policy in the shadow has its slot there,
+// and nowhere else. Its class in force may change or not.
 func TestFailOverTakesItsSlotInTheShadow(t *testing.T) {
 	to, conns := listenOn(t, second)
 	dead := closedPort(t)
@@ -394,7 +392,7 @@ func TestFailOverTakesItsSlotInTheShadow(t *testing.T) {
 	}
 }
 
-// A session that fails over within a class of the policy in the shadow is one
+// A session that fails over within a class of the policy in the shadow counts as one
 // connection there.
 func TestFailOverWithinAClassOfTheShadow(t *testing.T) {
 	to, conns := listenOn(t, second)
@@ -409,7 +407,7 @@ func TestFailOverWithinAClassOfTheShadow(t *testing.T) {
 	}
 }
 
-// Sessions that fail over one after the other are counted, and not logged each.
+// Sessions that fail over one after the other are all counted, but not all logged.
 func TestFailOversAreLoggedOnce(t *testing.T) {
 	to, conns := listen(t)
 	first := closedPort(t)
@@ -425,7 +423,7 @@ func TestFailOversAreLoggedOnce(t *testing.T) {
 	}
 }
 
-// Where no rule asks for the destination, all addresses are tried as one connection.
+// If no rule asks for the destination, all attempts count as one connection.
 func TestFailOverInOneClass(t *testing.T) {
 	to, conns := listenOn(t, second)
 	r := run(t, class("c", "1 connections/h")+"[listener.l]\nlisten = \"127.0.0.1:0\"\nclass = \"c\"\nupstream = [\""+closedPort(t)+"\", \""+closedPort(t)+"\", \""+to+"\"]\n")
@@ -441,7 +439,7 @@ func TestFailOverInOneClass(t *testing.T) {
 func serveTCP(t testing.TB, handle func(tcpConn)) (addr string) {
 	t.Helper()
 	done := make(chan struct{})
-	t.Cleanup(func() { <-done }) // behind that of listen, which ends it
+	t.Cleanup(func() { <-done }) // runs after the cleanup of listen, which ends it
 	addr, conns := listen(t)
 	go func() {
 		defer close(done)
@@ -452,7 +450,7 @@ func serveTCP(t testing.TB, handle func(tcpConn)) (addr string) {
 	return addr
 }
 
-// A session in a bucket of its own that fails over gives up its place in the class above.
+// A session with a bucket of its own that fails over gives up its place in the class above.
 func TestFailOverOfABucketLetsOthersIn(t *testing.T) {
 	t.Parallel()
 	to, conns := listenOn(t, second)
@@ -467,7 +465,7 @@ func TestFailOverOfABucketLetsOthersIn(t *testing.T) {
 	next(t, conns)
 }
 
-// A listener counts a session once, however many classes it goes through.
+// A listener counts a session once, whatever number of classes it goes through.
 func TestFailOverIsOneConnection(t *testing.T) {
 	to, conns := listenOn(t, second)
 	r := run(t, pair("tcp", []string{closedPort(t), to}, class("first", fast), class("second", fast)))

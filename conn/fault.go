@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// fault is why a session fails that anybody may cause, as often as they like.
+// fault is a reason for which sessions fail or fail over, and which peers can cause at will. So
+// the log bounds it.
 type fault uint8
 
 const (
@@ -17,19 +18,19 @@ const (
 	numFaults
 )
 
-// String returns what the log says.
+// String returns the log message.
 func (f fault) String() string {
 	return [numFaults]string{
 		"no upstream could be reached",
 		"failed over to another address",
-		"what came is no message that can be told from the next",
+		"received bytes that are no message",
 		"TLS handshake with a client failed",
 		"TLS failed",
 	}[f]
 }
 
-// A listener logs at most so many faults of a kind in an interval, as the kernel does
-// (printk_ratelimit). All are counted in any case.
+// A listener logs at most faultBurst faults of a kind in each interval, as the kernel does
+// (printk_ratelimit). It counts all of them.
 const (
 	faultInterval = 5 * time.Second
 	faultBurst    = 10
@@ -37,13 +38,14 @@ const (
 
 // ratelimit bounds how often something is logged. The zero ratelimit is ready.
 type ratelimit struct {
-	mu         sync.Mutex
-	began      time.Time // of the interval
-	logged     int       // in it
-	suppressed int       // since it was last told
+	mu         sync.Mutex // guards the fields below
+	began      time.Time  // when the interval began
+	logged     int        // in the interval
+	suppressed int        // since the last that was logged
 }
 
-// allow reports whether something may be logged, and how much was not before.
+// allow reports whether something may be logged. If so, suppressed is how often it was not
+// since the last time.
 func (r *ratelimit) allow(now time.Time) (suppressed int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,7 +61,7 @@ func (r *ratelimit) allow(now time.Time) (suppressed int, ok bool) {
 	return suppressed, true
 }
 
-// warn logs a fault of the session, unless there have been too many.
+// warn logs a fault of the session, unless there were too many.
 func (t *tcpSession) warn(f fault, about ...any) {
 	suppressed, ok := t.service.faults[f].allow(time.Now())
 	if !ok {

@@ -15,7 +15,7 @@ func TestRatelimit(t *testing.T) {
 	now := time.Now()
 	for i := range faultBurst {
 		if n, ok := r.allow(now); n != 0 || !ok {
-			t.Fatalf("the %d. is not logged", i+1)
+			t.Fatalf("number %d is not logged", i+1)
 		}
 	}
 	for _, after := range []time.Duration{0, faultInterval / 2, faultInterval - 1} {
@@ -31,7 +31,7 @@ func TestRatelimit(t *testing.T) {
 	}
 }
 
-// Whoever fails again and again does not fill the log. Each fault is counted.
+// A peer that fails again and again does not fill the log. Each fault is counted.
 func TestFaultsDoNotFloodTheLog(t *testing.T) {
 	const n = 3 * faultBurst
 	a := newAuthority(t)
@@ -60,7 +60,7 @@ func TestFaultsDoNotFloodTheLog(t *testing.T) {
 			send(t, client, "no record")
 		}},
 		{unreachable, stats.DialFailed, forward(closedPort(t), fast), func(r *rig) {
-			if c, err := net.Dial("tcp", r.addr("l")); err == nil { // else it has been reset already
+			if c, err := net.Dial("tcp", r.addr("l")); err == nil { // otherwise it was reset already
 				c.Close()
 			}
 		}},
@@ -71,7 +71,7 @@ func TestFaultsDoNotFloodTheLog(t *testing.T) {
 		}
 		until(t, "each is counted", func() bool {
 			ended := &r.service("l").stats.Ended
-			return ended[c.result].Load()+ended[stats.Aborted].Load() == n // who has left is no fault
+			return ended[c.result].Load()+ended[stats.Aborted].Load() == n // a client that has left is no fault
 		})
 		if got := strings.Count(r.log.String(), c.fault.String()); got < 1 || got > 2*faultBurst {
 			t.Errorf("%v: logged %d times of %d", c.fault, got, n)

@@ -5,14 +5,16 @@ import (
 	"sync"
 )
 
-// gate bounds how many are inside: the sessions of a listener.
+// gate bounds how many sessions are inside. The zero gate lets none in.
 type gate struct {
+	// mu guards the fields below. The lock of a poller comes after it.
 	mu      sync.Mutex
 	inside  int
 	max     int
-	waiting []*tcpSocket // that have a turn when there may be room
+	waiting []*tcpSocket // get a turn when there may be room
 }
 
+// setMax sets the bound. Those inside stay, even if there are more.
 func (g *gate) setMax(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -20,7 +22,7 @@ func (g *gate) setMax(n int) {
 	g.admit()
 }
 
-// wake lets the sockets that wait look again.
+// wake gives the waiting sockets a turn, in which they may try again.
 func (g *gate) wake() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -36,7 +38,8 @@ func (g *gate) admit() {
 	g.waiting = g.waiting[:0]
 }
 
-// enter enters if there is room now; else the socket waits for its turn.
+// enter enters if there is room. If not, it returns false, and the socket gets a turn when there
+// may be room.
 func (g *gate) enter(t *tcpSocket) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -50,7 +53,7 @@ func (g *gate) enter(t *tcpSocket) bool {
 	return false
 }
 
-// tryEnter is enter for what does not wait.
+// tryEnter enters if there is room, and otherwise returns false.
 func (g *gate) tryEnter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -61,12 +64,14 @@ func (g *gate) tryEnter() bool {
 	return true
 }
 
+// empty reports whether nobody is inside.
 func (g *gate) empty() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.inside == 0
 }
 
+// leave undoes enter or tryEnter.
 func (g *gate) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -31,12 +31,12 @@ import (
 
 func TestMain(m *testing.M) {
 	if l, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
-		l.Close() // the runtime's poller has its descriptors now, and tests can count
+		l.Close() // now the runtime's poller has its descriptors, so tests can count them
 	}
 	goleak.VerifyTestMain(noDescriptors{m})
 }
 
-// noDescriptors runs tests that leave no descriptor behind.
+// noDescriptors runs the tests, and checks that they leave no descriptor behind.
 type noDescriptors struct{ *testing.M }
 
 func (m noDescriptors) Run() int {
@@ -51,7 +51,7 @@ func (m noDescriptors) Run() int {
 	return code
 }
 
-// tcpConn is what tests use of a *net.TCPConn, and what a *sock.MemoryConn has.
+// tcpConn is what tests use of a *net.TCPConn. A *sock.MemoryConn has it, too.
 type tcpConn interface {
 	net.Conn
 	CloseWrite() error
@@ -59,7 +59,7 @@ type tcpConn interface {
 	SetReadBuffer(bytes int) error
 }
 
-// virtually runs a test in virtual time (testing/synctest), on a network in memory: nothing
+// virtually runs a test in virtual time (testing/synctest), on a network in memory. Nothing
 // waits for the clock of this machine.
 func virtually(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
@@ -75,10 +75,10 @@ func virtual(test func(t *testing.T)) func(t *testing.T) {
 	return func(t *testing.T) { virtually(t, test) }
 }
 
-// memories has the networks of the tests that run in virtual time.
+// memories holds the networks of the tests that run in virtual time.
 var memories sync.Map
 
-// memoryOf returns the network of a test; nil: it is that of the kernel.
+// memoryOf returns the network of a test; nil if that is the kernel's.
 func memoryOf(t testing.TB) *sock.Memory {
 	m, _ := memories.Load(t)
 	memory, _ := m.(*sock.Memory)
@@ -91,15 +91,15 @@ type rig struct {
 	t      testing.TB
 	shaper *shaper.Shaper
 	log    *syncBuffer
-	names  atomic.Pointer[func(context.Context) ([]netip.AddrPort, error)] // what the name "test:1" means
+	names  atomic.Pointer[func(context.Context) ([]netip.AddrPort, error)] // the addresses of the name "test:1"
 }
 
-// meaning sets where the upstream "test:1" leads to.
+// meaning sets the addresses of the upstream "test:1".
 func (r *rig) meaning(resolve func(context.Context) ([]netip.AddrPort, error)) {
 	r.names.Store(&resolve)
 }
 
-// run starts a server of a policy.
+// run starts a server with a policy.
 func run(t testing.TB, text string) *rig {
 	t.Helper()
 	r := bare(t)
@@ -107,7 +107,7 @@ func run(t testing.TB, text string) *rig {
 	return r
 }
 
-// bare starts a server without a policy. At the end of the test it is stopped.
+// bare starts a server without a policy. It stops at the end of the test.
 func bare(t testing.TB) *rig {
 	t.Helper()
 	log := new(syncBuffer)
@@ -137,7 +137,7 @@ func bare(t testing.TB) *rig {
 	return r
 }
 
-// reset closes a connection with a RST.
+// reset closes a connection with a reset.
 func reset(c tcpConn) {
 	c.SetLinger(0)
 	c.Close()
@@ -159,7 +159,7 @@ func parse(t testing.TB, text string) *policy.Policy {
 	return p
 }
 
-// reload does what the daemon does with a new policy.
+// reload puts a policy in force, as the daemon does.
 func (r *rig) reload(text string) {
 	r.t.Helper()
 	r.adopt(parse(r.t, text))
@@ -174,7 +174,7 @@ func (r *rig) adopt(p *policy.Policy) {
 	change.Commit(r.shaper.Apply(p.Classes))
 }
 
-// addr returns where a listener really is.
+// addr returns where a listener is really bound.
 func (r *rig) addr(listener string) string {
 	r.t.Helper()
 	for _, l := range r.Listeners() {
@@ -192,7 +192,7 @@ func (r *rig) service(listener string) *service {
 	return r.services[listener]
 }
 
-// awaitEnd waits until so many sessions of listener "l" have ended with a result.
+// awaitEnd waits until n sessions of listener "l" have ended with a result.
 func (r *rig) awaitEnd(result stats.Result, n uint64) {
 	r.t.Helper()
 	sv := r.service("l")
@@ -208,7 +208,7 @@ func (r *rig) awaitEnd(result stats.Result, n uint64) {
 	})
 }
 
-// dropped returns what a class has lost for a reason.
+// dropped returns what a class has dropped for a reason.
 func (r *rig) dropped(class string, reason stats.Reason) (items, n uint64) {
 	loss := &r.shaper.Class(class).Stats.Dropped[reason]
 	return loss.Items.Load(), loss.Bytes.Load()
@@ -256,15 +256,15 @@ func (r *rig) expectRefused(listener string) {
 	}
 }
 
-// patience is how long tests wait for what must happen, even if the machine is busy.
+// patience is how long tests wait for what must happen, even on a busy machine.
 const patience = 4 * time.Minute
 
-// until polls a condition that is to come true.
+// until polls a condition until it is true. It fails the test after patience.
 func until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !cond(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Errorf("not in %v: %s", patience, what)
+			t.Errorf("after %v this is still not true: %s", patience, what)
 			return
 		}
 	}
@@ -279,7 +279,7 @@ func openDescriptors(t testing.TB) int {
 	return len(open)
 }
 
-// openFiles returns what is open, as proc(5) names it.
+// openFiles returns the names of the open files (proc(5)).
 func openFiles() (open []string) {
 	entries, _ := os.ReadDir("/proc/self/fd")
 	for _, e := range entries {
@@ -289,7 +289,7 @@ func openFiles() (open []string) {
 	return open
 }
 
-// listen returns the address of an upstream that hands over its connections.
+// listen returns the address of an upstream, and a channel of its connections.
 func listen(t testing.TB) (addr string, conns <-chan tcpConn) {
 	t.Helper()
 	if m := memoryOf(t); m != nil {
@@ -316,7 +316,7 @@ type memoryAccepts struct{ *sock.MemoryListener }
 
 func (l memoryAccepts) Accept() (net.Conn, error) { return l.Next() }
 
-// handOver hands over the connections of an upstream.
+// handOver sends the connections of an upstream to a channel.
 func handOver(t testing.TB, l net.Listener) (addr string, conns <-chan tcpConn) {
 	t.Helper()
 	accepted := make(chan tcpConn, 2000)
@@ -371,7 +371,7 @@ func send(t testing.TB, c net.Conn, data string) {
 	}
 }
 
-// expect reads exactly so much.
+// expect reads exactly the bytes of want.
 func expect(t testing.TB, c io.Reader, want string) {
 	t.Helper()
 	got := make([]byte, len(want))
@@ -383,11 +383,11 @@ func expect(t testing.TB, c io.Reader, want string) {
 func expectEOF(t testing.TB, c net.Conn) {
 	t.Helper()
 	if n, err := io.Copy(io.Discard, c); err != nil || n > 0 {
-		t.Errorf("%d bytes and %v where a clean end was to come", n, err)
+		t.Errorf("%d bytes and %v, want a clean end", n, err)
 	}
 }
 
-// expectReset reads until the connection ends, which must be by a reset.
+// expectReset reads until the connection ends, which must be a reset.
 func expectReset(t testing.TB, c net.Conn) {
 	t.Helper()
 	if _, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) {
@@ -395,9 +395,8 @@ func expectReset(t testing.TB, c net.Conn) {
 	}
 }
 
-// open returns a session of listener "l" from end to end. The upstream may have accepted
-// before the session knows: a client that leaves then is counted as one that left during the
-// dial.
+// open returns both peers of a session of listener "l". It waits until the session has its
+// upstream: a client that leaves before that counts as one that left during the dial.
 func (r *rig) open(conns <-chan tcpConn) (client, upstream tcpConn) {
 	r.t.Helper()
 	client = r.dial("l")

@@ -6,27 +6,28 @@ import (
 	"shaper/stats"
 )
 
-// Session is what is known of an open session, for people.
+// Session is a snapshot of an open session, for people.
 type Session struct {
 	ID       uint64 `json:"id"`
 	Listener string `json:"listener"`
 	Protocol string `json:"protocol"`
 	Client   string `json:"client"`
 	Upstream string `json:"upstream"` // "" until one is reached
-	// UpstreamNumber is the place of that one in the listener's list, from 1: above 1
-	// the session has failed over. Destination is its address; "" for what is built in.
+	// UpstreamNumber is the place of that upstream in the listener's list, from 1. If it is
+	// above 1, the session has failed over. Destination is its address; "" if it is built in.
 	UpstreamNumber int       `json:"upstream_number,omitempty"`
 	Destination    string    `json:"destination,omitempty"`
-	ClientTLS      string    `json:"client_tls,omitempty"`   // the version that is spoken with the client, "1.3"; "": none
-	UpstreamTLS    string    `json:"upstream_tls,omitempty"` // with the upstream
+	ClientTLS      string    `json:"client_tls,omitempty"`   // TLS version with the client, "1.3"; "" for none
+	UpstreamTLS    string    `json:"upstream_tls,omitempty"` // the same with the upstream
 	Class          string    `json:"class"`
 	ReturnClass    string    `json:"return_class,omitempty"`
 	Started        time.Time `json:"started"`
 	Upward         uint64    `json:"bytes_upstream"`   // sent to the upstream
 	Downward       uint64    `json:"bytes_downstream"` // sent to the client
-	Waiting        int64     `json:"waiting_bytes"`    // read, and held until the class lets them go
+	Waiting        int64     `json:"waiting_bytes"`    // read, but not yet written
 }
 
+// info implements session.
 func (t *tcpSession) info() Session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -40,7 +41,7 @@ func (t *tcpSession) info() Session {
 	}
 }
 
-// held returns how many bytes were read and have not been written.
+// held returns how many bytes were read but not yet written.
 func (t *tcpSession) held() int64 {
 	return int64(t.up.carrier.held() + t.down.carrier.held())
 }
@@ -54,7 +55,7 @@ func (s *Server) Sessions() []Session {
 	return all
 }
 
-// CloseSession resets an open session; false where there is none of that id.
+// CloseSession resets an open session. It returns false if there is none with this id.
 func (s *Server) CloseSession(id uint64) bool {
 	s.mu.Lock()
 	one := s.sessions[id]

@@ -6,38 +6,38 @@ import (
 	"shaper/stats"
 )
 
-// Sessions are looked at in every period of the janitor, those that may be quiet
-// for patientFrom and longer in every patientTurns-th: time-outs are late by at most
-// that, and thousands of idle sessions take next to no processor.
+// The janitor checks each session once a period. If a session may be idle for patientFrom or
+// longer, it checks it only once in patientTurns periods. So a time-out is late by at most
+// that, and thousands of idle sessions cost next to nothing.
 const (
 	janitorPeriod = 500 * time.Millisecond
 	patientFrom   = time.Minute
 	patientTurns  = 8
 )
 
-// janitor ends the sessions that have been quiet for too long. One walk over
-// all of them costs less than a timer in each, and nothing per byte.
+// janitor ends the sessions that have been idle for too long. One walk over all of them
+// costs less than a timer in each, and nothing per byte.
 func (s *Server) janitor() {
 	ticker := time.NewTicker(janitorPeriod)
 	defer ticker.Stop()
-	var due []session
+	var batch []session
 	for turn := uint64(0); ; turn++ {
 		select {
 		case <-s.ctx.Done():
 			return
 		case now := <-ticker.C:
-			due = s.due(due[:0], turn)
-			for _, one := range due {
+			batch = s.toTend(batch[:0], turn)
+			for _, one := range batch {
 				s.tend(one, now)
 			}
-			clear(due)
+			clear(batch)
 			s.catchUp(now)
 		}
 	}
 }
 
-// due returns the sessions that are to be looked at in a period.
-func (s *Server) due(into []session, turn uint64) []session {
+// toTend appends to into the sessions to check in this turn.
+func (s *Server) toTend(into []session, turn uint64) []session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, one := range s.sessions {
@@ -53,19 +53,20 @@ func (s *Server) tend(one session, now time.Time) {
 	one.tend(now)
 }
 
-// tend ends a session in which nothing has moved for its idle timeout. What
-// waits for its class is not idle, unless the provider owes an answer: its
-// silence may be what keeps the message waiting. Where bytes wait, for the class or for the
-// other peer to take them, nobody reads on and would meet a reset: tend does.
+// tend implements session: it ends a session in which nothing has moved for its idle timeout.
+//
+// A session that waits for its class is not idle, unless the provider owes an answer: then its
+// silence may be what keeps the message waiting. While bytes wait, for the class or for the
+// other peer, nobody reads, so nobody would notice a reset. tend does.
 func (t *tcpSession) tend(now time.Time) {
-	t.drive(func(t *tcpSession) {
+	t.do(func(t *tcpSession) {
 		waiting := t.up.waiting || t.down.waiting
 		stuck := waiting || t.held() > 0
 		waiting = t.relay.tend(now) || waiting
 		active := t.up.active || t.down.active
 		t.up.active, t.down.active = false, false
 		switch {
-		case t.stage == cutting: // within lastWords
+		case t.stage == cutting: // cutTimeout bounds it
 		case stuck && (t.client.Broken || t.upstream.Broken):
 			t.finish(stats.ResetByPeer)
 		case waiting || active || t.stage != relaying || t.quietSince.IsZero():
@@ -76,11 +77,12 @@ func (t *tcpSession) tend(now time.Time) {
 	})
 }
 
+// patient implements session.
 func (t *tcpSession) patient() bool {
 	return time.Duration(min(t.conf.IdleTimeout, t.conf.HalfCloseTimeout)) >= patientFrom
 }
 
-// patience returns how long the session may be quiet.
+// patience returns how long the session may be idle now.
 func (t *tcpSession) patience() time.Duration {
 	if t.up.done != t.down.done {
 		return time.Duration(min(t.conf.IdleTimeout, t.conf.HalfCloseTimeout))

@@ -10,13 +10,13 @@ import (
 	"shaper/stats"
 )
 
-// six lets six bytes of each key through, and then next to nothing.
+// six lets six bytes of each key pass, and then next to nothing.
 func six(per string, more ...string) string {
 	return class("c", "1B/h", append(more, `algorithm = "token"`, `burst = "6B"`, "per = "+`"`+per+`"`)...)
 }
 
-// Each source address has a bucket, which its connections share, and which it
-// finds as it was when it comes back.
+// Each source address has a bucket, which its connections share. When it comes back, the
+// bucket is as it was.
 func TestBucketForEachSource(t *testing.T) { virtually(t, bucketForEachSource) }
 
 func bucketForEachSource(t *testing.T) {
@@ -53,7 +53,7 @@ func bucketForEachSource(t *testing.T) {
 	}
 }
 
-// Each connection has a bucket of its own, and nothing is left of it.
+// Each connection has a bucket of its own, which goes with it.
 func TestBucketForEachConnection(t *testing.T) { virtually(t, bucketForEachConnection) }
 
 func bucketForEachConnection(t *testing.T) {
@@ -67,12 +67,11 @@ func bucketForEachConnection(t *testing.T) {
 		r.awaitEnd(stats.ResetByPeer, n+1)
 	}
 	if n := r.shaper.Class("c").Keys(time.Now()); n != 0 {
-		t.Errorf("%d keys are left", n)
+		t.Errorf("%d keys remain", n)
 	}
 }
 
-// Where connections are counted, those of one source wait for it, and hold up no
-// other.
+// If connections are counted, those of one source wait for its bucket, and hold up no other.
 func TestConnectionsOfEachSource(t *testing.T) { virtually(t, connectionsOfEachSource) }
 
 func connectionsOfEachSource(t *testing.T) {
@@ -89,7 +88,7 @@ func connectionsOfEachSource(t *testing.T) {
 	}
 }
 
-// A reload that gives each source a bucket moves the sessions, and what waits.
+// A reload that gives each source a bucket moves the sessions and what waits.
 func TestReloadBringsBuckets(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, "0B/s"))
@@ -111,8 +110,7 @@ func TestReloadBringsBuckets(t *testing.T) {
 	}
 }
 
-// More clients than there are keys share a bucket, and those that have one are as
-// before.
+// If there are more clients than keys, the rest share a bucket. Those that have one keep it.
 func TestMoreClientsThanKeys(t *testing.T) {
 	r := run(t, class("c", "1 packets/h", `algorithm = "gcra"`, `burst = "2 packets"`, `per = "source-port"`, "max_keys = 2")+
 		listener("l", "udp", policy.Echo, "c"))
@@ -142,7 +140,7 @@ func TestMoreClientsThanKeys(t *testing.T) {
 	}
 }
 
-// Sessions of datagrams that end while a reload moves them leave no bucket behind.
+// UDP sessions that end while a reload moves them leave no bucket behind.
 func TestBucketsOfEndingSessions(t *testing.T) {
 	text := func(per string) string {
 		return class("c", fast, `per = "`+per+`"`) + listener("l", "udp", policy.Echo, "c")
@@ -170,8 +168,8 @@ func TestBucketsOfEndingSessions(t *testing.T) {
 	}
 }
 
-// A session of datagrams that panics before it is one leaves nothing, neither in its
-// bucket nor of max_sessions.
+// A UDP session that panics while it opens leaves nothing behind, neither in its bucket nor in
+// max_sessions.
 func TestBucketOfAPanic(t *testing.T) {
 	r := run(t, udp(policy.Echo, "1000 packets/s", "max_sessions = 1")+class("d", "1000 packets/s", `per = "source"`)+"[[rule]]\nclass = \"d\"\n")
 	set := func(by *shadow) {
@@ -179,12 +177,12 @@ func TestBucketOfAPanic(t *testing.T) {
 		defer r.routesMu.Unlock()
 		r.shadow = by
 	}
-	set(&shadow{}) // that cannot classify
+	set(&shadow{}) // which panics when it classifies
 	c := dialUDP(t, r.addr("l"))
 	c.Write([]byte("x"))
 	until(t, "the panic is logged", func() bool { return strings.Contains(r.log.String(), "datagram panicked") })
 	if n := r.shaper.Class("d").Keys(time.Now()); n != 0 {
-		t.Errorf("%d buckets are left", n)
+		t.Errorf("%d buckets remain", n)
 	}
 	set(nil)
 	c.Write([]byte("y"))

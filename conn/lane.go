@@ -12,15 +12,15 @@ import (
 	"shaper/stats"
 )
 
-// lane carries messages in one direction of a session. It is the carrier of the
-// direction, and the direction of the machine, which has the bytes.
+// lane carries the messages of a direction. To the direction it is the carrier; to the
+// machine, which holds the bytes, it is the exchange.Direction.
 type lane struct {
 	direction *direction
 	messages  *messages
 
-	room []byte // for what is being read
-	n    int    // bytes that were read into it
-	rest []byte // what is being written
+	room []byte // where Read reads to; nil outside of Read
+	n    int    // bytes that Read has read
+	rest []byte // what Write has still to write; nil outside of Write
 }
 
 func (l *lane) init(m *messages, d *direction) {
@@ -58,7 +58,7 @@ func (l *lane) load(from sock.End) (n int, drained bool, err error) {
 func (l *lane) Writable() bool { return l.direction.dst.Writable }
 
 // Write implements exchange.Direction.
-func (l *lane) Write(p []byte) (n int, left time.Time) {
+func (l *lane) Write(p []byte) (n int, departed time.Time) {
 	l.rest = p
 	l.direction.write(l)
 	n, l.rest = len(p)-len(l.rest), nil
@@ -82,7 +82,7 @@ func (l *lane) End() { l.direction.end() }
 func (l *lane) Break(err error) {
 	d := l.direction
 	from := "upstream"
-	if d.way == stats.Upstream {
+	if d.towards == stats.Upstream {
 		from = "client"
 	}
 	l.messages.unframed(from, err)
@@ -92,10 +92,6 @@ func (l *lane) Break(err error) {
 // Sent implements exchange.Direction.
 func (l *lane) Sent(class *shaper.Class, cost shaper.Cost) { l.direction.count(class, cost) }
 
-// granted implements carrier. The machine has flows of its own; that of the direction only
-// lets the connection open.
-func (l *lane) granted() {}
-
 // refused implements carrier.
 func (l *lane) refused() int { return 0 }
 
@@ -103,9 +99,9 @@ func (l *lane) refused() int { return 0 }
 func (l *lane) drop(reason stats.Reason) { l.messages.machine.Stop(time.Now(), reason) }
 
 // held implements carrier.
-func (l *lane) held() int { return l.messages.machine.Held(l.direction.way) }
+func (l *lane) held() int { return l.messages.machine.Held(l.direction.towards) }
 
-// unframed counts and logs that what a session carries is no message.
+// unframed counts and logs that a peer has sent what is no message.
 func (m *messages) unframed(from string, err error) {
 	t := m.session
 	var wrong *frame.Error

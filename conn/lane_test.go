@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// pduHead reads a PDU, and returns its fields and the sender if it is a submit of
-// submitFrom.
+// pduHead reads a PDU. It returns its fields, and its sender if it is a submit of submitFrom.
 func pduHead(c io.Reader) (command, status, sequence uint32, from string, err error) {
 	header := make([]byte, 16)
 	if _, err = io.ReadFull(c, header); err != nil {
@@ -34,8 +33,8 @@ func pduHead(c io.Reader) (command, status, sequence uint32, from string, err er
 	return
 }
 
-// disorderly is a provider that answers late, in any order, now and then with
-// ESME_RTHROTTLED, and asks whether the client is there.
+// disorderly is a provider that answers late, in any order, and now and then with
+// ESME_RTHROTTLED. It also sends enquire_link.
 type disorderly struct {
 	got   map[string][]uint32 // sequence numbers, by sender
 	pings int
@@ -83,7 +82,7 @@ func (d *disorderly) serve(c net.Conn, r *rand.Rand) error {
 			}
 		}
 		select {
-		case <-time.After(20 * time.Millisecond): // nothing comes: all may be in flight
+		case <-time.After(20 * time.Millisecond): // nothing comes, perhaps because in_flight is full
 			if err := answer(len(owed)); err != nil {
 				return err
 			}
@@ -101,8 +100,8 @@ func (d *disorderly) serve(c net.Conn, r *rand.Rand) error {
 	}
 }
 
-// Whatever becomes of classes, however bytes are cut, and in whatever order answers
-// come: each submit has one answer, and none overtakes another of its sender.
+// Each submit gets one answer, and none overtakes another of its sender. That holds whatever
+// happens to the classes, however bytes are cut, and in whatever order answers come.
 func TestNothingIsLostOrReordered(t *testing.T) {
 	const n = 3000
 	seed := uint64(time.Now().UnixNano())
@@ -134,7 +133,7 @@ func TestNothingIsLostOrReordered(t *testing.T) {
 		want[from] = append(want[from], sequence)
 		stream = append(stream, submitFrom(from, sequence)...)
 	}
-	var writing sync.Mutex // the client answers pings between its submits
+	var writing sync.Mutex // since the client answers pings between its submits
 	all.Go(func() {
 		for len(stream) > 0 {
 			size := len(submitFrom("otp", 0))
@@ -154,7 +153,7 @@ func TestNothingIsLostOrReordered(t *testing.T) {
 		for i := range 20 {
 			r.reload(policy(addr, []string{"50000 messages/s", "20000 messages/s"}[i%3/2], []string{"", "adapt = true"}[i%2]))
 		}
-		// Of the classes one is left, with all that waits.
+		// One class remains, with all that waits.
 		r.reload(class("c", "20000 messages/s", `queue = "10000 messages"`, pause) + listener("l", "smpp", addr, "c"))
 	})
 	answered := map[uint32]int{}
@@ -185,7 +184,7 @@ func TestNothingIsLostOrReordered(t *testing.T) {
 	until(t, "nothing is in flight", func() bool { return r.shaper.Class("c").InFlight() == 0 })
 }
 
-// wholePDUs returns those that so many bytes begin in.
+// wholePDUs returns the PDUs that begin in the first n bytes, at least one.
 func wholePDUs(p []byte, n int) []byte {
 	end := 0
 	for end < len(p) && (end < n || end == 0) {

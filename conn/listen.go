@@ -10,15 +10,15 @@ import (
 	"shaper/sock"
 )
 
-// systemdPrefix marks a socket that systemd has passed: "systemd:NAME".
+// systemdPrefix begins the address of a socket that systemd has passed: "systemd:NAME".
 const systemdPrefix = "systemd:"
 
-// Inherited are the sockets that systemd passed to the process, by their names
-// (sd_listen_fds_with_names(3)). They stay open, so that a listener that one
-// reload takes away can come back with another.
+// Inherited are the sockets that systemd has passed to the process, by their names
+// (sd_listen_fds_with_names(3)). They stay open, so that a listener that one reload removes
+// can come back with the next.
 type Inherited map[string][]*os.File
 
-// listenTCP binds an address of a network, or takes a socket that was passed.
+// listenTCP binds an address, or takes the socket that was passed for it.
 func (in Inherited) listenTCP(on sock.Network, address string) (sock.Listener, error) {
 	if name, ok := strings.CutPrefix(address, systemdPrefix); ok {
 		return inherit(in[name], name, func(f *os.File) (sock.Listener, error) {
@@ -36,7 +36,7 @@ func (in Inherited) listenTCP(on sock.Network, address string) (sock.Listener, e
 	return on.Listen(networkOf("tcp", address), address)
 }
 
-// listenUDP is listenTCP for datagrams.
+// listenUDP is listenTCP for UDP.
 func (in Inherited) listenUDP(address string) (*net.UDPConn, error) {
 	if name, ok := strings.CutPrefix(address, systemdPrefix); ok {
 		return inherit(in[name], name, func(f *os.File) (*net.UDPConn, error) {
@@ -60,7 +60,8 @@ func (in Inherited) listenUDP(address string) (*net.UDPConn, error) {
 
 var errWrongSocket = fmt.Errorf("it is not a socket of the listener's protocol")
 
-// inherit returns the one passed socket of that name which is of the wanted kind.
+// inherit returns the only one of files that open accepts. It is an error if there is none, or
+// more than one.
 func inherit[T io.Closer](files []*os.File, name string, open func(*os.File) (T, error)) (found T, err error) {
 	if len(files) == 0 {
 		return found, fmt.Errorf("systemd has passed no socket named %q: see FileDescriptorName= in systemd.socket(5)", name)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// refuseSelf closes a connection of a socket with itself, which comes about where the
-// kernel chooses the very port that is dialled, and nobody listens there.
+// refuseSelf closes a connection of a socket with itself, and returns an error for it. That
+// happens if nobody listens on the dialled port, and the kernel chooses this port for us.
 func refuseSelf(c net.Conn) error {
 	if addrPortOf(c.LocalAddr()) != addrPortOf(c.RemoteAddr()) {
 		return nil
@@ -18,15 +18,8 @@ func refuseSelf(c net.Conn) error {
 	return fmt.Errorf("dial %s: %w", c.RemoteAddr(), errLoop)
 }
 
-// localAddr is where one of our sockets is bound.
-type localAddr struct {
-	network string
-	addr    netip.AddrPort
-}
-
-// isOwn reports whether an address is one of our own listeners, in whatever
-// spelling: unspecified, or another address of this machine while the listener
-// is on all of them.
+// isOwn reports whether an address leads to one of our own listeners. That may be an
+// unspecified address, or any address of this machine if the listener is bound to all.
 func (s *Server) isOwn(network string, to netip.AddrPort) bool {
 	for _, own := range s.boundTo(network, to.Port()) {
 		if sameHost(own.addr, to.Addr(), own.both) {
@@ -36,13 +29,14 @@ func (s *Server) isOwn(network string, to netip.AddrPort) bool {
 	return false
 }
 
-// ownHost is the address of one of our listeners; both says that [::] takes
-// IPv4 too.
+// ownHost is the address of one of our listeners. both says that it accepts IPv4, too, if it is
+// [::].
 type ownHost struct {
 	addr netip.Addr
 	both bool
 }
 
+// boundTo returns the addresses of our sockets that are bound to a port.
 func (s *Server) boundTo(network string, port uint16) (hosts []ownHost) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,8 +48,8 @@ func (s *Server) boundTo(network string, port uint16) (hosts []ownHost) {
 	return hosts
 }
 
-// sameHost reports whether a connection to the address to could reach a socket
-// bound to own; both says that [::] takes IPv4 too.
+// sameHost reports whether a connection to the address to could reach a socket that is bound to
+// own. both is that of ownHost.
 func sameHost(own, to netip.Addr, both bool) bool {
 	own, to = own.WithZone(""), to.WithZone("")
 	if to.IsUnspecified() { // Linux connects it to the loopback address
@@ -77,12 +71,12 @@ func loopback(v4 bool) netip.Addr {
 // isLocal reports whether an address is one of this machine's.
 func isLocal(a netip.Addr) bool { return a.IsLoopback() || interfaces.have(a) }
 
-// interfaces remembers the addresses of this machine for a second: a flood of
-// datagrams asks for each.
+// interfaces caches the addresses of this machine for a second, since each new UDP session
+// asks for them.
 var interfaces addresses
 
 type addresses struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the fields below
 	known map[netip.Addr]bool
 	asked time.Time
 }
@@ -93,7 +87,7 @@ func (as *addresses) have(a netip.Addr) bool {
 	if now := time.Now(); now.Sub(as.asked) > time.Second {
 		addrs, err := net.InterfaceAddrs()
 		if err != nil {
-			return true // better refuse a connection than feed a loop
+			return true // a refused connection is better than a loop
 		}
 		as.known, as.asked = map[netip.Addr]bool{}, now
 		for _, one := range addrs {

@@ -12,7 +12,7 @@ import (
 	"shaper/stats"
 )
 
-// Whichever way an upstream spells one of our own listeners, it is refused.
+// An upstream that is one of our own listeners is refused, however it is spelled.
 func TestLoopIsRefused(t *testing.T) {
 	for _, c := range []struct{ listen, upstream string }{
 		{"127.0.0.1", "127.0.0.1"},
@@ -37,7 +37,7 @@ func TestLoopIsRefused(t *testing.T) {
 			r := bare(t)
 			port := freePort(t)
 			p := parse(t, class("c", fast)+listener("l", "tcp", "127.0.0.1:9", "c", fmt.Sprintf("listen = \"%s:%s\"", c.listen, port)))
-			p.Listeners[0].Upstream = []string{c.upstream + ":" + port} // what Parse sees through must fail here too
+			p.Listeners[0].Upstream = []string{c.upstream + ":" + port} // what Parse refuses must fail here, too
 			r.adopt(p)
 			r.expectRefused("l")
 			until(t, "the dial has failed", func() bool { return r.service("l").stats.Ended[stats.DialFailed].Load() > 0 })
@@ -81,7 +81,7 @@ func TestIsOwn(t *testing.T) {
 		{"udp", "127.0.0.2", udp, true},
 		{"udp", "0.0.0.0", udp, true},
 		{"udp", "[::ffff:127.0.0.1]", udp, true},
-		{"udp", "[::1]", udp, false}, // the wildcard of one family does not take the other
+		{"udp", "[::1]", udp, false}, // the wildcard of one family does not accept the other
 		{"tcp", "[::1]", six, true},
 		{"tcp", "127.0.0.1", six, false},
 		{"tcp", "0.0.0.0", six, false},
@@ -94,7 +94,7 @@ func TestIsOwn(t *testing.T) {
 	}
 }
 
-// A socket that the kernel has connected with itself is nobody's upstream.
+// A socket that the kernel has connected with itself is no upstream.
 func TestSelfConnect(t *testing.T) {
 	self, err := (&net.Dialer{LocalAddr: &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}}).Dial("udp", "127.0.0.1:9")
 	if err != nil {
@@ -115,8 +115,8 @@ func TestSelfConnect(t *testing.T) {
 	}
 }
 
-// Two shapers that forward to each other pass a datagram on with a new session
-// at each step; that comes to an end.
+// Two shapers that forward to each other open a new session at each step of a datagram. That
+// comes to an end.
 func TestLoopOfTwoServers(t *testing.T) {
 	a, b := bare(t), bare(t)
 	portA, portB := freeUDP(t), freeUDP(t)
@@ -152,7 +152,7 @@ func TestLoopOfDatagramsIsRefused(t *testing.T) {
 		r.adopt(p)
 		c := dialUDP(t, "127.0.0.1:"+port)
 		var n atomic.Int64
-		until(t, "the loop is refused", func() bool { // a name is resolved first
+		until(t, "the loop is refused", func() bool { // a name must be resolved first
 			c.Write([]byte("x"))
 			n.Add(1)
 			items, _ := r.dropped("c", stats.NoSession)

@@ -6,14 +6,13 @@ import (
 
 	"shaper/policy"
 	"shaper/shaper"
-	"shaper/sock"
 )
 
-// marks are what the packets for upstreams are marked with (SO_MARK), by class: the
-// kernel's filters see the class by it. Where the policy asks for none nothing is set;
-// where CAP_NET_ADMIN is missing the kernel refuses, and all goes on without.
+// marks are the marks of packets to upstreams (SO_MARK), by which the kernel's filters see the
+// class. If the policy has none, sockets get none. Without CAP_NET_ADMIN the kernel refuses
+// them, and packets go unmarked. Safe for concurrent use.
 type marks struct {
-	byClass atomic.Pointer[map[string]uint32]
+	byClass atomic.Pointer[map[string]uint32] // by name of the class
 }
 
 // of returns the marks in force; nil for none.
@@ -24,7 +23,7 @@ func (m *marks) of() map[string]uint32 {
 	return nil
 }
 
-// set puts the marks of a policy in force, and reports whether they are others.
+// set puts the marks of a policy in force, and reports whether they have changed.
 func (m *marks) set(p *policy.Policy) (changed bool) {
 	before, now := m.of(), p.Marks()
 	m.byClass.Store(&now)
@@ -33,17 +32,3 @@ func (m *marks) set(p *policy.Policy) (changed bool) {
 
 // mark returns the mark of a class; 0 for none.
 func (m *marks) mark(class *shaper.Class) uint32 { return m.of()[nameOf(class)] }
-
-func (t *tcpSession) remark() {
-	t.drive(func(t *tcpSession) {
-		t.upstream.end.Set(sock.Mark, int(t.server.marks.mark(t.up.flow.Class())))
-	})
-}
-
-func (t *udpSession) remark() {
-	if t.up.Raw != nil {
-		t.up.Raw.Control(func(fd uintptr) {
-			sock.Descriptor(fd).Set(sock.Mark, int(t.socket.server.marks.mark(t.up.class.Load())))
-		})
-	}
-}

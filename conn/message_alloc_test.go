@@ -41,7 +41,7 @@ func TestMessagesDoNotAllocate(t *testing.T) {
 	}
 }
 
-// passes holds that bytes pass unchanged.
+// passes checks that bytes pass unchanged.
 func passes(t *testing.T, from, to tcpConn, p, got []byte) {
 	if _, err := from.Write(p); err != nil {
 		t.Fatal(err)

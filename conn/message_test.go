@@ -10,7 +10,7 @@ import (
 	"shaper/stats"
 )
 
-// noneInFlight holds that of a class nothing is in flight, nor less than that.
+// noneInFlight checks that exactly nothing of a class is in flight.
 func (r *rig) noneInFlight(class string) {
 	r.t.Helper()
 	if n := r.shaper.Class(class).InFlight(); n != 0 {
@@ -18,8 +18,8 @@ func (r *rig) noneInFlight(class string) {
 	}
 }
 
-// What is in flight while a reload takes its class away is answered there, and not in
-// the one that takes its place.
+// If a reload removes a class, what is in flight there is answered there, and not in the new
+// class.
 func TestAnswersAcrossReload(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, exchanged("smpp", addr, "1000 messages/s"))
@@ -41,8 +41,8 @@ func TestAnswersAcrossReload(t *testing.T) {
 	}
 }
 
-// A session that ends while the last piece of an answer waits for the class of the way
-// back has had its answer.
+// A session that ends while the last piece of an answer waits for the downstream class has had
+// its answer.
 func TestEndsInAnswer(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, class("c", "1000 messages/s")+class("back", "8bit")+listener("l", "http", addr, "c", `return_class = "back"`))
@@ -57,7 +57,7 @@ func TestEndsInAnswer(t *testing.T) {
 	r.noneInFlight("c")
 }
 
-// A class of connections has nothing in flight.
+// A class that counts connections has nothing in flight.
 func TestConnectionsAreNotAnswered(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, exchanged("smpp", addr, "1000 connections/s"))
@@ -69,7 +69,7 @@ func TestConnectionsAreNotAnswered(t *testing.T) {
 	r.noneInFlight("c")
 }
 
-// The body of a request that was refused late is not sent either.
+// The body of a request that was refused late is not sent, either.
 func TestReloadRefusesBody(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, exchanged("http", addr, "0 messages/s", `overflow = "refuse"`))
@@ -88,8 +88,7 @@ func TestReloadRefusesBody(t *testing.T) {
 	expectEOF(t, upstream)
 }
 
-// The body of a request that is in flight does not wait behind requests which wait for
-// that one's answer.
+// The body of a request in flight does not wait behind requests that wait for its answer.
 func TestBodyOfWhatIsInFlight(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, class("link", "100mbit")+exchanged("http", addr, "1000 messages/s", `parent = "link"`, "in_flight = 1"))
@@ -108,8 +107,8 @@ func TestBodyOfWhatIsInFlight(t *testing.T) {
 	expect(t, toB, next)
 }
 
-// More from the provider than the way back takes is not read: there is no way to tell
-// him.
+// The session does not read more from the provider than the downstream class takes: it could
+// not refuse it.
 func TestDeliveriesWait(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, class("c", "1000 messages/s")+class("back", "100 messages/s", `queue = "2 messages"`)+
@@ -123,7 +122,7 @@ func TestDeliveriesWait(t *testing.T) {
 	expect(t, client, all)
 }
 
-// A policy in the shadow is offered all bytes, also where the one in force counts none.
+// A policy in the shadow is offered all bytes, even if the class in force counts none.
 func TestShadowOfBodies(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, exchanged("http", addr, "1000 messages/s"))
@@ -139,12 +138,12 @@ func TestShadowOfBodies(t *testing.T) {
 	expect(t, client, answer)
 	for name, c := range classes {
 		if n := c.Stats.Overlimits.Load(); n == 0 {
-			t.Errorf("1000 bytes would pass through 500 of %s", name)
+			t.Errorf("1000 bytes would pass a bound of 500 in %s", name)
 		}
 	}
 }
 
-// A client that has said all it has to say reads the refusal, and then an end.
+// A client that has sent all it wants to send reads the refusal, and then an end.
 func TestRefusalAfterHalfClose(t *testing.T) {
 	addr := httpServer(t, func(w http.ResponseWriter, r *http.Request) {})
 	r := run(t, exchanged("http", addr, "0 messages/s", `max_wait = "1ms"`))

@@ -11,17 +11,17 @@ import (
 	"shaper/stats"
 )
 
-// messages is the relay of messages. The machine decides what leaves; the session drives it,
-// and reads and writes for it.
+// messages is the relay of messages. The machine decides what may leave. The session drives
+// it, and reads and writes for it.
 type messages struct {
 	session  *tcpSession
 	machine  *exchange.Exchange
 	up, down lane
 
-	lingering *time.Timer // bounds how long the client may go on once it was told that the session ends; nil: it was not
+	lingering *time.Timer // resets a client that was told that the session ends; nil: it was not told
 }
 
-// newMessages has messages go through a session, whose directions are in their classes.
+// newMessages returns the relay of a session whose directions are in their classes.
 func newMessages(t *tcpSession, r *routes, who policy.Conn) *messages {
 	m := &messages{session: t}
 	m.machine = exchange.New(exchange.Config{
@@ -35,8 +35,7 @@ func newMessages(t *tcpSession, r *routes, who policy.Conn) *messages {
 	return m
 }
 
-// settingsOf returns how the messages of a listener are framed. Package policy has
-// checked them.
+// settingsOf returns how to frame the messages of a listener. Package policy has checked it.
 func settingsOf(l *policy.Listener) frame.Settings {
 	return frame.Settings{
 		Protocol: frame.Protocol(l.Protocol), Prefix: frame.Prefix(l.LengthPrefix),
@@ -44,15 +43,25 @@ func settingsOf(l *policy.Listener) frame.Settings {
 	}
 }
 
-// obey takes the rules about messages that a policy has for the session.
+// obey gives the machine the rules for messages that the policy has for the session.
 func (m *messages) obey(now time.Time, r *routes, who policy.Conn) {
 	m.machine.Obey(now, r.classifier.Messages(who), func(class string) *shaper.Class {
 		return r.classes[class].Join(now, who)
 	})
 }
 
-// drive implements relay.
+// drive implements driver.
 func (m *messages) drive() { m.machine.Drive(time.Now()) }
+
+// changed implements driver.
+func (m *messages) changed(*side) { m.drive() }
+
+// granted implements driver. Messages wait in the machine's own flows, and the flow of a
+// direction only lets the connection go. So nothing is granted here.
+func (m *messages) granted(*direction, time.Time) {}
+
+// finish implements part.
+func (m *messages) finish(result stats.Result) { m.quit(time.Now(), dropReason(result)) }
 
 // flush implements relay.
 func (m *messages) flush() { m.machine.Flush() }
@@ -64,8 +73,8 @@ func (m *messages) tend(now time.Time) (waits bool) {
 	return waits
 }
 
-// belong implements relay. The machine quits the old class when all that is in flight there
-// is answered.
+// belong implements relay. The machine quits the old class when everything in flight there is
+// answered.
 func (m *messages) belong(now time.Time, _, to *shaper.Class) {
 	m.machine.Belong(now, to)
 	m.session.up.join(to)
@@ -77,10 +86,12 @@ func (m *messages) quit(now time.Time, reason stats.Reason) {
 		m.lingering.Stop()
 	}
 	m.machine.Quit(now, reason)
+	m.session.up.quit(now, reason)
+	m.session.down.quit(now, reason)
 }
 
-// reroute implements relay: new rules hold for the messages to come, and what waits in a
-// class that is gone moves to that of the session.
+// reroute implements relay: new messages follow the new rules, and what waits in a class that
+// is gone moves to the class of the session.
 func (m *messages) reroute(now time.Time, r *routes, who policy.Conn, gone map[*shaper.Class]bool) {
 	m.obey(now, r, who)
 	if m.session.stage == relaying {
@@ -88,9 +99,9 @@ func (m *messages) reroute(now time.Time, r *routes, who policy.Conn, gone map[*
 	}
 }
 
-// reach implements relay. What the kernel holds of messages for it
-// is bounded (TCP_NOTSENT_LOWAT, tcp(7)): else a provider that stalls would get in one
-// burst what has left meanwhile. Bodies of HTTP are not messages that wait for their turn.
+// reach implements relay. It bounds how much the kernel holds for the upstream
+// (TCP_NOTSENT_LOWAT, tcp(7)). Otherwise a provider that has stalled would get all that has
+// left meanwhile in one burst. HTTP needs no bound, since bodies do not wait for a turn.
 func (m *messages) reach(upstream string) {
 	conf := m.session.conf
 	m.machine.AskFor(originOf(conf, upstream))
@@ -99,8 +110,8 @@ func (m *messages) reach(upstream string) {
 	}
 }
 
-// originOf returns the server that requests ask for which are sent to an upstream; nil
-// if they leave as the client wrote them.
+// originOf returns the server that requests to an upstream name; nil if they leave as the
+// client wrote them.
 func originOf(conf *policy.Listener, upstream string) *frame.Origin {
 	host := conf.HostFor(upstream)
 	if host == "" {
@@ -131,7 +142,7 @@ func (m *messages) copyTo(c *copies) {
 // Time implements exchange.Host.
 func (m *messages) Time() time.Time { return time.Now() }
 
-// Turn implements exchange.Host. The pacer calls it.
+// Turn implements exchange.Host. The pacer calls it, without the session's lock.
 func (m *messages) Turn(now time.Time, turn exchange.Turn) {
 	t := m.session
 	defer t.server.rescue(t)
@@ -149,12 +160,12 @@ func (m *messages) Fail(result stats.Result) { m.session.fail(result) }
 // Cut implements exchange.Host.
 func (m *messages) Cut(result stats.Result) { m.down.direction.cutOff(result) }
 
-// farewell is how long a client may take to read that the session ends, and to end it too.
-const farewell = 2 * time.Second
+// lingerTimeout is how long a client may take to end the session after it was told of the end.
+const lingerTimeout = 2 * time.Second
 
 // Linger implements exchange.Host.
 func (m *messages) Linger() {
-	m.lingering = time.AfterFunc(farewell, func() {
-		m.session.drive(func(t *tcpSession) { t.finish(stats.Overflow) })
+	m.lingering = time.AfterFunc(lingerTimeout, func() {
+		m.session.do(func(t *tcpSession) { t.finish(stats.Overflow) })
 	})
 }

@@ -12,24 +12,23 @@ import (
 	"shaper/policy"
 )
 
-// resolver keeps the address of a name for sessions that cannot wait for it:
-// those of datagrams.
+// resolver caches the address of a name for UDP sessions, which cannot wait for it.
 type resolver struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below
 	name   string
 	addr   netip.AddrPort // invalid: not known
-	at     time.Time      // when it was asked last
-	asking bool
+	at     time.Time      // when the last lookup began
+	asking bool           // a lookup runs
 }
 
 const (
-	namesFresh    = 30 * time.Second // then a name is asked for again
-	namesRetry    = time.Second      // the same where it is not known
-	namesPatience = 10 * time.Second
+	namesFresh    = 30 * time.Second // between two lookups of a name
+	namesRetry    = time.Second      // the same while its address is not known
+	namesPatience = 10 * time.Second // for one lookup
 )
 
-// lookup returns the address of an upstream; invalid while it is not known.
-// A name is asked for in the background, so a stale answer may be returned.
+// lookup returns the address of an upstream; invalid while it is not known. It looks names up
+// in the background, so the address may be stale.
 func (r *resolver) lookup(s *Server, upstream string) netip.AddrPort {
 	if ap, err := netip.ParseAddrPort(upstream); err == nil {
 		return unmapped(ap)
@@ -50,7 +49,7 @@ func (r *resolver) lookup(s *Server, upstream string) netip.AddrPort {
 	return r.addr
 }
 
-// known is lookup without asking.
+// known is lookup, but starts none.
 func (r *resolver) known(upstream string) netip.AddrPort {
 	if ap, err := netip.ParseAddrPort(upstream); err == nil {
 		return unmapped(ap)
@@ -63,7 +62,7 @@ func (r *resolver) known(upstream string) netip.AddrPort {
 	return r.addr
 }
 
-// ask looks a name up. Where that panics, it has no address.
+// ask looks a name up. A panic counts as no answer.
 func (r *resolver) ask(s *Server, upstream string) {
 	var addr netip.AddrPort
 	defer func() {
@@ -77,19 +76,19 @@ func (r *resolver) ask(s *Server, upstream string) {
 	addr = s.resolve(ctx, upstream)
 }
 
+// answer ends a lookup.
 func (r *resolver) answer(upstream string, addr netip.AddrPort) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asking = false
-	if r.name == upstream && addr.IsValid() { // else the stale one serves on
+	if r.name == upstream && addr.IsValid() { // otherwise the stale address stays
 		r.addr = addr
 	}
 }
 
-// resolve returns the first address of "host:port"; invalid where there is
-// none, as for what is built in.
+// resolve returns the first address of an upstream; invalid if it has none or is built in.
 func (s *Server) resolve(ctx context.Context, upstream string) netip.AddrPort {
-	addrs, known := literally(upstream)
+	addrs, known := literal(upstream)
 	if !known {
 		addrs, _ = s.lookup(ctx, upstream)
 	}
@@ -99,9 +98,9 @@ func (s *Server) resolve(ctx context.Context, upstream string) netip.AddrPort {
 	return addrs[0]
 }
 
-// literally returns the addresses of an upstream that is no name. What is built in
-// stands for the zero AddrPort.
-func literally(upstream string) (addrs []netip.AddrPort, known bool) {
+// literal returns the addresses of an upstream that needs no lookup: an address, or the zero
+// AddrPort for a built-in upstream.
+func literal(upstream string) (addrs []netip.AddrPort, known bool) {
 	if upstream == policy.Echo || upstream == policy.Discard {
 		return []netip.AddrPort{{}}, true
 	}
@@ -111,16 +110,16 @@ func literally(upstream string) (addrs []netip.AddrPort, known bool) {
 	return nil, false
 }
 
-// reachable takes out the addresses that cannot be dialled from bind, which may be
-// the zero Addr.
+// reachable returns the addresses that can be dialled from bind: those of its family. The zero
+// bind allows all. It changes addrs.
 func reachable(addrs []netip.AddrPort, bind netip.Addr) []netip.AddrPort {
 	return slices.DeleteFunc(addrs, func(ap netip.AddrPort) bool {
 		return ap.IsValid() && bind.IsValid() && bind.Is4() != ap.Addr().Is4()
 	})
 }
 
-// lookup returns the addresses of "host:port", at least one, in the order in
-// which they are to be tried (RFC 6724).
+// lookup returns the addresses of "host:port", at least one, in the order in which to try them
+// (RFC 6724).
 func lookup(ctx context.Context, upstream string) ([]netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(upstream)
 	if err != nil {

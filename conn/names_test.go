@@ -15,16 +15,16 @@ func hang(ctx context.Context) ([]netip.AddrPort, error) {
 	return nil, ctx.Err()
 }
 
-// Sessions whose name does not resolve hold up nobody else, of their class or of another
-// listener, and end after connect_timeout.
+// Sessions whose name does not resolve hold up nobody else, in their class or of another
+// listener. They end after connect_timeout.
 func TestHangingNamesHoldUpNobody(t *testing.T) {
 	t.Parallel()
 	r := besideHangingNames(t, class("c", fast), "3s", 20)
 	until(t, "they end", func() bool { return r.service("l").stats.Ended[stats.DialFailed].Load() == 20 })
 }
 
-// A class that counts connections is held up by no name either: a connection asks its
-// class when it has an address.
+// Nor does a name hold up a class that counts connections: a connection asks its class when it
+// has an address.
 func TestHangingNamesHoldUpNoConnections(t *testing.T) {
 	r := besideHangingNames(t, class("c", "1000 connections/s", `overflow = "wait"`), "1h", 20)
 	if got := r.sent("c", stats.Upstream).Connections.Load(); got != 20 {
@@ -32,8 +32,8 @@ func TestHangingNamesHoldUpNoConnections(t *testing.T) {
 	}
 }
 
-// besideHangingNames holds that n connections go through a class while n others of it wait
-// for a name that hangs until the connect_timeout.
+// besideHangingNames checks that n connections go through a class while n others wait for a
+// name that hangs until connect_timeout.
 func besideHangingNames(t *testing.T, policy, timeout string, n int) *rig {
 	t.Helper()
 	addr, conns := listen(t)
@@ -55,8 +55,8 @@ func besideHangingNames(t *testing.T, policy, timeout string, n int) *rig {
 	return r
 }
 
-// A name that could not be resolved is asked for again soon, not when an answer would
-// have become stale.
+// A name that could not be resolved is looked up again soon. That is sooner than one whose
+// answer becomes stale.
 func TestNameOfDatagramsComesBack(t *testing.T) {
 	t.Parallel()
 	upstream := bindUDP(t, "127.0.0.1:0")

@@ -13,13 +13,13 @@ import (
 	"shaper/stats"
 )
 
-// overHTTP is a policy of http listener "l" to the name "test:1", with more lines in its
+// overHTTP is a policy: http listener "l" to the name "test:1", with more lines in its
 // section.
 func overHTTP(rate string, more ...string) string {
 	return class("c", rate) + listener("l", "http", "test:1", "c", more...)
 }
 
-// asking runs such a policy, and hands over the connections of the server at that name.
+// asking runs such a policy. It returns a channel of the connections to that name.
 func asking(t *testing.T, rate string, more ...string) (*rig, <-chan tcpConn) {
 	t.Helper()
 	addr, conns := listen(t)
@@ -31,8 +31,8 @@ func asking(t *testing.T, rate string, more ...string) (*rig, <-chan tcpConn) {
 	return r, conns
 }
 
-// Every request of a connection asks for the upstream, and nothing else of it changes:
-// pipelined, with a body, waiting for its class or not.
+// Every request of a connection names the upstream, and nothing else of it changes. It may be
+// pipelined, have a body, and wait for its class or not.
 func TestRequestsAskForTheUpstream(t *testing.T) {
 	for _, rate := range []string{"100000 messages/s", "100 messages/s"} {
 		r, conns := asking(t, rate, `host = "upstream"`)
@@ -52,7 +52,7 @@ func TestRequestsAskForTheUpstream(t *testing.T) {
 	}
 }
 
-// What is not to change does not.
+// What must not change does not.
 func TestRequestsAskAsTheClient(t *testing.T) {
 	for _, c := range []struct{ host, request string }{
 		{`host = "client"`, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"},
@@ -72,7 +72,7 @@ func TestRequestsAskAsTheClient(t *testing.T) {
 	r.awaitEnd(stats.Unframed, 1)
 }
 
-// A request to leave HTTP asks for the host too, and what follows passes as it comes.
+// A request to leave HTTP names the upstream, too. What follows passes as it comes.
 func TestUpgradeAsksForTheHost(t *testing.T) {
 	r, conns := asking(t, fast, `host = "other.example:81"`)
 	client := r.dial("l")
@@ -86,7 +86,7 @@ func TestUpgradeAsksForTheHost(t *testing.T) {
 	expect(t, server, "Host: a\r\n\r\n")
 }
 
-// A rule by host sees what the client has asked for.
+// A rule by host sees the host that the client has sent.
 func TestRuleByHostSeesTheClient(t *testing.T) {
 	r, conns := asking(t, fast)
 	r.reload(overHTTP(fast, `host = "other.example"`) + class("named", fast) + "[[rule]]\nhost = \"mine.example\"\nclass = \"named\"\n")
@@ -95,7 +95,7 @@ func TestRuleByHostSeesTheClient(t *testing.T) {
 	until(t, "it is counted in that class", func() bool { return r.sent("named", stats.Upstream).Messages.Load() == 1 })
 }
 
-// Redirects to the upstream lead back, and all else of an answer stays.
+// Redirects to the upstream lead back to shaper. Nothing else of an answer changes.
 func TestRedirectsLeadBack(t *testing.T) {
 	for _, back := range []string{"", `return_class = "c"`} {
 		r, conns := asking(t, fast, `host = "upstream"`, back)
@@ -111,7 +111,7 @@ func TestRedirectsLeadBack(t *testing.T) {
 	}
 }
 
-// A session that has failed over asks for the upstream that it has reached.
+// A session that has failed over names the upstream that it has reached.
 func TestFailOverAsksForTheOther(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward("echo:", fast))

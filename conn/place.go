@@ -8,16 +8,17 @@ import (
 	"shaper/stats"
 )
 
-// place is the slot of a session in its class, one of max_connections, and the wait for it.
-// The lock of the session guards it.
+// place is the slot of a session in its class (max_connections), and the wait for it. The
+// lock of the session guards it.
 type place struct {
 	session *tcpSession // never changes
 	slot    shaper.Slot
-	timer   *time.Timer // ends a wait that takes too long; nil: it has not had to wait
+	timer   *time.Timer // ends a wait that takes longer than max_wait; nil: there is none
 }
 
-// acquire takes a slot of the class, or waits for one.
-func (p *place) acquire() {
+// acquire acquires a slot of the class, and reports whether there is one. If not, the session
+// waits: its driver is driven when it has the slot. If it may not wait, it ends.
+func (p *place) acquire() bool {
 	t := p.session
 	t.stage = queued
 	class := t.up.flow.Class()
@@ -25,21 +26,22 @@ func (p *place) acquire() {
 	switch {
 	case p.slot.Acquire(class, p):
 		p.taken()
+		return true
 	case class.Policy().OverflowFor(t.conf.Protocol) == policy.Refuse:
 		t.up.refuse(stats.QueueFull)
 	default:
 		p.wait(time.Duration(class.Policy().MaxWait))
 	}
+	return false
 }
 
-// wait gives the wait up when it has taken so long; nobody knows before how long it will
-// take. A patience of 0 has no end.
-func (p *place) wait(patience time.Duration) {
-	if patience == 0 {
+// wait bounds the wait, which nobody can predict. 0 is no bound.
+func (p *place) wait(most time.Duration) {
+	if most == 0 {
 		return
 	}
-	p.timer = time.AfterFunc(patience, func() {
-		p.session.drive(func(t *tcpSession) {
+	p.timer = time.AfterFunc(most, func() {
+		p.session.do(func(t *tcpSession) {
 			if t.stage == queued {
 				t.up.refuse(stats.MaxWait)
 			}
@@ -47,14 +49,13 @@ func (p *place) wait(patience time.Duration) {
 	})
 }
 
-// Acquired implements shaper.SlotOwner: a slot that was waited for is there.
+// Acquired implements shaper.SlotOwner: the session has the slot that it has waited for.
 func (p *place) Acquired() { p.session.poller.Revisit(p.session) }
 
-// taken goes on with a session that has a slot: to an address, and then to its class.
+// taken ends the wait for the slot.
 func (p *place) taken() {
 	p.stop()
 	p.session.stage = resolving
-	p.session.dialling.tryAddress()
 }
 
 func (p *place) stop() {
@@ -63,8 +64,8 @@ func (p *place) stop() {
 	}
 }
 
-// leave gives the slot back, or the wait for it up.
-func (p *place) leave() {
+// finish implements part: it releases the slot, or gives up the wait for it.
+func (p *place) finish(stats.Result) {
 	p.stop()
 	p.slot.Release()
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A session with bytes in both directions asks for another turn in each: it gets
-// one, not two, then four.
+// A session with bytes in both directions asks for another turn in each. It gets one turn, and
+// not two, then four.
 func TestOneTurnEach(t *testing.T) {
 	t.Parallel()
 	const sessions = 3

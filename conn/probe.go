@@ -13,8 +13,8 @@ import (
 	"shaper/unit"
 )
 
-// What Probe goes through: a class so slow that the second item waits for the
-// pacer, and a socket that nothing but Probe knows.
+// Probe has a class of its own, so slow that the second item waits for the pacer, and a
+// listener that only Probe knows.
 var (
 	probeClass    = policy.Class{Name: "(probe)", Algorithm: policy.Leaky, Rate: unit.BytesPerSecond(1 << 10)}
 	probeListener = policy.Listener{
@@ -23,8 +23,8 @@ var (
 	}
 )
 
-// probeSocket returns the socket, one of the abstract unix namespace that the
-// kernel has named.
+// probeSocket returns the socket of Probe. The first call makes it, in the abstract unix
+// namespace, under a name that the kernel chooses.
 func (s *Server) probeSocket() (*tcpSocket, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,8 +45,8 @@ func (s *Server) probeSocket() (*tcpSocket, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A name in the abstract namespace has no owner, and others could keep the
-	// watchdog from getting through.
+	// Anybody may connect to a name in the abstract namespace, and so keep the watchdog
+	// from getting through.
 	listening.OnlyOurs()
 	t, err := s.newTCPSocket(listening)
 	if err != nil {
@@ -57,10 +57,9 @@ func (s *Server) probeSocket() (*tcpSocket, error) {
 	return t, nil
 }
 
-// Probe passes bytes through all that traffic passes: accept, the queue of a
-// class, the pacer, the relay to an upstream and back. It returns nil when
-// they have come back: what a watchdog wants to know. The first call makes the
-// listener that it uses.
+// Probe sends bytes along the whole path of traffic: accept, the queue of a class, the pacer,
+// the relay to an upstream and back. It returns nil when they have come back, which is what a
+// watchdog wants to know.
 func (s *Server) Probe(ctx context.Context) error {
 	t, err := s.probeSocket()
 	if err != nil {

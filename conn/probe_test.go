@@ -14,8 +14,8 @@ import (
 	"shaper/shaper"
 )
 
-// Probe goes through, before there is a policy and as often as one likes, and
-// leaves neither sessions nor descriptors behind.
+// Probe works before there is a policy, and any number of times. It leaves neither sessions
+// nor descriptors behind.
 func TestProbe(t *testing.T) {
 	r := bare(t)
 	if err := r.Probe(t.Context()); err != nil {
@@ -28,7 +28,7 @@ func TestProbe(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until(t, "nothing is left", func() bool { return len(r.Sessions()) == 0 && openDescriptors(t) <= before })
+	until(t, "nothing remains", func() bool { return len(r.Sessions()) == 0 && openDescriptors(t) <= before })
 	if n := len(r.Listeners()); n != 0 {
 		t.Errorf("it shows as %d listeners", n)
 	}
@@ -38,7 +38,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// Without the pacer nothing that waits leaves, and Probe notices, every time.
+// Without the pacer nothing that waits leaves. Probe notices that, every time.
 func TestProbeNoticesThePacer(t *testing.T) {
 	before := openDescriptors(t)
 	sh := shaper.New()
@@ -59,7 +59,7 @@ func TestProbeNoticesThePacer(t *testing.T) {
 	until(t, "all descriptors are closed", func() bool { return openDescriptors(t) <= before })
 }
 
-// Others cannot take the probe's place: the socket is for this process.
+// Other processes cannot fill up the socket of Probe: it accepts only this process.
 func TestProbeIsForUsOnly(t *testing.T) {
 	const at = "SHAPER_TEST_PROBE"
 	if addr := os.Getenv(at); addr != "" {

@@ -4,6 +4,6 @@ package conn
 
 import "testing"
 
-// skipUnderRace skips a test of allocations: the race detector makes its own,
-// and has sync.Pool drop some of what it is given.
+// skipUnderRace skips a test of allocations: the race detector allocates, too, and makes
+// sync.Pool drop some of its items.
 func skipUnderRace(t *testing.T) { t.Helper(); t.Skip("the race detector allocates") }

@@ -9,18 +9,28 @@ import (
 	"shaper/stats"
 )
 
-// session is what the registry knows of a session, whatever its protocol.
+// session is a session of either kind, as the registry knows it. All methods are safe for
+// concurrent use. Only patient may be called with the server's lock held.
 type session interface {
+	// info returns a snapshot of the session.
 	info() Session
-	abort(stats.Result) bool // resets it, and it then ends by itself; false where it ends already
-	tend(now time.Time)      // called by the janitor, now and then
-	patient() bool           // it need not be looked at often
+	// abort resets the session. It returns false if the session has ended already.
+	abort(stats.Result) bool
+	// tend ends the session if it has been idle for too long. The janitor calls it.
+	tend(now time.Time)
+	// patient reports whether the janitor may check the session less often.
+	patient() bool
+	// reclassify moves the session out of the gone classes, by the rules of by. The caller
+	// holds the lock of the routes.
 	reclassify(by *routes, gone map[*shaper.Class]bool)
+	// mirror sends copies of the traffic to a policy in the shadow, instead of the one
+	// before; nil for none. The caller holds the lock of the routes.
 	mirror(by *shadow)
+	// remark sets the mark of what the session sends upstream again.
 	remark()
 }
 
-// add enters a session into the registry; false when the server stops.
+// add adds a session. It returns false if the server is stopping.
 func (s *Server) add(one session, id uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,11 +41,12 @@ func (s *Server) add(one session, id uint64) bool {
 	return true
 }
 
+// remove removes a session that has ended.
 func (s *Server) remove(id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, id)
-	if len(s.sessions) == 0 { // and perhaps no tunnel either
+	if len(s.sessions) == 0 { // awaitSessions checks the tunnels
 		s.idle.Broadcast()
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"shaper/tests/trial"
 )
 
-// A listener of another name takes over the socket of the same address, also
-// while Accept waits, and the sessions of the old one go on.
+// A listener with another name takes over the socket of the same address, even while accept
+// waits. The sessions of the old one go on.
 func TestRenamedListenerKeepsItsSocket(t *testing.T) {
 	r := bare(t)
 	port := freePort(t)
@@ -48,7 +48,7 @@ func TestRenamedListenerKeepsItsSocket(t *testing.T) {
 	})
 }
 
-// A removed listener accepts no more; its sessions go on in their class.
+// A removed listener accepts nothing more. Its sessions go on in their class.
 func TestRemovedListener(t *testing.T) {
 	addr, conns := listen(t)
 	text := forward(addr, fast)
@@ -63,12 +63,12 @@ func TestRemovedListener(t *testing.T) {
 	}
 	send(t, client, "x")
 	expect(t, upstream, "x")
-	if got := r.Sessions()[0].Class; got != "c" { // none of the new ones claims it, and it must not be unlimited
+	if got := r.Sessions()[0].Class; got != "c" { // no new rule claims it, and it must not be unlimited
 		t.Errorf("the session is in %q, want c", got)
 	}
 }
 
-// A connection that a reload overtakes is not let through unlimited.
+// A connection that a reload overtakes does not pass unlimited.
 func TestListenerRemovedBeforeClassification(t *testing.T) {
 	r := run(t, class("c", fast)+class("d", fast)+listener("l", "tcp", policy.Echo, "c"))
 	sv := r.service("l")
@@ -87,7 +87,7 @@ func TestListenerRemovedBeforeClassification(t *testing.T) {
 	}
 }
 
-// Sessions of a removed class are classified again, and what waits moves too.
+// Sessions of a removed class are classified again, and what waits moves with them.
 func TestRemovedClass(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, "0B/s"))
@@ -106,8 +106,8 @@ func TestRemovedClass(t *testing.T) {
 	until(t, "the bytes are counted where they went", func() bool { return r.sent("d", stats.Upstream).Bytes.Load() == 5 })
 }
 
-// A class that counts connections from now on limits no bytes: its sessions go
-// where the new rules have them, and are not left in it unlimited.
+// A class that now counts connections limits no bytes. Its sessions go where the new rules put
+// them, and do not stay in it unlimited.
 func TestClassCountsAnotherUnit(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, "0B/s"))
@@ -122,8 +122,7 @@ func TestClassCountsAnotherUnit(t *testing.T) {
 	expect(t, upstream, "waits")
 }
 
-// A name that means something else by now leaves no session unlimited: it stays
-// where it is.
+// If a name now means something else, no session becomes unlimited: it stays in its class.
 func TestNameMeansSomethingElse(t *testing.T) {
 	addr, conns := listen(t)
 	before := class("c", "0B/s") + listener("l", "tcp", addr, "c")
@@ -147,7 +146,7 @@ func TestNameMeansSomethingElse(t *testing.T) {
 	}
 }
 
-// Sessions of a listener that goes and comes back count for its max_sessions.
+// Sessions of a listener that goes and comes back count towards its max_sessions.
 func TestMaxSessionsOutlastTheListener(t *testing.T) {
 	addr, conns := listen(t)
 	keep := class("c", fast) + listener("keep", "tcp", policy.Echo, "c")
@@ -175,8 +174,8 @@ func TestMaxSessionsOutlastTheListener(t *testing.T) {
 	}
 }
 
-// Where a listener is removed together with the class of its way back, open
-// sessions stay limited by both.
+// If a listener is removed together with its downstream class, both classes still limit its
+// open sessions.
 func TestRemovedWithItsReturnClass(t *testing.T) {
 	addr, conns := listen(t)
 	keep := class("c", fast) + listener("keep", "tcp", policy.Echo, "c")
@@ -274,7 +273,7 @@ func TestPortZeroTwice(t *testing.T) {
 	}
 }
 
-// Reloads lose no connection, of those that are open and those that come.
+// Reloads lose no connection, neither open nor new ones.
 func TestShortConnectionsDuringReloads(t *testing.T) {
 	const connections, reloads, workers = 1000, 50, 10
 	port := freePort(t)
@@ -332,8 +331,8 @@ func shortEcho(addr string) error {
 	return err
 }
 
-// A socket that was passed comes back as often as a reload wants it: it stays
-// open in between, and what watched it must not.
+// A socket that was passed comes back as often as a reload wants it. It stays open in between,
+// and nothing may watch it then.
 func TestPassedSocketComesBack(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

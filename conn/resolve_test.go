@@ -14,10 +14,10 @@ import (
 	"shaper/stats"
 )
 
-// question is a lookup of the name "test:1", which waits for its answer.
+// question is a lookup of the name "test:1" that waits for its answer.
 type question struct {
-	answer chan<- []netip.AddrPort // none: there is no such name
-	over   <-chan struct{}         // nobody waits for the answer any more
+	answer chan<- []netip.AddrPort // an empty one: there is no such name
+	over   <-chan struct{}         // closed when nobody waits for the answer any more
 }
 
 func (q question) is(addrs ...string) {
@@ -50,7 +50,7 @@ func asked(t *testing.T, questions <-chan question) question {
 	}
 }
 
-// asks starts a server whose name "test:1" the test resolves itself.
+// asks starts a server, and lets the test answer lookups of the name "test:1".
 func asks(t *testing.T) (*rig, <-chan question) {
 	r, questions := bare(t), make(chan question, 100)
 	r.meaning(func(ctx context.Context) ([]netip.AddrPort, error) {
@@ -69,15 +69,15 @@ func asks(t *testing.T) (*rig, <-chan question) {
 	return r, questions
 }
 
-// connections returns how many a class has let go.
+// connections returns how many connections a class has let go.
 func (r *rig) connections(class string) uint64 {
 	return r.sent(class, stats.Upstream).Connections.Load()
 }
 
-// look calls f with the session that began first, whose lock is held, if there is one.
+// look calls f with the session that began first, if there is one. The session's lock is held.
 func (r *rig) look(f func(t *tcpSession)) {
 	if len(r.all()) > 0 {
-		r.one().drive(f)
+		r.one().do(f)
 	}
 }
 
@@ -90,10 +90,10 @@ func (r *rig) awaitStage(want stage) {
 	})
 }
 
-// lookups are the ways to resolve a name: for the dial, or for rules before.
+// lookups are the reasons to resolve a name: for the dial, or before that for rules.
 var lookups = map[string]string{"": "", "for rules": "[[rule]]\ndestination = \"" + second + "\"\nclass = \"second\"\n" + class("second", fast)}
 
-// If no upstream has an address the session ends, and the class is not charged.
+// If no upstream has an address, the session ends, and the class is not charged.
 func TestUnresolvedIsNotCharged(t *testing.T) {
 	for name, rules := range lookups {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestUnresolvedIsNotCharged(t *testing.T) {
 				t.Errorf("the class is charged for %d connections", n)
 			}
 			if got := fmt.Sprint(r.failures("test:1")); got != fmt.Sprint(map[stats.Failure]uint64{stats.Unresolved: 4}) {
-				t.Errorf("counted are %v", got)
+				t.Errorf("counted: %v", got)
 			}
 			if got := strings.Count(r.log.String(), "dial test:1: no such host"); got != 4 || !strings.Contains(r.log.String(), unreachable.String()) {
 				t.Errorf("the log has %d errors of 4: %s", got, r.log)
@@ -119,7 +119,7 @@ func TestUnresolvedIsNotCharged(t *testing.T) {
 	}
 }
 
-// The next upstream is found before the class is asked, and the class charged once.
+// The session finds the next upstream before it asks its class, and the class is charged once.
 func TestNextUpstreamIsFoundBeforeTheClass(t *testing.T) {
 	to, conns := listen(t)
 	r, questions := asks(t)
@@ -136,15 +136,15 @@ func TestNextUpstreamIsFoundBeforeTheClass(t *testing.T) {
 	}
 }
 
-// A name that is to be resolved when the class has let the connection go holds up nobody:
-// the upstream before, one of our own listeners, was not dialled.
+// A name that is resolved after the class has let the connection go holds up nobody. Here the
+// upstream before it, one of our own listeners, was not dialled.
 func TestHangingSecondNameHoldsUpNobody(t *testing.T) {
 	addr, conns := listen(t)
 	r, questions := asks(t)
 	text := class("c", "1000 connections/s") + listener("sound", "tcp", addr, "c")
-	r.reload(text) // which gives "sound" its port
+	r.reload(text) // now "sound" has its port
 	r.reload(text + "[listener.l]\nlisten = \"127.0.0.1:0\"\nclass = \"c\"\nconnect_timeout = \"10s\"\nupstream = [\"" + r.addr("sound") + "\", \"test:1\"]\n")
-	const n = 20 // a second for each would be longer than connect_timeout
+	const n = 20 // a second for each would exceed connect_timeout
 	for range n {
 		r.dial("l")
 		asked(t, questions)
@@ -158,7 +158,7 @@ func TestHangingSecondNameHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// A client that leaves while the name is resolved ends the lookup, and takes its slot along.
+// A client that leaves while the name is resolved ends the lookup, and gives up its slot.
 func TestClientLeavesDuringResolve(t *testing.T) {
 	for name, rules := range lookups {
 		for how, leave := range map[string]func(tcpConn){"reset": reset, "fin": func(c tcpConn) { c.Close() }} {
@@ -178,7 +178,7 @@ func TestClientLeavesDuringResolve(t *testing.T) {
 	}
 }
 
-// The stop ends what waits for a name.
+// Shutdown ends sessions that wait for a name.
 func TestShutdownDuringResolve(t *testing.T) {
 	for name, rules := range lookups {
 		t.Run(name, func(t *testing.T) {
@@ -196,8 +196,8 @@ func TestShutdownDuringResolve(t *testing.T) {
 	}
 }
 
-// A reload that takes the class away while the name is resolved has the session ask the
-// class that the rules then say.
+// If a reload removes the class while the name is resolved, the session asks the class of the
+// new rules.
 func TestReloadDuringResolve(t *testing.T) {
 	to, conns := listen(t)
 	r, questions := asks(t)
@@ -219,7 +219,7 @@ func TestReloadDuringResolve(t *testing.T) {
 	}
 }
 
-// So does one that takes the listener away, too.
+// The same, if the reload removes the listener, too.
 func TestListenerRemovedDuringResolve(t *testing.T) {
 	to, conns := listen(t)
 	r, questions := asks(t)
@@ -237,7 +237,7 @@ func TestListenerRemovedDuringResolve(t *testing.T) {
 }
 
 // Rules by destination that come into force while the first name is resolved hold for the
-// upstream that is then found, and the class of the first is not charged.
+// upstream that is then found. The class of the first is not charged.
 func TestRulesDuringResolve(t *testing.T) {
 	to, conns := listenOn(t, second)
 	r, questions := asks(t)
@@ -254,8 +254,8 @@ func TestRulesDuringResolve(t *testing.T) {
 	}
 }
 
-// A session keeps its slot while its name is resolved, and the next looks its name up when
-// it has one.
+// A session keeps its slot while its name is resolved. The next one looks its name up when it
+// has a slot.
 func TestSlotDuringResolve(t *testing.T) {
 	to, conns := listen(t)
 	r, questions := asks(t)
@@ -272,8 +272,8 @@ func TestSlotDuringResolve(t *testing.T) {
 	expect(t, next(t, conns), "second")
 }
 
-// A session that waits for a slot has its name looked up again, since that may lead
-// elsewhere by then; and only the class of the address that it dials is charged.
+// A session that has waited for a slot looks its name up again, since that may lead elsewhere
+// by then. Only the class of the address that it dials is charged.
 func TestNameMovesDuringTheWait(t *testing.T) {
 	near, nearConns := listen(t)
 	far, farConns := listenOn(t, second)
@@ -297,8 +297,8 @@ func TestNameMovesDuringTheWait(t *testing.T) {
 	}
 }
 
-// A session that lacks a descriptor tries the address again that it has: it asks neither
-// for its name nor its class a second time.
+// A session without a descriptor tries the same address again. It neither looks its name up
+// nor asks its class a second time.
 func TestResolvedWithoutDescriptors(t *testing.T) {
 	to, conns := listen(t)
 	r, questions := asks(t)
@@ -318,11 +318,11 @@ func TestResolvedWithoutDescriptors(t *testing.T) {
 		t.Errorf("it was charged %d times, and asked for its name %d times more", n, len(questions))
 	}
 	if got := r.failures("test:1"); len(got) != 0 {
-		t.Errorf("counted are %v", got)
+		t.Errorf("counted: %v", got)
 	}
 }
 
-// What needs no lookup has no goroutine either: whoever starts the session connects it.
+// A session that needs no lookup needs no goroutine: whoever starts it connects it.
 func TestLiteralsAreDialledAtOnce(t *testing.T) {
 	to, conns := listen(t)
 	for _, upstream := range []string{to, policy.Echo, policy.Discard} {
@@ -337,7 +337,7 @@ func TestLiteralsAreDialledAtOnce(t *testing.T) {
 		r.start(client, netip.AddrPort{}, 1, sv)
 		r.look(func(one *tcpSession) {
 			if one.stage < connecting {
-				t.Errorf("%s: the session has come to stage %d only", upstream, one.stage)
+				t.Errorf("%s: the session has only come to stage %d", upstream, one.stage)
 			}
 		})
 		if upstream == to {
@@ -346,8 +346,8 @@ func TestLiteralsAreDialledAtOnce(t *testing.T) {
 	}
 }
 
-// connect_timeout is for the lookup and the connect together, and not for the wait for the
-// class between them.
+// connect_timeout bounds the lookup and the connect together, without the wait for the class
+// between them.
 func TestConnectTimeoutOfAName(t *testing.T) {
 	const slow = 600 * time.Millisecond
 	text := func(rate string) string {
@@ -360,17 +360,17 @@ func TestConnectTimeoutOfAName(t *testing.T) {
 	q := asked(t, questions)
 	time.AfterFunc(slow, func() { q.is(mute) }) // a slow name server
 	r.awaitStage(opening)
-	var left time.Duration
-	r.look(func(t *tcpSession) { left = t.dialling.patience })
-	if left > time.Hour-slow {
-		t.Errorf("after a lookup of %v, %v of an hour are left", slow, left)
+	var remaining time.Duration
+	r.look(func(t *tcpSession) { remaining = t.dialling.timeout })
+	if remaining > time.Hour-slow {
+		t.Errorf("after a lookup of %v, %v of an hour remain", slow, remaining)
 	}
 	released := time.Now()
 	r.reload(text("1000 connections/s"))
 	r.awaitStage(connecting)
 	r.look(func(one *tcpSession) {
-		if by := one.dialling.by; by.Before(released.Add(left)) {
-			t.Errorf("of %v, the wait for the class has taken %v", left, released.Add(left).Sub(by))
+		if by := one.dialling.giveUpAt; by.Before(released.Add(remaining)) {
+			t.Errorf("of %v, the wait for the class has taken %v", remaining, released.Add(remaining).Sub(by))
 		}
 	})
 }

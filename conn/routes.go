@@ -6,17 +6,18 @@ import (
 	"shaper/stats"
 )
 
-// routes is a policy compiled, and the live classes that its names mean.
+// routes is a compiled policy, and the live classes that its names stand for. It never changes.
 type routes struct {
 	classifier *policy.Classifier
 	classes    map[string]*shaper.Class
 }
 
-// classify returns the classes of a connection; the second is nil where its
-// way back is not shaped. One whose listener is gone belongs to the classes
-// that this had; both are nil where one of those is gone too, or counts what the
-// connection has none of, for nothing may go on unlimited because a name has
-// gone, or means something else.
+// classify returns the upstream and downstream classes of a connection; down is nil if that
+// direction is not limited. conf is its listener as it was when the session began: if the
+// policy has lost the listener, the classes are those of conf.
+//
+// Both are nil if such a class is gone, too, or counts nothing that the connection has. So a
+// connection never goes on unlimited because a name has gone or means something else.
 func (r *routes) classify(c policy.Conn, conf *policy.Listener) (up, down *shaper.Class) {
 	d := r.classifier.Classify(c)
 	if d.Class == "" {
@@ -32,16 +33,24 @@ func (r *routes) classify(c policy.Conn, conf *policy.Listener) (up, down *shape
 	return up, down
 }
 
-// limits reports whether a class counts anything that goes this way.
-func limits(c *shaper.Class, protocol policy.Protocol, way stats.Direction) bool {
+// limits reports whether a class counts anything that goes in a direction of a protocol. nil
+// does: it is no class.
+func limits(c *shaper.Class, protocol policy.Protocol, towards stats.Direction) bool {
 	if c == nil {
 		return true
 	}
-	return protocol.Counts(c.Rate().Kind(), way == stats.Downstream)
+	return protocol.Counts(c.Rate().Kind(), towards == stats.Downstream)
 }
 
-// needsDestination reports whether a rule for the listener asks where a connection
-// leads to. The lock of the routes is held.
+// needsDestination reports whether a rule for the listener asks for the destination. The lock
+// of the routes is held.
 func (s *Server) needsDestination(listener string) bool {
 	return s.routes.classifier.NeedsDestination(listener) || s.shadow != nil && s.shadow.classifier.NeedsDestination(listener)
+}
+
+// asksWhere is needsDestination without the lock.
+func (s *Server) asksWhere(listener string) bool {
+	s.routesMu.RLock()
+	defer s.routesMu.RUnlock()
+	return s.needsDestination(listener)
 }

@@ -21,8 +21,8 @@ import (
 
 var oneSchedule = flag.Uint64("schedule", 0, "run this schedule only, 1 to 10000, in each protocol")
 
-// few returns how many schedules are played if tests are to be short, as they are with the
-// race detector, which takes six times as long; or else all of them.
+// few returns how many schedules to play: all, or fewer if tests should be short. They should
+// with the race detector, which takes six times as long.
 func few() uint64 {
 	if testing.Short() {
 		return 1_000
@@ -30,15 +30,15 @@ func few() uint64 {
 	return 10_000
 }
 
-// Sessions go through random events, in virtual time: both peers write, read and stall, end
-// one way or both, reset; operations are interrupted, connections break; classes change
+// Sessions go through random events in virtual time: peers write, read, stall, end one
+// direction or both, and reset. Operations are interrupted, connections break, classes change
 // their rates and go. Whatever happens:
 //
-//   - what a peer reads is a prefix of what the other one has written;
-//   - it reads a clean end only if the other one has ended there, and all has arrived;
-//   - what classes and listeners count as sent is what was written, and what was read and
-//     not written counts as dropped;
-//   - if nothing was reset or broke, everything arrives, and both ends are clean;
+//   - what a peer reads is a prefix of what the other has written;
+//   - it reads a clean end only where the other has ended, after everything has arrived;
+//   - classes and listeners count as sent what was written, and as dropped what was read but
+//     not written;
+//   - if nothing was reset or broken, everything arrives, and both ends are clean;
 //   - the session ends, and leaves nothing behind.
 func TestRandomSchedules(t *testing.T) {
 	protocols := []string{"tcp", "tcp", "lines", "smpp", "http"}
@@ -101,8 +101,8 @@ type schedule struct {
 	seed             uint64
 	steps            []string // for people
 	client, upstream *speaker
-	answers          []string // of the requests that the upstream has still to hear
-	rough            bool     // something was reset, or broke
+	answers          []string // to the requests that the upstream has still to hear
+	rough            bool     // something was reset or broken
 	before           totals
 	gone             []*shaper.Class
 }
@@ -112,8 +112,8 @@ type speaker struct {
 	name  string
 	end   *sock.MemoryEnd
 	text  string // what it says
-	ends  []int  // where messages of that end
-	said  int    // of that, what the network has taken
+	ends  []int  // where its messages end
+	said  int    // how much of it the network has taken
 	heard []byte
 	ended bool // it has said that nothing more comes
 	clean bool // it has heard an end
@@ -121,7 +121,7 @@ type speaker struct {
 	gone  bool // it has reset its end
 }
 
-// over reports whether it can hear no more.
+// over reports whether it has heard everything it can.
 func (s *speaker) over() bool { return s.clean || s.cut || s.gone }
 
 // say writes at most n bytes.
@@ -134,7 +134,8 @@ func (s *speaker) say(n int) {
 	s.failed(err)
 }
 
-// failed notes an error of a write: a reset is told once, and then reads find an end.
+// failed notes an error of a write: the network reports a reset once, and after that reads
+// find an end.
 func (s *speaker) failed(err error) { s.cut = s.cut || err != nil && err != unix.EAGAIN }
 
 // hear reads at most n bytes.
@@ -165,10 +166,10 @@ func (s *speaker) reset() {
 	s.gone = true
 }
 
-// totals are what counters say.
+// totals are the values of counters.
 type totals struct {
 	up, down         uint64 // bytes that the listener has sent
-	charged, dropped uint64 // bytes towards the upstream, of all classes
+	charged, dropped uint64 // upstream bytes of all classes
 	messages         uint64 // that classes have sent
 }
 
@@ -206,7 +207,7 @@ func (w *theatre) play(seed uint64) {
 	p.finish()
 }
 
-// connect connects the client, and takes the connection of the upstream.
+// connect connects the client, and accepts at the upstream.
 func (p *schedule) connect() bool {
 	p.client.end = p.memory.DialEnd(netip.MustParseAddrPort("127.0.0.1:80"), netip.Addr{})
 	synctest.Wait()
@@ -219,7 +220,7 @@ func (p *schedule) connect() bool {
 	return true
 }
 
-// write writes what is to be said.
+// write writes what the peers are to say.
 func (p *schedule) write() {
 	p.client, p.upstream = &speaker{name: "client"}, &speaker{name: "upstream"}
 	var text strings.Builder
@@ -238,7 +239,7 @@ func (p *schedule) write() {
 	p.client.text = text.String()
 }
 
-// placed returns n bytes whose place can be told.
+// placed returns n bytes that show where in the text they stand.
 func placed(n int) string {
 	var b strings.Builder
 	for b.Len() < n {
@@ -247,7 +248,7 @@ func placed(n int) string {
 	return b.String()[:n]
 }
 
-// message returns the request of a number, and its answer.
+// message returns a request and its answer.
 func (p *schedule) message(i int) (request, answer string) {
 	body := strings.Repeat("b", p.IntN(1<<p.IntN(13)))
 	switch p.protocol {
@@ -267,7 +268,7 @@ func (p *schedule) message(i int) (request, answer string) {
 	return fmt.Sprintf("%d %s\n", i, body), fmt.Sprintf("answer %d\n", i)
 }
 
-// answer lets the upstream say the answers to what it has heard.
+// answer makes the upstream answer what it has heard.
 func (p *schedule) answer() {
 	ends := p.client.ends
 	for len(p.answers) > 0 && len(p.upstream.heard) >= ends[len(ends)-len(p.answers)] {
@@ -323,7 +324,7 @@ func (p *schedule) step() {
 	}
 }
 
-// change puts another policy in force, in which a class may be gone.
+// change puts another policy in force. A class may be gone.
 func (p *schedule) change() {
 	before := p.shaper.Classes()
 	next := p.policies[p.IntN(len(p.policies))]
@@ -335,12 +336,12 @@ func (p *schedule) change() {
 	}
 }
 
-// judge holds what is true at any time.
+// judge checks what must be true at any time.
 func (p *schedule) judge() {
 	p.answer()
 	for _, way := range []struct{ from, to *speaker }{{p.client, p.upstream}, {p.upstream, p.client}} {
 		said, heard := way.from.text[:way.from.said], string(way.to.heard)
-		if p.protocol == "tcp" { // of urgent bytes, only the last one is outside of the stream
+		if p.protocol == "tcp" { // only the last of the urgent bytes is outside of the stream
 			heard = strings.ReplaceAll(heard, "!", "")
 		}
 		switch {
@@ -356,12 +357,12 @@ func (p *schedule) judge() {
 	}
 }
 
-// mayEnd reports whether an end is none amid a message, where a speaker is.
+// mayEnd reports whether a speaker may end here, not amid a message.
 func (p *schedule) mayEnd(s *speaker) bool {
 	return p.protocol == "tcp" || p.protocol == "lines" || s.said == 0 || slices.Contains(s.ends, s.said)
 }
 
-// finish lets both say all, hear all and end, and judges the session.
+// finish lets both peers say everything, hear everything and end. Then it judges the session.
 func (p *schedule) finish() {
 	p.steps = append(p.steps, "both go on to the end")
 	for range 3000 {
@@ -383,19 +384,19 @@ func (p *schedule) finish() {
 	}
 	p.judge()
 	if !p.rough && p.mayEnd(p.client) && p.mayEnd(p.upstream) && !(p.client.clean && p.upstream.clean) {
-		p.fail("nothing went wrong, and not all has ended cleanly")
+		p.fail("nothing went wrong, but not everything has ended cleanly")
 	}
 	for _, s := range []*speaker{p.client, p.upstream} {
 		s.reset()
 	}
 	time.Sleep(10 * time.Second)
 	if n := len(p.Sessions()); n != 0 {
-		p.fail("%d sessions are left", n)
+		p.fail("%d sessions remain", n)
 	}
 	p.count()
 }
 
-// count judges what was counted.
+// count checks the counters.
 func (p *schedule) count() {
 	now := p.totals()
 	in, out := p.client.end.Other(), p.upstream.end.Other()

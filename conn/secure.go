@@ -9,71 +9,93 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"shaper/sock"
 	"shaper/stats"
 )
 
-// terminate ends the client's TLS here. The session begins, and is classified, when
-// the handshake is done: within connect_timeout, or never.
-func (t *tcpSession) terminate(config *tls.Config) {
+// terminate starts TLS with the client on this side. It calls begin, without the session's
+// lock, when the handshake succeeds. If that takes longer than connect_timeout, the session
+// ends. The session's lock is held.
+func (s *side) terminate(config *tls.Config, begin func()) {
+	t := s.session
 	by := t.started.Add(time.Duration(t.conf.ConnectTimeout))
-	tn := newTunnel(&t.client, by)
+	tn := newTunnel(s, by)
 	over := func(c net.Conn) *tls.Conn { return tls.Server(c, config) }
-	t.server.wg.Go(func() { tn.run(by, over, tn.terminated) })
+	terminated := func(err error) (goesOn bool) {
+		if goesOn = tn.terminated(err); goesOn {
+			begin()
+		}
+		return goesOn
+	}
+	t.server.wg.Go(func() { tn.run(by, over, terminated) })
 }
 
-// terminated begins the session, or ends it. It returns false if the session has ended.
+// terminated gives the session its client after the handshake, or ends the session if err is
+// not nil. It reports whether the session goes on.
 func (tn *tunnel) terminated(err error) (goesOn bool) {
-	tn.session.drive(func(t *tcpSession) {
+	tn.session.do(func(t *tcpSession) {
 		if goesOn = err == nil; goesOn {
 			tn.end.take()
 			return
 		}
-		if tn.leftAtOnce(err) {
+		if tn.hungUp(err) {
 			t.finish(stats.Aborted)
 			return
 		}
 		t.warn(handshakeFailed, "err", err)
 		t.finish(stats.TLSFailed)
 	})
-	if goesOn {
-		tn.session.enter()
-	}
 	return goesOn
 }
 
-// leftAtOnce reports whether a peer has left without a word, as checks of health do.
-func (tn *tunnel) leftAtOnce(err error) bool {
+// hungUp reports whether a peer has left without sending a byte, as health checks do.
+func (tn *tunnel) hungUp(err error) bool {
 	return tn.wire != nil && !tn.wire.heard && (err == io.EOF || errors.Is(err, unix.ECONNRESET))
 }
 
-// originate begins TLS over the connection to the upstream.
-func (d *dialling) originate(config *tls.Config) {
-	t, by := d.session, d.attemptBy
-	d.timer.Stop()
-	tn := newTunnel(&t.upstream, by)
+// originate starts TLS with the upstream on this side. It calls done, with the session's lock
+// held, when the handshake has succeeded or failed. The session's lock is held.
+func (s *side) originate(config *tls.Config, by time.Time, done func(error)) {
+	tn := newTunnel(s, by)
 	over := func(c net.Conn) *tls.Conn { return tls.Client(c, config) }
-	t.server.wg.Go(func() { tn.run(by, over, tn.originated) })
+	originated := func(err error) bool { return tn.originated(err, done) }
+	s.session.server.wg.Go(func() { tn.run(by, over, originated) })
 }
 
-// originated goes on with an upstream that has been met, or with the next address;
-// false if the session has ended, or has gone on already.
-func (tn *tunnel) originated(err error) (goesOn bool) {
-	tn.session.drive(func(t *tcpSession) {
-		if t.upstream.end != tn.end {
+// originated gives the session its upstream after the handshake, and calls done. If the session
+// no longer wants this upstream, it does neither. It returns false then, and if the handshake
+// has failed.
+func (tn *tunnel) originated(err error, done func(error)) (goesOn bool) {
+	tn.session.do(func(*tcpSession) {
+		s := tn.side
+		if s.end != tn.end {
 			return
 		}
 		if err == nil {
 			tn.end.take()
 			goesOn = true
-			err = t.upstream.watch()
+			err = s.watch()
 		} else {
 			err = &handshakeError{err}
 		}
-		if err != nil {
-			t.dialling.attemptFailed(err)
-			return
-		}
-		t.dialling.established()
+		done(err)
 	})
 	return goesOn
+}
+
+// newTunnel takes the socket of s, which must be one of the kernel's, and puts a tunnel in its
+// place. The handshake must end by the given time. The session's lock is held.
+func newTunnel(s *side, by time.Time) *tunnel {
+	t := s.session
+	file := s.release().(*sock.Socket).File("tls")
+	tn := &tunnel{server: t.server, session: t, side: s, file: file, outside: sock.NoSocket(), gone: make(chan struct{})}
+	tn.end = &tlsEnd{Socket: sock.NoSocket(), tunnel: tn}
+	s.end = tn.end
+	t.server.mu.Lock()
+	t.server.tunnels[tn] = true
+	t.server.mu.Unlock()
+	// Take the descriptors now, before later connections do. If there are none, connect
+	// tries again.
+	tn.open(by)
+	return tn
 }

@@ -1,26 +1,3 @@
-// Package conn holds the listeners: it accepts connections and datagrams, classifies
-// them, and relays what its classes let go.
-//
-// A [Server] runs the listeners of a policy, one after another. The files stand in this
-// order, and call downwards:
-//
-//   - server, change, janitor, info, probe: the listeners, from outside;
-//   - accept, listen: where connections come from;
-//   - session: a connection begins;
-//   - place, dial, failover, secure, failed, certs: it gets a slot, and reaches an upstream;
-//   - classes, routes, shadow: its classes, and those it would have by another policy;
-//   - relay, messages, lane: what goes on between its ends, of two kinds: streams of bytes,
-//     and messages, which the machine of package exchange moves;
-//   - direction: the only one that reads, writes, ends and cuts;
-//   - side, tls_end, tunnel, wire: the two ends of a session, and TLS beneath them;
-//   - end: how a session is driven, and ends;
-//   - gate, registry, fault, loop, mark, names, address, label, socket: what all of them use.
-//
-// Datagrams have the files udp, udp_session and datagram.
-//
-// Three things call upwards. What happens to an end drives its session on (proceed, goOn).
-// An attempt to dial that fails goes on with the next address, in failover and secure, too.
-// And finish, in end, takes down what the other files have built.
 package conn
 
 import (
@@ -39,75 +16,72 @@ import (
 	"shaper/stats"
 )
 
-// Server runs the listeners of one policy after another. It owns every
-// goroutine it starts; Shutdown awaits them all.
+// Server runs the listeners of one policy after another. It owns every goroutine that it
+// starts; Shutdown waits for all of them.
+//
+// Locks are taken in this order: routesMu, a session's, and then one of mu, a udpSocket's, a
+// gate's, a resolver's, a tunnel's, a class tree's or a poller's. Of these, mu comes before
+// the others, and a poller's after them.
 type Server struct {
-	shaper    *shaper.Shaper
-	log       *slog.Logger
-	inherited Inherited
-	wg        sync.WaitGroup // accept loops, read loops, pollers, what sessions have started
-	network   sock.Network
-	pollers   []*sock.Poller
-	// lookup returns the addresses of an upstream; replaced by tests.
-	lookup func(ctx context.Context, upstream string) ([]netip.AddrPort, error)
+	// Set by NewServer, and read by all.
+	shaper       *shaper.Shaper
+	log          *slog.Logger
+	inherited    Inherited
+	network      sock.Network
+	pollers      []*sock.Poller
+	pipes        sock.Pipes         // for bytes in flight
+	lookup       lookupFunc         // finds the addresses of an upstream; tests replace it
+	ctx          context.Context    // ends when all sessions have; for what they have started
+	cancel       context.CancelFunc // of ctx
+	udpUpstreams gate               // bounds the upstream sockets of UDP sessions
 
-	// routes is what classifies. It is locked for reading while a session is
-	// put into its classes, so that none is classified by rules that Commit
-	// has just replaced.
+	// Safe for concurrent use.
+	wg     sync.WaitGroup // accept loops, read loops, pollers, what sessions have started
+	lastID atomic.Uint64  // of a session
+	marks  marks
+
+	// routesMu guards routes and shadow. A session that enters its classes holds it for
+	// reading, so that Commit cannot replace the routes meanwhile.
 	routesMu sync.RWMutex
 	routes   *routes
-	shadow   *shadow // a policy that gets copies; nil: there is none. See Shadow
-	marks    marks
+	shadow   *shadow // nil: no policy is in the shadow; see Shadow
 
-	lastID atomic.Uint64 // of a session
-
+	// mu guards all that follows.
 	mu       sync.Mutex
 	bound    map[address]bound
-	leaving  map[address]*udpSocket // closed for new sessions, and perhaps still open
-	services map[string]*service
-	retired  map[string]*service // of listeners that are gone, with the sessions that they have still
-	sessions map[uint64]session
+	leaving  map[address]*udpSocket // closed for new sessions; open sessions may still use them
+	services map[string]*service    // by name of the listener
+	retired  map[string]*service    // of removed listeners that still have sessions
+	sessions map[uint64]session     // the open ones, by id
 	tunnels  map[*tunnel]bool
-	stopping bool
-	idle     *sync.Cond // of mu: the last session has ended, or the last tunnel
-
-	pipes        sock.Pipes // for bytes in flight
-	udpUpstreams gate       // bounds the sockets of sessions of datagrams
-
-	probe *tcpSocket // see Probe; nil until then
-
-	ctx    context.Context // ends when all sessions have: for what they have started
-	cancel context.CancelFunc
+	stopping bool       // Shutdown has begun
+	idle     *sync.Cond // on mu: the last session or the last tunnel has ended
+	probe    *tcpSocket // see Probe; nil until its first call
 }
 
-// service is a listener of the policy: what its sockets lead to. It lives as
-// long as its name does.
-type service struct {
-	terms atomic.Pointer[terms]
-	stats stats.Listener
-	class *shaper.Class // of every session, whatever the rules say; nil but for Probe
-	gate  gate          // bounds the sessions
-	names resolver
+// lookupFunc returns the addresses of an upstream "host:port", at least one.
+type lookupFunc func(ctx context.Context, upstream string) ([]netip.AddrPort, error)
 
+// service is a listener of the policy: what its sockets lead to. It lives until no policy
+// has its name and its last session has ended.
+type service struct {
+	class *shaper.Class // of every session, whatever the rules say; nil except for Probe
+
+	// Safe for concurrent use.
+	terms  atomic.Pointer[terms] // replaced by a reload
+	stats  stats.Listener
+	gate   gate // bounds the sessions (max_sessions)
+	names  resolver
 	faults [numFaults]ratelimit // of sessions, in the log
 }
 
-// bound is a bound socket, and what accepts from it.
-type bound interface {
-	serve(*service)    // starts accepting for a service
-	retarget(*service) // from the next connection on
-	leadsTo() *service
-	local() localAddr // where it is really bound
-	close()           // stops accepting; sessions go on, perhaps through this very socket
-}
-
-// NewServer returns a server without listeners. Shutdown ends it. inherited
-// may be nil. Its error is that of a kernel that has no descriptors left.
+// NewServer returns a server without listeners. Shutdown ends it. inherited may be nil. It
+// fails if the process has no descriptor free.
 func NewServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger) (*Server, error) {
 	return newServer(sh, inherited, log, sock.Kernel{})
 }
 
-// newServer is NewServer on a network.
+// newServer is NewServer over any network.
 func newServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger, network sock.Network) (*Server, error) {
 	pollers, err := network.NewPollers()
 	if err != nil {
@@ -139,7 +113,7 @@ func newServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger, network
 	return s, nil
 }
 
-// Listeners returns what the counters of each listener read, by name.
+// Listeners returns the counters of all listeners, sorted by name.
 func (s *Server) Listeners() []stats.ListenerReading {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +128,7 @@ func (s *Server) Listeners() []stats.ListenerReading {
 		one := sv.stats.Read()
 		terms := sv.terms.Load()
 		addReasons(&one, terms.Protocol)
-		if terms.Protocol != policy.UDP { // which takes the first, and never learns whether it is there
+		if terms.Protocol != policy.UDP { // a UDP session never learns whether its upstream is there
 			one.UpstreamFailures = sv.stats.Failed.Read(terms.Upstream)
 		}
 		one.Name, one.Protocol = name, string(terms.Protocol)
@@ -164,7 +138,7 @@ func (s *Server) Listeners() []stats.ListenerReading {
 	return all
 }
 
-// addReasons has a reading have an entry for each reason why messages cannot be framed.
+// addReasons completes a reading: Unframed has an entry for every reason, even if it is 0.
 func addReasons(l *stats.ListenerReading, p policy.Protocol) {
 	if !p.HasMessages() {
 		return
@@ -176,10 +150,9 @@ func addReasons(l *stats.ListenerReading, p policy.Protocol) {
 	l.Unframed = counts
 }
 
-// Shutdown stops accepting, lets open sessions go on until ctx ends, resets
-// those that are left, and awaits every goroutine of the server. It returns
-// how many sessions it reset. It may be called again, as with a context that
-// ends sooner.
+// Shutdown stops accepting, lets open sessions go on until ctx ends, resets those that
+// remain, and waits for every goroutine of the server. It returns how many sessions it
+// reset. It may be called again, for example with a context that ends sooner.
 func (s *Server) Shutdown(ctx context.Context) (reset int) {
 	s.mu.Lock()
 	s.stopping = true
@@ -207,8 +180,8 @@ func (s *Server) Shutdown(ctx context.Context) (reset int) {
 	return reset
 }
 
-// resetAll resets the open sessions and returns how many there were. Those that
-// came last go first: else each that ends would let in one that waits for a slot.
+// resetAll resets the open sessions and returns how many there were. The youngest go first:
+// otherwise each slot that becomes free would start a session that waits for one.
 func (s *Server) resetAll() (n int) {
 	for _, one := range slices.Backward(s.all()) {
 		if one.abort(stats.Drained) {
@@ -219,14 +192,14 @@ func (s *Server) resetAll() (n int) {
 	tunnels := slices.Collect(maps.Keys(s.tunnels))
 	s.mu.Unlock()
 	for _, tn := range tunnels {
-		if tn.abort() { // its session has ended, and its last bytes had not left
+		if tn.abort() { // its session has ended, but its last bytes have not departed
 			n++
 		}
 	}
 	return n
 }
 
-// awaitSessions awaits the end of all sessions, and what tunnels have still to send.
+// awaitSessions waits until all sessions have ended and all tunnels have sent their last bytes.
 func (s *Server) awaitSessions() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,179 +6,116 @@ import (
 	"time"
 
 	"shaper/policy"
+	"shaper/shaper"
 	"shaper/sock"
 	"shaper/stats"
 )
 
-// tcpSession is one client connection and the upstream connection it leads to.
+// tcpSession is a connection of a client, and the connection to the upstream that it leads to.
 //
-// Nobody waits for it: whoever has news for a session drives it on as far as it
-// goes without waiting, be it the poller, whose sockets are ready, or the pacer,
-// whose time has come.
+// It has no goroutine of its own. Whoever has news for a session drives it as far as it goes
+// without waiting: the poller when a socket is ready, the pacer when an item may leave.
 type tcpSession struct {
-	// What never changes.
+	// Set by newSession, and read by all.
 	id      uint64
 	server  *Server
 	service *service
 	poller  *sock.Poller
 	conf    *policy.Listener // as it was when the client connected
-	secure  security         // at that time
+	secure  security         // likewise
 	started time.Time
-	source  netip.AddrPort
-	port    uint16 // that the client connected to
+	source  netip.AddrPort // of the client
+	port    uint16         // to which the client connected
 
 	sock.Due // of the poller
 
-	// mu guards all that follows. The lock of the routes comes before it; those of the
-	// server, of pollers, of ends in memory and of classes come after it.
-	mu    sync.Mutex
-	stage stage
+	// mu guards all that follows. The lock of the routes comes before it. The locks of the
+	// server, gates, tunnels, pollers, ends in memory and classes come after it.
+	mu     sync.Mutex
+	stage  stage
+	driver driver // what comes next: &dialling, then relay, then over
 
 	client, upstream side
-	up, down         direction // towards the upstream, and back
-	relay            relay     // what goes on between the two
-	place            place     // in the class
+	up, down         direction // upstream and downstream
+	relay            relay
+	place            place // in the class
 	dialling         dialling
-	target                   // of the dial
-	copies           *copies // of what goes through the session, for a policy in the shadow; nil: there is none
-	quietSince       time.Time
+	target
+	copies     *copies   // what a policy in the shadow sees of the session; nil: there is none
+	quietSince time.Time // nothing has moved since then; of the janitor
 }
 
 // target is where a session leads to.
 type target struct {
-	// destination is what rules match: the upstream's address, once there is one; before,
-	// where the first of the list is, if a rule asked.
+	// destination is the address that rules match: the upstream's, once the session dials it.
+	// Before, it is that of the first upstream if a rule asks, and otherwise invalid.
 	destination netip.AddrPort
-	located     bool   // a rule asked, and the classes are those of destination
+	located     bool   // a rule has asked: the session is in the classes of destination
 	name        string // of the upstream; "" until it is reached
-	number      int    // of that among those of the listener, from 1; 0 until then
+	number      int    // of the upstream in the listener's list, from 1; 0 until it is reached
 }
 
 // stage is how far a session has come.
 type stage uint8
 
 const (
-	arriving   stage = iota // a handshake with its client, or rules that ask for the destination, come first
-	queued                  // it waits for a slot, one of max_connections
+	arriving   stage = iota // it does the TLS handshake, or finds the destination for the rules
+	queued                  // it waits for a slot (max_connections)
 	resolving               // it waits for the address of an upstream
 	opening                 // it waits for its class, which may count connections
 	connecting              // it dials
-	relaying
-	cutting // its end waits for what came before it to arrive; see cutOff
+	relaying                // it has its upstream
+	cutting                 // it has failed, and waits until what it has written arrives; see cutOff
 	ended
 )
 
-// newSession returns a session of an accepted connection. It has no class yet, and nobody
-// knows it.
-func newSession(s *Server, client sock.End, source netip.AddrPort, port uint16, sv *service) *tcpSession {
-	now := sv.terms.Load()
-	t := &tcpSession{
-		id: s.lastID.Add(1), server: s, service: sv, conf: &now.Listener, secure: now.secure, started: time.Now(),
-		source: source, port: port,
-	}
-	t.client = side{session: t, end: client}
-	t.upstream = side{session: t, end: noEnd}
-	t.up.init(t, stats.Upstream, nil)
-	t.down.init(t, stats.Downstream, nil)
-	t.relay = newStreams(t)
-	t.dialling.session, t.place.session = t, t
-	t.poller = s.pollers[t.id%uint64(len(s.pollers))]
-	return t
+// A driver decides what a session does next: first the dial, then the relay, in the end over.
+// Its methods do not wait. The lock of the session is held.
+type driver interface {
+	// drive does what there is to do, for at most one turn.
+	drive()
+	// changed drives the session after an event on a side.
+	changed(s *side)
+	// granted drives the session after the class has let go what a direction waited for.
+	granted(d *direction, now time.Time)
 }
 
-// start starts the session of an accepted connection, which has entered the gate of its
-// service.
-func (s *Server) start(client sock.End, source netip.AddrPort, port uint16, sv *service) {
-	t := newSession(s, client, source, port, sv)
-	sv.stats.Open.Add(1)
-	if !s.add(t, t.id) {
-		t.client.reset()
-		sv.stats.Open.Add(-1)
-		sv.gate.leave()
-		return
-	}
-	defer s.rescue(t)
-	if config := t.secure.client; config != nil {
-		t.drive(func(t *tcpSession) { t.terminate(config) })
-		return
-	}
-	t.enter()
+// over is the driver of a session that is over.
+type over struct{}
+
+func (over) drive()                              {}
+func (over) changed(*side)                       {}
+func (over) granted(d *direction, now time.Time) { d.flow.Left(now) }
+
+// A part of a session takes itself down when the session ends. The lock of the session is held.
+type part interface{ finish(stats.Result) }
+
+// A relay moves what the two peers of a session send each other. There are two kinds: streams
+// of bytes, and messages. The lock of the session guards it.
+type relay interface {
+	driver
+	part
+	// reach prepares for the upstream that the session has reached.
+	reach(upstream string)
+	// flush writes what may leave and is held back to leave together with more.
+	flush()
+	// tend gives up answers that are overdue. It reports whether something waits for its class,
+	// and would wait even if the provider answered.
+	tend(now time.Time) (waits bool)
+	// belong moves the session from its upstream class to another one.
+	belong(now time.Time, from, to *shaper.Class)
+	// reroute follows a reload that has removed the classes in gone.
+	reroute(now time.Time, r *routes, who policy.Conn, gone map[*shaper.Class]bool)
+	// copyTo sends copies of messages to a policy in the shadow; nil ends that.
+	copyTo(c *copies)
+	// quit drops what waits, and quits all classes.
+	quit(now time.Time, reason stats.Reason)
 }
 
-// enter begins the session as soon as it is known where it leads to.
-func (t *tcpSession) enter() {
-	if t.server.asksWhere(t.conf.Name) {
-		t.drive(func(t *tcpSession) { t.dialling.locate() })
-		return
-	}
-	t.begin()
+// describe returns what rules match.
+func (t *tcpSession) describe() policy.Conn {
+	return policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.port, Destination: t.destination, Session: t.id}
 }
 
-// begin puts the session into its classes, and drives it for the first time.
-func (t *tcpSession) begin() {
-	defer t.server.rescue(t)
-	t.classify()
-	t.drive((*tcpSession).open)
-}
-
-// open queues the connection in its class. If a reload has just removed the listener,
-// there is no class, and the session ends.
-func (t *tcpSession) open() {
-	if t.up.flow.Class() == nil {
-		t.finish(stats.ByOperator)
-		return
-	}
-	if !t.watchesClient() {
-		return
-	}
-	if t.place.acquire(); t.stage == queued { // it has to wait
-		t.dialling.forget()
-	}
-}
-
-// watchesClient lets the poller tell of the client. If that is not possible, it ends the
-// session and returns false.
-func (t *tcpSession) watchesClient() bool {
-	if t.client.key != 0 {
-		return true
-	}
-	if err := t.client.watch(); err != nil {
-		t.server.log.Error("a connection cannot be watched", "listener", t.conf.Name, "err", err)
-		t.finish(stats.DialFailed)
-		return false
-	}
-	return true
-}
-
-// goOn does what there is to do, unless the class is to be waited for.
-func (t *tcpSession) goOn() {
-	switch t.stage {
-	case queued:
-		if t.place.slot.Held() {
-			t.place.taken()
-		}
-	case opening:
-		if !t.up.waiting {
-			t.dialling.begin()
-		}
-	case relaying:
-		t.relay.drive()
-	}
-}
-
-// proceed goes on after something has happened to a socket.
-func (t *tcpSession) proceed(s *side) {
-	switch t.stage {
-	case arriving, queued, resolving, opening, connecting:
-		if s == &t.client {
-			t.dialling.clientLeaves()
-		} else if s.Writable {
-			t.dialling.dialled()
-		}
-	case relaying:
-		t.goOn()
-	}
-}
-
-// Turn implements sock.Turner.
-func (t *tcpSession) Turn() { t.drive((*tcpSession).goOn) }
+// class returns the upstream class of the session; nil for none.
+func (t *tcpSession) class() *shaper.Class { return t.up.flow.Class() }

@@ -3,23 +3,19 @@ package conn
 import (
 	"time"
 
-	"shaper/exchange"
-	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
-	"shaper/stats"
 )
 
-// shadow is a policy that gets copies of all that comes, and whose classes only
-// compute what they would do.
+// shadow is a policy that gets copies of all traffic. Its classes only compute what they would
+// do. A nil shadow is no policy. The lock of the routes guards it.
 type shadow struct {
 	routes
 	trial *shaper.Trial
 }
 
-// Shadow has copies of what comes to every session, those that are open too, be
-// offered to the classes that the rules of p give it, which are those of a trial. A nil
-// p ends it.
+// Shadow sends copies of all traffic, that of open sessions too, to the classes of trial, by
+// the rules of p. A nil p ends that.
 func (s *Server) Shadow(p *policy.Policy, trial *shaper.Trial) {
 	s.routesMu.Lock()
 	defer s.routesMu.Unlock()
@@ -35,8 +31,8 @@ func (s *Server) Shadow(p *policy.Policy, trial *shaper.Trial) {
 	}
 }
 
-// catchUp has copies leave whose time has come: else the next one, after a long pause,
-// would hold up its session while all of them do.
+// catchUp lets copies leave that are due. Otherwise, after a long pause, the next copy would
+// hold up its session until all of them have left.
 func (s *Server) catchUp(now time.Time) {
 	s.routesMu.RLock()
 	defer s.routesMu.RUnlock()
@@ -45,8 +41,7 @@ func (s *Server) catchUp(now time.Time) {
 	}
 }
 
-// guest returns what stands for a connection in the trial; nil where no policy is in
-// the shadow.
+// guest returns what stands for a connection in the trial; nil if no policy is in the shadow.
 func (s *shadow) guest(who policy.Conn, now time.Time) *shaper.Guest {
 	if s == nil {
 		return nil
@@ -55,212 +50,8 @@ func (s *shadow) guest(who policy.Conn, now time.Time) *shaper.Guest {
 	return s.trial.Guest(now, who, up, down)
 }
 
-// classesOf returns the classes of a connection, there and back; nil for none.
+// classesOf returns the classes of a connection, upstream and downstream; nil for none.
 func (s *shadow) classesOf(who policy.Conn) (up, down *shaper.Class) {
 	d := s.classifier.Classify(who)
 	return s.classes[d.Class], s.classes[d.ReturnClass]
 }
-
-// copies is a session as the policy in the shadow has it. The lock of the session
-// guards it. What is nil stands for no such policy, and does nothing.
-type copies struct {
-	guest     *shaper.Guest
-	own, back *shaper.Class // of the session, there and back; nil: not limited
-	protocol  policy.Protocol
-	rules     policy.MessageRules
-	classes   []*shaper.Class      // that they lead to
-	inFlight  map[uint32][]*copied // by the number that the protocol gives a message; all 0 where answers come in order
-}
-
-// copied is a message that gets an answer.
-type copied struct {
-	of     *copies
-	copy   *shaper.Copy // nil: nothing limits it there, or it was sent before
-	number uint32
-	sent   time.Time
-}
-
-// mirror puts a session into the shadow of a policy, or out of it.
-func (t *tcpSession) mirror(s *shadow) {
-	t.drive(func(t *tcpSession) {
-		t.copies.end(false) // those for another policy
-		t.copies = nil
-		t.copyTo(s, t.describe(), time.Now())
-		switch {
-		case t.copies == nil || t.stage == arriving: // open will
-		case t.stage == queued:
-			t.copies.open(t)
-		default:
-			t.copies.guest.Stay(time.Now())
-		}
-	})
-}
-
-// copyTo has a policy get copies of what goes through the session from now on; nil
-// for none. If that had them before, the session has failed over.
-func (t *tcpSession) copyTo(s *shadow, who policy.Conn, now time.Time) {
-	guest := t.copies.follow(s, who, now)
-	if t.copies = nil; guest == nil {
-		t.up.flow.Mirror(nil)
-		t.down.flow.Mirror(nil)
-		t.relay.copyTo(nil)
-		return
-	}
-	c := &copies{guest: guest, protocol: t.conf.Protocol, inFlight: map[uint32][]*copied{}}
-	c.own, c.back = guest.Classes()
-	if t.conf.Protocol.HasMessages() {
-		c.rules = s.classifier.Messages(who)
-	}
-	for _, rule := range c.rules {
-		c.classes = append(c.classes, guest.Join(now, s.classes[rule.Class], who))
-	}
-	t.copies = c
-	t.up.flow.Mirror(&guest.Up)
-	t.down.flow.Mirror(&guest.Down)
-	t.relay.copyTo(c)
-}
-
-// expect has answers to messages that were sent before come first, as those of HTTP do.
-func (c *copies) expect(n int) {
-	for range n {
-		c.inFlight[0] = append(c.inFlight[0], &copied{of: c})
-	}
-}
-
-// follow returns the guest of the session that is now described so; nil for none.
-func (c *copies) follow(s *shadow, who policy.Conn, now time.Time) *shaper.Guest {
-	if c == nil {
-		return s.guest(who, now)
-	}
-	if up, down := s.classesOf(who); c.guest.Follow(now, who, up, down) {
-		return c.guest
-	}
-	c.end(false)
-	return s.guest(who, now)
-}
-
-// reopen has the session, which goes on without asking in force, ask for a slot and
-// connect, unless it has done so.
-func (c *copies) reopen(t *tcpSession) {
-	if c != nil {
-		c.open(t)
-		c.guest.Up.Send(time.Now(), shaper.Cost{Connections: 1})
-	}
-}
-
-// open has the session ask for a slot, unless it has done so.
-func (c *copies) open(t *tcpSession) {
-	if c != nil {
-		c.guest.Open(time.Now(), t.conf.Protocol)
-	}
-}
-
-// Found implements exchange.Watcher: it offers a copy of the message to its class. Whoever
-// follows it is told of what gets an answer.
-func (c *copies) Found(now time.Time, f exchange.Found) exchange.Follower {
-	source, class := &c.guest.Down, c.back
-	if f.Direction == stats.Upstream {
-		source, class = &c.guest.Up, c.classify(f.Message)
-	}
-	o := shaper.Offer{
-		Class: class, Cost: shaper.Cost{Messages: f.Message.Cost, Bytes: int64(f.Size)},
-		Asks: f.Asks, Fatal: !f.Message.Refusable, Alone: c.protocol == policy.HTTP,
-		Holds: policy.Holds(int64(f.Size)),
-	}
-	o.Waits = class != nil && exchange.MakesWait(class, c.protocol, f.Message.Refusable)
-	copy := source.Offer(now, o)
-	if !f.Asks {
-		return nil
-	}
-	return &copied{of: c, copy: copy, number: f.Message.Sequence}
-}
-
-// classify returns the class of a message.
-func (c *copies) classify(m *frame.Message) *shaper.Class {
-	msg := exchange.Seen(m)
-	if i := c.rules.First(&msg); i >= 0 {
-		return c.classes[i]
-	}
-	return c.own
-}
-
-// Sent implements exchange.Follower: the provider has the message, and answers it. If the
-// policy is not in the shadow any more, its copies have ended.
-func (m *copied) Sent(now time.Time) {
-	if c := m.of; c.inFlight != nil {
-		m.copy.Sent(now)
-		m.sent = now
-		c.inFlight[m.number] = append(c.inFlight[m.number], m)
-	}
-}
-
-// Refused implements exchange.Follower.
-func (m *copied) Refused(now time.Time, _ stats.Reason) {
-	if m.of.inFlight != nil {
-		m.copy.Answered(now)
-	}
-}
-
-// Dropped implements exchange.Follower. The copy ends with its guest.
-func (m *copied) Dropped(time.Time, stats.Reason) {}
-
-// Answered implements exchange.Watcher: the first message in flight with a number has its
-// answer.
-func (c *copies) Answered(now time.Time, number uint32) {
-	waiting := c.inFlight[number]
-	switch len(waiting) {
-	case 0:
-		return
-	case 1:
-		delete(c.inFlight, number)
-	default:
-		c.inFlight[number] = waiting[1:]
-	}
-	waiting[0].copy.Answered(now)
-}
-
-// Expired implements exchange.Watcher.
-func (c *copies) Expired(now, before time.Time) {
-	for number := range c.inFlight {
-		for len(c.inFlight[number]) > 0 && c.inFlight[number][0].sent.Before(before) {
-			c.Answered(now, number)
-		}
-	}
-}
-
-// end says that the session has ended: cleanly, or not.
-func (c *copies) end(clean bool) {
-	if c != nil {
-		c.guest.End(time.Now(), clean)
-		c.inFlight = nil
-	}
-}
-
-// mirror is that of a tcpSession.
-func (t *udpSession) mirror(s *shadow) {
-	now := time.Now()
-	guest := s.guest(t.describe(), now)
-	if guest != nil {
-		guest.Stay(now)
-	}
-	t.copyTo(guest, now)
-}
-
-// copyTo has the guest of a trial get copies of all datagrams from now on; nil for
-// none. It ends as soon as the session has.
-func (t *udpSession) copyTo(guest *shaper.Guest, now time.Time) {
-	if guest == nil {
-		t.up.mirror(nil)
-		t.down.mirror(nil)
-	} else {
-		t.up.mirror(&guest.Up)
-		t.down.mirror(&guest.Down)
-	}
-	t.guest.Swap(guest).End(now, true)
-	if t.ended.Load() {
-		t.guest.Swap(nil).End(now, true)
-	}
-}
-
-// mirror has copies of all datagrams sent by a source of a trial, too; nil for none.
-func (w *way) mirror(s *shaper.Source) { w.shadow.Store(s) }

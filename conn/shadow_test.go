@@ -29,11 +29,11 @@ func (r *rig) shade(text string) map[string]*shaper.Class {
 	return byName
 }
 
-// wouldDrop returns how many a class in the shadow would have dropped.
+// wouldDrop returns how many items a class in the shadow would have dropped.
 func wouldDrop(c *shaper.Class) uint64 { return c.Stats.ReadShadow().WouldDrop }
 
-// What a policy in the shadow would do counts from when it begins, for sessions that
-// were open before and for new ones, both ways; and nothing of it is done.
+// What a policy in the shadow would do counts from its start on, for open and new sessions, in
+// both directions. It does nothing of it.
 func TestShadowPolicy(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast))
@@ -48,13 +48,13 @@ func TestShadowPolicy(t *testing.T) {
 	}
 	tight, back := classes["tight"].Stats, classes["back"].Stats
 	if n := back.Overlimits.Load(); n != 1 {
-		t.Errorf("on the way back %d pieces would wait, want the first, for ever", n)
+		t.Errorf("downstream %d pieces would wait, want one, forever", n)
 	}
 	if n := tight.Overlimits.Load(); n == 0 {
-		t.Error("25 bytes would pass through 10")
+		t.Error("25 bytes would pass a bound of 10")
 	}
 	if waits := r.shaper.Class("c").Stats.Overlimits.Load(); waits != 0 {
-		t.Errorf("in force %d wait", waits)
+		t.Errorf("%d wait in force", waits)
 	}
 	second := r.dial("l")
 	next(t, conns)
@@ -67,11 +67,11 @@ func TestShadowPolicy(t *testing.T) {
 	send(t, client, "more")
 	expect(t, upstream, "more")
 	if after := tight.Overlimits.Load(); after != before {
-		t.Errorf("it goes on counting after it has ended: %d, %d", before, after)
+		t.Errorf("it still counts after it has ended: %d, %d", before, after)
 	}
 }
 
-// Datagrams in the shadow are counted one by one, as many as would be.
+// The shadow counts datagrams one by one, as the class in force does.
 func TestShadowPolicyOfDatagrams(t *testing.T) {
 	r := run(t, udp(policy.Echo, fast))
 	open := dialUDP(t, r.addr("l"))
@@ -120,7 +120,7 @@ func TestShadowPolicyOfQueuesInBytes(t *testing.T) {
 	}
 }
 
-// What policy.Holds says is what a buffer and what is known of what waits in it take.
+// policy.Holds counts what a buffer takes, and what we keep about the bytes in it.
 func TestHolds(t *testing.T) {
 	for _, n := range []int{0, 1, 127, 128, 129, 1400, 65_000, buffer.Max} {
 		if got, want := policy.Holds(int64(n)), int64(policy.MessageHolds-buffer.Min+buffer.Size(n)); got != want {
@@ -129,7 +129,7 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// Copies leave in time, whether or not anybody looks or sends.
+// Copies leave in time, even if nobody looks or sends.
 func TestShadowPolicyCatchesUp(t *testing.T) {
 	r := run(t, udp(policy.Echo, fast))
 	classes := r.shade(class("c", "100 packets/s") + listener("l", "udp", policy.Echo, "c"))
@@ -141,8 +141,7 @@ func TestShadowPolicyCatchesUp(t *testing.T) {
 	until(t, "the copies leave", func() bool { return classes["c"].Backlog().Items == 0 })
 }
 
-// Buckets of a policy in the shadow are given up with their sessions, and when the
-// policy is.
+// Buckets of a policy in the shadow go with their sessions, and with the policy.
 func TestShadowPolicyLeavesNothing(t *testing.T) {
 	addr, conns := listen(t)
 	text := class("c", fast, `per = "connection"`) + listener("l", "tcp", addr, "c")
@@ -163,13 +162,13 @@ func TestShadowPolicyLeavesNothing(t *testing.T) {
 	}
 	r.Shadow(nil, nil)
 	if n := again["c"].Keys(time.Now()); n != 0 {
-		t.Errorf("%d buckets are left", n)
+		t.Errorf("%d buckets remain", n)
 	}
 	reset(client)
 	r.awaitEnd(stats.ResetByPeer, 2)
 }
 
-// Where a session leads to is looked up for the policy in the shadow, too.
+// If rules of a policy in the shadow ask for the destination, it is looked up, too.
 func TestShadowPolicyOfDestinations(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast))
@@ -196,7 +195,7 @@ func TestShadowPolicyKnowsNot(t *testing.T) {
 	}
 }
 
-// counted is what a class has had wait, and what it has dropped or refused.
+// counted is how many items of a class have waited, and how many it has dropped or refused.
 type counted struct{ delayed, lost uint64 }
 
 func countsOf(classes func(string) *shaper.Class) func() [2]counted {
@@ -210,9 +209,8 @@ func countsOf(classes func(string) *shaper.Class) func() [2]counted {
 	}
 }
 
-// A policy in the shadow counts what it does when it is in force, of the same
-// messages: its rules about them, in_flight with the answers that come, what finds no
-// room, and max_connections.
+// A policy in the shadow counts of the same messages what it counts in force: by its message
+// rules, in_flight with the answers that come, messages without room, and max_connections.
 func TestShadowPolicyOfMessages(t *testing.T) {
 	for overflow, otp := range map[string]counted{
 		"refuse": {4, 2}, // two wait, and two are refused
@@ -246,14 +244,14 @@ func shadowOfMessages(t *testing.T, overflow string, otp counted) {
 			t.Errorf("%d would be in flight, want 2", n)
 		}
 		if waits := r.shaper.Class("any").Stats.Overlimits.Load(); waits != 0 {
-			t.Errorf("in force %d wait", waits)
+			t.Errorf("%d wait in force", waits)
 		}
 	})
 }
 
-// messagesThatWait sends messages, answers one, sends one more, and opens a second
-// session. It checks the counts after each of these, which do not depend on time. Those
-// of the first class do not change any more after the first step.
+// messagesThatWait sends messages, answers one, sends one more, and opens a second session.
+// After each step it checks the counts, which do not depend on time. Those of the first class
+// stay the same after the first step.
 func messagesThatWait(t *testing.T, r *rig, conns <-chan tcpConn, counts func() [2]counted, otp counted) {
 	t.Helper()
 	step := func(n int, want [2]counted) {
@@ -272,13 +270,13 @@ func messagesThatWait(t *testing.T, r *rig, conns <-chan tcpConn, counts func() 
 	readUntil(t, client, pdu(submitResp, 0, 77, "id\x00"))
 	send(t, client, submitFrom("y", 30))
 	step(2, [2]counted{otp, {4, 0}})
-	if second, err := net.Dial("tcp", r.addr("l")); err == nil { // else it is reset already
+	if second, err := net.Dial("tcp", r.addr("l")); err == nil { // otherwise it was reset already
 		defer second.Close()
 	}
 	step(3, [2]counted{otp, {5, 1}})
 }
 
-// readUntil reads until a text has come.
+// readUntil reads until it has read a text.
 func readUntil(t *testing.T, c net.Conn, text string) {
 	t.Helper()
 	all := ""
@@ -291,8 +289,8 @@ func readUntil(t *testing.T, c net.Conn, text string) {
 	}
 }
 
-// The body of a request that a policy in the shadow would have refused counts nowhere, as in
-// force.
+// The body of a request that a policy in the shadow would have refused counts nowhere, as it
+// would not in force.
 func TestShadowPolicyOfRefusedBodies(t *testing.T) {
 	limits := class("account", "1KB/s", `algorithm = "token"`, `burst = "1KB"`) +
 		class("c", "1 messages/h", `parent = "account"`, `max_wait = "1ms"`, `overflow = "refuse"`)
@@ -325,8 +323,8 @@ func TestShadowPolicyOfRefusedBodies(t *testing.T) {
 	}
 }
 
-// What was in flight before the policy began has no copy: its answer is not that of the
-// request behind it, which has one.
+// Requests that were in flight before the policy began have no copies. Their answers are not
+// taken for those of the requests behind them, which have.
 func TestShadowPolicyOfPipelines(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, class("any", "1000000 messages/s", `algorithm = "token"`, `burst = "1000 messages"`)+listener("l", "http", addr, "any"))
@@ -348,8 +346,8 @@ func TestShadowPolicyOfPipelines(t *testing.T) {
 	}
 }
 
-// A message that is refused ends the session, if the protocol has no way to say so; what
-// waits is lost with it. A policy in the shadow counts the same, and all counts once.
+// If the protocol cannot refuse, a refused message ends the session, and what waits is lost. A
+// policy in the shadow counts the same, and everything once.
 func TestShadowPolicyOfSessionsThatEnd(t *testing.T) {
 	limits := class("c", "1 messages/h", `queue = "2 messages"`, `overflow = "refuse"`)
 	lost := func(c *shaper.Class) (items, n uint64) {

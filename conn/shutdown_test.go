@@ -25,7 +25,7 @@ func within(d time.Duration) context.Context {
 	return ctx
 }
 
-// Shutdown lets what is open go on, and accepts nothing more.
+// Shutdown lets open sessions go on, and accepts no new ones.
 func TestShutdownWaits(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, "100kB/s"))
@@ -49,8 +49,8 @@ func TestShutdownWaits(t *testing.T) {
 	}
 }
 
-// What is left at the deadline is reset and counted: a queue at 1 kB/s, a dial
-// that is not answered, sessions of datagrams that go on.
+// Sessions that remain at the deadline are reset and counted: a queue at 1 kB/s, a dial
+// without an answer, busy UDP sessions.
 func TestShutdownResetsAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	addr, conns := listen(t)
@@ -97,7 +97,7 @@ func TestShutdownResetsAtTheDeadline(t *testing.T) {
 	}
 }
 
-// Sessions of datagrams have no end of their own: silence is enough.
+// UDP sessions have no end of their own: silence is enough.
 func TestShutdownEndsQuietDatagramSessions(t *testing.T) {
 	t.Parallel()
 	r := run(t, udp(policy.Echo, fast))
@@ -111,7 +111,7 @@ func TestShutdownEndsQuietDatagramSessions(t *testing.T) {
 	watch.Below(t, "the stop", time.Since(start), 3*time.Second)
 }
 
-// Shutdown may be called by many, again, and with a shorter deadline.
+// Shutdown may be called several times, at the same time, and with a shorter deadline.
 func TestShutdownTwice(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast))
@@ -136,7 +136,7 @@ func TestShutdownTwice(t *testing.T) {
 	}
 }
 
-// A change that was prepared before the stop comes to nothing.
+// A change that was prepared before Shutdown has no effect.
 func TestCommitAfterShutdown(t *testing.T) {
 	r := run(t, forward(policy.Echo, fast))
 	change, err := r.Prepare(parse(t, class("c", fast)+listener("m", "tcp", policy.Echo, "c")))
@@ -150,7 +150,7 @@ func TestCommitAfterShutdown(t *testing.T) {
 	}
 }
 
-// Many sessions end in every way while the server stops.
+// Many sessions end in all ways while the server stops.
 func TestShutdownUnderLoad(t *testing.T) {
 	r := run(t, forward(policy.Echo, fast))
 	at := r.addr("l")
@@ -169,7 +169,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 	}
 }
 
-// A name that nobody answers for does not hold up the stop.
+// A lookup without an answer does not delay Shutdown.
 func TestShutdownDuringLookup(t *testing.T) {
 	r := run(t, udp("host.invalid:53", fast))
 	send(t, dialUDP(t, r.addr("l")), "x")
@@ -179,7 +179,7 @@ func TestShutdownDuringLookup(t *testing.T) {
 	watch.Below(t, "the stop", time.Since(start), 2*time.Second)
 }
 
-// A server that has stopped leaves alone what its descriptors are by then.
+// A stopped server does not touch the files that have its old descriptors now.
 func TestShutdownAgainWritesNowhere(t *testing.T) {
 	sh := shaper.New()
 	defer sh.Close()
@@ -189,7 +189,7 @@ func TestShutdownAgainWritesNowhere(t *testing.T) {
 	}
 	server.Shutdown(expired)
 	dir := t.TempDir()
-	var files []*os.File // at the numbers that were the server's
+	var files []*os.File // with the descriptors that were the server's
 	for i := range 200 {
 		f, err := os.Create(filepath.Join(dir, strconv.Itoa(i)))
 		if err != nil {

@@ -2,6 +2,7 @@ package conn
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"time"
 
@@ -11,19 +12,19 @@ import (
 	"shaper/stats"
 )
 
-// side is one of the two connections of a session: our end of it, and what the poller has
-// told of that. The lock of the session guards it.
+// side is one of the two connections of a session: our end of it, and the events that the
+// poller has told of. The lock of the session guards it.
 type side struct {
 	session *tcpSession // never changes
-	end     sock.End    // noEnd: there is none, or it is closed
-	key     uint64      // of the poller; 0: it is not watched
+	end     sock.End    // noEnd if there is none, or if it is closed
+	key     uint64      // of the poller; 0: it does not watch the end
 	sock.State
 }
 
-// noEnd is an end that is closed.
+// noEnd is a closed end.
 var noEnd sock.End = sock.NoSocket()
 
-// watch lets the poller tell the session of the events of the end.
+// watch lets the poller tell the session of events on the end.
 func (s *side) watch() (err error) {
 	s.key, err = s.session.poller.Watch(s.end, sock.All, s)
 	return err
@@ -31,10 +32,10 @@ func (s *side) watch() (err error) {
 
 // Ready implements sock.Watcher.
 func (s *side) Ready(key uint64, events sock.Events) {
-	s.session.drive(func(t *tcpSession) {
-		if s.key == key { // else the end has been closed meanwhile
+	s.session.do(func(t *tcpSession) {
+		if s.key == key { // otherwise the end was closed meanwhile
 			s.Note(events)
-			t.proceed(s)
+			t.driver.changed(s)
 		}
 	})
 }
@@ -42,11 +43,11 @@ func (s *side) Ready(key uint64, events sock.Events) {
 // close closes the end. What has been written still arrives.
 func (s *side) close() { s.forget().Close() }
 
-// reset closes the end with a reset: the peer sees that it did not end cleanly. What has
-// been written and has not arrived is discarded.
+// reset closes the end with a reset, so that the peer sees no clean end. What has been written
+// but has not arrived is discarded.
 func (s *side) reset() { s.forget().Reset() }
 
-// release gives the end away, which is not watched any more.
+// release returns the end, which the poller no longer watches, and leaves the side without one.
 func (s *side) release() sock.End {
 	if s.key != 0 {
 		s.session.poller.Remove(s.end)
@@ -54,7 +55,7 @@ func (s *side) release() sock.End {
 	return s.forget()
 }
 
-// forget leaves the side without an end, and returns the one that it had.
+// forget leaves the side without an end, and returns the old one.
 func (s *side) forget() sock.End {
 	if s.key != 0 {
 		s.session.poller.Forget(s.key)
@@ -64,7 +65,7 @@ func (s *side) forget() sock.End {
 	return end
 }
 
-// connected returns how an attempt to connect has come to an end.
+// connected returns the error of an attempt to connect that has ended.
 func (s *side) connected() error {
 	if !s.Ends {
 		return nil
@@ -72,8 +73,8 @@ func (s *side) connected() error {
 	return os.NewSyscallError("connect", s.end.Failure())
 }
 
-// reason returns why the end is down, of which an error of a read or a write is what came of
-// it. That of TLS is known to the tunnel only.
+// reason returns why the end is down, after a read or a write has failed with err. Only the
+// end itself knows why TLS was cut.
 func (s *side) reason(err error) error {
 	if failure := s.end.Failure(); failure != nil {
 		return failure
@@ -81,7 +82,7 @@ func (s *side) reason(err error) error {
 	return err
 }
 
-// resultOf tells from the reason for which an end is down how a session ended.
+// resultOf returns how a session ends if an end is down for this reason.
 func resultOf(err error) stats.Result {
 	var tls *tunnelFailure
 	switch {
@@ -93,14 +94,32 @@ func resultOf(err error) stats.Result {
 	return stats.ResetByPeer
 }
 
-// kernelGivesUp is about when Linux gives up on data that nobody acknowledges
-// (tcp_retries2 in ip-sysctl.rst).
+// kernelGivesUp is about when Linux gives up on unacknowledged data (tcp_retries2 in
+// ip-sysctl.rst).
 const kernelGivesUp = 15 * time.Minute
 
-// setUserTimeout lets the kernel give up on a dead peer within the idle timeout. By itself
-// it would try for longer.
+// setUserTimeout makes the kernel give up on a dead peer within the idle timeout, if that is
+// sooner than it would by itself.
 func (s *side) setUserTimeout(idle time.Duration) {
 	if idle > 0 && idle < kernelGivesUp {
 		s.end.Set(sock.UserTimeout, int(max(idle.Milliseconds(), 1)))
+	}
+}
+
+// name names the peer, for people.
+func (s *side) name() string {
+	if s == &s.session.client {
+		return "the client"
+	}
+	return fmt.Sprintf("upstream %s", s.session.name)
+}
+
+// finish implements part: it closes the end if the session has ended well, and otherwise
+// resets it.
+func (s *side) finish(result stats.Result) {
+	if result == stats.OK {
+		s.close()
+	} else {
+		s.reset()
 	}
 }

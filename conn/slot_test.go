@@ -8,8 +8,9 @@ import (
 	"shaper/stats"
 )
 
-// With max_connections open in a class, the next waits until one ends; the parent's
-// bound holds for all children together, and a reload that raises it is felt at once.
+// If max_connections of a class are open, the next session waits until one ends. The bound of
+// a parent holds for all its children together. A reload that raises it lets sessions in at
+// once.
 func TestMaxConnections(t *testing.T) {
 	addr, conns := listen(t)
 	text := func(bound string) string {
@@ -38,8 +39,8 @@ func TestMaxConnections(t *testing.T) {
 	expect(t, next(t, conns), "fourth")
 }
 
-// A class that refuses closes what it has no room for; one that waits and leaves
-// frees its place in line.
+// A class that refuses resets sessions without a slot. A session that leaves while it waits
+// gives up its place in the queue.
 func TestMaxConnectionsRefused(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, class("c", fast, "max_connections = 1", `overflow = "refuse"`)+listener("l", "tcp", addr, "c"))
@@ -70,7 +71,7 @@ func TestResetWhileWaitingForASlot(t *testing.T) {
 	expect(t, next(t, conns), "3")
 }
 
-// A session of datagrams that has no slot does not wait for one.
+// A UDP session without a slot does not wait for one.
 func TestMaxConnectionsOfDatagrams(t *testing.T) {
 	t.Parallel()
 	r := run(t, class("c", fast, "max_connections = 1")+listener("l", "udp", policy.Echo, "c", `idle_timeout = "200ms"`))
@@ -87,7 +88,7 @@ func TestMaxConnectionsOfDatagrams(t *testing.T) {
 	expectDatagram(t, second, "z")
 }
 
-// A class that is gone takes its sessions' slots along to the one they get.
+// If a class is removed, its sessions take their slots along to the new class.
 func TestSlotsOfARemovedClass(t *testing.T) { virtually(t, slotsOfARemovedClass) }
 
 func slotsOfARemovedClass(t *testing.T) {
@@ -104,16 +105,16 @@ func slotsOfARemovedClass(t *testing.T) {
 	}
 	third := r.dial("l")
 	until(t, "the third waits", func() bool { return len(r.Sessions()) == 3 })
-	time.Sleep(20 * time.Millisecond) // nothing may happen in this time
+	time.Sleep(20 * time.Millisecond) // nothing may happen meanwhile
 	if n := r.shaper.Class("d").Sessions(); n != 2 {
 		t.Errorf("%d are open in the new class", n)
 	}
-	reset(third) // else it has a slot when the others end
+	reset(third) // otherwise it gets a slot when the others end
 	until(t, "it has left", func() bool { return len(r.Sessions()) == 2 })
 }
 
-// A client that has ended its connection without having sent anything waits no
-// more after a time of grace; nor does one who would wait for longer than max_wait.
+// A client that has sent a FIN and nothing else stops waiting after leaveGrace. A client stops
+// waiting after max_wait.
 func TestLeavingTheQueueForASlot(t *testing.T) { virtually(t, leavingTheQueueForASlot) }
 
 func leavingTheQueueForASlot(t *testing.T) {
@@ -143,8 +144,8 @@ func leavingTheQueueForASlot(t *testing.T) {
 	}
 }
 
-// What a client has sent waits with it, after its FIN too; and so does one that
-// has a slot after all.
+// What a client has sent waits with it, even after its FIN. A client that gets its slot in
+// time is no longer bound by max_wait.
 func TestWaitingForASlotWithAnEnd(t *testing.T) { virtually(t, waitingForASlotWithAnEnd) }
 
 func waitingForASlotWithAnEnd(t *testing.T) {
@@ -155,17 +156,17 @@ func waitingForASlotWithAnEnd(t *testing.T) {
 	send(t, second, "request")
 	second.CloseWrite()
 	until(t, "it waits", func() bool { return len(r.Sessions()) == 2 })
-	time.Sleep(leaveGrace + 100*time.Millisecond) // nothing may happen in this time
+	time.Sleep(leaveGrace + 100*time.Millisecond) // nothing may happen meanwhile
 	first.Close()
 	upstream.Close()
 	upstream = next(t, conns)
 	expect(t, upstream, "request")
-	time.Sleep(time.Second) // max_wait is over, and nothing may happen
+	time.Sleep(time.Second) // max_wait passes, and nothing may happen
 	send(t, upstream, "answer")
 	expect(t, second, "answer")
 }
 
-// Those who wait when the server stops are not let in by the end of the others.
+// Sessions that wait when the server stops do not start when the others end.
 func TestShutdownWithWaiters(t *testing.T) { virtually(t, shutdownWithWaiters) }
 
 func shutdownWithWaiters(t *testing.T) {
@@ -185,7 +186,7 @@ func shutdownWithWaiters(t *testing.T) {
 	}
 }
 
-// Sessions that a reload moves wait in the order in which they came.
+// Sessions that a reload moves go on waiting in the order in which they came.
 func TestReloadKeepsTheOrder(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, class("c", fast, "max_connections = 1")+listener("l", "tcp", addr, "c"))

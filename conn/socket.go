@@ -1,16 +1,18 @@
 package conn
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"time"
 
 	"shaper/shaper"
 	"shaper/unit"
+
+	"golang.org/x/sys/unix"
 )
 
-// addrPortOf returns an address with IPv4-mapped IPv6 unmapped; the zero
-// AddrPort for what is no TCP or UDP address.
+// addrPortOf returns a TCP or UDP address, unmapped; the zero AddrPort for any other.
 func addrPortOf(a net.Addr) netip.AddrPort {
 	var ap netip.AddrPort
 	switch a := a.(type) {
@@ -22,26 +24,25 @@ func addrPortOf(a net.Addr) netip.AddrPort {
 	return unmapped(ap)
 }
 
+// unmapped returns an IPv4-mapped IPv6 address as the IPv4 address.
 func unmapped(ap netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }
 
-// Sizes of the receive buffer of a client's socket. What a client sends stands
-// there before shaping is felt, so it is sized to slow classes; above the
-// largest the kernel's own tuning is left alone.
+// Sizes of a receive buffer. A peer fills it before it feels the shaping, so a slow class wants
+// a small one. Above the largest, the kernel tunes it.
 const (
 	maxReceiveBuffer = 128 << 10
 	receiveTime      = 250 * time.Millisecond // of the class's rate
-	// minSegments is how many of the connection's segments must fit: with
-	// less, the sender waits for room that never opens far enough, and sends
-	// by its probe timer.
+	// minSegments is how many segments must fit. With less room the window never opens far
+	// enough, and the sender sends only when its probe timer fires.
 	minSegments = 3
-	// fastReceiveBuffer is for a class that was slow and is not any more.
+	// fastReceiveBuffer is for a class that was slow and is slow no more.
 	fastReceiveBuffer = 4 << 20
 )
 
-// receiveBufferOf returns the SO_RCVBUF that a class wants, if it has room for
-// minSegments; 0 leaves it to the kernel.
+// receiveBufferOf returns the SO_RCVBUF that a class wants, apart from minSegments; 0 leaves it
+// to the kernel.
 func receiveBufferOf(c *shaper.Class) int {
 	if c == nil || c.Rate().Kind() != unit.Bytes || !c.Enforces() {
 		return 0
@@ -51,4 +52,9 @@ func receiveBufferOf(c *shaper.Class) int {
 		return 0
 	}
 	return max(int(n), 1)
+}
+
+// lacksDescriptors reports whether an error says that no descriptor is free.
+func lacksDescriptors(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }

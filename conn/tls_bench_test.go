@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// BenchmarkTLSRelay sends through a session in pieces of 64 KiB: with TLS to the upstream,
-// from the client, and on both sides. The other ends are in the process, too.
+// BenchmarkTLSRelay sends pieces of 64 KiB through a session, with TLS to the upstream, from
+// the client, and on both sides. The peers are in the same process.
 func BenchmarkTLSRelay(b *testing.B) {
 	for _, c := range []struct {
 		name             string

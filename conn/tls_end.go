@@ -6,21 +6,22 @@ import (
 	"shaper/sock"
 )
 
-// tlsEnd is the end of a session over TLS: that of a pair, which has a tunnel behind it. It
-// is closed until the handshake is done.
+// tlsEnd is an end over TLS: one end of a socket pair, with a tunnel at the other. It is closed
+// until the handshake is done. Like all ends, it is guarded by the lock of the session.
 type tlsEnd struct {
 	*sock.Socket // of the pair
 	tunnel       *tunnel
 	version      uint16 // of TLS; 0 until the handshake is done
 }
 
-// take takes over the end of the pair, when the handshake is done.
+// take takes the end of the pair from the tunnel. The handshake is done, and the session's
+// lock is held.
 func (e *tlsEnd) take() {
 	e.Socket, e.tunnel.outside = e.tunnel.outside, e.Socket
 	e.version = e.tunnel.version
 }
 
-// Close implements sock.End. What has been written is still encrypted, and arrives.
+// Close implements sock.End. The tunnel still encrypts and sends what has been written.
 func (e *tlsEnd) Close() {
 	e.tunnel.leave()
 	e.Socket.Close()
@@ -32,7 +33,7 @@ func (e *tlsEnd) Reset() {
 	e.Socket.Reset()
 }
 
-// Read implements sock.End. An end of the pair is none if TLS has failed.
+// Read implements sock.End. If TLS has failed, EOF on the pair is that failure.
 func (e *tlsEnd) Read(p []byte) (int, error) {
 	n, err := e.Socket.Read(p)
 	if n == 0 && err == nil && len(p) > 0 {
@@ -41,14 +42,13 @@ func (e *tlsEnd) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isCut reports whether an error of a read says that TLS has ended without an end. All that
-// came before it has been read.
+// isCut reports whether a read failed because TLS was cut. All that came before is read.
 func isCut(err error) bool {
 	var f *tunnelFailure
 	return errors.As(err, &f)
 }
 
-// Failure implements sock.End: it returns why TLS has ended without an end.
+// Failure implements sock.End: it returns why TLS was cut.
 func (e *tlsEnd) Failure() error {
 	if f := e.tunnel.failure.Load(); f != nil {
 		return f
@@ -56,18 +56,17 @@ func (e *tlsEnd) Failure() error {
 	return nil
 }
 
-// Unsent implements sock.End. Of what is on its way through the tunnel it returns any number
-// above 0.
+// Unsent implements sock.End. For bytes in the tunnel it adds 1, however many they are.
 func (e *tlsEnd) Unsent() int {
 	n := e.Socket.Unsent()
-	if e.tunnel.busy.Load() { // after the pair: it is busy before that is empty
+	if e.tunnel.busy.Load() { // asked after the pair: the tunnel is busy before it empties the pair
 		n++
 	}
 	e.tunnel.control(func(d sock.Descriptor) { n += d.Unsent() })
 	return n
 }
 
-// Set implements sock.End. Options are those of the connection to the peer.
+// Set implements sock.End, for the connection to the peer.
 func (e *tlsEnd) Set(o sock.Option, value int) {
 	e.tunnel.control(func(d sock.Descriptor) { d.Set(o, value) })
 	if o == sock.ReceiveBuffer {
@@ -75,7 +74,7 @@ func (e *tlsEnd) Set(o sock.Option, value int) {
 	}
 }
 
-// Get implements sock.End.
+// Get implements sock.End, for the connection to the peer.
 func (e *tlsEnd) Get(o sock.Option) (value int) {
 	e.tunnel.control(func(d sock.Descriptor) { value = d.Get(o) })
 	return value

@@ -17,8 +17,8 @@ import (
 	"shaper/stats"
 )
 
-// An end goes on as an end behind the bytes, and the other direction lives on; in
-// each of the arrangements.
+// An end leaves as an end after the bytes, and the other direction goes on, whichever side has
+// TLS.
 func TestTLSHalfClose(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ client, upstream bool }{{true, false}, {false, true}, {true, true}} {
@@ -74,8 +74,7 @@ func halves(r *rig, conns <-chan tcpConn, a *authority, cert issued, secureClien
 	return client, upstream
 }
 
-// TLS that ends without a close_notify never looks complete, though what came before
-// it arrives.
+// TLS that ends without a close_notify never looks complete, but what came before arrives.
 func TestTLSTruncation(t *testing.T) {
 	s := runSecure(t, fast)
 	client, upstream := s.ends()
@@ -98,8 +97,8 @@ func TestTLSTruncation(t *testing.T) {
 	s.awaitEnd(stats.ResetByPeer, 3)
 }
 
-// An upstream that closes without a close_notify, as many do, loses nothing of its
-// answer, however long that takes through its class.
+// If an upstream closes without a close_notify, as many do, all of its answer arrives, however
+// long that takes through its class.
 func TestTLSTruncationLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, secureClient := range []bool{false, true} {
@@ -133,8 +132,7 @@ func TestTLSTruncationLosesNothing(t *testing.T) {
 }
 
 // An upstream that answers and closes without reading all of the request resets the
-// connection: what cannot be written takes nothing away from the answer, however long that
-// takes through its class.
+// connection. All of its answer arrives, however long that takes through its class.
 func TestTLSResetLosesNothing(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -155,7 +153,7 @@ func TestTLSResetLosesNothing(t *testing.T) {
 	reset(upstream.tcp)
 	until(t, "the session knows", func() bool {
 		broken := false
-		r.all()[0].(*tcpSession).drive(func(s *tcpSession) { broken = s.upstream.Broken })
+		r.all()[0].(*tcpSession).do(func(s *tcpSession) { broken = s.upstream.Broken })
 		return broken
 	})
 	send(t, client, "more of the request")
@@ -167,7 +165,7 @@ func TestTLSResetLosesNothing(t *testing.T) {
 	r.awaitEnd(stats.ResetByPeer, 1)
 }
 
-// Why TLS has failed is told, though not all has left that the session has written.
+// The session learns why TLS has failed, even if not all that it has written has left.
 func TestTLSAlertOfAStalledPeer(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
@@ -180,10 +178,10 @@ func TestTLSAlertOfAStalledPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	unsent := func() (n int) { // of the pair
-		r.all()[0].(*tcpSession).drive(func(s *tcpSession) { n = s.upstream.end.(*tlsEnd).Socket.Unsent() })
+		r.all()[0].(*tcpSession).do(func(s *tcpSession) { n = s.upstream.end.(*tlsEnd).Socket.Unsent() })
 		return n
 	}
-	for quiet := 0; quiet < 50; { // the peer is stalled, and the session is not yet
+	for quiet := 0; quiet < 50; { // the peer stalls, and the session does not yet
 		if unsent() < pairBuffer {
 			quiet = 0
 			send(t, client, strings.Repeat("x", 4<<10))
@@ -191,14 +189,14 @@ func TestTLSAlertOfAStalledPeer(t *testing.T) {
 		quiet++
 		time.Sleep(time.Millisecond)
 	}
-	wire.instead = strings.NewReader("\x17\x03\x03\x00\x20" + strings.Repeat("x", 32)) // a record that nobody has sealed
+	wire.instead = strings.NewReader("\x17\x03\x03\x00\x20" + strings.Repeat("x", 32)) // a record that nobody has encrypted
 	if _, err := upstream.Read(make([]byte, 1)); err == nil {
 		t.Fatal("upstream sends no alert")
 	}
 	r.awaitEnd(stats.TLSFailed, 1)
 }
 
-// forged is a connection from which something else can be read.
+// forged is a connection whose reads may return something else.
 type forged struct {
 	net.Conn
 	instead io.Reader
@@ -211,7 +209,7 @@ func (f *forged) Read(p []byte) (int, error) {
 	return f.Conn.Read(p)
 }
 
-// expectCut reads until the connection ends, which must be by a reset beneath TLS.
+// expectCut reads until the connection ends, which must be a reset beneath TLS.
 func expectCut(t testing.TB, c net.Conn) {
 	t.Helper()
 	if _, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) {
@@ -219,7 +217,7 @@ func expectCut(t testing.TB, c net.Conn) {
 	}
 }
 
-// A client that resets while its bytes wait is noticed, though nobody reads from it.
+// A client that resets while its bytes wait is noticed, although nobody reads from it.
 func TestTLSResetWhileWaiting(t *testing.T) {
 	s := runSecure(t, "0B/s", `idle_timeout = "100ms"`)
 	client, upstream := s.ends()
@@ -230,8 +228,7 @@ func TestTLSResetWhileWaiting(t *testing.T) {
 	s.awaitEnd(stats.ResetByPeer, 1)
 }
 
-// An operator's close, and the end of a drain, reset both peers; also where one is
-// still shaking hands.
+// CloseSession, and the end of a drain, reset both peers, even during a handshake.
 func TestTLSIsClosed(t *testing.T) {
 	s := runSecure(t, fast)
 	client, upstream := s.ends()
@@ -255,8 +252,8 @@ func TestTLSIsClosed(t *testing.T) {
 	expectCut(t, upstream)
 }
 
-// What a session has sent before its end still leaves while shaper drains, though the
-// peer is slow to read it.
+// What a session has sent before its end still leaves while shaper drains, even if the peer
+// reads slowly.
 func TestTLSDrainsWhatIsLeft(t *testing.T) {
 	s := runSecure(t, fast)
 	client, upstream := s.ends()
@@ -286,8 +283,8 @@ func TestTLSDrainsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// A session whose bytes have all been taken, by a tunnel whose peer does not read, is
-// cut off with the drain and counted.
+// If a tunnel has taken all bytes of a session and its peer does not read, the end of a drain
+// cuts it off and counts it.
 func TestTLSDrainEnds(t *testing.T) {
 	s := runSecure(t, fast)
 	client, upstream := s.ends()
@@ -305,8 +302,8 @@ func TestTLSDrainEnds(t *testing.T) {
 	expectCut(t, client)
 }
 
-// Very many sessions that end in every way, at any moment, leave nothing behind; that
-// no descriptor and no goroutine is left is held by every test.
+// Very many sessions that end in all ways, at any moment, leave nothing behind. As every test,
+// this one checks descriptors and goroutines.
 func TestTLSEndsInEveryWay(t *testing.T) {
 	t.Parallel()
 	const sessions, at = 224, 16
@@ -328,7 +325,7 @@ func TestTLSEndsInEveryWay(t *testing.T) {
 		clients.Go(func() {
 			for n := i; n < sessions; n += at {
 				c, err := net.Dial("tcp", s.rig.addr("l"))
-				if errors.Is(err, syscall.ECONNRESET) { // closed by the operator even before connect has returned
+				if errors.Is(err, syscall.ECONNRESET) { // the operator has closed it before connect has returned
 					continue
 				}
 				if err != nil {
@@ -362,14 +359,14 @@ func TestTLSEndsInEveryWay(t *testing.T) {
 	}
 }
 
-// endInSomeWay writes and reads a while, and then ends one of two connections.
+// endInSomeWay writes and reads for a while, and then ends one of two connections.
 func endInSomeWay(c *tls.Conn, tcp tcpConn, n int) {
 	defer tcp.Close()
 	tcp.SetDeadline(time.Now().Add(500 * time.Millisecond))
 	switch n % 7 {
-	case 0: // before a word
+	case 0: // before it says anything
 		return
-	case 1: // in the midst of a handshake
+	case 1: // amid a handshake
 		tcp.Write([]byte("\x16\x03\x01\x02\x00\x01\x00"))
 		reset(tcp)
 		return

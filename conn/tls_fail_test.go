@@ -17,7 +17,7 @@ import (
 	"shaper/stats"
 )
 
-// Clients with which no handshake comes about are ended, counted and told of.
+// A client whose handshake fails is reset, counted and logged.
 func TestTLSOfClientFails(t *testing.T) {
 	a := newAuthority(t)
 	cert := a.issue("server")
@@ -53,13 +53,13 @@ func TestTLSOfClientFails(t *testing.T) {
 			c.do(r)
 			r.awaitEnd(stats.TLSFailed, 1)
 			if log := r.log.String(); !strings.Contains(log, "TLS handshake with a client failed") || !strings.Contains(log, c.said) {
-				t.Errorf("logged is\n%s", log)
+				t.Errorf("the log is\n%s", log)
 			}
 		})
 	}
 }
 
-// shake does a handshake that is to fail, at once or at the first read.
+// shake does a handshake that must fail, at once or at the first read.
 func shake(r *rig, config *tls.Config) {
 	r.t.Helper()
 	c := tls.Client(r.dial("l"), config)
@@ -71,7 +71,7 @@ func shake(r *rig, config *tls.Config) {
 	}
 }
 
-// A client that leaves before its handshake is no failure of TLS.
+// A client that leaves before its handshake counts as no failure of TLS.
 func TestTLSClientLeavesAtOnce(t *testing.T) {
 	a := newAuthority(t)
 	addr, _ := listen(t)
@@ -79,12 +79,12 @@ func TestTLSClientLeavesAtOnce(t *testing.T) {
 	r.dial("l").Close()
 	r.awaitEnd(stats.Aborted, 1)
 	if log := r.log.String(); log != "" {
-		t.Errorf("logged is\n%s", log)
+		t.Errorf("the log is\n%s", log)
 	}
 }
 
-// An upstream with which no handshake comes about is as good as none: the log says
-// why, and the next one is tried.
+// If the handshake with an upstream fails, the log says why, and the session tries the next
+// one.
 func TestTLSOfUpstreamFails(t *testing.T) {
 	a, other := newAuthority(t), newAuthority(t)
 	good := a.issue("server")
@@ -117,7 +117,7 @@ func TestTLSOfUpstreamFails(t *testing.T) {
 			r.awaitEnd(stats.TLSFailed, 1)
 			log := r.log.String()
 			if !strings.Contains(log, "no upstream could be reached") || !strings.Contains(log, "dial "+bad+": TLS handshake: ") || !strings.Contains(log, c.said) {
-				t.Errorf("logged is\n%s", log)
+				t.Errorf("the log is\n%s", log)
 			}
 		})
 	}
@@ -152,7 +152,7 @@ func TestTLSUpstreamRefusesUs(t *testing.T) {
 	expectCut(t, client)
 	s.awaitEnd(stats.TLSFailed, 1)
 	if log := s.log.String(); !strings.Contains(log, "certificate required") || !strings.Contains(log, "upstream "+s.addr) {
-		t.Errorf("logged is\n%s", log)
+		t.Errorf("the log is\n%s", log)
 	}
 }
 
@@ -165,12 +165,12 @@ func TestTLSInsecure(t *testing.T) {
 	expect(t, nextTLS(t, s.conns, serving(foreign)), "x")
 }
 
-// A client that leaves during the upstream's handshake is not waited for.
+// If a client leaves during the upstream's handshake, its session ends at once.
 func TestTLSClientLeavesDuringHandshake(t *testing.T) {
 	s := runSecure(t, fast)
 	client := s.dialTLS("l", s.trusting())
 	upstream := next(t, s.conns)
-	upstream.Read(make([]byte, 1)) // the hello has come
+	upstream.Read(make([]byte, 1)) // the ClientHello has come
 	reset(client.tcp)
 	s.awaitEnd(stats.Aborted, 1)
 	if _, err := io.Copy(io.Discard, upstream); !errors.Is(err, syscall.ECONNRESET) {
@@ -178,7 +178,7 @@ func TestTLSClientLeavesDuringHandshake(t *testing.T) {
 	}
 }
 
-// Without descriptors a handshake waits for them, within its time.
+// A handshake without descriptors waits for them, within its time.
 func TestTLSWithoutDescriptors(t *testing.T) {
 	s := runSecure(t, fast, `connect_timeout = "1s"`)
 	client, upstream := s.ends()
@@ -195,7 +195,7 @@ func TestTLSWithoutDescriptors(t *testing.T) {
 	}
 	second := tls.Client(dial(), s.trusting())
 	until(t, "its session is there", func() bool { return len(s.Sessions()) == 2 })
-	time.Sleep(100 * time.Millisecond) // it fails meanwhile, and goes on
+	time.Sleep(100 * time.Millisecond) // it fails and retries meanwhile
 	send(t, client, "others go on")
 	expect(t, upstream, "others go on")
 	restore()
@@ -207,11 +207,11 @@ func TestTLSWithoutDescriptors(t *testing.T) {
 	restore()
 	until(t, "it is counted", func() bool { return s.service("l").stats.Ended[stats.TLSFailed].Load() == 1 })
 	if log := s.log.String(); !strings.Contains(log, "too many open files") {
-		t.Errorf("logged is\n%s", log)
+		t.Errorf("the log is\n%s", log)
 	}
 }
 
-// oneDescriptor lets the process have one more, until restored.
+// oneDescriptor lets the process open one more descriptor, until restored.
 func oneDescriptor(t *testing.T) (restore func()) {
 	t.Helper()
 	free, err := unix.Dup(0)
@@ -233,7 +233,7 @@ func oneDescriptor(t *testing.T) (restore func()) {
 	return restore
 }
 
-// A panic beneath a session ends that session, and leaves nothing behind.
+// A panic in a tunnel ends its session, and leaves nothing behind.
 func TestTLSPanic(t *testing.T) {
 	s := runSecure(t, fast)
 	client, upstream := s.ends()

@@ -37,7 +37,7 @@ func newAuthority(t testing.TB) *authority {
 	return a
 }
 
-// sign writes NAME.pem and NAME.key; a nil parent signs itself.
+// sign writes NAME.pem and NAME.key. With a nil parent, the certificate signs itself.
 func (a *authority) sign(name string, template, parent *x509.Certificate, by *ecdsa.PrivateKey) (certFile, keyFile string, cert *x509.Certificate, key *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -94,25 +94,25 @@ func (a *authority) issue(name string, alter ...func(*x509.Certificate)) issued 
 	return issued{certFile, keyFile, pair}
 }
 
-// terminating is the line of a listener's section that has its clients' TLS end there.
+// terminating returns the line of a listener's section for TLS with its clients.
 func (i issued) terminating() string {
 	return fmt.Sprintf("tls = { cert = %q, key = %q }", i.cert, i.key)
 }
 
-// originating is the line that has TLS to the upstream begin there.
+// originating returns the line for TLS with its upstreams.
 func (a *authority) originating(more string) string {
 	return fmt.Sprintf("upstream_tls = { ca = %q%s }", a.file, more)
 }
 
-// serving is what a server has that holds a certificate.
+// serving returns the configuration of a server with a certificate.
 func serving(i issued) *tls.Config { return &tls.Config{Certificates: []tls.Certificate{i.pair}} }
 
-// trusting is what a client has that trusts the authority.
+// trusting returns the configuration of a client that trusts the authority.
 func (a *authority) trusting() *tls.Config {
 	return &tls.Config{RootCAs: a.pool, ServerName: "localhost"}
 }
 
-// secured is a TLS connection, and what is beneath it.
+// secured is a TLS connection, and the TCP connection beneath it.
 type secured struct {
 	*tls.Conn
 	tcp tcpConn
@@ -129,7 +129,7 @@ func (r *rig) dialTLS(listener string, config *tls.Config) secured {
 	return secured{c, tcp}
 }
 
-// nextTLS is next for an upstream that speaks TLS.
+// nextTLS is next for an upstream with TLS.
 func nextTLS(t testing.TB, conns <-chan tcpConn, config *tls.Config) secured {
 	t.Helper()
 	tcp := next(t, conns)
@@ -140,7 +140,7 @@ func nextTLS(t testing.TB, conns <-chan tcpConn, config *tls.Config) secured {
 	return secured{c, tcp}
 }
 
-// secure is a rig of listener "l" with TLS on both sides of a class of a rate.
+// secure is a rig of listener "l" with TLS on both sides.
 type secure struct {
 	*rig
 	*authority
@@ -158,7 +158,7 @@ func runSecure(t testing.TB, rate string, more ...string) *secure {
 	return s
 }
 
-// ends returns a session from end to end.
+// ends returns both peers of a session.
 func (s *secure) ends() (client, upstream secured) {
 	s.rig.t.Helper()
 	client = s.dialTLS("l", s.trusting())

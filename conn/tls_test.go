@@ -39,7 +39,7 @@ func TestTLSOnBothSides(t *testing.T) {
 	s.awaitEnd(stats.OK, 1)
 }
 
-// An upstream is told whose it is to be, that HTTP/1.1 is spoken, and who we are.
+// An upstream gets the server name that we expect, our offer of HTTP/1.1, and our certificate.
 func TestTLSClientHello(t *testing.T) {
 	a := newAuthority(t)
 	cert, ours := a.issue("server"), a.issue("we")
@@ -47,7 +47,7 @@ func TestTLSClientHello(t *testing.T) {
 	_, port, _ := net.SplitHostPort(addr)
 	for _, c := range []struct{ upstream, more, name string }{
 		{"localhost:" + port, "", "localhost"},
-		{"127.0.0.1:" + port, "", ""}, // an address is not sent (RFC 6066, 3), and is verified
+		{"127.0.0.1:" + port, "", ""}, // an address is not sent (RFC 6066, 3), but is verified
 		{"127.0.0.1:" + port, `, server_name = "localhost"`, "localhost"},
 	} {
 		more := fmt.Sprintf("%s, cert = %q, key = %q", c.more, ours.cert, ours.key)
@@ -72,7 +72,7 @@ func TestTLSClientHello(t *testing.T) {
 	}
 }
 
-// What waits on the way to a peer that does not read is bounded, and arrives.
+// What waits for a peer that does not read is bounded, and arrives when it reads.
 func TestTLSBackpressure(t *testing.T) {
 	t.Parallel()
 	data := bytes.Repeat(noise(1<<20), 32)
@@ -118,8 +118,8 @@ func TestTLSBackpressure(t *testing.T) {
 	}
 }
 
-// A slow class is felt by a client of TLS about as soon as by another: little of what it
-// writes waits in between.
+// A TLS client feels a slow class about as soon as any other: little of what it writes waits
+// in between.
 func TestTLSSlowClassIsFelt(t *testing.T) {
 	t.Parallel()
 	s := runSecure(t, "64KiB/s")
@@ -132,14 +132,13 @@ func TestTLSSlowClassIsFelt(t *testing.T) {
 			break
 		}
 	}
-	// A second of the class, and what a receive buffer of three segments of the loopback
-	// device holds.
+	// One second of the class, and a receive buffer of three segments of the loopback device.
 	if written > 64<<10+600<<10 {
 		t.Errorf("%d bytes are taken in a second", written)
 	}
 }
 
-// Bytes pass both ways at once in pieces of all sizes, unchanged.
+// Bytes pass in both directions at once, in pieces of all sizes, unchanged.
 func TestTLSPieces(t *testing.T) {
 	s := runSecure(t, "400MB/s", `return_class = "c"`)
 	client, upstream := s.ends()
@@ -170,8 +169,8 @@ func TestTLSPieces(t *testing.T) {
 	s.awaitEnd(stats.OK, 1)
 }
 
-// New certificates hold for new sessions from the reload on, also where the policy's
-// text is the same; open sessions go on.
+// After a reload new sessions have the new certificates, even if the text of the policy is the
+// same. Open sessions go on.
 func TestTLSReload(t *testing.T) {
 	s := runSecure(t, fast)
 	text := forward(s.addr, fast, s.cert.terminating(), s.originating(""))
@@ -213,8 +212,7 @@ func TestTLSSwitchedOnAndOff(t *testing.T) {
 	expect(t, next(t, s.conns), "secret")
 }
 
-// The rules see a client of TLS as any other, and it waits for its slot after its
-// handshake.
+// Rules see a TLS client as any other. It waits for its slot after its handshake.
 func TestTLSSlots(t *testing.T) {
 	a := newAuthority(t)
 	addr, conns := listen(t)
@@ -228,7 +226,7 @@ func TestTLSSlots(t *testing.T) {
 	expect(t, next(t, conns), "waiting")
 }
 
-// Marks reach the packets of a connection that is beneath TLS, also when they change.
+// Marks reach the packets of a connection beneath TLS, even when they change.
 func TestTLSMarks(t *testing.T) {
 	if fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0); err == nil {
 		defer unix.Close(fd)

@@ -19,7 +19,7 @@ import (
 	"shaper/stats"
 )
 
-// sendTrain sends datagrams of one size in a row as one, as fast senders do.
+// sendTrain sends datagrams of one size as one train (UDP_SEGMENT), as fast senders do.
 func sendTrain(t testing.TB, c *net.UDPConn, payload []byte, size int) {
 	t.Helper()
 	control := make([]byte, unix.CmsgSpace(2))
@@ -32,8 +32,8 @@ func sendTrain(t testing.TB, c *net.UDPConn, payload []byte, size int) {
 	}
 }
 
-// A train arrives as the datagrams that it is, whatever the class makes of it,
-// and all are counted; so do their echoes, on sockets of all addresses too.
+// A train arrives as the datagrams that it consists of, whatever the class does with it, and
+// all are counted. So do their echoes, on wildcard sockets, too.
 func TestTrainsPass(t *testing.T) {
 	for _, c := range []struct {
 		rate   string
@@ -74,7 +74,7 @@ func TestTrainsPass(t *testing.T) {
 	}
 }
 
-// Datagrams of any sizes, read in one batch, stay what they are and in order.
+// Datagrams of all sizes that are read in one batch stay unchanged and in order.
 func TestMixedDatagrams(t *testing.T) {
 	upstream := bindUDP(t, "127.0.0.1:0")
 	r := run(t, udp(upstream.LocalAddr().String(), fast))
@@ -82,7 +82,7 @@ func TestMixedDatagrams(t *testing.T) {
 	for range 50 {
 		var want [][]byte
 		for range 20 {
-			want = append(want, noise([]int{1, 1, 99, 100, 100, 100, 100, 101, 1500, 5000}[rand.IntN(10)])) // all have room in a default receive buffer
+			want = append(want, noise([]int{1, 1, 99, 100, 100, 100, 100, 101, 1500, 5000}[rand.IntN(10)])) // all fit into a default receive buffer
 		}
 		for _, data := range want {
 			c.Write(data)
@@ -95,8 +95,8 @@ func TestMixedDatagrams(t *testing.T) {
 	}
 }
 
-// Where datagrams are counted, those of a train leave one by one, and what has
-// no room is dropped one by one: also where a class above is who counts.
+// If the class, or one above it, counts datagrams, those of a train leave one by one, and
+// those without room are dropped one by one.
 func TestTrainKeepsTheGap(t *testing.T) {
 	for name, classes := range map[string]string{
 		"class":  class("c", "100 packets/s", `queue = "20 packets"`),
@@ -123,8 +123,8 @@ func keepsTheGap(t *testing.T, classes string) {
 	}
 }
 
-// A train that has to wait does so as one where bytes are counted, and as many
-// datagrams of it as have room where not all have.
+// If the class counts bytes, a train waits as one. If there is not room for all of it, as many
+// datagrams wait as there is room for.
 func TestTrainWaits(t *testing.T) {
 	upstream := bindUDP(t, "127.0.0.1:0")
 	at := upstream.LocalAddr().String()
@@ -138,7 +138,7 @@ func TestTrainWaits(t *testing.T) {
 			return class.Backlog().Items == want && items == uint64(30*(i+1))-uint64(want)
 		})
 	}
-	r.reload(forwardUDP("d", at, "5000 packets/s")) // where each is to leave by itself
+	r.reload(forwardUDP("d", at, "5000 packets/s")) // where each leaves alone
 	start := time.Now()
 	for i := range 70 {
 		size := 1000
@@ -159,8 +159,8 @@ func forwardUDP(name, upstream, rate string) string {
 	return class(name, rate) + listener("l", "udp", upstream, name)
 }
 
-// A kernel that does not segment, as where no checksum is asked for, gets each
-// datagram on its own.
+// If the kernel does not segment, for example because checksums are off, each datagram is sent
+// alone.
 func TestSendApart(t *testing.T) {
 	upstream := bindUDP(t, "127.0.0.1:0")
 	c := dialUDP(t, upstream.LocalAddr().String())
@@ -172,7 +172,7 @@ func TestSendApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &way{Route: sock.Route{Raw: raw}, session: &udpSession{service: &service{}}}
+	w := &udpDirection{Route: sock.Route{Raw: raw}, session: &udpSession{service: &service{}}}
 	for range 3 {
 		out := getOutgoing()
 		w.offer(sock.Train{Payload: []byte("aabbccd"), Size: 2}, out)
@@ -189,11 +189,11 @@ func TestSendApart(t *testing.T) {
 	}
 }
 
-// What the kernel does not take of a train is counted as lost.
+// What the kernel does not accept of a train counts as lost.
 func TestTrainIsLost(t *testing.T) {
 	sh := shaper.New()
 	defer sh.Close()
-	w := &way{Route: sock.Route{Raw: refusing{}}}
+	w := &udpDirection{Route: sock.Route{Raw: refusing{}}}
 	w.init(&udpSession{service: &service{}}, stats.Upstream, sh.NewClass(leakyClass("c", fast)))
 	out := getOutgoing()
 	w.offer(sock.Train{Payload: []byte("aabbc"), Size: 2}, out)
@@ -205,7 +205,7 @@ func TestTrainIsLost(t *testing.T) {
 	}
 }
 
-// refusing is a socket that is closed.
+// refusing is a closed socket.
 type refusing struct{ syscall.RawConn }
 
 func (refusing) Write(func(uintptr) bool) error { return net.ErrClosed }

@@ -18,44 +18,50 @@ import (
 	"shaper/stats"
 )
 
-// tunnel is the TLS of one side of a session. crypto/tls wants a connection that
-// blocks, and sessions never wait: so the session has one end of a socket pair as
-// its socket, and two goroutines copy between the other end and the peer.
+// tunnel is the TLS of one side of a session. crypto/tls wants a connection that blocks, and
+// sessions never wait. So the session has one end of a socket pair as its end, and two
+// goroutines copy between the other end and the peer:
 //
 //	session  <- pair ->  tunnel  <- TLS over TCP ->  peer
 //
-// Both ways hold a bounded number of bytes, so whoever is slow is felt by the other.
-// An end (close_notify) goes on as an end of the pair, and an end of the pair as a
-// close_notify. Everything else with which TLS may end is a failure: the session
-// reads what came before it, and then that the peer has reset the connection.
+// Both directions hold a bounded number of bytes, so back-pressure reaches the other side. A
+// close_notify of the peer ends the pair, and an end of the pair sends a close_notify. If TLS
+// ends in any other way, it is cut: the session reads what came before, and then that the
+// peer has reset the connection.
 type tunnel struct {
+	// Set by newTunnel, and read by all.
 	server  *Server
 	session *tcpSession
-	side    *side   // of the session, which it is beneath
-	end     *tlsEnd // of that
-
-	file    *os.File // the connection, until there are descriptors for the rest
-	wire    *wire
-	tls     *tls.Conn
-	outside *sock.Socket  // the session's end of the pair; closed: there is none, or the session has it
-	inside  *net.UnixConn // the other end
-	version uint16        // of TLS
-	key     uint64        // of the poller; 0: it is not watched
-
+	side    *side         // of the session, above the tunnel
+	end     *tlsEnd       // of that side
 	gone    chan struct{} // closed when the session has given the tunnel up
-	failure atomic.Pointer[tunnelFailure]
-	down    atomic.Pointer[error] // why outward cannot write, while inward still reads
-	cut     atomic.Bool           // a way has not ended well
-	ended   atomic.Int32          // how many ways have
-	busy    atomic.Bool           // bytes have been taken from the pair, and are not written
 
+	// Owned by the goroutine of run, and after that by the last of inward and outward.
+	tls     *tls.Conn
+	version uint16       // of TLS
+	outside *sock.Socket // the session's end of the pair; closed: there is none, or the session has it
+	key     uint64       // of the poller; 0: it does not watch the connection
+
+	// Safe for concurrent use.
+	failure  atomic.Pointer[tunnelFailure] // why TLS was cut; nil: it was not
+	writeErr atomic.Pointer[error]         // why outward cannot write, while inward still reads
+	cut      atomic.Bool                   // a direction has not ended well
+	finished atomic.Int32                  // directions that have ended
+	busy     atomic.Bool                   // outward may hold bytes that it has not written yet
+
+	// mu guards all that follows. It comes after the lock of the session, and before that of a
+	// poller. Only newTunnel and the goroutine of run set file, wire and inside; it and the
+	// goroutines that it starts read them without mu.
 	mu       sync.Mutex
-	aborted  bool // gone is closed
-	leaving  bool // the session has ended well, and what it has written is still to leave
-	attached bool // the session has its end
+	file     *os.File      // the connection, until there are descriptors for the rest
+	wire     *wire         // nil: open has not succeeded yet
+	inside   *net.UnixConn // the tunnel's end of the pair
+	aborted  bool          // gone is closed
+	leaving  bool          // the session has ended well, and its last bytes still leave
+	attached bool          // the handshake is done
 }
 
-// tunnelFailure is why TLS has ended without an end, and what that makes of the session.
+// tunnelFailure says why TLS was cut, and how the session ends by that.
 type tunnelFailure struct {
 	err    error
 	result stats.Result
@@ -66,34 +72,16 @@ func (f *tunnelFailure) Unwrap() error { return f.err }
 
 // Bounds of what waits in a tunnel.
 const (
-	pairBuffer = 32 << 10    // SO_SNDBUF of each end of the pair
-	smallTaste = 1 << 10     // what is read of a connection that was quiet
-	recordSize = 16 << 10    // the most that a record of TLS holds (RFC 8446, 5.1)
-	lingerTime = time.Minute // for each piece of what a session has left behind
+	pairBuffer  = 32 << 10    // SO_SNDBUF of each end of the pair
+	smallBuffer = 1 << 10     // for the next read while the peer is quiet
+	recordSize  = 16 << 10    // the most that a TLS record holds (RFC 8446, 5.1)
+	lingerTime  = time.Minute // for each piece of what an ended session has left behind
 )
 
 var errGone = errors.New("the session has ended")
 
-// newTunnel puts a connected socket under TLS, whose handshake is to be done by a time.
-// It takes over the socket of s, which must be one of the kernel. The session's lock is
-// held.
-func newTunnel(s *side, by time.Time) *tunnel {
-	t := s.session
-	file := s.release().(*sock.Socket).File("tls")
-	tn := &tunnel{server: t.server, session: t, side: s, file: file, outside: sock.NoSocket(), gone: make(chan struct{})}
-	tn.end = &tlsEnd{Socket: sock.NoSocket(), tunnel: tn}
-	s.end = tn.end
-	t.server.mu.Lock()
-	t.server.tunnels[tn] = true
-	t.server.mu.Unlock()
-	// At once, so that connections that come later do not take what this one needs; where
-	// there is nothing left, connect tries again.
-	tn.open(by)
-	return tn
-}
-
-// run does the handshake, tells done how that came out, and has bytes passed on then.
-// Done takes the session's end, or returns false if the session has no use for it.
+// run does the handshake, tells done how it went, and then starts to copy. done gives the
+// session its end; if the session does not want it, done returns false, and the tunnel closes.
 func (tn *tunnel) run(by time.Time, over func(net.Conn) *tls.Conn, done func(error) bool) {
 	defer tn.server.rescue(tn.session)
 	passing := false
@@ -109,31 +97,31 @@ func (tn *tunnel) run(by time.Time, over func(net.Conn) *tls.Conn, done func(err
 		tn.fail(err)
 		return
 	}
-	// A handshake needs a large stack, which its goroutine would keep.
+	// New goroutines, since this one would keep the large stack that a handshake needs.
 	passing = true
 	tn.server.wg.Go(func() { tn.pass(tn.inward) })
 	tn.server.wg.Go(func() { tn.pass(tn.outward) })
 }
 
-// pass goes one of the ways; the last one to end closes the tunnel.
-func (tn *tunnel) pass(way func() bool) {
+// pass runs inward or outward. The last of the two to end closes the tunnel.
+func (tn *tunnel) pass(direction func() bool) {
 	defer tn.server.rescue(tn.session)
 	ok := false
 	defer func() {
 		if !ok {
 			tn.cut.Store(true)
 		}
-		if tn.ended.Add(1) == 2 {
-			if err := tn.down.Load(); err != nil {
+		if tn.finished.Add(1) == 2 {
+			if err := tn.writeErr.Load(); err != nil {
 				tn.fail(*err)
 			}
 			tn.close(!tn.cut.Load())
 		}
 	}()
-	ok = way()
+	ok = direction()
 }
 
-// connect does the handshake.
+// connect does the handshake, within the time that open was given.
 func (tn *tunnel) connect(by time.Time, over func(net.Conn) *tls.Conn) error {
 	for pause := dialPause; tn.wire == nil; pause = min(2*pause, maxBackoff) {
 		err := tn.open(by)
@@ -157,7 +145,7 @@ func (tn *tunnel) connect(by time.Time, over func(net.Conn) *tls.Conn) error {
 	return tn.attach()
 }
 
-// open makes what a tunnel needs of descriptors, or nothing.
+// open makes the connection and the pair, or neither if there are too few descriptors.
 func (tn *tunnel) open(by time.Time) error {
 	c, err := net.FileConn(tn.file)
 	if err != nil {
@@ -174,7 +162,7 @@ func (tn *tunnel) open(by time.Time) error {
 	defer tn.mu.Unlock()
 	tn.file.Close()
 	tn.outside, tn.inside, tn.wire = outside, inside, &wire{TCPConn: c.(*net.TCPConn)}
-	tn.wire.SetKeepAlive(false) // idle_timeout ends what is dead
+	tn.wire.SetKeepAlive(false) // idle_timeout ends dead connections
 	tn.wire.SetDeadline(by)
 	if tn.aborted {
 		tn.interrupt()
@@ -182,7 +170,7 @@ func (tn *tunnel) open(by time.Time) error {
 	return nil
 }
 
-// attach ends the deadline of the handshake.
+// attach says that the handshake is done in time.
 func (tn *tunnel) attach() error {
 	tn.mu.Lock()
 	defer tn.mu.Unlock()
@@ -193,12 +181,12 @@ func (tn *tunnel) attach() error {
 	return tn.wire.TCPConn.SetDeadline(time.Time{})
 }
 
-// inward passes on what the peer sends, until it has ended; false if it has failed.
-// While the peer is quiet it holds a small buffer only.
+// inward copies what the peer sends to the session. It returns true after a close_notify, and
+// false if TLS was cut. While the peer is quiet, it holds only a small buffer.
 func (tn *tunnel) inward() bool {
-	taste := make([]byte, smallTaste)
+	small := make([]byte, smallBuffer)
 	for plenty := false; ; {
-		to := taste
+		to := small
 		var large *buffer.Buffer
 		if plenty {
 			large = buffer.Get(recordSize)
@@ -217,8 +205,8 @@ func (tn *tunnel) inward() bool {
 		case err == io.EOF && !tn.wire.ended:
 			tn.inside.CloseWrite()
 			return true
-		case err == io.EOF && tn.down.Load() != nil:
-			return false // a reset is told once only, and outward knows
+		case err == io.EOF && tn.writeErr.Load() != nil:
+			return false // outward has the error: the kernel reports a reset only once
 		case err == io.EOF:
 			return tn.fail(io.ErrUnexpectedEOF)
 		case err != nil:
@@ -227,15 +215,15 @@ func (tn *tunnel) inward() bool {
 	}
 }
 
-// outward passes on what the session has written, until it has ended; false if it
-// has failed.
+// outward copies what the session writes to the peer. It returns true after it has sent a
+// close_notify, and false if TLS was cut.
 func (tn *tunnel) outward() bool {
 	raw, err := tn.inside.SyscallConn()
 	if err != nil {
 		return tn.fail(err)
 	}
 	for {
-		buf, n, err := tn.take(raw)
+		buf, n, err := tn.readPair(raw)
 		if n > 0 {
 			tn.linger()
 			_, err = tn.tls.Write(buf.Bytes[:n])
@@ -259,20 +247,20 @@ func (tn *tunnel) outward() bool {
 	}
 }
 
-// unwritten notes why nothing more can be written, and returns false. A peer that closes with
-// bytes unread resets the connection: what it has sent before, as an answer or an alert, is
-// still to be read, and the last of the ways to end tells the failure.
+// unwritten notes why outward cannot write, and returns false. A peer that closes with bytes
+// unread resets the connection. What it has sent before, such as an answer or an alert, is
+// still to be read. So TLS fails only when inward has ended, too.
 func (tn *tunnel) unwritten(err error) bool {
 	if !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, unix.EPIPE) {
 		return tn.fail(err)
 	}
-	tn.down.Store(&err)
+	tn.writeErr.Store(&err)
 	return false
 }
 
-// take waits until there are bytes, and reads them into a buffer: none is held while
-// there are none.
-func (tn *tunnel) take(raw syscall.RawConn) (buf *buffer.Buffer, n int, err error) {
+// readPair waits until the session has written bytes, and reads them. It takes the buffer only
+// then. It returns io.EOF at the end of the pair.
+func (tn *tunnel) readPair(raw syscall.RawConn) (buf *buffer.Buffer, n int, err error) {
 	waited := raw.Read(func(fd uintptr) bool {
 		tn.busy.Store(true)
 		buf = buffer.Get(recordSize)
@@ -297,8 +285,7 @@ func (tn *tunnel) take(raw syscall.RawConn) (buf *buffer.Buffer, n int, err erro
 	return buf, n, err
 }
 
-// fail notes the first reason for which TLS cannot go on, and ends it. It returns
-// false.
+// fail cuts TLS, and notes why if it is the first to do so. It returns false. No lock is held.
 func (tn *tunnel) fail(err error) bool {
 	f := &tunnelFailure{err, stats.ResetByPeer}
 	if isTLS(err) {
@@ -312,14 +299,15 @@ func (tn *tunnel) fail(err error) bool {
 	return false
 }
 
-// isTLS reports whether an error is one of TLS rather than of what is beneath it.
+// isTLS reports whether an error comes from TLS, and not from the connection beneath it.
 func isTLS(err error) bool {
 	var op *net.OpError
 	var header tls.RecordHeaderError
 	return errors.As(err, &op) && (op.Op == "remote error" || op.Op == "local error") || errors.As(err, &header)
 }
 
-// abort ends the tunnel with a reset; false if that has been done. It does not wait.
+// abort makes the tunnel end with a reset, and does not wait for that. It returns false if that
+// was done before.
 func (tn *tunnel) abort() bool {
 	tn.mu.Lock()
 	defer tn.mu.Unlock()
@@ -334,7 +322,7 @@ func (tn *tunnel) abort() bool {
 	return true
 }
 
-// interrupt ends what the goroutines wait for; mu is held.
+// interrupt wakes the goroutines, whatever they wait for. mu is held.
 func (tn *tunnel) interrupt() {
 	tn.wire.TCPConn.SetDeadline(time.Unix(1, 0))
 	tn.inside.SetDeadline(time.Unix(1, 0))
@@ -346,8 +334,7 @@ func (tn *tunnel) isAborted() bool {
 	return tn.aborted
 }
 
-// leave lets what the session has written still leave, as the kernel does with a
-// socket that is closed.
+// leave still sends what the session has written, as the kernel does after close(2).
 func (tn *tunnel) leave() {
 	tn.mu.Lock()
 	attached := tn.attached
@@ -360,7 +347,7 @@ func (tn *tunnel) leave() {
 	tn.linger()
 }
 
-// linger gives what a session has left behind some more time to leave.
+// linger gives the last bytes of an ended session more time to leave.
 func (tn *tunnel) linger() {
 	tn.mu.Lock()
 	defer tn.mu.Unlock()
@@ -369,7 +356,7 @@ func (tn *tunnel) linger() {
 	}
 }
 
-// close closes what the tunnel has: with a reset, unless all went well.
+// close closes everything the tunnel has. It resets the connection, unless ok.
 func (tn *tunnel) close(ok bool) {
 	tn.unwatch()
 	tn.mu.Lock()
@@ -393,11 +380,10 @@ func (tn *tunnel) close(ok bool) {
 	}
 }
 
-// failed notes that the peer beneath the tunnel is gone. The session ends when it has read
-// what came before. One that has sent a FIN and no close_notify is not broken: nothing is
-// known to be lost.
+// failed tells the session that TLS was cut. The session ends when it has read what came
+// before. After a FIN without close_notify the side is not broken: perhaps nothing is lost.
 func (tn *tunnel) failed(f *tunnelFailure) {
-	tn.session.drive(func(t *tcpSession) {
+	tn.session.do(func(t *tcpSession) {
 		s := tn.side
 		if s.end != tn.end {
 			return
@@ -406,17 +392,18 @@ func (tn *tunnel) failed(f *tunnelFailure) {
 			t.warn(tlsFailed, "with", s.name(), "err", f.err)
 		}
 		s.Broken = f.err != io.ErrUnexpectedEOF
-		t.proceed(s)
+		t.driver.changed(s)
 	})
 }
 
-// watch lets the poller tell the session when the connection beneath breaks, though neither
-// way waits for it: as while what the peer has sent waits for its class.
+// watch lets the poller tell the session when the connection beneath breaks. The goroutines may
+// not notice, for example while what the peer has sent waits for its class.
 func (tn *tunnel) watch() (err error) {
 	tn.control(func(d sock.Descriptor) { tn.key, err = tn.session.poller.Watch(d, sock.OnlyBroken, tn) })
 	return err
 }
 
+// unwatch undoes watch.
 func (tn *tunnel) unwatch() {
 	if tn.key != 0 {
 		tn.session.poller.Forget(tn.key)
@@ -428,10 +415,10 @@ func (tn *tunnel) Ready(_ uint64, events sock.Events) {
 	if events&sock.Broken == 0 {
 		return
 	}
-	tn.session.drive(func(t *tcpSession) {
+	tn.session.do(func(t *tcpSession) {
 		if s := tn.side; s.end == tn.end {
 			s.Broken = true
-			t.proceed(s)
+			t.driver.changed(s)
 		}
 	})
 }

@@ -16,15 +16,17 @@ import (
 	"shaper/stats"
 )
 
-// udpSocket is a bound UDP socket and the sessions of its clients.
+// udpSocket is a bound UDP socket, and the sessions of its clients. It implements bound.
 type udpSocket struct {
-	server  *Server
-	conn    *net.UDPConn
-	raw     syscall.RawConn
+	// Set by bindUDP, and read by all.
+	server *Server
+	conn   *net.UDPConn
+	raw    syscall.RawConn
+
 	service atomic.Pointer[service]
+	reading sync.WaitGroup // the goroutine that reads
 
-	reading sync.WaitGroup // the read loop
-
+	// mu guards the fields below. It comes after the lock of the server, and before none.
 	mu       sync.Mutex
 	sessions map[udpKey]*udpSession
 	state    udpState
@@ -35,19 +37,21 @@ type udpState uint8
 
 const (
 	udpOpen    udpState = iota
-	udpClosing          // it reads no more, and goes with its last session
+	udpClosing          // it reads no more, and closes with its last session
 	udpClosed
 )
 
-// udpKey tells sessions of one socket apart: who asks, and which of our
-// addresses.
+// udpKey tells the sessions of a socket apart: by the client, and by our address that it has
+// sent to.
 type udpKey struct {
 	client netip.AddrPort
 	asked  netip.Addr
 }
 
+// keyOf returns the key of datagram i of a batch.
 func keyOf(in *sock.Incoming, i int) udpKey { return udpKey{in.Source(i), in.Asked(i)} }
 
+// bindUDP binds an address, or takes the socket that was passed for it.
 func (s *Server) bindUDP(at address) (bound, error) {
 	c, err := s.inherited.listenUDP(at.text)
 	if err != nil {
@@ -63,14 +67,13 @@ func (s *Server) bindUDP(at address) (bound, error) {
 	return u, nil
 }
 
-// udpReceiveBuffer takes up bursts until the read loop gets to run. Shaping is
-// felt at once all the same: what has no room in its class is dropped when it
-// is read.
+// udpReceiveBuffer holds bursts until the reader runs. It does not delay shaping: a datagram
+// without room in its class is dropped when it is read.
 const udpReceiveBuffer = 4 << 20
 
-// tuneUDP sizes the receive buffer, has datagrams that were sent as one read as
-// one, and a socket that is bound to every address tell which one was asked. What
-// the kernel does not grant is done without.
+// tuneUDP sizes the receive buffer, and makes the kernel coalesce datagrams (UDP_GRO). A
+// wildcard socket also reports the address that each datagram was sent to. If the kernel
+// refuses an option, the socket works without it.
 func tuneUDP(raw syscall.RawConn, wildcard bool) {
 	raw.Control(func(fd uintptr) {
 		unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1)
@@ -93,14 +96,14 @@ func (u *udpSocket) serve(sv *service) {
 
 func (u *udpSocket) retarget(sv *service) {
 	u.service.Store(sv)
-	sv.names.lookup(u.server, sv.terms.Load().Upstream[0]) // before the first session needs it
+	sv.names.lookup(u.server, sv.terms.Load().Upstream[0]) // before the first session needs the address
 }
 
 func (u *udpSocket) leadsTo() *service { return u.service.Load() }
 
 func (u *udpSocket) local() localAddr { return localAddr{"udp", addrPortOf(u.conn.LocalAddr())} }
 
-// close stops reading. The socket stays for the answers to open sessions.
+// close stops reading. The socket stays open for the answers to open sessions.
 func (u *udpSocket) close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -109,7 +112,7 @@ func (u *udpSocket) close() {
 	u.closeUnused()
 }
 
-// closeUnused closes the socket once it is closing and has no session.
+// closeUnused closes the socket if it is closing and has no session. mu is held.
 func (u *udpSocket) closeUnused() {
 	if u.state == udpClosing && len(u.sessions) == 0 {
 		u.state = udpClosed
@@ -117,24 +120,23 @@ func (u *udpSocket) closeUnused() {
 	}
 }
 
-// revive takes back a socket that lingers after close; serve or close is to
-// follow. It returns false where the socket has been closed, and its address is
-// free.
+// revive takes back a socket that is closing. serve or close must follow. It returns false if
+// the socket is closed and its address is free.
 func (u *udpSocket) revive() bool {
 	u.mu.Lock()
-	lingers := u.state == udpClosing
-	if lingers {
+	closing := u.state == udpClosing
+	if closing {
 		u.state = udpOpen
 	}
 	u.mu.Unlock()
 	u.reading.Wait()
-	if lingers {
+	if closing {
 		u.raw.Control(u.dropOld)
 	}
-	return lingers
+	return closing
 }
 
-// dropOld drops what came while nobody read: it may be of any age.
+// dropOld drops the datagrams that came while nobody was reading. They may be old.
 func (u *udpSocket) dropOld(fd uintptr) {
 	sock.Discard(fd, func(in *sock.Incoming, n int) {
 		for i := range n {
@@ -149,8 +151,7 @@ func (u *udpSocket) is(state udpState) bool {
 	return u.state == state
 }
 
-// read hands each datagram to its session, batch by batch, until the socket is
-// closed or has a read deadline.
+// read passes each datagram to its session, batch by batch, until close.
 func (u *udpSocket) read() {
 	defer u.reading.Done()
 	in := &sock.Reader{}
@@ -164,8 +165,8 @@ func (u *udpSocket) read() {
 	}
 }
 
-// deliver offers each datagram of a batch to its session's class. Runs of
-// datagrams of one session that leave at once leave together.
+// deliver passes the n datagrams of a batch to their sessions. It keeps runs of one session
+// together, so that they may leave together.
 func (u *udpSocket) deliver(in *sock.Incoming, n int) {
 	for i := 0; i < n; {
 		key := keyOf(in, i)
@@ -176,8 +177,8 @@ func (u *udpSocket) deliver(in *sock.Incoming, n int) {
 	}
 }
 
-// pass hands the datagrams of a batch from one number up to another, all of one
-// session, to that. A panic where there is no session yet costs only them.
+// pass passes datagrams [from, to) of a batch to their session, which has this key.
+// A panic before there is a session loses these datagrams only.
 func (u *udpSocket) pass(key udpKey, in *sock.Incoming, from, to int) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -192,8 +193,8 @@ func (u *udpSocket) pass(key udpKey, in *sock.Incoming, from, to int) {
 	}
 }
 
-// session returns the session of datagram i, a new one if need be; nil where
-// it cannot have one, and the datagram is dropped.
+// session returns the session of datagram i, and opens one if there is none. If that fails, it
+// drops the datagram and returns nil.
 func (u *udpSocket) session(key udpKey, in *sock.Incoming, i int) *udpSession {
 	u.mu.Lock()
 	one := u.sessions[key]
@@ -202,12 +203,12 @@ func (u *udpSocket) session(key udpKey, in *sock.Incoming, i int) *udpSession {
 		return one
 	}
 	sv := u.service.Load()
-	if u.server.isOwn("udp", key.client) || !sv.gate.tryEnter() { // never answer ourselves
+	if u.server.isOwn("udp", key.client) || !sv.gate.tryEnter() { // a client that is a listener of ours would make a loop
 		u.lost(key, in.Train(i))
 		return nil
 	}
 	defer func() {
-		if one == nil { // or it has panicked
+		if one == nil { // open has failed or panicked
 			sv.gate.leave()
 		}
 	}()
@@ -220,8 +221,7 @@ func (u *udpSocket) session(key udpKey, in *sock.Incoming, i int) *udpSession {
 	return one
 }
 
-// lost counts datagrams without a session as dropped by the class they would
-// have had.
+// lost counts datagrams without a session as drops of the class that they would have had.
 func (u *udpSocket) lost(key udpKey, t sock.Train) {
 	s := u.server
 	s.routesMu.RLock()
@@ -234,7 +234,7 @@ func (u *udpSocket) lost(key udpKey, t sock.Train) {
 	}
 }
 
-// describe returns what the rules match.
+// describe returns what rules match.
 func (u *udpSocket) describe(key udpKey, conf *policy.Listener, destination netip.AddrPort) policy.Conn {
 	return policy.Conn{
 		Listener: conf.Name, Source: key.client,

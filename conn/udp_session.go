@@ -16,35 +16,36 @@ import (
 	"shaper/stats"
 )
 
-// udpSession is one client of a socket, and the connected socket that it has
-// towards the upstream.
+// udpSession is a client of a UDP socket, and a connected socket of its own to the upstream.
 type udpSession struct {
-	id      uint64
-	socket  *udpSocket
-	service *service
-	conf    *policy.Listener // as it was when the session began
-	key     udpKey
-	client  sock.Peer
-	started time.Time
-
-	upstream    *net.UDPConn // nil for what is built in
+	// Set by open, and read by all.
+	id          uint64
+	socket      *udpSocket
+	service     *service
+	conf        *policy.Listener // as it was when the session began
+	key         udpKey
+	client      sock.Peer
+	started     time.Time
+	upstream    *net.UDPConn // nil for a built-in upstream
 	destination netip.AddrPort
-	name        string
-	up, down    way
-	slot        shaper.Slot
-	guest       atomic.Pointer[shaper.Guest] // in the shadow of a policy; nil: there is none
+	name        string // of the upstream
 
-	ended      atomic.Bool
-	quietSince time.Time // of the janitor
+	// Safe for concurrent use.
+	up, down udpDirection
+	slot     shaper.Slot
+	guest    atomic.Pointer[shaper.Guest] // in the shadow of a policy; nil: there is none
+	ended    atomic.Bool
+
+	quietSince time.Time // nothing has moved since then; owned by the janitor
 }
 
 var (
-	errNotKnown    = errors.New("the upstream's address is not known yet")
-	errDescriptors = errors.New("sessions of datagrams hold half of the descriptors already")
-	errNoSlot      = errors.New("as many sessions are open in the class as may be")
+	errNotKnown    = errors.New("the address of the upstream is not known yet")
+	errDescriptors = errors.New("UDP sessions already hold half of the descriptors")
+	errNoSlot      = errors.New("the class has no slot free")
 )
 
-// notOpened tells how a session has ended that could not begin.
+// notOpened returns how a session ends that open has refused with err.
 func notOpened(err error) stats.Result {
 	if err == errNoSlot {
 		return stats.Overflow
@@ -52,8 +53,8 @@ func notOpened(err error) stats.Result {
 	return stats.DialFailed
 }
 
-// open makes the session of a client. It does not wait: an upstream whose name
-// is not resolved yet is an error.
+// open opens the session of a client. It does not wait: if the name of the upstream is not
+// resolved yet, that is an error.
 func (u *udpSocket) open(key udpKey, client sock.Peer, sv *service) (*udpSession, error) {
 	one := &udpSession{id: u.server.lastID.Add(1), socket: u, service: sv, conf: &sv.terms.Load().Listener, key: key, client: client, started: time.Now()}
 	if err := one.begin(); err != nil {
@@ -66,7 +67,7 @@ func (u *udpSocket) open(key udpKey, client sock.Peer, sv *service) (*udpSession
 	return one, nil
 }
 
-// find finds where the session leads to.
+// find sets the upstream of the session and its address.
 func (t *udpSession) find() error {
 	if t.name = t.conf.Upstream[0]; t.isBuiltin() {
 		return nil
@@ -85,7 +86,7 @@ func (t *udpSession) find() error {
 
 func (t *udpSession) isBuiltin() bool { return t.name == policy.Echo || t.name == policy.Discard }
 
-// dial makes the socket towards the upstream.
+// dial makes the socket to the upstream, unless that is built in.
 func (t *udpSession) dial() error {
 	if t.isBuiltin() {
 		return nil
@@ -113,12 +114,13 @@ func (t *udpSession) dial() error {
 	return nil
 }
 
+// connect returns a socket that is connected to the upstream.
 func (t *udpSession) connect(to netip.AddrPort) (*net.UDPConn, error) {
 	dialer := net.Dialer{}
 	if t.conf.Bind.IsValid() {
 		dialer.LocalAddr = &net.UDPAddr{IP: t.conf.Bind.AsSlice(), Zone: t.conf.Bind.Zone()}
 	}
-	c, err := dialer.DialContext(context.Background(), "udp", to.String()) // does not wait: the address is a number
+	c, err := dialer.DialContext(context.Background(), "udp", to.String()) // does not wait, since the address is numeric
 	if err == nil {
 		err = refuseSelf(c)
 	}
@@ -128,16 +130,15 @@ func (t *udpSession) connect(to netip.AddrPort) (*net.UDPConn, error) {
 	return c.(*net.UDPConn), nil
 }
 
-// begin puts the session into its classes, dials, and registers it. Where new ones
-// may not begin nothing is left of it, and where that is for want of a slot, which
-// datagrams do not wait for, no socket has been made either.
+// begin puts the session into its classes, dials, and registers it. If it fails, it undoes
+// everything. Datagrams do not wait for a slot: without one it fails before it makes a socket.
 func (t *udpSession) begin() (err error) {
 	if err := t.find(); err != nil {
 		return err
 	}
 	begun := false
 	defer func() {
-		if !begun { // or it has panicked
+		if !begun { // it has failed or panicked
 			t.slot.Release()
 			t.quit()
 		}
@@ -145,7 +146,7 @@ func (t *udpSession) begin() (err error) {
 	u := t.socket
 	t.down.Raw, t.down.To = u.raw, &t.client
 	if t.name == policy.Echo {
-		t.up.turn = &t.down
+		t.up.echo = &t.down
 	}
 	u.server.routesMu.RLock()
 	defer u.server.routesMu.RUnlock()
@@ -163,7 +164,7 @@ func (t *udpSession) begin() (err error) {
 	return err
 }
 
-// join has the session enter its class, and everything that needs a slot there.
+// join acquires a slot in the class, dials, and registers the session.
 func (t *udpSession) join(up *shaper.Class) error {
 	switch {
 	case up == nil:
@@ -181,14 +182,14 @@ func (t *udpSession) join(up *shaper.Class) error {
 	return nil
 }
 
-// describe returns what the rules match, and whose bucket it is.
+// describe returns what rules match, and what buckets are keyed by.
 func (t *udpSession) describe() policy.Conn {
 	who := t.socket.describe(t.key, t.conf, t.destination)
 	who.Session = t.id
 	return who
 }
 
-// quit leaves the classes of the session.
+// quit quits the classes of the session.
 func (t *udpSession) quit() {
 	now := time.Now()
 	t.up.quit(now)
@@ -196,11 +197,11 @@ func (t *udpSession) quit() {
 	t.guest.Swap(nil).End(now, true)
 }
 
-// Acquired implements shaper.SlotOwner, for one that never waits.
+// Acquired implements shaper.SlotOwner. Nobody calls it, since the session never waits.
 func (t *udpSession) Acquired() {}
 
-// enter registers a session, with its socket first: from the server's registry
-// on others may abort it.
+// enter registers a session with its socket and with the server. The socket comes first: once
+// the server has the session, others may abort it. It returns false if either is closing.
 func (u *udpSocket) enter(one *udpSession) bool {
 	u.mu.Lock()
 	open := u.state == udpOpen
@@ -218,7 +219,7 @@ func (u *udpSocket) enter(one *udpSession) bool {
 	return true
 }
 
-// leave undoes enter.
+// leave removes a session from its socket.
 func (u *udpSocket) leave(one *udpSession) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -226,20 +227,20 @@ func (u *udpSocket) leave(one *udpSession) {
 	u.closeUnused()
 }
 
-// offer has the datagrams of a batch from one number up to another enter the
-// class of a way of the session, and sends those that leave at once.
-func (t *udpSession) offer(w *way, in *sock.Incoming, from, to int) {
+// offer offers datagrams [from, to) of a batch to the class of a direction, and sends those that
+// may leave at once.
+func (t *udpSession) offer(ud *udpDirection, in *sock.Incoming, from, to int) {
 	defer t.socket.server.rescue(t)
 	out := getOutgoing()
 	for i := from; i < to; i++ {
-		w.offer(in.Train(i), out)
+		ud.offer(in.Train(i), out)
 	}
-	w.send(out)
+	ud.send(out)
 	out.release()
 }
 
-// answers hands what the upstream sends to the way back, until the session
-// ends. An ICMP error, as when nobody listens there, does not end it.
+// answers passes on what the upstream sends, until the session ends. An ICMP error, for example
+// because nobody listens there, does not end it.
 func (t *udpSession) answers() {
 	defer t.socket.server.rescue(t)
 	in := &sock.Reader{}
@@ -253,10 +254,11 @@ func (t *udpSession) answers() {
 	}
 }
 
+// reclassify implements session.
 func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 	who := t.describe()
 	up, down := r.classify(who, t.conf)
-	if up == nil { // it stays where it is, rather than go on unlimited
+	if up == nil { // it stays in its class, rather than go on unlimited
 		return
 	}
 	now := time.Now()
@@ -273,15 +275,15 @@ func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 	}
 }
 
-// abort ends the session. What waits in its classes is dropped.
+// abort implements session. It drops what waits in the classes.
 func (t *udpSession) abort(result stats.Result) bool {
 	if t.ended.Swap(true) {
 		return false
 	}
 	t.socket.leave(t)
 	t.slot.Release()
-	t.up.dropPending(lossOf(result))
-	t.down.dropPending(lossOf(result))
+	t.up.dropPending(dropReason(result))
+	t.down.dropPending(dropReason(result))
 	t.quit()
 	t.closeUpstream()
 	t.service.stats.Ended[result].Add(1)
@@ -291,6 +293,7 @@ func (t *udpSession) abort(result stats.Result) bool {
 	return true
 }
 
+// closeUpstream closes the socket to the upstream, if there is one.
 func (t *udpSession) closeUpstream() {
 	if t.upstream != nil {
 		t.upstream.Close() // ends answers
@@ -298,8 +301,8 @@ func (t *udpSession) closeUpstream() {
 	}
 }
 
-// tend ends a session that has been quiet for its idle timeout; or, once its
-// socket reads no more, for one look of the janitor.
+// tend implements session: it ends a session that has been idle for its idle timeout. If its
+// socket is closing, the time between two checks is enough.
 func (t *udpSession) tend(now time.Time) {
 	waiting := t.up.pending.Load() > 0 || t.down.pending.Load() > 0
 	active := t.up.active.Swap(false)
@@ -309,14 +312,16 @@ func (t *udpSession) tend(now time.Time) {
 		return
 	}
 	if t.socket.is(udpClosing) || now.Sub(t.quietSince) >= time.Duration(t.conf.IdleTimeout) {
-		t.abort(stats.OK) // there is no other end to a session of datagrams
+		t.abort(stats.OK) // a UDP session has no other end
 	}
 }
 
+// patient implements session.
 func (t *udpSession) patient() bool {
 	return time.Duration(t.conf.IdleTimeout) >= patientFrom && !t.socket.is(udpClosing)
 }
 
+// info implements session.
 func (t *udpSession) info() Session {
 	return Session{
 		ID: t.id, Listener: t.conf.Name, Protocol: string(policy.UDP), Started: t.started,
@@ -324,5 +329,40 @@ func (t *udpSession) info() Session {
 		Class: nameOf(t.up.class.Load()), ReturnClass: nameOf(t.down.class.Load()),
 		Upward: t.up.moved.Load(), Downward: t.down.moved.Load(),
 		Waiting: t.up.held.Load() + t.down.held.Load(),
+	}
+}
+
+// remark implements session.
+func (t *udpSession) remark() {
+	if t.up.Raw != nil {
+		t.up.Raw.Control(func(fd uintptr) {
+			sock.Descriptor(fd).Set(sock.Mark, int(t.socket.server.marks.mark(t.up.class.Load())))
+		})
+	}
+}
+
+// mirror implements session.
+func (t *udpSession) mirror(s *shadow) {
+	now := time.Now()
+	guest := s.guest(t.describe(), now)
+	if guest != nil {
+		guest.Stay(now)
+	}
+	t.copyTo(guest, now)
+}
+
+// copyTo sends copies of all datagrams to a guest of a trial from now on; nil ends that. If the
+// session has ended, so does the guest.
+func (t *udpSession) copyTo(guest *shaper.Guest, now time.Time) {
+	if guest == nil {
+		t.up.mirror(nil)
+		t.down.mirror(nil)
+	} else {
+		t.up.mirror(&guest.Up)
+		t.down.mirror(&guest.Down)
+	}
+	t.guest.Swap(guest).End(now, true)
+	if t.ended.Load() {
+		t.guest.Swap(nil).End(now, true)
 	}
 }

@@ -68,7 +68,7 @@ func expectDatagram(t testing.TB, c *net.UDPConn, want string) (from netip.AddrP
 	return from
 }
 
-// Each client has a session, and a socket towards the upstream, of its own.
+// Each client has its own session and its own socket to the upstream.
 func TestSessionsOfClients(t *testing.T) {
 	upstream := bindUDP(t, "127.0.0.1:0")
 	r := run(t, udp(upstream.LocalAddr().String(), fast))
@@ -95,8 +95,8 @@ func TestSessionsOfClients(t *testing.T) {
 	}
 }
 
-// Empty datagrams, and the largest there are, pass in both directions; where
-// they are larger than what may leave at once, too.
+// Empty datagrams and the largest ones pass in both directions, even if they are larger than
+// what may leave at once.
 func TestSizesOfDatagrams(t *testing.T) {
 	for _, rate := range []string{fast, "1MB/s"} {
 		upstream := bindUDP(t, "127.0.0.1:0")
@@ -115,7 +115,7 @@ func TestSizesOfDatagrams(t *testing.T) {
 	}
 }
 
-// A token bucket and a queue that are smaller than a datagram let it pass.
+// A datagram passes through a token bucket and a queue that are smaller than it.
 func TestDatagramLargerThanTheBucket(t *testing.T) {
 	upstream := bindUDP(t, "127.0.0.1:0")
 	r := run(t, class("c", "100kB/s", `algorithm = "token"`, `burst = "1000B"`, `queue = "500B"`)+
@@ -128,8 +128,8 @@ func TestDatagramLargerThanTheBucket(t *testing.T) {
 	}
 }
 
-// Nobody listens at the upstream at first, and the kernel says so to every
-// datagram; when somebody does, the same session serves him.
+// At first nobody listens at the upstream, and the kernel reports that for each datagram. When
+// somebody does, the same session serves it.
 func TestUnreachableUpstream(t *testing.T) {
 	reserved := bindUDP(t, "127.0.0.1:0")
 	at := reserved.LocalAddr().String()
@@ -151,7 +151,7 @@ func TestUnreachableUpstream(t *testing.T) {
 	}
 }
 
-// A flood of clients does not disturb the ones that are there.
+// A flood of clients does not disturb the open sessions.
 func TestFloodOfClients(t *testing.T) {
 	r := run(t, udp(policy.Echo, fast, "max_sessions = 3"))
 	var there []*net.UDPConn
@@ -177,7 +177,7 @@ func TestFloodOfClients(t *testing.T) {
 	}
 }
 
-// Sessions of datagrams leave descriptors to others.
+// UDP sessions leave descriptors to others.
 func TestDescriptorsOfDatagramSessions(t *testing.T) {
 	upstream := bindUDP(t, "127.0.0.1:0")
 	r := run(t, udp(upstream.LocalAddr().String(), fast))
@@ -206,7 +206,7 @@ func TestDatagramSessionTimesOut(t *testing.T) {
 	r.awaitEnd(stats.OK, 1)
 }
 
-// A socket that is removed answers its sessions until they are quiet.
+// A removed socket answers its sessions until they are idle.
 func TestRemovedSocketOfDatagrams(t *testing.T) {
 	upstream := bindUDP(t, "127.0.0.1:0")
 	keep := listener("keep", "tcp", policy.Echo, "c")
@@ -221,7 +221,7 @@ func TestRemovedSocketOfDatagrams(t *testing.T) {
 	until(t, "the session has ended", func() bool { return sv.stats.Ended[stats.OK].Load() == 1 })
 }
 
-// A socket that is removed and put back while it has sessions is the same one.
+// If a socket is removed and put back while it has sessions, it is the same socket.
 func TestRemovedSocketOfDatagramsComesBack(t *testing.T) {
 	upstream := bindUDP(t, "127.0.0.1:0")
 	port := freeUDP(t)
@@ -239,7 +239,7 @@ func TestRemovedSocketOfDatagramsComesBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		change.Abort() // and it lingers as before
+		change.Abort() // and the socket closes as before
 		dropped, _ := r.dropped("c", stats.NoSession)
 		send(t, c, "of any age")
 		r.reload(with)
@@ -256,15 +256,15 @@ func TestRemovedSocketOfDatagramsComesBack(t *testing.T) {
 	}
 	r.reload(without)
 	until(t, "the session has ended", func() bool { return len(r.Sessions()) == 0 })
-	bindUDP(t, "127.0.0.1:"+port) // is free
+	bindUDP(t, "127.0.0.1:"+port) // the address is free
 	r.reload(without)
 	if n := len(r.leaving); n != 0 {
 		t.Errorf("%d sockets are kept", n)
 	}
 }
 
-// A datagram whose source is one of our own listeners, which only a forged one
-// has, is not answered: that listener would answer too, and so on for ever.
+// A datagram whose source is one of our own listeners gets no answer. It is forged, and that
+// listener would answer the answer, and so on forever.
 func TestForgedSourceOfDatagram(t *testing.T) {
 	r := run(t, udp(policy.Echo, fast)+listener("m", "udp", policy.Echo, "c", `listen = "0.0.0.0:0"`))
 	l := netip.MustParseAddrPort(r.addr("l"))
@@ -291,7 +291,7 @@ func TestForgedSourceOfDatagram(t *testing.T) {
 	}
 }
 
-// forge sends a datagram that says it comes from elsewhere.
+// forge sends a datagram with a forged source address.
 func forge(t testing.TB, from, to netip.AddrPort, payload string) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW)
@@ -313,7 +313,7 @@ func forge(t testing.TB, from, to netip.AddrPort, payload string) {
 	}
 }
 
-// A broadcast request is answered from our address in that network.
+// A broadcast request gets its answer from our address in that network.
 func TestReplyToBroadcast(t *testing.T) {
 	for _, host := range []string{"0.0.0.0", ""} {
 		port := freeUDP(t)
@@ -330,8 +330,7 @@ func TestReplyToBroadcast(t *testing.T) {
 	}
 }
 
-// The rules see the upstream that a session has, whatever the listener leads to
-// by now.
+// Rules see the upstream that a session has, even if the listener has another one now.
 func TestDestinationOfDatagramSession(t *testing.T) {
 	a, b := bindUDP(t, "127.0.0.1:0").LocalAddr().String(), bindUDP(t, "127.0.0.2:0").LocalAddr().String()
 	text := func(upstream, classes string) string {
@@ -347,8 +346,8 @@ func TestDestinationOfDatagramSession(t *testing.T) {
 	}
 }
 
-// A panic in one session of datagrams ends that one, be it in the goroutine
-// that reads or in the pacer's.
+// A panic in a UDP session ends only that session, in the goroutine that reads and in the
+// pacer's.
 func TestPanicInDatagramSession(t *testing.T) {
 	t.Parallel()
 	r := run(t, udp(policy.Discard, "20 packets/s"))
@@ -357,7 +356,7 @@ func TestPanicInDatagramSession(t *testing.T) {
 	until(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
 	sv, socket := r.service("l"), r.all()[0].(*udpSession).socket
 	for i, gap := range []time.Duration{60 * time.Millisecond, 0} {
-		time.Sleep(gap) // with it, the datagram leaves at once
+		time.Sleep(gap) // after that, a datagram leaves at once
 		one := &udpSession{socket: socket, service: sv, conf: &sv.terms.Load().Listener}
 		one.key.client = netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(i+1))
 		if !sv.gate.tryEnter() || one.begin() != nil {
@@ -398,7 +397,7 @@ type brokenRaw struct{ syscall.RawConn }
 
 func (brokenRaw) Write(func(uintptr) bool) error { panic("in sendmmsg") }
 
-// What was asked answers, on sockets of all addresses.
+// On wildcard sockets, the address that was asked answers.
 func TestReplyFromTheAddressAsked(t *testing.T) {
 	for _, c := range []struct {
 		listen string
@@ -412,7 +411,7 @@ func TestReplyFromTheAddressAsked(t *testing.T) {
 		port := freeUDP(t)
 		r := bare(t)
 		r.reload(udp(upstream.LocalAddr().String(), fast, fmt.Sprintf("listen = \"%s:%s\"", c.listen, port)))
-		// One socket that is not connected: it takes an answer from anywhere.
+		// A socket that is not connected accepts an answer from anywhere.
 		for _, six := range []bool{false, true} {
 			local := "127.0.0.1:0"
 			if six {
@@ -456,7 +455,7 @@ func TestEchoOfDatagrams(t *testing.T) {
 	})
 }
 
-// An ICMP error that an earlier datagram met is not the next one's, which goes out.
+// An ICMP error of an earlier datagram does not keep the next one from leaving.
 func TestSendAfterUnreachable(t *testing.T) {
 	reserved := bindUDP(t, "127.0.0.1:0")
 	at := reserved.LocalAddr().String()
@@ -476,7 +475,7 @@ func TestSendAfterUnreachable(t *testing.T) {
 		return held
 	})
 	upstream := bindUDP(t, at)
-	w := &way{Route: sock.Route{Raw: raw}, session: &udpSession{service: &service{}}}
+	w := &udpDirection{Route: sock.Route{Raw: raw}, session: &udpSession{service: &service{}}}
 	out := getOutgoing()
 	w.offer(sock.Train{Payload: []byte("found")}, out)
 	w.send(out)

@@ -8,14 +8,14 @@ import (
 	"shaper/sock"
 )
 
-// wire is the connection beneath TLS.
+// wire is the TCP connection beneath TLS. The goroutine that reads from it owns the fields.
 type wire struct {
 	*net.TCPConn
 	heard bool // the peer has sent something
 	ended bool // the peer has sent a FIN
 }
 
-// Read notes an end, since crypto/tls takes one between two records for a
+// Read notes the end of the connection: between two records, crypto/tls takes it for a
 // close_notify.
 func (w *wire) Read(p []byte) (int, error) {
 	n, err := w.TCPConn.Read(p)
@@ -24,11 +24,11 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// SetWriteDeadline does nothing: crypto/tls would give a close_notify five seconds,
-// and the peer may take longer to read what is before it.
+// SetWriteDeadline does nothing. crypto/tls would give a close_notify five seconds, and the
+// peer may need longer to read what comes before it.
 func (w *wire) SetWriteDeadline(time.Time) error { return nil }
 
-// control calls with the descriptor of the connection, unless it is closed.
+// control calls do with the descriptor of the connection, unless there is none.
 func (tn *tunnel) control(do func(sock.Descriptor)) {
 	tn.mu.Lock()
 	defer tn.mu.Unlock()
@@ -40,7 +40,7 @@ func (tn *tunnel) control(do func(sock.Descriptor)) {
 	}
 }
 
-// narrow bounds what waits for the session to what its class's receive buffer is to be.
+// narrow bounds how many bytes wait in the pair for the session, to n at most.
 func (tn *tunnel) narrow(n int) {
 	tn.mu.Lock()
 	defer tn.mu.Unlock()
@@ -49,7 +49,7 @@ func (tn *tunnel) narrow(n int) {
 	}
 }
 
-// setBuffer bounds what waits behind a socket of a pair.
+// setBuffer bounds how many bytes wait behind a socket of a pair.
 func setBuffer(c *net.UnixConn, n int) {
 	if raw, err := c.SyscallConn(); err == nil {
 		raw.Control(func(fd uintptr) { sock.Descriptor(fd).Set(sock.SendBuffer, n) })

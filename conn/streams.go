@@ -9,29 +9,7 @@ import (
 	"shaper/stats"
 )
 
-// relay is what goes on between the ends of a session. There are two kinds: streams of
-// bytes, and messages. The lock of the session guards it.
-type relay interface {
-	// reach says that the session has its upstream.
-	reach(upstream string)
-	// drive moves what can be moved, for the length of a turn.
-	drive()
-	// flush writes what has been passed on and is held for more.
-	flush()
-	// tend forgets what has been under way for too long. It reports whether something waits
-	// for its class that no silence of the provider keeps waiting.
-	tend(now time.Time) (waits bool)
-	// belong moves the session from its class towards the upstream to another one.
-	belong(now time.Time, from, to *shaper.Class)
-	// reroute follows a reload, after which classes are gone.
-	reroute(now time.Time, r *routes, who policy.Conn, gone map[*shaper.Class]bool)
-	// copyTo lets a policy in the shadow get copies of messages; nil: none does.
-	copyTo(c *copies)
-	// quit gives up what waits, and leaves the classes that the directions are not in.
-	quit(now time.Time, reason stats.Reason)
-}
-
-// streams is the relay of bytes. What they wait for, and where, is with their directions.
+// streams is the relay of bytes.
 type streams struct{ up, down stream }
 
 func newStreams(t *tcpSession) *streams {
@@ -41,10 +19,31 @@ func newStreams(t *tcpSession) *streams {
 	return s
 }
 
-// drive implements relay.
+// drive implements driver.
 func (s *streams) drive() {
 	s.up.move(turnBytes)
 	s.down.move(turnBytes)
+}
+
+// changed implements driver.
+func (s *streams) changed(*side) { s.drive() }
+
+// granted implements driver.
+func (s *streams) granted(d *direction, _ time.Time) {
+	if d == s.up.direction {
+		s.up.move(1)
+	} else {
+		s.down.move(1)
+	}
+}
+
+// finish implements part.
+func (s *streams) finish(result stats.Result) { s.quit(time.Now(), dropReason(result)) }
+
+// quit implements relay.
+func (s *streams) quit(now time.Time, reason stats.Reason) {
+	s.up.quit(now, reason)
+	s.down.quit(now, reason)
 }
 
 // belong implements relay.
@@ -58,13 +57,13 @@ func (*streams) flush()                                                         
 func (*streams) tend(time.Time) (waits bool)                                     { return false }
 func (*streams) reroute(time.Time, *routes, policy.Conn, map[*shaper.Class]bool) {}
 func (*streams) copyTo(*copies)                                                  {}
-func (*streams) quit(time.Time, stats.Reason)                                    {}
 
-// stream carries the bytes of a direction: read, know n, wait for n, write.
+// stream carries the bytes of a direction: it reads n bytes, waits until the class lets n
+// leave, and writes them.
 type stream struct {
 	*direction
 	cargo   sock.Cargo
-	stalled bool // dst had no room
+	stalled bool // dst has had no room since the last item left
 }
 
 func (s *stream) init(d *direction) {
@@ -72,17 +71,17 @@ func (s *stream) init(d *direction) {
 	s.cargo.Init(d.session.server.pipes, &d.session.service.stats.SpliceRefused)
 }
 
-// Turns: what one direction moves before others have theirs.
+// Turns: how much one direction moves before others have theirs.
 const (
 	turnBytes = shaper.MaxPiece
-	minTurn   = 16 << 10 // what an item counts at least: small ones take time, too
+	minTurn   = 16 << 10 // the least that an item counts: small ones take time, too
 )
 
-// It does not compile if a piece of a class does not fit into a cargo.
+// This does not compile if a piece of a class does not fit into a cargo.
 const _ = uint(sock.Most - shaper.MaxPiece)
 
-// move moves bytes until src has none, dst has no room, they wait for the class, or the
-// turn is over: of so many bytes, or the item that exceeds them.
+// move moves bytes until src has none, dst has no room, or they wait for the class. A turn
+// ends after the item that reaches so many bytes; another turn follows.
 func (s *stream) move(turn int) {
 	for s.session.stage == relaying && !s.waiting && !s.done {
 		if turn <= 0 {
@@ -96,11 +95,8 @@ func (s *stream) move(turn int) {
 	}
 }
 
-// granted implements carrier.
-func (s *stream) granted() { s.move(1) }
-
-// next reads what is there, at most a piece of the class, and offers it to the class;
-// false if there is nothing, or no more.
+// next reads at most a piece of the class, and offers it to the class. It returns false if
+// there is nothing to read now, or nothing more.
 func (s *stream) next() bool {
 	switch {
 	case s.read():
@@ -120,14 +116,14 @@ func (s *stream) load(from sock.End) (n int, drained bool, err error) {
 	if class := s.flow.Class(); class != nil {
 		most = int(class.Piece())
 	}
-	if s.src.Urgent { // splice would never get past it
+	if s.src.Urgent { // splice never gets past urgent data
 		s.cargo.CopyNext()
 	}
 	drained, err = s.cargo.Load(from, most)
 	return s.cargo.Len(), drained, err
 }
 
-// flush writes the cargo as dst takes it; false if dst has no room for all.
+// flush writes the cargo. It returns false if dst has no room for all of it.
 func (s *stream) flush() bool {
 	if !s.write(s) {
 		s.stalled = true

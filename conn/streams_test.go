@@ -17,7 +17,7 @@ import (
 	"shaper/stats"
 )
 
-// A FIN goes on behind the bytes that wait, and the other direction lives on.
+// A FIN leaves after the bytes that wait, and the other direction goes on.
 func TestHalfCloseOfClient(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, "100kB/s"))
@@ -58,7 +58,7 @@ func TestHalfCloseOfUpstream(t *testing.T) {
 	}
 }
 
-// What remains of a session after a FIN is bounded where it is idle.
+// After a FIN, half_close_timeout bounds how long the session may be idle.
 func TestHalfClosedSessionTimesOut(t *testing.T) { virtually(t, halfClosedSessionTimesOut) }
 
 func halfClosedSessionTimesOut(t *testing.T) {
@@ -82,7 +82,7 @@ func halfClosedSessionTimesOut(t *testing.T) {
 	}
 }
 
-// half_close_timeout is no concern of a session that is open in both directions.
+// half_close_timeout does not bound a session that is open in both directions.
 func TestHalfCloseTimeoutIsForOneDirection(t *testing.T) {
 	virtually(t, halfCloseTimeoutIsForOneDirection)
 }
@@ -93,12 +93,12 @@ func halfCloseTimeoutIsForOneDirection(t *testing.T) {
 	client, upstream := r.open(conns)
 	half, _ := r.open(conns)
 	half.CloseWrite()
-	expectReset(t, half) // after the other one has been silent for as long
+	expectReset(t, half) // the other one has been silent for as long
 	send(t, client, "x")
 	expect(t, upstream, "x")
 }
 
-// reset by one peer arrives at the other as a reset.
+// A reset by one peer reaches the other as a reset.
 func TestResetGoesOn(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast))
@@ -117,8 +117,8 @@ func TestResetGoesOn(t *testing.T) {
 	r.awaitEnd(stats.ResetByPeer, 2)
 }
 
-// A session whose bytes wait for a class ends with its client, and never
-// looks complete; what it held counts as dropped.
+// A session whose bytes wait for a class ends with its client, and never looks complete. What
+// it held counts as dropped.
 func TestResetWhileWaiting(t *testing.T) { virtually(t, resetWhileWaiting) }
 
 func resetWhileWaiting(t *testing.T) {
@@ -138,13 +138,13 @@ func resetWhileWaiting(t *testing.T) {
 	}
 }
 
-// awaitWaiting waits until the one session holds so many bytes.
+// awaitWaiting waits until the only session holds so many bytes.
 func (r *rig) awaitWaiting(n int64) {
 	r.t.Helper()
 	until(r.t, "bytes wait", func() bool { return len(r.Sessions()) == 1 && r.Sessions()[0].Waiting == n })
 }
 
-// The same where not the class but the upstream does not take the bytes.
+// The same if the upstream, and not the class, holds the bytes up.
 func TestResetWhileStalled(t *testing.T) { virtually(t, resetWhileStalled) }
 
 func resetWhileStalled(t *testing.T) {
@@ -160,7 +160,7 @@ func resetWhileStalled(t *testing.T) {
 	}
 }
 
-// fill writes until the other end takes no more.
+// fill writes until the other end takes no more bytes.
 func fill(t testing.TB, c net.Conn) {
 	t.Helper()
 	data := make([]byte, 1<<20)
@@ -173,8 +173,8 @@ func fill(t testing.TB, c net.Conn) {
 	}
 }
 
-// However a session is ended, both sides see that it was not complete, and the
-// bytes it held are counted under the reason.
+// However a session is ended, both peers see that it was not complete. The bytes that it held
+// are counted by reason.
 func TestTruncationIsAReset(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -222,7 +222,7 @@ func idleTimeout(t *testing.T) {
 	r := run(t, forward(addr, fast, `idle_timeout = "700ms"`))
 	client, upstream := r.open(conns)
 	start := time.Now()
-	for range 8 { // each way in turn keeps the session alive
+	for range 8 { // each direction in turn keeps the session alive
 		time.Sleep(150 * time.Millisecond)
 		send(t, client, "x")
 		expect(t, upstream, "x")
@@ -248,7 +248,7 @@ func waitingIsNotIdle(t *testing.T) {
 	expect(t, upstream, "second")
 }
 
-// A peer that stops reading holds up its own session only, and not for ever.
+// A peer that stops reading holds up only its own session, and not forever.
 func TestStalledReader(t *testing.T) { virtually(t, stalledReader) }
 
 func stalledReader(t *testing.T) {
@@ -273,14 +273,14 @@ func (r *rig) awaitEndOf(result stats.Result, n uint64) {
 	until(r.t, "ended: "+result.String(), func() bool { return r.service("l").stats.Ended[result].Load() == n })
 }
 
-// breakDirection has a direction of the one session panic when it is moved next.
+// breakDirection makes a direction of the only session panic when it is driven next.
 func (r *rig) breakDirection(d *direction) {
 	d.session.mu.Lock()
 	defer d.session.mu.Unlock()
 	d.dst = nil
 }
 
-// A panic ends its own session, wherever it is, and no other.
+// A panic ends its own session, wherever it happens, and no other.
 func TestPanicEndsOneSession(t *testing.T) {
 	addr, conns := listen(t)
 	text := forward(addr, fast) + listener("name", "tcp", "test:1", "c")
@@ -306,7 +306,7 @@ func TestPanicEndsOneSession(t *testing.T) {
 	}
 }
 
-// So is one before the session is driven: the poller accepts others.
+// The same holds before the session is driven: the poller goes on accepting.
 func TestPanicAtTheStart(t *testing.T) {
 	r := run(t, forward(policy.Echo, fast))
 	at := r.addr("l")
@@ -326,7 +326,7 @@ func TestPanicAtTheStart(t *testing.T) {
 	}
 }
 
-// A panic in the pacer's goroutine ends the session whose bytes it moved, too.
+// The same holds in the pacer's goroutine: it ends the session whose bytes it moves.
 func TestPanicInThePacer(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, "0B/s"))
@@ -349,8 +349,8 @@ func TestPanicInThePacer(t *testing.T) {
 	expect(t, upstream, "the pacer lives on")
 }
 
-// A reset while bytes go both ways is passed on as one, whichever direction
-// meets it: the kernel reports it once, and reads as an end from then on.
+// A reset while bytes go both ways is passed on as a reset, whichever direction meets it. The
+// kernel reports it once, and after that reads find an end.
 func TestResetIsNeverAnEnd(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, "8gbit"))
@@ -373,7 +373,7 @@ func TestResetIsNeverAnEnd(t *testing.T) {
 	}
 }
 
-// What a direction holds when it panics is counted, too.
+// What a direction holds when it panics is counted as dropped, too.
 func TestPanicCountsWhatWasHeld(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast))
@@ -414,8 +414,8 @@ func TestDiscard(t *testing.T) {
 	}
 }
 
-// What comes behind urgent data goes on, though reads stop at it: telnet and FTP
-// interrupt that way. The urgent byte itself stands outside of the stream.
+// What comes after urgent data passes, although reads stop there. telnet and FTP interrupt in
+// that way. The urgent byte itself is outside of the stream.
 func TestUrgentData(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast))
@@ -436,8 +436,8 @@ func TestUrgentData(t *testing.T) {
 	expectEOF(t, upstream)
 }
 
-// A panic in what is built in ends the session that it serves, and one in the
-// lookup of a name leaves that without an address until it is asked again.
+// A panic in a built-in upstream ends the session that it serves. After a panic in a lookup,
+// the name has no address until the next lookup.
 func TestPanicElsewhere(t *testing.T) {
 	discard := builtins[policy.Discard]
 	builtins[policy.Discard] = func(c net.Conn) {
@@ -466,14 +466,14 @@ func TestPanicElsewhere(t *testing.T) {
 	r.awaitEndOf(stats.Panicked, 2)
 }
 
-// A session that ends while its bytes are in a pipe, or stalls there, counts them and gives
-// the pipe back; empty, as a test of Cargo shows.
+// A session that ends while its bytes are in a pipe counts them and gives the pipe back. A
+// test of Cargo shows that the pipe is empty.
 func TestSessionEndsWithBytesInAPipe(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, "1GB/s"))
 	pipes := len(r.pipes)
 	client, upstream := r.open(conns)
-	fill(t, client) // until nobody takes more
+	fill(t, client) // until nobody takes more bytes
 	one := r.one()
 	until(t, "bytes are held", func() bool { return one.info().Waiting > 0 })
 	held := uint64(one.info().Waiting)

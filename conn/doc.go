@@ -1,0 +1,45 @@
+// Package conn runs the listeners of a policy. It accepts connections and datagrams, puts
+// them into classes, dials the upstream, and relays what the classes let leave.
+//
+// A [Server] owns everything. These are its files, from a listener down to what all share;
+// each calls only those below it:
+//
+//	server       the server: create, read its counters, shut down
+//	change       a reload: bind new sockets, swap policies, close old sockets
+//	janitor      ends sessions that have been idle for too long
+//	info         the open sessions, as people see them
+//	probe        a connection of our own through all of this, for the watchdog
+//	accept       a bound TCP socket, which starts sessions
+//	begin        a session starts: TLS, destination, classes, slot
+//	dial, failover  a session finds an upstream, or the next one if that fails
+//	secure       the TLS handshake with the client or the upstream
+//	failed       why an upstream could not be reached
+//	place        the slot of a session in its class (max_connections)
+//	classes      the classes of a session, at its start and after a reload
+//	streams      the relay of bytes
+//	messages     the relay of messages, which the machine of package exchange decides
+//	lane         one direction of that relay
+//	copies       what a shadow policy sees of a session
+//	direction    one direction of a session: the only code that reads, writes, ends and cuts
+//	tls_end      the end of a connection over TLS
+//	tunnel       the TLS beneath such an end, in goroutines of its own
+//	wire         the TCP connection beneath TLS
+//	side         one of the two connections of a session
+//	udp, udp_session  a bound UDP socket and its sessions, one for each client
+//	datagram     datagrams that wait for their class and leave it
+//	end          how a session is locked, fails and ends
+//	session      a TCP session: its state, and what its parts promise each other
+//	shadow       a policy that only computes what it would do
+//	registry     the open sessions of the server, of both kinds
+//	routes       a compiled policy: which classes a connection gets
+//	certs        certificates and keys
+//	gate         the bound on sessions (max_sessions)
+//	listen       sockets that are bound here or passed by systemd
+//	loop         connections that would lead back to shaper itself
+//	names        the addresses of upstreams
+//	mark         the marks of packets (SO_MARK)
+//	fault        faults that are logged at a bounded rate
+//	label        names for logs and people
+//	address      where sockets are bound
+//	socket       addresses and options of sockets
+package conn
