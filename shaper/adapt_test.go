@@ -13,7 +13,7 @@ import (
 )
 
 // wholeAgain is how long after the end of a pause a class has all of its rate.
-const wholeAgain = (shares - 1) * shareEvery
+const wholeAgain = (shares - 1) * regainEvery
 
 // adapting returns a policy that adapts, and pauses for a second at first and for a
 // minute at most.

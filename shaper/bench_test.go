@@ -196,7 +196,7 @@ func BenchmarkNextOfThousand(b *testing.B) {
 func BenchmarkEnterBlocked(b *testing.B) {
 	root := thousand(start)
 	root.Next(start)
-	c, it := root.place.head.class, packet(1000)
+	c, it := root.asChild.head.class, packet(1000)
 	b.ReportAllocs()
 	for b.Loop() {
 		c.Enter(start, it)

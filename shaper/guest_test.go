@@ -14,7 +14,7 @@ func TestGuestsAreBounded(t *testing.T) {
 	conf.Overflow = policy.Wait
 	trial := NewTrial(start, []policy.Class{conf})
 	c := trial.Classes()[0]
-	for n := range mostCopies / 10 {
+	for n := range maxCopies / 10 {
 		now := at(time.Duration(n) * ms)
 		g := trial.Guest(now, policy.Conn{}, c, nil)
 		g.Open(now, policy.SMPP)
@@ -23,7 +23,7 @@ func TestGuestsAreBounded(t *testing.T) {
 		}
 		g.End(now, true)
 	}
-	if n := copiesOf(c); n > 2*mostCopies {
+	if n := copiesOf(c); n > 2*maxCopies {
 		t.Errorf("%d copies are kept", n)
 	}
 }
@@ -35,7 +35,7 @@ func TestGuestsThatHaveEndedAreBounded(t *testing.T) {
 	trial := NewTrial(start, []policy.Class{conf})
 	c := trial.Classes()[0]
 	var guests []*Guest
-	for range mostCopies / 10 {
+	for range maxCopies / 10 {
 		g := trial.Guest(start, policy.Conn{}, c, nil)
 		g.Open(start, policy.SMPP)
 		for range 20 {
@@ -48,7 +48,7 @@ func TestGuestsThatHaveEndedAreBounded(t *testing.T) {
 	for _, g := range guests {
 		kept += len(g.copies)
 	}
-	if kept > mostCopies || kept < mostCopies/2 || kept != trial.orphans {
+	if kept > maxCopies || kept < maxCopies/2 || kept != trial.orphans {
 		t.Errorf("%d copies are kept, and %d are counted", kept, trial.orphans)
 	}
 }
@@ -57,7 +57,7 @@ func TestGuestsThatHaveEndedAreBounded(t *testing.T) {
 func copiesOf(c *Class) (n int) {
 	for e := c.waiters.Front(); e != nil; e = e.Next() {
 		g := e.Value.owner.(*Guest)
-		n += len(g.copies) + int(g.Up.behind+g.Down.behind)
+		n += len(g.copies) + int(g.Up.blocked+g.Down.blocked)
 	}
 	return n
 }
@@ -69,7 +69,7 @@ func TestGuestsThatAreHeldUpAreBounded(t *testing.T) {
 	conf.Overflow = policy.Wait
 	trial := NewTrial(start, []policy.Class{conf})
 	c := trial.Classes()[0]
-	guests := make([]*Guest, 2*mostCopies)
+	guests := make([]*Guest, 2*maxCopies)
 	for n := range guests {
 		g := trial.Guest(start, policy.Conn{}, c, nil)
 		g.Open(start, policy.SMPP)
@@ -78,17 +78,17 @@ func TestGuestsThatAreHeldUpAreBounded(t *testing.T) {
 		}
 		guests[n] = g
 	}
-	if trial.behind > mostCopies {
-		t.Errorf("%d copies are held up", trial.behind)
+	if trial.blocked > maxCopies {
+		t.Errorf("%d copies are held up", trial.blocked)
 	}
 	for _, g := range guests[1:] {
 		g.End(at(ms), true)
 	}
 	guests[0].End(at(2*ms), true)
-	if c.waiters.Len() != 0 || c.places != 0 || trial.behind != 0 || trial.orphans != 0 {
-		t.Errorf("%d wait, %d have a place, %d copies are held up and %d have no session", c.waiters.Len(), c.places, trial.behind, trial.orphans)
+	if c.waiters.Len() != 0 || c.places != 0 || trial.blocked != 0 || trial.orphans != 0 {
+		t.Errorf("%d wait, %d have a place, %d copies are held up and %d have no session", c.waiters.Len(), c.places, trial.blocked, trial.orphans)
 	}
-	if n := c.Stats.Wait.Read().Count; n < mostCopies {
+	if n := c.Stats.Wait.Read().Count; n < maxCopies {
 		t.Errorf("%d messages have left, want those that were held up", n)
 	}
 }

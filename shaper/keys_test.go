@@ -400,8 +400,8 @@ func TestKeysLive(t *testing.T) {
 	}
 	wg.Wait()
 	a := s.Class("a")
-	if len(a.keys.active) != 0 || a.Keys(time.Now()) > 20 || a.beneath != (Cost{}) {
-		t.Errorf("%d buckets are in use, %d keys remembered, %v wait", len(a.keys.active), a.Keys(time.Now()), a.beneath)
+	if len(a.keys.active) != 0 || a.Keys(time.Now()) > 20 || a.waitingCost != (Cost{}) {
+		t.Errorf("%d buckets are in use, %d keys remembered, %v wait", len(a.keys.active), a.Keys(time.Now()), a.waitingCost)
 	}
 }
 

@@ -282,7 +282,7 @@ func TestWaiterIsToldWhenToRetry(t *testing.T) {
 			if !errors.As(err, &refused) || !errors.Is(err, ErrTooLong) || refused.Retry != 100*ms-1 {
 				t.Fatalf("refused with %v", err)
 			}
-			if text := err.Error(); text != "shaper: the wait would be longer than max_wait; there is room in 100ms" {
+			if text := err.Error(); text != "shaper: the wait would be longer than max_wait; retry in 100ms" {
 				t.Errorf("says %q", text)
 			}
 			time.Sleep(refused.Retry)

@@ -50,7 +50,7 @@ type rival struct {
 
 // allowed reports whether the class itself lets an item go at now.
 func allowed(c *Class, now time.Time, it *Item) bool {
-	return !c.allows(now, it.Cost.in(c.kind)).After(now)
+	return !c.allowedAt(now, it.Cost.in(c.kind)).After(now)
 }
 
 // offers returns what may be the next item of a class at now, its own limit apart; sure
@@ -137,7 +137,7 @@ func (m *naive) pay(it *Item, ranks map[place]int) {
 			c, weight = c.Parent(), c.conf.Weight
 		}
 		r, begins := m.round(c, rank), m.turn(c, k, rank)
-		takes := max(it.Cost.in(c.kind), 1) * secondOfRing / int64(weight)
+		takes := max(it.Cost.in(c.kind), 1) * ticksPerUnit / int64(weight)
 		r.clock, r.longest, r.recent = max(r.clock, begins), max(r.longest, takes), max(r.recent, takes)
 		if r.clock-r.epoch > r.longest {
 			r.longest, r.recent, r.epoch = r.recent, takes, r.clock
@@ -354,7 +354,7 @@ func (m *naive) set(now time.Time, c *Class, conf policy.Class) {
 // missed says what could leave between now and when Next says that something may.
 func (m *naive) missed(root *Class, now, next time.Time) (wrong string) {
 	for _, c := range m.classes {
-		moments := []time.Time{c.leaving.Add(leavePatience), c.throttle.until}
+		moments := []time.Time{c.leavingSince.Add(leavePatience), c.throttle.until}
 		if c.assured != nil {
 			moments = append(moments, c.assured.Next())
 		}
@@ -458,7 +458,7 @@ func (m *naive) sum() (wrong string) {
 	if m.left+m.cancelled+waiting != m.entered {
 		return "sent + cancelled + waiting is not what entered"
 	}
-	if got := m.classes[0].root().class.beneath.Packets; got != int64(waiting) {
+	if got := m.classes[0].root().class.waitingCost.Packets; got != int64(waiting) {
 		return "the root counts another backlog beneath it"
 	}
 	return ""

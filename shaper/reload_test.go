@@ -92,8 +92,8 @@ func TestReloadOfATree(t *testing.T) {
 		f.flows.Wait()
 		for _, class := range s.Classes() {
 			wantBacklog(t, class, 0, 0)
-			if class.beneath != (Cost{}) {
-				t.Errorf("%v waits beneath %s, but nobody does", class.beneath, class.Name())
+			if class.waitingCost != (Cost{}) {
+				t.Errorf("%v waits beneath %s, but nobody does", class.waitingCost, class.Name())
 			}
 		}
 		wantGaps(t, f, second/30)
@@ -147,7 +147,7 @@ func TestReloadMovesTheTree(t *testing.T) {
 		if len(left) != 199 {
 			t.Errorf("%d items left, want all but the first", len(left))
 		}
-		if p := s.Class("p"); p.feed != nil || p.beneath != (Cost{}) {
+		if p := s.Class("p"); p.feed != nil || p.waitingCost != (Cost{}) {
 			t.Error("p still has children")
 		}
 	}, confs("p")...)
@@ -208,8 +208,8 @@ func TestTreesUnderChange(t *testing.T) {
 	others.Wait()
 	for _, c := range s.Classes() {
 		wantBacklog(t, c, 0, 0)
-		if c.beneath != (Cost{}) {
-			t.Errorf("%v waits beneath %s, but nobody does", c.beneath, c.Name())
+		if c.waitingCost != (Cost{}) {
+			t.Errorf("%v waits beneath %s, but nobody does", c.waitingCost, c.Name())
 		}
 	}
 }

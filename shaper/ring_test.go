@@ -58,8 +58,8 @@ func TestRingForgets(t *testing.T) {
 	for range 2100 {
 		r.pay(a, 1, 1)
 	}
-	if r.longest != secondOfRing {
-		t.Errorf("longest is %d after 2,100 items of 1, want %d", r.longest, secondOfRing)
+	if r.longest != ticksPerUnit {
+		t.Errorf("longest is %d after 2,100 items of 1, want %d", r.longest, ticksPerUnit)
 	}
 }
 
@@ -90,11 +90,11 @@ func TestReweighOverflowsNothing(t *testing.T) {
 	r.pay(a, math.MaxInt64, 1)
 	r.pay(b, 1, 10_000)
 	r.reweigh(a, 10_000, 1)
-	if want := int64(mostOfTurn * secondOfRing); a.key > want || a.key < want/1000*999 {
+	if want := int64(maxCost * ticksPerUnit); a.key > want || a.key < want/1000*999 {
 		t.Errorf("a has its turn at %d, want %d at most", a.key, want)
 	}
 	r.reweigh(a, 1, 10_000)
-	if want := int64(mostOfTurn * secondOfRing / 10_000); a.key > want || a.key < want/1000*999 {
+	if want := int64(maxCost * ticksPerUnit / 10_000); a.key > want || a.key < want/1000*999 {
 		t.Errorf("a has its turn at %d, want %d", a.key, want)
 	}
 }

@@ -216,15 +216,15 @@ func TestShadowOfKeys(t *testing.T) {
 // More streams than a shadow looks at cost no more memory.
 func TestShadowIsBounded(t *testing.T) {
 	c := NewClass(start, inShadow(leakyClass("1KB/s")))
-	for range mostCopies + 100 {
+	for range maxCopies + 100 {
 		var f Flow
 		f.Init(c, nil)
 		f.Ask(start, Cost{Bytes: 10_000_000}, false)
 	}
-	if n := c.shadow.class().queue.Len(); n > mostCopies {
+	if n := c.shadow.class().queue.Len(); n > maxCopies {
 		t.Errorf("%d copies wait", n)
 	}
-	if w := of(c.Shadow(start)); w.delayed < mostCopies+99 {
+	if w := of(c.Shadow(start)); w.delayed < maxCopies+99 {
 		t.Errorf("%d would have waited", w.delayed)
 	}
 }
@@ -295,7 +295,7 @@ func TestShadowsComeAndGo(t *testing.T) {
 	for t := f.ticket.source.twins; t != nil; t = t.next {
 		n++
 	}
-	if n > mostTwins {
+	if n > maxTwins {
 		t.Errorf("%d classes remember it", n)
 	}
 }

@@ -186,12 +186,12 @@ func holdSlots(t *rapid.T, all []*waiter, classes []*Class) {
 		case s.Held() && waits[s.class]:
 			t.Fatalf("somebody has overtaken another in %s", s.class.Name())
 		case s.Held():
-		case !s.queue.isFull():
-			t.Fatalf("somebody waits for %s, which has room", s.queue.of.Name())
+		case !s.waitsIn.isFull():
+			t.Fatalf("somebody waits for %s, which has room", s.waitsIn.of.Name())
 		default:
 			waits[s.class] = true
 		}
-		for c := s.class; c != nil && &c.slots != s.queue; c = c.Parent() {
+		for c := s.class; c != nil && &c.slots != s.waitsIn; c = c.Parent() {
 			if places[c]++; s.Held() {
 				open[c]++
 			}

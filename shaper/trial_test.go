@@ -443,13 +443,13 @@ func TestGuestWithoutAnswers(t *testing.T) {
 			return g
 		}
 		first, second := open(), open()
-		for range mostBehind + 100 {
+		for range maxBlocked + 100 {
 			for _, g := range []*Guest{first, second} {
 				g.Up.Offer(start, Offer{Class: c, Cost: Cost{Messages: 1, Bytes: 10}, Asks: true, Waits: true, Alone: true}).Sent(start)
 			}
 		}
-		if first.Up.behind > mostBehind || second.Up.behind != mostBehind {
-			t.Errorf("%d and %d are held up", first.Up.behind, second.Up.behind)
+		if first.Up.blocked > maxBlocked || second.Up.blocked != maxBlocked {
+			t.Errorf("%d and %d are held up", first.Up.blocked, second.Up.blocked)
 		}
 		first.End(at(time.Second), clean)
 		second.End(at(2*time.Second), clean)
