@@ -7,8 +7,8 @@ import (
 	"shaper/policy"
 )
 
-// Sessions that have ended, and what they have left in the shadow, cost no more memory than
-// the longest queue, however many there are.
+// Sessions that have ended, with what still waits for them in the shadow, take no more
+// memory than the longest queue, however many there are.
 func TestGuestsAreBounded(t *testing.T) {
 	conf := withSlots(withQueue(leakyClass("1 messages/h"), 10, 0), 1)
 	conf.Overflow = policy.Wait
@@ -24,11 +24,12 @@ func TestGuestsAreBounded(t *testing.T) {
 		g.End(now, true)
 	}
 	if n := copiesOf(c); n > 2*maxCopies {
-		t.Errorf("%d copies are kept", n)
+		t.Errorf("the trial keeps %d copies", n)
 	}
 }
 
-// The same holds for what waits in the class itself, of sessions that do not wait for a slot.
+// The same holds for what waits in the class itself, from sessions that do not wait for a
+// slot.
 func TestGuestsThatHaveEndedAreBounded(t *testing.T) {
 	conf := withQueue(leakyClass("1 messages/h"), 10, 0)
 	conf.Overflow = policy.Wait
@@ -49,7 +50,7 @@ func TestGuestsThatHaveEndedAreBounded(t *testing.T) {
 		kept += len(g.copies)
 	}
 	if kept > maxCopies || kept < maxCopies/2 || kept != trial.orphans {
-		t.Errorf("%d copies are kept, and %d are counted", kept, trial.orphans)
+		t.Errorf("the trial keeps %d copies, and counts %d", kept, trial.orphans)
 	}
 }
 
@@ -62,8 +63,8 @@ func copiesOf(c *Class) (n int) {
 	return n
 }
 
-// Sessions that wait for a slot, and go on, hold up no more copies than one class has wait;
-// and when the first of them ends, all go on that have ended meanwhile.
+// Sessions that wait for a slot and go on sending block no more copies than may wait in a
+// class. When the first of them ends, all that have ended meanwhile go on.
 func TestGuestsThatAreHeldUpAreBounded(t *testing.T) {
 	conf := withSlots(withQueue(tokenClass("1000000 messages/s", 1_000_000), 10, 0), 1)
 	conf.Overflow = policy.Wait
@@ -79,16 +80,16 @@ func TestGuestsThatAreHeldUpAreBounded(t *testing.T) {
 		guests[n] = g
 	}
 	if trial.blocked > maxCopies {
-		t.Errorf("%d copies are held up", trial.blocked)
+		t.Errorf("%d copies are blocked", trial.blocked)
 	}
 	for _, g := range guests[1:] {
 		g.End(at(ms), true)
 	}
 	guests[0].End(at(2*ms), true)
 	if c.waiters.Len() != 0 || c.places != 0 || trial.blocked != 0 || trial.orphans != 0 {
-		t.Errorf("%d wait, %d have a place, %d copies are held up and %d have no session", c.waiters.Len(), c.places, trial.blocked, trial.orphans)
+		t.Errorf("%d sessions wait, %d have a place, %d copies are blocked, and %d belong to sessions that have ended", c.waiters.Len(), c.places, trial.blocked, trial.orphans)
 	}
 	if n := c.Stats.Wait.Read().Count; n < maxCopies {
-		t.Errorf("%d messages have left, want those that were held up", n)
+		t.Errorf("%d messages have left, want those that were blocked", n)
 	}
 }
