@@ -8,26 +8,26 @@ import (
 	"shaper/unit"
 )
 
-// Assured tells when a class that may borrow is within the rate that it is
-// assured: HTB's bucket of `rate` beside that of `ceil` (net/sched/sch_htb.c).
-// It holds nothing up, and decides only who goes first.
+// Assured tells when a class that may borrow is within its assured rate. It is
+// HTB's bucket of `rate` beside that of `ceil` (net/sched/sch_htb.c). It holds
+// nothing up: it decides only who goes first.
 //
-// Over any window t in which it always has something ready, a class that is
-// served whenever Next allows it gets at least rate*t less one item, however
-// late it is served each time, so long as it does not fall behind by more than
-// maxCredit, or the time of maxItems of its largest items where that is longer. Idle
-// time earns nothing.
+// Take a class that always has something ready, and that is served whenever Next
+// allows it, however late each time. Over any window t it gets at least rate*t
+// less one item, unless it falls behind by more than maxCredit, or by more than
+// maxItems of its largest items if these take longer. Idle time earns nothing.
 type Assured struct {
 	debt
-	largest int64 // item that has been charged
+	largest int64 // cost of the largest item that was charged
 }
 
-// maxCredit is how much of the time in which it waited for others a class may
-// make up for. A round of all its siblings fits into it; and where more is
-// assured than there is, one that goes first starves the others no longer.
+// A class makes up for maxCredit of the time in which it waited for its siblings.
+// One turn of each of them fits into that time. If the classes are assured more
+// than their parent has, a class that goes first starves the others no longer
+// than that.
 const (
 	maxCredit = time.Second
-	maxItems  = 16 // for rates so low that a round takes seconds
+	maxItems  = 16 // for rates so low that turns take seconds
 )
 
 // NewAssured returns an Assured that has been idle until now.
@@ -35,36 +35,36 @@ func NewAssured(now time.Time, rate unit.Rate) *Assured {
 	return &Assured{debt: debt{rate: rate, base: now, paid: now}}
 }
 
-// Next returns from when on the class is within its assured rate: limit.Never
-// under a rate of 0.
-func (a *Assured) Next() time.Time { return a.free(0) }
+// Next returns since when, or from when on, the class is within its assured rate:
+// limit.Never under a rate of 0.
+func (a *Assured) Next() time.Time { return a.paidAt(0) }
 
-// After returns when ahead more units have left at the assured rate.
+// After returns when ahead more units will have left at the assured rate.
 func (a *Assured) After(now time.Time, ahead int64) time.Time {
-	if a.free(0).Before(now) {
+	if a.paidAt(0).Before(now) {
 		return limit.After(now, a.rate.Time(ahead))
 	}
-	return a.free(ahead)
+	return a.paidAt(ahead)
 }
 
-// Take charges n units for an item that leaves at now, and that nothing but its
-// siblings has held up since since.
+// Take charges n units for an item that leaves at now. Since the time since, only
+// siblings of the class have held the item up.
 func (a *Assured) Take(since, now time.Time, n int64) {
-	if since.After(a.free(0)) {
-		a.settle(since)
+	if since.After(a.paidAt(0)) {
+		a.clear(since)
 	}
 	a.largest = max(a.largest, min(n, math.MaxInt64/maxItems))
-	if now.Add(-maxCredit).After(a.free(0)) {
-		if latest := now.Add(-max(maxCredit, a.rate.Time(maxItems*a.largest))); latest.After(a.free(0)) {
-			a.settle(latest)
+	if now.Add(-maxCredit).After(a.paidAt(0)) {
+		if latest := now.Add(-max(maxCredit, a.rate.Time(maxItems*a.largest))); latest.After(a.paidAt(0)) {
+			a.clear(latest)
 		}
 	}
 	a.owe(n)
 }
 
-// SetRate puts a new rate in force at now. What is owed is owed at that rate.
+// SetRate puts a new rate in force at now. What is owed drains at that rate.
 func (a *Assured) SetRate(now time.Time, rate unit.Rate) {
 	if rate != a.rate {
-		a.rerate(now, rate)
+		a.setRate(now, rate)
 	}
 }

@@ -13,8 +13,8 @@ import (
 
 func messages(n int64) unit.Rate { return unit.NewRate(unit.Messages, n, time.Second) }
 
-// TestAssuredMakesUpForWaiting: a class that is served late each time, and always
-// has something ready, is within its rate as often as that rate says.
+// TestAssuredMakesUpForWaiting serves a class late each time. It always has something
+// ready, so it gets its assured rate all the same.
 func TestAssuredMakesUpForWaiting(t *testing.T) {
 	const slot = 37 * time.Millisecond
 	a, served := NewAssured(start, messages(7)), 0
@@ -25,21 +25,21 @@ func TestAssuredMakesUpForWaiting(t *testing.T) {
 		}
 	}
 	if served < 700 || served > 701 {
-		t.Errorf("%d items were within 7/s in 100 s", served)
+		t.Errorf("%d items were within 7/s in 100 s, want 700", served)
 	}
 }
 
-// TestAssuredIdleEarnsNothing: after a pause, one item is within the rate.
+// TestAssuredIdleEarnsNothing holds that after a pause only one item is within the rate.
 func TestAssuredIdleEarnsNothing(t *testing.T) {
 	a, now := NewAssured(start, messages(10)), start.Add(time.Hour)
 	a.Take(now, now, 1)
 	if got := a.Next(); !got.Equal(now.Add(100 * time.Millisecond)) {
-		t.Errorf("the next is within the rate at %v", got)
+		t.Errorf("the next item is within the rate at %v", got)
 	}
 }
 
-// TestAssuredCredit: who has waited for an hour makes up for a second, or for
-// 16 of its largest items where that takes longer.
+// TestAssuredCredit holds that a class which has waited for an hour makes up for one
+// second, or for 16 of its largest items if these take longer.
 func TestAssuredCredit(t *testing.T) {
 	for _, c := range []struct {
 		rate unit.Rate
@@ -61,17 +61,17 @@ func TestAssuredSetRate(t *testing.T) {
 	a.SetRate(start.Add(time.Second), messages(1)) // changes nothing
 	a.SetRate(start.Add(time.Second), messages(9))
 	if got := a.Next(); !got.Equal(start.Add(2 * time.Second)) {
-		t.Errorf("nine of ten items are owed until %v", got)
+		t.Errorf("nine of ten items have drained at %v, want 2 s", got)
 	}
 	if got := a.After(start, 9); !got.Equal(start.Add(3 * time.Second)) {
-		t.Errorf("nine more leave by %v", got)
+		t.Errorf("nine more will have left at %v, want 3 s", got)
 	}
 	if got := a.After(start.Add(time.Hour), 9); !got.Equal(start.Add(time.Hour + time.Second)) {
-		t.Errorf("an hour later, nine leave by %v", got)
+		t.Errorf("an hour later, nine will have left at %v, want one second after that", got)
 	}
 	a.SetRate(start, messages(0))
 	if got := a.Next(); got != limit.Never {
-		t.Errorf("within a rate of 0 at %v", got)
+		t.Errorf("a class is within an assured rate of 0 at %v", got)
 	}
 }
 

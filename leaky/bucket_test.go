@@ -10,7 +10,7 @@ import (
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// at returns an instant of the test's clock.
+// at returns the instant d after start.
 func at(d time.Duration) time.Time { return start.Add(d) }
 
 // wantNext fails unless the next item may leave at d and no earlier.
@@ -21,7 +21,7 @@ func wantNext(t *testing.T, l limit.Limiter, now, d time.Duration) {
 	}
 }
 
-// leaves fails unless n bytes may leave at d, and lets them.
+// leaves fails unless n bytes may leave at d. It takes them.
 func leaves(t *testing.T, l limit.Limiter, since, d time.Duration, n int64) {
 	t.Helper()
 	if next := l.Next(at(d), 0, n); next.After(at(d)) {
@@ -35,7 +35,7 @@ func TestQuantum(t *testing.T) {
 		rate string
 		want int64
 	}{
-		{"0B/s", 2920}, // a rate of 0 has one too: it may be re-rated
+		{"0B/s", 2920}, // SetRate may replace a rate of 0
 		{"1KB/s", 2920},
 		{"2920KB/s", 2920},
 		{"10MB/s", 10_000},
@@ -66,11 +66,11 @@ func TestBucketDrainsAtTheRate(t *testing.T) {
 	}
 }
 
-func TestBucketPaysBeforehandForWhatIsAhead(t *testing.T) {
+func TestBucketCountsWhatIsAhead(t *testing.T) {
 	b := NewBucket(unit.BytesPerSecond(1000))
 	leaves(t, b, 0, 0, 500)
 	if got := b.Next(at(0), 2000, 9999); !got.Equal(at(2500 * time.Millisecond)) {
-		t.Errorf("behind 2000 bytes one leaves at %v, want 2.5s", got.Sub(start))
+		t.Errorf("an item behind 2000 bytes leaves at %v, want 2.5s", got.Sub(start))
 	}
 }
 
@@ -78,33 +78,33 @@ func TestBucketIdleEarnsNothing(t *testing.T) {
 	b := NewBucket(unit.BytesPerSecond(1_000_000))
 	leaves(t, b, 0, 0, 1000)
 	hour := time.Hour
-	leaves(t, b, hour, hour, 1000) // it became ready just now
+	leaves(t, b, hour, hour, 1000) // it has become ready just now
 	wantNext(t, b, hour, hour+time.Millisecond)
 }
 
-func TestBucketCatchesUpWhatALateWakeUpLost(t *testing.T) {
+func TestBucketCatchesUpAfterALateWakeUp(t *testing.T) {
 	b := NewBucket(unit.BytesPerSecond(1_000_000)) // a piece takes 1.46 ms
 	us := time.Microsecond
 	leaves(t, b, 0, 0, 1000)
 	leaves(t, b, 0, 1400*us, 1000) // 400 us late
 	wantNext(t, b, 1400*us, 2000*us)
 	leaves(t, b, 0, 3300*us, 1000) // 1300 us late
-	leaves(t, b, 0, 3300*us, 1000) // and so the one after it goes at once
+	leaves(t, b, 0, 3300*us, 1000) // so the next one leaves at once
 	wantNext(t, b, 3300*us, 4000*us)
 }
 
-// TestBucketMakesUpForWhatIsBeyondSlack: after a wake-up that is 10 ms too late
-// the schedule is met again, by gaps that are 1/16 shorter.
-func TestBucketMakesUpForWhatIsBeyondSlack(t *testing.T) {
+// TestBucketMakesUpForMoreThanSlack wakes up 10 ms too late. Gaps that are 1/16 shorter
+// bring the bucket back to its schedule.
+func TestBucketMakesUpForMoreThanSlack(t *testing.T) {
 	b := NewBucket(unit.BytesPerSecond(1_000_000)) // a piece takes 1.46 ms
 	ms := time.Millisecond
 	leaves(t, b, 0, 0, 1000)
 	leaves(t, b, 0, 11*ms, 1000) // due at 1 ms
-	leaves(t, b, 0, 11*ms, 1000) // half a quantum is caught up at once
+	leaves(t, b, 0, 11*ms, 1000) // the bucket catches up half a quantum at once
 	now, items := b.Next(at(11*ms), 0, 1000).Sub(start), 3
 	for next := b.Next(at(now), 0, 1000).Sub(start); next != time.Duration(items)*ms; next = b.Next(at(now), 0, 1000).Sub(start) {
 		if gap := next - now; items > 3 && gap < ms*15/16 {
-			t.Fatalf("item %d leaves %v after the one before it, more than 1/16 too soon", items, gap)
+			t.Fatalf("item %d leaves %v after the item before it, more than 1/16 too soon", items, gap)
 		}
 		now = next
 		leaves(t, b, 0, now, 1000)
@@ -113,11 +113,11 @@ func TestBucketMakesUpForWhatIsBeyondSlack(t *testing.T) {
 		}
 	}
 	if want := 135; items < want {
-		t.Errorf("made up for within %d items, want at least %d", items, want)
+		t.Errorf("the bucket makes up for 10 ms within %d items, want at least %d", items, want)
 	}
 }
 
-// TestBucketIdleForgets: what lateness has earned is gone once nothing waits.
+// TestBucketIdleForgets holds that a bucket makes up for nothing once nothing waits.
 func TestBucketIdleForgets(t *testing.T) {
 	b := NewBucket(unit.BytesPerSecond(1_000_000))
 	ms := time.Millisecond
@@ -136,7 +136,7 @@ func TestBucketAfterASuspend(t *testing.T) {
 		sum += 5000
 	}
 	if sum > 10_000 {
-		t.Errorf("%d bytes left at once after a minute of standing still, more than a quantum", sum)
+		t.Errorf("%d bytes left at once after a minute's suspend, more than a quantum", sum)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestBucketLetsALargeItemPass(t *testing.T) {
 func TestBucketClockGoingBack(t *testing.T) {
 	b := NewBucket(unit.BytesPerSecond(1000))
 	leaves(t, b, time.Hour, time.Hour, 1000)
-	b.Take(at(0), at(0), 1000) // by somebody whose clock is an hour behind
+	b.Take(at(0), at(0), 1000) // by a caller whose clock is an hour slow
 	wantNext(t, b, 0, time.Hour+2*time.Second)
 }
 
@@ -181,7 +181,7 @@ func TestBucketSetRate(t *testing.T) {
 		leaves(t, b, 0, 0, 1000)
 		b.SetRate(at(second), unit.BytesPerSecond(0), 0)
 		if got := b.Next(at(time.Hour), 0, 1); got != limit.Never {
-			t.Errorf("under a rate of 0 the next may leave at %v", got)
+			t.Errorf("under a rate of 0 the next item may leave at %v", got)
 		}
 		b.SetRate(at(time.Hour), fast, 0)
 		wantNext(t, b, time.Hour, time.Hour+900*time.Microsecond)

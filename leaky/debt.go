@@ -8,19 +8,20 @@ import (
 	"shaper/unit"
 )
 
-// debt is what has left and is not paid for yet.
+// A debt is what has departed and is not paid for yet. It drains at a rate.
 //
-// The arithmetic is exact: owed counts whole units since base, and base moves
-// only by amounts of units that take whole nanoseconds. No rounding adds up.
+// The arithmetic is exact: owed counts whole units, and base moves only by
+// amounts of units that take whole nanoseconds. So rounding errors do not add up.
 type debt struct {
 	rate unit.Rate
-	base time.Time // owed drains from here on
+	base time.Time // owed drains from this time on
 	owed int64     // units
-	paid time.Time // when they have drained, at a rate above 0
+	paid time.Time // when all of owed has drained, if the rate is above 0
 }
 
-// free returns when all is paid for, with ahead units more.
-func (d *debt) free(ahead int64) time.Time {
+// paidAt returns when all is paid for, and ahead units more. It is limit.Never
+// under a rate of 0.
+func (d *debt) paidAt(ahead int64) time.Time {
 	if d.rate.IsZero() {
 		return limit.Never
 	}
@@ -30,19 +31,19 @@ func (d *debt) free(ahead int64) time.Time {
 	return limit.After(d.base, d.rate.Time(d.owed+ahead))
 }
 
-// settle says that nothing is owed at a time.
-func (d *debt) settle(at time.Time) { d.base, d.owed, d.paid = at, 0, at }
+// clear makes the debt nothing as of a time.
+func (d *debt) clear(at time.Time) { d.base, d.owed, d.paid = at, 0, at }
 
-// owe adds n units.
+// owe adds n units to the debt.
 func (d *debt) owe(n int64) {
 	d.owed += n
 	d.fold()
 }
 
-// rerate drains what is still owed at now at another rate. Of a unit that has
-// drained in part, the whole is owed.
-func (d *debt) rerate(now time.Time, rate unit.Rate) {
-	if now.Before(d.base) { // what fold has turned into time are units again
+// setRate makes what is still owed at now drain at another rate. A unit that has
+// drained in part is owed as a whole.
+func (d *debt) setRate(now time.Time, rate unit.Rate) {
+	if now.Before(d.base) { // fold has turned units into time: turn it back
 		d.owed += unitsUp(d.rate, d.base.Sub(now))
 	} else {
 		d.owed -= min(d.rate.Units(now.Sub(d.base)), d.owed)
@@ -54,15 +55,15 @@ func (d *debt) rerate(now time.Time, rate unit.Rate) {
 // unitsUp returns how many units the rate allows in d, rounded up.
 func unitsUp(rate unit.Rate, d time.Duration) int64 {
 	n := rate.Units(d)
-	// Exact has no common divisor, so that only multiples of ns come out even.
+	// The two numbers of Exact have no common divisor, so only multiples of ns are whole units.
 	if _, ns := rate.Exact(); ns > 0 && int64(d)%ns != 0 {
 		n++
 	}
 	return n
 }
 
-// fold moves base on by whole multiples of units, which take whole
-// nanoseconds, and so keeps owed small; then paid is known.
+// fold keeps owed small: it moves base forward by amounts of units that take whole
+// nanoseconds. It also computes paid.
 func (d *debt) fold() {
 	units, ns := d.rate.Exact()
 	if units == 0 {

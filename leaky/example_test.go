@@ -8,8 +8,8 @@ import (
 	"shaper/unit"
 )
 
-// Driven by hand, a bucket needs no clock: Next says when an item may leave,
-// Take that it does.
+// A program that drives a bucket by hand needs no clock: Next returns when an item may
+// leave, and Take charges it.
 func ExampleBucket() {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	now := start
@@ -28,8 +28,8 @@ func ExampleBucket() {
 	// 1000 bytes left after 3ms
 }
 
-// The provider takes one message in 50 ms and refuses whatever comes sooner
-// after the last one.
+// A provider takes one message every 50 ms and refuses whatever comes sooner after the
+// last one.
 func ExampleGap() {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	rate, err := unit.ParseRate("20 messages/s")
@@ -49,8 +49,8 @@ type message struct {
 	place leaky.Element[message]
 }
 
-// What waits brings its own place in the queue, so that nothing is allocated
-// and giving up is possible from anywhere.
+// What waits brings its own place in the queue. So the queue allocates nothing, and a
+// waiter can give up from anywhere in the queue.
 func ExampleQueue() {
 	queue := leaky.Queue[message]{MaxItems: 2, MaxBytes: 64 << 10}
 	offer := func(m *message) {

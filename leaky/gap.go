@@ -9,19 +9,18 @@ import (
 
 // Gap paces what is counted: messages, packets, connections.
 //
-// After an item of cost n has left, none leaves within n/rate. The gap counts
-// from the moment at which the item actually left, as Left tells it, not from
-// when it was due: some providers refuse whatever comes sooner than 1/rate
-// after the last one they accepted, however good the average, and a late
-// departure followed by one on time is such a short gap. What lateness costs
-// is not caught up.
+// After an item of cost n has left, no item leaves within n/rate. The gap begins
+// when the item actually left, as Left says, and not when it was due. The reason:
+// some providers refuse whatever comes sooner than 1/rate after the last item that
+// they accepted, however good the average is. A late departure that is followed by
+// one on time makes such a short gap. A Gap never makes up for lateness.
 type Gap struct {
 	rate unit.Rate
 	last time.Time // when the last item left
-	cost int64     // of that item
+	cost int64     // what that item costs
 }
 
-// NewGap returns a Gap from which nothing has left yet.
+// NewGap returns a Gap that has let nothing out yet.
 func NewGap(rate unit.Rate) *Gap { return &Gap{rate: rate} }
 
 // Next implements limit.Limiter.
@@ -60,6 +59,6 @@ func (g *Gap) Memory(time.Time) (m limit.Memory, whole bool) {
 // Remember implements limit.Limiter.
 func (g *Gap) Remember(m limit.Memory) { g.last, g.cost = m.At, m.Used[0] }
 
-// SetRate implements limit.Limiter: the gap since the last departure is that
+// SetRate implements limit.Limiter. The gap after the last departure becomes that
 // of the new rate.
 func (g *Gap) SetRate(_ time.Time, rate unit.Rate, _ int64) { g.rate = rate }

@@ -14,7 +14,7 @@ import (
 func TestGapIsExact(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"0.5 packets/s":          2 * time.Second,
-		"0.75 messages/s":        1333333334, // rounded up: never sooner
+		"0.75 messages/s":        1333333334, // rounded up
 		"20000 messages/15min":   45 * time.Millisecond,
 		"120 packets/min":        500 * time.Millisecond,
 		"30 messages/s":          33333334,
@@ -34,7 +34,7 @@ func TestGapIsExact(t *testing.T) {
 	}
 }
 
-func TestGapIsNotCaughtUp(t *testing.T) {
+func TestGapNeverCatchesUp(t *testing.T) {
 	g := NewGap(unit.NewRate(unit.Messages, 10, time.Second))
 	ms := time.Millisecond
 	leaves(t, g, 0, 0, 1)
@@ -48,7 +48,7 @@ func TestGapCountsFromWhenTheItemLeft(t *testing.T) {
 	leaves(t, g, 0, 0, 1)
 	g.Left(at(7 * ms)) // writing took a while
 	wantNext(t, g, 10*ms, 107*ms)
-	g.Left(at(5 * ms)) // somebody else's, told late
+	g.Left(at(5 * ms)) // an earlier departure, reported late
 	wantNext(t, g, 10*ms, 107*ms)
 }
 
@@ -62,10 +62,10 @@ func TestGapAhead(t *testing.T) {
 	g := NewGap(unit.NewRate(unit.Packets, 10, time.Second))
 	leaves(t, g, 0, 0, 1)
 	if got := g.Next(at(0), 3, 1); !got.Equal(at(400 * time.Millisecond)) {
-		t.Errorf("behind three one leaves at %v, want 400ms", got.Sub(start))
+		t.Errorf("an item behind three leaves at %v, want 400ms", got.Sub(start))
 	}
 	if got := g.Next(at(time.Hour), 3, 1); !got.Equal(at(time.Hour + 300*time.Millisecond)) {
-		t.Errorf("behind three, an hour later, one leaves at %v, want 1h0.3s", got.Sub(start))
+		t.Errorf("an hour later, an item behind three leaves at %v, want 1h0.3s", got.Sub(start))
 	}
 }
 
@@ -73,17 +73,17 @@ func TestGapSetRate(t *testing.T) {
 	g := NewGap(unit.NewRate(unit.Messages, 1, time.Minute))
 	leaves(t, g, 0, 0, 1)
 	g.SetRate(at(time.Second), unit.NewRate(unit.Messages, 10, time.Second), 0)
-	wantNext(t, g, time.Second, 100*time.Millisecond) // long past
+	wantNext(t, g, time.Second, 100*time.Millisecond) // which has passed long ago
 	g.SetRate(at(time.Second), unit.NewRate(unit.Messages, 0, time.Second), 0)
 	if got := g.Next(at(time.Hour), 0, 1); got != limit.Never {
-		t.Errorf("under a rate of 0 the next may leave at %v", got)
+		t.Errorf("under a rate of 0 the next item may leave at %v", got)
 	}
 	g.SetRate(at(2*time.Second), unit.NewRate(unit.Messages, 1, time.Hour), 0)
-	wantNext(t, g, 2*time.Second, time.Hour) // no fresh burst
+	wantNext(t, g, 2*time.Second, time.Hour) // no new burst
 }
 
-// TestGapNeverShorter draws traces with late departures, late reports and
-// changes of the rate.
+// TestGapNeverShorter draws traces with late departures, late reports and changes of
+// the rate. No gap is shorter than cost/rate.
 func TestGapNeverShorter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := anyRate(unit.Messages).Draw(t, "rate")

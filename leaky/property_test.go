@@ -12,7 +12,7 @@ import (
 	"shaper/unit"
 )
 
-// anyRate draws from 1 a year to 8 TiB/s, small rates as often as large ones.
+// anyRate draws a rate from 1 a year to 8 TiB/s, small rates as often as large ones.
 func anyRate(kind unit.Kind) *rapid.Generator[unit.Rate] {
 	return rapid.Custom(func(t *rapid.T) unit.Rate {
 		amount := int64(1) << rapid.IntRange(0, 42).Draw(t, "magnitude")
@@ -24,7 +24,8 @@ func anyRate(kind unit.Kind) *rapid.Generator[unit.Rate] {
 	})
 }
 
-// lateness draws how much later than allowed something happens.
+// lateness draws how late something happens: not at all, by some of slack, by up to
+// three times slack, or by a minute.
 func lateness(slack time.Duration) *rapid.Generator[time.Duration] {
 	slack = min(max(slack, 1), time.Hour)
 	return rapid.OneOf(
@@ -53,8 +54,8 @@ func allows(rate unit.Rate, d time.Duration) *big.Rat {
 	return new(big.Rat).Mul(big.NewRat(units, ns), new(big.Rat).SetInt64(int64(d)))
 }
 
-// TestBucketHoldsInEveryWindow lets departures be late by what is caught up at
-// once, and then by anything.
+// TestBucketHoldsInEveryWindow makes departures late by at most Slack, or by any time,
+// and holds the promise of Bucket in every window.
 func TestBucketHoldsInEveryWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := anyRate(unit.Bytes).Draw(t, "rate")
@@ -86,7 +87,7 @@ func TestBucketHoldsInEveryWindow(t *testing.T) {
 			bound := allows(rate, window)
 			if anyLate {
 				faster := new(big.Rat).Mul(bound, big.NewRat(16, 15))
-				longer := allows(rate, window+maxBehind)
+				longer := allows(rate, window+maxLag)
 				bound = least(faster, longer)
 			}
 			return bound.Add(bound, quantum)
@@ -101,8 +102,8 @@ func least(a, b *big.Rat) *big.Rat {
 	return b
 }
 
-// checkWindows fails unless between any two departures, with both of them, at
-// most what the bound says left.
+// checkWindows fails if more than the bound left in any window. A window begins and ends
+// with a departure, and contains both.
 func checkWindows(t *rapid.T, trace []departure, boundOf func(window time.Duration) *big.Rat) {
 	for i := range trace {
 		sum := int64(0)
@@ -116,9 +117,8 @@ func checkWindows(t *rapid.T, trace []departure, boundOf func(window time.Durati
 	}
 }
 
-// TestBucketNeverDrifts lets a million pieces leave, each late by less than
-// can be caught up, and expects the last at the instant that the exact
-// schedule has.
+// TestBucketNeverDrifts lets a million pieces leave, each late by less than Slack. It
+// expects the last one exactly on schedule.
 func TestBucketNeverDrifts(t *testing.T) {
 	const items = 1_000_000
 	for _, rate := range []unit.Rate{
@@ -129,12 +129,12 @@ func TestBucketNeverDrifts(t *testing.T) {
 		b, now, sum := NewBucket(rate), start, int64(0)
 		for i := range items {
 			late := b.slack * time.Duration(i%5) / 5
-			left := b.Next(now, 0, n).Add(late)
+			at := b.Next(now, 0, n).Add(late)
 			if i == 0 {
-				left = start
+				at = start
 			}
-			b.Take(start, left, n) // more was there all the time
-			now, sum = left, sum+n
+			b.Take(start, at, n) // something was ready all the time
+			now, sum = at, sum+n
 		}
 		exact := new(big.Rat).Quo(big.NewRat(sum, 1), allows(rate, 1))
 		got := new(big.Rat).SetInt64(int64(b.Next(now, 0, 1).Sub(start)))
@@ -144,9 +144,9 @@ func TestBucketNeverDrifts(t *testing.T) {
 	}
 }
 
-// TestBucketRerated compares a bucket without late departures with a meter of
-// exact fractions that drains at the rate in force.
-func TestBucketRerated(t *testing.T) {
+// TestBucketSetRateIsTheModel compares a bucket with a model in exact fractions while
+// the rate changes. No departure is late.
+func TestBucketSetRateIsTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := anyRate(unit.Bytes).Draw(t, "rate")
 		b, now, owed, slop := NewBucket(rate), start, new(big.Rat), new(big.Rat)
@@ -172,7 +172,7 @@ func TestBucketRerated(t *testing.T) {
 	})
 }
 
-// checkOwed fails unless b owes what the model does, to within a nanosecond.
+// checkOwed fails unless b owes what the model owes, to within a nanosecond.
 // Each change of the rate may add a byte and a nanosecond of the old rate.
 func checkOwed(t *rapid.T, b *Bucket, now time.Time, owed, slop *big.Rat) {
 	next := b.Next(now, 0, 1)
@@ -182,16 +182,16 @@ func checkOwed(t *rapid.T, b *Bucket, now time.Time, owed, slop *big.Rat) {
 	wait := next.Sub(now)
 	most := allows(b.rate, max(wait, 0)+1)
 	if most.Add(most, slop).Cmp(owed) < 0 {
-		t.Fatalf("%v: the next may leave after %v, but %v bytes are owed", b.rate, wait, owed.FloatString(3))
+		t.Fatalf("%v: the next item may leave after %v, but %v bytes are owed", b.rate, wait, owed.FloatString(3))
 	}
 	least := allows(b.rate, wait-1)
 	if least.Sub(least, slop); wait > 0 && least.Cmp(owed) >= 0 {
-		t.Fatalf("%v: the next has to wait %v for %v bytes", b.rate, wait, owed.FloatString(3))
+		t.Fatalf("%v: the next item waits %v for %v bytes", b.rate, wait, owed.FloatString(3))
 	}
 }
 
-// TestExtremes passes what no policy should hold through both limiters: what
-// would overflow takes for ever instead.
+// TestExtremes gives both limiters rates and costs that no policy should have. A time
+// that would overflow is Never.
 func TestExtremes(t *testing.T) {
 	for _, rate := range []unit.Rate{
 		unit.NewRate(unit.Bytes, 1, 8784*time.Hour), unit.BytesPerSecond(0),
@@ -203,7 +203,7 @@ func TestExtremes(t *testing.T) {
 				l.Take(start, start, 1<<43)
 				next := l.Next(start, math.MaxInt64>>2, 1<<43)
 				if next.Before(before) || next.After(limit.Never) {
-					t.Fatalf("%v: %T lets the next leave at %v after %v", rate, l, next, before)
+					t.Fatalf("%v: %T lets the next item leave at %v, which it put at %v before", rate, l, next, before)
 				}
 				before = next
 			}

@@ -1,25 +1,25 @@
 package leaky
 
-// Queue is a FIFO bounded in items and in bytes of memory. It holds elements
-// that their owners allocate, so that to enter, to leave and to give up
-// waiting take constant time and no allocation. The zero Queue is empty and
-// has no room. It is not safe for concurrent use.
+// Queue is a FIFO that is bounded in items and in bytes of memory. The owner of an
+// element allocates it. So an element enters, leaves or gives up in constant time
+// and without allocation. The zero Queue is empty and has no room. A Queue is not
+// safe for concurrent use.
 type Queue[T any] struct {
-	MaxItems int   // bound of the items that wait
-	MaxBytes int64 // bound of Bytes
+	MaxItems int   // bounds Len
+	MaxBytes int64 // bounds Bytes
 
 	head, tail *Element[T]
 	items      int
 	bytes      int64
 }
 
-// Element is one place in a Queue. An Element stands in one Queue at a time.
+// Element is one place in a Queue. An Element is in one Queue at a time.
 type Element[T any] struct {
-	Value *T    // whose place it is
-	Bytes int64 // memory that Value holds while it waits, not payload
-	Items int   // that it stands for; 0: one
+	Value *T    // what waits here
+	Bytes int64 // memory that Value holds while it waits, which is not its payload
+	Items int   // how many items Value stands for; 0: one
 
-	queue      *Queue[T]
+	queue      *Queue[T] // nil: it is in none
 	next, prev *Element[T]
 }
 
@@ -29,10 +29,10 @@ func (q *Queue[T]) Len() int { return q.items }
 // Bytes returns how much memory the waiting elements hold.
 func (q *Queue[T]) Bytes() int64 { return q.bytes }
 
-// HasRoom reports whether one more element, which stands for so many items that
-// hold so many bytes, fits within the bounds. An empty queue has room for one
-// item of any size, unless it may hold none: what is larger than the whole queue
-// must not be stuck for ever.
+// HasRoom reports whether one more element fits within the bounds. The element
+// stands for so many items, which hold so many bytes. An empty queue has room for
+// one item of any size, unless MaxItems is 0: else an item that is larger than the
+// whole queue would never get through.
 func (q *Queue[T]) HasRoom(items int, bytes int64) bool {
 	items = max(items, 1)
 	if items > q.MaxItems-q.items {
@@ -41,8 +41,7 @@ func (q *Queue[T]) HasRoom(items int, bytes int64) bool {
 	return q.items == 0 && items == 1 || bytes <= q.MaxBytes-q.bytes
 }
 
-// Push appends e, whether or not the queue has room: who may wait is its
-// owner's decision.
+// Push appends e, even if the queue has no room: its owner decides who may wait.
 func (q *Queue[T]) Push(e *Element[T]) {
 	e.queue, e.prev, e.next = q, q.tail, nil
 	if q.tail == nil {
@@ -55,13 +54,13 @@ func (q *Queue[T]) Push(e *Element[T]) {
 	q.bytes += e.Bytes
 }
 
-// Front returns the element that has waited longest, nil when none waits.
+// Front returns the element that has waited longest; nil if none waits.
 func (q *Queue[T]) Front() *Element[T] { return q.head }
 
-// Next returns the element behind e, nil at the end.
+// Next returns the element behind e; nil at the end.
 func (e *Element[T]) Next() *Element[T] { return e.next }
 
-// Remove takes e out, wherever it stands, and reports whether it stood here.
+// Remove takes e out, wherever it stands, and reports whether it was in this queue.
 func (q *Queue[T]) Remove(e *Element[T]) bool {
 	if e.queue != q {
 		return false

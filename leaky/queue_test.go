@@ -33,7 +33,7 @@ func TestQueueIsASlice(t *testing.T) {
 				one := pick.Draw(t, "one")
 				i := slices.Index(model, one)
 				if got := q.Remove(&one.place); got != (i >= 0) {
-					t.Fatalf("Remove returns %v of an element at %d", got, i)
+					t.Fatalf("Remove returns %v for the element at %d", got, i)
 				}
 				if i >= 0 {
 					model = slices.Delete(model, i, i+1)
@@ -56,13 +56,13 @@ func checkQueue(t *rapid.T, q *Queue[queued], model []*queued) {
 		e = e.Next()
 	}
 	if e != nil || q.Len() != items || q.Bytes() != bytes {
-		t.Fatalf("%d items and %d bytes and then %v, want %d and %d", q.Len(), q.Bytes(), e, items, bytes)
+		t.Fatalf("the queue has %d items and %d bytes, and ends with %v; want %d items and %d bytes", q.Len(), q.Bytes(), e, items, bytes)
 	}
 	for _, n := range []int64{0, 1, 50, 100, 101} {
 		for more := range 5 {
 			want := items+max(more, 1) <= q.MaxItems && (items == 0 && more < 2 || bytes+n <= q.MaxBytes)
 			if q.HasRoom(more, n) != want {
-				t.Fatalf("with %d items of %d bytes, room for %d more of %d is %v", items, bytes, more, n, !want)
+				t.Fatalf("with %d items of %d bytes, HasRoom(%d, %d) is %v", items, bytes, more, n, !want)
 			}
 		}
 	}
@@ -71,7 +71,7 @@ func checkQueue(t *rapid.T, q *Queue[queued], model []*queued) {
 func TestQueueZero(t *testing.T) {
 	var q Queue[queued]
 	if q.HasRoom(0, 0) || q.Front() != nil || q.Len() != 0 || q.Bytes() != 0 {
-		t.Error("the zero Queue is not an empty one without room")
+		t.Error("the zero Queue is not empty, or has room")
 	}
 }
 
@@ -80,10 +80,10 @@ func TestQueueRemoveFromAnother(t *testing.T) {
 	var one queued
 	here.Push(&one.place)
 	if there.Remove(&one.place) {
-		t.Error("an element was removed from a queue in which it does not stand")
+		t.Error("Remove took an element out of a queue that it is not in")
 	}
 	if !here.Remove(&one.place) || here.Remove(&one.place) {
-		t.Error("an element is not removed exactly once")
+		t.Error("Remove did not take the element out exactly once")
 	}
 }
 
@@ -96,6 +96,6 @@ func TestQueueAllocatesNothing(t *testing.T) {
 		q.Remove(&one.place)
 		q.Remove(q.Front())
 	}); n != 0 {
-		t.Errorf("a round through the queue allocates %v times", n)
+		t.Errorf("Push and Remove allocate %v times", n)
 	}
 }

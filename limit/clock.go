@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// A clock is the latest time seen: one that goes back stands still.
+// A clock holds the latest time that it has seen: if time goes back, it stands still.
 type clock struct{ now time.Time }
 
-// see returns the latest of now and all times before.
+// see returns the latest of now and all times that it saw before.
 func (c *clock) see(now time.Time) time.Time {
 	if now.After(c.now) {
 		c.now = now
@@ -17,8 +17,8 @@ func (c *clock) see(now time.Time) time.Time {
 	return c.now
 }
 
-// plus returns a+b for non-negative a and b, at most the largest int64: as a
-// duration it is for ever, see After.
+// plus returns a+b for non-negative a and b, at most the largest int64. As a
+// Duration that means for ever; see After.
 func plus[T ~int64](a, b T) T {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -26,7 +26,7 @@ func plus[T ~int64](a, b T) T {
 	return a + b
 }
 
-// times returns how long n times d takes, in the same way.
+// times returns n*d for non-negative n and d, at most the longest Duration.
 func times(n int64, d time.Duration) time.Duration {
 	hi, lo := bits.Mul64(uint64(n), uint64(d))
 	if hi > 0 || lo > math.MaxInt64 {

@@ -8,7 +8,7 @@ import (
 	"shaper/unit"
 )
 
-// Two packets may leave at once, then two in a second.
+// Two packets may leave at once, then two each second.
 func ExampleToken() {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	now := start
@@ -27,8 +27,7 @@ func ExampleToken() {
 	// a packet left after 1s
 }
 
-// A cell may come early, as long as what came early does not add up to more
-// than the burst.
+// Cells may come early as long as the early ones do not exceed the burst.
 func ExampleGCRA() {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	cells := limit.NewGCRA(start, unit.NewRate(unit.Packets, 100, time.Second), 3)
@@ -48,8 +47,8 @@ func ExampleGCRA() {
 	// a cell left after 20ms
 }
 
-// An API that counts requests in each minute of the clock: at half past, all of
-// them leave, and the next has half a minute to wait.
+// An API counts requests in each minute of the clock. All of them leave at half past the
+// minute, so the next one waits for half a minute.
 func ExampleFixedWindow() {
 	now := time.Date(2026, 1, 1, 12, 0, 30, 0, time.UTC)
 	api := limit.NewFixedWindow(now, unit.NewRate(unit.Messages, 120, time.Minute), time.Minute)
@@ -58,7 +57,7 @@ func ExampleFixedWindow() {
 	// Output: retry after 30s
 }
 
-// As a policer: what may not leave at once is refused, and told when to retry.
+// A policer refuses what may not leave at once, and says when to retry.
 func ExampleSlidingLog() {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	log := limit.NewSlidingLog(start, unit.NewRate(unit.Messages, 2, time.Second), time.Second)
@@ -78,8 +77,8 @@ func ExampleSlidingLog() {
 	// 1.1s allowed
 }
 
-// 80 in the minute before and 30 in this one, of which 24 seconds are over, are
-// counted as 78: of 100, 22 more may leave at once.
+// 80 left in the minute before, and 30 in this one, 24 seconds of which are over. They
+// count as 78, so of 100, 22 more may leave at once.
 func ExampleSlidingWindow() {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	window := limit.NewSlidingWindow(start, unit.NewRate(unit.Messages, 100, time.Minute), time.Minute)

@@ -8,8 +8,8 @@ import (
 	"shaper/unit"
 )
 
-// GCRA is the generic cell rate algorithm of ATM, in the form that it calls
-// virtual scheduling (ITU-T I.371, Annex A.1; ATM Forum, Traffic Management 4.1,
+// GCRA is the generic cell rate algorithm of ATM, in the form called virtual
+// scheduling (ITU-T I.371, Annex A.1; ATM Forum, Traffic Management 4.1,
 // af-tm-0121.000). It is a token bucket that remembers one number, the
 // theoretical arrival time (TAT): when the bucket is full again. An item of n
 // units may leave at t if
@@ -19,16 +19,16 @@ import (
 // I.371 writes T for 1/rate, and tau for (burst-1)/rate.
 //
 // Over any window t at most burst + rate*t units leave, to within a nanosecond
-// of t. Why: after item j left at t(j), TAT is at most t(j) + burst/rate, and
-// since item i it has grown from at least t(i), by cost/rate for each item. The
-// nanosecond is that of the clock: an item that leaves at the first whole one
-// behind TAT counts as leaving at TAT, so that no rounding adds up. An item
-// larger than the burst waits for a full bucket and leaves in debt; the bound
-// is then that item instead of burst.
+// of t. Why: after item j leaves at t(j), TAT is at most t(j) + burst/rate. Since
+// item i it has grown from at least t(i), by cost/rate for each item. The
+// nanosecond is that of the clock: an item that leaves at the first whole
+// nanosecond after TAT counts as leaving at TAT, so rounding errors do not add
+// up. An item that is larger than the burst waits for a full bucket and leaves in
+// debt; then the bound has that item in place of burst.
 //
-// The arithmetic is exact: 1/rate need not be whole nanoseconds, so TAT is kept
-// as an instant and the units that are owed from there on. It moves by whole
-// nanoseconds only where the units of them are whole too.
+// The arithmetic is exact, although 1/rate need not be whole nanoseconds: TAT is
+// kept as an instant and the units owed from there on. The instant moves only by
+// amounts of units that take whole nanoseconds.
 type GCRA struct {
 	clock
 	rate  unit.Rate
@@ -37,20 +37,19 @@ type GCRA struct {
 	owed  int64     // units
 }
 
-// NewGCRA returns a full bucket as of now. A burst below 1 is 1.
+// NewGCRA returns a bucket that is full at now. A burst below 1 counts as 1.
 func NewGCRA(now time.Time, rate unit.Rate, burst int64) *GCRA {
 	return &GCRA{clock: clock{now}, rate: rate, burst: max(burst, 1), tat: now}
 }
 
-// Next implements Limiter. It is exact, also behind units ahead that leave one
-// by one.
+// Next implements Limiter. It is exact, also if the units ahead leave one by one.
 func (g *GCRA) Next(now time.Time, ahead, n int64) time.Time {
 	if g.rate.IsZero() {
 		return Never
 	}
 	then := *g
 	then.arrive(now)
-	return then.behind(plus(then.owed, ahead) - (g.burst - min(n, g.burst)))
+	return then.after(plus(then.owed, ahead) - (g.burst - min(n, g.burst)))
 }
 
 // Take implements Limiter.
@@ -60,9 +59,9 @@ func (g *GCRA) Take(_, now time.Time, n int64) {
 	g.fold()
 }
 
-// SetRate implements Limiter. The tokens that are there stay, but for those
-// above a smaller burst; a larger burst fills at the new rate. It is exact: what
-// a part of a unit takes is rounded up to a nanosecond, once.
+// SetRate implements Limiter. The bucket keeps its tokens, except those above a
+// smaller burst. A larger burst fills at the new rate. The result is exact: only
+// the time that a part of a unit takes is rounded up to a nanosecond, once.
 func (g *GCRA) SetRate(now time.Time, rate unit.Rate, burst int64) {
 	if burst = max(burst, 1); rate == g.rate && burst == g.burst {
 		return
@@ -75,7 +74,7 @@ func (g *GCRA) SetRate(now time.Time, rate unit.Rate, burst int64) {
 	g.rate, g.burst, g.tat, g.owed = rate, burst, g.now, whole
 	switch units, ns := rate.Exact(); {
 	case part == 0:
-	case units == 0: // it takes for ever, as a whole one does
+	case units == 0: // a part takes for ever, as a whole unit does
 		g.owed = plus(g.owed, 1)
 	default:
 		// Rounding up twice is the same as once: ceil(ceil(x/a)/b) = ceil(x/(a*b)).
@@ -85,19 +84,19 @@ func (g *GCRA) SetRate(now time.Time, rate unit.Rate, burst int64) {
 	g.fold()
 }
 
-// missing returns how many units the bucket lacks now: whole ones, and part/of of
-// another one.
+// missing returns how many units the bucket lacks now: whole units, and part/of of
+// one more.
 func (g *GCRA) missing() (whole, part, of int64) {
 	units, ns := g.rate.Exact()
 	if units == 0 {
 		return g.owed, 0, 1
 	}
-	left := int64(g.tat.Sub(g.now))
-	if left >= 0 {
-		whole, part = ratio(left, units, ns)
+	ahead := int64(g.tat.Sub(g.now))
+	if ahead >= 0 {
+		whole, part = ratio(ahead, units, ns)
 		return plus(whole, g.owed), part, ns
 	}
-	whole, part = ratio(-left, units, ns)
+	whole, part = ratio(-ahead, units, ns)
 	if part > 0 {
 		whole, part = plus(whole, 1), ns-part
 	}
@@ -107,8 +106,8 @@ func (g *GCRA) missing() (whole, part, of int64) {
 	return g.owed - whole, part, ns
 }
 
-// ratio returns a*b/c and the remainder; the largest int64 and 0 where that has no
-// room. None of them is negative, and c is positive.
+// ratio returns a*b/c and the remainder; the largest int64 and 0 if the quotient
+// overflows. No argument is negative, and c is positive.
 func ratio(a, b, c int64) (whole, rest int64) {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	if hi < uint64(c) {
@@ -128,22 +127,22 @@ func ratioUp(a, b, c int64) int64 {
 // Memory implements Limiter.
 func (g *GCRA) Memory(now time.Time) (m Memory, whole bool) {
 	g.arrive(now)
-	return Memory{Until: g.behind(g.owed), At: g.tat, Used: [2]int64{g.owed}}, true
+	return Memory{Until: g.after(g.owed), At: g.tat, Used: [2]int64{g.owed}}, true
 }
 
 // Remember implements Limiter.
 func (g *GCRA) Remember(m Memory) { g.tat, g.owed = m.At, m.Used[0] }
 
-// arrive moves TAT to now, if it has passed.
+// arrive moves TAT to now if TAT has passed.
 func (g *GCRA) arrive(now time.Time) {
-	if now = g.see(now); now.After(g.behind(g.owed)) {
+	if now = g.see(now); now.After(g.after(g.owed)) {
 		g.tat, g.owed = now, 0
 	}
 }
 
-// behind returns the moment n units behind tat, or before it where n is
-// negative, rounded up to a nanosecond.
-func (g *GCRA) behind(n int64) time.Time {
+// after returns the moment n units after tat, or before it if n is negative,
+// rounded up to a nanosecond.
+func (g *GCRA) after(n int64) time.Time {
 	at := g.tat
 	if n < 0 {
 		units, ns := g.rate.Exact()
@@ -154,8 +153,8 @@ func (g *GCRA) behind(n int64) time.Time {
 	return After(at, g.rate.Time(n))
 }
 
-// fold moves tat on by whole multiples of units, which take whole nanoseconds,
-// and so keeps owed small; but no further than a century or so.
+// fold keeps owed small: it moves tat forward by amounts of units that take whole
+// nanoseconds, to at most a century or so after now.
 func (g *GCRA) fold() {
 	units, ns := g.rate.Exact()
 	if units == 0 {

@@ -15,7 +15,7 @@ func TestGCRABurstThenRate(t *testing.T) {
 	l := NewGCRA(at(0), perSecond(3), 2)
 	for _, due := range []time.Duration{0, 0, 333_333_334, 666_666_667, second, 1_333_333_334} {
 		if got := leave(l, 0, 1); got != due {
-			t.Errorf("one left at %v, want %v", got, due)
+			t.Errorf("a unit left at %v, want %v", got, due)
 		}
 	}
 }
@@ -45,7 +45,7 @@ func TestGCRASetRateGivesNoBurst(t *testing.T) {
 		name  string
 		rate  int64
 		burst int64
-		n     int64 // may leave at
+		n     int64 // how many may leave at next
 		next  time.Duration
 	}{
 		{"faster", 100, 5, 1, second + 10*time.Millisecond},
@@ -63,7 +63,7 @@ func TestGCRASetRateGivesNoBurst(t *testing.T) {
 	}
 }
 
-// What has come of a unit stays, whichever rate it came at.
+// A part of a unit that has arrived stays, at whatever rate it arrived.
 func TestGCRASetRateKeepsPartsOfAUnit(t *testing.T) {
 	l := NewGCRA(at(0), unit.NewRate(unit.Packets, 1, time.Hour), 1)
 	l.Take(at(0), at(0), 1)
@@ -74,7 +74,7 @@ func TestGCRASetRateKeepsPartsOfAUnit(t *testing.T) {
 func TestGCRARateZeroKeepsWhatIsMissing(t *testing.T) {
 	l := NewGCRA(at(0), perSecond(10), 5)
 	l.Take(at(0), at(time.Hour), 5)
-	l.SetRate(at(time.Hour+second/20), perSecond(0), 5) // four and a half are missing: five
+	l.SetRate(at(time.Hour+second/20), perSecond(0), 5) // four and a half are missing, which counts as five
 	l.Take(at(0), at(time.Hour+second/20), 7)
 	l.SetRate(at(2*time.Hour), perSecond(10), 5)
 	wantNext(t, l, 2*time.Hour, 1, 2*time.Hour+800*time.Millisecond)
@@ -86,8 +86,8 @@ func TestGCRAHasAtLeastOne(t *testing.T) {
 	wantNext(t, l, 0, 1, second/10)
 }
 
-// TestGCRANeverDrifts lets 10^9 units leave a thousand at a time, each as soon
-// as it may, out of a bucket that is no deeper, and expects the exact schedule.
+// TestGCRANeverDrifts lets 10^9 units leave, a thousand at a time, each as soon as it
+// may. A thousand is also the burst. It expects the exact schedule.
 func TestGCRANeverDrifts(t *testing.T) {
 	const items, n = 1_000_000, 1_000
 	for _, rate := range []unit.Rate{
@@ -105,14 +105,14 @@ func TestGCRANeverDrifts(t *testing.T) {
 	}
 }
 
-// TestGCRARerated compares with a bucket of exact fractions that is filled at
-// the rate in force.
-func TestGCRARerated(t *testing.T) {
+// TestGCRASetRateIsTheModel compares GCRA with a bucket in exact fractions while rate and
+// burst change.
+func TestGCRASetRateIsTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		model := bucket{rate: anyRate(t), burst: big.NewRat(rapid.Int64Range(1, 1<<20).Draw(t, "burst"), 1)}
 		model.tokens = new(big.Rat).Set(model.burst)
 		l := NewGCRA(start, model.rate, model.burst.Num().Int64())
-		slop := new(big.Rat) // units that the model loses to whole nanoseconds, and the changes to theirs
+		slop := new(big.Rat) // units that rounding to whole nanoseconds may cost
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			burst := model.burst.Num().Int64()
 			n := rapid.Int64Range(1, 2*burst).Draw(t, "n")
@@ -138,14 +138,14 @@ func TestGCRARerated(t *testing.T) {
 	})
 }
 
-// near reports whether two waits differ by less than slop, and two nanoseconds.
+// near reports whether two waits differ by at most slop units and two nanoseconds.
 func near(rate unit.Rate, a, b time.Duration, slop *big.Rat) bool {
 	apart := allows(rate, max(a, b)-min(a, b)-2)
 	return apart.Cmp(slop) <= 0
 }
 
-// TestGCRASetRateIsExact compares what a bucket lacks before and after with exact
-// fractions: of a new one it lacks as many units, rounded up to a nanosecond once.
+// TestGCRASetRateIsExact compares what a bucket lacks before and after SetRate, in exact
+// fractions. It lacks as many units as before, rounded up to a nanosecond once.
 func TestGCRASetRateIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		large := rapid.Int64Range(1, 1<<62)
@@ -171,7 +171,7 @@ func TestGCRASetRateIsExact(t *testing.T) {
 		switch most := big.NewRat(math.MaxInt64/2, 1); {
 		case want.Cmp(most) > 0: // for ever
 			if got.Cmp(most) < 0 {
-				t.Fatalf("it lacks %v, want %v", got, want)
+				t.Fatalf("the bucket lacks %v, want %v", got, want)
 			}
 		default:
 			more := got.Sub(got, want)
@@ -180,7 +180,7 @@ func TestGCRASetRateIsExact(t *testing.T) {
 				of = allows(next, 1)
 			}
 			if more.Sign() < 0 || more.Cmp(of) >= 0 {
-				t.Fatalf("it lacks %v more than %v, want less than %v", more, want, of)
+				t.Fatalf("the bucket lacks %v more than %v, want less than %v more", more, want, of)
 			}
 		}
 	})

@@ -7,9 +7,9 @@ import (
 	"shaper/unit"
 )
 
-// What the texts on rate limiting give as examples, to the number.
+// The examples that texts on rate limiting give, to the number.
 
-// A bucket of 10 that is filled at 2 a second.
+// A bucket of 10 fills at 2 a second.
 func TestBucketOfTen(t *testing.T) {
 	for name, l := range map[string]Limiter{
 		"token": NewToken(at(0), perSecond(2), 10),
@@ -21,9 +21,9 @@ func TestBucketOfTen(t *testing.T) {
 			}
 			wantLeave(t, l, 0, 1, second/2)
 			wantLeave(t, l, 0, 1, second)
-			wantLeave(t, l, 3*second, 4, 3*second) // two seconds have brought four
+			wantLeave(t, l, 3*second, 4, 3*second) // two seconds bring four
 			wantLeave(t, l, 3*second, 1, 3*second+second/2)
-			wantLeave(t, l, time.Hour, 10, time.Hour) // and an hour ten
+			wantLeave(t, l, time.Hour, 10, time.Hour) // an hour brings ten, the burst
 			wantLeave(t, l, time.Hour, 1, time.Hour+second/2)
 		})
 	}
@@ -37,7 +37,7 @@ func TestGCRAOfAHundred(t *testing.T) {
 	}
 }
 
-// 100 at 0.99 s and 100 at 1.01 s, under 100 a second.
+// 100 come at 0.99 s and 100 at 1.01 s; the limit is 100 a second.
 func TestBoundary(t *testing.T) {
 	const first, then = 990 * time.Millisecond, 1010 * time.Millisecond
 	for name, want := range map[string]int{
@@ -58,8 +58,8 @@ func TestBoundary(t *testing.T) {
 	wantLeave(t, l, then, 100, second+first)
 }
 
-// passes has a policer judge so many items at one instant, and counts those
-// that may leave.
+// passes offers so many items to a policer at one instant, and counts those that may
+// leave.
 func passes(l Limiter, now time.Duration, items int) (n int) {
 	for range items {
 		if !l.Next(at(now), 0, 1).After(at(now)) {
@@ -70,8 +70,8 @@ func passes(l Limiter, now time.Duration, items int) (n int) {
 	return n
 }
 
-// With 80 in the window before and 30 in this one, of which 40 % are over, 78
-// count: of 100, 22 more may leave.
+// 80 left in the window before, and 30 in this one, 40 % of which is over. They count as
+// 78, so of 100, 22 more may leave.
 func TestEightyAndThirty(t *testing.T) {
 	const window = time.Minute
 	l := NewSlidingWindow(at(0), unit.NewRate(unit.Packets, 100, window), window)

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A limiter that remembers what another did goes on as that one would: never
-// sooner, and not later than rounding has it.
+// A new limiter that remembers an old one goes on as that one would: never sooner, and
+// later only by rounding.
 func TestMemoryGoesOn(t *testing.T) {
 	forEach(t, func(t *rapid.T, a algorithm) {
 		s := anySetting(t)
@@ -24,16 +24,16 @@ func TestMemoryGoesOn(t *testing.T) {
 			n := anyCost(t, 2*a.whole(s))
 			want, got := leave(l, now, n), leave(next, now, n)
 			if slop := a.slop(s, 3); got < want-slop || got > want+slop+1 {
-				t.Fatalf("%+v at %d: %d leave at %d, and would have at %d", s, now, n, got, want)
+				t.Fatalf("%+v at %d: %d leave at %d, want %d as before", s, now, n, got, want)
 			}
 			now = max(want, got) + anyPause(t, s)
-			l.Take(at(now), at(now), 0) // a time that both have seen
+			l.Take(at(now), at(now), 0) // so that both have seen this time
 			next.Take(at(now), at(now), 0)
 		}
 	})
 }
 
-// From Until on nothing tells a limiter from one that has never been used.
+// From Until on a limiter behaves like a new one.
 func TestMemoryMayBeForgottenFromUntilOn(t *testing.T) {
 	forEach(t, func(t *rapid.T, a algorithm) {
 		s := anySetting(t)
@@ -45,15 +45,15 @@ func TestMemoryMayBeForgottenFromUntilOn(t *testing.T) {
 			n := anyCost(t, 2*a.whole(s))
 			got, want := leave(l, until, n), leave(fresh, until, n)
 			if slop := a.slop(s, 3) + 1; got > want+slop || got < want-slop {
-				t.Fatalf("%+v: since %d nothing is to be remembered, and %d leave at %d and not at %d", s, until, n, got, want)
+				t.Fatalf("%+v: Until is at most %d, but %d leave at %d, and from a new limiter at %d", s, until, n, got, want)
 			}
 			until = max(got, want)
 		}
 	})
 }
 
-// Until is not later than it has to be: just before it, something is missing of
-// what may leave at once.
+// Until is not later than necessary: just before it, not all that may leave at once may
+// leave.
 func TestMemoryLastsNoLongerThanItHasTo(t *testing.T) {
 	forEach(t, func(t *rapid.T, a algorithm) {
 		s := anySetting(t)
@@ -64,12 +64,12 @@ func TestMemoryLastsNoLongerThanItHasTo(t *testing.T) {
 			return
 		}
 		if next := l.Next(at(before), 0, a.whole(s)); !next.After(at(before)) {
-			t.Fatalf("%+v: to be remembered until %d, and all may leave at %d", s, m.Until.Sub(start), before)
+			t.Fatalf("%+v: Until is %d, but all may leave at %d", s, m.Until.Sub(start), before)
 		}
 	})
 }
 
-// What has left is remembered under a rate of 0, however long.
+// Under a rate of 0 a bucket remembers its debt for ever.
 func TestMemoryUnderRateZero(t *testing.T) {
 	for _, a := range algorithms {
 		s := setting{limit: 10, window: time.Second, burst: 10}
@@ -79,12 +79,12 @@ func TestMemoryUnderRateZero(t *testing.T) {
 		l.SetRate(at(0), s.rate(), s.burst)
 		m, _ := l.Memory(at(0))
 		if lasts := a.name == "token" || a.name == "gcra"; lasts && m.Until != Never {
-			t.Errorf("%s: remembered until %v, and nothing is paid for", a.name, m.Until)
+			t.Errorf("%s: Until is %v, want Never", a.name, m.Until)
 		}
 	}
 }
 
-// busy returns a limiter from which something has left, and when the last did.
+// busy returns a limiter from which some items have left, and a time after the last.
 func busy(t *rapid.T, a algorithm, s setting) (l Limiter, now time.Duration) {
 	now = time.Duration(rapid.Int64Range(0, 1e10).Draw(t, "start"))
 	l = a.make(at(now), s)

@@ -22,9 +22,9 @@ type setting struct {
 
 func (s setting) rate() unit.Rate { return unit.NewRate(unit.Packets, s.limit, s.window) }
 
-// An event is an item that left, so long after start.
+// An event is an item that left.
 type event struct {
-	at time.Duration
+	at time.Duration // since start
 	n  int64
 }
 
@@ -32,11 +32,11 @@ type event struct {
 type algorithm struct {
 	name string
 	make func(now time.Time, s setting) Limiter
-	// most returns how many units may leave within d, with both ends of it.
+	// most returns how many units may leave within d, both ends included.
 	most func(s setting, d time.Duration) *big.Rat
-	// allowed reports whether n units may leave at an instant after those
-	// events. It is the model: in exact fractions, and from the events alone.
-	// Token, whose arithmetic is float64, has one of its own.
+	// allowed is the model: it reports whether n units may leave at an instant after
+	// those events. It uses exact fractions, and the events alone. Token computes in
+	// float64 and has its own model.
 	allowed func(s setting, events []event, at time.Duration, n int64) bool
 }
 
@@ -56,7 +56,7 @@ func mostOfABucket(s setting, d time.Duration) *big.Rat {
 	return most.Add(most, big.NewRat(s.burst, 1))
 }
 
-// bucketAllows is I.371's virtual scheduling, in fractions.
+// bucketAllows is the virtual scheduling of I.371, in exact fractions.
 func bucketAllows(s setting, events []event, at time.Duration, n int64) bool {
 	tat := new(big.Rat)
 	arrive := func(at time.Duration) {
@@ -64,7 +64,7 @@ func bucketAllows(s setting, events []event, at time.Duration, n int64) bool {
 			tat.SetInt64(int64(at))
 		}
 	}
-	each := new(big.Rat).Inv(allows(s.rate(), 1)) // nanoseconds of a unit
+	each := new(big.Rat).Inv(allows(s.rate(), 1)) // how many nanoseconds a unit takes
 	for _, e := range events {
 		arrive(e.at)
 		tat.Add(tat, new(big.Rat).Mul(each, big.NewRat(e.n, 1)))
@@ -74,22 +74,22 @@ func bucketAllows(s setting, events []event, at time.Duration, n int64) bool {
 	return tat.Cmp(early.Add(early, big.NewRat(int64(at), 1))) <= 0
 }
 
-// windowOf returns the number of a window and how much of it is over.
+// windowOf returns the number of the window that an instant is in, and how far into it.
 func windowOf(s setting, at time.Duration) (number int64, elapsed time.Duration) {
 	since := at + start.Sub(start.Truncate(s.window))
 	return int64(since / s.window), since % s.window
 }
 
-// perWindow counts the events by the number of their window. What has no room
-// in its own counts in the ones after it.
+// perWindow counts the events by the number of their window. What has no room in its own
+// window counts in the windows after it.
 func perWindow(s setting, events []event) map[int64]int64 {
 	used := map[int64]int64{}
 	for _, e := range events {
 		number, _ := windowOf(s, e.at)
-		for left := e.n; left > 0; number++ {
-			n := max(min(left, s.limit-used[number]), 0)
+		for remaining := e.n; remaining > 0; number++ {
+			n := max(min(remaining, s.limit-used[number]), 0)
 			used[number] += n
-			left -= n
+			remaining -= n
 		}
 	}
 	return used
@@ -112,7 +112,7 @@ func slidingAllows(s setting, events []event, at time.Duration, n int64) bool {
 func logAllows(s setting, events []event, at time.Duration, n int64) bool {
 	used := int64(0)
 	for _, e := range events {
-		// What is larger than the limit is logged in the last window that it fills.
+		// An item that is larger than the limit is logged in the last window that it fills.
 		logged := e.at + time.Duration((e.n-1)/s.limit)*s.window
 		if logged > at-s.window {
 			used += e.n
@@ -139,24 +139,24 @@ func (a algorithm) whole(s setting) int64 {
 	return s.limit
 }
 
-// anyCost draws what is mostly small, and at most whole.
+// anyCost draws a cost of at most whole, often a small one.
 func anyCost(t *rapid.T, whole int64) int64 {
 	return rapid.OneOf(rapid.Int64Range(1, whole), rapid.Int64Range(1, 1+whole/8), rapid.Just(whole)).Draw(t, "n")
 }
 
-// anyPause draws how long nothing happens: mostly for less than a window.
+// anyPause draws how long nothing happens, mostly less than a window.
 func anyPause(t *rapid.T, s setting) time.Duration {
 	return time.Duration(rapid.OneOf(
 		rapid.Just(int64(0)), rapid.Int64Range(0, int64(s.window)/3+1), rapid.Int64Range(0, 3*int64(s.window)),
 	).Draw(t, "pause"))
 }
 
-// grain is by how much an item may be late.
+// grain returns how late an item may be because a log joins departures.
 func (a algorithm) grain(s setting) time.Duration {
-	if a.name != "sliding-log" || s.limit <= mostDepartures {
+	if a.name != "sliding-log" || s.limit <= maxDepartures {
 		return 0
 	}
-	return s.window/(mostDepartures-2) + 1
+	return s.window/(maxDepartures-2) + 1
 }
 
 func forEach(t *testing.T, property func(t *rapid.T, a algorithm)) {
@@ -167,7 +167,7 @@ func forEach(t *testing.T, property func(t *rapid.T, a algorithm)) {
 	}
 }
 
-// leave has n units leave, as soon as they may after now, and says when.
+// leave lets n units leave as soon as they may from now on, and returns when.
 func leave(l Limiter, now time.Duration, n int64) time.Duration {
 	if next := l.Next(at(now), 0, n).Sub(start); next > now {
 		now = next
@@ -176,8 +176,8 @@ func leave(l Limiter, now time.Duration, n int64) time.Duration {
 	return now
 }
 
-// Next is the first instant at which the model lets an item leave: not the
-// nanosecond before it, nor any other since now.
+// Next is the first instant at which the model lets an item leave. The model does not
+// let it leave a nanosecond before that, nor at any other instant since now.
 func TestNextIsTheFirstInstant(t *testing.T) {
 	forEach(t, func(t *rapid.T, a algorithm) {
 		if a.allowed == nil {
@@ -195,7 +195,7 @@ func TestNextIsTheFirstInstant(t *testing.T) {
 				}
 			}
 			if now = max(now, next); !a.allowed(s, events, now, n) {
-				t.Fatalf("%+v, after %v: %d may leave at %d, too early", s, events, n, now)
+				t.Fatalf("%+v, after %v: %d may leave at %d, which is too early", s, events, n, now)
 			}
 			if !rapid.Bool().Draw(t, "on time") {
 				now += anyPause(t, s)
@@ -206,8 +206,8 @@ func TestNextIsTheFirstInstant(t *testing.T) {
 	})
 }
 
-// The promise holds between any two departures, also where times go back and
-// items are larger than may leave at once.
+// The promise holds between any two departures, also if times go back and if items are
+// larger than what may leave at once.
 func TestPromiseHoldsInEveryWindow(t *testing.T) {
 	forEach(t, func(t *rapid.T, a algorithm) {
 		s, now, events := anySetting(t), time.Duration(0), []event(nil)
@@ -219,7 +219,7 @@ func TestPromiseHoldsInEveryWindow(t *testing.T) {
 			now = max(now, l.Next(at(stale), 0, n).Sub(start))
 			l.Take(at(now), at(stale), 0) // must not turn the clock back
 			if next := l.Next(at(now), 0, n).Sub(start); next > now+a.slop(s, 1) {
-				t.Fatalf("%+v: %d may leave at %d, and then not before %d", s, n, now, next)
+				t.Fatalf("%+v: %d may leave at %d, but asked then, at %d", s, n, now, next)
 			}
 			l.Take(at(now), at(now), n)
 			events = append(events, event{now, n})
@@ -230,15 +230,15 @@ func TestPromiseHoldsInEveryWindow(t *testing.T) {
 				sum, above = sum+e.n, max(above, e.n-a.whole(s))
 				most := a.most(s, e.at-events[i].at)
 				if most.Add(most, big.NewRat(above, 1)); most.Cmp(big.NewRat(sum, 1)) < 0 {
-					t.Fatalf("%+v: %d left within %d, at most %v may", s, sum, e.at-events[i].at, most.FloatString(3))
+					t.Fatalf("%+v: %d left within %d, want at most %v", s, sum, e.at-events[i].at, most.FloatString(3))
 				}
 			}
 		}
 	})
 }
 
-// Behind units ahead an item leaves when it does if they leave one by one,
-// whatever rates were set before.
+// An item with units ahead leaves when it would if these leave one by one, whatever rates
+// were set before.
 func TestAheadIsWhatLeavesBefore(t *testing.T) {
 	forEach(t, func(t *rapid.T, a algorithm) {
 		s := anySetting(t)
@@ -267,8 +267,8 @@ func TestAheadIsWhatLeavesBefore(t *testing.T) {
 	})
 }
 
-// slop is nothing but for Token, whose full bucket loses what comes while the
-// clock goes on to the next whole nanosecond.
+// slop returns how much a time may differ from the model. It is 0 except for Token: a
+// full bucket loses what arrives until the next whole nanosecond of the clock.
 func (a algorithm) slop(s setting, items int64) time.Duration {
 	if a.name != "token" {
 		return 0
@@ -276,8 +276,7 @@ func (a algorithm) slop(s setting, items int64) time.Duration {
 	return time.Duration(items+1) * precision(s.rate(), s.burst)
 }
 
-// Setting rates back and forth gives nothing: what may leave then is what may
-// leave without.
+// Setting rates back and forth gives nothing: no item leaves sooner than without.
 func TestSetRateGivesNothing(t *testing.T) {
 	forEach(t, func(t *rapid.T, a algorithm) {
 		s := anySetting(t)
@@ -288,8 +287,8 @@ func TestSetRateGivesNothing(t *testing.T) {
 			n := anyCost(t, 2*a.whole(s))
 			want := leave(same, now, n)
 			got := leave(l, now, n)
-			// A part of a unit is rounded up where the other rate is 0, and else
-			// to a nanosecond of each rate.
+			// A part of a unit is rounded up to a whole one if the other rate is 0, and
+			// else to a nanosecond of each rate.
 			if slop := a.slop(s, 20); got < want-slop-2 {
 				t.Fatalf("%+v, to %+v and back: %d leave at %d, without %d", s, other, n, got, want)
 			}
@@ -309,17 +308,17 @@ func TestRateZeroBlocks(t *testing.T) {
 			none := setting{0, second, 10}
 			l := a.make(at(0), none)
 			if got := l.Next(at(time.Hour), 3, 1); got != Never {
-				t.Errorf("one may leave at %v", got)
+				t.Errorf("an item may leave at %v", got)
 			}
-			l.Take(at(0), at(time.Hour), 7) // nobody should, but it must not hang or grant
+			l.Take(at(0), at(time.Hour), 7) // nobody should, but it must neither hang nor grant anything
 			l.SetRate(at(2*time.Hour), s.rate(), s.burst)
 			l.Take(at(0), at(2*time.Hour), 10)
 			if got := l.Next(at(2*time.Hour), 0, 1); !got.After(at(2 * time.Hour)) {
-				t.Errorf("an eleventh may leave at once, at %v", got)
+				t.Errorf("an eleventh unit may leave at once, at %v", got)
 			}
 			l.SetRate(at(2*time.Hour), none.rate(), none.burst)
 			if got := l.Next(at(9*time.Hour), 0, 1); got != Never {
-				t.Errorf("one may leave at %v", got)
+				t.Errorf("an item may leave at %v", got)
 			}
 		})
 	}
@@ -332,12 +331,12 @@ func TestLessThanOneInAWindowBlocks(t *testing.T) {
 		NewFixedWindow(at(0), s.rate(), second-1), NewSlidingLog(at(0), s.rate(), second-1), NewSlidingWindow(at(0), s.rate(), 0),
 	} {
 		if got := l.Next(at(0), 0, 1); got != Never {
-			t.Errorf("%T lets one leave at %v", l, got)
+			t.Errorf("%T lets a unit leave at %v", l, got)
 		}
 	}
 }
 
-// What would overflow takes for ever instead.
+// A time that would overflow is Never.
 func TestExtremes(t *testing.T) {
 	for _, a := range algorithms {
 		for _, s := range []setting{
@@ -349,14 +348,14 @@ func TestExtremes(t *testing.T) {
 				l.Take(at(0), at(0), 1<<43)
 				next := l.Next(at(0), math.MaxInt64>>2, 1<<43)
 				if next.Before(before) || next.After(Never) {
-					t.Fatalf("%s, %+v: the next may leave at %v after %v", a.name, s, next, before)
+					t.Fatalf("%s, %+v: the next item may leave at %v, which was %v before", a.name, s, next, before)
 				}
 				before = next
 			}
 			l.SetRate(at(0), unit.NewRate(unit.Packets, 1, time.Second), 1)
 			l.SetRate(at(-time.Hour), s.rate(), s.burst)
 			if s.limit < 1<<43 && !l.Next(at(0), 0, 1).After(at(second)) {
-				t.Errorf("%s, %+v: a hundred large items are forgotten", a.name, s)
+				t.Errorf("%s, %+v: the limiter has forgotten a hundred large items", a.name, s)
 			}
 		}
 	}
@@ -371,7 +370,7 @@ func TestNextChangesNothing(t *testing.T) {
 			asked.Next(at(now+anyPause(t, s)), rapid.Int64Range(0, 100).Draw(t, "ahead"), n)
 			want := leave(l, now, n)
 			if got := leave(asked, now, n); got != want {
-				t.Fatalf("%+v: %d leave at %d, and unless one asks at %d", s, n, got, want)
+				t.Fatalf("%+v: %d leave at %d, and without the call of Next at %d", s, n, got, want)
 			}
 			now = want + anyPause(t, s)
 		}
@@ -407,7 +406,7 @@ func BenchmarkAll(b *testing.B) {
 	}
 }
 
-// anyRate draws from a tenth per second to 8 TiB/s.
+// anyRate draws a rate from a tenth per second to 8 TiB/s.
 func anyRate(t *rapid.T) unit.Rate {
 	amount := int64(1) << rapid.IntRange(0, 42).Draw(t, "magnitude")
 	amount += rapid.Int64Range(0, amount).Draw(t, "more")

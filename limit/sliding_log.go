@@ -7,65 +7,64 @@ import (
 	"shaper/unit"
 )
 
-// SlidingLog remembers when what left did so. An item of n units may leave at t
-// if at most limit-n units left in the window that ends at t, its first instant
-// left out; limit is what the rate allows in a window, whole units.
+// SlidingLog remembers each departure. An item of n units may leave at t if at most
+// limit-n units left in the window that ends at t, without the first instant of the
+// window. limit is the whole units that the rate allows in a window.
 //
-// Over any window at most limit units leave. Why: a window that held more would
-// hold them in the part up to the last of them, which was looked at when that
-// one left. An item of more than limit waits until the window is empty, and then
-// takes the windows that it fills, whole ones: it is logged in the last of them.
-// What is taken too early is logged when it would have been due.
+// In any window at most limit units leave. Why: if a window held more, the part of
+// it up to the last departure would hold more too, and the log checked that part
+// when that item left. An item of more than limit waits until the window is empty.
+// It fills several windows, and the log has it in the last of them. What is taken
+// too early is logged when it would have been due.
 //
-// It is what the other windows approximate, for the price of memory: 16 bytes
-// for each departure within a window, of which there is room for at most 32768.
-// Under a larger limit, departures within window/32766 of each other are
-// remembered as one, at the time of the last of them: what leaves may then have
-// to wait so much longer, and never leaves sooner.
+// The other windows approximate this one. It costs memory: 16 bytes for each
+// departure within a window, and at most 32768 departures. If the limit is larger,
+// departures within window/32766 of each other become one, at the time of the last
+// of them. Then an item may have to wait that much longer, and never leaves sooner.
 //
-// It is the moving window of Rathgeb, see FixedWindow.
+// It is the moving window of Rathgeb; see FixedWindow.
 type SlidingLog struct {
 	window time.Duration
 	limit  int64         // units in a window
-	grain  time.Duration // departures in the same one are remembered as one; 0: all are kept
+	grain  time.Duration // departures within the same grain become one; 0: each is kept
 
 	zero time.Time // when the log began
 	log  ring
-	base int64 // total before the first in the log; both may wrap round, since only differences count
+	base int64 // total before the first departure in the log; totals may wrap round, since only differences count
 }
 
 // A departure is an entry of the log.
 type departure struct {
 	at    time.Duration // since zero
-	total int64         // units that have left, with these
+	total int64         // units that have left so far, these included
 }
 
-// NewSlidingLog returns a log of nothing as of now. A window below a nanosecond
-// is one.
+// NewSlidingLog returns a log that is empty at now. A window below a nanosecond
+// counts as one.
 func NewSlidingLog(now time.Time, rate unit.Rate, window time.Duration) *SlidingLog {
 	l := &SlidingLog{window: max(window, 1), zero: now}
 	l.SetRate(now, rate, 0)
 	return l
 }
 
-// Next implements Limiter. It is exact, also behind units ahead that leave one
-// by one, as long as none are remembered as one.
+// Next implements Limiter. It is exact, also if the units ahead leave one by one,
+// unless the log joins departures.
 func (l *SlidingLog) Next(now time.Time, ahead, n int64) time.Time {
 	if l.limit == 0 {
 		return Never
 	}
-	return After(l.zero, l.next(l.since(now), ahead, min(n, l.limit)))
+	return After(l.zero, l.nextAt(l.since(now), ahead, min(n, l.limit)))
 }
 
 // Take implements Limiter.
 func (l *SlidingLog) Take(_, now time.Time, n int64) {
-	if n = min(n, mostUnits-l.logged()); n <= 0 {
+	if n = min(n, maxUnits-l.logged()); n <= 0 {
 		return
 	}
 	at := l.since(now)
 	l.forget(at)
 	if l.limit > 0 {
-		at = max(at, l.next(at, 0, min(n, l.limit)))
+		at = max(at, l.nextAt(at, 0, min(n, l.limit)))
 		at = plus(at, times((n-1)/l.limit, l.window))
 	}
 	total := l.base + l.logged() + n
@@ -76,16 +75,16 @@ func (l *SlidingLog) Take(_, now time.Time, n int64) {
 	l.log.push(departure{at, total})
 }
 
-// SetRate implements Limiter. What has left in the window counts against the
-// new limit; the window stays as long as it is.
+// SetRate implements Limiter. What has left in the window counts against the new
+// limit. The length of the window does not change.
 func (l *SlidingLog) SetRate(_ time.Time, rate unit.Rate, _ int64) {
-	l.limit, l.grain = inWindow(rate, l.window), 0
-	if l.limit > mostDepartures {
-		l.grain = l.window/(mostDepartures-2) + 1
+	l.limit, l.grain = windowLimit(rate, l.window), 0
+	if l.limit > maxDepartures {
+		l.grain = l.window/(maxDepartures-2) + 1
 	}
 }
 
-// Memory implements Limiter. It is whole only when nothing is left in the log.
+// Memory implements Limiter. It is whole only if the log is empty.
 func (l *SlidingLog) Memory(now time.Time) (m Memory, whole bool) {
 	at := max(now.Sub(l.zero), 0)
 	l.forget(at)
@@ -95,10 +94,10 @@ func (l *SlidingLog) Memory(now time.Time) (m Memory, whole bool) {
 	return Memory{Until: After(l.zero, plus(l.log.last().at, l.window))}, false
 }
 
-// Remember implements Limiter: there was nothing in the log.
-func (l *SlidingLog) Remember(m Memory) {}
+// Remember implements Limiter. A memory that is whole is that of an empty log.
+func (l *SlidingLog) Remember(Memory) {}
 
-// since returns how long after zero now is: not before the last departure.
+// since returns how long after zero now is, or the last departure if that is later.
 func (l *SlidingLog) since(now time.Time) time.Duration {
 	since := max(now.Sub(l.zero), 0)
 	if l.log.n > 0 {
@@ -107,7 +106,7 @@ func (l *SlidingLog) since(now time.Time) time.Duration {
 	return since
 }
 
-// logged returns how many units the log has.
+// logged returns how many units are in the log.
 func (l *SlidingLog) logged() int64 {
 	if l.log.n == 0 {
 		return 0
@@ -115,22 +114,22 @@ func (l *SlidingLog) logged() int64 {
 	return l.log.last().total - l.base
 }
 
-// next returns when, since zero, n units may leave that are at most limit.
-func (l *SlidingLog) next(now time.Duration, ahead, n int64) time.Duration {
+// nextAt returns when, since zero, n units may leave; n is at most limit.
+func (l *SlidingLog) nextAt(now time.Duration, ahead, n int64) time.Duration {
 	logged := l.logged()
-	gone := plus(logged, ahead) - (l.limit - n) // the unit that has to be out of the window
+	gone := plus(logged, ahead) - (l.limit - n) // the number of the unit that must be out of the window first
 	if gone <= logged {
-		return l.gone(gone)
+		return l.goneAt(gone)
 	}
-	// That one is still ahead. It leaves when the one limit units before it is
-	// out of the window, and so on, back to one in the log.
+	// That unit is still ahead. It leaves when the unit that is limit units before
+	// it is out of the window, and so on, back to a unit in the log.
 	windows := (gone-logged-1)/l.limit + 1
-	first := max(now, l.gone(gone-windows*l.limit))
+	first := max(now, l.goneAt(gone-windows*l.limit))
 	return plus(first, times(windows, l.window))
 }
 
-// gone returns when unit i of the log, counted from 1, is out of the window.
-func (l *SlidingLog) gone(i int64) time.Duration {
+// goneAt returns when unit i of the log, counted from 1, is out of the window.
+func (l *SlidingLog) goneAt(i int64) time.Duration {
 	if i <= 0 {
 		return 0
 	}
@@ -138,7 +137,7 @@ func (l *SlidingLog) gone(i int64) time.Duration {
 	return plus(l.log.at(entry).at, l.window)
 }
 
-// forget drops what is out of the window at now.
+// forget drops the departures that are out of the window at now.
 func (l *SlidingLog) forget(now time.Duration) {
 	for l.log.n > 0 && plus(l.log.at(0).at, l.window) <= now {
 		l.base = l.log.at(0).total
@@ -146,21 +145,21 @@ func (l *SlidingLog) forget(now time.Duration) {
 	}
 }
 
-// joins reports whether a departure is remembered as one with the last.
+// joins reports whether a departure becomes one with the last one in the log.
 func (l *SlidingLog) joins(at time.Duration) bool {
 	if l.log.n == 0 {
 		return false
 	}
 	last := l.log.last().at
-	return last == at || l.grain > 0 && last/l.grain == at/l.grain || l.log.n == mostDepartures
+	return last == at || l.grain > 0 && last/l.grain == at/l.grain || l.log.n == maxDepartures
 }
 
-// mostDepartures bounds a ring: 512 KiB. It is a power of two.
-const mostDepartures = 1 << 15
+// maxDepartures bounds a ring, to 512 KiB. It is a power of two.
+const maxDepartures = 1 << 15
 
 // A ring is a FIFO of departures that grows as they come.
 type ring struct {
-	slots []departure // a power of two of them
+	slots []departure // their number is a power of two
 	head  int
 	n     int
 }

@@ -7,11 +7,11 @@ import (
 	"shaper/unit"
 )
 
-// A provider that takes 20,000 messages in any 15 minutes.
+// A provider takes 20,000 messages in any 15 minutes.
 func TestLogIsExactForTwentyThousand(t *testing.T) {
 	const n, window = 20_000, 15 * time.Minute
 	l := NewSlidingLog(at(0), unit.NewRate(unit.Messages, n, window), window)
-	sent := func(i int) time.Duration { return time.Duration(i*i) * 100 } // ever more slowly
+	sent := func(i int) time.Duration { return time.Duration(i*i) * 100 } // slower and slower
 	for i := range n {
 		wantLeave(t, l, sent(i), 1, sent(i))
 	}
@@ -20,8 +20,8 @@ func TestLogIsExactForTwentyThousand(t *testing.T) {
 	}
 }
 
-// However many leave, the log stays as small as it says; what leaves is within
-// the limit, and short of it by no more than the grain.
+// However many leave, the log stays within its bound. What leaves is within the limit,
+// and less than it only by the grain.
 func TestLogIsBounded(t *testing.T) {
 	const limit, window = 1_000_000, second
 	l := NewSlidingLog(at(0), perSecond(limit), window)
@@ -32,33 +32,33 @@ func TestLogIsBounded(t *testing.T) {
 	}
 	for i := range 2 * limit {
 		if left[i+limit]-left[i] < window {
-			t.Fatalf("a million and one left from %v to %v", left[i], left[i+limit])
+			t.Fatalf("a million and one left from %v to %v, within a window", left[i], left[i+limit])
 		}
 	}
 	if over := now - 3*second; over > 3*second/32_000 {
-		t.Errorf("three million took %v too long", over)
+		t.Errorf("three million took %v longer than the limit", over)
 	}
-	if n := len(l.log.slots); n > mostDepartures {
-		t.Errorf("the log has %d slots, more than %d", n, mostDepartures)
+	if n := len(l.log.slots); n > maxDepartures {
+		t.Errorf("the log has %d slots, more than %d", n, maxDepartures)
 	}
 }
 
-// One who takes without asking fills no more than that either.
+// The log stays within its bound also if a caller takes without Next.
 func TestLogIsBoundedWhateverIsTaken(t *testing.T) {
 	l := NewSlidingLog(at(0), perSecond(10), second)
-	for i := range time.Duration(2 * mostDepartures) {
+	for i := range time.Duration(2 * maxDepartures) {
 		l.Take(at(0), at(i), 1)
 	}
-	if n := len(l.log.slots); n > mostDepartures {
+	if n := len(l.log.slots); n > maxDepartures {
 		t.Errorf("the log has %d slots", n)
 	}
-	last := time.Duration(2*mostDepartures/10) * second // ten in each
+	last := time.Duration(2*maxDepartures/10) * second // ten in each window
 	if next := l.Next(at(0), 0, 1); next.Before(at(last)) {
-		t.Errorf("after so many the next may leave at %v, want %v", next.Sub(start), last)
+		t.Errorf("the next item may leave at %v, want %v", next.Sub(start), last)
 	}
 }
 
-// An idle log costs nothing, and one that is used as much as it remembers.
+// An idle log takes no memory. A log in use takes as much as it remembers.
 func TestLogGrowsAsItIsUsed(t *testing.T) {
 	l := NewSlidingLog(at(0), perSecond(20_000), second)
 	if n := len(l.log.slots); n != 0 {

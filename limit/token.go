@@ -13,24 +13,23 @@ import (
 // at rate, full at first.
 //
 // Over any window t at most burst + rate*t units leave, to within a nanosecond
-// of t, since tokens are float64. An item larger than
-// the bucket waits for a full one and leaves in debt, so that it passes and
-// the ones after it wait for the difference; the bound is then that item
-// instead of burst.
+// of t, since tokens are float64. An item that is larger than the burst waits for a
+// full bucket and leaves in debt: the items after it wait for the difference.
+// Then the bound has that item in place of burst.
 //
-// It differs from rate.Limiter in three ways: a rate of 0 blocks even while
-// there are tokens, a time that goes back earns nothing twice, and an item
-// larger than the burst is not refused.
+// It differs from rate.Limiter in three ways. A rate of 0 blocks even if there
+// are tokens. A time that goes back does not fill the bucket twice. An item that
+// is larger than the burst is not refused.
 type Token struct {
-	clock  // rate.Limiter trusts times that go back
+	clock  // since rate.Limiter fills twice if time goes back
 	bucket *rate.Limiter
 	rate   unit.Rate
 }
 
-// NewToken returns a full bucket as of now. A burst below 1 is 1.
+// NewToken returns a bucket that is full at now. A burst below 1 counts as 1.
 func NewToken(now time.Time, r unit.Rate, burst int64) *Token {
 	t := &Token{bucket: rate.NewLimiter(rate.Limit(r.PerSecond()), depth(burst)), rate: r, clock: clock{now}}
-	t.bucket.AllowN(now, 0) // from here on the bucket knows a time
+	t.bucket.AllowN(now, 0) // tells the bucket the time
 	return t
 }
 
@@ -47,7 +46,7 @@ func (t *Token) Next(now time.Time, ahead, n int64) time.Time {
 	if missing <= 0 {
 		return now
 	}
-	// Rounded up: a moment too early would leave a fraction of a token missing.
+	// Round up: a moment too early, a fraction of a token would be missing.
 	wait := math.Ceil(missing / t.rate.PerSecond() * 1e9)
 	if wait >= math.MaxInt64 {
 		return Never
@@ -61,15 +60,15 @@ func (t *Token) Take(_, now time.Time, n int64) {
 	if t.bucket.AllowN(now, int(n)) {
 		return
 	}
-	// Into debt, for which the bucket has to be deep enough for a moment.
+	// Go into debt: rate.Limiter allows that only while the bucket is deep enough.
 	burst := t.bucket.Burst()
 	t.bucket.SetBurstAt(now, max(burst, int(n)))
 	t.bucket.ReserveN(now, int(n))
 	t.bucket.SetBurstAt(now, burst)
 }
 
-// SetRate implements Limiter. A larger burst fills at the new rate, what is
-// above a smaller one is lost.
+// SetRate implements Limiter. A larger burst fills at the new rate. Tokens above a
+// smaller burst are lost.
 func (t *Token) SetRate(now time.Time, r unit.Rate, burst int64) {
 	now = t.see(now)
 	t.bucket.SetLimitAt(now, rate.Limit(r.PerSecond()))
@@ -89,8 +88,9 @@ func (t *Token) Memory(now time.Time) (m Memory, whole bool) {
 	return m, true
 }
 
-// Remember implements Limiter. The tokens of a rate.Limiter cannot be set, only
-// taken, whole ones: the part of one is what it earned in the time before.
+// Remember implements Limiter. A rate.Limiter lets nobody set its tokens, and takes
+// whole ones only. So the bucket starts a little before m.At, without the part of a
+// token, and earns that part until m.At.
 func (t *Token) Remember(m Memory) {
 	before := m.At.Add(-time.Duration(m.Used[1]))
 	t.now = before
@@ -100,7 +100,8 @@ func (t *Token) Remember(m Memory) {
 	t.bucket.SetLimitAt(t.see(m.At), rate.Limit(t.rate.PerSecond()))
 }
 
-// grain is in what part of a token Memory counts.
+// grain is the part of a token in which Memory counts.
 const grain = 1.0 / (1 << 40)
 
+// depth returns the depth of a bucket in tokens.
 func depth(burst int64) int { return int(max(burst, 1)) }

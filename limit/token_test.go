@@ -13,7 +13,7 @@ import (
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// at returns an instant of the test's clock.
+// at returns the instant d after start.
 func at(d time.Duration) time.Time { return start.Add(d) }
 
 // wantNext fails unless n units may leave at d and no earlier.
@@ -53,14 +53,14 @@ func TestTokenAhead(t *testing.T) {
 	l := NewToken(at(0), perSecond(10), 5)
 	l.Take(at(0), at(0), 5)
 	if got := l.Next(at(0), 20, 1); !got.Equal(at(2100 * time.Millisecond)) {
-		t.Errorf("behind 20 one leaves at %v, want 2.1s", got.Sub(start))
+		t.Errorf("an item behind 20 leaves at %v, want 2.1s", got.Sub(start))
 	}
 }
 
 func TestTokenLargerThanTheBucket(t *testing.T) {
 	l := NewToken(at(0), perSecond(10), 5)
 	l.Take(at(0), at(0), 1)
-	wantNext(t, l, 0, 25, second/10) // a full bucket will do
+	wantNext(t, l, 0, 25, second/10) // a full bucket is enough
 	l.Take(at(0), at(second/10), 25) // 20 in debt
 	wantNext(t, l, second/10, 1, second/10+2100*time.Millisecond)
 	wantNext(t, l, second/10, 25, second/10+2500*time.Millisecond)
@@ -68,16 +68,16 @@ func TestTokenLargerThanTheBucket(t *testing.T) {
 
 func TestTokenLargestDebt(t *testing.T) {
 	l := NewToken(at(0), perSecond(1), 1)
-	l.Take(at(0), at(0), 1<<43)                   // at once, however many buckets that is
-	if got := l.Next(at(0), 0, 1); got != Never { // in 278,000 years
-		t.Errorf("the next may leave at %v", got)
+	l.Take(at(0), at(0), 1<<43)                   // may leave at once, however large it is
+	if got := l.Next(at(0), 0, 1); got != Never { // 278,000 years from now
+		t.Errorf("the next item may leave at %v, want Never", got)
 	}
 }
 
 func TestTokenStaleTimesEarnNothing(t *testing.T) {
 	l := NewToken(at(0), perSecond(10), 5)
 	l.Take(at(0), at(second), 5)
-	for range 10 { // rate.Limiter would go back and fill the second again
+	for range 10 { // rate.Limiter would fill the same second again
 		l.Take(at(0), at(0), 1)
 	}
 	wantNext(t, l, second, 1, second+1100*time.Millisecond)
@@ -88,12 +88,12 @@ func TestTokenStaleTimesEarnNothing(t *testing.T) {
 func TestTokenRateZeroBlocks(t *testing.T) {
 	l := NewToken(at(0), perSecond(0), 5)
 	if got := l.Next(at(time.Hour), 0, 1); got != Never {
-		t.Errorf("a full bucket at a rate of 0 lets one leave at %v", got)
+		t.Errorf("at a rate of 0 a full bucket lets an item leave at %v", got)
 	}
 	l.SetRate(at(time.Hour), perSecond(10), 5)
 	l.Take(at(0), at(time.Hour), 5)
 	l.SetRate(at(time.Hour), perSecond(0), 5)
-	l.Take(at(0), at(time.Hour), 7) // nobody should, but it must not hang or grant
+	l.Take(at(0), at(time.Hour), 7) // nobody should, but it must neither hang nor grant anything
 	l.SetRate(at(2*time.Hour), perSecond(10), 5)
 	wantNext(t, l, 2*time.Hour, 1, 2*time.Hour+800*time.Millisecond)
 }
@@ -103,7 +103,7 @@ func TestTokenSetRateGivesNoBurst(t *testing.T) {
 		name  string
 		rate  int64
 		burst int64
-		n     int64 // may leave at
+		n     int64 // how many may leave at next
 		next  time.Duration
 	}{
 		{"faster", 100, 5, 1, second + 10*time.Millisecond},
@@ -143,11 +143,11 @@ func TestAfter(t *testing.T) {
 		t.Errorf("a second ends at %v", got)
 	}
 	if !start.Add(1<<63 - 1).Before(Never) {
-		t.Error("Never comes")
+		t.Error("a Duration reaches Never")
 	}
 }
 
-// bucket is the model: exact fractions instead of float64.
+// bucket is the model. It uses exact fractions in place of float64.
 type bucket struct {
 	rate   unit.Rate
 	burst  *big.Rat
@@ -162,7 +162,7 @@ func (b *bucket) advance(now time.Duration) {
 	}
 }
 
-// after returns how long after now n tokens are there, rounded up.
+// after returns how long it takes until n tokens are there, rounded up.
 func (b *bucket) after(n int64) time.Duration {
 	missing := new(big.Rat).Sub(big.NewRat(n, 1), b.tokens)
 	if missing.Sign() <= 0 {
@@ -176,16 +176,15 @@ func (b *bucket) after(n int64) time.Duration {
 	return time.Duration(ns.Int64())
 }
 
-// precision returns two nanoseconds, or how long it takes to fill what a
-// float64 of the size of the burst cannot tell apart after some additions.
+// precision returns how exact the times of Token are: to two nanoseconds, plus the time
+// that 20 rounding errors of a float64 as large as the burst take to fill.
 func precision(rate unit.Rate, burst int64) time.Duration {
 	ulp := math.Nextafter(float64(burst), math.MaxFloat64) - float64(burst)
 	return time.Duration(2 + 20*ulp/rate.PerSecond()*1e9)
 }
 
-// TestTokenIsTheModel draws traces of departures at and after Next and
-// expects each at the instant of the model, to within precision, and that
-// rate.Limiter agrees that it may leave then.
+// TestTokenIsTheModel draws traces of departures at Next or later. It expects each at the
+// instant of the model, to within precision, and expects that rate.Limiter agrees.
 func TestTokenIsTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := anyRate(t)
@@ -200,17 +199,17 @@ func TestTokenIsTheModel(t *testing.T) {
 			}
 			model.advance(model.now + got + time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "late")))
 			model.tokens.Sub(model.tokens, big.NewRat(n, 1))
-			if left := at(model.now); l.bucket.TokensAt(left) < float64(n)-rate.PerSecond()/1e9 {
-				t.Fatalf("%v, burst %d: %d leave although %v tokens are there", rate, burst, n, l.bucket.TokensAt(left))
+			if now := at(model.now); l.bucket.TokensAt(now) < float64(n)-rate.PerSecond()/1e9 {
+				t.Fatalf("%v, burst %d: %d leave although only %v tokens are there", rate, burst, n, l.bucket.TokensAt(now))
 			}
 			l.Take(start, at(model.now), n)
 		}
 	})
 }
 
-// TestTokenNeverDrifts lets 10^9 units leave ten thousand at a time, each as
-// soon as it may. The bucket is deeper than that: a full one loses what comes
-// while the clock goes on to the next whole nanosecond.
+// TestTokenNeverDrifts lets 10^9 units leave, ten thousand at a time, each as soon as it
+// may. The bucket is deeper than that: a full one loses what arrives until the next
+// whole nanosecond of the clock.
 func TestTokenNeverDrifts(t *testing.T) {
 	const items, n = 100_000, 10_000
 	for _, rate := range []unit.Rate{
@@ -223,7 +222,7 @@ func TestTokenNeverDrifts(t *testing.T) {
 			}
 			l.Take(now, now, n)
 		}
-		exact := new(big.Rat).Quo(big.NewRat((items-2)*n, 1), allows(rate, 1)) // two left at once
+		exact := new(big.Rat).Quo(big.NewRat((items-2)*n, 1), allows(rate, 1)) // the first two left at once
 		off := new(big.Rat).SetInt64(int64(now.Sub(start)))
 		if off.Sub(off, exact).Abs(off).Cmp(big.NewRat(1000, 1)) > 0 {
 			t.Errorf("%v: after %d units the schedule is off by %v ns", rate, items*n, off.FloatString(0))

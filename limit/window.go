@@ -7,55 +7,52 @@ import (
 	"shaper/unit"
 )
 
-// mostUnits bounds what is counted in a window, so that no sum overflows. It is
-// far above any rate; what would be more is less permissive by it.
-const mostUnits = 1 << 60
+// maxUnits bounds what a window counts, so that no sum overflows. It is far above
+// any real rate. A larger limit counts as this one.
+const maxUnits = 1 << 60
 
-// inWindow returns how many units a rate allows in a window: whole ones, since
-// there are no others. It is 0 where the rate allows less than one, which
-// therefore blocks.
-func inWindow(rate unit.Rate, window time.Duration) int64 {
-	return min(rate.Units(window), mostUnits)
+// windowLimit returns how many whole units a rate allows in a window. If the rate
+// allows less than one, the limit is 0 and nothing leaves.
+func windowLimit(rate unit.Rate, window time.Duration) int64 {
+	return min(rate.Units(window), maxUnits)
 }
 
-// counters count what leaves in windows that follow one another; it is what
-// FixedWindow and SlidingWindow have in common. With weigh, an item of n units
-// may leave, elapsed into a window, if
+// counters count what leaves in windows that follow one another. FixedWindow and
+// SlidingWindow share them. With weigh, an item of n units may leave, elapsed into
+// a window, if
 //
 //	before*(window-elapsed)/window + used + n <= limit
 //
-// and without it if used + n <= limit. The products have 128 bits: nothing is
+// and without weigh if used + n <= limit. The products have 128 bits: nothing is
 // rounded.
 //
-// An item of more than limit waits until the counters are 0. It, and what is
-// taken too early, is paid by as many windows as it takes.
+// An item of more than limit waits until the counters are 0. It uses up as many
+// windows as it needs. So does an item that is taken too early.
 //
-// The windows are those of the wall clock, in UTC, at the time of the first:
-// a window of a minute begins when the minute does, since it is there that
-// providers begin theirs. From then on they are counted by the monotonic clock,
-// where times have a reading of it. So a clock that is set never makes a
-// window shorter or come again, and the limit holds; the price is that the
-// windows are not those of the clock any more, until the next start.
+// The first window is one of the wall clock, in UTC: a window of a minute begins
+// when the minute does, since providers begin theirs there. Later windows follow
+// by the monotonic clock if the times have it. So the limit holds even if somebody
+// sets the clock: no window becomes shorter or comes twice. The price is that the
+// windows then differ from those of the clock until the next start.
 type counters struct {
 	window time.Duration
 	limit  int64 // units in a window
-	weigh  bool  // before counts
+	weigh  bool  // the window before counts too, by its weight
 
 	zero   time.Time     // when the first window began
-	start  time.Duration // of this window, since zero
+	start  time.Duration // when this window began, since zero
 	used   int64         // units in this window
-	before int64         // units in the one before it; 0 without weigh
-	owed   int64         // units that left, and that have no room yet in a window
+	before int64         // units in the window before it; 0 without weigh
+	owed   int64         // units that have left, and that no window has counted yet
 }
 
 func newCounters(now time.Time, rate unit.Rate, window time.Duration, weigh bool) counters {
 	window = max(window, 1)
-	into := now.Sub(now.Truncate(window)) // by the wall clock: Truncate leaves no other reading
-	return counters{window: window, limit: inWindow(rate, window), weigh: weigh, zero: now.Add(-into)}
+	into := now.Sub(now.Truncate(window)) // by the wall clock: Truncate strips the monotonic reading
+	return counters{window: window, limit: windowLimit(rate, window), weigh: weigh, zero: now.Add(-into)}
 }
 
-// Next implements Limiter. It is exact, also behind units ahead that leave one
-// by one.
+// Next implements Limiter. It is exact, also if the units ahead leave one by one.
 func (c *counters) Next(now time.Time, ahead, n int64) time.Time {
 	if c.limit == 0 {
 		return Never
@@ -63,28 +60,28 @@ func (c *counters) Next(now time.Time, ahead, n int64) time.Time {
 	then := *c
 	then.advance(now)
 	then.pay()
-	then.let(ahead)
-	return After(c.zero, then.room(min(n, c.limit)))
+	then.leaveAhead(ahead)
+	return After(c.zero, then.roomAt(min(n, c.limit)))
 }
 
 // Take implements Limiter.
 func (c *counters) Take(_, now time.Time, n int64) {
 	c.advance(now)
-	c.owed = min(plus(c.owed, n), mostUnits)
+	c.owed = min(plus(c.owed, n), maxUnits)
 	c.pay()
 }
 
-// SetRate implements Limiter. What has left in the window counts against the
-// new limit; the window stays as long as it is.
+// SetRate implements Limiter. What has left in this window counts against the new
+// limit. The length of the window does not change.
 func (c *counters) SetRate(now time.Time, rate unit.Rate, _ int64) {
 	c.advance(now)
-	c.limit = inWindow(rate, c.window)
+	c.limit = windowLimit(rate, c.window)
 }
 
-// Memory implements Limiter. It is not whole while something is owed, which is rare.
+// Memory implements Limiter. It is whole unless something is owed, which is rare.
 func (c *counters) Memory(now time.Time) (m Memory, whole bool) {
 	c.advance(now)
-	return Memory{Until: c.empty(), At: c.zero.Add(c.start), Used: [2]int64{c.used, c.before}}, c.owed == 0
+	return Memory{Until: c.emptyAt(), At: c.zero.Add(c.start), Used: [2]int64{c.used, c.before}}, c.owed == 0
 }
 
 // Remember implements Limiter.
@@ -93,9 +90,9 @@ func (c *counters) Remember(m Memory) {
 	c.used, c.before = m.Used[0], m.Used[1]
 }
 
-// empty returns when nothing counts any more.
-func (c *counters) empty() time.Time {
-	windows := int64(0) // to the end of the last that counts
+// emptyAt returns when nothing counts any more.
+func (c *counters) emptyAt() time.Time {
+	windows := int64(0) // until the end of the last one that counts
 	switch {
 	case c.used > 0 && c.weigh:
 		windows = 2
@@ -111,25 +108,25 @@ func (c *counters) empty() time.Time {
 	return After(c.zero, plus(c.start, times(windows, c.window)))
 }
 
-// pay moves what is owed into this window, as far as it has room.
+// pay moves what is owed into this window as far as that has room.
 func (c *counters) pay() {
 	n := min(c.owed, max(c.limit-c.used, 0))
 	c.used += n
 	c.owed -= n
 }
 
-// advance goes on to the window that now is in. A time that goes back is in
-// the window that was reached.
+// advance moves to the window that contains now. If time goes back, it stays in the
+// present window.
 func (c *counters) advance(now time.Time) {
 	if passed := int64((now.Sub(c.zero) - c.start) / c.window); passed > 0 {
-		c.pass(passed)
+		c.skip(passed)
 	}
 }
 
-// pass goes n windows on.
-func (c *counters) pass(n int64) {
+// skip moves n windows forward.
+func (c *counters) skip(n int64) {
 	c.pay()
-	if n > 2 { // what left before the last two is forgotten, what they paid is paid
+	if n > 2 { // all but the last two windows only pay what is owed
 		c.start = plus(c.start, times(n-2, c.window))
 		if hi, lo := bits.Mul64(uint64(n-2), uint64(c.limit)); hi > 0 || lo > uint64(c.owed) {
 			c.owed = 0
@@ -148,58 +145,56 @@ func (c *counters) pass(n int64) {
 	}
 }
 
-// room returns when, since zero, there is room for n units, which are at most
-// limit.
-func (c *counters) room(n int64) time.Duration {
-	c.pass(c.owed / c.limit)
-	for ; ; c.pass(1) {
+// roomAt returns when, since zero, there is room for n units; n is at most limit.
+func (c *counters) roomAt(n int64) time.Duration {
+	c.skip(c.owed / c.limit)
+	for ; ; c.skip(1) {
 		if room := c.limit - c.used - n; room >= 0 {
-			if at := c.faded(room); at < c.window {
+			if at := c.fadedAt(room); at < c.window {
 				return plus(c.start, at)
 			}
 		}
 	}
 }
 
-// faded returns how long into the window it takes until before weighs room or
-// less.
-func (c *counters) faded(room int64) time.Duration {
+// fadedAt returns how far into this window the one before weighs no more than room.
+func (c *counters) fadedAt(room int64) time.Duration {
 	if c.before <= room {
 		return 0
 	}
 	hi, lo := bits.Mul64(uint64(room), uint64(c.window))
-	share, _ := bits.Div64(hi, lo, uint64(c.before)) // below window, as room is below before
+	share, _ := bits.Div64(hi, lo, uint64(c.before)) // less than window, since room < before
 	return c.window - time.Duration(share)
 }
 
-// let lets n units leave one by one, each as soon as it may.
-func (c *counters) let(n int64) {
-	c.pass(c.owed / c.limit)
+// leaveAhead lets n units leave one by one, each as soon as it may.
+func (c *counters) leaveAhead(n int64) {
+	c.skip(c.owed / c.limit)
 	for n > 0 {
 		fresh, before := c.used == 0, c.before
-		rest := c.fill(c.fill(n))
-		if left := n - rest; fresh && c.before == before && rest > 0 {
-			// All further pairs of windows are like these two, but for the last.
-			pairs := (rest - 1) / left
+		rest := c.fillWindow(c.fillWindow(n))
+		if departed := n - rest; fresh && c.before == before && rest > 0 {
+			// Each further pair of windows is like this one, except the last.
+			pairs := (rest - 1) / departed
 			c.start = plus(c.start, times(pairs, times(2, c.window)))
-			rest -= pairs * left
+			rest -= pairs * departed
 		}
 		n = rest
 	}
 }
 
-// fill lets as many of n units leave as the window takes to its end, and
-// returns the rest, which is for the next one.
-func (c *counters) fill(n int64) (rest int64) {
+// fillWindow lets as many of n units leave as this window takes until its end. It
+// returns the rest. If there is a rest, it moves to the next window.
+func (c *counters) fillWindow(n int64) (rest int64) {
 	window := int64(c.window)
-	faded := c.before / window // what before weighs in the last nanosecond, rounded up
+	faded := c.before / window // what before weighs in the last nanosecond of the window, rounded up
 	if c.before%window > 0 {
 		faded++
 	}
 	n, rest = min(n, max(c.limit-faded-c.used, 0)), n
 	c.used += n
 	if rest -= n; rest > 0 {
-		c.pass(1)
+		c.skip(1)
 	}
 	return rest
 }

@@ -24,7 +24,7 @@ func wantLeave(t *testing.T, l Limiter, now time.Duration, n int64, d time.Durat
 	}
 }
 
-// A window begins when the one of the wall clock does.
+// A window begins when that of the wall clock does.
 func TestWindowsAreThoseOfTheClock(t *testing.T) {
 	for window, next := range map[time.Duration]time.Duration{
 		second: second, time.Minute: time.Minute - 30*second, 15 * time.Minute: 15*time.Minute - 90*second, 24 * time.Hour: 24*time.Hour - 90*second,
@@ -35,39 +35,39 @@ func TestWindowsAreThoseOfTheClock(t *testing.T) {
 			got := l.Next(began, 0, 10).Sub(began)
 			want := map[string]time.Duration{"fixed": next, "log": window, "sliding": next + window}[name]
 			if got != want {
-				t.Errorf("%s: %v later a window of %v is free, want %v", name, got, window, want)
+				t.Errorf("%s: after %v a window of %v is free, want %v", name, got, window, want)
 			}
 		}
 	}
 }
 
-// A wall clock that is set while there is a monotonic one moves no window.
+// Setting the wall clock moves no window, since windows follow the monotonic clock.
 func TestWindowsFollowTheMonotonicClock(t *testing.T) {
 	began := time.Now()
 	l := NewFixedWindow(began, perSecond(10), second)
 	l.Take(began, began, 10)
 	free := l.Next(began, 0, 1)
 	if !free.Round(0).Equal(began.Truncate(second).Add(second)) {
-		t.Errorf("began at %v, free at %v", began, free)
+		t.Errorf("the limiter began at %v and is free at %v", began, free)
 	}
 	if free == free.Round(0) {
-		t.Error("the next instant has no reading of the monotonic clock")
+		t.Error("the departure time has no reading of the monotonic clock")
 	}
 }
 
 func TestWindowGoesBackToNone(t *testing.T) {
 	for name, l := range windows(at(0), 10, second) {
 		wantLeave(t, l, 10*second, 10, 10*second)
-		for range 2 { // a clock set back is in the window that was reached
+		for range 2 { // a clock that goes back stays in the present window
 			if got := l.Next(at(0), 0, 1); !got.After(at(10 * second)) {
-				t.Errorf("%s: one may leave at %v", name, got)
+				t.Errorf("%s: an item may leave at %v", name, got)
 			}
 			l.Take(at(0), at(0), 0)
 		}
 	}
 }
 
-// What is larger than a window passes, and later windows pay for it.
+// An item that is larger than a window passes, and later windows pay for it.
 func TestWindowLargerItem(t *testing.T) {
 	for name, want := range map[string]time.Duration{"fixed": 2 * second, "log": 3*second + second/2, "sliding": 3 * second} {
 		t.Run(name, func(t *testing.T) {
@@ -84,12 +84,12 @@ func TestWindowLargerItemWaits(t *testing.T) {
 		l := windows(at(0), 10, second)[name]
 		l.Take(at(0), at(second/2), 1)
 		if got := l.Next(at(second/2), 0, 11).Sub(start); got != want {
-			t.Errorf("%s: 11 of 10 leave at %v, want %v", name, got, want)
+			t.Errorf("%s: 11 leave under a limit of 10 at %v, want %v", name, got, want)
 		}
 	}
 }
 
-// What left in the window counts against another limit.
+// What has left in the window counts against a new limit.
 func TestWindowSetRate(t *testing.T) {
 	for name, l := range windows(at(0), 10, second) {
 		l.Take(at(0), at(0), 10)
@@ -97,17 +97,17 @@ func TestWindowSetRate(t *testing.T) {
 		wantLeave(t, l, 0, 5, 0)
 		l.SetRate(at(0), perSecond(3), 0)
 		if got := l.Next(at(0), 0, 1); got.Before(at(second)) {
-			t.Errorf("%s: of 3, 15 left, and one more may at %v", name, got)
+			t.Errorf("%s: 15 have left under a limit of 3, and one more may leave at %v", name, got)
 		}
 		l.SetRate(at(0), perSecond(15), 0)
 		if got := l.Next(at(0), 0, 1); got.Before(at(second)) {
-			t.Errorf("%s: of 15, 15 left, and one more may at %v", name, got)
+			t.Errorf("%s: 15 have left under a limit of 15, and one more may leave at %v", name, got)
 		}
 	}
 }
 
-// Under a load that never pauses the fixed window and the log reach the limit;
-// the two counters reach one less, and half of one.
+// Under a load that never pauses the fixed window and the log reach the limit. The
+// sliding window reaches one less, or a half if the limit is one.
 func TestWindowUnderLoad(t *testing.T) {
 	for _, limit := range []int64{1, 2, 10} {
 		for name, l := range windows(at(0), limit, second) {
@@ -117,28 +117,28 @@ func TestWindowUnderLoad(t *testing.T) {
 			}
 			want := 1000 * limit
 			if name == "sliding" {
-				want = max(1000*(limit-1), 500) + 1 // one more in the first
+				want = max(1000*(limit-1), 500) + 1 // one more in the first window
 			}
 			if items < want || items > want+2 {
-				t.Errorf("%s of %d: %d left in 1000 windows, want %d", name, limit, items, want)
+				t.Errorf("%s, limit %d: %d left in 1000 windows, want %d", name, limit, items, want)
 			}
 		}
 	}
 }
 
-// No unit is lost or found where counts and windows are as large as can be.
+// The largest counts and windows lose no unit and gain none.
 func TestWindowWithoutRounding(t *testing.T) {
 	const limit, window = 1 << 43, 7 * 24 * time.Hour
 	l := NewSlidingWindow(at(0), unit.NewRate(unit.Bytes, limit, window), window)
 	free := at(0).Truncate(window).Add(window)
 	l.Take(free, free, limit)
-	// limit*(1-x) + 1 <= limit, where x is 1/limit of the window or more
+	// limit*(1-x) + 1 <= limit if x is 1/limit of the window or more
 	want := free.Add(window + (window+limit-1)/limit)
 	if got := l.Next(free, 0, 1); !got.Equal(want) {
-		t.Errorf("a byte leaves %v too late", got.Sub(want))
+		t.Errorf("a byte may leave %v too late", got.Sub(want))
 	}
 	want = free.Add(window + window/2)
 	if got := l.Next(free, 0, limit/2); !got.Equal(want) {
-		t.Errorf("half the window leaves %v too late", got.Sub(want))
+		t.Errorf("half the limit may leave %v too late", got.Sub(want))
 	}
 }

@@ -12,17 +12,18 @@ import (
 	"shaper/unit"
 )
 
-// wholeAgain is how long after the end of a pause a class has all of its rate.
-const wholeAgain = (shares - 1) * shareEvery
+// wholeAgain is how long after the end of a pause a class has its whole rate again.
+const wholeAgain = (shares - 1) * regainEvery
 
-// adapting returns a policy that adapts, and pauses for a second at first and for a
-// minute at most.
+// adapting returns a policy with adapt. It pauses for a second at first and for a minute
+// at most.
 func adapting(conf policy.Class) policy.Class {
 	conf.Adapt, conf.OnThrottle = true, policy.DefaultOnThrottle
 	return conf
 }
 
-// A class of which a sixteenth is less than one unit a window goes on with one.
+// If a sixteenth of the rate is less than one unit in a window, the class goes on with
+// one.
 func TestAdaptLeavesAWindowOneUnit(t *testing.T) {
 	for rate, want := range map[string]float64{
 		"1 messages/s": 1, "2 messages/s": 0.5, "15 messages/s": 2. / 16, "16 messages/s": 1. / 16, "1 messages/d": 1,
@@ -33,7 +34,7 @@ func TestAdaptLeavesAWindowOneUnit(t *testing.T) {
 				c.Throttled(at(n*second), second, "429")
 			}
 			if _, share := c.Feedback(at(6 * second)); share != want {
-				t.Errorf("%s of %s: its share is %v, want %v", algorithm, rate, share, want)
+				t.Errorf("%s of %s: the share is %v, want %v", algorithm, rate, share, want)
 			}
 			it := request()
 			if c.Enter(at(6*second), it) == Waits {
@@ -43,15 +44,14 @@ func TestAdaptLeavesAWindowOneUnit(t *testing.T) {
 	}
 }
 
-// A share of a rate of many digits is rounded down, and never to nothing.
+// A share of a rate with many digits is rounded down, but never to nothing.
 func TestAdaptOfATinyRate(t *testing.T) {
 	c := NewClass(start, adapting(leakyClass("0.000000001 messages/s")))
 	c.Throttled(start, second, "429")
 	enter(t, c, second, Leaves, request())
 }
 
-// Nothing leaves and nobody asks: the share comes back all the same, and the pacer
-// wakes for it.
+// A share comes back even if nothing leaves and nobody asks. The pacer wakes for it.
 func TestTimeAloneGivesTheShareBack(t *testing.T) {
 	for _, algorithm := range algorithms {
 		conf := named("c", adapting(classBy(algorithm, "16 messages/h")))
@@ -74,14 +74,14 @@ func TestTimeAloneGivesTheShareBack(t *testing.T) {
 			c.Enter(time.Now(), &Item{Cost: Cost{Messages: 1}, Owner: departed{c, left}})
 			after := (<-left).Sub(begin)
 			most := 4*second + wholeAgain + conf.Rate.Time(1)
-			switch algorithm { // all that they hold had left
+			switch algorithm { // all that these hold at once has left
 			case policy.FixedWindow, policy.SlidingLog:
 				most = time.Hour
 			case policy.SlidingWindow:
 				most = time.Hour + conf.Rate.Time(1)
 			}
 			if after > most {
-				t.Errorf("%s: the next leaves after %v", algorithm, after)
+				t.Errorf("%s: the next item leaves after %v", algorithm, after)
 			}
 			if algorithm == policy.Leaky && after != conf.Rate.Time(1) {
 				t.Errorf("the gap is %v", after)
@@ -94,7 +94,8 @@ func TestTimeAloneGivesTheShareBack(t *testing.T) {
 	}
 }
 
-// A window that holds more by the next share lets go then, not at its end.
+// If the next share lets a window hold more, an item leaves then, and not at the end of
+// the window.
 func TestShareOpensAWindow(t *testing.T) {
 	for _, algorithm := range algorithms[3:] {
 		c := NewClass(start, adapting(classBy(algorithm, "16 messages/h")))
@@ -109,19 +110,19 @@ func TestShareOpensAWindow(t *testing.T) {
 	}
 }
 
-// A reload keeps the share, and the time since which it counts: many of them hold
-// nothing up.
+// A reload keeps the share and the time from which the next one counts. So many reloads
+// hold nothing up.
 func TestReloadsDoNotDelayTheShare(t *testing.T) {
 	c := adapted()
 	for n := range time.Duration(100) {
 		c.Set(at((1+2*n)*second), c.Policy())
 	}
 	if _, share := c.Feedback(at(201 * second)); share != 1 {
-		t.Errorf("its share is %v", share)
+		t.Errorf("the share is %v", share)
 	}
 }
 
-// What is owed at a smaller pace is not more at another algorithm.
+// What is owed at a reduced rate does not grow when the algorithm changes.
 func TestSetWhileItAdapts(t *testing.T) {
 	for _, algorithm := range algorithms {
 		c := NewClass(start, adapting(leakyClass("1 messages/s")))
@@ -134,13 +135,13 @@ func TestSetWhileItAdapts(t *testing.T) {
 		enter(t, c, 5*second, Waits, it)
 		for now := c.Next(at(5 * second)); c.Release(now) == nil; now = c.Next(now) {
 			if now.After(at(40 * second)) {
-				t.Fatalf("%s: it waits until %v", algorithm, now.Sub(start))
+				t.Fatalf("%s: an item waits until %v", algorithm, now.Sub(start))
 			}
 		}
 	}
 }
 
-// What is told to who is refused takes into account that the share comes back.
+// The time that a refused client is told takes into account that shares come back.
 func TestRetryWhileItAdapts(t *testing.T) {
 	c := NewClass(start, withQueue(adapting(leakyClass("1 messages/min")), 1, 0))
 	enter(t, c, 0, Leaves, request())
@@ -155,18 +156,18 @@ func TestRetryWhileItAdapts(t *testing.T) {
 	for c.Release(now) == nil {
 		now = c.Next(now)
 	}
-	if left := now.Sub(at(5 * second)); wait < left || wait > left+wholeAgain {
-		t.Errorf("it is told to come in %v, and there is room in %v", wait, left)
+	if room := now.Sub(at(5 * second)); wait < room || wait > room+wholeAgain {
+		t.Errorf("Retry is %v, and there is room in %v", wait, room)
 	}
 }
 
-// A script is what happens to a class that adapts, and to who waits in it.
+// A script is what happens to a class with adapt, and to the items that wait in it.
 type script struct {
 	confs   []policy.Class // the last is that of the items
 	costs   []int64
 	signals []signal
 	looks   []time.Duration // somebody reads the counters
-	quiet   time.Duration   // when the items come, if only after all signals
+	quiet   time.Duration   // when the items come, if they come after all signals
 }
 
 type signal struct{ at, wait time.Duration }
@@ -190,7 +191,7 @@ func anyScript(t *rapid.T) script {
 		child := named("child", anyAdapting(t))
 		child.Rate, child.Ceil = rateOf("1 messages/h"), child.Rate
 		s.confs = append(s.confs, under("test", child))
-	case 2: // a bucket for each
+	case 2: // a bucket for each client
 		s.confs[0].Per = policy.Per{By: policy.BySource}
 	}
 	return s
@@ -214,7 +215,7 @@ func anyAdapting(t *rapid.T) policy.Class {
 	return conf
 }
 
-// play does what the script says, and returns when each item has left.
+// play follows the script, and returns when each item has left.
 func (s script) play(t *rapid.T) (left []time.Duration) {
 	tree := NewTree(start, s.confs)
 	leaf := tree[len(tree)-1].Join(start, policy.Conn{})
@@ -234,15 +235,15 @@ func (s script) play(t *rapid.T) (left []time.Duration) {
 	}
 	left = append(left, drain(t, leaf, now, limit.Never, s.looks)...)
 	if len(left) != len(s.costs) {
-		t.Fatalf("%d of %d leave", len(left), len(s.costs))
+		t.Fatalf("%d of %d items leave", len(left), len(s.costs))
 	}
 	if end, most := left[len(left)-1]-s.quiet, last+s.most(); end > most {
-		t.Fatalf("the last leaves after %v, at most %v is promised", end, most)
+		t.Fatalf("the last item leaves after %v, want at most %v", end, most)
 	}
 	return left
 }
 
-// most returns how long after the last signal all has left.
+// most returns how long after the last signal all items have left, at most.
 func (s script) most() time.Duration {
 	most := time.Duration(policy.DefaultOnThrottle.Max) + wholeAgain
 	units := int64(0)
@@ -259,7 +260,7 @@ func (s script) most() time.Duration {
 	return most
 }
 
-// drain lets go what may leave from one time to another, by nothing but what Next says.
+// drain lets items leave from one time to another, only when Next says so.
 func drain(t *rapid.T, c *Class, now, to time.Time, looks []time.Duration) (left []time.Duration) {
 	for steps := 0; ; steps++ {
 		for _, look := range looks {
@@ -276,16 +277,16 @@ func drain(t *rapid.T, c *Class, now, to time.Time, looks []time.Duration) (left
 			it.Left(next)
 			left = append(left, next.Sub(start))
 		} else if !c.Next(next).After(next) {
-			t.Fatalf("at %v something may leave, and does not", next.Sub(start))
+			t.Fatalf("Next says that an item leaves at %v, and none does", next.Sub(start))
 		}
 		if now = next; steps > 10_000 {
-			t.Fatalf("at %v the pacer still wakes for nothing", now.Sub(start))
+			t.Fatalf("at %v the pacer keeps waking for nothing", now.Sub(start))
 		}
 	}
 }
 
-// Whatever a provider signals, what waits leaves, within the time that is promised;
-// and who looks changes nothing about when.
+// Whatever a provider signals, items leave within the promised time. When they leave does
+// not depend on whether somebody looks.
 func TestAdaptSendsAgain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := anyScript(t)
@@ -294,16 +295,16 @@ func TestAdaptSendsAgain(t *testing.T) {
 			return time.Duration(rapid.Int64Range(0, 1000e9).Draw(t, "look"))
 		}), 1, 8).Draw(t, "looks")
 		slices.Sort(s.looks)
-		// Tokens are float64, and so exact to a nanosecond at each of them.
+		// Tokens are float64, so each item may be off by a nanosecond.
 		same := func(a, b time.Duration) bool { return (a - b).Abs() < time.Microsecond }
 		if seen := s.play(t); !slices.EqualFunc(unseen, seen, same) {
-			t.Fatalf("unseen they leave at %v, seen at %v: %v", unseen, seen, s.confs)
+			t.Fatalf("items leave at %v if nobody looks, at %v if somebody does: %v", unseen, seen, s.confs)
 		}
 	})
 }
 
-// A class that has been idle meanwhile earned what its shares allowed, whether or not
-// anybody looked.
+// A class that was idle meanwhile has earned what its shares allowed, whether or not
+// somebody looked.
 func TestIdleWhileItAdapts(t *testing.T) {
 	for _, algorithm := range algorithms {
 		var next []time.Time
@@ -327,7 +328,7 @@ func TestIdleWhileItAdapts(t *testing.T) {
 			next = append(next, c.Next(at(100*second)))
 		}
 		if !next[0].Equal(next[1]) {
-			t.Errorf("%s: if somebody looks, the next leaves at %v, else at %v", algorithm, next[0], next[1])
+			t.Errorf("%s: if somebody looks, the next item leaves at %v, else at %v", algorithm, next[0], next[1])
 		}
 	}
 }

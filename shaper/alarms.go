@@ -7,25 +7,26 @@ import (
 )
 
 // An alarm is a moment at which somebody looks at a node again: the pacer at a root, a feed
-// at a contender. A seat in a ring is an alarm, too, by the clock of the ring.
+// at a contender. It is due when that moment has come. A seat in a ring is an alarm too, by
+// the clock of the ring.
 type alarm struct {
 	node  *node
-	at    time.Time // not used for a seat
-	key   int64     // orders the heap: at, in nanoseconds since epoch; of a seat, a time of its ring
+	at    time.Time // unused in a seat
+	key   int64     // orders the heap: at in nanoseconds since epoch; in a seat, a time by the clock of its ring
 	index int       // in alarms, plus 1; 0: not set
 }
 
-// epoch is when a key is 0. Keys lie within farthest of it, a century and a half, so that
-// the difference of two never overflows.
+// epoch is the time of key 0. A key is at most farthest away from 0, a century and a half,
+// so the difference of two keys never overflows.
 var epoch = time.Now()
 
 const farthest = 1<<62 - 1
 
-// alarms is a heap, the earliest first. It is container/heap without the calls through an
-// interface, which took a fifth of Release.
+// alarms is a heap, the earliest alarm first. It is container/heap without the calls
+// through an interface, which took a fifth of the time of Release.
 type alarms []*alarm
 
-// first returns when the first goes off; limit.Never if none is set.
+// first returns when the first alarm is due; limit.Never if none is set.
 func (h alarms) first() time.Time {
 	if len(h) == 0 {
 		return limit.Never
@@ -55,7 +56,7 @@ func (h *alarms) put(a *alarm, key int64) {
 	}
 }
 
-// before reports whether one key comes before another. The clock of a ring may have gone
+// before reports whether key a comes before key b. The clock of a ring may have wrapped
 // round in between.
 func before(a, b int64) bool { return a-b < 0 }
 

@@ -51,7 +51,7 @@ func TestWaitAllocatesNothing(t *testing.T) {
 	none := 0
 	wantNoAllocs(t, "Do", func() { slow.Do(bg, Cost{Packets: 1}, true, func() error { none++; return nil }) })
 	if s.Class("slow").Stats.Overlimits.Load() == before {
-		t.Error("it did not have to wait")
+		t.Error("the item did not have to wait")
 	}
 }
 
@@ -85,8 +85,8 @@ func BenchmarkWaitUncontended(b *testing.B) {
 	}
 }
 
-// BenchmarkWaitThroughPacer has every item wait for its instant, of which
-// there are 20,000 a second: what it takes above 50 us is lateness.
+// BenchmarkWaitThroughPacer makes every item wait for its departure time. There are 20,000
+// a second, so whatever an item takes above 50 us is lateness.
 func BenchmarkWaitThroughPacer(b *testing.B) {
 	s := New()
 	defer s.Close()
@@ -111,8 +111,8 @@ func BenchmarkPacer(b *testing.B) {
 	}
 }
 
-// BenchmarkThousandClasses has a thousand classes want a wake-up each every
-// 100 us, more than there can be: one operation is what one takes.
+// BenchmarkThousandClasses makes a thousand classes want a wake-up every 100 us each, more
+// than there can be. One operation is one wake-up.
 func BenchmarkThousandClasses(b *testing.B) {
 	s := New()
 	defer s.Close()
@@ -133,7 +133,7 @@ func BenchmarkThousandClasses(b *testing.B) {
 	}
 }
 
-// comesBack enters its item again when it has left, and tells so.
+// comesBack enters its item again when that has left, and says so.
 type comesBack struct {
 	class *Class
 	it    *Item
@@ -148,8 +148,7 @@ func (o comesBack) Leave(now time.Time) {
 	}
 }
 
-// thousand returns a tree of a thousand leaves on three levels, all with items
-// that wait.
+// thousand returns a tree of a thousand leaves on three levels. Items wait in all of them.
 func thousand(now time.Time) (root *Class) {
 	confs := []policy.Class{named("root", leakyClass("1GB/s"))}
 	for i := range 10 {
@@ -172,19 +171,19 @@ func thousand(now time.Time) (root *Class) {
 	return classes[0]
 }
 
-// BenchmarkReleaseOfThousand has each item enter again when it has left.
+// BenchmarkReleaseOfThousand enters each item again when it has left.
 func BenchmarkReleaseOfThousand(b *testing.B) {
 	now := start
 	root := thousand(now)
 	b.ReportAllocs()
 	for b.Loop() {
-		now = now.Add(time.Microsecond) // what an item takes
+		now = now.Add(time.Microsecond) // how long an item takes
 		it := root.Release(now)
 		it.class.Enter(now, it)
 	}
 }
 
-// BenchmarkNextOfThousand asks for the next of a thousand.
+// BenchmarkNextOfThousand asks for the next departure of a thousand classes.
 func BenchmarkNextOfThousand(b *testing.B) {
 	root := thousand(start)
 	for b.Loop() {
@@ -192,11 +191,11 @@ func BenchmarkNextOfThousand(b *testing.B) {
 	}
 }
 
-// BenchmarkEnterBlocked has an item enter and give up in a class of a thousand.
+// BenchmarkEnterBlocked makes an item enter and give up in a class of a thousand.
 func BenchmarkEnterBlocked(b *testing.B) {
 	root := thousand(start)
 	root.Next(start)
-	c, it := root.place.head.class, packet(1000)
+	c, it := root.asChild.head.class, packet(1000)
 	b.ReportAllocs()
 	for b.Loop() {
 		c.Enter(start, it)

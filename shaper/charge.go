@@ -6,7 +6,7 @@ import (
 	"shaper/unit"
 )
 
-// charges reports whether the node or one above it counts anything of a cost.
+// charges reports whether the node, or one above it, counts anything of a cost.
 func (n *node) charges(cost *Cost) bool {
 	for ; n != nil; n = n.parent.Load() {
 		if cost.in(n.kind) > 0 {
@@ -27,8 +27,8 @@ func (n *node) counting(kind unit.Kind) *node {
 	return n
 }
 
-// Piece returns the most bytes of a stream that may be one item: the least that any class
-// on the path to the root allows.
+// Piece returns how many bytes of a stream may be one item: the least that a class on the
+// path to the root allows.
 func (n *node) Piece() int64 {
 	piece := n.piece.Load()
 	for p := n.parent.Load(); p != nil; p = p.parent.Load() {
@@ -38,47 +38,48 @@ func (n *node) Piece() int64 {
 }
 
 // passes reports whether what costs so much may leave without waiting: every class on the
-// path allows it, and it overtakes nothing. What neither a class nor one above it counts
-// overtakes nothing that waits for the class. contested reports whether something that
-// waits may leave, and competes for a class that does not limit itself: what is charged
-// then may change whose turn it is.
+// path allows it, and it overtakes nothing. If something waits for a class, an item
+// overtakes it only if this class, or one above, counts the item.
+//
+// contested reports whether something that waits on the path may leave. If so, and if the
+// item passes, the caller calls update: the charge may change whose turn it is.
 func (n *node) passes(now time.Time, cost *Cost) (passes, contested bool) {
 	if n.queue.Len() > 0 || n.handing.Load() {
 		return false, false
 	}
 	for ; n != nil; n = n.parent.Load() {
 		contested = contested || n.feed != nil && n.feed.contested(now)
-		if units := cost.in(n.kind); units > 0 && !n.passive && (contested || n.allows(now, units).After(now)) {
+		if units := cost.in(n.kind); units > 0 && !n.passive && (contested || n.allowedAt(now, units).After(now)) {
 			return false, contested
 		}
 	}
 	return true, contested
 }
 
-// A departure is what leaves a class, at a moment.
+// A departure is something that leaves a class at a moment.
 type departure struct {
 	from    *node // the class that it leaves
 	now     time.Time
-	settles bool // Left follows
+	settles bool // the caller calls Left when it has left
 }
 
-// charge charges a cost, which those beneath a node have allowed since since, to the node
-// and those above it. It returns since when all of them have allowed it.
+// charge charges a cost to a node and to those above it. since is since when those beneath
+// the node have allowed the item. charge returns since when all of them have allowed it.
 //
-// The assured rate: a class pays from it while it is within that rate, and not while it
-// borrows. To wait for siblings, or for its own limit, is not idleness: the class has been
-// ready since those beneath it allowed the item. They have gaps of their own, which end
-// with the turn of an item that was borrowed. The slack before that is not idleness
-// either; else what falls due in between would be lost.
+// The assured rate: a class that is within it pays from it; a class that borrows does not.
+// To wait for siblings, or for its own limit, is not idleness: the class has been ready
+// since those beneath it allowed the item. They have gaps of their own, which may end
+// while a borrowed item has its turn. The slack before that is not idleness either: else
+// the class would lose what it could have sent meanwhile.
 //
-// The limit: a class has been ready since all classes on the path allowed the item. Only
-// what is later than that is the lateness of a wake-up, which a limiter may make up for.
-// If siblings held the item up, a leaky class of bytes makes up for its slack, which its
-// promise has room for; else it would lose the time from its limit to its turn with each
-// item. Gaps are never made up for.
+// The limit: a class has been ready since all classes on the path allowed the item. Any
+// time after that is the lateness of a wake-up, which a limiter may make up for. If
+// siblings held the item up, a leaky class of bytes makes up for its slack, which its
+// promise has room for. Else it would lose, with each item, the time from its limit to its
+// turn. Nothing makes up for a gap.
 func (d *departure) charge(n *node, since time.Time, cost *Cost) (ready time.Time) {
 	units, parent := cost.in(n.kind), n.parent.Load()
-	n.recover(d.now)
+	n.regain(d.now)
 	ready = since
 	if units > 0 && (parent != nil || n != d.from) {
 		ready = earlier(later(ready, n.limiter.Next(ready, 0, units)), d.now)
@@ -88,32 +89,33 @@ func (d *departure) charge(n *node, since time.Time, cost *Cost) (ready time.Tim
 	}
 	own := ready
 	if parent != nil {
-		ready = d.charge(parent, parent.feed.allowed(own), cost)
+		ready = d.charge(parent, parent.feed.readyFrom(own), cost)
 	}
 	if units > 0 {
 		n.limiter.Take(later(own, ready.Add(-n.pace.slack)), d.now, units)
 		n.payer = d.from
 		if d.settles && n.settler != nil {
-			n.leaving = d.now
+			n.leavingSince = d.now
 		}
 	}
 	return ready
 }
 
-// pay charges a cost to the turns of all contenders on the path.
+// pay charges a cost to the turns of the contenders on the path.
 func (d *departure) pay(cost *Cost) {
 	n := d.from
 	if n.feed != nil {
-		n.feed.pay(&n.queued, cost.in(n.kind))
+		n.feed.pay(&n.ownQueue, cost.in(n.kind))
 	}
 	for p := n.parent.Load(); p != nil; p = n.parent.Load() {
-		p.feed.pay(&n.place, cost.in(p.kind))
+		p.feed.pay(&n.asChild, cost.in(p.kind))
 		n = p
 	}
 }
 
-// wantsLeft reports whether a class on the path waits for Left.
-func (n *node) wantsLeft() bool {
+// pathNeedsLeft reports whether a class on the path waits for Left after a departure. It
+// needs no lock.
+func (n *node) pathNeedsLeft() bool {
 	for ; n != nil; n = n.parent.Load() {
 		if n.needsLeft.Load() {
 			return true
@@ -122,25 +124,25 @@ func (n *node) wantsLeft() bool {
 	return false
 }
 
-// awaitsLeft reports whether a class on the path goes on only when the last item of this
-// one has left.
-func (n *node) awaitsLeft() bool {
+// isAwaited reports whether a class on the path goes on only when the last item of this
+// node has left.
+func (n *node) isAwaited() bool {
 	for x := n; x != nil; x = x.parent.Load() {
-		if x.payer == n && !x.leaving.IsZero() {
+		if x.payer == n && !x.leavingSince.IsZero() {
 			return true
 		}
 	}
 	return false
 }
 
-// hasLeft tells each class that was charged for an item of the node that it has left. If
-// another node has paid a class since, the class does not wait for this item; a parent
-// that the node has got since was never charged. A nil cost is that of the last item.
-func (n *node) hasLeft(now time.Time, cost *Cost) {
+// settlePath tells each class that was charged for an item of the node that the item has
+// left at now. It skips classes that an item of another node has paid since, and parents
+// that the node has got since. A nil cost is that of the last item.
+func (n *node) settlePath(now time.Time, cost *Cost) {
 	for x := n; x != nil; x = x.parent.Load() {
 		charged := x.payer == n && (cost == nil || cost.in(x.kind) > 0)
 		if charged && x.settler != nil {
-			x.left(now)
+			x.settle(now)
 		}
 	}
 }

@@ -10,40 +10,42 @@ import (
 	"shaper/unit"
 )
 
-// Class decides when items leave that share one limit. It is a node of a tree:
-// an item leaves when its class and every one above allow it, and is charged to
-// all of them. A Class may be used concurrently. Its methods take the time as an
-// argument: the pacer drives a live one by the clock, tests and simulations by
-// times of their own.
+// Class decides when items leave that share one limit. It is a node of a tree: an item
+// leaves when its class and every class above allow it, and is charged to all of them.
+// A Class may be used concurrently. Its methods take the time as an argument: the pacer
+// drives a live class by the clock, tests and simulations drive theirs by other times.
 type Class struct {
+	// Set when the class is made, and read without a lock.
+
 	// Stats are the counters of the class and those beneath it. Enter and Release count
-	// waiting, whoever moves the bytes counts what was sent, dropped or refused.
-	Stats *stats.Class
+	// waiting. Whoever moves the bytes counts what was sent, dropped or refused.
+	Stats      *stats.Class
+	tally      *tally      // counts in Stats, and for the classes above
+	keys       *keys       // the buckets of the class, which are its children; nil: it has none
+	trial      *Trial      // drives the tree of this class with copies; nil: none does, or one drives the class above
+	makeShadow shadowMaker // makes shadow
 
-	terms
-	tally *tally // counts in Stats, and for the classes above
-	keys  *keys  // its buckets, which are its children; nil: it is one bucket for all
-	trial *Trial // that drives the class with copies; nil: a class above is in one, or none is
-	casts caster // makes its shadow
+	terms // for anybody, without a lock
 
-	// Under the lock of the tree.
-	conf   policy.Class
-	former *Class // that it has replaced; what waits there counts as its own; nil: none
-	shadow shadow // computes what the class would do; nil: the class does it
-	slots
-	membership
-	node // in groups of its own
+	// Guarded by the lock of the tree.
+	conf       policy.Class
+	former     *Class // the class that this one has replaced; nil: none
+	shadow     shadow // computes what the class would do; nil: the class does it
+	slots             // the sessions that are open
+	membership        // what only a bucket has
+
+	node // the place in the tree, with groups and the lock of its own
 }
 
-// terms are what anybody may ask of a class without a lock. They are written under the
-// lock of the tree.
+// terms are what anybody may ask of a class without a lock. Only the holder of the lock
+// of the tree writes them.
 type terms struct {
 	name     string
-	enforces atomic.Bool // what the policy says
-	rate     atomic.Pointer[unit.Rate]
+	enforces atomic.Bool               // see Enforces
+	rate     atomic.Pointer[unit.Rate] // see Rate
 }
 
-// publish makes the terms those of a policy.
+// publish sets the terms from a policy.
 func (t *terms) publish(conf policy.Class) {
 	rate := conf.Limit()
 	t.rate.Store(&rate)
@@ -56,13 +58,13 @@ func (t *terms) Name() string { return t.name }
 // Rate returns the limit in force, without headroom: the ceil of a class that has one.
 func (t *terms) Rate() unit.Rate { return *t.rate.Load() }
 
-// Enforces reports whether the class does what its policy says, and does not only
-// compute it.
+// Enforces reports whether the class does what its policy says. If not, the class has
+// `shadow` and only computes it.
 func (t *terms) Enforces() bool { return t.enforces.Load() }
 
-// newClass returns a class that has no policy in force yet.
-func newClass(conf policy.Class, counters *tally, casts caster) *Class {
-	c := &Class{Stats: counters.Stats, terms: terms{name: conf.Name}, tally: counters, casts: casts}
+// newClass returns a class without a policy in force and without a parent.
+func newClass(conf policy.Class, counters *tally, casts shadowMaker) *Class {
+	c := &Class{Stats: counters.Stats, terms: terms{name: conf.Name}, tally: counters, makeShadow: casts}
 	c.node.init(c, conf.Rate.Kind())
 	c.slots.of = c
 	return c
@@ -88,7 +90,7 @@ func (c *Class) Counting(kind unit.Kind) *Class {
 	return nil
 }
 
-// Policy returns the policy in force, with the changes that Set made.
+// Policy returns the policy in force.
 func (c *Class) Policy() policy.Class {
 	defer c.lock().mu.Unlock()
 	return c.conf
@@ -101,15 +103,15 @@ func (c *Class) CountSent(d stats.Direction, cost Cost) {
 	}
 }
 
-// CountDropped counts items that were dropped, and their bytes together. A nil class
-// counts nothing.
+// CountDropped counts items that were dropped, and all their bytes. A nil class counts
+// nothing.
 func (c *Class) CountDropped(r stats.Reason, items, bytes int64) {
 	if c != nil {
 		c.tally.dropped(r, items, bytes)
 	}
 }
 
-// CountRefused counts one item that was refused, of so many bytes. A nil class counts
+// CountRefused counts one item of so many bytes that was refused. A nil class counts
 // nothing.
 func (c *Class) CountRefused(r stats.Reason, bytes int64) {
 	if c != nil {
@@ -117,68 +119,71 @@ func (c *Class) CountRefused(r stats.Reason, bytes int64) {
 	}
 }
 
-// attach puts a class, which is a root, under a parent. Both are locked.
+// attach puts a class that is a root under a parent. The caller holds the locks of both.
 func attach(now time.Time, c, parent *Class) {
 	c.node.attach(now, &parent.node)
-	moveFlying(now, parent, c.flying)
-	parent.count(c.open) // nobody beneath a root waits above it
+	moveInFlight(now, parent, c.inFlight)
+	parent.count(c.open) // all of them have their slots: above a root nobody waits
 	if c.tally != parent.tally {
 		c.tally.above.Store(parent.tally)
 	}
 }
 
-// detach makes a class a root. Its tree and itself are locked.
+// detach makes a class a root. The caller holds the lock of its tree, and the one that the
+// class has as a root.
 func detach(now time.Time, c *Class) {
 	parent := c.Parent()
 	c.withdraw()
 	parent.count(-c.open)
-	moveFlying(now, parent, -c.flying)
+	moveInFlight(now, parent, -c.inFlight)
 	if c.tally != parent.tally {
 		c.tally.above.Store(nil)
 	}
 	c.node.detach(now)
 }
 
-// moveFlying tells the shadows of a class and of those above it that so many items in
-// flight have come with a class beneath it, or have left with that.
-func moveFlying(now time.Time, c *Class, n int) {
+// moveInFlight tells the shadows of a class and of those above it that a class has come
+// beneath them, with n items in flight. If n is negative, a class has gone with -n.
+func moveInFlight(now time.Time, c *Class, n int) {
 	for ; n != 0 && c != nil; c = c.Parent() {
 		if c.shadow != nil {
-			c.shadow.moveFlying(now, n)
+			c.shadow.moveInFlight(now, n)
 		}
 	}
 }
 
-// put puts another policy in force for the class alone, without telling the tree.
+// put puts another policy in force for the class, without its buckets. The caller holds
+// the lock of the tree, and calls update afterwards.
 func (c *Class) put(now time.Time, conf policy.Class, next *pace) {
-	c.recover(now)
+	c.regain(now)
 	if !next.sameLimiter(&c.pace) || conf.Shadow != c.conf.Shadow {
-		c.leaving = time.Time{}
+		c.leavingSince = time.Time{}
 	}
 	if c.shadow != nil && conf.Shadow {
-		c.shadow.set(now, conf, c.flying)
+		c.shadow.set(now, conf, c.inFlight)
 		c.install(now, conf, next, limitless{})
 		return
 	}
-	had := c.enforced(now)
+	had := c.endShadow(now)
 	c.shadow = nil
 	c.install(now, conf, next, had.takeOver(now, next))
 }
 
-// enforced returns what limits the class, or has limited its shadow, which ends.
-func (c *Class) enforced(now time.Time) *gate {
+// endShadow returns the gate that limits the class. If the class has a shadow, that ends,
+// and its gate is returned.
+func (c *Class) endShadow(now time.Time) *gate {
 	if c.shadow != nil {
-		return c.shadow.leave(now)
+		return c.shadow.end(now)
 	}
 	return &c.gate
 }
 
-// install puts a policy in force with its pace and its limiter. A class that only computes
-// what it would do gives the limiter to its shadow.
+// install puts a policy in force, with its pace and its limiter. If the policy has
+// `shadow`, the shadow gets the limiter.
 func (c *Class) install(now time.Time, conf policy.Class, p *pace, l limit.Limiter) {
 	if conf.Shadow && c.shadow == nil {
-		c.shadow, l = c.casts(now, conf, l, shadowStats(c)), limitless{}
-		c.shadow.moveFlying(now, c.flying)
+		c.shadow, l = c.makeShadow(now, conf, l, shadowStats(c)), limitless{}
+		c.shadow.moveInFlight(now, c.inFlight)
 	}
 	c.conf = conf
 	c.passive = c.keys != nil || c.shadow != nil
@@ -186,7 +191,7 @@ func (c *Class) install(now time.Time, conf policy.Class, p *pace, l limit.Limit
 	c.compete(conf.Priority, int64(max(conf.Weight, 1)))
 	c.queue.MaxItems = int(bound(conf.Queue.Items.N))
 	c.queue.MaxBytes = bound(int64(conf.Queue.Bytes))
-	// What can be made to wait comes over TCP, whatever its class counts.
+	// Only what comes over TCP can be made to wait, whatever the class counts.
 	c.patient = conf.OverflowFor(policy.TCP) == policy.Wait
 	if c.most = conf.MaxConnections; c.passive {
 		c.most = 0

@@ -10,7 +10,7 @@ import (
 	"shaper/unit"
 )
 
-// TestClassEvenlySpaced offers 50 datagrams at once to ten a second with room
+// TestClassEvenlySpaced offers 50 datagrams at once to a class of ten a second with room
 // for twenty.
 func TestClassEvenlySpaced(t *testing.T) {
 	c := NewClass(start, withQueue(leakyClass("10 packets/s"), 20, 0))
@@ -32,7 +32,7 @@ func TestClassEvenlySpaced(t *testing.T) {
 	}
 	wantBacklog(t, c, 0, 0)
 	if next := c.Next(at(time.Hour)); next != limit.Never {
-		t.Errorf("nothing waits, but the next leaves at %v", next)
+		t.Errorf("nothing waits, but the next item leaves at %v", next)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestClassHeadroom(t *testing.T) {
 	released(t, c, 125*ms-1)
 	released(t, c, 125*ms, it)
 	if got := c.Rate(); got != conf.Rate {
-		t.Errorf("the rate is %v, want it without headroom, %v", got, conf.Rate)
+		t.Errorf("Rate is %v, want the rate without headroom, %v", got, conf.Rate)
 	}
 	conf = leakyClass("10MB/s")
 	conf.Headroom = 500_000
@@ -68,13 +68,13 @@ func TestClassHeadroom(t *testing.T) {
 func TestClassToken(t *testing.T) {
 	c := NewClass(start, tokenClass("1KB/s", 500))
 	enter(t, c, 0, Leaves, packet(200), packet(300))
-	a, big := packet(100), packet(1500) // larger than the bucket: borrows
+	a, big := packet(100), packet(1500) // larger than the bucket: goes into debt
 	enter(t, c, 0, Waits, a, big)
 	released(t, c, 100*ms, a)
 	released(t, c, 600*ms-1)
 	released(t, c, 600*ms, big)
 	b := packet(100)
-	enter(t, c, 1600*ms, Waits, b) // and is paid for
+	enter(t, c, 1600*ms, Waits, b) // the debt is paid
 	released(t, c, 1700*ms-1)
 	released(t, c, 1700*ms, b)
 }
@@ -89,8 +89,8 @@ func TestClassDefaultBurst(t *testing.T) {
 	enter(t, c, 0, Waits, packet(1))
 }
 
-// TestClassPieceOfAToken is half the bucket, so that what a late wake-up loses
-// is caught up by the other half.
+// TestClassPieceOfAToken holds that a piece is half the bucket: while one piece waits, the
+// other half fills.
 func TestClassPieceOfAToken(t *testing.T) {
 	for burst, want := range map[int64]int64{1: 1, 1500: 750, 1 << 30: 5000} {
 		if got := NewClass(start, tokenClass("10MB/s", burst)).Piece(); got != want {
@@ -120,7 +120,7 @@ func TestClassRoom(t *testing.T) {
 				if i >= c.fit {
 					want = Full
 				}
-				it := packet(1) // payload does not count, memory does
+				it := packet(1) // the queue counts memory, not payload
 				it.Held = held
 				enter(t, class, 0, want, it)
 			}
@@ -188,10 +188,10 @@ func TestClassCancel(t *testing.T) {
 	enter(t, c, 0, Leaves, a)
 	enter(t, c, 0, Waits, b, d, e)
 	if c.Cancel(start, a) {
-		t.Error("an item that has left is cancelled")
+		t.Error("Cancel took out an item that had left")
 	}
 	if !c.Cancel(start, d) || c.Cancel(start, d) {
-		t.Error("an item that waits is not cancelled exactly once")
+		t.Error("Cancel did not take out a waiting item exactly once")
 	}
 	wantBacklog(t, c, 2, 10)
 	released(t, c, 100*ms, b)
@@ -201,7 +201,7 @@ func TestClassCancel(t *testing.T) {
 func TestClassReleasesNothingAtNever(t *testing.T) {
 	c := NewClass(start, leakyClass("0 packets/s"))
 	if it := c.Release(c.Next(start)); it != nil {
-		t.Errorf("%v leaves an empty class", it)
+		t.Errorf("%v leaves a class in which nothing waits", it)
 	}
 	enter(t, c, 0, Waits, packet(1))
 	if it := c.Release(c.Next(start)); it != nil {
@@ -216,7 +216,7 @@ func TestClassEvict(t *testing.T) {
 	enter(t, c, 0, Waits, b, d, e)
 	got := c.Evict(start, func(it *Item) bool { return it != d })
 	if len(got) != 2 || got[0] != b || got[1] != e {
-		t.Errorf("evicted are %v, want the first and the third", got)
+		t.Errorf("Evict took out %v, want the first and the third", got)
 	}
 	wantBacklog(t, c, 1, 4)
 	released(t, c, 100*ms, d)
@@ -227,21 +227,21 @@ func TestClassLeft(t *testing.T) {
 	enter(t, c, 0, Leaves, packet(1))
 	a, b := packet(1), packet(1)
 	enter(t, c, 0, Waits, a, b)
-	c.Left(at(30 * ms)) // writing took that long
+	c.Left(at(30 * ms)) // that long after it was released
 	released(t, c, 130*ms-1)
 	released(t, c, 130*ms, a)
 	released(t, c, 230*ms, b)
 }
 
-// TestClassHoldsUntilLeft: while an item whose owner says Left is on its way
-// out, no other follows, unless it takes longer than a second.
+// TestClassHoldsUntilLeft holds that nothing follows an item out of its class until its
+// owner calls Left, or a second has passed.
 func TestClassHoldsUntilLeft(t *testing.T) {
 	c := NewClass(start, leakyClass("10 packets/s"))
 	first, a, b := packet(1), packet(1), packet(1)
 	first.Settles, a.Settles = true, true
 	enter(t, c, 0, Leaves, first)
 	enter(t, c, 0, Waits, a, b)
-	released(t, c, 900*ms) // its time would have come at 100 ms
+	released(t, c, 900*ms) // without Left of a, b would have left at 100 ms
 	c.Left(at(950 * ms))
 	released(t, c, 1050*ms-1)
 	released(t, c, 1050*ms, a)
@@ -252,18 +252,18 @@ func TestClassHoldsUntilLeft(t *testing.T) {
 func TestClassBacklog(t *testing.T) {
 	c := NewClass(start, leakyClass("1KB/s"))
 	if cost, drain := c.Drain(start); cost != 0 || drain != 0 {
-		t.Errorf("an idle class has a backlog of %d, %v", cost, drain)
+		t.Errorf("an idle class drains %d in %v", cost, drain)
 	}
 	enter(t, c, 0, Leaves, packet(500))
 	enter(t, c, 0, Waits, packet(1000), packet(2000))
 	if cost, drain := c.Drain(start); cost != 3000 || drain != 3500*ms {
-		t.Errorf("the backlog is %d, %v, want 3000, 3.5s", cost, drain)
+		t.Errorf("the class drains %d in %v, want 3000 in 3.5s", cost, drain)
 	}
 	conf := c.Policy()
 	conf.Rate = rateOf("0B/s")
 	c.Set(start, conf)
 	if _, drain := c.Drain(start); drain < 100*365*24*time.Hour {
-		t.Errorf("under a rate of 0 the backlog takes %v", drain)
+		t.Errorf("under a rate of 0 the class drains in %v", drain)
 	}
 }
 
@@ -276,15 +276,15 @@ func TestClassStats(t *testing.T) {
 	released(t, c, 100*ms, a)
 	c.Cancel(at(150*ms), b)
 	if got := c.Stats.Overlimits.Load(); got != 3 {
-		t.Errorf("%d items were over the limit, want 3", got)
+		t.Errorf("%d items had to wait, want 3", got)
 	}
 	wait := c.Stats.Wait.Read()
 	if wait.Zero != 1 || wait.Count != 2 || wait.Sum != 0.1 {
-		t.Errorf("of %d items %d did not wait, and all for %v s; want 2, 1, 0.1", wait.Count, wait.Zero, wait.Sum)
+		t.Errorf("of %d items %d did not wait, and all together waited for %v s; want 2, 1, 0.1", wait.Count, wait.Zero, wait.Sum)
 	}
 }
 
-// TestClassCatchesUpWhatWaited has the wake-up for a queue come late.
+// TestClassCatchesUpWhatWaited wakes a class up late.
 func TestClassCatchesUpWhatWaited(t *testing.T) {
 	c := NewClass(start, leakyClass("1MB/s"))
 	a, b := packet(1000), packet(1000)
@@ -294,8 +294,8 @@ func TestClassCatchesUpWhatWaited(t *testing.T) {
 	released(t, c, 2000*time.Microsecond, b) // on time all the same
 }
 
-// TestClassSmallBusyItems lets a source send 100 bytes at a time, each 60 us
-// later than it could: what lateness costs is caught up across items.
+// TestClassSmallBusyItems lets a source send 100 bytes at a time, each 60 us late. The
+// class catches up.
 func TestClassSmallBusyItems(t *testing.T) {
 	c := NewClass(start, leakyClass("10MB/s"))
 	it, now, sum := packet(100), start, 0

@@ -13,58 +13,61 @@ import (
 // class of the trial limits.
 type Copy struct {
 	trial  *Trial
-	class  *Class // that it enters
+	class  *Class // the class that it enters
 	item   Item
-	sender sender // whose next copies it may hold up; nil: none
-	next   *Copy  // in a list: of spare copies, of those held up or parked, or of the twins of a source
-	offer  Offer
+	sender sender // told what becomes of the copy; nil: nobody
+	offer  Offer  // the message that it stands for; zero: it stands for something else
 
-	// A twin stands for all bytes that its source would send.
-	stream bool
-	rest   int64 // bytes that have not entered
+	// Where the copy is listed.
+	next       *Copy // in one list: spare, blocked or parked copies, or the twins of a source
+	guestIndex int   // in Guest.copies, plus 1; 0: it is not there
 
-	waits bool      // it is in the queue of its class
-	over  bool      // it would have been dropped, or has its answer
-	left  time.Time // zero: it has not left
+	// A twin stands for all bytes that its source sends to the class.
+	isTwin    bool
+	remaining int64 // bytes that have not entered the class yet
 
-	// An answer comes as long after the copy has left as it came after the message.
-	sent     time.Time // when the message really left; zero: it did not
-	answered bool      // the message has its answer, or will not get one
-	latency  time.Duration
-	answer   event
-	place    int // in Guest.copies, plus 1; 0: it is not there
+	// How far it is.
+	waits  bool      // it is in the queue of its class
+	done   bool      // it would have been dropped, or needs no answer, or has it
+	leftAt time.Time // zero: it has not left
+
+	// The answer comes as long after the copy has left as it really came after the message.
+	sent     time.Time     // when the message really left; zero: it has not
+	answered bool          // the message has its answer, or will not get one
+	latency  time.Duration // from sent to the answer
+	answer   event         // the answer to the copy
 }
 
-// mostCopies bounds the copies that wait in a class: twice the longest queue of messages.
-// Those of sources which the class would hold up may be any number, since nothing really
-// holds these up.
-const mostCopies = 1 << 16
+// maxCopies bounds the copies that wait in a class: it is twice the longest queue of
+// messages. Without a bound, sources that the class would hold up could bring any number,
+// since nothing holds them up really.
+const maxCopies = 1 << 16
 
-// A sender is told what becomes of its copies.
+// A sender is told what becomes of its copies. The lock of the trial is held.
 type sender interface {
-	// waits says that a copy is in the queue of its class.
+	// waits says that a copy waits in the queue of its class.
 	waits(x *Copy)
-	// park keeps a message for which its class has no room, as the offer says.
+	// park keeps a message for which its class has no room; see Offer.Waits.
 	park(x *Copy)
 	// lost says that a copy would have been dropped or refused.
 	lost(x *Copy)
-	// leaves says that a copy which waited is leaving its class.
+	// leaves says that a copy which waited is about to leave its class.
 	leaves(x *Copy)
-	// left says that it has left.
+	// left says that a copy which waited has left its class.
 	left(x *Copy)
-	// asked says that a copy has left which gets an answer.
+	// asked says that a copy which gets an answer has left its class.
 	asked(x *Copy)
-	// ended says that a copy is done with.
+	// ended says that nothing more will become of a copy.
 	ended(x *Copy)
-	// answered says that a copy had its answer, after ended.
+	// answered says, after ended, that a copy has had its answer.
 	answered()
 }
 
-// enter offers the copy to its class, and does what that says.
+// enter offers the copy to its class, and follows the verdict.
 func (x *Copy) enter() {
-	if x.class.queue.Len() >= mostCopies {
+	if x.class.queue.Len() >= maxCopies {
 		x.class.tally.overlimit()
-		x.rest = 0
+		x.remaining = 0
 		x.end()
 		return
 	}
@@ -78,11 +81,11 @@ func (x *Copy) ask() Verdict {
 	return verdict
 }
 
-// judge does what the class says of the copy.
+// judge follows the verdict of the class.
 func (x *Copy) judge(verdict Verdict) {
 	switch verdict {
 	case Leaves:
-		if x.item.Busy = true; !x.stream {
+		if x.item.Busy = true; !x.isTwin {
 			x.departed()
 		}
 	case Waits:
@@ -90,41 +93,42 @@ func (x *Copy) judge(verdict Verdict) {
 			x.sender.waits(x)
 		}
 	case Full:
-		x.full(stats.QueueFull)
+		x.overflow(stats.QueueFull)
 	case TooLong:
-		x.full(stats.MaxWait)
+		x.overflow(stats.MaxWait)
 	}
 }
 
-// full does what would really be done with a copy for which its class has no room. Of
-// datagrams that would leave together, as many enter as there is room for.
-func (x *Copy) full(reason stats.Reason) {
+// overflow does what would really happen if the class has no room: a message is parked,
+// or the item is dropped. Datagrams that came together enter one by one as far as there is
+// room.
+func (x *Copy) overflow(reason stats.Reason) {
 	switch {
 	case x.sender != nil && x.offer.Waits:
 		x.sender.park(x)
 		return
 	case x.item.Cost.Packets > 1:
-		x.trial.split(x.class, x.item.Cost, 1, x.item.Patient)
+		x.trial.enterInGroups(x.class, x.item.Cost, 1, x.item.Patient)
 		x.end()
 		return
 	}
 	x.class.tally.lose(reason, &x.item.Cost)
-	x.rest = 0
+	x.remaining = 0
 	if x.sender != nil {
 		x.sender.lost(x)
 	}
 	x.end()
 }
 
-// Leave implements Owner: the copy's time has come.
+// Leave implements Owner: the copy may leave.
 func (x *Copy) Leave(now time.Time) {
 	x.waits, x.item.Busy = false, true
 	s := x.sender
 	if s != nil {
 		s.leaves(x)
 	}
-	if x.stream {
-		x.goOn()
+	if x.isTwin {
+		x.drive()
 	} else {
 		x.departed()
 	}
@@ -133,33 +137,34 @@ func (x *Copy) Leave(now time.Time) {
 	}
 }
 
-// departed follows the copy out of its class.
+// departed says that the copy has left its class. If it gets an answer, it waits for that.
 func (x *Copy) departed() {
 	if !x.item.Asks {
 		x.end()
 		return
 	}
-	if x.left = x.trial.latest; x.sender != nil {
+	if x.leftAt = x.trial.latest; x.sender != nil {
 		x.sender.asked(x)
 	}
 	x.expectAnswer()
 }
 
-// send sends so many bytes more, as soon as the twin may.
+// send gives the twin n more bytes to send.
 func (x *Copy) send(n int64) {
-	x.rest += n
+	x.remaining += n
 	if !x.waits {
 		x.item.Busy = false
-		x.goOn()
+		x.drive()
 	}
 }
 
-// goOn lets the bytes enter the class, piece by piece, until one has to wait.
-func (x *Copy) goOn() {
-	for x.rest > 0 && !x.waits {
-		n := min(x.rest, x.class.Piece())
+// drive lets the bytes of a twin enter the class, piece by piece, until a piece has to
+// wait.
+func (x *Copy) drive() {
+	for x.remaining > 0 && !x.waits {
+		n := min(x.remaining, x.class.Piece())
 		x.item.Cost, x.item.Held = Cost{Bytes: n}, n
-		x.rest -= n
+		x.remaining -= n
 		x.enter()
 	}
 	if !x.waits {
@@ -176,7 +181,7 @@ func (x *Copy) Sent(now time.Time) {
 }
 
 // Answered says that the message has its answer at now, or will not get one. The caller
-// does not use the copy any more.
+// must not use the copy afterwards.
 func (x *Copy) Answered(now time.Time) {
 	if x != nil {
 		defer x.trial.at(now).Unlock()
@@ -184,7 +189,7 @@ func (x *Copy) Answered(now time.Time) {
 	}
 }
 
-// answeredAt is Answered with the lock of the trial.
+// answeredAt is Answered for a caller that holds the lock of the trial.
 func (x *Copy) answeredAt(now time.Time) {
 	if x.answered = true; !x.sent.IsZero() {
 		x.latency = now.Sub(x.sent)
@@ -192,19 +197,19 @@ func (x *Copy) answeredAt(now time.Time) {
 	x.expectAnswer()
 }
 
-// expectAnswer schedules the answer, as soon as it is known when that comes.
+// expectAnswer schedules the answer to the copy, if it is known when that comes.
 func (x *Copy) expectAnswer() {
 	switch {
 	case !x.answered:
-	case x.over:
+	case x.done:
 		x.recycle()
-	case !x.left.IsZero():
+	case !x.leftAt.IsZero():
 		x.answer.of = x
-		x.trial.schedule(x.left.Add(x.latency), &x.answer)
+		x.trial.schedule(x.leftAt.Add(x.latency), &x.answer)
 	}
 }
 
-// happen answers the copy.
+// happen is the event of the answer.
 func (x *Copy) happen() {
 	s := x.sender
 	x.class.Answered(x.trial.latest, true)
@@ -215,26 +220,27 @@ func (x *Copy) happen() {
 	}
 }
 
-// end forgets the copy, which is done with. Answered may still be called.
+// end says that nothing more becomes of the copy. Answered may still be called.
 func (x *Copy) end() {
 	if x.sender != nil {
 		x.sender.ended(x)
 	}
-	x.over = true
-	if !x.stream && (!x.item.Asks || x.answered) {
+	x.done = true
+	if !x.isTwin && (!x.item.Asks || x.answered) {
 		x.recycle()
 	}
 }
 
-// abandon takes the copy out of its class, or says that its answer will not come.
+// abandon ends the copy early. It takes the copy out of its queue, or says that its answer
+// will not come.
 func (x *Copy) abandon(now time.Time) {
-	x.rest = 0
+	x.remaining = 0
 	switch {
 	case x.waits:
 		x.waits = false
 		x.class.Cancel(now, &x.item)
 		x.trial.expect(x.class)
-	case x.item.Asks && !x.left.IsZero():
+	case x.item.Asks && !x.leftAt.IsZero():
 		x.trial.unschedule(&x.answer)
 		x.class.Answered(now, false)
 		x.trial.expect(x.class)
@@ -242,19 +248,19 @@ func (x *Copy) abandon(now time.Time) {
 	x.end()
 }
 
-// neverAnswered says that the answer will not come, unless it has come.
+// neverAnswered says that the answer will not come any more, unless it has come.
 func (x *Copy) neverAnswered(now time.Time) {
-	if x.item.Asks && !x.answered && !x.over {
+	if x.item.Asks && !x.answered && !x.done {
 		x.answeredAt(now)
 	}
 }
 
+// recycle keeps the copy for Trial.copy to use again.
 func (x *Copy) recycle() { x.next, x.trial.spare = x.trial.spare, x }
 
-// each lets copies of a datagram, or of several, enter a class: as many together as package
-// conn lets leave together. That is one if the class counts packets, and a piece if it
-// counts bytes.
-func (t *Trial) each(c *Class, cost Cost, patient bool) {
+// enterDatagrams lets copies of datagrams enter a class, as many together as package conn
+// lets leave together: one if the class counts packets, and a piece if it counts bytes.
+func (t *Trial) enterDatagrams(c *Class, cost Cost, patient bool) {
 	together := cost.Packets
 	switch {
 	case c.Counts(unit.Packets):
@@ -262,11 +268,11 @@ func (t *Trial) each(c *Class, cost Cost, patient bool) {
 	case c.Counts(unit.Bytes):
 		together = c.Piece() * cost.Packets / max(cost.Bytes, 1)
 	}
-	t.split(c, cost, max(together, 1), patient)
+	t.enterInGroups(c, cost, max(together, 1), patient)
 }
 
-// split lets copies of datagrams enter a class, so many together.
-func (t *Trial) split(c *Class, cost Cost, together int64, patient bool) {
+// enterInGroups lets copies of datagrams enter a class, so many together.
+func (t *Trial) enterInGroups(c *Class, cost Cost, together int64, patient bool) {
 	n := max(cost.Packets, 1)
 	for from := int64(0); from < n; from += together {
 		to := min(from+together, n)

@@ -7,17 +7,14 @@ import (
 	"shaper/stats"
 )
 
-// A tally counts for a class and, at the same moment, for all classes above it. So the
+// A tally counts for a class and for all classes above it at the same moment. So the
 // counters of a class include all that is beneath it, and never go back when a reload
 // moves or removes a child. The buckets of a class share the tally of the class.
 //
-// It has no lock: all of it is atomic.
+// A tally needs no lock: all of it is atomic.
 type tally struct {
-	// Stats are the counters of the class and those beneath it. Enter and Release count
-	// waiting, whoever moves the bytes counts what was sent, dropped or refused.
-	Stats *stats.Class
-
-	above atomic.Pointer[tally] // of the parent; nil: there is none
+	Stats *stats.Class          // see Class.Stats
+	above atomic.Pointer[tally] // that of the parent; nil: there is none
 }
 
 // sent counts what has left the class in a direction.
@@ -28,21 +25,21 @@ func (t *tally) sent(d stats.Direction, cost Cost) {
 	}
 }
 
-// dropped counts items that were dropped, and their bytes together.
+// dropped counts items that were dropped, and all their bytes.
 func (t *tally) dropped(r stats.Reason, items, bytes int64) {
 	for ; t != nil; t = t.above.Load() {
 		t.Stats.Dropped[r].AddItems(items, bytes)
 	}
 }
 
-// refused counts one item that was refused, of so many bytes.
+// refused counts one item of so many bytes that was refused.
 func (t *tally) refused(r stats.Reason, bytes int64) {
 	for ; t != nil; t = t.above.Load() {
 		t.Stats.Refused[r].Add(bytes)
 	}
 }
 
-// lose counts what a class would have dropped or refused.
+// lose counts what a shadow would have dropped or refused.
 func (t *tally) lose(r stats.Reason, cost *Cost) {
 	t.dropped(r, max(cost.Packets, 1), cost.Bytes)
 }

@@ -9,7 +9,7 @@ import (
 	"shaper/stats"
 )
 
-// countAll counts one of everything that does not wait.
+// countAll counts one of everything except waiting.
 func countAll(c *Class) {
 	c.CountSent(stats.Downstream, Cost{Bytes: 1, Packets: 2, Messages: 3, Connections: 4})
 	c.CountDropped(stats.Reset, 5, 6)
@@ -26,7 +26,7 @@ func readings(classes map[string]*Class, names ...string) (all []stats.ClassRead
 	return all
 }
 
-// A class has what all beneath it count, to the root, and once what its buckets count.
+// The counters of a class include all beneath it, and its buckets once.
 func TestCountsOfThoseBeneath(t *testing.T) {
 	blocked := named("root", leakyClass("0 packets/s"))
 	classes := tree(blocked, under("root", named("account", leakyClass("1 packets/s"))),
@@ -47,13 +47,13 @@ func TestCountsOfThoseBeneath(t *testing.T) {
 	}
 	for i, got := range readings(classes, "account", "root") {
 		if !reflect.DeepEqual(got, alone.Stats.Read()) {
-			t.Errorf("%d above there is\n%+v\nwant\n%+v", i+1, got, alone.Stats.Read())
+			t.Errorf("the class %d above has\n%+v\nwant\n%+v", i+1, got, alone.Stats.Read())
 		}
 	}
 }
 
-// A class that a reload moves takes what waits with it. What has been counted stays
-// where it was: no counter goes back.
+// If a reload moves a class, what waits moves with it. What was counted stays where it
+// was: no counter goes back.
 func TestCountsStayWhenClassesMove(t *testing.T) {
 	s := new(Shaper)
 	before, after := named("before", leakyClass("0 packets/s")), named("after", leakyClass("0 packets/s"))
@@ -67,19 +67,19 @@ func TestCountsStayWhenClassesMove(t *testing.T) {
 	for name, want := range map[string]Backlog{"before": {}, "after": {Items: 1, Bytes: 10}} {
 		c := s.Class(name)
 		if n, waits := c.Stats.Sent[stats.Downstream].Bytes.Load(), c.Backlog(); n != 1 || waits != want {
-			t.Errorf("%s has sent %d bytes, and %+v waits, want 1 and %+v", name, n, waits, want)
+			t.Errorf("%s has sent %d bytes, and its backlog is %+v; want 1 and %+v", name, n, waits, want)
 		}
 	}
 
-	// One that counts another unit is replaced, and has the same counters. What waits
-	// in the one before is still beneath the class that it was beneath.
+	// A class that is to count another unit is replaced by one with the same counters.
+	// What waits in the old class is still beneath the same parent.
 	s.Apply([]policy.Class{before, after, under("before", named("child", leakyClass("1mbit")))})
 	if n := s.Class("before").Backlog().Items; n != 0 {
-		t.Errorf("%d items wait beneath the class that has the successor", n)
+		t.Errorf("%d items wait beneath the parent of the new class", n)
 	}
 	item := c.front()
 	if !c.Cancel(time.Now(), item) {
-		t.Fatal("what waited does not wait any more")
+		t.Fatal("what waited in the old class does not wait any more")
 	}
 	for _, name := range []string{"before", "after", "child"} {
 		if n := s.Class(name).Backlog().Items; n != 0 {

@@ -10,15 +10,15 @@ import (
 type Verdict uint8
 
 const (
-	Leaves  Verdict = iota // it has left already, and is charged
-	Waits                  // it is in the queue; Release returns it when its time comes
+	Leaves  Verdict = iota // it may leave at once, and is charged
+	Waits                  // it is in the queue; Release returns it when its time has come
 	Full                   // the queue has no room for it
 	TooLong                // it would wait longer than max_wait
 )
 
 // Enter offers an item at now. An item that costs nothing in the units of the class and of
-// those above it leaves at once. A class with a bucket for each key has no room itself:
-// Join returns the bucket to enter.
+// those above it leaves at once. A class with buckets has no room itself: Join returns the
+// bucket to enter.
 func (c *Class) Enter(now time.Time, it *Item) Verdict {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
@@ -29,13 +29,13 @@ func (c *Class) Enter(now time.Time, it *Item) Verdict {
 	return verdict
 }
 
-// enter is Enter, with the lock and without telling the waker.
+// enter is Enter for a caller that holds the lock. It does not tell the waker.
 func (c *Class) enter(now time.Time, it *Item) Verdict {
 	it.arrived, it.charged = now, nil
 	switch {
 	case !c.charges(&it.Cost):
 		if it.Asks {
-			c.countFlying(1)
+			c.countInFlight(1)
 		}
 		return Leaves
 	case c.keys != nil:
@@ -43,7 +43,7 @@ func (c *Class) enter(now time.Time, it *Item) Verdict {
 	}
 	if passes, contested := c.passes(now, &it.Cost); passes {
 		d := departure{&c.node, now, it.Settles}
-		if d.let(it); contested {
+		if d.letGo(it); contested {
 			c.update(now)
 		}
 		return Leaves
@@ -61,7 +61,7 @@ func (c *Class) enter(now time.Time, it *Item) Verdict {
 // refuses returns why an item may not wait; Waits if it may.
 func (c *Class) refuses(now time.Time, it *Item) Verdict {
 	switch {
-	case c.waitsRegardless(it):
+	case c.needsNoRoom(it):
 		return Waits
 	case !c.queue.HasRoom(int(it.Cost.Packets), it.Held):
 		return Full
@@ -71,10 +71,9 @@ func (c *Class) refuses(now time.Time, it *Item) Verdict {
 	return Waits
 }
 
-// Pass is Enter for what needs no Item since it would not wait. It reports whether what
-// costs so much leaves at now; then that is charged. Whoever lets it out calls Left when
-// it has left: until then, for a second at most, nothing follows it out of a class that
-// counts gaps.
+// Pass is Enter for what would not wait, and so needs no Item. It reports whether what
+// costs so much may leave at now, and charges it then. The caller calls Left when it has
+// left; see Item.Settles.
 func (c *Class) Pass(now time.Time, cost Cost) bool {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
@@ -90,47 +89,47 @@ func (c *Class) Pass(now time.Time, cost Cost) bool {
 	}
 	c.tally.waited(0)
 	d := departure{&c.node, now, true}
-	if d.leave(now, &cost, nil, false); contested {
+	if d.depart(now, &cost, nil, false); contested {
 		c.update(now)
 	}
 	return true
 }
 
-// Retry estimates, as for max_wait, how long it takes until there is room for what costs so
-// much and was refused at now, if nothing else comes first. It is the longest Duration if
-// there never will be room.
+// Retry estimates how long it takes until there is room for what costs so much and was
+// refused at now, if nothing else comes first. It is the longest Duration if there never
+// will be room.
 func (c *Class) Retry(now time.Time, cost Cost) time.Duration {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	return forecast{&c.node, now}.room(&cost, time.Duration(c.conf.MaxWait)).Sub(now)
 }
 
-// Release returns the item of the tree that leaves at now, and charges it; nil if none may
-// leave before Next.
+// Release takes out the item of the whole tree that leaves at now, charges it and returns
+// it; nil if none may leave yet.
 func (c *Class) Release(now time.Time) *Item {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	return release(now, root)
 }
 
-// release takes out the item of the tree that leaves at now.
+// release is Release for a caller that holds the lock of the tree.
 func release(now time.Time, root *node) *Item {
 	if next := root.next(now); next.After(now) || next == limit.Never {
 		return nil
 	}
-	it := root.place.head
+	it := root.asChild.head
 	c := it.class
 	c.remove(it)
 	d := departure{&c.node, now, it.Settles}
-	d.let(it)
+	d.letGo(it)
 	d.pay(&it.Cost)
 	c.update(now)
-	retire(now, c)
+	retireIfUnused(now, c)
 	return it
 }
 
-// let lets an item go that has waited, or need not.
-func (d *departure) let(it *Item) {
+// letGo charges an item that leaves, whether it has waited or not.
+func (d *departure) letGo(it *Item) {
 	c := d.from.class
 	c.tally.waited(d.now.Sub(it.arrived))
 	if !it.Busy || it.since.IsZero() {
@@ -140,16 +139,16 @@ func (d *departure) let(it *Item) {
 	if it.Patient {
 		from = &it.source
 	}
-	d.leave(it.since, &it.Cost, from, it.Asks)
+	d.depart(it.since, &it.Cost, from, it.Asks)
 	it.charged = c
 }
 
-// leave charges a cost, which its source has had ready since since, to every class on the
-// path, and offers it to their shadows. from and asks are those of shadow.offer.
-func (d *departure) leave(since time.Time, cost *Cost, from *Source, asks bool) {
+// depart charges a cost to every class on the path, and offers it to their shadows. Its
+// source has had it ready since the time since. from and asks are those of shadow.offer.
+func (d *departure) depart(since time.Time, cost *Cost, from *Source, asks bool) {
 	d.charge(d.from, since, cost)
 	if asks {
-		d.from.countFlying(1)
+		d.from.countInFlight(1)
 	}
 	for n := d.from; n != nil; n = n.parent.Load() {
 		if shadow := n.class.shadow; n.passive && shadow != nil && n.class.keys == nil && cost.in(n.kind) > 0 {
@@ -158,33 +157,34 @@ func (d *departure) leave(since time.Time, cost *Cost, from *Source, asks bool) 
 	}
 }
 
-// Left says that an item which the class has let go has left at now, or never will. If gaps
-// between departures count, the gap begins at this moment in each class that was charged.
+// Left says that the last item that the class let go has left at now, or never will. In
+// each class that was charged and that counts gaps, the gap begins now.
 func (c *Class) Left(now time.Time) { left(now, c, nil) }
 
-// Left says that the item has left at now, or never will. It tells the class that was
-// charged, and those above it.
+// Left says that the item has left at now, or never will. In each class that was charged
+// and that counts gaps, the gap begins now.
 func (it *Item) Left(now time.Time) {
 	if it.charged != nil {
 		left(now, it.charged, &it.Cost)
 	}
 }
 
-// left says that what a class has let out has left at now. A nil cost is that of the last.
+// left says that an item which a class has let go has left at now. A nil cost is that of
+// the last item.
 func left(now time.Time, c *Class, cost *Cost) {
-	if !c.parting.Load() && !c.wantsLeft() {
+	if !c.retiring.Load() && !c.pathNeedsLeft() {
 		return
 	}
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	c.hasLeft(now, cost)
+	c.settlePath(now, cost)
 	c.update(now)
 	root.wake(now)
-	retire(now, c)
+	retireIfUnused(now, c)
 }
 
-// Cancel takes an item out of the queue, and reports whether it waited there. If not, it
-// has left, or has never entered.
+// Cancel takes an item out of the queue, and reports whether it waited there. If it did
+// not, it has left, or has never entered.
 func (c *Class) Cancel(now time.Time, it *Item) bool {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
@@ -193,17 +193,18 @@ func (c *Class) Cancel(now time.Time, it *Item) bool {
 	}
 	c.update(now)
 	root.wake(now)
-	retire(now, c)
+	retireIfUnused(now, c)
 	return true
 }
 
-// Evict takes the items that match out of the queue of the class and those of its buckets,
-// and returns them, each queue in its order. They have not left, and nothing is charged.
+// Evict takes the items that match out of the queues of the class and of its buckets. It
+// returns them in the order of each queue. They are not charged. match must not block, nor
+// call a class.
 func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	var evicted []*Item
-	each(c, func(c *Class) {
+	withBuckets(c, func(c *Class) {
 		for e := c.queue.Front(); e != nil; {
 			it := e.Value
 			e = e.Next()
@@ -213,18 +214,18 @@ func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
 			}
 		}
 		c.update(now)
-		retire(now, c)
+		retireIfUnused(now, c)
 	})
 	root.wake(now)
 	return evicted
 }
 
-// Drain returns what waits in the queue of the class and in those of its buckets, in the
-// unit of the class, and estimates, as for max_wait, how long the last of it takes to
-// leave: until limit.Never if it never leaves.
+// Drain returns what waits in the queues of the class and of its buckets, in the unit of
+// the class. It estimates how long it takes until the last of it leaves; that is the time
+// until limit.Never if it never does.
 func (c *Class) Drain(now time.Time) (cost int64, drain time.Duration) {
 	defer c.lock().mu.Unlock()
-	each(c, func(c *Class) {
+	withBuckets(c, func(c *Class) {
 		if c.queue.Len() > 0 {
 			cost += c.queueCost
 			drain = max(drain, forecast{&c.node, now}.leaves(&Cost{}).Sub(now))
@@ -234,7 +235,7 @@ func (c *Class) Drain(now time.Time) (cost int64, drain time.Duration) {
 }
 
 // Backlog returns what waits in the class and all beneath it. If the class has replaced
-// another one, that includes what still waits there, as its counters do.
+// another one, what still waits there counts too, as in the counters.
 func (c *Class) Backlog() Backlog {
 	root := c.lock()
 	b, former := c.backlog(), c.former

@@ -13,8 +13,8 @@ import (
 	"shaper/unit"
 )
 
-// A class driven by hand: the times are arguments, so that a simulation of a
-// day takes no longer than its arithmetic.
+// A program drives a class by hand. Times are arguments, so simulating a day takes no
+// longer than the arithmetic.
 func ExampleClass() {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	conf := policy.DefaultClass("acme")
@@ -40,8 +40,8 @@ func ExampleClass() {
 	// a message leaves after 300ms
 }
 
-// Two classes share what their parent allows: first what each is assured, then the
-// rest, to the one of the better priority.
+// Two classes share what their parent allows. Each first gets what it is assured. The rest
+// goes to the class of the better priority.
 func ExampleNewTree() {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	perSecond := func(n int64) unit.Rate { return unit.NewRate(unit.Messages, n, time.Second) }
@@ -69,7 +69,7 @@ func ExampleNewTree() {
 	// bulk sent about 5 messages/s
 }
 
-// A goroutine waits on the real clock.
+// A goroutine waits by the real clock.
 func ExampleWaiter() {
 	s := shaper.New()
 	defer s.Close()
@@ -83,14 +83,14 @@ func ExampleWaiter() {
 		if err := waiter.Wait(context.Background(), shaper.Cost{Messages: 1}, false); err != nil {
 			fmt.Println(err)
 		}
-		// A message is handed over here.
+		// The program hands over a message here.
 	}
 	fmt.Println("two gaps of 5 ms have passed:", time.Since(begin) >= 10*time.Millisecond)
 	// Output: two gaps of 5 ms have passed: true
 }
 
-// What takes time to leave is done while the class waits for it, so that what follows
-// keeps its distance however long that takes.
+// An item takes time to leave. The class waits for that, so the next item keeps its
+// distance however long it takes.
 func ExampleWaiter_Do() {
 	s := shaper.New()
 	defer s.Close()

@@ -9,23 +9,23 @@ import (
 )
 
 // A feed is all that competes for a class: its children, and the queue of the class
-// itself. The rule is that of HTB (net/sched/sch_htb.c), where the name comes from: those
-// within their assured rate go first, then those that borrow; among equals priority
-// decides, then they take turns by weight; see ring.
+// itself. The rule and the name come from HTB (net/sched/sch_htb.c). Those within their
+// assured rate go first, then those that borrow. Among these, priority decides. Those of
+// the same priority take turns by weight; see ring.
 //
-// A contender that may send has a seat in the ring of its priority. While it is within
-// its assured rate it has a second seat, among the assured. A contender that may not send
-// yet is in no ring, with all that is beneath it. Time changes a contender only at
-// moments that are known: it has an alarm for the next of them, and is looked at when the
-// alarm has gone off and somebody asks.
+// A contender that may send has a seat in the ring of its priority. While it is within its
+// assured rate, it has a second seat among the assured. A contender that may not send yet
+// is in no ring, and so nothing beneath it is either. Time changes a contender only at
+// moments that are known, so it has an alarm for the next of them. The feed looks at it
+// when the alarm is due and somebody asks for the next item.
 //
-// The lock of the tree guards all of it.
+// The lock of the tree guards a feed.
 type feed struct {
-	rings   [bands][policy.LastPriority + 1]ring
-	busy    [bands]uint8 // a bit for each priority whose ring is not empty
-	changes alarms       // when time changes contenders
-	members int          // children, with or without items
-	since   time.Time    // since when a contender has been allowed to send
+	rings      [bands][policy.LastPriority + 1]ring
+	busy       [bands]uint8 // a bit for each priority whose ring is not empty
+	changes    alarms       // when time changes contenders
+	children   int          // with or without items
+	readySince time.Time    // since when a contender has been allowed to send
 }
 
 // The bands of a feed, in the order in which they are served.
@@ -39,11 +39,11 @@ const (
 type contender struct {
 	alarm                // when time changes it; a queue has none
 	isQueue bool         // it is the queue of the class itself
-	head    *Item        // its next item, when it was looked at last; nil: none may leave
+	head    *Item        // its next item when the feed last looked; nil: none may leave
 	seats   [bands]alarm // when its turns come, by the clocks of the rings
 }
 
-// init makes it the contender of a node, or of the queue of that node.
+// init makes k the contender of a node, or of the node's own queue.
 func (k *contender) init(n *node, isQueue bool) {
 	k.node, k.isQueue = n, isQueue
 	for band := range bands {
@@ -53,7 +53,7 @@ func (k *contender) init(n *node, isQueue bool) {
 
 func (k *contender) isSeated(band int) bool { return k.seats[band].index != 0 }
 
-// ownPriority is that of the queue of a class itself.
+// ownPriority is the priority of a class's own queue among its children.
 var ownPriority = policy.DefaultClass("").Priority
 
 func (k *contender) priority() int {
@@ -70,7 +70,7 @@ func (k *contender) weight() int64 {
 	return k.node.weight
 }
 
-// refresh finds out which item is the next.
+// refresh brings head up to date.
 func (k *contender) refresh(now time.Time) {
 	if k.isQueue {
 		k.head = k.node.front()
@@ -79,7 +79,8 @@ func (k *contender) refresh(now time.Time) {
 	}
 }
 
-// ready returns when it may send, the limits of its parent apart.
+// ready returns when the contender may send, apart from the limits of the class that it
+// competes for.
 func (k *contender) ready(now time.Time) time.Time {
 	switch {
 	case !k.isQueue:
@@ -90,12 +91,12 @@ func (k *contender) ready(now time.Time) time.Time {
 	return now // the class counts the item when it leaves
 }
 
-// assured returns when it will be within its assured rate.
+// assured returns when the contender is within its assured rate.
 func (k *contender) assured() time.Time {
 	switch {
 	case k.isQueue:
 		return limit.Never
-	case k.node.pace.keyed: // as the bucket whose turn it is
+	case k.node.pace.keyed: // the class is what the bucket is whose turn it is
 		return k.node.feed.assured()
 	case k.node.assured == nil:
 		return time.Time{}
@@ -103,8 +104,8 @@ func (k *contender) assured() time.Time {
 	return k.node.assured.Next()
 }
 
-// assured returns when one of them will be within its assured rate, or when somebody has
-// to look again.
+// assured returns when a contender is within its assured rate, or when somebody has to
+// look again.
 func (f *feed) assured() time.Time {
 	if f.busy[assured] != 0 {
 		return time.Time{}
@@ -112,8 +113,8 @@ func (f *feed) assured() time.Time {
 	return f.changes.first()
 }
 
-// put gives a contender the seats and the alarm that its state at now demands.
-func (f *feed) put(k *contender, now time.Time) {
+// reseat gives a contender the seats and the alarm that fit its state at now.
+func (f *feed) reseat(k *contender, now time.Time) {
 	change := k.ready(now)
 	ready, within := !change.After(now), false
 	if ready {
@@ -121,46 +122,46 @@ func (f *feed) put(k *contender, now time.Time) {
 		within = !change.After(now)
 	}
 	if ready && f.busy[borrowing] == 0 {
-		f.since = now
+		f.readySince = now
 		if k.index != 0 {
-			f.since = earlier(now, k.at)
+			f.readySince = earlier(now, k.at)
 		}
 	}
-	f.seat(k, borrowing, ready)
-	f.seat(k, assured, within)
+	f.setSeat(k, borrowing, ready)
+	f.setSeat(k, assured, within)
 	if within {
 		change = limit.Never
 	}
 	f.changes.set(&k.alarm, change)
 }
 
-// allowed returns since when those beneath the class have allowed something to leave, if
-// they have allowed what leaves now since since.
-func (f *feed) allowed(since time.Time) time.Time {
+// readyFrom returns since when those beneath the class have allowed something to leave.
+// since is since when they have allowed what leaves now.
+func (f *feed) readyFrom(since time.Time) time.Time {
 	if f.busy[borrowing] == 0 {
 		return since
 	}
-	return earlier(since, f.since)
+	return earlier(since, f.readySince)
 }
 
-// add makes a contender take part. Its turn comes after those of all others.
+// add makes a contender take part. Its turn comes after everybody else's.
 func (f *feed) add(k *contender) {
 	for band := range bands {
 		k.seats[band].key = f.rings[band][k.priority()].last
 	}
 }
 
-// reweigh makes the weight of a contender hold at once. It was old until now.
+// reweigh makes the new weight of a contender hold at once. old is the weight before.
 func (f *feed) reweigh(k *contender, old int64) {
 	for band := range bands {
 		f.rings[band][k.priority()].reweigh(&k.seats[band], old, k.weight())
 	}
 }
 
-// remove takes a contender out for good.
+// remove takes a contender out of the feed.
 func (f *feed) remove(k *contender) {
 	for band := range bands {
-		f.seat(k, band, false)
+		f.setSeat(k, band, false)
 	}
 	f.changes.remove(&k.alarm)
 }
@@ -170,19 +171,19 @@ func (f *feed) offer(now time.Time) *Item {
 	for len(f.changes) > 0 && !f.changes[0].at.After(now) {
 		child := f.changes[0].node
 		child.refresh(now)
-		f.put(&child.place, now)
+		f.reseat(&child.asChild, now)
 	}
 	for k := f.next(); k != nil; k = f.next() {
 		head := k.head
 		if k.refresh(now); k.head == head {
 			return head
 		}
-		f.put(k, now) // time has changed something beneath it
+		f.reseat(k, now) // its next item has changed with time
 	}
 	return nil
 }
 
-// contested reports whether a contender may send at now.
+// contested reports whether something may leave at now.
 func (f *feed) contested(now time.Time) bool { return f.offer(now) != nil }
 
 // next returns the contender whose turn it is; nil if none may send.
@@ -193,33 +194,33 @@ func (f *feed) next() *contender {
 		}
 		n := f.rings[band][bits.TrailingZeros8(f.busy[band])].line[0].node
 		if n.feed == f {
-			return &n.queued
+			return &n.ownQueue
 		}
-		return &n.place
+		return &n.asChild
 	}
 	return nil
 }
 
-// pay charges the contender whose turn it was for an item that costs n. The contender
-// leaves its seat until put.
+// pay charges a contender for an item of cost n, which left in its turn. The contender has
+// no seat for that turn until reseat.
 func (f *feed) pay(k *contender, n int64) {
 	band := borrowing
 	if k.isSeated(assured) {
 		band = assured
 	}
-	f.seat(k, band, false)
+	f.setSeat(k, band, false)
 	f.rings[band][k.priority()].pay(&k.seats[band], n, k.weight())
 }
 
-// seat gives a contender a seat in a band, or takes it away.
-func (f *feed) seat(k *contender, band int, wanted bool) {
-	if wanted != k.isSeated(band) { // inlined: mostly nothing changes
-		f.change(k, band, wanted)
+// setSeat gives a contender a seat in a band, or takes it away.
+func (f *feed) setSeat(k *contender, band int, wanted bool) {
+	if wanted != k.isSeated(band) { // the compiler inlines this; mostly nothing changes
+		f.changeSeat(k, band, wanted)
 	}
 }
 
-// change is seat for a contender whose state changes.
-func (f *feed) change(k *contender, band int, wanted bool) {
+// changeSeat is setSeat if something changes.
+func (f *feed) changeSeat(k *contender, band int, wanted bool) {
 	s, priority := &k.seats[band], k.priority()
 	r := &f.rings[band][priority]
 	if wanted {
@@ -230,22 +231,24 @@ func (f *feed) change(k *contender, band int, wanted bool) {
 	}
 }
 
-// refresh finds out which item is the next of the node and all beneath it.
+// refresh brings the head of the node up to date: the next item of the class and all
+// beneath it.
 func (n *node) refresh(now time.Time) {
 	if n.feed == nil {
-		n.place.head = n.front()
+		n.asChild.head = n.front()
 	} else {
-		n.place.head = n.feed.offer(now)
+		n.asChild.head = n.feed.offer(now)
 	}
 }
 
-// ready returns when the node may send its head, the limits above it apart, or when
-// somebody has to look again. If the node may not send, what costs nothing waits, too.
+// ready returns when the node may send its head, apart from the limits above it, or when
+// somebody has to look again. If the node may not send, an item that costs nothing waits
+// too.
 func (n *node) ready(now time.Time) time.Time {
-	if n.place.head == nil {
+	if n.asChild.head == nil {
 		return n.nextChange()
 	}
-	at := n.allows(now, n.place.head.Cost.in(n.kind))
+	at := n.allowedAt(now, n.asChild.head.Cost.in(n.kind))
 	if n.feed == nil || !at.After(now) {
 		return at
 	}
@@ -253,14 +256,14 @@ func (n *node) ready(now time.Time) time.Time {
 	if n.someFree {
 		least = 0
 	}
-	if small := n.allows(now, least); small.Before(at) { // a small item may have its turn before
+	if small := n.allowedAt(now, least); small.Before(at) { // a smaller item may become the next before
 		at = earlier(at, later(small, n.nextChange()))
 	}
 	return at
 }
 
-// nextChange returns when time changes which item is the next beneath the node. On each
-// level that is when an alarm goes off, or when the contender changes whose turn it is.
+// nextChange returns when time changes which item is the next beneath the node: when an
+// alarm of its feed is due, or of a feed beneath it on the way to the next item.
 func (n *node) nextChange() time.Time {
 	at := limit.Never
 	for n.feed != nil {

@@ -7,15 +7,13 @@ import (
 	"shaper/unit"
 )
 
-// What a provider answers.
-
-// Answered says that an item which Asks has its answer, or never will. ok says that the
-// provider did not mind the rate.
+// Answered says that an item which Asks has its answer at now, or will never have one. ok
+// says that the provider did not complain about the rate.
 func (c *Class) Answered(now time.Time, ok bool) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	for n := &c.node; n != nil; n = n.parent.Load() {
-		n.flying--
+		n.inFlight--
 		if shadow := n.class.shadow; shadow != nil && n.class.keys == nil {
 			shadow.answered(now)
 		}
@@ -27,18 +25,21 @@ func (c *Class) Answered(now time.Time, ok bool) {
 	root.wake(now)
 }
 
-// InFlight returns how many items of the class and its children have left, and have
+// InFlight returns how many items of the class and of those beneath it have left and have
 // no answer yet.
 func (n *node) InFlight() int {
 	defer n.lock().mu.Unlock()
-	return n.flying
+	return n.inFlight
 }
 
-// Throttled says that the provider has refused something from the class as too fast, and
-// for how long it wants nothing more; 0 if it does not say. So the class that limits what
-// the provider counts pauses, with all beneath it: the nearest on the path with
-// on_throttle or adapt, else the last that counts messages. While it pauses, refusals of
-// what left before do not prolong the pause, unless the provider says so.
+// Throttled says that the provider has refused something from the class as too fast. wait
+// is how long it wants nothing more; 0 if it does not say. signal is what it said, for the
+// counters.
+//
+// One class pauses, with all beneath it: the nearest on the path to the root that has
+// on_throttle or adapt, or else the last on the path that counts messages. While it
+// pauses, refusals of what left before do not prolong the pause, unless the provider says
+// for how long.
 func (c *Class) Throttled(now time.Time, wait time.Duration, signal string) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
@@ -49,7 +50,8 @@ func (c *Class) Throttled(now time.Time, wait time.Duration, signal string) {
 	root.wake(now)
 }
 
-// pausing returns the node that pauses, of a node and those above it.
+// pausing returns the node that pauses if the provider throttles a node: that node, or one
+// above it.
 func pausing(last *node) *node {
 	for n := last; n != nil; n = n.parent.Load() {
 		switch {
@@ -63,12 +65,12 @@ func pausing(last *node) *node {
 	return last
 }
 
-// Feedback returns what a provider's signals make of the class at now: until when it
-// pauses, the zero Time if it does not; and the share of its rate that it has.
+// Feedback returns what the signals of a provider do to the class at now: until when it
+// pauses, or the zero Time if it does not, and the share of its rate that it has.
 func (n *node) Feedback(now time.Time) (until time.Time, share float64) {
 	root, now := n.lockAt(now)
 	defer root.mu.Unlock()
-	n.recover(now)
+	n.regain(now)
 	if until = n.throttle.until; !until.After(now) {
 		until = time.Time{}
 	}

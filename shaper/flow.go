@@ -7,35 +7,33 @@ import "time"
 // turn, and a peer that stops reading holds up only itself.
 //
 // The owner calls the methods of a Flow one at a time. The pacer tells the owner when a
-// ticket that waited may leave. It may be about to do so while the owner calls a method;
-// it tells the owner all the same.
+// ticket that waited may leave. It may do so while the owner calls a method.
 type Flow struct {
-	class  *Class // nil: nothing is limited
-	ticket Item
-
+	class    *Class // nil: nothing is limited
+	ticket   Item
 	mirrored *Source // sends copies of all items in a trial; nil: there is none
 }
 
-// Init puts a flow into a class, where owner waits; a nil class limits nothing.
+// Init puts a flow into a class; a nil class limits nothing. owner is told when a ticket
+// may leave.
 func (f *Flow) Init(class *Class, owner Owner) {
 	f.class = class
 	f.ticket = Item{
 		Owner:   owner,
 		Settles: true,
-		Patient: true, // the owner holds up the source; the class's overflow has the last word
+		Patient: true, // the owner stops reading while the ticket waits
 	}
 }
 
-// Mirror makes a source of a trial send a copy of each item from now on; nil ends that.
+// Mirror makes a source in a trial send a copy of each item from now on; nil ends that.
 func (f *Flow) Mirror(s *Source) { f.mirrored = s }
 
 // Class returns the class that the flow is in now; nil for none.
 func (f *Flow) Class() *Class { return f.class }
 
 // Ask offers the next ticket, for an item of this cost. busy is Item.Busy. If the verdict
-// is Waits, the owner is told when the ticket may leave, and does not call Ask before.
-// The owner calls Left for each ticket that may leave: until then, for a second at most,
-// nothing follows it out of a class that counts gaps.
+// is Waits, the owner is told when the ticket may leave, and does not call Ask before
+// that. The owner calls Left for each ticket that may leave; see Item.Settles.
 func (f *Flow) Ask(now time.Time, cost Cost, busy bool) Verdict {
 	f.ticket.Cost, f.ticket.Held, f.ticket.Busy = cost, cost.Bytes, busy
 	if f.mirrored != nil {
@@ -48,19 +46,19 @@ func (f *Flow) Ask(now time.Time, cost Cost, busy bool) Verdict {
 	return f.class.Enter(now, &f.ticket)
 }
 
-// Left says that what was allowed to leave has left at now, or never will. The class that
-// was charged for it is told, even if the flow has moved to another one since.
+// Left says that what was allowed to leave has left at now, or never will. It tells the
+// class that was charged, even if the flow has moved to another class since.
 func (f *Flow) Left(now time.Time) { f.ticket.Left(now) }
 
-// Cancel gives up the ticket. It returns false if none waits, or if it is leaving at this
-// moment and the owner is about to be told.
+// Cancel gives up the ticket. It returns false if no ticket waits, or if the pacer has
+// just let it go and is about to tell the owner.
 func (f *Flow) Cancel(now time.Time) bool {
 	return f.class != nil && f.class.Cancel(now, &f.ticket)
 }
 
 // Move puts the flow into another class. A ticket that waits goes to the end of the queue
-// there; a nil class lets it leave at once. Move returns what becomes of the ticket, and
-// Waits if none waited.
+// there; a nil class lets it leave at once. Move returns what becomes of the ticket: Waits
+// also if no ticket waited.
 func (f *Flow) Move(now time.Time, class *Class) Verdict {
 	if class == f.class {
 		return Waits

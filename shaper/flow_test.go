@@ -11,7 +11,7 @@ import (
 	"shaper/policy"
 )
 
-// inBubble runs a test on a fake clock, with the classes of confs.
+// inBubble runs a test on a fake clock, with classes of the policies confs.
 func inBubble(t *testing.T, test func(*testing.T, *Shaper), confs ...policy.Class) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewOnRuntimeTimer()
@@ -29,13 +29,13 @@ func named(name string, conf policy.Class) policy.Class {
 
 var bg = context.Background()
 
-// waits is a Waiter, or one that can be moved.
+// waits is a Waiter, or a flow that can be moved.
 type waits interface {
 	Wait(context.Context, Cost, bool) error
 }
 
-// waitIn starts a Wait and returns what awaits its end: after how long that came,
-// and the verdict.
+// waitIn starts a Wait, and returns a function that waits for its end: it returns how long
+// the Wait took, and its error.
 func waitIn(ctx context.Context, f waits, cost Cost) func() (time.Duration, error) {
 	begin := time.Now()
 	var after time.Duration
@@ -49,7 +49,7 @@ func waitIn(ctx context.Context, f waits, cost Cost) func() (time.Duration, erro
 	return func() (time.Duration, error) { err := <-done; return after, err }
 }
 
-// wantWait fails unless a Wait ends so.
+// wantWait fails unless a Wait ends like this.
 func wantWait(t *testing.T, wait func() (time.Duration, error), want error, after time.Duration) {
 	t.Helper()
 	if got, err := wait(); !errors.Is(err, want) || got != after {
@@ -74,7 +74,7 @@ func TestFlowWaitsItsTurn(t *testing.T) {
 func TestFlowWithoutAClass(t *testing.T) {
 	f := NewWaiter(nil)
 	if err := f.Wait(bg, Cost{Bytes: 1 << 40}, false); err != nil {
-		t.Errorf("a flow that nothing limits waits in vain: %v", err)
+		t.Errorf("a flow without a class waits: %v", err)
 	}
 	ctx, cancel := context.WithCancel(bg)
 	cancel()
@@ -83,8 +83,8 @@ func TestFlowWithoutAClass(t *testing.T) {
 	}
 }
 
-// TestFlowsGetEqualShares has three flows that always have a piece, and one
-// that takes one piece and never comes back.
+// TestFlowsGetEqualShares runs three flows that always have a piece, and one that sends
+// one piece and never comes back.
 func TestFlowsGetEqualShares(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		c := s.Class("test")
@@ -109,7 +109,7 @@ func TestFlowsGetEqualShares(t *testing.T) {
 		for range 3 {
 			sum := <-sums
 			if want := (10_000_000 - piece) / 3; sum < want-2*piece || sum > want+2*piece {
-				t.Errorf("a flow got %d of 10 MB, want a third, %d", sum, want)
+				t.Errorf("a flow sent %d of 10 MB, want a third, %d", sum, want)
 			}
 			total += sum
 		}
@@ -138,8 +138,8 @@ func TestFlowCancelChargesNothing(t *testing.T) {
 	}, leakyClass("1KB/s"))
 }
 
-// TestFlowCancelLetsASmallerOneGo has a large item give way to a small one,
-// which the tokens that are there suffice for.
+// TestFlowCancelLetsASmallerOneGo cancels a large item. The tokens suffice for the small
+// item behind it.
 func TestFlowCancelLetsASmallerOneGo(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		c := s.Class("test")
@@ -158,8 +158,8 @@ func TestFlowCancelLetsASmallerOneGo(t *testing.T) {
 	}, tokenClass("1KB/s", 1000))
 }
 
-// TestFlowCancelInTheInstantOfLeaving has a deadline coincide with the
-// departure: either it left and is charged, or it did not and is not.
+// TestFlowCancelInTheInstantOfLeaving lets a deadline coincide with the departure. Either
+// the item left and is charged, or it did not leave and is not charged.
 func TestFlowCancelInTheInstantOfLeaving(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		c := s.Class("test")
@@ -170,11 +170,11 @@ func TestFlowCancelInTheInstantOfLeaving(t *testing.T) {
 			err := f.Wait(ctx, Cost{Packets: 1}, false)
 			cancel()
 			if !time.Now().Equal(next) {
-				t.Fatalf("Wait ends %v late", time.Since(next))
+				t.Fatalf("Wait ended %v late", time.Since(next))
 			}
-			if err != nil { // then the class is still free
+			if err != nil { // nothing was charged, so the next item need not wait
 				if err = f.Wait(bg, Cost{Packets: 1}, false); err != nil || !time.Now().Equal(next) {
-					t.Fatalf("what was cancelled was charged: %v", err)
+					t.Fatalf("a cancelled item was charged: %v", err)
 				}
 			}
 			next = next.Add(second)
@@ -182,8 +182,8 @@ func TestFlowCancelInTheInstantOfLeaving(t *testing.T) {
 	}, leakyClass("1 packets/s"))
 }
 
-// TestFlowCancelIsAnError has a deadline that is moved back as soon as it has
-// passed: the wait ended, and nil would let out what nobody is charged for.
+// TestFlowCancelIsAnError moves a deadline back as soon as it has passed. Wait must not
+// return nil: that would let out what nobody has paid for.
 func TestFlowCancelIsAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		passed := make(chan struct{})
@@ -194,7 +194,7 @@ func TestFlowCancelIsAnError(t *testing.T) {
 	}, leakyClass("0B/s"))
 }
 
-// movedBack is a context that was done when it was asked, and has no error.
+// movedBack is a context that was done, and has no error when it is asked.
 type movedBack struct {
 	context.Context
 	done chan struct{}
@@ -239,13 +239,13 @@ func TestFlowSetReachesWaitingFlowsAtOnce(t *testing.T) {
 		time.Sleep(second)
 		setRateNow(c, "0B/s")
 		time.Sleep(time.Hour)
-		setRateNow(c, "1MB/s") // of the first 1000 bytes, 900 are owed
+		setRateNow(c, "1MB/s") // 900 of the first 1000 bytes are still owed
 		wantWait(t, one, nil, time.Second+time.Hour+900*time.Microsecond)
 		wantWait(t, two, nil, time.Second+time.Hour+1900*time.Microsecond)
 	}, leakyClass("100B/s"))
 }
 
-// TestWaitHasLeft has nobody say that anything has left: 20 messages a second are 20.
+// TestWaitHasLeft holds that 20 messages a second leave although nobody calls Left.
 func TestWaitHasLeft(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		for _, several := range []bool{false, true} {
@@ -265,8 +265,8 @@ func TestWaitHasLeft(t *testing.T) {
 	}, leakyClass("20 messages/s"))
 }
 
-// TestDoCountsFromTheEnd has an item take 30 ms to leave: the gap counts from then, and
-// so it does if the item fails, or its owner panics.
+// TestDoCountsFromTheEnd lets an item take 30 ms to leave. The gap begins then, also if
+// the item fails or its owner panics.
 func TestDoCountsFromTheEnd(t *testing.T) {
 	failed := errors.New("failed")
 	inBubble(t, func(t *testing.T, s *Shaper) {
@@ -279,44 +279,44 @@ func TestDoCountsFromTheEnd(t *testing.T) {
 			do(t, name, NewWaiter(s.Class("test")), leave)
 			wantWait(t, waitIn(bg, NewWaiter(s.Class("test")), Cost{Messages: 1}), nil, 50*ms)
 			if after := time.Since(begin); after != 80*ms {
-				t.Errorf("%s: the next leaves after %v", name, after)
+				t.Errorf("%s: the next item leaves after %v", name, after)
 			}
 			time.Sleep(second)
 		}
 	}, leakyClass("20 messages/s"))
 }
 
-// do has an item leave that takes 30 ms, and fails unless its fate is that of leave.
+// do lets an item leave that takes 30 ms. It fails unless Do ends as leave does.
 func do(t *testing.T, name string, w *Waiter, leave func() error) {
 	t.Helper()
 	defer func() {
 		if panics := recover() != nil; panics != (name == "panics") {
-			t.Errorf("%s: it panics: %t", name, panics)
+			t.Errorf("%s: Do panics: %t", name, panics)
 		}
 	}()
 	err := w.Do(bg, Cost{Messages: 1}, false, func() error { time.Sleep(30 * ms); return leave() })
 	if (err != nil) != (name == "fails") {
-		t.Errorf("%s: it returns %v", name, err)
+		t.Errorf("%s: Do returns %v", name, err)
 	}
 }
 
-// TestDoNothingThatMayNotLeave is told so by the context, and lets nothing out.
+// TestDoNothingThatMayNotLeave ends the context before the item may leave. Do does not
+// call leave.
 func TestDoNothingThatMayNotLeave(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		ctx, cancel := context.WithTimeout(bg, second)
 		defer cancel()
 		err := NewWaiter(s.Class("test")).Do(ctx, Cost{Messages: 1}, false, func() error {
-			t.Error("it leaves")
+			t.Error("Do called leave")
 			return nil
 		})
 		if err != context.DeadlineExceeded {
-			t.Errorf("it returns %v", err)
+			t.Errorf("Do returns %v", err)
 		}
 	}, leakyClass("0 messages/s"))
 }
 
-// TestFlowLeft has what is written late count from then, in the class that it
-// was charged to.
+// TestFlowLeft writes an item late. The gap begins then, in the class that was charged.
 func TestFlowLeft(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		c, other := s.Class("test"), s.Class("other")
@@ -330,7 +330,7 @@ func TestFlowLeft(t *testing.T) {
 		f.Left()
 		wantWait(t, waits, nil, 1400*ms)
 		wantWait(t, elsewhere, nil, time.Second)
-		f.Wait(bg, Cost{Bytes: 1}, false) // costs no packets
+		f.Wait(bg, Cost{Bytes: 1}, false) // which costs no packets
 		f.Left()
 		wantWait(t, waitIn(bg, NewWaiter(other), Cost{Packets: 1}), nil, 600*ms)
 	}, leakyClass("1 packets/s"), named("other", leakyClass("1 packets/s")))

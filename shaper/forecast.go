@@ -6,8 +6,10 @@ import (
 	"shaper/limit"
 )
 
-// A forecast estimates when what waits at a node, or comes to it at now, leaves; for
-// max_wait, Drain and Retry. It brings the pace of every class on the path up to date.
+// A forecast estimates when something leaves that waits at a node, or comes to it at now.
+// max_wait, Drain and Retry use it. The caller holds the lock of the tree. A forecast
+// gives back, in each class on the path, the shares of the rate that are due; see
+// gate.regain.
 type forecast struct {
 	node *node
 	now  time.Time
@@ -15,36 +17,38 @@ type forecast struct {
 
 // leaves estimates when an item leaves that enters the class now.
 //
-// It leaves no sooner than what waits before it in its own class has left at that limit,
-// and no sooner than each class above allows anything. Above that it is the sooner of
-// two: when what waits before it has left at the assured rate, which the class gets
-// whatever the others do; and when each class on the path has sent all that waits in it
-// and its children. While one of them pauses, all that begins when it goes on.
+// The item leaves no sooner than what waits before it in its own class has left at the
+// limit of that class, and no sooner than each class above allows anything. Apart from
+// that it leaves at the sooner of two moments. At the first, what waits before it has left
+// at the assured rate, which the class gets whatever the others do. At the second, each
+// class on the path has sent all that waits in it and beneath it. While a class on the
+// path pauses, all this begins when it goes on.
 func (f forecast) leaves(cost *Cost) time.Time {
 	n, resumed := f.node, f.resumes()
 	now := later(f.now, resumed)
-	first := n.estimates(now, n.queueCost, cost.in(n.kind))
+	first := n.estimate(now, n.queueCost, cost.in(n.kind))
 	last := first
 	for x := n; x != nil; x = x.parent.Load() {
-		first = later(first, x.estimates(now, 0, cost.in(x.kind)))
-		last = later(last, x.estimates(now, x.beneath.in(x.kind), cost.in(x.kind)))
+		first = later(first, x.estimate(now, 0, cost.in(x.kind)))
+		last = later(last, x.estimate(now, x.waitingCost.in(x.kind), cost.in(x.kind)))
 	}
 	return later(later(first, resumed), earlier(last, f.assured(now)))
 }
 
-// resumes returns until when a class on the path pauses.
+// resumes returns when no class on the path pauses any more.
 func (f forecast) resumes() (until time.Time) {
 	for n := f.node; n != nil; n = n.parent.Load() {
-		n.recover(f.now)
-		until = later(until, n.pauses())
+		n.regain(f.now)
+		until = later(until, n.pausedUntil())
 	}
 	return until
 }
 
-// assured returns when what waits in the queue has left at the assured rate, from now on.
+// assured returns when what waits in the queue will have left at the assured rate, from
+// now on.
 func (f forecast) assured(now time.Time) time.Time {
 	switch n := f.node; {
-	case n.feed != nil: // its own queue is assured of nothing
+	case n.feed != nil: // the class's own queue is assured of nothing
 		return limit.Never
 	case n.assured == nil:
 		return now
@@ -53,9 +57,9 @@ func (f forecast) assured(now time.Time) time.Time {
 	}
 }
 
-// room estimates when what costs so much, and was refused now, finds room if nothing else
-// comes before it: the first that waits has left, and the rest leaves within maxWait; 0
-// is no bound.
+// room estimates when there is room for what costs so much and was refused now, if nothing
+// else comes first: when the first item that waits has left, and the others leave within
+// maxWait. A maxWait of 0 is no bound.
 func (f forecast) room(cost *Cost, maxWait time.Duration) time.Time {
 	n, at := f.node, f.now
 	if maxWait > 0 {
@@ -67,7 +71,7 @@ func (f forecast) room(cost *Cost, maxWait time.Duration) time.Time {
 	}
 	if front := n.front(); front != nil && !n.queue.HasRoom(int(cost.Packets), cost.Bytes) {
 		for x := n; x != nil; x = x.parent.Load() {
-			at = later(at, x.paces(f.now, front.Cost.in(x.kind)))
+			at = later(at, x.pacedAt(f.now, front.Cost.in(x.kind)))
 		}
 	}
 	return at

@@ -10,33 +10,33 @@ import (
 )
 
 // A Guest is a session in a trial. It waits for a slot as the session would, and for its
-// class if that counts connections; what it sends meanwhile enters afterwards. When the
+// class if that counts connections. What it sends meanwhile enters afterwards. When the
 // session has really ended, the guest keeps its slot until all that it has sent would
 // have left and been answered. The lock of its trial guards it.
 type Guest struct {
 	// Up is what the session sends to the upstream, Down what comes back.
 	Up, Down Source
 
-	trial  *Trial
-	class  *Class // towards the upstream; nil: no class of the trial limits the session
-	slot   Slot
-	opens  *Copy // the connection, which waits for its class
-	copies []*Copy
-	joined []*Class
+	trial   *Trial
+	class   *Class   // towards the upstream; nil: no class of the trial limits the session
+	slot    Slot     // in class
+	opening *Copy    // the connection, while it waits for its class; nil: it does not
+	copies  []*Copy  // those that wait, or whose answer has not come
+	joined  []*Class // buckets to quit
+	orphans int      // copies that it had when the session ended
+	timeout event    // it has waited for its slot for max_wait
 
-	asked     bool // it has asked for its slot
-	connected bool // the connection has entered its class
-	queued    bool // it waits for its slot
-	gone      bool // it would have been refused, or has ended
-	ending    bool // the session has really ended
-	orphans   int  // copies that it had when the session ended
-	retries   bool // each of its datagrams asks for a slot, until it has got one
-
-	patience event
+	// How far it is.
+	asked        bool // it has asked for its slot
+	asksAgain    bool // each datagram asks for a slot, until it has got one
+	waitsForSlot bool
+	connected    bool // the connection has entered its class
+	ending       bool // the session has really ended
+	gone         bool // it would have been refused, or has ended
 }
 
 // Guest returns the guest of a session that is in two classes of the trial; nil for none.
-// Its messages may be in others; see Join.
+// Its messages may be in other classes; see Join.
 func (t *Trial) Guest(now time.Time, who policy.Conn, up, down *Class) *Guest {
 	g := &Guest{trial: t}
 	g.class = g.Join(now, up, who)
@@ -46,7 +46,7 @@ func (t *Trial) Guest(now time.Time, who policy.Conn, up, down *Class) *Guest {
 }
 
 // Join returns the class that messages of the session enter: c, or the bucket for the
-// session. The guest quits it when it is gone.
+// session. The guest quits the bucket when it ends.
 func (g *Guest) Join(now time.Time, c *Class, who policy.Conn) *Class {
 	if c == nil {
 		return nil
@@ -62,8 +62,8 @@ func (g *Guest) Join(now time.Time, c *Class, who policy.Conn) *Class {
 	return joined
 }
 
-// Follow takes a session that fails over, and has sent nothing yet, to two other classes.
-// It returns false if the class towards the upstream changes: then the session needs
+// Follow moves a session that fails over, and has sent nothing yet, to two other classes.
+// It returns false if the class towards the upstream changes. Then the session needs
 // another guest, which asks for a slot again. A session that would have been refused
 // stays refused.
 func (g *Guest) Follow(now time.Time, who policy.Conn, up, down *Class) bool {
@@ -75,31 +75,31 @@ func (g *Guest) Follow(now time.Time, who policy.Conn, up, down *Class) bool {
 	return g.gone || up == g.class
 }
 
-// Open asks for a slot, as the session would under its protocol, unless it has asked.
+// Open asks for a slot, as a session of this protocol would. A second call does nothing.
 func (g *Guest) Open(now time.Time, protocol policy.Protocol) {
 	defer g.trial.at(now).Unlock()
 	if g.asked {
 		return
 	}
 	g.asked = true
-	if g.retries = protocol == policy.UDP; g.retries || g.class == nil || g.gone || g.slot.Acquire(g.class, g) {
+	if g.asksAgain = protocol == policy.UDP; g.asksAgain || g.class == nil || g.gone || g.slot.Acquire(g.class, g) {
 		return
 	}
 	conf := g.class.Policy()
 	switch {
 	case conf.OverflowFor(protocol) != policy.Wait:
 		g.class.tally.lose(stats.QueueFull, &Cost{})
-		g.leave()
+		g.finish()
 	default:
-		g.queued = true
-		if g.patience.of = g; conf.MaxWait > 0 {
-			g.trial.schedule(g.trial.latest.Add(time.Duration(conf.MaxWait)), &g.patience)
+		g.waitsForSlot = true
+		if g.timeout.of = g; conf.MaxWait > 0 {
+			g.trial.schedule(g.trial.latest.Add(time.Duration(conf.MaxWait)), &g.timeout)
 		}
 	}
 }
 
-// Stay gives a session that was open before the trial began a slot, even if there is none
-// to be had.
+// Stay gives a slot to a session that was open before the trial began, even if no slot is
+// free.
 func (g *Guest) Stay(now time.Time) {
 	defer g.trial.at(now).Unlock()
 	g.asked, g.connected = true, true
@@ -108,57 +108,59 @@ func (g *Guest) Stay(now time.Time) {
 	}
 }
 
-// happen ends the guest: it has waited too long for a slot.
+// happen is the event that the guest has waited too long for a slot. It ends the guest.
 func (g *Guest) happen() {
 	g.class.tally.lose(stats.MaxWait, &Cost{})
-	g.leave()
+	g.finish()
 }
 
-// Acquired implements SlotOwner: what the session has sent meanwhile enters now.
+// Acquired implements SlotOwner. What the session has sent meanwhile enters now.
 func (g *Guest) Acquired() {
-	g.queued = false
-	g.trial.unschedule(&g.patience)
-	g.goOn()
-	g.tidy()
+	g.waitsForSlot = false
+	g.trial.unschedule(&g.timeout)
+	g.drive()
+	g.endIfDone()
 }
 
-// End says that the session has really ended. If cleanly, what it has sent goes on.
+// End says that the session has really ended. If it ended cleanly, what it has sent still
+// enters and leaves. A nil Guest does nothing.
 func (g *Guest) End(now time.Time, clean bool) {
 	if g == nil {
 		return
 	}
 	defer g.trial.at(now).Unlock()
 	if g.ending = true; !clean {
-		g.leave()
+		g.finish()
 	}
 	for _, x := range slices.Clone(g.copies) {
 		x.neverAnswered(now)
 	}
-	for x := g.Up.first; x != nil; x = x.next {
+	for x := g.Up.firstBlocked; x != nil; x = x.next {
 		x.neverAnswered(now)
 	}
-	if g.tidy(); !g.gone {
+	if g.endIfDone(); !g.gone {
 		g.outlive()
 	}
 }
 
-// outlive lets the guest outlast its session. If the guests of sessions that have ended
-// have too many copies already, it ends the guest: nothing else bounds these copies.
+// outlive lets the guest outlast its session. If there are already too many copies of
+// sessions that have ended, it ends the guest: nothing else bounds these copies.
 func (g *Guest) outlive() {
-	n := len(g.copies) + int(g.Up.behind+g.Down.behind)
-	if g.trial.orphans+n > mostCopies {
-		g.leave()
+	n := len(g.copies) + int(g.Up.blocked+g.Down.blocked)
+	if g.trial.orphans+n > maxCopies {
+		g.finish()
 		return
 	}
 	g.orphans = n
 	g.trial.orphans += n
 }
 
-// Classes returns the classes of the session, towards the upstream and back; nil for none.
+// Classes returns the classes of the session: towards the upstream, and back. nil means
+// none.
 func (g *Guest) Classes() (up, down *Class) { return g.class, g.Down.class }
 
-// Offer offers the copy of a message. The bytes of its body are in its class, too. Offer
-// returns the copy if that gets an answer.
+// Offer offers a copy of a message. The bytes that follow are those of its body, and in
+// its class. Offer returns the copy if it gets an answer, else nil.
 func (s *Source) Offer(now time.Time, o Offer) *Copy {
 	t := s.guest.trial
 	defer t.at(now).Unlock()
@@ -175,15 +177,15 @@ func (s *Source) Offer(now time.Time, o Offer) *Copy {
 	return x
 }
 
-// Send offers a copy of what is no message: bytes, a datagram, a connection.
+// Send offers a copy of something that is not a message: bytes, datagrams, a connection.
 func (s *Source) Send(now time.Time, cost Cost) {
 	g := s.guest
 	defer g.trial.at(now).Unlock()
 	switch {
 	case s.class == nil || g.gone || cost.Connections > 0 && g.connected:
 	case cost.Packets > 0:
-		if !g.retries || s == &g.Up && g.acquires() {
-			g.trial.each(s.class, cost, false)
+		if !g.asksAgain || s == &g.Up && g.acquires() {
+			g.trial.enterDatagrams(s.class, cost, false)
 		}
 	default:
 		g.connected = g.connected || cost.Connections > 0
@@ -193,10 +195,11 @@ func (s *Source) Send(now time.Time, cost Cost) {
 	}
 }
 
-// acquires asks for the slot of a client of datagrams, which does not wait for one.
+// acquires asks for a slot for a client of datagrams, which does not wait for one. It
+// reports whether the client has it.
 func (g *Guest) acquires() bool {
-	if g.retries = !g.slot.Acquire(g.class, g); g.retries {
+	if g.asksAgain = !g.slot.Acquire(g.class, g); g.asksAgain {
 		g.slot.Release()
 	}
-	return !g.retries
+	return !g.asksAgain
 }

@@ -7,14 +7,14 @@ import (
 	"shaper/policy"
 )
 
-// Sessions that have ended, and what they have left in the shadow, cost no more memory than
-// the longest queue, however many there are.
+// Sessions that have ended, with what still waits for them in the shadow, take no more
+// memory than the longest queue, however many there are.
 func TestGuestsAreBounded(t *testing.T) {
 	conf := withSlots(withQueue(leakyClass("1 messages/h"), 10, 0), 1)
 	conf.Overflow = policy.Wait
 	trial := NewTrial(start, []policy.Class{conf})
 	c := trial.Classes()[0]
-	for n := range mostCopies / 10 {
+	for n := range maxCopies / 10 {
 		now := at(time.Duration(n) * ms)
 		g := trial.Guest(now, policy.Conn{}, c, nil)
 		g.Open(now, policy.SMPP)
@@ -23,19 +23,20 @@ func TestGuestsAreBounded(t *testing.T) {
 		}
 		g.End(now, true)
 	}
-	if n := copiesOf(c); n > 2*mostCopies {
-		t.Errorf("%d copies are kept", n)
+	if n := copiesOf(c); n > 2*maxCopies {
+		t.Errorf("the trial keeps %d copies", n)
 	}
 }
 
-// The same holds for what waits in the class itself, of sessions that do not wait for a slot.
+// The same holds for what waits in the class itself, from sessions that do not wait for a
+// slot.
 func TestGuestsThatHaveEndedAreBounded(t *testing.T) {
 	conf := withQueue(leakyClass("1 messages/h"), 10, 0)
 	conf.Overflow = policy.Wait
 	trial := NewTrial(start, []policy.Class{conf})
 	c := trial.Classes()[0]
 	var guests []*Guest
-	for range mostCopies / 10 {
+	for range maxCopies / 10 {
 		g := trial.Guest(start, policy.Conn{}, c, nil)
 		g.Open(start, policy.SMPP)
 		for range 20 {
@@ -48,8 +49,8 @@ func TestGuestsThatHaveEndedAreBounded(t *testing.T) {
 	for _, g := range guests {
 		kept += len(g.copies)
 	}
-	if kept > mostCopies || kept < mostCopies/2 || kept != trial.orphans {
-		t.Errorf("%d copies are kept, and %d are counted", kept, trial.orphans)
+	if kept > maxCopies || kept < maxCopies/2 || kept != trial.orphans {
+		t.Errorf("the trial keeps %d copies, and counts %d", kept, trial.orphans)
 	}
 }
 
@@ -57,19 +58,19 @@ func TestGuestsThatHaveEndedAreBounded(t *testing.T) {
 func copiesOf(c *Class) (n int) {
 	for e := c.waiters.Front(); e != nil; e = e.Next() {
 		g := e.Value.owner.(*Guest)
-		n += len(g.copies) + int(g.Up.behind+g.Down.behind)
+		n += len(g.copies) + int(g.Up.blocked+g.Down.blocked)
 	}
 	return n
 }
 
-// Sessions that wait for a slot, and go on, hold up no more copies than one class has wait;
-// and when the first of them ends, all go on that have ended meanwhile.
+// Sessions that wait for a slot and go on sending block no more copies than may wait in a
+// class. When the first of them ends, all that have ended meanwhile go on.
 func TestGuestsThatAreHeldUpAreBounded(t *testing.T) {
 	conf := withSlots(withQueue(tokenClass("1000000 messages/s", 1_000_000), 10, 0), 1)
 	conf.Overflow = policy.Wait
 	trial := NewTrial(start, []policy.Class{conf})
 	c := trial.Classes()[0]
-	guests := make([]*Guest, 2*mostCopies)
+	guests := make([]*Guest, 2*maxCopies)
 	for n := range guests {
 		g := trial.Guest(start, policy.Conn{}, c, nil)
 		g.Open(start, policy.SMPP)
@@ -78,17 +79,17 @@ func TestGuestsThatAreHeldUpAreBounded(t *testing.T) {
 		}
 		guests[n] = g
 	}
-	if trial.behind > mostCopies {
-		t.Errorf("%d copies are held up", trial.behind)
+	if trial.blocked > maxCopies {
+		t.Errorf("%d copies are blocked", trial.blocked)
 	}
 	for _, g := range guests[1:] {
 		g.End(at(ms), true)
 	}
 	guests[0].End(at(2*ms), true)
-	if c.waiters.Len() != 0 || c.places != 0 || trial.behind != 0 || trial.orphans != 0 {
-		t.Errorf("%d wait, %d have a place, %d copies are held up and %d have no session", c.waiters.Len(), c.places, trial.behind, trial.orphans)
+	if c.waiters.Len() != 0 || c.places != 0 || trial.blocked != 0 || trial.orphans != 0 {
+		t.Errorf("%d sessions wait, %d have a place, %d copies are blocked, and %d belong to sessions that have ended", c.waiters.Len(), c.places, trial.blocked, trial.orphans)
 	}
-	if n := c.Stats.Wait.Read().Count; n < mostCopies {
-		t.Errorf("%d messages have left, want those that were held up", n)
+	if n := c.Stats.Wait.Read().Count; n < maxCopies {
+		t.Errorf("%d messages have left, want those that were blocked", n)
 	}
 }

@@ -9,33 +9,35 @@ import (
 	"shaper/policy"
 )
 
-// idleKeys is what is remembered of keys that nobody uses: 64 bytes for each, less than
-// 128 with map and heap. Only a limiter whose memory does not fit in that takes more: a
-// log of departures. The lock of the tree guards it.
+// idleKeys remembers the keys that nobody uses: 64 bytes for each, and less than 128 with
+// map and heap. Only a limiter whose memory does not fit into an entry takes more: a log of
+// departures. The lock of the tree guards idleKeys.
+//
+// An entry has a number, which is its place in chunks.
 type idleKeys struct {
-	epoch  time.Time // to which the times of entries refer
-	index  map[policy.Key]int32
-	chunks [][]idleKey // so that growing copies nothing; index has the entries in use
-	free   []int32
-	order  []int32                      // a heap of entries, the first to be forgotten first
-	whole  map[policy.Key]limit.Limiter // limiters that do not fit into their entries
+	epoch    time.Time // the times of entries count from here
+	index    map[policy.Key]int32
+	chunks   [][]idleKey                  // the entries; in chunks, so that growing copies nothing
+	free     []int32                      // entries to use again
+	order    []int32                      // a heap of entries, the first to be forgotten first
+	limiters map[policy.Key]limit.Limiter // those that do not fit into their entries
 }
 
-// An idleKey is what is remembered of one key.
+// An idleKey is an entry: what is remembered of one key.
 type idleKey struct {
 	key     policy.Key
-	place   int32 // in the order
-	until   time.Duration
-	assured time.Duration
-	at      time.Duration
-	used    [2]int64
+	place   int32         // in order
+	until   time.Duration // until when to remember it
+	assured time.Duration // when it is within its assured rate
+	at      time.Duration // limit.Memory.At
+	used    [2]int64      // limit.Memory.Used
 }
 
 const chunkSize = 1 << 10
 
-// remains is what is remembered of a bucket.
-type remains struct {
-	limiter limit.Limiter // nil: memory is all
+// keptState is what is remembered of a bucket.
+type keptState struct {
+	limiter limit.Limiter // nil: memory is all that its limiter remembers
 	memory  limit.Memory
 	assured time.Time // when it is within its assured rate
 }
@@ -44,7 +46,7 @@ func newIdleKeys(now time.Time) idleKeys {
 	return idleKeys{epoch: now, index: map[policy.Key]int32{}}
 }
 
-// Len, Less, Swap, Push and Pop are those of package heap.
+// Len, Less, Swap, Push and Pop implement heap.Interface for order.
 func (s *idleKeys) Len() int { return len(s.order) }
 
 func (s *idleKeys) Less(i, j int) bool { return s.entry(s.order[i]).until < s.entry(s.order[j]).until }
@@ -69,19 +71,19 @@ func (s *idleKeys) Pop() any {
 
 func (s *idleKeys) entry(i int32) *idleKey { return &s.chunks[i/chunkSize][i%chunkSize] }
 
-// put remembers a bucket at now, if there is something to remember.
+// put remembers the bucket of a key at now, if there is something to remember.
 func (s *idleKeys) put(now time.Time, key policy.Key, state bucketState) {
 	e := idleKey{key: key}
 	if !s.fill(&e, now, state) {
 		return
 	}
-	i := s.slot()
+	i := s.freeEntry()
 	s.index[key] = i
 	*s.entry(i) = e
 	heap.Push(s, i)
 }
 
-// fill sets what is to be remembered; it returns false if there is nothing.
+// fill sets what an entry is to remember at now. It returns false if there is nothing.
 func (s *idleKeys) fill(e *idleKey, now time.Time, state bucketState) bool {
 	m, whole := state.limiter.Memory(now)
 	until, within := m.Until, time.Time{}
@@ -93,38 +95,40 @@ func (s *idleKeys) fill(e *idleKey, now time.Time, state bucketState) bool {
 		return false
 	}
 	e.until, e.assured, e.at, e.used = until.Sub(s.epoch), within.Sub(s.epoch), m.At.Sub(s.epoch), m.Used
-	delete(s.whole, e.key)
+	delete(s.limiters, e.key)
 	if !whole {
-		if s.whole == nil {
-			s.whole = map[policy.Key]limit.Limiter{}
+		if s.limiters == nil {
+			s.limiters = map[policy.Key]limit.Limiter{}
 		}
-		s.whole[e.key] = state.limiter
+		s.limiters[e.key] = state.limiter
 	}
 	return true
 }
 
-// take returns what is remembered of a key, and forgets it; false if there is nothing.
-func (s *idleKeys) take(key policy.Key) (left remains, known bool) {
+// take returns what is remembered of a key, and forgets it. It returns false if that is
+// nothing.
+func (s *idleKeys) take(key policy.Key) (kept keptState, known bool) {
 	i, known := s.index[key]
 	if !known {
-		return left, false
+		return kept, false
 	}
-	left = s.remains(s.entry(i))
+	kept = s.kept(s.entry(i))
 	s.remove(i)
-	return left, true
+	return kept, true
 }
 
-func (s *idleKeys) remains(e *idleKey) remains {
-	return remains{
-		limiter: s.whole[e.key],
-		memory:  limit.Memory{Until: s.time(e.until), At: s.time(e.at), Used: e.used},
-		assured: s.time(e.assured),
+// kept returns what an entry remembers.
+func (s *idleKeys) kept(e *idleKey) keptState {
+	return keptState{
+		limiter: s.limiters[e.key],
+		memory:  limit.Memory{Until: s.timeOf(e.until), At: s.timeOf(e.at), Used: e.used},
+		assured: s.timeOf(e.assured),
 	}
 }
 
-// time returns the time of an entry. What is further away than a Duration can say is never,
-// or long ago.
-func (s *idleKeys) time(since time.Duration) time.Time {
+// timeOf returns a time of an entry. What is further away than a Duration can say is
+// limit.Never, or long ago.
+func (s *idleKeys) timeOf(since time.Duration) time.Time {
 	switch since {
 	case math.MaxInt64:
 		return limit.Never
@@ -134,7 +138,7 @@ func (s *idleKeys) time(since time.Duration) time.Time {
 	return s.epoch.Add(since)
 }
 
-// forget forgets keys that need not be remembered at now, and so many at most.
+// forget forgets keys that need not be remembered at now, at most so many.
 func (s *idleKeys) forget(now time.Time, most int) {
 	for range most {
 		if len(s.order) == 0 || s.entry(s.order[0]).until > now.Sub(s.epoch) {
@@ -144,10 +148,10 @@ func (s *idleKeys) forget(now time.Time, most int) {
 	}
 }
 
-// change replaces what is remembered of each key.
-func (s *idleKeys) change(now time.Time, to func(remains) bucketState) {
+// change replaces what is remembered of each key by what to returns.
+func (s *idleKeys) change(now time.Time, to func(keptState) bucketState) {
 	for _, i := range s.order {
-		if e := s.entry(i); !s.fill(e, now, to(s.remains(e))) {
+		if e := s.entry(i); !s.fill(e, now, to(s.kept(e))) {
 			e.until = math.MinInt64
 		}
 	}
@@ -157,8 +161,8 @@ func (s *idleKeys) change(now time.Time, to func(remains) bucketState) {
 	}
 }
 
-// slot returns an entry that is free.
-func (s *idleKeys) slot() int32 {
+// freeEntry returns an entry that is not in use.
+func (s *idleKeys) freeEntry() int32 {
 	if n := len(s.free); n > 0 {
 		i := s.free[n-1]
 		s.free = s.free[:n-1]
@@ -175,6 +179,6 @@ func (s *idleKeys) remove(i int32) {
 	e := s.entry(i)
 	heap.Remove(s, int(e.place))
 	delete(s.index, e.key)
-	delete(s.whole, e.key)
+	delete(s.limiters, e.key)
 	s.free = append(s.free, i)
 }

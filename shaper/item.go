@@ -8,8 +8,8 @@ import (
 	"shaper/unit"
 )
 
-// Cost is what one item costs, in every unit that a class may count. Each class
-// on the path of the item charges only the unit of its rate.
+// Cost is what one item costs, in every unit that a class may count. Each class on the
+// path of the item charges only the unit of its rate.
 type Cost struct {
 	Bytes, Packets, Messages, Connections int64
 }
@@ -41,48 +41,48 @@ func (c *Cost) add(o *Cost) {
 	c.Connections += o.Connections
 }
 
-// negative returns the cost that, added, takes c away.
+// negative returns the cost to add if c is to be taken away.
 func (c Cost) negative() Cost { return Cost{-c.Bytes, -c.Packets, -c.Messages, -c.Connections} }
 
-// Item is what leaves a class as one: a piece of a stream, a datagram or several, a
+// Item is what leaves a class as one: a piece of a stream, one or more datagrams, a
 // message, a new connection. In the queue, several datagrams count as several. The owner
-// allocates an item once, and may use it again when it has left. While it waits only its
-// class touches it.
+// allocates an item once, and may use it again when it has left. While the item waits,
+// only its class touches it.
 type Item struct {
 	Cost Cost
 	Held int64 // bytes of memory that it holds while it waits
-	// Busy says that this use of the item stands for work that was already there when the
-	// item left last: its source was not idle in between, so the class may make up for a
-	// late departure.
+	// Busy says that the source was not idle since the item left last: the work was already
+	// there. So the class may make up for a late departure.
 	Busy bool
 	// Patient says that the item holds up its own source while it waits, as a piece of a
-	// stream does, or a connection. So it needs no room in the queue if the overflow of the
+	// stream or a connection does. It needs no room in the queue if the overflow of the
 	// class is wait. A datagram is never patient.
 	Patient bool
-	// Accepted says that the item has waited in this class before, and has not left. So it
+	// Accepted says that the item has waited in this class before, and has not left. It
 	// needs no room in the queue, and no wait is too long for it.
 	Accepted bool
-	// Settles says that whoever lets the item out calls Left when it has left. Until then,
-	// for a second at most, nothing follows it out of a class that counts gaps: however
-	// late it is written, no gap comes out short.
+	// Settles says that the caller calls Left when the item has left. Until then nothing
+	// follows it out of a class that counts gaps, for a second at most. So no gap becomes
+	// too short, however late the item is written.
 	Settles bool
-	// Asks says that the item gets an answer. It is in flight until Answered is called,
-	// when the answer is there or will not come any more.
+	// Asks says that the item gets an answer. It is in flight until Answered is called:
+	// when the answer has come or will never come.
 	Asks bool
-	// Owner is told when the item leaves. It may be nil if Release is called by hand.
+	// Owner is told when the item leaves. It may be nil if the caller drives the class by
+	// hand.
 	Owner Owner
 
-	// Under the lock of the tree that the item enters.
-	arrived time.Time // when it entered
-	since   time.Time // since when its source has not been idle, by Busy
-	class   *Class    // in whose queue it waits, or has waited last
-	charged *Class    // that it has left; nil: none
-	place   leaky.Element[Item]
-	source  Source // sends its copies, in the shadows on its path
+	// Guarded by the lock of the tree that the item enters.
+	arrived time.Time           // when it entered
+	since   time.Time           // since when its source has not been idle, by Busy
+	class   *Class              // in whose queue it waits, or waited last
+	place   leaky.Element[Item] // its place there
+	charged *Class              // the class that it has left; nil: none
+	source  Source              // sends copies of it to the shadows on its path
 }
 
-// Owner is told when its item, which had to wait, may leave.
+// Owner is told when an item that had to wait may leave.
 type Owner interface {
-	// Leave must not block: other items wait behind it.
+	// Leave must not block: other items wait behind this one. No tree is locked.
 	Leave(now time.Time)
 }

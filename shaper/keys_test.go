@@ -16,26 +16,26 @@ import (
 	"shaper/tests/trial"
 )
 
-// perSource gives each source address a bucket.
+// perSource gives a class a bucket for each source address.
 func perSource(most int, conf policy.Class) policy.Class {
 	conf.Per, conf.MaxKeys = policy.Per{By: policy.BySource, IPv4: 32, IPv6: 64}, most
 	return conf
 }
 
-// client returns the connection of the nth source.
+// client returns a connection of the nth source.
 func client(n int) policy.Conn {
 	var a [4]byte
 	binary.BigEndian.PutUint32(a[:], 10<<24+uint32(n))
 	return policy.Conn{Source: netip.AddrPortFrom(netip.AddrFrom4(a), 5000)}
 }
 
-// TestKeysHaveBuckets has each source leave at its own rate, whatever others do,
-// and all connections of one share its bucket.
+// TestKeysHaveBuckets holds that each source leaves at its own rate, whatever others do,
+// and that all connections of a source share its bucket.
 func TestKeysHaveBuckets(t *testing.T) {
 	c := NewClass(start, perSource(10, leakyClass("10 packets/s")))
 	a, again, b := c.Join(start, client(1)), c.Join(start, client(1)), c.Join(start, client(2))
 	if a != again || a == b || a.Named() != c || c.Named() != c || a.Name() != c.Name() || a.Stats != c.Stats {
-		t.Fatalf("two sources have the buckets %p, %p and %p of %p", a, again, b, c)
+		t.Fatalf("two sources have the buckets %p, %p again, and %p, of the class %p", a, again, b, c)
 	}
 	second, third := packet(1), packet(1)
 	enter(t, a, 0, Leaves, packet(1))
@@ -44,7 +44,7 @@ func TestKeysHaveBuckets(t *testing.T) {
 	enter(t, b, 30*ms, Waits, third)
 	wantBacklog(t, c, 2, 2)
 	if cost, drain := c.Drain(at(30 * ms)); cost != 2 || drain != 200*ms {
-		t.Errorf("the backlog is %d and drains in %v", cost, drain)
+		t.Errorf("the class drains %d in %v", cost, drain)
 	}
 	released(t, c, 100*ms-1)
 	released(t, c, 100*ms, second)
@@ -55,18 +55,17 @@ func TestKeysHaveBuckets(t *testing.T) {
 	}
 }
 
-// What enters the class itself has no bucket, and is refused rather than let
-// through.
+// An item that enters the class itself has no bucket. The class refuses it.
 func TestKeysLimitWhatHasNone(t *testing.T) {
 	c := NewClass(start, perSource(10, leakyClass("10 packets/s")))
 	enter(t, c, 0, Full, packet(1))
 	if c.Pass(start, Cost{Packets: 1}) {
-		t.Error("it passes without a bucket")
+		t.Error("an item passes without a bucket")
 	}
 }
 
-// A source that comes back finds its bucket as it left it: no algorithm gives it
-// anything for having been away.
+// A source that comes back finds its bucket as it was. No algorithm gives it anything for
+// having been away.
 func TestKeysAreRemembered(t *testing.T) {
 	for _, algorithm := range []policy.Algorithm{policy.Leaky, policy.Token, policy.GCRA, policy.FixedWindow, policy.SlidingLog, policy.SlidingWindow} {
 		t.Run(string(algorithm), func(t *testing.T) {
@@ -79,22 +78,22 @@ func TestKeysAreRemembered(t *testing.T) {
 					c, it, same := keyed.Join(now, client(1)), packet(1000), packet(1000)
 					got, want := c.Enter(now, it), stays.Enter(now, same)
 					if got != want && !within(c, stays, now) {
-						t.Fatalf("at %v it %v, and would have %v", now.Sub(start), got, want)
+						t.Fatalf("at %v an item leaves at %v, want %v as from a bucket that stayed", now.Sub(start), got, want)
 					}
 					now = leaves(c, now, it, got)
 					leaves(stays, now, same, want)
 					c.Quit(now)
 				}
 				if n := keyed.Keys(now); n > 1 || len(keyed.keys.active) != 0 {
-					t.Fatalf("%d keys are left", n)
+					t.Fatalf("%d keys remain", n)
 				}
 			})
 		})
 	}
 }
 
-// within reports whether two classes let the next item go within what the
-// fractions of tokens are rounded by.
+// within reports whether two classes let the next item leave at the same time, apart from
+// how fractions of tokens are rounded.
 func within(a, b *Class, now time.Time) bool {
 	x, y := a.Next(now), b.Next(now)
 	if x == limit.Never {
@@ -106,7 +105,7 @@ func within(a, b *Class, now time.Time) bool {
 	return x.Sub(y).Abs() < time.Microsecond
 }
 
-// leaves has an item leave that has entered a class, and returns when.
+// leaves lets the next item of a class leave, and returns when.
 func leaves(c *Class, now time.Time, it *Item, verdict Verdict) time.Time {
 	for waits := verdict == Waits; waits; waits = c.Release(now) == nil {
 		now = later(now, c.Next(now))
@@ -115,8 +114,8 @@ func leaves(c *Class, now time.Time, it *Item, verdict Verdict) time.Time {
 	return now
 }
 
-// TestKeysBounded has more sources come than have room: those that owe something
-// keep their buckets, the others share one until there is room.
+// TestKeysBounded brings more sources than there is room for. Those that owe something
+// keep their buckets. The others share one until there is room.
 func TestKeysBounded(t *testing.T) {
 	c := NewClass(start, perSource(2, leakyClass("1 packets/s")))
 	for n := range 2 {
@@ -127,7 +126,7 @@ func TestKeysBounded(t *testing.T) {
 	now := at(500 * ms)
 	third, fourth := c.Join(now, client(3)), c.Join(now, client(4))
 	if third != fourth || c.Stats.KeysShared.Load() != 2 {
-		t.Fatalf("there is room for 2 keys, and the others have %p and %p; %d share", third, fourth, c.Stats.KeysShared.Load())
+		t.Fatalf("there is room for 2 keys, and the others have the buckets %p and %p; %d share one", third, fourth, c.Stats.KeysShared.Load())
 	}
 	enter(t, third, 500*ms, Leaves, packet(1))
 	last := packet(1)
@@ -138,21 +137,22 @@ func TestKeysBounded(t *testing.T) {
 	released(t, c, second-1)
 	released(t, c, second, waiting)
 	released(t, c, 1500*ms, last)
-	// The second is full since a second, so it is forgotten, and its place free.
+	// The second bucket has been full for a second. So the class forgets it, and its place
+	// is free.
 	fifth := c.Join(at(1500*ms), client(5))
 	if fifth == third || c.Keys(at(1500*ms)) != 2 {
-		t.Errorf("a new key shares a bucket where one may be forgotten; %d keys", c.Keys(at(1500*ms)))
+		t.Errorf("a new key shares a bucket although another key may be forgotten; %d keys", c.Keys(at(1500*ms)))
 	}
 	for _, bucket := range []*Class{third, fourth, fifth, first} {
 		bucket.Quit(at(1500 * ms))
 	}
 	if c.keys.shared.joined != 0 || len(c.keys.active) != 0 {
-		t.Errorf("%d share a bucket and %d others are in use, and nobody uses any", c.keys.shared.joined, len(c.keys.active))
+		t.Errorf("nobody uses a bucket, but %d share one and %d others are in use", c.keys.shared.joined, len(c.keys.active))
 	}
 }
 
-// TestKeysFlood has very many sources come by, while one that is over its limit
-// stays limited and one that is open goes on.
+// TestKeysFlood brings very many sources. A source that is over its limit stays limited,
+// and one that is open goes on.
 func TestKeysFlood(t *testing.T) {
 	c := NewClass(start, perSource(1000, classBy(policy.GCRA, "1 packets/s")))
 	over, open := c.Join(start, client(0)), c.Join(start, client(1))
@@ -175,19 +175,19 @@ func TestKeysFlood(t *testing.T) {
 	}
 	now := at(time.Duration(sources) * 10 * time.Microsecond)
 	if c.Join(now, client(0)).Pass(now, Cost{Packets: 1}) {
-		t.Error("the one that was over its limit is free")
+		t.Error("the source that was over its limit is free")
 	}
 	if c.Join(now, client(1)) != open || !open.Pass(now, Cost{Packets: 1}) {
-		t.Error("the one that was open is not what it was")
+		t.Error("the source that was open has another bucket")
 	}
 	shared := c.Stats.KeysShared.Load()
 	trial.Figure(t, "sources; of them had no room", "%d; %d", sources, shared)
 	if shared < uint64(sources)*9/10 {
-		t.Errorf("only %d had no room", shared)
+		t.Errorf("only %d sources shared a bucket", shared)
 	}
 }
 
-// TestKeysMemory keeps a million keys.
+// TestKeysMemory remembers a million keys.
 func TestKeysMemory(t *testing.T) {
 	const most = 1_000_000
 	heap := func() int64 {
@@ -196,7 +196,7 @@ func TestKeysMemory(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
-	for _, conf := range []policy.Class{leakyClass("1KB/s"), classBy(policy.SlidingWindow, "1 packets/s")} { // of which most is remembered
+	for _, conf := range []policy.Class{leakyClass("1KB/s"), classBy(policy.SlidingWindow, "1 packets/s")} { // these remember most
 		before := heap()
 		idle := newIdleKeys(start)
 		p := paceOf(conf)
@@ -215,7 +215,7 @@ func TestKeysMemory(t *testing.T) {
 	}
 }
 
-// A rate that is set holds for the keys that are away as for those that are there.
+// A new rate holds for keys that are away as for those that are there.
 func TestKeysFollowSet(t *testing.T) {
 	for _, algorithm := range []policy.Algorithm{policy.Leaky, policy.Token, policy.GCRA, policy.FixedWindow, policy.SlidingLog, policy.SlidingWindow} {
 		t.Run(string(algorithm), func(t *testing.T) {
@@ -238,45 +238,44 @@ func TestKeysFollowSet(t *testing.T) {
 			back := c.Join(now, client(2))
 			got, want := back.limiter.Next(now, 0, 1), stays.limiter.Next(now, 0, 1)
 			if got.Sub(want).Abs() > time.Microsecond && (got.After(now) || want.After(now)) {
-				t.Errorf("the one that was away may send at %v, the other at %v", got.Sub(start), want.Sub(start))
+				t.Errorf("the key that was away may send at %v, the other at %v", got.Sub(start), want.Sub(start))
 			}
 		})
 	}
 }
 
-// A change of what has a bucket gives no new burst, not even to keys that come
-// later than it, if they come soon.
+// A change of `per` gives no new burst, not even to keys that come soon afterwards.
 func TestKeysChangedByReload(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		old := s.Class("a")
 		conf := named("a", perSource(10, tokenClass("10 packets/s", 5)))
 		if removed := s.Apply([]policy.Class{conf}); len(removed) != 1 || removed[0] != old {
-			t.Fatalf("removed are %v", removed)
+			t.Fatalf("Apply removed %v", removed)
 		}
 		bucket := s.Class("a").Join(time.Now(), client(1))
 		if bucket.Pass(time.Now(), Cost{Packets: 1}) {
-			t.Error("a reload gives a burst")
+			t.Error("the reload gives a burst")
 		}
 		time.Sleep(time.Second)
 		late := s.Class("a").Join(time.Now(), client(2))
 		for n := range 6 {
 			if late.Pass(time.Now(), Cost{Packets: 1}) != (n < 5) {
-				t.Errorf("of a key that comes a second later, packet %d: want a burst of 5", n)
+				t.Errorf("packet %d of a key that comes a second later: want a burst of 5", n)
 			}
 		}
 		conf.Per.IPv4 = 24
 		if removed := s.Apply([]policy.Class{conf}); len(removed) != 1 {
-			t.Errorf("another prefix is the same class")
+			t.Errorf("another prefix does not replace the class")
 		}
 		conf.Rate = rateOf("20 packets/s")
 		if removed := s.Apply([]policy.Class{conf}); len(removed) != 0 {
-			t.Errorf("another rate is another class")
+			t.Errorf("another rate replaces the class")
 		}
 	}, named("a", tokenClass("10 packets/s", 5)))
 }
 
-// TestKeysShareTheirParent has two sources compete with a sibling: the class as
-// a whole has its weight and its place, and its keys are equal.
+// TestKeysShareTheirParent lets two sources compete with a sibling. The class as a whole
+// has its weight and its place. Its keys are equal.
 func TestKeysShareTheirParent(t *testing.T) {
 	c := tree(root30(), perSource(10, child("clients", "5")), child("other", "10"))
 	a, b := c["clients"].Join(start, client(1)), c["clients"].Join(start, client(2))
@@ -297,15 +296,16 @@ func TestKeysShareTheirParent(t *testing.T) {
 			it.Left(now)
 		}
 	}
-	// Assured are 5 + 5 + 10 of 30; what is left goes half to each of the two classes.
+	// The classes are assured 5 + 5 + 10 of 30. The rest goes half to each of the two
+	// classes.
 	for x, want := range map[*Class]int{a: 45, b: 45, c["other"]: 90} {
 		if got := sent[x]; got < want-3 || got > want+3 {
-			t.Errorf("%d leave in 6 s, want %d", got, want)
+			t.Errorf("%d items leave in 6 s, want %d", got, want)
 		}
 	}
 }
 
-// Keys that borrow do not take what a sibling is assured, whatever their priority.
+// Keys that borrow do not take what a sibling is assured of, whatever their priority.
 func TestKeysDoNotStarveTheAssured(t *testing.T) {
 	c := tree(root30(), withPriority(0, perSource(100, child("clients", "0"))), withPriority(7, child("other", "10")))
 	for n := range 20 {
@@ -328,12 +328,12 @@ func TestKeysDoNotStarveTheAssured(t *testing.T) {
 		}
 	}
 	if other < 29 || other > 31 {
-		t.Errorf("%d of the assured leave in 3 s, want 30", other)
+		t.Errorf("%d items of the assured class leave in 3 s, want 30", other)
 	}
 }
 
-// A bucket of which an item is on its way out stays until that has left: those
-// above wait for it.
+// A bucket stays while one of its items is on its way out, since the classes above wait
+// for that.
 func TestKeysQuitWhileAnItemLeaves(t *testing.T) {
 	c := tree(root30(), perSource(10, under("root", named("clients", leakyClass("10 messages/s")))))
 	bucket := c["clients"].Join(start, client(1))
@@ -346,10 +346,10 @@ func TestKeysQuitWhileAnItemLeaves(t *testing.T) {
 	released(t, c["root"], 40*ms)
 	it.Left(at(40 * ms))
 	if next := c["root"].Next(at(40 * ms)); next.Sub(at(40*ms)).Round(ms) != 33*ms {
-		t.Errorf("the next leaves after %v, want a gap from when the last has left", next.Sub(start))
+		t.Errorf("the next item leaves after %v, want a gap since the last one left", next.Sub(start))
 	}
 	if len(c["clients"].keys.active) != 1 {
-		t.Error("the bucket that nobody uses is still there")
+		t.Error("the unused bucket is still there")
 	}
 }
 
@@ -370,8 +370,8 @@ func TestKeysHaveSlots(t *testing.T) {
 	wantHeld(t, more, true)
 }
 
-// TestKeysLive joins and leaves from many goroutines while the rate changes and
-// the class moves: nothing is lost, and nothing is left.
+// TestKeysLive joins and quits in many goroutines while the rate changes and the class
+// moves. Nothing is lost, and nothing remains.
 func TestKeysLive(t *testing.T) {
 	s := New()
 	defer s.Close()
@@ -400,13 +400,12 @@ func TestKeysLive(t *testing.T) {
 	}
 	wg.Wait()
 	a := s.Class("a")
-	if len(a.keys.active) != 0 || a.Keys(time.Now()) > 20 || a.beneath != (Cost{}) {
-		t.Errorf("%d buckets are in use, %d keys remembered, %v wait", len(a.keys.active), a.Keys(time.Now()), a.beneath)
+	if len(a.keys.active) != 0 || a.Keys(time.Now()) > 20 || a.waitingCost != (Cost{}) {
+		t.Errorf("%d buckets are in use, the class remembers %d keys, and %v waits", len(a.keys.active), a.Keys(time.Now()), a.waitingCost)
 	}
 }
 
-// BenchmarkJoin is the way of a session of one datagram through a class of a
-// million keys.
+// BenchmarkJoin takes a session of one datagram through a class of a million keys.
 func BenchmarkJoin(b *testing.B) {
 	c := NewClass(start, perSource(1_000_000, classBy(policy.GCRA, "1 packets/s")))
 	for b.Loop() {
@@ -418,8 +417,8 @@ func BenchmarkJoin(b *testing.B) {
 	}
 }
 
-// BenchmarkSetOfKeys is what a reload costs a class of 65,536 buckets that are in use,
-// all that time under the lock of the tree.
+// BenchmarkSetOfKeys measures a reload of a class with 65,536 buckets in use. The reload
+// holds the lock of the tree all the time.
 func BenchmarkSetOfKeys(b *testing.B) {
 	conf := perSource(1<<16, classBy(policy.GCRA, "60 packets/h"))
 	c := NewClass(start, conf)

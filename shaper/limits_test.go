@@ -10,8 +10,8 @@ import (
 	"shaper/unit"
 )
 
-// One that is on its way out, and a burst of 20 behind it: a queue of 10 keeps
-// 10 and drops 10, and one leaves every 100 ms.
+// One item is on its way out, and a burst of 20 comes behind it. A queue of 10 keeps 10
+// and drops 10. One leaves every 100 ms.
 func TestLeakyQueueOfTen(t *testing.T) {
 	c := NewClass(start, withQueue(leakyClass("10 packets/s"), 10, 0))
 	enter(t, c, 0, Leaves, packet(1))
@@ -26,7 +26,7 @@ func TestLeakyQueueOfTen(t *testing.T) {
 		}
 	}
 	if len(kept) != 10 || dropped != 10 {
-		t.Fatalf("%d are kept and %d dropped", len(kept), dropped)
+		t.Fatalf("the class keeps %d items and drops %d", len(kept), dropped)
 	}
 	for i, it := range kept {
 		due := time.Duration(i+1) * 100 * ms
@@ -35,7 +35,7 @@ func TestLeakyQueueOfTen(t *testing.T) {
 	}
 }
 
-// Three a second, of seven that come at once after 0.9 s.
+// The rate is three a second, and seven items come at once after 0.9 s.
 func TestClassByAlgorithm(t *testing.T) {
 	const came = 900 * ms
 	third := func(n time.Duration) time.Duration { return came + (n*second+2)/3 }
@@ -59,12 +59,12 @@ func TestClassByAlgorithm(t *testing.T) {
 				class.Enter(at(came), packet(1))
 			}
 			if _, drain := class.Drain(at(came)); drain != c.left[6]-came {
-				t.Errorf("it drains in %v, want %v", drain, c.left[6]-came)
+				t.Errorf("the class drains in %v, want %v", drain, c.left[6]-came)
 			}
 			now := came
 			for i, want := range c.left[7-class.Backlog().Items:] {
 				if now = max(now, class.Next(at(now)).Sub(start)); now != want {
-					t.Errorf("of those that wait, item %d leaves at %v, want %v", i, now, want)
+					t.Errorf("item %d of those that wait leaves at %v, want %v", i, now, want)
 				}
 				class.Release(at(now))
 			}
@@ -72,7 +72,8 @@ func TestClassByAlgorithm(t *testing.T) {
 	}
 }
 
-// What would wait longer than max_wait is told so on arrival, to the item.
+// An item that would wait longer than max_wait is refused on arrival. The estimate is
+// exact to the item.
 func TestMaxWaitByAlgorithm(t *testing.T) {
 	for _, algorithm := range algorithms {
 		conf := classBy(algorithm, "10 packets/s")
@@ -89,13 +90,13 @@ func TestMaxWaitByAlgorithm(t *testing.T) {
 			class.Left(at(last))
 		}
 		if last > 2*second || last < 2*second-second/10 {
-			t.Errorf("%s: of %d the last that was kept left after %v", algorithm, items, last)
+			t.Errorf("%s: the last of %d items that the class kept left after %v", algorithm, items, last)
 		}
 	}
 }
 
-// No change of the algorithm, and none of the window, lets out at once what had
-// to wait before.
+// No change of the algorithm or of the window lets items leave at once that had to wait
+// before.
 func TestSetAnyAlgorithmGivesNoBurst(t *testing.T) {
 	var confs []policy.Class
 	for _, algorithm := range algorithms {
@@ -122,13 +123,14 @@ func TestSetAnyAlgorithmGivesNoBurst(t *testing.T) {
 				class.Left(start)
 			}
 			if left := waited - class.Backlog().Items; left > 0 {
-				t.Errorf("from %s %v to %s %v: %d leave at once", from.Algorithm, from.WindowInForce(), to.Algorithm, to.WindowInForce(), left)
+				t.Errorf("from %s %v to %s %v: %d items leave at once", from.Algorithm, from.WindowInForce(), to.Algorithm, to.WindowInForce(), left)
 			}
 		}
 	}
 }
 
-// The same window takes its new limit at once; what has left counts against it.
+// A window of the same length takes its new limit at once. What has left counts against
+// that.
 func TestSetRateOfAWindow(t *testing.T) {
 	for _, algorithm := range algorithms[3:] {
 		class := NewClass(start, classBy(algorithm, "10 packets/s"))
@@ -138,16 +140,16 @@ func TestSetRateOfAWindow(t *testing.T) {
 		class.Set(start, classBy(algorithm, "15 packets/s"))
 		for range 5 {
 			if class.Release(start) == nil {
-				t.Errorf("%s: of 15, ten left, and no more may", algorithm)
+				t.Errorf("%s: ten have left under a limit of 15, and no more may leave", algorithm)
 			}
 		}
 		if class.Release(start) != nil {
-			t.Errorf("%s: of 15, 16 left", algorithm)
+			t.Errorf("%s: 16 have left under a limit of 15", algorithm)
 		}
 	}
 }
 
-// Headroom leaves a window less of whole units.
+// With headroom, a window holds fewer units, and whole ones.
 func TestHeadroomOfAWindow(t *testing.T) {
 	for _, algorithm := range algorithms[3:] {
 		conf := classBy(algorithm, "30 packets/s")
@@ -160,7 +162,7 @@ func TestHeadroomOfAWindow(t *testing.T) {
 	}
 }
 
-// A stream of pieces reaches the rate of its window, however small.
+// A stream of pieces reaches the rate of its window, even if that is small.
 func TestPieceOfAWindow(t *testing.T) {
 	for _, algorithm := range algorithms[3:] {
 		for _, rate := range []string{"10B/s", "100B/s", "1500B/s", "2000B/s", "64KiB/s", "20mbit", "10gbit", "6MB/min"} {
@@ -168,14 +170,14 @@ func TestPieceOfAWindow(t *testing.T) {
 			window := class.Policy().Rate.Units(class.Policy().WindowInForce())
 			piece := class.Piece()
 			if piece < 1 || piece > window || piece > MaxPiece {
-				t.Errorf("%s of %s: a piece of %d", algorithm, rate, piece)
+				t.Errorf("%s of %s: a piece is %d", algorithm, rate, piece)
 			}
 			whole := window / piece * piece
 			if algorithm == policy.SlidingWindow {
 				whole -= piece
 			}
 			if whole*100 < window*97 && window > 64 {
-				t.Errorf("%s of %s: pieces of %d make %d of %d", algorithm, rate, piece, whole, window)
+				t.Errorf("%s of %s: whole pieces of %d make %d of %d", algorithm, rate, piece, whole, window)
 			}
 		}
 	}
@@ -188,14 +190,14 @@ func TestWindowsOfRateZero(t *testing.T) {
 		it := packet(1)
 		enter(t, class, time.Hour, Waits, it)
 		if next := class.Next(at(time.Hour)); next != limit.Never {
-			t.Errorf("%s: under a rate of 0 the next leaves at %v", algorithm, next)
+			t.Errorf("%s: under a rate of 0 the next item leaves at %v", algorithm, next)
 		}
 		class.Set(at(time.Hour), classBy(algorithm, "10 packets/s"))
 		released(t, class, time.Hour, it)
 	}
 }
 
-// A datagram that is larger than a window passes when nothing else counts.
+// A datagram that is larger than a window leaves when nothing else counts.
 func TestDatagramLargerThanTheWindow(t *testing.T) {
 	for _, algorithm := range algorithms[3:] {
 		class := NewClass(start, classBy(algorithm, "100B/s"))
@@ -204,13 +206,13 @@ func TestDatagramLargerThanTheWindow(t *testing.T) {
 		enter(t, class, 0, Waits, big)
 		released(t, class, 2*second, big)
 		small := packet(1)
-		enter(t, class, 3*second, Waits, small) // 15 windows are paid first
+		enter(t, class, 3*second, Waits, small) // 15 windows pay first
 		released(t, class, 15*second)
 		released(t, class, 19*second, small)
 	}
 }
 
-// What was refused is told when there is room; at that moment there is.
+// Retry says when there is room, and at that moment there is.
 func TestRetry(t *testing.T) {
 	type confOf = func(policy.Class) policy.Class
 	for name, c := range map[string]struct {
@@ -230,19 +232,18 @@ func TestRetry(t *testing.T) {
 			cost := packet(100).Cost
 			retry := class.Retry(start, cost)
 			if retry != c.want {
-				t.Errorf("retry in %v, want %v", retry, c.want)
+				t.Errorf("Retry is %v, want %v", retry, c.want)
 			}
 			for it := class.Release(at(retry)); it != nil; it = class.Release(at(retry)) {
 			}
 			if v := class.Enter(at(retry), packet(100)); v > Waits {
-				t.Errorf("then it is refused again: %v", v)
+				t.Errorf("the item is refused again then: %v", v)
 			}
 		})
 	}
 }
 
-// A policer is a bucket in front of which nothing waits: who finds no token is told
-// when there is one.
+// A policer is a bucket without a queue. Retry says when there is a token.
 func TestPolicer(t *testing.T) {
 	conf := tokenClass("2 packets/s", 10)
 	conf.MaxWait = 1
@@ -253,21 +254,21 @@ func TestPolicer(t *testing.T) {
 		}
 	}
 	if retry := class.Retry(start, Cost{Packets: 1}); retry != 500*ms-1 {
-		t.Errorf("retry in %v, want half a second", retry)
+		t.Errorf("Retry is %v, want half a second", retry)
 	}
 	conf.Rate = rateOf("0 packets/s")
 	class.Set(start, conf)
 	if retry := class.Retry(start, Cost{Packets: 1}); retry != 1<<63-1 {
-		t.Errorf("under a rate of 0 retry in %v", retry)
+		t.Errorf("under a rate of 0 Retry is %v", retry)
 	}
 }
 
-// A waiter that is refused has the reason and the time.
+// A Waiter whose item is refused gets the reason and the time.
 func TestWaiterIsToldWhenToRetry(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		c := s.Class("a")
 		if !c.Pass(time.Now(), Cost{Packets: 1}) {
-			t.Fatal("it begins busy")
+			t.Fatal("the first item is refused")
 		}
 		w := NewWaiter(c)
 		for _, again := range []bool{true, false} {
@@ -275,15 +276,15 @@ func TestWaiterIsToldWhenToRetry(t *testing.T) {
 			var refused *RefusedError
 			if !again {
 				if err != nil {
-					t.Errorf("after that time: %v", err)
+					t.Errorf("after that time the item is refused: %v", err)
 				}
 				continue
 			}
 			if !errors.As(err, &refused) || !errors.Is(err, ErrTooLong) || refused.Retry != 100*ms-1 {
-				t.Fatalf("refused with %v", err)
+				t.Fatalf("Wait returns %v, want a RefusedError", err)
 			}
-			if text := err.Error(); text != "shaper: the wait would be longer than max_wait; there is room in 100ms" {
-				t.Errorf("says %q", text)
+			if text := err.Error(); text != "shaper: the wait would be longer than max_wait; retry in 100ms" {
+				t.Errorf("the error is %q", text)
 			}
 			time.Sleep(refused.Retry)
 		}

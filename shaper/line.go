@@ -5,9 +5,9 @@ import (
 	"shaper/unit"
 )
 
-// A Backlog is what waits at one moment.
+// A Backlog is what waits at a moment.
 type Backlog struct {
-	Items int64 // several datagrams that wait together count as what they are
+	Items int64 // each datagram counts, even if several wait together
 	Bytes int64 // payload
 }
 
@@ -15,14 +15,15 @@ func (b Backlog) plus(o Backlog) Backlog { return Backlog{b.Items + o.Items, b.B
 
 // A line is what waits in a class and beneath it. The lock of the tree guards it.
 type line struct {
-	queue     leaky.Queue[Item] // of the class itself
-	patient   bool              // what holds up its own source waits even if the queue has no room
-	queueCost int64             // of all items there, in the unit of the class
+	// Of the class itself.
+	queue     leaky.Queue[Item]
+	queueCost int64 // of all items in queue, in the unit of the class
+	patient   bool  // overflow is wait: patient items need no room in queue
 
 	// Of the class and all beneath it.
-	beneath  Cost
-	waiting  int64 // items; a datagram of a train is one
-	someFree bool  // something may cost nothing in the unit of the class
+	waiting     int64 // items; see Backlog.Items
+	waitingCost Cost  // of all these items
+	someFree    bool  // one of them may cost nothing in the unit of the class
 }
 
 // front returns the item of the queue that has waited longest; nil if none waits.
@@ -33,15 +34,14 @@ func (l *line) front() *Item {
 	return nil
 }
 
-// waitsRegardless reports whether an item waits even if the queue has no room: what holds
-// up its own source is bounded by the number of sources, and what has been accepted by the
-// room that there was.
-func (l *line) waitsRegardless(it *Item) bool { return it.Accepted || it.Patient && l.patient }
+// needsNoRoom reports whether an item waits even if the queue has no room. The number of
+// sources bounds patient items, and the room that there was bounds accepted ones.
+func (l *line) needsNoRoom(it *Item) bool { return it.Accepted || it.Patient && l.patient }
 
-// count notes that so many more items of that cost, or fewer, wait in the class or
-// beneath it.
+// count adds items, and what they cost together, to what waits in the class and beneath
+// it. kind is the unit of the class. Negative numbers take away.
 func (l *line) count(kind unit.Kind, cost *Cost, items int64) {
-	l.beneath.add(cost)
+	l.waitingCost.add(cost)
 	l.waiting += items
 	if items < 0 {
 		l.someFree = l.someFree && l.waiting > 0
@@ -50,4 +50,4 @@ func (l *line) count(kind unit.Kind, cost *Cost, items int64) {
 	}
 }
 
-func (l *line) backlog() Backlog { return Backlog{Items: l.waiting, Bytes: l.beneath.Bytes} }
+func (l *line) backlog() Backlog { return Backlog{Items: l.waiting, Bytes: l.waitingCost.Bytes} }

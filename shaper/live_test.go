@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A class that nobody closes paces by the clock, also by that of a bubble, and leaves no
+// A class that nobody closes follows the clock, also that of a bubble. It leaves no
 // goroutine behind: goleak looks for one after all tests, synctest after this one.
 func TestLiveClass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -31,7 +31,7 @@ func TestLiveClass(t *testing.T) {
 	})
 }
 
-// Whoever gives up takes the goroutine with it, long before the item would have left.
+// When the last waiter gives up, the goroutine ends, long before the item would have left.
 func TestLiveClassEndsWithTheLastToWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		class := NewLiveClass(leakyClass("1 messages/h"))
@@ -46,14 +46,14 @@ func TestLiveClassEndsWithTheLastToWait(t *testing.T) {
 			synctest.Wait()
 			pacer.mu.Lock()
 			if pacer.timer != nil {
-				t.Error("it has a timer while nothing waits")
+				t.Error("the class has a timer although nothing waits")
 			}
 			pacer.mu.Unlock()
 		}
 	})
 }
 
-// Those who come as the goroutine ends are woken all the same, on the system's timer.
+// Waiters that come while the goroutine ends are woken too, on the system's timer.
 func TestLiveClassComesAndGoes(t *testing.T) {
 	class := NewLiveClass(leakyClass("20000 messages/s"))
 	var all sync.WaitGroup
@@ -70,7 +70,7 @@ func TestLiveClassComesAndGoes(t *testing.T) {
 	all.Wait()
 }
 
-// A bubble has a clock of its own, and a Shaper there follows it.
+// A bubble has its own clock, and a Shaper there follows it.
 func TestShaperFollowsTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New()

@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// at returns an instant of the clock of tests that drive a class by hand.
+// at returns an instant, d after start, for tests that drive a class by hand.
 func at(d time.Duration) time.Time { return start.Add(d) }
 
 const (
@@ -22,7 +22,7 @@ const (
 	ms     = time.Millisecond
 )
 
-// rateOf reads a rate of the test's own.
+// rateOf parses a rate of a test.
 func rateOf(text string) unit.Rate {
 	r, err := unit.ParseRate(text)
 	if err != nil {
@@ -31,14 +31,14 @@ func rateOf(text string) unit.Rate {
 	return r
 }
 
-// leakyClass returns a policy of that rate, with the defaults.
+// leakyClass returns a leaky policy of that rate, with the defaults.
 func leakyClass(text string) policy.Class {
 	conf := policy.DefaultClass("test")
 	conf.Rate = rateOf(text)
 	return conf
 }
 
-// tokenClass returns a policy of that rate and burst, with the defaults.
+// tokenClass returns a token policy of that rate and burst, with the defaults.
 func tokenClass(text string, burst int64) policy.Class {
 	conf := leakyClass(text)
 	conf.Algorithm = policy.Token
@@ -46,7 +46,7 @@ func tokenClass(text string, burst int64) policy.Class {
 	return conf
 }
 
-// algorithms are all that there are.
+// algorithms lists all algorithms.
 var algorithms = []policy.Algorithm{
 	policy.Leaky, policy.Token, policy.GCRA, policy.FixedWindow, policy.SlidingLog, policy.SlidingWindow,
 }
@@ -72,12 +72,12 @@ func withQueue(conf policy.Class, items, bytes int64) policy.Class {
 // packet returns an item of one packet of n bytes.
 func packet(n int64) *Item { return &Item{Cost: Cost{Bytes: n, Packets: 1}, Held: n} }
 
-// enter offers items at d and fails unless all get the verdict.
+// enter offers items at d, and fails unless each gets the verdict.
 func enter(t *testing.T, c *Class, d time.Duration, want Verdict, items ...*Item) {
 	t.Helper()
 	for i, it := range items {
 		if got := c.Enter(at(d), it); got != want {
-			t.Errorf("at %v item %d gets verdict %v, want %v", d, i, got, want)
+			t.Errorf("at %v item %d gets the verdict %v, want %v", d, i, got, want)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func released(t *testing.T, c *Class, d time.Duration, want ...*Item) {
 	}
 }
 
-// wantBacklog fails unless so much waits.
+// wantBacklog fails unless exactly so much waits.
 func wantBacklog(t *testing.T, c *Class, items, bytes int64) {
 	t.Helper()
 	if b := c.Backlog(); b.Items != items || b.Bytes != bytes {

@@ -12,7 +12,7 @@ import (
 	"shaper/unit"
 )
 
-// model is what a class must be like from outside: a bounded FIFO.
+// model is a bounded FIFO, which a class must look like from outside.
 type model struct {
 	class   *Class
 	now     time.Time
@@ -40,8 +40,8 @@ func anyConf(t *rapid.T) policy.Class {
 	return conf
 }
 
-// TestClassIsAFIFO compares a class with a slice under random operations, and
-// adds up what became of the items: sent + dropped = received.
+// TestClassIsAFIFO compares a class with a slice under random operations. It adds up what
+// became of the items: sent + dropped = received.
 func TestClassIsAFIFO(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		conf := anyConf(t)
@@ -55,10 +55,10 @@ func TestClassIsAFIFO(t *testing.T) {
 			"cancel": func(t *rapid.T) {
 				i := rapid.IntRange(0, 9).Draw(t, "which")
 				if i >= len(m.waiting) {
-					t.Skip("none such")
+					t.Skip("no such item")
 				}
 				if !m.class.Cancel(m.now, m.waiting[i]) {
-					t.Fatal("what waits cannot be cancelled")
+					t.Fatal("Cancel did not take out an item that waits")
 				}
 				m.waiting = slices.Delete(m.waiting, i, i+1)
 				m.cancelled++
@@ -66,7 +66,7 @@ func TestClassIsAFIFO(t *testing.T) {
 			"set": func(t *rapid.T) {
 				conf := anyConf(t)
 				if conf.Rate.Kind() != m.conf.Rate.Kind() {
-					t.Skip("of another unit")
+					t.Skip("the rate is of another unit")
 				}
 				m.conf = conf
 				m.class.Set(m.now, m.conf)
@@ -120,7 +120,7 @@ func (m *model) hasRoom(it *Item) bool {
 	return (items == 0 || n <= items) && (bytes == 0 || held <= bytes || n == 1)
 }
 
-// items returns how many wait: an item of several packets is so many.
+// items returns how many items wait. An item of several packets counts as several.
 func (m *model) items() (n int64) {
 	for _, it := range m.waiting {
 		n += max(it.Cost.Packets, 1)
@@ -132,13 +132,13 @@ func (m *model) release(t *rapid.T) {
 	next := m.class.Next(m.now)
 	it := m.class.Release(m.now)
 	if (it != nil) != !next.After(m.now) {
-		t.Fatalf("the next leaves at %v, and at %v %v does", next, m.now, it)
+		t.Fatalf("the next item leaves at %v, but at %v %v leaves", next, m.now, it)
 	}
 	if it == nil {
 		return
 	}
 	if len(m.waiting) == 0 || it != m.waiting[0] {
-		t.Fatalf("%v leaves, want the first of %v", it, m.waiting)
+		t.Fatalf("%v leaves, want the first item of %v", it, m.waiting)
 	}
 	m.waiting = m.waiting[1:]
 	m.left++
@@ -159,11 +159,11 @@ func (m *model) check(t *rapid.T) {
 	}
 	blocked := len(m.waiting) == 0 || m.conf.Rate.IsZero() && m.waiting[0].Cost.in(m.conf.Rate.Kind()) > 0
 	if next := m.class.Next(m.now); (next == limit.Never) != blocked {
-		t.Fatalf("with %d waiting at %v the next leaves at %v", len(m.waiting), m.conf.Rate, next)
+		t.Fatalf("with %d items waiting at %v the next one leaves at %v", len(m.waiting), m.conf.Rate, next)
 	}
 }
 
-// drain lets go all that waits.
+// drain lets all that waits leave.
 func (m *model) drain(t *rapid.T) {
 	m.conf = leakyClass("1KB/s")
 	m.class.Set(m.now, m.conf)

@@ -10,11 +10,11 @@ import (
 	"shaper/policy"
 )
 
-// movable is a flow whose owner waits, and has a lock, as a session does.
+// movable is a flow whose owner waits and has a lock, as a session does.
 type movable struct {
 	mu   sync.Mutex
 	flow Flow
-	ends chan error // of capacity 1: the wait has ended so
+	ends chan error // of capacity 1; receives how the wait ended
 }
 
 func newMovable(class *Class) *movable {
@@ -79,7 +79,7 @@ func TestMove(t *testing.T) {
 		err   error
 		after time.Duration
 	}{
-		{"fast", nil, 12 * second}, // behind the one that waits there
+		{"fast", nil, 12 * second}, // behind the item that waits there
 		{"idle", nil, 10 * second},
 		{"full", ErrQueueFull, 10 * second},
 		{"bytes", nil, 10 * second},
@@ -104,7 +104,7 @@ func TestMove(t *testing.T) {
 				}
 				wantWait(t, moved, c.err, c.after)
 				wantWait(t, ahead, nil, second)
-				gone := time.Minute // its turn comes sooner by one
+				gone := time.Minute // without the flow, its turn comes one minute sooner
 				if c.to == "slow" {
 					gone = 2 * time.Minute
 				}
@@ -132,8 +132,7 @@ func TestMoveWithoutATicket(t *testing.T) {
 	}, named("a", leakyClass("1 packets/s")), named("b", leakyClass("1 packets/s")))
 }
 
-// TestMoveAndCancelInOneInstant has a flow lose its class in the instant in
-// which its context ends.
+// TestMoveAndCancelInOneInstant moves a flow at the instant at which its context ends.
 func TestMoveAndCancelInOneInstant(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		c := s.Class("test")
@@ -155,9 +154,8 @@ func TestMoveAndCancelInOneInstant(t *testing.T) {
 	}, leakyClass("1 packets/h"))
 }
 
-// TestFlowsUnderChange lets flows wait, give up and be moved, while rates
-// and algorithms change, on the real clock. Each Wait must end, and
-// nothing be left behind.
+// TestFlowsUnderChange lets flows wait, give up and move while rates and algorithms
+// change, on the real clock. Each Wait must end, and nothing may remain.
 func TestFlowsUnderChange(t *testing.T) {
 	s := New()
 	defer s.Close()
@@ -192,12 +190,12 @@ func TestFlowsUnderChange(t *testing.T) {
 	for _, c := range s.Classes() {
 		wantBacklog(t, c, 0, 0)
 		if cost, _ := c.Drain(time.Now()); cost != 0 {
-			t.Errorf("class %s: a cost of %d waits, but nobody does", c.Name(), cost)
+			t.Errorf("class %s: a cost of %d waits, but nobody waits", c.Name(), cost)
 		}
 	}
 }
 
-// useFlow waits a few hundred times, and gives up some of them.
+// useFlow waits a few hundred times, and sometimes gives up.
 func useFlow(t *testing.T, f *movable) {
 	for i := range 300 {
 		ctx, cancel := context.WithCancel(bg)
@@ -225,7 +223,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// errOf returns the reason of a verdict.
+// errOf returns the reason for a verdict.
 func errOf(v Verdict) error {
 	return map[Verdict]error{Full: ErrQueueFull, TooLong: ErrTooLong}[v]
 }

@@ -17,12 +17,12 @@ import (
 	"shaper/unit"
 )
 
-// naive is the rule of the tree by brute force: it looks at every class that there is,
-// has no rings and no alarms, and keeps its own account of whose turn it is, rounded as
-// that of a ring. Where two have the same turn it leaves open who is first.
+// naive is the rule of the tree by brute force. It looks at every class, has no rings and
+// no alarms, and keeps its own account of whose turn it is, rounded as in a ring. If two
+// have the same turn, it leaves open who is first.
 type naive struct {
 	classes []*Class
-	leaves  int // how many of them items may enter, the last ones
+	leaves  int // how many of the classes items may enter: the last ones
 	waiting map[*Class][]*Item
 	turns   map[place]int64  // when the next turn of each begins
 	rounds  map[place]*round // of the contenders of a class
@@ -30,31 +30,32 @@ type naive struct {
 	entered, left, cancelled int
 }
 
-// A place is that of a contender in a band, or of all those of a parent and a rank.
+// A place is where a contender stands: a class or a queue, in a band. Without these it is
+// where all stand that compete for a parent in a rank.
 type place struct {
 	class *Class
 	own   bool
 	band  int
 }
 
-// A round is what all of one rank have in common.
+// A round is what all contenders of one rank share.
 type round struct{ clock, last, longest, recent, epoch, floor int64 }
 
-// A rival is one of those who compete for a class, with what it may have to send. sure
-// says that it has something whichever it is.
+// A rival competes for a class, with items it may send. sure says that it has one of these
+// to send.
 type rival struct {
 	place
 	items []*Item
 	sure  bool
 }
 
-// allowed reports whether the class itself lets an item go at now.
+// allowed reports whether the class by itself lets an item leave at now.
 func allowed(c *Class, now time.Time, it *Item) bool {
-	return !c.allows(now, it.Cost.in(c.kind)).After(now)
+	return !c.allowedAt(now, it.Cost.in(c.kind)).After(now)
 }
 
-// offers returns what may be the next item of a class at now, its own limit apart; sure
-// says that there is one.
+// offers returns the items that may be the next of a class at now, apart from its own
+// limit. sure says that there is one.
 func (m *naive) offers(c *Class, now time.Time) (items []*Item, sure bool) {
 	rivals := m.rivals(c, now)
 	for _, k := range rivals {
@@ -65,7 +66,7 @@ func (m *naive) offers(c *Class, now time.Time) (items []*Item, sure bool) {
 	return items, sure
 }
 
-// rivals returns those who compete for a class.
+// rivals returns all that compete for a class.
 func (m *naive) rivals(c *Class, now time.Time) (all []rival) {
 	if own := m.waiting[c]; len(own) > 0 {
 		all = append(all, rival{place{class: c, own: true}, own[:1], true})
@@ -83,7 +84,7 @@ func (m *naive) rivals(c *Class, now time.Time) (all []rival) {
 	return all
 }
 
-// precedes reports whether one of those who compete for a class comes before another.
+// precedes reports whether one rival comes before another.
 func (m *naive) precedes(c *Class, a, b rival, now time.Time) bool {
 	ra, rb := m.rank(a.place, now), m.rank(b.place, now)
 	if ra != rb {
@@ -92,7 +93,7 @@ func (m *naive) precedes(c *Class, a, b rival, now time.Time) bool {
 	return m.turn(c, a.place, ra) < m.turn(c, b.place, rb)
 }
 
-// rank is the place of a contender by the rule, the lowest first. A class with
+// rank is the place of a contender by the rule; the lowest goes first. A class with
 // buckets is assured while one of them is.
 func (m *naive) rank(k place, now time.Time) int {
 	c := k.class
@@ -112,7 +113,7 @@ func (m *naive) rank(k place, now time.Time) int {
 	return 8 + c.conf.Priority
 }
 
-// round returns what those of a rank beneath a class have in common.
+// round returns what the contenders of a rank beneath a class share.
 func (m *naive) round(c *Class, rank int) *round {
 	key := place{class: c, band: rank}
 	if m.rounds[key] == nil {
@@ -121,7 +122,7 @@ func (m *naive) round(c *Class, rank int) *round {
 	return m.rounds[key]
 }
 
-// turn returns when the turn of a contender of a class begins: who was away has missed
+// turn returns when the turn of a contender begins. A contender that was away has missed
 // no more than the longest.
 func (m *naive) turn(c *Class, k place, rank int) int64 {
 	r := m.round(c, rank)
@@ -129,7 +130,8 @@ func (m *naive) turn(c *Class, k place, rank int) int64 {
 	return max(m.turns[k], r.floor)
 }
 
-// pay charges an item to the turns of those on its path. ranks are those they had.
+// pay charges an item to the turns of the contenders on its path. ranks are the ranks that
+// they had.
 func (m *naive) pay(it *Item, ranks map[place]int) {
 	for _, k := range path(it.class) {
 		c, weight, rank := k.class, 1, ranks[k]
@@ -137,7 +139,7 @@ func (m *naive) pay(it *Item, ranks map[place]int) {
 			c, weight = c.Parent(), c.conf.Weight
 		}
 		r, begins := m.round(c, rank), m.turn(c, k, rank)
-		takes := max(it.Cost.in(c.kind), 1) * secondOfRing / int64(weight)
+		takes := max(it.Cost.in(c.kind), 1) * ticksPerUnit / int64(weight)
 		r.clock, r.longest, r.recent = max(r.clock, begins), max(r.longest, takes), max(r.recent, takes)
 		if r.clock-r.epoch > r.longest {
 			r.longest, r.recent, r.epoch = r.recent, takes, r.clock
@@ -148,7 +150,7 @@ func (m *naive) pay(it *Item, ranks map[place]int) {
 	}
 }
 
-// ranks returns those of all contenders at now.
+// ranks returns the ranks of all contenders at now.
 func (m *naive) ranks(now time.Time) map[place]int {
 	all := map[place]int{}
 	for _, c := range m.classes {
@@ -159,7 +161,7 @@ func (m *naive) ranks(now time.Time) map[place]int {
 	return all
 }
 
-// path returns those who compete for an item that waits in a class to leave.
+// path returns the contenders that an item needs to leave from a class.
 func path(c *Class) (all []place) {
 	if c.feed != nil {
 		all = append(all, place{class: c, own: true})
@@ -170,16 +172,16 @@ func path(c *Class) (all []place) {
 	return all
 }
 
-// choice returns the items that may be the next to leave a tree at now; sure says that
-// one must.
+// choice returns the items that may be the next to leave a tree at now. sure says that one
+// of them must be.
 func (m *naive) choice(root *Class, now time.Time) (items []*Item, sure bool) {
 	items, sure = m.offers(root, now)
 	free := slices.DeleteFunc(slices.Clone(items), func(it *Item) bool { return !allowed(root, now, it) })
 	return free, sure && len(free) == len(items) && len(free) > 0
 }
 
-// passable reports whether what enters a class may leave at once; sure, whether that is
-// known.
+// passable reports whether an item that enters a class may leave at once. sure says that
+// this is certain.
 func (m *naive) passable(c *Class, it *Item, now time.Time) (passable, sure bool) {
 	if !c.charges(&it.Cost) {
 		return true, true
@@ -202,7 +204,7 @@ func (m *naive) passable(c *Class, it *Item, now time.Time) (passable, sure bool
 func randomTree(r *rand.Rand) []policy.Class {
 	confs := []policy.Class{named("0", randomClass(r))}
 	for i := 1; i < 2+r.IntN(10); i++ {
-		parent := i - 1 // as often as not, so that some are deep
+		parent := i - 1 // half of the time, so that some trees are deep
 		if r.IntN(2) == 0 {
 			parent = r.IntN(i)
 		}
@@ -222,8 +224,9 @@ func randomTree(r *rand.Rand) []policy.Class {
 	return confs
 }
 
-// grow returns the classes of a tree that items may enter, behind those with buckets:
-// of these there are three each.
+// grow returns the classes of a tree. Classes with buckets come first. Behind them are
+// those that items may enter, so many as leaves says: the other classes, and three buckets
+// of each class that has buckets.
 func grow(confs []policy.Class) (all []*Class, leaves int) {
 	var buckets []*Class
 	for _, c := range NewTree(start, confs) {
@@ -259,8 +262,9 @@ func randomClass(r *rand.Rand) policy.Class {
 	return conf
 }
 
-// TestTreeIsNaive drives random trees by random operations, 4,000 steps each, and
-// compares each step with the rule by brute force: what leaves, and that nothing could have left before.
+// TestTreeIsNaive drives random trees by random operations, 4,000 steps each. It compares
+// each step with the rule by brute force: what leaves, and that nothing could have left
+// before.
 func TestTreeIsNaive(t *testing.T) {
 	for seed := range trial.Size[uint64](12, 1000) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -279,7 +283,7 @@ func TestTreeIsNaive(t *testing.T) {
 	}
 }
 
-// step does something, and says what is wrong with the outcome.
+// step does something at random, and returns what is wrong with the outcome.
 func (m *naive) step(r *rand.Rand, now *time.Time) (wrong string) {
 	c := m.classes[len(m.classes)-1-r.IntN(m.leaves)]
 	root := c.root().class
@@ -327,8 +331,8 @@ func (m *naive) step(r *rand.Rand, now *time.Time) (wrong string) {
 	return ""
 }
 
-// set is Set. Who gets another priority by that comes to the end. Who gets another weight
-// waits for what its last item takes by that.
+// set is Set. A contender that gets another priority goes to the end. One that gets
+// another weight waits for what its last item takes at that weight.
 func (m *naive) set(now time.Time, c *Class, conf policy.Class) {
 	old := map[*Class]policy.Class{}
 	for _, c := range m.classes {
@@ -351,10 +355,10 @@ func (m *naive) set(now time.Time, c *Class, conf policy.Class) {
 	}
 }
 
-// missed says what could leave between now and when Next says that something may.
+// missed returns what could leave between now and the time of Next.
 func (m *naive) missed(root *Class, now, next time.Time) (wrong string) {
 	for _, c := range m.classes {
-		moments := []time.Time{c.leaving.Add(leavePatience), c.throttle.until}
+		moments := []time.Time{c.leavingSince.Add(leavePatience), c.throttle.until}
 		if c.assured != nil {
 			moments = append(moments, c.assured.Next())
 		}
@@ -375,7 +379,7 @@ func (m *naive) missed(root *Class, now, next time.Time) (wrong string) {
 	return ""
 }
 
-// randomItem returns one that costs something or nothing in each unit.
+// randomItem returns an item that costs something or nothing in each unit.
 func randomItem(r *rand.Rand) *Item {
 	n := 1 + r.Int64N(400)
 	return &Item{Cost: Cost{Bytes: n, Packets: 1, Messages: r.Int64N(4)}, Held: n}
@@ -424,9 +428,9 @@ func (m *naive) release(root *Class, now time.Time) (wrong string) {
 	return ""
 }
 
-// close reports whether a token class may or may not have become free at now for what
-// waits, or is to enter: its tokens are float64, and two computations of one moment
-// differ by a nanosecond.
+// close reports whether it is uncertain that a token class allows at now what waits, or
+// what is to enter. Its tokens are float64, and two computations of one moment may differ
+// by a nanosecond.
 func (m *naive) close(now time.Time, entering ...*Item) bool {
 	return slices.ContainsFunc(m.classes, func(c *Class) bool {
 		if c.conf.Algorithm != policy.Token {
@@ -458,14 +462,14 @@ func (m *naive) sum() (wrong string) {
 	if m.left+m.cancelled+waiting != m.entered {
 		return "sent + cancelled + waiting is not what entered"
 	}
-	if got := m.classes[0].root().class.beneath.Packets; got != int64(waiting) {
+	if got := m.classes[0].root().class.waitingCost.Packets; got != int64(waiting) {
 		return "the root counts another backlog beneath it"
 	}
 	return ""
 }
 
-// TestTreeNeverAboveALimit lets random items leave random trees, and holds what
-// left each class against its limit, over every window, in exact fractions.
+// TestTreeNeverAboveALimit lets random items leave random trees. It holds what left each
+// class against its limit, over every window, in exact fractions.
 func TestTreeNeverAboveALimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
@@ -489,7 +493,7 @@ func TestTreeNeverAboveALimit(t *testing.T) {
 				now = later(now, next)
 			}
 			switch r.IntN(30) {
-			case 0: // late, and on time for some while
+			case 0: // late once, then on time for a while
 				now = now.Add(time.Duration(r.Int64N(int64(2 * second))))
 			case 1, 2, 3:
 				now = now.Add(time.Duration(r.Int64N(int64(100 * ms))))
@@ -509,8 +513,8 @@ type exit struct {
 	n  int64
 }
 
-// checkWindows fails unless between any two departures at most as much left as
-// the algorithm of the class promises.
+// checkWindows fails if more left between any two departures than the algorithm of the
+// class promises.
 func checkWindows(t *rapid.T, c *Class, trace []exit) {
 	for _, p := range promises(c) {
 		level, last := new(big.Rat), trace[0].at // of a bucket that drains at the promised rate
@@ -522,21 +526,21 @@ func checkWindows(t *rapid.T, c *Class, trace []exit) {
 			before := new(big.Rat).Set(level)
 			level.Add(level, big.NewRat(d.n, 1))
 			if p.lastIsFree && before.Cmp(p.ahead) > 0 || !p.lastIsFree && level.Cmp(p.ahead) > 0 {
-				t.Fatalf("class %s of %s %v: at %v there left %s, more than %s", c.name, c.conf.Algorithm, c.Rate(), d.at, level.FloatString(3), p.ahead.FloatString(3))
+				t.Fatalf("class %s of %s %v: until %v %s left, more than %s", c.name, c.conf.Algorithm, c.Rate(), d.at, level.FloatString(3), p.ahead.FloatString(3))
 			}
 			last = d.at
 		}
 	}
 }
 
-// windows is a promise about every window t: at most ahead + perNano*t leaves in it. The
-// item that leaves last may come on top, where it is paid by those behind it.
+// windows is a promise about every window t: at most ahead + perNano*t leaves in it. If
+// later items pay for an item, the last one may come on top.
 type windows struct {
 	perNano, ahead *big.Rat
 	lastIsFree     bool
 }
 
-// promises returns what the algorithm of a class promises.
+// promises returns the promise of the algorithm of a class.
 func promises(c *Class) []windows {
 	units, ns := c.Rate().Exact()
 	perNano := big.NewRat(units, ns)

@@ -8,15 +8,14 @@ import (
 	"shaper/stats"
 )
 
-// NewClass returns an idle class that somebody drives by hand: Enter, Next and
-// Release. It has what its policy allows at first: a leaky class lets one item
-// leave at once, a token class a burst.
+// NewClass returns an idle class that the caller drives by hand, with Enter, Next and
+// Release. At first a leaky class lets one item leave at once, a token class a burst.
 func NewClass(now time.Time, conf policy.Class) *Class {
 	p := paceOf(conf)
 	return newRoot(now, conf, &tally{Stats: new(stats.Class)}, &p, p.idle(now))
 }
 
-// newRoot returns a class of the policy, which has no parent yet.
+// newRoot returns a class with the policy conf. It has no parent yet.
 func newRoot(now time.Time, conf policy.Class, counters *tally, p *pace, l limit.Limiter) *Class {
 	c := newClass(conf, counters, newShadow)
 	if conf.Per != (policy.Per{}) {
@@ -26,9 +25,9 @@ func newRoot(now time.Time, conf policy.Class, counters *tally, p *pace, l limit
 	return c
 }
 
-// NewTree returns idle classes, in the order of confs, each under the parent that it names.
-// Somebody drives them by hand, as with NewClass; Next and Release of any of them are
-// those of its tree.
+// NewTree returns idle classes in the order of confs, each under the parent that it names.
+// The caller drives them by hand, as with NewClass. Next and Release of a class are those
+// of its whole tree.
 func NewTree(now time.Time, confs []policy.Class) []*Class {
 	classes, byName := make([]*Class, len(confs)), map[string]*Class{}
 	for i, conf := range confs {
@@ -51,7 +50,7 @@ func parentOf(conf *policy.Class, byName map[string]*Class) *Class {
 	return byName[conf.Parent]
 }
 
-// NewTrial returns a trial of the classes of a policy, which are idle.
+// NewTrial returns a trial of the classes of a policy. They are idle at now.
 func NewTrial(now time.Time, confs []policy.Class) *Trial {
 	t := &Trial{latest: now, classes: NewTree(now, confs)}
 	for _, c := range t.classes {
@@ -60,14 +59,14 @@ func NewTrial(now time.Time, confs []policy.Class) *Trial {
 	return t
 }
 
-// succeed returns the class that replaces an old one, to count another unit. It has the
-// counters of the old one, and starts without a burst.
+// succeed returns the class that replaces old, to count another unit or to have other
+// buckets. It takes over the counters of old, and starts without a burst.
 func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	p := paceOf(conf)
 	next := newRoot(now, conf, &tally{Stats: old.Stats}, &p, p.spent(now, 0))
 	next.waker, next.former = old.waker, old
 	if next.keys != nil {
-		next.keys.since = now
+		next.keys.spentAt = now
 	}
 	if old.former != nil && old.former.Backlog() == (Backlog{}) {
 		root := old.lock()

@@ -8,29 +8,31 @@ import (
 )
 
 // A pacer wakes trees of classes at their departure times. It has one goroutine, one timer
-// and absolute deadlines for all of them, so that lateness never adds up and nothing
-// polls.
+// and absolute deadlines for all of them. So lateness never adds up, and nothing polls.
 type pacer struct {
+	// Set when the pacer is made.
 	done    chan struct{} // closed when the goroutine has ended
 	unowned bool          // nobody closes it: it has a goroutine and a timer only while something waits
 
-	mu     sync.Mutex // taken last, under the lock of a tree
-	timer  timer      // nil: nobody owns the pacer, and nothing waits
-	alarms alarms     // one for each tree in which something waits
-	armed  time.Time  // what the timer is set to
+	// mu guards the fields below. It is taken last, under the lock of a tree.
+	mu     sync.Mutex
+	timer  timer     // nil: the pacer is unowned, and nothing waits
+	alarms alarms    // one for each tree in which something waits
+	armed  time.Time // what the timer is set to
 }
 
-// A timer is one absolute deadline, which can be moved while somebody waits for it.
+// A timer has one absolute deadline. One goroutine waits for it while others may move it.
 type timer interface {
-	// set moves the deadline; limit.Never stops the timer. It may be called
-	// while another goroutine waits, but by one goroutine at a time.
+	// set moves the deadline; limit.Never stops the timer. One goroutine at a time calls it.
 	set(at time.Time)
-	// wait returns true once the deadline has passed, false once the timer is
-	// closed. It may return true early.
+	// wait returns true when the deadline has passed, and false when the timer is closed.
+	// It may return true early.
 	wait() bool
+	// close ends wait and frees the timer.
 	close()
 }
 
+// newPacer returns a pacer on a timer, and starts its goroutine.
 func newPacer(t timer) *pacer {
 	p := &pacer{timer: t, done: make(chan struct{}), armed: limit.Never}
 	go func() {
@@ -40,12 +42,13 @@ func newPacer(t timer) *pacer {
 	return p
 }
 
-// close stops the pacer and awaits its goroutine. What still waits never leaves.
+// close stops the pacer and waits for its goroutine. What still waits never leaves.
 func (p *pacer) close() {
 	p.timer.close()
 	<-p.done
 }
 
+// run is the goroutine of the pacer.
 func (p *pacer) run(t timer) {
 	for t.wait() {
 		p.release()
@@ -55,14 +58,14 @@ func (p *pacer) run(t timer) {
 	}
 }
 
-// giveWay is how long the pacer goes on while something is always due. Then it waits for
-// the timer, which has gone off already, so that other goroutines can run.
-const giveWay = 200 * time.Microsecond
+// yieldAfter is how long the pacer goes on while something is always due. Then it waits
+// for the timer, although that is due too, so that other goroutines can run.
+const yieldAfter = 200 * time.Microsecond
 
-// release lets go what is due: an item of each tree, in turn.
+// release lets what is due leave: one item of each tree, in turn.
 func (p *pacer) release() {
 	begin := time.Now()
-	for now := begin; now.Sub(begin) < giveWay; now = time.Now() {
+	for now := begin; now.Sub(begin) < yieldAfter; now = time.Now() {
 		a := p.pop(now)
 		if a == nil {
 			return
@@ -77,16 +80,16 @@ func (p *pacer) set(a *alarm, at time.Time) {
 	defer p.mu.Unlock()
 	p.alarms.set(a, at)
 	if p.unowned {
-		p.attend()
+		p.startOrStop()
 	}
 	if p.alarms.first().Before(p.armed) {
 		p.arm()
 	}
 }
 
-// attend starts the goroutine of a pacer that nobody owns when something waits, and
-// wakes it to end when nothing waits any more.
-func (p *pacer) attend() {
+// startOrStop starts the goroutine of an unowned pacer if something waits, and wakes it to
+// end if nothing waits any more. The caller holds mu.
+func (p *pacer) startOrStop() {
 	switch waits, now := len(p.alarms) > 0, time.Now(); {
 	case waits && p.timer == nil:
 		p.timer, p.armed = newTimer(), limit.Never
@@ -109,8 +112,8 @@ func (p *pacer) pop(now time.Time) *alarm {
 	return a
 }
 
-// rearm sets the timer, which has gone off, to the earliest alarm. It reports whether
-// the pacer goes on.
+// rearm sets the timer to the earliest alarm after it was due. It reports whether the pacer
+// goes on.
 func (p *pacer) rearm() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,13 +126,14 @@ func (p *pacer) rearm() bool {
 	return true
 }
 
+// arm sets the timer to the earliest alarm. The caller holds mu.
 func (p *pacer) arm() {
 	p.armed = p.alarms.first()
 	p.timer.set(p.armed)
 }
 
-// releaseOne lets go the item of a tree that may leave at now, and sets the alarm for
-// the one after it. n was its root when the alarm was set.
+// releaseOne lets the item of a tree leave that may leave at now, and sets the alarm for
+// the next. n was the root of the tree when the alarm was set.
 func releaseOne(now time.Time, n *node) {
 	it := hand(now, n)
 	if it == nil {
@@ -140,8 +144,8 @@ func releaseOne(now time.Time, n *node) {
 	from.handing.Store(false)
 }
 
-// hand is Release for the pacer: until the owner of the item has been told, nothing
-// overtakes it in its class.
+// hand is Release for the pacer. It sets handing: nothing overtakes the item in its class
+// until the caller has told the owner and clears handing.
 func hand(now time.Time, n *node) *Item {
 	root, now := n.lockAt(now)
 	defer root.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"shaper/policy"
 )
 
-// stillTimer remembers what it was set to and never goes off.
+// stillTimer remembers what it was set to, and never ends a wait.
 type stillTimer struct {
 	at   time.Time
 	sets int
@@ -22,8 +22,8 @@ func (s *stillTimer) set(at time.Time) { s.at = at; s.sets++ }
 func (s *stillTimer) wait() bool       { return false }
 func (s *stillTimer) close()           {}
 
-// TestPacerIsAMap compares the heap of alarms with a map under random
-// operations: the timer is never set later than the earliest alarm.
+// TestPacerIsAMap compares the heap of alarms with a map under random operations. The
+// timer is never set later than the earliest alarm.
 func TestPacerIsAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		clock := &stillTimer{at: limit.Never}
@@ -57,10 +57,10 @@ func TestPacerIsAMap(t *testing.T) {
 				now, first := some.Draw(t, "now"), earliest()
 				a := p.pop(now)
 				if want := !first.After(now); want != (a != nil) {
-					t.Fatalf("at %v, with the first alarm at %v, %v goes off", now, first, a)
+					t.Fatalf("at %v, with the first alarm at %v, the pacer takes out %v", now, first, a)
 				}
 				if a != nil && !model[a].Equal(first) {
-					t.Fatalf("an alarm of %v goes off before one of %v", model[a], first)
+					t.Fatalf("an alarm at %v comes before one at %v", model[a], first)
 				}
 				delete(model, a)
 			},
@@ -78,8 +78,8 @@ func TestPacerIsAMap(t *testing.T) {
 	})
 }
 
-// TestPacerSetsTheTimerOnlyForward holds the number of system calls down: a
-// deadline that moves away needs none.
+// TestPacerSetsTheTimerOnlyForward bounds the number of system calls: a deadline that
+// becomes later needs none.
 func TestPacerSetsTheTimerOnlyForward(t *testing.T) {
 	clock := &stillTimer{}
 	p := &pacer{timer: clock, armed: limit.Never}
@@ -95,8 +95,8 @@ func TestPacerSetsTheTimerOnlyForward(t *testing.T) {
 	}
 }
 
-// TestPacerOfManyClasses has a hundred classes of different rates let go, each
-// at its exact instants.
+// TestPacerOfManyClasses lets items leave a hundred classes of different rates, each at
+// its exact instants.
 func TestPacerOfManyClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewOnRuntimeTimer()
@@ -134,8 +134,8 @@ func TestPacerOfManyClasses(t *testing.T) {
 	})
 }
 
-// departed sends when its item has left, and fails to where that is not when
-// its class lets go.
+// departed sends the time at which its item left, and fails if the class let it leave at
+// another time.
 type departed struct {
 	class *Class
 	left  chan<- time.Time

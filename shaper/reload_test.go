@@ -10,7 +10,7 @@ import (
 	"shaper/policy"
 )
 
-// treeFlows are flows that always have a message, and what left when.
+// treeFlows are flows that always have a message. They note what left when.
 type treeFlows struct {
 	mu      sync.Mutex
 	left    map[string][]time.Time // by class
@@ -25,7 +25,7 @@ func newTreeFlows() *treeFlows {
 	return f
 }
 
-// start has a flow send in a class, by the name that it has now.
+// start starts a flow that sends in the class that has this name now.
 func (f *treeFlows) start(c *Class) {
 	f.flows.Go(func() {
 		flow := NewWaiter(c)
@@ -37,7 +37,7 @@ func (f *treeFlows) start(c *Class) {
 	})
 }
 
-// between returns how many left the classes in a time.
+// between returns how many messages left the classes in a span of time.
 func (f *treeFlows) between(from, to time.Time, names ...string) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,9 +51,8 @@ func (f *treeFlows) between(from, to time.Time, names ...string) (n int) {
 	return n
 }
 
-// TestReloadOfATree has three classes of a parent, and reloads while they send:
-// shares follow at once, nothing is lost, and the parent never sends a message
-// too soon.
+// TestReloadOfATree reloads while three classes of a parent send. Shares follow at once,
+// nothing is lost, and the parent never sends a message too soon.
 func TestReloadOfATree(t *testing.T) {
 	a, b, c := child("a", "10"), child("b", "5"), child("c", "0")
 	synctest.Test(t, func(t *testing.T) {
@@ -92,15 +91,15 @@ func TestReloadOfATree(t *testing.T) {
 		f.flows.Wait()
 		for _, class := range s.Classes() {
 			wantBacklog(t, class, 0, 0)
-			if class.beneath != (Cost{}) {
-				t.Errorf("%v waits beneath %s, but nobody does", class.beneath, class.Name())
+			if class.waitingCost != (Cost{}) {
+				t.Errorf("a cost of %v waits beneath %s, but nobody waits", class.waitingCost, class.Name())
 			}
 		}
 		wantGaps(t, f, second/30)
 	})
 }
 
-// wantGaps fails where two departures are closer.
+// wantGaps fails if two departures are closer.
 func wantGaps(t *testing.T, f *treeFlows, gap time.Duration) {
 	t.Helper()
 	var all []time.Time
@@ -116,8 +115,8 @@ func wantGaps(t *testing.T, f *treeFlows, gap time.Duration) {
 	}
 }
 
-// TestReloadMovesTheTree moves a class with a child, and what waits in both,
-// from one tree to another, and makes it a tree of its own.
+// TestReloadMovesTheTree moves a class with a child, and what waits in both, from one tree
+// to another. Then it makes the class a tree of its own.
 func TestReloadMovesTheTree(t *testing.T) {
 	fast := func(name, parent string) policy.Class {
 		return under(parent, named(name, leakyClass("1000 messages/s")))
@@ -133,13 +132,13 @@ func TestReloadMovesTheTree(t *testing.T) {
 		}
 		for _, c := range []struct {
 			parent string
-			want   int // in ten seconds, with the first that a parent which has been idle lets go
+			want   int // in ten seconds, with the one that an idle parent lets out at once
 		}{{"p", 10}, {"q", 100}, {"p", 10}} {
 			s.Apply(confs(c.parent))
 			before := len(left)
 			time.Sleep(10 * second)
 			if got := len(left) - before; got < c.want-1 || got > c.want+1 {
-				t.Errorf("under %s %d left in ten seconds, want %d", c.parent, got, c.want)
+				t.Errorf("under %s %d messages left in ten seconds, want %d", c.parent, got, c.want)
 			}
 		}
 		s.Apply(confs(""))
@@ -147,14 +146,14 @@ func TestReloadMovesTheTree(t *testing.T) {
 		if len(left) != 199 {
 			t.Errorf("%d items left, want all but the first", len(left))
 		}
-		if p := s.Class("p"); p.feed != nil || p.beneath != (Cost{}) {
-			t.Error("p still has children")
+		if p := s.Class("p"); p.feed != nil || p.waitingCost != (Cost{}) {
+			t.Error("p still has a feed")
 		}
 	}, confs("p")...)
 }
 
-// TestReloadTurnsATreeOver puts a parent under its child, and has a class count
-// another unit between two others.
+// TestReloadTurnsATreeOver puts a parent under its child, and lets a class between two
+// others count another unit.
 func TestReloadTurnsATreeOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		a, b := s.Class("a"), s.Class("b")
@@ -171,15 +170,14 @@ func TestReloadTurnsATreeOver(t *testing.T) {
 		removed = s.Apply([]policy.Class{under("b", named("a", leakyClass("1 packets/min"))), named("b", leakyClass("1 messages/s")),
 			under("a", named("c", leakyClass("2 messages/s")))})
 		if len(removed) != 1 || removed[0] != a || a.root().class != b || s.Class("c").root().class != b || s.Class("a") == a {
-			t.Errorf("removed are %v", removed)
+			t.Errorf("Apply removed %v", removed)
 		}
 		wantWait(t, wait, nil, time.Minute) // the new a gives no burst
 	}, named("a", leakyClass("2 messages/s")), under("a", named("b", leakyClass("1 messages/s"))))
 }
 
-// TestTreesUnderChange lets flows send while their classes are moved between
-// trees and change, on the real clock: for the race detector, and nothing may be
-// left behind.
+// TestTreesUnderChange lets flows send while their classes change and move between trees,
+// on the real clock. The race detector looks on, and nothing may remain.
 func TestTreesUnderChange(t *testing.T) {
 	s := New()
 	defer s.Close()
@@ -208,8 +206,8 @@ func TestTreesUnderChange(t *testing.T) {
 	others.Wait()
 	for _, c := range s.Classes() {
 		wantBacklog(t, c, 0, 0)
-		if c.beneath != (Cost{}) {
-			t.Errorf("%v waits beneath %s, but nobody does", c.beneath, c.Name())
+		if c.waitingCost != (Cost{}) {
+			t.Errorf("a cost of %v waits beneath %s, but nobody waits", c.waitingCost, c.Name())
 		}
 	}
 }

@@ -13,7 +13,7 @@ type leaver chan time.Time
 
 func (l leaver) Leave(now time.Time) { l <- now }
 
-// enters has a message wait in a class.
+// enters puts a message into a class, where it has to wait.
 func enters(c *Class) (l leaver, it *Item) {
 	l = make(leaver, 1)
 	it = message(100)
@@ -24,8 +24,8 @@ func enters(c *Class) (l leaver, it *Item) {
 	return l, it
 }
 
-// TestReloadMovesAnItemOnItsWay moves a class, whose item is on its way out, from one
-// parent that counts to another, whose own item is.
+// TestReloadMovesAnItemOnItsWay moves a class from one parent that counts to another. An
+// item of the class is on its way out, and so is one of the new parent.
 func TestReloadMovesAnItemOnItsWay(t *testing.T) {
 	ten := leakyClass("10 messages/s")
 	confs := func(parent string) []policy.Class {
@@ -55,7 +55,7 @@ func TestReloadMovesAnItemOnItsWay(t *testing.T) {
 
 		s.Apply(confs("q"))
 		time.Sleep(5 * time.Millisecond)
-		onItsWay.Left(time.Now()) // which is no news to its new parent, nor does it end the wait for the other
+		onItsWay.Left(time.Now()) // the new parent was never charged for it, and still waits for the other item
 		time.Sleep(200 * time.Millisecond)
 		alsoOnItsWay.Left(time.Now())
 		left("the next of the old parent", inP, leaveMargin+100*time.Millisecond)

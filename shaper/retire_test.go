@@ -9,8 +9,7 @@ import (
 	"shaper/unit"
 )
 
-// The bucket of those for whom there is no room is limited as any other: nobody gets
-// a new one by leaving it.
+// The shared bucket is limited as any other: nobody gets a new one by leaving it.
 func TestKeysShareWhatIsLeft(t *testing.T) {
 	c := NewClass(start, perSource(1, leakyClass("1 packets/s")))
 	c.Join(start, client(1))
@@ -25,11 +24,11 @@ func TestKeysShareWhatIsLeft(t *testing.T) {
 		bucket.Quit(now)
 	}
 	if passed != 1 {
-		t.Errorf("%d packets have left in a second, want 1", passed)
+		t.Errorf("%d packets left in a second, want 1", passed)
 	}
 }
 
-// A session may quit before the last of its items has left: the bucket goes with that.
+// A session may quit before its last item has left. The bucket goes when that has left.
 func TestKeysQuitWhileAnItemWaits(t *testing.T) {
 	c := NewClass(start, perSource(10, leakyClass("1KB/s")))
 	bucket := c.Join(start, client(1))
@@ -40,11 +39,11 @@ func TestKeysQuitWhileAnItemWaits(t *testing.T) {
 	released(t, c, second, last)
 	last.Left(at(second))
 	if len(c.keys.active) != 0 {
-		t.Error("the bucket that nobody uses is still there")
+		t.Error("the unused bucket is still there")
 	}
 }
 
-// A bucket whose last copies wait in the shadow goes with them, too.
+// A bucket whose last copies wait in the shadow goes with them.
 func TestKeysOfCopies(t *testing.T) {
 	c := tried(perSource(10, leakyClass("1 packets/s")))
 	for n := range 5 {
@@ -55,12 +54,12 @@ func TestKeysOfCopies(t *testing.T) {
 	}
 	c.trial.CatchUp(at(10 * second))
 	if n := c.Keys(at(10 * second)); n != 0 {
-		t.Errorf("%d keys have a bucket or are remembered, want none", n)
+		t.Errorf("%d keys have a bucket or are remembered, want 0", n)
 	}
 }
 
-// No gap is waited for any more under another algorithm, nor is a bucket kept for
-// one: be it its own, or that of the class above.
+// When another algorithm replaces one that counts gaps, nothing waits for a gap any more
+// and no bucket stays for one. The class may be the bucket's own or the one above.
 func TestKeysSetWhileAnItemLeaves(t *testing.T) {
 	root := named("root", leakyClass("30 packets/s"))
 	for set, confs := range map[string][]policy.Class{
@@ -79,13 +78,13 @@ func TestKeysSetWhileAnItemLeaves(t *testing.T) {
 			c[set].Set(start, conf)
 			it.Left(at(second))
 			if len(c["clients"].keys.active) != 0 {
-				t.Error("the bucket that nobody uses is still there")
+				t.Error("the unused bucket is still there")
 			}
 		})
 	}
 }
 
-// Datagrams may come to a session that ends at this moment.
+// Datagrams may come to a session that is just ending.
 func TestKeysPassWhileTheyQuit(t *testing.T) {
 	c := NewClass(time.Now(), perSource(10, classBy(policy.SlidingLog, "100000 packets/s")))
 	var wg sync.WaitGroup
@@ -105,8 +104,8 @@ func TestKeysPassWhileTheyQuit(t *testing.T) {
 	wg.Wait()
 }
 
-// What comes to a bucket that has been given up stays there for its owner to move,
-// and never leaves from there.
+// What comes to a bucket that was given up stays there for its owner to move, and never
+// leaves from there.
 func TestKeysGivenUp(t *testing.T) {
 	conf := perSource(10, leakyClass("1 packets/s"))
 	conf.MaxWait = unit.Duration(second)
@@ -117,6 +116,6 @@ func TestKeysGivenUp(t *testing.T) {
 	enter(t, bucket, 0, Waits, late)
 	released(t, bucket, time.Hour)
 	if got := bucket.Evict(at(time.Hour), func(*Item) bool { return true }); len(got) != 1 || got[0] != late {
-		t.Errorf("moved are %v", got)
+		t.Errorf("Evict took out %v", got)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"shaper/tests/trial"
 )
 
-// TestRingKeepsItsPromise has contenders send, come, go, and get other weights at random.
-// Now and then an item is large. No turn is further from the clock than longest.
+// TestRingKeepsItsPromise lets contenders send, come, go and get other weights at random.
+// Sometimes an item is large. No turn is further from the clock than longest.
 func TestRingKeepsItsPromise(t *testing.T) {
 	for seed := range trial.Size[uint64](100, 10_000) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -43,14 +43,15 @@ func TestRingKeepsItsPromise(t *testing.T) {
 			}
 			for _, s := range r.line {
 				if far := s.key - r.clock; far > r.longest || -far > r.longest {
-					t.Fatalf("trial %d, step %d: a turn is %d from the clock, and longest is %d", seed, step, far, r.longest)
+					t.Fatalf("trial %d, step %d: a turn is %d away from the clock, but longest is %d", seed, step, far, r.longest)
 				}
 			}
 		}
 	}
 }
 
-// TestRingForgets: what an item took is forgotten once two epochs have passed.
+// TestRingForgets holds that a ring forgets how long an item took when two epochs have
+// passed.
 func TestRingForgets(t *testing.T) {
 	var r ring
 	a := &alarm{}
@@ -58,12 +59,12 @@ func TestRingForgets(t *testing.T) {
 	for range 2100 {
 		r.pay(a, 1, 1)
 	}
-	if r.longest != secondOfRing {
-		t.Errorf("longest is %d after 2,100 items of 1, want %d", r.longest, secondOfRing)
+	if r.longest != ticksPerUnit {
+		t.Errorf("longest is %d after 2,100 items of 1, want %d", r.longest, ticksPerUnit)
 	}
 }
 
-// TestNoWeightStarvesAnother: each turn takes time, whatever the weight.
+// TestNoWeightStarvesAnother holds that each turn takes time, whatever the weight.
 func TestNoWeightStarvesAnother(t *testing.T) {
 	var r ring
 	heavy, light := &alarm{}, &alarm{}
@@ -79,33 +80,33 @@ func TestNoWeightStarvesAnother(t *testing.T) {
 		turns[next]++
 	}
 	if turns[light] < 4 {
-		t.Errorf("%d turns of a weight of %d, %d of one of %d", turns[light], weights[light], turns[heavy], weights[heavy])
+		t.Errorf("%d turns at a weight of %d, and %d at a weight of %d", turns[light], weights[light], turns[heavy], weights[heavy])
 	}
 }
 
-// TestReweighOverflowsNothing has the longest turn go on by the largest weight.
+// TestReweighOverflowsNothing moves the longest turn by the largest weight.
 func TestReweighOverflowsNothing(t *testing.T) {
 	var r ring
 	a, b := &alarm{}, &alarm{}
 	r.pay(a, math.MaxInt64, 1)
 	r.pay(b, 1, 10_000)
 	r.reweigh(a, 10_000, 1)
-	if want := int64(mostOfTurn * secondOfRing); a.key > want || a.key < want/1000*999 {
-		t.Errorf("a has its turn at %d, want %d at most", a.key, want)
+	if want := int64(maxCost * ticksPerUnit); a.key > want || a.key < want/1000*999 {
+		t.Errorf("the turn of a begins at %d, want at most %d", a.key, want)
 	}
 	r.reweigh(a, 1, 10_000)
-	if want := int64(mostOfTurn * secondOfRing / 10_000); a.key > want || a.key < want/1000*999 {
-		t.Errorf("a has its turn at %d, want %d", a.key, want)
+	if want := int64(maxCost * ticksPerUnit / 10_000); a.key > want || a.key < want/1000*999 {
+		t.Errorf("the turn of a begins at %d, want %d", a.key, want)
 	}
 }
 
-// TestAlarmsFarApart: the earliest moment that there is comes before the latest.
+// TestAlarmsFarApart holds that the earliest moment there is comes before the latest.
 func TestAlarmsFarApart(t *testing.T) {
 	var h alarms
 	for _, at := range []time.Time{{}, limit.Never.Add(-1), epoch} {
 		h.set(&alarm{}, at)
 	}
 	if first := h.first(); !first.IsZero() {
-		t.Errorf("the first of all moments is %v", first)
+		t.Errorf("the first alarm is at %v", first)
 	}
 }

@@ -13,24 +13,24 @@ import (
 	"shaper/unit"
 )
 
-// The model in this file tells which items may be the next to leave a tree, by the
-// rule and by what has left each class. It does not know the order of a round robin, nor whether
-// a class that has both a rate and a ceil is within its rate; so it finds all that could be
-// next. Two things follow. What leaves is one of them. And if all of them may
-// leave, one does: no time passes while the tree has something to send.
+// The model in this file tells which items may be the next to leave a tree, from the rule
+// and from what has left each class. It does not know the order of turns, nor whether a
+// class with both a rate and a ceil is within its rate. So it finds all items that could
+// be next. Two things follow. What leaves is one of them. And if all of them may leave,
+// one does: no time passes while the tree has something to send.
 
 // doubt is how far the model's times may be from those of the tree.
 const doubt = time.Microsecond
 
 const forever = time.Duration(1 << 62)
 
-// A gate says when one class by itself allows an item. Times are since epoch.
+// A gate tells when one class by itself allows an item. Times count from epoch.
 type gate struct {
 	node
 	clear  time.Duration // leaky: when the gap is over; token, gcra: when the bucket is full
-	inside time.Duration // from when on the class is within its assured rate without doubt
-	window time.Duration // fixed-window: the begin of the last one in which something left
-	used   int64         // and what left in it
+	inside time.Duration // when the class is within its assured rate without doubt
+	window time.Duration // fixed-window: when the last window began in which something left
+	used   int64         // fixed-window: how much left in that window
 	log    []departure   // sliding-log
 }
 
@@ -40,7 +40,7 @@ type departure struct {
 	units int64
 }
 
-// holds returns what may leave in a window.
+// holds returns how much may leave in a window.
 func (g *gate) holds() int64 { return g.limit() * int64(g.node.window/time.Second) }
 
 // takes returns how long n units take at a rate.
@@ -51,12 +51,12 @@ func takes(n, rate int64) time.Duration {
 	return time.Duration((n*int64(time.Second) + rate - 1) / rate)
 }
 
-// opens returns from when on the gate allows n units, and whether it is closed before.
+// opens returns when the gate allows n units, and whether it certainly does not before.
 func (g *gate) opens(now time.Duration, n int64) (at time.Duration, closed bool) {
 	switch g.algorithm {
 	case policy.Token, policy.GCRA:
 		if n > g.burst {
-			return g.clear, true // a full bucket
+			return g.clear, true // when the bucket is full
 		}
 		return g.clear - takes(g.burst, g.limit()) + takes(n, g.limit()), true
 	case policy.FixedWindow:
@@ -87,7 +87,7 @@ func (g *gate) take(now time.Duration, n int64) {
 	g.inside = max(g.inside, now+takes(n, g.rate))
 }
 
-// A model is a tree with what waits in it.
+// A model is a tree, and what waits in it.
 type model struct {
 	tree
 	kids  [][]int
@@ -104,16 +104,17 @@ func newModel(t tree) *model {
 	return m
 }
 
-// offers are the items that a class may offer to the one above it: any one of them,
-// or where it may also have nothing to offer, none.
+// offers are the items that a class may offer to the one above it. It offers one of them,
+// or, if none is set, perhaps nothing.
 type offers struct {
 	items []*shaper.Item
 	none  bool
 }
 
-// rank returns the best and the worst place that a class may have among its siblings at now.
+// rank returns the best and the worst place that a class may have among its siblings at
+// now.
 func (g *gate) rank(now time.Duration) (best, worst int) {
-	borrows := policy.LastPriority + 1 // who borrows comes behind all who do not
+	borrows := policy.LastPriority + 1 // those that borrow come behind all others
 	switch {
 	case !g.hasCeil, g.rate > 0 && g.inside+doubt <= now:
 		return g.priority, g.priority
@@ -130,7 +131,7 @@ func (m *model) next(i int, now time.Duration) offers {
 		best, worst int
 	}
 	var rivals []rival
-	if len(m.queue[i]) > 0 { // what waits in an inner class itself is assured of nothing
+	if len(m.queue[i]) > 0 { // the own queue of an inner class is assured of nothing
 		place := policy.LastPriority + 1 + policy.DefaultClass("").Priority
 		rivals = append(rivals, rival{offers{items: m.queue[i][:1]}, place, place})
 	}
@@ -138,7 +139,7 @@ func (m *model) next(i int, now time.Duration) offers {
 		best, worst := m.gates[k].rank(now)
 		rivals = append(rivals, rival{m.next(k, now), best, worst})
 	}
-	bar, none := 1<<30, true // whoever is certain to be there lets nobody pass who is worse
+	bar, none := 1<<30, true // nobody passes a contender that certainly has something and a better place
 	for _, r := range rivals {
 		if !r.none {
 			bar, none = min(bar, r.worst), false
@@ -176,7 +177,8 @@ func (m *model) left(now time.Duration, it *shaper.Item) {
 	}
 }
 
-// moments returns when between from and to the model may come to say something else.
+// moments returns the times, from one time to another, at which the model may change its
+// answer.
 func (m *model) moments(from, to time.Duration) []time.Duration {
 	at := []time.Duration{from}
 	for i, items := range m.queue {
@@ -190,7 +192,7 @@ func (m *model) moments(from, to time.Duration) []time.Duration {
 	return slices.Compact(at)
 }
 
-// An arrival is an item that enters a class some time after the one before.
+// An arrival is an item that enters a class some time after the item before.
 type arrival struct {
 	after time.Duration
 	class int
@@ -213,13 +215,14 @@ func newHistory(t tree) *history {
 	return &history{model: newModel(t), classes: shaper.NewTree(epoch, t.policies())}
 }
 
-// departs has the model see an item leave, and fails where something else was before it.
+// departs tells the model that an item leaves. It returns an error if another item was
+// before it.
 func (tr *history) departs(it *shaper.Item) error {
 	may := tr.model.next(0, tr.now).items
 	owner := slices.IndexFunc(tr.model.queue, func(q []*shaper.Item) bool { return len(q) > 0 && q[0] == it })
 	tr.log += fmt.Sprintf("\n  at %v an item of %d leaves", tr.now, owner)
 	if !slices.Contains(may, it) {
-		return fmt.Errorf("at %v an item of class %d leaves before its turn, or too early", tr.now, owner)
+		return fmt.Errorf("at %v an item of class %d leaves out of turn or too early", tr.now, owner)
 	}
 	tr.model.left(tr.now, it)
 	return nil
@@ -236,18 +239,18 @@ func (tr *history) enter(a arrival) error {
 	case shaper.Waits:
 		return nil
 	default:
-		return fmt.Errorf("at %v an item gets verdict %v", tr.now, verdict)
+		return fmt.Errorf("at %v an item gets the verdict %v", tr.now, verdict)
 	}
 }
 
-// run lets time pass, with a wake-up whenever Next says so and at no other time.
+// run lets time pass. It wakes the tree when Next says so, and at no other time.
 func (tr *history) run(to time.Duration) error {
 	idle := 0
 	for {
 		next := max(tr.now, min(to, tr.classes[0].Next(epoch.Add(tr.now)).Sub(epoch)))
 		for _, at := range tr.model.moments(tr.now, next) {
 			if !tr.model.next(0, at+doubt).none {
-				return fmt.Errorf("nothing leaves at %v, when all that may be next is allowed to; the tree next looks at %v", at, next)
+				return fmt.Errorf("nothing leaves at %v, although everything that may be next is allowed to leave; Next is %v", at, next)
 			}
 		}
 		if tr.now = next; next >= to {
@@ -256,7 +259,7 @@ func (tr *history) run(to time.Duration) error {
 		it := tr.classes[0].Release(epoch.Add(tr.now))
 		if it == nil {
 			if idle++; idle == 10 {
-				return fmt.Errorf("at %v Next says that something leaves, and nothing does", tr.now)
+				return fmt.Errorf("at %v Next says that something leaves, but nothing does", tr.now)
 			}
 			continue
 		}
@@ -267,7 +270,7 @@ func (tr *history) run(to time.Duration) error {
 	}
 }
 
-// try returns the first fault of a tree, nil for none.
+// try returns the first fault of a tree; nil if it has none.
 func (tr *history) try(arrivals []arrival) error {
 	for _, a := range arrivals {
 		if err := tr.run(tr.now + a.after); err != nil {
@@ -314,7 +317,7 @@ func drawTree(t *rapid.T) tree {
 	return tr
 }
 
-// largest is the cost of the largest item that is drawn, by unit.
+// largest is the cost of the largest item that a test draws, by unit.
 var largest = map[unit.Kind]int64{unit.Messages: 10, unit.Packets: 3, unit.Bytes: 4000}
 
 // drawLimit draws what a class limits, in its unit.
@@ -331,7 +334,7 @@ func drawLimit(t *rapid.T, n *node) {
 	switch {
 	case n.algorithm.HasBurst():
 		n.burst = unitOf * rapid.Int64Range(1, 20).Draw(t, "burst")
-	case n.algorithm.HasWindow(): // which holds the largest item
+	case n.algorithm.HasWindow(): // a window that holds the largest item
 		n.window = 20 * time.Second
 	}
 }
@@ -350,9 +353,9 @@ func drawArrivals(t *rapid.T, classes int) []arrival {
 	}), 1, 60).Draw(t, "arrivals")
 }
 
-// TestRuleWastesNoTime: in random trees no time passes at which every class on the path of an
-// item allows it, nothing before it by the rule waits, and nothing leaves; and what leaves is
-// next by the rule, and allowed by every class.
+// TestRuleWastesNoTime drives random trees. No time passes at which every class on the
+// path allows an item, nothing that comes before it by the rule waits, and nothing leaves.
+// What leaves is next by the rule, and every class allows it.
 func TestRuleWastesNoTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tree := drawTree(t)
@@ -366,8 +369,8 @@ func TestRuleWastesNoTime(t *testing.T) {
 	})
 }
 
-// TestRuleWakesTheUrgent: a large item waits for the bucket of the root. Two levels below, an
-// urgent one has a gap of its own to wait for. It leaves when that is over.
+// TestRuleWakesTheUrgent lets a large item wait for the bucket of the root. Two levels
+// below, an urgent item waits for a gap of its own. It leaves when that is over.
 func TestRuleWakesTheUrgent(t *testing.T) {
 	tree := tree{
 		{parent: -1, kind: unit.Messages, algorithm: policy.Token, rate: 1, burst: 10},

@@ -14,13 +14,13 @@ import (
 	"shaper/unit"
 )
 
-// The tests in this file know the rule of the tree and nothing of how it is kept:
-// siblings within their assured rate go first, then those that borrow up to their
-// ceil; among equals by priority, then by weight. Every class is greedy, so the
-// rule has one answer, which fluid computes as if items could be divided at will.
+// The tests in this file know the rule of the tree, and not how the tree keeps it.
+// Siblings within their assured rate go first, then those that borrow up to their ceil;
+// among equals priority decides, then weight. Every class is greedy, so the rule has one
+// answer. fluid computes it as if items could be divided at will.
 
-// A node is a class of a tree that a test builds. Node 0 is the root, and a parent
-// stands before its children.
+// A node is a class of a tree that a test builds. Node 0 is the root. A parent comes
+// before its children.
 type node struct {
 	parent           int // -1: none
 	kind             unit.Kind
@@ -40,7 +40,7 @@ func (n node) limit() int64 {
 	return n.rate
 }
 
-// A tree is all its nodes.
+// A tree is the list of its nodes.
 type tree []node
 
 func (t tree) children(i int) (kids []int) {
@@ -63,7 +63,7 @@ func (t tree) String() string {
 	return b.String()
 }
 
-// policies returns the tree as NewTree takes it. No queue has a bound that a test reaches.
+// policies returns the tree for NewTree. No test reaches the bounds of a queue.
 func (t tree) policies() []policy.Class {
 	confs := make([]policy.Class, len(t))
 	for i, n := range t {
@@ -87,8 +87,8 @@ func (t tree) policies() []policy.Class {
 	return confs
 }
 
-// demand returns what a class and those beneath it would send if nothing above
-// limited them, where all leaves are greedy.
+// demand returns how much a class and those beneath it would send each second if nothing
+// above limited them. All leaves are greedy.
 func (t tree) demand(i int) float64 {
 	limit := float64(t[i].limit())
 	if t.leaf(i) {
@@ -101,22 +101,22 @@ func (t tree) demand(i int) float64 {
 	return min(limit, sum)
 }
 
-// fluid returns what each class gets a second where the root gets capacity.
+// fluid returns how much each class gets each second.
 func (t tree) fluid() []float64 {
 	got := make([]float64, len(t))
 	got[0] = t.demand(0)
 	for i := range t {
-		left := got[i]
+		remaining := got[i]
 		kids := t.children(i)
-		left -= t.pour(got, kids, left, func(k int) float64 { return min(float64(t[k].rate), t.demand(k)) })
-		t.pour(got, kids, left, t.demand)
+		remaining -= t.pour(got, kids, remaining, func(k int) float64 { return min(float64(t[k].rate), t.demand(k)) })
+		t.pour(got, kids, remaining, t.demand)
 	}
 	return got
 }
 
-// pour gives those of each priority in turn what is left, by weight, until each has as much as upTo
-// says, and returns how much it has given.
-func (t tree) pour(got []float64, kids []int, left float64, upTo func(int) float64) (given float64) {
+// pour gives what remains to each priority in turn, by weight, until each class has as
+// much as upTo says. It returns how much it has given.
+func (t tree) pour(got []float64, kids []int, remaining float64, upTo func(int) float64) (given float64) {
 	for priority := range policy.LastPriority + 1 {
 		for {
 			var open []int
@@ -126,25 +126,26 @@ func (t tree) pour(got []float64, kids []int, left float64, upTo func(int) float
 					open, weights = append(open, k), weights+float64(t[k].weight)
 				}
 			}
-			if len(open) == 0 || left < 1e-9 {
+			if len(open) == 0 || remaining < 1e-9 {
 				break
 			}
-			step := left / weights // what a weight of one may get until the first is full
+			step := remaining / weights // what a weight of one gets until the first class is full
 			for _, k := range open {
 				step = min(step, (upTo(k)-got[k])/float64(t[k].weight))
 			}
 			for _, k := range open {
 				got[k] += step * float64(t[k].weight)
 			}
-			left, given = left-step*weights, given+step*weights
+			remaining, given = remaining-step*weights, given+step*weights
 		}
 	}
 	return given
 }
 
-// slack returns by how much what a class gets over the whole test may differ from its share: 2 %, or
-// where that is more a turn of the round robin, its own or that of a class above, which its
-// weight makes so long; two items; and the buckets that those before it empty beyond their ceils.
+// slack returns by how much a class may miss its share over the whole test. That is 2 %,
+// or, if longer, a turn: its own or that of a class above, which weight makes long. It may
+// also miss two items, and what siblings before it take from full buckets beyond their
+// ceils.
 func (t tree) slack(i int, shares []float64) float64 {
 	most, part, bursts := t.largest(), 0.02, 0.0
 	for k := i; t[k].parent >= 0; k = t[k].parent {
@@ -160,7 +161,7 @@ func (t tree) slack(i int, shares []float64) float64 {
 	return part*shares[i]*greedyFor.Seconds() + 2*most + bursts
 }
 
-// largest returns what the largest item of the tree costs.
+// largest returns the cost of the largest item of the tree.
 func (t tree) largest() float64 {
 	most := int64(0)
 	for _, n := range t {
@@ -184,7 +185,7 @@ func costOf(n int64, kind unit.Kind) shaper.Cost {
 	return shaper.Cost{Messages: n}
 }
 
-// costIn returns what an item costs in units of a kind.
+// costIn returns what an item costs in the unit of a kind.
 func costIn(cost shaper.Cost, kind unit.Kind) int64 {
 	switch kind {
 	case unit.Bytes:
@@ -195,8 +196,8 @@ func costIn(cost shaper.Cost, kind unit.Kind) int64 {
 	return cost.Messages
 }
 
-// greedy drives a tree whose leaves always have two items waiting, and returns what
-// has left each class.
+// greedy drives a tree whose leaves always have two items waiting. It returns what has
+// left each class.
 func (t tree) greedy(tb testing.TB, rng *rand.Rand) []int64 {
 	classes := shaper.NewTree(epoch, t.policies())
 	left := make([]int64, len(t))
@@ -217,7 +218,7 @@ func (t tree) greedy(tb testing.TB, rng *rand.Rand) []int64 {
 			case shaper.Waits:
 				return
 			default:
-				tb.Fatalf("an item of %d gets verdict %v", i, verdict)
+				tb.Fatalf("an item of class %d gets the verdict %v", i, verdict)
 			}
 		}
 	}
@@ -240,7 +241,7 @@ func (t tree) greedy(tb testing.TB, rng *rand.Rand) []int64 {
 	return left
 }
 
-// checkShares compares what leaves each class with what the rule gives it.
+// checkShares compares what left each class with what the rule gives it.
 func (t tree) checkShares(tb testing.TB, rng *rand.Rand) {
 	tb.Helper()
 	shares, left := t.fluid(), t.greedy(tb, rng)
@@ -258,8 +259,8 @@ func (t tree) checkShares(tb testing.TB, rng *rand.Rand) {
 	}
 }
 
-// checkAssured fails where a greedy class gets less than its assured rate, but for 2 % and an item of
-// each class beneath the one above it, which may be ahead.
+// checkAssured fails if a greedy class gets less than its assured rate. It may miss 2 %,
+// and an item of each class beneath its parent, any of which may be ahead.
 func (t tree) checkAssured(tb testing.TB, rng *rand.Rand) {
 	tb.Helper()
 	left := t.greedy(tb, rng)
@@ -267,7 +268,7 @@ func (t tree) checkAssured(tb testing.TB, rng *rand.Rand) {
 		want := min(float64(n.rate), t.demand(i)) * greedyFor.Seconds()
 		slack := 0.02*want + float64(1+len(t.children(n.parent)))*t.largest()
 		if float64(left[i]) < want-slack {
-			tb.Errorf("class %d gets %.3f a second, and is assured %d%v", i, float64(left[i])/greedyFor.Seconds(), n.rate, t)
+			tb.Errorf("class %d gets %.3f a second, but is assured %d%v", i, float64(left[i])/greedyFor.Seconds(), n.rate, t)
 		}
 	}
 }
@@ -327,7 +328,7 @@ func TestRuleShares(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			for i, share := range c.tree.fluid() {
 				if math.Abs(share-c.want[i]) > 1e-6*c.want[0] {
-					t.Errorf("the model gives class %d %.3f, want %.3f", i, share, c.want[i])
+					t.Errorf("fluid gives class %d %.3f, want %.3f", i, share, c.want[i])
 				}
 			}
 			c.tree.checkShares(t, rand.New(rand.NewPCG(1, 1)))
@@ -340,9 +341,9 @@ type grower struct {
 	*rand.Rand
 	kind       unit.Kind
 	most       int64 // cost of the largest item
-	weights    int   // up to
+	weights    int   // the largest weight
 	priorities bool
-	full       bool // all that a parent is assured may be assured to its children
+	full       bool // children may be assured all that their parent is assured
 }
 
 func newGrower(seed uint64) grower {
@@ -350,12 +351,12 @@ func newGrower(seed uint64) grower {
 	g.kind = []unit.Kind{unit.Messages, unit.Packets, unit.Bytes}[g.IntN(3)]
 	g.most = 1 + g.Int64N(8)
 	if g.kind == unit.Bytes {
-		g.most = 500 + g.Int64N(960) // a leaky class of bytes has pieces of 1460
+		g.most = 500 + g.Int64N(960) // at most 1460, a piece of a leaky class of bytes
 	}
 	return g
 }
 
-// root returns the root of a tree, for some hundred items a second.
+// root returns the root of a tree, for about a hundred items a second.
 func (g grower) root() node {
 	root := node{parent: -1, kind: g.kind, algorithm: policy.Leaky, rate: g.most * (40 + g.Int64N(40))}
 	if g.IntN(2) == 0 {
@@ -364,8 +365,9 @@ func (g grower) root() node {
 	return root
 }
 
-// beneath returns n classes that share what parent, the node i, is assured and may reach.
-// Their buckets hold half a second, so that none loses what it may reach while others have their turns.
+// beneath returns n classes that share what their parent, node i, is assured and may
+// reach. Their buckets hold half a second, so no class loses what it may reach while
+// others have their turns.
 func (g grower) beneath(i int, parent node, n int) []node {
 	kids := make([]node, n)
 	assured := parent.rate
@@ -424,13 +426,14 @@ func eachSeed(t *testing.T, property func(t *testing.T, g grower)) {
 	}
 }
 
-// TestRuleSharesOfSiblings: two to twelve greedy siblings of one priority each get what
-// they are assured, and by weight of the rest.
+// TestRuleSharesOfSiblings takes two to twelve greedy siblings of one priority. Each gets
+// what it is assured, and its share of the rest by weight.
 func TestRuleSharesOfSiblings(t *testing.T) {
 	eachSeed(t, func(t *testing.T, g grower) { g.grow(1, 2, 12).checkShares(t, g.Rand) })
 }
 
-// TestRuleSharesByPriority: who has the better priority gets what is left first, up to its ceil.
+// TestRuleSharesByPriority holds that the class of the better priority gets what remains
+// first, up to its ceil.
 func TestRuleSharesByPriority(t *testing.T) {
 	eachSeed(t, func(t *testing.T, g grower) {
 		g.priorities = true
@@ -438,7 +441,7 @@ func TestRuleSharesByPriority(t *testing.T) {
 	})
 }
 
-// TestRuleSharesOfTrees: the same rule holds at each level.
+// TestRuleSharesOfTrees holds the same rule at each level.
 func TestRuleSharesOfTrees(t *testing.T) {
 	eachSeed(t, func(t *testing.T, g grower) {
 		g.weights, g.priorities = 5, g.IntN(2) == 0
@@ -446,8 +449,8 @@ func TestRuleSharesOfTrees(t *testing.T) {
 	})
 }
 
-// TestRuleStarvesNobody: whatever the weights, the priorities and the costs, a greedy
-// class has what it is assured, also where all that its parent has is assured.
+// TestRuleStarvesNobody holds that a greedy class has what it is assured, whatever the
+// weights, priorities and costs, even if its parent has nothing beyond what it assures.
 func TestRuleStarvesNobody(t *testing.T) {
 	eachSeed(t, func(t *testing.T, g grower) {
 		g.weights, g.priorities, g.full = 10_000, true, true

@@ -10,8 +10,8 @@ import (
 	"shaper/unit"
 )
 
-// A meter holds departures against burst + rate*t over every window at once:
-// what it has in it never goes above burst.
+// A meter holds departures against burst + rate*t over every window at once: its level
+// never goes above burst.
 type meter struct {
 	perSecond, burst int64
 	level            int64 // of 1e-9 units
@@ -29,8 +29,8 @@ func (m *meter) add(now time.Time, n int64) bool {
 	return m.level <= m.burst*1e9
 }
 
-// TestSchedules drives ten thousand classes with random flows and random
-// lateness, and holds what leaves against the promise of its algorithm.
+// TestSchedules drives ten thousand classes with random flows and random lateness. It
+// holds what leaves against the promise of the algorithm.
 func TestSchedules(t *testing.T) {
 	for seed := range uint64(10_000) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -41,7 +41,7 @@ func TestSchedules(t *testing.T) {
 		case 0:
 			conf = leakyClass("1B/s")
 			conf.Rate = unit.BytesPerSecond(perSecond)
-			// Lateness is made up for at up to 16/15 of the rate.
+			// A class makes up for lateness at up to 16/15 of its rate.
 			m = meter{perSecond: perSecond / 15 * 16, burst: leaky.Quantum(conf.Rate)}
 		case 1:
 			burst := 1 + r.Int64N(1<<20)
@@ -62,8 +62,8 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// simulate has a few flows send pieces, all from one goroutine: each sends
-// its next piece some time after the last left, at once or after a pause.
+// simulate lets a few flows send pieces, all from one goroutine. Each sends its next piece
+// when the last has left, at once or after a pause.
 func simulate(r *rand.Rand, conf policy.Class, m *meter) (held bool) {
 	conf.Overflow = policy.Wait
 	c, now := NewClass(start, conf), start

@@ -21,14 +21,14 @@ func TestSetReachesWhatWaits(t *testing.T) {
 	enter(t, c, 0, Leaves, packet(1))
 	enter(t, c, 0, Waits, a, b)
 	setRate(c, second, "10 packets/s")
-	released(t, c, second, a) // the last left more than 100 ms ago
+	released(t, c, second, a) // the last item left more than 100 ms ago
 	released(t, c, second+100*ms, b)
 }
 
 func TestSetOfBytesReachesWhatWaits(t *testing.T) {
 	c := NewClass(start, leakyClass("100B/s"))
 	a, b := packet(1000), packet(1000)
-	enter(t, c, 0, Leaves, packet(1000)) // ten seconds
+	enter(t, c, 0, Leaves, packet(1000)) // takes ten seconds
 	enter(t, c, 0, Waits, a, b)
 	setRate(c, second, "1MB/s") // 900 bytes are still owed
 	released(t, c, second+900*time.Microsecond-1)
@@ -82,7 +82,7 @@ func TestSetAnIdleClass(t *testing.T) {
 	c := NewClass(start, leakyClass("1 packets/s"))
 	setRate(c, time.Hour, "10 packets/s")
 	enter(t, c, time.Hour, Leaves, packet(1))
-	enter(t, c, time.Hour, Waits, packet(1)) // an hour of idling earned nothing
+	enter(t, c, time.Hour, Waits, packet(1)) // an idle hour earns nothing
 }
 
 func TestSetZeroAndBack(t *testing.T) {
@@ -100,7 +100,7 @@ func TestSetZeroAndBack(t *testing.T) {
 		}
 		c.Set(at(50*ms), zero)
 		if next := c.Next(at(time.Hour)); next != limit.Never {
-			t.Errorf("%v: under a rate of 0 the next leaves at %v", conf.Rate, next)
+			t.Errorf("%v: under a rate of 0 the next item leaves at %v", conf.Rate, next)
 		}
 		released(t, c, time.Hour)
 		c.Set(at(time.Hour), conf)
@@ -120,8 +120,8 @@ func TestSetQueue(t *testing.T) {
 	enter(t, c, 0, Waits, packet(1))
 }
 
-// TestClassClockJump lets a class that is late by a minute let go at most one
-// quantum, burst or window.
+// TestClassClockJump wakes a class up a minute late. At most one quantum, burst or window
+// leaves at once.
 func TestClassClockJump(t *testing.T) {
 	for _, c := range []struct {
 		conf policy.Class
@@ -144,7 +144,7 @@ func TestClassClockJump(t *testing.T) {
 			left += it.Cost.Bytes
 		}
 		if left > c.most {
-			t.Errorf("%v: after standing still for a minute %d bytes left at once, more than %d", c.conf.Rate, left, c.most)
+			t.Errorf("%v: after a minute's pause %d bytes left at once, more than %d", c.conf.Rate, left, c.most)
 		}
 	}
 }

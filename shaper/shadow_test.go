@@ -16,7 +16,7 @@ func inShadow(conf policy.Class) policy.Class {
 	return conf
 }
 
-// wouldBe is what counters say of a class.
+// wouldBe is what the counters of a class say.
 type wouldBe struct {
 	delayed, full, tooLong uint64
 	waits                  stats.HistogramReading
@@ -31,13 +31,13 @@ func (w wouldBe) is(o wouldBe) bool {
 		w.waits.Count == o.waits.Count && (w.waits.Sum-o.waits.Sum) < 1e-6 && (o.waits.Sum-w.waits.Sum) < 1e-6
 }
 
-// inForce is a class that is driven by hand, and does what it says.
+// inForce is a class in force, which a test drives by hand.
 type inForce struct {
 	*Class
 	latest time.Time
 }
 
-// catchUp has leave what may have left by now, each item at its time.
+// catchUp lets everything leave that may have left by now, each item at its time.
 func (c *inForce) catchUp(now time.Time) {
 	for at := c.Next(c.latest); !at.After(now); at = c.Next(c.latest) {
 		c.latest = later(c.latest, at)
@@ -48,7 +48,7 @@ func (c *inForce) catchUp(now time.Time) {
 	c.latest = later(c.latest, now)
 }
 
-// offer counts an item as the proxy does for which there is no room.
+// offer offers an item. If there is no room, it counts the item as the proxy does.
 func (c *inForce) offer(now time.Time, it *Item) Verdict {
 	v := c.Enter(now, it)
 	switch v {
@@ -63,7 +63,7 @@ func (c *inForce) offer(now time.Time, it *Item) Verdict {
 // tried returns a class of a trial.
 func tried(conf policy.Class) *Class { return NewTrial(start, []policy.Class{conf}).Classes()[0] }
 
-// A class in the shadow counts what the same class does: of datagrams, whatever the
+// A shadow counts what the same class does in force, for datagrams, whatever the
 // algorithm, the queue and max_wait.
 func TestShadowCountsWhatWouldBe(t *testing.T) {
 	for _, algorithm := range []policy.Algorithm{policy.Leaky, policy.Token, policy.GCRA, policy.FixedWindow, policy.SlidingLog, policy.SlidingWindow} {
@@ -82,32 +82,32 @@ func TestShadowCountsWhatWouldBe(t *testing.T) {
 					does.offer(now, one)
 					if rapid.Bool().Draw(t, "pass") {
 						if !would.Pass(now, one.Cost) {
-							t.Fatal("it holds a datagram up")
+							t.Fatal("a class with shadow holds a datagram up")
 						}
 					} else if v := would.Enter(now, packet(n)); v != Leaves {
-						t.Fatalf("it has a datagram %v", v)
+						t.Fatalf("the class in force gives a datagram the verdict %v", v)
 					}
 				}
 				now = now.Add(time.Hour)
 				does.catchUp(now)
 				if got, want := of(would.Shadow(now)), of(does.Stats); !got.is(want) {
-					t.Fatalf("it would be %+v, and is %+v", got, want)
+					t.Fatalf("the shadow counts %+v, and the class in force %+v", got, want)
 				}
 				if w := of(would.Stats); w.delayed != 0 || w.waits.Sum != 0 {
-					t.Fatalf("what really was: %+v", w)
+					t.Fatalf("the class with shadow itself counts %+v", w)
 				}
 			})
 		})
 	}
 }
 
-// A stream would have been held up: its next piece waits only when the last has
-// left, however fast they really come.
+// A stream would be held up: its next piece waits only when the last one has left, however
+// fast pieces really come.
 func TestShadowOfAStream(t *testing.T) {
 	conf := leakyClass("100KB/s")
 	c := NewClass(start, inShadow(conf))
 	if c.Piece() != MaxPiece {
-		t.Errorf("its pieces are cut to %d bytes", c.Piece())
+		t.Errorf("a piece is %d bytes, want that of a class without limit", c.Piece())
 	}
 	var f Flow
 	f.Init(c, nil)
@@ -119,27 +119,27 @@ func TestShadowOfAStream(t *testing.T) {
 	}
 	shadow := c.Shadow(at(500 * ms))
 	if shadow.Sent[stats.Upstream].Bytes.Load() != 0 {
-		t.Error("the shadow counts as sent")
+		t.Error("the counters of the shadow count bytes as sent")
 	}
 	drained := shadow.Wait.Read()
 	piece := c.shadow.class().Piece()
 	if want := 50_000 / piece; int64(drained.Count) < want-2 || int64(drained.Count) > want+2 {
-		t.Errorf("after half a second %d pieces of %d bytes would have left, want about %d", drained.Count, piece, want)
+		t.Errorf("after half a second %d pieces of %d bytes have left the shadow, want about %d", drained.Count, piece, want)
 	}
 	all := c.Shadow(at(990 * ms)).Wait.Read()
 	if all = c.Shadow(at(time.Second)).Wait.Read(); int64(all.Count) != (100_000-1)/piece+1 {
-		t.Errorf("after a second %d pieces would have left, want all", all.Count)
+		t.Errorf("after a second %d pieces have left the shadow, want all", all.Count)
 	}
 	if each := all.Sum / float64(all.Count); each > 1.1*float64(piece)/100_000 {
-		t.Errorf("a piece would wait %.4f s, and there is only one source", each)
+		t.Errorf("a piece waits %.4f s in the shadow, though there is only one source", each)
 	}
 	if d := shadow.Dropped[stats.QueueFull].Items.Load(); d != 0 {
-		t.Errorf("%d pieces would be dropped", d)
+		t.Errorf("the shadow drops %d pieces", d)
 	}
 }
 
-// Those above a class in the shadow limit as before, and its place among its
-// siblings stays.
+// The classes above a class with shadow limit as before, and it keeps its place among its
+// siblings.
 func TestShadowUnderAParent(t *testing.T) {
 	c := tree(root30(), inShadow(under("root", named("a", leakyClass("10 messages/s")))), child("b", "10"))
 	sent := map[*Class]int{}
@@ -156,18 +156,18 @@ func TestShadowUnderAParent(t *testing.T) {
 		}
 	}
 	if got := sent[c["a"]] + sent[c["b"]]; got < 179 || got > 181 {
-		t.Errorf("%d leave in 6 s under 30/s", got)
+		t.Errorf("%d items leave in 6 s under 30/s", got)
 	}
 	if a := sent[c["a"]]; a < 85 || a > 95 {
-		t.Errorf("%d of the one that is not limited leave, want half of what there is", a)
+		t.Errorf("%d items of the class with shadow leave, want half of all", a)
 	}
 	if w := of(c["a"].Shadow(at(6 * second))); w.delayed < 80 {
-		t.Errorf("of 90 at 15/s through 10/s %d would have waited", w.delayed)
+		t.Errorf("of 90 items at 15/s through 10/s %d wait in the shadow", w.delayed)
 	}
 }
 
-// What waits leaves as soon as a class is in the shadow; and when it is not any
-// more, what has passed meanwhile counts.
+// What waits leaves at once when a class gets shadow. When shadow ends, what has passed
+// meanwhile counts.
 func TestShadowIsSet(t *testing.T) {
 	conf := leakyClass("1 packets/s")
 	c := NewClass(start, conf)
@@ -179,57 +179,57 @@ func TestShadowIsSet(t *testing.T) {
 	enter(t, c, 200*ms, Leaves, packet(1))
 	c.Set(at(1200*ms), conf)
 	if c.Shadow(at(1200*ms)) != nil {
-		t.Error("it has a shadow, and does what it says")
+		t.Error("the class has a shadow, and Enforces says that it does what its policy says")
 	}
 	it := packet(1)
 	enter(t, c, 1200*ms, Waits, it)
 	released(t, c, 2*second-1)
-	released(t, c, 2*second, it) // one would have left at 1 s
+	released(t, c, 2*second, it) // a copy left the shadow at 1 s
 }
 
-// Each bucket has a shadow of its own, which outlasts its sessions; they are
-// counted together.
+// Each bucket has its own shadow, which outlasts its sessions. The shadows of a class
+// share their counters.
 func TestShadowOfKeys(t *testing.T) {
 	c := NewClass(start, inShadow(perSource(10, leakyClass("1 packets/s"))))
 	for n := range 6 {
 		now := at(time.Duration(n) * 100 * ms)
 		bucket := c.Join(now, client(n%2))
 		if !bucket.Pass(now, Cost{Packets: 1}) {
-			t.Error("it holds a datagram up")
+			t.Error("a class with shadow holds a datagram up")
 		}
 		bucket.Quit(now)
 	}
 	if w := of(c.Shadow(at(500 * ms))); w.delayed != 4 || w.waits.Count != 2 {
-		t.Errorf("of three of two sources %d would have waited, and %d have left; want 4 and 2", w.delayed, w.waits.Count)
+		t.Errorf("two sources sent three each: %d wait in the shadows, and %d have left; want 4 and 2", w.delayed, w.waits.Count)
 	}
 	if n := len(c.keys.active); n != 2 {
-		t.Errorf("%d buckets, want 2: their shadows are not empty", n)
+		t.Errorf("%d buckets, want 2, since their shadows are not empty", n)
 	}
 	if w := of(c.Shadow(at(3 * second))); w.waits.Count != 6 {
-		t.Errorf("%d have left, want 6", w.waits.Count)
+		t.Errorf("%d copies have left, want 6", w.waits.Count)
 	}
 	if n := c.Keys(at(10 * second)); n != 0 {
 		t.Errorf("%d keys, want none", n)
 	}
 }
 
-// More streams than a shadow looks at cost no more memory.
+// More streams than a shadow looks at take no more memory.
 func TestShadowIsBounded(t *testing.T) {
 	c := NewClass(start, inShadow(leakyClass("1KB/s")))
-	for range mostCopies + 100 {
+	for range maxCopies + 100 {
 		var f Flow
 		f.Init(c, nil)
 		f.Ask(start, Cost{Bytes: 10_000_000}, false)
 	}
-	if n := c.shadow.class().queue.Len(); n > mostCopies {
+	if n := c.shadow.class().queue.Len(); n > maxCopies {
 		t.Errorf("%d copies wait", n)
 	}
-	if w := of(c.Shadow(start)); w.delayed < mostCopies+99 {
-		t.Errorf("%d would have waited", w.delayed)
+	if w := of(c.Shadow(start)); w.delayed < maxCopies+99 {
+		t.Errorf("%d items wait in the shadow", w.delayed)
 	}
 }
 
-// max_connections is counted, too, and not enforced.
+// A shadow counts max_connections too, and does not enforce it.
 func TestShadowOfSlots(t *testing.T) {
 	for overflow, want := range map[policy.Overflow]wouldBe{policy.Wait: {delayed: 2}, policy.Refuse: {delayed: 2, full: 2}} {
 		conf := withSlots(inShadow(leakyClass("1KB/s")), 1)
@@ -237,12 +237,12 @@ func TestShadowOfSlots(t *testing.T) {
 		c := NewClass(start, conf)
 		take(t, c, 3, 3)
 		if got := of(c.Shadow(start)); got.delayed != want.delayed || got.full != want.full {
-			t.Errorf("overflow %q: it would be %+v, want %+v", overflow, got, want)
+			t.Errorf("overflow %q: the shadow counts %+v, want %+v", overflow, got, want)
 		}
 	}
 }
 
-// BenchmarkShadow is what a class in the shadow costs each datagram.
+// BenchmarkShadow measures what a class with shadow costs each datagram.
 func BenchmarkShadow(b *testing.B) {
 	c := NewClass(start, inShadow(classBy(policy.GCRA, "1 packets/s")))
 	now := start
@@ -252,8 +252,8 @@ func BenchmarkShadow(b *testing.B) {
 	}
 }
 
-// A copy of what waits in a class in force may be given up while the pacer lets that
-// go, and has it copied to a class with shadow.
+// An owner gives up the copy of an item that waits in a class in force. At the same time
+// the pacer lets the item leave, and a class with shadow gets a copy of it.
 func TestShadowsOfOneFlow(t *testing.T) {
 	s := New()
 	defer s.Close()
@@ -279,7 +279,7 @@ type ownerFunc func(time.Time)
 
 func (f ownerFunc) Leave(now time.Time) { f(now) }
 
-// A stream that lives long is not remembered by every shadow that was there meanwhile.
+// A stream that lives long does not stay in every shadow that it has passed.
 func TestShadowsComeAndGo(t *testing.T) {
 	conf := leakyClass("1MB/s")
 	c := NewClass(start, conf)
@@ -295,8 +295,8 @@ func TestShadowsComeAndGo(t *testing.T) {
 	for t := f.ticket.source.twins; t != nil; t = t.next {
 		n++
 	}
-	if n > mostTwins {
-		t.Errorf("%d classes remember it", n)
+	if n > maxTwins {
+		t.Errorf("the stream has twins in %d classes", n)
 	}
 }
 
@@ -314,7 +314,7 @@ func TestMirrorAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A message is one item in a class of bytes, also in the shadow, though it holds up its
+// A message is one item in a class of bytes, also in a shadow, although it holds up its
 // sender.
 func TestShadowOfMessagesInBytes(t *testing.T) {
 	conf := leakyClass("1KB/s")
@@ -328,6 +328,6 @@ func TestShadowOfMessagesInBytes(t *testing.T) {
 	}
 	does.catchUp(at(time.Hour))
 	if got, want := of(would.Shadow(at(time.Hour))), of(does.Stats); !got.is(want) {
-		t.Errorf("it would be %s, and is %s", got, want)
+		t.Errorf("the shadow counts %s, and the class in force %s", got, want)
 	}
 }

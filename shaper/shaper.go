@@ -9,31 +9,31 @@ import (
 	"shaper/policy"
 )
 
-// Shaper is the live classes of a policy. It may be used concurrently.
+// Shaper holds the live classes of a policy. It may be used concurrently.
 type Shaper struct {
-	pacer *pacer // nil only in tests that let nothing leave
+	pacer *pacer // nil only in tests in which nothing leaves
 
-	mu      sync.RWMutex // taken before the locks of trees
+	mu      sync.RWMutex // guards classes; taken before the locks of trees
 	classes map[string]*Class
 }
 
-// New returns a Shaper without classes, on the most precise timer that the
-// system has. Close it after use.
+// New returns a Shaper without classes, on the most precise timer of the system. The
+// caller closes it after use.
 func New() *Shaper { return newShaper(newTimer()) }
 
-// NewOnRuntimeTimer returns a Shaper on the Go runtime's timers, which follow
-// the fake clock of testing/synctest.
+// NewOnRuntimeTimer is New with the timers of the Go runtime, which follow the fake clock
+// of testing/synctest.
 func NewOnRuntimeTimer() *Shaper { return newShaper(newRuntimeTimer()) }
 
 func newShaper(t timer) *Shaper {
 	return &Shaper{pacer: newPacer(t), classes: map[string]*Class{}}
 }
 
-// Close stops the pacer. Nothing that waits leaves any more: its owners must
-// have been stopped before.
+// Close stops the pacer. Nothing that waits leaves any more, so the caller stops the
+// owners of waiting items before.
 func (s *Shaper) Close() { s.pacer.close() }
 
-// Class returns the class of a name; nil if there is none.
+// Class returns the class with a name; nil if there is none.
 func (s *Shaper) Class(name string) *Class {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -61,8 +61,8 @@ func (s *Shaper) NewClass(conf policy.Class) *Class {
 	return c
 }
 
-// NewLiveClass returns a live class that stands alone. It belongs to no Shaper, and nobody
-// closes it: it has a goroutine and a timer only while something waits.
+// NewLiveClass returns a live class that stands alone. It belongs to no Shaper and needs no
+// Close: it has a goroutine and a timer only while something waits.
 func NewLiveClass(conf policy.Class) *Class {
 	c := NewClass(time.Now(), conf)
 	c.waker = &pacer{unowned: true}
@@ -71,12 +71,12 @@ func NewLiveClass(conf policy.Class) *Class {
 
 // Apply makes the classes those of a policy. A class of the same name keeps its queue,
 // its credit and its counters, and takes its new rate and its new parent at once. A new
-// class starts idle. A class that counts another unit than before, or has buckets for
-// something else, is replaced by another, which takes over its counters.
+// class starts idle. If a class is to count another unit than before, or to have buckets
+// for something else, a new class replaces it and takes over its counters.
 //
-// Apply returns the classes that are gone: they go on as they were, under the same
-// parent, until nobody uses them any more. Whoever waits for a slot in one of them waits
-// until the slot is moved, or LetIn is called.
+// Apply returns the classes that are gone. They go on as they were, under the same parent,
+// until nobody uses them any more. A session that waits for a slot in one of them waits
+// until the caller moves the slot or calls LetIn.
 func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,13 +106,13 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 	return removed
 }
 
-// A move is a class that gets another parent.
+// A move puts a class under another parent.
 type move struct {
-	class, parent *Class // parent: nil for none
+	class, parent *Class // parent is nil for none
 	conf          policy.Class
 }
 
-// moves returns the classes that a policy puts under another parent.
+// moves returns the moves that a policy asks for. The caller holds mu.
 func (s *Shaper) moves(confs []policy.Class) (moves []move) {
 	for i := range confs {
 		m := move{s.classes[confs[i].Name], parentOf(&confs[i], s.classes), confs[i]}
@@ -123,8 +123,9 @@ func (s *Shaper) moves(confs []policy.Class) (moves []move) {
 	return moves
 }
 
-// move puts the classes under their new parents, all in one moment: nobody sees one
-// without the limits that it had or those that it gets.
+// move puts classes under their new parents, all at one moment: nobody sees a class without
+// either its old limits or its new ones. The caller holds mu, so nobody else locks two
+// trees.
 func (s *Shaper) move(now time.Time, moves []move) {
 	roots := rootsOf(moves)
 	for root := range roots {
@@ -149,7 +150,7 @@ func (s *Shaper) move(now time.Time, moves []move) {
 	}
 }
 
-// rootsOf returns all roots that were above the classes, are, or will be.
+// rootsOf returns all roots that are above the classes before, during or after the moves.
 func rootsOf(moves []move) map[*node]bool {
 	roots := map[*node]bool{}
 	for _, m := range moves {

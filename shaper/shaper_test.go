@@ -19,22 +19,22 @@ func TestApply(t *testing.T) {
 
 		removed := s.Apply([]policy.Class{named("a", leakyClass("2 packets/s")), named("d", leakyClass("1 packets/s"))})
 		if len(removed) != 1 || removed[0] != b || s.Class("b") != nil {
-			t.Errorf("removed are %v, want class b", removed)
+			t.Errorf("Apply removed %v, want class b", removed)
 		}
 		if s.Class("a") != a || a.Rate() != rateOf("2 packets/s") || a.Stats.Overlimits.Load() != 42 {
-			t.Error("class a has not gone on under its new rate")
+			t.Error("class a is another class, or has not got its new rate")
 		}
 		if all := s.Classes(); len(all) != 2 || all[0] != a || all[1] != s.Class("d") || all[1].Name() != "d" {
 			t.Errorf("the classes are %v, want a and d", all)
 		}
 		wantWait(t, kept, nil, second/2)
-		wantWait(t, dropped, nil, second) // a class that is gone still empties its queue
+		wantWait(t, dropped, nil, second) // a class that is gone still lets out what waits
 		wantWait(t, waitIn(bg, NewWaiter(s.Class("d")), Cost{Packets: 1}), nil, 0)
 	}, named("a", leakyClass("1 packets/s")), named("b", leakyClass("1 packets/s")))
 }
 
-// A class that is to count another unit is another one, with the counters of the
-// old one and without a burst; what waits in the old one can be moved.
+// A class that is to count another unit is replaced. The new class has the counters of the
+// old one, and no burst. What waits in the old class can be moved.
 func TestApplyAnotherUnit(t *testing.T) {
 	for _, c := range []struct {
 		from, to policy.Class
@@ -53,14 +53,14 @@ func TestApplyAnotherUnit(t *testing.T) {
 			removed := s.Apply([]policy.Class{c.to})
 			now := s.Class("test")
 			if len(removed) != 1 || removed[0] != old || now == old || now.Rate() != c.to.Rate {
-				t.Fatalf("removed are %v, want the old class, and another in its place", removed)
+				t.Fatalf("Apply removed %v, want the old class, and another one in its place", removed)
 			}
 			wantBacklog(t, now, 1, 1000)
 			f.Move(now)
 			wantWait(t, wait, nil, c.next)
 			wantBacklog(t, now, 0, 0)
 			if n := now.Stats.Refused[0].Bytes.Load(); n != 41 {
-				t.Errorf("the counters begin anew: %d", n)
+				t.Errorf("the counters start again: %d", n)
 			}
 		}, c.from)
 	}
@@ -79,10 +79,10 @@ func TestApplyTwiceChangesNothing(t *testing.T) {
 			s.Apply(confs)
 		}
 		if got := s.Class("a").Next(time.Now()); !got.Equal(a) {
-			t.Errorf("class a lets the next leave %v later", got.Sub(a))
+			t.Errorf("class a lets the next item leave %v later", got.Sub(a))
 		}
 		if got := s.Class("b").Next(time.Now()); !got.Equal(b) {
-			t.Errorf("class b lets the next leave %v later", got.Sub(b))
+			t.Errorf("class b lets the next item leave %v later", got.Sub(b))
 		}
 		for _, c := range s.Classes() {
 			c.Evict(time.Now(), func(*Item) bool { return true })
@@ -90,8 +90,8 @@ func TestApplyTwiceChangesNothing(t *testing.T) {
 	}, confs...)
 }
 
-// TestLeavesOnTheSystemTimer drives a class by the real clock: none of a
-// hundred packets leaves before its time.
+// TestLeavesOnTheSystemTimer drives a class by the real clock. None of a hundred packets
+// leaves before its time.
 func TestLeavesOnTheSystemTimer(t *testing.T) {
 	s := New()
 	defer s.Close()

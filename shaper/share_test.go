@@ -11,7 +11,7 @@ import (
 	"shaper/unit"
 )
 
-// TestTreeThreeSiblings has three greedy classes share what none is assured of: the
+// TestTreeThreeSiblings lets three greedy classes share what none of them is assured: the
 // policy of tests/testdata/siblings.toml.
 func TestTreeThreeSiblings(t *testing.T) {
 	for _, unit := range []string{" messages/s", "B/s"} {
@@ -35,8 +35,8 @@ func TestTreeThreeSiblings(t *testing.T) {
 	}
 }
 
-// TestTreeUrgentBeneathALargeItem has a small urgent item become ready, at each depth,
-// while a large one of its sibling waits for the root's tokens.
+// TestTreeUrgentBeneathALargeItem makes a small urgent item ready, at each depth, while a
+// large item of a sibling waits for the tokens of the root.
 func TestTreeUrgentBeneathALargeItem(t *testing.T) {
 	for depth := range 8 {
 		confs := []policy.Class{named("0", tokenClass("1 messages/s", 10))}
@@ -52,7 +52,7 @@ func TestTreeUrgentBeneathALargeItem(t *testing.T) {
 		enter(t, c["low"], 20*ms, Waits, large)
 		enter(t, c["urgent"], 20*ms, Waits, small)
 		if next := c["0"].Next(at(20 * ms)); !next.Equal(at(1010 * ms)) {
-			t.Errorf("%d levels down the next leaves at %v, want 1.01s", depth+1, next.Sub(start))
+			t.Errorf("%d levels down the next item leaves at %v, want 1.01s", depth+1, next.Sub(start))
 		}
 		released(t, c["0"], 1010*ms, small)
 		released(t, c["0"], 11*second-1)
@@ -60,7 +60,7 @@ func TestTreeUrgentBeneathALargeItem(t *testing.T) {
 	}
 }
 
-// TestTreeFreeBeneathALargeItem has what costs the root nothing become ready while the
+// TestTreeFreeBeneathALargeItem makes an item ready that costs the root nothing, while the
 // root allows nothing that costs anything.
 func TestTreeFreeBeneathALargeItem(t *testing.T) {
 	c := tree(named("root", leakyClass("1KB/s")), under("root", named("mid", leakyClass("1MB/s"))),
@@ -72,7 +72,7 @@ func TestTreeFreeBeneathALargeItem(t *testing.T) {
 	enter(t, c["conns"], 500*ms, Waits, conn)
 	released(t, c["root"], 1500*ms-1)
 	if next := c["root"].Next(at(1500*ms - 1)); !next.Equal(at(1500 * ms)) {
-		t.Errorf("the next leaves at %v, want 1.5s", next.Sub(start))
+		t.Errorf("the next item leaves at %v, want 1.5s", next.Sub(start))
 	}
 	released(t, c["root"], 1500*ms, conn)
 	released(t, c["root"], 10*second, low)
@@ -83,8 +83,8 @@ func costly(n int64) *Item {
 	return &Item{Cost: Cost{Bytes: 100 * n, Packets: n, Messages: n}, Held: 100}
 }
 
-// A sharer is a class of a random tree in which all leaves are greedy. Its rate and
-// its share are in the unit of the root.
+// A sharer is a class of a random tree in which all leaves are greedy. Its rate and its
+// share are in the unit of the root.
 type sharer struct {
 	conf     policy.Class
 	rate     float64
@@ -92,8 +92,8 @@ type sharer struct {
 	children []*sharer
 }
 
-// TestTreeSharesOfMany has every class of random trees get its assured rate, and its
-// share by weight of the rest, within 2 %: with any number of siblings, weights, costs,
+// TestTreeSharesOfMany holds that each class of random trees gets its assured rate, and
+// its share of the rest by weight, within 2 %, with any number of siblings, weights, costs
 // and units.
 func TestTreeSharesOfMany(t *testing.T) {
 	const span = 300
@@ -127,13 +127,13 @@ func TestTreeSharesOfMany(t *testing.T) {
 	}
 }
 
-// rateIn returns a rate of so many a second.
+// rateIn returns a rate of so many units a second.
 func rateIn(kind unit.Kind, rate float64) unit.Rate {
 	of := map[unit.Kind]string{unit.Bytes: "B/s", unit.Messages: " messages/s", unit.Packets: " packets/s"}[kind]
 	return rateOf(strconv.Itoa(int(rate)) + of)
 }
 
-// grow gives a class children, of which each may have all of the root.
+// grow gives a class children. Each of them may have all that the root has.
 func (s *sharer) grow(r *rand.Rand, all unit.Rate, depth int, n *int) {
 	kind := all.Kind()
 	children := 2 + r.IntN(4)
@@ -156,7 +156,7 @@ func (s *sharer) grow(r *rand.Rand, all unit.Rate, depth int, n *int) {
 }
 
 // load gives a leaf what it sends: items of one cost or of several, a few or many at a
-// time. Where all are of one size, it may count messages beneath a root of bytes.
+// time. If all have one size, the leaf may count messages beneath a root of bytes.
 func (s *sharer) load(r *rand.Rand, all unit.Rate) {
 	size, uneven := int64(1+r.IntN(4)), r.IntN(2) == 0
 	for range []int{1, 2, 20}[r.IntN(3)] {
@@ -196,13 +196,12 @@ func (s *sharer) divide(capacity float64, want func(*sharer, float64)) {
 	}
 }
 
-// fill divides up to a limit of each child, by priority and weight, and returns what
-// is left over.
+// fill gives each child up to its limit, by priority and weight. It returns what remains.
 func (s *sharer) fill(capacity float64, got map[*sharer]float64, limit func(*sharer) float64) float64 {
 	for priority := range policy.LastPriority + 1 {
 		for capacity > 1e-9 {
 			var hungry []*sharer
-			weights, per := 0., math.Inf(1) // of one weight, until one of them is full
+			weights, per := 0., math.Inf(1) // per is what a weight of one gets until one child is full
 			for _, child := range s.children {
 				if room := limit(child) - got[child]; child.conf.Priority == priority && room > 1e-9 {
 					hungry = append(hungry, child)

@@ -6,46 +6,47 @@ import (
 	"shaper/leaky"
 )
 
-// A Slot is the place of a session among those that may be open at once in its class and
-// in each class above (max_connections). Each class has a FIFO of those that wait for a
-// place in it. A session takes a place in one class after the other, on the way to the
-// root, and has its slot when it has all of them. So no session is overtaken by one that
-// comes to its class later, nor by one of another class that comes later to where both
-// wait. A Slot may be used concurrently.
+// A Slot lets a session be open in its class and in each class above (max_connections).
+// Each class has so many places, and a FIFO of sessions that wait for one. A session takes
+// a place in one class after the other, on the way to the root. It has its slot when it has
+// all the places. So no session is overtaken by one that comes later to its class, nor by
+// one of another class that comes later to a class above both. A Slot may be used
+// concurrently.
 type Slot struct {
-	mu    sync.Mutex // taken before the lock of the tree that the class is in
-	class *Class     // nil: nothing was acquired, or it has been released
+	// mu is taken before the lock of the tree that the class is in. It guards the fields
+	// below.
+	mu    sync.Mutex
+	class *Class // nil: nothing was acquired, or the slot was released
 	owner SlotOwner
 
-	// Under the lock of the tree, too.
-	held   bool
-	queue  *slots // whose waiters it is among, with a place in those beneath; nil: it does not wait
-	place  leaky.Element[Slot]
-	shades []*Slot // in the shadows of the classes on the path
+	// Guarded by the lock of the tree; see class.
+	held        bool                // the session has its slot
+	waitsIn     *slots              // where it waits; it has a place in each class beneath; nil: it does not wait
+	place       leaky.Element[Slot] // its place in waitsIn.waiters
+	shadowSlots []*Slot             // in the shadows of the classes on the path
 }
 
 // SlotOwner is told when its session has the slot that it waits for.
 type SlotOwner interface {
-	// Acquired must not block, nor call a slot or a class.
+	// Acquired must not block, nor call a Slot or a Class: the caller may hold locks.
 	Acquired()
 }
 
-// slots are those of the sessions in a class and its children. The lock of the tree
-// guards them. Every session that is open, or waits for a place above the class, has a
-// place here:
+// slots counts the sessions in a class and beneath it. The lock of the tree guards it. Each
+// session that is open, or waits for a place above the class, has a place here:
 //
 //	open <= places, and places <= most if sessions wait, unless a reload or Hold took more
 type slots struct {
 	of      *Class
-	most    int // places that there are; 0: any number
-	open    int // sessions
-	places  int // that are taken
-	waiters leaky.Queue[Slot]
-	removed bool // nobody gets a place; see LetIn
+	most    int               // how many places there are; 0: any number
+	open    int               // how many sessions have their slot
+	places  int               // how many places are taken
+	waiters leaky.Queue[Slot] // sessions that wait for a place
+	removed bool              // nobody gets a place; see LetIn
 }
 
-// Acquire acquires the slot, and reports whether there was one. If not, the session waits,
-// and owner is told when it has the slot.
+// Acquire acquires the slot, and reports whether the session has it at once. If not, the
+// session waits, and owner is told when it has the slot.
 func (s *Slot) Acquire(class *Class, owner SlotOwner) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,8 +55,8 @@ func (s *Slot) Acquire(class *Class, owner SlotOwner) bool {
 	return s.climb(&class.slots)
 }
 
-// Hold is Acquire for a session that is open already: it has its slot even if there is
-// none to be had.
+// Hold is Acquire for a session that is open already. It gets its slot even if none is
+// free.
 func (s *Slot) Hold(class *Class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +76,7 @@ func (s *Slot) Held() bool {
 	return s.held
 }
 
-// Release gives up the slot, or stops waiting for it.
+// Release gives up the slot, or stops waiting for it. A second call does nothing.
 func (s *Slot) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,9 +90,9 @@ func (s *Slot) Release() {
 	notify(next)
 }
 
-// Move takes the session to another class. If it has its slot, it has one there too, even
-// if there is none to be had. If it waits, it goes to the end of the queue there; its
-// owner is told at once if nobody waits.
+// Move moves the session to another class. If it has its slot, it gets one there too, even
+// if none is free. If it waits, it goes to the end of the queue there; if it gets its slot
+// at once, Move tells the owner.
 func (s *Slot) Move(class *Class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +103,7 @@ func (s *Slot) Move(class *Class) {
 	held := s.held
 	if held {
 		root.mu.Unlock()
-		root = class.lock() // first, so that others do not get the places above both classes
+		root = class.lock() // take the new places first, so that nobody gets those above both classes
 		class.slots.count(1)
 		root.mu.Unlock()
 		root = s.class.lock()
@@ -120,7 +121,8 @@ func (s *Slot) Move(class *Class) {
 }
 
 // climb takes a place in a class and in those above it. It reports whether the session
-// has its slot; if not, the session waits for its turn in the first of them that is full.
+// has its slot. If not, the session waits in the first class that is full. The caller
+// holds the lock of the tree.
 func (s *Slot) climb(p *slots) bool {
 	for ; p != nil; p = p.above() {
 		if shadow := p.of.shadow; shadow != nil && p.of.keys == nil {
@@ -138,33 +140,33 @@ func (s *Slot) climb(p *slots) bool {
 	return true
 }
 
-// occupy acquires a slot in a shadow, too. A session that would have been refused has
-// none there.
+// occupy acquires a slot in a shadow too, unless the session would have been refused there.
 func (s *Slot) occupy(in shadow) {
-	if shade := in.occupy(); shade != nil {
-		s.shades = append(s.shades, shade)
+	if slot := in.occupy(); slot != nil {
+		s.shadowSlots = append(s.shadowSlots, slot)
 	}
 }
 
-// wait lets the session wait for a place in a class.
+// wait puts the session at the end of the queue for a place in a class.
 func (s *Slot) wait(in *slots) {
-	s.queue, s.place.Value = in, s
+	s.waitsIn, s.place.Value = in, s
 	in.waiters.Push(&s.place)
 }
 
-// release undoes climb, and returns the slots that others have got by it.
+// release undoes climb, and returns the slots that others get by that. The caller holds the
+// lock of the tree, and calls notify without it.
 func (s *Slot) release() (next []*Slot) {
-	for _, shade := range s.shades {
-		shade.Release()
+	for _, slot := range s.shadowSlots {
+		slot.Release()
 	}
-	s.shades = nil
+	s.shadowSlots = nil
 	if s.held {
 		s.class.slots.count(-1)
 	} else {
-		s.queue.waiters.Remove(&s.place)
-		s.class.slots.countPlaces(-1, s.queue)
+		s.waitsIn.waiters.Remove(&s.place)
+		s.class.slots.countPlaces(-1, s.waitsIn)
 	}
-	s.held, s.queue = false, nil
+	s.held, s.waitsIn = false, nil
 	return s.class.slots.admit()
 }
 
@@ -179,34 +181,36 @@ func (p *slots) above() *slots {
 // isFull reports whether as many places are taken as there are.
 func (p *slots) isFull() bool { return p.removed || p.most > 0 && p.places >= p.most }
 
-// count counts so many more that have a slot in the class and those above it.
-func (p *slots) count(sessions int) {
-	p.countOpen(sessions)
-	p.countPlaces(sessions, nil)
+// count counts n more sessions with a slot in the class and those above it.
+func (p *slots) count(n int) {
+	p.countOpen(n)
+	p.countPlaces(n, nil)
 }
 
+// countOpen counts n more open sessions in the class and those above it.
 func (p *slots) countOpen(n int) {
 	for ; p != nil; p = p.above() {
 		p.open += n
 	}
 }
 
-// countPlaces counts so many places more in the class and those above it, up to one that
-// is not counted; nil: all of them.
+// countPlaces counts n more places in the class and in those above it, up to the class
+// before to; nil: up to the root.
 func (p *slots) countPlaces(n int, to *slots) {
 	for ; p != to; p = p.above() {
 		p.places += n
 	}
 }
 
-// admit gives the free places on the path to the first of those that wait for them, and
-// returns the slots that are complete by it.
+// admit gives the free places on the path to the root to those that wait for them, in
+// order. It returns the slots that sessions have got by that. The caller calls notify
+// without the lock of the tree.
 func (p *slots) admit() (next []*Slot) {
 	for ; p != nil; p = p.above() {
 		for p.waiters.Len() > 0 && !p.isFull() {
 			s := p.waiters.Front().Value
 			p.waiters.Remove(&s.place)
-			s.queue = nil
+			s.waitsIn = nil
 			p.places++
 			if s.climb(p.above()) {
 				next = append(next, s)
@@ -216,8 +220,9 @@ func (p *slots) admit() (next []*Slot) {
 	return next
 }
 
-// withdraw makes the sessions beneath the class that wait for a place above it wait for one
-// in it again, before those that do already. The class is about to leave its parent.
+// withdraw prepares the class to leave its parent. Sessions of the class, and of those
+// beneath it, that wait for a place above wait for a place in the class again, before those
+// that wait there already.
 func (p *slots) withdraw() {
 	if p.places == p.open {
 		return // nobody waits above
@@ -231,8 +236,8 @@ func (p *slots) withdraw() {
 	}
 }
 
-// withdrawFrom is withdraw from one class above and those above that. The sessions highest
-// up come first: they have come furthest.
+// withdrawFrom is withdraw from a class above and from those above that. The sessions that
+// wait highest up come first.
 func (p *slots) withdrawFrom(from *slots) {
 	if from == nil {
 		return
@@ -248,9 +253,9 @@ func (p *slots) withdrawFrom(from *slots) {
 	}
 }
 
-// LetIn makes a class that Shaper.Apply has removed give slots again to those that wait
-// there. The caller has moved the other sessions: until then the class gives no slots,
-// since the places that they have elsewhere are not free.
+// LetIn lets sessions get slots again in a class that Shaper.Apply has removed. The class
+// gives no slots until the caller has moved the sessions that belong elsewhere: their
+// places are not free for others before.
 func (p *slots) LetIn() {
 	root := p.of.lock()
 	p.removed = false
@@ -271,7 +276,8 @@ func (p *slots) Sessions() int {
 	return p.open
 }
 
-// notify tells the owners of slots that they have them. No tree is locked.
+// notify tells the owners of slots that they have them. The caller holds no lock of a
+// tree.
 func notify(next []*Slot) {
 	for _, s := range next {
 		s.owner.Acquired()

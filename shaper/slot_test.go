@@ -12,7 +12,7 @@ import (
 	"shaper/policy"
 )
 
-// waiter counts how often it is told that it has a slot.
+// waiter counts how often it is told that it has its slot.
 type waiter struct {
 	Slot
 	told int
@@ -25,7 +25,7 @@ func withSlots(conf policy.Class, n int) policy.Class {
 	return conf
 }
 
-// slots returns a tree of two children, of 2 and 3 slots, under one of 4.
+// slots returns a tree of two children with 2 and 3 slots, under a parent with 4.
 func threeSlots() (parent, a, b *Class) {
 	all := NewTree(start, []policy.Class{
 		named("parent", withSlots(leakyClass("1MB/s"), 4)),
@@ -35,13 +35,13 @@ func threeSlots() (parent, a, b *Class) {
 	return all[0], all[1], all[2]
 }
 
-// take asks for slots, and fails unless as many of the first are had at once.
+// take asks for slots. It fails unless exactly so many of the first get theirs at once.
 func take(t *testing.T, class *Class, n, had int) (all []*waiter) {
 	t.Helper()
 	for i := range n {
 		s := new(waiter)
 		if got := s.Acquire(class, s); got != (i < had) {
-			t.Errorf("slot %d of %s is had: %v", i, class.Name(), got)
+			t.Errorf("Acquire of slot %d of %s returns %v", i, class.Name(), got)
 		}
 		all = append(all, s)
 	}
@@ -52,7 +52,7 @@ func wantHeld(t *testing.T, all []*waiter, held ...bool) {
 	t.Helper()
 	for i, s := range all {
 		if s.Held() != held[i] {
-			t.Errorf("slot %d is taken: %v", i, s.Held())
+			t.Errorf("Held of slot %d is %v", i, s.Held())
 		}
 	}
 }
@@ -63,22 +63,23 @@ func TestSlotsOfAClass(t *testing.T) {
 	all[0].Release()
 	wantHeld(t, all, false, true, true, false)
 	if all[2].told != 1 || all[3].told != 0 {
-		t.Errorf("they are told %d and %d times", all[2].told, all[3].told)
+		t.Errorf("two owners are told %d and %d times", all[2].told, all[3].told)
 	}
-	all[3].Release() // gives up its place in line
+	all[3].Release() // stops waiting
 	all[1].Release()
-	all[0].Release() // again
+	all[0].Release() // does nothing the second time
 	wantHeld(t, all, false, false, true, false)
 	take(t, a, 2, 1)
 }
 
-// A parent that is full holds up its children, in the order in which they came.
+// A full parent holds up its children's sessions. They get slots in the order in which
+// they came.
 func TestSlotsOfAParent(t *testing.T) {
 	parent, a, b := threeSlots()
 	inA := take(t, a, 3, 2)
 	inB := take(t, b, 3, 2)
 	last := take(t, parent, 1, 0)
-	inA[0].Release() // now the third of a, too, has only the parent to wait for
+	inA[0].Release() // now the third of a too waits only for the parent
 	wantHeld(t, inA, false, true, false)
 	wantHeld(t, inB, true, true, true)
 	inB[0].Release()
@@ -88,7 +89,7 @@ func TestSlotsOfAParent(t *testing.T) {
 	wantHeld(t, inA, false, false, true)
 }
 
-// More slots, or no bound, are there at once; fewer throw nobody out.
+// More slots, or no bound, take effect at once. Fewer slots throw nobody out.
 func TestSlotsAreSet(t *testing.T) {
 	_, a, _ := threeSlots()
 	all := take(t, a, 6, 2)
@@ -99,14 +100,14 @@ func TestSlotsAreSet(t *testing.T) {
 	all[1].Release()
 	wantHeld(t, all, false, false, true, false, false, false)
 	a.Set(start, withSlots(a.Policy(), 0))
-	wantHeld(t, all, false, false, true, true, true, true) // as many as the parent has
+	wantHeld(t, all, false, false, true, true, true, true) // as many as the parent has slots
 }
 
 func TestSlotMoves(t *testing.T) {
 	_, a, b := threeSlots()
 	all := take(t, a, 3, 2)
-	full := take(t, b, 2, 2) // and with them the parent
-	all[0].Move(b)           // has a slot there although there is none, and leaves its own, but none of the parent's
+	full := take(t, b, 2, 2) // the parent is full too
+	all[0].Move(b)           // gets a slot there although none is free; its slot in a is free, but none of the parent
 	wantHeld(t, all, true, true, false)
 	full[0].Release()
 	wantHeld(t, all, true, true, true)
@@ -119,7 +120,8 @@ func TestSlotMoves(t *testing.T) {
 	take(t, a, 2, 2)
 }
 
-// A reload that puts classes elsewhere takes those who sit and wait along.
+// A reload that moves classes moves the sessions too: those that are open and those that
+// wait.
 func TestSlotsOnReload(t *testing.T) {
 	confs := func(parentOfA string) []policy.Class {
 		return []policy.Class{
@@ -138,9 +140,9 @@ func TestSlotsOnReload(t *testing.T) {
 	take(t, s.Class("a"), 2, 1)
 }
 
-// TestSlotsUnderAnyUse: nobody is above a bound unless it was lowered or he was moved,
-// nobody waits who need not, and nobody is overtaken by those who came to his class
-// after him.
+// TestSlotsUnderAnyUse holds three rules. No class is above its bound unless the bound was
+// lowered or sessions were moved there. No session waits that need not. No session is
+// overtaken by one that came to its class later.
 func TestSlotsUnderAnyUse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parent, a, b := threeSlots()
@@ -168,7 +170,7 @@ func TestSlotsUnderAnyUse(t *testing.T) {
 				holdSlots(t, all, classes)
 				for _, c := range classes {
 					if c.places > c.conf.MaxConnections {
-						t.Fatalf("%s has %d places taken of %d", c.Name(), c.places, c.conf.MaxConnections)
+						t.Fatalf("in %s %d of %d places are taken", c.Name(), c.places, c.conf.MaxConnections)
 					}
 				}
 			},
@@ -176,22 +178,22 @@ func TestSlotsUnderAnyUse(t *testing.T) {
 	})
 }
 
-// holdSlots fails unless the classes count who has which places, nobody waits who
-// need not, and nobody was overtaken: all are in the order in which they came.
+// holdSlots fails unless the classes count correctly which sessions have which places, no
+// session waits that need not, and all are in the order in which they came.
 func holdSlots(t *rapid.T, all []*waiter, classes []*Class) {
 	open, places := map[*Class]int{}, map[*Class]int{}
 	waits := map[*Class]bool{}
 	for _, s := range all {
 		switch {
 		case s.Held() && waits[s.class]:
-			t.Fatalf("somebody has overtaken another in %s", s.class.Name())
+			t.Fatalf("a session has overtaken another one in %s", s.class.Name())
 		case s.Held():
-		case !s.queue.isFull():
-			t.Fatalf("somebody waits for %s, which has room", s.queue.of.Name())
+		case !s.waitsIn.isFull():
+			t.Fatalf("a session waits for %s, which has room", s.waitsIn.of.Name())
 		default:
 			waits[s.class] = true
 		}
-		for c := s.class; c != nil && &c.slots != s.queue; c = c.Parent() {
+		for c := s.class; c != nil && &c.slots != s.waitsIn; c = c.Parent() {
 			if places[c]++; s.Held() {
 				open[c]++
 			}
@@ -199,13 +201,13 @@ func holdSlots(t *rapid.T, all []*waiter, classes []*Class) {
 	}
 	for _, c := range classes {
 		if open[c] != c.open || places[c] != c.places {
-			t.Fatalf("%s counts %d open and %d places; they are %d and %d", c.Name(), c.open, c.places, open[c], places[c])
+			t.Fatalf("%s counts %d open sessions and %d places, want %d and %d", c.Name(), c.open, c.places, open[c], places[c])
 		}
 	}
 }
 
-// TestSlotsUnderAnyReload puts three classes under each other and elsewhere, with
-// other bounds, while some wait.
+// TestSlotsUnderAnyReload moves three classes under each other and elsewhere, with other
+// bounds, while some sessions wait.
 func TestSlotsUnderAnyReload(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := NewOnRuntimeTimer()
@@ -242,22 +244,22 @@ func TestSlotsUnderAnyReload(t *testing.T) {
 	})
 }
 
-// Who had a place in his class first has the next one above it, though others
-// have come to the class since.
+// A session that got a place in its class first gets the next place above first, even if
+// others have come to the class since.
 func TestSlotsInOrder(t *testing.T) {
 	parent, _, b := threeSlots()
 	above := take(t, parent, 2, 2)
 	inB := take(t, b, 4, 2) // the parent is full
-	above[0].Release()      // to the third of b
+	above[0].Release()      // the third of b gets its place
 	inB = append(inB, take(t, b, 1, 0)...)
-	above[1].Release() // to nobody: b is full
+	above[1].Release() // nobody gets its place: b is full
 	wantHeld(t, inB, true, true, true, false, false)
 	inB[0].Release()
 	wantHeld(t, inB, false, true, true, true, false)
 }
 
-// A class that is removed gives no slots while those who have one are moved out of
-// it, and gives what is left to those who stay.
+// A removed class gives no slots while sessions are moved out of it. Then those that stay
+// get the free slots.
 func TestSlotsOfARemovedClass(t *testing.T) {
 	s := New()
 	defer s.Close()
@@ -278,7 +280,7 @@ func TestSlotsOfARemovedClass(t *testing.T) {
 	wantHeld(t, all, true, true, false, true)
 }
 
-// Who is moved from one child to another leaves nothing in their parent to others.
+// A session that moves from one child to another frees nothing in their parent for others.
 func TestSlotMovesBeneathAParent(t *testing.T) {
 	parent, a, b := threeSlots()
 	all := append(take(t, a, 2, 2), take(t, b, 2, 2)...)
@@ -289,8 +291,8 @@ func TestSlotMovesBeneathAParent(t *testing.T) {
 	wantHeld(t, waits, true)
 }
 
-// TestSlotsConcurrently takes, moves and leaves slots from many goroutines, while
-// bounds change; in the end all are free.
+// TestSlotsConcurrently takes, moves and releases slots in many goroutines while bounds
+// change. In the end all are free.
 func TestSlotsConcurrently(t *testing.T) {
 	s := New()
 	defer s.Close()
@@ -322,17 +324,17 @@ func TestSlotsConcurrently(t *testing.T) {
 	changes.Wait()
 	for _, c := range s.Classes() {
 		if c.open != 0 || c.places != 0 || c.waiters.Len() != 0 {
-			t.Errorf("%s: %d are open, %d wait", c.Name(), c.open, c.waiters.Len())
+			t.Errorf("%s: %d sessions are open, %d wait", c.Name(), c.open, c.waiters.Len())
 		}
 	}
 }
 
-// told is a slot whose owner does not care.
+// told is the owner of a slot, and ignores what it is told.
 type told struct{ Slot }
 
 func (*told) Acquired() {}
 
-// BenchmarkSlotsLeave has very many wait, who leave in any order.
+// BenchmarkSlotsLeave lets very many sessions wait, and leave in any order.
 func BenchmarkSlotsLeave(b *testing.B) {
 	const n = 1 << 16
 	all := make([]told, n)
@@ -348,7 +350,7 @@ func BenchmarkSlotsLeave(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/slot")
 }
 
-// BenchmarkSlotsTaken has as many wait for a class and for its parent by turns.
+// BenchmarkSlotsTaken lets as many sessions wait for a class as for its parent, in turns.
 func BenchmarkSlotsTaken(b *testing.B) {
 	const n = 1 << 16
 	parent, class, other := threeSlots()

@@ -13,72 +13,75 @@ import (
 type Source struct {
 	guest *Guest // nil: only the class that its bytes wait for holds it up
 	class *Class // of its bytes and connections; nil: none
-	twins *Copy  // stand for its bytes, one for each class, the latest first
+	twins *Copy  // a list of those that stand for its bytes, one for each class, the latest first
 
-	backlogs []*sourceBacklog // of its messages, by class
-	holds    int64            // memory that those take
+	// Its messages that wait, and the memory of the connection that these take.
+	backlogs []*sourceBacklog // one for each class
+	memory   int64            // bytes
 
-	holder      *Copy // waits, and nothing that comes later overtakes it
-	stuck       *Copy // there is no memory for it, so that nothing more is read
-	first, last *Copy // held up by one of these, in order
-	behind      int32 // how many are held up
-	swallows    bool  // its last message was refused, and the body of that counts nowhere
+	// What holds it up, and the copies that are blocked by that, in order.
+	blocker                   *Copy // waits, and nothing overtakes it; nil: none
+	stuck                     *Copy // the connection has no memory for it, so nothing more is read; nil: none
+	firstBlocked, lastBlocked *Copy
+	blocked                   int32 // how many copies are blocked
+	skipsBody                 bool  // the last message was refused, so its body counts nowhere
 }
 
 // An Offer is a message that a session sends.
 type Offer struct {
-	Class *Class
+	Class *Class // nil: no class limits it
 	Cost  Cost
-	Asks  bool  // it gets an answer, which its copy is told of
-	Waits bool  // if its class has no room, it is parked, and not refused
+	Asks  bool  // it gets an answer; the caller tells the copy of it
+	Waits bool  // if its class has no room, it is parked and not refused
 	Fatal bool  // the session ends if it is refused
-	Alone bool  // what comes later does not enter before it has left
-	Holds int64 // memory of its connection that it takes while it waits
+	Alone bool  // nothing that comes later enters before it has left
+	Holds int64 // bytes of its connection's memory that it takes while it waits
 }
 
-// submit lets a copy enter its class, unless something holds it up.
+// submit lets a copy enter its class. If something holds it up, it joins the blocked
+// copies.
 func (s *Source) submit(x *Copy) {
-	if !s.isHeldUp(x) {
+	if !s.isBlocked(x) {
 		s.enter(x)
 		return
 	}
-	if x.isBytes() && s.first != nil && s.last.class == x.class && s.last.isBytes() {
-		s.last.item.Cost.Bytes = min(s.last.item.Cost.Bytes+x.item.Cost.Bytes, math.MaxInt64/2)
+	if x.isBytes() && s.firstBlocked != nil && s.lastBlocked.class == x.class && s.lastBlocked.isBytes() {
+		s.lastBlocked.item.Cost.Bytes = min(s.lastBlocked.item.Cost.Bytes+x.item.Cost.Bytes, math.MaxInt64/2)
 		x.end()
 		return
 	}
-	if s.behind >= mostBehind || x.trial.behind >= mostCopies {
+	if s.blocked >= maxBlocked || x.trial.blocked >= maxCopies {
 		x.class.tally.overlimit()
 		x.end()
 		return
 	}
-	if s.first == nil {
-		s.first = x
+	if s.firstBlocked == nil {
+		s.firstBlocked = x
 	} else {
-		s.last.next = x
+		s.lastBlocked.next = x
 	}
-	s.last = x
-	s.countBehind(1)
+	s.lastBlocked = x
+	s.countBlocked(1)
 }
 
-// countBehind counts so many more copies that are held up.
-func (s *Source) countBehind(n int32) {
-	s.behind += n
-	s.guest.trial.behind += int(n)
+// countBlocked counts n more blocked copies.
+func (s *Source) countBlocked(n int32) {
+	s.blocked += n
+	s.guest.trial.blocked += int(n)
 }
 
-// mostBehind bounds the copies of a source that are held up, mostCopies those of all
-// sources of a trial. What comes beyond it only counts as something that would wait.
-const mostBehind = 1 << 12
+// maxBlocked bounds the blocked copies of a source; maxCopies bounds those of all sources
+// of a trial. A copy beyond that only counts as one that would wait.
+const maxBlocked = 1 << 12
 
-// isHeldUp reports whether something holds a copy up. Bytes do not hold up bytes of the
+// isBlocked reports whether something holds a copy up. Bytes do not hold up bytes of the
 // same class.
-func (s *Source) isHeldUp(x *Copy) bool {
-	behind := s.holder != nil && !(x.isBytes() && s.holder.stream && s.holder.class == x.class)
-	return s.guest.isWaiting() || behind || s.stuck != nil || s.first != nil
+func (s *Source) isBlocked(x *Copy) bool {
+	behind := s.blocker != nil && !(x.isBytes() && s.blocker.isTwin && s.blocker.class == x.class)
+	return s.guest.isWaiting() || behind || s.stuck != nil || s.firstBlocked != nil
 }
 
-// isBytes reports whether the copy is one of bytes of a stream, for which a twin stands.
+// isBytes reports whether the copy is of bytes of a stream. A twin stands for these.
 func (x *Copy) isBytes() bool {
 	return x.offer.Class == nil && x.item.Cost.Bytes > 0 && x.class.Counts(unit.Bytes)
 }
@@ -86,7 +89,7 @@ func (x *Copy) isBytes() bool {
 // enter lets a copy that nothing holds up enter its class.
 func (s *Source) enter(x *Copy) {
 	if x.isBytes() {
-		if !s.swallows {
+		if !s.skipsBody {
 			s.twin(x.trial, x.class).send(x.item.Cost.Bytes)
 		}
 		x.end()
@@ -96,31 +99,32 @@ func (s *Source) enter(x *Copy) {
 		x.enter()
 		return
 	}
-	s.swallows = false
+	s.skipsBody = false
 	b := s.backlogFor(x.class)
-	switch room := b.isEmpty() || s.holds+x.offer.Holds <= int64(policy.ConnectionHolds); {
+	switch room := b.isEmpty() || s.memory+x.offer.Holds <= int64(policy.ConnectionHolds); {
 	case !room && x.offer.Waits:
 		s.guest.add(x)
 		s.stuck = x
-	case !room || b.first != nil: // to enter would be to overtake
-		x.full(stats.QueueFull)
+	case !room || b.firstParked != nil: // it must not overtake parked messages
+		x.overflow(stats.QueueFull)
 	default:
 		x.item.Patient = x.offer.Waits && b.waiting == 0
 		x.enter()
 	}
 }
 
-// A sourceBacklog is the messages of a source that wait for one class, as package conn
-// keeps them: those in the queue of the class, and those parked until one of these leaves.
+// A sourceBacklog holds the messages of a source that wait for one class, as package conn
+// keeps them: some are in the queue of the class, the others are parked until one of those
+// leaves.
 type sourceBacklog struct {
-	class       *Class
-	waiting     int   // in the queue
-	first, last *Copy // parked, in order
+	class                   *Class
+	waiting                 int   // how many are in the queue
+	firstParked, lastParked *Copy // the parked ones, in order
 }
 
-func (b *sourceBacklog) isEmpty() bool { return b.waiting == 0 && b.first == nil }
+func (b *sourceBacklog) isEmpty() bool { return b.waiting == 0 && b.firstParked == nil }
 
-// backlogFor returns what waits for a class.
+// backlogFor returns the backlog of a class.
 func (s *Source) backlogFor(c *Class) *sourceBacklog {
 	for _, b := range s.backlogs {
 		if b.class == c {
@@ -132,39 +136,39 @@ func (s *Source) backlogFor(c *Class) *sourceBacklog {
 	return b
 }
 
-// keep notes that a message waits, in the queue of its class or parked.
-func (s *Source) keep(x *Copy) {
-	s.holds += x.offer.Holds
+// noteWaiting notes that a message waits, in the queue of its class or parked.
+func (s *Source) noteWaiting(x *Copy) {
+	s.memory += x.offer.Holds
 	if x.offer.Alone {
-		s.holder = x
+		s.blocker = x
 	}
 }
 
-// park implements sender: the message waits behind those parked before.
+// park implements sender. The message waits behind those parked before.
 func (s *Source) park(x *Copy) {
 	b := s.backlogFor(x.class)
-	if b.first == nil {
-		b.first = x
+	if b.firstParked == nil {
+		b.firstParked = x
 	} else {
-		b.last.next = x
+		b.lastParked.next = x
 	}
-	b.last = x
+	b.lastParked = x
 	s.guest.add(x)
-	s.keep(x)
+	s.noteWaiting(x)
 }
 
-// resume lets parked messages enter their class as far as there is room. The first needs
-// no room if no other message of the source waits there.
+// resume lets parked messages enter their class as far as there is room. A message needs no
+// room if no other message of the source waits in the queue.
 func (s *Source) resume(b *sourceBacklog) {
-	for b.first != nil {
-		x := b.first
+	for b.firstParked != nil {
+		x := b.firstParked
 		x.item.Patient = b.waiting == 0
 		verdict := x.ask()
 		if verdict == Full || verdict == TooLong {
 			return
 		}
-		b.first, x.next = x.next, nil
-		s.holds -= x.offer.Holds
+		b.firstParked, x.next = x.next, nil
+		s.memory -= x.offer.Holds
 		x.judge(verdict)
 	}
 }
@@ -174,11 +178,11 @@ func (s *Source) waits(x *Copy) {
 	s.guest.add(x)
 	switch {
 	case x.item.Cost.Connections > 0:
-		s.guest.opens = x
-	case x.stream:
-		s.holder = x
+		s.guest.opening = x
+	case x.isTwin:
+		s.blocker = x
 	case x.offer.Class != nil:
-		s.keep(x)
+		s.noteWaiting(x)
 		s.backlogFor(x.class).waiting++
 	}
 }
@@ -186,84 +190,84 @@ func (s *Source) waits(x *Copy) {
 // lost implements sender.
 func (s *Source) lost(x *Copy) {
 	if x.offer.Class != nil {
-		s.swallows = true
+		s.skipsBody = true
 	}
-	if x.stream || x.offer.Fatal || x.item.Cost.Connections > 0 {
-		s.guest.overflow()
+	if x.isTwin || x.offer.Fatal || x.item.Cost.Connections > 0 {
+		s.guest.refuse()
 	}
 }
 
 // leaves implements sender.
 func (s *Source) leaves(x *Copy) {
 	switch {
-	case x.stream:
-	case s.guest.opens == x:
-		s.guest.opens = nil
+	case x.isTwin:
+	case s.guest.opening == x:
+		s.guest.opening = nil
 	default:
 		s.backlogFor(x.class).waiting--
-		s.holds -= x.offer.Holds
+		s.memory -= x.offer.Holds
 	}
 }
 
 // left implements sender.
 func (s *Source) left(x *Copy) {
 	switch {
-	case x.stream:
-		s.goOn()
+	case x.isTwin:
+		s.drive()
 	case x.item.Cost.Connections > 0:
-		s.guest.goOn()
+		s.guest.drive()
 	default:
 		s.resume(s.backlogFor(x.class))
-		s.goOn()
+		s.drive()
 	}
-	s.guest.tidy()
+	s.guest.endIfDone()
 }
 
 // asked implements sender.
 func (s *Source) asked(x *Copy) {
 	s.guest.add(x)
-	s.release(x)
+	s.unblock(x)
 }
 
 // ended implements sender.
 func (s *Source) ended(x *Copy) {
-	s.release(x)
+	s.unblock(x)
 	s.guest.remove(x)
 }
 
 // answered implements sender.
-func (s *Source) answered() { s.guest.tidy() }
+func (s *Source) answered() { s.guest.endIfDone() }
 
-// release lets what a copy held up go on.
-func (s *Source) release(x *Copy) {
-	if s.holder == x {
-		s.holder = nil
+// unblock says that a copy holds nothing up any more.
+func (s *Source) unblock(x *Copy) {
+	if s.blocker == x {
+		s.blocker = nil
 	}
 }
 
-// drop forgets what waits.
-func (s *Source) drop() {
-	s.first, s.stuck, s.backlogs, s.holds = nil, nil, nil, 0
-	s.countBehind(-s.behind)
+// forget forgets all messages and copies that wait.
+func (s *Source) forget() {
+	s.firstBlocked, s.stuck, s.backlogs, s.memory = nil, nil, nil, 0
+	s.countBlocked(-s.blocked)
 }
 
-// goOn lets enter what was held up, as far as it may.
-func (s *Source) goOn() {
+// drive lets blocked copies enter their classes as far as they may.
+func (s *Source) drive() {
 	if x := s.stuck; x != nil && !s.guest.isWaiting() {
 		s.stuck = nil
 		s.enter(x)
 	}
-	for s.first != nil && !s.guest.isWaiting() && s.holder == nil && s.stuck == nil {
-		x := s.first
-		s.first, x.next = x.next, nil
-		s.countBehind(-1)
+	for s.firstBlocked != nil && !s.guest.isWaiting() && s.blocker == nil && s.stuck == nil {
+		x := s.firstBlocked
+		s.firstBlocked, x.next = x.next, nil
+		s.countBlocked(-1)
 		s.enter(x)
 	}
 }
 
-// mostTwins bounds the twins of a source: as many as there are classes on a path. Some are
-// of classes that the source has left for good.
-const mostTwins = 8
+// maxTwins bounds the twins of a source: as many as a path may have classes. Some may be of
+// classes that the source has left for good.
+const maxTwins = 8
 
 // twin returns the copy that stands for the bytes of the source in a class.
 func (s *Source) twin(t *Trial, c *Class) *Copy {
@@ -272,11 +276,11 @@ func (s *Source) twin(t *Trial, c *Class) *Copy {
 		if (*at).class == c {
 			return *at
 		}
-		if n == mostTwins-1 {
+		if n == maxTwins-1 {
 			(*at).next = nil
 		}
 	}
-	x := &Copy{trial: t, class: c, stream: true, next: s.twins}
+	x := &Copy{trial: t, class: c, isTwin: true, next: s.twins}
 	x.item = Item{Owner: x, Patient: true}
 	if s.guest != nil {
 		x.sender = s
@@ -285,49 +289,50 @@ func (s *Source) twin(t *Trial, c *Class) *Copy {
 	return x
 }
 
-// goOn lets enter what the session has sent, as far as it may.
-func (g *Guest) goOn() {
-	g.Up.goOn()
-	g.Down.goOn()
+// drive lets what the session has sent enter as far as it may.
+func (g *Guest) drive() {
+	g.Up.drive()
+	g.Down.drive()
 }
 
-// isWaiting reports whether nothing that the session sends may enter yet.
-func (g *Guest) isWaiting() bool { return g.queued || g.opens != nil }
+// isWaiting reports whether the session waits for its slot, or its connection for its
+// class. Until then, nothing that it sends may enter.
+func (g *Guest) isWaiting() bool { return g.waitsForSlot || g.opening != nil }
 
-// tidy ends the guest when nothing more is to be expected of it.
-func (g *Guest) tidy() {
-	if g.ending && !g.gone && len(g.copies) == 0 && g.Up.first == nil && g.Down.first == nil {
-		g.leave()
+// endIfDone ends the guest if its session has ended and nothing more can come of it.
+func (g *Guest) endIfDone() {
+	if g.ending && !g.gone && len(g.copies) == 0 && g.Up.firstBlocked == nil && g.Down.firstBlocked == nil {
+		g.finish()
 	}
 }
 
-// overflow ends the guest: its session would have been refused something that it cannot do
+// refuse ends the guest: its session would have been refused something that it cannot do
 // without, and would have lost what waits.
-func (g *Guest) overflow() {
+func (g *Guest) refuse() {
 	for _, x := range g.copies {
-		parked := x.offer.Class != nil && x.left.IsZero() && x != g.Up.stuck && x != g.Down.stuck
+		parked := x.offer.Class != nil && x.leftAt.IsZero() && x != g.Up.stuck && x != g.Down.stuck
 		if x.waits || parked {
 			x.class.tally.lose(stats.QueueFull, &x.item.Cost)
 		}
 	}
-	g.leave()
+	g.finish()
 }
 
-// leave ends the guest, with all that waits: its session has ended, or would have been
+// finish ends the guest and all that waits: its session has ended, or would have been
 // refused.
-func (g *Guest) leave() {
+func (g *Guest) finish() {
 	if g.gone {
 		return
 	}
-	g.gone, g.queued = true, false
+	g.gone, g.waitsForSlot = true, false
 	g.trial.orphans -= g.orphans
 	now := g.trial.latest
 	for len(g.copies) > 0 {
 		g.copies[0].abandon(now)
 	}
-	g.Up.drop()
-	g.Down.drop()
-	g.trial.unschedule(&g.patience)
+	g.Up.forget()
+	g.Down.forget()
+	g.trial.unschedule(&g.timeout)
 	g.slot.Release()
 	for _, c := range g.joined {
 		c.Quit(now)
@@ -336,21 +341,22 @@ func (g *Guest) leave() {
 	g.joined = nil
 }
 
-// add notes a copy that waits, or whose answer does.
+// add adds a copy that waits, or whose answer has not come, to copies.
 func (g *Guest) add(x *Copy) {
-	if x.place == 0 {
+	if x.guestIndex == 0 {
 		g.copies = append(g.copies, x)
-		x.place = len(g.copies)
+		x.guestIndex = len(g.copies)
 	}
 }
 
+// remove takes a copy out of copies, if it is there.
 func (g *Guest) remove(x *Copy) {
-	if x.place == 0 {
+	if x.guestIndex == 0 {
 		return
 	}
 	last := len(g.copies) - 1
-	g.copies[x.place-1] = g.copies[last]
-	g.copies[x.place-1].place = x.place
+	g.copies[x.guestIndex-1] = g.copies[last]
+	g.copies[x.guestIndex-1].guestIndex = x.guestIndex
 	g.copies[last], g.copies = nil, g.copies[:last]
-	x.place = 0
+	x.guestIndex = 0
 }

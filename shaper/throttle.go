@@ -7,33 +7,37 @@ import (
 	"shaper/policy"
 )
 
-// throttle is what a class makes of a provider that says "too fast".
+// A throttle is what a class does when its provider says "too fast": it pauses, and with
+// adapt it slows down.
 //
-// With adapt, a class that has been throttled goes on at half its pace, and gets a
-// sixteenth of its rate back every ten seconds: additive increase, multiplicative
-// decrease (Chiu and Jain, 1989). Its pace is never below a sixteenth of the rate, and
-// a window never holds less than one unit. At that floor only the pauses slow the class
-// down, as TCP with a window of one segment has only its timer.
+// With adapt, a class that has been throttled goes on at half its pace, and gets a share,
+// a sixteenth of its rate, back every ten seconds: additive increase, multiplicative
+// decrease (Chiu and Jain, 1989). It always keeps a sixteenth of its rate, and a window
+// always holds at least one unit. At that floor only the pauses slow the class down, as
+// only its timer slows down TCP with a window of one segment.
 //
-// What waits leaves in finite time, whatever the provider signals. A signal delays it
-// by on_throttle.max at most. After the last signal the class pauses for at most
-// on_throttle.max, and has its whole rate 150 s later, even if nothing leaves: time
-// alone gives the shares back.
+// What waits leaves in finite time, whatever the provider signals. A signal delays it by
+// on_throttle.max at most. After the last signal the class pauses for at most
+// on_throttle.max, and has its whole rate 150 s later, even if nothing leaves: time alone
+// gives the shares back.
+//
+// The lock of the tree guards a throttle.
 type throttle struct {
-	until time.Time     // nothing leaves before
-	pause time.Duration // the last one, if the provider did not say how long; 0: none since the last success
-	less  int           // how many sixteenths of the rate are taken away
-	since time.Time     // when less changed last
+	until    time.Time     // nothing leaves before
+	pause    time.Duration // the last pause for which the provider gave no time; 0: none since the last success
+	withheld int           // how many sixteenths of the rate are taken away
+	since    time.Time     // when a share came back last, or a signal took shares away
 }
 
+// A rate has 16 shares. One of them comes back every regainEvery.
 const (
-	shares     = 16
-	shareEvery = 10 * time.Second
+	shares      = 16
+	regainEvery = 10 * time.Second
 )
 
-// signal takes note of a refusal of the provider, which wants nothing more for wait, or
-// does not say for how long: 0. It reports whether that begins a pause: refusals during
-// one are of what left before it.
+// signal says that the provider has refused something at now. wait is how long the
+// provider wants nothing more; 0 if it does not say. signal reports whether a pause begins
+// with that. If not, the class pauses already: what was refused left before the pause.
 func (t *throttle) signal(now time.Time, wait time.Duration, conf policy.OnThrottle) (begins bool) {
 	if conf == (policy.OnThrottle{}) {
 		conf = policy.DefaultOnThrottle
@@ -49,22 +53,23 @@ func (t *throttle) signal(now time.Time, wait time.Duration, conf policy.OnThrot
 	return begins
 }
 
-// halved returns how many sixteenths are to be taken away after another signal.
-func (t *throttle) halved() int { return min((shares+t.less)/2, shares-1) }
+// afterSignal returns how many sixteenths to take away after another signal.
+func (t *throttle) afterSignal() int { return min((shares+t.withheld)/2, shares-1) }
 
-// regains returns when the class gets its next share back.
-func (t *throttle) regains() time.Time { return later(t.since, t.until).Add(shareEvery) }
+// nextRegain returns when the class gets its next share back.
+func (t *throttle) nextRegain() time.Time { return later(t.since, t.until).Add(regainEvery) }
 
-// sooner returns what a time that holds for the present share becomes as shares come
-// back: exact up to the next share, and beyond it as for a constant flow.
-func (t *throttle) sooner(at time.Time) time.Time {
-	step := t.regains()
-	for share := time.Duration(shares - t.less); share < shares && at != limit.Never && at.After(step); share++ {
+// hasten returns when something leaves that would leave at a time if no share came back.
+// The result is exact until the next share comes back. Beyond that it takes the flow as
+// constant.
+func (t *throttle) hasten(at time.Time) time.Time {
+	step := t.nextRegain()
+	for share := time.Duration(shares - t.withheld); share < shares && at != limit.Never && at.After(step); share++ {
 		at = step.Add(at.Sub(step) / (share + 1) * share)
-		step = step.Add(shareEvery)
+		step = step.Add(regainEvery)
 	}
 	return at
 }
 
-// share returns the share of its rate that the class has, from 1/16 to 1.
-func (t *throttle) share() float64 { return 1 - float64(t.less)/shares }
+// share returns how much of its rate the class has, from 1/16 to 1.
+func (t *throttle) share() float64 { return 1 - float64(t.withheld)/shares }

@@ -13,7 +13,8 @@ func request() *Item {
 	return &Item{Cost: Cost{Messages: 1, Bytes: 100}, Held: 100, Asks: true}
 }
 
-// messageClass returns a class that pauses for a second at first, and for ten at most.
+// messageClass returns a policy that pauses for a second at first, and for ten seconds at
+// most.
 func messageClass(rate string, change func(*policy.Class)) *Class {
 	conf := leakyClass(rate)
 	conf.OnThrottle = policy.OnThrottle{Pause: unit.Duration(time.Second), Max: unit.Duration(10 * time.Second)}
@@ -23,12 +24,12 @@ func messageClass(rate string, change func(*policy.Class)) *Class {
 	return NewClass(start, conf)
 }
 
-// resumes holds that what waits in the class leaves at d, and nothing before.
+// resumes fails unless the item that waits leaves at d, and nothing leaves before.
 func resumes(t *testing.T, c *Class, d time.Duration) {
 	t.Helper()
 	it := request()
 	if verdict := c.Enter(at(d-1), it); verdict != Waits {
-		t.Fatalf("just before %v the verdict is %v", d, verdict)
+		t.Fatalf("just before %v a message gets the verdict %v", d, verdict)
 	}
 	released(t, c, d-1)
 	released(t, c, d, it)
@@ -38,20 +39,21 @@ func TestThrottledPauses(t *testing.T) {
 	c := messageClass("1000 messages/s", nil)
 	enter(t, c, 0, Leaves, request())
 	c.Throttled(at(0), 0, "smpp")
-	c.Throttled(at(500*ms), 0, "smpp") // of what left before
+	c.Throttled(at(500*ms), 0, "smpp") // about what left before
 	if until, _ := c.Feedback(at(500 * ms)); !until.Equal(at(second)) {
-		t.Errorf("it pauses until %v", until)
+		t.Errorf("the class pauses until %v", until)
 	}
 	resumes(t, c, second)
 	if until, share := c.Feedback(at(second)); !until.IsZero() || share != 1 {
-		t.Errorf("it pauses until %v, at %v of its rate", until, share)
+		t.Errorf("the class pauses until %v, and has %v of its rate", until, share)
 	}
 	if n := c.Stats.Throttled.Read()["smpp"]; n != 2 {
-		t.Errorf("%d signals are counted", n)
+		t.Errorf("the counters have %d signals", n)
 	}
 }
 
-// Each pause without a success in between is twice as long, up to the longest.
+// Without a success in between, each pause is twice as long as the last, up to the
+// longest.
 func TestPausesDouble(t *testing.T) {
 	c, now := messageClass("1000 messages/s", nil), time.Duration(0)
 	enter(t, c, now, Leaves, request())
@@ -68,18 +70,17 @@ func TestPausesDouble(t *testing.T) {
 	resumes(t, c, now+second)
 }
 
-// What the provider says itself is done, up to the longest.
+// If the provider says for how long, the class pauses so long, up to the longest pause.
 func TestPauseThatIsAskedFor(t *testing.T) {
 	c := messageClass("1000 messages/s", nil)
 	c.Throttled(at(0), 3*second, "http")
-	c.Throttled(at(second), second, "http") // not sooner than it said before
+	c.Throttled(at(second), second, "http") // does not shorten what it said before
 	resumes(t, c, 3*second)
 	c.Throttled(at(4*second), time.Hour, "http")
 	resumes(t, c, 14*second)
 }
 
-// The class of the account pauses with all beneath it, not only the one that the
-// message was of.
+// The class of the account pauses with all beneath it, not only the class of the message.
 func TestWhoPauses(t *testing.T) {
 	for _, named := range []string{"account", "a", ""} {
 		account, a, b := leakyClass("1000 messages/s"), leakyClass("1000 messages/s"), leakyClass("1000 messages/s")
@@ -94,20 +95,20 @@ func TestWhoPauses(t *testing.T) {
 		tree[1].Throttled(at(0), second, "smpp")
 		it := request()
 		if pauses := tree[2].Enter(at(500*ms), it) == Waits; pauses != (named != "a") {
-			t.Errorf("on_throttle of %q: the sibling pauses: %t", named, pauses)
+			t.Errorf("on_throttle in %q: the sibling pauses: %t", named, pauses)
 		}
 	}
 }
 
-// adapted returns a class of 16 messages/s which has been throttled once, and goes on
-// at half that from the end of its pause, second 1, on.
+// adapted returns a class of 16 messages/s which has been throttled once. From the end of
+// its pause, second 1, it goes on at half of that.
 func adapted() *Class {
 	c := messageClass("16 messages/s", func(conf *policy.Class) { conf.Adapt = true })
 	c.Throttled(at(0), 0, "smpp")
 	return c
 }
 
-// paces holds that a class which is idle at d sends one each so often.
+// paces fails unless a class that is idle at d sends one message in each interval.
 func paces(t *testing.T, c *Class, d, gap time.Duration) {
 	t.Helper()
 	a, b := request(), request()
@@ -124,12 +125,12 @@ func TestAdapt(t *testing.T) {
 	paces(t, c, 11*second, second/9+1)
 	paces(t, c, 21*second, second/10)
 	if _, share := c.Feedback(at(21 * second)); share != 10./16 {
-		t.Errorf("it has %v of its rate", share)
+		t.Errorf("the class has %v of its rate", share)
 	}
 	c.Answered(at(21*second), true)
-	c.Throttled(at(22*second), 0, "smpp") // half of ten sixteenths
+	c.Throttled(at(22*second), 0, "smpp") // leaves half of ten sixteenths
 	paces(t, c, 23*second, second/5)
-	paces(t, c, 300*second, full) // all has come back
+	paces(t, c, 300*second, full) // all shares have come back
 	c = adapted()
 	for n := range time.Duration(10) {
 		c.Throttled(at(10*n*second), 0, "smpp")
@@ -139,8 +140,7 @@ func TestAdapt(t *testing.T) {
 	}
 }
 
-// A reload is no success: what has been taken from the pace stays so, unless adapt
-// goes.
+// A reload is no success: the class does not get its shares back, unless adapt goes.
 func TestSetKeepsThePace(t *testing.T) {
 	c := adapted()
 	setRate(c, second, "32 messages/s")
@@ -153,11 +153,11 @@ func TestSetKeepsThePace(t *testing.T) {
 	c.Set(at(5*second), conf)
 	paces(t, c, 6*second, second/32)
 	if _, share := c.Feedback(at(6 * second)); share != 1 {
-		t.Errorf("it has %v of its rate", share)
+		t.Errorf("the class has %v of its rate", share)
 	}
 }
 
-// What is in flight bounds what leaves, of the class and those beneath it.
+// in_flight bounds what leaves a class and those beneath it.
 func TestInFlight(t *testing.T) {
 	conf := leakyClass("1000 messages/s")
 	conf.InFlight = 2
@@ -171,26 +171,27 @@ func TestInFlight(t *testing.T) {
 	released(t, tree[1], second)
 	tree[0].Answered(at(second), true)
 	if n := tree[0].InFlight(); n != 1 {
-		t.Errorf("%d are in flight", n)
+		t.Errorf("%d items are in flight", n)
 	}
 	released(t, tree[1], second, third)
 }
 
-// What no class on the path charges is in flight all the same, until it is answered.
+// An item that no class on the path charges is in flight all the same until it is
+// answered.
 func TestInFlightUncharged(t *testing.T) {
 	c := NewClass(start, leakyClass("10 connections/s"))
 	enter(t, c, 0, Leaves, request())
 	if n := c.InFlight(); n != 1 {
-		t.Errorf("%d are in flight, not 1", n)
+		t.Errorf("%d items are in flight, want 1", n)
 	}
 	c.Answered(at(0), true)
 	if n := c.InFlight(); n != 0 {
-		t.Errorf("%d are in flight, and it is answered", n)
+		t.Errorf("%d items are in flight, though the only one is answered", n)
 	}
 }
 
-// What would wait for the end of a pause for longer than max_wait is refused, and is
-// told to come when it would not.
+// An item that would wait longer than max_wait for the end of a pause is refused. Retry
+// says when it would not.
 func TestMaxWaitInPause(t *testing.T) {
 	for _, above := range []bool{false, true} {
 		account := messageClass("10 messages/s", func(conf *policy.Class) { conf.Name = "account" })
@@ -207,7 +208,7 @@ func TestMaxWaitInPause(t *testing.T) {
 		account.Throttled(at(0), 5*second, "429")
 		enter(t, c, 0, TooLong, request())
 		if wait := c.Retry(at(0), request().Cost); wait != 4*second {
-			t.Errorf("it is told to come in %v, not in 4 s", wait)
+			t.Errorf("Retry is %v, want 4 s", wait)
 		}
 		it := request()
 		enter(t, c, 4*second, Waits, it)
@@ -216,8 +217,8 @@ func TestMaxWaitInPause(t *testing.T) {
 	}
 }
 
-// A bucket that pauses does so for a client that comes back, too, and is forgotten when
-// it has its whole pace again.
+// A bucket that pauses still does when its client comes back. The class forgets it when it
+// has its whole rate again.
 func TestPauseOfKey(t *testing.T) {
 	c := messageClass("1000 messages/s", func(conf *policy.Class) { conf.Per, conf.Adapt = policy.Per{By: policy.BySource}, true })
 	bucket := c.Join(start, policy.Conn{})
@@ -232,22 +233,22 @@ func TestPauseOfKey(t *testing.T) {
 	bucket.Answered(at(5*second), true)
 	bucket.Quit(at(6 * second))
 	if n := c.Keys(at(50 * second)); n != 1 {
-		t.Errorf("%d buckets are known while one recovers", n)
+		t.Errorf("the class knows %d keys while one regains its rate", n)
 	}
 	c.Keys(at(200 * second))
 	if n := c.Keys(at(200 * second)); n != 0 {
-		t.Errorf("%d buckets are known long after", n)
+		t.Errorf("the class knows %d keys long afterwards", n)
 	}
 }
 
-// When an answer comes that makes room nobody knows: who is refused is told what the
-// rate makes of it, and not to come never.
+// Nobody knows when an answer will make room. So Retry returns what the rate allows, and
+// not the longest Duration.
 func TestRetryInFlight(t *testing.T) {
 	c := messageClass("10 messages/s", func(conf *policy.Class) { *conf = withQueue(*conf, 1, 0); conf.InFlight = 1 })
 	enter(t, c, 0, Leaves, request())
 	enter(t, c, 0, Waits, request())
 	enter(t, c, 0, Full, request())
 	if wait := c.Retry(at(0), request().Cost); wait != 100*ms {
-		t.Errorf("it is told to come in %v, not in 100 ms", wait)
+		t.Errorf("Retry is %v, want 100 ms", wait)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"shaper/limit"
 )
 
-// A runtimeTimer is a timer on Go's own: portable, precise to a millisecond on Linux, and
-// on the fake clock in testing/synctest.
+// A runtimeTimer is a timer on Go's own timers. It is portable, precise to a millisecond on
+// Linux, and follows the fake clock of testing/synctest.
 type runtimeTimer struct {
 	timer  *time.Timer
 	closed chan struct{}

@@ -15,22 +15,22 @@ import (
 // sleep in whole milliseconds; this one is late by some tens of microseconds (see
 // timerfd_create(2)).
 //
-// It is read by a raw system call, which cannot block and does not tell Go's scheduler.
-// If told, that would wake its monitor thread at each departure, which costs more than
-// the departure.
+// A raw system call reads it: that cannot block, so Go's scheduler need not know. If the
+// scheduler knew, it would wake its monitor thread at each departure, which costs more
+// than the departure.
 type fdTimer struct {
 	file *os.File
 	conn syscall.RawConn
 
-	// Kept, so that neither set nor wait allocates.
+	// Kept so that neither set nor wait allocates.
 	spec        unix.ItimerSpec
 	settime     func(fd uintptr)
 	read        func(fd uintptr) bool
 	expirations [8]byte
 }
 
-// newTimer returns a timerfd. If the kernel gives none, or time.Now is not the kernel's
-// clock, it returns Go's own timer.
+// newTimer returns a timer on a timerfd. If the kernel gives none, or if time.Now does not
+// show the kernel's time, it returns one on Go's own timers.
 func newTimer() timer {
 	if clockIsFake() {
 		return newRuntimeTimer()
@@ -56,8 +56,8 @@ func newTimer() timer {
 	return t
 }
 
-// clockIsFake reports whether time.Now tells another time than the system does, as it
-// does in testing/synctest, where no timer of the kernel is of use.
+// clockIsFake reports whether time.Now shows another time than the system, as it does in
+// testing/synctest. There a timer of the kernel is of no use.
 func clockIsFake() bool {
 	var system unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME, &system); err != nil {
@@ -69,7 +69,7 @@ func clockIsFake() bool {
 func (t *fdTimer) set(at time.Time) {
 	t.spec = unix.ItimerSpec{} // stops the timer
 	if at != limit.Never {
-		// A time that has passed must go off too, and 0 would not.
+		// 0 would stop the timer, but a time that has passed must end wait.
 		t.spec.Value = unix.NsecToTimespec(int64(max(time.Until(at), 1)))
 	}
 	t.conn.Control(t.settime) // fails only when the timer is closed

@@ -5,7 +5,8 @@ import (
 	"testing/synctest"
 )
 
-// The kernel's timer is used wherever its clock is that of time.Now, and nowhere else.
+// newTimer returns the kernel's timer if time.Now shows the kernel's time, and else Go's
+// own.
 func TestTimerIsTheKernels(t *testing.T) {
 	isKernels := func() bool {
 		clock := newTimer()

@@ -16,14 +16,14 @@ func forEachTimer(t *testing.T, test func(*testing.T, timer)) {
 	t.Run("runtime", func(t *testing.T) { test(t, newRuntimeTimer()) })
 }
 
-// waitUntil waits for the timer and fails if it goes off before deadline.
+// waitUntil waits for the timer, and fails if the wait ends before deadline.
 func waitUntil(t *testing.T, clock timer, deadline time.Time) {
 	t.Helper()
 	if !clock.wait() {
-		t.Fatal("a timer that is open says that it is closed")
+		t.Fatal("wait says that the timer is closed, but it is open")
 	}
 	if early := time.Until(deadline); early > 0 {
-		t.Errorf("the timer went off %v early", early)
+		t.Errorf("wait ended %v early", early)
 	}
 }
 
@@ -63,8 +63,8 @@ func TestTimerMoves(t *testing.T) {
 	})
 }
 
-// TestTimerMovesWhileWaitedFor sets a timer that somebody waits for, or is
-// about to, to an hour and then to now.
+// TestTimerMovesWhileWaitedFor sets a timer to an hour, and then to now, while somebody
+// waits for it or is about to.
 func TestTimerMovesWhileWaitedFor(t *testing.T) {
 	forEachTimer(t, func(t *testing.T, clock timer) {
 		defer clock.close()
@@ -78,7 +78,7 @@ func TestTimerMovesWhileWaitedFor(t *testing.T) {
 			clock.set(time.Now().Add(time.Hour))
 			clock.set(time.Now())
 			if !<-rang {
-				t.Fatal("a timer that is open says that it is closed")
+				t.Fatal("wait says that the timer is closed, but it is open")
 			}
 		}
 	})
@@ -91,17 +91,17 @@ func TestTimerClose(t *testing.T) {
 		clock.set(time.Now().Add(time.Hour))
 		clock.close()
 		if <-rang {
-			t.Error("a timer that is closed goes off")
+			t.Error("wait returns true although the timer is closed")
 		}
 		if clock.wait() {
-			t.Error("a timer that was closed goes off")
+			t.Error("wait returns true for a timer that was closed before")
 		}
 		clock.set(time.Now()) // must do no harm
 	})
 }
 
-// TestTimerUnderChange moves a deadline to and fro while it is waited for; the
-// last one set must not be lost.
+// TestTimerUnderChange moves a deadline to and fro while somebody waits for it. The last
+// deadline must not be lost.
 func TestTimerUnderChange(t *testing.T) {
 	forEachTimer(t, func(t *testing.T, clock timer) {
 		defer clock.close()

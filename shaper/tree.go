@@ -12,51 +12,52 @@ import (
 // A node is the place of a class in its tree: its gate, what waits there, and those
 // that compete for it. It decides which item leaves next, and when.
 //
-// Each tree has one lock, the mutex of its root; see lock. To move a node is to hold the
-// locks of all roots that were, are or will be above it: Shaper.Apply does, and keys when
-// a bucket comes or goes.
+// Each tree has one lock, the mutex of its root; see lock. Whoever moves a node holds the
+// locks of all roots that were, are or will be above it. Shaper.Apply does so, and keys
+// when a bucket comes or goes.
 //
-// Locks are taken in this order: that of a Shaper, a Slot, a tree, a Trial, a tree in the
-// Trial, and the pacer. Only Shaper.Apply locks two trees that are not in each other's
-// Trials.
+// Locks are taken in this order: Shaper, Slot, tree, Trial, tree in that Trial, pacer.
+// Only Shaper.Apply locks two trees of which none is in a Trial of the other.
 type node struct {
 	class *Class
 	kind  unit.Kind // what it counts
 
-	// Without a lock. Written under that of the tree.
+	// Read without a lock; written under the lock of the tree, except handing.
 	parent    atomic.Pointer[node]
-	piece     atomic.Int64 // what the class alone allows of Piece
-	needsLeft atomic.Bool  // the class waits for Left
-	handing   atomic.Bool  // the pacer has taken an item out of the queue, and its owner is being told
+	piece     atomic.Int64 // the piece of this class alone; see Piece
+	needsLeft atomic.Bool  // the class waits for Left after a departure
+	handing   atomic.Bool  // the pacer has taken an item out of the queue and is telling its owner
 
-	// Of the whole tree, if the node is its root.
+	// Of the whole tree, if the node is its root. mu guards latest, and the group below in
+	// all nodes of the tree. The waker guards alarm.
 	mu     sync.Mutex
-	waker  waker     // told when next has changed; nil: somebody calls Release
-	due    alarm     // when the waker looks again
-	latest time.Time // when something happened in the tree
+	waker  waker     // is told when the next departure changes; nil: somebody calls Release
+	alarm  alarm     // when the waker looks again
+	latest time.Time // the latest time at which something happened in the tree
 
-	// Under the lock of the tree.
-	gate
-	line
-	place    contender // among the children of the parent
-	queued   contender // of the queue, among the children of the class
-	feed     *feed     // the children; nil: it has none
+	// Guarded by the lock of the tree.
+	gate               // what the class allows
+	line               // what waits in the class and beneath it
+	asChild  contender // competes for the parent
+	ownQueue contender // the queue of the class itself, which competes with its children
+	feed     *feed     // those that compete for the class; nil: it has no children
 	priority int       // among its siblings
-	weight   int64     // likewise; at least 1
+	weight   int64     // among its siblings; at least 1
 }
 
-// A waker wakes trees when something may leave.
+// A waker calls for departures when they are due.
 type waker interface {
-	// set moves an alarm of a root to at; limit.Never removes it. The tree is locked.
+	// set moves the alarm of a root to at; limit.Never removes it. The caller holds the
+	// lock of the tree.
 	set(a *alarm, at time.Time)
 }
 
-// init makes it the node of a class, alone in its tree.
+// init makes n the node of a class, alone in its tree.
 func (n *node) init(c *Class, kind unit.Kind) {
 	n.class, n.kind = c, kind
-	n.due.node = n
-	n.place.init(n, false)
-	n.queued.init(n, true)
+	n.alarm.node = n
+	n.asChild.init(n, false)
+	n.ownQueue.init(n, true)
 }
 
 // root returns the node at the top of the path.
@@ -67,7 +68,7 @@ func (n *node) root() *node {
 	return n
 }
 
-// lock locks the tree that the node is in and returns its root, whose mutex that is.
+// lock locks the tree that the node is in. It returns the root, whose mu is the lock.
 func (n *node) lock() (root *node) {
 	for {
 		root = n.root()
@@ -79,8 +80,8 @@ func (n *node) lock() (root *node) {
 	}
 }
 
-// lockAt is lock for what happens at now. Time never goes back for a tree: a caller with an
-// older time, as it was before the lock, gets the latest.
+// lockAt locks the tree for what happens at now, and returns the time to use. Time never
+// goes back in a tree: if now is older than the latest time there, lockAt returns that.
 func (n *node) lockAt(now time.Time) (root *node, latest time.Time) {
 	root = n.lock()
 	if now != limit.Never {
@@ -97,53 +98,53 @@ func (n *node) isBeneath(top *node) bool {
 	return n != nil
 }
 
-// attach puts the node, which is a root, under a parent. Both are locked.
+// attach puts a node that is a root under a parent. The caller holds the locks of both.
 func (n *node) attach(now time.Time, parent *node) {
 	if parent.feed == nil {
 		parent.feed = &feed{}
-		parent.feed.add(&parent.queued)
-		parent.update(now) // its own queue competes from now on
+		parent.feed.add(&parent.ownQueue)
+		parent.update(now) // the parent's own queue competes from now on
 	}
-	parent.feed.members++
-	parent.feed.add(&n.place)
+	parent.feed.children++
+	parent.feed.add(&n.asChild)
 	n.parent.Store(parent)
-	parent.countWaiting(n.beneath, n.waiting)
+	parent.countWaiting(n.waitingCost, n.waiting)
 	for p := parent; p != nil; p = p.parent.Load() {
-		p.someFree = p.waiting > 0 // of a sum nobody knows
+		p.someFree = p.waiting > 0 // the sums do not tell
 	}
-	parent.countFlying(n.flying)
+	parent.countInFlight(n.inFlight)
 	root := parent.root()
 	root.latest = later(root.latest, n.latest)
 	if n.waker != nil {
-		n.waker.set(&n.due, limit.Never)
+		n.waker.set(&n.alarm, limit.Never)
 	}
 	n.update(now)
 }
 
-// leaveMargin is how long an item may still be on its way out when its class leaves a
-// parent, which Left does not reach any more.
+// leaveMargin is how long an item may still be on its way out when its class leaves its
+// parent. Left does not reach that parent any more.
 const leaveMargin = 10 * time.Millisecond
 
-// detach makes the node a root. Its tree and itself are locked.
+// detach makes the node a root. The caller holds the lock of its tree, and mu of the node.
 func (n *node) detach(now time.Time) {
 	parent := n.parent.Load()
 	for p := parent; p != nil; p = p.parent.Load() {
-		if !p.leaving.IsZero() && p.payer.isBeneath(n) {
-			p.left(now.Add(leaveMargin))
+		if !p.leavingSince.IsZero() && p.payer.isBeneath(n) {
+			p.settle(now.Add(leaveMargin))
 		}
 	}
-	parent.feed.remove(&n.place)
-	if parent.feed.members--; parent.feed.members == 0 {
-		parent.feed.remove(&parent.queued)
+	parent.feed.remove(&n.asChild)
+	if parent.feed.children--; parent.feed.children == 0 {
+		parent.feed.remove(&parent.ownQueue)
 		parent.feed = nil
 	}
-	parent.countWaiting(n.beneath.negative(), -n.waiting)
-	parent.countFlying(-n.flying)
+	parent.countWaiting(n.waitingCost.negative(), -n.waiting)
+	parent.countInFlight(-n.inFlight)
 	n.parent.Store(nil)
 	parent.update(now)
 }
 
-// compete gives the node a priority and a weight among its siblings, at once.
+// compete gives the node a priority and a weight among its siblings. Both hold at once.
 func (n *node) compete(priority int, weight int64) {
 	f := (*feed)(nil)
 	if p := n.parent.Load(); p != nil {
@@ -152,54 +153,54 @@ func (n *node) compete(priority int, weight int64) {
 	switch old := n.weight; {
 	case f == nil:
 		n.priority, n.weight = priority, weight
-	case priority != n.priority: // to another ring
-		f.remove(&n.place)
+	case priority != n.priority: // it moves to another ring
+		f.remove(&n.asChild)
 		n.priority, n.weight = priority, weight
-		f.add(&n.place)
+		f.add(&n.asChild)
 	default:
 		n.weight = weight
-		f.reweigh(&n.place, old)
+		f.reweigh(&n.asChild, old)
 	}
 }
 
-// update brings the tree up to date at now with what has changed in the class. The head
-// of the root is left to next.
+// update tells the feeds above that something has changed in the class. The caller holds
+// the lock of the tree. Only next brings the root itself up to date.
 func (n *node) update(now time.Time) {
 	if n.feed != nil {
-		n.queued.head = n.front()
-		n.feed.put(&n.queued, now)
+		n.ownQueue.head = n.front()
+		n.feed.reseat(&n.ownQueue, now)
 	}
 	for p := n.parent.Load(); p != nil; p = n.parent.Load() {
 		n.refresh(now)
-		p.feed.put(&n.place, now)
+		p.feed.reseat(&n.asChild, now)
 		n = p
 	}
 }
 
-// Next returns when the next item of the tree that the class is in may leave: a
-// moment not after now means at once, limit.Never that none waits or none may leave.
+// Next returns when the next item of the whole tree may leave. A moment that is not after
+// now means at once. limit.Never means that nothing waits or that nothing may leave.
 func (n *node) Next(now time.Time) time.Time {
 	root, now := n.lockAt(now)
 	defer root.mu.Unlock()
 	return root.next(now)
 }
 
-// next returns when the next item of the tree may leave. The node is the root.
+// next is Next for the root. The caller holds the lock of the tree.
 func (n *node) next(now time.Time) time.Time {
 	n.refresh(now)
 	return n.ready(now)
 }
 
-// wake tells the waker when to look again, after update. The node is the root. That is
-// never a moment that has passed: of two trees that are always late, the later one would
-// go before the other for ever.
+// wake tells the waker when to look at the tree again. The caller holds the lock of the
+// tree and has called update; the node is the root. The time is never before now: if two
+// trees were always late, the later one would go first for ever.
 func (n *node) wake(now time.Time) {
 	if n.waker != nil {
-		n.waker.set(&n.due, later(n.next(now), now))
+		n.waker.set(&n.alarm, later(n.next(now), now))
 	}
 }
 
-// push puts an item at the end of the queue.
+// push puts an item at the end of the queue of the class.
 func (n *node) push(it *Item) {
 	it.class = n.class
 	it.place.Value, it.place.Bytes, it.place.Items = it, it.Held, int(it.Cost.Packets)
@@ -208,7 +209,7 @@ func (n *node) push(it *Item) {
 	n.countWaiting(it.Cost, max(it.Cost.Packets, 1))
 }
 
-// remove takes an item out of the queue, and reports whether it waited there.
+// remove takes an item out of the queue of the class, and reports whether it waited there.
 func (n *node) remove(it *Item) bool {
 	if !n.queue.Remove(&it.place) {
 		return false
@@ -218,16 +219,17 @@ func (n *node) remove(it *Item) bool {
 	return true
 }
 
-// countWaiting counts so many more items of that cost, or fewer, in the node and those above it.
+// countWaiting adds items, and what they cost together, to what waits in the node and in
+// those above it. Negative numbers take away.
 func (n *node) countWaiting(cost Cost, items int64) {
 	for ; n != nil; n = n.parent.Load() {
 		n.line.count(n.kind, &cost, items)
 	}
 }
 
-// countFlying counts so many more items in flight in the node and those above it.
-func (n *node) countFlying(items int) {
+// countInFlight adds to the items in flight of the node and of those above it.
+func (n *node) countInFlight(items int) {
 	for ; n != nil; n = n.parent.Load() {
-		n.flying += items
+		n.inFlight += items
 	}
 }

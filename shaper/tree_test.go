@@ -13,7 +13,7 @@ import (
 	"shaper/unit"
 )
 
-// tree returns the classes of a tree by their names.
+// tree returns the classes of a tree, by name.
 func tree(confs ...policy.Class) map[string]*Class {
 	byName := map[string]*Class{}
 	for _, c := range NewTree(start, confs) {
@@ -38,19 +38,19 @@ func withWeight(n int, conf policy.Class) policy.Class {
 	return conf
 }
 
-// child returns a class of messages under "root", assured of a rate, that may
-// borrow up to 30/s.
+// child returns a class of messages under "root". It is assured a rate and may borrow up
+// to 30/s.
 func child(name, rate string) policy.Class {
 	return ceiling("30 messages/s", under("root", named(name, leakyClass(rate+" messages/s"))))
 }
 
-// root30 is the parent of children.
+// root30 is the parent of the children.
 func root30() policy.Class { return named("root", leakyClass("30 messages/s")) }
 
 func message(n int64) *Item { return &Item{Cost: Cost{Bytes: n, Packets: 1, Messages: 1}, Held: n} }
 
-// TestTreeChargesThePath has messages under bytes under packets: each class
-// charges its own unit, and the slowest decides.
+// TestTreeChargesThePath puts messages under bytes under packets. Each class charges its
+// own unit, and the slowest decides.
 func TestTreeChargesThePath(t *testing.T) {
 	c := tree(named("root", leakyClass("4 packets/s")),
 		under("root", named("line", leakyClass("1KB/s"))),
@@ -63,18 +63,18 @@ func TestTreeChargesThePath(t *testing.T) {
 	released(t, leaf, 500*ms, small) // two messages/s
 	released(t, leaf, 1000*ms, large)
 	released(t, leaf, 2000*ms-1)
-	released(t, leaf, 2000*ms, next) // the large one took the line a second
+	released(t, leaf, 2000*ms, next) // the large item took the class above one second
 	released(t, leaf, 2250*ms-1)
-	released(t, leaf, 2250*ms, last) // costs no bytes and no message
+	released(t, leaf, 2250*ms, last) // it costs no bytes and no messages
 	enter(t, c["line"], 2250*ms, Leaves, &Item{Cost: Cost{Messages: 1}})
 	enter(t, c["line"], 2250*ms, Waits, message(1))
 	if !leaf.Counts(unit.Packets) || leaf.Counts(unit.Connections) || c["root"].Counts(unit.Bytes) {
-		t.Error("Counts does not tell what the path counts")
+		t.Error("Counts is wrong about the path")
 	}
 }
 
-// TestTreeShares gives a parent of 30 messages/s to two children that are
-// assured of 10 and 5, under every pattern of load.
+// TestTreeShares gives two children a parent of 30 messages/s. They are assured 10 and 5.
+// It tries every pattern of load.
 func TestTreeShares(t *testing.T) {
 	const greedy = -1
 	for _, c := range []struct {
@@ -95,14 +95,15 @@ func TestTreeShares(t *testing.T) {
 		{"one a little above it", child("a", "10"), child("b", "5"), greedy, 7, 230, 70, 1, 1},
 		{"one above all", child("a", "10"), withPriority(0, child("b", "5")), greedy, 28, 100, 200, 1, 1},
 		{"not aligned to the slots", child("a", "7"), withPriority(0, child("b", "11")), greedy, greedy, 70, 230, 1, 1},
-		// A gap of 1/12 s ends between two slots of the parent, 1/30 s apart.
+		// A gap of 1/12 s ends between two departures of the parent, which are 1/30 s
+		// apart.
 		{"below a ceil of its own", ceiling("12 messages/s", child("a", "10")), child("b", "5"), greedy, greedy, 100, 200, 1, 1},
 		{"without a ceil", ceilless(child("a", "10")), withPriority(0, child("b", "5")), greedy, greedy, 100, 200, 1, 1},
 		{"assured of nothing", child("a", "0"), withPriority(7, child("b", "5")), greedy, greedy, 250, 50, 1, 1},
 		{"more than there is", child("a", "30"), child("b", "30"), greedy, greedy, 150, 150, 1, 1},
 		{"more than there is, by weight", withWeight(2, child("a", "30")), child("b", "30"), greedy, greedy, 200, 100, 1, 1},
 	} {
-		for _, tickets := range []int{1, 50} { // with one, a class is empty each time that an item leaves
+		for _, tickets := range []int{1, 50} { // with one ticket, a class is empty after each departure
 			classes := tree(root30(), c.a, c.b)
 			s := &sim{root: classes["root"], now: start}
 			s.load(classes["a"], c.loadA, tickets)
@@ -121,8 +122,8 @@ func ceilless(conf policy.Class) policy.Class {
 	return conf
 }
 
-// TestTreeBytesReachTheirLimit has a limit of bytes end between two slots of the
-// parent: what its sibling holds up until its turn is caught up.
+// TestTreeBytesReachTheirLimit lets the gap of a class of bytes end between two departures
+// of the parent. The class catches up the time for which its sibling holds it up.
 func TestTreeBytesReachTheirLimit(t *testing.T) {
 	for _, a := range []policy.Class{leakyClass("12B/s"), ceiling("12B/s", leakyClass("10B/s")), ceiling("12B/s", leakyClass("1B/s"))} {
 		for _, tickets := range []int{1, 50} {
@@ -139,7 +140,7 @@ func TestTreeBytesReachTheirLimit(t *testing.T) {
 	}
 }
 
-// TestTreeIdleBytesEarnNothing: who was idle catches up nothing, however long
+// TestTreeIdleBytesEarnNothing holds that an idle class catches up nothing, however long
 // its siblings kept the parent busy.
 func TestTreeIdleBytesEarnNothing(t *testing.T) {
 	c := tree(named("root", leakyClass("30KB/s")), under("root", named("a", leakyClass("12KB/s"))),
@@ -152,8 +153,8 @@ func TestTreeIdleBytesEarnNothing(t *testing.T) {
 	released(t, c["a"], 70*ms, last)
 }
 
-// TestTreeSharesOfAll gives a parent of 20 to two greedy children, whatever they
-// are assured of: each has that, and of the rest what priority or weight gives it.
+// TestTreeSharesOfAll gives a parent of 20 to two greedy children that are assured various
+// rates. Each gets that, and of the rest what priority or weight gives it.
 func TestTreeSharesOfAll(t *testing.T) {
 	const span = 20
 	share := func(unit string, a, b, priority, weight, tickets int) (got, want float64) {
@@ -177,12 +178,12 @@ func TestTreeSharesOfAll(t *testing.T) {
 		got, want := share(unit, a, b, rapid.SampledFrom([]int{0, 4}).Draw(t, "priority"),
 			rapid.IntRange(1, 4).Draw(t, "weight"), rapid.SampledFrom([]int{1, 20}).Draw(t, "tickets"))
 		if got < want-0.15 || got > want+0.15 {
-			t.Errorf("of 20%s, a has %.2f, want %.2f", unit, got, want)
+			t.Errorf("of 20%s, a gets %.2f, want %.2f", unit, got, want)
 		}
 	})
 }
 
-// TestTreeSharesBetweenSlots has assured rates fall due between two slots of the
+// TestTreeSharesBetweenSlots lets assured rates become due between two departures of the
 // parent, at two levels.
 func TestTreeSharesBetweenSlots(t *testing.T) {
 	inner := func(parent, name, rate string) policy.Class {
@@ -215,14 +216,14 @@ type sim struct {
 	sources []*source
 }
 
-// source sends a message every so often, and first at next.
+// source sends a message at regular intervals, the first one at next.
 type source struct {
 	class *Class
 	next  time.Time
 	every time.Duration
 }
 
-// load has a class send so many messages/s, or as many as it can.
+// load makes a class send so many messages/s, or as many as it can.
 func (s *sim) load(c *Class, rate, tickets int) {
 	switch {
 	case rate > 0:
@@ -234,7 +235,7 @@ func (s *sim) load(c *Class, rate, tickets int) {
 	}
 }
 
-// send has a class send an item as often as it can.
+// send makes a class send an item as often as it can.
 func (s *sim) send(c *Class, it *Item) {
 	if s.greedy == nil {
 		s.greedy = map[*Item]bool{}
@@ -288,8 +289,8 @@ func (s *sim) run(d time.Duration) {
 	}
 }
 
-// TestTreeUrgentWaitsForOneItem: an urgent item within its assured rate waits
-// for at most one of the bulk that fills the line.
+// TestTreeUrgentWaitsForOneItem holds that an urgent item within its assured rate waits
+// for at most one of the bulk items, which use the whole rate.
 func TestTreeUrgentWaitsForOneItem(t *testing.T) {
 	c := tree(root30(), withPriority(0, child("otp", "10")), withPriority(7, child("bulk", "5")))
 	for range 900 {
@@ -303,16 +304,16 @@ func TestTreeUrgentWaitsForOneItem(t *testing.T) {
 		enter(t, c["otp"], now.Sub(start), Waits, urgent)
 		due := c["root"].Next(now)
 		if wait := due.Sub(now); wait > 34*ms {
-			t.Fatalf("item %d waits %v", i, wait)
+			t.Fatalf("item %d waits for %v", i, wait)
 		}
 		if now = due; c["root"].Release(now) != urgent {
-			t.Fatalf("bulk leaves before item %d", i)
+			t.Fatalf("a bulk item leaves before item %d", i)
 		}
 	}
 }
 
-// TestTreeOwnQueue: what belongs to an inner class itself competes with its
-// children, as one that is assured of nothing.
+// TestTreeOwnQueue holds that the own queue of an inner class competes with its children,
+// and is assured of nothing.
 func TestTreeOwnQueue(t *testing.T) {
 	c := tree(root30(), child("a", "10"))
 	s := &sim{root: c["root"], now: start}
@@ -324,7 +325,7 @@ func TestTreeOwnQueue(t *testing.T) {
 	}
 }
 
-// TestTreeNested has an assured grandchild get its rate, whatever its cousins do.
+// TestTreeNested holds that an assured grandchild gets its rate, whatever its cousins do.
 func TestTreeNested(t *testing.T) {
 	c := tree(root30(), child("a", "10"), child("b", "15"),
 		ceiling("30 messages/s", under("a", named("a1", leakyClass("4 messages/s")))),
@@ -334,34 +335,34 @@ func TestTreeNested(t *testing.T) {
 		s.load(c[name], -1, 3)
 	}
 	s.run(10 * second)
-	for name, want := range map[string]int{"a1": 40, "a2": 85, "b": 175} { // a has 12.5: 4 assured, 2 and the rest
+	for name, want := range map[string]int{"a1": 40, "a2": 85, "b": 175} { // a gets 12.5/s: a1 the 4 that it is assured, a2 the rest
 		if got := s.left[c[name]]; got < want-2 || got > want+2 {
 			t.Errorf("%s sent %d messages, want %d", name, got, want)
 		}
 	}
 }
 
-// TestTreePasses: an item leaves at once only where nobody else could.
+// TestTreePasses holds that an item leaves at once only if nobody else could.
 func TestTreePasses(t *testing.T) {
 	c := tree(root30(), child("a", "10"), child("b", "5"))
 	enter(t, c["a"], 0, Leaves, message(1))
 	b := message(1)
 	enter(t, c["b"], 0, Waits, b) // the root allows no other
 	if c["a"].Pass(at(40*ms), Cost{Messages: 1}) {
-		t.Error("a class overtakes its sibling, whose time has come")
+		t.Error("a class overtakes its sibling, which may send")
 	}
 	enter(t, c["root"], 40*ms, Waits, message(1))
 	if !c["a"].Pass(at(40*ms), Cost{Bytes: 1}) {
-		t.Error("what nobody counts is held")
+		t.Error("an item that nobody counts is held up")
 	}
 	released(t, c["a"], 40*ms, b)
 	if c["b"].Pass(at(80*ms), Cost{Messages: 1}) {
-		t.Error("a child overtakes what waits in its parent")
+		t.Error("a child overtakes what waits in its parent's own queue")
 	}
 }
 
-// TestTreePassesWhatTheParentDoesNotCount: who waits for a class is not
-// overtaken by what that class does not count.
+// TestTreePassesWhatTheParentDoesNotCount holds that an item which a class does not count
+// overtakes nobody who waits for a class below.
 func TestTreePassesWhatTheParentDoesNotCount(t *testing.T) {
 	c := tree(named("root", leakyClass("1 messages/s")), under("root", named("a", leakyClass("1MB/s"))),
 		under("root", named("b", leakyClass("1MB/s"))))
@@ -371,8 +372,8 @@ func TestTreePassesWhatTheParentDoesNotCount(t *testing.T) {
 	enter(t, c["b"], second, Waits, message(1))
 }
 
-// TestTreeLeft: the gap of an inner class counts from when the item has left,
-// and until then nothing follows it out of that class.
+// TestTreeLeft holds that the gap of an inner class begins when the item has left. Until
+// then nothing follows it out of that class.
 func TestTreeLeft(t *testing.T) {
 	c := tree(named("root", leakyClass("10 messages/s")),
 		under("root", named("a", leakyClass("1MB/s"))), under("root", named("b", leakyClass("1MB/s"))))
@@ -381,20 +382,20 @@ func TestTreeLeft(t *testing.T) {
 	enter(t, c["a"], 0, Leaves, first)
 	enter(t, c["b"], 0, Waits, second, message(1))
 	released(t, c["b"], 900*ms)
-	enter(t, c["b"], 900*ms, Waits, &Item{Cost: Cost{Bytes: 1}}) // behind the messages
-	c["b"].Left(at(910 * ms))                                    // nothing of b is on its way
+	enter(t, c["b"], 900*ms, Waits, &Item{Cost: Cost{Bytes: 1}}) // it waits behind the messages
+	c["b"].Left(at(910 * ms))                                    // nothing of b is on its way out
 	released(t, c["b"], 940*ms)
 	first.Left(at(950 * ms))
 	released(t, c["b"], 1050*ms-1)
 	released(t, c["b"], 1050*ms, second)
 }
 
-// TestTreeLeftOfAPass: what leaves a class without costing anything in the parent's
-// unit does not make it forget what does.
+// TestTreeLeftOfAPass lets an item leave that costs nothing in the parent's unit. The
+// class still remembers the item that costs something.
 func TestTreeLeftOfAPass(t *testing.T) {
 	c := tree(named("root", leakyClass("10 packets/s")), under("root", named("a", leakyClass("1GB/s"))))
 	if !c["a"].Pass(start, packet(100).Cost) {
-		t.Fatal("an idle tree lets nothing pass")
+		t.Fatal("Pass refuses an item although the tree is idle")
 	}
 	it := packet(1)
 	enter(t, c["a"], second/2, Waits, it)
@@ -409,7 +410,7 @@ func TestTreePiece(t *testing.T) {
 	c := tree(named("root", leakyClass("10MB/s")), ceiling("8MB/s", under("root", named("a", leakyClass("100KB/s")))),
 		under("a", named("b", leakyClass("5 packets/s"))))
 	if got := c["b"].Piece(); got != 4000 {
-		t.Errorf("a piece is %d bytes, want that of the slowest above, 4000", got)
+		t.Errorf("a piece is %d bytes, want 4000, as the slowest class above allows", got)
 	}
 	if got := c["root"].Piece(); got != leaky.Piece(rateOf("10MB/s")) {
 		t.Errorf("a piece of the root is %d bytes", got)
@@ -423,8 +424,8 @@ func TestTreePiece(t *testing.T) {
 	}
 }
 
-// TestTreeMaxWait: the estimate is what waits before in the class at its assured
-// rate, or all that waits in the parent, whichever is sooner.
+// TestTreeMaxWait holds the estimate: what waits before in the class at its assured rate,
+// or all that waits in the parent, whichever is sooner.
 func TestTreeMaxWait(t *testing.T) {
 	otp, bulk := child("otp", "10"), child("bulk", "5")
 	otp.MaxWait, bulk.MaxWait = unit.Duration(250*ms), unit.Duration(3*second)
@@ -438,15 +439,15 @@ func TestTreeMaxWait(t *testing.T) {
 	}
 	enter(t, c["otp"], 0, TooLong, message(1))
 	if _, drain := c["bulk"].Drain(start); drain != 800*ms+1 {
-		t.Errorf("the bulk takes %v, want what all that waits takes, 800ms", drain)
+		t.Errorf("bulk drains in %v, want 800ms, as all that waits takes", drain)
 	}
 	if _, drain := c["otp"].Drain(start); drain != 300*ms {
-		t.Errorf("the urgent take %v, want 300ms", drain)
+		t.Errorf("urgent drains in %v, want 300ms", drain)
 	}
 	setRate(c["root"], 0, "0 messages/s")
 	enter(t, c["bulk"], 0, TooLong, message(1))
 	if next := c["otp"].Next(at(time.Hour)); next != limit.Never {
-		t.Errorf("under a root of 0 the next leaves at %v", next)
+		t.Errorf("under a root of rate 0 the next item leaves at %v", next)
 	}
 	released(t, c["otp"], time.Hour)
 }
@@ -467,7 +468,7 @@ func TestTreeSetReachesWhatWaits(t *testing.T) {
 		released(t, c["leaf"], 1100*ms-1)
 		c["leaf"].Cancel(at(1100*ms), c["leaf"].front())
 		if next := c["root"].Next(at(1100 * ms)); next != limit.Never {
-			t.Errorf("nothing waits, but the next leaves at %v", next)
+			t.Errorf("nothing waits, but the next item leaves at %v", next)
 		}
 	}
 }
@@ -479,14 +480,14 @@ func TestTreeSetPriority(t *testing.T) {
 	enter(t, c["root"], 0, Leaves, message(1))
 	enter(t, c["a"], 0, Waits, a)
 	enter(t, c["b"], 0, Waits, b)
-	c["root"].Next(at(second)) // both are ready
+	c["root"].Next(at(second)) // both items are ready
 	c["b"].Set(at(second), withPriority(0, child("b", "0")))
 	released(t, c["root"], second, b)
 	released(t, c["root"], 2*second, a)
 }
 
-// TestTreeSmallerItemFirst: while a class has too few tokens for the item whose
-// turn it is, a smaller one may get its turn and leave.
+// TestTreeSmallerItemFirst holds that a smaller item may get its turn and leave while a
+// class has too few tokens for the item whose turn it is.
 func TestTreeSmallerItemFirst(t *testing.T) {
 	c := tree(named("root", tokenClass("1KB/s", 1000)), under("root", named("b", leakyClass("1GB/s"))),
 		withPriority(0, under("root", named("a", leakyClass("200B/s")))))
@@ -497,15 +498,14 @@ func TestTreeSmallerItemFirst(t *testing.T) {
 	enter(t, c["a"], 0, Waits, small)
 	released(t, c["root"], 500*ms-1)
 	if next := c["root"].Next(start); !next.Equal(at(500 * ms)) {
-		t.Errorf("the next may leave at %v", next.Sub(start))
+		t.Errorf("the next item may leave at %v", next.Sub(start))
 	}
 	released(t, c["root"], 500*ms, small)
 	released(t, c["root"], 1100*ms, large)
 }
 
-// TestTreeLateness: late wake-ups cost nothing in the long run, whatever the
-// algorithms on the path; and while a slow child is all there is, its parent
-// earns nothing.
+// TestTreeLateness holds that late wake-ups cost nothing in the long run, whatever the
+// algorithms on the path. If a slow child is all there is, its parent earns nothing.
 func TestTreeLateness(t *testing.T) {
 	for _, leaf := range []policy.Class{leakyClass("1GB/s"), tokenClass("20MB/s", 100_000), ceiling("1GB/s", leakyClass("1MB/s"))} {
 		c := tree(named("root", leakyClass("10MB/s")), under("root", named("a", leaf)))
@@ -536,8 +536,8 @@ func TestTreeLateness(t *testing.T) {
 	}
 }
 
-// TestTreeTimeStandsStill: what has been seen to be ready at one time does not
-// leave at an earlier one, and limit.Never is no time.
+// TestTreeTimeStandsStill holds that an item which was seen to be ready at a time does not
+// leave at an earlier one. limit.Never is not a time.
 func TestTreeTimeStandsStill(t *testing.T) {
 	c := tree(named("root", leakyClass("1GB/s")), under("root", named("a", leakyClass("1 packets/s"))))
 	a, b := packet(1), packet(1)
@@ -551,7 +551,7 @@ func TestTreeTimeStandsStill(t *testing.T) {
 	released(t, c["root"], 2*second, b)
 }
 
-// A class without a name is nobody's parent.
+// A class without a name is never a parent.
 func TestTreeWithoutNames(t *testing.T) {
 	classes := NewTree(start, []policy.Class{named("", leakyClass("1 packets/s")), named("", leakyClass("1 packets/s"))})
 	for _, c := range classes {

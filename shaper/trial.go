@@ -9,26 +9,28 @@ import (
 )
 
 // A Trial computes what classes would do, and enforces nothing. The classes get copies of
-// what really comes, and their counters say what would have waited, and what would have
-// been dropped or refused. No pacer drives them: whoever offers a copy, or reads the
-// counters, first lets everything happen that is due by then, each event at its own time.
-// So nothing is late. A Trial may be used concurrently.
+// what really comes. Their counters say what would have waited, and what would have been
+// dropped or refused. No pacer drives a trial: whoever offers a copy or reads the counters
+// first lets everything happen that is due by then, each event at its own time. So nothing
+// is late. A Trial may be used concurrently.
 //
-// If a limit would hold up a source, the copies of what it sends later are held up, too;
+// If a limit would hold up a source, the copies of what it sends later are held up too;
 // see Source. A session that would have been refused sends no more copies; see Guest. An
 // answer comes as long after its copy has left as it really came after the message.
 type Trial struct {
-	classes []*Class // in the order of the policy
+	classes []*Class // in the order of the policy; set when the trial is made
 
-	mu      sync.Mutex // taken under the lock of what really leaves, and before those of classes
-	latest  time.Time  // when something happened last
-	trees   alarms     // the next departure of each tree
-	events  events
-	asked   []*Copy // have no answer yet, in order, if nobody knows which answer is whose
-	others  int     // answers that come before theirs, to what has no copy
-	spare   *Copy   // copies that are not used
-	behind  int     // copies that sources hold up
-	orphans int     // copies of sessions that have ended
+	// mu is taken under the lock of a real tree, and before the locks of the trial's trees.
+	// It guards the fields below.
+	mu             sync.Mutex
+	latest         time.Time // when something happened last
+	trees          alarms    // the next departure of each tree
+	events         events    // what else will happen
+	unanswered     []*Copy   // those without an answer, in order, if nobody knows which answer belongs to which
+	othersInFlight int       // how many answers come first, to items without a copy
+	spare          *Copy     // a list of copies to use again
+	blocked        int       // how many copies are blocked in sources
+	orphans        int       // how many copies of sessions that have ended there are
 }
 
 // Classes returns the classes, in the order of the policy. Only copies enter them.
@@ -39,12 +41,13 @@ func (t *Trial) CatchUp(now time.Time) {
 	defer t.at(now).Unlock()
 }
 
-// at locks the trial, and lets everything happen that is due at now.
+// at locks the trial, and lets everything happen that is due at now. The caller unlocks
+// what it returns.
 func (t *Trial) at(now time.Time) *sync.Mutex {
 	t.mu.Lock()
 	caughtUp := false
 	defer func() {
-		if !caughtUp { // a panic ends one session, and does not block the others
+		if !caughtUp { // a panic ends one session, and must not block the others
 			t.mu.Unlock()
 		}
 	}()
@@ -53,16 +56,17 @@ func (t *Trial) at(now time.Time) *sync.Mutex {
 	return &t.mu
 }
 
-// catchUp is CatchUp with the lock. At one moment, answers come before items leave.
+// catchUp is CatchUp for a caller that holds mu. If an event and a departure are due at
+// the same moment, the event comes first.
 func (t *Trial) catchUp(now time.Time) {
 	for {
-		leaves, due := t.trees.first(), t.events.first()
-		at := earlier(leaves, due)
+		leaves, happens := t.trees.first(), t.events.first()
+		at := earlier(leaves, happens)
 		if at.After(now) {
 			break
 		}
 		t.latest = later(t.latest, at)
-		if !due.After(leaves) {
+		if !happens.After(leaves) {
 			heap.Pop(&t.events).(*event).of.happen()
 		} else {
 			t.release(t.trees[0].node.class)
@@ -71,7 +75,7 @@ func (t *Trial) catchUp(now time.Time) {
 	t.latest = later(t.latest, now)
 }
 
-// release lets the next item of a tree leave.
+// release lets the next item leave its tree.
 func (t *Trial) release(root *Class) {
 	it := root.Release(t.latest)
 	t.expect(root)
@@ -80,13 +84,14 @@ func (t *Trial) release(root *Class) {
 	}
 }
 
-// expect notes when the next item leaves the tree that a class is in.
+// expect sets the alarm for the next departure of the tree that a class is in. Whoever
+// changes something in a class calls it afterwards.
 func (t *Trial) expect(c *Class) {
-	t.trees.set(&c.root().due, later(c.Next(t.latest), t.latest))
+	t.trees.set(&c.root().alarm, later(c.Next(t.latest), t.latest))
 }
 
-// CatchUp lets everything happen that is due at now in the trial of the class, if it is in
-// one.
+// CatchUp lets everything happen that is due at now in the trial of the class. It does
+// nothing if the class is in no trial.
 func (c *Class) CatchUp(now time.Time) {
 	for ; c != nil; c = c.Parent() {
 		if c.trial != nil {
@@ -96,7 +101,7 @@ func (c *Class) CatchUp(now time.Time) {
 	}
 }
 
-// copy returns a copy for a class.
+// copy returns a copy of an item of this cost, for a class.
 func (t *Trial) copy(c *Class, cost Cost) *Copy {
 	x := t.spare
 	if x == nil {
@@ -109,14 +114,14 @@ func (t *Trial) copy(c *Class, cost Cost) *Copy {
 	return x
 }
 
-// events is a heap, the earliest first.
+// events is a heap, the earliest event first.
 type events []*event
 
-// An event is something that happens in a trial.
+// An event is something that happens in a trial at a time.
 type event struct {
 	at    time.Time
 	of    interface{ happen() }
-	index int // in events, plus 1; 0: it is not there
+	index int // in events, plus 1; 0: it is not scheduled
 }
 
 // schedule makes an event happen at its time, or at once if that has come.
@@ -129,13 +134,14 @@ func (t *Trial) schedule(at time.Time, e *event) {
 	heap.Push(&t.events, e)
 }
 
-// unschedule makes an event not happen.
+// unschedule cancels an event.
 func (t *Trial) unschedule(e *event) {
 	if e.index > 0 {
 		heap.Remove(&t.events, e.index-1)
 	}
 }
 
+// first returns when the first event happens; limit.Never if there is none.
 func (h events) first() time.Time {
 	if len(h) == 0 {
 		return limit.Never

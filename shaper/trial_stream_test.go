@@ -29,12 +29,12 @@ type chunk struct {
 	bytes int64
 }
 
-// who describes the nth session.
+// who describes the client of the nth session.
 func (s *streamed) who(id int) policy.Conn {
 	return policy.Conn{Source: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(s.client)}), 1), Session: uint64(id)}
 }
 
-// relays runs the script until nothing happens any more. What comes back is in a class, too.
+// relays runs the script until nothing more happens. What comes back is in a class too.
 func (p *proxy) relays(s streamScript, back *Class) {
 	for i, one := range s.sessions {
 		x := &relayed{proxy: p}
@@ -52,31 +52,31 @@ func (p *proxy) relays(s streamScript, back *Class) {
 					w = &x.down
 				}
 				w.unread += c.bytes
-				x.goOn()
+				x.drive()
 			})
 		}
-		p.plan(at(one.closes), func() { x.closing = true; x.goOn() })
+		p.plan(at(one.closes), func() { x.closing = true; x.drive() })
 	}
 	p.drive()
 }
 
-// A relayed is a session of the model of package conn for streams of bytes.
+// A relayed is a session in the model of package conn for streams of bytes.
 type relayed struct {
 	proxy    *proxy
 	class    *Class
 	slot     Slot
-	opening  bool // its connection waits for the class
+	opening  bool // its connection waits for its class
 	open     bool
 	closing  bool // nothing more comes
 	over     bool
 	up, down relayedWay
 }
 
-// A relayedWay is one direction of it.
+// A relayedWay is one direction of a relayed.
 type relayedWay struct {
 	session *relayed
 	flow    Flow
-	unread  int64 // bytes that have come, and have not entered the class
+	unread  int64 // bytes that have come and have not entered the class
 	waiting bool
 	busy    bool
 }
@@ -86,14 +86,14 @@ func (w *relayedWay) Leave(time.Time) {
 	w.flow.Left(w.session.proxy.now)
 	if x := w.session; x.opening {
 		x.opening, x.open = false, true
-		x.goOn()
+		x.drive()
 		return
 	}
 	w.move()
-	w.session.goOn()
+	w.session.drive()
 }
 
-// move sends what has come, piece by piece, until one has to wait.
+// move sends what has come, piece by piece, until a piece has to wait.
 func (w *relayedWay) move() {
 	x := w.session
 	for x.open && !x.over && !w.waiting && w.unread > 0 {
@@ -107,7 +107,7 @@ func (w *relayedWay) move() {
 	}
 }
 
-// judge does what the class says of a piece, or of the connection.
+// judge follows the verdict of the class for a piece or for the connection.
 func (w *relayedWay) judge(v Verdict) {
 	x := w.session
 	switch v {
@@ -122,7 +122,8 @@ func (w *relayedWay) judge(v Verdict) {
 	}
 }
 
-// overflow ends the session, for what one way has refused; what waits the other way is lost.
+// overflow ends the session because one direction was refused something. What waits in the
+// other direction is lost.
 func (x *relayed) overflow(refused *relayedWay, reason stats.Reason) {
 	refused.flow.Class().tally.lose(reason, &Cost{})
 	for _, w := range []*relayedWay{&x.up, &x.down} {
@@ -162,11 +163,11 @@ func (x *relayed) admitted() {
 	x.up.judge(x.up.flow.Ask(x.proxy.now, Cost{Connections: 1}, false))
 	if !x.over && !x.up.waiting {
 		x.opening, x.open = false, true
-		x.goOn()
+		x.drive()
 	}
 }
 
-func (x *relayed) goOn() {
+func (x *relayed) drive() {
 	x.up.move()
 	x.down.move()
 	if x.closing && x.open && !x.over && !x.up.waiting && !x.down.waiting && x.up.unread+x.down.unread == 0 {
@@ -186,7 +187,7 @@ func (x *relayed) end() {
 	x.down.flow.Class().Quit(x.proxy.now)
 }
 
-// tries runs the script through a trial, while nothing holds it up.
+// tries runs the script through a trial. Nothing really holds it up.
 func (s streamScript) tries(t *Trial, back *Class) {
 	var agenda proxy
 	for i, one := range s.sessions {
@@ -220,8 +221,8 @@ func drawAlgorithm(t *rapid.T, c policy.Class, name string) policy.Class {
 	return c
 }
 
-// drawStreamPolicy draws a tree of two leaves under an account. What comes back goes through
-// the second leaf.
+// drawStreamPolicy draws a tree of two leaves under an account. What comes back goes
+// through the second leaf.
 func drawStreamPolicy(t *rapid.T) []policy.Class {
 	leaf := func(name string, rates ...string) policy.Class {
 		c := under("account", named(name, leakyClass(rapid.SampledFrom(rates).Draw(t, name+" rate"))))
@@ -247,7 +248,7 @@ func drawStreamPolicy(t *rapid.T) []policy.Class {
 	return []policy.Class{leaf("a", "9KB/s", "3 connections/s"), leaf("b", "5KB/s"), account}
 }
 
-// drawStreamScript draws a script in which no two things happen at one moment.
+// drawStreamScript draws a script in which no two things happen at the same moment.
 func drawStreamScript(t *rapid.T) (s streamScript) {
 	unique := time.Duration(1)
 	draw := func(name string, most int) time.Duration {
@@ -267,9 +268,9 @@ func drawStreamScript(t *rapid.T) (s streamScript) {
 	return s
 }
 
-// A policy in the shadow counts what it does when it is in force, also of streams, both
-// ways: by every algorithm, in a tree, with buckets for each source, connections that are
-// counted, max_connections, max_wait and every overflow.
+// A policy in the shadow counts what it does when it is in force, also for streams, in
+// both directions: with every algorithm, in a tree, with buckets for each source,
+// connections that are counted, max_connections, max_wait and every overflow.
 func TestTrialCountsStreams(t *testing.T) {
 	delayed, lost := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -281,19 +282,19 @@ func TestTrialCountsStreams(t *testing.T) {
 		for i, c := range trial.Classes() {
 			got, want := of(c.Stats), of(p.classes[i].Stats)
 			delayed, lost = delayed+int(want.delayed), lost+int(want.full+want.tooLong)
-			got.waits.Sum += max(-ms.Seconds(), min(ms.Seconds(), want.waits.Sum-got.waits.Sum)) // a nanosecond may change whose turn it is
+			got.waits.Sum += max(-ms.Seconds(), min(ms.Seconds(), want.waits.Sum-got.waits.Sum)) // a nanosecond may change whose turn it is, so the sums may differ
 			if !got.is(want) {
-				t.Fatalf("%s would be %s, and is %s", c.Name(), got, want)
+				t.Fatalf("%s: the trial counts %s, and the class in force %s", c.Name(), got, want)
 			}
 			if c.Sessions() != 0 || c.places != 0 || c.Backlog().Items != 0 {
-				t.Fatalf("%s: %d sessions, %d places, %d waiting are left", c.Name(), c.Sessions(), c.places, c.Backlog().Items)
+				t.Fatalf("%s: %d sessions, %d places and %d waiting items remain", c.Name(), c.Sessions(), c.places, c.Backlog().Items)
 			}
 			if k := c.Keys(at(240 * time.Hour)); k != 0 {
-				t.Fatalf("%s: %d keys are left", c.Name(), k)
+				t.Fatalf("%s: %d keys remain", c.Name(), k)
 			}
 		}
 	})
 	if delayed == 0 || lost == 0 {
-		t.Errorf("of all scripts %d items waited, and %d were lost: not all is compared", delayed, lost)
+		t.Errorf("over all scripts %d items waited and %d were lost: the scripts do not cover everything", delayed, lost)
 	}
 }

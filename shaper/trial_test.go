@@ -14,10 +14,10 @@ import (
 )
 
 // A sessionScript is what clients do, whatever becomes of it: when each opens its session,
-// what it sends, and when it has nothing more to do. All of it is answered.
+// what it sends, and when it ends. Every message gets an answer.
 type sessionScript struct {
 	protocol policy.Protocol
-	holds    int64 // memory that a message takes of its connection while it waits
+	holds    int64 // bytes of its connection's memory that a message takes while it waits
 	sessions []scripted
 }
 
@@ -29,10 +29,10 @@ type scripted struct {
 type scriptedMessage struct {
 	at      time.Duration
 	class   int
-	latency time.Duration // of its answer
+	latency time.Duration // until its answer
 }
 
-// ends returns when a session ends that nothing holds up.
+// ends returns when a session ends if nothing holds it up.
 func (s *scripted) ends() time.Duration {
 	end := s.closes
 	for _, m := range s.messages {
@@ -41,14 +41,14 @@ func (s *scripted) ends() time.Duration {
 	return end + 1
 }
 
-// A proxy enforces a policy on a script, as sessions with messages do: it is the
-// model of package conn that a trial is compared with.
+// A proxy enforces a policy on a script, as sessions with messages do. It is the model of
+// package conn that a trial is compared with.
 type proxy struct {
 	now      time.Time
 	protocol policy.Protocol
 	holds    int64
-	resumed  int // messages that were parked, and have left or wait
-	stuck    int // times that a session reads no more
+	resumed  int // how many parked messages have entered their class
+	stuck    int // how often a session stopped reading
 	classes  []*Class
 	agenda   []planned
 	sessions []*proxied
@@ -65,15 +65,15 @@ type proxied struct {
 	slot    Slot
 	open    bool
 	over    bool
-	input   []scriptedMessage // that has come, and is not found yet
+	input   []scriptedMessage // what has come and was not taken yet
 	kept    map[*Class]*kept
-	held    int // messages in all of these
+	held    int // how many messages are in all of these
 	flying  int
 	closing bool
 }
 
-// kept is what a session keeps for a class: in its queue, and parked until one of
-// those leaves.
+// kept is what a session keeps for a class: messages in its queue, and parked messages
+// until one of those leaves.
 type kept struct{ waiting, parked []*held }
 
 type held struct {
@@ -83,7 +83,7 @@ type held struct {
 	latency time.Duration
 }
 
-// runs runs the script until nothing happens any more.
+// runs runs the script until nothing more happens.
 func (p *proxy) runs(s sessionScript) {
 	p.holds = s.holds
 	for _, one := range s.sessions {
@@ -91,14 +91,14 @@ func (p *proxy) runs(s sessionScript) {
 		p.sessions = append(p.sessions, x)
 		p.plan(at(one.opens), x.begin)
 		for _, m := range one.messages {
-			p.plan(at(m.at), func() { x.input = append(x.input, m); x.goOn() })
+			p.plan(at(m.at), func() { x.input = append(x.input, m); x.drive() })
 		}
-		p.plan(at(one.ends()), func() { x.closing = true; x.goOn() })
+		p.plan(at(one.ends()), func() { x.closing = true; x.drive() })
 	}
 	p.drive()
 }
 
-// drive does what is planned, and has leave what may, until nothing happens any more.
+// drive follows the plan, and lets everything leave that may, until nothing more happens.
 func (p *proxy) drive() {
 	for range 1_000_000 {
 		next, root := time.Time{}, (*Class)(nil)
@@ -129,7 +129,7 @@ func (p *proxy) drive() {
 
 func (p *proxy) plan(at time.Time, do func()) { p.agenda = append(p.agenda, planned{at, do}) }
 
-// all does what is planned, to the end.
+// all follows the plan to the end.
 func (p *proxy) all() {
 	for i := p.first(); i >= 0; i = p.first() {
 		e := p.agenda[i]
@@ -178,12 +178,12 @@ func (x *proxied) end() {
 
 func (x *proxied) Acquired() {
 	x.open = true
-	x.proxy.plan(x.proxy.now, x.goOn)
+	x.proxy.plan(x.proxy.now, x.drive)
 }
 
-// goOn finds messages as long as nothing holds them up, and ends the session when all
-// is done.
-func (x *proxied) goOn() {
+// drive takes messages as long as nothing holds them up. It ends the session when all is
+// done.
+func (x *proxied) drive() {
 	alone := x.proxy.protocol == policy.HTTP
 	for x.open && !x.over && len(x.input) > 0 && !(alone && x.held > 0) && x.find(x.input[0]) {
 		x.input = x.input[1:]
@@ -200,8 +200,8 @@ func (x *proxied) of(c *Class) *kept {
 	return x.kept[c]
 }
 
-// find has a message enter its class; false if the session is to read no more before
-// something leaves.
+// find lets a message enter its class. It returns false if the session must not read on
+// before something leaves.
 func (x *proxied) find(m scriptedMessage) bool {
 	c := x.proxy.classes[m.class]
 	k, waits := x.of(c), c.Policy().OverflowFor(x.proxy.protocol) == policy.Wait
@@ -227,8 +227,8 @@ func (x *proxied) find(m scriptedMessage) bool {
 	return true
 }
 
-// enter offers a message to its class, which need have no room for the only one of its
-// session.
+// enter offers a message to its class. The class need not have room if it is the only
+// message of its session.
 func (h *held) enter(waits bool) Verdict {
 	k := h.session.of(h.class)
 	h.item.Patient = waits && len(k.waiting) == 0
@@ -257,7 +257,7 @@ func (h *held) Leave(time.Time) {
 		x.held--
 		x.proxy.resumed++
 	}
-	x.goOn()
+	x.drive()
 }
 
 func (h *held) sent() {
@@ -266,11 +266,11 @@ func (h *held) sent() {
 	x.proxy.plan(x.proxy.now.Add(h.latency), func() {
 		h.class.Answered(x.proxy.now, true)
 		x.flying--
-		x.goOn()
+		x.drive()
 	})
 }
 
-// tries runs the script through a trial, while nothing holds it up.
+// tries runs the script through a trial. Nothing really holds it up.
 func (s sessionScript) tries(t *Trial) {
 	var agenda proxy
 	for _, one := range s.sessions {
@@ -294,8 +294,8 @@ func (s sessionScript) tries(t *Trial) {
 	t.CatchUp(at(24 * time.Hour))
 }
 
-// drawPolicy draws a tree of two leaves under an account, all of which have limits of
-// every kind. The first leaf is that of the sessions.
+// drawPolicy draws a tree of two leaves under an account. All of them have limits of every
+// kind. The sessions are in the first leaf.
 func drawPolicy(t *rapid.T) []policy.Class {
 	draw := func(name string, values ...int) int { return rapid.SampledFrom(values).Draw(t, name) }
 	leaf := func(name, rate string) policy.Class {
@@ -312,8 +312,8 @@ func drawPolicy(t *rapid.T) []policy.Class {
 	return []policy.Class{leaf("a", "9 messages/s"), leaf("b", "5 messages/s"), account}
 }
 
-// drawScript draws a script in which no two things happen at one moment, of which
-// either might come first.
+// drawScript draws a script in which no two things happen at the same moment, so that
+// their order is certain.
 func drawScript(t *rapid.T) (s sessionScript) {
 	s.protocol = rapid.SampledFrom([]policy.Protocol{policy.SMPP, policy.HTTP}).Draw(t, "protocol")
 	s.holds = int64(policy.ConnectionHolds) / int64(rapid.SampledFrom([]int{2, 4, 1000}).Draw(t, "room"))
@@ -335,8 +335,8 @@ func drawScript(t *rapid.T) (s sessionScript) {
 	return s
 }
 
-// A policy in the shadow counts what it does when it is in force, to the nanosecond:
-// of messages in a tree, with in_flight, max_connections, queues, max_wait, and every
+// A policy in the shadow counts what it does when it is in force, to the nanosecond: for
+// messages in a tree, with in_flight, max_connections, queues, max_wait and every
 // overflow.
 func TestTrialCountsWhatThePolicyDoes(t *testing.T) {
 	delayed, lost, resumed, stuck := 0, 0, 0, 0
@@ -351,15 +351,15 @@ func TestTrialCountsWhatThePolicyDoes(t *testing.T) {
 			got, want := of(c.Stats), of(p.classes[i].Stats)
 			delayed, lost = delayed+int(want.delayed), lost+int(want.full+want.tooLong)
 			if !got.is(want) {
-				t.Fatalf("%s would be %s, and is %s", c.Name(), got, want)
+				t.Fatalf("%s: the trial counts %s, and the class in force %s", c.Name(), got, want)
 			}
 			if c.InFlight() != 0 || c.Sessions() != 0 || c.places != 0 {
-				t.Fatalf("%s: %d in flight, %d sessions, %d places are left", c.Name(), c.InFlight(), c.Sessions(), c.places)
+				t.Fatalf("%s: %d items in flight, %d sessions and %d places remain", c.Name(), c.InFlight(), c.Sessions(), c.places)
 			}
 		}
 	})
 	if delayed == 0 || lost == 0 || resumed == 0 || stuck == 0 {
-		t.Errorf("of all scripts %d items waited, %d were lost, %d parked, and %d times a session was stuck: not all is compared", delayed, lost, resumed, stuck)
+		t.Errorf("over all scripts %d items waited, %d were lost, %d were parked, and a session was stuck %d times: the scripts do not cover everything", delayed, lost, resumed, stuck)
 	}
 }
 
@@ -367,8 +367,8 @@ func (w wouldBe) String() string {
 	return fmt.Sprintf("%d delayed, %d full, %d too long, %d waits of %.9f s", w.delayed, w.full, w.tooLong, w.waits.Count, w.waits.Sum)
 }
 
-// A class with shadow counts what waits while too much is in flight, and which
-// sessions find no slot, as the same class does that enforces it.
+// A class with shadow counts what waits while too much is in flight, and which sessions
+// find no slot, as the same class does in force.
 func TestShadowOfAnswers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		conf := withQueue(leakyClass("20 messages/s"), rapid.Int64Range(1, 10).Draw(t, "queue"), 0)
@@ -391,22 +391,22 @@ func TestShadowOfAnswers(t *testing.T) {
 			agenda.plan(at(m.at), func() {
 				it := &Item{Cost: Cost{Messages: 1, Bytes: 100}, Held: 100, Asks: true}
 				if v := would.Enter(agenda.now, it); v != Leaves {
-					t.Fatalf("it has a message %v", v)
+					t.Fatalf("the class in force gives a message the verdict %v", v)
 				}
 				agenda.plan(at(m.at+latency), func() { would.Answered(agenda.now, true) })
 			})
 		}
 		agenda.all()
 		if got, want := of(would.Shadow(at(time.Hour))), of(does.classes[0].Stats); !got.is(want) {
-			t.Fatalf("it would be %s, and is %s", got, want)
+			t.Fatalf("the shadow counts %s, and the class in force %s", got, want)
 		}
 		if n := would.shadow.class().InFlight(); n != 0 {
-			t.Fatalf("%d would be in flight at the end", n)
+			t.Fatalf("%d copies are in flight at the end", n)
 		}
 	})
 }
 
-// A session that a class with shadow would have refused takes no slot from others.
+// A session that a class with shadow would have refused takes no slot away from others.
 func TestShadowOfSlotsThatAreRefused(t *testing.T) {
 	conf := withSlots(inShadow(leakyClass("1KB/s")), 1)
 	conf.Overflow = policy.Refuse
@@ -414,23 +414,23 @@ func TestShadowOfSlotsThatAreRefused(t *testing.T) {
 	var first, refused, next Slot
 	for _, s := range []*Slot{&first, &refused} {
 		if !s.Acquire(c, nobody{}) {
-			t.Fatal("it enforces max_connections")
+			t.Fatal("the class with shadow enforces max_connections")
 		}
 	}
 	first.Release()
 	next.Acquire(c, nobody{})
 	if got := of(c.Shadow(start)); got.full != 1 {
-		t.Errorf("%d would have been refused, want 1: the third finds the place of the first", got.full)
+		t.Errorf("the shadow refuses %d sessions, want 1, since the third finds the place of the first", got.full)
 	}
 	refused.Release()
 	next.Release()
 	if n := c.shadow.class().places; n != 0 {
-		t.Errorf("%d places are left", n)
+		t.Errorf("%d places remain taken", n)
 	}
 }
 
 // A session whose messages never get an answer gives back its slot and what it had in
-// flight, when it ends; and what one session has held up is bounded.
+// flight when it ends. What one session blocks is bounded.
 func TestGuestWithoutAnswers(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		conf := withSlots(withQueue(leakyClass("100 messages/s"), 10, 0), 1)
@@ -443,19 +443,19 @@ func TestGuestWithoutAnswers(t *testing.T) {
 			return g
 		}
 		first, second := open(), open()
-		for range mostBehind + 100 {
+		for range maxBlocked + 100 {
 			for _, g := range []*Guest{first, second} {
 				g.Up.Offer(start, Offer{Class: c, Cost: Cost{Messages: 1, Bytes: 10}, Asks: true, Waits: true, Alone: true}).Sent(start)
 			}
 		}
-		if first.Up.behind > mostBehind || second.Up.behind != mostBehind {
-			t.Errorf("%d and %d are held up", first.Up.behind, second.Up.behind)
+		if first.Up.blocked > maxBlocked || second.Up.blocked != maxBlocked {
+			t.Errorf("%d and %d copies are blocked", first.Up.blocked, second.Up.blocked)
 		}
 		first.End(at(time.Second), clean)
 		second.End(at(2*time.Second), clean)
 		trial.CatchUp(at(24 * time.Hour))
 		if c.InFlight() != 0 || c.places != 0 || c.Backlog().Items != 0 || len(trial.events) != 0 {
-			t.Errorf("clean %v: %d in flight, %d places, %d waiting and %d events are left", clean, c.InFlight(), c.places, c.Backlog().Items, len(trial.events))
+			t.Errorf("clean %v: %d items in flight, %d places, %d waiting items and %d events remain", clean, c.InFlight(), c.places, c.Backlog().Items, len(trial.events))
 		}
 	}
 }

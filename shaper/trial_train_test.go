@@ -7,8 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// offerTrain offers datagrams that came as one, as package conn does: a piece of the class
-// leaves together; and of one that finds no room, those that do.
+// offerTrain offers datagrams that came as one, as package conn does. Together leaves what
+// fits into a piece of the class. If that finds no room, as many datagrams enter as there
+// is room for.
 func (c *inForce) offerTrain(now time.Time, size, n int64) {
 	together := max(c.Piece()/size, 1)
 	for ; n > 0; n -= together {
@@ -25,8 +26,8 @@ func (c *inForce) offerTrain(now time.Time, size, n int64) {
 	}
 }
 
-// Datagrams that came as one are counted as they leave in force: together, as far as a piece
-// of a class of bytes goes, and as many as the queue has room for.
+// Datagrams that came as one count as they would leave in force: together, as far as a
+// piece of a class of bytes goes, and as many as the queue has room for.
 func TestShadowOfTrains(t *testing.T) {
 	lost := uint64(0)
 	for _, algorithm := range algorithms {
@@ -41,18 +42,18 @@ func TestShadowOfTrains(t *testing.T) {
 					does.catchUp(now)
 					does.offerTrain(now, size, n)
 					if !would.Pass(now, Cost{Bytes: n * size, Packets: n}) {
-						t.Fatal("it holds datagrams up")
+						t.Fatal("a class with shadow holds datagrams up")
 					}
 				}
 				does.catchUp(now.Add(time.Hour))
 				got, want := of(would.Shadow(now.Add(time.Hour))), of(does.Stats)
 				if lost += want.full; !got.is(want) {
-					t.Fatalf("it would be %s, and is %s", got, want)
+					t.Fatalf("the shadow counts %s, and the class in force %s", got, want)
 				}
 			})
 		})
 	}
 	if lost == 0 {
-		t.Error("none were lost: not all is compared")
+		t.Error("no datagram was lost: the test does not cover everything")
 	}
 }

@@ -2,7 +2,7 @@ package shaper
 
 import "testing"
 
-// TestResumeAfterALightItem has c come back after a pause, long after an item of a light
+// TestResumeAfterALightItem lets c come back after a pause, long after an item of a light
 // class. b, which has the same weight, goes on as before.
 func TestResumeAfterALightItem(t *testing.T) {
 	c := tree(named("root", leakyClass("100 messages/s")),
@@ -17,11 +17,11 @@ func TestResumeAfterALightItem(t *testing.T) {
 	s.load(c["c"], -1, 3)
 	s.run(10 * second)
 	if b := s.left[c["b"]] - before; b < 400 {
-		t.Errorf("b sent %d of 1000 while c was back, c %d", b, s.left[c["c"]])
+		t.Errorf("since c is back, b sent %d of 1000, and c %d", b, s.left[c["c"]])
 	}
 }
 
-// TestSetWeightHoldsAtOnce: the share of a class follows its weight at once.
+// TestSetWeightHoldsAtOnce holds that the share of a class follows its weight at once.
 func TestSetWeightHoldsAtOnce(t *testing.T) {
 	c := tree(named("root", leakyClass("100 messages/s")),
 		under("root", withWeight(1, named("a", leakyClass("100 messages/s")))),
@@ -36,12 +36,12 @@ func TestSetWeightHoldsAtOnce(t *testing.T) {
 	a := s.left[c["a"]]
 	s.run(10 * second)
 	if got := s.left[c["a"]] - a; got < 400 {
-		t.Errorf("a sent %d of 1000 in the ten seconds since it has the weight of b", got)
+		t.Errorf("a sent %d of 1000 in the ten seconds since it got the weight of b", got)
 	}
 }
 
-// TestAdaptWithoutOnThrottle: a class with adapt goes more slowly itself. Its parent, which
-// counts messages, too, does not pause for it.
+// TestAdaptWithoutOnThrottle holds that a class with adapt slows down itself. Its parent,
+// which counts messages too, does not pause for it.
 func TestAdaptWithoutOnThrottle(t *testing.T) {
 	conf := child("a", "20")
 	conf.Adapt = true
@@ -49,12 +49,12 @@ func TestAdaptWithoutOnThrottle(t *testing.T) {
 	enter(t, c["a"], 0, Leaves, message(1))
 	c["a"].Throttled(at(0), 0, "throttled")
 	if _, share := c["a"].Feedback(at(second)); share != 0.5 {
-		t.Errorf("a has %v of its rate after a throttle, want half", share)
+		t.Errorf("a has %v of its rate after a signal, want half", share)
 	}
 }
 
-// TestNewClassAfterALargeItem: a class that is new, as by a reload, gets its share although
-// a large item left long ago.
+// TestNewClassAfterALargeItem holds that a new class, as after a reload, gets its share
+// although a large item left long ago.
 func TestNewClassAfterALargeItem(t *testing.T) {
 	c := tree(named("root", leakyClass("1000 B/s")),
 		under("root", named("a", leakyClass("1000 B/s"))),

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// Errors of Waiter.Wait and Waiter.Do, in a RefusedError.
+// The reasons in a RefusedError of Waiter.Wait and Waiter.Do.
 var (
 	ErrQueueFull = errors.New("shaper: the queue of the class is full")
 	ErrTooLong   = errors.New("shaper: the wait would be longer than max_wait")
 )
 
-// A RefusedError says that the class had no room for an item, and when it will have.
+// A RefusedError says why a class refused an item, and when it will have room.
 type RefusedError struct {
 	Reason error // ErrQueueFull or ErrTooLong
-	// Retry estimates how long that takes if nothing else comes first. It is the longest
-	// Duration if there never will be room.
+	// Retry estimates how long it takes until there is room, if nothing else comes first.
+	// It is the longest Duration if there never will be room.
 	Retry time.Duration
 }
 
@@ -28,17 +28,17 @@ func (e *RefusedError) Error() string {
 	if e.Retry == math.MaxInt64 {
 		return e.Reason.Error()
 	}
-	return fmt.Sprintf("%v; there is room in %v", e.Reason, e.Retry.Round(time.Millisecond))
+	return fmt.Sprintf("%v; retry in %v", e.Reason, e.Retry.Round(time.Millisecond))
 }
 
 // Unwrap returns the reason.
 func (e *RefusedError) Unwrap() error { return e.Reason }
 
 // Waiter lets a goroutine wait until its items may leave. Wait is for items that leave in
-// no time, Do for those that take time. One goroutine at a time uses a Waiter.
+// no time, Do for items that take time to leave. One goroutine at a time uses a Waiter.
 type Waiter struct {
 	flow   Flow
-	leaves wakeUp // the ticket that waited may leave
+	leaves wakeUp // receives when the ticket that waited may leave
 }
 
 // wakeUp is the Owner of the ticket of a Waiter: a channel of capacity 1.
@@ -47,15 +47,15 @@ type wakeUp chan struct{}
 // Leave implements Owner.
 func (w wakeUp) Leave(time.Time) { w <- struct{}{} }
 
-// NewWaiter returns a waiter in a class; a nil class limits nothing.
+// NewWaiter returns a Waiter in a class; a nil class limits nothing.
 func NewWaiter(class *Class) *Waiter {
 	w := &Waiter{leaves: make(wakeUp, 1)}
 	w.flow.Init(class, w.leaves)
 	return w
 }
 
-// NewRequestWaiter is NewWaiter for items that get an answer. One that has left is in
-// flight until Class.Answered is called, once, on the class of the waiter.
+// NewRequestWaiter is NewWaiter for items that get an answer. An item that has left is in
+// flight until the caller calls Class.Answered once, on the class of the waiter.
 func NewRequestWaiter(class *Class) *Waiter {
 	w := NewWaiter(class)
 	w.flow.ticket.Asks = true
@@ -65,17 +65,18 @@ func NewRequestWaiter(class *Class) *Waiter {
 // Class returns the class that the waiter is in; nil for none.
 func (w *Waiter) Class() *Class { return w.flow.Class() }
 
-// Wait returns nil when an item of this cost may leave. The item has left then, and gaps
-// count from that moment. busy is Item.Busy. Wait returns a *RefusedError if the class
-// overflows, and the error of the context if that ends first; then nothing is charged.
+// Wait waits until an item of this cost may leave, and returns nil. The item counts as
+// having left then: gaps begin at that moment. busy is Item.Busy. Wait returns a
+// *RefusedError if the class refuses the item, and the error of the context if that ends
+// first. If Wait returns an error, nothing is charged.
 func (w *Waiter) Wait(ctx context.Context, cost Cost, busy bool) error {
 	return w.Do(ctx, cost, busy, nil)
 }
 
-// Do is Wait for an item that leave lets out. The item has left when leave returns, and
-// gaps count from that moment; for a second at most, nothing follows it out of a class
-// that counts gaps. Do returns what leave returns. It does not call leave if the item may
-// not leave. A nil leave takes no time.
+// Do is Wait for an item that takes time to leave: it calls leave when the item may leave,
+// and returns what leave returns. Gaps begin when leave returns. Until then nothing
+// follows the item out of a class that counts gaps, for a second at most. If the item may
+// not leave, Do does not call leave. A nil leave takes no time.
 func (w *Waiter) Do(ctx context.Context, cost Cost, busy bool, leave func() error) error {
 	if err := w.wait(ctx, cost, busy); err != nil {
 		return err
@@ -87,7 +88,7 @@ func (w *Waiter) Do(ctx context.Context, cost Cost, busy bool, leave func() erro
 	return leave()
 }
 
-// wait is Wait without saying that the item has left.
+// wait is Wait, except that it does not say that the item has left.
 func (w *Waiter) wait(ctx context.Context, cost Cost, busy bool) error {
 	if w.flow.Class() == nil {
 		return ctx.Err()
@@ -102,19 +103,19 @@ func (w *Waiter) wait(ctx context.Context, cost Cost, busy bool) error {
 		return nil
 	case <-ctx.Done():
 		if !w.flow.Cancel(time.Now()) {
-			<-w.leaves // it left at the same moment
+			<-w.leaves // the pacer has just let it go
 			return nil
 		}
-		// A deadline that is moved back as it passes has no error any more, and
-		// nil would let out what has just been cancelled.
+		// If somebody moves a deadline back just as it passes, the error is gone. A nil
+		// would let out what has just been cancelled.
 		return cmp.Or(ctx.Err(), os.ErrDeadlineExceeded)
 	}
 }
 
-// left says that what the class allowed has now left.
+// left says that the item has left now.
 func (w *Waiter) left() { w.flow.Left(time.Now()) }
 
-// refusal returns the error of a verdict; nil if the item leaves.
+// refusal returns the error for a verdict; nil if the item leaves.
 func (w *Waiter) refusal(now time.Time, v Verdict, cost Cost) error {
 	switch v {
 	case Full:
