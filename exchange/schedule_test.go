@@ -255,10 +255,11 @@ func (s *schedule) check() {
 	if s.protocol == policy.SMPP {
 		answers = 16 * s.refusals
 	}
-	if got := len(s.Up.Got) + s.Machine.Held(stats.Upstream) + s.refused; got != read[0] {
+	// After bytes that are no message, what waits is dropped.
+	if got := len(s.Up.Got) + s.Machine.Held(stats.Upstream) + s.refused; got > read[0] || got < read[0] && s.Up.Fault == nil {
 		s.t.Fatalf("of %d bytes to the provider, %d have left, %d are held, and %d are refused", read[0], len(s.Up.Got), s.Machine.Held(stats.Upstream), s.refused)
 	}
-	if got := len(s.Down.Got) + s.Machine.Held(stats.Downstream); got != read[1]+answers {
+	if got := len(s.Down.Got) + s.Machine.Held(stats.Downstream); got > read[1]+answers || got < read[1]+answers && s.Down.Fault == nil {
 		s.t.Fatalf("of %d bytes to the client, %d have left and %d are held, with %d bytes of refusals", read[1], len(s.Down.Got), s.Machine.Held(stats.Downstream), answers)
 	}
 }
