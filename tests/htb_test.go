@@ -81,7 +81,7 @@ var patterns = []pattern{
 // test compares the shares that arrive.
 func TestTreeSharesEqualHTB(t *testing.T) {
 	tool(t, "tc", "iproute2")
-	step := trial.Size(3, 1)
+	step := trial.Size(6, 1)
 	for i := 0; i < len(patterns); i += step {
 		p := patterns[i]
 		t.Run(strings.ReplaceAll(p.name, " ", "_"), func(t *testing.T) {

@@ -143,7 +143,7 @@ class    = "acme"
 // directly to another such provider, which refuses many of its messages.
 func TestKannel(t *testing.T) {
 	alone := &spacing{gap: 50 * time.Millisecond}
-	n := trial.Size(100, 200)
+	n := trial.Size(60, 200)
 	newKannel(t, spacedProvider(t, alone).addr).campaign(n)
 	trial.Judge(t, 5*time.Millisecond, func() error { return kannelThroughShaper(t, alone, n) })
 }

@@ -59,7 +59,7 @@ func TestKernelRates(t *testing.T) {
 			slow = append(slow, newLine(t, s, mbit))
 		}
 	}
-	checkRates(t, slow, trial.Size(6*time.Second, 10*time.Second))
+	checkRates(t, slow, trial.Size(4*time.Second, 10*time.Second))
 	span := trial.Size(3*time.Second, 10*time.Second)
 	for _, s := range trial.Size(shapes[:1], shapes) {
 		checkRates(t, []*line{newLine(t, s, 1000)}, span)
