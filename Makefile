@@ -45,7 +45,7 @@ run:
 PLAIN = Allocate|RandomSchedules
 test: export GOFLAGS += -trimpath
 test: deps lint
-	@{ $(GO) test -json -vet=off -race -short -timeout 20m -skip Allocate $$($(GO) list ./... | grep -v /tests$$); \
+	@{ $(GO) test -json -vet=off -race -timeout 20m -skip Allocate $$($(GO) list ./... | grep -v /tests$$); \
 	   $(GO) test -json -vet=off -run '$(PLAIN)' $$(grep -rlE --include='*_test.go' '^func Test.*($(PLAIN))' . | xargs -n 1 dirname | sort -u); \
 	   $(GO) test -json -vet=off -race -count=1 -parallel 8 -timeout 20m ./tests; } | $(TALLY)
 

@@ -15,6 +15,7 @@ import (
 	"shaper/shaper"
 	"shaper/sock"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // A piece of a stream costs no allocation from the read to the write, whether it leaves at
@@ -181,5 +182,14 @@ func TestLittleStandsBeforeASlowClass(t *testing.T) {
 	until(t, "there is a session", func() bool { return len(r.Sessions()) == 1 && r.Sessions()[0].Upward > 0 })
 	if got := r.receiveBuffer(); got > 2*minSegments*1400 {
 		t.Errorf("SO_RCVBUF is %d", got)
+	}
+}
+
+// skipUnderRace skips a test of allocations: the race detector allocates, too, and makes
+// sync.Pool drop some of its items.
+func skipUnderRace(t *testing.T) {
+	t.Helper()
+	if trial.Raced {
+		t.Skip("the race detector allocates")
 	}
 }

@@ -17,14 +17,15 @@ import (
 	"shaper/shaper"
 	"shaper/sock"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 var oneSchedule = flag.Uint64("schedule", 0, "run this schedule only, 1 to 10000, in each protocol")
 
-// few returns how many schedules to play: all, or fewer if tests should be short. They should
-// with the race detector, which takes six times as long.
-func few() uint64 {
-	if testing.Short() {
+// schedules returns how many schedules to play: fewer with the race detector, which takes six
+// times as long.
+func schedules() uint64 {
+	if trial.Raced {
 		return 1_000
 	}
 	return 10_000
@@ -43,7 +44,7 @@ func few() uint64 {
 func TestRandomSchedules(t *testing.T) {
 	protocols := []string{"tcp", "tcp", "lines", "smpp", "http"}
 	const each = 100 // schedules on one server
-	for first := uint64(1); first <= few(); first += each {
+	for first := uint64(1); first <= schedules(); first += each {
 		protocol := protocols[first/each%uint64(len(protocols))]
 		t.Run(fmt.Sprintf("%s %d", protocol, first), func(t *testing.T) {
 			t.Parallel()

@@ -12,6 +12,7 @@ import (
 	"shaper/exchange"
 	"shaper/exchange/exchangetest"
 	"shaper/policy"
+	"shaper/tests/trial"
 )
 
 // FuzzExchange lets a client and a provider send anything, cut anywhere, while time passes,
@@ -34,7 +35,7 @@ func TestRandomSchedules(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	n := 10_000
-	if testing.Short() {
+	if trial.Raced {
 		n = 1000
 	}
 	for n := range n {

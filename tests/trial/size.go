@@ -6,6 +6,7 @@
 //	size    small and full sizes, and figures
 //	judge   whether a slow measurement fails the test
 //	watch   how busy the machine is
+//	race, norace  whether the race detector watches
 //	dial    connections to peers that may reset them at once
 package trial
 

@@ -1,7 +1,0 @@
-//go:build !race
-
-package conn
-
-import "testing"
-
-func skipUnderRace(*testing.T) {}
