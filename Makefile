@@ -47,7 +47,7 @@ test: export GOFLAGS += -trimpath
 test: deps lint
 	@{ $(GO) test -json -vet=off -race -timeout 20m -skip Allocate $$($(GO) list ./... | grep -v /tests$$); \
 	   $(GO) test -json -vet=off -run '$(PLAIN)' $$(grep -rlE --include='*_test.go' '^func Test.*($(PLAIN))' . | xargs -n 1 dirname | sort -u); \
-	   $(GO) test -json -vet=off -race -count=1 -parallel 8 -timeout 20m ./tests; } | $(TALLY)
+	   $(GO) test -json -vet=off -race -count=1 -parallel 6 -timeout 20m ./tests; } | $(TALLY)
 
 # Repeats all tests at full size until SOAK seconds have passed or a test fails. Packages run
 # one after the other, so that the machine is quiet while tests measure rates.
