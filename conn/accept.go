@@ -15,7 +15,7 @@ type tcpSocket struct {
 	server   *Server
 	poller   *sock.Poller // which accepts
 	listener sock.Listener
-	key      uint64 // of the poller
+	key      uint64 // by which the poller knows the socket
 
 	service atomic.Pointer[service] // nil until serve
 
@@ -98,9 +98,10 @@ func (t *tcpSocket) Turn() {
 	t.poller.Revisit(t)
 }
 
-// accept starts the session of the next connection, which has entered the gate of sv. It
-// returns false if there is none, or if accept has failed. Without descriptors or memory it
-// tries again after a pause, which grows up to maxBackoff.
+// accept accepts the next connection and starts its session. The caller has entered the gate
+// of sv for it. If accept returns false, no session has started, and the caller leaves the
+// gate. If only that connection was bad, the socket gets another turn at once. After another
+// error, such as a lack of descriptors, it gets one after a pause, which grows up to maxBackoff.
 func (t *tcpSocket) accept(sv *service) bool {
 	client, source, err := t.listener.Accept()
 	switch err {
@@ -127,8 +128,8 @@ const (
 	maxBackoff = 500 * time.Millisecond
 )
 
-// failed counts an accept error and begins a pause. It logs the first error of a row, and
-// then each one at the longest pause.
+// failed counts an accept error and begins a pause. It logs the first of several errors in a
+// row, and later each one that begins the longest pause.
 func (t *tcpSocket) failed(sv *service, err error) {
 	sv.stats.AcceptErrors.Add(1)
 	if t.backoff == minBackoff || t.backoff == maxBackoff {

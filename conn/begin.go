@@ -26,8 +26,9 @@ func newSession(s *Server, client sock.End, source netip.AddrPort, port uint16, 
 	return t
 }
 
-// start starts the session of an accepted connection, which has entered the gate of sv. If
-// the server is stopping, it resets the connection.
+// start starts the session of an accepted connection. The caller has entered the gate of sv
+// for it. If the server is stopping, start resets the connection and leaves the gate. The
+// goroutine of a poller calls it, without a lock.
 func (s *Server) start(client sock.End, source netip.AddrPort, port uint16, sv *service) {
 	t := newSession(s, client, source, port, sv)
 	sv.stats.Open.Add(1)
@@ -45,7 +46,8 @@ func (s *Server) start(client sock.End, source netip.AddrPort, port uint16, sv *
 	t.enter()
 }
 
-// enter begins the session. If a rule asks for the destination, it finds that first.
+// enter begins the session, once its client has done the TLS handshake if it needs one. If a
+// rule asks for the destination, enter looks it up first. The session's lock is not held.
 func (t *tcpSession) enter() {
 	if t.server.asksWhere(t.conf.Name) {
 		t.do((*tcpSession).locate)
@@ -54,7 +56,8 @@ func (t *tcpSession) enter() {
 	t.begin()
 }
 
-// begin puts the session into its classes and opens it. The session's lock is not held.
+// begin puts the session into its classes and opens it. The session's lock is not held: the
+// lock of the routes comes before it.
 func (t *tcpSession) begin() {
 	defer t.server.rescue(t)
 	t.classify()
@@ -62,24 +65,24 @@ func (t *tcpSession) begin() {
 }
 
 // open queues the connection in its class. If a reload has just removed the listener,
-// there is no class, and the session ends.
+// there is no class, and the session ends. The session's lock is held.
 func (t *tcpSession) open() {
 	if t.up.flow.Class() == nil {
 		t.finish(stats.ByOperator)
 		return
 	}
-	if !t.watchesClient() {
+	if !t.watchClient() {
 		return
 	}
 	t.dialling.awaitSlot()
-	if t.stage == queued { // it waits for a slot
+	if t.stage == queued { // it waits for a slot, perhaps until the address is stale
 		t.dialling.forget()
 	}
 }
 
-// watchesClient lets the poller watch the client. If that fails, it ends the session and
-// returns false.
-func (t *tcpSession) watchesClient() bool {
+// watchClient lets the poller watch the client, unless it does so already. If that fails,
+// watchClient ends the session and returns false. The session's lock is held.
+func (t *tcpSession) watchClient() bool {
 	if t.client.key != 0 {
 		return true
 	}
@@ -91,10 +94,10 @@ func (t *tcpSession) watchesClient() bool {
 	return true
 }
 
-// locate finds the destination of the session, which is the first upstream that has an
-// address. Then the session begins.
+// locate looks up the destination of the session: the address of the first upstream that has
+// one. When it is found, another goroutine calls begin. The session's lock is held.
 func (t *tcpSession) locate() {
-	if t.watchesClient() {
+	if t.watchClient() {
 		t.dialling.found = t.begin
 		t.dialling.tryUpstream()
 	}

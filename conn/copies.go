@@ -10,29 +10,34 @@ import (
 	"shaper/stats"
 )
 
-// copies is what a policy in the shadow sees of a session. nil stands for no such policy, and
-// its methods do nothing. The lock of the session guards it.
+// copies sends copies of the traffic of a session to the policy in the shadow. It is nil if
+// there is no such policy: follow, open, reopen, end and finish accept that. The lock of the
+// session guards it.
 type copies struct {
-	guest     *shaper.Guest
-	own, back *shaper.Class // of the session, upstream and downstream; nil: not limited
-	protocol  policy.Protocol
+	guest     *shaper.Guest   // stands for the session in the shadow
+	own, back *shaper.Class   // the guest's classes, upstream and downstream; nil: not limited
+	protocol  policy.Protocol // of the session
 	rules     policy.MessageRules
-	classes   []*shaper.Class      // of the rules, one for each
-	inFlight  map[uint32][]*copied // by the number of the message in its protocol; 0 if answers come in order
+	classes   []*shaper.Class // classes[i] is for the messages that rules[i] matches
+
+	// inFlight holds the messages whose answers are still to come, by their number in the
+	// protocol, the earliest first. The number is 0 if answers come in order. nil: end was called.
+	inFlight map[uint32][]*copied
 }
 
-// copied is a message that the provider answers.
+// copied is a message to the upstream that gets an answer.
 type copied struct {
 	of     *copies
-	copy   *shaper.Copy // nil: nothing limits it in the shadow, or it was sent before
-	number uint32
-	sent   time.Time
+	copy   *shaper.Copy // nil: the shadow does not limit it, or had no copies yet when it was sent
+	number uint32       // in its protocol; see copies.inFlight
+	sent   time.Time    // when it left for the upstream; zero: it has not, or see expect
 }
 
-// mirror implements session.
+// mirror implements session: from now on it sends copies of the traffic to the policy s, and
+// no longer to the one before. nil: to none.
 func (t *tcpSession) mirror(s *shadow) {
 	t.do(func(t *tcpSession) {
-		t.copies.end(false) // of the policy before
+		t.copies.end(false) // those for the policy before
 		t.copies = nil
 		t.copyTo(s, t.describe(), time.Now())
 		switch {
@@ -45,8 +50,9 @@ func (t *tcpSession) mirror(s *shadow) {
 	})
 }
 
-// copyTo sends copies of what goes through the session to a policy from now on; nil ends that.
-// If the policy gets copies already, the session has failed over.
+// copyTo sends copies of the traffic to the policy s from now on; nil: to none. who describes
+// the session. If s gets copies already, the session has failed over: it keeps its guest if
+// that may stay; see follow. The locks of the routes and of the session are held.
 func (t *tcpSession) copyTo(s *shadow, who policy.Conn, now time.Time) {
 	guest := t.copies.follow(s, who, now)
 	if t.copies = nil; guest == nil {
@@ -69,14 +75,17 @@ func (t *tcpSession) copyTo(s *shadow, who policy.Conn, now time.Time) {
 	t.relay.copyTo(c)
 }
 
-// expect makes the first n answers belong to messages that were sent before, as HTTP needs.
+// expect makes Answered ignore the next n answers: they belong to messages that were sent
+// before the copies began. Only HTTP needs it, since its answers have no numbers.
 func (c *copies) expect(n int) {
 	for range n {
 		c.inFlight[0] = append(c.inFlight[0], &copied{of: c})
 	}
 }
 
-// follow returns the guest of a session that who describes now; nil for none.
+// follow returns the guest in s of the session that who describes; nil if s is nil. It moves the
+// guest that there is. If its upstream class in the shadow changes, follow ends it and returns
+// another one, which has no slot yet.
 func (c *copies) follow(s *shadow, who policy.Conn, now time.Time) *shaper.Guest {
 	if c == nil {
 		return s.guest(who, now)
@@ -88,8 +97,9 @@ func (c *copies) follow(s *shadow, who policy.Conn, now time.Time) *shaper.Guest
 	return s.guest(who, now)
 }
 
-// reopen asks for a slot in the shadow and connects there, unless that is done. The real
-// session needs neither, since its own class has not changed.
+// reopen asks for a slot in the shadow and connects there, unless the guest has done so. Call
+// it when a session that fails over stays in its class: it keeps its slot and asks for nothing,
+// but its guest may be new.
 func (c *copies) reopen(t *tcpSession) {
 	if c != nil {
 		c.open(t)
@@ -97,15 +107,15 @@ func (c *copies) reopen(t *tcpSession) {
 	}
 }
 
-// open asks for a slot in the shadow, unless that is done.
+// open asks for a slot in the shadow, unless the guest has done so.
 func (c *copies) open(t *tcpSession) {
 	if c != nil {
 		c.guest.Open(time.Now(), t.conf.Protocol)
 	}
 }
 
-// Found implements exchange.Watcher: it offers a copy of the message to its class. It follows
-// the message if the provider answers it.
+// Found implements exchange.Watcher: it offers a copy of the message to the class that the
+// message has in the shadow. If the message gets an answer, Found returns its follower.
 func (c *copies) Found(now time.Time, f exchange.Found) exchange.Follower {
 	source, class := &c.guest.Down, c.back
 	if f.Direction == stats.Upstream {
@@ -124,7 +134,7 @@ func (c *copies) Found(now time.Time, f exchange.Found) exchange.Follower {
 	return &copied{of: c, copy: copy, number: f.Message.Sequence}
 }
 
-// classify returns the class of a message.
+// classify returns the class of a message to the upstream, in the shadow; nil: not limited.
 func (c *copies) classify(m *frame.Message) *shaper.Class {
 	msg := exchange.Seen(m)
 	if i := c.rules.First(&msg); i >= 0 {
@@ -133,8 +143,8 @@ func (c *copies) classify(m *frame.Message) *shaper.Class {
 	return c.own
 }
 
-// Sent implements exchange.Follower: the provider has the message, and will answer it. After
-// end it does nothing.
+// Sent implements exchange.Follower: the message has left, and the provider will answer it.
+// After end it does nothing.
 func (m *copied) Sent(now time.Time) {
 	if c := m.of; c.inFlight != nil {
 		m.copy.Sent(now)
@@ -143,17 +153,19 @@ func (m *copied) Sent(now time.Time) {
 	}
 }
 
-// Refused implements exchange.Follower.
+// Refused implements exchange.Follower: the message is refused in force, so the provider never
+// answers it. Its copy, if the shadow lets it go, has its answer at once. After end Refused does
+// nothing.
 func (m *copied) Refused(now time.Time, _ stats.Reason) {
 	if m.of.inFlight != nil {
 		m.copy.Answered(now)
 	}
 }
 
-// Dropped implements exchange.Follower. The copy ends with its guest.
+// Dropped implements exchange.Follower. The connection has ended, so end deals with the copy.
 func (m *copied) Dropped(time.Time, stats.Reason) {}
 
-// Answered implements exchange.Watcher: the first message in flight with this number has its
+// Answered implements exchange.Watcher: the earliest message in flight with this number has its
 // answer.
 func (c *copies) Answered(now time.Time, number uint32) {
 	waiting := c.inFlight[number]
@@ -168,7 +180,8 @@ func (c *copies) Answered(now time.Time, number uint32) {
 	waiting[0].copy.Answered(now)
 }
 
-// Expired implements exchange.Watcher.
+// Expired implements exchange.Watcher: it takes each message that was sent before a time as
+// answered now. It is not called for HTTP, so no message of expect is in flight.
 func (c *copies) Expired(now, before time.Time) {
 	for number := range c.inFlight {
 		for len(c.inFlight[number]) > 0 && c.inFlight[number][0].sent.Before(before) {
@@ -177,7 +190,8 @@ func (c *copies) Expired(now, before time.Time) {
 	}
 }
 
-// end ends the guest. clean says whether the session has ended cleanly.
+// end ends the guest: the session has ended, or another guest takes its place. If clean, what
+// the session has sent still goes through the shadow.
 func (c *copies) end(clean bool) {
 	if c != nil {
 		c.guest.End(time.Now(), clean)

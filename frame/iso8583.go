@@ -119,10 +119,11 @@ func (f *iso8583) describe(p []byte, m *Message) {
 	}
 }
 
-// messageType reads the class and the function, which are the two middle digits of the message
-// type indicator. The four digits are ASCII, EBCDIC, or BCD in two bytes. The first byte tells
-// which: the version is its first digit, and is 0 to 2, or 8 and 9 for national and private
-// use.
+// messageType reads the message type indicator, and returns its two middle digits: the class
+// and the function. It returns false if b begins with none. The indicator has four digits, in
+// ASCII, in EBCDIC, or in BCD (two bytes). The first digit is the version: 0 to 2, or 8 and 9
+// for national and private use. So the first byte tells the code: in BCD it would be version 3
+// if it were an ASCII digit, and version 15 if it were an EBCDIC digit.
 func messageType(b []byte) (class, function byte, ok bool) {
 	if len(b) < 2 {
 		return 0, 0, false

@@ -8,37 +8,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Batch sends trains together. Several datagrams of one size are one message to the kernel,
+// Batch sends trains of datagrams together. The caller adds trains, calls Send once, and
+// empties the batch with Clear. Several datagrams of one size are one message to the kernel,
 // which cuts it into segments (UDP_SEGMENT): so its network stack handles them all at the
 // cost of one. One goroutine at a time may use a Batch.
 type Batch struct {
-	// From Add and Send until Clear.
-	trains []Train // at most BatchSize
-	lost   [BatchSize]Loss
+	// Add appends to trains, Send fills lost, and Clear empties both.
+	trains []Train         // at most BatchSize
+	lost   [BatchSize]Loss // lost[i] belongs to trains[i]
 
-	// Of one Send.
+	// Send fills these. They keep no reference to a payload after Clear.
 	route    *Route
 	hdrs     [BatchSize]mmsghdr
 	iovs     [BatchSize]unix.Iovec // one for each train
 	control  [BatchSize]control
-	messages []message             // as in hdrs
-	try      func(fd uintptr) bool // sendAll, kept so that Send allocates nothing
+	messages []message // hdrs[i] and control[i] belong to messages[i]
+
+	try func(fd uintptr) bool // sendAll, kept so that Send allocates nothing
 }
 
-// Route says how datagrams leave.
+// Route is the socket and the peer that datagrams leave for. Several batches may use a Route
+// at once.
 type Route struct {
-	Raw syscall.RawConn // the socket; nil: there is none, and nothing is sent
+	Raw syscall.RawConn // the socket; nil: Send discards all trains, and none counts as lost
 	To  *Peer           // nil: the peer of the connected socket
 
-	// unsegmented is the size of datagrams from which on the kernel does not segment, for
-	// instance because they are larger than a frame; 0: not known.
-	unsegmented atomic.Int64
+	// tooLarge is the size of the datagrams, in bytes, that the kernel has last refused to
+	// segment, for instance because they are larger than a frame. Send joins only trains of
+	// smaller datagrams. 0: the kernel has refused none.
+	tooLarge atomic.Int64
 }
 
 // Loss is the part of a train that the kernel did not send.
 type Loss struct{ Packets, Bytes int64 }
 
-// message is a row of trains that the kernel gets as one message.
+// message is several trains in a row that the kernel gets as one message.
 type message struct {
 	first, n int // trains first to first+n-1
 	size     int // of a datagram, in bytes
@@ -61,7 +65,8 @@ func (b *Batch) Len() int { return len(b.trains) }
 // Lost returns what the kernel did not send of train i. It is known after Send.
 func (b *Batch) Lost(i int) Loss { return b.lost[i] }
 
-// Send sends the trains, and does not wait for room. Then Lost returns what is lost.
+// Send sends the trains, and does not wait for room in the socket. Then Lost returns what the
+// kernel did not send. Call Clear before the next Send.
 func (b *Batch) Send(r *Route) {
 	if r.Raw == nil {
 		return
@@ -87,7 +92,7 @@ func (b *Batch) lose(i int) {
 // joinable returns how many trains, from number i on, can be one message.
 func (b *Batch) joinable(i int) (n int) {
 	size := b.trains[i].datagram()
-	if limit := b.route.unsegmented.Load(); size == 0 || limit > 0 && int64(size) >= limit {
+	if limit := b.route.tooLarge.Load(); size == 0 || limit > 0 && int64(size) >= limit {
 		return 1
 	}
 	bytes, segments := 0, 0
@@ -126,7 +131,8 @@ func (b *Batch) addMessage(i, n int) {
 	}
 }
 
-// setPeer addresses a message, and returns how many bytes of c are in use.
+// setPeer puts the address of the peer into h, and the address to send from into c. It returns
+// how many bytes of c it has used.
 func (b *Batch) setPeer(h *unix.Msghdr, c *control) (length int) {
 	to := b.route.To
 	if to == nil {
@@ -143,9 +149,9 @@ func iovecOf(payload []byte) unix.Iovec {
 	return v
 }
 
-// sendAll sends each message. If one fails, sendAll tries it once more, since the kernel
-// may have reported an ICMP error for an earlier one. If it fails again, it is lost, as a
-// datagram may be on the network.
+// sendAll sends each message. If one fails, sendAll tries it once more, since the kernel may
+// have reported an ICMP error for an earlier one. If it fails again, or the socket has no
+// room, refuse handles it. sendAll returns true: RawConn.Write must not call it again.
 func (b *Batch) sendAll(fd uintptr) bool {
 	retried := false
 	for i := 0; i < len(b.messages); {
@@ -166,12 +172,12 @@ func (b *Batch) sendAll(fd uintptr) bool {
 	return true
 }
 
-// refuse handles a message that the kernel does not accept: it sends the datagrams one by
-// one, if segmenting may be the reason, or notes that they are lost.
+// refuse handles a message that the kernel does not accept. If segmenting may be the reason,
+// it sends the datagrams one by one. Otherwise it notes that they are lost.
 func (b *Batch) refuse(fd uintptr, m message, why error) {
 	apart := m.segment && why != unix.EAGAIN
 	if apart && (why == unix.EMSGSIZE || why == unix.EINVAL || why == unix.EIO) {
-		b.route.unsegmented.Store(int64(m.size))
+		b.route.tooLarge.Store(int64(m.size))
 	}
 	for i := m.first; i < m.first+m.n; i++ {
 		if apart {
@@ -182,7 +188,7 @@ func (b *Batch) refuse(fd uintptr, m message, why error) {
 	}
 }
 
-// sendApart sends the datagrams of a train one by one.
+// sendApart sends the datagrams of train i one by one, and notes which are lost.
 func (b *Batch) sendApart(fd uintptr, i int) {
 	rest := b.trains[i]
 	for more := true; more; more = len(rest.Payload) > 0 {
@@ -195,7 +201,7 @@ func (b *Batch) sendApart(fd uintptr, i int) {
 	}
 }
 
-// sendOne sends a datagram.
+// sendOne sends a datagram. If that fails, it tries once more, as sendAll does.
 func (b *Batch) sendOne(fd uintptr, payload []byte) error {
 	iov := iovecOf(payload)
 	h, c := unix.Msghdr{Iov: &iov}, control{}

@@ -65,7 +65,7 @@ func TestSendApart(t *testing.T) {
 			t.Errorf("of %d trains, %v and %v are lost", b.Len(), b.Lost(0), b.Lost(1))
 		}
 		b.Clear()
-		if n := r.unsegmented.Load(); n != 2 {
+		if n := r.tooLarge.Load(); n != 2 {
 			t.Errorf("datagrams of %d bytes or more are sent one by one, want 2", n)
 		}
 	}

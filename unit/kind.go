@@ -47,8 +47,8 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// kindOf returns the Kind that a word names: "packets", "packet" or "pkt". It does not
-// know Bytes, which have sizes.
+// kindOf returns the Kind that a word names: Packets for "packets", "packet" or "pkt". It
+// returns false for other words, and for "bytes": bytes have units of their own, such as KB.
 func kindOf(word string) (Kind, bool) {
 	for k := Packets; int(k) < len(kindNames); k++ {
 		long, short := kindNames[k].long, kindNames[k].short

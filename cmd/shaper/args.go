@@ -57,8 +57,8 @@ func flagsAndWords(args []string, withValue map[string]bool) (flags [][]string, 
 	return flags, words, nil
 }
 
-// lacksValue reports whether the last argument is a flag whose value is missing. Then nothing
-// may follow it, since that would become its value.
+// lacksValue reports whether the last argument looks like a flag whose value is missing. Then
+// flagsFirst adds nothing behind it, since that would become its value.
 func lacksValue(args []string, withValue map[string]bool) bool {
 	last := args[len(args)-1]
 	return strings.HasPrefix(last, "-") && withValue[flagName(last)] && !strings.Contains(last, "=") && !slices.Contains(args, "--")
@@ -95,8 +95,8 @@ func flagsWithValue(app *cli.App) map[string]bool {
 	return names
 }
 
-// flagLevels returns the flags of the program, and of each command and subcommand that the words
-// begin with.
+// flagLevels returns the flags of the program, then those of the command that the first word
+// names, then those of the subcommand that the next word names, and so on.
 func flagLevels(app *cli.App, words []string) (levels [][]cli.Flag) {
 	levels = [][]cli.Flag{app.Flags}
 	commands := app.Commands

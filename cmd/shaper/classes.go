@@ -90,16 +90,16 @@ func classColumns(now time.Time) []column[classRow] {
 		{name: "NOW", text: func(r classRow) string { return r.of.Now.Text }, by: func(r classRow) float64 { return r.of.Now.PerSecond }},
 		{name: "BACKLOG", text: func(r classRow) string { return bytesText(r.of.BacklogBytes) }, by: func(r classRow) float64 { return float64(r.of.BacklogBytes) }},
 		figureColumn("ITEMS", func(r classRow) int64 { return r.of.BacklogItems }),
-		waitColumn("P50", func(r classRow) stats.Seconds { return r.of.WaitP50 }),
-		waitColumn("P99", func(r classRow) stats.Seconds { return r.of.WaitP99 }),
-		waitColumn("DRAIN", func(r classRow) stats.Seconds { return r.of.Drain }),
+		durationColumn("P50", func(r classRow) stats.Seconds { return r.of.WaitP50 }),
+		durationColumn("P99", func(r classRow) stats.Seconds { return r.of.WaitP99 }),
+		durationColumn("DRAIN", func(r classRow) stats.Seconds { return r.of.Drain }),
 		figureColumn("DROPPED", func(r classRow) uint64 { return itemsLost(r.of.Dropped) }),
 		figureColumn("REFUSED", func(r classRow) uint64 { return itemsLost(r.of.Refused) }),
 		figureColumn("OVERLIMITS", func(r classRow) uint64 { return r.of.Overlimits }),
 		optional(shadowed, figureColumn("WOULD DELAY", func(r classRow) uint64 { return r.of.Shadow.WouldDelay })),
 		optional(shadowed, figureColumn("WOULD DROP", func(r classRow) uint64 { return r.of.Shadow.WouldDrop })),
-		optional(shadowed, waitColumn("WOULD P50", func(r classRow) stats.Seconds { return r.of.Shadow.WaitP50 })),
-		optional(shadowed, waitColumn("WOULD P99", func(r classRow) stats.Seconds { return r.of.Shadow.WaitP99 })),
+		optional(shadowed, durationColumn("WOULD P50", func(r classRow) stats.Seconds { return r.of.Shadow.WaitP50 })),
+		optional(shadowed, durationColumn("WOULD P99", func(r classRow) stats.Seconds { return r.of.Shadow.WaitP99 })),
 	}
 }
 

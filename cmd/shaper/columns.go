@@ -76,7 +76,9 @@ func sorted[T any](columns []column[T], rows []T, by order) ([]T, error) {
 // key returns the name of a column on the command line.
 func (c column[T]) key() string { return strings.ReplaceAll(strings.ToLower(c.name), " ", "-") }
 
-// compare compares two rows. Rows without the column come last in either order.
+// compare compares two rows; negative means that a comes first. The largest figure comes first,
+// and texts come in alphabetical order; backwards reverses both. Rows without the column come
+// last in any case.
 func (c column[T]) compare(a, b T, backwards bool) int {
 	hasA, hasB := c.has == nil || c.has(a), c.has == nil || c.has(b)
 	switch {
@@ -100,8 +102,8 @@ func figureColumn[T any, N int | int64 | uint64](name string, value func(T) N) c
 	return column[T]{name: name, text: func(row T) string { return fmt.Sprint(value(row)) }, by: func(row T) float64 { return float64(value(row)) }}
 }
 
-// waitColumn returns a column of times.
-func waitColumn[T any](name string, value func(T) stats.Seconds) column[T] {
+// durationColumn returns a column of durations.
+func durationColumn[T any](name string, value func(T) stats.Seconds) column[T] {
 	return column[T]{name: name, text: func(row T) string { return duration(value(row)) }, by: func(row T) float64 { return float64(value(row)) }}
 }
 

@@ -55,7 +55,8 @@ func printStatus(w io.Writer, s daemon.Status, now time.Time) {
 	t.write(w, "")
 }
 
-// printReload prints the outcome of the last reload, and what differs from the file.
+// printReload prints the outcome of the last reload, the rollback that may undo it, the values
+// that `shaper set` has put over those of the policy file, and how many warnings the file has.
 func printReload(w io.Writer, s daemon.Status, now time.Time) {
 	if s.Reload.OK {
 		fmt.Fprintf(w, "loaded    %s ago, %s\n", elapsed(s.Reload.Succeeded, now), timestamp(s.Reload.Succeeded))

@@ -4,7 +4,8 @@ import "time"
 
 const roundTrips = 20_000
 
-// rttKinds measure round trips of small messages over one connection.
+// rttKinds returns the kind of work that measures round trips of small messages over one
+// connection, one after the other.
 func rttKinds() []kind {
 	return []kind{{
 		name: "rtt", group: "rtt", label: "100 bytes each way",
