@@ -60,14 +60,28 @@ func (k *Kernel) readDevice(s *snapshot, device string, mirrored bool) error {
 	if had, known := k.sizesBefore[l.Index]; known {
 		s.sizesBefore[device] = had
 	}
-	qdiscs, err := k.dump(Qdisc, device, 0)
-	if err != nil {
+	root, err := k.readQdiscs(s, device, mirrored)
+	if err != nil || root == 0 || root == tbfHandle {
 		return err
 	}
-	var root Handle
+	if err := errors.Join(k.readClasses(s, device), k.readFilters(s, device)); err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(s.ours, func(o Object) bool { return isNote(o) && o.Device == device }); i >= 0 {
+		k.sizesBefore[l.Index] = s.ours[i].Params.(htbClass).noted()
+		s.ours = append(s.ours, Object{Type: Link, Device: device, Kind: "sizes", Params: s.sizes[device]})
+	}
+	return nil
+}
+
+// readQdiscs reads the qdiscs of a device. It returns the root that is ours, 0 if there is none.
+func (k *Kernel) readQdiscs(s *snapshot, device string, mirrored bool) (root Handle, err error) {
+	qdiscs, err := k.dump(Qdisc, device, 0)
+	if err != nil {
+		return 0, err
+	}
 	for _, m := range qdiscs {
-		o := Object{Type: Qdisc, Device: device, Handle: m.handle, Parent: m.parent, Kind: m.kind, Params: parseQdisc(m.kind, m.options)}
-		switch {
+		switch o := qdiscOf(m, device); {
 		case m.parent == rootParent && isOurs(o):
 			root = m.handle
 			s.keep(o, m)
@@ -79,28 +93,20 @@ func (k *Kernel) readDevice(s *snapshot, device string, mirrored bool) error {
 			s.foreign = append(s.foreign, o)
 		}
 		if err != nil {
-			return err
+			return 0, err
 		}
-	}
-	if root == 0 {
-		return nil
 	}
 	for _, m := range qdiscs {
-		if m.parent.major() == root && m.handle != 0 {
-			s.keep(Object{Type: Qdisc, Device: device, Handle: m.handle, Parent: m.parent, Kind: m.kind, Params: parseQdisc(m.kind, m.options)}, m)
+		if root != 0 && m.parent.major() == root && m.handle != 0 {
+			s.keep(qdiscOf(m, device), m)
 		}
 	}
-	if root == tbfHandle {
-		return nil
-	}
-	if err := errors.Join(k.readClasses(s, device), k.readFilters(s, device)); err != nil {
-		return err
-	}
-	if i := slices.IndexFunc(s.ours, func(o Object) bool { return isNote(o) && o.Device == device }); i >= 0 {
-		k.sizesBefore[l.Index] = s.ours[i].Params.(htbClass).noted()
-		s.ours = append(s.ours, Object{Type: Link, Device: device, Kind: "sizes", Params: s.sizes[device]})
-	}
-	return nil
+	return root, nil
+}
+
+// qdiscOf returns the qdisc of a device that a message describes.
+func qdiscOf(m message, device string) Object {
+	return Object{Type: Qdisc, Device: device, Handle: m.handle, Parent: m.parent, Kind: m.kind, Params: parseQdisc(m.kind, m.options)}
 }
 
 // isOurs reports whether a root qdisc is one that a plan has made.
