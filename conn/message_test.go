@@ -157,3 +157,23 @@ func TestRefusalAfterHalfClose(t *testing.T) {
 		}
 	}
 }
+
+// If the write of a message ends the session, the class counts the message once.
+func TestMessageOfAFailedWriteCountsOnce(t *testing.T) {
+	for _, rate := range []string{"1000 messages/s", fast} {
+		t.Run(rate, virtual(func(t *testing.T) {
+			addr, conns := listen(t)
+			r := run(t, class("c", rate)+class("back", fast)+listener("l", "lines", addr, "c", `return_class = "back"`))
+			client, upstream := r.open(conns)
+			r.all()[0].(*tcpSession).do(func(*tcpSession) {
+				send(t, client, "line\n")
+				reset(upstream)
+			})
+			r.awaitEnd(stats.ResetByPeer, 1)
+			_, dropped := r.dropped("c", stats.Reset)
+			if sent := r.sent("c", stats.Upstream).Bytes.Load(); sent+dropped != 5 {
+				t.Errorf("of 5 bytes %d are sent and %d dropped", sent, dropped)
+			}
+		}))
+	}
+}

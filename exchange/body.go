@@ -116,8 +116,8 @@ func (b *body) join(class *shaper.Class) {
 func (l *lane) passWhole() {
 	l.state, l.body.ends = reading, l.found.whole
 	l.out.hold(l.in.bytes()[:l.found.size])
-	l.wire.Sent(l.class(), shaper.Cost{Bytes: int64(l.found.size)})
 	if !l.x.stopped {
+		l.wire.Sent(l.class(), shaper.Cost{Bytes: int64(l.found.size)})
 		l.in.consume(l.found.size)
 		l.messageEnded()
 	}

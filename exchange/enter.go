@@ -126,9 +126,15 @@ func (m *message) leave(item *shaper.Item) {
 	if m.follower != nil {
 		m.follower.Sent(l.x.now)
 	}
+	alone := m.buf != nil && len(l.out.held) == 0 // otherwise it is dropped with the input or the output
 	l.out.send(m.bytes())
 	item.Left(l.x.now)
-	l.wire.Sent(m.class, m.item.Cost)
+	switch {
+	case !l.x.stopped:
+		l.wire.Sent(m.class, m.item.Cost)
+	case alone && m.class != nil:
+		m.class.CountDropped(stats.Reset, 1, int64(m.n))
+	}
 	m.release()
 }
 
