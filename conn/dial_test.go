@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"shaper/policy"
+	"shaper/sock"
 	"shaper/stats"
 	"shaper/tests/trial"
 )
@@ -270,4 +271,49 @@ func withoutDescriptors(t *testing.T) (restore func()) {
 	restore = func() { unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) }
 	t.Cleanup(restore)
 	return restore
+}
+
+// A reload lets a connection go that waited for its class, and the session ends before it dials.
+// The new class does not wait for it.
+func TestReloadedConnectionThatEndsIsNotAwaited(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		addr, conns := listen(t)
+		r := run(t, class("c", "1 connections/h")+listener("l", "tcp", addr, "c"))
+		r.open(conns)
+		r.dial("l")
+		var s *tcpSession
+		until(t, "a connection waits", func() bool {
+			for _, one := range r.all() {
+				one.(*tcpSession).do(func(one *tcpSession) {
+					if one.stage == opening && one.up.waiting {
+						s = one
+					}
+				})
+			}
+			return s != nil
+		})
+		busy := &busyTurn{begun: make(chan bool), end: make(chan bool)}
+		s.poller.Revisit(busy) // so that the session has no turn
+		<-busy.begun
+		r.reload(class("d", "100 connections/s") + listener("l", "tcp", addr, "d"))
+		s.abort(stats.Aborted)
+		close(busy.end)
+		began := time.Now()
+		r.dial("l")
+		next(t, conns)
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("the next connection takes %v, want 10 ms at most", took)
+		}
+	})
+}
+
+// A busyTurn keeps the poller busy.
+type busyTurn struct {
+	sock.Due
+	begun, end chan bool
+}
+
+func (b *busyTurn) Turn() {
+	close(b.begun)
+	<-b.end
 }

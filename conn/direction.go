@@ -124,7 +124,8 @@ func (d *direction) write(o unloader) bool {
 		case err == unix.EAGAIN:
 			d.dst.Writable = false
 		case err != nil:
-			d.session.finish(resultOf(d.dst.reason(err)))
+			d.dst.Writable = false
+			d.unwritten(d.dst.reason(err))
 			return false
 		default:
 			d.moved += uint64(n)
@@ -133,6 +134,21 @@ func (d *direction) write(o unloader) bool {
 		}
 	}
 	return o.remaining() == 0
+}
+
+// unwritten ends the session, since dst takes nothing more. If TLS has been cut, the other
+// direction first passes on what came before.
+func (d *direction) unwritten(reason error) {
+	if !isCut(reason) || d.opposite().done {
+		d.session.finish(resultOf(reason))
+	}
+}
+
+func (d *direction) opposite() *direction {
+	if d == &d.session.up {
+		return &d.session.down
+	}
+	return &d.session.up
 }
 
 // end passes the end of src on to dst: as an end, or as a fault. Everything that came before
@@ -146,7 +162,7 @@ func (d *direction) end() {
 	if t := d.session; t.up.done && t.down.done {
 		t.finish(stats.OK)
 	} else if err := d.dst.end.CloseWrite(); err != nil {
-		t.finish(resultOf(d.dst.reason(err)))
+		d.unwritten(d.dst.reason(err))
 	}
 }
 
@@ -187,6 +203,10 @@ func (d *direction) ask(now time.Time, cost shaper.Cost) { d.judge(d.flow.Ask(no
 func (d *direction) judge(verdict shaper.Verdict) {
 	d.waiting = verdict == shaper.Waits
 	switch verdict {
+	case shaper.Leaves:
+		if t := d.session; t.stage == opening { // if the session ends before it dials, the class has to know
+			t.dialling.unsettled = true
+		}
 	case shaper.Full:
 		d.refuse(stats.QueueFull)
 	case shaper.TooLong:

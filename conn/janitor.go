@@ -67,7 +67,7 @@ func (t *tcpSession) tend(now time.Time) {
 		t.up.active, t.down.active = false, false
 		switch {
 		case t.stage == cutting: // cutTimeout bounds it
-		case stuck && (t.client.Broken || t.upstream.Broken):
+		case stuck && !active && (t.client.Broken || t.upstream.Broken):
 			t.finish(stats.ResetByPeer)
 		case waiting || active || t.stage != relaying || t.quietSince.IsZero():
 			t.quietSince = now

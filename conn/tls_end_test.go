@@ -135,33 +135,86 @@ func TestTLSTruncationLosesNothing(t *testing.T) {
 // connection. All of its answer arrives, however long that takes through its class.
 func TestTLSResetLosesNothing(t *testing.T) {
 	t.Parallel()
-	a := newAuthority(t)
-	addr, conns := listen(t)
-	r := run(t, forward(addr, fast, a.originating(""), `return_class = "back"`)+class("back", "200kB/s"))
-	client := r.dial("l")
-	upstream := nextTLS(t, conns, serving(a.issue("server")))
-	data := noise(100_000)
-	send(t, upstream, string(data))
-	until(t, "all has arrived", func() (arrived bool) {
-		raw, err := upstream.tcp.(*net.TCPConn).SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
-		raw.Control(func(fd uintptr) { arrived = sock.Descriptor(fd).Unsent() == 0 })
-		return arrived
-	})
-	reset(upstream.tcp)
-	until(t, "the session knows", func() bool {
-		broken := false
+	for _, c := range []struct {
+		name, rate string
+		size       int
+	}{
+		{"the tunnel still holds the answer", "200kB/s", 100_000},
+		{"the janitor comes by", "40kB/s", 100_000},
+		{"only the session holds the answer", "20kB/s", 20_000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			a := newAuthority(t)
+			addr, conns := listen(t)
+			r := run(t, forward(addr, fast, a.originating(""), `return_class = "back"`, `idle_timeout = "50s"`)+class("back", c.rate))
+			client := r.dial("l")
+			upstream := nextTLS(t, conns, serving(a.issue("server")))
+			data := noise(c.size)
+			send(t, upstream, string(data))
+			resetWhenRead(t, r, upstream.tcp)
+			for range 3 {
+				send(t, client, "more of the request")
+			}
+			got := make([]byte, len(data))
+			if n, err := io.ReadFull(client, got); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("%d of %d bytes arrive, %v", n, len(data), err)
+			}
+			expectCut(t, client)
+			r.awaitEnd(stats.ResetByPeer, 1)
+		})
+	}
+}
+
+// resetWhenRead resets the connection of an upstream whose bytes have all arrived, and waits until
+// the session knows.
+func resetWhenRead(t *testing.T, r *rig, upstream tcpConn) {
+	t.Helper()
+	awaitArrival(t, upstream)
+	reset(upstream)
+	until(t, "the session knows", func() (broken bool) {
 		r.all()[0].(*tcpSession).do(func(s *tcpSession) { broken = s.upstream.Broken })
 		return broken
 	})
-	send(t, client, "more of the request")
-	got := make([]byte, len(data))
-	if n, err := io.ReadFull(client, got); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("%d of %d bytes arrive, %v", n, len(data), err)
+}
+
+// awaitArrival waits until the peer's kernel has all that was written.
+func awaitArrival(t *testing.T, c tcpConn) {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
 	}
-	expectCut(t, client)
+	until(t, "all has arrived", func() (arrived bool) {
+		raw.Control(func(fd uintptr) { arrived = sock.Descriptor(fd).Unsent() == 0 })
+		return arrived
+	})
+}
+
+// A session whose answer waits for its class ends, though only the write of the tunnel has seen
+// that the upstream is gone: it takes the error, and the poller is told none.
+func TestTLSResetSeenByAWrite(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast, a.originating(""), `return_class = "back"`, `idle_timeout = "5s"`)+class("back", "0B/s"))
+	r.dial("l")
+	upstream := nextTLS(t, conns, serving(a.issue("server")))
+	send(t, upstream, string(noise(100_000)))
+	awaitArrival(t, upstream.tcp)
+	s := r.all()[0].(*tcpSession)
+	until(t, "the answer waits", func() (waits bool) {
+		s.do(func(s *tcpSession) { waits = s.down.waiting })
+		return waits
+	})
+	s.do(func(s *tcpSession) { // whose lock holds up the poller
+		s.poller.Revisit(s)
+		reset(upstream.tcp)
+		until(t, "a write has failed", func() bool {
+			s.upstream.end.Write([]byte("x"))
+			return s.upstream.end.(*tlsEnd).tunnel.writeErr.Load() != nil
+		})
+	})
 	r.awaitEnd(stats.ResetByPeer, 1)
 }
 

@@ -202,11 +202,11 @@ func (tn *tunnel) inward() bool {
 			large.Put()
 		}
 		switch {
+		case err == io.EOF && tn.writeErr.Load() != nil:
+			return false // outward has the error: the kernel reports a reset only once
 		case err == io.EOF && !tn.wire.ended:
 			tn.inside.CloseWrite()
 			return true
-		case err == io.EOF && tn.writeErr.Load() != nil:
-			return false // outward has the error: the kernel reports a reset only once
 		case err == io.EOF:
 			return tn.fail(io.ErrUnexpectedEOF)
 		case err != nil:
@@ -255,7 +255,18 @@ func (tn *tunnel) unwritten(err error) bool {
 		return tn.fail(err)
 	}
 	tn.writeErr.Store(&err)
+	tn.broke()
 	return false
+}
+
+// broke tells the session that the connection beneath is down.
+func (tn *tunnel) broke() {
+	tn.session.do(func(t *tcpSession) {
+		if s := tn.side; s.end == tn.end {
+			s.Broken = true
+			t.driver.changed(s)
+		}
+	})
 }
 
 // readPair waits until the session has written bytes, and reads them. It takes the buffer only
@@ -412,13 +423,7 @@ func (tn *tunnel) unwatch() {
 
 // Ready implements sock.Watcher.
 func (tn *tunnel) Ready(_ uint64, events sock.Events) {
-	if events&sock.Broken == 0 {
-		return
+	if events&sock.Broken != 0 {
+		tn.broke()
 	}
-	tn.session.do(func(t *tcpSession) {
-		if s := tn.side; s.end == tn.end {
-			s.Broken = true
-			t.driver.changed(s)
-		}
-	})
 }
