@@ -1,5 +1,5 @@
-// Package house tests the order of the source: the files of a package call downwards only.
-package house
+// Package order tests the order of the source: the files of a package call downwards only.
+package order
 
 import (
 	"encoding/json"
