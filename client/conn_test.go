@@ -299,6 +299,22 @@ func TestDeadlineMovedBack(t *testing.T) {
 	})
 }
 
+// checkAccepts accepts n connections, which come half a second apart, the first at once.
+func checkAccepts(t *testing.T, l net.Listener, n int) {
+	t.Helper()
+	start := time.Now()
+	for i := range n {
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		if got, want := time.Since(start), time.Duration(i)*500*time.Millisecond; got != want {
+			t.Errorf("connection %d after %v, want %v", i, got, want)
+		}
+	}
+}
+
 // Accept waits for Limits.Open.
 func TestOpenPacesConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -306,17 +322,7 @@ func TestOpenPacesConnections(t *testing.T) {
 		defer sh.Close()
 		open := sh.NewClass(leakyClass("c", "2 connections/s"))
 		l := &Listener{Listener: endless{}, Limits: Limits{Open: open}}
-		start := time.Now()
-		for i := range 4 {
-			c, err := l.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.Close()
-			if got, want := time.Since(start), time.Duration(i)*500*time.Millisecond; got != want {
-				t.Errorf("connection %d after %v, want %v", i, got, want)
-			}
-		}
+		checkAccepts(t, l, 4)
 	})
 }
 
