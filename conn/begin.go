@@ -11,16 +11,14 @@ import (
 // newSession returns the session of an accepted connection. It has no class yet, and is not
 // in the registry.
 func newSession(s *Server, client sock.End, source netip.AddrPort, port uint16, sv *service) *tcpSession {
-	now := sv.terms.Load()
 	t := &tcpSession{
-		id: s.lastID.Add(1), server: s, service: sv, conf: &now.Listener, secure: now.secure, started: time.Now(),
-		source: source, port: port,
+		id: s.lastID.Add(1), server: s, service: sv, conf: sv.terms.Load(), started: time.Now(), source: source, port: port,
 	}
 	t.client = side{session: t, end: client}
 	t.upstream = side{session: t, end: noEnd}
 	t.up.init(t, stats.Upstream, nil)
 	t.down.init(t, stats.Downstream, nil)
-	t.relay, t.driver = newStreams(t), &t.dialling
+	t.relay, t.driver = t.relayBytes(), &t.dialling
 	t.dialling.session, t.place.session = t, t
 	t.poller = s.pollers[t.id%uint64(len(s.pollers))]
 	return t
@@ -39,7 +37,7 @@ func (s *Server) start(client sock.End, source netip.AddrPort, port uint16, sv *
 		return
 	}
 	defer s.rescue(t)
-	if config := t.secure.client; config != nil {
+	if config := t.conf.secure.client; config != nil {
 		t.do(func(t *tcpSession) { t.client.terminate(config, t.enter) })
 		return
 	}

@@ -27,7 +27,7 @@ func (t *tcpSession) classify() {
 // the old ones. The locks of the routes and of the session are held.
 func (t *tcpSession) enterClasses(now time.Time) {
 	s, who := t.server, t.describe()
-	up, down := s.routes.classify(who, t.conf)
+	up, down := s.routes.classify(who, &t.conf.Listener)
 	if t.service.class != nil {
 		up = t.service.class
 	}
@@ -38,7 +38,7 @@ func (t *tcpSession) enterClasses(now time.Time) {
 	t.relay.quit(time.Now(), stats.Reset)
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
-	t.relay = newStreams(t)
+	t.relay = t.relayBytes()
 	t.copyTo(s.shadow, who, now)
 	if t.conf.Protocol.HasMessages() && up != nil {
 		t.relay = newMessages(t, s.routes, who)
@@ -61,7 +61,7 @@ func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 
 // join moves the session out of the gone classes, into those of the rules.
 func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*shaper.Class]bool) {
-	newUp, newDown := r.classify(who, t.conf)
+	newUp, newDown := r.classify(who, &t.conf.Listener)
 	if newUp == nil { // it stays in its class, rather than go on unlimited
 		return
 	}

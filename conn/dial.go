@@ -314,7 +314,7 @@ func (d *dialling) dialled() {
 		d.attemptFailed(err)
 		return
 	}
-	if config := t.secure.upstream[d.upstreamName()]; config != nil {
+	if config := t.conf.secure.upstream[d.upstreamName()]; config != nil {
 		d.timer.Stop()
 		t.upstream.originate(config, d.attemptBy, d.handshakeDone)
 		return
@@ -334,7 +334,7 @@ func (d *dialling) handshakeDone(err error) {
 // established starts the relay: the session has its upstream.
 func (d *dialling) established() {
 	t := d.session
-	t.name, t.number = d.upstreamName(), d.next
+	t.name, t.number = d.upstreamName(), int32(d.next)
 	t.logFailover(d.errs)
 	d.departed()
 	d.stop()

@@ -16,22 +16,22 @@ import (
 // written. The lock of the session guards it.
 type direction struct {
 	session  *tcpSession
-	towards  stats.Direction
 	src, dst *side
 	carrier  carrier
 	flow     shaper.Flow
 
+	receiveBuffer int    // SO_RCVBUF of src, as the class wants it; 0: the kernel chooses
+	moved         uint64 // bytes written
+	active        bool   // something has moved since the janitor last looked
+	towards       stats.Direction
+
 	waiting bool // for the class: what the carrier has asked for or, before the relay, the connection
 	busy    bool // since the last item left, src has had bytes and dst room; see shaper.Item
+	stalled bool // dst has had no room since the last item left
 
 	ended bool         // src has no more bytes, or none that are of use
 	fault stats.Result // why src has ended; OK: its peer has ended it
 	done  bool         // dst has been told of the end
-
-	receiveBuffer int // SO_RCVBUF of src, as the class wants it; 0: the kernel chooses
-
-	moved  uint64 // bytes written
-	active bool   // something has moved since the janitor last looked
 }
 
 // A carrier holds what a direction has read and not yet written. There are two kinds: a

@@ -60,6 +60,7 @@ func (s *Server) tend(one session, now time.Time) {
 // other peer, nobody reads, so nobody would notice a reset. tend does.
 func (t *tcpSession) tend(now time.Time) {
 	t.do(func(t *tcpSession) {
+		age := now.Sub(t.started)
 		waiting := t.up.waiting || t.down.waiting
 		stuck := waiting || t.held() > 0
 		waiting = t.relay.tend(now) || waiting
@@ -69,9 +70,9 @@ func (t *tcpSession) tend(now time.Time) {
 		case t.stage == cutting: // cutTimeout bounds it
 		case stuck && !active && (t.client.Broken || t.upstream.Broken):
 			t.finish(stats.ResetByPeer)
-		case waiting || active || t.stage != relaying || t.quietSince.IsZero():
-			t.quietSince = now
-		case now.Sub(t.quietSince) >= t.patience():
+		case waiting || active || t.stage != relaying:
+			t.quietFrom = age
+		case age-t.quietFrom >= t.patience():
 			t.finish(stats.TimedOut)
 		}
 	})

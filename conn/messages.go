@@ -25,7 +25,7 @@ type messages struct {
 func newMessages(t *tcpSession, r *routes, who policy.Conn) *messages {
 	m := &messages{session: t}
 	m.machine = exchange.New(exchange.Config{
-		Host: m, Up: &m.up, Down: &m.down, Protocol: t.conf.Protocol, Link: frame.NewLink(settingsOf(t.conf)),
+		Host: m, Up: &m.up, Down: &m.down, Protocol: t.conf.Protocol, Link: frame.NewLink(settingsOf(&t.conf.Listener)),
 		Class: t.up.flow.Class(), Back: t.down.flow.Class(),
 	})
 	m.up.init(m, &t.up)
@@ -104,7 +104,7 @@ func (m *messages) reroute(now time.Time, r *routes, who policy.Conn, gone map[*
 // left meanwhile in one burst. HTTP needs no bound, since bodies do not wait for a turn.
 func (m *messages) reach(upstream string) {
 	conf := m.session.conf
-	m.machine.AskFor(originOf(conf, upstream))
+	m.machine.AskFor(originOf(&conf.Listener, upstream))
 	if conf.Protocol != policy.HTTP {
 		m.session.upstream.end.Set(sock.UnsentLow, exchange.MostHeld)
 	}

@@ -21,8 +21,7 @@ type tcpSession struct {
 	server  *Server
 	service *service
 	poller  *sock.Poller
-	conf    *policy.Listener // as it was when the client connected
-	secure  security         // likewise
+	conf    *terms // as they were when the client connected
 	started time.Time
 	source  netip.AddrPort // of the client
 	port    uint16         // to which the client connected
@@ -38,11 +37,12 @@ type tcpSession struct {
 	client, upstream side
 	up, down         direction // upstream and downstream
 	relay            relay
-	place            place // in the class
+	streams          streams // the relay, unless that is one of messages
+	place            place   // in the class
 	dialling         dialling
 	target
-	copies     *copies   // what a policy in the shadow sees of the session; nil: there is none
-	quietSince time.Time // nothing has moved since then; of the janitor
+	copies    *copies       // what a policy in the shadow sees of the session; nil: there is none
+	quietFrom time.Duration // the age of the session since which nothing has moved; of the janitor
 }
 
 // target is where a session leads to.
@@ -50,9 +50,9 @@ type target struct {
 	// destination is the address that rules match: the upstream's, once the session dials it.
 	// Before, it is that of the first upstream if a rule asks, and otherwise invalid.
 	destination netip.AddrPort
-	located     bool   // a rule has asked: the session is in the classes of destination
 	name        string // of the upstream; "" until it is reached
-	number      int    // of the upstream in the listener's list, from 1; 0 until it is reached
+	number      int32  // of the upstream in the listener's list, from 1; 0 until it is reached
+	located     bool   // a rule has asked: the session is in the classes of destination
 }
 
 // stage is how far a session has come.

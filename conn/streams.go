@@ -12,11 +12,11 @@ import (
 // streams is the relay of bytes.
 type streams struct{ up, down stream }
 
-func newStreams(t *tcpSession) *streams {
-	s := &streams{}
-	s.up.init(&t.up)
-	s.down.init(&t.down)
-	return s
+// relayBytes returns the relay of bytes of the session, which holds nothing yet.
+func (t *tcpSession) relayBytes() *streams {
+	t.streams.up.init(&t.up)
+	t.streams.down.init(&t.down)
+	return &t.streams
 }
 
 // drive implements driver.
@@ -62,8 +62,7 @@ func (*streams) copyTo(*copies)                                                 
 // leave, and writes them.
 type stream struct {
 	*direction
-	cargo   sock.Cargo
-	stalled bool // dst has had no room since the last item left
+	cargo sock.Cargo
 }
 
 func (s *stream) init(d *direction) {

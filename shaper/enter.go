@@ -89,7 +89,7 @@ func (c *Class) Pass(now time.Time, cost Cost) bool {
 	}
 	c.tally.waited(0)
 	d := departure{&c.node, now, true}
-	if d.depart(now, &cost, nil, false); contested {
+	if d.depart(now, &cost, nil); contested {
 		c.update(now)
 	}
 	return true
@@ -135,24 +135,22 @@ func (d *departure) letGo(it *Item) {
 	if !it.Busy || it.since.IsZero() {
 		it.since = it.arrived
 	}
-	var from *Source
-	if it.Patient {
-		from = &it.source
-	}
-	d.depart(it.since, &it.Cost, from, it.Asks)
+	d.depart(it.since, &it.Cost, it)
 	it.charged = c
 }
 
 // depart charges a cost to every class on the path, and offers it to their shadows. Its
-// source has had it ready since the time since. from and asks are those of shadow.offer.
-func (d *departure) depart(since time.Time, cost *Cost, from *Source, asks bool) {
+// source has had it ready since the time since. it is the item that has the cost; nil if
+// nobody has made one, since it leaves at once.
+func (d *departure) depart(since time.Time, cost *Cost, it *Item) {
+	asks := it != nil && it.Asks
 	d.charge(d.from, since, cost)
 	if asks {
 		d.from.countInFlight(1)
 	}
 	for n := d.from; n != nil; n = n.parent.Load() {
 		if shadow := n.class.shadow; n.passive && shadow != nil && n.class.keys == nil && cost.in(n.kind) > 0 {
-			shadow.offer(d.now, *cost, from, asks)
+			shadow.offer(d.now, *cost, it.mirror(), asks)
 		}
 	}
 }

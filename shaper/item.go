@@ -78,7 +78,19 @@ type Item struct {
 	class   *Class              // in whose queue it waits, or waited last
 	place   leaky.Element[Item] // its place there
 	charged *Class              // the class that it has left; nil: none
-	source  Source              // sends copies of it to the shadows on its path
+	source  *Source             // sends copies of it to the shadows on its path; nil: it has sent none
+}
+
+// mirror returns what sends copies of a patient item to shadows; nil for no item, and for
+// one that is not patient.
+func (it *Item) mirror() *Source {
+	if it == nil || !it.Patient {
+		return nil
+	}
+	if it.source == nil {
+		it.source = &Source{}
+	}
+	return it.source
 }
 
 // Owner is told when an item that had to wait may leave.
