@@ -44,9 +44,11 @@ type sockets struct {
 	requests map[int]*nl.SocketHandle
 }
 
+// The library makes the kernel's error messages part of its errors only if a variable says so.
+func init() { nl.EnableErrorMessageReporting = true }
+
 // dial connects to the kernel of the network namespace of the caller.
 func dial() (*sockets, error) {
-	nl.EnableErrorMessageReporting = true
 	s, err := nl.Subscribe(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
