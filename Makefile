@@ -41,11 +41,12 @@ run:
 # The race detector allocates. So tests of allocations run without it, and so do most random
 # schedules, which take six times as long with it. The tests of the whole program measure
 # rates; they run last, when no other package is tested. Lint vets all of them. With -trimpath the
-# build cache serves the copies of this tree that tests build.
+# build cache serves the copies of this tree that tests build. Some packages mostly wait, so
+# twice as many as there are processors run side by side.
 PLAIN = Allocate|RandomSchedules
 test: export GOFLAGS += -trimpath
 test: deps lint
-	@{ $(GO) test -json -vet=off -race -timeout 20m -skip Allocate $$($(GO) list ./... | grep -v /tests$$); \
+	@{ $(GO) test -json -vet=off -race -p $$((2*$$(nproc))) -timeout 20m -skip Allocate $$($(GO) list ./... | grep -v /tests$$); \
 	   $(GO) test -json -vet=off -run '$(PLAIN)' $$(grep -rlE --include='*_test.go' '^func Test.*($(PLAIN))' . | xargs -n 1 dirname | sort -u); \
 	   $(GO) test -json -vet=off -race -count=1 -parallel 6 -timeout 20m ./tests; } | $(TALLY)
 
