@@ -40,15 +40,18 @@ run:
 
 # The race detector allocates. So tests of allocations run without it, and so do most random
 # schedules, which take six times as long with it. The tests of the whole program measure
-# rates; they run last, when no other package is tested. Lint vets all of them. With -trimpath the
+# rates; they run last, when no other package is tested. With -trimpath the
 # build cache serves the copies of this tree that tests build. Some packages mostly wait, so
 # twice as many as there are processors run side by side.
-PLAIN = Allocate|RandomSchedules
+#
+# Lint vets what GOTEST does not. Nobody debugs the test binaries, so they have no DWARF.
+PLAIN  = Allocate|RandomSchedules
+GOTEST = $(GO) test -json -vet=off -ldflags=-w -timeout 20m
 test: export GOFLAGS += -trimpath
 test: deps lint
-	@{ $(GO) test -json -vet=off -race -p $$((2*$$(nproc))) -timeout 20m -skip Allocate $$($(GO) list ./... | grep -v /tests$$); \
-	   $(GO) test -json -vet=off -run '$(PLAIN)' $$(grep -rlE --include='*_test.go' '^func Test.*($(PLAIN))' . | xargs -n 1 dirname | sort -u); \
-	   $(GO) test -json -vet=off -race -count=1 -parallel 6 -timeout 20m ./tests; } | $(TALLY)
+	@{ $(GOTEST) -race -p $$((2*$$(nproc))) -skip Allocate $$($(GO) list ./... | grep -v /tests$$); \
+	   $(GOTEST) -run '$(PLAIN)' $$(grep -rlE --include='*_test.go' '^func Test.*($(PLAIN))' . | xargs -n 1 dirname | sort -u); \
+	   $(GOTEST) -race -count=1 -parallel 8 ./tests; } | $(TALLY)
 
 # Repeats all tests at full size until SOAK seconds have passed or a test fails. Packages run
 # one after the other, so that the machine is quiet while tests measure rates.

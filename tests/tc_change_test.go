@@ -85,7 +85,7 @@ func TestKernelFollowsRandomPolicies(t *testing.T) {
 			}
 		}
 	}()
-	for i := range trial.Size(40, 1000) {
+	for i := range trial.Size(25, 1000) {
 		policy := randomPolicy(r)
 		config := policyFile(t, policy)
 		if o := near.tc(config, "apply"); o.code != 0 {
@@ -99,7 +99,7 @@ func TestKernelFollowsRandomPolicies(t *testing.T) {
 	n := <-sent
 	waitFor(t, "all datagrams have arrived", func() bool { return len(recorder.all()) >= n })
 	t.Logf("%d datagrams, none lost", n)
-	trial.Figure(t, "random policies; datagrams, none lost", "%d; %d", trial.Size(40, 1000), n)
+	trial.Figure(t, "random policies; datagrams, none lost", "%d; %d", trial.Size(25, 1000), n)
 	near.mustTC(policyFile(t, randomPolicy(r)), "clear")
 	near.checkClear()
 }
