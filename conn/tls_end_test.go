@@ -101,33 +101,36 @@ func TestTLSTruncation(t *testing.T) {
 // long that takes through its class.
 func TestTLSTruncationLosesNothing(t *testing.T) {
 	t.Parallel()
-	for _, secureClient := range []bool{false, true} {
-		a := newAuthority(t)
-		cert := a.issue("server")
-		addr, conns := listen(t)
-		lines := []string{a.originating(""), `return_class = "back"`, `idle_timeout = "100ms"`}
-		if secureClient {
-			lines = append(lines, cert.terminating())
-		}
-		r := run(t, forward(addr, fast, lines...)+class("back", "1MB/s"))
-		var client net.Conn
-		if secureClient {
-			client = r.dialTLS("l", a.trusting())
-		} else {
-			client = r.dial("l")
-		}
-		upstream := nextTLS(t, conns, serving(cert))
-		data := noise(700_000)
-		go func() {
-			upstream.Write(data)
-			upstream.tcp.Close()
-		}()
-		got := make([]byte, len(data))
-		if n, err := io.ReadFull(client, got); err != nil || !bytes.Equal(got, data) {
-			t.Errorf("%d of %d bytes arrive, %v", n, len(data), err)
-		}
-		expectCut(t, client)
-		r.awaitEnd(stats.ResetByPeer, 1)
+	for name, secureClient := range map[string]bool{"to a plain client": false, "to a client over TLS": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newAuthority(t)
+			cert := a.issue("server")
+			addr, conns := listen(t)
+			lines := []string{a.originating(""), `return_class = "back"`, `idle_timeout = "2s"`}
+			if secureClient {
+				lines = append(lines, cert.terminating())
+			}
+			r := run(t, forward(addr, fast, lines...)+class("back", "250kB/s"))
+			data := noise(700_000) // so that its way takes longer than the idle timeout
+			var client net.Conn
+			if secureClient {
+				client = r.dialTLS("l", a.trusting())
+			} else {
+				client = r.dial("l")
+			}
+			upstream := nextTLS(t, conns, serving(cert))
+			go func() {
+				upstream.Write(data)
+				upstream.tcp.Close()
+			}()
+			got := make([]byte, len(data))
+			if n, err := io.ReadFull(client, got); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("%d of %d bytes arrive, %v", n, len(data), err)
+			}
+			expectCut(t, client)
+			r.awaitEnd(stats.ResetByPeer, 1)
+		})
 	}
 }
 
@@ -272,7 +275,7 @@ func expectCut(t testing.TB, c net.Conn) {
 
 // A client that resets while its bytes wait is noticed, although nobody reads from it.
 func TestTLSResetWhileWaiting(t *testing.T) {
-	s := runSecure(t, "0B/s", `idle_timeout = "100ms"`)
+	s := runSecure(t, "0B/s", `idle_timeout = "1s"`)
 	client, upstream := s.ends()
 	go client.Write(make([]byte, 4<<20))
 	until(t, "bytes wait", func() bool { all := s.Sessions(); return len(all) == 1 && all[0].Waiting > 0 })
