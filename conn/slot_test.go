@@ -74,7 +74,7 @@ func TestResetWhileWaitingForASlot(t *testing.T) {
 // A UDP session without a slot does not wait for one.
 func TestMaxConnectionsOfDatagrams(t *testing.T) {
 	t.Parallel()
-	r := run(t, class("c", fast, "max_connections = 1")+listener("l", "udp", policy.Echo, "c", `idle_timeout = "200ms"`))
+	r := run(t, class("c", fast, "max_connections = 1")+listener("l", "udp", policy.Echo, "c", `idle_timeout = "1s"`))
 	first, second := dialUDP(t, r.addr("l")), dialUDP(t, r.addr("l"))
 	send(t, first, "x")
 	expectDatagram(t, first, "x")
