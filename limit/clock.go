@@ -17,6 +17,10 @@ func (c *clock) see(now time.Time) time.Time {
 	return c.now
 }
 
+// byClockOf returns the instant at which the wall clock shows at, unless somebody sets it, by
+// the clock of now: a monotonic timer can wait for it.
+func byClockOf(now, at time.Time) time.Time { return now.Add(at.Sub(now.Round(0))) }
+
 // plus returns a+b for non-negative a and b, at most the largest int64. As a
 // Duration that means for ever; see After.
 func plus[T ~int64](a, b T) T {

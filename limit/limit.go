@@ -8,14 +8,16 @@
 //
 // Files call downwards only, in this order:
 //
-//	token           a token bucket on golang.org/x/time/rate
-//	gcra            a token bucket that remembers one number
-//	fixed_window    a count for each window of the clock
-//	sliding_window  a sliding window, approximated by two counts
-//	sliding_log     a sliding window that is exact
-//	window          what fixed_window and sliding_window share
-//	clock           time that never goes back; sums that do not overflow
-//	limit           what every algorithm implements
+//	all              several limits at once, and times in which nothing leaves
+//	token            a token bucket on golang.org/x/time/rate
+//	gcra             a token bucket that remembers one number
+//	calendar_window  a count for each day, week or month of a time zone
+//	fixed_window     a count for each window of the clock
+//	sliding_window   a sliding window, approximated by two counts
+//	sliding_log      a sliding window that is exact
+//	window           what the windows share
+//	clock            time that never goes back; sums that do not overflow
+//	limit            what every algorithm implements
 package limit
 
 import (

@@ -1,0 +1,116 @@
+package limit
+
+import (
+	"time"
+
+	"shaper/calendar"
+	"shaper/unit"
+)
+
+// CalendarWindow lets a number of units leave in each day, week or month of a zone: the whole
+// units that the rate allows in a nominal one, of 24 hours, 7 days or 30 days. So 1,000 a day
+// are 1,000 also in a day of 23 or of 25 hours.
+//
+// In each window at most limit units leave. An item of more than limit leaves in an empty
+// window, and the windows that follow pay for it.
+//
+// Windows follow the wall clock, since midnight does: in a month the monotonic clock may differ
+// from it by seconds. If the wall clock is set back, the present window goes on until the clock
+// shows its end. So no window comes twice.
+type CalendarWindow struct {
+	windows calendar.Windows
+	limit   int64 // units in a window
+
+	start, end time.Time // of this window; without a monotonic reading
+	used       int64     // units in this window
+	owed       int64     // units that have left, and that no window has counted yet
+}
+
+// NewCalendarWindow returns a limiter from which nothing has left at now.
+func NewCalendarWindow(now time.Time, rate unit.Rate, windows calendar.Windows) *CalendarWindow {
+	w := &CalendarWindow{windows: windows}
+	w.start, w.end = windows.Around(now.Round(0))
+	w.SetRate(now, rate, 0)
+	return w
+}
+
+// Next implements Limiter. It is exact, also if the units ahead leave one by one.
+func (w *CalendarWindow) Next(now time.Time, ahead, n int64) time.Time {
+	if w.limit == 0 {
+		return Never
+	}
+	then := *w
+	then.advance(now)
+	n = min(n, w.limit)
+	before, room := plus(then.owed, ahead), max(w.limit-then.used, 0)
+	if plus(before, n) <= room {
+		return now
+	}
+	before -= min(before, room)
+	windows := 1 + before/w.limit
+	if before%w.limit > w.limit-n {
+		windows++
+	}
+	return byClockOf(now, w.windows.After(then.start, windows))
+}
+
+// Take implements Limiter.
+func (w *CalendarWindow) Take(_, now time.Time, n int64) {
+	w.advance(now)
+	w.owed = min(plus(w.owed, n), maxUnits)
+	w.pay()
+}
+
+// SetRate implements Limiter. What has left in this window counts against the new limit.
+func (w *CalendarWindow) SetRate(now time.Time, rate unit.Rate, _ int64) {
+	w.advance(now)
+	w.limit = windowLimit(rate, w.windows.Period.Nominal())
+}
+
+// Memory implements Limiter. It is whole unless something is owed, which is rare. Used[1] is
+// when the window began, in seconds since 1970: At is of the clock of now, which may differ
+// from the wall clock when somebody remembers.
+func (w *CalendarWindow) Memory(now time.Time) (m Memory, whole bool) {
+	w.advance(now)
+	m = Memory{Until: now, At: byClockOf(now, w.start), Used: [2]int64{w.used, w.start.Unix()}}
+	switch {
+	case w.owed > 0 && w.limit == 0:
+		m.Until = Never
+	case w.used > 0:
+		windows := 1 + (w.owed+max(w.limit, 1)-1)/max(w.limit, 1)
+		m.Until = byClockOf(now, w.windows.After(w.start, windows)).Add(setBack)
+	}
+	return m, w.owed == 0
+}
+
+// setBack is how far the wall clock may be set back at a boundary without a limiter that was
+// forgotten opening its last window again.
+const setBack = time.Hour
+
+// Remember implements Limiter.
+func (w *CalendarWindow) Remember(m Memory) {
+	if start := time.Unix(m.Used[1], 0); !start.Before(w.start) {
+		w.start, w.end = w.windows.Around(start)
+		w.used = m.Used[0]
+	}
+}
+
+// advance moves to the window that contains now. If the wall clock goes back, it stays in the
+// present window.
+func (w *CalendarWindow) advance(now time.Time) {
+	for now = now.Round(0); !now.Before(w.end); w.pay() {
+		next := w.end
+		if w.owed == 0 {
+			next = now
+		}
+		w.start, w.end = w.windows.Around(next)
+		w.used = 0
+	}
+}
+
+// pay moves what is owed into this window as far as that has room.
+func (w *CalendarWindow) pay() {
+	n := min(w.owed, max(w.limit-w.used, 0))
+	w.used += n
+	w.owed -= n
+}
