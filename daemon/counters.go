@@ -40,7 +40,7 @@ func readClass(c *shaper.Class) stats.ClassReading {
 		r.Burst = conf.Burst.String()
 	}
 	if conf.Algorithm.HasWindow() {
-		r.Window = unit.FormatDuration(conf.WindowInForce())
+		r.Window = conf.Own().WindowText()
 	}
 	return r
 }

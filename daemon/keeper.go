@@ -259,7 +259,7 @@ func (k *keeper) enforceSets(next regime) []policy.Change {
 	changes := policy.Diff(k.current.policy, next.policy)
 	var classes []policy.Class
 	for i, c := range next.policy.Classes {
-		if k.current.policy.Classes[i] != c { // both have the classes of one file in its order
+		if !k.current.policy.Classes[i].Equal(c) { // both have the classes of one file in its order
 			classes = append(classes, c)
 		}
 	}

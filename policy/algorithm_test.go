@@ -36,10 +36,10 @@ func TestAlgorithms(t *testing.T) {
 		{SlidingWindow, "one quantum", time.Second, 0},
 	} {
 		c := loadAlgorithms(t).Classes[i]
-		if c.Algorithm != want.algorithm || c.Burst.String() != want.burst || c.WindowInForce() != want.window {
+		if c.Algorithm != want.algorithm || c.Burst.String() != want.burst || c.Own().WindowInForce() != want.window {
 			t.Errorf("class %s is %+v, want %+v", c.Name, c, want)
 		}
-		if units := c.Rate.Below(c.Headroom).Units(c.WindowInForce()); units != want.units {
+		if units := c.Rate.Below(c.Headroom).Units(c.Own().WindowInForce()); units != want.units {
 			t.Errorf("class %s: %d in a window, want %d", c.Name, units, want.units)
 		}
 	}
@@ -114,15 +114,15 @@ func TestPeriodIsTheWindow(t *testing.T) {
 		"1.25MB/s": time.Second, "100 packets/d": 24 * time.Hour, "90 connections/1min30s": 90 * time.Second,
 	} {
 		c := Class{Rate: rate(text)}
-		if got := c.WindowInForce(); got != want {
+		if got := c.Own().WindowInForce(); got != want {
 			t.Errorf("the window of %q is %v, want %v", text, got, want)
 		}
 		if back := rate(c.Rate.String()); back != c.Rate {
 			t.Errorf("%q prints as %q", text, c.Rate)
 		}
 	}
-	c := Class{Rate: rate("30 messages/s"), Window: unit.Duration(10 * time.Second)}
-	if got := c.Rate.Units(c.WindowInForce()); got != 300 {
+	c := Class{Rate: rate("30 messages/s"), Window: Window{Length: unit.Duration(10 * time.Second)}}
+	if got := c.Rate.Units(c.Own().WindowInForce()); got != 300 {
 		t.Errorf("30 messages/s allow %d in 10 s", got)
 	}
 }

@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"net/netip"
-	"time"
 
 	"shaper/unit"
 )
@@ -50,31 +49,13 @@ func (c *checker) class(class *Class) {
 		return
 	}
 	kind := class.Rate.Kind()
-	if c.sound(key+".algorithm", key+".burst") {
-		c.burst(key+".burst", class)
-	}
-	if c.sound(key+".algorithm", key+".window", key+".headroom") {
-		c.window(key, class)
-	}
+	limitChecker{c}.ofClass(key, class)
 	if problem, allowed := queueMisfit(class.Queue, kind); problem != "" && c.sound(key+".queue") {
 		c.wrong(key+".queue", problem, allowed)
 	}
 	c.keys(key, class)
 	c.feedback(key, class)
 	pathChecker{c}.amongSiblings(class)
-}
-
-// burst checks that the algorithm has a burst, in the unit of the rate.
-func (c *checker) burst(key string, class *Class) {
-	kind := class.Rate.Kind()
-	switch {
-	case class.Burst.IsZero():
-	case !class.Algorithm.HasBurst():
-		c.wrong(key, string(class.Algorithm)+" has no burst", `leave it out, or set algorithm = "token" or "gcra"`)
-	case class.Burst.Kind != kind:
-		c.wrong(key, fmt.Sprintf("%q counts %v, and the rate %q counts %v", class.Burst, class.Burst.Kind, class.Rate, kind),
-			"a burst in "+kind.String())
-	}
 }
 
 // queueMisfit says why a queue cannot hold the items that wait for a rate of that kind. It
@@ -223,33 +204,5 @@ func (c *checker) upstreamTLS(key string, l *Listener, u *ClientTLS) {
 		if (s == Echo || s == Discard) && c.sound(key+".upstream") {
 			c.wrong(item(key+".upstream", i), fmt.Sprintf("%q is built in, and speaks no TLS", s), "another upstream, or leave upstream_tls out")
 		}
-	}
-}
-
-// window checks that the limit of a window is a whole number. A part of a unit never leaves,
-// so otherwise the limit in force would differ from the one in the file.
-func (c *checker) window(key string, class *Class) {
-	limit, limitKey := class.Limit(), key+".rate"
-	if limit != class.Rate {
-		limitKey = key + ".ceil"
-	}
-	window, kind := unit.Duration(class.WindowInForce()), limit.Kind()
-	_, ns := limit.Exact() // in lowest terms, so only a multiple of ns has a whole limit
-	switch {
-	case !class.Algorithm.HasWindow():
-		if class.Window > 0 {
-			c.wrong(key+".window", string(class.Algorithm)+" has no window",
-				`leave it out, or set algorithm = "fixed-window", "sliding-log" or "sliding-window"`)
-		}
-	case limit.IsZero():
-	case int64(window)%ns > 0 && class.Window > 0:
-		c.wrong(key+".window", fmt.Sprintf("%q at the rate %q does not hold a whole number of %v", window, limit, kind),
-			fmt.Sprintf("a multiple of %q", unit.Duration(ns)))
-	case int64(window)%ns > 0:
-		c.wrong(limitKey, fmt.Sprintf("%q is not a whole number of %v in a window of %v", limit, kind, window),
-			fmt.Sprintf("add a window that is a multiple of %q", unit.Duration(ns)))
-	case limit.Below(class.Headroom).Units(time.Duration(window)) == 0:
-		c.wrong(key+".headroom", fmt.Sprintf("%q leaves less than one of the %d %v in a window of %v",
-			class.Headroom, limit.Units(time.Duration(window)), kind, window), "a smaller headroom, or a longer window")
 	}
 }

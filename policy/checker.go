@@ -16,12 +16,6 @@ type checker struct {
 	depth     map[string]int               // by class; see depthOf
 }
 
-// given reports whether the file contains the key.
-func (c *checker) given(key string) bool {
-	_, ok := c.at[key]
-	return ok
-}
-
 // badUnder reports whether a key of the section has a mistake.
 func (c *checker) badUnder(section string) bool {
 	for key := range c.bad {

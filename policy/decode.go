@@ -73,10 +73,6 @@ func decode[T any](r *report, key string, table *node, into *T, fields []field[T
 // decode reads the value of one key, or each item of its list.
 func (f field[T]) decode(r *report, key string, n *node, into *T, whole bool) {
 	r.at[key] = n.at
-	if f.decodeTable != nil && n.kind == aTable {
-		f.decodeTable(r, key, n, into, whole)
-		return
-	}
 	values := []*node{n}
 	if n.kind == aList && f.takes&lists != 0 {
 		if values = n.items; len(values) == 0 {
@@ -85,6 +81,16 @@ func (f field[T]) decode(r *report, key string, n *node, into *T, whole bool) {
 	}
 	for i, v := range values {
 		r.at[item(key, i)] = v.at
+		if f.decodeTable != nil {
+			at := key
+			if n.kind == aList {
+				at = numbered(key, i)
+			}
+			if r.at[at] = v.at; v.kind == aTable {
+				f.decodeTable(r, at, v, into, whole)
+				continue
+			}
+		}
 		if err := f.read(v, into); err != nil {
 			c := complaintOf(err)
 			r.wrong(item(key, i), c.problem, c.allowed)

@@ -18,6 +18,7 @@
 //	host       the key host of a listener
 //	tls        the keys tls and upstream_tls of a listener
 //	message    values that concern messages: length prefixes, pauses, patterns
+//	also       the key also of a class
 //	field      builds the fields of which the schema consists
 //	decode     decodes a table of the file by its fields
 //	syntax     parses TOML, and continues after a mistake
@@ -26,6 +27,7 @@
 // A policy is checked:
 //
 //	check      names that are used exist, and limits can hold
+//	limits     the limits of a class can hold
 //	warn       what is legal and probably not meant
 //	cover      rules that can never match
 //	use        a class can limit what a listener carries
@@ -53,6 +55,7 @@
 //	diff       what differs between two policies
 //	print      a policy as text, for people
 //	tree       the classes below a class
+//	limit      one of several limits of a class
 //	algorithm  windows and bursts of algorithms
 //	defaults   the value of each key that a file leaves out
 //	policy     the types: Policy, Class, Listener, Rule

@@ -123,6 +123,11 @@ func (r *report) sound(keys ...string) bool {
 	return !slices.ContainsFunc(keys, func(key string) bool { return r.bad[key] })
 }
 
+// given reports whether the file contains one of the keys.
+func (r *report) given(keys ...string) bool {
+	return slices.ContainsFunc(keys, func(key string) bool { _, ok := r.at[key]; return ok })
+}
+
 // newError returns an Error with the line and column of an offset.
 func (r *report) newError(offset int, key, problem, allowed string) Error {
 	e := Error{File: r.file, Key: shorten(key), Problem: shorten(problem), Allowed: allowed}

@@ -16,7 +16,8 @@ type field[T any] struct {
 	form     string                 // says what is allowed if the value has the wrong type
 	set      func(*T, string) error // reads one value or one item of a list; nil if this version does not support the key
 	get      func(*T) string        // prints the value as the file would have it
-	// decodeTable reads a value that is a table; nil if it cannot be a table.
+	// decodeTable reads a value that is a table, or an item of a list that is one; nil if
+	// neither can be a table.
 	decodeTable func(r *report, key string, n *node, into *T, whole bool)
 }
 
@@ -167,6 +168,19 @@ func nested[T, V any](name, form string, at func(*T) **V, fields []field[V], may
 	}
 	if mayBeEmpty {
 		f.takes = booleans
+	}
+	return f
+}
+
+// tables returns a field with one value or a list of values, each of them text or a table of
+// fields. See numbered for the keys of items. defaults sets what a table leaves out.
+func tables[T, V any](name, form string, at func(*T) *[]V, fields []field[V], parse func(string) (V, error), defaults func(r *report, key string, v *V)) field[T] {
+	f := many(name, form, at, parse)
+	f.decodeTable = func(r *report, key string, n *node, into *T, whole bool) {
+		var v V
+		decode(r, key, n, &v, fields, whole)
+		defaults(r, key, &v)
+		*at(into) = append(*at(into), v)
 	}
 	return f
 }

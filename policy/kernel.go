@@ -108,6 +108,8 @@ func (c kernelChecker) kernelClass(t *TC, class *Class, proxied bool) {
 		return
 	case class.Algorithm.HasWindow():
 		refuse("algorithm", "no qdisc counts in windows", `"leaky", "token" or "gcra"`)
+	case len(class.Also) > 0:
+		refuse("also", "a qdisc has one limit", "leave it out, or another class for the device")
 	case limit.Units(time.Second)*int64(longestBurst/time.Second) < twoFrames: // qdiscs have whole bytes per second
 		refuse("rate", fmt.Sprintf("at %q two frames take longer than the %v that qdiscs can represent", limit, longestBurst), `at least "96bit"; use a firewall to block everything`)
 	case !class.Burst.IsZero() && class.Burst.N < twoFrames:

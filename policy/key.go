@@ -7,7 +7,10 @@ import (
 )
 
 // ruleKey returns the key of rule i, which people count from 1.
-func ruleKey(i int) string { return fmt.Sprintf("rule[%d]", i+1) }
+func ruleKey(i int) string { return numbered("rule", i) }
+
+// numbered returns the key of table i of the list at key. People count from 1.
+func numbered(key string, i int) string { return fmt.Sprintf("%s[%d]", key, i+1) }
 
 // join appends a part to a dotted key, in quotes if TOML needs them.
 func join(key, part string) string {

@@ -137,7 +137,7 @@ func (c pathChecker) ceil(key string, class *Class) {
 // peak returns the most that a class may send at a rate, in units per nanosecond. That is the
 // rate, or what may leave at once, spread over a second, if that is more.
 func peak(class *Class, rate unit.Rate) *big.Rat {
-	most, atOnce := exactRate(rate), big.NewRat(class.AtOnce(), int64(time.Second))
+	most, atOnce := exactRate(rate), big.NewRat(class.Own().AtOnce(), int64(time.Second))
 	if atOnce.Cmp(most) > 0 {
 		return atOnce
 	}
@@ -194,7 +194,7 @@ func (c pathChecker) aboveIn(class *Class) *Class {
 func (c pathChecker) highestCeil(class *Class) string {
 	limit := class.Limit()
 	if c.aboveIn(class) == nil && peak(class, limit).Cmp(exactRate(limit)) > 0 {
-		return Burst{class.AtOnce(), limit.Kind()}.String() + "/s"
+		return Burst{class.Own().AtOnce(), limit.Kind()}.String() + "/s"
 	}
 	return limit.String()
 }

@@ -2,7 +2,9 @@ package policy
 
 import (
 	"net/netip"
+	"reflect"
 
+	"shaper/calendar"
 	"shaper/unit"
 )
 
@@ -109,11 +111,17 @@ type Class struct {
 	// Burst is the depth of the bucket; the zero Burst is one quantum. Only the algorithms
 	// token and gcra have one.
 	Burst Burst `json:"burst,omitzero"`
-	// Window is the window of a window algorithm; 0 is the period of Rate. The other
+	// Window is the window of a window algorithm; zero is the period of Rate. The other
 	// algorithms have none.
-	Window unit.Duration `json:"window,omitzero"`
+	Window Window `json:"window,omitzero"`
+	// Zone and Reset say where and at what time of day a Window of the calendar begins.
+	Zone  calendar.Zone  `json:"zone,omitzero"`
+	Reset calendar.Clock `json:"reset,omitzero"`
 	// Headroom is how far below Rate the class is paced; 0 paces at Rate.
 	Headroom unit.Percent `json:"headroom"`
+	// Also are further limits of the class, or of each of its buckets. An item leaves when all
+	// of them allow it, and is charged to all.
+	Also []Limit `json:"also,omitempty"`
 
 	// What waits.
 
@@ -153,6 +161,9 @@ type Class struct {
 	// Shadow makes the class compute and report what it would do, and enforce nothing.
 	Shadow bool `json:"shadow,omitempty"`
 }
+
+// Equal reports whether two classes say the same.
+func (c Class) Equal(o Class) bool { return reflect.DeepEqual(c, o) }
 
 // LastPriority is the priority of the classes that go last.
 const LastPriority = 7

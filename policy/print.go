@@ -131,6 +131,8 @@ func fieldsOf(class *Class) []field[Class] {
 			return !class.Algorithm.HasBurst()
 		case "window":
 			return !class.Algorithm.HasWindow()
+		case "zone", "reset":
+			return class.Window.Period == ""
 		case "max_keys":
 			return class.Per == (Per{})
 		case "in_flight", "on_throttle", "adapt":

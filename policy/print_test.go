@@ -47,6 +47,7 @@ class = "a"
 │  │  algorithm        leaky               (default)
 │  │  rate             20mbit
 │  │  headroom         0%                  (default)
+│  │  also             none                (default)
 │  │  queue            1000 items or 1MiB  (default)
 │  │  max_wait         none                (default)
 │  │  overflow         by protocol         (default)
@@ -59,6 +60,7 @@ class = "a"
 │        rate             5mbit
 │        ceil             10mbit
 │        headroom         0%                  (default)
+│        also             none                (default)
 │        queue            1000 items or 1MiB  (default)
 │        max_wait         none                (default)
 │        overflow         by protocol         (default)
@@ -73,6 +75,7 @@ class = "a"
 │     rate             200 packets/s
 │     burst            50 packets
 │     headroom         0%                  (default)
+│     also             none                (default)
 │     queue            1000 items or 1MiB  (default)
 │     max_wait         none                (default)
 │     overflow         by protocol         (default)

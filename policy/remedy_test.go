@@ -102,8 +102,14 @@ func (f faulty) without() string {
 	return strings.Join(slices.Delete(lines, f.Line-1, f.Line), "")
 }
 
-// set sets a key in the section.
+// inTable matches the key of something in a table within a line.
+var inTable = regexp.MustCompile(`\.also(\[\d+\])?\.`)
+
+// set sets a key in the section, or in the table within a line at which the error points.
 func (f faulty) set(key, value string) string {
+	if at := strings.LastIndex(f.text[:f.offset()+1], "{") + 1; inTable.MatchString(f.Key) {
+		return f.text[:at] + " " + key + " = " + value + "," + f.text[at:]
+	}
 	lines := strings.SplitAfter(f.text, "\n")
 	header := f.Line - 1
 	for !strings.HasPrefix(lines[header], "[") {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"shaper/calendar"
 	"shaper/unit"
 )
 
@@ -60,8 +61,11 @@ var classFields = []field[Class]{
 	require(quantity("rate", func(c *Class) *unit.Rate { return &c.Rate }, unit.ParseRate)),
 	emptyAs("the rate", quantity("ceil", func(c *Class) *unit.Rate { return &c.Ceil }, unit.ParseRate)),
 	one("burst", burstForm, func(c *Class) *Burst { return &c.Burst }, parseBurst),
-	emptyAs("the period of the rate", quantity("window", func(c *Class) *unit.Duration { return &c.Window }, parseWait)),
+	emptyAs("the period of the rate", quantity("window", func(c *Class) *Window { return &c.Window }, parseWindow)),
+	one("zone", zoneForm, func(c *Class) *calendar.Zone { return &c.Zone }, parseZone),
+	one("reset", clockForm, func(c *Class) *calendar.Clock { return &c.Reset }, parseReset),
 	quantity("headroom", func(c *Class) *unit.Percent { return &c.Headroom }, unit.ParsePercent),
+	emptyAs("none", alsoField),
 	one("queue", queueForm, func(c *Class) *Queue { return &c.Queue }, parseQueue),
 	emptyAs("none", quantity("max_wait", func(c *Class) *unit.Duration { return &c.MaxWait }, parseWait)),
 	emptyAs("by protocol", one("overflow", overflowForm, func(c *Class) *Overflow { return &c.Overflow }, parseOverflow)),

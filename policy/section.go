@@ -18,6 +18,9 @@ func (p *Policy) decode(r *report, root *node, whole bool) {
 			}
 		case "class":
 			p.Classes = decodeNamed(r, e, classFields, DefaultClass, whole)
+			for i := range p.Classes {
+				p.Classes[i].setWindow(r)
+			}
 		case "listener":
 			p.Listeners = decodeNamed(r, e, listenerFields, newListener, whole)
 			for i := range p.Listeners {
@@ -41,6 +44,15 @@ func newListener(name string) Listener {
 	l := DefaultListener(name, TCP)
 	l.IdleTimeout, l.HalfCloseTimeout = 0, 0
 	return l
+}
+
+// setWindow sets the window of a class that leaves it out and has a zone or a reset.
+func (c *Class) setWindow(r *report) {
+	key := join("class", c.Name)
+	if own := c.Own(); r.given(key+".zone", key+".reset") {
+		own.setWindow()
+		c.Window = own.Window
+	}
 }
 
 // setDefaults sets the keys that the file leaves out and whose default depends on the

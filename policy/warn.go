@@ -21,6 +21,11 @@ func (c warner) warnAll() {
 		if class.Limit().IsZero() {
 			c.warn(key+".rate", fmt.Sprintf("%q lets nothing pass", class.Rate), "a rate above 0, unless this is to block")
 		}
+		for i, l := range class.Also {
+			if l.Rate.IsZero() {
+				c.warn(item(key+".also", i), fmt.Sprintf("%q lets nothing pass", l.Rate), "a rate above 0, unless this is to block")
+			}
+		}
 		if !used[class.Name] {
 			c.warn(key, "it is never used", "name it in a listener or a rule")
 		} else if class.MaxConnections > 0 && !upstream[class.Name] {

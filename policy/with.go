@@ -21,7 +21,11 @@ func (p *Policy) With(class string, values map[string]string) (*Policy, error) {
 	changed.Classes = slices.Clone(p.Classes)
 	for _, key := range sortedKeys(values) {
 		f, err := find(classFields, key)
-		if err == nil {
+		switch {
+		case err != nil:
+		case f.takes&lists != 0:
+			err = complain("change it in the policy file, and reload", "a list cannot be set")
+		default:
 			err = f.set(&changed.Classes[i], values[key])
 		}
 		if err != nil {

@@ -41,6 +41,8 @@ func TestWithRefuses(t *testing.T) {
 		{"acme", map[string]string{"burst": "5 packets"}, `class.acme.burst: leaky has no burst; leave it out, or set algorithm = "token" or "gcra"`},
 		{"acme", map[string]string{"algorithm": "fixed-window", "window": "50ms"}, `class.acme.window: "50ms" at the rate "30 packets/s" does not hold a whole number of packets; a multiple of "100ms"`},
 		{"acme", map[string]string{"algorithm": "fixed-window", "rate": "0.5 packets/s"}, `class.acme.rate: "0.5 packets/s" is not a whole number of packets in a window of 1s; add a window that is a multiple of "2s"`},
+		{"acme", map[string]string{"also": "5 packets/min"}, `class.acme.also: a list cannot be set; change it in the policy file, and reload`},
+		{"acme", map[string]string{"zone": "Europe/Paris"}, `class.acme.zone: "30 packets/s" is of no calendar; leave it out, or a rate for each day, week or month`},
 		{"acme", map[string]string{"overflow": "wait"}, `class.acme.overflow: "wait" cannot be used for the datagrams of a udp listener; "drop"`},
 		{"acme", map[string]string{"rate": "5 connections/s"}, `class.acme.rate: the class counts packets, not connections; set a rate of the same unit; the policy file can change the unit`},
 		{"acme", map[string]string{"queue": "0B", "headroom": "x"}, `class.acme.headroom: "x" is not a share: it does not begin with a number; a share is like "3%", from 0% to below 100%` + "\n" +

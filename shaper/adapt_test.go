@@ -207,9 +207,9 @@ func anyAdapting(t *rapid.T) policy.Class {
 	case conf.Algorithm.HasBurst():
 		conf.Burst = policy.Burst{N: rapid.Int64Range(1, 20).Draw(t, "burst"), Kind: unit.Messages}
 	case conf.Algorithm.HasWindow():
-		conf.Window = unit.Duration(period) * unit.Duration(rapid.Int64Range(1, 3).Draw(t, "windows"))
+		conf.Window.Length = unit.Duration(period) * unit.Duration(rapid.Int64Range(1, 3).Draw(t, "windows"))
 	}
-	if paced := rapid.Bool().Draw(t, "headroom"); paced && (!conf.Algorithm.HasWindow() || conf.Rate.Units(time.Duration(conf.Window)) > 1) {
+	if paced := rapid.Bool().Draw(t, "headroom"); paced && (!conf.Algorithm.HasWindow() || conf.Rate.Units(time.Duration(conf.Window.Length)) > 1) {
 		conf.Headroom = 20_000
 	}
 	return conf
@@ -254,7 +254,7 @@ func (s script) most() time.Duration {
 		if most += 2 * paceOf(conf).rate.Time(units); conf.Algorithm.HasWindow() {
 			// A sliding window of one unit is full in every second window, and each
 			// item that is larger than a window waits for an empty one.
-			most += time.Duration(2*units+4) * conf.WindowInForce()
+			most += time.Duration(2*units+4) * conf.Own().WindowInForce()
 		}
 	}
 	return most

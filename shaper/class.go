@@ -156,9 +156,6 @@ func moveInFlight(now time.Time, c *Class, n int) {
 // the lock of the tree, and calls update afterwards.
 func (c *Class) put(now time.Time, conf policy.Class, next *pace) {
 	c.regain(now)
-	if !next.sameLimiter(&c.pace) || conf.Shadow != c.conf.Shadow {
-		c.leavingSince = time.Time{}
-	}
 	if c.shadow != nil && conf.Shadow {
 		c.shadow.set(now, conf, c.inFlight)
 		c.install(now, conf, next, limitless{})

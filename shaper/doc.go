@@ -36,10 +36,11 @@
 //	gate          what one class allows
 //	throttle      what the signals of a provider take away
 //	pace          how fast a class sends, computed from its policy
+//	restraint    one limit of a pace
 //	line          what waits
 //	alarms        moments, the earliest first
 //	item          what leaves as one, and what it costs
 //
 // A rate goes from the policy to its limiter through Shaper.Apply, Class.Set, paceOf,
-// Class.put and gate.takeOver.
+// Class.put and gate.takeOver. Each limit of a class is a restraint, and has its limiter.
 package shaper

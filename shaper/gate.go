@@ -37,7 +37,9 @@ func (g *gate) set(now time.Time, conf policy.Class, p *pace, l limit.Limiter) {
 	g.pace = *p
 	g.onThrottle, g.adapts, g.maxInFlight = conf.OnThrottle, conf.Adapt, conf.InFlight
 	g.limiter = l
-	g.settler, _ = l.(limit.Settler)
+	if g.settler, _ = l.(limit.Settler); g.settler == nil {
+		g.leavingSince = time.Time{} // nobody waits for Left any more
+	}
 	g.assured = g.pace.assure(now, g.assured)
 	switch {
 	case !g.adapts:

@@ -10,14 +10,16 @@ import (
 )
 
 // idleKeys remembers the keys that nobody uses: 64 bytes for each, and less than 128 with
-// map and heap. Only a limiter whose memory does not fit into an entry takes more: a log of
-// departures. The lock of the tree guards idleKeys.
+// map and heap. Each further limit of the class takes another 24. Only a limiter whose memory
+// does not fit into an entry takes more: a log of departures. The lock of the tree guards
+// idleKeys.
 //
 // An entry has a number, which is its place in chunks.
 type idleKeys struct {
 	epoch    time.Time // the times of entries count from here
 	index    map[policy.Key]int32
 	chunks   [][]idleKey                  // the entries; in chunks, so that growing copies nothing
+	further  furtherMemories              // what the further limits of each entry remember
 	free     []int32                      // entries to use again
 	order    []int32                      // a heap of entries, the first to be forgotten first
 	limiters map[policy.Key]limit.Limiter // those that do not fit into their entries
@@ -35,11 +37,34 @@ type idleKey struct {
 
 const chunkSize = 1 << 10
 
+// furtherMemories hold what the further limits of each entry remember.
+type furtherMemories struct {
+	each   int // how many an entry has
+	chunks [][]furtherMemory
+}
+
+// A furtherMemory is a limit.Memory; the entry has its Until.
+type furtherMemory struct {
+	at   time.Duration
+	used [2]int64
+}
+
+// of returns the memories of an entry.
+func (f *furtherMemories) of(i int32) []furtherMemory {
+	at := int(i%chunkSize) * f.each
+	return f.chunks[i/chunkSize][at : at+f.each]
+}
+
+// grow makes room for another chunk of entries.
+func (f *furtherMemories) grow() {
+	f.chunks = append(f.chunks, make([]furtherMemory, chunkSize*f.each))
+}
+
 // keptState is what is remembered of a bucket.
 type keptState struct {
-	limiter limit.Limiter // nil: memory is all that its limiter remembers
-	memory  limit.Memory
-	assured time.Time // when it is within its assured rate
+	limiter  limit.Limiter  // nil: memories are all that its limiter remembers
+	memories []limit.Memory // of each of its parts
+	assured  time.Time      // when it is within its assured rate
 }
 
 func newIdleKeys(now time.Time) idleKeys {
@@ -73,20 +98,29 @@ func (s *idleKeys) entry(i int32) *idleKey { return &s.chunks[i/chunkSize][i%chu
 
 // put remembers the bucket of a key at now, if there is something to remember.
 func (s *idleKeys) put(now time.Time, key policy.Key, state bucketState) {
-	e := idleKey{key: key}
-	if !s.fill(&e, now, state) {
+	i := s.freeEntry()
+	*s.entry(i) = idleKey{key: key}
+	if !s.fill(i, now, state) {
+		s.free = append(s.free, i)
 		return
 	}
-	i := s.freeEntry()
 	s.index[key] = i
-	*s.entry(i) = e
 	heap.Push(s, i)
 }
 
 // fill sets what an entry is to remember at now. It returns false if there is nothing.
-func (s *idleKeys) fill(e *idleKey, now time.Time, state bucketState) bool {
-	m, whole := state.limiter.Memory(now)
-	until, within := m.Until, time.Time{}
+func (s *idleKeys) fill(i int32, now time.Time, state bucketState) bool {
+	e := s.entry(i)
+	until, within, allWhole := now, time.Time{}, true
+	for part, l := range limit.Parts(state.limiter) {
+		m, whole := l.Memory(now)
+		until, allWhole = later(until, m.Until), allWhole && whole
+		if at := m.At.Sub(s.epoch); part == 0 {
+			e.at, e.used = at, m.Used
+		} else {
+			s.further.of(i)[part-1] = furtherMemory{at, m.Used}
+		}
+	}
 	if state.assured != nil && state.assured.Next() != limit.Never {
 		within = state.assured.Next()
 		until = later(until, within)
@@ -94,9 +128,9 @@ func (s *idleKeys) fill(e *idleKey, now time.Time, state bucketState) bool {
 	if !until.After(now) {
 		return false
 	}
-	e.until, e.assured, e.at, e.used = until.Sub(s.epoch), within.Sub(s.epoch), m.At.Sub(s.epoch), m.Used
+	e.until, e.assured = until.Sub(s.epoch), within.Sub(s.epoch)
 	delete(s.limiters, e.key)
-	if !whole {
+	if !allWhole {
 		if s.limiters == nil {
 			s.limiters = map[policy.Key]limit.Limiter{}
 		}
@@ -112,18 +146,20 @@ func (s *idleKeys) take(key policy.Key) (kept keptState, known bool) {
 	if !known {
 		return kept, false
 	}
-	kept = s.kept(s.entry(i))
+	kept = s.kept(i, &s.further)
 	s.remove(i)
 	return kept, true
 }
 
-// kept returns what an entry remembers.
-func (s *idleKeys) kept(e *idleKey) keptState {
-	return keptState{
-		limiter: s.limiters[e.key],
-		memory:  limit.Memory{Until: s.timeOf(e.until), At: s.timeOf(e.at), Used: e.used},
-		assured: s.timeOf(e.assured),
+// kept returns what an entry remembers, with its further limits.
+func (s *idleKeys) kept(i int32, further *furtherMemories) keptState {
+	e := s.entry(i)
+	kept := keptState{limiter: s.limiters[e.key], assured: s.timeOf(e.assured)}
+	kept.memories = append(kept.memories, limit.Memory{Until: s.timeOf(e.until), At: s.timeOf(e.at), Used: e.used})
+	for _, m := range further.of(i) {
+		kept.memories = append(kept.memories, limit.Memory{Until: s.timeOf(e.until), At: s.timeOf(m.at), Used: m.used})
 	}
+	return kept
 }
 
 // timeOf returns a time of an entry. What is further away than a Duration can say is
@@ -148,11 +184,17 @@ func (s *idleKeys) forget(now time.Time, most int) {
 	}
 }
 
-// change replaces what is remembered of each key by what to returns.
-func (s *idleKeys) change(now time.Time, to func(keptState) bucketState) {
+// change replaces what is remembered of each key by what to returns, which has so many further
+// limits.
+func (s *idleKeys) change(now time.Time, further int, to func(keptState) bucketState) {
+	old := s.further
+	s.further = furtherMemories{each: further}
+	for range s.chunks {
+		s.further.grow()
+	}
 	for _, i := range s.order {
-		if e := s.entry(i); !s.fill(e, now, to(s.kept(e))) {
-			e.until = math.MinInt64
+		if !s.fill(i, now, to(s.kept(i, &old))) {
+			s.entry(i).until = math.MinInt64
 		}
 	}
 	heap.Init(s)
@@ -171,6 +213,7 @@ func (s *idleKeys) freeEntry() int32 {
 	n := len(s.index)
 	if n == len(s.chunks)*chunkSize {
 		s.chunks = append(s.chunks, make([]idleKey, chunkSize))
+		s.further.grow()
 	}
 	return int32(n)
 }

@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"reflect"
 	"sync/atomic"
 	"time"
 
@@ -45,6 +46,7 @@ type membership struct {
 func newKeys(now time.Time, class *Class, conf policy.Class) *keys {
 	k := &keys{class: class, conf: bucketPolicy(conf), active: map[policy.Key]*Class{}, idle: newIdleKeys(now)}
 	k.pace = paceOf(k.conf)
+	k.idle.further.each = len(k.pace.also)
 	return k
 }
 
@@ -198,7 +200,7 @@ func (k *keys) letLinger(now time.Time, c *Class) bool {
 // set puts the policy of the class in force for all buckets.
 func (k *keys) set(now time.Time, conf policy.Class) {
 	conf = bucketPolicy(conf)
-	if conf == k.conf {
+	if conf.Equal(k.conf) {
 		return // as in most reloads; there may be many buckets
 	}
 	old := k.pace
@@ -207,10 +209,10 @@ func (k *keys) set(now time.Time, conf policy.Class) {
 		c.put(now, k.conf, &k.pace)
 		c.update(now)
 	})
-	if old == k.pace {
+	if reflect.DeepEqual(old, k.pace) {
 		return
 	}
-	k.idle.change(now, func(kept keptState) bucketState {
+	k.idle.change(now, len(k.pace.also), func(kept keptState) bucketState {
 		state := restore(now, kept, &old)
 		state.limiter = k.pace.takeOver(now, state.limiter, &old, old.rate)
 		state.assured = k.pace.assure(now, state.assured)
@@ -230,7 +232,7 @@ func (k *keys) fresh(now time.Time) bucketState {
 	if k.spentAt.IsZero() {
 		return bucketState{p.idle(now), p.assure(now, nil)}
 	}
-	return bucketState{p.spent(k.spentAt, 0), p.assure(k.spentAt, nil)}
+	return bucketState{p.spent(k.spentAt), p.assure(k.spentAt, nil)}
 }
 
 // restore returns the state of a bucket from what was kept of it, at the pace that it had.
@@ -238,7 +240,9 @@ func restore(now time.Time, kept keptState, p *pace) bucketState {
 	state := bucketState{limiter: kept.limiter, assured: p.assure(kept.assured, nil)}
 	if state.limiter == nil {
 		state.limiter = p.idle(now)
-		state.limiter.Remember(kept.memory)
+		for i, l := range limit.Parts(state.limiter) {
+			l.Remember(kept.memories[i])
+		}
 	}
 	return state
 }

@@ -189,25 +189,26 @@ func TestKeysFlood(t *testing.T) {
 
 // TestKeysMemory remembers a million keys if sizes are full.
 func TestKeysMemory(t *testing.T) {
-	most := trial.Size(200_000, 1_000_000)
+	keys := trial.Size(200_000, 1_000_000)
 	heap := func() int64 {
 		var m runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
-	for _, conf := range []policy.Class{leakyClass("1KB/s"), classBy(policy.SlidingWindow, "1 packets/s")} { // these remember most
+	for _, conf := range []policy.Class{leakyClass("1KB/s"), classBy(policy.SlidingWindow, "1 packets/s"), threeWindows()} { // these remember most
 		before := heap()
 		idle := newIdleKeys(start)
 		p := paceOf(conf)
+		idle.further.each = len(p.also)
 		bucket := bucketState{p.idle(start), nil}
 		bucket.limiter.Take(start, start, 1)
 		per := policy.Per{By: policy.BySource, IPv4: 32}
-		for n := range most {
+		for n := range keys {
 			idle.put(start, per.Key(client(n)), bucket)
 		}
-		each := float64(heap()-before) / float64(most)
-		if idle.Len() != most || each > 128 {
+		each := float64(heap()-before) / float64(keys)
+		if most := 128 + 24*float64(len(p.also)); idle.Len() != keys || each > most {
 			t.Errorf("%s: %d keys take %.0f bytes each", conf.Algorithm, idle.Len(), each)
 		}
 		t.Logf("%s: %.0f bytes for each key", conf.Algorithm, each)

@@ -31,7 +31,10 @@ func anyConf(t *rapid.T) policy.Class {
 		conf.Burst = policy.Burst{N: rapid.Int64Range(0, 3000).Draw(t, "burst"), Kind: conf.Rate.Kind()}
 	}
 	if conf.Algorithm.HasWindow() {
-		conf.Window = unit.Duration(rapid.SampledFrom([]time.Duration{0, time.Minute, time.Hour}).Draw(t, "window"))
+		conf.Window.Length = unit.Duration(rapid.SampledFrom([]time.Duration{0, time.Minute, time.Hour}).Draw(t, "window"))
+	}
+	if rapid.IntRange(0, 2).Draw(t, "several") == 0 {
+		conf.Also = anyAlso(t, conf.Rate.Kind())
 	}
 	if rapid.Bool().Draw(t, "impatient") {
 		conf.MaxWait = unit.Duration(3 * second)

@@ -63,7 +63,7 @@ func NewTrial(now time.Time, confs []policy.Class) *Trial {
 // buckets. It takes over the counters of old, and starts without a burst.
 func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	p := paceOf(conf)
-	next := newRoot(now, conf, &tally{Stats: old.Stats}, &p, p.spent(now, 0))
+	next := newRoot(now, conf, &tally{Stats: old.Stats}, &p, p.spent(now))
 	next.waker, next.former = old.waker, old
 	if next.keys != nil {
 		next.keys.spentAt = now

@@ -13,12 +13,9 @@ import (
 // A pace is all that a policy says about how fast a class sends. paceOf computes it once,
 // and then it does not change. What a provider's signals take away is in throttle.
 type pace struct {
-	kind      unit.Kind
-	algorithm policy.Algorithm
-	window    time.Duration // 0: the algorithm has none
-	rate      unit.Rate     // of the limiter: the rate, or the ceil, less headroom
+	restraint               // the limit of the class: its rate, or the ceil
+	also      []restraint   // further limits, which have rates of their own
 	assured   unit.Rate     // the rate less headroom
-	atOnce    int64         // how much may leave at once, in the unit of the class
 	piece     int64         // how many bytes of a stream may be one item
 	slack     time.Duration // how long the class may wait for its turn without losing the time
 	keyed     bool          // the class has buckets, and these have the limits
@@ -27,17 +24,12 @@ type pace struct {
 
 // paceOf computes the pace of a class.
 func paceOf(conf policy.Class) pace {
-	p := pace{
-		kind:      conf.Rate.Kind(),
-		algorithm: conf.Algorithm,
-		rate:      conf.Limit().Below(conf.Headroom),
-		assured:   conf.Rate.Below(conf.Headroom),
-		keyed:     conf.Per != (policy.Per{}),
+	p := pace{restraint: restraintOf(conf.Own()), assured: conf.Rate.Below(conf.Headroom), keyed: conf.Per != (policy.Per{})}
+	if !p.keyed {
+		for _, l := range conf.Also {
+			p.also = append(p.also, restraintOf(l))
+		}
 	}
-	if p.algorithm.HasWindow() {
-		p.window = conf.WindowInForce()
-	}
-	p.atOnce = p.atOnceOf(conf.AtOnce())
 	p.slack = p.slackOf()
 	p.piece = MaxPiece
 	if p.kind == unit.Bytes && !p.keyed && !conf.Shadow {
@@ -45,22 +37,6 @@ func paceOf(conf policy.Class) pace {
 	}
 	p.borrows = !p.keyed && (p.assured.Compare(p.rate) < 0 || conf.Shadow)
 	return p
-}
-
-// atOnceOf returns how much may leave at once, in the unit of the class. named is what the
-// policy names; 0 if it names nothing. The result is what a window holds; or the burst,
-// by default one quantum; or one piece of a leaky class; or 1 if the class does not count
-// bytes.
-func (p *pace) atOnceOf(named int64) int64 {
-	switch {
-	case p.algorithm.HasWindow(), named > 0:
-		return named
-	case p.kind != unit.Bytes:
-		return 1
-	case p.algorithm.HasBurst():
-		return leaky.Quantum(p.rate)
-	}
-	return leaky.Piece(p.rate)
 }
 
 // slackOf returns the slack: one gap, or what a leaky class of bytes catches up at once.
@@ -78,84 +54,60 @@ func (p *pace) slackOf() time.Duration {
 // MaxPiece is the largest piece of a class: how many bytes of a stream may be one item.
 const MaxPiece = leaky.MaxPiece
 
-// minPieces is how many pieces a limit.SlidingWindow holds at least. Under load one piece
-// less leaves in each window.
-const minPieces = 64
-
 // pieceOf returns the piece of a class that counts bytes.
 func (p *pace) pieceOf() int64 {
-	piece := leaky.Piece(p.rate)
-	switch {
-	case p.algorithm.HasBurst():
-		// Half the bucket: while one piece waits, the other half fills. A full bucket
-		// would lose what arrives before a late wake-up.
-		piece = min(piece, p.atOnce/2)
-	case p.algorithm.HasWindow():
-		// A window holds whole pieces: what remains of it is never used.
-		pieces := (p.atOnce-1)/piece + 1
-		if p.algorithm == policy.SlidingWindow {
-			pieces = max(pieces, minPieces)
-		}
-		piece = p.atOnce / pieces
+	piece := p.fitting(leaky.Piece(p.rate))
+	for i := range p.also {
+		piece = p.also[i].fitting(piece)
 	}
-	return max(piece, 1)
+	return piece
 }
-
-// reduced returns the rate of the limiter with so many sixteenths of it taken away.
-func (p *pace) reduced(sixteenths int) unit.Rate {
-	return p.rate.Below(unit.Percent(int64(sixteenths) * 1_000_000 / shares))
-}
-
-// blocks reports whether nothing ever leaves at a rate. A window holds whole units only,
-// so a rate that allows less than one in it blocks.
-func (p *pace) blocks(rate unit.Rate) bool {
-	return rate.IsZero() || p.algorithm.HasWindow() && rate.Units(p.window) == 0
-}
-
-// sameLimiter reports whether the limiter of one pace can serve the other.
-func (p *pace) sameLimiter(o *pace) bool { return p.algorithm == o.algorithm && p.window == o.window }
 
 // idle returns a limiter that has let nothing out yet.
 func (p *pace) idle(now time.Time) limit.Limiter {
-	switch {
-	case p.keyed:
+	if p.keyed {
 		return limitless{}
-	case p.algorithm == policy.Token:
-		return limit.NewToken(now, p.rate, p.atOnce)
-	case p.algorithm == policy.GCRA:
-		return limit.NewGCRA(now, p.rate, p.atOnce)
-	case p.algorithm == policy.FixedWindow:
-		return limit.NewFixedWindow(now, p.rate, p.window)
-	case p.algorithm == policy.SlidingLog:
-		return limit.NewSlidingLog(now, p.rate, p.window)
-	case p.algorithm == policy.SlidingWindow:
-		return limit.NewSlidingWindow(now, p.rate, p.window)
-	case p.kind == unit.Bytes:
-		return leaky.NewBucket(p.rate)
 	}
-	return leaky.NewGap(p.rate)
+	return p.limiter(p.newLimiter(now), func(r *restraint) limit.Limiter { return r.newLimiter(now) })
 }
 
-// spent returns a limiter from which as much has just left as may leave at once, or owed
-// if that is more.
-func (p *pace) spent(now time.Time, owed int64) limit.Limiter {
-	l, n := p.idle(now), p.atOnce
-	if p.algorithm.HasBurst() {
-		n += max(owed-1, 0) // the next item waits for its own unit anyway
+// spent returns a limiter from which as much has just left as may leave at once.
+func (p *pace) spent(now time.Time) limit.Limiter {
+	if p.keyed {
+		return limitless{}
 	}
-	l.Take(now, now, max(n, owed))
-	return l
+	return p.limiter(p.spentLimiter(now, 0), func(r *restraint) limit.Limiter { return r.spentLimiter(now, 0) })
 }
 
-// takeOver returns a limiter that goes on at now from l without a new burst. l has the
-// pace old and runs at rate.
+// takeOver returns a limiter that goes on at now from l without a new burst. l has the pace
+// old; its own limit runs at rate. A further limit goes on from the one of old that is most
+// like it. If there is none, it begins as if all that it lets leave at once had just left.
 func (p *pace) takeOver(now time.Time, l limit.Limiter, old *pace, rate unit.Rate) limit.Limiter {
-	if p.sameLimiter(old) {
-		l.SetRate(now, p.rate, p.atOnce)
-		return l
+	if p.keyed {
+		return limitless{}
 	}
-	owed := rate.Units(l.Next(now, 0, 0).Sub(now)) // what has left and is not paid for yet
-	return p.spent(now, owed)
+	parts, taken := limit.Parts(l), make([]bool, len(old.also))
+	return p.limiter(p.goOn(now, parts[0], &old.restraint, rate), func(r *restraint) limit.Limiter {
+		i := r.mostLike(old.also, taken)
+		if i < 0 {
+			return r.spentLimiter(now, 0)
+		}
+		taken[i] = true
+		return r.goOn(now, parts[i+1], &old.also[i], old.also[i].rate)
+	})
+}
+
+// limiter returns the limiter of a class: its own limit, and with it what of returns for each
+// further one.
+func (p *pace) limiter(own limit.Limiter, of func(*restraint) limit.Limiter) limit.Limiter {
+	if len(p.also) == 0 {
+		return own
+	}
+	parts := []limit.Limiter{own}
+	for i := range p.also {
+		parts = append(parts, of(&p.also[i]))
+	}
+	return limit.NewAll(limit.Span{}, parts...)
 }
 
 // assure returns what tells when a class is within its assured rate; nil if everything

@@ -80,7 +80,7 @@ func (t tree) policies() []policy.Class {
 		if n.algorithm.HasBurst() {
 			conf.Burst = policy.Burst{N: n.burst, Kind: n.kind}
 		}
-		conf.Window = unit.Duration(n.window)
+		conf.Window.Length = unit.Duration(n.window)
 		conf.Queue = policy.Queue{Items: unit.Count{N: 1 << 40, Kind: unit.Items}}
 		confs[i] = conf
 	}

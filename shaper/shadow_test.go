@@ -72,6 +72,7 @@ func TestShadowCountsWhatWouldBe(t *testing.T) {
 				conf := withQueue(classBy(algorithm, rapid.SampledFrom([]string{"10 packets/s", "20KB/s"}).Draw(t, "rate")),
 					rapid.Int64Range(1, 20).Draw(t, "queue"), 0)
 				conf.MaxWait = unit.Duration(rapid.SampledFrom([]time.Duration{0, 300 * ms}).Draw(t, "max_wait"))
+				conf.Also = anyAlso(t, conf.Rate.Kind())
 				does, would := inForce{Class: NewClass(start, conf)}, NewClass(start, inShadow(conf))
 				now := start
 				for range rapid.IntRange(1, 60).Draw(t, "items") {

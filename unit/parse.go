@@ -103,11 +103,11 @@ func parsePeriod(s string) (time.Duration, error) {
 	return per, nil
 }
 
-// periodWords are words for periods. A day is always 24 hours and a week 7 days: calendars
-// and daylight saving time do not matter.
+// periodWords are words for periods. A day is always 24 hours, a week 7 days and a month 30
+// days: calendars and daylight saving time do not matter.
 var periodWords = []scale{
 	{"second", int64(time.Second)}, {"minute", int64(time.Minute)}, {"hour", int64(time.Hour)},
-	{"day", int64(day)}, {"week", int64(7 * day)},
+	{"day", int64(day)}, {"week", int64(7 * day)}, {"month", int64(30 * day)},
 }
 
 // formatPeriod prints the period after the slash: "s", "15min" or "day".
@@ -117,6 +117,8 @@ func formatPeriod(per time.Duration) string {
 		return "day"
 	case 7 * day:
 		return "week"
+	case 30 * day:
+		return "month"
 	}
 	text := FormatDuration(per)
 	if short := strings.TrimPrefix(text, "1"); short[0] > '9' { // "15min" keeps its digits

@@ -1,0 +1,293 @@
+package shaper
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"shaper/calendar"
+	"shaper/limit"
+	"shaper/policy"
+	"shaper/unit"
+)
+
+// limitBy returns a limit of that algorithm and rate.
+func limitBy(algorithm policy.Algorithm, text string) policy.Limit {
+	return policy.Limit{Rate: rateOf(text), Algorithm: algorithm}
+}
+
+// with returns a policy with further limits.
+func with(conf policy.Class, also ...policy.Limit) policy.Class {
+	conf.Also = also
+	return conf
+}
+
+// byDay returns a limit that counts by the days of a zone.
+func byDay(text, zone string) policy.Limit {
+	z, err := calendar.ParseZone(zone)
+	if err != nil {
+		panic(err)
+	}
+	return policy.Limit{Rate: rateOf(text), Algorithm: policy.FixedWindow, Window: policy.Window{Period: calendar.Day}, Zone: z}
+}
+
+// anyAlso draws up to three limits of the unit of a class.
+func anyAlso(t *rapid.T, kind unit.Kind) (also []policy.Limit) {
+	for range rapid.IntRange(0, 3).Draw(t, "limits") {
+		l := policy.Limit{Algorithm: rapid.SampledFrom(algorithms).Draw(t, "algorithm of a limit"),
+			Rate: unit.NewRate(kind, rapid.SampledFrom([]int64{3, 20, 2000}).Draw(t, "limit"), rapid.SampledFrom([]time.Duration{time.Second, time.Minute}).Draw(t, "period"))}
+		if l.Algorithm.HasBurst() {
+			l.Burst = policy.Burst{N: rapid.Int64Range(0, 30).Draw(t, "burst of a limit"), Kind: kind}
+		}
+		also = append(also, l)
+	}
+	return also
+}
+
+// departuresOf lets items leave as soon as they may, and returns when.
+func departuresOf(c *Class, now time.Duration, n int) (left []time.Duration) {
+	for range n {
+		c.Enter(at(now), packet(1))
+		if next := c.Next(at(now)); next != limit.Never && c.Backlog().Items > 0 {
+			now = max(now, next.Sub(start))
+			c.Release(at(now))
+		}
+		c.Left(at(now))
+		left = append(left, now)
+	}
+	return left
+}
+
+// An item leaves at the first moment at which the class of each limit alone would let it.
+func TestAlsoIsEachLimit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		conf := classBy(rapid.SampledFrom(algorithms).Draw(t, "algorithm"), "10 packets/s")
+		conf.Also = anyAlso(t, unit.Packets)
+		c := NewClass(start, conf)
+		alone := []*Class{NewClass(start, classBy(conf.Algorithm, "10 packets/s"))}
+		for _, l := range conf.Also {
+			one := classBy(l.Algorithm, "10 packets/s")
+			one.Rate, one.Burst = l.Rate, l.Burst
+			alone = append(alone, NewClass(start, one))
+		}
+		now := start
+		for range rapid.IntRange(1, 60).Draw(t, "items") {
+			want := now
+			for _, one := range alone {
+				want = later(want, one.limiter.Next(now, 0, 1))
+			}
+			it := packet(1)
+			if c.Enter(now, it) == Waits {
+				if next := c.Next(now); next != want {
+					t.Fatalf("the next item leaves at %v, want %v", next, want)
+				}
+				if want == limit.Never {
+					return
+				}
+				now = want
+				if c.Release(now) != it {
+					t.Fatalf("the item does not leave at %v", now)
+				}
+			} else if want != now {
+				t.Fatalf("an item leaves at %v, want %v", now, want)
+			}
+			c.Left(now)
+			for _, one := range alone {
+				one.limiter.Take(now, now, 1)
+			}
+			now = now.Add(time.Duration(rapid.SampledFrom([]int{0, 0, 0, 30, 700, 20_000}).Draw(t, "pause")) * ms)
+		}
+	})
+}
+
+// A key that has been away goes on as one that has stayed, in each of its limits.
+func TestAlsoOfAKeyThatWasAway(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		conf := classBy(rapid.SampledFrom(algorithms).Draw(t, "algorithm"), "10 packets/s")
+		conf.Also = append(anyAlso(t, unit.Packets), byDay("50 packets/day", "America/Los_Angeles"))
+		c := NewClass(start, perSource(10, conf))
+		stays, goes := c.Join(start, client(1)), c.Join(start, client(2))
+		now := start
+		for range rapid.IntRange(1, 40).Draw(t, "items") {
+			passes := stays.Pass(now, Cost{Packets: 1})
+			if passes != goes.Pass(now, Cost{Packets: 1}) {
+				t.Fatalf("at %v one may send and the other may not", now)
+			}
+			if passes {
+				stays.Left(now)
+				goes.Left(now)
+			}
+			now = now.Add(time.Duration(rapid.SampledFrom([]int{0, 30, 100, 700, 20_000}).Draw(t, "pause")) * ms)
+			if goes.Quit(now); rapid.IntRange(0, 9).Draw(t, "set") == 0 {
+				conf.Also = slices.Clone(conf.Also)
+				for i := range conf.Also {
+					l := &conf.Also[i]
+					l.Rate = unit.NewRate(unit.Packets, rapid.Int64Range(1, 40).Draw(t, "new limit"), l.Rate.Period())
+				}
+				c.Set(now, perSource(10, conf))
+			}
+			goes = c.Join(now, client(2))
+			got, want := goes.limiter.Next(now, 0, 1), stays.limiter.Next(now, 0, 1)
+			if got.Sub(want).Abs() > time.Microsecond && (got.After(now) || want.After(now)) {
+				t.Fatalf("the key that was away may send at %v, the other at %v", got.Sub(start), want.Sub(start))
+			}
+		}
+	})
+}
+
+// A reload that adds, removes or changes one limit leaves the others as they are. A new limit
+// begins as if all that it lets leave at once had just left.
+func TestSetChangesOneLimitOfSeveral(t *testing.T) {
+	perSecond, perMinute, perDay := limitBy(policy.GCRA, "10 packets/s"), limitBy(policy.SlidingLog, "20 packets/min"), byDay("25 packets/day", "UTC")
+	perSecond.Burst = policy.Burst{N: 10, Kind: unit.Packets}
+	base := classBy(policy.Token, "100 packets/s")
+	base.Burst = policy.Burst{N: 100, Kind: unit.Packets}
+	midnight := 24 * time.Hour
+	for _, c := range []struct {
+		what string
+		set  policy.Class
+		next time.Duration // when an eleventh item leaves after ten at the start
+	}{
+		{"nothing changes", with(base, perSecond, perMinute, perDay), 100 * ms},
+		{"another order", with(base, perDay, perSecond, perMinute), 100 * ms},
+		{"the bucket goes", with(base, perMinute, perDay), 0},
+		{"the log goes", with(base, perSecond, perDay), 100 * ms},
+		{"the bucket is slower", with(base, limitBy(policy.GCRA, "1 packets/s"), perMinute, perDay), second},
+		{"the log is smaller", with(base, limitBy(policy.SlidingLog, "10 packets/min"), perDay), time.Minute},
+		{"the day is smaller", with(base, byDay("10 packets/day", "UTC")), midnight},
+		{"a new log", with(base, perSecond, perMinute, perDay, limitBy(policy.SlidingLog, "30 packets/2min")), 2 * time.Minute},
+		{"the day of another zone", with(base, byDay("25 packets/day", "Europe/Paris")), 23 * time.Hour},
+		{"none remains", base, 0},
+	} {
+		class := NewClass(start, with(base, perSecond, perMinute, perDay))
+		for range 10 {
+			enter(t, class, 0, Leaves, packet(1))
+		}
+		class.Set(start, c.set)
+		it := packet(1)
+		if c.next == 0 {
+			enter(t, class, 0, Leaves, it)
+			continue
+		}
+		enter(t, class, 0, Waits, it)
+		if next := class.Next(start); !next.Equal(at(c.next)) {
+			t.Errorf("%s: an eleventh item leaves after %v, want %v", c.what, next.Sub(start), c.next)
+		}
+	}
+}
+
+// The gap of an item that is on its way out goes on when a reload changes another limit.
+func TestSetOfALimitKeepsTheGap(t *testing.T) {
+	conf := with(leakyClass("10 packets/s"), limitBy(policy.SlidingLog, "30 packets/min"))
+	class := NewClass(start, conf)
+	first, next := packet(1), packet(1)
+	first.Settles = true
+	enter(t, class, 0, Leaves, first)
+	conf.Also = append(conf.Also, limitBy(policy.GCRA, "20 packets/s"))
+	class.Set(at(10*ms), conf)
+	enter(t, class, 20*ms, Waits, next)
+	first.Left(at(50 * ms))
+	released(t, class, 150*ms-1)
+	released(t, class, 150*ms, next)
+}
+
+// adapt takes away from the rate of the class, and from no other limit.
+func TestAdaptLeavesFurtherLimitsAlone(t *testing.T) {
+	c := messageClass("16 messages/s", func(conf *policy.Class) {
+		conf.Adapt = true
+		conf.Also = []policy.Limit{limitBy(policy.FixedWindow, "100 messages/min")}
+	})
+	c.Throttled(start, time.Second, "429")
+	parts := limit.Parts(c.limiter)
+	parts[1].Take(start, start, 99)
+	if next := parts[1].Next(start, 0, 1); next.After(start) {
+		t.Errorf("of 100 a minute, one may leave at %v", next)
+	}
+	parts[0].Take(at(second), at(second), 1)
+	if next := parts[0].Next(at(second), 0, 1); !next.Equal(at(second + second/8)) {
+		t.Errorf("at half the rate the next may leave at %v", next.Sub(start))
+	}
+}
+
+// A piece of a stream fits each limit.
+func TestPieceFitsEachLimit(t *testing.T) {
+	conf := with(leakyClass("100mbit"), limitBy(policy.FixedWindow, "1000B/s"), limitBy(policy.GCRA, "1GB/s"))
+	if piece := NewClass(start, conf).Piece(); piece > 1000 {
+		t.Errorf("a piece of %d bytes is larger than the window", piece)
+	}
+	conf.Also = []policy.Limit{limitBy(policy.FixedWindow, "1GB/day")}
+	if got, want := NewClass(start, conf).Piece(), NewClass(start, leakyClass("100mbit")).Piece(); got < want/2 {
+		t.Errorf("beside a quota a piece has %d bytes, and without it %d", got, want)
+	}
+}
+
+// Under demand a class with a quota for each calendar day sends it each day, and no more.
+func TestQuotaOfACalendarDay(t *testing.T) {
+	c := NewClass(start, with(classBy(policy.Token, "10 packets/s"), byDay("100 packets/day", "America/Los_Angeles")))
+	loc, _ := time.LoadLocation("America/Los_Angeles")
+	perDate := map[string]int{}
+	for _, left := range departuresOf(c, 0, 100*400) {
+		perDate[at(left).In(loc).Format(time.DateOnly)]++
+	}
+	if len(perDate) != 400 {
+		t.Errorf("%d days", len(perDate))
+	}
+	for date, n := range perDate {
+		if n != 100 {
+			t.Errorf("%d items leave on %s", n, date)
+		}
+	}
+}
+
+func TestAlsoAllocatesNothing(t *testing.T) {
+	c, now, it := NewClass(start, threeWindows()), start, packet(1)
+	step := func() {
+		if c.Enter(now, it) == Waits {
+			now = c.Next(now)
+			c.Release(now)
+		}
+		c.Left(now)
+	}
+	for range 2000 { // the log grows at first
+		step()
+	}
+	wantNoAllocs(t, "a class with three windows", step)
+}
+
+// threeWindows returns a class with a limit for a second, a minute and a day.
+func threeWindows() policy.Class {
+	return with(classBy(policy.GCRA, "1000 packets/s"), limitBy(policy.FixedWindow, "59000 packets/min"), byDay("100000000 packets/day", "America/Los_Angeles"))
+}
+
+// BenchmarkAlso takes one item after the other through a class with three windows.
+func BenchmarkAlso(b *testing.B) {
+	c, now, it := NewClass(start, threeWindows()), start, packet(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		if c.Enter(now, it) == Waits {
+			now = c.Next(now)
+			c.Release(now)
+		}
+	}
+}
+
+// BenchmarkAlsoOfManyKeys lets items leave from a million keys with three windows each.
+func BenchmarkAlsoOfManyKeys(b *testing.B) {
+	const most = 1_000_000
+	c := NewClass(start, perSource(most, threeWindows()))
+	for n := range most {
+		bucket := c.Join(start, client(n))
+		bucket.Pass(start, Cost{Packets: 1})
+		bucket.Quit(start)
+	}
+	b.ReportAllocs()
+	n, now := 0, start.Add(time.Second)
+	for b.Loop() {
+		n = (n + 7919) % most
+		bucket := c.Join(now, client(n))
+		bucket.Pass(now, Cost{Packets: 1})
+		bucket.Quit(now)
+	}
+}
