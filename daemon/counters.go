@@ -39,6 +39,10 @@ func readClass(c *shaper.Class) stats.ClassReading {
 	if conf.Algorithm.HasBurst() {
 		r.Burst = conf.Burst.String()
 	}
+	for _, l := range conf.Also {
+		r.Also = append(r.Also, l.String())
+	}
+	r.WaitsFor = c.Waits(now)
 	if conf.Algorithm.HasWindow() {
 		r.Window = conf.Own().WindowText()
 	}

@@ -29,7 +29,25 @@ func (d *daemon) serveExplain(_ caller, r *http.Request) (any, error) {
 	if err := decode(r, &ask); err != nil {
 		return nil, err
 	}
-	return explain(r.Context(), d.keeper.view.Load().policy, ask, d.server.Listeners())
+	all, err := explain(r.Context(), d.keeper.view.Load().policy, ask, d.server.Listeners())
+	for i := range all {
+		d.explainWait(&all[i])
+	}
+	return all, err
+}
+
+// explainWait adds what an item would wait for that came now.
+func (d *daemon) explainWait(e *policy.Explanation) {
+	class := d.shaper.Class(e.Class)
+	if class == nil {
+		return
+	}
+	if h := class.WaitsWithKey(time.Now(), e.Conn); h != nil {
+		e.WaitsFor, e.WaitsUntil = h.String(), h.Until
+	}
+	for i := range e.FailOver {
+		d.explainWait(&e.FailOver[i])
+	}
 }
 
 // Explain answers like a daemon that has the policy in force, without a daemon.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 )
 
 // Explanation is a [Decision] with its reasons.
@@ -19,6 +20,11 @@ type Explanation struct {
 	// "" if the class has one bucket for all.
 	Bucket       string `json:"bucket,omitempty"`
 	ReturnBucket string `json:"return_bucket,omitempty"`
+	// WaitsFor says what an item of Class waits for that comes now: a limit of that class, or
+	// of one above it. It is "" if the item need not wait. WaitsUntil is until when; zero if that
+	// is not known, or never. Only a daemon knows.
+	WaitsFor   string    `json:"waits_for,omitempty"`
+	WaitsUntil time.Time `json:"waits_until,omitzero"`
 	// Why says why the rule matches.
 	Why string `json:"why"`
 	// Skipped are the rules before it, and why they do not match.
@@ -150,6 +156,13 @@ func (e Explanation) writeDecision(b *strings.Builder) {
 		fmt.Fprintf(b, ": rule %d (%s)", e.Rule, lineOf(e.File, e.Line))
 	}
 	fmt.Fprintf(b, ": %s\n", e.Why)
+	switch {
+	case e.WaitsFor == "":
+	case e.WaitsUntil.IsZero():
+		fmt.Fprintf(b, "  now it waits for %s\n", e.WaitsFor)
+	default:
+		fmt.Fprintf(b, "  now it waits until %s for %s\n", e.WaitsUntil.Format("2006-01-02 15:04:05.000 MST"), e.WaitsFor)
+	}
 }
 
 // A Route says which classes a rule of a listener leads to, or the listener itself if no rule

@@ -10,6 +10,7 @@ import (
 	"shaper/calendar"
 	"shaper/limit"
 	"shaper/policy"
+	"shaper/stats"
 	"shaper/unit"
 )
 
@@ -290,4 +291,72 @@ func BenchmarkAlsoOfManyKeys(b *testing.B) {
 		bucket.Pass(now, Cost{Packets: 1})
 		bucket.Quit(now)
 	}
+}
+
+// holds fails unless a class waits for a limit until d.
+func holds(t *testing.T, h *stats.Hold, class, what string, until time.Duration) {
+	t.Helper()
+	want := stats.Hold{Class: class, Limit: what, Until: at(until)}
+	if what == "" && h == nil {
+		return
+	}
+	if h == nil || *h != want && !(until < 0 && h.Until.IsZero() && h.Class == class && h.Limit == what) {
+		t.Errorf("it waits for %+v, want %+v", h, want)
+	}
+}
+
+// The class says which limit of the path lets the next item leave last.
+func TestWaitsSaysForWhich(t *testing.T) {
+	account := named("account", with(leakyClass("10 packets/s"), limitBy(policy.FixedWindow, "4 packets/min")))
+	child := named("child", under("account", with(classBy(policy.GCRA, "5 packets/s"), limitBy(policy.SlidingLog, "3 packets/min"))))
+	classes := NewTree(start, []policy.Class{account, child})
+	a, c := classes[0], classes[1]
+	holds(t, c.Waits(start), "", "", 0)
+	enter(t, c, 0, Leaves, packet(1))
+	holds(t, c.Waits(start), "", "", 0)
+	holds(t, c.WaitsWithKey(start, policy.Conn{}), "child", "5 packets/s", 200*ms)
+	second, third, fourth := packet(1), packet(1), packet(1)
+	enter(t, c, 0, Waits, second, third, fourth)
+	holds(t, c.Waits(start), "child", "5 packets/s", 200*ms)
+	c.Left(at(150 * ms))
+	holds(t, c.Waits(at(150*ms)), "account", "10 packets/s", 250*ms)
+	holds(t, a.Waits(at(150*ms)), "account", "10 packets/s", 250*ms)
+	released(t, c, 250*ms, second)
+	c.Left(at(250 * ms))
+	released(t, c, 450*ms, third)
+	c.Left(at(450 * ms))
+	holds(t, c.Waits(at(time.Second)), "child", "3 packets/min", 60*time.Second)
+	a.Pass(at(time.Second), Cost{Packets: 1})
+	a.Left(at(time.Second))
+	holds(t, a.WaitsWithKey(at(2*time.Second), policy.Conn{}), "account", "4 packets/min", 60*time.Second)
+	none := named("account", leakyClass("0 packets/s"))
+	a.Set(at(2*time.Second), none)
+	holds(t, c.Waits(at(2*time.Second)), "account", "0 packets/s", -1)
+}
+
+// Each key waits for its own limits, also if it has been away.
+func TestWaitsOfAKey(t *testing.T) {
+	c := NewClass(start, perSource(10, with(classBy(policy.GCRA, "5 packets/s"), limitBy(policy.FixedWindow, "2 packets/min"))))
+	bucket := c.Join(start, client(1))
+	bucket.Pass(start, Cost{Packets: 1})
+	bucket.Pass(at(second), Cost{Packets: 1})
+	holds(t, c.WaitsWithKey(at(second), client(1)), "test", "2 packets/min", time.Minute)
+	bucket.Quit(at(second))
+	holds(t, c.WaitsWithKey(at(second), client(1)), "test", "2 packets/min", time.Minute)
+	holds(t, c.WaitsWithKey(at(second), client(2)), "", "", 0)
+	bucket = c.Join(at(second), client(1))
+	enter(t, bucket, second, Waits, packet(1))
+	holds(t, c.Waits(at(second)), "test", "2 packets/min", time.Minute)
+}
+
+// Answers that are missing and a pause hold up too.
+func TestWaitsForAnswersAndPauses(t *testing.T) {
+	c := messageClass("16 messages/s", func(conf *policy.Class) { conf.InFlight = 1 })
+	one := request()
+	one.Asks = true
+	enter(t, c, 0, Leaves, one)
+	holds(t, c.WaitsWithKey(at(second), policy.Conn{}), "test", HoldInFlight, -1)
+	c.Answered(at(second), false)
+	c.Throttled(at(second), 3*time.Second, "429")
+	holds(t, c.WaitsWithKey(at(second), policy.Conn{}), "test", HoldPause, 4*second)
 }

@@ -22,6 +22,7 @@
 //	set           puts another policy in force for a class and its buckets
 //	enter         items enter, leave and give up
 //	feedback      the answers and signals of a provider
+//	hold          what items wait for
 //	keys          a bucket for each client
 //	idle          what a class remembers of buckets that nobody uses
 //	class         the class: its policy, and all that belongs to it

@@ -69,6 +69,7 @@ type ClassReading struct {
 	Weight    int          `json:"weight"`           // among its siblings
 	Burst     string       `json:"burst,omitempty"`  // as in the policy; "" if the algorithm has none
 	Window    string       `json:"window,omitempty"` // in force; "" if the algorithm has none
+	Also      []string     `json:"also,omitempty"`   // further limits, as in the policy
 	Sessions  int          `json:"sessions"`         // open now, in the class and below it
 
 	// For a class that counts messages.
@@ -90,7 +91,8 @@ type ClassReading struct {
 	KeysShared uint64                      `json:"keys_shared,omitempty"` // sessions that share a bucket because max_keys leaves no bucket for their key
 
 	// What waits now.
-	BacklogBytes int64 `json:"backlog_bytes"` // payload
+	WaitsFor     *Hold `json:"waits_for,omitempty"` // nil if nothing waits, or only for its turn
+	BacklogBytes int64 `json:"backlog_bytes"`       // payload
 	BacklogItems int64 `json:"backlog_items"`
 
 	// How long items have waited since the class was created, which Read fills in.
@@ -101,6 +103,16 @@ type ClassReading struct {
 	// Shadow is what the class would do if it were enforced; nil if it is.
 	Shadow *ShadowReading `json:"shadow,omitempty"`
 }
+
+// Hold is what something waits for: a limit of the class, or of one above it.
+type Hold struct {
+	Class string    `json:"class"`
+	Limit string    `json:"limit"`          // as in the policy: "600 messages/h"; or "in_flight", "pause" or "closed"
+	Until time.Time `json:"until,omitzero"` // zero: that is not known, or never
+}
+
+// String prints "600 messages/h of class acme".
+func (h Hold) String() string { return h.Limit + " of class " + h.Class }
 
 // ShadowReading is what a class with shadow would have done if it were enforced.
 type ShadowReading struct {

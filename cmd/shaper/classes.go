@@ -76,6 +76,9 @@ func classColumns(now time.Time) []column[classRow] {
 	keyed := func(r classRow) bool { return r.of.Per != "" }
 	messages := func(r classRow) bool { return r.of.Rate.Unit == unit.Messages.String() }
 	shadowed := func(r classRow) bool { return r.of.Shadow != nil }
+	held := func(r classRow) bool {
+		return r.of.WaitsFor != nil && (len(r.of.Also) > 0 || r.of.WaitsFor.Class != r.of.Name)
+	}
 	return []column[classRow]{
 		{name: "CLASS", text: func(r classRow) string { return strings.Repeat("  ", r.depth) + r.of.Name }},
 		{name: "RATE", text: rateText, by: func(r classRow) float64 { return r.of.Rate.PerSecond }},
@@ -90,6 +93,7 @@ func classColumns(now time.Time) []column[classRow] {
 		{name: "NOW", text: func(r classRow) string { return r.of.Now.Text }, by: func(r classRow) float64 { return r.of.Now.PerSecond }},
 		{name: "BACKLOG", text: func(r classRow) string { return bytesText(r.of.BacklogBytes) }, by: func(r classRow) float64 { return float64(r.of.BacklogBytes) }},
 		figureColumn("ITEMS", func(r classRow) int64 { return r.of.BacklogItems }),
+		optional(held, column[classRow]{name: "WAITS FOR", text: func(r classRow) string { return holdText(r.of, now) }}),
 		durationColumn("P50", func(r classRow) stats.Seconds { return r.of.WaitP50 }),
 		durationColumn("P99", func(r classRow) stats.Seconds { return r.of.WaitP99 }),
 		durationColumn("DRAIN", func(r classRow) stats.Seconds { return r.of.Drain }),
@@ -103,6 +107,18 @@ func classColumns(now time.Time) []column[classRow] {
 	}
 }
 
+// holdText returns what the next item of a class waits for, and for how long.
+func holdText(c daemon.Class, now time.Time) string {
+	text := c.WaitsFor.Limit
+	if c.WaitsFor.Class != c.Name {
+		text = c.WaitsFor.String()
+	}
+	if left := c.WaitsFor.Until.Sub(now); left > 0 {
+		text += ", " + duration(stats.Seconds(left))
+	}
+	return text
+}
+
 // rateText returns the rate of a class. A "*" marks a class that `shaper set` has changed.
 func rateText(r classRow) string {
 	if r.of.Set {
@@ -113,7 +129,7 @@ func rateText(r classRow) string {
 
 // spareClassColumns are the columns to omit in this order if there is no room for all.
 var spareClassColumns = []string{"WEIGHT", "PRIORITY", "DRAIN", "OVERLIMITS", "KEYS", "P50", "WOULD P50", "WOULD DELAY", "IN FLIGHT", "CEIL",
-	"BACKLOG", "WOULD P99", "REFUSED", "THROTTLED", "ITEMS", "P99", "WOULD DROP", "DROPPED"}
+	"BACKLOG", "WOULD P99", "WAITS FOR", "REFUSED", "THROTTLED", "ITEMS", "P99", "WOULD DROP", "DROPPED"}
 
 // printClasses prints each class under its parent, or in the order by, which must exist.
 func printClasses(w io.Writer, classes []daemon.Class, now time.Time, by order) {
@@ -146,6 +162,9 @@ func printClass(w io.Writer, c daemon.Class, now time.Time) {
 	line("algorithm", c.Algorithm)
 	line("burst", c.Burst)
 	line("window", c.Window)
+	for _, limit := range c.Also {
+		line("also", limit)
+	}
 	line("per", c.Per)
 	row := []classRow{{of: c}}
 	for _, column := range classColumns(now)[1:] {

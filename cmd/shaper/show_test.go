@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"shaper/daemon"
+	"shaper/policy"
 )
 
 // withStdin runs a command line with a text on the standard input.
@@ -261,4 +263,36 @@ func openTerminal(t *testing.T, columns, rows uint16) (near, far *os.File) {
 		t.Skipf("there are no terminals here: %v", err)
 	}
 	return near, far
+}
+
+// classes and explain say which of several limits is waited for.
+func TestWhichLimitIsWaitedFor(t *testing.T) {
+	p := begin(t, strings.Replace(base, `rate = "64KiB/s"`, "rate = \"2 connections/s\"\nalgorithm = \"token\"\nburst = \"3 connections\"\n"+
+		`also = ["1 connections/h", { rate = "500 connections/day", zone = "Europe/Paris" }]`+"\noverflow = \"wait\"", 1))
+	p.dial()
+	address := p.status().Listeners[0].Addresses[0]
+	waiting, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waiting.Close()
+	for deadline := time.Now().Add(patience); ; {
+		if _, out, _ := do("classes", "-c", p.path); strings.Contains(out, "1 connections/h, ") {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("no connection waits:\n%s", out)
+		}
+	}
+	want(t, 0, []string{"WAITS FOR"}, "classes", "-c", p.path)
+	want(t, 0, []string{`also             { rate = "1 connections/h", algorithm = "sliding-log" }`,
+		`also             { rate = "500 connections/day", algorithm = "fixed-window", window = "day", zone = "Europe/Paris" }`, "waits for        1 connections/h, "}, "classes", "slow", "-c", p.path)
+	want(t, 0, []string{"now it waits until ", "for 1 connections/h of class slow"}, "explain", "127.0.0.1", "-c", p.path)
+	var all []policy.Explanation
+	if err := json.Unmarshal([]byte(want(t, 0, nil, "explain", "127.0.0.1", "--json", "-c", p.path)), &all); err != nil || all[0].WaitsFor != "1 connections/h of class slow" || time.Until(all[0].WaitsUntil) < 50*time.Minute {
+		t.Errorf("%v, %+v", err, all)
+	}
+	var classes []daemon.Class
+	if err := json.Unmarshal([]byte(want(t, 0, nil, "classes", "slow", "--json", "-c", p.path)), &classes); err != nil || classes[0].WaitsFor == nil || classes[0].WaitsFor.Limit != "1 connections/h" {
+		t.Errorf("%v, %+v", err, classes)
+	}
 }

@@ -1,0 +1,132 @@
+package shaper
+
+import (
+	"time"
+
+	"shaper/limit"
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// What may hold something up beside a limit.
+const (
+	HoldInFlight = "in_flight" // answers are awaited
+	HoldPause    = "pause"     // the provider has said "too fast"
+)
+
+// Waits returns what the next item waits for at now, of those in the queue of the class and in
+// those of its buckets. If only classes beneath it have items, it is what holds those up from
+// this class on. Waits returns nil if nothing waits, or only for its turn.
+func (c *Class) Waits(now time.Time) *stats.Hold {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	if c.waiting == 0 {
+		return nil
+	}
+	if c.keys == nil {
+		return c.nextHold(now).reading()
+	}
+	first := hold{until: limit.Never}
+	c.keys.each(func(bucket *Class) {
+		if h := bucket.nextHold(now); bucket.queue.Len() > 0 && !h.until.After(first.until) {
+			first = h
+		}
+	})
+	return first.reading()
+}
+
+// WaitsWithKey returns what an item of one unit would wait for that came to the class at now, on
+// a connection. It returns nil if it would not wait, or only for its turn.
+func (c *Class) WaitsWithKey(now time.Time, conn policy.Conn) *stats.Hold {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	h := c.node.hold(now, &oneOfEach)
+	if c.keys != nil {
+		h.orLater(c.keys.hold(now, c.conf.Per.Key(conn)))
+	}
+	return h.reading()
+}
+
+// A hold is what something waits for: the limit that lets it leave last.
+type hold struct {
+	by    *policy.Class // whose limit it is; nil: nothing holds it up
+	what  string
+	until time.Time
+}
+
+// reading returns the hold for people and programs; nil if there is none.
+func (h hold) reading() *stats.Hold {
+	if h.by == nil {
+		return nil
+	}
+	r := &stats.Hold{Class: h.by.Name, Limit: h.what, Until: h.until}
+	if h.until == limit.Never {
+		r.Until = time.Time{}
+	}
+	return r
+}
+
+// oneOfEach costs one in each unit.
+var oneOfEach = Cost{Bytes: 1, Packets: 1, Messages: 1, Connections: 1}
+
+// nextHold returns what the first item of the queue waits for; one of each unit if the queue is
+// empty.
+func (c *Class) nextHold(now time.Time) hold {
+	cost := &oneOfEach
+	if front := c.front(); front != nil {
+		cost = &front.Cost
+	}
+	return c.node.hold(now, cost)
+}
+
+// hold returns what a bucket of the class holds up, without the classes above. An idle key has
+// what is remembered of it.
+func (k *keys) hold(now time.Time, key policy.Key) hold {
+	g := gate{pace: k.pace}
+	if c := k.active[key]; c != nil {
+		g = c.gate
+	} else if i, known := k.idle.index[key]; known {
+		g.limiter = restore(now, k.idle.kept(i, &k.idle.further), &k.pace).limiter
+	} else {
+		g.limiter = k.fresh(now).limiter
+	}
+	return g.hold(now, 1, &k.conf)
+}
+
+// hold returns what an item of the node that costs so much waits for, on its whole path.
+func (n *node) hold(now time.Time, cost *Cost) hold {
+	h := hold{until: now}
+	for ; n != nil; n = n.parent.Load() {
+		if units := cost.in(n.kind); units > 0 && !n.passive {
+			h.orLater(n.gate.hold(now, units, &n.class.conf))
+		}
+	}
+	return h
+}
+
+// orLater makes h the other hold if that lasts longer.
+func (h *hold) orLater(o hold) {
+	if o.until.After(h.until) {
+		*h = o
+	}
+}
+
+// hold returns what an item of n units waits for in one class, whose policy is conf. It has none
+// if the item need not wait.
+func (g *gate) hold(now time.Time, n int64, conf *policy.Class) hold {
+	if g.maxInFlight > 0 && g.inFlight >= g.maxInFlight {
+		return hold{conf, HoldInFlight, limit.Never}
+	}
+	until := g.pacedAt(now, n)
+	if !until.After(now) {
+		return hold{until: now}
+	}
+	if !g.throttle.until.Before(until) {
+		return hold{conf, HoldPause, until}
+	}
+	what := conf.Limit()
+	if part, _ := limit.Holding(g.limiter, now, n); part > 0 && part <= len(conf.Also) {
+		what = conf.Also[part-1].Rate
+	}
+	return hold{conf, what.String(), until}
+}
