@@ -49,3 +49,56 @@ func TestRecipeOfAQuota(t *testing.T) {
 		t.Errorf("the first message of the next day leaves at %v", first)
 	}
 }
+
+// All limits of a contract hold at once: 20 a second, 600 in any minute, and 10,000 in each day of
+// the provider.
+func TestRecipeOfSeveralLimits(t *testing.T) {
+	p := recipe(t, "Several limits at once, one until midnight")
+	_, left := simulated(t, p, loads(t, p, "rate=25 messages/s"), Options{For: 5 * time.Minute})
+	gap := p.Classes[0].Rate.Below(p.Classes[0].Headroom).Time(1)
+	for i := range left {
+		if i > 0 && left[i]-left[i-1] < gap {
+			t.Fatalf("message %d leaves %v after the one before it", i, left[i]-left[i-1])
+		}
+		if i >= 600 && left[i]-left[i-600] < time.Minute {
+			t.Fatalf("messages %d to %d leave within %v", i-600, i, left[i]-left[i-600])
+		}
+	}
+	if left[600] > time.Minute+2*gap {
+		t.Errorf("message 600 leaves after %v", left[600])
+	}
+	_, left = simulated(t, p, loads(t, p, "rate=0.5 messages/s"), Options{For: 30 * time.Hour})
+	perDay := map[string]int{}
+	loc := p.Classes[0].Also[1].Zone.Location()
+	for _, at := range left { // the first is at 16:00 there
+		perDay[Epoch.Add(at).In(loc).Format(time.DateOnly)]++
+	}
+	if len(perDay) != 2 || perDay["1969-12-31"] != 10_000 || perDay["1970-01-01"] != 10_000 {
+		t.Errorf("%v leave", perDay)
+	}
+}
+
+// A client that sends an alert each second gets through what each of four windows allows.
+func TestRecipeOfAlerts(t *testing.T) {
+	p := recipe(t, "Few alerts to each client, however long it rains")
+	_, left := simulated(t, p, loads(t, p, "rate=1 messages/s,source=10.0.0.1"), Options{For: 6 * time.Hour})
+	for _, window := range []struct {
+		n    int
+		span time.Duration
+	}{{1, time.Minute}, {5, 15 * time.Minute}, {12, time.Hour}, {20, 3 * time.Hour}} {
+		reached := false
+		for i := window.n; i < len(left); i++ {
+			if d := left[i] - left[i-window.n]; d < window.span {
+				t.Fatalf("%d alerts leave within %v", window.n+1, d)
+			} else if d < window.span+2*time.Second {
+				reached = true
+			}
+		}
+		if !reached {
+			t.Errorf("the limit of %d in %v is never reached", window.n, window.span)
+		}
+	}
+	if len(left) < 40 {
+		t.Errorf("only %d alerts leave in six hours", len(left))
+	}
+}

@@ -6,6 +6,7 @@
 // A file calls only those below it.
 //
 //	main        runs a command line, and returns its exit code
+//	zones       the time zones of systems that have none
 //	args        puts flags where the command-line library looks for them
 //	app         the command line: its commands, and errors about them
 //	serve       shaper run
