@@ -123,6 +123,7 @@ func (k *keeper) publish() {
 // Reloaded is the answer to a reload.
 type Reloaded struct {
 	Hash     string          `json:"hash"`
+	Files    []string        `json:"files"` // of the policy
 	Changes  []policy.Change `json:"changes"`
 	Warnings policy.Errors   `json:"warnings"`
 	// Rollback is when the reload is undone if nobody confirms it; zero: never.
@@ -156,12 +157,12 @@ func (k *keeper) reload(by caller, rollback time.Duration) (Reloaded, error) {
 	}
 	k.armRollback(before, rollback)
 	k.publish()
-	done := Reloaded{Hash: p.Hash, Changes: append([]policy.Change{}, policy.Diff(before.policy, p)...),
+	done := Reloaded{Hash: p.Hash, Files: p.Files(), Changes: append([]policy.Change{}, policy.Diff(before.policy, p)...),
 		Warnings: append(policy.Errors{}, warnings...)}
 	if k.pending != nil {
 		done.Rollback = k.pending.at
 	}
-	k.logChange(by, "reload", done.Changes, "before", before.policy.Hash, "after", p.Hash)
+	k.logChange(by, "reload", done.Changes, "before", before.policy.Hash, "after", p.Hash, "files", p.Files())
 	return done, nil
 }
 

@@ -411,3 +411,29 @@ func TestManyChangesAreBounded(t *testing.T) {
 		wantLines(t, b.logged.String(), "more=5")
 	})
 }
+
+// A reload reads all pieces again, and its record names them.
+func TestReloadOfPieces(t *testing.T) {
+	keep(t, func(b *bench) {
+		dir := filepath.Dir(b.path)
+		write := func(name, text string) {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("a.toml", "[class.piece]\nrate = \"1mbit\"\n")
+		write("shaper.toml", strings.Replace(base, "[daemon]\n", "[daemon]\ninclude = \"[ab].toml\"\n", 1))
+		want := []string{b.path, filepath.Join(dir, "a.toml")}
+		if done := b.mustReload(0); !slices.Equal(done.Files, want) || b.engine.rates["piece"] != "1mbit" {
+			t.Errorf("read %v, want %v; the rates are %v", done.Files, want, b.engine.rates)
+		}
+		write("a.toml", "[class.piece]\nrate = \"2mbit\"\n")
+		write("b.toml", "[class.other]\nrate = \"3mbit\"\n")
+		if b.mustReload(0); b.engine.rates["piece"] != "2mbit" || b.engine.rates["other"] != "3mbit" {
+			t.Errorf("the rates are %v", b.engine.rates)
+		}
+		if !strings.Contains(b.logged.String(), filepath.Join(dir, "b.toml")) {
+			t.Errorf("the log does not name a piece:\n%s", b.logged)
+		}
+	})
+}

@@ -13,8 +13,9 @@ import (
 
 // ShadowRequest is the body of POST /v1/shadow.
 type ShadowRequest struct {
-	File string `json:"file"` // the name of the policy file, for its errors
-	Text string `json:"text"` // the contents of the file
+	File   string        `json:"file"`             // the name of the policy file, for its errors
+	Text   string        `json:"text"`             // the contents of the file
+	Pieces []policy.File `json:"pieces,omitempty"` // the files that it includes, in their order
 }
 
 // maxShadowBody bounds the body of POST /v1/shadow, in bytes: an escaped policy file.
@@ -167,7 +168,7 @@ func (d *daemon) serveStartShadow(by caller, r *http.Request) (any, error) {
 	if ask.File == "" {
 		return nil, usageError("file: the name of the policy file is missing")
 	}
-	p, warnings, err := policy.Parse(ask.File, []byte(ask.Text))
+	p, warnings, err := policy.ParseFiles(append([]policy.File{{Name: ask.File, Text: ask.Text}}, ask.Pieces...))
 	if err != nil {
 		return nil, err
 	}

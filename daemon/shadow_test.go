@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"shaper/policy"
 )
 
 func (s Shadow) class(name string) Divergence {
@@ -149,5 +151,15 @@ func TestShadowNotes(t *testing.T) {
 	same, err := p.Client.StartShadow(t.Context(), ShadowRequest{File: "same.toml", Text: ruledText("http", "1 messages/s", "")})
 	if err != nil || len(same.Notes) != 0 {
 		t.Errorf("a policy with the same listeners has the notes %q, %v", same.Notes, err)
+	}
+}
+
+// A policy in the shadow may come in pieces.
+func TestShadowOfPieces(t *testing.T) {
+	p := begin(t, base)
+	s, err := p.Client.StartShadow(t.Context(), ShadowRequest{File: "next.toml", Text: base,
+		Pieces: []policy.File{{Name: "piece.toml", Text: "[class.piece]\nrate = \"1mbit\"\n"}}})
+	if err != nil || s.class("piece").Rate.Text != "1mbit" {
+		t.Errorf("error %v, shadow %+v", err, s)
 	}
 }

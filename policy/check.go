@@ -18,9 +18,7 @@ func check(r *report, p *Policy) *checker {
 	for i := range p.Listeners {
 		c.listeners[p.Listeners[i].Name] = &p.Listeners[i]
 	}
-	if len(p.Listeners) == 0 && len(p.TC) == 0 && !c.badUnder("listener") && !c.badUnder("tc") {
-		c.wrong("listener", "there is none, so nothing would be shaped", "at least one section [listener.NAME]")
-	}
+	c.someTraffic()
 	pathChecker{c}.parents()
 	for i := range p.Classes {
 		c.class(&p.Classes[i])
@@ -40,6 +38,17 @@ func check(r *report, p *Policy) *checker {
 	}
 	kernelChecker{c}.kernel()
 	return c
+}
+
+// someTraffic checks that the policy shapes something. One that includes files may wait for them.
+func (c *checker) someTraffic() {
+	switch {
+	case len(c.p.Listeners) > 0 || len(c.p.TC) > 0 || c.badUnder("listener") || c.badUnder("tc") || !c.sound("daemon.include"):
+	case len(c.p.Daemon.Include) > 0:
+		c.warn("daemon.include", "no file has a section [listener.NAME] yet, so nothing is shaped", "one in a file that this names")
+	default:
+		c.wrong("listener", "there is none, so nothing would be shaped", "at least one section [listener.NAME]")
+	}
 }
 
 // class checks the keys of a class on their own, and against those of its parents.

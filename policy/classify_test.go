@@ -174,7 +174,7 @@ func TestExplainWithoutRules(t *testing.T) {
 	if got != want {
 		t.Errorf("got  %swant %s", got, want)
 	}
-	p.Rules = []Rule{{Class: "admin"}}
+	p.Rules = []Rule{{Class: "admin", File: "test.toml"}}
 	got = Compile(p).Explain(Conn{Listener: "web"}, Fields{}).String()
 	if want := "class admin, back to the client class back: rule 1 (test.toml:0): it matches everything\n"; got != want {
 		t.Errorf("got  %swant %s", got, want)

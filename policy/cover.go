@@ -26,7 +26,7 @@ func warnRules(r *report, p *Policy, inKernel map[string]bool) {
 			continue
 		}
 		if by, found := c.coveredBy(i); found {
-			r.warn(ruleKey(i), fmt.Sprintf("it can never match: rule %d (line %d) covers it", by+1, p.Rules[by].Line), "move it up or remove it")
+			r.warn(ruleKey(i), fmt.Sprintf("it can never match: rule %d (%s) covers it", by+1, p.lineOf(&p.Rules[by])), "move it up or remove it")
 		}
 	}
 }

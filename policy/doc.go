@@ -10,7 +10,9 @@
 // Each file calls only those below it. A file becomes a policy, or a list of errors:
 //
 //	control    the path of the control socket, even if the rest of the file is invalid
-//	load       reads the file, and takes it through the steps below
+//	load       takes the files of a policy through the steps below
+//	read       reads the file, and the files that it includes
+//	include    which files a policy includes, and their sections in one table
 //	with       gives a class of a policy other values
 //	section    the sections of the file fill a Policy
 //	schema     the keys of each section, and how each is read and printed

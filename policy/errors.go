@@ -49,10 +49,15 @@ func (es Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// sort sorts by position. Errors with equal positions keep their order.
-func (es Errors) sort() {
+// sort sorts by position: by file in the order of files, and in a file by line and column.
+// Errors with equal positions keep their order.
+func (es Errors) sort(files []string) {
+	order := make(map[string]int, len(files))
+	for i, file := range files {
+		order[file] = i
+	}
 	slices.SortStableFunc(es, func(a, b Error) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		return cmp.Or(cmp.Compare(order[a.File], order[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 }
 
@@ -81,24 +86,49 @@ func complaintOf(err error) complaint {
 
 // A report collects the mistakes and warnings of one policy. It knows the position of each
 // key, so a check only has to name the key. One goroutine uses it.
+//
+// Offsets count the bytes of all files of the policy, as if each followed the one before.
 type report struct {
-	file     string
-	lines    []int           // offset of the first byte of each line; nil without a file
+	sources  []source        // the files; nil without a file
+	end      int             // offset of the end of the last file
 	at       map[string]int  // offset of the value of each key, and of each item of a list
 	bad      map[string]bool // keys with a mistake
 	errs     Errors
 	warnings Errors
 }
 
+// A source is a file of the policy.
+type source struct {
+	name  string
+	lines []int // offset of the first byte of each line
+}
+
+// start returns the offset of the first byte of the file.
+func (s *source) start() int { return s.lines[0] }
+
 func newReport(file string, data []byte) *report {
-	r := &report{file: file, lines: []int{0}, at: map[string]int{}, bad: map[string]bool{}}
-	for i, c := range data {
-		if c == '\n' {
-			r.lines = append(r.lines, i+1)
-		}
-	}
+	r := &report{at: map[string]int{}, bad: map[string]bool{}}
+	r.add(file, data)
 	return r
 }
+
+// add adds a file. What is reported next is in it.
+func (r *report) add(file string, data []byte) {
+	start := 0
+	if len(r.sources) > 0 {
+		start = r.end + 1 // the end of a file is a position too
+	}
+	s := source{name: file, lines: []int{start}}
+	for i, c := range data {
+		if c == '\n' {
+			s.lines = append(s.lines, start+i+1)
+		}
+	}
+	r.sources, r.end = append(r.sources, s), start+len(data)
+}
+
+// last returns the file that was added last.
+func (r *report) last() *source { return &r.sources[len(r.sources)-1] }
 
 // wrong reports a mistake at a key.
 func (r *report) wrong(key, problem, allowed string) {
@@ -128,11 +158,10 @@ func (r *report) given(keys ...string) bool {
 	return slices.ContainsFunc(keys, func(key string) bool { _, ok := r.at[key]; return ok })
 }
 
-// newError returns an Error with the line and column of an offset.
+// newError returns an Error with the place of an offset.
 func (r *report) newError(offset int, key, problem, allowed string) Error {
-	e := Error{File: r.file, Key: shorten(key), Problem: shorten(problem), Allowed: allowed}
-	e.Line, e.Column = r.position(offset)
-	return e
+	at := r.place(offset)
+	return Error{File: at.file, Line: at.line, Column: at.column, Key: shorten(key), Problem: shorten(problem), Allowed: allowed}
 }
 
 // maxRepeated is how many characters of a key or a value an error repeats. Valid ones are
@@ -161,16 +190,30 @@ func shorten(s string) string {
 	})
 }
 
-// position returns the line and column of an offset; both are 0 without a file.
-func (r *report) position(offset int) (line, column int) {
-	if r.lines == nil {
-		return 0, 0
+// A place is a position in a file of the policy.
+type place struct {
+	file         string
+	line, column int // from 1
+}
+
+// String prints the place of something that another file mentions.
+func (p place) String() string { return fmt.Sprintf("in %s on line %d", p.file, p.line) }
+
+// place returns the place of an offset; the zero place without a file.
+func (r *report) place(offset int) place {
+	if r.sources == nil {
+		return place{}
 	}
-	line, found := slices.BinarySearch(r.lines, offset)
+	i, found := slices.BinarySearchFunc(r.sources, offset, func(s source, offset int) int { return cmp.Compare(s.start(), offset) })
+	if !found {
+		i--
+	}
+	s := &r.sources[i]
+	line, found := slices.BinarySearch(s.lines, offset)
 	if found {
 		line++
 	}
-	return line, offset - r.lines[line-1] + 1
+	return place{s.name, line, offset - s.lines[line-1] + 1}
 }
 
 // offset returns the offset of a key. If the key is missing, it returns the offset of the

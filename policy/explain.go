@@ -14,7 +14,7 @@ type Explanation struct {
 	Class       string `json:"class"`
 	ReturnClass string `json:"return_class,omitempty"`
 	Rule        int    `json:"rule"`           // number of the rule that decides, from 1; 0 is the listener's default
-	File        string `json:"file,omitempty"` // path of the policy
+	File        string `json:"file,omitempty"` // path of the policy, or of the file that has the rule
 	Line        int    `json:"line,omitempty"` // where the rule begins; 0 without a rule
 	// Bucket and ReturnBucket say whose bucket of Class and of ReturnClass it is. They are
 	// "" if the class has one bucket for all.
@@ -39,6 +39,7 @@ type Explanation struct {
 // Skip is a rule that does not match, and why.
 type Skip struct {
 	Rule int    `json:"rule"`
+	File string `json:"file,omitempty"`
 	Line int    `json:"line"`
 	Why  string `json:"why"`
 }
@@ -62,13 +63,13 @@ func (c *Classifier) Explain(conn Conn, given Fields) Explanation {
 		m := &c.rules[i]
 		hits, miss := m.compare(l, conn, given)
 		if i+1 == d.Rule {
-			e.Line = m.rule.Line
+			e.File, e.Line = m.rule.File, m.rule.Line
 			if e.Why = strings.Join(hits, ", "); e.Why == "" {
 				e.Why = "it matches everything"
 			}
 			return e
 		}
-		e.Skipped = append(e.Skipped, Skip{i + 1, m.rule.Line, miss})
+		e.Skipped = append(e.Skipped, Skip{i + 1, m.rule.File, m.rule.Line, miss})
 	}
 	e.Why = fmt.Sprintf("no rule matches, so it is the class of listener %q", conn.Listener)
 	return e
@@ -138,7 +139,7 @@ func (e Explanation) String() string {
 	var b strings.Builder
 	e.writeDecision(&b)
 	for _, s := range e.Skipped {
-		fmt.Fprintf(&b, "  not rule %d (%s): %s\n", s.Rule, lineOf(e.File, s.Line), s.Why)
+		fmt.Fprintf(&b, "  not rule %d (%s): %s\n", s.Rule, lineOf(s.File, s.Line), s.Why)
 	}
 	for _, other := range e.FailOver {
 		fmt.Fprintf(&b, "  failed over to %s: ", other.Upstream)
@@ -206,7 +207,7 @@ func Routes(p *Policy) (all []Route) {
 			if back == "" {
 				back = l.ReturnClass
 			}
-			all = append(all, Route{l.Name, i + 1, p.Path, m.rule.Line, m.rule.when(), m.rule.Class, back})
+			all = append(all, Route{l.Name, i + 1, m.rule.File, m.rule.Line, m.rule.when(), m.rule.Class, back})
 			if all[len(all)-1].When == "" {
 				break // it matches everything
 			}
@@ -235,14 +236,6 @@ func (r *Rule) when() string {
 		add(key.name, len(patterns), few(patterns))
 	}
 	return strings.Join(all, "; ")
-}
-
-// lineOf prints the place of a rule.
-func lineOf(file string, line int) string {
-	if file == "" {
-		return fmt.Sprintf("line %d", line)
-	}
-	return fmt.Sprintf("%s:%d", file, line)
 }
 
 // bucketText says which bucket is meant, or "".

@@ -86,7 +86,8 @@ type name struct {
 type builder struct {
 	report  *report
 	data    []byte
-	base    int // offset of the part of data that the parser reads
+	start   int // offset of data among all files of the policy
+	base    int // index in data at which the parser began
 	root    *node
 	section *node // the table that the last header opened
 }
@@ -95,10 +96,13 @@ type builder struct {
 func (b *builder) key(it unstable.Iterator) (names []name) {
 	for it.Next() {
 		n := it.Node()
-		names = append(names, name{string(n.Data), b.base + int(n.Raw.Offset)})
+		names = append(names, name{string(n.Data), b.offset(n.Raw.Offset)})
 	}
 	return names
 }
+
+// offset returns where something is among all files of the policy. The parser counts from base.
+func (b *builder) offset(parsed uint32) int { return b.start + b.base + int(parsed) }
 
 // openTable makes [a.b.c] the table to which the next keys belong.
 func (b *builder) openTable(names []name) {
@@ -160,14 +164,14 @@ func (b *builder) valueOffset(e *unstable.Node, outer int) int {
 	end := b.base + int(last.Raw.Offset+last.Raw.Length)
 	rest := bytes.TrimLeft(b.data[end:], " \t")
 	rest = bytes.TrimLeft(bytes.TrimPrefix(rest, []byte("=")), " \t")
-	return len(b.data) - len(rest)
+	return b.start + len(b.data) - len(rest)
 }
 
 // value returns a value of go-toml as a node. outer is its offset if go-toml does not know it.
 func (b *builder) value(v *unstable.Node, outer int) *node {
 	n := &node{at: outer, text: string(v.Data), from: assigned}
 	if v.Raw.Length > 0 {
-		n.at = b.base + int(v.Raw.Offset)
+		n.at = b.offset(v.Raw.Offset)
 	}
 	switch v.Kind {
 	case unstable.String:
@@ -219,7 +223,7 @@ func (b *builder) descend(table *node, names []name, from origin) *node {
 
 // duplicate reports that a table already contains the key.
 func (b *builder) duplicate(table *node, key name, at int) {
-	line, _ := b.report.position(table.get(key.text).at)
+	line := b.report.place(table.get(key.text).at).line
 	b.report.wrongAt(at, join(table.path, key.text), fmt.Sprintf("it is defined already, on line %d", line),
 		"a name or a key is defined once")
 }

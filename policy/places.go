@@ -4,15 +4,12 @@ package policy
 // that it names. Whether they can be bound or read is only known after the policy is loaded.
 type places map[string]place
 
-type place struct{ line, column int }
-
 // notePlaces fills in Policy.places. A default has no place.
 func (p *Policy) notePlaces(r *report) {
 	p.places = places{}
 	note := func(name, key string) {
 		if offset, given := r.at[key]; given {
-			line, column := r.position(offset)
-			p.places[name] = place{line, column}
+			p.places[name] = r.place(offset)
 		}
 	}
 	note("daemon.control", "daemon.control")
@@ -37,7 +34,10 @@ func (p *Policy) BindError(key, address, problem, allowed string) Error {
 	if !ok {
 		at = p.places[key]
 	}
-	return Error{File: p.Path, Line: at.line, Column: at.column, Key: key, Problem: problem, Allowed: allowed}
+	if at.file == "" {
+		at.file = p.Path // a default has no place
+	}
+	return Error{File: at.file, Line: at.line, Column: at.column, Key: key, Problem: problem, Allowed: allowed}
 }
 
 // tlsPaths calls do for each path in the keys tls and upstream_tls, also for "".

@@ -10,8 +10,9 @@ import (
 
 // Policy is a policy file with every default filled in. Nobody changes it after Load.
 type Policy struct {
-	Path      string     `json:"path"` // the argument of Load
-	Hash      string     `json:"hash"` // first 12 hex digits of the file's SHA-256
+	Path      string     `json:"path"`             // the argument of Load
+	Pieces    []string   `json:"pieces,omitempty"` // the files that it includes, in the order in which they are read
+	Hash      string     `json:"hash"`             // first 12 hex digits of the SHA-256 of the file, or of all files
 	Daemon    Daemon     `json:"daemon"`
 	Classes   []Class    `json:"classes"`      // in file order
 	Listeners []Listener `json:"listeners"`    // in file order
@@ -20,6 +21,9 @@ type Policy struct {
 
 	places places // of the file; see BindError
 }
+
+// Files returns the names of all files of the policy, the main one first.
+func (p *Policy) Files() []string { return append([]string{p.Path}, p.Pieces...) }
 
 // Class returns the class with that name.
 func (p *Policy) Class(name string) (Class, bool) {
@@ -49,6 +53,9 @@ type Daemon struct {
 	HTTP string `json:"http"`
 	// Drain is how long open sessions may continue after a stop; 0 resets them at once.
 	Drain unit.Duration `json:"drain"`
+	// Include holds names of further files of the policy; in the last part of a path, and in
+	// those before, a name may be a pattern of [path.Match].
+	Include []string `json:"include,omitempty"`
 }
 
 // Algorithm is how a class computes when an item may leave.
@@ -305,7 +312,8 @@ type Rule struct {
 
 	Class       string `json:"class"`
 	ReturnClass string `json:"return_class,omitempty"` // "" keeps that of the listener
-	Line        int    `json:"line"`                   // where the rule begins in the file
+	File        string `json:"file"`                   // the file in which the rule stands
+	Line        int    `json:"line"`                   // where it begins there
 }
 
 func tcDevice(t TC) string { return t.Device }

@@ -58,11 +58,22 @@ func (p *Policy) listenerBranches(only map[string]bool) (all []branch) {
 
 func (p *Policy) ruleBranch() branch {
 	b := branch{title: "rules, the first match wins"}
-	number, line := len(fmt.Sprint(len(p.Rules))), len(fmt.Sprint(p.Rules[len(p.Rules)-1].Line))
+	number, widest := len(fmt.Sprint(len(p.Rules))), 0
+	for i := range p.Rules {
+		widest = max(widest, len(p.lineOf(&p.Rules[i])))
+	}
 	for i, r := range p.Rules {
-		b.lines = append(b.lines, fmt.Sprintf("%*d  line %*d  %v", number, i+1, line, r.Line, r))
+		b.lines = append(b.lines, fmt.Sprintf("%*d  %-*s  %v", number, i+1, widest, p.lineOf(&r), r))
 	}
 	return b
+}
+
+// lineOf says where a rule begins: the line, and the file if the policy has several.
+func (p *Policy) lineOf(r *Rule) string {
+	if len(p.Pieces) == 0 {
+		return lineOf("", r.Line)
+	}
+	return lineOf(r.File, r.Line)
 }
 
 // table prints the fields of a section, one in each line, aligned. If only is not nil, it

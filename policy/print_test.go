@@ -42,6 +42,7 @@ class = "a"
 │     control  /run/shaper/control.sock  (default)
 │     http     127.0.0.1:9780            (default)
 │     drain    30s                       (default)
+│     include  none                      (default)
 ├─ class a
 │  │  parent           none                (default)
 │  │  algorithm        leaky               (default)
@@ -134,7 +135,7 @@ func TestWriteWritten(t *testing.T) {
 	}
 	p.Hash = "0123456789ab"
 	var b strings.Builder
-	if err := p.WriteWritten(&b, Written(text)); err != nil {
+	if err := p.WriteWritten(&b, Written([]File{{"shaper.toml", string(text)}})); err != nil {
 		t.Fatal(err)
 	}
 	want := `shaper.toml  0123456789ab

@@ -17,6 +17,7 @@ const (
 	listenForm   = `an address is like "127.0.0.1:2775" or "[::1]:2775", or "systemd:NAME", or a list of them`
 	upstreamForm = `"host:port", a list of them, "echo:" or "discard:"`
 	httpForm     = `an address is like "127.0.0.1:9780"; "" turns it off`
+	includeForm  = `names of files beside this one, like "shaper.d/*.toml", or a list of them`
 	controlForm  = `the path of a unix socket, at most 107 bytes`
 	addrForm     = `an address is like "10.0.0.1" or "fd00::1"`
 	prefixForm   = `an address or prefix is like "10.1.2.3", "10.1.0.0/16" or "fd00:1::/64"`
@@ -53,6 +54,7 @@ var daemonFields = []field[Daemon]{
 	one("control", controlForm, func(d *Daemon) *string { return &d.Control }, parseControl),
 	emptyAs("off", one("http", httpForm, func(d *Daemon) *string { return &d.HTTP }, parseHTTP)),
 	quantity("drain", func(d *Daemon) *unit.Duration { return &d.Drain }, unit.ParseDuration),
+	emptyAs("none", many("include", includeForm, func(d *Daemon) *[]string { return &d.Include }, parseInclude)),
 }
 
 var classFields = []field[Class]{

@@ -103,7 +103,8 @@ func (p *Policy) decodeRules(r *report, rules *node, whole bool) {
 		r.at[key] = n.at
 		var rule Rule
 		if isTable(r, key, n, "[[rule]]") {
-			rule.Line, _ = r.position(n.at)
+			at := r.place(n.at)
+			rule.File, rule.Line = at.file, at.line
 			decode(r, key, n, &rule, ruleFields, whole)
 		}
 		p.Rules = append(p.Rules, rule)

@@ -13,11 +13,12 @@ const tomlForm = `a policy is TOML: [section], key = "value", # comment`
 // not TOML, and the rest of it is not read.
 const maxSyntaxErrors = 20
 
-// parseNodes returns the root table of the file, and whether the whole file is TOML. After a
-// syntax error it continues with the next line, so that it reports all of them.
+// parseNodes returns the root table of the file that the report got last, and whether the whole
+// file is TOML. After a syntax error it continues with the next line, so that it reports all of
+// them.
 func parseNodes(r *report, data []byte) (root *node, whole bool) {
 	root = &node{kind: aTable, from: header}
-	b := &builder{report: r, data: data, root: root, section: root}
+	b := &builder{report: r, data: data, start: r.last().start(), root: root, section: root}
 	last := -1 // offset of the last syntax error
 	for found := 0; b.base < len(data) && found < maxSyntaxErrors; {
 		err := b.expressions()
@@ -27,7 +28,7 @@ func parseNodes(r *report, data []byte) (root *node, whole bool) {
 		found++
 		offset := b.base + err.offset
 		if offset != last {
-			r.wrongAt(offset, "syntax", err.message, tomlForm)
+			r.wrongAt(b.start+offset, "syntax", err.message, tomlForm)
 		}
 		b.resume(offset, offset == last)
 		last = offset
@@ -80,3 +81,7 @@ func (b *builder) resume(offset int, again bool) {
 		b.base = offset + n + 1
 	}
 }
+
+// withoutBOM returns a file without the byte order mark that some editors write. They do not
+// count it as a column, and our errors do not either.
+func withoutBOM(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\ufeff")) }

@@ -100,3 +100,11 @@ func orDash(s string) string {
 	}
 	return s
 }
+
+// lineOf prints the place of a rule.
+func lineOf(file string, line int) string {
+	if file == "" {
+		return fmt.Sprintf("line %d", line)
+	}
+	return fmt.Sprintf("%s:%d", file, line)
+}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -84,6 +85,14 @@ func parseControl(s string) (string, error) {
 func parsePath(s string) (string, error) {
 	if s == "" || strings.ContainsRune(s, 0) {
 		return "", complain(pathForm, "%q cannot be a path", s)
+	}
+	return s, nil
+}
+
+// parseInclude reads the name of a file, or a pattern.
+func parseInclude(s string) (string, error) {
+	if _, err := filepath.Match(s, ""); s == "" || err != nil || strings.ContainsRune(s, 0) {
+		return "", complain(includeForm, "%q cannot be the name of a file", s)
 	}
 	return s, nil
 }

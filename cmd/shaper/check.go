@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 
@@ -34,11 +33,11 @@ func check(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	name, text, err := readPolicy(c, path)
+	files, err := readPolicy(c, path)
 	if err != nil {
 		return err
 	}
-	p, warnings, err := policy.LoadFrom(name, bytes.NewReader(text))
+	p, warnings, err := policy.LoadFiles(files)
 	if err != nil {
 		return err
 	}
@@ -70,7 +69,7 @@ func check(c *cli.Context) error {
 	case c.Bool("all"):
 		return p.WriteTree(c.App.Writer)
 	}
-	return p.WriteWritten(c.App.Writer, policy.Written(text))
+	return p.WriteWritten(c.App.Writer, policy.Written(files))
 }
 
 // checkArguments returns the policy file and, with --explain, the client. They may come in either

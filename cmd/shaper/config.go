@@ -34,20 +34,19 @@ const stdin = "<stdin>"
 
 // loadPolicy loads a policy from a file, or from the standard input if path is "-".
 func loadPolicy(c *cli.Context, path string) (*policy.Policy, policy.Errors, error) {
-	if path == "-" {
-		return policy.LoadFrom(stdin, c.App.Reader)
+	files, err := readPolicy(c, path)
+	if err != nil {
+		return nil, nil, err
 	}
-	return policy.Load(path)
+	return policy.LoadFiles(files)
 }
 
-// readPolicy returns the text of a policy, and the name of the file in errors.
-func readPolicy(c *cli.Context, path string) (name string, text []byte, err error) {
+// readPolicy reads the files of a policy. The first is called stdin if path is "-".
+func readPolicy(c *cli.Context, path string) ([]policy.File, error) {
 	if path == "-" {
-		text, err = policy.ReadFrom(stdin, c.App.Reader)
-		return stdin, text, err
+		return policy.ReadFrom(stdin, c.App.Reader)
 	}
-	text, err = policy.Read(path)
-	return path, text, err
+	return policy.Read(path)
 }
 
 // client returns a client for the daemon at --socket, or else for that of the policy file. The

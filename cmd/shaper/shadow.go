@@ -40,12 +40,12 @@ func shadow(c *cli.Context) error {
 	case c.Bool("stop"):
 		get = func(d *daemon.Client, c *cli.Context) (daemon.Shadow, error) { return d.StopShadow(c.Context) }
 	case file != "":
-		name, text, err := readPolicy(c, file)
+		files, err := readPolicy(c, file)
 		if err != nil {
 			return err
 		}
 		get = func(d *daemon.Client, c *cli.Context) (daemon.Shadow, error) {
-			return d.StartShadow(c.Context, daemon.ShadowRequest{File: name, Text: string(text)})
+			return d.StartShadow(c.Context, daemon.ShadowRequest{File: files[0].Name, Text: files[0].Text, Pieces: files[1:]})
 		}
 	}
 	return ask(c, get, func(w io.Writer, s daemon.Shadow) {

@@ -1,0 +1,170 @@
+package policy
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+
+	"shaper/unit"
+)
+
+// File is a file of a policy, as it was read.
+type File struct {
+	Name string `json:"file"`
+	Text string `json:"text"`
+}
+
+// Read returns the files of a policy: the one at path, and then the pieces that it includes. All
+// of them are as they were at one moment. It is an error if one changes meanwhile, or if they are
+// too large. Then Read does not read all of them.
+func Read(path string) ([]File, error) {
+	main, info, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var r reading
+	r.add(main, info)
+	return r.readPieces()
+}
+
+// ReadFrom is Read for a stream, such as the standard input. If there is an error, it calls the
+// stream name. The pieces are those beside a file with that name.
+func ReadFrom(name string, in io.Reader) ([]File, error) {
+	text, err := readText(name, in)
+	if err != nil {
+		return nil, err
+	}
+	var r reading
+	r.add(File{name, text}, nil)
+	return r.readPieces()
+}
+
+// A reading is the files of a policy that have been read, and what the system said of each. That
+// is nil for a stream.
+type reading struct {
+	files []File
+	infos []fs.FileInfo
+	size  unit.Size // of all files
+}
+
+// readPieces reads the pieces of the first file.
+func (r *reading) readPieces() ([]File, error) {
+	main := r.files[0]
+	patterns := included(main)
+	if len(patterns) == 0 {
+		return r.files, nil
+	}
+	paths, err := expandAll(main.Name, patterns)
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range paths {
+		if err := r.readPiece(path); err != nil {
+			return nil, err
+		}
+	}
+	return r.files, r.unchanged(patterns, paths)
+}
+
+// readPiece reads one piece. A piece is a regular file: to open a pipe may take for ever.
+func (r *reading) readPiece(path string) error {
+	if info, err := os.Stat(path); err != nil {
+		return err
+	} else if !info.Mode().IsRegular() {
+		return &fs.PathError{Op: "include", Path: path, Err: errors.New("it is not a regular file")}
+	}
+	piece, info, err := readFile(path)
+	if err != nil {
+		return err
+	}
+	if r.add(piece, info); r.size > maxFile {
+		return errTooLarge(path)
+	}
+	return nil
+}
+
+func (r *reading) add(file File, info fs.FileInfo) {
+	r.files, r.infos, r.size = append(r.files, file), append(r.infos, info), r.size+unit.Size(len(file.Text))
+}
+
+// unchanged returns an error if a file is no longer the one that was read, or if the patterns name
+// other files than these.
+func (r *reading) unchanged(patterns, paths []string) error {
+	main := r.files[0].Name
+	again, err := expandAll(main, patterns)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(paths, again) {
+		return &fs.PathError{Op: "read", Path: main, Err: errors.New("files that it includes came or went while they were read; try again")}
+	}
+	for i, before := range r.infos {
+		if before == nil || !before.Mode().IsRegular() {
+			continue
+		}
+		now, err := os.Stat(r.files[i].Name)
+		if err != nil {
+			return err
+		}
+		if !os.SameFile(before, now) || changed(before, now) {
+			return errChanged(r.files[i].Name)
+		}
+	}
+	return nil
+}
+
+// readFile reads one file. It is an error if the file changes meanwhile.
+func readFile(path string) (file File, before fs.FileInfo, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return file, nil, err
+	}
+	defer f.Close()
+	if before, err = f.Stat(); err != nil {
+		return file, nil, err
+	}
+	text, err := readText(path, f)
+	if err != nil {
+		return file, nil, err
+	}
+	after, err := f.Stat()
+	if err != nil {
+		return file, nil, err
+	}
+	// A pipe has no size to compare.
+	if before.Mode().IsRegular() && (after.Size() != int64(len(text)) || changed(before, after)) {
+		return file, nil, errChanged(path)
+	}
+	return File{path, text}, before, nil
+}
+
+// readText reads a stream, but not more than a policy may have.
+func readText(name string, in io.Reader) (string, error) {
+	data, err := io.ReadAll(io.LimitReader(in, int64(maxFile)+1))
+	if err != nil {
+		return "", err
+	}
+	if unit.Size(len(data)) > maxFile {
+		return "", errTooLarge(name)
+	}
+	return string(data), nil
+}
+
+// maxFile is the largest size of a policy with all its pieces. It has room for hundreds of
+// thousands of prefixes, and protects against a log file or /dev/zero.
+const maxFile = 16 * unit.MiB
+
+func errTooLarge(name string) error {
+	return Errors{{File: name, Line: 1, Column: 1, Key: "syntax",
+		Problem: "the file is larger than " + maxFile.String(), Allowed: "a policy is at most that large"}}
+}
+
+func changed(before, after fs.FileInfo) bool {
+	return before.Size() != after.Size() || !before.ModTime().Equal(after.ModTime())
+}
+
+func errChanged(path string) error {
+	return &fs.PathError{Op: "read", Path: path, Err: errors.New("the file changed while it was read; write a new one beside it and rename it")}
+}
