@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -99,39 +98,53 @@ func summary[T any](t *T, defaults T, fields []field[T]) string {
 // String prints the rule in one line: "source 10.1.0.0/16, class otp".
 func (r Rule) String() string { return summary(&r, Rule{}, ruleFields) }
 
-// maxCompared bounds the size of the table in longestCommon. If there are too many rules for
-// it, all that differ are reported as removed and added.
+// maxCompared bounds the size of the table in longestCommon.
 const maxCompared = 4_000_000
 
 // diffRules compares rules by their text, so a rule that only moves to another line is not a
 // change.
 func diffRules(old, new []Rule) (changes []Change) {
 	before, after := namesOf(old, Rule.String), namesOf(new, Rule.String)
-	start := 0
-	for start < len(before) && start < len(after) && before[start] == after[start] {
-		start++
+	stayed, still := map[int]bool{}, map[int]bool{}
+	for _, pair := range LongestCommon(before, after) {
+		stayed[pair[0]], still[pair[1]] = true, true
 	}
-	end := 0
-	for end < len(before)-start && end < len(after)-start && before[len(before)-1-end] == after[len(after)-1-end] {
-		end++
-	}
-	before, after = before[start:len(before)-end], after[start:len(after)-end]
-	common := longestCommon(before, after)
 	for i, text := range before {
-		if !slices.ContainsFunc(common, func(c [2]int) bool { return c[0] == i }) {
-			changes = append(changes, Change{Op: "-", What: "rule", Name: strconv.Itoa(start + i + 1), Old: text})
+		if !stayed[i] {
+			changes = append(changes, Change{Op: "-", What: "rule", Name: strconv.Itoa(i + 1), Old: text})
 		}
 	}
 	for i, text := range after {
-		if !slices.ContainsFunc(common, func(c [2]int) bool { return c[1] == i }) {
-			changes = append(changes, Change{Op: "+", What: "rule", Name: strconv.Itoa(start + i + 1), New: text})
+		if !still[i] {
+			changes = append(changes, Change{Op: "+", What: "rule", Name: strconv.Itoa(i + 1), New: text})
 		}
 	}
 	return changes
 }
 
-// longestCommon returns the longest common subsequence of a and b, as pairs of indexes. If
-// there are too many pairs to compare, it returns none.
+// LongestCommon returns the longest common subsequence of a and b, as ascending pairs of indexes.
+// If there are too many pairs to compare, it returns only what is common at the beginning and at
+// the end.
+func LongestCommon(a, b []string) (pairs [][2]int) {
+	start := 0
+	for start < len(a) && start < len(b) && a[start] == b[start] {
+		pairs = append(pairs, [2]int{start, start})
+		start++
+	}
+	end := 0
+	for end < len(a)-start && end < len(b)-start && a[len(a)-1-end] == b[len(b)-1-end] {
+		end++
+	}
+	for _, pair := range longestCommon(a[start:len(a)-end], b[start:len(b)-end]) {
+		pairs = append(pairs, [2]int{start + pair[0], start + pair[1]})
+	}
+	for ; end > 0; end-- {
+		pairs = append(pairs, [2]int{len(a) - end, len(b) - end})
+	}
+	return pairs
+}
+
+// longestCommon is LongestCommon for lists that neither begin nor end with the same text.
 func longestCommon(a, b []string) (pairs [][2]int) {
 	if len(a)*len(b) > maxCompared {
 		return nil

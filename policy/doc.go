@@ -10,6 +10,8 @@
 // Each file calls only those below it. A file becomes a policy, or a list of errors:
 //
 //	control    the path of the control socket, even if the rest of the file is invalid
+//	format     a file in the form that shaper fmt writes
+//	scan       the lines of a file
 //	load       takes the files of a policy through the steps below
 //	read       reads the file, and the files that it includes
 //	include    which files a policy includes, and their sections in one table

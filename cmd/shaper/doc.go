@@ -21,6 +21,8 @@
 //	simulate    shaper simulate
 //	comparison  two simulations side by side
 //	shadow      shaper shadow
+//	fmt         shaper fmt
+//	unified     what differs between two texts, as diff -u prints it
 //	tc          shaper tc plan, apply, show and clear
 //	completion  shaper completion, and what a shell asks for
 //	man         shaper man
