@@ -12,6 +12,7 @@
 //	control    the path of the control socket, even if the rest of the file is invalid
 //	format     a file in the form that shaper fmt writes
 //	scan       the lines of a file
+//	jsonschema  the sections and keys as a JSON schema
 //	load       takes the files of a policy through the steps below
 //	read       reads the file, and the files that it includes
 //	include    which files a policy includes, and their sections in one table
@@ -24,6 +25,7 @@
 //	message    values that concern messages: length prefixes, pauses, patterns
 //	also       the key also of a class
 //	field      builds the fields of which the schema consists
+//	describe   what a policy may contain
 //	decode     decodes a table of the file by its fields
 //	syntax     parses TOML, and continues after a mistake
 //	node       the values of a TOML file, with their positions

@@ -62,13 +62,29 @@ func (es Errors) sort(files []string) {
 }
 
 // A complaint is an error about one value. Its key and position are not known yet.
-type complaint struct{ problem, allowed string }
+type complaint struct {
+	problem, allowed string
+	domain           *domain // what is allowed; nil if only the text says so
+}
+
+// A domain is what a value may be: one of some words, or an integer within bounds.
+type domain struct {
+	words       []string
+	least, most int64
+}
 
 func (c complaint) Error() string { return c.problem + "; " + c.allowed }
 
 // complain returns a complaint. Only the problem is a format.
 func complain(allowed, problem string, args ...any) error {
-	return complaint{fmt.Sprintf(problem, args...), allowed}
+	return complaint{problem: fmt.Sprintf(problem, args...), allowed: allowed}
+}
+
+// within adds to a complaint what is allowed.
+func within(d domain, err error) error {
+	c := complaintOf(err)
+	c.domain = &d
+	return c
 }
 
 // complaintOf returns an error as a complaint. It splits the text of an error of package
@@ -79,7 +95,7 @@ func complaintOf(err error) complaint {
 	}
 	text := err.Error()
 	if i := strings.LastIndex(text, "; "); i >= 0 {
-		return complaint{text[:i], text[i+2:]}
+		return complaint{problem: text[:i], allowed: text[i+2:]}
 	}
 	return complaint{problem: text}
 }

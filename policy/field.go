@@ -19,6 +19,8 @@ type field[T any] struct {
 	// decodeTable reads a value that is a table, or an item of a list that is one; nil if
 	// neither can be a table.
 	decodeTable func(r *report, key string, n *node, into *T, whole bool)
+	// keys describes the keys of that table; nil if they are not known.
+	keys func() []Setting
 }
 
 // takes says which types of value a field accepts.
@@ -45,6 +47,7 @@ func one[T any, V comparable](name, form string, at func(*T) *V, parse func(stri
 func group[T any, V comparable](name, form string, at func(*T) *V, whole V, fields []field[V]) field[T] {
 	f := one(name, form, at, func(string) (V, error) { return whole, complain(form, "it is not text") })
 	f.takes = 0
+	f.keys = func() []Setting { return keysOf(fields, whole) }
 	f.decodeTable = func(r *report, key string, n *node, into *T, wholeFile bool) {
 		*at(into) = whole
 		decode(r, key, n, at(into), fields, wholeFile)
@@ -116,6 +119,10 @@ func assign[V any](at *V, s string, parse func(string) (V, error)) error {
 // choice returns a parser for one of the words in supported. This version does not support
 // the words in reserved.
 func choice[V ~string](form string, supported, reserved []V) func(string) (V, error) {
+	names := make([]string, len(supported))
+	for i, v := range supported {
+		names[i] = string(v)
+	}
 	return func(s string) (V, error) {
 		switch {
 		case slices.Contains(supported, V(s)):
@@ -123,14 +130,10 @@ func choice[V ~string](form string, supported, reserved []V) func(string) (V, er
 		case slices.Contains(reserved, V(s)):
 			return "", complain(form, "%q is not supported in this version", s)
 		}
-		names := make([]string, len(supported))
-		for i, v := range supported {
-			names[i] = string(v)
-		}
 		if near := nearest(s, names); near != "" {
 			return "", complain(fmt.Sprintf("did you mean %q?", near), "%q is not known", s)
 		}
-		return "", complain(form, "%q is not known", s)
+		return "", within(domain{words: names}, complain(form, "%q is not known", s))
 	}
 }
 
@@ -166,6 +169,7 @@ func nested[T, V any](name, form string, at func(*T) **V, fields []field[V], may
 		}
 		return nil
 	}
+	f.keys = func() []Setting { return keysOf(fields, *new(V)) }
 	if mayBeEmpty {
 		f.takes = booleans
 	}

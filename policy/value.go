@@ -66,7 +66,7 @@ func integer(least, most int64, form string) func(string) (int, error) {
 	return func(s string) (int, error) {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || n < least || n > most {
-			return 0, complain(form, "%s is out of range", s)
+			return 0, within(domain{least: least, most: most}, complain(form, "%s is out of range", s))
 		}
 		return int(n), nil
 	}

@@ -22,6 +22,7 @@
 //	comparison  two simulations side by side
 //	shadow      shaper shadow
 //	fmt         shaper fmt
+//	schema      shaper schema
 //	unified     what differs between two texts, as diff -u prints it
 //	tc          shaper tc plan, apply, show and clear
 //	completion  shaper completion, and what a shell asks for
