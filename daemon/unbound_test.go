@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"shaper/policy"
+	"shaper/sock"
 )
 
 func listenError(network string, addr net.Addr, errno syscall.Errno) error {
@@ -65,7 +66,7 @@ func TestRemedy(t *testing.T) {
 // file that cannot be opened.
 func TestUnboundIsNoMissingFile(t *testing.T) {
 	u := &unbound{policy: &policy.Policy{}}
-	_, err := lockDir(filepath.Join(t.TempDir(), "none"))
+	_, _, err := sock.BindUnix(filepath.Join(t.TempDir(), "none", "c.sock"), sock.Access{})
 	if u.add("daemon.control", err); CodeOf(u) != CodeFailed {
 		t.Errorf("%v has the code %v", u, CodeOf(u))
 	}

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -235,12 +237,37 @@ func (w *world) connected() (a, b *observed) {
 	return a, observe(w.t, w.poller, accepted)
 }
 
-// behaviour is what the ends of any network do. Sockets of the kernel behave so, and ends in
-// memory must.
-var behaviour = []struct {
+// connectedUnix returns both ends of a connection to a unix socket.
+func (w *world) connectedUnix(name string) (a, b *observed) {
+	w.t.Helper()
+	l, err := w.net.ListenUnix(name, everybody)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer l.Close()
+	if l.Addr().String() != name {
+		w.t.Errorf("it listens at %v", l.Addr())
+	}
+	dialled, err := w.net.DialUnix(name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	accepted, from, err := l.Accept()
+	if err != nil || from.IsValid() {
+		w.t.Fatalf("it accepts %v, %v", from, err)
+	}
+	return observe(w.t, w.poller, dialled), observe(w.t, w.poller, accepted)
+}
+
+// behavesAs says how two connected ends behave.
+type behavesAs struct {
 	what string
 	do   func(a, b *observed)
-}{
+}
+
+// behaviour is what the ends of any network do. Sockets of the kernel behave so, and ends in
+// memory must.
+var behaviour = []behavesAs{
 	{"bytes arrive in order", func(a, b *observed) {
 		a.send("one ")
 		a.send("two")
@@ -290,6 +317,71 @@ var behaviour = []struct {
 		b.breaks()
 		b.expectErr(unix.ECONNRESET)
 	}},
+	{"a close after the other end has ended is an end", func(a, b *observed) {
+		a.CloseWrite()
+		b.expectEnd()
+		b.Close()
+		a.expectEnd()
+		a.hangs()
+	}},
+	{"a writer waits for the reader", func(a, b *observed) {
+		sent := fillUp(a)
+		if a.Unsent() == 0 {
+			a.t.Error("everything has arrived")
+		}
+		var got bytes.Buffer
+		buf := make([]byte, 8<<10)
+		for got.Len() < len(sent) {
+			n, err := b.read(buf)
+			if n == 0 || err != nil {
+				b.t.Fatalf("read %d, then %d, %v", got.Len(), n, err)
+			}
+			got.Write(buf[:n])
+		}
+		if !bytes.Equal(got.Bytes(), sent) {
+			b.t.Error("other bytes arrive")
+		}
+		a.await("room", func(s *State) bool { return s.Writable })
+		a.send("more")
+		b.expect("more")
+		b.send("thanks") // acknowledges all of it
+		a.expect("thanks")
+		if n := a.Unsent(); n > 0 {
+			a.t.Errorf("%d bytes have not arrived", n)
+		}
+	}},
+	{"an end waits for bytes without room before it", func(a, b *observed) {
+		sent := fillUp(a)
+		a.CloseWrite()
+		b.expect(string(sent))
+		b.expectEnd()
+	}},
+	{"bytes without room arrive after a close", func(a, b *observed) {
+		sent := fillUp(a)
+		a.Close()
+		b.expect(string(sent))
+		b.expectEnd()
+	}},
+	{"AtEnd is true only at the end", func(a, b *observed) {
+		if b.AtEnd() {
+			b.t.Error("AtEnd at the start")
+		}
+		a.send("x")
+		a.CloseWrite()
+		b.ends()
+		if b.AtEnd() {
+			b.t.Error("AtEnd before a byte")
+		}
+		b.expect("x")
+		if !b.AtEnd() {
+			b.t.Error("not AtEnd after the byte")
+		}
+		b.expectEnd()
+	}},
+}
+
+// behaviourOfTCP is what only ends of TCP do: they know resets and urgent data.
+var behaviourOfTCP = []behavesAs{
 	{"a write to a closed end is answered by a reset", func(a, b *observed) {
 		a.Close()
 		b.ends()
@@ -297,13 +389,6 @@ var behaviour = []struct {
 		b.breaks()
 		b.expectWriteErr(unix.EPIPE)
 		b.expectEnd()
-	}},
-	{"a close after the other end has ended is an end", func(a, b *observed) {
-		a.CloseWrite()
-		b.expectEnd()
-		b.Close()
-		a.expectEnd()
-		a.hangs()
 	}},
 	{"a reset is reported once, by a read", func(a, b *observed) {
 		a.Reset()
@@ -367,44 +452,6 @@ var behaviour = []struct {
 			b.t.Errorf("CloseWrite: %v", err)
 		}
 	}},
-	{"a writer waits for the reader", func(a, b *observed) {
-		sent := fillUp(a)
-		if a.Unsent() == 0 {
-			a.t.Error("everything has arrived")
-		}
-		var got bytes.Buffer
-		buf := make([]byte, 8<<10)
-		for got.Len() < len(sent) {
-			n, err := b.read(buf)
-			if n == 0 || err != nil {
-				b.t.Fatalf("read %d, then %d, %v", got.Len(), n, err)
-			}
-			got.Write(buf[:n])
-		}
-		if !bytes.Equal(got.Bytes(), sent) {
-			b.t.Error("other bytes arrive")
-		}
-		a.await("room", func(s *State) bool { return s.Writable })
-		a.send("more")
-		b.expect("more")
-		b.send("thanks") // acknowledges all of it
-		a.expect("thanks")
-		if n := a.Unsent(); n > 0 {
-			a.t.Errorf("%d bytes have not arrived", n)
-		}
-	}},
-	{"an end waits for bytes without room before it", func(a, b *observed) {
-		sent := fillUp(a)
-		a.CloseWrite()
-		b.expect(string(sent))
-		b.expectEnd()
-	}},
-	{"bytes without room arrive after a close", func(a, b *observed) {
-		sent := fillUp(a)
-		a.Close()
-		b.expect(string(sent))
-		b.expectEnd()
-	}},
 	{"a reset discards bytes without room", func(a, b *observed) {
 		sent := fillUp(a)
 		a.Reset()
@@ -455,21 +502,33 @@ var behaviour = []struct {
 		b.expect("1!23")
 		b.expectEnd()
 	}},
-	{"AtEnd is true only at the end", func(a, b *observed) {
-		if b.AtEnd() {
-			b.t.Error("AtEnd at the start")
-		}
-		a.send("x")
-		a.CloseWrite()
-		b.ends()
-		if b.AtEnd() {
-			b.t.Error("AtEnd before a byte")
-		}
-		b.expect("x")
-		if !b.AtEnd() {
-			b.t.Error("not AtEnd after the byte")
-		}
+}
+
+// behaviourOfUnix is what only unix sockets do.
+var behaviourOfUnix = []behavesAs{
+	{"a reset is an end, if all is read", func(a, b *observed) {
+		a.send("last words")
+		b.expect("last words")
+		a.Reset()
+		b.hangs()
 		b.expectEnd()
+	}},
+	{"nobody writes to a closed end", func(a, b *observed) {
+		a.Close()
+		b.hangs()
+		b.expectWriteErr(unix.EPIPE)
+		b.expectEnd()
+	}},
+	{"a close with bytes on their way is a reset", func(a, b *observed) {
+		fillUp(b)
+		a.Close()
+		b.breaks()
+		b.expectErr(unix.ECONNRESET)
+	}},
+	{"it has no address", func(a, b *observed) {
+		if a.Local().IsValid() || b.Local().IsValid() {
+			a.t.Errorf("the ends are at %v and %v", a.Local(), b.Local())
+		}
 	}},
 }
 
@@ -502,12 +561,22 @@ func (o *observed) expectNothing() {
 	}
 }
 
+var everybody = Access{Mode: 0o666, UID: -1, GID: -1}
+
 // Ends in memory behave as those of the kernel.
 func TestEndsBehaveAlike(t *testing.T) {
 	for _, n := range []Network{Kernel{}, &Memory{}} {
-		for _, c := range behaviour {
+		for _, c := range slices.Concat(behaviour, behaviourOfTCP) {
 			t.Run(fmt.Sprintf("%T %s", n, c.what), func(t *testing.T) {
 				c.do(newWorld(t, n).connected())
+			})
+		}
+		for _, c := range slices.Concat(behaviour, behaviourOfUnix) {
+			t.Run(fmt.Sprintf("%T unix %s", n, c.what), func(t *testing.T) {
+				c.do(newWorld(t, n).connectedUnix(filepath.Join(shortDir(t), "s")))
+			})
+			t.Run(fmt.Sprintf("%T abstract %s", n, c.what), func(t *testing.T) {
+				c.do(newWorld(t, n).connectedUnix("@" + t.Name()))
 			})
 		}
 	}

@@ -2,8 +2,8 @@
 //
 // An [End] is one end of a byte stream. Its methods never wait: a [Poller] reports when
 // there is something to read, or room to write. A [Network] makes ends. There are two:
-// [Kernel], whose ends are TCP sockets, and [Memory], whose ends behave like them, for tests
-// in virtual time. One table of tests checks both.
+// [Kernel], whose ends are TCP and unix sockets, and [Memory], whose ends behave like them,
+// for tests in virtual time. One table of tests checks both.
 //
 // A [Cargo] carries bytes from one end to another; the kernel moves large amounts without a
 // copy. Datagrams are read and written in batches: [Reader], [Batch].
@@ -26,6 +26,7 @@
 //
 //	listener_linux  ListeningSocket: Accept
 //	socket_linux    Socket: Dial, pairs, options
+//	name_linux      the names of unix sockets, and their files
 //	epoll_linux     how a poller waits for the kernel's events
 //	pipe_linux      Pipes: the pipes that splice moves bytes through
 //	calls_linux     system calls that Go's scheduler is not told of

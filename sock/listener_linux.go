@@ -15,7 +15,8 @@ import (
 type ListeningSocket struct {
 	// Set before others use it.
 	addr net.Addr
-	ours bool // as OnlyOurs says
+	ours bool  // as OnlyOurs says
+	file *File // nil: it is no unix socket, or has no file of ours
 
 	// mu guards fd: Accept must not use a descriptor that Close has given back. A poller
 	// uses fd without mu, and forgets it before Close.
@@ -32,6 +33,24 @@ func (Kernel) Listen(network, address string) (Listener, error) {
 	}
 	return NewListener(l.(*net.TCPListener))
 }
+
+// ListenUnix implements Network.
+func (Kernel) ListenUnix(name string, who Access) (Listener, error) {
+	bound, file, err := BindUnix(name, who)
+	if err != nil {
+		return nil, err
+	}
+	l, err := NewListener(bound)
+	if err != nil {
+		file.Remove()
+		return nil, err
+	}
+	l.file = file
+	return l, nil
+}
+
+// Permit implements Listener.
+func (l *ListeningSocket) Permit(who Access) error { return l.file.Permit(who) }
 
 // NewListener returns a ListeningSocket for a *net.TCPListener or a *net.UnixListener, which
 // it closes.
@@ -83,8 +102,9 @@ func (l *ListeningSocket) watch(p *Poller, events Events, key uint64) error {
 
 func (l *ListeningSocket) unwatch(p *Poller) { l.fd.unwatch(p) }
 
-// Close implements Listener.
+// Close implements Listener. It removes the file of a unix socket.
 func (l *ListeningSocket) Close() error {
+	l.file.Remove()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	closeNow(int(l.fd))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -15,7 +16,8 @@ import (
 type Memory struct {
 	mu        sync.Mutex // guards the fields below; the locks of listeners and links are taken after it
 	listeners map[netip.AddrPort]*MemoryListener
-	silent    map[netip.AddrPort]bool // addresses that do not answer
+	named     map[string]*MemoryListener // those of unix sockets
+	silent    map[netip.AddrPort]bool    // addresses that do not answer
 	lastPort  uint16
 }
 
@@ -101,6 +103,34 @@ func (m *Memory) listen(address string) (*MemoryListener, error) {
 	return l, nil
 }
 
+// ListenUnix implements Network. The names are those of this network, and anybody may connect.
+func (m *Memory) ListenUnix(name string, _ Access) (Listener, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.named[name] != nil {
+		return nil, &ServedError{Path: name}
+	}
+	if m.named == nil {
+		m.named = map[string]*MemoryListener{}
+	}
+	l := &MemoryListener{network: m, name: name}
+	l.changed.L = &l.mu
+	m.named[name] = l
+	return l, nil
+}
+
+// DialUnix implements Network.
+func (m *Memory) DialUnix(name string) (End, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ours, theirs := NewLink()
+	ours.unix, theirs.unix = true, true
+	if l := m.named[name]; l == nil || !l.offer(theirs) {
+		return nil, os.NewSyscallError("connect", unix.ECONNREFUSED)
+	}
+	return ours, nil
+}
+
 // port returns an address with a port that was never used. mu is held.
 func (m *Memory) port(host netip.Addr) netip.AddrPort {
 	m.lastPort++
@@ -166,6 +196,7 @@ type MemoryListener struct {
 	// Set by Listen.
 	network *Memory
 	at      netip.AddrPort
+	name    string // of a unix socket; "" for none
 
 	// watched guards itself; the poller's lock guards Due.
 	watched
@@ -250,12 +281,24 @@ func (l *MemoryListener) watch(p *Poller, events Events, key uint64) error {
 }
 
 // Addr implements Listener.
-func (l *MemoryListener) Addr() net.Addr { return net.TCPAddrFromAddrPort(l.at) }
+func (l *MemoryListener) Addr() net.Addr {
+	if l.name != "" {
+		return &net.UnixAddr{Name: l.name, Net: "unix"}
+	}
+	return net.TCPAddrFromAddrPort(l.at)
+}
+
+// Permit implements Listener: it does nothing.
+func (l *MemoryListener) Permit(Access) error { return nil }
 
 // Close implements Listener. It resets the connections in the queue.
 func (l *MemoryListener) Close() error {
 	l.network.mu.Lock()
-	delete(l.network.listeners, l.at)
+	if l.name != "" {
+		delete(l.network.named, l.name)
+	} else {
+		delete(l.network.listeners, l.at)
+	}
 	l.network.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,6 +15,7 @@ type MemoryEnd struct {
 	link  *sync.Mutex // of both ends; a poller's lock is taken after it
 	peer  *MemoryEnd
 	local netip.AddrPort
+	unix  bool // it behaves like a unix socket, which knows no reset
 
 	// They guard themselves; the poller's lock guards Due.
 	watched
@@ -239,7 +240,7 @@ func (e *MemoryEnd) mayWrite() error {
 		return unix.EBADF
 	case e.err != nil:
 		return e.takeErr()
-	case e.ended || e.state == linkDown:
+	case e.ended || e.state == linkDown || e.unix && e.peer.closed:
 		return unix.EPIPE
 	case e.state == linkConnecting:
 		return unix.EAGAIN
@@ -310,10 +311,14 @@ func (e *MemoryEnd) CloseWrite() error {
 func (e *MemoryEnd) Close() {
 	e.link.Lock()
 	defer e.link.Unlock()
-	if e.closed {
-		return
+	if !e.closed {
+		e.close()
 	}
-	unread := len(e.in.bytes) > 0
+}
+
+// close is Close with link held.
+func (e *MemoryEnd) close() {
+	unread := len(e.in.bytes) > 0 || e.unix && len(e.peer.out.bytes) > 0
 	e.leave()
 	if unread && e.state == linkUp {
 		e.state, e.out = linkDown, stream{}
@@ -323,6 +328,9 @@ func (e *MemoryEnd) Close() {
 	e.ended = true
 	e.move()
 	e.peer.move() // what was on its way here finds the end closed
+	if e.unix {
+		e.peer.happened() // it can write no more
+	}
 }
 
 // Reset implements End.
@@ -330,6 +338,10 @@ func (e *MemoryEnd) Reset() {
 	e.link.Lock()
 	defer e.link.Unlock()
 	if e.closed {
+		return
+	}
+	if e.unix {
+		e.close()
 		return
 	}
 	over := e.state != linkUp || e.ended && len(e.out.bytes) == 0 && e.peerEnded
@@ -427,15 +439,16 @@ func (e *MemoryEnd) ready() (events Events) {
 	e.link.Lock()
 	defer e.link.Unlock()
 	heard := e.peerEnded || e.state == linkDown
+	over := e.state == linkDown || e.ended && e.peerEnded || e.unix && e.peer.closed
 	for _, one := range []struct {
 		is     bool
 		events Events
 	}{
 		{heard, Readable | Ended},
 		{len(e.in.bytes) > 0 && !(len(e.in.bytes) == 1 && e.in.urgent == 1), Readable},
-		{e.state == linkDown || e.state == linkUp && (e.ended || e.hasRoom()), Writable},
+		{over || e.state == linkUp && (e.ended || e.hasRoom()), Writable},
 		{e.err != nil, Broken},
-		{e.state == linkDown || e.ended && e.peerEnded, HungUp},
+		{over, HungUp},
 		{e.in.urgent > 0, Urgent},
 	} {
 		if one.is {

@@ -11,10 +11,15 @@ import (
 type Network interface {
 	// Listen listens at an address; network is "tcp", "tcp4" or "tcp6".
 	Listen(network, address string) (Listener, error)
+	// ListenUnix listens at the name of a unix socket: see BindUnix.
+	ListenUnix(name string, who Access) (Listener, error)
 	// Dial begins to connect to an address, from a local address if from is valid. mark is
 	// the SO_MARK of packets; 0 sets none. The poller reports that the end is writable when
 	// the attempt is over; then Failure returns nil if it has succeeded.
 	Dial(to netip.AddrPort, from netip.Addr, mark uint32) (End, error)
+	// DialUnix connects to the name of a unix socket, at once. The error is EAGAIN if the
+	// listener has no room for one more connection now.
+	DialUnix(name string) (End, error)
 	// Pair returns the two ends of a connection within the process. Operations of the
 	// net.Conn wait.
 	Pair() (End, net.Conn, error)
@@ -27,11 +32,14 @@ type Network interface {
 // Listener accepts connections.
 type Listener interface {
 	Source
-	// Accept returns the next connection, and the address it comes from. It does not
-	// wait: the error is EAGAIN if there is none now, EBADF if the listener is closed. Any
+	// Accept returns the next connection, and the address it comes from, which is invalid
+	// for a unix socket. It does not wait: the error is EAGAIN if there is none now, EBADF if the listener is closed. Any
 	// number of goroutines may call it.
 	Accept() (End, netip.AddrPort, error)
 	Addr() net.Addr
+	// Permit changes who may connect to a unix socket that ListenUnix has bound to a file. It
+	// does nothing to other listeners.
+	Permit(who Access) error
 	// Close stops listening. Call Remove of the poller first: if the listener was passed to
 	// this process, the kernel has it open elsewhere.
 	Close() error
@@ -51,7 +59,8 @@ type End interface {
 	// Close closes the end. What was written still arrives.
 	Close()
 	// Reset closes the end with a reset, so that the other end sees no clean end. What was
-	// written and has not arrived is discarded.
+	// written and has not arrived is discarded. Unix sockets have no reset: the other end
+	// sees a clean end, unless something that it has written was not read.
 	Reset()
 	// Failure returns why the connection is down or could not be made. It returns an error
 	// only once, and only if Read and Write have not returned it. It names no operation.
@@ -60,7 +69,7 @@ type End interface {
 	AtEnd() bool
 	// Unsent returns how many bytes were written and have not arrived.
 	Unsent() int
-	// Local returns the address of this end; it is invalid for an end of a pair.
+	// Local returns the address of this end; it is invalid for a unix socket.
 	Local() netip.AddrPort
 	// Set sets an option, if the end has it. Get returns the value of an option, or 0.
 	Set(o Option, value int)

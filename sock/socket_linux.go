@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kernel is the network of the kernel. Its ends are TCP sockets; a pair is unix sockets.
+// Kernel is the network of the kernel. Its ends are TCP sockets and unix sockets; a pair is
+// unix sockets.
 type Kernel struct{}
 
 // Socket is an End of the kernel, which owns its descriptor.
@@ -43,7 +44,7 @@ func (s *Socket) Close() {
 	}
 }
 
-// Reset implements End. But the other end of a pair sees a clean end.
+// Reset implements End.
 func (s *Socket) Reset() {
 	if s.Descriptor >= 0 {
 		s.Abandon()
@@ -129,6 +130,19 @@ func (Kernel) Dial(to netip.AddrPort, from netip.Addr, mark uint32) (End, error)
 		s.Close()
 		return nil, os.NewSyscallError("connect", err)
 	}
+}
+
+// DialUnix implements Network.
+func (Kernel) DialUnix(name string) (End, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: name}); err != nil {
+		closeNow(fd)
+		return nil, os.NewSyscallError("connect", err)
+	}
+	return &Socket{Descriptor(fd)}, nil
 }
 
 // newTCP returns a socket to connect to an address, bound to a local address if from is
