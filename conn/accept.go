@@ -26,9 +26,10 @@ type tcpSocket struct {
 	sock.Due // of the poller
 }
 
-// bindTCP binds an address, or takes the socket that was passed for it.
-func (s *Server) bindTCP(at address) (bound, error) {
-	l, err := s.inherited.listenTCP(s.network, at.text)
+// bindTCP binds an address, or takes the socket that was passed for it. who may connect if it
+// is a unix socket.
+func (s *Server) bindTCP(at address, who sock.Access) (bound, error) {
+	l, err := s.inherited.listenTCP(s.network, at.text, who)
 	if err != nil {
 		return nil, err
 	}
@@ -52,6 +53,9 @@ func (t *tcpSocket) serve(sv *service) {
 }
 
 func (t *tcpSocket) retarget(sv *service) {
+	if err := t.listener.Permit(sv.terms.Load().access); err != nil {
+		t.server.log.Error("cannot change who may connect", "address", t.local(), "err", err)
+	}
 	if old := t.service.Swap(sv); old != sv {
 		old.gate.wake() // the socket may wait at the old gate
 	}
@@ -59,7 +63,7 @@ func (t *tcpSocket) retarget(sv *service) {
 
 func (t *tcpSocket) leadsTo() *service { return t.service.Load() }
 
-func (t *tcpSocket) local() localAddr { return localAddr{"tcp", addrPortOf(t.listener.Addr())} }
+func (t *tcpSocket) local() localAddr { return localAddrOf("tcp", t.listener.Addr()) }
 
 func (t *tcpSocket) close() {
 	t.poller.Forget(t.key)
@@ -118,7 +122,7 @@ func (t *tcpSocket) accept(sv *service) bool {
 		t.failed(sv, err)
 		return false
 	}
-	t.server.start(client, source, addrPortOf(t.listener.Addr()).Port(), sv)
+	t.server.start(client, source, t.local(), sv)
 	return true
 }
 

@@ -43,7 +43,24 @@ func networkOf(network, address string) string {
 // localAddr is where a socket is really bound.
 type localAddr struct {
 	network string
-	addr    netip.AddrPort
+	addr    netip.AddrPort // invalid for a unix socket
+	unix    string         // the name of a unix socket; "" for none
+}
+
+// localAddrOf returns the address of a socket of a network.
+func localAddrOf(network string, a net.Addr) localAddr {
+	if u, ok := a.(*net.UnixAddr); ok {
+		return localAddr{network: network, unix: u.Name}
+	}
+	return localAddr{network: network, addr: addrPortOf(a)}
+}
+
+// String prints the address as a policy has it.
+func (a localAddr) String() string {
+	if a.unix != "" {
+		return "unix:" + a.unix
+	}
+	return a.addr.String()
 }
 
 // bound is a bound socket, which accepts for a service.

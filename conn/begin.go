@@ -10,9 +10,9 @@ import (
 
 // newSession returns the session of an accepted connection. It has no class yet, and is not
 // in the registry.
-func newSession(s *Server, client sock.End, source netip.AddrPort, port uint16, sv *service) *tcpSession {
+func newSession(s *Server, client sock.End, source netip.AddrPort, at localAddr, sv *service) *tcpSession {
 	t := &tcpSession{
-		id: s.lastID.Add(1), server: s, service: sv, conf: sv.terms.Load(), started: time.Now(), source: source, port: port,
+		id: s.lastID.Add(1), server: s, service: sv, conf: sv.terms.Load(), started: time.Now(), source: source, at: at,
 	}
 	t.client = side{session: t, end: client}
 	t.upstream = side{session: t, end: noEnd}
@@ -27,8 +27,8 @@ func newSession(s *Server, client sock.End, source netip.AddrPort, port uint16, 
 // start starts the session of an accepted connection. The caller has entered the gate of sv
 // for it. If the server is stopping, start resets the connection and leaves the gate. The
 // goroutine of a poller calls it, without a lock.
-func (s *Server) start(client sock.End, source netip.AddrPort, port uint16, sv *service) {
-	t := newSession(s, client, source, port, sv)
+func (s *Server) start(client sock.End, source netip.AddrPort, at localAddr, sv *service) {
+	t := newSession(s, client, source, at, sv)
 	sv.stats.Open.Add(1)
 	if !s.add(t, t.id) {
 		t.client.reset()

@@ -16,13 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"shaper/policy"
+	"shaper/sock"
 )
 
-// terms are a listener of the policy, with the certificates and keys that its files held when
-// the policy came into force. They never change.
+// terms are a listener of the policy, with the certificates, keys and users that its files and
+// names stood for when the policy came into force. They never change.
 type terms struct {
 	policy.Listener
 	secure security
+	access sock.Access // of unix sockets
 }
 
 // security is the TLS of a listener. The zero security is none.

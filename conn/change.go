@@ -7,6 +7,7 @@ import (
 
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/sock"
 )
 
 // Change is a policy that is ready but not yet in force: its files are read and its sockets
@@ -15,8 +16,9 @@ type Change struct {
 	server     *Server
 	policy     *policy.Policy
 	classifier *policy.Classifier
-	secure     map[string]security // by name of the listener
-	fresh      map[address]bound   // bound by Prepare
+	secure     map[string]security    // by name of the listener
+	access     map[string]sock.Access // likewise
+	fresh      map[address]bound      // bound by Prepare
 }
 
 // Prepare compiles p, reads the certificates and keys that it names, and binds every address
@@ -24,14 +26,14 @@ type Change struct {
 // unusable file and for each address that cannot be bound. There may be one Change at a time.
 func (s *Server) Prepare(p *policy.Policy) (*Change, error) {
 	c := &Change{server: s, policy: p, classifier: policy.Compile(p), fresh: map[address]bound{}}
-	errs := c.readTLS()
+	errs := append(c.readTLS(), c.findOwners()...)
 	for _, l := range p.Listeners {
 		for _, text := range l.Listen {
 			at := addressOf(&l, text)
 			if s.isBound(at) || c.fresh[at] != nil {
 				continue
 			}
-			b, err := s.bind(at)
+			b, err := s.bind(at, c.access[l.Name])
 			if err != nil {
 				errs = append(errs, fmt.Errorf("listener.%s.listen: %w", l.Name, err))
 				continue
@@ -53,9 +55,9 @@ func (s *Server) isBound(at address) bool {
 	return ok
 }
 
-func (s *Server) bind(at address) (bound, error) {
+func (s *Server) bind(at address, who sock.Access) (bound, error) {
 	if at.network == policy.TCP {
-		return s.bindTCP(at)
+		return s.bindTCP(at, who)
 	}
 	s.mu.Lock()
 	u := s.leaving[at]
@@ -111,7 +113,7 @@ func (c *Change) updateServices() {
 		if sv == nil {
 			sv = &service{}
 		}
-		sv.terms.Store(&terms{l, c.secure[l.Name]})
+		sv.terms.Store(&terms{l, c.secure[l.Name], c.access[l.Name]})
 		sv.gate.setMax(l.MaxSessions)
 		s.services[l.Name] = sv
 	}

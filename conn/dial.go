@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
@@ -217,7 +219,7 @@ func (d *dialling) attempt() {
 	to := d.addrs[0]
 	t.destination = to
 	err := d.connect(to)
-	if lacksDescriptors(err) && time.Now().Before(d.retryUntil) {
+	if mayPass(err) && time.Now().Before(d.retryUntil) {
 		d.attemptLater()
 		return
 	}
@@ -228,15 +230,20 @@ func (d *dialling) attempt() {
 		d.attemptFailed(err)
 	case to.IsValid():
 		d.awaitAnswer(patience)
-	default: // it is built in
-		d.established()
+	default: // it is connected already
+		d.attemptBy = d.giveUpAt
+		d.connected()
 	}
 }
 
 // dialPause is how long a session waits before it asks for a descriptor again.
 const dialPause = 20 * time.Millisecond
 
-// attemptLater tries an address again after a pause. The process has no descriptor free:
+// mayPass reports whether an attempt has failed for a reason that may be gone in a moment: the
+// process lacks descriptors, or a unix socket has no room for one more connection.
+func mayPass(err error) bool { return lacksDescriptors(err) || errors.Is(err, unix.EAGAIN) }
+
+// attemptLater tries an address again after a pause. If the process has no descriptor free,
 // clients that wait for a slot may hold them all. Since this session has a slot, it should get
 // the descriptors of the next session that ends.
 func (d *dialling) attemptLater() {
@@ -255,6 +262,9 @@ func (d *dialling) attemptLater() {
 // connect starts to connect. With that, the connection departs from its class.
 func (d *dialling) connect(to netip.AddrPort) error {
 	t := d.session
+	if name, ok := policy.UnixName(d.upstreamName()); ok {
+		return d.connectUnix(name)
+	}
 	if !to.IsValid() {
 		return t.connectBuiltin(builtins[d.upstreamName()])
 	}
@@ -266,6 +276,21 @@ func (d *dialling) connect(to netip.AddrPort) error {
 		return err
 	}
 	t.upstream.end = end
+	d.departed()
+	return t.upstream.watch()
+}
+
+// connectUnix connects to a unix socket, at once.
+func (d *dialling) connectUnix(name string) error {
+	t := d.session
+	if t.server.isOwnUnix(name) {
+		return errLoop
+	}
+	end, err := t.server.network.DialUnix(name)
+	if err != nil {
+		return err
+	}
+	t.upstream.end, t.upstream.Writable = end, true
 	d.departed()
 	return t.upstream.watch()
 }
@@ -314,8 +339,14 @@ func (d *dialling) dialled() {
 		d.attemptFailed(err)
 		return
 	}
+	d.timer.Stop()
+	d.connected()
+}
+
+// connected goes on after the connect, with the TLS handshake if there is one.
+func (d *dialling) connected() {
+	t := d.session
 	if config := t.conf.secure.upstream[d.upstreamName()]; config != nil {
-		d.timer.Stop()
 		t.upstream.originate(config, d.attemptBy, d.handshakeDone)
 		return
 	}

@@ -23,7 +23,7 @@
 //	direction    one direction of a session: the only code that reads, writes, ends and cuts
 //	tls_end      the end of a connection over TLS
 //	tunnel       the TLS beneath such an end, in goroutines of its own
-//	wire         the TCP connection beneath TLS
+//	wire         the connection beneath TLS
 //	side         one of the two connections of a session
 //	udp, udp_session  a bound UDP socket and its sessions, one for each client
 //	datagram     datagrams that wait for their class and leave it
@@ -34,6 +34,7 @@
 //	routes       a compiled policy: which classes a connection gets
 //	certs        certificates and keys
 //	gate         the bound on sessions (max_sessions)
+//	access       who may connect to unix sockets
 //	listen       sockets that are bound here or passed by systemd
 //	loop         connections that would lead back to shaper itself
 //	names        the addresses of upstreams

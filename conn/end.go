@@ -70,7 +70,7 @@ func (t *tcpSession) log(result stats.Result) {
 		return
 	}
 	t.server.log.Debug("session ended", "session", t.id, "listener", t.conf.Name,
-		"client", t.source, "result", result.String(), "bytes_upstream", t.up.moved, "bytes_downstream", t.down.moved)
+		"client", t.clientName(), "result", result.String(), "bytes_upstream", t.up.moved, "bytes_downstream", t.down.moved)
 }
 
 // dropReason returns why a session that ends so drops what it holds.

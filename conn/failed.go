@@ -35,9 +35,9 @@ func failureOf(err error) stats.Failure {
 		return stats.Unresolved
 	case errors.As(err, &handshake):
 		return stats.NoTLS
-	case errors.Is(err, unix.ECONNREFUSED):
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT): // a unix socket has a file
 		return stats.NotServed
-	case errors.Is(err, errTimeout), errors.Is(err, unix.ETIMEDOUT):
+	case errors.Is(err, errTimeout), errors.Is(err, unix.ETIMEDOUT), errors.Is(err, unix.EAGAIN):
 		return stats.NoAnswer
 	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
 		return stats.DialReset

@@ -67,7 +67,7 @@ func (t *tcpSession) warn(f fault, about ...any) {
 	if !ok {
 		return
 	}
-	about = append([]any{"listener", t.conf.Name, "client", t.source}, about...)
+	about = append([]any{"listener", t.conf.Name, "client", t.clientName()}, about...)
 	if suppressed > 0 {
 		about = append(about, "suppressed", suppressed)
 	}

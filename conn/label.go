@@ -9,6 +9,14 @@ import (
 	"shaper/sock"
 )
 
+// clientName names the client: by its address, or by the unix socket that it has connected to.
+func (t *tcpSession) clientName() string {
+	if t.source.IsValid() {
+		return t.source.String()
+	}
+	return t.at.String()
+}
+
 // reached returns the address of the upstream; "" until the session has reached it.
 func (t *target) reached() string {
 	if t.number == 0 {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"shaper/policy"
 	"shaper/sock"
 )
 
@@ -18,20 +19,26 @@ const systemdPrefix = "systemd:"
 // can come back with the next.
 type Inherited map[string][]*os.File
 
-// listenTCP binds an address, or takes the socket that was passed for it.
-func (in Inherited) listenTCP(on sock.Network, address string) (sock.Listener, error) {
+// listenTCP binds an address or a unix socket, or takes the socket that was passed for it.
+func (in Inherited) listenTCP(on sock.Network, address string, who sock.Access) (sock.Listener, error) {
 	if name, ok := strings.CutPrefix(address, systemdPrefix); ok {
 		return inherit(in[name], name, func(f *os.File) (sock.Listener, error) {
 			l, err := net.FileListener(f)
 			if err != nil {
 				return nil, err
 			}
-			if tcp, ok := l.(*net.TCPListener); ok {
-				return sock.NewListener(tcp)
+			switch l := l.(type) {
+			case *net.TCPListener:
+				return sock.NewListener(l)
+			case *net.UnixListener:
+				return sock.NewListener(l)
 			}
 			l.Close()
 			return nil, errWrongSocket
 		})
+	}
+	if name, ok := policy.UnixName(address); ok {
+		return on.ListenUnix(name, who)
 	}
 	return on.Listen(networkOf("tcp", address), address)
 }

@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
+
+	"shaper/sock"
 )
 
 // refuseSelf closes a connection of a socket with itself, and returns an error for it. That
@@ -27,6 +30,18 @@ func (s *Server) isOwn(network string, to netip.AddrPort) bool {
 		}
 	}
 	return false
+}
+
+// isOwnUnix reports whether the name of a unix socket leads to one of our own listeners. Each
+// may have several paths.
+func (s *Server) isOwnUnix(name string) bool {
+	s.mu.Lock()
+	var own []string
+	for _, b := range s.bound {
+		own = append(own, b.local().unix)
+	}
+	s.mu.Unlock()
+	return slices.ContainsFunc(own, func(own string) bool { return sock.SameName(own, name) })
 }
 
 // ownHost is the address of one of our listeners. both says that it accepts IPv4, too, if it is

@@ -99,9 +99,9 @@ func (s *Server) resolve(ctx context.Context, upstream string) netip.AddrPort {
 }
 
 // literal returns the addresses of an upstream that needs no lookup: an address, or the zero
-// AddrPort for a built-in upstream.
+// AddrPort for a built-in upstream and for a unix socket.
 func literal(upstream string) (addrs []netip.AddrPort, known bool) {
-	if upstream == policy.Echo || upstream == policy.Discard {
+	if _, isUnix := policy.UnixName(upstream); isUnix || upstream == policy.Echo || upstream == policy.Discard {
 		return []netip.AddrPort{{}}, true
 	}
 	if ap, err := netip.ParseAddrPort(upstream); err == nil {

@@ -120,7 +120,7 @@ func (s *Server) Listeners() []stats.ListenerReading {
 	addresses := map[*service][]string{}
 	for _, b := range s.bound {
 		sv := b.leadsTo()
-		addresses[sv] = append(addresses[sv], b.local().addr.String())
+		addresses[sv] = append(addresses[sv], b.local().String())
 	}
 	var all []stats.ListenerReading
 	for _, name := range slices.Sorted(maps.Keys(s.services)) {

@@ -23,8 +23,8 @@ type tcpSession struct {
 	poller  *sock.Poller
 	conf    *terms // as they were when the client connected
 	started time.Time
-	source  netip.AddrPort // of the client
-	port    uint16         // to which the client connected
+	source  netip.AddrPort // of the client; invalid for a unix socket
+	at      localAddr      // to which the client connected
 
 	sock.Due // of the poller
 
@@ -114,7 +114,7 @@ type relay interface {
 
 // describe returns what rules match.
 func (t *tcpSession) describe() policy.Conn {
-	return policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.port, Destination: t.destination, Session: t.id}
+	return policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.at.addr.Port(), Destination: t.destination, Session: t.id}
 }
 
 // class returns the upstream class of the session; nil for none.

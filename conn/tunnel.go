@@ -161,8 +161,10 @@ func (tn *tunnel) open(by time.Time) error {
 	tn.mu.Lock()
 	defer tn.mu.Unlock()
 	tn.file.Close()
-	tn.outside, tn.inside, tn.wire = outside, inside, &wire{TCPConn: c.(*net.TCPConn)}
-	tn.wire.SetKeepAlive(false) // idle_timeout ends dead connections
+	tn.outside, tn.inside, tn.wire = outside, inside, &wire{streamConn: c.(streamConn)}
+	if tcp, ok := c.(*net.TCPConn); ok {
+		tcp.SetKeepAlive(false) // idle_timeout ends dead connections
+	}
 	tn.wire.SetDeadline(by)
 	if tn.aborted {
 		tn.interrupt()
@@ -178,7 +180,7 @@ func (tn *tunnel) attach() error {
 		return errGone
 	}
 	tn.attached = true
-	return tn.wire.TCPConn.SetDeadline(time.Time{})
+	return tn.wire.streamConn.SetDeadline(time.Time{})
 }
 
 // inward copies what the peer sends to the session. It returns true after a close_notify, and
@@ -335,7 +337,7 @@ func (tn *tunnel) abort() bool {
 
 // interrupt wakes the goroutines, whatever they wait for. mu is held.
 func (tn *tunnel) interrupt() {
-	tn.wire.TCPConn.SetDeadline(time.Unix(1, 0))
+	tn.wire.streamConn.SetDeadline(time.Unix(1, 0))
 	tn.inside.SetDeadline(time.Unix(1, 0))
 }
 
@@ -363,7 +365,7 @@ func (tn *tunnel) linger() {
 	tn.mu.Lock()
 	defer tn.mu.Unlock()
 	if tn.leaving && !tn.aborted {
-		tn.wire.TCPConn.SetWriteDeadline(time.Now().Add(lingerTime))
+		tn.wire.streamConn.SetWriteDeadline(time.Now().Add(lingerTime))
 	}
 }
 
@@ -376,7 +378,7 @@ func (tn *tunnel) close(ok bool) {
 		tn.file.Close()
 	} else {
 		if !ok || tn.aborted {
-			tn.wire.SetLinger(0)
+			tn.wire.abandon()
 		}
 		tn.wire.Close()
 		tn.inside.Close()

@@ -101,7 +101,7 @@ func (u *udpSocket) retarget(sv *service) {
 
 func (u *udpSocket) leadsTo() *service { return u.service.Load() }
 
-func (u *udpSocket) local() localAddr { return localAddr{"udp", addrPortOf(u.conn.LocalAddr())} }
+func (u *udpSocket) local() localAddr { return localAddrOf("udp", u.conn.LocalAddr()) }
 
 // close stops reading. The socket stays open for the answers to open sessions.
 func (u *udpSocket) close() {

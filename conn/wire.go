@@ -3,22 +3,36 @@ package conn
 import (
 	"io"
 	"net"
+	"syscall"
 	"time"
 
 	"shaper/sock"
 )
 
-// wire is the TCP connection beneath TLS. The goroutine that reads from it owns the fields.
+// wire is the connection beneath TLS. The goroutine that reads from it owns the fields.
 type wire struct {
-	*net.TCPConn
+	streamConn
 	heard bool // the peer has sent something
 	ended bool // the peer has sent a FIN
+}
+
+// streamConn is a *net.TCPConn or a *net.UnixConn.
+type streamConn interface {
+	net.Conn
+	syscall.Conn
+}
+
+// abandon makes the next close a reset, if the connection knows resets.
+func (w *wire) abandon() {
+	if tcp, ok := w.streamConn.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
 }
 
 // Read notes the end of the connection: between two records, crypto/tls takes it for a
 // close_notify.
 func (w *wire) Read(p []byte) (int, error) {
-	n, err := w.TCPConn.Read(p)
+	n, err := w.streamConn.Read(p)
 	w.heard = w.heard || n > 0
 	w.ended = w.ended || err == io.EOF
 	return n, err

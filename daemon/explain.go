@@ -171,7 +171,8 @@ func portsOf(l stats.ListenerReading) (ports []uint16) {
 // lookupPatience bounds how long explain looks up the upstreams of a listener.
 const lookupPatience = 2 * time.Second
 
-// upstreamAddress is an address of an upstream; the zero AddrPort for echo: and discard:.
+// upstreamAddress is an address of an upstream; the zero AddrPort for echo:, discard: and unix
+// sockets.
 type upstreamAddress struct {
 	upstream string
 	addr     netip.AddrPort
@@ -197,7 +198,7 @@ func upstreamAddressesOf(ctx context.Context, l policy.Listener) (all []upstream
 
 // resolve returns the addresses of an upstream; none if its name does not resolve.
 func resolve(ctx context.Context, upstream string) (all []netip.AddrPort) {
-	if upstream == policy.Echo || upstream == policy.Discard {
+	if _, isUnix := policy.UnixName(upstream); isUnix || upstream == policy.Echo || upstream == policy.Discard {
 		return []netip.AddrPort{{}}
 	}
 	host, port, err := net.SplitHostPort(upstream)

@@ -9,6 +9,7 @@ import (
 
 	"shaper/conn"
 	"shaper/policy"
+	"shaper/sock"
 )
 
 // unbound is the error of a policy with addresses that cannot be bound, or with TLS files that
@@ -30,6 +31,9 @@ func (u *unbound) add(key string, err error) {
 	address := ""
 	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Addr != nil {
 		address = op.Addr.String()
+		if op.Addr.Network() == "unix" {
+			address = "unix:" + address
+		}
 	}
 	help := remedy(err)
 	if isTLSKey(key) {
@@ -56,18 +60,21 @@ const (
 	// Remedies, as an error shows them after a semicolon.
 	needsCapability = "a port below 1024 needs CAP_NET_BIND_SERVICE, which the unit in systemd/ gives with AmbientCapabilities="
 	portTaken       = "another program listens there, or this one on an address that overlaps: `ss -ltunp` shows which"
+	socketTaken     = "`ss -lxp` shows which"
 	notLocal        = "an address of this machine"
 	needsReading    = "the user that runs shaper must be able to read it and to enter its directories"
 	needsFile       = "the path of a PEM file; a relative path begins at the directory of the policy file"
 	needsPEM        = "a PEM file: a certificate followed by those that lead to its authority, or the private key of the certificate"
-	needsDirectory  = "make its directory, writable for the user that runs shaper, or set daemon.control; the unit in systemd/ makes /run/shaper with RuntimeDirectory="
+	needsDirectory  = "make its directory, writable for the user that runs shaper, or choose another path; the unit in systemd/ makes /run/shaper with RuntimeDirectory="
 )
 
-// remedy returns what may help against an error of bind, or of the directory of the control
+// remedy returns what may help against an error of bind, or of the directory of a unix
 // socket; "" if the error itself says enough.
 func remedy(err error) string {
 	var op *net.OpError
 	switch {
+	case errors.As(err, new(*sock.ServedError)):
+		return socketTaken
 	case errors.Is(err, syscall.EADDRINUSE):
 		return portTaken
 	case errors.Is(err, syscall.EADDRNOTAVAIL):

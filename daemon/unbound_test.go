@@ -53,6 +53,7 @@ func TestRemedy(t *testing.T) {
 		{listenError("tcp", high, syscall.EACCES), ""},
 		{listenError("tcp", high, syscall.EADDRNOTAVAIL), notLocal},
 		{listenError("unix", &net.UnixAddr{Name: "/x/c.sock", Net: "unix"}, syscall.EACCES), needsDirectory},
+		{&sock.ServedError{Path: "/x/c.sock"}, socketTaken},
 		{&fs.PathError{Op: "mkdir", Path: "/x", Err: syscall.EROFS}, needsDirectory},
 		{errors.New("anything"), ""},
 	} {

@@ -92,7 +92,7 @@ func parseAddr(s string) (netip.Addr, error) {
 	return addr.Unmap(), nil
 }
 
-// parseListen reads "host:port" or "systemd:NAME".
+// parseListen reads "host:port", a unix socket or "systemd:NAME".
 func parseListen(s string) (string, error) {
 	if name, ok := strings.CutPrefix(s, systemdPrefix); ok {
 		if !isName(name) {
@@ -100,13 +100,19 @@ func parseListen(s string) (string, error) {
 		}
 		return s, nil
 	}
+	if isUnix(s) {
+		return parseUnix(s)
+	}
 	return hostPort(s, 0, listenForm)
 }
 
-// parseUpstream reads "host:port", Echo or Discard.
+// parseUpstream reads "host:port", a unix socket, Echo or Discard.
 func parseUpstream(s string) (string, error) {
 	if s == Echo || s == Discard {
 		return s, nil
+	}
+	if isUnix(s) {
+		return parseUnix(s)
 	}
 	if strings.Contains(s, "://") {
 		return "", urlComplaint(s)
@@ -199,18 +205,22 @@ func isHostname(s string) bool {
 
 // An endpoint is a listen or upstream address, in a form that can be compared.
 type endpoint struct {
-	host string // in lower case, without a final dot
+	host string // in lower case, without a final dot; "" for a unix socket
 	port string
+	unix string // the name of a unix socket; "" for none
 }
 
 // endpointOf returns the endpoint of an address. It returns false if the address has no
 // host and port, or the port is not known yet.
 func endpointOf(s string) (endpoint, bool) {
+	if name, ok := UnixName(s); ok {
+		return endpoint{unix: name}, true
+	}
 	host, port, err := net.SplitHostPort(s)
 	if err != nil || port == "0" {
 		return endpoint{}, false // systemd:, echo:, or a port that the kernel chooses
 	}
-	return endpoint{strings.ToLower(strings.TrimSuffix(host, ".")), port}, true
+	return endpoint{host: strings.ToLower(strings.TrimSuffix(host, ".")), port: port}, true
 }
 
 // addrs returns the addresses that a connection to the endpoint reaches. It returns none if
@@ -247,7 +257,7 @@ func (e endpoint) reachedBy(target endpoint) bool {
 	if e == target {
 		return true
 	}
-	if e.port != target.port {
+	if e.port != target.port || e.unix != target.unix {
 		return false
 	}
 	v4, v6 := e.wildcard()
@@ -267,7 +277,7 @@ func (e endpoint) reachedBy(target endpoint) bool {
 
 // collides reports whether the kernel refuses to bind sockets to both endpoints.
 func (e endpoint) collides(o endpoint) bool {
-	if e.port != o.port {
+	if e.port != o.port || e.unix != o.unix {
 		return false
 	}
 	if e.host == o.host {

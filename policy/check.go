@@ -105,6 +105,7 @@ func (c *checker) listener(l *Listener) {
 		}
 	}
 	c.tls(l)
+	c.unix(key, l)
 	if !c.sound(key+".upstream", key+".bind") || !l.Bind.IsValid() {
 		return
 	}

@@ -22,6 +22,7 @@
 //	tc         the section [tc.DEVICE]
 //	host       the key host of a listener
 //	tls        the keys tls and upstream_tls of a listener
+//	unix       the key unix of a listener
 //	message    values that concern messages: length prefixes, pauses, patterns
 //	also       the key also of a class
 //	field      builds the fields of which the schema consists
@@ -71,6 +72,7 @@
 //
 //	value      reads sizes, durations, integers and paths
 //	address    reads addresses, ports and prefixes, and compares addresses
+//	name       paths, and the names of unix sockets
 //	errors     mistakes and warnings, with their positions
 //	text       lists of values, and the name that was probably meant
 //	key        the names of keys in errors

@@ -73,7 +73,7 @@ func (l *Listener) hostOf(upstream string) Host {
 		return HostClient
 	case l.Host != "":
 		return l.Host
-	case err != nil || l.UpstreamTLS == nil || !isHostname(host):
+	case err != nil || isUnix(upstream) || l.UpstreamTLS == nil || !isHostname(host):
 		return HostClient
 	}
 	return HostUpstream
@@ -83,7 +83,7 @@ func (l *Listener) hostOf(upstream string) Host {
 // "host:port" or "[address]:port". It returns "" if they keep that of the client.
 func (l *Listener) HostFor(upstream string) string {
 	switch host := l.hostOf(upstream); {
-	case host == HostClient, upstream == Echo, upstream == Discard:
+	case host == HostClient, upstream == Echo, upstream == Discard, host == HostUpstream && isUnix(upstream):
 		return ""
 	case host == HostUpstream:
 		return upstream

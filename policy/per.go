@@ -112,6 +112,9 @@ func (p Per) Key(c Conn) (k Key) {
 func (p Per) Describe(c Conn) string {
 	switch p.By {
 	case BySource:
+		if !c.Source.IsValid() {
+			return "clients without an address, those of unix sockets"
+		}
 		return "source " + p.prefix(c.Source.Addr()).String()
 	case BySourcePort:
 		return fmt.Sprintf("source port %d", c.Source.Port())

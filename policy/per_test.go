@@ -33,6 +33,7 @@ func TestPer(t *testing.T) {
 		{"destination", conn("10.1.2.3:1", to), conn("10.1.2.4:1", "192.0.2.1:81"), true, "destination 192.0.2.1"},
 		{"destination", conn("10.1.2.3:1", to), conn("10.1.2.3:1", "192.0.2.2:80"), false, "destination 192.0.2.1"},
 		{"destination", Conn{}, Conn{Session: 1}, true, "a destination that is not known"},
+		{"source", Conn{}, Conn{Session: 1}, true, "clients without an address, those of unix sockets"},
 		{"connection", Conn{Session: 1}, Conn{Session: 2}, false, "this connection"},
 		{"connection", Conn{Session: 1}, Conn{Session: 1}, true, "this connection"},
 	} {

@@ -19,6 +19,8 @@ func (p *Policy) notePlaces(r *report) {
 		note(join("listener", l.Name)+".upstream_tls", join("listener", l.Name)+".upstream_tls")
 		key := join("listener", l.Name) + ".listen"
 		note(key, key)
+		note(join("listener", l.Name)+".unix.user", join("listener", l.Name)+".unix.user")
+		note(join("listener", l.Name)+".unix.group", join("listener", l.Name)+".unix.group")
 		for i, address := range l.Listen {
 			note(key+itemMark+address, item(key, i))
 		}

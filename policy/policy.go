@@ -251,12 +251,16 @@ func (q Queue) String() string {
 // Listener is a section [listener.NAME]: where clients connect, and what that leads to.
 type Listener struct {
 	Name string `json:"name"`
-	// Listen holds addresses "host:port", and "systemd:NAME" for sockets that systemd
-	// passes. With port 0 the kernel chooses a port. An empty host means all addresses.
+	// Listen holds addresses "host:port", unix sockets (see UnixName), and "systemd:NAME"
+	// for sockets that systemd passes. With port 0 the kernel chooses a port. An empty host means all addresses.
 	Listen   []string `json:"listen"`
 	Protocol Protocol `json:"protocol"`
 	Mode     Mode     `json:"mode"`
-	// Upstream holds addresses "host:port", which are tried in order, or Echo or Discard.
+	// Unix says who may connect to the unix sockets of Listen. If it is nil, these are the
+	// user and the group of the process.
+	Unix *UnixAccess `json:"unix,omitempty"`
+	// Upstream holds addresses "host:port" and unix sockets, which are tried in order, or
+	// Echo or Discard.
 	Upstream    []string `json:"upstream"`
 	Class       string   `json:"class"`                  // of the direction upstream, if no rule matches
 	ReturnClass string   `json:"return_class,omitempty"` // of the direction downstream; "" does not shape it

@@ -160,6 +160,8 @@ func fieldsOf(class *Class) []field[Class] {
 func fieldsOfListener(l *Listener) []field[Listener] {
 	return slices.DeleteFunc(slices.Clone(listenerFields), func(f field[Listener]) bool {
 		switch f.name {
+		case "unix":
+			return !l.bindsFiles()
 		case "tls", "upstream_tls", "half_close_timeout":
 			return l.Protocol == UDP
 		case "length_prefix", "length_includes_itself", "header_length":

@@ -14,8 +14,8 @@ import (
 
 const (
 	hostPortForm = `an address is like "127.0.0.1:2775", "[::1]:2775" or "host.example:2775"`
-	listenForm   = `an address is like "127.0.0.1:2775" or "[::1]:2775", or "systemd:NAME", or a list of them`
-	upstreamForm = `"host:port", a list of them, "echo:" or "discard:"`
+	listenForm   = `an address is like "127.0.0.1:2775" or "[::1]:2775", or "unix:/run/x.sock", or "systemd:NAME", or a list of them`
+	upstreamForm = `"host:port", "unix:/run/x.sock", a list of them, "echo:" or "discard:"`
 	httpForm     = `an address is like "127.0.0.1:9780"; "" turns it off`
 	includeForm  = `names of files beside this one, like "shaper.d/*.toml", or a list of them`
 	controlForm  = `the path of a unix socket, at most 107 bytes`
@@ -85,6 +85,7 @@ var classFields = []field[Class]{
 
 var listenerFields = []field[Listener]{
 	require(many("listen", listenForm, func(l *Listener) *[]string { return &l.Listen }, parseListen)),
+	emptyAs(DefaultUnixMode.String(), nested("unix", unixAccessForm, func(l *Listener) **UnixAccess { return &l.Unix }, unixAccessFields, false)),
 	one("protocol", protocolForm, func(l *Listener) *Protocol { return &l.Protocol }, parseProtocol),
 	one("mode", modeForm, func(l *Listener) *Mode { return &l.Mode }, parseMode),
 	require(many("upstream", upstreamForm, func(l *Listener) *[]string { return &l.Upstream }, parseUpstream)),

@@ -29,6 +29,9 @@ func (r *Rule) mayMatchPort(l *Listener) bool {
 // one of them.
 func (l *Listener) ports() (ports []uint16, known bool) {
 	for _, s := range l.Listen {
+		if isUnix(s) {
+			continue // it has no port
+		}
 		e, ok := endpointOf(s)
 		port, err := parsePort(e.port)
 		if !ok || err != nil {

@@ -36,6 +36,9 @@ func (c *checker) sockets() {
 
 // bound returns all addresses that the policy binds.
 func (c *checker) bound() (all []socket) {
+	if c.sound("daemon.control") {
+		all = append(all, socket{"daemon.control", "daemon.control", TCP, unixPrefix + beside(c.p.Path, c.p.Daemon.Control)})
+	}
 	if c.sound("daemon.http") {
 		all = append(all, socket{"daemon.http", "daemon.http", TCP, c.p.Daemon.HTTP})
 	}
@@ -77,6 +80,35 @@ func (c *checker) upstreamLoops(l *Listener, bound map[string][]socket) {
 				c.wrong(item(key, i), fmt.Sprintf("%q is our own %s (%s)", s, own.owner, own.addr), "the address of another program")
 				break
 			}
+		}
+	}
+}
+
+// unix checks what only listeners with unix sockets can have, and what they cannot have.
+func (c *checker) unix(key string, l *Listener) {
+	if !c.sound(key+".listen", key+".upstream", key+".protocol") {
+		return
+	}
+	if l.Protocol == UDP {
+		c.unixDatagrams(key+".listen", l.Listen)
+		c.unixDatagrams(key+".upstream", l.Upstream)
+		return
+	}
+	if l.Unix != nil && !l.bindsFiles() {
+		c.wrong(key+".unix", "no address of listen is the path of a unix socket", `listen = "unix:/run/shaper/x.sock", for example, or leave it out`)
+	}
+	for i, s := range l.Upstream {
+		if u := l.UpstreamTLS; u != nil && isUnix(s) && u.ServerName == "" && !u.Insecure {
+			c.wrong(item(key+".upstream", i), fmt.Sprintf("%q has no host for which its certificate could be", s), "upstream_tls = { server_name = \"NAME\" }")
+		}
+	}
+}
+
+// unixDatagrams reports unix sockets of a udp listener.
+func (c *checker) unixDatagrams(key string, addresses []string) {
+	for i, s := range addresses {
+		if isUnix(s) {
+			c.wrong(item(key, i), fmt.Sprintf("%q is a stream, and the listener is for udp", s), "host:port, or another protocol")
 		}
 	}
 }

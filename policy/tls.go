@@ -2,7 +2,6 @@ package policy
 
 import (
 	"net/netip"
-	"path/filepath"
 	"strings"
 )
 
@@ -71,12 +70,4 @@ func (p *Policy) besideFile(file string) {
 			*path = beside(file, *path)
 		}
 	})
-}
-
-// beside returns path as seen from the directory of file.
-func beside(file, path string) string {
-	if filepath.IsAbs(path) {
-		return path
-	}
-	return filepath.Join(filepath.Dir(file), path)
 }

@@ -111,12 +111,3 @@ func (l *ListeningSocket) Close() error {
 	l.fd = -1
 	return nil
 }
-
-// pidOf returns the id of the process at the other end of a unix socket; 0 if it is unknown.
-func pidOf(fd int) int {
-	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-	if err != nil {
-		return 0
-	}
-	return int(peer.Pid)
-}

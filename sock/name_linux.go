@@ -185,6 +185,15 @@ func pidBehind(c *net.UnixConn) (pid int) {
 	return pid
 }
 
+// pidOf returns the id of the process at the other end of a unix socket; 0 if it is unknown.
+func pidOf(fd int) int {
+	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return 0
+	}
+	return int(peer.Pid)
+}
+
 // lockPatience bounds how long lockDir waits for another process.
 const lockPatience = 5 * time.Second
 
