@@ -15,7 +15,8 @@ type tcpSocket struct {
 	server   *Server
 	poller   *sock.Poller // which accepts
 	listener sock.Listener
-	key      uint64 // by which the poller knows the socket
+	at       localAddr // where the listener is bound
+	key      uint64    // by which the poller knows the socket
 
 	service atomic.Pointer[service] // nil until serve
 
@@ -39,7 +40,7 @@ func (s *Server) bindTCP(at address, who sock.Access) (bound, error) {
 // newTCPSocket takes ownership of l, and closes it if it fails. The socket accepts nothing
 // before serve.
 func (s *Server) newTCPSocket(l sock.Listener) (_ *tcpSocket, err error) {
-	t := &tcpSocket{server: s, poller: s.pollers[0], listener: l, backoff: minBackoff}
+	t := &tcpSocket{server: s, poller: s.pollers[0], listener: l, at: localAddrOf("tcp", l.Addr()), backoff: minBackoff}
 	if t.key, err = t.poller.Watch(l, sock.All, t); err != nil {
 		l.Close()
 		return nil, err
@@ -63,7 +64,7 @@ func (t *tcpSocket) retarget(sv *service) {
 
 func (t *tcpSocket) leadsTo() *service { return t.service.Load() }
 
-func (t *tcpSocket) local() localAddr { return localAddrOf("tcp", t.listener.Addr()) }
+func (t *tcpSocket) local() localAddr { return t.at }
 
 func (t *tcpSocket) close() {
 	t.poller.Forget(t.key)
@@ -122,7 +123,7 @@ func (t *tcpSocket) accept(sv *service) bool {
 		t.failed(sv, err)
 		return false
 	}
-	t.server.start(client, source, t.local(), sv)
+	t.server.start(client, source, &t.at, sv)
 	return true
 }
 

@@ -10,7 +10,7 @@ import (
 
 // newSession returns the session of an accepted connection. It has no class yet, and is not
 // in the registry.
-func newSession(s *Server, client sock.End, source netip.AddrPort, at localAddr, sv *service) *tcpSession {
+func newSession(s *Server, client sock.End, source netip.AddrPort, at *localAddr, sv *service) *tcpSession {
 	t := &tcpSession{
 		id: s.lastID.Add(1), server: s, service: sv, conf: sv.terms.Load(), started: time.Now(), source: source, at: at,
 	}
@@ -27,7 +27,7 @@ func newSession(s *Server, client sock.End, source netip.AddrPort, at localAddr,
 // start starts the session of an accepted connection. The caller has entered the gate of sv
 // for it. If the server is stopping, start resets the connection and leaves the gate. The
 // goroutine of a poller calls it, without a lock.
-func (s *Server) start(client sock.End, source netip.AddrPort, at localAddr, sv *service) {
+func (s *Server) start(client sock.End, source netip.AddrPort, at *localAddr, sv *service) {
 	t := newSession(s, client, source, at, sv)
 	sv.stats.Open.Add(1)
 	if !s.add(t, t.id) {

@@ -73,7 +73,7 @@ func TestListenerRemovedBeforeClassification(t *testing.T) {
 	r := run(t, class("c", fast)+class("d", fast)+listener("l", "tcp", policy.Echo, "c"))
 	sv := r.service("l")
 	start := func() *tcpSession {
-		s := newSession(r.Server, noEnd, netip.AddrPort{}, localAddr{}, sv)
+		s := newSession(r.Server, noEnd, netip.AddrPort{}, &localAddr{}, sv)
 		s.classify()
 		return s
 	}

@@ -334,7 +334,7 @@ func TestLiteralsAreDialledAtOnce(t *testing.T) {
 		defer theirs.Close()
 		sv := r.service("l")
 		sv.gate.tryEnter()
-		r.start(client, netip.AddrPort{}, localAddr{}, sv)
+		r.start(client, netip.AddrPort{}, &localAddr{}, sv)
 		r.look(func(one *tcpSession) {
 			if one.stage < connecting {
 				t.Errorf("%s: the session has only come to stage %d", upstream, one.stage)

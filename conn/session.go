@@ -24,7 +24,7 @@ type tcpSession struct {
 	conf    *terms // as they were when the client connected
 	started time.Time
 	source  netip.AddrPort // of the client; invalid for a unix socket
-	at      localAddr      // to which the client connected
+	at      *localAddr     // to which the client connected
 
 	sock.Due // of the poller
 

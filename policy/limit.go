@@ -122,7 +122,7 @@ func parseWindow(s string) (w Window, err error) {
 	}
 	if w.Length, err = parseWait(s); err != nil {
 		c := complaintOf(err)
-		err = complaint{c.problem, c.allowed + `, or a period of the calendar: "day", "week" or "month"`}
+		err = complaint{problem: c.problem, allowed: c.allowed + `, or a period of the calendar: "day", "week" or "month"`}
 	}
 	return w, err
 }
