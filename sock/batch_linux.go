@@ -149,13 +149,13 @@ func iovecOf(payload []byte) unix.Iovec {
 	return v
 }
 
-// sendAll sends each message. If one fails, sendAll tries it once more, since the kernel may
+// sendAll sends each message, by raw calls as in calls_linux.go. If one fails, sendAll tries it once more, since the kernel may
 // have reported an ICMP error for an earlier one. If it fails again, or the socket has no
 // room, refuse handles it. sendAll returns true: RawConn.Write must not call it again.
 func (b *Batch) sendAll(fd uintptr) bool {
 	retried := false
 	for i := 0; i < len(b.messages); {
-		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&b.hdrs[i])), uintptr(len(b.messages)-i), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		n, _, errno := syscall.RawSyscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&b.hdrs[i])), uintptr(len(b.messages)-i), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 		switch {
 		case errno == 0:
 			i += int(n)
@@ -211,7 +211,7 @@ func (b *Batch) sendOne(fd uintptr, payload []byte) error {
 		h.SetControllen(length)
 	}
 	for retried := false; ; retried = true {
-		_, _, errno := unix.Syscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&h)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		_, _, errno := syscall.RawSyscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&h)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 		switch {
 		case errno == 0:
 			return nil

@@ -49,14 +49,15 @@ var incomings = sync.Pool{New: func() any {
 	return in
 }}
 
-// receive reads what is there, and returns how many datagrams. It does not wait.
+// receive reads what is there, by a raw call as in calls_linux.go, and returns how many
+// datagrams. It does not wait.
 func (in *Incoming) receive(fd uintptr) (int, error) {
 	for i := range in.hdrs { // the last receive has overwritten these
 		in.hdrs[i].hdr.Namelen = unix.SizeofSockaddrInet6
 		in.hdrs[i].hdr.SetControllen(len(in.control[i]))
 	}
 	for {
-		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&in.hdrs)), BatchSize, unix.MSG_DONTWAIT, 0, 0)
+		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&in.hdrs)), BatchSize, unix.MSG_DONTWAIT, 0, 0)
 		switch errno {
 		case 0:
 			return int(n), nil
