@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"shaper/limit"
 	"shaper/policy"
 )
 
@@ -101,13 +100,12 @@ func BenchmarkWaitThroughPacer(b *testing.B) {
 
 // BenchmarkPacer moves one of a thousand alarms.
 func BenchmarkPacer(b *testing.B) {
-	p := &pacer{timer: &stillTimer{}, armed: limit.Never}
-	alarms := make([]alarm, 1000)
-	for i := range alarms {
-		p.set(&alarms[i], at(time.Duration(i)*ms))
+	p, alarms := stillPacer(&stillTimer{}), alarmsOfRoots(1000)
+	for i, a := range alarms {
+		p.set(a, at(time.Duration(i)*ms), false)
 	}
 	for i := 0; b.Loop(); i++ {
-		p.set(&alarms[i%1000], at(time.Duration(i*7919%1000)*ms))
+		p.set(alarms[i%1000], at(time.Duration(i*7919%1000)*ms), false)
 	}
 }
 

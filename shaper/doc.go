@@ -2,7 +2,7 @@
 //
 // An item enters a Class. It leaves when the limiter of the class allows it, and those
 // of all classes above. Packages leaky and limit have the arithmetic. This package brings
-// it together with the clock, which is one pacer for each Shaper, and with the goroutines
+// it together with the clock, which is the pacers of a Shaper, and with the goroutines
 // that wait.
 //
 // Files call downwards only, in this order:
@@ -16,7 +16,9 @@
 //	source        one direction of a session in a trial
 //	copy          stands in a trial for what really comes
 //	trial         computes what would happen, event by event
+//	pacers        spread trees over pacers
 //	pacer         wakes trees at their departure times
+//	lateness      how late wake-ups are
 //	timer_linux   the pacer's clock
 //	timer         the same on Go's own timers
 //	set           puts another policy in force for a class and its buckets

@@ -64,14 +64,14 @@ func NewTrial(now time.Time, confs []policy.Class) *Trial {
 func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	p := paceOf(conf)
 	next := newRoot(now, conf, &tally{Stats: old.Stats}, &p, p.spent(now))
-	next.waker, next.former = old.waker, old
 	if next.keys != nil {
 		next.keys.spentAt = now
 	}
-	if old.former != nil && old.former.Backlog() == (Backlog{}) {
-		root := old.lock()
+	forget := old.former != nil && old.former.Backlog() == (Backlog{})
+	defer old.lock().mu.Unlock()
+	next.waker, next.former = old.waker, old
+	if forget {
 		old.former = nil
-		root.mu.Unlock()
 	}
 	return next
 }

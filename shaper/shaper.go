@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"shaper/policy"
+	"shaper/stats"
 )
 
 // Shaper holds the live classes of a policy. It may be used concurrently.
 type Shaper struct {
-	pacer *pacer // nil only in tests in which nothing leaves
+	pacers *pacers // nil only in tests in which nothing leaves
 
 	mu      sync.RWMutex // guards classes; taken before the locks of trees
 	classes map[string]*Class
@@ -21,17 +22,24 @@ type Shaper struct {
 // caller closes it after use.
 func New() *Shaper { return newShaper(newTimer()) }
 
-// NewOnRuntimeTimer is New with the timers of the Go runtime, which follow the fake clock
-// of testing/synctest.
+// NewOnRuntimeTimer is New with one pacer, on the timers of the Go runtime, which follow
+// the fake clock of testing/synctest.
 func NewOnRuntimeTimer() *Shaper { return newShaper(newRuntimeTimer()) }
 
-func newShaper(t timer) *Shaper {
-	return &Shaper{pacer: newPacer(t), classes: map[string]*Class{}}
+func newShaper(timers ...timer) *Shaper {
+	return &Shaper{pacers: newPacers(timers), classes: map[string]*Class{}}
 }
 
-// Close stops the pacer. Nothing that waits leaves any more, so the caller stops the
+// Close stops the pacers. Nothing that waits leaves any more, so the caller stops the
 // owners of waiting items before.
-func (s *Shaper) Close() { s.pacer.close() }
+func (s *Shaper) Close() { s.pacers.close() }
+
+// SetPunctual says whether a pacer wakes up early for a gap and waits the rest by looking at
+// the clock. It does so from the start.
+func (s *Shaper) SetPunctual(punctual bool) { s.pacers.setEarly(punctual) }
+
+// Lateness returns how late items that had to wait have left.
+func (s *Shaper) Lateness() stats.HistogramReading { return s.pacers.lateness() }
 
 // Class returns the class with a name; nil if there is none.
 func (s *Shaper) Class(name string) *Class {
@@ -55,8 +63,8 @@ func (s *Shaper) Classes() []*Class {
 // do not return it, and Apply leaves it alone.
 func (s *Shaper) NewClass(conf policy.Class) *Class {
 	c := NewClass(time.Now(), conf)
-	if s.pacer != nil {
-		c.waker = s.pacer
+	if s.pacers != nil {
+		c.waker = s.pacers
 	}
 	return c
 }
@@ -65,7 +73,9 @@ func (s *Shaper) NewClass(conf policy.Class) *Class {
 // Close: it has a goroutine and a timer only while something waits.
 func NewLiveClass(conf policy.Class) *Class {
 	c := NewClass(time.Now(), conf)
-	c.waker = &pacer{unowned: true}
+	p := idlePacer()
+	p.unowned = true
+	c.waker = p
 	return c
 }
 

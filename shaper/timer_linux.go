@@ -78,3 +78,5 @@ func (t *fdTimer) set(at time.Time) {
 func (t *fdTimer) wait() bool { return t.conn.Read(t.read) == nil }
 
 func (t *fdTimer) close() { t.file.Close() }
+
+func (t *fdTimer) precise() bool { return true }

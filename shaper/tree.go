@@ -29,10 +29,11 @@ type node struct {
 	handing   atomic.Bool  // the pacer has taken an item out of the queue and is telling its owner
 
 	// Of the whole tree, if the node is its root. mu guards latest, and the group below in
-	// all nodes of the tree. The waker guards alarm.
+	// all nodes of the tree. The waker guards alarm and gap.
 	mu     sync.Mutex
 	waker  waker     // is told when the next departure changes; nil: somebody calls Release
 	alarm  alarm     // when the waker looks again
+	gap    bool      // the alarm is for the end of a gap
 	latest time.Time // the latest time at which something happened in the tree
 
 	// Guarded by the lock of the tree.
@@ -47,9 +48,9 @@ type node struct {
 
 // A waker calls for departures when they are due.
 type waker interface {
-	// set moves the alarm of a root to at; limit.Never removes it. The caller holds the
-	// lock of the tree.
-	set(a *alarm, at time.Time)
+	// set moves the alarm of a root to at; limit.Never removes it. gap says that a gap ends
+	// then, which loses whatever the waker is late by. The caller holds the lock of the tree.
+	set(a *alarm, at time.Time, gap bool)
 }
 
 // init makes n the node of a class, alone in its tree.
@@ -116,7 +117,7 @@ func (n *node) attach(now time.Time, parent *node) {
 	root := parent.root()
 	root.latest = later(root.latest, n.latest)
 	if n.waker != nil {
-		n.waker.set(&n.alarm, limit.Never)
+		n.waker.set(&n.alarm, limit.Never, false)
 	}
 	n.update(now)
 }
@@ -196,8 +197,18 @@ func (n *node) next(now time.Time) time.Time {
 // trees were always late, the later one would go first for ever.
 func (n *node) wake(now time.Time) {
 	if n.waker != nil {
-		n.waker.set(&n.alarm, later(n.next(now), now))
+		at := later(n.next(now), now)
+		n.waker.set(&n.alarm, at, n.awaitsGap())
 	}
+}
+
+// awaitsGap reports whether the next departure waits for a gap to end. The caller has called
+// next for the root.
+func (n *node) awaitsGap() bool {
+	for n.asChild.head == nil && n.feed != nil && len(n.feed.changes) > 0 {
+		n = n.feed.changes[0].node
+	}
+	return n.asChild.head != nil && n.settler != nil
 }
 
 // push puts an item at the end of the queue of the class.

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"maps"
 	"math"
 	"math/bits"
 	"sync/atomic"
@@ -120,6 +121,18 @@ func (r HistogramReading) Within(i int) uint64 {
 		}
 	}
 	return n
+}
+
+// Plus returns what two histograms counted together.
+func (r HistogramReading) Plus(o HistogramReading) HistogramReading {
+	sum := HistogramReading{Zero: r.Zero + o.Zero, Buckets: maps.Clone(r.Buckets), Count: r.Count + o.Count, Sum: r.Sum + o.Sum}
+	if sum.Buckets == nil {
+		sum.Buckets = map[int]uint64{}
+	}
+	for i, n := range o.Buckets {
+		sum.Buckets[i] += n
+	}
+	return sum
 }
 
 // Since returns what the histogram counted after an earlier reading. If the earlier

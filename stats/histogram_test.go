@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -140,6 +141,25 @@ func TestHistogramConcurrently(t *testing.T) {
 	}
 	if last != writers*each {
 		t.Errorf("%d of %d observations are counted", last, writers*each)
+	}
+}
+
+// TestPlus compares two histograms with one that has counted what both have.
+func TestPlus(t *testing.T) {
+	var a, b, both Histogram
+	for i, d := range durations(1000) {
+		if both.Observe(d); i%3 == 0 {
+			a.Observe(d)
+		} else {
+			b.Observe(d)
+		}
+	}
+	sum, want := a.Read().Plus(b.Read()), both.Read()
+	if !maps.Equal(sum.Buckets, want.Buckets) || sum.Zero != want.Zero || sum.Count != want.Count || math.Abs(sum.Sum-want.Sum) > 1e-3 {
+		t.Errorf("the sum is %+v, want %+v", sum, want)
+	}
+	if sum := (HistogramReading{}).Plus(a.Read()); sum.Count != a.Read().Count {
+		t.Errorf("nothing plus %d observations are %d", a.Read().Count, sum.Count)
 	}
 }
 
