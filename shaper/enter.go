@@ -119,6 +119,9 @@ func release(now time.Time, root *node) *Item {
 	}
 	it := root.asChild.head
 	c := it.class
+	if c.handing.Load() { // by the pacer of the tree that the class was in until just now
+		return nil
+	}
 	c.remove(it)
 	d := departure{&c.node, now, it.Settles}
 	d.letGo(it)

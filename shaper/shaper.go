@@ -2,6 +2,7 @@ package shaper
 
 import (
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -18,9 +19,15 @@ type Shaper struct {
 	classes map[string]*Class
 }
 
-// New returns a Shaper without classes, on the most precise timer of the system. The
-// caller closes it after use.
-func New() *Shaper { return newShaper(newTimer()) }
+// New returns a Shaper without classes, on the most precise timers of the system. It has as
+// many pacers as goroutines can run at once. The caller closes it after use.
+func New() *Shaper {
+	timers := make([]timer, runtime.GOMAXPROCS(0))
+	for i := range timers {
+		timers[i] = newTimer()
+	}
+	return newShaper(timers...)
+}
 
 // NewOnRuntimeTimer is New with one pacer, on the timers of the Go runtime, which follow
 // the fake clock of testing/synctest.
