@@ -61,6 +61,24 @@ func TestTotalsAreThoseOfSessions(t *testing.T) {
 	}
 }
 
+// A reload puts `punctual` in force, and what had to wait is counted.
+func TestPunctual(t *testing.T) {
+	p := begin(t, strings.Replace(base, `"64KiB/s"`, `"20 connections/s"`, 1))
+	if !p.mustStatus().Pacers.Punctual {
+		t.Error("shaper is not punctual although nothing is said of it")
+	}
+	p.edit(`drain = "1m"`, "punctual = false")
+	mustReload(p)
+	if p.mustStatus().Pacers.Punctual {
+		t.Error("shaper is punctual although the policy says otherwise")
+	}
+	p.dial("echo")
+	p.dial("echo") // it waits
+	if p.mustStatus().Pacers.Departures == 0 {
+		t.Error("no departure is counted although a connection had to wait")
+	}
+}
+
 func TestClasses(t *testing.T) {
 	p := begin(t, strings.Replace(base, `rate = "8KiB/s"`, "rate = \"10 connections/s\"\nalgorithm = \"token\"\nburst = \"3 connections\"", 1))
 	p.dial("echo")

@@ -67,6 +67,7 @@ func (s *liveEngine) prepare(p *policy.Policy) (commit func(), err error) {
 		return nil, err
 	}
 	return func() {
+		s.shaper.SetPunctual(p.Daemon.Punctual)
 		change.Commit(s.shaper.Apply(p.Classes))
 		kernel()
 		s.replace(&s.control, control)

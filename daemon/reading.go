@@ -64,6 +64,8 @@ func (d *daemon) reading() stats.Status {
 	for _, c := range d.shaper.Classes() {
 		s.Classes = append(s.Classes, readClass(c))
 	}
+	s.Pacers = stats.ReadPacers(d.shaper.Lateness())
+	s.Pacers.Punctual = d.shaper.Punctual()
 	s.Kernel = d.engine.kernel.read()
 	s.Totals = stats.Total(s.Classes, s.Listeners)
 	return s

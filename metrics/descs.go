@@ -77,6 +77,9 @@ var (
 	spliceRefused = desc("splice_refused_total",
 		"Directions of sessions that were copied because the kernel refused to splice them.", "listener")
 
+	lateness = desc("pacer_lateness_seconds",
+		"How much later than allowed items left that had to wait. Each is lost to a class that counts gaps.")
+
 	reloadOK = desc("config_last_reload_successful",
 		"Whether the last attempt to load the policy succeeded.")
 	reloadTime = desc("config_last_reload_success_timestamp_seconds",

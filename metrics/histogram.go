@@ -9,17 +9,23 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// classicBuckets are the buckets of stats.Histogram whose bounds are also those of the
-// classic buckets: the powers of two from 1/1024 s to 256 s. At any other bound the count
-// would be an estimate.
-var classicBuckets = func() (buckets []int) {
-	for i := 0; stats.Bound(i) <= 256; i++ {
-		if stats.Index(i)%(1<<stats.Schema) == 0 && stats.Bound(i) >= 1./1024 {
+// The classic buckets of waits and of lateness.
+var (
+	waitBuckets = classicBuckets(1./1024, 256)
+	lateBuckets = classicBuckets(1./(1<<19), 1./8)
+)
+
+// classicBuckets returns the buckets of stats.Histogram whose bounds are also those of classic
+// buckets: the powers of two from least to most, in seconds. At any other bound the count would
+// be an estimate.
+func classicBuckets(least, most float64) (buckets []int) {
+	for i := 0; stats.Bound(i) <= most; i++ {
+		if stats.Index(i)%(1<<stats.Schema) == 0 && stats.Bound(i) >= least {
 			buckets = append(buckets, i)
 		}
 	}
 	return buckets
-}()
+}
 
 // A histogram is a native histogram with classic buckets. No constructor of client_golang
 // makes one from existing counts.
@@ -28,7 +34,8 @@ type histogram struct {
 	classic []*dto.Bucket
 }
 
-func newHistogram(desc *prometheus.Desc, r stats.HistogramReading, labels ...string) prometheus.Metric {
+// newHistogram returns a reading as a histogram with the given classic buckets.
+func newHistogram(desc *prometheus.Desc, r stats.HistogramReading, buckets []int, labels ...string) prometheus.Metric {
 	native := make(map[int]int64, len(r.Buckets))
 	for i, n := range r.Buckets {
 		native[stats.Index(i)] = int64(n)
@@ -39,7 +46,7 @@ func newHistogram(desc *prometheus.Desc, r stats.HistogramReading, labels ...str
 		return prometheus.NewInvalidMetric(desc, err)
 	}
 	h := histogram{Metric: m}
-	for _, i := range classicBuckets {
+	for _, i := range buckets {
 		h.classic = append(h.classic, &dto.Bucket{
 			UpperBound:      new(stats.Bound(i)),
 			CumulativeCount: new(r.Within(i)),

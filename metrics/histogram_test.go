@@ -37,8 +37,8 @@ func observations() (waits []time.Duration) {
 
 // A scrape shows what a histogram of client_golang would show, native and classic.
 func TestHistogramEqualsPrometheus(t *testing.T) {
-	bounds := make([]float64, len(classicBuckets))
-	for i, b := range classicBuckets {
+	bounds := make([]float64, len(waitBuckets))
+	for i, b := range waitBuckets {
 		bounds[i] = stats.Bound(b)
 	}
 	theirs := prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -60,7 +60,7 @@ func TestHistogramEqualsPrometheus(t *testing.T) {
 
 func compare(t *testing.T, reading stats.HistogramReading, theirs prometheus.Metric) {
 	t.Helper()
-	got, want := write(t, newHistogram(wait, reading, "acme")), write(t, theirs)
+	got, want := write(t, newHistogram(wait, reading, waitBuckets, "acme")), write(t, theirs)
 	want.CreatedTimestamp = nil // ours has none
 	// Our sum is in whole microseconds, theirs is a float.
 	if math.Abs(got.GetSampleSum()-want.GetSampleSum()) > 1e-6*float64(got.GetSampleCount()) {
@@ -82,20 +82,20 @@ func write(t *testing.T, m prometheus.Metric) *dto.Histogram {
 }
 
 func TestEmptyHistogram(t *testing.T) {
-	got := write(t, newHistogram(wait, new(stats.Histogram).Read(), "acme"))
-	if got.GetSampleCount() != 0 || got.GetZeroThreshold() == 0 || len(got.Bucket) != len(classicBuckets) {
+	got := write(t, newHistogram(wait, new(stats.Histogram).Read(), waitBuckets, "acme"))
+	if got.GetSampleCount() != 0 || got.GetZeroThreshold() == 0 || len(got.Bucket) != len(waitBuckets) {
 		t.Errorf("got %v", got)
 	}
 }
 
 // The bounds of classic buckets are exact, so an alert may compare with them.
 func TestClassicBounds(t *testing.T) {
-	for n, i := range classicBuckets {
+	for n, i := range waitBuckets {
 		if got, want := stats.Bound(i), math.Exp2(float64(n-10)); got != want {
 			t.Errorf("classic bucket %d ends at %v, want %v", n, got, want)
 		}
 	}
-	if n := len(classicBuckets); n != 19 {
+	if n := len(waitBuckets); n != 19 {
 		t.Errorf("%d classic buckets, want 19, from 1/1024 s to 256 s", n)
 	}
 }

@@ -80,6 +80,7 @@ func (s sender) daemon(status stats.Status) {
 	s.gauge(reloadTime, float64(status.Reload.Succeeded.UnixMilli())/1000)
 	s.gauge(configHash, 1, status.PolicyHash)
 	s.gauge(buildInfo, 1, status.Version, runtime.Version())
+	s.metrics <- newHistogram(lateness, status.Pacers.Lateness, lateBuckets)
 }
 
 // refusals are the reasons for which an item is refused. For all other reasons it is
@@ -90,7 +91,7 @@ var refusals = []stats.Reason{stats.QueueFull, stats.MaxWait}
 func (s sender) class(c stats.ClassReading) {
 	s.gauge(classInfo, 1, c.Name, c.Parent)
 	s.volumes(c, func(f family) *prometheus.Desc { return f.proxy })
-	s.metrics <- newHistogram(wait, c.Wait, c.Name)
+	s.metrics <- newHistogram(wait, c.Wait, waitBuckets, c.Name)
 	if c.Rate.Unit == "messages" {
 		s.feedback(c)
 	}
@@ -101,7 +102,7 @@ func (s sender) class(c stats.ClassReading) {
 	if would := c.Shadow; would != nil {
 		s.counter(wouldDelay, would.WouldDelay, c.Name)
 		s.counter(wouldDrop, would.WouldDrop, c.Name)
-		s.metrics <- newHistogram(wouldWait, would.Wait, c.Name)
+		s.metrics <- newHistogram(wouldWait, would.Wait, waitBuckets, c.Name)
 	}
 }
 

@@ -61,8 +61,14 @@ func fixed() stats.Status {
 	listener.UpstreamFailures = web.Failed.Read([]string{"gw.example:80"})
 	listener.Name, listener.Addresses = "web", []string{"192.0.2.1:80"}
 
+	var late stats.Histogram
+	for _, micros := range []time.Duration{0, 3, 40} {
+		late.Observe(micros * time.Microsecond)
+	}
+
 	return stats.Status{
 		Version:    "1.2.3",
+		Pacers:     stats.ReadPacers(late.Read()),
 		PolicyHash: "0f3a",
 		Reload:     stats.ReloadReading{OK: true, Succeeded: time.Unix(1_700_000_000, 5e8)},
 		Classes:    []stats.ClassReading{class, messages},

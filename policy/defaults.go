@@ -18,6 +18,9 @@ func DefaultDaemon() Daemon {
 		// Long enough for a request in flight, and shorter than the 60 s after which
 		// systemd kills the daemon.
 		Drain: unit.Duration(30 * time.Second),
+		// Who pays for 1,000 messages a second wants no fewer. It costs some 30 us of a
+		// processor for each.
+		Punctual: true,
 	}
 }
 

@@ -34,6 +34,7 @@ class = "acme"
 const after = `
 [daemon]
 drain = "1min"
+punctual = false
 [class.new]
 rate = "2mbit"
 algorithm = "token"
@@ -66,6 +67,7 @@ func TestDiff(t *testing.T) {
 	got := diffLines(old, new)
 	want := `
 ~ daemon: drain 30s -> 1min
+~ daemon: punctual true -> false
 - class old: rate 1mbit, queue 64KiB
 + class new: algorithm token, rate 2mbit
 ~ class acme: rate 30 packets/s -> 60 packets/s

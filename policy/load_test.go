@@ -114,7 +114,7 @@ func TestLoadEveryKey(t *testing.T) {
 		Path: "testdata/good/full.toml",
 		Hash: p.Hash,
 		Daemon: Daemon{
-			Control: "/tmp/shaper.sock", HTTP: "", Drain: seconds(60),
+			Control: "/tmp/shaper.sock", HTTP: "", Drain: seconds(60), Punctual: false,
 		},
 		Classes: []Class{
 			{MaxKeys: 65536, Name: "uplink", Algorithm: Leaky, Rate: rate("40mbit"), Queue: DefaultClass("").Queue, Priority: 4, Weight: 1},
@@ -141,7 +141,7 @@ func TestLoadEveryKey(t *testing.T) {
 			SourcePort:  []PortRange{{1024, 65535}, {500, 500}},
 			Destination: prefixes("192.0.2.0/24"),
 			Port:        []PortRange{{2775, 2775}},
-			Class:       "logins", ReturnClass: "acme", File: "testdata/good/full.toml", Line: 62,
+			Class:       "logins", ReturnClass: "acme", File: "testdata/good/full.toml", Line: 63,
 		}},
 	}
 	if diff := cmp.Diff(want, p, comparers...); diff != "" {

@@ -56,6 +56,9 @@ type Daemon struct {
 	// Include holds names of further files of the policy; in the last part of a path, and in
 	// those before, a name may be a pattern of [path.Match].
 	Include []string `json:"include,omitempty"`
+	// Punctual lets shaper wake up early for gaps and wait the rest by looking at the clock, so
+	// that less of each gap is lost.
+	Punctual bool `json:"punctual"`
 }
 
 // Algorithm is how a class computes when an item may leave.

@@ -55,6 +55,7 @@ var daemonFields = []field[Daemon]{
 	emptyAs("off", one("http", httpForm, func(d *Daemon) *string { return &d.HTTP }, parseHTTP)),
 	quantity("drain", func(d *Daemon) *unit.Duration { return &d.Drain }, unit.ParseDuration),
 	emptyAs("none", many("include", includeForm, func(d *Daemon) *[]string { return &d.Include }, parseInclude)),
+	yesNo("punctual", func(d *Daemon) *bool { return &d.Punctual }),
 }
 
 var classFields = []field[Class]{

@@ -47,6 +47,14 @@ func (s *pacers) setEarly(early bool) {
 	}
 }
 
+// isEarly returns what setEarly has set.
+func (s *pacers) isEarly() bool {
+	p := s.all[0]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.early
+}
+
 // lateness returns how late items have left.
 func (s *pacers) lateness() (r stats.HistogramReading) {
 	for _, p := range s.all {

@@ -128,8 +128,9 @@ func BenchmarkPacers(b *testing.B) {
 		quota.Store(each)
 		o := &writes{class: c, file: zero.Fd(), quota: quota, done: done, item: packet(1)}
 		o.item.Owner = o
-		c.Enter(time.Now(), packet(1))
-		c.Enter(time.Now(), o.item)
+		now := time.Now()
+		c.Enter(now, packet(1))
+		c.Enter(now, o.item)
 	}
 	for range trees {
 		<-done

@@ -45,6 +45,9 @@ func (s *Shaper) Close() { s.pacers.close() }
 // the clock. It does so from the start.
 func (s *Shaper) SetPunctual(punctual bool) { s.pacers.setEarly(punctual) }
 
+// Punctual reports whether a pacer wakes up early for a gap.
+func (s *Shaper) Punctual() bool { return s.pacers.isEarly() }
+
 // Lateness returns how late items that had to wait have left.
 func (s *Shaper) Lateness() stats.HistogramReading { return s.pacers.lateness() }
 

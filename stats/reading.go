@@ -216,6 +216,22 @@ type ReloadReading struct {
 	Error     string    `json:"error,omitempty"` // one error a line; if there are many, only the first ones
 }
 
+// PacersReading is how late items that had to wait have left since the start. The caller
+// fills in Punctual.
+type PacersReading struct {
+	Punctual   bool             `json:"punctual"` // as the policy says
+	Lateness   HistogramReading `json:"-"`
+	Departures uint64           `json:"departures"`
+	LateP50    Seconds          `json:"late_p50_seconds"`
+	LateP99    Seconds          `json:"late_p99_seconds"`
+}
+
+// ReadPacers returns a lateness as a PacersReading.
+func ReadPacers(late HistogramReading) PacersReading {
+	return PacersReading{Lateness: late, Departures: late.Count,
+		LateP50: Seconds(late.Quantile(0.50)), LateP99: Seconds(late.Quantile(0.99))}
+}
+
 // Status is the state of the daemon at one moment. `shaper status` shows it, and the
 // metrics are made of it.
 type Status struct {
@@ -225,6 +241,7 @@ type Status struct {
 	PolicyHash string            `json:"policy_hash"` // of the policy in force
 	Reload     ReloadReading     `json:"last_reload"`
 	Totals     Totals            `json:"totals"`
+	Pacers     PacersReading     `json:"pacers"`
 	Classes    []ClassReading    `json:"classes,omitempty"`
 	Listeners  []ListenerReading `json:"listeners"`
 	// Kernel holds what the kernel counts for classes that shape a device. Its bytes are

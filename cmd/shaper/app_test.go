@@ -303,6 +303,7 @@ func TestPrintStatus(t *testing.T) {
 		}}
 	s.Version, s.Started, s.Policy, s.PolicyHash = "1.2.3", began, "/etc/shaper/shaper.toml", "0123456789ab"
 	s.Reload = stats.ReloadReading{Time: began.Add(50 * time.Minute), Succeeded: began, Error: "one mistake\nanother"}
+	s.Pacers = stats.PacersReading{Departures: 5, LateP50: stats.Seconds(4 * time.Microsecond), LateP99: stats.Seconds(61 * time.Microsecond)}
 	s.Totals = stats.Totals{Sessions: 3, Ended: 9, BacklogItems: 1, BacklogBytes: 2048}
 	s.Listeners = []stats.ListenerReading{{Name: "web", Protocol: "tcp", Addresses: []string{"127.0.0.1:80", "[::1]:80"}, Open: 3,
 		Ended: map[stats.Result]uint64{stats.OK: 7, stats.DialFailed: 2}}}

@@ -42,7 +42,8 @@ func printStatus(w io.Writer, s daemon.Status, now time.Time) {
 	fmt.Fprintf(w, "sent      %s to upstreams, %s to clients\n", bytesText(up.Bytes), bytesText(down.Bytes))
 	fmt.Fprintf(w, "backlog   %s, %s\n", plural(s.Totals.BacklogItems, "item"), bytesText(s.Totals.BacklogBytes))
 	fmt.Fprintf(w, "dropped   %s, %s\n", plural(s.Totals.Dropped.Items, "item"), bytesText(s.Totals.Dropped.Bytes))
-	fmt.Fprintf(w, "refused   %s, %s\n\n", plural(s.Totals.Refused.Items, "item"), bytesText(s.Totals.Refused.Bytes))
+	fmt.Fprintf(w, "refused   %s, %s\n", plural(s.Totals.Refused.Items, "item"), bytesText(s.Totals.Refused.Bytes))
+	printLateness(w, s.Pacers)
 	t := table{header: []string{"LISTENER", "WHERE", ">OPEN", ">OK", ">FAILED"}}
 	for _, l := range s.Listeners {
 		ok := l.Ended[stats.OK]
@@ -53,6 +54,15 @@ func printStatus(w io.Writer, s daemon.Status, now time.Time) {
 		t.add(l.Name, l.Protocol+" "+strings.Join(l.Addresses, ", "), strconv.FormatInt(l.Open, 10), fmt.Sprint(ok), fmt.Sprint(all-ok))
 	}
 	t.write(w, "")
+}
+
+// printLateness prints how late items left that had to wait, if any had to.
+func printLateness(w io.Writer, p stats.PacersReading) {
+	if p.Departures > 0 {
+		fmt.Fprintf(w, "late      at most %d µs for half of the items that waited, %d µs for 99 %%\n",
+			time.Duration(p.LateP50).Microseconds(), time.Duration(p.LateP99).Microseconds())
+	}
+	fmt.Fprintln(w)
 }
 
 // printReload prints the outcome of the last reload, the rollback that may undo it, the values
