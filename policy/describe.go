@@ -20,7 +20,7 @@ type Setting struct {
 	Least   int64 // bounds of an integer; both are 0 if it has none
 	Most    int64
 	Boolean bool
-	List    bool      // a list of texts or integers
+	List    bool      // a list of such values
 	Table   bool      // a table
 	Keys    []Setting // of the table; nil if any are
 }

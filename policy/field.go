@@ -186,6 +186,7 @@ func tables[T, V any](name, form string, at func(*T) *[]V, fields []field[V], pa
 		defaults(r, key, &v)
 		*at(into) = append(*at(into), v)
 	}
+	f.keys = func() []Setting { return keysOf(fields, *new(V)) }
 	return f
 }
 

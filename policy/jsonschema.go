@@ -62,14 +62,14 @@ func (k Setting) schema() schema {
 	if k.Boolean {
 		types = append(types, schema{"type": "boolean"})
 	}
-	if k.List {
-		types = append(types, schema{"type": "array", "minItems": 1, "items": anyOf(slices.Clone(types))})
-	}
 	switch {
 	case k.Table && k.Keys == nil:
 		types = append(types, schema{"type": "object"})
 	case k.Table:
 		types = append(types, tableSchema(k.Keys))
+	}
+	if k.List {
+		types = append(types, schema{"type": "array", "minItems": 1, "items": anyOf(slices.Clone(types))})
 	}
 	s := anyOf(types)
 	s["description"] = k.describe()
