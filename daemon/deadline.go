@@ -8,7 +8,8 @@ import (
 	"shaper/stats"
 )
 
-// run ends sets and undoes reloads when their time has come, until the context ends.
+// run ends sets, undoes reloads and follows schedules when their time has come, until the context
+// ends.
 func (k *keeper) run(ctx context.Context) {
 	for {
 		timer := time.NewTimer(k.untilNext())
@@ -24,7 +25,11 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// untilNext returns how long it is until a set ends or a reload is undone.
+// clockPatience is how long a schedule may be wrong after somebody has set the clock.
+const clockPatience = time.Minute
+
+// untilNext returns how long it is until a set ends, a reload is undone or a schedule changes
+// something.
 func (k *keeper) untilNext() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -32,8 +37,12 @@ func (k *keeper) untilNext() time.Duration {
 	if k.pending != nil {
 		next = earlier(next, k.pending.at)
 	}
-	if next.IsZero() || k.stopped {
+	_, change := k.current.policy.Scheduled(k.looked)
+	switch next = earlier(next, change); {
+	case next.IsZero() || k.stopped:
 		return time.Hour // publish wakes run earlier
+	case !change.IsZero():
+		return min(time.Until(next), clockPatience)
 	}
 	return time.Until(next)
 }
@@ -50,11 +59,28 @@ func (k *keeper) expire() {
 	if k.pending != nil && !now.Before(k.pending.at) {
 		k.rollBack(now)
 	}
-	next, ended := k.current.withoutEnded(now)
-	if len(ended) == 0 {
+	if next, ended := k.current.withoutEnded(now); len(ended) > 0 {
+		k.logChange(byTimer, "set ended", k.enforceSets(next))
+	}
+	k.reschedule(now)
+}
+
+// reschedule puts in force what schedules say at now. The caller holds mu.
+func (k *keeper) reschedule(now time.Time) {
+	p := k.current.policy
+	var changed []policy.Class
+	for _, c := range p.Classes {
+		before, _ := c.Scheduled(k.looked)
+		if after, _ := c.Scheduled(now); !after.Equal(before) {
+			changed = append(changed, c)
+		}
+	}
+	if len(changed) == 0 {
 		return
 	}
-	k.logChange(byTimer, "set ended", k.enforceSets(next))
+	k.engine.set(p, changed)
+	k.logChange(byTimer, "schedule", policy.Diff(p.AtTime(k.looked), p.AtTime(now)))
+	k.looked = now
 }
 
 // rollbackRetry is how long after a failure a rollback is tried again.

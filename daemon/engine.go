@@ -68,7 +68,8 @@ func (s *liveEngine) prepare(p *policy.Policy) (commit func(), err error) {
 	}
 	return func() {
 		s.shaper.SetPunctual(p.Daemon.Punctual)
-		change.Commit(s.shaper.Apply(p.Classes))
+		scheduled, _ := p.Scheduled(time.Now())
+		change.Commit(s.shaper.Apply(scheduled.Classes))
 		kernel()
 		s.replace(&s.control, control)
 		s.replace(&s.http, web)
@@ -147,7 +148,9 @@ func (s *liveEngine) httpAddress() string {
 func (s *liveEngine) set(p *policy.Policy, classes []policy.Class) {
 	for _, c := range classes {
 		if live := s.shaper.Class(c.Name); live != nil {
-			live.Set(time.Now(), c)
+			now := time.Now()
+			c, _ = c.Scheduled(now)
+			live.Set(now, c)
 		}
 	}
 	s.kernel.set(p)

@@ -35,6 +35,7 @@ type keeper struct {
 
 	mu      sync.Mutex // held during a change; guards the fields below
 	current regime
+	looked  time.Time        // when somebody last put in force what schedules say
 	pending *pendingRollback // nil: no reload waits for a confirm
 	outcome stats.ReloadReading
 	stopped bool
@@ -78,7 +79,7 @@ func (k *keeper) start() error {
 	if err != nil {
 		return err
 	}
-	k.current = newRegime(p, warnings)
+	k.current, k.looked = newRegime(p, warnings), time.Now()
 	k.noteOutcome(nil)
 	k.publish() // before commit, which lets readers in
 	commit()
@@ -101,6 +102,7 @@ func (k *keeper) enforce(next regime) error {
 	if err != nil {
 		return err
 	}
+	k.looked = time.Now()
 	commit()
 	k.current = next
 	return nil

@@ -27,15 +27,13 @@ func (e *fakeEngine) prepare(p *policy.Policy) (func(), error) {
 	}
 	return func() {
 		e.rates = map[string]string{}
-		for _, c := range p.Classes {
-			e.rates[c.Name] = c.Rate.String()
-		}
+		e.set(p, p.Classes)
 	}, nil
 }
 
 func (e *fakeEngine) set(_ *policy.Policy, classes []policy.Class) {
 	for _, c := range classes {
-		e.rates[c.Name] = c.Rate.String()
+		e.rates[c.Name] = c.LimitAt(time.Now()).String()
 	}
 }
 
@@ -435,5 +433,41 @@ func TestReloadOfPieces(t *testing.T) {
 		if !strings.Contains(b.logged.String(), filepath.Join(dir, "b.toml")) {
 			t.Errorf("the log does not name a piece:\n%s", b.logged)
 		}
+	})
+}
+
+// A schedule changes the rate when its time comes, and back. A set of the rate comes before it.
+func TestSchedule(t *testing.T) {
+	keep(t, func(b *bench) {
+		rate := func(what, want string) {
+			t.Helper()
+			synctest.Wait()
+			if got := b.engine.rates["slow"]; got != want {
+				t.Errorf("%s the rate is %s, want %s", what, got, want)
+			}
+		}
+		b.file("64KiB/s\"\nat = [{ from = \"00:10\", to = \"00:20\", rate = \"8KiB/s\" }, { from = \"00:15\", to = \"00:16\", rate = \"0B/s\" }] #")
+		b.mustReload(0) // at midnight, by the clock of the bubble
+		time.Sleep(10*time.Minute - time.Nanosecond)
+		rate("before its time", "64KiB/s")
+		time.Sleep(time.Nanosecond)
+		rate("at its time", "8KiB/s")
+		if log := b.logged.String(); !strings.Contains(log, "msg=schedule") || !strings.Contains(log, "name=slow key=rate before=64KiB/s after=8KiB/s") {
+			t.Errorf("the log does not say so:\n%s", log)
+		}
+		time.Sleep(5 * time.Minute)
+		rate("in the second time", "0bit")
+		time.Sleep(time.Minute)
+		rate("after it", "8KiB/s")
+		if _, err := b.set(operator, "slow", map[string]string{"rate": "1MiB/s"}, 10*time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		rate("by a set", "1MiB/s")
+		time.Sleep(5 * time.Minute)
+		rate("by a set, when the time ends", "1MiB/s")
+		time.Sleep(5 * time.Minute)
+		rate("after the set", "64KiB/s")
+		time.Sleep(23*time.Hour + 50*time.Minute)
+		rate("the next day", "8KiB/s")
 	})
 }

@@ -33,6 +33,32 @@ type Class struct {
 	stats.ClassReading
 	Now stats.RateReading `json:"now"` // what it and those beneath it sent in the last whole second
 	Set bool              `json:"set"` // `shaper set` has changed it
+	// Schedule is what the class's schedule says now; nil if it has none.
+	Schedule *Schedule `json:"schedule,omitempty"`
+}
+
+// Schedule is what the schedule of a class says at one moment.
+type Schedule struct {
+	Limit string    `json:"limit"`          // in force
+	At    string    `json:"at,omitempty"`   // what holds, as `shaper check` prints it; "" if nothing does
+	Until time.Time `json:"until,omitzero"` // when the limit changes; zero: never
+}
+
+// schedules returns what the schedules of a policy say at now, by class.
+func schedules(p *policy.Policy, now time.Time) map[string]*Schedule {
+	all := map[string]*Schedule{}
+	for _, c := range p.Classes {
+		if len(c.At) == 0 {
+			continue
+		}
+		s := &Schedule{Limit: c.LimitAt(now).String()}
+		if holds := c.InForce(now); holds != nil {
+			s.At = holds.String()
+		}
+		s.Until = c.NextChange(now)
+		all[c.Name] = s
+	}
+	return all
 }
 
 // Session is an open session.
@@ -81,7 +107,8 @@ func absolute(path string) string {
 
 // classes returns all classes with their current rates, sorted by name.
 func (d *daemon) classes() []Class {
-	set := d.keeper.view.Load().setClasses()
+	v := d.keeper.view.Load()
+	set, scheduled := v.setClasses(), schedules(v.policy, time.Now())
 	all := []Class{}
 	for _, c := range d.shaper.Classes() {
 		limit, now := c.Rate(), d.meter.rate(c)
@@ -89,6 +116,7 @@ func (d *daemon) classes() []Class {
 			ClassReading: readClass(c),
 			Now:          stats.RateReading{Text: limit.Like(now), PerSecond: now, Unit: limit.Kind().String()},
 			Set:          set[c.Name()],
+			Schedule:     scheduled[c.Name()],
 		})
 	}
 	return all

@@ -49,11 +49,13 @@ func Parts(l Limiter) []Limiter {
 
 // Next implements Limiter. With nothing ahead it is exact. Else it takes the units ahead to
 // leave as each limit by itself lets them; if another one delays them, the item may leave later
-// than Next says, and never sooner.
+// than Next says, and never sooner. If the item would leave in the Closed time, Next takes the
+// units ahead to leave after that too.
 func (a *All) Next(now time.Time, ahead, n int64) time.Time {
 	_, at := a.last(now, ahead, n)
 	if a.closed.contains(latest(at, now)) {
-		return byClockOf(now, a.closed.Until)
+		_, at = a.last(a.closed.Until, ahead, n)
+		return latest(a.closed.Until, at)
 	}
 	return at
 }

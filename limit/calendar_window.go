@@ -15,7 +15,7 @@ import (
 // window, and the windows that follow pay for it.
 //
 // Windows follow the wall clock, since midnight does: in a month the monotonic clock may differ
-// from it by seconds. If the wall clock is set back, the present window goes on until the clock
+// from it by seconds. So Next returns times without a monotonic reading. If the wall clock is set back, the present window goes on until the clock
 // shows its end. So no window comes twice.
 type CalendarWindow struct {
 	windows calendar.Windows
@@ -51,7 +51,7 @@ func (w *CalendarWindow) Next(now time.Time, ahead, n int64) time.Time {
 	if before%w.limit > w.limit-n {
 		windows++
 	}
-	return byClockOf(now, w.windows.After(then.start, windows))
+	return w.windows.After(then.start, windows)
 }
 
 // Take implements Limiter.

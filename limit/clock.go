@@ -18,7 +18,7 @@ func (c *clock) see(now time.Time) time.Time {
 }
 
 // byClockOf returns the instant at which the wall clock shows at, unless somebody sets it, by
-// the clock of now: a monotonic timer can wait for it.
+// the clock of now.
 func byClockOf(now, at time.Time) time.Time { return now.Add(at.Sub(now.Round(0))) }
 
 // plus returns a+b for non-negative a and b, at most the largest int64. As a

@@ -59,6 +59,9 @@ func (c *checker) class(class *Class) {
 	}
 	kind := class.Rate.Kind()
 	limitChecker{c}.ofClass(key, class)
+	for i := range class.At {
+		timesChecker{c}.at(key+".at", i, class)
+	}
 	if problem, allowed := queueMisfit(class.Queue, kind); problem != "" && c.sound(key+".queue") {
 		c.wrong(key+".queue", problem, allowed)
 	}

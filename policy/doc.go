@@ -25,6 +25,7 @@
 //	unix       the key unix of a listener
 //	message    values that concern messages: length prefixes, pauses, patterns
 //	also       the key also of a class
+//	at         the key at of a class
 //	field      builds the fields of which the schema consists
 //	describe   what a policy may contain
 //	decode     decodes a table of the file by its fields
@@ -34,6 +35,7 @@
 // A policy is checked:
 //
 //	check      names that are used exist, and limits can hold
+//	times      sections [[class.NAME.at]]
 //	limits     the limits of a class can hold
 //	warn       what is legal and probably not meant
 //	cover      rules that can never match
@@ -62,6 +64,7 @@
 //	diff       what differs between two policies
 //	print      a policy as text, for people
 //	tree       the classes below a class
+//	schedule   a class at one time of its schedule
 //	limit      one of several limits of a class
 //	algorithm  windows and bursts of algorithms
 //	defaults   the value of each key that a file leaves out

@@ -117,6 +117,9 @@ func (c kernelChecker) kernelClass(t *TC, class *Class, proxied bool) {
 	case !class.Burst.IsZero() && limit.Time(class.Burst.N) > longestBurst:
 		refuse("burst", fmt.Sprintf("%q lasts longer than the %v that qdiscs can represent", class.Burst, longestBurst), "a smaller burst, or a higher rate")
 	}
+	if len(class.At) > 0 {
+		refuse("at", "a qdisc knows no times of day", "leave it out, or another class for the device")
+	}
 	if class.Per != (Per{}) {
 		refuse("per", "a qdisc is one bucket for all", "leave it out, or another class for the device")
 	}

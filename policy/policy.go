@@ -132,6 +132,12 @@ type Class struct {
 	// Also are further limits of the class, or of each of its buckets. An item leaves when all
 	// of them allow it, and is charged to all.
 	Also []Limit `json:"also,omitempty"`
+	// At says what is different at certain times. [Class.Scheduled] returns the class as it is at
+	// a time; package shaper takes that.
+	At []At `json:"at,omitempty"`
+	// Closed is a time in which nothing leaves, of the present or of the future. Only a class that
+	// Scheduled returns has it.
+	Closed Span `json:"-"`
 
 	// What waits.
 

@@ -50,6 +50,7 @@ class = "a"
 │  │  rate             20mbit
 │  │  headroom         0%                  (default)
 │  │  also             none                (default)
+│  │  at               none                (default)
 │  │  queue            1000 items or 1MiB  (default)
 │  │  max_wait         none                (default)
 │  │  overflow         by protocol         (default)
@@ -63,6 +64,7 @@ class = "a"
 │        ceil             10mbit
 │        headroom         0%                  (default)
 │        also             none                (default)
+│        at               none                (default)
 │        queue            1000 items or 1MiB  (default)
 │        max_wait         none                (default)
 │        overflow         by protocol         (default)
@@ -78,6 +80,7 @@ class = "a"
 │     burst            50 packets
 │     headroom         0%                  (default)
 │     also             none                (default)
+│     at               none                (default)
 │     queue            1000 items or 1MiB  (default)
 │     max_wait         none                (default)
 │     overflow         by protocol         (default)

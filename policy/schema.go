@@ -69,6 +69,7 @@ var classFields = []field[Class]{
 	one("reset", clockForm, func(c *Class) *calendar.Clock { return &c.Reset }, parseReset),
 	quantity("headroom", func(c *Class) *unit.Percent { return &c.Headroom }, unit.ParsePercent),
 	emptyAs("none", alsoField),
+	emptyAs("none", atField),
 	one("queue", queueForm, func(c *Class) *Queue { return &c.Queue }, parseQueue),
 	emptyAs("none", quantity("max_wait", func(c *Class) *unit.Duration { return &c.MaxWait }, parseWait)),
 	emptyAs("by protocol", one("overflow", overflowForm, func(c *Class) *Overflow { return &c.Overflow }, parseOverflow)),

@@ -21,6 +21,7 @@ func (c warner) warnAll() {
 		if class.Limit().IsZero() {
 			c.warn(key+".rate", fmt.Sprintf("%q lets nothing pass", class.Rate), "a rate above 0, unless this is to block")
 		}
+		timesChecker(c).warnTimes(&class)
 		for i, l := range class.Also {
 			if l.Rate.IsZero() {
 				c.warn(item(key+".also", i), fmt.Sprintf("%q lets nothing pass", l.Rate), "a rate above 0, unless this is to block")

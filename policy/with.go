@@ -33,6 +33,9 @@ func (p *Policy) With(class string, values map[string]string) (*Policy, error) {
 			r.wrongAt(0, join(join("class", class), key), c.problem, c.allowed)
 		}
 	}
+	if _, rate := values["rate"]; rate || values["ceil"] != "" {
+		changed.Classes[i].At = nil // the new value holds at all times
+	}
 	switch was, is := p.Classes[i], changed.Classes[i]; {
 	case was.Rate.Kind() != is.Rate.Kind():
 		r.wrongAt(0, join(join("class", class), "rate"), fmt.Sprintf("the class counts %v, not %v", was.Rate.Kind(), is.Rate.Kind()),

@@ -10,8 +10,9 @@ import (
 
 // What may hold something up beside a limit.
 const (
-	HoldInFlight = "in_flight" // answers are awaited
-	HoldPause    = "pause"     // the provider has said "too fast"
+	HoldInFlight = "in_flight"   // answers are awaited
+	HoldPause    = "on_throttle" // the provider has said "too fast"
+	HoldClosed   = "schedule"    // nothing may leave at this time
 )
 
 // Waits returns what the next item waits for at now, of those in the queue of the class and in
@@ -124,9 +125,11 @@ func (g *gate) hold(now time.Time, n int64, conf *policy.Class) hold {
 	if !g.throttle.until.Before(until) {
 		return hold{conf, HoldPause, until}
 	}
-	what := conf.Limit()
-	if part, _ := limit.Holding(g.limiter, now, n); part > 0 && part <= len(conf.Also) {
-		what = conf.Also[part-1].Rate
+	switch part, _ := limit.Holding(g.limiter, now, n); {
+	case part == 0:
+		return hold{conf, conf.Limit().String(), until}
+	case part <= len(conf.Also):
+		return hold{conf, conf.Also[part-1].Rate.String(), until}
 	}
-	return hold{conf, what.String(), until}
+	return hold{conf, HoldClosed, until}
 }

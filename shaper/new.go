@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"slices"
 	"time"
 
 	"shaper/limit"
@@ -50,11 +51,17 @@ func parentOf(conf *policy.Class, byName map[string]*Class) *Class {
 	return byName[conf.Parent]
 }
 
-// NewTrial returns a trial of the classes of a policy. They are idle at now.
+// NewTrial returns a trial of the classes of a policy. They are idle at now, and follow their
+// schedules.
 func NewTrial(now time.Time, confs []policy.Class) *Trial {
-	t := &Trial{latest: now, classes: NewTree(now, confs)}
-	for _, c := range t.classes {
+	scheduled := slices.Clone(confs)
+	for i := range scheduled {
+		scheduled[i], _ = confs[i].Scheduled(now)
+	}
+	t := &Trial{latest: now, classes: NewTree(now, scheduled)}
+	for i, c := range t.classes {
 		c.trial = t
+		t.follow(c, confs[i])
 	}
 	return t
 }

@@ -15,6 +15,7 @@ import (
 type pace struct {
 	restraint               // the limit of the class: its rate, or the ceil
 	also      []restraint   // further limits, which have rates of their own
+	closed    limit.Span    // nothing leaves in it
 	assured   unit.Rate     // the rate less headroom
 	piece     int64         // how many bytes of a stream may be one item
 	slack     time.Duration // how long the class may wait for its turn without losing the time
@@ -26,6 +27,7 @@ type pace struct {
 func paceOf(conf policy.Class) pace {
 	p := pace{restraint: restraintOf(conf.Own()), assured: conf.Rate.Below(conf.Headroom), keyed: conf.Per != (policy.Per{})}
 	if !p.keyed {
+		p.closed = limit.Span(conf.Closed)
 		for _, l := range conf.Also {
 			p.also = append(p.also, restraintOf(l))
 		}
@@ -98,16 +100,16 @@ func (p *pace) takeOver(now time.Time, l limit.Limiter, old *pace, rate unit.Rat
 }
 
 // limiter returns the limiter of a class: its own limit, and with it what of returns for each
-// further one.
+// further one, and closed.
 func (p *pace) limiter(own limit.Limiter, of func(*restraint) limit.Limiter) limit.Limiter {
-	if len(p.also) == 0 {
+	if len(p.also) == 0 && p.closed == (limit.Span{}) {
 		return own
 	}
 	parts := []limit.Limiter{own}
 	for i := range p.also {
 		parts = append(parts, of(&p.also[i]))
 	}
-	return limit.NewAll(limit.Span{}, parts...)
+	return limit.NewAll(p.closed, parts...)
 }
 
 // assure returns what tells when a class is within its assured rate; nil if everything

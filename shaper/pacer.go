@@ -186,6 +186,10 @@ func (p *pacer) rearm() bool {
 // until the alarm. So the pacer spends no larger share of its time looking at the clock.
 const mostOfSleep = 4
 
+// clockPatience is how long the pacer may overlook that somebody has set the wall clock. The
+// timer is monotonic.
+const clockPatience = time.Minute
+
 // armBefore sets the timer for the first alarm if it is to end its wait before a time. The
 // caller holds mu.
 func (p *pacer) armBefore(before time.Time) {
@@ -193,6 +197,9 @@ func (p *pacer) armBefore(before time.Time) {
 		return
 	}
 	at, until, now := p.alarms[0].at, time.Time{}, p.clock()
+	if at != limit.Never && at == at.Round(0) { // the wall clock decides: no monotonic reading
+		at = earlier(at, now.Add(clockPatience))
+	}
 	if p.early && p.alarms[0].node.gap && p.timer.precise() {
 		until = at
 		at = at.Add(-max(min(p.late.usual, at.Sub(now)/mostOfSleep), 0))

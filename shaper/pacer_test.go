@@ -171,3 +171,25 @@ func setRateNow(c *Class, text string) {
 	conf.Rate = rateOf(text)
 	c.Set(time.Now(), conf)
 }
+
+// The pacer looks at least once a minute at an alarm that the wall clock decides, since somebody
+// may set that clock. It waits for any other alarm by the monotonic clock.
+func TestPacerFollowsTheWallClock(t *testing.T) {
+	clock := &stillTimer{at: limit.Never}
+	p, a := stillPacer(clock), alarmsOfRoots(1)[0]
+	now := time.Now()
+	p.clock = func() time.Time { return now }
+	monotonic := now.Add(time.Hour)
+	p.set(a, monotonic, false)
+	if p.rearm(); clock.at != monotonic {
+		t.Errorf("for an alarm at %v the timer is set to %v", monotonic, clock.at)
+	}
+	p.set(a, monotonic.Round(0), false)
+	if p.rearm(); clock.at.Sub(now) > clockPatience+time.Minute || clock.at.Before(now.Add(clockPatience)) {
+		t.Errorf("for an alarm of the wall clock in an hour the timer is set to %v", clock.at)
+	}
+	p.set(a, now.Add(time.Second).Round(0), false)
+	if p.rearm(); !clock.at.Equal(now.Add(time.Second)) {
+		t.Errorf("for one in a second the timer is set to %v, want %v", clock.at, now.Add(time.Second))
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"shaper/limit"
+	"shaper/policy"
 )
 
 // A Trial computes what classes would do, and enforces nothing. The classes get copies of
@@ -112,6 +113,35 @@ func (t *Trial) copy(c *Class, cost Cost) *Copy {
 	*x = Copy{trial: t, class: c}
 	x.item = Item{Cost: cost, Held: cost.Bytes, Owner: x}
 	return x
+}
+
+// A timetable changes a class of a trial when its schedule says so.
+type timetable struct {
+	event
+	trial *Trial
+	class *Class
+	conf  policy.Class // at all times
+}
+
+// follow makes a class of the trial follow the schedule of its policy from now on.
+func (t *Trial) follow(c *Class, conf policy.Class) {
+	_, until := conf.Scheduled(t.latest)
+	if until.IsZero() {
+		return
+	}
+	change := &timetable{trial: t, class: c, conf: conf}
+	change.of = change
+	t.schedule(until, &change.event)
+}
+
+// happen is the event of a change.
+func (s *timetable) happen() {
+	conf, until := s.conf.Scheduled(s.trial.latest)
+	s.class.Set(s.trial.latest, conf)
+	s.trial.expect(s.class)
+	if !until.IsZero() {
+		s.trial.schedule(until, &s.event)
+	}
 }
 
 // events is a heap, the earliest event first.

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"io"
 	"os"
 	"regexp"
 	"testing"
@@ -100,5 +101,34 @@ func TestRecipeOfAlerts(t *testing.T) {
 	}
 	if len(left) < 40 {
 		t.Errorf("only %d alerts leave in six hours", len(left))
+	}
+}
+
+// At night nothing leaves. What comes shortly before the morning waits, and the rest is refused.
+func TestRecipeOfNights(t *testing.T) {
+	p := recipe(t, "Slower on Sundays, and silent at night")
+	r, left := simulated(t, p, loads(t, p, "rate=1 messages/s"), Options{For: 24 * time.Hour, Curves: true}) // a Thursday, UTC+1
+	opens, closes, patience := 8*time.Hour, 20*time.Hour, 10*time.Minute
+	if left[0] != opens || left[len(left)-1] != closes-time.Second {
+		t.Errorf("the first leaves after %v, the last after %v", left[0], left[len(left)-1])
+	}
+	if want := int((closes - opens + patience) / time.Second); len(left) != want {
+		t.Errorf("%d leave, want %d", len(left), want)
+	}
+	if last := left[600]; last > opens+600*time.Second/20+time.Second {
+		t.Errorf("what has waited has left after %v", last)
+	}
+	if err := Plot(io.Discard, r); err != nil {
+		t.Error(err)
+	}
+	const nine = 80 * time.Hour // on a Sunday
+	_, left = simulated(t, p, loads(t, p, "rate=10 messages/s,start=79h"), Options{For: time.Hour + time.Minute})
+	if left[0] != nine || len(left) != 300 {
+		t.Errorf("on a Sunday %d leave in a minute, the first after %v", len(left), left[0])
+	}
+	for i := range left[1:] {
+		if gap := left[i+1] - left[i]; gap != time.Second/5 {
+			t.Fatalf("on a Sunday message %d leaves %v after the one before it", i+1, gap)
+		}
 	}
 }

@@ -22,6 +22,7 @@ type run struct {
 
 	lastSession  uint64
 	agenda       agenda
+	changes      time.Time // when the schedule of a class changes it; zero: never
 	start, end   time.Time
 	now          time.Time
 	freeParcels  *parcel
@@ -62,7 +63,9 @@ func newRun(p *policy.Policy, sources []Source, o Options) (*run, error) {
 func (r *run) makeClasses() {
 	r.byName = make(map[string]*class, len(r.policy.Classes))
 	trees := map[*shaper.Class]*tree{}
-	for i, made := range shaper.NewTree(r.start, r.policy.Classes) {
+	scheduled, changes := r.policy.Scheduled(r.start)
+	r.changes = changes
+	for i, made := range shaper.NewTree(r.start, scheduled.Classes) {
 		root := made
 		for root.Parent() != nil {
 			root = root.Parent()
@@ -85,10 +88,27 @@ func (r *run) makeClasses() {
 // run does all events in the order of time. At one moment, items leave before others arrive.
 func (r *run) run() error {
 	for e := r.agenda.first(); e != nil && e.at.Before(r.end); e = r.agenda.first() {
+		if !r.changes.IsZero() && !r.changes.After(e.at) {
+			r.reschedule()
+			continue
+		}
 		r.now = e.at
 		if err := e.do(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// reschedule puts in force what schedules change now.
+func (r *run) reschedule() {
+	r.now = r.changes
+	scheduled, changes := r.policy.Scheduled(r.now)
+	r.changes = changes
+	for i, c := range r.classes {
+		if len(c.conf.At) > 0 {
+			c.Set(r.now, scheduled.Classes[i])
+			r.expect(c.tree)
+		}
+	}
 }

@@ -107,7 +107,7 @@ type ClassReading struct {
 // Hold is what something waits for: a limit of the class, or of one above it.
 type Hold struct {
 	Class string    `json:"class"`
-	Limit string    `json:"limit"`          // as in the policy: "600 messages/h"; or "in_flight", "pause" or "closed"
+	Limit string    `json:"limit"`          // as in the policy: "600 messages/h"; or "in_flight", "on_throttle" or "schedule"
 	Until time.Time `json:"until,omitzero"` // zero: that is not known, or never
 }
 

@@ -77,11 +77,13 @@ func classColumns(now time.Time) []column[classRow] {
 	messages := func(r classRow) bool { return r.of.Rate.Unit == unit.Messages.String() }
 	shadowed := func(r classRow) bool { return r.of.Shadow != nil }
 	held := func(r classRow) bool {
-		return r.of.WaitsFor != nil && (len(r.of.Also) > 0 || r.of.WaitsFor.Class != r.of.Name)
+		return r.of.WaitsFor != nil && (len(r.of.Also) > 0 || r.of.Schedule != nil || r.of.WaitsFor.Class != r.of.Name)
 	}
 	return []column[classRow]{
 		{name: "CLASS", text: func(r classRow) string { return strings.Repeat("  ", r.depth) + r.of.Name }},
 		{name: "RATE", text: rateText, by: func(r classRow) float64 { return r.of.Rate.PerSecond }},
+		optional(func(r classRow) bool { return r.of.Schedule != nil },
+			column[classRow]{name: "SCHEDULED", text: func(r classRow) string { return scheduleText(r.of.Schedule) }}),
 		optional(borrows, column[classRow]{name: "CEIL",
 			text: func(r classRow) string { return r.of.Ceil.Text }, by: func(r classRow) float64 { return r.of.Ceil.PerSecond }}),
 		optional(child, figureColumn("PRIORITY", func(r classRow) int { return r.of.Priority })),
@@ -107,6 +109,14 @@ func classColumns(now time.Time) []column[classRow] {
 	}
 }
 
+// scheduleText returns the limit that holds by a schedule, and until when.
+func scheduleText(s *daemon.Schedule) string {
+	if s.Until.IsZero() {
+		return s.Limit
+	}
+	return s.Limit + " until " + s.Until.Local().Format("Mon 15:04")
+}
+
 // holdText returns what the next item of a class waits for, and for how long.
 func holdText(c daemon.Class, now time.Time) string {
 	text := c.WaitsFor.Limit
@@ -129,7 +139,7 @@ func rateText(r classRow) string {
 
 // spareClassColumns are the columns to omit in this order if there is no room for all.
 var spareClassColumns = []string{"WEIGHT", "PRIORITY", "DRAIN", "OVERLIMITS", "KEYS", "P50", "WOULD P50", "WOULD DELAY", "IN FLIGHT", "CEIL",
-	"BACKLOG", "WOULD P99", "WAITS FOR", "REFUSED", "THROTTLED", "ITEMS", "P99", "WOULD DROP", "DROPPED"}
+	"BACKLOG", "WOULD P99", "WAITS FOR", "SCHEDULED", "REFUSED", "THROTTLED", "ITEMS", "P99", "WOULD DROP", "DROPPED"}
 
 // printClasses prints each class under its parent, or in the order by, which must exist.
 func printClasses(w io.Writer, classes []daemon.Class, now time.Time, by order) {
@@ -162,6 +172,9 @@ func printClass(w io.Writer, c daemon.Class, now time.Time) {
 	line("algorithm", c.Algorithm)
 	line("burst", c.Burst)
 	line("window", c.Window)
+	if c.Schedule != nil {
+		line("at", c.Schedule.At)
+	}
 	for _, limit := range c.Also {
 		line("also", limit)
 	}

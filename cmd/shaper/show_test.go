@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -295,4 +297,39 @@ func TestWhichLimitIsWaitedFor(t *testing.T) {
 	if err := json.Unmarshal([]byte(want(t, 0, nil, "classes", "slow", "--json", "-c", p.path)), &classes); err != nil || classes[0].WaitsFor == nil || classes[0].WaitsFor.Limit != "1 connections/h" {
 		t.Errorf("%v, %+v", err, classes)
 	}
+}
+
+// In a time with a rate of 0, a request that would wait too long is refused, and told when to come
+// again.
+func TestRefusedUntilTheScheduleOpens(t *testing.T) {
+	now := time.Now().UTC()
+	opens := now.Add(2 * time.Hour).Truncate(time.Minute)
+	p := begin(t, fmt.Sprintf(`[daemon]
+control = "c.sock"
+http = ""
+[class.quiet]
+rate = "10 messages/s"
+max_wait = "1min"
+[[class.quiet.at]]
+from = "%s"
+to = "%s"
+rate = "0 messages/s"
+[listener.api]
+listen = "127.0.0.1:0"
+protocol = "http"
+upstream = "discard:"
+class = "quiet"
+`, now.Add(-time.Hour).Format("15:04"), opens.Format("15:04")))
+	response, err := http.Get("http://" + p.status().Listeners[0].Addresses[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	after, err := strconv.Atoi(response.Header.Get("Retry-After"))
+	if want := time.Until(opens) - time.Minute; response.StatusCode != 429 || err != nil || (time.Duration(after)*time.Second-want).Abs() > patience {
+		t.Errorf("%s, Retry-After %q, want %v", response.Status, response.Header.Get("Retry-After"), want)
+	}
+	want(t, 0, []string{"SCHEDULED", "0 messages/s until " + opens.Local().Format("Mon 15:04")}, "classes", "-c", p.path)
+	want(t, 0, []string{" in UTC: rate 0 messages/s"}, "classes", "quiet", "-c", p.path)
+	want(t, 0, []string{"for schedule of class quiet"}, "explain", "127.0.0.1", "-c", p.path)
 }

@@ -1,0 +1,175 @@
+package policy
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"shaper/calendar"
+	"shaper/unit"
+)
+
+func scheduled(t *testing.T) Class {
+	t.Helper()
+	p, warnings, err := Load("testdata/good/schedule.toml")
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	c, _ := p.Class("account")
+	return c
+}
+
+func moment(t *testing.T, text string) time.Time {
+	t.Helper()
+	if text == "" {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// The last section that matches holds, by the clock of its zone. A time in which nothing may leave
+// is known before it begins, and with its end.
+func TestScheduled(t *testing.T) {
+	c := scheduled(t)
+	for _, tt := range []struct{ at, rate, until, from, opens string }{
+		{"2026-11-23T12:00:00Z", "20 messages/s", "2026-11-23T20:00:00Z", "2026-11-23T20:00:00Z", "2026-11-24T08:00:00Z"}, // Monday
+		{"2026-11-23T19:59:59Z", "20 messages/s", "2026-11-23T20:00:00Z", "2026-11-23T20:00:00Z", "2026-11-24T08:00:00Z"},
+		{"2026-11-23T20:00:00Z", "0 messages/s", "2026-11-24T08:00:00Z", "", "2026-11-24T08:00:00Z"},
+		{"2026-11-24T07:59:59Z", "0 messages/s", "2026-11-24T08:00:00Z", "", "2026-11-24T08:00:00Z"},
+		{"2026-11-24T08:00:00Z", "20 messages/s", "2026-11-24T20:00:00Z", "2026-11-24T20:00:00Z", "2026-11-25T08:00:00Z"},
+		{"2026-11-27T23:30:00Z", "0 messages/s", "2026-11-28T08:00:00Z", "", "2026-11-28T08:00:00Z"}, // the night to Saturday
+		{"2026-11-28T12:00:00Z", "5 messages/s", "2026-11-28T20:00:00Z", "2026-11-28T20:00:00Z", "2026-11-29T08:00:00Z"},
+		{"2026-03-28T21:00:00Z", "0 messages/s", "2026-03-29T07:00:00Z", "", "2026-03-29T07:00:00Z"}, // summer time begins: an hour less
+		{"2026-10-24T21:00:00Z", "0 messages/s", "2026-10-25T08:00:00Z", "", "2026-10-25T08:00:00Z"}, // and ends: an hour more
+	} {
+		now, until := c.Scheduled(moment(t, tt.at))
+		if got := c.LimitAt(moment(t, tt.at)).String(); got != tt.rate {
+			t.Errorf("at %s the rate is %s, want %s", tt.at, got, tt.rate)
+		}
+		if !until.Equal(moment(t, tt.until)) || !now.Closed.From.Equal(moment(t, tt.from)) || !now.Closed.Until.Equal(moment(t, tt.opens)) {
+			t.Errorf("at %s: until %v, closed from %v to %v; want %s, %s, %s", tt.at, until, now.Closed.From, now.Closed.Until, tt.until, tt.from, tt.opens)
+		}
+		if now.Limit().IsZero() {
+			t.Errorf("at %s the class that is closed for a time has a limit of 0 for ever", tt.at)
+		}
+	}
+}
+
+// What holds at each minute is what the sections say, and until each change nothing changes.
+func TestScheduledIsWhatTheSectionsSay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := Class{Name: "a", Rate: rate("20 messages/s")}
+		for range rapid.IntRange(1, 4).Draw(t, "sections") {
+			z, _ := calendar.ParseZone(rapid.SampledFrom([]string{"UTC", "Europe/Paris", "Asia/Kolkata", "America/Los_Angeles"}).Draw(t, "zone"))
+			a := At{Zone: z, From: calendar.Clock(rapid.IntRange(0, 23).Draw(t, "from") * 60), To: calendar.Clock(rapid.IntRange(0, 24).Draw(t, "to") * 60),
+				Rate: unit.NewRate(unit.Messages, rapid.Int64Range(0, 3).Draw(t, "rate"), time.Second)}
+			for _, d := range days {
+				if rapid.Bool().Draw(t, string(d)) {
+					a.Days = append(a.Days, d)
+				}
+			}
+			if a.From != a.To {
+				c.At = append(c.At, a)
+			}
+		}
+		now := time.Date(2026, 3, 20, 0, 0, 0, 0, time.UTC).Add(time.Duration(rapid.IntRange(0, 20*24*60).Draw(t, "minute")) * time.Minute)
+		said := func(at time.Time) unit.Rate {
+			r := c.Rate
+			for _, a := range c.At {
+				local := at.In(a.Zone.Location())
+				minute := calendar.Clock(local.Hour()*60 + local.Minute())
+				on := func(d time.Weekday) bool { return a.begins(time.Date(2026, 11, 1+int(d), 0, 0, 0, 0, time.UTC)) } // a Sunday
+				today, yesterday := on(local.Weekday()), on((local.Weekday()+6)%7)
+				if a.From < a.To && today && a.From <= minute && minute < a.To || a.From >= a.To && (today && minute >= a.From || yesterday && minute < a.To) {
+					r = a.Rate
+				}
+			}
+			return r
+		}
+		scheduled, until := c.Scheduled(now)
+		for at, n := now, 0; n < 3000 && (until.IsZero() || at.Before(until)); at, n = at.Add(5*time.Minute), n+1 {
+			if at.Month() == time.March && at.Day() >= 28 && at.Day() <= 30 { // an hour that is skipped
+				return
+			}
+			open := said(at)
+			if !scheduled.Closed.Until.IsZero() && !at.Before(scheduled.Closed.From) && at.Before(scheduled.Closed.Until) {
+				if !open.IsZero() {
+					t.Fatalf("%v: at %v it is closed, and the sections say %v", c.At, at, open)
+				}
+			} else if scheduled.Rate != open {
+				t.Fatalf("%v: at %v the rate is %v, and the sections say %v", c.At, at, scheduled.Rate, open)
+			}
+		}
+		if !until.IsZero() && said(until) == c.atTime(now).Rate {
+			t.Fatalf("%v: nothing changes at %v", c.At, until)
+		}
+	})
+}
+
+// A rate of 0 at all times blocks. One that begins within a schedule and never ends, too.
+func TestScheduledForEver(t *testing.T) {
+	c := Class{Rate: rate("0 messages/s"), At: []At{{To: calendar.Midnight, Rate: rate("0 messages/s")}}}
+	if now, until := c.Scheduled(moment(t, "2026-11-23T12:00:00Z")); !now.Limit().IsZero() || now.Closed != (Span{}) || !until.IsZero() {
+		t.Errorf("%v until %v", now, until)
+	}
+	if now, until := (Class{Rate: rate("1 messages/s")}).Scheduled(time.Now()); now.Closed != (Span{}) || !until.IsZero() {
+		t.Errorf("without a schedule: %v until %v", now, until)
+	}
+}
+
+// check prints sections, and warns of one that never holds.
+func TestSectionsThatNeverHold(t *testing.T) {
+	p, warnings, err := Parse("t.toml", []byte(`[class.a]
+rate = "20 messages/s"
+[[class.a.at]]
+days = "sat"
+from = "22:00"
+to = "02:00"
+rate = "1 messages/s"
+[[class.a.at]]
+days = ["sat", "sun"]
+rate = "5 messages/s"
+[listener.x]
+listen = "127.0.0.1:2775"
+protocol = "smpp"
+upstream = "192.0.2.1:2775"
+class = "a"
+`))
+	want := "t.toml:3:3: class.a.at[1]: it never holds: later ones hold at all its times; put it after them, or leave it out"
+	if err != nil || warnings.Error() != want {
+		t.Fatalf("%v\n%v\nwant %s", err, warnings, want)
+	}
+	var b strings.Builder
+	p.WriteTree(&b)
+	if want := "sat from 22:00 to 02:00 in UTC: rate 1 messages/s, sat, sun from 00:00 to 24:00 in UTC: rate 5 messages/s"; !strings.Contains(b.String(), want) {
+		t.Errorf("the tree does not contain %s:\n%s", want, b.String())
+	}
+}
+
+// While a set of the rate lasts, the schedule rests.
+func TestSetOverASchedule(t *testing.T) {
+	p, _, err := Load("testdata/good/schedule.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed, err := p.With("account", map[string]string{"rate": "40 messages/s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, _ := changed.Class("account"); c.LimitAt(moment(t, "2026-11-28T12:00:00Z")) != rate("40 messages/s") {
+		t.Errorf("on a Saturday the rate is %v", c.LimitAt(moment(t, "2026-11-28T12:00:00Z")))
+	}
+	if c, _ := p.Class("account"); len(c.At) != 2 {
+		t.Error("the policy itself has changed")
+	}
+	changed, err = p.With("account", map[string]string{"headroom": "2%"})
+	if c, _ := changed.Class("account"); err != nil || len(c.At) != 2 {
+		t.Errorf("a set of another key ends the schedule: %v", err)
+	}
+}
