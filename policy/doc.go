@@ -35,10 +35,10 @@
 // A policy is checked:
 //
 //	check      names that are used exist, and limits can hold
-//	times      sections [[class.NAME.at]]
-//	limits     the limits of a class can hold
 //	warn       what is legal and probably not meant
 //	cover      rules that can never match
+//	times      sections [[class.NAME.at]]
+//	limits     the limits of a class can hold
 //	use        a class can limit what a listener carries
 //	answers    what is said about messages and their answers
 //	sockets    no address is bound twice, and no upstream leads back
