@@ -371,6 +371,7 @@ func TestPeriodWords(t *testing.T) {
 	for in, want := range map[string]Rate{
 		"5000 messages/day":   NewRate(Messages, 5000, 24*time.Hour),
 		"7 connections/week":  NewRate(Connections, 7, 7*24*time.Hour),
+		"9 messages/month":    NewRate(Messages, 9, 30*24*time.Hour),
 		"64KiB/hour":          NewRate(Bytes, 65536, time.Hour),
 		"120 packets/minute":  NewRate(Packets, 120, time.Minute),
 		"20 messages/ second": NewRate(Messages, 20, time.Second),
@@ -379,7 +380,7 @@ func TestPeriodWords(t *testing.T) {
 		if err != nil || got != want {
 			t.Errorf("%s is %v, %v; want %v", in, got, err, want)
 		}
-		if strings.HasSuffix(in, "/day") || strings.HasSuffix(in, "/week") {
+		if strings.HasSuffix(in, "/day") || strings.HasSuffix(in, "/week") || strings.HasSuffix(in, "/month") {
 			if got.String() != in {
 				t.Errorf("%s prints as %v", in, got)
 			}
