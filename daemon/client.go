@@ -51,6 +51,11 @@ func (c *Client) Classes(ctx context.Context) (all []Class, err error) {
 	return all, c.ask(ctx, "GET", "/v1/classes", nil, &all)
 }
 
+// Why says why a class waits.
+func (c *Client) Why(ctx context.Context, class string) (w Why, err error) {
+	return w, c.ask(ctx, "GET", "/v1/why/"+url.PathEscape(class), nil, &w)
+}
+
 // Sessions returns the open sessions, in the order in which they began.
 func (c *Client) Sessions(ctx context.Context) (all []Session, err error) {
 	return all, c.ask(ctx, "GET", "/v1/sessions", nil, &all)

@@ -14,6 +14,7 @@
 //	api          the requests that the control socket takes
 //	web          metrics, health and readiness over HTTP
 //	explain      which rule and class a client gets
+//	why          why a class waits, and until when
 //	shadow       a policy that runs beside the one in force, on copies of its traffic
 //	answer       HTTP handlers that take and answer JSON
 //	deadline     sets and reloads that end at a time

@@ -76,6 +76,20 @@ type Settler interface {
 	Left(now time.Time)
 }
 
+// A Cloner is a Limiter that copies itself. One whose Memory is not whole needs it, so that somebody
+// can compute what it will do.
+type Cloner interface {
+	// Clone returns a limiter that goes on as this one does. Neither changes the other.
+	Clone() Limiter
+}
+
+// An Explainer is a Limiter that knows best what an item waits for.
+type Explainer interface {
+	// Explain says what holds up an item of n units at now, as in "the limit of 20 messages/s". Next
+	// says until when.
+	Explain(now time.Time, n int64) string
+}
+
 // After returns t+d, or Never if d is the longest Duration.
 func After(t time.Time, d time.Duration) time.Time {
 	if d == 1<<63-1 {

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"slices"
 	"sort"
 	"time"
 
@@ -96,6 +97,13 @@ func (l *SlidingLog) Memory(now time.Time) (m Memory, whole bool) {
 
 // Remember implements Limiter. A memory that is whole is that of an empty log.
 func (l *SlidingLog) Remember(Memory) {}
+
+// Clone implements Cloner.
+func (l *SlidingLog) Clone() Limiter {
+	c := *l
+	c.log.slots = slices.Clone(l.log.slots)
+	return &c
+}
 
 // since returns how long after zero now is, or the last departure if that is later.
 func (l *SlidingLog) since(now time.Time) time.Duration {

@@ -213,11 +213,16 @@ func (n *node) awaitsGap() bool {
 
 // push puts an item at the end of the queue of the class.
 func (n *node) push(it *Item) {
+	n.enqueue(it)
+	n.queueCost += it.Cost.in(n.kind)
+	n.countWaiting(it.Cost, max(it.Cost.Packets, 1))
+}
+
+// enqueue is push without the sums.
+func (n *node) enqueue(it *Item) {
 	it.class = n.class
 	it.place.Value, it.place.Bytes, it.place.Items = it, it.Held, int(it.Cost.Packets)
 	n.queue.Push(&it.place)
-	n.queueCost += it.Cost.in(n.kind)
-	n.countWaiting(it.Cost, max(it.Cost.Packets, 1))
 }
 
 // remove takes an item out of the queue of the class, and reports whether it waited there.

@@ -18,7 +18,7 @@ import (
 // from the process down to the arithmetic.
 var allowedImports = map[string][]string{
 	"cmd/shaper":            {"daemon", "policy", "stats", "unit", "conn", "simulate", "tc"},
-	"daemon":                {"conn", "sock", "shaper", "policy", "tc", "metrics", "stats", "unit"},
+	"daemon":                {"conn", "sock", "shaper", "limit", "policy", "tc", "metrics", "stats", "unit"},
 	"client":                {"shaper", "policy", "frame", "stats", "unit"}, // for Go programs
 	"sock":                  {"buffer"},
 	"conn":                  {"exchange", "buffer", "sock", "shaper", "policy", "frame", "stats", "unit"},

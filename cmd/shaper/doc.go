@@ -17,6 +17,7 @@
 //	status      shaper status
 //	change      shaper reload, confirm and set
 //	classes     shaper classes
+//	why         shaper why
 //	sessions    shaper sessions, and sessions close
 //	simulate    shaper simulate
 //	comparison  two simulations side by side

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"shaper/daemon"
 	"shaper/policy"
 	"shaper/simulate"
 )
@@ -119,4 +120,17 @@ func TestSimulateObeysMessageRules(t *testing.T) {
 	trace := filepath.Join(t.TempDir(), "trace.csv")
 	os.WriteFile(trace, []byte("time,client,bytes,listener,source_addr,path\n0,10.0.0.1,100,sms,OTP9,\n1,10.0.0.1,100,sms,,/x\n"), 0o600)
 	want(t, 65, []string{"trace.csv:3:", "path", `listener "sms" has protocol "smpp"`}, "simulate", "-c", path, "--trace", trace)
+}
+
+// shaper why prints a line for what waits, and one for each class that holds it up.
+func TestWhy(t *testing.T) {
+	p := begin(t, base)
+	want(t, 0, []string{"class slow: nothing waits, and an item that comes now leaves at once\n"}, "why", "slow", "-c", p.path)
+	want(t, 0, []string{"  now class slow: nothing waits"}, "explain", "127.0.0.1", "-c", p.path)
+	want(t, 1, []string{`there is no class "slwo"; did you mean "slow"?`}, "why", "slwo", "-c", p.path)
+	want(t, 64, nil, "why", "-c", p.path)
+	var w daemon.Why
+	if err := json.Unmarshal([]byte(want(t, 0, nil, "why", "slow", "--json", "-c", p.path)), &w); err != nil || w.Class != "slow" || w.At.IsZero() {
+		t.Errorf("%+v, %v", w, err)
+	}
 }

@@ -1,0 +1,188 @@
+package shaper
+
+import (
+	"time"
+
+	"shaper/limit"
+	"shaper/stats"
+)
+
+// A rehearsal is a copy of a tree at one moment: what waits there, and all that decides when it
+// leaves. What happens in the copy changes nothing in the tree. So it tells when an item leaves if
+// nothing else comes, no answer and no signal of a provider either, and if each item is written
+// when it may leave.
+type rehearsal struct {
+	now     time.Time
+	nodes   map[*node]*node // copies, by what they are copies of
+	items   map[*Item]*Item
+	tally   *tally // counts for nobody
+	inexact bool   // a limiter could not be copied
+}
+
+// rehearse copies the tree of a class. The caller holds its lock. root is up to date.
+func rehearse(now time.Time, root, of *node) *rehearsal {
+	r := &rehearsal{now: now, nodes: map[*node]*node{}, items: map[*Item]*Item{}, tally: &tally{Stats: new(stats.Class)}}
+	var path []*node
+	for n := of; n != nil; n = n.parent.Load() {
+		path = append(path, n)
+	}
+	r.add(root, nil, path)
+	for n, copied := range r.nodes {
+		r.connect(n, copied)
+	}
+	return r
+}
+
+// add copies a node and those beneath it that time alone can bring to their turn. The nodes on the
+// path come too.
+func (r *rehearsal) add(n, parent *node, path []*node) {
+	if r.nodes[n] != nil {
+		return
+	}
+	r.nodes[n] = r.copyOf(n, parent)
+	if n.feed == nil {
+		return
+	}
+	for _, child := range path {
+		if child.parent.Load() == n {
+			r.add(child, n, path)
+		}
+	}
+	for _, h := range n.feed.heaps() {
+		for _, a := range *h {
+			if a.node != n {
+				r.add(a.node, n, path)
+			}
+		}
+	}
+}
+
+// heaps returns all heaps that hold contenders.
+func (f *feed) heaps() []*alarms {
+	all := []*alarms{&f.changes}
+	for band := range bands {
+		for priority := range f.rings[band] {
+			all = append(all, &f.rings[band][priority].line)
+		}
+	}
+	return all
+}
+
+// copyOf copies a node without its feed.
+func (r *rehearsal) copyOf(n, parent *node) *node {
+	c := newClass(n.class.conf, r.tally, nil)
+	c.conf = n.class.conf
+	c.publish(c.conf)
+	m := &c.node
+	m.parent.Store(r.nodes[parent])
+	m.latest, m.priority, m.weight = n.latest, n.priority, n.weight
+	m.gate = n.gate
+	m.limiter = r.limiterOf(n)
+	m.settler, _ = m.limiter.(limit.Settler)
+	m.needsLeft.Store(n.needsLeft.Load())
+	if n.assured != nil {
+		assured := *n.assured
+		m.assured = &assured
+	}
+	r.copyLine(n, m)
+	return m
+}
+
+// limiterOf copies the limiter of a node.
+func (r *rehearsal) limiterOf(n *node) limit.Limiter {
+	switch l := n.limiter.(type) {
+	case limitless, blocked:
+		return l
+	case limit.Cloner:
+		return l.Clone()
+	}
+	memory, whole := n.limiter.Memory(r.now)
+	r.inexact = r.inexact || !whole
+	l := n.pace.idle(r.now)
+	if n.throttle.withheld > 0 {
+		l.SetRate(r.now, n.pace.reduced(n.throttle.withheld), n.pace.atOnce)
+	}
+	l.Remember(memory)
+	return l
+}
+
+// copyLine copies what waits.
+func (r *rehearsal) copyLine(n, m *node) {
+	for e := n.queue.Front(); e != nil; e = e.Next() {
+		it := e.Value
+		one := &Item{Cost: it.Cost, Held: it.Held, Busy: it.Busy, Settles: it.Settles, Asks: it.Asks, arrived: it.arrived, since: it.since}
+		r.items[it] = one
+		m.enqueue(one)
+	}
+	m.queueCost, m.waiting, m.waitingCost, m.someFree = n.queueCost, n.waiting, n.waitingCost, n.someFree
+}
+
+// connect gives the copy of a node its feed, and its place in the feed above.
+func (r *rehearsal) connect(n, copied *node) {
+	copied.payer = r.nodes[n.payer]
+	r.copyContender(&n.asChild, &copied.asChild)
+	r.copyContender(&n.ownQueue, &copied.ownQueue)
+	if n.feed == nil {
+		return
+	}
+	f := *n.feed
+	copied.feed = &f
+	for i, h := range f.heaps() {
+		*h = r.copyHeap(n, *n.feed.heaps()[i], i)
+	}
+}
+
+func (r *rehearsal) copyContender(from, to *contender) {
+	to.head = r.items[from.head]
+	to.at, to.key, to.index = from.at, from.key, from.index
+	for band := range bands {
+		to.seats[band].key, to.seats[band].index = from.seats[band].key, from.seats[band].index
+	}
+}
+
+// copyHeap copies heap i of the feed of a node, in the same order.
+func (r *rehearsal) copyHeap(n *node, from alarms, i int) alarms {
+	to := make(alarms, len(from))
+	for j, a := range from {
+		k := &r.nodes[a.node].asChild
+		if a.node == n {
+			k = &r.nodes[n].ownQueue
+		}
+		if to[j] = &k.alarm; i > 0 {
+			to[j] = &k.seats[(i-1)/len(n.feed.rings[0])]
+		}
+	}
+	return to
+}
+
+// mostRehearsed bounds the steps of a rehearsal.
+const mostRehearsed = 100_000
+
+// until lets items leave until one does that waits in a class or beneath it. It returns that item,
+// and for each class above how many items left before because it chose another one beneath it. It
+// returns no item if time alone never lets one leave. known is false if there are too many steps.
+func (r *rehearsal) until(of *node) (it *Item, ahead map[*node]int, known bool) {
+	top, target := r.nodes[of.root()], r.nodes[of]
+	ahead = map[*node]int{}
+	for range mostRehearsed {
+		at := top.next(r.now)
+		switch {
+		case at == limit.Never:
+			return nil, ahead, true
+		case at.After(r.now):
+			r.now = at
+			continue
+		}
+		it := release(r.now, top)
+		it.Left(r.now)
+		if it.class.isBeneath(target) {
+			return it, ahead, !r.inexact
+		}
+		fork := target
+		for !it.class.isBeneath(fork) {
+			fork = fork.parent.Load()
+		}
+		ahead[fork]++
+	}
+	return nil, ahead, false
+}

@@ -1,0 +1,164 @@
+package shaper
+
+import (
+	"fmt"
+	"time"
+
+	"shaper/limit"
+	"shaper/unit"
+)
+
+// Why says why a class waits, at one moment: what holds up the next item of the class or beneath
+// it, on each class of the path to the root.
+type Why struct {
+	Backlog           // what waits in the class and beneath it; if nothing does, Path is about an item that would come now
+	From    string    // the class in which the next item waits
+	At      time.Time // when it leaves, if nothing else comes; limit.Never if time alone never lets it leave
+	Exact   bool      // At is no estimate
+	Path    []Hold    // what holds it up, from its own class to the root
+}
+
+// Hold is what holds an item up in one class.
+type Hold struct {
+	Class string
+	Cause Cause
+	Until time.Time // limit.Never: time alone does not end it; zero: nobody knows
+	Text  string    // in words
+}
+
+// Cause is what kind of thing holds an item up.
+type Cause string
+
+// The causes.
+const (
+	ByLimit    Cause = "limit"     // the limit of the class, and for a window that it is full
+	ByPause    Cause = "pause"     // the provider has said "too fast"
+	ByInFlight Cause = "in_flight" // so many requests have no answer
+	ByWriting  Cause = "writing"   // an item before it is being written
+	BySiblings Cause = "siblings"  // others that compete for the class come first
+	ByChildren Cause = "children"  // no class beneath it in which something waits lets anything leave
+)
+
+// Why explains why the class waits at now.
+func (c *Class) Why(now time.Time) Why {
+	root, now := c.lockAt(now)
+	root.next(now)
+	still := rehearse(now, root, &c.node)
+	root.mu.Unlock()
+	// From here on all is about copies, without the lock.
+	return still.why(still.nodes[&c.node])
+}
+
+// why explains what waits at a node. It lets the items leave in a further copy.
+func (r *rehearsal) why(of *node) (w Why) {
+	w.Backlog = of.backlog()
+	if w.Items == 0 {
+		w.From, w.At, w.Exact = of.class.name, r.now, !r.inexact
+		w.Path = r.path(of, unitCost(of.kind), nil)
+		for _, h := range w.Path {
+			w.At = later(w.At, h.Until)
+		}
+		return w
+	}
+	play := rehearse(r.now, of.root(), of)
+	play.inexact = play.inexact || r.inexact
+	left, ahead, known := play.until(of)
+	w.At, w.Exact = play.now, known
+	if left == nil {
+		w.At = limit.Never
+	}
+	it := of.first()
+	for was, copied := range play.items {
+		if copied == left {
+			it = was
+		}
+	}
+	if it == nil {
+		w.From = of.class.name
+		w.Path = []Hold{{w.From, ByChildren, limit.Never, "the classes beneath it in which something waits: none of them lets anything leave until an answer comes, or a rate changes"}}
+		return w
+	}
+	counts := map[*node]int{}
+	for was, copied := range play.nodes {
+		counts[was] = ahead[copied]
+	}
+	w.From, w.Path = it.class.name, r.path(&it.class.node, it.Cost, counts)
+	return w
+}
+
+// first returns an item that waits at the node or beneath it. It returns nil if time changes nothing
+// for any contender in which one waits: no feed knows these.
+func (n *node) first() *Item {
+	if it := n.front(); it != nil {
+		return it
+	}
+	for _, h := range n.feed.heaps() {
+		for _, a := range *h {
+			if a.node != n && a.node.waiting > 0 {
+				return a.node.first()
+			}
+		}
+	}
+	return nil
+}
+
+// unitCost is the cost of an item that costs one unit.
+func unitCost(kind unit.Kind) Cost {
+	if kind == unit.Connections {
+		return Cost{Connections: 1}
+	}
+	return Cost{Bytes: 1, Packets: 1, Messages: 1}
+}
+
+// path returns what holds up an item, from a node to the root. ahead says how many items each class
+// lets leave before it.
+func (r *rehearsal) path(n *node, cost Cost, ahead map[*node]int) (all []Hold) {
+	for ; n != nil; n = n.parent.Load() {
+		if units := cost.in(n.kind); units > 0 && !n.passive {
+			all = append(all, n.gate.holds(r.now, n.class, units)...)
+		}
+		if ahead[n] > 0 {
+			all = append(all, Hold{n.class.name, BySiblings, time.Time{}, fmt.Sprintf("items that come first among those that compete for it: %d", ahead[n])})
+		}
+	}
+	return all
+}
+
+// holds returns what holds up an item that costs n and is the next.
+func (g *gate) holds(now time.Time, class *Class, n int64) (all []Hold) {
+	add := func(cause Cause, until time.Time, text string) {
+		if until.After(now) {
+			all = append(all, Hold{class.name, cause, until, text})
+		}
+	}
+	if g.maxInFlight > 0 && g.inFlight >= g.maxInFlight {
+		add(ByInFlight, limit.Never, fmt.Sprintf("requests without an answer: %d; in_flight allows %d", g.inFlight, g.maxInFlight))
+	}
+	add(ByPause, g.pausedUntil(), `a pause, because the provider has said "too fast"`)
+	if !g.leavingSince.IsZero() {
+		add(ByWriting, g.leavingSince.Add(leavePatience), "an item that is being written, and may take this long at most")
+	}
+	add(ByLimit, g.estimate(now, 0, n), g.limitText(now, class.conf.Limit(), n))
+	return all
+}
+
+// limitText says what the limiter of the gate holds an item of n units up for.
+func (g *gate) limitText(now time.Time, rate unit.Rate, n int64) (text string) {
+	own, explains := g.limiter.(limit.Explainer)
+	switch {
+	case explains:
+		text = own.Explain(now, n)
+	case rate.IsZero():
+		return "the rate is 0"
+	case g.pace.algorithm.HasWindow():
+		text = fmt.Sprintf("the window is full: it allows %v", rate)
+	case g.pace.algorithm.HasBurst():
+		text = fmt.Sprintf("the bucket is empty: it fills with %v", rate)
+	default:
+		text = fmt.Sprintf("the limit of %v", rate)
+	}
+	if g.throttle.withheld > 0 {
+		text += fmt.Sprintf(`, of which the class has %d/%d after "too fast"`, shares-g.throttle.withheld, shares)
+	}
+	return text
+}

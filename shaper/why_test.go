@@ -1,0 +1,233 @@
+package shaper
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"shaper/limit"
+	"shaper/policy"
+	"shaper/unit"
+)
+
+// anyTree returns the policy of a random tree of classes that count messages or bytes.
+func anyTree(t *rapid.T) (confs []policy.Class) {
+	n := rapid.IntRange(1, 7).Draw(t, "classes")
+	for i := range n {
+		rates := rapid.SampledFrom([][2]string{{"7 messages/s", "9 messages/s"}, {"90 messages/min", "5 messages/s"}, {"1KB/s", "2KB/s"}, {"30 messages/s", "31 messages/s"}}).Draw(t, "rate")
+		conf := named(fmt.Sprint("c", i), leakyClass(rates[0]))
+		conf.Algorithm = rapid.SampledFrom(algorithms).Draw(t, "algorithm")
+		if i > 0 && rapid.IntRange(0, 4).Draw(t, "alone") > 0 {
+			conf.Parent = fmt.Sprint("c", rapid.IntRange(0, i-1).Draw(t, "parent"))
+			conf.Priority, conf.Weight = rapid.IntRange(3, 4).Draw(t, "priority"), rapid.IntRange(1, 3).Draw(t, "weight")
+			if rapid.Bool().Draw(t, "borrows") {
+				conf.Ceil = rateOf(rates[1])
+			}
+		}
+		if conf.Rate.Kind() == unit.Messages {
+			conf.InFlight = rapid.SampledFrom([]int{0, 0, 0, 3}).Draw(t, "in flight")
+			conf.Adapt = rapid.Bool().Draw(t, "adapt")
+		}
+		confs = append(confs, conf)
+	}
+	return confs
+}
+
+// disturb lets random things happen in a tree, and returns the time after them.
+func disturb(t *rapid.T, classes []*Class, now time.Time) time.Time {
+	for range rapid.IntRange(10, 60).Draw(t, "events") {
+		c := classes[rapid.IntRange(0, len(classes)-1).Draw(t, "class")]
+		switch rapid.IntRange(0, 8).Draw(t, "event") {
+		default:
+			c.Enter(now, &Item{Cost: Cost{Bytes: rapid.Int64Range(0, 900).Draw(t, "bytes"), Packets: 1, Messages: rapid.Int64Range(0, 2).Draw(t, "messages")},
+				Asks: rapid.Bool().Draw(t, "asks"), Settles: rapid.Bool().Draw(t, "settles"), Patient: true})
+		case 0, 1:
+			now = now.Add(time.Duration(rapid.Int64Range(0, 3e9).Draw(t, "pass")))
+		case 2:
+			c.Throttled(now, time.Duration(rapid.Int64Range(0, 3e9).Draw(t, "wait")), "429")
+		case 3, 4:
+			if it := c.Release(now); it != nil && rapid.Bool().Draw(t, "left") {
+				it.Left(now)
+			}
+		}
+	}
+	return now
+}
+
+// Why tells the moment at which the next item of a class leaves, if nothing else comes.
+func TestWhyTellsWhen(t *testing.T) {
+	seen, compared := map[Cause]int{}, 0
+	rapid.Check(t, func(t *rapid.T) {
+		classes := NewTree(start, anyTree(t))
+		now := disturb(t, classes, start)
+		c := classes[rapid.IntRange(0, len(classes)-1).Draw(t, "of")]
+		w := c.Why(now)
+		if again := c.Why(now); again.At != w.At || !slices.Equal(again.Path, w.Path) {
+			t.Fatalf("%+v, and again %+v", w, again)
+		}
+		if b := c.Backlog(); w.Backlog != b {
+			t.Fatalf("waiting: %v, want %v", w.Backlog, b)
+		}
+		for _, h := range w.Path {
+			seen[h.Cause]++
+		}
+		if w.Items == 0 || !w.Exact {
+			return
+		}
+		compared++
+		at, it := nextOf(c, now)
+		if d := at.Sub(w.At); d < -whyMargin || d > whyMargin {
+			t.Fatalf("the next item of %s leaves at %v, and Why says %v: %+v", c.Name(), at.Sub(start), w.At.Sub(start), w)
+		}
+		if it != nil && it.class.Name() != w.From {
+			t.Fatalf("the item leaves %s, and Why says %s", it.class.Name(), w.From)
+		}
+	})
+	if compared < 10 || seen[ByLimit] == 0 {
+		t.Errorf("%d cases were compared; the causes were %v", compared, seen)
+	}
+}
+
+// whyMargin is by how much a limiter that goes on from its memory may be late, over a few items.
+const whyMargin = 100 * time.Nanosecond
+
+// nextOf drives the tree of a class until an item leaves that waits in the class or beneath it.
+func nextOf(c *Class, now time.Time) (time.Time, *Item) {
+	for range mostRehearsed {
+		at := c.Next(now)
+		if at == limit.Never {
+			return at, nil
+		}
+		now = later(now, at)
+		if it := c.Release(now); it != nil {
+			it.Left(now)
+			if it.class.isBeneath(&c.node) {
+				return now, it
+			}
+		}
+	}
+	panic("it never ends")
+}
+
+// What Why says about each cause.
+func TestWhySays(t *testing.T) {
+	leaf := func(conf policy.Class) func() *Class {
+		return func() *Class {
+			c := NewClass(start, conf)
+			c.Enter(start, message(1))
+			c.Enter(start, message(1))
+			return c
+		}
+	}
+	paired := func(confs ...policy.Class) func() *Class {
+		return func() *Class {
+			byName := tree(confs...)
+			for _, name := range []string{"a", "b", "b", "a"} {
+				it := message(1)
+				it.Asks = true
+				byName[name].Enter(start, it)
+			}
+			return byName["root"]
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		class  func() *Class
+		of     string // a class beneath; "": the class itself
+		cause  Cause
+		text   string
+		in     time.Duration // how long until the next item leaves; -1: never
+		onPath int           // how many causes there are
+	}{
+		{"a rate", leaf(leakyClass("2 messages/s")), "", ByLimit, "the limit of 2 messages/s", 500 * time.Millisecond, 1},
+		{"a rate of 0", leaf(leakyClass("0 messages/s")), "", ByLimit, "the rate is 0", -1, 1},
+		{"a bucket", leaf(tokenClass("1 messages/s", 1)), "", ByLimit, "the bucket is empty: it fills with 1 messages/s", second, 1},
+		{"a window", leaf(classBy(policy.FixedWindow, "1 messages/min")), "", ByLimit, "the window is full: it allows 1 messages/min", time.Minute, 1},
+		{"a log", leaf(classBy(policy.SlidingLog, "1 messages/min")), "", ByLimit, "the window is full: it allows 1 messages/min", time.Minute, 1},
+		{"a pause", func() *Class {
+			c := leaf(leakyClass("2 messages/s"))()
+			c.Throttled(start, 9*second, "429")
+			return c
+		}, "", ByPause, `a pause, because the provider has said "too fast"`, 9 * second, 2},
+		{"adapt", func() *Class {
+			conf := leakyClass("2 messages/s")
+			conf.Adapt = true
+			c := leaf(conf)()
+			c.Throttled(start, second, "429")
+			return c
+		}, "", ByLimit, `the limit of 2 messages/s, of which the class has 8/16 after "too fast"`, second, 2},
+		{"writing", func() *Class {
+			c := NewClass(start, leakyClass("2 messages/s"))
+			it := message(1)
+			it.Settles = true
+			c.Enter(start, it)
+			c.Enter(start, message(1))
+			return c
+		}, "", ByWriting, "an item that is being written, and may take this long at most", second, 2},
+		{"in flight", func() *Class {
+			conf := leakyClass("2 messages/s")
+			conf.InFlight = 1
+			c := NewClass(start, conf)
+			for range 2 {
+				it := message(1)
+				it.Asks = true
+				c.Enter(start, it)
+			}
+			return c
+		}, "", ByInFlight, "requests without an answer: 1; in_flight allows 1", -1, 2},
+		{"siblings", paired(root30(), child("a", "1"), child("b", "9")), "a", BySiblings, "items that come first among those that compete for it: 1", 66666668 * time.Nanosecond, 3},
+		{"children", paired(root30(), func() policy.Class { c := child("a", "1"); c.InFlight = 1; return c }(), func() policy.Class { c := child("b", "1"); c.InFlight = 1; return c }()),
+			"", ByLimit, "the limit of 30 messages/s", 33333334 * time.Nanosecond, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			class := c.class()
+			if c.of != "" {
+				class = beneath(class, c.of)
+			}
+			w := class.Why(start)
+			i := slices.IndexFunc(w.Path, func(h Hold) bool { return h.Cause == c.cause })
+			if i < 0 || w.Path[i].Text != c.text || len(w.Path) != c.onPath {
+				t.Fatalf("%+v; want %s: %s", w, c.cause, c.text)
+			}
+			if want := start.Add(c.in); c.in >= 0 && (!w.Exact || w.At.Sub(want).Abs() > whyMargin) || c.in < 0 && w.At != limit.Never {
+				t.Errorf("it leaves in %v, want %v: %+v", w.At.Sub(start), c.in, w)
+			}
+		})
+	}
+}
+
+// beneath returns a class that competes for another one.
+func beneath(c *Class, name string) *Class {
+	for _, h := range c.feed.heaps() {
+		for _, a := range *h {
+			if a.node.class.Name() == name {
+				return a.node.class
+			}
+		}
+	}
+	return nil
+}
+
+// The next item of a class with buckets waits in a bucket. Nothing changes in the tree while Why
+// looks at a copy, and nothing waits in a class in which nothing waits.
+func TestWhyOfBuckets(t *testing.T) {
+	conf := leakyClass("1 messages/s")
+	conf.Per = policy.Per{By: policy.BySource}
+	c := NewClass(start, conf)
+	if w := c.Why(start); w.Items != 0 || len(w.Path) != 0 || w.At.After(start) {
+		t.Errorf("nothing waits: %+v", w)
+	}
+	bucket := c.Join(start, policy.Conn{})
+	bucket.Enter(start, message(1))
+	bucket.Enter(start, message(1))
+	w := c.Why(start)
+	if w.Items != 1 || w.At != start.Add(second) || len(w.Path) != 1 || w.Path[0].Text != "the limit of 1 messages/s" {
+		t.Errorf("one waits: %+v", w)
+	}
+	if it := c.Release(start.Add(second)); it == nil {
+		t.Error("the item does not leave")
+	}
+}
