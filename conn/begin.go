@@ -37,6 +37,17 @@ func (s *Server) start(client sock.End, source netip.AddrPort, at *localAddr, sv
 		return
 	}
 	defer s.rescue(t)
+	if t.tellsAddress() {
+		t.greeting = &greeting{session: t, peer: source}
+		t.do(func(t *tcpSession) { t.greeting.begin(t.secured) })
+		return
+	}
+	t.secured()
+}
+
+// secured does the TLS handshake with the client if it needs one, and enters the session. The
+// session's lock is not held.
+func (t *tcpSession) secured() {
 	if config := t.conf.secure.client; config != nil {
 		t.do(func(t *tcpSession) { t.client.terminate(config, t.enter) })
 		return
@@ -76,20 +87,6 @@ func (t *tcpSession) open() {
 	if t.stage == queued { // it waits for a slot, perhaps until the address is stale
 		t.dialling.forget()
 	}
-}
-
-// watchClient lets the poller watch the client, unless it does so already. If that fails,
-// watchClient ends the session and returns false. The session's lock is held.
-func (t *tcpSession) watchClient() bool {
-	if t.client.key != 0 {
-		return true
-	}
-	if err := t.client.watch(); err != nil {
-		t.server.log.Error("cannot watch a connection", "listener", t.conf.Name, "err", err)
-		t.finish(stats.DialFailed)
-		return false
-	}
-	return true
 }
 
 // locate looks up the destination of the session: the address of the first upstream that has

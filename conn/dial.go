@@ -346,6 +346,10 @@ func (d *dialling) dialled() {
 // connected goes on after the connect, with the TLS handshake if there is one.
 func (d *dialling) connected() {
 	t := d.session
+	if err := t.introduce(); err != nil {
+		d.attemptFailed(err)
+		return
+	}
 	if config := t.conf.secure.upstream[d.upstreamName()]; config != nil {
 		t.upstream.originate(config, d.attemptBy, d.handshakeDone)
 		return

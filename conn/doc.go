@@ -13,6 +13,7 @@
 //	begin        a session starts: TLS, destination, classes, slot
 //	dial, failover  a session finds an upstream, or the next one if that fails
 //	secure       the TLS handshake with the client or the upstream
+//	greeting     the PROXY header of the client, and the one for the upstream
 //	failed       why an upstream could not be reached
 //	place        the slot of a session in its class (max_connections)
 //	classes      the classes of a session, at its start and after a reload

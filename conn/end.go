@@ -54,7 +54,7 @@ func (t *tcpSession) finish(result stats.Result) {
 		return
 	}
 	t.stage, t.driver = ended, over{}
-	for _, p := range [...]part{&t.dialling, &t.place, t.relay, t.copies, &t.client, &t.upstream} {
+	for _, p := range [...]part{t.greeting, &t.dialling, &t.place, t.relay, t.copies, &t.client, &t.upstream} {
 		p.finish(result)
 	}
 	t.service.stats.Ended[result].Add(1)

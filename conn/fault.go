@@ -15,6 +15,7 @@ const (
 	unframed
 	handshakeFailed
 	tlsFailed
+	badHeader
 	numFaults
 )
 
@@ -26,6 +27,7 @@ func (f fault) String() string {
 		"received bytes that are no message",
 		"TLS handshake with a client failed",
 		"TLS failed",
+		"a connection of accept_proxy does not begin with a PROXY header",
 	}[f]
 }
 

@@ -10,11 +10,15 @@ import (
 )
 
 // clientName names the client: by its address, or by the unix socket that it has connected to.
+// If a PROXY header has told the address, clientName adds who told it.
 func (t *tcpSession) clientName() string {
-	if t.source.IsValid() {
-		return t.source.String()
+	switch {
+	case !t.source.IsValid():
+		return t.at.String()
+	case t.greeting != nil && t.source != t.greeting.peer:
+		return t.source.String() + " via " + t.greeting.peer.String()
 	}
-	return t.at.String()
+	return t.source.String()
 }
 
 // reached returns the address of the upstream; "" until the session has reached it.

@@ -23,8 +23,11 @@ type tcpSession struct {
 	poller  *sock.Poller
 	conf    *terms // as they were when the client connected
 	started time.Time
-	source  netip.AddrPort // of the client; invalid for a unix socket
-	at      *localAddr     // to which the client connected
+	at      *localAddr // to which the client connected
+
+	// Set before the session has a class, and read by all after that.
+	source   netip.AddrPort // of the client, perhaps as a PROXY header tells; invalid for a unix socket
+	greeting *greeting      // reads that header; nil: there is none
 
 	sock.Due // of the poller
 
@@ -59,7 +62,7 @@ type target struct {
 type stage uint8
 
 const (
-	arriving   stage = iota // it does the TLS handshake, or finds the destination for the rules
+	arriving   stage = iota // it greets the client, does the TLS handshake, or finds the destination for the rules
 	queued                  // it waits for a slot (max_connections)
 	resolving               // it waits for the address of an upstream
 	opening                 // it waits for its class, which may count connections
@@ -69,7 +72,8 @@ const (
 	ended
 )
 
-// A driver decides what a session does next: first the dial, then the relay, in the end over.
+// A driver decides what a session does next: first the greeting, then the dial, then the relay,
+// in the end over.
 // Its methods do not wait. The lock of the session is held.
 type driver interface {
 	// drive does what there is to do, for at most one turn.

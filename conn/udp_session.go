@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"shaper/entry"
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/sock"
@@ -84,6 +85,19 @@ func (t *udpSession) find() error {
 	return nil
 }
 
+// introduction returns what goes before each datagram to the upstream: a PROXY header with the
+// address of the client, if the listener says so.
+func (t *udpSession) introduction() []byte {
+	if t.conf.SendProxy == "" {
+		return nil
+	}
+	to := addrPortOf(t.socket.conn.LocalAddr())
+	if t.key.asked.IsValid() {
+		to = netip.AddrPortFrom(t.key.asked, to.Port())
+	}
+	return entry.Proxy{Source: t.key.client, Destination: to}.AppendBinary(nil, true)
+}
+
 func (t *udpSession) isBuiltin() bool { return t.name == policy.Echo || t.name == policy.Discard }
 
 // dial makes the socket to the upstream, unless that is built in.
@@ -145,6 +159,7 @@ func (t *udpSession) begin() (err error) {
 	}()
 	u := t.socket
 	t.down.Raw, t.down.To = u.raw, &t.client
+	t.up.Prefix = t.introduction()
 	if t.name == policy.Echo {
 		t.up.echo = &t.down
 	}

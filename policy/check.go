@@ -109,6 +109,7 @@ func (c *checker) listener(l *Listener) {
 	}
 	c.tls(l)
 	c.unix(key, l)
+	c.proxy(key, l)
 	if !c.sound(key+".upstream", key+".bind") || !l.Bind.IsValid() {
 		return
 	}
@@ -118,6 +119,24 @@ func (c *checker) listener(l *Listener) {
 		if err == nil && addr.Unmap().Is4() != l.Bind.Is4() {
 			c.wrong(item(key+".upstream", i), fmt.Sprintf("%q cannot be reached from the address %v of bind", s, l.Bind),
 				"both are IPv4, or both are IPv6")
+		}
+	}
+}
+
+// proxy checks the keys of the PROXY protocol.
+func (c *checker) proxy(key string, l *Listener) {
+	if !c.sound(key+".protocol", key+".upstream") {
+		return
+	}
+	if l.Protocol == UDP && len(l.AcceptProxy) > 0 {
+		c.wrong(key+".accept_proxy", "the listener is for udp, and a PROXY header begins a stream", "leave it out")
+	}
+	if l.Protocol == UDP && l.SendProxy == ProxyV1 {
+		c.wrong(key+".send_proxy", `the listener is for udp, and "v1" is for streams`, `"v2"`)
+	}
+	for i, s := range l.Upstream {
+		if (s == Echo || s == Discard) && l.SendProxy != "" {
+			c.wrong(item(key+".upstream", i), fmt.Sprintf("%q is built in, and reads no PROXY header", s), "another upstream, or leave send_proxy out")
 		}
 	}
 }

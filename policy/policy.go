@@ -95,6 +95,15 @@ type Mode string
 // version.
 const Forward Mode = "forward"
 
+// ProxyVersion is a version of the PROXY protocol.
+type ProxyVersion string
+
+// The versions of the PROXY protocol.
+const (
+	ProxyV1 ProxyVersion = "v1" // a line of text
+	ProxyV2 ProxyVersion = "v2" // binary
+)
+
 // The built-in upstreams.
 const (
 	Echo    = "echo:"    // sends everything back
@@ -285,6 +294,12 @@ type Listener struct {
 
 	// Connections and sessions.
 
+	// AcceptProxy holds the networks whose connections begin with a PROXY header, which tells
+	// the address of the client. If it is empty, there are none.
+	AcceptProxy []netip.Prefix `json:"accept_proxy,omitempty"`
+	// SendProxy is the version of the PROXY header that tells the upstream the address of the
+	// client; "" sends none.
+	SendProxy ProxyVersion `json:"send_proxy,omitempty"`
 	// Bind is the local address of connections to the upstream. If it is the zero Addr, the
 	// kernel chooses one.
 	Bind           netip.Addr    `json:"bind,omitzero"`

@@ -98,6 +98,7 @@ class = "a"
 │     connect_timeout  10s      (default)
 │     idle_timeout     2min
 │     max_sessions     65536    (default)
+│     send_proxy       none     (default)
 └─ rules, the first match wins
       1  line 19  source 10.1.0.0/16, fd00::/8, port 53, class a
 `

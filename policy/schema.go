@@ -40,12 +40,14 @@ const (
 	headerForm       = `an integer from 0 to 64`
 	boolForm         = `true or false`
 	modeForm         = `"forward"`
+	sendProxyForm    = `"v1" or "v2"`
 )
 
 var (
 	parseAlgorithm    = choice(algorithmForm, []Algorithm{Leaky, Token, GCRA, FixedWindow, SlidingLog, SlidingWindow}, nil)
 	parseOverflow     = choice(overflowForm, []Overflow{Wait, Drop, Refuse}, nil)
 	parseBareProtocol = choice(protocolForm, []Protocol{TCP, UDP, SMPP, HTTP, ISO8583, Lines}, nil)
+	parseSendProxy    = choice(sendProxyForm, []ProxyVersion{ProxyV1, ProxyV2}, nil)
 	parseLengthPrefix = choice(lengthPrefixForm, []LengthPrefix{Binary2, ASCII4, BCD2, VML}, nil)
 	parseMode         = choice(modeForm, []Mode{Forward}, []Mode{"connect", "socks5", "transparent"})
 )
@@ -104,7 +106,8 @@ var listenerFields = []field[Listener]{
 	emptyAs("none", nested("tls", tlsForm, func(l *Listener) **ServerTLS { return &l.TLS }, serverTLSFields, false)),
 	emptyAs("none", nested("upstream_tls", upstreamTLSForm, func(l *Listener) **ClientTLS { return &l.UpstreamTLS }, clientTLSFields, true)),
 	hostField,
-	unsupported[Listener]("accept_proxy"), unsupported[Listener]("send_proxy"),
+	emptyAs("none", many("accept_proxy", prefixForm, func(l *Listener) *[]netip.Prefix { return &l.AcceptProxy }, parsePrefix)),
+	emptyAs("none", one("send_proxy", sendProxyForm, func(l *Listener) *ProxyVersion { return &l.SendProxy }, parseSendProxy)),
 }
 
 var ruleFields = []field[Rule]{

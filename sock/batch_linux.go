@@ -24,7 +24,7 @@ type Batch struct {
 	control  [BatchSize]control
 	messages []message // hdrs[i] and control[i] belong to messages[i]
 
-	try func(fd uintptr) bool // sendAll, kept so that Send allocates nothing
+	try, tryApart func(fd uintptr) bool // sendAll and sendAllApart, kept so that Send allocates nothing
 }
 
 // Route is the socket and the peer that datagrams leave for. Several batches may use a Route
@@ -32,6 +32,9 @@ type Batch struct {
 type Route struct {
 	Raw syscall.RawConn // the socket; nil: Send discards all trains, and none counts as lost
 	To  *Peer           // nil: the peer of the connected socket
+	// Prefix goes before each datagram, and is no part of its payload. If there is one, each
+	// datagram takes a system call of its own.
+	Prefix []byte
 
 	// tooLarge is the size of the datagrams, in bytes, that the kernel has last refused to
 	// segment, for instance because they are larger than a frame. Send joins only trains of
@@ -52,7 +55,7 @@ type message struct {
 // NewBatch returns an empty batch.
 func NewBatch() *Batch {
 	b := &Batch{trains: make([]Train, 0, BatchSize), messages: make([]message, 0, BatchSize)}
-	b.try = b.sendAll
+	b.try, b.tryApart = b.sendAll, b.sendAllApart
 	return b
 }
 
@@ -72,16 +75,35 @@ func (b *Batch) Send(r *Route) {
 		return
 	}
 	b.route = r
+	if len(r.Prefix) > 0 {
+		b.write(b.tryApart)
+		return
+	}
 	for i := 0; i < len(b.trains); {
 		n := b.joinable(i)
 		b.addMessage(i, n)
 		i += n
 	}
-	if len(b.messages) > 0 && r.Raw.Write(b.try) != nil { // the socket is closed
+	if len(b.messages) > 0 {
+		b.write(b.try)
+	}
+}
+
+// write calls try with the socket. If that is closed, all trains are lost.
+func (b *Batch) write(try func(fd uintptr) bool) {
+	if b.route.Raw.Write(try) != nil {
 		for i := range b.trains {
 			b.lose(i)
 		}
 	}
+}
+
+// sendAllApart sends each datagram of each train by itself.
+func (b *Batch) sendAllApart(fd uintptr) bool {
+	for i := range b.trains {
+		b.sendApart(fd, i)
+	}
+	return true
 }
 
 // lose notes that train i is lost.
@@ -203,9 +225,9 @@ func (b *Batch) sendApart(fd uintptr, i int) {
 
 // sendOne sends a datagram. If that fails, it tries once more, as sendAll does.
 func (b *Batch) sendOne(fd uintptr, payload []byte) error {
-	iov := iovecOf(payload)
-	h, c := unix.Msghdr{Iov: &iov}, control{}
-	h.SetIovlen(1)
+	iovs := [2]unix.Iovec{iovecOf(b.route.Prefix), iovecOf(payload)}
+	h, c := unix.Msghdr{Iov: &iovs[0]}, control{}
+	h.SetIovlen(len(iovs))
 	if length := b.setPeer(&h, &c); length > 0 {
 		h.Control = &c[0]
 		h.SetControllen(length)

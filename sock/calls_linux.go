@@ -28,6 +28,11 @@ func readNow(fd int, p []byte) (int, error) {
 	return result(syscall.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p))))
 }
 
+// peekNow is recv(2) with MSG_PEEK: it leaves the bytes to be read.
+func peekNow(fd int, p []byte) (int, error) {
+	return result(syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), unix.MSG_PEEK, 0, 0))
+}
+
 // sendNow is send(2).
 func sendNow(fd int, p []byte) (int, error) {
 	return result(syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)),

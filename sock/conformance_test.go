@@ -378,6 +378,26 @@ var behaviour = []behavesAs{
 		}
 		b.expectEnd()
 	}},
+	{"what is peeked stays to be read", func(a, b *observed) {
+		peek := func(want string, wantErr error) {
+			b.t.Helper()
+			buf := make([]byte, 100)
+			if n, err := b.Peek(buf); string(buf[:max(n, 0)]) != want || err != wantErr {
+				b.t.Errorf("peeked %d, %v, want %q, %v", n, err, want, wantErr)
+			}
+		}
+		peek("", unix.EAGAIN)
+		a.send("one two")
+		b.await("bytes", func(s *State) bool { return s.Readable })
+		peek("one two", nil)
+		b.expect("one ")
+		peek("two", nil)
+		a.CloseWrite()
+		b.ends()
+		b.expect("two")
+		peek("", nil)
+		b.expectEnd()
+	}},
 }
 
 // behaviourOfTCP is what only ends of TCP do: they know resets and urgent data.

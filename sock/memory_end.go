@@ -146,12 +146,28 @@ func (e *MemoryEnd) read(p []byte) (int, error) {
 	if err := e.faults.next(OnRead, e); err != nil {
 		return 0, err
 	}
-	n := e.in.read(p)
-	switch {
-	case n > 0:
+	if n := e.in.read(p); n > 0 {
 		e.passed[OnRead] += uint64(n)
 		e.peer.move()
 		return n, nil
+	}
+	return e.nothing()
+}
+
+// Peek implements End.
+func (e *MemoryEnd) Peek(p []byte) (int, error) {
+	e.link.Lock()
+	defer e.link.Unlock()
+	in := e.in // a copy: what it reads stays
+	if n := in.read(p); n > 0 {
+		return n, nil
+	}
+	return e.nothing()
+}
+
+// nothing returns why there is nothing to read. link is held.
+func (e *MemoryEnd) nothing() (int, error) {
+	switch {
 	case e.closed:
 		return 0, unix.EBADF
 	case e.peerEnded:

@@ -52,6 +52,8 @@ type End interface {
 	Source
 	// Read reads what is there. No bytes and no error are the end of the stream.
 	Read(p []byte) (int, error)
+	// Peek is Read, but what it returns stays to be read.
+	Peek(p []byte) (int, error)
 	// Write writes as much as there is room for.
 	Write(p []byte) (int, error)
 	// CloseWrite sends the end of the stream.

@@ -27,6 +27,9 @@ func NoSocket() *Socket { return &Socket{-1} }
 // Read implements End.
 func (d Descriptor) Read(p []byte) (int, error) { return readNow(int(d), p) }
 
+// Peek implements End.
+func (d Descriptor) Peek(p []byte) (int, error) { return peekNow(int(d), p) }
+
 // Write implements End.
 func (d Descriptor) Write(p []byte) (int, error) { return sendNow(int(d), p) }
 
@@ -73,7 +76,7 @@ func (d Descriptor) Failure() error {
 // AtEnd implements End.
 func (d Descriptor) AtEnd() bool {
 	var peeked [1]byte
-	n, _, err := unix.Recvfrom(int(d), peeked[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	n, err := d.Peek(peeked[:])
 	return n == 0 && err == nil
 }
 

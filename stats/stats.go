@@ -113,10 +113,11 @@ const (
 	Unframed                  // a peer sent something that is not a message of the protocol, or is ambiguous
 	Panicked                  // a bug in shaper closed this session, and no other
 	TLSFailed                 // a handshake failed, or a peer ended TLS with an error
+	NoHeader                  // a connection of accept_proxy has not begun with a PROXY header
 	results
 )
 
-var resultNames = [results]string{"ok", "reset", "timeout", "dial_failed", "aborted", "refused", "closed", "drained", "unframed", "panic", "tls_failed"}
+var resultNames = [results]string{"ok", "reset", "timeout", "dial_failed", "aborted", "refused", "closed", "drained", "unframed", "panic", "tls_failed", "bad_proxy"}
 
 // String returns the result as a metric's label, such as "ok".
 func (r Result) String() string { return resultNames[r] }

@@ -21,7 +21,7 @@ var allowedImports = map[string][]string{
 	"daemon":                {"conn", "sock", "shaper", "limit", "policy", "tc", "metrics", "stats", "unit"},
 	"client":                {"shaper", "policy", "frame", "stats", "unit"}, // for Go programs
 	"sock":                  {"buffer"},
-	"conn":                  {"exchange", "buffer", "sock", "shaper", "policy", "frame", "stats", "unit"},
+	"conn":                  {"entry", "exchange", "buffer", "sock", "shaper", "policy", "frame", "stats", "unit"},
 	"exchange":              {"frame", "shaper", "policy", "stats", "unit", "buffer"},
 	"exchange/exchangetest": {"exchange", "shaper", "stats"}, // for tests
 	"simulate":              {"exchange", "frame", "shaper", "policy", "stats", "unit"},
@@ -29,6 +29,7 @@ var allowedImports = map[string][]string{
 	"tc/tctest":             {}, // for the tests of tc and of the daemon
 	"metrics":               {"stats"},
 	"shaper":                {"calendar", "leaky", "limit", "policy", "stats", "unit"},
+	"entry":                 {},
 	"buffer":                {},
 	"leaky":                 {"limit", "unit"},
 	"limit":                 {"calendar", "unit"},

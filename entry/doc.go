@@ -1,0 +1,9 @@
+// Package entry reads what a client says before its session begins: where it comes from, and
+// where it wants to go. Its parsers know no sockets and no clocks. They get the bytes that have
+// come so far, and return how many of them they have used; 0 asks for more. They never need
+// more than their bound, and they never change or keep the bytes.
+//
+// Files call downwards only:
+//
+//	proxy  the headers of the PROXY protocol
+package entry
