@@ -12,8 +12,8 @@ import (
 
 // readClass reads the counters of a class, and what its policy says.
 func readClass(c *shaper.Class) stats.ClassReading {
-	conf := c.Policy()
 	now := time.Now()
+	conf := c.Policy().Shown(now)
 	r := c.Stats.Read()
 	r.Name, r.Algorithm = conf.Name, string(conf.Algorithm)
 	backlog := c.Backlog()

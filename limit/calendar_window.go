@@ -15,8 +15,8 @@ import (
 // window, and the windows that follow pay for it.
 //
 // Windows follow the wall clock, since midnight does: in a month the monotonic clock may differ
-// from it by seconds. So Next returns times without a monotonic reading. If the wall clock is set back, the present window goes on until the clock
-// shows its end. So no window comes twice.
+// from it by seconds. So Next returns times without a monotonic reading. If the wall clock is set
+// back, the present window goes on until the clock shows its end. So no window comes twice.
 type CalendarWindow struct {
 	windows calendar.Windows
 	limit   int64 // units in a window

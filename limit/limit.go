@@ -36,8 +36,8 @@ var Never = time.Unix(1<<55, 0)
 type Limiter interface {
 	// Next returns the earliest moment at which an item of n units may leave
 	// if ahead units leave before it. A moment that is not after now means at
-	// once. Under a rate of 0 it is Never. If the wall clock
-	// decides, the moment has no monotonic reading. Next changes nothing.
+	// once. Under a rate of 0 it is Never. If the wall clock decides, the moment has no
+	// monotonic reading. Next changes nothing.
 	Next(now time.Time, ahead, n int64) time.Time
 
 	// Take charges n units for an item that leaves at now and has been ready

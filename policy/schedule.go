@@ -170,6 +170,15 @@ func (c Class) Scheduled(t time.Time) (now Class, until time.Time) {
 	return now, until
 }
 
+// Shown returns, for people, a class that Scheduled has returned, as it is at t: while it is
+// Closed, its rate is 0.
+func (c Class) Shown(t time.Time) Class {
+	if !t.Before(c.Closed.From) && t.Before(c.Closed.Until) {
+		c.Rate, c.Ceil = unit.NewRate(c.Rate.Kind(), 0, c.Rate.Period()), unit.Rate{}
+	}
+	return c
+}
+
 // AtTime returns the policy with the rates that hold at t, for people. See Scheduled.
 func (p *Policy) AtTime(t time.Time) *Policy {
 	then := *p

@@ -55,6 +55,9 @@ func TestScheduled(t *testing.T) {
 		if !until.Equal(moment(t, tt.until)) || !now.Closed.From.Equal(moment(t, tt.from)) || !now.Closed.Until.Equal(moment(t, tt.opens)) {
 			t.Errorf("at %s: until %v, closed from %v to %v; want %s, %s, %s", tt.at, until, now.Closed.From, now.Closed.Until, tt.until, tt.from, tt.opens)
 		}
+		if got := now.Shown(moment(t, tt.at)).Limit().String(); got != tt.rate {
+			t.Errorf("at %s it is shown with %s, want %s", tt.at, got, tt.rate)
+		}
 		if now.Limit().IsZero() {
 			t.Errorf("at %s the class that is closed for a time has a limit of 0 for ever", tt.at)
 		}
