@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,8 +18,17 @@ import (
 
 // fakeEngine records the rates in force.
 type fakeEngine struct {
+	fail error // what prepare returns
+
+	mu    sync.Mutex
 	rates map[string]string
-	fail  error // what prepare returns
+}
+
+// rate returns the rate of a class.
+func (e *fakeEngine) rate(class string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.rates[class]
 }
 
 func (e *fakeEngine) prepare(p *policy.Policy) (func(), error) {
@@ -26,12 +36,16 @@ func (e *fakeEngine) prepare(p *policy.Policy) (func(), error) {
 		return nil, e.fail
 	}
 	return func() {
+		e.mu.Lock()
 		e.rates = map[string]string{}
+		e.mu.Unlock()
 		e.set(p, p.Classes)
 	}, nil
 }
 
 func (e *fakeEngine) set(_ *policy.Policy, classes []policy.Class) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	for _, c := range classes {
 		e.rates[c.Name] = c.LimitAt(time.Now()).String()
 	}
@@ -115,7 +129,7 @@ func (b *bench) want(rate string) {
 	class, _ := b.view.Load().policy.Class("slow")
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if got := b.engine.rates["slow"]; got != rate || class.Rate.String() != rate {
+	if got := b.engine.rate("slow"); got != rate || class.Rate.String() != rate {
 		b.t.Errorf("the rate is %s, and readers see %s; want %s", got, class.Rate, rate)
 	}
 }
@@ -422,12 +436,12 @@ func TestReloadOfPieces(t *testing.T) {
 		write("a.toml", "[class.piece]\nrate = \"1mbit\"\n")
 		write("shaper.toml", strings.Replace(base, "[daemon]\n", "[daemon]\ninclude = \"[ab].toml\"\n", 1))
 		want := []string{b.path, filepath.Join(dir, "a.toml")}
-		if done := b.mustReload(0); !slices.Equal(done.Files, want) || b.engine.rates["piece"] != "1mbit" {
+		if done := b.mustReload(0); !slices.Equal(done.Files, want) || b.engine.rate("piece") != "1mbit" {
 			t.Errorf("read %v, want %v; the rates are %v", done.Files, want, b.engine.rates)
 		}
 		write("a.toml", "[class.piece]\nrate = \"2mbit\"\n")
 		write("b.toml", "[class.other]\nrate = \"3mbit\"\n")
-		if b.mustReload(0); b.engine.rates["piece"] != "2mbit" || b.engine.rates["other"] != "3mbit" {
+		if b.mustReload(0); b.engine.rate("piece") != "2mbit" || b.engine.rate("other") != "3mbit" {
 			t.Errorf("the rates are %v", b.engine.rates)
 		}
 		if !strings.Contains(b.logged.String(), filepath.Join(dir, "b.toml")) {
@@ -442,7 +456,7 @@ func TestSchedule(t *testing.T) {
 		rate := func(what, want string) {
 			t.Helper()
 			synctest.Wait()
-			if got := b.engine.rates["slow"]; got != want {
+			if got := b.engine.rate("slow"); got != want {
 				t.Errorf("%s the rate is %s, want %s", what, got, want)
 			}
 		}

@@ -330,6 +330,7 @@ class = "quiet"
 		t.Errorf("%s, Retry-After %q, want %v", response.Status, response.Header.Get("Retry-After"), want)
 	}
 	want(t, 0, []string{"SCHEDULED", "0 messages/s until " + opens.Local().Format("Mon 15:04")}, "classes", "-c", p.path)
-	want(t, 0, []string{" in UTC: rate 0 messages/s", "rate             0 messages/s\n"}, "classes", "quiet", "-c", p.path)
+	want(t, 0, []string{" in UTC: rate 0 messages/s"}, "classes", "quiet", "-c", p.path)
+	want(t, 0, []string{`"text": "0 messages/s"`}, "classes", "quiet", "--json", "-c", p.path)
 	want(t, 0, []string{"for schedule of class quiet"}, "explain", "127.0.0.1", "-c", p.path)
 }
