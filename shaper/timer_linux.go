@@ -1,7 +1,9 @@
 package shaper
 
 import (
+	"math"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -21,6 +23,7 @@ import (
 type fdTimer struct {
 	file *os.File
 	conn syscall.RawConn
+	due  atomic.Int64 // the deadline, in nanoseconds since epoch; wait does not read before
 
 	// Kept so that neither set nor wait allocates.
 	spec        unix.ItimerSpec
@@ -46,10 +49,14 @@ func newTimer() timer {
 		return newRuntimeTimer()
 	}
 	t := &fdTimer{file: file, conn: conn}
+	t.due.Store(math.MaxInt64)
 	t.settime = func(fd uintptr) {
 		unix.TimerfdSettime(int(fd), 0, &t.spec, nil) // fails only for a bad descriptor or value
 	}
 	t.read = func(fd uintptr) bool {
+		if int64(time.Since(epoch)) < t.due.Load() {
+			return false
+		}
 		_, _, errno := syscall.RawSyscall(syscall.SYS_READ, fd, uintptr(unsafe.Pointer(&t.expirations)), uintptr(len(t.expirations)))
 		return errno != syscall.EAGAIN && errno != syscall.EINTR
 	}
@@ -70,7 +77,9 @@ func (t *fdTimer) set(at time.Time) {
 	t.spec = unix.ItimerSpec{} // stops the timer
 	if at != limit.Never {
 		// 0 would stop the timer, but a time that has passed must end wait.
-		t.spec.Value = unix.NsecToTimespec(int64(max(time.Until(at), 1)))
+		left := min(max(time.Until(at), 1), farthest)
+		t.spec.Value = unix.NsecToTimespec(int64(left))
+		t.due.Store(int64(time.Since(epoch) + left))
 	}
 	t.conn.Control(t.settime) // fails only when the timer is closed
 }

@@ -60,10 +60,13 @@ func printStatus(w io.Writer, s daemon.Status, now time.Time) {
 func printLateness(w io.Writer, p stats.PacersReading) {
 	if p.Departures > 0 {
 		fmt.Fprintf(w, "late      at most %d µs for half of the items that waited, %d µs for 99 %%\n",
-			time.Duration(p.LateP50).Microseconds(), time.Duration(p.LateP99).Microseconds())
+			microseconds(p.LateP50), microseconds(p.LateP99))
 	}
 	fmt.Fprintln(w)
 }
+
+// microseconds returns a bound in whole microseconds, rounded up.
+func microseconds(bound stats.Seconds) int64 { return max(time.Duration(bound).Microseconds(), 1) }
 
 // printReload prints the outcome of the last reload, the rollback that may undo it, the values
 // that `shaper set` has put over those of the policy file, and how many warnings the file has.
