@@ -97,7 +97,8 @@
 // Rules see bytes as they were sent: not decoded, not cleaned, not lowered. The path is the
 // target without its query, and without scheme and authority if it has them. The host is that
 // of the target, else of Host, without its port. source_addr is that of the message, and
-// system_id that of the last bind.
+// system_id that of the last bind. The recipient is destination_addr, in submit_multi that of
+// the only destination; several have no recipient.
 //
 // # Files
 //

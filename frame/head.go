@@ -144,6 +144,9 @@ func (h *head) fields(p []byte, at int) (Reason, int) {
 	return fine, 0
 }
 
+// fieldLines returns the lines of the fields of a head, which has been read.
+func fieldLines(head []byte) []byte { return head[bytes.IndexByte(head, '\n')+1:] }
+
 func (h *head) field(line []byte) Reason {
 	if line[0] == ' ' || line[0] == '\t' {
 		return ObsFold

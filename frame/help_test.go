@@ -103,7 +103,7 @@ func (r *reader) note(ev Event, n int) {
 
 func (r *reader) gist(m *Message) gist {
 	h := fnv.New64a()
-	for _, field := range [][]byte{m.Method, m.Path, m.Host, m.SystemID, m.SourceAddr} {
+	for _, field := range [][]byte{m.Method, m.Path, m.Host, m.Fields, m.SystemID, m.SourceAddr, m.Recipient, m.ESMClass, m.DataCoding} {
 		h.Write(field)
 		h.Write([]byte{0})
 	}

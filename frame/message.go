@@ -37,9 +37,12 @@ type Message struct {
 	// calls of gone.
 	Tag uint16
 
-	// What rules look at; nil if the message does not say it.
+	// What rules and keys look at; nil if the message does not say it.
 	Method, Path, Host   []byte
+	Fields               []byte // http: the lines of its fields, each with its end
 	SystemID, SourceAddr []byte
+	Recipient            []byte // smpp: destination_addr, if there is one
+	ESMClass, DataCoding []byte // smpp: one byte each
 }
 
 // A Throttle is what a response says about the client's rate.

@@ -49,13 +49,13 @@ func (u *httpRequests) Next(p []byte) (int, Event, error) {
 	if reason, at := h.parseRequest(p[:n]); reason != fine {
 		return u.wrong(reason, at)
 	}
-	return n, u.describe(n, &h), nil
+	return n, u.describe(p[:n], &h), nil
 }
 
-// describe sets the message to what the head of a request says.
-func (u *httpRequests) describe(n int, h *head) Event {
+// describe sets the message to what the head p of a request says.
+func (u *httpRequests) describe(p []byte, h *head) Event {
 	m := &u.message
-	*m = Message{Kind: Counted, Cost: 1, Refusable: true, Method: h.method, Host: hostOf(h.host)}
+	*m = Message{Kind: Counted, Cost: 1, Refusable: true, Method: h.method, Host: hostOf(h.host), Fields: fieldLines(p)}
 	m.describeTarget(h.target)
 	u.undecided, u.last = true, 0
 	switch {
@@ -69,7 +69,7 @@ func (u *httpRequests) describe(n int, h *head) Event {
 	}
 	bodied := h.chunked || h.length > 0
 	m.Close = h.close || h.minor == 0 || bodied && h.expects || h.length > MaxSwallow
-	return u.enter(n, h, bodied)
+	return u.enter(len(p), h, bodied)
 }
 
 // Opaque implements Scanner: nothing may pass while the scanner holds.

@@ -279,3 +279,59 @@ func TestWindowIsBounded(t *testing.T) {
 		t.Errorf("an empty window keeps %d slots", len(slots))
 	}
 }
+
+func TestSMPPFieldsOfSubmits(t *testing.T) {
+	const submitTail = "\x40\x7f\x03\x00\x00\x01\x00\x08\x00\x05hello" // no times
+	for _, c := range []struct {
+		name                  string
+		command               uint32
+		body                  string
+		recipient, esm, coded string // "-" stands for none
+	}{
+		{"submit_sm", submitSM, "WAP\x00\x05\x00otp\x00\x01\x0149171\x00" + submitTail, "49171", "\x40", "\x08"},
+		{"times", submitSM, "\x00\x05\x00otp\x00\x01\x0149171\x00\x03\x00\x00" + "261122170000000R\x00" + "000001000000000R\x00" + "\x01\x00\xf5\x00\x00", "49171", "\x03", "\xf5"},
+		{"deliver_sm", deliverSM, "\x00\x05\x00otp\x00\x01\x01\x00" + submitTail, "", "\x40", "\x08"},
+		{"data_sm", dataSM, "\x00\x05\x00otp\x00\x01\x0149171\x00\x02\x01\x04", "49171", "\x02", "\x04"},
+		{"submit_multi of one", submitMulti, "\x00\x05\x00otp\x00\x01\x01\x01\x0149171\x00" + submitTail, "49171", "\x40", "\x08"},
+		{"submit_multi of two", submitMulti, "\x00\x05\x00otp\x00\x02\x01\x01\x0149171\x00\x01\x01\x0149172\x00" + submitTail, "-", "\x40", "\x08"},
+		{"submit_multi of a list", submitMulti, "\x00\x05\x00otp\x00\x01\x02friends\x00" + submitTail, "-", "\x40", "\x08"},
+		{"broadcast_sm", broadcastSM, "\x00\x05\x00otp\x00\x01\x0149171\x00" + submitTail, "-", "-", "-"},
+		{"cut in the recipient", submitSM, "\x00\x05\x00otp\x00\x01\x0149171", "-", "-", "-"},
+		{"cut behind the recipient", submitSM, "\x00\x05\x00otp\x00\x01\x0149171\x00", "49171", "-", "-"},
+		{"cut behind esm_class", submitSM, "\x00\x05\x00otp\x00\x01\x0149171\x00\x40\x00\x00", "49171", "\x40", ""},
+		{"cut in the destinations", submitMulti, "\x00\x05\x00otp\x00\x02\x01\x01\x0149171\x00\x01", "-", "-", "-"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			link := NewLink(smppSettings)
+			whole := pdu(c.command, 0, 1, c.body)
+			if n, ev, err := link.Up().Next(whole); n != len(whole) || ev != Whole || err != nil {
+				t.Fatalf("Next = %d, %v, %v", n, ev, err)
+			}
+			m := link.Up().Message()
+			for _, field := range []struct {
+				name string
+				got  []byte
+				want string
+			}{{"recipient", m.Recipient, c.recipient}, {"esm_class", m.ESMClass, c.esm}, {"data_coding", m.DataCoding, c.coded}} {
+				got := string(field.got)
+				if field.got == nil {
+					got = "-"
+				}
+				if got != field.want && (got != "-" || field.want != "") {
+					t.Errorf("%s = %q, want %q", field.name, got, field.want)
+				}
+			}
+		})
+	}
+}
+
+func TestHTTPFields(t *testing.T) {
+	link := NewLink(Settings{Protocol: HTTP})
+	head := "POST /v1/x HTTP/1.1\r\nHost: a\r\nX-Api-Key:  one \r\nX-API-KEY: two\r\n\r\n"
+	if _, _, err := link.Up().Next([]byte(head)); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(link.Up().Message().Fields), "Host: a\r\nX-Api-Key:  one \r\nX-API-KEY: two\r\n\r\n"; got != want {
+		t.Errorf("fields = %q, want %q", got, want)
+	}
+}
