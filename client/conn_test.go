@@ -472,7 +472,7 @@ func TestBucketsOfWrappedConnections(t *testing.T) {
 	defer sh.Close()
 	conf := policy.DefaultClass("c")
 	conf.Rate, conf.Algorithm, conf.Burst = unit.BytesPerSecond(1), policy.Token, policy.Burst{N: 5, Kind: unit.Bytes}
-	conf.Per = policy.Per{By: policy.BySource, IPv4: 32, IPv6: 64}
+	conf.Per = policy.Per{{By: policy.BySource, IPv4: 32, IPv6: 64}}
 	sh.Apply([]policy.Class{conf})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -91,7 +91,7 @@ func (t *Transport) check() error {
 	switch {
 	case !t.Class.Counts(unit.Messages):
 		return neverLimits(t.Class, "a request is a message", "20 messages/s")
-	case t.Class.Policy().Per.By == policy.ByConnection:
+	case t.Class.Policy().Per.Has(policy.ByConnection):
 		return fmt.Errorf("client: %q has a bucket for each connection, and a request is not a connection: it would never limit", t.Class.Name())
 	}
 	return nil

@@ -290,7 +290,7 @@ func TestTransportCountsRedirects(t *testing.T) {
 func TestTransportByDestination(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := record(ok)
-		client, _ := newClient(base, "1 messages/s", func(c *policy.Class) { c.Per = policy.Per{By: policy.ByDestination} })
+		client, _ := newClient(base, "1 messages/s", func(c *policy.Class) { c.Per = policy.Per{{By: policy.ByDestination}} })
 		for _, host := range []string{"192.0.2.1", "192.0.2.2:8080", "192.0.2.2", "[2001:db8::1]"} {
 			resp, err := client.Get("http://" + host + "/")
 			if err != nil {
@@ -307,7 +307,7 @@ func TestTransportBySource(t *testing.T) {
 	for _, by := range []policy.PerKind{policy.BySource, policy.BySourcePort} {
 		synctest.Test(t, func(t *testing.T) {
 			base := record(ok)
-			client, _ := newClient(base, "1 messages/s", func(c *policy.Class) { c.Per = policy.Per{By: by, IPv4: 32, IPv6: 64} })
+			client, _ := newClient(base, "1 messages/s", func(c *policy.Class) { c.Per = policy.Per{{By: by, IPv4: 32, IPv6: 64}} })
 			for range 2 {
 				get(t, client)
 			}
@@ -328,7 +328,7 @@ func TestTransportClass(t *testing.T) {
 	if want := `Get "http://api.example/": client: "c" counts bytes, and a request is a message: it would never limit; a rate here is like "20 messages/s"`; text(err) != want {
 		t.Errorf("a class of bytes: %v", err)
 	}
-	client, _ = newClient(base, "1 messages/s", func(c *policy.Class) { c.Per.By = policy.ByConnection })
+	client, _ = newClient(base, "1 messages/s", func(c *policy.Class) { c.Per[0].By = policy.ByConnection })
 	_, err = client.Get("http://api.example/")
 	if want := `Get "http://api.example/": client: "c" has a bucket for each connection, and a request is not a connection: it would never limit`; text(err) != want {
 		t.Errorf("a class by connection: %v", err)

@@ -29,7 +29,7 @@ func (c *checker) messages(key string, l *Listener) {
 func (c *checker) messageRule(key string, r *Rule) {
 	switch {
 	case r.looksAtHTTP() && r.looksAtSMPP():
-		c.wrong(key, "no message belongs to both HTTP and SMPP", "path, method and host, or system_id and source_addr")
+		c.wrong(key, "no message belongs to both HTTP and SMPP", "path, method, host and header:NAME, or system_id, source_addr, recipient, data_coding and esm_class")
 	case r.looksAtMessages() && r.ReturnClass != "":
 		c.wrong(key+".return_class", "a rule that looks at messages applies to messages for the upstream", "leave it out; the listener has one")
 	}

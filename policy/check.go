@@ -195,10 +195,22 @@ func (c *checker) overflow(class *Class) {
 	c.wrong(key, fmt.Sprintf("%q %s", class.Overflow, problem), allowed)
 }
 
-// keys checks that max_keys stands only beside per.
+// keys checks what depends on per.
 func (c *checker) keys(key string, class *Class) {
-	if at := key + ".max_keys"; class.Per == (Per{}) && c.given(at) && c.sound(at, key+".per") {
+	if !c.sound(key + ".per") {
+		return
+	}
+	if at := key + ".max_keys"; class.Per == (Per{}) && c.given(at) && c.sound(at) {
 		c.wrong(at, "the class has one bucket for all", `add per = "source", for example, or leave it out`)
+	}
+	if !class.Per.ByMessage() {
+		return
+	}
+	if kind := class.Rate.Kind(); kind == unit.Connections || kind == unit.Packets {
+		c.wrong(key+".per", fmt.Sprintf("the class counts %v, and %q is of messages", kind, class.Per), "leave it out, or set a rate in messages or bytes")
+	}
+	if at := key + ".max_connections"; class.MaxConnections > 0 && c.sound(at) {
+		c.wrong(at, fmt.Sprintf("each message has a bucket by its %v, and a session has none", class.Per), "leave it out, or put it into the class above")
 	}
 }
 

@@ -65,7 +65,7 @@ func keyed(p *Policy) map[string]Per {
 
 // byDestination reports whether one of two classes has a bucket for each destination.
 func (c *Classifier) byDestination(class, back string) bool {
-	return c.per[class].By == ByDestination || c.per[back].By == ByDestination
+	return c.per[class].Has(ByDestination) || c.per[back].Has(ByDestination)
 }
 
 // A matcher is a compiled rule.

@@ -15,6 +15,11 @@ func isTable(r *report, key string, n *node, header string) bool {
 
 // find returns the field of a key, or an error if it is not supported.
 func find[T any](fields []field[T], name string) (f field[T], err error) {
+	for _, f := range fields {
+		if f, ok := f.member(name); ok {
+			return f, nil
+		}
+	}
 	supported, others := keyNames(fields)
 	if err := checkKey(name, supported, others); err != nil {
 		return f, err

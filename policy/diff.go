@@ -88,7 +88,11 @@ func byName[T any](all []T, nameOf func(T) string) map[string]*T {
 func summary[T any](t *T, defaults T, fields []field[T]) string {
 	var parts []string
 	for _, f := range fields {
-		if f.get != nil && f.get(t) != f.get(&defaults) {
+		switch {
+		case f.get == nil || f.get(t) == f.get(&defaults):
+		case f.family != nil:
+			parts = append(parts, f.get(t)) // with the names
+		default:
 			parts = append(parts, f.name+" "+f.get(t))
 		}
 	}

@@ -57,6 +57,7 @@
 //	index      many rules, found by port
 //	scope      the listeners and messages that a rule applies to
 //	per        what has a bucket of its own in a class
+//	hash       the key of a bucket, as a connection or a message says it
 //	classid    the numbers of classes in the kernel
 //
 // A policy is compared and printed:
@@ -73,7 +74,7 @@
 //
 // All of these use:
 //
-//	value      reads sizes, durations, integers and paths
+//	value      reads sizes, durations, integers, paths and names of fields
 //	address    reads addresses, ports and prefixes, and compares addresses
 //	name       paths, and the names of unix sockets
 //	errors     mistakes and warnings, with their positions

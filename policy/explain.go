@@ -56,7 +56,7 @@ func (c *Classifier) Explain(conn Conn, given Fields) Explanation {
 	}
 	d := c.Decide(conn, msg)
 	e := Explanation{Conn: conn, Message: given, Class: d.Class, ReturnClass: d.ReturnClass, Rule: d.Rule, File: c.file, Skipped: []Skip{}}
-	e.Bucket, e.ReturnBucket = c.per[e.Class].Describe(conn), c.per[e.ReturnClass].Describe(conn)
+	e.Bucket, e.ReturnBucket = c.per[e.Class].Describe(conn, given), c.per[e.ReturnClass].Describe(conn, given)
 	l := c.listeners[conn.Listener]
 	if l == nil {
 		e.Why = fmt.Sprintf("there is no listener %q", conn.Listener)
@@ -237,9 +237,8 @@ func (r *Rule) when() string {
 	add("source_port", len(r.SourcePort), few(r.SourcePort))
 	add("destination", len(r.Destination), few(r.Destination))
 	add("port", len(r.Port), few(r.Port))
-	for _, key := range messageKeys {
-		patterns := key.patterns(r)
-		add(key.name, len(patterns), few(patterns))
+	for _, key := range r.conditions() {
+		add(key.name, len(key.patterns), few(key.patterns))
 	}
 	return strings.Join(all, "; ")
 }

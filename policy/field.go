@@ -16,6 +16,9 @@ type field[T any] struct {
 	form     string                 // says what is allowed if the value has the wrong type
 	set      func(*T, string) error // reads one value or one item of a list; nil if this version does not support the key
 	get      func(*T) string        // prints the value as the file would have it
+	// family reads a value of one of the keys whose names begin as name does, before "NAME";
+	// rest is the rest of that name. It is nil if the field is a single key.
+	family func(rest string, into *T, value string) error
 	// decodeTable reads a value that is a table, or an item of a list that is one; nil if
 	// neither can be a table.
 	decodeTable func(r *report, key string, n *node, into *T, whole bool)
@@ -147,10 +150,20 @@ func yesNo[T any](name string, at func(*T) *bool) field[T] {
 	return f
 }
 
-// onlyIntegers makes a field accept only integers.
+// onlyIntegers makes a field accept only integers, or lists of them if it accepts lists.
 func onlyIntegers[T any](f field[T]) field[T] {
-	f.takes = integers
+	f.takes = integers | f.takes&lists
 	return f
+}
+
+// member returns the field of one key of a family; false if the key is not one of it.
+func (f field[T]) member(key string) (field[T], bool) {
+	rest, ok := strings.CutPrefix(key, strings.TrimSuffix(f.name, "NAME"))
+	if f.family == nil || !ok {
+		return f, false
+	}
+	f.set = func(t *T, s string) error { return f.family(rest, t, s) }
+	return f, true
 }
 
 // nested returns a field whose value is a table, and nil if it is left out. If mayBeEmpty is

@@ -122,7 +122,7 @@ func TestLoadEveryKey(t *testing.T) {
 				Queue: Queue{Items: packets(500)}, MaxWait: seconds(8), Priority: 0, Weight: 3},
 			{MaxKeys: 65536, Name: "payments", Algorithm: Token, Rate: rate("2mbit"), Burst: Burst{65536, unit.Bytes}, Queue: Queue{Bytes: 256 * unit.KiB}, Overflow: Refuse, Priority: 4, Weight: 1},
 			{MaxKeys: 65536, Name: "logins", Algorithm: Leaky, Rate: rate("5 connections/s"), Queue: Queue{Items: unit.Count{N: 20, Kind: unit.Connections}}, Overflow: Wait, Shadow: true, Priority: 4, Weight: 1},
-			{Per: Per{BySource, 24, 64}, MaxKeys: 1000, Name: "dns", Algorithm: Token, Rate: rate("200 packets/s"), Burst: Burst(packets(50)), Queue: DefaultClass("").Queue, Priority: 4, Weight: 1},
+			{Per: Per{{By: BySource, IPv4: 24, IPv6: 64}}, MaxKeys: 1000, Name: "dns", Algorithm: Token, Rate: rate("200 packets/s"), Burst: Burst(packets(50)), Queue: DefaultClass("").Queue, Priority: 4, Weight: 1},
 		},
 		Listeners: []Listener{
 			{

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 )
 
@@ -21,10 +22,37 @@ func (p Pattern) Match(text []byte) bool {
 	return string(text) == s
 }
 
-// Message is what rules can look at in a message.
+// Message is what rules and keys can look at in a message. What the message does not say is
+// nil.
 type Message struct {
 	Path, Method, Host   []byte // only HTTP
+	Headers              []byte // only HTTP: the lines of the fields
 	SystemID, SourceAddr []byte // only SMPP
+	Recipient            []byte // only SMPP
+	DataCoding, ESMClass []byte // only SMPP: one byte each
+}
+
+// Header returns the value of the first field with a name, whatever the case of its letters;
+// nil if there is none, or if it is empty. It does not allocate.
+func (m *Message) Header(name string) []byte {
+	for lines := m.Headers; len(lines) > 0; {
+		var line []byte
+		line, lines, _ = bytes.Cut(lines, []byte("\n"))
+		if n := len(name); len(line) > n && line[n] == ':' && equalsFolded(line[:n], name) {
+			return bytes.Trim(line[n+1:], " \t\r")
+		}
+	}
+	return nil
+}
+
+// equalsFolded compares names of fields, which are ASCII, without regard to case.
+func equalsFolded(text []byte, name string) bool {
+	for i, c := range text {
+		if lowerASCII(c) != lowerASCII(name[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 // A MessageRule is a rule that looks at messages and that matches a connection with its
@@ -38,8 +66,22 @@ type MessageRule struct {
 // Match reports whether the rule matches a message. It does not allocate.
 func (m *MessageRule) Match(msg *Message) bool {
 	r := m.rule
-	return anyMatch(r.Path, msg.Path, false) && anyMatch(r.Method, msg.Method, false) && anyMatch(r.Host, msg.Host, true) &&
-		anyMatch(r.SystemID, msg.SystemID, false) && anyMatch(r.SourceAddr, msg.SourceAddr, false)
+	if !anyMatch(r.Path, msg.Path, false) || !anyMatch(r.Method, msg.Method, false) || !anyMatch(r.Host, msg.Host, true) ||
+		!anyMatch(r.SystemID, msg.SystemID, false) || !anyMatch(r.SourceAddr, msg.SourceAddr, false) || !anyMatch(r.Recipient, msg.Recipient, false) ||
+		!anyOctet(r.DataCoding, msg.DataCoding) || !anyOctet(r.ESMClass, msg.ESMClass) {
+		return false
+	}
+	for i := range r.Header {
+		if h := &r.Header[i]; !anyMatch(h.Patterns, msg.Header(h.Name), false) {
+			return false
+		}
+	}
+	return true
+}
+
+// anyOctet reports whether a key has the value of a byte, or no value. No byte has none.
+func anyOctet(values []Octet, b []byte) bool {
+	return len(values) == 0 || len(b) > 0 && slices.Contains(values, Octet(b[0]))
 }
 
 // MessageRules are the rules that can decide for messages of a connection, in file order.
@@ -78,10 +120,14 @@ func anyMatch(patterns []Pattern, text []byte, folded bool) bool {
 // no more capacity.
 func toLower(dst, text []byte) []byte {
 	for _, c := range text[:min(len(text), cap(dst))] {
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		dst = append(dst, c)
+		dst = append(dst, lowerASCII(c))
 	}
 	return dst
+}
+
+func lowerASCII(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		c += 'a' - 'A'
+	}
+	return c
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,3 +63,37 @@ func parsePattern(s string) (Pattern, error) {
 
 // parseHostPattern is parsePattern in lower case.
 func parseHostPattern(s string) (Pattern, error) { return parsePattern(strings.ToLower(s)) }
+
+// HeaderPatterns is a key header:NAME of a rule: what the field with that name may be.
+type HeaderPatterns struct {
+	Name     string    `json:"name"`
+	Patterns []Pattern `json:"patterns"`
+}
+
+// String prints it as the rest of a line of a rule.
+func (h HeaderPatterns) String() string { return headerKey + h.Name + " " + list(h.Patterns) }
+
+// headerFields are the keys header:NAME of a rule.
+var headerFields = field[Rule]{
+	name: headerKey + "NAME", takes: texts | lists, form: patternForm,
+	set:    func(r *Rule, s string) error { return r.addHeader("NAME", s) },
+	get:    func(r *Rule) string { return list(r.Header) },
+	family: func(name string, r *Rule, s string) error { return r.addHeader(name, s) },
+}
+
+// addHeader adds a pattern for a field with a name.
+func (r *Rule) addHeader(name, pattern string) error {
+	if _, err := parseHeaderName(name); err != nil {
+		return err
+	}
+	p, err := parsePattern(pattern)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(r.Header, func(h HeaderPatterns) bool { return strings.EqualFold(h.Name, name) })
+	if i < 0 {
+		i, r.Header = len(r.Header), append(r.Header, HeaderPatterns{Name: name})
+	}
+	r.Header[i].Patterns = append(r.Header[i].Patterns, p)
+	return nil
+}

@@ -253,3 +253,83 @@ func TestQueueOfAConnection(t *testing.T) {
 		}
 	}
 }
+
+const keyedPolicy = `
+[class.all]
+rate = "10 messages/s"
+[class.pair]
+rate = "10 messages/min"
+per = ["source_addr", "recipient"]
+[class.gold]
+rate = "10 messages/s"
+per = "header:X-Api-Key"
+[listener.sms]
+protocol = "smpp"
+listen = "127.0.0.1:2775"
+upstream = "192.0.2.1:2775"
+class = "all"
+[listener.api]
+protocol = "http"
+listen = "127.0.0.1:80"
+upstream = "192.0.2.1:80"
+class = "all"
+[[rule]]
+recipient = "49*"
+data_coding = [0, 0x08]
+esm_class = 64
+class = "pair"
+[[rule]]
+"header:x-plan" = ["gold*", "silver"]
+"header:X-Api-Key" = "*"
+class = "gold"
+`
+
+// Rules look at the recipient, at bytes of a PDU and at any field of a request; explain names
+// the bucket by what is asked.
+func TestRulesByKeys(t *testing.T) {
+	p := mustParse(t, keyedPolicy)
+	for _, c := range []struct {
+		listener string
+		given    Fields
+		want     string // beginning of the explanation
+	}{
+		{"sms", Fields{Recipient: "4917", DataCoding: "8", ESMClass: "64", SourceAddr: "otp"}, `class pair, the bucket of source_addr "otp" and recipient "4917": rule 1 (test.toml:20): it looks at`},
+		{"sms", Fields{Recipient: "3317", DataCoding: "8", ESMClass: "64"}, "class all: no rule matches, so it is the class of listener \"sms\"\n  not rule 1 (test.toml:20): recipient \"3317\" is not like 49*\n"},
+		{"sms", Fields{Recipient: "4917", DataCoding: "4", ESMClass: "64"}, "class all: no rule matches, so it is the class of listener \"sms\"\n  not rule 1 (test.toml:20): data_coding \"4\" is not like 0, 8\n"},
+		{"sms", Fields{Recipient: "4917", DataCoding: "0"}, "class all: no rule matches, so it is the class of listener \"sms\"\n  not rule 1 (test.toml:20): esm_class is not given\n"},
+		{"api", Fields{Header: "X-Plan: gold-1\nX-API-KEY: k\n"}, `class gold, the bucket of header:X-Api-Key "k": rule 2 (test.toml:25): header:x-plan "gold-1" is like gold*, silver, header:X-Api-Key "k" is like *`},
+		{"api", Fields{Header: "X-Plan: iron\nX-API-KEY: k\n"}, "class all: no rule matches, so it is the class of listener \"api\"\n"},
+	} {
+		e := Compile(p).Explain(Conn{Listener: c.listener}, c.given)
+		if want := strings.ReplaceAll(c.want, ": it looks at", `: recipient "4917" is like 49*, data_coding "8" is like 0, 8, esm_class "64" is like 64`); !strings.HasPrefix(e.String(), want) {
+			t.Errorf("%+v:\n%s, want\n%s", c.given, e, want)
+		}
+	}
+	if got, want := p.Rules[0].String(), "recipient 49*, data_coding 0, 8, esm_class 64, class pair"; got != want {
+		t.Errorf("rule 1 prints as %q, want %q", got, want)
+	}
+	if got, want := p.Rules[1].String(), "header:x-plan gold*, silver, header:X-Api-Key *, class gold"; got != want {
+		t.Errorf("rule 2 prints as %q, want %q", got, want)
+	}
+	text, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Policy
+	if err := json.Unmarshal(text, &back); err != nil || len(Diff(p, &back)) > 0 {
+		t.Errorf("through JSON it changes: %v, %v\n%s", err, Diff(p, &back), text)
+	}
+}
+
+func TestFieldsCheck(t *testing.T) {
+	for _, good := range []Fields{{}, {DataCoding: "255", ESMClass: "0", Header: "A: b\nC:\n"}} {
+		if err := good.Check(); err != nil {
+			t.Errorf("%+v: %v", good, err)
+		}
+	}
+	for _, bad := range []Fields{{DataCoding: "0x8"}, {ESMClass: "256"}, {Header: "A"}, {Header: "A B: c\n"}} {
+		if bad.Check() == nil {
+			t.Errorf("%+v is a message", bad)
+		}
+	}
+}

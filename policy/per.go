@@ -1,26 +1,32 @@
 package policy
 
 import (
-	"encoding/binary"
 	"fmt"
-	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// Per says what has a bucket of its own in a class, for example each client. The zero Per is
-// one bucket for all.
-type Per struct {
+// Per says what has a bucket of its own in a class, for example each client. With several
+// parts, each combination has one. The zero Per is one bucket for all.
+type Per [3]PerPart
+
+// A PerPart is one of the things that tell the buckets of a class apart. The zero PerPart is
+// nothing.
+type PerPart struct {
 	By PerKind
 	// IPv4 and IPv6 are the lengths of the prefixes that have a bucket each, for BySource.
 	// They are 0 for all others.
 	IPv4, IPv6 int
+	// Name is the pattern of ByPath, or "" for any path; and the name of ByHeader. It is ""
+	// for all others.
+	Name string
 }
 
 // PerKind is what distinguishes the buckets of a class.
 type PerKind string
 
-// The kinds of buckets.
+// The kinds of buckets that connections tell apart.
 const (
 	BySource      PerKind = "source"      // the client's address, or its prefix
 	BySourcePort  PerKind = "source-port" // the client's port, with any address
@@ -28,35 +34,86 @@ const (
 	ByDestination PerKind = "destination" // the upstream's address
 )
 
-const perForm = `"source", "source/24", "source/56", "source-port", "connection" or "destination"`
+// The kinds of buckets that messages tell apart. Their names are those of the keys of rules.
+const (
+	BySystemID   PerKind = "system_id"
+	BySourceAddr PerKind = "source_addr"
+	ByRecipient  PerKind = "recipient"
+	ByHost       PerKind = "host"
+	ByMethod     PerKind = "method"
+	ByPath       PerKind = "path"
+	ByHeader     PerKind = "header"
+)
+
+const perForm = `"source", "source/24", "source/56", "source-port", "connection", "destination", "system_id", "source_addr", ` +
+	`"recipient", "host", "method", "path", "path:/v1/*/x" or "header:X-Api-Key", or a list of up to three`
 
 // hostPrefix is the length of the IPv6 prefix that counts as one client, unless a policy says
 // otherwise. A client that has one address has all of its /64 (RFC 6177, RFC 7934).
 const hostPrefix = 64
 
-// parsePer reads the key per. A prefix length up to 32 is for IPv4, and IPv6 keeps its
-// default. A longer one is for IPv6, and each IPv4 address has a bucket.
-func parsePer(s string) (Per, error) {
+// perSeparator stands between the parts of a Per that is printed. No part contains it.
+const perSeparator = ", "
+
+// perField is the key per: a part, or a list of them.
+var perField = field[Class]{
+	name: "per", takes: texts | lists, form: perForm,
+	set: func(c *Class, s string) error { return c.Per.add(s) },
+	get: func(c *Class) string { return c.Per.String() },
+}
+
+// add adds a part, or several as String prints them.
+func (p *Per) add(s string) error {
+	for text := range strings.SplitSeq(s, perSeparator) {
+		part, err := parsePart(text)
+		if err != nil {
+			return err
+		}
+		free := slices.Index(p[:], PerPart{})
+		switch {
+		case slices.Contains(p[:], part):
+			return complain("name each thing once", "%q is named twice", text)
+		case free < 0:
+			return complain("a list of up to three", "%q is one too many", text)
+		}
+		p[free] = part
+	}
+	return nil
+}
+
+// parsePart reads one part of the key per. A prefix length up to 32 is for IPv4, and IPv6
+// keeps its default. A longer one is for IPv6, and each IPv4 address has a bucket.
+func parsePart(s string) (PerPart, error) {
+	if name, ok := strings.CutPrefix(s, "header:"); ok {
+		name, err := parseHeaderName(name)
+		return PerPart{By: ByHeader, Name: name}, err
+	}
+	if pattern, ok := strings.CutPrefix(s, "path:"); ok {
+		return PerPart{By: ByPath, Name: pattern}, checkPathPattern(pattern)
+	}
 	kind, length, prefixed := strings.Cut(s, "/")
-	p := Per{By: PerKind(kind)}
-	switch p.By {
+	switch p := (PerPart{By: PerKind(kind)}); p.By {
 	case BySource:
-		p.IPv4, p.IPv6 = 32, hostPrefix
-	case BySourcePort, ByConnection, ByDestination:
+		return parsePrefixes(length, prefixed)
+	case BySourcePort, ByConnection, ByDestination, BySystemID, BySourceAddr, ByRecipient, ByHost, ByMethod, ByPath:
 		if prefixed {
-			return Per{}, complain(perForm, "only a source has a prefix, and %q is none", s)
+			return PerPart{}, complain(perForm, "only a source has a prefix, and %q is none", s)
 		}
 		return p, nil
-	default:
-		return Per{}, complain(perForm, "%q is not something that can have a bucket", s)
 	}
+	return PerPart{}, complain(perForm, "%q is not something that can have a bucket", s)
+}
+
+// parsePrefixes reads the length of the prefix of a source, if there is one.
+func parsePrefixes(length string, prefixed bool) (PerPart, error) {
+	p := PerPart{By: BySource, IPv4: 32, IPv6: hostPrefix}
 	if !prefixed {
 		return p, nil
 	}
 	n, err := strconv.Atoi(length)
 	switch {
 	case err != nil || n < 1 || n > 128 || strconv.Itoa(n) != length:
-		return Per{}, complain(perForm, "%q is not the length of a prefix, from 1 to 128", length)
+		return PerPart{}, complain(perForm, "%q is not the length of a prefix, from 1 to 128", length)
 	case n <= 32:
 		p.IPv4 = n
 	default:
@@ -65,51 +122,86 @@ func parsePer(s string) (Per, error) {
 	return p, nil
 }
 
-// String prints it as a policy file has it, and the zero Per as "".
-func (p Per) String() string {
+// String prints the part as a policy file has it.
+func (p PerPart) String() string {
 	switch {
 	case p.By == BySource && p.IPv4 < 32:
 		return fmt.Sprintf("%s/%d", p.By, p.IPv4)
 	case p.By == BySource && p.IPv6 != hostPrefix:
 		return fmt.Sprintf("%s/%d", p.By, p.IPv6)
+	case p.Name != "":
+		return fmt.Sprintf("%s:%s", p.By, p.Name)
 	}
 	return string(p.By)
+}
+
+// String prints the parts as a policy file has them, with commas between them, and the zero
+// Per as "".
+func (p Per) String() string {
+	var all []string
+	for _, part := range p.parts() {
+		all = append(all, part.String())
+	}
+	return strings.Join(all, perSeparator)
 }
 
 // MarshalText is String.
 func (p Per) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText reads what String prints.
-func (p *Per) UnmarshalText(text []byte) (err error) {
-	if *p = (Per{}); len(text) > 0 {
-		*p, err = parsePer(string(text))
+func (p *Per) UnmarshalText(text []byte) error {
+	if *p = (Per{}); len(text) == 0 {
+		return nil
 	}
-	return err
+	return p.add(string(text))
 }
 
-// Key identifies a bucket of a class. It is comparable and contains no pointers.
+// parts returns the parts that are not zero.
+func (p *Per) parts() []PerPart {
+	n := 0
+	for n < len(p) && p[n] != (PerPart{}) {
+		n++
+	}
+	return p[:n]
+}
+
+// Has reports whether one of the parts is of a kind.
+func (p Per) Has(kind PerKind) bool {
+	return slices.ContainsFunc(p.parts(), func(part PerPart) bool { return part.By == kind })
+}
+
+// ByMessage reports whether messages tell the buckets apart, not only connections.
+func (p Per) ByMessage() bool {
+	return slices.ContainsFunc(p.parts(), func(part PerPart) bool { return part.protocol() != "" })
+}
+
+// Key identifies a bucket of a class. It is comparable and contains no pointers. If messages
+// tell the buckets apart, or several things do, it is a hash with a secret of the process.
 type Key struct {
 	addr [16]byte
 	port uint16
 }
 
-// Key returns the key of the bucket of a connection.
-func (p Per) Key(c Conn) (k Key) {
-	switch p.By {
-	case BySource:
-		k.addr = p.prefix(c.Source.Addr()).Addr().As16()
-	case BySourcePort:
-		k.port = c.Source.Port()
-	case ByConnection:
-		binary.BigEndian.PutUint64(k.addr[:], c.Session)
-	case ByDestination:
-		k.addr = orZero(c.Destination.Addr()).As16()
+// Key returns the key of the bucket of a message on a connection. A nil message says nothing.
+// It does not allocate.
+func (p *Per) Key(c *Conn, m *Message) Key {
+	if p[1] != (PerPart{}) || p[0].protocol() != "" {
+		return p.hash(c, m)
 	}
-	return k
+	return p[0].connKey(c)
 }
 
-// Describe says for people whose bucket a connection uses. It returns "" for the zero Per.
-func (p Per) Describe(c Conn) string {
+// Describe says for people whose bucket a connection uses, or a message on it. It returns ""
+// for the zero Per.
+func (p Per) Describe(c Conn, given Fields) string {
+	var all []string
+	for _, part := range p.parts() {
+		all = append(all, part.describe(c, &given))
+	}
+	return strings.Join(all, " and ")
+}
+
+func (p PerPart) describe(c Conn, given *Fields) string {
 	switch p.By {
 	case BySource:
 		if !c.Source.IsValid() {
@@ -126,25 +218,15 @@ func (p Per) Describe(c Conn) string {
 		}
 		return "destination " + c.Destination.Addr().Unmap().String()
 	}
-	return ""
-}
-
-// prefix returns the prefix that counts as one client and contains the address. IPv4 mapped
-// into IPv6 counts as IPv4, and zones are ignored.
-func (p Per) prefix(a netip.Addr) netip.Prefix {
-	a = orZero(a).WithZone("")
-	length := p.IPv4
-	if a.Is6() {
-		length = p.IPv6
+	name := string(p.By)
+	if p.By == ByHeader {
+		name = p.String()
 	}
-	prefix, _ := a.Prefix(length) // parsePer checks the length
-	return prefix
-}
-
-// orZero returns an address unmapped, or the unspecified IPv6 address if it is not valid.
-func orZero(a netip.Addr) netip.Addr {
-	if !a.IsValid() {
-		return netip.IPv6Unspecified()
+	switch text := p.textOf(given.Message()); {
+	case text != nil:
+		return fmt.Sprintf("%s %q", name, text)
+	case p.By == ByPath && given.Path != "":
+		return fmt.Sprintf("all paths that are not like %q", p.Name)
 	}
-	return a.Unmap()
+	return "all messages without " + name
 }

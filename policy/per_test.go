@@ -37,29 +37,118 @@ func TestPer(t *testing.T) {
 		{"connection", Conn{Session: 1}, Conn{Session: 2}, false, "this connection"},
 		{"connection", Conn{Session: 1}, Conn{Session: 1}, true, "this connection"},
 	} {
-		per, err := parsePer(c.per)
-		if err != nil {
-			t.Fatal(err)
-		}
+		per := mustPer(t, c.per)
 		if per.String() != c.per {
 			t.Errorf("%q prints as %q", c.per, per)
 		}
-		if same := per.Key(c.a) == per.Key(c.b); same != c.same {
+		if same := per.Key(&c.a, nil) == per.Key(&c.b, nil); same != c.same {
 			t.Errorf("per %s: %v and %v have the same bucket: %v", c.per, c.a, c.b, same)
 		}
-		if got := per.Describe(c.a); got != c.describes {
+		if got := per.Describe(c.a, Fields{}); got != c.describes {
 			t.Errorf("per %s, %v: %q, want %q", c.per, c.a, got, c.describes)
+		}
+	}
+}
+
+func mustPer(t *testing.T, parts ...string) (p Per) {
+	t.Helper()
+	for _, part := range parts {
+		if err := p.add(part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+// Messages have the same bucket if they say the same.
+func TestPerMessage(t *testing.T) {
+	long := strings.Repeat("x", 300)
+	for _, c := range []struct {
+		per       []string
+		a, b      Fields
+		same      bool
+		describes string // of a
+	}{
+		{[]string{"recipient"}, Fields{Recipient: "49171"}, Fields{Recipient: "49171", SourceAddr: "otp"}, true, `recipient "49171"`},
+		{[]string{"recipient"}, Fields{Recipient: "49171"}, Fields{Recipient: "49172"}, false, `recipient "49171"`},
+		{[]string{"recipient"}, Fields{SourceAddr: "a"}, Fields{SourceAddr: "b"}, true, `all messages without recipient`},
+		{[]string{"source_addr", "recipient"}, Fields{SourceAddr: "a", Recipient: "bc"}, Fields{SourceAddr: "ab", Recipient: "c"}, false, `source_addr "a" and recipient "bc"`},
+		{[]string{"source_addr", "recipient"}, Fields{SourceAddr: "a", Recipient: "b"}, Fields{SourceAddr: "b", Recipient: "a"}, false, `source_addr "a" and recipient "b"`},
+		{[]string{"source_addr", "recipient"}, Fields{SourceAddr: "a"}, Fields{Recipient: "a"}, false, `source_addr "a" and all messages without recipient`},
+		{[]string{"system_id"}, Fields{SystemID: "a"}, Fields{SystemID: "A"}, false, `system_id "a"`},
+		{[]string{"host"}, Fields{Host: "A.example"}, Fields{Host: "a.EXAMPLE"}, true, `host "A.example"`},
+		{[]string{"host"}, Fields{Host: long + ".A"}, Fields{Host: long + ".a"}, true, `host "` + long + `.A"`},
+		{[]string{"method"}, Fields{Method: "GET"}, Fields{Method: "get"}, false, `method "GET"`},
+		{[]string{"path"}, Fields{Path: "/a"}, Fields{Path: "/a/"}, false, `path "/a"`},
+		{[]string{"path:/v1/*/x"}, Fields{Path: "/v1/a/x"}, Fields{Path: "/v1/b/x"}, false, `path "/v1/a/x"`},
+		{[]string{"path:/v1/*/x"}, Fields{Path: "/v1/a"}, Fields{Path: "/v2/a/x"}, true, `all paths that are not like "/v1/*/x"`},
+		{[]string{"header:X-Api-Key"}, Fields{Header: "x-api-key:  one "}, Fields{Header: "A: b\r\nX-API-Key: one\r\n\r\n"}, true, `header:X-Api-Key "one"`},
+		{[]string{"header:X-Api-Key"}, Fields{Header: "X-Api-Key: " + long + "1"}, Fields{Header: "X-Api-Key: " + long + "2"}, false, `header:X-Api-Key "` + long + `1"`},
+		{[]string{"header:X-Api-Key"}, Fields{Header: "X-Api-Keys: 1"}, Fields{Header: "X-Api-Ke: 2"}, true, `all messages without header:X-Api-Key`},
+		{[]string{"source", "method"}, Fields{Method: "GET"}, Fields{Method: "GET"}, true, `source ::/64 and method "GET"`},
+	} {
+		per := mustPer(t, c.per...)
+		if !per.ByMessage() || per.String() != strings.Join(c.per, ", ") {
+			t.Errorf("%q prints as %q, by message: %v", c.per, per, per.ByMessage())
+		}
+		var back Per
+		if text, _ := per.MarshalText(); back.UnmarshalText(text) != nil || back != per {
+			t.Errorf("%v reads as %v", per, back)
+		}
+		if same := per.Key(&Conn{}, c.a.Message()) == per.Key(&Conn{}, c.b.Message()); same != c.same {
+			t.Errorf("per %v: %+v and %+v have the same bucket: %v", per, c.a, c.b, same)
+		}
+		if got := per.Describe(Conn{}, c.a); got != c.describes {
+			t.Errorf("per %v, %+v: %q, want %q", per, c.a, got, c.describes)
+		}
+	}
+}
+
+// A key does not show what it stands for, and another process has other keys.
+func TestPerIsSecret(t *testing.T) {
+	per, m := mustPer(t, "recipient"), (&Fields{Recipient: "49171"}).Message()
+	before, kept := per.Key(&Conn{}, m), secret
+	defer func() { secret = kept }()
+	if secret[0]++; per.Key(&Conn{}, m) == before {
+		t.Error("a key does not depend on the secret")
+	}
+	if secret == [32]byte{1} {
+		t.Error("the secret is known")
+	}
+}
+
+func TestPerAllocates(t *testing.T) {
+	per := mustPer(t, "source", "header:X-Api-Key", "path:/v1/*/x")
+	m := (&Fields{Path: "/v1/a/x", Header: "X-Api-Key: " + strings.Repeat("x", 100)}).Message()
+	c := Conn{Source: netip.MustParseAddrPort("10.0.0.1:1")}
+	if n := testing.AllocsPerRun(100, func() { per.Key(&c, m) }); n != 0 {
+		t.Errorf("a key allocates %v times", n)
+	}
+}
+
+func TestPathPattern(t *testing.T) {
+	for _, c := range []struct {
+		pattern, path string
+		match         bool
+	}{
+		{"/v1/*/x", "/v1/a/x", true}, {"/v1/*/x", "/v1//x", true}, {"/v1/*/x", "/v1/a/b/x", false}, {"/v1/*/x", "/v1/a/x/", false},
+		{"/v1/*/x", "/v1/a", false}, {"/v1/*", "/v1", false}, {"/v1/*", "/v1/", true}, {"/*", "/", true}, {"/", "/", true}, {"/", "", false},
+		{"/user-*.json", "/user-7.json", true}, {"/user-*.json", "/user-.json", true}, {"/user-*.json", "/user.json", false},
+		{"/a*a", "/a", false}, {"/a*a", "/aa", true}, {"/*/*", "/a/b", true}, {"/*/*", "*", false},
+	} {
+		if got := matchPath(c.pattern, []byte(c.path)); got != c.match || checkPathPattern(c.pattern) != nil {
+			t.Errorf("%q matches %q: %v", c.pattern, c.path, got)
 		}
 	}
 }
 
 func TestPerOfNone(t *testing.T) {
 	var none, read Per
-	if none.String() != "" || none.Describe(Conn{}) != "" {
+	if none.String() != "" || none.Describe(Conn{}, Fields{}) != "" {
 		t.Errorf("one bucket for all prints as %q", none)
 	}
-	text, _ := Per{BySource, 32, 56}.MarshalText()
-	if err := read.UnmarshalText(text); err != nil || read != (Per{BySource, 32, 56}) {
+	text, _ := Per{{By: BySource, IPv4: 32, IPv6: 56}}.MarshalText()
+	if err := read.UnmarshalText(text); err != nil || read != (Per{{By: BySource, IPv4: 32, IPv6: 56}}) {
 		t.Errorf("%s reads as %v: %v", text, read, err)
 	}
 	if err := read.UnmarshalText(nil); err != nil || read != none {

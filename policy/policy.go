@@ -332,11 +332,15 @@ type Rule struct {
 	Destination []netip.Prefix `json:"destination,omitempty"`
 	Port        []PortRange    `json:"port,omitempty"` // the port that the client connected to
 	// Keys that look at messages of HTTP and of SMPP; see [Pattern].
-	Path       []Pattern `json:"path,omitempty"`
-	Method     []Pattern `json:"method,omitempty"`
-	Host       []Pattern `json:"host,omitempty"`
-	SystemID   []Pattern `json:"system_id,omitempty"`
-	SourceAddr []Pattern `json:"source_addr,omitempty"`
+	Path       []Pattern        `json:"path,omitempty"`
+	Method     []Pattern        `json:"method,omitempty"`
+	Host       []Pattern        `json:"host,omitempty"`
+	Header     []HeaderPatterns `json:"header,omitempty"`
+	SystemID   []Pattern        `json:"system_id,omitempty"`
+	SourceAddr []Pattern        `json:"source_addr,omitempty"`
+	Recipient  []Pattern        `json:"recipient,omitempty"`
+	DataCoding []Octet          `json:"data_coding,omitempty"`
+	ESMClass   []Octet          `json:"esm_class,omitempty"`
 
 	Class       string `json:"class"`
 	ReturnClass string `json:"return_class,omitempty"` // "" keeps that of the listener

@@ -47,10 +47,12 @@ func inRanges(ranges []PortRange, port uint16) bool {
 }
 
 // looksAtHTTP reports whether the rule has keys for messages of HTTP.
-func (r *Rule) looksAtHTTP() bool { return len(r.Path)+len(r.Method)+len(r.Host) > 0 }
+func (r *Rule) looksAtHTTP() bool { return len(r.Path)+len(r.Method)+len(r.Host)+len(r.Header) > 0 }
 
 // looksAtSMPP reports whether the rule has keys for messages of SMPP.
-func (r *Rule) looksAtSMPP() bool { return len(r.SystemID)+len(r.SourceAddr) > 0 }
+func (r *Rule) looksAtSMPP() bool {
+	return len(r.SystemID)+len(r.SourceAddr)+len(r.Recipient)+len(r.DataCoding)+len(r.ESMClass) > 0
+}
 
 // looksAtMessages reports whether the rule decides for messages, not for connections.
 func (r *Rule) looksAtMessages() bool { return r.looksAtHTTP() || r.looksAtSMPP() }

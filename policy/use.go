@@ -12,6 +12,29 @@ func (c *checker) use(key, name string, l *Listener, other string) {
 	kind, ok := c.kindFor(key, name, l)
 	if ok && !l.Protocol.Counts(kind, false) {
 		c.cannotLimit(key, name, l, kind, alternative(other, protocolFor(kind))+"give the class a rate in "+countedOn(l.Protocol, false))
+	} else if ok {
+		c.useKeys(key, name, l, other)
+	}
+}
+
+// useKeys checks that the messages of a listener have what tells the buckets of a class apart.
+func (c *checker) useKeys(key, name string, l *Listener, other string) {
+	per := c.classes[name].Per
+	if !c.sound(join("class", name) + ".per") {
+		return
+	}
+	for _, part := range per.parts() {
+		needs := part.protocol()
+		if needs == "" || needs == l.Protocol {
+			continue
+		}
+		problem := fmt.Sprintf("a message of %s has none", l.Protocol)
+		if !l.Protocol.HasMessages() {
+			problem = fmt.Sprintf("%s has no messages", l.Protocol)
+		}
+		c.wrong(key, fmt.Sprintf("class %q has a bucket per %v, and on listener %q %s", name, part, l.Name, problem),
+			alternative(other, needs)+fmt.Sprintf("a class without per = %q", part))
+		return
 	}
 }
 
@@ -26,6 +49,9 @@ func (c *checker) useBack(key, name string, l *Listener, other string) {
 	case kind == unit.Messages && l.Protocol == HTTP:
 		c.wrong(key, fmt.Sprintf("class %q counts messages, and a response does not count as one: it would never limit", name),
 			"a class with a rate in bytes")
+	case c.classes[name].Per.ByMessage() && c.sound(join("class", name)+".per"):
+		c.wrong(key, fmt.Sprintf("class %q has a bucket per %v, and only messages for the upstream have keys", name, c.classes[name].Per),
+			`a class with per = "source", for example, or without per`)
 	case !l.Protocol.Counts(kind, true):
 		c.cannotLimit(key, name, l, kind, alternative(other, protocolFor(kind))+"give the class a rate in "+countedOn(l.Protocol, true))
 	}

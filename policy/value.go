@@ -96,3 +96,34 @@ func parseInclude(s string) (string, error) {
 	}
 	return s, nil
 }
+
+// headerKey is what the keys of a rule about fields of HTTP begin with.
+const headerKey = "header:"
+
+const headerNameForm = `the name of a field, like "header:X-Api-Key"`
+
+// parseHeaderName checks the name of a field of HTTP (RFC 9110, 5.6.2).
+func parseHeaderName(s string) (string, error) {
+	const others = "!#$%&'*+-.^_`|~"
+	bad := func(r rune) bool {
+		return r > '~' || !isName(string(r)) && !strings.ContainsRune(others, r)
+	}
+	if s == "" || len(s) > 64 || strings.ContainsFunc(s, bad) {
+		return "", complain(headerNameForm, "%q cannot be the name of a field", s)
+	}
+	return s, nil
+}
+
+// An Octet is the value of a field of SMPP that has one byte. JSON has it as a number.
+type Octet uint16
+
+const octetForm = `an integer from 0 to 255, or a list of them`
+
+// parseOctet reads the value of one byte.
+func parseOctet(s string) (Octet, error) {
+	n, err := strconv.ParseUint(s, 10, 8)
+	if err != nil || strconv.FormatUint(n, 10) != s {
+		return 0, complain(octetForm, "%s is not the value of a byte", s)
+	}
+	return Octet(n), nil
+}

@@ -85,7 +85,7 @@ func (c warner) warnAnswers(class *Class, carried map[Protocol]bool) {
 func (c warner) warnKeys(key string, class *Class) {
 	const allowed = `per = "source", for example`
 	switch {
-	case class.Per.By != ByConnection:
+	case !class.Per.Has(ByConnection):
 	case class.Rate.Kind() == unit.Connections && !class.Limit().IsZero():
 		c.warn(key+".per", "each connection has a bucket of its own, so there is no limit to them", allowed)
 	case class.MaxConnections > 0:

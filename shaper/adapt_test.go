@@ -192,7 +192,7 @@ func anyScript(t *rapid.T) script {
 		child.Rate, child.Ceil = rateOf("1 messages/h"), child.Rate
 		s.confs = append(s.confs, under("test", child))
 	case 2: // a bucket for each client
-		s.confs[0].Per = policy.Per{By: policy.BySource}
+		s.confs[0].Per = policy.Per{{By: policy.BySource}}
 	}
 	return s
 }

@@ -23,6 +23,7 @@ type idleKeys struct {
 	free     []int32                      // entries to use again
 	order    []int32                      // a heap of entries, the first to be forgotten first
 	limiters map[policy.Key]limit.Limiter // those that do not fit into their entries
+	memories []limit.Memory               // those of the last keptState, to use again
 }
 
 // An idleKey is an entry: what is remembered of one key.
@@ -60,7 +61,7 @@ func (f *furtherMemories) grow() {
 	f.chunks = append(f.chunks, make([]furtherMemory, chunkSize*f.each))
 }
 
-// keptState is what is remembered of a bucket.
+// keptState is what is remembered of a bucket. It is valid until the next one is read.
 type keptState struct {
 	limiter  limit.Limiter  // nil: memories are all that its limiter remembers
 	memories []limit.Memory // of each of its parts
@@ -71,7 +72,7 @@ func newIdleKeys(now time.Time) idleKeys {
 	return idleKeys{epoch: now, index: map[policy.Key]int32{}}
 }
 
-// Len, Less, Swap, Push and Pop implement heap.Interface for order.
+// Len, Less and Swap implement heap.Interface for order.
 func (s *idleKeys) Len() int { return len(s.order) }
 
 func (s *idleKeys) Less(i, j int) bool { return s.entry(s.order[i]).until < s.entry(s.order[j]).until }
@@ -81,18 +82,9 @@ func (s *idleKeys) Swap(i, j int) {
 	s.entry(s.order[i]).place, s.entry(s.order[j]).place = int32(i), int32(j)
 }
 
-func (s *idleKeys) Push(entry any) {
-	i := entry.(int32)
-	s.entry(i).place = int32(len(s.order))
-	s.order = append(s.order, i)
-}
-
-func (s *idleKeys) Pop() any {
-	last := len(s.order) - 1
-	i := s.order[last]
-	s.order = s.order[:last]
-	return i
-}
+// Push and Pop are not used, since they would allocate.
+func (s *idleKeys) Push(any) { panic("shaper: put adds to the heap") }
+func (s *idleKeys) Pop() any { panic("shaper: remove takes out of the heap") }
 
 func (s *idleKeys) entry(i int32) *idleKey { return &s.chunks[i/chunkSize][i%chunkSize] }
 
@@ -105,7 +97,9 @@ func (s *idleKeys) put(now time.Time, key policy.Key, state bucketState) {
 		return
 	}
 	s.index[key] = i
-	heap.Push(s, i)
+	s.entry(i).place = int32(len(s.order))
+	s.order = append(s.order, i)
+	heap.Fix(s, len(s.order)-1) // heap.Push would allocate
 }
 
 // fill sets what an entry is to remember at now. It returns false if there is nothing.
@@ -155,10 +149,11 @@ func (s *idleKeys) take(key policy.Key) (kept keptState, known bool) {
 func (s *idleKeys) kept(i int32, further *furtherMemories) keptState {
 	e := s.entry(i)
 	kept := keptState{limiter: s.limiters[e.key], assured: s.timeOf(e.assured)}
-	kept.memories = append(kept.memories, limit.Memory{Until: s.timeOf(e.until), At: s.timeOf(e.at), Used: e.used})
+	s.memories = append(s.memories[:0], limit.Memory{Until: s.timeOf(e.until), At: s.timeOf(e.at), Used: e.used})
 	for _, m := range further.of(i) {
-		kept.memories = append(kept.memories, limit.Memory{Until: s.timeOf(e.until), At: s.timeOf(m.at), Used: m.used})
+		s.memories = append(s.memories, limit.Memory{Until: s.timeOf(e.until), At: s.timeOf(m.at), Used: m.used})
 	}
+	kept.memories = s.memories
 	return kept
 }
 
@@ -220,7 +215,11 @@ func (s *idleKeys) freeEntry() int32 {
 
 func (s *idleKeys) remove(i int32) {
 	e := s.entry(i)
-	heap.Remove(s, int(e.place))
+	at, last := int(e.place), len(s.order)-1
+	s.Swap(at, last)
+	if s.order = s.order[:last]; at < last {
+		heap.Fix(s, at)
+	}
 	delete(s.index, e.key)
 	delete(s.limiters, e.key)
 	s.free = append(s.free, i)

@@ -19,17 +19,26 @@ import (
 // max_keys keys. When there is no room for another one, new keys share a bucket. So a
 // flood of new keys never frees a key that is over its limit.
 //
+// If messages tell the buckets apart, a bucket may serve one message only. So some that
+// nobody uses are kept for other keys.
+//
 // The lock of the tree guards keys.
 type keys struct {
+	per     policy.Per // never changes, so that anybody may read it
 	class   *Class
 	conf    policy.Class // of each bucket
 	pace    pace         // of each bucket
 	spentAt time.Time    // a new bucket has let out at this time as much as may leave at once; zero: nothing
 	active  map[policy.Key]*Class
 	idle    idleKeys
-	shared  *Class   // the bucket of keys for which there is no room; nil: there was room for all
-	linger  []*Class // buckets that nobody uses and that must stay for a while; see letLinger
+	shared  *Class      // the bucket of keys for which there is no room; nil: there was room for all
+	linger  []*Class    // buckets that nobody uses and that must stay for a while; see letLinger
+	spare   []*Class    // buckets without a key, for other keys
+	blank   bucketState // what a new key starts with; no limiter: it is not known yet
 }
+
+// maxSpare bounds the spare buckets of a class. Each takes some 1.5 KiB.
+const maxSpare = 64
 
 // membership is what only a bucket has.
 type membership struct {
@@ -38,27 +47,43 @@ type membership struct {
 
 	// Guarded by the lock of the tree.
 	key     policy.Key
-	joined  int  // sessions that have joined it
+	joined  int  // sessions that have joined it; messages, if these tell the buckets apart
 	lingers bool // it is in keys.linger
+	isSpare bool // it is in keys.spare
 }
 
 // newKeys returns the keys of a class that gets the policy conf.
 func newKeys(now time.Time, class *Class, conf policy.Class) *keys {
-	k := &keys{class: class, conf: bucketPolicy(conf), active: map[policy.Key]*Class{}, idle: newIdleKeys(now)}
+	k := &keys{per: conf.Per, class: class, conf: bucketPolicy(conf), active: map[policy.Key]*Class{}, idle: newIdleKeys(now)}
 	k.pace = paceOf(k.conf)
 	k.idle.further.each = len(k.pace.also)
 	return k
 }
 
 // Join returns the class that the items of a session enter: c itself, or the bucket for
-// the key of the session if c has buckets. The session stays in it until Quit.
+// the key of the session if c has buckets. The session stays in it until Quit. If messages
+// tell the buckets apart, Join returns c, and each message joins the bucket of its key.
 func (c *Class) Join(now time.Time, conn policy.Conn) *Class {
-	if c == nil || c.keys == nil {
+	if c == nil || c.keys == nil || c.keys.per.ByMessage() {
 		return c
 	}
+	return c.JoinKey(now, c.keys.per.Key(&conn, nil))
+}
+
+// Key returns the key of the bucket for a message on a connection; false if c has no
+// buckets that messages tell apart. It takes no lock and does not allocate.
+func (c *Class) Key(conn *policy.Conn, m *policy.Message) (key policy.Key, ok bool) {
+	if c == nil || c.keys == nil || !c.keys.per.ByMessage() {
+		return key, false
+	}
+	return c.keys.per.Key(conn, m), true
+}
+
+// JoinKey is Join for a key of a class that has buckets.
+func (c *Class) JoinKey(now time.Time, key policy.Key) *Class {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	bucket := c.keys.bucket(now, c.conf.Per.Key(conn))
+	bucket := c.keys.bucket(now, key)
 	bucket.joined++
 	bucket.retiring.Store(false)
 	return bucket
@@ -104,6 +129,9 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	}
 	k.forget(now, 2) // more than can have come since the last call
 	kept, known := k.idle.take(key)
+	if !known {
+		kept.memories = k.idle.memories[:0]
+	}
 	if !known && k.len() >= k.maxKeys() {
 		k.class.Stats.KeysShared.Add(1)
 		if k.shared == nil {
@@ -111,13 +139,46 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 		}
 		return k.shared
 	}
-	state := k.fresh(now)
-	if known {
-		state = restore(now, kept, &k.pace)
+	c := k.reuse(now, kept, known)
+	if c == nil {
+		state := k.fresh(now)
+		if known {
+			state = restore(now, kept, &k.pace)
+		}
+		c = k.open(now, state)
 	}
-	c := k.open(now, state)
 	c.key = key
 	k.active[key] = c
+	return c
+}
+
+// reuse returns a spare bucket that goes on from what was kept of a key, if that is known;
+// nil if there is none, or if it could not go on from that.
+func (k *keys) reuse(now time.Time, kept keptState, known bool) *Class {
+	last := len(k.spare) - 1
+	if last < 0 || kept.limiter != nil {
+		return nil
+	}
+	state := bucketState{assured: k.pace.assure(kept.assured, nil)}
+	if !known {
+		if k.blank.limiter == nil || k.pace.borrows {
+			k.blank = k.fresh(now)
+		}
+		for _, l := range limit.Parts(k.blank.limiter) {
+			m, whole := l.Memory(now)
+			if !whole {
+				return nil
+			}
+			kept.memories = append(kept.memories, m)
+		}
+		k.idle.memories, state.assured = kept.memories[:0], k.blank.assured
+	}
+	c := k.spare[last]
+	k.spare, c.isSpare = k.spare[:last], false
+	for i, l := range limit.Parts(c.limiter) {
+		l.Remember(kept.memories[i])
+	}
+	c.assured, c.throttle, c.payer = state.assured, throttle{}, nil
 	return c
 }
 
@@ -158,7 +219,7 @@ func bucketPolicy(conf policy.Class) policy.Class {
 
 // retireIfUnused gives up a class if it is a bucket that nobody uses any more.
 func retireIfUnused(now time.Time, c *Class) {
-	if c.bucketOf != nil && c.parent.Load() != nil && c.joined == 0 && c.queue.Len() == 0 {
+	if c.bucketOf != nil && c.parent.Load() != nil && !c.isSpare && c.joined == 0 && c.queue.Len() == 0 {
 		c.bucketOf.retire(now, c) // without a parent it has been given up already
 	}
 }
@@ -173,19 +234,43 @@ func (k *keys) retire(now time.Time, c *Class) {
 	if c.retiring.Store(c.isAwaited()); c.retiring.Load() || c.lingers || k.letLinger(now, c) {
 		return
 	}
-	c.mu.Lock() // it becomes a root, whose mu others may lock
-	defer c.mu.Unlock()
-	detach(now, c)
 	delete(k.active, c.key)
-	if k.mayReturn() {
-		k.idle.put(now, c.key, bucketState{c.endShadow(now).limiter, c.assured})
+	if k.isReusable(now, c) {
+		k.idle.put(now, c.key, bucketState{c.limiter, c.assured})
+		k.spare, c.isSpare = append(k.spare, c), true
+		return
+	}
+	k.close(now, c)
+	if state := (bucketState{c.endShadow(now).limiter, c.assured}); k.mayReturn() {
+		k.idle.put(now, c.key, state)
 	}
 	// Something may still come, from a session that ends or moves just now. It waits.
 	c.limiter, c.shadow, c.conf.MaxWait = blocked{}, nil, 0
 }
 
-// mayReturn reports whether a key that nobody uses may come again.
-func (k *keys) mayReturn() bool { return k.class.conf.Per.By != policy.ByConnection }
+// isReusable reports whether a bucket that nobody uses is to be kept for another key.
+func (k *keys) isReusable(now time.Time, c *Class) bool {
+	if !k.per.ByMessage() || c.shadow != nil || len(k.spare) >= maxSpare {
+		return false
+	}
+	for _, l := range limit.Parts(c.limiter) {
+		if _, whole := l.Memory(now); !whole { // then the key keeps the limiter
+			return false
+		}
+	}
+	return true
+}
+
+// close takes a bucket out of the class.
+func (k *keys) close(now time.Time, c *Class) {
+	c.mu.Lock() // it becomes a root, whose mu others may lock
+	defer c.mu.Unlock()
+	detach(now, c)
+}
+
+// mayReturn reports whether a key that nobody uses may come again: that of a connection
+// never does, unless each message has one.
+func (k *keys) mayReturn() bool { return !k.per.Has(policy.ByConnection) || k.per.ByMessage() }
 
 // letLinger makes a bucket stay while copies wait in its shadow, or while it is throttled
 // and its key may come again. It reports whether the bucket stays.
@@ -204,7 +289,11 @@ func (k *keys) set(now time.Time, conf policy.Class) {
 		return // as in most reloads; there may be many buckets
 	}
 	old := k.pace
-	k.conf, k.pace = conf, paceOf(conf)
+	k.conf, k.pace, k.blank = conf, paceOf(conf), bucketState{}
+	for _, c := range k.spare {
+		k.close(now, c)
+	}
+	k.spare = nil
 	k.each(func(c *Class) {
 		c.put(now, k.conf, &k.pace)
 		c.update(now)

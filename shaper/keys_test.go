@@ -18,7 +18,7 @@ import (
 
 // perSource gives a class a bucket for each source address.
 func perSource(most int, conf policy.Class) policy.Class {
-	conf.Per, conf.MaxKeys = policy.Per{By: policy.BySource, IPv4: 32, IPv6: 64}, most
+	conf.Per, conf.MaxKeys = policy.Per{{By: policy.BySource, IPv4: 32, IPv6: 64}}, most
 	return conf
 }
 
@@ -203,9 +203,10 @@ func TestKeysMemory(t *testing.T) {
 		idle.further.each = len(p.also)
 		bucket := bucketState{p.idle(start), nil}
 		bucket.limiter.Take(start, start, 1)
-		per := policy.Per{By: policy.BySource, IPv4: 32}
+		per := policy.Per{{By: policy.BySource, IPv4: 32}}
 		for n := range keys {
-			idle.put(start, per.Key(client(n)), bucket)
+			who := client(n)
+			idle.put(start, per.Key(&who, nil), bucket)
 		}
 		each := float64(heap()-before) / float64(keys)
 		if most := 128 + 24*float64(len(p.also)); idle.Len() != keys || each > most {
@@ -264,7 +265,7 @@ func TestKeysChangedByReload(t *testing.T) {
 				t.Errorf("packet %d of a key that comes a second later: want a burst of 5", n)
 			}
 		}
-		conf.Per.IPv4 = 24
+		conf.Per[0].IPv4 = 24
 		if removed := s.Apply([]policy.Class{conf}); len(removed) != 1 {
 			t.Errorf("another prefix does not replace the class")
 		}

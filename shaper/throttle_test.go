@@ -220,7 +220,7 @@ func TestMaxWaitInPause(t *testing.T) {
 // A bucket that pauses still does when its client comes back. The class forgets it when it
 // has its whole rate again.
 func TestPauseOfKey(t *testing.T) {
-	c := messageClass("1000 messages/s", func(conf *policy.Class) { conf.Per, conf.Adapt = policy.Per{By: policy.BySource}, true })
+	c := messageClass("1000 messages/s", func(conf *policy.Class) { conf.Per, conf.Adapt = policy.Per{{By: policy.BySource}}, true })
 	bucket := c.Join(start, policy.Conn{})
 	enter(t, bucket, 0, Leaves, request())
 	bucket.Throttled(at(0), 5*second, "429")

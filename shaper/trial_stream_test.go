@@ -238,7 +238,7 @@ func drawStreamPolicy(t *rapid.T) []policy.Class {
 		case 0:
 			c.MaxConnections = rapid.SampledFrom([]int{0, 1, 2}).Draw(t, name+" max_connections")
 		case 1:
-			c.Per = policy.Per{By: policy.BySource, IPv4: 32, IPv6: 64}
+			c.Per = policy.Per{{By: policy.BySource, IPv4: 32, IPv6: 64}}
 			c.MaxKeys = rapid.SampledFrom([]int{1, 2, 100}).Draw(t, name+" max_keys")
 		}
 		return c

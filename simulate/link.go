@@ -246,7 +246,7 @@ func (l *link) lose(from *inbox, class *shaper.Class, reason stats.Reason) {
 // mustStay reports whether the connection has to stay open: something is on its way, or its
 // class has a bucket for each connection, whose state would be lost.
 func (l *link) mustStay() bool {
-	return !l.isIdle() || slices.ContainsFunc(l.joined, func(j joined) bool { return j.class.conf.Per.By == policy.ByConnection })
+	return !l.isIdle() || slices.ContainsFunc(l.joined, func(j joined) bool { return j.class.conf.Per.Has(policy.ByConnection) })
 }
 
 // Found implements exchange.Watcher.

@@ -47,7 +47,7 @@ func (s *sender) begin() bool {
 	if s.class == nil {
 		return false
 	}
-	if s.joinAs = s.lastConn; s.class.conf.Per.By == policy.ByConnection {
+	if s.joinAs = s.lastConn; s.class.conf.Per.Has(policy.ByConnection) {
 		s.joinAs.Session = s.run.sessionOf(s)
 	}
 	s.remaining = s.arrival.Bytes
