@@ -45,7 +45,7 @@ func settingsOf(l *policy.Listener) frame.Settings {
 
 // obey gives the machine the rules for messages that the policy has for the session.
 func (m *messages) obey(now time.Time, r *routes, who policy.Conn) {
-	m.machine.Obey(now, r.classifier.Messages(who), func(class string) *shaper.Class {
+	m.machine.Obey(now, who, r.classifier.Messages(who), func(class string) *shaper.Class {
 		return r.classes[class].Join(now, who)
 	})
 }

@@ -7,22 +7,47 @@ import (
 	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/unit"
 )
 
-// classes are those of the messages to the provider. The exchange has joined each of them
-// once. The host quits the class of the tag own, and the exchange quits the others.
+// classes are those of the messages to the provider. Each has a tag, by which the messages
+// that wait, and the link, remember it.
+//
+// The exchange has joined the class of each rule once, until Quit. The host quits the class
+// of the tag own, and the exchange quits the others. If messages tell the buckets of such a
+// class apart, each bucket has a tag of its own while messages of its key wait, are on their
+// way out, or have no answer yet.
 type classes struct {
+	who   policy.Conn // the connection, as rules and keys see it
 	rules policy.MessageRules
-	tags  []uint16        // of the classes of rules, in the same order
-	all   []*shaper.Class // the class of each tag
-	own   uint16          // the tag of the connection's class, for messages that no rule matches
+	tags  []uint16 // of the classes of rules, in the same order
+	all   []tagged // by tag
+	own   uint16   // the tag of the connection's class, for messages that no rule matches
+
+	keyed map[bucketKey]uint16 // the tags of buckets
+	free  []uint16             // tags of buckets that are in no use
 }
 
-// Obey sets the rules about messages. join joins the class of a rule and returns it; nil
-// stands for the class of the connection.
-func (x *Exchange) Obey(now time.Time, rules policy.MessageRules, join func(class string) *shaper.Class) {
+// tagged is what a tag stands for.
+type tagged struct {
+	class      *shaper.Class // nil: the tag is free
+	perMessage bool          // messages tell the buckets of the class apart
+	isBucket   bool          // it is one of such buckets
+	key        bucketKey     // of the bucket
+	users      int           // of the bucket; see use
+}
+
+// bucketKey is the bucket of a key in the class of a tag.
+type bucketKey struct {
+	class uint16
+	key   policy.Key
+}
+
+// Obey sets the rules about messages, and who the connection is for them. join joins the
+// class of a rule and returns it; nil stands for the class of the connection.
+func (x *Exchange) Obey(now time.Time, who policy.Conn, rules policy.MessageRules, join func(class string) *shaper.Class) {
 	c := &x.classes
-	c.rules, c.tags = rules, c.tags[:0]
+	c.who, c.rules, c.tags = who, rules, c.tags[:0]
 	for _, rule := range rules {
 		tag := c.own
 		if class := join(rule.Class); class != nil {
@@ -40,46 +65,114 @@ func (x *Exchange) Belong(now time.Time, class *shaper.Class) {
 
 // tag returns the tag of a class that was joined just now.
 func (c *classes) tag(class *shaper.Class, now time.Time) uint16 {
-	for i, known := range c.all {
-		if known == class {
+	for i := range c.all {
+		if known := &c.all[i]; known.class == class && !known.isBucket {
 			class.Quit(now) // it is joined already, and once is enough
 			return uint16(i)
 		}
 	}
-	if len(c.all) > math.MaxUint16 {
+	tag, ok := c.newTag(tagged{class: class, perMessage: class.ByMessage()})
+	if !ok {
 		class.Quit(now)
 		return c.own
 	}
-	c.all = append(c.all, class)
-	return uint16(len(c.all) - 1)
+	return tag
 }
 
-// of returns the tag of the class of a message.
-func (c *classes) of(m *frame.Message) uint16 {
-	msg := Seen(m)
-	if i := c.rules.First(&msg); i >= 0 {
-		return c.tags[i]
+// newTag returns a tag; false if all are in use.
+func (c *classes) newTag(of tagged) (tag uint16, ok bool) {
+	if last := len(c.free) - 1; last >= 0 {
+		tag, c.free = c.free[last], c.free[:last]
+		c.all[tag] = of
+		return tag, true
 	}
-	return c.own
+	if len(c.all) > math.MaxUint16 {
+		return 0, false
+	}
+	c.all = append(c.all, of)
+	return uint16(len(c.all) - 1), true
 }
 
-// Seen returns what rules see of a message. It points into the bytes of the message.
+// of returns the tag of the class of a message. If that is a bucket, it has one more use.
+func (c *classes) of(now time.Time, m *frame.Message) uint16 {
+	if len(c.rules) == 0 && !c.all[c.own].perMessage {
+		return c.own
+	}
+	msg, tag := Seen(m), c.own
+	if i := c.rules.First(&msg); i >= 0 {
+		tag = c.tags[i]
+	}
+	return c.bucketOf(now, tag, &msg)
+}
+
+// bucketOf returns the tag of the bucket for a message in the class of a tag, or that tag if
+// messages have no buckets there. A nil message says nothing. If all tags are in use, the
+// result is the tag of the class, which has no room.
+func (c *classes) bucketOf(now time.Time, class uint16, m *policy.Message) uint16 {
+	if !c.all[class].perMessage {
+		return class
+	}
+	key := bucketKey{class, c.all[class].class.Key(&c.who, m)}
+	tag, ok := c.keyed[key]
+	if !ok {
+		if tag, ok = c.newTag(tagged{isBucket: true, key: key}); !ok {
+			return class
+		}
+		if c.keyed == nil {
+			c.keyed = map[bucketKey]uint16{}
+		}
+		c.keyed[key] = tag
+		c.all[tag].class = c.all[class].class.JoinKey(now, key.key)
+	}
+	c.use(tag)
+	return tag
+}
+
+// use notes one more use of a bucket: by the message that was found last, by one in memory,
+// or by one that was sent or refused and has no answer yet. Other classes have no uses.
+func (c *classes) use(tag uint16) {
+	if t := &c.all[tag]; t.isBucket {
+		t.users++
+	}
+}
+
+// disuse ends a use of a bucket. After the last one, the exchange quits the bucket.
+func (c *classes) disuse(now time.Time, tag uint16) {
+	t := &c.all[tag]
+	if !t.isBucket {
+		return
+	}
+	if t.users--; t.users > 0 {
+		return
+	}
+	t.class.Quit(now)
+	delete(c.keyed, t.key)
+	*t = tagged{}
+	c.free = append(c.free, tag)
+}
+
+// Seen returns what rules and keys see of a message. It points into the bytes of the message.
 func Seen(m *frame.Message) policy.Message {
-	return policy.Message{Path: m.Path, Method: m.Method, Host: m.Host, SystemID: m.SystemID, SourceAddr: m.SourceAddr}
+	return policy.Message{Path: m.Path, Method: m.Method, Host: m.Host, Headers: m.Fields, SystemID: m.SystemID,
+		SourceAddr: m.SourceAddr, Recipient: m.Recipient, DataCoding: m.DataCoding, ESMClass: m.ESMClass}
 }
 
-// classify finds the class of the message that was found.
+// classify finds the class of the message that was found. Its body passes in the same class.
 func (l *lane) classify() {
 	if l.isUp() {
-		l.found.tag = l.x.classes.of(&l.found.message)
+		before := l.found.tag
+		l.found.tag = l.x.classes.of(l.x.now, &l.found.message)
+		l.body.flow.Move(l.x.now, l.class().Counting(unit.Bytes))
+		l.x.classes.disuse(l.x.now, before)
 	}
 }
 
-// quit quits all classes except that of the connection.
+// quit quits the classes that were joined once, except that of the connection. Buckets are
+// quit when their last use ends.
 func (c *classes) quit(now time.Time) {
-	for tag, class := range c.all {
-		if uint16(tag) != c.own {
-			class.Quit(now)
+	for tag := range c.all {
+		if t := &c.all[tag]; uint16(tag) != c.own && !t.isBucket {
+			t.class.Quit(now)
 		}
 	}
 }
@@ -88,7 +181,7 @@ func (c *classes) quit(now time.Time) {
 // none.
 func (l *lane) class() *shaper.Class {
 	if l.isUp() {
-		return l.x.classes.all[l.found.tag]
+		return l.x.classes.all[l.found.tag].class
 	}
 	return l.body.flow.Class()
 }

@@ -5,7 +5,6 @@ import (
 
 	"shaper/shaper"
 	"shaper/stats"
-	"shaper/unit"
 )
 
 // handleCounted handles a counted message that was found: it leaves, waits, or is refused. If
@@ -17,7 +16,6 @@ func (l *lane) handleCounted() bool {
 			return false // the client first has to read its refusals
 		}
 		tag = l.found.tag
-		l.body.flow.Move(l.x.now, class.Counting(unit.Bytes)) // the body of this message passes in the same class
 	}
 	if class == nil { // nothing limits messages to the client
 		if f := l.found.follower; f != nil {
@@ -61,11 +59,12 @@ func (l *lane) keepPlace() bool {
 }
 
 // mayKeep reports whether this connection may hold the message that was found, if it has to
-// wait in its class or behind others. An empty list always has room for the first one.
+// wait in its class or behind others. An empty list always has room for the first one, unless
+// it is that of a bucket: there may be any number of these.
 func (l *lane) mayKeep(tag uint16, behindOthers bool) bool {
 	b := l.backlog.of(tag)
 	switch {
-	case behindOthers && l.backlog.behind.n == 0, !behindOthers && b.isEmpty():
+	case behindOthers && l.backlog.behind.n == 0, !behindOthers && b.isEmpty() && !l.x.classes.all[tag].isBucket:
 		return true
 	case !l.x.allowsOvertaking() && b.parked.n > 0:
 		return false
@@ -121,7 +120,7 @@ func (m *message) judge(verdict shaper.Verdict) {
 func (m *message) leave(item *shaper.Item) {
 	l := m.lane
 	if l.isUp() {
-		l.x.link.Sent(m.frame(), l.x.now)
+		l.x.send(m)
 	}
 	if m.follower != nil {
 		m.follower.Sent(l.x.now)

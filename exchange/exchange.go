@@ -54,6 +54,8 @@ type Exchange struct {
 	now     time.Time // the latest time that the host has told
 	stopped bool      // nothing moves any more; see Stop
 
+	due []uint16 // the tags of refused messages whose refusal is not due, in order
+
 	// Memory that is used again.
 	refused frame.Message // a refused message, while its refusal is written
 	current frame.Message // see message.frame
@@ -75,7 +77,7 @@ type Config struct {
 // quits both itself after Quit.
 func New(c Config) *Exchange {
 	x := &Exchange{host: c.Host, protocol: c.Protocol, link: c.Link}
-	x.classes.all = []*shaper.Class{c.Class}
+	x.classes.all = []tagged{{class: c.Class, perMessage: c.Class.ByMessage()}}
 	x.up.init(x, stats.Upstream, c.Up, x.link.Up())
 	x.up.body.flow.Init(c.Class.Counting(unit.Bytes), &x.up.body)
 	x.down.init(x, stats.Downstream, c.Down, x.link.Down())
@@ -148,7 +150,10 @@ func (x *Exchange) Tend(now time.Time) {
 	x.host.Revisit() // the link has room for others
 }
 
-func (x *Exchange) unanswered(tag uint16) { x.classes.all[tag].Answered(x.now, false) }
+func (x *Exchange) unanswered(tag uint16) {
+	x.classes.all[tag].class.Answered(x.now, false)
+	x.classes.disuse(x.now, tag)
+}
 
 // Stop ends all movement. What is not written counts as dropped for the reason.
 func (x *Exchange) Stop(now time.Time, reason stats.Reason) {
@@ -166,6 +171,9 @@ func (x *Exchange) Stop(now time.Time, reason stats.Reason) {
 func (x *Exchange) Quit(now time.Time, reason stats.Reason) {
 	x.Stop(now, reason)
 	x.link.Drop(x.unanswered)
+	x.dropDue()
+	x.classes.disuse(x.now, x.up.found.tag)
+	x.up.found.tag = x.classes.own
 	x.classes.quit(x.now)
 	x.Mirror(nil, nil)
 }

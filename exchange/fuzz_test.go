@@ -61,8 +61,18 @@ func play(t *testing.T, which byte, up, down, script []byte, texts [2][]string) 
 	t.Helper()
 	protocol := protocols[which%4]
 	keys := [...]string{short, wait, fail}[which/4%3]
-	s := newSchedule(t, protocol, keys, up, down)
-	s.texts = texts
+	keyed := keys + perOf(protocol)
+	begins, later := keys, keys
+	switch which / 12 % 4 {
+	case 1:
+		begins, later = keyed, keyed
+	case 2:
+		later = keyed
+	case 3:
+		begins = keyed
+	}
+	s := newSchedule(t, protocol, begins, up, down)
+	s.texts, s.keyed = texts, which/12%4 > 0
 	streams := [...]*exchangetest.Stream{&s.Up, &s.Down}
 	for i := 0; i+1 < len(script) && !s.Over; i += 2 {
 		what, much := script[i], int(script[i+1])
@@ -81,7 +91,7 @@ func play(t *testing.T, which byte, up, down, script []byte, texts [2][]string) 
 			stream.Room = -1
 			s.drive()
 		case 12:
-			s.reload([...]string{"d", "c"}[s.reloads%2], keys)
+			s.reload([...]string{"d", "c"}[s.reloads%2], [...]string{later, begins}[s.reloads%2])
 		case 13:
 			s.pass(time.Duration(much) * time.Second)
 			s.tend()
@@ -141,7 +151,8 @@ func randomUp(x *rand.Rand, protocol policy.Protocol, n uint32) string {
 	pad := padding(x, "x")
 	switch protocol {
 	case policy.SMPP:
-		submit := func(from string) string { return pdu(4, 0, n, "\x00\x00\x00"+from+"\x00"+pad) }
+		to := one(x, "1", "2", "3")
+		submit := func(from string) string { return pdu(4, 0, n, "\x00\x00\x00"+from+"\x00\x01\x01"+to+"\x00"+pad) }
 		return one(x, submit("otp"), submit("bulk"), submit("bulk"), pdu(0x15, 0, n, ""), pdu(query, 0, n, "id"), pdu(5, 0, n, pad))
 	case policy.HTTP:
 		post := fmt.Sprintf("POST /bulk/%d HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", n, len(pad), pad)

@@ -48,6 +48,7 @@ func (l *lane) newMessage(class *shaper.Class, tag uint16) *message {
 	m.lane, m.class, m.n = l, class, int32(l.found.size)
 	m.follower, l.found.follower = l.found.follower, nil
 	m.command, m.sequence, m.tag = f.Command, f.Sequence, tag
+	l.x.classes.use(tag)
 	m.refusable, m.close, m.inOrder = f.Refusable, f.Close, f.InOrder
 	if o := l.x.origin; o != nil && l.isUp() {
 		m.rewrite(o)
@@ -69,6 +70,7 @@ func (m *message) release() {
 	if m.buf != nil {
 		m.buf.Put()
 	}
+	m.lane.x.classes.disuse(m.lane.x.now, m.tag)
 	*m = message{}
 	messages.Put(m)
 }
@@ -96,6 +98,14 @@ func (m *message) frame() *frame.Message {
 	*f = frame.Message{Kind: frame.Counted, Cost: m.item.Cost.Messages, Refusable: m.refusable, Close: m.close,
 		Command: m.command, Sequence: m.sequence, Tag: m.tag}
 	return f
+}
+
+// send tells the link that a message leaves. Until its answer, the message uses its class.
+func (x *Exchange) send(m *message) {
+	before := x.link.InFlight()
+	if x.link.Sent(m.frame(), x.now); x.link.InFlight() > before {
+		x.classes.use(m.tag)
+	}
 }
 
 // messageMemory is what a message takes while it waits, in bytes, without its buffer.

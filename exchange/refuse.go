@@ -23,8 +23,10 @@ func (m *message) refuse(reason stats.Reason) {
 	if m.buf == nil && !m.refusable { // the connection ends, and its end does not count these bytes again
 		l.in.consume(int(m.n))
 	}
+	x.classes.use(f.Tag) // until the refusal is written
 	m.release()
 	if !f.Refusable {
+		x.classes.disuse(x.now, f.Tag)
 		x.host.Fail(stats.Overflow)
 		return
 	}
@@ -36,7 +38,18 @@ func (m *message) refuse(reason stats.Reason) {
 	}
 	if x.link.Refuse(f, x.down.body.remaining == 0) {
 		x.writeRefusal(f)
+		x.classes.disuse(x.now, f.Tag)
+		return
 	}
+	x.due = append(x.due, f.Tag)
+}
+
+// dropDue ends the uses of the tags of refusals that are not written any more.
+func (x *Exchange) dropDue() {
+	for _, tag := range x.due {
+		x.classes.disuse(x.now, tag)
+	}
+	x.due = nil
 }
 
 // writeDueRefusals writes the refusals whose turn has come. It reports whether there were any.
@@ -47,13 +60,16 @@ func (x *Exchange) writeDueRefusals() (any bool) {
 			return any
 		}
 		x.writeRefusal(&x.refused)
-		any = true
+		if any = true; len(x.due) > 0 { // else the connection has ended meanwhile
+			x.classes.disuse(x.now, x.due[0])
+			x.due = x.due[:copy(x.due, x.due[1:])]
+		}
 	}
 }
 
 // writeRefusal writes a refusal to the client, behind the messages that were passed on.
 func (x *Exchange) writeRefusal(m *frame.Message) {
-	class := x.classes.all[m.Tag]
+	class := x.classes.all[m.Tag].class
 	refusal := frame.Refusal{Now: x.now, Wait: class.Retry(x.now, shaper.Cost{Messages: max(m.Cost, 1)})}
 	if rate := class.Rate(); rate.Kind() == unit.Messages && !rate.IsZero() {
 		refusal.Policy, refusal.Window = class.Name(), rate.Period()
@@ -82,12 +98,13 @@ func (x *Exchange) noteAnswer() {
 	if x.watcher != nil {
 		x.watcher.Answered(x.now, m.Sequence)
 	}
-	class := x.classes.all[m.Tag]
+	class := x.classes.all[m.Tag].class
 	tooFast := m.Throttle.Limited || m.Throttle.Congestion == congested
 	if tooFast {
 		class.Throttled(x.now, m.Throttle.Pause(x.now), x.signal(m))
 	}
 	class.Answered(x.now, !tooFast)
+	x.classes.disuse(x.now, m.Tag)
 }
 
 // signal names what the provider said, for people.

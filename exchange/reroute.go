@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"shaper/frame"
+	"shaper/policy"
 	"shaper/shaper"
 	"shaper/unit"
 )
@@ -19,7 +20,7 @@ func (x *Exchange) Reroute(now time.Time, gone map[*shaper.Class]bool, back *sha
 		x.up.classify()
 	}
 	if !x.stopped {
-		x.up.backlog.reroute(gone, x.classes.all[x.classes.own], x.classes.own)
+		x.up.backlog.reroute(gone, x.classes.all[x.classes.own].class, x.classes.own)
 	}
 	if !x.stopped {
 		x.down.backlog.reroute(gone, back, 0)
@@ -27,8 +28,10 @@ func (x *Exchange) Reroute(now time.Time, gone map[*shaper.Class]bool, back *sha
 	if x.stopped {
 		return
 	}
-	if gone[x.up.class().Named()] {
-		x.up.found.tag = x.classes.own
+	before := x.up.found.tag
+	if gone[x.up.class().Named()] { // the head is gone too, so nobody knows its key any more
+		x.up.found.tag = x.classes.bucketOf(x.now, x.classes.own, nil)
+		defer x.classes.disuse(x.now, before)
 	}
 	if x.up.body.join(x.up.class().Counting(unit.Bytes)); !x.stopped {
 		x.host.Revisit() // what stood behind the messages that have left
@@ -67,7 +70,6 @@ func (q *backlog) driveMove() {
 	}
 	q.moveList(&q.behind, to)
 	q.moving = nil
-	q.departed(to.tag)
 }
 
 // moveList moves messages out of one list, in their order. It returns false if one of them is
@@ -79,7 +81,7 @@ func (q *backlog) moveList(of *list, to *move) bool {
 	for m, n := of.first, of.n; n > 0 && !q.lane.x.stopped; n-- {
 		next := m.next // m may come to the end of this same list
 		if to.includes(m) {
-			m.move(to.to, to.tag)
+			m.moveTo(to)
 		}
 		m = next
 	}
@@ -103,25 +105,40 @@ func (q *backlog) withdraw(of *list, to *move) bool {
 	return true
 }
 
-// move moves a message, which is in no queue of a class, to another class; with nil it leaves.
-func (m *message) move(to *shaper.Class, tag uint16) {
-	q, from := &m.lane.backlog, m.place
-	if from == behind { // it has its turn by its place there
-		m.class, m.tag = to, tag
-		return
+// moveTo moves a message, which is in no queue of a class, to another class, or to its bucket
+// there; or it leaves.
+func (m *message) moveTo(v *move) {
+	q, from, old, c := &m.lane.backlog, m.place, m.tag, &m.lane.x.classes
+	if from != behind { // else it has its turn by its place there
+		q.take(m)
 	}
-	q.take(m)
-	m.class, m.tag = to, tag
+	m.class, m.tag = v.to, v.tag
+	if m.lane.isUp() && c.all[v.tag].perMessage {
+		m.tag = c.bucketOf(m.lane.x.now, v.tag, m.seen())
+		m.class = c.all[m.tag].class
+	}
+	c.disuse(m.lane.x.now, old)
 	switch {
-	case to == nil:
+	case from == behind:
+	case m.class == nil:
 		m.leave(&m.item)
 	case from == parked:
 		m.wait(parked)
-	case q.of(tag).lostTurns() || !m.lane.canSend(): // it would overtake another one, or could not be sent
+		q.departed(m.tag)
+	case q.of(m.tag).lostTurns() || !m.lane.canSend(): // it would overtake another one, or could not be sent
 		m.wait(missed)
+		q.departed(m.tag)
 	default:
 		m.enterMoved()
 	}
+}
+
+// seen reads once more what keys see of a message.
+func (m *message) seen() *policy.Message {
+	var f frame.Message
+	m.lane.x.link.Read(m.bytes(), &f)
+	msg := Seen(&f)
+	return &msg
 }
 
 // enterMoved offers a message to the class that it moves to. The message was accepted before a

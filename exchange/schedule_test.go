@@ -30,6 +30,7 @@ type schedule struct {
 	who      policy.Conn
 	now      time.Time
 	policy   *policy.Policy
+	keyed    bool // some policies have buckets that messages tell apart
 	classes  map[string]*shaper.Class
 	joined   [2]*shaper.Class // the classes of the connection
 	roots    []*shaper.Class
@@ -48,10 +49,11 @@ type schedule struct {
 	dropped   [2]int
 }
 
-// An origin is what messages share if none of them may overtake another: their class, until a
-// reload.
+// An origin is what messages share if none of them may overtake another: their class and their
+// key there, until a reload.
 type origin struct {
 	class   *shaper.Class
+	key     string
 	reloads int
 	up      bool
 }
@@ -65,8 +67,19 @@ const (
 	fail  = short + "overflow = \"refuse\"\n"
 )
 
+// perOf gives messages of a protocol buckets of their own, if they have what that takes.
+func perOf(protocol policy.Protocol) string {
+	switch protocol {
+	case policy.SMPP:
+		return "per = [\"source\", \"recipient\"]\nmax_keys = 2\n"
+	case policy.HTTP:
+		return "per = \"path\"\nmax_keys = 2\n"
+	}
+	return ""
+}
+
 // policyOf returns a policy for a protocol. The class of the connection has this name and
-// these keys.
+// these keys. If they have per, so has the class of the rule.
 func policyOf(t *testing.T, protocol policy.Protocol, name, keys string) *policy.Policy {
 	more, rule := "", ""
 	switch protocol {
@@ -77,6 +90,10 @@ func policyOf(t *testing.T, protocol policy.Protocol, name, keys string) *policy
 	case policy.HTTP:
 		rule = "[[rule]]\npath = \"/o*\"\nclass = \"otp\"\n"
 	}
+	other := ""
+	if strings.Contains(keys, "per") {
+		other = perOf(protocol)
+	}
 	inFlight, back := "", "rate = \"30 messages/s\"\nqueue = \"2 messages\"\n"
 	if protocol.Refuses() {
 		inFlight = "in_flight = 3\n"
@@ -85,9 +102,9 @@ func policyOf(t *testing.T, protocol policy.Protocol, name, keys string) *policy
 		back = "rate = \"3KB/s\"\n"
 	}
 	text := fmt.Sprintf("[class.link]\nrate = \"2MB/s\"\n[class.%s]\nparent = \"link\"\nrate = \"20 messages/s\"\n%s%s"+
-		"[class.otp]\nrate = \"50 messages/s\"\nmax_wait = \"60ms\"\n[class.back]\n%s"+
+		"[class.otp]\nrate = \"50 messages/s\"\nmax_wait = \"60ms\"\n%s[class.back]\n%s"+
 		"[listener.l]\nlisten = \"127.0.0.1:1\"\nprotocol = %q\nupstream = \"discard:\"\nclass = %q\nreturn_class = \"back\"\n%s%s",
-		name, keys, inFlight, back, protocol, name, more, rule)
+		name, keys, inFlight, other, back, protocol, name, more, rule)
 	p, _, err := policy.Parse("p.toml", []byte(text))
 	if err != nil {
 		t.Fatal(err, text)
@@ -128,7 +145,7 @@ func (s *schedule) makeClasses(p *policy.Policy) {
 }
 
 func (s *schedule) obey() {
-	s.Machine.Obey(s.now, policy.Compile(s.policy).Messages(s.who), func(name string) *shaper.Class { return s.classes[name] })
+	s.Machine.Obey(s.now, s.who, policy.Compile(s.policy).Messages(s.who), func(name string) *shaper.Class { return s.classes[name] })
 }
 
 // reload gives the connection new classes by the same rules.
@@ -195,7 +212,11 @@ func (s *schedule) pass(d time.Duration) {
 func (s *schedule) Found(_ time.Time, f exchange.Found) exchange.Follower {
 	s.found++
 	s.undecided++
-	return &follower{schedule: s, origin: origin{f.Class, s.reloads, f.Direction == stats.Upstream}, number: s.found, size: f.Size}
+	key := ""
+	if s.keyed { // now, or after a reload
+		key = string(f.Message.Recipient) + string(f.Message.Path)
+	}
+	return &follower{schedule: s, origin: origin{f.Class.Named(), key, s.reloads, f.Direction == stats.Upstream}, number: s.found, size: f.Size}
 }
 
 // Answered implements exchange.Watcher.
@@ -288,6 +309,9 @@ func (s *schedule) end() {
 	for _, c := range s.all {
 		if n, waits := c.InFlight(), c.Backlog().Items; n != 0 || waits != 0 {
 			s.t.Fatalf("%d requests of %s are in flight, and %d wait", n, c.Name(), waits)
+		}
+		if n := c.Keys(s.now.Add(time.Hour)); n != 0 {
+			s.t.Fatalf("%d buckets of %s are still in use", n, c.Name())
 		}
 	}
 }

@@ -75,6 +75,10 @@ type Link interface {
 	Up() Scanner
 	Down() Scanner
 
+	// Read sets m to what rules see of a counted message of Up, or of its head, which p holds
+	// and which Up has found before.
+	Read(p []byte, m *Message)
+
 	// Room reports whether another counted message may be sent now: whether fewer than 4,096
 	// requests of SMPP have no answer. HTTP always has room, because Up holds while 64
 	// requests have no answer.

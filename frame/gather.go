@@ -60,6 +60,7 @@ type silent struct{ up, down gatherer }
 
 func (s *silent) Up() Scanner                                            { return &s.up }
 func (s *silent) Down() Scanner                                          { return &s.down }
+func (s *silent) Read([]byte, *Message)                                  {}
 func (s *silent) Room() bool                                             { return true }
 func (s *silent) Sent(*Message, time.Time)                               {}
 func (s *silent) Refuse(*Message, bool) bool                             { panic("frame: this protocol cannot refuse") }

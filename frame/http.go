@@ -22,6 +22,13 @@ func newHTTP() *httpLink {
 func (l *httpLink) Up() Scanner   { return &l.up }
 func (l *httpLink) Down() Scanner { return &l.down }
 
+// Read implements Link.
+func (l *httpLink) Read(p []byte, m *Message) {
+	h := head{length: unknown}
+	h.parseRequest(p) // it was right before
+	m.describeRequest(p, &h)
+}
+
 // Room implements Link. Up holds while the pipeline is full, so there always is room.
 func (l *httpLink) Room() bool { return true }
 

@@ -55,8 +55,7 @@ func (u *httpRequests) Next(p []byte) (int, Event, error) {
 // describe sets the message to what the head p of a request says.
 func (u *httpRequests) describe(p []byte, h *head) Event {
 	m := &u.message
-	*m = Message{Kind: Counted, Cost: 1, Refusable: true, Method: h.method, Host: hostOf(h.host), Fields: fieldLines(p)}
-	m.describeTarget(h.target)
+	m.describeRequest(p, h)
 	u.undecided, u.last = true, 0
 	switch {
 	case string(h.method) == "HEAD":

@@ -51,6 +51,7 @@ func newSMPP() *smppLink {
 func (l *smppLink) Up() Scanner   { return &l.up }
 func (l *smppLink) Down() Scanner { return &l.down }
 
+func (l *smppLink) Read(p []byte, m *Message)      { l.client.describe(p, m) }
 func (l *smppLink) Room() bool                     { return !l.window.full() }
 func (l *smppLink) Sent(m *Message, now time.Time) { l.window.add(m.Sequence, m.Tag, now) }
 func (l *smppLink) Refuse(*Message, bool) bool     { return true }

@@ -2,6 +2,12 @@ package frame
 
 import "bytes"
 
+// describeRequest sets what rules see of the head p of a request, and that it counts.
+func (m *Message) describeRequest(p []byte, h *head) {
+	*m = Message{Kind: Counted, Cost: 1, Refusable: true, Method: h.method, Host: hostOf(h.host), Fields: fieldLines(p)}
+	m.describeTarget(h.target)
+}
+
 // describeTarget sets path and host from the target of a request (RFC 9112, 3.2).
 func (m *Message) describeTarget(target []byte) {
 	if string(m.Method) == "CONNECT" {

@@ -64,20 +64,18 @@ func newKeys(now time.Time, class *Class, conf policy.Class) *keys {
 // the key of the session if c has buckets. The session stays in it until Quit. If messages
 // tell the buckets apart, Join returns c, and each message joins the bucket of its key.
 func (c *Class) Join(now time.Time, conn policy.Conn) *Class {
-	if c == nil || c.keys == nil || c.keys.per.ByMessage() {
+	if c == nil || c.keys == nil || c.ByMessage() {
 		return c
 	}
 	return c.JoinKey(now, c.keys.per.Key(&conn, nil))
 }
 
-// Key returns the key of the bucket for a message on a connection; false if c has no
-// buckets that messages tell apart. It takes no lock and does not allocate.
-func (c *Class) Key(conn *policy.Conn, m *policy.Message) (key policy.Key, ok bool) {
-	if c == nil || c.keys == nil || !c.keys.per.ByMessage() {
-		return key, false
-	}
-	return c.keys.per.Key(conn, m), true
-}
+// ByMessage reports whether c has buckets that messages tell apart. It takes no lock.
+func (c *Class) ByMessage() bool { return c != nil && c.keys != nil && c.keys.per.ByMessage() }
+
+// Key returns the key of the bucket for a message on a connection, in a class that has
+// buckets. It takes no lock and does not allocate.
+func (c *Class) Key(conn *policy.Conn, m *policy.Message) policy.Key { return c.keys.per.Key(conn, m) }
 
 // JoinKey is Join for a key of a class that has buckets.
 func (c *Class) JoinKey(now time.Time, key policy.Key) *Class {

@@ -18,11 +18,10 @@ func perRecipient(most int, conf policy.Class) policy.Class {
 
 // to returns the key of a message to the nth recipient.
 func to(t testing.TB, c *Class, n int) policy.Key {
-	key, ok := c.Key(&policy.Conn{}, &policy.Message{Recipient: strconv.AppendInt(nil, int64(n), 10)})
-	if !ok {
+	if !c.ByMessage() {
 		t.Fatal("messages do not tell the buckets apart")
 	}
-	return key
+	return c.Key(&policy.Conn{}, &policy.Message{Recipient: strconv.AppendInt(nil, int64(n), 10)})
 }
 
 // A session joins no bucket that messages tell apart, and a connection has no key there.
@@ -35,11 +34,8 @@ func TestMessageKeys(t *testing.T) {
 	if a != again || a == b || a.Named() != c {
 		t.Errorf("two recipients have the buckets %p, %p again, and %p", a, again, b)
 	}
-	if _, ok := NewClass(start, perSource(10, leakyClass("10 packets/s"))).Key(&policy.Conn{}, &policy.Message{}); ok {
-		t.Error("a message has a key, although connections tell the buckets apart")
-	}
-	if _, ok := (*Class)(nil).Key(nil, nil); ok {
-		t.Error("no class has a key")
+	if NewClass(start, perSource(10, leakyClass("10 packets/s"))).ByMessage() || NewClass(start, leakyClass("10 packets/s")).ByMessage() || (*Class)(nil).ByMessage() {
+		t.Error("a message has a key, although only connections have")
 	}
 }
 
@@ -59,7 +55,7 @@ func TestMessageKeysAreRemembered(t *testing.T) {
 					if models[n] == nil {
 						models[n] = NewClass(now, conf)
 					}
-					key, _ := keyed.Key(&policy.Conn{}, &policy.Message{Recipient: []byte{byte(n)}})
+					key := keyed.Key(&policy.Conn{}, &policy.Message{Recipient: []byte{byte(n)}})
 					bucket := keyed.JoinKey(now, key)
 					it, same := packet(1), packet(1)
 					got, want := bucket.Enter(now, it), models[n].Enter(now, same)

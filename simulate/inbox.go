@@ -85,7 +85,8 @@ func (b *inbox) describe(p *message) {
 		b.lastFields, b.lastMessage = p.fields, p.fields.Message()
 	}
 	m, s := &b.framed, b.lastMessage
-	m.Path, m.Method, m.Host, m.SystemID, m.SourceAddr = s.Path, s.Method, s.Host, s.SystemID, s.SourceAddr
+	m.Path, m.Method, m.Host, m.Fields, m.SystemID, m.SourceAddr = s.Path, s.Method, s.Host, s.Headers, s.SystemID, s.SourceAddr
+	m.Recipient, m.DataCoding, m.ESMClass = s.Recipient, s.DataCoding, s.ESMClass
 }
 
 // Message implements frame.Scanner.
@@ -140,6 +141,9 @@ func (p provider) Up() frame.Scanner { return &p.up }
 
 // Down implements frame.Link.
 func (p provider) Down() frame.Scanner { return &p.down }
+
+// Read implements frame.Link. No policy changes in a simulation, so nothing is read again.
+func (provider) Read([]byte, *frame.Message) {}
 
 // Room implements frame.Link.
 func (provider) Room() bool { return true }

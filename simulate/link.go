@@ -38,7 +38,7 @@ type joined struct {
 
 // classOf returns the class of a bucket.
 func (l *link) classOf(bucket *shaper.Class) *class {
-	i := slices.IndexFunc(l.joined, func(j joined) bool { return j.bucket == bucket })
+	i := slices.IndexFunc(l.joined, func(j joined) bool { return j.bucket.Named() == bucket.Named() })
 	return l.joined[i].class
 }
 
@@ -134,7 +134,7 @@ func (s *sender) connect(of *client) *link {
 		Class: l.own[0], Back: l.own[1],
 	})
 	l.machine.Watch(l)
-	l.machine.Obey(r.now, s.rules, func(name string) *shaper.Class { return join(r.byName[name]) })
+	l.machine.Obey(r.now, who, s.rules, func(name string) *shaper.Class { return join(r.byName[name]) })
 	return l
 }
 

@@ -298,7 +298,7 @@ func (l *live) connect(who policy.Conn) *exchangetest.Host {
 	link := frame.NewLink(frame.Settings{Protocol: frame.Protocol(conf.Protocol), Prefix: frame.Prefix(conf.LengthPrefix)})
 	h := exchangetest.New(l.now, exchange.Config{Protocol: conf.Protocol, Link: link,
 		Class: l.classes["c"].Join(l.now, who), Back: l.classes["back"].Join(l.now, who)})
-	h.Machine.Obey(l.now, l.classifier.Messages(who), func(name string) *shaper.Class { return l.classes[name].Join(l.now, who) })
+	h.Machine.Obey(l.now, who, l.classifier.Messages(who), func(name string) *shaper.Class { return l.classes[name].Join(l.now, who) })
 	h.Machine.Watch(&watch{l, who.Source})
 	answer := frame.NewLink(frame.Settings{Protocol: frame.Protocol(conf.Protocol), Prefix: frame.Prefix(conf.LengthPrefix)})
 	var asked []byte
