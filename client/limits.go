@@ -1,6 +1,7 @@
 package client
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -30,6 +31,9 @@ func (l Limits) check(network string) error {
 		limits := class == nil || class.Counts(unit.Bytes) || messages && class.Counts(unit.Packets)
 		if !limits {
 			return neverLimits(class, why, "1mbit")
+		}
+		if class.ByMessage() {
+			return fmt.Errorf("client: %q has a bucket per %v, and %s", class.Name(), class.Policy().Per, why)
 		}
 	}
 	return nil

@@ -1,8 +1,11 @@
 package client
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -91,6 +94,8 @@ func (t *Transport) check() error {
 	switch {
 	case !t.Class.Counts(unit.Messages):
 		return neverLimits(t.Class, "a request is a message", "20 messages/s")
+	case !t.Class.Policy().Per.Fits(policy.HTTP):
+		return fmt.Errorf("client: %q has a bucket per %v, and a request has none", t.Class.Name(), t.Class.Policy().Per)
 	case t.Class.Policy().Per.Has(policy.ByConnection):
 		return fmt.Errorf("client: %q has a bucket for each connection, and a request is not a connection: it would never limit", t.Class.Name())
 	}
@@ -105,12 +110,32 @@ func (t *Transport) send(req *http.Request) (*request, error) {
 	address, _ := netip.ParseAddr(req.URL.Hostname()) // the zero address for a name
 	who := policy.Conn{Destination: netip.AddrPortFrom(address, 0)}
 	r := &request{class: t.Class.Join(time.Now(), who)}
+	if t.Class.ByMessage() {
+		r.class = t.Class.JoinKey(time.Now(), t.Class.Key(&who, seen(req)))
+	}
 	err := shaper.NewRequestWaiter(r.class).Wait(req.Context(), shaper.Cost{Messages: 1}, false)
 	if err != nil {
 		r.class.Quit(time.Now())
 		return nil, err
 	}
 	return r, nil
+}
+
+// seen returns what keys see of a request.
+func seen(req *http.Request) *policy.Message {
+	host := req.Host
+	if host == "" {
+		host = req.URL.Host
+	}
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	path, headers := req.URL.EscapedPath(), new(bytes.Buffer)
+	if path == "" {
+		path = "/"
+	}
+	req.Header.Write(headers) // to memory, which does not fail
+	return &policy.Message{Method: []byte(cmp.Or(req.Method, http.MethodGet)), Host: []byte(host), Path: []byte(path), Headers: headers.Bytes()}
 }
 
 // A request is a request in flight.

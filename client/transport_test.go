@@ -316,6 +316,40 @@ func TestTransportBySource(t *testing.T) {
 	}
 }
 
+// A request has a key by what it says.
+func TestTransportByRequest(t *testing.T) {
+	for _, c := range []struct {
+		per  policy.PerPart
+		urls []string
+		want []time.Duration
+	}{
+		{policy.PerPart{By: policy.ByHost}, []string{"http://a/x", "http://A:80/y", "http://b/x"}, []time.Duration{0, time.Second, time.Second}},
+		{policy.PerPart{By: policy.ByPath, Name: "/v1/*"}, []string{"http://a/v1/x?q", "http://b/v1/x", "http://a/v1/y", "http://a", "http://a/"}, []time.Duration{0, time.Second, time.Second, time.Second, 2 * time.Second}},
+		{policy.PerPart{By: policy.ByMethod}, []string{"http://a/x", "http://b/y"}, []time.Duration{0, time.Second}},
+		{policy.PerPart{By: policy.ByHeader, Name: "x-key"}, []string{"http://one@a/x", "http://one@a/x", "http://two@a/x"}, []time.Duration{0, time.Second, time.Second}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			base := record(ok)
+			client, _ := newClient(base, "1 messages/s", func(conf *policy.Class) { conf.Per = policy.Per{c.per} })
+			for _, url := range c.urls {
+				req, err := http.NewRequest("", url, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if req.URL.User != nil {
+					req.Header.Set("X-Key", req.URL.User.Username())
+				}
+				resp, err := client.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+			}
+			base.want(t, c.want...)
+		})
+	}
+}
+
 // Without a class nothing waits. A class that would never limit is an error.
 func TestTransportClass(t *testing.T) {
 	base := record(ok)
@@ -332,6 +366,11 @@ func TestTransportClass(t *testing.T) {
 	_, err = client.Get("http://api.example/")
 	if want := `Get "http://api.example/": client: "c" has a bucket for each connection, and a request is not a connection: it would never limit`; text(err) != want {
 		t.Errorf("a class by connection: %v", err)
+	}
+	client, _ = newClient(base, "1 messages/s", func(c *policy.Class) { c.Per[0].By = policy.ByRecipient })
+	_, err = client.Get("http://api.example/")
+	if want := `Get "http://api.example/": client: "c" has a bucket per recipient, and a request has none`; text(err) != want {
+		t.Errorf("a class by recipient: %v", err)
 	}
 }
 

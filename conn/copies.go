@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"shaper/exchange"
-	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
@@ -17,6 +16,7 @@ type copies struct {
 	guest     *shaper.Guest   // stands for the session in the shadow
 	own, back *shaper.Class   // the guest's classes, upstream and downstream; nil: not limited
 	protocol  policy.Protocol // of the session
+	who       policy.Conn     // the session, as rules and keys see it
 	rules     policy.MessageRules
 	classes   []*shaper.Class // classes[i] is for the messages that rules[i] matches
 
@@ -61,7 +61,7 @@ func (t *tcpSession) copyTo(s *shadow, who policy.Conn, now time.Time) {
 		t.relay.copyTo(nil)
 		return
 	}
-	c := &copies{guest: guest, protocol: t.conf.Protocol, inFlight: map[uint32][]*copied{}}
+	c := &copies{guest: guest, who: who, protocol: t.conf.Protocol, inFlight: map[uint32][]*copied{}}
 	c.own, c.back = guest.Classes()
 	if t.conf.Protocol.HasMessages() {
 		c.rules = s.classifier.Messages(who)
@@ -117,12 +117,16 @@ func (c *copies) open(t *tcpSession) {
 // Found implements exchange.Watcher: it offers a copy of the message to the class that the
 // message has in the shadow. If the message gets an answer, Found returns its follower.
 func (c *copies) Found(now time.Time, f exchange.Found) exchange.Follower {
-	source, class := &c.guest.Down, c.back
+	source, class, msg := &c.guest.Down, c.back, exchange.Seen(f.Message)
 	if f.Direction == stats.Upstream {
-		source, class = &c.guest.Up, c.classify(f.Message)
+		source, class = &c.guest.Up, c.classify(&msg)
+	}
+	var key policy.Key
+	if class.ByMessage() {
+		key = class.Key(&c.who, &msg)
 	}
 	o := shaper.Offer{
-		Class: class, Cost: shaper.Cost{Messages: f.Message.Cost, Bytes: int64(f.Size)},
+		Class: class, Key: key, Cost: shaper.Cost{Messages: f.Message.Cost, Bytes: int64(f.Size)},
 		Asks: f.Asks, Fatal: !f.Message.Refusable, Alone: c.protocol == policy.HTTP,
 		Holds: policy.Holds(int64(f.Size)),
 	}
@@ -135,9 +139,8 @@ func (c *copies) Found(now time.Time, f exchange.Found) exchange.Follower {
 }
 
 // classify returns the class of a message to the upstream, in the shadow; nil: not limited.
-func (c *copies) classify(m *frame.Message) *shaper.Class {
-	msg := exchange.Seen(m)
-	if i := c.rules.First(&msg); i >= 0 {
+func (c *copies) classify(m *policy.Message) *shaper.Class {
+	if i := c.rules.First(m); i >= 0 {
 		return c.classes[i]
 	}
 	return c.own

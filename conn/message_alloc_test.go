@@ -18,10 +18,12 @@ func TestMessagesDoNotAllocate(t *testing.T) {
 		{"http", "", request, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
 		{"iso8583", "", "0008" + "0200abcd", "0004" + "0210"},
 		{"lines", "", "line\n", "line\n"},
+		{"smpp", `per = ["source", "source_addr"]`, submitFrom("acme", 7), pdu(submitResp, 0, 7, "id\x00")},
+		{"http", `per = ["host", "path:/v1/*"]`, request, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
 	} {
 		for _, rate := range []string{"10000000 messages/s", "20000 messages/s"} {
-			t.Run(c.protocol+" "+rate, func(t *testing.T) {
-				policy := exchanged(c.protocol, addr, rate)
+			t.Run(c.protocol+" "+rate+" "+c.more, func(t *testing.T) {
+				policy := exchanged(c.protocol, addr, rate, c.more)
 				if c.protocol == "iso8583" {
 					policy = strings.Replace(policy, "[listener.l]\n", "[listener.l]\nlength_prefix = \"ascii4\"\n", 1)
 				}

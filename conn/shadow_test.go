@@ -276,6 +276,34 @@ func messagesThatWait(t *testing.T, r *rig, conns <-chan tcpConn, counts func() 
 	step(3, [2]counted{otp, {5, 1}})
 }
 
+// A policy in the shadow gives messages the buckets that they would have in force, and no
+// bucket stays when the session has gone and its messages would have left.
+func TestShadowPolicyOfKeys(t *testing.T) {
+	addr, conns := listen(t)
+	keyed := class("c", "1 messages/h", `per = ["source", "source_addr"]`, `overflow = "wait"`)
+	for _, inForce := range []bool{true, false} {
+		r := run(t, keyed+listener("l", "smpp", addr, "c"))
+		c := r.shaper.Class("c")
+		if !inForce {
+			r = run(t, class("any", "1000000 messages/s")+listener("l", "smpp", addr, "any"))
+			c = r.shade(keyed + listener("l", "smpp", addr, "c"))["c"]
+		}
+		client, _ := r.open(conns)
+		for i, from := range []string{"a", "b", "a", "a", "c", "b"} {
+			send(t, client, submitFrom(from, uint32(i)))
+		}
+		until(t, "three of six wait", func() bool { return c.Backlog().Items == 3 && c.InFlight() == 3 })
+		if n := c.Keys(time.Now()); n != 3 {
+			t.Errorf("in force %v: %d keys, want 3", inForce, n)
+		}
+		client.SetLinger(0)
+		client.Close()
+		if inForce {
+			until(t, "only what they owe is remembered", func() bool { return c.Backlog().Items == 0 && c.Keys(time.Now().Add(2*time.Hour)) == 0 })
+		}
+	}
+}
+
 // readUntil reads until it has read a text.
 func readUntil(t *testing.T, c net.Conn, text string) {
 	t.Helper()

@@ -175,6 +175,12 @@ func (p Per) ByMessage() bool {
 	return slices.ContainsFunc(p.parts(), func(part PerPart) bool { return part.protocol() != "" })
 }
 
+// Fits reports whether connections or messages of a protocol have all that tells the buckets
+// apart.
+func (p Per) Fits(protocol Protocol) bool {
+	return !slices.ContainsFunc(p.parts(), func(part PerPart) bool { return part.protocol() != "" && part.protocol() != protocol })
+}
+
 // Key identifies a bucket of a class. It is comparable and contains no pointers. If messages
 // tell the buckets apart, or several things do, it is a hash with a secret of the process.
 type Key struct {

@@ -17,6 +17,7 @@ type Copy struct {
 	item   Item
 	sender sender // told what becomes of the copy; nil: nobody
 	offer  Offer  // the message that it stands for; zero: it stands for something else
+	joined bool   // it has joined class, which is the bucket of its key
 
 	// Where the copy is listed.
 	next       *Copy // in one list: spare, blocked or parked copies, or the twins of a source
@@ -225,9 +226,19 @@ func (x *Copy) end() {
 	if x.sender != nil {
 		x.sender.ended(x)
 	}
+	x.quitBucket()
 	x.done = true
 	if !x.isTwin && (!x.item.Asks || x.answered) {
 		x.recycle()
+	}
+}
+
+// quitBucket quits the bucket that the copy has joined.
+func (x *Copy) quitBucket() {
+	if x.joined {
+		x.joined = false
+		x.class.Quit(x.trial.latest)
+		x.trial.expect(x.class)
 	}
 }
 

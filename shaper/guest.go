@@ -164,17 +164,42 @@ func (g *Guest) Classes() (up, down *Class) { return g.class, g.Down.class }
 func (s *Source) Offer(now time.Time, o Offer) *Copy {
 	t := s.guest.trial
 	defer t.at(now).Unlock()
-	s.class = o.Class.Counting(unit.Bytes)
-	if o.Class == nil || s.guest.gone {
+	if s.guest.gone {
+		s.class = nil
 		return nil
 	}
-	x := t.copy(o.Class, o.Cost)
-	x.sender, x.offer, x.item.Asks = s, o, o.Asks
+	class := s.bucket(o)
+	if s.class = class.Counting(unit.Bytes); class == nil {
+		return nil
+	}
+	x := t.copy(class, o.Cost)
+	x.sender, x.offer, x.item.Asks, x.joined = s, o, o.Asks, class != o.Class
 	s.submit(x)
 	if !o.Asks {
 		return nil
 	}
 	return x
+}
+
+// bucket returns the class that a message enters: that of the offer, or the bucket of its key.
+// The copy of the message joins the bucket, and so does the source, for what follows.
+func (s *Source) bucket(o Offer) *Class {
+	s.quitBucket()
+	if !o.Class.ByMessage() {
+		return o.Class
+	}
+	bucket := o.Class.JoinKey(s.guest.trial.latest, o.Key)
+	s.joined = o.Class.JoinKey(s.guest.trial.latest, o.Key)
+	return bucket
+}
+
+// quitBucket quits the bucket of the last message.
+func (s *Source) quitBucket() {
+	if s.joined != nil {
+		s.joined.Quit(s.guest.trial.latest)
+		s.guest.trial.expect(s.joined)
+	}
+	s.joined = nil
 }
 
 // Send offers a copy of something that is not a message: bytes, datagrams, a connection.

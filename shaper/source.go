@@ -11,13 +11,14 @@ import (
 // A Source is what sends, as a trial sees it: one direction of a session, or what leaves a
 // class with shadow. The zero Source has sent nothing. The lock of the trial guards it.
 type Source struct {
-	guest *Guest // nil: only the class that its bytes wait for holds it up
-	class *Class // of its bytes and connections; nil: none
-	twins *Copy  // a list of those that stand for its bytes, one for each class, the latest first
+	guest  *Guest // nil: only the class that its bytes wait for holds it up
+	class  *Class // of its bytes and connections; nil: none
+	joined *Class // the bucket of its last message, which it has joined; nil: none
+	twins  *Copy  // a list of those that stand for its bytes, one for each class, the latest first
 
 	// Its messages that wait, and the memory of the connection that these take.
-	backlogs []*sourceBacklog // one for each class
-	memory   int64            // bytes
+	backlogs map[*Class]*sourceBacklog
+	memory   int64 // bytes
 
 	// What holds it up, and the copies that are blocked by that, in order.
 	blocker                   *Copy // waits, and nothing overtakes it; nil: none
@@ -29,7 +30,8 @@ type Source struct {
 
 // An Offer is a message that a session sends.
 type Offer struct {
-	Class *Class // nil: no class limits it
+	Class *Class     // nil: no class limits it
+	Key   policy.Key // of the bucket, if messages tell the buckets of Class apart
 	Cost  Cost
 	Asks  bool  // it gets an answer; the caller tells the copy of it
 	Waits bool  // if its class has no room, it is parked and not refused
@@ -117,7 +119,6 @@ func (s *Source) enter(x *Copy) {
 // keeps them: some are in the queue of the class, the others are parked until one of those
 // leaves.
 type sourceBacklog struct {
-	class                   *Class
 	waiting                 int   // how many are in the queue
 	firstParked, lastParked *Copy // the parked ones, in order
 }
@@ -126,13 +127,14 @@ func (b *sourceBacklog) isEmpty() bool { return b.waiting == 0 && b.firstParked 
 
 // backlogFor returns the backlog of a class.
 func (s *Source) backlogFor(c *Class) *sourceBacklog {
-	for _, b := range s.backlogs {
-		if b.class == c {
-			return b
+	b := s.backlogs[c]
+	if b == nil {
+		if s.backlogs == nil {
+			s.backlogs = map[*Class]*sourceBacklog{}
 		}
+		b = &sourceBacklog{}
+		s.backlogs[c] = b
 	}
-	b := &sourceBacklog{class: c}
-	s.backlogs = append(s.backlogs, b)
 	return b
 }
 
@@ -217,7 +219,9 @@ func (s *Source) left(x *Copy) {
 	case x.item.Cost.Connections > 0:
 		s.guest.drive()
 	default:
-		s.resume(s.backlogFor(x.class))
+		if b := s.backlogs[x.class]; b != nil { // else it was that of a bucket, and the last of it
+			s.resume(b)
+		}
 		s.drive()
 	}
 	s.guest.endIfDone()
@@ -233,6 +237,9 @@ func (s *Source) asked(x *Copy) {
 func (s *Source) ended(x *Copy) {
 	s.unblock(x)
 	s.guest.remove(x)
+	if b := s.backlogs[x.class]; x.joined && b != nil && b.isEmpty() {
+		delete(s.backlogs, x.class)
+	}
 }
 
 // answered implements sender.
@@ -247,6 +254,9 @@ func (s *Source) unblock(x *Copy) {
 
 // forget forgets all messages and copies that wait.
 func (s *Source) forget() {
+	for x := s.firstBlocked; x != nil; x = x.next {
+		x.quitBucket()
+	}
 	s.firstBlocked, s.stuck, s.backlogs, s.memory = nil, nil, nil, 0
 	s.countBlocked(-s.blocked)
 }
@@ -332,6 +342,7 @@ func (g *Guest) finish() {
 	}
 	g.Up.forget()
 	g.Down.forget()
+	g.Up.quitBucket()
 	g.trial.unschedule(&g.timeout)
 	g.slot.Release()
 	for _, c := range g.joined {
