@@ -45,7 +45,7 @@ func (d *daemon) explainWait(e *policy.Explanation) {
 	if class == nil {
 		return
 	}
-	if h := class.WaitsWithKey(time.Now(), e.Conn); h != nil {
+	if h := class.WaitsWithKey(time.Now(), e.Conn, e.Message.Message()); h != nil {
 		e.WaitsFor, e.WaitsUntil = h.String(), h.Until
 	}
 	for i := range e.FailOver {
@@ -78,6 +78,9 @@ func explain(ctx context.Context, p *policy.Policy, ask ExplainRequest, listener
 	ways, err := waysIn(ask, listeners)
 	if err != nil {
 		return nil, err
+	}
+	if err := ask.Fields.Check(); err != nil {
+		return nil, usageError("%v", err)
 	}
 	classifier := policy.Compile(p)
 	all := []policy.Explanation{}
@@ -151,7 +154,7 @@ func waysIn(ask ExplainRequest, listeners []stats.ListenerReading) (ways []polic
 	case len(ways) > 0:
 		return ways, nil
 	case misfit != "":
-		return nil, usageError("no message there has %s: messages of protocol http have path, method and host, those of smpp have system_id and source_addr", misfit)
+		return nil, usageError("no message there has %s: messages of protocol http have path, method, host and header, those of smpp have system_id, source_addr, recipient, data_coding and esm_class", misfit)
 	case ask.Listener != "":
 		return nil, usageError("there is no listener %q; %s", ask.Listener, policy.Hint(ask.Listener, "listeners", names))
 	}

@@ -46,7 +46,8 @@ func octetPatterns(values []Octet) (all []Pattern) {
 	return all
 }
 
-// FieldNames returns the names of the fields, which are those of a rule's keys.
+// FieldNames returns the names of the fields, which are those of a rule's keys. There also is
+// header:NAME for any name.
 func FieldNames() (names []string) {
 	for _, key := range messageKeys {
 		names = append(names, key.name)

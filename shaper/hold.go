@@ -37,13 +37,14 @@ func (c *Class) Waits(now time.Time) *stats.Hold {
 }
 
 // WaitsWithKey returns what an item of one unit would wait for that came to the class at now, on
-// a connection. It returns nil if it would not wait, or only for its turn.
-func (c *Class) WaitsWithKey(now time.Time, conn policy.Conn) *stats.Hold {
+// a connection. m is the message that it is; nil says nothing of it. It returns nil if the item
+// would not wait, or only for its turn.
+func (c *Class) WaitsWithKey(now time.Time, conn policy.Conn, m *policy.Message) *stats.Hold {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	h := c.node.hold(now, &oneOfEach)
 	if c.keys != nil {
-		h.orLater(c.keys.hold(now, c.conf.Per.Key(conn)))
+		h.orLater(c.keys.hold(now, c.conf.Per.Key(&conn, m)))
 	}
 	return h.reading()
 }

@@ -106,9 +106,9 @@ func ParseLoad(text string) (Load, error) {
 }
 
 func (l *Load) set(key, value string) error {
-	if slices.Contains(policy.FieldNames(), key) {
+	if policy.IsField(key) {
 		l.Message.Set(key, value)
-		return nil
+		return l.Message.Check()
 	}
 	var known []string
 	for _, k := range loadKeys {
@@ -200,7 +200,7 @@ func carrying(listeners []policy.Listener, said policy.Fields) (fit []policy.Lis
 }
 
 // messageForm says which listeners have messages with fields.
-const messageForm = "http has path, method and host, smpp system_id and source_addr"
+const messageForm = "http has path, method, host and header:NAME, smpp system_id, source_addr, recipient, data_coding and esm_class"
 
 // source returns the source of the load on one connection.
 func (l Load) source(conn policy.Conn, random *rand.Rand) Source {

@@ -132,3 +132,65 @@ func TestRecipeOfNights(t *testing.T) {
 		}
 	}
 }
+
+// Each pair of sender and recipient gets 45 messages as fast as the account allows, and one
+// every 6 seconds after that. Another pair does not wait for it.
+func TestRecipeOfPairs(t *testing.T) {
+	p := recipe(t, "One message per recipient every 6 seconds, 45 at once")
+	_, left := simulated(t, p, loads(t, p, "rate=50 messages/s,count=50,source_addr=acme,recipient=4917"), Options{For: time.Minute})
+	if len(left) != 50 {
+		t.Fatalf("%d messages leave", len(left))
+	}
+	for i, at := range left[45:] {
+		if want := time.Duration(i+1) * 6 * time.Second; at < want || at > want+time.Second {
+			t.Errorf("message %d leaves at %v, want %v", 46+i, at, want)
+		}
+	}
+	if at := left[44]; at > time.Second {
+		t.Errorf("45 leave within %v", at)
+	}
+	_, left = simulated(t, p, loads(t, p, "rate=50 messages/s,count=50,source_addr=acme,recipient=4917", "rate=1 messages/s,count=5,start=2s,source_addr=acme,recipient=4918"), Options{For: time.Minute})
+	if at := left[49]; len(left) != 55 || at > 7*time.Second {
+		t.Errorf("%d messages leave, the last one within the bursts at %v", len(left), at)
+	}
+}
+
+// Each endpoint has 25 requests in a second, all together have 100.
+func TestRecipeOfEndpoints(t *testing.T) {
+	p := recipe(t, "100 requests a second, and 25 for each endpoint")
+	const load = "rate=60 messages/s,count=60,method=POST,path=/v1/"
+	_, left := simulated(t, p, loads(t, p, load+"charges"), Options{For: time.Minute})
+	if n := within(left, time.Second); len(left) != 60 || n < 24 || n > 26 {
+		t.Errorf("of %d requests for one endpoint, %d leave in the first second", len(left), n)
+	}
+	_, left = simulated(t, p, loads(t, p, load+"a", load+"b", load+"c", load+"d", load+"e", load+"f"), Options{For: time.Minute})
+	if n := within(left, time.Second); len(left) != 360 || n < 98 || n > 101 {
+		t.Errorf("of %d requests for six endpoints, %d leave in the first second", len(left), n)
+	}
+}
+
+// Each API key has its own limit.
+func TestRecipeOfAPIKeys(t *testing.T) {
+	p := recipe(t, "A limit for each API key")
+	const load = "rate=100 messages/s,count=50,header:X-Api-Key="
+	for keys, most := range map[int]int{1: 30, 3: 90} {
+		var all []string
+		for i := range keys {
+			all = append(all, load+string(rune('a'+i)))
+		}
+		_, left := simulated(t, p, loads(t, p, all...), Options{For: time.Minute})
+		if n := within(left, time.Second); n < most-4 || n > most {
+			t.Errorf("with %d keys, %d requests leave in the first second, want %d", keys, n, most)
+		}
+	}
+}
+
+// within returns how many of the times are below a bound.
+func within(left []time.Duration, bound time.Duration) (n int) {
+	for _, at := range left {
+		if at < bound {
+			n++
+		}
+	}
+	return n
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -113,7 +114,7 @@ func (t *trace) csv(in io.Reader) (Source, error) {
 func (t *trace) checkHeader(lines *csv.Reader, header []string) error {
 	for i, key := range header {
 		t.column = func(string) int { _, column := lines.FieldPos(i); return column }
-		if !slices.Contains(traceKeys, key) {
+		if !slices.Contains(traceKeys, key) && !policy.IsField(key) {
 			return t.wrong("header", "the columns are "+strings.Join(traceKeys, ", "), "%q is not a column", key)
 		}
 		if slices.Index(header, key) != i {
@@ -178,7 +179,7 @@ func (t *trace) object(text []byte) (record, error) {
 		if value, err = in.Token(); err != nil {
 			break
 		}
-		if !slices.Contains(traceKeys, name) {
+		if !slices.Contains(traceKeys, name) && !policy.IsField(name) {
 			return nil, t.wrong("key", "the keys are "+strings.Join(traceKeys, ", "), "%q is not a key", name)
 		}
 		if _, twice := fields[name]; twice {
@@ -224,11 +225,14 @@ func (t *trace) arrival(a *Arrival, r record) (err error) {
 	if a.Conn, err = t.enter(r, client); err != nil {
 		return err
 	}
-	for _, name := range policy.FieldNames() {
-		a.Message.Set(name, r[name])
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		a.Message.Set(name, r[name]) // other keys are no fields
 	}
 	if a.Message.IsZero() {
 		return nil
+	}
+	if err := a.Message.Check(); err != nil {
+		return t.wrong("message", messageForm, "%v", err)
 	}
 	l, _ := t.policy.Listener(a.Conn.Listener)
 	if field := a.Message.Misfit(l.Protocol); field != "" {

@@ -117,7 +117,12 @@ func runBox(t *testing.T, dir, box, conf string) {
 // sms sends a message through Kannel.
 func (k *kannel) sms(from, text string) {
 	k.t.Helper()
-	query := url.Values{"from": {from}, "to": {"447700900123"}, "text": {text}}
+	k.smsTo("447700900123", from, text)
+}
+
+func (k *kannel) smsTo(to, from, text string) {
+	k.t.Helper()
+	query := url.Values{"from": {from}, "to": {to}, "text": {text}}
 	if answer, code := fetch(k.t, k.send+query.Encode()); code != http.StatusAccepted {
 		k.t.Fatalf("smsbox answers %d: %s", code, answer)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -145,6 +146,8 @@ type submission struct {
 	at       time.Time
 	conn     int // number of the connection
 	from     string
+	to       string
+	body     string // all that follows
 	sequence uint32
 	status   uint32 // of the answer
 }
@@ -222,6 +225,7 @@ func (p *provider) answer(answers, pdu []byte, at time.Time, conn int) []byte {
 	switch {
 	case command == smppSubmit:
 		s := submission{at: at, conn: conn, from: senderOf(pdu), sequence: sequence}
+		s.to, s.body = recipientOf(pdu)
 		body := fmt.Sprintf("%d-%d\x00", conn, sequence)
 		if s.status = p.decide(at); s.status != 0 {
 			body = ""
@@ -243,6 +247,17 @@ func senderOf(pdu []byte) string {
 	body := pdu[16:]
 	body = body[bytes.IndexByte(body, 0)+3:] // skip service_type, source_addr_ton and source_addr_npi
 	return string(body[:bytes.IndexByte(body, 0)])
+}
+
+// recipientOf returns the destination_addr of a submit_sm, and what follows it.
+func recipientOf(pdu []byte) (to, rest string) {
+	body := string(pdu[16:])
+	for range 2 { // service_type; source_addr, each with two bytes behind it
+		_, body, _ = strings.Cut(body, "\x00")
+		body = body[2:]
+	}
+	to, rest, _ = strings.Cut(body, "\x00")
+	return to, rest
 }
 
 // got returns the submits so far, in the order in which the provider read them.

@@ -38,9 +38,13 @@ func clientFlags() []cli.Flag {
 		&cli.StringFlag{Name: "destination", Usage: "the `ADDRESS` of the upstream", DefaultText: "looked up if a rule needs it"},
 		&cli.StringFlag{Name: "system-id", Usage: "the `SYSTEM_ID` of a message's bind (smpp)"},
 		&cli.StringFlag{Name: "source-addr", Usage: "the source `ADDR` of a message (smpp)"},
+		&cli.StringFlag{Name: "recipient", Usage: "the destination `ADDR` of a message (smpp)"},
+		&cli.StringFlag{Name: "data-coding", Usage: "the data_coding of a message, an `INTEGER` (smpp)"},
+		&cli.StringFlag{Name: "esm-class", Usage: "the esm_class of a message, an `INTEGER` (smpp)"},
 		&cli.StringFlag{Name: "path", Usage: "the `PATH` of a message (http)"},
 		&cli.StringFlag{Name: "method", Usage: "the `METHOD` of a message (http)"},
 		&cli.StringFlag{Name: "host", Usage: "the `HOST` of a message (http)"},
+		&cli.StringSliceFlag{Name: "header", Usage: "a `FIELD` of a message, like \"X-Api-Key: abc\"; may be repeated (http)"},
 	}
 }
 
@@ -49,6 +53,12 @@ func explainRequestOf(c *cli.Context, source string) (ask daemon.ExplainRequest,
 	ask = daemon.ExplainRequest{Source: source, Listener: c.String("listener"), Destination: c.String("destination")}
 	for _, name := range policy.FieldNames() {
 		ask.Set(name, c.String(strings.ReplaceAll(name, "_", "-")))
+	}
+	for _, line := range c.StringSlice("header") {
+		ask.Header += line + "\n"
+	}
+	if err := ask.Check(); err != nil {
+		return ask, usageError("%v", err)
 	}
 	ask.Port, err = portFlag(c)
 	return ask, err

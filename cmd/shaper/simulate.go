@@ -30,11 +30,11 @@ func simulateCommand() *cli.Command {
 			"A LOAD is KEY=VALUE pairs separated by commas, such as \"pattern=poisson,rate=100 packets/s,size=1200B\":\n" +
 			"rate of bytes or of items (required); size of an item (1200B); pattern: constant, poisson, bursts\n" +
 			"(with on=100ms,off=900ms), or seconds (all items of a second at its beginning); listener (each of the policy),\n" +
-			"source (127.0.0.1) and port (the listener's), as rules see them; path, method and host, or system_id and\n" +
-			"source_addr, of its messages; start (0s); count (no end).\n\n" +
+			"source (127.0.0.1) and port (the listener's), as rules see them; path, method, host and header:NAME, or\n" +
+			"system_id, source_addr, recipient, data_coding and esm_class, of its messages; start (0s); count (no end).\n\n" +
 			"A trace is a .csv file with a header, a .jsonl file, or a capture (.pcap, .pcapng). A .csv or .jsonl file has time\n" +
 			"(seconds or RFC 3339), client and bytes; port or listener, if the policy has several listeners that may be meant;\n" +
-			"and optionally messages, path, method, host, system_id and source_addr.",
+			"and optionally messages, and what rules see of them, by the names above.",
 		Flags: []cli.Flag{
 			jsonFlag(),
 			&cli.StringSliceFlag{Name: "load", Usage: "a `LOAD` to generate; may be repeated"},
