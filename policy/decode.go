@@ -28,6 +28,16 @@ func find[T any](fields []field[T], name string) (f field[T], err error) {
 	return fields[i], nil
 }
 
+// member returns the field of one key of a family; false if the key is not one of it.
+func (f field[T]) member(key string) (field[T], bool) {
+	rest, ok := strings.CutPrefix(key, strings.TrimSuffix(f.name, "NAME"))
+	if f.family == nil || !ok {
+		return f, false
+	}
+	f.set = func(t *T, s string) error { return f.family(rest, t, s) }
+	return f, true
+}
+
 // checkKey returns an error if a key is not supported. It tells an unknown key from one that
 // only this version does not support.
 func checkKey(name string, supported, others []string) error {

@@ -51,13 +51,13 @@
 // A connection or a message gets its classes:
 //
 //	explain    why a rule decides, for people
-//	fields     what a person says about a message
 //	classify   the rules, compiled
+//	per        what has a bucket of its own in a class
+//	fields     what a person says about a message
+//	hash       the key of a bucket, as a connection or a message says it
 //	match      the messages that a rule matches
 //	index      many rules, found by port
 //	scope      the listeners and messages that a rule applies to
-//	per        what has a bucket of its own in a class
-//	hash       the key of a bucket, as a connection or a message says it
 //	classid    the numbers of classes in the kernel
 //
 // A policy is compared and printed:

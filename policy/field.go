@@ -156,16 +156,6 @@ func onlyIntegers[T any](f field[T]) field[T] {
 	return f
 }
 
-// member returns the field of one key of a family; false if the key is not one of it.
-func (f field[T]) member(key string) (field[T], bool) {
-	rest, ok := strings.CutPrefix(key, strings.TrimSuffix(f.name, "NAME"))
-	if f.family == nil || !ok {
-		return f, false
-	}
-	f.set = func(t *T, s string) error { return f.family(rest, t, s) }
-	return f, true
-}
-
 // nested returns a field whose value is a table, and nil if it is left out. If mayBeEmpty is
 // set, the file may have true for a table without keys.
 func nested[T, V any](name, form string, at func(*T) **V, fields []field[V], mayBeEmpty bool) field[T] {

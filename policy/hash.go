@@ -37,6 +37,15 @@ func (p *Per) hash(c *Conn, m *Message) (k Key) {
 	return k
 }
 
+// parts returns the parts that are not zero.
+func (p *Per) parts() []PerPart {
+	n := 0
+	for n < len(p) && p[n] != (PerPart{}) {
+		n++
+	}
+	return p[:n]
+}
+
 // appendText appends what a message says, so that no other text looks the same.
 func (p *PerPart) appendText(b []byte, m *Message) []byte {
 	var text []byte

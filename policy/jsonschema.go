@@ -33,13 +33,21 @@ func Schema() any {
 // tableSchema returns the schema of a table with these keys.
 func tableSchema(keys []Setting) schema {
 	properties, required := schema{}, []string{}
+	families := schema{}
 	for _, k := range keys {
+		if family, ok := strings.CutSuffix(k.Name, "NAME"); ok {
+			families["^"+family+"."] = k.schema()
+			continue
+		}
 		properties[k.Name] = k.schema()
 		if k.Required {
 			required = append(required, k.Name)
 		}
 	}
 	s := schema{"type": "object", "additionalProperties": false, "properties": properties}
+	if len(families) > 0 {
+		s["patternProperties"] = families
+	}
 	if len(required) > 0 {
 		s["required"] = required
 	}

@@ -156,15 +156,6 @@ func (p *Per) UnmarshalText(text []byte) error {
 	return p.add(string(text))
 }
 
-// parts returns the parts that are not zero.
-func (p *Per) parts() []PerPart {
-	n := 0
-	for n < len(p) && p[n] != (PerPart{}) {
-		n++
-	}
-	return p[:n]
-}
-
 // Has reports whether one of the parts is of a kind.
 func (p Per) Has(kind PerKind) bool {
 	return slices.ContainsFunc(p.parts(), func(part PerPart) bool { return part.By == kind })

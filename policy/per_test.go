@@ -85,7 +85,7 @@ func TestPerMessage(t *testing.T) {
 		{[]string{"header:X-Api-Key"}, Fields{Header: "x-api-key:  one "}, Fields{Header: "A: b\r\nX-API-Key: one\r\n\r\n"}, true, `header:X-Api-Key "one"`},
 		{[]string{"header:X-Api-Key"}, Fields{Header: "X-Api-Key: " + long + "1"}, Fields{Header: "X-Api-Key: " + long + "2"}, false, `header:X-Api-Key "` + long + `1"`},
 		{[]string{"header:X-Api-Key"}, Fields{Header: "X-Api-Keys: 1"}, Fields{Header: "X-Api-Ke: 2"}, true, `all messages without header:X-Api-Key`},
-		{[]string{"source", "method"}, Fields{Method: "GET"}, Fields{Method: "GET"}, true, `source ::/64 and method "GET"`},
+		{[]string{"source", "method"}, Fields{Method: "GET"}, Fields{Method: "GET"}, true, `clients without an address, those of unix sockets and method "GET"`},
 	} {
 		per := mustPer(t, c.per...)
 		if !per.ByMessage() || per.String() != strings.Join(c.per, ", ") {

@@ -181,27 +181,6 @@ func (s *Source) Offer(now time.Time, o Offer) *Copy {
 	return x
 }
 
-// bucket returns the class that a message enters: that of the offer, or the bucket of its key.
-// The copy of the message joins the bucket, and so does the source, for what follows.
-func (s *Source) bucket(o Offer) *Class {
-	s.quitBucket()
-	if !o.Class.ByMessage() {
-		return o.Class
-	}
-	bucket := o.Class.JoinKey(s.guest.trial.latest, o.Key)
-	s.joined = o.Class.JoinKey(s.guest.trial.latest, o.Key)
-	return bucket
-}
-
-// quitBucket quits the bucket of the last message.
-func (s *Source) quitBucket() {
-	if s.joined != nil {
-		s.joined.Quit(s.guest.trial.latest)
-		s.guest.trial.expect(s.joined)
-	}
-	s.joined = nil
-}
-
 // Send offers a copy of something that is not a message: bytes, datagrams, a connection.
 func (s *Source) Send(now time.Time, cost Cost) {
 	g := s.guest

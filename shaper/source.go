@@ -40,6 +40,27 @@ type Offer struct {
 	Holds int64 // bytes of its connection's memory that it takes while it waits
 }
 
+// bucket returns the class that a message enters: that of the offer, or the bucket of its key.
+// The copy of the message joins the bucket, and so does the source, for what follows.
+func (s *Source) bucket(o Offer) *Class {
+	s.quitBucket()
+	if !o.Class.ByMessage() {
+		return o.Class
+	}
+	bucket := o.Class.JoinKey(s.guest.trial.latest, o.Key)
+	s.joined = o.Class.JoinKey(s.guest.trial.latest, o.Key)
+	return bucket
+}
+
+// quitBucket quits the bucket of the last message.
+func (s *Source) quitBucket() {
+	if s.joined != nil {
+		s.joined.Quit(s.guest.trial.latest)
+		s.guest.trial.expect(s.joined)
+	}
+	s.joined = nil
+}
+
 // submit lets a copy enter its class. If something holds it up, it joins the blocked
 // copies.
 func (s *Source) submit(x *Copy) {
