@@ -63,7 +63,7 @@ func TestTotalsAreThoseOfSessions(t *testing.T) {
 
 // A reload puts `punctual` in force, and what had to wait is counted.
 func TestPunctual(t *testing.T) {
-	p := begin(t, strings.Replace(base, `"64KiB/s"`, `"20 connections/s"`, 1))
+	p := begin(t, strings.Replace(base, `"64KiB/s"`, `"2 connections/s"`, 1))
 	if !p.mustStatus().Pacers.Punctual {
 		t.Error("shaper is not punctual although nothing is said of it")
 	}
@@ -74,9 +74,7 @@ func TestPunctual(t *testing.T) {
 	}
 	p.dial("echo")
 	p.dial("echo") // it waits
-	if p.mustStatus().Pacers.Departures == 0 {
-		t.Error("no departure is counted although a connection had to wait")
-	}
+	eventually(t, "the departure is counted", func() bool { return p.mustStatus().Pacers.Departures > 0 })
 }
 
 func TestClasses(t *testing.T) {

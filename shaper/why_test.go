@@ -215,12 +215,12 @@ func beneath(c *Class, name string) *Class {
 // looks at a copy, and nothing waits in a class in which nothing waits.
 func TestWhyOfBuckets(t *testing.T) {
 	conf := leakyClass("1 messages/s")
-	conf.Per = policy.Per{By: policy.BySource}
+	conf.Per = policy.Per{{By: policy.BySource}}
 	c := NewClass(start, conf)
 	if w := c.Why(start); w.Items != 0 || len(w.Path) != 0 || w.At.After(start) {
 		t.Errorf("nothing waits: %+v", w)
 	}
-	bucket := c.Join(start, policy.Conn{})
+	bucket := c.Join(start, client(1))
 	bucket.Enter(start, message(1))
 	bucket.Enter(start, message(1))
 	w := c.Why(start)
