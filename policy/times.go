@@ -7,6 +7,10 @@ import (
 	"shaper/unit"
 )
 
+// maxAt bounds the sections of a class. To find the next change, shaper looks at each of them for
+// each time at which one begins or ends.
+const maxAt = 32
+
 // A timesChecker checks the sections [[class.NAME.at]] of a class.
 type timesChecker struct{ *checker }
 
@@ -18,6 +22,9 @@ func (c timesChecker) at(key string, i int, class *Class) {
 	}
 	if c.badUnder(key) {
 		return
+	}
+	if i == maxAt {
+		c.wrong(key, fmt.Sprintf("the class has more than %d sections", maxAt), "fewer sections")
 	}
 	then := *class
 	switch none := (unit.Rate{}); {
