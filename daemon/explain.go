@@ -32,9 +32,6 @@ func (d *daemon) serveExplain(_ caller, r *http.Request) (any, error) {
 	all, err := explain(r.Context(), d.keeper.view.Load().policy, ask, d.server.Listeners())
 	for i := range all {
 		d.explainWait(&all[i])
-		if w, ok := d.why(all[i].Class); ok {
-			all[i].Waits = strings.Split(strings.TrimSuffix(w.String(), "\n"), "\n")
-		}
 	}
 	return all, err
 }

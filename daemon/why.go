@@ -86,7 +86,7 @@ func (w Why) summary(now time.Time) string {
 	case !w.At.After(now):
 		return text + "leaves at once"
 	case !w.Exact:
-		return text + "leaves later than " + moment(w.At)
+		return text + "leaves at about " + moment(w.At)
 	}
 	return text + "leaves at " + moment(w.At)
 }

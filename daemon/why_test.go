@@ -56,10 +56,6 @@ class = "otp"
 	if above := w.Path[1]; above.Class != "acme" || above.Text != "the limit of 100 messages/h" || !above.Until.Before(w.At) {
 		t.Errorf("the class above says %+v", above)
 	}
-	said, err := p.Client.Explain(ctx, ExplainRequest{Source: "127.0.0.1"})
-	if err != nil || len(said) != 1 || len(said[0].Waits) != 3 || !strings.Contains(said[0].Waits[1], "class otp: the limit of 50 messages/h, until ") {
-		t.Errorf("explain says %+v, %v", said, err)
-	}
 	if _, err := p.Client.Why(ctx, "opt"); CodeOf(err) != CodeNotFound || !strings.Contains(err.Error(), `there is no class "opt"; did you mean "otp"?`) {
 		t.Errorf("a class that does not exist: %v", err)
 	}

@@ -83,13 +83,6 @@ type Cloner interface {
 	Clone() Limiter
 }
 
-// An Explainer is a Limiter that knows best what an item waits for.
-type Explainer interface {
-	// Explain says what holds up an item of n units at now, as in "the limit of 20 messages/s". Next
-	// says until when.
-	Explain(now time.Time, n int64) string
-}
-
 // After returns t+d, or Never if d is the longest Duration.
 func After(t time.Time, d time.Duration) time.Time {
 	if d == 1<<63-1 {

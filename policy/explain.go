@@ -34,9 +34,6 @@ type Explanation struct {
 	// Explain sets both if rules look at the destination and there are several addresses.
 	Upstream string        `json:"upstream,omitempty"`
 	FailOver []Explanation `json:"fail_over,omitempty"`
-	// Waits says what the next item of Class waits for now, a line for each class that holds it
-	// up. A caller that knows it sets it.
-	Waits []string `json:"waits,omitempty"`
 }
 
 // Skip is a rule that does not match, and why.
@@ -141,9 +138,6 @@ func inPorts(what string, ranges []PortRange, port uint16) (why string, ok bool)
 func (e Explanation) String() string {
 	var b strings.Builder
 	e.writeDecision(&b)
-	for _, line := range e.Waits {
-		fmt.Fprintf(&b, "  now %s\n", strings.TrimSpace(line))
-	}
 	for _, s := range e.Skipped {
 		fmt.Fprintf(&b, "  not rule %d (%s): %s\n", s.Rule, lineOf(s.File, s.Line), s.Why)
 	}

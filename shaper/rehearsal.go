@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"shaper/limit"
+	"shaper/policy"
 	"shaper/stats"
 )
 
@@ -17,6 +18,7 @@ type rehearsal struct {
 	items   map[*Item]*Item
 	tally   *tally // counts for nobody
 	inexact bool   // a limiter could not be copied
+	rounded bool   // a limiter was copied to within a nanosecond
 }
 
 // rehearse copies the tree of a class. The caller holds its lock. root is up to date.
@@ -88,22 +90,32 @@ func (r *rehearsal) copyOf(n, parent *node) *node {
 	return m
 }
 
-// limiterOf copies the limiter of a node.
+// limiterOf copies the limiter of a node, with all limits of which it consists.
 func (r *rehearsal) limiterOf(n *node) limit.Limiter {
-	switch l := n.limiter.(type) {
+	switch n.limiter.(type) {
 	case limitless, blocked:
-		return l
-	case limit.Cloner:
-		return l.Clone()
+		return n.limiter
 	}
-	memory, whole := n.limiter.Memory(r.now)
-	r.inexact = r.inexact || !whole
-	l := n.pace.idle(r.now)
-	if n.throttle.withheld > 0 {
-		l.SetRate(r.now, n.pace.reduced(n.throttle.withheld), n.pace.atOnce)
+	parts := limit.Parts(n.limiter)
+	return n.pace.limiter(r.copyLimit(parts[0], &n.pace.restraint, n.throttle.withheld), func(of *restraint) limit.Limiter {
+		parts = parts[1:]
+		return r.copyLimit(parts[0], of, 0)
+	})
+}
+
+// copyLimit copies one limit, of whose rate so many sixteenths are taken away.
+func (r *rehearsal) copyLimit(l limit.Limiter, of *restraint, withheld int) limit.Limiter {
+	if c, ok := l.(limit.Cloner); ok {
+		return c.Clone()
 	}
-	l.Remember(memory)
-	return l
+	memory, whole := l.Memory(r.now)
+	r.inexact, r.rounded = r.inexact || !whole, r.rounded || of.algorithm == policy.Token
+	next := of.newLimiter(r.now)
+	if withheld > 0 {
+		next.SetRate(r.now, of.reduced(withheld), of.atOnce)
+	}
+	next.Remember(memory)
+	return next
 }
 
 // copyLine copies what waits.
@@ -160,7 +172,8 @@ const mostRehearsed = 100_000
 
 // until lets items leave until one does that waits in a class or beneath it. It returns that item,
 // and for each class above how many items left before because it chose another one beneath it. It
-// returns no item if time alone never lets one leave. known is false if there are too many steps.
+// returns no item if time alone never lets one leave. known is false if there are too many
+// steps, or if the time is not exact.
 func (r *rehearsal) until(of *node) (it *Item, ahead map[*node]int, known bool) {
 	top, target := r.nodes[of.root()], r.nodes[of]
 	ahead = map[*node]int{}
@@ -176,7 +189,8 @@ func (r *rehearsal) until(of *node) (it *Item, ahead map[*node]int, known bool) 
 		it := release(r.now, top)
 		it.Left(r.now)
 		if it.class.isBeneath(target) {
-			return it, ahead, !r.inexact
+			// A nanosecond may change who is first.
+			return it, ahead, !r.inexact && !(r.rounded && len(r.nodes) > 1)
 		}
 		fork := target
 		for !it.class.isBeneath(fork) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"shaper/limit"
+	"shaper/policy"
 	"shaper/unit"
 )
 
@@ -64,7 +65,7 @@ func (r *rehearsal) why(of *node) (w Why) {
 	play.inexact = play.inexact || r.inexact
 	left, ahead, known := play.until(of)
 	w.At, w.Exact = play.now, known
-	if left == nil {
+	if left == nil && known {
 		w.At = limit.Never
 	}
 	it := of.first()
@@ -138,26 +139,31 @@ func (g *gate) holds(now time.Time, class *Class, n int64) (all []Hold) {
 	if !g.leavingSince.IsZero() {
 		add(ByWriting, g.leavingSince.Add(leavePatience), "an item that is being written, and may take this long at most")
 	}
-	add(ByLimit, g.estimate(now, 0, n), g.limitText(now, class.conf.Limit(), n))
+	add(ByLimit, g.estimate(now, 0, n), g.limitText(now, &class.conf, n))
 	return all
 }
 
-// limitText says what the limiter of the gate holds an item of n units up for.
-func (g *gate) limitText(now time.Time, rate unit.Rate, n int64) (text string) {
-	own, explains := g.limiter.(limit.Explainer)
+// limitText says which limit holds an item of n units up.
+func (g *gate) limitText(now time.Time, conf *policy.Class, n int64) (text string) {
+	rate, of := conf.Limit(), &g.pace.restraint
+	part, _ := limit.Holding(g.limiter, now, n)
 	switch {
-	case explains:
-		text = own.Explain(now, n)
+	case part > len(conf.Also):
+		return "a time in which nothing may leave"
+	case part > 0:
+		rate, of = conf.Also[part-1].Rate, &g.pace.also[part-1]
+	}
+	switch {
 	case rate.IsZero():
 		return "the rate is 0"
-	case g.pace.algorithm.HasWindow():
+	case of.algorithm.HasWindow():
 		text = fmt.Sprintf("the window is full: it allows %v", rate)
-	case g.pace.algorithm.HasBurst():
+	case of.algorithm.HasBurst():
 		text = fmt.Sprintf("the bucket is empty: it fills with %v", rate)
 	default:
 		text = fmt.Sprintf("the limit of %v", rate)
 	}
-	if g.throttle.withheld > 0 {
+	if part == 0 && g.throttle.withheld > 0 {
 		text += fmt.Sprintf(`, of which the class has %d/%d after "too fast"`, shares-g.throttle.withheld, shares)
 	}
 	return text

@@ -30,6 +30,9 @@ func anyTree(t *rapid.T) (confs []policy.Class) {
 		if conf.Rate.Kind() == unit.Messages {
 			conf.InFlight = rapid.SampledFrom([]int{0, 0, 0, 3}).Draw(t, "in flight")
 			conf.Adapt = rapid.Bool().Draw(t, "adapt")
+			if algorithm := rapid.SampledFrom(append(algorithms, "")).Draw(t, "also"); algorithm != "" {
+				conf.Also = []policy.Limit{{Rate: rateOf("40 messages/min"), Algorithm: algorithm}}
+			}
 		}
 		confs = append(confs, conf)
 	}

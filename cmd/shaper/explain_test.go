@@ -126,7 +126,6 @@ func TestSimulateObeysMessageRules(t *testing.T) {
 func TestWhy(t *testing.T) {
 	p := begin(t, base)
 	want(t, 0, []string{"class slow: nothing waits, and an item that comes now leaves at once\n"}, "why", "slow", "-c", p.path)
-	want(t, 0, []string{"  now class slow: nothing waits"}, "explain", "127.0.0.1", "-c", p.path)
 	want(t, 1, []string{`there is no class "slwo"; did you mean "slow"?`}, "why", "slwo", "-c", p.path)
 	want(t, 64, nil, "why", "-c", p.path)
 	var w daemon.Why
