@@ -238,12 +238,9 @@ func (k *keys) retire(now time.Time, c *Class) {
 		k.spare, c.isSpare = append(k.spare, c), true
 		return
 	}
-	k.close(now, c)
-	if state := (bucketState{c.endShadow(now).limiter, c.assured}); k.mayReturn() {
+	if state := k.close(now, c); k.mayReturn() {
 		k.idle.put(now, c.key, state)
 	}
-	// Something may still come, from a session that ends or moves just now. It waits.
-	c.limiter, c.shadow, c.conf.MaxWait = blocked{}, nil, 0
 }
 
 // isReusable reports whether a bucket that nobody uses is to be kept for another key.
@@ -259,11 +256,15 @@ func (k *keys) isReusable(now time.Time, c *Class) bool {
 	return true
 }
 
-// close takes a bucket out of the class.
-func (k *keys) close(now time.Time, c *Class) {
+// close takes a bucket out of the class, and returns what remains of it. Something may still
+// come, from a session that ends or moves just now: it waits.
+func (k *keys) close(now time.Time, c *Class) bucketState {
 	c.mu.Lock() // it becomes a root, whose mu others may lock
 	defer c.mu.Unlock()
 	detach(now, c)
+	state := bucketState{c.endShadow(now).limiter, c.assured}
+	c.limiter, c.shadow, c.conf.MaxWait = blocked{}, nil, 0
+	return state
 }
 
 // mayReturn reports whether a key that nobody uses may come again: that of a connection
