@@ -73,6 +73,16 @@ func (c *Client) Reload(ctx context.Context, rollback time.Duration) (done Reloa
 	return done, c.ask(ctx, "POST", "/v1/reload", ReloadRequest{unit.Duration(rollback)}, &done)
 }
 
+// History returns the latest changes.
+func (c *Client) History(ctx context.Context) (all History, err error) {
+	return all, c.ask(ctx, "GET", "/v1/history", nil, &all)
+}
+
+// Diff returns what a reload of a policy would change.
+func (c *Client) Diff(ctx context.Context, text PolicyText) (done Compared, err error) {
+	return done, c.ask(ctx, "POST", "/v1/diff", text, &done)
+}
+
 // Confirm keeps what the last reload has put in force, for good.
 func (c *Client) Confirm(ctx context.Context) (done Confirmed, err error) {
 	return done, c.ask(ctx, "POST", "/v1/confirm", nil, &done)
@@ -97,7 +107,7 @@ func (c *Client) Shadow(ctx context.Context) (s Shadow, err error) {
 }
 
 // StartShadow runs a policy in the shadow of the one in force. It replaces one that runs there.
-func (c *Client) StartShadow(ctx context.Context, request ShadowRequest) (s Shadow, err error) {
+func (c *Client) StartShadow(ctx context.Context, request PolicyText) (s Shadow, err error) {
 	return s, c.ask(ctx, "POST", "/v1/shadow", request, &s)
 }
 

@@ -60,7 +60,7 @@ func (k *keeper) expire() {
 		k.rollBack(now)
 	}
 	if next, ended := k.current.withoutEnded(now); len(ended) > 0 {
-		k.logChange(byTimer, "set ended", k.enforceSets(next))
+		k.logChange(byTimer, Record{What: "set ended", Changes: k.enforceSets(next)})
 	}
 	k.reschedule(now)
 }
@@ -79,7 +79,7 @@ func (k *keeper) reschedule(now time.Time) {
 		return
 	}
 	k.engine.set(p, changed)
-	k.logChange(byTimer, "schedule", policy.Diff(p.AtTime(k.looked), p.AtTime(now)))
+	k.logChange(byTimer, Record{What: "schedule", Changes: policy.Diff(p.AtTime(k.looked), p.AtTime(now))})
 	k.looked = now
 }
 
@@ -102,5 +102,5 @@ func (k *keeper) rollBack(now time.Time) {
 	k.outcome = stats.ReloadReading{Time: now, Succeeded: now,
 		Error: "the reload was undone: it was not confirmed in time"}
 	k.publish()
-	k.logChange(byTimer, "rollback", policy.Diff(before.policy, to.policy), "before", before.policy.Hash, "after", to.policy.Hash)
+	k.logChange(byTimer, Record{What: "rollback", Changes: policy.Diff(before.policy, to.policy)}, "before", before.policy.Hash, "after", to.policy.Hash)
 }

@@ -16,6 +16,7 @@
 //	explain      which rule and class a client gets
 //	why          why a class waits, and until when
 //	shadow       a policy that runs beside the one in force, on copies of its traffic
+//	compare      what a reload of a policy would change
 //	answer       HTTP handlers that take and answer JSON
 //	deadline     sets and reloads that end at a time
 //	reading      the daemon and its classes at one moment
@@ -23,6 +24,7 @@
 //	keeper       what is in force; a reload, a confirm or a set changes it
 //	regime       a policy file, and the sets over it
 //	record       changes in the log
+//	history      the latest changes
 //	engine       puts a policy in force
 //	kernelwatch  keeps the kernel equal to the policy
 //	counters     what the classes have counted, in the proxy and in the kernel

@@ -2,9 +2,7 @@ package daemon
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +37,8 @@ type keeper struct {
 	pending *pendingRollback // nil: no reload waits for a confirm
 	outcome stats.ReloadReading
 	stopped bool
+
+	history history // has a lock of its own
 
 	view  atomic.Pointer[view] // stored under mu; readers load it and never wait for a change
 	rearm chan struct{}        // wakes run: the next deadline may have changed; capacity 1
@@ -80,6 +80,7 @@ func (k *keeper) start() error {
 		return err
 	}
 	k.current, k.looked = newRegime(p, warnings), time.Now()
+	k.keep(byStart, Record{What: "start"})
 	k.noteOutcome(nil)
 	k.publish() // before commit, which lets readers in
 	commit()
@@ -164,7 +165,7 @@ func (k *keeper) reload(by caller, rollback time.Duration) (Reloaded, error) {
 	if k.pending != nil {
 		done.Rollback = k.pending.at
 	}
-	k.logChange(by, "reload", done.Changes, "before", before.policy.Hash, "after", p.Hash, "files", p.Files())
+	k.logChange(by, Record{What: "reload", Changes: done.Changes}, "before", before.policy.Hash, "after", p.Hash, "files", p.Files())
 	return done, nil
 }
 
@@ -176,20 +177,6 @@ func (k *keeper) noteOutcome(err error) {
 		return
 	}
 	k.outcome.Succeeded = k.outcome.Time
-}
-
-// mostReported bounds the lines of an error that the status repeats. Whoever asked for the
-// reload got all of them.
-const mostReported = 10
-
-// firstLines returns at most so many lines of a text, and how many more it has.
-func firstLines(text string, most int) string {
-	lines := strings.SplitN(text, "\n", most+1)
-	if len(lines) <= most {
-		return text
-	}
-	more := 1 + strings.Count(lines[most], "\n")
-	return fmt.Sprintf("%s\nand %d more; shaper check shows them", strings.Join(lines[:most], "\n"), more)
 }
 
 // armRollback makes a reload end after a time unless it is confirmed; 0 confirms it at once.
@@ -223,7 +210,7 @@ func (k *keeper) confirm(by caller) (Confirmed, error) {
 	}
 	k.pending = nil
 	k.publish()
-	k.logChange(by, "confirm", nil, "after", k.current.policy.Hash)
+	k.logChange(by, Record{What: "confirm"}, "after", k.current.policy.Hash)
 	return Confirmed{k.current.policy.Hash}, nil
 }
 
@@ -248,11 +235,12 @@ func (k *keeper) set(by caller, class string, values map[string]string, lasts ti
 	}
 	next, err := k.current.with(s)
 	if err != nil {
+		k.keep(by, Record{What: "set rejected", Error: err.Error()})
 		k.log.Warn("set rejected", "by", by.String(), "class", class, "values", values, "err", err)
 		return Changed{}, err
 	}
 	changes := k.enforceSets(next)
-	k.logChange(by, "set", changes, "class", class, "until", until)
+	k.logChange(by, Record{What: "set", Changes: changes, Until: s.Until}, "class", class, "until", until)
 	return Changed{append([]policy.Change{}, changes...), s.Until}, nil
 }
 

@@ -416,7 +416,7 @@ func TestStoppedKeeper(t *testing.T) {
 
 func TestManyChangesAreBounded(t *testing.T) {
 	keep(t, func(b *bench) {
-		b.logChange(operator, "reload", make([]policy.Change, mostLogged+5))
+		b.logChange(operator, Record{What: "reload", Changes: make([]policy.Change, mostLogged+5)})
 		if n := strings.Count(b.logged.String(), "msg=changed"); n != mostLogged+1 {
 			t.Errorf("%d lines are logged", n)
 		}

@@ -17,7 +17,7 @@ import (
 type caller struct {
 	uid  uint32
 	pid  int32
-	what string // "signal" or "timer", which have no uid and pid; "": a process
+	what string // "signal", "timer" or "start", which have no uid and pid; "": a process
 }
 
 // String returns the caller as the log names it.
@@ -31,6 +31,7 @@ func (c caller) String() string {
 var (
 	bySignal = caller{what: "signal"}
 	byTimer  = caller{what: "timer"}
+	byStart  = caller{what: "start"}
 )
 
 // credentials returns the process on the other side of a unix socket (SO_PEERCRED), as it was

@@ -27,7 +27,7 @@ func TestAllReadTheSameRules(t *testing.T) {
 		rules := randomRules(x, protocol)
 		t.Run(fmt.Sprintf("%s %d", protocol, n), func(t *testing.T) {
 			live := ruled(t, protocol, "1000000 messages/s", rules)
-			if _, err := live.StartShadow(t.Context(), ShadowRequest{File: "next.toml", Text: ruledText(protocol, "0 messages/s", rules)}); err != nil {
+			if _, err := live.StartShadow(t.Context(), PolicyText{File: "next.toml", Text: ruledText(protocol, "0 messages/s", rules)}); err != nil {
 				t.Fatal(err)
 			}
 			conn := live.connect(t)

@@ -11,16 +11,6 @@ import (
 	"shaper/stats"
 )
 
-// ShadowRequest is the body of POST /v1/shadow.
-type ShadowRequest struct {
-	File   string        `json:"file"`             // the name of the policy file, for its errors
-	Text   string        `json:"text"`             // the contents of the file
-	Pieces []policy.File `json:"pieces,omitempty"` // the files that it includes, in their order
-}
-
-// maxShadowBody bounds the body of POST /v1/shadow, in bytes: an escaped policy file.
-const maxShadowBody = 64 << 20
-
 // Shadow is a policy that runs beside the one in force, on copies of its traffic. It computes
 // what the policy would do and does nothing of it.
 type Shadow struct {
@@ -161,14 +151,11 @@ func lostToLimits(c stats.ClassReading) (n uint64) {
 
 // serveStartShadow starts a policy in the shadow. It replaces one that runs there.
 func (d *daemon) serveStartShadow(by caller, r *http.Request) (any, error) {
-	var ask ShadowRequest
-	if err := decode(r, &ask); err != nil {
+	ask, err := policyText(r)
+	if err != nil {
 		return nil, err
 	}
-	if ask.File == "" {
-		return nil, usageError("file: the name of the policy file is missing")
-	}
-	p, warnings, err := policy.ParseFiles(append([]policy.File{{Name: ask.File, Text: ask.Text}}, ask.Pieces...))
+	p, warnings, err := ask.parseAs(ask.File)
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ func TestShadow(t *testing.T) {
 	ctx := context.Background()
 	next := strings.Replace(base, `rate = "1gbit"`, `rate = "0B/s"`, 1) + "[class.new]\nrate = \"1mbit\"\n"
 	open := p.dial("quick")
-	started, err := p.Client.StartShadow(ctx, ShadowRequest{File: "next.toml", Text: next})
+	started, err := p.Client.StartShadow(ctx, PolicyText{File: "next.toml", Text: next})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestShadowCountsFromItsBeginning(t *testing.T) {
 		connect()
 	}
 	eventually(t, "two are refused", func() bool { return p.class(t, "slow").Overlimits == 3 })
-	if _, err := p.Client.StartShadow(ctx, ShadowRequest{File: "same.toml", Text: base}); err != nil {
+	if _, err := p.Client.StartShadow(ctx, PolicyText{File: "same.toml", Text: base}); err != nil {
 		t.Fatal(err)
 	}
 	s, err := p.Client.Shadow(ctx)
@@ -122,7 +122,7 @@ func TestShadowAnswersWhoAsked(t *testing.T) {
 		wg.Go(func() {
 			file := fmt.Sprintf("%d.toml", n)
 			for range 20 {
-				if s, err := p.Client.StartShadow(t.Context(), ShadowRequest{File: file, Text: base}); err != nil || s.File != file {
+				if s, err := p.Client.StartShadow(t.Context(), PolicyText{File: file, Text: base}); err != nil || s.File != file {
 					t.Errorf("the start of %s answers %q, %v", file, s.File, err)
 				}
 				if s, err := p.Client.StopShadow(t.Context()); err == nil && s.File == "" {
@@ -138,7 +138,7 @@ func TestShadowAnswersWhoAsked(t *testing.T) {
 func TestShadowNotes(t *testing.T) {
 	p := begin(t, ruledText("http", "1000 messages/s", "[daemon]\ncontrol = \"c.sock\"\nhttp = \"127.0.0.1:0\"\n"))
 	text := ruledText("smpp", "1000 messages/s", "[listener.new]\nlisten = \"127.0.0.1:0\"\nupstream = \"discard:\"\nclass = \"tcp\"\n[class.tcp]\nrate = \"1mbit\"\n")
-	s, err := p.Client.StartShadow(t.Context(), ShadowRequest{File: "next.toml", Text: text})
+	s, err := p.Client.StartShadow(t.Context(), PolicyText{File: "next.toml", Text: text})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestShadowNotes(t *testing.T) {
 			t.Errorf("the notes are %q, want %q among them", notes, want)
 		}
 	}
-	same, err := p.Client.StartShadow(t.Context(), ShadowRequest{File: "same.toml", Text: ruledText("http", "1 messages/s", "")})
+	same, err := p.Client.StartShadow(t.Context(), PolicyText{File: "same.toml", Text: ruledText("http", "1 messages/s", "")})
 	if err != nil || len(same.Notes) != 0 {
 		t.Errorf("a policy with the same listeners has the notes %q, %v", same.Notes, err)
 	}
@@ -157,7 +157,7 @@ func TestShadowNotes(t *testing.T) {
 // A policy in the shadow may come in pieces.
 func TestShadowOfPieces(t *testing.T) {
 	p := begin(t, base)
-	s, err := p.Client.StartShadow(t.Context(), ShadowRequest{File: "next.toml", Text: base,
+	s, err := p.Client.StartShadow(t.Context(), PolicyText{File: "next.toml", Text: base,
 		Pieces: []policy.File{{Name: "piece.toml", Text: "[class.piece]\nrate = \"1mbit\"\n"}}})
 	if err != nil || s.class("piece").Rate.Text != "1mbit" {
 		t.Errorf("error %v, shadow %+v", err, s)

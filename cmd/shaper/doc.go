@@ -15,6 +15,7 @@
 //	check       shaper check
 //	explain     shaper explain
 //	status      shaper status
+//	history     shaper history and diff
 //	change      shaper reload, confirm and set
 //	classes     shaper classes
 //	why         shaper why

@@ -45,7 +45,7 @@ func shadow(c *cli.Context) error {
 			return err
 		}
 		get = func(d *daemon.Client, c *cli.Context) (daemon.Shadow, error) {
-			return d.StartShadow(c.Context, daemon.ShadowRequest{File: files[0].Name, Text: files[0].Text, Pieces: files[1:]})
+			return d.StartShadow(c.Context, daemon.PolicyText{File: files[0].Name, Text: files[0].Text, Pieces: files[1:]})
 		}
 	}
 	return ask(c, get, func(w io.Writer, s daemon.Shadow) {

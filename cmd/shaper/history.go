@@ -1,0 +1,113 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"shaper/daemon"
+	"shaper/policy"
+)
+
+func historyCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "history",
+		Usage:     "show what has changed since the daemon started: when, by whom, before and after",
+		ArgsUsage: "[NAME]",
+		Description: "With NAME it shows only what has changed in the class, listener or device of that name. The daemon keeps\n" +
+			"the latest changes; its log has all of them.",
+		Flags:        []cli.Flag{jsonFlag(), watchFlag()},
+		Action:       watched(history),
+		BashComplete: completeClass,
+	}
+}
+
+func history(c *cli.Context) error {
+	if err := arguments(c, 0, 1); err != nil {
+		return err
+	}
+	return ask(c,
+		func(d *daemon.Client, c *cli.Context) (daemon.History, error) {
+			all, err := d.History(c.Context)
+			if name := c.Args().First(); name != "" {
+				all = about(all, name)
+			}
+			return all, err
+		},
+		printHistory)
+}
+
+// about returns only the changes of something with a name.
+func about(all daemon.History, name string) daemon.History {
+	some := daemon.History{}
+	for _, r := range all {
+		r.Changes = slices.DeleteFunc(r.Changes, func(c policy.Change) bool { return c.Name != name })
+		if r.More = 0; len(r.Changes) > 0 {
+			some = append(some, r)
+		}
+	}
+	return some
+}
+
+func printHistory(w io.Writer, all daemon.History) {
+	if len(all) == 0 {
+		fmt.Fprintln(w, "nothing has changed")
+	}
+	for _, r := range all {
+		fmt.Fprintf(w, "%d  %s  %s by %s", r.Number, timestamp(r.Time), r.What, r.By)
+		if r.Before != r.After {
+			fmt.Fprintf(w, "  %s -> %s", orDash(r.Before), r.After)
+		}
+		if !r.Until.IsZero() {
+			fmt.Fprintf(w, "  until %s", timestamp(r.Until))
+		}
+		fmt.Fprintln(w)
+		for _, change := range r.Changes {
+			writeWrapped(w, fmt.Sprintf("   %v\n", change))
+		}
+		if r.More > 0 {
+			fmt.Fprintf(w, "   and %d more; the log has the first %d of a change\n", r.More, len(r.Changes))
+		}
+		if r.Error != "" {
+			writeWrapped(w, "   "+r.Error+"\n")
+		}
+	}
+}
+
+func diffCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "diff",
+		Usage:     "show what a reload of a policy file would change, without doing it",
+		ArgsUsage: "[FILE]",
+		Description: "It compares FILE, as if it were in the place of the policy file, with what is in force, with all that\n" +
+			"shaper set has changed. FILE may be - for the standard input.",
+		Flags:  []cli.Flag{jsonFlag()},
+		Action: diff,
+	}
+}
+
+func diff(c *cli.Context) error {
+	if err := arguments(c, 0, 1); err != nil {
+		return err
+	}
+	path, _ := configPath(c)
+	if file := c.Args().First(); file != "" {
+		path = file
+	}
+	files, err := readPolicy(c, path)
+	if err != nil {
+		return err
+	}
+	return ask(c,
+		func(d *daemon.Client, c *cli.Context) (daemon.Compared, error) {
+			return d.Diff(c.Context, daemon.PolicyText{File: files[0].Name, Text: files[0].Text, Pieces: files[1:]})
+		},
+		func(w io.Writer, done daemon.Compared) {
+			for _, warning := range done.Warnings {
+				fmt.Fprintf(c.App.ErrWriter, "warning: %v\n", warning)
+			}
+			printChanges(w, done.Changes)
+		})
+}

@@ -1,0 +1,78 @@
+package daemon
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"shaper/policy"
+)
+
+// Record is one change of what is in force, or one that was rejected.
+type Record struct {
+	Number int       `json:"number"` // from 1, since the daemon started
+	Time   time.Time `json:"time"`
+	By     string    `json:"by"`               // "uid=0 pid=123", "signal", "timer", or "start"
+	What   string    `json:"what"`             // "start", "reload", "set", "set ended", "schedule", "confirm", "rollback", "reload rejected" or "set rejected"
+	Before string    `json:"before,omitempty"` // hash of the policy file in force before
+	After  string    `json:"after"`            // hash of the policy file in force since then
+	Until  time.Time `json:"until,omitzero"`   // when a set ends; zero: with the next reload
+	// Changes are the parts of the change, and More how many there are besides.
+	Changes []policy.Change `json:"changes"`
+	More    int             `json:"more,omitempty"`
+	Error   string          `json:"error,omitempty"` // why it was rejected
+}
+
+// History is the answer to GET /v1/history: the latest changes, the oldest of them first.
+type History []Record
+
+// Bounds of what a history holds: at most some 10 MB.
+const (
+	mostRecords  = 200
+	longestValue = 200 // bytes of a value before or after
+)
+
+// history holds the latest changes. A lock of its own guards it, so readers never wait for a change.
+type history struct {
+	mu      sync.Mutex
+	records []Record
+	number  int
+	hash    string // of the policy in force
+}
+
+// add adds a record, and gives it its number and time.
+func (h *history) add(r Record) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.number++
+	r.Number, r.Time, r.Before, h.hash = h.number, time.Now(), h.hash, r.After
+	r.More = max(0, len(r.Changes)-mostLogged)
+	r.Changes = append([]policy.Change{}, r.Changes[:len(r.Changes)-r.More]...)
+	for i := range r.Changes {
+		c := &r.Changes[i]
+		c.Old, c.New = cut(c.Old), cut(c.New)
+	}
+	h.records = append(h.records, r)
+	if n := len(h.records) - mostRecords; n > 0 {
+		h.records = slices.Delete(h.records, 0, n)
+	}
+}
+
+// cut returns a text, or its beginning if it is very long.
+func cut(s string) string {
+	if len(s) <= longestValue {
+		return s
+	}
+	return s[:longestValue] + "…"
+}
+
+func (h *history) read() History {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append(History{}, h.records...)
+}
+
+func (d *daemon) serveHistory(caller, *http.Request) (any, error) {
+	return d.keeper.history.read(), nil
+}

@@ -1,0 +1,107 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"shaper/policy"
+)
+
+// The history has each change: when, who, what, before and after.
+func TestHistory(t *testing.T) {
+	keep(t, func(b *bench) {
+		first := b.view.Load().policy.Hash
+		b.mustSet(time.Minute, "rate", "1mbit")
+		if _, err := b.set(operator, "slow", map[string]string{"rate": "1"}, 0); err == nil {
+			t.Fatal("a bad rate is accepted")
+		}
+		time.Sleep(2 * time.Minute)
+		b.file("2mbit")
+		second := b.mustReload(time.Minute).Hash
+		time.Sleep(2 * time.Minute)
+		b.file("many bits")
+		if _, err := b.reload(bySignal, 0); err == nil {
+			t.Fatal("a bad file is accepted")
+		}
+		var got []string
+		for i, r := range b.history.read() {
+			line := fmt.Sprintf("%s by %s: %s -> %s", r.What, r.By, r.Before, r.After)
+			for _, c := range r.Changes {
+				line += ", " + c.String()
+			}
+			if r.Number != i+1 || r.Time.IsZero() || (r.Error != "") != strings.HasSuffix(r.What, "rejected") || r.Until.IsZero() != (r.What != "set") {
+				t.Errorf("%+v", r)
+			}
+			got = append(got, line)
+		}
+		want := []string{
+			"start by start:  -> " + first,
+			"set by uid=7 pid=8: " + first + " -> " + first + ", ~ class slow: rate 64KiB/s -> 1mbit",
+			"set rejected by uid=7 pid=8: " + first + " -> " + first,
+			"set ended by timer: " + first + " -> " + first + ", ~ class slow: rate 1mbit -> 64KiB/s",
+			"reload by uid=7 pid=8: " + first + " -> " + second + ", ~ class slow: rate 64KiB/s -> 2mbit",
+			"rollback by timer: " + second + " -> " + first + ", ~ class slow: rate 2mbit -> 64KiB/s",
+			"reload rejected by signal: " + first + " -> " + first,
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// However much changes, and however long the values are, a history is bounded.
+func TestHistoryIsBounded(t *testing.T) {
+	var h history
+	long := policy.Change{Op: "~", What: "class", Name: "a", Old: strings.Repeat("x", 10_000), New: strings.Repeat("y", 10_000)}
+	changes := make([]policy.Change, mostLogged+7)
+	for i := range changes {
+		changes[i] = long
+	}
+	for range mostRecords + 3 {
+		h.add(Record{What: "set", Changes: changes})
+	}
+	all := h.read()
+	if len(all) != mostRecords || all[0].Number != 4 || all[0].More != 7 || len(all[0].Changes) != mostLogged {
+		t.Errorf("%d records, the first is %d with %d changes and %d more", len(all), all[0].Number, len(all[0].Changes), all[0].More)
+	}
+	if n := len(all[0].Changes[0].Old); n > longestValue+len("…") || changes[0].Old != long.Old {
+		t.Errorf("a value has %d bytes, and the change itself %d", n, len(changes[0].Old))
+	}
+}
+
+// diff says what a reload would change, as if the policy were in the place of the policy file.
+func TestDiff(t *testing.T) {
+	p := begin(t, base)
+	ctx := context.Background()
+	same, err := p.Client.Diff(ctx, PolicyText{File: "elsewhere/next.toml", Text: base})
+	if err != nil || len(same.Changes) != 0 || same.InForce != same.Hash {
+		t.Errorf("the same policy: %+v, %v", same, err)
+	}
+	if _, err := p.Client.Set(ctx, "slow", map[string]string{"rate": "1mbit"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	next := PolicyText{File: "next.toml", Text: strings.Replace(base, "1gbit", "2gbit", 1), Pieces: []policy.File{{Name: "a.toml", Text: "[class.piece]\nrate = \"1mbit\"\n"}}}
+	done, err := p.Client.Diff(ctx, next)
+	var changes []string
+	for _, c := range done.Changes {
+		changes = append(changes, c.String())
+	}
+	if want := []string{"~ class slow: rate 1mbit -> 64KiB/s", "~ class fast: rate 1gbit -> 2gbit", "+ class piece: rate 1mbit"}; err != nil || cmp.Diff(want, changes) != "" || len(done.Warnings) != 1 {
+		t.Errorf("error %v, %+v\n%s", err, done, cmp.Diff(want, changes))
+	}
+	if rate := p.rate("fast"); rate != "1gbit" {
+		t.Errorf("diff has changed the rate to %s", rate)
+	}
+	next.Text = "[class.x]\nrate = 1\n"
+	if _, err := p.Client.Diff(ctx, next); err == nil || !strings.HasPrefix(err.Error(), "next.toml:1:1: listener: there is none") {
+		t.Errorf("mistakes are %v", err)
+	}
+	if _, err := p.Client.Diff(ctx, PolicyText{Text: base}); CodeOf(err) != CodeUsage {
+		t.Errorf("without a name: %v", err)
+	}
+}
