@@ -171,17 +171,17 @@ func (r *rehearsal) copyHeap(n *node, from alarms, i int) alarms {
 const mostRehearsed = 100_000
 
 // until lets items leave until one does that waits in a class or beneath it. It returns that item,
-// and for each class above how many items left before because it chose another one beneath it. It
-// returns no item if time alone never lets one leave. known is false if there are too many
-// steps, or if the time is not exact.
-func (r *rehearsal) until(of *node) (it *Item, ahead map[*node]int, known bool) {
+// the time, and for each class above how many items left before because it chose another one
+// beneath it. It returns limit.Never if time alone never lets one leave, and a time before that if
+// there are too many steps.
+func (r *rehearsal) until(of *node) (it *Item, at time.Time, ahead map[*node]int, exact bool) {
 	top, target := r.nodes[of.root()], r.nodes[of]
 	ahead = map[*node]int{}
 	for range mostRehearsed {
-		at := top.next(r.now)
+		at = top.next(r.now)
 		switch {
 		case at == limit.Never:
-			return nil, ahead, true
+			return nil, at, ahead, r.isExact()
 		case at.After(r.now):
 			r.now = at
 			continue
@@ -189,8 +189,7 @@ func (r *rehearsal) until(of *node) (it *Item, ahead map[*node]int, known bool) 
 		it := release(r.now, top)
 		it.Left(r.now)
 		if it.class.isBeneath(target) {
-			// A nanosecond may change who is first.
-			return it, ahead, !r.inexact && !(r.rounded && len(r.nodes) > 1)
+			return it, r.now, ahead, r.isExact()
 		}
 		fork := target
 		for !it.class.isBeneath(fork) {
@@ -198,5 +197,9 @@ func (r *rehearsal) until(of *node) (it *Item, ahead map[*node]int, known bool) 
 		}
 		ahead[fork]++
 	}
-	return nil, ahead, false
+	return nil, r.now, ahead, false
 }
+
+// isExact reports whether all happens in the copy as in the tree. A nanosecond may change who is
+// first.
+func (r *rehearsal) isExact() bool { return !r.inexact && !(r.rounded && len(r.nodes) > 1) }

@@ -63,11 +63,8 @@ func (r *rehearsal) why(of *node) (w Why) {
 	}
 	play := rehearse(r.now, of.root(), of)
 	play.inexact = play.inexact || r.inexact
-	left, ahead, known := play.until(of)
-	w.At, w.Exact = play.now, known
-	if left == nil && known {
-		w.At = limit.Never
-	}
+	left, at, ahead, exact := play.until(of)
+	w.At, w.Exact = at, exact
 	it := of.first()
 	for was, copied := range play.items {
 		if copied == left {
