@@ -49,6 +49,7 @@ const (
 	settleTime     = 50 * time.Millisecond // after a change: changes come in bursts
 	longestBackoff = time.Second           // after a change, if somebody changes it again and again
 	retryTime      = 10 * time.Second      // after an error
+	lookTime       = 30 * time.Second      // after the last change: of some the kernel tells nobody, as of gso_max_size
 )
 
 // sectionsToKeep returns the sections of a policy with apply = true; none if p is nil.

@@ -106,6 +106,27 @@ func TestKernelIsKept(t *testing.T) {
 	})
 }
 
+// The kernel tells nobody of some changes. The daemon finds them by itself.
+func TestSilentChangeOfTheKernel(t *testing.T) {
+	keepKernel(t, func(t *testing.T, k *kernel, fake *tctest.Kernel, log *logged) {
+		synctest.Wait()
+		time.Sleep(longestBackoff)
+		link, err := fake.LinkByName("eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := link.Attrs().GSOMaxSize
+		if err := fake.LinkSetGSOMaxSize(link, int(want)+1); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(lookTime)
+		synctest.Wait()
+		if link, _ = fake.LinkByName("eth0"); link.Attrs().GSOMaxSize != want {
+			t.Errorf("gso_max_size is %d, want %d", link.Attrs().GSOMaxSize, want)
+		}
+	})
+}
+
 // If the kernel refuses a policy, the one before stays. A policy without the section clears the
 // device.
 func TestKernelPrepares(t *testing.T) {

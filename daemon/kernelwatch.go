@@ -22,8 +22,10 @@ func (k *kernel) run(ctx context.Context) {
 			}
 		})
 	})
-	timer := time.NewTimer(0)
+	timer, look := time.NewTimer(0), time.NewTicker(lookTime)
 	timer.Stop()
+	look.Stop() // until there is something to look at
+	defer look.Stop()
 	var t backoff
 	armed := false // the timer runs, and later changes do not put it off
 	for {
@@ -32,10 +34,13 @@ func (k *kernel) run(ctx context.Context) {
 			return
 		case <-k.changed:
 			watch()
+			look.Reset(lookTime)
 			if !armed {
 				timer.Reset(t.delay(time.Now()))
 				armed = true
 			}
+		case <-look.C:
+			timer.Reset(0)
 		case <-timer.C:
 			armed = false
 			changes, err := k.mend()

@@ -130,9 +130,10 @@ func (k *Kernel) LinkSetDown(l netlink.Link) error {
 	return k.setLink(unix.RTM_SETLINK, l, func(d *device) { d.Flags &^= net.FlagUp })
 }
 
-// LinkSetGSOMaxSize sets both sizes, as Linux does for sizes that IPv4 allows.
+// LinkSetGSOMaxSize sets both sizes, as Linux does for sizes that IPv4 allows. Like Linux
+// (do_setlink in net/core/rtnetlink.c) it notifies nobody.
 func (k *Kernel) LinkSetGSOMaxSize(l netlink.Link, size int) error {
-	return k.setLink(unix.RTM_SETLINK, l, func(d *device) {
+	return k.changeLink(unix.RTM_SETLINK, l, func(d *device) {
 		d.GSOMaxSize = uint32(size)
 		if size <= unlimited {
 			d.GSOIPv4MaxSize = uint32(size)
@@ -140,14 +141,23 @@ func (k *Kernel) LinkSetGSOMaxSize(l netlink.Link, size int) error {
 	})
 }
 
-// LinkSetGSOIPv4MaxSize sets the size for IPv4.
+// LinkSetGSOIPv4MaxSize sets the size for IPv4. It notifies nobody.
 func (k *Kernel) LinkSetGSOIPv4MaxSize(l netlink.Link, size int) error {
-	return k.setLink(unix.RTM_SETLINK, l, func(d *device) { d.GSOIPv4MaxSize = uint32(size) })
+	return k.changeLink(unix.RTM_SETLINK, l, func(d *device) { d.GSOIPv4MaxSize = uint32(size) })
 }
 
-// setLink changes a device, and notifies the feeds. Like netlink.Handle it looks the device
-// up by name if l has no index, and then sets the index in l.
+// setLink changes a device, and notifies the feeds.
 func (k *Kernel) setLink(typ uint16, l netlink.Link, set func(*device)) error {
+	return k.changeLink(typ, l, func(d *device) {
+		if set(d); typ != unix.RTM_DELLINK {
+			k.notifyLink(unix.RTM_NEWLINK, d)
+		}
+	})
+}
+
+// changeLink changes a device. Like netlink.Handle it looks the device up by name if l has no
+// index, and then sets the index in l.
+func (k *Kernel) changeLink(typ uint16, l netlink.Link, set func(*device)) error {
 	attrs := l.Attrs()
 	return k.answer(Request{Type: typ, Device: attrs.Name, Kind: l.Type()}, func() error {
 		if named := k.named(attrs.Name); attrs.Index == 0 && named != nil {
@@ -158,9 +168,6 @@ func (k *Kernel) setLink(typ uint16, l netlink.Link, set func(*device)) error {
 			return unix.ENODEV
 		}
 		set(d)
-		if typ != unix.RTM_DELLINK {
-			k.notifyLink(unix.RTM_NEWLINK, d)
-		}
 		return nil
 	})
 }
