@@ -63,18 +63,23 @@ func TestTotalsAreThoseOfSessions(t *testing.T) {
 
 // A reload puts `punctual` in force, and what had to wait is counted.
 func TestPunctual(t *testing.T) {
-	p := begin(t, strings.Replace(base, `"64KiB/s"`, `"2 connections/s"`, 1))
+	p := begin(t, base)
 	if !p.mustStatus().Pacers.Punctual {
 		t.Error("shaper is not punctual although nothing is said of it")
 	}
-	p.edit(`drain = "1m"`, "punctual = false")
+	p.edit(`drain = "1m"`, "punctual = false", `"64KiB/s"`, `"2 connections/s"`)
 	mustReload(p)
 	if p.mustStatus().Pacers.Punctual {
 		t.Error("shaper is punctual although the policy says otherwise")
 	}
-	p.dial("echo")
-	p.dial("echo") // it waits
-	eventually(t, "the departure is counted", func() bool { return p.mustStatus().Pacers.Departures > 0 })
+	eventually(t, "a connection has waited, and is counted", func() bool {
+		c, err := net.Dial("tcp", p.address("echo"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return p.mustStatus().Pacers.Departures > 0
+	})
 }
 
 func TestClasses(t *testing.T) {

@@ -75,6 +75,7 @@ class = "bytes"
 	if err != nil {
 		t.Fatal(err)
 	}
+	waitFor(t, "the session is open", func() bool { return len(p.sessions()) == 1 })
 	p.stop()
 	if n, err := io.Copy(io.Discard, idle); n > 0 || err != nil {
 		t.Errorf("the connection ends with %d bytes, %v", n, err)
