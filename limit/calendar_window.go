@@ -87,12 +87,10 @@ func (w *CalendarWindow) Memory(now time.Time) (m Memory, whole bool) {
 // forgotten opening its last window again.
 const setBack = time.Hour
 
-// Remember implements Limiter.
+// Remember implements Limiter. The limiter may have been that of another key.
 func (w *CalendarWindow) Remember(m Memory) {
-	if start := time.Unix(m.Used[1], 0); !start.Before(w.start) {
-		w.start, w.end = w.windows.Around(start)
-		w.used = m.Used[0]
-	}
+	w.start, w.end = w.windows.Around(time.Unix(m.Used[1], 0))
+	w.used, w.owed = m.Used[0], 0
 }
 
 // advance moves to the window that contains now. If the wall clock goes back, it stays in the

@@ -168,3 +168,17 @@ func TestCalendarWindowTakesANewRate(t *testing.T) {
 		t.Errorf("under a rate of 0 it may be forgotten at %v", m.Until)
 	}
 }
+
+// A limiter that remembers forgets what it was: it may have been that of another key.
+func TestCalendarWindowForgetsWhatItWas(t *testing.T) {
+	w := days("UTC")
+	yesterday := NewCalendarWindow(at(0), perDay(10), w)
+	yesterday.Take(at(0), at(0), 3)
+	m, _ := yesterday.Memory(at(0))
+	l := NewCalendarWindow(at(24*time.Hour), perDay(10), w)
+	l.Take(at(24*time.Hour), at(24*time.Hour), 10)
+	l.Remember(m)
+	if got := l.Next(at(24*time.Hour), 0, 10).Sub(start); got > 24*time.Hour {
+		t.Errorf("ten leave after %v, want at once", got)
+	}
+}
