@@ -75,7 +75,7 @@ func kannelByRecipient(t *testing.T, limit pairs, counts []int) error {
 	next, arrived := map[string]int{}, map[string][]time.Time{}
 	for _, s := range p.got() {
 		if n := numberOf(s.body); n != next[s.to] {
-			t.Errorf("%s gets message %d, want %d", s.to, n, next[s.to])
+			return fmt.Errorf("%s gets message %d, want %d", s.to, n, next[s.to])
 		}
 		next[s.to]++
 		arrived[s.to] = append(arrived[s.to], s.at)
