@@ -11,23 +11,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-// write writes the files of a policy into a new directory, which it returns.
-func write(t *testing.T, files map[string]string) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	for name, text := range files {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
+	"shaper/tests/trial"
+)
 
 const includes = "[daemon]\ninclude = \"shaper.d/*.toml\"\n"
 
@@ -43,7 +29,7 @@ func TestMistakesInPieces(t *testing.T) {
 	files["shaper.d/20.toml"] = "[[rule]]\nclass = \"c20\"\n[class.c20]\nrate = \"1mbit\"\nparent = \"c99\"\n"
 	files["shaper.d/21.toml"] = "[[rule]]\nsource = \"10.0.0.0/33\"\nclass = \"c20\"\n"
 	files["shaper.d/39.toml"] = "[class.c39]\nrate = \"1mbit\"\n[class.c39]\nrate = \"1mbit\"\n"
-	_, _, err := Load(filepath.Join(write(t, files), "shaper.toml"))
+	_, _, err := Load(filepath.Join(trial.Files(t, files), "shaper.toml"))
 	var got Errors
 	if !errors.As(err, &got) {
 		t.Fatal(err)
@@ -75,7 +61,7 @@ func TestPieces(t *testing.T) {
 		"shaper.d/30.toml":   "",
 		"shaper.d/sub/x.tom": "",
 	}
-	dir := write(t, files)
+	dir := trial.Files(t, files)
 	p, _, err := Load(filepath.Join(dir, "shaper.toml"))
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +127,7 @@ func TestInclude(t *testing.T) {
 		{"an integer", `3`, nil, "3 is an integer"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir := write(t, map[string]string{"shaper.toml": "[daemon]\ninclude = " + c.include + "\n" + class("main"),
+			dir := trial.Files(t, map[string]string{"shaper.toml": "[daemon]\ninclude = " + c.include + "\n" + class("main"),
 				"a.toml": class("a"), "b.toml": class("b"), "x1/x.toml": class("x1"), "x1/.x.toml": class("hidden"), "x2/x.toml": class("x2")})
 			if err := errors.Join(os.Symlink("loop", filepath.Join(dir, "loop")), os.Symlink("none", filepath.Join(dir, "dangling")),
 				syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600)); err != nil {
@@ -178,7 +164,7 @@ func TestReadWhileFilesChange(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := write(t, files)
+			dir := trial.Files(t, files)
 			main, info, err := readFile(filepath.Join(dir, "shaper.toml"))
 			if err != nil {
 				t.Fatal(err)
@@ -201,7 +187,7 @@ func TestReadWhileFilesChange(t *testing.T) {
 			}
 		})
 	}
-	if got, err := Read(filepath.Join(write(t, files), "shaper.toml")); err != nil || len(got) != 3 {
+	if got, err := Read(filepath.Join(trial.Files(t, files), "shaper.toml")); err != nil || len(got) != 3 {
 		t.Errorf("if nothing changes: %v, %v", got, err)
 	}
 }

@@ -41,7 +41,7 @@
 //	gate          what one class allows
 //	throttle      what the signals of a provider take away
 //	pace          how fast a class sends, computed from its policy
-//	restraint    one limit of a pace
+//	restraint     one limit of a pace
 //	line          what waits
 //	alarms        moments, the earliest first
 //	item          what leaves as one, and what it costs

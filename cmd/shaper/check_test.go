@@ -4,30 +4,15 @@ import (
 	"bytes"
 	"context"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-)
 
-// writeAll writes the files of a policy into a new directory, which it returns.
-func writeAll(t *testing.T, files map[string]string) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	for name, text := range files {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
+	"shaper/tests/trial"
+)
 
 // Every command that reads a policy reads its pieces.
 func TestPolicyInPieces(t *testing.T) {
-	t.Chdir(writeAll(t, map[string]string{
+	t.Chdir(trial.Files(t, map[string]string{
 		"shaper.toml":        "[daemon]\ninclude = \"shaper.d/*.toml\"\n",
 		"shaper.d/acme.toml": "[class.acme]\nrate = \"10 packets/s\"\n[listener.web]\nlisten = \"127.0.0.1:0\"\nprotocol = \"udp\"\nupstream = \"echo:\"\nclass = \"acme\"\n",
 	}))
@@ -47,7 +32,7 @@ func TestPolicyInPieces(t *testing.T) {
 
 // The pieces of a policy on the standard input are beside the working directory.
 func TestPiecesOfTheStandardInput(t *testing.T) {
-	t.Chdir(writeAll(t, map[string]string{"x.toml": "[class.acme]\nrate = \"1mbit\"\n[listener.web]\nlisten = \"127.0.0.1:0\"\nupstream = \"echo:\"\nclass = \"acme\"\n"}))
+	t.Chdir(trial.Files(t, map[string]string{"x.toml": "[class.acme]\nrate = \"1mbit\"\n[listener.web]\nlisten = \"127.0.0.1:0\"\nupstream = \"echo:\"\nclass = \"acme\"\n"}))
 	var out, errs bytes.Buffer
 	app := newApp(&out, &errs)
 	app.Reader = strings.NewReader("[daemon]\ninclude = \"x.toml\"\n")

@@ -9,11 +9,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"shaper/tests/trial"
 )
 
 // shaper fmt prints, compares, lists and writes files, and the pieces of the policy with them.
 func TestFmt(t *testing.T) {
-	dir := writeAll(t, map[string]string{
+	dir := trial.Files(t, map[string]string{
 		"shaper.toml":     "[daemon]\ninclude   = \"shaper.d/*.toml\" # pieces\n",
 		"shaper.d/a.toml": "[class.a]\nrate = \"1mbit\"\n",
 		"shaper.d/b.toml": "[class.b]\nrate='1mbit'\n\n\n# the end\n",
@@ -58,7 +60,7 @@ func TestFmt(t *testing.T) {
 
 // A file with mistakes is not written.
 func TestFmtRefuses(t *testing.T) {
-	t.Chdir(writeAll(t, map[string]string{"shaper.toml": "[class.a\nrate = 1\n"}))
+	t.Chdir(trial.Files(t, map[string]string{"shaper.toml": "[class.a\nrate = 1\n"}))
 	want(t, 65, []string{"shaper.toml:1:9: syntax"}, "fmt", "-w")
 	if text, err := os.ReadFile("shaper.toml"); err != nil || string(text) != "[class.a\nrate = 1\n" {
 		t.Errorf("the file is %q, %v", text, err)

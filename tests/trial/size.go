@@ -8,6 +8,7 @@
 //	watch   how busy the machine is
 //	race, norace  whether the race detector watches
 //	dial    connections to peers that may reset them at once
+//	files   a directory of files
 package trial
 
 import (
