@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"strings"
 	"time"
@@ -17,6 +16,7 @@ import (
 
 	"shaper/policy"
 	"shaper/sock"
+	"shaper/upstream"
 )
 
 // terms are a listener of the policy, with the certificates, keys and users that its files and
@@ -24,7 +24,8 @@ import (
 type terms struct {
 	policy.Listener
 	secure security
-	access sock.Access // of unix sockets
+	access sock.Access   // of unix sockets
+	leads  *upstream.Set // to where
 }
 
 // security is the TLS of a listener. The zero security is none.
@@ -109,13 +110,12 @@ func (f *tlsFiles) client(l *policy.Listener) map[string]*tls.Config {
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
 	configs := map[string]*tls.Config{}
-	for _, upstream := range l.Upstream {
+	for _, to := range l.Upstream {
 		one := config.Clone()
 		if one.ServerName = c.ServerName; one.ServerName == "" {
-			host, _, _ := net.SplitHostPort(upstream)
-			one.ServerName, _, _ = strings.Cut(strings.TrimSuffix(host, "."), "%")
+			one.ServerName = policy.ServerName(to)
 		}
-		configs[upstream] = one
+		configs[to] = one
 	}
 	return configs
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"shaper/policy"
 	"shaper/shaper"
@@ -111,13 +112,19 @@ func (c *Change) updateServices() {
 		sv := s.retired[l.Name]
 		delete(s.retired, l.Name)
 		if sv == nil {
-			sv = &service{}
+			sv = s.newService(nil)
 		}
-		sv.terms.Store(&terms{l, c.secure[l.Name], c.access[l.Name]})
+		sv.put(terms{Listener: l, secure: c.secure[l.Name], access: c.access[l.Name]})
 		sv.gate.setMax(l.MaxSessions)
 		s.services[l.Name] = sv
 	}
+	for _, sv := range s.retired {
+		sv.upstreams.Rest()
+	}
 	maps.DeleteFunc(s.retired, func(_ string, sv *service) bool { return sv.gate.empty() })
+	s.names.Keep(func(name string) bool {
+		return slices.ContainsFunc(p.Listeners, func(l policy.Listener) bool { return slices.Contains(l.Upstream, name) })
+	})
 }
 
 // reroute replaces the routes, and moves the sessions of removed classes to new ones.

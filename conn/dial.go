@@ -15,6 +15,7 @@ import (
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
+	"shaper/upstream"
 )
 
 // leaveGrace is how long a session still waits and dials after its client has sent a FIN and
@@ -33,12 +34,15 @@ type dialling struct {
 	found   func()      // begins a session that has its first address; nil: it has begun
 
 	// The present upstream.
-	next      int                // the number of upstreams that have been tried, with this one
-	addrs     []netip.AddrPort   // its addresses that are still to be tried
-	timeout   time.Duration      // what remained of connect_timeout when it was resolved
-	giveUpAt  time.Time          // when it is given up
-	attemptBy time.Time          // when the present address is given up
-	resolve   context.CancelFunc // ends the lookup of its name; nil: there is none
+	walk     upstream.Walk
+	addrs    []upstream.Address // its addresses that are still to be tried
+	timeout  time.Duration      // what remained of connect_timeout when it was resolved
+	giveUpAt time.Time          // when it is given up
+	resolve  context.CancelFunc // ends the lookup of its name; nil: there is none
+
+	// The present address, which the walk has.
+	early  time.Duration // how long before giveUpAt it is given up
+	rivals *rival        // addresses before it that have not answered yet; nil: none
 
 	retryUntil time.Time   // when the session gives up waiting for a descriptor; zero: it has not dialled yet
 	unsettled  bool        // the class has let the connection go, and does not know yet that it has departed
@@ -67,7 +71,7 @@ func (d *dialling) changed(s *side) {
 	if s == &d.session.client {
 		d.clientLeaves()
 	} else if s.Writable {
-		d.dialled()
+		d.answered(s)
 	}
 }
 
@@ -93,7 +97,7 @@ func (d *dialling) awaitSlot() {
 	}
 }
 
-// stop ends the dial, whether or not it has reached an upstream.
+// stop ends the dial, whether or not it has reached an upstream. The walk stays where it is.
 func (d *dialling) stop() {
 	for _, timer := range []*time.Timer{d.timer, d.grace} {
 		if timer != nil {
@@ -103,51 +107,49 @@ func (d *dialling) stop() {
 	if d.resolve != nil {
 		d.resolve()
 	}
-	*d = dialling{session: d.session}
+	d.dropRivals()
+	*d = dialling{session: d.session, walk: d.walk}
 }
 
 // forget makes the session look up its upstream once more after it has waited for a slot: the
 // addresses may be stale by then.
 func (d *dialling) forget() {
 	if len(d.addrs) > 0 {
-		d.next, d.addrs = d.next-1, nil
+		d.walk.Back()
+		d.addrs = nil
 	}
 }
 
 // tryUpstream tries the next upstream of the list. If there is none, the session ends.
 func (d *dialling) tryUpstream() {
 	t := d.session
-	if d.next == len(t.conf.Upstream) {
+	if !d.walk.Next(time.Now()) {
 		t.warn(unreachable, "err", errors.Join(d.errs...))
 		t.finish(unreached(d.errs))
 		return
 	}
-	d.next++
 	d.giveUpAt = time.Now().Add(time.Duration(t.conf.ConnectTimeout))
-	if addrs, known := literal(d.upstreamName()); known {
+	if addrs, known := d.walk.Known(); known {
 		d.tryAddresses(addrs)
 		return
 	}
 	d.departed() // the class must not wait for a name
-	d.lookUp(d.upstreamName())
+	d.lookUp(d.walk.Upstream())
 }
 
-// upstreamName returns the present upstream, as the policy has it.
-func (d *dialling) upstreamName() string { return d.session.conf.Upstream[d.next-1] }
-
 // lookUp looks up the addresses of a name in the background, and then tries them.
-func (d *dialling) lookUp(upstream string) {
+func (d *dialling) lookUp(name string) {
 	t := d.session
 	ctx, cancel := context.WithDeadline(t.server.ctx, d.giveUpAt)
 	d.resolve = cancel
 	t.server.wg.Go(func() {
 		defer cancel()
 		defer t.server.rescue(t)
-		addrs, err := t.server.lookup(ctx, upstream)
+		addrs, err := t.server.names.Find(ctx, name)
 		t.do(func(t *tcpSession) {
 			d.resolve = nil
 			if err != nil {
-				d.failed(upstream, upstream, &lookupError{err})
+				d.failed(name, name, &upstream.LookupError{Err: err})
 				d.tryUpstream()
 				return
 			}
@@ -158,14 +160,15 @@ func (d *dialling) lookUp(upstream string) {
 
 // tryAddresses tries the addresses of the present upstream. The one by which the session was
 // classified comes first, since a name may return them in another order each time.
-func (d *dialling) tryAddresses(addrs []netip.AddrPort) {
+func (d *dialling) tryAddresses(addrs []upstream.Address) {
 	t := d.session
 	d.timeout = time.Until(d.giveUpAt)
-	d.addrs = reachable(addrs, t.conf.Bind)
+	d.addrs = d.walk.Arrange(time.Now(), addrs)
 	if len(d.addrs) == 0 {
-		d.failed(d.upstreamName(), d.upstreamName(), errFamily)
+		d.failed(d.walk.Upstream(), d.walk.Upstream(), upstream.ErrFamily)
 	}
-	if i := slices.Index(d.addrs, t.destination); i > 0 {
+	isDestination := func(at upstream.Address) bool { return at.AddrPort == t.destination }
+	if i := slices.IndexFunc(d.addrs, isDestination); i > 0 {
 		d.addrs[0], d.addrs[i] = d.addrs[i], d.addrs[0]
 	}
 	d.tryAddress()
@@ -176,12 +179,14 @@ func (d *dialling) tryAddresses(addrs []netip.AddrPort) {
 func (d *dialling) tryAddress() {
 	t := d.session
 	switch {
+	case len(d.addrs) == 0 && d.rivals != nil:
+		d.awaitRivals()
 	case len(d.addrs) == 0:
 		d.tryUpstream()
 	case t.stage == arriving:
-		t.destination, t.located = d.addrs[0], true
+		t.destination, t.located = d.addrs[0].AddrPort, true
 		t.server.wg.Go(d.found) // it takes locks that come before the session's
-	case d.mayChangeClasses(d.addrs[0]):
+	case d.mayChangeClasses(d.addrs[0].AddrPort):
 		t.server.wg.Go(d.enterNext) // likewise
 	case t.stage == resolving:
 		d.askClass()
@@ -217,8 +222,9 @@ func (d *dialling) dial() {
 func (d *dialling) attempt() {
 	t := d.session
 	to := d.addrs[0]
-	t.destination = to
-	err := d.connect(to)
+	d.walk.Take(to)
+	t.destination = to.AddrPort
+	err := d.connect(to.AddrPort)
 	if mayPass(err) && time.Now().Before(d.retryUntil) {
 		d.attemptLater()
 		return
@@ -228,11 +234,13 @@ func (d *dialling) attempt() {
 	switch {
 	case err != nil:
 		d.attemptFailed(err)
+	case d.mayRace(to):
+		d.awaitTurn()
 	case to.IsValid():
 		d.awaitAnswer(patience)
 	default: // it is connected already
-		d.attemptBy = d.giveUpAt
-		d.connected()
+		d.early = 0
+		d.dialled()
 	}
 }
 
@@ -262,14 +270,14 @@ func (d *dialling) attemptLater() {
 // connect starts to connect. With that, the connection departs from its class.
 func (d *dialling) connect(to netip.AddrPort) error {
 	t := d.session
-	if name, ok := policy.UnixName(d.upstreamName()); ok {
+	if name, ok := policy.UnixName(d.walk.Upstream()); ok {
 		return d.connectUnix(name)
 	}
 	if !to.IsValid() {
-		return t.connectBuiltin(builtins[d.upstreamName()])
+		return t.connectBuiltin(builtins[d.walk.Upstream()])
 	}
 	if t.server.isOwn("tcp", to) {
-		return errLoop
+		return upstream.ErrLoop
 	}
 	end, err := t.server.network.Dial(to, t.conf.Bind, t.server.marks.mark(t.up.flow.Class()))
 	if err != nil {
@@ -284,7 +292,7 @@ func (d *dialling) connect(to netip.AddrPort) error {
 func (d *dialling) connectUnix(name string) error {
 	t := d.session
 	if t.server.isOwnUnix(name) {
-		return errLoop
+		return upstream.ErrLoop
 	}
 	end, err := t.server.network.DialUnix(name)
 	if err != nil {
@@ -306,12 +314,30 @@ func (d *dialling) departed() {
 
 // awaitAnswer gives the present address up if it does not answer in time.
 func (d *dialling) awaitAnswer(patience time.Duration) {
+	if d.rivals != nil { // none of them has answered in time, too
+		patience = time.Until(d.giveUpAt)
+	}
+	d.early = time.Until(d.giveUpAt) - patience
+	d.ifStillTrying(patience, func() {
+		d.rivalsFailed()
+		d.attemptFailed(upstream.ErrTimeout)
+	})
+}
+
+// stopTimer ends the patience with the present address.
+func (d *dialling) stopTimer() {
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+}
+
+// ifStillTrying calls f after a time if the present attempt goes on until then.
+func (d *dialling) ifStillTrying(after time.Duration, f func()) {
 	t, attempt := d.session, d.session.upstream.key
-	d.attemptBy = time.Now().Add(patience)
-	d.timer = time.AfterFunc(patience, func() {
+	d.timer = time.AfterFunc(after, func() {
 		t.do(func(t *tcpSession) {
 			if t.stage == connecting && t.upstream.key == attempt {
-				d.attemptFailed(errTimeout)
+				f()
 			}
 		})
 	})
@@ -320,38 +346,48 @@ func (d *dialling) awaitAnswer(patience time.Duration) {
 // attemptFailed notes why the present address cannot be reached, and tries the next one.
 func (d *dialling) attemptFailed(err error) {
 	t := d.session
-	if timer := d.timer; timer != nil {
-		timer.Stop()
-	}
+	d.stopTimer()
 	t.upstream.close()
-	d.failed(d.upstreamName(), cmp.Or(destinationName(t.destination), d.upstreamName()), err)
+	d.walk.Target().Failed(time.Now(), err)
+	d.failed(d.walk.Upstream(), cmp.Or(destinationName(t.destination), d.walk.Upstream()), err)
 	d.tryAddress()
 }
 
-// dialled checks whether the attempt has succeeded. The poller has news of it.
-func (d *dialling) dialled() {
-	t := d.session
-	err := t.upstream.connected()
-	if err == nil && t.upstream.end.Local() == t.destination { // connected to itself: see refuseSelf
-		err = errLoop
+// answered checks whether the attempt on a side has succeeded: the present one, or that of a
+// rival. The poller has news of it.
+func (d *dialling) answered(s *side) {
+	if r := d.rivalOn(s); r != nil {
+		d.rivalAnswered(r)
+		return
 	}
-	if err != nil {
+	if err := connected(s, d.session.destination); err != nil {
 		d.attemptFailed(err)
 		return
 	}
-	d.timer.Stop()
-	d.connected()
+	d.dialled()
 }
 
-// connected goes on after the connect, with the TLS handshake if there is one.
-func (d *dialling) connected() {
+// connected returns the error of an attempt to connect that has ended.
+func connected(s *side, to netip.AddrPort) error {
+	err := s.connected()
+	if err == nil && s.end.Local() == to { // connected to itself: see refuseSelf
+		err = upstream.ErrLoop
+	}
+	return err
+}
+
+// dialled goes on after the present attempt has succeeded: it introduces the client, and does
+// the TLS handshake if there is one.
+func (d *dialling) dialled() {
 	t := d.session
+	d.stopTimer()
+	d.dropRivals()
 	if err := t.introduce(); err != nil {
 		d.attemptFailed(err)
 		return
 	}
-	if config := t.conf.secure.upstream[d.upstreamName()]; config != nil {
-		t.upstream.originate(config, d.attemptBy, d.handshakeDone)
+	if config := t.conf.secure.upstream[d.walk.Upstream()]; config != nil {
+		t.upstream.originate(config, d.giveUpAt.Add(-d.early), d.handshakeDone)
 		return
 	}
 	d.established()
@@ -369,13 +405,13 @@ func (d *dialling) handshakeDone(err error) {
 // established starts the relay: the session has its upstream.
 func (d *dialling) established() {
 	t := d.session
-	t.name, t.number = d.upstreamName(), int32(d.next)
+	t.reached = true
 	t.logFailover(d.errs)
 	d.departed()
 	d.stop()
 	t.client.setUserTimeout(time.Duration(t.conf.IdleTimeout))
 	t.upstream.setUserTimeout(time.Duration(t.conf.IdleTimeout))
-	t.relay.reach(t.name)
+	t.relay.reach(d.walk.Upstream())
 	t.stage, t.driver = relaying, t.relay
 	t.relay.drive()
 }

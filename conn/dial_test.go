@@ -15,6 +15,7 @@ import (
 	"shaper/sock"
 	"shaper/stats"
 	"shaper/tests/trial"
+	"shaper/upstream"
 )
 
 // silent returns an address that answers no SYN: its backlog is full.
@@ -189,7 +190,7 @@ func TestBindOfAnotherFamily(t *testing.T) {
 	})
 	r.expectRefused("l")
 	r.awaitEnd(stats.DialFailed, 1)
-	if want := "dial test:1: " + errFamily.Error(); !strings.Contains(r.log.String(), want) {
+	if want := "dial test:1: " + upstream.ErrFamily.Error(); !strings.Contains(r.log.String(), want) {
 		t.Errorf("the log lacks %q: %s", want, r.log)
 	}
 }

@@ -11,9 +11,9 @@
 //	probe        a connection of our own through all of this, for the watchdog
 //	accept       a bound TCP socket, which starts sessions
 //	begin        a session starts: TLS, destination, classes, slot
-//	dial, failover  a session finds an upstream, or the next one if that fails
+//	dial, failover, race  a session finds an upstream, or the next one if that fails
 //	secure       the TLS handshake with the client or the upstream
-//	greeting     the PROXY header of the client, and the one for the upstream
+//	greeting     the PROXY header of the client, and what it tells the upstream
 //	failed       why an upstream could not be reached
 //	place        the slot of a session in its class (max_connections)
 //	classes      the classes of a session, at its start and after a reload
@@ -37,8 +37,10 @@
 //	gate         the bound on sessions (max_sessions)
 //	access       who may connect to unix sockets
 //	listen       sockets that are bound here or passed by systemd
+//	service      a listener of the policy, as sessions use it
+//	check        a connection that checks an upstream
+//	proxy        the PROXY header that an upstream gets
 //	loop         connections that would lead back to shaper itself
-//	names        the addresses of upstreams
 //	mark         the marks of packets (SO_MARK)
 //	fault        faults that are logged at a bounded rate
 //	label        names for logs and people

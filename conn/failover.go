@@ -31,7 +31,7 @@ func (d *dialling) enterNext() {
 		if t.stage != resolving && t.stage != connecting {
 			return
 		}
-		t.destination = d.addrs[0]
+		t.destination = d.addrs[0].AddrPort
 		if s.needsDestination(t.conf.Name) && d.changeClasses(time.Now()) {
 			d.queueAgain()
 			return
@@ -62,5 +62,6 @@ func (d *dialling) queueAgain() {
 		t.finish(stats.ByOperator)
 		return
 	}
+	d.dropRivals()
 	d.awaitSlot()
 }

@@ -11,8 +11,8 @@ import (
 
 	"shaper/buffer"
 	"shaper/entry"
-	"shaper/policy"
 	"shaper/stats"
+	"shaper/upstream"
 )
 
 // greeting reads the PROXY header with which a connection of accept_proxy begins. It drives the
@@ -43,7 +43,7 @@ func (g *greeting) begin(then func()) {
 	g.timer = time.AfterFunc(headerPatience, func() {
 		t.do(func(t *tcpSession) {
 			if g.then != nil {
-				g.failed(errTimeout)
+				g.failed(upstream.ErrTimeout)
 			}
 		})
 	})
@@ -156,15 +156,10 @@ var errIntroduced = errors.New("there is no room for the PROXY header")
 // introduce tells the upstream the address of the client, if the listener says so. The
 // connection has room for that, since nothing was written before. The session's lock is held.
 func (t *tcpSession) introduce() error {
-	var header []byte
-	switch t.conf.SendProxy {
-	case policy.ProxyV1:
-		header = t.told().AppendLine(nil)
-	case policy.ProxyV2:
-		header = t.told().AppendBinary(nil, false)
-	default:
+	if t.conf.SendProxy == "" {
 		return nil
 	}
+	header := t.conf.header(t.told())
 	n, err := t.upstream.end.Write(header)
 	for err == unix.EINTR {
 		n, err = t.upstream.end.Write(header)

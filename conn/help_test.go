@@ -2,6 +2,7 @@ package conn
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ import (
 	"shaper/sock"
 	"shaper/stats"
 	"shaper/tests/trial"
+	"shaper/upstream"
 )
 
 func TestMain(m *testing.M) {
@@ -91,12 +93,27 @@ type rig struct {
 	t      testing.TB
 	shaper *shaper.Shaper
 	log    *syncBuffer
-	names  atomic.Pointer[func(context.Context) ([]netip.AddrPort, error)] // the addresses of the name "test:1"
+	// The addresses of the name "test:1", and how long they hold.
+	meanings atomic.Pointer[func(context.Context) ([]netip.AddrPort, error)]
+	ttl      atomic.Int64
 }
 
 // meaning sets the addresses of the upstream "test:1".
 func (r *rig) meaning(resolve func(context.Context) ([]netip.AddrPort, error)) {
-	r.names.Store(&resolve)
+	r.meanings.Store(&resolve)
+}
+
+// lookup is an upstream.Lookup.
+func (r *rig) lookup(ctx context.Context, name string) (upstream.Answer, error) {
+	if name != "test:1" {
+		return upstream.System().Lookup(ctx, name)
+	}
+	addrs, err := (*r.meanings.Load())(ctx)
+	answer := upstream.Answer{TTL: cmp.Or(time.Duration(r.ttl.Load()), time.Hour)}
+	for _, at := range addrs {
+		answer.Addresses = append(answer.Addresses, upstream.Address{AddrPort: at})
+	}
+	return answer, err
 }
 
 // run starts a server with a policy.
@@ -121,11 +138,11 @@ func bare(t testing.TB) *rig {
 		t.Fatal(err)
 	}
 	r := &rig{Server: server, t: t, shaper: sh, log: log}
-	server.lookup = func(ctx context.Context, upstream string) ([]netip.AddrPort, error) {
-		if upstream == "test:1" {
-			return (*r.names.Load())(ctx)
+	server.names.Use(r.lookup)
+	if m := memoryOf(t); m != nil {
+		server.connectFrom = func(_ context.Context, _ netip.Addr, to netip.AddrPort) (net.Conn, error) {
+			return m.DialConn("", to.String())
 		}
-		return lookup(ctx, upstream)
 	}
 	t.Cleanup(func() {
 		r.Shutdown(expired)

@@ -34,7 +34,7 @@ func (t *tcpSession) info() Session {
 	return Session{
 		ClientTLS: versionName(t.client.end), UpstreamTLS: versionName(t.upstream.end),
 		ID: t.id, Listener: t.conf.Name, Protocol: string(t.conf.Protocol), Started: t.started,
-		Client: t.clientName(), Upstream: t.name, UpstreamNumber: int(t.number), Destination: t.reached(),
+		Client: t.clientName(), Upstream: t.upstreamName(), UpstreamNumber: t.number(), Destination: t.address(),
 		Class: nameOf(t.class()), ReturnClass: nameOf(t.down.flow.Class()),
 		Upward: t.up.moved, Downward: t.down.moved,
 		Waiting: t.held(),

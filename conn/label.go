@@ -21,9 +21,9 @@ func (t *tcpSession) clientName() string {
 	return t.source.String()
 }
 
-// reached returns the address of the upstream; "" until the session has reached it.
-func (t *target) reached() string {
-	if t.number == 0 {
+// address returns the address of the upstream; "" until the session has reached it.
+func (t *tcpSession) address() string {
+	if !t.reached {
 		return ""
 	}
 	return destinationName(t.destination)

@@ -5,10 +5,9 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"sync"
-	"time"
 
 	"shaper/sock"
+	"shaper/upstream"
 )
 
 // refuseSelf closes a connection of a socket with itself, and returns an error for it. That
@@ -18,14 +17,14 @@ func refuseSelf(c net.Conn) error {
 		return nil
 	}
 	c.Close()
-	return fmt.Errorf("dial %s: %w", c.RemoteAddr(), errLoop)
+	return fmt.Errorf("dial %s: %w", c.RemoteAddr(), upstream.ErrLoop)
 }
 
 // isOwn reports whether an address leads to one of our own listeners. That may be an
 // unspecified address, or any address of this machine if the listener is bound to all.
 func (s *Server) isOwn(network string, to netip.AddrPort) bool {
 	for _, own := range s.boundTo(network, to.Port()) {
-		if sameHost(own.addr, to.Addr(), own.both) {
+		if upstream.Reaches(own.addr, to.Addr(), own.both) {
 			return true
 		}
 	}
@@ -61,56 +60,4 @@ func (s *Server) boundTo(network string, port uint16) (hosts []ownHost) {
 		}
 	}
 	return hosts
-}
-
-// sameHost reports whether a connection to the address to could reach a socket that is bound to
-// own. both is that of ownHost.
-func sameHost(own, to netip.Addr, both bool) bool {
-	own, to = own.WithZone(""), to.WithZone("")
-	if to.IsUnspecified() { // Linux connects it to the loopback address
-		to = loopback(to.Is4())
-	}
-	if own.IsUnspecified() {
-		return (own.Is4() == to.Is4() || own.Is6() && both) && isLocal(to)
-	}
-	return own == to
-}
-
-func loopback(v4 bool) netip.Addr {
-	if v4 {
-		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	}
-	return netip.IPv6Loopback()
-}
-
-// isLocal reports whether an address is one of this machine's.
-func isLocal(a netip.Addr) bool { return a.IsLoopback() || interfaces.have(a) }
-
-// interfaces caches the addresses of this machine for a second, since each new UDP session
-// asks for them.
-var interfaces addresses
-
-type addresses struct {
-	mu    sync.Mutex // guards the fields below
-	known map[netip.Addr]bool
-	asked time.Time
-}
-
-func (as *addresses) have(a netip.Addr) bool {
-	as.mu.Lock()
-	defer as.mu.Unlock()
-	if now := time.Now(); now.Sub(as.asked) > time.Second {
-		addrs, err := net.InterfaceAddrs()
-		if err != nil {
-			return true // a refused connection is better than a loop
-		}
-		as.known, as.asked = map[netip.Addr]bool{}, now
-		for _, one := range addrs {
-			if p, ok := one.(*net.IPNet); ok {
-				ip, _ := netip.AddrFromSlice(p.IP)
-				as.known[ip.Unmap()] = true
-			}
-		}
-	}
-	return as.known[a]
 }

@@ -10,6 +10,7 @@ import (
 
 	"shaper/policy"
 	"shaper/stats"
+	"shaper/upstream"
 )
 
 // An upstream that is one of our own listeners is refused, however it is spelled.
@@ -41,7 +42,7 @@ func TestLoopIsRefused(t *testing.T) {
 			r.adopt(p)
 			r.expectRefused("l")
 			until(t, "the dial has failed", func() bool { return r.service("l").stats.Ended[stats.DialFailed].Load() > 0 })
-			if !strings.Contains(r.log.String(), errLoop.Error()) {
+			if !strings.Contains(r.log.String(), upstream.ErrLoop.Error()) {
 				t.Errorf("the log does not say so: %s", r.log)
 			}
 		})
@@ -87,7 +88,7 @@ func TestIsOwn(t *testing.T) {
 		{"tcp", "0.0.0.0", six, false},
 		{"udp", "192.0.2.1", udp, false},
 	} {
-		to := unmapped(netip.MustParseAddrPort(fmt.Sprintf("%s:%d", c.host, c.port)))
+		to := upstream.Unmapped(netip.MustParseAddrPort(fmt.Sprintf("%s:%d", c.host, c.port)))
 		if own := r.isOwn(c.network, to); own != c.loop {
 			t.Errorf("%s %s:%d is our own: %v, want %v", c.network, c.host, c.port, own, c.loop)
 		}
@@ -107,7 +108,7 @@ func TestSelfConnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := refuseSelf(c); err == nil || !strings.Contains(err.Error(), errLoop.Error()) {
+	if err := refuseSelf(c); err == nil || !strings.Contains(err.Error(), upstream.ErrLoop.Error()) {
 		t.Errorf("refuseSelf: %v", err)
 	}
 	if _, err := c.Write(nil); err == nil {
@@ -156,7 +157,7 @@ func TestLoopOfDatagramsIsRefused(t *testing.T) {
 			c.Write([]byte("x"))
 			n.Add(1)
 			items, _ := r.dropped("c", stats.NoSession)
-			return items > 5 && r.service("l").names.known(p.Listeners[0].Upstream[0]).IsValid()
+			return items > 5 && r.service("l").terms.Load().leads.First().IsValid()
 		})
 		if len(r.Sessions()) > 0 {
 			t.Errorf("%s: the sessions are %+v", host, r.Sessions())

@@ -9,6 +9,7 @@ import (
 	"shaper/shaper"
 	"shaper/sock"
 	"shaper/stats"
+	"shaper/upstream"
 )
 
 // messages is the relay of messages. The machine decides what may leave. The session drives
@@ -17,6 +18,7 @@ type messages struct {
 	session  *tcpSession
 	machine  *exchange.Exchange
 	up, down lane
+	asked    int // requests without an answer that the upstream is told to have
 
 	lingering *time.Timer // resets a client that was told that the session ends; nil: it was not told
 }
@@ -51,7 +53,18 @@ func (m *messages) obey(now time.Time, r *routes, who policy.Conn) {
 }
 
 // drive implements driver.
-func (m *messages) drive() { m.machine.Drive(time.Now()) }
+func (m *messages) drive() {
+	m.machine.Drive(time.Now())
+	m.countAsked()
+}
+
+// countAsked tells the upstream how many requests have no answer.
+func (m *messages) countAsked() {
+	if n := m.machine.InFlight(); n != m.asked {
+		m.session.chosen().Ask(n - m.asked)
+		m.asked = n
+	}
+}
 
 // changed implements driver.
 func (m *messages) changed(*side) { m.drive() }
@@ -69,7 +82,11 @@ func (m *messages) flush() { m.machine.Flush() }
 // tend implements relay.
 func (m *messages) tend(now time.Time) (waits bool) {
 	waits = m.machine.Waits()
-	m.machine.Tend(now)
+	asked := m.machine.InFlight()
+	if m.machine.Tend(now); m.machine.InFlight() < asked {
+		m.session.chosen().Failed(now, upstream.ErrSilent)
+	}
+	m.countAsked()
 	return waits
 }
 
@@ -86,6 +103,7 @@ func (m *messages) quit(now time.Time, reason stats.Reason) {
 		m.lingering.Stop()
 	}
 	m.machine.Quit(now, reason)
+	m.countAsked()
 	m.session.up.quit(now, reason)
 	m.session.down.quit(now, reason)
 }
@@ -149,6 +167,7 @@ func (m *messages) Turn(now time.Time, turn exchange.Turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	turn.Take(now)
+	m.countAsked()
 }
 
 // Revisit implements exchange.Host.

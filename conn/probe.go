@@ -38,9 +38,9 @@ func (s *Server) probeSocket() (*tcpSocket, error) {
 	if err != nil {
 		return nil, err
 	}
-	sv := &service{class: s.shaper.NewClass(probeClass)}
+	sv := s.newService(s.shaper.NewClass(probeClass))
 	sv.gate.setMax(probeListener.MaxSessions)
-	sv.terms.Store(&terms{Listener: probeListener})
+	sv.put(terms{Listener: probeListener})
 	listening, err := sock.NewListener(l)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 
 	"shaper/sock"
 	"shaper/stats"
+	"shaper/upstream"
 )
 
 // terminate starts TLS with the client on this side. It calls begin, without the session's
@@ -76,7 +77,7 @@ func (tn *tunnel) originated(err error, done func(error)) (goesOn bool) {
 			goesOn = true
 			err = s.watch()
 		} else {
-			err = &handshakeError{err}
+			err = &upstream.HandshakeError{Err: err}
 		}
 		done(err)
 	})

@@ -4,23 +4,26 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/sock"
 	"shaper/stats"
+	"shaper/upstream"
 )
 
 // Server runs the listeners of one policy after another. It owns every goroutine that it
 // starts; Shutdown waits for all of them.
 //
 // Locks are taken in this order: routesMu, a session's, and then one of mu, a udpSocket's, a
-// gate's, a resolver's, a tunnel's, a class tree's or a poller's. Of these, mu comes before
+// gate's, a group's of upstreams, a tunnel's, a class tree's or a poller's. Of these, mu comes before
 // the others, and a poller's after them.
 type Server struct {
 	// Set by NewServer, and read by all.
@@ -29,11 +32,12 @@ type Server struct {
 	inherited    Inherited
 	network      sock.Network
 	pollers      []*sock.Poller
-	pipes        sock.Pipes         // for bytes in flight
-	lookup       lookupFunc         // finds the addresses of an upstream; tests replace it
-	ctx          context.Context    // ends when all sessions have; for what they have started
-	cancel       context.CancelFunc // of ctx
-	udpUpstreams gate               // bounds the upstream sockets of UDP sessions
+	pipes        sock.Pipes                                                                      // for bytes in flight
+	names        *upstream.Names                                                                 // the addresses of upstreams that are names
+	connectFrom  func(ctx context.Context, from netip.Addr, to netip.AddrPort) (net.Conn, error) // for checks
+	ctx          context.Context                                                                 // ends when all sessions have; for what they have started
+	cancel       context.CancelFunc                                                              // of ctx
+	udpUpstreams gate                                                                            // bounds the upstream sockets of UDP sessions
 
 	// Safe for concurrent use.
 	wg     sync.WaitGroup // accept loops, read loops, pollers, what sessions have started
@@ -59,22 +63,6 @@ type Server struct {
 	probe    *tcpSocket // see Probe; nil until its first call
 }
 
-// lookupFunc returns the addresses of an upstream "host:port", at least one.
-type lookupFunc func(ctx context.Context, upstream string) ([]netip.AddrPort, error)
-
-// service is a listener of the policy: what its sockets lead to. It lives until no policy
-// has its name and its last session has ended.
-type service struct {
-	class *shaper.Class // of every session, whatever the rules say; nil except for Probe
-
-	// Safe for concurrent use.
-	terms  atomic.Pointer[terms] // replaced by a reload
-	stats  stats.Listener
-	gate   gate // bounds the sessions (max_sessions)
-	names  resolver
-	faults [numFaults]ratelimit // of sessions, in the log
-}
-
 // NewServer returns a server without listeners. Shutdown ends it. inherited may be nil. It
 // fails if the process has no descriptor free.
 func NewServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger) (*Server, error) {
@@ -88,24 +76,25 @@ func newServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger, network
 		return nil, err
 	}
 	s := &Server{
-		shaper:    sh,
-		log:       log,
-		inherited: inherited,
-		routes:    &routes{classifier: policy.Compile(&policy.Policy{})},
-		bound:     map[address]bound{},
-		leaving:   map[address]*udpSocket{},
-		services:  map[string]*service{},
-		retired:   map[string]*service{},
-		sessions:  map[uint64]session{},
-		tunnels:   map[*tunnel]bool{},
-		pipes:     network.NewPipes(),
-		network:   network,
-		pollers:   pollers,
+		shaper:      sh,
+		log:         log,
+		inherited:   inherited,
+		routes:      &routes{classifier: policy.Compile(&policy.Policy{})},
+		bound:       map[address]bound{},
+		leaving:     map[address]*udpSocket{},
+		services:    map[string]*service{},
+		retired:     map[string]*service{},
+		sessions:    map[uint64]session{},
+		tunnels:     map[*tunnel]bool{},
+		pipes:       network.NewPipes(),
+		network:     network,
+		connectFrom: connectFrom,
+		pollers:     pollers,
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.idle = sync.NewCond(&s.mu)
 	s.udpUpstreams.setMax(sock.Descriptors() / 2)
-	s.lookup = lookup
+	s.names = upstream.NewNames(upstream.System().Lookup, log)
 	s.wg.Go(s.janitor)
 	for _, p := range pollers {
 		s.wg.Go(p.Run)
@@ -131,9 +120,18 @@ func (s *Server) Listeners() []stats.ListenerReading {
 		if terms.Protocol != policy.UDP { // a UDP session never learns whether its upstream is there
 			one.UpstreamFailures = sv.stats.Failed.Read(terms.Upstream)
 		}
+		one.Upstreams = terms.leads.Read(time.Now())
 		one.Name, one.Protocol = name, string(terms.Protocol)
 		one.Addresses = slices.Sorted(slices.Values(addresses[sv]))
 		all = append(all, one)
+	}
+	return all
+}
+
+// Upstreams returns each address of the upstreams of all listeners, sorted by the listener.
+func (s *Server) Upstreams() (all []stats.UpstreamReading) {
+	for _, l := range s.Listeners() {
+		all = append(all, l.Upstreams...)
 	}
 	return all
 }
@@ -172,6 +170,7 @@ func (s *Server) Shutdown(ctx context.Context) (reset int) {
 		reset = <-counted
 	}
 	s.cancel()
+	s.names.Close()
 	for _, p := range s.pollers {
 		p.Close()
 	}

@@ -9,6 +9,7 @@ import (
 	"shaper/shaper"
 	"shaper/sock"
 	"shaper/stats"
+	"shaper/upstream"
 )
 
 // tcpSession is a connection of a client, and the connection to the upstream that it leads to.
@@ -33,9 +34,11 @@ type tcpSession struct {
 
 	// mu guards all that follows. The lock of the routes comes before it. The locks of the
 	// server, gates, tunnels, pollers, ends in memory and classes come after it.
-	mu     sync.Mutex
-	stage  stage
-	driver driver // what comes next: &dialling, then relay, then over
+	mu      sync.Mutex
+	stage   stage
+	located bool   // a rule has asked: the session is in the classes of destination
+	reached bool   // destination is that of the upstream, which the session has
+	driver  driver // what comes next: &dialling, then relay, then over
 
 	client, upstream side
 	up, down         direction // upstream and downstream
@@ -43,19 +46,11 @@ type tcpSession struct {
 	streams          streams // the relay, unless that is one of messages
 	place            place   // in the class
 	dialling         dialling
-	target
-	copies    *copies       // what a policy in the shadow sees of the session; nil: there is none
-	quietFrom time.Duration // the age of the session since which nothing has moved; of the janitor
-}
-
-// target is where a session leads to.
-type target struct {
 	// destination is the address that rules match: the upstream's, once the session dials it.
 	// Before, it is that of the first upstream if a rule asks, and otherwise invalid.
 	destination netip.AddrPort
-	name        string // of the upstream; "" until it is reached
-	number      int32  // of the upstream in the listener's list, from 1; 0 until it is reached
-	located     bool   // a rule has asked: the session is in the classes of destination
+	copies      *copies       // what a policy in the shadow sees of the session; nil: there is none
+	quietFrom   time.Duration // the age of the session since which nothing has moved; of the janitor
 }
 
 // stage is how far a session has come.
@@ -120,6 +115,26 @@ type relay interface {
 func (t *tcpSession) describe() policy.Conn {
 	return policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.at.addr.Port(), Destination: t.destination, Session: t.id}
 }
+
+// upstreamName returns the upstream, as the policy has it; "" until the session has reached it.
+func (t *tcpSession) upstreamName() string {
+	if !t.reached {
+		return ""
+	}
+	return t.dialling.walk.Upstream()
+}
+
+// number returns the place of the upstream in the listener's list, from 1; 0 until the session
+// has reached it.
+func (t *tcpSession) number() int {
+	if !t.reached {
+		return 0
+	}
+	return t.dialling.walk.Number()
+}
+
+// chosen returns what counts the session at its upstream; nil if it has chosen none.
+func (t *tcpSession) chosen() *upstream.Target { return t.dialling.walk.Target() }
 
 // class returns the upstream class of the session; nil for none.
 func (t *tcpSession) class() *shaper.Class { return t.up.flow.Class() }

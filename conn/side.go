@@ -77,7 +77,10 @@ func (s *side) connected() error {
 // end itself knows why TLS was cut.
 func (s *side) reason(err error) error {
 	if failure := s.end.Failure(); failure != nil {
-		return failure
+		err = failure
+	}
+	if t := s.session; s == &t.upstream && err == unix.ETIMEDOUT {
+		t.chosen().Failed(time.Now(), err)
 	}
 	return err
 }
@@ -111,7 +114,7 @@ func (s *side) name() string {
 	if s == &s.session.client {
 		return "the client"
 	}
-	return fmt.Sprintf("upstream %s", s.session.name)
+	return fmt.Sprintf("upstream %s", s.session.upstreamName())
 }
 
 // finish implements part: it closes the end if the session has ended well, and otherwise

@@ -6,10 +6,11 @@ import (
 	"net/netip"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"shaper/shaper"
 	"shaper/unit"
-
-	"golang.org/x/sys/unix"
+	"shaper/upstream"
 )
 
 // addrPortOf returns a TCP or UDP address, unmapped; the zero AddrPort for any other.
@@ -21,12 +22,7 @@ func addrPortOf(a net.Addr) netip.AddrPort {
 	case *net.UDPAddr:
 		ap = a.AddrPort()
 	}
-	return unmapped(ap)
-}
-
-// unmapped returns an IPv4-mapped IPv6 address as the IPv4 address.
-func unmapped(ap netip.AddrPort) netip.AddrPort {
-	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+	return upstream.Unmapped(ap)
 }
 
 // Sizes of a receive buffer. A peer fills it before it feels the shaping, so a slow class wants

@@ -96,7 +96,9 @@ func (u *udpSocket) serve(sv *service) {
 
 func (u *udpSocket) retarget(sv *service) {
 	u.service.Store(sv)
-	sv.names.lookup(u.server, sv.terms.Load().Upstream[0]) // before the first session needs the address
+	for _, name := range sv.terms.Load().Upstream {
+		u.server.names.Known(name) // before the first session needs the address
+	}
 }
 
 func (u *udpSocket) leadsTo() *service { return u.service.Load() }
@@ -228,7 +230,7 @@ func (u *udpSocket) lost(key udpKey, t sock.Train) {
 	defer s.routesMu.RUnlock()
 	sv := u.service.Load()
 	conf := &sv.terms.Load().Listener
-	if up, _ := s.routes.classify(u.describe(key, conf, sv.names.known(conf.Upstream[0])), conf); up != nil {
+	if up, _ := s.routes.classify(u.describe(key, conf, sv.terms.Load().leads.First()), conf); up != nil {
 		cost := costOf(t)
 		up.CountDropped(stats.NoSession, cost.Packets, cost.Bytes)
 	}

@@ -15,6 +15,7 @@ import (
 	"shaper/shaper"
 	"shaper/sock"
 	"shaper/stats"
+	"shaper/upstream"
 )
 
 // udpSession is a client of a UDP socket, and a connected socket of its own to the upstream.
@@ -29,7 +30,9 @@ type udpSession struct {
 	started     time.Time
 	upstream    *net.UDPConn // nil for a built-in upstream
 	destination netip.AddrPort
-	name        string // of the upstream
+	at          *upstream.Target // counts the session there
+	name        string           // of the upstream
+	number      int              // of the upstream in the listener's list, from 1
 
 	// Safe for concurrent use.
 	up, down udpDirection
@@ -57,8 +60,9 @@ func notOpened(err error) stats.Result {
 // open opens the session of a client. It does not wait: if the name of the upstream is not
 // resolved yet, that is an error.
 func (u *udpSocket) open(key udpKey, client sock.Peer, sv *service) (*udpSession, error) {
-	one := &udpSession{id: u.server.lastID.Add(1), socket: u, service: sv, conf: &sv.terms.Load().Listener, key: key, client: client, started: time.Now()}
-	if err := one.begin(); err != nil {
+	now := sv.terms.Load()
+	one := &udpSession{id: u.server.lastID.Add(1), socket: u, service: sv, conf: &now.Listener, key: key, client: client, started: time.Now()}
+	if err := one.begin(now.leads); err != nil {
 		return nil, err
 	}
 	sv.stats.Open.Add(1)
@@ -69,19 +73,24 @@ func (u *udpSocket) open(key udpKey, client sock.Peer, sv *service) (*udpSession
 }
 
 // find sets the upstream of the session and its address.
-func (t *udpSession) find() error {
-	if t.name = t.conf.Upstream[0]; t.isBuiltin() {
-		return nil
-	}
-	s := t.socket.server
-	to := t.service.names.lookup(s, t.name)
-	if !to.IsValid() {
+func (t *udpSession) find(leads *upstream.Set) error {
+	walk := leads.Walk()
+	walk.Next(t.started)
+	defer walk.Quit()
+	t.name, t.number = walk.Upstream(), walk.Number()
+	addrs, known := walk.Known()
+	if !known {
 		return errNotKnown
 	}
-	if s.isOwn("udp", to) {
-		return errLoop
+	if addrs = walk.Arrange(t.started, addrs); len(addrs) == 0 {
+		return upstream.ErrFamily
 	}
-	t.destination = to
+	t.destination = addrs[0].AddrPort
+	if t.destination.IsValid() && t.socket.server.isOwn("udp", t.destination) {
+		return upstream.ErrLoop
+	}
+	walk.Take(addrs[0])
+	t.at = walk.Keep()
 	return nil
 }
 
@@ -146,8 +155,8 @@ func (t *udpSession) connect(to netip.AddrPort) (*net.UDPConn, error) {
 
 // begin puts the session into its classes, dials, and registers it. If it fails, it undoes
 // everything. Datagrams do not wait for a slot: without one it fails before it makes a socket.
-func (t *udpSession) begin() (err error) {
-	if err := t.find(); err != nil {
+func (t *udpSession) begin(leads *upstream.Set) (err error) {
+	if err := t.find(leads); err != nil {
 		return err
 	}
 	begun := false
@@ -209,6 +218,7 @@ func (t *udpSession) quit() {
 	now := time.Now()
 	t.up.quit(now)
 	t.down.quit(now)
+	t.at.Quit()
 	t.guest.Swap(nil).End(now, true)
 }
 
@@ -340,7 +350,7 @@ func (t *udpSession) patient() bool {
 func (t *udpSession) info() Session {
 	return Session{
 		ID: t.id, Listener: t.conf.Name, Protocol: string(policy.UDP), Started: t.started,
-		Client: t.key.client.String(), Upstream: t.name, UpstreamNumber: 1, Destination: destinationName(t.destination),
+		Client: t.key.client.String(), Upstream: t.name, UpstreamNumber: t.number, Destination: destinationName(t.destination),
 		Class: nameOf(t.up.class.Load()), ReturnClass: nameOf(t.down.class.Load()),
 		Upward: t.up.moved.Load(), Downward: t.down.moved.Load(),
 		Waiting: t.up.held.Load() + t.down.held.Load(),

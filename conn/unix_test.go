@@ -16,6 +16,7 @@ import (
 	"shaper/policy"
 	"shaper/sock"
 	"shaper/stats"
+	"shaper/upstream"
 )
 
 // socketDir returns a directory whose path leaves room for the name of a socket.
@@ -208,7 +209,7 @@ func TestUnixLoop(t *testing.T) {
 	r := run(t, forward("unix:"+link, fast, listenAt("unix:"+path)))
 	expectEOF(t, dialUnix(t, "unix:"+path))
 	r.awaitEnd(stats.DialFailed, 1)
-	if !strings.Contains(r.log.String(), errLoop.Error()) {
+	if !strings.Contains(r.log.String(), upstream.ErrLoop.Error()) {
 		t.Error("the log does not say why")
 	}
 }

@@ -23,6 +23,9 @@ func (d *daemon) controlHandler() http.Handler {
 	mux.Handle("GET /v1/sessions", jsonHandler(func(caller, *http.Request) (any, error) {
 		return append([]Session{}, d.server.Sessions()...), nil
 	}))
+	mux.Handle("GET /v1/upstreams", jsonHandler(func(caller, *http.Request) (any, error) {
+		return append([]Upstream{}, d.server.Upstreams()...), nil
+	}))
 	mux.Handle("GET /v1/policy", jsonHandler(func(caller, *http.Request) (any, error) { return d.keeper.view.Load().policy, nil }))
 	mux.Handle("GET /v1/history", jsonHandler(d.serveHistory))
 	mux.Handle("POST /v1/diff", jsonHandlerWithin(maxPolicyBody, d.serveDiff))

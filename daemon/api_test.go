@@ -54,6 +54,7 @@ func TestAPI(t *testing.T) {
 		{"GET", "/v1/status", "", 200, `"policy_hash"`},
 		{"GET", "/v1/classes", "", 200, `"now"`},
 		{"GET", "/v1/sessions", "", 200, "[]"},
+		{"GET", "/v1/upstreams", "", 200, `"state": "unchecked"`},
 		{"GET", "/v1/policy", "", 200, `"listeners"`},
 		{"POST", "/v1/reload", "", 200, `"changes": []`},
 		{"POST", "/v1/reload", `{"rollback_after": "5m"}`, 200, `"rollback_at"`},

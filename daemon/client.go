@@ -61,6 +61,11 @@ func (c *Client) Sessions(ctx context.Context) (all []Session, err error) {
 	return all, c.ask(ctx, "GET", "/v1/sessions", nil, &all)
 }
 
+// Upstreams returns each address of the upstreams, sorted by the listener.
+func (c *Client) Upstreams(ctx context.Context) (all []Upstream, err error) {
+	return all, c.ask(ctx, "GET", "/v1/upstreams", nil, &all)
+}
+
 // CloseSession resets a session.
 func (c *Client) CloseSession(ctx context.Context, id uint64) error {
 	return c.ask(ctx, "DELETE", "/v1/sessions/"+strconv.FormatUint(id, 10), nil, nil)

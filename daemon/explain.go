@@ -12,6 +12,7 @@ import (
 
 	"shaper/policy"
 	"shaper/stats"
+	"shaper/upstream"
 )
 
 // ExplainRequest is the body of POST /v1/explain. It describes a connection, or, if Fields are
@@ -186,10 +187,10 @@ type upstreamAddress struct {
 func upstreamAddressesOf(ctx context.Context, l policy.Listener) (all []upstreamAddress) {
 	ctx, cancel := context.WithTimeout(ctx, lookupPatience)
 	defer cancel()
-	for _, upstream := range l.Upstream {
-		for _, addr := range resolve(ctx, upstream) {
+	for _, name := range l.Upstream {
+		for _, addr := range resolve(ctx, name) {
 			if !l.Bind.IsValid() || !addr.IsValid() || l.Bind.Is4() == addr.Addr().Is4() {
-				all = append(all, upstreamAddress{upstream, addr})
+				all = append(all, upstreamAddress{name, addr})
 			}
 		}
 	}
@@ -200,21 +201,13 @@ func upstreamAddressesOf(ctx context.Context, l policy.Listener) (all []upstream
 }
 
 // resolve returns the addresses of an upstream; none if its name does not resolve.
-func resolve(ctx context.Context, upstream string) (all []netip.AddrPort) {
-	if _, isUnix := policy.UnixName(upstream); isUnix || upstream == policy.Echo || upstream == policy.Discard {
-		return []netip.AddrPort{{}}
+func resolve(ctx context.Context, name string) (all []netip.AddrPort) {
+	if at, known := upstream.Literal(name); known {
+		return []netip.AddrPort{at.AddrPort}
 	}
-	host, port, err := net.SplitHostPort(upstream)
-	if err != nil {
-		return nil
-	}
-	n, errPort := net.DefaultResolver.LookupPort(ctx, "tcp", port)
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil || errPort != nil {
-		return nil
-	}
-	for _, addr := range addrs {
-		all = append(all, netip.AddrPortFrom(addr.Unmap(), uint16(n)))
+	answer, _ := upstream.System().Lookup(ctx, name)
+	for _, at := range answer.Addresses {
+		all = append(all, at.AddrPort)
 	}
 	return all
 }

@@ -64,6 +64,9 @@ func schedules(p *policy.Policy, now time.Time) map[string]*Schedule {
 // Session is an open session.
 type Session = conn.Session
 
+// Upstream is an address of an upstream.
+type Upstream = stats.UpstreamReading
+
 // status returns the state of the daemon with all classes.
 func (d *daemon) status() Status {
 	v := d.keeper.view.Load()

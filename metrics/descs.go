@@ -74,6 +74,10 @@ var (
 		"Sessions that ended because a peer sent something that is not a message, or is ambiguous.", "listener", "reason")
 	upstreamFailures = desc("upstream_failures_total",
 		"Failed attempts to reach an upstream. After each, the next address or upstream is tried.", "listener", "upstream", "reason")
+	upstreamUp = desc("upstream_up",
+		"1 if sessions can get one of the addresses of the upstream, as far as is known; 0 if all are ejected or down, or its name does not resolve.", "listener", "upstream")
+	upstreamSessions = desc("upstream_sessions",
+		"Sessions that are open at the upstream, or on their way there.", "listener", "upstream")
 	spliceRefused = desc("splice_refused_total",
 		"Directions of sessions that were copied because the kernel refused to splice them.", "listener")
 

@@ -161,9 +161,26 @@ func (s sender) listener(l stats.ListenerReading) {
 		s.counter(unframed, n, l.Name, reason)
 	}
 	s.counter(spliceRefused, l.SpliceRefused, l.Name)
+	s.upstreams(l)
 	for upstream, failures := range l.UpstreamFailures {
 		for why, n := range failures {
 			s.counter(upstreamFailures, n, l.Name, upstream, why.String())
 		}
+	}
+}
+
+// upstreams sends the state of each upstream, with all its addresses.
+func (s sender) upstreams(l stats.ListenerReading) {
+	up, open := map[string]float64{}, map[string]int64{}
+	for _, u := range l.Upstreams {
+		up[u.Upstream] = max(up[u.Upstream], 0)
+		if u.IsUp() {
+			up[u.Upstream] = 1
+		}
+		open[u.Upstream] += u.Sessions
+	}
+	for upstream := range up {
+		s.gauge(upstreamUp, up[upstream], l.Name, upstream)
+		s.gauge(upstreamSessions, float64(open[upstream]), l.Name, upstream)
 	}
 }

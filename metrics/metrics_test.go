@@ -59,6 +59,9 @@ func fixed() stats.Status {
 	web.Failed.Add("gw.example:80", stats.NoAnswer)
 	listener := web.Read()
 	listener.UpstreamFailures = web.Failed.Read([]string{"gw.example:80"})
+	listener.Upstreams = []stats.UpstreamReading{
+		{Upstream: "gw.example:80", State: "up", Sessions: 18}, {Upstream: "gw.example:80", State: "down", Sessions: 1}, {Upstream: "other.example:80", State: "unresolved"},
+	}
 	listener.Name, listener.Addresses = "web", []string{"192.0.2.1:80"}
 
 	var late stats.Histogram
@@ -129,6 +132,7 @@ func TestCardinalityIsConstant(t *testing.T) {
 	idle.Classes[1] = idleMessages()
 	idle.Listeners[0] = new(stats.Listener).Read()
 	idle.Listeners[0].Name = "web"
+	idle.Listeners[0].Upstreams = []stats.UpstreamReading{{Upstream: "gw.example:80"}, {Upstream: "other.example:80"}}
 	idle.Listeners[0].UpstreamFailures = new(stats.Upstreams).Read([]string{"gw.example:80"})
 	if got, want := series(scrape(t, func() stats.Status { return idle })), series(scrape(t, fixed)); !cmp.Equal(got, want) {
 		t.Errorf("the series of an idle and a busy status differ:\n%s", cmp.Diff(got, want))

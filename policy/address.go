@@ -10,6 +10,9 @@ import (
 	"strings"
 )
 
+// SRV begins an upstream that is a service: "srv:_smpp._tcp.example" (RFC 2782).
+const SRV = "srv:"
+
 // systemdPrefix begins a listen address that names a socket of systemd.
 const systemdPrefix = "systemd:"
 
@@ -106,13 +109,16 @@ func parseListen(s string) (string, error) {
 	return hostPort(s, 0, listenForm)
 }
 
-// parseUpstream reads "host:port", a unix socket, Echo or Discard.
+// parseUpstream reads "host:port", "srv:_service._proto.name", a unix socket, Echo or Discard.
 func parseUpstream(s string) (string, error) {
 	if s == Echo || s == Discard {
 		return s, nil
 	}
 	if isUnix(s) {
 		return parseUnix(s)
+	}
+	if service, ok := strings.CutPrefix(s, SRV); ok {
+		return s, checkService(service)
 	}
 	if strings.Contains(s, "://") {
 		return "", urlComplaint(s)
@@ -128,6 +134,15 @@ func parseUpstream(s string) (string, error) {
 		return "", complain(upstreamForm, "%q has no host", s)
 	}
 	return addr, nil
+}
+
+// checkService checks the name of a service (RFC 2782).
+func checkService(s string) error {
+	parts := strings.SplitN(s, ".", 3)
+	if len(parts) < 3 || len(parts[0]) < 2 || len(parts[1]) < 2 || s[0] != '_' || parts[1][0] != '_' || !isHostname(s) {
+		return complain(`a service is like "srv:_smpp._tcp.example.com"`, "%q is not a service", s)
+	}
+	return nil
 }
 
 // schemes are the schemes of URLs that people write for an upstream: the default port of

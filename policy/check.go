@@ -99,6 +99,7 @@ func (c *checker) listener(l *Listener) {
 	key := join("listener", l.Name)
 	c.messages(key, l)
 	c.halfClose(key, l)
+	c.upstreams(key, l)
 	if c.exists(key+".class", l.Class) {
 		c.use(key+".class", l.Class, l, "")
 	}

@@ -49,6 +49,7 @@ func DefaultListener(name string, protocol Protocol) Listener {
 		Name:     name,
 		Protocol: protocol,
 		Mode:     Forward,
+		Balance:  InOrder,
 		// Time for three retransmitted SYNs (after 1, 3 and 7 s), before the next
 		// upstream is tried.
 		ConnectTimeout: unit.Duration(10 * time.Second),

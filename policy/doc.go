@@ -23,6 +23,7 @@
 //	host       the key host of a listener
 //	tls        the keys tls and upstream_tls of a listener
 //	unix       the key unix of a listener
+//	upstream   the keys upstream, balance and health of a listener
 //	message    values that concern messages: length prefixes, pauses, patterns
 //	also       the key also of a class
 //	at         the key at of a class
@@ -41,6 +42,7 @@
 //	limits     the limits of a class can hold
 //	use        a class can limit what a listener carries
 //	answers    what is said about messages and their answers
+//	balance    how upstreams are chosen and checked
 //	sockets    no address is bound twice, and no upstream leads back
 //	path       the parents of classes, and their siblings
 //	kernel     the kernel can do what sections [tc.DEVICE] ask of it

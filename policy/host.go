@@ -85,6 +85,8 @@ func (l *Listener) HostFor(upstream string) string {
 	switch host := l.hostOf(upstream); {
 	case host == HostClient, upstream == Echo, upstream == Discard, host == HostUpstream && isUnix(upstream):
 		return ""
+	case host == HostUpstream && strings.HasPrefix(upstream, SRV):
+		return ServerName(upstream)
 	case host == HostUpstream:
 		return upstream
 	default:

@@ -277,9 +277,12 @@ type Listener struct {
 	// Unix says who may connect to the unix sockets of Listen. If it is nil, these are the
 	// user and the group of the process.
 	Unix *UnixAccess `json:"unix,omitempty"`
-	// Upstream holds addresses "host:port" and unix sockets, which are tried in order, or
-	// Echo or Discard.
+	// Upstream holds addresses "host:port", unix sockets and services "srv:_service._proto.name",
+	// or Echo or Discard.
 	Upstream    []string `json:"upstream"`
+	Weights     []int    `json:"weights,omitempty"`      // of each Upstream; nil: each is 1
+	Balance     Balance  `json:"balance"`                // which of them a session gets
+	Health      Health   `json:"health,omitzero"`        // how they are checked
 	Class       string   `json:"class"`                  // of the direction upstream, if no rule matches
 	ReturnClass string   `json:"return_class,omitempty"` // of the direction downstream; "" does not shape it
 

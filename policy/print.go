@@ -162,7 +162,7 @@ func fieldsOfListener(l *Listener) []field[Listener] {
 		switch f.name {
 		case "unix":
 			return !l.bindsFiles()
-		case "tls", "upstream_tls", "half_close_timeout", "accept_proxy":
+		case "tls", "upstream_tls", "half_close_timeout", "accept_proxy", "health":
 			return l.Protocol == UDP
 		case "length_prefix", "length_includes_itself", "header_length":
 			return l.Protocol != ISO8583

@@ -92,6 +92,7 @@ class = "a"
 │     protocol         udp
 │     mode             forward  (default)
 │     upstream         192.0.2.1:53
+│     balance          order    (default)
 │     class            b
 │     return_class     none     (default)
 │     bind             any      (default)

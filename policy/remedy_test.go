@@ -103,7 +103,7 @@ func (f faulty) without() string {
 }
 
 // inTable matches the key of something in a table within a line.
-var inTable = regexp.MustCompile(`\.also(\[\d+\])?\.`)
+var inTable = regexp.MustCompile(`\.(also|upstream)(\[\d+\])?\.`)
 
 // set sets a key in the section, or in the table within a line at which the error points.
 func (f faulty) set(key, value string) string {

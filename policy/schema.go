@@ -15,7 +15,7 @@ import (
 const (
 	hostPortForm = `an address is like "127.0.0.1:2775", "[::1]:2775" or "host.example:2775"`
 	listenForm   = `an address is like "127.0.0.1:2775" or "[::1]:2775", or "unix:/run/x.sock", or "systemd:NAME", or a list of them`
-	upstreamForm = `"host:port", "unix:/run/x.sock", a list of them, "echo:" or "discard:"`
+	upstreamForm = `"host:port", "srv:_service._proto.name", "unix:/run/x.sock", a list of them, "echo:" or "discard:"`
 	httpForm     = `an address is like "127.0.0.1:9780"; "" turns it off`
 	includeForm  = `names of files beside this one, like "shaper.d/*.toml", or a list of them`
 	controlForm  = `the path of a unix socket, at most 107 bytes`
@@ -92,7 +92,9 @@ var listenerFields = []field[Listener]{
 	emptyAs(DefaultUnixMode.String(), nested("unix", unixAccessForm, func(l *Listener) **UnixAccess { return &l.Unix }, unixAccessFields, false)),
 	one("protocol", protocolForm, func(l *Listener) *Protocol { return &l.Protocol }, parseProtocol),
 	one("mode", modeForm, func(l *Listener) *Mode { return &l.Mode }, parseMode),
-	require(many("upstream", upstreamForm, func(l *Listener) *[]string { return &l.Upstream }, parseUpstream)),
+	require(upstreamField),
+	one("balance", balanceForm, func(l *Listener) *Balance { return &l.Balance }, parseBalance),
+	emptyAs("none", group("health", healthForm, func(l *Listener) *Health { return &l.Health }, DefaultHealth, healthFields)),
 	require(one("class", classForm, func(l *Listener) *string { return &l.Class }, anyText)),
 	emptyAs("none", one("return_class", classForm, func(l *Listener) *string { return &l.ReturnClass }, anyText)),
 	emptyAs("none", one("length_prefix", lengthPrefixForm, func(l *Listener) *LengthPrefix { return &l.LengthPrefix }, parseLengthPrefix)),

@@ -188,7 +188,28 @@ type ListenerReading struct {
 	// UpstreamFailures counts failed attempts to reach each upstream; nil if the listener
 	// dials none.
 	UpstreamFailures map[string]map[Failure]uint64 `json:"upstream_failures,omitempty"`
+	// Upstreams are the addresses of the upstreams.
+	Upstreams []UpstreamReading `json:"-"`
 }
+
+// UpstreamReading is an address of an upstream at one moment.
+type UpstreamReading struct {
+	Listener string    `json:"listener"`
+	Upstream string    `json:"upstream"`        // as the policy has it
+	Number   int       `json:"number"`          // its place in the listener's list, from 1
+	Weight   int       `json:"weight"`          // as the policy and the DNS have it
+	Address  string    `json:"address"`         // "" if it is built in, or not known
+	TTL      *Seconds  `json:"ttl_seconds"`     // how long the address still holds; nil if it is no name's
+	State    string    `json:"state"`           // "up", "ejected", "down", "unresolved", or "unchecked": nobody checks it
+	Since    time.Time `json:"since,omitzero"`  // of the state; zero: since the beginning
+	Sessions int64     `json:"sessions"`        // open, or on their way there
+	InFlight int64     `json:"in_flight"`       // requests without an answer
+	Failures uint64    `json:"failures"`        // of attempts and of checks
+	Error    string    `json:"error,omitempty"` // the last failure
+}
+
+// IsUp reports whether sessions get the address, as far as is known.
+func (u *UpstreamReading) IsUp() bool { return u.State == "up" || u.State == "unchecked" }
 
 // Read returns the counters of the listener.
 func (l *Listener) Read() ListenerReading {

@@ -18,10 +18,11 @@ import (
 // from the process down to the arithmetic.
 var allowedImports = map[string][]string{
 	"cmd/shaper":            {"daemon", "policy", "stats", "unit", "conn", "simulate", "tc"},
-	"daemon":                {"conn", "sock", "shaper", "limit", "policy", "tc", "metrics", "stats", "unit"},
+	"daemon":                {"conn", "upstream", "sock", "shaper", "limit", "policy", "tc", "metrics", "stats", "unit"},
 	"client":                {"shaper", "policy", "frame", "stats", "unit"}, // for Go programs
 	"sock":                  {"buffer"},
-	"conn":                  {"entry", "exchange", "buffer", "sock", "shaper", "policy", "frame", "stats", "unit"},
+	"conn":                  {"upstream", "entry", "exchange", "buffer", "sock", "shaper", "policy", "frame", "stats", "unit"},
+	"upstream":              {"policy", "stats"},
 	"exchange":              {"frame", "shaper", "policy", "stats", "unit", "buffer"},
 	"exchange/exchangetest": {"exchange", "shaper", "stats"}, // for tests
 	"simulate":              {"exchange", "frame", "shaper", "policy", "stats", "unit"},
@@ -59,6 +60,7 @@ var libraryOwner = map[string]string{
 	"github.com/vishvananda/netlink":      "tc",
 	"github.com/gopacket/gopacket":        "simulate",
 	"golang.org/x/time":                   "limit",
+	"golang.org/x/net":                    "upstream",
 }
 
 // anyPackage lists libraries that every package may import.

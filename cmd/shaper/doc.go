@@ -20,6 +20,7 @@
 //	classes     shaper classes
 //	why         shaper why
 //	sessions    shaper sessions, and sessions close
+//	upstreams   shaper upstreams
 //	simulate    shaper simulate
 //	comparison  two simulations side by side
 //	shadow      shaper shadow

@@ -115,6 +115,18 @@ func TestOneClass(t *testing.T) {
 	want(t, 64, []string{`shaper: --sort: there is no column "size"; columns: class, rate, `}, "classes", "--sort", "size", "-c", p.path)
 }
 
+func TestUpstreams(t *testing.T) {
+	p := begin(t, base)
+	p.dial()
+	want(t, 0, []string{"LISTENER  UPSTREAM  ADDRESS  STATE", "echo      echo:     -        unchecked", "SESSIONS"}, "upstreams", "-c", p.path)
+	var all []daemon.Upstream
+	if err := json.Unmarshal([]byte(want(t, 0, nil, "upstreams", "--json", "-c", p.path)), &all); err != nil || len(all) != 1 || all[0].Sessions != 1 || all[0].TTL != nil {
+		t.Errorf("%v, %+v", err, all)
+	}
+	want(t, 0, []string{"LISTENER"}, "upstreams", "--sort", "sessions", "-c", p.path)
+	want(t, 64, []string{`--sort: there is no column "size"`}, "upstreams", "--sort", "size", "-c", p.path)
+}
+
 // pages collects what a command prints, and says when it has so many tables.
 type pages struct {
 	mu     sync.Mutex

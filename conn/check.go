@@ -1,0 +1,66 @@
+package conn
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/netip"
+
+	"shaper/entry"
+	"shaper/policy"
+	"shaper/upstream"
+)
+
+// dialCheck connects to an address of an upstream to check it, as sessions do: from the same
+// address of ours, with a PROXY header and TLS if the listener has them, and to no listener of
+// ours. It charges no class.
+func (s *Server) dialCheck(ctx context.Context, by *terms, name string, to netip.AddrPort) (net.Conn, error) {
+	c, err := s.connectCheck(ctx, by, name, to)
+	if err != nil {
+		return nil, err
+	}
+	// The zero Proxy tells no address: there is no client.
+	if header := by.header(entry.Proxy{}); header != nil {
+		if _, err := c.Write(header); err != nil {
+			c.Close()
+			return nil, err
+		}
+	}
+	config := by.secure.upstream[name]
+	if config == nil {
+		return c, nil
+	}
+	over := tls.Client(c, config)
+	if err := over.HandshakeContext(ctx); err != nil {
+		c.Close()
+		return nil, &upstream.HandshakeError{Err: err}
+	}
+	return over, nil
+}
+
+// connectCheck connects to an address of an upstream, or to its unix socket.
+func (s *Server) connectCheck(ctx context.Context, by *terms, name string, to netip.AddrPort) (net.Conn, error) {
+	if path, ok := policy.UnixName(name); ok {
+		if s.isOwnUnix(path) {
+			return nil, upstream.ErrLoop
+		}
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}
+	if s.isOwn("tcp", to) {
+		return nil, upstream.ErrLoop
+	}
+	return s.connectFrom(ctx, by.Bind, to)
+}
+
+// connectFrom connects from one of our addresses, or from any if it is invalid.
+func connectFrom(ctx context.Context, from netip.Addr, to netip.AddrPort) (net.Conn, error) {
+	dialer := net.Dialer{}
+	if from.IsValid() {
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+	}
+	c, err := dialer.DialContext(ctx, "tcp", to.String())
+	if err != nil {
+		return nil, err
+	}
+	return c, refuseSelf(c)
+}

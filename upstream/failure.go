@@ -1,0 +1,53 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"shaper/stats"
+)
+
+// A LookupError says why a name has no address.
+type LookupError struct{ Err error }
+
+func (e *LookupError) Error() string { return e.Err.Error() }
+
+func (e *LookupError) Unwrap() error { return e.Err }
+
+// A HandshakeError says why the TLS handshake with an upstream has failed.
+type HandshakeError struct{ Err error }
+
+func (e *HandshakeError) Error() string { return "TLS handshake: " + e.Err.Error() }
+
+func (e *HandshakeError) Unwrap() error { return e.Err }
+
+// Why an attempt failed, if neither the kernel nor TLS says so.
+var (
+	ErrLoop    = errors.New("the address is one of shaper's own listeners, or its own socket")
+	ErrTimeout = errors.New("i/o timeout")
+	ErrSilent  = fmt.Errorf("a request has no answer: %w", ErrTimeout)
+	ErrFamily  = errors.New("it has no address of the same family as the listener's bind")
+)
+
+// FailureOf returns the reason for counting the error of an attempt.
+func FailureOf(err error) stats.Failure {
+	var name *LookupError
+	var handshake *HandshakeError
+	switch {
+	case errors.As(err, &name):
+		return stats.Unresolved
+	case errors.As(err, &handshake):
+		return stats.NoTLS
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT): // a unix socket has a file
+		return stats.NotServed
+	case errors.Is(err, ErrTimeout), errors.Is(err, unix.ETIMEDOUT), errors.Is(err, unix.EAGAIN):
+		return stats.NoAnswer
+	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+		return stats.DialReset
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EHOSTDOWN), errors.Is(err, unix.ENETDOWN):
+		return stats.Unreachable
+	}
+	return stats.Unfit
+}

@@ -1,0 +1,157 @@
+package upstream
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// A Group is the upstreams of a listener, through all reloads. Any number of goroutines may use
+// it.
+type Group struct {
+	GroupConfig
+
+	mu      sync.Mutex // guards the fields below, and what Target says; the lock of the names comes after it
+	set     *Set       // in force
+	checker *checker   // nil: nothing is checked
+	resting bool       // since Rest
+}
+
+// GroupConfig is what a group works with.
+type GroupConfig struct {
+	Names *Names
+	Log   *slog.Logger
+	Dial  Dial            // of checks
+	Ctx   context.Context // ends the checks
+	Wait  *sync.WaitGroup // of the goroutines of checks
+}
+
+// Dial connects to an address of an upstream for a check, with TLS if the listener has it.
+type Dial func(ctx context.Context, upstream string, to netip.AddrPort) (net.Conn, error)
+
+// A Set is the upstreams of a listener as one policy has them. Nobody changes it.
+type Set struct {
+	group   *Group
+	conf    *policy.Listener
+	entries []*entry
+	chooses bool // not simply one after the other
+}
+
+// NewGroup returns a group without upstreams; Set gives it some.
+func NewGroup(c GroupConfig) *Group { return &Group{GroupConfig: c} }
+
+// Set puts the upstreams of a listener in force. What is known of an address stays.
+func (g *Group) Set(l *policy.Listener) *Set {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	before := g.set
+	s := &Set{group: g, conf: l, chooses: l.Health != policy.Health{}}
+	switch l.Balance {
+	case policy.RoundRobin, policy.LeastConnections, policy.LeastInFlight:
+		s.chooses = true
+	}
+	for i, upstream := range l.Upstream {
+		e := before.entry(upstream, s.entries)
+		e.weight = l.WeightOf(i)
+		s.entries = append(s.entries, e)
+		s.chooses = s.chooses || isService(upstream)
+	}
+	g.set, g.resting = s, false
+	g.stopChecks()
+	if s.chooses {
+		for _, e := range s.entries {
+			g.renew(e)
+		}
+		g.startChecks()
+	}
+	return s
+}
+
+// entry returns an entry for an upstream, but none of those that are taken. s may be nil.
+func (s *Set) entry(upstream string, taken []*entry) *entry {
+	if s != nil {
+		for _, e := range s.entries {
+			if e.upstream == upstream && !slices.Contains(taken, e) {
+				return e
+			}
+		}
+	}
+	e := &entry{upstream: upstream}
+	if at, known := Literal(upstream); known {
+		e.literal = []Address{at}
+	}
+	return e
+}
+
+// Rest ends all checks, until the next Set.
+func (g *Group) Rest() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stopChecks()
+	g.resting = true
+}
+
+// First returns the first known address of the first upstream, and an invalid one if there is
+// none. It starts no lookup.
+func (s *Set) First() netip.AddrPort {
+	e := s.entries[0]
+	addrs := e.literal
+	if addrs == nil {
+		addrs, _, _ = s.group.Names.Seen(e.upstream)
+	}
+	if len(addrs) == 0 {
+		return netip.AddrPort{}
+	}
+	return addrs[0].AddrPort
+}
+
+// Failed notes that a session could not reach an address, or got no answer from it. If the group
+// chooses, and at least half of the addresses stay, it ejects the address until checks reach it
+// again. t may be nil.
+func (t *Target) Failed(now time.Time, err error) {
+	if t == nil || !tellsOfTarget(err) {
+		return
+	}
+	g := t.group
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t.failures++
+	t.err = err
+	if !g.set.chooses || t.state != Up || !g.canSpare() {
+		return
+	}
+	t.set(now, Ejected)
+	g.Log.Warn("an upstream is ejected", "listener", g.set.conf.Name, "upstream", t.entry.upstream, "address", t.name(), "err", err)
+	g.startChecks()
+}
+
+// tellsOfTarget reports whether an error says something of the address, and not of us.
+func tellsOfTarget(err error) bool {
+	switch FailureOf(err) {
+	case stats.NotServed, stats.Unreachable, stats.NoAnswer, stats.DialReset, stats.NoTLS:
+		return true
+	}
+	return false
+}
+
+// canSpare reports whether at least half of the addresses are up without one that is. mu is
+// held.
+func (g *Group) canSpare() bool {
+	up, all := 0, 0
+	for _, e := range g.set.entries {
+		for _, t := range e.targets {
+			all++
+			if t.state == Up {
+				up++
+			}
+		}
+	}
+	return 2*(up-1) >= all
+}

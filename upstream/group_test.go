@@ -1,0 +1,478 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"shaper/policy"
+	"shaper/unit"
+)
+
+// world is the network of a test: which addresses answer, and who was asked when.
+type world struct {
+	mu    sync.Mutex // guards the fields below
+	dead  map[string]bool
+	asked map[string]int
+	serve func(c net.Conn) // what answers; nil: nothing
+}
+
+func (w *world) dial(_ context.Context, _ string, to netip.AddrPort) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked[to.String()]++
+	if w.dead[to.String()] {
+		return nil, unix.ECONNREFUSED
+	}
+	ours, theirs := net.Pipe()
+	serve := w.serve
+	if serve == nil {
+		serve = func(c net.Conn) { c.Close() }
+	}
+	go serve(theirs)
+	return ours, nil
+}
+
+func (w *world) kill(dead bool, addrs ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range addrs {
+		w.dead[a] = dead
+	}
+}
+
+func (w *world) isDead(addr string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.dead[addr]
+}
+
+// stateOf returns the state of a target.
+func stateOf(t *Target) State {
+	t.group.mu.Lock()
+	defer t.group.mu.Unlock()
+	return t.state
+}
+
+func (w *world) checks(addr string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.asked[addr]
+}
+
+// inWorld runs a test of a group in virtual time.
+func inWorld(t *testing.T, test func(w *world, g *Group, f *fakeNames, log *logText)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w, f, log := &world{dead: map[string]bool{}, asked: map[string]int{}}, &fakeNames{}, &logText{}
+		logger := slog.New(slog.NewTextHandler(log, nil))
+		names := NewNames(f.lookup, logger)
+		ctx, cancel := context.WithCancel(context.Background())
+		var wait sync.WaitGroup
+		g := NewGroup(GroupConfig{Names: names, Log: logger, Dial: w.dial, Ctx: ctx, Wait: &wait})
+		defer wait.Wait()
+		defer names.Close()
+		defer cancel()
+		test(w, g, f, log)
+	})
+}
+
+// three is a listener with three upstreams.
+func three(balance policy.Balance, weights ...int) *policy.Listener {
+	return &policy.Listener{Name: "l", Balance: balance, Upstream: []string{"192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1"}, Weights: weights}
+}
+
+// choose begins a session, which reaches the first upstream that is not dead. It returns where it
+// is, and how many were tried in vain.
+func choose(w *world, s *Set) (t *Target, failed int) {
+	walk := s.Walk()
+	for walk.Next(time.Now()) {
+		addrs, known := walk.Known()
+		if !known {
+			continue
+		}
+		for _, at := range walk.Arrange(time.Now(), addrs) {
+			t := walk.Take(at)
+			if !w.isDead(at.String()) {
+				return walk.Keep(), failed
+			}
+			t.Failed(time.Now(), unix.ECONNREFUSED)
+			failed++
+		}
+	}
+	return nil, failed
+}
+
+// shares returns how many of n sessions each upstream gets, as text.
+func shares(w *world, s *Set, n int) string {
+	counts := make([]int, len(s.entries))
+	for range n {
+		if t, _ := choose(w, s); t != nil {
+			counts[slices.Index(s.entries, t.entry)]++
+		}
+	}
+	return strings.Trim(fmt.Sprint(counts), "[]")
+}
+
+// Each balance gives each upstream its share.
+func TestShares(t *testing.T) {
+	for _, c := range []struct {
+		balance policy.Balance
+		weights []int
+		want    string
+	}{
+		{policy.InOrder, nil, "600 0 0"},
+		{policy.RoundRobin, nil, "200 200 200"},
+		{policy.RoundRobin, []int{1, 2, 3}, "100 200 300"},
+		{policy.LeastConnections, nil, "200 200 200"},
+		{policy.LeastConnections, []int{1, 2, 3}, "100 200 300"},
+	} {
+		inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *logText) {
+			if got := shares(w, g.Set(three(c.balance, c.weights...)), 600); got != c.want {
+				t.Errorf("%s %v: %s, want %s", c.balance, c.weights, got, c.want)
+			}
+		})
+	}
+}
+
+// Sessions go to where the fewest are, for its weight, whatever ends and begins.
+func TestLeastLoad(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		g := NewGroup(GroupConfig{Names: NewNames(nil, slog.New(slog.DiscardHandler)), Log: slog.New(slog.DiscardHandler), Ctx: t.Context()})
+		balance := rapid.SampledFrom([]policy.Balance{policy.LeastConnections, policy.LeastInFlight}).Draw(r, "balance")
+		s := g.Set(three(balance, rapid.SliceOfN(rapid.IntRange(1, 5), 3, 3).Draw(r, "weights")...))
+		load := func(t *Target) float64 {
+			n := t.sessions.Load()
+			if balance == policy.LeastInFlight {
+				n = t.inFlight.Load()
+			}
+			return float64(n+1) / float64(t.entry.weight)
+		}
+		var open []*Target
+		for range rapid.IntRange(1, 50).Draw(r, "steps") {
+			if len(open) > 0 && rapid.Bool().Draw(r, "ends") {
+				i := rapid.IntRange(0, len(open)-1).Draw(r, "which")
+				open[i].Ask(-1)
+				open[i].Quit()
+				open = slices.Delete(open, i, i+1)
+				continue
+			}
+			least, loads := math.Inf(1), map[*Target]float64{}
+			for _, e := range s.entries {
+				loads[e.targets[0]] = load(e.targets[0])
+				least = min(least, loads[e.targets[0]])
+			}
+			walk := s.Walk()
+			if walk.Next(time.Now()); loads[walk.target] > least {
+				r.Fatalf("a session goes to a load of %v, and the least is %v", loads[walk.target], least)
+			}
+			t := walk.Keep()
+			t.Ask(1)
+			open = append(open, t)
+		}
+		for _, t := range open {
+			t.Ask(-1)
+			t.Quit()
+		}
+		for _, e := range s.entries {
+			if t := e.targets[0]; t.sessions.Load() != 0 || t.inFlight.Load() != 0 {
+				r.Fatalf("all have ended, and %d sessions with %d requests are counted", t.sessions.Load(), t.inFlight.Load())
+			}
+		}
+	})
+}
+
+// A dead upstream among three costs one failed connection. It comes back by itself when it
+// answers again, with less than its share at first.
+func TestDeadUpstreamCostsOneConnection(t *testing.T) {
+	for _, l := range []*policy.Listener{three(policy.RoundRobin), three(policy.LeastConnections), {Name: "l", Balance: policy.InOrder, Health: policy.DefaultHealth, Upstream: three("").Upstream}} {
+		inWorld(t, func(w *world, g *Group, _ *fakeNames, log *logText) {
+			s := g.Set(l)
+			w.kill(true, "192.0.2.1:1")
+			failed := 0
+			for range 1000 {
+				t, n := choose(w, s)
+				t.Quit()
+				failed += n
+				time.Sleep(100 * time.Millisecond)
+			}
+			if failed > 1 {
+				t.Errorf("%s: %d connections have failed", l.Balance, failed)
+			}
+			w.kill(false, "192.0.2.1:1")
+			back := time.Now()
+			for stateOf(s.entries[0].targets[0]) != Up {
+				time.Sleep(time.Second)
+				if time.Since(back) > 11*time.Second {
+					t.Fatalf("%s: it is not back after %v", l.Balance, time.Since(back))
+				}
+			}
+			if l.Balance == policy.RoundRobin {
+				share := func() (n int) {
+					fmt.Sscan(shares(w, s, 210), &n)
+					return n
+				}
+				if n := share(); n < 8 || n > 12 {
+					t.Errorf("at first it gets %d of 210", n)
+				}
+				time.Sleep(slowStart)
+				if n := share(); n < 69 || n > 71 {
+					t.Errorf("then it gets %d of 210", n)
+				}
+			}
+			if got := log.String(); strings.Count(got, "an upstream is ejected")+strings.Count(got, "an upstream is down") == 0 || strings.Count(got, "an upstream is back") != 1 {
+				t.Errorf("%s: the log is\n%s", l.Balance, got)
+			}
+			before := w.checks("192.0.2.1:1")
+			time.Sleep(time.Minute)
+			if more := w.checks("192.0.2.1:1") - before; more > 0 && l.Health == (policy.Health{}) {
+				t.Errorf("%s: %d checks of one that is up", l.Balance, more)
+			}
+		})
+	}
+}
+
+// Sessions eject at most half of the upstreams. When all are away, all are tried.
+func TestAtMostHalfIsEjected(t *testing.T) {
+	for n := 1; n <= 6; n++ {
+		inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *logText) {
+			l := &policy.Listener{Name: "l", Balance: policy.RoundRobin}
+			for i := range n {
+				l.Upstream = append(l.Upstream, fmt.Sprintf("192.0.2.%d:1", i+1))
+			}
+			s := g.Set(l)
+			w.kill(true, l.Upstream...)
+			ejected := 0
+			if _, failed := choose(w, s); failed != n {
+				t.Errorf("of %d, %d are tried", n, failed)
+			}
+			for _, e := range s.entries {
+				if stateOf(e.targets[0]) == Ejected {
+					ejected++
+				}
+			}
+			if ejected != n/2 {
+				t.Errorf("of %d, %d are ejected", n, ejected)
+			}
+		})
+	}
+}
+
+// What is our own fault ejects nobody.
+func TestOwnFaultsEjectNobody(t *testing.T) {
+	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *logText) {
+		s := g.Set(three(policy.RoundRobin))
+		target, _ := choose(w, s)
+		for _, err := range []error{ErrLoop, ErrFamily, unix.EMFILE, unix.EADDRNOTAVAIL, &LookupError{errors.New("no such host")}} {
+			target.Failed(time.Now(), err)
+		}
+		if stateOf(target) != Up {
+			t.Errorf("it is %v", stateOf(target))
+		}
+		for _, err := range []error{ErrSilent, ErrTimeout, &HandshakeError{io.EOF}, unix.ECONNRESET, unix.EHOSTUNREACH} {
+			if !tellsOfTarget(err) {
+				t.Errorf("%v tells nothing of the address", err)
+			}
+		}
+	})
+}
+
+// Checks take an upstream out after fall failures and bring it back after rise successes. They
+// come at their interval.
+func TestChecksRiseAndFall(t *testing.T) {
+	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *logText) {
+		l := three(policy.RoundRobin)
+		l.Health = policy.Health{Every: unit.Duration(2 * time.Second), Timeout: unit.Duration(time.Second), Rise: 3, Fall: 4}
+		s := g.Set(l)
+		of := s.entries[0].targets[0]
+		state := func() State {
+			synctest.Wait()
+			return stateOf(of)
+		}
+		time.Sleep(time.Minute)
+		if n := w.checks("192.0.2.1:1"); n < 30 || n > 36 {
+			t.Errorf("%d checks in a minute, every 2 s", n)
+		}
+		w.kill(true, "192.0.2.1:1")
+		before := w.checks("192.0.2.1:1")
+		for state() == Up {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := w.checks("192.0.2.1:1") - before; n != 4 {
+			t.Errorf("it falls after %d checks", n)
+		}
+		w.kill(false, "192.0.2.1:1")
+		before = w.checks("192.0.2.1:1")
+		for state() != Up {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := w.checks("192.0.2.1:1") - before; n != 3 {
+			t.Errorf("it rises after %d checks", n)
+		}
+		g.Rest()
+		before = w.checks("192.0.2.1:1")
+		time.Sleep(time.Minute)
+		if n := w.checks("192.0.2.1:1") - before; n != 0 {
+			t.Errorf("%d checks after the listener has gone", n)
+		}
+	})
+}
+
+// How each kind of check judges what it gets.
+func TestChecks(t *testing.T) {
+	answer := func(text string) func(net.Conn) {
+		return func(c net.Conn) {
+			request, err := http.ReadRequest(bufio.NewReader(c))
+			if err == nil && request.URL.Path == "/up" && request.Host == "192.0.2.1:1" {
+				io.WriteString(c, text)
+			}
+			c.Close()
+		}
+	}
+	pdu := func(text string) func(net.Conn) {
+		return func(c net.Conn) {
+			var asked [16]byte
+			io.ReadFull(c, asked[:])
+			if string(asked[:]) == "\x00\x00\x00\x10\x00\x00\x00\x15\x00\x00\x00\x00\x00\x00\x00\x01" {
+				io.WriteString(c, text)
+			}
+			c.Close()
+		}
+	}
+	overHTTP, overSMPP := policy.Health{HTTP: "/up"}, policy.Health{SMPP: true}
+	for name, c := range map[string]struct {
+		health policy.Health
+		serve  func(net.Conn)
+		well   bool
+	}{
+		"tcp":                {policy.Health{TCP: true}, nil, true},
+		"http 200":           {overHTTP, answer("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"), true},
+		"http 302":           {overHTTP, answer("HTTP/1.1 302 Found\r\n\r\n"), true},
+		"http 503":           {overHTTP, answer("HTTP/1.1 503 No\r\n\r\n"), false},
+		"http nothing":       {overHTTP, answer(""), false},
+		"http another":       {overHTTP, answer("220 smtp.example\r\n"), false},
+		"http silence":       {overHTTP, func(net.Conn) {}, false},
+		"smpp response":      {overSMPP, pdu("\x00\x00\x00\x10\x80\x00\x00\x15\x00\x00\x00\x00\x00\x00\x00\x01"), true},
+		"smpp nack":          {overSMPP, pdu("\x00\x00\x00\x10\x80\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00\x01"), true},
+		"smpp request":       {overSMPP, pdu("\x00\x00\x00\x10\x00\x00\x00\x15\x00\x00\x00\x00\x00\x00\x00\x01"), false},
+		"smpp another":       {overSMPP, pdu("HTTP/1.1 400 Bad Request\r\n"), false},
+		"smpp cut":           {overSMPP, pdu("\x00\x00\x00\x10"), false},
+		"smpp false lengths": {overSMPP, pdu("\xff\xff\xff\xff\x80\x00\x00\x15\x00\x00\x00\x00\x00\x00\x00\x01"), false},
+	} {
+		inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *logText) {
+			w.serve = c.serve
+			s := g.Set(three(policy.RoundRobin))
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			if err := g.ask(ctx, s.entries[0].targets[0], c.health); (err == nil) != c.well {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+}
+
+// A service leads to the hosts of its lowest priority by their weights, and to others only if
+// none of these is up.
+func TestServices(t *testing.T) {
+	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *logText) {
+		var addrs []Address
+		for i, weight := range []uint16{30, 10, 1} {
+			at := netip.MustParseAddrPort(fmt.Sprintf("192.0.2.%d:1", i+1))
+			addrs = append(addrs, Address{AddrPort: at, Host: at.String(), Priority: uint16(i / 2), Weight: weight})
+		}
+		g.Names.Use(func(context.Context, string) (Answer, error) { return Answer{addrs, time.Minute}, nil })
+		l := &policy.Listener{Name: "l", Balance: policy.InOrder, Upstream: []string{"srv:_x._tcp.example"}}
+		s := g.Set(l)
+		synctest.Wait()
+		count := func() string {
+			counts := map[string]int{}
+			for range 400 {
+				if t, _ := choose(w, s); t != nil {
+					counts[t.address.String()]++
+				}
+			}
+			return fmt.Sprint(counts)
+		}
+		if got := count(); got != "map[192.0.2.1:1:300 192.0.2.2:1:100]" {
+			t.Error(got)
+		}
+		w.kill(true, "192.0.2.1:1", "192.0.2.2:1")
+		if got := count(); got != "map[192.0.2.3:1:400]" {
+			t.Error(got)
+		}
+	})
+}
+
+// A reload keeps what is known of an address.
+func TestReloadKeepsState(t *testing.T) {
+	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *logText) {
+		s := g.Set(three(policy.RoundRobin))
+		w.kill(true, "192.0.2.2:1")
+		shares(w, s, 9)
+		l := three(policy.RoundRobin)
+		slices.Reverse(l.Upstream)
+		l.Upstream = append(l.Upstream, "192.0.2.4:1")
+		for _, u := range g.Set(l).Read(time.Now()) {
+			wantState, wantSessions := "up", int64(4)
+			switch u.Address {
+			case "192.0.2.2:1":
+				wantState, wantSessions = "ejected", 0
+			case "192.0.2.4:1":
+				wantSessions = 0
+			}
+			if u.State != wantState || u.Sessions < wantSessions || u.Number == 0 {
+				t.Errorf("%+v", u)
+			}
+		}
+	})
+}
+
+// A name that hangs holds up nobody while another upstream is known.
+func TestHangingNameIsLast(t *testing.T) {
+	inWorld(t, func(w *world, g *Group, f *fakeNames, _ *logText) {
+		f.hang()
+		l := &policy.Listener{Name: "l", Balance: policy.RoundRobin, Upstream: []string{"x:1", "192.0.2.1:1"}}
+		s := g.Set(l)
+		for range 100 {
+			walk := s.Walk()
+			if walk.Next(time.Now()); walk.Upstream() != "192.0.2.1:1" {
+				t.Fatal(walk.Upstream())
+			}
+			walk.Quit()
+		}
+	})
+}
+
+// The upstreams of a policy of today cost nothing: no goroutine, and no allocation.
+func TestOrderAllocatesNothing(t *testing.T) {
+	g := NewGroup(GroupConfig{Names: NewNames(nil, slog.New(slog.DiscardHandler)), Log: slog.New(slog.DiscardHandler), Ctx: t.Context()})
+	s := g.Set(three(policy.InOrder))
+	now := time.Now()
+	n := testing.AllocsPerRun(100, func() {
+		walk := s.Walk()
+		walk.Next(now)
+		addrs, _ := walk.Known()
+		addrs = walk.Arrange(now, addrs)
+		walk.Take(addrs[0])
+		walk.Keep().Quit()
+	})
+	if n != 0 || g.checker != nil {
+		t.Errorf("%v allocations, checker %v", n, g.checker)
+	}
+}

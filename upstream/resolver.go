@@ -1,0 +1,246 @@
+package upstream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"shaper/policy"
+)
+
+// A Resolver finds addresses as the system does, and also tells how long they hold, which the
+// system's own resolver does not. It asks the hosts file, then the DNS as resolv.conf says, and
+// for names that neither knows the system's own resolver: that may know them by mDNS or LDAP,
+// for example. It reads the files at each lookup.
+type Resolver struct {
+	Hosts string // path of the hosts file
+	Conf  string // path of resolv.conf
+	Port  uint16 // of all name servers
+	Other func(ctx context.Context, host string) ([]netip.Addr, error)
+}
+
+// System returns the resolver of this system.
+func System() *Resolver {
+	return &Resolver{Hosts: "/etc/hosts", Conf: "/etc/resolv.conf", Port: 53, Other: func(ctx context.Context, host string) ([]netip.Addr, error) {
+		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	}}
+}
+
+// fileTTL is how long an answer holds that comes without a TTL.
+const fileTTL = 5 * time.Second
+
+// otherTTL is the same for the system's own resolver, which costs more to ask.
+const otherTTL = 30 * time.Second
+
+// Lookup is a [Lookup] for "host:port" and for "srv:_service._proto.name" (RFC 2782). The hosts
+// of an SRV record come by their priority, those that have no address are left out.
+func (r *Resolver) Lookup(ctx context.Context, upstream string) (Answer, error) {
+	if service, ok := strings.CutPrefix(upstream, policy.SRV); ok {
+		return r.service(ctx, service)
+	}
+	host, port, err := net.SplitHostPort(upstream)
+	if err != nil {
+		return Answer{}, err
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return Answer{}, fmt.Errorf("%q is not a port", port)
+	}
+	addrs, ttl, err := r.host(ctx, host)
+	if err != nil {
+		return Answer{}, err
+	}
+	return Answer{addressesOf(addrs, uint16(number), Address{}), ttl}, nil
+}
+
+// addressesOf returns addresses with a port. They are otherwise like another one.
+func addressesOf(addrs []netip.Addr, port uint16, like Address) (all []Address) {
+	for _, addr := range addrs {
+		like.AddrPort = netip.AddrPortFrom(addr, port)
+		all = append(all, like)
+	}
+	return all
+}
+
+// service looks up the hosts of a service.
+func (r *Resolver) service(ctx context.Context, service string) (answer Answer, err error) {
+	conf := readResolvConf(r.Conf, r.Port)
+	records, err := firstOf(conf.candidates(service), func(name string) ([]dnsmessage.Resource, error) {
+		return conf.query(ctx, name, dnsmessage.TypeSRV)
+	})
+	if err != nil {
+		return answer, fmt.Errorf("lookup %s: %w", service, err)
+	}
+	hosts, ttl := servers(records)
+	if len(hosts) == 0 {
+		return answer, fmt.Errorf("lookup %s: the service is not available here", service)
+	}
+	answer.TTL = ttl
+	found := make([]Answer, len(hosts))
+	errs := make([]error, len(hosts))
+	var wg sync.WaitGroup
+	for i, h := range hosts {
+		wg.Go(func() {
+			var addrs []netip.Addr
+			addrs, found[i].TTL, errs[i] = r.host(ctx, h.Target.String())
+			found[i].Addresses = addressesOf(addrs, h.Port, Address{Host: h.Target.String(), Priority: h.Priority, Weight: h.Weight})
+		})
+	}
+	wg.Wait()
+	for i := range found {
+		if errs[i] == nil {
+			answer.Addresses = append(answer.Addresses, found[i].Addresses...)
+			answer.TTL = min(answer.TTL, found[i].TTL)
+		}
+	}
+	if len(answer.Addresses) == 0 {
+		return answer, errors.Join(errs...)
+	}
+	return answer, nil
+}
+
+// maxServices bounds the hosts of an SRV record that are looked up.
+const maxServices = 32
+
+// servers returns the hosts of SRV records by their priority, and how long they hold.
+func servers(records []dnsmessage.Resource) (all []*dnsmessage.SRVResource, ttl time.Duration) {
+	ttl = maxTTL
+	for _, record := range records {
+		ttl = min(ttl, time.Duration(record.Header.TTL)*time.Second)
+		if srv, ok := record.Body.(*dnsmessage.SRVResource); ok && srv.Target.String() != "." {
+			all = append(all, srv)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *dnsmessage.SRVResource) int {
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(b.Weight, a.Weight))
+	})
+	return all[:min(len(all), maxServices)], ttl
+}
+
+// host looks up the addresses of a host, and returns them in the order in which to try them.
+func (r *Resolver) host(ctx context.Context, host string) (all []netip.Addr, ttl time.Duration, err error) {
+	if addr, err := netip.ParseAddr(strings.TrimSuffix(host, ".")); err == nil {
+		return []netip.Addr{addr.Unmap()}, maxTTL, nil
+	}
+	if all = inHosts(r.Hosts, host); len(all) > 0 {
+		return inTurn(all, hasRoute), fileTTL, nil
+	}
+	conf := readResolvConf(r.Conf, r.Port)
+	all, err = firstOf(conf.candidates(host), func(name string) ([]netip.Addr, error) {
+		var found []netip.Addr
+		found, ttl, err = conf.addresses(ctx, name)
+		return found, err
+	})
+	if errors.Is(err, errNoSuchHost) && r.Other != nil {
+		ttl = otherTTL
+		if all, err = r.Other(ctx, host); err != nil {
+			return nil, 0, err
+		}
+		for i, addr := range all {
+			all[i] = addr.Unmap()
+		}
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("lookup %s: %w", host, err)
+	}
+	return inTurn(all, hasRoute), ttl, nil
+}
+
+// firstOf returns what find returns for the first of names that exists.
+func firstOf[T any](names []string, find func(string) ([]T, error)) (all []T, err error) {
+	for _, name := range names {
+		if all, err = find(name); !errors.Is(err, errNoSuchHost) {
+			break
+		}
+	}
+	return all, err
+}
+
+// addresses asks for the IPv4 and the IPv6 addresses of a full name at once. If there are some,
+// it does not matter that the other question has failed.
+func (c *resolvConf) addresses(ctx context.Context, name string) (all []netip.Addr, ttl time.Duration, err error) {
+	kinds := [...]dnsmessage.Type{dnsmessage.TypeAAAA, dnsmessage.TypeA}
+	var records [len(kinds)][]dnsmessage.Resource
+	var errs [len(kinds)]error
+	var wg sync.WaitGroup
+	for i, kind := range kinds {
+		wg.Go(func() { records[i], errs[i] = c.query(ctx, name, kind) })
+	}
+	wg.Wait()
+	ttl = maxTTL
+	for _, record := range slices.Concat(records[:]...) {
+		ttl = min(ttl, time.Duration(record.Header.TTL)*time.Second) // that of an alias holds, too
+		switch body := record.Body.(type) {
+		case *dnsmessage.AAAAResource:
+			all = append(all, netip.AddrFrom16(body.AAAA).Unmap())
+		case *dnsmessage.AResource:
+			all = append(all, netip.AddrFrom4(body.A))
+		}
+	}
+	if len(all) > 0 {
+		return all, ttl, nil
+	}
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, errNoSuchHost) {
+			return nil, 0, err // the other question may have had an answer
+		}
+	}
+	return nil, 0, errNoSuchHost
+}
+
+// inTurn returns addresses in the order in which to try them: those to which there is a route
+// first, and of these one of each family in turn, beginning with native IPv6 (RFC 6724, RFC
+// 8305 section 4). Within a family the order stays.
+func inTurn(addrs []netip.Addr, routed func(netip.Addr) bool) (all []netip.Addr) {
+	var six, four, unrouted []netip.Addr
+	seen := map[netip.Addr]bool{}
+	for _, a := range addrs {
+		switch {
+		case seen[a]:
+		case !routed(a):
+			unrouted = append(unrouted, a)
+		case a.Is4():
+			four = append(four, a)
+		default:
+			six = append(six, a)
+		}
+		seen[a] = true
+	}
+	first, second := six, four
+	if len(six) > 0 && !native(six[0]) {
+		first, second = four, six
+	}
+	for i := range max(len(first), len(second)) {
+		all = append(all, first[min(i, len(first)):min(i+1, len(first))]...)
+		all = append(all, second[min(i, len(second)):min(i+1, len(second))]...)
+	}
+	return append(all, unrouted...)
+}
+
+// tunnelled are the IPv6 addresses to which RFC 6724 prefers IPv4: 6to4, Teredo, and those
+// within a site.
+var tunnelled = []netip.Prefix{netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("2001::/32"), netip.MustParsePrefix("fc00::/7")}
+
+func native(a netip.Addr) bool {
+	return !slices.ContainsFunc(tunnelled, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// hasRoute reports whether the kernel has a route to an address. It sends nothing.
+func hasRoute(a netip.Addr) bool {
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 9)))
+	if err != nil {
+		return false
+	}
+	c.Close()
+	return true
+}

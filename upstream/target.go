@@ -1,0 +1,109 @@
+package upstream
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// A Target is an address of an upstream, as the sessions of a listener use it.
+type Target struct {
+	// Set when it is made.
+	group   *Group
+	entry   *entry
+	address Address
+
+	sessions atomic.Int64 // that have it, or have chosen it
+	inFlight atomic.Int64 // requests without an answer
+
+	// The lock of the group guards the fields below.
+	state    State
+	since    time.Time // of the state; zero: since the beginning
+	risen    time.Time // when it came back; zero: it never was away
+	good     int       // checks in a row that have succeeded
+	bad      int       // checks in a row that have failed
+	failures uint64    // attempts and checks that have failed
+	err      error     // of the last one
+	turn     int64     // its turn among those that balance chooses from; see choose
+}
+
+// State is what is known of an address.
+type State uint8
+
+// The values of State.
+const (
+	Up      State = iota // as far as is known
+	Ejected              // a session could not reach it
+	Down                 // checks have failed
+)
+
+// String returns the state as people see it: "up", "ejected" or "down".
+func (s State) String() string { return [...]string{"up", "ejected", "down"}[s] }
+
+// Address returns where it is.
+func (t *Target) Address() Address { return t.address }
+
+// name returns the address as text; the unix socket or the built-in upstream if there is none.
+func (t *Target) name() string {
+	if t.address.IsValid() {
+		return t.address.AddrPort.String()
+	}
+	return t.entry.upstream
+}
+
+// Quit ends what Choose or Take began. t may be nil.
+func (t *Target) Quit() {
+	if t != nil {
+		t.sessions.Add(-1)
+	}
+}
+
+// Ask counts n more requests without an answer; n is negative for those that are answered.
+func (t *Target) Ask(n int) {
+	if t != nil && n != 0 {
+		t.inFlight.Add(int64(n))
+	}
+}
+
+// set changes the state. The lock of the group is held.
+func (t *Target) set(now time.Time, s State) {
+	if t.state == s {
+		return
+	}
+	t.state, t.since, t.good, t.bad = s, now, 0, 0
+	if s == Up {
+		t.risen = now
+	}
+}
+
+// checked notes the result of a check. It reports whether the state has changed. The lock of the
+// group is held.
+func (t *Target) checked(now time.Time, err error, rise, fall int) bool {
+	before := t.state
+	if err != nil {
+		t.failures++
+		t.err = err
+		t.good = 0
+		if t.bad++; t.bad >= fall && t.state != Down {
+			t.set(now, Down)
+		}
+	} else {
+		t.bad = 0
+		if t.good++; t.good >= rise && t.state != Up {
+			t.set(now, Up)
+		}
+	}
+	return t.state != before
+}
+
+// slowStart is how long an address that comes back gets less than its weight: from a tenth of
+// it, and more as time passes.
+const slowStart = 30 * time.Second
+
+// weight returns the weight in thousandths, at least 1. The lock of the group is held.
+func (t *Target) weight(now time.Time) int64 {
+	w := 1000 * int64(t.entry.weight) * int64(max(t.address.Weight, 1))
+	if back := now.Sub(t.risen); !t.risen.IsZero() && back < slowStart {
+		w = max(w/10, w*int64(back/time.Millisecond)/slowStart.Milliseconds())
+	}
+	return max(w, 1)
+}
