@@ -1,0 +1,179 @@
+package tests
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"shaper/daemon"
+	"shaper/tests/trial"
+)
+
+// nameServer answers each question for an address of IPv4 with one address.
+type nameServer struct {
+	conn net.PacketConn
+	addr atomic.Pointer[netip.Addr] // nil: it is silent
+	ttl  uint32
+}
+
+// serveNames starts a name server on port 53 of an address of loopback.
+func serveNames(t *testing.T, host string, ttl uint32) *nameServer {
+	t.Helper()
+	c, err := net.ListenPacket("udp", net.JoinHostPort(host, "53"))
+	if err != nil {
+		skipUnlessCI(t, "the test needs root, for a name server on port 53: %v", err)
+	}
+	s := &nameServer{conn: c, ttl: ttl}
+	var wg sync.WaitGroup
+	wg.Go(s.serve)
+	t.Cleanup(func() {
+		c.Close()
+		wg.Wait()
+	})
+	return s
+}
+
+func (s *nameServer) means(addr netip.Addr) { s.addr.Store(&addr) }
+
+func (s *nameServer) serve() {
+	buffer := make([]byte, 1500)
+	for {
+		n, from, err := s.conn.ReadFrom(buffer)
+		if err != nil {
+			return
+		}
+		var m dnsmessage.Message
+		addr := s.addr.Load()
+		if addr == nil || m.Unpack(buffer[:n]) != nil || len(m.Questions) != 1 {
+			continue
+		}
+		m.Response, m.Additionals = true, nil
+		if q := m.Questions[0]; q.Type == dnsmessage.TypeA {
+			m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: s.ttl}, Body: &dnsmessage.AResource{A: addr.As4()}}}
+		}
+		if text, err := m.Pack(); err == nil {
+			s.conn.WriteTo(text, from)
+		}
+	}
+}
+
+// asking returns a program that runs shaper with another resolv.conf.
+func asking(t *testing.T, bin, server string) string {
+	t.Helper()
+	tool(t, "unshare", "util-linux")
+	if out, err := exec.Command("unshare", "-m", "true").CombinedOutput(); err != nil {
+		skipUnlessCI(t, "the test needs root, to replace /etc/resolv.conf for a process: %s", out)
+	}
+	dir, err := os.MkdirTemp(binDir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf, script := filepath.Join(dir, "resolv.conf"), filepath.Join(dir, "shaper")
+	text := fmt.Sprintf("#!/bin/sh\nexec unshare -m sh -c 'mount --bind %s /etc/resolv.conf && exec \"$@\"' sh %s \"$@\"\n", conf, bin)
+	if err := errors.Join(os.WriteFile(conf, []byte("nameserver "+server+"\noptions timeout:1 attempts:1\n"), 0o644), os.WriteFile(script, []byte(text), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return script
+}
+
+// answering is an upstream that tells its name to each connection. It returns its address.
+func answering(t *testing.T, addr, name string) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(c, name)
+			c.Close()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// If the address of a name changes in the DNS, new sessions go to the new one at the latest a
+// second after the TTL, and none of them fails. While the name server hangs, sessions go on.
+func TestNameMovesInDNS(t *testing.T) {
+	t.Parallel()
+	const ttl = 2 * time.Second
+	dns := serveNames(t, "127.53.17.1", uint32(ttl.Seconds()))
+	near := answering(t, "127.53.17.2:0", "near")
+	far := answering(t, fmt.Sprintf("127.53.17.3:%d", near.Port()), "far")
+	dns.means(near.Addr())
+	p := start(t, asking(t, plain(), "127.53.17.1"), fmt.Sprintf("[class.c]\nrate = \"8gbit\"\n[listener.l]\nlisten = \"127.0.0.1:0\"\nupstream = \"moving.example:%d\"\nclass = \"c\"\n", near.Port()))
+	at := p.addr("l")
+	var took []time.Duration
+	session := func() string {
+		began := time.Now()
+		c, err := net.Dial("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(patience))
+		name, err := io.ReadAll(c)
+		if err != nil || len(name) == 0 {
+			t.Fatalf("session %d: %q, %v", len(took), name, err)
+		}
+		took = append(took, time.Since(began))
+		return string(name)
+	}
+	sessions := func(n int, want string) {
+		t.Helper()
+		for range n {
+			if got := session(); got != want {
+				t.Fatalf("session %d goes to %s, want %s", len(took), got, want)
+			}
+		}
+	}
+	n := trial.Size(300, 3_000)
+	sessions(n, "near")
+	dns.means(far.Addr())
+	moved := time.Now()
+	trial.Begin().Judge(t, 500*time.Millisecond, func() error {
+		for session() != "far" {
+			time.Sleep(time.Millisecond)
+		}
+		if late := time.Since(moved) - ttl - time.Second; late > 0 {
+			return fmt.Errorf("sessions go to the old address for %v longer than the TTL and a second", late)
+		}
+		return nil
+	}())
+	trial.Figure(t, "after the change", "%.2fs", time.Since(moved).Seconds())
+	sessions(n, "far")
+	before := slices.Clone(took)
+	dns.addr.Store(nil)
+	for end := time.Now().Add(trial.Size(2*ttl+time.Second, time.Minute)); time.Now().Before(end); {
+		sessions(20, "far")
+		time.Sleep(20 * time.Millisecond)
+	}
+	sessions(trial.Size(100, 4_000), "far")
+	slices.Sort(before)
+	hanging := took[len(before):]
+	slices.Sort(hanging)
+	trial.Figure(t, "p99 of a session", "%v, and %v while the name server hangs", before[len(before)*99/100], hanging[len(hanging)*99/100])
+
+	var all []daemon.Upstream
+	if err := json.Unmarshal([]byte(p.must("upstreams", "--json")), &all); err != nil || len(all) != 1 || all[0].Address != far.String() || all[0].Error == "" || all[0].TTL == nil {
+		t.Errorf("shaper upstreams: %v, %+v", err, all)
+	}
+}
