@@ -67,9 +67,9 @@ func (w *CalendarWindow) SetRate(now time.Time, rate unit.Rate, _ int64) {
 	w.limit = windowLimit(rate, w.windows.Period.Nominal())
 }
 
-// Memory implements Limiter. It is whole unless something is owed, which is rare. Used[1] is
-// when the window began, in seconds since 1970: At is of the clock of now, which may differ
-// from the wall clock when somebody remembers.
+// Memory implements Limiter. Used[1] is when the window began, in seconds since 1970: At is of
+// the clock of now, which may differ from the wall clock when somebody remembers. What is owed
+// stands in the place of what the window has let out, as in counters.
 func (w *CalendarWindow) Memory(now time.Time) (m Memory, whole bool) {
 	w.advance(now)
 	m = Memory{Until: now, At: byClockOf(now, w.start), Used: [2]int64{w.used, w.start.Unix()}}
@@ -80,7 +80,10 @@ func (w *CalendarWindow) Memory(now time.Time) (m Memory, whole bool) {
 		windows := 1 + (w.owed+max(w.limit, 1)-1)/max(w.limit, 1)
 		m.Until = byClockOf(now, w.windows.After(w.start, windows)).Add(setBack)
 	}
-	return m, w.owed == 0
+	if w.owed > 0 {
+		m.Used[0] = -(w.owed + max(w.used-w.limit, 0))
+	}
+	return m, true
 }
 
 // setBack is how far the wall clock may be set back at a boundary without a limiter that was
@@ -90,8 +93,32 @@ const setBack = time.Hour
 // Remember implements Limiter. The limiter may have been that of another key.
 func (w *CalendarWindow) Remember(m Memory) {
 	w.start, w.end = w.windows.Around(time.Unix(m.Used[1], 0))
-	w.used, w.owed = m.Used[0], 0
+	if w.used, w.owed = m.Used[0], 0; w.used < 0 {
+		w.used, w.owed = w.limit, -m.Used[0]
+	}
 }
+
+// Record implements Recorder: what the window has let out, and when it began, which is no time
+// from now on.
+func (w *CalendarWindow) Record(now time.Time) []int64 {
+	m, _ := w.Memory(now)
+	if !m.Until.After(now) {
+		return nil
+	}
+	return m.Used[:]
+}
+
+// Recall implements Recorder.
+func (w *CalendarWindow) Recall(then time.Time, record []int64) bool {
+	if len(record) != 2 || then.Sub(time.Unix(record[1], 0)).Abs() > mostApart {
+		return false
+	}
+	w.Remember(Memory{Used: [2]int64(record)})
+	return true
+}
+
+// mostApart is how far the wall clock may have been set in the time of a record.
+const mostApart = 366 * 24 * time.Hour
 
 // advance moves to the window that contains now. If the wall clock goes back, it stays in the
 // present window.

@@ -103,9 +103,16 @@ func TestCalendarWindowIsTheFirstInstant(t *testing.T) {
 			l.Take(at(now), at(now), n)
 			events = append(events, event{now, n})
 			now += pause()
-			if m, whole := l.Memory(at(now)); whole && rapid.Bool().Draw(t, "restart") {
+			switch last := l; rapid.SampledFrom([]string{"none", "remember", "recall"}).Draw(t, "restart") {
+			case "remember":
+				m, _ := last.Memory(at(now))
 				l = NewCalendarWindow(at(now), rate, w)
 				l.Remember(m)
+			case "recall":
+				l = NewCalendarWindow(at(now), rate, w)
+				if record := Record(last, at(now)); !Recall(l, at(now), record) {
+					t.Fatalf("%v, %d, after %v: Recall refuses %v", w, limit, events, record)
+				}
 			}
 		}
 		ahead, n := rapid.Int64Range(0, 100).Draw(t, "ahead"), rapid.Int64Range(1, limit).Draw(t, "n")
@@ -169,7 +176,8 @@ func TestCalendarWindowTakesANewRate(t *testing.T) {
 	}
 }
 
-// A limiter that remembers forgets what it was: it may have been that of another key.
+// A limiter that has served another key remembers nothing of that, also if the memory is of an
+// earlier window.
 func TestCalendarWindowForgetsWhatItWas(t *testing.T) {
 	w := days("UTC")
 	yesterday := NewCalendarWindow(at(0), perDay(10), w)

@@ -8,6 +8,7 @@
 //
 // Files call downwards only, in this order:
 //
+//	record           what outlives the process
 //	all              several limits at once, and times in which nothing leaves
 //	token            a token bucket on golang.org/x/time/rate
 //	gcra             a token bucket that remembers one number
@@ -58,6 +59,13 @@ type Limiter interface {
 
 	// Remember makes a new limiter go on from m, which is whole.
 	Remember(m Memory)
+}
+
+// An Estimator is a Limiter that may have to ask somebody else before an item leaves. Next
+// asks, and it returns the moment at which the item leaves if no answer comes until then.
+type Estimator interface {
+	// Estimate is Next for what only wants to know: it asks nobody, and waits for no answer.
+	Estimate(now time.Time, ahead, n int64) time.Time
 }
 
 // Memory is what a limiter has to remember of what has left. It is small enough

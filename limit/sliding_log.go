@@ -105,6 +105,44 @@ func (l *SlidingLog) Clone() Limiter {
 	return &c
 }
 
+// recordGrains is how many parts of a window a record of a log tells apart.
+const recordGrains = 128
+
+// Record implements Recorder: for each departure its time and its units. Departures within
+// the same grain of the window become one, at the time of the last of them, as in a log of
+// a large limit. So a record has some hundred numbers, and nothing leaves sooner for it.
+func (l *SlidingLog) Record(now time.Time) (record []int64) {
+	l.forget(max(now.Sub(l.zero), 0))
+	grain, before, joined := l.window/recordGrains+1, l.base, time.Duration(-1)
+	for i := range l.log.n {
+		d := l.log.at(i)
+		at, units := int64(l.zero.Add(d.at).Sub(now)), d.total-before
+		if last := len(record) - 2; d.at/grain == joined {
+			record[last], record[last+1] = at, record[last+1]+units
+		} else {
+			record = append(record, at, units)
+		}
+		before, joined = d.total, d.at/grain
+	}
+	return record
+}
+
+// Recall implements Recorder.
+func (l *SlidingLog) Recall(then time.Time, record []int64) bool {
+	if len(record)%2 != 0 || len(record) > 2*maxDepartures {
+		return false
+	}
+	l.zero = then.Add(time.Duration(record[0]))
+	for i := 0; i < len(record); i += 2 {
+		at, units := time.Duration(record[i]-record[0]), record[i+1]
+		if at < 0 || l.log.n > 0 && at < l.log.last().at || units <= 0 || units > maxUnits-l.logged() {
+			return false
+		}
+		l.log.push(departure{at, l.logged() + units})
+	}
+	return true
+}
+
 // since returns how long after zero now is, or the last departure if that is later.
 func (l *SlidingLog) since(now time.Time) time.Duration {
 	since := max(now.Sub(l.zero), 0)
@@ -159,7 +197,7 @@ func (l *SlidingLog) joins(at time.Duration) bool {
 		return false
 	}
 	last := l.log.last().at
-	return last == at || l.grain > 0 && last/l.grain == at/l.grain || l.log.n == maxDepartures
+	return last == at || l.grain > 0 && last/l.grain == at/l.grain || l.log.n >= maxDepartures
 }
 
 // maxDepartures bounds a ring, to 512 KiB. It is a power of two.

@@ -78,16 +78,24 @@ func (c *counters) SetRate(now time.Time, rate unit.Rate, _ int64) {
 	c.limit = windowLimit(rate, c.window)
 }
 
-// Memory implements Limiter. It is whole unless something is owed, which is rare.
+// Memory implements Limiter. While something is owed, this window is full, so what is
+// owed stands in the place of what the window has let out, as a negative number.
 func (c *counters) Memory(now time.Time) (m Memory, whole bool) {
 	c.advance(now)
-	return Memory{Until: c.emptyAt(), At: c.zero.Add(c.start), Used: [2]int64{c.used, c.before}}, c.owed == 0
+	m = Memory{Until: c.emptyAt(), At: c.zero.Add(c.start), Used: [2]int64{c.used, c.before}}
+	if c.owed > 0 {
+		m.Used[0] = -(c.owed + max(c.used-c.limit, 0)) // a smaller limit may hold by now
+	}
+	return m, true
 }
 
 // Remember implements Limiter.
 func (c *counters) Remember(m Memory) {
 	c.zero, c.start = m.At, 0
-	c.used, c.before = m.Used[0], m.Used[1]
+	c.used, c.before, c.owed = m.Used[0], m.Used[1], 0
+	if c.used < 0 {
+		c.used, c.owed = c.limit, -m.Used[0]
+	}
 }
 
 // emptyAt returns when nothing counts any more.
