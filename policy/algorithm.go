@@ -1,5 +1,8 @@
 package policy
 
+// Algorithms are all algorithms of this version.
+var Algorithms = []Algorithm{Leaky, Token, GCRA, FixedWindow, SlidingLog, SlidingWindow}
+
 // HasBurst reports whether the algorithm has a bucket, whose depth is Class.Burst.
 func (a Algorithm) HasBurst() bool { return a == Token || a == GCRA }
 

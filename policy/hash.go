@@ -7,22 +7,39 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 )
 
 // secret is what keys are hashed with. So nobody outside the process can find two messages
 // with the same key, or what a key stands for.
-var secret = func() (s [32]byte) {
+var secret atomic.Pointer[[secretLength]byte]
+
+const secretLength = 32
+
+func init() {
+	var s [secretLength]byte
 	rand.Read(s[:])
-	return s
-}()
+	secret.Store(&s)
+}
+
+// Secret returns what keys are hashed with, for a process that is to have the same keys.
+func Secret() []byte { return bytes.Clone(secret.Load()[:]) }
+
+// UseSecret makes keys those of the process that has had this secret. It is for the start,
+// since all keys change. It does nothing if that is no secret.
+func UseSecret(s []byte) {
+	if len(s) == secretLength {
+		secret.Store((*[secretLength]byte)(bytes.Clone(s)))
+	}
+}
 
 // longestText is the longest text that is hashed as it is. A longer one is hashed before.
 const longestText = 64
 
 // hash returns the first 128 bits of the SHA-256 of the secret and of each part.
 func (p *Per) hash(c *Conn, m *Message) (k Key) {
-	var buf [len(secret) + len(Per{})*(4+longestText)]byte
-	b := append(buf[:0], secret[:]...)
+	var buf [secretLength + len(Per{})*(4+longestText)]byte
+	b := append(buf[:0], secret.Load()[:]...)
 	for i := range p.parts() {
 		if part := &p[i]; part.protocol() == "" {
 			of := part.connKey(c)

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strconv"
@@ -173,10 +174,25 @@ func (p Per) Fits(protocol Protocol) bool {
 }
 
 // Key identifies a bucket of a class. It is comparable and contains no pointers. If messages
-// tell the buckets apart, or several things do, it is a hash with a secret of the process.
+// tell the buckets apart, or several things do, it is a hash with the Secret of the process.
 type Key struct {
 	addr [16]byte
 	port uint16
+}
+
+// MarshalBinary returns the key as UnmarshalBinary reads it, for a file.
+func (k Key) MarshalBinary() ([]byte, error) {
+	return binary.BigEndian.AppendUint16(k.addr[:], k.port), nil
+}
+
+// UnmarshalBinary reads what MarshalBinary returns.
+func (k *Key) UnmarshalBinary(data []byte) error {
+	if len(data) != len(k.addr)+2 {
+		return fmt.Errorf("a key has %d bytes, not %d", len(k.addr)+2, len(data))
+	}
+	copy(k.addr[:], data)
+	k.port = binary.BigEndian.Uint16(data[len(k.addr):])
+	return nil
 }
 
 // Key returns the key of the bucket of a message on a connection. A nil message says nothing.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"net/netip"
 	"strings"
 	"testing"
@@ -107,13 +108,18 @@ func TestPerMessage(t *testing.T) {
 // A key does not show what it stands for, and another process has other keys.
 func TestPerIsSecret(t *testing.T) {
 	per, m := mustPer(t, "recipient"), (&Fields{Recipient: "49171"}).Message()
-	before, kept := per.Key(&Conn{}, m), secret
-	defer func() { secret = kept }()
-	if secret[0]++; per.Key(&Conn{}, m) == before {
+	before, kept := per.Key(&Conn{}, m), Secret()
+	defer UseSecret(kept)
+	other := Secret()
+	other[0]++
+	if UseSecret(other); per.Key(&Conn{}, m) == before {
 		t.Error("a key does not depend on the secret")
 	}
-	if secret == [32]byte{1} {
-		t.Error("the secret is known")
+	if UseSecret(nil); !bytes.Equal(Secret(), other) {
+		t.Error("nothing is a secret")
+	}
+	if UseSecret(kept); per.Key(&Conn{}, m) != before {
+		t.Error("the same secret gives another key")
 	}
 }
 

@@ -44,7 +44,7 @@ const (
 )
 
 var (
-	parseAlgorithm    = choice(algorithmForm, []Algorithm{Leaky, Token, GCRA, FixedWindow, SlidingLog, SlidingWindow}, nil)
+	parseAlgorithm    = choice(algorithmForm, Algorithms, nil)
 	parseOverflow     = choice(overflowForm, []Overflow{Wait, Drop, Refuse}, nil)
 	parseBareProtocol = choice(protocolForm, []Protocol{TCP, UDP, SMPP, HTTP, ISO8583, Lines}, nil)
 	parseSendProxy    = choice(sendProxyForm, []ProxyVersion{ProxyV1, ProxyV2}, nil)

@@ -24,6 +24,7 @@ type Class struct {
 	keys       *keys       // the buckets of the class, which are its children; nil: it has none
 	trial      *Trial      // drives the tree of this class with copies; nil: none does, or one drives the class above
 	makeShadow shadowMaker // makes shadow
+	ledger     Ledger      // keeps the budget of the class; nil: only this process knows it. The lock of the tree guards it
 
 	terms // for anybody, without a lock
 
@@ -164,6 +165,7 @@ func (c *Class) put(now time.Time, conf policy.Class, next *pace) {
 	had := c.endShadow(now)
 	c.shadow = nil
 	c.install(now, conf, next, had.takeOver(now, next))
+	c.note(now)
 }
 
 // endShadow returns the gate that limits the class. If the class has a shadow, that ends,
@@ -179,12 +181,12 @@ func (c *Class) endShadow(now time.Time) *gate {
 // `shadow`, the shadow gets the limiter.
 func (c *Class) install(now time.Time, conf policy.Class, p *pace, l limit.Limiter) {
 	if conf.Shadow && c.shadow == nil {
-		c.shadow, l = c.makeShadow(now, conf, l, shadowStats(c)), limitless{}
+		c.shadow, l = c.makeShadow(now, conf, bare(l), shadowStats(c)), limitless{}
 		c.shadow.moveInFlight(now, c.inFlight)
 	}
 	c.conf = conf
 	c.passive = c.keys != nil || c.shadow != nil
-	c.gate.set(now, conf, p, l)
+	c.gate.set(now, conf, p, c.lease(p, l))
 	c.compete(conf.Priority, int64(max(conf.Weight, 1)))
 	c.queue.MaxItems = int(bound(conf.Queue.Items.N))
 	c.queue.MaxBytes = bound(int64(conf.Queue.Bytes))

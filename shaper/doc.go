@@ -9,6 +9,7 @@
 //
 //	waiter        a goroutine waits until its items may leave
 //	flow          one direction of a session
+//	keep          the budgets of all classes outlive the process
 //	shaper        the live classes of a policy, and how a reload changes them
 //	new           makes classes, trees and trials from policies
 //	trial_shadow  the shadow of a class, which runs in a trial of its own
@@ -23,6 +24,7 @@
 //	lateness      how late wake-ups are
 //	timer_linux   the pacer's clock
 //	timer         the same on Go's own timers
+//	budget        what a class keeps in a ledger, and goes on from
 //	set           puts another policy in force for a class and its buckets
 //	enter         items enter, leave and give up
 //	feedback      the answers and signals of a provider
@@ -32,6 +34,8 @@
 //	class         the class: its policy, and all that belongs to it
 //	slot          which sessions may be open
 //	shadow        what a class asks of its shadow
+//	lease         a limiter that lets out what a ledger has granted
+//	record        a limiter as a ledger keeps it
 //	count         counters, for a class and those above it
 //	forecast      estimates when something will leave
 //	charge        charges a departure to each class on its path

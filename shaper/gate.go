@@ -22,12 +22,13 @@ type gate struct {
 	passive     bool // the class holds nothing up itself: its buckets do, or it has a shadow
 
 	// What has left.
-	limiter      limit.Limiter  // in the unit of the class
-	settler      limit.Settler  // limiter, if it is one
-	assured      *leaky.Assured // nil: whatever the limiter allows is assured
-	inFlight     int            // items in flight, of the class and those beneath it
-	leavingSince time.Time      // since when the settler waits for an item on its way out; zero: it waits for none
-	payer        *node          // the class whose item was charged last: this one, or one beneath it
+	limiter      limit.Limiter   // in the unit of the class
+	settler      limit.Settler   // limiter, if it is one
+	estimator    limit.Estimator // limiter, if it is one
+	assured      *leaky.Assured  // nil: whatever the limiter allows is assured
+	inFlight     int             // items in flight, of the class and those beneath it
+	leavingSince time.Time       // since when the settler waits for an item on its way out; zero: it waits for none
+	payer        *node           // the class whose item was charged last: this one, or one beneath it
 
 	throttle throttle
 }
@@ -36,10 +37,7 @@ type gate struct {
 func (g *gate) set(now time.Time, conf policy.Class, p *pace, l limit.Limiter) {
 	g.pace = *p
 	g.onThrottle, g.adapts, g.maxInFlight = conf.OnThrottle, conf.Adapt, conf.InFlight
-	g.limiter = l
-	if g.settler, _ = l.(limit.Settler); g.settler == nil {
-		g.leavingSince = time.Time{} // nobody waits for Left any more
-	}
+	g.use(l)
 	g.assured = g.pace.assure(now, g.assured)
 	switch {
 	case !g.adapts:
@@ -49,9 +47,30 @@ func (g *gate) set(now time.Time, conf policy.Class, p *pace, l limit.Limiter) {
 	}
 }
 
+// use makes l the limiter of the gate.
+func (g *gate) use(l limit.Limiter) {
+	g.limiter = l
+	if g.settler, _ = bare(l).(limit.Settler); g.settler == nil {
+		g.leavingSince = time.Time{} // nobody waits for Left any more
+	}
+	g.estimator, _ = l.(limit.Estimator)
+}
+
+// A borrower is a limiter around another one, which it lets go on only with what it has
+// borrowed from outside the process.
+type borrower interface{ bare() limit.Limiter }
+
+// bare returns the limiter without what is around it.
+func bare(l limit.Limiter) limit.Limiter {
+	if b, ok := l.(borrower); ok {
+		return b.bare()
+	}
+	return l
+}
+
 // takeOver returns a limiter for the next pace. It goes on from the limiter of the gate.
 func (g *gate) takeOver(now time.Time, next *pace) limit.Limiter {
-	return next.takeOver(now, g.limiter, &g.pace, g.pace.reduced(g.throttle.withheld))
+	return next.takeOver(now, bare(g.limiter), &g.pace, g.pace.reduced(g.throttle.withheld))
 }
 
 // allowedAt returns when an item that costs n may leave, if it is the next; now if it
@@ -91,7 +110,12 @@ func (g *gate) pacedAt(now time.Time, n int64) time.Time {
 // estimate returns when an item that costs n leaves if ahead units leave before it. The
 // caller has called regain for now.
 func (g *gate) estimate(now time.Time, ahead, n int64) time.Time {
-	at := g.limiter.Next(now, ahead, n)
+	var at time.Time
+	if g.estimator != nil {
+		at = g.estimator.Estimate(now, ahead, n)
+	} else {
+		at = g.limiter.Next(now, ahead, n)
+	}
 	if g.throttle.withheld > 0 {
 		return g.throttle.hasten(at)
 	}

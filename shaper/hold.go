@@ -126,7 +126,7 @@ func (g *gate) hold(now time.Time, n int64, conf *policy.Class) hold {
 	if !g.throttle.until.Before(until) {
 		return hold{conf, HoldPause, until}
 	}
-	switch part, _ := limit.Holding(g.limiter, now, n); {
+	switch part, _ := limit.Holding(bare(g.limiter), now, n); {
 	case part == 0:
 		return hold{conf, conf.Limit().String(), until}
 	case part <= len(conf.Also):

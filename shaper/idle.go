@@ -179,6 +179,13 @@ func (s *idleKeys) forget(now time.Time, most int) {
 	}
 }
 
+// each calls do with each key and what is remembered of it.
+func (s *idleKeys) each(do func(policy.Key, keptState)) {
+	for _, i := range s.order {
+		do(s.entry(i).key, s.kept(i, &s.further))
+	}
+}
+
 // change replaces what is remembered of each key by what to returns, which has so many further
 // limits.
 func (s *idleKeys) change(now time.Time, further int, to func(keptState) bucketState) {

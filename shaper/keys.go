@@ -173,9 +173,11 @@ func (k *keys) reuse(now time.Time, kept keptState, known bool) *Class {
 	}
 	c := k.spare[last]
 	k.spare, c.isSpare = k.spare[:last], false
-	for i, l := range limit.Parts(c.limiter) {
+	for i, l := range limit.Parts(bare(c.limiter)) {
 		l.Remember(kept.memories[i])
 	}
+	c.ledger = k.ledger()
+	c.use(c.lease(&c.pace, c.limiter)) // the leases were of another key
 	c.assured, c.throttle, c.payer = state.assured, throttle{}, nil
 	return c
 }
@@ -203,6 +205,7 @@ func (k *keys) maxKeys() int {
 func (k *keys) open(now time.Time, state bucketState) *Class {
 	c := newClass(k.conf, k.class.tally, k.class.makeShadow)
 	c.waker, c.bucketOf = k.class.waker, k
+	c.ledger = k.ledger()
 	c.assured = state.assured
 	c.install(now, k.conf, &k.pace, state.limiter)
 	attach(now, c, k.class)
@@ -234,7 +237,7 @@ func (k *keys) retire(now time.Time, c *Class) {
 	}
 	delete(k.active, c.key)
 	if k.isReusable(now, c) {
-		k.idle.put(now, c.key, bucketState{c.limiter, c.assured})
+		k.idle.put(now, c.key, bucketState{bare(c.limiter), c.assured})
 		k.spare, c.isSpare = append(k.spare, c), true
 		return
 	}
@@ -248,7 +251,7 @@ func (k *keys) isReusable(now time.Time, c *Class) bool {
 	if !k.per.ByMessage() || c.shadow != nil || len(k.spare) >= maxSpare {
 		return false
 	}
-	for _, l := range limit.Parts(c.limiter) {
+	for _, l := range limit.Parts(bare(c.limiter)) {
 		if _, whole := l.Memory(now); !whole { // then the key keeps the limiter
 			return false
 		}
@@ -262,7 +265,7 @@ func (k *keys) close(now time.Time, c *Class) bucketState {
 	c.mu.Lock() // it becomes a root, whose mu others may lock
 	defer c.mu.Unlock()
 	detach(now, c)
-	state := bucketState{c.endShadow(now).limiter, c.assured}
+	state := bucketState{bare(c.endShadow(now).limiter), c.assured}
 	c.limiter, c.shadow, c.conf.MaxWait = blocked{}, nil, 0
 	return state
 }
@@ -270,6 +273,14 @@ func (k *keys) close(now time.Time, c *Class) bucketState {
 // mayReturn reports whether a key that nobody uses may come again: that of a connection
 // never does, unless each message has one.
 func (k *keys) mayReturn() bool { return !k.per.Has(policy.ByConnection) || k.per.ByMessage() }
+
+// ledger returns what keeps the budget of each bucket; nil: nothing does.
+func (k *keys) ledger() Ledger {
+	if !k.mayReturn() {
+		return nil
+	}
+	return k.class.ledger
+}
 
 // letLinger makes a bucket stay while copies wait in its shadow, or while it is throttled
 // and its key may come again. It reports whether the bucket stays.

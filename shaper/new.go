@@ -76,7 +76,7 @@ func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	}
 	forget := old.former != nil && old.former.Backlog() == (Backlog{})
 	defer old.lock().mu.Unlock()
-	next.waker, next.former = old.waker, old
+	next.waker, next.former, next.ledger = old.waker, old, old.ledger
 	if forget {
 		old.former = nil
 	}

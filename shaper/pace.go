@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"iter"
 	"math"
 	"time"
 
@@ -63,6 +64,28 @@ func (p *pace) pieceOf() int64 {
 		piece = p.also[i].fitting(piece)
 	}
 	return piece
+}
+
+// restraints yields all limits of the class, its own first.
+func (p *pace) restraints() iter.Seq[*restraint] {
+	return func(yield func(*restraint) bool) {
+		if !yield(&p.restraint) {
+			return
+		}
+		for i := range p.also {
+			if !yield(&p.also[i]) {
+				return
+			}
+		}
+	}
+}
+
+// horizon returns how long what has left matters, to the limit to which it matters longest.
+func (p *pace) horizon() (longest time.Duration) {
+	for r := range p.restraints() {
+		longest = max(longest, r.horizon())
+	}
+	return longest
 }
 
 // idle returns a limiter that has let nothing out yet.

@@ -79,8 +79,7 @@ func (r *rehearsal) copyOf(n, parent *node) *node {
 	m.parent.Store(r.nodes[parent])
 	m.latest, m.priority, m.weight = n.latest, n.priority, n.weight
 	m.gate = n.gate
-	m.limiter = r.limiterOf(n)
-	m.settler, _ = m.limiter.(limit.Settler)
+	m.use(r.limiterOf(n))
 	m.needsLeft.Store(n.needsLeft.Load())
 	if n.assured != nil {
 		assured := *n.assured
@@ -90,13 +89,14 @@ func (r *rehearsal) copyOf(n, parent *node) *node {
 	return m
 }
 
-// limiterOf copies the limiter of a node, with all limits of which it consists.
+// limiterOf copies the limiter of a node, with all limits of which it consists. The copy asks no
+// ledger.
 func (r *rehearsal) limiterOf(n *node) limit.Limiter {
 	switch n.limiter.(type) {
 	case limitless, blocked:
 		return n.limiter
 	}
-	parts := limit.Parts(n.limiter)
+	parts := limit.Parts(bare(n.limiter))
 	return n.pace.limiter(r.copyLimit(parts[0], &n.pace.restraint, n.throttle.withheld), func(of *restraint) limit.Limiter {
 		parts = parts[1:]
 		return r.copyLimit(parts[0], of, 0)

@@ -74,6 +74,15 @@ func (r *restraint) reduced(sixteenths int) unit.Rate {
 	return r.rate.Below(unit.Percent(int64(sixteenths) * 1_000_000 / shares))
 }
 
+// horizon returns how long what has left matters. A sliding window remembers it for twice as
+// long.
+func (r *restraint) horizon() time.Duration {
+	if r.window > 0 {
+		return r.window
+	}
+	return r.rate.Time(r.atOnce)
+}
+
 // blocks reports whether nothing ever leaves at a rate. A window holds whole units only,
 // so a rate that allows less than one in it blocks.
 func (r *restraint) blocks(rate unit.Rate) bool {

@@ -15,8 +15,9 @@ import (
 type Shaper struct {
 	pacers *pacers // nil only in tests in which nothing leaves
 
-	mu      sync.RWMutex // guards classes; taken before the locks of trees
+	mu      sync.RWMutex // guards the fields below; taken before the locks of trees
 	classes map[string]*Class
+	ledger  Ledger // keeps the budgets of the classes; nil: only this process knows them
 }
 
 // New returns a Shaper without classes, on the most precise timers of the system. It has as
@@ -108,6 +109,7 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 		switch {
 		case c == nil:
 			c = s.NewClass(conf)
+			c.ledger = s.ledger // Set makes the class use it
 		case c.kind != conf.Rate.Kind(), c.Policy().Per != conf.Per:
 			c = succeed(now, c, conf)
 		default:
@@ -117,6 +119,7 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 	}
 	removed = slices.Collect(maps.Values(old))
 	for _, c := range removed {
+		c.keepIn(now, nil)
 		c.keepOut()
 	}
 	s.move(now, s.moves(confs))

@@ -143,7 +143,7 @@ func (g *gate) holds(now time.Time, class *Class, n int64) (all []Hold) {
 // limitText says which limit holds an item of n units up.
 func (g *gate) limitText(now time.Time, conf *policy.Class, n int64) (text string) {
 	rate, of := conf.Limit(), &g.pace.restraint
-	part, _ := limit.Holding(g.limiter, now, n)
+	part, _ := limit.Holding(bare(g.limiter), now, n)
 	switch {
 	case part > len(conf.Also):
 		return "a time in which nothing may leave"

@@ -1,0 +1,115 @@
+package shaper
+
+import (
+	"time"
+
+	"shaper/limit"
+	"shaper/policy"
+)
+
+// keepIn is Shaper.Keep for one class.
+func (c *Class) keepIn(now time.Time, ledger Ledger) {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	withBuckets(c, func(c *Class) {
+		if c.ledger = ledger; c.bucketOf != nil {
+			c.ledger = c.bucketOf.ledger()
+		}
+		c.use(c.lease(&c.pace, c.limiter))
+		c.note(now)
+		c.update(now)
+	})
+	if c.keys != nil && c.keys.isKept() {
+		for _, lease := range c.keys.idleLeases(now) {
+			ledger.Ask(lease, nil)
+		}
+	}
+	root.wake(now)
+}
+
+// isKept reports whether a ledger keeps the budgets of keys.
+func (k *keys) isKept() bool {
+	return k.ledger() != nil && k.class.shadow == nil && k.pace.horizon() > keptFrom
+}
+
+// resume is Shaper.Resume for one lease.
+func (c *Class) resume(now time.Time, lease *limit.Lease) {
+	root := c.lock()
+	defer root.mu.Unlock()
+	r, ok := decodeRecord(lease.Record)
+	ok = ok && r.kind == c.kind && r.per == c.conf.Per.String()
+	switch {
+	case c.shadow != nil:
+	case !ok:
+		c.exhaust(now)
+	case c.keys == nil:
+		if l := r.limiter(now, lease); l != nil {
+			c.install(now, c.conf, &c.pace, c.pace.takeOver(now, l, &r.pace, r.rate))
+		} else {
+			c.exhaust(now)
+		}
+	case lease.Key == "":
+		c.keys.spentAt = later(c.keys.spentAt, earlier(lease.Until, now))
+	default:
+		c.keys.resume(now, &r, lease)
+	}
+}
+
+// resume makes a key go on from a lease.
+func (k *keys) resume(now time.Time, r *record, lease *limit.Lease) {
+	var key policy.Key
+	l := r.limiter(now, lease)
+	if l == nil || key.UnmarshalBinary([]byte(lease.Key)) != nil {
+		k.spentAt = now
+		return
+	}
+	k.idle.take(key)
+	k.idle.put(now, key, bucketState{k.pace.takeOver(now, l, &r.pace, r.rate), k.pace.assure(now, nil)})
+}
+
+// exhaust is Shaper.Exhaust for one class. The caller holds the lock of the tree.
+func (c *Class) exhaust(now time.Time) {
+	switch {
+	case c.shadow != nil:
+	case c.keys != nil && c.keys.mayReturn() && c.keys.pace.horizon() > keptFrom:
+		c.keys.spentAt = now
+	case c.keys == nil && c.pace.horizon() > keptFrom:
+		c.install(now, c.conf, &c.pace, c.pace.spent(now))
+	}
+}
+
+// leases is Shaper.Leases for one class.
+func (c *Class) leases(now time.Time) (all []limit.Lease) {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	if c.shadow != nil {
+		return nil
+	}
+	withBuckets(c, func(c *Class) {
+		if lease := c.record(now); lease.Expires.After(now) && (c.bucketOf == nil || c.bucketOf.mayReturn()) {
+			all = append(all, lease)
+		}
+	})
+	if c.keys != nil {
+		all = append(all, c.keys.idleLeases(now)...)
+	}
+	return all
+}
+
+// idleLeases returns what is remembered of the keys that nobody uses. If keys that nobody
+// knows start as after a full burst, the first lease says so.
+func (k *keys) idleLeases(now time.Time) (all []limit.Lease) {
+	if !k.spentAt.IsZero() {
+		if lease := k.leaseOfAll(k.spentAt); lease.Expires.After(now) {
+			all = append(all, lease)
+		}
+	}
+	k.idle.each(func(key policy.Key, kept keptState) {
+		state := restore(now, kept, &k.pace)
+		if lease := leaseOf(now, state.limiter, &k.pace, k.pace.rate, k.class.conf.Per); lease.Expires.After(now) {
+			lease.Name, lease.Key = k.class.name, keyText(key)
+			all = append(all, lease)
+		}
+	})
+	return all
+}

@@ -1,0 +1,185 @@
+package shaper
+
+import (
+	"math"
+	"time"
+
+	"shaper/limit"
+	"shaper/policy"
+)
+
+// A Ledger is where the budget of a class lives besides the process: in a file that outlives
+// it, or in a store that several processes share. It grants leases.
+type Ledger interface {
+	// Ask asks for a lease in the place of the last one of that name and key, and returns at
+	// once. The caller holds the lock of its tree. Later the ledger calls answer, unless that
+	// is nil, from a goroutine of its own that holds no lock. granted is how many units may
+	// leave from the beginning of the lease on. If it is 0, the ledger has no room for that
+	// key.
+	Ask(lease limit.Lease, answer func(now time.Time, granted int64))
+}
+
+// keptFrom is the horizon from which on a class keeps its budget in a ledger while it runs.
+// What matters for a shorter time is over when a process that crashed is back.
+const keptFrom = 10 * time.Second
+
+// ledgerPatience is how long an item waits for the answer of a ledger. Then it leaves within
+// the budget that this process knows: traffic does not stop for a disk.
+const ledgerPatience = time.Second
+
+// A leased limiter lets out what its ledger has granted, if the limiter within it allows it.
+// It asks ahead: for the next lease when half of one is used, in units or in time, and
+// something wants to leave. So only what comes first after the class was idle waits for the
+// ledger. A lease is a hundredth of what may leave at once, at least one unit, for a
+// hundredth of the horizon. A crash loses what is leased, not more. If a class has several
+// limits, the smallest hundredth and the longest horizon count, and of limits with a short
+// horizon none.
+//
+// It never lets out sooner than the limiter within. A ledger that does not answer delays
+// what leaves by ledgerPatience once, and not again until it has answered.
+type leased struct {
+	limit.Limiter // what this process knows
+	class         *Class
+	part          int64         // how many units to lease at a time
+	lasts         time.Duration // how long a lease lasts
+
+	latest time.Time // the latest time at which somebody asked
+	units  int64     // what remains of the lease
+	until  time.Time // when it ends
+	asked  limit.Lease
+	asking bool  // the ledger has not answered asked yet
+	taken  int64 // how many units have left since
+	spills bool  // the ledger has no room for the key: the lease is for all such keys
+}
+
+// lease returns a limiter that goes on from l. If the class keeps its budget in a ledger, it
+// is a leased one.
+func (c *Class) lease(p *pace, l limit.Limiter) limit.Limiter {
+	l = bare(l)
+	if _, none := l.(limitless); none || c.ledger == nil || p.horizon() <= keptFrom {
+		return l
+	}
+	return &leased{Limiter: l, class: c, part: p.part(), lasts: p.horizon() / 100}
+}
+
+// part returns how many units a class leases at a time.
+func (p *pace) part() int64 {
+	part := int64(math.MaxInt64)
+	for r := range p.restraints() {
+		if r.horizon() > keptFrom {
+			part = min(part, r.atOnce/100)
+		}
+	}
+	return max(part, 1)
+}
+
+// bare implements borrower.
+func (l *leased) bare() limit.Limiter { return l.Limiter }
+
+// Estimate implements limit.Estimator.
+func (l *leased) Estimate(now time.Time, ahead, n int64) time.Time {
+	return l.Limiter.Next(now, ahead, n)
+}
+
+// Next implements limit.Limiter. Unlike others it changes something: it asks the ledger if
+// something wants to leave soon.
+func (l *leased) Next(now time.Time, ahead, n int64) time.Time {
+	at := l.Limiter.Next(now, ahead, n)
+	l.latest = later(l.latest, now)
+	if n == 0 || at.Sub(l.latest) > l.lasts/2 {
+		return at
+	}
+	if l.units-n < l.part/2 || l.until.Sub(l.latest) < l.lasts/2 {
+		l.ask(n)
+	}
+	if n > l.units || later(at, l.latest).After(l.until) {
+		at = later(at, l.asked.At.Add(ledgerPatience))
+	}
+	return at
+}
+
+// Take implements limit.Limiter.
+func (l *leased) Take(since, now time.Time, n int64) {
+	l.Limiter.Take(since, now, n)
+	l.units -= n
+	l.taken += n
+}
+
+// ask asks the ledger for a lease of n units and more, unless it has been asked already. The
+// lease is not smaller than what remains of the last one: both hold until the answer.
+func (l *leased) ask(n int64) {
+	if l.asking {
+		return
+	}
+	c := l.class
+	if l.spills {
+		l.asked = c.bucketOf.leaseOfAll(l.latest)
+	} else {
+		l.asked = c.record(l.latest)
+	}
+	// A gap begins when the item has left, which may be later than the end of the lease.
+	c.pace.grow(&l.asked, max(n+l.part/2, l.part, l.units), l.latest.Add(l.lasts+leavePatience))
+	l.asking, l.taken = true, 0
+	c.ledger.Ask(l.asked, l.answer)
+}
+
+// answer takes the answer of the ledger.
+func (l *leased) answer(now time.Time, granted int64) {
+	c := l.class
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	l.asking = false
+	if granted == 0 && c.bucketOf != nil {
+		l.spills = true
+	} else {
+		l.units, l.until = granted-l.taken, l.asked.Until.Add(-leavePatience)
+	}
+	if c.limiter == l {
+		c.update(now)
+		root.wake(now)
+	}
+}
+
+// record returns a lease of nothing, with what the class or bucket remembers at now.
+func (c *Class) record(now time.Time) limit.Lease {
+	per, key := c.conf.Per, ""
+	if k := c.bucketOf; k != nil {
+		if c == k.shared { // its owner may be anybody
+			lease := k.leaseOfAll(now)
+			if m, _ := c.limiter.Memory(now); !m.Until.After(now) {
+				lease.Expires = now
+			}
+			return lease
+		}
+		per, key = k.class.conf.Per, keyText(c.key)
+	}
+	lease := leaseOf(now, c.limiter, &c.pace, c.pace.reduced(c.throttle.withheld), per)
+	lease.Name, lease.Key = c.name, key
+	return lease
+}
+
+// keyText returns a key as a ledger has it.
+func keyText(key policy.Key) string {
+	text, _ := key.MarshalBinary() // it never fails
+	return string(text)
+}
+
+// leaseOfAll returns a lease of nothing for all keys that a ledger does not know. From it, a
+// new process makes each of them start as if as much had just left as may leave at once.
+func (k *keys) leaseOfAll(now time.Time) limit.Lease {
+	r := record{per: k.class.conf.Per.String(), pace: k.pace, numbers: make([][]int64, 1+len(k.pace.also))}
+	lease := limit.Lease{Name: k.class.name, At: now, Record: r.encode()}
+	k.pace.grow(&lease, 0, now)
+	return lease
+}
+
+// note has the ledger keep what the class remembers, if it keeps the budget of the class and
+// if there is something to remember.
+func (c *Class) note(now time.Time) {
+	if _, ok := c.limiter.(*leased); !ok {
+		return
+	}
+	if lease := c.record(now); lease.Expires.After(now) {
+		c.ledger.Ask(lease, nil)
+	}
+}
