@@ -253,6 +253,15 @@ func ReadPacers(late HistogramReading) PacersReading {
 		LateP50: Seconds(late.Quantile(0.50)), LateP99: Seconds(late.Quantile(0.99))}
 }
 
+// StateReading is where the budgets of classes are kept over restarts.
+type StateReading struct {
+	Path     string    `json:"path"`             // "": nowhere
+	Written  time.Time `json:"written,omitzero"` // when the file was written last; zero: never yet
+	Bytes    int       `json:"bytes"`            // of the file
+	Failures uint64    `json:"failures"`         // how many writes have failed
+	Error    string    `json:"error,omitempty"`  // why the last write failed; "": it succeeded
+}
+
 // Status is the state of the daemon at one moment. `shaper status` shows it, and the
 // metrics are made of it.
 type Status struct {
@@ -261,6 +270,7 @@ type Status struct {
 	Policy     string            `json:"policy"`      // the file's path
 	PolicyHash string            `json:"policy_hash"` // of the policy in force
 	Reload     ReloadReading     `json:"last_reload"`
+	Budgets    StateReading      `json:"state_file"`
 	Totals     Totals            `json:"totals"`
 	Pacers     PacersReading     `json:"pacers"`
 	Classes    []ClassReading    `json:"classes,omitempty"`

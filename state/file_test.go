@@ -1,0 +1,316 @@
+package state
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"shaper/limit"
+)
+
+// A memory is a disk in memory.
+type memory struct {
+	mu     sync.Mutex
+	takes  time.Duration
+	err    error
+	files  map[string][]byte
+	writes int
+}
+
+func (m *memory) replace(path string, data []byte) error {
+	m.mu.Lock()
+	takes, err := m.takes, m.err
+	m.mu.Unlock()
+	time.Sleep(takes) // in virtual time
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.writes++
+	if err == nil {
+		m.files[path] = data
+	}
+	return err
+}
+
+func (m *memory) set(takes time.Duration, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.takes, m.err = takes, err
+}
+
+// A journal holds what was logged.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(b)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+// logged returns a logger, and what it has logged.
+func logged() (*slog.Logger, *journal) {
+	j := new(journal)
+	return slog.New(slog.NewTextHandler(j, nil)), j
+}
+
+// inMemory returns a file on a disk in memory, started.
+func inMemory(t *testing.T, m *memory) (*File, *journal) {
+	log, b := logged()
+	m.files = map[string][]byte{}
+	f, err := Open(filepath.Join(t.TempDir(), "state"), Options{Log: log, disk: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Start()
+	return f, b
+}
+
+// lasting returns a lease that does not expire.
+func lasting(name, key string, units int64) limit.Lease {
+	now := time.Now()
+	return limit.Lease{Name: name, Key: key, At: now, Units: units, Until: now, Expires: limit.Never}
+}
+
+// pass lets virtual time pass, until nothing happens any more.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// A lease is granted when the file has it, and not before. All that comes during a write is
+// in the next one.
+func TestGrantsWhatIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memory{takes: 10 * time.Millisecond}
+		f, _ := inMemory(t, m)
+		synctest.Wait()
+		began, answers := time.Now(), 0
+		for i := range 50 {
+			f.Ask(lasting(fmt.Sprint(i), "", 3), func(now time.Time, granted int64) {
+				answers++
+				leases, err := decode(now, f.Clock.moment(), m.files[f.Path()])
+				if err != nil || len(leases) != 50 || granted != 3 {
+					t.Errorf("granted %d when the file has %d leases: %v", granted, len(leases), err)
+				}
+				if waited := now.Sub(began); waited != 20*time.Millisecond {
+					t.Errorf("granted after %v, want 20ms: after the first write", waited)
+				}
+			})
+		}
+		pass(time.Second)
+		if answers != 50 || m.writes != 2 {
+			t.Errorf("%d answers, %d writes; want 50 and 2", answers, m.writes)
+		}
+		f.Close(nil)
+	})
+}
+
+// A disk that fails stops nobody. That is logged once a minute, counted, and shown; when the
+// disk is back, everything is written.
+func TestGoesOnWhileTheDiskFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memory{takes: time.Millisecond}
+		f, log := inMemory(t, m)
+		pass(time.Second)
+		m.set(time.Millisecond, &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC})
+		for range 150 {
+			asked := time.Now()
+			f.Ask(lasting("a", "", 1), func(now time.Time, granted int64) {
+				if granted != 1 || now.Sub(asked) > 2*time.Millisecond {
+					t.Errorf("granted %d after %v", granted, now.Sub(asked))
+				}
+			})
+			pass(time.Second)
+		}
+		if n := strings.Count(log.String(), "cannot write the state file"); n != 3 {
+			t.Errorf("logged %d times in 150 s, want 3:\n%s", n, log)
+		}
+		if r := f.Read(); r.Failures < 70 || !strings.Contains(r.Error, "no space left") || time.Since(r.Written) < 149*time.Second {
+			t.Errorf("the reading is %+v", r)
+		}
+		m.set(time.Millisecond, nil)
+		pass(2 * time.Second)
+		leases, err := decode(time.Now(), f.Clock.moment(), m.files[f.Path()])
+		if r := f.Read(); err != nil || len(leases) != 1 || r.Error != "" || time.Since(r.Written) > 2*time.Second {
+			t.Errorf("once the disk is back: %d leases, %v, %+v", len(leases), err, r)
+		}
+		if !strings.Contains(log.String(), "is written again") {
+			t.Errorf("the log does not say that it works again:\n%s", log)
+		}
+		f.Close(nil)
+	})
+}
+
+// A disk that hangs is logged while it does, and does not hold up Close.
+func TestDiskHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memory{takes: 30 * time.Second}
+		f, log := inMemory(t, m)
+		pass(2 * time.Second)
+		if !strings.Contains(log.String(), "the disk is slow") {
+			t.Errorf("the log does not say so:\n%s", log)
+		}
+		began := time.Now()
+		f.Close(nil)
+		if took := time.Since(began); took > closePatience {
+			t.Errorf("Close took %v", took)
+		}
+		if !strings.Contains(log.String(), "the disk does not answer") {
+			t.Errorf("the log does not say so:\n%s", log)
+		}
+		pass(time.Minute) // the goroutine ends
+	})
+}
+
+// The file has room for so many keys. Classes always have room, and keys that expire make
+// room.
+func TestRoomForKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memory{}
+		f, _ := inMemory(t, m)
+		refused := 0
+		ask := func(name, key string, expires time.Time) {
+			lease := lasting(name, key, 1)
+			lease.Expires = expires
+			f.Ask(lease, func(_ time.Time, granted int64) {
+				if granted == 0 {
+					refused++
+				}
+			})
+		}
+		soon := time.Now().Add(time.Minute)
+		for i := range mostKeys + 5 {
+			ask("a", fmt.Sprint(i), soon)
+		}
+		pass(time.Second)
+		ask("b", "", soon)
+		ask("a", "7", soon)
+		pass(time.Second)
+		if refused != 5 {
+			t.Errorf("%d refused, want the last 5 keys", refused)
+		}
+		pass(time.Minute)
+		ask("b", "", time.Now().Add(time.Hour)) // its write forgets what has expired
+		pass(time.Second)
+		ask("a", "new", time.Now().Add(time.Hour))
+		pass(time.Second)
+		if refused != 5 || f.Read().Bytes > 1000 {
+			t.Errorf("%d refused, the file has %d bytes", refused, f.Read().Bytes)
+		}
+		f.Close(nil)
+	})
+}
+
+// open opens a file on the real disk.
+func open(t *testing.T, path string) (*File, *journal) {
+	t.Helper()
+	log, b := logged()
+	f, err := Open(path, Options{Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, b
+}
+
+// What Close has written is what the next process finds, and only that.
+func TestOverARestart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	f, _ := open(t, path)
+	if leases, trusted := f.Found(); len(leases) != 0 || !trusted {
+		t.Errorf("without a file: %v, trusted %v", leases, trusted)
+	}
+	f.Start()
+	answered := make(chan int64, 1)
+	f.Ask(lasting("gone", "", 7), func(_ time.Time, granted int64) { answered <- granted })
+	if granted := <-answered; granted != 7 {
+		t.Errorf("granted %d, want 7", granted)
+	}
+	if _, err := Open(path, Options{}); !errors.Is(err, ErrInUse) {
+		t.Errorf("a second process gets %v, want ErrInUse", err)
+	}
+	f.Close([]limit.Lease{lasting("acme", "", 0)})
+	f, _ = open(t, path)
+	if leases, trusted := f.Found(); !trusted || len(leases) != 1 || leases[0].Name != "acme" {
+		t.Errorf("found %+v, trusted %v", leases, trusted)
+	}
+	f.Discard()
+	info, err := os.Stat(path)
+	if err != nil || info.Mode() != 0o600 {
+		t.Errorf("the mode is %v, %v", info.Mode(), err)
+	}
+}
+
+// A file that is damaged is kept under another name, and says so.
+func TestDamagedFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	f, _ := open(t, path)
+	f.Start()
+	f.Close([]limit.Lease{lasting("acme", "", 0)})
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 1
+	for range 2 { // within one second too
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, log := open(t, path)
+		if leases, trusted := f.Found(); trusted || len(leases) > 0 {
+			t.Errorf("found %v, trusted %v", leases, trusted)
+		}
+		f.Start()
+		f.Close(nil)
+		if !strings.Contains(log.String(), "the state file is damaged") || !strings.Contains(log.String(), ".damaged-") {
+			t.Errorf("the log is\n%s", log)
+		}
+	}
+	aside, _ := filepath.Glob(path + ".damaged-*")
+	if len(aside) != 2 {
+		t.Fatalf("set aside: %v", aside)
+	}
+	if kept, _ := os.ReadFile(aside[0]); !bytes.Equal(kept, data) {
+		t.Error("what is set aside is not the damaged file")
+	}
+	f, _ = open(t, path)
+	if _, trusted := f.Found(); !trusted {
+		t.Error("the next process does not trust the new file")
+	}
+	f.Discard()
+}
+
+func TestOpenWhatCannotBe(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Open(filepath.Join(dir, "none", "state"), Options{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without a directory: %v", err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "d"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	log, _ := logged()
+	f, err := Open(filepath.Join(dir, "d"), Options{Log: log})
+	if err != nil {
+		t.Fatalf("a directory: %v", err)
+	}
+	if _, trusted := f.Found(); trusted {
+		t.Error("a directory is trusted")
+	}
+	f.Discard()
+}
