@@ -26,6 +26,7 @@
 //	record       changes in the log
 //	history      the latest changes
 //	engine       puts a policy in force
+//	budgets      what the classes keep over restarts, in the state file
 //	kernelwatch  keeps the kernel equal to the policy
 //	counters     what the classes have counted, in the proxy and in the kernel
 //	kernel       puts a policy into the kernel

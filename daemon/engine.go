@@ -12,6 +12,7 @@ import (
 	"shaper/conn"
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/state"
 )
 
 // liveEngine is the engine of a running daemon. It puts a policy in force in the classes, the
@@ -29,16 +30,18 @@ type liveEngine struct {
 	// Only changes touch these.
 	retiring sync.WaitGroup // endpoints that have been replaced and still answer
 	warned   descriptorNeed // at the last commit
+	resumed  bool           // the classes have gone on from what the last process has kept
 
 	// mu is held to write the fields below, and to read them outside changes. Only changes
 	// write them, so they read them without it. No other lock is taken under mu.
 	mu      sync.Mutex
 	control *endpoint
-	http    *endpoint // nil: daemon.http is off
+	http    *endpoint   // nil: daemon.http is off
+	state   *state.File // nil: a restart forgets what has been sent
 }
 
 // prepare implements engine. It binds the addresses of p that are not bound yet, reads the
-// certificates and keys, and changes the kernel last. The error is *unbound with everything
+// certificates and keys, and the state file, and changes the kernel last. The error is *unbound with everything
 // that cannot be bound or read, or ErrRunning, or that of the kernel.
 func (s *liveEngine) prepare(p *policy.Policy) (commit func(), err error) {
 	failed := &unbound{policy: p}
@@ -49,11 +52,14 @@ func (s *liveEngine) prepare(p *policy.Policy) (commit func(), err error) {
 	failed.add("daemon.control", err)
 	web, err := s.bindHTTP(p.Daemon.HTTP)
 	failed.add("daemon.http", err)
+	file, err := s.openState(p.Daemon.State)
+	failed.add("daemon.state", err)
 	change, err := s.server.Prepare(p)
 	failed.addListeners(err)
 	if len(failed.errs) > 0 {
 		discard(control, s.control)
 		discard(web, s.http)
+		s.discardState(file)
 		if change != nil {
 			change.Abort()
 		}
@@ -63,13 +69,16 @@ func (s *liveEngine) prepare(p *policy.Policy) (commit func(), err error) {
 	if err != nil {
 		discard(control, s.control)
 		discard(web, s.http)
+		s.discardState(file)
 		change.Abort()
 		return nil, err
 	}
 	return func() {
 		s.shaper.SetPunctual(p.Daemon.Punctual)
 		scheduled, _ := p.Scheduled(time.Now())
-		change.Commit(s.shaper.Apply(scheduled.Classes))
+		removed := s.shaper.Apply(scheduled.Classes)
+		s.replaceState(file) // before anything enters a class
+		change.Commit(removed)
 		kernel()
 		s.replace(&s.control, control)
 		s.replace(&s.http, web)
@@ -156,10 +165,14 @@ func (s *liveEngine) set(p *policy.Policy, classes []policy.Class) {
 	s.kernel.set(p)
 }
 
-// close stops the endpoints. No change may be under way or follow.
+// close stops the endpoints, and writes what the classes remember. Nothing leaves any more, and
+// no change may be under way or follow.
 func (s *liveEngine) close() {
 	s.replace(&s.control, nil)
 	s.replace(&s.http, nil)
 	s.retiring.Wait()
+	if s.state != nil {
+		s.state.Close(s.shaper.Leases(time.Now()))
+	}
 	s.kernel.close()
 }

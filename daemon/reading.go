@@ -96,6 +96,9 @@ func (d *daemon) reading() stats.Status {
 	s.Pacers = stats.ReadPacers(d.shaper.Lateness())
 	s.Pacers.Punctual = d.shaper.Punctual()
 	s.Kernel = d.engine.kernel.read()
+	if s.Budgets = d.engine.readState(); s.Budgets.Path != "" {
+		s.Budgets.Path = absolute(s.Budgets.Path)
+	}
 	s.Totals = stats.Total(s.Classes, s.Listeners)
 	return s
 }

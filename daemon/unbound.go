@@ -10,6 +10,7 @@ import (
 	"shaper/conn"
 	"shaper/policy"
 	"shaper/sock"
+	"shaper/state"
 )
 
 // unbound is the error of a policy with addresses that cannot be bound, or with TLS files that
@@ -36,8 +37,11 @@ func (u *unbound) add(key string, err error) {
 		}
 	}
 	help := remedy(err)
-	if isTLSKey(key) {
+	switch {
+	case isTLSKey(key):
 		help = remedyTLS(err)
+	case key == "daemon.state":
+		help = remedyState(err)
 	}
 	u.errs = append(u.errs, u.policy.BindError(key, address, err.Error(), help))
 	u.causes = append(u.causes, err)
@@ -64,6 +68,8 @@ const (
 	notLocal        = "an address of this machine"
 	needsReading    = "the user that runs shaper must be able to read it and to enter its directories"
 	needsFile       = "the path of a PEM file; a relative path begins at the directory of the policy file"
+	needsOwnState   = "each shaper needs a file of its own"
+	needsStateDir   = "make its directory, writable for the user that runs shaper, or set daemon.state; the unit in systemd/ makes /var/lib/shaper with StateDirectory="
 	needsPEM        = "a PEM file: a certificate followed by those that lead to its authority, or the private key of the certificate"
 	needsDirectory  = "make its directory, writable for the user that runs shaper, or choose another path; the unit in systemd/ makes /run/shaper with RuntimeDirectory="
 )
@@ -103,6 +109,14 @@ func remedyTLS(err error) string {
 		return needsFile
 	}
 	return needsPEM
+}
+
+// remedyState returns what may help against a state file that cannot be used.
+func remedyState(err error) string {
+	if errors.Is(err, state.ErrInUse) {
+		return needsOwnState
+	}
+	return needsStateDir
 }
 
 // CheckFiles reads the certificates and keys that a policy names, and returns the mistakes in

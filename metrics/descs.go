@@ -88,6 +88,10 @@ var (
 		"Whether the last attempt to load the policy succeeded.")
 	reloadTime = desc("config_last_reload_success_timestamp_seconds",
 		"When the policy in force was loaded.")
+	stateTime = desc("state_last_write_timestamp_seconds",
+		"When the state file was written last; 0: never yet. Only with a state file.")
+	stateFailures = desc("state_write_failures_total",
+		"Writes of the state file that failed. Each is tried again. Only with a state file.")
 	configHash = desc("config_hash",
 		"Always 1; the label is the hash of the policy in force.", "hash")
 	buildInfo = desc("build_info",

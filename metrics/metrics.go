@@ -78,9 +78,23 @@ func (s sender) daemon(status stats.Status) {
 	}
 	s.gauge(reloadOK, ok)
 	s.gauge(reloadTime, float64(status.Reload.Succeeded.UnixMilli())/1000)
+	s.state(status.Budgets)
 	s.gauge(configHash, 1, status.PolicyHash)
 	s.gauge(buildInfo, 1, status.Version, runtime.Version())
 	s.metrics <- newHistogram(lateness, status.Pacers.Lateness, lateBuckets)
+}
+
+// state sends how the state file was written.
+func (s sender) state(r stats.StateReading) {
+	if r.Path == "" {
+		return
+	}
+	written := 0.
+	if !r.Written.IsZero() {
+		written = float64(r.Written.UnixMilli()) / 1000
+	}
+	s.gauge(stateTime, written)
+	s.counter(stateFailures, r.Failures)
 }
 
 // refusals are the reasons for which an item is refused. For all other reasons it is

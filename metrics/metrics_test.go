@@ -73,6 +73,7 @@ func fixed() stats.Status {
 		Version:    "1.2.3",
 		Pacers:     stats.ReadPacers(late.Read()),
 		PolicyHash: "0f3a",
+		Budgets:    stats.StateReading{Path: "/var/lib/shaper/state", Written: time.Unix(1_700_000_001, 0), Failures: 17},
 		Reload:     stats.ReloadReading{OK: true, Succeeded: time.Unix(1_700_000_000, 5e8)},
 		Classes:    []stats.ClassReading{class, messages},
 		Listeners:  []stats.ListenerReading{listener},

@@ -14,7 +14,8 @@ func DefaultDaemon() Daemon {
 		// The directory is that of RuntimeDirectory=shaper in the systemd unit.
 		Control: "/run/shaper/control.sock",
 		// Only loopback, since metrics name classes and must not leak to the network.
-		HTTP: "127.0.0.1:9780",
+		HTTP:  "127.0.0.1:9780",
+		State: StateOfService,
 		// Long enough for a request in flight, and shorter than the 60 s after which
 		// systemd kills the daemon.
 		Drain: unit.Duration(30 * time.Second),
@@ -23,6 +24,10 @@ func DefaultDaemon() Daemon {
 		Punctual: true,
 	}
 }
+
+// StateOfService is the default of Daemon.State. The daemon puts in the directory that systemd
+// makes for the state of a service; if there is none, as in a shell, it keeps nothing.
+const StateOfService = "$STATE_DIRECTORY/state"
 
 // DefaultClass returns a class with its defaults. Rate has none and is required.
 func DefaultClass(name string) Class {

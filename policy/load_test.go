@@ -142,7 +142,7 @@ func TestLoadEveryKey(t *testing.T) {
 			SourcePort:  []PortRange{{1024, 65535}, {500, 500}},
 			Destination: prefixes("192.0.2.0/24"),
 			Port:        []PortRange{{2775, 2775}},
-			Class:       "logins", ReturnClass: "acme", File: "testdata/good/full.toml", Line: 65,
+			Class:       "logins", ReturnClass: "acme", File: "testdata/good/full.toml", Line: 66,
 		}},
 	}
 	if diff := cmp.Diff(want, p, comparers...); diff != "" {

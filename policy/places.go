@@ -14,6 +14,7 @@ func (p *Policy) notePlaces(r *report) {
 	}
 	note("daemon.control", "daemon.control")
 	note("daemon.http", "daemon.http")
+	note("daemon.state", "daemon.state")
 	p.tlsPaths(func(key string, _ *string) { note(key, key) })
 	for _, l := range p.Listeners {
 		note(join("listener", l.Name)+".upstream_tls", join("listener", l.Name)+".upstream_tls")

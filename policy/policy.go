@@ -51,6 +51,10 @@ type Daemon struct {
 	Control string `json:"control"`
 	// HTTP is the "host:port" that serves metrics and health; "" serves none.
 	HTTP string `json:"http"`
+	// State is the path of the file in which limiters keep over restarts what they remember;
+	// "" keeps nothing. In the file, a relative path begins at the directory of the file. See
+	// [StateOfService].
+	State string `json:"state"`
 	// Drain is how long open sessions may continue after a stop; 0 resets them at once.
 	Drain unit.Duration `json:"drain"`
 	// Include holds names of further files of the policy; in the last part of a path, and in

@@ -41,6 +41,7 @@ class = "a"
 ├─ daemon
 │     control   /run/shaper/control.sock  (default)
 │     http      127.0.0.1:9780            (default)
+│     state     $STATE_DIRECTORY/state    (default)
 │     drain     30s                       (default)
 │     include   none                      (default)
 │     punctual  true                      (default)

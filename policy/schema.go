@@ -18,6 +18,7 @@ const (
 	upstreamForm = `"host:port", "srv:_service._proto.name", "unix:/run/x.sock", a list of them, "echo:" or "discard:"`
 	httpForm     = `an address is like "127.0.0.1:9780"; "" turns it off`
 	includeForm  = `names of files beside this one, like "shaper.d/*.toml", or a list of them`
+	stateForm    = `the path of a file; "" keeps nothing over a restart`
 	controlForm  = `the path of a unix socket, at most 107 bytes`
 	addrForm     = `an address is like "10.0.0.1" or "fd00::1"`
 	prefixForm   = `an address or prefix is like "10.1.2.3", "10.1.0.0/16" or "fd00:1::/64"`
@@ -55,6 +56,7 @@ var (
 var daemonFields = []field[Daemon]{
 	one("control", controlForm, func(d *Daemon) *string { return &d.Control }, parseControl),
 	emptyAs("off", one("http", httpForm, func(d *Daemon) *string { return &d.HTTP }, parseHTTP)),
+	emptyAs("off", one("state", stateForm, func(d *Daemon) *string { return &d.State }, parseState)),
 	quantity("drain", func(d *Daemon) *unit.Duration { return &d.Drain }, unit.ParseDuration),
 	emptyAs("none", many("include", includeForm, func(d *Daemon) *[]string { return &d.Include }, parseInclude)),
 	yesNo("punctual", func(d *Daemon) *bool { return &d.Punctual }),

@@ -65,6 +65,9 @@ func parseServerName(s string) (string, error) {
 // besideFile makes relative paths begin at the directory of the policy file.
 func (p *Policy) besideFile(file string) {
 	p.Daemon.Control = beside(file, p.Daemon.Control)
+	if s := &p.Daemon.State; *s != "" && *s != StateOfService {
+		*s = beside(file, *s)
+	}
 	p.tlsPaths(func(_ string, path *string) {
 		if *path != "" {
 			*path = beside(file, *path)

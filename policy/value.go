@@ -81,6 +81,14 @@ func parseControl(s string) (string, error) {
 	return s, nil
 }
 
+// parseState reads the path of a file, or "" for none.
+func parseState(s string) (string, error) {
+	if strings.ContainsRune(s, 0) || strings.HasSuffix(s, "/") {
+		return "", complain(stateForm, "%q cannot be a file", s)
+	}
+	return s, nil
+}
+
 // parsePath reads the path of a file.
 func parsePath(s string) (string, error) {
 	if s == "" || strings.ContainsRune(s, 0) {

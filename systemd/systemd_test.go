@@ -131,6 +131,7 @@ func TestServiceSettings(t *testing.T) {
 		"User":                  "shaper",
 		"RuntimeDirectory":      "shaper", // of the control socket
 		"RuntimeDirectoryMode":  "0750",
+		"StateDirectory":        "shaper", // of the state file
 		"AmbientCapabilities":   "CAP_NET_ADMIN CAP_NET_BIND_SERVICE",
 		"CapabilityBoundingSet": "CAP_NET_ADMIN CAP_NET_BIND_SERVICE",
 		"ProcSubset":            "all", // "pid" cuts the listen backlog to 128

@@ -307,9 +307,24 @@ func TestPrintStatus(t *testing.T) {
 	s.Totals = stats.Totals{Sessions: 3, Ended: 9, BacklogItems: 1, BacklogBytes: 2048}
 	s.Listeners = []stats.ListenerReading{{Name: "web", Protocol: "tcp", Addresses: []string{"127.0.0.1:80", "[::1]:80"}, Open: 3,
 		Ended: map[stats.Result]uint64{stats.OK: 7, stats.DialFailed: 2}}}
+	s.Budgets = stats.StateReading{Path: "/var/lib/shaper/state", Written: began.Add(59 * time.Minute)}
 	var out bytes.Buffer
 	printStatus(&out, s, began.Add(time.Hour))
 	golden(t, "status.txt", out.String())
+}
+
+func TestPrintBudgets(t *testing.T) {
+	now := time.Now()
+	for want, r := range map[string]stats.StateReading{
+		"state     kept nowhere: a restart forgets what was sent\n":                            {},
+		"state     /s, not written yet\n":                                                      {Path: "/s"},
+		"state     /s, written 3s ago; WRITING FAILS: write /s.new: no space left on device\n": {Path: "/s", Written: now.Add(-3 * time.Second), Error: "write /s.new: no space left on device"},
+	} {
+		var out bytes.Buffer
+		if printBudgets(&out, r, now); out.String() != want {
+			t.Errorf("%q, want %q", out.String(), want)
+		}
+	}
 }
 
 // treeOfClasses returns the classes of a tree, sorted by name as the daemon returns them.

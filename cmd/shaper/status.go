@@ -37,6 +37,7 @@ func printStatus(w io.Writer, s daemon.Status, now time.Time) {
 	if s.HTTP != "" {
 		fmt.Fprintf(w, "metrics   http://%s/metrics\n", s.HTTP)
 	}
+	printBudgets(w, s.Budgets, now)
 	up, down := s.Totals.Sent[stats.Upstream], s.Totals.Sent[stats.Downstream]
 	fmt.Fprintf(w, "sessions  %d open, %d ended\n", s.Totals.Sessions, s.Totals.Ended)
 	fmt.Fprintf(w, "sent      %s to upstreams, %s to clients\n", bytesText(up.Bytes), bytesText(down.Bytes))
@@ -54,6 +55,23 @@ func printStatus(w io.Writer, s daemon.Status, now time.Time) {
 		t.add(l.Name, l.Protocol+" "+strings.Join(l.Addresses, ", "), strconv.FormatInt(l.Open, 10), fmt.Sprint(ok), fmt.Sprint(all-ok))
 	}
 	t.write(w, "")
+}
+
+// printBudgets prints where the budgets of classes are kept over restarts.
+func printBudgets(w io.Writer, r stats.StateReading, now time.Time) {
+	if r.Path == "" {
+		fmt.Fprintln(w, "state     kept nowhere: a restart forgets what was sent")
+		return
+	}
+	written := "not written yet"
+	if !r.Written.IsZero() {
+		written = "written " + elapsed(r.Written, now) + " ago"
+	}
+	if r.Error != "" {
+		fmt.Fprintf(w, "state     %s, %s; WRITING FAILS: %s\n", r.Path, written, r.Error)
+		return
+	}
+	fmt.Fprintf(w, "state     %s, %s\n", r.Path, written)
 }
 
 // printLateness prints how late items left that had to wait, if any had to.
