@@ -27,13 +27,17 @@ const keptFrom = 10 * time.Second
 // the budget that this process knows: traffic does not stop for a disk.
 const ledgerPatience = time.Second
 
+// leastLease is how long a lease lasts at least. It must not end before the answer of a slow
+// ledger comes: nothing would ever leave.
+const leastLease = 2 * ledgerPatience
+
 // A leased limiter lets out what its ledger has granted, if the limiter within it allows it.
 // It asks ahead: for the next lease when half of one is used, in units or in time, and
 // something wants to leave. So only what comes first after the class was idle waits for the
 // ledger. A lease is a hundredth of what may leave at once, at least one unit, for a
-// hundredth of the horizon. A crash loses what is leased, not more. If a class has several
-// limits, the smallest hundredth and the longest horizon count, and of limits with a short
-// horizon none.
+// hundredth of the horizon, at least leastLease. A crash loses what is leased, not more. If a
+// class has several limits, the smallest hundredth and the longest horizon count, and of
+// limits with a short horizon none.
 //
 // It never lets out sooner than the limiter within. A ledger that does not answer delays
 // what leaves by ledgerPatience once, and not again until it has answered.
@@ -59,7 +63,7 @@ func (c *Class) lease(p *pace, l limit.Limiter) limit.Limiter {
 	if _, none := l.(limitless); none || c.ledger == nil || p.horizon() <= keptFrom {
 		return l
 	}
-	return &leased{Limiter: l, class: c, part: p.part(), lasts: p.horizon() / 100}
+	return &leased{Limiter: l, class: c, part: p.part(), lasts: max(p.horizon()/100, leastLease)}
 }
 
 // part returns how many units a class leases at a time.

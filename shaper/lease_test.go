@@ -439,3 +439,20 @@ func TestShortHorizonsAreNotLeased(t *testing.T) {
 		t.Errorf("without a ledger the limiter is a %T", c.limiter)
 	}
 }
+
+// A disk that answers, but more slowly than a lease of a short horizon used to last, holds up
+// nothing for good.
+func TestSlowLedgerDoesNotStopTraffic(t *testing.T) {
+	for _, takes := range []time.Duration{100 * ms, 150 * ms, 500 * ms, 990 * ms, 1100 * ms, 3 * second} {
+		conf := classBy(policy.FixedWindow, "10 messages/11s")
+		k := &keptClass{conf: conf}
+		k.start(func() time.Duration { return takes }, nil)
+		for range 40 {
+			k.offer(1)
+		}
+		k.run(55 * second)
+		if got := k.total(0, 55*second); got < 40 {
+			t.Errorf("a write takes %v: %d messages have left after five windows of ten, want 40", takes, got)
+		}
+	}
+}
