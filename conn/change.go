@@ -106,6 +106,9 @@ func (c *Change) Commit(removed []*shaper.Class) {
 // count towards its max_sessions. The server's lock is held.
 func (c *Change) updateServices() {
 	s, p := c.server, c.policy
+	s.names.Keep(func(name string) bool {
+		return slices.ContainsFunc(p.Listeners, func(l policy.Listener) bool { return slices.Contains(l.Upstream, name) })
+	})
 	maps.Copy(s.retired, s.services)
 	s.services = make(map[string]*service, len(p.Listeners))
 	for _, l := range p.Listeners {
@@ -122,9 +125,6 @@ func (c *Change) updateServices() {
 		sv.upstreams.Rest()
 	}
 	maps.DeleteFunc(s.retired, func(_ string, sv *service) bool { return sv.gate.empty() })
-	s.names.Keep(func(name string) bool {
-		return slices.ContainsFunc(p.Listeners, func(l policy.Listener) bool { return slices.Contains(l.Upstream, name) })
-	})
 }
 
 // reroute replaces the routes, and moves the sessions of removed classes to new ones.

@@ -33,6 +33,7 @@ type Names struct {
 	mu     sync.Mutex // guards the fields below, and all of each name
 	lookup Lookup
 	names  map[string]*name
+	has    func(upstream string) bool // whether the policy has a name; nil: it has all
 	closed bool
 }
 
@@ -91,10 +92,12 @@ func (n *Names) Use(lookup Lookup) {
 	n.lookup = lookup
 }
 
-// Keep forgets all names but those that a policy has.
+// Keep forgets all names but those that a policy has. If a session of an older policy asks for
+// another name, that is looked up for it, and forgotten.
 func (n *Names) Keep(has func(upstream string) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.has = has
 	n.forget(has)
 }
 
@@ -241,9 +244,13 @@ func (n *Names) note(one *name, answer Answer, err error) {
 }
 
 // plan starts the next lookup after a time, or up to a tenth sooner, so that names do not come
-// together. mu is held.
+// together. If no policy has the name any more, plan forgets it. mu is held.
 func (n *Names) plan(one *name, after time.Duration) {
-	if n.closed || n.names[one.upstream] != one {
+	switch {
+	case n.closed || n.names[one.upstream] != one:
+		return
+	case n.has != nil && !n.has(one.upstream):
+		delete(n.names, one.upstream)
 		return
 	}
 	after -= rand.N(after/10 + 1)

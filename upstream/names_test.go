@@ -116,6 +116,7 @@ func TestNamesFollowTheirTTL(t *testing.T) {
 		for _, ttl := range []time.Duration{20 * time.Second, 0, 100 * time.Millisecond, time.Hour} {
 			f.answers("192.0.2.1:1", ttl)
 			n.Keep(func(string) bool { return false })
+			n.Keep(func(string) bool { return true })
 			if got := find(n, time.Minute); got != "192.0.2.1:1" {
 				t.Fatal(got)
 			}
@@ -267,6 +268,25 @@ func TestForgottenNamesRest(t *testing.T) {
 		time.Sleep(time.Hour)
 		if got := f.questions(); got != before {
 			t.Errorf("%d questions after that", got-before)
+		}
+	})
+}
+
+// A session of an old policy that still tries an upstream of it makes nobody look its name up for
+// ever.
+func TestOldSessionsKeepNoName(t *testing.T) {
+	inNames(t, func(n *Names, f *fakeNames, _ *logText) {
+		find(n, time.Minute)
+		n.Keep(func(string) bool { return false })
+		if got := find(n, time.Minute); !strings.Contains(got, "192.0.2.1:1") {
+			t.Errorf("the old session finds %s", got)
+		}
+		n.Known("x:1")
+		time.Sleep(time.Minute) // until the lookup has ended
+		before := f.questions()
+		time.Sleep(time.Hour)
+		if got := f.questions(); got != before {
+			t.Errorf("%d questions in an hour without the name in the policy", got-before)
 		}
 	})
 }
