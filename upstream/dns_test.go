@@ -302,7 +302,7 @@ func TestTruncatedAnswerComesOverTCP(t *testing.T) {
 	}
 	s := serveNames(t, "127.0.0.1", z)
 	answer, err := resolver(t, "", "", s).Lookup(context.Background(), "many.example:1")
-	if err != nil || len(answer.Addresses) != 200 || s.byTCP.Load() != 1 {
+	if err != nil || len(answer.Addresses) != maxAddresses/2 || s.byTCP.Load() != 1 {
 		t.Errorf("%d addresses, %v, %d questions over TCP", len(answer.Addresses), err, s.byTCP.Load())
 	}
 	before := s.byTCP.Load()
@@ -393,4 +393,23 @@ func FuzzAnswer(f *testing.F) {
 		}
 		servers(records)
 	})
+}
+
+// An answer with thousands of addresses costs each session and each check no more than a bound.
+func TestAddressesAreBounded(t *testing.T) {
+	z := zone{}
+	for host := range 40 {
+		name := fmt.Sprintf("h%d.example.", host)
+		for i := range 1500 {
+			z[name] = append(z[name], a(60, fmt.Sprintf("127.1.%d.%d", i/250, i%250)))
+		}
+		z["_s._tcp.example."] = append(z["_s._tcp.example."], srv(60, 1, 1, uint16(host+1), name))
+	}
+	r := resolver(t, "", "", serveNames(t, "127.0.0.1", z))
+	for _, upstream := range []string{"h1.example:1", "srv:_s._tcp.example"} {
+		answer, err := r.Lookup(context.Background(), upstream)
+		if n := len(answer.Addresses); n == 0 || n > maxAddresses {
+			t.Errorf("%s: %d addresses, %v, want at most %d", upstream, n, err, maxAddresses)
+		}
+	}
 }

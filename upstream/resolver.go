@@ -103,6 +103,7 @@ func (r *Resolver) service(ctx context.Context, service string) (answer Answer, 
 			answer.TTL = min(answer.TTL, found[i].TTL)
 		}
 	}
+	answer.Addresses = answer.Addresses[:min(len(answer.Addresses), maxAddresses)]
 	if len(answer.Addresses) == 0 {
 		return answer, errors.Join(errs...)
 	}
@@ -111,6 +112,10 @@ func (r *Resolver) service(ctx context.Context, service string) (answer Answer, 
 
 // maxServices bounds the hosts of an SRV record that are looked up.
 const maxServices = 32
+
+// maxAddresses bounds the addresses of an upstream, whatever the DNS answers. Each session
+// chooses among them, and each has its checks. It is even: half of them are of each family.
+const maxAddresses = 64
 
 // servers returns the hosts of SRV records by their priority, and how long they hold.
 func servers(records []dnsmessage.Resource) (all []*dnsmessage.SRVResource, ttl time.Duration) {
@@ -200,13 +205,18 @@ func (c *resolvConf) addresses(ctx context.Context, name string) (all []netip.Ad
 
 // inTurn returns addresses in the order in which to try them: those to which there is a route
 // first, and of these one of each family in turn, beginning with native IPv6 (RFC 6724, RFC
-// 8305 section 4). Within a family the order stays.
+// 8305 section 4). Within a family the order stays. Of each family it returns only the first
+// maxAddresses/2.
 func inTurn(addrs []netip.Addr, routed func(netip.Addr) bool) (all []netip.Addr) {
 	var six, four, unrouted []netip.Addr
-	seen := map[netip.Addr]bool{}
+	seen, ofFamily := map[netip.Addr]bool{}, map[bool]int{}
 	for _, a := range addrs {
+		if seen[a] || ofFamily[a.Is4()] == maxAddresses/2 {
+			continue
+		}
+		seen[a] = true
+		ofFamily[a.Is4()]++
 		switch {
-		case seen[a]:
 		case !routed(a):
 			unrouted = append(unrouted, a)
 		case a.Is4():
@@ -214,7 +224,6 @@ func inTurn(addrs []netip.Addr, routed func(netip.Addr) bool) (all []netip.Addr)
 		default:
 			six = append(six, a)
 		}
-		seen[a] = true
 	}
 	first, second := six, four
 	if len(six) > 0 && !native(six[0]) {
