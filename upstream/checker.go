@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,12 +49,14 @@ func (s *Set) terms() policy.Health {
 	return policy.DefaultHealth
 }
 
-// toCheck returns the targets to check. mu is held.
+// toCheck returns the targets to check. One that is not up is among them also if the name does
+// not have its address any more: it may have it again. mu is held.
 func (g *Group) toCheck() (all []*Target) {
 	for _, e := range g.set.entries {
-		for _, at := range g.renew(e) {
-			t := g.target(e, at)
-			if !e.isBuiltin() && g.set.canDial(at) && (g.set.checksAll() || t.state != Up) {
+		addrs := g.renew(e)
+		for _, t := range e.targets {
+			wanted := t.state != Up || g.set.checksAll() && slices.Contains(addrs, t.address)
+			if wanted && !e.isBuiltin() && g.set.canDial(t.address) {
 				all = append(all, t)
 			}
 		}

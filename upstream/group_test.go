@@ -476,3 +476,34 @@ func TestOrderAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations, checker %v", n, g.checker)
 	}
 }
+
+// An ejected address that the DNS drops for a while comes back, although a session has kept it.
+func TestEjectedAddressComesBackAfterTheDNS(t *testing.T) {
+	inWorld(t, func(w *world, g *Group, f *fakeNames, _ *logText) {
+		f.answers("192.0.2.1:1", time.Second)
+		l := &policy.Listener{Name: "l", Balance: policy.RoundRobin, Upstream: []string{"x:1", "192.0.2.3:1"}}
+		s := g.Set(l)
+		time.Sleep(2 * time.Second)
+		held := s.Walk()
+		for held.Next(time.Now()) && held.Upstream() != "x:1" {
+		}
+		w.kill(true, "192.0.2.1:1")
+		held.Target().Failed(time.Now(), unix.ECONNREFUSED)
+		if got := stateOf(held.Target()); got != Ejected {
+			t.Fatalf("it is %v", got)
+		}
+		f.answers("192.0.2.2:1", time.Second)
+		time.Sleep(time.Minute)
+		w.kill(false, "192.0.2.1:1")
+		f.answers("192.0.2.1:1", time.Second)
+		time.Sleep(time.Minute)
+		walk := s.Walk()
+		walk.Next(time.Now())
+		walk.Quit()
+		time.Sleep(time.Minute)
+		if got := stateOf(held.Target()); got != Up {
+			t.Errorf("after it is well for two minutes it is %v", got)
+		}
+		held.Quit()
+	})
+}
