@@ -73,6 +73,19 @@ func serveNames(t testing.TB, host string, z zone) *nameServer {
 	return nil
 }
 
+// serveTwo starts name servers on 127.0.0.1 and 127.0.0.2, at the same port.
+func serveTwo(t testing.TB, z zone) (one, two *nameServer) {
+	t.Helper()
+	for range 100 { // until the port is free on both
+		one = serveNames(t, "127.0.0.1", z)
+		if two = serveAt(t, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), one.addr.Port()), z); two != nil {
+			return one, two
+		}
+	}
+	t.Fatal("no port is free on both addresses")
+	return nil, nil
+}
+
 // serveAt starts a name server at an address; nil if the address is taken. It ends with the test.
 func serveAt(t testing.TB, at netip.AddrPort, z zone) *nameServer {
 	t.Helper()
@@ -314,11 +327,7 @@ func TestTruncatedAnswerComesOverTCP(t *testing.T) {
 // The next server answers if one is silent, or says that it cannot.
 func TestNextServerAnswers(t *testing.T) {
 	z := zone{"one.example.": {a(7, "127.0.0.9")}}
-	good := serveNames(t, "127.0.0.1", z)
-	bad := serveAt(t, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), good.addr.Port()), z)
-	if bad == nil {
-		t.Skip("the port is taken on 127.0.0.2")
-	}
+	good, bad := serveTwo(t, z)
 	r := resolver(t, "", "options timeout:1 attempts:1", bad, good)
 	bad.refuse(dnsmessage.RCodeServerFailure)
 	expectLookup(t, r, "one.example:1", "127.0.0.9:1 7s")
