@@ -11,6 +11,9 @@ import (
 func (c *Class) keepIn(now time.Time, ledger Ledger) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
+	if c.keys != nil {
+		c.keys.silence = new(silence) // the ledger before may never answer
+	}
 	withBuckets(c, func(c *Class) {
 		if c.ledger = ledger; c.bucketOf != nil {
 			c.ledger = c.bucketOf.ledger()

@@ -35,6 +35,7 @@ type keys struct {
 	linger  []*Class    // buckets that nobody uses and that must stay for a while; see letLinger
 	spare   []*Class    // buckets without a key, for other keys
 	blank   bucketState // what a new key starts with; no limiter: it is not known yet
+	silence *silence    // of the ledger
 }
 
 // maxSpare bounds the spare buckets of a class. Each takes some 1.5 KiB.
@@ -54,7 +55,7 @@ type membership struct {
 
 // newKeys returns the keys of a class that gets the policy conf.
 func newKeys(now time.Time, class *Class, conf policy.Class) *keys {
-	k := &keys{per: conf.Per, class: class, conf: bucketPolicy(conf), active: map[policy.Key]*Class{}, idle: newIdleKeys(now)}
+	k := &keys{per: conf.Per, class: class, conf: bucketPolicy(conf), active: map[policy.Key]*Class{}, idle: newIdleKeys(now), silence: new(silence)}
 	k.pace = paceOf(k.conf)
 	k.idle.further.each = len(k.pace.also)
 	return k

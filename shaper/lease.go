@@ -40,10 +40,11 @@ const leastLease = 2 * ledgerPatience
 // limits with a short horizon none.
 //
 // It never lets out sooner than the limiter within. A ledger that does not answer delays
-// what leaves by ledgerPatience once, and not again until it has answered.
+// what leaves by ledgerPatience once, and not again until it has answered; see silence.
 type leased struct {
 	limit.Limiter // what this process knows
 	class         *Class
+	silence       *silence
 	part          int64         // how many units to lease at a time
 	lasts         time.Duration // how long a lease lasts
 
@@ -56,6 +57,34 @@ type leased struct {
 	spills bool  // the ledger has no room for the key: the lease is for all such keys
 }
 
+// A silence is how long a ledger has not answered a class, or all buckets of one. If that is
+// longer than ledgerPatience, nothing waits for the ledger, and nobody asks it for anything
+// else: with many keys, what is asked would pile up. The lock of the tree guards it.
+type silence struct {
+	asks  int       // that have no answer yet
+	since time.Time // when the first of them was asked, or the ledger has answered last
+}
+
+// asked notes that somebody asks the ledger.
+func (s *silence) asked(now time.Time) {
+	if s.asks == 0 {
+		s.since = now
+	}
+	s.asks++
+}
+
+// answered notes that the ledger answers.
+func (s *silence) answered(now time.Time) {
+	s.asks--
+	s.since = now
+}
+
+// ends returns when nothing waits for the ledger any more, unless it answers before.
+func (s *silence) ends() time.Time { return s.since.Add(ledgerPatience) }
+
+// lasts reports whether the ledger has been asked, and nobody waits for the answer any more.
+func (s *silence) lasts(now time.Time) bool { return s.asks > 0 && !s.ends().After(now) }
+
 // lease returns a limiter that goes on from l. If the class keeps its budget in a ledger, it
 // is a leased one.
 func (c *Class) lease(p *pace, l limit.Limiter) limit.Limiter {
@@ -63,7 +92,11 @@ func (c *Class) lease(p *pace, l limit.Limiter) limit.Limiter {
 	if _, none := l.(limitless); none || c.ledger == nil || p.horizon() <= keptFrom {
 		return l
 	}
-	return &leased{Limiter: l, class: c, part: p.part(), lasts: max(p.horizon()/100, leastLease)}
+	s := new(silence)
+	if c.bucketOf != nil {
+		s = c.bucketOf.silence
+	}
+	return &leased{Limiter: l, class: c, silence: s, part: p.part(), lasts: max(p.horizon()/100, leastLease)}
 }
 
 // part returns how many units a class leases at a time.
@@ -97,7 +130,7 @@ func (l *leased) Next(now time.Time, ahead, n int64) time.Time {
 		l.ask(n)
 	}
 	if n > l.units || later(at, l.latest).After(l.until) {
-		at = later(at, l.asked.At.Add(ledgerPatience))
+		at = later(at, l.silence.ends())
 	}
 	return at
 }
@@ -109,10 +142,11 @@ func (l *leased) Take(since, now time.Time, n int64) {
 	l.taken += n
 }
 
-// ask asks the ledger for a lease of n units and more, unless it has been asked already. The
-// lease is not smaller than what remains of the last one: both hold until the answer.
+// ask asks the ledger for a lease of n units and more, unless it has been asked already, or
+// does not answer. The lease is not smaller than what remains of the last one: both hold
+// until the answer.
 func (l *leased) ask(n int64) {
-	if l.asking {
+	if l.asking || l.silence.lasts(l.latest) {
 		return
 	}
 	c := l.class
@@ -124,6 +158,7 @@ func (l *leased) ask(n int64) {
 	// A gap begins when the item has left, which may be later than the end of the lease.
 	c.pace.grow(&l.asked, max(n+l.part/2, l.part, l.units), l.latest.Add(l.lasts+leavePatience))
 	l.asking, l.taken = true, 0
+	l.silence.asked(l.latest)
 	c.ledger.Ask(l.asked, l.answer)
 }
 
@@ -133,6 +168,7 @@ func (l *leased) answer(now time.Time, granted int64) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	l.asking = false
+	l.silence.answered(now)
 	if granted == 0 && c.bucketOf != nil {
 		l.spills = true
 	} else {

@@ -456,3 +456,51 @@ func TestSlowLedgerDoesNotStopTraffic(t *testing.T) {
 		}
 	}
 }
+
+// A disk that hangs delays the first of many keys, and not each of them. Meanwhile it is not asked
+// again: what is asked would pile up.
+func TestSilentLedgerDelaysOneKey(t *testing.T) {
+	conf := keyedClass(policy.FixedWindow)
+	conf.Per = policy.Per{{By: policy.ByRecipient}}
+	k := &keptClass{conf: conf, now: time.Hour}
+	k.start(func() time.Duration { return ms }, nil)
+	k.disk.hangs = true
+	spend := func(n int) {
+		t.Helper()
+		bucket := k.class.JoinKey(at(k.now), to(t, k.class, n))
+		defer bucket.Quit(at(k.now))
+		it := &Item{Cost: costOf(conf.Rate.Kind(), 1), Patient: true}
+		if bucket.Enter(at(k.now), it) == Leaves {
+			return
+		}
+		for k.class.Release(at(k.now)) == nil {
+			next := k.class.Next(at(k.now))
+			if next == limit.Never {
+				t.Fatalf("key %d never leaves", n)
+			}
+			k.now = next.Sub(start)
+		}
+	}
+	began := k.now
+	for n := range 100 {
+		spend(n)
+	}
+	if took := k.now - began; took != ledgerPatience {
+		t.Errorf("100 keys took %v, want %v", took, ledgerPatience)
+	}
+	if n := len(k.disk.waiting); n > 1 {
+		t.Errorf("%d asks wait for the disk", n)
+	}
+	k.disk.hangs = false
+	k.run(k.now + second)
+	writes := k.disk.writes
+	spend(200)
+	if k.run(k.now + second); k.disk.writes == writes {
+		t.Error("a disk that is back is not asked")
+	}
+	spend(201)
+	k.start(func() time.Duration { return ms }, k.disk.crash(false))
+	if got := k.spendIn(k.class.JoinKey(at(k.now), to(t, k.class, 200)), 60); got != 19 {
+		t.Errorf("after a crash, %d left of a key that the disk had once, want the other 19", got)
+	}
+}
