@@ -17,13 +17,14 @@ type rehearsal struct {
 	nodes   map[*node]*node // copies, by what they are copies of
 	items   map[*Item]*Item
 	tally   *tally // counts for nobody
-	inexact bool   // a limiter could not be copied
+	room    int    // how many items are still to be copied; see copyLine
+	inexact bool   // a limiter could not be copied, or an item that was not copied has its turn
 	rounded bool   // a limiter was copied to within a nanosecond
 }
 
 // rehearse copies the tree of a class. The caller holds its lock. root is up to date.
 func rehearse(now time.Time, root, of *node) *rehearsal {
-	r := &rehearsal{now: now, nodes: map[*node]*node{}, items: map[*Item]*Item{}, tally: &tally{Stats: new(stats.Class)}}
+	r := &rehearsal{now: now, nodes: map[*node]*node{}, items: map[*Item]*Item{}, room: mostCopied, tally: &tally{Stats: new(stats.Class)}}
 	var path []*node
 	for n := of; n != nil; n = n.parent.Load() {
 		path = append(path, n)
@@ -118,9 +119,19 @@ func (r *rehearsal) copyLimit(l limit.Limiter, of *restraint, withheld int) limi
 	return next
 }
 
-// copyLine copies what waits.
+// Bounds of what is copied: the tree is locked meanwhile, and nothing leaves.
+const (
+	mostCopied  = 4000           // items of all queues, until there is no room
+	mostOfQueue = mostCopied / 4 // items of one queue
+	leastOfEach = 4              // items of each queue, although there is no room
+)
+
+// copyLine copies the beginning of a queue, and the sums of all that waits.
 func (r *rehearsal) copyLine(n, m *node) {
-	for e := n.queue.Front(); e != nil; e = e.Next() {
+	left := min(max(r.room, leastOfEach), mostOfQueue)
+	for e := n.queue.Front(); e != nil && left > 0; e = e.Next() {
+		left--
+		r.room--
 		it := e.Value
 		one := &Item{Cost: it.Cost, Held: it.Held, Busy: it.Busy, Settles: it.Settles, Asks: it.Asks, arrived: it.arrived, since: it.since}
 		r.items[it] = one
@@ -190,6 +201,9 @@ func (r *rehearsal) until(of *node) (it *Item, at time.Time, ahead map[*node]int
 		it.Left(r.now)
 		if it.class.isBeneath(target) {
 			return it, r.now, ahead, r.isExact()
+		}
+		if it.class.queue.Front() == nil && it.class.queueCost > 0 {
+			r.inexact = true // others behind it were not copied
 		}
 		fork := target
 		for !it.class.isBeneath(fork) {

@@ -234,3 +234,37 @@ func TestWhyOfBuckets(t *testing.T) {
 		t.Error("the item does not leave")
 	}
 }
+
+// However much waits, the tree is locked only while a bounded part of it is copied. What that part
+// tells is exact, and what it does not tell is called no more than an estimate.
+func TestWhyCopiesABoundedPart(t *testing.T) {
+	for _, c := range []struct {
+		before int // items of a sibling that goes first
+		exact  bool
+	}{{100, true}, {50_000, false}} {
+		root, first, later := leakyClass("100 messages/s"), leakyClass("100 messages/s"), leakyClass("1 messages/s")
+		root, first, later = named("root", root), named("first", first), named("later", later)
+		first.Parent, first.Priority, first.Ceil = "root", 0, root.Rate
+		later.Parent, later.Priority, later.Ceil = "root", 7, root.Rate
+		later.Rate, first.Queue = rateOf("1 messages/h"), policy.Queue{}
+		byName := tree(root, first, later)
+		for range c.before {
+			byName["first"].Enter(start, message(1))
+		}
+		byName["later"].Enter(start, message(1))
+		byName["later"].Enter(start, message(1))
+		r, now := byName["root"].lockAt(start)
+		r.next(now)
+		copied := rehearse(now, r, &byName["later"].node)
+		r.mu.Unlock()
+		if n := len(copied.items); n > mostCopied {
+			t.Errorf("%d items wait: %d are copied", c.before, n)
+		}
+		if w := byName["later"].Why(start); w.Exact != c.exact || w.Items == 0 || w.From != "later" {
+			t.Errorf("%d items come first: %+v", c.before, w)
+		}
+		if w := byName["first"].Why(start); !w.Exact || w.Items < int64(c.before)-1 {
+			t.Errorf("%d items: %+v", c.before, w)
+		}
+	}
+}
