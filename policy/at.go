@@ -13,17 +13,25 @@ const (
 	atForm   = `sections like [[class.NAME.at]] with from, to and rate`
 	daysForm = `"mon", "tue", "wed", "thu", "fri", "sat" or "sun", or a list of them`
 	toForm   = `a time of day is like "06:00", "23:59" or "24:00"`
+
+	quietForm  = `sections like [[class.NAME.quiet]] with recipient, from, to and zone`
+	numberForm = `a number, or the beginning of numbers like "91*", or a list of them; leave it out for all`
 )
 
 var parseDay = choice(daysForm, days, nil)
 
-var atFields = []field[At]{
-	many("days", daysForm, func(a *At) *[]Day { return &a.Days }, parseDay),
-	one("from", clockForm, func(a *At) *calendar.Clock { return &a.From }, parseReset),
-	one("to", toForm, func(a *At) *calendar.Clock { return &a.To }, parseTo),
-	one("zone", zoneForm, func(a *At) *calendar.Zone { return &a.Zone }, parseZone),
+var atFields = append(hoursFields(func(a *At) *Hours { return &a.Hours }),
 	quantity("rate", func(a *At) *unit.Rate { return &a.Rate }, unit.ParseRate),
-	quantity("ceil", func(a *At) *unit.Rate { return &a.Ceil }, unit.ParseRate),
+	quantity("ceil", func(a *At) *unit.Rate { return &a.Ceil }, unit.ParseRate))
+
+// hoursFields returns the keys that say when a section holds.
+func hoursFields[T any](of func(*T) *Hours) []field[T] {
+	return []field[T]{
+		many("days", daysForm, func(t *T) *[]Day { return &of(t).Days }, parseDay),
+		one("from", clockForm, func(t *T) *calendar.Clock { return &of(t).From }, parseReset),
+		one("to", toForm, func(t *T) *calendar.Clock { return &of(t).To }, parseTo),
+		one("zone", zoneForm, func(t *T) *calendar.Zone { return &of(t).Zone }, parseZone),
+	}
 }
 
 // parseTo reads a time of day that ends something.
@@ -38,10 +46,7 @@ func parseTo(s string) (calendar.Clock, error) {
 // String prints "sat, sun from 00:00 to 06:00 in Europe/Paris: rate 5 messages/s".
 func (a At) String() string {
 	var b strings.Builder
-	if len(a.Days) > 0 {
-		b.WriteString(list(a.Days) + " ")
-	}
-	fmt.Fprintf(&b, "from %v to %v in %v:", a.From, a.To, a.Zone)
+	b.WriteString(a.Hours.String() + ":")
 	if a.Rate != (unit.Rate{}) {
 		fmt.Fprintf(&b, " rate %v", a.Rate)
 	}
@@ -71,8 +76,27 @@ func (a At) MarshalJSON() ([]byte, error) {
 // atField is the key at of a class.
 var atField = tables("at", atForm, func(c *Class) *[]At { return &c.At }, atFields,
 	func(s string) (At, error) { return At{}, complain(atForm, "it is not text") },
-	func(r *report, key string, a *At) {
-		if !r.given(key + ".to") {
-			a.To = calendar.Midnight
-		}
-	})
+	func(r *report, key string, a *At) { a.setDefaults(r, key) })
+
+// quietField is the key quiet of a class.
+var quietField = tables("quiet", quietForm, func(c *Class) *[]Quiet { return &c.Quiet },
+	append([]field[Quiet]{many("recipient", numberForm, func(q *Quiet) *[]Pattern { return &q.Recipient }, parseNumbers)},
+		hoursFields(func(q *Quiet) *Hours { return &q.Hours })...),
+	func(s string) (Quiet, error) { return Quiet{}, complain(quietForm, "it is not text") },
+	func(r *report, key string, q *Quiet) { q.setDefaults(r, key) })
+
+// setDefaults sets the end of the day if the section at key names no end.
+func (h *Hours) setDefaults(r *report, key string) {
+	if !r.given(key + ".to") {
+		h.To = calendar.Midnight
+	}
+}
+
+// parseNumbers reads a number, or the beginning of numbers.
+func parseNumbers(s string) (Pattern, error) {
+	p, err := parsePattern(s)
+	if err == nil && strings.HasPrefix(s, "*") {
+		return "", complain(numberForm, "%q does not say how the numbers begin", s)
+	}
+	return p, err
+}

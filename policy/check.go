@@ -62,6 +62,9 @@ func (c *checker) class(class *Class) {
 	for i := range class.At {
 		timesChecker{c}.at(key+".at", i, class)
 	}
+	for i := range class.Quiet {
+		timesChecker{c}.quiet(key+".quiet", i, class)
+	}
 	if problem, allowed := queueMisfit(class.Queue, kind); problem != "" && c.sound(key+".queue") {
 		c.wrong(key+".queue", problem, allowed)
 	}

@@ -26,7 +26,7 @@
 //	upstream   the keys upstream, balance and health of a listener
 //	message    values that concern messages: length prefixes, pauses, patterns
 //	also       the key also of a class
-//	at         the key at of a class
+//	at         the keys at and quiet of a class
 //	field      builds the fields of which the schema consists
 //	describe   what a policy may contain
 //	decode     decodes a table of the file by its fields
@@ -38,7 +38,7 @@
 //	check      names that are used exist, and limits can hold
 //	warn       what is legal and probably not meant
 //	cover      rules that can never match
-//	times      sections [[class.NAME.at]]
+//	times      sections [[class.NAME.at]] and [[class.NAME.quiet]]
 //	limits     the limits of a class can hold
 //	use        a class can limit what a listener carries
 //	answers    what is said about messages and their answers
@@ -68,6 +68,8 @@
 //	print      a policy as text, for people
 //	tree       the classes below a class
 //	schedule   a class at one time of its schedule
+//	quiet      the recipients of a class that have quiet hours
+//	hours      times of the week
 //	limit      one of several limits of a class
 //	algorithm  windows and bursts of algorithms
 //	defaults   the value of each key that a file leaves out

@@ -61,6 +61,7 @@ func ParseFiles(files []File) (p *Policy, warnings Errors, err error) {
 		r.errs.sort(p.Files())
 		return nil, nil, r.errs
 	}
+	p.resolveQuiet()
 	p.notePlaces(r)
 	p.besideFile(p.Path)
 	warner{c}.warnAll()

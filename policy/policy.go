@@ -148,6 +148,10 @@ type Class struct {
 	// At says what is different at certain times. [Class.Scheduled] returns the class as it is at
 	// a time; package shaper takes that.
 	At []At `json:"at,omitempty"`
+	// Quiet are hours in which nothing leaves to some recipients. Quieted are all recipients that
+	// have such hours in the class, also by a class above.
+	Quiet   []Quiet     `json:"quiet,omitempty"`
+	Quieted QuietGroups `json:"-"`
 	// Closed is a time in which nothing leaves, of the present or of the future. Only a class that
 	// Scheduled returns has it.
 	Closed Span `json:"-"`

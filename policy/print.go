@@ -146,7 +146,7 @@ func fieldsOf(class *Class) []field[Class] {
 			return class.Window.Period == ""
 		case "max_keys":
 			return class.Per == (Per{})
-		case "in_flight", "on_throttle", "adapt":
+		case "in_flight", "on_throttle", "adapt", "quiet":
 			return class.Rate.Kind() != unit.Messages
 		case "ceil", "priority", "weight":
 			return class.Parent == ""

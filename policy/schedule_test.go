@@ -70,7 +70,7 @@ func TestScheduledIsWhatTheSectionsSay(t *testing.T) {
 		c := Class{Name: "a", Rate: rate("20 messages/s")}
 		for range rapid.IntRange(1, 4).Draw(t, "sections") {
 			z, _ := calendar.ParseZone(rapid.SampledFrom([]string{"UTC", "Europe/Paris", "Asia/Kolkata", "America/Los_Angeles"}).Draw(t, "zone"))
-			a := At{Zone: z, From: calendar.Clock(rapid.IntRange(0, 23).Draw(t, "from") * 60), To: calendar.Clock(rapid.IntRange(0, 24).Draw(t, "to") * 60),
+			a := At{Hours: Hours{Zone: z, From: calendar.Clock(rapid.IntRange(0, 23).Draw(t, "from") * 60), To: calendar.Clock(rapid.IntRange(0, 24).Draw(t, "to") * 60)},
 				Rate: unit.NewRate(unit.Messages, rapid.Int64Range(0, 3).Draw(t, "rate"), time.Second)}
 			for _, d := range days {
 				if rapid.Bool().Draw(t, string(d)) {
@@ -87,7 +87,7 @@ func TestScheduledIsWhatTheSectionsSay(t *testing.T) {
 			for _, a := range c.At {
 				local := at.In(a.Zone.Location())
 				minute := calendar.Clock(local.Hour()*60 + local.Minute())
-				on := func(d time.Weekday) bool { return a.begins(time.Date(2026, 11, 1+int(d), 0, 0, 0, 0, time.UTC)) } // a Sunday
+				on := func(d time.Weekday) bool { return a.begin(time.Date(2026, 11, 1+int(d), 0, 0, 0, 0, time.UTC)) } // a Sunday
 				today, yesterday := on(local.Weekday()), on((local.Weekday()+6)%7)
 				if a.From < a.To && today && a.From <= minute && minute < a.To || a.From >= a.To && (today && minute >= a.From || yesterday && minute < a.To) {
 					r = a.Rate
@@ -117,7 +117,7 @@ func TestScheduledIsWhatTheSectionsSay(t *testing.T) {
 
 // A rate of 0 at all times blocks. One that begins within a schedule and never ends, too.
 func TestScheduledForEver(t *testing.T) {
-	c := Class{Rate: rate("0 messages/s"), At: []At{{To: calendar.Midnight, Rate: rate("0 messages/s")}}}
+	c := Class{Rate: rate("0 messages/s"), At: []At{{Hours: Hours{To: calendar.Midnight}, Rate: rate("0 messages/s")}}}
 	if now, until := c.Scheduled(moment(t, "2026-11-23T12:00:00Z")); !now.Limit().IsZero() || now.Closed != (Span{}) || !until.IsZero() {
 		t.Errorf("%v until %v", now, until)
 	}

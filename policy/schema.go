@@ -74,6 +74,7 @@ var classFields = []field[Class]{
 	quantity("headroom", func(c *Class) *unit.Percent { return &c.Headroom }, unit.ParsePercent),
 	emptyAs("none", alsoField),
 	emptyAs("none", atField),
+	emptyAs("none", quietField),
 	one("queue", queueForm, func(c *Class) *Queue { return &c.Queue }, parseQueue),
 	emptyAs("none", quantity("max_wait", func(c *Class) *unit.Duration { return &c.MaxWait }, parseWait)),
 	emptyAs("by protocol", one("overflow", overflowForm, func(c *Class) *Overflow { return &c.Overflow }, parseOverflow)),

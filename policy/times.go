@@ -2,37 +2,58 @@ package policy
 
 import (
 	"fmt"
-	"slices"
 
 	"shaper/unit"
 )
 
-// maxAt bounds the sections of a class. To find the next change, shaper looks at each of them for
-// each time at which one begins or ends.
-const maxAt = 32
+// maxTimes bounds the sections of a class. To find the next change, shaper looks at each of them
+// for each time at which one begins or ends.
+const maxTimes = 32
 
-// A timesChecker checks the sections [[class.NAME.at]] of a class.
+// A timesChecker checks the sections [[class.NAME.at]] and [[class.NAME.quiet]] of a class.
 type timesChecker struct{ *checker }
+
+// section checks what both kinds of sections have in common: section i of the list at key, and its
+// hours. It returns the key of the section, and whether that can be checked further.
+func (c timesChecker) section(key string, i int, h *Hours) (at string, ok bool) {
+	if at = numbered(key, i); !c.given(at) {
+		at = key
+	}
+	switch {
+	case c.badUnder(at):
+		return at, false
+	case i == maxTimes:
+		c.wrong(at, fmt.Sprintf("the class has more than %d sections", maxTimes), "fewer sections")
+	case h.To == h.From:
+		c.wrong(at+".to", fmt.Sprintf("from %v to %v is no time", h.From, h.To), `leave it out for "24:00", or another time of day`)
+		return at, false
+	}
+	return at, true
+}
+
+// quiet checks one of the sections about quiet hours.
+func (c timesChecker) quiet(key string, i int, class *Class) {
+	key, ok := c.section(key, i, &class.Quiet[i].Hours)
+	switch kind := class.Rate.Kind(); {
+	case !ok:
+	case kind != unit.Messages:
+		c.wrong(key, fmt.Sprintf("the class counts %v, and only messages have recipients", kind), "leave it out, or set a rate in messages")
+	case class.Shadow:
+		c.wrong(key, "the class has shadow, so it holds nothing up", "leave it out, or put it into the class above")
+	}
+}
 
 // at checks one of these sections.
 func (c timesChecker) at(key string, i int, class *Class) {
 	a := &class.At[i]
-	if at := numbered(key, i); c.given(at) {
-		key = at
-	}
-	if c.badUnder(key) {
+	key, ok := c.section(key, i, &a.Hours)
+	if !ok {
 		return
-	}
-	if i == maxAt {
-		c.wrong(key, fmt.Sprintf("the class has more than %d sections", maxAt), "fewer sections")
 	}
 	then := *class
 	switch none := (unit.Rate{}); {
 	case a.Rate == none && a.Ceil == none:
 		c.wrong(key, "it changes nothing", "a rate or a ceil")
-		return
-	case a.To == a.From:
-		c.wrong(key+".to", fmt.Sprintf("from %v to %v is no time", a.From, a.To), `leave it out for "24:00", or another time of day`)
 		return
 	case a.Rate != none && a.Rate.Kind() != class.Rate.Kind():
 		c.wrong(key+".rate", fmt.Sprintf("%q counts %v, and the rate %q counts %v", a.Rate, a.Rate.Kind(), class.Rate, class.Rate.Kind()),
@@ -78,23 +99,6 @@ func (c timesChecker) warnTimes(class *Class) {
 		class.At[i].minutes(func(minute int) { reached = reached || !covered[minute] })
 		if !reached {
 			c.warn(numbered(join("class", class.Name)+".at", i), "it never holds: later ones hold at all its times", "put it after them, or leave it out")
-		}
-	}
-}
-
-// minutes calls do with each minute of the week in which a section holds.
-func (a *At) minutes(do func(int)) {
-	const day, week = 24 * 60, 7 * 24 * 60
-	for d, name := range days {
-		if len(a.Days) > 0 && !slices.Contains(a.Days, name) {
-			continue
-		}
-		end := int(a.To)
-		if a.To <= a.From {
-			end += day
-		}
-		for minute := int(a.From); minute < end; minute++ {
-			do((d*day + minute) % week)
 		}
 	}
 }

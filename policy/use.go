@@ -14,6 +14,21 @@ func (c *checker) use(key, name string, l *Listener, other string) {
 		c.cannotLimit(key, name, l, kind, alternative(other, protocolFor(kind))+"give the class a rate in "+countedOn(l.Protocol, false))
 	} else if ok {
 		c.useKeys(key, name, l, other)
+		c.useQuiet(key, name, l, other)
+	}
+}
+
+// useQuiet checks that the messages of a listener say to whom they go, if a class has quiet hours
+// for some recipients.
+func (c *checker) useQuiet(key, name string, l *Listener, other string) {
+	for class := c.classes[name]; class != nil && l.Protocol != SMPP; class = c.above(class) {
+		for _, q := range class.Quiet {
+			if len(q.Recipient) > 0 {
+				c.wrong(key, fmt.Sprintf("class %q has quiet hours for %s, and a message on the %s listener %q names no recipient", class.Name, few(q.Recipient), l.Protocol, l.Name),
+					alternative(other, SMPP)+"a class whose quiet hours have no recipient")
+				return
+			}
+		}
 	}
 }
 
@@ -52,6 +67,8 @@ func (c *checker) useBack(key, name string, l *Listener, other string) {
 	case c.classes[name].Per.ByMessage() && c.sound(join("class", name)+".per"):
 		c.wrong(key, fmt.Sprintf("class %q has a bucket per %v, and only messages for the upstream have keys", name, c.classes[name].Per),
 			`a class with per = "source", for example, or without per`)
+	case len(c.classes[name].Quiet) > 0:
+		c.wrong(key, fmt.Sprintf("class %q has quiet hours, and these are of messages for the upstream", name), "a class without quiet")
 	case !l.Protocol.Counts(kind, true):
 		c.cannotLimit(key, name, l, kind, alternative(other, protocolFor(kind))+"give the class a rate in "+countedOn(l.Protocol, true))
 	}

@@ -100,8 +100,8 @@ func TestATrialFollowsSchedules(t *testing.T) {
 	conf := classBy(policy.GCRA, "10 packets/s")
 	conf.MaxWait = unit.Duration(time.Minute)
 	conf.At = []policy.At{
-		{From: 60, To: 120, Rate: rateOf("1 packets/s")}, // start is at midnight UTC
-		{From: 120, To: 180, Rate: rateOf("0 packets/s")},
+		{Hours: policy.Hours{From: 60, To: 120}, Rate: rateOf("1 packets/s")}, // start is at midnight UTC
+		{Hours: policy.Hours{From: 120, To: 180}, Rate: rateOf("0 packets/s")},
 	}
 	trial := NewTrial(start, []policy.Class{conf})
 	c := trial.Classes()[0]
