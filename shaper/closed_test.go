@@ -9,8 +9,8 @@ import (
 	"shaper/unit"
 )
 
-// quiet returns a class of 10 items a second that closes an hour after the start, for 12 hours.
-func quiet(change func(*policy.Class)) *Class {
+// closing returns a class of 10 items a second that closes an hour after the start, for 12 hours.
+func closing(change func(*policy.Class)) *Class {
 	conf := classBy(policy.GCRA, "10 packets/s")
 	conf.Closed = policy.Span{From: at(time.Hour), Until: at(13 * time.Hour)}
 	if change != nil {
@@ -22,7 +22,7 @@ func quiet(change func(*policy.Class)) *Class {
 // What comes before a class closes leaves. What comes at that moment waits until it opens, and then
 // leaves at the rate. Nobody has to tell the class that the time has come.
 func TestAClosedClassHoldsEverything(t *testing.T) {
-	c := quiet(nil)
+	c := closing(nil)
 	enter(t, c, time.Hour-1, Leaves, packet(1))
 	a, b := packet(1), packet(1)
 	enter(t, c, time.Hour, Waits, a)
@@ -37,14 +37,14 @@ func TestAClosedClassHoldsEverything(t *testing.T) {
 // max_wait decides between waiting and refusing, also for what would still wait when the class
 // closes. Retry says when there is room.
 func TestMaxWaitOfAClosedClass(t *testing.T) {
-	c := quiet(func(conf *policy.Class) { conf.MaxWait = unit.Duration(time.Minute) })
+	c := closing(func(conf *policy.Class) { conf.MaxWait = unit.Duration(time.Minute) })
 	enter(t, c, 2*time.Hour, TooLong, packet(1))
 	if retry := c.Retry(at(2*time.Hour), Cost{Packets: 1}); retry != 11*time.Hour-time.Minute {
 		t.Errorf("there is room in %v", retry)
 	}
 	enter(t, c, 13*time.Hour-time.Minute, Waits, packet(1))
 
-	c = quiet(func(conf *policy.Class) { conf.MaxWait = unit.Duration(time.Minute) })
+	c = closing(func(conf *policy.Class) { conf.MaxWait = unit.Duration(time.Minute) })
 	enter(t, c, time.Hour-time.Second, Leaves, packet(1))
 	for range 9 { // the last of them leaves just before the class closes
 		enter(t, c, time.Hour-time.Second, Waits, packet(1))
@@ -65,6 +65,19 @@ func TestAClosedParent(t *testing.T) {
 	holds(t, classes[1].Waits(at(time.Hour-time.Second)), "root", HoldClosed, time.Hour)
 	released(t, classes[1], time.Hour-1)
 	released(t, classes[1], time.Hour, it)
+}
+
+// A class that closes while it waits for the class above lets nothing out any more.
+func TestAClosedChild(t *testing.T) {
+	child := named("child", under("root", classBy(policy.GCRA, "10000 packets/s")))
+	child.Closed = policy.Span{From: at(time.Hour), Until: at(2 * time.Hour)}
+	classes := NewTree(start, []policy.Class{named("root", leakyClass("1 packets/s")), child})
+	late := packet(1)
+	enter(t, classes[1], time.Hour-ms, Leaves, packet(1))
+	enter(t, classes[1], time.Hour-ms, Waits, late)
+	released(t, classes[1], time.Hour-ms/2) // it may send from now on, and waits for the class above
+	released(t, classes[1], time.Hour+time.Second)
+	released(t, classes[1], 2*time.Hour, late)
 }
 
 // When the class of a schedule changes, it goes on: to close and open gives no burst beyond that

@@ -91,6 +91,14 @@ func (k *contender) ready(now time.Time) time.Time {
 	return now // the class counts the item when it leaves
 }
 
+// closes returns when a schedule closes the contender after now; limit.Never if that is not known.
+func (k *contender) closes(now time.Time) time.Time {
+	if k.isQueue || !k.node.pace.closed.From.After(now) {
+		return limit.Never
+	}
+	return k.node.pace.closed.From
+}
+
 // assured returns when the contender is within its assured rate.
 func (k *contender) assured() time.Time {
 	switch {
@@ -131,6 +139,9 @@ func (f *feed) reseat(k *contender, now time.Time) {
 	f.setSeat(k, assured, within)
 	if within {
 		change = limit.Never
+	}
+	if ready {
+		change = earlier(change, k.closes(now))
 	}
 	f.changes.set(&k.alarm, change)
 }
