@@ -96,6 +96,8 @@ func (t *Transport) check() error {
 		return neverLimits(t.Class, "a request is a message", "20 messages/s")
 	case !t.Class.Policy().Per.Fits(policy.HTTP):
 		return fmt.Errorf("client: %q has a bucket per %v, and a request has none", t.Class.Name(), t.Class.Policy().Per)
+	case t.Class.Policy().Quieted.ByRecipient():
+		return fmt.Errorf("client: %q has quiet hours for some recipients, and a request names none", t.Class.Name())
 	case t.Class.Policy().Per.Has(policy.ByConnection):
 		return fmt.Errorf("client: %q has a bucket for each connection, and a request is not a connection: it would never limit", t.Class.Name())
 	}
@@ -110,8 +112,9 @@ func (t *Transport) send(req *http.Request) (*request, error) {
 	address, _ := netip.ParseAddr(req.URL.Hostname()) // the zero address for a name
 	who := policy.Conn{Destination: netip.AddrPortFrom(address, 0)}
 	r := &request{class: t.Class.Join(time.Now(), who)}
-	if t.Class.ByMessage() {
-		r.class = t.Class.JoinKey(time.Now(), t.Class.Key(&who, seen(req)))
+	if joined := r.class; joined.ByMessage() {
+		r.class = joined.JoinKey(time.Now(), joined.Key(&who, seen(req)))
+		joined.Quit(time.Now())
 	}
 	err := shaper.NewRequestWaiter(r.class).Wait(req.Context(), shaper.Cost{Messages: 1}, false)
 	if err != nil {

@@ -121,7 +121,7 @@ func (c *copies) Found(now time.Time, f exchange.Found) exchange.Follower {
 	if f.Direction == stats.Upstream {
 		source, class = &c.guest.Up, c.classify(&msg)
 	}
-	var key policy.Key
+	var key shaper.Key
 	if class.ByMessage() {
 		key = class.Key(&c.who, &msg)
 	}

@@ -16,7 +16,7 @@ import (
 // The exchange has joined the class of each rule once, until Quit. The host quits the class
 // of the tag own, and the exchange quits the others. If messages tell the buckets of such a
 // class apart, each bucket has a tag of its own while messages of its key wait, are on their
-// way out, or have no answer yet.
+// way out, or have no answer yet. So has each group of recipients with quiet hours.
 type classes struct {
 	who   policy.Conn // the connection, as rules and keys see it
 	rules policy.MessageRules
@@ -31,8 +31,8 @@ type classes struct {
 // tagged is what a tag stands for.
 type tagged struct {
 	class      *shaper.Class // nil: the tag is free
-	perMessage bool          // messages tell the buckets of the class apart
-	isBucket   bool          // it is one of such buckets
+	perMessage bool          // messages tell the buckets or groups of the class apart
+	isBucket   bool          // it is one of them
 	key        bucketKey     // of the bucket
 	users      int           // of the bucket; see use
 }
@@ -40,7 +40,7 @@ type tagged struct {
 // bucketKey is the bucket of a key in the class of a tag.
 type bucketKey struct {
 	class uint16
-	key   policy.Key
+	key   shaper.Key
 }
 
 // Obey sets the rules about messages, and who the connection is for them. join joins the

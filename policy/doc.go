@@ -24,9 +24,9 @@
 //	tls        the keys tls and upstream_tls of a listener
 //	unix       the key unix of a listener
 //	upstream   the keys upstream, balance and health of a listener
+//	at         the keys at and quiet of a class
 //	message    values that concern messages: length prefixes, pauses, patterns
 //	also       the key also of a class
-//	at         the keys at and quiet of a class
 //	field      builds the fields of which the schema consists
 //	describe   what a policy may contain
 //	decode     decodes a table of the file by its fields

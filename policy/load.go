@@ -69,6 +69,18 @@ func ParseFiles(files []File) (p *Policy, warnings Errors, err error) {
 	return p, r.warnings, nil
 }
 
+// resolveQuiet sets the Quieted recipients of each class: its own, and those of the classes above.
+func (p *Policy) resolveQuiet() {
+	classes := byName(p.Classes, className)
+	for i := range p.Classes {
+		var all []Quiet
+		for c := &p.Classes[i]; c != nil; c = classes[c.Parent] {
+			all = append(all, c.Quiet...)
+		}
+		p.Classes[i].Quieted = newQuietGroups(all)
+	}
+}
+
 // Written returns the keys that the files of a policy contain, such as "class.acme.rate".
 func Written(files []File) map[string]bool {
 	r, root, whole := parseSections(files)

@@ -41,6 +41,14 @@ type QuietGroup struct {
 	Closed Span
 }
 
+// Text names the recipients for people: "91*, 92*", or "all recipients".
+func (g *QuietGroup) Text() string {
+	if g.Recipients[0] == everybody {
+		return "all recipients"
+	}
+	return few(g.Recipients)
+}
+
 // QuietGroups are all groups of a class. A recipient belongs to the group that has the most
 // specific pattern of those that match.
 type QuietGroups []QuietGroup
@@ -71,10 +79,16 @@ func hoursFor(p Pattern, sections []Quiet) (all []Hours) {
 	return all
 }
 
-// includes reports whether a number, or a beginning of numbers, matches whatever another one does.
+// includes reports whether a number, or a beginning of numbers, is one of whatever another one is.
 func (p Pattern) includes(o Pattern) bool {
 	text, isPrefix := strings.CutSuffix(string(p), "*")
 	return p == o || isPrefix && strings.HasPrefix(strings.TrimSuffix(string(o), "*"), text)
+}
+
+// isOf reports whether it is the number of a recipient, or the beginning of that.
+func (p Pattern) isOf(recipient []byte) bool {
+	text, isPrefix := strings.CutSuffix(string(p), "*")
+	return string(recipient) == text || isPrefix && len(recipient) > len(text) && string(recipient[:len(text)]) == text
 }
 
 // add adds a pattern to the group that has the same hours.
@@ -92,7 +106,7 @@ func (g QuietGroups) Of(recipient []byte) (group int) {
 	group, best := -1, Pattern("")
 	for i := range g {
 		for _, p := range g[i].Recipients {
-			if (group < 0 || best.includes(p)) && p.Match(recipient) {
+			if (group < 0 || best.includes(p)) && p.isOf(recipient) {
 				group, best = i, p
 			}
 		}
@@ -100,9 +114,9 @@ func (g QuietGroups) Of(recipient []byte) (group int) {
 	return group
 }
 
-// SameRecipients reports whether all recipients are in the same groups as in others.
-func (g QuietGroups) SameRecipients(o QuietGroups) bool {
-	return slices.EqualFunc(g, o, func(a, b QuietGroup) bool { return slices.Equal(a.Recipients, b.Recipients) })
+// ByRecipient reports whether the recipient of a message tells its group.
+func (g QuietGroups) ByRecipient() bool {
+	return slices.ContainsFunc(g, func(one QuietGroup) bool { return !slices.Equal(one.Recipients, []Pattern{everybody}) })
 }
 
 // at returns the groups as they are from t on, and when that changes; zero if it does not.
@@ -135,16 +149,4 @@ func (g *QuietGroup) close(t time.Time) time.Time {
 // isQuiet reports whether t is in the hours.
 func (g *QuietGroup) isQuiet(t time.Time) bool {
 	return slices.ContainsFunc(g.Hours, func(h Hours) bool { return h.holds(t) })
-}
-
-// resolveQuiet sets the Quieted recipients of each class: its own, and those of the classes above.
-func (p *Policy) resolveQuiet() {
-	classes := byName(p.Classes, className)
-	for i := range p.Classes {
-		var all []Quiet
-		for c := &p.Classes[i]; c != nil; c = classes[c.Parent] {
-			all = append(all, c.Quiet...)
-		}
-		p.Classes[i].Quieted = newQuietGroups(all)
-	}
 }

@@ -125,10 +125,10 @@ func (n *node) pathNeedsLeft() bool {
 }
 
 // isAwaited reports whether a class on the path goes on only when the last item of this
-// node has left.
+// node, or of one beneath it, has left.
 func (n *node) isAwaited() bool {
 	for x := n; x != nil; x = x.parent.Load() {
-		if x.payer == n && !x.leavingSince.IsZero() {
+		if !x.leavingSince.IsZero() && x.payer.isBeneath(n) {
 			return true
 		}
 	}

@@ -20,11 +20,13 @@ type Class struct {
 	// Stats are the counters of the class and those beneath it. Enter and Release count
 	// waiting. Whoever moves the bytes counts what was sent, dropped or refused.
 	Stats      *stats.Class
-	tally      *tally      // counts in Stats, and for the classes above
-	keys       *keys       // the buckets of the class, which are its children; nil: it has none
-	trial      *Trial      // drives the tree of this class with copies; nil: none does, or one drives the class above
-	makeShadow shadowMaker // makes shadow
-	ledger     Ledger      // keeps the budget of the class; nil: only this process knows it. The lock of the tree guards it
+	tally      *tally       // counts in Stats, and for the classes above
+	keys       *keys        // the buckets of the class, which are its children; nil: it has none
+	quiet      *quietGroups // the groups of the class, or of a bucket, by the quiet hours of recipients; nil: it has none
+	quietOf    *Class       // the class whose group it is; nil: it is none
+	trial      *Trial       // drives the tree of this class with copies; nil: none does, or one drives the class above
+	makeShadow shadowMaker  // makes shadow
+	ledger     Ledger       // keeps the budget of the class; nil: only this process knows it. The lock of the tree guards it
 
 	terms // for anybody, without a lock
 

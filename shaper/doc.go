@@ -30,6 +30,7 @@
 //	feedback      the answers and signals of a provider
 //	hold          what items wait for
 //	keys          a bucket for each client
+//	quiet         messages to recipients that have quiet hours wait in groups
 //	idle          what a class remembers of buckets that nobody uses
 //	class         the class: its policy, and all that belongs to it
 //	slot          which sessions may be open
@@ -38,6 +39,7 @@
 //	record        a limiter as a ledger keeps it
 //	count         counters, for a class and those above it
 //	forecast      estimates when something will leave
+//	group         the groups of a class
 //	charge        charges a departure to each class on its path
 //	tree          the place of a class in its tree, and the lock of the tree
 //	feed          who is next among those that compete for a class

@@ -173,7 +173,7 @@ func (it *Item) Left(now time.Time) {
 // left says that an item which a class has let go has left at now. A nil cost is that of
 // the last item.
 func left(now time.Time, c *Class, cost *Cost) {
-	if !c.retiring.Load() && !c.pathNeedsLeft() {
+	if !c.owner().retiring.Load() && !c.pathNeedsLeft() {
 		return
 	}
 	root, now := c.lockAt(now)
@@ -198,14 +198,14 @@ func (c *Class) Cancel(now time.Time, it *Item) bool {
 	return true
 }
 
-// Evict takes the items that match out of the queues of the class and of its buckets. It
+// Evict takes the items that match out of the queues of the class, of its buckets and groups. It
 // returns them in the order of each queue. They are not charged. match must not block, nor
 // call a class.
 func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	var evicted []*Item
-	withBuckets(c, func(c *Class) {
+	withQueues(c, func(c *Class) {
 		for e := c.queue.Front(); e != nil; {
 			it := e.Value
 			e = e.Next()
@@ -221,12 +221,12 @@ func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
 	return evicted
 }
 
-// Drain returns what waits in the queues of the class and of its buckets, in the unit of
+// Drain returns what waits in the queues of the class, of its buckets and groups, in the unit of
 // the class. It estimates how long it takes until the last of it leaves; that is the time
 // until limit.Never if it never does.
 func (c *Class) Drain(now time.Time) (cost int64, drain time.Duration) {
 	defer c.lock().mu.Unlock()
-	withBuckets(c, func(c *Class) {
+	withQueues(c, func(c *Class) {
 		if c.queue.Len() > 0 {
 			cost += c.queueCost
 			drain = max(drain, forecast{&c.node, now}.leaves(&Cost{}).Sub(now))

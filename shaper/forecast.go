@@ -32,7 +32,7 @@ func (f forecast) leaves(cost *Cost) time.Time {
 		first = later(first, x.estimate(now, 0, cost.in(x.kind)))
 		last = later(last, x.estimate(now, x.waitingCost.in(x.kind), cost.in(x.kind)))
 	}
-	return later(later(first, resumed), earlier(last, f.assured(now)))
+	return n.pace.whenOpen(later(later(first, resumed), earlier(last, f.assured(now, cost))))
 }
 
 // resumes returns when no class on the path pauses any more.
@@ -46,20 +46,34 @@ func (f forecast) resumes() (until time.Time) {
 
 // assured returns when what waits in the queue will have left at the assured rate, from
 // now on.
-func (f forecast) assured(now time.Time) time.Time {
-	switch n := f.node; {
+func (f forecast) assured(now time.Time, cost *Cost) time.Time {
+	n := f.node
+	owner := n.class.owner()
+	switch groups := owner.quiet.count(); {
+	case groups > 0 && groups == owner.feed.children:
+		return f.assuredByTurns(now, &owner.node, int64(groups), cost.in(n.kind))
 	case n.feed != nil: // the class's own queue is assured of nothing
 		return limit.Never
 	case n.assured == nil:
 		return now
-	default:
-		return n.assured.After(now, n.queueCost)
 	}
+	return n.assured.After(now, n.queueCost)
+}
+
+// assuredByTurns is assured for one of so many groups, or for the queue of the class with which
+// they take turns: each of the others lets as much leave before. The class has no other children.
+func (f forecast) assuredByTurns(now time.Time, class *node, groups, n int64) time.Time {
+	ahead := f.node.queueCost + groups*(f.node.queueCost+n)
+	if class.assured == nil {
+		return class.estimate(now, ahead, n)
+	}
+	return class.assured.After(now, ahead)
 }
 
 // room estimates when there is room for what costs so much and was refused now, if nothing
 // else comes first: when the first item that waits has left, and the others leave within
-// maxWait. A maxWait of 0 is no bound.
+// maxWait. A maxWait of 0 is no bound. If the item would wait through quiet hours, there is room
+// when they end.
 func (f forecast) room(cost *Cost, maxWait time.Duration) time.Time {
 	n, at := f.node, f.now
 	if maxWait > 0 {
@@ -68,6 +82,9 @@ func (f forecast) room(cost *Cost, maxWait time.Duration) time.Time {
 			return limit.Never
 		}
 		at = later(at, leaves.Add(-maxWait))
+		if n.pace.quieted && !leaves.Before(n.pace.closed.Until) {
+			at = later(at, n.pace.closed.Until)
+		}
 	}
 	if front := n.front(); front != nil && !n.queue.HasRoom(int(cost.Packets), cost.Bytes) {
 		for x := n; x != nil; x = x.parent.Load() {

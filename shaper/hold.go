@@ -13,10 +13,11 @@ const (
 	HoldInFlight = "in_flight"   // answers are awaited
 	HoldPause    = "on_throttle" // the provider has said "too fast"
 	HoldClosed   = "schedule"    // nothing may leave at this time
+	HoldQuiet    = "quiet"       // the recipient has quiet hours
 )
 
 // Waits returns what the next item waits for at now, of those in the queue of the class and in
-// those of its buckets. If only classes beneath it have items, it is what holds those up from
+// those of its buckets and groups. If only classes beneath it have items, it is what holds those up from
 // this class on. Waits returns nil if nothing waits, or only for its turn.
 func (c *Class) Waits(now time.Time) *stats.Hold {
 	root, now := c.lockAt(now)
@@ -24,15 +25,18 @@ func (c *Class) Waits(now time.Time) *stats.Hold {
 	if c.waiting == 0 {
 		return nil
 	}
-	if c.keys == nil {
-		return c.nextHold(now).reading()
-	}
-	first := hold{until: limit.Never}
-	c.keys.each(func(bucket *Class) {
-		if h := bucket.nextHold(now); bucket.queue.Len() > 0 && !h.until.After(first.until) {
-			first = h
+	first, found := hold{until: limit.Never}, false
+	withQueues(c, func(c *Class) {
+		if c.queue.Len() == 0 {
+			return
+		}
+		if h := c.nextHold(now); !h.until.After(first.until) {
+			first, found = h, true
 		}
 	})
+	if !found && c.keys == nil {
+		first = c.nextHold(now)
+	}
 	return first.reading()
 }
 
@@ -45,6 +49,10 @@ func (c *Class) WaitsWithKey(now time.Time, conn policy.Conn, m *policy.Message)
 	h := c.node.hold(now, &oneOfEach)
 	if c.keys != nil {
 		h.orLater(c.keys.hold(now, c.conf.Per.Key(&conn, m)))
+	}
+	if number := c.quiet.of(m); number > 0 {
+		p := quietPace(groupPolicy(c.conf, int(number-1)))
+		h.orLater(hold{&c.conf, HoldQuiet, p.whenOpen(later(now, h.until))})
 	}
 	return h.reading()
 }
@@ -131,6 +139,9 @@ func (g *gate) hold(now time.Time, n int64, conf *policy.Class) hold {
 		return hold{conf, conf.Limit().String(), until}
 	case part <= len(conf.Also):
 		return hold{conf, conf.Also[part-1].Rate.String(), until}
+	}
+	if g.pace.quieted {
+		return hold{conf, HoldQuiet, until}
 	}
 	return hold{conf, HoldClosed, until}
 }

@@ -68,31 +68,56 @@ func (c *Class) Join(now time.Time, conn policy.Conn) *Class {
 	if c == nil || c.keys == nil || c.ByMessage() {
 		return c
 	}
-	return c.JoinKey(now, c.keys.per.Key(&conn, nil))
+	return c.JoinKey(now, Key{bucket: c.keys.per.Key(&conn, nil)})
 }
 
-// ByMessage reports whether c has buckets that messages tell apart. It takes no lock.
-func (c *Class) ByMessage() bool { return c != nil && c.keys != nil && c.keys.per.ByMessage() }
+// ByMessage reports whether c has buckets or groups that messages tell apart. It takes no lock.
+func (c *Class) ByMessage() bool {
+	switch {
+	case c == nil:
+		return false
+	case c.keys != nil:
+		return c.keys.per.ByMessage()
+	}
+	return c.quiet != nil
+}
 
-// Key returns the key of the bucket for a message on a connection, in a class that has
-// buckets. It takes no lock and does not allocate.
-func (c *Class) Key(conn *policy.Conn, m *policy.Message) policy.Key { return c.keys.per.Key(conn, m) }
+// A Key says where a message waits in a class that has buckets or groups.
+type Key struct {
+	bucket policy.Key
+	group  int16 // see quietGroups.of
+}
 
-// JoinKey is Join for a key of a class that has buckets.
-func (c *Class) JoinKey(now time.Time, key policy.Key) *Class {
+// Key returns the key of a message on a connection. It takes no lock and does not allocate.
+func (c *Class) Key(conn *policy.Conn, m *policy.Message) (key Key) {
+	if c.keys != nil {
+		key.bucket = c.keys.per.Key(conn, m)
+	}
+	key.group = c.quiet.of(m)
+	return key
+}
+
+// JoinKey is Join for a key of a class that has buckets or groups.
+func (c *Class) JoinKey(now time.Time, key Key) *Class {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	bucket := c.keys.bucket(now, key)
-	bucket.joined++
-	bucket.retiring.Store(false)
-	return bucket
+	bucket := c
+	if c.keys != nil {
+		bucket = c.keys.bucket(now, key.bucket)
+	}
+	if bucket.bucketOf != nil {
+		bucket.joined++
+		bucket.retiring.Store(false)
+	}
+	return bucket.group(now, key.group)
 }
 
 // Quit ends what Join began. The caller has taken out all that waited.
 func (c *Class) Quit(now time.Time) {
-	if c == nil || c.bucketOf == nil {
+	if c == nil || c.owner().bucketOf == nil {
 		return
 	}
+	c = c.owner()
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	c.joined--
@@ -111,9 +136,13 @@ func (c *Class) Keys(now time.Time) int {
 	return c.keys.len()
 }
 
-// Named returns the class that the policy names: the class whose bucket c is, or c itself.
+// Named returns the class that the policy names: the class whose bucket or group c is, or c
+// itself.
 func (c *Class) Named() *Class {
-	if c == nil || c.bucketOf == nil {
+	if c == nil {
+		return c
+	}
+	if c = c.owner(); c.bucketOf == nil {
 		return c
 	}
 	return c.bucketOf.class
@@ -205,7 +234,7 @@ func (k *keys) maxKeys() int {
 // open adds a new bucket to the class.
 func (k *keys) open(now time.Time, state bucketState) *Class {
 	c := newClass(k.conf, k.class.tally, k.class.makeShadow)
-	c.waker, c.bucketOf = k.class.waker, k
+	c.waker, c.bucketOf, c.quiet = k.class.waker, k, newQuiet(k.conf)
 	c.ledger = k.ledger()
 	c.assured = state.assured
 	c.install(now, k.conf, &k.pace, state.limiter)
@@ -219,9 +248,10 @@ func bucketPolicy(conf policy.Class) policy.Class {
 	return conf
 }
 
-// retireIfUnused gives up a class if it is a bucket that nobody uses any more.
+// retireIfUnused gives up a class if it is a bucket that nobody uses any more, or the group of one.
 func retireIfUnused(now time.Time, c *Class) {
-	if c.bucketOf != nil && c.parent.Load() != nil && !c.isSpare && c.joined == 0 && c.queue.Len() == 0 {
+	c = c.owner()
+	if c.bucketOf != nil && c.parent.Load() != nil && !c.isSpare && c.joined == 0 && c.waiting == 0 {
 		c.bucketOf.retire(now, c) // without a parent it has been given up already
 	}
 }
@@ -307,6 +337,7 @@ func (k *keys) set(now time.Time, conf policy.Class) {
 	k.spare = nil
 	k.each(func(c *Class) {
 		c.put(now, k.conf, &k.pace)
+		c.setGroups(now)
 		c.update(now)
 	})
 	if reflect.DeepEqual(old, k.pace) {
@@ -353,6 +384,16 @@ func withBuckets(c *Class, do func(*Class)) {
 	if c.keys != nil {
 		c.keys.each(do)
 	}
+}
+
+// withQueues calls do with a class, its buckets, and the groups of all of them.
+func withQueues(c *Class, do func(*Class)) {
+	withBuckets(c, func(c *Class) {
+		for _, group := range c.quiet.inUse {
+			do(group)
+		}
+		do(c)
+	})
 }
 
 // each calls do with each bucket that is in use.

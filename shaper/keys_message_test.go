@@ -17,7 +17,7 @@ func perRecipient(most int, conf policy.Class) policy.Class {
 }
 
 // to returns the key of a message to the nth recipient.
-func to(t testing.TB, c *Class, n int) policy.Key {
+func to(t testing.TB, c *Class, n int) Key {
 	if !c.ByMessage() {
 		t.Fatal("messages do not tell the buckets apart")
 	}
@@ -80,7 +80,7 @@ func TestMessageKeysAllocateNothing(t *testing.T) {
 	for _, algorithm := range []policy.Algorithm{policy.Leaky, policy.GCRA, policy.FixedWindow, policy.SlidingWindow} {
 		c := NewClass(start, perRecipient(10000, classBy(algorithm, "10 packets/s")))
 		now, it := start, packet(1)
-		keys := make([]policy.Key, 3000)
+		keys := make([]Key, 3000)
 		for i := range keys {
 			keys[i] = to(t, c, i)
 		}
@@ -146,7 +146,7 @@ func TestMessageKeysFlood(t *testing.T) {
 
 func BenchmarkMessageKeys(b *testing.B) {
 	c := NewClass(start, perRecipient(1<<20, classBy(policy.GCRA, "1000 packets/s")))
-	keys := make([]policy.Key, 1<<16)
+	keys := make([]Key, 1<<16)
 	for i := range keys {
 		keys[i] = to(b, c, i)
 	}

@@ -19,6 +19,7 @@ func NewClass(now time.Time, conf policy.Class) *Class {
 // newRoot returns a class with the policy conf. It has no parent yet.
 func newRoot(now time.Time, conf policy.Class, counters *tally, p *pace, l limit.Limiter) *Class {
 	c := newClass(conf, counters, newShadow)
+	c.quiet = newQuiet(conf)
 	if conf.Per != (policy.Per{}) {
 		c.keys = newKeys(now, c, conf)
 	}
@@ -66,8 +67,9 @@ func NewTrial(now time.Time, confs []policy.Class) *Trial {
 	return t
 }
 
-// succeed returns the class that replaces old, to count another unit or to have other
-// buckets. It takes over the counters of old, and starts without a burst.
+// succeed returns the class that replaces old, to count another unit, to have other buckets or
+// other groups. It takes over the counters of old. If only the groups are others, it goes on from
+// where old is; else it starts without a burst.
 func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	p := paceOf(conf)
 	next := newRoot(now, conf, &tally{Stats: old.Stats}, &p, p.spent(now))
@@ -76,9 +78,24 @@ func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	}
 	forget := old.former != nil && old.former.Backlog() == (Backlog{})
 	defer old.lock().mu.Unlock()
+	if old.kind == next.kind && old.keys == nil && next.keys == nil {
+		next.goOn(now, old, conf, &p)
+	}
 	next.waker, next.former, next.ledger = old.waker, old, old.ledger
 	if forget {
 		old.former = nil
 	}
 	return next
+}
+
+// goOn makes the class go on from where old is, which lets nothing out any more: what waits there
+// waits until its owners take it out.
+func (c *Class) goOn(now time.Time, old *Class, conf policy.Class, p *pace) {
+	had := old.endShadow(now)
+	if had.settler != nil && !had.leavingSince.IsZero() {
+		had.settle(now.Add(leaveMargin))
+	}
+	old.shadow, c.assured, c.throttle = nil, had.assured, had.throttle
+	c.install(now, conf, p, had.takeOver(now, p))
+	old.use(blocked{})
 }

@@ -21,6 +21,7 @@ type pace struct {
 	piece     int64         // how many bytes of a stream may be one item
 	slack     time.Duration // how long the class may wait for its turn without losing the time
 	keyed     bool          // the class has buckets, and these have the limits
+	quieted   bool          // it is a group of recipients with quiet hours, and the class above has the limits
 	borrows   bool          // the limit is above the assured rate, or is not enforced
 }
 
@@ -40,6 +41,13 @@ func paceOf(conf policy.Class) pace {
 	}
 	p.borrows = !p.keyed && (p.assured.Compare(p.rate) < 0 || conf.Shadow)
 	return p
+}
+
+// quietPace returns the pace of a group of recipients with quiet hours. The group is assured of
+// nothing, as the queue of the class above is, with which it takes turns.
+func quietPace(conf policy.Class) pace {
+	return pace{restraint: restraintOf(conf.Own()), assured: unit.NewRate(conf.Rate.Kind(), 0, conf.Rate.Period()), piece: MaxPiece,
+		closed: limit.Span(conf.Closed), quieted: true, borrows: true}
 }
 
 // slackOf returns the slack: one gap, or what a leaky class of bytes catches up at once.
@@ -88,18 +96,29 @@ func (p *pace) horizon() (longest time.Duration) {
 	return longest
 }
 
+// isUnlimited reports whether others have the limits of the class.
+func (p *pace) isUnlimited() bool { return p.keyed || p.quieted }
+
+// whenOpen returns a time, or when the class opens if it is closed then.
+func (p *pace) whenOpen(at time.Time) time.Time {
+	if !at.Before(p.closed.From) && at.Before(p.closed.Until) {
+		return p.closed.Until
+	}
+	return at
+}
+
 // idle returns a limiter that has let nothing out yet.
 func (p *pace) idle(now time.Time) limit.Limiter {
-	if p.keyed {
-		return limitless{}
+	if p.isUnlimited() {
+		return p.limiter(limitless{}, nil)
 	}
 	return p.limiter(p.newLimiter(now), func(r *restraint) limit.Limiter { return r.newLimiter(now) })
 }
 
 // spent returns a limiter from which as much has just left as may leave at once.
 func (p *pace) spent(now time.Time) limit.Limiter {
-	if p.keyed {
-		return limitless{}
+	if p.isUnlimited() {
+		return p.limiter(limitless{}, nil)
 	}
 	return p.limiter(p.spentLimiter(now, 0), func(r *restraint) limit.Limiter { return r.spentLimiter(now, 0) })
 }
@@ -108,8 +127,8 @@ func (p *pace) spent(now time.Time) limit.Limiter {
 // old; its own limit runs at rate. A further limit goes on from the one of old that is most
 // like it. If there is none, it begins as if all that it lets leave at once had just left.
 func (p *pace) takeOver(now time.Time, l limit.Limiter, old *pace, rate unit.Rate) limit.Limiter {
-	if p.keyed {
-		return limitless{}
+	if p.isUnlimited() {
+		return p.limiter(limitless{}, nil)
 	}
 	parts, taken := limit.Parts(l), make([]bool, len(old.also))
 	return p.limiter(p.goOn(now, parts[0], &old.restraint, rate), func(r *restraint) limit.Limiter {
@@ -168,6 +187,7 @@ func (limitless) Memory(now time.Time) (m limit.Memory, whole bool) {
 	return limit.Memory{Until: now}, true
 }
 func (limitless) Remember(limit.Memory) {}
+func (limitless) Clone() limit.Limiter  { return limitless{} }
 
 // blocked is the limiter of a bucket that was given up. What still comes waits until its
 // owner takes it out.

@@ -25,5 +25,7 @@ func (c *Class) set(now time.Time, conf policy.Class) {
 	p := paceOf(conf)
 	if c.put(now, conf, &p); c.keys != nil {
 		c.keys.set(now, conf)
+	} else {
+		c.setGroups(now)
 	}
 }

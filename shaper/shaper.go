@@ -93,7 +93,8 @@ func NewLiveClass(conf policy.Class) *Class {
 // Apply makes the classes those of a policy. A class of the same name keeps its queue,
 // its credit and its counters, and takes its new rate and its new parent at once. A new
 // class starts idle. If a class is to count another unit than before, or to have buckets
-// for something else, a new class replaces it and takes over its counters.
+// for something else, or quiet hours for other recipients, a new class replaces it and takes
+// over its counters.
 //
 // Apply returns the classes that are gone. They go on as they were, under the same parent,
 // until nobody uses them any more. A session that waits for a slot in one of them waits
@@ -110,7 +111,7 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 		case c == nil:
 			c = s.NewClass(conf)
 			c.ledger = s.ledger // Set makes the class use it
-		case c.kind != conf.Rate.Kind(), c.Policy().Per != conf.Per:
+		case c.kind != conf.Rate.Kind(), !sameBuckets(c.Policy(), conf):
 			c = succeed(now, c, conf)
 		default:
 			delete(old, conf.Name)

@@ -30,8 +30,8 @@ type Source struct {
 
 // An Offer is a message that a session sends.
 type Offer struct {
-	Class *Class     // nil: no class limits it
-	Key   policy.Key // of the bucket, if messages tell the buckets of Class apart
+	Class *Class // nil: no class limits it
+	Key   Key    // if messages tell the buckets or groups of Class apart
 	Cost  Cost
 	Asks  bool  // it gets an answer; the caller tells the copy of it
 	Waits bool  // if its class has no room, it is parked and not refused

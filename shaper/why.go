@@ -33,6 +33,7 @@ type Cause string
 // The causes.
 const (
 	ByLimit    Cause = "limit"     // the limit of the class, and for a window that it is full
+	ByQuiet    Cause = "quiet"     // the recipient has quiet hours
 	ByPause    Cause = "pause"     // the provider has said "too fast"
 	ByInFlight Cause = "in_flight" // so many requests have no answer
 	ByWriting  Cause = "writing"   // an item before it is being written
@@ -136,7 +137,11 @@ func (g *gate) holds(now time.Time, class *Class, n int64) (all []Hold) {
 	if !g.leavingSince.IsZero() {
 		add(ByWriting, g.leavingSince.Add(leavePatience), "an item that is being written, and may take this long at most")
 	}
-	add(ByLimit, g.estimate(now, 0, n), g.limitText(now, &class.conf, n))
+	if g.pace.quieted {
+		add(ByQuiet, g.estimate(now, 0, n), "quiet hours of "+class.conf.Quieted[0].Text())
+	} else {
+		add(ByLimit, g.estimate(now, 0, n), g.limitText(now, &class.conf, n))
+	}
 	return all
 }
 

@@ -211,21 +211,40 @@ func formatBytes(v float64) string {
 	return fmt.Sprintf("%.3g%s", v, prefixes[i])
 }
 
-// times writes seconds below the axis, at multiples of 1, 2 or 5 times a power of ten.
+// times writes times below the axis: seconds, at multiples of 1, 2 or 5 times a power of ten; or
+// hours, if there are some.
 func (s scale) times(b *strings.Builder, period time.Duration) {
-	step := math.Pow(10, math.Floor(math.Log10(period.Seconds()/3)))
+	of, unit, step := period.Seconds(), "s", 0.
+	if step = roundStep(of); period >= 6*time.Hour {
+		of, unit = period.Hours(), "h"
+		step = hourStep(of)
+	}
+	for i := 0; float64(i)*step <= of*1.0001; i++ {
+		x := axisLeft + float64(i)*step/of*float64(period)*s.x
+		fmt.Fprintf(b, `<path class="axis" d="M%.1f %dv4"/>`+"\n", x, s.end)
+		text(b, int(x), s.end+16, "middle", "", fmt.Sprintf("%.6g%s", float64(i)*step, unit))
+	}
+}
+
+// roundStep returns 1, 2 or 5 times a power of ten, so that at least three of it fit into a period.
+func roundStep(period float64) float64 {
+	step := math.Pow(10, math.Floor(math.Log10(period/3)))
 	for _, factor := range []float64{5, 2} {
-		if period.Seconds()/(step*factor) >= 3 {
-			step *= factor
-			break
+		if period/(step*factor) >= 3 {
+			return step * factor
 		}
 	}
-	for i := 0; float64(i)*step <= period.Seconds()*1.0001; i++ {
-		x := s.at(time.Duration(float64(i) * step * 1e9))
-		fmt.Fprintf(b, `<path class="axis" d="M%.1f %dv4"/>`+"\n", x, s.end)
-		label := fmt.Sprintf("%.6gs", float64(i)*step)
-		text(b, int(x), s.end+16, "middle", "", label)
+	return step
+}
+
+// hourStep is roundStep for hours: parts of a day, or days.
+func hourStep(period float64) float64 {
+	for _, step := range []float64{1, 2, 3, 6, 12, 24} {
+		if period/step <= 8 {
+			return step
+		}
 	}
+	return 24 * max(math.Ceil(period/24/8), 1)
 }
 
 func text(b *strings.Builder, x, y int, anchor, attributes, s string) {

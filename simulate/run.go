@@ -106,7 +106,7 @@ func (r *run) reschedule() {
 	scheduled, changes := r.policy.Scheduled(r.now)
 	r.changes = changes
 	for i, c := range r.classes {
-		if len(c.conf.At) > 0 {
+		if c.conf.HasSchedule() {
 			c.Set(r.now, scheduled.Classes[i])
 			r.expect(c.tree)
 		}

@@ -1,0 +1,252 @@
+package shaper
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"shaper/policy"
+	"shaper/unit"
+)
+
+// promotions returns the policy of a class of 10 messages a second that is quiet for 91* from 21:00
+// to 9:00 UTC; start is at midnight UTC.
+func promotions(t testing.TB, more string) []policy.Class {
+	t.Helper()
+	p, _, err := policy.Parse("p.toml", []byte(`
+[class.promotions]
+rate = "10 messages/s"
+`+more+`
+[[class.promotions.quiet]]
+recipient = "91*"
+from = "21:00"
+to = "09:00"
+[listener.x]
+listen = "127.0.0.1:0"
+protocol = "smpp"
+upstream = "discard:"
+class = "promotions"
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Classes
+}
+
+// asAt returns a policy as it is from a time on.
+func asAt(d time.Duration, confs []policy.Class) []policy.Class {
+	then := make([]policy.Class, len(confs))
+	for i, c := range confs {
+		then[i], _ = c.Scheduled(at(d))
+	}
+	return then
+}
+
+// joins returns where a message to a recipient waits.
+func joins(d time.Duration, c *Class, to string) *Class {
+	m := &policy.Message{SourceAddr: []byte("acme"), Recipient: []byte(to)}
+	return c.JoinKey(at(d), c.Key(&policy.Conn{}, m))
+}
+
+func sms() *Item { return &Item{Cost: Cost{Messages: 1, Bytes: 1}, Held: 1} }
+
+// What comes a moment before the quiet hours leaves. What comes at that moment waits until they
+// end, holds up nobody else, and leaves then in order at the rate of the class.
+func TestQuietHoursHoldSomeRecipients(t *testing.T) {
+	c := NewTree(start, asAt(12*time.Hour, promotions(t, "")))[0]
+	night, morning := 21*time.Hour, 33*time.Hour
+	india, other := joins(0, c, "9198"), joins(0, c, "4477")
+	enter(t, india, night-1, Leaves, sms())
+	a, b := sms(), sms()
+	enter(t, india, night+time.Second, Waits, a)
+	enter(t, india, night+time.Second, Waits, b)
+	holds(t, c.Waits(at(night+time.Second)), "promotions", HoldQuiet, morning)
+	for n := range 20 {
+		enter(t, other, night+time.Second+time.Duration(n)*100*ms, Leaves, sms())
+	}
+	behind := sms()
+	enter(t, other, night+2900*ms, Waits, behind)
+	holds(t, c.Waits(at(night+2900*ms)), "promotions", "10 messages/s", night+3*time.Second)
+	released(t, c, night+3*time.Second, behind)
+	released(t, c, morning-1)
+	released(t, c, morning, a)
+	released(t, c, morning+100*ms-1)
+	released(t, c, morning+100*ms, b)
+}
+
+// What waits for the rate when the quiet hours begin waits until they end, though it came before.
+func TestQuietHoursHoldWhatWaits(t *testing.T) {
+	c := NewTree(start, asAt(12*time.Hour, promotions(t, "")))[0]
+	night := 21 * time.Hour
+	india := joins(0, c, "91")
+	first, second, third := sms(), sms(), sms()
+	enter(t, india, night-150*ms, Leaves, first)
+	enter(t, india, night-150*ms, Waits, second)
+	enter(t, india, night-150*ms, Waits, third)
+	released(t, c, night-50*ms, second)
+	released(t, c, night+50*ms)
+	released(t, c, 33*time.Hour, third)
+}
+
+// max_wait decides between waiting and refusing, and Retry tells the end of the quiet hours.
+func TestMaxWaitOfQuietHours(t *testing.T) {
+	night, morning := 21*time.Hour, 33*time.Hour
+	make := func() *Class {
+		return NewTree(start, asAt(12*time.Hour, promotions(t, `max_wait = "1min"`)))[0]
+	}
+	c := make()
+	india, other := joins(0, c, "91"), joins(0, c, "44")
+	enter(t, india, night-1, Leaves, sms())
+	enter(t, india, night, TooLong, sms())
+	if retry := india.Retry(at(night), Cost{Messages: 1}); retry != 12*time.Hour {
+		t.Errorf("there is room in %v, want 12h", retry)
+	}
+	enter(t, other, night, Waits, sms()) // for its gap only
+	enter(t, india, morning-time.Minute, Waits, sms())
+
+	c = make() // what would still wait at 21:00 is refused before
+	india = joins(0, c, "91")
+	enter(t, india, night-time.Second, Leaves, sms())
+	for range 9 {
+		enter(t, india, night-time.Second, Waits, sms())
+	}
+	enter(t, india, night-time.Second, TooLong, sms())
+	if retry := india.Retry(at(night-time.Second), Cost{Messages: 1}); retry != 12*time.Hour+time.Second {
+		t.Errorf("there is room in %v, want 12h0m1s", retry)
+	}
+	enter(t, joins(0, c, "44"), night-time.Second, Waits, sms())
+}
+
+// However much waits for the morning, nobody else is refused for it: the groups take turns.
+func TestQuietHoursRefuseNobodyElse(t *testing.T) {
+	c := NewTree(start, asAt(30*time.Hour, promotions(t, `max_wait = "5s"`)))[0]
+	morning := 33 * time.Hour
+	india, other := joins(0, c, "91"), joins(0, c, "44")
+	for range 50 {
+		enter(t, india, morning-time.Second, Waits, sms())
+	}
+	enter(t, other, morning-time.Second, Leaves, sms())
+	for range 10 {
+		enter(t, other, morning-time.Second, Waits, sms())
+	}
+}
+
+// Buckets have groups too, within the limits of each bucket, and are given up with them. What a key
+// has used is remembered.
+func TestQuietHoursOfBuckets(t *testing.T) {
+	for _, per := range []string{"recipient", "source_addr"} {
+		t.Run(per, func(t *testing.T) {
+			confs := promotions(t, fmt.Sprintf("algorithm = \"gcra\"\nburst = \"2 messages\"\nper = %q", per))
+			c := NewTree(start, asAt(12*time.Hour, confs))[0]
+			night, morning := 21*time.Hour, 33*time.Hour
+			for range 3 { // the bucket comes and goes
+				india := joins(night-time.Second, c, "91")
+				if len(c.keys.active) != 1 {
+					t.Fatalf("%d keys are in use", len(c.keys.active))
+				}
+				india.Quit(at(night - time.Second))
+				if len(c.keys.active) != 0 {
+					t.Fatalf("%d keys are in use", len(c.keys.active))
+				}
+			}
+			india := joins(0, c, "91")
+			a, b, late := sms(), sms(), sms()
+			enter(t, india, night, Waits, a)
+			enter(t, india, night, Waits, b)
+			enter(t, india, night, Waits, late)
+			other := joins(0, c, "44")
+			enter(t, other, night, Leaves, sms())
+			india.Quit(at(night)) // the bucket stays while something waits in its group
+			released(t, c, morning, a, b)
+			released(t, c, morning+100*ms-1)
+			released(t, c, morning+100*ms, late)
+			other.Quit(at(morning))
+			if n := len(c.keys.active); n != 0 {
+				t.Errorf("%d keys are in use at the end", n)
+			}
+			again := joins(morning+100*ms, c, "91")
+			enter(t, again, morning+100*ms, Waits, sms())
+		})
+	}
+}
+
+// When the schedule goes on, each group is closed in its next quiet hours, and so are those of
+// buckets.
+func TestQuietHoursFollowSet(t *testing.T) {
+	for _, more := range []string{"", `per = "source_addr"`} {
+		confs := promotions(t, more)
+		c := NewTree(start, asAt(12*time.Hour, confs))[0]
+		it := sms()
+		india := joins(0, c, "91")
+		enter(t, india, 21*time.Hour, Waits, it)
+		c.Set(at(21*time.Hour), asAt(21*time.Hour, confs)[0])
+		released(t, c, 33*time.Hour-1)
+		released(t, c, 33*time.Hour, it)
+		c.Set(at(33*time.Hour), asAt(33*time.Hour, confs)[0])
+		enter(t, india, 44*time.Hour, Leaves, sms())
+		enter(t, india, 45*time.Hour, Waits, it)
+		released(t, c, 57*time.Hour-1)
+		released(t, c, 57*time.Hour, it)
+	}
+}
+
+// A reload that changes for whom a class is quiet replaces the class, which goes on from where the
+// old one was. One that changes only the hours does not.
+func TestQuietHoursOfAReload(t *testing.T) {
+	confs := promotions(t, "")
+	confs[0].Algorithm, confs[0].Rate = policy.FixedWindow, unit.NewRate(unit.Messages, 3, 24*time.Hour)
+	s := newShaper()
+	defer s.Close()
+	s.Apply(confs)
+	before := s.Class("promotions")
+	now := time.Now()
+	for range 2 {
+		if !before.Pass(now, Cost{Messages: 1}) {
+			t.Fatal("the class is full at once")
+		}
+	}
+	hours := asAt(0, confs)
+	if removed := s.Apply(hours); len(removed) != 0 || s.Class("promotions") != before {
+		t.Error("the same recipients are another class")
+	}
+	without := asAt(0, confs)
+	without[0].Quiet, without[0].Quieted = nil, nil
+	removed := s.Apply(without)
+	after := s.Class("promotions")
+	if len(removed) != 1 || removed[0] != before || after == before {
+		t.Fatalf("%d classes are gone", len(removed))
+	}
+	if before.Pass(now, Cost{Messages: 1}) || !after.Pass(now, Cost{Messages: 1}) || after.Pass(now, Cost{Messages: 1}) {
+		t.Error("the class does not go on with one message of three")
+	}
+}
+
+// A message in a class with quiet hours allocates nothing, and why tells for whom it waits.
+func TestQuietHoursAllocateNothing(t *testing.T) {
+	c := NewTree(start, asAt(12*time.Hour, promotions(t, "")))[0]
+	now, it, who := at(13*time.Hour), sms(), policy.Conn{}
+	m := &policy.Message{Recipient: []byte("919999")}
+	if n := testing.AllocsPerRun(1000, func() {
+		now = now.Add(time.Second)
+		group := c.JoinKey(now, c.Key(&who, m))
+		group.Enter(now, it)
+		it.Left(now)
+		group.Quit(now)
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestWhyOfQuietHours(t *testing.T) {
+	c := NewTree(start, asAt(22*time.Hour, promotions(t, "")))[0]
+	enter(t, joins(22*time.Hour, c, "91"), 22*time.Hour, Waits, sms())
+	w := c.Why(at(22 * time.Hour))
+	if len(w.Path) != 1 || w.Path[0].Cause != ByQuiet || w.Path[0].Text != "quiet hours of 91*" || !w.At.Equal(at(33*time.Hour)) || !w.Exact {
+		t.Errorf("it waits for %+v", w)
+	}
+	h := c.WaitsWithKey(at(22*time.Hour), policy.Conn{}, &policy.Message{Recipient: []byte("911")})
+	holds(t, h, "promotions", HoldQuiet, 33*time.Hour)
+	if h := c.WaitsWithKey(at(22*time.Hour), policy.Conn{}, &policy.Message{Recipient: []byte("44")}); h != nil {
+		t.Errorf("another recipient waits for %v", h)
+	}
+}
