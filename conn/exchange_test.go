@@ -289,6 +289,11 @@ func requestsAreRefused(t *testing.T) {
 	if err != nil || second.StatusCode != 429 || second.Header.Get("Retry-After") != "1" || second.Header.Get("RateLimit-Policy") != `"c";q=1;w=1` {
 		t.Fatal(second, err)
 	}
+	for name, want := range map[string]string{"X-RateLimit-Limit": "1", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1", "X-Queue-Position": "1", "X-Queue-Wait": "1"} {
+		if got := second.Header.Get(name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
 	time.Sleep(time.Second)
 	send(t, client, "GET /again HTTP/1.1\r\nHost: x\r\n\r\n")
 	if third, err := http.ReadResponse(in, nil); err != nil || third.StatusCode != 200 {

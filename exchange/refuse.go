@@ -70,7 +70,9 @@ func (x *Exchange) writeDueRefusals() (any bool) {
 // writeRefusal writes a refusal to the client, behind the messages that were passed on.
 func (x *Exchange) writeRefusal(m *frame.Message) {
 	class := x.classes.all[m.Tag].class
-	refusal := frame.Refusal{Now: x.now, Wait: class.Retry(x.now, shaper.Cost{Messages: max(m.Cost, 1)})}
+	cost := shaper.Cost{Messages: max(m.Cost, 1)}
+	refusal := frame.Refusal{Now: x.now, Wait: class.Retry(x.now, cost)}
+	refusal.Position, refusal.Expected = class.Place(x.now, cost)
 	if rate := class.Rate(); rate.Kind() == unit.Messages && !rate.IsZero() {
 		refusal.Policy, refusal.Window = class.Name(), rate.Period()
 		refusal.Quota = rate.Units(refusal.Window)

@@ -55,7 +55,8 @@
 //
 // In smpp, the answer to a request is its response with ESME_RTHROTTLED and its sequence
 // number. It may stand between any two PDUs. In http, the answer is a 429 (RFC 6585) with
-// Retry-After, RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-10). It
+// Retry-After, RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-10), the older
+// X-RateLimit-Limit, -Remaining and -Reset, and X-Queue-Position and X-Queue-Wait. It
 // comes in its turn, after the responses to earlier requests. iso8583 and lines cannot
 // refuse. If the proxy stops reading, the client waits.
 //

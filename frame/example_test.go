@@ -101,6 +101,9 @@ func ExampleLink_refuse() {
 	// Retry-After: 3
 	// RateLimit-Policy: "acme";q=30;w=1
 	// RateLimit: "acme";r=0;t=3
+	// X-RateLimit-Limit: 30
+	// X-RateLimit-Remaining: 0
+	// X-RateLimit-Reset: 3
 	// Content-Length: 0
 }
 

@@ -345,9 +345,13 @@ func TestHTTPRefusal(t *testing.T) {
 		{Refusal{Wait: 2*time.Second + 1}, false, "Retry-After: 3"},
 		{Refusal{Wait: 1<<63 - 1}, true, "Retry-After: 9223372037"},
 		{Refusal{Wait: 3 * time.Second, Policy: "acme", Quota: 30, Window: time.Second}, false,
-			"Retry-After: 3\r\nRateLimit-Policy: \"acme\";q=30;w=1\r\nRateLimit: \"acme\";r=0;t=3"},
+			"Retry-After: 3\r\nRateLimit-Policy: \"acme\";q=30;w=1\r\nRateLimit: \"acme\";r=0;t=3" +
+				"\r\nX-RateLimit-Limit: 30\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 3"},
+		{Refusal{Wait: 3 * time.Second, Position: 501, Expected: 25*time.Second + 1}, false, "Retry-After: 3\r\nX-Queue-Position: 501\r\nX-Queue-Wait: 26"},
+		{Refusal{Wait: 3 * time.Second, Position: 1, Expected: 1<<63 - 1}, false, "Retry-After: 3\r\nX-Queue-Position: 1"},
 		{Refusal{Wait: 3 * time.Second, Policy: "a\"\\ä\n", Quota: 20000, Window: 15 * time.Minute}, true,
-			"Retry-After: 3\r\nRateLimit-Policy: \"a\\\"\\\\???\";q=20000;w=900\r\nRateLimit: \"a\\\"\\\\???\";r=0;t=3"},
+			"Retry-After: 3\r\nRateLimit-Policy: \"a\\\"\\\\???\";q=20000;w=900\r\nRateLimit: \"a\\\"\\\\???\";r=0;t=3" +
+				"\r\nX-RateLimit-Limit: 20000\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 3"},
 		{Refusal{Now: time.Date(2026, 11, 6, 9, 49, 37, 5, time.FixedZone("", 3600))}, false,
 			"Retry-After: 1\r\nDate: Fri, 06 Nov 2026 08:49:37 GMT"},
 	} {

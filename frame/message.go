@@ -71,4 +71,9 @@ type Refusal struct {
 	Policy string        // the name of the limit, for people; "" leaves out the RateLimit fields
 	Quota  int64         // how much the limit allows in each Window
 	Window time.Duration
+	// Position is which place the request would have had in the queue, from 1; 0 leaves out what
+	// is about the queue. Expected is how long it would have waited there; the longest Duration
+	// stands for ever.
+	Position int
+	Expected time.Duration
 }

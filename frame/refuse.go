@@ -1,6 +1,7 @@
 package frame
 
 import (
+	"math"
 	"strconv"
 	"time"
 )
@@ -22,6 +23,15 @@ func (l *httpLink) AppendRefusal(dst []byte, m *Message, r Refusal) []byte {
 		dst = appendName(dst, r.Policy)
 		dst = append(dst, ";r=0;t="...)
 		dst = strconv.AppendInt(dst, wait, 10)
+		dst = appendNumber(dst, "X-RateLimit-Limit", r.Quota)
+		dst = appendNumber(dst, "X-RateLimit-Remaining", 0)
+		dst = appendNumber(dst, "X-RateLimit-Reset", wait)
+	}
+	if r.Position > 0 {
+		dst = appendNumber(dst, "X-Queue-Position", int64(r.Position))
+	}
+	if r.Position > 0 && r.Expected < math.MaxInt64 {
+		dst = appendNumber(dst, "X-Queue-Wait", seconds(r.Expected))
 	}
 	if !r.Now.IsZero() {
 		dst = append(dst, "\r\nDate: "...)
@@ -32,6 +42,12 @@ func (l *httpLink) AppendRefusal(dst []byte, m *Message, r Refusal) []byte {
 		dst = append(dst, "Connection: close\r\n"...)
 	}
 	return append(dst, "\r\n"...)
+}
+
+// appendNumber appends a field that is a number.
+func appendNumber(dst []byte, name string, n int64) []byte {
+	dst = append(append(append(dst, "\r\n"...), name...), ": "...)
+	return strconv.AppendInt(dst, n, 10)
 }
 
 // seconds rounds a duration up to whole seconds.

@@ -104,6 +104,14 @@ func (c *Class) Retry(now time.Time, cost Cost) time.Duration {
 	return forecast{&c.node, now}.room(&cost, time.Duration(c.conf.MaxWait)).Sub(now)
 }
 
+// Place returns which place an item of this cost would have in the queue at now, from 1, and
+// estimates how long it would wait there: the longest Duration if it would never leave.
+func (c *Class) Place(now time.Time, cost Cost) (position int, wait time.Duration) {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	return c.queue.Len() + 1, forecast{&c.node, now}.leaves(&cost).Sub(now)
+}
+
 // Release takes out the item of the whole tree that leaves at now, charges it and returns
 // it; nil if none may leave yet.
 func (c *Class) Release(now time.Time) *Item {
