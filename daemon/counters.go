@@ -25,7 +25,10 @@ func readClass(c *shaper.Class) stats.ClassReading {
 		r.InFlight = c.InFlight()
 		r.PausedUntil, r.Share = c.Feedback(now)
 	}
-	r.Per, r.Keys = conf.Per.String(), c.Keys(now)
+	if r.Per, r.Keys = conf.Per.String(), c.Keys(now); r.Per != "" {
+		r.MaxKeys = conf.MaxKeys
+	}
+	r.Quotas = c.Quotas(now)
 	r.Parent, r.Priority, r.Weight = conf.Parent, conf.Priority, conf.Weight
 	if shadow := c.Shadow(now); shadow != nil {
 		would := shadow.ReadShadow()

@@ -51,6 +51,12 @@ var (
 		"Requests that the provider refused as too fast, by the signal in its answer.", "class", "signal")
 	keys = desc("class_keys",
 		"Keys that have a bucket of their own, or are remembered; only for classes with per.", "class")
+	maxKeys = desc("class_max_keys",
+		"How many keys may have a bucket of their own; only for classes with per.", "class")
+	quotaRemaining = desc("class_quota_remaining",
+		"What may still leave in the window, in units of the class; only for windows of a minute or longer, of classes without per.", "class", "window")
+	quotaResets = desc("class_quota_resets_timestamp_seconds",
+		"When all of the window may leave again; the present if it may.", "class", "window")
 	keysShared = desc("class_keys_shared_total",
 		"Sessions that share a bucket because max_keys leaves no bucket for their key; only for classes with per.", "class")
 	wouldDelay = desc("shadow_would_delay_total",

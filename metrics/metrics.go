@@ -111,7 +111,12 @@ func (s sender) class(c stats.ClassReading) {
 	}
 	if c.Per != "" {
 		s.gauge(keys, float64(c.Keys), c.Name)
+		s.gauge(maxKeys, float64(c.MaxKeys), c.Name)
 		s.counter(keysShared, c.KeysShared, c.Name)
+	}
+	for _, q := range c.Quotas {
+		s.gauge(quotaRemaining, float64(q.Remaining), c.Name, q.Window)
+		s.gauge(quotaResets, float64(q.Resets.UnixMilli())/1000, c.Name, q.Window)
 	}
 	if would := c.Shadow; would != nil {
 		s.counter(wouldDelay, would.WouldDelay, c.Name)

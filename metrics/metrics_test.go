@@ -41,7 +41,8 @@ func fixed() stats.Status {
 	acme.Sent[stats.Upstream].Messages.Add(14)
 	class, shadow := acme.Read(), would.ReadShadow()
 	class.Shadow = &shadow
-	class.Per, class.Keys = "source", 12
+	class.Per, class.Keys, class.MaxKeys = "source", 12, 65536
+	class.Quotas = []stats.QuotaReading{{Window: "1h", Size: 20, Remaining: 18, Resets: time.Unix(1_700_000_100, 500_000_000)}}
 	class.BacklogBytes, class.BacklogItems = 80, 5
 	class.Name, class.Rate = "acme", stats.RateReading{Text: "30 packets/min", PerSecond: 0.5, Unit: "packets"}
 

@@ -17,6 +17,7 @@
 //	source        one direction of a session in a trial
 //	copy          stands in a trial for what really comes
 //	trial         computes what would happen, event by event
+//	quota         what remains of long windows
 //	why           why a class waits, and until when
 //	rehearsal     a copy of a tree, to see what will leave
 //	pacers        spread trees over pacers

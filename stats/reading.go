@@ -78,9 +78,13 @@ type ClassReading struct {
 	Share       float64   `json:"share,omitempty"`       // of the rate at which the class is paced; below 1 while it adapts
 
 	// Its buckets and its backlog.
-	Per   string  `json:"per,omitempty"`  // what has a bucket of its own, as in the policy; "" if all share one
-	Keys  int     `json:"keys,omitempty"` // keys that have a bucket, or are remembered
-	Drain Seconds `json:"time_to_drain_seconds"`
+	Per     string  `json:"per,omitempty"`      // what has a bucket of its own, as in the policy; "" if all share one
+	Keys    int     `json:"keys,omitempty"`     // keys that have a bucket, or are remembered
+	MaxKeys int     `json:"max_keys,omitempty"` // how many keys there may be
+	Drain   Seconds `json:"time_to_drain_seconds"`
+
+	// Quotas are what remains of its windows that last a minute or longer.
+	Quotas []QuotaReading `json:"quotas,omitempty"`
 
 	// The counters, which Read fills in.
 	Sent       map[Direction]VolumeReading `json:"sent"`
@@ -104,10 +108,18 @@ type ClassReading struct {
 	Shadow *ShadowReading `json:"shadow,omitempty"`
 }
 
+// QuotaReading is what remains of a window of a class.
+type QuotaReading struct {
+	Window    string    `json:"window"`    // "1h", or "day from 00:00 in Europe/Paris"
+	Size      int64     `json:"size"`      // what the window holds, in the unit of the class
+	Remaining int64     `json:"remaining"` // what may still leave at once
+	Resets    time.Time `json:"resets"`    // when all of the window may leave again
+}
+
 // Hold is what something waits for: a limit of the class, or of one above it.
 type Hold struct {
 	Class string    `json:"class"`
-	Limit string    `json:"limit"`          // as in the policy: "600 messages/h"; or "in_flight", "on_throttle" or "schedule"
+	Limit string    `json:"limit"`          // as in the policy: "600 messages/h"; or "in_flight", "on_throttle", "schedule" or "quiet"
 	Until time.Time `json:"until,omitzero"` // zero: that is not known, or never
 }
 

@@ -1,0 +1,57 @@
+package shaper
+
+import (
+	"slices"
+	"sort"
+	"time"
+
+	"shaper/limit"
+	"shaper/stats"
+)
+
+// quotaFrom is the shortest window that is a quota: for a shorter one, what remains means little
+// by the time that somebody reads it.
+const quotaFrom = time.Minute
+
+// Quotas returns what remains at now of each window of the class that lasts a minute or longer. If
+// the class has buckets or a shadow, it has no windows itself.
+func (c *Class) Quotas(now time.Time) (all []stats.QuotaReading) {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	if c.passive {
+		return nil
+	}
+	parts, limits := limit.Parts(bare(c.limiter)), append(c.conf.Also[:0:0], c.conf.Own())
+	limits = append(limits, c.conf.Also...)
+	i := 0
+	for r := range c.pace.restraints() {
+		if r.algorithm.HasWindow() && r.window >= quotaFrom {
+			all = addQuota(all, r.quota(now, parts[i], limits[i].WindowText()))
+		}
+		i++
+	}
+	return all
+}
+
+// addQuota adds a quota. Of two with the same window, the one counts of which less remains.
+func addQuota(all []stats.QuotaReading, q stats.QuotaReading) []stats.QuotaReading {
+	i := slices.IndexFunc(all, func(other stats.QuotaReading) bool { return other.Window == q.Window })
+	switch {
+	case i < 0:
+		return append(all, q)
+	case q.Remaining < all[i].Remaining:
+		all[i] = q
+	}
+	return all
+}
+
+// quota returns what remains at now of the window of a limiter.
+func (r *restraint) quota(now time.Time, l limit.Limiter, window string) stats.QuotaReading {
+	holds := r.rate.Units(r.window)
+	mayNot := func(n int) bool { return l.Next(now, 0, int64(n)+1).After(now) }
+	q := stats.QuotaReading{Window: window, Size: holds, Remaining: int64(sort.Search(int(holds), mayNot)), Resets: now}
+	if whole := l.Next(now, 0, holds); whole.After(now) && whole != limit.Never {
+		q.Resets = whole
+	}
+	return q
+}

@@ -1,0 +1,44 @@
+package shaper
+
+import (
+	"testing"
+	"time"
+
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// Each long window tells what may still leave at once, and when all of it may again.
+func TestQuotas(t *testing.T) {
+	c := NewClass(start, with(classBy(policy.FixedWindow, "20 packets/h"), limitBy(policy.GCRA, "10 packets/s"), byDay("30 packets/day", "Asia/Kolkata"), byDay("25 packets/day", "Asia/Kolkata")))
+	want := func(d time.Duration, hour, day int64, hourEnds, dayEnds time.Duration) {
+		t.Helper()
+		got := c.Quotas(at(d))
+		expect := []stats.QuotaReading{
+			{Window: "1h", Size: 20, Remaining: hour, Resets: at(hourEnds)},
+			{Window: "day from 00:00 in Asia/Kolkata", Size: 25, Remaining: day, Resets: at(dayEnds)},
+		}
+		if len(got) != len(expect) {
+			t.Fatalf("at %v there are %d quotas", d, len(got))
+		}
+		for i := range got {
+			same := got[i].Resets.Equal(expect[i].Resets)
+			if got[i].Resets = expect[i].Resets; got[i] != expect[i] || !same {
+				t.Errorf("at %v: %+v, want %+v", d, got[i], expect[i])
+			}
+		}
+	}
+	const midnight = 18*time.Hour + 30*time.Minute
+	want(0, 20, 25, 0, 0)
+	for n := range 20 {
+		enter(t, c, time.Duration(n)*time.Second, Leaves, packet(1))
+	}
+	want(time.Minute, 0, 5, time.Hour, midnight)
+	want(time.Hour, 20, 5, time.Hour, midnight)
+	enter(t, c, time.Hour, Leaves, packet(1))
+	want(time.Hour, 19, 4, 2*time.Hour, midnight)
+	want(midnight, 20, 25, midnight, midnight)
+	if got := NewClass(start, perSource(1, classBy(policy.FixedWindow, "20 packets/h"))).Quotas(start); got != nil {
+		t.Errorf("a class with buckets has the quotas %v", got)
+	}
+}
