@@ -5,9 +5,11 @@ import (
 	"crypto/tls"
 	"net"
 	"net/netip"
+	"syscall"
 
 	"shaper/entry"
 	"shaper/policy"
+	"shaper/sock"
 	"shaper/upstream"
 )
 
@@ -49,7 +51,17 @@ func (s *Server) connectCheck(ctx context.Context, by *terms, name string, to ne
 	if s.isOwn("tcp", to) {
 		return nil, upstream.ErrLoop
 	}
-	return s.connectFrom(ctx, by.Bind, to)
+	return s.connectFrom(ctx, by.fromFor(to.Addr()), to)
+}
+
+// fromFor returns the address from which checks connect to another: the first of bind that can.
+func (c *terms) fromFor(to netip.Addr) netip.Addr {
+	for _, from := range c.Bind {
+		if policy.Reaches(from, to) {
+			return from
+		}
+	}
+	return netip.Addr{}
 }
 
 // connectFrom connects from one of our addresses, or from any if it is invalid.
@@ -57,6 +69,9 @@ func connectFrom(ctx context.Context, from netip.Addr, to netip.AddrPort) (net.C
 	dialer := net.Dialer{}
 	if from.IsValid() {
 		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+		dialer.Control = func(_, _ string, c syscall.RawConn) error {
+			return c.Control(func(fd uintptr) { sock.Descriptor(fd).BindLate() })
+		}
 	}
 	c, err := dialer.DialContext(ctx, "tcp", to.String())
 	if err != nil {

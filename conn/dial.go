@@ -46,6 +46,7 @@ type dialling struct {
 
 	retryUntil time.Time   // when the session gives up waiting for a descriptor; zero: it has not dialled yet
 	unsettled  bool        // the class has let the connection go, and does not know yet that it has departed
+	portless   uint8       // how many addresses of bind had no port left for the present address
 	errs       []error     // of all attempts
 	timer      *time.Timer // gives up the present address, or tries it again
 	grace      *time.Timer // ends the session of a client that has left; nil: it has not
@@ -229,6 +230,9 @@ func (d *dialling) attempt() {
 		d.attemptLater()
 		return
 	}
+	if d.tryNextBind(err) {
+		return
+	}
 	patience := time.Until(d.giveUpAt) / time.Duration(len(d.addrs))
 	d.addrs = d.addrs[1:]
 	switch {
@@ -279,9 +283,10 @@ func (d *dialling) connect(to netip.AddrPort) error {
 	if t.server.isOwn("tcp", to) {
 		return upstream.ErrLoop
 	}
-	end, err := t.server.network.Dial(to, t.conf.Bind, t.server.marks.mark(t.up.flow.Class()))
+	from := d.bound(to)
+	end, err := t.server.network.Dial(to, from, t.server.marks.mark(t.up.flow.Class()))
 	if err != nil {
-		return err
+		return portError(err, from)
 	}
 	t.upstream.end = end
 	d.departed()

@@ -16,6 +16,7 @@ const (
 	handshakeFailed
 	tlsFailed
 	badHeader
+	noPort
 	numFaults
 )
 
@@ -28,6 +29,7 @@ func (f fault) String() string {
 		"TLS handshake with a client failed",
 		"TLS failed",
 		"a connection of accept_proxy does not begin with a PROXY header",
+		"no port is free for a client of datagrams",
 	}[f]
 }
 
@@ -65,13 +67,18 @@ func (r *ratelimit) allow(now time.Time) (suppressed int, ok bool) {
 
 // warn logs a fault of the session, unless there were too many.
 func (t *tcpSession) warn(f fault, about ...any) {
-	suppressed, ok := t.service.faults[f].allow(time.Now())
+	t.server.warn(t.service, t.conf.Name, f, append([]any{"client", t.clientName()}, about...))
+}
+
+// warn logs a fault at a listener, unless there were too many.
+func (s *Server) warn(sv *service, listener string, f fault, about []any) {
+	suppressed, ok := sv.faults[f].allow(time.Now())
 	if !ok {
 		return
 	}
-	about = append([]any{"listener", t.conf.Name, "client", t.clientName()}, about...)
+	about = append([]any{"listener", listener}, about...)
 	if suppressed > 0 {
 		about = append(about, "suppressed", suppressed)
 	}
-	t.server.log.Warn(f.String(), about...)
+	s.log.Warn(f.String(), about...)
 }

@@ -17,6 +17,7 @@ type Session struct {
 	// above 1, the session has failed over. Destination is its address; "" if it is built in.
 	UpstreamNumber int       `json:"upstream_number,omitempty"`
 	Destination    string    `json:"destination,omitempty"`
+	Bind           string    `json:"bind,omitempty"`         // the address of bind from which it leaves; "" for none
 	ClientTLS      string    `json:"client_tls,omitempty"`   // TLS version with the client, "1.3"; "" for none
 	UpstreamTLS    string    `json:"upstream_tls,omitempty"` // the same with the upstream
 	Class          string    `json:"class"`
@@ -35,7 +36,7 @@ func (t *tcpSession) info() Session {
 		ClientTLS: versionName(t.client.end), UpstreamTLS: versionName(t.upstream.end),
 		ID: t.id, Listener: t.conf.Name, Protocol: string(t.conf.Protocol), Started: t.started,
 		Client: t.clientName(), Upstream: t.upstreamName(), UpstreamNumber: t.number(), Destination: t.address(),
-		Class: nameOf(t.class()), ReturnClass: nameOf(t.down.flow.Class()),
+		Bind: bindName(t.from()), Class: nameOf(t.class()), ReturnClass: nameOf(t.down.flow.Class()),
 		Upward: t.up.moved, Downward: t.down.moved,
 		Waiting: t.held(),
 	}

@@ -37,6 +37,14 @@ func destinationName(ap netip.AddrPort) string {
 	return ap.String()
 }
 
+// bindName returns an address of ours as text; "" if it is invalid.
+func bindName(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}
+
 // nameOf returns the name of a class; "" for none.
 func nameOf(c *shaper.Class) string {
 	if c == nil {

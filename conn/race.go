@@ -14,6 +14,7 @@ const raceDelay = 250 * time.Millisecond
 type rival struct {
 	side
 	target *upstream.Target
+	bind   uint8  // of the session when it began
 	next   *rival // nil: it is the last one
 }
 
@@ -35,7 +36,7 @@ func (d *dialling) awaitTurn() {
 // setAside makes the present attempt a rival of the next one.
 func (d *dialling) setAside() {
 	t := d.session
-	r := &rival{side: side{session: t, end: t.upstream.release()}, target: d.walk.Target(), next: d.rivals}
+	r := &rival{side: side{session: t, end: t.upstream.release()}, target: d.walk.Target(), bind: t.bind, next: d.rivals}
 	if err := r.watch(); err != nil {
 		r.close()
 		return
@@ -90,7 +91,7 @@ func (d *dialling) rivalAnswered(r *rival) {
 	d.remove(r)
 	d.walk.Take(r.target.Address())
 	t.destination = r.target.Address().AddrPort
-	t.upstream.end = r.release()
+	t.upstream.end, t.bind = r.release(), r.bind
 	d.early = 0
 	if err := t.upstream.watch(); err != nil {
 		d.attemptFailed(err)

@@ -48,6 +48,12 @@ func (s *Server) needsDestination(listener string) bool {
 	return s.routes.classifier.NeedsDestination(listener) || s.shadow != nil && s.shadow.classifier.NeedsDestination(listener)
 }
 
+// needsBind reports whether the address of ours tells buckets apart to which the listener can
+// lead. The lock of the routes is held.
+func (s *Server) needsBind(listener string) bool {
+	return s.routes.classifier.NeedsBind(listener) || s.shadow != nil && s.shadow.classifier.NeedsBind(listener)
+}
+
 // asksWhere is needsDestination without the lock.
 func (s *Server) asksWhere(listener string) bool {
 	s.routesMu.RLock()

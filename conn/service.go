@@ -21,6 +21,7 @@ type service struct {
 	terms  atomic.Pointer[terms] // replaced by a reload
 	stats  stats.Listener
 	gate   gate                 // bounds the sessions (max_sessions)
+	turn   atomic.Uint32        // of the addresses of bind
 	faults [numFaults]ratelimit // of sessions, in the log
 }
 

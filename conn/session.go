@@ -38,6 +38,7 @@ type tcpSession struct {
 	stage   stage
 	located bool   // a rule has asked: the session is in the classes of destination
 	reached bool   // destination is that of the upstream, which the session has
+	bind    uint8  // the place in conf.Bind, from 1, of the address that it leaves from; 0: none yet
 	driver  driver // what comes next: &dialling, then relay, then over
 
 	client, upstream side
@@ -113,7 +114,7 @@ type relay interface {
 
 // describe returns what rules match.
 func (t *tcpSession) describe() policy.Conn {
-	return policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.at.addr.Port(), Destination: t.destination, Session: t.id}
+	return policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.at.addr.Port(), Destination: t.destination, Bind: t.from(), Session: t.id}
 }
 
 // upstreamName returns the upstream, as the policy has it; "" until the session has reached it.

@@ -1,6 +1,8 @@
 package conn
 
 import (
+	"net/netip"
+	"slices"
 	"time"
 
 	"shaper/policy"
@@ -12,6 +14,7 @@ import (
 type shadow struct {
 	routes
 	trial *shaper.Trial
+	binds map[string][]netip.Addr // by name of the listener
 }
 
 // Shadow sends copies of all traffic, that of open sessions too, to the classes of trial, by
@@ -21,7 +24,10 @@ func (s *Server) Shadow(p *policy.Policy, trial *shaper.Trial) {
 	defer s.routesMu.Unlock()
 	s.shadow = nil
 	if p != nil {
-		s.shadow = &shadow{routes{policy.Compile(p), map[string]*shaper.Class{}}, trial}
+		s.shadow = &shadow{routes{policy.Compile(p), map[string]*shaper.Class{}}, trial, map[string][]netip.Addr{}}
+		for _, l := range p.Listeners {
+			s.shadow.binds[l.Name] = l.Bind
+		}
 		for _, class := range trial.Classes() {
 			s.shadow.classes[class.Name()] = class
 		}
@@ -46,8 +52,23 @@ func (s *shadow) guest(who policy.Conn, now time.Time) *shaper.Guest {
 	if s == nil {
 		return nil
 	}
+	who = s.leaving(who)
 	up, down := s.classesOf(who)
 	return s.trial.Guest(now, who, up, down)
+}
+
+// leaving returns a connection as it would leave in the shadow: from its own address, or, if the
+// listener does not have that there, from one of those that it has. s may be nil.
+func (s *shadow) leaving(who policy.Conn) policy.Conn {
+	if s == nil || slices.Contains(s.binds[who.Listener], who.Bind) {
+		return who
+	}
+	who.Bind = netip.Addr{}
+	all := slices.DeleteFunc(slices.Clone(s.binds[who.Listener]), func(from netip.Addr) bool { return !policy.Reaches(from, who.Destination.Addr()) })
+	if n := uint64(len(all)); n > 0 {
+		who.Bind = all[who.Session%n]
+	}
+	return who
 }
 
 // classesOf returns the classes of a connection, upstream and downstream; nil for none.

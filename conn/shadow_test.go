@@ -188,7 +188,7 @@ func TestShadowPolicyOfDestinations(t *testing.T) {
 func TestShadowPolicyKnowsNot(t *testing.T) {
 	p := parse(t, class("c", fast)+listener("other", "udp", policy.Echo, "c"))
 	trial := shaper.NewTrial(time.Now(), p.Classes)
-	other := &shadow{routes{policy.Compile(p), map[string]*shaper.Class{"c": trial.Classes()[0]}}, trial}
+	other := &shadow{routes: routes{policy.Compile(p), map[string]*shaper.Class{"c": trial.Classes()[0]}}, trial: trial}
 	guest := other.guest(policy.Conn{Listener: "l", Source: netip.MustParseAddrPort("10.0.0.1:1")}, time.Now())
 	if up, down := guest.Classes(); up != nil || down != nil {
 		t.Errorf("it gets %v and %v", up, down)

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"runtime/debug"
@@ -14,6 +15,7 @@ import (
 	"shaper/policy"
 	"shaper/sock"
 	"shaper/stats"
+	"shaper/upstream"
 )
 
 // udpSocket is a bound UDP socket, and the sessions of its clients. It implements bound.
@@ -217,6 +219,9 @@ func (u *udpSocket) session(key udpKey, in *sock.Incoming, i int) *udpSession {
 	one, err := u.open(key, in.Peer(i), sv)
 	if err != nil {
 		sv.stats.Ended[notOpened(err)].Add(1)
+		if errors.As(err, new(*upstream.PortError)) {
+			u.server.warn(sv, sv.terms.Load().Name, noPort, []any{"client", key.client, "err", err})
+		}
 		u.lost(key, in.Train(i))
 		return nil
 	}

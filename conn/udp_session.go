@@ -30,6 +30,7 @@ type udpSession struct {
 	started     time.Time
 	upstream    *net.UDPConn // nil for a built-in upstream
 	destination netip.AddrPort
+	from        netip.Addr       // the address of bind; invalid: any of ours
 	at          *upstream.Target // counts the session there
 	name        string           // of the upstream
 	number      int              // of the upstream in the listener's list, from 1
@@ -140,14 +141,17 @@ func (t *udpSession) dial() error {
 // connect returns a socket that is connected to the upstream.
 func (t *udpSession) connect(to netip.AddrPort) (*net.UDPConn, error) {
 	dialer := net.Dialer{}
-	if t.conf.Bind.IsValid() {
-		dialer.LocalAddr = &net.UDPAddr{IP: t.conf.Bind.AsSlice(), Zone: t.conf.Bind.Zone()}
+	if t.from.IsValid() {
+		dialer.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(t.from, 0))
 	}
 	c, err := dialer.DialContext(context.Background(), "udp", to.String()) // does not wait, since the address is numeric
 	if err == nil {
 		err = refuseSelf(c)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.EADDRINUSE), errors.Is(err, unix.EAGAIN): // udp(7): no ephemeral port is left
+		return nil, &upstream.PortError{From: t.from}
+	case err != nil:
 		return nil, err
 	}
 	return c.(*net.UDPConn), nil
@@ -176,6 +180,8 @@ func (t *udpSession) begin(leads *upstream.Set) (err error) {
 	defer u.server.routesMu.RUnlock()
 	who := t.describe()
 	up, down := u.server.routes.classify(who, t.conf)
+	who.Bind = t.service.choose(t.started, t.conf, who, up, down)
+	t.from = who.Bind
 	up, down = up.Join(t.started, who), down.Join(t.started, who)
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
@@ -209,7 +215,7 @@ func (t *udpSession) join(up *shaper.Class) error {
 // describe returns what rules match, and what buckets are keyed by.
 func (t *udpSession) describe() policy.Conn {
 	who := t.socket.describe(t.key, t.conf, t.destination)
-	who.Session = t.id
+	who.Session, who.Bind = t.id, t.from
 	return who
 }
 
@@ -351,7 +357,7 @@ func (t *udpSession) info() Session {
 	return Session{
 		ID: t.id, Listener: t.conf.Name, Protocol: string(policy.UDP), Started: t.started,
 		Client: t.key.client.String(), Upstream: t.name, UpstreamNumber: t.number, Destination: destinationName(t.destination),
-		Class: nameOf(t.up.class.Load()), ReturnClass: nameOf(t.down.class.Load()),
+		Bind: bindName(t.from), Class: nameOf(t.up.class.Load()), ReturnClass: nameOf(t.down.class.Load()),
 		Upward: t.up.moved.Load(), Downward: t.down.moved.Load(),
 		Waiting: t.up.held.Load() + t.down.held.Load(),
 	}

@@ -308,7 +308,7 @@ func TestParseSource(t *testing.T) {
 
 // For rules by destination, explain resolves the upstreams in the order of the list.
 func TestUpstreamAddresses(t *testing.T) {
-	four, six := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")
+	four, six := []netip.Addr{netip.MustParseAddr("127.0.0.1")}, []netip.Addr{netip.MustParseAddr("::1")}
 	for _, c := range []struct {
 		l    policy.Listener
 		want string

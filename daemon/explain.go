@@ -189,7 +189,7 @@ func upstreamAddressesOf(ctx context.Context, l policy.Listener) (all []upstream
 	defer cancel()
 	for _, name := range l.Upstream {
 		for _, addr := range resolve(ctx, name) {
-			if !l.Bind.IsValid() || !addr.IsValid() || l.Bind.Is4() == addr.Addr().Is4() {
+			if l.Reaches(addr.Addr()) {
 				all = append(all, upstreamAddress{name, addr})
 			}
 		}

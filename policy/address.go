@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -93,6 +94,23 @@ func parseAddr(s string) (netip.Addr, error) {
 		return netip.Addr{}, complain(addrForm, "%q is not an address", s)
 	}
 	return addr.Unmap(), nil
+}
+
+// Reaches reports whether a connection from an address of ours can reach another: both are of
+// one family. An invalid address is none, or not known yet.
+func Reaches(from, to netip.Addr) bool {
+	return !from.IsValid() || !to.IsValid() || from.Unmap().Is4() == to.Unmap().Is4()
+}
+
+// Reaches reports whether a connection from an address of Bind can reach an address.
+func (l *Listener) Reaches(to netip.Addr) bool {
+	return len(l.Bind) == 0 || slices.ContainsFunc(l.Bind, func(from netip.Addr) bool { return Reaches(from, to) })
+}
+
+// bindsBoth reports whether Bind has addresses of both families. Then the destination says which
+// of them a session can have.
+func (l *Listener) bindsBoth() bool {
+	return slices.ContainsFunc(l.Bind, func(from netip.Addr) bool { return !Reaches(from, l.Bind[0]) })
 }
 
 // parseListen reads "host:port", a unix socket or "systemd:NAME".

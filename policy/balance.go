@@ -1,6 +1,9 @@
 package policy
 
-import "fmt"
+import (
+	"fmt"
+	"net/netip"
+)
 
 // upstreams checks the keys of a listener that say how its upstreams are chosen and checked.
 func (c *checker) upstreams(key string, l *Listener) {
@@ -33,5 +36,19 @@ func (c *checker) health(key string, l *Listener) {
 		c.wrong(key, "an address is checked in one way", "one of tcp, http and smpp")
 	case h.Timeout > h.Every:
 		c.wrong(key+".timeout", fmt.Sprintf("%q is longer than every, %q", h.Timeout, h.Every), "at most every")
+	}
+}
+
+// bind checks that each upstream of a listener can be reached.
+func (c *checker) bind(key string, l *Listener) {
+	if !c.sound(key+".upstream", key+".bind") {
+		return
+	}
+	for i, s := range l.Upstream {
+		e, _ := endpointOf(s)
+		if addr, err := netip.ParseAddr(e.host); err == nil && !l.Reaches(addr) {
+			c.wrong(item(key+".upstream", i), fmt.Sprintf("%q cannot be reached from an address of bind (%s)", s, few(l.Bind)),
+				"both are IPv4, or both are IPv6")
+		}
 	}
 }

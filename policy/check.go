@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"net/netip"
 
 	"shaper/unit"
 )
@@ -114,17 +113,7 @@ func (c *checker) listener(l *Listener) {
 	c.tls(l)
 	c.unix(key, l)
 	c.proxy(key, l)
-	if !c.sound(key+".upstream", key+".bind") || !l.Bind.IsValid() {
-		return
-	}
-	for i, s := range l.Upstream {
-		e, _ := endpointOf(s)
-		addr, err := netip.ParseAddr(e.host)
-		if err == nil && addr.Unmap().Is4() != l.Bind.Is4() {
-			c.wrong(item(key+".upstream", i), fmt.Sprintf("%q cannot be reached from the address %v of bind", s, l.Bind),
-				"both are IPv4, or both are IPv6")
-		}
-	}
+	c.bind(key, l)
 }
 
 // proxy checks the keys of the PROXY protocol.

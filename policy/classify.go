@@ -15,6 +15,9 @@ type Conn struct {
 	// known, or that there is none, as for Echo; then no rule with a destination matches.
 	// See [Classifier.NeedsDestination].
 	Destination netip.AddrPort `json:"destination,omitzero"`
+	// Bind is our own address towards the upstream, one of those of the listener. No rule looks
+	// at it, but a class may have a bucket for each (ByBind).
+	Bind netip.Addr `json:"bind,omitzero"`
 	// Session tells apart connections that are otherwise equal. No rule looks at it, but a
 	// class may have a bucket for each connection (ByConnection).
 	Session uint64 `json:"-"`
@@ -48,7 +51,9 @@ type Classifier struct {
 type listenerRules struct {
 	number          int // its index in Policy.Listeners
 	defaults        Decision
+	bindsBoth       bool // the destination says which of our addresses a session can have
 	needDestination bool
+	needBind        bool
 	anySource       portIndex // rules that name this listener and have no source
 }
 
@@ -63,9 +68,11 @@ func keyed(p *Policy) map[string]Per {
 	return per
 }
 
-// byDestination reports whether one of two classes has a bucket for each destination.
-func (c *Classifier) byDestination(class, back string) bool {
-	return c.per[class].Has(ByDestination) || c.per[back].Has(ByDestination)
+// need notes what tells the buckets of two classes apart to which the listener leads.
+func (l *listenerRules) need(class, back Per) {
+	byBind := class.Has(ByBind) || back.Has(ByBind)
+	l.needBind = l.needBind || byBind
+	l.needDestination = l.needDestination || class.Has(ByDestination) || back.Has(ByDestination) || l.bindsBoth && byBind
 }
 
 // A matcher is a compiled rule.
@@ -93,16 +100,15 @@ type sourceNode struct {
 func Compile(p *Policy) *Classifier {
 	c := &Classifier{file: p.Path, listeners: make(map[string]*listenerRules, len(p.Listeners)), per: keyed(p), rules: make([]matcher, len(p.Rules))}
 	for i, l := range p.Listeners {
-		c.listeners[l.Name] = &listenerRules{number: i, defaults: Decision{Class: l.Class, ReturnClass: l.ReturnClass},
-			needDestination: c.byDestination(l.Class, l.ReturnClass)}
+		of := &listenerRules{number: i, defaults: Decision{Class: l.Class, ReturnClass: l.ReturnClass}, bindsBoth: l.bindsBoth()}
+		of.need(c.per[l.Class], c.per[l.ReturnClass])
+		c.listeners[l.Name] = of
 	}
 	c.nodes, c.more = make([]sourceNode, 1), make([]portIndex, 1)
 	for i := range p.Rules {
 		rule := &p.Rules[i]
 		c.rules[i] = compileRule(i, rule, p.Listeners)
-		if c.rules[i].destination != nil || c.byDestination(rule.Class, rule.ReturnClass) {
-			c.needDestination(&c.rules[i])
-		}
+		c.noteNeeds(&c.rules[i])
 		if rule.looksAtMessages() {
 			c.onMessages = append(c.onMessages, i)
 			continue
@@ -139,11 +145,16 @@ func compileRule(i int, rule *Rule, listeners []Listener) matcher {
 	return m
 }
 
-// needDestination notes that the listeners of a rule need the destination.
-func (c *Classifier) needDestination(m *matcher) {
+// noteNeeds notes what the listeners of a rule need because of it.
+func (c *Classifier) noteNeeds(m *matcher) {
+	class, back := c.per[m.rule.Class], c.per[m.rule.ReturnClass]
+	if m.destination == nil && class == (Per{}) && back == (Per{}) {
+		return // as most rules, of which there may be many
+	}
 	for _, l := range c.listeners {
 		if m.appliesTo(l) {
-			l.needDestination = true
+			l.needDestination = l.needDestination || m.destination != nil
+			l.need(class, back)
 		}
 	}
 }
@@ -200,6 +211,13 @@ func (c *Classifier) linkSources() {
 func (c *Classifier) NeedsDestination(listener string) bool {
 	l := c.listeners[listener]
 	return l != nil && l.needDestination
+}
+
+// NeedsBind reports whether a class that a listener can lead to has a bucket for each address of
+// its bind. Then the caller has to set Conn.Bind before it classifies.
+func (c *Classifier) NeedsBind(listener string) bool {
+	l := c.listeners[listener]
+	return l != nil && l.needBind
 }
 
 // Classify returns the classes of a connection: those of the first rule in file order that

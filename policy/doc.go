@@ -23,7 +23,7 @@
 //	host       the key host of a listener
 //	tls        the keys tls and upstream_tls of a listener
 //	unix       the key unix of a listener
-//	upstream   the keys upstream, balance and health of a listener
+//	upstream   the keys upstream, balance, health and bind of a listener
 //	at         the keys at and quiet of a class
 //	message    values that concern messages: length prefixes, pauses, patterns
 //	also       the key also of a class

@@ -121,6 +121,8 @@ func (p *PerPart) connKey(c *Conn) (k Key) {
 		binary.BigEndian.PutUint64(k.addr[:], c.Session)
 	case ByDestination:
 		k.addr = orZero(c.Destination.Addr()).As16()
+	case ByBind:
+		k.addr = orZero(c.Bind).As16()
 	}
 	return k
 }

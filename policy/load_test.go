@@ -129,7 +129,7 @@ func TestLoadEveryKey(t *testing.T) {
 				Name: "acme", Listen: []string{"127.0.0.1:2775", "[::1]:2775", "systemd:acme"}, Protocol: TCP, Mode: Forward,
 				Upstream: []string{"smpp-1.acme.example:2775", "192.0.2.7:2775"}, Class: "acme", ReturnClass: "payments",
 				Balance: InOrder, Health: Health{Every: seconds(10), Timeout: seconds(1), TCP: true, Rise: 2, Fall: 5},
-				Bind: netip.MustParseAddr("192.0.2.1"), ConnectTimeout: seconds(2), IdleTimeout: seconds(600), HalfCloseTimeout: seconds(30), MaxSessions: 100,
+				Bind: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fd00::1")}, ConnectTimeout: seconds(2), IdleTimeout: seconds(600), HalfCloseTimeout: seconds(30), MaxSessions: 100,
 				TLS: &ServerTLS{Cert: "testdata/good/tls/acme.pem", Key: "/etc/shaper/acme.key", ClientCA: "testdata/good/tls/clients.pem"},
 				UpstreamTLS: &ClientTLS{CA: "testdata/good/tls/ca.pem", Cert: "testdata/good/tls/we.pem", Key: "testdata/good/tls/we.key",
 					ServerName: "smpp.acme.example"},
@@ -194,7 +194,7 @@ class = "a"
 	if c := p.Classes[0]; c.Algorithm != Leaky || c.Queue.String() != "1000 items or 1MiB" || c.Burst != (Burst{}) || c.MaxWait != 0 || c.Headroom != 0 {
 		t.Errorf("class: %+v", c)
 	}
-	if l := p.Listeners[0]; l.Protocol != TCP || l.Mode != Forward || l.ConnectTimeout.String() != "10s" || l.IdleTimeout.String() != "1h" || l.HalfCloseTimeout.String() != "5min" || l.MaxSessions != 65536 || l.Bind.IsValid() {
+	if l := p.Listeners[0]; l.Protocol != TCP || l.Mode != Forward || l.ConnectTimeout.String() != "10s" || l.IdleTimeout.String() != "1h" || l.HalfCloseTimeout.String() != "5min" || l.MaxSessions != 65536 || len(l.Bind) > 0 {
 		t.Errorf("listener: %+v", l)
 	}
 	if idle := p.Listeners[1].IdleTimeout; idle.String() != "1min" {

@@ -33,6 +33,7 @@ const (
 	BySourcePort  PerKind = "source-port" // the client's port, with any address
 	ByConnection  PerKind = "connection"  // each connection, or client of datagrams, has a bucket
 	ByDestination PerKind = "destination" // the upstream's address
+	ByBind        PerKind = "bind"        // our own address towards the upstream
 )
 
 // The kinds of buckets that messages tell apart. Their names are those of the keys of rules.
@@ -46,7 +47,7 @@ const (
 	ByHeader     PerKind = "header"
 )
 
-const perForm = `"source", "source/24", "source/56", "source-port", "connection", "destination", "system_id", "source_addr", ` +
+const perForm = `"source", "source/24", "source/56", "source-port", "connection", "destination", "bind", "system_id", "source_addr", ` +
 	`"recipient", "host", "method", "path", "path:/v1/*/x" or "header:X-Api-Key", or a list of up to three`
 
 // hostPrefix is the length of the IPv6 prefix that counts as one client, unless a policy says
@@ -96,7 +97,7 @@ func parsePart(s string) (PerPart, error) {
 	switch p := (PerPart{By: PerKind(kind)}); p.By {
 	case BySource:
 		return parsePrefixes(length, prefixed)
-	case BySourcePort, ByConnection, ByDestination, BySystemID, BySourceAddr, ByRecipient, ByHost, ByMethod, ByPath:
+	case BySourcePort, ByConnection, ByDestination, ByBind, BySystemID, BySourceAddr, ByRecipient, ByHost, ByMethod, ByPath:
 		if prefixed {
 			return PerPart{}, complain(perForm, "only a source has a prefix, and %q is none", s)
 		}
@@ -230,6 +231,11 @@ func (p PerPart) describe(c Conn, given *Fields) string {
 			return "a destination that is not known"
 		}
 		return "destination " + c.Destination.Addr().Unmap().String()
+	case ByBind:
+		if !c.Bind.IsValid() {
+			return "the address of bind whose bucket is free the soonest"
+		}
+		return "bind " + c.Bind.String()
 	}
 	name := string(p.By)
 	if p.By == ByHeader {

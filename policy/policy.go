@@ -311,9 +311,9 @@ type Listener struct {
 	// SendProxy is the version of the PROXY header that tells the upstream the address of the
 	// client; "" sends none.
 	SendProxy ProxyVersion `json:"send_proxy,omitempty"`
-	// Bind is the local address of connections to the upstream. If it is the zero Addr, the
-	// kernel chooses one.
-	Bind           netip.Addr    `json:"bind,omitzero"`
+	// Bind holds the local addresses of connections to the upstream; see [Listener.Reaches]. If
+	// it is empty, the kernel chooses one.
+	Bind           []netip.Addr  `json:"bind,omitempty"`
 	ConnectTimeout unit.Duration `json:"connect_timeout"`
 	IdleTimeout    unit.Duration `json:"idle_timeout"`
 	// HalfCloseTimeout replaces a longer IdleTimeout after one direction has ended. It is 0

@@ -126,7 +126,7 @@ func TestJSON(t *testing.T) {
 	if diff := cmp.Diff(p, &back, comparers...); diff != "" {
 		t.Error("(-want +got):\n" + diff)
 	}
-	for _, part := range []string{`"rate":"20mbit"`, `"burst":"64KiB"`, `"port":["2775"]`, `"bind":"192.0.2.1"`, `"max_wait":"8s"`} {
+	for _, part := range []string{`"rate":"20mbit"`, `"burst":"64KiB"`, `"port":["2775"]`, `"bind":["192.0.2.1","fd00::1"]`, `"max_wait":"8s"`} {
 		if !strings.Contains(string(data), part) {
 			t.Errorf("no %s in %s", part, data)
 		}

@@ -103,7 +103,7 @@ var listenerFields = []field[Listener]{
 	emptyAs("none", one("length_prefix", lengthPrefixForm, func(l *Listener) *LengthPrefix { return &l.LengthPrefix }, parseLengthPrefix)),
 	yesNo("length_includes_itself", func(l *Listener) *bool { return &l.LengthIncludesItself }),
 	onlyIntegers(one("header_length", headerForm, func(l *Listener) *int { return &l.HeaderLength }, parseHeaderLength)),
-	emptyAs("any", one("bind", addrForm, func(l *Listener) *netip.Addr { return &l.Bind }, parseAddr)),
+	emptyAs("any", bindField),
 	quantity("connect_timeout", func(l *Listener) *unit.Duration { return &l.ConnectTimeout }, parseWait),
 	quantity("idle_timeout", func(l *Listener) *unit.Duration { return &l.IdleTimeout }, parseWait),
 	quantity("half_close_timeout", func(l *Listener) *unit.Duration { return &l.HalfCloseTimeout }, parseWait),

@@ -3,6 +3,8 @@ package policy
 import (
 	"fmt"
 	"net"
+	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -161,3 +163,26 @@ func (l *Listener) weigh(weight int) {
 	}
 	l.Weights = append(l.Weights, weight)
 }
+
+// mostBinds is how many addresses the key bind may have.
+const mostBinds = 64
+
+// bindField is the key bind of a listener.
+var bindField = func() field[Listener] {
+	f := many("bind", addrForm, func(l *Listener) *[]netip.Addr { return &l.Bind }, parseAddr)
+	parse := f.set
+	f.set = func(l *Listener, s string) error {
+		err := parse(l, s)
+		last := len(l.Bind) - 1
+		switch {
+		case err != nil:
+			return err
+		case slices.Contains(l.Bind[:last], l.Bind[last]):
+			return complain("name each address once", "%q is named twice", s)
+		case last == mostBinds:
+			return complain(fmt.Sprintf("a list of up to %d", mostBinds), "%q is one too many", s)
+		}
+		return nil
+	}
+	return f
+}()

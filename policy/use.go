@@ -38,6 +38,9 @@ func (c *checker) useKeys(key, name string, l *Listener, other string) {
 	if !c.sound(join("class", name) + ".per") {
 		return
 	}
+	if c.useBind(key, name, l) {
+		return
+	}
 	for _, part := range per.parts() {
 		needs := part.protocol()
 		if needs == "" || needs == l.Protocol {
@@ -51,6 +54,17 @@ func (c *checker) useKeys(key, name string, l *Listener, other string) {
 			alternative(other, needs)+fmt.Sprintf("a class without per = %q", part))
 		return
 	}
+}
+
+// useBind checks that a listener names the addresses that tell the buckets of a class apart. It
+// reports whether that is a mistake.
+func (c *checker) useBind(key, name string, l *Listener) (wrong bool) {
+	wrong = c.classes[name].Per.Has(ByBind) && len(l.Bind) == 0 && c.sound(join("class", name)+".per", join("listener", l.Name)+".bind")
+	if wrong {
+		c.wrong(key, fmt.Sprintf("class %q has a bucket per %v, and listener %q has no bind", name, ByBind, l.Name),
+			fmt.Sprintf(`bind = ["192.0.2.1", "192.0.2.2"] on the listener, for example, or a class without per = %q`, ByBind))
+	}
+	return wrong
 }
 
 // useBack is use for the direction downstream.
@@ -71,6 +85,8 @@ func (c *checker) useBack(key, name string, l *Listener, other string) {
 		c.wrong(key, fmt.Sprintf("class %q has quiet hours, and these are of messages for the upstream", name), "a class without quiet")
 	case !l.Protocol.Counts(kind, true):
 		c.cannotLimit(key, name, l, kind, alternative(other, protocolFor(kind))+"give the class a rate in "+countedOn(l.Protocol, true))
+	default:
+		c.useBind(key, name, l)
 	}
 }
 

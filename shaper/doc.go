@@ -30,6 +30,7 @@
 //	enter         items enter, leave and give up
 //	feedback      the answers and signals of a provider
 //	hold          what items wait for
+//	soonest       which bucket is free first
 //	keys          a bucket for each client
 //	quiet         messages to recipients that have quiet hours wait in groups
 //	idle          what a class remembers of buckets that nobody uses

@@ -98,3 +98,11 @@ type Owner interface {
 	// Leave must not block: other items wait behind this one. No tree is locked.
 	Leave(now time.Time)
 }
+
+// unitCost is the cost of an item that costs one unit.
+func unitCost(kind unit.Kind) Cost {
+	if kind == unit.Connections {
+		return Cost{Connections: 1}
+	}
+	return Cost{Bytes: 1, Packets: 1, Messages: 1}
+}

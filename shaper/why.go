@@ -6,7 +6,6 @@ import (
 
 	"shaper/limit"
 	"shaper/policy"
-	"shaper/unit"
 )
 
 // Why says why a class waits, at one moment: what holds up the next item of the class or beneath
@@ -99,14 +98,6 @@ func (n *node) first() *Item {
 		}
 	}
 	return nil
-}
-
-// unitCost is the cost of an item that costs one unit.
-func unitCost(kind unit.Kind) Cost {
-	if kind == unit.Connections {
-		return Cost{Connections: 1}
-	}
-	return Cost{Bytes: 1, Packets: 1, Messages: 1}
 }
 
 // path returns what holds up an item, from a node to the root. ahead says how many items each class

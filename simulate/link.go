@@ -116,7 +116,7 @@ func (s *sender) connect(of *client) *link {
 	l := &link{run: r, sender: s, client: of, protocol: s.protocol}
 	l.up.link, l.down.link = l, l
 	who := s.lastConn
-	who.Session = r.nextSession()
+	who.Session, who.Bind = r.nextSession(), r.choose(who, s.classes)
 	join := func(c *class) *shaper.Class {
 		if c == nil {
 			return nil

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"math"
+	"net/netip"
 	"time"
 
 	"shaper/policy"
@@ -18,7 +19,10 @@ type run struct {
 	classes    []*class                   // in the order of the policy
 	byName     map[string]*class
 	senders    []*sender
-	sessions   map[session]uint64 // numbers of connections, for classes with a bucket for each
+	sessions   map[session]uint64         // numbers of connections, for classes with a bucket for each
+	binds      map[string][]netip.Addr    // our addresses, by the name of the listener
+	bound      map[policy.Conn]netip.Addr // those of connections, for classes with a bucket for each
+	turn       int                        // of our addresses
 
 	lastSession  uint64
 	agenda       agenda
@@ -33,9 +37,9 @@ type run struct {
 
 func newRun(p *policy.Policy, sources []Source, o Options) (*run, error) {
 	r := &run{Options: o, policy: p, classifier: policy.Compile(p), protocols: map[string]policy.Protocol{},
-		sessions: map[session]uint64{}}
+		sessions: map[session]uint64{}, binds: map[string][]netip.Addr{}, bound: map[policy.Conn]netip.Addr{}}
 	for _, l := range p.Listeners {
-		r.protocols[l.Name] = l.Protocol
+		r.protocols[l.Name], r.binds[l.Name] = l.Protocol, l.Bind
 	}
 	first := time.Time{}
 	for i, source := range sources {

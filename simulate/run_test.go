@@ -234,6 +234,22 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
+// Each address of ours has a bucket: connections and messages go to the one that is free the
+// soonest, and a client of datagrams stays at one.
+func TestBucketsOfBinds(t *testing.T) {
+	const bind = "bind = [\"192.0.2.1\", \"192.0.2.2\"]\n"
+	for _, c := range []struct {
+		listener, unit string
+		want           uint64
+	}{{udp("l", "a"), "packets", 40}, {tcp("l", "a"), "connections", 41}, {tcp("l", "a") + "protocol = \"http\"\n", "messages", 41}} {
+		p := parse(t, fmt.Sprintf("[class.a]\nrate = \"20 %s/s\"\nper = \"bind\"\n", c.unit)+c.listener+bind)
+		r, _ := simulated(t, p, loads(t, p, "rate=100 "+c.unit+"/s,source=10.0.0.1:1", "rate=100 "+c.unit+"/s,source=10.0.0.2:1"), Options{For: time.Second})
+		if got := r.Classes[0].Left.Items; got < c.want-1 || got > c.want+1 {
+			t.Errorf("%s: %d items leave in a second, want %d", c.unit, got, c.want)
+		}
+	}
+}
+
 // Messages leave one by one. If there is no room, they are refused if the protocol can refuse;
 // otherwise the client waits.
 func TestMessages(t *testing.T) {

@@ -50,6 +50,9 @@ func (s *sender) begin() bool {
 	if s.joinAs = s.lastConn; s.class.conf.Per.Has(policy.ByConnection) {
 		s.joinAs.Session = s.run.sessionOf(s)
 	}
+	if s.class.conf.Per.Has(policy.ByBind) {
+		s.joinAs.Bind = s.bindOf()
+	}
 	s.remaining = s.arrival.Bytes
 	s.begun = true
 	if s.protocol != policy.UDP && s.class.Counts(unit.Connections) {

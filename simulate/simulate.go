@@ -18,6 +18,7 @@
 //	run         a simulation in progress: event after event
 //	send        what a sender sends of an arrival
 //	link        a connection of a protocol with messages, and the exchange in it
+//	bind        the address of ours that a connection leaves from
 //	inbox       one direction of a link: messages that are described, not written out
 //	message     a message on its way
 //	parcel      any other item on its way: a piece, a datagram, a connection

@@ -18,6 +18,7 @@ type Memory struct {
 	listeners map[netip.AddrPort]*MemoryListener
 	named     map[string]*MemoryListener // those of unix sockets
 	silent    map[netip.AddrPort]bool    // addresses that do not answer
+	portless  map[netip.Addr]bool        // addresses that have no port left
 	lastPort  uint16
 }
 
@@ -62,6 +63,16 @@ func (m *Memory) Silence(at netip.AddrPort) {
 		m.silent = map[netip.AddrPort]bool{}
 	}
 	m.silent[at] = true
+}
+
+// UseUp makes an address of ours have no port left, or makes it have some again.
+func (m *Memory) UseUp(from netip.Addr, all bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.portless == nil {
+		m.portless = map[netip.Addr]bool{}
+	}
+	m.portless[from] = all
 }
 
 // Listen implements Network. The host of an address is an IP address, or "" for all.
@@ -149,6 +160,12 @@ func (m *Memory) listening(at netip.AddrPort) *MemoryListener {
 
 // Dial implements Network.
 func (m *Memory) Dial(to netip.AddrPort, from netip.Addr, _ uint32) (End, error) {
+	m.mu.Lock()
+	all := m.portless[from]
+	m.mu.Unlock()
+	if all {
+		return nil, ErrNoPort
+	}
 	return m.DialEnd(to, from), nil
 }
 

@@ -1,6 +1,7 @@
 package sock
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 
@@ -15,7 +16,8 @@ type Network interface {
 	ListenUnix(name string, who Access) (Listener, error)
 	// Dial begins to connect to an address, from a local address if from is valid. mark is
 	// the SO_MARK of packets; 0 sets none. The poller reports that the end is writable when
-	// the attempt is over; then Failure returns nil if it has succeeded.
+	// the attempt is over; then Failure returns nil if it has succeeded. The error is
+	// ErrNoPort if no port of ours is free for this connection.
 	Dial(to netip.AddrPort, from netip.Addr, mark uint32) (End, error)
 	// DialUnix connects to the name of a unix socket, at once. The error is EAGAIN if the
 	// listener has no room for one more connection now.
@@ -28,6 +30,10 @@ type Network interface {
 	// NewPipes returns pipes that move bytes without a copy; nil if the network has none.
 	NewPipes() Pipes
 }
+
+// ErrNoPort says that every local port towards an address is in use, or was until a minute ago
+// (TIME_WAIT).
+var ErrNoPort = errors.New("no local port is free")
 
 // Listener accepts connections.
 type Listener interface {

@@ -129,11 +129,33 @@ func (Kernel) Dial(to netip.AddrPort, from netip.Addr, mark uint32) (End, error)
 	switch err := connectNow(int(s.Descriptor), to); err {
 	case nil, unix.EINPROGRESS, unix.EINTR:
 		return s, nil
+	case unix.EADDRNOTAVAIL:
+		s.Close()
+		if from.IsValid() || hasSource(to) {
+			return nil, ErrNoPort
+		}
+		return nil, os.NewSyscallError("connect", err)
 	default:
 		s.Close()
 		return nil, os.NewSyscallError("connect", err)
 	}
 }
+
+// hasSource reports whether this machine has an address from which packets to another would
+// leave. It sends none.
+func hasSource(to netip.AddrPort) bool {
+	fd, err := unix.Socket(familyOf(to.Addr()), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer closeNow(fd)
+	return connectNow(fd, to) == nil
+}
+
+// BindLate makes the kernel choose the port of a bound socket when it connects. Then it can use
+// a port for several peers, and one of them in spite of TIME_WAIT with another. If the kernel
+// refuses, it chooses the port at once.
+func (d Descriptor) BindLate() { setNow(int(d), unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1) }
 
 // DialUnix implements Network.
 func (Kernel) DialUnix(name string) (End, error) {
@@ -151,24 +173,26 @@ func (Kernel) DialUnix(name string) (End, error) {
 // newTCP returns a socket to connect to an address, bound to a local address if from is
 // valid.
 func newTCP(to netip.AddrPort, from netip.Addr) (*Socket, error) {
-	family := unix.AF_INET6
-	if to.Addr().Is4() {
-		family = unix.AF_INET
-	}
-	fd, err := socketNow(family)
+	fd, err := socketNow(familyOf(to.Addr()))
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
 	setNow(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	if from.IsValid() {
-		// The kernel chooses the port at connect: then it can use one for several peers.
-		setNow(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+		Descriptor(fd).BindLate()
 		if err := bindNow(fd, netip.AddrPortFrom(from, 0)); err != nil {
 			closeNow(fd)
 			return nil, os.NewSyscallError("bind", err)
 		}
 	}
 	return &Socket{Descriptor(fd)}, nil
+}
+
+func familyOf(a netip.Addr) int {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
 }
 
 // Pair implements Network.

@@ -16,10 +16,11 @@ const (
 	DialReset                  // the connection was reset before it was established
 	NoTLS                      // the TLS handshake failed, for any reason
 	Unfit                      // shaper cannot dial it: it is its own address, or bind has the other address family
+	NoPort                     // no local port is free for the connection
 	failures
 )
 
-var failureNames = [failures]string{"name", "refused", "unreachable", "timeout", "reset", "tls", "local"}
+var failureNames = [failures]string{"name", "refused", "unreachable", "timeout", "reset", "tls", "local", "ports"}
 
 // Failures iterates over all values of Failure.
 func Failures() iter.Seq[Failure] { return all(failures) }

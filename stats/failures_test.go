@@ -10,8 +10,8 @@ func TestUpstreamFailures(t *testing.T) {
 	l.Failed.Add("gone:1", NoTLS)
 	r := l.Read()
 	r.UpstreamFailures = l.Failed.Read([]string{"a:1", "b:1"})
-	want := `{"a:1":{"local":0,"name":0,"refused":2,"reset":0,"timeout":0,"tls":0,"unreachable":0},` +
-		`"b:1":{"local":0,"name":0,"refused":0,"reset":0,"timeout":0,"tls":0,"unreachable":0}}`
+	want := `{"a:1":{"local":0,"name":0,"ports":0,"refused":2,"reset":0,"timeout":0,"tls":0,"unreachable":0},` +
+		`"b:1":{"local":0,"name":0,"ports":0,"refused":0,"reset":0,"timeout":0,"tls":0,"unreachable":0}}`
 	if got := encode(t, r.UpstreamFailures); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -100,7 +100,7 @@ func (g *Group) checkOnce(ctx context.Context, terms policy.Health) {
 			within, cancel := context.WithTimeout(ctx, time.Duration(terms.Timeout))
 			defer cancel()
 			err := g.ask(within, t, terms)
-			if ctx.Err() == nil {
+			if ctx.Err() == nil && !lacksMeans(err) {
 				g.checked(t, err, terms)
 			}
 		})

@@ -59,11 +59,9 @@ func (g *Group) target(e *entry, at Address) *Target {
 	return t
 }
 
-// canDial reports whether the listener can dial an address from its own: it is of the same
-// family.
-func (s *Set) canDial(at Address) bool {
-	return !at.IsValid() || !s.conf.Bind.IsValid() || s.conf.Bind.Is4() == at.Addr().Is4()
-}
+// canDial reports whether the listener can dial an address from one of its own: they are of the
+// same family.
+func (s *Set) canDial(at Address) bool { return s.conf.Reaches(at.Addr()) }
 
 // targetsAt appends to all the targets of an entry at addresses that can be dialled, in their
 // order. The lock of the group is held.

@@ -41,6 +41,7 @@ func sessionColumns(now time.Time) []column[daemon.Session] {
 		{name: "LISTENER", text: func(s of) string { return s.Listener }},
 		{name: "UPSTREAM", text: func(s of) string { return orDash(s.Upstream) }},
 		{name: "NO", text: numberOf, by: func(s of) float64 { return float64(s.UpstreamNumber) }, has: func(s of) bool { return s.UpstreamNumber > 1 }},
+		{name: "BIND", text: func(s of) string { return orDash(s.Bind) }, has: func(s of) bool { return s.Bind != "" }},
 		{name: "CLASS", text: classesOfSession},
 		{name: "UP", text: func(s of) string { return bytesText(s.Upward) }, by: func(s of) float64 { return float64(s.Upward) }},
 		{name: "DOWN", text: func(s of) string { return bytesText(s.Downward) }, by: func(s of) float64 { return float64(s.Downward) }},
@@ -54,7 +55,7 @@ func sessionColumns(now time.Time) []column[daemon.Session] {
 func printSessions(w io.Writer, sessions []daemon.Session, now time.Time, by order) {
 	columns := sessionColumns(now)
 	sessions, _ = sorted(columns, sessions, by)
-	tableOf(columns, sessions, "TLS", "LISTENER", "AGE", "WAITING", "ID").write(w, "")
+	tableOf(columns, sessions, "BIND", "TLS", "LISTENER", "AGE", "WAITING", "ID").write(w, "")
 }
 
 // classesOfSession returns the class of a session, and after a slash its return class if it has

@@ -1,0 +1,62 @@
+package conn
+
+import (
+	"iter"
+	"net/netip"
+	"slices"
+	"time"
+
+	"shaper/policy"
+	"shaper/shaper"
+)
+
+// A session leaves from an address of its listener's bind. If a class has a bucket for each of
+// them, that is the one whose bucket is free the soonest, and otherwise they take turns. A
+// session keeps its address, unless that cannot reach an upstream that it fails over to, or has
+// no port left.
+
+// ours iterates over the addresses of bind from which another can be reached, beginning with the
+// one whose turn it is.
+func (sv *service) ours(l *policy.Listener, to netip.Addr) iter.Seq[netip.Addr] {
+	first := int(sv.turn.Add(1) - 1)
+	return func(yield func(netip.Addr) bool) {
+		for i := range l.Bind {
+			from := l.Bind[(first+i)%len(l.Bind)]
+			if policy.Reaches(from, to) && !yield(from) {
+				return
+			}
+		}
+	}
+}
+
+// choose returns the address from which a session leaves whose classes these are: the one that it
+// has, or a new one. It is invalid if the kernel chooses.
+func (sv *service) choose(now time.Time, l *policy.Listener, who policy.Conn, classes ...*shaper.Class) netip.Addr {
+	to := who.Destination.Addr()
+	if len(l.Bind) == 0 || who.Bind.IsValid() && policy.Reaches(who.Bind, to) {
+		return who.Bind
+	}
+	for _, class := range classes {
+		if class.Per(policy.ByBind) {
+			return class.Soonest(now, who, sv.ours(l, to))
+		}
+	}
+	for from := range sv.ours(l, to) {
+		return from
+	}
+	return netip.Addr{}
+}
+
+// from returns the address from which the session leaves; an invalid one if the kernel chooses,
+// or nothing is chosen yet.
+func (t *tcpSession) from() netip.Addr {
+	if t.bind == 0 {
+		return netip.Addr{}
+	}
+	return t.conf.Bind[t.bind-1]
+}
+
+// leaveFrom makes the session leave from an address of bind; from any if it is invalid.
+func (t *tcpSession) leaveFrom(from netip.Addr) {
+	t.bind = uint8(slices.Index(t.conf.Bind, from) + 1)
+}

@@ -1,0 +1,64 @@
+package shaper
+
+import (
+	"iter"
+	"net/netip"
+	"time"
+
+	"shaper/policy"
+)
+
+// Per reports whether the class has buckets that a kind of thing tells apart. It takes no lock.
+func (c *Class) Per(kind policy.PerKind) bool {
+	return c != nil && c.keys != nil && c.keys.per.Has(kind)
+}
+
+// Soonest returns the one of several addresses of ours from which a session gets on first: its
+// bucket is free the soonest. Among equals it returns the one with the fewest sessions, and
+// among these the first. Without addresses it returns none. If messages tell the buckets apart
+// too, which bucket a session needs is not known, and Soonest returns the first address.
+func (c *Class) Soonest(now time.Time, conn policy.Conn, from iter.Seq[netip.Addr]) (soonest netip.Addr) {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	var best freedom
+	for conn.Bind = range from {
+		if c.keys.per.ByMessage() {
+			return conn.Bind
+		}
+		bucket := c.keys.bucket(now, c.keys.per.Key(&conn, nil))
+		if f := bucket.freedom(now); !soonest.IsValid() || f.before(best) {
+			soonest, best = conn.Bind, f
+		}
+		retireIfUnused(now, bucket)
+	}
+	return soonest
+}
+
+// freedom is how free a bucket is for one more session.
+type freedom struct {
+	waiting  int       // sessions that come first for a slot, or for which there is none
+	at       time.Time // when its next item leaves
+	sessions int       // that have joined it
+}
+
+// freedom returns how free the bucket is. The caller holds the lock of the tree.
+func (c *Class) freedom(now time.Time) freedom {
+	f := freedom{sessions: c.joined, waiting: c.slots.waiters.Len()}
+	if c.slots.isFull() {
+		f.waiting++
+	}
+	cost := unitCost(c.kind)
+	f.at = later(now, forecast{&c.node, now}.leaves(&cost))
+	return f
+}
+
+// before reports whether f is more free than g.
+func (f freedom) before(g freedom) bool {
+	if f.waiting != g.waiting {
+		return f.waiting < g.waiting
+	}
+	if !f.at.Equal(g.at) {
+		return f.at.Before(g.at)
+	}
+	return f.sessions < g.sessions
+}
