@@ -40,12 +40,24 @@
 // n the class is a token bucket: n may leave at once after a pause, and over any time t at
 // most n + rate*t. A burst counts what the rate counts. A rate of 0 lets nothing leave.
 //
+// # Requests that fail
+//
+// A Transport hands on what the server answers. With a [Retry] it sends again what is safe to send
+// again, in its turn, after what Retry-After says and a random time:
+//
+//	transport.Retry.Max = 3
+//
 // # Classes
 //
 // A limit is a class, a *shaper.Class, and may be used in several places. [NewClass] makes
 // one from a rate and a burst, for a field of [Limits]. A policy.Class gives a class all
 // keys of a policy file: shaper.NewLiveClass makes one class, and a shaper.Shaper makes a
-// whole tree, which a new policy changes while it is in use.
+// whole tree, which a new policy changes while it is in use. [LoadPolicy] takes the classes of
+// a policy file, with their trees and schedules:
+//
+//	limits, err := client.LoadPolicy("/etc/shaper/shaper.toml")
+//	...
+//	transport, err := limits.Transport("api")
 //
 // A class treats a connection as the proxy treats a session: Limits.Open observes
 // max_connections. It treats a request as the proxy treats an HTTP message: a [Transport]
@@ -56,7 +68,9 @@
 //
 // A file calls only those below it.
 //
+//	policy     [Policy]: the classes of a policy file
 //	transport  [Transport]: HTTP requests
+//	retry      [Retry]: requests that are sent again
 //	dialer     [Dialer]: connections that a client opens
 //	listener   [Listener]: connections that a server accepts
 //	conn       [Conn]: reads and writes

@@ -39,6 +39,53 @@ func ExampleNewTransport() {
 	// Output: four gaps of 10 ms have passed: true
 }
 
+// A server is away for a moment. The request is sent again, up to three times, after random waits.
+func ExampleRetry() {
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked++; asked < 3 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer server.Close()
+
+	transport, err := client.NewTransport("100 messages/s", 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	transport.Retry = client.Retry{Max: 3, Base: time.Millisecond}
+	api := &http.Client{Transport: transport}
+	defer api.CloseIdleConnections()
+
+	resp, err := api.Get(server.URL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	resp.Body.Close()
+	fmt.Println(resp.Status, "after", asked, "attempts")
+	// Output: 200 OK after 3 attempts
+}
+
+// The classes of a policy file, in a program: requests keep the limits that the proxy would keep.
+func ExampleLoadPolicy() {
+	limits, err := client.LoadPolicy("testdata/shaper.toml")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limits.Close()
+	transport, err := limits.Transport("codes")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(transport.Class.Name(), transport.Class.Rate())
+
+	_, err = limits.Transport("code")
+	fmt.Println(err)
+	// Output:
+	// codes 20 messages/s
+	// client: testdata/shaper.toml has no class "code"; did you mean "codes"?
+}
+
 // A rate that cannot limit requests is an error.
 func ExampleNewTransport_error() {
 	_, err := client.NewTransport("20 requests/s", 0)

@@ -22,8 +22,8 @@ import (
 // moments at which it hands them to Base, which may have to connect first. The context of a
 // request ends its wait, and so does the Timeout of the http.Client.
 //
-// If the server answers 429, or 503 with Retry-After, the caller gets that answer and the
-// class pauses. The pause is what Retry-After says, or without it a second at first. It is
+// If the server answers 429, or 503 with Retry-After, the class pauses, and the caller gets that
+// answer unless Retry sends the request again. The pause is what Retry-After says, or without it a second at first. It is
 // at most on_throttle.max of the class, by default a minute. After it the waiting requests
 // go on in order.
 //
@@ -37,6 +37,7 @@ import (
 type Transport struct {
 	Base  http.RoundTripper // nil: http.DefaultTransport
 	Class *shaper.Class     // of messages; nil limits nothing
+	Retry Retry             // what to do about requests that do not succeed
 }
 
 // NewTransport returns a Transport that sends requests through http.DefaultTransport at a
@@ -56,23 +57,44 @@ func NewTransport(rate string, burst int) (*Transport, error) {
 // RoundTrip implements http.RoundTripper. It returns a *shaper.RefusedError if the class
 // refuses the request, and the error of the context if that ends the wait.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	for attempt, next := 0, req; ; attempt++ {
+		resp, sent, err := t.attempt(next)
+		if !sent {
+			return nil, err
+		}
+		wait, repeat := t.Retry.next(attempt, req, resp, err)
+		if !repeat {
+			return resp, err
+		}
+		discard(resp)
+		if err := pause(req.Context(), wait); err != nil {
+			return nil, err
+		}
+		if next, err = again(req); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// attempt sends a request once, in its turn. sent is false if that never came.
+func (t *Transport) attempt(req *http.Request) (resp *http.Response, sent bool, err error) {
 	if t.Class == nil {
-		return t.base().RoundTrip(req)
+		resp, err = t.base().RoundTrip(req)
+		return resp, true, err
 	}
 	r, err := t.send(req)
 	if err != nil {
 		if req.Body != nil {
 			req.Body.Close()
 		}
-		return nil, err
+		return nil, false, err
 	}
-	resp, err := t.base().RoundTrip(req)
-	if err != nil {
+	if resp, err = t.base().RoundTrip(req); err != nil {
 		r.end(false)
-		return nil, err
+		return nil, true, err
 	}
 	r.answered(resp)
-	return resp, nil
+	return resp, true, nil
 }
 
 // CloseIdleConnections closes the idle connections of Base, if it can. http.Client calls it.

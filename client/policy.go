@@ -1,0 +1,131 @@
+package client
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/unit"
+)
+
+// A Policy is the classes of a policy file in this program: the same names, rates, trees and
+// schedules as in a daemon that has this file. Each process has budgets of its own. Listeners
+// and rules of the file mean nothing here. Close ends it. Several goroutines may use it.
+type Policy struct {
+	path   string
+	shaper *shaper.Shaper
+
+	mu     sync.Mutex // guards the fields below
+	file   *policy.Policy
+	timer  *time.Timer // follows the schedules; nil: there are none
+	closed bool
+}
+
+// LoadPolicy reads a policy file. Its error names every mistake in the file, with positions.
+func LoadPolicy(path string) (*Policy, error) {
+	p := &Policy{path: path, shaper: shaper.NewOnRuntimeTimer()}
+	if err := p.Reload(); err != nil {
+		p.shaper.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Reload reads the file again. A class of the same name goes on with its new rate, also for what
+// waits in it. If the file has a mistake, everything stays as it was.
+func (p *Policy) Reload() error {
+	file, _, err := policy.Load(p.path)
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	for i := range file.Classes {
+		if c := &file.Classes[i]; c.Overflow == "" {
+			c.Overflow = policy.Wait
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.file = file
+	p.follow()
+	return nil
+}
+
+// follow puts in force what the schedules say now, and again when they say something else. mu
+// is held.
+func (p *Policy) follow() {
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	if p.closed {
+		return
+	}
+	now := time.Now()
+	scheduled, changes := p.file.Scheduled(now)
+	p.shaper.Apply(scheduled.Classes)
+	if !changes.IsZero() {
+		p.timer = time.AfterFunc(changes.Sub(now), func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.follow()
+		})
+	}
+}
+
+// Close ends the classes. What waits in them waits until its context, deadline or Close ends it.
+func (p *Policy) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.closed = true
+		p.follow()
+		p.shaper.Close()
+	}
+}
+
+// Class returns a class of the file.
+func (p *Policy) Class(name string) (*shaper.Class, error) {
+	if class := p.shaper.Class(name); class != nil {
+		return class, nil
+	}
+	var names []string
+	for _, class := range p.shaper.Classes() {
+		names = append(names, class.Name())
+	}
+	return nil, fmt.Errorf("client: %s has no class %q; %s", p.path, name, policy.Hint(name, "classes", names))
+}
+
+// Transport returns a Transport whose requests wait for a class of messages.
+func (p *Policy) Transport(class string) (*Transport, error) {
+	c, err := p.Class(class)
+	if err != nil {
+		return nil, err
+	}
+	t := &Transport{Class: c}
+	return t, t.check()
+}
+
+// Limits returns the limits of connections, for a Dialer or a Listener: what they write is in
+// one class, and what they read in another, as with class and return_class of a listener of the
+// file. "" limits nothing. A class of connections limits how many open.
+func (p *Policy) Limits(class, returnClass string) (l Limits, err error) {
+	if l.Write, err = p.orNone(class); err != nil {
+		return Limits{}, err
+	}
+	if l.Read, err = p.orNone(returnClass); err != nil {
+		return Limits{}, err
+	}
+	if l.Write != nil && l.Write.Counts(unit.Connections) {
+		l.Write, l.Open = nil, l.Write
+	}
+	return l, l.check("udp") // a Dialer or a Listener checks its network
+}
+
+// orNone is Class; nil for "".
+func (p *Policy) orNone(name string) (*shaper.Class, error) {
+	if name == "" {
+		return nil, nil
+	}
+	return p.Class(name)
+}

@@ -1,0 +1,160 @@
+package client
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// policyFile is a policy with two classes under one account.
+const policyFile = `[class.account]
+rate = "20 messages/s"
+[class.codes]
+parent = "account"
+rate = "20 messages/s"
+[class.bulk]
+parent = "account"
+rate = "20 messages/s"
+[class.bytes]
+rate = "1mbit"
+[class.logins]
+rate = "5 connections/s"
+[listener.x]
+listen = "127.0.0.1:8080"
+protocol = "http"
+upstream = "127.0.0.1:9"
+class = "bulk"
+`
+
+// load writes a policy and loads it. It ends with the test.
+func load(t *testing.T, text string) (p *Policy, path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "shaper.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := LoadPolicy(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p, path
+}
+
+// Requests keep the limits of their class and of those above it, and a reload changes the rate.
+func TestPolicyOfAFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, path := load(t, policyFile)
+		defer p.Close()
+		send := func(class string, n int) time.Duration {
+			transport, err := p.Transport(class)
+			if err != nil {
+				t.Fatal(err)
+			}
+			transport.Base = record(ok)
+			client, began := &http.Client{Transport: transport}, time.Now()
+			var all sync.WaitGroup
+			for range n {
+				all.Go(func() { get(t, client) })
+			}
+			all.Wait()
+			return time.Since(began)
+		}
+		var all sync.WaitGroup
+		began := time.Now()
+		for _, class := range []string{"codes", "bulk"} {
+			all.Go(func() { send(class, 11) })
+		}
+		all.Wait()
+		if took := time.Since(began); took != 21*50*time.Millisecond {
+			t.Errorf("22 requests of one account take %v, want 1.05s", took)
+		}
+		time.Sleep(time.Second)
+		if err := os.WriteFile(path, []byte(strings.ReplaceAll(policyFile, "20 messages", "40 messages")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Reload(); err != nil {
+			t.Fatal(err)
+		}
+		if took := send("codes", 5); took != 100*time.Millisecond {
+			t.Errorf("after the reload 5 requests take %v, want 100ms", took)
+		}
+	})
+}
+
+// A schedule of the file holds here, too.
+func TestPolicyFollowsSchedules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // it is midnight in UTC
+		p, _ := load(t, policyFile+"[[class.codes.at]]\nfrom = \"00:01\"\nto = \"01:00\"\nzone = \"UTC\"\nrate = \"2 messages/s\"\n")
+		defer p.Close()
+		class, err := p.Class("codes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"20 messages/s", "2 messages/s", "20 messages/s"} {
+			if got := class.Rate().String(); got != want {
+				t.Errorf("at %v the rate is %v, want %v", time.Now().UTC(), got, want)
+			}
+			time.Sleep(time.Minute)
+			if want == "2 messages/s" {
+				time.Sleep(time.Hour)
+			}
+			synctest.Wait()
+		}
+	})
+}
+
+// Mistakes in the file, unknown names and classes that would not limit are errors. A file that has
+// become bad changes nothing.
+func TestPolicyErrors(t *testing.T) {
+	p, path := load(t, policyFile)
+	if _, err := LoadPolicy(path + ".none"); err == nil {
+		t.Error("a file that is missing is loaded")
+	}
+	for got, want := range map[string]string{
+		text(second(p.Class("bulks"))):                  `has no class "bulks"; did you mean "bulk"?`,
+		text(second(p.Transport("bytes"))):              "it would never limit",
+		text(second(p.Transport("nobody"))):             "has no class",
+		text(second(p.Limits("bulk", ""))):              "it would never limit",
+		text(second(p.Limits("bytes", "nobody-knows"))): "has no class",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the error is %q, want %q", got, want)
+		}
+	}
+	l, err := p.Limits("logins", "bytes")
+	if err != nil || l.Open == nil || l.Write != nil || l.Read == nil {
+		t.Errorf("%+v, %v", l, err)
+	}
+	if l, err = p.Limits("bytes", ""); err != nil || l.Write == nil || l.Open != nil || l.Read != nil {
+		t.Errorf("%+v, %v", l, err)
+	}
+	if err := os.WriteFile(path, []byte("[class.x]\nrate = 3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Reload(); err == nil || !strings.Contains(err.Error(), "shaper.toml:2:8") {
+		t.Errorf("the bad file gives %v", err)
+	}
+	if _, err := p.Class("bulk"); err != nil {
+		t.Error(err)
+	}
+	dialer := &Dialer{Limits: l}
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	c, err := dialer.Dial("tcp", server.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+}
+
+func second[T any](_ T, err error) error { return err }
