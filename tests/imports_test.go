@@ -32,6 +32,7 @@ var allowedImports = map[string][]string{
 	"shaper":                {"calendar", "leaky", "limit", "policy", "stats", "unit"},
 	"entry":                 {},
 	"state":                 {"limit", "stats"},
+	"fleet":                 {"limit", "unit"},
 	"buffer":                {},
 	"leaky":                 {"limit", "unit"},
 	"limit":                 {"calendar", "unit"},
@@ -62,6 +63,7 @@ var libraryOwner = map[string]string{
 	"github.com/gopacket/gopacket":        "simulate",
 	"golang.org/x/time":                   "limit",
 	"golang.org/x/net":                    "upstream",
+	"github.com/gomodule/redigo":          "fleet",
 }
 
 // anyPackage lists libraries that every package may import.

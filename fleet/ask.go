@@ -1,0 +1,208 @@
+package fleet
+
+import "time"
+
+// A Lease asks for more before the last unit in hand has left.
+
+// poll returns the call that is due at now; false if there is none. It sets the next alarm.
+func (l *Lease) poll(now time.Time) (c Call, ok bool) {
+	m := l.machine
+	if l.asked || m.mode == Stopped {
+		return c, false
+	}
+	l.drop(now, false)
+	if c, ok = l.giveBack(now); ok {
+		return c, true
+	}
+	if m.mode == FromStore && (l.owes(now) || l.told != m.recover && now.Before(l.usedUntil)) {
+		return l.take(now, 0, 0), true
+	}
+	units, at := l.ask(now)
+	switch {
+	case units == 0:
+		return c, false
+	case at.After(now):
+		m.alarms.set(l, at)
+		return c, false
+	}
+	return l.take(now, units, min(max(l.need, 1), units)), true
+}
+
+// ask returns how many units to ask for, and when.
+func (l *Lease) ask(now time.Time) (units int64, at time.Time) {
+	m := l.machine
+	class := &m.class
+	have, last := l.inHand(now)
+	switch {
+	case class.blocks():
+		return 0, at
+	case l.held[1].units > 0:
+		l.watch(now, last)
+		return 0, at
+	}
+	lease := class.Lease()
+	expected := min(l.wanted+l.soon(now), max(lease, l.need))
+	switch {
+	case have >= l.wanted && have >= expected:
+		if have > 0 {
+			l.watch(now, last)
+		}
+		return 0, at
+	case have <= 0 || have < l.need:
+		at = now
+	case class.Algorithm == Slots:
+		at = last.Add(-leadTime - 2*m.link.rtt)
+	default:
+		at = now
+	}
+	if units = min(max(l.wanted-have, l.soon(now)), lease); units < l.need && have < l.need {
+		units = l.need
+	}
+	at = latest(at, l.retry)
+	if m.mode == FromStore {
+		at = latest(at, l.machine.ready())
+	}
+	return max(units, 1), at
+}
+
+// watch looks at the lease again when the slots in hand have been missed, or to give back units of a
+// window that nobody wants.
+func (l *Lease) watch(now, last time.Time) {
+	due := now.Add(idleAfter)
+	if m := l.machine; m.class.Algorithm == Slots {
+		due = latest(last.Add(m.tolerance+1), now.Add(time.Millisecond))
+	}
+	l.machine.alarms.set(l, due)
+}
+
+// leadTime is how long before the last slot in hand a lease asks for more, and the round trips come on top.
+const leadTime = 10 * time.Millisecond
+
+// idleAfter is how long a lease keeps units of a window for what may come.
+const idleAfter = 100 * time.Millisecond
+
+// soon returns how many units will be wanted within the time of a lease. It counts only if slots come
+// faster than answers do; if not, an item waits longer for a slot than for an answer.
+func (l *Lease) soon(now time.Time) int64 {
+	m := l.machine
+	if now.Sub(l.tookAt) > idleAfter || l.counts.Used == 0 || m.rivals > 1 {
+		return 0
+	}
+	if m.class.Algorithm == Slots && m.class.Rate.Time(1) > m.link.rtt {
+		return 0
+	}
+	return m.class.Lease()
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// ready returns from when the member may ask: when all blocks have ended that were granted before it came.
+func (m *Machine) ready() time.Time {
+	if m.link.joined.IsZero() {
+		return time.Time{}
+	}
+	return m.link.joined.Add(m.class.timing().horizon + m.class.timing().transit)
+}
+
+// take returns a Take. It has a number of its own, unless it repeats one whose answer did not come.
+func (l *Lease) take(now time.Time, wanted, need int64) Call {
+	m := l.machine
+	c := m.call(now, Take, l.key)
+	c.Wanted, c.Need = wanted, need
+	l.asked = true
+	if m.class.Bounds != nil {
+		from, to := m.class.Bounds(time.UnixMicro(int64(m.stamp(now))))
+		c.From, c.To = Stamp(from.UnixMicro()), Stamp(to.UnixMicro())
+	}
+	if m.mode == OnShare {
+		l.own++
+		c.Class, c.Number, c.Lead = &m.own, l.own, 0
+		if l.heir != m.heir {
+			l.heir, c.Spent = m.heir, m.spoilt(now, c.From)
+		}
+		return c
+	}
+	// A repeated number gets the same as before, and nothing else: slots that are over by now, and
+	// the store would not hear of what was spent.
+	if over := m.class.Algorithm == Slots && now.Sub(l.takenAt) > m.class.timing().horizon+m.tolerance; over || !l.repeat || l.owes(now) {
+		l.number++
+		l.takenAt = now
+	}
+	c.Number = l.number
+	l.testify(now, &c)
+	return c
+}
+
+// testify says what the member knows of a window.
+func (l *Lease) testify(now time.Time, c *Call) {
+	if now.Before(l.usedUntil) {
+		c.Known, c.Left = l.used, l.usedUntil.Sub(now)
+		l.told = l.machine.recover
+	}
+	if l.owes(now) {
+		c.Spent = l.spent
+	}
+}
+
+// granted puts what an answer grants into the hand.
+func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
+	m := l.machine
+	if !local {
+		m.rivals = r.Line + 1
+	}
+	l.know(now, r, local)
+	if r.Units == 0 {
+		if c.Wanted > 0 {
+			l.retry = m.local(r.Till)
+		}
+		m.wake(l, now)
+		return
+	}
+	l.retry = time.Time{}
+	b := block{number: c.Number, rate: c.Class.Rate, from: r.First, units: r.Units, span: r.Span, local: local}
+	if m.class.Algorithm == Slots {
+		_, _, parts := m.class.period()
+		b.at = m.local(r.First).Add(time.Duration(r.Rem * 1000 / parts))
+	} else {
+		b.at, b.till, b.span = now, m.local(r.Till).Add(-m.link.clock.error(now)), r.Units
+	}
+	l.add(b)
+	m.wake(l, now)
+	m.changed(l, now)
+}
+
+// know notes how much of the window is used.
+func (l *Lease) know(now time.Time, r *Reply, local bool) {
+	m := l.machine
+	if local || m.class.Algorithm == Slots || r.Units == 0 && r.Used == 0 {
+		return
+	}
+	l.used = r.Used
+	switch m.class.Algorithm {
+	case FixedWindow:
+		l.usedUntil = m.local(r.Till)
+	default:
+		l.usedUntil = now.Add(m.class.Window + m.class.Window/64)
+	}
+}
+
+// giveBack returns the call that gives units of a window back that nobody wants.
+func (l *Lease) giveBack(now time.Time) (c Call, ok bool) {
+	m := l.machine
+	b := &l.held[0]
+	if m.class.Algorithm == Slots || m.mode != FromStore || b.local || b.left() == 0 || l.wanted > 0 || now.Sub(l.tookAt) < idleAfter {
+		return c, false
+	}
+	c = m.call(now, Back, l.key)
+	l.number++
+	c.Number, c.Wanted, c.From = l.number, b.left(), b.from
+	l.counts.Returned += b.left()
+	l.held[0], l.held[1] = l.held[1], block{}
+	l.asked = true
+	return c, true
+}

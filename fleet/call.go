@@ -1,0 +1,108 @@
+package fleet
+
+import (
+	"fmt"
+	"time"
+)
+
+// A Stamp is a time of the store's clock: microseconds since 1970.
+type Stamp int64
+
+// Add returns s+d.
+func (s Stamp) Add(d time.Duration) Stamp { return s + Stamp(d.Microseconds()) }
+
+// Sub returns s-o.
+func (s Stamp) Sub(o Stamp) time.Duration { return time.Duration(s-o) * time.Microsecond }
+
+// An Op is what a Call asks for.
+type Op string
+
+const (
+	Take  Op = "take"  // units of a bucket
+	Back  Op = "back"  // return units that a Take has got
+	Beat  Op = "beat"  // nothing: the member is there
+	Pause Op = "pause" // the provider has said "too fast": nobody gets anything for a time
+	Leave Op = "leave" // the member is gone, and has no share any more
+	Ping  Op = "ping"  // whether the store answers; it is not for the script
+)
+
+// A Call is one request to the store. All its numbers are below 2^53.
+type Call struct {
+	Op     Op
+	Class  *Class
+	Key    string // of the bucket; "" is that of the class itself
+	Member string
+
+	// Of the member.
+	Seq    int64         // grows with each call of a member to a class; the store ignores what is older about the member itself
+	Fenced bool          // the member has seen that the store's clock jumped
+	Sent   Stamp         // when the member sends, by the store's clock as it knows it; 0: it does not know
+	Grace  time.Duration // how long after Sent the member counts as silent
+	Share  int64         // what the member knows to be its share, in millionths
+
+	// Of the bucket.
+	Number int64         // of this Take, of this member and bucket. A number that comes again gets the same units. A Back of slots has that of the Take
+	Wanted int64         // units; of a Pause its length in microseconds
+	Need   int64         // fewer units than this are of no use
+	Lead   time.Duration // how long an answer takes: no slot begins sooner, unless the burst allows it
+
+	// Of a window.
+	From, To Stamp         // its bounds by the calendar; 0: the store computes them. A Back has the First of the grant
+	Known    int64         // how many of its units the member has seen used
+	Left     time.Duration // for how long they still count
+	Spent    int64         // units that the member has used without asking, since its last answer
+
+	at time.Time // when it was sent, by the local clock
+}
+
+// numbers returns the numeric arguments of the script, in its order.
+func (c *Call) numbers() [27]int64 {
+	t := c.Class.timing()
+	quo, rem, parts := c.Class.period()
+	fenced := int64(0)
+	if c.Fenced {
+		fenced = 1
+	}
+	return [...]int64{
+		c.Seq, fenced, int64(c.Sent), c.Grace.Microseconds(), c.Share,
+		t.horizon.Microseconds(), t.transit.Microseconds(), t.hold.Microseconds(), t.recovery.Microseconds(), t.turn.Microseconds(),
+		c.Number, int64(c.Class.Algorithm), c.Wanted, c.Need, c.Lead.Microseconds(),
+		quo, rem, parts, c.Class.depth().Microseconds(),
+		c.Class.Limit(), c.Class.Window.Microseconds(), c.Class.offset(), int64(c.From), int64(c.To),
+		c.Known, c.Left.Microseconds(), c.Spent,
+	}
+}
+
+// A Reply is the store's answer.
+type Reply struct {
+	Now     Stamp
+	Members int64
+	Share   int64 // of the member, in millionths
+	Recover Stamp // until then the store does not know how much of its windows is used
+	Pause   Stamp // until then nobody gets anything
+
+	// Units is how many the member gets. The unit i of a block of slots may leave at
+	// First + Rem/parts microseconds + i*Span/Units periods. The units of a window may leave at once, until Till.
+	Units int64
+	First Stamp
+	Rem   int64
+	Span  int64
+	Till  Stamp // with 0 units: when to ask again
+
+	Used int64 // of the window
+	Line int64 // how many members wait for their turn
+}
+
+// replyFields is how many numbers the script returns.
+const replyFields = 12
+
+// replyOf reads what the script returns.
+func replyOf(n []int64) (Reply, error) {
+	if len(n) != replyFields {
+		return Reply{}, fmt.Errorf("an answer has %d numbers, want %d", len(n), replyFields)
+	}
+	return Reply{
+		Now: Stamp(n[0]), Members: n[1], Share: n[2], Recover: Stamp(n[3]), Pause: Stamp(n[4]),
+		Units: n[5], First: Stamp(n[6]), Rem: n[7], Span: n[8], Till: Stamp(n[9]), Used: n[10], Line: n[11],
+	}, nil
+}

@@ -1,0 +1,192 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"time"
+
+	"shaper/unit"
+)
+
+// An Algorithm says in what form the store hands out the budget of a class.
+type Algorithm int
+
+const (
+	// Slots are departure times, one period apart. With a Burst of 1 they are a leaky bucket;
+	// with more, GCRA or a token bucket.
+	Slots Algorithm = iota
+	// FixedWindow counts units in windows of the store's clock, in UTC, or in those that Bounds returns.
+	FixedWindow
+	// SlidingWindow weighs the window before this one, as limit.SlidingWindow does.
+	SlidingWindow
+	// SlidingLog counts units in grains, 256 in a window. In any window at most the limit leaves;
+	// up to 1 % of the limit is not used.
+	SlidingLog
+)
+
+// A Class is what all members of a fleet have to agree on: whose budget it is, and how large. The
+// zero values of Algorithm and Burst are a leaky bucket.
+type Class struct {
+	Name      string
+	Algorithm Algorithm
+	// Rate is the pace: the limit less its headroom. A rate of 0 lets nothing leave.
+	Rate unit.Rate
+	// Burst is how many units may leave at once; below 1 counts as 1. Windows have none.
+	Burst int64
+	// Late is how much later than its slot a unit may leave. A slot that is later is lost. For a
+	// provider that enforces gaps it is the headroom of one gap: 1/Rate less 1/limit. Windows have none.
+	Late time.Duration
+	// Window is the length of a window. Slots have none.
+	Window time.Duration
+	// Bounds returns the window of the calendar that contains a time; nil if windows follow one
+	// another at their length. Only a FixedWindow has it.
+	Bounds func(time.Time) (from, to time.Time)
+
+	terms *terms // nil: standardTerms
+}
+
+// terms are the times that bound what may be lost. All members have the same.
+type terms struct {
+	horizon  time.Duration // no slot begins later than this after its grant
+	transit  time.Duration // for an answer on its way, a late departure and the errors of clocks
+	hold     time.Duration // how long the share of a silent member is held back
+	recovery time.Duration // how long members tell a store what it has lost of a window
+	turn     time.Duration // how long the first in line has the next slot to itself
+	busy     time.Duration // how long after its last call a member is silent, if something waits
+	idle     time.Duration // and if nothing does
+}
+
+var standardTerms = terms{
+	horizon:  50 * time.Millisecond,
+	transit:  50 * time.Millisecond,
+	hold:     10 * time.Minute,
+	recovery: 1500 * time.Millisecond,
+	turn:     10 * time.Millisecond,
+	busy:     150 * time.Millisecond,
+	idle:     3 * time.Second,
+}
+
+// Check returns what is wrong with a class.
+func (c *Class) Check() error {
+	switch {
+	case c.Name == "":
+		return errors.New("fleet: a class needs a name")
+	case c.Rate.Kind() == 0:
+		return fmt.Errorf("fleet: class %q needs a rate", c.Name)
+	case c.Algorithm != Slots && c.Window < time.Millisecond:
+		return fmt.Errorf("fleet: class %q needs a window of at least 1ms", c.Name)
+	case c.Algorithm != FixedWindow && c.Bounds != nil:
+		return fmt.Errorf("fleet: class %q has bounds, which only a fixed window can have", c.Name)
+	case c.Algorithm == Slots && c.Late <= 0:
+		return fmt.Errorf("fleet: class %q does not say how late a slot may be used; every timer is late", c.Name)
+	}
+	return nil
+}
+
+func (c *Class) timing() *terms {
+	if c.terms == nil {
+		return &standardTerms
+	}
+	return c.terms
+}
+
+// maxUnits bounds what one call asks for, so that the script computes exactly.
+const maxUnits = 1 << 26
+
+// Limit returns how many units a window holds; 0 for slots.
+func (c *Class) Limit() int64 {
+	if c.Algorithm == Slots {
+		return 0
+	}
+	return min(c.Rate.Units(c.Window), 1<<43)
+}
+
+// Lease returns how many units a member asks for at once: what the rate allows in 10 ms, or 1 % of
+// a window, and at least 1.
+func (c *Class) Lease() int64 {
+	if c.Algorithm == Slots {
+		return min(max(c.Rate.Units(10*time.Millisecond), 1), maxUnits)
+	}
+	return min(max(c.Limit()/100, 1), maxUnits)
+}
+
+// burst returns Burst, at least 1.
+func (c *Class) burst() int64 { return max(c.Burst, 1) }
+
+// tolerance returns how long after the time of its slot a unit may leave at most.
+func (c *Class) tolerance() time.Duration {
+	depth := c.Rate.Time(c.burst() - 1)
+	return depth + min(c.Late, math.MaxInt64-depth)
+}
+
+// blocks reports whether nothing ever leaves.
+func (c *Class) blocks() bool {
+	return c.Rate.IsZero() || c.Algorithm != Slots && c.Limit() == 0
+}
+
+// atShare returns the class with so many millionths of its rate. The other members have the rest.
+func (c *Class) atShare(share int64) Class {
+	own := *c
+	own.Rate = c.Rate.Below(unit.Percent(whole - share))
+	return own
+}
+
+// whole is a share of all, in millionths, as in a unit.Percent.
+const whole = 1_000_000
+
+// maxParts bounds the denominator of a period, so that the script computes exactly.
+const maxParts = 1 << 26
+
+// period returns the time between two slots as quo + rem/parts microseconds, with rem below parts.
+// It is exact if parts can be at most maxParts, and else longer by less than 1/maxParts microseconds.
+func (c *Class) period() (quo, rem, parts int64) {
+	units, ns := c.Rate.Exact()
+	if units == 0 {
+		return math.MaxInt32, 0, 1
+	}
+	g := gcd(ns, 1000)
+	ns, per := ns/g, 1000/g // ns/(units*per) microseconds
+	if units <= maxParts/per {
+		parts = units * per
+		return ns / parts, ns % parts, parts
+	}
+	quo = ns / units / per
+	rest := ns - quo*units*per // below units*per, which is at most 2^43*1000
+	hi, lo := bits.Mul64(uint64(rest), maxParts)
+	up, inexact := bits.Div64(hi, lo, uint64(units*per))
+	if inexact > 0 {
+		up++
+	}
+	if up == maxParts {
+		return quo + 1, 0, maxParts
+	}
+	return quo, int64(up), maxParts
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// depth returns how far in the past the first slot after idle may lie.
+func (c *Class) depth() time.Duration {
+	if c.Algorithm != Slots {
+		return 0
+	}
+	return min(c.Rate.Time(c.burst()-1), 365*24*time.Hour)
+}
+
+// sinceZero is the time from Go's zero time, at which all windows begin, until 1970.
+const sinceZero = 62135596800 * 1_000_000 // microseconds
+
+// offset returns what to add to a time in microseconds since 1970 so that windows begin at its multiples.
+func (c *Class) offset() int64 {
+	if c.Window < time.Microsecond {
+		return 0
+	}
+	return sinceZero % c.Window.Microseconds()
+}

@@ -1,0 +1,79 @@
+// Package fleet lets several shapers share one budget, through a Redis server. It is usable alone.
+//
+// A counter on a server tells who may pass now. So members are jointly bursty, or each item waits for the
+// network. Here the server hands out departure times: each member leases a block of one sequence of
+// slots, so that all members together are evenly spaced, and asks for the next block before the last one
+// is used up. Which item leaves at a slot is decided at that moment.
+//
+// # What is promised
+//
+// With Slots, no two departures of members that have the store are closer than 1/Rate less Class.Late,
+// less the errors of their clocks, which Status states. With a burst, at most
+// Burst + Rate*(t + Late) units leave over any time t. Windows hold at most their limit, by the store's
+// clock and to within that error. A member drops what it could not use in time. So a wake-up that is later than Late
+// costs a slot: if the headroom of a gap is 50 µs, as with 5 % at 1,000/s, a mean lateness of 30 µs costs 15 % of
+// the limit, and one of 10 µs less than 1 %.
+//
+//   - The store is away, a call is late or fails: within the deadline of the call nothing new is expected
+//     from it. What is in hand is used. Then nothing leaves until the store, if it is there for others,
+//     counts the member as silent: 150 ms after the last call while something waits, 3 s if the
+//     member was idle. From then on the member has its share: Rate divided by the members, as the store has told
+//     it; the sum of what the store has told is never above the whole. The store holds the shares of silent
+//     members back for ten minutes, and then the member stops. Members on their shares keep to the
+//     sum, not to the gap. A window that began before is not used further: others may have used it up.
+//     A Fallback names a rate instead, or stops at once.
+//   - The store is another process (run_id), or has lost what it knew: no slot begins before all
+//     those have ended that it may have granted, 100 ms and a gap. Members tell it for 1.5 s how much of
+//     each window they have seen used. What no living member has seen is lost.
+//   - The store's clock is set: members notice, because the new time does not fit the differences seen
+//     before, and ask for the same fence. A clock set back lets slots stand still for no longer than that.
+//     A fixed window goes on until the clock is there again.
+//   - An answer is lost: the call goes again with its number, and gets the same grant.
+//   - A replica takes over: a grant is used only if WAIT says that a replica has it, when there is one.
+//   - A member ends without Close: its share is held back for ten minutes while it is silent.
+//
+// Not covered: a server that evicts keys (its maxmemory-policy has to be noeviction); an item that costs more
+// than a lease, whose slots reach beyond the fence if a fail-over loses them; and an item that costs more
+// than a window holds, which counts as one window.
+//
+// # The keys of a class
+//
+// All have the prefix and the hash tag {NAME}: the class itself, :members, and for each key :bucket:KEY
+// and, while members compete, :line:KEY. A bucket expires 10 s after it makes no difference any more, the
+// class 20 minutes after its last member. An ACL needs: evalsha eval info time wait ping hget hset hmget hdel hkeys
+// hlen hincrby zadd zrem zrange zrangebyscore zcard zcount zrank zscore zincrby zremrangebyrank pexpire.
+//
+// # How to use it
+//
+// A live class is a Member (Join), and the limiter of the class, or of a key of it, is its Budget. Budget
+// implements limit.Limiter: Next is limit.Never while too few units are in hand. The caller tells by Want how
+// much waits, and looks again when the function that it gave to Join is called. So in package shaper:
+//
+//   - pace.idle makes the limiter: Member.Budget(key) for a shared class. Rate is the pace (the rate less
+//     headroom), Burst is pace.atOnce, Late is the gap at the rate less headroom minus the gap at the
+//     rate; for bytes it is leaky.Slack. Token and GCRA are Slots with a burst.
+//   - Where a gate is asked and the answer is Never, the tree calls Want with the units of its backlog and the
+//     cost of the next item, and with 0 when the line is empty. This is the question that a gate
+//     puts to any ledger from which it has no grant, also to a state file: Want(now, units, need) and a
+//     call back.
+//   - The function given to Join takes the lock of the tree and lets it look again (what an alarm does).
+//     Member's lock comes after that of a tree, and tell is called without it.
+//   - throttle.signal calls Member.Slow, and the others get a pause with their next answer.
+//   - A bucket that goes calls Budget.Forget. A limiter with a fleet has no Memory worth keeping.
+//
+// A simulation drives a Machine for each member, with a Model as the store, in virtual time, as the tests do.
+//
+// Files call downwards only, in this order:
+//
+//	member               a live member: goroutines between a Machine and a Store
+//	store                the connection to the store; only user of the library
+//	script               reserve.lua, which runs on the store
+//	machine, ask, lease  a member of a class: what it asks the store for, and what it holds
+//	link                 whether the store answers, and what it knows of the member
+//	alarm                when to look at a lease again
+//	block                slots that follow one another
+//	clock                the store's clock, by the local one
+//	model                the store in memory
+//	call                 calls and answers
+//	class                what the members of a fleet agree on
+package fleet

@@ -1,0 +1,170 @@
+package fleet
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"shaper/tests/trial"
+)
+
+// A fault happens to a fleet, lasts for a time, and ends.
+type fault struct {
+	name  string
+	begin func(*sim)
+	end   func(*sim)
+}
+
+var faults = []fault{
+	{"none", func(*sim) {}, nil},
+	{"store restarts empty", func(s *sim) { s.down = true; s.backup = nil }, func(s *sim) { s.down = false; s.restart() }},
+	{"replica without the last writes", func(s *sim) { s.backup = s.model.clone(); s.after(30*time.Millisecond, func() { s.down = true }) }, func(s *sim) { s.down = false; s.restart() }},
+	{"fail-over at once", func(s *sim) { s.backup = s.model.clone(); s.after(30*time.Millisecond, s.restart) }, nil},
+	{"FLUSHALL", func(s *sim) { s.model = &Model{ID: s.model.ID} }, nil},
+	{"clock set forward", func(s *sim) { s.skew += time.Hour }, nil},
+	{"clock set back", func(s *sim) { s.skew -= time.Hour }, nil},
+	{"clock set forward a little", func(s *sim) { s.skew += 30 * time.Millisecond }, nil},
+	{"clock set back a little", func(s *sim) { s.skew -= 30 * time.Millisecond }, nil},
+	{"partition of half", func(s *sim) { s.cut(true) }, func(s *sim) { s.cut(false) }},
+	{"store stalls", func(s *sim) { s.down = true }, func(s *sim) { s.down = false }},
+	{"slow network", func(s *sim) { s.delay = 250 * time.Millisecond }, func(s *sim) { s.delay = 200 * time.Microsecond }},
+	{"SIGSTOP", func(s *sim) { s.members[0].asleep = true }, func(s *sim) { s.members[0].asleep = false; s.members[0].wakeAt = 0; s.members[0].pump() }},
+	{"losses", func(s *sim) { s.lose, s.double = 0.05, 0.2 }, func(s *sim) { s.lose, s.double = 0, 0 }},
+	{"late departures", func(s *sim) { s.pauses = 0.05 }, func(s *sim) { s.pauses = 0 }},
+	{"kill -9 of a member", func(s *sim) { s.members[0].asleep = true; s.reborn() }, nil},
+}
+
+// cut separates half of the members from the store.
+func (s *sim) cut(cut bool) {
+	for i, m := range s.members {
+		m.cut = cut && i%2 == 0
+	}
+}
+
+// reborn lets a new member take the place of the first.
+func (s *sim) reborn() {
+	dead := s.members[0]
+	m := s.join(fmt.Sprint(dead.name, "'"), Fallback{})
+	m.greedy = dead.greedy
+	s.members = append([]*simMember{m}, s.members[1:len(s.members)-1]...)
+}
+
+// clone returns a copy of all that the store knows.
+func (m *Model) clone() *Model {
+	c := &Model{ID: m.ID, classes: map[string]*modelClass{}}
+	for name, class := range m.classes {
+		k := *class
+		k.members, k.buckets = map[string]*modelMember{}, map[string]*modelBucket{}
+		for name, member := range class.members {
+			copied := *member
+			k.members[name] = &copied
+		}
+		for key, bucket := range class.buckets {
+			k.buckets[key] = bucket.clone()
+		}
+		c.classes[name] = &k
+	}
+	return c
+}
+
+func (b *modelBucket) clone() *modelBucket {
+	c := *b
+	c.line = append([]waiting(nil), b.line...)
+	c.grants, c.grains = map[string]*modelGrant{}, map[int64]int64{}
+	for name, g := range b.grants {
+		copied := *g
+		c.grants[name] = &copied
+		if b.last == g {
+			c.last = &copied
+		}
+	}
+	for i, n := range b.grains {
+		c.grains[i] = n
+	}
+	return &c
+}
+
+// TestFleetObeysDuringFaults lets each fault happen, again and again, under load. No rule is broken
+// during it, and the limit is used again soon after it.
+func TestFleetObeysDuringFaults(t *testing.T) {
+	rounds := 3
+	if trial.Full {
+		rounds = 20
+	}
+	for _, c := range scenarios(t) {
+		for _, f := range faults {
+			t.Run(c.class.Name+"/"+f.name, func(t *testing.T) {
+				brief := standardTerms
+				brief.hold = 4 * time.Second // so that the share of the dead comes back
+				c.class.terms = &brief
+				s := newSim(t, c.class, c.members, 7)
+				for _, m := range s.members {
+					m.greedy = true
+				}
+				s.run(3 * time.Second)
+				for round := range rounds {
+					f.begin(s)
+					s.run(time.Duration(1+s.r.IntN(5)) * time.Second / 2)
+					if f.end != nil {
+						f.end(s)
+					}
+					s.run(4500 * time.Millisecond)
+					s.ledger.mark()
+					s.run(max(5*c.class.Window, 5*time.Second, 40*c.class.Rate.Time(1)))
+					stands := c.class.Algorithm == FixedWindow && f.name == "clock set back" // the window goes on until the clock is there again
+					if used := s.ledger.used(); used < c.least-0.03 && !stands {
+						t.Errorf("%s: after round %d only %.1f %% of the limit is used: %v", t.Name(), round, 100*used, s.shares())
+					}
+				}
+				if err := c.check(&s.ledger); err != nil {
+					t.Error(t.Name(), err)
+				}
+				if c.class.Algorithm == Slots {
+					if err := s.ledger.sum(float64(c.members + 1)); err != nil {
+						t.Error(t.Name(), err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestRandomFaults lets faults overlap at random, among members that want much and others that want
+// little, until a number of events has happened: messages, wake-ups, departures.
+func TestRandomFaults(t *testing.T) {
+	steps := 1_000_000
+	if trial.Full {
+		steps = 10_000_000
+	}
+	all := scenarios(t)
+	events, departures := 0, 0
+	for seed := uint64(1); events < steps; seed++ {
+		c := all[seed%uint64(len(all))]
+		s := newSim(t, c.class, 2+int(seed)%7, seed)
+		for i, m := range s.members {
+			if m.greedy = i%2 == 0; !m.greedy {
+				m.arrive(time.Second)
+			}
+		}
+		s.run(3 * time.Second)
+		for range 20 {
+			f := faults[s.r.IntN(len(faults))]
+			f.begin(s)
+			s.run(time.Duration(s.r.Int64N(int64(2 * time.Second))))
+			if f.end != nil {
+				s.after(time.Duration(s.r.Int64N(int64(3*time.Second))), func() { f.end(s) })
+			}
+			s.run(time.Duration(s.r.Int64N(int64(2 * time.Second))))
+		}
+		events, departures = events+s.count, departures+len(s.ledger.all)
+		if err := c.check(&s.ledger); err != nil {
+			t.Errorf("%s, seed %d: %v", c.class.Name, seed, err)
+		}
+		if c.class.Algorithm == Slots {
+			if err := s.ledger.sum(float64(2 * len(s.members))); err != nil {
+				t.Errorf("%s, seed %d: %v", c.class.Name, seed, err)
+			}
+		}
+	}
+	t.Logf("%d events, %d departures", events, departures)
+}

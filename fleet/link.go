@@ -1,0 +1,80 @@
+package fleet
+
+import "time"
+
+// A Mode says where the budget of a class comes from.
+type Mode int
+
+const (
+	FromStore Mode = iota // the store hands it out
+	OnShare               // the store is away: the member uses its share, or the rate that the policy names
+	Stopped               // nothing leaves: the store is away, and there is no share
+)
+
+// String returns "store", "share" or "stopped".
+func (m Mode) String() string { return [...]string{"store", "share", "stopped"}[m] }
+
+// pingEvery is how often a member pings a store that is away.
+const pingEvery = 100 * time.Millisecond
+
+// A link is what a member knows of the store: whether it answers, and what the store knows of the
+// member. A call that is not answered opens it, and only the answer of a ping closes it.
+type link struct {
+	down     bool
+	pinging  bool
+	pingAt   time.Time // when to ping next
+	joined   time.Time // when the member first knew the store's clock well; zero: it does not
+	fenced   bool      // the store's clock has jumped, and the store does not know of that
+	beating  bool      // a beat is on its way
+	lastSent time.Time // the last call that tells that the member is there
+	share    int64     // in millionths, as the store has said
+	members  int64
+	// silentAt is when the store may count the member as silent; not sooner than the store does.
+	silentAt time.Time
+	clock    clock
+	rtt      time.Duration // of recent calls, rather more than less
+}
+
+// tooVague is the error of the clock above which a member does not notice a jump that matters.
+// It goes on only when those blocks have ended that were granted before it looked again.
+const tooVague = 5 * time.Millisecond
+
+// send notes that a call leaves at now, after which the store counts the member as present for grace.
+func (l *link) send(now time.Time, grace time.Duration) {
+	l.lastSent = now
+	if until := now.Add(grace); until.After(l.silentAt) {
+		l.silentAt = until
+	}
+}
+
+// answered takes the times of an answer into account. It reports whether what the store has granted
+// may be used.
+func (l *link) answered(now time.Time, c *Call, r *Reply) bool {
+	vague := l.joined.IsZero() || l.clock.error(now) > tooVague
+	jumped := l.clock.sample(c.at, now, r.Now)
+	l.rtt = max(now.Sub(c.at), l.rtt-l.rtt/8)
+	l.share, l.members = r.Share, r.Members
+	if vague {
+		l.joined = now
+		return false
+	}
+	if jumped {
+		l.fenced = true
+		return false
+	}
+	if c.Fenced {
+		l.fenced = false
+	}
+	return !l.fenced
+}
+
+// failed notes that a call was not answered in time.
+func (l *link) failed(now time.Time) {
+	if !l.down {
+		l.pingAt = now
+	}
+	l.down, l.pinging, l.beating = true, false, false
+}
+
+// lead returns how long an answer takes at most, as far as one knows.
+func (l *link) lead(horizon time.Duration) time.Duration { return min(l.rtt, horizon/2) }

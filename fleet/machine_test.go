@@ -1,0 +1,123 @@
+package fleet
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// A scenario is a class and what its departures have to obey.
+type scenario struct {
+	class   Class
+	members int
+	least   float64 // of the limit is used under demand
+	check   func(*ledger) error
+}
+
+func scenarios(t testing.TB) []scenario {
+	ms := time.Millisecond
+	return []scenario{
+		{Class{Name: "leaky", Rate: mustRate(t, "20 messages/s"), Late: ms}, 8, 0.98, (*ledger).gaps},
+		{Class{Name: "fast", Rate: mustRate(t, "1000 packets/s"), Late: 50 * time.Microsecond}, 8, 0.93, (*ledger).gaps},
+		{Class{Name: "slow", Rate: mustRate(t, "60 messages/min"), Late: 20 * ms}, 3, 0.98, (*ledger).gaps},
+		{Class{Name: "gcra", Rate: mustRate(t, "200 messages/s"), Burst: 40, Late: ms}, 4, 0.98, func(l *ledger) error { return l.sum(0.5) }},
+		{Class{Name: "fixed", Algorithm: FixedWindow, Rate: mustRate(t, "400 messages/s"), Window: time.Second}, 4, 0.98, (*ledger).windows},
+		{Class{Name: "log", Algorithm: SlidingLog, Rate: mustRate(t, "2000 messages/10s"), Window: 10 * time.Second}, 4, 0.98, func(l *ledger) error { return l.within(l.sim.class.Limit()) }},
+	}
+}
+
+// TestFleetUsesTheLimit has only greedy members, and no faults.
+func TestFleetUsesTheLimit(t *testing.T) {
+	for _, c := range scenarios(t) {
+		t.Run(c.class.Name, func(t *testing.T) {
+			s := newSim(t, c.class, c.members, 1)
+			for _, m := range s.members {
+				m.greedy = true
+			}
+			s.run(3 * time.Second)
+			s.ledger.mark()
+			s.run(60 * time.Second)
+			calls := 0
+			for _, m := range s.members {
+				calls += m.calls
+			}
+			t.Logf("%d departures, %.1f %% of the limit, %.1f calls/s of each member, %d events, %v", len(s.ledger.all), 100*s.ledger.used(), float64(calls)/63/float64(c.members), s.count, s.shares())
+			if used := s.ledger.used(); used < c.least || used > 1.02 {
+				t.Errorf("%.1f %% of the limit was used", 100*used)
+			}
+			if err := c.check(&s.ledger); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestGreedyAndIdle has members that want everything beside others that want nothing.
+func TestGreedyAndIdle(t *testing.T) {
+	for _, name := range []string{"leaky", "fast"} {
+		for greedy := 1; greedy <= 2; greedy++ {
+			s := newSim(t, classNamed(t, name), 8, 5)
+			for _, m := range s.members[:greedy] {
+				m.greedy = true
+			}
+			s.run(3 * time.Second)
+			s.ledger.mark()
+			s.run(60 * time.Second)
+			t.Logf("%s, %d greedy: %.1f %%, %s", name, greedy, 100*s.ledger.used(), s.shares())
+			if s.ledger.used() < 0.98 {
+				t.Errorf("%s: %d greedy members use %.1f %% of the limit", name, greedy, 100*s.ledger.used())
+			}
+			half := 0.0
+			for _, d := range s.ledger.all[s.ledger.since:] {
+				if d.member == s.members[0] {
+					half++
+				}
+			}
+			if half /= float64(len(s.ledger.all) - s.ledger.since); half < 0.95/float64(greedy) {
+				t.Errorf("%s: of %d greedy members the first has %.1f %%", name, greedy, 100*half)
+			}
+		}
+	}
+}
+
+// TestUrgentAmongBulk lets single items come to one member, while seven others want everything. What
+// is within the horizon has been granted already, and then it is the turn of that member.
+func TestUrgentAmongBulk(t *testing.T) {
+	for _, name := range []string{"leaky", "gcra"} {
+		longest := func(bulk bool) (longest time.Duration) {
+			s := newSim(t, classNamed(t, name), 8, 6)
+			for _, m := range s.members[1:] {
+				m.greedy = bulk
+			}
+			s.run(3 * time.Second)
+			s.members[0].arrive(5 * time.Second)
+			s.run(1000 * time.Second)
+			for _, w := range s.members[0].waits {
+				longest = max(longest, w)
+			}
+			if len(s.members[0].waits) < 100 {
+				t.Errorf("%s: only %d items have left", name, len(s.members[0].waits))
+			}
+			return longest
+		}
+		class := classNamed(t, name)
+		lease := class.Rate.Time(class.Lease())
+		alone, among := longest(false), longest(true)
+		t.Logf("%s: an item waits at most %v alone, %v among bulk; a lease is %v", name, alone, among, lease)
+		if most := alone + max(2*lease, standardTerms.horizon+lease) + time.Millisecond; among > most {
+			t.Errorf("%s: an item waited for %v, want at most %v", name, among, most)
+		}
+	}
+}
+
+// shares returns how much of the departures since the mark each member had.
+func (s *sim) shares() (text string) {
+	counts := map[*simMember]int{}
+	for _, d := range s.ledger.all[s.ledger.since:] {
+		counts[d.member]++
+	}
+	for _, m := range s.members {
+		text += fmt.Sprintf(" %.1f%%", 100*float64(counts[m])/float64(len(s.ledger.all)-s.ledger.since))
+	}
+	return text
+}

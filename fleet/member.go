@@ -1,0 +1,231 @@
+package fleet
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"shaper/limit"
+	"shaper/unit"
+)
+
+// A Member is a live member of a class: it drives a Machine by the clock, and sends its calls to a Store.
+// It is safe for concurrent use.
+type Member struct {
+	store *Store
+	tell  func(key string)
+	kick  chan struct{} // the loop has to look again
+	calls chan Call     // to the sender
+	ended chan answer   // from it
+	stop  context.CancelFunc
+	wg    sync.WaitGroup
+
+	// mu guards the fields below, and all leases. It is taken after the lock of a tree of classes, and no
+	// other lock is taken while it is held.
+	mu      sync.Mutex
+	machine *Machine
+	sleeps  time.Time // until when the loop sleeps
+	pending int       // calls that have not ended
+	told    []string  // keys of the leases that have changed
+	failed  error     // why the last call failed; nil: it did not
+	total   int64     // calls so far
+}
+
+type answer struct {
+	call  Call
+	reply Reply
+	err   error
+}
+
+// maxPending is how many calls may wait for the store at once.
+const maxPending = 64
+
+// Join makes a member of a class, under a name that no other has. It connects later. tell is called
+// without locks, in a goroutine of the Member, when more may leave from the budget of a key, or sooner.
+func Join(class Class, name string, fallback Fallback, store *Store, tell func(key string)) (*Member, error) {
+	m := &Member{store: store, tell: tell, kick: make(chan struct{}, 1), calls: make(chan Call, maxPending), ended: make(chan answer, maxPending)}
+	changed := func(l *Lease, _ time.Time) { m.told = append(m.told, l.key) }
+	var err error
+	// A member that comes again under its name has larger numbers than before.
+	if m.machine, err = NewMachine(class, name, fallback, time.Now().UnixMicro(), changed); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	m.stop = stop
+	m.wg.Go(func() { m.send(ctx) })
+	m.wg.Go(func() { m.loop(ctx) })
+	return m, nil
+}
+
+// Close says to the store that the member is gone, and ends its goroutines. It takes at most a few deadlines.
+func (m *Member) Close() {
+	m.stop()
+	m.wg.Wait()
+	m.mu.Lock()
+	c := m.machine.Leave(time.Now())
+	m.mu.Unlock()
+	m.store.Do(context.Background(), &c) // if it fails, the member counts as silent for a time
+	m.store.Close()
+}
+
+// loop drives the machine.
+func (m *Member) loop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.kick:
+		case <-timer.C:
+		case a := <-m.ended:
+			m.take(a)
+		}
+		timer.Reset(m.poll())
+		m.tellAll()
+	}
+}
+
+// take hands an answer to the machine.
+func (m *Member) take(a answer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pending--
+	m.failed = a.err
+	if now := time.Now(); a.err != nil {
+		m.machine.Fail(now, &a.call)
+	} else {
+		m.machine.Answer(now, &a.call, &a.reply)
+	}
+}
+
+// poll sends what is due, and returns for how long there is nothing to do.
+func (m *Member) poll() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	for m.pending < maxPending {
+		c, ok := m.machine.Poll(now)
+		if !ok {
+			break
+		}
+		m.pending++
+		m.total++
+		m.calls <- c
+	}
+	m.sleeps = m.machine.Wake(now)
+	if m.pending == maxPending {
+		m.sleeps = limit.Never // the next answer comes first
+	}
+	return max(m.sleeps.Sub(now), 0)
+}
+
+func (m *Member) tellAll() {
+	m.mu.Lock()
+	keys := m.told
+	m.told = nil
+	m.mu.Unlock()
+	for _, key := range keys {
+		m.tell(key)
+	}
+}
+
+// send sends the calls, one after the other.
+func (m *Member) send(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case c := <-m.calls:
+			r, err := m.store.Do(ctx, &c)
+			m.ended <- answer{c, r, err}
+		}
+	}
+}
+
+// wake lets the loop look again if something is due sooner than it looks. The caller holds mu.
+func (m *Member) wake(now time.Time) {
+	if !m.machine.Wake(now).Before(m.sleeps) {
+		return
+	}
+	select {
+	case m.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Slow says that the provider has refused something as too fast: no member gets anything for a time.
+func (m *Member) Slow(wait time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	m.machine.Slow(now, wait)
+	m.wake(now)
+}
+
+// Status returns the state of the member, how many calls it has made, and why the last one failed.
+func (m *Member) Status() (s Status, calls int64, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.machine.Status(time.Now()), m.total, m.failed
+}
+
+// Budget returns the budget of a key; "" is the class itself.
+func (m *Member) Budget(key string) *Budget {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &Budget{m, m.machine.Lease(key)}
+}
+
+// A Budget is the limit.Limiter of a shared class, or of one key of it. What a Lease says of Next and
+// Take holds here too. It is safe for concurrent use.
+type Budget struct {
+	member *Member
+	lease  *Lease
+}
+
+// Want says how many units wait, all in all, and how many the next item needs; 0 and 0 if nothing waits.
+func (b *Budget) Want(now time.Time, units, need int64) {
+	b.member.mu.Lock()
+	defer b.member.mu.Unlock()
+	b.lease.Want(now, units, need)
+	b.member.wake(now)
+}
+
+// Next implements limit.Limiter.
+func (b *Budget) Next(now time.Time, ahead, n int64) time.Time {
+	b.member.mu.Lock()
+	defer b.member.mu.Unlock()
+	return b.lease.Next(now, ahead, n)
+}
+
+// Take implements limit.Limiter.
+func (b *Budget) Take(since, now time.Time, n int64) {
+	b.member.mu.Lock()
+	defer b.member.mu.Unlock()
+	b.lease.Take(since, now, n)
+	b.member.wake(now)
+}
+
+// SetRate implements limit.Limiter. It does nothing: the class has the rate.
+func (b *Budget) SetRate(time.Time, unit.Rate, int64) {}
+
+// Memory implements limit.Limiter. The store remembers; so there is nothing.
+func (b *Budget) Memory(now time.Time) (m limit.Memory, whole bool) { return b.lease.Memory(now) }
+
+// Remember implements limit.Limiter.
+func (b *Budget) Remember(limit.Memory) {}
+
+// Counts returns the totals of the budget.
+func (b *Budget) Counts() Counts {
+	b.member.mu.Lock()
+	defer b.member.mu.Unlock()
+	return b.lease.Counts()
+}
+
+// Forget drops a budget that nobody uses any more.
+func (b *Budget) Forget() {
+	b.member.mu.Lock()
+	defer b.member.mu.Unlock()
+	b.member.machine.Forget(b.lease)
+}

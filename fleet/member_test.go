@@ -1,0 +1,194 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"shaper/limit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestMembersShareOneRate lets three live members of a class send through one redis-server. Their
+// departures are never closer than the gap less the errors that they state, and the delay of a
+// departure between its check and its note.
+func TestMembersShareOneRate(t *testing.T) {
+	srv := startServer(t)
+	const items = 60
+	class := Class{Name: "acme", Rate: mustRate(t, "100 messages/s"), Late: 2 * time.Millisecond}
+	var mu sync.Mutex
+	var all []time.Time
+	var wg sync.WaitGroup
+	done := make(chan struct{})
+	worst := time.Duration(0)
+	for i := range 3 {
+		store, err := NewStore(Config{Addresses: []string{srv.addr}, Deadline: 5 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := make(chan struct{}, 1)
+		m, err := Join(class, fmt.Sprint("m", i), Fallback{}, store, func(string) {
+			select {
+			case told <- struct{}{}:
+			default:
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		wg.Go(func() {
+			for b := m.Budget(""); ; {
+				now := time.Now()
+				b.Want(now, 10, 1)
+				at := b.Next(now, 0, 1)
+				wait := time.Hour
+				if at != limit.Never {
+					wait = at.Sub(now)
+				}
+				if wait <= 0 {
+					mu.Lock()
+					now = time.Now()
+					if at = b.Next(now, 0, 1); !at.After(now) && len(all) < items {
+						b.Take(now, now, 1)
+						all = append(all, now)
+						if len(all) == items {
+							close(done)
+						}
+						s, _, _ := m.Status()
+						worst = max(worst, s.ClockError)
+					}
+					full := len(all) == items
+					mu.Unlock()
+					if full {
+						return
+					}
+					continue
+				}
+				select {
+				case <-time.After(wait):
+				case <-told:
+				case <-done:
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	slices.SortFunc(all, time.Time.Compare)
+	for i := 1; i < len(all); i++ {
+		if gap, least := all[i].Sub(all[i-1]), 8*time.Millisecond-2*worst; gap < least {
+			t.Errorf("departure %d comes %v after the one before, want at least %v", i, gap, least)
+		}
+	}
+	t.Logf("%d items of 3 members in %v, clocks wrong by at most %v", items, all[items-1].Sub(all[0]), worst)
+}
+
+// A member that never reaches a store says so, and holds everything up.
+func TestMemberWithoutStore(t *testing.T) {
+	store, err := NewStore(Config{Addresses: []string{"127.0.0.1:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Join(Class{Name: "a", Rate: mustRate(t, "100 messages/s"), Late: time.Millisecond}, "m", Fallback{}, store, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	b := m.Budget("")
+	for until := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		b.Want(time.Now(), 1, 1)
+		s, _, err := m.Status()
+		if at := b.Next(time.Now(), 0, 1); at != limit.Never {
+			t.Fatalf("something may leave at %v", at)
+		}
+		if s.Mode == Stopped && err != nil {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("the member is %v, and its last call returned %v", s.Mode, err)
+		}
+	}
+}
+
+// leased is a machine of a class of 10^5 units a second, in virtual time, with the model as its store.
+type leased struct {
+	model   Model
+	machine *Machine
+	lease   *Lease
+	now     time.Time
+	zero    time.Time
+	calls   int
+}
+
+func newLeased(t testing.TB) *leased {
+	l := &leased{model: Model{ID: "a"}, now: time.Unix(1_760_000_000, 0)}
+	l.zero = l.now
+	var err error
+	l.machine, err = NewMachine(Class{Name: "a", Rate: mustRate(t, "100000 packets/s"), Late: time.Millisecond}, "m", Fallback{}, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.lease = l.machine.Lease("")
+	return l
+}
+
+// item lets one item leave, and does all that is due.
+func (l *leased) item() {
+	for {
+		l.lease.Want(l.now, 1_000_000, 1)
+		if at := l.lease.Next(l.now, 0, 1); at != limit.Never {
+			if at.After(l.now) {
+				l.now = at
+			}
+			l.lease.Take(l.now, l.now, 1)
+		}
+		polled := l.machine.Wake(l.now)
+		if polled.After(l.now) {
+			if l.lease.Next(l.now, 0, 1) != limit.Never {
+				return
+			}
+			l.now = polled
+		}
+		for c, ok := l.machine.Poll(l.now); ok; c, ok = l.machine.Poll(l.now) {
+			r := l.model.Do(Stamp(l.now.UnixMicro()), &c)
+			l.machine.Answer(l.now, &c, &r)
+			l.calls++
+		}
+		if l.lease.counts.Used > 0 {
+			return
+		}
+	}
+}
+
+// BenchmarkItem measures the local cost of an item of a leased class, with all calls and answers.
+func BenchmarkItem(b *testing.B) {
+	l := newLeased(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		l.item()
+	}
+	b.ReportMetric(float64(l.calls)/l.now.Sub(l.zero).Seconds(), "calls/s")
+}
+
+// TestItemsAllocateNothing holds that only calls cost memory: some 100 in a second.
+func TestItemsAllocateNothing(t *testing.T) {
+	l := newLeased(t)
+	for range 200_000 {
+		l.item()
+	}
+	if n := testing.AllocsPerRun(200_000, l.item); n > 0 {
+		t.Errorf("an item costs %v allocations", n)
+	}
+	if calls := float64(l.calls) / l.now.Sub(l.zero).Seconds(); calls > 110 {
+		t.Errorf("%.0f calls/s at 10^5 items/s", calls)
+	}
+	if used := l.lease.Counts().Used; used < 300_000 {
+		t.Errorf("only %d items have left", used)
+	}
+}

@@ -1,0 +1,508 @@
+package fleet
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// A Model is a store in memory. It computes what reserve.lua does, step by step: for simulations,
+// for tests, and for a member that is on its own. The zero Model is an empty store. It is not
+// safe for concurrent use.
+type Model struct {
+	// ID names the store. A Model with another ID fences what it knows, as another server does.
+	ID      string
+	classes map[string]*modelClass
+}
+
+type modelClass struct {
+	id                                  string
+	seen, fence, recover, pause, shares int64
+	members                             map[string]*modelMember
+	buckets                             map[string]*modelBucket
+}
+
+type modelMember struct {
+	seq, share int64
+	until      int64 // when it is silent
+}
+
+type modelBucket struct {
+	expires int64
+	grants  map[string]*modelGrant
+	line    []waiting // whose last slot is the longest ago comes first
+	lineEnd int64     // when the line expires
+	at      int64
+
+	// Slots.
+	us, rem, owed int64
+	last          *modelGrant // nil: it was given back
+
+	// Windows.
+	carry, till        int64
+	from, used, before int64
+
+	// A sliding log.
+	total, oldest, ahead int64
+	grains               map[int64]int64
+}
+
+type waiting struct {
+	member string
+	since  int64 // its last slot
+}
+
+type modelGrant struct{ number, units, first, rem, span, till int64 }
+
+// A step is one call on its way through the model.
+type step struct {
+	seq, fenced, sent, grace, share                   int64
+	horizon, transit, hold, recovery, turn            int64
+	number, kind, wanted, need, lead, quo, rem, parts int64
+	depth, limit, window, offset, from, to            int64
+	known, left, spent                                int64
+	now, silent                                       int64
+	member                                            string
+	class                                             *modelClass
+	bucket                                            *modelBucket
+}
+
+func newStep(now Stamp, c *Call) *step {
+	n := c.numbers()
+	return &step{
+		seq: n[0], fenced: n[1], sent: n[2], grace: n[3], share: n[4],
+		horizon: n[5], transit: n[6], hold: n[7], recovery: n[8], turn: n[9],
+		number: n[10], kind: n[11], wanted: n[12], need: n[13], lead: n[14], quo: n[15], rem: n[16], parts: n[17],
+		depth: n[18], limit: n[19], window: n[20], offset: n[21], from: n[22], to: n[23],
+		known: n[24], left: n[25], spent: n[26],
+		now: int64(now), member: c.Member,
+	}
+}
+
+// Do answers a call at a time of the store's clock.
+func (m *Model) Do(now Stamp, c *Call) Reply {
+	s := newStep(now, c)
+	s.class, s.bucket = m.find(c, s.now)
+	target := s.enter(m.ID)
+	switch c.Op {
+	case Pause:
+		s.class.pause = max(s.class.pause, s.now+s.wanted)
+	case Leave:
+		s.class.remove(s.member)
+	}
+	g, used := s.serve(c.Op)
+	r := Reply{
+		Now: now, Members: int64(len(s.class.members)), Share: target, Recover: Stamp(s.class.recover), Pause: Stamp(s.class.pause),
+		Units: g.units, First: Stamp(g.first), Rem: g.rem, Span: g.span, Till: Stamp(g.till), Used: used,
+	}
+	if s.kind == int64(Slots) {
+		r.Line = int64(len(s.bucket.line))
+	}
+	return r
+}
+
+// find returns the class and the bucket of a call; new ones if there are none, or they have expired.
+func (m *Model) find(c *Call, now int64) (*modelClass, *modelBucket) {
+	if m.classes == nil {
+		m.classes = map[string]*modelClass{}
+	}
+	class := m.classes[c.Class.Name]
+	switch {
+	case class == nil:
+		class = &modelClass{members: map[string]*modelMember{}, buckets: map[string]*modelBucket{}}
+		m.classes[c.Class.Name] = class
+	case now >= class.seen+2*c.Class.timing().hold.Microseconds():
+		*class = modelClass{members: map[string]*modelMember{}, buckets: class.buckets}
+	}
+	b := class.buckets[c.Key]
+	switch {
+	case b == nil:
+		b = newModelBucket()
+		class.buckets[c.Key] = b
+	case b.expires > 0 && now >= b.expires:
+		line, end := b.line, b.lineEnd
+		*b = *newModelBucket()
+		b.line, b.lineEnd = line, end
+	}
+	if now >= b.lineEnd {
+		b.line = nil
+	}
+	return class, b
+}
+
+func newModelBucket() *modelBucket {
+	return &modelBucket{grants: map[string]*modelGrant{}, grains: map[int64]int64{}}
+}
+
+// enter is what each call begins with: it looks what has been lost, and who is there. It returns the share of the member.
+func (s *step) enter(id string) (target int64) {
+	c := s.class
+	if back := c.seen - s.now; back > 0 {
+		c.fence, c.recover, c.pause = c.fence-back, c.recover-back, c.pause-back
+		for _, m := range c.members {
+			m.until -= back
+		}
+	}
+	if s.fenced == 1 || c.id == "" || c.id != id {
+		c.fence, c.recover = s.now+s.horizon+s.transit, s.now+s.recovery
+	}
+	c.id, c.seen = id, s.now
+	for name, m := range c.members {
+		if m.until < s.now-s.hold {
+			c.remove(name)
+		}
+	}
+	target = s.present()
+	for name, m := range c.members {
+		if m.until < s.now && name != s.member {
+			s.silent += m.share
+		}
+	}
+	return target
+}
+
+func (c *modelClass) remove(member string) {
+	if m := c.members[member]; m != nil {
+		c.shares -= m.share
+		delete(c.members, member)
+	}
+}
+
+// present notes that the member is there, and returns its share.
+func (s *step) present() (target int64) {
+	c := s.class
+	m := c.members[s.member]
+	if m != nil && s.seq <= m.seq {
+		return m.share
+	}
+	if m == nil {
+		m = &modelMember{}
+		c.members[s.member] = m
+	}
+	at := s.now
+	if s.sent > 0 {
+		at = min(s.sent, s.now)
+	}
+	others := c.shares - m.share
+	target = max(0, min(whole/int64(len(c.members)), whole-others))
+	if s.now < c.recover {
+		target = min(target, s.share)
+	}
+	m.seq, m.until, m.share = s.seq, at+s.grace, max(s.share, target)
+	c.shares = others + m.share
+	return target
+}
+
+// serve does what the call asks of its bucket.
+func (s *step) serve(op Op) (g modelGrant, used int64) {
+	g = s.refused(0)
+	had := s.bucket.grants[s.member]
+	switch {
+	case op == Take && had != nil && had.number >= s.number:
+		if had.number == s.number {
+			g = *had
+		}
+	case op == Take:
+		g, used = s.take()
+		if g.units > 0 || s.spent > 0 {
+			kept := g
+			s.bucket.grants[s.member] = &kept
+			if g.units > 0 {
+				s.bucket.last = &kept
+			}
+		}
+	case op == Back && had != nil:
+		s.giveBack(had)
+	}
+	return g, used
+}
+
+func (s *step) take() (g modelGrant, used int64) {
+	switch Algorithm(s.kind) {
+	case Slots:
+		return s.takeSlots(), 0
+	case SlidingLog:
+		return s.takeLog()
+	}
+	return s.takeWindow()
+}
+
+func (s *step) giveBack(had *modelGrant) {
+	slots := s.kind == int64(Slots)
+	switch {
+	case slots && had.number == s.number && s.wanted <= had.units:
+		s.giveBackSlots(had)
+	case slots || had.number >= s.number:
+	case s.kind == int64(SlidingLog):
+		s.giveBackLog(had)
+	default:
+		s.giveBackWindow(had)
+	}
+}
+
+func (s *step) refused(retry int64) modelGrant { return modelGrant{number: s.number, till: retry} }
+
+// advance returns the slot n periods after a slot.
+func (s *step) advance(us, rem, n int64) (int64, int64) {
+	sum := rem + n*s.rem
+	return us + n*s.quo + sum/s.parts, sum % s.parts
+}
+
+// takeSlots grants departure times, one period apart.
+func (s *step) takeSlots() modelGrant {
+	b := s.bucket
+	us, rem := b.us, b.rem
+	if b.at > s.now {
+		us -= b.at - s.now
+		b.us, b.at = us, s.now
+	}
+	gap := int64(math.Ceil(float64(s.quo) + float64(s.rem)/float64(s.parts)))
+	if start := max(s.now+s.lead-s.depth, s.class.fence+gap, s.class.pause); us < start {
+		us, rem = start, 0
+	}
+	f := whole - s.silent
+	if f < whole/64 {
+		return s.refused(s.now + s.horizon)
+	}
+	free, ahead := us-s.horizon, b.place(s.member, s.lastSlot())
+	if s.now <= free+ahead*s.turn {
+		return s.wait(max(free+ahead*s.turn, s.now) + 1)
+	}
+	b.leaveLine(s.member, int(ahead))
+
+	period := (float64(s.quo) + float64(s.rem)/float64(s.parts)) * (float64(whole) / float64(f))
+	k := max(min(s.wanted, max(1, int64(math.Floor(float64(s.now+s.horizon-us)/period)))), s.need)
+	skip := int64(0)
+	if f < whole {
+		b.owed += k * (whole - f)
+		skip, b.owed = b.owed/f, b.owed%f
+	}
+	g := modelGrant{number: s.number, units: k, first: us, rem: rem, span: k + skip}
+	b.us, b.rem = s.advance(us, rem, k+skip)
+	b.at = s.now
+	b.expires = s.now + (int64(math.Ceil(float64(max(b.us+s.depth-s.now, 0))/1000))+10000)*1000
+	return g
+}
+
+// lastSlot returns when the last block of the member began; 0 if it had none.
+func (s *step) lastSlot() int64 {
+	if g := s.bucket.grants[s.member]; g != nil {
+		return g.first
+	}
+	return 0
+}
+
+// place returns how many members wait before this one.
+func (b *modelBucket) place(member string, last int64) (ahead int64) {
+	for i, w := range b.line {
+		if w.member == member {
+			return int64(i)
+		}
+		if w.since < last {
+			ahead++
+		}
+	}
+	return ahead
+}
+
+// leaveLine removes a member and the first ahead others, which have missed their turns.
+func (b *modelBucket) leaveLine(member string, ahead int) {
+	b.line = slices.DeleteFunc(b.line, func(w waiting) bool { return w.member == member })
+	b.line = b.line[min(ahead, len(b.line)):]
+}
+
+// wait puts the member in the line for the next slot that comes within the horizon.
+func (s *step) wait(retry int64) modelGrant {
+	b := s.bucket
+	if !slices.ContainsFunc(b.line, func(w waiting) bool { return w.member == s.member }) {
+		b.line = append(b.line, waiting{s.member, s.lastSlot()})
+		slices.SortFunc(b.line, func(a, o waiting) int {
+			return cmp.Or(cmp.Compare(a.since, o.since), cmp.Compare(a.member, o.member))
+		})
+	}
+	b.lineEnd = s.now + (int64(math.Ceil(float64(retry-s.now)/1000))+10000)*1000
+	return s.refused(retry)
+}
+
+// giveBackSlots takes back the last units of the last block that anybody got.
+func (s *step) giveBackSlots(g *modelGrant) {
+	b := s.bucket
+	if b.last != g || b.at > s.now {
+		return
+	}
+	k := g.units - s.wanted
+	span := (k*g.span + g.units - 1) / g.units
+	b.us, b.rem = s.advance(g.first, g.rem, span)
+	g.units, g.span = k, span
+	if k == 0 {
+		b.last = nil
+	}
+}
+
+// carried returns how much of the window members have seen used before the store lost it, and
+// until when that counts.
+func (s *step) carried(at int64) (carry, till int64) {
+	carry, till = s.bucket.carry, s.bucket.till
+	if at > s.now {
+		till -= at - s.now
+	}
+	if s.now >= till {
+		carry, till = 0, 0
+	}
+	if s.now < s.class.recover && s.left > 0 {
+		carry, till = max(carry, s.known), max(till, s.now+s.left)
+	}
+	return carry, till
+}
+
+func (s *step) most() int64 {
+	return s.limit - int64(math.Ceil(float64(s.limit)*float64(s.silent)/whole))
+}
+
+// keep stores what each window has, and lets it expire when it makes no difference any more.
+func (s *step) keep(at, carry, till, ttl int64) {
+	b := s.bucket
+	b.at, b.carry, b.till = at, carry, till
+	b.expires = s.now + (int64(math.Ceil(float64(max(ttl, till-s.now))/1000))+10000)*1000
+}
+
+// takeWindow grants units of a fixed or a sliding window.
+func (s *step) takeWindow() (g modelGrant, used int64) {
+	b := s.bucket
+	from, to := s.from, s.to
+	if from == 0 {
+		from = s.now - (s.now+s.offset)%s.window
+		to = from + s.window
+	} else if s.now < from || s.now >= to {
+		return s.refused(s.now + 1000), 0
+	}
+	switch was := b.from; {
+	case b.expires == 0:
+	case was > from:
+		from, to = was, to+was-from
+	case was < from:
+		if s.kind == int64(SlidingWindow) && was+s.window == from {
+			b.before = b.used
+		} else {
+			b.before = 0
+		}
+		b.used = 0
+	}
+	b.from = from
+	at := s.now
+	if b.expires > 0 {
+		at = b.at
+	}
+	carry, till := s.carried(at)
+	b.used += s.spent
+	if till > 0 {
+		carry += s.spent
+	}
+	weight := int64(0)
+	if b.before > 0 {
+		weight = int64(math.Ceil(float64(b.before)*(float64(min(to-s.now, s.window))/float64(s.window)) + 0.001))
+	}
+	room := s.most() - b.used - weight
+	if till > 0 {
+		room = min(room, s.most()-carry)
+	}
+	switch {
+	case s.now < s.class.recover:
+		g = s.refused(s.class.recover)
+	case room < s.need:
+		g = s.refused(to)
+		if b.before > 0 && s.most()-b.used > s.need {
+			fades := to - int64(math.Floor(float64(s.window)*(float64(s.most()-b.used-s.need)/float64(b.before))))
+			g.till = min(to, max(fades, s.now+1000))
+		}
+		if till > 0 && s.most()-b.used-weight >= s.need {
+			g.till = till
+		}
+	default:
+		k := min(s.wanted, room)
+		b.used += k
+		if till > 0 {
+			carry += k
+		}
+		g = modelGrant{number: s.number, units: k, first: from, till: to}
+	}
+	ttl := to - s.now
+	if s.kind == int64(SlidingWindow) {
+		ttl += s.window
+	}
+	s.keep(s.now, carry, till, ttl)
+	return g, max(b.used+weight, carry)
+}
+
+func (s *step) giveBackWindow(g *modelGrant) {
+	b := s.bucket
+	if b.from != s.from {
+		return
+	}
+	b.used, b.carry = max(b.used-s.wanted, 0), max(b.carry-s.wanted, 0)
+	*g = s.refused(0)
+}
+
+// takeLog grants units of a sliding log.
+func (s *step) takeLog() (g modelGrant, used int64) {
+	b := s.bucket
+	grain := (s.window + 255) / 256
+	was := s.now
+	if b.expires > 0 {
+		was = b.at
+	}
+	carry, till := s.carried(was - b.ahead)
+	at := max(s.now+b.ahead, was)
+	b.ahead = at - s.now
+	b.forget((at-s.window+grain-1)/grain - 1)
+	ttl := grain + 2*s.lead
+	current := (at + ttl) / grain
+	count := func(n int64) {
+		b.total += n
+		if n > 0 {
+			b.grains[current] += n
+		}
+		if till > 0 {
+			carry += n
+		}
+	}
+	count(s.spent)
+	room := s.most() - b.total
+	if till > 0 {
+		room = min(room, s.most()-carry)
+	}
+	switch {
+	case s.now < s.class.recover:
+		g = s.refused(s.class.recover)
+	case room < s.need:
+		g = s.refused(max((b.oldest+1)*grain+s.window-b.ahead, s.now+1000))
+	default:
+		k := min(s.wanted, room)
+		count(k)
+		g = modelGrant{number: s.number, units: k, first: current, till: s.now + ttl}
+	}
+	s.keep(at, carry, till, s.window+2*grain+ttl)
+	return g, max(b.total, carry)
+}
+
+// forget drops the grains before first.
+func (b *modelBucket) forget(first int64) {
+	for ; b.oldest < first; b.oldest++ {
+		if b.total == 0 {
+			b.oldest = first
+			return
+		}
+		b.total -= b.grains[b.oldest]
+		delete(b.grains, b.oldest)
+	}
+}
+
+func (s *step) giveBackLog(g *modelGrant) {
+	b := s.bucket
+	if n, ok := b.grains[s.from]; !ok || n < s.wanted {
+		return
+	}
+	b.grains[s.from] -= s.wanted
+	b.total, b.carry = b.total-s.wanted, max(b.carry-s.wanted, 0)
+	*g = s.refused(0)
+}

@@ -1,0 +1,323 @@
+-- reserve.lua hands out the budget of one class to the members of a fleet. It runs on the store, as
+-- one step that nothing interrupts. model.go is the same in Go: change both or neither.
+--
+-- KEYS: the class, its members, a bucket of it, and who waits for that bucket. All carry the hash
+-- tag of the class, so that a cluster keeps them in one slot.
+--
+-- Times are whole microseconds of the store's clock, and shares are millionths. All numbers stay
+-- below 2^53, so that the doubles of Lua hold them exactly. call.go names the arguments and the
+-- fields of the answer.
+
+local C, M, B, W = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local op, member, store = ARGV[1], ARGV[2], ARGV[3]
+local arg = {}
+for i = 4, #ARGV do arg[i - 3] = tonumber(ARGV[i]) end
+local seq, fenced, sent, grace, share, horizon, transit, hold, recovery, turn, number, kind, wanted, need, lead,
+  pq, pr, pd, depth, limit, window, offset, from, to, known, left, spent = unpack(arg)
+local SLOTS, FIXED, SLIDING, LOG = 0, 1, 2, 3
+local WHOLE = 1000000
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+-- int prints a whole number. Lua's tostring would round it to 14 digits.
+local function int(n) return string.format('%.0f', n) end
+
+-- numbers reads fields of a hash. A field that is missing is nil.
+local function numbers(key, ...)
+  local v, n = redis.call('HMGET', key, ...), select('#', ...)
+  for i = 1, n do v[i] = tonumber(v[i] or nil) end
+  return unpack(v, 1, n)
+end
+
+local function remove(m, shares)
+  shares = shares - (numbers(C, 's:' .. m) or 0)
+  redis.call('HDEL', C, 'q:' .. m, 's:' .. m)
+  redis.call('ZREM', M, m)
+  return shares
+end
+
+-- The class: what has been lost, and who is there.
+
+local seen, fence, recover, pause, shares, last, recorded =
+  numbers(C, 'seen', 'fence', 'recover', 'pause', 'shares', 'q:' .. member, 's:' .. member)
+fence, recover, pause, shares, last, recorded = fence or 0, recover or 0, pause or 0, shares or 0, last or 0, recorded or 0
+
+local back = (seen or now) - now
+if back > 0 then -- The clock was set back. What it has measured stays as far away as it was.
+  fence, recover, pause = fence - back, recover - back, pause - back
+  for _, m in ipairs(redis.call('ZRANGE', M, 0, -1)) do redis.call('ZINCRBY', M, -back, m) end
+end
+
+-- Another store may not know the last grants; no slot of theirs begins after the horizon. The
+-- members tell it during the recovery how much of a window they have seen used.
+if fenced == 1 or redis.call('HGET', C, 'id') ~= store then
+  fence, recover = now + horizon + transit, now + recovery
+end
+
+local gone = redis.call('ZRANGEBYSCORE', M, '-inf', '(' .. int(now - hold))
+for _, m in ipairs(gone) do
+  shares = remove(m, shares)
+  if m == member then last, recorded = 0, 0 end
+end
+
+-- The sum of the shares never exceeds the whole: a member gets more only when others have said
+-- that they know of having less.
+local target = recorded
+if seq > last then
+  local at = now
+  if sent > 0 then at = math.min(sent, now) end
+  redis.call('ZADD', M, int(at + grace), member)
+  local others = shares - recorded
+  target = math.max(0, math.min(math.floor(WHOLE / redis.call('ZCARD', M)), WHOLE - others))
+  if now < recover then target = math.min(target, share) end
+  recorded = math.max(share, target)
+  shares = others + recorded
+  last = seq
+end
+
+local silent = 0 -- the shares of those who may send without asking
+for _, m in ipairs(redis.call('ZRANGEBYSCORE', M, '-inf', '(' .. int(now))) do
+  if m ~= member then silent = silent + (numbers(C, 's:' .. m) or 0) end
+end
+
+if op == 'pause' then pause = math.max(pause, now + wanted) end
+redis.call('HSET', C, 'id', store, 'seen', int(now), 'fence', int(fence), 'recover', int(recover), 'pause', int(pause),
+  'shares', int(shares), 'q:' .. member, int(last), 's:' .. member, int(recorded))
+if op == 'leave' then
+  shares = remove(member, shares)
+  redis.call('HSET', C, 'shares', int(shares))
+end
+local members = redis.call('ZCARD', M)
+redis.call('PEXPIRE', C, int(2 * hold / 1000))
+redis.call('PEXPIRE', M, int(2 * hold / 1000))
+
+-- The last grant of a member to a bucket, so that a repeated call gets the same.
+
+local function recordedGrant()
+  local text = redis.call('HGET', B, 'g:' .. member)
+  if not text then return nil end
+  local n, k, first, rem, span, till = string.match(text, '(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)')
+  return {number = tonumber(n), k = tonumber(k), first = tonumber(first), rem = tonumber(rem), span = tonumber(span), till = tonumber(till)}
+end
+
+local function record(g)
+  redis.call('HSET', B, 'g:' .. member,
+    int(g.number) .. ' ' .. int(g.k) .. ' ' .. int(g.first) .. ' ' .. int(g.rem) .. ' ' .. int(g.span) .. ' ' .. int(g.till))
+end
+
+-- forgetGone deletes the grants of members that are gone.
+local function forgetGone()
+  for _, field in ipairs(redis.call('HKEYS', B)) do
+    local m = string.match(field, '^g:(.*)$')
+    if m and not redis.call('ZSCORE', M, m) then redis.call('HDEL', B, field) end
+  end
+end
+
+local function refused(retry) return {number = number, k = 0, first = 0, rem = 0, span = 0, till = retry} end
+
+-- Slots: departure times, one period apart.
+
+-- advance returns the slot n periods after a slot.
+local function advance(us, rem, n)
+  local sum = rem + n * pr
+  local rest = math.fmod(sum, pd)
+  return us + n * pq + (sum - rest) / pd, rest
+end
+
+-- wait puts the member in the line for the next slot that comes within the horizon. Whose last slot
+-- is the longest ago comes first, so that an urgent item of an idle member passes the bulk of others.
+local function wait(retry, had)
+  redis.call('ZADD', W, 'NX', had and int(had.first) or 0, member)
+  redis.call('PEXPIRE', W, int(math.ceil((retry - now) / 1000) + 10000))
+  return refused(retry)
+end
+
+local function takeSlots(had)
+  local us, rem, at, owed = numbers(B, 'us', 'rem', 'at', 'owed')
+  us, rem, at, owed = us or 0, rem or 0, at or now, owed or 0
+  if at > now then
+    us = us - (at - now)
+    redis.call('HSET', B, 'us', int(us), 'at', int(now))
+  end
+  -- A slot that was lost begins before the fence. So the first one after it is a gap later.
+  local start = math.max(now + lead - depth, fence + math.ceil(pq + pr / pd), pause)
+  if us < start then us, rem = start, 0 end
+
+  local f = WHOLE - silent
+  if f < WHOLE / 64 then return refused(now + horizon) end
+  local free, ahead = us - horizon, redis.call('ZRANK', W, member)
+  if not ahead then ahead = redis.call('ZCOUNT', W, '-inf', had and '(' .. int(had.first) or '(0') end
+  if now <= free + ahead * turn then return wait(math.max(free + ahead * turn, now) + 1, had) end
+  redis.call('ZREM', W, member)
+  if ahead > 0 then redis.call('ZREMRANGEBYRANK', W, 0, ahead - 1) end -- they have missed their turns
+
+  local period = (pq + pr / pd) * (WHOLE / f)
+  local k = math.max(math.min(wanted, math.max(1, math.floor((now + horizon - us) / period))), need)
+  local skip = 0 -- slots that the silent members use
+  if f < WHOLE then
+    owed = owed + k * (WHOLE - f)
+    local rest = math.fmod(owed, f)
+    skip, owed = (owed - rest) / f, rest
+  end
+  local g = {number = number, k = k, first = us, rem = rem, span = k + skip, till = 0}
+  us, rem = advance(us, rem, k + skip)
+  redis.call('HSET', B, 'us', int(us), 'rem', int(rem), 'at', int(now), 'owed', int(owed), 'last', member .. ' ' .. int(number))
+  redis.call('PEXPIRE', B, int(math.ceil(math.max(us + depth - now, 0) / 1000) + 10000))
+  return g
+end
+
+-- giveBackSlots takes back the last n slots of the last block that anybody got.
+local function giveBackSlots(g, n)
+  local at = numbers(B, 'at')
+  if redis.call('HGET', B, 'last') ~= member .. ' ' .. int(number) or at > now then return end
+  local k = g.k - n
+  local span = math.ceil(k * g.span / g.k)
+  local us, rem = advance(g.first, g.rem, span)
+  redis.call('HSET', B, 'us', int(us), 'rem', int(rem))
+  if k == 0 then redis.call('HDEL', B, 'last') end
+  g.k, g.span = k, span
+  record(g)
+end
+
+-- Windows: units, which may leave until a time.
+
+-- carried returns how much of the window members have seen used before the store lost it, and
+-- until when that counts.
+local function carried(at)
+  local carry, till = numbers(B, 'carry', 'till')
+  carry, till = carry or 0, till or 0
+  if at > now then till = till - (at - now) end
+  if now >= till then carry, till = 0, 0 end
+  if now < recover and left > 0 then carry, till = math.max(carry, known), math.max(till, now + left) end
+  return carry, till
+end
+
+local function most() return limit - math.ceil(limit * silent / WHOLE) end
+
+-- keep stores what each window has, and lets it expire when it makes no difference any more.
+local function keep(at, carry, till, ttl)
+  redis.call('HSET', B, 'at', int(at), 'carry', int(carry), 'till', int(till))
+  redis.call('PEXPIRE', B, int(math.ceil(math.max(ttl, till - now) / 1000) + 10000))
+end
+
+local function takeWindow()
+  if from == 0 then
+    from = now - math.fmod(now + offset, window)
+    to = from + window
+  elseif now < from or now >= to then
+    return refused(now + 1000) -- these are the bounds of another window
+  end
+  local was, used, before, at = numbers(B, 'from', 'used', 'before', 'at')
+  was, used, before, at = was or from, used or 0, before or 0, at or now
+  if was > from then -- the clock was set back: this window goes on
+    from, to = was, to + (was - from)
+  elseif was < from then
+    if kind == SLIDING and was + window == from then before = used else before = 0 end
+    used = 0
+  end
+  local carry, till = carried(at)
+  used = used + spent
+  if till > 0 then carry = carry + spent end
+
+  local weight = 0
+  if before > 0 then weight = math.ceil(before * (math.min(to - now, window) / window) + 0.001) end
+  local room = most() - used - weight
+  if till > 0 then room = math.min(room, most() - carry) end
+  local g
+  if now < recover then
+    g = refused(recover)
+  elseif room < need then
+    g = refused(to)
+    if before > 0 and most() - used > need then
+      g.till = math.min(to, math.max(to - math.floor(window * ((most() - used - need) / before)), now + 1000))
+    end
+    if till > 0 and most() - used - weight >= need then g.till = till end
+  else
+    local k = math.min(wanted, room)
+    used = used + k
+    if till > 0 then carry = carry + k end
+    g = {number = number, k = k, first = from, rem = 0, span = 0, till = to}
+  end
+  redis.call('HSET', B, 'from', int(from), 'used', int(used), 'before', int(before))
+  local ttl = to - now
+  if kind == SLIDING then ttl = ttl + window end
+  keep(now, carry, till, ttl)
+  return g, math.max(used + weight, carry)
+end
+
+local function giveBackWindow()
+  local was, used, carry = numbers(B, 'from', 'used', 'carry')
+  if was ~= from then return end
+  redis.call('HSET', B, 'used', int(math.max(used - wanted, 0)), 'carry', int(math.max(carry - wanted, 0)))
+  record(refused(0))
+end
+
+-- A sliding log has one counter for each 256th part of its window, a grain. What leaves counts in the
+-- grain in which it leaves at the latest, until the whole of that grain is older than the window.
+local function takeLog()
+  local grain = math.ceil(window / 256)
+  local total, oldest, at, ahead = numbers(B, 'total', 'oldest', 'at', 'ahead')
+  total, oldest, at, ahead = total or 0, oldest or 0, at or now, ahead or 0
+  local carry, till = carried(at - ahead)
+  local at_ = math.max(now + ahead, at) -- a clock of the bucket's own, which is never set back
+  ahead = at_ - now
+  local first = math.ceil((at_ - window) / grain) - 1 -- the oldest grain that counts
+  while oldest < first do
+    if total == 0 then oldest = first break end
+    total = total - (numbers(B, 'b' .. int(oldest)) or 0)
+    redis.call('HDEL', B, 'b' .. int(oldest))
+    oldest = oldest + 1
+  end
+  local ttl = grain + 2 * lead
+  local current = math.floor((at_ + ttl) / grain)
+  local function count(n)
+    total = total + n
+    if n > 0 then redis.call('HINCRBY', B, 'b' .. int(current), int(n)) end
+    if till > 0 then carry = carry + n end
+  end
+  count(spent)
+
+  local room = most() - total
+  if till > 0 then room = math.min(room, most() - carry) end
+  local g
+  if now < recover then
+    g = refused(recover)
+  elseif room < need then
+    g = refused(math.max((oldest + 1) * grain + window - ahead, now + 1000))
+  else
+    local k = math.min(wanted, room)
+    count(k)
+    g = {number = number, k = k, first = current, rem = 0, span = 0, till = now + ttl}
+  end
+  redis.call('HSET', B, 'total', int(total), 'oldest', int(oldest), 'ahead', int(ahead))
+  keep(at_, carry, till, window + 2 * grain + ttl)
+  return g, math.max(total, carry)
+end
+
+local function giveBackLog()
+  local field = 'b' .. int(from)
+  local counted, total, carry = numbers(B, field, 'total', 'carry')
+  if not counted or counted < wanted then return end
+  redis.call('HSET', B, field, int(counted - wanted), 'total', int(total - wanted), 'carry', int(math.max(carry - wanted, 0)))
+  record(refused(0))
+end
+
+local g, used = refused(0), 0
+local had = op ~= 'leave' and op ~= 'pause' and recordedGrant()
+if op == 'take' and had and had.number >= number then
+  if had.number == number then g = had end -- an older call came late: it gets nothing
+elseif op == 'take' then
+  if not had and redis.call('HLEN', B) > 4 * members + 300 then forgetGone() end
+  if kind == SLOTS then g = takeSlots(had)
+  elseif kind == LOG then g, used = takeLog()
+  else g, used = takeWindow() end
+  if g.k > 0 or spent > 0 then record(g) end
+elseif op == 'back' and kind == SLOTS then
+  if had and had.number == number and wanted <= had.k then giveBackSlots(had, wanted) end
+elseif op == 'back' and had and had.number < number then
+  if kind == LOG then giveBackLog() else giveBackWindow() end
+end
+local line = 0
+if kind == SLOTS then line = redis.call('ZCARD', W) end
+return {now, members, target, recover, pause, g.k, g.first, g.rem, g.span, g.till, used or 0, line}

@@ -1,0 +1,25 @@
+package fleet
+
+import (
+	_ "embed"
+	"strconv"
+)
+
+// reserve is the script that runs on the store; model.go is the same in Go.
+//
+//go:embed reserve.lua
+var reserve string
+
+// scriptKeys is how many keys the script takes.
+const scriptKeys = 4
+
+// scriptArgs returns the keys and arguments of a call to the store named store. The name of the
+// class is their hash tag: a cluster keeps all of them in one slot.
+func scriptArgs(prefix, store string, c *Call) []any {
+	class := prefix + "{" + c.Class.Name + "}"
+	args := []any{class, class + ":members", class + ":bucket:" + c.Key, class + ":line:" + c.Key, string(c.Op), c.Member, store}
+	for _, n := range c.numbers() {
+		args = append(args, strconv.FormatInt(n, 10))
+	}
+	return args
+}

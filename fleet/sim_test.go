@@ -1,0 +1,271 @@
+package fleet
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"shaper/limit"
+)
+
+// A sim is a fleet in virtual time: members with machines, a network that delays, loses and doubles,
+// and a store whose clock jumps and which forgets. Events happen one after the other.
+type sim struct {
+	t       testing.TB
+	r       *rand.Rand
+	class   Class
+	now     time.Duration // real time
+	events  simEvents
+	count   int // events so far
+	members []*simMember
+	ledger  ledger
+
+	// The store.
+	store  func(Stamp, *Call) (Reply, error)
+	model  *Model
+	skew   time.Duration // of its clock
+	down   bool
+	epoch  int // of its data: another epoch is another server
+	backup *Model
+
+	// The network.
+	delay  time.Duration // one way, on average
+	lose   float64       // of the messages
+	double float64
+
+	pauses   float64 // how often a departure is much too late
+	renumber bool    // the mutant that repeats without the number
+}
+
+type simEvent struct {
+	at time.Duration
+	do func()
+}
+
+type simEvents []simEvent
+
+func (e simEvents) Len() int           { return len(e) }
+func (e simEvents) Less(i, j int) bool { return e[i].at < e[j].at }
+func (e simEvents) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *simEvents) Push(x any)        { *e = append(*e, x.(simEvent)) }
+func (e *simEvents) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}
+
+// A simMember is a member with a queue of items of one unit.
+type simMember struct {
+	sim     *sim
+	name    string
+	machine *Machine
+	lease   *Lease
+	ppm     int64 // how fast its clock runs
+	zero    time.Time
+	queue   int64
+	since   time.Duration   // when the item that waits came
+	waits   []time.Duration // of the items that came by arrive
+	greedy  bool
+	cut     bool // it does not reach the store
+	asleep  bool // SIGSTOP
+	wakeAt  time.Duration
+	calls   int
+}
+
+func newSim(t testing.TB, class Class, members int, seed uint64) *sim {
+	s := &sim{t: t, r: rand.New(rand.NewPCG(seed, 1)), class: class, delay: 200 * time.Microsecond, model: &Model{ID: "0"}, skew: 20 * 365 * 24 * time.Hour}
+	s.store = func(now Stamp, c *Call) (Reply, error) { return s.model.Do(now, c), nil }
+	s.ledger = ledger{sim: s}
+	for i := range members {
+		s.join(fmt.Sprint("m", i), Fallback{})
+	}
+	return s
+}
+
+func (s *sim) join(name string, fallback Fallback) *simMember {
+	m := &simMember{sim: s, name: name, ppm: s.r.Int64N(200) - 100, zero: time.Unix(s.r.Int64N(1e9), 0)}
+	var err error
+	if m.machine, err = NewMachine(s.class, name, fallback, 1, nil); err != nil {
+		s.t.Fatal(err)
+	}
+	m.lease = m.machine.Lease("")
+	s.members = append(s.members, m)
+	s.after(0, m.pump)
+	return m
+}
+
+func (s *sim) after(d time.Duration, do func()) {
+	heap.Push(&s.events, simEvent{s.now + max(d, 0), do})
+}
+
+// run lets a time pass.
+func (s *sim) run(d time.Duration) {
+	end := s.now + d
+	for len(s.events) > 0 && s.events[0].at <= end {
+		e := heap.Pop(&s.events).(simEvent)
+		s.now = e.at
+		s.count++
+		e.do()
+	}
+	s.now = end
+}
+
+func (s *sim) stamp() Stamp { return Stamp((s.now + s.skew).Microseconds()) }
+
+// restart makes the store another one, which knows what it knew at the last backup; nothing if there is none.
+func (s *sim) restart() {
+	s.epoch++
+	s.model, s.backup = s.backup, nil
+	if s.model == nil {
+		s.model = &Model{}
+	}
+	s.model.ID = fmt.Sprint(s.epoch)
+}
+
+func (s *sim) latency() time.Duration {
+	return time.Duration(float64(s.delay) * (0.5 + s.r.ExpFloat64()/2))
+}
+
+// carry brings a message to the other side, or does not.
+func (s *sim) carry(m *simMember, do func()) {
+	if m.cut || s.down || s.r.Float64() < s.lose {
+		return
+	}
+	s.after(s.latency(), do)
+	if s.r.Float64() < s.double {
+		s.after(s.latency()+time.Duration(s.r.Int64N(int64(30*time.Millisecond))), do)
+	}
+}
+
+// local returns the time of the member's clock.
+func (m *simMember) local() time.Time {
+	return m.zero.Add(m.sim.now + m.sim.now/1_000_000*time.Duration(m.ppm))
+}
+
+// until returns how long it really is until a local time.
+func (m *simMember) until(t time.Time) time.Duration {
+	d := t.Sub(m.local())
+	return d - d/1_000_000*time.Duration(m.ppm) + time.Microsecond
+}
+
+const simDeadline = 50 * time.Millisecond
+
+// send brings a call to the store and the answer back. The machine hears of exactly one end of it.
+func (m *simMember) send(c Call) {
+	s := m.sim
+	m.calls++
+	ended := false
+	end := func(do func()) func() {
+		return func() {
+			if m.asleep {
+				return
+			}
+			if !ended {
+				ended = true
+				do()
+				m.pump()
+			}
+		}
+	}
+	s.carry(m, func() {
+		if s.down {
+			return
+		}
+		if c.Op == Ping {
+			s.carry(m, end(func() { m.machine.Answer(m.local(), &c, &Reply{}) }))
+			return
+		}
+		r, err := s.store(s.stamp(), &c)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.carry(m, end(func() { m.machine.Answer(m.local(), &c, &r) }))
+	})
+	s.after(simDeadline, func() {
+		if m.asleep && !ended {
+			ended = true
+			m.machine.Fail(m.local(), &c)
+			return
+		}
+		end(func() { m.machine.Fail(m.local(), &c) })()
+	})
+}
+
+// pump does all that is due for the member.
+func (m *simMember) pump() {
+	if m.asleep {
+		return
+	}
+	s := m.sim
+	if m.greedy {
+		m.queue = 1000
+	}
+	now := m.local()
+	if m.queue > 0 {
+		m.lease.Want(now, m.queue, 1)
+	}
+	for c, ok := m.machine.Poll(now); ok; c, ok = m.machine.Poll(now) {
+		if s.renumber && c.Op == Take && m.lease.repeat {
+			m.lease.number++
+			c.Number = m.lease.number
+		}
+		m.send(c)
+	}
+	m.depart(now)
+	if at := m.machine.Wake(now); at != limit.Never {
+		m.wakeIn(m.until(at))
+	}
+}
+
+// depart lets what may leave now leave, and comes again when the next may.
+func (m *simMember) depart(now time.Time) {
+	s := m.sim
+	for m.queue > 0 {
+		at := m.lease.Next(now, 0, 1)
+		if at == limit.Never {
+			m.lease.Want(now, m.queue, 1)
+			return
+		}
+		if at.After(now) {
+			late := time.Duration(s.r.ExpFloat64() * float64(10*time.Microsecond))
+			if s.r.Float64() < s.pauses {
+				late += time.Duration(s.r.Int64N(int64(20 * time.Millisecond)))
+			}
+			m.wakeIn(m.until(at) + late)
+			return
+		}
+		m.lease.Take(now, now, 1)
+		m.queue--
+		if m.greedy {
+			m.queue++
+		} else {
+			m.waits = append(m.waits, s.now-m.since)
+			m.since = s.now
+		}
+		s.ledger.record(m)
+	}
+}
+
+// wakeIn pumps the member then, unless it pumps sooner anyway.
+func (m *simMember) wakeIn(d time.Duration) {
+	s := m.sim
+	at := s.now + max(d, time.Microsecond)
+	if m.wakeAt > s.now && m.wakeAt <= at {
+		return
+	}
+	m.wakeAt = at
+	s.after(at-s.now, m.pump)
+}
+
+// arrive lets items come one by one, each long after the other.
+func (m *simMember) arrive(mean time.Duration) {
+	m.sim.after(mean/2+time.Duration(m.sim.r.Int64N(int64(mean))), func() {
+		if m.queue++; m.queue == 1 {
+			m.since = m.sim.now
+		}
+		m.pump()
+		m.arrive(mean)
+	})
+}
