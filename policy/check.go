@@ -19,6 +19,9 @@ func check(r *report, p *Policy) *checker {
 	}
 	c.someTraffic()
 	pathChecker{c}.parents()
+	for i := range p.Fleets {
+		fleetChecker{c}.fleet(&p.Fleets[i])
+	}
 	for i := range p.Classes {
 		c.class(&p.Classes[i])
 	}
@@ -68,6 +71,7 @@ func (c *checker) class(class *Class) {
 		c.wrong(key+".queue", problem, allowed)
 	}
 	c.keys(key, class)
+	fleetChecker{c}.shared(key, class)
 	c.feedback(key, class)
 	pathChecker{c}.amongSiblings(class)
 }
@@ -228,12 +232,7 @@ func (c *checker) tls(l *Listener) {
 // upstreamTLS checks the key upstream_tls of a listener.
 func (c *checker) upstreamTLS(key string, l *Listener, u *ClientTLS) {
 	at := key + ".upstream_tls"
-	switch {
-	case u.Cert == "" && u.Key != "" && c.sound(at+".cert"):
-		c.wrong(at+".key", "there is no certificate for it", "both cert and key, or neither")
-	case u.Cert != "" && u.Key == "" && c.sound(at+".key"):
-		c.wrong(at+".cert", "there is no key for it", "both cert and key, or neither")
-	}
+	c.certAndKey(at, u)
 	if u.Insecure && u.CA != "" {
 		c.wrong(at+".insecure", "nothing is verified, so ca has no effect", "ca, or insecure = true, and not both")
 	}

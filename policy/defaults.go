@@ -76,3 +76,14 @@ func DefaultListener(name string, protocol Protocol) Listener {
 
 // DefaultTC returns a section with its defaults; Class has none and is required.
 func DefaultTC(device string) TC { return TC{Device: device} }
+
+// DefaultFleet returns a fleet with its defaults. Address has none and is required.
+func DefaultFleet(name string) Fleet {
+	return Fleet{
+		Name:   name,
+		Prefix: "shaper:",
+		// Far longer than a round trip in one data centre, and short enough for clients to
+		// bear.
+		Deadline: unit.Duration(50 * time.Millisecond),
+	}
+}

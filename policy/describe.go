@@ -35,6 +35,7 @@ func Describe() []Section {
 		{"listener", "[listener.NAME]", keysOf(listenerFields, listener)},
 		{"rule", "[[rule]]", keysOf(ruleFields, Rule{})},
 		{"tc", "[tc.DEVICE]", keysOf(tcFields, DefaultTC(""))},
+		{"fleet", "[fleet.NAME]", keysOf(fleetFields, DefaultFleet(""))},
 	}
 }
 

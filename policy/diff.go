@@ -9,8 +9,8 @@ import (
 // Change is one difference between two policies.
 type Change struct {
 	Op   string `json:"op"`             // "+" for added, "-" for removed, "~" for changed
-	What string `json:"what"`           // "daemon", "class", "listener", "rule" or "tc"
-	Name string `json:"name,omitempty"` // name of the class, listener or device, or number of the rule
+	What string `json:"what"`           // "daemon", "fleet", "class", "listener", "rule" or "tc"
+	Name string `json:"name,omitempty"` // name of the fleet, class, listener or device, or number of the rule
 	Key  string `json:"key,omitempty"`  // the key that changed; "" if all was added or removed
 	Old  string `json:"old,omitempty"`  // the value of Key before, or what was removed
 	New  string `json:"new,omitempty"`  // the value of Key now, or what was added
@@ -29,11 +29,12 @@ func (c Change) String() string {
 	return head + ": " + c.Old + c.New
 }
 
-// Diff returns what changes if the policy new replaces old: first the daemon, then classes,
+// Diff returns what changes if the policy new replaces old: first the daemon, then fleets, classes,
 // listeners, rules and devices. It returns nothing if they do the same. Path, hash, line
 // numbers, and the order of classes, listeners and devices do not matter.
 func Diff(old, new *Policy) []Change {
 	changes := diffFields("daemon", "", &old.Daemon, &new.Daemon, daemonFields)
+	changes = append(changes, diffNamed("fleet", old.Fleets, new.Fleets, fleetName, fleetFields, DefaultFleet)...)
 	changes = append(changes, diffNamed("class", old.Classes, new.Classes, className, classFields, DefaultClass)...)
 	changes = append(changes, diffNamed("listener", old.Listeners, new.Listeners, listenerName, listenerFields, tcpListener)...)
 	changes = append(changes, diffRules(old.Rules, new.Rules)...)

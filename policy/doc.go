@@ -23,6 +23,7 @@
 //	host       the key host of a listener
 //	tls        the keys tls and upstream_tls of a listener
 //	unix       the key unix of a listener
+//	fleet      the section [fleet.NAME]
 //	upstream   the keys upstream, balance, health and bind of a listener
 //	at         the keys at and quiet of a class
 //	message    values that concern messages: length prefixes, pauses, patterns
@@ -45,6 +46,7 @@
 //	balance    how upstreams are chosen and checked
 //	sockets    no address is bound twice, and no upstream leads back
 //	path       the parents of classes, and their siblings
+//	shared     the stores of fleets, and the classes whose budgets they have
 //	kernel     the kernel can do what sections [tc.DEVICE] ask of it
 //	filter     how many filters in the kernel a rule needs
 //	checker    what every check needs: classes and listeners by name

@@ -117,7 +117,7 @@ func TestLoadEveryKey(t *testing.T) {
 			Control: "/tmp/shaper.sock", HTTP: "", Drain: seconds(60), Punctual: false,
 		},
 		Classes: []Class{
-			{MaxKeys: 65536, Name: "uplink", Algorithm: Leaky, Rate: rate("40mbit"), Queue: DefaultClass("").Queue, Priority: 4, Weight: 1},
+			{MaxKeys: 65536, Name: "uplink", Algorithm: Leaky, Rate: rate("40mbit"), Shared: "prod", Queue: DefaultClass("").Queue, Priority: 4, Weight: 1},
 			{MaxKeys: 65536, Name: "acme", Parent: "uplink", Algorithm: Leaky, Rate: rate("20mbit"), Ceil: rate("30mbit"), Headroom: 30_000,
 				Queue: Queue{Items: packets(500)}, MaxWait: seconds(8), Priority: 0, Weight: 3},
 			{MaxKeys: 65536, Name: "payments", Algorithm: Token, Rate: rate("2mbit"), Burst: Burst{65536, unit.Bytes}, Queue: Queue{Bytes: 256 * unit.KiB}, Overflow: Refuse, Priority: 4, Weight: 1},
@@ -136,13 +136,18 @@ func TestLoadEveryKey(t *testing.T) {
 			},
 			dns,
 		},
+		Fleets: []Fleet{{
+			Name: "prod", Address: []string{"10.0.0.5:26379", "10.0.0.6:26379"}, Sentinel: "main", Username: "shaper",
+			PasswordFile: "testdata/good/redis.password", TLS: &ClientTLS{CA: "testdata/good/ca.pem", ServerName: "redis.example"},
+			Prefix: "accounts:", Fallback: Fallback{Rate: rate("5mbit")}, Deadline: unit.Duration(20 * time.Millisecond),
+		}},
 		Rules: []Rule{{
 			Listener: []string{"acme"}, Protocol: []Protocol{TCP},
 			Source:      prefixes("10.1.0.0/16", "fd00:1::/64", "10.2.0.1/32"),
 			SourcePort:  []PortRange{{1024, 65535}, {500, 500}},
 			Destination: prefixes("192.0.2.0/24"),
 			Port:        []PortRange{{2775, 2775}},
-			Class:       "logins", ReturnClass: "acme", File: "testdata/good/full.toml", Line: 66,
+			Class:       "logins", ReturnClass: "acme", File: "testdata/good/full.toml", Line: 77,
 		}},
 	}
 	if diff := cmp.Diff(want, p, comparers...); diff != "" {

@@ -15,6 +15,11 @@ func (p *Policy) notePlaces(r *report) {
 	note("daemon.control", "daemon.control")
 	note("daemon.http", "daemon.http")
 	note("daemon.state", "daemon.state")
+	for _, f := range p.Fleets {
+		key := join("fleet", f.Name)
+		note(key+".tls", key+".tls")
+		note(key+".password_file", key+".password_file")
+	}
 	p.tlsPaths(func(key string, _ *string) { note(key, key) })
 	for _, l := range p.Listeners {
 		note(join("listener", l.Name)+".upstream_tls", join("listener", l.Name)+".upstream_tls")
@@ -43,7 +48,7 @@ func (p *Policy) BindError(key, address, problem, allowed string) Error {
 	return Error{File: at.file, Line: at.line, Column: at.column, Key: key, Problem: problem, Allowed: allowed}
 }
 
-// tlsPaths calls do for each path in the keys tls and upstream_tls, also for "".
+// tlsPaths calls do for each path in the keys tls and upstream_tls of listeners and tls of fleets, also for "".
 func (p *Policy) tlsPaths(do func(key string, path *string)) {
 	for i := range p.Listeners {
 		key := join("listener", p.Listeners[i].Name)
@@ -56,6 +61,14 @@ func (p *Policy) tlsPaths(do func(key string, path *string)) {
 			do(key+".upstream_tls.ca", &u.CA)
 			do(key+".upstream_tls.cert", &u.Cert)
 			do(key+".upstream_tls.key", &u.Key)
+		}
+	}
+	for i := range p.Fleets {
+		if u := p.Fleets[i].TLS; u != nil {
+			key := join("fleet", p.Fleets[i].Name) + ".tls"
+			do(key+".ca", &u.CA)
+			do(key+".cert", &u.Cert)
+			do(key+".key", &u.Key)
 		}
 	}
 }

@@ -14,10 +14,11 @@ type Policy struct {
 	Pieces    []string   `json:"pieces,omitempty"` // the files that it includes, in the order in which they are read
 	Hash      string     `json:"hash"`             // first 12 hex digits of the SHA-256 of the file, or of all files
 	Daemon    Daemon     `json:"daemon"`
-	Classes   []Class    `json:"classes"`      // in file order
-	Listeners []Listener `json:"listeners"`    // in file order
-	Rules     []Rule     `json:"rules"`        // in file order: the first match wins
-	TC        []TC       `json:"tc,omitempty"` // in file order
+	Classes   []Class    `json:"classes"`          // in file order
+	Listeners []Listener `json:"listeners"`        // in file order
+	Rules     []Rule     `json:"rules"`            // in file order: the first match wins
+	TC        []TC       `json:"tc,omitempty"`     // in file order
+	Fleets    []Fleet    `json:"fleets,omitempty"` // in file order
 
 	places places // of the file; see BindError
 }
@@ -34,6 +35,9 @@ func (p *Policy) Class(name string) (Class, bool) {
 func (p *Policy) Listener(name string) (Listener, bool) {
 	return named(p.Listeners, name, func(l Listener) string { return l.Name })
 }
+
+// Fleet returns the fleet with that name.
+func (p *Policy) Fleet(name string) (Fleet, bool) { return named(p.Fleets, name, fleetName) }
 
 func named[T any](all []T, name string, nameOf func(T) string) (found T, ok bool) {
 	for _, one := range all {
@@ -191,6 +195,8 @@ type Class struct {
 	// Weight is the share among siblings with the same priority, at least 1.
 	Weight int `json:"weight"`
 
+	// Shared is the fleet that has the budget of the class; "": this process has it.
+	Shared string `json:"shared,omitempty"`
 	// Shadow makes the class compute and report what it would do, and enforce nothing.
 	Shadow bool `json:"shadow,omitempty"`
 }
@@ -362,6 +368,8 @@ type Rule struct {
 func tcDevice(t TC) string { return t.Device }
 
 func className(c Class) string { return c.Name }
+
+func fleetName(f Fleet) string { return f.Name }
 
 func listenerName(l Listener) string { return l.Name }
 

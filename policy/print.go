@@ -25,6 +25,7 @@ func (p *Policy) writeTree(w io.Writer, only map[string]bool) error {
 	if lines := table("daemon", &p.Daemon, &daemon, daemonFields, only); len(lines) > 0 {
 		root.under = append(root.under, branch{"daemon", lines, nil})
 	}
+	root.under = append(root.under, p.fleetBranches(only)...)
 	root.under = append(root.under, classBranches("", p.byParent(), only)...)
 	root.under = append(root.under, p.listenerBranches(only)...)
 	if len(p.Rules) > 0 {
@@ -42,6 +43,14 @@ func classBranches(parent string, byParent map[string][]*Class, only map[string]
 	for _, class := range byParent[parent] {
 		defaults := DefaultClass(class.Name)
 		all = append(all, branch{"class " + class.Name, table(join("class", class.Name), class, &defaults, fieldsOf(class), only), classBranches(class.Name, byParent, only)})
+	}
+	return all
+}
+
+func (p *Policy) fleetBranches(only map[string]bool) (all []branch) {
+	for i := range p.Fleets {
+		defaults := DefaultFleet(p.Fleets[i].Name)
+		all = append(all, branch{"fleet " + p.Fleets[i].Name, table(join("fleet", p.Fleets[i].Name), &p.Fleets[i], &defaults, fleetFields, only), nil})
 	}
 	return all
 }

@@ -58,6 +58,7 @@ class = "a"
 │  │  per              none                (default)
 │  │  max_connections  none                (default)
 │  │  shadow           false               (default)
+│  │  shared           none                (default)
 │  └─ class c
 │        parent           a
 │        algorithm        leaky               (default)
@@ -74,6 +75,7 @@ class = "a"
 │        per              none                (default)
 │        max_connections  none                (default)
 │        shadow           false               (default)
+│        shared           none                (default)
 ├─ class b
 │     parent           none                (default)
 │     algorithm        token
@@ -88,6 +90,7 @@ class = "a"
 │     per              none                (default)
 │     max_connections  none                (default)
 │     shadow           false               (default)
+│     shared           none                (default)
 ├─ listener x
 │     listen           127.0.0.1:53
 │     protocol         udp

@@ -87,7 +87,7 @@ var classFields = []field[Class]{
 	emptyAs("none", onlyIntegers(one("in_flight", inFlightForm, func(c *Class) *int { return &c.InFlight }, parseInFlight))),
 	emptyAs("that of the class above, or 1s up to 1min", group("on_throttle", throttleForm, func(c *Class) *OnThrottle { return &c.OnThrottle }, DefaultOnThrottle, onThrottleFields)),
 	yesNo("adapt", func(c *Class) *bool { return &c.Adapt }),
-	unsupported[Class]("shared"),
+	emptyAs("none", one("shared", fleetForm, func(c *Class) *string { return &c.Shared }, anyText)),
 }
 
 var listenerFields = []field[Listener]{

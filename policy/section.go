@@ -5,7 +5,7 @@ import "strings"
 // decode fills the policy from the root of its file.
 func (p *Policy) decode(r *report, root *node, whole bool) {
 	for _, e := range root.keys {
-		if err := checkKey(e.name, sections, unsupportedSections); err != nil {
+		if err := checkKey(e.name, sections, nil); err != nil {
 			c := complaintOf(err)
 			r.wrongAt(e.at, join("", e.name), c.problem, c.allowed)
 			continue
@@ -30,13 +30,14 @@ func (p *Policy) decode(r *report, root *node, whole bool) {
 			p.decodeRules(r, e.value, whole)
 		case "tc":
 			p.decodeTC(r, e.value, whole)
+		case "fleet":
+			p.Fleets = decodeNamed(r, e, fleetFields, DefaultFleet, whole)
 		}
 	}
 }
 
-// sections are the keys at the top level of the file. This version does not support
-// unsupportedSections.
-var sections, unsupportedSections = []string{"daemon", "class", "listener", "rule", "tc"}, []string{"fleet"}
+// sections are the keys at the top level of the file.
+var sections = []string{"daemon", "class", "listener", "rule", "tc", "fleet"}
 
 // newListener is DefaultListener before the protocol is known. setDefaults adds what depends
 // on it.
@@ -70,7 +71,7 @@ func (l *Listener) setDefaults() {
 	}
 }
 
-// decodeNamed reads the sections [class.NAME] or [listener.NAME].
+// decodeNamed reads the sections [class.NAME], [listener.NAME] or [fleet.NAME].
 func decodeNamed[T any](r *report, section entry, fields []field[T], defaults func(string) T, whole bool) (all []T) {
 	header := "[" + section.name + ".NAME]"
 	if !isTable(r, section.name, section.value, header) {

@@ -63,14 +63,19 @@ func parseServerName(s string) (string, error) {
 }
 
 // besideFile makes relative paths begin at the directory of the policy file.
-func (p *Policy) besideFile(file string) {
-	p.Daemon.Control = beside(file, p.Daemon.Control)
+func (p *Policy) besideFile(name string) {
+	p.Daemon.Control = beside(name, p.Daemon.Control)
 	if s := &p.Daemon.State; *s != "" && *s != StateOfService {
-		*s = beside(file, *s)
+		*s = beside(name, *s)
+	}
+	for i := range p.Fleets {
+		if file := &p.Fleets[i].PasswordFile; *file != "" {
+			*file = beside(name, *file)
+		}
 	}
 	p.tlsPaths(func(_ string, path *string) {
 		if *path != "" {
-			*path = beside(file, *path)
+			*path = beside(name, *path)
 		}
 	})
 }

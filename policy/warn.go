@@ -38,6 +38,7 @@ func (c warner) warnAll() {
 	}
 	pathChecker(c).warnAssured()
 	c.warnTLS()
+	c.warnFleets()
 	kernelChecker(c).warnKernel()
 	warnRules(c.report, c.p, kernelChecker(c).inKernel())
 }

@@ -1,0 +1,92 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+
+	"shaper/unit"
+)
+
+// A fleetChecker checks sections [fleet.NAME] and the keys shared of classes.
+type fleetChecker struct{ *checker }
+
+// fleet checks the keys of a fleet against each other.
+func (c fleetChecker) fleet(f *Fleet) {
+	key := join("fleet", f.Name)
+	if f.TLS != nil && f.TLS.Insecure && f.TLS.CA != "" {
+		c.wrong(key+".tls.insecure", "nothing is verified, so ca has no effect", "ca, or insecure = true, and not both")
+	}
+	c.certAndKey(key+".tls", f.TLS)
+	if f.Username != "" && f.PasswordFile == "" && c.sound(key+".password_file") {
+		c.wrong(key+".username", "there is no password for it", "both username and password_file, or neither")
+	}
+}
+
+// certAndKey checks that a client has both a certificate and its key, or neither.
+func (c *checker) certAndKey(key string, u *ClientTLS) {
+	switch {
+	case u == nil:
+	case u.Cert == "" && u.Key != "" && c.sound(key+".cert"):
+		c.wrong(key+".key", "there is no certificate for it", "both cert and key, or neither")
+	case u.Cert != "" && u.Key == "" && c.sound(key+".key"):
+		c.wrong(key+".cert", "there is no key for it", "both cert and key, or neither")
+	}
+}
+
+// shared checks the key shared of a class.
+func (c fleetChecker) shared(key string, class *Class) {
+	at := key + ".shared"
+	if class.Shared == "" && !c.given(at) || !c.sound(at) {
+		return
+	}
+	i := slices.IndexFunc(c.p.Fleets, func(f Fleet) bool { return f.Name == class.Shared })
+	if i < 0 {
+		allowed := hintOf(c.checker, class.Shared, "fleets", c.p.Fleets, fleetName)
+		if len(c.p.Fleets) == 0 {
+			allowed = fmt.Sprintf("write a section [fleet.%s]", plainName(class.Shared))
+		}
+		c.wrong(at, fmt.Sprintf("there is no fleet %q", class.Shared), allowed)
+		return
+	}
+	if class.Per.Has(ByConnection) && !class.Per.ByMessage() && c.sound(key+".per") {
+		c.wrong(at, "each connection has a bucket of its own, which no other shaper knows", `leave it out, or per = "source", for example`)
+		return
+	}
+	if rate := c.p.Fleets[i].Fallback.Rate; rate.Kind() != 0 && rate.Kind() != class.Rate.Kind() {
+		c.wrong(at, fmt.Sprintf("the fallback %q of the fleet counts %v, and the rate %q counts %v", rate, rate.Kind(), class.Rate, class.Rate.Kind()),
+			`fallback = "share", or a fleet of its own for the class`)
+	}
+}
+
+// warnFleets warns of fleets that nobody uses, and of shared classes that use them badly.
+func (c warner) warnFleets() {
+	used := map[string]bool{}
+	for i := range c.p.Classes {
+		class := &c.p.Classes[i]
+		used[class.Shared] = true
+		if class.Shared != "" {
+			c.warnShared(join("class", class.Name), class)
+		}
+	}
+	for _, f := range c.p.Fleets {
+		key := join("fleet", f.Name)
+		if !used[f.Name] {
+			c.warn(key, "it is never used", "name it in the key shared of a class")
+		}
+		if f.TLS != nil && f.TLS.Insecure {
+			c.warn(key+".tls.insecure", "nobody verifies the store: anyone on the path can read the password", "ca = the store's own certificate, or that of its authority")
+		}
+	}
+}
+
+// warnShared warns of a shared class whose slots may come closer together than its limit says.
+func (c warner) warnShared(key string, class *Class) {
+	at := key + ".shared"
+	if f, _ := c.p.Fleet(class.Shared); f.Fallback.Rate.Compare(class.Limit()) > 0 {
+		c.warn(at, fmt.Sprintf("while the store is away, the fallback of %v is above the limit of %v", f.Fallback.Rate, class.Limit()), `fallback = "share"`)
+	}
+	if class.Algorithm == Leaky && class.Rate.Kind() != unit.Bytes && class.Headroom == 0 {
+		c.warn(at, "the class has no headroom, and a slot may be used late by 2 % of a gap: then the next one comes too soon for a provider that enforces gaps",
+			`headroom = "2%", for example`)
+	}
+}
