@@ -113,6 +113,7 @@ func (m *Machine) ready() time.Time {
 func (l *Lease) take(now time.Time, wanted, need int64) Call {
 	m := l.machine
 	c := m.call(now, Take, l.key)
+	c.Class = l.class()
 	c.Wanted, c.Need = wanted, need
 	l.asked = true
 	if m.class.Bounds != nil {
@@ -166,7 +167,7 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 	l.retry = time.Time{}
 	b := block{number: c.Number, rate: c.Class.Rate, from: r.First, units: r.Units, span: r.Span, local: local}
 	if m.class.Algorithm == Slots {
-		_, _, parts := m.class.period()
+		_, _, parts := c.Class.period()
 		b.at = m.local(r.First).Add(time.Duration(r.Rem * 1000 / parts))
 	} else {
 		b.at, b.till, b.span = now, m.local(r.Till).Add(-m.link.clock.error(now)), r.Units

@@ -68,6 +68,7 @@
 //	member               a live member: goroutines between a Machine and a Store
 //	store                the connection to the store; only user of the library
 //	script               reserve.lua, which runs on the store
+//	change               another rate for a live member, and estimates
 //	machine, ask, lease  a member of a class: what it asks the store for, and what it holds
 //	link                 whether the store answers, and what it knows of the member
 //	alarm                when to look at a lease again

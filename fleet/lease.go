@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"shaper/limit"
-	"shaper/unit"
 )
 
 // A Lease is what one member holds of one bucket of a class: the class itself, or one of its keys. It
@@ -24,6 +23,8 @@ type Lease struct {
 	held  [2]block
 	floor time.Time // no unit before this: the provider's gap after the last departure, or a pause
 	debt  int64     // units that have left without a slot; the next blocks pay
+
+	reduced *Class // what SetRate has made of the class; nil: nothing
 
 	// What is asked for.
 	wanted  int64     // units of what waits
@@ -151,8 +152,13 @@ func (l *Lease) raise(floor time.Time) {
 	}
 }
 
-// SetRate implements limit.Limiter. It does nothing: the rate is that of the Machine.
-func (l *Lease) SetRate(time.Time, unit.Rate, int64) {}
+// class returns what the store has to know of the class for this bucket.
+func (l *Lease) class() *Class {
+	if l.reduced != nil {
+		return l.reduced
+	}
+	return l.machine.current
+}
 
 // Memory implements limit.Limiter. The store remembers; so there is nothing.
 func (l *Lease) Memory(now time.Time) (m limit.Memory, whole bool) {

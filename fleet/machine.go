@@ -31,6 +31,7 @@ type Fallback struct {
 // A Machine is not safe for concurrent use.
 type Machine struct {
 	class     Class
+	current   *Class // class, for calls: it never changes
 	tolerance time.Duration
 	member    string
 	fallback  Fallback
@@ -66,7 +67,7 @@ func NewMachine(class Class, member string, fallback Fallback, first int64, chan
 		changed = func(*Lease, time.Time) {}
 	}
 	return &Machine{
-		class: class, tolerance: class.tolerance(), member: member, fallback: fallback, changed: changed,
+		class: class, current: &class, tolerance: class.tolerance(), member: member, fallback: fallback, changed: changed,
 		seq: first, leases: map[string]*Lease{}, rivals: 1,
 	}, nil
 }
@@ -130,7 +131,7 @@ func (m *Machine) contact(now time.Time) (c Call, ok bool) {
 	k := &m.link
 	if k.down {
 		k.pinging, k.pingAt = true, now.Add(pingEvery)
-		return Call{Op: Ping, Class: &m.class, at: now}, true
+		return Call{Op: Ping, Class: m.current, at: now}, true
 	}
 	k.beating = true
 	if m.pause > 0 {
@@ -172,7 +173,7 @@ func (m *Machine) call(now time.Time, op Op, key string) Call {
 		seq = 0 // the store goes on to hold the share back until it knows how much of it was used
 	}
 	c := Call{
-		Op: op, Class: &m.class, Key: key, Member: m.member, Seq: seq, Fenced: k.fenced, Grace: m.grace(now),
+		Op: op, Class: m.current, Key: key, Member: m.member, Seq: seq, Fenced: k.fenced, Grace: m.grace(now),
 		Share: k.share, Lead: k.lead(m.class.timing().horizon), at: now,
 	}
 	if k.clock.known() {
@@ -314,6 +315,12 @@ func (m *Machine) shiftAt() time.Time {
 // inherit makes a store of the member's own, with its share. The first slots of that come after all
 // that the real store may have granted to others.
 func (m *Machine) inherit(now time.Time) {
+	m.setOwn()
+	m.heir, m.heirSince = &Model{ID: "share"}, now
+}
+
+// setOwn makes the class at the share of the member, or at the rate of the fallback.
+func (m *Machine) setOwn() {
 	m.own = m.class.atShare(m.link.share)
 	if m.fallback.Rate.Kind() != 0 {
 		m.own = m.class
@@ -323,7 +330,6 @@ func (m *Machine) inherit(now time.Time) {
 	t.recovery = 0
 	m.own.terms = &t
 	m.own.Burst = m.class.Burst * m.link.share / whole
-	m.heir, m.heirSince = &Model{ID: "share"}, now
 }
 
 // spoilt returns how much of the present window the member's own store has to count as used: all of it

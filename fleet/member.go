@@ -163,6 +163,23 @@ func (m *Member) Slow(wait time.Duration) {
 	m.wake(now)
 }
 
+// PausedUntil returns until when the provider wants nothing, as any member has heard it.
+func (m *Member) PausedUntil() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.machine.Pausing()
+}
+
+// Set puts another rate in force; see Machine.Set.
+func (m *Member) Set(class Class, fallback Fallback) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	err := m.machine.Set(now, class, fallback)
+	m.wake(now)
+	return err
+}
+
 // Status returns the state of the member, how many calls it has made, and why the last one failed.
 func (m *Member) Status() (s Status, calls int64, err error) {
 	m.mu.Lock()
@@ -207,8 +224,20 @@ func (b *Budget) Take(since, now time.Time, n int64) {
 	b.member.wake(now)
 }
 
-// SetRate implements limit.Limiter. It does nothing: the class has the rate.
-func (b *Budget) SetRate(time.Time, unit.Rate, int64) {}
+// Estimate implements limit.Estimator.
+func (b *Budget) Estimate(now time.Time, ahead, n int64) time.Time {
+	b.member.mu.Lock()
+	defer b.member.mu.Unlock()
+	return b.lease.Estimate(now, ahead, n)
+}
+
+// SetRate implements limit.Limiter. What Lease.SetRate says of it holds here too.
+func (b *Budget) SetRate(now time.Time, rate unit.Rate, burst int64) {
+	b.member.mu.Lock()
+	defer b.member.mu.Unlock()
+	b.lease.SetRate(now, rate, burst)
+	b.member.wake(now)
+}
 
 // Memory implements limit.Limiter. The store remembers; so there is nothing.
 func (b *Budget) Memory(now time.Time) (m limit.Memory, whole bool) { return b.lease.Memory(now) }

@@ -256,6 +256,9 @@ func (s *step) takeSlots() modelGrant {
 		us -= b.at - s.now
 		b.us, b.at = us, s.now
 	}
+	if rem >= s.parts { // of a member with another rate
+		us, rem = us+1, 0
+	}
 	gap := int64(math.Ceil(float64(s.quo) + float64(s.rem)/float64(s.parts)))
 	if start := max(s.now+s.lead-s.depth, s.class.fence+gap, s.class.pause); us < start {
 		us, rem = start, 0

@@ -140,6 +140,7 @@ local function takeSlots(had)
     us = us - (at - now)
     redis.call('HSET', B, 'us', int(us), 'at', int(now))
   end
+  if rem >= pd then us, rem = us + 1, 0 end -- the last member to ask had another rate
   -- A slot that was lost begins before the fence. So the first one after it is a gap later.
   local start = math.max(now + lead - depth, fence + math.ceil(pq + pr / pd), pause)
   if us < start then us, rem = start, 0 end

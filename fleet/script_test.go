@@ -107,6 +107,11 @@ func TestScriptAndModelAgree(t *testing.T) {
 					script.id = model.ID
 				}
 				c := g.call(now)
+				if r.IntN(4) == 0 { // of a member whose policy has another rate
+					slower := *class
+					slower.Rate = class.Rate.Below(unit.Percent(r.IntN(300_000)))
+					c.Class = &slower
+				}
 				want := model.Do(now, c)
 				got, err := script.do(now, c)
 				if err != nil {

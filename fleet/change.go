@@ -1,0 +1,82 @@
+package fleet
+
+import (
+	"fmt"
+	"time"
+
+	"shaper/limit"
+	"shaper/unit"
+)
+
+// Set puts another rate, burst and lateness in force, and another fallback. What is in hand goes on
+// as it was granted. The store learns of the rate with each call: a unit of this member takes as
+// much of the sequence, and of a window there is as much room, as the class of this member
+// says. So members with different rates are jointly between the lowest and the highest. A class
+// that differs in its name or its windows needs another Machine.
+func (m *Machine) Set(now time.Time, class Class, fallback Fallback) error {
+	class.terms = m.class.terms
+	switch old := &m.class; {
+	case class.Name != old.Name, class.Algorithm != old.Algorithm, class.Window != old.Window, class.Rate.Kind() != old.Rate.Kind():
+		return fmt.Errorf("fleet: class %q cannot become another one", old.Name)
+	case class.Rate == old.Rate && class.Burst == old.Burst && class.Late == old.Late && fallback == m.fallback:
+		return nil
+	}
+	if err := class.Check(); err != nil {
+		return err
+	}
+	m.class, m.current, m.tolerance, m.fallback = class, &class, class.tolerance(), fallback
+	if m.mode == OnShare {
+		m.setOwn()
+	}
+	for _, l := range m.leases {
+		l.reduced, l.retry = nil, time.Time{}
+		m.wake(l, now)
+		m.changed(l, now)
+	}
+	return nil
+}
+
+// SetRate implements limit.Limiter, for this bucket and this member, until the next Machine.Set. While
+// the store is away, the rate is that of the Machine.
+func (l *Lease) SetRate(now time.Time, rate unit.Rate, burst int64) {
+	m := l.machine
+	if l.reduced = nil; rate != m.class.Rate || max(burst, 1) != m.class.burst() {
+		class := m.class
+		class.Rate, class.Burst = rate, burst
+		l.reduced = &class
+	}
+	l.retry = time.Time{}
+	m.wake(l, now)
+}
+
+// Estimate implements limit.Estimator: it says when an item leaves for which nothing is in hand yet. It
+// is limit.Never if the store is away and nobody knows until when nothing leaves.
+func (l *Lease) Estimate(now time.Time, ahead, n int64) time.Time {
+	m := l.machine
+	at := l.Next(now, ahead, n)
+	switch {
+	case m.class.blocks(), m.mode == Stopped && m.shareFrom().Before(now):
+		return limit.Never
+	case at == limit.Never || m.class.Algorithm != Slots:
+		at = l.expect(now, ahead+min(m.costOf(n), m.class.burst())-1)
+	}
+	return latest(at, m.paused)
+}
+
+// expect estimates when n units have left, from what the store has said last. A window with room lets
+// them leave at once.
+func (l *Lease) expect(now time.Time, n int64) time.Time {
+	m := l.machine
+	if m.class.Algorithm == Slots {
+		return l.estimate(now, n)
+	}
+	room := m.class.Limit()
+	if now.Before(l.usedUntil) {
+		room -= l.used
+	}
+	have, _ := l.inHand(now)
+	if room += have; n < room {
+		return latest(now, l.retry)
+	}
+	return limit.After(latest(latest(now, l.retry), l.usedUntil), m.class.Rate.Time(max(n-room, 0)))
+}
