@@ -25,6 +25,9 @@ type Explanation struct {
 	// is not known, or never. Only a daemon knows.
 	WaitsFor   string    `json:"waits_for,omitempty"`
 	WaitsUntil time.Time `json:"waits_until,omitzero"`
+	// Shared says which store has the budget of Class, and how it is; "" if this process has it.
+	// Only a daemon knows.
+	Shared string `json:"shared,omitempty"`
 	// Why says why the rule matches.
 	Why string `json:"why"`
 	// Skipped are the rules before it, and why they do not match.
@@ -157,6 +160,9 @@ func (e Explanation) writeDecision(b *strings.Builder) {
 		fmt.Fprintf(b, ": rule %d (%s)", e.Rule, lineOf(e.File, e.Line))
 	}
 	fmt.Fprintf(b, ": %s\n", e.Why)
+	if e.Shared != "" {
+		fmt.Fprintf(b, "  its budget is in the %s\n", e.Shared)
+	}
 	switch {
 	case e.WaitsFor == "":
 	case e.WaitsUntil.IsZero():

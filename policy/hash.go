@@ -36,10 +36,10 @@ func UseSecret(s []byte) {
 // longestText is the longest text that is hashed as it is. A longer one is hashed before.
 const longestText = 64
 
-// hash returns the first 128 bits of the SHA-256 of the secret and of each part.
-func (p *Per) hash(c *Conn, m *Message) (k Key) {
+// hash returns the first 128 bits of the SHA-256 of a secret and of each part.
+func (p *Per) hash(s *[secretLength]byte, c *Conn, m *Message) (k Key) {
 	var buf [secretLength + len(Per{})*(4+longestText)]byte
-	b := append(buf[:0], secret.Load()[:]...)
+	b := append(buf[:0], s[:]...)
 	for i := range p.parts() {
 		if part := &p[i]; part.protocol() == "" {
 			of := part.connKey(c)

@@ -198,9 +198,15 @@ func (k *Key) UnmarshalBinary(data []byte) error {
 
 // Key returns the key of the bucket of a message on a connection. A nil message says nothing.
 // It does not allocate.
-func (p *Per) Key(c *Conn, m *Message) Key {
+func (p *Per) Key(c *Conn, m *Message) Key { return p.KeyWith(nil, c, m) }
+
+// KeyWith is Key with a secret that several processes have; nil is the Secret of the process.
+func (p *Per) KeyWith(s *[secretLength]byte, c *Conn, m *Message) Key {
 	if p[1] != (PerPart{}) || p[0].protocol() != "" {
-		return p.hash(c, m)
+		if s == nil {
+			s = secret.Load()
+		}
+		return p.hash(s, c, m)
 	}
 	return p[0].connKey(c)
 }

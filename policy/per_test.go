@@ -217,3 +217,18 @@ func TestPerIsNotSet(t *testing.T) {
 		t.Errorf("With refuses max_keys: %v", err)
 	}
 }
+
+// With a secret that processes share, they have the same keys; the secret of the process plays no part.
+func TestKeyWithASharedSecret(t *testing.T) {
+	per, m := Per{{By: ByRecipient}}, &Message{Recipient: []byte("4477")}
+	kept, shared, other := Secret(), [32]byte{1}, [32]byte{2}
+	defer UseSecret(kept)
+	one := per.KeyWith(&shared, &Conn{}, m)
+	UseSecret(make([]byte, len(kept)))
+	if per.KeyWith(&shared, &Conn{}, m) != one {
+		t.Error("two processes with one secret have different keys")
+	}
+	if per.KeyWith(&other, &Conn{}, m) == one || per.Key(&Conn{}, m) == one {
+		t.Error("another secret gives the same key")
+	}
+}

@@ -42,6 +42,8 @@ func (p *Policy) With(class string, values map[string]string) (*Policy, error) {
 			"set a rate of the same unit; the policy file can change the unit")
 	case was.Parent != is.Parent:
 		r.wrongAt(0, join(join("class", class), "parent"), "a live class stays where it is", "change it in the policy file, and reload")
+	case was.Shared != is.Shared:
+		r.wrongAt(0, join(join("class", class), "shared"), "a live class stays in its fleet", "change it in the policy file, and reload")
 	case was.Per != is.Per:
 		r.wrongAt(0, join(join("class", class), "per"), "a live class cannot change what has a bucket", "change it in the policy file, and reload")
 	default:
