@@ -85,7 +85,7 @@ const idleAfter = 100 * time.Millisecond
 // faster than answers do; if not, an item waits longer for a slot than for an answer.
 func (l *Lease) soon(now time.Time) int64 {
 	m := l.machine
-	if now.Sub(l.tookAt) > idleAfter || l.counts.Used == 0 || m.rivals > 1 {
+	if l.unused || now.Sub(l.tookAt) > idleAfter || l.counts.Used == 0 || m.rivals > 1 {
 		return 0
 	}
 	if m.class.Algorithm == Slots && m.class.Rate.Time(1) > m.link.rtt {

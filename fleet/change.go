@@ -49,6 +49,24 @@ func (l *Lease) SetRate(now time.Time, rate unit.Rate, burst int64) {
 	m.wake(l, now)
 }
 
+// Counts returns the totals of all leases that there have been.
+func (m *Machine) Counts() Counts {
+	all := m.gone
+	for _, l := range m.leases {
+		all.add(l.counts)
+	}
+	return all
+}
+
+// Leased returns how many units are in hand.
+func (m *Machine) Leased(now time.Time) (units int64) {
+	for _, l := range m.leases {
+		have, _ := l.inHand(now)
+		units += max(have, 0)
+	}
+	return units
+}
+
 // Estimate implements limit.Estimator: it says when an item leaves for which nothing is in hand yet. It
 // is limit.Never if the store is away and nobody knows until when nothing leaves.
 func (l *Lease) Estimate(now time.Time, ahead, n int64) time.Time {
@@ -58,7 +76,7 @@ func (l *Lease) Estimate(now time.Time, ahead, n int64) time.Time {
 	case m.class.blocks(), m.mode == Stopped && m.shareFrom().Before(now):
 		return limit.Never
 	case at == limit.Never || m.class.Algorithm != Slots:
-		at = l.expect(now, ahead+min(m.costOf(n), m.class.burst())-1)
+		at = l.expect(now, max(ahead+min(m.costOf(n), m.class.burst())-1, 0))
 	}
 	return latest(at, m.paused)
 }

@@ -32,6 +32,7 @@ type Lease struct {
 	number  int64     // of the last Take
 	own     int64     // the same at the share of the member
 	asked   bool      // it is on its way
+	unused  bool      // the Machine forgets the lease when it can
 	repeat  bool      // its answer has not come: the same number goes again
 	retry   time.Time // the store said to ask again then
 	tookAt  time.Time // when units left last
@@ -183,6 +184,23 @@ func (l *Lease) Want(now time.Time, units, need int64) {
 
 // Counts returns the totals since the Lease was made.
 func (l *Lease) Counts() Counts { return l.counts }
+
+// sweep forgets a lease that nobody uses any more, if nothing depends on it.
+func (m *Machine) sweep(l *Lease, now time.Time) {
+	switch {
+	case !l.unused, l.asked, l.held[0].units > 0, l.debt > 0, l.owes(now):
+	case now.Before(l.floor):
+		m.alarms.set(l, l.floor)
+	default:
+		m.alarms.clear(l)
+		delete(m.leases, l.key)
+		m.gone.add(l.counts)
+	}
+}
+
+func (c *Counts) add(o Counts) {
+	c.Used, c.Expired, c.Returned = c.Used+o.Used, c.Expired+o.Expired, c.Returned+o.Returned
+}
 
 // inHand returns how many units may still leave, and the slot of the last of them.
 func (l *Lease) inHand(now time.Time) (units int64, last time.Time) {

@@ -45,6 +45,7 @@ type Machine struct {
 	spell     time.Duration
 
 	leases    map[string]*Lease
+	gone      Counts // of leases that were forgotten
 	alarms    alarms
 	owing     int    // leases whose use of the share the store does not know yet
 	recover   Stamp  // until then the store has to hear what the member knows of its windows
@@ -79,13 +80,15 @@ func (m *Machine) Lease(key string) *Lease {
 		l = &Lease{machine: m, key: key, number: m.seq}
 		m.leases[key] = l
 	}
+	l.unused = false
 	return l
 }
 
-// Forget drops a lease that nobody uses any more.
+// Forget drops a lease that nobody uses any more, when nothing is in hand any more and the store
+// knows all of it.
 func (m *Machine) Forget(l *Lease) {
-	m.alarms.clear(l)
-	delete(m.leases, l.key)
+	l.unused, l.wanted, l.need = true, 0, 0
+	m.wake(l, time.Time{})
 }
 
 // Poll returns the next call to send at now; false if there is none. A Call stays the caller's.
@@ -96,6 +99,7 @@ func (m *Machine) Poll(now time.Time) (c Call, ok bool) {
 	}
 	for l := m.alarms.next(now); l != nil; l = m.alarms.next(now) {
 		if c, ok = l.poll(now); !ok {
+			m.sweep(l, now)
 			continue
 		}
 		if m.mode != OnShare {

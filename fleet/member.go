@@ -22,13 +22,16 @@ type Member struct {
 
 	// mu guards the fields below, and all leases. It is taken after the lock of a tree of classes, and no
 	// other lock is taken while it is held.
-	mu      sync.Mutex
-	machine *Machine
-	sleeps  time.Time // until when the loop sleeps
-	pending int       // calls that have not ended
-	told    []string  // keys of the leases that have changed
-	failed  error     // why the last call failed; nil: it did not
-	total   int64     // calls so far
+	mu       sync.Mutex
+	machine  *Machine
+	sleeps   time.Time         // until when the loop sleeps
+	pending  int               // calls that have not ended
+	told     []string          // keys of the leases that have changed
+	watch    func(Mode, error) // is told of another mode; nil: nobody is
+	mode     Mode              // that watch was told last
+	failed   error             // why the last call failed; nil: it did not
+	total    int64             // calls so far
+	failures int64             // of these
 }
 
 type answer struct {
@@ -93,6 +96,7 @@ func (m *Member) take(a answer) {
 	m.pending--
 	m.failed = a.err
 	if now := time.Now(); a.err != nil {
+		m.failures++
 		m.machine.Fail(now, &a.call)
 	} else {
 		m.machine.Answer(now, &a.call, &a.reply)
@@ -120,11 +124,23 @@ func (m *Member) poll() time.Duration {
 	return max(m.sleeps.Sub(now), 0)
 }
 
+// Watch makes the Member call a function, without locks, when the budget comes from somewhere else than
+// before: with the mode, and why the last call failed. It is for right after Join.
+func (m *Member) Watch(watch func(mode Mode, err error)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.watch = watch
+}
+
 func (m *Member) tellAll() {
 	m.mu.Lock()
-	keys := m.told
-	m.told = nil
+	keys, watch, mode, err := m.told, m.watch, m.machine.mode, m.failed
+	same := m.mode == mode
+	m.told, m.mode = nil, mode
 	m.mu.Unlock()
+	if !same && watch != nil {
+		watch(mode, err)
+	}
 	for _, key := range keys {
 		m.tell(key)
 	}
@@ -187,6 +203,16 @@ func (m *Member) Status() (s Status, calls int64, err error) {
 	return m.machine.Status(time.Now()), m.total, m.failed
 }
 
+// Counts returns the totals of all budgets, how many units are in hand, and how many calls have failed.
+func (m *Member) Counts() (all Counts, leased, failures int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.machine.Counts(), m.machine.Leased(time.Now()), m.failures
+}
+
+// Name returns the name of the member.
+func (m *Member) Name() string { return m.machine.member }
+
 // Budget returns the budget of a key; "" is the class itself.
 func (m *Member) Budget(key string) *Budget {
 	m.mu.Lock()
@@ -245,16 +271,10 @@ func (b *Budget) Memory(now time.Time) (m limit.Memory, whole bool) { return b.l
 // Remember implements limit.Limiter.
 func (b *Budget) Remember(limit.Memory) {}
 
-// Counts returns the totals of the budget.
-func (b *Budget) Counts() Counts {
-	b.member.mu.Lock()
-	defer b.member.mu.Unlock()
-	return b.lease.Counts()
-}
-
 // Forget drops a budget that nobody uses any more.
 func (b *Budget) Forget() {
 	b.member.mu.Lock()
 	defer b.member.mu.Unlock()
 	b.member.machine.Forget(b.lease)
+	b.member.wake(time.Now())
 }

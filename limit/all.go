@@ -20,7 +20,8 @@ type All struct {
 // A Span is a time from From on, and before Until. The zero Span contains nothing.
 type Span struct{ From, Until time.Time }
 
-func (s Span) contains(t time.Time) bool { return !t.Before(s.From) && t.Before(s.Until) }
+// Contains reports whether t is in the span.
+func (s Span) Contains(t time.Time) bool { return !t.Before(s.From) && t.Before(s.Until) }
 
 // NewAll returns a limiter of all limits in parts, of which there is at least one. Nothing
 // leaves in closed. If a part counts from when an item has actually left, so does the whole,
@@ -53,7 +54,7 @@ func Parts(l Limiter) []Limiter {
 // units ahead to leave after that too.
 func (a *All) Next(now time.Time, ahead, n int64) time.Time {
 	_, at := a.last(now, ahead, n)
-	if a.closed.contains(latest(at, now)) {
+	if a.closed.Contains(latest(at, now)) {
 		_, at = a.last(a.closed.Until, ahead, n)
 		return latest(a.closed.Until, at)
 	}
