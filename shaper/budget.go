@@ -18,7 +18,7 @@ func (c *Class) keepIn(now time.Time, ledger Ledger) {
 		if c.ledger = ledger; c.bucketOf != nil {
 			c.ledger = c.bucketOf.ledger()
 		}
-		c.use(c.lease(&c.pace, c.limiter))
+		c.use(c.lease(now, &c.pace, c.limiter))
 		c.note(now)
 		c.update(now)
 	})
@@ -32,7 +32,7 @@ func (c *Class) keepIn(now time.Time, ledger Ledger) {
 
 // isKept reports whether a ledger keeps the budgets of keys.
 func (k *keys) isKept() bool {
-	return k.ledger() != nil && k.class.shadow == nil && k.pace.horizon() > keptFrom
+	return k.ledger() != nil && k.class.share == nil && k.class.shadow == nil && k.pace.horizon() > keptFrom
 }
 
 // resume is Shaper.Resume for one lease.
@@ -85,7 +85,7 @@ func (c *Class) exhaust(now time.Time) {
 func (c *Class) leases(now time.Time) (all []limit.Lease) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	if c.shadow != nil {
+	if c.shadow != nil || c.share != nil {
 		return nil
 	}
 	withBuckets(c, func(c *Class) {

@@ -26,6 +26,7 @@ type Class struct {
 	quietOf    *Class       // the class whose group it is; nil: it is none
 	trial      *Trial       // drives the tree of this class with copies; nil: none does, or one drives the class above
 	makeShadow shadowMaker  // makes shadow
+	share      Share        // of a budget that several processes share; nil: only this process uses it. The lock of the tree guards it
 	ledger     Ledger       // keeps the budget of the class; nil: only this process knows it. The lock of the tree guards it
 
 	terms // for anybody, without a lock
@@ -188,7 +189,10 @@ func (c *Class) install(now time.Time, conf policy.Class, p *pace, l limit.Limit
 	}
 	c.conf = conf
 	c.passive = c.keys != nil || c.shadow != nil
-	c.gate.set(now, conf, p, c.lease(p, l))
+	if c.share != nil && c.bucketOf == nil {
+		c.share.Set(Limits(conf))
+	}
+	c.gate.set(now, conf, p, c.lease(now, p, l))
 	c.compete(conf.Priority, int64(max(conf.Weight, 1)))
 	c.queue.MaxItems = int(bound(conf.Queue.Items.N))
 	c.queue.MaxBytes = bound(int64(conf.Queue.Bytes))

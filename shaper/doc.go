@@ -29,6 +29,7 @@
 //	set           puts another policy in force for a class and its buckets
 //	enter         items enter, leave and give up
 //	feedback      the answers and signals of a provider
+//	share         a class whose budget several processes share
 //	hold          what items wait for
 //	soonest       which bucket is free first
 //	keys          a bucket for each client
@@ -38,7 +39,9 @@
 //	slot          which sessions may be open
 //	shadow        what a class asks of its shadow
 //	lease         a limiter that lets out what a ledger has granted
+//	shared        a limiter that lets out what a fleet has granted
 //	record        a limiter as a ledger keeps it
+//	limits        what the members of a fleet agree on, and what they have of it
 //	count         counters, for a class and those above it
 //	forecast      estimates when something will leave
 //	group         the groups of a class

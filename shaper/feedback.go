@@ -45,7 +45,9 @@ func (c *Class) Throttled(now time.Time, wait time.Duration, signal string) {
 	defer root.mu.Unlock()
 	n := pausing(&c.node)
 	n.class.tally.throttled(signal)
+	before := n.throttle.until
 	n.signal(now, wait)
+	n.class.tellPause(now, before)
 	n.update(now)
 	root.wake(now)
 }

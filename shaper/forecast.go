@@ -88,7 +88,7 @@ func (f forecast) room(cost *Cost, maxWait time.Duration) time.Time {
 	}
 	if front := n.front(); front != nil && !n.queue.HasRoom(int(cost.Packets), cost.Bytes) {
 		for x := n; x != nil; x = x.parent.Load() {
-			at = later(at, x.pacedAt(f.now, front.Cost.in(x.kind)))
+			at = later(at, x.expectedAt(f.now, front.Cost.in(x.kind)))
 		}
 	}
 	return at

@@ -98,6 +98,21 @@ func (g *gate) pacedAt(now time.Time, n int64) time.Time {
 	if g.throttle.withheld > 0 {
 		at = g.throttle.hasten(at)
 	}
+	return g.resumes(at)
+}
+
+// expectedAt is pacedAt for what only wants to know: the limiter asks nobody.
+func (g *gate) expectedAt(now time.Time, n int64) time.Time {
+	if n == 0 {
+		return now
+	}
+	g.regain(now)
+	return g.resumes(g.estimate(now, 0, n))
+}
+
+// resumes returns when an item leaves that the limiter lets leave at a time: not while another one
+// is on its way out, nor while the class pauses.
+func (g *gate) resumes(at time.Time) time.Time {
 	if !g.leavingSince.IsZero() {
 		at = later(at, g.leavingSince.Add(leavePatience))
 	}
@@ -140,6 +155,16 @@ func (g *gate) settle(at time.Time) {
 func (g *gate) signal(now time.Time, wait time.Duration) {
 	g.regain(now)
 	if g.throttle.signal(now, wait, g.onThrottle) && g.adapts {
+		g.withhold(now, g.throttle.afterSignal())
+	}
+}
+
+// heard says that the provider has refused something to another member of the fleet, and that
+// nobody sends before until.
+func (g *gate) heard(now, until time.Time) {
+	g.regain(now)
+	begins := !now.Before(g.throttle.until)
+	if g.throttle.until = later(g.throttle.until, until); begins && g.adapts {
 		g.withhold(now, g.throttle.afterSignal())
 	}
 }

@@ -48,7 +48,7 @@ func (c *Class) WaitsWithKey(now time.Time, conn policy.Conn, m *policy.Message)
 	defer root.mu.Unlock()
 	h := c.node.hold(now, &oneOfEach)
 	if c.keys != nil {
-		h.orLater(c.keys.hold(now, c.conf.Per.Key(&conn, m)))
+		h.orLater(c.keys.hold(now, c.Key(&conn, m).bucket))
 	}
 	if number := c.quiet.of(m); number > 0 {
 		p := quietPace(groupPolicy(c.conf, int(number-1)))
@@ -127,7 +127,7 @@ func (g *gate) hold(now time.Time, n int64, conf *policy.Class) hold {
 	if g.maxInFlight > 0 && g.inFlight >= g.maxInFlight {
 		return hold{conf, HoldInFlight, limit.Never}
 	}
-	until := g.pacedAt(now, n)
+	until := g.expectedAt(now, n)
 	if !until.After(now) {
 		return hold{until: now}
 	}

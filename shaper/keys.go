@@ -25,6 +25,7 @@ import (
 // The lock of the tree guards keys.
 type keys struct {
 	per     policy.Per // never changes, so that anybody may read it
+	secret  *[32]byte  // what keys are hashed with; nil: as in all of the process. It never changes
 	class   *Class
 	conf    policy.Class // of each bucket
 	pace    pace         // of each bucket
@@ -68,7 +69,7 @@ func (c *Class) Join(now time.Time, conn policy.Conn) *Class {
 	if c == nil || c.keys == nil || c.ByMessage() {
 		return c
 	}
-	return c.JoinKey(now, Key{bucket: c.keys.per.Key(&conn, nil)})
+	return c.JoinKey(now, Key{bucket: c.keys.per.KeyWith(c.keys.secret, &conn, nil)})
 }
 
 // ByMessage reports whether c has buckets or groups that messages tell apart. It takes no lock.
@@ -91,7 +92,7 @@ type Key struct {
 // Key returns the key of a message on a connection. It takes no lock and does not allocate.
 func (c *Class) Key(conn *policy.Conn, m *policy.Message) (key Key) {
 	if c.keys != nil {
-		key.bucket = c.keys.per.Key(conn, m)
+		key.bucket = c.keys.per.KeyWith(c.keys.secret, conn, m)
 	}
 	key.group = c.quiet.of(m)
 	return key
@@ -163,26 +164,25 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	if !known && k.len() >= k.maxKeys() {
 		k.class.Stats.KeysShared.Add(1)
 		if k.shared == nil {
-			k.shared = k.open(now, k.fresh(now))
+			k.shared = k.open(now, policy.Key{}, k.fresh(now))
 		}
 		return k.shared
 	}
-	c := k.reuse(now, kept, known)
+	c := k.reuse(now, key, kept, known)
 	if c == nil {
 		state := k.fresh(now)
 		if known {
 			state = restore(now, kept, &k.pace)
 		}
-		c = k.open(now, state)
+		c = k.open(now, key, state)
 	}
-	c.key = key
 	k.active[key] = c
 	return c
 }
 
 // reuse returns a spare bucket that goes on from what was kept of a key, if that is known;
 // nil if there is none, or if it could not go on from that.
-func (k *keys) reuse(now time.Time, kept keptState, known bool) *Class {
+func (k *keys) reuse(now time.Time, key policy.Key, kept keptState, known bool) *Class {
 	last := len(k.spare) - 1
 	if last < 0 || kept.limiter != nil {
 		return nil
@@ -202,12 +202,12 @@ func (k *keys) reuse(now time.Time, kept keptState, known bool) *Class {
 		k.idle.memories, state.assured = kept.memories[:0], k.blank.assured
 	}
 	c := k.spare[last]
-	k.spare, c.isSpare = k.spare[:last], false
+	k.spare, c.isSpare, c.key = k.spare[:last], false, key
 	for i, l := range limit.Parts(bare(c.limiter)) {
 		l.Remember(kept.memories[i])
 	}
-	c.ledger = k.ledger()
-	c.use(c.lease(&c.pace, c.limiter)) // the leases were of another key
+	c.ledger, c.share = k.ledger(), k.class.share
+	c.use(c.lease(now, &c.pace, c.limiter)) // the leases were of another key
 	c.assured, c.throttle, c.payer = state.assured, throttle{}, nil
 	return c
 }
@@ -231,11 +231,11 @@ func (k *keys) maxKeys() int {
 	return k.class.conf.MaxKeys
 }
 
-// open adds a new bucket to the class.
-func (k *keys) open(now time.Time, state bucketState) *Class {
+// open adds a new bucket to the class, for a key.
+func (k *keys) open(now time.Time, key policy.Key, state bucketState) *Class {
 	c := newClass(k.conf, k.class.tally, k.class.makeShadow)
-	c.waker, c.bucketOf, c.quiet = k.class.waker, k, newQuiet(k.conf)
-	c.ledger = k.ledger()
+	c.waker, c.bucketOf, c.key, c.quiet = k.class.waker, k, key, newQuiet(k.conf)
+	c.ledger, c.share = k.ledger(), k.class.share
 	c.assured = state.assured
 	c.install(now, k.conf, &k.pace, state.limiter)
 	attach(now, c, k.class)
@@ -267,6 +267,7 @@ func (k *keys) retire(now time.Time, c *Class) {
 		return
 	}
 	delete(k.active, c.key)
+	forget(c.limiter)
 	if k.isReusable(now, c) {
 		k.idle.put(now, c.key, bucketState{bare(c.limiter), c.assured})
 		k.spare, c.isSpare = append(k.spare, c), true

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"shaper/limit"
-	"shaper/policy"
 )
 
 // A Ledger is where the budget of a class lives besides the process: in a file that outlives
@@ -85,11 +84,16 @@ func (s *silence) ends() time.Time { return s.since.Add(ledgerPatience) }
 // lasts reports whether the ledger has been asked, and nobody waits for the answer any more.
 func (s *silence) lasts(now time.Time) bool { return s.asks > 0 && !s.ends().After(now) }
 
-// lease returns a limiter that goes on from l. If the class keeps its budget in a ledger, it
-// is a leased one.
-func (c *Class) lease(p *pace, l limit.Limiter) limit.Limiter {
+// lease returns a limiter that goes on from l at now. If processes share the budget of the
+// class, it is a shared one; else, if the class keeps its budget in a ledger, a leased one.
+func (c *Class) lease(now time.Time, p *pace, l limit.Limiter) limit.Limiter {
 	l = bare(l)
-	if _, none := l.(limitless); none || c.ledger == nil || p.horizon() <= keptFrom {
+	switch _, none := l.(limitless); {
+	case none:
+		return l
+	case c.share != nil:
+		return c.borrow(now, p, l)
+	case c.ledger == nil, p.horizon() <= keptFrom:
 		return l
 	}
 	s := new(silence)
@@ -196,12 +200,6 @@ func (c *Class) record(now time.Time) limit.Lease {
 	lease := leaseOf(now, c.limiter, &c.pace, c.pace.reduced(c.throttle.withheld), per)
 	lease.Name, lease.Key = c.name, key
 	return lease
-}
-
-// keyText returns a key as a ledger has it.
-func keyText(key policy.Key) string {
-	text, _ := key.MarshalBinary() // it never fails
-	return string(text)
 }
 
 // leaseOfAll returns a lease of nothing for all keys that a ledger does not know. From it, a

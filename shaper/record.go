@@ -68,6 +68,12 @@ func (r *record) limiter(now time.Time, lease *limit.Lease) limit.Limiter {
 	return l
 }
 
+// keyText returns a key as a ledger has it.
+func keyText(key policy.Key) string {
+	text, _ := key.MarshalBinary() // it never fails
+	return string(text)
+}
+
 // encode returns the record as bytes.
 func (r *record) encode() (b []byte) {
 	b = appendText(make([]byte, 0, 96), r.per)

@@ -97,6 +97,9 @@ func (r *rehearsal) limiterOf(n *node) limit.Limiter {
 	case limitless, blocked:
 		return n.limiter
 	}
+	if _, ok := n.limiter.(*shared); ok {
+		r.inexact = true // other processes use the budget, too
+	}
 	parts := limit.Parts(bare(n.limiter))
 	return n.pace.limiter(r.copyLimit(parts[0], &n.pace.restraint, n.throttle.withheld), func(of *restraint) limit.Limiter {
 		parts = parts[1:]

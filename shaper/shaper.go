@@ -17,7 +17,8 @@ type Shaper struct {
 
 	mu      sync.RWMutex // guards the fields below; taken before the locks of trees
 	classes map[string]*Class
-	ledger  Ledger // keeps the budgets of the classes; nil: only this process knows them
+	ledger  Ledger           // keeps the budgets of the classes; nil: only this process knows them
+	shares  map[string]Share // of the budgets that several processes share, by class
 }
 
 // New returns a Shaper without classes, on the most precise timers of the system. It has as
@@ -90,6 +91,21 @@ func NewLiveClass(conf policy.Class) *Class {
 	return c
 }
 
+// Shares says of which classes several processes share the budgets, by name, from the next Apply on.
+func (s *Shaper) Shares(shares map[string]Share) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shares = shares
+}
+
+// Told says that more may leave from the budget of a key of a class, or sooner, or that another
+// member has heard "too fast". "" is the key of the class itself.
+func (s *Shaper) Told(class, key string) {
+	if c := s.Class(class); c != nil {
+		c.told(time.Now(), key)
+	}
+}
+
 // Apply makes the classes those of a policy. A class of the same name keeps its queue,
 // its credit and its counters, and takes its new rate and its new parent at once. A new
 // class starts idle. If a class is to count another unit than before, or to have buckets
@@ -106,26 +122,29 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 	old := s.classes
 	s.classes = make(map[string]*Class, len(confs))
 	for _, conf := range confs {
-		c := old[conf.Name]
+		c, share := old[conf.Name], s.shares[conf.Name]
 		switch {
 		case c == nil:
 			c = s.NewClass(conf)
 			c.ledger = s.ledger // Set makes the class use it
-		case c.kind != conf.Rate.Kind(), !sameBuckets(c.Policy(), conf):
+		case c.kind != conf.Rate.Kind(), !sameBuckets(c.Policy(), conf), c.hashesOtherwise(share):
 			c = succeed(now, c, conf)
 		default:
 			delete(old, conf.Name)
 		}
+		c.setShare(share)
 		s.classes[conf.Name] = c
 	}
 	removed = slices.Collect(maps.Values(old))
 	for _, c := range removed {
+		c.Share(now, nil)
 		c.keepIn(now, nil)
 		c.keepOut()
 	}
 	s.move(now, s.moves(confs))
 	for _, conf := range confs {
 		s.classes[conf.Name].Set(now, conf)
+		s.classes[conf.Name].Share(now, s.shares[conf.Name])
 	}
 	return removed
 }

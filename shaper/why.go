@@ -156,6 +156,9 @@ func (g *gate) limitText(now time.Time, conf *policy.Class, n int64) (text strin
 	default:
 		text = fmt.Sprintf("the limit of %v", rate)
 	}
+	if _, ok := g.limiter.(*shared); ok && part <= len(conf.Also) {
+		text += fmt.Sprintf(", which all members of the fleet %q share", conf.Shared)
+	}
 	if part == 0 && g.throttle.withheld > 0 {
 		text += fmt.Sprintf(`, of which the class has %d/%d after "too fast"`, shares-g.throttle.withheld, shares)
 	}

@@ -1,0 +1,142 @@
+package shaper
+
+import (
+	"time"
+
+	"shaper/limit"
+	"shaper/unit"
+)
+
+// A shared limiter lets out what the fleet has granted, by each limit of the class. It tells the
+// budgets how much waits, so that they get more.
+//
+// The limiter within counts what this process has let out. It holds nothing up: the class goes
+// on from it without a burst if its budget is no longer shared.
+type shared struct {
+	limit.Limiter
+	share   Share
+	class   *Class
+	budgets []Budget
+	outside limit.Limiter // all budgets
+
+	latest       time.Time // the latest time at which somebody asked
+	wanted, need int64     // what the budgets were told
+}
+
+// borrow returns a shared limiter around one that counts what this process lets out.
+func (c *Class) borrow(now time.Time, p *pace, l limit.Limiter) limit.Limiter {
+	key := ""
+	if c.bucketOf != nil {
+		key = keyText(c.key)
+	}
+	s := &shared{Limiter: l, share: c.share, class: c, wanted: -1}
+	var parts []limit.Limiter
+	for r := range p.restraints() {
+		b := c.share.Budget(len(parts), key)
+		b.SetRate(now, r.rate, r.burst())
+		s.budgets, parts = append(s.budgets, b), append(parts, b)
+	}
+	if s.outside = parts[0]; len(parts) > 1 {
+		s.outside = limit.NewAll(limit.Span{}, parts...)
+	}
+	return s
+}
+
+// bare implements borrower.
+func (s *shared) bare() limit.Limiter { return s.Limiter }
+
+// Next implements limit.Limiter. Unlike others it changes something: it tells the budgets what
+// waits.
+func (s *shared) Next(now time.Time, ahead, n int64) time.Time {
+	if closed := s.class.pace.closed; closed.Contains(now) {
+		s.want(now, 0, 0)
+		return closed.Until
+	}
+	if n > 0 && !now.Before(s.latest) {
+		s.latest = now
+		s.ask(now, n)
+	}
+	return s.outside.Next(now, ahead, n)
+}
+
+// ask tells the budgets what waits in the class and beneath it. An item of n units may be next.
+func (s *shared) ask(now time.Time, n int64) {
+	c := s.class
+	if c.waiting == 0 {
+		s.want(now, 0, 0)
+		return
+	}
+	if head := c.asChild.head; head != nil && head.Cost.in(c.kind) > 0 {
+		n = head.Cost.in(c.kind)
+	}
+	s.want(now, max(c.waitingCost.in(c.kind), n), n)
+}
+
+// relax tells the budgets that nothing is wanted, if nothing waits, or what waits cannot leave until
+// an answer comes.
+func (s *shared) relax(now time.Time) {
+	if c := s.class; c.waiting == 0 || c.maxInFlight > 0 && c.inFlight >= c.maxInFlight {
+		s.want(now, 0, 0)
+	}
+}
+
+// want tells the budgets what is wanted. A slot that is not used in time is lost. So if there are
+// several limits, those without windows are asked when the windows have room.
+func (s *shared) want(now time.Time, units, need int64) {
+	if units == s.wanted && need == s.need && len(s.budgets) == 1 {
+		return
+	}
+	s.wanted, s.need = units, need
+	room := true
+	i := 0
+	for r := range s.class.pace.restraints() {
+		if b := s.budgets[i]; r.window > 0 {
+			b.Want(now, units, need)
+			room = room && b.Next(now, 0, max(need, 1)) != limit.Never
+		}
+		i++
+	}
+	if !room {
+		units, need = 0, 0
+	}
+	i = 0
+	for r := range s.class.pace.restraints() {
+		if r.window == 0 {
+			s.budgets[i].Want(now, units, need)
+		}
+		i++
+	}
+}
+
+// Estimate implements limit.Estimator.
+func (s *shared) Estimate(now time.Time, ahead, n int64) (at time.Time) {
+	for _, b := range s.budgets {
+		at = later(at, b.Estimate(now, ahead, n))
+	}
+	if closed := s.class.pace.closed; closed.Contains(later(at, now)) {
+		return closed.Until
+	}
+	return at
+}
+
+// Take implements limit.Limiter.
+func (s *shared) Take(since, now time.Time, n int64) {
+	s.Limiter.Take(since, now, n)
+	s.outside.Take(since, now, n)
+	s.wanted = max(s.wanted-n, 0)
+}
+
+// SetRate implements limit.Limiter, for the limit of the class itself.
+func (s *shared) SetRate(now time.Time, rate unit.Rate, burst int64) {
+	s.Limiter.SetRate(now, rate, burst)
+	s.budgets[0].SetRate(now, rate, s.class.pace.burst())
+}
+
+// forget lets the fleet forget what a limiter has of it, if it is a shared one.
+func forget(l limit.Limiter) {
+	if s, ok := l.(*shared); ok {
+		for _, b := range s.budgets {
+			b.Forget()
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package shaper
+
+import (
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"shaper/limit"
+	"shaper/policy"
+	"shaper/unit"
+)
+
+// fakeShare hands out units as the test says.
+type fakeShare struct {
+	budgets map[string]*fakeBudget
+	limits  []Limit
+	slowed  time.Duration
+	paused  time.Time
+	secret  [32]byte
+}
+
+func (s *fakeShare) Budget(i int, key string) Budget {
+	key = string(rune('0'+i)) + key
+	if s.budgets[key] == nil {
+		s.budgets[key] = &fakeBudget{}
+	}
+	return s.budgets[key]
+}
+func (s *fakeShare) Set(limits []Limit)     { s.limits = limits }
+func (s *fakeShare) Slow(d time.Duration)   { s.slowed = d }
+func (s *fakeShare) PausedUntil() time.Time { return s.paused }
+func (s *fakeShare) Secret() *[32]byte      { return &s.secret }
+
+// fakeBudget lets as many units leave as it has.
+type fakeBudget struct {
+	have, wanted, need int64
+	rate               unit.Rate
+	forgotten          bool
+}
+
+func (b *fakeBudget) Next(now time.Time, ahead, n int64) time.Time {
+	if ahead+n > b.have {
+		return limit.Never
+	}
+	return now
+}
+func (b *fakeBudget) Estimate(now time.Time, ahead, n int64) time.Time {
+	return now.Add(time.Duration(ahead) * time.Second)
+}
+func (b *fakeBudget) Take(_, _ time.Time, n int64)                 { b.have -= n }
+func (b *fakeBudget) SetRate(_ time.Time, rate unit.Rate, _ int64) { b.rate = rate }
+func (b *fakeBudget) Memory(now time.Time) (m limit.Memory, whole bool) {
+	return limit.Memory{Until: now}, true
+}
+func (b *fakeBudget) Remember(limit.Memory)               {}
+func (b *fakeBudget) Want(_ time.Time, units, need int64) { b.wanted, b.need = units, need }
+func (b *fakeBudget) Forget()                             { b.forgotten = true }
+
+// shareOf runs a Shaper with one class that has a share.
+func shareOf(t *testing.T, conf policy.Class, do func(s *Shaper, share *fakeShare, c *Class)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewOnRuntimeTimer()
+		defer s.Close()
+		share := &fakeShare{budgets: map[string]*fakeBudget{}}
+		conf.Shared = "prod"
+		s.Shares(map[string]Share{conf.Name: share})
+		s.Apply([]policy.Class{conf})
+		do(s, share, s.Class(conf.Name))
+	})
+}
+
+// noting counts that its item has left.
+type noting struct{ left atomic.Int64 }
+
+func (o *noting) Leave(time.Time) { o.left.Add(1) }
+
+func shared20() policy.Class {
+	c := policy.DefaultClass("acme")
+	c.Rate, _ = unit.ParseRate("20 messages/s")
+	c.Headroom, _ = unit.ParsePercent("2%")
+	return c
+}
+
+// What waits leaves with the units that the fleet grants, and not otherwise; and the fleet hears how
+// much waits.
+func TestShareGrantsWhatLeaves(t *testing.T) {
+	shareOf(t, shared20(), func(s *Shaper, share *fakeShare, c *Class) {
+		b, o := share.budgets["0"], &noting{}
+		for range 5 {
+			if v := c.Enter(time.Now(), &Item{Owner: o, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10}); v != Waits {
+				t.Fatalf("an item gets the verdict %v, want that it waits", v)
+			}
+		}
+		time.Sleep(time.Minute)
+		if o.left.Load() != 0 || b.wanted == 0 {
+			t.Fatalf("%d items have left without a grant; the fleet knows of %d", o.left.Load(), b.wanted)
+		}
+		for left := 1; left <= 5; left++ {
+			b.have = 1
+			s.Told("acme", "")
+			time.Sleep(time.Second)
+			if o.left.Load() != int64(left) {
+				t.Fatalf("%d items have left with %d units", o.left.Load(), left)
+			}
+			c.Left(time.Now())
+		}
+		s.Told("acme", "")
+		if b.wanted != 0 {
+			t.Errorf("nothing waits, and the fleet is told of %d", b.wanted)
+		}
+	})
+}
+
+// An estimate of max_wait is that of the fleet, not Never.
+func TestShareEstimatesWaits(t *testing.T) {
+	conf := shared20()
+	conf.MaxWait = unit.Duration(2 * time.Second)
+	shareOf(t, conf, func(_ *Shaper, _ *fakeShare, c *Class) {
+		var got []Verdict
+		for range 4 {
+			got = append(got, c.Enter(time.Now(), &Item{Owner: &noting{}, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10}))
+		}
+		if want := []Verdict{Waits, Waits, Waits, TooLong}; !slices.Equal(got, want) {
+			t.Errorf("items that wait a second each get %v, want %v", got, want)
+		}
+	})
+}
+
+// A pause goes to the fleet, and comes from it; adapt slows the class down for both.
+func TestSharePauses(t *testing.T) {
+	conf := shared20()
+	conf.Adapt = true
+	shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
+		c.Throttled(time.Now(), 5*time.Second, "0x58")
+		if share.slowed != 5*time.Second {
+			t.Errorf("the fleet hears of a pause of %v, want 5s", share.slowed)
+		}
+		if until, half := c.Feedback(time.Now()); half != 0.5 || until.IsZero() || share.budgets["0"].rate.Compare(c.Rate()) >= 0 {
+			t.Errorf("the class has %v of its rate until %v", half, until)
+		}
+		time.Sleep(time.Hour)
+		share.paused, share.slowed = time.Now().Add(7*time.Second), 0
+		s.Told("acme", "")
+		if until, half := c.Feedback(time.Now()); !until.Equal(share.paused) || half != 0.5 {
+			t.Errorf("another member was refused something: the class pauses until %v, want %v, with %v of its rate", until, share.paused, half)
+		}
+		if share.slowed != 0 {
+			t.Error("the fleet hears again of what it has said")
+		}
+	})
+}
+
+// Each key has a budget of its own, which is forgotten with its bucket.
+func TestShareOfKeys(t *testing.T) {
+	conf := shared20()
+	conf.Per = policy.Per{{By: policy.BySourcePort}}
+	shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
+		bucket := c.Join(time.Now(), policy.Conn{Source: netip.MustParseAddrPort("10.0.0.1:7")})
+		o := &noting{}
+		bucket.Enter(time.Now(), &Item{Owner: o, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10})
+		if len(share.budgets) != 1 {
+			t.Fatalf("there are %d budgets, want that of the key", len(share.budgets))
+		}
+		for key, b := range share.budgets {
+			b.have = 1
+			s.Told("acme", key[1:])
+			time.Sleep(time.Second)
+			if o.left.Load() != 1 {
+				t.Errorf("%d items have left", o.left.Load())
+			}
+			bucket.Left(time.Now())
+			if bucket.Quit(time.Now()); !b.forgotten {
+				t.Error("the budget of a bucket that is gone stays")
+			}
+		}
+	})
+}
+
+// A class whose budget is no longer shared goes on from what this process has let out, and without a burst.
+func TestShareEnds(t *testing.T) {
+	conf := shared20()
+	shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
+		o := &noting{}
+		share.budgets["0"].have = 1
+		c.Enter(time.Now(), &Item{Owner: o, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10})
+		c.Left(time.Now())
+		s.Shares(nil)
+		s.Apply([]policy.Class{conf})
+		for range 3 {
+			if v := c.Enter(time.Now(), &Item{Owner: o, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10, Settles: true}); v != Waits {
+				t.Errorf("an item gets the verdict %v right after another one", v)
+			}
+		}
+		time.Sleep(60 * time.Millisecond)
+		if o.left.Load() != 1 {
+			t.Errorf("%d items have left on their own, want 1", o.left.Load())
+		}
+	})
+}
+
+// Limits says what members have to agree on: the headroom of a gap is how late a slot may be.
+func TestLimitsOfAClass(t *testing.T) {
+	conf := shared20()
+	conf.Also = []policy.Limit{{Algorithm: policy.FixedWindow, Rate: unit.NewRate(unit.Messages, 600, time.Hour)}}
+	all := Limits(conf)
+	if len(all) != 2 || all[0].Burst != 1 || all[0].Late < time.Millisecond || all[0].Late > 1100*time.Microsecond {
+		t.Errorf("the limits are %+v; want a gap that may be 1.02 ms late", all)
+	}
+	if all[1].Window != time.Hour || all[1].Burst != 1 || all[1].Late != 0 {
+		t.Errorf("the further limit is %+v; want an hour", all[1])
+	}
+}
