@@ -45,9 +45,17 @@ func ReadTLS(p *policy.Policy) (warnings, err error) {
 	return errors.Join(f.warnings...), errors.Join(f.errs...)
 }
 
+// ReadClientTLS returns the TLS of a client as a key of a section of the policy says it. Its errors
+// are as those of ReadTLS.
+func ReadClientTLS(section, key string, c *policy.ClientTLS) (config *tls.Config, warnings, err error) {
+	f := tlsFiles{section: section}
+	config = f.config(key, c)
+	return config, errors.Join(f.warnings...), errors.Join(f.errs...)
+}
+
 // tlsFiles reads the files of listeners, and collects their errors.
 type tlsFiles struct {
-	section        string // the present listener, "listener.NAME"
+	section        string // of the present listener, "listener.NAME"
 	errs, warnings []error
 }
 
@@ -99,25 +107,32 @@ func (f *tlsFiles) server(c *policy.ServerTLS) *tls.Config {
 // certificate must have.
 func (f *tlsFiles) client(l *policy.Listener) map[string]*tls.Config {
 	c := l.UpstreamTLS
-	config := &tls.Config{MinVersion: minTLS, InsecureSkipVerify: c.Insecure, NextProtos: alpn(l.Protocol)}
-	if c.CA != "" {
-		config.RootCAs = f.authorities("upstream_tls.ca", c.CA)
-	}
-	if c.Cert != "" {
-		pair := f.pair("upstream_tls", c.Cert, c.Key)
-		// Send it even if the upstream names other authorities: then the upstream can say
-		// what is wrong with it.
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
-	}
+	config := f.config("upstream_tls", c)
+	config.NextProtos = alpn(l.Protocol)
 	configs := map[string]*tls.Config{}
 	for _, to := range l.Upstream {
 		one := config.Clone()
-		if one.ServerName = c.ServerName; one.ServerName == "" {
+		if one.ServerName == "" {
 			one.ServerName = policy.ServerName(to)
 		}
 		configs[to] = one
 	}
 	return configs
+}
+
+// config returns the TLS of a client, as a key of the policy says it.
+func (f *tlsFiles) config(key string, c *policy.ClientTLS) *tls.Config {
+	config := &tls.Config{MinVersion: minTLS, InsecureSkipVerify: c.Insecure, ServerName: c.ServerName}
+	if c.CA != "" {
+		config.RootCAs = f.authorities(key+".ca", c.CA)
+	}
+	if c.Cert != "" {
+		pair := f.pair(key, c.Cert, c.Key)
+		// Send it even if the server names other authorities: then the server can say what
+		// is wrong with it.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+	}
+	return config
 }
 
 // alpn returns the protocols to offer (ALPN, RFC 7301). Only HTTP has a name there. Plain tcp may
