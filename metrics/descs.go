@@ -98,6 +98,23 @@ var (
 		"When the state file was written last; 0: never yet. Only with a state file.")
 	stateFailures = desc("state_write_failures_total",
 		"Writes of the state file that failed. Each is tried again. Only with a state file.")
+	fleetUp = desc("fleet_up",
+		"1 if the store of the fleet answers, for all shared classes.", "fleet")
+	fleetMembers = desc("fleet_members",
+		"Members of the fleet, of the class that has most.", "fleet")
+	fleetCalls = desc("fleet_calls_total",
+		"Calls to the store, by result.", "fleet", "result")
+	fleetCallTime = desc("fleet_call_seconds",
+		"How long recent calls to the store have taken, rather more than less.", "fleet")
+	fleetClockError = desc("fleet_clock_error_seconds",
+		"How far slots may be wrong, because the store's clock is known only so well.", "fleet")
+	fleetHeadroom = desc("fleet_headroom_seconds",
+		"How late a slot may be used, of the class in which that is the least. A clock error above it makes gaps too short.", "fleet")
+	fleetFallback = desc("fleet_fallback_seconds_total",
+		"For how long the store was away, of the limit of the class for which that is the longest.", "class")
+	fleetSlots = desc("fleet_slots_total",
+		"Units that the class had from its fleet, by fate: used, expired, or returned.", "class", "fate")
+
 	configHash = desc("config_hash",
 		"Always 1; the label is the hash of the policy in force.", "hash")
 	buildInfo = desc("build_info",

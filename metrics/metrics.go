@@ -13,6 +13,7 @@ package metrics
 import (
 	"net/http"
 	"runtime"
+	"time"
 
 	"shaper/stats"
 
@@ -79,6 +80,9 @@ func (s sender) daemon(status stats.Status) {
 	s.gauge(reloadOK, ok)
 	s.gauge(reloadTime, float64(status.Reload.Succeeded.UnixMilli())/1000)
 	s.state(status.Budgets)
+	for _, f := range status.Fleets {
+		s.fleet(f)
+	}
 	s.gauge(configHash, 1, status.PolicyHash)
 	s.gauge(buildInfo, 1, status.Version, runtime.Version())
 	s.metrics <- newHistogram(lateness, status.Pacers.Lateness, lateBuckets)
@@ -96,6 +100,46 @@ func (s sender) state(r stats.StateReading) {
 	s.gauge(stateTime, written)
 	s.counter(stateFailures, r.Failures)
 }
+
+// fleet sends what this process sees of a fleet.
+func (s sender) fleet(f stats.FleetReading) {
+	up := 0.
+	if f.Up {
+		up = 1
+	}
+	s.gauge(fleetUp, up, f.Name)
+	s.gauge(fleetMembers, float64(f.Members), f.Name)
+	s.counter(fleetCalls, f.Calls-f.Failures, f.Name, "ok")
+	s.counter(fleetCalls, f.Failures, f.Name, "failed")
+	s.gauge(fleetCallTime, seconds(f.CallTime), f.Name)
+	s.gauge(fleetClockError, seconds(f.ClockError), f.Name)
+	if f.Headroom > 0 {
+		s.gauge(fleetHeadroom, seconds(f.Headroom), f.Name)
+	}
+	for i, r := range f.Classes {
+		if i > 0 && f.Classes[i-1].Class == r.Class {
+			continue // a further limit: its own takes part in the first
+		}
+		s.shared(f.Classes[i:])
+	}
+}
+
+// shared sends what this process has of a class: the first, and those that follow with its name are
+// its further limits.
+func (s sender) shared(all []stats.SharedReading) {
+	first, away := all[0], stats.Seconds(0)
+	for _, r := range all {
+		if r.Class == first.Class {
+			away = max(away, r.Fallback)
+		}
+	}
+	s.metrics <- prometheus.MustNewConstMetric(fleetFallback, prometheus.CounterValue, seconds(away), first.Class)
+	s.counter(fleetSlots, first.Used, first.Class, "used")
+	s.counter(fleetSlots, first.Expired, first.Class, "expired")
+	s.counter(fleetSlots, first.Returned, first.Class, "returned")
+}
+
+func seconds(d stats.Seconds) float64 { return time.Duration(d).Seconds() }
 
 // refusals are the reasons for which an item is refused. For all other reasons it is
 // dropped, since it waits already.

@@ -75,9 +75,17 @@ func fixed() stats.Status {
 		Pacers:     stats.ReadPacers(late.Read()),
 		PolicyHash: "0f3a",
 		Budgets:    stats.StateReading{Path: "/var/lib/shaper/state", Written: time.Unix(1_700_000_001, 0), Failures: 17},
-		Reload:     stats.ReloadReading{OK: true, Succeeded: time.Unix(1_700_000_000, 5e8)},
-		Classes:    []stats.ClassReading{class, messages},
-		Listeners:  []stats.ListenerReading{listener},
+		Fleets: []stats.FleetReading{{
+			Name: "prod", Up: true, Members: 3, Calls: 100, Failures: 4, CallTime: 2_000_000, ClockError: 300_000, Headroom: 1_000_000,
+			Classes: []stats.SharedReading{
+				{Class: "acme", Used: 70, Expired: 3, Returned: 2, Fallback: 5_000_000_000},
+				{Class: "acme", Used: 71, Fallback: 6_000_000_000}, // a further limit
+				{Class: "sms", Used: 10},
+			},
+		}},
+		Reload:    stats.ReloadReading{OK: true, Succeeded: time.Unix(1_700_000_000, 5e8)},
+		Classes:   []stats.ClassReading{class, messages},
+		Listeners: []stats.ListenerReading{listener},
 	}
 }
 

@@ -70,6 +70,8 @@ type ClassReading struct {
 	Burst     string       `json:"burst,omitempty"`  // as in the policy; "" if the algorithm has none
 	Window    string       `json:"window,omitempty"` // in force; "" if the algorithm has none
 	Also      []string     `json:"also,omitempty"`   // further limits, as in the policy
+	Shared    string       `json:"shared,omitempty"` // the fleet that has the budget; "": this process
+	Mode      string       `json:"mode,omitempty"`   // of a shared class: "store", "share" or "stopped"
 	Sessions  int          `json:"sessions"`         // open now, in the class and below it
 
 	// For a class that counts messages.
@@ -283,6 +285,7 @@ type Status struct {
 	PolicyHash string            `json:"policy_hash"` // of the policy in force
 	Reload     ReloadReading     `json:"last_reload"`
 	Budgets    StateReading      `json:"state_file"`
+	Fleets     []FleetReading    `json:"fleets,omitempty"` // in the order of their names
 	Totals     Totals            `json:"totals"`
 	Pacers     PacersReading     `json:"pacers"`
 	Classes    []ClassReading    `json:"classes,omitempty"`

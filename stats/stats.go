@@ -6,6 +6,7 @@
 //
 //	totals     the sum over all listeners and classes
 //	reading    Status and what it consists of: the counters at one moment, as JSON
+//	fleet      a fleet, and what this process has of its classes
 //	failures   why an upstream was not reached
 //	label      the names of directions, reasons and results as text
 //	stats      the counters of a class and of a listener

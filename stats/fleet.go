@@ -1,0 +1,35 @@
+package stats
+
+// FleetReading is a fleet at one moment, as this process sees it: a store, and the budgets there.
+type FleetReading struct {
+	Name       string   `json:"name"`
+	Addresses  []string `json:"addresses"`
+	Up         bool     `json:"up"`      // the last call of each class was answered
+	Members    int64    `json:"members"` // of the class that has most
+	Calls      uint64   `json:"calls"`   // to the store
+	Failures   uint64   `json:"failures"`
+	CallTime   Seconds  `json:"call_seconds"`        // of recent calls, rather more than less
+	ClockError Seconds  `json:"clock_error_seconds"` // how far slots may be wrong; 0: nothing is known
+	// Headroom is how late a slot may be used, of the class in which that is the least; 0 if no
+	// class counts gaps.
+	Headroom Seconds         `json:"headroom_seconds"`
+	Classes  []SharedReading `json:"classes"` // in the order of their names
+}
+
+// SharedReading is what this process has of one limit of a shared class.
+type SharedReading struct {
+	Class    string  `json:"class"`
+	Limit    string  `json:"limit"`   // less headroom
+	Member   string  `json:"member"`  // the name of this process in the fleet
+	Mode     string  `json:"mode"`    // "store", "share" or "stopped"
+	Members  int64   `json:"members"` // who share it
+	Share    float64 `json:"share"`   // of the limit, that this process has while the store is away
+	Leased   int64   `json:"leased"`  // units in hand
+	Calls    uint64  `json:"calls"`
+	Age      Seconds `json:"age_seconds"`      // since this process has joined
+	Used     uint64  `json:"used"`             // units that have left
+	Expired  uint64  `json:"expired"`          // units that were not used in time
+	Returned uint64  `json:"returned"`         // units that were given back
+	Fallback Seconds `json:"fallback_seconds"` // how long the store has been away, all in all
+	Error    string  `json:"error,omitempty"`  // of the last call; "": it was answered
+}
