@@ -66,6 +66,11 @@ func (c *Client) Upstreams(ctx context.Context) (all []Upstream, err error) {
 	return all, c.ask(ctx, "GET", "/v1/upstreams", nil, &all)
 }
 
+// Fleets returns the fleets that some class uses, in the order of their names.
+func (c *Client) Fleets(ctx context.Context) (all []Fleet, err error) {
+	return all, c.ask(ctx, "GET", "/v1/fleet", nil, &all)
+}
+
 // CloseSession resets a session.
 func (c *Client) CloseSession(ctx context.Context, id uint64) error {
 	return c.ask(ctx, "DELETE", "/v1/sessions/"+strconv.FormatUint(id, 10), nil, nil)

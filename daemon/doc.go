@@ -26,6 +26,7 @@
 //	record       changes in the log
 //	history      the latest changes
 //	engine       puts a policy in force
+//	fleets       what the process has of the budgets that several processes share
 //	budgets      what the classes keep over restarts, in the state file
 //	kernelwatch  keeps the kernel equal to the policy
 //	counters     what the classes have counted, in the proxy and in the kernel
@@ -35,6 +36,7 @@
 //	socket       the control socket: bind, take over from a dead daemon
 //	peer         who asks on the control socket, and whether he may
 //	unbound      addresses that cannot be bound, and TLS files that cannot be used
+//	store        where the store of a fleet is, and what its files hold
 //	errors       the code of an error, for exit codes and HTTP
 //	systemd      sockets from systemd, its notifications and its watchdog
 //	memory       gives memory back to the system

@@ -23,6 +23,7 @@ type liveEngine struct {
 	shaper *shaper.Shaper
 	server *conn.Server
 	kernel *kernel
+	fleets *fleets
 	log    *slog.Logger
 	api    http.Handler // what the control socket serves
 	web    http.Handler // what daemon.http serves
@@ -54,6 +55,8 @@ func (s *liveEngine) prepare(p *policy.Policy) (commit func(), err error) {
 	failed.add("daemon.http", err)
 	file, err := s.openState(p.Daemon.State)
 	failed.add("daemon.state", err)
+	stores, err := s.fleets.prepare(p)
+	failed.addListeners(err)
 	change, err := s.server.Prepare(p)
 	failed.addListeners(err)
 	if len(failed.errs) > 0 {
@@ -76,7 +79,10 @@ func (s *liveEngine) prepare(p *policy.Policy) (commit func(), err error) {
 	return func() {
 		s.shaper.SetPunctual(p.Daemon.Punctual)
 		scheduled, _ := p.Scheduled(time.Now())
+		shares, left := s.fleets.enforce(stores, scheduled.Classes)
+		s.shaper.Shares(shares)
 		removed := s.shaper.Apply(scheduled.Classes)
+		s.fleets.leave(left)
 		s.replaceState(file) // before anything enters a class
 		change.Commit(removed)
 		kernel()
@@ -155,13 +161,17 @@ func (s *liveEngine) httpAddress() string {
 
 // set implements engine.
 func (s *liveEngine) set(p *policy.Policy, classes []policy.Class) {
+	now := time.Now()
+	scheduled, _ := p.Scheduled(now)
+	shares, left := s.fleets.enforce(s.fleets.stores, scheduled.Classes)
 	for _, c := range classes {
 		if live := s.shaper.Class(c.Name); live != nil {
-			now := time.Now()
 			c, _ = c.Scheduled(now)
+			live.Share(now, shares[c.Name])
 			live.Set(now, c)
 		}
 	}
+	s.fleets.leave(left)
 	s.kernel.set(p)
 }
 
@@ -171,6 +181,7 @@ func (s *liveEngine) close() {
 	s.replace(&s.control, nil)
 	s.replace(&s.http, nil)
 	s.retiring.Wait()
+	s.fleets.close()
 	if s.state != nil {
 		s.state.Close(s.shaper.Leases(time.Now()))
 	}

@@ -46,6 +46,9 @@ func (d *daemon) explainWait(e *policy.Explanation) {
 	if h := class.WaitsWithKey(time.Now(), e.Conn, e.Message.Message()); h != nil {
 		e.WaitsFor, e.WaitsUntil = h.String(), h.Until
 	}
+	if one := d.engine.fleets.of(e.Class); one != nil {
+		e.Shared = one.describe()
+	}
 	for i := range e.FailOver {
 		d.explainWait(&e.FailOver[i])
 	}

@@ -67,6 +67,9 @@ type Session = conn.Session
 // Upstream is an address of an upstream.
 type Upstream = stats.UpstreamReading
 
+// Fleet is a store that shapers share, as the daemon sees it.
+type Fleet = stats.FleetReading
+
 // status returns the state of the daemon with all classes.
 func (d *daemon) status() Status {
 	v := d.keeper.view.Load()
@@ -99,8 +102,19 @@ func (d *daemon) reading() stats.Status {
 	if s.Budgets = d.engine.readState(); s.Budgets.Path != "" {
 		s.Budgets.Path = absolute(s.Budgets.Path)
 	}
+	s.Fleets = d.engine.fleets.read()
+	for i := range s.Classes {
+		d.markShared(&s.Classes[i])
+	}
 	s.Totals = stats.Total(s.Classes, s.Listeners)
 	return s
+}
+
+// markShared says where the budget of a class lives.
+func (d *daemon) markShared(c *stats.ClassReading) {
+	if one := d.engine.fleets.of(c.Name); one != nil {
+		c.Shared, c.Mode = one.store.conf.Name, one.mode().String()
+	}
 }
 
 // absolute returns an absolute path, or the path itself if the working directory is unknown.
@@ -118,8 +132,10 @@ func (d *daemon) classes() []Class {
 	all := []Class{}
 	for _, c := range d.shaper.Classes() {
 		limit, now := c.Rate(), d.meter.rate(c)
+		reading := readClass(c)
+		d.markShared(&reading)
 		all = append(all, Class{
-			ClassReading: readClass(c),
+			ClassReading: reading,
 			Now:          stats.RateReading{Text: limit.Like(now), PerSecond: now, Unit: limit.Kind().String()},
 			Set:          set[c.Name()],
 			Schedule:     scheduled[c.Name()],

@@ -40,6 +40,8 @@ func (u *unbound) add(key string, err error) {
 	switch {
 	case isTLSKey(key):
 		help = remedyTLS(err)
+	case strings.HasSuffix(key, ".password_file"):
+		help = remedyPassword(err)
 	case key == "daemon.state":
 		help = remedyState(err)
 	}
@@ -111,6 +113,14 @@ func remedyTLS(err error) string {
 	return needsPEM
 }
 
+// remedyPassword returns what may help against the file of a password that cannot be used.
+func remedyPassword(err error) string {
+	if errors.Is(err, fs.ErrPermission) {
+		return needsReading
+	}
+	return "the path of a file whose first line is the password"
+}
+
 // remedyState returns what may help against a state file that cannot be used.
 func remedyState(err error) string {
 	if errors.Is(err, state.ErrInUse) {
@@ -119,12 +129,17 @@ func remedyState(err error) string {
 	return needsStateDir
 }
 
-// CheckFiles reads the certificates and keys that a policy names, and returns the mistakes in
+// CheckFiles reads the certificates, keys and passwords that a policy names, and returns the mistakes in
 // them as [policy.Errors]. A file that this process may not read is only a warning: whoever
 // checks a policy need not be the user that runs shaper.
 func CheckFiles(p *policy.Policy) (warnings policy.Errors, err error) {
 	untimely, unusable := conn.ReadTLS(p)
 	dubious, failed := &unbound{policy: p}, &unbound{policy: p}
+	for _, f := range p.Fleets {
+		_, warnings, err := readStore(f)
+		dubious.addListeners(warnings)
+		failed.addListeners(err)
+	}
 	dubious.addListeners(untimely)
 	failed.addListeners(unusable)
 	for i := range dubious.errs {

@@ -84,6 +84,8 @@ func classColumns(now time.Time) []column[classRow] {
 		{name: "RATE", text: rateText, by: func(r classRow) float64 { return r.of.Rate.PerSecond }},
 		optional(func(r classRow) bool { return r.of.Schedule != nil },
 			column[classRow]{name: "SCHEDULED", text: func(r classRow) string { return scheduleText(r.of.Schedule) }}),
+		optional(func(r classRow) bool { return r.of.Shared != "" },
+			column[classRow]{name: "SHARED", text: func(r classRow) string { return sharedText(r.of) }}),
 		optional(borrows, column[classRow]{name: "CEIL",
 			text: func(r classRow) string { return r.of.Ceil.Text }, by: func(r classRow) float64 { return r.of.Ceil.PerSecond }}),
 		optional(child, figureColumn("PRIORITY", func(r classRow) int { return r.of.Priority })),
@@ -107,6 +109,15 @@ func classColumns(now time.Time) []column[classRow] {
 		optional(shadowed, durationColumn("WOULD P50", func(r classRow) stats.Seconds { return r.of.Shadow.WaitP50 })),
 		optional(shadowed, durationColumn("WOULD P99", func(r classRow) stats.Seconds { return r.of.Shadow.WaitP99 })),
 	}
+}
+
+// sharedText returns the fleet that has the budget of a class; if the store is away, also what holds
+// instead.
+func sharedText(c daemon.Class) string {
+	if c.Mode == "store" {
+		return c.Shared
+	}
+	return c.Shared + ": " + c.Mode
 }
 
 // scheduleText returns the limit that holds by a schedule, and until when.
@@ -139,7 +150,7 @@ func rateText(r classRow) string {
 
 // spareClassColumns are the columns to omit in this order if there is no room for all.
 var spareClassColumns = []string{"WEIGHT", "PRIORITY", "DRAIN", "OVERLIMITS", "KEYS", "P50", "WOULD P50", "WOULD DELAY", "IN FLIGHT", "CEIL",
-	"BACKLOG", "WOULD P99", "WAITS FOR", "SCHEDULED", "REFUSED", "THROTTLED", "ITEMS", "P99", "WOULD DROP", "DROPPED"}
+	"BACKLOG", "WOULD P99", "WAITS FOR", "SCHEDULED", "SHARED", "REFUSED", "THROTTLED", "ITEMS", "P99", "WOULD DROP", "DROPPED"}
 
 // printClasses prints each class under its parent, or in the order by, which must exist.
 func printClasses(w io.Writer, classes []daemon.Class, now time.Time, by order) {
@@ -177,6 +188,9 @@ func printClass(w io.Writer, c daemon.Class, now time.Time) {
 	}
 	for _, limit := range c.Also {
 		line("also", limit)
+	}
+	if c.Shared != "" {
+		line("shared", sharedText(c))
 	}
 	line("per", c.Per)
 	row := []classRow{{of: c}}

@@ -21,6 +21,7 @@
 //	why         shaper why
 //	sessions    shaper sessions, and sessions close
 //	upstreams   shaper upstreams
+//	fleet       shaper fleet
 //	simulate    shaper simulate
 //	comparison  two simulations side by side
 //	shadow      shaper shadow

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"shaper/daemon"
+	"shaper/policy"
+	"shaper/stats"
+)
+
+func fleetCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "fleet",
+		Usage:     "show the stores that shapers share, and what this one has of each shared class",
+		ArgsUsage: "[NAME]",
+		Description: "MODE says where the budget of a class comes from: store; share, if the store is away and this shaper\n" +
+			"has its part of the rate; or stopped.",
+		Flags:  []cli.Flag{jsonFlag(), watchFlag()},
+		Action: watched(fleets),
+	}
+}
+
+func fleets(c *cli.Context) error {
+	if err := arguments(c, 0, 1); err != nil {
+		return err
+	}
+	name := c.Args().First()
+	return ask(c,
+		func(d *daemon.Client, c *cli.Context) ([]daemon.Fleet, error) {
+			all, err := d.Fleets(c.Context)
+			if err != nil || name == "" {
+				return all, err
+			}
+			return onlyFleet(all, name)
+		},
+		printFleets)
+}
+
+// onlyFleet returns only the fleet of a name.
+func onlyFleet(all []daemon.Fleet, name string) ([]daemon.Fleet, error) {
+	i := slices.IndexFunc(all, func(f daemon.Fleet) bool { return f.Name == name })
+	if i < 0 {
+		names := make([]string, len(all))
+		for i, f := range all {
+			names[i] = f.Name
+		}
+		return nil, usageError("no class uses a fleet %q; %s", name, policy.Hint(name, "fleets", names))
+	}
+	return all[i : i+1], nil
+}
+
+func printFleets(w io.Writer, all []daemon.Fleet) {
+	if len(all) == 0 {
+		fmt.Fprintln(w, "no class is shared: this process has all budgets")
+	}
+	for i, f := range all {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		printFleet(w, f)
+	}
+}
+
+func printFleet(w io.Writer, f daemon.Fleet) {
+	state := "up"
+	if !f.Up {
+		state = "AWAY"
+	}
+	fmt.Fprintf(w, "fleet %s  %s  %s  %s\n", f.Name, strings.Join(f.Addresses, ", "), state, plural(uint64(max(f.Members, 0)), "member"))
+	fmt.Fprintf(w, "calls %d, of which %d failed; %s each; the clock is wrong by at most %s", f.Calls, f.Failures, short(f.CallTime), short(f.ClockError))
+	if f.Headroom > 0 {
+		fmt.Fprintf(w, ", and a slot may be late by %s", short(f.Headroom))
+	}
+	fmt.Fprint(w, "\n\n")
+	tableOf(sharedColumns, f.Classes, "AGE", "RETURNED", "CALLS", "LAST FAILURE").write(w, "")
+}
+
+// short prints a short time.
+func short(s stats.Seconds) string { return time.Duration(s).Round(time.Microsecond).String() }
+
+var sharedColumns = []column[stats.SharedReading]{
+	{name: "CLASS", text: func(r stats.SharedReading) string { return r.Class }},
+	{name: "LIMIT", text: func(r stats.SharedReading) string { return r.Limit }},
+	{name: "MODE", text: func(r stats.SharedReading) string { return r.Mode }},
+	count("MEMBERS", func(r stats.SharedReading) int64 { return r.Members }),
+	{name: "SHARE", text: func(r stats.SharedReading) string { return fmt.Sprintf("%.1f%%", 100*r.Share) }, by: func(r stats.SharedReading) float64 { return r.Share }},
+	count("LEASED", func(r stats.SharedReading) int64 { return r.Leased }),
+	count("USED", func(r stats.SharedReading) int64 { return int64(r.Used) }),
+	count("EXPIRED", func(r stats.SharedReading) int64 { return int64(r.Expired) }),
+	count("RETURNED", func(r stats.SharedReading) int64 { return int64(r.Returned) }),
+	count("CALLS", func(r stats.SharedReading) int64 { return int64(r.Calls) }),
+	{name: "AGE", text: func(r stats.SharedReading) string { return duration(r.Age) }, by: func(r stats.SharedReading) float64 { return float64(r.Age) }},
+	{name: "AWAY", text: func(r stats.SharedReading) string { return duration(r.Fallback) }, by: func(r stats.SharedReading) float64 { return float64(r.Fallback) },
+		has: func(r stats.SharedReading) bool { return r.Fallback > 0 }},
+	{name: "LAST FAILURE", text: func(r stats.SharedReading) string { return orDash(r.Error) }, has: func(r stats.SharedReading) bool { return r.Error != "" }},
+}
+
+// count returns a column of whole numbers.
+func count(name string, of func(stats.SharedReading) int64) column[stats.SharedReading] {
+	return column[stats.SharedReading]{name: name,
+		text: func(r stats.SharedReading) string { return strconv.FormatInt(of(r), 10) }, by: func(r stats.SharedReading) float64 { return float64(of(r)) }}
+}

@@ -1,0 +1,297 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"shaper/fleet"
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/stats"
+)
+
+// fleets make the process a member of fleets: one member for each limit of each class that is shared.
+// Changes of the policy call prepare and enforce, one at a time.
+type fleets struct {
+	tell    func(class, key string) // that something has changed
+	log     *slog.Logger
+	stores  map[string]store // of the policy in force, by name. Only changes touch it
+	joined  int              // how many members there have been. Only changes touch it
+	leaving sync.WaitGroup   // members that say goodbye
+
+	mu     sync.Mutex        // held to write shares, and to read it outside changes
+	shares map[string]*share // by class; a new map for each policy
+}
+
+// prepare reads what the fleets of a policy need. The error joins one for each file.
+func (s *fleets) prepare(p *policy.Policy) (map[string]store, error) {
+	var errs []error
+	stores := map[string]store{}
+	for _, f := range p.Fleets {
+		one, warnings, err := readStore(f)
+		if warnings != nil {
+			s.log.Warn(warnings.Error())
+		}
+		if joined, ok := err.(interface{ Unwrap() []error }); ok {
+			errs = append(errs, joined.Unwrap()...)
+		}
+		stores[f.Name] = one
+	}
+	return stores, errors.Join(errs...)
+}
+
+// enforce returns what the process has of each shared class, and puts it in force. A class whose
+// store, algorithms and windows are what they were stays a member. The caller gives the result to
+// the classes, and then calls leave with the others.
+func (s *fleets) enforce(stores map[string]store, classes []policy.Class) (all map[string]shaper.Share, old []*share) {
+	s.stores = stores
+	shares := map[string]*share{}
+	for _, c := range classes {
+		if c.Shared == "" {
+			continue
+		}
+		of, limits := stores[c.Shared], shaper.Limits(c)
+		one := s.shares[c.Name]
+		if one == nil || !one.store.same(&of) || !one.fits(limits) {
+			one = s.join(c.Name, of, limits)
+		}
+		if shares[c.Name] = one; all == nil {
+			all = map[string]shaper.Share{}
+		}
+		all[c.Name] = one
+	}
+	for name, was := range s.shares {
+		if shares[name] != was {
+			old = append(old, was)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shares = shares
+	return all, old
+}
+
+// leave ends memberships. It does not wait for the store.
+func (s *fleets) leave(old []*share) {
+	for _, one := range old {
+		for _, m := range one.members {
+			s.leaving.Go(m.Close)
+		}
+	}
+}
+
+// close ends all memberships.
+func (s *fleets) close() {
+	_, old := s.enforce(nil, nil)
+	s.leave(old)
+	s.leaving.Wait()
+}
+
+// of returns what the process has of a class; nil if that is not shared.
+func (s *fleets) of(class string) *share {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shares[class]
+}
+
+// read returns all fleets that some class uses, in the order of their names.
+func (s *fleets) read() (all []stats.FleetReading) {
+	s.mu.Lock()
+	shares := s.shares
+	s.mu.Unlock()
+	byName := map[string]*stats.FleetReading{}
+	for _, class := range slices.Sorted(maps.Keys(shares)) {
+		one := shares[class]
+		r := byName[one.store.conf.Name]
+		if r == nil {
+			r = &stats.FleetReading{Name: one.store.conf.Name, Addresses: one.store.conf.Address, Up: true}
+			byName[r.Name] = r
+		}
+		for i := range one.members {
+			one.read(i, r)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		all = append(all, *byName[name])
+	}
+	return all
+}
+
+// read adds what the process has of limit i of a class to the reading of the fleet.
+func (s *share) read(i int, of *stats.FleetReading) {
+	m := s.members[i]
+	status, calls, err := m.Status()
+	counts, leased, failures := m.Counts()
+	l := s.limits[i]
+	r := stats.SharedReading{
+		Class: s.class, Limit: l.Rate.String(), Member: m.Name(), Mode: status.Mode.String(), Members: status.Members,
+		Share: status.Share, Leased: leased, Calls: uint64(calls), Age: stats.Seconds(time.Since(s.since)),
+		Used: uint64(counts.Used), Expired: uint64(counts.Expired), Returned: uint64(counts.Returned), Fallback: stats.Seconds(status.Away),
+	}
+	if err != nil {
+		r.Error = err.Error()
+	}
+	of.Classes = append(of.Classes, r)
+	of.Up = of.Up && err == nil && status.Members > 0
+	of.Members = max(of.Members, status.Members)
+	of.Calls, of.Failures = of.Calls+r.Calls, of.Failures+uint64(failures)
+	of.CallTime = max(of.CallTime, stats.Seconds(status.RoundTrip))
+	of.ClockError = max(of.ClockError, stats.Seconds(status.ClockError))
+	if late := stats.Seconds(l.Late); late > 0 && (of.Headroom == 0 || late < of.Headroom) {
+		of.Headroom = late
+	}
+}
+
+// mode says where the budget of a class comes from now: that of its limits which has the least.
+func (s *share) mode() fleet.Mode {
+	worst := fleet.FromStore
+	for _, m := range s.members {
+		status, _, _ := m.Status()
+		worst = max(worst, status.Mode)
+	}
+	return worst
+}
+
+// describe says where the budget of a class lives, for people.
+func (s *share) describe() string {
+	status, _, err := s.members[0].Status()
+	at := fmt.Sprintf("fleet %s (%s)", s.store.conf.Name, strings.Join(s.store.conf.Address, ", "))
+	switch s.mode() {
+	case fleet.OnShare:
+		return fmt.Sprintf("%s is away, and this shaper uses its share or the fallback; the last call: %v", at, err)
+	case fleet.Stopped:
+		return fmt.Sprintf("%s is away, and nothing leaves; the last call: %v", at, err)
+	}
+	return fmt.Sprintf("%s, with %d members", at, status.Members)
+}
+
+// join makes the process a member of a class: of each of its limits.
+func (s *fleets) join(class string, of store, limits []shaper.Limit) *share {
+	one := &share{class: class, store: of, limits: limits, since: time.Now()}
+	for i, l := range limits {
+		s.joined++
+		reach, err := fleet.NewStore(of.reach)
+		if err == nil {
+			var m *fleet.Member
+			m, err = fleet.Join(one.classOf(i, l), memberName(s.joined), one.fallback(i), reach, func(key string) { s.tell(class, key) })
+			one.members = append(one.members, m)
+		}
+		if err != nil { // the policy was checked
+			panic(fmt.Sprintf("daemon: joining the fleet of class %s: %v", class, err))
+		}
+		one.members[i].Watch(func(mode fleet.Mode, err error) { s.logMode(one, i, mode, err) })
+	}
+	s.log.Info("joined a fleet", "class", class, "fleet", of.conf.Name, "limits", len(limits))
+	return one
+}
+
+// logMode logs that the budget of a class comes from somewhere else than before.
+func (s *fleets) logMode(one *share, i int, mode fleet.Mode, err error) {
+	args := []any{"class", one.class, "limit", one.limits[i].Rate.String(), "fleet", one.store.conf.Name, "mode", mode.String()}
+	switch mode {
+	case fleet.FromStore:
+		s.log.Info("the store is back", args...)
+	case fleet.OnShare:
+		s.log.Warn("the store is away: this shaper has its share, or the fallback", append(args, "err", err)...)
+	default:
+		s.log.Warn("the store is away: nothing leaves", append(args, "err", err)...)
+	}
+}
+
+// memberName returns a name that no other member has: the host, the process, and which of its members.
+func memberName(n int) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s-%d-%d", strings.Map(plain, host), os.Getpid(), n)
+}
+
+// plain returns a character that the name of a member may contain.
+func plain(c rune) rune {
+	if c <= ' ' || c > '~' || c == '{' || c == '}' {
+		return '_'
+	}
+	return c
+}
+
+// A share is what this process has of a shared class: it implements shaper.Share.
+type share struct {
+	// Set by join.
+	class   string
+	store   store
+	limits  []shaper.Limit // when the members joined
+	members []*fleet.Member
+	since   time.Time
+}
+
+// fits reports whether the members can take other limits.
+func (s *share) fits(limits []shaper.Limit) bool {
+	if len(limits) != len(s.limits) {
+		return false
+	}
+	for i, l := range limits {
+		was := s.limits[i]
+		if l.Algorithm != was.Algorithm || l.Window != was.Window || l.Calendar != was.Calendar || l.Rate.Kind() != was.Rate.Kind() {
+			return false
+		}
+	}
+	return true
+}
+
+// classOf returns limit i of the class as its fleet knows it.
+func (s *share) classOf(i int, l shaper.Limit) fleet.Class {
+	c := fleet.Class{Name: s.class, Algorithm: algorithms[l.Algorithm], Rate: l.Rate, Burst: l.Burst, Late: l.Late, Window: l.Window}
+	if i > 0 {
+		c.Name = fmt.Sprintf("%s/%d", s.class, i)
+	}
+	if l.Calendar.Period != "" {
+		c.Bounds = l.Calendar.Around
+	}
+	return c
+}
+
+// algorithms says in what form a store hands out the budget of an algorithm: slots, unless it has a
+// window.
+var algorithms = map[policy.Algorithm]fleet.Algorithm{
+	policy.FixedWindow: fleet.FixedWindow, policy.SlidingWindow: fleet.SlidingWindow, policy.SlidingLog: fleet.SlidingLog,
+}
+
+// fallback returns what leaves by limit i while the store is away. A rate in the policy is that of
+// the class itself, and of its further limits it has its share.
+func (s *share) fallback(i int) fleet.Fallback {
+	f := fleet.Fallback{Stop: s.store.conf.Fallback.Stop}
+	if i == 0 {
+		f.Rate = s.store.conf.Fallback.Rate
+	}
+	return f
+}
+
+// Budget implements shaper.Share.
+func (s *share) Budget(i int, key string) shaper.Budget { return s.members[i].Budget(key) }
+
+// Set implements shaper.Share.
+func (s *share) Set(limits []shaper.Limit) {
+	if !s.fits(limits) {
+		return // another share follows
+	}
+	for i, l := range limits {
+		s.members[i].Set(s.classOf(i, l), s.fallback(i)) // it fits
+	}
+}
+
+// Slow implements shaper.Share.
+func (s *share) Slow(wait time.Duration) { s.members[0].Slow(wait) }
+
+// PausedUntil implements shaper.Share.
+func (s *share) PausedUntil() time.Time { return s.members[0].PausedUntil() }
+
+// Secret implements shaper.Share.
+func (s *share) Secret() *[32]byte { return &s.store.secret }

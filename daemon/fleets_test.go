@@ -1,0 +1,120 @@
+package daemon
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"shaper/policy"
+	"shaper/shaper"
+)
+
+// fleetPolicy is a policy with a shared class, and a fleet whose store nobody runs.
+func fleetPolicy(t *testing.T, fleet, class string) *policy.Policy {
+	t.Helper()
+	text := fmt.Sprintf(`
+[fleet.prod]
+address = "127.0.0.1:1"
+%s
+[class.acme]
+%s
+shared = "prod"
+[listener.gateway]
+listen = "127.0.0.1:0"
+protocol = "smpp"
+upstream = "192.0.2.1:2775"
+class = "acme"
+`, fleet, class)
+	p, _, err := policy.Parse("shaper.toml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// A reload keeps the members that can stay: those whose store, algorithms and windows are the same.
+func TestFleetsKeepTheirMembers(t *testing.T) {
+	password := filepath.Join(t.TempDir(), "password")
+	write := func(text string) {
+		if err := os.WriteFile(password, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("secret\n")
+	s := &fleets{tell: func(string, string) {}, log: slog.New(slog.DiscardHandler)}
+	defer s.close()
+	enforce := func(fleet, class string) *share {
+		p := fleetPolicy(t, fleet, class)
+		stores, err := s.prepare(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, old := s.enforce(stores, p.Classes)
+		s.leave(old)
+		one := all["acme"].(*share)
+		one.Set(shaper.Limits(p.Classes[0]))
+		return one
+	}
+	const rate = "rate = \"20 messages/s\"\nheadroom = \"2%\"\n"
+	with := fmt.Sprintf("password_file = %q\n", password)
+	first := enforce(with, rate)
+	for _, class := range []string{rate, "rate = \"30 messages/s\"\nheadroom = \"2%\"\n", rate + "queue = \"5 messages\"\n"} {
+		if enforce(with, class) != first {
+			t.Errorf("it has joined again for %s", class)
+		}
+	}
+	if status, _, _ := first.members[0].Status(); status.Mode.String() != "store" && status.Mode.String() != "stopped" {
+		t.Errorf("the mode is %v", status.Mode)
+	}
+	last := first
+	for _, c := range []struct {
+		what, fleet, class string
+		before             func()
+	}{
+		{"another password", with, rate, func() { write("another\n") }},
+		{"another prefix", with + "prefix = \"x:\"\n", rate, func() {}},
+		{"another algorithm", with + "prefix = \"x:\"\n", rate + "algorithm = \"gcra\"\n", func() {}},
+		{"a further limit", with + "prefix = \"x:\"\n", rate + "algorithm = \"gcra\"\nalso = [\"600 messages/h\"]\n", func() {}},
+	} {
+		c.before()
+		next := enforce(c.fleet, c.class)
+		if next == last {
+			t.Errorf("%s: it has not joined again", c.what)
+		}
+		last = next
+	}
+	if n := len(last.members); n != 2 {
+		t.Errorf("a class with two limits has %d members", n)
+	}
+	if last.store.secret == first.store.secret {
+		t.Error("two passwords give one secret")
+	}
+}
+
+// A file of a fleet that cannot be used is an error at its key.
+func TestFilesOfFleets(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, fleet := range []string{"password_file = \"/nowhere/redis\"", fmt.Sprintf("password_file = %q", empty), "tls = { ca = \"/nowhere/ca.pem\" }"} {
+		p := fleetPolicy(t, fleet, "rate = \"20 messages/s\"\nheadroom = \"2%\"")
+		_, err := CheckFiles(p)
+		key := strings.ReplaceAll(strings.Fields(fleet)[0], "tls", "tls.ca")
+		if err == nil || !strings.Contains(err.Error(), "shaper.toml:4:") || !strings.Contains(err.Error(), "fleet.prod."+key) {
+			t.Errorf("%s: the error is %v", fleet, err)
+		}
+	}
+}
+
+// Without a shared class nobody joins anything.
+func TestNoFleetCostsNothing(t *testing.T) {
+	s := &fleets{log: slog.New(slog.DiscardHandler)}
+	conf := policy.DefaultClass("acme")
+	if all, old := s.enforce(nil, []policy.Class{conf}); all != nil || old != nil || s.of("acme") != nil || s.read() != nil {
+		t.Errorf("a class that is not shared has %v", all)
+	}
+}

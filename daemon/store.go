@@ -1,0 +1,79 @@
+package daemon
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+
+	"shaper/conn"
+	"shaper/fleet"
+	"shaper/policy"
+)
+
+// A store is the section of a fleet, with what its files hold.
+type store struct {
+	conf   policy.Fleet
+	reach  fleet.Config
+	print  [sha256.Size]byte // of all files
+	secret [32]byte          // what members hash keys with
+}
+
+// same reports whether members of one store can stay where the policy has the other.
+func (s *store) same(o *store) bool { return s.print == o.print && reflect.DeepEqual(s.conf, o.conf) }
+
+// readStore reads the files that the section of a fleet names. The error joins one for each file,
+// which begins with the key of the policy.
+func readStore(f policy.Fleet) (s store, warnings, err error) {
+	s = store{conf: f, reach: fleet.Config{Addresses: f.Address, Sentinel: f.Sentinel, Username: f.Username, Prefix: f.Prefix, Deadline: time.Duration(f.Deadline)}}
+	var errs []error
+	hash := sha256.New()
+	if f.PasswordFile != "" {
+		text, err := readPassword(f.PasswordFile)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("fleet.%s.password_file: %w", f.Name, err))
+		}
+		s.reach.Password = text
+		io.WriteString(hash, text)
+	}
+	if f.TLS != nil {
+		var tlsErr error
+		s.reach.TLS, warnings, tlsErr = conn.ReadClientTLS("fleet."+f.Name, "tls", f.TLS)
+		if joined, ok := tlsErr.(interface{ Unwrap() []error }); ok {
+			errs = append(errs, joined.Unwrap()...)
+		}
+		for _, path := range []string{f.TLS.CA, f.TLS.Cert, f.TLS.Key} {
+			data, _ := os.ReadFile(path) // an error has been reported above
+			hash.Write(data)
+		}
+	}
+	hash.Sum(s.print[:0])
+	// All members have the prefix and the password; nobody else has the password.
+	s.secret = sha256.Sum256([]byte("shaper fleet\x00" + f.Prefix + "\x00" + s.reach.Password))
+	return s, warnings, errors.Join(errs...)
+}
+
+// maxPassword bounds the file of a password.
+const maxPassword = 4096
+
+// readPassword returns the first line of a file.
+func readPassword(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxPassword))
+	if err != nil {
+		return "", err
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	if line = strings.TrimSuffix(line, "\r"); line == "" {
+		return "", fmt.Errorf("%s: its first line is empty", path)
+	}
+	return line, nil
+}
