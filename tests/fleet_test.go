@@ -1,0 +1,283 @@
+package tests
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"shaper/tests/trial"
+)
+
+// redisServer is the store of a fleet.
+type redisServer struct {
+	t    *testing.T
+	addr string
+	cmd  *exec.Cmd
+}
+
+// startRedis runs a store until the test ends.
+func startRedis(t *testing.T) *redisServer {
+	t.Helper()
+	tool(t, "redis-server", "redis-server")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &redisServer{t: t, addr: l.Addr().String()}
+	l.Close()
+	r.start()
+	t.Cleanup(func() { r.end(syscall.SIGKILL) })
+	return r
+}
+
+// start starts the process, and returns when it answers.
+func (r *redisServer) start() {
+	r.t.Helper()
+	_, port, _ := net.SplitHostPort(r.addr)
+	r.cmd = exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", r.t.TempDir())
+	if err := r.cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	waitFor(r.t, "the store answers", func() bool { return r.call("PING") == "+PONG" })
+}
+
+// call sends a command, and returns the first line of the answer; "" if there is none.
+func (r *redisServer) call(command string) string {
+	c, err := net.Dial("tcp", r.addr)
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "%s\r\n", command)
+	line, _ := bufio.NewReader(c).ReadString('\n')
+	return strings.TrimSpace(line)
+}
+
+// end ends the process by a signal.
+func (r *redisServer) end(s syscall.Signal) {
+	r.cmd.Process.Signal(s)
+	r.cmd.Wait()
+}
+
+// fleetOf runs so many shapers whose class acme is shared, with these lines more, and that lead to one
+// provider.
+func fleetOf(t *testing.T, n int, bin string, store string, p *provider, class string) (all []*program) {
+	t.Helper()
+	for range n {
+		all = append(all, start(t, bin, fmt.Sprintf(`
+[fleet.prod]
+address = %q
+
+[class.acme]
+%s
+shared = "prod"
+
+[listener.gateway]
+listen   = "127.0.0.1:0"
+protocol = "smpp"
+upstream = %q
+class    = "acme"
+`, store, class, p.addr)))
+	}
+	return all
+}
+
+// sendAll lets the first client of a fleet send so many messages at once, and each other one so many.
+// It waits for all answers.
+func sendAll(t *testing.T, fleet []*program, first, others int) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for i, d := range fleet {
+		e, n := bind(t, d.addr("gateway"), fmt.Sprint("client", i)), others
+		if i == 0 {
+			n = first
+		}
+		wg.Go(func() {
+			for e.submit(fmt.Sprint("client", i), n); e.answered < n; {
+				e.read()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestFleetSharesOneAccount lets shapers send through one account of 20 messages a second, at a provider
+// that refuses what comes sooner. All of them send all the time, or one sends and the others are
+// idle. All is accepted, and at least 98 % of the limit is used.
+func TestFleetSharesOneAccount(t *testing.T) {
+	members, each := trial.Size(3, 8), trial.Size(20, 250)
+	for _, c := range []struct {
+		name          string
+		first, others int
+	}{
+		{"all greedy", each, each},
+		{"one greedy", 3 * each, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			store := startRedis(t)
+			rule := &spacing{gap: 50 * time.Millisecond}
+			p := spacedProvider(t, rule)
+			fleet := fleetOf(t, members, plain(), store.addr, p, "rate = \"20 messages/s\"\nheadroom = \"1%\"")
+			sum := c.first + (members-1)*c.others
+			trial.Judge(t, 200*time.Microsecond, func() error {
+				sendAll(t, fleet, c.first, c.others)
+				_, refused, took := rule.score()
+				used := float64(sum-1) * float64(rule.gap) / float64(took)
+				trial.Figure(t, c.name+": refused; of the limit", "%d of %d; %.2f %%", refused, sum, 100*used)
+				t.Logf("%d messages of %d shapers in %v: %d refused, %.2f %% of the limit; the shortest gap is %v", sum, members, took, refused, 100*used, rule.closest())
+				if used > 1.0 {
+					t.Errorf("%.1f %% of the limit was used", 100*used)
+				}
+				if used < 0.98 {
+					return fmt.Errorf("%.1f %% of the limit was used, want 98 %%", 100*used)
+				}
+				return rule.check(sum)
+			})
+		})
+	}
+}
+
+// TestFleetWithoutItsStore kills the store under load. The shapers go on at their shares, never above the
+// limit, and come back to the store.
+func TestFleetWithoutItsStore(t *testing.T) {
+	const limit, members = 40, 3
+	store := startRedis(t)
+	p := newProvider(t, func(time.Time) uint32 { return 0 })
+	fleet := fleetOf(t, members, plain(), store.addr, p, fmt.Sprintf("rate = \"%d messages/s\"\nheadroom = \"2%%\"", limit))
+	for i, d := range fleet {
+		bind(t, d.addr("gateway"), fmt.Sprint("client", i)).submit("acme", 900)
+	}
+	waitFor(t, "the store serves all of them, and each has a share", func() bool { return len(p.got()) >= limit && allAre(fleet, "store") })
+	store.end(syscall.SIGKILL)
+	away, at := time.Now(), len(p.got())
+	waitFor(t, "all are on their shares", func() bool { return allAre(fleet, "share") })
+	began, before := time.Now(), len(p.got())
+	waitFor(t, "some have left at the shares", func() bool { return len(p.got()) >= before+2*limit })
+	atShares := float64(len(p.got())-before) / time.Since(began).Seconds()
+	if d := fleet[0]; d.metric(`shaper_fleet_up{fleet="prod"}`) != 0 || d.metric(`shaper_fleet_fallback_seconds_total{class="acme"}`) <= 0 {
+		t.Error("the metrics do not say that the store is away")
+	}
+	store.start()
+	waitFor(t, "all are back at the store", func() bool { return allAre(fleet, "store") })
+	back := len(p.got())
+	waitFor(t, "some have left from the store", func() bool { return len(p.got()) >= back+limit })
+	var arrived []time.Time
+	for _, s := range p.got() {
+		arrived = append(arrived, s.at)
+	}
+	slices.SortFunc(arrived, time.Time.Compare)
+	trial.Figure(t, "messages/s at the shares, of a limit of 40", "%.1f", atShares)
+	t.Logf("%d had left when the store ended; on shares after %v, at %.1f/s of %d; %d in all in %v", at, began.Sub(away), atShares, limit, len(arrived), arrived[len(arrived)-1].Sub(arrived[0]))
+	// What has queued up on the way to the provider may come together, so a little more than the
+	// limit may arrive in a second.
+	for i := limit + 2*members; i < len(arrived); i++ {
+		if took := arrived[i].Sub(arrived[i-limit-2*members]); took < 990*time.Millisecond {
+			t.Fatalf("%d messages arrive within %v, want at most %d in a second", limit+2*members+1, took, limit+2*members)
+		}
+	}
+}
+
+// allAre reports whether class acme has a mode in all shapers, and each of them its share.
+func allAre(fleet []*program, mode string) bool {
+	for _, d := range fleet {
+		var all []struct {
+			Classes []struct {
+				Mode  string
+				Share float64
+			}
+		}
+		if d.read(&all, "fleet"); len(all) != 1 || len(all[0].Classes) != 1 {
+			return false
+		}
+		if c := all[0].Classes[0]; c.Mode != mode || c.Share*float64(len(fleet)) < 0.9 {
+			return false
+		}
+	}
+	return true
+}
+
+// TestFleetPausesTogether has a provider refuse one message. The shaper that hears it pauses, and the
+// others with it.
+func TestFleetPausesTogether(t *testing.T) {
+	const pause = 2 * time.Second
+	store := startRedis(t)
+	var came atomic.Int64
+	p := newProvider(t, func(time.Time) uint32 {
+		if came.Add(1) == 20 {
+			return smppThrottled
+		}
+		return 0
+	})
+	fleet := fleetOf(t, 3, plain(), store.addr, p, fmt.Sprintf("rate = \"40 messages/s\"\nheadroom = \"2%%\"\non_throttle = { pause = \"%v\" }", pause))
+	trial.Judge(t, 20*time.Millisecond, func() error {
+		sendAll(t, fleet, 20, 20)
+		all := p.got()
+		refused := slices.IndexFunc(all, func(s submission) bool { return s.status != 0 })
+		early := 0
+		for _, s := range all {
+			// What is on its way still comes: the answer, the call to the store, and the next
+			// calls of the others.
+			if after := s.at.Sub(all[refused].at); after > 300*time.Millisecond && after < pause-50*time.Millisecond {
+				early++
+			}
+		}
+		t.Logf("of %d messages, number %d was refused, and %d came during the pause", len(all), refused, early)
+		if early > 0 {
+			return fmt.Errorf("%d messages came during the pause", early)
+		}
+		return nil
+	})
+}
+
+// TestReloadJoinsAndLeavesAFleet has a class become shared, and end to be, under an open connection.
+func TestReloadJoinsAndLeavesAFleet(t *testing.T) {
+	store := startRedis(t)
+	p := newProvider(t, func(time.Time) uint32 { return 0 })
+	policy := func(shared string) string {
+		return fmt.Sprintf(`
+[fleet.prod]
+address = %q
+
+[class.acme]
+rate = "50 messages/s"
+headroom = "2%%"
+%s
+[listener.gateway]
+listen   = "127.0.0.1:0"
+protocol = "smpp"
+upstream = %q
+class    = "acme"
+`, store.addr, shared, p.addr)
+	}
+	d := start(t, raced(t), policy(""))
+	e := bind(t, d.addr("gateway"), "acme")
+	before := d.descriptors()
+	for _, shared := range []string{"", "shared = \"prod\"\n", "shared = \"prod\"\nalso = [\"500 messages/h\"]\n", "shared = \"prod\"\n", ""} {
+		d.write(policy(shared))
+		d.must("reload")
+		first := e.submit("acme", 10)
+		for range 10 {
+			e.read()
+		}
+		text := d.must("classes", "acme")
+		if is := strings.Contains(text, "shared"); is != (shared != "") {
+			t.Errorf("with %q, shaper classes says:\n%s", shared, text)
+		}
+		if text, want := d.must("explain", "127.0.0.1"), "its budget is in the fleet prod"; strings.Contains(text, want) != (shared != "") {
+			t.Errorf("with %q, shaper explain says:\n%s", shared, text)
+		}
+		t.Logf("%q: submits from %d on are answered; %d descriptors", shared, first, d.descriptors())
+	}
+	waitForAtMost(t, "descriptors", before, d.descriptors)
+	if members := store.call("ZCARD shaper:{acme}:members"); members != ":0" {
+		t.Errorf("the store has members that have left: %s", members)
+	}
+}
