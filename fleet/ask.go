@@ -70,7 +70,7 @@ func (l *Lease) ask(now time.Time) (units int64, at time.Time) {
 func (l *Lease) watch(now, last time.Time) {
 	due := now.Add(idleAfter)
 	if m := l.machine; m.class.Algorithm == Slots {
-		due = latest(last.Add(m.tolerance+1), now.Add(time.Millisecond))
+		due = latest(last.Add(m.late.slot+1), now.Add(time.Millisecond))
 	}
 	l.machine.alarms.set(l, due)
 }
@@ -130,7 +130,7 @@ func (l *Lease) take(now time.Time, wanted, need int64) Call {
 	}
 	// A repeated number gets the same as before, and nothing else: slots that are over by now, and
 	// the store would not hear of what was spent.
-	if over := m.class.Algorithm == Slots && now.Sub(l.takenAt) > m.class.timing().horizon+m.tolerance; over || !l.repeat || l.owes(now) {
+	if over := m.class.Algorithm == Slots && now.Sub(l.takenAt) > m.class.timing().horizon+m.late.slot; over || !l.repeat || l.owes(now) {
 		l.number++
 		l.takenAt = now
 	}

@@ -33,24 +33,41 @@ func (b *block) slot(i int64) time.Time {
 	return b.at.Add(b.rate.Time(i))
 }
 
-// first returns the first unit that may leave at now or later: its slot is not before floor, and
-// not more than tolerance before now. It is b.units if there is none.
-func (b *block) first(now, floor time.Time, tolerance time.Duration) int64 {
-	if b.used == b.units {
-		return b.units
-	}
+// lateness says how late a slot may be used.
+type lateness struct {
+	slot time.Duration // any slot
+	own  time.Duration // how much later for each slot that the same block has after it: departures may catch up there
+}
+
+// first returns the first unit at which an item of n units may still leave at a time. It is b.units if there
+// is none. A slot that is later than l.slot, and after which the block has not enough slots to catch up, is lost.
+func (b *block) first(at time.Time, n int64, l lateness) int64 {
 	if !b.till.IsZero() {
-		if !now.Before(b.till) || floor.After(b.till) {
+		if b.used == b.units || !at.Before(b.till) {
 			return b.units
 		}
 		return b.used
 	}
-	after := now.Add(-tolerance)
-	if floor.After(after) {
-		after = floor
+	lost, usable := b.used, b.since(at.Add(-l.slot))
+	if l.own == 0 {
+		return usable
 	}
+	for lost < usable { // the first usable one is in [lost, usable]
+		middle := lost + (usable-lost)/2
+		late := l.slot + l.own*time.Duration(max(b.units-middle-n, 0))
+		if b.slot(middle).Add(late).Before(at) {
+			lost = middle + 1
+		} else {
+			usable = middle
+		}
+	}
+	return usable
+}
+
+// since returns the first unit whose slot is not before a time.
+func (b *block) since(after time.Time) int64 {
 	missed := after.Sub(b.at)
-	if missed <= 0 {
+	if missed <= 0 || b.used == b.units {
 		return b.used
 	}
 	slots := b.rate.Units(missed-1) + 1 // those that begin before after

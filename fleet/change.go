@@ -24,7 +24,7 @@ func (m *Machine) Set(now time.Time, class Class, fallback Fallback) error {
 	if err := class.Check(); err != nil {
 		return err
 	}
-	m.class, m.current, m.tolerance, m.fallback = class, &class, class.tolerance(), fallback
+	m.class, m.current, m.late, m.fallback = class, &class, class.lateness(), fallback
 	if m.mode == OnShare {
 		m.setOwn()
 	}

@@ -103,11 +103,11 @@ func (c *Class) Limit() int64 {
 	return min(c.Rate.Units(c.Window), 1<<43)
 }
 
-// Lease returns how many units a member asks for at once: what the rate allows in 10 ms, or 1 % of
+// Lease returns how many units a member asks for at once: what the rate allows in half of the horizon, or 1 % of
 // a window, and at least 1.
 func (c *Class) Lease() int64 {
 	if c.Algorithm == Slots {
-		return min(max(c.Rate.Units(10*time.Millisecond), 1), maxUnits)
+		return min(max(c.Rate.Units(c.timing().horizon/2), 1), maxUnits)
 	}
 	return min(max(c.Limit()/100, 1), maxUnits)
 }
@@ -115,10 +115,16 @@ func (c *Class) Lease() int64 {
 // burst returns Burst, at least 1.
 func (c *Class) burst() int64 { return max(c.Burst, 1) }
 
-// tolerance returns how long after the time of its slot a unit may leave at most.
-func (c *Class) tolerance() time.Duration {
+// lateness returns how long after the time of its slot a unit may leave. A leaky bucket keeps departures
+// Rate.Time(1)-Late apart. So one that is late, and has slots of its own after it, delays these, and
+// each of them makes up for Late.
+func (c *Class) lateness() lateness {
 	depth := c.Rate.Time(c.burst() - 1)
-	return depth + min(c.Late, math.MaxInt64-depth)
+	l := lateness{slot: depth + min(c.Late, math.MaxInt64-depth)}
+	if c.burst() == 1 && c.Late < c.Rate.Time(1) {
+		l.own = c.Late
+	}
+	return l
 }
 
 // blocks reports whether nothing ever leaves.

@@ -12,7 +12,8 @@ import (
 // are in hand; the caller tells by Want what waits, and the Machine asks the store for more.
 //
 // An item of n units leaves at the slot of its unit min(n, burst), and uses the n slots from the
-// first. A slot that was missed by more than Class.Late is lost.
+// first. A slot that was missed by more than Class.Late is lost, unless the slots after it in
+// the same block leave room to catch up.
 //
 // A Lease is not safe for concurrent use, also not beside its Machine.
 type Lease struct {
@@ -61,7 +62,11 @@ type Counts struct {
 func (l *Lease) Next(now time.Time, ahead, n int64) time.Time {
 	class := &l.machine.class
 	n = l.machine.costOf(n)
-	at, ok := l.slotOf(now, ahead+min(n, class.burst())-1, ahead+n)
+	first := n
+	if ahead > 0 {
+		first = 1
+	}
+	at, ok := l.slotOf(now, first, ahead+min(n, class.burst())-1, ahead+n)
 	switch {
 	case ok:
 		return at
@@ -71,21 +76,17 @@ func (l *Lease) Next(now time.Time, ahead, n int64) time.Time {
 	return l.estimate(now, ahead+n)
 }
 
-// slotOf returns the slot of the unit i of those that may still leave, if there are n.
-func (l *Lease) slotOf(now time.Time, i, n int64) (at time.Time, ok bool) {
-	m := l.machine
+// slotOf returns the slot of the unit i of those that may still leave, if there are n. The next item needs first.
+func (l *Lease) slotOf(now time.Time, first, i, n int64) (at time.Time, ok bool) {
 	if l.debt > 0 {
 		return at, false
 	}
 	for b := range l.held {
 		b := &l.held[b]
-		first := b.first(now, l.floor, m.tolerance)
-		units := b.units - first
+		from := l.first(b, now, first)
+		units := b.units - from
 		if i >= 0 && i < units {
-			at, ok = b.slot(first+i), true
-			if at.Before(l.floor) { // the floor is within a window
-				at = l.floor
-			}
+			at, ok = latest(b.slot(from+i), l.floor), true
 		}
 		i, n = i-units, n-units
 	}
@@ -97,7 +98,7 @@ func (l *Lease) estimate(now time.Time, n int64) time.Time {
 	from := now
 	for b := range l.held {
 		b := &l.held[b]
-		if first := b.first(now, l.floor, l.machine.tolerance); first < b.units {
+		if first := l.first(b, now, 1); first < b.units {
 			n -= b.units - first
 			from = b.slot(b.units - 1)
 		}
@@ -117,12 +118,13 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 	l.tookAt = now
 	l.wanted = max(l.wanted-n, 0)
 	m.busyUntil = now.Add(time.Second)
+	gap := m.class.Rate.Time(n) - m.class.Late
 	for b := range l.held {
 		n -= l.takeFrom(&l.held[b], now, n)
 	}
 	l.debt += n
 	if m.class.Algorithm == Slots && m.class.burst() == 1 {
-		l.raise(now.Add(m.class.Rate.Time(1) - m.class.Late))
+		l.raise(now.Add(gap))
 	}
 	l.drop(now, false)
 	if l.asked || m.mode == Stopped {
@@ -135,16 +137,20 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 
 // takeFrom uses up to n units of a block, and returns how many.
 func (l *Lease) takeFrom(b *block, now time.Time, n int64) int64 {
-	m := l.machine
-	first := b.first(now, l.floor, m.tolerance)
+	first := l.first(b, now, n)
 	l.counts.Expired += first - b.used
 	n = min(n, b.units-first)
 	b.used = first + n
-	if b.local && m.class.Algorithm != Slots {
+	if m := l.machine; b.local && m.class.Algorithm != Slots {
 		l.spent += n
 		l.spentTill = now.Add(m.class.Window)
 	}
 	return n
+}
+
+// first returns the first unit of a block at which an item of n units may leave at now or later.
+func (l *Lease) first(b *block, now time.Time, n int64) int64 {
+	return b.first(latest(now, l.floor), n, l.machine.late)
 }
 
 func (l *Lease) raise(floor time.Time) {
@@ -204,10 +210,9 @@ func (c *Counts) add(o Counts) {
 
 // inHand returns how many units may still leave, and the slot of the last of them.
 func (l *Lease) inHand(now time.Time) (units int64, last time.Time) {
-	m := l.machine
 	for b := range l.held {
 		b := &l.held[b]
-		if first := b.first(now, l.floor, m.tolerance); first < b.units {
+		if first := l.first(b, now, 1); first < b.units {
 			units += b.units - first
 			last = b.slot(b.units - 1)
 		}
@@ -217,10 +222,9 @@ func (l *Lease) inHand(now time.Time) (units int64, last time.Time) {
 
 // drop forgets blocks that are over, and those of the member's own share if own.
 func (l *Lease) drop(now time.Time, own bool) {
-	m := l.machine
 	for b := range l.held {
 		b := &l.held[b]
-		if own && b.local || b.first(now, l.floor, m.tolerance) == b.units {
+		if own && b.local || l.first(b, now, 1) == b.units {
 			l.counts.Expired += b.left()
 			*b = block{}
 		}

@@ -30,12 +30,12 @@ type Fallback struct {
 //
 // A Machine is not safe for concurrent use.
 type Machine struct {
-	class     Class
-	current   *Class // class, for calls: it never changes
-	tolerance time.Duration
-	member    string
-	fallback  Fallback
-	changed   func(*Lease, time.Time)
+	class    Class
+	current  *Class // class, for calls: it never changes
+	late     lateness
+	member   string
+	fallback Fallback
+	changed  func(*Lease, time.Time)
 
 	link      link
 	seq       int64
@@ -68,7 +68,7 @@ func NewMachine(class Class, member string, fallback Fallback, first int64, chan
 		changed = func(*Lease, time.Time) {}
 	}
 	return &Machine{
-		class: class, current: &class, tolerance: class.tolerance(), member: member, fallback: fallback, changed: changed,
+		class: class, current: &class, late: class.lateness(), member: member, fallback: fallback, changed: changed,
 		seq: first, leases: map[string]*Lease{}, rivals: 1,
 	}, nil
 }

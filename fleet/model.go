@@ -267,13 +267,14 @@ func (s *step) takeSlots() modelGrant {
 	if f < whole/64 {
 		return s.refused(s.now + s.horizon)
 	}
-	free, ahead := us-s.horizon, b.place(s.member, s.lastSlot())
+	period := (float64(s.quo) + float64(s.rem)/float64(s.parts)) * (float64(whole) / float64(f))
+	block := max(min(float64(s.wanted), math.Floor(float64(s.horizon)/2/period)), 1)
+	free, ahead := us-s.horizon+int64(math.Ceil((block-1)*period)), b.place(s.member, s.lastSlot())
 	if s.now <= free+ahead*s.turn {
 		return s.wait(max(free+ahead*s.turn, s.now) + 1)
 	}
 	b.leaveLine(s.member, int(ahead))
 
-	period := (float64(s.quo) + float64(s.rem)/float64(s.parts)) * (float64(whole) / float64(f))
 	k := max(min(s.wanted, max(1, int64(math.Floor(float64(s.now+s.horizon-us)/period)))), s.need)
 	skip := int64(0)
 	if f < whole {

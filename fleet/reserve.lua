@@ -147,13 +147,15 @@ local function takeSlots(had)
 
   local f = WHOLE - silent
   if f < WHOLE / 64 then return refused(now + horizon) end
-  local free, ahead = us - horizon, redis.call('ZRANK', W, member)
+  -- A block is granted when all of it lies within the horizon, or half of that.
+  local period = (pq + pr / pd) * (WHOLE / f)
+  local whole = math.max(math.min(wanted, math.floor(horizon / 2 / period)), 1)
+  local free, ahead = us - horizon + math.ceil((whole - 1) * period), redis.call('ZRANK', W, member)
   if not ahead then ahead = redis.call('ZCOUNT', W, '-inf', had and '(' .. int(had.first) or '(0') end
   if now <= free + ahead * turn then return wait(math.max(free + ahead * turn, now) + 1, had) end
   redis.call('ZREM', W, member)
   if ahead > 0 then redis.call('ZREMRANGEBYRANK', W, 0, ahead - 1) end -- they have missed their turns
 
-  local period = (pq + pr / pd) * (WHOLE / f)
   local k = math.max(math.min(wanted, math.max(1, math.floor((now + horizon - us) / period))), need)
   local skip = 0 -- slots that the silent members use
   if f < WHOLE then

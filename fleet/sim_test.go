@@ -35,8 +35,9 @@ type sim struct {
 	lose   float64       // of the messages
 	double float64
 
-	pauses   float64 // how often a departure is much too late
-	renumber bool    // the mutant that repeats without the number
+	lateness time.Duration // of departures, on average
+	pauses   float64       // how often a departure is much too late
+	renumber bool          // the mutant that repeats without the number
 }
 
 type simEvent struct {
@@ -75,7 +76,7 @@ type simMember struct {
 }
 
 func newSim(t testing.TB, class Class, members int, seed uint64) *sim {
-	s := &sim{t: t, r: rand.New(rand.NewPCG(seed, 1)), class: class, delay: 200 * time.Microsecond, model: &Model{ID: "0"}, skew: 20 * 365 * 24 * time.Hour}
+	s := &sim{t: t, r: rand.New(rand.NewPCG(seed, 1)), class: class, delay: 200 * time.Microsecond, lateness: 10 * time.Microsecond, model: &Model{ID: "0"}, skew: 20 * 365 * 24 * time.Hour}
 	s.store = func(now Stamp, c *Call) (Reply, error) { return s.model.Do(now, c), nil }
 	s.ledger = ledger{sim: s}
 	for i := range members {
@@ -229,7 +230,7 @@ func (m *simMember) depart(now time.Time) {
 			return
 		}
 		if at.After(now) {
-			late := time.Duration(s.r.ExpFloat64() * float64(10*time.Microsecond))
+			late := time.Duration(s.r.ExpFloat64() * float64(s.lateness))
 			if s.r.Float64() < s.pauses {
 				late += time.Duration(s.r.Int64N(int64(20 * time.Millisecond)))
 			}
