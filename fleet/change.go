@@ -26,7 +26,7 @@ func (m *Machine) Set(now time.Time, class Class, fallback Fallback) error {
 	}
 	m.class, m.current, m.late, m.fallback = class, &class, class.lateness(), fallback
 	if m.mode == OnShare {
-		m.setOwn()
+		m.setOwn(now)
 	}
 	for _, l := range m.leases {
 		l.reduced, l.retry = nil, time.Time{}

@@ -64,8 +64,8 @@ var standardTerms = terms{
 	hold:     10 * time.Minute,
 	recovery: 1500 * time.Millisecond,
 	turn:     10 * time.Millisecond,
-	busy:     150 * time.Millisecond,
-	idle:     3 * time.Second,
+	busy:     50 * time.Millisecond,
+	idle:     2 * time.Second,
 }
 
 // Check returns what is wrong with a class.

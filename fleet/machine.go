@@ -157,7 +157,7 @@ func (m *Machine) contactAt(now time.Time) time.Time {
 	case m.pause > 0 || k.lastSent.IsZero():
 		return now
 	}
-	return k.lastSent.Add(m.grace(k.lastSent) / 3)
+	return k.lastSent.Add(m.grace(k.lastSent) / 2)
 }
 
 // grace returns how long after a call the member counts as present.
@@ -319,12 +319,12 @@ func (m *Machine) shiftAt() time.Time {
 // inherit makes a store of the member's own, with its share. The first slots of that come after all
 // that the real store may have granted to others.
 func (m *Machine) inherit(now time.Time) {
-	m.setOwn()
+	m.setOwn(now)
 	m.heir, m.heirSince = &Model{ID: "share"}, now
 }
 
 // setOwn makes the class at the share of the member, or at the rate of the fallback.
-func (m *Machine) setOwn() {
+func (m *Machine) setOwn(now time.Time) {
 	m.own = m.class.atShare(m.link.share)
 	if m.fallback.Rate.Kind() != 0 {
 		m.own = m.class
@@ -332,6 +332,9 @@ func (m *Machine) setOwn() {
 	}
 	t := *m.class.timing()
 	t.recovery = 0
+	if m.class.Algorithm == Slots {
+		t.transit = m.class.Late + m.link.clock.error(now)
+	}
 	m.own.terms = &t
 	m.own.Burst = m.class.Burst * m.link.share / whole
 }
