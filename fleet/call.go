@@ -23,7 +23,7 @@ const (
 	Beat  Op = "beat"  // nothing: the member is there
 	Pause Op = "pause" // the provider has said "too fast": nobody gets anything for a time
 	Leave Op = "leave" // the member is gone, and has no share any more
-	Ping  Op = "ping"  // whether the store answers; it is not for the script
+	Ping  Op = "ping"  // whether the store can be written to; nothing changes
 )
 
 // A Call is one request to the store. All its numbers are below 2^53.

@@ -10,14 +10,14 @@
 // With Slots, no two departures of members that have the store are closer than 1/Rate less Class.Late,
 // less the errors of their clocks, which Status states. With a burst, at most
 // Burst + Rate*(t + Late) units leave over any time t. Windows hold at most their limit, by the store's
-// clock and to within that error. A member drops what it could not use in time. So a wake-up that is later than Late
-// costs a slot: if the headroom of a gap is 50 µs, as with 5 % at 1,000/s, a mean lateness of 30 µs costs 15 % of
-// the limit, and one of 10 µs less than 1 %.
+// clock and to within that error. A member that wakes up later than Late delays its own next slots, and drops
+// what then no longer fits into its block. If the headroom of a gap is 50 µs, as with 5 % at 1,000/s, a mean lateness of
+// 30 µs costs 1.3 % of the slots, and one of 10 µs none.
 //
 //   - The store is away, a call is late or fails: within the deadline of the call nothing new is expected
 //     from it. What is in hand is used. Then nothing leaves until the store, if it is there for others,
-//     counts the member as silent: 150 ms after the last call while something waits, 3 s if the
-//     member was idle. From then on the member has its share: Rate divided by the members, as the store has told
+//     counts the member as silent: 50 ms after the last call while something waits, 2 s if the
+//     member was idle; and 50 ms more, until what it may have granted to others has ended. From then on the member has its share: Rate divided by the members, as the store has told
 //     it; the sum of what the store has told is never above the whole. The store holds the shares of silent
 //     members back for ten minutes, and then the member stops. Members on their shares keep to the
 //     sum, not to the gap. A window that began before is not used further: others may have used it up.
@@ -66,7 +66,8 @@
 // Files call downwards only, in this order:
 //
 //	member               a live member: goroutines between a Machine and a Store
-//	store                the connection to the store; only user of the library
+//	store                the connections to the store
+//	conn                 a connection to one server; with store the only user of the library
 //	script               reserve.lua, which runs on the store
 //	change               another rate for a live member, and estimates
 //	machine, ask, lease  a member of a class: what it asks the store for, and what it holds

@@ -31,6 +31,8 @@ type link struct {
 	members  int64
 	// silentAt is when the store may count the member as silent; not sooner than the store does.
 	silentAt time.Time
+	proved   bool          // a call has succeeded since the last ping
+	patience time.Duration // how long to wait for the next ping if none has
 	clock    clock
 	rtt      time.Duration // of recent calls, rather more than less
 }
@@ -53,7 +55,7 @@ func (l *link) answered(now time.Time, c *Call, r *Reply) bool {
 	vague := l.joined.IsZero() || l.clock.error(now) > tooVague
 	jumped := l.clock.sample(c.at, now, r.Now)
 	l.rtt = max(now.Sub(c.at), l.rtt-l.rtt/8)
-	l.share, l.members = r.Share, r.Members
+	l.share, l.members, l.proved = r.Share, r.Members, true
 	if vague {
 		l.joined = now
 		return false
@@ -68,13 +70,24 @@ func (l *link) answered(now time.Time, c *Call, r *Reply) bool {
 	return !l.fenced
 }
 
+// maxPatience bounds how long a member leaves a store alone that answers pings and nothing else.
+const maxPatience = 800 * time.Millisecond
+
 // failed notes that a call was not answered in time.
 func (l *link) failed(now time.Time) {
-	if !l.down {
-		l.pingAt = now
+	switch {
+	case l.down:
+	case l.proved:
+		l.pingAt, l.proved, l.patience = now, false, 0
+	default: // it has only answered the ping
+		l.patience = min(max(2*l.patience, pingEvery), maxPatience)
+		l.pingAt = now.Add(l.patience)
 	}
 	l.down, l.pinging, l.beating = true, false, false
 }
 
-// lead returns how long an answer takes at most, as far as one knows.
-func (l *link) lead(horizon time.Duration) time.Duration { return min(l.rtt, horizon/2) }
+// lead returns how long after it was granted the first slot begins, so that the answer comes in time: an answer takes
+// a round trip at most, as far as one knows, and a slot may be used late.
+func (l *link) lead(c *Class) time.Duration {
+	return min(max(l.rtt-c.Late/2, 0), c.timing().horizon/2)
+}

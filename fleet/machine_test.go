@@ -76,6 +76,60 @@ func TestLateDepartures(t *testing.T) {
 	}
 }
 
+// TestPingsOnly has a store that answers pings, and fails all else. Members do not ask it all the time, and use
+// some of their shares meanwhile.
+func TestPingsOnly(t *testing.T) {
+	s := newSim(t, classNamed(t, "fast"), 4, 1)
+	calls := func() (n int) {
+		for _, m := range s.members {
+			n += m.calls
+		}
+		return n
+	}
+	for _, m := range s.members {
+		m.greedy = true
+	}
+	s.run(3 * time.Second)
+	s.refuses = true
+	s.run(3 * time.Second)
+	s.ledger.mark()
+	before := calls()
+	s.run(60 * time.Second)
+	if n := float64(calls()-before) / 60 / 4; n > 5 {
+		t.Errorf("a member sends %.1f calls/s to a store that only answers pings", n)
+	}
+	if used := s.ledger.used(); used < 0.8 {
+		t.Errorf("the members use %.1f %% of the limit by their shares", 100*used)
+	}
+}
+
+// TestOnShareWithin holds how soon a busy member goes on without the store: what is in hand, and then, when nothing
+// that others may have got is left, its share.
+func TestOnShareWithin(t *testing.T) {
+	s := newSim(t, classNamed(t, "fast"), 4, 1)
+	for _, m := range s.members {
+		m.greedy = true
+	}
+	s.run(3 * time.Second)
+	s.down = true
+	begun, first := s.now, len(s.ledger.all)
+	s.run(simDeadline + standardTerms.busy + time.Millisecond)
+	for _, m := range s.members {
+		if mode := m.machine.Status(m.local()).Mode; mode != OnShare {
+			t.Errorf("%s is %v %v after the store has gone", m.name, mode, s.now-begun)
+		}
+	}
+	s.run(2 * time.Second)
+	last, longest := begun, time.Duration(0)
+	for _, d := range s.ledger.all[first:] {
+		longest, last = max(longest, d.at-last), d.at
+	}
+	t.Logf("nothing left for %v", longest)
+	if longest > 100*time.Millisecond {
+		t.Errorf("nothing left for %v after the store has gone", longest)
+	}
+}
+
 // TestGreedyAndIdle has members that want everything beside others that want nothing.
 func TestGreedyAndIdle(t *testing.T) {
 	for _, name := range []string{"leaky", "fast"} {

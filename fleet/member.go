@@ -53,6 +53,7 @@ func Join(class Class, name string, fallback Fallback, store *Store, tell func(k
 	if m.machine, err = NewMachine(class, name, fallback, time.Now().UnixMicro(), changed); err != nil {
 		return nil, err
 	}
+	store.use()
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
 	m.wg.Go(func() { m.send(ctx) })
@@ -61,6 +62,7 @@ func Join(class Class, name string, fallback Fallback, store *Store, tell func(k
 }
 
 // Close says to the store that the member is gone, and ends its goroutines. It takes at most a few deadlines.
+// The last member of a Store closes its connections.
 func (m *Member) Close() {
 	m.stop()
 	m.wg.Wait()
@@ -68,7 +70,7 @@ func (m *Member) Close() {
 	c := m.machine.Leave(time.Now())
 	m.mu.Unlock()
 	m.store.Do(context.Background(), &c) // if it fails, the member counts as silent for a time
-	m.store.Close()
+	m.store.leave()
 }
 
 // loop drives the machine.

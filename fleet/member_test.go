@@ -20,6 +20,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestMembersShareOneRate(t *testing.T) {
 	srv := startServer(t)
 	const items = 60
+	store, err := NewStore(Config{Addresses: []string{srv.addr}, Deadline: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
 	class := Class{Name: "acme", Rate: mustRate(t, "100 messages/s"), Late: 2 * time.Millisecond}
 	var mu sync.Mutex
 	var all []time.Time
@@ -27,10 +31,6 @@ func TestMembersShareOneRate(t *testing.T) {
 	done := make(chan struct{})
 	worst := time.Duration(0)
 	for i := range 3 {
-		store, err := NewStore(Config{Addresses: []string{srv.addr}, Deadline: 5 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
 		told := make(chan struct{}, 1)
 		m, err := Join(class, fmt.Sprint("m", i), Fallback{}, store, func(string) {
 			select {

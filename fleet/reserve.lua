@@ -9,9 +9,13 @@
 -- fields of the answer.
 
 local C, M, B, W = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local op, member, store = ARGV[1], ARGV[2], ARGV[3]
+local op, member, store, echo = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+if op == 'ping' then -- It changes nothing, and fails where nothing can be changed.
+  redis.call('HDEL', C, 'ping')
+  return {echo}
+end
 local arg = {}
-for i = 4, #ARGV do arg[i - 3] = tonumber(ARGV[i]) end
+for i = 5, #ARGV do arg[i - 4] = tonumber(ARGV[i]) end
 local seq, fenced, sent, grace, share, horizon, transit, hold, recovery, turn, number, kind, wanted, need, lead,
   pq, pr, pd, depth, limit, window, offset, from, to, known, left, spent = unpack(arg)
 local SLOTS, FIXED, SLIDING, LOG = 0, 1, 2, 3
@@ -323,4 +327,4 @@ elseif op == 'back' and had and had.number < number then
 end
 local line = 0
 if kind == SLOTS then line = redis.call('ZCARD', W) end
-return {now, members, target, recover, pause, g.k, g.first, g.rem, g.span, g.till, used or 0, line}
+return {echo, now, members, target, recover, pause, g.k, g.first, g.rem, g.span, g.till, used or 0, line}

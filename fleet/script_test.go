@@ -18,7 +18,6 @@ type scriptStore struct {
 	now  Stamp
 	mini *miniredis.Miniredis
 	conn redis.Conn
-	sha  *redis.Script
 }
 
 func newScriptStore(t testing.TB, id string) *scriptStore {
@@ -28,17 +27,17 @@ func newScriptStore(t testing.TB, id string) *scriptStore {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return &scriptStore{id: id, mini: mini, conn: conn, sha: redis.NewScript(scriptKeys, reserve)}
+	return &scriptStore{id: id, mini: mini, conn: conn}
 }
 
 func (s *scriptStore) do(now Stamp, c *Call) (Reply, error) {
 	s.setTime(now)
 	s.mini.SetTime(time.UnixMicro(int64(now)))
-	n, err := redis.Int64s(s.sha.Do(s.conn, scriptArgs("test:", s.id, c)...))
+	n, err := redis.Int64s(script.Do(s.conn, scriptArgs("test:", s.id, 7, c)...))
 	if err != nil {
 		return Reply{}, err
 	}
-	return replyOf(n)
+	return replyOf(n[1:])
 }
 
 // setTime sets the clock, by which keys expire.

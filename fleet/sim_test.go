@@ -23,12 +23,13 @@ type sim struct {
 	ledger  ledger
 
 	// The store.
-	store  func(Stamp, *Call) (Reply, error)
-	model  *Model
-	skew   time.Duration // of its clock
-	down   bool
-	epoch  int // of its data: another epoch is another server
-	backup *Model
+	store   func(Stamp, *Call) (Reply, error)
+	model   *Model
+	skew    time.Duration // of its clock
+	down    bool
+	refuses bool // all calls but pings
+	epoch   int  // of its data: another epoch is another server
+	backup  *Model
 
 	// The network.
 	delay  time.Duration // one way, on average
@@ -176,6 +177,10 @@ func (m *simMember) send(c Call) {
 		}
 		if c.Op == Ping {
 			s.carry(m, end(func() { m.machine.Answer(m.local(), &c, &Reply{}) }))
+			return
+		}
+		if s.refuses {
+			s.carry(m, end(func() { m.machine.Fail(m.local(), &c) }))
 			return
 		}
 		r, err := s.store(s.stamp(), &c)

@@ -6,7 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
+	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,21 +31,24 @@ type Config struct {
 
 const defaultDeadline = 50 * time.Millisecond
 
-// A Store sends the calls of one class to the server that has it. It repeats nothing by itself: a
-// call that fails closes the connection, and the next call connects again, to whatever server is
-// the master then. A Store is safe for concurrent use; calls go one after the other.
+// A Store sends calls to the server that has the class. Members of many classes may share one, and it has
+// at most maxConns connections at once. It repeats nothing by itself: a call that fails closes the
+// connections, and the next call connects again, to whatever server is the master then. A Store is
+// safe for concurrent use.
 type Store struct {
-	conf   Config
-	script *redis.Script
+	conf Config
+	room chan struct{} // holds a token for each call on its way
 
 	// mu guards the fields below.
-	mu       sync.Mutex
-	conn     redis.Conn // nil: not connected
-	id       string     // of the server process
-	replicas int        // that it had at refreshed
-	refresh  time.Time  // when to look again
-	moved    string     // where the cluster says that the class is
+	mu      sync.Mutex
+	idle    []*conn
+	where   map[string]string // where the cluster says that classes are
+	members int
 }
+
+// maxConns is how many calls may be on their way at once. More connections are no faster: the server
+// runs one script at a time.
+const maxConns = 4
 
 // NewStore returns a Store that has not connected yet.
 func NewStore(conf Config) (*Store, error) {
@@ -54,10 +58,10 @@ func NewStore(conf Config) (*Store, error) {
 	if conf.Deadline == 0 {
 		conf.Deadline = defaultDeadline
 	}
-	return &Store{conf: conf, script: redis.NewScript(scriptKeys, reserve)}, nil
+	return &Store{conf: conf, room: make(chan struct{}, maxConns), where: map[string]string{}}, nil
 }
 
-// Close closes the connection. A later call connects again.
+// Close closes the connections that no call uses. A later call connects again.
 func (s *Store) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,95 +69,144 @@ func (s *Store) Close() {
 }
 
 func (s *Store) drop() {
-	if s.conn != nil {
-		s.conn.Close()
-		s.conn = nil
+	for _, c := range s.idle {
+		c.Close()
+	}
+	s.idle = nil
+}
+
+// use counts a member that shares the Store.
+func (s *Store) use() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.members++
+}
+
+// leave ends what use began. With the last member the connections go.
+func (s *Store) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.members--; s.members == 0 {
+		s.drop()
 	}
 }
 
-// Do sends a call and returns the answer. It takes at most the deadline. An error means that the call
-// may have been carried out or not.
+// pingTakes is how many deadlines a Ping may take. Nothing waits for it, and it has to connect: that takes
+// several round trips.
+const pingTakes = 5
+
+// Do sends a call and returns the answer. It takes at most the deadline, a Ping pingTakes of them. An error
+// means that the call may have been carried out or not.
 func (s *Store) Do(ctx context.Context, c *Call) (Reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.conf.Deadline)
-	defer cancel()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r, err := s.do(ctx, c)
-	if to, ok := movedTo(err); ok { // a slot of the cluster is elsewhere: nothing was carried out
-		s.drop()
-		s.moved = to
-		r, err = s.do(ctx, c)
+	limit := s.conf.Deadline
+	if c.Op == Ping {
+		limit *= pingTakes
 	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	r, err := s.do(ctx, c)
 	if err != nil {
-		s.drop()
-		s.moved = ""
-		return Reply{}, fmt.Errorf("fleet: %s: %w", c.Op, err)
+		return r, fmt.Errorf("fleet: %s: %w", c.Op, err)
 	}
 	return r, nil
 }
 
-func (s *Store) do(ctx context.Context, c *Call) (Reply, error) {
-	if s.conn == nil {
-		if err := s.connect(ctx); err != nil {
-			return Reply{}, err
-		}
+func (s *Store) do(ctx context.Context, c *Call) (r Reply, err error) {
+	select {
+	case s.room <- struct{}{}:
+		defer func() { <-s.room }()
+	case <-ctx.Done():
+		return r, fmt.Errorf("%d other calls are on their way: %w", maxConns, ctx.Err())
 	}
-	if time.Now().After(s.refresh) {
-		if err := s.look(ctx); err != nil {
-			return Reply{}, err
-		}
+	r, err = s.try(ctx, c)
+	if to, ok := movedTo(err); ok { // a slot of the cluster is elsewhere: nothing was carried out
+		s.move(c.Class.Name, to)
+		r, err = s.try(ctx, c)
 	}
-	if c.Op == Ping {
-		_, err := redis.DoContext(s.conn, ctx, "PING")
-		return Reply{}, err
-	}
-	n, err := redis.Int64s(s.script.DoContext(ctx, s.conn, scriptArgs(s.conf.Prefix, s.id, c)...))
 	if err != nil {
-		return Reply{}, err
-	}
-	r, err := replyOf(n)
-	if err == nil && r.Units > 0 && s.replicas > 0 {
-		err = s.wait(ctx)
+		s.forget(c.Class.Name)
 	}
 	return r, err
 }
 
-// wait returns when a replica has what was granted, so that a fail-over does not lose it.
-func (s *Store) wait(ctx context.Context) error {
-	have, err := redis.Int(redis.DoContext(s.conn, ctx, "WAIT", 1, s.conf.Deadline.Milliseconds()))
-	if err == nil && have == 0 {
-		return errors.New("no replica has acknowledged the grant in time")
-	}
-	return err
-}
-
-// connect finds the server and connects to it.
-func (s *Store) connect(ctx context.Context) error {
-	addr, err := s.find(ctx)
+// try sends a call on a connection, and keeps that if there was an answer.
+func (s *Store) try(ctx context.Context, c *Call) (r Reply, err error) {
+	conn, err := s.conn(ctx, c.Class.Name)
 	if err != nil {
-		return err
+		return r, err
 	}
-	if s.conn, err = s.dial(ctx, addr, s.conf.Username, s.conf.Password); err != nil {
-		return err
+	if r, err = conn.do(ctx, s.conf.Prefix, c); err != nil {
+		conn.Close()
+		return r, err
 	}
-	return s.look(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle = append(s.idle, conn)
+	return r, nil
 }
 
-func (s *Store) dial(ctx context.Context, addr, user, password string) (redis.Conn, error) {
-	options := []redis.DialOption{redis.DialConnectTimeout(s.conf.Deadline), redis.DialUsername(user), redis.DialPassword(password)}
+// conn returns a connection to the server of a class.
+func (s *Store) conn(ctx context.Context, class string) (*conn, error) {
+	s.mu.Lock()
+	at := s.where[class]
+	for i, c := range slices.Backward(s.idle) {
+		if at == "" || at == c.addr {
+			s.idle = slices.Delete(s.idle, i, i+1)
+			s.mu.Unlock()
+			return c, nil
+		}
+	}
+	if len(s.idle) == maxConns { // all to other servers of the cluster
+		s.idle[0].Close()
+		s.idle = slices.Delete(s.idle, 0, 1)
+	}
+	s.mu.Unlock()
+	if at == "" {
+		var err error
+		if at, err = s.find(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s.dial(ctx, at, s.conf.Username, s.conf.Password)
+}
+
+// move notes where the cluster says that a class is.
+func (s *Store) move(class, to string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.where[class] = to
+}
+
+// forget drops all that is known of the servers, since a call has failed.
+func (s *Store) forget(class string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.where, class)
+	s.drop()
+}
+
+// dial connects to a server.
+func (s *Store) dial(ctx context.Context, addr, user, password string) (*conn, error) {
+	left := s.conf.Deadline
+	if until, ok := ctx.Deadline(); ok {
+		left = max(time.Until(until), time.Millisecond)
+	}
+	options := []redis.DialOption{
+		redis.DialUsername(user), redis.DialPassword(password),
+		redis.DialConnectTimeout(left), redis.DialReadTimeout(left), redis.DialWriteTimeout(left),
+	}
 	if s.conf.TLS != nil {
-		options = append(options, redis.DialUseTLS(true), redis.DialTLSConfig(s.conf.TLS), redis.DialTLSHandshakeTimeout(s.conf.Deadline))
+		options = append(options, redis.DialUseTLS(true), redis.DialTLSConfig(s.conf.TLS), redis.DialTLSHandshakeTimeout(left))
 	}
-	options = append(options, redis.DialReadTimeout(s.conf.Deadline), redis.DialWriteTimeout(s.conf.Deadline))
-	return redis.DialContext(ctx, "tcp", addr, options...)
+	c, err := redis.DialContext(ctx, "tcp", addr, options...)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{Conn: c, addr: addr, deadline: s.conf.Deadline}, nil
 }
 
-// find returns the address of the server: the one of the cluster that was named last, what a sentinel
-// says, or one of the addresses.
+// find returns the address of a server: what a sentinel says, or one of the addresses.
 func (s *Store) find(ctx context.Context) (string, error) {
-	if s.moved != "" {
-		return s.moved, nil
-	}
 	addr := s.conf.Addresses[rand.IntN(len(s.conf.Addresses))]
 	if s.conf.Sentinel == "" {
 		return addr, nil
@@ -163,41 +216,14 @@ func (s *Store) find(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer conn.Close()
-	at, err := redis.Strings(redis.DoContext(conn, ctx, "SENTINEL", "get-master-addr-by-name", s.conf.Sentinel))
+	at, err := redis.Strings(redis.DoContext(conn.Conn, ctx, "SENTINEL", "get-master-addr-by-name", s.conf.Sentinel))
 	if err != nil {
-		return "", fmt.Errorf("asking the sentinel %s: %w", addr, err)
+		return "", err
 	}
 	if len(at) != 2 {
 		return "", fmt.Errorf("the sentinel %s knows no master %q", addr, s.conf.Sentinel)
 	}
-	return at[0] + ":" + at[1], nil
-}
-
-// lookEvery is how often a Store asks how many replicas there are.
-const lookEvery = 10 * time.Second
-
-// look learns which process the server is, and how many replicas it has. A connection belongs to one
-// process, whatever role that takes: so run_id tells a promoted replica from the master before it,
-// even on a connection that is older than its promotion.
-func (s *Store) look(ctx context.Context) error {
-	info, err := redis.String(redis.DoContext(s.conn, ctx, "INFO"))
-	if err != nil {
-		return err
-	}
-	s.id, s.replicas = "", 0
-	for line := range strings.Lines(info) {
-		switch key, value, _ := strings.Cut(strings.TrimSpace(line), ":"); key {
-		case "run_id":
-			s.id = value
-		case "connected_slaves":
-			s.replicas, _ = strconv.Atoi(value)
-		}
-	}
-	if s.id == "" {
-		return errors.New("INFO names no run_id")
-	}
-	s.refresh = time.Now().Add(lookEvery)
-	return nil
+	return net.JoinHostPort(at[0], at[1]), nil
 }
 
 // movedTo returns where a cluster says that the keys are: "MOVED 1234 host:port". While they are on
@@ -208,5 +234,8 @@ func movedTo(err error) (addr string, ok bool) {
 		return "", false
 	}
 	f := strings.Fields(string(e))
-	return f[len(f)-1], len(f) == 3 && f[0] == "MOVED"
+	if len(f) != 3 || f[0] != "MOVED" {
+		return "", false
+	}
+	return f[2], true
 }

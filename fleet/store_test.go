@@ -114,6 +114,9 @@ func (c *caller) call(op Op, wanted int64) *Call {
 	return &Call{Op: op, Class: c.class, Member: "m", Seq: c.seq, Number: c.seq, Wanted: wanted, Need: 1, Grace: time.Minute}
 }
 
+// server returns the connection that the last call used.
+func (c *caller) server() *conn { return c.store.idle[len(c.store.idle)-1] }
+
 // take takes units, and asks again when the store says so.
 func (c *caller) take(wanted int64) Reply {
 	c.t.Helper()
@@ -145,7 +148,7 @@ func TestScriptOnRedis(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			model.ID = c.store.id
+			model.ID = c.server().id
 			if want := model.Do(got.Now, call); got != want {
 				t.Fatalf("%s, call %d: Redis answers %+v\nthe model %+v", class.Name, i, got, want)
 			}
@@ -207,7 +210,8 @@ func TestStoreSurvives(t *testing.T) {
 	}
 }
 
-// TestStoreRefuses lists what a call fails with, so that a member goes on without the store.
+// TestStoreRefuses lists what a call fails with, so that a member goes on without the store. A ping fails, too: else
+// the member would go back to that store at once, and lose what its share has given it.
 func TestStoreRefuses(t *testing.T) {
 	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
 	for _, c := range []struct {
@@ -222,9 +226,12 @@ func TestStoreRefuses(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			srv := startServer(t)
 			c.spoil(srv)
-			_, err := newCaller(t, Config{Addresses: []string{srv.addr}}, class).store.Do(context.Background(), &Call{Op: Beat, Class: class, Member: "m", Seq: 1})
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("the call returns %v, want %s", err, c.want)
+			store := newCaller(t, Config{Addresses: []string{srv.addr}}, class).store
+			for _, op := range []Op{Beat, Ping} {
+				_, err := store.Do(context.Background(), &Call{Op: op, Class: class, Member: "m", Seq: 1})
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("a %s returns %v, want %s", op, err, c.want)
+				}
 			}
 		})
 	}
@@ -280,11 +287,11 @@ func TestStoreWithReplica(t *testing.T) {
 	t.Cleanup(sentinel.kill)
 
 	c := newCaller(t, Config{Addresses: []string{sentinel.addr}, Sentinel: "main"}, class)
-	if c.take(5); c.store.replicas != 1 {
-		t.Errorf("the store sees %d replicas, want 1", c.store.replicas)
+	if c.take(5); c.server().replicas != 1 {
+		t.Errorf("the store sees %d replicas, want 1", c.server().replicas)
 	}
 	replica.kill()
-	c.store.conf.Deadline = time.Second
+	c.store.conf.Deadline, c.server().deadline = time.Second, time.Second
 	if _, err := c.store.Do(context.Background(), c.call(Take, 1)); err == nil || !strings.Contains(err.Error(), "no replica") && !errors.Is(err, context.DeadlineExceeded) && !os.IsTimeout(errors.Unwrap(err)) {
 		t.Errorf("without a replica a grant returns %v", err)
 	}
@@ -320,7 +327,7 @@ func TestStoreOfCluster(t *testing.T) {
 		class := &Class{Name: fmt.Sprint("class", i), Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
 		c := newCaller(t, Config{Addresses: []string{nodes[0].addr, nodes[1].addr, nodes[2].addr}}, class)
 		c.take(5)
-		used[c.store.id] = true
+		used[c.server().id] = true
 	}
 	if len(used) != 3 {
 		t.Errorf("12 classes are on %d masters", len(used))

@@ -1,0 +1,88 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// A conn is a connection to one server process, whatever role that takes. So its run_id tells a promoted replica
+// from the master before it, even on a connection that is older than the promotion. It is not safe for
+// concurrent use.
+type conn struct {
+	redis.Conn
+	addr     string
+	deadline time.Duration
+	calls    int64
+
+	id       string    // of the process
+	replicas int       // that it had at the last look
+	refresh  time.Time // when to look again
+}
+
+// script is sent by its hash, and in full if the server does not know it.
+var script = redis.NewScript(scriptKeys, reserve)
+
+// do sends a call and returns the answer.
+func (c *conn) do(ctx context.Context, prefix string, call *Call) (r Reply, err error) {
+	if time.Now().After(c.refresh) {
+		if err := c.look(ctx); err != nil {
+			return r, err
+		}
+	}
+	c.calls++
+	n, err := redis.Int64s(script.DoContext(ctx, c.Conn, scriptArgs(prefix, c.id, c.calls, call)...))
+	if err != nil {
+		return r, err
+	}
+	// An answer that came twice would be taken for that of the next call.
+	if len(n) == 0 || n[0] != c.calls {
+		return r, fmt.Errorf("call %d got the answer of another one: %v", c.calls, n)
+	}
+	if call.Op == Ping {
+		return r, nil
+	}
+	if r, err = replyOf(n[1:]); err == nil && r.Units > 0 && c.replicas > 0 {
+		err = c.wait(ctx)
+	}
+	return r, err
+}
+
+// wait returns when a replica has what was granted, so that a fail-over does not lose it.
+func (c *conn) wait(ctx context.Context) error {
+	have, err := redis.Int(redis.DoContext(c.Conn, ctx, "WAIT", 1, c.deadline.Milliseconds()))
+	if err == nil && have == 0 {
+		return errors.New("no replica has acknowledged the grant in time")
+	}
+	return err
+}
+
+// lookEvery is how often a conn asks how many replicas there are.
+const lookEvery = 10 * time.Second
+
+// look learns which process the server is, and how many replicas it has.
+func (c *conn) look(ctx context.Context) error {
+	info, err := redis.String(redis.DoContext(c.Conn, ctx, "INFO"))
+	if err != nil {
+		return err
+	}
+	c.id, c.replicas = "", 0
+	for line := range strings.Lines(info) {
+		switch key, value, _ := strings.Cut(strings.TrimSpace(line), ":"); key {
+		case "run_id":
+			c.id = value
+		case "connected_slaves":
+			c.replicas, _ = strconv.Atoi(value)
+		}
+	}
+	if c.id == "" {
+		return errors.New("INFO names no run_id")
+	}
+	c.refresh = time.Now().Add(lookEvery)
+	return nil
+}
