@@ -33,6 +33,7 @@ var allowedImports = map[string][]string{
 	"entry":                 {},
 	"state":                 {"limit", "stats"},
 	"fleet":                 {"limit", "unit"},
+	"fleet/fleettest":       {}, // for the tests of fleet
 	"buffer":                {},
 	"leaky":                 {"limit", "unit"},
 	"limit":                 {"calendar", "unit"},
