@@ -32,6 +32,10 @@ func (l *Lease) poll(now time.Time) (c Call, ok bool) {
 func (l *Lease) ask(now time.Time) (units int64, at time.Time) {
 	m := l.machine
 	class := &m.class
+	_, fits := l.slotOf(now, 0, max(l.need, 1))
+	if fits = fits || l.wanted == 0; !fits && m.late.keeps && l.held[1].units > 0 {
+		l.shift() // what is left of the first block is too small for the next item
+	}
 	have, last := l.inHand(now)
 	switch {
 	case class.blocks():
@@ -43,20 +47,20 @@ func (l *Lease) ask(now time.Time) (units int64, at time.Time) {
 	lease := class.Lease()
 	expected := min(l.wanted+l.soon(now), max(lease, l.need))
 	switch {
-	case have >= l.wanted && have >= expected:
+	case fits && have >= l.wanted && have >= expected:
 		if have > 0 {
 			l.watch(now, last)
 		}
 		return 0, at
-	case have <= 0 || have < l.need:
+	case !fits || have <= 0:
 		at = now
 	case class.Algorithm == Slots:
 		at = last.Add(-leadTime - 2*m.link.rtt)
 	default:
 		at = now
 	}
-	if units = min(max(l.wanted-have, l.soon(now)), lease); units < l.need && have < l.need {
-		units = l.need
+	if units = min(max(l.wanted-have, l.soon(now)), lease); !fits {
+		units = max(units, l.need)
 	}
 	at = latest(at, l.retry)
 	if m.mode == FromStore {
@@ -167,8 +171,11 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 	l.retry = time.Time{}
 	b := block{number: c.Number, rate: c.Class.Rate, from: r.First, units: r.Units, span: r.Span, local: local}
 	if m.class.Algorithm == Slots {
-		_, _, parts := c.Class.period()
+		quo, rem, parts := c.Class.period()
 		b.at = m.local(r.First).Add(time.Duration(r.Rem * 1000 / parts))
+		b.joins = l.end == slotTime{r.First, r.Rem} && l.held[0].span == l.held[0].units
+		sum := r.Rem + r.Span*rem
+		l.end = slotTime{r.First + Stamp(r.Span*quo+sum/parts), sum % parts}
 	} else {
 		b.at, b.till, b.span = now, m.local(r.Till).Add(-m.link.clock.error(now)), r.Units
 	}
@@ -187,6 +194,8 @@ func (l *Lease) know(now time.Time, r *Reply, local bool) {
 	switch m.class.Algorithm {
 	case FixedWindow:
 		l.usedUntil = m.local(r.Till)
+	case SlidingWindow:
+		l.usedUntil = now.Add(2 * m.class.Window)
 	default:
 		l.usedUntil = now.Add(m.class.Window + m.class.Window/64)
 	}

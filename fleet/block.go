@@ -17,6 +17,7 @@ type block struct {
 	span   int64 // the slots that the units are spread over, evenly
 	used   int64 // units that have left or were lost
 	local  bool  // of the member's own share
+	joins  bool  // its slots follow those of the block before it at once
 }
 
 // left returns how many units the block still has.
@@ -36,44 +37,36 @@ func (b *block) slot(i int64) time.Time {
 // lateness says how late a slot may be used.
 type lateness struct {
 	slot time.Duration // any slot
-	own  time.Duration // how much later for each slot that the same block has after it: departures may catch up there
+	// A leaky bucket keeps items apart, so that the slots of an item have to follow one another. If others of the
+	// same member come after these, departures catch up there, by so much in each.
+	keeps bool
+	own   time.Duration
 }
 
 // first returns the first unit at which an item of n units may still leave at a time. It is b.units if there
-// is none. A slot that is later than l.slot, and after which the block has not enough slots to catch up, is lost.
-func (b *block) first(at time.Time, n int64, l lateness) int64 {
+// is none. more units follow the block at once.
+func (b *block) first(at time.Time, n, more int64, l lateness) int64 {
 	if !b.till.IsZero() {
 		if b.used == b.units || !at.Before(b.till) {
 			return b.units
 		}
 		return b.used
 	}
-	lost, usable := b.used, b.since(at.Add(-l.slot))
-	if l.own == 0 {
-		return usable
+	fits := b.units // from later ones on, too few slots follow
+	if l.keeps {
+		fits += more - n
 	}
-	for lost < usable { // the first usable one is in [lost, usable]
-		middle := lost + (usable-lost)/2
-		late := l.slot + l.own*time.Duration(max(b.units-middle-n, 0))
-		if b.slot(middle).Add(late).Before(at) {
-			lost = middle + 1
+	late := func(i int64) time.Duration { return l.slot + l.own*time.Duration(fits-i) }
+	low, high := b.used, b.units // the first that is not too late is in [low, high]
+	for middle := low; low < high; middle = low + (high-low)/2 {
+		if b.slot(middle).Add(late(middle)).Before(at) {
+			low = middle + 1
 		} else {
-			usable = middle
+			high = middle
 		}
 	}
-	return usable
-}
-
-// since returns the first unit whose slot is not before a time.
-func (b *block) since(after time.Time) int64 {
-	missed := after.Sub(b.at)
-	if missed <= 0 || b.used == b.units {
-		return b.used
+	if low > fits {
+		return b.units
 	}
-	slots := b.rate.Units(missed-1) + 1 // those that begin before after
-	i := slots
-	if b.span != b.units {
-		i = (slots-1)*b.units/b.span + 1
-	}
-	return min(max(i, b.used), b.units)
+	return low
 }

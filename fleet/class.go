@@ -121,8 +121,11 @@ func (c *Class) burst() int64 { return max(c.Burst, 1) }
 func (c *Class) lateness() lateness {
 	depth := c.Rate.Time(c.burst() - 1)
 	l := lateness{slot: depth + min(c.Late, math.MaxInt64-depth)}
-	if c.burst() == 1 && c.Late < c.Rate.Time(1) {
-		l.own = c.Late
+	if c.Algorithm == Slots && c.burst() == 1 {
+		l.keeps = true
+		if c.Late < c.Rate.Time(1) {
+			l.own = c.Late
+		}
 	}
 	return l
 }

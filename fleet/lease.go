@@ -13,7 +13,7 @@ import (
 //
 // An item of n units leaves at the slot of its unit min(n, burst), and uses the n slots from the
 // first. A slot that was missed by more than Class.Late is lost, unless the slots after it in
-// the same block leave room to catch up.
+// the same block leave room to catch up. With a burst of 1 the n slots follow one another.
 //
 // A Lease is not safe for concurrent use, also not beside its Machine.
 type Lease struct {
@@ -22,6 +22,7 @@ type Lease struct {
 
 	// What is in hand: the earlier block first. A block without units is none.
 	held  [2]block
+	end   slotTime  // of the last block that the store has granted
 	floor time.Time // no unit before this: the provider's gap after the last departure, or a pause
 	debt  int64     // units that have left without a slot; the next blocks pay
 
@@ -51,6 +52,12 @@ type Lease struct {
 	counts Counts
 }
 
+// A slotTime is a slot by the store's clock, in whole microseconds and parts of one.
+type slotTime struct {
+	us  Stamp
+	rem int64
+}
+
 // Counts are totals of a Lease.
 type Counts struct {
 	Used     int64 // units that left
@@ -62,11 +69,7 @@ type Counts struct {
 func (l *Lease) Next(now time.Time, ahead, n int64) time.Time {
 	class := &l.machine.class
 	n = l.machine.costOf(n)
-	first := n
-	if ahead > 0 {
-		first = 1
-	}
-	at, ok := l.slotOf(now, first, ahead+min(n, class.burst())-1, ahead+n)
+	at, ok := l.slotOf(now, ahead, n)
 	switch {
 	case ok:
 		return at
@@ -76,17 +79,25 @@ func (l *Lease) Next(now time.Time, ahead, n int64) time.Time {
 	return l.estimate(now, ahead+n)
 }
 
-// slotOf returns the slot of the unit i of those that may still leave, if there are n. The next item needs first.
-func (l *Lease) slotOf(now time.Time, first, i, n int64) (at time.Time, ok bool) {
+// slotOf returns when an item of n units may leave with the units in hand, after ahead others.
+func (l *Lease) slotOf(now time.Time, ahead, n int64) (at time.Time, ok bool) {
 	if l.debt > 0 {
 		return at, false
 	}
+	next := int64(1) // what the next item costs
+	if ahead == 0 {
+		next = n
+	}
+	i, n := ahead+min(n, l.machine.class.burst())-1, ahead+n
 	for b := range l.held {
 		b := &l.held[b]
-		from := l.first(b, now, first)
-		units := b.units - from
+		first := l.first(b, now, next)
+		units := b.units - first
 		if i >= 0 && i < units {
-			at, ok = latest(b.slot(from+i), l.floor), true
+			at, ok = latest(b.slot(first+i), l.floor), true
+			if ahead == 0 && l.machine.late.keeps {
+				return at, true // first has seen that the item fits
+			}
 		}
 		i, n = i-units, n-units
 	}
@@ -116,7 +127,7 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 	n = m.costOf(n)
 	l.counts.Used += n
 	l.tookAt = now
-	l.wanted = max(l.wanted-n, 0)
+	l.want(max(l.wanted-n, 0))
 	m.busyUntil = now.Add(time.Second)
 	gap := m.class.Rate.Time(n) - m.class.Late
 	for b := range l.held {
@@ -150,7 +161,11 @@ func (l *Lease) takeFrom(b *block, now time.Time, n int64) int64 {
 
 // first returns the first unit of a block at which an item of n units may leave at now or later.
 func (l *Lease) first(b *block, now time.Time, n int64) int64 {
-	return b.first(latest(now, l.floor), n, l.machine.late)
+	more := int64(0)
+	if after := &l.held[1]; b != after && after.joins {
+		more = after.left()
+	}
+	return b.first(latest(now, l.floor), n, more, l.machine.late)
 }
 
 func (l *Lease) raise(floor time.Time) {
@@ -181,11 +196,23 @@ func (l *Lease) Want(now time.Time, units, need int64) {
 	if need = l.machine.costOf(need); units == l.wanted && need == l.need {
 		return
 	}
-	l.wanted, l.need = units, need
+	l.want(units)
+	l.need = need
 	if units > 0 {
 		l.machine.busyUntil = now.Add(time.Second)
 	}
 	l.machine.wake(l, now)
+}
+
+// want notes how many units wait.
+func (l *Lease) want(units int64) {
+	switch m := l.machine; {
+	case l.wanted == 0 && units > 0:
+		m.waiting++
+	case l.wanted > 0 && units == 0:
+		m.waiting--
+	}
+	l.wanted = units
 }
 
 // Counts returns the totals since the Lease was made.
@@ -230,8 +257,15 @@ func (l *Lease) drop(now time.Time, own bool) {
 		}
 	}
 	if l.held[0].units == 0 {
-		l.held[0], l.held[1] = l.held[1], block{}
+		l.shift()
 	}
+}
+
+// shift makes the second block the first.
+func (l *Lease) shift() {
+	l.counts.Expired += l.held[0].left()
+	l.held[0], l.held[1] = l.held[1], block{}
+	l.held[0].joins = false
 }
 
 // owes reports whether the store has to hear how much of the share has left.

@@ -40,7 +40,8 @@ type Machine struct {
 	link      link
 	seq       int64
 	mode      Mode
-	busyUntil time.Time // until then something waits, or has just left
+	busyUntil time.Time // until then something has just left
+	waiting   int       // leases for which something waits
 	away      time.Time // when the present absence of the store began
 	spell     time.Duration
 
@@ -87,7 +88,8 @@ func (m *Machine) Lease(key string) *Lease {
 // Forget drops a lease that nobody uses any more, when nothing is in hand any more and the store
 // knows all of it.
 func (m *Machine) Forget(l *Lease) {
-	l.unused, l.wanted, l.need = true, 0, 0
+	l.unused, l.need = true, 0
+	l.want(0)
 	m.wake(l, time.Time{})
 }
 
@@ -162,7 +164,7 @@ func (m *Machine) contactAt(now time.Time) time.Time {
 
 // grace returns how long after a call the member counts as present.
 func (m *Machine) grace(now time.Time) time.Duration {
-	if now.Before(m.busyUntil) {
+	if m.waiting > 0 || now.Before(m.busyUntil) {
 		return m.class.timing().busy
 	}
 	return m.class.timing().idle
