@@ -1,29 +1,24 @@
 package fleet
 
 import (
-	"fmt"
 	"time"
+
+	"shaper/fleet/fleettest"
 )
 
-// A ledger holds all departures of a fleet, in real time, and says what is wrong with them.
+// A ledger holds all departures of a fleet, and how much of the limit they use.
 type ledger struct {
 	sim   *sim
-	all   []departed
+	all   []fleettest.Departure
 	since int // the first that used counts
 	from  time.Duration
 }
 
-type departed struct {
-	at     time.Duration
-	stamp  Stamp // by the store's clock
-	member *simMember
-	mode   Mode
-	error  time.Duration // of the member's clock, as it states it
-}
-
-func (l *ledger) record(m *simMember) {
+func (l *ledger) record(m *simMember, units int64) {
 	s := m.machine.Status(m.local())
-	l.all = append(l.all, departed{l.sim.now, l.sim.stamp(), m, s.Mode, s.ClockError})
+	l.all = append(l.all, fleettest.Departure{
+		Member: m.name, At: l.sim.now, Stamp: time.UnixMicro(int64(l.sim.stamp())), Units: units, Error: s.ClockError, Own: s.Mode == OnShare,
+	})
 }
 
 // mark begins a phase of which used is asked.
@@ -31,67 +26,41 @@ func (l *ledger) mark() { l.since, l.from = len(l.all), l.sim.now }
 
 // used returns how much of the limit was used since mark.
 func (l *ledger) used() float64 {
-	return float64(len(l.all)-l.since) / (l.sim.class.Rate.PerSecond() * (l.sim.now - l.from).Seconds())
+	units := int64(0)
+	for _, d := range l.all[l.since:] {
+		units += d.Units
+	}
+	return float64(units) / (l.sim.class.Rate.PerSecond() * (l.sim.now - l.from).Seconds())
 }
 
-// gaps returns an error if two departures are closer than the gap less the error of the clocks. Those of
-// members that are on their own do not count: for these only the sum holds.
+// gaps judges departures of a leaky bucket.
 func (l *ledger) gaps() error {
-	c := &l.sim.class
-	gap := c.Rate.Time(1) - c.Late
-	for i := 1; i < len(l.all); i++ {
-		a, b := l.all[i-1], l.all[i]
-		if a.mode == OnShare || b.mode == OnShare {
-			continue
-		}
-		if least := gap - a.error - b.error - 3*time.Microsecond; b.at-a.at < least {
-			return fmt.Errorf("%s leaves at %v, %v after %s; want at least %v (departure %d)", b.member.name, b.at, b.at-a.at, a.member.name, least, i)
-		}
-	}
-	return nil
+	return fleettest.Gaps(l.all, l.sim.class.Rate.Time(1), l.sim.class.Late)
 }
 
-// sum returns an error if a window has more departures than burst + rate*t, with slack units.
+// sum judges departures that may be bursts, with slack units.
 func (l *ledger) sum(slack float64) error {
-	rate := l.sim.class.Rate.PerSecond()
-	level, last := 0.0, time.Duration(0)
-	for i, d := range l.all {
-		level = max(level-(d.at-last).Seconds()*rate, 0) + 1
-		last = d.at
-		if most := float64(l.sim.class.burst()) + slack; level > most+1e-6 {
-			return fmt.Errorf("at %v %.1f units too many have left (departure %d of %s, %v)", d.at, level-most, i, d.member.name, d.mode)
-		}
-	}
-	return nil
+	c := &l.sim.class
+	return fleettest.Sum(l.all, c.Rate.PerSecond(), float64(c.burst()+l.sim.sizes-1)+c.Rate.PerSecond()*c.Late.Seconds()+slack)
 }
 
-// windows returns an error if a window of the store's clock has more than the limit.
+// windows judges departures of a fixed window.
 func (l *ledger) windows() error {
-	counts := map[Stamp]int64{}
-	for _, d := range l.all {
-		at := d.stamp + Stamp(l.sim.class.offset())
-		window := Stamp(l.sim.class.Window.Microseconds())
-		w := at / window
-		if w != at.Add(d.error)/window && counts[w] == l.sim.class.Limit() {
-			w++ // within the error of the clock the next window has begun
-		}
-		if counts[w]++; counts[w] > l.sim.class.Limit() {
-			return fmt.Errorf("at %v, in window %d, %s is one too many", d.at, w, d.member.name)
+	c := &l.sim.class
+	bounds := c.Bounds
+	if bounds == nil {
+		bounds = func(t time.Time) (from, to time.Time) {
+			from = t.Truncate(c.Window)
+			return from, from.Add(c.Window)
 		}
 	}
-	return nil
+	return fleettest.Windows(l.all, c.Limit(), bounds)
 }
 
-// within returns an error if any time of the length of a window has more than most.
-func (l *ledger) within(most int64) error {
-	first := 0
-	for i, d := range l.all {
-		for l.all[first].at <= d.at-l.sim.class.Window {
-			first++
-		}
-		if n := int64(i - first + 1); n > most {
-			return fmt.Errorf("%d have left in the window until %v, want at most %d", n, d.at, most)
-		}
-	}
-	return nil
+func (l *ledger) weighed() error {
+	return fleettest.Weighed(l.all, l.sim.class.Limit(), l.sim.class.Window)
+}
+
+func (l *ledger) within() error {
+	return fleettest.Within(l.all, l.sim.class.Limit(), l.sim.class.Window)
 }

@@ -12,17 +12,48 @@ type scenario struct {
 	members int
 	least   float64 // of the limit is used under demand
 	check   func(*ledger) error
+	sizes   int64   // items have 1 to sizes units; 0: 1
+	tolls   float64 // how much less of it soon after a fault
+}
+
+// uneven are windows of a calendar whose days have 23, 24 and 25 hours, and take a second.
+func uneven(t time.Time) (from, to time.Time) {
+	const hour = time.Second / 24
+	from = t.Truncate(3 * time.Second)
+	for _, hours := range []time.Duration{23, 24, 25} {
+		if to = from.Add(hours * hour); t.Before(to) {
+			return from, to
+		}
+		from = to
+	}
+	return from, from.Truncate(3 * time.Second).Add(3 * time.Second)
+}
+
+// sim returns a fleet of the scenario.
+func (c *scenario) sim(t testing.TB, members int, seed uint64) *sim {
+	s := newSim(t, c.class, members, seed)
+	s.sizes = max(c.sizes, 1)
+	return s
 }
 
 func scenarios(t testing.TB) []scenario {
 	ms := time.Millisecond
+	gaps, windows := (*ledger).gaps, (*ledger).windows
+	sum := func(l *ledger) error { return l.sum(0.5) }
+	// Members on their shares each have an item of their own at once.
+	loose := func(l *ledger) error { return l.sum(float64(int64(len(l.sim.members)) * l.sim.sizes)) }
+	// After a loss a sliding window counts what members know to be used as if it had been used just then.
 	return []scenario{
-		{Class{Name: "leaky", Rate: mustRate(t, "20 messages/s"), Late: ms}, 8, 0.98, (*ledger).gaps},
-		{Class{Name: "fast", Rate: mustRate(t, "1000 packets/s"), Late: 50 * time.Microsecond}, 8, 0.93, (*ledger).gaps},
-		{Class{Name: "slow", Rate: mustRate(t, "60 messages/min"), Late: 20 * ms}, 3, 0.98, (*ledger).gaps},
-		{Class{Name: "gcra", Rate: mustRate(t, "200 messages/s"), Burst: 40, Late: ms}, 4, 0.98, func(l *ledger) error { return l.sum(0.5) }},
-		{Class{Name: "fixed", Algorithm: FixedWindow, Rate: mustRate(t, "400 messages/s"), Window: time.Second}, 4, 0.98, (*ledger).windows},
-		{Class{Name: "log", Algorithm: SlidingLog, Rate: mustRate(t, "2000 messages/10s"), Window: 10 * time.Second}, 4, 0.98, func(l *ledger) error { return l.within(l.sim.class.Limit()) }},
+		{Class{Name: "leaky", Rate: mustRate(t, "20 messages/s"), Late: ms}, 8, 0.98, gaps, 1, 0.03},
+		{Class{Name: "fast", Rate: mustRate(t, "1000 packets/s"), Late: 50 * time.Microsecond}, 8, 0.98, gaps, 1, 0.03},
+		{Class{Name: "slow", Rate: mustRate(t, "60 messages/min"), Late: 20 * ms}, 3, 0.98, gaps, 1, 0.03},
+		{Class{Name: "segments", Rate: mustRate(t, "400 messages/s"), Late: 200 * time.Microsecond}, 4, 0.83, gaps, 5, 0.03}, // often the next item does not fit into the rest of a block
+		{Class{Name: "bytes", Rate: mustRate(t, "300kB/s"), Late: 4 * ms}, 4, 0.92, loose, 1500, 0.03},
+		{Class{Name: "gcra", Rate: mustRate(t, "200 messages/s"), Burst: 40, Late: ms}, 4, 0.98, sum, 1, 0.03},
+		{Class{Name: "fixed", Algorithm: FixedWindow, Rate: mustRate(t, "400 messages/s"), Window: time.Second}, 4, 0.98, windows, 1, 0.03},
+		{Class{Name: "calendar", Algorithm: FixedWindow, Rate: mustRate(t, "400 messages/s"), Window: time.Second, Bounds: uneven}, 4, 0.98, windows, 1, 0.03},
+		{Class{Name: "sliding", Algorithm: SlidingWindow, Rate: mustRate(t, "900 messages/3s"), Window: 3 * time.Second}, 4, 0.97, (*ledger).weighed, 1, 0.12},
+		{Class{Name: "log", Algorithm: SlidingLog, Rate: mustRate(t, "2000 messages/10s"), Window: 10 * time.Second}, 4, 0.98, (*ledger).within, 1, 0.03},
 	}
 }
 
@@ -30,7 +61,7 @@ func scenarios(t testing.TB) []scenario {
 func TestFleetUsesTheLimit(t *testing.T) {
 	for _, c := range scenarios(t) {
 		t.Run(c.class.Name, func(t *testing.T) {
-			s := newSim(t, c.class, c.members, 1)
+			s := c.sim(t, c.members, 1)
 			for _, m := range s.members {
 				m.greedy = true
 			}
@@ -46,6 +77,9 @@ func TestFleetUsesTheLimit(t *testing.T) {
 				t.Errorf("%.1f %% of the limit was used", 100*used)
 			}
 			if err := c.check(&s.ledger); err != nil {
+				t.Error(err)
+			}
+			if err := s.ledger.sum(0.5); c.class.Algorithm == Slots && err != nil {
 				t.Error(err)
 			}
 		})
@@ -122,7 +156,7 @@ func TestOnShareWithin(t *testing.T) {
 	s.run(2 * time.Second)
 	last, longest := begun, time.Duration(0)
 	for _, d := range s.ledger.all[first:] {
-		longest, last = max(longest, d.at-last), d.at
+		longest, last = max(longest, d.At-last), d.At
 	}
 	t.Logf("nothing left for %v", longest)
 	if longest > 100*time.Millisecond {
@@ -147,7 +181,7 @@ func TestGreedyAndIdle(t *testing.T) {
 			}
 			half := 0.0
 			for _, d := range s.ledger.all[s.ledger.since:] {
-				if d.member == s.members[0] {
+				if d.Member == s.members[0].name {
 					half++
 				}
 			}
@@ -190,12 +224,12 @@ func TestUrgentAmongBulk(t *testing.T) {
 
 // shares returns how much of the departures since the mark each member had.
 func (s *sim) shares() (text string) {
-	counts := map[*simMember]int{}
+	counts := map[string]int{}
 	for _, d := range s.ledger.all[s.ledger.since:] {
-		counts[d.member]++
+		counts[d.Member]++
 	}
 	for _, m := range s.members {
-		text += fmt.Sprintf(" %.1f%%", 100*float64(counts[m])/float64(len(s.ledger.all)-s.ledger.since))
+		text += fmt.Sprintf(" %.1f%%", 100*float64(counts[m.name])/float64(len(s.ledger.all)-s.ledger.since))
 	}
 	return text
 }

@@ -18,6 +18,7 @@ type Model struct {
 type modelClass struct {
 	id                                  string
 	seen, fence, recover, pause, shares int64
+	lost                                bool
 	members                             map[string]*modelMember
 	buckets                             map[string]*modelBucket
 }
@@ -143,20 +144,26 @@ func (s *step) enter(id string) (target int64) {
 			m.until -= back
 		}
 	}
-	if s.fenced == 1 || c.id == "" || c.id != id {
+	other := c.id == "" || c.id != id
+	if s.fenced == 1 || other {
 		c.fence, c.recover = s.now+s.horizon+s.transit, s.now+s.recovery
 	}
+	c.lost = c.lost || other
 	c.id, c.seen = id, s.now
 	for name, m := range c.members {
 		if m.until < s.now-s.hold {
 			c.remove(name)
 		}
 	}
+	s.claim()
 	target = s.present()
 	for name, m := range c.members {
 		if m.until < s.now && name != s.member {
 			s.silent += m.share
 		}
+	}
+	if c.lost && c.shares > 0 { // they have not said so yet
+		s.silent += whole - c.shares
 	}
 	return target
 }
@@ -165,6 +172,27 @@ func (c *modelClass) remove(member string) {
 	if m := c.members[member]; m != nil {
 		c.shares -= m.share
 		delete(c.members, member)
+	}
+}
+
+// claim holds back the shares of members that have not come back after a loss, until they come.
+func (s *step) claim() {
+	c := s.class
+	if c.lost && s.now >= c.recover {
+		c.lost = false
+		if c.shares > 0 && c.shares < whole-1000 {
+			c.members[""] = &modelMember{share: whole - c.shares, until: s.now - 1}
+			c.shares = whole
+		}
+	}
+	absent, m := c.members[""], c.members[s.member]
+	if absent == nil || s.share == 0 || m != nil && m.share > 0 {
+		return
+	}
+	n := min(absent.share, s.share)
+	absent.share, c.shares = absent.share-n, c.shares-n
+	if absent.share == 0 {
+		delete(c.members, "")
 	}
 }
 
@@ -398,6 +426,9 @@ func (s *step) takeWindow() (g modelGrant, used int64) {
 		at = b.at
 	}
 	carry, till := s.carried(at)
+	if s.kind == int64(SlidingWindow) && s.now < s.class.recover && s.left > 0 {
+		b.used = max(b.used, s.known)
+	}
 	b.used += s.spent
 	if till > 0 {
 		carry += s.spent
@@ -417,7 +448,7 @@ func (s *step) takeWindow() (g modelGrant, used int64) {
 		g = s.refused(to)
 		if b.before > 0 && s.most()-b.used > s.need {
 			fades := to - int64(math.Floor(float64(s.window)*(float64(s.most()-b.used-s.need)/float64(b.before))))
-			g.till = min(to, max(fades, s.now+1000))
+			g.till = min(to, max(fades, s.now+s.turn))
 		}
 		if till > 0 && s.most()-b.used-weight >= s.need {
 			g.till = till

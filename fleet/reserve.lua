@@ -43,9 +43,10 @@ end
 
 -- The class: what has been lost, and who is there.
 
-local seen, fence, recover, pause, shares, last, recorded =
-  numbers(C, 'seen', 'fence', 'recover', 'pause', 'shares', 'q:' .. member, 's:' .. member)
-fence, recover, pause, shares, last, recorded = fence or 0, recover or 0, pause or 0, shares or 0, last or 0, recorded or 0
+local seen, fence, recover, pause, shares, lost, absent, last, recorded =
+  numbers(C, 'seen', 'fence', 'recover', 'pause', 'shares', 'lost', 's:', 'q:' .. member, 's:' .. member)
+fence, recover, pause, shares, lost = fence or 0, recover or 0, pause or 0, shares or 0, lost or 0
+absent, last, recorded = absent or 0, last or 0, recorded or 0
 
 local back = (seen or now) - now
 if back > 0 then -- The clock was set back. What it has measured stays as far away as it was.
@@ -55,15 +56,34 @@ end
 
 -- Another store may not know the last grants; no slot of theirs begins after the horizon. The
 -- members tell it during the recovery how much of a window they have seen used.
-if fenced == 1 or redis.call('HGET', C, 'id') ~= store then
-  fence, recover = now + horizon + transit, now + recovery
-end
+local other = redis.call('HGET', C, 'id') ~= store
+if fenced == 1 or other then fence, recover = now + horizon + transit, now + recovery end
+if other then lost = 1 end
 
 local gone = redis.call('ZRANGEBYSCORE', M, '-inf', '(' .. int(now - hold))
 for _, m in ipairs(gone) do
   shares = remove(m, shares)
   if m == member then last, recorded = 0, 0 end
+  if m == '' then absent = 0 end
 end
+
+-- After a loss, members say what their shares are. What is missing then belongs to members that have not come back:
+-- it is held back under the name '', until they come and claim it.
+local function holdBack(n)
+  shares, absent = shares - absent + n, n
+  if n > 0 then
+    redis.call('HSET', C, 's:', int(n))
+    redis.call('ZADD', M, 'NX', int(now - 1), '')
+  else
+    redis.call('HDEL', C, 's:')
+    redis.call('ZREM', M, '')
+  end
+end
+if lost == 1 and now >= recover then
+  lost = 0
+  if shares > 0 and shares < WHOLE - 1000 then holdBack(WHOLE - shares) end
+end
+if absent > 0 and recorded == 0 and share > 0 then holdBack(math.max(absent - share, 0)) end
 
 -- The sum of the shares never exceeds the whole: a member gets more only when others have said
 -- that they know of having less.
@@ -84,10 +104,11 @@ local silent = 0 -- the shares of those who may send without asking
 for _, m in ipairs(redis.call('ZRANGEBYSCORE', M, '-inf', '(' .. int(now))) do
   if m ~= member then silent = silent + (numbers(C, 's:' .. m) or 0) end
 end
+if lost == 1 and shares > 0 then silent = silent + WHOLE - shares end -- they have not said so yet
 
 if op == 'pause' then pause = math.max(pause, now + wanted) end
 redis.call('HSET', C, 'id', store, 'seen', int(now), 'fence', int(fence), 'recover', int(recover), 'pause', int(pause),
-  'shares', int(shares), 'q:' .. member, int(last), 's:' .. member, int(recorded))
+  'lost', int(lost), 'shares', int(shares), 'q:' .. member, int(last), 's:' .. member, int(recorded))
 if op == 'leave' then
   shares = remove(member, shares)
   redis.call('HSET', C, 'shares', int(shares))
@@ -224,6 +245,7 @@ local function takeWindow()
     used = 0
   end
   local carry, till = carried(at)
+  if kind == SLIDING and now < recover and left > 0 then used = math.max(used, known) end -- it weighs until the next window ends
   used = used + spent
   if till > 0 then carry = carry + spent end
 
@@ -237,7 +259,7 @@ local function takeWindow()
   elseif room < need then
     g = refused(to)
     if before > 0 and most() - used > need then
-      g.till = math.min(to, math.max(to - math.floor(window * ((most() - used - need) / before)), now + 1000))
+      g.till = math.min(to, math.max(to - math.floor(window * ((most() - used - need) / before)), now + turn))
     end
     if till > 0 and most() - used - weight >= need then g.till = till end
   else

@@ -21,6 +21,7 @@ type sim struct {
 	count   int // events so far
 	members []*simMember
 	ledger  ledger
+	sizes   int64 // items have 1 to sizes units
 
 	// The store.
 	store   func(Stamp, *Call) (Reply, error)
@@ -58,7 +59,7 @@ func (e *simEvents) Pop() any {
 	return last
 }
 
-// A simMember is a member with a queue of items of one unit.
+// A simMember is a member with a queue of items.
 type simMember struct {
 	sim     *sim
 	name    string
@@ -66,7 +67,8 @@ type simMember struct {
 	lease   *Lease
 	ppm     int64 // how fast its clock runs
 	zero    time.Time
-	queue   int64
+	queue   int64           // of items
+	cost    int64           // of the first
 	since   time.Duration   // when the item that waits came
 	waits   []time.Duration // of the items that came by arrive
 	greedy  bool
@@ -79,6 +81,7 @@ type simMember struct {
 func newSim(t testing.TB, class Class, members int, seed uint64) *sim {
 	s := &sim{t: t, r: rand.New(rand.NewPCG(seed, 1)), class: class, delay: 200 * time.Microsecond, lateness: 10 * time.Microsecond, model: &Model{ID: "0"}, skew: 20 * 365 * 24 * time.Hour}
 	s.store = func(now Stamp, c *Call) (Reply, error) { return s.model.Do(now, c), nil }
+	s.sizes = 1
 	s.ledger = ledger{sim: s}
 	for i := range members {
 		s.join(fmt.Sprint("m", i), Fallback{})
@@ -87,7 +90,7 @@ func newSim(t testing.TB, class Class, members int, seed uint64) *sim {
 }
 
 func (s *sim) join(name string, fallback Fallback) *simMember {
-	m := &simMember{sim: s, name: name, ppm: s.r.Int64N(200) - 100, zero: time.Unix(s.r.Int64N(1e9), 0)}
+	m := &simMember{sim: s, name: name, cost: 1, ppm: s.r.Int64N(200) - 100, zero: time.Unix(s.r.Int64N(1e9), 0)}
 	var err error
 	if m.machine, err = NewMachine(s.class, name, fallback, 1, nil); err != nil {
 		s.t.Fatal(err)
@@ -210,7 +213,7 @@ func (m *simMember) pump() {
 	}
 	now := m.local()
 	if m.queue > 0 {
-		m.lease.Want(now, m.queue, 1)
+		m.want(now)
 	}
 	for c, ok := m.machine.Poll(now); ok; c, ok = m.machine.Poll(now) {
 		if s.renumber && c.Op == Take && m.lease.repeat {
@@ -229,9 +232,9 @@ func (m *simMember) pump() {
 func (m *simMember) depart(now time.Time) {
 	s := m.sim
 	for m.queue > 0 {
-		at := m.lease.Next(now, 0, 1)
+		at := m.lease.Next(now, 0, m.cost)
 		if at == limit.Never {
-			m.lease.Want(now, m.queue, 1)
+			m.want(now)
 			return
 		}
 		if at.After(now) {
@@ -242,7 +245,9 @@ func (m *simMember) depart(now time.Time) {
 			m.wakeIn(m.until(at) + late)
 			return
 		}
-		m.lease.Take(now, now, 1)
+		m.lease.Take(now, now, m.cost)
+		s.ledger.record(m, m.cost)
+		m.cost = 1 + s.r.Int64N(s.sizes)
 		m.queue--
 		if m.greedy {
 			m.queue++
@@ -250,8 +255,11 @@ func (m *simMember) depart(now time.Time) {
 			m.waits = append(m.waits, s.now-m.since)
 			m.since = s.now
 		}
-		s.ledger.record(m)
 	}
+}
+
+func (m *simMember) want(now time.Time) {
+	m.lease.Want(now, m.cost+(m.queue-1)*(1+m.sim.sizes)/2, m.cost)
 }
 
 // wakeIn pumps the member then, unless it pumps sooner anyway.
