@@ -71,8 +71,11 @@ func play(t *testing.T, which byte, up, down, script []byte, texts [2][]string) 
 	case 3:
 		begins = keyed
 	}
+	if which/48%2 > 0 {
+		begins += quietOf(protocol)
+	}
 	s := newSchedule(t, protocol, begins, up, down)
-	s.texts, s.keyed = texts, which/12%4 > 0
+	s.texts, s.keyed = texts, which/12%4 > 0 || which/48%2 > 0
 	streams := [...]*exchangetest.Stream{&s.Up, &s.Down}
 	for i := 0; i+1 < len(script) && !s.Over; i += 2 {
 		what, much := script[i], int(script[i+1])

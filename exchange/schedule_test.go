@@ -30,7 +30,7 @@ type schedule struct {
 	who      policy.Conn
 	now      time.Time
 	policy   *policy.Policy
-	keyed    bool // some policies have buckets that messages tell apart
+	keyed    bool // some policies have buckets or groups that messages tell apart
 	classes  map[string]*shaper.Class
 	joined   [2]*shaper.Class // the classes of the connection
 	roots    []*shaper.Class
@@ -74,6 +74,17 @@ func perOf(protocol policy.Protocol) string {
 		return "per = [\"source\", \"recipient\"]\nmax_keys = 2\n"
 	case policy.HTTP:
 		return "per = \"path\"\nmax_keys = 2\n"
+	}
+	return ""
+}
+
+// quietOf makes a class quiet in the first minute, for one recipient or for all.
+func quietOf(protocol policy.Protocol) string {
+	switch protocol {
+	case policy.SMPP:
+		return "quiet = [{ recipient = \"1\", to = \"00:01\" }, { recipient = \"2*\", from = \"00:01\", to = \"00:02\" }]\n"
+	case policy.HTTP:
+		return "quiet = [{ to = \"00:01\" }]\n"
 	}
 	return ""
 }
@@ -134,6 +145,7 @@ func newLink(protocol policy.Protocol) frame.Link {
 
 // makeClasses makes the classes of a policy.
 func (s *schedule) makeClasses(p *policy.Policy) {
+	p, _ = p.Scheduled(s.now)
 	s.policy, s.classes = p, map[string]*shaper.Class{}
 	for i, c := range shaper.NewTree(s.now, p.Classes) {
 		s.classes[p.Classes[i].Name] = c
