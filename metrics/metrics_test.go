@@ -137,6 +137,7 @@ func TestCardinalityIsConstant(t *testing.T) {
 	idle := fixed()
 	idle.Classes[0] = new(stats.Class).Read()
 	idle.Classes[0].Name, idle.Classes[0].Rate, idle.Classes[0].Per = fixed().Classes[0].Name, fixed().Classes[0].Rate, "source"
+	idle.Classes[0].Quotas = []stats.QuotaReading{{Window: "1h", Size: 20, Remaining: 20}} // those of its policy
 	shadow := new(stats.Class).ReadShadow()
 	idle.Classes[0].Shadow = &shadow
 	idle.Classes[1] = idleMessages()
@@ -150,7 +151,8 @@ func TestCardinalityIsConstant(t *testing.T) {
 }
 
 // onlySessions are the metrics of a class that have no series of the kernel.
-var onlySessions = map[string]bool{"shaper_class_info": true, "shaper_class_in_flight": true, "shaper_class_paused": true, "shaper_class_rate_share": true}
+var onlySessions = map[string]bool{"shaper_class_info": true, "shaper_class_in_flight": true, "shaper_class_paused": true, "shaper_class_rate_share": true,
+	"shaper_class_max_keys": true, "shaper_class_quota_remaining": true, "shaper_class_quota_resets_timestamp_seconds": true}
 
 // The kernel's class has the series of the proxy's class and one more label, but no waits
 // and none of onlySessions.
