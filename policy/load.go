@@ -73,12 +73,26 @@ func ParseFiles(files []File) (p *Policy, warnings Errors, err error) {
 func (p *Policy) resolveQuiet() {
 	classes := byName(p.Classes, className)
 	for i := range p.Classes {
-		var all []Quiet
-		for c := &p.Classes[i]; c != nil; c = classes[c.Parent] {
-			all = append(all, c.Quiet...)
-		}
-		p.Classes[i].Quieted = newQuietGroups(all)
+		p.Classes[i].resolveQuiet(classes)
 	}
+}
+
+// resolveQuiet sets and returns Quieted. A class without quiet hours of its own shares those of its
+// parent. A path has few classes, so the recursion ends soon.
+func (c *Class) resolveQuiet(classes map[string]*Class) QuietGroups {
+	switch {
+	case c == nil:
+		return nil
+	case len(c.Quiet) == 0:
+		c.Quieted = classes[c.Parent].resolveQuiet(classes)
+	case c.Quieted == nil:
+		var all []Quiet
+		for x := c; x != nil; x = classes[x.Parent] {
+			all = append(all, x.Quiet...)
+		}
+		c.Quieted = newQuietGroups(all)
+	}
+	return c.Quieted
 }
 
 // Written returns the keys that the files of a policy contain, such as "class.acme.rate".

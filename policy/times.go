@@ -10,6 +10,10 @@ import (
 // for each time at which one begins or ends.
 const maxTimes = 32
 
+// maxRecipients bounds the recipients of a section about quiet hours. Each is compared with that of
+// each message.
+const maxRecipients = 256
+
 // A timesChecker checks the sections [[class.NAME.at]] and [[class.NAME.quiet]] of a class.
 type timesChecker struct{ *checker }
 
@@ -38,6 +42,8 @@ func (c timesChecker) quiet(key string, i int, class *Class) {
 	case !ok:
 	case kind != unit.Messages:
 		c.wrong(key, fmt.Sprintf("the class counts %v, and only messages have recipients", kind), "leave it out, or set a rate in messages")
+	case len(class.Quiet[i].Recipient) > maxRecipients:
+		c.wrong(key+".recipient", fmt.Sprintf("it names more than %d recipients", maxRecipients), "fewer, or another section")
 	case class.Shadow:
 		c.wrong(key, "the class has shadow, so it holds nothing up", "leave it out, or put it into the class above")
 	}
