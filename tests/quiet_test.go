@@ -2,6 +2,9 @@ package tests
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -81,5 +84,41 @@ func TestQuietHours(t *testing.T) {
 		if _, status, sequence := e.read(); status != 0 || sequence%2 != 0 {
 			t.Fatalf("number %d is answered with %#x", sequence, status)
 		}
+	}
+}
+
+// A request has no recipient, so quiet hours without one hold for all of them. Retry-After tells the
+// end.
+func TestQuietHoursOfRequests(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	now := time.Now().UTC()
+	end := now.Add(time.Hour).Truncate(time.Minute)
+	p := start(t, plain(), fmt.Sprintf(`
+[class.api]
+rate = "50 messages/s"
+max_wait = "10s"
+[[class.api.quiet]]
+from = %q
+to   = %q
+[listener.gateway]
+listen   = "127.0.0.1:0"
+protocol = "http"
+upstream = %q
+class    = "api"
+`, now.Add(-time.Hour).Format("15:04"), end.Format("15:04"), server.Listener.Addr()))
+	answer, err := http.Get("http://" + p.addr("gateway") + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	seconds, err := strconv.Atoi(answer.Header.Get("Retry-After"))
+	off := time.Until(end) - time.Duration(seconds)*time.Second
+	if answer.StatusCode != http.StatusTooManyRequests || err != nil || off.Abs() > 5*time.Second {
+		t.Errorf("%s with the header %v; the quiet hours end in %v", answer.Status, answer.Header, time.Until(end))
+	}
+	if got := answer.Header.Get("X-RateLimit-Limit"); got != "50" {
+		t.Errorf("X-RateLimit-Limit is %q, want 50", got)
 	}
 }
