@@ -66,6 +66,8 @@ func (t *tcpSocket) leadsTo() *service { return t.service.Load() }
 
 func (t *tcpSocket) local() localAddr { return t.at }
 
+func (t *tcpSocket) isGone() bool { return t.listener.IsGone() }
+
 func (t *tcpSocket) close() {
 	t.poller.Forget(t.key)
 	t.poller.Remove(t.listener) // systemd keeps a socket that it has passed open

@@ -73,6 +73,8 @@ type bound interface {
 	leadsTo() *service
 	// local returns where the socket is really bound.
 	local() localAddr
+	// isGone reports whether the file of a unix socket was removed; see sock.Listener.
+	isGone() bool
 	// close stops accepting. Open sessions go on, perhaps through this very socket.
 	close()
 }

@@ -23,7 +23,7 @@ type Change struct {
 }
 
 // Prepare compiles p, reads the certificates and keys that it names, and binds every address
-// that is not bound already. It changes nothing that runs. Its error joins one for each
+// that is not bound already, or whose file is gone. It changes nothing that runs. Its error joins one for each
 // unusable file and for each address that cannot be bound. There may be one Change at a time.
 func (s *Server) Prepare(p *policy.Policy) (*Change, error) {
 	c := &Change{server: s, policy: p, classifier: policy.Compile(p), fresh: map[address]bound{}}
@@ -51,9 +51,9 @@ func (s *Server) Prepare(p *policy.Policy) (*Change, error) {
 
 func (s *Server) isBound(at address) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, ok := s.bound[at]
-	return ok
+	b := s.bound[at]
+	s.mu.Unlock()
+	return b != nil && !b.isGone()
 }
 
 func (s *Server) bind(at address, who sock.Access) (bound, error) {
@@ -165,9 +165,13 @@ func (s *Server) remark() {
 func (c *Change) rebind(wanted map[address]*service) {
 	s := c.server
 	for at, b := range s.bound {
-		if sv := wanted[at]; sv != nil {
+		switch sv := wanted[at]; {
+		case c.fresh[at] != nil:
+			s.log.Warn("the file of a unix socket was removed: it is bound again", "address", b.local())
+			b.close()
+		case sv != nil:
 			b.retarget(sv)
-		} else {
+		default:
 			delete(s.bound, at)
 			if b.close(); at.network == policy.UDP {
 				s.leaving[at] = b.(*udpSocket)

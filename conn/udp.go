@@ -107,6 +107,8 @@ func (u *udpSocket) leadsTo() *service { return u.service.Load() }
 
 func (u *udpSocket) local() localAddr { return localAddrOf("udp", u.conn.LocalAddr()) }
 
+func (u *udpSocket) isGone() bool { return false }
+
 // close stops reading. The socket stays open for the answers to open sessions.
 func (u *udpSocket) close() {
 	u.mu.Lock()

@@ -182,6 +182,38 @@ func TestReloadOfUnixSockets(t *testing.T) {
 	expect(t, client, "z")
 }
 
+// A reload binds a unix socket again whose file somebody has removed. Sessions of the old socket go
+// on, and a file that another process has put there stays.
+func TestReloadBringsAnUnlinkedSocketBack(t *testing.T) {
+	path := filepath.Join(socketDir(t), "s")
+	text := forward(policy.Echo, fast, listenAt("unix:"+path))
+	r := run(t, text)
+	old := dialUnix(t, "unix:"+path)
+	echo := func(c unixConn) {
+		t.Helper()
+		send(t, c, "hello")
+		expect(t, c, "hello")
+	}
+	echo(old)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	r.reload(text)
+	echo(dialUnix(t, "unix:"+path))
+	echo(old)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("other"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.reload(text)
+	if got, err := os.ReadFile(path); string(got) != "other" {
+		t.Errorf("the file of another process is %q, %v", got, err)
+	}
+	echo(old)
+}
+
 // A policy whose socket cannot be bound changes nothing, and leaves no file.
 func TestUnixSocketIsTaken(t *testing.T) {
 	dir := socketDir(t)

@@ -292,6 +292,23 @@ func TestHangup(t *testing.T) {
 	eventually(t, "the log says who", func() bool { return strings.Contains(p.log.String(), "msg=reload by=signal") })
 }
 
+// A hang-up brings the control socket back if somebody has removed its file.
+func TestHangupBringsTheControlSocketBack(t *testing.T) {
+	p := begin(t, base)
+	s, err := p.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(s.Control); err != nil {
+		t.Fatal(err)
+	}
+	p.signals <- syscall.SIGHUP
+	eventually(t, "the control socket", func() bool {
+		_, err := p.Status(t.Context())
+		return err == nil
+	})
+}
+
 // `set` of a rate reaches an open connection that waits.
 func TestSetReachesOpenConnection(t *testing.T) {
 	p := begin(t, base)

@@ -47,6 +47,12 @@ func newEndpoint(name, address string, l net.Listener, h http.Handler, log *slog
 	return e
 }
 
+// isGone reports whether somebody has removed the file of the control socket.
+func (e *endpoint) isGone() bool {
+	s, ok := e.listener.(*controlSocket)
+	return ok && s.file.IsGone()
+}
+
 // start serves in a goroutine of its own until stop.
 func (e *endpoint) start() {
 	e.done = make(chan struct{})

@@ -93,9 +93,9 @@ func (s *liveEngine) prepare(p *policy.Policy) (commit func(), err error) {
 }
 
 // bindControl returns the endpoint of the control socket at a path: the current one if the
-// path is the same, else a new one.
+// path is the same and the file is there, else a new one.
 func (s *liveEngine) bindControl(path string) (*endpoint, error) {
-	if s.control != nil && s.control.address == path {
+	if s.control != nil && s.control.address == path && !s.control.isGone() {
 		return s.control, nil
 	}
 	l, err := listenControl(path)

@@ -52,6 +52,9 @@ func (Kernel) ListenUnix(name string, who Access) (Listener, error) {
 // Permit implements Listener.
 func (l *ListeningSocket) Permit(who Access) error { return l.file.Permit(who) }
 
+// IsGone implements Listener.
+func (l *ListeningSocket) IsGone() bool { return l.file.IsGone() }
+
 // NewListener returns a ListeningSocket for a *net.TCPListener or a *net.UnixListener, which
 // it closes.
 func NewListener(l interface {

@@ -308,6 +308,9 @@ func (l *MemoryListener) Addr() net.Addr {
 // Permit implements Listener: it does nothing.
 func (l *MemoryListener) Permit(Access) error { return nil }
 
+// IsGone implements Listener: it is false.
+func (l *MemoryListener) IsGone() bool { return false }
+
 // Close implements Listener. It resets the connections in the queue.
 func (l *MemoryListener) Close() error {
 	l.network.mu.Lock()

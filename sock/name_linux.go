@@ -112,6 +112,15 @@ func (f *File) Permit(who Access) error {
 	return os.Chmod(f.path, who.Mode)
 }
 
+// IsGone reports whether somebody has removed the file, and put nothing in its place.
+func (f *File) IsGone() bool {
+	if f == nil {
+		return false
+	}
+	_, err := os.Lstat(f.path)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 // isThere reports whether the path still leads to this file.
 func (f *File) isThere() bool {
 	now, err := os.Lstat(f.path)

@@ -46,6 +46,9 @@ type Listener interface {
 	// Permit changes who may connect to a unix socket that ListenUnix has bound to a file. It
 	// does nothing to other listeners.
 	Permit(who Access) error
+	// IsGone reports whether somebody has removed the file of a unix socket that ListenUnix has
+	// bound, so that nobody can connect. It is false for other listeners.
+	IsGone() bool
 	// Close stops listening. Call Remove of the poller first: if the listener was passed to
 	// this process, the kernel has it open elsewhere.
 	Close() error
