@@ -15,6 +15,7 @@ func TestFleetWarnings(t *testing.T) {
 		"headroom": {fleet + "[class.a]\nrate = \"20 messages/s\"\nshared = \"prod\"\n", "class.a.shared"},
 		"a burst":  {fleet + "[class.a]\nrate = \"20 messages/s\"\nalgorithm = \"gcra\"\nburst = \"5 messages\"\nshared = \"prod\"\n", ""},
 		"fallback": {fleet + "fallback = \"21 messages/s\"\n[class.a]\nrate = \"20 messages/s\"\nheadroom = \"2%\"\nshared = \"prod\"\n", "class.a.shared"},
+		"device":   {fleet + "[class.a]\nrate = \"20mbit\"\nshared = \"prod\"\n[tc.eth0]\nclass = \"a\"\n", "class.a.shared"},
 		"insecure": {fleet + "tls = { insecure = true }\n[class.a]\nrate = \"20 messages/s\"\nheadroom = \"2%\"\nshared = \"prod\"\n", "fleet.prod.tls.insecure"},
 	} {
 		t.Run(name, func(t *testing.T) {

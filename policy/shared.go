@@ -60,12 +60,16 @@ func (c fleetChecker) shared(key string, class *Class) {
 
 // warnFleets warns of fleets that nobody uses, and of shared classes that use them badly.
 func (c warner) warnFleets() {
-	used := map[string]bool{}
+	used, inKernel := map[string]bool{}, kernelChecker(c).inKernel()
 	for i := range c.p.Classes {
 		class := &c.p.Classes[i]
 		used[class.Shared] = true
 		if class.Shared != "" {
 			c.warnShared(join("class", class.Name), class)
+			if inKernel[class.Name] {
+				c.warn(join("class", class.Name)+".shared", "the class shapes a device, too, and the kernel knows nothing of the fleet: there the class has its whole budget",
+					"a class of its own for the device")
+			}
 		}
 	}
 	for _, f := range c.p.Fleets {

@@ -127,6 +127,19 @@ func TestUpstreams(t *testing.T) {
 	want(t, 64, []string{`--sort: there is no column "size"`}, "upstreams", "--sort", "size", "-c", p.path)
 }
 
+func TestFleet(t *testing.T) {
+	p := begin(t, base)
+	want(t, 0, []string{"no class is shared: this process has all budgets"}, "fleet", "-c", p.path)
+	want(t, 0, []string{"[]"}, "fleet", "--json", "-c", p.path)
+	want(t, 64, []string{`no class uses a fleet "prod"`}, "fleet", "prod", "-c", p.path)
+	// The store of this one does not run: the class is there, and nothing leaves.
+	shared := strings.Replace(base, "rate = \"64KiB/s\"\n", "rate = \"64KiB/s\"\nshared = \"prod\"\n", 1) + "\n[fleet.prod]\naddress = \"127.0.0.1:1\"\n"
+	p = begin(t, shared)
+	want(t, 0, []string{"fleet prod  127.0.0.1:1  AWAY  0 members", "CLASS  LIMIT", "slow "}, "fleet", "-c", p.path)
+	want(t, 0, []string{"SHARED", "prod"}, "classes", "-c", p.path)
+	want(t, 64, []string{`did you mean "prod"`}, "fleet", "prd", "-c", p.path)
+}
+
 // pages collects what a command prints, and says when it has so many tables.
 type pages struct {
 	mu     sync.Mutex
