@@ -62,6 +62,21 @@ func (a *Assured) Take(since, now time.Time, n int64) {
 	a.owe(n)
 }
 
+// Amend corrects what an item was charged: it costs n units more, or fewer if n is negative.
+// What was paid for already is not given back.
+func (a *Assured) Amend(now time.Time, n int64) {
+	switch paid := a.paidAt(0); {
+	case n >= 0:
+		a.Take(now, now, n)
+	case paid == limit.Never:
+		a.owed = max(a.owed+n, 0)
+	case paid.After(now):
+		a.setRate(now, a.rate)
+		a.owed = max(a.owed+n, 0)
+		a.fold()
+	}
+}
+
 // SetRate puts a new rate in force at now. What is owed drains at that rate.
 func (a *Assured) SetRate(now time.Time, rate unit.Rate) {
 	if rate != a.rate {

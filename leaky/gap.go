@@ -18,6 +18,8 @@ type Gap struct {
 	rate unit.Rate
 	last time.Time // when the last item left
 	cost int64     // what that item costs
+
+	taken time.Time // when that item was charged
 }
 
 // NewGap returns a Gap that has let nothing out yet.
@@ -41,7 +43,7 @@ func (g *Gap) Next(now time.Time, ahead, _ int64) time.Time {
 // Take implements limit.Limiter.
 func (g *Gap) Take(_, now time.Time, n int64) {
 	g.Left(now)
-	g.cost = n
+	g.cost, g.taken = n, now
 }
 
 // Left implements limit.Settler.
@@ -50,6 +52,23 @@ func (g *Gap) Left(now time.Time) {
 		g.last = now
 	}
 }
+
+// Amend implements limit.Amender. It makes the gap after the last item shorter or longer; an
+// item before that one has had its gap. What costs more makes a gap of its own if the last one
+// has passed.
+func (g *Gap) Amend(now, then time.Time, n int64) {
+	switch {
+	case n >= 0 && limit.After(g.last, g.rate.Time(g.cost)).After(now):
+		g.cost = min(g.cost+n, maxCost)
+	case n >= 0:
+		g.Take(now, now, n)
+	case !then.Before(g.taken):
+		g.cost = max(g.cost+n, 0)
+	}
+}
+
+// maxCost bounds a cost to which others are added, so that no sum overflows.
+const maxCost = 1 << 60
 
 // Memory implements limit.Limiter.
 func (g *Gap) Memory(time.Time) (m limit.Memory, whole bool) {

@@ -113,3 +113,28 @@ func TestGapNeverShorter(t *testing.T) {
 		}
 	})
 }
+
+// A gap becomes that of what the last item really costs. An item before it has had its gap.
+func TestGapIsAmended(t *testing.T) {
+	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	g := NewGap(unit.NewRate(unit.Tokens, 1, time.Second))
+	g.Take(at(0), at(0), 10)
+	g.Left(at(1)) // it was written late
+	expect := func(want int) {
+		t.Helper()
+		if got := g.Next(at(1), 0, 1); !got.Equal(at(want)) {
+			t.Errorf("the next item leaves at %v, want %d s", got.Sub(start), want)
+		}
+	}
+	expect(11)
+	g.Amend(at(2), at(0), -4)
+	expect(7)
+	g.Amend(at(2), at(0), 3)
+	expect(10)
+	g.Amend(at(2), at(-5), -3) // of an item before
+	expect(10)
+	g.Amend(at(2), at(0), -20)
+	expect(1)
+	g.Amend(at(20), at(0), 5)
+	expect(25)
+}

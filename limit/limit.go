@@ -9,6 +9,7 @@
 // Files call downwards only, in this order:
 //
 //	record           what outlives the process
+//	amend            a limiter corrects what it has charged
 //	lease            a part of a budget that lives outside the process
 //	all              several limits at once, and times in which nothing leaves
 //	token            a token bucket on golang.org/x/time/rate

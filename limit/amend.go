@@ -1,0 +1,129 @@
+package limit
+
+import (
+	"sort"
+	"time"
+)
+
+// An Amender is a Limiter that can correct what it has charged, when somebody knows better
+// what an item costs.
+type Amender interface {
+	// Amend says at now that the item that left at the time then costs n units more than Take
+	// charged for it; if n is negative, it costs less. What it costs less is given back as far
+	// as it still counts. A window gets nothing back for an item that left in another window, and
+	// a bucket never has more than its burst.
+	Amend(now, then time.Time, n int64)
+}
+
+// Amend calls Amend of a limiter that has it. Others keep what they have charged.
+func Amend(l Limiter, now, then time.Time, n int64) {
+	if a, ok := l.(Amender); ok {
+		a.Amend(now, then, n)
+	}
+}
+
+// Amend implements Amender, for each part.
+func (a *All) Amend(now, then time.Time, n int64) {
+	for _, l := range a.parts {
+		Amend(l, now, then, n)
+	}
+}
+
+// Amend implements Amender. What is given back beyond the burst is lost.
+func (t *Token) Amend(now, _ time.Time, n int64) {
+	now = t.see(now)
+	if n > 0 {
+		t.Take(now, now, n)
+		return
+	}
+	t.bucket.AllowN(now, int(max(n, -maxUnits))) // a negative number adds tokens
+	t.bucket.SetBurstAt(now, t.bucket.Burst())   // and this takes away those above the burst
+}
+
+// Amend implements Amender. TAT never becomes a time before now.
+func (g *GCRA) Amend(now, _ time.Time, n int64) {
+	if g.arrive(now); n >= 0 {
+		g.owed = plus(g.owed, n)
+		g.fold()
+		return
+	}
+	whole, part, _ := g.missing()
+	if whole+n < 0 || whole+n == 0 && part == 0 {
+		g.tat, g.owed = g.now, 0 // the bucket is full
+		return
+	}
+	units, ns := g.rate.Exact()
+	if g.owed += n; g.owed >= 0 || units == 0 {
+		return
+	}
+	periods := (-g.owed-1)/units + 1 // TAT goes back by whole nanoseconds only
+	g.tat, g.owed = g.tat.Add(-time.Duration(periods*ns)), g.owed+periods*units
+}
+
+// Amend implements Amender. What is still owed is given back first, then what has left in the
+// window of the item. What left in a window that is over has no room to give back.
+func (c *counters) Amend(now, then time.Time, n int64) {
+	if c.advance(now); n >= 0 {
+		c.Take(now, now, n)
+		return
+	}
+	n = -n
+	n -= reduce(&c.owed, n)
+	switch since := then.Sub(c.zero); {
+	case since >= c.start:
+		reduce(&c.used, n)
+	case since >= c.start-c.window:
+		reduce(&c.before, n)
+	}
+	c.pay()
+}
+
+// Amend implements Amender; see counters.
+func (w *CalendarWindow) Amend(now, then time.Time, n int64) {
+	if w.advance(now); n >= 0 {
+		w.Take(now, now, n)
+		return
+	}
+	n = -n
+	if n -= reduce(&w.owed, n); !then.Round(0).Before(w.start) {
+		reduce(&w.used, n)
+	}
+	w.pay()
+}
+
+// reduce takes up to n units away, and returns how many.
+func reduce(from *int64, n int64) int64 {
+	n = min(n, *from)
+	*from -= n
+	return n
+}
+
+// Amend implements Amender. What costs more is logged as a departure of now. What costs less
+// is taken out of the log, where the item stands in it.
+func (l *SlidingLog) Amend(now, then time.Time, n int64) {
+	if n >= 0 {
+		l.Take(now, now, n)
+		return
+	}
+	l.forget(max(now.Sub(l.zero), 0))
+	if at := max(then.Sub(l.zero), 0); plus(at, l.window) > now.Sub(l.zero) {
+		l.giveBack(at, -n)
+	}
+}
+
+// giveBack takes up to n units out of the departure that left at a time, or out of the first
+// one after it.
+func (l *SlidingLog) giveBack(at time.Duration, n int64) {
+	entry := sort.Search(l.log.n, func(e int) bool { return l.log.at(e).at >= at })
+	if entry == l.log.n {
+		return
+	}
+	before := l.base
+	if entry > 0 {
+		before = l.log.at(entry - 1).total
+	}
+	n = min(n, l.log.at(entry).total-before)
+	for ; entry < l.log.n; entry++ {
+		l.log.at(entry).total -= n
+	}
+}

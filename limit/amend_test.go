@@ -1,0 +1,85 @@
+package limit
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"shaper/calendar"
+	"shaper/unit"
+)
+
+// amending are all algorithms that can correct a charge.
+var amending = append(algorithms[:len(algorithms):len(algorithms)], algorithm{name: "calendar", make: func(now time.Time, s setting) Limiter {
+	return NewCalendarWindow(now, unit.NewRate(unit.Packets, s.limit, 24*time.Hour), calendar.Windows{Period: calendar.Day})
+}})
+
+// An item that costs less at the moment at which it leaves is like one that was charged less.
+func TestAmendAtOnce(t *testing.T) {
+	for _, a := range amending {
+		t.Run(a.name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				s := anySetting(t)
+				n := anyCost(t, a.whole(s))
+				more := rapid.Int64Range(-n, a.whole(s)-n).Draw(t, "more")
+				amended, charged := a.make(start, s), a.make(start, s)
+				amended.Take(start, start, n)
+				Amend(amended, start, start, more)
+				if n+more > 0 {
+					charged.Take(start, start, n+more)
+				}
+				for range 5 {
+					now, cost := start.Add(anyPause(t, s)), anyCost(t, a.whole(s))
+					got, want := latest(amended.Next(now, 0, cost), now), latest(charged.Next(now, 0, cost), now)
+					if diff := got.Sub(want); diff < -1 || diff > 1 { // the halves of a nanosecond of a float64
+						t.Fatalf("%d after %v: %v later than with the right charge", cost, now.Sub(start), diff)
+					}
+				}
+			})
+		})
+	}
+}
+
+// However late an item is given back, a window never lets out more than if the item had never
+// been, and a bucket never more than a full one. Neither lets out less than if nothing had been
+// given back.
+func TestAmendGivesBackNoMoreThanCounts(t *testing.T) {
+	for _, a := range amending {
+		t.Run(a.name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				s, now := anySetting(t), start
+				amended, without, with := a.make(start, s), a.make(start, s), a.make(start, s)
+				n, then := int64(0), start
+				for i := range rapid.IntRange(1, 8).Draw(t, "items") {
+					now = now.Add(anyPause(t, s))
+					cost := anyCost(t, a.whole(s))
+					now = latest(with.Next(now, 0, cost), now)
+					amended.Take(now, now, cost)
+					with.Take(now, now, cost)
+					if i == 0 {
+						n, then = cost, now
+					} else {
+						without.Take(now, now, cost)
+					}
+				}
+				now = now.Add(anyPause(t, s))
+				if a.name == "token" || a.name == "gcra" {
+					without = a.make(now, s)
+				}
+				Amend(amended, now, then, -rapid.Int64Range(1, n).Draw(t, "back"))
+				for range 5 {
+					now := now.Add(anyPause(t, s))
+					cost := anyCost(t, a.whole(s))
+					at := latest(amended.Next(now, 0, cost), now)
+					if first := without.Next(now, 0, cost); at.Before(first.Add(-1)) {
+						t.Fatalf("%d leaves at %v, and never before %v", cost, at.Sub(start), first.Sub(start))
+					}
+					if last := latest(with.Next(now, 0, cost), now); at.After(last.Add(1)) {
+						t.Fatalf("%d leaves at %v, and %v if nothing had been given back", cost, at.Sub(start), last.Sub(start))
+					}
+				}
+			})
+		})
+	}
+}
