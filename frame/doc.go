@@ -107,6 +107,7 @@
 // are made of.
 //
 //	frame     what a link and its scanners promise, whatever the protocol
+//	sms       in how many parts a PDU is sent
 //	smpp      the link of SMPP
 //	pdu       what a PDU says: its source, its cost, what it says about the rate
 //	window    the requests of SMPP without an answer, by sequence number
@@ -114,6 +115,7 @@
 //	refuse    the text of a 429
 //	request   the scanner of requests
 //	response  the scanner of responses
+//	content   what a body contains
 //	stream    heads and bodies of either direction
 //	pipeline  the requests of HTTP without an answer, in their order
 //	retry     what a 429 or a 503 says about the rate

@@ -21,6 +21,10 @@ type Message struct {
 	Kind Kind
 	Cost int64 // in messages; 0 unless Counted
 
+	// Units is what the message itself says that it costs, if it is described and has no bytes
+	// that say it; negative if it says nothing. 0: its bytes say it.
+	Units int64
+
 	InOrder   bool // it is Control, and must not overtake messages that wait
 	Refusable bool // the protocol can refuse it
 	Close     bool // if it is refused, the connection ends after the refusal

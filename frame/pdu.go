@@ -20,13 +20,14 @@ func skip(b []byte, n int) []byte { return b[min(n, len(b)):] }
 
 // describeSubmit reads the fields that every counted request begins with: service_type,
 // source_addr_ton, source_addr_npi, source_addr. In submit_multi, number_of_dests follows; the
-// provider charges that many messages. A number of 0, or none, costs one.
-func describeSubmit(b []byte, m *Message) {
+// provider charges that many messages. A number of 0, or none, costs one. The result is what
+// follows data_coding.
+func describeSubmit(b []byte, m *Message) (rest []byte) {
 	_, b = cString(b)
 	m.SourceAddr, b = cString(skip(b, 2))
 	switch m.Command {
 	case broadcastSM: // it has no recipient
-		return
+		return nil
 	case submitMulti:
 		if len(b) > 0 {
 			m.Cost = max(int64(b[0]), 1)
@@ -36,16 +37,19 @@ func describeSubmit(b []byte, m *Message) {
 		m.Recipient, b = cString(skip(b, 2)) // dest_addr_ton, dest_addr_npi
 	}
 	if len(b) == 0 {
-		return
+		return nil
 	}
 	m.ESMClass = b[:1]
 	if m.Command == dataSM {
-		m.DataCoding = oneByte(skip(b, 2)) // esm_class, registered_delivery
-		return
+		b = skip(b, 2) // esm_class, registered_delivery
+		m.DataCoding = oneByte(b)
+		return skip(b, 1)
 	}
-	_, b = cString(skip(b, 3))         // esm_class, protocol_id, priority_flag, schedule_delivery_time
-	_, b = cString(b)                  // validity_period
-	m.DataCoding = oneByte(skip(b, 2)) // registered_delivery, replace_if_present_flag
+	_, b = cString(skip(b, 3)) // esm_class, protocol_id, priority_flag, schedule_delivery_time
+	_, b = cString(b)          // validity_period
+	b = skip(b, 2)             // registered_delivery, replace_if_present_flag
+	m.DataCoding = oneByte(b)
+	return skip(b, 1)
 }
 
 // describeDestinations reads number_of_dests and the destinations of a submit_multi, and

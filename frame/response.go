@@ -36,7 +36,7 @@ func (d *httpResponses) Next(p []byte) (int, Event, error) {
 	if reason := d.checkLeaving(&h, asked); reason != fine {
 		return d.wrong(reason, 0)
 	}
-	return n, d.describe(n, &h, asked, tag), nil
+	return n, d.describe(p[:n], &h, asked, tag), nil
 }
 
 // checkLeaving decides whether a response ends HTTP on this connection. It returns an error if
@@ -56,10 +56,10 @@ func (d *httpResponses) checkLeaving(h *head, asked pending) Reason {
 // describe sets the message to what the head of a response says (RFC 9112, 6.3). asked and tag
 // are those of the oldest request. There may be none: a server that has waited too long sends
 // a 408 without a request.
-func (d *httpResponses) describe(n int, h *head, asked pending, tag uint16) Event {
+func (d *httpResponses) describe(p []byte, h *head, asked pending, tag uint16) Event {
 	final := h.status/100 != 1 || h.status == 101
 	d.answering = final && d.link.pipeline.n > 0
-	d.message = Message{Kind: Response, Status: h.status, Answers: d.answering, Throttle: HTTPThrottle(h.status, h.retryAfter)}
+	d.message = Message{Kind: Response, Status: h.status, Answers: d.answering, Throttle: HTTPThrottle(h.status, h.retryAfter), Fields: fieldLines(p)}
 	if d.answering {
 		d.message.Tag = tag
 	}
@@ -68,13 +68,13 @@ func (d *httpResponses) describe(n int, h *head, asked pending, tag uint16) Even
 	}
 	switch {
 	case d.link.tunneled:
-		d.enter(n, h, false)
+		d.enter(len(p), h, false)
 		d.phase = inTunnel
 		return d.ended(Whole)
 	case !final, h.status == 204, h.status == 304, asked&isHEAD != 0:
-		return d.ended(d.enter(n, h, false))
+		return d.ended(d.enter(len(p), h, false))
 	}
-	return d.ended(d.enter(n, h, h.chunked || h.length != 0))
+	return d.ended(d.enter(len(p), h, h.chunked || h.length != 0))
 }
 
 // ended removes the request from the pipeline if ev ends its response.
