@@ -21,7 +21,7 @@ func readClass(c *shaper.Class) stats.ClassReading {
 	_, drain := c.Drain(now)
 	r.Drain = stats.Seconds(drain)
 	r.Sessions = c.Sessions()
-	if conf.Rate.Kind() == unit.Messages {
+	if conf.Rate.Kind().OfMessages() {
 		r.InFlight = c.InFlight()
 		r.PausedUntil, r.Share = c.Feedback(now)
 	}

@@ -87,6 +87,8 @@ func amountIn(v stats.VolumeReading, kind unit.Kind) uint64 {
 		return v.Messages
 	case unit.Connections:
 		return v.Connections
+	case unit.Tokens:
+		return v.Tokens
 	}
 	return 0
 }

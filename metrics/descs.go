@@ -25,6 +25,8 @@ var (
 		"Messages that left the class.", "class", "direction")
 	sentConnections = both("class_sent_connections_total",
 		"Connections that the class let through.", "class", "direction")
+	sentTokens = both("class_sent_tokens_total",
+		"Tokens charged for what left the class, before the settlement gives some back. Only classes that count tokens have it.", "class", "direction")
 	dropped = both("class_dropped_total",
 		"Items dropped. The client was not told.", "class", "reason")
 	droppedBytes = both("class_dropped_bytes_total",

@@ -182,6 +182,9 @@ func (s sender) volumes(c stats.ClassReading, of func(family) *prometheus.Desc) 
 		s.counter(of(sentPackets), v.Packets, c.Name, d.String())
 		s.counter(of(sentMessages), v.Messages, c.Name, d.String())
 		s.counter(of(sentConnections), v.Connections, c.Name, d.String())
+		if c.Rate.Unit == "tokens" {
+			s.counter(of(sentTokens), v.Tokens, c.Name, d.String())
+		}
 	}
 	for r := range stats.Reasons() {
 		s.counter(of(dropped), c.Dropped[r].Items, c.Name, r.String())

@@ -37,7 +37,7 @@ func (c *checker) messageRule(key string, r *Rule) {
 
 // feedback checks that a class with keys about answers counts messages.
 func (c *checker) feedback(key string, class *Class) {
-	if class.Rate.Kind() == unit.Messages {
+	if class.Rate.Kind().OfMessages() {
 		if o := class.OnThrottle; o.Pause > o.Max && c.sound(key+".on_throttle") {
 			c.wrong(key+".on_throttle.pause", fmt.Sprintf("%q is longer than max, %q", o.Pause, o.Max), "at most max")
 		}
@@ -72,7 +72,7 @@ func (c *checker) needsAnswers(key string, wrong bool, problem string) {
 
 // readsAnswers reports whether the class has keys about answers.
 func (c *Class) readsAnswers() bool {
-	return c.InFlight > 0 || c.OnThrottle != (OnThrottle{}) || c.Adapt
+	return c.InFlight > 0 || c.OnThrottle != (OnThrottle{}) || c.Adapt || c.ReadsAnswers()
 }
 
 // carriedBelow returns, for each class that reads answers, the protocols that it and the

@@ -36,6 +36,7 @@ func check(r *report, p *Policy) *checker {
 	for i := range p.Classes {
 		c.overflow(&p.Classes[i])
 		c.answers(&p.Classes[i], carried[p.Classes[i].Name])
+		priceChecker{c}.answers(&p.Classes[i], carried[p.Classes[i].Name])
 		c.queue(&p.Classes[i])
 	}
 	kernelChecker{c}.kernel()
@@ -73,6 +74,7 @@ func (c *checker) class(class *Class) {
 	c.keys(key, class)
 	fleetChecker{c}.shared(key, class)
 	c.feedback(key, class)
+	priceChecker{c}.reads(key, class)
 	pathChecker{c}.amongSiblings(class)
 }
 
@@ -82,12 +84,14 @@ func queueMisfit(q Queue, rate unit.Kind) (problem, allowed string) {
 	switch of := q.Items.Kind; {
 	case rate == unit.Connections && q.Items.N == 0:
 		return fmt.Sprintf("%q is a size, and waiting connections have none", q), "a queue in connections or items"
-	case q.Items.N == 0, of == unit.Items, of == rate, of == unit.Packets && rate == unit.Bytes:
+	case q.Items.N == 0, of == unit.Items, of == rate && rate != unit.Tokens, of == unit.Packets && rate == unit.Bytes, of == unit.Messages && rate == unit.Tokens:
 		return "", ""
 	case rate == unit.Bytes:
 		return fmt.Sprintf("%q counts %v, and the rate counts bytes", q, of), "a queue in bytes, packets or items"
 	case rate == unit.Packets:
 		return fmt.Sprintf("%q counts %v, and the rate counts packets", q, of), "a queue in packets, items or bytes"
+	case rate == unit.Tokens:
+		return fmt.Sprintf("%q counts %v, and what waits are messages", q, of), "a queue in messages or items"
 	default:
 		return fmt.Sprintf("%q counts %v, and the rate counts %v", q, of, rate), fmt.Sprintf("a queue in %v or items", rate)
 	}

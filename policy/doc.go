@@ -28,6 +28,7 @@
 //	at         the keys at and quiet of a class
 //	message    values that concern messages: length prefixes, pauses, patterns
 //	also       the key also of a class
+//	cost       the keys cost, settle and throttled_by of a class
 //	field      builds the fields of which the schema consists
 //	describe   what a policy may contain
 //	decode     decodes a table of the file by its fields
@@ -41,7 +42,7 @@
 //	cover      rules that can never match
 //	times      sections [[class.NAME.at]] and [[class.NAME.quiet]]
 //	limits     the limits of a class can hold
-//	use        a class can limit what a listener carries
+//	use, price  a class can limit what a listener carries, and messages say what they cost
 //	answers    what is said about messages and their answers
 //	balance    how upstreams are chosen and checked
 //	sockets    no address is bound twice, and no upstream leads back
@@ -69,6 +70,7 @@
 //	diff       what differs between two policies
 //	print      a policy as text, for people
 //	tree       the classes below a class
+//	reads      what a class reads in messages and their answers
 //	schedule   a class at one time of its schedule
 //	quiet      the recipients of a class that have quiet hours
 //	hours      times of the week

@@ -202,6 +202,8 @@ func inline[V any](v *V, fields []field[V]) string {
 	for _, f := range fields {
 		switch s := f.get(v); {
 		case s == f.get(new(V)):
+		case f.takes&lists != 0:
+			parts = append(parts, f.name+` = ["`+strings.ReplaceAll(s, ", ", `", "`)+`"]`)
 		case f.takes&texts != 0:
 			parts = append(parts, f.name+" = "+quote(s))
 		default:

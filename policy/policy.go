@@ -177,6 +177,9 @@ type Class struct {
 	// Adapt makes the class slower after such a pause, until it recovers.
 	Adapt bool `json:"adapt,omitempty"`
 
+	// What messages and their answers say, for a class that counts messages or tokens.
+	Reads
+
 	// Buckets and sessions.
 
 	// Per gives each key, for example each client, limits of its own. The zero Per is one
@@ -224,7 +227,7 @@ func (c Class) OverflowFor(p Protocol) Overflow {
 		return Drop // the client of datagrams does not wait if nobody reads them
 	case c.Overflow != "":
 		return c.Overflow
-	case c.Rate.Kind() == unit.Connections, c.Rate.Kind() == unit.Messages && p.Refuses():
+	case c.Rate.Kind() == unit.Connections, c.Rate.Kind().OfMessages() && p.Refuses():
 		return Refuse
 	}
 	return Wait

@@ -155,8 +155,10 @@ func fieldsOf(class *Class) []field[Class] {
 			return class.Window.Period == ""
 		case "max_keys":
 			return class.Per == (Per{})
-		case "in_flight", "on_throttle", "adapt", "quiet":
+		case "quiet":
 			return class.Rate.Kind() != unit.Messages
+		case "in_flight", "on_throttle", "adapt", "cost", "settle", "throttled_by":
+			return !class.Rate.Kind().OfMessages()
 		case "ceil", "priority", "weight":
 			return class.Parent == ""
 		}

@@ -38,6 +38,8 @@ func (p Protocol) Counts(kind unit.Kind, back bool) bool {
 		return p == UDP
 	case unit.Messages:
 		return p.HasMessages() && !(back && p == HTTP) // a response answers a request
+	case unit.Tokens:
+		return p == HTTP && !back
 	case unit.Connections:
 		return p != UDP && !back
 	}

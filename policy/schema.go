@@ -87,6 +87,9 @@ var classFields = []field[Class]{
 	emptyAs("none", onlyIntegers(one("in_flight", inFlightForm, func(c *Class) *int { return &c.InFlight }, parseInFlight))),
 	emptyAs("that of the class above, or 1s up to 1min", group("on_throttle", throttleForm, func(c *Class) *OnThrottle { return &c.OnThrottle }, DefaultOnThrottle, onThrottleFields)),
 	yesNo("adapt", func(c *Class) *bool { return &c.Adapt }),
+	emptyAs("1 for each message, or that of the class above", costField),
+	emptyAs("none", nested("settle", settleForm, func(c *Class) **Place { return &c.Settle }, settleFields, false)),
+	emptyAs("none", nested("throttled_by", signalForm, func(c *Class) **Signal { return &c.ThrottledBy }, signalFields, false)),
 	emptyAs("none", one("shared", fleetForm, func(c *Class) *string { return &c.Shared }, anyText)),
 }
 

@@ -15,6 +15,7 @@ func (c *checker) use(key, name string, l *Listener, other string) {
 	} else if ok {
 		c.useKeys(key, name, l, other)
 		c.useQuiet(key, name, l, other)
+		priceChecker{c}.onListener(key, name, l, other)
 	}
 }
 
@@ -75,8 +76,8 @@ func (c *checker) useBack(key, name string, l *Listener, other string) {
 	case kind == unit.Connections:
 		c.wrong(key, fmt.Sprintf("class %q counts connections, and none are made towards the client: it would never limit", name),
 			"a class with a rate in bytes, or packets for udp")
-	case kind == unit.Messages && l.Protocol == HTTP:
-		c.wrong(key, fmt.Sprintf("class %q counts messages, and a response does not count as one: it would never limit", name),
+	case kind.OfMessages() && l.Protocol == HTTP:
+		c.wrong(key, fmt.Sprintf("class %q counts %v, and a response does not count as one: it would never limit", name, kind),
 			"a class with a rate in bytes")
 	case c.classes[name].Per.ByMessage() && c.sound(join("class", name)+".per"):
 		c.wrong(key, fmt.Sprintf("class %q has a bucket per %v, and only messages for the upstream have keys", name, c.classes[name].Per),
@@ -97,6 +98,8 @@ func protocolFor(kind unit.Kind) Protocol {
 		return UDP
 	case unit.Messages:
 		return SMPP
+	case unit.Tokens:
+		return HTTP
 	}
 	return TCP
 }
@@ -104,7 +107,7 @@ func protocolFor(kind unit.Kind) Protocol {
 // countedOn says what a class can count in one direction of a protocol.
 func countedOn(p Protocol, back bool) string {
 	var kinds []string
-	for _, kind := range []unit.Kind{unit.Bytes, unit.Packets, unit.Messages, unit.Connections} {
+	for _, kind := range []unit.Kind{unit.Bytes, unit.Packets, unit.Messages, unit.Tokens, unit.Connections} {
 		if p.Counts(kind, back) {
 			kinds = append(kinds, kind.String())
 		}

@@ -47,6 +47,7 @@ type terms struct {
 	name     string
 	enforces atomic.Bool               // see Enforces
 	rate     atomic.Pointer[unit.Rate] // see Rate
+	reads    atomic.Pointer[policy.Reads]
 }
 
 // publish sets the terms from a policy.
@@ -54,6 +55,10 @@ func (t *terms) publish(conf policy.Class) {
 	rate := conf.Limit()
 	t.rate.Store(&rate)
 	t.enforces.Store(!conf.Shadow)
+	t.reads.Store(nil)
+	if conf.Reads != (policy.Reads{}) {
+		t.reads.Store(&conf.Reads)
+	}
 }
 
 // Name returns the name of the class in the policy.
@@ -65,6 +70,40 @@ func (t *terms) Rate() unit.Rate { return *t.rate.Load() }
 // Enforces reports whether the class does what its policy says. If not, the class has
 // `shadow` and only computes it.
 func (t *terms) Enforces() bool { return t.enforces.Load() }
+
+// Reads returns what the class reads in messages and in their answers; nil for nothing.
+func (t *terms) Reads() *policy.Reads { return t.reads.Load() }
+
+// ReadsAnswers reports whether the class, or one above it, reads answers.
+func (c *Class) ReadsAnswers() bool {
+	for ; c != nil; c = c.Parent() {
+		if r := c.Reads(); r != nil && r.ReadsAnswers() {
+			return true
+		}
+	}
+	return false
+}
+
+// CostIn returns what says the cost of the messages of a class in a unit: the nearest class on
+// the path to the root that counts in it and has a cost; nil if none does.
+func (c *Class) CostIn(kind unit.Kind) *policy.Cost {
+	for ; c != nil; c = c.Parent() {
+		if r := c.Reads(); r != nil && r.Cost != nil && c.kind == kind {
+			return r.Cost
+		}
+	}
+	return nil
+}
+
+// SettlesBy returns where the answer says the cost in a unit, as CostIn does.
+func (c *Class) SettlesBy(kind unit.Kind) *policy.Place {
+	for ; c != nil; c = c.Parent() {
+		if r := c.Reads(); r != nil && r.Settle != nil && c.kind == kind {
+			return r.Settle
+		}
+	}
+	return nil
+}
 
 // newClass returns a class without a policy in force and without a parent.
 func newClass(conf policy.Class, counters *tally, casts shadowMaker) *Class {

@@ -147,7 +147,7 @@ func (d *departure) letGo(it *Item) {
 		it.since = it.arrived
 	}
 	d.depart(it.since, &it.Cost, it)
-	it.charged = c
+	it.charged, it.arrived = c, d.now
 }
 
 // depart charges a cost to every class on the path, and offers it to their shadows. Its

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"shaper/policy"
-	"shaper/unit"
 )
 
 // Answered says that an item which Asks has its answer at now, or will never have one. ok
@@ -25,6 +24,21 @@ func (c *Class) Answered(now time.Time, ok bool) {
 	root.wake(now)
 }
 
+// Settle corrects what was charged for an item that the class has let go at the time then:
+// it costs more, in each unit, or less where the number is negative. Each class on the path
+// gives back no more than its limits still count; see limit.Amender.
+func (c *Class) Settle(now, then time.Time, more Cost) {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	for n := &c.node; n != nil; n = n.parent.Load() {
+		if units := more.in(n.kind); units != 0 {
+			n.amend(now, then, units)
+		}
+	}
+	c.update(now)
+	root.wake(now)
+}
+
 // InFlight returns how many items of the class and of those beneath it have left and have
 // no answer yet.
 func (n *node) InFlight() int {
@@ -37,13 +51,24 @@ func (n *node) InFlight() int {
 // counters.
 //
 // One class pauses, with all beneath it: the nearest on the path to the root that has
-// on_throttle or adapt, or else the last on the path that counts messages. While it
+// on_throttle or adapt, or else the last on the path that counts messages or tokens. While it
 // pauses, refusals of what left before do not prolong the pause, unless the provider says
 // for how long.
 func (c *Class) Throttled(now time.Time, wait time.Duration, signal string) {
+	c.pause(now, wait, signal, pausing)
+}
+
+// ThrottledHere is Throttled if the policy of the class says what was refused: this class
+// pauses, with all beneath it.
+func (c *Class) ThrottledHere(now time.Time, wait time.Duration, signal string) {
+	c.pause(now, wait, signal, func(n *node) *node { return n })
+}
+
+// pause makes the class pause that chosen returns for c.
+func (c *Class) pause(now time.Time, wait time.Duration, signal string, chosen func(*node) *node) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	n := pausing(&c.node)
+	n := chosen(&c.node)
 	n.class.tally.throttled(signal)
 	before := n.throttle.until
 	n.signal(now, wait)
@@ -60,7 +85,7 @@ func pausing(last *node) *node {
 		case n.class.keys != nil:
 		case n.onThrottle != (policy.OnThrottle{}) || n.adapts:
 			return n
-		case n.kind == unit.Messages:
+		case n.kind.OfMessages():
 			last = n
 		}
 	}

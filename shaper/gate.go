@@ -151,6 +151,15 @@ func (g *gate) settle(at time.Time) {
 	g.settler.Left(at)
 }
 
+// amend corrects what was charged for an item that left at the time then.
+func (g *gate) amend(now, then time.Time, units int64) {
+	g.regain(now)
+	limit.Amend(g.limiter, now, then, units)
+	if g.assured != nil {
+		g.assured.Amend(now, units)
+	}
+}
+
 // signal says that the provider has refused something; see throttle.signal.
 func (g *gate) signal(now time.Time, wait time.Duration) {
 	g.regain(now)

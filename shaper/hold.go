@@ -77,7 +77,7 @@ func (h hold) reading() *stats.Hold {
 }
 
 // oneOfEach costs one in each unit.
-var oneOfEach = Cost{Bytes: 1, Packets: 1, Messages: 1, Connections: 1}
+var oneOfEach = Cost{Bytes: 1, Packets: 1, Messages: 1, Connections: 1, Tokens: 1}
 
 // nextHold returns what the first item of the queue waits for; one of each unit if the queue is
 // empty.

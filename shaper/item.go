@@ -11,7 +11,8 @@ import (
 // Cost is what one item costs, in every unit that a class may count. Each class on the
 // path of the item charges only the unit of its rate.
 type Cost struct {
-	Bytes, Packets, Messages, Connections int64
+	Bytes, Packets, Messages int64
+	Connections, Tokens      int32 // 32 bits each, because each session has items
 }
 
 // in returns the cost in one unit.
@@ -24,25 +25,55 @@ func (c Cost) in(kind unit.Kind) int64 {
 	case unit.Messages:
 		return c.Messages
 	case unit.Connections:
-		return c.Connections
+		return int64(c.Connections)
+	case unit.Tokens:
+		return int64(c.Tokens)
 	}
 	return 0
 }
 
 // Volume returns the cost as counters have it.
 func (c Cost) Volume() stats.VolumeReading {
-	return stats.VolumeReading{Bytes: uint64(c.Bytes), Packets: uint64(c.Packets), Messages: uint64(c.Messages), Connections: uint64(c.Connections)}
+	return stats.VolumeReading{Bytes: uint64(c.Bytes), Packets: uint64(c.Packets), Messages: uint64(c.Messages), Connections: uint64(c.Connections), Tokens: uint64(c.Tokens)}
 }
 
-func (c *Cost) add(o *Cost) {
-	c.Bytes += o.Bytes
-	c.Packets += o.Packets
-	c.Messages += o.Messages
-	c.Connections += o.Connections
+// A sum is what several items cost together, in every unit.
+type sum struct{ bytes, packets, messages, connections, tokens int64 }
+
+// sum returns the cost as a sum.
+func (c *Cost) sum() sum {
+	return sum{c.Bytes, c.Packets, c.Messages, int64(c.Connections), int64(c.Tokens)}
 }
 
-// negative returns the cost to add if c is to be taken away.
-func (c Cost) negative() Cost { return Cost{-c.Bytes, -c.Packets, -c.Messages, -c.Connections} }
+// in returns the sum in one unit.
+func (s *sum) in(kind unit.Kind) int64 {
+	switch kind {
+	case unit.Bytes:
+		return s.bytes
+	case unit.Packets:
+		return s.packets
+	case unit.Messages:
+		return s.messages
+	case unit.Connections:
+		return s.connections
+	case unit.Tokens:
+		return s.tokens
+	}
+	return 0
+}
+
+func (s *sum) add(o sum) {
+	s.bytes += o.bytes
+	s.packets += o.packets
+	s.messages += o.messages
+	s.connections += o.connections
+	s.tokens += o.tokens
+}
+
+// negative returns the sum to add if s is to be taken away.
+func (s sum) negative() sum {
+	return sum{-s.bytes, -s.packets, -s.messages, -s.connections, -s.tokens}
+}
 
 // Item is what leaves a class as one: a piece of a stream, one or more datagrams, a
 // message, a new connection. In the queue, several datagrams count as several. The owner
@@ -73,13 +104,16 @@ type Item struct {
 	Owner Owner
 
 	// Guarded by the lock of the tree that the item enters.
-	arrived time.Time           // when it entered
+	arrived time.Time           // when it entered; once it has left, when it left
 	since   time.Time           // since when its source has not been idle, by Busy
 	class   *Class              // in whose queue it waits, or waited last
 	place   leaky.Element[Item] // its place there
 	charged *Class              // the class that it has left; nil: none
 	source  *Source             // sends copies of it to the shadows on its path; nil: it has sent none
 }
+
+// Departed returns when the item has left its class, which has charged it then.
+func (it *Item) Departed() time.Time { return it.arrived }
 
 // mirror returns what sends copies of a patient item to shadows; nil for no item, and for
 // one that is not patient.
@@ -104,5 +138,5 @@ func unitCost(kind unit.Kind) Cost {
 	if kind == unit.Connections {
 		return Cost{Connections: 1}
 	}
-	return Cost{Bytes: 1, Packets: 1, Messages: 1}
+	return Cost{Bytes: 1, Packets: 1, Messages: 1, Tokens: 1}
 }

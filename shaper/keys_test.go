@@ -402,7 +402,7 @@ func TestKeysLive(t *testing.T) {
 	}
 	wg.Wait()
 	a := s.Class("a")
-	if len(a.keys.active) != 0 || a.Keys(time.Now()) > 20 || a.waitingCost != (Cost{}) {
+	if len(a.keys.active) != 0 || a.Keys(time.Now()) > 20 || a.waitingCost != (sum{}) {
 		t.Errorf("%d buckets are in use, the class remembers %d keys, and %v waits", len(a.keys.active), a.Keys(time.Now()), a.waitingCost)
 	}
 }

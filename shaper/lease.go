@@ -146,6 +146,13 @@ func (l *leased) Take(since, now time.Time, n int64) {
 	l.taken += n
 }
 
+// Amend implements limit.Amender.
+func (l *leased) Amend(now, then time.Time, n int64) {
+	limit.Amend(l.Limiter, now, then, n)
+	l.units -= n
+	l.taken += n
+}
+
 // ask asks the ledger for a lease of n units and more, unless it has been asked already, or
 // does not answer. The lease is not smaller than what remains of the last one: both hold
 // until the answer.

@@ -22,7 +22,7 @@ type line struct {
 
 	// Of the class and all beneath it.
 	waiting     int64 // items; see Backlog.Items
-	waitingCost Cost  // of all these items
+	waitingCost sum   // of all these items
 	someFree    bool  // one of them may cost nothing in the unit of the class
 }
 
@@ -40,8 +40,8 @@ func (l *line) needsNoRoom(it *Item) bool { return it.Accepted || it.Patient && 
 
 // count adds items, and what they cost together, to what waits in the class and beneath
 // it. kind is the unit of the class. Negative numbers take away.
-func (l *line) count(kind unit.Kind, cost *Cost, items int64) {
-	l.waitingCost.add(cost)
+func (l *line) count(kind unit.Kind, cost *sum, items int64) {
+	l.waitingCost.add(*cost)
 	l.waiting += items
 	if items < 0 {
 		l.someFree = l.someFree && l.waiting > 0
@@ -50,4 +50,4 @@ func (l *line) count(kind unit.Kind, cost *Cost, items int64) {
 	}
 }
 
-func (l *line) backlog() Backlog { return Backlog{Items: l.waiting, Bytes: l.waitingCost.Bytes} }
+func (l *line) backlog() Backlog { return Backlog{Items: l.waiting, Bytes: l.waitingCost.bytes} }

@@ -462,7 +462,7 @@ func (m *naive) sum() (wrong string) {
 	if m.left+m.cancelled+waiting != m.entered {
 		return "sent + cancelled + waiting is not what entered"
 	}
-	if got := m.classes[0].root().class.waitingCost.Packets; got != int64(waiting) {
+	if got := m.classes[0].root().class.waitingCost.packets; got != int64(waiting) {
 		return "the root counts another backlog beneath it"
 	}
 	return ""

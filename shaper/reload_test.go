@@ -91,7 +91,7 @@ func TestReloadOfATree(t *testing.T) {
 		f.flows.Wait()
 		for _, class := range s.Classes() {
 			wantBacklog(t, class, 0, 0)
-			if class.waitingCost != (Cost{}) {
+			if class.waitingCost != (sum{}) {
 				t.Errorf("a cost of %v waits beneath %s, but nobody waits", class.waitingCost, class.Name())
 			}
 		}
@@ -146,7 +146,7 @@ func TestReloadMovesTheTree(t *testing.T) {
 		if len(left) != 199 {
 			t.Errorf("%d items left, want all but the first", len(left))
 		}
-		if p := s.Class("p"); p.feed != nil || p.waitingCost != (Cost{}) {
+		if p := s.Class("p"); p.feed != nil || p.waitingCost != (sum{}) {
 			t.Error("p still has a feed")
 		}
 	}, confs("p")...)
@@ -206,7 +206,7 @@ func TestTreesUnderChange(t *testing.T) {
 	others.Wait()
 	for _, c := range s.Classes() {
 		wantBacklog(t, c, 0, 0)
-		if c.waitingCost != (Cost{}) {
+		if c.waitingCost != (sum{}) {
 			t.Errorf("a cost of %v waits beneath %s, but nobody waits", c.waitingCost, c.Name())
 		}
 	}

@@ -215,7 +215,7 @@ func (n *node) awaitsGap() bool {
 func (n *node) push(it *Item) {
 	n.enqueue(it)
 	n.queueCost += it.Cost.in(n.kind)
-	n.countWaiting(it.Cost, max(it.Cost.Packets, 1))
+	n.countWaiting(it.Cost.sum(), max(it.Cost.Packets, 1))
 }
 
 // enqueue is push without the sums.
@@ -231,13 +231,13 @@ func (n *node) remove(it *Item) bool {
 		return false
 	}
 	n.queueCost -= it.Cost.in(n.kind)
-	n.countWaiting(it.Cost.negative(), -max(it.Cost.Packets, 1))
+	n.countWaiting(it.Cost.sum().negative(), -max(it.Cost.Packets, 1))
 	return true
 }
 
 // countWaiting adds items, and what they cost together, to what waits in the node and in
 // those above it. Negative numbers take away.
-func (n *node) countWaiting(cost Cost, items int64) {
+func (n *node) countWaiting(cost sum, items int64) {
 	for ; n != nil; n = n.parent.Load() {
 		n.line.count(n.kind, &cost, items)
 	}

@@ -39,7 +39,7 @@ func (s *Seconds) UnmarshalJSON(text []byte) error {
 type RateReading struct {
 	Text      string  `json:"text"`       // "20mbit", "30 messages/s"
 	PerSecond float64 `json:"per_second"` // in Unit
-	Unit      string  `json:"unit"`       // "bytes", "packets", "messages" or "connections"
+	Unit      string  `json:"unit"`       // "bytes", "packets", "messages", "connections" or "tokens"
 }
 
 // VolumeReading is a Volume at one moment.
@@ -48,6 +48,7 @@ type VolumeReading struct {
 	Packets     uint64 `json:"packets"`
 	Messages    uint64 `json:"messages"`
 	Connections uint64 `json:"connections"`
+	Tokens      uint64 `json:"tokens,omitempty"`
 }
 
 // LossReading is a Loss at one moment.
@@ -167,7 +168,7 @@ func (c *Class) Read() ClassReading {
 
 // Read returns the counters of the volume.
 func (v *Volume) Read() VolumeReading {
-	return VolumeReading{v.Bytes.Load(), v.Packets.Load(), v.Messages.Load(), v.Connections.Load()}
+	return VolumeReading{v.Bytes.Load(), v.Packets.Load(), v.Messages.Load(), v.Connections.Load(), v.Tokens.Load()}
 }
 
 func readSent(volumes *[directions]Volume) map[Direction]VolumeReading {

@@ -55,6 +55,7 @@ type Volume struct {
 	Packets     atomic.Uint64 // datagrams
 	Messages    atomic.Uint64
 	Connections atomic.Uint64
+	Tokens      atomic.Uint64
 }
 
 // Add counts more that left. A counter to which it adds 0 costs nothing.
@@ -63,6 +64,7 @@ func (v *Volume) Add(more VolumeReading) {
 	addTo(&v.Packets, more.Packets)
 	addTo(&v.Messages, more.Messages)
 	addTo(&v.Connections, more.Connections)
+	addTo(&v.Tokens, more.Tokens)
 }
 
 func addTo(counter *atomic.Uint64, n uint64) {

@@ -5,9 +5,12 @@ import (
 	"sync"
 )
 
+// SignalInAnswer is the signal of an answer that says "too fast" as the policy describes.
+const SignalInAnswer = "throttled_by"
+
 // Signals are how providers say "too fast": the command_status of SMPP, its
-// congestion_state, and the status code of HTTP.
-var Signals = []string{"0x14", "0x58", "congestion", "429", "503"}
+// congestion_state, the status code of HTTP, and what the policy describes.
+var Signals = []string{"0x14", "0x58", "congestion", "429", "503", SignalInAnswer}
 
 // Tally counts rare events that have one of a few names, such as Signals. The zero Tally
 // is empty, ready to use and safe for concurrent use.

@@ -24,6 +24,7 @@ const (
 	Packets                     // datagrams
 	Messages                    // whole messages of a framed protocol
 	Connections                 // new connections
+	Tokens                      // what messages cost that say so themselves, such as those of a language model
 	Items                       // anything that waits in a queue; only for a Count
 )
 
@@ -32,10 +33,14 @@ var kindNames = [...]struct{ long, short string }{
 	Packets:     {"packets", "pkt"},
 	Messages:    {"messages", "msg"},
 	Connections: {"connections", "conn"},
+	Tokens:      {"tokens", "tok"},
 	Items:       {"items", "item"},
 }
 
-// String returns the long name: "bytes", "packets", "messages", "connections"
+// OfMessages reports whether only messages cost what a rate of this Kind counts.
+func (k Kind) OfMessages() bool { return k == Messages || k == Tokens }
+
+// String returns the long name: "bytes", "packets", "messages", "connections", "tokens"
 // or "items".
 func (k Kind) String() string {
 	switch {

@@ -74,7 +74,9 @@ func classColumns(now time.Time) []column[classRow] {
 	borrows := func(r classRow) bool { return r.of.Ceil != nil }
 	child := func(r classRow) bool { return r.of.Parent != "" }
 	keyed := func(r classRow) bool { return r.of.Per != "" }
-	messages := func(r classRow) bool { return r.of.Rate.Unit == unit.Messages.String() }
+	messages := func(r classRow) bool {
+		return r.of.Rate.Unit == unit.Messages.String() || r.of.Rate.Unit == unit.Tokens.String()
+	}
 	shadowed := func(r classRow) bool { return r.of.Shadow != nil }
 	held := func(r classRow) bool {
 		return r.of.WaitsFor != nil && (len(r.of.Also) > 0 || r.of.Schedule != nil || r.of.WaitsFor.Class != r.of.Name)
@@ -202,7 +204,11 @@ func printClass(w io.Writer, c daemon.Class, now time.Time) {
 	line("sessions", strconv.Itoa(c.Sessions))
 	for d := range stats.Directions() {
 		v := c.Sent[d]
-		line("sent "+d.String(), fmt.Sprintf("%s, %s, %s, %s", bytesText(v.Bytes), plural(v.Packets, "packet"), plural(v.Messages, "message"), plural(v.Connections, "connection")))
+		sent := fmt.Sprintf("%s, %s, %s, %s", bytesText(v.Bytes), plural(v.Packets, "packet"), plural(v.Messages, "message"), plural(v.Connections, "connection"))
+		if v.Tokens > 0 {
+			sent += ", " + plural(v.Tokens, "token")
+		}
+		line("sent "+d.String(), sent)
 	}
 	for r := range stats.Reasons() {
 		line("dropped, "+r.String(), lossText(c.Dropped[r]))
