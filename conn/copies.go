@@ -127,7 +127,7 @@ func (c *copies) Found(now time.Time, f exchange.Found) exchange.Follower {
 		key = class.Key(&c.who, &msg)
 	}
 	o := shaper.Offer{
-		Class: class, Key: key, Cost: shaper.Cost{Messages: f.Message.Cost, Bytes: int64(f.Size)},
+		Class: class, Key: key, Cost: f.Cost,
 		Asks: f.Asks, Fatal: !f.Message.Refusable, Alone: c.protocol == policy.HTTP,
 		Holds: policy.Holds(int64(f.Size)),
 	}

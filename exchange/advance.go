@@ -19,6 +19,8 @@ func (l *lane) advance() bool {
 		return true
 	case l.backlog.behind.n > 0 && l.backlog.followBehind():
 		return true
+	case l.state == peeking:
+		return l.peekOn() && l.enterFound()
 	case l.state == handling:
 		return l.handle()
 	case l.x.isHTTP() && l.backlog.n > 0:
@@ -41,6 +43,9 @@ func (l *lane) look() bool {
 		return !l.isUp() && l.x.writeDueRefusals()
 	case frame.Whole, frame.Head:
 		return l.find(n, event == frame.Whole)
+	}
+	if !l.isUp() {
+		l.x.hear(l.in.bytes()[:n])
 	}
 	return l.body.pass(n, event == frame.End)
 }
@@ -75,11 +80,21 @@ func (l *lane) readMore() bool {
 func (l *lane) find(n int, whole bool) bool {
 	l.state = handling
 	f := &l.found
-	f.message, f.size, f.whole, f.follower = *l.scan.Message(), n, whole, nil
+	f.message, f.size, f.whole, f.tokens, f.follower = *l.scan.Message(), n, whole, 0, nil
 	if f.message.Kind == frame.Counted {
 		l.classify()
-		l.follow()
+		if l.mustPeek() {
+			return l.peekOn() && l.enterFound()
+		}
+		return l.enterFound()
 	}
+	return l.handle()
+}
+
+// enterFound handles the counted message that was found, as soon as its cost can be known.
+func (l *lane) enterFound() bool {
+	l.charge()
+	l.follow()
 	return l.handle()
 }
 
@@ -87,7 +102,7 @@ func (l *lane) find(n int, whole bool) bool {
 func (l *lane) follow() {
 	if w := l.x.watcher; w != nil {
 		l.found.follower = w.Found(l.x.now, Found{
-			Direction: l.direction, Message: &l.found.message, Size: l.found.size, Class: l.class(), Asks: l.asks(),
+			Direction: l.direction, Message: &l.found.message, Size: l.found.size, Class: l.class(), Cost: l.found.cost(), Asks: l.asks(),
 		})
 	}
 }
@@ -102,6 +117,7 @@ func (l *lane) handle() bool {
 	case m.InOrder && l.backlog.n > 0:
 		return l.keepPlace()
 	case l.x.isHTTP(): // a response passes as bytes
+		l.beginAnswer()
 		l.redirect()
 		return l.body.pass(l.found.size, l.found.whole)
 	}

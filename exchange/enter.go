@@ -30,7 +30,7 @@ func (l *lane) handleCounted() bool {
 	if !room && MakesWait(class, l.x.protocol, l.found.message.Refusable) {
 		return false
 	}
-	l.state = reading
+	l.state, l.x.peek = reading, nil
 	switch m := l.newMessage(class, tag); {
 	case !room:
 		m.refuse(stats.QueueFull)
@@ -121,6 +121,7 @@ func (m *message) leave(item *shaper.Item) {
 	l := m.lane
 	if l.isUp() {
 		l.x.send(m)
+		l.x.noteCharge(m.class, item)
 	}
 	if m.follower != nil {
 		m.follower.Sent(l.x.now)

@@ -16,6 +16,9 @@
 //	enter     a message enters its class, and leaves it
 //	body      bytes that no class counts as a message: they pass in pieces
 //	refuse    the refusal of a message, and what a provider's answer says
+//	answer    what answers say about cost and rate
+//	price     what a message costs
+//	values    numbers and texts in JSON
 //	end       how a direction ends
 //	backlog   where messages wait
 //	message   a message on its way, and the memory that it takes
@@ -54,7 +57,10 @@ type Exchange struct {
 	now     time.Time // the latest time that the host has told
 	stopped bool      // nothing moves any more; see Stop
 
-	due []uint16 // the tags of refused messages whose refusal is not due, in order
+	due []dueRefusal // the refusals that are not due, in order
+
+	peek     *peek     // at the body of the request that was found; nil: nobody needs it
+	accounts *accounts // of requests whose answers are read; nil: nobody reads any
 
 	// Memory that is used again.
 	refused frame.Message // a refused message, while its refusal is written

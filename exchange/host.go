@@ -73,6 +73,7 @@ type Found struct {
 	Message   *frame.Message // valid until Found returns
 	Size      int            // bytes of it that are there: the whole message, or its head
 	Class     *shaper.Class  // the class that it will enter; nil: nothing limits it
+	Cost      shaper.Cost    // what it costs there
 	Asks      bool           // it gets an answer
 }
 

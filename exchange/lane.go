@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"shaper/frame"
+	"shaper/shaper"
 	"shaper/stats"
 )
 
@@ -27,6 +28,7 @@ type state uint8
 
 const (
 	reading    state = iota // it looks for the next message, or the next piece of a body
+	peeking                 // a message is found, and its body has to say what it costs
 	handling                // a message is found, and waits at the front of the input
 	passing                 // body.remaining bytes may be offered to their class
 	waiting                 // a piece of them waits in its class
@@ -42,7 +44,13 @@ type found struct {
 	size     int      // bytes of it that are there
 	whole    bool     // these are all
 	tag      uint16   // of its class
+	tokens   int32    // what it costs, beside message.Cost
 	follower Follower // nil: nobody
+}
+
+// cost returns what the message costs.
+func (f *found) cost() shaper.Cost {
+	return shaper.Cost{Messages: f.message.Cost, Tokens: f.tokens, Bytes: int64(f.size)}
 }
 
 func (l *lane) init(x *Exchange, direction stats.Direction, d Direction, scan frame.Scanner) {

@@ -54,7 +54,7 @@ func (l *lane) newMessage(class *shaper.Class, tag uint16) *message {
 		m.rewrite(o)
 	}
 	m.item = shaper.Item{
-		Cost: shaper.Cost{Messages: f.Cost, Bytes: int64(m.n)}, Held: int64(m.n), Settles: true, Owner: m, Asks: l.asks(),
+		Cost: shaper.Cost{Messages: f.Cost, Tokens: l.found.tokens, Bytes: int64(m.n)}, Held: int64(m.n), Settles: true, Owner: m, Asks: l.asks(),
 	}
 	return m
 }

@@ -8,14 +8,13 @@ import (
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
-	"shaper/unit"
 )
 
 // refuse refuses a message that its class has no room for. If the protocol has no refusal, the
 // connection ends.
 func (m *message) refuse(reason stats.Reason) {
 	l := m.lane
-	x, f := l.x, m.frame()
+	x, f, cost := l.x, m.frame(), m.item.Cost
 	m.class.CountRefused(reason, int64(m.n))
 	if m.follower != nil {
 		m.follower.Refused(x.now, reason)
@@ -37,17 +36,17 @@ func (m *message) refuse(reason stats.Reason) {
 		l.state = swallowing
 	}
 	if x.link.Refuse(f, x.down.body.remaining == 0) {
-		x.writeRefusal(f)
+		x.writeRefusal(f, cost)
 		x.classes.disuse(x.now, f.Tag)
 		return
 	}
-	x.due = append(x.due, f.Tag)
+	x.due = append(x.due, dueRefusal{f.Tag, cost})
 }
 
 // dropDue ends the uses of the tags of refusals that are not written any more.
 func (x *Exchange) dropDue() {
-	for _, tag := range x.due {
-		x.classes.disuse(x.now, tag)
+	for _, r := range x.due {
+		x.classes.disuse(x.now, r.tag)
 	}
 	x.due = nil
 }
@@ -59,21 +58,32 @@ func (x *Exchange) writeDueRefusals() (any bool) {
 		if x.refused, due = x.link.Due(); !due {
 			return any
 		}
-		x.writeRefusal(&x.refused)
-		if any = true; len(x.due) > 0 { // else the connection has ended meanwhile
-			x.classes.disuse(x.now, x.due[0])
+		var next dueRefusal
+		if len(x.due) > 0 { // else the connection has ended meanwhile
+			next = x.due[0]
+		}
+		x.writeRefusal(&x.refused, next.cost)
+		if any = true; len(x.due) > 0 {
+			x.classes.disuse(x.now, x.due[0].tag)
 			x.due = x.due[:copy(x.due, x.due[1:])]
 		}
 	}
 }
 
-// writeRefusal writes a refusal to the client, behind the messages that were passed on.
-func (x *Exchange) writeRefusal(m *frame.Message) {
+// A dueRefusal is a refusal that is not written yet.
+type dueRefusal struct {
+	tag  uint16
+	cost shaper.Cost // of the refused message
+}
+
+// writeRefusal writes the refusal of a message that costs so much to the client, behind the
+// messages that were passed on.
+func (x *Exchange) writeRefusal(m *frame.Message, cost shaper.Cost) {
 	class := x.classes.all[m.Tag].class
-	cost := shaper.Cost{Messages: max(m.Cost, 1)}
+	cost.Messages = max(cost.Messages, 1)
 	refusal := frame.Refusal{Now: x.now, Wait: class.Retry(x.now, cost)}
 	refusal.Position, refusal.Expected = class.Place(x.now, cost)
-	if rate := class.Rate(); rate.Kind() == unit.Messages && !rate.IsZero() {
+	if rate := class.Rate(); rate.Kind().OfMessages() && !rate.IsZero() {
 		refusal.Policy, refusal.Window = class.Name(), rate.Period()
 		refusal.Quota = rate.Units(refusal.Window)
 	}
@@ -102,7 +112,10 @@ func (x *Exchange) noteAnswer() {
 	}
 	class := x.classes.all[m.Tag].class
 	tooFast := m.Throttle.Limited || m.Throttle.Congestion == congested
-	if tooFast {
+	if says, wait := x.endAnswer(); says != nil {
+		tooFast = true
+		says.ThrottledHere(x.now, wait, stats.SignalInAnswer)
+	} else if tooFast {
 		class.Throttled(x.now, m.Throttle.Pause(x.now), x.signal(m))
 	}
 	class.Answered(x.now, !tooFast)

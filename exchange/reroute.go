@@ -16,8 +16,12 @@ import (
 func (x *Exchange) Reroute(now time.Time, gone map[*shaper.Class]bool, back *shaper.Class) {
 	x.noteTime(now)
 	x.down.body.join(back)
-	if f := &x.up.found; x.up.state == handling && f.message.Kind == frame.Counted {
+	if f := &x.up.found; x.up.state == peeking || x.up.state == handling && f.message.Kind == frame.Counted {
+		if x.up.state == peeking {
+			x.up.reread()
+		}
 		x.up.classify()
+		x.up.charge()
 	}
 	if !x.stopped {
 		x.up.backlog.reroute(gone, x.classes.all[x.classes.own].class, x.classes.own)
@@ -118,6 +122,9 @@ func (m *message) moveTo(v *move) {
 		m.class = c.all[m.tag].class
 	}
 	c.disuse(m.lane.x.now, old)
+	if !m.inOrder {
+		m.chargeMoved()
+	}
 	switch {
 	case from == behind:
 	case m.class == nil:

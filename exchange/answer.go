@@ -1,0 +1,289 @@
+package exchange
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"shaper/frame"
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/unit"
+)
+
+// Bounds of what is kept of an answer to read it, in bytes: of a body, and of an event of a
+// stream of events. All of it passes on, however much that is.
+const (
+	mostKept  = 256 << 10
+	mostEvent = 64 << 10
+)
+
+// Accounts remember what requests were charged until their answers say what they cost. It is
+// for HTTP, where answers come in the order of the requests.
+type accounts struct {
+	sent, answered uint64 // requests
+	charges        []charge
+	answer         answer // that is read, or was read last
+}
+
+// A charge is what a request was charged.
+type charge struct {
+	request uint64 // its number
+	at      time.Time
+	cost    shaper.Cost
+}
+
+// noteCharge notes that a request has left, by an item that its class has let go. Nobody reads
+// answers unless one of the classes wants something of them.
+func (x *Exchange) noteCharge(class *shaper.Class, item *shaper.Item) {
+	if !x.isHTTP() || x.accounts == nil && !class.ReadsAnswers() {
+		return
+	}
+	if x.accounts == nil {
+		x.accounts = &accounts{sent: uint64(x.link.InFlight() - 1)}
+	}
+	if class.ReadsAnswers() {
+		x.accounts.charges = append(x.accounts.charges, charge{x.accounts.sent, item.Departed(), item.Cost})
+	}
+	x.accounts.sent++
+}
+
+// An answer is what is read of an answer while it passes.
+type answer struct {
+	reads   bool // it is being read
+	class   *shaper.Class
+	content *frame.Content // nil: of its body nothing is read
+	kept    []byte         // the body, or the last line of a stream of events
+	gzipped bool
+	events  bool
+	lost    bool // the line or the body is too long to keep
+
+	settled [2]settlement // in messages and in tokens
+	tooFast *shaper.Class // the class whose signal the answer has; nil: none
+	wait    time.Duration // how long the provider wants nothing more, if it says so
+}
+
+// A settlement is what an answer says that its request costs.
+type settlement struct {
+	place *policy.Place // where it says that; nil: nowhere
+	units int64
+	said  bool
+}
+
+// beginAnswer begins to read the answer that was found, if its class wants that.
+func (l *lane) beginAnswer() {
+	x, m := l.x, &l.found.message
+	if x.accounts == nil || !m.Answers {
+		return
+	}
+	a := &x.accounts.answer
+	*a = answer{kept: a.kept[:0], class: x.classes.all[m.Tag].class}
+	if a.reads = a.class.ReadsAnswers(); !a.reads {
+		return
+	}
+	a.settled[0].place, a.settled[1].place = a.class.SettlesBy(unit.Messages), a.class.SettlesBy(unit.Tokens)
+	head := Seen(m)
+	a.readHead(&head, x.now)
+	encoding := head.Header("Content-Encoding")
+	a.gzipped = bytes.EqualFold(encoding, []byte("gzip")) || bytes.EqualFold(encoding, []byte("x-gzip"))
+	a.events = !a.gzipped && hasPrefixFold(head.Header("Content-Type"), "text/event-stream")
+	if !l.found.whole && (a.gzipped || isPlain(encoding)) && a.wantsBody() {
+		a.content = frame.NewContent(l.scan)
+	}
+}
+
+// readHead reads the fields of the answer.
+func (a *answer) readHead(head *policy.Message, now time.Time) {
+	for i := range a.settled {
+		if s := &a.settled[i]; s.place != nil && s.place.Header != "" {
+			s.units, s.said = number(string(head.Header(s.place.Header)))
+		}
+	}
+	a.eachSignal(func(class *shaper.Class, s *policy.Signal) {
+		if s.Header != "" && slices.Contains(s.Equals, string(head.Header(s.Header))) {
+			a.tooFast = class
+		}
+	})
+	a.wait = frame.HTTPThrottle(429, head.Header("Retry-After")).Pause(now)
+}
+
+// eachSignal calls f for the signals of the classes of the request, the nearest first, until
+// one was seen.
+func (a *answer) eachSignal(f func(*shaper.Class, *policy.Signal)) {
+	for class := a.class; class != nil && a.tooFast == nil; class = class.Parent() {
+		if r := class.Reads(); r != nil && r.ThrottledBy != nil {
+			f(class, r.ThrottledBy)
+		}
+	}
+}
+
+// wantsBody reports whether something is looked for in the body.
+func (a *answer) wantsBody() (wants bool) {
+	a.eachPath(func(policy.Path) { wants = true })
+	return wants
+}
+
+// eachPath calls f for each path that leads to something in the body.
+func (a *answer) eachPath(f func(policy.Path)) {
+	for i := range a.settled {
+		if p := a.settled[i].place; p != nil && p.JSON != "" {
+			f(p.JSON)
+		}
+	}
+	a.eachSignal(func(_ *shaper.Class, s *policy.Signal) {
+		if s.JSON != "" {
+			f(s.JSON)
+		}
+	})
+}
+
+// hear reads a piece of the body of the answer, which is about to pass.
+func (x *Exchange) hear(piece []byte) {
+	if x.accounts == nil || x.accounts.answer.content == nil {
+		return
+	}
+	a := &x.accounts.answer
+	for len(piece) > 0 {
+		n, data, _ := a.content.Next(piece)
+		if n == 0 {
+			a.content = nil // it is not framed, which the lane notices itself
+			return
+		}
+		if piece = piece[n:]; a.events {
+			a.hearEvents(data)
+		} else {
+			a.keep(data, mostKept)
+		}
+	}
+}
+
+// keep keeps more of the body, unless it becomes too long.
+func (a *answer) keep(data []byte, most int) {
+	if a.lost = a.lost || len(a.kept)+len(data) > most; !a.lost {
+		a.kept = append(a.kept, data...)
+	}
+}
+
+// hearEvents reads the lines of a stream of events (HTML, 9.2). What several events say, the
+// last one says.
+func (a *answer) hearEvents(data []byte) {
+	for len(data) > 0 {
+		line, rest, whole := bytes.Cut(data, []byte("\n"))
+		a.keep(line, mostEvent)
+		if data = rest; !whole {
+			return
+		}
+		a.readLine()
+	}
+}
+
+// readLine reads the line that was kept, which is whole.
+func (a *answer) readLine() {
+	if document, ok := bytes.CutPrefix(a.kept, []byte("data:")); ok && !a.lost && a.mayHave(document) {
+		a.read(document)
+	}
+	a.kept, a.lost = a.kept[:0], false
+}
+
+// mayHave reports whether a document may have something that is looked for: the last name of a
+// path stands in it. Most events have nothing, and this is quicker than to read them.
+func (a *answer) mayHave(document []byte) (may bool) {
+	a.eachPath(func(p policy.Path) {
+		last := string(p[strings.LastIndexByte(string(p), '.')+1:])
+		may = may || last == "*" || bytes.Contains(document, []byte(last))
+	})
+	return may
+}
+
+// read reads a document of JSON.
+func (a *answer) read(document []byte) {
+	for i := range a.settled {
+		s := &a.settled[i]
+		if s.place == nil || s.place.JSON == "" {
+			continue
+		}
+		if n, ok := firstNumber(document, string(s.place.JSON)); ok {
+			s.units, s.said = n, true
+		}
+	}
+	a.eachSignal(func(class *shaper.Class, s *policy.Signal) {
+		if s.JSON == "" {
+			return
+		}
+		eachValue(document, string(s.JSON), func(value string) bool {
+			if slices.Contains(s.Equals, value) {
+				a.tooFast = class
+			}
+			return a.tooFast == nil
+		})
+	})
+}
+
+// end reads what was kept of an answer that has passed.
+func (a *answer) end() {
+	switch {
+	case a.content == nil:
+	case a.events:
+		a.readLine()
+	case a.lost:
+	case a.gzipped:
+		if r, err := gzip.NewReader(bytes.NewReader(a.kept)); err == nil {
+			document, _ := io.ReadAll(io.LimitReader(r, 4*mostKept))
+			a.read(document)
+		}
+	default:
+		a.read(a.kept)
+	}
+	a.content = nil
+	if cap(a.kept) > mostEvent {
+		a.kept = nil // an idle connection holds little
+	}
+}
+
+// endAnswer settles the request whose answer has ended, and returns the class whose signal the
+// answer has, and for how long to pause; nil for none.
+func (x *Exchange) endAnswer() (tooFast *shaper.Class, wait time.Duration) {
+	book := x.accounts
+	if book == nil {
+		return nil, 0
+	}
+	request := book.answered
+	book.answered++
+	if len(book.charges) == 0 || book.charges[0].request != request {
+		return nil, 0
+	}
+	charged := book.charges[0]
+	book.charges = slices.Delete(book.charges, 0, 1)
+	a := &book.answer
+	if !a.reads {
+		return nil, 0
+	}
+	a.end()
+	a.reads = false
+	var more shaper.Cost
+	more.Messages = a.settled[0].more(a.class.CostIn(unit.Messages), charged.cost.Messages)
+	more.Tokens = int32(a.settled[1].more(a.class.CostIn(unit.Tokens), int64(charged.cost.Tokens)))
+	if more != (shaper.Cost{}) {
+		a.class.Settle(x.now, charged.at, more)
+	}
+	return a.tooFast, a.wait
+}
+
+// more returns how much more a request costs than it was charged.
+func (s *settlement) more(cost *policy.Cost, charged int64) int64 {
+	if !s.said {
+		return 0
+	}
+	if cost == nil {
+		cost = &policy.Cost{}
+	}
+	return min(s.units, max(cost.Most(), charged)) - charged
+}
+
+// hasPrefixFold reports whether text begins with a prefix, whatever the case of its letters.
+func hasPrefixFold(text []byte, prefix string) bool {
+	return len(text) >= len(prefix) && bytes.EqualFold(text[:len(prefix)], []byte(prefix))
+}

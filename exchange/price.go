@@ -1,0 +1,194 @@
+package exchange
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+
+	"shaper/frame"
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/unit"
+)
+
+// mostPeeked is how many bytes of a body are read to find out what a request costs. With the
+// head, they fit into an input.
+const mostPeeked = 128 << 10
+
+// A peek is how far the body of a request was read that has not left yet. All of it is still
+// in the input, behind the head.
+type peek struct {
+	content *frame.Content
+	read    int  // bytes of the body that content has taken
+	ended   bool // these are all
+	body    []byte
+}
+
+// prices returns what says the cost of the messages of a class, for each unit; nil if they cost
+// what their protocol says.
+func prices(class *shaper.Class) (messages, tokens *policy.Cost) {
+	return class.CostIn(unit.Messages), class.CostIn(unit.Tokens)
+}
+
+// mustPeek reports whether the cost of the message that was found stands in its body, so that
+// the body has to be read before the message enters its class. It then begins to read.
+func (l *lane) mustPeek() bool {
+	l.x.peek = nil
+	messages, tokens := prices(l.class())
+	if messages == nil && tokens == nil || l.found.whole {
+		return false
+	}
+	m := Seen(&l.found.message)
+	needs := func(c *policy.Cost) bool {
+		switch {
+		case c == nil || m.Header("Expect") != nil: // the client sends the body later, or never
+			return false
+		case c.JSON != "":
+			return isPlain(m.Header("Content-Encoding"))
+		}
+		return c.Bytes > 0 && m.Header("Content-Length") == nil
+	}
+	if !needs(messages) && !needs(tokens) {
+		return false
+	}
+	content := frame.NewContent(l.scan)
+	if content == nil {
+		return false
+	}
+	l.x.peek, l.state = &peek{content: content}, peeking
+	return true
+}
+
+// isPlain reports whether a Content-Encoding changes nothing.
+func isPlain(encoding []byte) bool {
+	return len(encoding) == 0 || bytes.EqualFold(encoding, []byte("identity"))
+}
+
+// peekOn reads the body as far as it is there. It returns false if more has to come before the
+// cost is known.
+func (l *lane) peekOn() bool {
+	p := l.x.peek
+	for !p.ended && p.read < mostPeeked {
+		body := l.in.bytes()[l.found.size:]
+		n, _, ended := p.content.Next(body[p.read:min(len(body), mostPeeked)])
+		if p.read, p.ended = p.read+n, ended; n > 0 {
+			continue
+		}
+		if !l.read() && (l.in.end == open || l.x.stopped) {
+			return false
+		} else if l.in.end != open {
+			break // the rest never comes, or cannot be framed
+		}
+	}
+	l.reread()
+	p.collect(frame.NewContent(l.scan), l.in.bytes()[l.found.size:][:p.read])
+	l.state = handling
+	return true
+}
+
+// collect keeps what the bytes of a body contain.
+func (p *peek) collect(content *frame.Content, raw []byte) {
+	for len(raw) > 0 {
+		n, data, _ := content.Next(raw)
+		if n == 0 {
+			return
+		}
+		p.body, raw = append(p.body, data...), raw[n:]
+	}
+}
+
+// reread reads once more what rules see of the message that was found: the input may have got
+// other memory.
+func (l *lane) reread() {
+	m := &l.found.message
+	ends := m.Close
+	l.x.link.Read(l.in.bytes()[:l.found.size], m)
+	m.Close = ends
+}
+
+// charge sets what the message that was found costs.
+func (l *lane) charge() {
+	f := &l.found
+	b := bill{x: l.x, message: &f.message, bytes: l.in.bytes()[:f.size], whole: f.whole, peek: l.x.peek}
+	cost := b.cost(l.class(), l.scan.Message().Cost)
+	f.message.Cost, f.tokens = cost.Messages, cost.Tokens
+}
+
+// chargeMoved sets what a message costs that waits and has come into another class. Nobody has
+// its body any more: what that said of its cost in a unit still counts.
+func (m *message) chargeMoved() {
+	x := m.lane.x
+	if messages, tokens := prices(m.class); messages == nil && tokens == nil && m.item.Cost.Tokens == 0 {
+		return
+	}
+	var f frame.Message
+	x.link.Read(m.bytes(), &f)
+	cost := bill{x: x, message: &f, bytes: m.bytes(), had: m.item.Cost}.cost(m.class, max(f.Cost, 1))
+	m.item.Cost.Messages, m.item.Cost.Tokens = cost.Messages, cost.Tokens
+}
+
+// A bill is all that tells what a message costs.
+type bill struct {
+	x       *Exchange
+	message *frame.Message
+	bytes   []byte      // of the message, or of its head
+	whole   bool        // these are all
+	peek    *peek       // at its body; nil: the body does not say the cost
+	had     shaper.Cost // the cost in another class
+}
+
+// cost returns what the message costs in a class. Each is its cost in messages by its protocol:
+// the number of its destinations.
+func (b bill) cost(class *shaper.Class, each int64) shaper.Cost {
+	messages, tokens := prices(class)
+	cost := shaper.Cost{Messages: each}
+	if messages != nil {
+		cost.Messages = each * b.by(messages, b.had.Messages)
+	}
+	if tokens != nil {
+		cost.Tokens = int32(min(each*b.by(tokens, int64(b.had.Tokens)), math.MaxInt32))
+	}
+	return cost
+}
+
+// by returns the cost of one message, and had if only its body says it and is gone.
+func (b *bill) by(c *policy.Cost, had int64) int64 {
+	m := Seen(b.message)
+	switch {
+	case c.Units > 0:
+		return c.Units
+	case c.Bytes > 0:
+		return b.inBytes(c)
+	case b.message.Units != 0:
+		return c.Of(b.message.Units, b.message.Units > 0)
+	case c.Segments:
+		return c.Of(frame.Segments(b.bytes), true)
+	case c.Header != "":
+		n, ok := number(string(m.Header(c.Header)))
+		return c.Of(n, ok)
+	case b.peek == nil:
+		return c.Of(had, had > 0)
+	}
+	n, ok := firstNumber(b.peek.body, string(c.JSON))
+	return c.Of(n, ok)
+}
+
+// inBytes returns the cost of the bytes of a message: in HTTP those of its body. If nobody knows
+// how long a body is, the cost is at least that of what was read.
+func (b *bill) inBytes(c *policy.Cost) int64 {
+	if !b.x.isHTTP() || b.message.Units != 0 {
+		return c.InBytes(int64(len(b.bytes)))
+	}
+	if p := b.peek; p != nil && p.ended {
+		return c.InBytes(int64(len(p.body)))
+	}
+	m := Seen(b.message)
+	length, err := strconv.ParseInt(string(m.Header("Content-Length")), 10, 64)
+	switch {
+	case err == nil, b.whole:
+		return c.InBytes(length)
+	case b.peek != nil:
+		return max(c.InBytes(int64(len(b.peek.body))), c.Of(0, false))
+	}
+	return c.Of(0, false)
+}

@@ -1,0 +1,550 @@
+package exchange_test
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"shaper/exchange"
+	"shaper/exchange/exchangetest"
+	"shaper/limit"
+	"shaper/policy"
+	"shaper/shaper"
+)
+
+// A wire is one connection in virtual time, with the classes of a policy.
+type wire struct {
+	*exchangetest.Host
+	t       *testing.T
+	classes map[string]*shaper.Class
+	roots   []*shaper.Class
+}
+
+// world returns the classes of a policy by name, and their roots.
+func world(t *testing.T, now time.Time, text string) (*policy.Policy, map[string]*shaper.Class, []*shaper.Class) {
+	t.Helper()
+	p, _, err := policy.Parse("test.toml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	classes, roots := map[string]*shaper.Class{}, []*shaper.Class(nil)
+	for i, c := range shaper.NewTree(now, p.Classes) {
+		if classes[p.Classes[i].Name] = c; c.Parent() == nil {
+			roots = append(roots, c)
+		}
+	}
+	return p, classes, roots
+}
+
+// connect opens a connection to the listener of a policy.
+func connect(p *policy.Policy, classes map[string]*shaper.Class, now time.Time) *exchangetest.Host {
+	l := &p.Listeners[0]
+	who := policy.Conn{Listener: l.Name}
+	h := exchangetest.New(now, exchange.Config{Protocol: l.Protocol, Link: newLink(l.Protocol), Class: classes[l.Class].Join(now, who)})
+	h.Machine.Obey(now, who, policy.Compile(p).Messages(who), func(name string) *shaper.Class { return classes[name].Join(now, who) })
+	return h
+}
+
+// through returns a connection through a class, which is "c", of a protocol.
+func through(t *testing.T, protocol policy.Protocol, class string) *wire {
+	now := time.Unix(0, 0)
+	p, classes, roots := world(t, now, class+fmt.Sprintf(`
+[listener.l]
+listen = "127.0.0.1:1"
+protocol = %q
+upstream = "192.0.2.1:1"
+class = "c"
+`, protocol))
+	return &wire{connect(p, classes, now), t, classes, roots}
+}
+
+// send makes the client send bytes.
+func (w *wire) send(text string) {
+	w.Up.In = append(w.Up.In, text...)
+	w.Drive(w.Now)
+}
+
+// answer makes the provider send bytes.
+func (w *wire) answer(text string) {
+	w.Down.In = append(w.Down.In, text...)
+	w.Drive(w.Now)
+}
+
+// next returns the next departure of some roots: which one, and when.
+func next(roots []*shaper.Class, now time.Time) (first *shaper.Class, at time.Time) {
+	at = limit.Never
+	for _, root := range roots {
+		if n := root.Next(now); n.Before(at) {
+			first, at = root, n
+		}
+	}
+	return first, at
+}
+
+// wait lets time pass, and messages leave.
+func (w *wire) wait(d time.Duration) {
+	for end := w.Now.Add(d); ; {
+		first, at := next(w.roots, w.Now)
+		if first == nil || at.After(end) {
+			w.Drive(end)
+			return
+		}
+		if at.After(w.Now) {
+			w.Now = at
+		}
+		if it := first.Release(w.Now); it != nil {
+			it.Owner.Leave(w.Now)
+		}
+	}
+}
+
+// free expects that the next message leaves in so long, and not before.
+func (w *wire) free(want time.Duration) {
+	w.t.Helper()
+	sent := len(w.Up.Got)
+	if w.wait(want - 1); len(w.Up.Got) > sent {
+		w.t.Errorf("the next message leaves sooner than in %v", want)
+	}
+	if w.wait(1); len(w.Up.Got) == sent {
+		w.t.Errorf("the next message does not leave in %v", want)
+	}
+}
+
+const token = "rate = \"1 tokens/s\"\nqueue = \"100 messages\"\n"
+
+func post(head, body string) string {
+	return fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\n%sContent-Length: %d\r\n\r\n%s", head, len(body), body)
+}
+
+func chunked(head string, pieces ...string) string {
+	s := head + "Transfer-Encoding: chunked\r\n\r\n"
+	for _, p := range pieces {
+		s += fmt.Sprintf("%x\r\n%s\r\n", len(p), p)
+	}
+	return s + "0\r\n\r\n"
+}
+
+func zipped(text string) string {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	io.WriteString(w, text)
+	w.Close()
+	return b.String()
+}
+
+const get = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+
+// A message costs what it says, in whatever way. The class lets one unit go each second, so the
+// gap behind a message tells what it costs. Its bytes pass unchanged.
+func TestCost(t *testing.T) {
+	long := strings.Repeat("x", 200<<10)
+	for _, c := range []struct {
+		name, cost, request string
+		want                int
+	}{
+		{"a number", `3`, get, 3},
+		{"json", `{ json = "max_tokens" }`, post("", `{"messages":[{"a":[1,{}]},"x"],"max_tokens":7,"n":1}`), 7},
+		{"json within", `{ json = "a.b.1" }`, post("", `{"b":9,"a":{"c":{"b":[1,2]},"b":[5,6,7]}}`), 6},
+		{"json of each item", `{ json = "a.*.n" }`, post("", `{"a":[{"m":4},{"n":5}]}`), 5},
+		{"json as text", `{ json = "n" }`, post("", `{"n":"12"}`), 12},
+		{"json with a fraction", `{ json = "n" }`, post("", `{"n":2.1}`), 3},
+		{"json that is no number", `{ json = "n", default = 4 }`, post("", `{"n":[1]}`), 4},
+		{"json that is negative", `{ json = "n", default = 4 }`, post("", `{"n":-3}`), 4},
+		{"json that is 0", `{ json = "n", default = 4 }`, post("", `{"n":0}`), 1},
+		{"json that is missing", `{ json = "n", default = 4 }`, post("", `{"m":3}`), 4},
+		{"json that is missing, without default", `{ json = "n" }`, post("", `{"m":3}`), 1},
+		{"json that is none", `{ json = "n", default = 4 }`, post("", `n=3`), 4},
+		{"json without a body", `{ json = "n", default = 4 }`, get, 4},
+		{"json above the bound", `{ json = "n", max = 10 }`, post("", `{"n":1000000000000}`), 10},
+		{"json in chunks", `{ json = "max_tokens" }`, chunked("POST / HTTP/1.1\r\nHost: h\r\n", `{"max_`, `tokens":`, `31}`), 31},
+		{"json before a long text", `{ json = "n" }`, post("", `{"n":8,"text":"`+long+`"}`), 8},
+		{"json behind a long text", `{ json = "n", default = 4 }`, post("", `{"text":"`+long+`","n":8}`), 4},
+		{"json that is compressed", `{ json = "n", default = 4 }`, post("Content-Encoding: gzip\r\n", zipped(`{"n":8}`)), 4},
+		{"json that waits for 100", `{ json = "n", default = 4 }`, "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 7\r\n\r\n", 4},
+		{"a field", `{ header = "X-Cost" }`, "GET / HTTP/1.1\r\nx-cost: 9\r\nHost: h\r\n\r\n", 9},
+		{"a field that is missing", `{ header = "X-Cost", default = 2 }`, get, 2},
+		{"bytes", `{ bytes = 4 }`, post("", "123456789"), 3},
+		{"bytes in chunks", `{ bytes = 4 }`, chunked("POST / HTTP/1.1\r\nHost: h\r\n", "1234567", "89"), 3},
+		{"many bytes in chunks", `{ bytes = 131072 }`, chunked("POST / HTTP/1.1\r\nHost: h\r\n", strings.Repeat(long, 2)), 1},
+		{"no bytes", `{ bytes = 4 }`, get, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, most := range []int{0, 1000} {
+				w := through(t, policy.HTTP, "[class.c]\n"+token+"cost = "+c.cost)
+				w.Up.Most = most
+				w.send(c.request)
+				if got := string(w.Up.Got); got != c.request {
+					t.Fatalf("%d bytes left as %d: %.200q", len(c.request), len(got), got)
+				}
+				if strings.Contains(c.request, "100-continue") {
+					w = through(t, policy.HTTP, "[class.c]\n"+token+"cost = "+c.cost)
+					w.send(strings.Replace(c.request, "7\r\n\r\n", "7\r\n\r\n{\"n\":8}", 1))
+				}
+				w.send(get)
+				w.free(time.Duration(c.want) * time.Second)
+			}
+		})
+	}
+}
+
+// A message whose body has not come waits for it, and so does its class.
+func TestCostWaitsForTheBody(t *testing.T) {
+	w := through(t, policy.HTTP, "[class.c]\n"+token+`cost = { json = "n" }`)
+	whole := post("", `{"a":1,"n":5}`) + get
+	for i := range whole {
+		w.send(whole[i : i+1])
+		if sent := len(w.Up.Got); i < len(whole)-len(get)-1 && sent > 0 {
+			t.Fatalf("after %d bytes, %d have left", i, sent)
+		}
+	}
+	w.free(5 * time.Second)
+	if string(w.Up.Got) != whole {
+		t.Errorf("%q", w.Up.Got)
+	}
+}
+
+// A client that ends within a body ends its connection as it would without a cost.
+func TestCostOfABodyThatIsCut(t *testing.T) {
+	for _, cost := range []string{"", `cost = { json = "n" }`} {
+		w := through(t, policy.HTTP, "[class.c]\nrate = \"1 messages/s\"\n"+cost)
+		w.Up.Ends = io.EOF
+		w.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n{")
+		if !w.Over || w.Up.Fault == nil {
+			t.Errorf("with %q it ended: %v, with %v", cost, w.Over, w.Up.Fault)
+		}
+	}
+}
+
+// Each unit on the path has its own cost: here one request and its tokens.
+func TestCostInTwoUnits(t *testing.T) {
+	for _, classes := range []string{
+		"[class.all]\nrate = \"1 messages/s\"\n[class.c]\nparent = \"all\"\n" + token + `cost = { json = "n" }`,
+		"[class.all]\n" + token + "cost = { json = \"n\" }\n[class.c]\nparent = \"all\"\nrate = \"1 messages/s\"",
+		"[class.all]\n" + token + "[class.c]\nparent = \"all\"\nrate = \"9 tokens/s\"\ncost = { json = \"n\" }",
+	} {
+		w := through(t, policy.HTTP, classes)
+		w.send(post("", `{"n":5}`) + get)
+		w.free(5 * time.Second)
+		w.send(get)
+		w.free(time.Second)
+	}
+}
+
+// A refusal says when there is room for a message of this cost.
+func TestRefusalOfTokens(t *testing.T) {
+	w := through(t, policy.HTTP, "[class.c]\nrate = \"1 tokens/s\"\nmax_wait = \"10s\"\ncost = { json = \"n\" }")
+	w.send(post("", `{"n":60}`) + post("", `{"n":5}`))
+	const want = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 50\r\nRateLimit-Policy: \"c\";q=1;w=1\r\nRateLimit: \"c\";r=0;t=50\r\n"
+	w.answer("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	if got := string(w.Down.Got); !strings.Contains(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
+// The answer says what a request really cost, and the difference is charged or given back.
+func TestSettle(t *testing.T) {
+	const settle = "cost = { json = \"n\", max = 100 }\nsettle = "
+	usage := `{"id":"x","usage":{"total_tokens":4,"other":9}}`
+	events := "event: x\ndata: {\"usage\":null}\n\ndata: {\"usage\":{\"total_tokens\":2}}\r\n\n: total_tokens\ndata:{\"usage\":{\"total_tokens\":4}}\n\ndata: [DONE]\n\n"
+	length := func(head, body string) string {
+		return fmt.Sprintf("HTTP/1.1 200 OK\r\n%sContent-Length: %d\r\n\r\n%s", head, len(body), body)
+	}
+	byJSON := `{ json = "usage.total_tokens" }`
+	for _, c := range []struct {
+		name, place, answer string
+		want                int
+	}{
+		{"json", byJSON, length("", usage), 4},
+		{"json in chunks", byJSON, chunked("HTTP/1.1 200 OK\r\n", usage[:20], usage[20:]), 4},
+		{"json to the end", byJSON, "HTTP/1.0 200 OK\r\n\r\n" + usage, 10},
+		{"json compressed", byJSON, length("Content-Encoding: gzip\r\n", zipped(usage)), 4},
+		{"json compressed otherwise", byJSON, length("Content-Encoding: br\r\n", usage), 10},
+		{"events", byJSON, chunked("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n", events[:30], events[30:90], events[90:]), 4},
+		{"a field", `{ header = "X-Used" }`, length("x-used: 4\r\n", ""), 4},
+		{"more than charged", byJSON, length("", `{"usage":{"total_tokens":25}}`), 25},
+		{"more than the bound", byJSON, length("", `{"usage":{"total_tokens":250000}}`), 100},
+		{"nothing", byJSON, length("", `{"usage":{"total_tokens":0}}`), 0},
+		{"no number", byJSON, length("", `{"usage":{"total_tokens":"many"}}`), 10},
+		{"no usage", byJSON, length("", `{}`), 10},
+		{"no json", byJSON, length("", `Bad Request`), 10},
+		{"no body", byJSON, "HTTP/1.1 204 No Content\r\n\r\n", 10},
+		{"a long text before", byJSON, length("", `{"a":"`+strings.Repeat("x", 100<<10)+`","usage":{"total_tokens":4}}`), 4},
+		{"too long a text before", byJSON, length("", `{"a":"`+strings.Repeat("x", 300<<10)+`","usage":{"total_tokens":4}}`), 10},
+		{"interim answers", byJSON, "HTTP/1.1 103 Early Hints\r\n\r\n" + length("", usage), 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, most := range []int{0, 7} {
+				if most > 0 && len(c.answer) > 10_000 {
+					continue
+				}
+				w := through(t, policy.HTTP, "[class.c]\n"+token+settle+c.place)
+				w.Down.Most = most
+				w.send(post("", `{"n":10}`))
+				w.answer(c.answer)
+				if string(w.Down.Got) != c.answer {
+					t.Fatalf("%q", w.Down.Got)
+				}
+				w.send(get)
+				if c.want == 0 {
+					if !strings.HasSuffix(string(w.Up.Got), get) {
+						t.Error("the next message has not left")
+					}
+					continue
+				}
+				w.free(time.Duration(c.want) * time.Second)
+			}
+		})
+	}
+}
+
+// Answers of pipelined requests settle their own requests, also if a reload begins to read them
+// while some are on their way.
+func TestSettleInOrder(t *testing.T) {
+	w := through(t, policy.HTTP, "[class.c]\nalgorithm = \"gcra\"\nrate = \"1 tokens/s\"\nburst = \"100 tokens\"\ncost = { json = \"n\" }\nsettle = { json = \"u\" }")
+	w.send(post("", `{"n":10}`) + post("", `{"n":20}`) + post("", `{"n":30}`))
+	for _, u := range []int{1, 2, 3} {
+		body := fmt.Sprintf(`{"u":%d}`, u)
+		w.answer(fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+	}
+	w.send(post("", `{"n":100}`)) // a full bucket
+	w.free(6 * time.Second)
+}
+
+// An answer that says "too fast" as the policy describes makes its class pause, and only that.
+func TestThrottledBy(t *testing.T) {
+	classes := `
+[class.all]
+rate = "100 messages/s"
+throttled_by = { json = "code", equals = ["blocked"] }
+[class.c]
+parent = "all"
+rate = "10 messages/s"
+per = "header:To"
+on_throttle = { pause = "5s", max = "20s" }
+throttled_by = { json = "messages.*.status", equals = ["1", "2"] }
+`
+	to := func(name string) string { return "GET / HTTP/1.1\r\nHost: h\r\nTo: " + name + "\r\n\r\n" }
+	for _, c := range []struct {
+		head, body   string
+		same, others time.Duration
+	}{
+		{"", `{"messages":[{"status":"0"},{"status":"1"}]}`, 5 * time.Second, 0},
+		{"", `{"messages":[{"status":2}]}`, 5 * time.Second, 0},
+		{"Retry-After: 7\r\n", `{"messages":[{"status":"1"}]}`, 7 * time.Second, 0},
+		{"Retry-After: 100\r\n", `{"messages":[{"status":"1"}]}`, 20 * time.Second, 0},
+		{"", `{"messages":[{"status":"0"}]}`, 0, 0},
+		{"", `{"code":"blocked"}`, time.Second, time.Second},
+	} {
+		for _, name := range []string{"a", "b"} {
+			w := through(t, policy.HTTP, classes)
+			w.send(to("a"))
+			w.wait(time.Second)
+			w.answer(fmt.Sprintf("HTTP/1.1 200 OK\r\n%sContent-Length: %d\r\n\r\n%s", c.head, len(c.body), c.body))
+			w.send(to(name))
+			want := c.same
+			if name == "b" {
+				want = c.others
+			}
+			if left := strings.Count(string(w.Up.Got), "GET") == 2; left != (want == 0) {
+				t.Errorf("%s, then %s: it left: %v", c.body, name, left)
+			} else if !left {
+				w.free(want)
+			}
+		}
+	}
+}
+
+// SMS cost their parts.
+func TestCostOfSMS(t *testing.T) {
+	w := through(t, policy.SMPP, "[class.c]\nrate = \"1 messages/s\"\nqueue = \"100 messages\"\ncost = { segments = true }")
+	for i, parts := range []int{1, 3, 7} {
+		text := strings.Repeat("x", 153*parts-6) // one part holds 160
+		payload := "\x04\x24" + string(rune(len(text)>>8)) + string([]byte{byte(len(text))}) + text
+		w.send(pdu(4, 0, uint32(i), "\x00\x01\x01a\x00\x01\x01b\x00"+"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"+payload))
+		w.send(pdu(4, 0, uint32(100+i), "\x00\x01\x01a\x00\x01\x01b\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"))
+		w.free(time.Duration(parts) * time.Second)
+		w.wait(time.Hour)
+	}
+	if n := w.Up.Cost.Messages; n != 1+3+7+3 {
+		t.Errorf("%d messages were counted", n)
+	}
+}
+
+// A provider of a language model counts tokens in sub-windows of a second. It charges
+// max_tokens when a request comes, and gives back in the same second what the answer did not
+// use.
+type llm struct {
+	t        *testing.T
+	perSlice int64
+	slice    int64
+	charged  int64 // in this slice
+	total    int64 // net, in all slices
+	refused  int
+	byClient map[string]int64 // net
+}
+
+func (m *llm) at(now time.Time) {
+	if s := now.Unix(); s != m.slice {
+		m.slice, m.charged = s, 0
+	}
+}
+
+// A job is a request that the provider works on.
+type job struct {
+	done   time.Time
+	host   *exchangetest.Host
+	client string
+	slice  int64
+	most   int64
+	used   int64
+}
+
+const llmPolicy = `
+[class.account]
+algorithm = "fixed-window"
+rate      = "30000 tokens/min"
+window    = "1s"
+cost      = { json = "max_tokens", default = 100 }
+settle    = { json = "usage.total_tokens" }
+
+[class.client]
+parent = "account"
+rate   = "1000000 tokens/min"
+algorithm = "gcra"
+burst  = "1000 tokens"
+per    = "header:Authorization"
+
+[listener.l]
+listen   = "127.0.0.1:1"
+protocol = "http"
+upstream = "192.0.2.1:1"
+class    = "client"
+`
+
+// Four clients with requests of different sizes have equal shares of the tokens of a provider.
+// At least 95 % of them are used, and the provider refuses nothing.
+func TestLanguageModel(t *testing.T) {
+	const minutes, connections = 1, 25
+	start := time.Unix(0, 0)
+	p, classes, roots := world(t, start, llmPolicy)
+	random := rand.New(rand.NewPCG(1, 2))
+	m := &llm{t: t, perSlice: 500, slice: -1, byClient: map[string]int64{}}
+	now := start
+	var jobs []job
+	ask := func(h *exchangetest.Host, client int) {
+		body := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":"hello"}],"max_tokens":%d}`, 5+random.IntN(5+10*client))
+		h.Up.In = append(h.Up.In, post(fmt.Sprintf("Authorization: Bearer %d\r\n", client), body)...)
+	}
+	var hosts []*exchangetest.Host
+	for i := range 4 * connections {
+		h, client := connect(p, classes, start), i/connections
+		h.Up.Heard = func([]byte) {
+			r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(h.Up.Got)))
+			if err != nil {
+				return // its head is not whole
+			}
+			var body struct {
+				Most int64 `json:"max_tokens"`
+			}
+			if json.NewDecoder(r.Body).Decode(&body) != nil {
+				return
+			}
+			h.Up.Got = nil
+			jobs = append(jobs, m.begin(now, h, fmt.Sprint(client), body.Most, random))
+		}
+		hosts = append(hosts, h)
+		ask(h, client)
+	}
+	for _, h := range hosts {
+		h.Drive(now)
+	}
+	for end := start.Add(minutes * time.Minute); now.Before(end); {
+		first, at := next(roots, now)
+		soonest := -1
+		for i := range jobs {
+			if soonest < 0 || jobs[i].done.Before(jobs[soonest].done) {
+				soonest = i
+			}
+		}
+		if soonest >= 0 && !jobs[soonest].done.After(at) {
+			j := jobs[soonest]
+			jobs = append(jobs[:soonest], jobs[soonest+1:]...)
+			now = j.done
+			m.finish(now, &j)
+			j.host.Drive(now)
+			var client int
+			fmt.Sscan(j.client, &client)
+			ask(j.host, client)
+			j.host.Drive(now)
+			continue
+		}
+		if at.After(now) {
+			now = at
+		}
+		if it := first.Release(now); it != nil {
+			it.Owner.Leave(now)
+		}
+	}
+	if m.refused > 0 {
+		t.Errorf("the provider refused %d requests", m.refused)
+	}
+	if share := float64(m.total) / float64(minutes*60*m.perSlice); share < 0.95 || share > 1 {
+		t.Errorf("%.1f %% of the tokens were used", 100*share)
+	}
+	mean := float64(m.total) / 4
+	for client, n := range m.byClient {
+		if off := float64(n)/mean - 1; off < -0.05 || off > 0.05 {
+			t.Errorf("client %s got %+.1f %% of its share", client, 100*off)
+		}
+	}
+	t.Logf("%d of %d tokens, by client %v", m.total, minutes*60*m.perSlice, m.byClient)
+}
+
+// begin takes a request, or refuses it.
+func (m *llm) begin(now time.Time, h *exchangetest.Host, client string, most int64, random *rand.Rand) job {
+	m.at(now)
+	j := job{now.Add(time.Duration(20+random.IntN(300)) * time.Millisecond), h, client, m.slice, most, (most*int64(30+random.IntN(70)) + 50) / 100}
+	if m.charged+most > m.perSlice {
+		m.refused++
+		j.used = -1
+		return j
+	}
+	m.charged += most
+	m.total += most
+	m.byClient[client] += most
+	return j
+}
+
+// finish answers a request, in one of several forms.
+func (m *llm) finish(now time.Time, j *job) {
+	if j.used < 0 {
+		j.host.Down.In = append(j.host.Down.In, "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n"...)
+		return
+	}
+	if m.at(now); j.slice == m.slice {
+		back := j.most - j.used
+		m.charged -= back
+		m.total -= back
+		m.byClient[j.client] -= back
+	}
+	usage := fmt.Sprintf(`{"choices":[{"text":"x"}],"usage":{"total_tokens":%d}}`, j.used)
+	var answer string
+	switch j.used % 3 {
+	case 0:
+		answer = fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(usage), usage)
+	case 1:
+		text := zipped(usage)
+		answer = fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
+	default:
+		answer = chunked("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n", "data: {\"choices\":[]}\n\n", "data: "+usage+"\n\n", "data: [DONE]\n\n")
+	}
+	j.host.Down.In = append(j.host.Down.In, answer...)
+}

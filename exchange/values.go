@@ -1,0 +1,128 @@
+package exchange
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// firstNumber returns the first number at a path in a document of JSON, rounded up. The
+// document may be cut short behind it.
+func firstNumber(document []byte, path string) (n int64, ok bool) {
+	eachValue(document, path, func(value string) bool {
+		n, ok = number(value)
+		return !ok
+	})
+	return n, ok
+}
+
+// number reads a number that is not negative, and rounds it up.
+func number(text string) (n int64, ok bool) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n, n >= 0
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(f >= 0 && f < 1<<53) {
+		return 0, false
+	}
+	return int64(math.Ceil(f)), true
+}
+
+// eachValue calls found for each text, number and word at a path in a document of JSON, until
+// found returns false; see policy.Path.
+func eachValue(document []byte, path string, found func(value string) (goOn bool)) {
+	d := json.NewDecoder(bytes.NewReader(document))
+	d.UseNumber()
+	w := walker{d, found}
+	w.value(strings.Split(path, "."))
+}
+
+// A walker walks through a document of JSON. Its methods return false if the walk is over.
+type walker struct {
+	*json.Decoder
+	found func(value string) bool
+}
+
+// value walks through the next value, of which path leads to those that are looked for.
+func (w *walker) value(path []string) bool {
+	token, err := w.Token()
+	if err != nil {
+		return false
+	}
+	switch open := token; {
+	case open == json.Delim('{') && len(path) > 0:
+		return w.members(path)
+	case open == json.Delim('[') && len(path) > 0:
+		return w.items(path)
+	case open == json.Delim('{'), open == json.Delim('['):
+		return w.skipRest()
+	case len(path) > 0:
+		return true
+	}
+	switch v := token.(type) {
+	case string:
+		return w.found(v)
+	case json.Number:
+		return w.found(v.String())
+	case bool:
+		return w.found(strconv.FormatBool(v))
+	}
+	return w.found("null")
+}
+
+// members walks through an object behind its brace.
+func (w *walker) members(path []string) bool {
+	for w.More() {
+		name, err := w.Token()
+		if err != nil || !w.member(name == path[0], path[1:]) {
+			return false
+		}
+	}
+	_, err := w.Token()
+	return err == nil
+}
+
+// items walks through an array behind its bracket.
+func (w *walker) items(path []string) bool {
+	for i := 0; w.More(); i++ {
+		if !w.member(path[0] == "*" || path[0] == strconv.Itoa(i), path[1:]) {
+			return false
+		}
+	}
+	_, err := w.Token()
+	return err == nil
+}
+
+// member walks through a value if the path leads there, and past it if not.
+func (w *walker) member(leads bool, path []string) bool {
+	if leads {
+		return w.value(path)
+	}
+	token, err := w.Token()
+	if err != nil {
+		return false
+	}
+	if token == json.Delim('{') || token == json.Delim('[') {
+		return w.skipRest()
+	}
+	return true
+}
+
+// skipRest walks past the rest of an object or an array.
+func (w *walker) skipRest() bool {
+	for depth := 1; depth > 0; {
+		token, err := w.Token()
+		if err != nil {
+			return false
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+	}
+	return true
+}
