@@ -77,7 +77,11 @@ func (b *inbox) nextOfBody(n int) (int, frame.Event, error) {
 
 // describe sets framed to what is known of a message.
 func (b *inbox) describe(p *message) {
-	b.framed = frame.Message{Kind: frame.Counted, Cost: p.messages, Refusable: !p.returns && b.link.protocol.Refuses()}
+	says := p.says
+	if says == 0 {
+		says = -1 // there are no bytes either
+	}
+	b.framed = frame.Message{Kind: frame.Counted, Cost: p.messages, Units: says, Refusable: !p.returns && b.link.protocol.Refuses()}
 	if p.fields.IsZero() {
 		return
 	}

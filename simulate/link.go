@@ -141,7 +141,7 @@ func (s *sender) connect(of *client) *link {
 // post sends the arrival to the exchange as a message.
 func (l *link) post(a *Arrival) {
 	p := l.run.newMessage()
-	*p = message{link: l, arrived: l.run.now, fields: a.Message, bytes: a.Bytes, messages: max(a.Messages, 1), returns: a.Returns}
+	*p = message{link: l, arrived: l.run.now, fields: a.Message, bytes: a.Bytes, messages: max(a.Messages, 1), says: a.Cost, used: a.Used, returns: a.Returns}
 	p.size = int(min(p.bytes, largest))
 	if a.Returns {
 		l.down.push(p)
@@ -255,6 +255,7 @@ func (l *link) Found(_ time.Time, f exchange.Found) exchange.Follower {
 	if f.Direction == stats.Downstream {
 		p = l.down.found
 	}
+	p.cost = f.Cost
 	p.enters(l.classOf(f.Class), f.Class, f.Asks)
 	l.justFound = append(l.justFound, p)
 	return p

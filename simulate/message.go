@@ -1,11 +1,13 @@
 package simulate
 
 import (
+	"math"
 	"time"
 
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
+	"shaper/unit"
 )
 
 // A message is a message of a link. It follows its own way through the exchange.
@@ -15,11 +17,14 @@ type message struct {
 	fields   policy.Fields // what rules see of it
 	bytes    int64
 	messages int64
-	size     int // those that the exchange takes for the message; the rest is its body
+	says     int64 // what the message says that it costs; 0: nothing
+	used     int64 // what its answer says that it costs; 0: nothing
+	size     int   // those that the exchange takes for the message; the rest is its body
 	returns  bool
 
 	class  *class        // that it enters; see enters
 	bucket *shaper.Class // the class, or one of its buckets
+	cost   shaper.Cost   // there
 	asks   bool          // it counts as answered when it has left
 	waited bool
 	over   bool
@@ -50,6 +55,7 @@ func (m *message) Sent(now time.Time) {
 	r := m.link.run
 	if m.asks {
 		m.bucket.Answered(now, true)
+		m.settle(now)
 	}
 	for up := m.class; up != nil; up = up.parent {
 		up.leave(r, &shaper.Cost{Bytes: m.bytes}, now.Sub(m.arrived), m.waited)
@@ -58,6 +64,20 @@ func (m *message) Sent(now time.Time) {
 		r.err = r.Departures(&Departure{At: now, Arrived: m.arrived, Class: m.class.conf.Name, Source: m.link.client.of.Source, Bytes: m.bytes})
 	}
 	m.done()
+}
+
+// settle settles the message as the answer says, which comes at once.
+func (m *message) settle(now time.Time) {
+	var more shaper.Cost
+	if m.used > 0 && m.bucket.SettlesBy(unit.Messages) != nil {
+		more.Messages = m.used - m.cost.Messages
+	}
+	if m.used > 0 && m.bucket.SettlesBy(unit.Tokens) != nil {
+		more.Tokens = int32(min(m.used, math.MaxInt32)) - m.cost.Tokens
+	}
+	if more != (shaper.Cost{}) {
+		m.bucket.Settle(now, now, more)
+	}
 }
 
 // Refused implements exchange.Follower.

@@ -46,6 +46,9 @@ type Arrival struct {
 	Message  policy.Fields // what rules see of it if it is a message
 	Bytes    int64         // of payload
 	Messages int64
+	// Cost is what a message itself says that it costs, if the cost of its class looks at that,
+	// and Used what its answer says; 0 if they say nothing. Answers come at once.
+	Cost, Used int64
 	// Opens says that the arrival stands for a new connection, if its class counts
 	// connections. Without Opens, such a class ignores it: it belongs to a connection that was
 	// let in before.

@@ -64,7 +64,7 @@ type trace struct {
 type record map[string]string
 
 var (
-	traceKeys    = append([]string{"time", "client", "port", "bytes", "messages", "listener"}, policy.FieldNames()...)
+	traceKeys    = append([]string{"time", "client", "port", "bytes", "messages", "cost", "used", "listener"}, policy.FieldNames()...)
 	requiredKeys = []string{"time", "client", "bytes"}
 )
 
@@ -220,6 +220,12 @@ func (t *trace) arrival(a *Arrival, r record) (err error) {
 		return err
 	}
 	if a.Messages, err = t.number(r, "messages", maxBytes); err != nil {
+		return err
+	}
+	if a.Cost, err = t.number(r, "cost", maxBytes); err != nil {
+		return err
+	}
+	if a.Used, err = t.number(r, "used", maxBytes); err != nil {
 		return err
 	}
 	if a.Conn, err = t.enter(r, client); err != nil {
