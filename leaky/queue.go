@@ -54,6 +54,19 @@ func (q *Queue[T]) Push(e *Element[T]) {
 	q.bytes += e.Bytes
 }
 
+// PushFront is Push for an element that goes before all others.
+func (q *Queue[T]) PushFront(e *Element[T]) {
+	e.queue, e.prev, e.next = q, nil, q.head
+	if q.head == nil {
+		q.tail = e
+	} else {
+		q.head.prev = e
+	}
+	q.head = e
+	q.items += max(e.Items, 1)
+	q.bytes += e.Bytes
+}
+
 // Front returns the element that has waited longest; nil if none waits.
 func (q *Queue[T]) Front() *Element[T] { return q.head }
 

@@ -63,12 +63,21 @@ func (c *Class) refuses(now time.Time, it *Item) Verdict {
 	switch {
 	case c.needsNoRoom(it):
 		return Waits
-	case !c.queue.HasRoom(int(it.Cost.Packets), it.Held):
+	case !it.First && !c.queue.HasRoom(int(it.Cost.Packets), it.Held):
 		return Full
-	case c.conf.MaxWait > 0 && c.shadow == nil && forecast{&c.node, now}.leaves(&it.Cost).Sub(now) > time.Duration(c.conf.MaxWait):
+	case c.conf.MaxWait > 0 && c.shadow == nil && c.leaves(now, it).Sub(now) > time.Duration(c.conf.MaxWait):
 		return TooLong
 	}
 	return Waits
+}
+
+// leaves estimates when an item leaves that enters the class now.
+func (c *Class) leaves(now time.Time, it *Item) time.Time {
+	f := forecast{&c.node, now}
+	if it.First {
+		return f.next(&it.Cost)
+	}
+	return f.leaves(&it.Cost)
 }
 
 // Pass is Enter for what would not wait, and so needs no Item. It reports whether what

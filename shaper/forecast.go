@@ -87,9 +87,17 @@ func (f forecast) room(cost *Cost, maxWait time.Duration) time.Time {
 		}
 	}
 	if front := n.front(); front != nil && !n.queue.HasRoom(int(cost.Packets), cost.Bytes) {
-		for x := n; x != nil; x = x.parent.Load() {
-			at = later(at, x.expectedAt(f.now, front.Cost.in(x.kind)))
-		}
+		at = later(at, f.next(&front.Cost))
+	}
+	return at
+}
+
+// next estimates when an item leaves that goes before all others of its class, if none goes
+// before it in a class above.
+func (f forecast) next(cost *Cost) time.Time {
+	at := f.now
+	for x := f.node; x != nil; x = x.parent.Load() {
+		at = later(at, x.expectedAt(f.now, cost.in(x.kind)))
 	}
 	return at
 }

@@ -92,6 +92,9 @@ type Item struct {
 	// Accepted says that the item has waited in this class before, and has not left. It
 	// needs no room in the queue, and no wait is too long for it.
 	Accepted bool
+	// First says that the item has left before all that waits in the class, and that its
+	// provider has refused it. It needs no room in the queue, and goes before the others.
+	First bool
 	// Settles says that the caller calls Left when the item has left. Until then nothing
 	// follows it out of a class that counts gaps, for a second at most. So no gap becomes
 	// too short, however late the item is written.

@@ -211,7 +211,7 @@ func (n *node) awaitsGap() bool {
 	return n.asChild.head != nil && n.settler != nil
 }
 
-// push puts an item at the end of the queue of the class.
+// push puts an item at the end of the queue of the class, or before all others if it is First.
 func (n *node) push(it *Item) {
 	n.enqueue(it)
 	n.queueCost += it.Cost.in(n.kind)
@@ -222,7 +222,11 @@ func (n *node) push(it *Item) {
 func (n *node) enqueue(it *Item) {
 	it.class = n.class
 	it.place.Value, it.place.Bytes, it.place.Items = it, it.Held, int(it.Cost.Packets)
-	n.queue.Push(&it.place)
+	if it.First {
+		n.queue.PushFront(&it.place)
+	} else {
+		n.queue.Push(&it.place)
+	}
 }
 
 // remove takes an item out of the queue of the class, and reports whether it waited there.
