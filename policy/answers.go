@@ -41,12 +41,40 @@ func (c *checker) feedback(key string, class *Class) {
 		if o := class.OnThrottle; o.Pause > o.Max && c.sound(key+".on_throttle") {
 			c.wrong(key+".on_throttle.pause", fmt.Sprintf("%q is longer than max, %q", o.Pause, o.Max), "at most max")
 		}
+		c.learns(key, class)
 		return
 	}
-	for _, name := range []string{"in_flight", "on_throttle", "adapt"} {
+	for _, name := range []string{"in_flight", "on_throttle", "adapt", "learn", "retry"} {
 		if at := key + "." + name; c.given(at) && c.sound(at) {
 			c.wrong(at, fmt.Sprintf("the class counts %v, and only messages are answered", class.Rate.Kind()), "leave it out, or set a rate in messages")
 		}
+	}
+}
+
+// learns checks that a class with learn can find a limit.
+func (c *checker) learns(key string, class *Class) {
+	at := key + ".learn"
+	floor, limit := class.Learn.Floor, class.Limit()
+	if !c.given(at) || !c.sound(at, at+".floor", key+".rate", key+".ceil") {
+		return
+	}
+	switch {
+	case floor == (unit.Rate{}):
+		c.wrong(at, "it has no floor, below which the class is never paced", learnForm)
+	case floor.Kind() != unit.Messages:
+		c.wrong(at+".floor", fmt.Sprintf("%q counts %v, and the rate %q counts messages", floor, floor.Kind(), class.Rate), "a floor in messages")
+	case floor.IsZero():
+		c.wrong(at+".floor", "at a floor of 0 nothing would be left to learn from", "a floor above 0")
+	case floor.Compare(limit) >= 0:
+		c.wrong(at+".floor", fmt.Sprintf("%q leaves nothing to find below the limit of the class, %q", floor, limit), "a floor below the limit")
+	case class.Adapt:
+		c.wrong(at, "adapt is another answer to the same refusals: one would undo what the other does", "leave adapt out, or learn")
+	case class.Shadow:
+		c.wrong(at, "a class in the shadow changes no pace, so it cannot see which one the provider takes", "leave shadow out, or learn")
+	case class.Per != (Per{}):
+		c.wrong(at, "each key would have to learn by itself, from too few messages", "leave it out, or set it in the class above")
+	case class.Algorithm.HasWindow() && floor.Units(class.Own().WindowInForce()) == 0:
+		c.wrong(at+".floor", fmt.Sprintf("%q is less than one message in a window of %v", floor, class.Own().WindowInForce()), "a higher floor")
 	}
 }
 
@@ -60,6 +88,8 @@ func (c *checker) answers(class *Class, carried map[Protocol]bool) {
 		c.needsAnswers(key+".in_flight", class.InFlight > 0 && c.carries[class.Name][p], fmt.Sprintf("which message of %s answers which is not known", p))
 		c.needsAnswers(key+".on_throttle", class.OnThrottle != (OnThrottle{}) && only, noSignal)
 		c.needsAnswers(key+".adapt", class.Adapt && only, noSignal)
+		c.needsAnswers(key+".learn", class.Learn != (Learn{}) && only, noSignal)
+		c.needsAnswers(key+".retry", class.Retry != (Retry{}) && only, noSignal)
 	}
 }
 
@@ -72,7 +102,7 @@ func (c *checker) needsAnswers(key string, wrong bool, problem string) {
 
 // readsAnswers reports whether the class has keys about answers.
 func (c *Class) readsAnswers() bool {
-	return c.InFlight > 0 || c.OnThrottle != (OnThrottle{}) || c.Adapt || c.ReadsAnswers()
+	return c.InFlight > 0 || c.OnThrottle != (OnThrottle{}) || c.Adapt || c.Learn != (Learn{}) || c.Retry != (Retry{}) || c.ReadsAnswers()
 }
 
 // carriedBelow returns, for each class that reads answers, the protocols that it and the

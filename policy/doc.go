@@ -27,6 +27,8 @@
 //	upstream   the keys upstream, balance, health and bind of a listener
 //	at         the keys at and quiet of a class
 //	message    values that concern messages: length prefixes, pauses, patterns
+//	learn      the key learn of a class
+//	retry      the key retry of a class
 //	also       the key also of a class
 //	cost       the keys cost, settle and throttled_by of a class
 //	field      builds the fields of which the schema consists

@@ -176,6 +176,11 @@ type Class struct {
 	OnThrottle OnThrottle `json:"on_throttle,omitzero"`
 	// Adapt makes the class slower after such a pause, until it recovers.
 	Adapt bool `json:"adapt,omitempty"`
+	// Learn finds a limit of the provider below the rate.
+	Learn Learn `json:"learn,omitzero"`
+	// Retry sends messages again that the provider has refused as too fast. If it is the zero
+	// Retry, that of the class above holds.
+	Retry Retry `json:"retry,omitzero"`
 
 	// What messages and their answers say, for a class that counts messages or tokens.
 	Reads

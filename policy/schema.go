@@ -87,6 +87,8 @@ var classFields = []field[Class]{
 	emptyAs("none", onlyIntegers(one("in_flight", inFlightForm, func(c *Class) *int { return &c.InFlight }, parseInFlight))),
 	emptyAs("that of the class above, or 1s up to 1min", group("on_throttle", throttleForm, func(c *Class) *OnThrottle { return &c.OnThrottle }, DefaultOnThrottle, onThrottleFields)),
 	yesNo("adapt", func(c *Class) *bool { return &c.Adapt }),
+	emptyAs("none", group("learn", learnForm, func(c *Class) *Learn { return &c.Learn }, Learn{}, learnFields)),
+	emptyAs("none, or that of the class above", group("retry", retryForm, func(c *Class) *Retry { return &c.Retry }, DefaultRetry, retryFields)),
 	emptyAs("1 for each message, or that of the class above", costField),
 	emptyAs("none", nested("settle", settleForm, func(c *Class) **Place { return &c.Settle }, settleFields, false)),
 	emptyAs("none", nested("throttled_by", signalForm, func(c *Class) **Signal { return &c.ThrottledBy }, signalFields, false)),

@@ -116,6 +116,8 @@ func LeftOut(p *policy.Policy) (notes []string) {
 		note(c.InFlight > 0, "in_flight", "nobody answers")
 		note(c.OnThrottle != policy.OnThrottle{}, "on_throttle", "no provider says that the client is too fast")
 		note(c.Adapt, "adapt", "no provider says that the client is too fast")
+		note(c.Learn != policy.Learn{}, "learn", "no provider says that the client is too fast")
+		note(c.Retry != policy.Retry{}, "retry", "no provider says that the client is too fast")
 		note(c.MaxConnections > 0, "max_connections", "how long a session stays open is not known")
 		note(c.Shared != "", "shared", "the class has its whole budget, as if no other shaper sent")
 		note(c.Shadow, "shadow", "what the class would do is not computed, and it limits nothing")
