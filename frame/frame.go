@@ -90,6 +90,10 @@ type Link interface {
 	// called.
 	Sent(m *Message, now time.Time)
 
+	// Again says that the provider has refused the request that was sent last, and that it is
+	// to be sent again. Its answer may still be on its way. Sent or Refuse follows.
+	Again()
+
 	// Refuse says that a Refusable message is not sent but refused. whole says that the last
 	// message that Down found has been passed on to its end. If Refuse returns true, the
 	// caller may write the refusal at once, wherever a message of Down ends. If it returns

@@ -63,6 +63,7 @@ func (s *silent) Down() Scanner                                          { retur
 func (s *silent) Read([]byte, *Message)                                  {}
 func (s *silent) Room() bool                                             { return true }
 func (s *silent) Sent(*Message, time.Time)                               {}
+func (s *silent) Again()                                                 {}
 func (s *silent) Refuse(*Message, bool) bool                             { panic("frame: this protocol cannot refuse") }
 func (s *silent) Due() (m Message, ok bool)                              { return m, false }
 func (s *silent) AppendRefusal(dst []byte, _ *Message, _ Refusal) []byte { return dst }

@@ -51,6 +51,9 @@ func (l *httpLink) Sent(m *Message, _ time.Time) {
 	l.leaving = r&leaves != 0
 }
 
+// Again implements Link: Up holds as it does from the head of a request on.
+func (l *httpLink) Again() { l.up.undecided = true }
+
 func (l *httpLink) Refuse(m *Message, whole bool) bool {
 	r := l.up.decide() | isRefused
 	if m.Close {

@@ -27,7 +27,10 @@ type Message struct {
 
 	InOrder   bool // it is Control, and must not overtake messages that wait
 	Refusable bool // the protocol can refuse it
-	Close     bool // if it is refused, the connection ends after the refusal
+	// Repeatable says that a request may be sent again on the same connection if an answer
+	// has Throttle.Refused.
+	Repeatable bool
+	Close      bool // if it is refused, the connection ends after the refusal
 
 	Command  uint32 // smpp: command_id
 	Sequence uint32 // smpp: sequence_number
@@ -52,6 +55,7 @@ type Message struct {
 // A Throttle is what a response says about the client's rate.
 type Throttle struct {
 	Limited bool          // the provider refused the request because of the rate
+	Refused bool          // it refused all of it, for that reason alone, and the connection goes on
 	Wait    time.Duration // how long to wait, counted from now; 0: not said
 	Until   time.Time     // when the wait ends, if the provider gave a date
 

@@ -85,6 +85,7 @@ func oneByte(b []byte) []byte { return b[:min(len(b), 1)] }
 // throttleOf reads what a response of the provider says about the rate.
 func throttleOf(p []byte, m *Message) (t Throttle) {
 	t.Limited = isTooFast(uint32(m.Status))
+	t.Refused = t.Limited
 	b := p[pduHeader:]
 	switch m.Command &^ responseBit {
 	case submitSM, deliverSM, dataSM, broadcastSM, bindReceiver, bindTransmitter, bindTransceiver:
@@ -95,7 +96,7 @@ func throttleOf(p []byte, m *Message) (t Throttle) {
 		_, b = cString(b)
 		var limited bool
 		if limited, b = skipUnsuccessful(b); limited {
-			t.Limited = true
+			t.Limited, t.Refused = true, false // it has accepted the others
 		}
 	case querySM, queryBroadcastSM:
 		return t

@@ -68,6 +68,7 @@ func (u *httpRequests) describe(p []byte, h *head) Event {
 	}
 	bodied := h.chunked || h.length > 0
 	m.Close = h.close || h.minor == 0 || bodied && h.expects || h.length > MaxSwallow
+	m.Repeatable = !m.Close && u.last&leaves == 0
 	return u.enter(len(p), h, bodied)
 }
 

@@ -62,6 +62,7 @@ func (d *httpResponses) describe(p []byte, h *head, asked pending, tag uint16) E
 	d.message = Message{Kind: Response, Status: h.status, Answers: d.answering, Throttle: HTTPThrottle(h.status, h.retryAfter), Fields: fieldLines(p)}
 	if d.answering {
 		d.message.Tag = tag
+		d.message.Throttle.Refused = h.status == 429 && h.persists(asked)
 	}
 	if final && asked&leaves != 0 {
 		d.link.leaving = false
@@ -75,6 +76,12 @@ func (d *httpResponses) describe(p []byte, h *head, asked pending, tag uint16) E
 		return d.ended(d.enter(len(p), h, false))
 	}
 	return d.ended(d.enter(len(p), h, h.chunked || h.length != 0))
+}
+
+// persists reports whether the connection goes on after a response to a request, and soon: its
+// body has an end, and can be thrown away.
+func (h *head) persists(asked pending) bool {
+	return !h.close && h.minor > 0 && (h.chunked || asked&isHEAD != 0 || h.length != unknown && h.length <= MaxSwallow)
 }
 
 // ended removes the request from the pipeline if ev ends its response.

@@ -54,6 +54,7 @@ func (l *smppLink) Down() Scanner { return &l.down }
 func (l *smppLink) Read(p []byte, m *Message)      { l.client.describe(p, m) }
 func (l *smppLink) Room() bool                     { return !l.window.full() }
 func (l *smppLink) Sent(m *Message, now time.Time) { l.window.add(m.Sequence, m.Tag, now) }
+func (l *smppLink) Again()                         {}
 func (l *smppLink) Refuse(*Message, bool) bool     { return true }
 func (l *smppLink) Due() (m Message, ok bool)      { return m, false }
 func (l *smppLink) InFlight() int                  { return l.window.used }
@@ -96,6 +97,7 @@ func (u *clientPDUs) length(p []byte) (int, Reason) { return pduLength(p) }
 func (u *clientPDUs) describe(p []byte, m *Message) {
 	describePDU(p, m)
 	m.Refusable = m.Kind == Counted && m.Command != deliverSM // the client itself would have to refuse a deliver_sm
+	m.Repeatable = m.Kind == Counted
 	switch m.Command {
 	case bindReceiver, bindTransmitter, bindTransceiver:
 		id, _ := cString(p[pduHeader:])

@@ -155,6 +155,9 @@ func (provider) Room() bool { return true }
 // Sent implements frame.Link.
 func (provider) Sent(*frame.Message, time.Time) {}
 
+// Again implements frame.Link.
+func (provider) Again() {}
+
 // Refuse implements frame.Link.
 func (provider) Refuse(*frame.Message, bool) bool { return true }
 
