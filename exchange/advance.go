@@ -23,7 +23,7 @@ func (l *lane) advance() bool {
 		return l.peekOn() && l.enterFound()
 	case l.state == handling:
 		return l.handle()
-	case l.x.isHTTP() && l.backlog.n > 0:
+	case l.x.isHTTP() && l.backlog.pending() > 0:
 		return false // the next message would overtake it
 	}
 	return l.look()
@@ -34,6 +34,7 @@ func (l *lane) look() bool {
 	n, event, err := l.scan.Next(l.in.bytes())
 	if err != nil {
 		l.fail(err)
+		l.over()
 		return false
 	}
 	switch event {
@@ -55,23 +56,24 @@ func (l *lane) readMore() bool {
 	switch {
 	case l.read():
 		return true
-	case l.in.end == open || l.backlog.n > 0:
+	case l.in.end == open || l.backlog.pending() > 0:
 		return false
 	case l.in.end == cut: // the beginning of a message is no message
-		l.finish()
+		l.over()
 		return false
 	}
 	event, err := l.scan.End(l.in.bytes())
 	switch {
 	case err != nil:
 		l.fail(err)
+		l.over()
 		return false
 	case event == frame.Whole:
 		return l.find(l.in.len(), true)
 	case event == frame.End:
 		l.messageEnded()
 	}
-	l.finish()
+	l.over()
 	return false
 }
 
@@ -80,7 +82,8 @@ func (l *lane) readMore() bool {
 func (l *lane) find(n int, whole bool) bool {
 	l.state = handling
 	f := &l.found
-	f.message, f.size, f.whole, f.tokens, f.follower = *l.scan.Message(), n, whole, 0, nil
+	f.message, f.size, f.whole, f.tokens, f.follower, f.heeded = *l.scan.Message(), n, whole, 0, nil, false
+	f.open = f.message.Answers && !whole
 	if f.message.Kind == frame.Counted {
 		l.classify()
 		if l.mustPeek() {
@@ -114,8 +117,11 @@ func (l *lane) handle() bool {
 	switch {
 	case m.Kind == frame.Counted:
 		return l.handleCounted()
-	case m.InOrder && l.backlog.n > 0:
+	case m.InOrder && l.backlog.pending() > 0:
 		return l.keepPlace()
+	case m.Answers && l.x.settle():
+		l.swallow()
+		return true
 	case l.x.isHTTP(): // a response passes as bytes
 		l.beginAnswer()
 		l.redirect()

@@ -24,24 +24,43 @@ type backlog struct {
 	behind  list
 	ready   []uint16 // tags of the classes to which resume may offer a message
 
-	n      int // messages in all lists
+	n      int // messages in all these lists
 	bytes  int // their payload
 	memory int // the memory that they take, in bytes
 
 	moving *move // a move that goes on; nil: none
+
+	// What was sent and may have to be sent again; see keep.
+	kept    int      // messages in the lists sent
+	growing *message // one of HTTP, while its body passes; nil: none
+	numbers uint32   // see message.number
 }
 
 type classBacklog struct {
 	waiting, parked list
 	queued          int  // messages of the list waiting that are in the queue of the class
 	ready           bool // the tag is in backlog.ready
+
+	sent list // those without an answer that may have to be sent again
+	most int  // how many of these there may be; 0: the class sends none again
+}
+
+// isFull reports whether no message may be sent before another one is answered.
+func (b *classBacklog) isFull() bool { return b.most > 0 && b.sent.n >= b.most }
+
+// holds reports whether a message that comes now must not enter the class yet: it would
+// overtake others, or might come to its turn before the answers that it has to wait for. Of a
+// class that sends messages again, one message of the lane at a time is in the queue.
+func (b *classBacklog) holds() bool {
+	return b.waiting.n > 0 && (b.queued == 0 || b.most > 0) || b.isFull()
 }
 
 // isEmpty reports whether no message of the class is here.
 func (b *classBacklog) isEmpty() bool { return b.waiting.n+b.parked.n == 0 }
 
-// lostTurns reports whether messages wait and none of them is in the queue of the class.
-func (b *classBacklog) lostTurns() bool { return b.queued == 0 && b.waiting.n > 0 }
+// lostTurns reports whether messages wait and none of them is in the queue of the class,
+// although one may be.
+func (b *classBacklog) lostTurns() bool { return b.queued == 0 && b.waiting.n > 0 && !b.isFull() }
 
 // of returns the lists of the class with a tag.
 func (q *backlog) of(tag uint16) *classBacklog {
@@ -58,6 +77,8 @@ func (q *backlog) listOf(p place, tag uint16) *list {
 		return &q.behind
 	case parked:
 		return &q.of(tag).parked
+	case unanswered:
+		return &q.of(tag).sent
 	}
 	return &q.of(tag).waiting
 }
@@ -67,14 +88,20 @@ func (q *backlog) hasRoom(n int) bool {
 	return q.memory+int(policy.Holds(int64(n))) <= int(policy.ConnectionHolds)
 }
 
-// before returns how many messages come before those of the list behind.
-func (q *backlog) before() int { return q.n - q.behind.n }
+// pending returns how many messages have not left, or may have to leave again.
+func (q *backlog) pending() int { return q.n + q.kept }
+
+// before returns how many of them come before those of the list behind.
+func (q *backlog) before() int { return q.pending() - q.behind.n }
 
 // wait puts a message at the end of a list.
-func (m *message) wait(at place) {
+func (m *message) wait(at place) { m.waitBefore(at, nil) }
+
+// waitBefore puts a message before another one of a list, or at its end if that is nil.
+func (m *message) waitBefore(at place, before *message) {
 	m.keep()
 	q := &m.lane.backlog
-	q.listOf(at, m.tag).push(m)
+	q.listOf(at, m.tag).insert(m, before)
 	m.place = at
 	if at == queued {
 		q.of(m.tag).queued++

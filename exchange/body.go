@@ -24,7 +24,7 @@ func (b *body) pass(n int, ends bool) bool {
 	if l.state == swallowing {
 		l.in.consume(n)
 		if ends {
-			l.state = reading
+			l.swallowed()
 		}
 		return true
 	}
@@ -80,6 +80,9 @@ func (b *body) passPiece() {
 	n := b.piece
 	b.piece, b.remaining = 0, b.remaining-n
 	p := l.in.bytes()[:n]
+	if m := l.backlog.growing; m != nil {
+		m.grow(p)
+	}
 	if b.flow.Class() != nil {
 		l.out.send(p)
 		b.flow.Left(l.x.now)

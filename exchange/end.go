@@ -12,12 +12,13 @@ func (l *lane) finish() {
 	}
 }
 
-// fail ends the lane, because its bytes cannot be framed. Messages that wait are dropped.
+// fail says that the bytes of the lane cannot be framed. Messages that wait are dropped. The
+// caller ends the lane.
 func (l *lane) fail(err error) {
 	l.wire.Break(err)
 	l.in.end = cut
 	l.backlog.drop(stats.Reset)
-	l.finish()
+	l.backlog.forgetAll()
 }
 
 // discard reads and throws away what the client sends after a refusal that ends the
@@ -42,6 +43,7 @@ func (l *lane) drop(reason stats.Reason) {
 		l.body.flow.Cancel(l.x.now)
 	}
 	l.backlog.drop(reason)
+	l.backlog.forgetAll()
 	if f := l.found.follower; f != nil {
 		f.Dropped(l.x.now, reason)
 	}

@@ -25,6 +25,9 @@ func (l *lane) handleCounted() bool {
 		l.passWhole()
 		return true
 	}
+	if l.isUp() && l.x.isHTTP() && l.x.unanswered() > 0 && class.Repeats().Max > 0 {
+		return false // a refusal of this request has to come last, or it could not be sent again
+	}
 	behindOthers := l.backlog.behind.n > 0 || l.isUp() && !l.x.link.Room()
 	room := l.mayKeep(tag, behindOthers)
 	if !room && MakesWait(class, l.x.protocol, l.found.message.Refusable) {
@@ -75,15 +78,15 @@ func (l *lane) mayKeep(tag uint16, behindOthers bool) bool {
 // enter offers a message to its class. It leaves at once, waits there, is parked, or is
 // refused.
 func (m *message) enter() {
-	b, verdict := m.lane.backlog.of(m.tag), shaper.Full
+	b, verdict := m.noteRetry(), shaper.Full
 	switch {
 	case m.class == nil: // the class went with a reload
 		verdict = shaper.Leaves
-	case b.lostTurns(): // it would overtake these
-		m.wait(missed)
-		m.lane.backlog.departed(m.tag)
+	case b.parked.n > 0: // it would overtake these
+	case b.holds():
+		m.hold(b)
 		return
-	case b.parked.n == 0: // it overtakes none that is parked
+	default:
 		verdict = m.offer()
 	}
 	m.judge(verdict)
@@ -94,12 +97,13 @@ func (m *message) enter() {
 func (m *message) offer() shaper.Verdict {
 	x := m.lane.x
 	x.noteTime(x.host.Time())
-	m.item.Accepted = m.place == missed
+	if m.held && m.heldTooLong() {
+		return shaper.TooLong
+	}
+	m.item.Accepted, m.item.First, m.held = m.place == missed && !m.held, m.attempts > 0, false
 	m.item.Patient = m.lane.backlog.of(m.tag).queued == 0 && m.makesWait()
 	return m.class.Enter(x.now, &m.item)
 }
-
-func (m *message) makesWait() bool { return MakesWait(m.class, m.lane.x.protocol, m.refusable) }
 
 // judge does with a message, which is in no list, what its class says.
 func (m *message) judge(verdict shaper.Verdict) {
@@ -119,12 +123,13 @@ func (m *message) judge(verdict shaper.Verdict) {
 // later one whose turn this message takes.
 func (m *message) leave(item *shaper.Item) {
 	l := m.lane
+	asks := l.isUp() && l.x.send(m)
 	if l.isUp() {
-		l.x.send(m)
 		l.x.noteCharge(m.class, item)
 	}
 	if m.follower != nil {
 		m.follower.Sent(l.x.now)
+		m.follower = nil
 	}
 	alone := m.buf != nil && len(l.out.held) == 0 // otherwise it is dropped with the input or the output
 	l.out.send(m.bytes())
@@ -135,7 +140,9 @@ func (m *message) leave(item *shaper.Item) {
 	case alone && m.class != nil:
 		m.class.CountDropped(stats.Reset, 1, int64(m.n))
 	}
-	m.release()
+	if !asks || !m.keepSent() {
+		m.release()
+	}
 }
 
 // leaveUnsent tells the class that the item of the message has left although nothing was sent.

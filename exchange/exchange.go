@@ -13,13 +13,16 @@
 //	reroute   messages that wait follow a reload
 //	advance   what a direction does next: it finds a message and handles it
 //	resume    a message that has waited goes on
+//	retry     what becomes of a message that the provider has refused
 //	enter     a message enters its class, and leaves it
+//	hold      a message that must not enter its class yet
 //	body      bytes that no class counts as a message: they pass in pieces
 //	refuse    the refusal of a message, and what a provider's answer says
 //	answer    what answers say about cost and rate
 //	price     what a message costs
 //	values    numbers and texts in JSON
 //	end       how a direction ends
+//	keep      messages that may have to be sent again
 //	backlog   where messages wait
 //	message   a message on its way, and the memory that it takes
 //	classes   which class a message enters
@@ -147,16 +150,18 @@ const answerPatience = time.Minute
 func (x *Exchange) Tend(now time.Time) {
 	x.noteTime(now)
 	before, late := x.link.InFlight(), now.Add(-answerPatience)
-	if x.link.Expire(late, x.unanswered); x.link.InFlight() == before {
+	if x.link.Expire(late, x.giveUp); x.link.InFlight() == before {
 		return
 	}
+	x.up.backlog.forget(func(m *message) bool { return m.at.Before(late) })
 	if x.watcher != nil {
 		x.watcher.Expired(x.now, late)
 	}
 	x.host.Revisit() // the link has room for others
 }
 
-func (x *Exchange) unanswered(tag uint16) {
+// giveUp says that a request of a class gets no answer any more.
+func (x *Exchange) giveUp(tag uint16) {
 	x.classes.all[tag].class.Answered(x.now, false)
 	x.classes.disuse(x.now, tag)
 }
@@ -176,7 +181,7 @@ func (x *Exchange) Stop(now time.Time, reason stats.Reason) {
 // that rules lead to.
 func (x *Exchange) Quit(now time.Time, reason stats.Reason) {
 	x.Stop(now, reason)
-	x.link.Drop(x.unanswered)
+	x.link.Drop(x.giveUp)
 	x.dropDue()
 	x.classes.disuse(x.now, x.up.found.tag)
 	x.up.found.tag = x.classes.own

@@ -46,6 +46,8 @@ type found struct {
 	tag      uint16   // of its class
 	tokens   int32    // what it costs, beside message.Cost
 	follower Follower // nil: nobody
+	heeded   bool     // its class knows what it says about the rate
+	open     bool     // it is an answer, and its body has not ended
 }
 
 // cost returns what the message costs.

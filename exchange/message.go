@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"sync"
+	"time"
 	"unsafe"
 
 	"shaper/buffer"
@@ -25,6 +26,13 @@ type message struct {
 	refusable, close  bool
 	inOrder           bool
 
+	// For a message that may be sent again; see retry.
+	repeatable bool
+	held       bool      // it has not entered its class yet
+	attempts   uint8     // how often the provider has refused it
+	number     uint32    // counts the messages that were kept; 0: it was not
+	at         time.Time // when it was sent, or since when it is held
+
 	place      place
 	prev, next *message // in the list that it is in
 }
@@ -33,11 +41,12 @@ type message struct {
 type place uint8
 
 const (
-	unlisted place = iota // in no list: at the front of the input, on its way out, or dropped
-	queued                // in the list waiting, and in the queue of its class
-	missed                // in the list waiting, and its turn is lost
-	parked                // in the list parked
-	behind                // in the list behind
+	unlisted   place = iota // in no list: at the front of the input, on its way out, or dropped
+	queued                  // in the list waiting, and in the queue of its class
+	missed                  // in the list waiting, and its turn is lost
+	parked                  // in the list parked
+	behind                  // in the list behind
+	unanswered              // in the list sent
 )
 
 var messages = sync.Pool{New: func() any { return new(message) }}
@@ -49,7 +58,7 @@ func (l *lane) newMessage(class *shaper.Class, tag uint16) *message {
 	m.follower, l.found.follower = l.found.follower, nil
 	m.command, m.sequence, m.tag = f.Command, f.Sequence, tag
 	l.x.classes.use(tag)
-	m.refusable, m.close, m.inOrder = f.Refusable, f.Close, f.InOrder
+	m.refusable, m.close, m.inOrder, m.repeatable = f.Refusable, f.Close, f.InOrder, f.Repeatable && f.Refusable
 	if o := l.x.origin; o != nil && l.isUp() {
 		m.rewrite(o)
 	}
@@ -100,12 +109,15 @@ func (m *message) frame() *frame.Message {
 	return f
 }
 
-// send tells the link that a message leaves. Until its answer, the message uses its class.
-func (x *Exchange) send(m *message) {
+// send tells the link that a message leaves. It reports whether the message gets an answer;
+// until that, the message uses its class.
+func (x *Exchange) send(m *message) (asks bool) {
 	before := x.link.InFlight()
-	if x.link.Sent(m.frame(), x.now); x.link.InFlight() > before {
+	x.link.Sent(m.frame(), x.now)
+	if asks = x.link.InFlight() > before; asks {
 		x.classes.use(m.tag)
 	}
+	return asks
 }
 
 // messageMemory is what a message takes while it waits, in bytes, without its buffer.
@@ -120,17 +132,27 @@ func (m *message) memory() int { return messageMemory + len(m.buf.Bytes) }
 type list struct {
 	first, last *message
 	n           int
+	bytes       int // payload
 }
 
-func (q *list) push(m *message) {
-	m.prev, m.next = q.last, nil
-	if q.last == nil {
+// insert puts a message before another one, or at the end if that is nil.
+func (q *list) insert(m, before *message) {
+	m.next, m.prev = before, q.last
+	if before != nil {
+		m.prev = before.prev
+	}
+	if m.prev == nil {
 		q.first = m
 	} else {
-		q.last.next = m
+		m.prev.next = m
 	}
-	q.last = m
+	if before == nil {
+		q.last = m
+	} else {
+		before.prev = m
+	}
 	q.n++
+	q.bytes += int(m.n)
 }
 
 func (q *list) remove(m *message) {
@@ -146,4 +168,5 @@ func (q *list) remove(m *message) {
 	}
 	m.prev, m.next = nil, nil
 	q.n--
+	q.bytes -= int(m.n)
 }

@@ -32,7 +32,7 @@ func (m *message) refuse(reason stats.Reason) {
 	switch {
 	case f.Close:
 		l.state = discarding
-	case x.isHTTP() && !l.found.whole: // in other protocols, found may be a later message
+	case x.isHTTP() && !l.found.whole && m.attempts == 0: // in other protocols, found may be a later message
 		l.state = swallowing
 	}
 	if x.link.Refuse(f, x.down.body.remaining == 0) {
@@ -110,6 +110,16 @@ func (x *Exchange) noteAnswer() {
 	if x.watcher != nil {
 		x.watcher.Answered(x.now, m.Sequence)
 	}
+	x.heed(m)
+	x.classes.disuse(x.now, m.Tag)
+}
+
+// heed tells the class of a request what its answer says about the rate, once.
+func (x *Exchange) heed(m *frame.Message) {
+	if x.down.found.heeded {
+		return
+	}
+	x.down.found.heeded = true
 	class := x.classes.all[m.Tag].class
 	tooFast := m.Throttle.Limited || m.Throttle.Congestion == congested
 	if says, wait := x.endAnswer(); says != nil {
@@ -119,7 +129,6 @@ func (x *Exchange) noteAnswer() {
 		class.Throttled(x.now, m.Throttle.Pause(x.now), x.signal(m))
 	}
 	class.Answered(x.now, !tooFast)
-	x.classes.disuse(x.now, m.Tag)
 }
 
 // signal names what the provider said, for people.
@@ -133,12 +142,32 @@ func (x *Exchange) signal(m *frame.Message) string {
 	return strconv.Itoa(m.Status)
 }
 
-// messageEnded is called after the last byte of a message was passed on.
-func (l *lane) messageEnded() {
-	if l.body.ends = false; !l.isUp() {
-		l.x.noteAnswer()
+// swallow throws an answer away, which begins with the message that was found.
+func (l *lane) swallow() {
+	l.state = swallowing
+	l.in.consume(l.found.size)
+	if l.found.whole {
+		l.swallowed()
+	}
+}
+
+// swallowed ends that.
+func (l *lane) swallowed() {
+	l.found.open = false
+	if l.state = reading; !l.isUp() {
 		l.x.writeDueRefusals()
 	}
+}
+
+// messageEnded is called after the last byte of a message was passed on.
+func (l *lane) messageEnded() {
+	if l.body.ends = false; l.isUp() {
+		l.backlog.grown()
+		return
+	}
+	l.found.open = false
+	l.x.noteAnswer()
+	l.x.writeDueRefusals()
 }
 
 // reasonOf returns the reason of a refusal.

@@ -61,6 +61,7 @@ func (q *backlog) reroute(gone map[*shaper.Class]bool, to *shaper.Class, tag uin
 		maps.Copy(gone, q.moving.gone)
 	}
 	q.moving = &move{gone, to, tag}
+	q.forget(func(m *message) bool { return gone[m.class.Named()] })
 	q.driveMove()
 }
 
@@ -125,6 +126,7 @@ func (m *message) moveTo(v *move) {
 	if !m.inOrder {
 		m.chargeMoved()
 	}
+	m.noteRetry()
 	switch {
 	case from == behind:
 	case m.class == nil:
@@ -132,7 +134,7 @@ func (m *message) moveTo(v *move) {
 	case from == parked:
 		m.wait(parked)
 		q.departed(m.tag)
-	case q.of(m.tag).lostTurns() || !m.lane.canSend(): // it would overtake another one, or could not be sent
+	case q.of(m.tag).holds() || !m.lane.canSend(): // it would overtake another one, or could not be sent
 		m.wait(missed)
 		q.departed(m.tag)
 	default:

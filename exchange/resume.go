@@ -13,7 +13,7 @@ func (q *backlog) resume() bool {
 			return false
 		}
 		b.waiting.first.reenter(b)
-	case b.parked.n > 0 && b.parked.first.reenter(b):
+	case b.parked.n > 0 && !b.holds() && b.parked.first.reenter(b):
 	default:
 		b.ready = false
 		q.ready = q.ready[:len(q.ready)-1]

@@ -19,7 +19,7 @@ func (m *message) Take(now time.Time) {
 	b := l.backlog.of(tag)
 	m.place = missed
 	b.queued--
-	if l.canSend() {
+	if l.canSend() && !b.isFull() {
 		first, item := b.waiting.first, m.item // a copy, because drop releases m if the connection ends
 		l.backlog.take(first)
 		first.leave(&item)

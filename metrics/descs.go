@@ -49,8 +49,12 @@ var (
 		"1 if the class is paused because its provider said \"too fast\", else 0; only for classes that count messages.", "class")
 	share = desc("class_rate_share",
 		"Share of its rate at which the class is paced, below 1 while it adapts to its provider; only for classes that count messages.", "class")
+	learned = desc("class_learned_rate",
+		"Limit of the provider that the class has found below its rate, in messages per second; only while it has found one.", "class")
 	throttled = desc("upstream_throttled_total",
 		"Requests that the provider refused as too fast, by the signal in its answer.", "class", "signal")
+	retried = desc("class_retries_total",
+		"Messages of a class with retry that the provider refused as too fast, by what became of them.", "class", "outcome")
 	keys = desc("class_keys",
 		"Keys that have a bucket of their own, or are remembered; only for classes with per.", "class")
 	maxKeys = desc("class_max_keys",

@@ -209,8 +209,14 @@ func (s sender) feedback(c stats.ClassReading) {
 	s.gauge(inFlight, float64(c.InFlight), c.Name)
 	s.gauge(paused, pauses, c.Name)
 	s.gauge(share, c.Share, c.Name)
+	if c.Learned > 0 {
+		s.gauge(learned, c.Learned, c.Name)
+	}
 	for _, signal := range stats.Signals {
 		s.counter(throttled, c.Throttled[signal], c.Name, signal)
+	}
+	for outcome, n := range c.Retried {
+		s.counter(retried, n, c.Name, outcome)
 	}
 }
 

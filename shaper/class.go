@@ -48,6 +48,7 @@ type terms struct {
 	enforces atomic.Bool               // see Enforces
 	rate     atomic.Pointer[unit.Rate] // see Rate
 	reads    atomic.Pointer[policy.Reads]
+	retry    atomic.Uint32 // see packRetry
 }
 
 // publish sets the terms from a policy.
@@ -59,6 +60,16 @@ func (t *terms) publish(conf policy.Class) {
 	if conf.Reads != (policy.Reads{}) {
 		t.reads.Store(&conf.Reads)
 	}
+	t.retry.Store(packRetry(conf))
+}
+
+// packRetry returns the retry of a policy as one number, which takes no memory of its own; 0
+// if there is none, or if the class enforces nothing.
+func packRetry(conf policy.Class) uint32 {
+	if conf.Shadow {
+		return 0
+	}
+	return uint32(conf.Retry.Max)<<16 | uint32(conf.Retry.InFlight)
 }
 
 // Name returns the name of the class in the policy.

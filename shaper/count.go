@@ -59,6 +59,13 @@ func (t *tally) waited(d time.Duration) {
 	}
 }
 
+// retried counts what became of a message that the provider has refused.
+func (t *tally) retried(outcome string) {
+	for ; t != nil; t = t.above.Load() {
+		t.Stats.Retried.Add(outcome)
+	}
+}
+
 // throttled counts a signal of the provider.
 func (t *tally) throttled(signal string) {
 	for ; t != nil; t = t.above.Load() {

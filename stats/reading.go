@@ -76,9 +76,10 @@ type ClassReading struct {
 	Sessions  int          `json:"sessions"`         // open now, in the class and below it
 
 	// For a class that counts messages.
-	InFlight    int       `json:"in_flight,omitempty"`   // requests without an answer
-	PausedUntil time.Time `json:"paused_until,omitzero"` // zero if the class is not paused
-	Share       float64   `json:"share,omitempty"`       // of the rate at which the class is paced; below 1 while it adapts
+	InFlight    int       `json:"in_flight,omitempty"`          // requests without an answer
+	PausedUntil time.Time `json:"paused_until,omitzero"`        // zero if the class is not paused
+	Share       float64   `json:"share,omitempty"`              // of the rate at which the class is paced; below 1 while it adapts, or if it has learned that
+	Learned     float64   `json:"learned_per_second,omitempty"` // the limit that it has found below its rate; 0 if it has found none
 
 	// Its buckets and its backlog.
 	Per     string  `json:"per,omitempty"`      // what has a bucket of its own, as in the policy; "" if all share one
@@ -95,6 +96,7 @@ type ClassReading struct {
 	Refused    map[Reason]LossReading      `json:"refused"`
 	Overlimits uint64                      `json:"overlimits"`
 	Throttled  map[string]uint64           `json:"throttled,omitempty"`   // messages that the provider refused, by one of Signals
+	Retried    map[string]uint64           `json:"retried,omitempty"`     // what became of those in a class with retry, by one of Retries
 	KeysShared uint64                      `json:"keys_shared,omitempty"` // sessions that share a bucket because max_keys leaves no bucket for their key
 
 	// What waits now.
@@ -159,6 +161,7 @@ func (c *Class) Read() ClassReading {
 		Overlimits: c.Overlimits.Load(),
 		KeysShared: c.KeysShared.Load(),
 		Throttled:  c.Throttled.Read(),
+		Retried:    c.Retried.Read(),
 		Wait:       c.Wait.Read(),
 	}
 	r.WaitP50 = Seconds(r.Wait.Quantile(0.50))

@@ -12,6 +12,18 @@ const SignalInAnswer = "throttled_by"
 // congestion_state, the status code of HTTP, and what the policy describes.
 var Signals = []string{"0x14", "0x58", "congestion", "429", "503", SignalInAnswer}
 
+// Retries are what becomes of messages that a provider has refused as too fast, in a class with
+// retry.
+var Retries = []string{RetryAgain, RetryLast, RetryTooLong, RetryNotKept}
+
+// The members of Retries.
+const (
+	RetryAgain   = "again"    // sent again
+	RetryLast    = "last"     // refused as often as retry allows: the client has the refusal
+	RetryTooLong = "too_long" // would have had to wait too long, or its class is gone
+	RetryNotKept = "not_kept" // too large to be kept, or not to be sent again
+)
+
 // Tally counts rare events that have one of a few names, such as Signals. The zero Tally
 // is empty, ready to use and safe for concurrent use.
 type Tally struct {

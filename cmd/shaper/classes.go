@@ -219,6 +219,11 @@ func printClass(w io.Writer, c daemon.Class, now time.Time) {
 			line("throttled, "+signal, strconv.FormatUint(n, 10))
 		}
 	}
+	for _, outcome := range stats.Retries {
+		if n := c.Retried[outcome]; n > 0 {
+			line("retried, "+outcome, strconv.FormatUint(n, 10))
+		}
+	}
 	t.write(w, "")
 }
 
@@ -244,6 +249,9 @@ func feedback(c daemon.Class, now time.Time) string {
 	text := strconv.FormatUint(throttled(c), 10)
 	if pause := c.PausedUntil.Sub(now); !c.PausedUntil.IsZero() && pause > 0 {
 		text += ", pauses " + pause.Round(100*time.Millisecond).String()
+	}
+	if c.Learned > 0 {
+		return text + fmt.Sprintf(", learned %.4g/s", c.Learned)
 	}
 	if c.Share < 1 {
 		text += fmt.Sprintf(", at %.0f %%", 100*c.Share)

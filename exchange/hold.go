@@ -1,0 +1,40 @@
+package exchange
+
+import (
+	"time"
+
+	"shaper/stats"
+)
+
+// noteRetry notes how many messages of its class may be kept, and returns the lists of the class.
+func (m *message) noteRetry() *classBacklog {
+	b := m.lane.backlog.of(m.tag)
+	if m.lane.isUp() && m.class != nil {
+		b.most = m.class.Repeats().InFlight
+	}
+	return b
+}
+
+// hold makes a message wait in the connection. For those that may be refused, the bounds of the
+// queue hold there too.
+func (m *message) hold(b *classBacklog) {
+	if b.most > 0 && !m.makesWait() {
+		room := m.class.Policy().Queue
+		if n := int(room.Items.N); n > 0 && b.waiting.n >= n || room.Bytes > 0 && b.waiting.bytes+int(m.n) > int(room.Bytes) {
+			m.refuse(stats.QueueFull)
+			return
+		}
+	}
+	m.held, m.at = b.most > 0, m.lane.x.now
+	m.wait(missed)
+	m.lane.backlog.departed(m.tag)
+}
+
+// heldTooLong reports whether a message was held for longer than it may wait.
+func (m *message) heldTooLong() bool {
+	most := time.Duration(m.class.Policy().MaxWait)
+	return most > 0 && m.lane.x.now.Sub(m.at) > most && !m.makesWait()
+}
+
+// makesWait reports whether the sender has to wait if the class has no room.
+func (m *message) makesWait() bool { return MakesWait(m.class, m.lane.x.protocol, m.refusable) }

@@ -1,0 +1,150 @@
+package exchange
+
+import (
+	"sync/atomic"
+
+	"shaper/buffer"
+	"shaper/policy"
+)
+
+// keptMemory is the memory of all messages of the process that are kept, in bytes.
+var keptMemory atomic.Int64
+
+// keepSent keeps a message that was sent just now, if its class sends it again when the
+// provider refuses it.
+func (m *message) keepSent() bool {
+	l := m.lane
+	q := &l.backlog
+	retries := m.class != nil && m.repeatable && !l.x.stopped && m.class.Repeats().Max > 0
+	if !retries || l.x.isHTTP() && l.x.unanswered() > 1 || !q.charge(int(policy.Holds(int64(m.n)))) {
+		return false
+	}
+	m.keep()
+	m.at = l.x.now
+	if m.number == 0 {
+		q.numbers++
+		m.number = q.numbers
+	}
+	if l.x.isHTTP() && !l.found.whole && m.attempts == 0 {
+		q.growing = m
+	} else {
+		q.addSent(m)
+	}
+	return true
+}
+
+// unanswered returns how many requests have no answer yet, of which not even the head has come.
+func (x *Exchange) unanswered() int {
+	n := x.link.InFlight()
+	if x.down.found.open {
+		n-- // the link counts it until its answer ends
+	}
+	return n
+}
+
+// addSent adds a message to those without an answer.
+func (q *backlog) addSent(m *message) {
+	m.place = unanswered
+	q.listOf(unanswered, m.tag).insert(m, nil)
+	q.kept++
+}
+
+// charge notes that so many bytes of memory are kept. It returns false if there is no room.
+func (q *backlog) charge(n int) bool {
+	if n > int(policy.Holds(int64(policy.RetryHolds))) || q.memory+n > int(policy.ConnectionHolds) {
+		return false
+	}
+	if keptMemory.Add(int64(n)) > int64(policy.RetriesHolds) {
+		keptMemory.Add(-int64(n))
+		return false
+	}
+	q.memory += n
+	return true
+}
+
+// discharge notes that a message is not kept any more.
+func (q *backlog) discharge(m *message) {
+	n := int(policy.Holds(int64(m.n)))
+	keptMemory.Add(-int64(n))
+	q.memory -= n
+}
+
+// grow adds a piece of its body to a message that is kept. If that is too large, the message is
+// not kept any more.
+func (m *message) grow(p []byte) {
+	q, n := &m.lane.backlog, int(m.n)+len(p)
+	more := int(policy.Holds(int64(n)) - policy.Holds(int64(m.n)))
+	if n > int(policy.RetryHolds) || !q.charge(more) {
+		q.dropGrowing()
+		return
+	}
+	if n > len(m.buf.Bytes) {
+		larger := buffer.Get(n)
+		copy(larger.Bytes, m.bytes())
+		m.buf.Put()
+		m.buf = larger
+	}
+	copy(m.buf.Bytes[m.n:], p)
+	m.n = int32(n)
+}
+
+// grown notes that all of the body has passed.
+func (q *backlog) grown() {
+	if m := q.growing; m != nil {
+		q.growing = nil
+		q.addSent(m)
+	}
+}
+
+// dropGrowing forgets the message whose body still passes, if there is one.
+func (q *backlog) dropGrowing() {
+	if m := q.growing; m != nil {
+		q.growing = nil
+		q.discharge(m)
+		m.release()
+	}
+}
+
+// answered returns the message of a class that an answer is for, and keeps it no longer; nil if
+// it was not kept.
+func (q *backlog) answered(tag uint16, sequence uint32) *message {
+	for m := q.of(tag).sent.first; m != nil; m = m.next {
+		if m.sequence == sequence {
+			q.unkeep(m)
+			return m
+		}
+	}
+	return nil
+}
+
+// unkeep takes a message out of those without an answer.
+func (q *backlog) unkeep(m *message) {
+	q.listOf(unanswered, m.tag).remove(m)
+	m.place = unlisted
+	q.kept--
+	q.discharge(m)
+}
+
+// forget keeps some messages no longer: their answers pass, whatever they say.
+func (q *backlog) forget(match func(*message) bool) {
+	if q.growing != nil && match(q.growing) {
+		q.dropGrowing()
+	}
+	if q.kept == 0 {
+		return
+	}
+	for _, b := range q.classes {
+		for m := b.sent.first; m != nil; {
+			next := m.next
+			if match(m) {
+				q.unkeep(m)
+				q.departed(m.tag)
+				m.release()
+			}
+			m = next
+		}
+	}
+}
+
+// forgetAll keeps no message any longer.
+func (q *backlog) forgetAll() { q.forget(func(*message) bool { return true }) }

@@ -1,0 +1,125 @@
+package exchange
+
+import (
+	"shaper/frame"
+	"shaper/shaper"
+	"shaper/stats"
+)
+
+// A class with retry sends a message again that the provider has refused as too fast, and the
+// client does not see that answer. Only such an answer leads to that, and only on the
+// connection on which it came: after a time-out, or after the connection has ended, nobody
+// knows what became of a message.
+//
+// Until its answer, a message is kept. Meanwhile later messages of the same connection and
+// class are held, beyond the number that retry.in_flight names. With 1, its default, the
+// provider accepts messages of a connection and a class in the order in which they came. With
+// more, a message that is sent again comes after those that were in flight with it, and before
+// all others. A message that must not overtake, such as an unbind, waits for all that are kept,
+// and so does the end of the stream. Requests of HTTP follow each other one by one.
+//
+// A message that is held is not in the queue of its class. If it were, its turn could come
+// before that answer, and would be lost. So of each connection one message waits there, and the
+// others in the connection; see hold.
+
+// settle notes that the answer to a request was found. It reports whether the request is sent
+// again; then the client does not get that answer.
+func (x *Exchange) settle() (again bool) {
+	f, q := &x.down.found.message, &x.up.backlog
+	m := q.answered(f.Tag, f.Sequence)
+	if m == nil {
+		q.dropGrowing() // the answer came before the end of its request
+		if class := x.classes.all[f.Tag].class; f.Throttle.Refused && class.Repeats().Max > 0 {
+			class.CountRetry(stats.RetryNotKept)
+		}
+		return false
+	}
+	again = f.Throttle.Refused && m.again(f)
+	q.departed(f.Tag)
+	if again {
+		f.Answers = false
+		x.classes.disuse(x.now, f.Tag)
+	} else {
+		m.release()
+	}
+	return again
+}
+
+// again sends a message again that an answer refuses, or puts it back into its class. It
+// returns false if the client has to have that answer.
+func (m *message) again(f *frame.Message) bool {
+	x, most, outcome := m.lane.x, m.class.Repeats().Max, stats.RetryAgain
+	switch {
+	case most == 0:
+		return false
+	case int(m.attempts) >= most:
+		outcome = stats.RetryLast
+	case x.up.state == ended || m.lane.backlog.moving != nil:
+		outcome = stats.RetryTooLong
+	default:
+		if x.heed(f); !m.putBack() { // the class pauses, and then the message enters it
+			outcome = stats.RetryTooLong
+		}
+	}
+	x.classes.all[f.Tag].class.CountRetry(outcome)
+	return outcome == stats.RetryAgain
+}
+
+// putBack puts a message before all messages of its class and connection that came later and
+// have not left. It returns false if the class does not let it wait so long.
+func (m *message) putBack() bool {
+	l := m.lane
+	b := l.backlog.of(m.tag)
+	before := b.waiting.first
+	for before != nil && before.number > 0 && before.number < m.number {
+		before = before.next
+	}
+	isFirst := before == b.waiting.first
+	if isFirst && b.queued > 0 && m.class.Cancel(l.x.now, &before.item) {
+		before.place = missed
+		b.queued--
+	}
+	m.attempts++
+	m.item.Cost.Bytes, m.item.Held = int64(m.n), int64(m.n) // with its body
+	at, verdict := missed, shaper.Waits
+	if isFirst && b.queued == 0 && l.canSend() {
+		at, verdict = queued, m.offer()
+	}
+	switch verdict {
+	case shaper.Leaves:
+		l.x.link.Again()
+		m.leave(&m.item)
+	case shaper.Waits:
+		l.x.link.Again()
+		m.waitBefore(at, before)
+	default:
+		return false
+	}
+	return true
+}
+
+// over ends a lane. If it is that of the provider, nothing is sent again any more.
+func (l *lane) over() {
+	if !l.isUp() {
+		l.x.up.backlog.giveUp()
+	}
+	if !l.x.stopped {
+		l.finish()
+	}
+}
+
+// giveUp tells the client that messages were refused which wait to be sent again: the provider
+// answers nothing any more.
+func (q *backlog) giveUp() {
+	for _, b := range q.classes {
+		for m := b.waiting.first; m != nil && m.attempts > 0 && !q.lane.x.stopped; {
+			next, entered := m.next, m.place == queued
+			if q.take(m); entered && !m.class.Cancel(q.lane.x.now, &m.item) {
+				m.class.CountDropped(stats.Reset, 1, int64(m.n)) // Leave is about to be called for it, and Take releases it
+			} else {
+				m.refuse(stats.Reset)
+			}
+			m = next
+		}
+	}
+}
