@@ -24,6 +24,7 @@ func readClass(c *shaper.Class) stats.ClassReading {
 	if conf.Rate.Kind().OfMessages() {
 		r.InFlight = c.InFlight()
 		r.PausedUntil, r.Share = c.Feedback(now)
+		r.Learned = c.Learned()
 	}
 	if r.Per, r.Keys = conf.Per.String(), c.Keys(now); r.Per != "" {
 		r.MaxKeys = conf.MaxKeys

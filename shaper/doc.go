@@ -35,6 +35,7 @@
 //	keys          a bucket for each client
 //	quiet         messages to recipients that have quiet hours wait in groups
 //	idle          what a class remembers of buckets that nobody uses
+//	retry         which messages are sent again
 //	class         the class: its policy, and all that belongs to it
 //	slot          which sessions may be open
 //	shadow        what a class asks of its shadow
@@ -51,6 +52,7 @@
 //	ring          turns, by weight
 //	gate          what one class allows
 //	throttle      what the signals of a provider take away
+//	learner       finds a limit by what a provider refuses
 //	pace          how fast a class sends, computed from its policy
 //	restraint     one limit of a pace
 //	line          what waits

@@ -18,6 +18,7 @@ func (c *Class) Answered(now time.Time, ok bool) {
 		}
 		if ok {
 			n.throttle.pause = 0
+			n.learn(now, false)
 		}
 	}
 	c.update(now)
@@ -51,7 +52,7 @@ func (n *node) InFlight() int {
 // counters.
 //
 // One class pauses, with all beneath it: the nearest on the path to the root that has
-// on_throttle or adapt, or else the last on the path that counts messages or tokens. While it
+// on_throttle, adapt or learn, or else the last on the path that counts messages or tokens. While it
 // pauses, refusals of what left before do not prolong the pause, unless the provider says
 // for how long.
 func (c *Class) Throttled(now time.Time, wait time.Duration, signal string) {
@@ -73,6 +74,7 @@ func (c *Class) pause(now time.Time, wait time.Duration, signal string, chosen f
 	before := n.throttle.until
 	n.signal(now, wait)
 	n.class.tellPause(now, before)
+	n.learn(now, true)
 	n.update(now)
 	root.wake(now)
 }
@@ -83,13 +85,23 @@ func pausing(last *node) *node {
 	for n := last; n != nil; n = n.parent.Load() {
 		switch {
 		case n.class.keys != nil:
-		case n.onThrottle != (policy.OnThrottle{}) || n.adapts:
+		case n.onThrottle != (policy.OnThrottle{}) || n.adapts || n.throttle.learner != nil:
 			return n
 		case n.kind.OfMessages():
 			last = n
 		}
 	}
 	return last
+}
+
+// Learned returns the limit that the class has found below its rate, in messages a second; 0 if it
+// has found none.
+func (n *node) Learned() float64 {
+	defer n.lock().mu.Unlock()
+	if l := n.throttle.learner; l != nil && l.level < l.top {
+		return l.level
+	}
+	return 0
 }
 
 // Feedback returns what the signals of a provider do to the class at now: until when it

@@ -6,6 +6,7 @@ import (
 	"shaper/leaky"
 	"shaper/limit"
 	"shaper/policy"
+	"shaper/unit"
 )
 
 // leavePatience is how long a class waits for an item on its way out before it goes on.
@@ -39,7 +40,11 @@ func (g *gate) set(now time.Time, conf policy.Class, p *pace, l limit.Limiter) {
 	g.onThrottle, g.adapts, g.maxInFlight = conf.OnThrottle, conf.Adapt, conf.InFlight
 	g.use(l)
 	g.assured = g.pace.assure(now, g.assured)
+	g.throttle.setLearn(conf, &g.pace)
 	switch {
+	case g.throttle.learner != nil:
+		g.throttle.withheld = 0
+		g.setLearned(now)
 	case !g.adapts:
 		g.throttle.withheld = 0
 	case g.throttle.withheld > 0:
@@ -70,7 +75,28 @@ func bare(l limit.Limiter) limit.Limiter {
 
 // takeOver returns a limiter for the next pace. It goes on from the limiter of the gate.
 func (g *gate) takeOver(now time.Time, next *pace) limit.Limiter {
-	return next.takeOver(now, bare(g.limiter), &g.pace, g.pace.reduced(g.throttle.withheld))
+	return next.takeOver(now, bare(g.limiter), &g.pace, g.pacedRate())
+}
+
+// pacedRate returns the rate at which the limiter of the class itself runs.
+func (g *gate) pacedRate() unit.Rate {
+	if l := g.throttle.learner; l != nil {
+		return g.pace.partOfRate(l.level / l.top)
+	}
+	return g.pace.reduced(g.throttle.withheld)
+}
+
+// setLearned paces the class at what was learned.
+func (g *gate) setLearned(now time.Time) { g.limiter.SetRate(now, g.pacedRate(), g.pace.atOnce) }
+
+// learn notes an answer of the provider. It reports whether the rate changes with that.
+func (g *gate) learn(now time.Time, refused bool) (changed bool) {
+	l := g.throttle.learner
+	if l == nil || g.passive || !l.answered(now, refused, g.inFlight) {
+		return false
+	}
+	g.setLearned(now)
+	return true
 }
 
 // allowedAt returns when an item that costs n may leave, if it is the next; now if it
@@ -163,7 +189,15 @@ func (g *gate) amend(now, then time.Time, units int64) {
 // signal says that the provider has refused something; see throttle.signal.
 func (g *gate) signal(now time.Time, wait time.Duration) {
 	g.regain(now)
-	if g.throttle.signal(now, wait, g.onThrottle) && g.adapts {
+	l := g.throttle.learner
+	if l != nil && wait == 0 && g.onThrottle == (policy.OnThrottle{}) {
+		return // it goes on at the pace that it learns
+	}
+	begins := g.throttle.signal(now, wait, g.onThrottle)
+	switch {
+	case begins && l != nil:
+		l.paused += g.throttle.until.Sub(now)
+	case begins && g.adapts:
 		g.withhold(now, g.throttle.afterSignal())
 	}
 }

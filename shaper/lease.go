@@ -204,7 +204,7 @@ func (c *Class) record(now time.Time) limit.Lease {
 		}
 		per, key = k.class.conf.Per, keyText(c.key)
 	}
-	lease := leaseOf(now, c.limiter, &c.pace, c.pace.reduced(c.throttle.withheld), per)
+	lease := leaseOf(now, c.limiter, &c.pace, c.pacedRate(), per)
 	lease.Name, lease.Key = c.name, key
 	return lease
 }

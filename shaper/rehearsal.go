@@ -6,6 +6,7 @@ import (
 	"shaper/limit"
 	"shaper/policy"
 	"shaper/stats"
+	"shaper/unit"
 )
 
 // A rehearsal is a copy of a tree at one moment: what waits there, and all that decides when it
@@ -101,22 +102,22 @@ func (r *rehearsal) limiterOf(n *node) limit.Limiter {
 		r.inexact = true // other processes use the budget, too
 	}
 	parts := limit.Parts(bare(n.limiter))
-	return n.pace.limiter(r.copyLimit(parts[0], &n.pace.restraint, n.throttle.withheld), func(of *restraint) limit.Limiter {
+	return n.pace.limiter(r.copyLimit(parts[0], &n.pace.restraint, n.pacedRate()), func(of *restraint) limit.Limiter {
 		parts = parts[1:]
-		return r.copyLimit(parts[0], of, 0)
+		return r.copyLimit(parts[0], of, of.rate)
 	})
 }
 
-// copyLimit copies one limit, of whose rate so many sixteenths are taken away.
-func (r *rehearsal) copyLimit(l limit.Limiter, of *restraint, withheld int) limit.Limiter {
+// copyLimit copies one limit, which runs at a rate.
+func (r *rehearsal) copyLimit(l limit.Limiter, of *restraint, rate unit.Rate) limit.Limiter {
 	if c, ok := l.(limit.Cloner); ok {
 		return c.Clone()
 	}
 	memory, whole := l.Memory(r.now)
 	r.inexact, r.rounded = r.inexact || !whole, r.rounded || of.algorithm == policy.Token
 	next := of.newLimiter(r.now)
-	if withheld > 0 {
-		next.SetRate(r.now, of.reduced(withheld), of.atOnce)
+	if rate != of.rate {
+		next.SetRate(r.now, rate, of.atOnce)
 	}
 	next.Remember(memory)
 	return next

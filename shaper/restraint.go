@@ -74,6 +74,11 @@ func (r *restraint) reduced(sixteenths int) unit.Rate {
 	return r.rate.Below(unit.Percent(int64(sixteenths) * 1_000_000 / shares))
 }
 
+// partOfRate returns a part of the rate, from 0 to 1.
+func (r *restraint) partOfRate(part float64) unit.Rate {
+	return r.rate.Below(unit.Percent((1 - part) * 1_000_000))
+}
+
 // horizon returns how long what has left matters. A sliding window remembers it for twice as
 // long.
 func (r *restraint) horizon() time.Duration {

@@ -27,6 +27,19 @@ type throttle struct {
 	pause    time.Duration // the last pause for which the provider gave no time; 0: none since the last success
 	withheld int           // how many sixteenths of the rate are taken away
 	since    time.Time     // when a share came back last, or a signal took shares away
+	learner  *learner      // finds the limit of the provider; nil: nobody has asked for it
+}
+
+// setLearn begins to learn, goes on or ends, as a policy says.
+func (t *throttle) setLearn(conf policy.Class, p *pace) {
+	switch top, floor := p.rate.PerSecond(), conf.Learn.Floor.PerSecond(); {
+	case conf.Learn == (policy.Learn{}), conf.Shadow, top <= floor:
+		t.learner = nil
+	case t.learner == nil:
+		t.learner = newLearner(top, floor)
+	default:
+		t.learner.bound(top, floor)
+	}
 }
 
 // A rate has 16 shares. One of them comes back every regainEvery.
@@ -71,5 +84,10 @@ func (t *throttle) hasten(at time.Time) time.Time {
 	return at
 }
 
-// share returns how much of its rate the class has, from 1/16 to 1.
-func (t *throttle) share() float64 { return 1 - float64(t.withheld)/shares }
+// share returns how much of its rate the class has, from 1/16 to 1, or what it has learned.
+func (t *throttle) share() float64 {
+	if l := t.learner; l != nil {
+		return l.level / l.top
+	}
+	return 1 - float64(t.withheld)/shares
+}

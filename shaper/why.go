@@ -159,6 +159,9 @@ func (g *gate) limitText(now time.Time, conf *policy.Class, n int64) (text strin
 	if _, ok := g.limiter.(*shared); ok && part <= len(conf.Also) {
 		text += fmt.Sprintf(", which all members of the fleet %q share", conf.Shared)
 	}
+	if l := g.throttle.learner; part == 0 && l != nil && l.level < l.top {
+		text += fmt.Sprintf(`, of which the provider seems to take %.4g/s`, l.level)
+	}
 	if part == 0 && g.throttle.withheld > 0 {
 		text += fmt.Sprintf(`, of which the class has %d/%d after "too fast"`, shares-g.throttle.withheld, shares)
 	}

@@ -1,0 +1,220 @@
+package shaper
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"shaper/policy"
+)
+
+// A hidden provider accepts or refuses a message that comes at a time, in seconds.
+type hidden func(at float64) bool
+
+// gapOf refuses what comes closer than 1/rate after what it has accepted last.
+func gapOf(rate float64) hidden {
+	last := -1.0
+	return func(at float64) bool {
+		if at-last < 1/rate-1e-9 {
+			return false
+		}
+		last = at
+		return true
+	}
+}
+
+// windowOf accepts so many in each second.
+func windowOf(rate int) hidden {
+	second, n := -1, 0
+	return func(at float64) bool {
+		if int(at) != second {
+			second, n = int(at), 0
+		}
+		n++
+		return n <= rate
+	}
+}
+
+// bucketOf has a bucket of so many.
+func bucketOf(rate, burst float64) hidden {
+	level, last := burst, 0.0
+	return func(at float64) bool {
+		level, last = min(burst, level+(at-last)*rate), at
+		if level < 1-1e-9 {
+			return false
+		}
+		level--
+		return true
+	}
+}
+
+// noisy refuses a share of all messages at random, too.
+func noisy(p float64, x *rand.Rand, of hidden) hidden {
+	return func(at float64) bool { return x.Float64() >= p && of(at) }
+}
+
+func everything(float64) bool { return true }
+
+// A learning is a saturated class with learn and its provider, in virtual time.
+type learning struct {
+	class   *Class
+	now     time.Time
+	begin   time.Time
+	accepts hidden
+	sent    int
+	refused int
+}
+
+func newLearning(rate, keys string, accepts hidden) *learning {
+	text := fmt.Sprintf("[class.acme]\nrate = %q\nlearn = { floor = \"2 messages/s\" }\n%s[listener.l]\nlisten = \"127.0.0.1:1\"\nprotocol = \"smpp\"\nupstream = \"discard:\"\nclass = \"acme\"\n", rate, keys)
+	p, _, err := policy.Parse("p.toml", []byte(text))
+	if err != nil {
+		panic(err)
+	}
+	begin := time.Unix(1000, 0)
+	return &learning{class: NewTree(begin, p.Classes)[0], now: begin, begin: begin, accepts: accepts}
+}
+
+// run sends for so long, whenever the class allows it.
+func (l *learning) run(d time.Duration) {
+	l.sent, l.refused = 0, 0
+	for end := l.now.Add(d); ; {
+		it := &Item{Cost: Cost{Messages: 1}, Asks: true, Settles: true}
+		if verdict := l.class.Enter(l.now, it); verdict == Waits {
+			if at := l.class.Next(l.now); at.After(l.now) {
+				l.now = at
+			}
+			if l.class.Release(l.now) != it {
+				panic("the item does not leave when the class says so")
+			}
+		}
+		it.Left(l.now)
+		l.sent++
+		ok := l.accepts(l.now.Sub(l.begin).Seconds())
+		if !ok {
+			l.refused++
+			l.class.Throttled(l.now, 0, "0x58")
+		}
+		if l.class.Answered(l.now, ok); l.now.After(end) {
+			return
+		}
+	}
+}
+
+// level returns the pace that the class has come to.
+func (l *learning) level() float64 { return l.class.throttle.learner.level }
+
+// Learn finds a limit of 17 a second within 5 % in two minutes, whatever the rate of the class,
+// and then at most 1 message in 1,000 is refused.
+func TestLearnFindsALimit(t *testing.T) {
+	for _, rate := range []int{18, 20, 25, 50, 100, 400} {
+		for name, accepts := range map[string]func() hidden{
+			"gap": func() hidden { return gapOf(17) }, "window": func() hidden { return windowOf(17) }, "bucket of 1": func() hidden { return bucketOf(17, 1) },
+		} {
+			l := newLearning(fmt.Sprintf("%d messages/s", rate), "", accepts())
+			l.run(2 * time.Minute)
+			if found := l.level(); found < 17*0.95 || found > 17*1.05 {
+				t.Errorf("below %d, a %s of 17 is found as %.2f", rate, name, found)
+			}
+			l.run(time.Hour)
+			t.Logf("below %d, %s: %.2f; then %d of %d refused", rate, name, l.level(), l.refused, l.sent)
+			if l.refused*1000 > l.sent || l.level() < 17*0.95 {
+				t.Errorf("below %d, a %s of 17: at %.2f, %d of %d are refused", rate, name, l.level(), l.refused, l.sent)
+			}
+		}
+	}
+}
+
+// A provider with a burst hides its limit for as long as the burst lasts. Learn finds it too,
+// and then at most 1 message in 300 is refused.
+func TestLearnFindsABucket(t *testing.T) {
+	for _, burst := range []float64{5, 17} {
+		l := newLearning("20 messages/s", "", bucketOf(17, burst))
+		l.run(10 * time.Minute)
+		l.run(time.Hour)
+		t.Logf("bucket of %v: %.2f; %d of %d refused", burst, l.level(), l.refused, l.sent)
+		if l.refused*300 > l.sent || l.level() < 17*0.9 || l.level() > 17*1.05 {
+			t.Errorf("a bucket of %v: at %.2f, %d of %d are refused", burst, l.level(), l.refused, l.sent)
+		}
+	}
+}
+
+// A provider that refuses 1 % at random does not make the class slow.
+func TestLearnIgnoresNoise(t *testing.T) {
+	for seed := range uint64(4) {
+		l := newLearning("20 messages/s", "", noisy(0.01, rand.New(rand.NewPCG(seed, 8)), everything))
+		lowest := l.level()
+		all := 0
+		for range 120 {
+			l.run(time.Minute)
+			lowest, all = min(lowest, l.level()), all+l.sent
+		}
+		mean := float64(all) / (2 * 3600)
+		t.Logf("seed %d: on average %.1f/s, at least %.1f/s", seed, mean, lowest)
+		if mean < 18 || lowest < 5 {
+			t.Errorf("seed %d: on average %.1f/s, at least %.1f/s", seed, mean, lowest)
+		}
+	}
+}
+
+// What was learned survives another policy, and the end of learn ends it.
+func TestLearnSurvivesSet(t *testing.T) {
+	l := newLearning("50 messages/s", "", gapOf(17))
+	l.run(3 * time.Minute)
+	found := l.level()
+	conf := l.class.Policy()
+	for _, rate := range []string{"30 messages/s", "50 messages/s", "100 messages/s"} {
+		conf.Rate = rateOf(rate)
+		if l.class.Set(l.now, conf); l.level() != found {
+			t.Errorf("at %s: %.2f, want %.2f", rate, l.level(), found)
+		}
+		if l.run(time.Minute); l.refused*100 > l.sent {
+			t.Errorf("at %s: %d of %d are refused", rate, l.refused, l.sent)
+		}
+	}
+	if text := l.class.Why(l.now).Path[0].Text; text == "" {
+		t.Error("why does not say what it waits for")
+	}
+	conf.Rate = rateOf("10 messages/s")
+	if l.class.Set(l.now, conf); l.level() != 10 || l.class.Learned() != 0 {
+		t.Errorf("below what it had found: %.2f", l.level())
+	}
+	conf.Rate, conf.Learn = rateOf("50 messages/s"), policy.Learn{}
+	l.class.Set(l.now, conf)
+	before := l.now
+	for range 50 {
+		it := &Item{Cost: Cost{Messages: 1}}
+		if l.class.Enter(l.now, it) == Waits {
+			l.now = l.class.Next(l.now)
+			l.class.Release(l.now)
+		}
+	}
+	if took := l.now.Sub(before); took > time.Second+20*time.Millisecond {
+		t.Errorf("without learn, 50 messages take %v", took)
+	}
+}
+
+// A limit that rises is found, too, and an idle class does not go up.
+func TestLearnGoesUp(t *testing.T) {
+	limit := 10
+	l := newLearning("40 messages/s", "", func(at float64) bool { return true })
+	window := windowOf(limit)
+	l.accepts = func(at float64) bool { return window(at) }
+	l.run(5 * time.Minute)
+	if l.level() > 10.5 {
+		t.Fatalf("found %.2f of 10", l.level())
+	}
+	window = windowOf(30)
+	for range 2000 { // one message every two seconds
+		l.now = l.now.Add(2 * time.Second)
+		l.run(0)
+	}
+	if l.level() > 10.5 {
+		t.Errorf("while the class is nearly idle, it goes up to %.2f", l.level())
+	}
+	l.run(2 * time.Hour)
+	if l.level() < 28 || l.level() > 33 || l.refused*500 > l.sent { // it may be trying 5 % more just now
+		t.Errorf("the limit is 30 now, the class is at %.2f, and %d of %d are refused", l.level(), l.refused, l.sent)
+	}
+}
