@@ -33,7 +33,7 @@ type throttle struct {
 // setLearn begins to learn, goes on or ends, as a policy says.
 func (t *throttle) setLearn(conf policy.Class, p *pace) {
 	switch top, floor := p.rate.PerSecond(), conf.Learn.Floor.PerSecond(); {
-	case conf.Learn == (policy.Learn{}), conf.Shadow, top <= floor:
+	case conf.Learn == (policy.Learn{}), conf.Shadow, top <= floor, p.isUnlimited(): // the class above learns
 		t.learner = nil
 	case t.learner == nil:
 		t.learner = newLearner(top, floor)
