@@ -164,6 +164,9 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 	if r.Units == 0 {
 		if c.Wanted > 0 {
 			l.retry = m.local(r.Till)
+			if !local { // the call has to arrive then
+				l.retry = l.retry.Add(-m.link.clock.error(now) * 7 / 8)
+			}
 		}
 		m.wake(l, now)
 		return

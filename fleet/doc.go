@@ -28,6 +28,8 @@
 //   - The store's clock is set: members notice, because the new time does not fit the differences seen
 //     before, and ask for the same fence. A clock set back lets slots stand still for no longer than that.
 //     A fixed window goes on until the clock is there again.
+//   - Answers take more than 40 ms: the member does not know the store's clock well enough, and the store
+//     counts as away.
 //   - An answer is lost: the call goes again with its number, and gets the same grant.
 //   - A replica takes over: a grant is used only if WAIT says that a replica has it, when there is one.
 //   - A member ends without Close: its share is held back for ten minutes while it is silent.

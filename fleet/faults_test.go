@@ -28,6 +28,7 @@ var faults = []fault{
 	{"partition of half", func(s *sim) { s.cut(true) }, func(s *sim) { s.cut(false) }},
 	{"store stalls", func(s *sim) { s.down = true }, func(s *sim) { s.down = false }},
 	{"answers pings only", func(s *sim) { s.refuses = true }, func(s *sim) { s.refuses = false }},
+	{"slower network", func(s *sim) { s.delay = 8 * time.Millisecond }, func(s *sim) { s.delay = 200 * time.Microsecond }},
 	{"slow network", func(s *sim) { s.delay = 250 * time.Millisecond }, func(s *sim) { s.delay = 200 * time.Microsecond }},
 	{"SIGSTOP", func(s *sim) { s.members[0].asleep = true }, func(s *sim) { s.members[0].asleep = false; s.members[0].wakeAt = 0; s.members[0].pump() }},
 	{"losses", func(s *sim) { s.lose, s.double = 0.05, 0.2 }, func(s *sim) { s.lose, s.double = 0, 0 }},

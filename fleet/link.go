@@ -37,9 +37,13 @@ type link struct {
 	rtt      time.Duration // of recent calls, rather more than less
 }
 
-// tooVague is the error of the clock above which a member does not notice a jump that matters.
-// It goes on only when those blocks have ended that were granted before it looked again.
-const tooVague = 5 * time.Millisecond
+// tooVague is the error of the clock above which a member does not notice a jump that matters: the time for
+// transit in a fence covers twice that. A member whose clock was too vague goes on only when those blocks have
+// ended that were granted before it knew better. As long as it knows no better, the store is no use to it.
+const tooVague = 20 * time.Millisecond
+
+// vague reports whether the clock is too vague to use what the store grants.
+func (l *link) vague(now time.Time) bool { return l.clock.error(now) > tooVague }
 
 // send notes that a call leaves at now, after which the store counts the member as present for grace.
 func (l *link) send(now time.Time, grace time.Duration) {
@@ -52,10 +56,10 @@ func (l *link) send(now time.Time, grace time.Duration) {
 // answered takes the times of an answer into account. It reports whether what the store has granted
 // may be used.
 func (l *link) answered(now time.Time, c *Call, r *Reply) bool {
-	vague := l.joined.IsZero() || l.clock.error(now) > tooVague
+	vague := l.joined.IsZero() || l.vague(now)
 	jumped := l.clock.sample(c.at, now, r.Now)
 	l.rtt = max(now.Sub(c.at), l.rtt-l.rtt/8)
-	l.share, l.members, l.proved = r.Share, r.Members, true
+	l.share, l.members, l.proved = r.Share, r.Members, !l.vague(now)
 	if vague {
 		l.joined = now
 		return false

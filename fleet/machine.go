@@ -206,6 +206,10 @@ func (m *Machine) Answer(now time.Time, c *Call, r *Reply) {
 		return
 	}
 	usable := k.answered(now, c, r)
+	if k.vague(now) { // answers take too long
+		m.Fail(now, c)
+		return
+	}
 	if c.Op == Pause && m.pause.Microseconds() <= c.Wanted {
 		m.pause = 0
 	}

@@ -164,6 +164,33 @@ func TestOnShareWithin(t *testing.T) {
 	}
 }
 
+// TestSlowStore has a store whose answers take 20 ms, for a minute, and then one whose answers take longer than
+// members can do with. They use the limit, and then their shares.
+func TestSlowStore(t *testing.T) {
+	for _, name := range []string{"leaky", "fast"} {
+		s := newSim(t, classNamed(t, name), 4, 1)
+		for _, m := range s.members {
+			m.greedy = true
+		}
+		s.run(3 * time.Second)
+		s.steady = true
+		for _, c := range []struct {
+			way  time.Duration
+			used float64
+		}{{10 * time.Millisecond, 0.85}, {22 * time.Millisecond, 0.5}} {
+			s.delay = c.way
+			s.ledger.mark()
+			s.run(60 * time.Second)
+			if used := s.ledger.used(); used < c.used {
+				t.Errorf("%s: with a round trip of %v %.1f %% of the limit is used", name, 2*c.way, 100*used)
+			}
+		}
+		if err := s.ledger.gaps(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestGreedyAndIdle has members that want everything beside others that want nothing.
 func TestGreedyAndIdle(t *testing.T) {
 	for _, name := range []string{"leaky", "fast"} {

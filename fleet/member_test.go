@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"shaper/fleet/fleettest"
 	"shaper/limit"
 )
 
@@ -18,9 +19,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // departures are never closer than the gap less the errors that they state, and the delay of a
 // departure between its check and its note.
 func TestMembersShareOneRate(t *testing.T) {
-	srv := startServer(t)
+	srv := fleettest.StartRedis(t)
 	const items = 60
-	store, err := NewStore(Config{Addresses: []string{srv.addr}, Deadline: 5 * time.Second})
+	store, err := NewStore(Config{Addresses: []string{srv.Addr}, Deadline: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

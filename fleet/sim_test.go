@@ -34,6 +34,7 @@ type sim struct {
 
 	// The network.
 	delay  time.Duration // one way, on average
+	steady bool          // it is always the same
 	lose   float64       // of the messages
 	double float64
 
@@ -130,6 +131,9 @@ func (s *sim) restart() {
 }
 
 func (s *sim) latency() time.Duration {
+	if s.steady {
+		return s.delay
+	}
 	return time.Duration(float64(s.delay) * (0.5 + s.r.ExpFloat64()/2))
 }
 

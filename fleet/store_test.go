@@ -4,90 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
+	"shaper/fleet/fleettest"
 )
-
-// A server is a redis-server that the test has started.
-type server struct {
-	t    *testing.T
-	addr string
-	args []string
-	cmd  *exec.Cmd
-}
-
-// startServer starts a redis-server with options in a directory of its own, on a free port.
-func startServer(t *testing.T, options ...string) *server {
-	t.Helper()
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("redis-server is not installed: apt-get install redis-server")
-		}
-		t.Skip("redis-server is not installed: apt-get install redis-server")
-	}
-	port := freePort(t)
-	s := &server{t: t, addr: "127.0.0.1:" + port}
-	s.args = append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", t.TempDir()}, options...)
-	s.start()
-	t.Cleanup(s.kill)
-	return s
-}
-
-func freePort(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
-}
-
-// start starts the process, and returns when it answers.
-func (s *server) start() {
-	s.cmd = exec.Command("redis-server", s.args...)
-	if err := s.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	for until := time.Now().Add(30 * time.Second); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
-		if conn, err := redis.Dial("tcp", s.addr); err == nil {
-			_, err = conn.Do("PING")
-			conn.Close()
-			if err == nil {
-				return
-			}
-		}
-	}
-	s.t.Fatalf("redis-server %s does not answer", strings.Join(s.args, " "))
-}
-
-// kill is kill -9.
-func (s *server) kill() {
-	s.cmd.Process.Kill()
-	s.cmd.Wait()
-}
-
-func (s *server) do(command string, args ...any) any {
-	s.t.Helper()
-	conn, err := redis.Dial("tcp", s.addr)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer conn.Close()
-	v, err := conn.Do(command, args...)
-	if err != nil {
-		s.t.Fatalf("%s %v: %v", command, args, err)
-	}
-	return v
-}
 
 // A caller takes slots of a class from a Store.
 type caller struct {
@@ -134,9 +58,9 @@ func (c *caller) take(wanted int64) Reply {
 
 // TestScriptOnRedis compares the script with the model on a real server, whose clock cannot be set.
 func TestScriptOnRedis(t *testing.T) {
-	srv := startServer(t)
+	srv := fleettest.StartRedis(t)
 	for _, class := range testClasses(t) {
-		c := newCaller(t, Config{Addresses: []string{srv.addr}, Prefix: "t:"}, class)
+		c := newCaller(t, Config{Addresses: []string{srv.Addr}, Prefix: "t:"}, class)
 		var model Model
 		for i := range 200 {
 			call := c.call(Take, 1+int64(i)%(2*class.Lease()))
@@ -159,7 +83,7 @@ func TestScriptOnRedis(t *testing.T) {
 // TestSlotsAreExact takes slots of a rate that is no whole microseconds.
 func TestSlotsAreExact(t *testing.T) {
 	class := &Class{Name: "exact", Rate: mustRate(t, "30000 messages/s"), Late: time.Millisecond}
-	c := newCaller(t, Config{Addresses: []string{startServer(t).addr}}, class)
+	c := newCaller(t, Config{Addresses: []string{fleettest.StartRedis(t).Addr}}, class)
 	first := c.take(1000)
 	next, n := first, first.Units
 	for range 100 {
@@ -182,14 +106,14 @@ func TestStoreSurvives(t *testing.T) {
 			t.Errorf("the first slot after the loss is at %d, after one at %d", after.First, before.First)
 		}
 	}
-	for name, lose := range map[string]func(*server){
-		"SCRIPT FLUSH": func(s *server) { s.do("SCRIPT", "FLUSH") },
-		"FLUSHALL":     func(s *server) { s.do("FLUSHALL") },
-		"kill -9":      func(s *server) { s.kill(); s.start() },
+	for name, lose := range map[string]func(*fleettest.Redis){
+		"SCRIPT FLUSH": func(s *fleettest.Redis) { s.Do("SCRIPT", "FLUSH") },
+		"FLUSHALL":     func(s *fleettest.Redis) { s.Do("FLUSHALL") },
+		"kill -9":      func(s *fleettest.Redis) { s.Kill(); s.Start() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			srv := startServer(t)
-			c := newCaller(t, Config{Addresses: []string{srv.addr}}, class)
+			srv := fleettest.StartRedis(t)
+			c := newCaller(t, Config{Addresses: []string{srv.Addr}}, class)
 			before := c.take(10)
 			lose(srv)
 			if name == "kill -9" {
@@ -216,17 +140,17 @@ func TestStoreRefuses(t *testing.T) {
 	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
 	for _, c := range []struct {
 		name  string
-		spoil func(*server)
+		spoil func(*fleettest.Redis)
 		want  string
 	}{
-		{"read-only", func(s *server) { s.do("REPLICAOF", "127.0.0.1", freePort(s.t)) }, "READONLY"},
-		{"wrong type", func(s *server) { s.do("SET", "{a}", "x") }, "WRONGTYPE"},
-		{"password", func(s *server) { s.do("CONFIG", "SET", "requirepass", "secret") }, "NOAUTH"},
+		{"read-only", func(s *fleettest.Redis) { s.Do("REPLICAOF", "127.0.0.1", 1) }, "READONLY"},
+		{"wrong type", func(s *fleettest.Redis) { s.Do("SET", "{a}", "x") }, "WRONGTYPE"},
+		{"password", func(s *fleettest.Redis) { s.Do("CONFIG", "SET", "requirepass", "secret") }, "NOAUTH"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			srv := startServer(t)
+			srv := fleettest.StartRedis(t)
 			c.spoil(srv)
-			store := newCaller(t, Config{Addresses: []string{srv.addr}}, class).store
+			store := newCaller(t, Config{Addresses: []string{srv.Addr}}, class).store
 			for _, op := range []Op{Beat, Ping} {
 				_, err := store.Do(context.Background(), &Call{Op: op, Class: class, Member: "m", Seq: 1})
 				if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -239,10 +163,10 @@ func TestStoreRefuses(t *testing.T) {
 
 func TestStoreDeadline(t *testing.T) {
 	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
-	srv := startServer(t)
-	c := newCaller(t, Config{Addresses: []string{srv.addr}, Deadline: 100 * time.Millisecond}, class)
-	srv.cmd.Process.Signal(syscall.SIGSTOP)
-	defer srv.cmd.Process.Signal(syscall.SIGCONT)
+	srv := fleettest.StartRedis(t)
+	c := newCaller(t, Config{Addresses: []string{srv.Addr}, Deadline: 100 * time.Millisecond}, class)
+	srv.Signal(syscall.SIGSTOP)
+	defer srv.Signal(syscall.SIGCONT)
 	begun := time.Now()
 	_, err := c.store.Do(context.Background(), c.call(Beat, 0))
 	if err == nil {
@@ -255,81 +179,48 @@ func TestStoreDeadline(t *testing.T) {
 
 func TestStorePassword(t *testing.T) {
 	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
-	srv := startServer(t)
-	srv.do("ACL", "SETUSER", "shaper", "on", ">secret", "~p:*", "+evalsha", "+eval", "+info", "+time", "+wait", "+ping", "+hget", "+hset", "+hmget", "+hdel", "+hkeys", "+hlen", "+hincrby", "+zadd", "+zrem", "+zrange", "+zrangebyscore", "+zcard", "+zcount", "+zrank", "+zscore", "+zincrby", "+zremrangebyrank", "+pexpire")
-	c := newCaller(t, Config{Addresses: []string{srv.addr}, Username: "shaper", Password: "secret", Prefix: "p:"}, class)
+	srv := fleettest.StartRedis(t)
+	srv.Do("ACL", "SETUSER", "shaper", "on", ">secret", "~p:*", "+evalsha", "+eval", "+info", "+time", "+wait", "+ping", "+hget", "+hset", "+hmget", "+hdel", "+hkeys", "+hlen", "+hincrby", "+zadd", "+zrem", "+zrange", "+zrangebyscore", "+zcard", "+zcount", "+zrank", "+zscore", "+zincrby", "+zremrangebyrank", "+pexpire")
+	c := newCaller(t, Config{Addresses: []string{srv.Addr}, Username: "shaper", Password: "secret", Prefix: "p:"}, class)
 	if r := c.take(5); r.Units == 0 {
 		t.Error("nothing was granted")
 	}
 }
 
-// TestStoreWithReplica finds the master through a sentinel, and holds that a grant is used only if a
-// replica has it.
+// TestStoreWithReplica finds the master through sentinels, and holds that a grant is used only if a replica has it.
 func TestStoreWithReplica(t *testing.T) {
 	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
-	master, replica := startServer(t), startServer(t)
-	host, port, _ := net.SplitHostPort(master.addr)
-	replica.do("REPLICAOF", host, port)
-	synced := func() bool {
-		return strings.Contains(string(replica.do("INFO", "replication").([]byte)), "master_link_status:up")
-	}
-	for until := time.Now().Add(30 * time.Second); !synced() && time.Now().Before(until); {
-		time.Sleep(10 * time.Millisecond)
-	}
-	port = freePort(t)
-	config := filepath.Join(t.TempDir(), "sentinel.conf")
-	text := fmt.Sprintf("port %s\nbind 127.0.0.1\nsentinel monitor main %s 1\n", port, strings.Replace(master.addr, ":", " ", 1))
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	sentinel := &server{t: t, addr: "127.0.0.1:" + port, args: []string{config, "--sentinel"}}
-	sentinel.start()
-	t.Cleanup(sentinel.kill)
-
-	c := newCaller(t, Config{Addresses: []string{sentinel.addr}, Sentinel: "main"}, class)
+	master, replica := fleettest.StartRedis(t), fleettest.StartRedis(t)
+	replica.Follow(master)
+	c := newCaller(t, Config{Addresses: fleettest.StartSentinels(t, master), Sentinel: "main"}, class)
 	if c.take(5); c.server().replicas != 1 {
 		t.Errorf("the store sees %d replicas, want 1", c.server().replicas)
 	}
-	replica.kill()
+	replica.Signal(syscall.SIGSTOP)
 	c.store.conf.Deadline, c.server().deadline = time.Second, time.Second
 	if _, err := c.store.Do(context.Background(), c.call(Take, 1)); err == nil || !strings.Contains(err.Error(), "no replica") && !errors.Is(err, context.DeadlineExceeded) && !os.IsTimeout(errors.Unwrap(err)) {
 		t.Errorf("without a replica a grant returns %v", err)
 	}
 }
 
-// TestStoreOfCluster has three masters; each class is on one of them.
+// TestStoreOfCluster has three masters and three replicas; each class is on one of them.
 func TestStoreOfCluster(t *testing.T) {
-	var nodes []*server
-	for i := range 3 {
-		bus := freePort(t)
-		n := startServer(t, "--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-config-file", "nodes.conf")
-		var slots []any
-		for slot := i; slot < 16384; slot += 3 {
-			slots = append(slots, slot)
-		}
-		n.do("CLUSTER", append([]any{"ADDSLOTS"}, slots...)...)
-		n.do("CLUSTER", "SET-CONFIG-EPOCH", i+1)
-		for _, o := range nodes {
-			host, port, _ := net.SplitHostPort(o.addr)
-			n.do("CLUSTER", "MEET", host, port, o.args[len(o.args)-3])
-		}
-		nodes = append(nodes, n)
-	}
+	nodes := fleettest.StartCluster(t, 3, true)
+	var addrs []string
 	for _, n := range nodes {
-		for until := time.Now().Add(60 * time.Second); !strings.Contains(string(n.do("CLUSTER", "INFO").([]byte)), "cluster_state:ok"); time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(until) {
-				t.Fatal("the cluster does not come up")
-			}
-		}
+		addrs = append(addrs, n.Addr)
 	}
 	used := map[string]bool{}
+	store := newCaller(t, Config{Addresses: addrs}, nil).store
 	for i := range 12 {
-		class := &Class{Name: fmt.Sprint("class", i), Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
-		c := newCaller(t, Config{Addresses: []string{nodes[0].addr, nodes[1].addr, nodes[2].addr}}, class)
-		c.take(5)
+		c := &caller{t: t, store: store, class: &Class{Name: fmt.Sprint("class", i), Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}}
+		c.take(1)
 		used[c.server().id] = true
 	}
 	if len(used) != 3 {
-		t.Errorf("12 classes are on %d masters", len(used))
+		t.Errorf("the classes are on %d masters", len(used))
+	}
+	if len(store.idle) > maxConns {
+		t.Errorf("the store has %d connections", len(store.idle))
 	}
 }

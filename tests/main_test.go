@@ -16,8 +16,15 @@ import (
 var binDir string
 
 // TestMain builds the program that users get. In a child process of umlCommand it becomes
-// user-mode Linux instead.
+// user-mode Linux instead, and with memberEnv a member of a fleet.
 func TestMain(m *testing.M) {
+	if config := os.Getenv(memberEnv); config != "" {
+		if err := runMember(config); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if linux := os.Getenv(umlEnv); linux != "" {
 		fmt.Fprintln(os.Stderr, withoutXState(linux, os.Args[1:]))
 		os.Exit(1)

@@ -1,0 +1,138 @@
+package tests
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"shaper/fleet"
+	"shaper/fleet/fleettest"
+	"shaper/tests/trial"
+)
+
+// startFour starts four members of 100 items/s on a store.
+func startFour(t *testing.T, member fleetMember) *fleetRun {
+	member.Rate, member.Late = "100 messages/s", 2*time.Millisecond
+	run := startFleet(t, []fleetMember{member, member, member, member})
+	run.ready()
+	return run
+}
+
+// recovers returns when the limit is used again.
+func (r *fleetRun) recovers(what string) {
+	r.t.Helper()
+	begin := r.now()
+	waitFor(r.t, "the limit is used again after "+what, func() bool {
+		now := r.now()
+		return now > begin+time.Second && r.used(now-time.Second, now) > 0.85
+	})
+}
+
+// master returns the node of a cluster that has the class of the tests, the slot of that, and another master.
+func master(t *testing.T, nodes []*fleettest.Redis) (has, other *fleettest.Redis, slot int64) {
+	t.Helper()
+	slot = nodes[0].Do("CLUSTER", "KEYSLOT", "{acme}").(int64)
+	for _, n := range nodes {
+		if !strings.Contains(n.Do("INFO", "replication").(string), "role:master") {
+			continue
+		}
+		if _, err := n.Try("EXISTS", "{acme}"); err == nil {
+			has = n
+		} else {
+			other = n
+		}
+	}
+	return has, other, slot
+}
+
+// reshard moves a slot from one master to another, key by key.
+func reshard(from, to *fleettest.Redis, slot int64, nodes []*fleettest.Redis) {
+	fromID, toID := from.Do("CLUSTER", "MYID"), to.Do("CLUSTER", "MYID")
+	to.Do("CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
+	from.Do("CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
+	for {
+		keys := from.Do("CLUSTER", "GETKEYSINSLOT", slot, 10).([]any)
+		if len(keys) == 0 {
+			break
+		}
+		from.Do("MIGRATE", append([]any{"127.0.0.1", to.Port, "", 0, 5000, "KEYS"}, keys...)...)
+	}
+	for _, n := range nodes {
+		n.Try("CLUSTER", "SETSLOT", slot, "NODE", toID) // replicas hear of it
+	}
+}
+
+// TestFleetOnCluster has six processes: the slot of the class moves to another master, and then that dies.
+func TestFleetOnCluster(t *testing.T) {
+	t.Parallel()
+	nodes := fleettest.StartCluster(t, 3, true)
+	var addrs []string
+	for _, n := range nodes {
+		addrs = append(addrs, n.Addr)
+	}
+	run := startFour(t, fleetMember{Store: fleet.Config{Addresses: addrs}})
+	has, other, slot := master(t, nodes)
+	reshard(has, other, slot, nodes)
+	run.recovers("the slot has moved")
+	has, _, _ = master(t, nodes)
+	if has != other {
+		t.Errorf("%s has the slot, want %s", has.Addr, other.Addr)
+	}
+	has.Kill()
+	run.recovers("a master has died")
+	run.judge()
+}
+
+// TestFleetOnSentinel lets the master die, and the sentinels promote the replica.
+func TestFleetOnSentinel(t *testing.T) {
+	t.Parallel()
+	first, replica := fleettest.StartRedis(t), fleettest.StartRedis(t)
+	replica.Follow(first)
+	run := startFour(t, fleetMember{Store: fleet.Config{Addresses: fleettest.StartSentinels(t, first), Sentinel: "main"}})
+	first.Kill()
+	replica.WaitFor("role:master", "INFO", "replication")
+	run.recovers("the replica was promoted")
+	run.judge()
+}
+
+// TestFleetTLS has a store that wants TLS, a user and a password.
+func TestFleetTLS(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	key, cert := filepath.Join(dir, "key.pem"), filepath.Join(dir, "cert.pem")
+	openssl := exec.Command(tool(t, "openssl", "openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+		"-keyout", key, "-out", cert, "-days", "1", "-subj", "/CN=store", "-addext", "subjectAltName=IP:127.0.0.1")
+	if out, err := openssl.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "users.acl"), []byte("user default off\nuser shaper on >secret ~p:* +@all\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	port := fleettest.FreePort(t)
+	fleettest.StartRedis(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert,
+		"--tls-auth-clients", "no", "--aclfile", filepath.Join(dir, "users.acl"))
+	conf := fleet.Config{Addresses: []string{"127.0.0.1:" + port}, Username: "shaper", Password: "secret", Prefix: "p:"}
+	run := startFour(t, fleetMember{CA: cert, Store: conf})
+	run.recovers("the start")
+	run.judge()
+}
+
+// TestFleetSlowStore has a store that answers after 10 ms. The limit is used all the same, and an item costs its
+// process no more time: nothing waits for the store.
+func TestFleetSlowStore(t *testing.T) {
+	t.Parallel()
+	l := newStoreLink(t, fleettest.StartRedis(t).Addr)
+	l.late = 10 * time.Millisecond
+	l.delay.Store(1000)
+	run := startFour(t, fleetMember{Store: fleet.Config{Addresses: []string{l.addr}}})
+	run.recovers("the start")
+	run.judge()
+	w := trial.Begin()
+	time.Sleep(2 * time.Second)
+	p99 := percentile(run.costs, 99)
+	trial.Figure(t, "local time of an item, store slow", "%v", p99)
+	w.Below(t, "the 99th of 100 items", p99, time.Millisecond)
+}
