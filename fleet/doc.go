@@ -19,7 +19,7 @@
 //     counts the member as silent: 50 ms after the last call while something waits, 2 s if the
 //     member was idle; and 50 ms more, until what it may have granted to others has ended. From then on the member has its share: Rate divided by the members, as the store has told
 //     it; the sum of what the store has told is never above the whole. The store holds the shares of silent
-//     members back for ten minutes, and then the member stops. Members on their shares keep to the
+//     members, and of those that it has forgotten, back for ten minutes, and then the member stops. Members on their shares keep to the
 //     sum, not to the gap. A window that began before is not used further: others may have used it up.
 //     A Fallback names a rate instead, or stops at once.
 //   - The store is another process (run_id), or has lost what it knew: no slot begins before all

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -191,7 +190,6 @@ func startFleet(t *testing.T, members []fleetMember) *fleetRun {
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Env = append(os.Environ(), memberEnv+"="+string(config))
 		cmd.Stderr = os.Stderr
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -207,7 +205,7 @@ func startFleet(t *testing.T, members []fleetMember) *fleetRun {
 		r.wg.Go(func() { r.read(f.Name, out) })
 		t.Cleanup(func() {
 			in.Close()
-			cmd.Process.Signal(syscall.SIGCONT)
+			cmd.Process.Signal(unix.SIGCONT)
 			cmd.Wait()
 		})
 	}

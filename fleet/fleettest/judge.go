@@ -1,5 +1,10 @@
 // Package fleettest judges what a fleet has let leave. It knows the rules, and nothing of how package fleet keeps to
-// them.
+// them. It also starts the servers that tests need.
+//
+// Files do not call each other:
+//
+//	judge   whether departures keep to a rule
+//	redis   a redis-server, a cluster, sentinels
 package fleettest
 
 import (

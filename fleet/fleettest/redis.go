@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -74,7 +73,6 @@ func (r *Redis) Start() {
 	}
 	r.cmd = exec.Command("redis-server", args...)
 	r.cmd.Env = append(os.Environ(), r.Env...)
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := r.cmd.Start(); err != nil {
 		r.t.Fatal(err)
 	}
