@@ -177,6 +177,9 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 		quo, rem, parts := c.Class.period()
 		b.at = m.local(r.First).Add(time.Duration(r.Rem * 1000 / parts))
 		b.joins = l.end == slotTime{r.First, r.Rem} && l.held[0].span == l.held[0].units
+		if e := m.link.clock.error(now); !local && (e > m.vague || now.After(m.vagueTill)) {
+			m.vague, m.vagueTill = e, b.at.Add(b.rate.Time(r.Span)+m.late.slot)
+		}
 		sum := r.Rem + r.Span*rem
 		l.end = slotTime{r.First + Stamp(r.Span*quo+sum/parts), sum % parts}
 	} else {

@@ -53,7 +53,9 @@ type Machine struct {
 	rivals    int64  // how many members want the next slot
 	heir      *Model // hands out the share while the store is away
 	heirSince time.Time
-	own       Class // the class at that share, or at the rate of the fallback
+	own       Class         // the class at that share, or at the rate of the fallback
+	vague     time.Duration // how wrong the clock may have been at a grant whose slots end at vagueTill
+	vagueTill time.Time
 	pause     time.Duration
 	paused    time.Time // the provider wants nothing before
 }
@@ -445,6 +447,9 @@ func (m *Machine) Status(now time.Time) Status {
 	s := Status{Mode: m.modeAt(now), Members: m.link.members, Share: float64(m.link.share) / whole, RoundTrip: m.link.rtt, Away: m.spell}
 	if m.link.clock.known() {
 		s.ClockError = m.link.clock.error(now)
+		if now.Before(m.vagueTill) {
+			s.ClockError = max(s.ClockError, m.vague)
+		}
 	}
 	if m.link.down {
 		s.Away += now.Sub(m.away)
