@@ -4,7 +4,9 @@ import (
 	"context"
 	"log/slog"
 	"runtime/debug"
+	"time"
 
+	"shaper/policy"
 	"shaper/stats"
 )
 
@@ -87,4 +89,24 @@ func dropReason(r stats.Result) stats.Reason {
 		return stats.QueueFull
 	}
 	return stats.Reset
+}
+
+// retire ends an old session well: both peers see a clean end.
+func (t *tcpSession) retire() {
+	t.client.close()
+	t.upstream.close()
+	t.finish(stats.Aged)
+}
+
+// isOld reports whether a session has the age at which it ends: up to a tenth less than
+// max_session_age, so that sessions that began together do not end together.
+func isOld(l *policy.Listener, id uint64, age time.Duration) bool {
+	most := time.Duration(l.MaxSessionAge)
+	const spread = 97 // sessions in a row are spread over so many ages
+	return most > 0 && age >= most-most/10*time.Duration(id*37%spread)/spread
+}
+
+// agesSoon reports whether sessions of a listener get old within a few checks.
+func agesSoon(l *policy.Listener) bool {
+	return l.MaxSessionAge > 0 && time.Duration(l.MaxSessionAge) < patientFrom
 }

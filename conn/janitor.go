@@ -75,12 +75,19 @@ func (t *tcpSession) tend(now time.Time) {
 		case age-t.quietFrom >= t.patience():
 			t.finish(stats.TimedOut)
 		}
+		if t.stage == relaying && isOld(&t.conf.Listener, t.id, age) {
+			t.relay.age(now, !waiting && age-t.quietFrom >= quietTime)
+		}
 	})
 }
 
+// quietTime is how long nothing moves in an old session before it ends, if nobody knows which
+// message answers which.
+const quietTime = 5 * time.Second
+
 // patient implements session.
 func (t *tcpSession) patient() bool {
-	return time.Duration(min(t.conf.IdleTimeout, t.conf.HalfCloseTimeout)) >= patientFrom
+	return !agesSoon(&t.conf.Listener) && time.Duration(min(t.conf.IdleTimeout, t.conf.HalfCloseTimeout)) >= patientFrom
 }
 
 // patience returns how long the session may be idle now.

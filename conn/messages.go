@@ -183,8 +183,23 @@ func (m *messages) Cut(result stats.Result) { m.down.direction.cutOff(result) }
 const lingerTimeout = 2 * time.Second
 
 // Linger implements exchange.Host.
-func (m *messages) Linger() {
+func (m *messages) Linger(result stats.Result) {
 	m.lingering = time.AfterFunc(lingerTimeout, func() {
-		m.session.do(func(t *tcpSession) { t.finish(stats.Overflow) })
+		m.session.do(func(t *tcpSession) {
+			if result == stats.Aged {
+				t.retire()
+			} else {
+				t.finish(result)
+			}
+		})
 	})
+}
+
+// Retire implements exchange.Host.
+func (m *messages) Retire() { m.session.retire() }
+
+// age implements relay.
+func (m *messages) age(now time.Time, quiet bool) {
+	m.machine.Retire(now, quiet)
+	m.countAsked()
 }

@@ -102,6 +102,9 @@ type relay interface {
 	// tend gives up answers that are overdue. It reports whether something waits for its class,
 	// and would wait even if the provider answered.
 	tend(now time.Time) (waits bool)
+	// age ends a session that is older than max_session_age, now or at the next boundary between
+	// messages. quiet says that nothing has moved for a while.
+	age(now time.Time, quiet bool)
 	// belong moves the session from its upstream class to another one.
 	belong(now time.Time, from, to *shaper.Class)
 	// reroute follows a reload that has removed the classes in gone.

@@ -52,7 +52,11 @@ func (s *streams) belong(now time.Time, from, to *shaper.Class) {
 	from.Quit(now)
 }
 
-func (*streams) reach(string)                                                    {}
+func (*streams) reach(string) {}
+
+// age implements relay. Nobody knows a boundary in a stream, so its end must not look clean.
+func (s *streams) age(time.Time, bool) { s.up.session.finish(stats.Aged) }
+
 func (*streams) flush()                                                          {}
 func (*streams) tend(time.Time) (waits bool)                                     { return false }
 func (*streams) reroute(time.Time, *routes, policy.Conn, map[*shaper.Class]bool) {}

@@ -338,6 +338,10 @@ func (t *udpSession) tend(now time.Time) {
 	waiting := t.up.pending.Load() > 0 || t.down.pending.Load() > 0
 	active := t.up.active.Swap(false)
 	active = t.down.active.Swap(false) || active
+	if !waiting && isOld(t.conf, t.id, now.Sub(t.started)) {
+		t.abort(stats.Aged) // the next datagram of the client begins another session
+		return
+	}
 	if waiting || active || t.quietSince.IsZero() {
 		t.quietSince = now
 		return
@@ -349,7 +353,7 @@ func (t *udpSession) tend(now time.Time) {
 
 // patient implements session.
 func (t *udpSession) patient() bool {
-	return time.Duration(t.conf.IdleTimeout) >= patientFrom && !t.socket.is(udpClosing)
+	return time.Duration(t.conf.IdleTimeout) >= patientFrom && !agesSoon(t.conf) && !t.socket.is(udpClosing)
 }
 
 // info implements session.

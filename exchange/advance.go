@@ -115,6 +115,8 @@ func (l *lane) follow() {
 func (l *lane) handle() bool {
 	m := &l.found.message
 	switch {
+	case m.Kind == frame.Counted && l.retires():
+		return false
 	case m.Kind == frame.Counted:
 		return l.handleCounted()
 	case m.InOrder && l.backlog.pending() > 0:
@@ -125,6 +127,7 @@ func (l *lane) handle() bool {
 	case l.x.isHTTP(): // a response passes as bytes
 		l.beginAnswer()
 		l.redirect()
+		l.closeAfter()
 		return l.body.pass(l.found.size, l.found.whole)
 	}
 	l.passWhole()

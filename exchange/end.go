@@ -21,14 +21,18 @@ func (l *lane) fail(err error) {
 	l.backlog.forgetAll()
 }
 
-// discard reads and throws away what the client sends after a refusal that ends the
-// connection. Closing with unread bytes would send a reset, which might overtake the refusal.
+// discard reads and throws away what a peer sends after the client was told that the connection
+// ends. Closing with unread bytes would send a reset, which might overtake the refusal.
 func (l *lane) discard() bool {
 	l.in.drop()
 	if l.read() {
 		return true
 	}
-	if l.in.end != open && l.x.down.state == ended {
+	switch {
+	case l.in.end == open || !l.isUp():
+	case l.x.told == stats.Aged:
+		l.x.host.Retire()
+	case l.x.down.state == ended:
 		l.x.host.Cut(stats.Overflow)
 	}
 	return false
@@ -56,4 +60,11 @@ func (l *lane) drop(reason stats.Reason) {
 	l.in.drop()
 	l.out.forget()
 	l.body.remaining, l.state = 0, ended
+}
+
+// linger ends the connection soon, since the client has been told that it ends. What the client
+// still sends is thrown away.
+func (x *Exchange) linger(result stats.Result) {
+	x.up.state, x.told = discarding, result
+	x.host.Linger(result)
 }

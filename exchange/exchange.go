@@ -12,6 +12,7 @@
 //	exchange  the machine: both directions, event by event
 //	reroute   messages that wait follow a reload
 //	advance   what a direction does next: it finds a message and handles it
+//	retire    how an old connection ends
 //	resume    a message that has waited goes on
 //	retry     what becomes of a message that the provider has refused
 //	enter     a message enters its class, and leaves it
@@ -59,6 +60,12 @@ type Exchange struct {
 	classes
 	now     time.Time // the latest time that the host has told
 	stopped bool      // nothing moves any more; see Stop
+
+	// Set by Retire.
+	retiring bool         // it ends between two messages; see retire
+	quiet    bool         // nothing has moved for a while
+	isLast   bool         // the answer that passes is the last one
+	told     stats.Result // how the connection ends of whose end the client was told
 
 	due []dueRefusal // the refusals that are not due, in order
 
@@ -130,6 +137,16 @@ func (x *Exchange) drive(events int) {
 		progress = !x.stopped && x.down.advance() || progress
 	}
 	x.Flush()
+	x.retire()
+}
+
+// Retire ends the connection at the next boundary between messages, as the protocol says. quiet
+// says that nothing has moved for a while. The host calls it now and then once the connection is
+// old.
+func (x *Exchange) Retire(now time.Time, quiet bool) {
+	x.noteTime(now)
+	x.retiring, x.quiet = true, quiet
+	x.retire()
 }
 
 // Flush writes the held bytes, as far as there is room.

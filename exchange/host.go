@@ -25,7 +25,9 @@ type Host interface {
 	// Cut ends the connection by a fault too, but lets what was written arrive first.
 	Cut(stats.Result)
 	// Linger ends the connection soon. The client has been told already.
-	Linger()
+	Linger(stats.Result)
+	// Retire ends the connection well: it is old, and between two messages.
+	Retire()
 }
 
 // A Turn is what Host.Turn takes; its time has come.

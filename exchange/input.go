@@ -72,6 +72,16 @@ func (in *input) filled(n int) {
 	in.releaseIfEmpty()
 }
 
+// insert inserts a text before byte at.
+func (in *input) insert(at int, text string) {
+	n := in.len()
+	in.room(n + len(text))
+	in.to += len(text)
+	all := in.bytes()
+	copy(all[at+len(text):], all[at:n])
+	copy(all[at:], text)
+}
+
 // consume removes the first n bytes.
 func (in *input) consume(n int) {
 	in.off += n

@@ -91,7 +91,7 @@ func (x *Exchange) writeRefusal(m *frame.Message, cost shaper.Cost) {
 	x.down.out.send(x.refusal)
 	if m.Close && !x.stopped {
 		x.down.state = finishing
-		x.host.Linger()
+		x.linger(stats.Overflow)
 	}
 }
 
@@ -168,6 +168,10 @@ func (l *lane) messageEnded() {
 	l.found.open = false
 	l.x.noteAnswer()
 	l.x.writeDueRefusals()
+	if l.x.isLast && !l.x.stopped {
+		l.state = finishing
+		l.x.linger(stats.Aged)
+	}
 }
 
 // reasonOf returns the reason of a refusal.

@@ -37,6 +37,7 @@ type Message struct {
 	Status   int    // of a response: the command_status or status code
 
 	Answers  bool // the end of this message answers a request that was sent
+	Tunnel   bool // HTTP: what follows is not HTTP any more
 	Throttle Throttle
 
 	// Tag belongs to the caller, who may store the number of a class in it. A link returns the

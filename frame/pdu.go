@@ -147,3 +147,11 @@ func congestion(tlvs []byte) (state uint8, ok bool) {
 	}
 	return 0, false
 }
+
+// AppendUnbind appends an SMPP unbind with a sequence_number (SMPP 3.4, section 4.2).
+func AppendUnbind(b []byte, sequence uint32) []byte {
+	for _, field := range [...]uint32{pduHeader, unbind, 0, sequence} {
+		b = binary.BigEndian.AppendUint32(b, field)
+	}
+	return b
+}

@@ -59,7 +59,7 @@ func (d *httpResponses) checkLeaving(h *head, asked pending) Reason {
 func (d *httpResponses) describe(p []byte, h *head, asked pending, tag uint16) Event {
 	final := h.status/100 != 1 || h.status == 101
 	d.answering = final && d.link.pipeline.n > 0
-	d.message = Message{Kind: Response, Status: h.status, Answers: d.answering, Throttle: HTTPThrottle(h.status, h.retryAfter), Fields: fieldLines(p)}
+	d.message = Message{Kind: Response, Status: h.status, Answers: d.answering, Tunnel: d.link.tunneled, Throttle: HTTPThrottle(h.status, h.retryAfter), Fields: fieldLines(p)}
 	if d.answering {
 		d.message.Tag = tag
 		d.message.Throttle.Refused = h.status == 429 && h.persists(asked)

@@ -129,7 +129,7 @@ func TestLoadEveryKey(t *testing.T) {
 				Name: "acme", Listen: []string{"127.0.0.1:2775", "[::1]:2775", "systemd:acme"}, Protocol: TCP, Mode: Forward,
 				Upstream: []string{"smpp-1.acme.example:2775", "192.0.2.7:2775"}, Class: "acme", ReturnClass: "payments",
 				Balance: InOrder, Health: Health{Every: seconds(10), Timeout: seconds(1), TCP: true, Rise: 2, Fall: 5},
-				Bind: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fd00::1")}, ConnectTimeout: seconds(2), IdleTimeout: seconds(600), HalfCloseTimeout: seconds(30), MaxSessions: 100,
+				Bind: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fd00::1")}, ConnectTimeout: seconds(2), IdleTimeout: seconds(600), HalfCloseTimeout: seconds(30), MaxSessions: 100, MaxSessionAge: seconds(3600),
 				TLS: &ServerTLS{Cert: "testdata/good/tls/acme.pem", Key: "/etc/shaper/acme.key", ClientCA: "testdata/good/tls/clients.pem"},
 				UpstreamTLS: &ClientTLS{CA: "testdata/good/tls/ca.pem", Cert: "testdata/good/tls/we.pem", Key: "testdata/good/tls/we.key",
 					ServerName: "smpp.acme.example"},
@@ -147,7 +147,7 @@ func TestLoadEveryKey(t *testing.T) {
 			SourcePort:  []PortRange{{1024, 65535}, {500, 500}},
 			Destination: prefixes("192.0.2.0/24"),
 			Port:        []PortRange{{2775, 2775}},
-			Class:       "logins", ReturnClass: "acme", File: "testdata/good/full.toml", Line: 77,
+			Class:       "logins", ReturnClass: "acme", File: "testdata/good/full.toml", Line: 78,
 		}},
 	}
 	if diff := cmp.Diff(want, p, comparers...); diff != "" {

@@ -334,6 +334,9 @@ type Listener struct {
 	// for datagrams, which have no end.
 	HalfCloseTimeout unit.Duration `json:"half_close_timeout,omitzero"`
 	MaxSessions      int           `json:"max_sessions"` // if so many are open, the listener pauses
+	// MaxSessionAge is how old a session gets before it ends, so that the next one may lead to
+	// another address; 0: any age.
+	MaxSessionAge unit.Duration `json:"max_session_age,omitzero"`
 
 	// TLS, and the head of requests.
 

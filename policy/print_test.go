@@ -102,6 +102,7 @@ class = "a"
 │     bind             any      (default)
 │     connect_timeout  10s      (default)
 │     idle_timeout     2min
+│     max_session_age  none     (default)
 │     max_sessions     65536    (default)
 │     send_proxy       none     (default)
 └─ rules, the first match wins

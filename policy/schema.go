@@ -112,6 +112,7 @@ var listenerFields = []field[Listener]{
 	quantity("connect_timeout", func(l *Listener) *unit.Duration { return &l.ConnectTimeout }, parseWait),
 	quantity("idle_timeout", func(l *Listener) *unit.Duration { return &l.IdleTimeout }, parseWait),
 	quantity("half_close_timeout", func(l *Listener) *unit.Duration { return &l.HalfCloseTimeout }, parseWait),
+	emptyAs("none", quantity("max_session_age", func(l *Listener) *unit.Duration { return &l.MaxSessionAge }, parseWait)),
 	onlyIntegers(one("max_sessions", sessionsForm, func(l *Listener) *int { return &l.MaxSessions }, parseSessions)),
 	emptyAs("none", nested("tls", tlsForm, func(l *Listener) **ServerTLS { return &l.TLS }, serverTLSFields, false)),
 	emptyAs("none", nested("upstream_tls", upstreamTLSForm, func(l *Listener) **ClientTLS { return &l.UpstreamTLS }, clientTLSFields, true)),

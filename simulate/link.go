@@ -218,7 +218,10 @@ func (l *link) Fail(stats.Result) {
 func (l *link) Cut(result stats.Result) { l.Fail(result) }
 
 // Linger implements exchange.Host. In a simulation, no refusal ends a connection.
-func (l *link) Linger() {}
+func (l *link) Linger(stats.Result) {}
+
+// Retire implements exchange.Host. In a simulation, no connection gets old.
+func (l *link) Retire() {}
 
 // close closes the connection, and drops what it holds.
 func (l *link) close(reason stats.Reason) {

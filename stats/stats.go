@@ -118,10 +118,11 @@ const (
 	Panicked                  // a bug in shaper closed this session, and no other
 	TLSFailed                 // a handshake failed, or a peer ended TLS with an error
 	NoHeader                  // a connection of accept_proxy has not begun with a PROXY header
+	Aged                      // it was as old as max_session_age
 	results
 )
 
-var resultNames = [results]string{"ok", "reset", "timeout", "dial_failed", "aborted", "refused", "closed", "drained", "unframed", "panic", "tls_failed", "bad_proxy"}
+var resultNames = [results]string{"ok", "reset", "timeout", "dial_failed", "aborted", "refused", "closed", "drained", "unframed", "panic", "tls_failed", "bad_proxy", "max_age"}
 
 // String returns the result as a metric's label, such as "ok".
 func (r Result) String() string { return resultNames[r] }

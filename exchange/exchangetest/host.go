@@ -21,6 +21,7 @@ type Host struct {
 	Over     bool         // the connection has ended
 	Result   stats.Result // how it ended
 	Lingers  bool         // the client was told that the connection ends
+	Retired  bool         // it has ended because it was old
 
 	again bool
 }
@@ -72,7 +73,10 @@ func (h *Host) Fail(result stats.Result) {
 func (h *Host) Cut(result stats.Result) { h.Finish(result) }
 
 // Linger implements exchange.Host.
-func (h *Host) Linger() { h.Lingers = true }
+func (h *Host) Linger(stats.Result) { h.Lingers = true }
+
+// Retire implements exchange.Host.
+func (h *Host) Retire() { h.Retired = true }
 
 // Finish ends the connection with a result, unless it has ended before.
 func (h *Host) Finish(result stats.Result) {
