@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -262,5 +264,34 @@ func TestDeadUpstreamOfThree(t *testing.T) {
 	waitFor(t, "the upstream is back", func() bool {
 		sessions(10)
 		return arrived[0].Load() > before
+	})
+}
+
+// Old sessions of HTTP move to the other upstream, and no request of a client that keeps its
+// connection fails.
+func TestOldSessionsMove(t *testing.T) {
+	t.Parallel()
+	var arrived [2]atomic.Int64
+	var addrs [2]string
+	for i := range addrs {
+		_, addrs[i] = httpServer(t, func(w http.ResponseWriter, _ *http.Request) { arrived[i].Add(1) })
+	}
+	p := start(t, plain(), fmt.Sprintf("[class.c]\nrate = \"8gbit\"\n[listener.l]\nlisten = \"127.0.0.1:0\"\nprotocol = \"http\"\nclass = \"c\"\n"+
+		"balance = \"round-robin\"\nupstream = [%q, %q]\nmax_session_age = \"500ms\"\n", addrs[0], addrs[1]))
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{MaxConnsPerHost: 1}}
+	defer client.CloseIdleConnections()
+	url := "http://" + p.addr("l") + "/"
+	waitFor(t, "both upstreams have had requests in turn", func() bool {
+		for range 10 {
+			resp, err := client.Post(url, "text/plain", strings.NewReader("x")) // net/http never repeats a POST
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				t.Errorf("a request is answered %s", resp.Status)
+			}
+		}
+		return arrived[0].Load() > 0 && arrived[1].Load() > 0 && p.listener("l").Ended["max_age"] > 1
 	})
 }
