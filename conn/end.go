@@ -91,13 +91,6 @@ func dropReason(r stats.Result) stats.Reason {
 	return stats.Reset
 }
 
-// retire ends an old session well: both peers see a clean end.
-func (t *tcpSession) retire() {
-	t.client.close()
-	t.upstream.close()
-	t.finish(stats.Aged)
-}
-
 // isOld reports whether a session has the age at which it ends: up to a tenth less than
 // max_session_age, so that sessions that began together do not end together.
 func isOld(l *policy.Listener, id uint64, age time.Duration) bool {

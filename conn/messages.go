@@ -198,6 +198,13 @@ func (m *messages) Linger(result stats.Result) {
 // Retire implements exchange.Host.
 func (m *messages) Retire() { m.session.retire() }
 
+// retire ends an old session well: both peers see a clean end.
+func (t *tcpSession) retire() {
+	t.client.close()
+	t.upstream.close()
+	t.finish(stats.Aged)
+}
+
 // age implements relay.
 func (m *messages) age(now time.Time, quiet bool) {
 	m.machine.Retire(now, quiet)

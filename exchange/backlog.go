@@ -160,3 +160,6 @@ func (q *backlog) dropList(of *list, reason stats.Reason) {
 		} // otherwise Leave is about to be called for it, and Take releases it
 	}
 }
+
+// Waiting returns how many messages wait.
+func (x *Exchange) Waiting() int { return x.up.backlog.n + x.down.backlog.n }

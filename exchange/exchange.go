@@ -212,9 +212,6 @@ func (x *Exchange) Waits() bool {
 	return x.up.state == waiting || x.down.state == waiting || x.Waiting() > 0 && x.link.InFlight() == 0
 }
 
-// Waiting returns how many messages wait.
-func (x *Exchange) Waiting() int { return x.up.backlog.n + x.down.backlog.n }
-
 // InFlight returns how many requests have no answer yet.
 func (x *Exchange) InFlight() int { return x.link.InFlight() }
 
