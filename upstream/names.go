@@ -66,6 +66,8 @@ const (
 	// failure, after twice as long, up to maxRetry.
 	minRetry = time.Second
 	maxRetry = 16 * time.Second
+	// maxForeign bounds how many names are kept if some are of no policy.
+	maxForeign = 4096
 )
 
 // NewNames returns Names that knows none. Close ends it.
@@ -92,8 +94,9 @@ func (n *Names) Use(lookup Lookup) {
 	n.lookup = lookup
 }
 
-// Keep forgets all names but those that a policy has. If a session of an older policy asks for
-// another name, that is looked up for it, and forgotten.
+// Keep forgets all names but those that a policy has. Sessions may ask for others: those of an
+// older policy, and those whose clients choose. Such a name is kept until its TTL ends, and is not
+// looked up again before somebody asks for it.
 func (n *Names) Keep(has func(upstream string) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -166,6 +169,7 @@ func (n *Names) await(ctx context.Context, one *name, s *search) ([]Address, err
 	if s.waiting--; s.waiting == 0 && one.running == s && one.answer == nil {
 		s.cancel()
 		one.running = nil
+		n.dropForeign(one)
 	}
 	switch {
 	case one.answer != nil:
@@ -235,6 +239,7 @@ func (n *Names) note(one *name, answer Answer, err error) {
 	}
 	one.failed++
 	if one.answer == nil {
+		n.dropForeign(one)
 		return // whoever needs it asks
 	}
 	if one.failed == 1 && n.ctx.Err() == nil {
@@ -243,21 +248,30 @@ func (n *Names) note(one *name, answer Answer, err error) {
 	n.plan(one, min(minRetry<<min(one.failed-1, 10), maxRetry))
 }
 
-// plan starts the next lookup after a time, or up to a tenth sooner, so that names do not come
-// together. If no policy has the name any more, plan forgets it. mu is held.
-func (n *Names) plan(one *name, after time.Duration) {
-	switch {
-	case n.closed || n.names[one.upstream] != one:
-		return
-	case n.has != nil && !n.has(one.upstream):
+// isForeign reports whether no policy has the name. mu is held.
+func (n *Names) isForeign(one *name) bool { return n.has != nil && !n.has(one.upstream) }
+
+// dropForeign forgets a name that no policy has. mu is held.
+func (n *Names) dropForeign(one *name) {
+	if n.isForeign(one) && n.names[one.upstream] == one {
 		delete(n.names, one.upstream)
+	}
+}
+
+// plan starts the next lookup after a time, or up to a tenth sooner, so that names do not come
+// together. If no policy has the name, plan forgets it then instead. mu is held.
+func (n *Names) plan(one *name, after time.Duration) {
+	if len(n.names) > maxForeign {
+		n.dropForeign(one)
+	}
+	if n.closed || n.names[one.upstream] != one {
 		return
 	}
 	after -= rand.N(after/10 + 1)
 	one.again = time.AfterFunc(after, func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		if n.names[one.upstream] == one {
+		if n.dropForeign(one); n.names[one.upstream] == one {
 			n.ask(one)
 		}
 	})

@@ -290,3 +290,37 @@ func TestOldSessionsKeepNoName(t *testing.T) {
 		}
 	})
 }
+
+// A name that no policy has, but a client chooses, is kept until its TTL ends, and then forgotten. If
+// it has no address, or nobody waits for it any more, it is forgotten at once.
+func TestForeignNames(t *testing.T) {
+	inNames(t, func(n *Names, f *fakeNames, _ *logText) {
+		kept := func() int {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			return len(n.names)
+		}
+		n.Keep(func(string) bool { return false })
+		f.answers("192.0.2.1:1", 20*time.Second)
+		for range 3 {
+			if got := find(n, time.Minute); got != "192.0.2.1:1" {
+				t.Fatal(got)
+			}
+			time.Sleep(5 * time.Second)
+		}
+		if asked := f.questions(); asked != 1 || kept() != 1 {
+			t.Errorf("%d questions within the TTL, %d names are kept", asked, kept())
+		}
+		if time.Sleep(10 * time.Second); f.questions() != 1 || kept() != 0 {
+			t.Errorf("%d questions after the TTL, %d names are kept", f.questions(), kept())
+		}
+		f.answers("", 0)
+		if find(n, time.Minute); kept() != 0 {
+			t.Error("a name without an address is kept")
+		}
+		f.hang()
+		if find(n, time.Second); kept() != 0 {
+			t.Error("a name that nobody waits for is kept")
+		}
+	})
+}
