@@ -5,5 +5,10 @@
 //
 // Files call downwards only:
 //
-//	proxy  the headers of the PROXY protocol
+//	proxy    the headers of the PROXY protocol
+//	socks5   SOCKS version 5
+//	connect  an HTTP proxy
+//	request  the head of a request to it
+//	users    the passwords of clients
+//	entry    what both have in common: steps and destinations
 package entry

@@ -65,6 +65,7 @@ var libraryOwner = map[string]string{
 	"golang.org/x/time":                   "limit",
 	"golang.org/x/net":                    "upstream",
 	"github.com/gomodule/redigo":          "fleet",
+	"golang.org/x/crypto":                 "entry",
 }
 
 // anyPackage lists libraries that every package may import.

@@ -1,0 +1,184 @@
+package entry
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/argon2"
+	"golang.org/x/crypto/bcrypt"
+)
+
+// Users are those who may log in, with the hashes of their passwords. They never change. Any
+// number of goroutines may use them.
+type Users struct {
+	hashes map[string]hash
+	nobody hash   // what an unknown user's password is compared with, so that it takes as long
+	key    []byte // of the cache; random
+
+	// mu guards the fields below.
+	mu     sync.Mutex
+	known  map[string][]byte // by user: a MAC of the password that was right
+	window time.Time         // when the present second of tries began
+	tries  int               // wrong passwords in it
+	busy   int               // comparisons under way
+}
+
+// A hash is that of a password.
+type hash interface{ matches(password string) bool }
+
+// Bounds of what guessing costs us: a comparison takes some 50 ms and up to 256 MiB.
+const (
+	maxTries  = 5         // wrong passwords in a second, over all users
+	maxBusy   = 2         // comparisons at the same time
+	maxMemory = 256 << 10 // KiB of argon2id
+	maxPasses = 16        // of argon2id
+	maxCost   = 14        // of bcrypt
+
+	bcryptSize = 60 // of a hash, in bytes
+)
+
+var (
+	errHash    = errors.New(`the hash is neither argon2id ("$argon2id$v=19$m=...") nor bcrypt ("$2b$...")`)
+	errHigh    = fmt.Errorf("the hash costs too much: argon2id takes at most m=%d and t=%d, bcrypt at most %d", maxMemory, maxPasses, maxCost)
+	errNoUsers = errors.New("there is no user in it")
+)
+
+// ParseUsers reads a file of lines NAME:HASH. Empty lines and those that begin with # are
+// skipped. No error repeats a name or a hash.
+func ParseUsers(text string) (*Users, error) {
+	u := &Users{hashes: map[string]hash{}, key: make([]byte, 32), known: map[string][]byte{}}
+	rand.Read(u.key)
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, coded, found := strings.Cut(line, ":")
+		if !found || name == "" || len(name) > 255 {
+			return nil, fmt.Errorf("line %d: it is not NAME:HASH", number)
+		}
+		if u.hashes[name] != nil {
+			return nil, fmt.Errorf("line %d: the name stands twice", number)
+		}
+		h, err := parseHash(coded)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", number, err)
+		}
+		u.hashes[name], u.nobody = h, h
+	}
+	if len(u.hashes) == 0 {
+		return nil, errNoUsers
+	}
+	return u, nil
+}
+
+// Check reports whether a user has this password. It takes its time, except for a password that
+// was right before. If many were wrong in this second, or others are being compared, it returns
+// false at once. Call it in a goroutine of its own.
+func (u *Users) Check(user, password string, now time.Time) bool {
+	mac := hmac.New(sha256.New, u.key)
+	mac.Write([]byte(password))
+	sum := mac.Sum(nil)
+	if right, decided := u.enter(user, sum, now); decided {
+		return right
+	}
+	h, known := u.hashes[user]
+	if !known {
+		h = u.nobody
+	}
+	right := h.matches(password) && known
+	u.leave(user, sum, right)
+	return right
+}
+
+// enter decides what can be decided without a comparison. Otherwise leave must follow.
+func (u *Users) enter(user string, sum []byte, now time.Time) (right, decided bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if known := u.known[user]; known != nil && subtle.ConstantTimeCompare(known, sum) == 1 {
+		return true, true
+	}
+	if now.Sub(u.window) >= time.Second {
+		u.window, u.tries = now, 0
+	}
+	if u.tries >= maxTries || u.busy >= maxBusy {
+		return false, true
+	}
+	u.busy++
+	return false, false
+}
+
+// leave notes the result of a comparison.
+func (u *Users) leave(user string, sum []byte, right bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.busy--
+	if right {
+		u.known[user] = sum
+	} else {
+		u.tries++
+	}
+}
+
+// parseHash reads a hash of argon2id (RFC 9106, in the form of PHC) or of bcrypt.
+func parseHash(s string) (hash, error) {
+	if strings.HasPrefix(s, "$argon2id$") {
+		return parseArgon2(s)
+	}
+	cost, err := bcrypt.Cost([]byte(s))
+	if err != nil || len(s) != bcryptSize {
+		return nil, errHash
+	}
+	if cost > maxCost {
+		return nil, errHigh
+	}
+	return bcryptHash(s), nil
+}
+
+type bcryptHash string
+
+func (h bcryptHash) matches(password string) bool {
+	return bcrypt.CompareHashAndPassword([]byte(h), []byte(password)) == nil
+}
+
+// argon2Hash is a hash of argon2id.
+type argon2Hash struct {
+	memory, passes uint32
+	threads        uint8
+	salt, sum      []byte
+}
+
+func parseArgon2(s string) (hash, error) {
+	fields := strings.Split(s, "$")
+	var h argon2Hash
+	if len(fields) != 6 || fields[2] != "v=19" {
+		return nil, errHash
+	}
+	if n, err := fmt.Sscanf(fields[3]+"\n", "m=%d,t=%d,p=%d\n", &h.memory, &h.passes, &h.threads); n != 3 || err != nil || h.memory == 0 || h.passes == 0 || h.threads == 0 {
+		return nil, errHash
+	}
+	var errSalt, errSum error
+	h.salt, errSalt = base64.RawStdEncoding.DecodeString(fields[4])
+	h.sum, errSum = base64.RawStdEncoding.DecodeString(fields[5])
+	switch {
+	case errSalt != nil || errSum != nil || len(h.salt) < 8 || len(h.sum) < 16 || len(h.sum) > 64:
+		return nil, errHash
+	case h.memory > maxMemory || h.passes > maxPasses:
+		return nil, errHigh
+	}
+	return h, nil
+}
+
+func (h argon2Hash) matches(password string) bool {
+	sum := argon2.IDKey([]byte(password), h.salt, h.passes, h.memory, h.threads, uint32(len(h.sum)))
+	return subtle.ConstantTimeCompare(sum, h.sum) == 1
+}
