@@ -39,8 +39,8 @@ func (s *Server) start(client sock.End, source netip.AddrPort, at *localAddr, sv
 	}
 	defer s.rescue(t)
 	if t.tellsAddress() {
-		t.greeting = &greeting{session: t, peer: source}
-		t.do(func(t *tcpSession) { t.greeting.begin(t.secured) })
+		t.greeting = newGreeting(t)
+		t.do(func(t *tcpSession) { t.hearHeader(t.secured) })
 		return
 	}
 	t.secured()
@@ -50,14 +50,24 @@ func (s *Server) start(client sock.End, source netip.AddrPort, at *localAddr, sv
 // session's lock is not held.
 func (t *tcpSession) secured() {
 	if config := t.conf.secure.client; config != nil {
-		t.do(func(t *tcpSession) { t.client.terminate(config, t.enter) })
+		t.do(func(t *tcpSession) { t.client.terminate(config, t.come) })
+		return
+	}
+	t.come()
+}
+
+// come lets the client of an entry say where it wants to go, and enters the session. The session's
+// lock is not held.
+func (t *tcpSession) come() {
+	if t.conf.Mode.IsEntry() {
+		t.do(func(t *tcpSession) { t.hearEntry(t.enter) })
 		return
 	}
 	t.enter()
 }
 
-// enter begins the session, once its client has done the TLS handshake if it needs one. If a
-// rule asks for the destination, enter looks it up first. The session's lock is not held.
+// enter begins the session, once its client has said what comes before. If a rule asks for the
+// destination, enter looks it up first. The session's lock is not held.
 func (t *tcpSession) enter() {
 	if t.server.asksWhere(t.conf.Name) {
 		t.do((*tcpSession).locate)

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"shaper/entry"
 	"shaper/policy"
 	"shaper/sock"
 	"shaper/upstream"
@@ -28,13 +29,14 @@ type terms struct {
 	leads  *upstream.Set // to where
 }
 
-// security is the TLS of a listener. The zero security is none.
+// security is the TLS of a listener, and who may log in. The zero security is none.
 type security struct {
 	client   *tls.Config            // with clients; nil: none
 	upstream map[string]*tls.Config // with upstreams, by their name in the policy; nil: none
+	users    *entry.Users           // of an entry; nil: nobody has to log in
 }
 
-// ReadTLS checks the certificates and keys that a policy names, as Prepare does. Both results
+// ReadTLS checks the certificates, keys and users that a policy names, as Prepare does. Both results
 // join an error for each bad file, which begins with its policy key. A file in warnings can be
 // used all the same.
 func ReadTLS(p *policy.Policy) (warnings, err error) {
@@ -73,7 +75,24 @@ func (f *tlsFiles) read(l *policy.Listener) (s security) {
 	if l.UpstreamTLS != nil {
 		s.upstream = f.client(l)
 	}
+	if l.Users != "" {
+		s.users = f.users(l.Users)
+	}
 	return s
+}
+
+// users reads the users of an entry.
+func (f *tlsFiles) users(path string) *entry.Users {
+	text, err := readPEM(path)
+	if err != nil {
+		f.wrong("users", err)
+		return nil
+	}
+	users, err := entry.ParseUsers(string(text))
+	if err != nil {
+		f.wrong("users", fmt.Errorf("%s: %w", path, err))
+	}
+	return users
 }
 
 // readTLS reads the files of the change's listeners, and logs the warnings.
@@ -81,7 +100,7 @@ func (c *Change) readTLS() []error {
 	c.secure = map[string]security{}
 	var f tlsFiles
 	for i := range c.policy.Listeners {
-		if l := &c.policy.Listeners[i]; l.TLS != nil || l.UpstreamTLS != nil {
+		if l := &c.policy.Listeners[i]; l.TLS != nil || l.UpstreamTLS != nil || l.Users != "" {
 			c.secure[l.Name] = f.read(l)
 		}
 	}

@@ -130,12 +130,12 @@ func (d *dialling) tryUpstream() {
 		return
 	}
 	d.giveUpAt = time.Now().Add(time.Duration(t.conf.ConnectTimeout))
-	if addrs, known := d.walk.Known(); known {
+	if addrs, known := t.known(); known {
 		d.tryAddresses(addrs)
 		return
 	}
 	d.departed() // the class must not wait for a name
-	d.lookUp(d.walk.Upstream())
+	d.lookUp(t.aim())
 }
 
 // lookUp looks up the addresses of a name in the background, and then tries them.
@@ -150,7 +150,7 @@ func (d *dialling) lookUp(name string) {
 		t.do(func(t *tcpSession) {
 			d.resolve = nil
 			if err != nil {
-				d.failed(name, name, &upstream.LookupError{Err: err})
+				d.failed(d.walk.Upstream(), name, &upstream.LookupError{Err: err})
 				d.tryUpstream()
 				return
 			}
@@ -164,9 +164,13 @@ func (d *dialling) lookUp(name string) {
 func (d *dialling) tryAddresses(addrs []upstream.Address) {
 	t := d.session
 	d.timeout = time.Until(d.giveUpAt)
-	d.addrs = d.walk.Arrange(time.Now(), addrs)
-	if len(d.addrs) == 0 {
-		d.failed(d.walk.Upstream(), d.walk.Upstream(), upstream.ErrFamily)
+	addrs = t.permitted(addrs)
+	nowhere := upstream.ErrFamily
+	if len(addrs) == 0 {
+		nowhere = errDenied
+	}
+	if d.addrs = d.walk.Arrange(time.Now(), addrs); len(d.addrs) == 0 {
+		d.failed(d.walk.Upstream(), t.aim(), nowhere)
 	}
 	isDestination := func(at upstream.Address) bool { return at.AddrPort == t.destination }
 	if i := slices.IndexFunc(d.addrs, isDestination); i > 0 {
@@ -293,6 +297,14 @@ func (d *dialling) connect(to netip.AddrPort) error {
 	return t.upstream.watch()
 }
 
+// connectLocal connects to an upstream without an address: a unix socket, or one that is built in.
+func (d *dialling) connectLocal(upstream string) error {
+	if name, ok := policy.UnixName(upstream); ok {
+		return d.connectUnix(name)
+	}
+	return d.session.connectBuiltin(builtins[upstream])
+}
+
 // connectUnix connects to a unix socket, at once.
 func (d *dialling) connectUnix(name string) error {
 	t := d.session
@@ -414,9 +426,12 @@ func (d *dialling) established() {
 	t.logFailover(d.errs)
 	d.departed()
 	d.stop()
+	if !t.entrance().connected() {
+		return
+	}
 	t.client.setUserTimeout(time.Duration(t.conf.IdleTimeout))
 	t.upstream.setUserTimeout(time.Duration(t.conf.IdleTimeout))
-	t.relay.reach(d.walk.Upstream())
+	t.relay.reach(t.aim())
 	t.stage, t.driver = relaying, t.relay
 	t.relay.drive()
 }

@@ -13,7 +13,9 @@
 //	begin        a session starts: TLS, destination, classes, slot
 //	dial, failover, race  a session finds an upstream, or the next one if that fails
 //	secure       the TLS handshake with the client or the upstream
-//	greeting     the PROXY header of the client, and what it tells the upstream
+//	entrance     an entry: who the client is, and where it wants to go
+//	header       the PROXY header of the client, and the one for its upstream
+//	greeting     what the client says before the session begins
 //	failed       why an upstream could not be reached
 //	place        the slot of a session in its class (max_connections)
 //	classes      the classes of a session, at its start and after a reload

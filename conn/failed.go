@@ -29,6 +29,9 @@ func (t *tcpSession) logFailover(errs []error) {
 // unreached returns how a session ends that has reached no upstream, because of errs.
 func unreached(errs []error) stats.Result {
 	for _, err := range errs {
+		if errors.Is(err, errDenied) {
+			return stats.Denied
+		}
 		if errors.As(err, new(*upstream.HandshakeError)) {
 			return stats.TLSFailed
 		}

@@ -17,6 +17,7 @@ const (
 	tlsFailed
 	badHeader
 	noPort
+	denied
 	numFaults
 )
 
@@ -30,6 +31,7 @@ func (f fault) String() string {
 		"TLS failed",
 		"a connection of accept_proxy does not begin with a PROXY header",
 		"no port is free for a client of datagrams",
+		"an entry refused a client",
 	}[f]
 }
 

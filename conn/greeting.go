@@ -1,52 +1,55 @@
 package conn
 
 import (
-	"errors"
 	"io"
 	"net/netip"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"shaper/buffer"
 	"shaper/entry"
+	"shaper/sock"
 	"shaper/stats"
 	"shaper/upstream"
 )
 
-// greeting reads the PROXY header with which a connection of accept_proxy begins. It drives the
-// session until then. It only peeks until the header is there, so that what follows stays for
-// TLS or for the relay. The lock of the session guards it.
+// greeting reads what the client says before the session begins: a PROXY header, and, at an
+// entry, where it wants to go. It drives the session until then. It peeks, and takes out of the
+// stream only what it has understood, so that what follows stays for TLS or for the relay. The
+// lock of the session guards it.
 type greeting struct {
-	session *tcpSession    // never changes
-	peer    netip.AddrPort // at the other end of the connection; never changes
-	asked   netip.AddrPort // to which the client connected, as the header tells; invalid: it does not
-	then    func()         // goes on with the session, without its lock; nil: it has gone on
-	timer   *time.Timer    // ends the session if the header takes too long
+	session  *tcpSession    // never changes
+	peer     netip.AddrPort // at the other end of the connection; never changes
+	asked    netip.AddrPort // to which the client connected, as a PROXY header tells; invalid: none has
+	entrance entrance
+
+	hear   hearing     // understands what the client says; nil: there is nothing more to hear
+	failed func(error) // ends the session, since the client says something else
+	then   func()      // goes on with the session, without its lock
+	timer  *time.Timer // ends the session if the greeting takes too long
 }
 
-// headerPatience is how long a PROXY header may take.
-const headerPatience = 5 * time.Second
+func newGreeting(t *tcpSession) *greeting { return &greeting{session: t, peer: t.source} }
 
-// tellsAddress reports whether the connection begins with a PROXY header. From all other
-// networks, a header is only bytes.
-func (t *tcpSession) tellsAddress() bool {
-	peer := t.source.Addr().WithZone("")
-	return slices.ContainsFunc(t.conf.AcceptProxy, func(p netip.Prefix) bool { return p.Contains(peer) })
-}
+// hearing looks at what the client has said. It returns how many bytes it has understood, and what
+// to do once they are taken out of the stream; 0 asks for more.
+type hearing func(said []byte) (used int, do func(), err error)
 
-// begin reads the header, and then calls then without the session's lock.
-func (g *greeting) begin(then func()) {
+// listenTo hears the client, and then calls then without the session's lock. The session's lock is
+// held.
+func (g *greeting) listenTo(hear hearing, failed func(error), then func(), patience time.Duration) {
 	t := g.session
-	g.then, t.driver = then, g
-	g.timer = time.AfterFunc(headerPatience, func() {
+	g.hear, g.failed, g.then, t.driver = hear, failed, then, g
+	var timer *time.Timer
+	timer = time.AfterFunc(patience, func() {
 		t.do(func(t *tcpSession) {
-			if g.then != nil {
+			if g.timer == timer && g.then != nil {
 				g.failed(upstream.ErrTimeout)
 			}
 		})
 	})
+	g.timer = timer
 	if t.watchClient() {
 		g.drive()
 	}
@@ -69,62 +72,80 @@ func (t *tcpSession) watchClient() bool {
 // drive implements driver.
 func (g *greeting) drive() {
 	t := g.session
-	peeked := buffer.Get(entry.MaxProxy)
+	peeked := buffer.Get(entry.MaxEntry)
 	defer peeked.Put()
-	n, err := t.client.end.Peek(peeked.Bytes)
-	for err == unix.EINTR {
-		n, err = t.client.end.Peek(peeked.Bytes)
-	}
-	switch {
-	case err == unix.EAGAIN:
-		return
-	case err != nil:
-		t.finish(resultOf(err))
-		return
-	}
-	told, size, err := entry.ParseProxy(peeked.Bytes[:n])
-	switch {
-	case err == nil && size == 0 && n == 0:
-		g.hungUp()
-	case err == nil && size == 0 && t.client.Broken:
-		t.finish(stats.ResetByPeer)
-	case err == nil && size == 0 && t.client.Ends:
-		g.failed(io.ErrUnexpectedEOF)
-	case err != nil:
-		g.failed(err)
-	case size > 0:
-		g.done(told, peeked.Bytes[:size])
-	}
-}
-
-// hungUp ends the session of a client that has left without a byte, as health checks do.
-func (g *greeting) hungUp() { g.session.finish(stats.Aborted) }
-
-// done takes the header out of the stream, and goes on with the session.
-func (g *greeting) done(told entry.Proxy, header []byte) {
-	t := g.session
-	for len(header) > 0 { // all of it is there
-		n, err := t.client.end.Read(header)
-		if err != nil && err != unix.EINTR {
+	for g.hear != nil {
+		n, err := peek(t.client.end, peeked.Bytes)
+		if err == unix.EAGAIN {
+			return
+		}
+		if err != nil {
 			t.finish(resultOf(err))
 			return
 		}
-		header = header[max(n, 0):]
+		if !g.understand(peeked.Bytes[:n]) {
+			return
+		}
 	}
-	if told.Source.IsValid() {
-		t.source, g.asked = told.Source, told.Destination
+}
+
+// understand takes what the client has said one step further. It returns false if the client has
+// to say more first, or the session has ended.
+func (g *greeting) understand(said []byte) (goesOn bool) {
+	t := g.session
+	used, do, err := g.hear(said)
+	if !g.take(said[:used]) {
+		return false
 	}
-	then := g.then
+	if do != nil {
+		do()
+	}
+	switch {
+	case t.stage == ended:
+	case err != nil:
+		g.failed(err)
+	case used > 0:
+		return true
+	case len(said) == 0:
+		t.finish(stats.Aborted) // it has left without a byte, as health checks do
+	case t.client.Broken:
+		t.finish(stats.ResetByPeer)
+	case t.client.Ends:
+		g.failed(io.ErrUnexpectedEOF)
+	}
+	return false
+}
+
+// peek is Peek that nothing interrupts.
+func peek(end sock.End, p []byte) (n int, err error) {
+	for {
+		if n, err = end.Peek(p); err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+// take takes bytes that were peeked out of the stream. If that fails, it ends the session and
+// returns false.
+func (g *greeting) take(peeked []byte) bool {
+	t := g.session
+	for len(peeked) > 0 {
+		n, err := t.client.end.Read(peeked)
+		if err != nil && err != unix.EINTR {
+			t.finish(resultOf(err))
+			return false
+		}
+		peeked = peeked[max(n, 0):]
+	}
+	return true
+}
+
+// done goes on with the session.
+func (g *greeting) done() {
+	t, then := g.session, g.then
 	g.stop()
 	t.driver = &t.dialling
 	t.server.wg.Go(then) // it takes locks that come before the session's
-}
-
-// failed ends the session, since its connection begins with something else.
-func (g *greeting) failed(err error) {
-	t := g.session
-	t.warn(badHeader, "err", err)
-	t.finish(stats.NoHeader)
 }
 
 // changed implements driver.
@@ -137,44 +158,16 @@ func (g *greeting) changed(s *side) {
 // granted implements driver. Nothing waits for a class yet.
 func (g *greeting) granted(by *direction, now time.Time) { by.flow.Left(now) }
 
-// finish implements part.
-func (g *greeting) finish(stats.Result) {
-	if g != nil {
-		g.stop()
-	}
-}
-
 func (g *greeting) stop() {
-	g.then = nil
+	g.hear, g.then = nil, nil
 	if g.timer != nil {
 		g.timer.Stop()
 	}
 }
 
-var errIntroduced = errors.New("there is no room for the PROXY header")
-
-// introduce tells the upstream the address of the client, if the listener says so. The
-// connection has room for that, since nothing was written before. The session's lock is held.
-func (t *tcpSession) introduce() error {
-	if t.conf.SendProxy == "" {
-		return nil
+// finish implements part.
+func (g *greeting) finish(stats.Result) {
+	if g != nil {
+		g.stop()
 	}
-	header := t.conf.header(t.told())
-	n, err := t.upstream.end.Write(header)
-	for err == unix.EINTR {
-		n, err = t.upstream.end.Write(header)
-	}
-	if err == nil && n < len(header) {
-		return errIntroduced
-	}
-	return err
-}
-
-// told returns what a PROXY header tells of the client: the address that rules see, and the one
-// that it has connected to.
-func (t *tcpSession) told() entry.Proxy {
-	if t.greeting != nil && t.greeting.asked.IsValid() {
-		return entry.Proxy{Source: t.source, Destination: t.greeting.asked}
-	}
-	return entry.Proxy{Source: t.source, Destination: t.client.end.Local()}
 }

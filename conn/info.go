@@ -12,7 +12,8 @@ type Session struct {
 	Listener string `json:"listener"`
 	Protocol string `json:"protocol"`
 	Client   string `json:"client"`
-	Upstream string `json:"upstream"` // "" until one is reached
+	User     string `json:"user,omitempty"` // who has logged in at an entry
+	Upstream string `json:"upstream"`       // "" until one is reached
 	// UpstreamNumber is the place of that upstream in the listener's list, from 1. If it is
 	// above 1, the session has failed over. Destination is its address; "" if it is built in.
 	UpstreamNumber int       `json:"upstream_number,omitempty"`
@@ -35,7 +36,7 @@ func (t *tcpSession) info() Session {
 	return Session{
 		ClientTLS: versionName(t.client.end), UpstreamTLS: versionName(t.upstream.end),
 		ID: t.id, Listener: t.conf.Name, Protocol: string(t.conf.Protocol), Started: t.started,
-		Client: t.clientName(), Upstream: t.upstreamName(), UpstreamNumber: t.number(), Destination: t.address(),
+		Client: t.clientName(), User: t.user(), Upstream: t.upstreamName(), UpstreamNumber: t.number(), Destination: t.address(),
 		Bind: bindName(t.from()), Class: nameOf(t.class()), ReturnClass: nameOf(t.down.flow.Class()),
 		Upward: t.up.moved, Downward: t.down.moved,
 		Waiting: t.held(),

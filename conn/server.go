@@ -118,7 +118,7 @@ func (s *Server) Listeners() []stats.ListenerReading {
 		terms := sv.terms.Load()
 		addReasons(&one, terms.Protocol)
 		if terms.Protocol != policy.UDP { // a UDP session never learns whether its upstream is there
-			one.UpstreamFailures = sv.stats.Failed.Read(terms.Upstream)
+			one.UpstreamFailures = sv.stats.Failed.Read(terms.leads.Upstreams())
 		}
 		one.Upstreams = terms.leads.Read(time.Now())
 		one.Name, one.Protocol = name, string(terms.Protocol)

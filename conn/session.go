@@ -28,7 +28,7 @@ type tcpSession struct {
 
 	// Set before the session has a class, and read by all after that.
 	source   netip.AddrPort // of the client, perhaps as a PROXY header tells; invalid for a unix socket
-	greeting *greeting      // reads that header; nil: there is none
+	greeting *greeting      // what the client says before; nil: nothing
 
 	sock.Due // of the poller
 
@@ -117,13 +117,45 @@ type relay interface {
 
 // describe returns what rules match.
 func (t *tcpSession) describe() policy.Conn {
-	return policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.at.addr.Port(), Destination: t.destination, Bind: t.from(), Session: t.id}
+	who := policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.at.addr.Port(), Destination: t.destination, Bind: t.from(), Session: t.id}
+	if e := t.entrance(); e != nil {
+		who.User, who.ServerName = e.user, e.to.Name
+	}
+	return who
 }
 
-// upstreamName returns the upstream, as the policy has it; "" until the session has reached it.
+// upstreamName returns the upstream, as the policy has it or the client has chosen it; "" until
+// the session has reached it.
 func (t *tcpSession) upstreamName() string {
 	if !t.reached {
 		return ""
+	}
+	return t.aim()
+}
+
+// isEntry reports whether the client says where it wants to go.
+func (t *tcpSession) isEntry() bool { return t.conf.Mode.IsEntry() }
+
+// entrance returns the entrance of the session; nil if it has none.
+func (t *tcpSession) entrance() *entrance {
+	if t.greeting == nil {
+		return nil
+	}
+	return &t.greeting.entrance
+}
+
+// user returns who has logged in at an entry; "" for nobody.
+func (t *tcpSession) user() string {
+	if e := t.entrance(); e != nil {
+		return e.user
+	}
+	return ""
+}
+
+// aim returns the upstream that the session tries, or what its client has chosen.
+func (t *tcpSession) aim() string {
+	if e := t.entrance(); e != nil && t.isEntry() {
+		return e.to.String()
 	}
 	return t.dialling.walk.Upstream()
 }

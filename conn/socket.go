@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"shaper/shaper"
+	"shaper/sock"
 	"shaper/unit"
 	"shaper/upstream"
 )
@@ -53,4 +54,21 @@ func receiveBufferOf(c *shaper.Class) int {
 // lacksDescriptors reports whether an error says that no descriptor is free.
 func lacksDescriptors(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
+}
+
+var errNoRoom = errors.New("there is no room for the first bytes")
+
+// writeAll writes the first bytes of a connection, for which there is room.
+func writeAll(end sock.End, data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	n, err := end.Write(data)
+	for err == unix.EINTR {
+		n, err = end.Write(data)
+	}
+	if err == nil && n < len(data) {
+		return errNoRoom
+	}
+	return err
 }

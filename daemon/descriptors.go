@@ -23,7 +23,7 @@ func descriptorsFor(p *policy.Policy) uint64 {
 
 // perSession returns how many descriptors a session of a listener needs.
 func perSession(l policy.Listener) uint64 {
-	builtin := l.Upstream[0] == policy.Echo || l.Upstream[0] == policy.Discard
+	builtin := len(l.Upstream) > 0 && (l.Upstream[0] == policy.Echo || l.Upstream[0] == policy.Discard)
 	switch {
 	case l.Protocol == policy.UDP && builtin:
 		return 0

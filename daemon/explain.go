@@ -22,6 +22,8 @@ type ExplainRequest struct {
 	Listener    string `json:"listener,omitempty"`    // "": all listeners
 	Port        uint16 `json:"port,omitempty"`        // to which the client connects; 0: all ports of the listener
 	Destination string `json:"destination,omitempty"` // an address of the upstream; "": explain looks it up
+	User        string `json:"user,omitempty"`        // who has logged in at an entry
+	ServerName  string `json:"server_name,omitempty"` // the name that an entry is asked for
 	policy.Fields
 }
 
@@ -86,7 +88,7 @@ func explain(ctx context.Context, p *policy.Policy, ask ExplainRequest, listener
 	classifier := policy.Compile(p)
 	all := []policy.Explanation{}
 	for _, way := range ways {
-		way.Source, way.Destination = source, given
+		way.Source, way.Destination, way.User, way.ServerName = source, given, ask.User, strings.ToLower(ask.ServerName)
 		var to []upstreamAddress
 		if l, ok := p.Listener(way.Listener); ok && ask.Destination == "" && classifier.NeedsDestination(l.Name) {
 			to = upstreamAddressesOf(ctx, l)

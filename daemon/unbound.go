@@ -44,6 +44,8 @@ func (u *unbound) add(key string, err error) {
 		help = remedyPassword(err)
 	case key == "daemon.state":
 		help = remedyState(err)
+	case strings.HasSuffix(key, ".users"):
+		help = needsUsers
 	}
 	u.errs = append(u.errs, u.policy.BindError(key, address, err.Error(), help))
 	u.causes = append(u.causes, err)
@@ -73,6 +75,7 @@ const (
 	needsOwnState   = "each shaper needs a file of its own"
 	needsStateDir   = "make its directory, writable for the user that runs shaper, or set daemon.state; the unit in systemd/ makes /var/lib/shaper with StateDirectory="
 	needsPEM        = "a PEM file: a certificate followed by those that lead to its authority, or the private key of the certificate"
+	needsUsers      = "a file that the user of shaper can read, with lines NAME:HASH of argon2id or bcrypt, as `htpasswd -nB NAME` prints them"
 	needsDirectory  = "make its directory, writable for the user that runs shaper, or choose another path; the unit in systemd/ makes /run/shaper with RuntimeDirectory="
 )
 

@@ -122,6 +122,7 @@ func (c *checker) listener(l *Listener) {
 	c.unix(key, l)
 	c.proxy(key, l)
 	c.bind(key, l)
+	c.entry(key, l)
 }
 
 // proxy checks the keys of the PROXY protocol.

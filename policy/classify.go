@@ -18,6 +18,10 @@ type Conn struct {
 	// Bind is our own address towards the upstream, one of those of the listener. No rule looks
 	// at it, but a class may have a bucket for each (ByBind).
 	Bind netip.Addr `json:"bind,omitzero"`
+	// User is who has logged in at an entry, and ServerName the name that it was asked for, in
+	// lower case. They are "" if there is none.
+	User       string `json:"user,omitempty"`
+	ServerName string `json:"server_name,omitempty"`
 	// Session tells apart connections that are otherwise equal. No rule looks at it, but a
 	// class may have a bucket for each connection (ByConnection).
 	Session uint64 `json:"-"`
@@ -130,10 +134,10 @@ func compileRule(i int, rule *Rule, listeners []Listener) matcher {
 		port: rule.Port, sourcePort: rule.SourcePort,
 		decision: Decision{rule.Class, rule.ReturnClass, i + 1}, rule: rule,
 	}
-	if len(rule.Listener) > 0 || len(rule.Protocol) > 0 || rule.looksAtMessages() {
+	if len(rule.Listener) > 0 || len(rule.Protocol) > 0 || rule.looksAtMessages() || rule.looksAtEntries() {
 		m.applies = make([]bool, len(listeners))
 		for i, l := range listeners {
-			m.applies[i] = matches(rule.Listener, l.Name) && matches(rule.Protocol, l.Protocol) && rule.hasWhatItLooksAt(l.Protocol)
+			m.applies[i] = matches(rule.Listener, l.Name) && matches(rule.Protocol, l.Protocol) && rule.hasWhatItLooksAt(&l)
 		}
 	}
 	if len(rule.Destination) > 0 {
@@ -285,7 +289,8 @@ func (m *matcher) match(l *listenerRules, conn *Conn) bool {
 	return m.appliesTo(l) &&
 		(len(m.port) == 0 || inRanges(m.port, conn.Port)) &&
 		(len(m.sourcePort) == 0 || inRanges(m.sourcePort, conn.Source.Port())) &&
-		(m.destination == nil || m.destination.Contains(conn.Destination.Addr().Unmap()))
+		(m.destination == nil || m.destination.Contains(conn.Destination.Addr().Unmap())) &&
+		(!m.rule.looksAtEntries() || m.rule.matchesEntry(conn))
 }
 
 // appliesTo reports whether the rule applies to connections of the listener.

@@ -89,6 +89,8 @@ func (c *coverage) covers(j, i int) bool {
 		coversPorts(earlier.Port, later.Port) &&
 		coversPorts(earlier.SourcePort, later.SourcePort) &&
 		c.coversDestination(j, later) &&
+		coversNames(earlier.User, later.User) &&
+		coversNames(earlier.ServerName, later.ServerName) &&
 		c.coversSource(j, later)
 }
 
@@ -136,6 +138,13 @@ func (c *coverage) coversDestination(j int, later *Rule) bool {
 		}
 	}
 	return len(later.Destination) > 0
+}
+
+// coversNames reports whether the earlier patterns have each of the later ones. No patterns match
+// every name.
+func coversNames(earlier, later []Pattern) bool {
+	other := func(p Pattern) bool { return !slices.Contains(earlier, p) }
+	return len(earlier) == 0 || len(later) > 0 && !slices.ContainsFunc(later, other)
 }
 
 // coversPorts reports whether the earlier ranges hold every port of the later ones. No ranges

@@ -47,6 +47,7 @@
 //	use, price  a class can limit what a listener carries, and messages say what they cost
 //	answers    what is said about messages and their answers
 //	balance    how upstreams are chosen and checked
+//	entries    where clients of an entry may go
 //	sockets    no address is bound twice, and no upstream leads back
 //	path       the parents of classes, and their siblings
 //	shared     the stores of fleets, and the classes whose budgets they have
@@ -77,6 +78,7 @@
 //	quiet      the recipients of a class that have quiet hours
 //	hours      times of the week
 //	limit      one of several limits of a class
+//	target     what allow and deny match
 //	algorithm  windows and bursts of algorithms
 //	defaults   the value of each key that a file leaves out
 //	policy     the types: Policy, Class, Listener, Rule

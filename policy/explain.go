@@ -92,6 +92,8 @@ func (m *matcher) compare(l *listenerRules, conn Conn, given Fields) (hits []str
 		func() (string, bool) { return inPorts("source port", r.SourcePort, conn.Source.Port()) },
 		func() (string, bool) { return inPrefixes("destination", r.Destination, conn.Destination.Addr()) },
 		func() (string, bool) { return inPorts("port", r.Port, conn.Port) },
+		func() (string, bool) { return isLike("user", r.User, conn.User, false) },
+		func() (string, bool) { return isLike("server_name", r.ServerName, conn.ServerName, true) },
 	} {
 		why, ok := key()
 		if !ok {
@@ -134,6 +136,19 @@ func inPorts(what string, ranges []PortRange, port uint16) (why string, ok bool)
 		return fmt.Sprintf("%s %d is not in %s", what, port, few(ranges)), false
 	}
 	return fmt.Sprintf("%s %d is in %s", what, port, few(ranges)), true
+}
+
+// isLike is inPrefixes for names.
+func isLike(what string, patterns []Pattern, name string, folded bool) (why string, ok bool) {
+	switch {
+	case len(patterns) == 0:
+		return "", true
+	case name == "":
+		return "the " + what + " is not known", false
+	case !anyName(patterns, name, folded):
+		return fmt.Sprintf("%s %q is not like %s", what, name, few(patterns)), false
+	}
+	return fmt.Sprintf("%s %q is like %s", what, name, few(patterns)), true
 }
 
 // String prints the decision, then the rules that do not match, then the decisions about a
@@ -237,6 +252,8 @@ func (r *Rule) when() string {
 	add("source_port", len(r.SourcePort), few(r.SourcePort))
 	add("destination", len(r.Destination), few(r.Destination))
 	add("port", len(r.Port), few(r.Port))
+	add("user", len(r.User), few(r.User))
+	add("server_name", len(r.ServerName), few(r.ServerName))
 	for _, key := range r.conditions() {
 		add(key.name, len(key.patterns), few(key.patterns))
 	}

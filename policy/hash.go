@@ -54,6 +54,25 @@ func (p *Per) hash(s *[secretLength]byte, c *Conn, m *Message) (k Key) {
 	return k
 }
 
+// nameOf returns the name that a connection has for the part. isName is false if the part is
+// something else.
+func (p *PerPart) nameOf(c *Conn) (name string, isName bool) {
+	switch p.By {
+	case ByUser:
+		return c.User, true
+	case ByServerName:
+		return c.ServerName, true
+	}
+	return "", false
+}
+
+// hashName returns the first 128 bits of the SHA-256 of the secret and of a name.
+func hashName(name string) [16]byte {
+	var buf [secretLength + 256]byte // no user is longer
+	sum := sha256.Sum256(append(append(buf[:0], secret.Load()[:]...), name...))
+	return [16]byte(sum[:16])
+}
+
 // parts returns the parts that are not zero.
 func (p *Per) parts() []PerPart {
 	n := 0
@@ -123,6 +142,9 @@ func (p *PerPart) connKey(c *Conn) (k Key) {
 		k.addr = orZero(c.Destination.Addr()).As16()
 	case ByBind:
 		k.addr = orZero(c.Bind).As16()
+	case ByUser, ByServerName:
+		name, _ := p.nameOf(c)
+		k.addr = hashName(name)
 	}
 	return k
 }

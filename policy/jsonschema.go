@@ -15,6 +15,9 @@ func Schema() any {
 	properties := schema{}
 	for _, s := range Describe() {
 		section := tableSchema(s.Keys)
+		if s.Name == "listener" {
+			section.requireByMode()
+		}
 		switch {
 		case strings.HasPrefix(s.Header, "[["):
 			section = schema{"type": "array", "items": section}
@@ -52,6 +55,13 @@ func tableSchema(keys []Setting) schema {
 		s["required"] = required
 	}
 	return s
+}
+
+// requireByMode requires what a listener needs in its mode.
+func (s schema) requireByMode() {
+	s["if"] = schema{"required": []string{"mode"}, "properties": schema{"mode": schema{"enum": entries}}}
+	s["then"] = schema{"required": []string{"allow"}}
+	s["else"] = schema{"required": []string{"upstream"}}
 }
 
 // schema returns the schema of the value of a key.

@@ -116,6 +116,17 @@ func anyMatch(patterns []Pattern, text []byte, folded bool) bool {
 	return false
 }
 
+// anyName is anyMatch for a name that a connection has. It does not allocate.
+func anyName(patterns []Pattern, name string, folded bool) bool {
+	var text [256]byte // no user is longer
+	return anyMatch(patterns, append(text[:0], name...), folded)
+}
+
+// matchesEntry reports whether the rule matches what the client has said at an entry.
+func (r *Rule) matchesEntry(c *Conn) bool {
+	return anyName(r.User, c.User, false) && anyName(r.ServerName, c.ServerName, true)
+}
+
 // toLower appends text to dst with ASCII letters in lower case. It cuts the text if dst has
 // no more capacity.
 func toLower(dst, text []byte) []byte {

@@ -34,6 +34,8 @@ const (
 	ByConnection  PerKind = "connection"  // each connection, or client of datagrams, has a bucket
 	ByDestination PerKind = "destination" // the upstream's address
 	ByBind        PerKind = "bind"        // our own address towards the upstream
+	ByUser        PerKind = "user"        // who has logged in at an entry
+	ByServerName  PerKind = "server_name" // the name that an entry was asked for
 )
 
 // The kinds of buckets that messages tell apart. Their names are those of the keys of rules.
@@ -47,7 +49,7 @@ const (
 	ByHeader     PerKind = "header"
 )
 
-const perForm = `"source", "source/24", "source/56", "source-port", "connection", "destination", "bind", "system_id", "source_addr", ` +
+const perForm = `"source", "source/24", "source/56", "source-port", "connection", "destination", "bind", "user", "server_name", "system_id", "source_addr", ` +
 	`"recipient", "host", "method", "path", "path:/v1/*/x" or "header:X-Api-Key", or a list of up to three`
 
 // hostPrefix is the length of the IPv6 prefix that counts as one client, unless a policy says
@@ -97,7 +99,7 @@ func parsePart(s string) (PerPart, error) {
 	switch p := (PerPart{By: PerKind(kind)}); p.By {
 	case BySource:
 		return parsePrefixes(length, prefixed)
-	case BySourcePort, ByConnection, ByDestination, ByBind, BySystemID, BySourceAddr, ByRecipient, ByHost, ByMethod, ByPath:
+	case BySourcePort, ByConnection, ByDestination, ByBind, ByUser, ByServerName, BySystemID, BySourceAddr, ByRecipient, ByHost, ByMethod, ByPath:
 		if prefixed {
 			return PerPart{}, complain(perForm, "only a source has a prefix, and %q is none", s)
 		}
@@ -244,6 +246,12 @@ func (p PerPart) describe(c Conn, given *Fields) string {
 		return "bind " + c.Bind.String()
 	}
 	name := string(p.By)
+	if text, isName := p.nameOf(&c); isName {
+		if text == "" {
+			return "all connections without " + name
+		}
+		return fmt.Sprintf("%s %q", name, text)
+	}
 	if p.By == ByHeader {
 		name = p.String()
 	}

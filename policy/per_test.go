@@ -105,6 +105,34 @@ func TestPerMessage(t *testing.T) {
 	}
 }
 
+// Connections have the same bucket if their clients say the same at an entry.
+func TestPerOfEntries(t *testing.T) {
+	for _, c := range []struct {
+		per       []string
+		a, b      Conn
+		same      bool
+		describes string // of a
+	}{
+		{[]string{"user"}, Conn{User: "ann", ServerName: "a.example"}, Conn{User: "ann", ServerName: "b.example"}, true, `user "ann"`},
+		{[]string{"user"}, Conn{User: "ann"}, Conn{User: "bob"}, false, `user "ann"`},
+		{[]string{"user"}, Conn{}, Conn{ServerName: "x"}, true, "all connections without user"},
+		{[]string{"server_name"}, Conn{ServerName: "a.example"}, Conn{User: "x", ServerName: "a.example"}, true, `server_name "a.example"`},
+		{[]string{"user", "server_name"}, Conn{User: "a", ServerName: "b"}, Conn{User: "b", ServerName: "a"}, false, `user "a" and server_name "b"`},
+		{[]string{"user", "server_name"}, Conn{User: "a", ServerName: "b"}, Conn{User: "a", ServerName: "b"}, true, `user "a" and server_name "b"`},
+	} {
+		per := mustPer(t, c.per...)
+		if same := per.Key(&c.a, nil) == per.Key(&c.b, nil); same != c.same || per.ByMessage() {
+			t.Errorf("per %v: %+v and %+v have the same bucket: %v", per, c.a, c.b, same)
+		}
+		if got := per.Describe(c.a, Fields{}); got != c.describes {
+			t.Errorf("per %v, %+v: %q, want %q", per, c.a, got, c.describes)
+		}
+		if n := testing.AllocsPerRun(100, func() { per.Key(&c.a, nil) }); n != 0 {
+			t.Errorf("per %v: a key allocates %v times", per, n)
+		}
+	}
+}
+
 // A key does not show what it stands for, and another process has other keys.
 func TestPerIsSecret(t *testing.T) {
 	per, m := mustPer(t, "recipient"), (&Fields{Recipient: "49171"}).Message()

@@ -48,10 +48,11 @@ func (p *Policy) BindError(key, address, problem, allowed string) Error {
 	return Error{File: at.file, Line: at.line, Column: at.column, Key: key, Problem: problem, Allowed: allowed}
 }
 
-// tlsPaths calls do for each path in the keys tls and upstream_tls of listeners and tls of fleets, also for "".
+// tlsPaths calls do for each path in the keys users, tls and upstream_tls of listeners and tls of fleets, also for "".
 func (p *Policy) tlsPaths(do func(key string, path *string)) {
 	for i := range p.Listeners {
 		key := join("listener", p.Listeners[i].Name)
+		do(key+".users", &p.Listeners[i].Users)
 		if s := p.Listeners[i].TLS; s != nil {
 			do(key+".tls.cert", &s.Cert)
 			do(key+".tls.key", &s.Key)

@@ -3,6 +3,7 @@ package policy
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 
 	"shaper/calendar"
 	"shaper/unit"
@@ -99,9 +100,18 @@ type Protocol string
 // Mode is how a listener finds its upstream.
 type Mode string
 
-// Forward connects to the upstream that the listener names. It is the only mode in this
-// version.
-const Forward Mode = "forward"
+// The modes of this version.
+const (
+	Forward Mode = "forward" // the upstream that the listener names
+	SOCKS5  Mode = "socks5"  // what the client asks for: SOCKS version 5
+	Connect Mode = "connect" // what the client asks for: CONNECT of an HTTP proxy
+)
+
+// entries are the modes in which clients say where they want to go.
+var entries = []Mode{SOCKS5, Connect}
+
+// IsEntry reports whether clients say where they want to go.
+func (m Mode) IsEntry() bool { return slices.Contains(entries, m) }
 
 // ProxyVersion is a version of the PROXY protocol.
 type ProxyVersion string
@@ -296,11 +306,20 @@ type Listener struct {
 	Listen   []string `json:"listen"`
 	Protocol Protocol `json:"protocol"`
 	Mode     Mode     `json:"mode"`
+	// Inside is what an entry carries once a client is connected; Protocol is the same then. ""
+	// is TCP.
+	Inside Protocol `json:"inside,omitempty"`
+	// Allow and Deny are where clients of an entry may go; see [Listener.Permits].
+	Allow []Target `json:"allow,omitempty"`
+	Deny  []Target `json:"deny,omitempty"`
+	// Users is the path of a file with the users of an entry and the hashes of their passwords;
+	// "": nobody has to log in.
+	Users string `json:"users,omitempty"`
 	// Unix says who may connect to the unix sockets of Listen. If it is nil, these are the
 	// user and the group of the process.
 	Unix *UnixAccess `json:"unix,omitempty"`
 	// Upstream holds addresses "host:port", unix sockets and services "srv:_service._proto.name",
-	// or Echo or Discard.
+	// or Echo or Discard. An entry has none.
 	Upstream    []string `json:"upstream"`
 	Weights     []int    `json:"weights,omitempty"`      // of each Upstream; nil: each is 1
 	Balance     Balance  `json:"balance"`                // which of them a session gets
@@ -359,7 +378,10 @@ type Rule struct {
 	SourcePort  []PortRange    `json:"source_port,omitempty"`
 	Destination []netip.Prefix `json:"destination,omitempty"`
 	Port        []PortRange    `json:"port,omitempty"` // the port that the client connected to
-	// Keys that look at messages of HTTP and of SMPP; see [Pattern].
+	// Keys that look at what clients say at an entry; see [Pattern].
+	User       []Pattern `json:"user,omitempty"`
+	ServerName []Pattern `json:"server_name,omitempty"`
+	// Keys that look at messages of HTTP and of SMPP.
 	Path       []Pattern        `json:"path,omitempty"`
 	Method     []Pattern        `json:"method,omitempty"`
 	Host       []Pattern        `json:"host,omitempty"`

@@ -171,6 +171,10 @@ func fieldsOf(class *Class) []field[Class] {
 func fieldsOfListener(l *Listener) []field[Listener] {
 	return slices.DeleteFunc(slices.Clone(listenerFields), func(f field[Listener]) bool {
 		switch f.name {
+		case "protocol", "upstream":
+			return l.Mode.IsEntry()
+		case "inside", "allow", "deny", "users":
+			return !l.Mode.IsEntry()
 		case "unix":
 			return !l.bindsFiles()
 		case "tls", "upstream_tls", "half_close_timeout", "accept_proxy", "health":

@@ -40,7 +40,9 @@ const (
 	inFlightForm     = `an integer from 1 to 1000000`
 	headerForm       = `an integer from 0 to 64`
 	boolForm         = `true or false`
-	modeForm         = `"forward"`
+	modeForm         = `"forward", "socks5" or "connect"`
+	insideForm       = `"tcp", "smpp", "http", "iso8583" or "lines"`
+	usersForm        = `the path of a file with lines NAME:HASH`
 	sendProxyForm    = `"v1" or "v2"`
 )
 
@@ -50,7 +52,8 @@ var (
 	parseBareProtocol = choice(protocolForm, []Protocol{TCP, UDP, SMPP, HTTP, ISO8583, Lines}, nil)
 	parseSendProxy    = choice(sendProxyForm, []ProxyVersion{ProxyV1, ProxyV2}, nil)
 	parseLengthPrefix = choice(lengthPrefixForm, []LengthPrefix{Binary2, ASCII4, BCD2, VML}, nil)
-	parseMode         = choice(modeForm, []Mode{Forward}, []Mode{"connect", "socks5", "transparent"})
+	parseMode         = choice(modeForm, []Mode{Forward, SOCKS5, Connect}, []Mode{"sni", "transparent"})
+	parseInside       = choice(insideForm, []Protocol{TCP, SMPP, HTTP, ISO8583, Lines}, nil)
 )
 
 var daemonFields = []field[Daemon]{
@@ -100,7 +103,11 @@ var listenerFields = []field[Listener]{
 	emptyAs(DefaultUnixMode.String(), nested("unix", unixAccessForm, func(l *Listener) **UnixAccess { return &l.Unix }, unixAccessFields, false)),
 	one("protocol", protocolForm, func(l *Listener) *Protocol { return &l.Protocol }, parseProtocol),
 	one("mode", modeForm, func(l *Listener) *Mode { return &l.Mode }, parseMode),
-	require(upstreamField),
+	emptyAs("tcp", one("inside", insideForm, func(l *Listener) *Protocol { return &l.Inside }, parseInside)),
+	emptyAs("none", many("allow", targetForm, func(l *Listener) *[]Target { return &l.Allow }, parseTarget)),
+	emptyAs("none", many("deny", targetForm, func(l *Listener) *[]Target { return &l.Deny }, parseTarget)),
+	emptyAs("none", one("users", usersForm, func(l *Listener) *string { return &l.Users }, parseUsers)),
+	emptyAs("none", upstreamField),
 	one("balance", balanceForm, func(l *Listener) *Balance { return &l.Balance }, parseBalance),
 	emptyAs("none", group("health", healthForm, func(l *Listener) *Health { return &l.Health }, DefaultHealth, healthFields)),
 	require(one("class", classForm, func(l *Listener) *string { return &l.Class }, anyText)),
@@ -128,6 +135,8 @@ var ruleFields = []field[Rule]{
 	alsoIntegers(many("source_port", portForm, func(r *Rule) *[]PortRange { return &r.SourcePort }, ParsePortRange)),
 	many("destination", prefixForm, func(r *Rule) *[]netip.Prefix { return &r.Destination }, parsePrefix),
 	alsoIntegers(many("port", portForm, func(r *Rule) *[]PortRange { return &r.Port }, ParsePortRange)),
+	many("user", patternForm, func(r *Rule) *[]Pattern { return &r.User }, parsePattern),
+	many("server_name", patternForm, func(r *Rule) *[]Pattern { return &r.ServerName }, parseHostPattern),
 	many("path", patternForm, func(r *Rule) *[]Pattern { return &r.Path }, parsePattern),
 	many("method", patternForm, func(r *Rule) *[]Pattern { return &r.Method }, parsePattern),
 	many("host", patternForm, func(r *Rule) *[]Pattern { return &r.Host }, parseHostPattern),

@@ -7,7 +7,7 @@ import (
 
 // appliesTo reports whether the rule can match a connection or a message of the listener.
 func (r *Rule) appliesTo(l *Listener) bool {
-	return matches(r.Listener, l.Name) && matches(r.Protocol, l.Protocol) && r.hasWhatItLooksAt(l.Protocol) && r.mayMatchPort(l)
+	return matches(r.Listener, l.Name) && matches(r.Protocol, l.Protocol) && r.hasWhatItLooksAt(l) && r.mayMatchPort(l)
 }
 
 // matches reports whether a key of a rule matches a value. A key without values matches all.
@@ -57,9 +57,14 @@ func (r *Rule) looksAtSMPP() bool {
 // looksAtMessages reports whether the rule decides for messages, not for connections.
 func (r *Rule) looksAtMessages() bool { return r.looksAtHTTP() || r.looksAtSMPP() }
 
-// hasWhatItLooksAt reports whether messages of the protocol have what the rule looks at.
-func (r *Rule) hasWhatItLooksAt(p Protocol) bool {
-	return (!r.looksAtHTTP() || p == HTTP) && (!r.looksAtSMPP() || p == SMPP)
+// looksAtEntries reports whether the rule looks at what clients say at an entry.
+func (r *Rule) looksAtEntries() bool { return len(r.User)+len(r.ServerName) > 0 }
+
+// hasWhatItLooksAt reports whether connections and messages of the listener have what the rule
+// looks at.
+func (r *Rule) hasWhatItLooksAt(l *Listener) bool {
+	return (!r.looksAtHTTP() || l.Protocol == HTTP) && (!r.looksAtSMPP() || l.Protocol == SMPP) &&
+		(len(r.User) == 0 || l.Users != "") && (len(r.ServerName) == 0 || l.Mode.IsEntry())
 }
 
 // firstPrefix returns the index of the first prefix that holds the address, or -1. An IPv4

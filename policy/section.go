@@ -1,6 +1,9 @@
 package policy
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // decode fills the policy from the root of its file.
 func (p *Policy) decode(r *report, root *node, whole bool) {
@@ -59,6 +62,9 @@ func (c *Class) setWindow(r *report) {
 // setDefaults sets the keys that the file leaves out and whose default depends on the
 // protocol.
 func (l *Listener) setDefaults() {
+	if l.Mode.IsEntry() {
+		l.Protocol = cmp.Or(l.Inside, TCP)
+	}
 	defaults := DefaultListener(l.Name, l.Protocol)
 	if l.IdleTimeout == 0 {
 		l.IdleTimeout = defaults.IdleTimeout

@@ -11,7 +11,7 @@ import (
 func (c *checker) use(key, name string, l *Listener, other string) {
 	kind, ok := c.kindFor(key, name, l)
 	if ok && !l.Protocol.Counts(kind, false) {
-		c.cannotLimit(key, name, l, kind, alternative(other, protocolFor(kind))+"give the class a rate in "+countedOn(l.Protocol, false))
+		c.cannotLimit(key, name, l, kind, l.insideFor(kind)+alternative(other, protocolFor(kind))+"give the class a rate in "+countedOn(l.Protocol, false))
 	} else if ok {
 		c.useKeys(key, name, l, other)
 		c.useQuiet(key, name, l, other)
@@ -43,6 +43,10 @@ func (c *checker) useKeys(key, name string, l *Listener, other string) {
 		return
 	}
 	for _, part := range per.parts() {
+		if problem := l.hasNo(part.By); problem != "" {
+			c.wrong(key, fmt.Sprintf("class %q has a bucket per %v, and on listener %q %s", name, part, l.Name, problem), fmt.Sprintf("a class without per = %q", part))
+			return
+		}
 		needs := part.protocol()
 		if needs == "" || needs == l.Protocol {
 			continue
@@ -52,7 +56,7 @@ func (c *checker) useKeys(key, name string, l *Listener, other string) {
 			problem = fmt.Sprintf("%s has no messages", l.Protocol)
 		}
 		c.wrong(key, fmt.Sprintf("class %q has a bucket per %v, and on listener %q %s", name, part, l.Name, problem),
-			alternative(other, needs)+fmt.Sprintf("a class without per = %q", part))
+			l.insideOf(needs)+alternative(other, needs)+fmt.Sprintf("a class without per = %q", part))
 		return
 	}
 }
@@ -66,6 +70,34 @@ func (c *checker) useBind(key, name string, l *Listener) (wrong bool) {
 			fmt.Sprintf(`bind = ["192.0.2.1", "192.0.2.2"] on the listener, for example, or a class without per = %q`, ByBind))
 	}
 	return wrong
+}
+
+// hasNo says why connections of the listener do not have what tells the buckets of a class apart;
+// "" if they have it.
+func (l *Listener) hasNo(kind PerKind) (problem string) {
+	switch {
+	case kind == ByUser && l.Users == "":
+		return "nobody logs in (it has no users)"
+	case kind == ByServerName && !l.Mode.IsEntry():
+		return "no client asks for a name (it is no entry)"
+	}
+	return ""
+}
+
+// insideOf says how an entry would carry messages of a protocol; "" for a listener that is none.
+func (l *Listener) insideOf(p Protocol) string {
+	if !l.Mode.IsEntry() {
+		return ""
+	}
+	return fmt.Sprintf("add inside = %q, or ", p)
+}
+
+// insideFor says how an entry would carry what a class of that Kind counts; "" if it cannot.
+func (l *Listener) insideFor(kind unit.Kind) string {
+	if !kind.OfMessages() {
+		return ""
+	}
+	return l.insideOf(protocolFor(kind))
 }
 
 // useBack is use for the direction downstream.

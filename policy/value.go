@@ -89,6 +89,14 @@ func parseState(s string) (string, error) {
 	return s, nil
 }
 
+// parseUsers reads the path of a file with users.
+func parseUsers(s string) (string, error) {
+	if s == "" || strings.ContainsRune(s, 0) {
+		return "", complain(usersForm, "%q cannot be a path", s)
+	}
+	return s, nil
+}
+
 // parsePath reads the path of a file.
 func parsePath(s string) (string, error) {
 	if s == "" || strings.ContainsRune(s, 0) {

@@ -39,6 +39,7 @@ func (c warner) warnAll() {
 	pathChecker(c).warnAssured()
 	c.warnTLS()
 	c.warnFleets()
+	c.warnOpen()
 	kernelChecker(c).warnKernel()
 	warnRules(c.report, c.p, kernelChecker(c).inKernel())
 }

@@ -78,9 +78,12 @@ func firstPort(l policy.Listener) uint16 {
 }
 
 // connTo returns a client's connection to a listener, as rules see it. Its destination is the
-// upstream if that is an address; a name is not looked up.
+// upstream if that is an address; a name is not looked up, and an entry has none.
 func connTo(l policy.Listener, client netip.AddrPort, port uint16) policy.Conn {
-	upstream, _ := netip.ParseAddrPort(l.Upstream[0])
+	upstream := netip.AddrPort{}
+	if len(l.Upstream) > 0 {
+		upstream, _ = netip.ParseAddrPort(l.Upstream[0])
+	}
 	return policy.Conn{Listener: l.Name, Source: client, Port: port, Destination: upstream}
 }
 

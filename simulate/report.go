@@ -120,7 +120,13 @@ func LeftOut(p *policy.Policy) (notes []string) {
 		note(c.Retry != policy.Retry{}, "retry", "no provider says that the client is too fast")
 		note(c.MaxConnections > 0, "max_connections", "how long a session stays open is not known")
 		note(c.Shared != "", "shared", "the class has its whole budget, as if no other shaper sent")
+		note(c.Per.Has(policy.ByUser) || c.Per.Has(policy.ByServerName), "per", "no client says anything at an entry")
 		note(c.Shadow, "shadow", "what the class would do is not computed, and it limits nothing")
+	}
+	for i, r := range p.Rules {
+		if len(r.User)+len(r.ServerName) > 0 {
+			notes = append(notes, fmt.Sprintf("rule[%d] matches nothing: no client says anything at an entry", i+1))
+		}
 	}
 	return notes
 }

@@ -85,7 +85,7 @@ func TestListenerJSON(t *testing.T) {
 	r.Name, r.Protocol, r.Addresses = "web", "tcp", []string{"127.0.0.1:7007"}
 	want := `{"name":"web","protocol":"tcp","addresses":["127.0.0.1:7007"],"open":2,` +
 		`"sent":{"downstream":{"bytes":705,"packets":0,"messages":0,"connections":0},"upstream":{"bytes":0,"packets":0,"messages":0,"connections":0}},` +
-		`"ended":{"aborted":0,"bad_proxy":0,"closed":0,"dial_failed":0,"drained":1,"max_age":0,"ok":0,"panic":0,"refused":0,"reset":0,"timeout":0,"tls_failed":0,"unframed":0},` +
+		`"ended":{"aborted":0,"bad_proxy":0,"closed":0,"denied":0,"dial_failed":0,"drained":1,"max_age":0,"ok":0,"panic":0,"refused":0,"reset":0,"timeout":0,"tls_failed":0,"unframed":0},` +
 		`"accept_errors":4,"splice_refused":5}`
 	if got := encode(t, r); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -119,10 +119,11 @@ const (
 	TLSFailed                 // a handshake failed, or a peer ended TLS with an error
 	NoHeader                  // a connection of accept_proxy has not begun with a PROXY header
 	Aged                      // it was as old as max_session_age
+	Denied                    // an entry has refused the client: its login, its request or its destination
 	results
 )
 
-var resultNames = [results]string{"ok", "reset", "timeout", "dial_failed", "aborted", "refused", "closed", "drained", "unframed", "panic", "tls_failed", "bad_proxy", "max_age"}
+var resultNames = [results]string{"ok", "reset", "timeout", "dial_failed", "aborted", "refused", "closed", "drained", "unframed", "panic", "tls_failed", "bad_proxy", "max_age", "denied"}
 
 // String returns the result as a metric's label, such as "ok".
 func (r Result) String() string { return resultNames[r] }

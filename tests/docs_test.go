@@ -9,23 +9,22 @@ import (
 	"testing"
 
 	"shaper/frame"
+	"shaper/tests/trial"
 )
 
 // The policies in README.md, docs/protocols.md and docs/recipes.md pass `shaper check`.
 // README.md shows the class of TestKannel.
 func TestPoliciesInDocuments(t *testing.T) {
 	shown := 0
-	for _, name := range []string{"README.md", "docs/protocols.md", "docs/recipes.md"} {
+	users := textOf(t, usersFile(t)) // which one of them names
+	for _, name := range []string{"README.md", "docs/protocols.md", "docs/recipes.md", "docs/entries.md"} {
 		text, err := os.ReadFile("../" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, block := range regexp.MustCompile("(?s)```toml\n(.*?)```").FindAllSubmatch(text, -1) {
 			shown++
-			file := filepath.Join(t.TempDir(), "shaper.toml")
-			if err := os.WriteFile(file, block[1], 0o644); err != nil {
-				t.Fatal(err)
-			}
+			file := filepath.Join(trial.Files(t, map[string]string{"shaper.toml": string(block[1]), "users": users}), "shaper.toml")
 			if out, err := exec.Command(plain(), "check", file).CombinedOutput(); err != nil {
 				t.Errorf("%s: %v: %s\n%s", name, err, out, block[1])
 			}

@@ -21,7 +21,7 @@ type Address struct {
 // Literal returns the address of an upstream that needs no lookup: an invalid one if the
 // upstream is built in or a unix socket.
 func Literal(upstream string) (at Address, known bool) {
-	if _, isUnix := policy.UnixName(upstream); isUnix || upstream == policy.Echo || upstream == policy.Discard {
+	if _, isUnix := policy.UnixName(upstream); isUnix || upstream == policy.Echo || upstream == policy.Discard || upstream == Chosen {
 		return Address{}, true
 	}
 	if ap, err := netip.ParseAddrPort(upstream); err == nil {

@@ -20,6 +20,10 @@ type entry struct {
 // isBuiltin reports whether nothing needs to be reached.
 func (e *entry) isBuiltin() bool { return e.upstream == policy.Echo || e.upstream == policy.Discard }
 
+// isChosen reports whether its addresses are those that clients choose. It has one target, without
+// an address, which counts for all of them.
+func (e *entry) isChosen() bool { return e.upstream == Chosen }
+
 // addresses returns the addresses of an entry, and none if they are not known. The caller must
 // not change them.
 func (g *Group) addresses(e *entry) []Address {
@@ -49,6 +53,9 @@ func (g *Group) renew(e *entry) []Address {
 
 // target returns the target of an address, and makes it if there is none. mu is held.
 func (g *Group) target(e *entry, at Address) *Target {
+	if e.isChosen() && at.IsValid() {
+		return &Target{group: g, entry: e, address: at, total: g.target(e, Address{})}
+	}
 	for _, t := range e.targets {
 		if t.address == at {
 			return t

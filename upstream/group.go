@@ -57,7 +57,7 @@ func (g *Group) Set(l *policy.Listener) *Set {
 	case policy.RoundRobin, policy.LeastConnections, policy.LeastInFlight:
 		s.chooses = true
 	}
-	for i, upstream := range l.Upstream {
+	for i, upstream := range upstreamsOf(l) {
 		e := before.entry(upstream, s.entries)
 		e.weight = l.WeightOf(i)
 		s.entries = append(s.entries, e)
@@ -72,6 +72,25 @@ func (g *Group) Set(l *policy.Listener) *Set {
 		g.startChecks()
 	}
 	return s
+}
+
+// Chosen is the upstream that stands for all that the clients of a listener choose.
+const Chosen = "(chosen)"
+
+// upstreamsOf returns the upstreams of a listener.
+func upstreamsOf(l *policy.Listener) []string {
+	if l.Mode.IsEntry() {
+		return []string{Chosen}
+	}
+	return l.Upstream
+}
+
+// Upstreams returns the upstreams, in their order.
+func (s *Set) Upstreams() (all []string) {
+	for _, e := range s.entries {
+		all = append(all, e.upstream)
+	}
+	return all
 }
 
 // entry returns an entry for an upstream, but none of those that are taken. s may be nil.
@@ -122,6 +141,7 @@ func (t *Target) Failed(now time.Time, err error) {
 	g := t.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	t = t.counter()
 	t.failures++
 	t.err = err
 	if !g.set.chooses || t.state != Up || !g.canSpare() {

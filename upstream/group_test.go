@@ -507,3 +507,38 @@ func TestEjectedAddressComesBackAfterTheDNS(t *testing.T) {
 		held.Quit()
 	})
 }
+
+// What clients choose is one upstream to people, however many addresses they choose.
+func TestChosen(t *testing.T) {
+	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *logText) {
+		l := &policy.Listener{Name: "l", Mode: policy.SOCKS5}
+		s := g.Set(l)
+		var open []*Target
+		for i := range 3 {
+			walk := s.Walk()
+			if !walk.Next(time.Now()) || walk.Upstream() != Chosen {
+				t.Fatal("there is no upstream")
+			}
+			at := Address{AddrPort: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 1)}
+			if target := walk.Take(at); target.Address() != at {
+				t.Errorf("the address is %v, want %v", target.Address(), at)
+			}
+			walk.Target().Failed(time.Now(), unix.ECONNREFUSED)
+			open = append(open, walk.Keep())
+			if walk.Next(time.Now()) {
+				t.Error("there is another upstream")
+			}
+		}
+		open[0].Quit()
+		s = g.Set(l) // a reload
+		if all := s.Read(time.Now()); len(all) != 1 || all[0].Upstream != Chosen || all[0].Address != "" || all[0].Sessions != 2 || all[0].Failures != 3 {
+			t.Errorf("the upstreams are %+v", all)
+		}
+		if n := len(s.entries[0].targets); n != 1 {
+			t.Errorf("%d targets are kept", n)
+		}
+		if s.First().IsValid() {
+			t.Error("it has an address")
+		}
+	})
+}

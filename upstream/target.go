@@ -11,6 +11,7 @@ type Target struct {
 	group   *Group
 	entry   *entry
 	address Address
+	total   *Target // counts for it; nil: it counts itself
 
 	sessions atomic.Int64 // that have it, or have chosen it
 	inFlight atomic.Int64 // requests without an answer
@@ -50,17 +51,25 @@ func (t *Target) name() string {
 	return t.entry.upstream
 }
 
+// counter returns the target that counts for t.
+func (t *Target) counter() *Target {
+	if t.total != nil {
+		return t.total
+	}
+	return t
+}
+
 // Quit ends what Choose or Take began. t may be nil.
 func (t *Target) Quit() {
 	if t != nil {
-		t.sessions.Add(-1)
+		t.counter().sessions.Add(-1)
 	}
 }
 
 // Ask counts n more requests without an answer; n is negative for those that are answered.
 func (t *Target) Ask(n int) {
 	if t != nil && n != 0 {
-		t.inFlight.Add(int64(n))
+		t.counter().inFlight.Add(int64(n))
 	}
 }
 

@@ -135,7 +135,7 @@ func (w *Walk) Quit() { w.Keep().Quit() }
 
 func (w *Walk) count() {
 	if w.target != nil {
-		w.target.sessions.Add(1)
+		w.target.counter().sessions.Add(1)
 	}
 }
 

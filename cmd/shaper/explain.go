@@ -36,6 +36,8 @@ func clientFlags() []cli.Flag {
 		&cli.StringFlag{Name: "listener", Usage: "the `LISTENER` that the client connects to"},
 		&cli.StringFlag{Name: "port", Usage: "the `PORT` that the client connects to", DefaultText: "those of the listener"},
 		&cli.StringFlag{Name: "destination", Usage: "the `ADDRESS` of the upstream", DefaultText: "looked up if a rule needs it"},
+		&cli.StringFlag{Name: "user", Usage: "the `USER` that has logged in (entries)"},
+		&cli.StringFlag{Name: "server-name", Usage: "the `NAME` that the client asks for (entries)"},
 		&cli.StringFlag{Name: "system-id", Usage: "the `SYSTEM_ID` of a message's bind (smpp)"},
 		&cli.StringFlag{Name: "source-addr", Usage: "the source `ADDR` of a message (smpp)"},
 		&cli.StringFlag{Name: "recipient", Usage: "the destination `ADDR` of a message (smpp)"},
@@ -50,7 +52,8 @@ func clientFlags() []cli.Flag {
 
 // explainRequestOf returns what clientFlags ask about a client.
 func explainRequestOf(c *cli.Context, source string) (ask daemon.ExplainRequest, err error) {
-	ask = daemon.ExplainRequest{Source: source, Listener: c.String("listener"), Destination: c.String("destination")}
+	ask = daemon.ExplainRequest{Source: source, Listener: c.String("listener"), Destination: c.String("destination"),
+		User: c.String("user"), ServerName: c.String("server-name")}
 	for _, name := range policy.FieldNames() {
 		ask.Set(name, c.String(strings.ReplaceAll(name, "_", "-")))
 	}

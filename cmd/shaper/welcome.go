@@ -44,7 +44,7 @@ func (w welcome) write(out io.Writer, s daemon.Status, p *policy.Policy) {
 func tryListener(s daemon.Status, p *policy.Policy) string {
 	for _, l := range s.Listeners {
 		conf, _ := p.Listener(l.Name)
-		if conf.Upstream[0] != policy.Echo || conf.Protocol != policy.TCP || len(l.Addresses) == 0 {
+		if conf.Mode != policy.Forward || conf.Upstream[0] != policy.Echo || conf.Protocol != policy.TCP || len(l.Addresses) == 0 {
 			continue
 		}
 		if host, port, err := net.SplitHostPort(l.Addresses[0]); err == nil {

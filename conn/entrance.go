@@ -1,0 +1,204 @@
+package conn
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"shaper/entry"
+	"shaper/policy"
+	"shaper/sock"
+	"shaper/stats"
+	"shaper/upstream"
+)
+
+// entrance is the part of a session at an entry that speaks with the client: who it is, and where
+// it wants to go. Until the client has its answer, the session ends by telling it why. The lock of
+// the session guards it.
+type entrance struct {
+	session  *tcpSession       // never changes
+	protocol entry.Entry       // nil: the listener is no entry, or the client has its answer
+	to       entry.Destination // where the client wants to go
+	user     string            // who has logged in; "": nobody
+}
+
+var (
+	errDenied   = errors.New("the policy does not allow the destination")
+	errPassword = errors.New("the user or the password is wrong, or there were too many tries")
+)
+
+// newEntry returns the protocol of a listener's mode.
+func newEntry(l *policy.Listener) entry.Entry {
+	users := l.Users != ""
+	if l.Mode == policy.SOCKS5 {
+		return &entry.SOCKS5{Users: users}
+	}
+	return &entry.Connect{Users: users, Forward: l.Protocol == policy.TCP || l.Protocol == policy.HTTP}
+}
+
+// hearEntry lets the client say where it wants to go, and then calls then without the session's
+// lock. The session's lock is held.
+func (t *tcpSession) hearEntry(then func()) {
+	if t.greeting == nil {
+		t.greeting = newGreeting(t)
+	}
+	e := t.entrance()
+	e.session, e.protocol = t, newEntry(&t.conf.Listener)
+	t.greeting.listenTo(e.feed, e.refuse, then, time.Duration(t.conf.ConnectTimeout))
+}
+
+// feed is the hearing of an entry.
+func (e *entrance) feed(said []byte) (used int, do func(), err error) {
+	used, step, err := e.protocol.Feed(said)
+	if step.IsZero() {
+		return used, nil, err
+	}
+	return used, func() { e.act(step) }, err
+}
+
+// act does a step of the protocol.
+func (e *entrance) act(s entry.Step) {
+	g := e.session.greeting
+	switch {
+	case !e.tell(s.Reply):
+	case s.Login:
+		g.hear = nil // until the password is compared
+		e.login(s)
+	case s.To != entry.Destination{}:
+		e.lead(s)
+	}
+}
+
+// lead goes on with the session to its destination, unless the policy never allows that.
+func (e *entrance) lead(s entry.Step) {
+	t, to := e.session, s.To
+	e.to, e.user = to, s.User
+	allowed := t.conf.MayLead(to.Name, to.Port)
+	if to.Name == "" {
+		allowed = t.conf.Permits("", netip.AddrPortFrom(to.Addr, to.Port))
+	}
+	if !allowed {
+		t.dialling.errs = append(t.dialling.errs, errDenied)
+		t.warn(denied, "err", fmt.Errorf("%v: %w", to, errDenied))
+		t.finish(stats.Denied)
+		return
+	}
+	if s.Head != nil {
+		t.client.end, t.client.Readable = sock.Precede(t.client.end, s.Head), true
+	}
+	t.greeting.done()
+}
+
+// login compares the password in a goroutine of its own, since that takes long.
+func (e *entrance) login(s entry.Step) {
+	t := e.session
+	t.server.wg.Go(func() {
+		defer t.server.rescue(t)
+		ok := t.conf.secure.users.Check(s.User, s.Password, time.Now())
+		t.do(func(*tcpSession) { e.loggedIn(s, ok) })
+	})
+}
+
+// loggedIn goes on after the password was compared.
+func (e *entrance) loggedIn(s entry.Step, ok bool) {
+	g := e.session.greeting
+	switch {
+	case !e.tell(e.protocol.LoggedIn(ok)):
+	case !ok:
+		e.refuse(errPassword)
+	case s.To != entry.Destination{}:
+		e.lead(s)
+	default:
+		e.user = s.User
+		g.hear = e.feed
+		g.drive()
+	}
+}
+
+// refuse ends the session of a client that has its answer already, or gets none.
+func (e *entrance) refuse(err error) {
+	t := e.session
+	e.protocol = nil
+	t.warn(denied, "err", err)
+	t.client.close()
+	t.finish(stats.Denied)
+}
+
+// tell writes an answer. There is room for it, since little was written before. If it fails, it
+// ends the session and returns false.
+func (e *entrance) tell(answer []byte) bool {
+	t := e.session
+	if err := writeAll(t.client.end, answer); err != nil {
+		e.protocol = nil
+		t.finish(resultOf(err))
+		return false
+	}
+	return true
+}
+
+// connected tells the client that its destination is reached. It returns false if the session has
+// ended.
+func (e *entrance) connected() bool {
+	if e == nil || e.protocol == nil {
+		return true
+	}
+	answer := e.protocol.Connected(e.session.upstream.end.Local())
+	e.protocol = nil
+	return e.tell(answer)
+}
+
+// finish implements part. A client without an answer gets one: why the session ends.
+func (e *entrance) finish(result stats.Result) {
+	if e == nil || e.protocol == nil {
+		return
+	}
+	t := e.session
+	if (e.to != entry.Destination{}) && result != stats.Aborted && result != stats.ResetByPeer {
+		writeAll(t.client.end, e.protocol.Refused(refusalOf(t.dialling.errs)))
+		t.client.close() // a reset could overtake the answer
+	}
+	e.protocol = nil
+}
+
+// refusalOf returns why a session has reached none of its addresses.
+func refusalOf(errs []error) entry.Refusal {
+	if len(errs) == 0 {
+		return entry.Failed
+	}
+	err := errs[len(errs)-1]
+	if errors.Is(err, errDenied) {
+		return entry.Denied
+	}
+	switch upstream.FailureOf(err) {
+	case stats.Unresolved:
+		return entry.Unknown
+	case stats.NotServed:
+		return entry.NotServed
+	case stats.NoAnswer, stats.Unreachable:
+		return entry.Unreachable
+	}
+	return entry.Failed
+}
+
+// known returns the addresses of the present upstream if no lookup is needed. What a client has
+// chosen is never built in, nor a unix socket.
+func (t *tcpSession) known() (addrs []upstream.Address, known bool) {
+	if !t.isEntry() {
+		return t.dialling.walk.Known()
+	}
+	if to := t.entrance().to; to.Name == "" {
+		return []upstream.Address{{AddrPort: netip.AddrPortFrom(to.Addr, to.Port)}}, true
+	}
+	return nil, false
+}
+
+// permitted returns those of the addresses that the session may dial.
+func (t *tcpSession) permitted(addrs []upstream.Address) []upstream.Address {
+	if !t.isEntry() {
+		return addrs
+	}
+	denied := func(at upstream.Address) bool { return !t.conf.Permits(t.entrance().to.Name, at.AddrPort) }
+	return slices.DeleteFunc(slices.Clone(addrs), denied)
+}

@@ -1,0 +1,244 @@
+package conn
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/crypto/bcrypt"
+
+	"shaper/stats"
+	"shaper/tests/trial"
+	"shaper/upstream"
+)
+
+// entryTo returns a policy of listener "l", an entry, with more lines of its section.
+func entryTo(mode string, more ...string) string {
+	return class("c", fast) + fmt.Sprintf("[listener.l]\nlisten = \"127.0.0.1:0\"\nmode = %q\nclass = \"c\"\n%s\n", mode, strings.Join(more, "\n"))
+}
+
+// dialects are how clients of each mode ask for a destination, and the beginning of the answers.
+var dialects = map[string]struct {
+	ask                                       func(host string, port uint16) string
+	hello, granted, denied, unknown, unserved string
+}{
+	"connect": {
+		func(host string, port uint16) string {
+			return fmt.Sprintf("CONNECT %s HTTP/1.1\r\n\r\n", net.JoinHostPort(host, fmt.Sprint(port)))
+		},
+		"", "HTTP/1.1 200 Connection established\r\n\r\n", "HTTP/1.1 403 ", "HTTP/1.1 502 ", "HTTP/1.1 502 ",
+	},
+	"socks5": {
+		func(host string, port uint16) string {
+			return "\x05\x01\x00\x05\x01\x00\x03" + string(rune(len(host))) + host + string([]byte{byte(port >> 8), byte(port)})
+		},
+		"\x05\x00", "\x05\x00\x00\x01", "\x05\x02\x00\x01", "\x05\x04\x00\x01", "\x05\x05\x00\x01",
+	},
+}
+
+// A client of an entry reaches what the policy allows, and nothing else: the address that is
+// dialled decides, not the name. It learns why it is refused.
+func TestEntryDestinations(t *testing.T) {
+	for mode, c := range dialects {
+		t.Run(mode, virtual(func(t *testing.T) {
+			server, conns := listen(t)
+			at := netip.MustParseAddrPort(server)
+			r := run(t, entryTo(mode, fmt.Sprintf(`allow = ["%s", "127.0.0.1:9", "test:1", "*:53"]`, server), `deny = "bad.example"`))
+			lookups := 0
+			r.meaning(func(context.Context) ([]netip.AddrPort, error) {
+				lookups++
+				return []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1"), netip.MustParseAddrPort("10.0.0.1:1")}, nil
+			})
+			ask := func(host string, port uint16, want string) tcpConn {
+				t.Helper()
+				client := r.dial("l")
+				send(t, client, c.ask(host, port))
+				expect(t, client, c.hello+want)
+				return client
+			}
+			client := ask("127.0.0.1", at.Port(), c.granted)
+			if mode == "socks5" {
+				expect(t, client, "\x7f\x00\x00\x01")
+				client.Read(make([]byte, 2)) // the port
+			}
+			theirs := next(t, conns)
+			send(t, client, "question")
+			expect(t, theirs, "question")
+			send(t, theirs, "answer")
+			expect(t, client, "answer")
+			if all := r.Sessions(); len(all) != 1 || all[0].Upstream != server || all[0].Destination != server {
+				t.Errorf("the sessions are %+v", all)
+			}
+			client.CloseWrite()
+			theirs.CloseWrite()
+			r.awaitEnd(stats.OK, 1)
+			for i, host := range []string{"127.0.0.2", "10.0.0.1", "169.254.169.254", "::1", "64:ff9b::7f00:1"} {
+				ask(host, at.Port(), c.denied)
+				r.awaitEnd(stats.Denied, uint64(i+1))
+			}
+			ask("test", 1, c.denied) // by its name it is allowed, and it leads to this host
+			r.awaitEnd(stats.Denied, 6)
+			if lookups != 1 {
+				t.Errorf("%d lookups", lookups)
+			}
+			ask("127.0.0.1", 9, c.unserved)
+			r.awaitEnd(stats.DialFailed, 1)
+			if n := r.failures(upstream.Chosen)[stats.NotServed]; n != 1 {
+				t.Errorf("%d attempts have failed", n)
+			}
+			select {
+			case c := <-conns:
+				t.Errorf("the upstream gets a connection from %v", c.RemoteAddr())
+			default:
+			}
+		}))
+	}
+}
+
+// A client that is silent, or says something else, is refused.
+func TestNoEntry(t *testing.T) {
+	for mode := range dialects {
+		for said, want := range map[string]stats.Result{"": stats.Denied, "\x04\x01\x00\x50": stats.Denied, "C": stats.Denied, "\x05\x01": stats.Denied, "end": stats.Aborted} {
+			t.Run(fmt.Sprintf("%s %q", mode, said), virtual(func(t *testing.T) {
+				r := run(t, entryTo(mode, `allow = "*"`))
+				client := r.dial("l")
+				if said == "end" {
+					client.CloseWrite()
+				} else {
+					send(t, client, said)
+				}
+				r.awaitEnd(want, 1)
+			}))
+		}
+	}
+}
+
+// Only who logs in gets in. Neither names nor passwords are in the log.
+func TestEntryUsers(t *testing.T) {
+	hash, err := bcrypt.GenerateFromPassword([]byte("se:cret"), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	users := filepath.Join(trial.Files(t, map[string]string{"users": "ann:" + string(hash) + "\n"}), "users")
+	server, conns := listen(t)
+	port := netip.MustParseAddrPort(server).Port()
+	basic := func(login string) string {
+		return fmt.Sprintf("CONNECT %s HTTP/1.1\r\nProxy-Authorization: Basic %s\r\n\r\n", server, base64.StdEncoding.EncodeToString([]byte(login)))
+	}
+	socks := func(user, password string) string {
+		return "\x05\x01\x02\x01" + string(rune(len(user))) + user + string(rune(len(password))) + password +
+			"\x05\x01\x00\x01\x7f\x00\x00\x01" + string([]byte{byte(port >> 8), byte(port)})
+	}
+	for mode, c := range map[string]struct{ right, granted, wrong, none, answer string }{
+		"connect": {basic("ann:se:cret"), "HTTP/1.1 200 ", basic("ann:secret"), dialects["connect"].ask("127.0.0.1", port), "HTTP/1.1 407 "},
+		"socks5":  {socks("ann", "se:cret"), "\x05\x02\x01\x00\x05\x00\x00\x01", socks("ann", "secret"), socks("eve", "se:cret"), "\x05\x02\x01\x01"},
+	} {
+		r := run(t, entryTo(mode, `allow = "127.0.0.1"`, fmt.Sprintf("users = %q", users)))
+		for i, said := range []string{c.wrong, c.none} {
+			client := r.dial("l")
+			send(t, client, said)
+			expect(t, client, c.answer)
+			client.Close()
+			r.awaitEnd(stats.Denied, uint64(i+1))
+		}
+		for range 2 {
+			client := r.dial("l")
+			send(t, client, c.right)
+			expect(t, client, c.granted)
+			next(t, conns)
+		}
+		if log := r.log.String(); strings.Contains(log, "ann") || strings.Contains(log, "cret") {
+			t.Errorf("the log is %s", log)
+		}
+		r.Shutdown(expired)
+	}
+}
+
+// A request with a URL goes to the server of the URL, as messages that the class lets leave. What
+// follows the head follows it there.
+func TestForwardedRequest(t *testing.T) {
+	for _, inside := range []string{"tcp", "http"} {
+		t.Run(inside, virtual(func(t *testing.T) {
+			server, conns := listen(t)
+			r := run(t, entryTo("connect", `allow = "127.0.0.1"`, fmt.Sprintf("inside = %q", inside)))
+			client := r.dial("l")
+			send(t, client, "POST http://"+server+"/a HTTP/1.1\r\nContent-Length: 4\r\nProxy-Authorization: Basic x\r\n\r\nbo")
+			theirs := next(t, conns)
+			expect(t, theirs, "POST /a HTTP/1.1\r\nHost: "+server+"\r\nContent-Length: 4\r\nVia: 1.1 shaper\r\nConnection: close\r\n\r\nbo")
+			send(t, client, "dy")
+			expect(t, theirs, "dy")
+			send(t, theirs, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi")
+			theirs.CloseWrite()
+			expect(t, client, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi")
+			client.CloseWrite()
+			r.awaitEnd(stats.OK, 1)
+			want := map[string]uint64{"tcp": 0, "http": 1}[inside]
+			if n := r.sent("c", stats.Upstream).Messages.Load(); n != want {
+				t.Errorf("%d messages, want %d", n, want)
+			}
+			refused := r.dial("l")
+			send(t, refused, "GET http://10.0.0.1/ HTTP/1.1\r\n\r\n")
+			expect(t, refused, "HTTP/1.1 403 ")
+			r.awaitEnd(stats.Denied, 1)
+		}))
+	}
+}
+
+// Rules and buckets see who has logged in, the name that was asked for, and the address that is
+// dialled.
+func TestEntryKeys(t *testing.T) {
+	hash, err := bcrypt.GenerateFromPassword([]byte("x"), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	users := filepath.Join(trial.Files(t, map[string]string{"users": "ann:" + string(hash) + "\nbob:" + string(hash) + "\n"}), "users")
+	server, conns := listen(t)
+	rules := class("ann", fast) + class("named", fast) + class("there", fast) + `
+[[rule]]
+user = "an*"
+class = "ann"
+[[rule]]
+server_name = "TE*"
+class = "named"
+[[rule]]
+destination = "127.0.0.1"
+class = "there"
+`
+	r := run(t, entryTo("connect", `allow = "127.0.0.1"`, fmt.Sprintf("users = %q", users))+rules)
+	r.meaning(func(context.Context) ([]netip.AddrPort, error) {
+		return []netip.AddrPort{netip.MustParseAddrPort(server)}, nil
+	})
+	for _, c := range []struct{ user, host, class string }{
+		{"ann", server, "ann"}, {"bob", server, "there"}, {"bob", "test:1", "named"}, {"ann", "test:1", "ann"},
+	} {
+		client := r.dial("l")
+		send(t, client, fmt.Sprintf("CONNECT %s HTTP/1.1\r\nProxy-Authorization: Basic %s\r\n\r\n", c.host, base64.StdEncoding.EncodeToString([]byte(c.user+":x"))))
+		expect(t, client, "HTTP/1.1 200 ")
+		theirs := next(t, conns)
+		if all := r.Sessions(); len(all) != 1 || all[0].Class != c.class || all[0].User != c.user || all[0].Upstream != c.host {
+			t.Errorf("%v: the sessions are %+v", c, all)
+		}
+		client.Close()
+		theirs.Close()
+		until(t, "the session ends", func() bool { return len(r.Sessions()) == 0 })
+	}
+}
+
+// What is inside an entry may be messages: each counts in its class, whatever the destination.
+func TestInsideAnEntry(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		server, conns := listen(t)
+		r := run(t, strings.Replace(entryTo("connect", `allow = "127.0.0.1"`, `inside = "lines"`), fast, "1000 messages/s", 1))
+		client := r.dial("l")
+		send(t, client, dialects["connect"].ask("127.0.0.1", netip.MustParseAddrPort(server).Port()))
+		expect(t, client, dialects["connect"].granted)
+		send(t, client, "one\ntwo\n")
+		expect(t, next(t, conns), "one\ntwo\n")
+		until(t, "both messages count", func() bool { return r.sent("c", stats.Upstream).Messages.Load() == 2 })
+	})
+}

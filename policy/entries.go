@@ -1,0 +1,72 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// entry checks what only entries have, and what they cannot have.
+func (c *checker) entry(key string, l *Listener) {
+	if !c.sound(key + ".mode") {
+		return
+	}
+	if !l.Mode.IsEntry() {
+		c.noEntry(key, l)
+		return
+	}
+	mode := fmt.Sprintf("mode %q", l.Mode)
+	if at := key + ".upstream"; c.given(at) && c.sound(at) {
+		c.wrong(at, "with "+mode+" clients say where they want to go", "leave it out, and write allow")
+	}
+	if at := key + ".protocol"; c.given(at) && c.sound(at) {
+		c.wrong(at, mode+" is what clients speak first", `leave it out; inside = "smpp", for example, says what follows`)
+	}
+	for _, name := range []string{"balance", "health"} {
+		if at := key + "." + name; c.given(at) && c.sound(at) {
+			c.wrong(at, "with "+mode+" there are no upstreams to choose from", "leave it out")
+		}
+	}
+	if at := key + ".upstream_tls"; c.given(at) && c.sound(at) {
+		c.wrong(at, "with "+mode+" clients speak to the destination themselves", "leave it out")
+	}
+	if at := key + ".allow"; len(l.Allow) == 0 && c.sound(at) {
+		c.wrong(at, "it is missing, so no destination is allowed", targetForm)
+	}
+}
+
+// noEntry checks that a listener that forwards has an upstream, and no keys of entries.
+func (c *checker) noEntry(key string, l *Listener) {
+	if at := key + ".upstream"; len(l.Upstream) == 0 && !c.given(at) && c.sound(at) {
+		c.wrong(at, `it is missing, and mode "forward" leads there`, upstreamForm)
+	}
+	for _, name := range []string{"inside", "allow", "deny", "users"} {
+		if at := key + "." + name; c.given(at) && c.sound(at) {
+			c.wrong(at, "only entries have it", `leave it out, or set mode = "socks5" or "connect"`)
+		}
+	}
+}
+
+// warnOpen warns of entries that other machines may use without a login.
+func (c warner) warnOpen() {
+	for _, l := range c.p.Listeners {
+		if !l.Mode.IsEntry() || l.Users != "" {
+			continue
+		}
+		for i, s := range l.Listen {
+			if !isPrivate(s) {
+				c.warn(item(join("listener", l.Name)+".listen", i), fmt.Sprintf("whoever reaches %q may use it, since nobody has to log in", s),
+					`users = "FILE", or an address like "127.0.0.1:1080"`)
+			}
+		}
+	}
+}
+
+// isPrivate reports whether only this host reaches an address.
+func isPrivate(address string) bool {
+	if isUnix(address) {
+		return true
+	}
+	e, _ := endpointOf(address)
+	addr, err := netip.ParseAddr(e.host)
+	return err == nil && addr.IsLoopback() || e.host == "localhost"
+}
