@@ -7,6 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"shaper/buffer"
 	"shaper/entry"
 	"shaper/policy"
 	"shaper/sock"
@@ -29,11 +32,15 @@ var (
 	errPassword = errors.New("the user or the password is wrong, or there were too many tries")
 )
 
-// newEntry returns the protocol of a listener's mode.
-func newEntry(l *policy.Listener) entry.Entry {
+// newEntry returns the protocol of the listener's mode.
+func (t *tcpSession) newEntry() entry.Entry {
+	l := &t.conf.Listener
 	users := l.Users != ""
-	if l.Mode == policy.SOCKS5 {
+	switch l.Mode {
+	case policy.SOCKS5:
 		return &entry.SOCKS5{Users: users}
+	case policy.SNI:
+		return &entry.SNI{Port: t.told().Destination.Port()}
 	}
 	return &entry.Connect{Users: users, Forward: l.Protocol == policy.TCP || l.Protocol == policy.HTTP}
 }
@@ -45,7 +52,7 @@ func (t *tcpSession) hearEntry(then func()) {
 		t.greeting = newGreeting(t)
 	}
 	e := t.entrance()
-	e.session, e.protocol = t, newEntry(&t.conf.Listener)
+	e.session, e.protocol = t, t.newEntry()
 	t.greeting.listenTo(e.feed, e.refuse, then, time.Duration(t.conf.ConnectTimeout))
 }
 
@@ -74,7 +81,7 @@ func (e *entrance) act(s entry.Step) {
 // lead goes on with the session to its destination, unless the policy never allows that.
 func (e *entrance) lead(s entry.Step) {
 	t, to := e.session, s.To
-	e.to, e.user = to, s.User
+	e.to = to
 	allowed := t.conf.MayLead(to.Name, to.Port)
 	if to.Name == "" {
 		allowed = t.conf.Permits("", netip.AddrPortFrom(to.Addr, to.Port))
@@ -109,6 +116,7 @@ func (e *entrance) loggedIn(s entry.Step, ok bool) {
 	case !ok:
 		e.refuse(errPassword)
 	case s.To != entry.Destination{}:
+		e.user = s.User
 		e.lead(s)
 	default:
 		e.user = s.User
@@ -122,7 +130,7 @@ func (e *entrance) refuse(err error) {
 	t := e.session
 	e.protocol = nil
 	t.warn(denied, "err", err)
-	t.client.close()
+	e.hangUp()
 	t.finish(stats.Denied)
 }
 
@@ -157,9 +165,23 @@ func (e *entrance) finish(result stats.Result) {
 	t := e.session
 	if (e.to != entry.Destination{}) && result != stats.Aborted && result != stats.ResetByPeer {
 		writeAll(t.client.end, e.protocol.Refused(refusalOf(t.dialling.errs)))
-		t.client.close() // a reset could overtake the answer
+		e.hangUp()
 	}
 	e.protocol = nil
+}
+
+// hangUp closes the connection with the client, which still gets its answer. What it has sent is
+// read first: otherwise the kernel would send a reset, which could overtake the answer.
+func (e *entrance) hangUp() {
+	t := e.session
+	rest := buffer.Get(entry.MaxEntry)
+	defer rest.Put()
+	for range 8 { // as much as it sends with a head
+		if n, err := t.client.end.Read(rest.Bytes); n <= 0 && err != unix.EINTR {
+			break
+		}
+	}
+	t.client.close()
 }
 
 // refusalOf returns why a session has reached none of its addresses.

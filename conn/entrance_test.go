@@ -152,6 +152,11 @@ func TestEntryUsers(t *testing.T) {
 			expect(t, client, c.granted)
 			next(t, conns)
 		}
+		for _, one := range r.Sessions() {
+			if one.User != "ann" {
+				t.Errorf("%s: the user of a session is %q", mode, one.User)
+			}
+		}
 		if log := r.log.String(); strings.Contains(log, "ann") || strings.Contains(log, "cret") {
 			t.Errorf("the log is %s", log)
 		}

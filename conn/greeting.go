@@ -104,6 +104,7 @@ func (g *greeting) understand(said []byte) (goesOn bool) {
 	case t.stage == ended:
 	case err != nil:
 		g.failed(err)
+	case g.hear == nil: // it has said all
 	case used > 0:
 		return true
 	case len(said) == 0:

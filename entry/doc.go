@@ -9,6 +9,7 @@
 //	socks5   SOCKS version 5
 //	connect  an HTTP proxy
 //	request  the head of a request to it
+//	sni      the name of the server in the ClientHello of TLS
 //	users    the passwords of clients
 //	entry    what both have in common: steps and destinations
 package entry

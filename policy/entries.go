@@ -29,8 +29,29 @@ func (c *checker) entry(key string, l *Listener) {
 	if at := key + ".upstream_tls"; c.given(at) && c.sound(at) {
 		c.wrong(at, "with "+mode+" clients speak to the destination themselves", "leave it out")
 	}
+	if l.Mode == SNI {
+		c.sni(key, l)
+	}
 	if at := key + ".allow"; len(l.Allow) == 0 && c.sound(at) {
 		c.wrong(at, "it is missing, so no destination is allowed", targetForm)
+	}
+}
+
+// sni checks what cannot be with mode "sni", which passes on what it cannot read.
+func (c *checker) sni(key string, l *Listener) {
+	if at := key + ".inside"; l.Protocol.HasMessages() && c.sound(at) {
+		c.wrong(at, `with mode "sni" everything is encrypted between the client and the server`, `leave it out; mode "forward" with tls and upstream_tls reads messages`)
+	}
+	if at := key + ".users"; c.given(at) && c.sound(at) {
+		c.wrong(at, "the ClientHello of TLS has no login", `leave it out, or set mode = "socks5" or "connect"`)
+	}
+	if at := key + ".tls"; l.TLS != nil && c.sound(at) {
+		c.wrong(at, `with mode "sni" clients speak TLS with the server`, "leave it out")
+	}
+	for i, s := range l.Listen {
+		if isUnix(s) && c.sound(key+".listen") {
+			c.wrong(item(key+".listen", i), `with mode "sni" the port to which a client connects is that of the server, and a unix socket has none`, "an address with a port")
+		}
 	}
 }
 

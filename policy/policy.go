@@ -104,11 +104,12 @@ type Mode string
 const (
 	Forward Mode = "forward" // the upstream that the listener names
 	SOCKS5  Mode = "socks5"  // what the client asks for: SOCKS version 5
-	Connect Mode = "connect" // what the client asks for: CONNECT of an HTTP proxy
+	Connect Mode = "connect" // what the client asks for: as of an HTTP proxy
+	SNI     Mode = "sni"     // the name in the ClientHello of TLS
 )
 
 // entries are the modes in which clients say where they want to go.
-var entries = []Mode{SOCKS5, Connect}
+var entries = []Mode{SOCKS5, Connect, SNI}
 
 // IsEntry reports whether clients say where they want to go.
 func (m Mode) IsEntry() bool { return slices.Contains(entries, m) }

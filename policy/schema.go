@@ -40,7 +40,7 @@ const (
 	inFlightForm     = `an integer from 1 to 1000000`
 	headerForm       = `an integer from 0 to 64`
 	boolForm         = `true or false`
-	modeForm         = `"forward", "socks5" or "connect"`
+	modeForm         = `"forward", "socks5", "connect" or "sni"`
 	insideForm       = `"tcp", "smpp", "http", "iso8583" or "lines"`
 	usersForm        = `the path of a file with lines NAME:HASH`
 	sendProxyForm    = `"v1" or "v2"`
@@ -52,7 +52,7 @@ var (
 	parseBareProtocol = choice(protocolForm, []Protocol{TCP, UDP, SMPP, HTTP, ISO8583, Lines}, nil)
 	parseSendProxy    = choice(sendProxyForm, []ProxyVersion{ProxyV1, ProxyV2}, nil)
 	parseLengthPrefix = choice(lengthPrefixForm, []LengthPrefix{Binary2, ASCII4, BCD2, VML}, nil)
-	parseMode         = choice(modeForm, []Mode{Forward, SOCKS5, Connect}, []Mode{"sni", "transparent"})
+	parseMode         = choice(modeForm, []Mode{Forward, SOCKS5, Connect, SNI}, []Mode{"transparent"})
 	parseInside       = choice(insideForm, []Protocol{TCP, SMPP, HTTP, ISO8583, Lines}, nil)
 )
 

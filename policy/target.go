@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -104,6 +105,15 @@ func prefixList(texts ...string) (all []netip.Prefix) {
 		all = append(all, netip.MustParsePrefix(s))
 	}
 	return all
+}
+
+// LeadsTo says for people where a listener leads: its upstreams, or what clients of an entry choose
+// from.
+func (l *Listener) LeadsTo() string {
+	if l.Mode.IsEntry() {
+		return fmt.Sprintf("%s to %s", l.Mode, few(l.Allow))
+	}
+	return list(l.Upstream)
 }
 
 // Permits reports whether a client of an entry may be connected to an address. name is what it

@@ -86,7 +86,10 @@ func (l *Listener) hasNo(kind PerKind) (problem string) {
 
 // insideOf says how an entry would carry messages of a protocol; "" for a listener that is none.
 func (l *Listener) insideOf(p Protocol) string {
-	if !l.Mode.IsEntry() {
+	switch {
+	case l.Mode == SNI:
+		return `set mode = "forward", with tls and upstream_tls, or `
+	case !l.Mode.IsEntry():
 		return ""
 	}
 	return fmt.Sprintf("add inside = %q, or ", p)

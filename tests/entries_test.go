@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,7 +32,7 @@ func recipe(t *testing.T, heading string, instead ...string) string {
 	if !found || block == nil {
 		t.Fatalf("docs/entries.md has no policy below %q", heading)
 	}
-	text := regexp.MustCompile(`127\.0\.0\.1:\d+"\nmode`).ReplaceAllString(block[1], "127.0.0.1:0\"\nmode")
+	text := regexp.MustCompile(`127\.0\.0\.1:[1-9]\d{3,}"\nmode`).ReplaceAllString(block[1], "127.0.0.1:0\"\nmode")
 	for i := 0; i < len(instead); i += 2 {
 		if !strings.Contains(text, instead[i]) {
 			t.Fatalf("the policy below %q has no %s", heading, instead[i])
@@ -156,6 +157,39 @@ func TestBudgetsOfUsers(t *testing.T) {
 		if n := p.metric(fmt.Sprintf(`shaper_class_sent_bytes_total{class=%q,direction="upstream"}`, class)); (n > 0) != some {
 			t.Errorf("class %s has sent %v bytes", class, n)
 		}
+	}
+}
+
+// curl, which knows nothing of the entry, reaches the server that its ClientHello names, and has the
+// class of that name. A name that leads to a special address is refused by TLS.
+func TestCurlThroughSNI(t *testing.T) {
+	t.Parallel()
+	curl, port := tool(t, "curl", "curl"), freePort(t)
+	dns := serveNames(t, "127.53.17.5", 1)
+	dns.means(netip.MustParseAddr("127.53.17.6"))
+	l, err := net.Listen("tcp", "127.53.17.6:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, r.TLS.ServerName, r.URL) }))
+	web.Listener.Close()
+	web.Listener = l
+	web.StartTLS()
+	t.Cleanup(web.Close)
+	other := freePort(t)
+	p := start(t, asking(t, raced(t), "127.53.17.5"), strings.Replace(recipe(t, "TLS of a program that knows no proxies", `"*.acme.example:443"`, `"127.53.17.6"`), "127.0.0.1:443", "127.0.0.1:"+port, 1)+
+		fmt.Sprintf("[listener.shut]\nlisten = \"127.0.0.1:%s\"\nmode = \"sni\"\nallow = \"*\"\nclass = \"tls\"\n", other))
+	for _, name := range []string{"api.acme.example", "bulk.acme.example"} {
+		succeeds(t, nil, name+" /path\n", curl, "-sS", "-k", "--max-time", "10", "--resolve", name+":"+port+":127.0.0.1", "https://"+name+":"+port+"/path")
+	}
+	for class, want := range map[string]float64{"tls": 1, "bulk": 1} {
+		if n := p.metric(fmt.Sprintf(`shaper_class_sent_connections_total{class=%q,direction="upstream"}`, class)); n != want {
+			t.Errorf("class %s has sent %v connections, want %v", class, n, want)
+		}
+	}
+	out, err := exec.Command(curl, "-sS", "-k", "--max-time", "10", "--resolve", "api.acme.example:"+other+":127.0.0.1", "https://api.acme.example:"+other+"/").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "unrecognized name") {
+		t.Errorf("a name that leads to loopback: %v, %s", err, out)
 	}
 }
 

@@ -28,7 +28,7 @@ func (w welcome) write(out io.Writer, s daemon.Status, p *policy.Policy) {
 	for _, l := range s.Listeners {
 		conf, _ := p.Listener(l.Name)
 		class, _ := p.Class(conf.Class)
-		t.add(l.Name, l.Protocol+" "+strings.Join(l.Addresses, ", "), strings.Join(conf.Upstream, ", "), class.Name, class.Rate.String())
+		t.add(l.Name, l.Protocol+" "+strings.Join(l.Addresses, ", "), conf.LeadsTo(), class.Name, class.Rate.String())
 	}
 	t.write(out, "  ")
 	fmt.Fprintf(out, "\n  control  %s\n", s.Control)
@@ -65,7 +65,7 @@ func (w welcome) log(log *slog.Logger, s daemon.Status, p *policy.Policy) {
 
 func listenerAttrs(l stats.ListenerReading, conf policy.Listener) []any {
 	return []any{"listener", l.Name, "protocol", l.Protocol, "addresses", strings.Join(l.Addresses, ","),
-		"upstream", strings.Join(conf.Upstream, ","), "class", conf.Class}
+		"upstream", strings.ReplaceAll(conf.LeadsTo(), ", ", ","), "class", conf.Class}
 }
 
 // adviceFor returns a command that asks this daemon from any directory: a program that the shell
