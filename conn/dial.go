@@ -297,14 +297,6 @@ func (d *dialling) connect(to netip.AddrPort) error {
 	return t.upstream.watch()
 }
 
-// connectLocal connects to an upstream without an address: a unix socket, or one that is built in.
-func (d *dialling) connectLocal(upstream string) error {
-	if name, ok := policy.UnixName(upstream); ok {
-		return d.connectUnix(name)
-	}
-	return d.session.connectBuiltin(builtins[upstream])
-}
-
 // connectUnix connects to a unix socket, at once.
 func (d *dialling) connectUnix(name string) error {
 	t := d.session

@@ -23,7 +23,7 @@ type Config struct {
 	Sentinel string
 	Username string
 	Password string
-	TLS      *tls.Config // nil: no TLS
+	TLS      *tls.Config `json:"-"` // nil: no TLS
 	Prefix   string      // of all keys
 	// Deadline is how long a call may take; 0 is 50 ms.
 	Deadline time.Duration
