@@ -40,19 +40,20 @@ run:
 	$(GO) run ./cmd/shaper run
 
 # The race detector allocates. So tests of allocations run without it, and so do most random
-# schedules, which take six times as long with it. It has nothing to find in packages of one
-# goroutine (tests/goroutine_test.go holds that they are). The tests of the whole program measure
-# rates; they run last, when no other package is tested. With -trimpath the
-# build cache serves the copies of this tree that tests build. Some packages mostly wait, so
-# twice as many as there are processors run side by side.
+# schedules and the LONG tests of machines without goroutines, which take six times as long with
+# it. It has nothing to find in packages of one goroutine (tests/goroutine_test.go holds that they
+# are). The tests of the whole program measure rates; they run last, when no other package is
+# tested. With -trimpath the build cache serves the copies of this tree that tests build. Some
+# packages mostly wait, so twice as many as there are processors run side by side.
 #
 # Lint vets what GOTEST does not. Nobody debugs the test binaries, so they have no DWARF.
-PLAIN  = Allocate|RandomSchedules
+LONG   = UrgentAmongBulk|ScriptAndModelAgree|FleetUsesTheLimit|RetryKeepsWithinBounds|RetryHidesRefusals|LanguageModel|CrashesGiveNoBudget|LearnFindsALimit
+PLAIN  = Allocate|RandomSchedules|$(LONG)
 SINGLE = frame leaky limit metrics simulate unit
 GOTEST = $(GO) test -json -vet=off -ldflags=-w -timeout 20m
 test: export GOFLAGS += -trimpath
 test: deps lint
-	@{ $(GOTEST) -race -p $$((2*$$(nproc))) -skip Allocate $$($(GO) list ./... | grep -vE '^shaper/($(subst $() ,|,$(SINGLE) tests))$$'); \
+	@{ $(GOTEST) -race -p $$((2*$$(nproc))) -skip 'Allocate|$(LONG)' $$($(GO) list ./... | grep -vE '^shaper/($(subst $() ,|,$(SINGLE) tests))$$'); \
 	   $(GOTEST) $(addprefix ./,$(SINGLE)); \
 	   $(GOTEST) -run '$(PLAIN)' $$(grep -rlE --include='*_test.go' '^func Test.*($(PLAIN))' . | xargs -n 1 dirname | sort -u); \
 	   $(GOTEST) -race -count=1 -parallel 8 ./tests; } | $(TALLY)
