@@ -53,7 +53,8 @@ func ExampleRetry() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	transport.Retry = client.Retry{Max: 3, Base: time.Millisecond}
+	transport.Retry = client.Retry{Max: 3}
+	transport.Retry.Base = time.Millisecond // the test need not wait
 	api := &http.Client{Transport: transport}
 	defer api.CloseIdleConnections()
 
@@ -68,7 +69,8 @@ func ExampleRetry() {
 
 // The classes of a policy file, in a program: requests keep the limits that the proxy would keep.
 func ExampleLoadPolicy() {
-	limits, err := client.LoadPolicy("testdata/shaper.toml")
+	const file = "testdata/shaper.toml"
+	limits, err := client.LoadPolicy(file)
 	if err != nil {
 		log.Fatal(err)
 	}
