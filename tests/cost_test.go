@@ -193,17 +193,21 @@ class    = "acme"
 `, p.addr))
 	e := bind(t, d.addr("gateway"), "acme")
 	parts, sum := []int{7, 1, 3, 1, 7, 3, 1}, 0
-	for i, n := range parts {
-		e.write(appendPDU(nil, 4, 0, uint32(1000+i), longSMS(n)))
-		sum += n
-	}
-	waitFor(t, "all have arrived", func() bool { return len(p.got()) == len(parts) })
-	got := p.got()
-	for i := range got[1:] {
-		if after := got[i+1].at.Sub(got[i].at); after < time.Duration(parts[i])*gap {
-			t.Errorf("after %d parts, the gap is %v, want at least %v", parts[i], after, time.Duration(parts[i])*gap)
+	// What a busy provider reads late, it reads at once, and with one timestamp.
+	trial.Judge(t, gap/2, func() error {
+		for i, n := range parts {
+			e.write(appendPDU(nil, 4, 0, uint32(1000+i), longSMS(n)))
+			sum += n
 		}
-	}
+		waitFor(t, "all have arrived", func() bool { return len(p.got()) == len(parts) })
+		got := p.got()
+		for i := range got[1:] {
+			if after := got[i+1].at.Sub(got[i].at); after < time.Duration(parts[i])*gap {
+				return fmt.Errorf("after %d parts, the gap is %v, want at least %v", parts[i], after, time.Duration(parts[i])*gap)
+			}
+		}
+		return nil
+	})
 	if n := d.metric(`shaper_class_sent_messages_total{class="acme",direction="upstream"}`); n != float64(sum) {
 		t.Errorf("%v parts were counted, want %d", n, sum)
 	}

@@ -246,6 +246,13 @@ func (r *fleetRun) between(from, to time.Duration) (some []fleettest.Departure) 
 	return some
 }
 
+// localTimes returns how long the members took for each item.
+func (r *fleetRun) localTimes() []time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.costs)
+}
+
 // used returns how much of the rate has left from one time to another.
 func (r *fleetRun) used(from, to time.Duration) float64 {
 	return float64(len(r.between(from, to))) / r.class.Rate.PerSecond() / (to - from).Seconds()
