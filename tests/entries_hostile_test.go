@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 // odd are spellings of addresses that no entry may reach, with all names and all addresses allowed:
@@ -137,7 +139,7 @@ allow = %[1]q
 connect_timeout = "1s"
 class = "a"
 `, at(web)))
-	const each = 50
+	each := trial.Size(10, 50)
 	hung := 0
 	var conns []*net.TCPConn
 	for name, said := range map[string][]string{"socks": {"", "\x05", "\x05\x01\x00\x05\x01\x00\x03\xff"}, "web": {"", "CONNECT", "GET http://x/ HTTP/1.1\r\n"}} {

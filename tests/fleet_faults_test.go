@@ -124,6 +124,7 @@ func newFaultyFleet(t *testing.T, fault fleetFault) *faultyFleet {
 // TestFleetFaults lets each fault happen to a fleet under load, over real connections. No two departures are too
 // close, the sum is never above the limit, and a second after the fault the limit is used again.
 func TestFleetFaults(t *testing.T) {
+	t.Parallel()
 	for _, fault := range fleetFaults {
 		t.Run(fault.name, func(t *testing.T) {
 			t.Parallel()

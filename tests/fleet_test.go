@@ -207,6 +207,7 @@ func allAre(fleet []*program, mode string) bool {
 // TestFleetPausesTogether has a provider refuse one message. The shaper that hears it pauses, and the
 // others with it.
 func TestFleetPausesTogether(t *testing.T) {
+	t.Parallel()
 	const pause = 2 * time.Second
 	store := startRedis(t)
 	var came atomic.Int64
@@ -239,6 +240,7 @@ func TestFleetPausesTogether(t *testing.T) {
 
 // TestReloadJoinsAndLeavesAFleet has a class become shared, and end to be, under an open connection.
 func TestReloadJoinsAndLeavesAFleet(t *testing.T) {
+	t.Parallel()
 	store := startRedis(t)
 	p := newProvider(t, func(time.Time) uint32 { return 0 })
 	policy := func(shared string) string {
