@@ -7,8 +7,11 @@ import (
 	"shaper/unit"
 )
 
+// An answerChecker checks what listeners, rules and classes say about messages and their answers.
+type answerChecker struct{ *checker }
+
 // messages checks the keys of a listener that depend on the protocol of its messages.
-func (c *checker) messages(key string, l *Listener) {
+func (c answerChecker) messages(key string, l *Listener) {
 	if !c.sound(key + ".protocol") {
 		return
 	}
@@ -26,7 +29,7 @@ func (c *checker) messages(key string, l *Listener) {
 }
 
 // messageRule checks the keys of a rule that look at messages.
-func (c *checker) messageRule(key string, r *Rule) {
+func (c answerChecker) messageRule(key string, r *Rule) {
 	switch {
 	case r.looksAtHTTP() && r.looksAtSMPP():
 		c.wrong(key, "no message belongs to both HTTP and SMPP", "path, method, host and header:NAME, or system_id, source_addr, recipient, data_coding and esm_class")
@@ -36,7 +39,7 @@ func (c *checker) messageRule(key string, r *Rule) {
 }
 
 // feedback checks that a class with keys about answers counts messages.
-func (c *checker) feedback(key string, class *Class) {
+func (c answerChecker) feedback(key string, class *Class) {
 	if class.Rate.Kind().OfMessages() {
 		if o := class.OnThrottle; o.Pause > o.Max && c.sound(key+".on_throttle") {
 			c.wrong(key+".on_throttle.pause", fmt.Sprintf("%q is longer than max, %q", o.Pause, o.Max), "at most max")
@@ -52,7 +55,7 @@ func (c *checker) feedback(key string, class *Class) {
 }
 
 // learns checks that a class with learn can find a limit.
-func (c *checker) learns(key string, class *Class) {
+func (c answerChecker) learns(key string, class *Class) {
 	at := key + ".learn"
 	floor, limit := class.Learn.Floor, class.Limit()
 	if !c.given(at) || !c.sound(at, at+".floor", key+".rate", key+".ceil") {
@@ -80,7 +83,7 @@ func (c *checker) learns(key string, class *Class) {
 
 // answers checks that a class with keys about answers limits messages that have answers. It
 // gets the protocols that the class and the classes below it carry.
-func (c *checker) answers(class *Class, carried map[Protocol]bool) {
+func (c answerChecker) answers(class *Class, carried map[Protocol]bool) {
 	key := join("class", class.Name)
 	for _, p := range []Protocol{ISO8583, Lines} {
 		only := carried[p] && !carried[SMPP] && !carried[HTTP]
@@ -94,7 +97,7 @@ func (c *checker) answers(class *Class, carried map[Protocol]bool) {
 }
 
 // needsAnswers reports a mistake at key if wrong is set.
-func (c *checker) needsAnswers(key string, wrong bool, problem string) {
+func (c answerChecker) needsAnswers(key string, wrong bool, problem string) {
 	if wrong && c.sound(key) {
 		c.wrong(key, problem, "leave it out; smpp and http have it")
 	}
@@ -107,7 +110,7 @@ func (c *Class) readsAnswers() bool {
 
 // carriedBelow returns, for each class that reads answers, the protocols that it and the
 // classes below it carry.
-func (c *checker) carriedBelow() map[string]map[Protocol]bool {
+func (c answerChecker) carriedBelow() map[string]map[Protocol]bool {
 	all := map[string]map[Protocol]bool{}
 	for i := range c.p.Classes {
 		for class := &c.p.Classes[i]; class != nil; class = c.above(class) {
@@ -125,7 +128,7 @@ func (c *checker) carriedBelow() map[string]map[Protocol]bool {
 
 // queue checks that one connection can hold the messages that fill the queue of a class. On a
 // connection of http at most one message waits, so there the queue does not matter.
-func (c *checker) queue(class *Class) {
+func (c answerChecker) queue(class *Class) {
 	key := join("class", class.Name) + ".queue"
 	if !c.sound(key) || class.Rate.Kind() == unit.Connections {
 		return

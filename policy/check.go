@@ -32,12 +32,12 @@ func check(r *report, p *Policy) *checker {
 	for i := range p.Rules {
 		c.rule(i, &p.Rules[i])
 	}
-	carried := c.carriedBelow()
+	carried := answerChecker{c}.carriedBelow()
 	for i := range p.Classes {
 		c.overflow(&p.Classes[i])
-		c.answers(&p.Classes[i], carried[p.Classes[i].Name])
+		answerChecker{c}.answers(&p.Classes[i], carried[p.Classes[i].Name])
 		priceChecker{c}.answers(&p.Classes[i], carried[p.Classes[i].Name])
-		c.queue(&p.Classes[i])
+		answerChecker{c}.queue(&p.Classes[i])
 	}
 	kernelChecker{c}.kernel()
 	return c
@@ -73,7 +73,7 @@ func (c *checker) class(class *Class) {
 	}
 	c.keys(key, class)
 	fleetChecker{c}.shared(key, class)
-	c.feedback(key, class)
+	answerChecker{c}.feedback(key, class)
 	priceChecker{c}.reads(key, class)
 	pathChecker{c}.amongSiblings(class)
 }
@@ -107,7 +107,7 @@ func (c *checker) halfClose(key string, l *Listener) {
 // listener checks the keys of a listener, and the classes that it names.
 func (c *checker) listener(l *Listener) {
 	key := join("listener", l.Name)
-	c.messages(key, l)
+	answerChecker{c}.messages(key, l)
 	c.halfClose(key, l)
 	c.upstreams(key, l)
 	if c.exists(key+".class", l.Class) {
@@ -153,7 +153,7 @@ func (c *checker) rule(i int, rule *Rule) {
 				hintOf(c, name, "listeners", c.p.Listeners, listenerName))
 		}
 	}
-	c.messageRule(key, rule)
+	answerChecker{c}.messageRule(key, rule)
 	class := c.exists(key+".class", rule.Class)
 	back := rule.ReturnClass != "" || c.given(key+".return_class")
 	back = back && c.exists(key+".return_class", rule.ReturnClass)

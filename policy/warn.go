@@ -15,7 +15,7 @@ type warner struct{ *checker }
 // warnAll reports all warnings that need no look at other files.
 func (c warner) warnAll() {
 	upstream, used := c.used()
-	carried := c.carriedBelow()
+	carried := answerChecker(c).carriedBelow()
 	for _, class := range c.p.Classes {
 		key := join("class", class.Name)
 		if class.Limit().IsZero() {
