@@ -111,11 +111,11 @@ func (c *checker) listener(l *Listener) {
 	c.halfClose(key, l)
 	c.upstreams(key, l)
 	if c.exists(key+".class", l.Class) {
-		c.use(key+".class", l.Class, l, "")
+		useChecker{c}.upstream(key+".class", l.Class, l, "")
 	}
 	if l.ReturnClass != "" || c.given(key+".return_class") {
 		if c.exists(key+".return_class", l.ReturnClass) {
-			c.useBack(key+".return_class", l.ReturnClass, l, "")
+			useChecker{c}.downstream(key+".return_class", l.ReturnClass, l, "")
 		}
 	}
 	c.tls(l)
@@ -166,10 +166,10 @@ func (c *checker) rule(i int, rule *Rule) {
 			continue
 		}
 		if class {
-			c.use(key+".class", rule.Class, l, "add protocol = %q to the rule, or ")
+			useChecker{c}.upstream(key+".class", rule.Class, l, "add protocol = %q to the rule, or ")
 		}
 		if back {
-			c.useBack(key+".return_class", rule.ReturnClass, l, "add protocol = %q to the rule, or ")
+			useChecker{c}.downstream(key+".return_class", rule.ReturnClass, l, "add protocol = %q to the rule, or ")
 		}
 	}
 }

@@ -6,22 +6,25 @@ import (
 	"shaper/unit"
 )
 
-// use checks that a class can limit the direction upstream of a listener: it limits only what
+// A useChecker checks that a class can limit what a listener carries.
+type useChecker struct{ *checker }
+
+// upstream checks that a class can limit the direction upstream of a listener: it limits only what
 // it counts. other is a format for another remedy, which names a protocol; it may be "".
-func (c *checker) use(key, name string, l *Listener, other string) {
+func (c useChecker) upstream(key, name string, l *Listener, other string) {
 	kind, ok := c.kindFor(key, name, l)
 	if ok && !l.Protocol.Counts(kind, false) {
 		c.cannotLimit(key, name, l, kind, l.insideFor(kind)+alternative(other, protocolFor(kind))+"give the class a rate in "+countedOn(l.Protocol, false))
 	} else if ok {
-		c.useKeys(key, name, l, other)
-		c.useQuiet(key, name, l, other)
-		priceChecker{c}.onListener(key, name, l, other)
+		c.buckets(key, name, l, other)
+		c.quiet(key, name, l, other)
+		priceChecker(c).onListener(key, name, l, other)
 	}
 }
 
-// useQuiet checks that the messages of a listener say to whom they go, if a class has quiet hours
+// quiet checks that the messages of a listener say to whom they go, if a class has quiet hours
 // for some recipients.
-func (c *checker) useQuiet(key, name string, l *Listener, other string) {
+func (c useChecker) quiet(key, name string, l *Listener, other string) {
 	for class := c.classes[name]; class != nil && l.Protocol != SMPP; class = c.above(class) {
 		for _, q := range class.Quiet {
 			if len(q.Recipient) > 0 {
@@ -33,13 +36,13 @@ func (c *checker) useQuiet(key, name string, l *Listener, other string) {
 	}
 }
 
-// useKeys checks that the messages of a listener have what tells the buckets of a class apart.
-func (c *checker) useKeys(key, name string, l *Listener, other string) {
+// buckets checks that the messages of a listener have what tells the buckets of a class apart.
+func (c useChecker) buckets(key, name string, l *Listener, other string) {
 	per := c.classes[name].Per
 	if !c.sound(join("class", name) + ".per") {
 		return
 	}
-	if c.useBind(key, name, l) {
+	if c.bind(key, name, l) {
 		return
 	}
 	for _, part := range per.parts() {
@@ -61,9 +64,9 @@ func (c *checker) useKeys(key, name string, l *Listener, other string) {
 	}
 }
 
-// useBind checks that a listener names the addresses that tell the buckets of a class apart. It
+// bind checks that a listener names the addresses that tell the buckets of a class apart. It
 // reports whether that is a mistake.
-func (c *checker) useBind(key, name string, l *Listener) (wrong bool) {
+func (c useChecker) bind(key, name string, l *Listener) (wrong bool) {
 	wrong = c.classes[name].Per.Has(ByBind) && len(l.Bind) == 0 && c.sound(join("class", name)+".per", join("listener", l.Name)+".bind")
 	if wrong {
 		c.wrong(key, fmt.Sprintf("class %q has a bucket per %v, and listener %q has no bind", name, ByBind, l.Name),
@@ -103,8 +106,8 @@ func (l *Listener) insideFor(kind unit.Kind) string {
 	return l.insideOf(protocolFor(kind))
 }
 
-// useBack is use for the direction downstream.
-func (c *checker) useBack(key, name string, l *Listener, other string) {
+// downstream checks that a class can limit the direction downstream of a listener.
+func (c useChecker) downstream(key, name string, l *Listener, other string) {
 	kind, ok := c.kindFor(key, name, l)
 	switch {
 	case !ok:
@@ -122,7 +125,7 @@ func (c *checker) useBack(key, name string, l *Listener, other string) {
 	case !l.Protocol.Counts(kind, true):
 		c.cannotLimit(key, name, l, kind, alternative(other, protocolFor(kind))+"give the class a rate in "+countedOn(l.Protocol, true))
 	default:
-		c.useBind(key, name, l)
+		c.bind(key, name, l)
 	}
 }
 
@@ -151,7 +154,7 @@ func countedOn(p Protocol, back bool) string {
 }
 
 // cannotLimit reports a class that would never limit what a listener carries.
-func (c *checker) cannotLimit(key, name string, l *Listener, kind unit.Kind, allowed string) {
+func (c useChecker) cannotLimit(key, name string, l *Listener, kind unit.Kind, allowed string) {
 	c.wrong(key, fmt.Sprintf("class %q counts %v, and the %s listener %q has none: it would never limit", name, kind, l.Protocol, l.Name), allowed)
 }
 
@@ -165,7 +168,7 @@ func alternative(format string, p Protocol) string {
 
 // kindFor notes that a class limits what a listener carries, and returns what the class counts.
 // It returns false if that is not known because of a mistake.
-func (c *checker) kindFor(key, name string, l *Listener) (kind unit.Kind, ok bool) {
+func (c useChecker) kindFor(key, name string, l *Listener) (kind unit.Kind, ok bool) {
 	if !c.sound(key, join("class", name)+".rate", join("listener", l.Name)+".protocol") {
 		return 0, false
 	}
