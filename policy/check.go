@@ -28,7 +28,7 @@ func check(r *report, p *Policy) *checker {
 	for i := range p.Listeners {
 		c.listener(&p.Listeners[i])
 	}
-	c.sockets()
+	socketChecker{c}.sockets()
 	for i := range p.Rules {
 		c.rule(i, &p.Rules[i])
 	}
@@ -119,7 +119,7 @@ func (c *checker) listener(l *Listener) {
 		}
 	}
 	c.tls(l)
-	c.unix(key, l)
+	socketChecker{c}.unix(key, l)
 	c.proxy(key, l)
 	c.bind(key, l)
 	c.entry(key, l)

@@ -10,10 +10,13 @@ type socket struct {
 	addr    string
 }
 
+// A socketChecker checks the addresses that the policy binds, and the unix sockets of listeners.
+type socketChecker struct{ *checker }
+
 // sockets checks that no address is bound twice, and that no upstream is an address that the
 // policy binds. It compares only the texts. A name, or another address of this host, is
 // recognized when it is dialled.
-func (c *checker) sockets() {
+func (c socketChecker) sockets() {
 	bound := map[string][]socket{} // by port
 	for _, s := range c.bound() {
 		e, ok := endpointOf(s.addr)
@@ -35,7 +38,7 @@ func (c *checker) sockets() {
 }
 
 // bound returns all addresses that the policy binds.
-func (c *checker) bound() (all []socket) {
+func (c socketChecker) bound() (all []socket) {
 	if c.sound("daemon.control") {
 		all = append(all, socket{"daemon.control", "daemon.control", TCP, unixPrefix + beside(c.p.Path, c.p.Daemon.Control)})
 	}
@@ -64,7 +67,7 @@ func conflict(a, b socket) bool {
 }
 
 // upstreamLoops checks that no upstream of a listener is an address that the policy binds.
-func (c *checker) upstreamLoops(l *Listener, bound map[string][]socket) {
+func (c socketChecker) upstreamLoops(l *Listener, bound map[string][]socket) {
 	key := join("listener", l.Name) + ".upstream"
 	if !c.sound(key, join("listener", l.Name)+".protocol") {
 		return
@@ -85,7 +88,7 @@ func (c *checker) upstreamLoops(l *Listener, bound map[string][]socket) {
 }
 
 // unix checks what only listeners with unix sockets can have, and what they cannot have.
-func (c *checker) unix(key string, l *Listener) {
+func (c socketChecker) unix(key string, l *Listener) {
 	if !c.sound(key+".listen", key+".upstream", key+".protocol") {
 		return
 	}
@@ -105,7 +108,7 @@ func (c *checker) unix(key string, l *Listener) {
 }
 
 // unixDatagrams reports unix sockets of a udp listener.
-func (c *checker) unixDatagrams(key string, addresses []string) {
+func (c socketChecker) unixDatagrams(key string, addresses []string) {
 	for i, s := range addresses {
 		if isUnix(s) {
 			c.wrong(item(key, i), fmt.Sprintf("%q is a stream, and the listener is for udp", s), "host:port, or another protocol")
