@@ -5,8 +5,11 @@ import (
 	"net/netip"
 )
 
+// An upstreamChecker checks how the upstreams of a listener are chosen, checked and reached.
+type upstreamChecker struct{ *checker }
+
 // upstreams checks the keys of a listener that say how its upstreams are chosen and checked.
-func (c *checker) upstreams(key string, l *Listener) {
+func (c upstreamChecker) upstreams(key string, l *Listener) {
 	if !c.sound(key+".protocol", key+".balance", key+".health", key+".upstream") {
 		return
 	}
@@ -20,7 +23,7 @@ func (c *checker) upstreams(key string, l *Listener) {
 }
 
 // health checks the checks of a listener's upstreams.
-func (c *checker) health(key string, l *Listener) {
+func (c upstreamChecker) health(key string, l *Listener) {
 	h := l.Health
 	kinds := 0
 	for _, set := range []bool{h.TCP, h.HTTP != "", h.SMPP} {
@@ -40,7 +43,7 @@ func (c *checker) health(key string, l *Listener) {
 }
 
 // bind checks that each upstream of a listener can be reached.
-func (c *checker) bind(key string, l *Listener) {
+func (c upstreamChecker) bind(key string, l *Listener) {
 	if !c.sound(key+".upstream", key+".bind") {
 		return
 	}

@@ -109,7 +109,7 @@ func (c *checker) listener(l *Listener) {
 	key := join("listener", l.Name)
 	answerChecker{c}.messages(key, l)
 	c.halfClose(key, l)
-	c.upstreams(key, l)
+	upstreamChecker{c}.upstreams(key, l)
 	if c.exists(key+".class", l.Class) {
 		useChecker{c}.upstream(key+".class", l.Class, l, "")
 	}
@@ -121,8 +121,8 @@ func (c *checker) listener(l *Listener) {
 	c.tls(l)
 	socketChecker{c}.unix(key, l)
 	c.proxy(key, l)
-	c.bind(key, l)
-	c.entry(key, l)
+	upstreamChecker{c}.bind(key, l)
+	entryChecker{c}.entry(key, l)
 }
 
 // proxy checks the keys of the PROXY protocol.

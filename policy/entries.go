@@ -5,8 +5,11 @@ import (
 	"net/netip"
 )
 
+// An entryChecker checks that entries have the keys of entries, and other listeners have not.
+type entryChecker struct{ *checker }
+
 // entry checks what only entries have, and what they cannot have.
-func (c *checker) entry(key string, l *Listener) {
+func (c entryChecker) entry(key string, l *Listener) {
 	if !c.sound(key + ".mode") {
 		return
 	}
@@ -38,7 +41,7 @@ func (c *checker) entry(key string, l *Listener) {
 }
 
 // sni checks what cannot be with mode "sni", which passes on what it cannot read.
-func (c *checker) sni(key string, l *Listener) {
+func (c entryChecker) sni(key string, l *Listener) {
 	if at := key + ".inside"; l.Protocol.HasMessages() && c.sound(at) {
 		c.wrong(at, `with mode "sni" everything is encrypted between the client and the server`, `leave it out; mode "forward" with tls and upstream_tls reads messages`)
 	}
@@ -56,7 +59,7 @@ func (c *checker) sni(key string, l *Listener) {
 }
 
 // noEntry checks that a listener that forwards has an upstream, and no keys of entries.
-func (c *checker) noEntry(key string, l *Listener) {
+func (c entryChecker) noEntry(key string, l *Listener) {
 	if at := key + ".upstream"; len(l.Upstream) == 0 && !c.given(at) && c.sound(at) {
 		c.wrong(at, `it is missing, and mode "forward" leads there`, upstreamForm)
 	}
