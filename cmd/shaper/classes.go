@@ -181,6 +181,20 @@ func printClass(w io.Writer, c daemon.Class, now time.Time) {
 			t.add(name, value)
 		}
 	}
+	limitLines(line, c)
+	row := classRow{of: c}
+	for _, column := range classColumns(now)[1:] {
+		if column.has == nil || column.has(row) {
+			line(strings.ToLower(column.name), column.text(row))
+		}
+	}
+	line("sessions", strconv.Itoa(c.Sessions))
+	countLines(line, c)
+	t.write(w, "")
+}
+
+// limitLines gives line what limits a class.
+func limitLines(line func(name, value string), c daemon.Class) {
 	line("parent", c.Parent)
 	line("algorithm", c.Algorithm)
 	line("burst", c.Burst)
@@ -195,13 +209,10 @@ func printClass(w io.Writer, c daemon.Class, now time.Time) {
 		line("shared", sharedText(c))
 	}
 	line("per", c.Per)
-	row := []classRow{{of: c}}
-	for _, column := range classColumns(now)[1:] {
-		if column.has == nil || column.has(row[0]) {
-			line(strings.ToLower(column.name), column.text(row[0]))
-		}
-	}
-	line("sessions", strconv.Itoa(c.Sessions))
+}
+
+// countLines gives line what a class has counted.
+func countLines(line func(name, value string), c daemon.Class) {
 	for d := range stats.Directions() {
 		v := c.Sent[d]
 		sent := fmt.Sprintf("%s, %s, %s, %s", bytesText(v.Bytes), plural(v.Packets, "packet"), plural(v.Messages, "message"), plural(v.Connections, "connection"))
@@ -224,7 +235,6 @@ func printClass(w io.Writer, c daemon.Class, now time.Time) {
 			line("retried, "+outcome, strconv.FormatUint(n, 10))
 		}
 	}
-	t.write(w, "")
 }
 
 // lossText returns what was lost; "" if nothing was.
