@@ -41,55 +41,78 @@ type liveEngine struct {
 	state   *state.File // nil: a restart forgets what has been sent
 }
 
-// prepare implements engine. It binds the addresses of p that are not bound yet, reads the
-// certificates and keys, and the state file, and changes the kernel last. The error is *unbound with everything
-// that cannot be bound or read, or ErrRunning, or that of the kernel.
+// prepared is what a policy needs before it comes into force.
+type prepared struct {
+	control *endpoint
+	http    *endpoint        // nil: daemon.http is off
+	state   *state.File      // nil: daemon.state is off
+	stores  map[string]store // by fleet
+	change  *conn.Change
+	kernel  func() // clears what only the policy before needed
+}
+
+// prepare implements engine. It changes the kernel last. The error is that of open, or that of
+// the kernel.
 func (s *liveEngine) prepare(p *policy.Policy) (commit func(), err error) {
-	failed := &unbound{policy: p}
-	control, err := s.bindControl(p.Daemon.Control)
-	if errors.Is(err, ErrRunning) {
-		return nil, err // the other daemon has all the ports too
+	next, err := s.open(p)
+	if err == nil {
+		next.kernel, err = s.kernel.prepare(p)
 	}
-	failed.add("daemon.control", err)
-	web, err := s.bindHTTP(p.Daemon.HTTP)
-	failed.add("daemon.http", err)
-	file, err := s.openState(p.Daemon.State)
-	failed.add("daemon.state", err)
-	stores, err := s.fleets.prepare(p)
-	failed.addListeners(err)
-	change, err := s.server.Prepare(p)
-	failed.addListeners(err)
-	if len(failed.errs) > 0 {
-		discard(control, s.control)
-		discard(web, s.http)
-		s.discardState(file)
-		if change != nil {
-			change.Abort()
-		}
-		return nil, failed
-	}
-	kernel, err := s.kernel.prepare(p)
 	if err != nil {
-		discard(control, s.control)
-		discard(web, s.http)
-		s.discardState(file)
-		change.Abort()
+		s.discard(next)
 		return nil, err
 	}
-	return func() {
-		s.shaper.SetPunctual(p.Daemon.Punctual)
-		scheduled, _ := p.Scheduled(time.Now())
-		shares, left := s.fleets.enforce(stores, scheduled.Classes)
-		s.shaper.Shares(shares)
-		removed := s.shaper.Apply(scheduled.Classes)
-		s.fleets.leave(left)
-		s.replaceState(file) // before anything enters a class
-		change.Commit(removed)
-		kernel()
-		s.replace(&s.control, control)
-		s.replace(&s.http, web)
-		s.checkDescriptors(p)
-	}, nil
+	return func() { s.commit(p, next) }, nil
+}
+
+// open binds the addresses of p that are not bound yet, and reads the certificates, the keys and
+// the state file. The error is *unbound with everything that cannot be bound or read, or
+// ErrRunning. What could be bound or read is returned with it.
+func (s *liveEngine) open(p *policy.Policy) (next prepared, err error) {
+	failed := &unbound{policy: p}
+	next.control, err = s.bindControl(p.Daemon.Control)
+	if errors.Is(err, ErrRunning) {
+		return next, err // the other daemon has all the ports too
+	}
+	failed.add("daemon.control", err)
+	next.http, err = s.bindHTTP(p.Daemon.HTTP)
+	failed.add("daemon.http", err)
+	next.state, err = s.openState(p.Daemon.State)
+	failed.add("daemon.state", err)
+	next.stores, err = s.fleets.prepare(p)
+	failed.addListeners(err)
+	next.change, err = s.server.Prepare(p)
+	failed.addListeners(err)
+	if len(failed.errs) > 0 {
+		return next, failed
+	}
+	return next, nil
+}
+
+// discard gives up what was prepared for a policy that does not come into force.
+func (s *liveEngine) discard(next prepared) {
+	discardEndpoint(next.control, s.control)
+	discardEndpoint(next.http, s.http)
+	s.discardState(next.state)
+	if next.change != nil {
+		next.change.Abort()
+	}
+}
+
+// commit puts a policy in force with what was prepared for it.
+func (s *liveEngine) commit(p *policy.Policy, next prepared) {
+	s.shaper.SetPunctual(p.Daemon.Punctual)
+	scheduled, _ := p.Scheduled(time.Now())
+	shares, left := s.fleets.enforce(next.stores, scheduled.Classes)
+	s.shaper.Shares(shares)
+	removed := s.shaper.Apply(scheduled.Classes)
+	s.fleets.leave(left)
+	s.replaceState(next.state) // before anything enters a class
+	next.change.Commit(removed)
+	next.kernel()
+	s.replace(&s.control, next.control)
+	s.replace(&s.http, next.http)
+	s.checkDescriptors(p)
 }
 
 // bindControl returns the endpoint of the control socket at a path: the current one if the
@@ -123,9 +146,9 @@ func (s *liveEngine) bindHTTP(address string) (*endpoint, error) {
 	return newEndpoint("http", address, l, s.web, s.log), nil
 }
 
-// discard closes a new endpoint, bound for a policy that does not come into force. It keeps
+// discardEndpoint closes a new endpoint, bound for a policy that does not come into force. It keeps
 // the current one.
-func discard(fresh, current *endpoint) {
+func discardEndpoint(fresh, current *endpoint) {
 	if fresh != nil && fresh != current {
 		fresh.stop()
 	}
