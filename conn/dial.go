@@ -41,8 +41,8 @@ type dialling struct {
 	resolve  context.CancelFunc // ends the lookup of its name; nil: there is none
 
 	// The present address, which the walk has.
-	early  time.Duration // how long before giveUpAt it is given up
-	rivals *rival        // addresses before it that have not answered yet; nil: none
+	early time.Duration // how long before giveUpAt it is given up
+	race  race          // of the addresses before it
 
 	retryUntil time.Time   // when the session gives up waiting for a descriptor; zero: it has not dialled yet
 	unsettled  bool        // the class has let the connection go, and does not know yet that it has departed
@@ -108,7 +108,7 @@ func (d *dialling) stop() {
 	if d.resolve != nil {
 		d.resolve()
 	}
-	d.dropRivals()
+	d.race.end()
 	*d = dialling{session: d.session, walk: d.walk}
 }
 
@@ -184,7 +184,7 @@ func (d *dialling) tryAddresses(addrs []upstream.Address) {
 func (d *dialling) tryAddress() {
 	t := d.session
 	switch {
-	case len(d.addrs) == 0 && d.rivals != nil:
+	case len(d.addrs) == 0 && d.race.isOn():
 		d.awaitRivals()
 	case len(d.addrs) == 0:
 		d.tryUpstream()
@@ -323,12 +323,12 @@ func (d *dialling) departed() {
 
 // awaitAnswer gives the present address up if it does not answer in time.
 func (d *dialling) awaitAnswer(patience time.Duration) {
-	if d.rivals != nil { // none of them has answered in time, too
+	if d.race.isOn() { // none of them has answered in time, too
 		patience = time.Until(d.giveUpAt)
 	}
 	d.early = time.Until(d.giveUpAt) - patience
 	d.ifStillTrying(patience, func() {
-		d.rivalsFailed()
+		d.race.lost(upstream.ErrTimeout)
 		d.attemptFailed(upstream.ErrTimeout)
 	})
 }
@@ -365,8 +365,8 @@ func (d *dialling) attemptFailed(err error) {
 // answered checks whether the attempt on a side has succeeded: the present one, or that of a
 // rival. The poller has news of it.
 func (d *dialling) answered(s *side) {
-	if r := d.rivalOn(s); r != nil {
-		d.rivalAnswered(r)
+	if r := d.race.on(s); r != nil {
+		r.answered()
 		return
 	}
 	if err := connected(s, d.session.destination); err != nil {
@@ -390,7 +390,7 @@ func connected(s *side, to netip.AddrPort) error {
 func (d *dialling) dialled() {
 	t := d.session
 	d.stopTimer()
-	d.dropRivals()
+	d.addrs = append(d.addrs, d.race.end()...)
 	if err := t.introduce(); err != nil {
 		d.attemptFailed(err)
 		return

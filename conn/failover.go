@@ -67,7 +67,7 @@ func (d *dialling) queueAgain() {
 		t.finish(stats.ByOperator)
 		return
 	}
-	d.dropRivals()
+	d.addrs = append(d.addrs, d.race.end()...)
 	d.awaitSlot()
 }
 

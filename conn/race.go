@@ -10,7 +10,11 @@ import (
 // host beside it, and takes the first that answers ("happy eyeballs", RFC 8305 section 5).
 const raceDelay = 250 * time.Millisecond
 
-// rival is an attempt that goes on beside the present one. The lock of the session guards it.
+// race is the attempts of a session beside its present one: those at earlier addresses of the
+// same host that have not answered yet. The lock of the session guards it.
+type race struct{ first *rival } // the one that began last; nil: there is none
+
+// rival is an attempt in a race.
 type rival struct {
 	side
 	target *upstream.Target
@@ -28,67 +32,92 @@ func (d *dialling) mayRace(to upstream.Address) bool {
 func (d *dialling) awaitTurn() {
 	d.early = 0
 	d.ifStillTrying(raceDelay, func() {
-		d.setAside()
+		d.race.setAside(d.session)
 		d.tryAddress()
 	})
-}
-
-// setAside makes the present attempt a rival of the next one.
-func (d *dialling) setAside() {
-	t := d.session
-	r := &rival{side: side{session: t, end: t.upstream.release()}, target: d.walk.Target(), bind: t.bind, next: d.rivals}
-	if err := r.watch(); err != nil {
-		r.close()
-		return
-	}
-	d.rivals = r
 }
 
 // awaitRivals waits for the rivals, since there is no other address to try.
 func (d *dialling) awaitRivals() {
 	d.timer = time.AfterFunc(time.Until(d.giveUpAt), func() {
 		d.session.do(func(t *tcpSession) {
-			if t.stage == connecting && d.rivals != nil && t.upstream.key == 0 {
-				d.rivalsFailed()
+			if t.stage == connecting && d.race.isOn() && t.upstream.key == 0 {
+				d.race.lost(upstream.ErrTimeout)
 				d.tryAddress()
 			}
 		})
 	})
 }
 
-// rivalsFailed gives up all rivals: none has answered in time.
-func (d *dialling) rivalsFailed() {
-	for d.rivals != nil {
-		d.rivalFailed(d.rivals, upstream.ErrTimeout)
+// isOn reports whether an attempt goes on beside the present one.
+func (r *race) isOn() bool { return r.first != nil }
+
+// setAside makes the present attempt of a session a rival of the next one.
+func (r *race) setAside(t *tcpSession) {
+	one := &rival{side: side{session: t, end: t.upstream.release()}, target: t.chosen(), bind: t.bind, next: r.first}
+	if err := one.watch(); err != nil {
+		one.close()
+		return
+	}
+	r.first = one
+}
+
+// on returns the rival on a side; nil if there is none, as for the present attempt.
+func (r *race) on(s *side) *rival {
+	one := r.first
+	for one != nil && s != &one.side {
+		one = one.next
+	}
+	return one
+}
+
+// lost gives up all rivals: none has answered in time.
+func (r *race) lost(err error) {
+	for r.isOn() {
+		r.first.failed(err)
 	}
 }
 
-// rivalOn returns the rival on a side; nil if it is the present attempt.
-func (d *dialling) rivalOn(s *side) *rival {
-	r := d.rivals
-	for r != nil && s != &r.side {
-		r = r.next
+// end ends the rivals. They have not failed, so it returns their addresses, to be tried later.
+func (r *race) end() (open []upstream.Address) {
+	for ; r.isOn(); r.first = r.first.next {
+		r.first.close()
+		open = append(open, r.first.target.Address())
 	}
-	return r
+	return open
 }
 
-// rivalAnswered takes a rival that has connected instead of the present attempt, whose address
-// is to be tried again if that does not lead to an upstream.
-func (d *dialling) rivalAnswered(r *rival) {
-	t := d.session
+func (r *race) remove(one *rival) {
+	at := &r.first
+	for *at != one {
+		at = &(*at).next
+	}
+	*at = one.next
+}
+
+// answered goes on after the attempt of a rival has ended: if it has connected, the session takes
+// it instead of the present attempt.
+func (r *rival) answered() {
+	t, d := r.session, &r.session.dialling
 	if err := connected(&r.side, r.target.Address().AddrPort); err != nil {
-		if d.rivalFailed(r, err); t.upstream.key == 0 { // nothing else is tried
+		if r.failed(err); t.upstream.key == 0 { // nothing else is tried
 			d.timer.Stop()
 			d.tryAddress()
 		}
 		return
 	}
-	if t.upstream.key != 0 {
-		d.addrs = append([]upstream.Address{d.walk.Target().Address()}, d.addrs...)
+	if t.upstream.key != 0 { // its address is tried again if this one does not lead to an upstream
+		d.addrs = append([]upstream.Address{t.chosen().Address()}, d.addrs...)
 		t.upstream.close()
 	}
 	d.timer.Stop()
-	d.remove(r)
+	r.win()
+}
+
+// win makes the attempt of a rival the present one. There is no other.
+func (r *rival) win() {
+	t, d := r.session, &r.session.dialling
+	d.race.remove(r)
 	d.walk.Take(r.target.Address())
 	t.destination = r.target.Address().AddrPort
 	t.upstream.end, t.bind = r.release(), r.bind
@@ -101,26 +130,11 @@ func (d *dialling) rivalAnswered(r *rival) {
 	d.dialled()
 }
 
-// rivalFailed notes why a rival cannot be reached.
-func (d *dialling) rivalFailed(r *rival, err error) {
-	d.remove(r)
+// failed notes why a rival cannot be reached.
+func (r *rival) failed(err error) {
+	d := &r.session.dialling
+	d.race.remove(r)
 	r.close()
 	r.target.Failed(time.Now(), err)
 	d.failed(d.walk.Upstream(), destinationName(r.target.Address().AddrPort), err)
-}
-
-func (d *dialling) remove(r *rival) {
-	at := &d.rivals
-	for *at != r {
-		at = &(*at).next
-	}
-	*at = r.next
-}
-
-// dropRivals ends the rivals. They have not failed, so their addresses are still to be tried.
-func (d *dialling) dropRivals() {
-	for ; d.rivals != nil; d.rivals = d.rivals.next {
-		d.rivals.close()
-		d.addrs = append(d.addrs, d.rivals.target.Address())
-	}
 }
