@@ -47,16 +47,35 @@ func (sv *service) choose(now time.Time, l *policy.Listener, who policy.Conn, cl
 	return netip.Addr{}
 }
 
-// from returns the address from which the session leaves; an invalid one if the kernel chooses,
-// or nothing is chosen yet.
-func (t *tcpSession) from() netip.Addr {
-	if t.bind == 0 {
-		return netip.Addr{}
-	}
-	return t.conf.Bind[t.bind-1]
+// origin is the address of bind that a session leaves from. Its methods take the session's bind,
+// which never changes. The lock of the session guards it.
+type origin struct {
+	place    uint8 // in bind, from 1; 0: none is chosen yet, or the kernel chooses
+	portless uint8 // how many addresses of bind had no port left for the present address of the upstream
 }
 
-// leaveFrom makes the session leave from an address of bind; from any if it is invalid.
-func (t *tcpSession) leaveFrom(from netip.Addr) {
-	t.bind = uint8(slices.Index(t.conf.Bind, from) + 1)
+// of returns the address; an invalid one if the kernel chooses, or none is chosen yet.
+func (o *origin) of(bind []netip.Addr) netip.Addr {
+	if o.place == 0 {
+		return netip.Addr{}
+	}
+	return bind[o.place-1]
+}
+
+// set makes the session leave from an address of bind; from any if it is invalid.
+func (o *origin) set(bind []netip.Addr, from netip.Addr) {
+	o.place = uint8(slices.Index(bind, from) + 1)
+}
+
+// next makes the session leave from the next address of bind that reaches another. It returns
+// false if all of them have been tried.
+func (o *origin) next(bind []netip.Addr, to netip.Addr) bool {
+	for int(o.portless)+1 < len(bind) {
+		o.portless++
+		o.place = o.place%uint8(len(bind)) + 1
+		if policy.Reaches(o.of(bind), to) {
+			return true
+		}
+	}
+	return false
 }

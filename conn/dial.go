@@ -46,7 +46,7 @@ type dialling struct {
 
 	retryUntil time.Time   // when the session gives up waiting for a descriptor; zero: it has not dialled yet
 	unsettled  bool        // the class has let the connection go, and does not know yet that it has departed
-	portless   uint8       // how many addresses of bind had no port left for the present address
+	origin     origin      // in bind of the listener
 	errs       []error     // of all attempts
 	timer      *time.Timer // gives up the present address, or tries it again
 	grace      *time.Timer // ends the session of a client that has left; nil: it has not
@@ -98,7 +98,8 @@ func (d *dialling) awaitSlot() {
 	}
 }
 
-// stop ends the dial, whether or not it has reached an upstream. The walk stays where it is.
+// stop ends the dial, whether or not it has reached an upstream. The walk stays where it is, and
+// so does the address of ours.
 func (d *dialling) stop() {
 	for _, timer := range []*time.Timer{d.timer, d.grace} {
 		if timer != nil {
@@ -109,7 +110,7 @@ func (d *dialling) stop() {
 		d.resolve()
 	}
 	d.race.end()
-	*d = dialling{session: d.session, walk: d.walk}
+	*d = dialling{session: d.session, walk: d.walk, origin: origin{place: d.origin.place}}
 }
 
 // forget makes the session look up its upstream once more after it has waited for a slot: the

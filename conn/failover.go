@@ -36,7 +36,7 @@ func (d *dialling) enterNext() {
 			return
 		}
 		t.destination = d.addrs[0].AddrPort
-		mayDiffer := s.needsDestination(t.conf.Name) || d.portless > 0 && s.needsBind(t.conf.Name)
+		mayDiffer := s.needsDestination(t.conf.Name) || d.origin.portless > 0 && s.needsBind(t.conf.Name)
 		if mayDiffer && d.changeClasses(time.Now()) {
 			d.queueAgain()
 			return
@@ -74,8 +74,9 @@ func (d *dialling) queueAgain() {
 // bound returns the address from which the session connects to another.
 func (d *dialling) bound(to netip.AddrPort) netip.Addr {
 	t := d.session
-	t.leaveFrom(t.service.choose(time.Now(), &t.conf.Listener, policy.Conn{Bind: t.from(), Destination: to}))
-	return t.from()
+	bind := t.conf.Bind
+	d.origin.set(bind, t.service.choose(time.Now(), &t.conf.Listener, policy.Conn{Bind: d.origin.of(bind), Destination: to}))
+	return d.origin.of(bind)
 }
 
 // portError says whose ports are used up, if an attempt to connect has failed because of that.
@@ -90,25 +91,11 @@ func portError(err error, from netip.Addr) error {
 // failed because that one has no port left, and another may have. It reports whether it does.
 func (d *dialling) tryNextBind(err error) bool {
 	t := d.session
-	if !errors.As(err, new(*upstream.PortError)) || !d.nextBind() {
-		d.portless = 0
+	if !errors.As(err, new(*upstream.PortError)) || !d.origin.next(t.conf.Bind, t.destination.Addr()) {
+		d.origin.portless = 0
 		return false
 	}
 	d.failed(d.walk.Upstream(), destinationName(t.destination), err)
 	t.server.wg.Go(d.enterNext) // it takes locks that come before the session's
 	return true
-}
-
-// nextBind makes the session leave from the next address of bind that reaches its destination.
-// It returns false if all of them have been tried.
-func (d *dialling) nextBind() bool {
-	t := d.session
-	for all := t.conf.Bind; int(d.portless)+1 < len(all); {
-		d.portless++
-		t.bind = t.bind%uint8(len(all)) + 1
-		if policy.Reaches(t.from(), t.destination.Addr()) {
-			return true
-		}
-	}
-	return false
 }

@@ -18,7 +18,7 @@ type race struct{ first *rival } // the one that began last; nil: there is none
 type rival struct {
 	side
 	target *upstream.Target
-	bind   uint8  // of the session when it began
+	place  uint8  // of the session's origin when it began
 	next   *rival // nil: it is the last one
 }
 
@@ -54,7 +54,7 @@ func (r *race) isOn() bool { return r.first != nil }
 
 // setAside makes the present attempt of a session a rival of the next one.
 func (r *race) setAside(t *tcpSession) {
-	one := &rival{side: side{session: t, end: t.upstream.release()}, target: t.chosen(), bind: t.bind, next: r.first}
+	one := &rival{side: side{session: t, end: t.upstream.release()}, target: t.chosen(), place: t.dialling.origin.place, next: r.first}
 	if err := one.watch(); err != nil {
 		one.close()
 		return
@@ -120,7 +120,7 @@ func (r *rival) win() {
 	d.race.remove(r)
 	d.walk.Take(r.target.Address())
 	t.destination = r.target.Address().AddrPort
-	t.upstream.end, t.bind = r.release(), r.bind
+	t.upstream.end, d.origin.place = r.release(), r.place
 	d.early = 0
 	if err := t.upstream.watch(); err != nil {
 		d.attemptFailed(err)

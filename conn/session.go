@@ -38,7 +38,6 @@ type tcpSession struct {
 	stage   stage
 	located bool   // a rule has asked: the session is in the classes of destination
 	reached bool   // destination is that of the upstream, which the session has
-	bind    uint8  // the place in conf.Bind, from 1, of the address that it leaves from; 0: none yet
 	driver  driver // what comes next: &dialling, then relay, then over
 
 	client, upstream side
@@ -117,7 +116,7 @@ type relay interface {
 
 // describe returns what rules match.
 func (t *tcpSession) describe() policy.Conn {
-	who := policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.at.addr.Port(), Destination: t.destination, Bind: t.from(), Session: t.id}
+	who := policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.at.addr.Port(), Destination: t.destination, Bind: t.dialling.origin.of(t.conf.Bind), Session: t.id}
 	if e := t.entrance(); e != nil {
 		who.User, who.ServerName = e.user, e.to.Name
 	}
