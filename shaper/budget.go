@@ -8,18 +8,19 @@ import (
 )
 
 // keepIn is Shaper.Keep for one class.
-func (c *Class) keepIn(now time.Time, ledger Ledger) {
+func (b *backing) keepIn(now time.Time, ledger Ledger) {
+	c := b.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	if c.keys != nil {
 		c.keys.silence = new(silence) // the ledger before may never answer
 	}
 	withBuckets(c, func(c *Class) {
-		if c.ledger = ledger; c.bucketOf != nil {
-			c.ledger = c.bucketOf.ledger()
+		if c.backing.ledger = ledger; c.bucketOf != nil {
+			c.backing.ledger = c.bucketOf.ledger()
 		}
-		c.use(c.lease(now, &c.pace, c.limiter))
-		c.note(now)
+		c.use(c.backing.limiter(now, &c.pace, c.limiter))
+		c.backing.note(now)
 		c.update(now)
 	})
 	if c.keys != nil && c.keys.isKept() {
@@ -32,11 +33,12 @@ func (c *Class) keepIn(now time.Time, ledger Ledger) {
 
 // isKept reports whether a ledger keeps the budgets of keys.
 func (k *keys) isKept() bool {
-	return k.ledger() != nil && k.class.share == nil && k.class.shadow == nil && k.pace.horizon() > keptFrom
+	return k.ledger() != nil && k.class.backing.share == nil && k.class.shadow == nil && k.pace.horizon() > keptFrom
 }
 
 // resume is Shaper.Resume for one lease.
-func (c *Class) resume(now time.Time, lease *limit.Lease) {
+func (b *backing) resume(now time.Time, lease *limit.Lease) {
+	c := b.class
 	root := c.lock()
 	defer root.mu.Unlock()
 	r, ok := decodeRecord(lease.Record)
@@ -44,12 +46,12 @@ func (c *Class) resume(now time.Time, lease *limit.Lease) {
 	switch {
 	case c.shadow != nil:
 	case !ok:
-		c.exhaust(now)
+		b.exhaust(now)
 	case c.keys == nil:
 		if l := r.limiter(now, lease); l != nil {
 			c.install(now, c.conf, &c.pace, c.pace.takeOver(now, l, &r.pace, r.rate))
 		} else {
-			c.exhaust(now)
+			b.exhaust(now)
 		}
 	case lease.Key == "":
 		c.keys.spentAt = later(c.keys.spentAt, earlier(lease.Until, now))
@@ -71,8 +73,8 @@ func (k *keys) resume(now time.Time, r *record, lease *limit.Lease) {
 }
 
 // exhaust is Shaper.Exhaust for one class. The caller holds the lock of the tree.
-func (c *Class) exhaust(now time.Time) {
-	switch {
+func (b *backing) exhaust(now time.Time) {
+	switch c := b.class; {
 	case c.shadow != nil:
 	case c.keys != nil && c.keys.mayReturn() && c.keys.pace.horizon() > keptFrom:
 		c.keys.spentAt = now
@@ -82,14 +84,15 @@ func (c *Class) exhaust(now time.Time) {
 }
 
 // leases is Shaper.Leases for one class.
-func (c *Class) leases(now time.Time) (all []limit.Lease) {
+func (b *backing) leases(now time.Time) (all []limit.Lease) {
+	c := b.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	if c.shadow != nil || c.share != nil {
+	if c.shadow != nil || b.share != nil {
 		return nil
 	}
 	withBuckets(c, func(c *Class) {
-		if lease := c.record(now); lease.Expires.After(now) && (c.bucketOf == nil || c.bucketOf.mayReturn()) {
+		if lease := c.backing.record(now); lease.Expires.After(now) && (c.bucketOf == nil || c.bucketOf.mayReturn()) {
 			all = append(all, lease)
 		}
 	})

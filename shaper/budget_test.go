@@ -167,8 +167,8 @@ func TestCleanStopKeepsEverything(t *testing.T) {
 					}
 					k.class.Evict(at(k.now), func(*Item) bool { return true })
 					next := NewClass(at(k.now), conf)
-					for _, lease := range k.class.leases(at(k.now)) {
-						next.resume(at(k.now), &lease)
+					for _, lease := range k.class.backing.leases(at(k.now)) {
+						next.backing.resume(at(k.now), &lease)
 					}
 					it := Item{Cost: Cost{Messages: 1}}
 					want, got := forecastOf(k.class, at(k.now), &it), forecastOf(next, at(k.now), &it)
@@ -199,7 +199,7 @@ func TestCleanStopKeepsKeys(t *testing.T) {
 	}
 	open.Enter(at(k.now), &Item{Cost: Cost{Messages: 1}})
 	k.run(k.now + 100*ms)
-	found := k.class.leases(at(k.now))
+	found := k.class.backing.leases(at(k.now))
 	if len(found) != 51 {
 		t.Fatalf("%d leases, want 51", len(found))
 	}
@@ -220,7 +220,7 @@ func TestResumeUnderAnotherPolicy(t *testing.T) {
 		k.offer(1)
 	}
 	k.run(second)
-	found := k.class.leases(at(k.now))
+	found := k.class.backing.leases(at(k.now))
 	for what, c := range map[string]struct {
 		change   func(*policy.Class)
 		min, max int64
@@ -257,20 +257,20 @@ func TestResumeUnderAnotherPolicy(t *testing.T) {
 func TestExhaust(t *testing.T) {
 	for name, conf := range keptConfs() {
 		c := NewClass(at(0), conf)
-		c.exhaust(at(0))
+		c.backing.exhaust(at(0))
 		if c.Enter(at(1), &Item{Cost: costOf(conf.Rate.Kind(), 1)}) == Leaves {
 			t.Errorf("%s: something leaves at once", name)
 		}
 	}
 	c := NewClass(at(0), classBy(policy.FixedWindow, "5 messages/s"))
-	c.exhaust(at(0))
+	c.backing.exhaust(at(0))
 	if c.Enter(at(1), &Item{Cost: Cost{Messages: 1}}) != Leaves {
 		t.Error("a window of a second is exhausted")
 	}
 	keyed := NewClass(at(0), keyedClass(policy.FixedWindow))
-	keyed.exhaust(at(0))
+	keyed.backing.exhaust(at(0))
 	disk := newDisk(nil)
-	keyed.keepIn(at(0), disk)
+	keyed.backing.keepIn(at(0), disk)
 	if len(disk.asked) != 1 {
 		t.Errorf("the ledger has %d leases, want one for all keys", len(disk.asked))
 	}
@@ -312,7 +312,7 @@ func FuzzResume(f *testing.F) {
 	for _, conf := range keptConfs() {
 		c := NewClass(at(0), conf)
 		c.Enter(at(0), &Item{Cost: costOf(conf.Rate.Kind(), 1)})
-		f.Add(c.record(at(1)).Record, int64(3), int64(0), int64(1e9))
+		f.Add(c.backing.record(at(1)).Record, int64(3), int64(0), int64(1e9))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, units, begins, ends int64) {
 		lease := limit.Lease{Record: data, Units: units, At: at(time.Duration(begins)), Until: at(time.Duration(ends))}
@@ -321,14 +321,14 @@ func FuzzResume(f *testing.F) {
 				continue
 			}
 			c := NewClass(at(0), conf)
-			c.resume(at(0), &lease)
+			c.backing.resume(at(0), &lease)
 			c.Enter(at(second), &Item{Cost: costOf(conf.Rate.Kind(), 1)})
-			c.leases(at(second))
+			c.backing.leases(at(second))
 		}
 		keyed := NewClass(at(0), keyedClass(policy.GCRA))
-		keyed.resume(at(0), &lease)
+		keyed.backing.resume(at(0), &lease)
 		lease.Key = keyText(policy.Key{})
-		keyed.resume(at(0), &lease)
-		keyed.leases(at(second))
+		keyed.backing.resume(at(0), &lease)
+		keyed.backing.leases(at(second))
 	})
 }

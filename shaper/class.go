@@ -26,17 +26,16 @@ type Class struct {
 	quietOf    *Class       // the class whose group it is; nil: it is none
 	trial      *Trial       // drives the tree of this class with copies; nil: none does, or one drives the class above
 	makeShadow shadowMaker  // makes shadow
-	share      Share        // of a budget that several processes share; nil: only this process uses it. The lock of the tree guards it
-	ledger     Ledger       // keeps the budget of the class; nil: only this process knows it. The lock of the tree guards it
 
 	terms // for anybody, without a lock
 
 	// Guarded by the lock of the tree.
 	conf       policy.Class
-	former     *Class // the class that this one has replaced; nil: none
-	shadow     shadow // computes what the class would do; nil: the class does it
-	slots             // the sessions that are open
-	membership        // what only a bucket has
+	backing    backing // of its budget, outside of this process
+	former     *Class  // the class that this one has replaced; nil: none
+	shadow     shadow  // computes what the class would do; nil: the class does it
+	slots              // the sessions that are open
+	membership         // what only a bucket has
 
 	node // the place in the tree, with groups and the lock of its own
 }
@@ -120,7 +119,7 @@ func (c *Class) SettlesBy(kind unit.Kind) *policy.Place {
 func newClass(conf policy.Class, counters *tally, casts shadowMaker) *Class {
 	c := &Class{Stats: counters.Stats, terms: terms{name: conf.Name}, tally: counters, makeShadow: casts}
 	c.node.init(c, conf.Rate.Kind())
-	c.slots.of = c
+	c.slots.of, c.backing.class = c, c
 	return c
 }
 
@@ -218,7 +217,7 @@ func (c *Class) put(now time.Time, conf policy.Class, next *pace) {
 	had := c.endShadow(now)
 	c.shadow = nil
 	c.install(now, conf, next, had.takeOver(now, next))
-	c.note(now)
+	c.backing.note(now)
 }
 
 // endShadow returns the gate that limits the class. If the class has a shadow, that ends,
@@ -239,10 +238,10 @@ func (c *Class) install(now time.Time, conf policy.Class, p *pace, l limit.Limit
 	}
 	c.conf = conf
 	c.passive = c.keys != nil || c.shadow != nil
-	if c.share != nil && c.bucketOf == nil {
-		c.share.Set(Limits(conf))
+	if c.backing.share != nil && c.bucketOf == nil {
+		c.backing.share.Set(Limits(conf))
 	}
-	c.gate.set(now, conf, p, c.lease(now, p, l))
+	c.gate.set(now, conf, p, c.backing.limiter(now, p, l))
 	c.compete(conf.Priority, int64(max(conf.Weight, 1)))
 	c.queue.MaxItems = int(bound(conf.Queue.Items.N))
 	c.queue.MaxBytes = bound(int64(conf.Queue.Bytes))

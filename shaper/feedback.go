@@ -73,7 +73,7 @@ func (c *Class) pause(now time.Time, wait time.Duration, signal string, chosen f
 	n.class.tally.throttled(signal)
 	before := n.throttle.until
 	n.signal(now, wait)
-	n.class.tellPause(now, before)
+	n.class.backing.tellPause(now, before)
 	n.learn(now, true)
 	n.update(now)
 	root.wake(now)

@@ -18,7 +18,7 @@ func (s *Shaper) Keep(ledger Ledger) {
 		ledger.Ask(leaseOfSecret(time.Now()), nil)
 	}
 	for _, c := range s.classes {
-		c.keepIn(time.Now(), ledger)
+		c.backing.keepIn(time.Now(), ledger)
 	}
 }
 
@@ -32,7 +32,7 @@ func (s *Shaper) Resume(now time.Time, leases []limit.Lease) {
 		if leases[i].Name == "" {
 			policy.UseSecret(leases[i].Record)
 		} else if c := s.Class(leases[i].Name); c != nil && leases[i].Expires.After(now) {
-			c.resume(now, &leases[i])
+			c.backing.resume(now, &leases[i])
 		}
 	}
 }
@@ -42,7 +42,7 @@ func (s *Shaper) Resume(now time.Time, leases []limit.Lease) {
 func (s *Shaper) Exhaust(now time.Time) {
 	for _, c := range s.Classes() {
 		root := c.lock()
-		c.exhaust(now)
+		c.backing.exhaust(now)
 		root.mu.Unlock()
 	}
 }
@@ -52,7 +52,7 @@ func (s *Shaper) Exhaust(now time.Time) {
 func (s *Shaper) Leases(now time.Time) (all []limit.Lease) {
 	all = append(all, leaseOfSecret(now))
 	for _, c := range s.Classes() {
-		all = append(all, c.leases(now)...)
+		all = append(all, c.backing.leases(now)...)
 	}
 	return all
 }

@@ -134,7 +134,7 @@ func BenchmarkLeases(b *testing.B) {
 		c.keys.idle.put(at(0), key, bucketState{l, nil})
 	}
 	for b.Loop() {
-		if got := len(c.leases(at(1))); got != 1<<20 {
+		if got := len(c.backing.leases(at(1))); got != 1<<20 {
 			b.Fatal(got)
 		}
 	}

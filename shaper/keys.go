@@ -206,8 +206,8 @@ func (k *keys) reuse(now time.Time, key policy.Key, kept keptState, known bool) 
 	for i, l := range limit.Parts(bare(c.limiter)) {
 		l.Remember(kept.memories[i])
 	}
-	c.ledger, c.share = k.ledger(), k.class.share
-	c.use(c.lease(now, &c.pace, c.limiter)) // the leases were of another key
+	c.backing.ledger, c.backing.share = k.ledger(), k.class.backing.share
+	c.use(c.backing.limiter(now, &c.pace, c.limiter)) // the leases were of another key
 	c.assured, c.throttle, c.payer = state.assured, throttle{}, nil
 	return c
 }
@@ -235,7 +235,7 @@ func (k *keys) maxKeys() int {
 func (k *keys) open(now time.Time, key policy.Key, state bucketState) *Class {
 	c := newClass(k.conf, k.class.tally, k.class.makeShadow)
 	c.waker, c.bucketOf, c.key, c.quiet = k.class.waker, k, key, newQuiet(k.conf)
-	c.ledger, c.share = k.ledger(), k.class.share
+	c.backing.ledger, c.backing.share = k.ledger(), k.class.backing.share
 	c.assured = state.assured
 	c.install(now, k.conf, &k.pace, state.limiter)
 	attach(now, c, k.class)
@@ -311,7 +311,7 @@ func (k *keys) ledger() Ledger {
 	if !k.mayReturn() {
 		return nil
 	}
-	return k.class.ledger
+	return k.class.backing.ledger
 }
 
 // letLinger makes a bucket stay while copies wait in its shadow, or while it is throttled

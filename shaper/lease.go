@@ -84,23 +84,32 @@ func (s *silence) ends() time.Time { return s.since.Add(ledgerPatience) }
 // lasts reports whether the ledger has been asked, and nobody waits for the answer any more.
 func (s *silence) lasts(now time.Time) bool { return s.asks > 0 && !s.ends().After(now) }
 
-// lease returns a limiter that goes on from l at now. If processes share the budget of the
+// A backing is what stands behind the budget of a class outside of this process: the share of a
+// fleet, or else a ledger. The limiter of the class asks it before anything leaves. A bucket has
+// the backing of its class. The lock of the tree guards it.
+type backing struct {
+	class  *Class // set when the class is made
+	share  Share  // of a budget that several processes share; nil: only this process uses it
+	ledger Ledger // keeps the budget of the class; nil: only this process knows it
+}
+
+// limiter returns a limiter that goes on from l at now. If processes share the budget of the
 // class, it is a shared one; else, if the class keeps its budget in a ledger, a leased one.
-func (c *Class) lease(now time.Time, p *pace, l limit.Limiter) limit.Limiter {
+func (b *backing) limiter(now time.Time, p *pace, l limit.Limiter) limit.Limiter {
 	l = bare(l)
 	switch _, none := l.(limitless); {
 	case none:
 		return l
-	case c.share != nil:
-		return c.borrow(now, p, l)
-	case c.ledger == nil, p.horizon() <= keptFrom:
+	case b.share != nil:
+		return b.borrow(now, p, l)
+	case b.ledger == nil, p.horizon() <= keptFrom:
 		return l
 	}
 	s := new(silence)
-	if c.bucketOf != nil {
-		s = c.bucketOf.silence
+	if keys := b.class.bucketOf; keys != nil {
+		s = keys.silence
 	}
-	return &leased{Limiter: l, class: c, silence: s, part: p.part(), lasts: max(p.horizon()/100, leastLease)}
+	return &leased{Limiter: l, class: b.class, silence: s, part: p.part(), lasts: max(p.horizon()/100, leastLease)}
 }
 
 // part returns how many units a class leases at a time.
@@ -164,13 +173,13 @@ func (l *leased) ask(n int64) {
 	if l.spills {
 		l.asked = c.bucketOf.leaseOfAll(l.latest)
 	} else {
-		l.asked = c.record(l.latest)
+		l.asked = c.backing.record(l.latest)
 	}
 	// A gap begins when the item has left, which may be later than the end of the lease.
 	c.pace.grow(&l.asked, max(n+l.part/2, l.part, l.units), l.latest.Add(l.lasts+leavePatience))
 	l.asking, l.taken = true, 0
 	l.silence.asked(l.latest)
-	c.ledger.Ask(l.asked, l.answer)
+	c.backing.ledger.Ask(l.asked, l.answer)
 }
 
 // answer takes the answer of the ledger.
@@ -192,7 +201,8 @@ func (l *leased) answer(now time.Time, granted int64) {
 }
 
 // record returns a lease of nothing, with what the class or bucket remembers at now.
-func (c *Class) record(now time.Time) limit.Lease {
+func (b *backing) record(now time.Time) limit.Lease {
+	c := b.class
 	per, key := c.conf.Per, ""
 	if k := c.bucketOf; k != nil {
 		if c == k.shared { // its owner may be anybody
@@ -220,11 +230,11 @@ func (k *keys) leaseOfAll(now time.Time) limit.Lease {
 
 // note has the ledger keep what the class remembers, if it keeps the budget of the class and
 // if there is something to remember.
-func (c *Class) note(now time.Time) {
-	if _, ok := c.limiter.(*leased); !ok {
+func (b *backing) note(now time.Time) {
+	if _, ok := b.class.limiter.(*leased); !ok {
 		return
 	}
-	if lease := c.record(now); lease.Expires.After(now) {
-		c.ledger.Ask(lease, nil)
+	if lease := b.record(now); lease.Expires.After(now) {
+		b.ledger.Ask(lease, nil)
 	}
 }

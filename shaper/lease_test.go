@@ -111,10 +111,10 @@ func (k *keptClass) start(takes func() time.Duration, found []limit.Lease) {
 	k.class, k.disk = NewClass(at(k.now), k.conf), newDisk(takes)
 	for _, lease := range found {
 		if lease.Expires.After(at(k.now)) {
-			k.class.resume(at(k.now), &lease)
+			k.class.backing.resume(at(k.now), &lease)
 		}
 	}
-	k.class.keepIn(at(k.now), k.disk)
+	k.class.backing.keepIn(at(k.now), k.disk)
 	for _, lease := range found { // what the last process kept is safe until the first write
 		k.disk.safe[lease.Name+"/"+lease.Key] = lease
 	}

@@ -81,7 +81,7 @@ func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	if old.kind == next.kind && old.keys == nil && next.keys == nil {
 		next.goOn(now, old, conf, &p)
 	}
-	next.waker, next.former, next.ledger = old.waker, old, old.ledger
+	next.waker, next.former, next.backing.ledger = old.waker, old, old.backing.ledger
 	if forget {
 		old.former = nil
 	}

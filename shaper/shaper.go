@@ -102,7 +102,7 @@ func (s *Shaper) Shares(shares map[string]Share) {
 // member has heard "too fast". "" is the key of the class itself.
 func (s *Shaper) Told(class, key string) {
 	if c := s.Class(class); c != nil {
-		c.told(time.Now(), key)
+		c.backing.told(time.Now(), key)
 	}
 }
 
@@ -126,19 +126,19 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 		switch {
 		case c == nil:
 			c = s.NewClass(conf)
-			c.ledger = s.ledger // Set makes the class use it
-		case c.kind != conf.Rate.Kind(), !sameBuckets(c.Policy(), conf), c.hashesOtherwise(share):
+			c.backing.ledger = s.ledger // Set makes the class use it
+		case c.kind != conf.Rate.Kind(), !sameBuckets(c.Policy(), conf), c.keys.hashesOtherwise(share):
 			c = succeed(now, c, conf)
 		default:
 			delete(old, conf.Name)
 		}
-		c.setShare(share)
+		c.backing.setShare(share)
 		s.classes[conf.Name] = c
 	}
 	removed = slices.Collect(maps.Values(old))
 	for _, c := range removed {
 		c.Share(now, nil)
-		c.keepIn(now, nil)
+		c.backing.keepIn(now, nil)
 		c.keepOut()
 	}
 	s.move(now, s.moves(confs))

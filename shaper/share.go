@@ -11,45 +11,49 @@ import (
 func (c *Class) Share(now time.Time, share Share) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	if share == nil && c.share == nil && (c.keys == nil || c.keys.secret == nil) {
+	if share == nil && c.backing.share == nil && (c.keys == nil || c.keys.secret == nil) {
 		return
 	}
-	c.share = share
+	c.backing.share = share
 	withBuckets(c, func(c *Class) {
 		if s, ok := c.limiter.(*shared); ok && s.share == share {
 			return
 		}
-		c.share = share
-		c.use(c.lease(now, &c.pace, c.limiter))
+		c.backing.share = share
+		c.use(c.backing.limiter(now, &c.pace, c.limiter))
 		c.update(now)
 	})
 	root.wake(now)
 }
 
 // setShare gives a class its part of a shared budget, which it uses when it gets a policy next.
-func (c *Class) setShare(share Share) {
+func (b *backing) setShare(share Share) {
+	c := b.class
 	defer c.lock().mu.Unlock()
-	if c.share = share; c.keys == nil {
+	if b.share = share; c.keys == nil {
 		return
 	}
-	c.keys.each(func(bucket *Class) { bucket.share = share })
+	c.keys.each(func(bucket *Class) { bucket.backing.share = share })
 	if share != nil {
 		c.keys.secret = share.Secret()
 	}
 }
 
-// hashesOtherwise reports whether the keys of a class are others with a share than they are now.
-func (c *Class) hashesOtherwise(share Share) bool {
+// hashesOtherwise reports whether keys are others with a share than they are now. A class without
+// buckets has none.
+func (k *keys) hashesOtherwise(share Share) bool {
 	switch {
-	case c.keys == nil:
+	case k == nil:
 		return false
-	case share == nil || c.keys.secret == nil:
-		return (share == nil) != (c.keys.secret == nil)
+	case share == nil || k.secret == nil:
+		return (share == nil) != (k.secret == nil)
 	}
-	return *c.keys.secret != *share.Secret()
+	return *k.secret != *share.Secret()
 }
 
-func (c *Class) told(now time.Time, key string) {
+// told says that the share has something new for a key of the class; "" if the class has no buckets.
+func (b *backing) told(now time.Time, key string) {
+	c := b.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	if c.keys != nil {
@@ -63,10 +67,10 @@ func (c *Class) told(now time.Time, key string) {
 			c = c.keys.active[of]
 		}
 	}
-	if c == nil || c.share == nil {
+	if c == nil || c.backing.share == nil {
 		return
 	}
-	if until := c.share.PausedUntil(); until.After(later(now, c.throttle.until)) {
+	if until := c.backing.share.PausedUntil(); until.After(later(now, c.throttle.until)) {
 		c.heard(now, until)
 	}
 	if s, ok := c.limiter.(*shared); ok {
@@ -78,8 +82,9 @@ func (c *Class) told(now time.Time, key string) {
 
 // tellPause tells the fleet of a pause that the provider has asked for. The class had one until the
 // time before. The pause of a bucket is of its key alone.
-func (c *Class) tellPause(now, before time.Time) {
-	if until := c.throttle.until; c.share != nil && c.bucketOf == nil && !c.passive && until.After(before) {
-		c.share.Slow(until.Sub(now))
+func (b *backing) tellPause(now, before time.Time) {
+	c := b.class
+	if until := c.throttle.until; b.share != nil && c.bucketOf == nil && !c.passive && until.After(before) {
+		b.share.Slow(until.Sub(now))
 	}
 }

@@ -24,17 +24,18 @@ type shared struct {
 }
 
 // borrow returns a shared limiter around one that counts what this process lets out.
-func (c *Class) borrow(now time.Time, p *pace, l limit.Limiter) limit.Limiter {
+func (b *backing) borrow(now time.Time, p *pace, l limit.Limiter) limit.Limiter {
+	c := b.class
 	key := ""
 	if c.bucketOf != nil {
 		key = keyText(c.key)
 	}
-	s := &shared{Limiter: l, share: c.share, class: c, wanted: -1}
+	s := &shared{Limiter: l, share: b.share, class: c, wanted: -1}
 	var parts []limit.Limiter
 	for r := range p.restraints() {
-		b := c.share.Budget(len(parts), key)
-		b.SetRate(now, r.rate, r.burst())
-		s.budgets, parts = append(s.budgets, b), append(parts, b)
+		budget := b.share.Budget(len(parts), key)
+		budget.SetRate(now, r.rate, r.burst())
+		s.budgets, parts = append(s.budgets, budget), append(parts, budget)
 	}
 	if s.outside = parts[0]; len(parts) > 1 {
 		s.outside = limit.NewAll(limit.Span{}, parts...)
