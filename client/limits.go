@@ -32,7 +32,7 @@ func (l Limits) check(network string) error {
 		if !limits {
 			return neverLimits(class, why, "1mbit")
 		}
-		if class.ByMessage() {
+		if class.Messages().HaveKeys() {
 			return fmt.Errorf("client: %q has a bucket per %v, and %s", class.Name(), class.Policy().Per, why)
 		}
 	}

@@ -134,8 +134,8 @@ func (t *Transport) send(req *http.Request) (*request, error) {
 	address, _ := netip.ParseAddr(req.URL.Hostname()) // the zero address for a name
 	who := policy.Conn{Destination: netip.AddrPortFrom(address, 0)}
 	r := &request{class: t.Class.Join(time.Now(), who)}
-	if joined := r.class; joined.ByMessage() {
-		r.class = joined.JoinKey(time.Now(), joined.Key(&who, seen(req)))
+	if joined := r.class; joined.Messages().HaveKeys() {
+		r.class = joined.JoinKey(time.Now(), joined.Messages().Key(&who, seen(req)))
 		joined.Quit(time.Now())
 	}
 	err := shaper.NewRequestWaiter(r.class).Wait(req.Context(), shaper.Cost{Messages: 1}, false)

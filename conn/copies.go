@@ -123,8 +123,8 @@ func (c *copies) Found(now time.Time, f exchange.Found) exchange.Follower {
 		source, class = &c.guest.Up, c.classify(&msg)
 	}
 	var key shaper.Key
-	if class.ByMessage() {
-		key = class.Key(&c.who, &msg)
+	if class.Messages().HaveKeys() {
+		key = class.Messages().Key(&c.who, &msg)
 	}
 	o := shaper.Offer{
 		Class: class, Key: key, Cost: f.Cost,

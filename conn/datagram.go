@@ -265,9 +265,9 @@ func (p *parcel) departed(now time.Time, lost sock.Loss) {
 	p.direction.moved.Add(uint64(sent.Bytes))
 	p.direction.session.service.stats.Sent[p.direction.towards].Add(sent.Volume())
 	if p.class != nil {
-		p.class.CountSent(p.direction.towards, sent)
+		p.class.Tally().Sent(p.direction.towards, sent)
 		if lost.Packets > 0 {
-			p.class.CountDropped(stats.Reset, lost.Packets, lost.Bytes)
+			p.class.Tally().Dropped(stats.Reset, lost.Packets, lost.Bytes)
 		}
 	}
 	switch {
@@ -282,7 +282,7 @@ func (p *parcel) departed(now time.Time, lost sock.Loss) {
 // drop counts d as dropped, and releases it.
 func (d *datagrams) drop(reason stats.Reason) {
 	if d.class != nil {
-		d.class.CountDropped(reason, d.item.Cost.Packets, d.item.Cost.Bytes)
+		d.class.Tally().Dropped(reason, d.item.Cost.Packets, d.item.Cost.Bytes)
 	}
 	d.release()
 }

@@ -216,7 +216,7 @@ func (d *direction) judge(verdict shaper.Verdict) {
 
 // refuse counts what the class has refused, and ends the session.
 func (d *direction) refuse(reason stats.Reason) {
-	d.flow.Class().CountRefused(reason, int64(d.carrier.refused()))
+	d.flow.Class().Tally().Refused(reason, int64(d.carrier.refused()))
 	d.session.finish(stats.Overflow)
 }
 
@@ -235,7 +235,7 @@ func (d *direction) join(class *shaper.Class) {
 // write counts bytes, and the dial counts connections.
 func (d *direction) count(class *shaper.Class, cost shaper.Cost) {
 	if class != nil {
-		class.CountSent(d.towards, cost)
+		class.Tally().Sent(d.towards, cost)
 	}
 	d.session.service.stats.Sent[d.towards].Messages.Add(uint64(cost.Messages))
 }

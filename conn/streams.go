@@ -161,7 +161,7 @@ func (s *stream) refused() int {
 // drop implements carrier.
 func (s *stream) drop(reason stats.Reason) {
 	if class, lost := s.flow.Class(), s.cargo.Remaining(); class != nil && lost > 0 {
-		class.CountDropped(reason, 1, int64(lost))
+		class.Tally().Dropped(reason, 1, int64(lost))
 	}
 	s.cargo.Clear()
 }

@@ -239,7 +239,7 @@ func (u *udpSocket) lost(key udpKey, t sock.Train) {
 	conf := &sv.terms.Load().Listener
 	if up, _ := s.routes.classify(u.describe(key, conf, sv.terms.Load().leads.First()), conf); up != nil {
 		cost := costOf(t)
-		up.CountDropped(stats.NoSession, cost.Packets, cost.Bytes)
+		up.Tally().Dropped(stats.NoSession, cost.Packets, cost.Bytes)
 	}
 }
 

@@ -78,11 +78,11 @@ func TestMeterOfATree(t *testing.T) {
 		class("a", "root", unit.NewRate(unit.Packets, 5, time.Second)), class("b", "root", unit.BytesPerSecond(10)),
 	})
 	m := &meter{classes: func() []*shaper.Class { return classes }}
-	classes[1].CountSent(stats.Upstream, shaper.Cost{Bytes: 1e6})
+	classes[1].Tally().Sent(stats.Upstream, shaper.Cost{Bytes: 1e6})
 	m.measure(now)
 	for i, n := range []int64{100, 20, 3} {
-		classes[i].CountSent(stats.Upstream, shaper.Cost{Bytes: n})
-		classes[i].CountSent(stats.Downstream, shaper.Cost{Packets: 1})
+		classes[i].Tally().Sent(stats.Upstream, shaper.Cost{Bytes: n})
+		classes[i].Tally().Sent(stats.Downstream, shaper.Cost{Packets: 1})
 	}
 	m.measure(now.Add(time.Second))
 	for i, want := range []float64{123, 1, 3} {

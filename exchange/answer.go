@@ -39,13 +39,13 @@ type charge struct {
 // noteCharge notes that a request has left, by an item that its class has let go. Nobody reads
 // answers unless one of the classes wants something of them.
 func (x *Exchange) noteCharge(class *shaper.Class, item *shaper.Item) {
-	if !x.isHTTP() || x.accounts == nil && !class.ReadsAnswers() {
+	if !x.isHTTP() || x.accounts == nil && !class.Messages().ReadsAnswers() {
 		return
 	}
 	if x.accounts == nil {
 		x.accounts = &accounts{sent: uint64(x.link.InFlight() - 1)}
 	}
-	if class.ReadsAnswers() {
+	if class.Messages().ReadsAnswers() {
 		x.accounts.charges = append(x.accounts.charges, charge{x.accounts.sent, item.Departed(), item.Cost})
 	}
 	x.accounts.sent++
@@ -81,10 +81,10 @@ func (l *lane) beginAnswer() {
 	}
 	a := &x.accounts.answer
 	*a = answer{kept: a.kept[:0], class: x.classes.all[m.Tag].class}
-	if a.reads = a.class.ReadsAnswers(); !a.reads {
+	if a.reads = a.class.Messages().ReadsAnswers(); !a.reads {
 		return
 	}
-	a.settled[0].place, a.settled[1].place = a.class.SettlesBy(unit.Messages), a.class.SettlesBy(unit.Tokens)
+	a.settled[0].place, a.settled[1].place = a.class.Messages().SettledBy(unit.Messages), a.class.Messages().SettledBy(unit.Tokens)
 	head := Seen(m)
 	a.readHead(&head, x.now)
 	encoding := head.Header("Content-Encoding")
@@ -264,8 +264,8 @@ func (x *Exchange) endAnswer() (tooFast *shaper.Class, wait time.Duration) {
 	a.end()
 	a.reads = false
 	var more shaper.Cost
-	more.Messages = a.settled[0].more(a.class.CostIn(unit.Messages), charged.cost.Messages)
-	more.Tokens = int32(a.settled[1].more(a.class.CostIn(unit.Tokens), int64(charged.cost.Tokens)))
+	more.Messages = a.settled[0].more(a.class.Messages().Cost(unit.Messages), charged.cost.Messages)
+	more.Tokens = int32(a.settled[1].more(a.class.Messages().Cost(unit.Tokens), int64(charged.cost.Tokens)))
 	if more != (shaper.Cost{}) {
 		a.class.Settle(x.now, charged.at, more)
 	}

@@ -150,7 +150,7 @@ func (q *backlog) dropList(of *list, reason stats.Reason) {
 		entered := m.place == queued
 		q.take(m)
 		if m.class != nil {
-			m.class.CountDropped(reason, 1, int64(m.n))
+			m.class.Tally().Dropped(reason, 1, int64(m.n))
 		}
 		if m.follower != nil {
 			m.follower.Dropped(q.lane.x.now, reason)

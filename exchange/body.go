@@ -69,7 +69,7 @@ func (b *body) judge(verdict shaper.Verdict) {
 		n := b.piece
 		b.piece, b.remaining, l.state = 0, 0, finishing
 		l.in.consume(n)
-		b.flow.Class().CountRefused(reasonOf(verdict), int64(n))
+		b.flow.Class().Tally().Refused(reasonOf(verdict), int64(n))
 		l.x.host.Fail(stats.Overflow)
 	}
 }

@@ -71,7 +71,7 @@ func (c *classes) tag(class *shaper.Class, now time.Time) uint16 {
 			return uint16(i)
 		}
 	}
-	tag, ok := c.newTag(tagged{class: class, perMessage: class.ByMessage()})
+	tag, ok := c.newTag(tagged{class: class, perMessage: class.Messages().HaveKeys()})
 	if !ok {
 		class.Quit(now)
 		return c.own
@@ -112,7 +112,7 @@ func (c *classes) bucketOf(now time.Time, class uint16, m *policy.Message) uint1
 	if !c.all[class].perMessage {
 		return class
 	}
-	key := bucketKey{class, c.all[class].class.Key(&c.who, m)}
+	key := bucketKey{class, c.all[class].class.Messages().Key(&c.who, m)}
 	tag, ok := c.keyed[key]
 	if !ok {
 		if tag, ok = c.newTag(tagged{isBucket: true, key: key}); !ok {

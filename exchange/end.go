@@ -54,7 +54,7 @@ func (l *lane) drop(reason stats.Reason) {
 	l.found.follower = nil
 	if lost := l.in.len() + len(l.out.held); lost > 0 {
 		if class := l.class(); class != nil {
-			class.CountDropped(reason, 1, int64(lost))
+			class.Tally().Dropped(reason, 1, int64(lost))
 		}
 	}
 	l.in.drop()

@@ -25,7 +25,7 @@ func (l *lane) handleCounted() bool {
 		l.passWhole()
 		return true
 	}
-	if l.isUp() && l.x.isHTTP() && l.x.unanswered() > 0 && class.Repeats().Max > 0 {
+	if l.isUp() && l.x.isHTTP() && l.x.unanswered() > 0 && class.Messages().Retry().Max > 0 {
 		return false // a refusal of this request has to come last, or it could not be sent again
 	}
 	behindOthers := l.backlog.behind.n > 0 || l.isUp() && !l.x.link.Room()
@@ -138,7 +138,7 @@ func (m *message) leave(item *shaper.Item) {
 	case !l.x.stopped:
 		l.wire.Sent(m.class, m.item.Cost)
 	case alone && m.class != nil:
-		m.class.CountDropped(stats.Reset, 1, int64(m.n))
+		m.class.Tally().Dropped(stats.Reset, 1, int64(m.n))
 	}
 	if !asks || !m.keepSent() {
 		m.release()

@@ -93,7 +93,7 @@ type Config struct {
 // quits both itself after Quit.
 func New(c Config) *Exchange {
 	x := &Exchange{host: c.Host, protocol: c.Protocol, link: c.Link}
-	x.classes.all = []tagged{{class: c.Class, perMessage: c.Class.ByMessage()}}
+	x.classes.all = []tagged{{class: c.Class, perMessage: c.Class.Messages().HaveKeys()}}
 	x.up.init(x, stats.Upstream, c.Up, x.link.Up())
 	x.up.body.flow.Init(c.Class.Counting(unit.Bytes), &x.up.body)
 	x.down.init(x, stats.Downstream, c.Down, x.link.Down())

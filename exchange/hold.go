@@ -10,7 +10,7 @@ import (
 func (m *message) noteRetry() *classBacklog {
 	b := m.lane.backlog.of(m.tag)
 	if m.lane.isUp() && m.class != nil {
-		b.most = m.class.Repeats().InFlight
+		b.most = m.class.Messages().Retry().InFlight
 	}
 	return b
 }

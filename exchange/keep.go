@@ -15,7 +15,7 @@ var keptMemory atomic.Int64
 func (m *message) keepSent() bool {
 	l := m.lane
 	q := &l.backlog
-	retries := m.class != nil && m.repeatable && !l.x.stopped && m.class.Repeats().Max > 0
+	retries := m.class != nil && m.repeatable && !l.x.stopped && m.class.Messages().Retry().Max > 0
 	if !retries || l.x.isHTTP() && l.x.unanswered() > 1 || !q.charge(int(policy.Holds(int64(m.n)))) {
 		return false
 	}

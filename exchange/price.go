@@ -27,7 +27,7 @@ type peek struct {
 // prices returns what says the cost of the messages of a class, for each unit; nil if they cost
 // what their protocol says.
 func prices(class *shaper.Class) (messages, tokens *policy.Cost) {
-	return class.CostIn(unit.Messages), class.CostIn(unit.Tokens)
+	return class.Messages().Cost(unit.Messages), class.Messages().Cost(unit.Tokens)
 }
 
 // mustPeek reports whether the cost of the message that was found stands in its body, so that

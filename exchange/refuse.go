@@ -15,7 +15,7 @@ import (
 func (m *message) refuse(reason stats.Reason) {
 	l := m.lane
 	x, f, cost := l.x, m.frame(), m.item.Cost
-	m.class.CountRefused(reason, int64(m.n))
+	m.class.Tally().Refused(reason, int64(m.n))
 	if m.follower != nil {
 		m.follower.Refused(x.now, reason)
 	}

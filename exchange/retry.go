@@ -29,8 +29,8 @@ func (x *Exchange) settle() (again bool) {
 	m := q.answered(f.Tag, f.Sequence)
 	if m == nil {
 		q.dropGrowing() // the answer came before the end of its request
-		if class := x.classes.all[f.Tag].class; f.Throttle.Refused && class.Repeats().Max > 0 {
-			class.CountRetry(stats.RetryNotKept)
+		if class := x.classes.all[f.Tag].class; f.Throttle.Refused && class.Messages().Retry().Max > 0 {
+			class.Tally().Retried(stats.RetryNotKept)
 		}
 		return false
 	}
@@ -48,7 +48,7 @@ func (x *Exchange) settle() (again bool) {
 // again sends a message again that an answer refuses, or puts it back into its class. It
 // returns false if the client has to have that answer.
 func (m *message) again(f *frame.Message) bool {
-	x, most, outcome := m.lane.x, m.class.Repeats().Max, stats.RetryAgain
+	x, most, outcome := m.lane.x, m.class.Messages().Retry().Max, stats.RetryAgain
 	switch {
 	case most == 0:
 		return false
@@ -61,7 +61,7 @@ func (m *message) again(f *frame.Message) bool {
 			outcome = stats.RetryTooLong
 		}
 	}
-	x.classes.all[f.Tag].class.CountRetry(outcome)
+	x.classes.all[f.Tag].class.Tally().Retried(outcome)
 	return outcome == stats.RetryAgain
 }
 
@@ -115,7 +115,7 @@ func (q *backlog) giveUp() {
 		for m := b.waiting.first; m != nil && m.attempts > 0 && !q.lane.x.stopped; {
 			next, entered := m.next, m.place == queued
 			if q.take(m); entered && !m.class.Cancel(q.lane.x.now, &m.item) {
-				m.class.CountDropped(stats.Reset, 1, int64(m.n)) // Leave is about to be called for it, and Take releases it
+				m.class.Tally().Dropped(stats.Reset, 1, int64(m.n)) // Leave is about to be called for it, and Take releases it
 			} else {
 				m.refuse(stats.Reset)
 			}

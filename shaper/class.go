@@ -20,7 +20,7 @@ type Class struct {
 	// Stats are the counters of the class and those beneath it. Enter and Release count
 	// waiting. Whoever moves the bytes counts what was sent, dropped or refused.
 	Stats      *stats.Class
-	tally      *tally       // counts in Stats, and for the classes above
+	tally      *Tally       // counts in Stats, and for the classes above
 	keys       *keys        // the buckets of the class, which are its children; nil: it has none
 	quiet      *quietGroups // the groups of the class, or of a bucket, by the quiet hours of recipients; nil: it has none
 	quietOf    *Class       // the class whose group it is; nil: it is none
@@ -84,39 +84,8 @@ func (t *terms) Enforces() bool { return t.enforces.Load() }
 // Reads returns what the class reads in messages and in their answers; nil for nothing.
 func (t *terms) Reads() *policy.Reads { return t.reads.Load() }
 
-// ReadsAnswers reports whether the class, or one above it, reads answers.
-func (c *Class) ReadsAnswers() bool {
-	for ; c != nil; c = c.Parent() {
-		if r := c.Reads(); r != nil && r.ReadsAnswers() {
-			return true
-		}
-	}
-	return false
-}
-
-// CostIn returns what says the cost of the messages of a class in a unit: the nearest class on
-// the path to the root that counts in it and has a cost; nil if none does.
-func (c *Class) CostIn(kind unit.Kind) *policy.Cost {
-	for ; c != nil; c = c.Parent() {
-		if r := c.Reads(); r != nil && r.Cost != nil && c.kind == kind {
-			return r.Cost
-		}
-	}
-	return nil
-}
-
-// SettlesBy returns where the answer says the cost in a unit, as CostIn does.
-func (c *Class) SettlesBy(kind unit.Kind) *policy.Place {
-	for ; c != nil; c = c.Parent() {
-		if r := c.Reads(); r != nil && r.Settle != nil && c.kind == kind {
-			return r.Settle
-		}
-	}
-	return nil
-}
-
 // newClass returns a class without a policy in force and without a parent.
-func newClass(conf policy.Class, counters *tally, casts shadowMaker) *Class {
+func newClass(conf policy.Class, counters *Tally, casts shadowMaker) *Class {
 	c := &Class{Stats: counters.Stats, terms: terms{name: conf.Name}, tally: counters, makeShadow: casts}
 	c.node.init(c, conf.Rate.Kind())
 	c.slots.of, c.backing.class = c, c
@@ -149,27 +118,12 @@ func (c *Class) Policy() policy.Class {
 	return c.conf
 }
 
-// CountSent counts what has left the class in a direction. A nil class counts nothing.
-func (c *Class) CountSent(d stats.Direction, cost Cost) {
-	if c != nil {
-		c.tally.sent(d, cost)
+// Tally returns what counts for the class and for those above it. That of a nil class counts nothing.
+func (c *Class) Tally() *Tally {
+	if c == nil {
+		return nil
 	}
-}
-
-// CountDropped counts items that were dropped, and all their bytes. A nil class counts
-// nothing.
-func (c *Class) CountDropped(r stats.Reason, items, bytes int64) {
-	if c != nil {
-		c.tally.dropped(r, items, bytes)
-	}
-}
-
-// CountRefused counts one item of so many bytes that was refused. A nil class counts
-// nothing.
-func (c *Class) CountRefused(r stats.Reason, bytes int64) {
-	if c != nil {
-		c.tally.refused(r, bytes)
-	}
+	return c.tally
 }
 
 // attach puts a class that is a root under a parent. The caller holds the locks of both.

@@ -7,67 +7,68 @@ import (
 	"shaper/stats"
 )
 
-// A tally counts for a class and for all classes above it at the same moment. So the
+// A Tally counts for a class and for all classes above it at the same moment. So the
 // counters of a class include all that is beneath it, and never go back when a reload
 // moves or removes a child. The buckets of a class share the tally of the class.
 //
-// A tally needs no lock: all of it is atomic.
-type tally struct {
+// A Tally needs no lock: all of it is atomic. A nil Tally counts nothing.
+type Tally struct {
 	Stats *stats.Class          // see Class.Stats
-	above atomic.Pointer[tally] // that of the parent; nil: there is none
+	above atomic.Pointer[Tally] // that of the parent; nil: there is none
 }
 
-// sent counts what has left the class in a direction.
-func (t *tally) sent(d stats.Direction, cost Cost) {
+// Sent counts what has left the class in a direction.
+func (t *Tally) Sent(d stats.Direction, cost Cost) {
 	v := cost.Volume()
 	for ; t != nil; t = t.above.Load() {
 		t.Stats.Sent[d].Add(v)
 	}
 }
 
-// dropped counts items that were dropped, and all their bytes.
-func (t *tally) dropped(r stats.Reason, items, bytes int64) {
+// Dropped counts items that were dropped, and all their bytes.
+func (t *Tally) Dropped(r stats.Reason, items, bytes int64) {
 	for ; t != nil; t = t.above.Load() {
 		t.Stats.Dropped[r].AddItems(items, bytes)
 	}
 }
 
-// refused counts one item of so many bytes that was refused.
-func (t *tally) refused(r stats.Reason, bytes int64) {
+// Refused counts one item of so many bytes that was refused.
+func (t *Tally) Refused(r stats.Reason, bytes int64) {
 	for ; t != nil; t = t.above.Load() {
 		t.Stats.Refused[r].Add(bytes)
 	}
 }
 
 // lose counts what a shadow would have dropped or refused.
-func (t *tally) lose(r stats.Reason, cost *Cost) {
-	t.dropped(r, max(cost.Packets, 1), cost.Bytes)
+func (t *Tally) lose(r stats.Reason, cost *Cost) {
+	t.Dropped(r, max(cost.Packets, 1), cost.Bytes)
 }
 
 // overlimit counts an item that has to wait.
-func (t *tally) overlimit() {
+func (t *Tally) overlimit() {
 	for ; t != nil; t = t.above.Load() {
 		t.Stats.Overlimits.Add(1)
 	}
 }
 
 // waited counts how long an item has waited.
-func (t *tally) waited(d time.Duration) {
+func (t *Tally) waited(d time.Duration) {
 	wait := stats.Observed(d)
 	for ; t != nil; t = t.above.Load() {
 		t.Stats.Wait.Add(wait)
 	}
 }
 
-// retried counts what became of a message that the provider has refused.
-func (t *tally) retried(outcome string) {
+// Retried counts what became of a message that the provider has refused. The outcome
+// is one of stats.Retries.
+func (t *Tally) Retried(outcome string) {
 	for ; t != nil; t = t.above.Load() {
 		t.Stats.Retried.Add(outcome)
 	}
 }
 
 // throttled counts a signal of the provider.
-func (t *tally) throttled(signal string) {
+func (t *Tally) throttled(signal string) {
 	for ; t != nil; t = t.above.Load() {
 		t.Stats.Throttled.Add(signal)
 	}

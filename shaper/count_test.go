@@ -11,9 +11,9 @@ import (
 
 // countAll counts one of everything except waiting.
 func countAll(c *Class) {
-	c.CountSent(stats.Downstream, Cost{Bytes: 1, Packets: 2, Messages: 3, Connections: 4})
-	c.CountDropped(stats.Reset, 5, 6)
-	c.CountRefused(stats.QueueFull, 7)
+	c.Tally().Sent(stats.Downstream, Cost{Bytes: 1, Packets: 2, Messages: 3, Connections: 4})
+	c.Tally().Dropped(stats.Reset, 5, 6)
+	c.Tally().Refused(stats.QueueFull, 7)
 	c.tally.overlimit()
 	c.tally.waited(time.Second)
 	c.tally.throttled("429")

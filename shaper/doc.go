@@ -35,7 +35,7 @@
 //	keys          a bucket for each client
 //	quiet         messages to recipients that have quiet hours wait in groups
 //	idle          what a class remembers of buckets that nobody uses
-//	retry         which messages are sent again
+//	messages      what a class does with messages and their answers
 //	class         the class: its policy, and all that belongs to it
 //	slot          which sessions may be open
 //	shadow        what a class asks of its shadow

@@ -48,7 +48,7 @@ func (c *Class) WaitsWithKey(now time.Time, conn policy.Conn, m *policy.Message)
 	defer root.mu.Unlock()
 	h := c.node.hold(now, &oneOfEach)
 	if c.keys != nil {
-		h.orLater(c.keys.hold(now, c.Key(&conn, m).bucket))
+		h.orLater(c.keys.hold(now, c.Messages().Key(&conn, m).bucket))
 	}
 	if number := c.quiet.of(m); number > 0 {
 		p := quietPace(groupPolicy(c.conf, int(number-1)))

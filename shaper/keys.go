@@ -66,36 +66,10 @@ func newKeys(now time.Time, class *Class, conf policy.Class) *keys {
 // the key of the session if c has buckets. The session stays in it until Quit. If messages
 // tell the buckets apart, Join returns c, and each message joins the bucket of its key.
 func (c *Class) Join(now time.Time, conn policy.Conn) *Class {
-	if c == nil || c.keys == nil || c.ByMessage() {
+	if c == nil || c.keys == nil || c.Messages().HaveKeys() {
 		return c
 	}
 	return c.JoinKey(now, Key{bucket: c.keys.per.KeyWith(c.keys.secret, &conn, nil)})
-}
-
-// ByMessage reports whether c has buckets or groups that messages tell apart. It takes no lock.
-func (c *Class) ByMessage() bool {
-	switch {
-	case c == nil:
-		return false
-	case c.keys != nil:
-		return c.keys.per.ByMessage()
-	}
-	return c.quiet != nil
-}
-
-// A Key says where a message waits in a class that has buckets or groups.
-type Key struct {
-	bucket policy.Key
-	group  int16 // see quietGroups.of
-}
-
-// Key returns the key of a message on a connection. It takes no lock and does not allocate.
-func (c *Class) Key(conn *policy.Conn, m *policy.Message) (key Key) {
-	if c.keys != nil {
-		key.bucket = c.keys.per.KeyWith(c.keys.secret, conn, m)
-	}
-	key.group = c.quiet.of(m)
-	return key
 }
 
 // JoinKey is Join for a key of a class that has buckets or groups.

@@ -18,10 +18,10 @@ func perRecipient(most int, conf policy.Class) policy.Class {
 
 // to returns the key of a message to the nth recipient.
 func to(t testing.TB, c *Class, n int) Key {
-	if !c.ByMessage() {
+	if !c.Messages().HaveKeys() {
 		t.Fatal("messages do not tell the buckets apart")
 	}
-	return c.Key(&policy.Conn{}, &policy.Message{Recipient: strconv.AppendInt(nil, int64(n), 10)})
+	return c.Messages().Key(&policy.Conn{}, &policy.Message{Recipient: strconv.AppendInt(nil, int64(n), 10)})
 }
 
 // A session joins no bucket that messages tell apart, and a connection has no key there.
@@ -34,7 +34,7 @@ func TestMessageKeys(t *testing.T) {
 	if a != again || a == b || a.Named() != c {
 		t.Errorf("two recipients have the buckets %p, %p again, and %p", a, again, b)
 	}
-	if NewClass(start, perSource(10, leakyClass("10 packets/s"))).ByMessage() || NewClass(start, leakyClass("10 packets/s")).ByMessage() || (*Class)(nil).ByMessage() {
+	if NewClass(start, perSource(10, leakyClass("10 packets/s"))).Messages().HaveKeys() || NewClass(start, leakyClass("10 packets/s")).Messages().HaveKeys() || (*Class)(nil).Messages().HaveKeys() {
 		t.Error("a message has a key, although only connections have")
 	}
 }
@@ -55,7 +55,7 @@ func TestMessageKeysAreRemembered(t *testing.T) {
 					if models[n] == nil {
 						models[n] = NewClass(now, conf)
 					}
-					key := keyed.Key(&policy.Conn{}, &policy.Message{Recipient: []byte{byte(n)}})
+					key := keyed.Messages().Key(&policy.Conn{}, &policy.Message{Recipient: []byte{byte(n)}})
 					bucket := keyed.JoinKey(now, key)
 					it, same := packet(1), packet(1)
 					got, want := bucket.Enter(now, it), models[n].Enter(now, same)

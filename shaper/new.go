@@ -13,11 +13,11 @@ import (
 // Release. At first a leaky class lets one item leave at once, a token class a burst.
 func NewClass(now time.Time, conf policy.Class) *Class {
 	p := paceOf(conf)
-	return newRoot(now, conf, &tally{Stats: new(stats.Class)}, &p, p.idle(now))
+	return newRoot(now, conf, &Tally{Stats: new(stats.Class)}, &p, p.idle(now))
 }
 
 // newRoot returns a class with the policy conf. It has no parent yet.
-func newRoot(now time.Time, conf policy.Class, counters *tally, p *pace, l limit.Limiter) *Class {
+func newRoot(now time.Time, conf policy.Class, counters *Tally, p *pace, l limit.Limiter) *Class {
 	c := newClass(conf, counters, newShadow)
 	c.quiet = newQuiet(conf)
 	if conf.Per != (policy.Per{}) {
@@ -72,7 +72,7 @@ func NewTrial(now time.Time, confs []policy.Class) *Trial {
 // where old is; else it starts without a burst.
 func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	p := paceOf(conf)
-	next := newRoot(now, conf, &tally{Stats: old.Stats}, &p, p.spent(now))
+	next := newRoot(now, conf, &Tally{Stats: old.Stats}, &p, p.spent(now))
 	if next.keys != nil {
 		next.keys.spentAt = now
 	}

@@ -45,7 +45,7 @@ func asAt(d time.Duration, confs []policy.Class) []policy.Class {
 // joins returns where a message to a recipient waits.
 func joins(d time.Duration, c *Class, to string) *Class {
 	m := &policy.Message{SourceAddr: []byte("acme"), Recipient: []byte(to)}
-	return c.JoinKey(at(d), c.Key(&policy.Conn{}, m))
+	return c.JoinKey(at(d), c.Messages().Key(&policy.Conn{}, m))
 }
 
 func sms() *Item { return &Item{Cost: Cost{Messages: 1, Bytes: 1}, Held: 1} }
@@ -228,7 +228,7 @@ func TestQuietHoursAllocateNothing(t *testing.T) {
 	m := &policy.Message{Recipient: []byte("919999")}
 	if n := testing.AllocsPerRun(1000, func() {
 		now = now.Add(time.Second)
-		group := c.JoinKey(now, c.Key(&who, m))
+		group := c.JoinKey(now, c.Messages().Key(&who, m))
 		group.Enter(now, it)
 		it.Left(now)
 		group.Quit(now)

@@ -17,7 +17,7 @@ type rehearsal struct {
 	now     time.Time
 	nodes   map[*node]*node // copies, by what they are copies of
 	items   map[*Item]*Item
-	tally   *tally // counts for nobody
+	tally   *Tally // counts for nobody
 	room    int    // how many items are still to be copied; see copyLine
 	inexact bool   // a limiter could not be copied, or an item that was not copied has its turn
 	rounded bool   // a limiter was copied to within a nanosecond
@@ -25,7 +25,7 @@ type rehearsal struct {
 
 // rehearse copies the tree of a class. The caller holds its lock. root is up to date.
 func rehearse(now time.Time, root, of *node) *rehearsal {
-	r := &rehearsal{now: now, nodes: map[*node]*node{}, items: map[*Item]*Item{}, room: mostCopied, tally: &tally{Stats: new(stats.Class)}}
+	r := &rehearsal{now: now, nodes: map[*node]*node{}, items: map[*Item]*Item{}, room: mostCopied, tally: &Tally{Stats: new(stats.Class)}}
 	var path []*node
 	for n := of; n != nil; n = n.parent.Load() {
 		path = append(path, n)

@@ -44,7 +44,7 @@ type Offer struct {
 // The copy of the message joins the bucket, and so does the source, for what follows.
 func (s *Source) bucket(o Offer) *Class {
 	s.quitBucket()
-	if !o.Class.ByMessage() {
+	if !o.Class.Messages().HaveKeys() {
 		return o.Class
 	}
 	bucket := o.Class.JoinKey(s.guest.trial.latest, o.Key)

@@ -20,7 +20,7 @@ type trialShadow struct {
 // newShadow makes the shadows of all real classes.
 func newShadow(now time.Time, conf policy.Class, l limit.Limiter, counters *stats.Class) shadow {
 	conf = shadowPolicy(conf)
-	c := newClass(conf, &tally{Stats: counters}, nil)
+	c := newClass(conf, &Tally{Stats: counters}, nil)
 	c.trial = &Trial{latest: now, classes: []*Class{c}}
 	p := paceOf(conf)
 	c.install(now, conf, &p, l)

@@ -69,10 +69,10 @@ func (m *message) Sent(now time.Time) {
 // settle settles the message as the answer says, which comes at once.
 func (m *message) settle(now time.Time) {
 	var more shaper.Cost
-	if m.used > 0 && m.bucket.SettlesBy(unit.Messages) != nil {
+	if m.used > 0 && m.bucket.Messages().SettledBy(unit.Messages) != nil {
 		more.Messages = m.used - m.cost.Messages
 	}
-	if m.used > 0 && m.bucket.SettlesBy(unit.Tokens) != nil {
+	if m.used > 0 && m.bucket.Messages().SettledBy(unit.Tokens) != nil {
 		more.Tokens = int32(min(m.used, math.MaxInt32)) - m.cost.Tokens
 	}
 	if more != (shaper.Cost{}) {

@@ -1,0 +1,82 @@
+package shaper
+
+import (
+	"shaper/policy"
+	"shaper/unit"
+)
+
+// Messages says what a class does with messages and their answers, as its policy and those of the
+// classes above say. It takes no lock. That of no class says nothing.
+type Messages struct{ class *Class }
+
+// Messages returns what the class does with messages. The class may be nil.
+func (c *Class) Messages() Messages { return Messages{c} }
+
+// ReadsAnswers reports whether the class, or one above it, reads answers.
+func (m Messages) ReadsAnswers() bool {
+	for c := m.class; c != nil; c = c.Parent() {
+		if r := c.Reads(); r != nil && r.ReadsAnswers() {
+			return true
+		}
+	}
+	return false
+}
+
+// Cost returns what says the cost of the messages in a unit: the nearest class on the path to the
+// root that counts in it and has a cost; nil if none does.
+func (m Messages) Cost(kind unit.Kind) *policy.Cost {
+	for c := m.class; c != nil; c = c.Parent() {
+		if r := c.Reads(); r != nil && r.Cost != nil && c.kind == kind {
+			return r.Cost
+		}
+	}
+	return nil
+}
+
+// SettledBy returns where the answer says the cost in a unit, as Cost does.
+func (m Messages) SettledBy(kind unit.Kind) *policy.Place {
+	for c := m.class; c != nil; c = c.Parent() {
+		if r := c.Reads(); r != nil && r.Settle != nil && c.kind == kind {
+			return r.Settle
+		}
+	}
+	return nil
+}
+
+// Retry returns how messages are sent again that the provider has refused: as the nearest class on
+// the path to the root says that has a retry. The zero Retry sends none again.
+func (m Messages) Retry() policy.Retry {
+	for c := m.class; c != nil; c = c.Parent() {
+		if r := c.retry.Load(); r != 0 {
+			return policy.Retry{Max: int(r >> 16), InFlight: int(r & 0xffff)}
+		}
+	}
+	return policy.Retry{}
+}
+
+// HaveKeys reports whether the class has buckets or groups that messages tell apart.
+func (m Messages) HaveKeys() bool {
+	switch c := m.class; {
+	case c == nil:
+		return false
+	case c.keys != nil:
+		return c.keys.per.ByMessage()
+	default:
+		return c.quiet != nil
+	}
+}
+
+// A Key says where a message waits in a class that has buckets or groups.
+type Key struct {
+	bucket policy.Key
+	group  int16 // see quietGroups.of
+}
+
+// Key returns the key of a message on a connection. It does not allocate.
+func (m Messages) Key(conn *policy.Conn, of *policy.Message) (key Key) {
+	if k := m.class.keys; k != nil {
+		key.bucket = k.per.KeyWith(k.secret, conn, of)
+	}
+	key.group = m.class.quiet.of(of)
+	return key
+}
