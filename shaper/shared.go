@@ -63,20 +63,34 @@ func (s *shared) Next(now time.Time, ahead, n int64) time.Time {
 // ask tells the budgets what waits in the class and beneath it. An item of n units may be next.
 func (s *shared) ask(now time.Time, n int64) {
 	c := s.class
-	if c.waiting == 0 {
+	units, items := c.awake(now)
+	if items == 0 {
 		s.want(now, 0, 0)
 		return
 	}
 	if head := c.asChild.head; head != nil && head.Cost.in(c.kind) > 0 {
 		n = head.Cost.in(c.kind)
 	}
-	s.want(now, max(c.waitingCost.in(c.kind), n), n)
+	s.want(now, max(units, n), n)
+}
+
+// awake returns what waits in the class and beneath it, without what waits for quiet hours of the
+// class to end: how many units, and how many items.
+func (c *Class) awake(now time.Time) (units, items int64) {
+	units, items = c.waitingCost.in(c.kind), c.waiting
+	for _, group := range c.quiet.inUse {
+		if group.pace.closed.Contains(now) {
+			units, items = units-group.waitingCost.in(c.kind), items-group.waiting
+		}
+	}
+	return units, items
 }
 
 // relax tells the budgets that nothing is wanted, if nothing waits, or what waits cannot leave until
-// an answer comes.
+// quiet hours end or an answer comes.
 func (s *shared) relax(now time.Time) {
-	if c := s.class; c.waiting == 0 || c.maxInFlight > 0 && c.inFlight >= c.maxInFlight {
+	c := s.class
+	if _, items := c.awake(now); items == 0 || c.maxInFlight > 0 && c.inFlight >= c.maxInFlight {
 		s.want(now, 0, 0)
 	}
 }
@@ -125,6 +139,15 @@ func (s *shared) Take(since, now time.Time, n int64) {
 	s.Limiter.Take(since, now, n)
 	s.outside.Take(since, now, n)
 	s.wanted = max(s.wanted-n, 0)
+}
+
+// Amend implements limit.Amender. The fleet takes no units back.
+func (s *shared) Amend(now, then time.Time, n int64) {
+	limit.Amend(s.Limiter, now, then, n)
+	if n > 0 {
+		s.outside.Take(now, now, n)
+		s.wanted = max(s.wanted-n, 0)
+	}
 }
 
 // SetRate implements limit.Limiter, for the limit of the class itself.

@@ -213,3 +213,63 @@ func TestLimitsOfAClass(t *testing.T) {
 		t.Errorf("the further limit is %+v; want an hour", all[1])
 	}
 }
+
+// What waits for quiet hours to end wants nothing of the fleet.
+func TestShareOfQuietHours(t *testing.T) {
+	midnight := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when a bubble of synctest begins
+	for _, more := range []string{"", "per = \"source\"\n"} {
+		conf, _ := promotions(t, more)[0].Scheduled(midnight)
+		shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
+			now := time.Now()
+			to := func(recipient string) *Class {
+				m := &policy.Message{SourceAddr: []byte("acme"), Recipient: []byte(recipient)}
+				return c.JoinKey(now, c.Messages().Key(&policy.Conn{}, m))
+			}
+			asleep, awake, o := to("9198"), to("4477"), &noting{}
+			b, key := share.budgets["0"], ""
+			if more != "" {
+				key = keyText(awake.key)
+				b = share.budgets["0"+key]
+			}
+			for range 10 {
+				asleep.Enter(now, &Item{Owner: o, Cost: Cost{Messages: 1}})
+			}
+			if b.wanted != 0 {
+				t.Errorf("%sthe fleet is told of %d messages that wait for quiet hours", more, b.wanted)
+			}
+			for range 2 {
+				awake.Enter(now, &Item{Owner: o, Cost: Cost{Messages: 1}})
+			}
+			if s.Told(conf.Name, key); b.wanted != 2 {
+				t.Errorf("%sthe fleet is told of %d messages, want 2", more, b.wanted)
+			}
+			b.have = 2
+			s.Told(conf.Name, key)
+			time.Sleep(time.Second)
+			s.Told(conf.Name, key)
+			if o.left.Load() != 2 || b.wanted != 0 {
+				t.Errorf("%s%d messages have left, want 2; the fleet is told of %d", more, o.left.Load(), b.wanted)
+			}
+			time.Sleep(9 * time.Hour)
+			if b.wanted != 10 {
+				t.Errorf("%sin the morning, the fleet is told of %d messages, want 10", more, b.wanted)
+			}
+		})
+	}
+}
+
+// What an answer says beyond the charge is charged to the fleet, and what it gives back is lost.
+func TestShareSettles(t *testing.T) {
+	shareOf(t, shared20(), func(_ *Shaper, share *fakeShare, c *Class) {
+		b, now := share.budgets["0"], time.Now()
+		b.have = 10
+		if v := c.Enter(now, &Item{Owner: &noting{}, Cost: Cost{Messages: 4}}); v != Leaves {
+			t.Fatalf("an item gets the verdict %v", v)
+		}
+		for _, step := range []struct{ more, have int64 }{{3, 3}, {-3, 3}, {5, -2}} {
+			if c.Settle(now, now, Cost{Messages: step.more}); b.have != step.have {
+				t.Errorf("after %d more, the fleet has %d left, want %d", step.more, b.have, step.have)
+			}
+		}
+	})
+}
