@@ -125,7 +125,6 @@ func (l *lane) handle() bool {
 		l.swallow()
 		return true
 	case l.x.isHTTP(): // a response passes as bytes
-		l.beginAnswer()
 		l.redirect()
 		l.closeAfter()
 		return l.body.pass(l.found.size, l.found.whole)

@@ -11,6 +11,7 @@ import (
 	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/stats"
 	"shaper/unit"
 )
 
@@ -44,6 +45,9 @@ func (x *Exchange) noteCharge(class *shaper.Class, item *shaper.Item) {
 	}
 	if x.accounts == nil {
 		x.accounts = &accounts{sent: uint64(x.link.InFlight() - 1)}
+		if f := &x.down.found; f.whole && f.message.Answers {
+			x.accounts.sent++ // the link has forgotten this request, and its answer has not ended
+		}
 	}
 	if class.Messages().ReadsAnswers() {
 		x.accounts.charges = append(x.accounts.charges, charge{x.accounts.sent, item.Departed(), item.Cost})
@@ -63,6 +67,7 @@ type answer struct {
 
 	settled [2]settlement // in messages and in tokens
 	tooFast *shaper.Class // the class whose signal the answer has; nil: none
+	told    bool          // that class knows it
 	wait    time.Duration // how long the provider wants nothing more, if it says so
 }
 
@@ -243,33 +248,55 @@ func (a *answer) end() {
 	}
 }
 
-// endAnswer settles the request whose answer has ended, and returns the class whose signal the
-// answer has, and for how long to pause; nil for none.
-func (x *Exchange) endAnswer() (tooFast *shaper.Class, wait time.Duration) {
+// endAnswer settles the request whose answer has ended, and tells the class whose signal it has.
+func (x *Exchange) endAnswer() {
 	book := x.accounts
 	if book == nil {
-		return nil, 0
+		return
 	}
-	request := book.answered
-	book.answered++
-	if len(book.charges) == 0 || book.charges[0].request != request {
-		return nil, 0
-	}
-	charged := book.charges[0]
-	book.charges = slices.Delete(book.charges, 0, 1)
+	charged, known := book.next()
 	a := &book.answer
 	if !a.reads {
-		return nil, 0
+		return
 	}
 	a.end()
 	a.reads = false
+	if known {
+		a.settle(x.now, charged)
+	}
+	a.tell(x.now)
+}
+
+// next returns what the request was charged whose answer has ended. known is false if nobody has
+// noted that.
+func (b *accounts) next() (charged charge, known bool) {
+	request := b.answered
+	b.answered++
+	if len(b.charges) == 0 || b.charges[0].request != request {
+		return charge{}, false
+	}
+	charged = b.charges[0]
+	b.charges = slices.Delete(b.charges, 0, 1)
+	return charged, true
+}
+
+// settle corrects what a request was charged.
+func (a *answer) settle(now time.Time, charged charge) {
 	var more shaper.Cost
 	more.Messages = a.settled[0].more(a.class.Messages().Cost(unit.Messages), charged.cost.Messages)
 	more.Tokens = int32(a.settled[1].more(a.class.Messages().Cost(unit.Tokens), int64(charged.cost.Tokens)))
 	if more != (shaper.Cost{}) {
-		a.class.Settle(x.now, charged.at, more)
+		a.class.Settle(now, charged.at, more)
 	}
-	return a.tooFast, a.wait
+}
+
+// tell tells the class whose signal the answer has, once. It reports whether there is one.
+func (a *answer) tell(now time.Time) bool {
+	if a.tooFast != nil && !a.told {
+		a.told = true
+		a.tooFast.ThrottledHere(now, a.wait, stats.SignalInAnswer)
+	}
+	return a.tooFast != nil
 }
 
 // more returns how much more a request costs than it was charged.

@@ -98,12 +98,12 @@ func (p *peek) collect(content *frame.Content, raw []byte) {
 }
 
 // reread reads once more what rules see of the message that was found: the input may have got
-// other memory.
+// other memory. What the scanner alone knows stays.
 func (l *lane) reread() {
 	m := &l.found.message
-	ends := m.Close
+	ends, repeatable := m.Close, m.Repeatable
 	l.x.link.Read(l.in.bytes()[:l.found.size], m)
-	m.Close = ends
+	m.Close, m.Repeatable = ends, repeatable
 }
 
 // charge sets what the message that was found costs.

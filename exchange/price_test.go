@@ -18,6 +18,7 @@ import (
 	"shaper/limit"
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/stats"
 )
 
 // A wire is one connection in virtual time, with the classes of a policy.
@@ -316,6 +317,96 @@ func TestSettleInOrder(t *testing.T) {
 	}
 	w.send(post("", `{"n":100}`)) // a full bucket
 	w.free(6 * time.Second)
+}
+
+const limited = "HTTP/1.1 429 Too Many Requests\r\n"
+
+// A request that is sent again is charged each time, and each time its answer settles it, also the
+// one that the client does not see.
+func TestSettleOfRepeatedRequests(t *testing.T) {
+	for _, c := range []struct{ settle, first string }{
+		{`{ header = "X-Used" }`, "X-Used: 0\r\nContent-Length: 0\r\n\r\n"},
+		{`{ header = "X-Used" }`, "X-Used: 0\r\nContent-Length: 2\r\n\r\n{}"},
+		{`{ json = "u" }`, "Content-Length: 7\r\n\r\n{\"u\":0}"},
+	} {
+		w := through(t, policy.HTTP, `
+[class.c]
+algorithm = "gcra"
+rate = "1 tokens/s"
+burst = "100 tokens"
+cost = { json = "n" }
+retry = { max = 1 }
+on_throttle = { pause = "1s" }
+settle = `+c.settle)
+		request := post("", `{"n":10}`)
+		w.send(request)
+		w.answer(limited + c.first)
+		w.wait(time.Second)
+		w.answer("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		if string(w.Up.Got) != request+request || w.Machine.Charges() != 0 {
+			t.Errorf("with %s, %q is sent, and %d charges are kept; counted: %v", c.settle, w.Up.Got, w.Machine.Charges(), w.classes["c"].Stats.Retried.Read())
+		}
+		w.send(post("", `{"n":100}`)) // a full bucket
+		w.free(10 * time.Second)
+		w.Finish(stats.OK)
+	}
+}
+
+// A refusal that the client gets after all, because the request would wait for too long, settles its
+// own request, and no later one.
+func TestSettleOfRequestsNotRepeated(t *testing.T) {
+	w := through(t, policy.HTTP, `
+[class.c]
+algorithm = "gcra"
+rate = "1 tokens/s"
+burst = "100 tokens"
+max_wait = "2s"
+cost = { json = "n" }
+retry = { max = 1 }
+on_throttle = { pause = "5s" }
+settle = { header = "X-Used" }`)
+	for _, used := range []string{"X-Used: 0\r\n", ""} {
+		w.send(post("", `{"n":100}`))
+		sent := len(w.Up.Got)
+		w.answer(limited + used + "Content-Length: 2\r\n\r\n{}")
+		w.wait(5 * time.Second)
+		if len(w.Up.Got) != sent || !strings.HasSuffix(string(w.Down.Got), used+"Content-Length: 2\r\n\r\n{}") {
+			t.Fatalf("the client gets %q", w.Down.Got)
+		}
+	}
+	if sent := strings.Count(string(w.Up.Got), "POST"); sent != 2 {
+		t.Fatalf("%d requests are sent: the first one costs nothing, by its answer", sent)
+	}
+	w.wait(time.Minute) // the second one costs 100, of which 65 are paid back
+	w.send(post("", `{"n":65}`))
+	w.send(get)
+	if sent := strings.Count(string(w.Up.Got), "POST"); sent != 3 {
+		t.Errorf("%d requests are sent", sent)
+	}
+	if strings.Contains(string(w.Up.Got), get) {
+		t.Error("the second request costs less than it was charged")
+	}
+	w.Finish(stats.OK)
+}
+
+// A refusal that the client does not see makes the class pause whose signal it has.
+func TestThrottledByOfRepeatedRequests(t *testing.T) {
+	for _, by := range []string{`{ header = "X-Why", equals = ["account"] }`, `{ json = "why", equals = ["account"] }`} {
+		w := through(t, policy.HTTP, `
+[class.all]
+rate = "100 messages/s"
+on_throttle = { pause = "10s" }
+throttled_by = `+by+`
+[class.c]
+parent = "all"
+rate = "10 messages/s"
+retry = { max = 1 }
+on_throttle = { pause = "1s" }`)
+		w.send(get)
+		w.answer(limited + "X-Why: account\r\nContent-Length: 17\r\n\r\n{\"why\":\"account\"}")
+		w.free(10 * time.Second)
+		w.Finish(stats.OK)
+	}
 }
 
 // An answer that says "too fast" as the policy describes makes its class pause, and only that.

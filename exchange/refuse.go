@@ -110,6 +110,7 @@ func (x *Exchange) noteAnswer() {
 	if x.watcher != nil {
 		x.watcher.Answered(x.now, m.Sequence)
 	}
+	x.endAnswer()
 	x.heed(m)
 	x.classes.disuse(x.now, m.Tag)
 }
@@ -122,9 +123,8 @@ func (x *Exchange) heed(m *frame.Message) {
 	x.down.found.heeded = true
 	class := x.classes.all[m.Tag].class
 	tooFast := m.Throttle.Limited || m.Throttle.Congestion == congested
-	if says, wait := x.endAnswer(); says != nil {
+	if x.accounts != nil && x.accounts.answer.tell(x.now) {
 		tooFast = true
-		says.ThrottledHere(x.now, wait, stats.SignalInAnswer)
 	} else if tooFast {
 		class.Throttled(x.now, m.Throttle.Pause(x.now), x.signal(m))
 	}
@@ -155,6 +155,7 @@ func (l *lane) swallow() {
 func (l *lane) swallowed() {
 	l.found.open = false
 	if l.state = reading; !l.isUp() {
+		l.x.endAnswer()
 		l.x.writeDueRefusals()
 	}
 }
