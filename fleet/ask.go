@@ -121,7 +121,7 @@ func (l *Lease) take(now time.Time, wanted, need int64) Call {
 	c.Wanted, c.Need = wanted, need
 	l.asked = true
 	if m.class.Bounds != nil {
-		from, to := m.class.Bounds(time.UnixMicro(int64(m.stamp(now))))
+		from, to := m.class.Bounds(time.UnixMicro(int64(m.link.clock.stamp(now))))
 		c.From, c.To = Stamp(from.UnixMicro()), Stamp(to.UnixMicro())
 	}
 	if m.mode == OnShare {
@@ -163,7 +163,7 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 	l.know(now, r, local)
 	if r.Units == 0 {
 		if c.Wanted > 0 {
-			l.retry = m.local(r.Till)
+			l.retry = m.link.clock.local(r.Till)
 			if !local { // the call has to arrive then
 				l.retry = l.retry.Add(-m.link.clock.error(now) * 7 / 8)
 			}
@@ -175,7 +175,7 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 	b := block{number: c.Number, rate: c.Class.Rate, from: r.First, units: r.Units, span: r.Span, local: local}
 	if m.class.Algorithm == Slots {
 		quo, rem, parts := c.Class.period()
-		b.at = m.local(r.First).Add(time.Duration(r.Rem * 1000 / parts))
+		b.at = m.link.clock.local(r.First).Add(time.Duration(r.Rem * 1000 / parts))
 		b.joins = l.end == slotTime{r.First, r.Rem} && l.held[0].span == l.held[0].units
 		if e := m.link.clock.error(now); !local && (e > m.vague || now.After(m.vagueTill)) {
 			m.vague, m.vagueTill = e, b.at.Add(b.rate.Time(r.Span)+m.late.slot)
@@ -183,7 +183,7 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 		sum := r.Rem + r.Span*rem
 		l.end = slotTime{r.First + Stamp(r.Span*quo+sum/parts), sum % parts}
 	} else {
-		b.at, b.till, b.span = now, m.local(r.Till).Add(-m.link.clock.error(now)), r.Units
+		b.at, b.till, b.span = now, m.link.clock.local(r.Till).Add(-m.link.clock.error(now)), r.Units
 	}
 	l.add(b)
 	m.wake(l, now)
@@ -199,7 +199,7 @@ func (l *Lease) know(now time.Time, r *Reply, local bool) {
 	l.used = r.Used
 	switch m.class.Algorithm {
 	case FixedWindow:
-		l.usedUntil = m.local(r.Till)
+		l.usedUntil = m.link.clock.local(r.Till)
 	case SlidingWindow:
 		l.usedUntil = now.Add(2 * m.class.Window)
 	default:

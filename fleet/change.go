@@ -76,7 +76,7 @@ func (l *Lease) Estimate(now time.Time, ahead, n int64) time.Time {
 	case m.class.blocks(), m.mode == Stopped && m.shareFrom().Before(now):
 		return limit.Never
 	case at == limit.Never || m.class.Algorithm != Slots:
-		at = l.expect(now, max(ahead+min(m.costOf(n), m.class.burst())-1, 0))
+		at = l.expect(now, max(ahead+min(m.class.costOf(n), m.class.burst())-1, 0))
 	}
 	return latest(at, m.paused)
 }

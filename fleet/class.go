@@ -103,6 +103,14 @@ func (c *Class) Limit() int64 {
 	return min(c.Rate.Units(c.Window), 1<<43)
 }
 
+// costOf returns what an item of n units costs: a window is full after its limit.
+func (c *Class) costOf(n int64) int64 {
+	if c.Algorithm != Slots {
+		n = min(n, c.Limit())
+	}
+	return min(n, maxUnits)
+}
+
 // Lease returns how many units a member asks for at once: what the rate allows in half of the horizon, or 1 % of
 // a window, and at least 1.
 func (c *Class) Lease() int64 {

@@ -52,13 +52,20 @@ func (c *clock) error(now time.Time) time.Duration {
 	return time.Duration((c.hi-c.lo)/2 + c.widened(now))
 }
 
-// local returns the local time of a time of the store.
+// local returns the local time of a time of the store. Before the first sample, it takes the clocks
+// for equal.
 func (c *clock) local(s Stamp) time.Time {
+	if !c.known() {
+		return time.UnixMicro(int64(s))
+	}
 	return c.zero.Add(time.Duration(int64(s)*1000 - (c.lo + (c.hi-c.lo)/2)))
 }
 
-// stamp returns what the store's clock shows at a local time.
+// stamp returns what the store's clock shows at a local time, as far as it is known.
 func (c *clock) stamp(t time.Time) Stamp {
+	if !c.known() {
+		return Stamp(t.UnixMicro())
+	}
 	return Stamp((int64(t.Sub(c.zero)) + c.lo + (c.hi-c.lo)/2) / 1000)
 }
 

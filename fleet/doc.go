@@ -77,7 +77,7 @@
 //	alarm                when to look at a lease again
 //	block                slots that follow one another
 //	clock                the store's clock, by the local one
-//	model                the store in memory
+//	model, window        the store in memory: its members and slots, and its windows
 //	call                 calls and answers
 //	class                what the members of a fleet agree on
 package fleet

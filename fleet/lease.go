@@ -68,7 +68,7 @@ type Counts struct {
 // Next implements limit.Limiter. It is exact for what is in hand, and an estimate beyond.
 func (l *Lease) Next(now time.Time, ahead, n int64) time.Time {
 	class := &l.machine.class
-	n = l.machine.costOf(n)
+	n = l.machine.class.costOf(n)
 	at, ok := l.slotOf(now, ahead, n)
 	switch {
 	case ok:
@@ -124,7 +124,7 @@ func (l *Lease) estimate(now time.Time, n int64) time.Time {
 // Take implements limit.Limiter.
 func (l *Lease) Take(_, now time.Time, n int64) {
 	m := l.machine
-	n = m.costOf(n)
+	n = m.class.costOf(n)
 	l.counts.Used += n
 	l.tookAt = now
 	l.want(max(l.wanted-n, 0))
@@ -193,7 +193,7 @@ func (l *Lease) Remember(limit.Memory) {}
 // Want says how many units wait, all in all, and how many the next item needs; 0 and 0 if
 // nothing waits.
 func (l *Lease) Want(now time.Time, units, need int64) {
-	if need = l.machine.costOf(need); units == l.wanted && need == l.need {
+	if need = l.machine.class.costOf(need); units == l.wanted && need == l.need {
 		return
 	}
 	l.want(units)

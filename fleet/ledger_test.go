@@ -18,7 +18,7 @@ func (l *ledger) record(m *simMember, units int64) {
 	s := m.machine.Status(m.local())
 	stamp := l.sim.stamp()
 	if s.Mode == OnShare { // nobody tells it if the clock is set
-		stamp = m.machine.stamp(m.local())
+		stamp = m.machine.link.clock.stamp(m.local())
 	}
 	l.all = append(l.all, fleettest.Departure{
 		Member: m.name, At: l.sim.now, Stamp: time.UnixMicro(int64(stamp)), Units: units, Error: s.ClockError, Own: s.Mode == OnShare,

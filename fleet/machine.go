@@ -109,7 +109,7 @@ func (m *Machine) Poll(now time.Time) (c Call, ok bool) {
 		if m.mode != OnShare {
 			return c, true
 		}
-		r := m.heir.Do(m.stamp(now), &c)
+		r := m.heir.Do(m.link.clock.stamp(now), &c)
 		l.asked = false
 		l.granted(now, &c, &r, true)
 	}
@@ -350,8 +350,8 @@ func (m *Machine) setOwn(now time.Time) {
 // spoilt returns how much of the present window the member's own store has to count as used: all of it
 // if the window began before, since others may have used what was left.
 func (m *Machine) spoilt(now time.Time, from Stamp) int64 {
-	since := m.stamp(m.heirSince)
-	began := m.stamp(now).Add(-m.class.Window)
+	since := m.link.clock.stamp(m.heirSince)
+	began := m.link.clock.stamp(now).Add(-m.class.Window)
 	switch {
 	case m.class.Algorithm == Slots:
 		return 0
@@ -365,22 +365,6 @@ func (m *Machine) spoilt(now time.Time, from Stamp) int64 {
 		return 0
 	}
 	return m.own.Limit()
-}
-
-// stamp returns the time of the store's clock, as far as it is known.
-func (m *Machine) stamp(now time.Time) Stamp {
-	if m.link.clock.known() {
-		return m.link.clock.stamp(now)
-	}
-	return Stamp(now.UnixMicro())
-}
-
-// local returns the local time of a Stamp.
-func (m *Machine) local(s Stamp) time.Time {
-	if m.link.clock.known() {
-		return m.link.clock.local(s)
-	}
-	return time.UnixMicro(int64(s))
 }
 
 // testify tells a store that has lost what it knew of the windows what the member has seen.
@@ -422,14 +406,6 @@ func (m *Machine) wake(l *Lease, now time.Time) {
 	if !l.asked {
 		m.alarms.set(l, now)
 	}
-}
-
-// costOf returns what an item of n units costs: a window is full after its limit.
-func (m *Machine) costOf(n int64) int64 {
-	if m.class.Algorithm != Slots {
-		n = min(n, m.class.Limit())
-	}
-	return min(n, maxUnits)
 }
 
 // Status is what people want to know of a Machine.

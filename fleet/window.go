@@ -1,0 +1,201 @@
+package fleet
+
+import "math"
+
+// carried returns how much of the window members have seen used before the store lost it, and
+// until when that counts.
+func (s *step) carried(at int64) (carry, till int64) {
+	carry, till = s.bucket.carry, s.bucket.till
+	if at > s.now {
+		till -= at - s.now
+	}
+	if s.now >= till {
+		carry, till = 0, 0
+	}
+	if s.now < s.class.recover && s.left > 0 {
+		carry, till = max(carry, s.known), max(till, s.now+s.left)
+	}
+	return carry, till
+}
+
+func (s *step) most() int64 {
+	return s.limit - int64(math.Ceil(float64(s.limit)*float64(s.silent)/whole))
+}
+
+// keep stores what each window has, and lets it expire when it makes no difference any more.
+func (s *step) keep(at, carry, till, ttl int64) {
+	b := s.bucket
+	b.at, b.carry, b.till = at, carry, till
+	b.expires = s.now + (int64(math.Ceil(float64(max(ttl, till-s.now))/1000))+10000)*1000
+}
+
+// takeWindow grants units of a fixed or a sliding window.
+func (s *step) takeWindow() (g modelGrant, used int64) {
+	from, to, ok := s.bounds()
+	if !ok {
+		return s.refused(s.now + 1000), 0
+	}
+	b := s.bucket
+	from, to = s.turnTo(from, to)
+	carry, till := s.carriedWindow()
+	weight := s.weight(to)
+	room := s.most() - b.used - weight
+	if till > 0 {
+		room = min(room, s.most()-carry)
+	}
+	switch {
+	case s.now < s.class.recover:
+		g = s.refused(s.class.recover)
+	case room < s.need:
+		g = s.refused(to)
+		if b.before > 0 && s.most()-b.used > s.need {
+			fades := to - int64(math.Floor(float64(s.window)*(float64(s.most()-b.used-s.need)/float64(b.before))))
+			g.till = min(to, max(fades, s.now+s.turn))
+		}
+		if till > 0 && s.most()-b.used-weight >= s.need {
+			g.till = till
+		}
+	default:
+		k := min(s.wanted, room)
+		b.used += k
+		if till > 0 {
+			carry += k
+		}
+		g = modelGrant{number: s.number, units: k, first: from, till: to}
+	}
+	ttl := to - s.now
+	if s.kind == int64(SlidingWindow) {
+		ttl += s.window
+	}
+	s.keep(s.now, carry, till, ttl)
+	return g, max(b.used+weight, carry)
+}
+
+// bounds returns the present window. It returns false if that of the call is not the present one.
+func (s *step) bounds() (from, to int64, ok bool) {
+	if s.from != 0 {
+		return s.from, s.to, s.now >= s.from && s.now < s.to
+	}
+	from = s.now - (s.now+s.offset)%s.window
+	return from, from + s.window, true
+}
+
+// turnTo makes a window the present one of the bucket. It returns the present one, which is a later
+// one if the clock was set back.
+func (s *step) turnTo(from, to int64) (int64, int64) {
+	b := s.bucket
+	switch was := b.from; {
+	case b.expires == 0:
+	case was > from:
+		from, to = was, to+was-from
+	case was < from:
+		if s.kind == int64(SlidingWindow) && was+s.window == from {
+			b.before = b.used
+		} else {
+			b.before = 0
+		}
+		b.used = 0
+	}
+	b.from = from
+	return from, to
+}
+
+// carriedWindow counts what the member has used without asking, and returns what carried does,
+// with that.
+func (s *step) carriedWindow() (carry, till int64) {
+	b, at := s.bucket, s.now
+	if b.expires > 0 {
+		at = b.at
+	}
+	carry, till = s.carried(at)
+	if s.kind == int64(SlidingWindow) && s.now < s.class.recover && s.left > 0 {
+		b.used = max(b.used, s.known)
+	}
+	b.used += s.spent
+	if till > 0 {
+		carry += s.spent
+	}
+	return carry, till
+}
+
+// weight returns how many units of the window before this one still count.
+func (s *step) weight(to int64) int64 {
+	before := s.bucket.before
+	if before <= 0 {
+		return 0
+	}
+	return int64(math.Ceil(float64(before)*(float64(min(to-s.now, s.window))/float64(s.window)) + 0.001))
+}
+
+func (s *step) giveBackWindow(g *modelGrant) {
+	b := s.bucket
+	if b.from != s.from {
+		return
+	}
+	b.used, b.carry = max(b.used-s.wanted, 0), max(b.carry-s.wanted, 0)
+	*g = s.refused(0)
+}
+
+// takeLog grants units of a sliding log.
+func (s *step) takeLog() (g modelGrant, used int64) {
+	b := s.bucket
+	grain := (s.window + 255) / 256
+	was := s.now
+	if b.expires > 0 {
+		was = b.at
+	}
+	carry, till := s.carried(was - b.ahead)
+	at := max(s.now+b.ahead, was)
+	b.ahead = at - s.now
+	b.forget((at-s.window+grain-1)/grain - 1)
+	ttl := grain + 2*s.lead
+	current := (at + ttl) / grain
+	count := func(n int64) {
+		b.total += n
+		if n > 0 {
+			b.grains[current] += n
+		}
+		if till > 0 {
+			carry += n
+		}
+	}
+	count(s.spent)
+	room := s.most() - b.total
+	if till > 0 {
+		room = min(room, s.most()-carry)
+	}
+	switch {
+	case s.now < s.class.recover:
+		g = s.refused(s.class.recover)
+	case room < s.need:
+		g = s.refused(max((b.oldest+1)*grain+s.window-b.ahead, s.now+1000))
+	default:
+		k := min(s.wanted, room)
+		count(k)
+		g = modelGrant{number: s.number, units: k, first: current, till: s.now + ttl}
+	}
+	s.keep(at, carry, till, s.window+2*grain+ttl)
+	return g, max(b.total, carry)
+}
+
+// forget drops the grains before first.
+func (b *modelBucket) forget(first int64) {
+	for ; b.oldest < first; b.oldest++ {
+		if b.total == 0 {
+			b.oldest = first
+			return
+		}
+		b.total -= b.grains[b.oldest]
+		delete(b.grains, b.oldest)
+	}
+}
+
+func (s *step) giveBackLog(g *modelGrant) {
+	b := s.bucket
+	if n, ok := b.grains[s.from]; !ok || n < s.wanted {
+		return
+	}
+	b.grains[s.from] -= s.wanted
+	b.total, b.carry = b.total-s.wanted, max(b.carry-s.wanted, 0)
+	*g = s.refused(0)
+}
