@@ -182,7 +182,7 @@ func (m *Memory) DialEnd(to netip.AddrPort, from netip.Addr) *MemoryEnd {
 	case m.silent[to]:
 		ours.state = linkConnecting
 	case l == nil || !l.offer(theirs):
-		ours.state, ours.err = linkDown, unix.ECONNREFUSED
+		ours.state, ours.failure.err = linkDown, unix.ECONNREFUSED
 	}
 	return ours
 }

@@ -72,7 +72,7 @@ func (c *MemoryConn) connected() error {
 		case linkConnecting:
 			return unix.EAGAIN
 		case linkDown:
-			return e.takeErr()
+			return e.failure.take()
 		}
 		return nil
 	})

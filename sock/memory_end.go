@@ -24,23 +24,53 @@ type MemoryEnd struct {
 
 	// link guards the fields below.
 	state     linkState
-	err       error  // why the end is down, until it is reported
-	in        stream // arrived, and not read
-	out       stream // written, and not arrived
-	ended     bool   // CloseWrite or Close was called
-	peerEnded bool   // the peer's end of the stream has arrived, after in
+	failure   failure // why the end is down, until it is reported
+	in        stream  // arrived, and not read
+	out       stream  // written, and not arrived
+	ended     bool    // CloseWrite or Close was called
+	peerEnded bool    // the peer's end of the stream has arrived, after in
 	closed    bool
-	wantsRoom bool         // a write has found no room
-	passed    [ops]uint64  // bytes ever read and written
-	options   [options]int // as Set has set them
-	faults    faults       // for the operations to come
-	changed   func()       // called when something happens, with link held; nil: nobody waits
+	wantsRoom bool        // a write has found no room
+	passed    [ops]uint64 // bytes ever read and written
+	options   optionValues
+	faults    faults // for the operations to come
+	changed   func() // called when something happens, with link held; nil: nobody waits
 }
 
 // stream is bytes on their way, one of which may be urgent.
 type stream struct {
 	bytes  []byte
 	urgent int // how many bytes are before the urgent one, plus one; 0: none is urgent
+}
+
+// failure is an error that is reported once; the zero failure is none.
+type failure struct{ err error }
+
+// take returns the error, and nil from then on.
+func (f *failure) take() error {
+	err := f.err
+	f.err = nil
+	return err
+}
+
+// optionValues are the values of options, as Set has set them.
+type optionValues [options]int
+
+// roomIn returns how many bytes may have arrived and not be read.
+func (o *optionValues) roomIn() int {
+	if n := o[ReceiveBuffer]; n > 0 {
+		return n
+	}
+	return roomIn
+}
+
+// writable reports whether an end with so many unsent bytes counts as writable. UnsentLow counts
+// only here: once an end is writable, a write may go beyond it, as in the kernel.
+func (o *optionValues) writable(unsent int) bool {
+	if low := o[UnsentLow]; low > 0 {
+		return 2*unsent < low
+	}
+	return 3*(roomOut-unsent) >= roomOut
 }
 
 type linkState uint8
@@ -172,8 +202,8 @@ func (e *MemoryEnd) nothing() (int, error) {
 		return 0, unix.EBADF
 	case e.peerEnded:
 		return 0, nil
-	case e.err != nil:
-		return 0, e.takeErr()
+	case e.failure.err != nil:
+		return 0, e.failure.take()
 	case e.state == linkDown:
 		return 0, nil
 	}
@@ -233,7 +263,7 @@ func (e *MemoryEnd) write(p []byte) (int, error) {
 	}
 	written := 0
 	for len(p) > 0 && e.state == linkUp {
-		n := min(e.room(), len(p))
+		n := min(roomOut-len(e.out.bytes), len(p))
 		if n <= 0 {
 			break
 		}
@@ -254,33 +284,14 @@ func (e *MemoryEnd) mayWrite() error {
 	switch {
 	case e.closed:
 		return unix.EBADF
-	case e.err != nil:
-		return e.takeErr()
+	case e.failure.err != nil:
+		return e.failure.take()
 	case e.ended || e.state == linkDown || e.unix && e.peer.closed:
 		return unix.EPIPE
 	case e.state == linkConnecting:
 		return unix.EAGAIN
 	}
 	return nil
-}
-
-// takeErr returns err once. link is held.
-func (e *MemoryEnd) takeErr() error {
-	err := e.err
-	e.err = nil
-	return err
-}
-
-// room returns how many bytes can be written.
-func (e *MemoryEnd) room() int { return roomOut - len(e.out.bytes) }
-
-// hasRoom reports whether there is enough room to be writable. UnsentLow counts only here:
-// once an end is writable, a write may go beyond it, as in the kernel.
-func (e *MemoryEnd) hasRoom() bool {
-	if low := e.options[UnsentLow]; low > 0 {
-		return 2*len(e.out.bytes) < low
-	}
-	return 3*e.room() >= roomOut
 }
 
 // move delivers to the peer what it has room for, and then the end of the stream. link is
@@ -293,18 +304,14 @@ func (e *MemoryEnd) move() {
 		}
 		return
 	}
-	room := roomIn
-	if n := to.options[ReceiveBuffer]; n > 0 {
-		room = n
-	}
-	n := max(min(room-len(to.in.bytes), len(e.out.bytes)), 0)
+	n := max(min(to.options.roomIn()-len(to.in.bytes), len(e.out.bytes)), 0)
 	to.in.take(&e.out, n)
 	ends := e.ended && len(e.out.bytes) == 0 && !to.peerEnded && e.state == linkUp
 	to.peerEnded = to.peerEnded || ends
 	if n > 0 || ends {
 		to.happened()
 	}
-	if n > 0 && e.wantsRoom && e.hasRoom() {
+	if n > 0 && e.wantsRoom && e.options.writable(len(e.out.bytes)) {
 		e.wantsRoom = false
 		e.happened()
 	}
@@ -392,7 +399,7 @@ func (e *MemoryEnd) reset() {
 
 // fail takes the end down with an error. link is held.
 func (e *MemoryEnd) fail(err error) {
-	e.state, e.err, e.out = linkDown, err, stream{}
+	e.state, e.failure.err, e.out = linkDown, err, stream{}
 	e.happened()
 }
 
@@ -400,14 +407,14 @@ func (e *MemoryEnd) fail(err error) {
 func (e *MemoryEnd) Failure() error {
 	e.link.Lock()
 	defer e.link.Unlock()
-	return e.takeErr()
+	return e.failure.take()
 }
 
 // AtEnd implements End.
 func (e *MemoryEnd) AtEnd() bool {
 	e.link.Lock()
 	defer e.link.Unlock()
-	return len(e.in.bytes) == 0 && (e.peerEnded || e.state == linkDown && e.err == nil)
+	return len(e.in.bytes) == 0 && (e.peerEnded || e.state == linkDown && e.failure.err == nil)
 }
 
 // Unsent implements End.
@@ -462,8 +469,8 @@ func (e *MemoryEnd) ready() (events Events) {
 	}{
 		{heard, Readable | Ended},
 		{len(e.in.bytes) > 0 && !(len(e.in.bytes) == 1 && e.in.urgent == 1), Readable},
-		{over || e.state == linkUp && (e.ended || e.hasRoom()), Writable},
-		{e.err != nil, Broken},
+		{over || e.state == linkUp && (e.ended || e.options.writable(len(e.out.bytes))), Writable},
+		{e.failure.err != nil, Broken},
 		{over, HungUp},
 		{e.in.urgent > 0, Urgent},
 	} {
