@@ -110,17 +110,31 @@ func (l *lane) over() {
 }
 
 // giveUp tells the client that messages were refused which wait to be sent again: the provider
-// answers nothing any more.
+// answers nothing any more. After a reload they may wait behind others, which go on.
 func (q *backlog) giveUp() {
-	for _, b := range q.classes {
-		for m := b.waiting.first; m != nil && m.attempts > 0 && !q.lane.x.stopped; {
-			next, entered := m.next, m.place == queued
-			if q.take(m); entered && !m.class.Cancel(q.lane.x.now, &m.item) {
-				m.class.Tally().Dropped(stats.Reset, 1, int64(m.n)) // Leave is about to be called for it, and Take releases it
-			} else {
-				m.refuse(stats.Reset)
+	gaveUp := false
+	for tag, b := range q.classes {
+		for m := b.waiting.first; m != nil && !q.lane.x.stopped; {
+			next := m.next
+			if m.attempts > 0 {
+				gaveUp = true
+				q.giveUpOn(m)
 			}
 			m = next
 		}
+		q.departed(uint16(tag))
 	}
+	if gaveUp {
+		q.lane.x.host.Revisit()
+	}
+}
+
+// giveUpOn refuses a message that waits to be sent again.
+func (q *backlog) giveUpOn(m *message) {
+	entered := m.place == queued
+	if q.take(m); entered && !m.class.Cancel(q.lane.x.now, &m.item) {
+		m.class.Tally().Dropped(stats.Reset, 1, int64(m.n)) // Leave is about to be called for it, and Take releases it
+		return
+	}
+	m.refuse(stats.Reset)
 }

@@ -82,10 +82,10 @@ class = "b"
 
 // newRepeated returns a connection of a protocol whose classes have these keys.
 func newRepeated(t testing.TB, protocol policy.Protocol, keys string) *repeated {
-	r := &repeated{t: t, protocol: protocol, now: time.Unix(0, 0), came: map[int]int{}, last: map[int]bool{}, got: map[int][]bool{},
+	r := &repeated{t: t, protocol: protocol, now: time.Unix(59, 500e6), came: map[int]int{}, last: map[int]bool{}, got: map[int][]bool{},
 		keys: map[int]string{}, refuses: func(int, int) bool { return false }, latency: func() time.Duration { return time.Millisecond }}
 	p := r.read(keys)
-	r.Host = exchangetest.New(r.now, exchange.Config{Protocol: protocol, Link: newLink(protocol), Class: r.classes["a"]})
+	r.Host = exchangetest.New(r.now, exchange.Config{Protocol: protocol, Link: newLink(protocol), Class: r.class("a")})
 	r.obey(p)
 	r.Up.Heard, r.Down.Heard = r.provider, r.client
 	return r
@@ -101,6 +101,7 @@ func (r *repeated) read(keys string) *policy.Policy {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	p, _ = p.Scheduled(r.now)
 	r.classes = map[string]*shaper.Class{}
 	for i, c := range shaper.NewTree(r.now, p.Classes) {
 		if r.classes[p.Classes[i].Name] = c; c.Parent() == nil {
@@ -111,9 +112,14 @@ func (r *repeated) read(keys string) *policy.Policy {
 }
 
 func (r *repeated) obey(p *policy.Policy) {
-	who := policy.Conn{Listener: "l"}
-	r.Machine.Obey(r.now, who, policy.Compile(p).Messages(who), func(name string) *shaper.Class { return r.classes[name] })
+	r.Machine.Obey(r.now, repeatedConn, policy.Compile(p).Messages(repeatedConn), r.class)
 }
+
+// repeatedConn is the connection, as rules and keys see it.
+var repeatedConn = policy.Conn{Listener: "l"}
+
+// class joins a class.
+func (r *repeated) class(name string) *shaper.Class { return r.classes[name].Join(r.now, repeatedConn) }
 
 // reload gives the connection new classes.
 func (r *repeated) reload(keys string) {
@@ -125,7 +131,7 @@ func (r *repeated) reload(keys string) {
 		gone[c] = true
 	}
 	p := r.read(keys)
-	r.Machine.Belong(r.now, r.classes["a"])
+	r.Machine.Belong(r.now, r.class("a"))
 	r.obey(p)
 	r.Machine.Reroute(r.now, gone, nil)
 	r.drive()
@@ -302,6 +308,16 @@ func (r *repeated) check(ended bool) {
 	}
 }
 
+// endsGently checks that a connection which has ended because it is old ends without a message that
+// the provider has got and the client has no answer to.
+func (r *repeated) endsGently() {
+	for _, id := range r.sent {
+		if r.came[id] > 0 && len(r.got[id]) == 0 {
+			r.t.Fatalf("the connection has ended, and message %d came without an answer", id)
+		}
+	}
+}
+
 // inOrder checks that the provider accepts the messages of each class and key in the order in
 // which they came.
 func (r *repeated) inOrder() {
@@ -325,6 +341,10 @@ func TestRetryProperties(t *testing.T) {
 	}
 }
 
+// A schedule begins half a second before the minute: then one recipient may be woken, and another
+// one not any more.
+const quietMinute = "quiet = [{ recipient = \"1\", to = \"00:01\" }, { recipient = \"2\", from = \"00:01\", to = \"00:02\" }]\n"
+
 // retrySchedule plays one random schedule.
 func retrySchedule(t *testing.T, x *rand.Rand) {
 	protocol, inFlight := policy.SMPP, []int{1, 1, 3}[x.IntN(3)]
@@ -334,8 +354,11 @@ func retrySchedule(t *testing.T, x *rand.Rand) {
 	if x.IntN(3) == 0 {
 		protocol, keyed = policy.HTTP, false
 	}
-	if keyed {
-		keys += "per = \"recipient\"\n"
+	switch {
+	case protocol == policy.HTTP:
+		keys += one(x, "", "settle = { header = \"X-Id\" }\n", "cost = 2\nsettle = { json = \"n\" }\n", "throttled_by = { json = \"n\", equals = [\"1\"] }\n")
+	case keyed:
+		keys += one(x, "per = \"recipient\"\n", quietMinute, "per = \"source\"\n"+quietMinute)
 	}
 	r := newRepeated(t, protocol, keys)
 	odds := []int{2, 5, 50}[x.IntN(3)]
@@ -353,8 +376,14 @@ func retrySchedule(t *testing.T, x *rand.Rand) {
 		r.Up.Ends = io.EOF
 	}
 	r.drive()
-	r.pass(20 * time.Second)
-	r.check(broken || r.Over && r.Result != stats.OK)
+	r.pass(3 * time.Minute)
+	r.check(broken || r.Lingers || r.Over && r.Result != stats.OK)
+	if r.Lingers && !broken {
+		r.endsGently()
+	}
+	if n := r.Machine.Charges(); n > 0 && !broken && !r.Over {
+		t.Fatalf("all requests are answered, and %d charges are kept", n)
+	}
 	if broken && slices.ContainsFunc(r.taken[before:], func(id int) bool { return r.came[id] > 1 }) {
 		t.Fatal("a message is sent again after the connection has ended")
 	}
@@ -378,6 +407,11 @@ func (r *repeated) play(x *rand.Rand, keys string) (reloads int) {
 			if x.IntN(20) == 0 {
 				r.reload(keys)
 				reloads++
+			}
+		case 6:
+			if x.IntN(40) == 0 && !r.Over {
+				r.Machine.Retire(r.now, true)
+				r.drive()
 			}
 		case 5:
 			r.Up.Room = []int{-1, -1, 0, 100}[x.IntN(4)]
