@@ -231,28 +231,38 @@ func TestShareOfQuietHours(t *testing.T) {
 				key = keyText(awake.key)
 				b = share.budgets["0"+key]
 			}
+			locked := func(do func()) {
+				root := c.lock()
+				defer root.mu.Unlock()
+				do()
+			}
+			wanted := func() (n int64) {
+				locked(func() { n = b.wanted })
+				return n
+			}
 			for range 10 {
 				asleep.Enter(now, &Item{Owner: o, Cost: Cost{Messages: 1}})
 			}
-			if b.wanted != 0 {
-				t.Errorf("%sthe fleet is told of %d messages that wait for quiet hours", more, b.wanted)
+			if n := wanted(); n != 0 {
+				t.Errorf("%sthe fleet is told of %d messages that wait for quiet hours", more, n)
 			}
 			for range 2 {
 				awake.Enter(now, &Item{Owner: o, Cost: Cost{Messages: 1}})
 			}
-			if s.Told(conf.Name, key); b.wanted != 2 {
-				t.Errorf("%sthe fleet is told of %d messages, want 2", more, b.wanted)
+			s.Told(conf.Name, key)
+			if n := wanted(); n != 2 {
+				t.Errorf("%sthe fleet is told of %d messages, want 2", more, n)
 			}
-			b.have = 2
+			locked(func() { b.have = 2 })
 			s.Told(conf.Name, key)
 			time.Sleep(time.Second)
 			s.Told(conf.Name, key)
-			if o.left.Load() != 2 || b.wanted != 0 {
-				t.Errorf("%s%d messages have left, want 2; the fleet is told of %d", more, o.left.Load(), b.wanted)
+			if n := wanted(); o.left.Load() != 2 || n != 0 {
+				t.Errorf("%s%d messages have left, want 2; the fleet is told of %d", more, o.left.Load(), n)
 			}
 			time.Sleep(9 * time.Hour)
-			if b.wanted != 10 {
-				t.Errorf("%sin the morning, the fleet is told of %d messages, want 10", more, b.wanted)
+			if n := wanted(); n != 10 {
+				t.Errorf("%sin the morning, the fleet is told of %d messages, want 10", more, n)
 			}
 		})
 	}
