@@ -51,6 +51,27 @@ func asked(t *testing.T, questions <-chan question) question {
 	}
 }
 
+// answerAll answers all questions until the test ends. How many there are may depend on who comes
+// first.
+func answerAll(t *testing.T, questions <-chan question, addrs ...string) {
+	over := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case q := <-questions:
+				q.is(addrs...)
+			case <-over:
+				return
+			}
+		}
+	})
+	t.Cleanup(func() {
+		close(over)
+		wg.Wait()
+	})
+}
+
 // asks starts a server, and lets the test answer lookups of the name "test:1".
 func asks(t *testing.T) (*rig, <-chan question) {
 	r, questions := bare(t), make(chan question, 100)
@@ -100,23 +121,9 @@ func TestUnresolvedIsNotCharged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, questions := asks(t)
 			r.reload(strings.NewReplacer(fast, "1 connections/h", "200ms", "1min").Replace(quoted("test:1", "test:1") + rules))
+			answerAll(t, questions)
 			for range 2 {
-				// If a session that looks whether a name is known comes late, the name is looked up once more.
-				client, over := r.dial("l"), make(chan struct{})
-				var answers sync.WaitGroup
-				answers.Go(func() {
-					for {
-						select {
-						case q := <-questions:
-							q.is()
-						case <-over:
-							return
-						}
-					}
-				})
-				expectReset(t, client)
-				close(over)
-				answers.Wait()
+				expectReset(t, r.dial("l"))
 			}
 			r.awaitEnd(stats.DialFailed, 2)
 			if n := r.connections("c"); n != 0 {
