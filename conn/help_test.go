@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -92,7 +91,7 @@ type rig struct {
 	*Server
 	t      testing.TB
 	shaper *shaper.Shaper
-	log    *syncBuffer
+	log    *trial.Log
 	// The addresses of the name "test:1", and how long they hold.
 	meanings atomic.Pointer[func(context.Context) ([]netip.AddrPort, error)]
 	ttl      atomic.Int64
@@ -127,7 +126,7 @@ func run(t testing.TB, text string) *rig {
 // bare starts a server without a policy. It stops at the end of the test.
 func bare(t testing.TB) *rig {
 	t.Helper()
-	log := new(syncBuffer)
+	log := new(trial.Log)
 	start, network := shaper.New, sock.Network(sock.Kernel{})
 	if m := memoryOf(t); m != nil {
 		start, network = shaper.NewOnRuntimeTimer, m
@@ -451,24 +450,6 @@ func withListen(lines []string) string {
 }
 
 const fast = "8gbit"
-
-// syncBuffer is a log that may be read while it is written.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
 
 // leakyClass returns the configuration of a leaky class.
 func leakyClass(name, rate string) policy.Class {

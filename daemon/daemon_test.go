@@ -480,7 +480,7 @@ func TestStartErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, log := newLogged()
+		_, log := trial.NewLog()
 		err := Run(Options{Path: file, Log: log})
 		if CodeOf(err) != c.want || err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", c.what, err)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"shaper/policy"
+	"shaper/tests/trial"
 )
 
 // writePair writes a self-signed certificate and its key.
@@ -196,7 +197,7 @@ func TestStartWithoutAuthority(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, log := newLogged()
+	_, log := trial.NewLog()
 	err := Run(Options{Path: path, Log: log})
 	want := path + ":19:23: listener.quick.upstream_tls.ca: open " + filepath.Dir(path) + "/none.pem: no such file or directory; " + needsFile
 	if err == nil || err.Error() != want || CodeOf(err) != CodeFailed {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"shaper/policy"
+	"shaper/tests/trial"
 )
 
 // fakeEngine records the rates in force.
@@ -56,7 +57,7 @@ type bench struct {
 	*keeper
 	t      *testing.T
 	engine *fakeEngine
-	logged *logged
+	logged *trial.Log
 	told   []string // what the service manager was told
 }
 
@@ -65,7 +66,7 @@ var operator = caller{uid: 7, pid: 8}
 // keep runs a test in a synctest bubble with a keeper whose class "slow" has 64KiB/s.
 func keep(t *testing.T, test func(*bench)) {
 	synctest.Test(t, func(t *testing.T) {
-		logged, log := newLogged()
+		logged, log := trial.NewLog()
 		b := &bench{t: t, engine: &fakeEngine{}, logged: logged}
 		path := filepath.Join(t.TempDir(), "shaper.toml")
 		b.keeper = newKeeper(path, b.engine, log, func(state ...string) { b.told = append(b.told, state[0]) })

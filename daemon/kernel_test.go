@@ -14,6 +14,7 @@ import (
 	"shaper/stats"
 	"shaper/tc"
 	"shaper/tc/tctest"
+	"shaper/tests/trial"
 )
 
 // keptPolicy returns a policy that shapes a device, with a rate for class a.
@@ -27,10 +28,10 @@ func keptPolicy(t *testing.T, rate string) *policy.Policy {
 }
 
 // keepKernel runs a test in a synctest bubble, with a policy that is kept in a kernel in memory.
-func keepKernel(t *testing.T, test func(t *testing.T, k *kernel, fake *tctest.Kernel, log *logged)) {
+func keepKernel(t *testing.T, test func(t *testing.T, k *kernel, fake *tctest.Kernel, log *trial.Log)) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := tctest.New("eth0")
-		logged, log := newLogged()
+		logged, log := trial.NewLog()
 		k := newKernel(log)
 		k.connect = func() (*tc.Kernel, error) { return tc.On(fake), nil }
 		k.watch = func(ctx context.Context, interest func(string) bool, changed func(string)) error {
@@ -75,7 +76,7 @@ func rateOf(t *testing.T, fake *tctest.Kernel, p *policy.Policy) string {
 
 // The daemon mends a device that comes back, and what others change in the kernel.
 func TestKernelIsKept(t *testing.T) {
-	keepKernel(t, func(t *testing.T, k *kernel, fake *tctest.Kernel, log *logged) {
+	keepKernel(t, func(t *testing.T, k *kernel, fake *tctest.Kernel, log *trial.Log) {
 		p := keptPolicy(t, "1mbit")
 		holds := func(want string) {
 			t.Helper()
@@ -108,7 +109,7 @@ func TestKernelIsKept(t *testing.T) {
 
 // The kernel tells nobody of some changes. The daemon finds them by itself.
 func TestSilentChangeOfTheKernel(t *testing.T) {
-	keepKernel(t, func(t *testing.T, k *kernel, fake *tctest.Kernel, log *logged) {
+	keepKernel(t, func(t *testing.T, k *kernel, fake *tctest.Kernel, log *trial.Log) {
 		synctest.Wait()
 		time.Sleep(longestBackoff)
 		link, err := fake.LinkByName("eth0")
@@ -130,7 +131,7 @@ func TestSilentChangeOfTheKernel(t *testing.T) {
 // If the kernel refuses a policy, the one before stays. A policy without the section clears the
 // device.
 func TestKernelPrepares(t *testing.T) {
-	keepKernel(t, func(t *testing.T, k *kernel, fake *tctest.Kernel, _ *logged) {
+	keepKernel(t, func(t *testing.T, k *kernel, fake *tctest.Kernel, _ *trial.Log) {
 		p := keptPolicy(t, "1mbit")
 		refusals := 2
 		fake.Between = func(q tctest.Request, do func() error) error {
@@ -159,7 +160,7 @@ func TestKernelPrepares(t *testing.T) {
 
 // read returns what the kernel counts, by class.
 func TestKernelReads(t *testing.T) {
-	keepKernel(t, func(t *testing.T, k *kernel, fake *tctest.Kernel, _ *logged) {
+	keepKernel(t, func(t *testing.T, k *kernel, fake *tctest.Kernel, _ *trial.Log) {
 		p := keptPolicy(t, "1mbit")
 		fake.Count("eth0", policy.Major<<16|uint32(p.Minors()["a"]), tctest.Counters{Bytes: 7, Packets: 2, Dropped: 3})
 		for _, r := range k.read() {
@@ -175,7 +176,7 @@ func TestKernelReads(t *testing.T) {
 
 // Without CAP_NET_ADMIN the proxy runs, and the log says once that the kernel part is off.
 func TestKernelIsOff(t *testing.T) {
-	logged, log := newLogged()
+	logged, log := trial.NewLog()
 	k := newKernel(log)
 	k.connect = func() (*tc.Kernel, error) { return nil, tc.ErrNotPermitted }
 	for range 2 {

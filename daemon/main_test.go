@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"log/slog"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,6 +17,7 @@ import (
 
 	"shaper/policy"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -51,35 +50,12 @@ source = "127.0.0.2"
 class = "guest"
 `
 
-// logged is a log that a test may read while the daemon writes it.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-func newLogged() (*logged, *slog.Logger) {
-	l := &logged{}
-	return l, slog.New(slog.NewTextHandler(l, nil))
-}
-
 // process is a daemon that runs in the test's process.
 type process struct {
 	*Client
 	t       *testing.T
 	path    string // of the policy file
-	log     *logged
+	log     *trial.Log
 	signals chan os.Signal
 	ended   chan error
 	first   Status
@@ -93,7 +69,7 @@ func begin(t *testing.T, text string) *process {
 	p.Client = NewClient(filepath.Join(dir, "c.sock"))
 	p.write(text)
 	var log *slog.Logger
-	p.log, log = newLogged()
+	p.log, log = trial.NewLog()
 	ready := make(chan Status, 1)
 	options := Options{Path: p.path, Version: "test", Log: log, Signals: p.signals,
 		Ready: func(s Status, _ *policy.Policy) { ready <- s }}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 // manager starts a service manager, and returns a function that returns what it is told next.
@@ -87,7 +89,7 @@ func TestWatchdogStarves(t *testing.T) {
 		var fed []time.Duration
 		began := time.Now()
 		probes := 0
-		logged, log := newLogged()
+		logged, log := trial.NewLog()
 		w := watchdog{period: 30 * time.Second, log: log,
 			notify: func(...string) { fed = append(fed, time.Since(began)) },
 			probe: func(ctx context.Context) error {
@@ -111,7 +113,7 @@ func TestWatchdogStarves(t *testing.T) {
 }
 
 func TestWatchdogPeriod(t *testing.T) {
-	logged, log := newLogged()
+	logged, log := trial.NewLog()
 	if got := watchdogPeriod(log); got != 0 {
 		t.Errorf("without a service manager: %v", got)
 	}

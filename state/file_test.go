@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"shaper/limit"
+	"shaper/tests/trial"
 )
 
 // A memory is a disk in memory.
@@ -46,33 +46,9 @@ func (m *memory) set(takes time.Duration, err error) {
 	m.takes, m.err = takes, err
 }
 
-// A journal holds what was logged.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(b []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(b)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
-// logged returns a logger, and what it has logged.
-func logged() (*slog.Logger, *journal) {
-	j := new(journal)
-	return slog.New(slog.NewTextHandler(j, nil)), j
-}
-
 // inMemory returns a file on a disk in memory, started.
-func inMemory(t *testing.T, m *memory) (*File, *journal) {
-	log, b := logged()
+func inMemory(t *testing.T, m *memory) (*File, *trial.Log) {
+	b, log := trial.NewLog()
 	m.files = map[string][]byte{}
 	f, err := Open(filepath.Join(t.TempDir(), "state"), Options{Log: log, disk: m})
 	if err != nil {
@@ -219,9 +195,9 @@ func TestRoomForKeys(t *testing.T) {
 }
 
 // open opens a file on the real disk.
-func open(t *testing.T, path string) (*File, *journal) {
+func open(t *testing.T, path string) (*File, *trial.Log) {
 	t.Helper()
-	log, b := logged()
+	b, log := trial.NewLog()
 	f, err := Open(path, Options{Log: log})
 	if err != nil {
 		t.Fatal(err)
@@ -304,7 +280,7 @@ func TestOpenWhatCannotBe(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "d"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	log, _ := logged()
+	_, log := trial.NewLog()
 	f, err := Open(filepath.Join(dir, "d"), Options{Log: log})
 	if err != nil {
 		t.Fatalf("a directory: %v", err)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 // nginx runs nginx over TLS with one site for each name, until the test ends. Each site answers
@@ -35,7 +37,7 @@ func nginx(t *testing.T, a *authority, names ...string) (port string) {
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	log := &logged{}
+	log := new(trial.Log)
 	cmd := exec.Command(program, "-c", config)
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {

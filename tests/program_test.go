@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 // patience is how long a test waits for anything. What works takes far less, even on a busy
@@ -26,7 +28,7 @@ type program struct {
 	bin    string
 	config string // path of the policy file
 	cmd    *exec.Cmd
-	log    *logged
+	log    *trial.Log
 	exited chan struct{}
 	in     *namespace // where it runs; nil: in the namespace of the tests
 }
@@ -77,7 +79,7 @@ func (p *program) write(policy string) {
 // run starts the daemon and waits until it is ready.
 func (p *program) run(args ...string) {
 	p.t.Helper()
-	p.log, p.exited = &logged{}, make(chan struct{})
+	p.log, p.exited = new(trial.Log), make(chan struct{})
 	p.cmd = exec.Command(p.bin, append([]string{"-c", p.config, "run"}, args...)...)
 	p.cmd.Stderr = p.log
 	if p.in != nil {

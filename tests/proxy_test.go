@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"shaper/tests/trial"
 )
 
 // background runs a program with a configuration file until the test ends, and waits until it
@@ -20,7 +22,7 @@ func background(t *testing.T, port, text, program string, args ...string) {
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	log := &logged{}
+	log := new(trial.Log)
 	cmd := exec.Command(program, append(args, config)...)
 	cmd.Stderr = log
 	cmd.Dir = dir

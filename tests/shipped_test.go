@@ -27,7 +27,7 @@ func TestReadmeInACleanClone(t *testing.T) {
 		commands[i] = strings.NewReplacer("7007", relay, "9780", pages).Replace(commands[i])
 	}
 	rewrite(t, filepath.Join(clone, "shaper.toml"), strings.NewReplacer("7007", relay, "7009", "0", "[daemon]", "[daemon]\nhttp = \"127.0.0.1:"+pages+"\""))
-	log := &logged{}
+	log := new(trial.Log)
 	run := exec.Command("go", "run", "./cmd/shaper", "run")
 	run.Dir, run.Stderr = clone, log
 	if err := run.Start(); err != nil {

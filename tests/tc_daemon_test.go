@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"shaper/tests/trial"
 )
 
 // keptPolicy returns a policy with apply = true, which the daemon keeps in force in the kernel.
@@ -299,7 +301,7 @@ func TestKernelIsOffWithoutTheCapability(t *testing.T) {
 	if err := os.WriteFile(config, []byte(policy), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	log := &logged{}
+	log := new(trial.Log)
 	cmd := exec.Command(plain(), "-c", config, "run")
 	cmd.Stderr = log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}

@@ -23,6 +23,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 // authority signs certificates, and keeps them in PEM files in a directory.
@@ -458,7 +460,7 @@ func stripeMock(t *testing.T) (plain, secure string) {
 	if out, err := install.CombinedOutput(); err != nil {
 		skipUnlessCI(t, "%s cannot be built: %v\n%s", stripeModule, err, out)
 	}
-	log := &logged{}
+	log := new(trial.Log)
 	cmd := exec.Command(filepath.Join(binDir, "stripe-mock"), "-http-addr", "127.0.0.1:", "-https-addr", "127.0.0.1:")
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {

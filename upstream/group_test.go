@@ -22,6 +22,7 @@ import (
 	"pgregory.net/rapid"
 
 	"shaper/policy"
+	"shaper/tests/trial"
 	"shaper/unit"
 )
 
@@ -77,10 +78,10 @@ func (w *world) checks(addr string) int {
 }
 
 // inWorld runs a test of a group in virtual time.
-func inWorld(t *testing.T, test func(w *world, g *Group, f *fakeNames, log *logText)) {
+func inWorld(t *testing.T, test func(w *world, g *Group, f *fakeNames, log *trial.Log)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w, f, log := &world{dead: map[string]bool{}, asked: map[string]int{}}, &fakeNames{}, &logText{}
+		w, f, log := &world{dead: map[string]bool{}, asked: map[string]int{}}, &fakeNames{}, &trial.Log{}
 		logger := slog.New(slog.NewTextHandler(log, nil))
 		names := NewNames(f.lookup, logger)
 		ctx, cancel := context.WithCancel(context.Background())
@@ -143,7 +144,7 @@ func TestShares(t *testing.T) {
 		{policy.LeastConnections, nil, "200 200 200"},
 		{policy.LeastConnections, []int{1, 2, 3}, "100 200 300"},
 	} {
-		inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *logText) {
+		inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {
 			if got := shares(w, g.Set(three(c.balance, c.weights...)), 600); got != c.want {
 				t.Errorf("%s %v: %s, want %s", c.balance, c.weights, got, c.want)
 			}
@@ -202,7 +203,7 @@ func TestLeastLoad(t *testing.T) {
 // answers again, with less than its share at first.
 func TestDeadUpstreamCostsOneConnection(t *testing.T) {
 	for _, l := range []*policy.Listener{three(policy.RoundRobin), three(policy.LeastConnections), {Name: "l", Balance: policy.InOrder, Health: policy.DefaultHealth, Upstream: three("").Upstream}} {
-		inWorld(t, func(w *world, g *Group, _ *fakeNames, log *logText) {
+		inWorld(t, func(w *world, g *Group, _ *fakeNames, log *trial.Log) {
 			s := g.Set(l)
 			w.kill(true, "192.0.2.1:1")
 			failed := 0
@@ -251,7 +252,7 @@ func TestDeadUpstreamCostsOneConnection(t *testing.T) {
 // Sessions eject at most half of the upstreams. When all are away, all are tried.
 func TestAtMostHalfIsEjected(t *testing.T) {
 	for n := 1; n <= 6; n++ {
-		inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *logText) {
+		inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {
 			l := &policy.Listener{Name: "l", Balance: policy.RoundRobin}
 			for i := range n {
 				l.Upstream = append(l.Upstream, fmt.Sprintf("192.0.2.%d:1", i+1))
@@ -276,7 +277,7 @@ func TestAtMostHalfIsEjected(t *testing.T) {
 
 // What is our own fault ejects nobody.
 func TestOwnFaultsEjectNobody(t *testing.T) {
-	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *logText) {
+	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {
 		s := g.Set(three(policy.RoundRobin))
 		target, _ := choose(w, s)
 		for _, err := range []error{ErrLoop, ErrFamily, unix.EMFILE, unix.EADDRNOTAVAIL, &LookupError{errors.New("no such host")}} {
@@ -296,7 +297,7 @@ func TestOwnFaultsEjectNobody(t *testing.T) {
 // Checks take an upstream out after fall failures and bring it back after rise successes. They
 // come at their interval.
 func TestChecksRiseAndFall(t *testing.T) {
-	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *logText) {
+	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {
 		l := three(policy.RoundRobin)
 		l.Health = policy.Health{Every: unit.Duration(2 * time.Second), Timeout: unit.Duration(time.Second), Rise: 3, Fall: 4}
 		s := g.Set(l)
@@ -375,7 +376,7 @@ func TestChecks(t *testing.T) {
 		"smpp cut":           {overSMPP, pdu("\x00\x00\x00\x10"), false},
 		"smpp false lengths": {overSMPP, pdu("\xff\xff\xff\xff\x80\x00\x00\x15\x00\x00\x00\x00\x00\x00\x00\x01"), false},
 	} {
-		inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *logText) {
+		inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {
 			w.serve = c.serve
 			s := g.Set(three(policy.RoundRobin))
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -390,7 +391,7 @@ func TestChecks(t *testing.T) {
 // A service leads to the hosts of its lowest priority by their weights, and to others only if
 // none of these is up.
 func TestServices(t *testing.T) {
-	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *logText) {
+	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {
 		var addrs []Address
 		for i, weight := range []uint16{30, 10, 1} {
 			at := netip.MustParseAddrPort(fmt.Sprintf("192.0.2.%d:1", i+1))
@@ -421,7 +422,7 @@ func TestServices(t *testing.T) {
 
 // A reload keeps what is known of an address.
 func TestReloadKeepsState(t *testing.T) {
-	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *logText) {
+	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {
 		s := g.Set(three(policy.RoundRobin))
 		w.kill(true, "192.0.2.2:1")
 		shares(w, s, 9)
@@ -445,7 +446,7 @@ func TestReloadKeepsState(t *testing.T) {
 
 // A name that hangs holds up nobody while another upstream is known.
 func TestHangingNameIsLast(t *testing.T) {
-	inWorld(t, func(w *world, g *Group, f *fakeNames, _ *logText) {
+	inWorld(t, func(w *world, g *Group, f *fakeNames, _ *trial.Log) {
 		f.hang()
 		l := &policy.Listener{Name: "l", Balance: policy.RoundRobin, Upstream: []string{"x:1", "192.0.2.1:1"}}
 		s := g.Set(l)
@@ -479,7 +480,7 @@ func TestOrderAllocatesNothing(t *testing.T) {
 
 // An ejected address that the DNS drops for a while comes back, although a session has kept it.
 func TestEjectedAddressComesBackAfterTheDNS(t *testing.T) {
-	inWorld(t, func(w *world, g *Group, f *fakeNames, _ *logText) {
+	inWorld(t, func(w *world, g *Group, f *fakeNames, _ *trial.Log) {
 		f.answers("192.0.2.1:1", time.Second)
 		l := &policy.Listener{Name: "l", Balance: policy.RoundRobin, Upstream: []string{"x:1", "192.0.2.3:1"}}
 		s := g.Set(l)
@@ -510,7 +511,7 @@ func TestEjectedAddressComesBackAfterTheDNS(t *testing.T) {
 
 // What clients choose is one upstream to people, however many addresses they choose.
 func TestChosen(t *testing.T) {
-	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *logText) {
+	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {
 		l := &policy.Listener{Name: "l", Mode: policy.SOCKS5}
 		s := g.Set(l)
 		var open []*Target

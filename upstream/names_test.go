@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 // fakeNames is a lookup of a test.
@@ -69,29 +71,11 @@ func (f *fakeNames) questions() int {
 	return len(f.asked)
 }
 
-// logText is a log that may be read while it is written.
-type logText struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // inNames runs a test of Names in virtual time.
-func inNames(t *testing.T, test func(n *Names, f *fakeNames, log *logText)) {
+func inNames(t *testing.T, test func(n *Names, f *fakeNames, log *trial.Log)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f, log := &fakeNames{addr: "192.0.2.1:1", ttl: 20 * time.Second}, &logText{}
+		f, log := &fakeNames{addr: "192.0.2.1:1", ttl: 20 * time.Second}, &trial.Log{}
 		n := NewNames(f.lookup, slog.New(slog.NewTextHandler(log, nil)))
 		defer n.Close()
 		test(n, f, log)
@@ -112,7 +96,7 @@ func find(n *Names, patience time.Duration) string {
 // A name that has moved is known by the end of its TTL, and nobody has waited for that. The
 // names of a policy do not all come together.
 func TestNamesFollowTheirTTL(t *testing.T) {
-	inNames(t, func(n *Names, f *fakeNames, _ *logText) {
+	inNames(t, func(n *Names, f *fakeNames, _ *trial.Log) {
 		for _, ttl := range []time.Duration{20 * time.Second, 0, 100 * time.Millisecond, time.Hour} {
 			f.answers("192.0.2.1:1", ttl)
 			n.Keep(func(string) bool { return false })
@@ -154,7 +138,7 @@ func TestNamesFollowTheirTTL(t *testing.T) {
 // back, the name is looked up again within maxRetry.
 func TestLastAnswerIsUsed(t *testing.T) {
 	for _, how := range []string{"error", "hang", "panic"} {
-		inNames(t, func(n *Names, f *fakeNames, log *logText) {
+		inNames(t, func(n *Names, f *fakeNames, log *trial.Log) {
 			find(n, time.Minute)
 			switch how {
 			case "hang":
@@ -186,7 +170,7 @@ func TestLastAnswerIsUsed(t *testing.T) {
 
 // At most one lookup of a name runs at a time, however many want it.
 func TestOneLookupAtATime(t *testing.T) {
-	inNames(t, func(n *Names, f *fakeNames, _ *logText) {
+	inNames(t, func(n *Names, f *fakeNames, _ *trial.Log) {
 		var wg sync.WaitGroup
 		for range 1000 {
 			wg.Go(func() {
@@ -211,7 +195,7 @@ func TestOneLookupAtATime(t *testing.T) {
 // A resolver that hangs holds up nobody: who waits for a name that is not known gives up when
 // it likes. When nobody waits any more, the lookup ends, and the next one begins afresh.
 func TestHangingResolver(t *testing.T) {
-	inNames(t, func(n *Names, f *fakeNames, _ *logText) {
+	inNames(t, func(n *Names, f *fakeNames, _ *trial.Log) {
 		f.hang()
 		began := time.Now()
 		if got := find(n, 3*time.Second); got != context.DeadlineExceeded.Error() || time.Since(began) != 3*time.Second {
@@ -232,7 +216,7 @@ func TestHangingResolver(t *testing.T) {
 
 // Known never waits, and asks again after a second while there is no answer.
 func TestKnownNeverWaits(t *testing.T) {
-	inNames(t, func(n *Names, f *fakeNames, _ *logText) {
+	inNames(t, func(n *Names, f *fakeNames, _ *trial.Log) {
 		f.answers("", 0)
 		for range 100 {
 			if got := n.Known("x:1"); got != nil {
@@ -256,7 +240,7 @@ func TestKnownNeverWaits(t *testing.T) {
 
 // A name that no policy has any more is not looked up again.
 func TestForgottenNamesRest(t *testing.T) {
-	inNames(t, func(n *Names, f *fakeNames, _ *logText) {
+	inNames(t, func(n *Names, f *fakeNames, _ *trial.Log) {
 		find(n, time.Minute)
 		n.Keep(func(upstream string) bool { return upstream == "x:1" })
 		time.Sleep(time.Minute)
@@ -275,7 +259,7 @@ func TestForgottenNamesRest(t *testing.T) {
 // A session of an old policy that still tries an upstream of it makes nobody look its name up for
 // ever.
 func TestOldSessionsKeepNoName(t *testing.T) {
-	inNames(t, func(n *Names, f *fakeNames, _ *logText) {
+	inNames(t, func(n *Names, f *fakeNames, _ *trial.Log) {
 		find(n, time.Minute)
 		n.Keep(func(string) bool { return false })
 		if got := find(n, time.Minute); !strings.Contains(got, "192.0.2.1:1") {
@@ -294,7 +278,7 @@ func TestOldSessionsKeepNoName(t *testing.T) {
 // A name that no policy has, but a client chooses, is kept until its TTL ends, and then forgotten. If
 // it has no address, or nobody waits for it any more, it is forgotten at once.
 func TestForeignNames(t *testing.T) {
-	inNames(t, func(n *Names, f *fakeNames, _ *logText) {
+	inNames(t, func(n *Names, f *fakeNames, _ *trial.Log) {
 		kept := func() int {
 			n.mu.Lock()
 			defer n.mu.Unlock()
