@@ -22,6 +22,7 @@ func (m *message) refuse(reason stats.Reason) {
 	if m.buf == nil && !m.refusable { // the connection ends, and its end does not count these bytes again
 		l.in.consume(int(m.n))
 	}
+	hasPassed := m.attempts > 0
 	x.classes.use(f.Tag) // until the refusal is written
 	m.release()
 	if !f.Refusable {
@@ -32,7 +33,7 @@ func (m *message) refuse(reason stats.Reason) {
 	switch {
 	case f.Close:
 		l.state = discarding
-	case x.isHTTP() && !l.found.whole && m.attempts == 0: // in other protocols, found may be a later message
+	case x.isHTTP() && !l.found.whole && !hasPassed: // in other protocols, found may be a later message
 		l.state = swallowing
 	}
 	if x.link.Refuse(f, x.down.body.remaining == 0) {

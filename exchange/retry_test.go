@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -588,4 +589,24 @@ func TestRetryHoldsUpTheEnd(t *testing.T) {
 	if !bytes.HasSuffix(r.Up.Got, []byte(pdu(6, 0, 9, ""))) || !r.Up.Told || r.came[1] != 3 || !r.got[1][0] {
 		t.Errorf("the message came %d times; then the provider got %q", r.came[1], r.Up.Got)
 	}
+}
+
+// A refused message is used by another connection at once, so nobody looks at it any more.
+func TestRefusedMessagesAreNotRead(t *testing.T) {
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 50 {
+				r := newRepeated(t, policy.HTTP, "max_wait = \"1ns\"\n")
+				for range 50 {
+					r.Up.In = append(r.Up.In, "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n"...)
+					r.drive() // the body has not come
+					r.Up.In = append(r.Up.In, 'b')
+					r.drive()
+				}
+				r.Finish(stats.OK)
+			}
+		})
+	}
+	all.Wait()
 }
