@@ -9,6 +9,7 @@
 //	race, norace  whether the race detector watches
 //	dial    connections to peers that may reset them at once
 //	files   a directory of files
+//	log     what a test has logged
 package trial
 
 import (
