@@ -57,7 +57,8 @@ func (s *Server) tend(one session, now time.Time) {
 //
 // A session that waits for its class is not idle, unless the provider owes an answer: then its
 // silence may be what keeps the message waiting. While bytes wait, for the class or for the
-// other peer, nobody reads, so nobody would notice a reset. tend does.
+// other peer, nobody reads, so nobody would notice a reset. tend does. What a client sent before
+// its reset is dropped. What an upstream sent before still goes to the client.
 func (t *tcpSession) tend(now time.Time) {
 	t.do(func(t *tcpSession) {
 		age := now.Sub(t.started)
@@ -68,17 +69,26 @@ func (t *tcpSession) tend(now time.Time) {
 		t.up.active, t.down.active = false, false
 		switch {
 		case t.stage == cutting: // cutTimeout bounds it
-		case stuck && !active && (t.client.Broken || t.upstream.Broken):
+		case stuck && !active && t.isLost():
 			t.finish(stats.ResetByPeer)
-		case waiting || active || t.stage != relaying:
+		case waiting && !t.upstream.Broken, active, t.stage != relaying:
 			t.quietFrom = age
-		case age-t.quietFrom >= t.patience():
+		case age-t.quietFrom < t.patience():
+		case t.upstream.Broken:
+			t.finish(stats.ResetByPeer)
+		default:
 			t.finish(stats.TimedOut)
 		}
 		if t.stage == relaying && isOld(&t.conf.Listener, t.id, age) {
 			t.relay.age(now, !waiting && age-t.quietFrom >= quietTime)
 		}
 	})
+}
+
+// isLost reports whether a peer has reset the connection, and nothing that the session has is of
+// use to the other one.
+func (t *tcpSession) isLost() bool {
+	return t.client.Broken || t.upstream.Broken && !t.down.waiting && t.down.carrier.held() == 0
 }
 
 // quietTime is how long nothing moves in an old session before it ends, if nobody knows which
@@ -92,7 +102,7 @@ func (t *tcpSession) patient() bool {
 
 // patience returns how long the session may be idle now.
 func (t *tcpSession) patience() time.Duration {
-	if t.up.done != t.down.done {
+	if t.up.done != t.down.done || t.upstream.Broken {
 		return time.Duration(min(t.conf.IdleTimeout, t.conf.HalfCloseTimeout))
 	}
 	return time.Duration(t.conf.IdleTimeout)

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -489,4 +491,24 @@ func TestSessionEndsWithBytesInAPipe(t *testing.T) {
 	if len(r.pipes) != pipes {
 		t.Errorf("%d of %d pipes are free", len(r.pipes), pipes)
 	}
+}
+
+// If an upstream resets the connection, what the session has read of its answer arrives, however
+// long that takes through its class.
+func TestResetLosesNothing(t *testing.T) { virtually(t, resetLosesNothing) }
+
+func resetLosesNothing(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast, `return_class = "back"`)+class("back", "200B/s"))
+	client, upstream := r.open(conns)
+	data := noise(6000)
+	send(t, upstream, string(data))
+	synctest.Wait()
+	reset(upstream)
+	got := make([]byte, len(data))
+	if n, err := io.ReadFull(client, got); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d of %d bytes arrive, %v", n, len(data), err)
+	}
+	expectCut(t, client)
+	r.awaitEnd(stats.ResetByPeer, 1)
 }
