@@ -47,15 +47,19 @@ run:
 # packages mostly wait, so twice as many as there are processors run side by side.
 #
 # Lint vets what GOTEST does not. Nobody debugs the test binaries, so they have no DWARF.
-LONG   = UrgentAmongBulk|ScriptAndModelAgree|FleetUsesTheLimit|RetryKeepsWithinBounds|RetryHidesRefusals|LanguageModel|CrashesGiveNoBudget|LearnFindsALimit
-PLAIN  = Allocate|RandomSchedules|$(LONG)
+LONG   = CrashesGiveNoBudget FleetUsesTheLimit Guests.*Bounded KeysMemory LanguageModel Learn(Finds|GoesUp|Ignores) ListsKeepTheOrder MinorsAreApart \
+         Retry(HidesRefusals|KeepsWithinBounds|Properties) Rule(SharesOfTrees|StarvesNobody) ScriptAndModelAgree TooManyClassesForTheKernel \
+         Tree(IsNaive|NeverAbove|SharesOfMany) UrgentAmongBulk
+PLAIN  = Allocate RandomSchedules $(LONG)
 SINGLE = frame leaky limit metrics simulate unit
+# either A B is the pattern A|B.
+either = $(subst $() ,|,$(strip $(1)))
 GOTEST = $(GO) test -json -vet=off -ldflags=-w -timeout 20m
 test: export GOFLAGS += -trimpath
 test: deps lint
-	@{ $(GOTEST) -race -p $$((2*$$(nproc))) -skip 'Allocate|$(LONG)' $$($(GO) list ./... | grep -vE '^shaper/($(subst $() ,|,$(SINGLE) tests))$$'); \
+	@{ $(GOTEST) -race -p $$((2*$$(nproc))) -skip '$(call either,Allocate $(LONG))' $$($(GO) list ./... | grep -vE '^shaper/($(call either,$(SINGLE) tests))$$'); \
 	   $(GOTEST) $(addprefix ./,$(SINGLE)); \
-	   $(GOTEST) -run '$(PLAIN)' $$(grep -rlE --include='*_test.go' '^func Test.*($(PLAIN))' . | xargs -n 1 dirname | sort -u); \
+	   $(GOTEST) -run '$(call either,$(PLAIN))' $$(grep -rlE --include='*_test.go' '^func Test.*($(call either,$(PLAIN)))' . | xargs -n 1 dirname | sort -u); \
 	   $(GOTEST) -race -count=1 -parallel 8 ./tests; } | $(TALLY)
 
 # Repeats all tests at full size until SOAK seconds have passed or a test fails. Packages run
