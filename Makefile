@@ -43,15 +43,17 @@ run:
 # schedules and the LONG tests of machines without goroutines, which take six times as long with
 # it. It has nothing to find in packages of one goroutine (tests/goroutine_test.go holds that they
 # are). The tests of the whole program measure rates; they run last, when no other package is
-# tested. With -trimpath the build cache serves the copies of this tree that tests build. Some
-# packages mostly wait, so twice as many as there are processors run side by side.
+# tested. Where they look for races, they build the program with the race detector; themselves,
+# they take half the processor time without it.
 #
-# Lint vets what GOTEST does not. Nobody debugs the test binaries, so they have no DWARF.
-LONG   = CrashesGiveNoBudget FleetUsesTheLimit Guests.*Bounded KeysMemory LanguageModel Learn(Finds|GoesUp|Ignores) ListsKeepTheOrder MinorsAreApart \
-         Retry(HidesRefusals|KeepsWithinBounds|Properties) Rule(SharesOfTrees|StarvesNobody) ScriptAndModelAgree TooManyClassesForTheKernel \
-         Tree(IsNaive|NeverAbove|SharesOfMany) UrgentAmongBulk
+# With -trimpath the build cache serves the copies of this tree that tests build. Some packages
+# mostly wait, so twice as many as there are processors run side by side. Lint vets what GOTEST
+# does not. Nobody debugs the test binaries, so they have no DWARF.
+LONG   = CrashesGiveNoBudget FleetUsesTheLimit Guests.*Bounded KeysMemory LanguageModel Learn(Finds|GoesUp|Ignores) \
+         ListsKeepTheOrder Retry(HidesRefusals|KeepsWithinBounds|Properties) Rule(SharesOfTrees|StarvesNobody) \
+         ScriptAndModelAgree Tree(IsNaive|NeverAbove|SharesOfMany) UrgentAmongBulk
 PLAIN  = Allocate RandomSchedules $(LONG)
-SINGLE = frame leaky limit metrics simulate unit
+SINGLE = calendar frame leaky limit metrics policy simulate tests/order tests/tally unit
 # either A B is the pattern A|B.
 either = $(subst $() ,|,$(strip $(1)))
 GOTEST = $(GO) test -json -vet=off -ldflags=-w -timeout 20m
@@ -60,7 +62,7 @@ test: deps lint
 	@{ $(GOTEST) -race -p $$((2*$$(nproc))) -skip '$(call either,Allocate $(LONG))' $$($(GO) list ./... | grep -vE '^shaper/($(call either,$(SINGLE) tests))$$'); \
 	   $(GOTEST) $(addprefix ./,$(SINGLE)); \
 	   $(GOTEST) -run '$(call either,$(PLAIN))' $$(grep -rlE --include='*_test.go' '^func Test.*($(call either,$(PLAIN)))' . | xargs -n 1 dirname | sort -u); \
-	   $(GOTEST) -race -count=1 -parallel 8 ./tests; } | $(TALLY)
+	   $(GOTEST) -count=1 -parallel 8 ./tests; } | $(TALLY)
 
 # Repeats all tests at full size until SOAK seconds have passed or a test fails. Packages run
 # one after the other, so that the machine is quiet while tests measure rates.

@@ -15,6 +15,7 @@ import (
 // The policies in README.md, docs/protocols.md and docs/recipes.md pass `shaper check`.
 // README.md shows the class of TestKannel.
 func TestPoliciesInDocuments(t *testing.T) {
+	t.Parallel()
 	shown := 0
 	users := textOf(t, usersFile(t)) // which one of them names
 	for _, name := range []string{"README.md", "docs/protocols.md", "docs/recipes.md", "docs/entries.md"} {
@@ -40,6 +41,7 @@ func TestPoliciesInDocuments(t *testing.T) {
 
 // docs/protocols.md explains each reason for which a message protocol ends a session.
 func TestReasonsAreExplained(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("../docs/protocols.md")
 	if err != nil {
 		t.Fatal(err)
@@ -54,6 +56,7 @@ func TestReasonsAreExplained(t *testing.T) {
 // The simulate commands of README.md work in a clone. Those of docs/recipes.md work beside the
 // policies that it shows. The example policies that documents name pass `shaper check`.
 func TestCommandsInDocuments(t *testing.T) {
+	t.Parallel()
 	readme, recipes := textOf(t, "../README.md"), textOf(t, "../docs/recipes.md")
 	if n := runSimulations(t, readme, copyTree(t)); n < 2 {
 		t.Errorf("README.md shows %d simulate commands, want at least 2", n)
@@ -117,6 +120,7 @@ func policiesOf(t *testing.T, text string) (dir string) {
 
 // The Go code in docs/go.md is part of the examples of package client, which run as tests.
 func TestGoInDocuments(t *testing.T) {
+	t.Parallel()
 	examples := flat(textOf(t, "../client/example_test.go"))
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(textOf(t, "../docs/go.md"), -1)
 	if len(blocks) < 4 {
@@ -134,6 +138,7 @@ func flat(text string) string { return regexp.MustCompile(`(?m)^\t+`).ReplaceAll
 
 // A key that has a row in both docs/protocols.md and docs/policy.md has the same default in both.
 func TestDefaultsInDocuments(t *testing.T) {
+	t.Parallel()
 	defaults := func(text string, row *regexp.Regexp) map[string]string {
 		all := map[string]string{}
 		for _, m := range row.FindAllStringSubmatch(text, -1) {

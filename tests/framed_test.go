@@ -384,6 +384,7 @@ func askHTTP(client *http.Client, addr string, n int) error {
 
 // After an upgrade, a connection carries any bytes in both directions.
 func TestHTTPUpgrade(t *testing.T) {
+	t.Parallel()
 	upstream := serve(t, func(c *net.TCPConn) {
 		in := bufio.NewReader(c)
 		if _, err := http.ReadRequest(in); err != nil {

@@ -89,6 +89,7 @@ func (q *quota) exhaust(p *program, least int) int {
 // A daemon that is killed with part of a quota used goes on with the rest of it, for each
 // algorithm. It may lose one lease. A clean stop, and a reload, lose nothing.
 func TestQuotaOutlivesTheProcess(t *testing.T) {
+	t.Parallel()
 	quotas := newQuotas(t)
 	p := start(t, raced(t), policyOf(quotas, "state"))
 	used := map[string]int{}
@@ -125,6 +126,7 @@ func TestQuotaOutlivesTheProcess(t *testing.T) {
 
 // A clean stop is exact.
 func TestCleanStopLosesNothing(t *testing.T) {
+	t.Parallel()
 	quotas := newQuotas(t)
 	p := start(t, plain(), policyOf(quotas, "state"))
 	for _, q := range quotas {
@@ -146,6 +148,7 @@ func TestCleanStopLosesNothing(t *testing.T) {
 // A state file that was cut is not trusted: nothing leaves of a quota, the log says so, and the
 // file is kept under another name.
 func TestDamagedStateFile(t *testing.T) {
+	t.Parallel()
 	quotas := newQuotas(t)
 	p := start(t, plain(), policyOf(quotas, "state"))
 	p.stop()
@@ -178,6 +181,7 @@ func TestDamagedStateFile(t *testing.T) {
 
 // While the state file cannot be written, traffic goes on, and status and metrics say so.
 func TestStateFileThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	quotas := newQuotas(t)[:1]
 	p := start(t, plain(), policyOf(quotas, "state"))
 	waitFor(t, "the file is written", func() bool { return p.metric("shaper_state_last_write_timestamp_seconds") > 0 })
@@ -210,6 +214,7 @@ func TestStateFileThatCannotBeWritten(t *testing.T) {
 
 // Two daemons do not share a state file; and without a directory for it none starts.
 func TestStateFileInUse(t *testing.T) {
+	t.Parallel()
 	quotas := newQuotas(t)[:1]
 	first := start(t, plain(), policyOf(quotas, "state"))
 	for state, want := range map[string]string{
@@ -228,6 +233,7 @@ func TestStateFileInUse(t *testing.T) {
 
 // A reload may turn the state file on, move it, and turn it off.
 func TestReloadMovesTheStateFile(t *testing.T) {
+	t.Parallel()
 	q := newQuotas(t)[0]
 	p := start(t, plain(), policyOf([]*quota{q}, ""))
 	q.send(p, 600)
@@ -246,6 +252,7 @@ func TestReloadMovesTheStateFile(t *testing.T) {
 // What was sent for a key of messages outlives the process, although the file has only a hash of
 // the key.
 func TestQuotaOfAKeyOutlivesTheProcess(t *testing.T) {
+	t.Parallel()
 	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(api.Close)
 	p := start(t, plain(), daemonSection+`state = "state"

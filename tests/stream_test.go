@@ -142,6 +142,7 @@ idle_timeout = "300ms"
 // max_connections counts the sessions of a class, whichever listener accepts them. Another class
 // has its own count. A slot is free once its session has ended.
 func TestPlacesAreOfTheClass(t *testing.T) {
+	t.Parallel()
 	upstream := serve(t, func(c *net.TCPConn) { io.Copy(c, c) })
 	policy := ""
 	for _, name := range []string{"one", "other"} {
@@ -181,6 +182,7 @@ func TestPlacesAreOfTheClass(t *testing.T) {
 // Shaper verifies an upstream's certificate against its subject alternative names. An asterisk at
 // the beginning of a name stands for one label. The common name does not count (RFC 9525).
 func TestNamesOfCertificates(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	for _, c := range []struct {
 		issued, wanted string
