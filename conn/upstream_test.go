@@ -305,6 +305,7 @@ func TestLeastInFlight(t *testing.T) {
 			server = next(t, conns)
 			send(t, client, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 			expect(t, server, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+			synctest.Wait() // the session has counted it
 			return client, server
 		}
 		client, server := ask(oneConns)
