@@ -46,7 +46,7 @@ func (l *lane) look() bool {
 		return l.find(n, event == frame.Whole)
 	}
 	if !l.isUp() {
-		l.x.hear(l.in.bytes()[:n])
+		l.x.accounts.hear(l.in.bytes()[:n])
 	}
 	return l.body.pass(n, event == frame.End)
 }

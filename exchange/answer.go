@@ -22,9 +22,13 @@ const (
 	mostEvent = 64 << 10
 )
 
-// Accounts remember what requests were charged until their answers say what they cost. It is
-// for HTTP, where answers come in the order of the requests.
-type accounts struct {
+// Accounts remember what requests were charged until their answers say what they cost. They are
+// for HTTP, where answers come in the order of the requests. Until a class wants something of
+// answers, they are empty and nobody reads any.
+type accounts struct{ book *book }
+
+// A book is what accounts remember.
+type book struct {
 	sent, answered uint64 // requests
 	charges        []charge
 	answer         answer // that is read, or was read last
@@ -37,22 +41,22 @@ type charge struct {
 	cost    shaper.Cost
 }
 
-// noteCharge notes that a request has left, by an item that its class has let go. Nobody reads
-// answers unless one of the classes wants something of them.
-func (x *Exchange) noteCharge(class *shaper.Class, item *shaper.Item) {
-	if !x.isHTTP() || x.accounts == nil && !class.Messages().ReadsAnswers() {
-		return
-	}
-	if x.accounts == nil {
-		x.accounts = &accounts{sent: uint64(x.link.InFlight() - 1)}
+// charge notes that a request has left, by an item that its class has let go.
+func (a *accounts) charge(x *Exchange, class *shaper.Class, item *shaper.Item) {
+	reads := class.Messages().ReadsAnswers()
+	if a.book == nil {
+		if !reads {
+			return
+		}
+		a.book = &book{sent: uint64(x.link.InFlight() - 1)}
 		if f := &x.down.found; f.whole && f.message.Answers {
-			x.accounts.sent++ // the link has forgotten this request, and its answer has not ended
+			a.book.sent++ // the link has forgotten this request, and its answer has not ended
 		}
 	}
-	if class.Messages().ReadsAnswers() {
-		x.accounts.charges = append(x.accounts.charges, charge{x.accounts.sent, item.Departed(), item.Cost})
+	if reads {
+		a.book.charges = append(a.book.charges, charge{a.book.sent, item.Departed(), item.Cost})
 	}
-	x.accounts.sent++
+	a.book.sent++
 }
 
 // An answer is what is read of an answer while it passes.
@@ -78,20 +82,22 @@ type settlement struct {
 	said  bool
 }
 
-// beginAnswer begins to read the answer that was found, if its class wants that.
-func (l *lane) beginAnswer() {
-	x, m := l.x, &l.found.message
-	if x.accounts == nil || !m.Answers {
-		return
+// begin begins to read the answer that a lane has found, if the class of its request wants that.
+func (a *accounts) begin(l *lane) {
+	if m := &l.found.message; a.book != nil && m.Answers {
+		a.book.answer.begin(l, l.x.classes.all[m.Tag].class)
 	}
-	a := &x.accounts.answer
-	*a = answer{kept: a.kept[:0], class: x.classes.all[m.Tag].class}
+}
+
+// begin begins to read the answer that a lane has found. class is that of its request.
+func (a *answer) begin(l *lane, class *shaper.Class) {
+	*a = answer{kept: a.kept[:0], class: class}
 	if a.reads = a.class.Messages().ReadsAnswers(); !a.reads {
 		return
 	}
 	a.settled[0].place, a.settled[1].place = a.class.Messages().SettledBy(unit.Messages), a.class.Messages().SettledBy(unit.Tokens)
-	head := Seen(m)
-	a.readHead(&head, x.now)
+	head := Seen(&l.found.message)
+	a.readHead(&head, l.x.now)
 	encoding := head.Header("Content-Encoding")
 	a.gzipped = bytes.EqualFold(encoding, []byte("gzip")) || bytes.EqualFold(encoding, []byte("x-gzip"))
 	a.events = !a.gzipped && hasPrefixFold(head.Header("Content-Type"), "text/event-stream")
@@ -146,11 +152,14 @@ func (a *answer) eachPath(f func(policy.Path)) {
 }
 
 // hear reads a piece of the body of the answer, which is about to pass.
-func (x *Exchange) hear(piece []byte) {
-	if x.accounts == nil || x.accounts.answer.content == nil {
-		return
+func (a *accounts) hear(piece []byte) {
+	if a.book != nil && a.book.answer.content != nil {
+		a.book.answer.hear(piece)
 	}
-	a := &x.accounts.answer
+}
+
+// hear reads a piece of the body.
+func (a *answer) hear(piece []byte) {
 	for len(piece) > 0 {
 		n, data, _ := a.content.Next(piece)
 		if n == 0 {
@@ -248,28 +257,31 @@ func (a *answer) end() {
 	}
 }
 
-// endAnswer settles the request whose answer has ended, and tells the class whose signal it has.
-func (x *Exchange) endAnswer() {
-	book := x.accounts
-	if book == nil {
+// end settles the request whose answer has ended, and tells the class whose signal it has.
+func (a *accounts) end(now time.Time) {
+	b := a.book
+	if b == nil {
 		return
 	}
-	charged, known := book.next()
-	a := &book.answer
-	if !a.reads {
+	charged, known := b.next()
+	if !b.answer.reads {
 		return
 	}
-	a.end()
-	a.reads = false
+	b.answer.end()
+	b.answer.reads = false
 	if known {
-		a.settle(x.now, charged)
+		b.answer.settle(now, charged)
 	}
-	a.tell(x.now)
+	b.answer.tell(now)
 }
+
+// tell tells the class whose signal the answer has that was read last, once. It reports whether
+// there is one.
+func (a *accounts) tell(now time.Time) bool { return a.book != nil && a.book.answer.tell(now) }
 
 // next returns what the request was charged whose answer has ended. known is false if nobody has
 // noted that.
-func (b *accounts) next() (charged charge, known bool) {
+func (b *book) next() (charged charge, known bool) {
 	request := b.answered
 	b.answered++
 	if len(b.charges) == 0 || b.charges[0].request != request {

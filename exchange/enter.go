@@ -124,8 +124,8 @@ func (m *message) judge(verdict shaper.Verdict) {
 func (m *message) leave(item *shaper.Item) {
 	l := m.lane
 	asks := l.isUp() && l.x.send(m)
-	if l.isUp() {
-		l.x.noteCharge(m.class, item)
+	if l.isUp() && l.x.isHTTP() {
+		l.x.accounts.charge(l.x, m.class, item)
 	}
 	if m.follower != nil {
 		m.follower.Sent(l.x.now)

@@ -69,8 +69,8 @@ type Exchange struct {
 
 	due []dueRefusal // the refusals that are not due, in order
 
-	peek     *peek     // at the body of the request that was found; nil: nobody needs it
-	accounts *accounts // of requests whose answers are read; nil: nobody reads any
+	peek     *peek    // at the body of the request that was found; nil: nobody needs it
+	accounts accounts // of requests whose answers are read
 
 	// Memory that is used again.
 	refused frame.Message // a refused message, while its refusal is written

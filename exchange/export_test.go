@@ -5,8 +5,8 @@ func KeptMemory() int64 { return keptMemory.Load() }
 
 // Charges returns how many requests are charged for whose answers have not ended.
 func (x *Exchange) Charges() int {
-	if x.accounts == nil {
+	if x.accounts.book == nil {
 		return 0
 	}
-	return len(x.accounts.charges)
+	return len(x.accounts.book.charges)
 }

@@ -111,7 +111,7 @@ func (x *Exchange) noteAnswer() {
 	if x.watcher != nil {
 		x.watcher.Answered(x.now, m.Sequence)
 	}
-	x.endAnswer()
+	x.accounts.end(x.now)
 	x.heed(m)
 	x.classes.disuse(x.now, m.Tag)
 }
@@ -124,7 +124,7 @@ func (x *Exchange) heed(m *frame.Message) {
 	x.down.found.heeded = true
 	class := x.classes.all[m.Tag].class
 	tooFast := m.Throttle.Limited || m.Throttle.Congestion == congested
-	if x.accounts != nil && x.accounts.answer.tell(x.now) {
+	if x.accounts.tell(x.now) {
 		tooFast = true
 	} else if tooFast {
 		class.Throttled(x.now, m.Throttle.Pause(x.now), x.signal(m))
@@ -156,7 +156,7 @@ func (l *lane) swallow() {
 func (l *lane) swallowed() {
 	l.found.open = false
 	if l.state = reading; !l.isUp() {
-		l.x.endAnswer()
+		l.x.accounts.end(l.x.now)
 		l.x.writeDueRefusals()
 	}
 }

@@ -25,7 +25,7 @@ import (
 // settle notes that the answer to a request was found. It reports whether the request is sent
 // again; then the client does not get that answer.
 func (x *Exchange) settle() (again bool) {
-	x.down.beginAnswer()
+	x.accounts.begin(&x.down)
 	f, q := &x.down.found.message, &x.up.backlog
 	m := q.answered(f.Tag, f.Sequence)
 	if m == nil {
