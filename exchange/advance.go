@@ -20,10 +20,10 @@ func (l *lane) advance() bool {
 	case l.backlog.behind.n > 0 && l.backlog.followBehind():
 		return true
 	case l.state == peeking:
-		return l.peekOn() && l.enterFound()
+		return l.x.peek.goOn() && l.enterFound()
 	case l.state == handling:
 		return l.handle()
-	case l.x.isHTTP() && l.backlog.pending() > 0:
+	case l.x.protocol.isHTTP() && l.backlog.pending() > 0:
 		return false // the next message would overtake it
 	}
 	return l.look()
@@ -41,7 +41,7 @@ func (l *lane) look() bool {
 	case frame.More:
 		return l.readMore()
 	case frame.Hold:
-		return !l.isUp() && l.x.writeDueRefusals()
+		return !l.isUp() && l.x.refusals.writeDue()
 	case frame.Whole, frame.Head:
 		return l.find(n, event == frame.Whole)
 	}
@@ -86,8 +86,9 @@ func (l *lane) find(n int, whole bool) bool {
 	f.open = f.message.Answers && !whole
 	if f.message.Kind == frame.Counted {
 		l.classify()
-		if l.mustPeek() {
-			return l.peekOn() && l.enterFound()
+		if l.x.peek = newPeek(l); l.x.peek != nil {
+			l.state = peeking
+			return l.x.peek.goOn() && l.enterFound()
 		}
 		return l.enterFound()
 	}
@@ -115,7 +116,7 @@ func (l *lane) follow() {
 func (l *lane) handle() bool {
 	m := &l.found.message
 	switch {
-	case m.Kind == frame.Counted && l.retires():
+	case m.Kind == frame.Counted && l.x.retirement.stops(l):
 		return false
 	case m.Kind == frame.Counted:
 		return l.handleCounted()
@@ -124,12 +125,12 @@ func (l *lane) handle() bool {
 	case m.Answers && l.x.settle():
 		l.swallow()
 		return true
-	case l.x.isHTTP(): // a response passes as bytes
+	case l.x.protocol.isHTTP(): // a response passes as bytes
 		l.redirect()
-		l.closeAfter()
+		l.x.retirement.closeAfter(l)
 		return l.body.pass(l.found.size, l.found.whole)
 	}
-	l.passWhole()
+	l.body.passWhole()
 	return true
 }
 

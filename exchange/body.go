@@ -116,8 +116,9 @@ func (b *body) join(class *shaper.Class) {
 }
 
 // passWhole passes on the message that was found, which nothing limits.
-func (l *lane) passWhole() {
-	l.state, l.body.ends = reading, l.found.whole
+func (b *body) passWhole() {
+	l := b.lane
+	l.state, b.ends = reading, l.found.whole
 	l.out.hold(l.in.bytes()[:l.found.size])
 	if !l.x.stopped {
 		l.wire.Sent(l.class(), shaper.Cost{Bytes: int64(l.found.size)})

@@ -22,15 +22,15 @@ func (l *lane) handleCounted() bool {
 			l.found.follower = nil
 			f.Sent(l.x.now)
 		}
-		l.passWhole()
+		l.body.passWhole()
 		return true
 	}
-	if l.isUp() && l.x.isHTTP() && l.x.unanswered() > 0 && class.Messages().Retry().Max > 0 {
+	if l.isUp() && l.x.protocol.isHTTP() && l.x.unanswered() > 0 && class.Messages().Retry().Max > 0 {
 		return false // a refusal of this request has to come last, or it could not be sent again
 	}
 	behindOthers := l.backlog.behind.n > 0 || l.isUp() && !l.x.link.Room()
-	room := l.mayKeep(tag, behindOthers)
-	if !room && MakesWait(class, l.x.protocol, l.found.message.Refusable) {
+	room := l.backlog.mayKeep(l.found.size, tag, behindOthers)
+	if !room && l.x.protocol.makesWait(class, l.found.message.Refusable) {
 		return false
 	}
 	l.state, l.x.peek = reading, nil
@@ -52,7 +52,7 @@ func (l *lane) handleCounted() bool {
 // returns false, the message stays in the input.
 func (l *lane) keepPlace() bool {
 	class := l.class()
-	if class == nil || !l.x.allowsOvertaking() || !l.mayKeep(0, true) {
+	if class == nil || !l.x.protocol.allowsOvertaking() || !l.backlog.mayKeep(l.found.size, 0, true) {
 		return false
 	}
 	l.state = reading
@@ -61,18 +61,18 @@ func (l *lane) keepPlace() bool {
 	return true
 }
 
-// mayKeep reports whether this connection may hold the message that was found, if it has to
-// wait in its class or behind others. An empty list always has room for the first one, unless
-// it is that of a bucket: there may be any number of these.
-func (l *lane) mayKeep(tag uint16, behindOthers bool) bool {
-	b := l.backlog.of(tag)
+// mayKeep reports whether this connection may hold another message of n bytes, if it has to wait
+// in its class or behind others. An empty list always has room for the first one, unless it is
+// that of a bucket: there may be any number of these.
+func (q *backlog) mayKeep(n int, tag uint16, behindOthers bool) bool {
+	b, x := q.of(tag), q.lane.x
 	switch {
-	case behindOthers && l.backlog.behind.n == 0, !behindOthers && b.isEmpty() && !l.x.classes.all[tag].isBucket:
+	case behindOthers && q.behind.n == 0, !behindOthers && b.isEmpty() && !x.classes.all[tag].isBucket:
 		return true
-	case !l.x.allowsOvertaking() && b.parked.n > 0:
+	case !x.protocol.allowsOvertaking() && b.parked.n > 0:
 		return false
 	}
-	return l.backlog.hasRoom(l.found.size)
+	return q.hasRoom(n)
 }
 
 // enter offers a message to its class. It leaves at once, waits there, is parked, or is
@@ -124,7 +124,7 @@ func (m *message) judge(verdict shaper.Verdict) {
 func (m *message) leave(item *shaper.Item) {
 	l := m.lane
 	asks := l.isUp() && l.x.send(m)
-	if l.isUp() && l.x.isHTTP() {
+	if l.isUp() && l.x.protocol.isHTTP() {
 		l.x.accounts.charge(l.x, m.class, item)
 	}
 	if m.follower != nil {

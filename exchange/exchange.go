@@ -49,7 +49,7 @@ import (
 type Exchange struct {
 	// Set by New.
 	host     Host
-	protocol policy.Protocol
+	protocol protocol
 	link     frame.Link
 
 	// Set by Watch and AskFor.
@@ -58,24 +58,18 @@ type Exchange struct {
 
 	up, down lane
 	classes
-	now     time.Time // the latest time that the host has told
-	stopped bool      // nothing moves any more; see Stop
+	now     time.Time    // the latest time that the host has told
+	stopped bool         // nothing moves any more; see Stop
+	told    stats.Result // how the connection ends of whose end the client was told
 
-	// Set by Retire.
-	retiring bool         // it ends between two messages; see retire
-	quiet    bool         // nothing has moved for a while
-	isLast   bool         // the answer that passes is the last one
-	told     stats.Result // how the connection ends of whose end the client was told
-
-	due []dueRefusal // the refusals that are not due, in order
-
-	peek     *peek    // at the body of the request that was found; nil: nobody needs it
-	accounts accounts // of requests whose answers are read
+	retirement retirement
+	refusals   refusals
+	accounts   accounts
+	peek       *peek // at the body of the request that was found; nil: nobody needs it
 
 	// Memory that is used again.
-	refused frame.Message // a refused message, while its refusal is written
 	current frame.Message // see message.frame
-	refusal []byte        // the text of a refusal
+	text    []byte        // of a refusal or an unbind
 }
 
 // A Config says what an exchange is made of.
@@ -92,7 +86,8 @@ type Config struct {
 // New returns an exchange that has seen no bytes. The host has joined Class and Back, and
 // quits both itself after Quit.
 func New(c Config) *Exchange {
-	x := &Exchange{host: c.Host, protocol: c.Protocol, link: c.Link}
+	x := &Exchange{host: c.Host, protocol: protocol(c.Protocol), link: c.Link}
+	x.retirement.x, x.refusals.x = x, x
 	x.classes.all = []tagged{{class: c.Class, perMessage: c.Class.Messages().HaveKeys()}}
 	x.up.init(x, stats.Upstream, c.Up, x.link.Up())
 	x.up.body.flow.Init(c.Class.Counting(unit.Bytes), &x.up.body)
@@ -137,7 +132,7 @@ func (x *Exchange) drive(events int) {
 		progress = !x.stopped && x.down.advance() || progress
 	}
 	x.Flush()
-	x.retire()
+	x.retirement.goOn()
 }
 
 // Retire ends the connection at the next boundary between messages, as the protocol says. quiet
@@ -145,8 +140,8 @@ func (x *Exchange) drive(events int) {
 // old.
 func (x *Exchange) Retire(now time.Time, quiet bool) {
 	x.noteTime(now)
-	x.retiring, x.quiet = true, quiet
-	x.retire()
+	x.retirement.begun, x.retirement.quiet = true, quiet
+	x.retirement.goOn()
 }
 
 // Flush writes the held bytes, as far as there is room.
@@ -199,7 +194,7 @@ func (x *Exchange) Stop(now time.Time, reason stats.Reason) {
 func (x *Exchange) Quit(now time.Time, reason stats.Reason) {
 	x.Stop(now, reason)
 	x.link.Drop(x.giveUp)
-	x.dropDue()
+	x.refusals.drop()
 	x.classes.disuse(x.now, x.up.found.tag)
 	x.up.found.tag = x.classes.own
 	x.classes.quit(x.now)

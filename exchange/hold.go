@@ -37,4 +37,4 @@ func (m *message) heldTooLong() bool {
 }
 
 // makesWait reports whether the sender has to wait if the class has no room.
-func (m *message) makesWait() bool { return MakesWait(m.class, m.lane.x.protocol, m.refusable) }
+func (m *message) makesWait() bool { return m.lane.x.protocol.makesWait(m.class, m.refusable) }

@@ -16,7 +16,7 @@ func (m *message) keepSent() bool {
 	l := m.lane
 	q := &l.backlog
 	retries := m.class != nil && m.repeatable && !l.x.stopped && m.class.Messages().Retry().Max > 0
-	if !retries || l.x.isHTTP() && l.x.unanswered() > 1 || !q.charge(int(policy.Holds(int64(m.n)))) {
+	if !retries || l.x.protocol.isHTTP() && l.x.unanswered() > 1 || !q.charge(int(policy.Holds(int64(m.n)))) {
 		return false
 	}
 	m.keep()
@@ -25,7 +25,7 @@ func (m *message) keepSent() bool {
 		q.numbers++
 		m.number = q.numbers
 	}
-	if l.x.isHTTP() && !l.found.whole && m.attempts == 0 {
+	if l.x.protocol.isHTTP() && !l.found.whole && m.attempts == 0 {
 		q.growing = m
 	} else {
 		q.addSent(m)

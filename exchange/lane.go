@@ -63,4 +63,4 @@ func (l *lane) init(x *Exchange, direction stats.Direction, d Direction, scan fr
 func (l *lane) isUp() bool { return l.direction == stats.Upstream }
 
 // asks reports whether the messages of the lane get answers.
-func (l *lane) asks() bool { return l.isUp() && l.x.asks() }
+func (l *lane) asks() bool { return l.isUp() && l.x.protocol.asks() }

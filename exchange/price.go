@@ -18,6 +18,7 @@ const mostPeeked = 128 << 10
 // A peek is how far the body of a request was read that has not left yet. All of it is still
 // in the input, behind the head.
 type peek struct {
+	lane    *lane
 	content *frame.Content
 	read    int  // bytes of the body that content has taken
 	ended   bool // these are all
@@ -30,13 +31,12 @@ func prices(class *shaper.Class) (messages, tokens *policy.Cost) {
 	return class.Messages().Cost(unit.Messages), class.Messages().Cost(unit.Tokens)
 }
 
-// mustPeek reports whether the cost of the message that was found stands in its body, so that
-// the body has to be read before the message enters its class. It then begins to read.
-func (l *lane) mustPeek() bool {
-	l.x.peek = nil
+// newPeek returns a peek at the body of the message that was found, if its cost stands there.
+// Then the body has to be read before the message enters its class. Otherwise newPeek returns nil.
+func newPeek(l *lane) *peek {
 	messages, tokens := prices(l.class())
 	if messages == nil && tokens == nil || l.found.whole {
-		return false
+		return nil
 	}
 	m := Seen(&l.found.message)
 	needs := func(c *policy.Cost) bool {
@@ -49,14 +49,13 @@ func (l *lane) mustPeek() bool {
 		return c.Bytes > 0 && m.Header("Content-Length") == nil
 	}
 	if !needs(messages) && !needs(tokens) {
-		return false
+		return nil
 	}
 	content := frame.NewContent(l.scan)
 	if content == nil {
-		return false
+		return nil
 	}
-	l.x.peek, l.state = &peek{content: content}, peeking
-	return true
+	return &peek{lane: l, content: content}
 }
 
 // isPlain reports whether a Content-Encoding changes nothing.
@@ -64,10 +63,10 @@ func isPlain(encoding []byte) bool {
 	return len(encoding) == 0 || bytes.EqualFold(encoding, []byte("identity"))
 }
 
-// peekOn reads the body as far as it is there. It returns false if more has to come before the
+// goOn reads the body as far as it is there. It returns false if more has to come before the
 // cost is known.
-func (l *lane) peekOn() bool {
-	p := l.x.peek
+func (p *peek) goOn() bool {
+	l := p.lane
 	for !p.ended && p.read < mostPeeked {
 		body := l.in.bytes()[l.found.size:]
 		n, _, ended := p.content.Next(body[p.read:min(len(body), mostPeeked)])
@@ -176,7 +175,7 @@ func (b *bill) by(c *policy.Cost, had int64) int64 {
 // inBytes returns the cost of the bytes of a message: in HTTP those of its body. If nobody knows
 // how long a body is, the cost is at least that of what was read.
 func (b *bill) inBytes(c *policy.Cost) int64 {
-	if !b.x.isHTTP() || b.message.Units != 0 {
+	if !b.x.protocol.isHTTP() || b.message.Units != 0 {
 		return c.InBytes(int64(len(b.bytes)))
 	}
 	if p := b.peek; p != nil && p.ended {

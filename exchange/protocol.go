@@ -5,16 +5,25 @@ import (
 	"shaper/shaper"
 )
 
+// A protocol is that of the messages of a connection.
+type protocol policy.Protocol
+
 // asks reports whether messages to the provider get answers.
-func (x *Exchange) asks() bool { return x.protocol == policy.SMPP || x.protocol == policy.HTTP }
+func (p protocol) asks() bool { return p.isSMPP() || p.isHTTP() }
+
+// isSMPP reports whether a connection ends by an unbind.
+func (p protocol) isSMPP() bool { return p == protocol(policy.SMPP) }
 
 // isHTTP reports whether messages have bodies, and none may overtake another.
-func (x *Exchange) isHTTP() bool { return x.protocol == policy.HTTP }
+func (p protocol) isHTTP() bool { return p == protocol(policy.HTTP) }
 
 // allowsOvertaking reports whether some messages may overtake those that wait. If so, it is
 // worth reading on.
-func (x *Exchange) allowsOvertaking() bool {
-	return x.protocol == policy.SMPP || x.protocol == policy.ISO8583
+func (p protocol) allowsOvertaking() bool { return p.isSMPP() || p == protocol(policy.ISO8583) }
+
+// makesWait reports whether a message waits if its class has no room for it; see MakesWait.
+func (p protocol) makesWait(class *shaper.Class, refusable bool) bool {
+	return MakesWait(class, policy.Protocol(p), refusable)
 }
 
 // MakesWait reports whether a message waits if its class has no room for it. Then its sender

@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"shaper/frame"
-	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
 )
@@ -33,42 +32,24 @@ func (m *message) refuse(reason stats.Reason) {
 	switch {
 	case f.Close:
 		l.state = discarding
-	case x.isHTTP() && !l.found.whole && !hasPassed: // in other protocols, found may be a later message
+	case x.protocol.isHTTP() && !l.found.whole && !hasPassed: // in other protocols, found may be a later message
 		l.state = swallowing
 	}
 	if x.link.Refuse(f, x.down.body.remaining == 0) {
-		x.writeRefusal(f, cost)
+		x.refusals.write(f, cost)
 		x.classes.disuse(x.now, f.Tag)
 		return
 	}
-	x.due = append(x.due, dueRefusal{f.Tag, cost})
+	x.refusals.due = append(x.refusals.due, dueRefusal{f.Tag, cost})
 }
 
-// dropDue ends the uses of the tags of refusals that are not written any more.
-func (x *Exchange) dropDue() {
-	for _, r := range x.due {
-		x.classes.disuse(x.now, r.tag)
-	}
-	x.due = nil
-}
-
-// writeDueRefusals writes the refusals whose turn has come. It reports whether there were any.
-func (x *Exchange) writeDueRefusals() (any bool) {
-	for {
-		var due bool
-		if x.refused, due = x.link.Due(); !due {
-			return any
-		}
-		var next dueRefusal
-		if len(x.due) > 0 { // else the connection has ended meanwhile
-			next = x.due[0]
-		}
-		x.writeRefusal(&x.refused, next.cost)
-		if any = true; len(x.due) > 0 {
-			x.classes.disuse(x.now, x.due[0].tag)
-			x.due = x.due[:copy(x.due, x.due[1:])]
-		}
-	}
+// Refusals writes refusals to the client. HTTP answers requests in their order, so a refusal
+// waits there until the requests before it have their answers. Each one that waits uses the tag
+// of its message until it is written or dropped.
+type refusals struct {
+	x       *Exchange
+	due     []dueRefusal  // those that wait, in order
+	refused frame.Message // the refused message, while its refusal is written
 }
 
 // A dueRefusal is a refusal that is not written yet.
@@ -77,9 +58,38 @@ type dueRefusal struct {
 	cost shaper.Cost // of the refused message
 }
 
-// writeRefusal writes the refusal of a message that costs so much to the client, behind the
-// messages that were passed on.
-func (x *Exchange) writeRefusal(m *frame.Message, cost shaper.Cost) {
+// drop ends the uses of the tags of refusals that are not written any more.
+func (r *refusals) drop() {
+	for _, due := range r.due {
+		r.x.classes.disuse(r.x.now, due.tag)
+	}
+	r.due = nil
+}
+
+// writeDue writes the refusals whose turn has come. It reports whether there were any.
+func (r *refusals) writeDue() (any bool) {
+	x := r.x
+	for {
+		var due bool
+		if r.refused, due = x.link.Due(); !due {
+			return any
+		}
+		var next dueRefusal
+		if len(r.due) > 0 { // else the connection has ended meanwhile
+			next = r.due[0]
+		}
+		r.write(&r.refused, next.cost)
+		if any = true; len(r.due) > 0 {
+			x.classes.disuse(x.now, r.due[0].tag)
+			r.due = r.due[:copy(r.due, r.due[1:])]
+		}
+	}
+}
+
+// write writes the refusal of a message that costs so much to the client, behind the messages
+// that were passed on.
+func (r *refusals) write(m *frame.Message, cost shaper.Cost) {
+	x := r.x
 	class := x.classes.all[m.Tag].class
 	cost.Messages = max(cost.Messages, 1)
 	refusal := frame.Refusal{Now: x.now, Wait: class.Retry(x.now, cost)}
@@ -88,8 +98,8 @@ func (x *Exchange) writeRefusal(m *frame.Message, cost shaper.Cost) {
 		refusal.Policy, refusal.Window = class.Name(), rate.Period()
 		refusal.Quota = rate.Units(refusal.Window)
 	}
-	x.refusal = x.link.AppendRefusal(x.refusal[:0], m, refusal)
-	x.down.out.send(x.refusal)
+	x.text = x.link.AppendRefusal(x.text[:0], m, refusal)
+	x.down.out.send(x.text)
 	if m.Close && !x.stopped {
 		x.down.state = finishing
 		x.linger(stats.Overflow)
@@ -137,7 +147,7 @@ func (x *Exchange) signal(m *frame.Message) string {
 	switch {
 	case !m.Throttle.Limited:
 		return "congestion"
-	case x.protocol == policy.SMPP:
+	case x.protocol.isSMPP():
 		return fmt.Sprintf("%#x", m.Status)
 	}
 	return strconv.Itoa(m.Status)
@@ -157,7 +167,7 @@ func (l *lane) swallowed() {
 	l.found.open = false
 	if l.state = reading; !l.isUp() {
 		l.x.accounts.end(l.x.now)
-		l.x.writeDueRefusals()
+		l.x.refusals.writeDue()
 	}
 }
 
@@ -169,8 +179,8 @@ func (l *lane) messageEnded() {
 	}
 	l.found.open = false
 	l.x.noteAnswer()
-	l.x.writeDueRefusals()
-	if l.x.isLast && !l.x.stopped {
+	l.x.refusals.writeDue()
+	if l.x.retirement.isLast && !l.x.stopped {
 		l.state = finishing
 		l.x.linger(stats.Aged)
 	}

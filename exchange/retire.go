@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"shaper/frame"
-	"shaper/policy"
 	"shaper/stats"
 )
 
@@ -17,28 +16,38 @@ import (
 //	smpp     both peers get an unbind
 //	others   both connections end, if nothing has moved for a while: who answers whom is not known
 
-// retires reports whether the message that was found has to wait because the connection retires.
-func (l *lane) retires() bool {
-	x := l.x
-	return x.retiring && l.isUp() && (!x.isHTTP() || x.link.InFlight() > 0 || l.backlog.n > 0)
+// A retirement is the end of an old connection. Before Retire, it has not begun and changes
+// nothing.
+type retirement struct {
+	x      *Exchange
+	begun  bool // the connection ends between two messages
+	quiet  bool // nothing has moved for a while
+	isLast bool // the answer that passes is the last one
 }
 
-// closeAfter makes the response that was found the last one, if the connection retires and no
-// other request has been sent.
-func (l *lane) closeAfter() {
-	x, m := l.x, &l.found.message
+// stops reports whether the message that a lane has found has to wait because the connection
+// retires.
+func (r *retirement) stops(l *lane) bool {
+	x := r.x
+	return r.begun && l.isUp() && (!x.protocol.isHTTP() || x.link.InFlight() > 0 || l.backlog.n > 0)
+}
+
+// closeAfter makes the response that a lane has found the last one, if the connection retires and
+// no other request has been sent.
+func (r *retirement) closeAfter(l *lane) {
+	x, m := r.x, &l.found.message
 	others := x.link.InFlight()
 	if !l.found.whole {
 		others-- // its request is in flight until its end
 	}
-	if !x.retiring || x.isLast || !m.Answers || m.Tunnel || others > 0 || x.Waiting() > 0 || !x.up.isBetween() {
+	if !r.begun || r.isLast || !m.Answers || m.Tunnel || others > 0 || x.Waiting() > 0 || !x.up.isBetween() {
 		return
 	}
 	const field = "Connection: close\r\n"
 	line := bytes.IndexByte(l.in.bytes(), '\n') + 1
 	l.in.insert(line, field)
 	l.found.size += len(field)
-	x.isLast = true
+	r.isLast = true
 }
 
 // isBetween reports whether the lane is between two messages, and has written all before. The
@@ -50,24 +59,26 @@ func (l *lane) isBetween() bool {
 	case l.state == handling:
 		return l.isUp()
 	}
-	return l.state == reading && (l.in.len() == 0 || l.x.isHTTP())
+	return l.state == reading && (l.in.len() == 0 || l.x.protocol.isHTTP())
 }
 
-// retire ends the connection if it retires and is between two messages.
-func (x *Exchange) retire() {
-	if !x.retiring || x.stopped || x.isHTTP() || x.link.InFlight() > 0 || x.Waiting() > 0 || !x.up.isBetween() || !x.down.isBetween() {
+// goOn ends the connection if it retires and is between two messages. In HTTP, the last answer
+// ends it.
+func (r *retirement) goOn() {
+	x := r.x
+	if !r.begun || x.stopped || x.protocol.isHTTP() || x.link.InFlight() > 0 || x.Waiting() > 0 || !x.up.isBetween() || !x.down.isBetween() {
 		return
 	}
-	if x.protocol != policy.SMPP {
-		if x.quiet {
+	if !x.protocol.isSMPP() {
+		if r.quiet {
 			x.host.Retire()
 		}
 		return
 	}
-	x.refusal = frame.AppendUnbind(x.refusal[:0], math.MaxInt32)
-	x.down.out.send(x.refusal)
+	x.text = frame.AppendUnbind(x.text[:0], math.MaxInt32)
+	x.down.out.send(x.text)
 	if !x.stopped {
-		x.up.out.send(x.refusal)
+		x.up.out.send(x.text)
 	}
 	if !x.stopped {
 		x.down.state = discarding
