@@ -175,7 +175,7 @@ func (r *request) answered(resp *http.Response) {
 	throttle := frame.HTTPThrottle(resp.StatusCode, []byte(resp.Header.Get("Retry-After")))
 	if throttle.Limited {
 		now := time.Now()
-		r.class.Throttled(now, throttle.Pause(now), strconv.Itoa(resp.StatusCode))
+		r.class.Provider().Throttled(now, throttle.Pause(now), strconv.Itoa(resp.StatusCode))
 	}
 	if resp.Body == nil || resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {
 		r.end(!throttle.Limited) // after 101 the body is a connection, not an answer
@@ -189,7 +189,7 @@ func (r *request) answered(resp *http.Response) {
 func (r *request) end(ok bool) {
 	r.ended.Do(func() {
 		now := time.Now()
-		r.class.Answered(now, ok)
+		r.class.Provider().Answered(now, ok)
 		r.class.Quit(now)
 	})
 }

@@ -181,7 +181,7 @@ func TestCongestionPauses(t *testing.T) {
 		answer := pdu(submitResp, 0, 1, "id\x00\x04\x28\x00\x01"+c.state)
 		send(t, upstream, answer)
 		expect(t, client, answer)
-		until, _ := r.shaper.Class("c").Feedback(time.Now())
+		until, _ := r.shaper.Class("c").Provider().Signals(time.Now())
 		if n := r.shaper.Class("c").Stats.Throttled.Read()["congestion"]; until.IsZero() == c.pauses || n > 0 != c.pauses {
 			t.Errorf("a congestion_state of %q has the class pause until %v, and %d signals are counted", c.state, until, n)
 		}

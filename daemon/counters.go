@@ -23,8 +23,8 @@ func readClass(c *shaper.Class) stats.ClassReading {
 	r.Sessions = c.Sessions()
 	if conf.Rate.Kind().OfMessages() {
 		r.InFlight = c.InFlight()
-		r.PausedUntil, r.Share = c.Feedback(now)
-		r.Learned = c.Learned()
+		r.PausedUntil, r.Share = c.Provider().Signals(now)
+		r.Learned = c.Provider().Learned()
 	}
 	if r.Per, r.Keys = conf.Per.String(), c.Keys(now); r.Per != "" {
 		r.MaxKeys = conf.MaxKeys

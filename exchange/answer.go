@@ -298,7 +298,7 @@ func (a *answer) settle(now time.Time, charged charge) {
 	more.Messages = a.settled[0].more(a.class.Messages().Cost(unit.Messages), charged.cost.Messages)
 	more.Tokens = int32(a.settled[1].more(a.class.Messages().Cost(unit.Tokens), int64(charged.cost.Tokens)))
 	if more != (shaper.Cost{}) {
-		a.class.Settle(now, charged.at, more)
+		a.class.Provider().Settle(now, charged.at, more)
 	}
 }
 
@@ -306,7 +306,7 @@ func (a *answer) settle(now time.Time, charged charge) {
 func (a *answer) tell(now time.Time) bool {
 	if a.tooFast != nil && !a.told {
 		a.told = true
-		a.tooFast.ThrottledHere(now, a.wait, stats.SignalInAnswer)
+		a.tooFast.Provider().ThrottledHere(now, a.wait, stats.SignalInAnswer)
 	}
 	return a.tooFast != nil
 }

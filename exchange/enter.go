@@ -149,7 +149,7 @@ func (m *message) leave(item *shaper.Item) {
 func (m *message) leaveUnsent(now time.Time) {
 	m.item.Left(now)
 	if m.item.Asks {
-		m.class.Answered(now, false)
+		m.class.Provider().Answered(now, false)
 	}
 }
 

@@ -174,7 +174,7 @@ func (x *Exchange) Tend(now time.Time) {
 
 // giveUp says that a request of a class gets no answer any more.
 func (x *Exchange) giveUp(tag uint16) {
-	x.classes.all[tag].class.Answered(x.now, false)
+	x.classes.all[tag].class.Provider().Answered(x.now, false)
 	x.classes.disuse(x.now, tag)
 }
 

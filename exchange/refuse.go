@@ -137,9 +137,9 @@ func (x *Exchange) heed(m *frame.Message) {
 	if x.accounts.tell(x.now) {
 		tooFast = true
 	} else if tooFast {
-		class.Throttled(x.now, m.Throttle.Pause(x.now), x.signal(m))
+		class.Provider().Throttled(x.now, m.Throttle.Pause(x.now), x.signal(m))
 	}
-	class.Answered(x.now, !tooFast)
+	class.Provider().Answered(x.now, !tooFast)
 }
 
 // signal names what the provider said, for people.

@@ -31,9 +31,9 @@ func TestAdaptLeavesAWindowOneUnit(t *testing.T) {
 		for _, algorithm := range algorithms[3:] {
 			c := NewClass(start, adapting(classBy(algorithm, rate)))
 			for n := range time.Duration(6) {
-				c.Throttled(at(n*second), second, "429")
+				c.Provider().Throttled(at(n*second), second, "429")
 			}
-			if _, share := c.Feedback(at(6 * second)); share != want {
+			if _, share := c.Provider().Signals(at(6 * second)); share != want {
 				t.Errorf("%s of %s: the share is %v, want %v", algorithm, rate, share, want)
 			}
 			it := request()
@@ -47,7 +47,7 @@ func TestAdaptLeavesAWindowOneUnit(t *testing.T) {
 // A share of a rate with many digits is rounded down, but never to nothing.
 func TestAdaptOfATinyRate(t *testing.T) {
 	c := NewClass(start, adapting(leakyClass("0.000000001 messages/s")))
-	c.Throttled(start, second, "429")
+	c.Provider().Throttled(start, second, "429")
 	enter(t, c, second, Leaves, request())
 }
 
@@ -64,10 +64,10 @@ func TestTimeAloneGivesTheShareBack(t *testing.T) {
 				c.Left(begin)
 			}
 			for range 4 {
-				c.Throttled(time.Now(), second, "429")
+				c.Provider().Throttled(time.Now(), second, "429")
 				time.Sleep(second)
 			}
-			if _, share := c.Feedback(time.Now()); share != 1./16 {
+			if _, share := c.Provider().Signals(time.Now()); share != 1./16 {
 				t.Errorf("%s: its share is %v", algorithm, share)
 			}
 			left := make(chan time.Time, 1)
@@ -87,7 +87,7 @@ func TestTimeAloneGivesTheShareBack(t *testing.T) {
 				t.Errorf("the gap is %v", after)
 			}
 			time.Sleep(wholeAgain)
-			if _, share := c.Feedback(time.Now()); share != 1 {
+			if _, share := c.Provider().Signals(time.Now()); share != 1 {
 				t.Errorf("%s: its share is %v", algorithm, share)
 			}
 		}, conf)
@@ -99,7 +99,7 @@ func TestTimeAloneGivesTheShareBack(t *testing.T) {
 func TestShareOpensAWindow(t *testing.T) {
 	for _, algorithm := range algorithms[3:] {
 		c := NewClass(start, adapting(classBy(algorithm, "16 messages/h")))
-		c.Throttled(start, second, "429")
+		c.Provider().Throttled(start, second, "429")
 		for range 8 {
 			enter(t, c, second, Leaves, request())
 		}
@@ -117,7 +117,7 @@ func TestReloadsDoNotDelayTheShare(t *testing.T) {
 	for n := range time.Duration(100) {
 		c.Set(at((1+2*n)*second), c.Policy())
 	}
-	if _, share := c.Feedback(at(201 * second)); share != 1 {
+	if _, share := c.Provider().Signals(at(201 * second)); share != 1 {
 		t.Errorf("the share is %v", share)
 	}
 }
@@ -127,7 +127,7 @@ func TestSetWhileItAdapts(t *testing.T) {
 	for _, algorithm := range algorithms {
 		c := NewClass(start, adapting(leakyClass("1 messages/s")))
 		for n := range time.Duration(5) {
-			c.Throttled(at(n*second), second, "429")
+			c.Provider().Throttled(at(n*second), second, "429")
 		}
 		enter(t, c, 5*second, Leaves, request())
 		c.Set(at(5*second), adapting(classBy(algorithm, "1 messages/s")))
@@ -146,7 +146,7 @@ func TestRetryWhileItAdapts(t *testing.T) {
 	c := NewClass(start, withQueue(adapting(leakyClass("1 messages/min")), 1, 0))
 	enter(t, c, 0, Leaves, request())
 	for n := range time.Duration(5) {
-		c.Throttled(at(n*second), second, "429")
+		c.Provider().Throttled(at(n*second), second, "429")
 	}
 	it := request()
 	enter(t, c, 5*second, Waits, it)
@@ -231,7 +231,7 @@ func (s script) play(t *rapid.T) (left []time.Duration) {
 	for _, one := range s.signals {
 		left = append(left, drain(t, leaf, now, at(s.quiet+one.at), s.looks)...)
 		now, last = at(s.quiet+one.at), one.at
-		leaf.Throttled(now, one.wait, "429")
+		leaf.Provider().Throttled(now, one.wait, "429")
 	}
 	left = append(left, drain(t, leaf, now, limit.Never, s.looks)...)
 	if len(left) != len(s.costs) {
@@ -265,7 +265,7 @@ func drain(t *rapid.T, c *Class, now, to time.Time, looks []time.Duration) (left
 	for steps := 0; ; steps++ {
 		for _, look := range looks {
 			if d := at(look); d.After(now) && d.Before(to) && d.Before(c.Next(now)) {
-				c.Feedback(d)
+				c.Provider().Signals(d)
 				now = d
 			}
 		}
@@ -315,10 +315,10 @@ func TestIdleWhileItAdapts(t *testing.T) {
 			for c.Pass(start, Cost{Messages: 1}) {
 				c.Left(start)
 			}
-			c.Throttled(start, second, "429")
+			c.Provider().Throttled(start, second, "429")
 			for n := range time.Duration(100) {
 				if look {
-					c.Feedback(at(n * second))
+					c.Provider().Signals(at(n * second))
 				}
 			}
 			for c.Pass(at(100*second), Cost{Messages: 1}) {

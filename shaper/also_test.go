@@ -208,7 +208,7 @@ func TestAdaptLeavesFurtherLimitsAlone(t *testing.T) {
 		conf.Adapt = true
 		conf.Also = []policy.Limit{limitBy(policy.FixedWindow, "100 messages/min")}
 	})
-	c.Throttled(start, time.Second, "429")
+	c.Provider().Throttled(start, time.Second, "429")
 	parts := limit.Parts(c.limiter)
 	parts[1].Take(start, start, 99)
 	if next := parts[1].Next(start, 0, 1); next.After(start) {
@@ -364,7 +364,7 @@ func TestWaitsForAnswersAndPauses(t *testing.T) {
 	one.Asks = true
 	enter(t, c, 0, Leaves, one)
 	holds(t, c.WaitsWithKey(at(second), policy.Conn{}, nil), "test", HoldInFlight, -1)
-	c.Answered(at(second), false)
-	c.Throttled(at(second), 3*time.Second, "429")
+	c.Provider().Answered(at(second), false)
+	c.Provider().Throttled(at(second), 3*time.Second, "429")
 	holds(t, c.WaitsWithKey(at(second), policy.Conn{}, nil), "test", HoldPause, 4*second)
 }

@@ -213,7 +213,7 @@ func (x *Copy) expectAnswer() {
 // happen is the event of the answer.
 func (x *Copy) happen() {
 	s := x.sender
-	x.class.Answered(x.trial.latest, true)
+	x.class.Provider().Answered(x.trial.latest, true)
 	x.trial.expect(x.class)
 	x.end()
 	if s != nil {
@@ -253,7 +253,7 @@ func (x *Copy) abandon(now time.Time) {
 		x.trial.expect(x.class)
 	case x.item.Asks && !x.leftAt.IsZero():
 		x.trial.unschedule(&x.answer)
-		x.class.Answered(now, false)
+		x.class.Provider().Answered(now, false)
 		x.trial.expect(x.class)
 	}
 	x.end()

@@ -22,15 +22,15 @@ const (
 func (c *Class) Enter(now time.Time, it *Item) Verdict {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	verdict := c.enter(now, it)
+	verdict := offer(now, c, it)
 	if verdict == Waits && c.queue.Front() == &it.place {
 		root.wake(now)
 	}
 	return verdict
 }
 
-// enter is Enter for a caller that holds the lock. It does not tell the waker.
-func (c *Class) enter(now time.Time, it *Item) Verdict {
+// offer is Enter for a caller that holds the lock. It does not tell the waker.
+func offer(now time.Time, c *Class, it *Item) Verdict {
 	it.arrived, it.charged = now, nil
 	switch {
 	case !c.charges(&it.Cost):
@@ -49,8 +49,8 @@ func (c *Class) enter(now time.Time, it *Item) Verdict {
 		return Leaves
 	}
 	c.tally.overlimit()
-	if refusal := c.refuses(now, it); refusal != Waits {
-		return refusal
+	if verdict := refusal(now, c, it); verdict != Waits {
+		return verdict
 	}
 	if c.push(it); c.queue.Front() == &it.place {
 		c.update(now)
@@ -58,26 +58,17 @@ func (c *Class) enter(now time.Time, it *Item) Verdict {
 	return Waits
 }
 
-// refuses returns why an item may not wait; Waits if it may.
-func (c *Class) refuses(now time.Time, it *Item) Verdict {
+// refusal returns why an item may not wait in a class; Waits if it may.
+func refusal(now time.Time, c *Class, it *Item) Verdict {
 	switch {
 	case c.needsNoRoom(it):
 		return Waits
 	case !it.First && !c.queue.HasRoom(int(it.Cost.Packets), it.Held):
 		return Full
-	case c.conf.MaxWait > 0 && c.shadow == nil && c.leaves(now, it).Sub(now) > time.Duration(c.conf.MaxWait):
+	case c.conf.MaxWait > 0 && c.shadow == nil && forecast{&c.node, now}.entered(it).Sub(now) > time.Duration(c.conf.MaxWait):
 		return TooLong
 	}
 	return Waits
-}
-
-// leaves estimates when an item leaves that enters the class now.
-func (c *Class) leaves(now time.Time, it *Item) time.Time {
-	f := forecast{&c.node, now}
-	if it.First {
-		return f.next(&it.Cost)
-	}
-	return f.leaves(&it.Cost)
 }
 
 // Pass is Enter for what would not wait, and so needs no Item. It reports whether what

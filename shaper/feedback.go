@@ -6,9 +6,18 @@ import (
 	"shaper/policy"
 )
 
+// A Provider is what a class knows of the provider to which its items go. It is told what the
+// provider answers, and says what came of that. Each method takes the lock of the tree. It is a
+// value of one pointer and remembers nothing itself, so it costs nothing to get one for each answer.
+type Provider struct{ class *Class }
+
+// Provider returns what the class knows of its provider.
+func (c *Class) Provider() Provider { return Provider{c} }
+
 // Answered says that an item which Asks has its answer at now, or will never have one. ok
 // says that the provider did not complain about the rate.
-func (c *Class) Answered(now time.Time, ok bool) {
+func (p Provider) Answered(now time.Time, ok bool) {
+	c := p.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	for n := &c.node; n != nil; n = n.parent.Load() {
@@ -28,7 +37,8 @@ func (c *Class) Answered(now time.Time, ok bool) {
 // Settle corrects what was charged for an item that the class has let go at the time then:
 // it costs more, in each unit, or less where the number is negative. Each class on the path
 // gives back no more than its limits still count; see limit.Amender.
-func (c *Class) Settle(now, then time.Time, more Cost) {
+func (p Provider) Settle(now, then time.Time, more Cost) {
+	c := p.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	for n := &c.node; n != nil; n = n.parent.Load() {
@@ -40,13 +50,6 @@ func (c *Class) Settle(now, then time.Time, more Cost) {
 	root.wake(now)
 }
 
-// InFlight returns how many items of the class and of those beneath it have left and have
-// no answer yet.
-func (n *node) InFlight() int {
-	defer n.lock().mu.Unlock()
-	return n.inFlight
-}
-
 // Throttled says that the provider has refused something from the class as too fast. wait
 // is how long it wants nothing more; 0 if it does not say. signal is what it said, for the
 // counters.
@@ -55,21 +58,21 @@ func (n *node) InFlight() int {
 // on_throttle, adapt or learn, or else the last on the path that counts messages or tokens. While it
 // pauses, refusals of what left before do not prolong the pause, unless the provider says
 // for how long.
-func (c *Class) Throttled(now time.Time, wait time.Duration, signal string) {
-	c.pause(now, wait, signal, pausing)
+func (p Provider) Throttled(now time.Time, wait time.Duration, signal string) {
+	p.pause(now, wait, signal, pausing)
 }
 
 // ThrottledHere is Throttled if the policy of the class says what was refused: this class
 // pauses, with all beneath it.
-func (c *Class) ThrottledHere(now time.Time, wait time.Duration, signal string) {
-	c.pause(now, wait, signal, func(n *node) *node { return n })
+func (p Provider) ThrottledHere(now time.Time, wait time.Duration, signal string) {
+	p.pause(now, wait, signal, func(n *node) *node { return n })
 }
 
-// pause makes the class pause that chosen returns for c.
-func (c *Class) pause(now time.Time, wait time.Duration, signal string, chosen func(*node) *node) {
-	root, now := c.lockAt(now)
+// pause makes the class pause that chosen returns for the class.
+func (p Provider) pause(now time.Time, wait time.Duration, signal string, chosen func(*node) *node) {
+	root, now := p.class.lockAt(now)
 	defer root.mu.Unlock()
-	n := chosen(&c.node)
+	n := chosen(&p.class.node)
 	n.class.tally.throttled(signal)
 	before := n.throttle.until
 	n.signal(now, wait)
@@ -96,17 +99,18 @@ func pausing(last *node) *node {
 
 // Learned returns the limit that the class has found below its rate, in messages a second; 0 if it
 // has found none.
-func (n *node) Learned() float64 {
-	defer n.lock().mu.Unlock()
-	if l := n.throttle.learner; l != nil && l.level < l.top {
+func (p Provider) Learned() float64 {
+	defer p.class.lock().mu.Unlock()
+	if l := p.class.throttle.learner; l != nil && l.level < l.top {
 		return l.level
 	}
 	return 0
 }
 
-// Feedback returns what the signals of a provider do to the class at now: until when it
+// Signals returns what the signals of the provider do to the class at now: until when it
 // pauses, or the zero Time if it does not, and the share of its rate that it has.
-func (n *node) Feedback(now time.Time) (until time.Time, share float64) {
+func (p Provider) Signals(now time.Time) (until time.Time, share float64) {
+	n := &p.class.node
 	root, now := n.lockAt(now)
 	defer root.mu.Unlock()
 	n.regain(now)
@@ -114,4 +118,11 @@ func (n *node) Feedback(now time.Time) (until time.Time, share float64) {
 		until = time.Time{}
 	}
 	return until, n.throttle.share()
+}
+
+// InFlight returns how many items of the class and of those beneath it have left and have
+// no answer yet.
+func (n *node) InFlight() int {
+	defer n.lock().mu.Unlock()
+	return n.inFlight
 }

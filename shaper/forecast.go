@@ -15,6 +15,15 @@ type forecast struct {
 	now  time.Time
 }
 
+// entered estimates when an item leaves that enters the class now. One that is First goes before
+// all others.
+func (f forecast) entered(it *Item) time.Time {
+	if it.First {
+		return f.next(&it.Cost)
+	}
+	return f.leaves(&it.Cost)
+}
+
 // leaves estimates when an item leaves that enters the class now.
 //
 // The item leaves no sooner than what waits before it in its own class has left at the

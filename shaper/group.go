@@ -7,16 +7,17 @@ import "shaper/policy"
 // is closed in their quiet hours. So these messages hold up nobody else, and the limits of the
 // class hold for all of them.
 type quietGroups struct {
-	recipients policy.QuietGroups // whose groups they are; never changes, so that anybody may read it
+	class      *Class             // whose groups they are
+	recipients policy.QuietGroups // of each group; never changes, so that anybody may read it
 	groups     []*Class           // by number; nil: no message has come yet. The lock of the tree guards them
 }
 
-// newQuiet returns the groups of a policy; nil if it has none.
-func newQuiet(conf policy.Class) *quietGroups {
+// newQuiet returns the groups of a class that gets the policy conf; nil if it has none.
+func newQuiet(class *Class, conf policy.Class) *quietGroups {
 	if len(conf.Quieted) == 0 {
 		return nil
 	}
-	return &quietGroups{conf.Quieted, make([]*Class, len(conf.Quieted))}
+	return &quietGroups{class, conf.Quieted, make([]*Class, len(conf.Quieted))}
 }
 
 // of returns the number of the group of a message, from 1; 0 if its recipient has no quiet hours.

@@ -30,12 +30,12 @@ func (c *Class) Waits(now time.Time) *stats.Hold {
 		if c.queue.Len() == 0 {
 			return
 		}
-		if h := c.nextHold(now); !h.until.After(first.until) {
+		if h := nextHold(now, c); !h.until.After(first.until) {
 			first, found = h, true
 		}
 	})
 	if !found && c.keys == nil {
-		first = c.nextHold(now)
+		first = nextHold(now, c)
 	}
 	return first.reading()
 }
@@ -46,7 +46,7 @@ func (c *Class) Waits(now time.Time) *stats.Hold {
 func (c *Class) WaitsWithKey(now time.Time, conn policy.Conn, m *policy.Message) *stats.Hold {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	h := c.node.hold(now, &oneOfEach)
+	h := holdOn(now, &c.node, &oneOfEach)
 	if c.keys != nil {
 		h.orLater(c.keys.hold(now, c.Messages().Key(&conn, m).bucket))
 	}
@@ -79,14 +79,14 @@ func (h hold) reading() *stats.Hold {
 // oneOfEach costs one in each unit.
 var oneOfEach = Cost{Bytes: 1, Packets: 1, Messages: 1, Connections: 1, Tokens: 1}
 
-// nextHold returns what the first item of the queue waits for; one of each unit if the queue is
-// empty.
-func (c *Class) nextHold(now time.Time) hold {
+// nextHold returns what the first item of the queue of a class waits for, or what one of each unit
+// would wait for if the queue is empty.
+func nextHold(now time.Time, c *Class) hold {
 	cost := &oneOfEach
 	if front := c.front(); front != nil {
 		cost = &front.Cost
 	}
-	return c.node.hold(now, cost)
+	return holdOn(now, &c.node, cost)
 }
 
 // hold returns what a bucket of the class holds up, without the classes above. An idle key has
@@ -103,8 +103,8 @@ func (k *keys) hold(now time.Time, key policy.Key) hold {
 	return g.hold(now, 1, &k.conf)
 }
 
-// hold returns what an item of the node that costs so much waits for, on its whole path.
-func (n *node) hold(now time.Time, cost *Cost) hold {
+// holdOn returns what an item of a node that costs so much waits for, on its whole path.
+func holdOn(now time.Time, n *node, cost *Cost) hold {
 	h := hold{until: now}
 	for ; n != nil; n = n.parent.Load() {
 		if units := cost.in(n.kind); units > 0 && !n.passive {

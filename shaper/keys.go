@@ -84,7 +84,10 @@ func (c *Class) JoinKey(now time.Time, key Key) *Class {
 		bucket.joined++
 		bucket.retiring.Store(false)
 	}
-	return bucket.group(now, key.group)
+	if key.group == 0 {
+		return bucket
+	}
+	return bucket.quiet.group(now, key.group)
 }
 
 // Quit ends what Join began. The caller has taken out all that waited.
@@ -208,7 +211,7 @@ func (k *keys) maxKeys() int {
 // open adds a new bucket to the class, for a key.
 func (k *keys) open(now time.Time, key policy.Key, state bucketState) *Class {
 	c := newClass(k.conf, k.class.tally, k.class.makeShadow)
-	c.waker, c.bucketOf, c.key, c.quiet = k.class.waker, k, key, newQuiet(k.conf)
+	c.waker, c.bucketOf, c.key, c.quiet = k.class.waker, k, key, newQuiet(c, k.conf)
 	c.backing.ledger, c.backing.share = k.ledger(), k.class.backing.share
 	c.assured = state.assured
 	c.install(now, k.conf, &k.pace, state.limiter)
@@ -312,7 +315,7 @@ func (k *keys) set(now time.Time, conf policy.Class) {
 	k.spare = nil
 	k.each(func(c *Class) {
 		c.put(now, k.conf, &k.pace)
-		c.setGroups(now)
+		c.quiet.set(now)
 		c.update(now)
 	})
 	if reflect.DeepEqual(old, k.pace) {

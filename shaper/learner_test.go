@@ -94,9 +94,9 @@ func (l *learning) run(d time.Duration) {
 		ok := l.accepts(l.now.Sub(l.begin).Seconds())
 		if !ok {
 			l.refused++
-			l.class.Throttled(l.now, 0, "0x58")
+			l.class.Provider().Throttled(l.now, 0, "0x58")
 		}
-		if l.class.Answered(l.now, ok); l.now.After(end) {
+		if l.class.Provider().Answered(l.now, ok); l.now.After(end) {
 			return
 		}
 	}
@@ -177,7 +177,7 @@ func TestLearnSurvivesSet(t *testing.T) {
 		t.Error("why does not say what it waits for")
 	}
 	conf.Rate = rateOf("10 messages/s")
-	if l.class.Set(l.now, conf); l.level() != 10 || l.class.Learned() != 0 {
+	if l.class.Set(l.now, conf); l.level() != 10 || l.class.Provider().Learned() != 0 {
 		t.Errorf("below what it had found: %.2f", l.level())
 	}
 	conf.Rate, conf.Learn = rateOf("50 messages/s"), policy.Learn{}

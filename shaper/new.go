@@ -19,7 +19,7 @@ func NewClass(now time.Time, conf policy.Class) *Class {
 // newRoot returns a class with the policy conf. It has no parent yet.
 func newRoot(now time.Time, conf policy.Class, counters *Tally, p *pace, l limit.Limiter) *Class {
 	c := newClass(conf, counters, newShadow)
-	c.quiet = newQuiet(conf)
+	c.quiet = newQuiet(c, conf)
 	if conf.Per != (policy.Per{}) {
 		c.keys = newKeys(now, c, conf)
 	}
@@ -79,7 +79,7 @@ func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	forget := old.former != nil && old.former.Backlog() == (Backlog{})
 	defer old.lock().mu.Unlock()
 	if old.kind == next.kind && old.keys == nil && next.keys == nil {
-		next.goOn(now, old, conf, &p)
+		goOn(now, next, old, conf, &p)
 	}
 	next.waker, next.former, next.backing.ledger = old.waker, old, old.backing.ledger
 	if forget {
@@ -88,9 +88,9 @@ func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	return next
 }
 
-// goOn makes the class go on from where old is, which lets nothing out any more: what waits there
+// goOn makes a class go on from where old is, which lets nothing out any more: what waits there
 // waits until its owners take it out.
-func (c *Class) goOn(now time.Time, old *Class, conf policy.Class, p *pace) {
+func goOn(now time.Time, c, old *Class, conf policy.Class, p *pace) {
 	had := old.endShadow(now)
 	if had.settler != nil && !had.leavingSince.IsZero() {
 		had.settle(now.Add(leaveMargin))

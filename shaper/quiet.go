@@ -7,20 +7,18 @@ import (
 	"shaper/policy"
 )
 
-// group returns the group with a number of quietGroups.of; for 0 it is c itself.
-func (c *Class) group(now time.Time, number int16) *Class {
-	if number == 0 {
-		return c
-	}
-	at := &c.quiet.groups[number-1]
+// group returns the group with a number of quietGroups.of, which is not 0.
+func (q *quietGroups) group(now time.Time, number int16) *Class {
+	at := &q.groups[number-1]
 	if *at == nil {
-		*at = c.openGroup(now, int(number-1))
+		*at = q.open(now, int(number-1))
 	}
 	return *at
 }
 
-// openGroup adds a group to the class.
-func (c *Class) openGroup(now time.Time, i int) *Class {
+// open adds a group to the class.
+func (q *quietGroups) open(now time.Time, i int) *Class {
+	c := q.class
 	conf := groupPolicy(c.conf, i)
 	p := quietPace(conf)
 	group := newClass(conf, c.tally, c.makeShadow)
@@ -39,10 +37,10 @@ func groupPolicy(conf policy.Class, i int) policy.Class {
 	return group
 }
 
-// setGroups puts the policy of the class in force for its groups.
-func (c *Class) setGroups(now time.Time) {
-	for i, group := range c.quiet.inUse {
-		conf := groupPolicy(c.conf, i)
+// set puts the policy of the class in force for its groups.
+func (q *quietGroups) set(now time.Time) {
+	for i, group := range q.inUse {
+		conf := groupPolicy(q.class.conf, i)
 		if !conf.Equal(group.conf) {
 			p := quietPace(conf)
 			group.put(now, conf, &p)

@@ -26,6 +26,6 @@ func (c *Class) set(now time.Time, conf policy.Class) {
 	if c.put(now, conf, &p); c.keys != nil {
 		c.keys.set(now, conf)
 	} else {
-		c.setGroups(now)
+		c.quiet.set(now)
 	}
 }

@@ -19,19 +19,19 @@ func TestShadowIsSetWhileInFlight(t *testing.T) {
 	enter(t, c, 0, Leaves, asking(), asking())
 	c.Set(at(1*ms), inShadow(conf))
 	enter(t, c, 2*ms, Leaves, asking(), asking(), asking())
-	c.Answered(at(3*ms), true) // the answers to what left before
-	c.Answered(at(4*ms), true)
+	c.Provider().Answered(at(3*ms), true) // the answers to what left before
+	c.Provider().Answered(at(4*ms), true)
 	if n := c.Shadow(at(5 * ms)); n.Wait.Read().Count != 2 || c.shadow.class().InFlight() != 2 {
 		t.Errorf("%d copies have left and %d are in flight, want 2 and 2", n.Wait.Read().Count, c.shadow.class().InFlight())
 	}
-	c.Answered(at(6*ms), true)
+	c.Provider().Answered(at(6*ms), true)
 	if n := c.Shadow(at(7 * ms)); n.Wait.Read().Count != 3 {
 		t.Errorf("%d copies have left, want 3", n.Wait.Read().Count)
 	}
 	conf.InFlight = 0
 	c.Set(at(8*ms), inShadow(conf))
-	c.Answered(at(9*ms), true)
-	c.Answered(at(9*ms), true)
+	c.Provider().Answered(at(9*ms), true)
+	c.Provider().Answered(at(9*ms), true)
 	conf.InFlight = 2
 	c.Set(at(10*ms), inShadow(conf))
 	c.Shadow(at(second))
@@ -66,12 +66,12 @@ func TestShadowOfWhatMovesAway(t *testing.T) {
 	if c.Enter(time.Now(), asking()) != Leaves {
 		t.Fatal("the message waits")
 	}
-	c.Answered(time.Now(), true) // the messages that came with the class
-	c.Answered(time.Now(), true)
+	c.Provider().Answered(time.Now(), true) // the messages that came with the class
+	c.Provider().Answered(time.Now(), true)
 	if n, m := up.shadow.class().InFlight(), up.InFlight(); n != 1 || m != 1 {
 		t.Errorf("%d copies are in flight, and %d items really; want 1 and 1", n, m)
 	}
-	c.Answered(time.Now(), true)
+	c.Provider().Answered(time.Now(), true)
 	if n, m := up.shadow.class().InFlight(), up.InFlight(); n != 0 || m != 0 {
 		t.Errorf("%d copies are in flight, and %d items really", n, m)
 	}
@@ -91,7 +91,7 @@ func TestShadowOfAnswersInBytes(t *testing.T) {
 		t.Errorf("of 4 messages the shadow counts %s, want 2 that have left and 2 that wait", got)
 	}
 	for n := range 4 {
-		c.Answered(at(time.Duration(n+2)*ms), true)
+		c.Provider().Answered(at(time.Duration(n+2)*ms), true)
 	}
 	c.Shadow(at(second))
 	if n := c.shadow.class().InFlight(); n != 0 {

@@ -134,17 +134,17 @@ func TestSharePauses(t *testing.T) {
 	conf := shared20()
 	conf.Adapt = true
 	shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
-		c.Throttled(time.Now(), 5*time.Second, "0x58")
+		c.Provider().Throttled(time.Now(), 5*time.Second, "0x58")
 		if share.slowed != 5*time.Second {
 			t.Errorf("the fleet hears of a pause of %v, want 5s", share.slowed)
 		}
-		if until, half := c.Feedback(time.Now()); half != 0.5 || until.IsZero() || share.budgets["0"].rate.Compare(c.Rate()) >= 0 {
+		if until, half := c.Provider().Signals(time.Now()); half != 0.5 || until.IsZero() || share.budgets["0"].rate.Compare(c.Rate()) >= 0 {
 			t.Errorf("the class has %v of its rate until %v", half, until)
 		}
 		time.Sleep(time.Hour)
 		share.paused, share.slowed = time.Now().Add(7*time.Second), 0
 		s.Told("acme", "")
-		if until, half := c.Feedback(time.Now()); !until.Equal(share.paused) || half != 0.5 {
+		if until, half := c.Provider().Signals(time.Now()); !until.Equal(share.paused) || half != 0.5 {
 			t.Errorf("another member was refused something: the class pauses until %v, want %v, with %v of its rate", until, share.paused, half)
 		}
 		if share.slowed != 0 {
@@ -277,7 +277,7 @@ func TestShareSettles(t *testing.T) {
 			t.Fatalf("an item gets the verdict %v", v)
 		}
 		for _, step := range []struct{ more, have int64 }{{3, 3}, {-3, 3}, {5, -2}} {
-			if c.Settle(now, now, Cost{Messages: step.more}); b.have != step.have {
+			if c.Provider().Settle(now, now, Cost{Messages: step.more}); b.have != step.have {
 				t.Errorf("after %d more, the fleet has %d left, want %d", step.more, b.have, step.have)
 			}
 		}

@@ -26,7 +26,7 @@ func (c *Class) Soonest(now time.Time, conn policy.Conn, from iter.Seq[netip.Add
 			return conn.Bind
 		}
 		bucket := c.keys.bucket(now, c.keys.per.Key(&conn, nil))
-		if f := bucket.freedom(now); !soonest.IsValid() || f.before(best) {
+		if f := freedomOf(now, bucket); !soonest.IsValid() || f.before(best) {
 			soonest, best = conn.Bind, f
 		}
 		retireIfUnused(now, bucket)
@@ -41,8 +41,8 @@ type freedom struct {
 	sessions int       // that have joined it
 }
 
-// freedom returns how free the bucket is. The caller holds the lock of the tree.
-func (c *Class) freedom(now time.Time) freedom {
+// freedomOf returns how free a bucket is. The caller holds the lock of the tree.
+func freedomOf(now time.Time, c *Class) freedom {
 	f := freedom{sessions: c.joined, waiting: c.slots.waiters.Len()}
 	if c.slots.isFull() {
 		f.waiting++

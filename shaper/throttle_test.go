@@ -38,13 +38,13 @@ func resumes(t *testing.T, c *Class, d time.Duration) {
 func TestThrottledPauses(t *testing.T) {
 	c := messageClass("1000 messages/s", nil)
 	enter(t, c, 0, Leaves, request())
-	c.Throttled(at(0), 0, "smpp")
-	c.Throttled(at(500*ms), 0, "smpp") // about what left before
-	if until, _ := c.Feedback(at(500 * ms)); !until.Equal(at(second)) {
+	c.Provider().Throttled(at(0), 0, "smpp")
+	c.Provider().Throttled(at(500*ms), 0, "smpp") // about what left before
+	if until, _ := c.Provider().Signals(at(500 * ms)); !until.Equal(at(second)) {
 		t.Errorf("the class pauses until %v", until)
 	}
 	resumes(t, c, second)
-	if until, share := c.Feedback(at(second)); !until.IsZero() || share != 1 {
+	if until, share := c.Provider().Signals(at(second)); !until.IsZero() || share != 1 {
 		t.Errorf("the class pauses until %v, and has %v of its rate", until, share)
 	}
 	if n := c.Stats.Throttled.Read()["smpp"]; n != 2 {
@@ -58,25 +58,25 @@ func TestPausesDouble(t *testing.T) {
 	c, now := messageClass("1000 messages/s", nil), time.Duration(0)
 	enter(t, c, now, Leaves, request())
 	for _, pause := range []time.Duration{1, 2, 4, 8, 10, 10} {
-		c.Throttled(at(now), 0, "smpp")
-		c.Answered(at(now), false)
+		c.Provider().Throttled(at(now), 0, "smpp")
+		c.Provider().Answered(at(now), false)
 		now += pause * second
 		resumes(t, c, now)
 	}
-	c.Answered(at(now), true)
+	c.Provider().Answered(at(now), true)
 	now += second
 	enter(t, c, now, Leaves, request())
-	c.Throttled(at(now), 0, "smpp")
+	c.Provider().Throttled(at(now), 0, "smpp")
 	resumes(t, c, now+second)
 }
 
 // If the provider says for how long, the class pauses so long, up to the longest pause.
 func TestPauseThatIsAskedFor(t *testing.T) {
 	c := messageClass("1000 messages/s", nil)
-	c.Throttled(at(0), 3*second, "http")
-	c.Throttled(at(second), second, "http") // does not shorten what it said before
+	c.Provider().Throttled(at(0), 3*second, "http")
+	c.Provider().Throttled(at(second), second, "http") // does not shorten what it said before
 	resumes(t, c, 3*second)
-	c.Throttled(at(4*second), time.Hour, "http")
+	c.Provider().Throttled(at(4*second), time.Hour, "http")
 	resumes(t, c, 14*second)
 }
 
@@ -92,7 +92,7 @@ func TestWhoPauses(t *testing.T) {
 			}
 		}
 		tree := NewTree(start, []policy.Class{account, a, b})
-		tree[1].Throttled(at(0), second, "smpp")
+		tree[1].Provider().Throttled(at(0), second, "smpp")
 		it := request()
 		if pauses := tree[2].Enter(at(500*ms), it) == Waits; pauses != (named != "a") {
 			t.Errorf("on_throttle in %q: the sibling pauses: %t", named, pauses)
@@ -104,7 +104,7 @@ func TestWhoPauses(t *testing.T) {
 // its pause, second 1, it goes on at half of that.
 func adapted() *Class {
 	c := messageClass("16 messages/s", func(conf *policy.Class) { conf.Adapt = true })
-	c.Throttled(at(0), 0, "smpp")
+	c.Provider().Throttled(at(0), 0, "smpp")
 	return c
 }
 
@@ -124,18 +124,18 @@ func TestAdapt(t *testing.T) {
 	paces(t, c, second, 2*full)
 	paces(t, c, 11*second, second/9+1)
 	paces(t, c, 21*second, second/10)
-	if _, share := c.Feedback(at(21 * second)); share != 10./16 {
+	if _, share := c.Provider().Signals(at(21 * second)); share != 10./16 {
 		t.Errorf("the class has %v of its rate", share)
 	}
-	c.Answered(at(21*second), true)
-	c.Throttled(at(22*second), 0, "smpp") // leaves half of ten sixteenths
+	c.Provider().Answered(at(21*second), true)
+	c.Provider().Throttled(at(22*second), 0, "smpp") // leaves half of ten sixteenths
 	paces(t, c, 23*second, second/5)
 	paces(t, c, 300*second, full) // all shares have come back
 	c = adapted()
 	for n := range time.Duration(10) {
-		c.Throttled(at(10*n*second), 0, "smpp")
+		c.Provider().Throttled(at(10*n*second), 0, "smpp")
 	}
-	if _, share := c.Feedback(at(95 * second)); share != 1./16 {
+	if _, share := c.Provider().Signals(at(95 * second)); share != 1./16 {
 		t.Errorf("the least share is %v", share)
 	}
 }
@@ -152,7 +152,7 @@ func TestSetKeepsThePace(t *testing.T) {
 	conf.Adapt = false
 	c.Set(at(5*second), conf)
 	paces(t, c, 6*second, second/32)
-	if _, share := c.Feedback(at(6 * second)); share != 1 {
+	if _, share := c.Provider().Signals(at(6 * second)); share != 1 {
 		t.Errorf("the class has %v of its rate", share)
 	}
 }
@@ -169,7 +169,7 @@ func TestInFlight(t *testing.T) {
 	enter(t, tree[0], 10*ms, Leaves, request())
 	enter(t, tree[1], 20*ms, Waits, third)
 	released(t, tree[1], second)
-	tree[0].Answered(at(second), true)
+	tree[0].Provider().Answered(at(second), true)
 	if n := tree[0].InFlight(); n != 1 {
 		t.Errorf("%d items are in flight", n)
 	}
@@ -184,7 +184,7 @@ func TestInFlightUncharged(t *testing.T) {
 	if n := c.InFlight(); n != 1 {
 		t.Errorf("%d items are in flight, want 1", n)
 	}
-	c.Answered(at(0), true)
+	c.Provider().Answered(at(0), true)
 	if n := c.InFlight(); n != 0 {
 		t.Errorf("%d items are in flight, though the only one is answered", n)
 	}
@@ -205,7 +205,7 @@ func TestMaxWaitInPause(t *testing.T) {
 			conf.MaxWait, conf.Overflow = unit.Duration(second), policy.Refuse
 			c.Set(start, conf)
 		}
-		account.Throttled(at(0), 5*second, "429")
+		account.Provider().Throttled(at(0), 5*second, "429")
 		enter(t, c, 0, TooLong, request())
 		if wait := c.Retry(at(0), request().Cost); wait != 4*second {
 			t.Errorf("Retry is %v, want 4 s", wait)
@@ -223,14 +223,14 @@ func TestPauseOfKey(t *testing.T) {
 	c := messageClass("1000 messages/s", func(conf *policy.Class) { conf.Per, conf.Adapt = policy.Per{{By: policy.BySource}}, true })
 	bucket := c.Join(start, policy.Conn{})
 	enter(t, bucket, 0, Leaves, request())
-	bucket.Throttled(at(0), 5*second, "429")
-	bucket.Answered(at(0), false)
+	bucket.Provider().Throttled(at(0), 5*second, "429")
+	bucket.Provider().Answered(at(0), false)
 	bucket.Quit(at(0))
 	bucket = c.Join(at(second), policy.Conn{})
 	it := request()
 	enter(t, bucket, second, Waits, it)
 	released(t, c, 5*second, it)
-	bucket.Answered(at(5*second), true)
+	bucket.Provider().Answered(at(5*second), true)
 	bucket.Quit(at(6 * second))
 	if n := c.Keys(at(50 * second)); n != 1 {
 		t.Errorf("the class knows %d keys while one regains its rate", n)

@@ -264,7 +264,7 @@ func (h *held) sent() {
 	x := h.session
 	x.flying++
 	x.proxy.plan(x.proxy.now.Add(h.latency), func() {
-		h.class.Answered(x.proxy.now, true)
+		h.class.Provider().Answered(x.proxy.now, true)
 		x.flying--
 		x.drive()
 	})
@@ -393,7 +393,7 @@ func TestShadowOfAnswers(t *testing.T) {
 				if v := would.Enter(agenda.now, it); v != Leaves {
 					t.Fatalf("the class in force gives a message the verdict %v", v)
 				}
-				agenda.plan(at(m.at+latency), func() { would.Answered(agenda.now, true) })
+				agenda.plan(at(m.at+latency), func() { would.Provider().Answered(agenda.now, true) })
 			})
 		}
 		agenda.all()

@@ -47,8 +47,8 @@ func TestAdaptWithoutOnThrottle(t *testing.T) {
 	conf.Adapt = true
 	c := tree(named("root", leakyClass("40 messages/s")), conf)
 	enter(t, c["a"], 0, Leaves, message(1))
-	c["a"].Throttled(at(0), 0, "throttled")
-	if _, share := c["a"].Feedback(at(second)); share != 0.5 {
+	c["a"].Provider().Throttled(at(0), 0, "throttled")
+	if _, share := c["a"].Provider().Signals(at(second)); share != 0.5 {
 		t.Errorf("a has %v of its rate after a signal, want half", share)
 	}
 }

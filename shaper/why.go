@@ -65,7 +65,7 @@ func (r *rehearsal) why(of *node) (w Why) {
 	play.inexact = play.inexact || r.inexact
 	left, at, ahead, exact := play.until(of)
 	w.At, w.Exact = at, exact
-	it := of.first()
+	it := firstOf(of)
 	for was, copied := range play.items {
 		if copied == left {
 			it = was
@@ -84,16 +84,16 @@ func (r *rehearsal) why(of *node) (w Why) {
 	return w
 }
 
-// first returns an item that waits at the node or beneath it. It returns nil if time changes nothing
+// firstOf returns an item that waits at the node or beneath it. It returns nil if time changes nothing
 // for any contender in which one waits: no feed knows these.
-func (n *node) first() *Item {
+func firstOf(n *node) *Item {
 	if it := n.front(); it != nil {
 		return it
 	}
 	for _, h := range n.feed.heaps() {
 		for _, a := range *h {
 			if a.node != n && a.node.waiting > 0 {
-				return a.node.first()
+				return firstOf(a.node)
 			}
 		}
 	}

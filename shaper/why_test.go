@@ -50,7 +50,7 @@ func disturb(t *rapid.T, classes []*Class, now time.Time) time.Time {
 		case 0, 1:
 			now = now.Add(time.Duration(rapid.Int64Range(0, 3e9).Draw(t, "pass")))
 		case 2:
-			c.Throttled(now, time.Duration(rapid.Int64Range(0, 3e9).Draw(t, "wait")), "429")
+			c.Provider().Throttled(now, time.Duration(rapid.Int64Range(0, 3e9).Draw(t, "wait")), "429")
 		case 3, 4:
 			if it := c.Release(now); it != nil && rapid.Bool().Draw(t, "left") {
 				it.Left(now)
@@ -152,14 +152,14 @@ func TestWhySays(t *testing.T) {
 		{"a log", leaf(classBy(policy.SlidingLog, "1 messages/min")), "", ByLimit, "the window is full: it allows 1 messages/min", time.Minute, 1},
 		{"a pause", func() *Class {
 			c := leaf(leakyClass("2 messages/s"))()
-			c.Throttled(start, 9*second, "429")
+			c.Provider().Throttled(start, 9*second, "429")
 			return c
 		}, "", ByPause, `a pause, because the provider has said "too fast"`, 9 * second, 2},
 		{"adapt", func() *Class {
 			conf := leakyClass("2 messages/s")
 			conf.Adapt = true
 			c := leaf(conf)()
-			c.Throttled(start, second, "429")
+			c.Provider().Throttled(start, second, "429")
 			return c
 		}, "", ByLimit, `the limit of 2 messages/s, of which the class has 8/16 after "too fast"`, second, 2},
 		{"writing", func() *Class {

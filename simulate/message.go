@@ -54,7 +54,7 @@ func (m *message) waits() {
 func (m *message) Sent(now time.Time) {
 	r := m.link.run
 	if m.asks {
-		m.bucket.Answered(now, true)
+		m.bucket.Provider().Answered(now, true)
 		m.settle(now)
 	}
 	for up := m.class; up != nil; up = up.parent {
@@ -76,7 +76,7 @@ func (m *message) settle(now time.Time) {
 		more.Tokens = int32(min(m.used, math.MaxInt32)) - m.cost.Tokens
 	}
 	if more != (shaper.Cost{}) {
-		m.bucket.Settle(now, now, more)
+		m.bucket.Provider().Settle(now, now, more)
 	}
 }
 
