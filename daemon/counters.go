@@ -18,7 +18,7 @@ func readClass(c *shaper.Class) stats.ClassReading {
 	r.Name, r.Algorithm = conf.Name, string(conf.Algorithm)
 	backlog := c.Backlog()
 	r.BacklogItems, r.BacklogBytes = backlog.Items, backlog.Bytes
-	_, drain := c.Drain(now)
+	_, drain := c.Estimate().Drain(now)
 	r.Drain = stats.Seconds(drain)
 	r.Sessions = c.Sessions()
 	if conf.Rate.Kind().OfMessages() {

@@ -92,8 +92,9 @@ func (r *refusals) write(m *frame.Message, cost shaper.Cost) {
 	x := r.x
 	class := x.classes.all[m.Tag].class
 	cost.Messages = max(cost.Messages, 1)
-	refusal := frame.Refusal{Now: x.now, Wait: class.Retry(x.now, cost)}
-	refusal.Position, refusal.Expected = class.Place(x.now, cost)
+	estimate := class.Estimate()
+	refusal := frame.Refusal{Now: x.now, Wait: estimate.Retry(x.now, cost)}
+	refusal.Position, refusal.Expected = estimate.Place(x.now, cost)
 	if rate := class.Rate(); rate.Kind().OfMessages() && !rate.IsZero() {
 		refusal.Policy, refusal.Window = class.Name(), rate.Period()
 		refusal.Quota = rate.Units(refusal.Window)

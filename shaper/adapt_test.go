@@ -151,7 +151,7 @@ func TestRetryWhileItAdapts(t *testing.T) {
 	it := request()
 	enter(t, c, 5*second, Waits, it)
 	enter(t, c, 5*second, Full, request())
-	wait := c.Retry(at(5*second), request().Cost)
+	wait := c.Estimate().Retry(at(5*second), request().Cost)
 	now := at(5 * second)
 	for c.Release(now) == nil {
 		now = c.Next(now)

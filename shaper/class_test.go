@@ -251,18 +251,18 @@ func TestClassHoldsUntilLeft(t *testing.T) {
 
 func TestClassBacklog(t *testing.T) {
 	c := NewClass(start, leakyClass("1KB/s"))
-	if cost, drain := c.Drain(start); cost != 0 || drain != 0 {
+	if cost, drain := c.Estimate().Drain(start); cost != 0 || drain != 0 {
 		t.Errorf("an idle class drains %d in %v", cost, drain)
 	}
 	enter(t, c, 0, Leaves, packet(500))
 	enter(t, c, 0, Waits, packet(1000), packet(2000))
-	if cost, drain := c.Drain(start); cost != 3000 || drain != 3500*ms {
+	if cost, drain := c.Estimate().Drain(start); cost != 3000 || drain != 3500*ms {
 		t.Errorf("the class drains %d in %v, want 3000 in 3.5s", cost, drain)
 	}
 	conf := c.Policy()
 	conf.Rate = rateOf("0B/s")
 	c.Set(start, conf)
-	if _, drain := c.Drain(start); drain < 100*365*24*time.Hour {
+	if _, drain := c.Estimate().Drain(start); drain < 100*365*24*time.Hour {
 		t.Errorf("under a rate of 0 the class drains in %v", drain)
 	}
 }

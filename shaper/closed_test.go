@@ -39,7 +39,7 @@ func TestAClosedClassHoldsEverything(t *testing.T) {
 func TestMaxWaitOfAClosedClass(t *testing.T) {
 	c := closing(func(conf *policy.Class) { conf.MaxWait = unit.Duration(time.Minute) })
 	enter(t, c, 2*time.Hour, TooLong, packet(1))
-	if retry := c.Retry(at(2*time.Hour), Cost{Packets: 1}); retry != 11*time.Hour-time.Minute {
+	if retry := c.Estimate().Retry(at(2*time.Hour), Cost{Packets: 1}); retry != 11*time.Hour-time.Minute {
 		t.Errorf("there is room in %v", retry)
 	}
 	enter(t, c, 13*time.Hour-time.Minute, Waits, packet(1))

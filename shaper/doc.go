@@ -29,6 +29,7 @@
 //	set           puts another policy in force for a class and its buckets
 //	enter         items enter, leave and give up
 //	feedback      the answers and signals of a provider
+//	estimate      when there will be room, and when all will have left
 //	share         a class whose budget several processes share
 //	hold          what items wait for
 //	soonest       which bucket is free first
@@ -44,7 +45,7 @@
 //	record        a limiter as a ledger keeps it
 //	limits        what the members of a fleet agree on, and what they have of it
 //	count         counters, for a class and those above it
-//	forecast      estimates when something will leave
+//	forecast      estimates the departure of one item
 //	group         the groups of a class
 //	charge        charges a departure to each class on its path
 //	tree          the place of a class in its tree, and the lock of the tree

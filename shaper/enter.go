@@ -95,23 +95,6 @@ func (c *Class) Pass(now time.Time, cost Cost) bool {
 	return true
 }
 
-// Retry estimates how long it takes until there is room for what costs so much and was
-// refused at now, if nothing else comes first. It is the longest Duration if there never
-// will be room.
-func (c *Class) Retry(now time.Time, cost Cost) time.Duration {
-	root, now := c.lockAt(now)
-	defer root.mu.Unlock()
-	return forecast{&c.node, now}.room(&cost, time.Duration(c.conf.MaxWait)).Sub(now)
-}
-
-// Place returns which place an item of this cost would have in the queue at now, from 1, and
-// estimates how long it would wait there: the longest Duration if it would never leave.
-func (c *Class) Place(now time.Time, cost Cost) (position int, wait time.Duration) {
-	root, now := c.lockAt(now)
-	defer root.mu.Unlock()
-	return c.queue.Len() + 1, forecast{&c.node, now}.leaves(&cost).Sub(now)
-}
-
 // Release takes out the item of the whole tree that leaves at now, charges it and returns
 // it; nil if none may leave yet.
 func (c *Class) Release(now time.Time) *Item {
@@ -227,20 +210,6 @@ func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
 	})
 	root.wake(now)
 	return evicted
-}
-
-// Drain returns what waits in the queues of the class, of its buckets and groups, in the unit of
-// the class. It estimates how long it takes until the last of it leaves; that is the time
-// until limit.Never if it never does.
-func (c *Class) Drain(now time.Time) (cost int64, drain time.Duration) {
-	defer c.lock().mu.Unlock()
-	withQueues(c, func(c *Class) {
-		if c.queue.Len() > 0 {
-			cost += c.queueCost
-			drain = max(drain, forecast{&c.node, now}.leaves(&Cost{}).Sub(now))
-		}
-	})
-	return cost, drain
 }
 
 // Backlog returns what waits in the class and all beneath it. If the class has replaced

@@ -7,7 +7,7 @@ import (
 )
 
 // A forecast estimates when something leaves that waits at a node, or comes to it at now.
-// max_wait, Drain and Retry use it. The caller holds the lock of the tree. A forecast
+// max_wait and Estimate use it. The caller holds the lock of the tree. A forecast
 // gives back, in each class on the path, the shares of the rate that are due; see
 // gate.regain.
 type forecast struct {

@@ -58,7 +58,7 @@ func TestClassByAlgorithm(t *testing.T) {
 			for range 7 {
 				class.Enter(at(came), packet(1))
 			}
-			if _, drain := class.Drain(at(came)); drain != c.left[6]-came {
+			if _, drain := class.Estimate().Drain(at(came)); drain != c.left[6]-came {
 				t.Errorf("the class drains in %v, want %v", drain, c.left[6]-came)
 			}
 			now := came
@@ -236,7 +236,7 @@ func TestRetry(t *testing.T) {
 			for class.Enter(start, packet(100)) <= Waits {
 			}
 			cost := packet(100).Cost
-			retry := class.Retry(start, cost)
+			retry := class.Estimate().Retry(start, cost)
 			if retry != c.want {
 				t.Errorf("Retry is %v, want %v", retry, c.want)
 			}
@@ -259,12 +259,12 @@ func TestPolicer(t *testing.T) {
 			t.Errorf("packet %d: %v", n, v)
 		}
 	}
-	if retry := class.Retry(start, Cost{Packets: 1}); retry != 500*ms-1 {
+	if retry := class.Estimate().Retry(start, Cost{Packets: 1}); retry != 500*ms-1 {
 		t.Errorf("Retry is %v, want half a second", retry)
 	}
 	conf.Rate = rateOf("0 packets/s")
 	class.Set(start, conf)
-	if retry := class.Retry(start, Cost{Packets: 1}); retry != 1<<63-1 {
+	if retry := class.Estimate().Retry(start, Cost{Packets: 1}); retry != 1<<63-1 {
 		t.Errorf("under a rate of 0 Retry is %v", retry)
 	}
 }

@@ -157,7 +157,7 @@ func (m *model) check(t *rapid.T) {
 	if b := m.class.Backlog(); b.Items != m.items() || b.Bytes != bytes {
 		t.Fatalf("%d items of %d bytes wait, want %d of %d", b.Items, b.Bytes, m.items(), bytes)
 	}
-	if got, _ := m.class.Drain(m.now); got != cost {
+	if got, _ := m.class.Estimate().Drain(m.now); got != cost {
 		t.Fatalf("the backlog costs %d, want %d", got, cost)
 	}
 	blocked := len(m.waiting) == 0 || m.conf.Rate.IsZero() && m.waiting[0].Cost.in(m.conf.Rate.Kind()) > 0

@@ -189,7 +189,7 @@ func TestFlowsUnderChange(t *testing.T) {
 	others.Wait()
 	for _, c := range s.Classes() {
 		wantBacklog(t, c, 0, 0)
-		if cost, _ := c.Drain(time.Now()); cost != 0 {
+		if cost, _ := c.Estimate().Drain(time.Now()); cost != 0 {
 			t.Errorf("class %s: a cost of %d waits, but nobody waits", c.Name(), cost)
 		}
 	}

@@ -98,7 +98,7 @@ func TestMaxWaitOfQuietHours(t *testing.T) {
 	india, other := joins(0, c, "91"), joins(0, c, "44")
 	enter(t, india, night-1, Leaves, sms())
 	enter(t, india, night, TooLong, sms())
-	if retry := india.Retry(at(night), Cost{Messages: 1}); retry != 12*time.Hour {
+	if retry := india.Estimate().Retry(at(night), Cost{Messages: 1}); retry != 12*time.Hour {
 		t.Errorf("there is room in %v, want 12h", retry)
 	}
 	enter(t, other, night, Waits, sms()) // for its gap only
@@ -111,7 +111,7 @@ func TestMaxWaitOfQuietHours(t *testing.T) {
 		enter(t, india, night-time.Second, Waits, sms())
 	}
 	enter(t, india, night-time.Second, TooLong, sms())
-	if retry := india.Retry(at(night-time.Second), Cost{Messages: 1}); retry != 12*time.Hour+time.Second {
+	if retry := india.Estimate().Retry(at(night-time.Second), Cost{Messages: 1}); retry != 12*time.Hour+time.Second {
 		t.Errorf("there is room in %v, want 12h0m1s", retry)
 	}
 	enter(t, joins(0, c, "44"), night-time.Second, Waits, sms())

@@ -207,7 +207,7 @@ func TestMaxWaitInPause(t *testing.T) {
 		}
 		account.Provider().Throttled(at(0), 5*second, "429")
 		enter(t, c, 0, TooLong, request())
-		if wait := c.Retry(at(0), request().Cost); wait != 4*second {
+		if wait := c.Estimate().Retry(at(0), request().Cost); wait != 4*second {
 			t.Errorf("Retry is %v, want 4 s", wait)
 		}
 		it := request()
@@ -248,7 +248,7 @@ func TestRetryInFlight(t *testing.T) {
 	enter(t, c, 0, Leaves, request())
 	enter(t, c, 0, Waits, request())
 	enter(t, c, 0, Full, request())
-	if wait := c.Retry(at(0), request().Cost); wait != 100*ms {
+	if wait := c.Estimate().Retry(at(0), request().Cost); wait != 100*ms {
 		t.Errorf("Retry is %v, want 100 ms", wait)
 	}
 }

@@ -119,9 +119,9 @@ func (w *Waiter) left() { w.flow.Left(time.Now()) }
 func (w *Waiter) refusal(now time.Time, v Verdict, cost Cost) error {
 	switch v {
 	case Full:
-		return &RefusedError{ErrQueueFull, w.flow.class.Retry(now, cost)}
+		return &RefusedError{ErrQueueFull, w.flow.class.Estimate().Retry(now, cost)}
 	case TooLong:
-		return &RefusedError{ErrTooLong, w.flow.class.Retry(now, cost)}
+		return &RefusedError{ErrTooLong, w.flow.class.Estimate().Retry(now, cost)}
 	}
 	return nil
 }
