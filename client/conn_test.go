@@ -505,7 +505,7 @@ func TestBucketsOfWrappedConnections(t *testing.T) {
 		c.Close()
 		c.Close()
 	}
-	if n := sh.Class("c").Keys(time.Now()); n != 2 {
+	if n := sh.Class("c").Buckets().Keys(time.Now()); n != 2 {
 		t.Errorf("%d keys, want 2", n)
 	}
 	d := &Dialer{Limits: Limits{Write: sh.Class("c"), Open: sh.Class("c")}}

@@ -37,8 +37,8 @@ func (sv *service) choose(now time.Time, l *policy.Listener, who policy.Conn, cl
 		return who.Bind
 	}
 	for _, class := range classes {
-		if class.Per(policy.ByBind) {
-			return class.Soonest(now, who, sv.ours(l, to))
+		if buckets := class.Buckets(); buckets.Per(policy.ByBind) {
+			return buckets.Soonest(now, who, sv.ours(l, to))
 		}
 	}
 	for from := range sv.ours(l, to) {

@@ -100,7 +100,7 @@ func wantUnused(t *testing.T, c *shaper.Class) {
 	later := time.Now().Add(24 * time.Hour)
 	c.CatchUp(later)
 	before := -1
-	for n := c.Keys(later); n != before; n = c.Keys(later) { // it forgets some each time
+	for n := c.Buckets().Keys(later); n != before; n = c.Buckets().Keys(later) { // it forgets some each time
 		before = n
 	}
 	if before > 0 || c.Sessions() > 0 {

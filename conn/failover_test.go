@@ -234,7 +234,7 @@ func TestFailOverWithinAName(t *testing.T) {
 	if one.Class != "second" || one.UpstreamNumber != 1 || one.Destination != to {
 		t.Errorf("the session is %+v", one)
 	}
-	if n := r.shaper.Class("second").Keys(time.Now()); n != 1 {
+	if n := r.shaper.Class("second").Buckets().Keys(time.Now()); n != 1 {
 		t.Errorf("there are %d buckets", n)
 	}
 	if got := r.failures("test:1")[stats.NotServed]; got != 1 {

@@ -35,7 +35,7 @@ func bucketForEachSource(t *testing.T) {
 	toOther := next(t, conns)
 	send(t, other, "other!")
 	expect(t, toOther, "other!")
-	if n := r.shaper.Class("c").Keys(time.Now()); n != 2 {
+	if n := r.shaper.Class("c").Buckets().Keys(time.Now()); n != 2 {
 		t.Errorf("%d keys, want 2", n)
 	}
 	reset(a)
@@ -48,7 +48,7 @@ func bucketForEachSource(t *testing.T) {
 	reset(back)
 	reset(other)
 	r.awaitEnd(stats.ResetByPeer, 3)
-	if n := r.shaper.Class("c").Keys(time.Now()); n != 2 {
+	if n := r.shaper.Class("c").Buckets().Keys(time.Now()); n != 2 {
 		t.Errorf("%d keys are remembered, want 2: both owe", n)
 	}
 }
@@ -66,7 +66,7 @@ func bucketForEachConnection(t *testing.T) {
 		reset(client)
 		r.awaitEnd(stats.ResetByPeer, n+1)
 	}
-	if n := r.shaper.Class("c").Keys(time.Now()); n != 0 {
+	if n := r.shaper.Class("c").Buckets().Keys(time.Now()); n != 0 {
 		t.Errorf("%d keys remain", n)
 	}
 }
@@ -97,7 +97,7 @@ func TestReloadBringsBuckets(t *testing.T) {
 	r.awaitWaiting(5)
 	r.reload(class("c", "0B/s", `per = "source"`) + listener("l", "tcp", addr, "c"))
 	r.awaitWaiting(5)
-	if n := r.shaper.Class("c").Keys(time.Now()); n != 1 {
+	if n := r.shaper.Class("c").Buckets().Keys(time.Now()); n != 1 {
 		t.Errorf("%d keys, want 1", n)
 	}
 	r.reload(class("c", fast, `per = "source"`) + listener("l", "tcp", addr, "c"))
@@ -105,7 +105,7 @@ func TestReloadBringsBuckets(t *testing.T) {
 	r.reload(class("c", fast, `per = "connection"`) + listener("l", "tcp", addr, "c"))
 	send(t, client, "goes on")
 	expect(t, upstream, "goes on")
-	if n := r.shaper.Class("c").Keys(time.Now()); n != 1 {
+	if n := r.shaper.Class("c").Buckets().Keys(time.Now()); n != 1 {
 		t.Errorf("%d keys, want 1", n)
 	}
 }
@@ -135,7 +135,7 @@ func TestMoreClientsThanKeys(t *testing.T) {
 		ask(c, "two")
 		expectDatagram(t, c, "two")
 	}
-	if n := r.shaper.Class("c").Keys(time.Now()); n != 2 {
+	if n := r.shaper.Class("c").Buckets().Keys(time.Now()); n != 2 {
 		t.Errorf("%d keys, want 2", n)
 	}
 }
@@ -164,7 +164,7 @@ func TestBucketsOfEndingSessions(t *testing.T) {
 		for _, s := range r.Sessions() {
 			r.CloseSession(s.ID)
 		}
-		until(t, "nobody has joined", func() bool { return r.shaper.Class("c").Keys(time.Now()) == 0 })
+		until(t, "nobody has joined", func() bool { return r.shaper.Class("c").Buckets().Keys(time.Now()) == 0 })
 	}
 }
 
@@ -181,7 +181,7 @@ func TestBucketOfAPanic(t *testing.T) {
 	c := dialUDP(t, r.addr("l"))
 	c.Write([]byte("x"))
 	until(t, "the panic is logged", func() bool { return strings.Contains(r.log.String(), "datagram panicked") })
-	if n := r.shaper.Class("d").Keys(time.Now()); n != 0 {
+	if n := r.shaper.Class("d").Buckets().Keys(time.Now()); n != 0 {
 		t.Errorf("%d buckets remain", n)
 	}
 	set(nil)

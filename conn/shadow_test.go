@@ -151,17 +151,17 @@ func TestShadowPolicyLeavesNothing(t *testing.T) {
 	other, _ := r.open(conns)
 	send(t, client, "x")
 	expect(t, upstream, "x")
-	if n := classes["c"].Keys(time.Now()); n != 2 {
+	if n := classes["c"].Buckets().Keys(time.Now()); n != 2 {
 		t.Errorf("%d buckets, want 2", n)
 	}
 	reset(other)
-	until(t, "its bucket is given up", func() bool { return classes["c"].Keys(time.Now()) == 1 })
+	until(t, "its bucket is given up", func() bool { return classes["c"].Buckets().Keys(time.Now()) == 1 })
 	again := r.shade(text)
-	if n, m := classes["c"].Keys(time.Now()), again["c"].Keys(time.Now()); n != 0 || m != 1 {
+	if n, m := classes["c"].Buckets().Keys(time.Now()), again["c"].Buckets().Keys(time.Now()); n != 0 || m != 1 {
 		t.Errorf("%d buckets of the old policy and %d of the new one, want 0 and 1", n, m)
 	}
 	r.Shadow(nil, nil)
-	if n := again["c"].Keys(time.Now()); n != 0 {
+	if n := again["c"].Buckets().Keys(time.Now()); n != 0 {
 		t.Errorf("%d buckets remain", n)
 	}
 	reset(client)
@@ -177,7 +177,7 @@ func TestShadowPolicyOfDestinations(t *testing.T) {
 	client, upstream := r.open(conns)
 	send(t, client, "x")
 	expect(t, upstream, "x")
-	if n := classes["d"].Keys(time.Now()); n != 1 {
+	if n := classes["d"].Buckets().Keys(time.Now()); n != 1 {
 		t.Errorf("%d buckets of the class for what leads there, want 1", n)
 	}
 	reset(client)
@@ -293,13 +293,13 @@ func TestShadowPolicyOfKeys(t *testing.T) {
 			send(t, client, submitFrom(from, uint32(i)))
 		}
 		until(t, "three of six wait", func() bool { return c.Backlog().Items == 3 && c.InFlight() == 3 })
-		if n := c.Keys(time.Now()); n != 3 {
+		if n := c.Buckets().Keys(time.Now()); n != 3 {
 			t.Errorf("in force %v: %d keys, want 3", inForce, n)
 		}
 		client.SetLinger(0)
 		client.Close()
 		if inForce {
-			until(t, "only what they owe is remembered", func() bool { return c.Backlog().Items == 0 && c.Keys(time.Now().Add(2*time.Hour)) == 0 })
+			until(t, "only what they owe is remembered", func() bool { return c.Backlog().Items == 0 && c.Buckets().Keys(time.Now().Add(2*time.Hour)) == 0 })
 		}
 	}
 }

@@ -26,7 +26,7 @@ func readClass(c *shaper.Class) stats.ClassReading {
 		r.PausedUntil, r.Share = c.Provider().Signals(now)
 		r.Learned = c.Provider().Learned()
 	}
-	if r.Per, r.Keys = conf.Per.String(), c.Keys(now); r.Per != "" {
+	if r.Per, r.Keys = conf.Per.String(), c.Buckets().Keys(now); r.Per != "" {
 		r.MaxKeys = conf.MaxKeys
 	}
 	r.Quotas = c.Quotas(now)

@@ -322,7 +322,7 @@ func (s *schedule) end() {
 		if n, waits := c.InFlight(), c.Backlog().Items; n != 0 || waits != 0 {
 			s.t.Fatalf("%d requests of %s are in flight, and %d wait", n, c.Name(), waits)
 		}
-		if n := c.Keys(s.now.Add(time.Hour)); n != 0 {
+		if n := c.Buckets().Keys(s.now.Add(time.Hour)); n != 0 {
 			s.t.Fatalf("%d buckets of %s are still in use", n, c.Name())
 		}
 	}

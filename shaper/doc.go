@@ -32,7 +32,7 @@
 //	estimate      when there will be room, and when all will have left
 //	share         a class whose budget several processes share
 //	hold          what items wait for
-//	soonest       which bucket is free first
+//	buckets       how many buckets there are, and which is free first
 //	keys          a bucket for each client
 //	quiet         messages to recipients that have quiet hours wait in groups
 //	idle          what a class remembers of buckets that nobody uses

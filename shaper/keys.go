@@ -102,18 +102,6 @@ func (c *Class) Quit(now time.Time) {
 	retireIfUnused(now, c)
 }
 
-// Keys returns how many keys have a bucket of their own or are remembered at now; 0 if the
-// class has no buckets.
-func (c *Class) Keys(now time.Time) int {
-	if c.keys == nil {
-		return 0
-	}
-	root, now := c.lockAt(now)
-	defer root.mu.Unlock()
-	c.keys.forget(now, 1000)
-	return c.keys.len()
-}
-
 // Named returns the class that the policy names: the class whose bucket or group c is, or c
 // itself.
 func (c *Class) Named() *Class {

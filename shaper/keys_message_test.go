@@ -139,7 +139,7 @@ func TestMessageKeysFlood(t *testing.T) {
 			t.Fatalf("recipient %d has been forgotten", n)
 		}
 	}
-	if got := c.Keys(start); got != 50 {
+	if got := c.Buckets().Keys(start); got != 50 {
 		t.Errorf("%d keys, want 50", got)
 	}
 }

@@ -50,7 +50,7 @@ func TestKeysHaveBuckets(t *testing.T) {
 	released(t, c, 100*ms, second)
 	released(t, c, 130*ms-1)
 	released(t, c, 130*ms, third)
-	if n := c.Keys(at(130 * ms)); n != 2 {
+	if n := c.Buckets().Keys(at(130 * ms)); n != 2 {
 		t.Errorf("%d keys, want 2", n)
 	}
 }
@@ -84,7 +84,7 @@ func TestKeysAreRemembered(t *testing.T) {
 					leaves(stays, now, same, want)
 					c.Quit(now)
 				}
-				if n := keyed.Keys(now); n > 1 || len(keyed.keys.active) != 0 {
+				if n := keyed.Buckets().Keys(now); n > 1 || len(keyed.keys.active) != 0 {
 					t.Fatalf("%d keys remain", n)
 				}
 			})
@@ -140,8 +140,8 @@ func TestKeysBounded(t *testing.T) {
 	// The second bucket has been full for a second. So the class forgets it, and its place
 	// is free.
 	fifth := c.Join(at(1500*ms), client(5))
-	if fifth == third || c.Keys(at(1500*ms)) != 2 {
-		t.Errorf("a new key shares a bucket although another key may be forgotten; %d keys", c.Keys(at(1500*ms)))
+	if fifth == third || c.Buckets().Keys(at(1500*ms)) != 2 {
+		t.Errorf("a new key shares a bucket although another key may be forgotten; %d keys", c.Buckets().Keys(at(1500*ms)))
 	}
 	for _, bucket := range []*Class{third, fourth, fifth, first} {
 		bucket.Quit(at(1500 * ms))
@@ -169,8 +169,8 @@ func TestKeysFlood(t *testing.T) {
 		bucket := c.Join(now, client(2+n))
 		bucket.Pass(now, Cost{Packets: 1})
 		bucket.Quit(now)
-		if c.Keys(now) > 1000 {
-			t.Fatalf("%d keys", c.Keys(now))
+		if c.Buckets().Keys(now) > 1000 {
+			t.Fatalf("%d keys", c.Buckets().Keys(now))
 		}
 	}
 	now := at(time.Duration(sources) * 10 * time.Microsecond)
@@ -402,8 +402,8 @@ func TestKeysLive(t *testing.T) {
 	}
 	wg.Wait()
 	a := s.Class("a")
-	if len(a.keys.active) != 0 || a.Keys(time.Now()) > 20 || a.waitingCost != (sum{}) {
-		t.Errorf("%d buckets are in use, the class remembers %d keys, and %v waits", len(a.keys.active), a.Keys(time.Now()), a.waitingCost)
+	if len(a.keys.active) != 0 || a.Buckets().Keys(time.Now()) > 20 || a.waitingCost != (sum{}) {
+		t.Errorf("%d buckets are in use, the class remembers %d keys, and %v waits", len(a.keys.active), a.Buckets().Keys(time.Now()), a.waitingCost)
 	}
 }
 

@@ -53,7 +53,7 @@ func TestKeysOfCopies(t *testing.T) {
 		bucket.Quit(start)
 	}
 	c.trial.CatchUp(at(10 * second))
-	if n := c.Keys(at(10 * second)); n != 0 {
+	if n := c.Buckets().Keys(at(10 * second)); n != 0 {
 		t.Errorf("%d keys have a bucket or are remembered, want 0", n)
 	}
 }

@@ -209,7 +209,7 @@ func TestShadowOfKeys(t *testing.T) {
 	if w := of(c.Shadow(at(3 * second))); w.waits.Count != 6 {
 		t.Errorf("%d copies have left, want 6", w.waits.Count)
 	}
-	if n := c.Keys(at(10 * second)); n != 0 {
+	if n := c.Buckets().Keys(at(10 * second)); n != 0 {
 		t.Errorf("%d keys, want none", n)
 	}
 }

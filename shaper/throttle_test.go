@@ -232,11 +232,11 @@ func TestPauseOfKey(t *testing.T) {
 	released(t, c, 5*second, it)
 	bucket.Provider().Answered(at(5*second), true)
 	bucket.Quit(at(6 * second))
-	if n := c.Keys(at(50 * second)); n != 1 {
+	if n := c.Buckets().Keys(at(50 * second)); n != 1 {
 		t.Errorf("the class knows %d keys while one regains its rate", n)
 	}
-	c.Keys(at(200 * second))
-	if n := c.Keys(at(200 * second)); n != 0 {
+	c.Buckets().Keys(at(200 * second))
+	if n := c.Buckets().Keys(at(200 * second)); n != 0 {
 		t.Errorf("the class knows %d keys long afterwards", n)
 	}
 }

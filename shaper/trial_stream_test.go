@@ -289,7 +289,7 @@ func TestTrialCountsStreams(t *testing.T) {
 			if c.Sessions() != 0 || c.places != 0 || c.Backlog().Items != 0 {
 				t.Fatalf("%s: %d sessions, %d places and %d waiting items remain", c.Name(), c.Sessions(), c.places, c.Backlog().Items)
 			}
-			if k := c.Keys(at(240 * time.Hour)); k != 0 {
+			if k := c.Buckets().Keys(at(240 * time.Hour)); k != 0 {
 				t.Fatalf("%s: %d keys remain", c.Name(), k)
 			}
 		}

@@ -23,8 +23,8 @@ func (s *sender) bindOf() netip.Addr {
 // is invalid if the listener has no bind.
 func (r *run) choose(conn policy.Conn, classes [2]*class) netip.Addr {
 	for _, c := range classes {
-		if c != nil && c.Per(policy.ByBind) {
-			return c.Soonest(r.now, conn, r.ours(conn))
+		if c != nil && c.Buckets().Per(policy.ByBind) {
+			return c.Buckets().Soonest(r.now, conn, r.ours(conn))
 		}
 	}
 	for from := range r.ours(conn) {

@@ -8,16 +8,39 @@ import (
 	"shaper/policy"
 )
 
-// Per reports whether the class has buckets that a kind of thing tells apart. It takes no lock.
-func (c *Class) Per(kind policy.PerKind) bool {
-	return c != nil && c.keys != nil && c.keys.per.Has(kind)
+// Buckets tells of the buckets of a class as a whole: a class with `per` has one for each client, or
+// for whatever the policy tells apart. No class, and a class without `per`, have none. Buckets is a
+// value of one pointer: to get it costs nothing.
+type Buckets struct{ class *Class }
+
+// Buckets returns what tells of the buckets of the class. The class may be nil.
+func (c *Class) Buckets() Buckets { return Buckets{c} }
+
+// Per reports whether there are buckets that a kind of thing tells apart. It takes no lock.
+func (b Buckets) Per(kind policy.PerKind) bool {
+	return b.class != nil && b.class.keys != nil && b.class.keys.per.Has(kind)
+}
+
+// Keys returns how many keys have a bucket of their own or are remembered at now. It takes
+// the lock of the tree.
+func (b Buckets) Keys(now time.Time) int {
+	c := b.class
+	if c == nil || c.keys == nil {
+		return 0
+	}
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	c.keys.forget(now, 1000)
+	return c.keys.len()
 }
 
 // Soonest returns the one of several addresses of ours from which a session gets on first: its
 // bucket is free the soonest. Among equals it returns the one with the fewest sessions, and
 // among these the first. Without addresses it returns none. If messages tell the buckets apart
-// too, which bucket a session needs is not known, and Soonest returns the first address.
-func (c *Class) Soonest(now time.Time, conn policy.Conn, from iter.Seq[netip.Addr]) (soonest netip.Addr) {
+// too, which bucket a session needs is not known, and Soonest returns the first address. The class
+// has buckets. Soonest takes the lock of the tree.
+func (b Buckets) Soonest(now time.Time, conn policy.Conn, from iter.Seq[netip.Addr]) (soonest netip.Addr) {
+	c := b.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	var best freedom

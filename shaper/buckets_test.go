@@ -24,12 +24,12 @@ func perBind(conf policy.Class) policy.Class {
 // sessions, and among these the first.
 func TestSoonest(t *testing.T) {
 	c := NewClass(start, perBind(leakyClass("10 packets/s")))
-	if !c.Per(policy.ByBind) || c.Per(policy.BySource) || NewClass(start, leakyClass("10 packets/s")).Per(policy.ByBind) {
+	if !c.Buckets().Per(policy.ByBind) || c.Buckets().Per(policy.BySource) || NewClass(start, leakyClass("10 packets/s")).Buckets().Per(policy.ByBind) {
 		t.Error("the class has no bucket for each address, or another has")
 	}
 	choose := func(want int) *Class {
 		t.Helper()
-		got := c.Soonest(start, policy.Conn{}, slices.Values(ours))
+		got := c.Buckets().Soonest(start, policy.Conn{}, slices.Values(ours))
 		if got != ours[want] {
 			t.Fatalf("it is %v, want %v", got, ours[want])
 		}
@@ -43,7 +43,7 @@ func TestSoonest(t *testing.T) {
 	choose(1)
 	choose(2)
 	choose(1)
-	if got := c.Soonest(start, policy.Conn{}, slices.Values(ours[:0])); got.IsValid() {
+	if got := c.Buckets().Soonest(start, policy.Conn{}, slices.Values(ours[:0])); got.IsValid() {
 		t.Errorf("of none it is %v", got)
 	}
 }
@@ -53,14 +53,14 @@ func TestSoonestHasASlot(t *testing.T) {
 	c := NewClass(start, withSlots(perBind(leakyClass("10 packets/s")), 1))
 	var slots [3]waiter
 	for i := range slots {
-		got := c.Soonest(start, policy.Conn{}, slices.Values(ours[:2]))
+		got := c.Buckets().Soonest(start, policy.Conn{}, slices.Values(ours[:2]))
 		if got != ours[i%2] {
 			t.Errorf("session %d is at %v, want %v", i, got, ours[i%2])
 		}
 		slots[i].Acquire(c.Join(start, policy.Conn{Bind: got}), &slots[i])
 	}
 	slots[1].Release()
-	if got := c.Soonest(start, policy.Conn{}, slices.Values(ours[:2])); got != ours[1] {
+	if got := c.Buckets().Soonest(start, policy.Conn{}, slices.Values(ours[:2])); got != ours[1] {
 		t.Errorf("the next session is at %v, want %v", got, ours[1])
 	}
 }
@@ -85,7 +85,7 @@ func TestSoonestLosesNothing(t *testing.T) {
 			best := slices.Index(free[:], slices.Min(free[:]))
 			left := max(now, free[best])
 			want, free[best] = append(want, left), left+100*ms
-			from := c.Soonest(at(now), policy.Conn{}, slices.Values(ours))
+			from := c.Buckets().Soonest(at(now), policy.Conn{}, slices.Values(ours))
 			if c.Join(at(now), policy.Conn{Bind: from}).Enter(at(now), packet(1)) == Leaves {
 				got = append(got, now)
 			}
