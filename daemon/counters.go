@@ -29,9 +29,9 @@ func readClass(c *shaper.Class) stats.ClassReading {
 	if r.Per, r.Keys = conf.Per.String(), c.Buckets().Keys(now); r.Per != "" {
 		r.MaxKeys = conf.MaxKeys
 	}
-	r.Quotas = c.Quotas(now)
+	r.Quotas = c.Status().Quotas(now)
 	r.Parent, r.Priority, r.Weight = conf.Parent, conf.Priority, conf.Weight
-	if shadow := c.Shadow(now); shadow != nil {
+	if shadow := c.Status().Shadow(now); shadow != nil {
 		would := shadow.ReadShadow()
 		r.Shadow = &would
 	}
@@ -46,7 +46,7 @@ func readClass(c *shaper.Class) stats.ClassReading {
 	for _, l := range conf.Also {
 		r.Also = append(r.Also, l.String())
 	}
-	r.WaitsFor = c.Waits(now)
+	r.WaitsFor = c.Status().Waits(now)
 	if conf.Algorithm.HasWindow() {
 		r.Window = conf.Own().WindowText()
 	}

@@ -45,7 +45,7 @@ func (d *daemon) explainWait(e *policy.Explanation) {
 	if class == nil {
 		return
 	}
-	if h := class.WaitsWithKey(time.Now(), e.Conn, e.Message.Message()); h != nil {
+	if h := class.Status().WaitsWithKey(time.Now(), e.Conn, e.Message.Message()); h != nil {
 		e.WaitsFor, e.WaitsUntil = h.String(), h.Until
 	}
 	if one := d.engine.fleets.of(e.Class); one != nil {

@@ -54,7 +54,7 @@ func (d *daemon) why(name string) (w Why, ok bool) {
 		return w, false
 	}
 	now := time.Now()
-	return newWhy(name, now, class.Why(now)), true
+	return newWhy(name, now, class.Status().Why(now)), true
 }
 
 func newWhy(name string, now time.Time, of shaper.Why) Why {

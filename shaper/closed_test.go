@@ -27,7 +27,7 @@ func TestAClosedClassHoldsEverything(t *testing.T) {
 	a, b := packet(1), packet(1)
 	enter(t, c, time.Hour, Waits, a)
 	enter(t, c, time.Hour, Waits, b)
-	holds(t, c.Waits(at(time.Hour)), "test", HoldClosed, 13*time.Hour)
+	holds(t, c.Status().Waits(at(time.Hour)), "test", HoldClosed, 13*time.Hour)
 	released(t, c, 13*time.Hour-1)
 	released(t, c, 13*time.Hour, a)
 	released(t, c, 13*time.Hour+100*ms-1)
@@ -62,7 +62,7 @@ func TestAClosedParent(t *testing.T) {
 	it := packet(1)
 	enter(t, classes[1], 0, TooLong, packet(1))
 	enter(t, classes[1], time.Hour-time.Second, Waits, it)
-	holds(t, classes[1].Waits(at(time.Hour-time.Second)), "root", HoldClosed, time.Hour)
+	holds(t, classes[1].Status().Waits(at(time.Hour-time.Second)), "root", HoldClosed, time.Hour)
 	released(t, classes[1], time.Hour-1)
 	released(t, classes[1], time.Hour, it)
 }

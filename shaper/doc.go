@@ -12,6 +12,7 @@
 //	keep          the budgets of all classes outlive the process
 //	shaper        the live classes of a policy, and how a reload changes them
 //	new           makes classes, trees and trials from policies
+//	status        what a class does and why, for people
 //	trial_shadow  the shadow of a class, which runs in a trial of its own
 //	guest         a session in a trial
 //	source        one direction of a session in a trial

@@ -16,47 +16,6 @@ const (
 	HoldQuiet    = "quiet"       // the recipient has quiet hours
 )
 
-// Waits returns what the next item waits for at now, of those in the queue of the class and in
-// those of its buckets and groups. If only classes beneath it have items, it is what holds those up from
-// this class on. Waits returns nil if nothing waits, or only for its turn.
-func (c *Class) Waits(now time.Time) *stats.Hold {
-	root, now := c.lockAt(now)
-	defer root.mu.Unlock()
-	if c.waiting == 0 {
-		return nil
-	}
-	first, found := hold{until: limit.Never}, false
-	withQueues(c, func(c *Class) {
-		if c.queue.Len() == 0 {
-			return
-		}
-		if h := nextHold(now, c); !h.until.After(first.until) {
-			first, found = h, true
-		}
-	})
-	if !found && c.keys == nil {
-		first = nextHold(now, c)
-	}
-	return first.reading()
-}
-
-// WaitsWithKey returns what an item of one unit would wait for that came to the class at now, on
-// a connection. m is the message that it is; nil says nothing of it. It returns nil if the item
-// would not wait, or only for its turn.
-func (c *Class) WaitsWithKey(now time.Time, conn policy.Conn, m *policy.Message) *stats.Hold {
-	root, now := c.lockAt(now)
-	defer root.mu.Unlock()
-	h := holdOn(now, &c.node, &oneOfEach)
-	if c.keys != nil {
-		h.orLater(c.keys.hold(now, c.Messages().Key(&conn, m).bucket))
-	}
-	if number := c.quiet.of(m); number > 0 {
-		p := quietPace(groupPolicy(c.conf, int(number-1)))
-		h.orLater(hold{&c.conf, HoldQuiet, p.whenOpen(later(now, h.until))})
-	}
-	return h.reading()
-}
-
 // A hold is what something waits for: the limit that lets it leave last.
 type hold struct {
 	by    *policy.Class // whose limit it is; nil: nothing holds it up

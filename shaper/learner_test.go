@@ -173,7 +173,7 @@ func TestLearnSurvivesSet(t *testing.T) {
 			t.Errorf("at %s: %d of %d are refused", rate, l.refused, l.sent)
 		}
 	}
-	if text := l.class.Why(l.now).Path[0].Text; text == "" {
+	if text := l.class.Status().Why(l.now).Path[0].Text; text == "" {
 		t.Error("why does not say what it waits for")
 	}
 	conf.Rate = rateOf("10 messages/s")

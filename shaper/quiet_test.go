@@ -60,13 +60,13 @@ func TestQuietHoursHoldSomeRecipients(t *testing.T) {
 	a, b := sms(), sms()
 	enter(t, india, night+time.Second, Waits, a)
 	enter(t, india, night+time.Second, Waits, b)
-	holds(t, c.Waits(at(night+time.Second)), "promotions", HoldQuiet, morning)
+	holds(t, c.Status().Waits(at(night+time.Second)), "promotions", HoldQuiet, morning)
 	for n := range 20 {
 		enter(t, other, night+time.Second+time.Duration(n)*100*ms, Leaves, sms())
 	}
 	behind := sms()
 	enter(t, other, night+2900*ms, Waits, behind)
-	holds(t, c.Waits(at(night+2900*ms)), "promotions", "10 messages/s", night+3*time.Second)
+	holds(t, c.Status().Waits(at(night+2900*ms)), "promotions", "10 messages/s", night+3*time.Second)
 	released(t, c, night+3*time.Second, behind)
 	released(t, c, morning-1)
 	released(t, c, morning, a)
@@ -240,13 +240,13 @@ func TestQuietHoursAllocateNothing(t *testing.T) {
 func TestWhyOfQuietHours(t *testing.T) {
 	c := NewTree(start, asAt(22*time.Hour, promotions(t, "")))[0]
 	enter(t, joins(22*time.Hour, c, "91"), 22*time.Hour, Waits, sms())
-	w := c.Why(at(22 * time.Hour))
+	w := c.Status().Why(at(22 * time.Hour))
 	if len(w.Path) != 1 || w.Path[0].Cause != ByQuiet || w.Path[0].Text != "quiet hours of 91*" || !w.At.Equal(at(33*time.Hour)) || !w.Exact {
 		t.Errorf("it waits for %+v", w)
 	}
-	h := c.WaitsWithKey(at(22*time.Hour), policy.Conn{}, &policy.Message{Recipient: []byte("911")})
+	h := c.Status().WaitsWithKey(at(22*time.Hour), policy.Conn{}, &policy.Message{Recipient: []byte("911")})
 	holds(t, h, "promotions", HoldQuiet, 33*time.Hour)
-	if h := c.WaitsWithKey(at(22*time.Hour), policy.Conn{}, &policy.Message{Recipient: []byte("44")}); h != nil {
+	if h := c.Status().WaitsWithKey(at(22*time.Hour), policy.Conn{}, &policy.Message{Recipient: []byte("44")}); h != nil {
 		t.Errorf("another recipient waits for %v", h)
 	}
 }

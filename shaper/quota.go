@@ -13,26 +13,6 @@ import (
 // by the time that somebody reads it.
 const quotaFrom = time.Minute
 
-// Quotas returns what remains at now of each window of the class that lasts a minute or longer. If
-// the class has buckets or a shadow, it has no windows itself.
-func (c *Class) Quotas(now time.Time) (all []stats.QuotaReading) {
-	root, now := c.lockAt(now)
-	defer root.mu.Unlock()
-	if c.passive {
-		return nil
-	}
-	parts, limits := limit.Parts(bare(c.limiter)), append(c.conf.Also[:0:0], c.conf.Own())
-	limits = append(limits, c.conf.Also...)
-	i := 0
-	for r := range c.pace.restraints() {
-		if r.algorithm.HasWindow() && r.window >= quotaFrom {
-			all = addQuota(all, r.quota(now, parts[i], limits[i].WindowText()))
-		}
-		i++
-	}
-	return all
-}
-
 // addQuota adds a quota. Of two with the same window, the one counts of which less remains.
 func addQuota(all []stats.QuotaReading, q stats.QuotaReading) []stats.QuotaReading {
 	i := slices.IndexFunc(all, func(other stats.QuotaReading) bool { return other.Window == q.Window })

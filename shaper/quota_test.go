@@ -13,7 +13,7 @@ func TestQuotas(t *testing.T) {
 	c := NewClass(start, with(classBy(policy.FixedWindow, "20 packets/h"), limitBy(policy.GCRA, "10 packets/s"), byDay("30 packets/day", "Asia/Kolkata"), byDay("25 packets/day", "Asia/Kolkata")))
 	want := func(d time.Duration, hour, day int64, hourEnds, dayEnds time.Duration) {
 		t.Helper()
-		got := c.Quotas(at(d))
+		got := c.Status().Quotas(at(d))
 		expect := []stats.QuotaReading{
 			{Window: "1h", Size: 20, Remaining: hour, Resets: at(hourEnds)},
 			{Window: "day from 00:00 in Asia/Kolkata", Size: 25, Remaining: day, Resets: at(dayEnds)},
@@ -38,7 +38,7 @@ func TestQuotas(t *testing.T) {
 	enter(t, c, time.Hour, Leaves, packet(1))
 	want(time.Hour, 19, 4, 2*time.Hour, midnight)
 	want(midnight, 20, 25, midnight, midnight)
-	if got := NewClass(start, perSource(1, classBy(policy.FixedWindow, "20 packets/h"))).Quotas(start); got != nil {
+	if got := NewClass(start, perSource(1, classBy(policy.FixedWindow, "20 packets/h"))).Status().Quotas(start); got != nil {
 		t.Errorf("a class with buckets has the quotas %v", got)
 	}
 }

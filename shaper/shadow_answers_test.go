@@ -21,11 +21,11 @@ func TestShadowIsSetWhileInFlight(t *testing.T) {
 	enter(t, c, 2*ms, Leaves, asking(), asking(), asking())
 	c.Provider().Answered(at(3*ms), true) // the answers to what left before
 	c.Provider().Answered(at(4*ms), true)
-	if n := c.Shadow(at(5 * ms)); n.Wait.Read().Count != 2 || c.shadow.class().InFlight() != 2 {
+	if n := c.Status().Shadow(at(5 * ms)); n.Wait.Read().Count != 2 || c.shadow.class().InFlight() != 2 {
 		t.Errorf("%d copies have left and %d are in flight, want 2 and 2", n.Wait.Read().Count, c.shadow.class().InFlight())
 	}
 	c.Provider().Answered(at(6*ms), true)
-	if n := c.Shadow(at(7 * ms)); n.Wait.Read().Count != 3 {
+	if n := c.Status().Shadow(at(7 * ms)); n.Wait.Read().Count != 3 {
 		t.Errorf("%d copies have left, want 3", n.Wait.Read().Count)
 	}
 	conf.InFlight = 0
@@ -34,7 +34,7 @@ func TestShadowIsSetWhileInFlight(t *testing.T) {
 	c.Provider().Answered(at(9*ms), true)
 	conf.InFlight = 2
 	c.Set(at(10*ms), inShadow(conf))
-	c.Shadow(at(second))
+	c.Status().Shadow(at(second))
 	if n := c.shadow.class().InFlight(); n != 0 || c.InFlight() != 0 {
 		t.Errorf("%d copies are in flight, and %d items really", n, c.InFlight())
 	}
@@ -87,13 +87,13 @@ func TestShadowOfAnswersInBytes(t *testing.T) {
 		it.Patient = true
 		enter(t, c, 0, Leaves, it)
 	}
-	if got := of(c.Shadow(at(ms))); got.delayed < 2 || got.waits.Count != 2 {
+	if got := of(c.Status().Shadow(at(ms))); got.delayed < 2 || got.waits.Count != 2 {
 		t.Errorf("of 4 messages the shadow counts %s, want 2 that have left and 2 that wait", got)
 	}
 	for n := range 4 {
 		c.Provider().Answered(at(time.Duration(n+2)*ms), true)
 	}
-	c.Shadow(at(second))
+	c.Status().Shadow(at(second))
 	if n := c.shadow.class().InFlight(); n != 0 {
 		t.Errorf("%d copies are in flight at the end", n)
 	}

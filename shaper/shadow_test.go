@@ -91,7 +91,7 @@ func TestShadowCountsWhatWouldBe(t *testing.T) {
 				}
 				now = now.Add(time.Hour)
 				does.catchUp(now)
-				if got, want := of(would.Shadow(now)), of(does.Stats); !got.is(want) {
+				if got, want := of(would.Status().Shadow(now)), of(does.Stats); !got.is(want) {
 					t.Fatalf("the shadow counts %+v, and the class in force %+v", got, want)
 				}
 				if w := of(would.Stats); w.delayed != 0 || w.waits.Sum != 0 {
@@ -118,7 +118,7 @@ func TestShadowOfAStream(t *testing.T) {
 		}
 		f.Left(at(time.Duration(n) * ms))
 	}
-	shadow := c.Shadow(at(500 * ms))
+	shadow := c.Status().Shadow(at(500 * ms))
 	if shadow.Sent[stats.Upstream].Bytes.Load() != 0 {
 		t.Error("the counters of the shadow count bytes as sent")
 	}
@@ -127,8 +127,8 @@ func TestShadowOfAStream(t *testing.T) {
 	if want := 50_000 / piece; int64(drained.Count) < want-2 || int64(drained.Count) > want+2 {
 		t.Errorf("after half a second %d pieces of %d bytes have left the shadow, want about %d", drained.Count, piece, want)
 	}
-	all := c.Shadow(at(990 * ms)).Wait.Read()
-	if all = c.Shadow(at(time.Second)).Wait.Read(); int64(all.Count) != (100_000-1)/piece+1 {
+	all := c.Status().Shadow(at(990 * ms)).Wait.Read()
+	if all = c.Status().Shadow(at(time.Second)).Wait.Read(); int64(all.Count) != (100_000-1)/piece+1 {
 		t.Errorf("after a second %d pieces have left the shadow, want all", all.Count)
 	}
 	if each := all.Sum / float64(all.Count); each > 1.1*float64(piece)/100_000 {
@@ -162,7 +162,7 @@ func TestShadowUnderAParent(t *testing.T) {
 	if a := sent[c["a"]]; a < 85 || a > 95 {
 		t.Errorf("%d items of the class with shadow leave, want half of all", a)
 	}
-	if w := of(c["a"].Shadow(at(6 * second))); w.delayed < 80 {
+	if w := of(c["a"].Status().Shadow(at(6 * second))); w.delayed < 80 {
 		t.Errorf("of 90 items at 15/s through 10/s %d wait in the shadow", w.delayed)
 	}
 }
@@ -179,7 +179,7 @@ func TestShadowIsSet(t *testing.T) {
 	released(t, c, 100*ms, waiting)
 	enter(t, c, 200*ms, Leaves, packet(1))
 	c.Set(at(1200*ms), conf)
-	if c.Shadow(at(1200*ms)) != nil {
+	if c.Status().Shadow(at(1200*ms)) != nil {
 		t.Error("the class has a shadow, and Enforces says that it does what its policy says")
 	}
 	it := packet(1)
@@ -200,13 +200,13 @@ func TestShadowOfKeys(t *testing.T) {
 		}
 		bucket.Quit(now)
 	}
-	if w := of(c.Shadow(at(500 * ms))); w.delayed != 4 || w.waits.Count != 2 {
+	if w := of(c.Status().Shadow(at(500 * ms))); w.delayed != 4 || w.waits.Count != 2 {
 		t.Errorf("two sources sent three each: %d wait in the shadows, and %d have left; want 4 and 2", w.delayed, w.waits.Count)
 	}
 	if n := len(c.keys.active); n != 2 {
 		t.Errorf("%d buckets, want 2, since their shadows are not empty", n)
 	}
-	if w := of(c.Shadow(at(3 * second))); w.waits.Count != 6 {
+	if w := of(c.Status().Shadow(at(3 * second))); w.waits.Count != 6 {
 		t.Errorf("%d copies have left, want 6", w.waits.Count)
 	}
 	if n := c.Buckets().Keys(at(10 * second)); n != 0 {
@@ -225,7 +225,7 @@ func TestShadowIsBounded(t *testing.T) {
 	if n := c.shadow.class().queue.Len(); n > maxCopies {
 		t.Errorf("%d copies wait", n)
 	}
-	if w := of(c.Shadow(start)); w.delayed < maxCopies+99 {
+	if w := of(c.Status().Shadow(start)); w.delayed < maxCopies+99 {
 		t.Errorf("%d items wait in the shadow", w.delayed)
 	}
 }
@@ -237,7 +237,7 @@ func TestShadowOfSlots(t *testing.T) {
 		conf.Overflow = overflow
 		c := NewClass(start, conf)
 		take(t, c, 3, 3)
-		if got := of(c.Shadow(start)); got.delayed != want.delayed || got.full != want.full {
+		if got := of(c.Status().Shadow(start)); got.delayed != want.delayed || got.full != want.full {
 			t.Errorf("overflow %q: the shadow counts %+v, want %+v", overflow, got, want)
 		}
 	}
@@ -328,7 +328,7 @@ func TestShadowOfMessagesInBytes(t *testing.T) {
 		}
 	}
 	does.catchUp(at(time.Hour))
-	if got, want := of(would.Shadow(at(time.Hour))), of(does.Stats); !got.is(want) {
+	if got, want := of(would.Status().Shadow(at(time.Hour))), of(does.Stats); !got.is(want) {
 		t.Errorf("the shadow counts %s, and the class in force %s", got, want)
 	}
 }

@@ -110,19 +110,6 @@ func (s *trialShadow) end(now time.Time) *gate {
 // class implements shadow.
 func (s *trialShadow) class() *Class { return s.in }
 
-// Shadow returns the counters of what a class with `shadow` would have done up to now; nil
-// if the class has no `shadow`.
-func (c *Class) Shadow(now time.Time) *stats.Class {
-	shadows := shadowsOf(c)
-	if len(shadows) == 0 {
-		return nil
-	}
-	for _, s := range shadows { // without the lock of the real tree, since there may be many buckets
-		s.trial.CatchUp(now)
-	}
-	return shadows[0].Stats
-}
-
 // shadowsOf returns the shadows' classes for a class and its buckets, that of the class
 // first.
 func shadowsOf(c *Class) (all []*Class) {

@@ -397,7 +397,7 @@ func TestShadowOfAnswers(t *testing.T) {
 			})
 		}
 		agenda.all()
-		if got, want := of(would.Shadow(at(time.Hour))), of(does.classes[0].Stats); !got.is(want) {
+		if got, want := of(would.Status().Shadow(at(time.Hour))), of(does.classes[0].Stats); !got.is(want) {
 			t.Fatalf("the shadow counts %s, and the class in force %s", got, want)
 		}
 		if n := would.shadow.class().InFlight(); n != 0 {
@@ -419,7 +419,7 @@ func TestShadowOfSlotsThatAreRefused(t *testing.T) {
 	}
 	first.Release()
 	next.Acquire(c, nobody{})
-	if got := of(c.Shadow(start)); got.full != 1 {
+	if got := of(c.Status().Shadow(start)); got.full != 1 {
 		t.Errorf("the shadow refuses %d sessions, want 1, since the third finds the place of the first", got.full)
 	}
 	refused.Release()

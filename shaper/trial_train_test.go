@@ -46,7 +46,7 @@ func TestShadowOfTrains(t *testing.T) {
 					}
 				}
 				does.catchUp(now.Add(time.Hour))
-				got, want := of(would.Shadow(now.Add(time.Hour))), of(does.Stats)
+				got, want := of(would.Status().Shadow(now.Add(time.Hour))), of(does.Stats)
 				if lost += want.full; !got.is(want) {
 					t.Fatalf("the shadow counts %s, and the class in force %s", got, want)
 				}

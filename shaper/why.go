@@ -40,16 +40,6 @@ const (
 	ByChildren Cause = "children"  // no class beneath it in which something waits lets anything leave
 )
 
-// Why explains why the class waits at now.
-func (c *Class) Why(now time.Time) Why {
-	root, now := c.lockAt(now)
-	root.next(now)
-	still := rehearse(now, root, &c.node)
-	root.mu.Unlock()
-	// From here on all is about copies, without the lock.
-	return still.why(still.nodes[&c.node])
-}
-
 // why explains what waits at a node. It lets the items leave in a further copy.
 func (r *rehearsal) why(of *node) (w Why) {
 	w.Backlog = of.backlog()

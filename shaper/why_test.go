@@ -67,8 +67,8 @@ func TestWhyTellsWhen(t *testing.T) {
 		classes := NewTree(start, anyTree(t))
 		now := disturb(t, classes, start)
 		c := classes[rapid.IntRange(0, len(classes)-1).Draw(t, "of")]
-		w := c.Why(now)
-		if again := c.Why(now); again.At != w.At || !slices.Equal(again.Path, w.Path) {
+		w := c.Status().Why(now)
+		if again := c.Status().Why(now); again.At != w.At || !slices.Equal(again.Path, w.Path) {
 			t.Fatalf("%+v, and again %+v", w, again)
 		}
 		if b := c.Backlog(); w.Backlog != b {
@@ -190,7 +190,7 @@ func TestWhySays(t *testing.T) {
 			if c.of != "" {
 				class = beneath(class, c.of)
 			}
-			w := class.Why(start)
+			w := class.Status().Why(start)
 			i := slices.IndexFunc(w.Path, func(h Hold) bool { return h.Cause == c.cause })
 			if i < 0 || w.Path[i].Text != c.text || len(w.Path) != c.onPath {
 				t.Fatalf("%+v; want %s: %s", w, c.cause, c.text)
@@ -220,13 +220,13 @@ func TestWhyOfBuckets(t *testing.T) {
 	conf := leakyClass("1 messages/s")
 	conf.Per = policy.Per{{By: policy.BySource}}
 	c := NewClass(start, conf)
-	if w := c.Why(start); w.Items != 0 || len(w.Path) != 0 || w.At.After(start) {
+	if w := c.Status().Why(start); w.Items != 0 || len(w.Path) != 0 || w.At.After(start) {
 		t.Errorf("nothing waits: %+v", w)
 	}
 	bucket := c.Join(start, client(1))
 	bucket.Enter(start, message(1))
 	bucket.Enter(start, message(1))
-	w := c.Why(start)
+	w := c.Status().Why(start)
 	if w.Items != 1 || w.At != start.Add(second) || len(w.Path) != 1 || w.Path[0].Text != "the limit of 1 messages/s" {
 		t.Errorf("one waits: %+v", w)
 	}
@@ -260,10 +260,10 @@ func TestWhyCopiesABoundedPart(t *testing.T) {
 		if n := len(copied.items); n > mostCopied {
 			t.Errorf("%d items wait: %d are copied", c.before, n)
 		}
-		if w := byName["later"].Why(start); w.Exact != c.exact || w.Items == 0 || w.From != "later" {
+		if w := byName["later"].Status().Why(start); w.Exact != c.exact || w.Items == 0 || w.From != "later" {
 			t.Errorf("%d items come first: %+v", c.before, w)
 		}
-		if w := byName["first"].Why(start); !w.Exact || w.Items < int64(c.before)-1 {
+		if w := byName["first"].Status().Why(start); !w.Exact || w.Items < int64(c.before)-1 {
 			t.Errorf("%d items: %+v", c.before, w)
 		}
 	}

@@ -1,0 +1,106 @@
+package shaper
+
+import (
+	"time"
+
+	"shaper/limit"
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// A Status says what a class does and why, for people and for the programs that show it to them.
+// Nothing leaves earlier or later because somebody has read it. Each method takes the lock of the
+// tree and looks at all of it at one moment; Shadow also takes those of the trials, one after the
+// other. A Status is a value of one pointer: to get one costs nothing.
+type Status struct{ class *Class }
+
+// Status returns what the class does and why.
+func (c *Class) Status() Status { return Status{c} }
+
+// Why explains why the class waits at now.
+func (s Status) Why(now time.Time) Why {
+	c := s.class
+	root, now := c.lockAt(now)
+	root.next(now)
+	still := rehearse(now, root, &c.node)
+	root.mu.Unlock()
+	// From here on all is about copies, without the lock.
+	return still.why(still.nodes[&c.node])
+}
+
+// Waits returns what the next item waits for at now, of those in the queue of the class and in
+// those of its buckets and groups. If only classes beneath it have items, it is what holds those up
+// from this class on. Waits returns nil if nothing waits, or only for its turn.
+func (s Status) Waits(now time.Time) *stats.Hold {
+	c := s.class
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	if c.waiting == 0 {
+		return nil
+	}
+	first, found := hold{until: limit.Never}, false
+	withQueues(c, func(c *Class) {
+		if c.queue.Len() == 0 {
+			return
+		}
+		if h := nextHold(now, c); !h.until.After(first.until) {
+			first, found = h, true
+		}
+	})
+	if !found && c.keys == nil {
+		first = nextHold(now, c)
+	}
+	return first.reading()
+}
+
+// WaitsWithKey returns what an item of one unit would wait for that came to the class at now, on
+// a connection. m is the message that it is; nil says nothing of it. It returns nil if the item
+// would not wait, or only for its turn.
+func (s Status) WaitsWithKey(now time.Time, conn policy.Conn, m *policy.Message) *stats.Hold {
+	c := s.class
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	h := holdOn(now, &c.node, &oneOfEach)
+	if c.keys != nil {
+		h.orLater(c.keys.hold(now, c.Messages().Key(&conn, m).bucket))
+	}
+	if number := c.quiet.of(m); number > 0 {
+		p := quietPace(groupPolicy(c.conf, int(number-1)))
+		h.orLater(hold{&c.conf, HoldQuiet, p.whenOpen(later(now, h.until))})
+	}
+	return h.reading()
+}
+
+// Quotas returns what remains at now of each window of the class that lasts a minute or longer. If
+// the class has buckets or a shadow, it has no windows itself.
+func (s Status) Quotas(now time.Time) (all []stats.QuotaReading) {
+	c := s.class
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	if c.passive {
+		return nil
+	}
+	parts, limits := limit.Parts(bare(c.limiter)), append(c.conf.Also[:0:0], c.conf.Own())
+	limits = append(limits, c.conf.Also...)
+	i := 0
+	for r := range c.pace.restraints() {
+		if r.algorithm.HasWindow() && r.window >= quotaFrom {
+			all = addQuota(all, r.quota(now, parts[i], limits[i].WindowText()))
+		}
+		i++
+	}
+	return all
+}
+
+// Shadow returns the counters of what a class with `shadow` would have done up to now; nil
+// if the class has no `shadow`.
+func (s Status) Shadow(now time.Time) *stats.Class {
+	shadows := shadowsOf(s.class)
+	if len(shadows) == 0 {
+		return nil
+	}
+	for _, would := range shadows { // without the lock of the real tree, since there may be many buckets
+		would.trial.CatchUp(now)
+	}
+	return shadows[0].Stats
+}
