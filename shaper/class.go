@@ -14,6 +14,15 @@ import (
 // leaves when its class and every class above allow it, and is charged to all of them.
 // A Class may be used concurrently. Its methods take the time as an argument: the pacer
 // drives a live class by the clock, tests and simulations drive theirs by other times.
+//
+// Class itself has what is done with items: Join, Enter, Release, Left, Quit. What else one
+// may ask or tell it stands in views, each a small value:
+//
+//	Messages  what the class does with messages and their answers; no lock
+//	Provider  what the provider answers, and what came of that
+//	Estimate  when there will be room, and when all will have left
+//	Buckets   how many buckets there are, and which is free first
+//	Status    what the class does and why, for people
 type Class struct {
 	// Set when the class is made, and read without a lock.
 

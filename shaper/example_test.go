@@ -40,6 +40,29 @@ func ExampleClass() {
 	// a message leaves after 300ms
 }
 
+// A program tells a class what its provider answers. After "too fast" the class pauses, and
+// says so to whoever asks.
+func ExampleProvider() {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	conf := policy.DefaultClass("acme")
+	conf.Rate = unit.NewRate(unit.Messages, 10, time.Second)
+	class := shaper.NewClass(now, conf)
+	message := shaper.Cost{Messages: 1}
+
+	class.Enter(now, &shaper.Item{Cost: message, Asks: true}) // it leaves at once
+	class.Left(now)
+	class.Provider().Throttled(now, 3*time.Second, "429")
+	class.Provider().Answered(now, false)
+
+	class.Enter(now, &shaper.Item{Cost: message, Asks: true})
+	position, wait := class.Estimate().Place(now, message)
+	fmt.Println("the next message would be number", position, "in the queue, and leave after", wait)
+	fmt.Println("the class waits because of", class.Status().Waits(now).Limit)
+	// Output:
+	// the next message would be number 2 in the queue, and leave after 3.1s
+	// the class waits because of on_throttle
+}
+
 // Two classes share what their parent allows. Each first gets what it is assured. The rest
 // goes to the class of the better priority.
 func ExampleNewTree() {
