@@ -62,8 +62,8 @@ func (l *SlidingLog) Take(_, now time.Time, n int64) {
 	if n = min(n, maxUnits-l.logged()); n <= 0 {
 		return
 	}
+	l.forget(max(now.Sub(l.zero), 0)) // not what leaves the window before a take too early is due
 	at := l.since(now)
-	l.forget(at)
 	if l.limit > 0 {
 		at = max(at, l.nextAt(at, 0, min(n, l.limit)))
 		at = plus(at, times((n-1)/l.limit, l.window))

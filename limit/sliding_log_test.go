@@ -71,3 +71,15 @@ func TestLogGrowsAsItIsUsed(t *testing.T) {
 		t.Errorf("after 100 s the log has %d slots, want 8", n)
 	}
 }
+
+// What is taken too early counts from when it would have been due, and what left before still
+// counts until its window is over.
+func TestLogRemembersWhatLeftBeforeATakeTooEarly(t *testing.T) {
+	l := NewSlidingLog(at(0), unit.NewRate(unit.Messages, 60, time.Minute), time.Minute)
+	l.Take(at(0), at(second), 60)
+	l.Take(at(0), at(50*second), 1)
+	l.Take(at(0), at(51*second), 1)
+	if next, want := l.Next(at(52*second), 0, 1), at(61*second); !next.Equal(want) {
+		t.Errorf("the next item may leave at %v, want %v", next.Sub(start), want.Sub(start))
+	}
+}
