@@ -69,7 +69,7 @@ func (t *tcpSession) come() {
 // enter begins the session, once its client has said what comes before. If a rule asks for the
 // destination, enter looks it up first. The session's lock is not held.
 func (t *tcpSession) enter() {
-	if t.server.asksWhere(t.conf.Name) {
+	if t.server.routing.asksWhere(t.conf.Name) {
 		t.do((*tcpSession).locate)
 		return
 	}

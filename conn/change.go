@@ -134,9 +134,9 @@ func (c *Change) reroute(removed []*shaper.Class) {
 	for _, class := range c.policy.Classes {
 		r.classes[class.Name] = s.shaper.Class(class.Name)
 	}
-	s.routesMu.Lock()
-	defer s.routesMu.Unlock()
-	s.routes = r
+	s.routing.mu.Lock()
+	defer s.routing.mu.Unlock()
+	s.routing.routes = r
 	if s.marks.set(c.policy) {
 		defer s.remark()
 	}

@@ -13,8 +13,8 @@ import (
 // held.
 func (t *tcpSession) classify() {
 	s := t.server
-	s.routesMu.RLock()
-	defer s.routesMu.RUnlock()
+	s.routing.mu.RLock()
+	defer s.routing.mu.RUnlock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stage == ended {
@@ -27,7 +27,7 @@ func (t *tcpSession) classify() {
 // the old ones. The locks of the routes and of the session are held.
 func (t *tcpSession) enterClasses(now time.Time) {
 	s, who := t.server, t.describe()
-	up, down := s.routes.classify(who, &t.conf.Listener)
+	up, down := s.routing.routes.classify(who, &t.conf.Listener)
 	if t.service.class != nil {
 		up = t.service.class
 	}
@@ -41,9 +41,9 @@ func (t *tcpSession) enterClasses(now time.Time) {
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
 	t.relay = t.relayBytes()
-	t.copyTo(s.shadow, who, now)
+	t.copyTo(s.routing.shadow, who, now)
 	if t.conf.Protocol.HasMessages() && up != nil {
-		t.relay = newMessages(t, s.routes, who)
+		t.relay = newMessages(t, s.routing.routes, who)
 	}
 }
 

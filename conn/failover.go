@@ -29,14 +29,14 @@ func (d *dialling) mayChangeClasses(to netip.AddrPort) bool {
 func (d *dialling) enterNext() {
 	t := d.session
 	s := t.server
-	s.routesMu.RLock()
-	defer s.routesMu.RUnlock()
+	s.routing.mu.RLock()
+	defer s.routing.mu.RUnlock()
 	t.do(func(t *tcpSession) {
 		if t.stage != resolving && t.stage != connecting {
 			return
 		}
 		t.destination = d.addrs[0].AddrPort
-		mayDiffer := s.needsDestination(t.conf.Name) || d.origin.portless > 0 && s.needsBind(t.conf.Name)
+		mayDiffer := s.routing.needsDestination(t.conf.Name) || d.origin.portless > 0 && s.routing.needsBind(t.conf.Name)
 		if mayDiffer && d.changeClasses(time.Now()) {
 			d.queueAgain()
 			return

@@ -31,7 +31,7 @@ func (s *Server) janitor() {
 				s.tend(one, now)
 			}
 			clear(batch)
-			s.catchUp(now)
+			s.routing.catchUp(now)
 		}
 	}
 }

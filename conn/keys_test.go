@@ -173,9 +173,9 @@ func TestBucketsOfEndingSessions(t *testing.T) {
 func TestBucketOfAPanic(t *testing.T) {
 	r := run(t, udp(policy.Echo, "1000 packets/s", "max_sessions = 1")+class("d", "1000 packets/s", `per = "source"`)+"[[rule]]\nclass = \"d\"\n")
 	set := func(by *shadow) {
-		r.routesMu.Lock()
-		defer r.routesMu.Unlock()
-		r.shadow = by
+		r.routing.mu.Lock()
+		defer r.routing.mu.Unlock()
+		r.routing.shadow = by
 	}
 	set(&shadow{}) // which panics when it classifies
 	c := dialUDP(t, r.addr("l"))

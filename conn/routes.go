@@ -1,6 +1,9 @@
 package conn
 
 import (
+	"sync"
+	"time"
+
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
@@ -42,21 +45,40 @@ func limits(c *shaper.Class, protocol policy.Protocol, towards stats.Direction) 
 	return protocol.Counts(c.Rate().Kind(), towards == stats.Downstream)
 }
 
+// routing is the policy that sessions follow, and the one in the shadow.
+type routing struct {
+	// mu guards the fields below. A session that enters its classes holds it for reading, so that
+	// Commit cannot replace the routes meanwhile.
+	mu     sync.RWMutex
+	routes *routes
+	shadow *shadow // nil: no policy is in the shadow; see Server.Shadow
+}
+
 // needsDestination reports whether a rule for the listener asks for the destination. The lock
-// of the routes is held.
-func (s *Server) needsDestination(listener string) bool {
-	return s.routes.classifier.NeedsDestination(listener) || s.shadow != nil && s.shadow.classifier.NeedsDestination(listener)
+// is held.
+func (r *routing) needsDestination(listener string) bool {
+	return r.routes.classifier.NeedsDestination(listener) || r.shadow != nil && r.shadow.classifier.NeedsDestination(listener)
 }
 
 // needsBind reports whether the address of ours tells buckets apart to which the listener can
-// lead. The lock of the routes is held.
-func (s *Server) needsBind(listener string) bool {
-	return s.routes.classifier.NeedsBind(listener) || s.shadow != nil && s.shadow.classifier.NeedsBind(listener)
+// lead. The lock is held.
+func (r *routing) needsBind(listener string) bool {
+	return r.routes.classifier.NeedsBind(listener) || r.shadow != nil && r.shadow.classifier.NeedsBind(listener)
 }
 
 // asksWhere is needsDestination without the lock.
-func (s *Server) asksWhere(listener string) bool {
-	s.routesMu.RLock()
-	defer s.routesMu.RUnlock()
-	return s.needsDestination(listener)
+func (r *routing) asksWhere(listener string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.needsDestination(listener)
+}
+
+// catchUp lets copies leave that are due. Otherwise, after a long pause, the next copy would
+// hold up its session until all of them have left.
+func (r *routing) catchUp(now time.Time) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.shadow != nil {
+		r.shadow.trial.CatchUp(now)
+	}
 }

@@ -22,7 +22,7 @@ import (
 // Server runs the listeners of one policy after another. It owns every goroutine that it
 // starts; Shutdown waits for all of them.
 //
-// Locks are taken in this order: routesMu, a session's, and then one of mu, a udpSocket's, a
+// Locks are taken in this order: that of routing, a session's, and then one of mu, a udpSocket's, a
 // gate's, a group's of upstreams, a tunnel's, a class tree's or a poller's. Of these, mu comes before
 // the others, and a poller's after them.
 type Server struct {
@@ -40,15 +40,10 @@ type Server struct {
 	udpUpstreams gate                                                                            // bounds the upstream sockets of UDP sessions
 
 	// Safe for concurrent use.
-	wg     sync.WaitGroup // accept loops, read loops, pollers, what sessions have started
-	lastID atomic.Uint64  // of a session
-	marks  marks
-
-	// routesMu guards routes and shadow. A session that enters its classes holds it for
-	// reading, so that Commit cannot replace the routes meanwhile.
-	routesMu sync.RWMutex
-	routes   *routes
-	shadow   *shadow // nil: no policy is in the shadow; see Shadow
+	wg      sync.WaitGroup // accept loops, read loops, pollers, what sessions have started
+	lastID  atomic.Uint64  // of a session
+	marks   marks
+	routing routing
 
 	// mu guards all that follows.
 	mu       sync.Mutex
@@ -79,7 +74,6 @@ func newServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger, network
 		shaper:      sh,
 		log:         log,
 		inherited:   inherited,
-		routes:      &routes{classifier: policy.Compile(&policy.Policy{})},
 		bound:       map[address]bound{},
 		leaving:     map[address]*udpSocket{},
 		services:    map[string]*service{},
@@ -92,6 +86,7 @@ func newServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger, network
 		pollers:     pollers,
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.routing.routes = &routes{classifier: policy.Compile(&policy.Policy{})}
 	s.idle = sync.NewCond(&s.mu)
 	s.udpUpstreams.setMax(sock.Descriptors() / 2)
 	s.names = upstream.NewNames(upstream.System().Lookup, log)

@@ -20,30 +20,20 @@ type shadow struct {
 // Shadow sends copies of all traffic, that of open sessions too, to the classes of trial, by
 // the rules of p. A nil p ends that.
 func (s *Server) Shadow(p *policy.Policy, trial *shaper.Trial) {
-	s.routesMu.Lock()
-	defer s.routesMu.Unlock()
-	s.shadow = nil
+	s.routing.mu.Lock()
+	defer s.routing.mu.Unlock()
+	s.routing.shadow = nil
 	if p != nil {
-		s.shadow = &shadow{routes{policy.Compile(p), map[string]*shaper.Class{}}, trial, map[string][]netip.Addr{}}
+		s.routing.shadow = &shadow{routes{policy.Compile(p), map[string]*shaper.Class{}}, trial, map[string][]netip.Addr{}}
 		for _, l := range p.Listeners {
-			s.shadow.binds[l.Name] = l.Bind
+			s.routing.shadow.binds[l.Name] = l.Bind
 		}
 		for _, class := range trial.Classes() {
-			s.shadow.classes[class.Name()] = class
+			s.routing.shadow.classes[class.Name()] = class
 		}
 	}
 	for _, one := range s.all() {
-		one.mirror(s.shadow)
-	}
-}
-
-// catchUp lets copies leave that are due. Otherwise, after a long pause, the next copy would
-// hold up its session until all of them have left.
-func (s *Server) catchUp(now time.Time) {
-	s.routesMu.RLock()
-	defer s.routesMu.RUnlock()
-	if s.shadow != nil {
-		s.shadow.trial.CatchUp(now)
+		one.mirror(s.routing.shadow)
 	}
 }
 

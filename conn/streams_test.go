@@ -313,17 +313,17 @@ func TestPanicEndsOneSession(t *testing.T) {
 func TestPanicAtTheStart(t *testing.T) {
 	r := run(t, forward(policy.Echo, fast))
 	at := r.addr("l")
-	r.routesMu.Lock()
-	routes := r.routes
-	r.routes = nil
-	r.routesMu.Unlock()
+	r.routing.mu.Lock()
+	routes := r.routing.routes
+	r.routing.routes = nil
+	r.routing.mu.Unlock()
 	if err := shortEcho(at); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the connection ended with %v, want ECONNRESET", err)
 	}
 	r.awaitEnd(stats.Panicked, 1)
-	r.routesMu.Lock()
-	r.routes = routes
-	r.routesMu.Unlock()
+	r.routing.mu.Lock()
+	r.routing.routes = routes
+	r.routing.mu.Unlock()
 	if err := shortEcho(at); err != nil {
 		t.Error(err)
 	}

@@ -233,11 +233,11 @@ func (u *udpSocket) session(key udpKey, in *sock.Incoming, i int) *udpSession {
 // lost counts datagrams without a session as drops of the class that they would have had.
 func (u *udpSocket) lost(key udpKey, t sock.Train) {
 	s := u.server
-	s.routesMu.RLock()
-	defer s.routesMu.RUnlock()
+	s.routing.mu.RLock()
+	defer s.routing.mu.RUnlock()
 	sv := u.service.Load()
 	conf := &sv.terms.Load().Listener
-	if up, _ := s.routes.classify(u.describe(key, conf, sv.terms.Load().leads.First()), conf); up != nil {
+	if up, _ := s.routing.routes.classify(u.describe(key, conf, sv.terms.Load().leads.First()), conf); up != nil {
 		cost := costOf(t)
 		up.Tally().Dropped(stats.NoSession, cost.Packets, cost.Bytes)
 	}

@@ -176,16 +176,16 @@ func (t *udpSession) begin(leads *upstream.Set) (err error) {
 	if t.name == policy.Echo {
 		t.up.echo = &t.down
 	}
-	u.server.routesMu.RLock()
-	defer u.server.routesMu.RUnlock()
+	u.server.routing.mu.RLock()
+	defer u.server.routing.mu.RUnlock()
 	who := t.describe()
-	up, down := u.server.routes.classify(who, t.conf)
+	up, down := u.server.routing.routes.classify(who, t.conf)
 	who.Bind = t.service.choose(t.started, t.conf, who, up, down)
 	t.from = who.Bind
 	up, down = up.Join(t.started, who), down.Join(t.started, who)
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
-	if guest := u.server.shadow.guest(who, t.started); guest != nil {
+	if guest := u.server.routing.shadow.guest(who, t.started); guest != nil {
 		guest.Open(t.started, policy.UDP)
 		t.copyTo(guest, t.started)
 	}
