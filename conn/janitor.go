@@ -16,40 +16,47 @@ const (
 )
 
 // janitor ends the sessions that have been idle for too long. One walk over all of them
-// costs less than a timer in each, and nothing per byte.
-func (s *Server) janitor() {
+// costs less than a timer in each, and nothing per byte. One goroutine owns it.
+type janitor struct {
+	server *Server
+	turn   uint64    // how many periods have passed
+	batch  []session // to check in this turn
+}
+
+// run checks the sessions until the server has stopped.
+func (j *janitor) run() {
 	ticker := time.NewTicker(janitorPeriod)
 	defer ticker.Stop()
-	var batch []session
-	for turn := uint64(0); ; turn++ {
+	for ; ; j.turn++ {
 		select {
-		case <-s.ctx.Done():
+		case <-j.server.ctx.Done():
 			return
 		case now := <-ticker.C:
-			batch = s.toTend(batch[:0], turn)
-			for _, one := range batch {
-				s.tend(one, now)
+			j.gather()
+			for _, one := range j.batch {
+				j.tend(one, now)
 			}
-			clear(batch)
-			s.routing.catchUp(now)
+			clear(j.batch)
+			j.server.routing.catchUp(now)
 		}
 	}
 }
 
-// toTend appends to into the sessions to check in this turn.
-func (s *Server) toTend(into []session, turn uint64) []session {
+// gather puts the sessions to check in this turn into the batch.
+func (j *janitor) gather() {
+	s := j.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	j.batch = j.batch[:0]
 	for id, one := range s.sessions {
-		if (id+turn)%patientTurns == 0 || !one.patient() {
-			into = append(into, one)
+		if (id+j.turn)%patientTurns == 0 || !one.patient() {
+			j.batch = append(j.batch, one)
 		}
 	}
-	return into
 }
 
-func (s *Server) tend(one session, now time.Time) {
-	defer s.rescue(one)
+func (j *janitor) tend(one session, now time.Time) {
+	defer j.server.rescue(one)
 	one.tend(now)
 }
 

@@ -90,7 +90,7 @@ func newServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger, network
 	s.idle = sync.NewCond(&s.mu)
 	s.udpUpstreams.setMax(sock.Descriptors() / 2)
 	s.names = upstream.NewNames(upstream.System().Lookup, log)
-	s.wg.Go(s.janitor)
+	s.wg.Go((&janitor{server: s}).run)
 	for _, p := range pollers {
 		s.wg.Go(p.Run)
 	}
