@@ -1,7 +1,7 @@
 package tests
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -208,8 +208,11 @@ rate = "1GB/s"
 listen = "127.0.0.1:0"
 upstream = "echo:"
 class = "a"
-idle_timeout = "1s"
 [listener.real]
+listen = "127.0.0.1:0"
+upstream = "UPSTREAM"
+class = "a"
+[listener.idle]
 listen = "127.0.0.1:0"
 upstream = "UPSTREAM"
 class = "a"
@@ -218,7 +221,7 @@ idle_timeout = "1s"
 	descriptors := p.descriptors()
 	goroutines := int(p.metric("go_goroutines"))
 	began := time.Now()
-	failed := connectInEveryWay(p.addr("echo"), p.addr("real"))
+	failed := connectInEveryWay(p.addr("idle"), p.addr("echo"), p.addr("real"))
 	took := time.Since(began).Round(time.Millisecond)
 	t.Logf("%d connections in %v", connections, took)
 	trial.Figure(t, "connections that end in every way and leave nothing", "%d in %v", connections, took)
@@ -240,15 +243,20 @@ idle_timeout = "1s"
 	waitForAtMost(t, "goroutines", goroutines, func() int { return int(p.metric("go_goroutines")) })
 }
 
-// connectInEveryWay makes the connections, 64 at a time, in turn to each address.
-func connectInEveryWay(addrs ...string) *attempts {
+// connectInEveryWay makes the connections, 64 at a time. One of 500 goes to the address idle, and
+// stays idle until it times out. The others go to addrs in turn.
+func connectInEveryWay(idle string, addrs ...string) *attempts {
 	var failed attempts
 	var wg sync.WaitGroup
 	var next atomic.Int64
 	for range 64 {
 		wg.Go(func() {
 			for n := int(next.Add(1)); n <= connections; n = int(next.Add(1)) {
-				failed.add(endInSomeWay(addrs[n%len(addrs)], n))
+				if n%500 == 1 {
+					failed.add(timeOut(idle, n))
+				} else {
+					failed.add(endInSomeWay(addrs[n%len(addrs)], n))
+				}
 			}
 		})
 	}
@@ -256,26 +264,45 @@ func connectInEveryWay(addrs ...string) *attempts {
 	return &failed
 }
 
-// endInSomeWay makes connection n. One of 500 stays idle until it times out. The others end with
-// a FIN, a half-close or a RST.
-func endInSomeWay(addr string, n int) error {
+// connectAs makes connection n.
+func connectAs(n int, addr string) (*net.TCPConn, error) {
 	c, err := dialFrom("127.0.0."+strconv.Itoa(1+n%20), addr)
+	if err == nil {
+		c.SetDeadline(time.Now().Add(patience))
+	}
+	return c, err
+}
+
+const hello = "hello"
+
+// timeOut makes connection n, and leaves it idle until idle_timeout resets it. On a busy machine,
+// that may be before it has written.
+func timeOut(addr string, n int) error {
+	c, err := connectAs(n, addr)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(patience))
-	hello := []byte("hello")
-	if _, err := c.Write(hello); err != nil {
+	if _, err = io.WriteString(c, hello); err == nil {
+		_, err = io.Copy(io.Discard, c)
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		return fmt.Errorf("a connection that times out ends with %v, want a reset", err)
+	}
+	return nil
+}
+
+// endInSomeWay makes connection n, and ends it with a FIN, a half-close or a RST.
+func endInSomeWay(addr string, n int) error {
+	c, err := connectAs(n, addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, hello); err != nil {
 		return err
 	}
 	switch {
-	case n%500 == 1:
-		_, err := io.Copy(io.Discard, c) // idle_timeout resets it
-		if err == nil {
-			return fmt.Errorf("a connection that timed out ends cleanly, want a reset")
-		}
-		return nil
 	case n%3 == 0:
 		c.SetLinger(0) // RST
 		return nil
@@ -284,11 +311,11 @@ func endInSomeWay(addr string, n int) error {
 			return err
 		}
 		got, err := io.ReadAll(c)
-		if err == nil && !bytes.Equal(got, hello) {
+		if err == nil && string(got) != hello {
 			err = fmt.Errorf("the echo is %q, want %q", got, hello)
 		}
 		return err
 	}
-	_, err = io.ReadFull(c, hello)
+	_, err = io.ReadFull(c, make([]byte, len(hello)))
 	return err
 }
