@@ -45,7 +45,6 @@ type dialling struct {
 	race  race          // of the addresses before it
 
 	retryUntil time.Time   // when the session gives up waiting for a descriptor; zero: it has not dialled yet
-	unsettled  bool        // the class has let the connection go, and does not know yet that it has departed
 	origin     origin      // in bind of the listener
 	errs       []error     // of all attempts
 	timer      *time.Timer // gives up the present address, or tries it again
@@ -87,7 +86,7 @@ func (d *dialling) granted(by *direction, now time.Time) {
 
 // finish implements part.
 func (d *dialling) finish(stats.Result) {
-	d.departed() // if it has not, it never will
+	d.session.up.departed() // if it has not, it never will
 	d.stop()
 }
 
@@ -135,7 +134,7 @@ func (d *dialling) tryUpstream() {
 		d.tryAddresses(addrs)
 		return
 	}
-	d.departed() // the class must not wait for a name
+	t.up.departed() // the class must not wait for a name
 	d.lookUp(t.aim())
 }
 
@@ -213,7 +212,7 @@ func (d *dialling) askClass() {
 func (d *dialling) dial() {
 	t := d.session
 	t.up.count(t.up.flow.Class(), shaper.Cost{Connections: 1})
-	t.stage, d.unsettled = connecting, true
+	t.stage, t.up.unsettled = connecting, true
 	if d.retryUntil.IsZero() { // not again after a failover
 		t.service.stats.Sent[stats.Upstream].Connections.Add(1)
 	}
@@ -294,7 +293,7 @@ func (d *dialling) connect(to netip.AddrPort) error {
 		return portError(err, from)
 	}
 	t.upstream.end = end
-	d.departed()
+	t.up.departed()
 	return t.upstream.watch()
 }
 
@@ -309,17 +308,8 @@ func (d *dialling) connectUnix(name string) error {
 		return err
 	}
 	t.upstream.end, t.upstream.Writable = end, true
-	d.departed()
+	t.up.departed()
 	return t.upstream.watch()
-}
-
-// departed tells the class, once, that the connection has departed, or never will.
-func (d *dialling) departed() {
-	t := d.session
-	if d.unsettled {
-		d.unsettled = false
-		t.up.flow.Left(time.Now())
-	}
 }
 
 // awaitAnswer gives the present address up if it does not answer in time.
@@ -417,7 +407,7 @@ func (d *dialling) established() {
 	t := d.session
 	t.reached = true
 	t.logFailover(d.errs)
-	d.departed()
+	t.up.departed()
 	d.stop()
 	if !t.entrance().connected() {
 		return

@@ -20,14 +20,16 @@ type direction struct {
 	carrier  carrier
 	flow     shaper.Flow
 
-	receiveBuffer int    // SO_RCVBUF of src, as the class wants it; 0: the kernel chooses
 	moved         uint64 // bytes written
+	receiveBuffer int32  // SO_RCVBUF of src, as the class wants it; 0: the kernel chooses
 	active        bool   // something has moved since the janitor last looked
 	towards       stats.Direction
 
 	waiting bool // for the class: what the carrier has asked for or, before the relay, the connection
 	busy    bool // since the last item left, src has had bytes and dst room; see shaper.Item
 	stalled bool // dst has had no room since the last item left
+
+	unsettled bool // the class has let the connection go, and does not know yet that it has departed
 
 	ended bool         // src has no more bytes, or none that are of use
 	fault stats.Result // why src has ended; OK: its peer has ended it
@@ -204,13 +206,21 @@ func (d *direction) judge(verdict shaper.Verdict) {
 	d.waiting = verdict == shaper.Waits
 	switch verdict {
 	case shaper.Leaves:
-		if t := d.session; t.stage == opening { // if the session ends before it dials, the class has to know
-			t.dialling.unsettled = true
+		if d.session.stage == opening { // if the session ends before it dials, the class has to know
+			d.unsettled = true
 		}
 	case shaper.Full:
 		d.refuse(stats.QueueFull)
 	case shaper.TooLong:
 		d.refuse(stats.MaxWait)
+	}
+}
+
+// departed tells the class, once, that the connection has departed, or never will.
+func (d *direction) departed() {
+	if d.unsettled {
+		d.unsettled = false
+		d.flow.Left(time.Now())
 	}
 }
 
@@ -253,10 +263,10 @@ func (d *direction) quit(now time.Time, reason stats.Reason) {
 // sizeReceiveBuffer sizes the receive buffer of src to the rate of the class.
 func (d *direction) sizeReceiveBuffer() {
 	n := receiveBufferOf(d.flow.Class().Counting(unit.Bytes))
-	if n == d.receiveBuffer {
+	if int32(n) == d.receiveBuffer {
 		return
 	}
-	d.receiveBuffer = n
+	d.receiveBuffer = int32(n)
 	if n == 0 {
 		n = fastReceiveBuffer // the kernel no longer tunes a size that was set
 	}

@@ -50,7 +50,7 @@ func (d *dialling) enterNext() {
 func (d *dialling) changeClasses(now time.Time) bool {
 	t := d.session
 	before := t.class()
-	d.departed() // otherwise the old class would wait for it
+	t.up.departed() // otherwise the old class would wait for it
 	t.located = true
 	t.enterClasses(now)
 	if t.class() != before {
