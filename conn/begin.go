@@ -20,7 +20,7 @@ func newSession(s *Server, client sock.End, source netip.AddrPort, at *localAddr
 	t.down.init(t, stats.Downstream, nil)
 	t.relay, t.driver = t.relayBytes(), &t.dialling
 	t.dialling.session, t.place.session = t, t
-	t.dialling.walk = t.conf.leads.Walk()
+	t.course.walk = t.conf.leads.Walk()
 	t.poller = s.pollers[t.id%uint64(len(s.pollers))]
 	return t
 }

@@ -32,7 +32,7 @@ func (t *tcpSession) enterClasses(now time.Time) {
 		up = t.service.class
 	}
 	who.Bind = t.service.choose(now, &t.conf.Listener, who, up, down)
-	t.dialling.origin.set(t.conf.Bind, who.Bind)
+	t.course.origin.set(t.conf.Bind, who.Bind)
 	up, down = up.Join(now, who), down.Join(now, who)
 	if up != t.class() { // before the session quits its bucket, so that those who wait above it get the slot
 		t.place.slot.Release()

@@ -34,18 +34,16 @@ type dialling struct {
 	found   func()      // begins a session that has its first address; nil: it has begun
 
 	// The present upstream.
-	walk     upstream.Walk
 	addrs    []upstream.Address // its addresses that are still to be tried
 	timeout  time.Duration      // what remained of connect_timeout when it was resolved
 	giveUpAt time.Time          // when it is given up
 	resolve  context.CancelFunc // ends the lookup of its name; nil: there is none
 
-	// The present address, which the walk has.
+	// The present address.
 	early time.Duration // how long before giveUpAt it is given up
 	race  race          // of the addresses before it
 
 	retryUntil time.Time   // when the session gives up waiting for a descriptor; zero: it has not dialled yet
-	origin     origin      // in bind of the listener
 	errs       []error     // of all attempts
 	timer      *time.Timer // gives up the present address, or tries it again
 	grace      *time.Timer // ends the session of a client that has left; nil: it has not
@@ -97,8 +95,7 @@ func (d *dialling) awaitSlot() {
 	}
 }
 
-// stop ends the dial, whether or not it has reached an upstream. The walk stays where it is, and
-// so does the address of ours.
+// stop ends the dial, whether or not it has reached an upstream.
 func (d *dialling) stop() {
 	for _, timer := range []*time.Timer{d.timer, d.grace} {
 		if timer != nil {
@@ -109,14 +106,14 @@ func (d *dialling) stop() {
 		d.resolve()
 	}
 	d.race.end()
-	*d = dialling{session: d.session, walk: d.walk, origin: origin{place: d.origin.place}}
+	*d = dialling{session: d.session}
 }
 
 // forget makes the session look up its upstream once more after it has waited for a slot: the
 // addresses may be stale by then.
 func (d *dialling) forget() {
 	if len(d.addrs) > 0 {
-		d.walk.Back()
+		d.session.course.walk.Back()
 		d.addrs = nil
 	}
 }
@@ -124,7 +121,7 @@ func (d *dialling) forget() {
 // tryUpstream tries the next upstream of the list. If there is none, the session ends.
 func (d *dialling) tryUpstream() {
 	t := d.session
-	if !d.walk.Next(time.Now()) {
+	if !t.course.walk.Next(time.Now()) {
 		t.warn(unreachable, "err", errors.Join(d.errs...))
 		t.finish(unreached(d.errs))
 		return
@@ -150,7 +147,7 @@ func (d *dialling) lookUp(name string) {
 		t.do(func(t *tcpSession) {
 			d.resolve = nil
 			if err != nil {
-				d.failed(d.walk.Upstream(), name, &upstream.LookupError{Err: err})
+				d.failed(t.course.walk.Upstream(), name, &upstream.LookupError{Err: err})
 				d.tryUpstream()
 				return
 			}
@@ -169,10 +166,10 @@ func (d *dialling) tryAddresses(addrs []upstream.Address) {
 	if len(addrs) == 0 {
 		nowhere = errDenied
 	}
-	if d.addrs = d.walk.Arrange(time.Now(), addrs); len(d.addrs) == 0 {
-		d.failed(d.walk.Upstream(), t.aim(), nowhere)
+	if d.addrs = t.course.walk.Arrange(time.Now(), addrs); len(d.addrs) == 0 {
+		d.failed(t.course.walk.Upstream(), t.aim(), nowhere)
 	}
-	isDestination := func(at upstream.Address) bool { return at.AddrPort == t.destination }
+	isDestination := func(at upstream.Address) bool { return at.AddrPort == t.course.destination }
 	if i := slices.IndexFunc(d.addrs, isDestination); i > 0 {
 		d.addrs[0], d.addrs[i] = d.addrs[i], d.addrs[0]
 	}
@@ -189,7 +186,7 @@ func (d *dialling) tryAddress() {
 	case len(d.addrs) == 0:
 		d.tryUpstream()
 	case t.stage == arriving:
-		t.destination, t.located = d.addrs[0].AddrPort, true
+		t.course.destination, t.course.located = d.addrs[0].AddrPort, true
 		t.server.wg.Go(d.found) // it takes locks that come before the session's
 	case d.mayChangeClasses(d.addrs[0].AddrPort):
 		t.server.wg.Go(d.enterNext) // likewise
@@ -227,8 +224,7 @@ func (d *dialling) dial() {
 func (d *dialling) attempt() {
 	t := d.session
 	to := d.addrs[0]
-	d.walk.Take(to)
-	t.destination = to.AddrPort
+	t.course.take(to)
 	err := d.connect(to.AddrPort)
 	if mayPass(err) && time.Now().Before(d.retryUntil) {
 		d.attemptLater()
@@ -278,11 +274,11 @@ func (d *dialling) attemptLater() {
 // connect starts to connect. With that, the connection departs from its class.
 func (d *dialling) connect(to netip.AddrPort) error {
 	t := d.session
-	if name, ok := policy.UnixName(d.walk.Upstream()); ok {
+	if name, ok := policy.UnixName(t.course.walk.Upstream()); ok {
 		return d.connectUnix(name)
 	}
 	if !to.IsValid() {
-		return t.connectBuiltin(builtins[d.walk.Upstream()])
+		return t.connectBuiltin(builtins[t.course.walk.Upstream()])
 	}
 	if t.server.isOwn("tcp", to) {
 		return upstream.ErrLoop
@@ -348,8 +344,8 @@ func (d *dialling) attemptFailed(err error) {
 	t := d.session
 	d.stopTimer()
 	t.upstream.close()
-	d.walk.Target().Failed(time.Now(), err)
-	d.failed(d.walk.Upstream(), cmp.Or(destinationName(t.destination), d.walk.Upstream()), err)
+	t.course.target().Failed(time.Now(), err)
+	d.failed(t.course.walk.Upstream(), cmp.Or(destinationName(t.course.destination), t.course.walk.Upstream()), err)
 	d.tryAddress()
 }
 
@@ -360,7 +356,7 @@ func (d *dialling) answered(s *side) {
 		r.answered()
 		return
 	}
-	if err := connected(s, d.session.destination); err != nil {
+	if err := connected(s, d.session.course.destination); err != nil {
 		d.attemptFailed(err)
 		return
 	}
@@ -386,7 +382,7 @@ func (d *dialling) dialled() {
 		d.attemptFailed(err)
 		return
 	}
-	if config := t.conf.secure.upstream[d.walk.Upstream()]; config != nil {
+	if config := t.conf.secure.upstream[t.course.walk.Upstream()]; config != nil {
 		t.upstream.originate(config, d.giveUpAt.Add(-d.early), d.handshakeDone)
 		return
 	}
@@ -405,7 +401,7 @@ func (d *dialling) handshakeDone(err error) {
 // established starts the relay: the session has its upstream.
 func (d *dialling) established() {
 	t := d.session
-	t.reached = true
+	t.course.reached = true
 	t.logFailover(d.errs)
 	t.up.departed()
 	d.stop()

@@ -32,6 +32,7 @@
 //	datagram     datagrams that wait for their class and leave it
 //	end          how a session is locked, fails and ends
 //	session      a TCP session: its state, and what its parts promise each other
+//	course       where a session leads: its upstream, the address there, and the one of ours
 //	bind         the address of ours that a session leaves from
 //	shadow       a policy that only computes what it would do
 //	registry     the open sessions of the server, of both kinds

@@ -59,7 +59,7 @@ func (t *tcpSession) finish(result stats.Result) {
 	for _, p := range [...]part{t.greeting, t.entrance(), &t.dialling, &t.place, t.relay, t.copies, &t.client, &t.upstream} {
 		p.finish(result)
 	}
-	t.dialling.walk.Quit()
+	t.course.walk.Quit()
 	t.service.stats.Ended[result].Add(1)
 	t.service.stats.Open.Add(-1)
 	t.service.gate.leave()

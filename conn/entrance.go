@@ -208,7 +208,7 @@ func refusalOf(errs []error) entry.Refusal {
 // chosen is never built in, nor a unix socket.
 func (t *tcpSession) known() (addrs []upstream.Address, known bool) {
 	if !t.isEntry() {
-		return t.dialling.walk.Known()
+		return t.course.walk.Known()
 	}
 	if to := t.entrance().to; to.Name == "" {
 		return []upstream.Address{{AddrPort: netip.AddrPortFrom(to.Addr, to.Port)}}, true

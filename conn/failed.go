@@ -22,7 +22,7 @@ func (d *dialling) failed(name, what string, err error) {
 // with errs.
 func (t *tcpSession) logFailover(errs []error) {
 	if len(errs) > 0 {
-		t.warn(failedOver, "upstream", t.upstreamName(), "address", t.address(), "class", nameOf(t.class()), "err", errors.Join(errs...))
+		t.warn(failedOver, "upstream", t.upstreamName(), "address", t.course.address(), "class", nameOf(t.class()), "err", errors.Join(errs...))
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 // it checks again after the first attempt that fails.
 func (d *dialling) mayChangeClasses(to netip.AddrPort) bool {
 	t := d.session
-	return to != t.destination && (t.located || len(d.errs) > 0)
+	return to != t.course.destination && (t.course.located || len(d.errs) > 0)
 }
 
 // enterNext puts the session into the classes of the next address, and tries that address.
@@ -35,8 +35,8 @@ func (d *dialling) enterNext() {
 		if t.stage != resolving && t.stage != connecting {
 			return
 		}
-		t.destination = d.addrs[0].AddrPort
-		mayDiffer := s.routing.needsDestination(t.conf.Name) || d.origin.portless > 0 && s.routing.needsBind(t.conf.Name)
+		t.course.destination = d.addrs[0].AddrPort
+		mayDiffer := s.routing.needsDestination(t.conf.Name) || t.course.origin.portless > 0 && s.routing.needsBind(t.conf.Name)
 		if mayDiffer && d.changeClasses(time.Now()) {
 			d.queueAgain()
 			return
@@ -51,7 +51,7 @@ func (d *dialling) changeClasses(now time.Time) bool {
 	t := d.session
 	before := t.class()
 	t.up.departed() // otherwise the old class would wait for it
-	t.located = true
+	t.course.located = true
 	t.enterClasses(now)
 	if t.class() != before {
 		return true
@@ -75,8 +75,8 @@ func (d *dialling) queueAgain() {
 func (d *dialling) bound(to netip.AddrPort) netip.Addr {
 	t := d.session
 	bind := t.conf.Bind
-	d.origin.set(bind, t.service.choose(time.Now(), &t.conf.Listener, policy.Conn{Bind: d.origin.of(bind), Destination: to}))
-	return d.origin.of(bind)
+	t.course.origin.set(bind, t.service.choose(time.Now(), &t.conf.Listener, policy.Conn{Bind: t.course.origin.of(bind), Destination: to}))
+	return t.course.origin.of(bind)
 }
 
 // portError says whose ports are used up, if an attempt to connect has failed because of that.
@@ -91,11 +91,11 @@ func portError(err error, from netip.Addr) error {
 // failed because that one has no port left, and another may have. It reports whether it does.
 func (d *dialling) tryNextBind(err error) bool {
 	t := d.session
-	if !errors.As(err, new(*upstream.PortError)) || !d.origin.next(t.conf.Bind, t.destination.Addr()) {
-		d.origin.portless = 0
+	if !errors.As(err, new(*upstream.PortError)) || !t.course.origin.next(t.conf.Bind, t.course.destination.Addr()) {
+		t.course.origin.portless = 0
 		return false
 	}
-	d.failed(d.walk.Upstream(), destinationName(t.destination), err)
+	d.failed(t.course.walk.Upstream(), destinationName(t.course.destination), err)
 	t.server.wg.Go(d.enterNext) // it takes locks that come before the session's
 	return true
 }

@@ -21,14 +21,6 @@ func (t *tcpSession) clientName() string {
 	return t.source.String()
 }
 
-// address returns the address of the upstream; "" until the session has reached it.
-func (t *tcpSession) address() string {
-	if !t.reached {
-		return ""
-	}
-	return destinationName(t.destination)
-}
-
 // destinationName returns an address as text; "" if it is invalid.
 func destinationName(ap netip.AddrPort) string {
 	if !ap.IsValid() {

@@ -61,7 +61,7 @@ func (m *messages) drive() {
 // countAsked tells the upstream how many requests have no answer.
 func (m *messages) countAsked() {
 	if n := m.machine.InFlight(); n != m.asked {
-		m.session.chosen().Ask(n - m.asked)
+		m.session.course.target().Ask(n - m.asked)
 		m.asked = n
 	}
 }
@@ -84,7 +84,7 @@ func (m *messages) tend(now time.Time) (waits bool) {
 	waits = m.machine.Waits()
 	asked := m.machine.InFlight()
 	if m.machine.Tend(now); m.machine.InFlight() < asked {
-		m.session.chosen().Failed(now, upstream.ErrSilent)
+		m.session.course.target().Failed(now, upstream.ErrSilent)
 	}
 	m.countAsked()
 	return waits

@@ -25,7 +25,7 @@ type rival struct {
 // mayRace reports whether the next address may be tried beside the one before it. If rules ask
 // for the destination, it may not: each address may have classes of its own.
 func (d *dialling) mayRace(to upstream.Address) bool {
-	return len(d.addrs) > 0 && to.IsValid() && to.Host == d.addrs[0].Host && !d.session.located
+	return len(d.addrs) > 0 && to.IsValid() && to.Host == d.addrs[0].Host && !d.session.course.located
 }
 
 // awaitTurn tries the next address if the present one does not answer soon.
@@ -54,7 +54,7 @@ func (r *race) isOn() bool { return r.first != nil }
 
 // setAside makes the present attempt of a session a rival of the next one.
 func (r *race) setAside(t *tcpSession) {
-	one := &rival{side: side{session: t, end: t.upstream.release()}, target: t.chosen(), place: t.dialling.origin.place, next: r.first}
+	one := &rival{side: side{session: t, end: t.upstream.release()}, target: t.course.target(), place: t.course.origin.place, next: r.first}
 	if err := one.watch(); err != nil {
 		one.close()
 		return
@@ -107,7 +107,7 @@ func (r *rival) answered() {
 		return
 	}
 	if t.upstream.key != 0 { // its address is tried again if this one does not lead to an upstream
-		d.addrs = append([]upstream.Address{t.chosen().Address()}, d.addrs...)
+		d.addrs = append([]upstream.Address{t.course.target().Address()}, d.addrs...)
 		t.upstream.close()
 	}
 	d.timer.Stop()
@@ -118,9 +118,8 @@ func (r *rival) answered() {
 func (r *rival) win() {
 	t, d := r.session, &r.session.dialling
 	d.race.remove(r)
-	d.walk.Take(r.target.Address())
-	t.destination = r.target.Address().AddrPort
-	t.upstream.end, d.origin.place = r.release(), r.place
+	t.course.take(r.target.Address())
+	t.upstream.end, t.course.origin.place = r.release(), r.place
 	d.early = 0
 	if err := t.upstream.watch(); err != nil {
 		d.attemptFailed(err)
@@ -136,5 +135,5 @@ func (r *rival) failed(err error) {
 	d.race.remove(r)
 	r.close()
 	r.target.Failed(time.Now(), err)
-	d.failed(d.walk.Upstream(), destinationName(r.target.Address().AddrPort), err)
+	d.failed(r.session.course.walk.Upstream(), destinationName(r.target.Address().AddrPort), err)
 }

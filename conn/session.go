@@ -9,7 +9,6 @@ import (
 	"shaper/shaper"
 	"shaper/sock"
 	"shaper/stats"
-	"shaper/upstream"
 )
 
 // tcpSession is a connection of a client, and the connection to the upstream that it leads to.
@@ -34,11 +33,9 @@ type tcpSession struct {
 
 	// mu guards all that follows. The lock of the routes comes before it. The locks of the
 	// server, gates, tunnels, pollers, ends in memory and classes come after it.
-	mu      sync.Mutex
-	stage   stage
-	located bool   // a rule has asked: the session is in the classes of destination
-	reached bool   // destination is that of the upstream, which the session has
-	driver  driver // what comes next: &dialling, then relay, then over
+	mu     sync.Mutex
+	stage  stage
+	driver driver // what comes next: &dialling, then relay, then over
 
 	client, upstream side
 	up, down         direction // upstream and downstream
@@ -46,11 +43,9 @@ type tcpSession struct {
 	streams          streams // the relay, unless that is one of messages
 	place            place   // in the class
 	dialling         dialling
-	// destination is the address that rules match: the upstream's, once the session dials it.
-	// Before, it is that of the first upstream if a rule asks, and otherwise invalid.
-	destination netip.AddrPort
-	copies      *copies       // what a policy in the shadow sees of the session; nil: there is none
-	quietFrom   time.Duration // the age of the session since which nothing has moved; of the janitor
+	course           course
+	copies           *copies       // what a policy in the shadow sees of the session; nil: there is none
+	quietFrom        time.Duration // the age of the session since which nothing has moved; of the janitor
 }
 
 // stage is how far a session has come.
@@ -116,7 +111,7 @@ type relay interface {
 
 // describe returns what rules match.
 func (t *tcpSession) describe() policy.Conn {
-	who := policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.at.addr.Port(), Destination: t.destination, Bind: t.dialling.origin.of(t.conf.Bind), Session: t.id}
+	who := policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.at.addr.Port(), Destination: t.course.destination, Bind: t.course.origin.of(t.conf.Bind), Session: t.id}
 	if e := t.entrance(); e != nil {
 		who.User, who.ServerName = e.user, e.to.Name
 	}
@@ -126,7 +121,7 @@ func (t *tcpSession) describe() policy.Conn {
 // upstreamName returns the upstream, as the policy has it or the client has chosen it; "" until
 // the session has reached it.
 func (t *tcpSession) upstreamName() string {
-	if !t.reached {
+	if !t.course.reached {
 		return ""
 	}
 	return t.aim()
@@ -156,20 +151,8 @@ func (t *tcpSession) aim() string {
 	if e := t.entrance(); e != nil && t.isEntry() {
 		return e.to.String()
 	}
-	return t.dialling.walk.Upstream()
+	return t.course.walk.Upstream()
 }
-
-// number returns the place of the upstream in the listener's list, from 1; 0 until the session
-// has reached it.
-func (t *tcpSession) number() int {
-	if !t.reached {
-		return 0
-	}
-	return t.dialling.walk.Number()
-}
-
-// chosen returns what counts the session at its upstream; nil if it has chosen none.
-func (t *tcpSession) chosen() *upstream.Target { return t.dialling.walk.Target() }
 
 // class returns the upstream class of the session; nil for none.
 func (t *tcpSession) class() *shaper.Class { return t.up.flow.Class() }

@@ -80,7 +80,7 @@ func (s *side) reason(err error) error {
 		err = failure
 	}
 	if t := s.session; s == &t.upstream && err == unix.ETIMEDOUT {
-		t.chosen().Failed(time.Now(), err)
+		t.course.target().Failed(time.Now(), err)
 	}
 	return err
 }
