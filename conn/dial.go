@@ -34,19 +34,13 @@ type dialling struct {
 	found   func()      // begins a session that has its first address; nil: it has begun
 
 	// The present upstream.
-	addrs    []upstream.Address // its addresses that are still to be tried
-	timeout  time.Duration      // what remained of connect_timeout when it was resolved
-	giveUpAt time.Time          // when it is given up
-	resolve  context.CancelFunc // ends the lookup of its name; nil: there is none
+	addrs   []upstream.Address // its addresses that are still to be tried
+	resolve context.CancelFunc // ends the lookup of its name; nil: there is none
+	race    race               // of the addresses before the present one
 
-	// The present address.
-	early time.Duration // how long before giveUpAt it is given up
-	race  race          // of the addresses before it
-
-	retryUntil time.Time   // when the session gives up waiting for a descriptor; zero: it has not dialled yet
-	errs       []error     // of all attempts
-	timer      *time.Timer // gives up the present address, or tries it again
-	grace      *time.Timer // ends the session of a client that has left; nil: it has not
+	clock dialClock
+	errs  []error     // of all attempts
+	grace *time.Timer // ends the session of a client that has left; nil: it has not
 }
 
 // drive implements driver.
@@ -97,11 +91,10 @@ func (d *dialling) awaitSlot() {
 
 // stop ends the dial, whether or not it has reached an upstream.
 func (d *dialling) stop() {
-	for _, timer := range []*time.Timer{d.timer, d.grace} {
-		if timer != nil {
-			timer.Stop()
-		}
+	if d.grace != nil {
+		d.grace.Stop()
 	}
+	d.clock.stop()
 	if d.resolve != nil {
 		d.resolve()
 	}
@@ -126,7 +119,7 @@ func (d *dialling) tryUpstream() {
 		t.finish(unreached(d.errs))
 		return
 	}
-	d.giveUpAt = time.Now().Add(time.Duration(t.conf.ConnectTimeout))
+	d.clock.begin(time.Duration(t.conf.ConnectTimeout))
 	if addrs, known := t.known(); known {
 		d.tryAddresses(addrs)
 		return
@@ -138,7 +131,7 @@ func (d *dialling) tryUpstream() {
 // lookUp looks up the addresses of a name in the background, and then tries them.
 func (d *dialling) lookUp(name string) {
 	t := d.session
-	ctx, cancel := context.WithDeadline(t.server.ctx, d.giveUpAt)
+	ctx, cancel := context.WithDeadline(t.server.ctx, d.clock.giveUpAt)
 	d.resolve = cancel
 	t.server.wg.Go(func() {
 		defer cancel()
@@ -160,7 +153,7 @@ func (d *dialling) lookUp(name string) {
 // classified comes first, since a name may return them in another order each time.
 func (d *dialling) tryAddresses(addrs []upstream.Address) {
 	t := d.session
-	d.timeout = time.Until(d.giveUpAt)
+	d.clock.resolved()
 	addrs = t.permitted(addrs)
 	nowhere := upstream.ErrFamily
 	if len(addrs) == 0 {
@@ -210,11 +203,9 @@ func (d *dialling) dial() {
 	t := d.session
 	t.up.count(t.up.flow.Class(), shaper.Cost{Connections: 1})
 	t.stage, t.up.unsettled = connecting, true
-	if d.retryUntil.IsZero() { // not again after a failover
+	if first := d.clock.resume(); first { // not again after a failover
 		t.service.stats.Sent[stats.Upstream].Connections.Add(1)
 	}
-	d.giveUpAt = time.Now().Add(d.timeout)
-	d.retryUntil = d.giveUpAt
 	if d.clientLeaves(); t.stage != ended {
 		d.tryAddress()
 	}
@@ -226,14 +217,14 @@ func (d *dialling) attempt() {
 	to := d.addrs[0]
 	t.course.take(to)
 	err := d.connect(to.AddrPort)
-	if mayPass(err) && time.Now().Before(d.retryUntil) {
+	if mayPass(err) && d.clock.mayRetry() {
 		d.attemptLater()
 		return
 	}
 	if d.tryNextBind(err) {
 		return
 	}
-	patience := time.Until(d.giveUpAt) / time.Duration(len(d.addrs))
+	share := d.clock.remaining() / time.Duration(len(d.addrs))
 	d.addrs = d.addrs[1:]
 	switch {
 	case err != nil:
@@ -241,9 +232,9 @@ func (d *dialling) attempt() {
 	case d.mayRace(to):
 		d.awaitTurn()
 	case to.IsValid():
-		d.awaitAnswer(patience)
+		d.awaitAnswer(share)
 	default: // it is connected already
-		d.early = 0
+		d.clock.early = 0
 		d.dialled()
 	}
 }
@@ -261,13 +252,9 @@ func mayPass(err error) bool { return lacksDescriptors(err) || errors.Is(err, un
 func (d *dialling) attemptLater() {
 	t := d.session
 	t.upstream.close()
-	d.timer = time.AfterFunc(dialPause, func() {
-		t.do(func(t *tcpSession) {
-			if t.stage == connecting {
-				d.giveUpAt = time.Now().Add(d.timeout)
-				d.tryAddress()
-			}
-		})
+	d.clock.after(dialPause, t, func() {
+		d.clock.renew()
+		d.tryAddress()
 	})
 }
 
@@ -308,41 +295,22 @@ func (d *dialling) connectUnix(name string) error {
 	return t.upstream.watch()
 }
 
-// awaitAnswer gives the present address up if it does not answer in time.
-func (d *dialling) awaitAnswer(patience time.Duration) {
+// awaitAnswer gives the present address up if it does not answer in its share of the time.
+func (d *dialling) awaitAnswer(share time.Duration) {
 	if d.race.isOn() { // none of them has answered in time, too
-		patience = time.Until(d.giveUpAt)
+		share = d.clock.remaining()
 	}
-	d.early = time.Until(d.giveUpAt) - patience
-	d.ifStillTrying(patience, func() {
+	d.clock.share(share)
+	d.clock.after(share, d.session, func() {
 		d.race.lost(upstream.ErrTimeout)
 		d.attemptFailed(upstream.ErrTimeout)
-	})
-}
-
-// stopTimer ends the patience with the present address.
-func (d *dialling) stopTimer() {
-	if d.timer != nil {
-		d.timer.Stop()
-	}
-}
-
-// ifStillTrying calls f after a time if the present attempt goes on until then.
-func (d *dialling) ifStillTrying(after time.Duration, f func()) {
-	t, attempt := d.session, d.session.upstream.key
-	d.timer = time.AfterFunc(after, func() {
-		t.do(func(t *tcpSession) {
-			if t.stage == connecting && t.upstream.key == attempt {
-				f()
-			}
-		})
 	})
 }
 
 // attemptFailed notes why the present address cannot be reached, and tries the next one.
 func (d *dialling) attemptFailed(err error) {
 	t := d.session
-	d.stopTimer()
+	d.clock.stop()
 	t.upstream.close()
 	t.course.target().Failed(time.Now(), err)
 	d.failed(t.course.walk.Upstream(), cmp.Or(destinationName(t.course.destination), t.course.walk.Upstream()), err)
@@ -376,14 +344,14 @@ func connected(s *side, to netip.AddrPort) error {
 // the TLS handshake if there is one.
 func (d *dialling) dialled() {
 	t := d.session
-	d.stopTimer()
+	d.clock.stop()
 	d.addrs = append(d.addrs, d.race.end()...)
 	if err := t.introduce(); err != nil {
 		d.attemptFailed(err)
 		return
 	}
 	if config := t.conf.secure.upstream[t.course.walk.Upstream()]; config != nil {
-		t.upstream.originate(config, d.giveUpAt.Add(-d.early), d.handshakeDone)
+		t.upstream.originate(config, d.clock.deadline(), d.handshakeDone)
 		return
 	}
 	d.established()

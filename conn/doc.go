@@ -12,6 +12,7 @@
 //	accept       a bound TCP socket, which starts sessions
 //	begin        a session starts: TLS, destination, classes, slot
 //	dial, failover, race  a session finds an upstream, or the next one if that fails
+//	clock        how long a session tries to reach an upstream
 //	secure       the TLS handshake with the client or the upstream
 //	entrance     an entry: who the client is, and where it wants to go
 //	header       the PROXY header of the client, and the one for its upstream

@@ -30,8 +30,8 @@ func (d *dialling) mayRace(to upstream.Address) bool {
 
 // awaitTurn tries the next address if the present one does not answer soon.
 func (d *dialling) awaitTurn() {
-	d.early = 0
-	d.ifStillTrying(raceDelay, func() {
+	d.clock.early = 0
+	d.clock.after(raceDelay, d.session, func() {
 		d.race.setAside(d.session)
 		d.tryAddress()
 	})
@@ -39,13 +39,9 @@ func (d *dialling) awaitTurn() {
 
 // awaitRivals waits for the rivals, since there is no other address to try.
 func (d *dialling) awaitRivals() {
-	d.timer = time.AfterFunc(time.Until(d.giveUpAt), func() {
-		d.session.do(func(t *tcpSession) {
-			if t.stage == connecting && d.race.isOn() && t.upstream.key == 0 {
-				d.race.lost(upstream.ErrTimeout)
-				d.tryAddress()
-			}
-		})
+	d.clock.after(d.clock.remaining(), d.session, func() {
+		d.race.lost(upstream.ErrTimeout)
+		d.tryAddress()
 	})
 }
 
@@ -101,7 +97,7 @@ func (r *rival) answered() {
 	t, d := r.session, &r.session.dialling
 	if err := connected(&r.side, r.target.Address().AddrPort); err != nil {
 		if r.failed(err); t.upstream.key == 0 { // nothing else is tried
-			d.timer.Stop()
+			d.clock.stop()
 			d.tryAddress()
 		}
 		return
@@ -110,7 +106,7 @@ func (r *rival) answered() {
 		d.addrs = append([]upstream.Address{t.course.target().Address()}, d.addrs...)
 		t.upstream.close()
 	}
-	d.timer.Stop()
+	d.clock.stop()
 	r.win()
 }
 
@@ -120,7 +116,7 @@ func (r *rival) win() {
 	d.race.remove(r)
 	t.course.take(r.target.Address())
 	t.upstream.end, t.course.origin.place = r.release(), r.place
-	d.early = 0
+	d.clock.early = 0
 	if err := t.upstream.watch(); err != nil {
 		d.attemptFailed(err)
 		return

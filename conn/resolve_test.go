@@ -330,7 +330,7 @@ func TestResolvedWithoutDescriptors(t *testing.T) {
 	restore := withoutDescriptors(t)
 	q.is(to)
 	until(t, "it lacks a descriptor", func() (lacks bool) {
-		r.look(func(t *tcpSession) { lacks = t.stage == connecting && t.dialling.timer != nil })
+		r.look(func(t *tcpSession) { lacks = t.stage == connecting && t.dialling.clock.timer != nil })
 		return lacks
 	})
 	restore()
@@ -383,7 +383,7 @@ func TestConnectTimeoutOfAName(t *testing.T) {
 	time.AfterFunc(slow, func() { q.is(mute) }) // a slow name server
 	r.awaitStage(opening)
 	var remaining time.Duration
-	r.look(func(t *tcpSession) { remaining = t.dialling.timeout })
+	r.look(func(t *tcpSession) { remaining = t.dialling.clock.timeout })
 	if remaining > time.Hour-slow {
 		t.Errorf("after a lookup of %v, %v of an hour remain", slow, remaining)
 	}
@@ -391,7 +391,7 @@ func TestConnectTimeoutOfAName(t *testing.T) {
 	r.reload(text("1000 connections/s"))
 	r.awaitStage(connecting)
 	r.look(func(one *tcpSession) {
-		if by := one.dialling.giveUpAt; by.Before(released.Add(remaining)) {
+		if by := one.dialling.clock.giveUpAt; by.Before(released.Add(remaining)) {
 			t.Errorf("of %v, the wait for the class has taken %v", remaining, released.Add(remaining).Sub(by))
 		}
 	})

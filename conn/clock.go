@@ -1,0 +1,68 @@
+package conn
+
+import "time"
+
+// dialClock bounds how long a session tries to reach an upstream. The lookup of its name and the
+// connect together may take connect_timeout; the wait for a slot and for the class between them
+// does not count. What the session does if nothing happens waits in one timer. The lock of the
+// session guards it.
+type dialClock struct {
+	timeout    time.Duration // what remained of connect_timeout when the upstream was resolved
+	giveUpAt   time.Time     // when the present upstream is given up
+	early      time.Duration // how long before giveUpAt the present address is given up
+	retryUntil time.Time     // when the session gives up waiting for a descriptor; zero: it has not dialled yet
+	timer      *time.Timer   // calls what comes next; nil: there is none
+}
+
+// begin begins the time of an upstream.
+func (c *dialClock) begin(timeout time.Duration) { c.giveUpAt = time.Now().Add(timeout) }
+
+// resolved stops the clock: the upstream has its addresses.
+func (c *dialClock) resolved() { c.timeout = time.Until(c.giveUpAt) }
+
+// resume lets the clock go on. It reports whether that is the first time.
+func (c *dialClock) resume() (first bool) {
+	first = c.retryUntil.IsZero()
+	c.renew()
+	c.retryUntil = c.giveUpAt
+	return first
+}
+
+// renew gives the present upstream as much time as it had at first.
+func (c *dialClock) renew() { c.begin(c.timeout) }
+
+// mayRetry reports whether the session may wait for a descriptor.
+func (c *dialClock) mayRetry() bool { return time.Now().Before(c.retryUntil) }
+
+// remaining returns how long the present upstream still has.
+func (c *dialClock) remaining() time.Duration { return time.Until(c.giveUpAt) }
+
+// share gives the present address so much time.
+func (c *dialClock) share(of time.Duration) { c.early = c.remaining() - of }
+
+// deadline returns when the present address is given up.
+func (c *dialClock) deadline() time.Time { return c.giveUpAt.Add(-c.early) }
+
+// after calls next with the lock of the session held, unless stop comes first. It stops what was
+// to be called before.
+func (c *dialClock) after(wait time.Duration, t *tcpSession, next func()) {
+	c.stop()
+	var timer *time.Timer
+	timer = time.AfterFunc(wait, func() {
+		t.do(func(*tcpSession) {
+			if c.timer == timer {
+				c.timer = nil
+				next()
+			}
+		})
+	})
+	c.timer = timer
+}
+
+// stop stops the timer.
+func (c *dialClock) stop() {
+	if c.timer != nil {
+		c.timer.Stop()
+		c.timer = nil
+	}
+}
