@@ -4,14 +4,13 @@ import "time"
 
 // dialClock bounds how long a session tries to reach an upstream. The lookup of its name and the
 // connect together may take connect_timeout; the wait for a slot and for the class between them
-// does not count. What the session does if nothing happens waits in one timer. The lock of the
-// session guards it.
+// does not count. The lock of the session guards it.
 type dialClock struct {
 	timeout    time.Duration // what remained of connect_timeout when the upstream was resolved
 	giveUpAt   time.Time     // when the present upstream is given up
 	early      time.Duration // how long before giveUpAt the present address is given up
 	retryUntil time.Time     // when the session gives up waiting for a descriptor; zero: it has not dialled yet
-	timer      *time.Timer   // calls what comes next; nil: there is none
+	alarm                    // for what comes next, unless the poller has news before
 }
 
 // begin begins the time of an upstream.
@@ -42,27 +41,3 @@ func (c *dialClock) share(of time.Duration) { c.early = c.remaining() - of }
 
 // deadline returns when the present address is given up.
 func (c *dialClock) deadline() time.Time { return c.giveUpAt.Add(-c.early) }
-
-// after calls next with the lock of the session held, unless stop comes first. It stops what was
-// to be called before.
-func (c *dialClock) after(wait time.Duration, t *tcpSession, next func()) {
-	c.stop()
-	var timer *time.Timer
-	timer = time.AfterFunc(wait, func() {
-		t.do(func(*tcpSession) {
-			if c.timer == timer {
-				c.timer = nil
-				next()
-			}
-		})
-	})
-	c.timer = timer
-}
-
-// stop stops the timer.
-func (c *dialClock) stop() {
-	if c.timer != nil {
-		c.timer.Stop()
-		c.timer = nil
-	}
-}

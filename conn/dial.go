@@ -39,8 +39,8 @@ type dialling struct {
 	race    race               // of the addresses before the present one
 
 	clock dialClock
-	errs  []error     // of all attempts
-	grace *time.Timer // ends the session of a client that has left; nil: it has not
+	errs  []error // of all attempts
+	grace alarm   // ends the session of a client that has left
 }
 
 // drive implements driver.
@@ -91,9 +91,7 @@ func (d *dialling) awaitSlot() {
 
 // stop ends the dial, whether or not it has reached an upstream.
 func (d *dialling) stop() {
-	if d.grace != nil {
-		d.grace.Stop()
-	}
+	d.grace.stop()
 	d.clock.stop()
 	if d.resolve != nil {
 		d.resolve()
@@ -391,14 +389,8 @@ func (d *dialling) clientLeaves() {
 	switch {
 	case t.client.Broken:
 		t.finish(stats.Aborted)
-	case t.client.Ends && d.grace == nil && t.client.end.AtEnd():
-		d.grace = time.AfterFunc(leaveGrace, func() {
-			t.do(func(t *tcpSession) {
-				if t.stage < relaying {
-					t.finish(stats.Aborted)
-				}
-			})
-		})
+	case t.client.Ends && !d.grace.isSet() && t.client.end.AtEnd():
+		d.grace.after(leaveGrace, t, func() { t.finish(stats.Aborted) })
 	}
 }
 

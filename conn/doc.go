@@ -31,6 +31,7 @@
 //	side         one of the two connections of a session
 //	udp, udp_session  a bound UDP socket and its sessions, one for each client
 //	datagram     datagrams that wait for their class and leave it
+//	alarm        calls a function of a session after a time
 //	end          how a session is locked, fails and ends
 //	session      a TCP session: its state, and what its parts promise each other
 //	course       where a session leads: its upstream, the address there, and the one of ours

@@ -27,7 +27,7 @@ type greeting struct {
 	hear   hearing     // understands what the client says; nil: there is nothing more to hear
 	failed func(error) // ends the session, since the client says something else
 	then   func()      // goes on with the session, without its lock
-	timer  *time.Timer // ends the session if the greeting takes too long
+	late   alarm       // ends the session if the greeting takes too long
 }
 
 func newGreeting(t *tcpSession) *greeting { return &greeting{session: t, peer: t.source} }
@@ -41,15 +41,7 @@ type hearing func(said []byte) (used int, do func(), err error)
 func (g *greeting) listenTo(hear hearing, failed func(error), then func(), patience time.Duration) {
 	t := g.session
 	g.hear, g.failed, g.then, t.driver = hear, failed, then, g
-	var timer *time.Timer
-	timer = time.AfterFunc(patience, func() {
-		t.do(func(t *tcpSession) {
-			if g.timer == timer && g.then != nil {
-				g.failed(upstream.ErrTimeout)
-			}
-		})
-	})
-	g.timer = timer
+	g.late.after(patience, t, func() { g.failed(upstream.ErrTimeout) })
 	if t.watchClient() {
 		g.drive()
 	}
@@ -161,9 +153,7 @@ func (g *greeting) granted(by *direction, now time.Time) { by.flow.Left(now) }
 
 func (g *greeting) stop() {
 	g.hear, g.then = nil, nil
-	if g.timer != nil {
-		g.timer.Stop()
-	}
+	g.late.stop()
 }
 
 // finish implements part.

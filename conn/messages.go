@@ -20,7 +20,7 @@ type messages struct {
 	up, down lane
 	asked    int // requests without an answer that the upstream is told to have
 
-	lingering *time.Timer // resets a client that was told that the session ends; nil: it was not told
+	lingering alarm // resets a client that was told that the session ends
 }
 
 // newMessages returns the relay of a session whose directions are in their classes.
@@ -99,9 +99,7 @@ func (m *messages) belong(now time.Time, _, to *shaper.Class) {
 
 // quit implements relay.
 func (m *messages) quit(now time.Time, reason stats.Reason) {
-	if m.lingering != nil {
-		m.lingering.Stop()
-	}
+	m.lingering.stop()
 	m.machine.Quit(now, reason)
 	m.countAsked()
 	m.session.up.quit(now, reason)
@@ -184,22 +182,18 @@ const lingerTimeout = 2 * time.Second
 
 // Linger implements exchange.Host.
 func (m *messages) Linger(result stats.Result) {
-	m.lingering = time.AfterFunc(lingerTimeout, func() {
-		m.session.do(func(t *tcpSession) {
-			if result == stats.Aged {
-				t.retire()
-			} else {
-				t.finish(result)
-			}
-		})
+	m.lingering.after(lingerTimeout, m.session, func() {
+		if result == stats.Aged {
+			m.Retire()
+		} else {
+			m.session.finish(result)
+		}
 	})
 }
 
-// Retire implements exchange.Host.
-func (m *messages) Retire() { m.session.retire() }
-
-// retire ends an old session well: both peers see a clean end.
-func (t *tcpSession) retire() {
+// Retire implements exchange.Host: it ends an old session well, so that both peers see a clean end.
+func (m *messages) Retire() {
+	t := m.session
 	t.client.close()
 	t.upstream.close()
 	t.finish(stats.Aged)

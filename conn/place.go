@@ -13,7 +13,7 @@ import (
 type place struct {
 	session *tcpSession // never changes
 	slot    shaper.Slot
-	timer   *time.Timer // ends a wait that takes longer than max_wait; nil: there is none
+	most    alarm // ends a wait that takes longer than max_wait
 }
 
 // acquire acquires a slot of the class, and reports whether there is one. If not, the session
@@ -40,13 +40,7 @@ func (p *place) wait(most time.Duration) {
 	if most == 0 {
 		return
 	}
-	p.timer = time.AfterFunc(most, func() {
-		p.session.do(func(t *tcpSession) {
-			if t.stage == queued {
-				t.up.refuse(stats.MaxWait)
-			}
-		})
-	})
+	p.most.after(most, p.session, func() { p.session.up.refuse(stats.MaxWait) })
 }
 
 // Acquired implements shaper.SlotOwner: the session has the slot that it has waited for.
@@ -54,18 +48,12 @@ func (p *place) Acquired() { p.session.poller.Revisit(p.session) }
 
 // taken ends the wait for the slot.
 func (p *place) taken() {
-	p.stop()
+	p.most.stop()
 	p.session.stage = resolving
-}
-
-func (p *place) stop() {
-	if p.timer != nil {
-		p.timer.Stop()
-	}
 }
 
 // finish implements part: it releases the slot, or gives up the wait for it.
 func (p *place) finish(stats.Result) {
-	p.stop()
+	p.most.stop()
 	p.slot.Release()
 }
