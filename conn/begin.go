@@ -96,7 +96,7 @@ func (t *tcpSession) open() {
 	}
 	t.dialling.awaitSlot()
 	if t.stage == queued { // it waits for a slot, perhaps until the address is stale
-		t.dialling.forget()
+		t.dialling.search.forget(&t.course)
 	}
 }
 

@@ -11,7 +11,9 @@
 //	probe        a connection of our own through all of this, for the watchdog
 //	accept       a bound TCP socket, which starts sessions
 //	begin        a session starts: TLS, destination, classes, slot
-//	dial, failover, race  a session finds an upstream, or the next one if that fails
+//	dial, attempt, failover, race  a session finds an upstream, or the next one if that fails
+//	search       the addresses that a session has still to try
+//	connect      a side connects to an upstream
 //	clock        how long a session tries to reach an upstream
 //	secure       the TLS handshake with the client or the upstream
 //	entrance     an entry: who the client is, and where it wants to go

@@ -87,7 +87,7 @@ func (e *entrance) lead(s entry.Step) {
 		allowed = t.conf.Permits("", netip.AddrPortFrom(to.Addr, to.Port))
 	}
 	if !allowed {
-		t.dialling.errs = append(t.dialling.errs, errDenied)
+		t.dialling.search.failures = failures{errDenied}
 		t.warn(denied, "err", fmt.Errorf("%v: %w", to, errDenied))
 		t.finish(stats.Denied)
 		return
@@ -164,7 +164,7 @@ func (e *entrance) finish(result stats.Result) {
 	}
 	t := e.session
 	if (e.to != entry.Destination{}) && result != stats.Aborted && result != stats.ResetByPeer {
-		writeAll(t.client.end, e.protocol.Refused(refusalOf(t.dialling.errs)))
+		writeAll(t.client.end, e.protocol.Refused(t.dialling.search.failures.refusal()))
 		e.hangUp()
 	}
 	e.protocol = nil
@@ -182,26 +182,6 @@ func (e *entrance) hangUp() {
 		}
 	}
 	t.client.close()
-}
-
-// refusalOf returns why a session has reached none of its addresses.
-func refusalOf(errs []error) entry.Refusal {
-	if len(errs) == 0 {
-		return entry.Failed
-	}
-	err := errs[len(errs)-1]
-	if errors.Is(err, errDenied) {
-		return entry.Denied
-	}
-	switch upstream.FailureOf(err) {
-	case stats.Unresolved:
-		return entry.Unknown
-	case stats.NotServed:
-		return entry.NotServed
-	case stats.NoAnswer, stats.Unreachable:
-		return entry.Unreachable
-	}
-	return entry.Failed
 }
 
 // known returns the addresses of the present upstream if no lookup is needed. What a client has

@@ -4,31 +4,36 @@ import (
 	"errors"
 	"fmt"
 
+	"shaper/entry"
 	"shaper/stats"
 	"shaper/upstream"
 )
 
-// failed notes why an upstream, or its address what, cannot be reached. It does not count a
-// lack of descriptors, which is not the upstream's fault.
-func (d *dialling) failed(name, what string, err error) {
-	t := d.session
-	d.errs = append(d.errs, fmt.Errorf("dial %s: %w", what, err))
+// failures are why the attempts of a session have failed, in their order.
+type failures []error
+
+// add notes why an upstream, or its address what, cannot be reached. It does not count a lack of
+// descriptors, which is not the upstream's fault.
+func (f *failures) add(sv *service, name, what string, err error) {
+	*f = append(*f, fmt.Errorf("dial %s: %w", what, err))
 	if !lacksDescriptors(err) {
-		t.service.stats.Failed.Add(name, upstream.FailureOf(err))
+		sv.stats.Failed.Add(name, upstream.FailureOf(err))
 	}
 }
 
-// logFailover logs that the session has reached its upstream only after attempts that failed
-// with errs.
-func (t *tcpSession) logFailover(errs []error) {
-	if len(errs) > 0 {
-		t.warn(failedOver, "upstream", t.upstreamName(), "address", t.course.address(), "class", nameOf(t.class()), "err", errors.Join(errs...))
+// join returns all of them as one error.
+func (f failures) join() error { return errors.Join(f...) }
+
+// logFailover logs that a session has reached its upstream only after these failures.
+func (f failures) logFailover(t *tcpSession) {
+	if len(f) > 0 {
+		t.warn(failedOver, "upstream", t.upstreamName(), "address", t.course.address(), "class", nameOf(t.class()), "err", f.join())
 	}
 }
 
-// unreached returns how a session ends that has reached no upstream, because of errs.
-func unreached(errs []error) stats.Result {
-	for _, err := range errs {
+// result returns how a session ends that has reached no upstream.
+func (f failures) result() stats.Result {
+	for _, err := range f {
 		if errors.Is(err, errDenied) {
 			return stats.Denied
 		}
@@ -37,4 +42,24 @@ func unreached(errs []error) stats.Result {
 		}
 	}
 	return stats.DialFailed
+}
+
+// refusal returns what an entry tells a client whose destination was not reached.
+func (f failures) refusal() entry.Refusal {
+	if len(f) == 0 {
+		return entry.Failed
+	}
+	err := f[len(f)-1]
+	if errors.Is(err, errDenied) {
+		return entry.Denied
+	}
+	switch upstream.FailureOf(err) {
+	case stats.Unresolved:
+		return entry.Unknown
+	case stats.NotServed:
+		return entry.NotServed
+	case stats.NoAnswer, stats.Unreachable:
+		return entry.Unreachable
+	}
+	return entry.Failed
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"shaper/policy"
-	"shaper/sock"
 	"shaper/stats"
 	"shaper/upstream"
 )
@@ -21,7 +20,7 @@ import (
 // it checks again after the first attempt that fails.
 func (d *dialling) mayChangeClasses(to netip.AddrPort) bool {
 	t := d.session
-	return to != t.course.destination && (t.course.located || len(d.errs) > 0)
+	return to != t.course.destination && (t.course.located || len(d.search.failures) > 0)
 }
 
 // enterNext puts the session into the classes of the next address, and tries that address.
@@ -35,7 +34,7 @@ func (d *dialling) enterNext() {
 		if t.stage != resolving && t.stage != connecting {
 			return
 		}
-		t.course.destination = d.addrs[0].AddrPort
+		t.course.destination = d.search.addrs[0].AddrPort
 		mayDiffer := s.routing.needsDestination(t.conf.Name) || t.course.origin.portless > 0 && s.routing.needsBind(t.conf.Name)
 		if mayDiffer && d.changeClasses(time.Now()) {
 			d.queueAgain()
@@ -67,7 +66,7 @@ func (d *dialling) queueAgain() {
 		t.finish(stats.ByOperator)
 		return
 	}
-	d.addrs = append(d.addrs, d.race.end()...)
+	d.search.addrs = append(d.search.addrs, d.race.end()...)
 	d.awaitSlot()
 }
 
@@ -79,14 +78,6 @@ func (d *dialling) bound(to netip.AddrPort) netip.Addr {
 	return t.course.origin.of(bind)
 }
 
-// portError says whose ports are used up, if an attempt to connect has failed because of that.
-func portError(err error, from netip.Addr) error {
-	if errors.Is(err, sock.ErrNoPort) {
-		return &upstream.PortError{From: from}
-	}
-	return err
-}
-
 // tryNextBind tries the present address from the next one of bind, if the last attempt has
 // failed because that one has no port left, and another may have. It reports whether it does.
 func (d *dialling) tryNextBind(err error) bool {
@@ -95,7 +86,7 @@ func (d *dialling) tryNextBind(err error) bool {
 		t.course.origin.portless = 0
 		return false
 	}
-	d.failed(t.course.walk.Upstream(), destinationName(t.course.destination), err)
+	d.search.failed(t, destinationName(t.course.destination), err)
 	t.server.wg.Go(d.enterNext) // it takes locks that come before the session's
 	return true
 }

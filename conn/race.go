@@ -22,12 +22,6 @@ type rival struct {
 	next   *rival // nil: it is the last one
 }
 
-// mayRace reports whether the next address may be tried beside the one before it. If rules ask
-// for the destination, it may not: each address may have classes of its own.
-func (d *dialling) mayRace(to upstream.Address) bool {
-	return len(d.addrs) > 0 && to.IsValid() && to.Host == d.addrs[0].Host && !d.session.course.located
-}
-
 // awaitTurn tries the next address if the present one does not answer soon.
 func (d *dialling) awaitTurn() {
 	d.clock.early = 0
@@ -103,7 +97,7 @@ func (r *rival) answered() {
 		return
 	}
 	if t.upstream.key != 0 { // its address is tried again if this one does not lead to an upstream
-		d.addrs = append([]upstream.Address{t.course.target().Address()}, d.addrs...)
+		d.search.addrs = append([]upstream.Address{t.course.target().Address()}, d.search.addrs...)
 		t.upstream.close()
 	}
 	d.clock.stop()
@@ -131,5 +125,5 @@ func (r *rival) failed(err error) {
 	d.race.remove(r)
 	r.close()
 	r.target.Failed(time.Now(), err)
-	d.failed(r.session.course.walk.Upstream(), destinationName(r.target.Address().AddrPort), err)
+	d.search.failed(r.session, destinationName(r.target.Address().AddrPort), err)
 }

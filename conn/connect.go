@@ -1,0 +1,67 @@
+package conn
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+
+	"shaper/policy"
+	"shaper/sock"
+	"shaper/upstream"
+)
+
+// connectFrom starts to connect the side to an address, from one of ours, or from any if that is
+// invalid.
+func (s *side) connectFrom(from netip.Addr, to netip.AddrPort) error {
+	t := s.session
+	end, err := t.server.network.Dial(to, from, t.server.marks.mark(t.up.flow.Class()))
+	if err != nil {
+		return portError(err, from)
+	}
+	s.end = end
+	return nil
+}
+
+// portError says whose ports are used up, if an attempt to connect has failed because of that.
+func portError(err error, from netip.Addr) error {
+	if errors.Is(err, sock.ErrNoPort) {
+		return &upstream.PortError{From: from}
+	}
+	return err
+}
+
+// connectUnix connects the side to a unix socket, at once.
+func (s *side) connectUnix(name string) error {
+	if s.session.server.isOwnUnix(name) {
+		return upstream.ErrLoop
+	}
+	end, err := s.session.server.network.DialUnix(name)
+	if err != nil {
+		return err
+	}
+	s.end, s.Writable = end, true
+	return nil
+}
+
+// builtins are the built-in upstreams. Each serves one end of a connection until it reads EOF.
+var builtins = map[string]func(net.Conn){
+	policy.Echo:    func(c net.Conn) { io.Copy(c, c) },
+	policy.Discard: func(c net.Conn) { io.Copy(io.Discard, c) },
+}
+
+// connectBuiltin connects the side to a built-in upstream, at once.
+func (s *side) connectBuiltin(serve func(net.Conn)) error {
+	t := s.session
+	end, theirs, err := t.server.network.Pair()
+	if err != nil {
+		return err
+	}
+	t.server.wg.Go(func() {
+		defer theirs.Close()
+		defer t.server.rescue(t) // a panic must not look like a clean end, so theirs is closed after this
+		serve(theirs)
+	})
+	s.end, s.Writable = end, true
+	return nil
+}
