@@ -18,7 +18,7 @@ func newSession(s *Server, client sock.End, source netip.AddrPort, at *localAddr
 	t.upstream = side{session: t, end: noEnd}
 	t.up.init(t, stats.Upstream, nil)
 	t.down.init(t, stats.Downstream, nil)
-	t.relay, t.driver = t.relayBytes(), &t.dialling
+	t.relay, t.driver = t.streams.begin(t), &t.dialling
 	t.dialling.session, t.place.session = t, t
 	t.course.walk = t.conf.leads.Walk()
 	t.poller = s.pollers[t.id%uint64(len(s.pollers))]
@@ -38,50 +38,84 @@ func (s *Server) start(client sock.End, source netip.AddrPort, at *localAddr, sv
 		return
 	}
 	defer s.rescue(t)
-	if t.tellsAddress() {
+	admission{t}.greet()
+}
+
+// admission takes a session to its classes. Before them come the PROXY header of its client, TLS
+// with it, what the client of an entry says, and the address of the upstream if a rule asks for
+// it. One goroutine at a time takes the steps, without the lock of the session: the lock of the
+// routes comes before it.
+type admission struct{ session *tcpSession }
+
+// greet reads the PROXY header of the client, if it sends one.
+func (a admission) greet() {
+	t := a.session
+	if !t.conf.expectsHeader(t.source.Addr()) {
+		a.secure()
+		return
+	}
+	t.do(func(t *tcpSession) {
 		t.greeting = newGreeting(t)
-		t.do(func(t *tcpSession) { t.hearHeader(t.secured) })
-		return
-	}
-	t.secured()
+		t.greeting.hearHeader(a.secure)
+	})
 }
 
-// secured does the TLS handshake with the client if it needs one, and enters the session. The
-// session's lock is not held.
-func (t *tcpSession) secured() {
-	if config := t.conf.secure.client; config != nil {
-		t.do(func(t *tcpSession) { t.client.terminate(config, t.come) })
+// secure does the TLS handshake with the client, if it needs one.
+func (a admission) secure() {
+	if config := a.session.conf.secure.client; config != nil {
+		a.session.do(func(t *tcpSession) { t.client.terminate(config, a.enter) })
 		return
 	}
-	t.come()
+	a.enter()
 }
 
-// come lets the client of an entry say where it wants to go, and enters the session. The session's
-// lock is not held.
-func (t *tcpSession) come() {
-	if t.conf.Mode.IsEntry() {
-		t.do(func(t *tcpSession) { t.hearEntry(t.enter) })
+// enter lets the client of an entry say where it wants to go.
+func (a admission) enter() {
+	if !a.session.conf.Mode.IsEntry() {
+		a.locate()
 		return
 	}
-	t.enter()
+	a.session.do(func(t *tcpSession) {
+		if t.greeting == nil {
+			t.greeting = newGreeting(t)
+		}
+		t.greeting.entrance.hear(a.locate)
+	})
 }
 
-// enter begins the session, once its client has said what comes before. If a rule asks for the
-// destination, enter looks it up first. The session's lock is not held.
-func (t *tcpSession) enter() {
-	if t.server.routing.asksWhere(t.conf.Name) {
-		t.do((*tcpSession).locate)
+// locate looks up the destination of the session if a rule asks for it: the address of the first
+// upstream that has one.
+func (a admission) locate() {
+	if t := a.session; !t.server.routing.asksWhere(t.conf.Name) {
+		a.begin()
 		return
 	}
-	t.begin()
+	a.session.do(func(t *tcpSession) {
+		if t.watchClient() {
+			t.dialling.found = a.begin
+			t.dialling.tryUpstream()
+		}
+	})
 }
 
-// begin puts the session into its classes and opens it. The session's lock is not held: the
-// lock of the routes comes before it.
-func (t *tcpSession) begin() {
+// begin puts the session into its classes and queues it there.
+func (a admission) begin() {
+	t := a.session
 	defer t.server.rescue(t)
-	t.classify()
+	a.classify()
 	t.do((*tcpSession).open)
+}
+
+// classify puts the session into its classes, unless it has ended.
+func (a admission) classify() {
+	t, routing := a.session, &a.session.server.routing
+	routing.mu.RLock()
+	defer routing.mu.RUnlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stage != ended {
+		t.enterClasses(t.started)
+	}
 }
 
 // open queues the connection in its class. If a reload has just removed the listener,
@@ -97,15 +131,6 @@ func (t *tcpSession) open() {
 	t.dialling.awaitSlot()
 	if t.stage == queued { // it waits for a slot, perhaps until the address is stale
 		t.dialling.search.forget(&t.course)
-	}
-}
-
-// locate looks up the destination of the session: the address of the first upstream that has
-// one. When it is found, another goroutine calls begin. The session's lock is held.
-func (t *tcpSession) locate() {
-	if t.watchClient() {
-		t.dialling.found = t.begin
-		t.dialling.tryUpstream()
 	}
 }
 

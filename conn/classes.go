@@ -9,20 +9,6 @@ import (
 	"shaper/stats"
 )
 
-// classify puts the session into its classes, unless it has ended. The session's lock is not
-// held.
-func (t *tcpSession) classify() {
-	s := t.server
-	s.routing.mu.RLock()
-	defer s.routing.mu.RUnlock()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.stage == ended {
-		return
-	}
-	t.enterClasses(t.started)
-}
-
 // enterClasses moves the session into the classes of its destination. Nothing of it waits in
 // the old ones. The locks of the routes and of the session are held.
 func (t *tcpSession) enterClasses(now time.Time) {
@@ -40,7 +26,7 @@ func (t *tcpSession) enterClasses(now time.Time) {
 	t.relay.quit(time.Now(), stats.Reset)
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
-	t.relay = t.relayBytes()
+	t.relay = t.streams.begin(t)
 	t.copyTo(s.routing.shadow, who, now)
 	if t.conf.Protocol.HasMessages() && up != nil {
 		t.relay = newMessages(t, s.routing.routes, who)

@@ -93,7 +93,7 @@ func (d *dialling) tryUpstream() {
 		return
 	}
 	d.clock.begin(time.Duration(t.conf.ConnectTimeout))
-	if addrs, known := t.known(); known {
+	if addrs, known := t.entrance().known(&t.course.walk); known {
 		d.tryAddresses(addrs)
 		return
 	}
@@ -115,7 +115,7 @@ func (d *dialling) lookedUp(addrs []upstream.Address, err error) {
 func (d *dialling) tryAddresses(addrs []upstream.Address) {
 	t := d.session
 	d.clock.resolved()
-	addrs = t.permitted(addrs)
+	addrs = t.entrance().permitted(addrs)
 	nowhere := upstream.ErrFamily
 	if len(addrs) == 0 {
 		nowhere = errDenied

@@ -18,11 +18,12 @@ import (
 )
 
 // entrance is the part of a session at an entry that speaks with the client: who it is, and where
-// it wants to go. Until the client has its answer, the session ends by telling it why. The lock of
+// it wants to go. Until the client has its answer, the session ends by telling it why. It is nil if
+// the listener is no entry: the session then leads to the upstreams of the listener. The lock of
 // the session guards it.
 type entrance struct {
 	session  *tcpSession       // never changes
-	protocol entry.Entry       // nil: the listener is no entry, or the client has its answer
+	protocol entry.Entry       // nil: it has not begun to speak, or the client has its answer
 	to       entry.Destination // where the client wants to go
 	user     string            // who has logged in; "": nobody
 }
@@ -32,8 +33,9 @@ var (
 	errPassword = errors.New("the user or the password is wrong, or there were too many tries")
 )
 
-// newEntry returns the protocol of the listener's mode.
-func (t *tcpSession) newEntry() entry.Entry {
+// speak returns the protocol of the listener's mode.
+func (e *entrance) speak() entry.Entry {
+	t := e.session
 	l := &t.conf.Listener
 	users := l.Users != ""
 	switch l.Mode {
@@ -45,14 +47,11 @@ func (t *tcpSession) newEntry() entry.Entry {
 	return &entry.Connect{Users: users, Forward: l.Protocol == policy.TCP || l.Protocol == policy.HTTP}
 }
 
-// hearEntry lets the client say where it wants to go, and then calls then without the session's
-// lock. The session's lock is held.
-func (t *tcpSession) hearEntry(then func()) {
-	if t.greeting == nil {
-		t.greeting = newGreeting(t)
-	}
-	e := t.entrance()
-	e.session, e.protocol = t, t.newEntry()
+// hear lets the client say where it wants to go, and then calls then without the session's lock.
+// The session's lock is held.
+func (e *entrance) hear(then func()) {
+	t := e.session
+	e.protocol = e.speak()
 	t.greeting.listenTo(e.feed, e.refuse, then, time.Duration(t.conf.ConnectTimeout))
 }
 
@@ -184,23 +183,31 @@ func (e *entrance) hangUp() {
 	t.client.close()
 }
 
-// known returns the addresses of the present upstream if no lookup is needed. What a client has
-// chosen is never built in, nor a unix socket.
-func (t *tcpSession) known() (addrs []upstream.Address, known bool) {
-	if !t.isEntry() {
-		return t.course.walk.Known()
+// userName returns who has logged in; "" for nobody.
+func (e *entrance) userName() string {
+	if e == nil {
+		return ""
 	}
-	if to := t.entrance().to; to.Name == "" {
-		return []upstream.Address{{AddrPort: netip.AddrPortFrom(to.Addr, to.Port)}}, true
+	return e.user
+}
+
+// known returns the addresses at which a walk stands, or the one that the client has chosen, if
+// no lookup is needed. What a client has chosen is never built in, nor a unix socket.
+func (e *entrance) known(at *upstream.Walk) (addrs []upstream.Address, known bool) {
+	switch {
+	case e == nil:
+		return at.Known()
+	case e.to.Name == "":
+		return []upstream.Address{{AddrPort: netip.AddrPortFrom(e.to.Addr, e.to.Port)}}, true
 	}
 	return nil, false
 }
 
 // permitted returns those of the addresses that the session may dial.
-func (t *tcpSession) permitted(addrs []upstream.Address) []upstream.Address {
-	if !t.isEntry() {
+func (e *entrance) permitted(addrs []upstream.Address) []upstream.Address {
+	if e == nil {
 		return addrs
 	}
-	denied := func(at upstream.Address) bool { return !t.conf.Permits(t.entrance().to.Name, at.AddrPort) }
+	denied := func(at upstream.Address) bool { return !e.session.conf.Permits(e.to.Name, at.AddrPort) }
 	return slices.DeleteFunc(slices.Clone(addrs), denied)
 }

@@ -30,7 +30,9 @@ type greeting struct {
 	late   alarm       // ends the session if the greeting takes too long
 }
 
-func newGreeting(t *tcpSession) *greeting { return &greeting{session: t, peer: t.source} }
+func newGreeting(t *tcpSession) *greeting {
+	return &greeting{session: t, peer: t.source, entrance: entrance{session: t}}
+}
 
 // hearing looks at what the client has said. It returns how many bytes it has understood, and what
 // to do once they are taken out of the stream; 0 asks for more.

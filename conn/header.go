@@ -12,33 +12,33 @@ import (
 // headerPatience is how long a PROXY header may take.
 const headerPatience = 5 * time.Second
 
-// tellsAddress reports whether the connection begins with a PROXY header. From all other
-// networks, a header is only bytes.
-func (t *tcpSession) tellsAddress() bool {
-	peer := t.source.Addr().WithZone("")
-	return slices.ContainsFunc(t.conf.AcceptProxy, func(p netip.Prefix) bool { return p.Contains(peer) })
+// expectsHeader reports whether a connection from a peer begins with a PROXY header. From all
+// other networks, a header is only bytes.
+func (c *terms) expectsHeader(peer netip.Addr) bool {
+	peer = peer.WithZone("")
+	return slices.ContainsFunc(c.AcceptProxy, func(p netip.Prefix) bool { return p.Contains(peer) })
 }
 
 // hearHeader reads the PROXY header of the client, and then calls then without the session's lock.
 // The session's lock is held.
-func (t *tcpSession) hearHeader(then func()) {
-	t.greeting.listenTo(t.header, func(err error) {
-		t.warn(badHeader, "err", err)
-		t.finish(stats.NoHeader)
+func (g *greeting) hearHeader(then func()) {
+	g.listenTo(g.header, func(err error) {
+		g.session.warn(badHeader, "err", err)
+		g.session.finish(stats.NoHeader)
 	}, then, headerPatience)
 }
 
 // header is the hearing of a PROXY header.
-func (t *tcpSession) header(said []byte) (used int, do func(), err error) {
+func (g *greeting) header(said []byte) (used int, do func(), err error) {
 	told, used, err := entry.ParseProxy(said)
 	if used == 0 {
 		return 0, nil, err
 	}
 	return used, func() {
 		if told.Source.IsValid() {
-			t.source, t.greeting.asked = told.Source, told.Destination
+			g.session.source, g.asked = told.Source, told.Destination
 		}
-		t.greeting.done()
+		g.done()
 	}, nil
 }
 

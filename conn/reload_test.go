@@ -74,7 +74,7 @@ func TestListenerRemovedBeforeClassification(t *testing.T) {
 	sv := r.service("l")
 	start := func() *tcpSession {
 		s := newSession(r.Server, noEnd, netip.AddrPort{}, &localAddr{}, sv)
-		s.classify()
+		admission{s}.classify()
 		return s
 	}
 	r.reload(class("c", fast) + class("d", fast) + listener("other", "tcp", policy.Echo, "d"))

@@ -25,7 +25,7 @@ type tcpSession struct {
 	started time.Time
 	at      *localAddr // to which the client connected
 
-	// Set before the session has a class, and read by all after that.
+	// Set before the session has a class, with mu held, and read by all after that.
 	source   netip.AddrPort // of the client, perhaps as a PROXY header tells; invalid for a unix socket
 	greeting *greeting      // what the client says before; nil: nothing
 
@@ -127,28 +127,17 @@ func (t *tcpSession) upstreamName() string {
 	return t.aim()
 }
 
-// isEntry reports whether the client says where it wants to go.
-func (t *tcpSession) isEntry() bool { return t.conf.Mode.IsEntry() }
-
-// entrance returns the entrance of the session; nil if it has none.
+// entrance returns the entrance of the session; nil if its listener is no entry.
 func (t *tcpSession) entrance() *entrance {
-	if t.greeting == nil {
+	if t.greeting == nil || !t.conf.Mode.IsEntry() {
 		return nil
 	}
 	return &t.greeting.entrance
 }
 
-// user returns who has logged in at an entry; "" for nobody.
-func (t *tcpSession) user() string {
-	if e := t.entrance(); e != nil {
-		return e.user
-	}
-	return ""
-}
-
 // aim returns the upstream that the session tries, or what its client has chosen.
 func (t *tcpSession) aim() string {
-	if e := t.entrance(); e != nil && t.isEntry() {
+	if e := t.entrance(); e != nil {
 		return e.to.String()
 	}
 	return t.course.walk.Upstream()

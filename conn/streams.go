@@ -12,11 +12,11 @@ import (
 // streams is the relay of bytes.
 type streams struct{ up, down stream }
 
-// relayBytes returns the relay of bytes of the session, which holds nothing yet.
-func (t *tcpSession) relayBytes() *streams {
-	t.streams.up.init(&t.up)
-	t.streams.down.init(&t.down)
-	return &t.streams
+// begin begins the relay of bytes of a session, and returns it. It holds nothing yet.
+func (s *streams) begin(t *tcpSession) *streams {
+	s.up.init(&t.up)
+	s.down.init(&t.down)
+	return s
 }
 
 // drive implements driver.
