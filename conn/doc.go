@@ -31,7 +31,7 @@
 //	tunnel       the TLS beneath such an end, in goroutines of its own
 //	wire         the connection beneath TLS
 //	side         one of the two connections of a session
-//	udp, udp_session  a bound UDP socket and its sessions, one for each client
+//	udp, udp_begin, udp_session  a bound UDP socket and its sessions, one for each client
 //	datagram     datagrams that wait for their class and leave it
 //	alarm        calls a function of a session after a time
 //	end          how a session is locked, fails and ends

@@ -1,0 +1,186 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"shaper/entry"
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/sock"
+	"shaper/stats"
+	"shaper/upstream"
+)
+
+var (
+	errNotKnown    = errors.New("the address of the upstream is not known yet")
+	errDescriptors = errors.New("UDP sessions already hold half of the descriptors")
+	errNoSlot      = errors.New("the class has no slot free")
+)
+
+// notOpened returns how a session ends that open has refused with err.
+func notOpened(err error) stats.Result {
+	if err == errNoSlot {
+		return stats.Overflow
+	}
+	return stats.DialFailed
+}
+
+// open opens the session of a client. It does not wait: if the name of the upstream is not
+// resolved yet, that is an error.
+func (u *udpSocket) open(key udpKey, client sock.Peer, sv *service) (*udpSession, error) {
+	now := sv.terms.Load()
+	one := &udpSession{id: u.server.lastID.Add(1), socket: u, service: sv, conf: &now.Listener, key: key, client: client, started: time.Now()}
+	if err := one.begin(now.leads); err != nil {
+		return nil, err
+	}
+	sv.stats.Open.Add(1)
+	if one.upstream != nil {
+		u.server.wg.Go(one.answers)
+	}
+	return one, nil
+}
+
+// begin puts the session into its classes, dials, and registers it. If it fails, it undoes
+// everything. Datagrams do not wait for a slot: without one it fails before it makes a socket.
+func (t *udpSession) begin(leads *upstream.Set) (err error) {
+	if err := t.find(leads); err != nil {
+		return err
+	}
+	begun := false
+	defer func() {
+		if !begun { // it has failed or panicked
+			t.slot.Release()
+			t.quit()
+		}
+	}()
+	u := t.socket
+	t.down.Raw, t.down.To = u.raw, &t.client
+	t.up.Prefix = t.introduction()
+	if t.name == policy.Echo {
+		t.up.echo = &t.down
+	}
+	u.server.routing.mu.RLock()
+	defer u.server.routing.mu.RUnlock()
+	who := t.describe()
+	up, down := u.server.routing.routes.classify(who, t.conf)
+	who.Bind = t.service.choose(t.started, t.conf, who, up, down)
+	t.from = who.Bind
+	up, down = up.Join(t.started, who), down.Join(t.started, who)
+	t.up.init(t, stats.Upstream, up)
+	t.down.init(t, stats.Downstream, down)
+	if guest := u.server.routing.shadow.guest(who, t.started); guest != nil {
+		guest.Open(t.started, policy.UDP)
+		t.copyTo(guest, t.started)
+	}
+	err = t.join(up)
+	begun = err == nil
+	return err
+}
+
+// find sets the upstream of the session and its address.
+func (t *udpSession) find(leads *upstream.Set) error {
+	walk := leads.Walk()
+	walk.Next(t.started)
+	defer walk.Quit()
+	t.name, t.number = walk.Upstream(), walk.Number()
+	addrs, known := walk.Known()
+	if !known {
+		return errNotKnown
+	}
+	if addrs = walk.Arrange(t.started, addrs); len(addrs) == 0 {
+		return upstream.ErrFamily
+	}
+	t.destination = addrs[0].AddrPort
+	if t.destination.IsValid() && t.socket.server.isOwn("udp", t.destination) {
+		return upstream.ErrLoop
+	}
+	walk.Take(addrs[0])
+	t.at = walk.Keep()
+	return nil
+}
+
+// introduction returns what goes before each datagram to the upstream: a PROXY header with the
+// address of the client, if the listener says so.
+func (t *udpSession) introduction() []byte {
+	if t.conf.SendProxy == "" {
+		return nil
+	}
+	to := addrPortOf(t.socket.conn.LocalAddr())
+	if t.key.asked.IsValid() {
+		to = netip.AddrPortFrom(t.key.asked, to.Port())
+	}
+	return entry.Proxy{Source: t.key.client, Destination: to}.AppendBinary(nil, true)
+}
+
+func (t *udpSession) isBuiltin() bool { return t.name == policy.Echo || t.name == policy.Discard }
+
+// dial makes the socket to the upstream, unless that is built in.
+func (t *udpSession) dial() error {
+	if t.isBuiltin() {
+		return nil
+	}
+	s := t.socket.server
+	if !s.udpUpstreams.tryEnter() {
+		return errDescriptors
+	}
+	c, err := t.connect(t.destination)
+	if err != nil {
+		s.udpUpstreams.leave()
+		return err
+	}
+	t.upstream = c
+	if t.up.Raw, err = c.SyscallConn(); err != nil {
+		t.closeUpstream()
+		return err
+	}
+	t.up.Raw.Control(func(fd uintptr) {
+		unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1)
+		if mark := s.marks.mark(t.up.class.Load()); mark != 0 {
+			sock.Descriptor(fd).Set(sock.Mark, int(mark))
+		}
+	})
+	return nil
+}
+
+// connect returns a socket that is connected to the upstream.
+func (t *udpSession) connect(to netip.AddrPort) (*net.UDPConn, error) {
+	dialer := net.Dialer{}
+	if t.from.IsValid() {
+		dialer.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(t.from, 0))
+	}
+	c, err := dialer.DialContext(context.Background(), "udp", to.String()) // does not wait, since the address is numeric
+	if err == nil {
+		err = refuseSelf(c)
+	}
+	switch {
+	case errors.Is(err, unix.EADDRINUSE), errors.Is(err, unix.EAGAIN): // udp(7): no ephemeral port is left
+		return nil, &upstream.PortError{From: t.from}
+	case err != nil:
+		return nil, err
+	}
+	return c.(*net.UDPConn), nil
+}
+
+// join acquires a slot in the class, dials, and registers the session.
+func (t *udpSession) join(up *shaper.Class) error {
+	switch {
+	case up == nil:
+		return net.ErrClosed
+	case !t.slot.Acquire(up, t):
+		return errNoSlot
+	}
+	if err := t.dial(); err != nil {
+		return err
+	}
+	if !t.socket.enter(t) {
+		t.closeUpstream()
+		return net.ErrClosed
+	}
+	return nil
+}
