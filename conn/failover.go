@@ -34,6 +34,9 @@ func (d *dialling) enterNext() {
 		if t.stage != resolving && t.stage != connecting {
 			return
 		}
+		if t.upstream.end != noEnd || len(d.search.addrs) == 0 { // a rival has called tryAddress meanwhile, or has won
+			return
+		}
 		t.course.destination = d.search.addrs[0].AddrPort
 		mayDiffer := s.routing.needsDestination(t.conf.Name) || t.course.origin.portless > 0 && s.routing.needsBind(t.conf.Name)
 		if mayDiffer && d.changeClasses(time.Now()) {

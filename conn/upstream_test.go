@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"shaper/sock"
 	"shaper/stats"
 	"shaper/upstream"
@@ -110,6 +112,25 @@ func TestRefusedAddressMakesWay(t *testing.T) {
 		}
 		if got := fmt.Sprint(r.failures("test:1")); got != fmt.Sprint(map[stats.Failure]uint64{stats.NotServed: 2}) {
 			t.Errorf("counted: %v", got)
+		}
+	})
+}
+
+// If two attempts of a race fail at once, both ask for the next address. The session tries it once.
+func TestNextAddressIsTriedOnce(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := bare(t)
+		r.addresses(silence(t, "192.0.2.1:1"), silence(t, "192.0.2.2:1"))
+		r.reload(forward("test:1", fast))
+		r.dial("l")
+		r.awaitStage(connecting)
+		r.look(func(t *tcpSession) {
+			t.dialling.attemptFailed(unix.ECONNREFUSED)
+			t.dialling.tryAddress() // as a rival does that fails now
+		})
+		synctest.Wait()
+		if len(r.Sessions()) != 1 {
+			t.Error("the session has ended")
 		}
 	})
 }
