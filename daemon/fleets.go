@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"shaper/fleet"
+	"shaper/fleet/limits"
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
@@ -57,10 +58,10 @@ func (s *fleets) enforce(stores map[string]store, classes []policy.Class) (all m
 		if c.Shared == "" {
 			continue
 		}
-		of, limits := stores[c.Shared], shaper.Limits(c)
+		of, wanted := stores[c.Shared], shaper.Limits(c)
 		one := s.shares[c.Name]
-		if one == nil || !one.store.same(&of) || !one.fits(limits) {
-			one = s.join(c.Name, of, limits)
+		if one == nil || !one.store.same(&of) || !one.fits(wanted) {
+			one = s.join(c.Name, of, wanted)
 		}
 		if shares[c.Name] = one; all == nil {
 			all = map[string]shaper.Share{}
@@ -173,14 +174,14 @@ func (s *share) describe() string {
 }
 
 // join makes the process a member of a class: of each of its limits.
-func (s *fleets) join(class string, of store, limits []shaper.Limit) *share {
-	one := &share{class: class, store: of, limits: limits, since: time.Now()}
-	for i, l := range limits {
+func (s *fleets) join(class string, of store, all []shaper.Limit) *share {
+	one := &share{class: class, store: of, limits: all, since: time.Now()}
+	for i, l := range all {
 		s.joined++
 		reach, err := fleet.NewStore(of.reach)
 		if err == nil {
 			var m *fleet.Member
-			m, err = fleet.Join(one.classOf(i, l), memberName(s.joined), one.fallback(i), reach, func(key string) { s.tell(class, key) })
+			m, err = fleet.Join(limits.Of(class, i, l), memberName(s.joined), limits.Fallback(of.conf.Fallback, i), reach, func(key string) { s.tell(class, key) })
 			one.members = append(one.members, m)
 		}
 		if err != nil { // the policy was checked
@@ -188,7 +189,7 @@ func (s *fleets) join(class string, of store, limits []shaper.Limit) *share {
 		}
 		one.members[i].Watch(func(mode fleet.Mode, err error) { s.logMode(one, i, mode, err) })
 	}
-	s.log.Info("joined a fleet", "class", class, "fleet", of.conf.Name, "limits", len(limits))
+	s.log.Info("joined a fleet", "class", class, "fleet", of.conf.Name, "limits", len(all))
 	return one
 }
 
@@ -233,11 +234,11 @@ type share struct {
 }
 
 // fits reports whether the members can take other limits.
-func (s *share) fits(limits []shaper.Limit) bool {
-	if len(limits) != len(s.limits) {
+func (s *share) fits(all []shaper.Limit) bool {
+	if len(all) != len(s.limits) {
 		return false
 	}
-	for i, l := range limits {
+	for i, l := range all {
 		was := s.limits[i]
 		if l.Algorithm != was.Algorithm || l.Window != was.Window || l.Calendar != was.Calendar || l.Rate.Kind() != was.Rate.Kind() {
 			return false
@@ -246,44 +247,16 @@ func (s *share) fits(limits []shaper.Limit) bool {
 	return true
 }
 
-// classOf returns limit i of the class as its fleet knows it.
-func (s *share) classOf(i int, l shaper.Limit) fleet.Class {
-	c := fleet.Class{Name: s.class, Algorithm: algorithms[l.Algorithm], Rate: l.Rate, Burst: l.Burst, Late: l.Late, Window: l.Window}
-	if i > 0 {
-		c.Name = fmt.Sprintf("%s/%d", s.class, i)
-	}
-	if l.Calendar.Period != "" {
-		c.Bounds = l.Calendar.Around
-	}
-	return c
-}
-
-// algorithms says in what form a store hands out the budget of an algorithm: slots, unless it has a
-// window.
-var algorithms = map[policy.Algorithm]fleet.Algorithm{
-	policy.FixedWindow: fleet.FixedWindow, policy.SlidingWindow: fleet.SlidingWindow, policy.SlidingLog: fleet.SlidingLog,
-}
-
-// fallback returns what leaves by limit i while the store is away. A rate in the policy is that of
-// the class itself, and of its further limits it has its share.
-func (s *share) fallback(i int) fleet.Fallback {
-	f := fleet.Fallback{Stop: s.store.conf.Fallback.Stop}
-	if i == 0 {
-		f.Rate = s.store.conf.Fallback.Rate
-	}
-	return f
-}
-
 // Budget implements shaper.Share.
 func (s *share) Budget(i int, key string) shaper.Budget { return s.members[i].Budget(key) }
 
 // Set implements shaper.Share.
-func (s *share) Set(limits []shaper.Limit) {
-	if !s.fits(limits) {
+func (s *share) Set(all []shaper.Limit) {
+	if !s.fits(all) {
 		return // another share follows
 	}
-	for i, l := range limits {
-		s.members[i].Set(s.classOf(i, l), s.fallback(i)) // it fits
+	for i, l := range all {
+		s.members[i].Set(limits.Of(s.class, i, l), limits.Fallback(s.store.conf.Fallback, i)) // it fits
 	}
 }
 

@@ -14,8 +14,17 @@ type alarm struct {
 // alarms are the leases with an alarm, the earliest first.
 type alarms []*Lease
 
-func (a alarms) Len() int           { return len(a) }
-func (a alarms) Less(i, j int) bool { return a[i].due.Before(a[j].due) }
+func (a alarms) Len() int { return len(a) }
+
+// Less implements heap.Interface. The order of leases that are due at one moment is always the same,
+// so that a simulation is.
+func (a alarms) Less(i, j int) bool {
+	if c := a[i].due.Compare(a[j].due); c != 0 {
+		return c < 0
+	}
+	return a[i].key < a[j].key
+}
+
 func (a alarms) Swap(i, j int) {
 	a[i], a[j] = a[j], a[i]
 	a[i].slot, a[j].slot = i+1, j+1

@@ -215,6 +215,9 @@ func (l *Lease) want(units int64) {
 	l.wanted = units
 }
 
+// Key returns the key of the bucket; "" is the class itself.
+func (l *Lease) Key() string { return l.key }
+
 // Counts returns the totals since the Lease was made.
 func (l *Lease) Counts() Counts { return l.counts }
 

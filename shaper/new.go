@@ -44,6 +44,19 @@ func NewTree(now time.Time, confs []policy.Class) []*Class {
 	return classes
 }
 
+// NewSharedTree is NewTree for a member of a fleet: classes have shares of budgets by their names. The
+// caller tells a class by Told what its share says.
+func NewSharedTree(now time.Time, confs []policy.Class, shares map[string]Share) []*Class {
+	classes := NewTree(now, confs)
+	for i, c := range classes {
+		if share := shares[confs[i].Name]; share != nil {
+			c.backing.setShare(share)
+			c.Share(now, share)
+		}
+	}
+	return classes
+}
+
 // parentOf returns the class that a policy names as its parent; nil for none.
 func parentOf(conf *policy.Class, byName map[string]*Class) *Class {
 	if conf.Parent == "" {

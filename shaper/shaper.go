@@ -102,7 +102,7 @@ func (s *Shaper) Shares(shares map[string]Share) {
 // member has heard "too fast". "" is the key of the class itself.
 func (s *Shaper) Told(class, key string) {
 	if c := s.Class(class); c != nil {
-		c.backing.told(time.Now(), key)
+		c.Told(time.Now(), key)
 	}
 }
 

@@ -26,6 +26,9 @@ func (c *Class) Share(now time.Time, share Share) {
 	root.wake(now)
 }
 
+// Told says that the share of the class has something new for one of its keys, as Shaper.Told does.
+func (c *Class) Told(now time.Time, key string) { c.backing.told(now, key) }
+
 // setShare gives a class its part of a shared budget, which it uses when it gets a policy next.
 func (b *backing) setShare(share Share) {
 	c := b.class

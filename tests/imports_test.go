@@ -18,14 +18,14 @@ import (
 // from the process down to the arithmetic.
 var allowedImports = map[string][]string{
 	"cmd/shaper":            {"daemon", "policy", "stats", "unit", "conn", "simulate", "tc"},
-	"daemon":                {"conn", "upstream", "sock", "shaper", "state", "fleet", "limit", "policy", "tc", "metrics", "stats", "unit"},
+	"daemon":                {"conn", "upstream", "sock", "shaper", "state", "fleet", "fleet/limits", "limit", "policy", "tc", "metrics", "stats", "unit"},
 	"client":                {"shaper", "policy", "frame", "stats", "unit"}, // for Go programs
 	"sock":                  {"buffer"},
 	"conn":                  {"upstream", "entry", "exchange", "buffer", "sock", "shaper", "policy", "frame", "stats", "unit"},
 	"upstream":              {"policy", "stats"},
 	"exchange":              {"frame", "shaper", "policy", "stats", "unit", "buffer"},
 	"exchange/exchangetest": {"exchange", "shaper", "stats"}, // for tests
-	"simulate":              {"exchange", "frame", "shaper", "policy", "stats", "unit"},
+	"simulate":              {"exchange", "frame", "fleet", "fleet/limits", "shaper", "policy", "stats", "unit"},
 	"tc":                    {"policy", "stats", "unit"},
 	"tc/tctest":             {}, // for the tests of tc and of the daemon
 	"metrics":               {"stats"},
@@ -33,6 +33,7 @@ var allowedImports = map[string][]string{
 	"entry":                 {},
 	"state":                 {"limit", "stats"},
 	"fleet":                 {"limit", "unit"},
+	"fleet/limits":          {"fleet", "shaper", "policy"},
 	"fleet/fleettest":       {}, // for the tests of fleet
 	"buffer":                {},
 	"leaky":                 {"limit", "unit"},
