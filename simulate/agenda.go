@@ -13,6 +13,18 @@ type event struct {
 	place int // in the agenda, counted from 1; 0: not in it
 }
 
+// What happens at one moment, in this order: members of a fleet hear of the store, items leave, others
+// arrive.
+const (
+	ofCalls = iota
+	ofNodes
+	ofTrees
+	ofSenders
+)
+
+// rankOf returns the rank of event i of a kind, of one run.
+func rankOf(kind, run, i int) int { return kind<<60 | run<<40 | i }
+
 // An agenda is a heap of events, for container/heap. The next event is the first.
 type agenda []*event
 

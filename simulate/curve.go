@@ -54,8 +54,8 @@ func (c *curve) halve() {
 	c.step *= 2
 }
 
-// filled returns the steps. Steps without events repeat the state before them.
-func (c *curve) filled() []step {
+// filled returns the curve with all its steps. Steps without events repeat the state before them.
+func (c *curve) filled() curve {
 	steps, last := make([]step, len(c.steps)), point{}
 	for i, s := range c.steps {
 		if !s.seen {
@@ -65,5 +65,5 @@ func (c *curve) filled() []step {
 		last = s.Last
 		steps[i] = s
 	}
-	return steps
+	return curve{c.step, steps}
 }

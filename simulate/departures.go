@@ -8,11 +8,15 @@ import (
 
 // WriteDepartures writes the header of a CSV file, and returns a function that writes a line
 // for each departure: the time and how long the item waited, both in seconds; its class; the
-// client; and the bytes. Times count from Epoch, as in a trace. If w is buffered, the caller
-// flushes it.
-func WriteDepartures(w io.Writer) (func(*Departure) error, error) {
+// client; the bytes; and for a fleet the number of the member. Times count from Epoch, as in a trace.
+// If w is buffered, the caller flushes it.
+func WriteDepartures(w io.Writer, fleet bool) (func(*Departure) error, error) {
 	var line []byte
-	_, err := io.WriteString(w, "time,wait,class,client,bytes\n")
+	header := "time,wait,class,client,bytes\n"
+	if fleet {
+		header = "time,wait,class,client,bytes,member\n"
+	}
+	_, err := io.WriteString(w, header)
 	return func(d *Departure) error {
 		line = appendSeconds(line[:0], d.At.Unix(), d.At.Nanosecond())
 		wait := d.At.Sub(d.Arrived)
@@ -23,7 +27,11 @@ func WriteDepartures(w io.Writer) (func(*Departure) error, error) {
 		} else {
 			line = d.Source.AppendTo(line)
 		}
-		line = append(strconv.AppendInt(append(line, ','), d.Bytes, 10), '\n')
+		line = strconv.AppendInt(append(line, ','), d.Bytes, 10)
+		if fleet {
+			line = strconv.AppendInt(append(line, ','), int64(d.Member), 10)
+		}
+		line = append(line, '\n')
 		_, err := w.Write(line)
 		return err
 	}, err

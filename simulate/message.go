@@ -61,7 +61,7 @@ func (m *message) Sent(now time.Time) {
 		up.leave(r, &shaper.Cost{Bytes: m.bytes}, now.Sub(m.arrived), m.waited)
 	}
 	if r.Departures != nil && r.err == nil {
-		r.err = r.Departures(&Departure{At: now, Arrived: m.arrived, Class: m.class.conf.Name, Source: m.link.client.of.Source, Bytes: m.bytes})
+		r.err = r.Departures(&Departure{At: now, Arrived: m.arrived, Class: m.class.conf.Name, Source: m.link.client.of.Source, Bytes: m.bytes, Member: r.member})
 	}
 	m.done()
 }
@@ -83,7 +83,7 @@ func (m *message) settle(now time.Time) {
 // Refused implements exchange.Follower.
 func (m *message) Refused(_ time.Time, reason stats.Reason) {
 	for up := m.class; up != nil; up = up.parent {
-		up.refused[reason].add(m.bytes)
+		up.lose(reason, false, m.bytes)
 		up.quit(m.bytes, m.waited)
 	}
 	m.done()
@@ -92,7 +92,7 @@ func (m *message) Refused(_ time.Time, reason stats.Reason) {
 // Dropped implements exchange.Follower.
 func (m *message) Dropped(_ time.Time, reason stats.Reason) {
 	for up := m.class; up != nil; up = up.parent {
-		up.dropped[reason].add(m.bytes)
+		up.lose(reason, true, m.bytes)
 		up.quit(m.bytes, m.waited)
 	}
 	m.done()

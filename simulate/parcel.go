@@ -49,11 +49,7 @@ func (r *run) enter(p *parcel) {
 // refused.
 func (r *run) lose(p *parcel, reason stats.Reason) {
 	for up := p.class; up != nil; up = up.parent {
-		if p.sender.protocol != policy.UDP {
-			up.refused[reason].add(p.item.Cost.Bytes)
-		} else {
-			up.dropped[reason].add(p.item.Cost.Bytes)
-		}
+		up.lose(reason, p.sender.protocol == policy.UDP, p.item.Cost.Bytes)
 	}
 	r.recycle(p)
 }
@@ -66,7 +62,7 @@ func (p *parcel) Leave(now time.Time) {
 		up.leave(r, &p.item.Cost, now.Sub(p.arrived), p.waited)
 	}
 	if r.Departures != nil && r.err == nil {
-		r.err = r.Departures(&Departure{At: now, Arrived: p.arrived, Class: p.class.conf.Name, Source: p.conn.Source, Bytes: p.item.Cost.Bytes})
+		r.err = r.Departures(&Departure{At: now, Arrived: p.arrived, Class: p.class.conf.Name, Source: p.conn.Source, Bytes: p.item.Cost.Bytes, Member: r.member})
 	}
 	if p.holds {
 		p.sender.resume()

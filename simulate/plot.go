@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,9 +42,9 @@ text { fill: #333; font: 11px sans-serif }
 `
 
 // Plot writes an SVG image with a panel for each class that was offered something. A panel
-// shows what arrived and what left since the beginning, and below that what waited. With
-// several reports, the panels of one class stand side by side. The reports must come from runs
-// with Curves.
+// shows what arrived and what left since the beginning, and below that what waited; of a shared class
+// of a fleet, also what left of each member. With several reports, the panels of one class stand side
+// by side. The reports must come from runs with Curves.
 func Plot(w io.Writer, reports ...*Report) error {
 	panels := panelsOf(reports)
 	columns := min(max(len(panels), 1), maxColumns)
@@ -54,7 +55,7 @@ func Plot(w io.Writer, reports ...*Report) error {
 	width, height := columns*panelWidth, legend+rows*panelHeight
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d">`+"\n%s", width, height, style)
-	drawLegend(&b)
+	drawLegend(&b, reports)
 	for i, p := range panels {
 		fmt.Fprintf(&b, "<g transform=\"translate(%d %d)\">\n", i%columns*panelWidth, legend+i/columns*panelHeight)
 		p.draw(&b)
@@ -69,9 +70,9 @@ func Plot(w io.Writer, reports ...*Report) error {
 type panel struct {
 	title, subtitle string
 	kind            unit.Kind
-	steps           []step
-	step            time.Duration
-	period          time.Duration
+	curve
+	members []curve // of a shared class
+	period  time.Duration
 }
 
 // panelsOf returns one panel of each report for every class that had something to do in any
@@ -97,13 +98,24 @@ func (r *Report) panel(name string, period time.Duration, several bool) panel {
 	if c, ok := r.Class(name); ok {
 		p.subtitle, p.kind = c.Algorithm+", "+c.Limit.Text, c.kind
 		if c.curve != nil {
-			p.steps, p.step = c.curve.filled(), c.curve.step
+			p.curve = c.curve.filled()
 		}
+		p.members = r.membersOf(c)
 	}
 	if several {
 		p.title = filepath.Base(r.Policy) + ": " + name
 	}
 	return p
+}
+
+// membersOf returns what each member of a fleet did with a shared class.
+func (r *Report) membersOf(c Class) (all []curve) {
+	for _, m := range r.Members {
+		if own, _ := m.Class(c.Name); c.Shared != nil && own.curve != nil {
+			all = append(all, own.curve.filled())
+		}
+	}
+	return all
 }
 
 // longest returns the period of the longest run: all panels have the same scale of time.
@@ -115,13 +127,16 @@ func longest(reports []*Report) time.Duration {
 	return time.Duration(period)
 }
 
-func drawLegend(b *strings.Builder) {
+func drawLegend(b *strings.Builder, reports []*Report) {
 	for i, class := range []string{"offered", "left"} {
 		fmt.Fprintf(b, `<path class="%s" d="M%d 14h24"/>`+"\n", class, axisLeft+i*90)
 		text(b, axisLeft+30+i*90, 18, "start", "", class)
 	}
 	fmt.Fprintf(b, `<rect class="backlog" x="%d" y="8" width="24" height="11"/>`+"\n", axisLeft+160)
 	text(b, axisLeft+190, 18, "start", "", "waiting")
+	if slices.ContainsFunc(reports, func(r *Report) bool { return len(r.Members) > 0 }) {
+		text(b, axisLeft, 31, "start", "", "thin: left, of each member")
+	}
 }
 
 func (p panel) draw(b *strings.Builder) {
@@ -137,10 +152,14 @@ func (p panel) draw(b *strings.Builder) {
 	}
 	curves := p.scale(offered, curvesTop, curvesEnd)
 	curves.axes(b, p.kind)
-	curves.stairs(b, "offered", p, func(s step) uint64 { return s.Last.Offered })
-	curves.stairs(b, "left", p, func(s step) uint64 { return s.Last.Departed })
+	offers, departures := func(s step) uint64 { return s.Last.Offered }, func(s step) uint64 { return s.Last.Departed }
+	curves.stairs(b, `class="offered"`, p.curve, offers)
+	curves.stairs(b, `class="left"`, p.curve, departures)
+	for i, m := range p.members {
+		curves.stairs(b, fmt.Sprintf(`style="fill: none; stroke: hsl(%d 70%% 45%%); stroke-width: .8"`, 137*i%360), m, departures)
+	}
 	backlog := p.scale(waiting, backlogTop, backlogEnd)
-	backlog.area(b, "backlog", p)
+	backlog.area(b, "backlog", p.curve)
 	backlog.axes(b, p.kind)
 	backlog.times(b, p.period)
 }
@@ -161,12 +180,12 @@ func (s scale) at(t time.Duration) float64 { return axisLeft + float64(t)*s.x }
 func (s scale) of(n float64) float64       { return float64(s.end) - n*s.y }
 
 // stairs draws a value that grows, with a step whenever it does.
-func (s scale) stairs(b *strings.Builder, class string, p panel, value func(step) uint64) {
-	fmt.Fprintf(b, `<path class="%s" d="M%d %.1f`, class, axisLeft, s.of(0))
+func (s scale) stairs(b *strings.Builder, attributes string, c curve, value func(step) uint64) {
+	fmt.Fprintf(b, `<path %s d="M%d %.1f`, attributes, axisLeft, s.of(0))
 	last := uint64(0)
-	for i, step := range p.steps {
+	for i, step := range c.steps {
 		if v := value(step); v != last {
-			fmt.Fprintf(b, "H%.1fV%.1f", s.at(time.Duration(i)*p.step), s.of(float64(v)))
+			fmt.Fprintf(b, "H%.1fV%.1f", s.at(time.Duration(i)*c.step), s.of(float64(v)))
 			last = v
 		}
 	}
@@ -174,7 +193,7 @@ func (s scale) stairs(b *strings.Builder, class string, p panel, value func(step
 }
 
 // area draws the most that waited in each step.
-func (s scale) area(b *strings.Builder, class string, p panel) {
+func (s scale) area(b *strings.Builder, class string, p curve) {
 	fmt.Fprintf(b, `<path class="%s" d="M%d %.1f`, class, axisLeft, s.of(0))
 	last := uint64(0)
 	for i, step := range p.steps {

@@ -27,7 +27,7 @@ func once(t *testing.T, seed uint64) (report, departures, plot string) {
 		t.Fatal(err)
 	}
 	var left, image bytes.Buffer
-	write, _ := WriteDepartures(&left)
+	write, _ := WriteDepartures(&left, false)
 	r, err := Run(p, sources, Options{For: 5 * time.Second, Curves: true, Departures: write})
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestCurve(t *testing.T) {
 		most = max(most, waiting)
 		c.note(at, point{i, i / 2, waiting})
 	}
-	steps := c.filled()
+	steps := c.filled().steps
 	last, highest := steps[len(steps)-1], uint64(0)
 	for i, s := range steps {
 		highest = max(highest, s.Most)

@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"shaper/policy"
@@ -19,6 +18,9 @@ type Report struct {
 	Period  stats.Seconds `json:"seconds"`
 	Classes []Class       `json:"classes"` // in the order of the policy
 	Notes   []string      `json:"notes"`   // what was not simulated, and why
+	// Of a fleet: Classes has what all members did together, and Members what each of them did.
+	Members    []*Report     `json:"members,omitempty"`
+	StoreDelay stats.Seconds `json:"store_delay_seconds,omitempty"`
 }
 
 // Class says what a class and all beneath it did.
@@ -43,8 +45,16 @@ type Class struct {
 	Reached     stats.RateReading `json:"rate_reached"`
 	Utilisation float64           `json:"utilisation"` // the rate reached divided by the limit; 0 if the limit is 0
 
+	Shared *Shared `json:"shared,omitempty"` // nil: there is no fleet, or the class is not shared
+
 	curve *curve
 	kind  unit.Kind
+}
+
+// Shared says what the members of a fleet did with a shared class, or what one of them did.
+type Shared struct {
+	Gap            *stats.Seconds `json:"smallest_gap_seconds"` // between two departures; null: there were no two, or each key has its own
+	CallsPerSecond float64        `json:"store_calls_per_second"`
 }
 
 // Class returns the class with a name.
@@ -57,20 +67,34 @@ func (r *Report) Class(name string) (Class, bool) {
 	return Class{}, false
 }
 
-func (r *run) report() *Report {
-	period := r.now.Sub(r.start)
-	if r.For > 0 {
-		period = r.For
+func newReport(p *policy.Policy, period time.Duration) *Report {
+	return &Report{Policy: p.Path, Hash: p.Hash, Period: stats.Seconds(period), Classes: []Class{}, Notes: []string{}}
+}
+
+// add adds what classes did, of so many members of a fleet; 0: there is none.
+func (r *Report) add(classes []*class, members int) {
+	for _, c := range classes {
+		one := c.report(time.Duration(r.Period))
+		if c.conf.Shared == "" {
+			one.Utilisation /= float64(max(members, 1))
+		} else if members > 0 {
+			one.Shared = c.shared(time.Duration(r.Period))
+		}
+		r.Classes = append(r.Classes, one)
 	}
-	report := &Report{Policy: r.policy.Path, Hash: r.policy.Hash, Period: stats.Seconds(period), Classes: []Class{}}
-	for _, c := range r.classes {
-		report.Classes = append(report.Classes, c.report(period))
+}
+
+// shared returns what a fleet did with the class.
+func (c *class) shared(period time.Duration) *Shared {
+	s := &Shared{}
+	if period > 0 {
+		s.CallsPerSecond = float64(c.calls) / period.Seconds()
 	}
-	report.Notes = append([]string{}, LeftOut(r.policy)...)
-	if r.unsaid {
-		report.Notes = append(report.Notes, "rules look at messages, and the workload does not say what is in some of them: for these, "+strings.Join(policy.FieldNames(), ", ")+" are empty")
+	if c.departed.Items > 1 && c.conf.Per == (policy.Per{}) {
+		gap := stats.Seconds(c.gap)
+		s.Gap = &gap
 	}
-	return report
+	return s
 }
 
 func (c *class) report(period time.Duration) Class {
@@ -105,8 +129,8 @@ func (l *lost) read() map[stats.Reason]stats.LossReading {
 }
 
 // LeftOut says which keys of a policy a simulation does not obey, and why. It returns nothing
-// if it obeys all.
-func LeftOut(p *policy.Policy) (notes []string) {
+// if it obeys all. A fleet obeys shared, a single shaper does not.
+func LeftOut(p *policy.Policy, fleet bool) (notes []string) {
 	for _, c := range p.Classes {
 		note := func(uses bool, key, why string) {
 			if uses {
@@ -119,7 +143,7 @@ func LeftOut(p *policy.Policy) (notes []string) {
 		note(c.Learn != policy.Learn{}, "learn", "no provider says that the client is too fast")
 		note(c.Retry != policy.Retry{}, "retry", "no provider says that the client is too fast")
 		note(c.MaxConnections > 0, "max_connections", "how long a session stays open is not known")
-		note(c.Shared != "", "shared", "the class has its whole budget, as if no other shaper sent")
+		note(c.Shared != "" && !fleet, "shared", "the class has its whole budget, as if no other shaper sent; --members simulates a fleet")
 		note(c.Per.Has(policy.ByUser) || c.Per.Has(policy.ByServerName), "per", "no client says anything at an entry")
 		note(c.Shadow, "shadow", "what the class would do is not computed, and it limits nothing")
 	}

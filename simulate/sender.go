@@ -16,6 +16,7 @@ type sender struct {
 
 	// The next arrival.
 	arrival   Arrival
+	ended     bool   // there is none
 	begun     bool   // the rest of it is being sent
 	remaining int64  // bytes of it that are not sent
 	class     *class // that it enters
@@ -49,6 +50,7 @@ type session struct {
 func (s *sender) read() error {
 	err := s.Next(&s.arrival)
 	if errors.Is(err, io.EOF) {
+		s.ended = true
 		s.run.agenda.remove(&s.event)
 		return nil
 	}
@@ -56,6 +58,9 @@ func (s *sender) read() error {
 		return err
 	}
 	at := s.arrival.At
+	if at.After(s.run.lastArrival) {
+		s.run.lastArrival = at
+	}
 	if at.Before(s.run.now) { // the source was held
 		at = s.run.now
 	}

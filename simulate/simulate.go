@@ -15,7 +15,9 @@
 //	capture     arrivals from a file of packets
 //	packet      addresses and payload of a packet
 //	entry       the listener through which an arrival comes in
-//	run         a simulation in progress: event after event
+//	deal        spreads arrivals over the members of a fleet
+//	simulation  a simulation in progress: event after event
+//	run         one shaper in it
 //	send        what a sender sends of an arrival
 //	link        a connection of a protocol with messages, and the exchange in it
 //	bind        the address of ours that a connection leaves from
@@ -23,6 +25,8 @@
 //	message     a message on its way
 //	parcel      any other item on its way: a piece, a datagram, a connection
 //	sender      a source, and its next arrival
+//	member      what a member of a fleet has of a shared class
+//	store       the store of a fleet
 //	tree        the classes, and when each tree lets an item go
 //	agenda      the events of a run, in the order of time
 //	departures  the file of what has left
@@ -34,6 +38,7 @@ package simulate
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"shaper/policy"
@@ -88,6 +93,7 @@ type Departure struct {
 	Class       string
 	Source      netip.AddrPort
 	Bytes       int64
+	Member      int // of a fleet, counted from 1; 0: there is no fleet
 }
 
 // Epoch is when generated workloads begin, and the zero of times that are given in seconds. It
@@ -97,12 +103,28 @@ var Epoch = time.Unix(0, 0).UTC()
 // Run sends what the sources yield through a policy. Each item leaves at the earliest moment
 // at which it may. Errors come from sources and from Departures.
 func Run(p *policy.Policy, sources []Source, o Options) (*Report, error) {
-	r, err := newRun(p, sources, o)
+	return play(p, [][]Source{sources}, nil, o)
+}
+
+// RunFleet is Run for a fleet: each member has the policy, and sources of its own. The store answers
+// after a delay. The members run the protocol of package fleet against its model of a store, and
+// have known each other for a time when the workload begins. The report is that of all members
+// together, and holds that of each. A policy without a shared class gives policy.Errors.
+func RunFleet(p *policy.Policy, members [][]Source, delay time.Duration, o Options) (*Report, error) {
+	if !slices.ContainsFunc(p.Classes, func(c policy.Class) bool { return c.Shared != "" }) {
+		return nil, policy.Errors{{File: p.Path, Key: "shared", Problem: "no class is shared, so nothing is common to the members of a fleet",
+			Allowed: `shared = "NAME" in a class, and a section [fleet.NAME] with the address of a store`}}
+	}
+	return play(p, members, newStores(p, delay), o)
+}
+
+func play(p *policy.Policy, sources [][]Source, stores *stores, o Options) (*Report, error) {
+	s, err := newSimulation(p, o, sources, stores)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.run(); err != nil {
+	if err := s.play(); err != nil {
 		return nil, err
 	}
-	return r.report(), nil
+	return s.report(), nil
 }

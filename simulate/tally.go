@@ -45,33 +45,67 @@ type tally struct {
 	waits                      stats.Histogram
 	longest                    time.Duration
 	curve                      *curve // nil: not wanted, or nothing has happened
+
+	// In a fleet.
+	sum   *tally        // of all members; nil: this is it
+	last  time.Time     // the last departure; zero: there was none
+	gap   time.Duration // the shortest between two departures
+	calls uint64        // to the store
 }
 
 func (t *tally) arrive(r *run, cost *shaper.Cost) {
-	t.offered.add(cost.Bytes)
-	t.trace(r)
+	for ; t != nil; t = t.sum {
+		t.offered.add(cost.Bytes)
+		t.trace(r)
+	}
 }
 
 func (t *tally) wait(r *run, cost *shaper.Cost) {
-	t.waiting.add(cost.Bytes)
-	t.most.Items = max(t.most.Items, t.waiting.Items)
-	t.most.Bytes = max(t.most.Bytes, t.waiting.Bytes)
-	t.trace(r)
+	for ; t != nil; t = t.sum {
+		t.waiting.add(cost.Bytes)
+		t.most.Items = max(t.most.Items, t.waiting.Items)
+		t.most.Bytes = max(t.most.Bytes, t.waiting.Bytes)
+		t.trace(r)
+	}
 }
 
 func (t *tally) leave(r *run, cost *shaper.Cost, wait time.Duration, waited bool) {
-	t.departed.add(cost.Bytes)
-	if waited {
-		t.waiting.remove(cost.Bytes)
+	for ; t != nil; t = t.sum {
+		if since := r.now.Sub(t.last); t.departed.Items == 1 || since < t.gap {
+			t.gap = since
+		}
+		t.last = r.now
+		t.departed.add(cost.Bytes)
+		if waited {
+			t.waiting.remove(cost.Bytes)
+		}
+		t.waits.Observe(wait)
+		t.longest = max(t.longest, wait)
+		t.trace(r)
 	}
-	t.waits.Observe(wait)
-	t.longest = max(t.longest, wait)
-	t.trace(r)
+}
+
+// lose notes that an item was lost: it was dropped or refused.
+func (t *tally) lose(reason stats.Reason, dropped bool, bytes int64) {
+	for ; t != nil; t = t.sum {
+		if dropped {
+			t.dropped[reason].add(bytes)
+		} else {
+			t.refused[reason].add(bytes)
+		}
+	}
+}
+
+// call notes a call to the store of a fleet.
+func (t *tally) call() {
+	for ; t != nil; t = t.sum {
+		t.calls++
+	}
 }
 
 // quit notes that an item will not leave.
 func (t *tally) quit(bytes int64, waited bool) {
-	if waited {
+	for ; t != nil && waited; t = t.sum {
 		t.waiting.remove(bytes)
 	}
 }

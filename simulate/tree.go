@@ -14,6 +14,11 @@ type class struct {
 	tally
 }
 
+// newClass returns a class that has done nothing yet.
+func newClass(conf policy.Class) *class {
+	return &class{conf: conf, tally: tally{kind: conf.Rate.Kind()}}
+}
+
 // A tree is a tree of classes. Its event is the next departure.
 type tree struct {
 	event

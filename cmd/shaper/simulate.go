@@ -21,6 +21,15 @@ import (
 // simulatedTime is how long generated loads last without --for.
 const simulatedTime = time.Minute
 
+// storeDelay is the round trip to the store of a simulated fleet without --store-delay.
+const storeDelay = time.Millisecond
+
+// Bounds of a simulated fleet.
+const (
+	maxMembers    = 1000
+	maxStoreDelay = 10 * time.Second
+)
+
 func simulateCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "simulate",
@@ -34,7 +43,9 @@ func simulateCommand() *cli.Command {
 			"system_id, source_addr, recipient, data_coding and esm_class, of its messages; start (0s); count (no end).\n\n" +
 			"A trace is a .csv file with a header, a .jsonl file, or a capture (.pcap, .pcapng). A .csv or .jsonl file has time\n" +
 			"(seconds or RFC 3339), client and bytes; port or listener, if the policy has several listeners that may be meant;\n" +
-			"and optionally messages, and what rules see of them, by the names above.",
+			"and optionally messages, and what rules see of them, by the names above.\n\n" +
+			"--members simulates a fleet: so many shapers with this policy share what it says is shared. The items of a load\n" +
+			"go to the members in turn; in a trace, each client (address and port) belongs to one of them, in turn.",
 		Flags: []cli.Flag{
 			jsonFlag(),
 			&cli.StringSliceFlag{Name: "load", Usage: "a `LOAD` to generate; may be repeated"},
@@ -43,6 +54,8 @@ func simulateCommand() *cli.Command {
 			&cli.Uint64Flag{Name: "seed", Usage: "the `NUMBER` that starts the random generator", Value: 1},
 			&cli.StringFlag{Name: "compare", Usage: "run the workload through the policy in this `FILE` too, and print both"},
 			&cli.StringFlag{Name: "departures", Usage: "write when each item leaves to a CSV `FILE`"},
+			&cli.IntFlag{Name: "members", Usage: "simulate a fleet of so `MANY` shapers"},
+			&cli.StringFlag{Name: "store-delay", Usage: "the `TIME` until the store of the fleet answers", DefaultText: unit.FormatDuration(storeDelay)},
 			&cli.StringFlag{Name: "plot", Usage: "draw arrivals, departures and backlog to an SVG `FILE`"},
 		},
 		Action: simulation,
@@ -94,6 +107,9 @@ type workload struct {
 	trace  string        // the file of --trace; "": the loads are simulated
 	length time.Duration // 0: until everything has left
 	curves bool          // keep what --plot draws
+
+	members    int // of a fleet; 0: there is none
+	storeDelay time.Duration
 }
 
 func workloadOf(c *cli.Context) (w workload, err error) {
@@ -120,7 +136,27 @@ func workloadOf(c *cli.Context) (w workload, err error) {
 		}
 		w.loads = append(w.loads, load)
 	}
-	return w, nil
+	return w, w.fleetOf(c)
+}
+
+// fleetOf reads what the command line says of a fleet.
+func (w *workload) fleetOf(c *cli.Context) error {
+	w.storeDelay = storeDelay
+	if c.IsSet("store-delay") {
+		delay, err := unit.ParseDuration(c.String("store-delay"))
+		if w.storeDelay = time.Duration(delay); err != nil {
+			return usageError("--store-delay: %v", err)
+		}
+	}
+	switch w.members = c.Int("members"); {
+	case c.IsSet("members") && (w.members < 1 || w.members > maxMembers):
+		return usageError("--members: %d is not allowed; from 1 to %d", w.members, maxMembers)
+	case w.members == 0 && c.IsSet("store-delay"):
+		return usageError("--store-delay is for a fleet: --members 4 --store-delay 2ms")
+	case w.storeDelay > maxStoreDelay:
+		return usageError("--store-delay: %v is too long; at most %v", w.storeDelay, maxStoreDelay)
+	}
+	return nil
 }
 
 // run simulates the workload with the policy of a file. It writes the departures to a file unless
@@ -130,23 +166,38 @@ func (w workload) run(c *cli.Context, path, departures string) (report *simulate
 	if err != nil {
 		return nil, err
 	}
-	sources, closer, err := w.sources(p)
-	if err != nil {
-		return nil, err
-	}
-	defer closer.Close()
 	o := simulate.Options{For: w.length, Curves: w.curves}
 	if departures == "" {
-		return simulate.Run(p, sources, o)
+		return w.simulate(p, o)
 	}
 	err = writeFile(departures, func(out io.Writer) (err error) {
-		if o.Departures, err = simulate.WriteDepartures(out); err != nil {
+		if o.Departures, err = simulate.WriteDepartures(out, w.members > 0); err != nil {
 			return err
 		}
-		report, err = simulate.Run(p, sources, o)
+		report, err = w.simulate(p, o)
 		return err
 	})
 	return report, err
+}
+
+// simulate simulates the workload with a policy.
+func (w workload) simulate(p *policy.Policy, o simulate.Options) (*simulate.Report, error) {
+	var all [][]simulate.Source // of each member, or of the only shaper
+	for i := range max(w.members, 1) {
+		sources, closer, err := w.sources(p)
+		if err != nil {
+			return nil, err
+		}
+		defer closer.Close()
+		for s := range sources {
+			sources[s] = simulate.Deal(sources[s], i, max(w.members, 1))
+		}
+		all = append(all, sources)
+	}
+	if w.members == 0 {
+		return simulate.Run(p, all[0], o)
+	}
+	return simulate.RunFleet(p, all, w.storeDelay, o)
 }
 
 // sources returns the arrivals of the workload, and what closes them.
@@ -186,6 +237,8 @@ func printReports(c *cli.Context, reports []*simulate.Report) error {
 		return printJSON(c, reports[0])
 	case c.Bool("json"):
 		return printJSON(c, comparison{reports[0], reports[1]})
+	case len(reports) == 1 && len(reports[0].Members) > 0:
+		printFleetReport(c.App.Writer, reports[0])
 	case len(reports) == 1:
 		printReport(c.App.Writer, reports[0])
 	default:
@@ -202,6 +255,33 @@ func printReport(w io.Writer, r *simulate.Report) {
 	for _, c := range inTreeOrder(r.Classes, func(c simulate.Class) (name, parent string) { return c.Name, c.Parent }) {
 		t.add(strings.Repeat("  ", c.depth)+c.of.Name, c.of.Limit.Text, itemsText(c.of.Offered), itemsText(c.of.Left), lossesText(c.of.Dropped), lossesText(c.of.Refused), itemsText(c.of.Waiting),
 			duration(c.of.WaitP50), duration(c.of.WaitP99), duration(c.of.WaitMax), c.of.Reached.Text, percent(c.of.Utilisation), itemsText(c.of.MostWaiting))
+	}
+	t.write(w, "")
+}
+
+// printFleetReport prints each class, and under it what each member did with it. USED is of the limit: of a shared
+// class, of the whole fleet's.
+func printFleetReport(w io.Writer, r *simulate.Report) {
+	fmt.Fprintf(w, "%s  %s, %s, %s, store %s away\n\n", r.Policy, r.Hash, duration(r.Period), plural(uint64(len(r.Members)), "member"), duration(r.StoreDelay))
+	t := table{header: []string{"CLASS", ">LIMIT", ">OFFERED", ">LEFT", ">DROPPED", ">REFUSED", ">WAITING", ">P50", ">P99", ">MAX", ">USED", ">GAP", ">CALLS/S"},
+		spare: []string{"P50", "MAX", "DROPPED", "REFUSED", "LIMIT"}}
+	add := func(name, limit string, c simulate.Class) {
+		gap, calls := "-", "-"
+		if c.Shared != nil {
+			if calls = fmt.Sprintf("%.1f", c.Shared.CallsPerSecond); c.Shared.Gap != nil {
+				gap = duration(*c.Shared.Gap)
+			}
+		}
+		t.add(name, limit, itemsText(c.Offered), itemsText(c.Left), lossesText(c.Dropped), lossesText(c.Refused), itemsText(c.Waiting),
+			duration(c.WaitP50), duration(c.WaitP99), duration(c.WaitMax), percent(c.Utilisation), gap, calls)
+	}
+	for _, c := range inTreeOrder(r.Classes, func(c simulate.Class) (name, parent string) { return c.Name, c.Parent }) {
+		indent := strings.Repeat("  ", c.depth)
+		add(indent+c.of.Name, c.of.Limit.Text, c.of)
+		for i, m := range r.Members {
+			own, _ := m.Class(c.of.Name)
+			add(fmt.Sprintf("%s  member %d", indent, i+1), "", own)
+		}
 	}
 	t.write(w, "")
 }

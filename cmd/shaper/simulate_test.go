@@ -67,6 +67,33 @@ func TestSimulateCompares(t *testing.T) {
 	}
 }
 
+// docs/fleet.md shows this.
+func TestSimulatedFleet(t *testing.T) {
+	tenAndTwenty(t)
+	const gateway = "[listener.gateway]\nlisten = \"127.0.0.1:2775\"\nprotocol = \"smpp\"\nupstream = \"192.0.2.1:2775\"\nclass = \"acme\"\n"
+	write(t, "fleet.toml", "[fleet.prod]\naddress = \"10.0.0.5:6379\"\n[class.acme]\nrate = \"20 messages/s\"\nheadroom = \"2%\"\nshared = \"prod\"\n"+gateway)
+	fleet := []string{"simulate", "-c", "fleet.toml", "--load", "rate=30 messages/s", "--members", "4"}
+	want(t, 0, []string{", 1m, 4 members, store 2ms away\n",
+		"acme        20 messages/s     1800  1176        0        0      624  11.3s  20.7s  20.8s  98.0%   51ms    195.9\n",
+		"  member 4                     450   294        0        0      156  11.3s  20.7s  20.8s  24.5%  204ms     49.0\n",
+	}, append(fleet, "--store-delay", "2ms", "--departures", "left.csv", "--plot", "fleet.svg")...)
+	left, err := os.ReadFile("left.csv")
+	if lines := strings.Split(string(left), "\n"); err != nil || len(lines) != 1178 || !strings.HasSuffix(lines[1], ",acme,127.0.0.1,1200,1") {
+		t.Errorf("%v\n%.200s", err, left)
+	}
+	if plot, err := os.ReadFile("fleet.svg"); err != nil || strings.Count(string(plot), "hsl(") != 4 {
+		t.Errorf("%v: the plot has not four members\n%.2000s", err, plot)
+	}
+	var r simulate.Report
+	if err := json.Unmarshal([]byte(want(t, 0, nil, append(fleet, "--json")...)), &r); err != nil || len(r.Members) != 4 || r.Classes[0].Shared == nil {
+		t.Errorf("%v: %+v", err, r)
+	}
+	want(t, 65, []string{`ten.toml: shared: no class is shared`, `shared = "NAME" in a class, and a section [fleet.NAME]`}, "simulate", "-c", "ten.toml", "--trace", "burst.csv", "--members", "2")
+	want(t, 64, []string{"--members: 0 is not allowed; from 1 to 1000"}, append(fleet, "--members", "0")...)
+	want(t, 64, []string{"--store-delay is for a fleet"}, "simulate", "-c", "ten.toml", "--trace", "burst.csv", "--store-delay", "2ms")
+	want(t, 64, []string{`--store-delay: "soon"`}, append(fleet, "--store-delay", "soon")...)
+}
+
 // A user simulates policies with trees of classes.
 func TestSimulatedTrees(t *testing.T) {
 	policy := func(name string) string { return filepath.Join("..", "..", "tests", "testdata", name) }

@@ -1,0 +1,204 @@
+package simulate
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"shaper/fleet"
+	"shaper/fleet/limits"
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/unit"
+)
+
+// A member is what one shaper of a fleet has of a shared class: it implements shaper.Share. It has a
+// node for each limit of the class.
+type member struct {
+	conf  policy.Class
+	fleet policy.Fleet
+	nodes []*node
+}
+
+// join makes the run a member of each shared class. It returns the shares by the names of the classes.
+func (r *run) join(scheduled []policy.Class) map[string]shaper.Share {
+	shares := map[string]shaper.Share{}
+	count := 0
+	for _, conf := range scheduled {
+		if conf.Shared == "" {
+			continue
+		}
+		m := &member{conf: conf, fleet: r.stores.fleets[conf.Shared]}
+		for i, l := range shaper.Limits(conf) {
+			m.nodes = append(m.nodes, r.newNode(m, i, l, count))
+			count++
+		}
+		shares[conf.Name] = m
+	}
+	return shares
+}
+
+// Budget implements shaper.Share.
+func (m *member) Budget(i int, key string) shaper.Budget {
+	return &budget{m.nodes[i].machine.Lease(key), m.nodes[i]}
+}
+
+// Set implements shaper.Share.
+func (m *member) Set(all []shaper.Limit) {
+	for i, l := range all {
+		n := m.nodes[i]
+		n.machine.Set(n.run.now, n.store.adopt(limits.Of(m.conf.Name, i, l)), limits.Fallback(m.fleet.Fallback, i))
+		n.look()
+	}
+}
+
+// Slow implements shaper.Share. No provider says anything in a simulation.
+func (m *member) Slow(time.Duration) {}
+
+// PausedUntil implements shaper.Share.
+func (m *member) PausedUntil() time.Time { return m.nodes[0].machine.Pausing() }
+
+// Secret implements shaper.Share. All members hash alike, and each time.
+func (m *member) Secret() *[32]byte { return new([32]byte) }
+
+// A budget is a lease that lets its node look whether there is something to do.
+type budget struct {
+	*fleet.Lease
+	node *node
+}
+
+// Want implements shaper.Budget.
+func (b *budget) Want(now time.Time, units, need int64) {
+	b.Lease.Want(now, units, need)
+	b.node.look()
+}
+
+// Take implements limit.Limiter.
+func (b *budget) Take(since, now time.Time, n int64) {
+	b.Lease.Take(since, now, n)
+	b.node.look()
+}
+
+// SetRate implements limit.Limiter.
+func (b *budget) SetRate(now time.Time, rate unit.Rate, burst int64) {
+	b.Lease.SetRate(now, rate, burst)
+	b.node.look()
+}
+
+// Forget implements shaper.Budget.
+func (b *budget) Forget() {
+	b.node.machine.Forget(b.Lease)
+	b.node.look()
+}
+
+// A node drives a machine of package fleet, as a fleet.Member does, in virtual time. Its own event is when
+// to look at the machine again.
+type node struct {
+	event
+	run     *run
+	of      *member
+	store   *store
+	machine *fleet.Machine
+	told    []string // keys of the leases that have changed
+
+	// Calls go one after the other.
+	calls  []fleet.Call // the first is on its way
+	wire   event        // the next that happens to it
+	sent   time.Time
+	reply  fleet.Reply
+	failed bool
+}
+
+// newNode makes the run a member of limit i of a class. It is node number count of the run.
+func (r *run) newNode(m *member, i int, l shaper.Limit, count int) *node {
+	class := limits.Of(m.conf.Name, i, l)
+	n := &node{run: r, of: m, store: r.stores.store(class)}
+	n.rank, n.wire.rank = rankOf(ofNodes, r.number, count), rankOf(ofCalls, r.number, count)
+	n.do = n.poll
+	changed := func(l *fleet.Lease, _ time.Time) {
+		n.told = append(n.told, l.Key())
+		r.agenda.set(&n.event, r.now)
+	}
+	var err error
+	n.machine, err = fleet.NewMachine(n.store.adopt(class), fmt.Sprint("member", r.number+1), limits.Fallback(m.fleet.Fallback, i), 1, changed)
+	if err != nil {
+		panic(fmt.Sprintf("simulate: joining the fleet of class %s: %v", m.conf.Name, err)) // the policy was checked
+	}
+	n.look()
+	return n
+}
+
+// look sets when to look at the machine again.
+func (n *node) look() {
+	at := n.machine.Wake(n.run.now)
+	if at.Before(n.run.now) || len(n.told) > 0 {
+		at = n.run.now
+	}
+	n.run.agenda.set(&n.event, at)
+}
+
+// poll sends the calls that are due, and tells the class what has changed.
+func (n *node) poll() error {
+	now := n.run.now
+	for c, ok := n.machine.Poll(now); ok; c, ok = n.machine.Poll(now) {
+		if n.calls = append(n.calls, c); len(n.calls) == 1 {
+			n.send()
+		}
+	}
+	told := n.told
+	n.told = nil
+	n.look()
+	slices.Sort(told)
+	for _, key := range slices.Compact(told) {
+		c := n.run.byName[n.of.conf.Name]
+		c.Told(now, key)
+		n.run.expect(c.tree)
+	}
+	return nil
+}
+
+// send sends the first call. Half of the delay passes until it is at the store. It fails if the whole
+// delay is longer than a call may take; the store carries it out all the same.
+func (n *node) send() {
+	now := n.run.now
+	if c := n.run.byName[n.of.conf.Name]; c != nil && !now.Before(n.run.start) {
+		c.call()
+	}
+	n.sent = now
+	n.wire.do = n.arrive
+	n.run.agenda.set(&n.wire, now.Add(min(n.store.delay/2, n.deadline())))
+}
+
+// pingTakes is how many deadlines a ping may take, as in package fleet.
+const pingTakes = 5
+
+func (n *node) deadline() time.Duration {
+	if n.calls[0].Op == fleet.Ping {
+		return pingTakes * time.Duration(n.of.fleet.Deadline)
+	}
+	return time.Duration(n.of.fleet.Deadline)
+}
+
+// arrive lets the store answer the first call.
+func (n *node) arrive() error {
+	n.reply = n.store.do(n.run.now, &n.calls[0])
+	n.failed = n.store.delay > n.deadline()
+	n.wire.do = n.end
+	n.run.agenda.set(&n.wire, n.sent.Add(min(n.store.delay, n.deadline())))
+	return nil
+}
+
+// end hands the answer to the machine, or says that there was none in time.
+func (n *node) end() error {
+	c := n.calls[0]
+	n.run.agenda.remove(&n.wire)
+	if n.calls = n.calls[1:]; n.failed {
+		n.machine.Fail(n.run.now, &c)
+	} else {
+		n.machine.Answer(n.run.now, &c, &n.reply)
+	}
+	if len(n.calls) > 0 {
+		n.send()
+	}
+	return n.poll()
+}
