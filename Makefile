@@ -8,6 +8,7 @@
 # make install, make uninstall  PREFIX=/usr/local, DESTDIR= for packages
 # make bench  as root: measures shaper beside its peers, and writes docs/benchmarks.md
 # make bench-go  Go benchmarks, for benchstat
+# make demo-fleet   three shapers share one account of 20 messages/s; draws all departures to PICTURE
 # make demo-kannel  Kannel and a provider of 20 messages/s, with shaper between them and without
 
 GO         ?= go
@@ -34,7 +35,7 @@ INSTALLED   = $(PREFIX)/bin/shaper $(MAN) $(BASH) $(ZSH) $(FISH) $(UNIT) $(SYSUS
 # or could not be judged, and fails if a test failed.
 TALLY = $(GO) run ./tests/tally
 
-.PHONY: install uninstall run test soak kernel uml demo-kannel bench bench-go lint fuzz deps
+.PHONY: install uninstall run test soak kernel uml demo-kannel demo-fleet bench bench-go lint fuzz deps
 
 run:
 	$(GO) run ./cmd/shaper run
@@ -100,6 +101,12 @@ bench-go:
 demo-kannel: DEBIAN = kannel:bearerbox
 demo-kannel: deps
 	FULL=1 $(GO) test -count=1 -v -run '^TestKannel$$' ./tests
+
+# Some 15 seconds with building. It needs redis-server, and no root.
+PICTURE ?= $(or $(TMPDIR),/tmp)/shaper-fleet.svg
+demo-fleet: DEBIAN = redis-server:redis-server
+demo-fleet: deps
+	SHAPER_TEST_PICTURE=$(abspath $(PICTURE)) $(GO) test -count=1 -v -run '^TestFleetSharesOneAccount$$/^all_greedy$$' ./tests
 
 # The program prints its own manual and completions. They come from a build for this machine,
 # so that `make install` can cross-compile.

@@ -133,6 +133,8 @@ func TestFleetSharesOneAccount(t *testing.T) {
 				used := float64(sum-1) * float64(rule.gap) / float64(took)
 				trial.Figure(t, c.name+": refused; of the limit", "%d of %d; %.2f %%", refused, sum, 100*used)
 				t.Logf("%d messages of %d shapers in %v: %d refused, %.2f %% of the limit; the shortest gap is %v", sum, members, took, refused, 100*used, rule.closest())
+				drawFleet(t, fmt.Sprintf("%d messages of %d shapers to one account of 20 messages/s: %d refused, shortest gap %v, %.1f %% of the limit",
+					sum, members, refused, rule.closest().Round(10*time.Microsecond), 100*used), p.got())
 				if used > 1.0 {
 					t.Errorf("%.1f %% of the limit was used", 100*used)
 				}
