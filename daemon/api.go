@@ -26,8 +26,8 @@ func (d *daemon) controlHandler() http.Handler {
 	mux.Handle("GET /v1/upstreams", jsonHandler(func(caller, *http.Request) (any, error) {
 		return append([]Upstream{}, d.server.Upstreams()...), nil
 	}))
-	mux.Handle("GET /v1/fleet", jsonHandler(func(caller, *http.Request) (any, error) {
-		return append([]Fleet{}, d.engine.fleets.read()...), nil
+	mux.Handle("GET /v1/fleet", jsonHandler(func(_ caller, r *http.Request) (any, error) {
+		return append([]Fleet{}, d.engine.fleets.readPeers(r.Context())...), nil
 	}))
 	mux.Handle("GET /v1/policy", jsonHandler(func(caller, *http.Request) (any, error) { return d.keeper.view.Load().policy, nil }))
 	mux.Handle("GET /v1/history", jsonHandler(d.serveHistory))

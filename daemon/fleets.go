@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -121,6 +122,44 @@ func (s *fleets) read() (all []stats.FleetReading) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		all = append(all, *byName[name])
+	}
+	return all
+}
+
+// readPeers is read with what the stores say of all members. It asks all stores at once, and takes at
+// most the deadline of a call.
+func (s *fleets) readPeers(ctx context.Context) []stats.FleetReading {
+	all := s.read()
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	for _, f := range all {
+		for i := range f.Classes {
+			r := &f.Classes[i]
+			if m := s.member(r.Class, r.Member); m != nil && r.Mode == fleet.FromStore.String() {
+				asked.Go(func() { r.Peers = readPeersOf(ctx, m) })
+			}
+		}
+	}
+	return all
+}
+
+// member returns the member of a name; nil if it has just left.
+func (s *fleets) member(class, name string) *fleet.Member {
+	if one := s.of(class); one != nil {
+		for _, m := range one.members {
+			if m.Name() == name {
+				return m
+			}
+		}
+	}
+	return nil
+}
+
+// readPeersOf returns all members of the class of a member; none if the store does not answer.
+func readPeersOf(ctx context.Context, m *fleet.Member) (all []stats.PeerReading) {
+	peers, _ := m.Peers(ctx)
+	for _, p := range peers {
+		all = append(all, stats.PeerReading{Name: p.Name, Share: p.Share, Age: stats.Seconds(p.Age), Seen: stats.Seconds(p.Seen), Silent: p.Silent})
 	}
 	return all
 }

@@ -25,8 +25,8 @@ type conn struct {
 	refresh  time.Time // when to look again
 }
 
-// script is sent by its hash, and in full if the server does not know it.
-var script = redis.NewScript(scriptKeys, reserve)
+// The scripts are sent by their hashes, and in full if the server does not know them.
+var script, lister = redis.NewScript(scriptKeys, reserve), redis.NewScript(peersKeys, peers)
 
 // do sends a call and returns the answer.
 func (c *conn) do(ctx context.Context, prefix string, call *Call) (r Reply, err error) {
@@ -51,6 +51,19 @@ func (c *conn) do(ctx context.Context, prefix string, call *Call) (r Reply, err 
 		err = c.wait(ctx)
 	}
 	return r, err
+}
+
+// peers returns the members of a class.
+func (c *conn) peers(ctx context.Context, prefix, class string) ([]Peer, error) {
+	c.calls++
+	texts, err := redis.Strings(lister.DoContext(ctx, c.Conn, peersArgs(prefix, class, c.calls)...))
+	if err != nil {
+		return nil, err
+	}
+	if len(texts) == 0 || texts[0] != strconv.FormatInt(c.calls, 10) {
+		return nil, fmt.Errorf("call %d got the answer of another one: %v", c.calls, texts)
+	}
+	return peersOf(texts[1:])
 }
 
 // wait returns when a replica has what was granted, so that a fail-over does not lose it.

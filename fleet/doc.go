@@ -70,7 +70,8 @@
 //	member               a live member: goroutines between a Machine and a Store
 //	store                the connections to the store
 //	conn                 a connection to one server; with store the only user of the library
-//	script               reserve.lua, which runs on the store
+//	script               reserve.lua and peers.lua, which run on the store
+//	peer                 what the store knows of a member
 //	change               another rate for a live member, and estimates
 //	machine, ask, lease  a member of a class: what it asks the store for, and what it holds
 //	link                 whether the store answers, and what it knows of the member

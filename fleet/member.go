@@ -212,6 +212,14 @@ func (m *Member) Counts() (all Counts, leased, failures int64) {
 	return m.machine.Counts(), m.machine.Leased(time.Now()), m.failures
 }
 
+// Peers asks the store for all members of the class. It takes at most the deadline of a call.
+func (m *Member) Peers(ctx context.Context) ([]Peer, error) {
+	m.mu.Lock()
+	class := m.machine.class.Name
+	m.mu.Unlock()
+	return m.store.Peers(ctx, class)
+}
+
 // Name returns the name of the member.
 func (m *Member) Name() string { return m.machine.member }
 

@@ -36,15 +36,16 @@ end
 
 local function remove(m, shares)
   shares = shares - (numbers(C, 's:' .. m) or 0)
-  redis.call('HDEL', C, 'q:' .. m, 's:' .. m)
+  redis.call('HDEL', C, 'q:' .. m, 's:' .. m, 'j:' .. m, 'a:' .. m)
   redis.call('ZREM', M, m)
   return shares
 end
 
 -- The class: what has been lost, and who is there.
 
-local seen, fence, recover, pause, shares, lost, absent, last, recorded =
-  numbers(C, 'seen', 'fence', 'recover', 'pause', 'shares', 'lost', 's:', 'q:' .. member, 's:' .. member)
+-- joined is for peers.lua only, as is the time of the last call.
+local seen, fence, recover, pause, shares, lost, absent, last, recorded, joined =
+  numbers(C, 'seen', 'fence', 'recover', 'pause', 'shares', 'lost', 's:', 'q:' .. member, 's:' .. member, 'j:' .. member)
 fence, recover, pause, shares, lost = fence or 0, recover or 0, pause or 0, shares or 0, lost or 0
 absent, last, recorded = absent or 0, last or 0, recorded or 0
 
@@ -63,7 +64,7 @@ if other then lost = 1 end
 local gone = redis.call('ZRANGEBYSCORE', M, '-inf', '(' .. int(now - hold))
 for _, m in ipairs(gone) do
   shares = remove(m, shares)
-  if m == member then last, recorded = 0, 0 end
+  if m == member then last, recorded, joined = 0, 0, nil end
   if m == '' then absent = 0 end
 end
 
@@ -108,7 +109,8 @@ if lost == 1 and shares > 0 then silent = silent + WHOLE - shares end -- they ha
 
 if op == 'pause' then pause = math.max(pause, now + wanted) end
 redis.call('HSET', C, 'id', store, 'seen', int(now), 'fence', int(fence), 'recover', int(recover), 'pause', int(pause),
-  'lost', int(lost), 'shares', int(shares), 'q:' .. member, int(last), 's:' .. member, int(recorded))
+  'lost', int(lost), 'shares', int(shares), 'q:' .. member, int(last), 's:' .. member, int(recorded),
+  'j:' .. member, int(joined or now), 'a:' .. member, int(now))
 if op == 'leave' then
   shares = remove(member, shares)
   redis.call('HSET', C, 'shares', int(shares))

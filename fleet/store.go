@@ -104,45 +104,65 @@ func (s *Store) Do(ctx context.Context, c *Call) (Reply, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	r, err := s.do(ctx, c)
+	var r Reply
+	err := s.on(ctx, c.Class.Name, func(conn *conn) (err error) {
+		r, err = conn.do(ctx, s.conf.Prefix, c)
+		return err
+	})
 	if err != nil {
 		return r, fmt.Errorf("fleet: %s: %w", c.Op, err)
 	}
 	return r, nil
 }
 
-func (s *Store) do(ctx context.Context, c *Call) (r Reply, err error) {
+// Peers returns the members of a class, as the server knows them. It takes at most the deadline, and
+// changes nothing there.
+func (s *Store) Peers(ctx context.Context, class string) (all []Peer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.conf.Deadline)
+	defer cancel()
+	err = s.on(ctx, class, func(conn *conn) (err error) {
+		all, err = conn.peers(ctx, s.conf.Prefix, class)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("fleet: members: %w", err)
+	}
+	return all, nil
+}
+
+// on calls a function with a connection to the server of a class.
+func (s *Store) on(ctx context.Context, class string, do func(*conn) error) (err error) {
 	select {
 	case s.room <- struct{}{}:
 		defer func() { <-s.room }()
 	case <-ctx.Done():
-		return r, fmt.Errorf("%d other calls are on their way: %w", maxConns, ctx.Err())
+		return fmt.Errorf("%d other calls are on their way: %w", maxConns, ctx.Err())
 	}
-	r, err = s.try(ctx, c)
+	err = s.try(ctx, class, do)
 	if to, ok := movedTo(err); ok { // a slot of the cluster is elsewhere: nothing was carried out
-		s.move(c.Class.Name, to)
-		r, err = s.try(ctx, c)
+		s.move(class, to)
+		err = s.try(ctx, class, do)
 	}
 	if err != nil {
-		s.forget(c.Class.Name)
+		s.forget(class)
 	}
-	return r, err
+	return err
 }
 
-// try sends a call on a connection, and keeps that if there was an answer.
-func (s *Store) try(ctx context.Context, c *Call) (r Reply, err error) {
-	conn, err := s.conn(ctx, c.Class.Name)
+// try calls a function with a connection, and keeps that if there was no error.
+func (s *Store) try(ctx context.Context, class string, do func(*conn) error) error {
+	conn, err := s.conn(ctx, class)
 	if err != nil {
-		return r, err
+		return err
 	}
-	if r, err = conn.do(ctx, s.conf.Prefix, c); err != nil {
+	if err := do(conn); err != nil {
 		conn.Close()
-		return r, err
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.idle = append(s.idle, conn)
-	return r, nil
+	return nil
 }
 
 // conn returns a connection to the server of a class.

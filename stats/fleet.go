@@ -32,4 +32,18 @@ type SharedReading struct {
 	Returned uint64  `json:"returned"`         // units that were given back
 	Fallback Seconds `json:"fallback_seconds"` // how long the store has been away, all in all
 	Error    string  `json:"error,omitempty"`  // of the last call; "": it was answered
+	// Peers are all members, also this one, in the order of their names. There are none while the store
+	// is away, and in metrics.
+	Peers []PeerReading `json:"peers,omitempty"`
+}
+
+// PeerReading is a member of a shared class, as the store knows it.
+type PeerReading struct {
+	Name  string  `json:"name"`         // "" stands for members that the store has forgotten, and whose shares it holds back
+	Share float64 `json:"share"`        // of the limit, while the store is away
+	Age   Seconds `json:"age_seconds"`  // since it has joined
+	Seen  Seconds `json:"seen_seconds"` // since the store has heard of it
+	// Silent says that it has not told the store in time that it is there. The store holds its
+	// share back for ten minutes.
+	Silent bool `json:"silent"`
 }

@@ -240,6 +240,62 @@ func TestFleetPausesTogether(t *testing.T) {
 	})
 }
 
+// TestFleetNamesItsMembers asks one shaper of three who is there. One of them stops, and one is killed.
+func TestFleetNamesItsMembers(t *testing.T) {
+	t.Parallel()
+	store := startRedis(t)
+	p := newProvider(t, func(time.Time) uint32 { return 0 })
+	fleet := fleetOf(t, 3, plain(), store.addr, p, "rate = \"40 messages/s\"\nheadroom = \"2%\"\nalso = [\"600 messages/h\"]")
+	// states returns what the first shaper says of each, in the order of their starts; "" of one that is not there.
+	states := func() string {
+		var all []string
+		lines := strings.Split(fleet[0].must("fleet"), "\n")
+		for _, d := range fleet {
+			state, name := "", fmt.Sprintf("-%d ", d.pid())
+			for _, line := range lines {
+				if strings.Contains(line, name) && strings.Contains(line, " ago ") {
+					fields := strings.Fields(line)
+					state = fields[len(fields)-1]
+				}
+			}
+			all = append(all, state)
+		}
+		return strings.Join(all, ",")
+	}
+	waitFor(t, "all are there", func() bool { return states() == "shaper,here,here" })
+	fleet[1].stop()
+	fleet[2].kill()
+	waitFor(t, "one has left, and one is silent", func() bool { return states() == "shaper,,silent" })
+	var all []struct {
+		Classes []struct {
+			Member string
+			Peers  []struct {
+				Name   string
+				Age    float64 `json:"age_seconds"`
+				Seen   float64 `json:"seen_seconds"`
+				Silent bool
+			}
+		}
+	}
+	fleet[0].read(&all, "fleet")
+	for _, c := range all[0].Classes {
+		if len(c.Peers) != 2 {
+			t.Fatalf("of the members %+v are left", c.Peers)
+		}
+		for _, p := range c.Peers {
+			if p.Silent == (p.Name == c.Member) || p.Seen > p.Age || p.Age > 600 {
+				t.Errorf("%s sees %+v", c.Member, p)
+			}
+		}
+	}
+	if len(all[0].Classes) != 2 {
+		t.Errorf("the fleet has %+v", all)
+	}
+	fleet[2].run()
+	waitFor(t, "one has come again", func() bool { return states() == "shaper,,here" })
+	t.Log(fleet[0].must("fleet"))
+}
+
 // TestReloadJoinsAndLeavesAFleet has a class become shared, and end to be, under an open connection.
 func TestReloadJoinsAndLeavesAFleet(t *testing.T) {
 	t.Parallel()

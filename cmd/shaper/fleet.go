@@ -80,6 +80,78 @@ func printFleet(w io.Writer, f daemon.Fleet) {
 	}
 	fmt.Fprint(w, "\n\n")
 	tableOf(sharedColumns, f.Classes, "AGE", "RETURNED", "CALLS", "LAST FAILURE").write(w, "")
+	if all := peersOf(f); len(all) > 0 {
+		fmt.Fprintln(w)
+		tableOf(peerColumns, all, "BUDGETS").write(w, "")
+	}
+}
+
+// A peer is a shaper in a fleet. It is a member once for each budget: for each limit of each class.
+type peer struct {
+	name      string
+	age, seen stats.Seconds // of the budget that it has had for longest, and that it has asked for last
+	budgets   int
+	share     float64 // of the budget of which it has least
+	silent    bool    // in one of them
+	this      bool
+}
+
+// peersOf returns the members of a fleet, in the order of their names. Those whose names the store
+// has forgotten come last.
+func peersOf(f daemon.Fleet) (all []peer) {
+	for _, c := range f.Classes {
+		this := peerName(c.Member)
+		for _, p := range c.Peers {
+			name := peerName(p.Name)
+			i := slices.IndexFunc(all, func(o peer) bool { return o.name == name })
+			if i < 0 {
+				i = len(all)
+				all = append(all, peer{name: name, seen: p.Seen, share: p.Share, this: name == this})
+			}
+			of := &all[i]
+			of.age, of.seen, of.share = max(of.age, p.Age), min(of.seen, p.Seen), min(of.share, p.Share)
+			of.budgets, of.silent = of.budgets+1, of.silent || p.Silent
+		}
+	}
+	slices.SortFunc(all, func(a, b peer) int {
+		if (a.name == "") != (b.name == "") {
+			return strings.Compare(b.name, a.name)
+		}
+		return strings.Compare(a.name, b.name)
+	})
+	return all
+}
+
+// peerName returns the name of a member without the number that tells its budgets apart.
+func peerName(member string) string {
+	if end := strings.LastIndexByte(member, '-'); end > 0 {
+		if _, err := strconv.ParseUint(member[end+1:], 10, 64); err == nil {
+			return member[:end]
+		}
+	}
+	return member
+}
+
+// state says whether a shaper is there.
+func (p peer) state() string {
+	switch {
+	case p.name == "":
+		return "gone: their shares are held back"
+	case p.silent:
+		return "silent"
+	case p.this:
+		return "this shaper"
+	}
+	return "here"
+}
+
+var peerColumns = []column[peer]{
+	{name: "MEMBER", text: func(p peer) string { return orDash(p.name) }},
+	{name: "AGE", text: func(p peer) string { return duration(p.age) }, by: func(p peer) float64 { return float64(p.age) }},
+	{name: "SEEN", text: func(p peer) string { return duration(p.seen) + " ago" }, by: func(p peer) float64 { return float64(p.seen) }},
+	{name: "BUDGETS", text: func(p peer) string { return strconv.Itoa(p.budgets) }, by: func(p peer) float64 { return float64(p.budgets) }},
+	{name: "SHARE", text: func(p peer) string { return fmt.Sprintf("%.1f%%", 100*p.share) }, by: func(p peer) float64 { return p.share }},
+	{name: "STATE", text: peer.state},
 }
 
 // short prints a short time.
