@@ -73,6 +73,9 @@ func (l *Lease) ask(now time.Time) (units int64, at time.Time) {
 // window that nobody wants.
 func (l *Lease) watch(now, last time.Time) {
 	due := now.Add(idleAfter)
+	if b := &l.held[0]; l.returnable(b) && b.till.Before(due) {
+		due = latest(b.till, now)
+	}
 	if m := l.machine; m.class.Algorithm == Slots {
 		due = latest(last.Add(m.late.slot+1), now.Add(time.Millisecond))
 	}
@@ -207,11 +210,16 @@ func (l *Lease) know(now time.Time, r *Reply, local bool) {
 	}
 }
 
-// giveBack returns the call that gives units of a window back that nobody wants.
+// giveBack returns the call that gives units of a window back that nobody wants, or that have not left in
+// time.
 func (l *Lease) giveBack(now time.Time) (c Call, ok bool) {
 	m := l.machine
 	b := &l.held[0]
-	if m.class.Algorithm == Slots || m.mode != FromStore || b.local || b.left() == 0 || l.wanted > 0 || now.Sub(l.tookAt) < idleAfter {
+	late := l.returnable(b) && !now.Before(b.till)
+	switch {
+	case m.class.Algorithm == Slots || m.mode != FromStore || b.local || b.left() == 0:
+		return c, false
+	case !late && (l.wanted > 0 || now.Sub(l.tookAt) < idleAfter):
 		return c, false
 	}
 	c = m.call(now, Back, l.key)

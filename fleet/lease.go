@@ -149,6 +149,9 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 // takeFrom uses up to n units of a block, and returns how many.
 func (l *Lease) takeFrom(b *block, now time.Time, n int64) int64 {
 	first := l.first(b, now, n)
+	if first == b.units && l.returnable(b) {
+		return 0
+	}
 	l.counts.Expired += first - b.used
 	n = min(n, b.units-first)
 	b.used = first + n
@@ -250,11 +253,19 @@ func (l *Lease) inHand(now time.Time) (units int64, last time.Time) {
 	return units - l.debt, last
 }
 
-// drop forgets blocks that are over, and those of the member's own share if own.
+// returnable reports whether the store takes the rest of a block back when its time is over. It is so for a
+// sliding log: there, units that have not left would count for the whole window. If the class has
+// other limits too, these are many.
+func (l *Lease) returnable(b *block) bool {
+	return l.machine.class.Algorithm == SlidingLog && l.machine.mode == FromStore && !b.local && b.left() > 0
+}
+
+// drop forgets blocks that are over, and those of the member's own share if own. What is returnable
+// stays for giveBack.
 func (l *Lease) drop(now time.Time, own bool) {
 	for b := range l.held {
 		b := &l.held[b]
-		if own && b.local || l.first(b, now, 1) == b.units {
+		if own && b.local || l.first(b, now, 1) == b.units && !l.returnable(b) {
 			l.counts.Expired += b.left()
 			*b = block{}
 		}

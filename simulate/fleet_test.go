@@ -109,6 +109,7 @@ func TestFleetOfOtherLimits(t *testing.T) {
 	}{
 		{"fixed", "rate = \"100 messages/10s\"\nalgorithm = \"fixed-window\"\nshared = \"prod\"\n", 590, 600, 10 * time.Second},
 		{"also", leakyShared + "also = [{ rate = \"100 messages/10s\", algorithm = \"fixed-window\" }]\n", 590, 600, 10 * time.Second},
+		{"log", leakyShared + "also = [{ rate = \"600 messages/min\", algorithm = \"sliding-log\" }]\n", 585, 600, 0},
 		{"calendar", leakyShared + "also = [{ rate = \"300 messages/day\", window = \"day\", zone = \"UTC\", reset = \"00:00\" }]\n", 300, 300, 24 * time.Hour},
 		{"gcra", "rate = \"10 messages/s\"\nalgorithm = \"gcra\"\nburst = \"20 messages\"\nshared = \"prod\"\nheadroom = \"2%\"\n", 600, 608, 0},
 		{"keys", "rate = \"5 messages/s\"\nper = \"recipient\"\nshared = \"prod\"\nheadroom = \"2%\"\n", 585, 590, 0},
