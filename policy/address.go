@@ -204,6 +204,14 @@ func parseHTTP(s string) (string, error) {
 	return hostPort(s, 0, httpForm)
 }
 
+// parseHTTPHost reads a name by which a browser may ask for the dashboard.
+func parseHTTPHost(s string) (string, error) {
+	if !isHostname(s) {
+		return "", complain(hostsForm, "%q is not the name of a host", s)
+	}
+	return strings.ToLower(strings.TrimSuffix(s, ".")), nil
+}
+
 // hostPort checks "host:port" and returns it in canonical form. lowest is the lowest valid
 // port: 0 if the kernel may choose one, else 1.
 func hostPort(s string, lowest uint64, form string) (string, error) {

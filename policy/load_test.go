@@ -114,7 +114,7 @@ func TestLoadEveryKey(t *testing.T) {
 		Path: "testdata/good/full.toml",
 		Hash: p.Hash,
 		Daemon: Daemon{
-			Control: "/tmp/shaper.sock", HTTP: "", Drain: seconds(60), Punctual: false,
+			Control: "/tmp/shaper.sock", HTTP: "", HTTPHosts: []string{"shaper.example.com", "s1"}, Drain: seconds(60), Punctual: false,
 		},
 		Classes: []Class{
 			{MaxKeys: 65536, Name: "uplink", Algorithm: Leaky, Rate: rate("40mbit"), Shared: "prod", Queue: DefaultClass("").Queue, Priority: 4, Weight: 1},
@@ -147,7 +147,7 @@ func TestLoadEveryKey(t *testing.T) {
 			SourcePort:  []PortRange{{1024, 65535}, {500, 500}},
 			Destination: prefixes("192.0.2.0/24"),
 			Port:        []PortRange{{2775, 2775}},
-			Class:       "logins", ReturnClass: "acme", File: "testdata/good/full.toml", Line: 78,
+			Class:       "logins", ReturnClass: "acme", File: "testdata/good/full.toml", Line: 79,
 		}},
 	}
 	if diff := cmp.Diff(want, p, comparers...); diff != "" {

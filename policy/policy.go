@@ -54,8 +54,11 @@ type Daemon struct {
 	// Control is the path of the unix socket for the command line. In the file, a relative
 	// path begins at the directory of the file.
 	Control string `json:"control"`
-	// HTTP is the "host:port" that serves metrics and health; "" serves none.
+	// HTTP is the "host:port" that serves the dashboard, metrics and health; "" serves none.
 	HTTP string `json:"http"`
+	// HTTPHosts are the names by which a browser may ask for the dashboard, besides addresses and
+	// localhost: in lower case, without a final dot.
+	HTTPHosts []string `json:"http_hosts,omitempty"`
 	// State is the path of the file in which limiters keep over restarts what they remember;
 	// "" keeps nothing. In the file, a relative path begins at the directory of the file. See
 	// [StateOfService].

@@ -39,12 +39,13 @@ class = "a"
 	}
 	want := `test.toml  0123456789ab
 ├─ daemon
-│     control   /run/shaper/control.sock  (default)
-│     http      127.0.0.1:9780            (default)
-│     state     $STATE_DIRECTORY/state    (default)
-│     drain     30s                       (default)
-│     include   none                      (default)
-│     punctual  true                      (default)
+│     control     /run/shaper/control.sock  (default)
+│     http        127.0.0.1:9780            (default)
+│     http_hosts  none                      (default)
+│     state       $STATE_DIRECTORY/state    (default)
+│     drain       30s                       (default)
+│     include     none                      (default)
+│     punctual    true                      (default)
 ├─ class a
 │  │  parent           none                (default)
 │  │  algorithm        leaky               (default)

@@ -17,6 +17,7 @@ const (
 	listenForm   = `an address is like "127.0.0.1:2775" or "[::1]:2775", or "unix:/run/x.sock", or "systemd:NAME", or a list of them`
 	upstreamForm = `"host:port", "srv:_service._proto.name", "unix:/run/x.sock", a list of them, "echo:" or "discard:"`
 	httpForm     = `an address is like "127.0.0.1:9780"; "" turns it off`
+	hostsForm    = `the name of a host, like "shaper.example.com", or a list of them`
 	includeForm  = `names of files beside this one, like "shaper.d/*.toml", or a list of them`
 	stateForm    = `the path of a file; "" keeps nothing over a restart`
 	controlForm  = `the path of a unix socket, at most 107 bytes`
@@ -59,6 +60,7 @@ var (
 var daemonFields = []field[Daemon]{
 	one("control", controlForm, func(d *Daemon) *string { return &d.Control }, parseControl),
 	emptyAs("off", one("http", httpForm, func(d *Daemon) *string { return &d.HTTP }, parseHTTP)),
+	emptyAs("none", many("http_hosts", hostsForm, func(d *Daemon) *[]string { return &d.HTTPHosts }, parseHTTPHost)),
 	emptyAs("off", one("state", stateForm, func(d *Daemon) *string { return &d.State }, parseState)),
 	quantity("drain", func(d *Daemon) *unit.Duration { return &d.Drain }, unit.ParseDuration),
 	emptyAs("none", many("include", includeForm, func(d *Daemon) *[]string { return &d.Include }, parseInclude)),
