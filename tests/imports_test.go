@@ -29,6 +29,7 @@ var allowedImports = map[string][]string{
 	"tc":                    {"policy", "stats", "unit"},
 	"tc/tctest":             {}, // for the tests of tc and of the daemon
 	"metrics":               {"stats"},
+	"web":                   {"stats"},
 	"shaper":                {"calendar", "leaky", "limit", "policy", "stats", "unit"},
 	"entry":                 {},
 	"state":                 {"limit", "stats"},

@@ -1,0 +1,135 @@
+package web
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Bounds of the streams.
+const (
+	mostStreams = 8
+	streamPause = time.Second      // between two events, at least
+	longestWait = 10 * time.Second // and at most, however long a view takes
+	patience    = 5 * time.Second  // how long a browser may take to accept an event
+)
+
+// effort is how much of a processor the dashboard takes for a view, or for its samples: 1/effort.
+const effort = 200
+
+// pause returns how long to wait after something that took so long: as long as keeps to effort, and
+// at least a time.
+func pause(took, least time.Duration) time.Duration { return max(least, effort*took) }
+
+// screens are the views that are open somewhere. Nothing is computed for any other.
+type screens struct {
+	mu      sync.Mutex
+	open    map[string]*screen
+	streams int
+}
+
+// screen is an open view. All streams that show it send the same events.
+type screen struct {
+	streams int // that show it; guarded by the mu of screens
+
+	mu    sync.Mutex
+	event []byte
+	due   time.Time // of the next event
+}
+
+// enter adds a stream to a view; ok is false if there are too many.
+func (s *screens) enter(view string) (of *screen, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.streams == mostStreams {
+		return nil, false
+	}
+	of = s.open[view]
+	if of == nil {
+		of = &screen{}
+		s.open[view] = of
+	}
+	s.streams++
+	of.streams++
+	return of, true
+}
+
+// leave removes a stream.
+func (s *screens) leave(view string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streams--
+	if of := s.open[view]; of.streams > 1 {
+		of.streams--
+	} else {
+		delete(s.open, view)
+	}
+}
+
+// event is an event of a stream.
+type event struct {
+	Now     time.Time `json:"now"`
+	Summary any       `json:"summary"`
+	View    any       `json:"view"`
+}
+
+// next returns the latest event of a view, and when the next one is due. It makes one if that is
+// due; it returns nil if there is no such view.
+func (d *Dashboard) next(view string, of *screen) (text []byte, due time.Time) {
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	now := time.Now()
+	if now.Before(of.due) {
+		return of.event, of.due
+	}
+	shown := d.view(view)
+	if shown == nil {
+		return nil, now
+	}
+	text, err := json.Marshal(event{now, d.source.Summary(), shown})
+	if err != nil { // cannot be: the values are those of the control socket
+		return nil, now
+	}
+	of.event = fmt.Appendf(nil, "data: %s\n\n", text)
+	of.due = time.Now().Add(min(pause(time.Since(now), streamPause), longestWait))
+	return of.event, of.due
+}
+
+// serveEvents serves the stream of a view until the browser goes, does not read, or the dashboard
+// stops.
+func (d *Dashboard) serveEvents(w http.ResponseWriter, r *http.Request) {
+	view := r.PathValue("view")
+	of, ok := d.screens.enter(view)
+	if !ok {
+		http.Error(w, fmt.Sprintf("%d views are open already", mostStreams), http.StatusServiceUnavailable)
+		return
+	}
+	defer d.screens.leave(view)
+	text, due := d.next(view, of)
+	if text == nil {
+		http.NotFound(w, r)
+		return
+	}
+	out := http.NewResponseController(w)
+	out.SetReadDeadline(time.Time{}) // that of the server is for requests
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	for {
+		out.SetWriteDeadline(time.Now().Add(patience))
+		if _, err := w.Write(text); err != nil || out.Flush() != nil {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-d.stopped:
+			return
+		case <-time.After(time.Until(due)):
+		}
+		if text, due = d.next(view, of); text == nil {
+			return
+		}
+	}
+}

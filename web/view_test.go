@@ -1,0 +1,31 @@
+package web
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// If there are too many classes, the tree has those in which most waits.
+func TestTreeIsBounded(t *testing.T) {
+	all := crowd(mostClasses+100, 0)
+	for i := range 50 {
+		all[i*40].Items = int64(i + 1)
+	}
+	got := newTree(all)
+	waiting := 0
+	for _, c := range got.Classes {
+		if c.Items > 0 {
+			waiting++
+		}
+	}
+	if got.Total != mostClasses+100 || len(got.Classes) != mostClasses || waiting != 50 {
+		t.Errorf("%d of %d classes, something waits in %d", len(got.Classes), got.Total, waiting)
+	}
+	if !slices.IsSortedFunc(got.Classes, func(a, b Class) int { return strings.Compare(a.Name, b.Name) }) {
+		t.Error("the classes are not in the order of their names")
+	}
+	if few := newTree(crowd(3, 1)); few.Total != 3 || len(few.Classes) != 3 {
+		t.Errorf("%v", few)
+	}
+}
