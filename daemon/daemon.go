@@ -69,7 +69,7 @@ func newDaemon(o Options) (d *daemon, err error) {
 		d.shaper.Close()
 		return nil, err
 	}
-	d.engine = &liveEngine{shaper: d.shaper, server: d.server, kernel: newKernel(o.Log), fleets: &fleets{tell: d.shaper.Told, log: o.Log}, log: o.Log, api: d.controlHandler(), web: d.webHandler()}
+	d.engine = &liveEngine{shaper: d.shaper, server: d.server, kernel: newKernel(o.Log), fleets: &fleets{tell: d.shaper.Told, log: o.Log}, log: o.Log, api: d.controlHandler(), web: d.newWeb}
 	d.keeper = newKeeper(o.Path, d.engine, o.Log, d.notify)
 	d.meter = &meter{classes: d.shaper.Classes}
 	return d, nil

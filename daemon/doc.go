@@ -12,7 +12,8 @@
 //	group        runs the parts until one of them ends
 //	client       [Client], which runs in other processes
 //	api          the requests that the control socket takes
-//	web          metrics, health and readiness over HTTP
+//	web          the dashboard, metrics, health and readiness over HTTP
+//	page         what the dashboard shows
 //	explain      which rule and class a client gets
 //	why          why a class waits, and until when
 //	shadow       a policy that runs beside the one in force, on copies of its traffic

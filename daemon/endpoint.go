@@ -19,7 +19,7 @@ const (
 	stopPatience   = 5 * time.Second
 )
 
-// endpoint is an HTTP server on one listener: the control socket, or metrics and health. A
+// endpoint is an HTTP server on one listener: the control socket, or daemon.http. A
 // change owns it: start and stop are not called at the same time.
 type endpoint struct {
 	name     string
@@ -27,7 +27,9 @@ type endpoint struct {
 	listener net.Listener
 	server   *http.Server
 	log      *slog.Logger
-	done     chan struct{} // closed when Serve has returned; nil: start has not been called
+	beside   func(context.Context) // runs from start to stop; nil: nothing does
+	cancel   func()                // ends beside
+	done     chan struct{}         // closed when Serve and beside have returned; nil: start has not been called
 }
 
 func newEndpoint(name, address string, l net.Listener, h http.Handler, log *slog.Logger) *endpoint {
@@ -56,8 +58,15 @@ func (e *endpoint) isGone() bool {
 // start serves in a goroutine of its own until stop.
 func (e *endpoint) start() {
 	e.done = make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	e.cancel = cancel
+	var running sync.WaitGroup
+	if e.beside != nil {
+		running.Go(func() { e.beside(ctx) })
+	}
 	go func() {
 		defer close(e.done)
+		defer running.Wait()
 		err := e.server.Serve(bounded(e.listener, maxConnections))
 		if !errors.Is(err, http.ErrServerClosed) {
 			e.log.Error("endpoint failed", "endpoint", e.name, "address", e.address, "err", err)
@@ -72,6 +81,7 @@ func (e *endpoint) stop() {
 		e.listener.Close()
 		return
 	}
+	e.cancel() // ends requests that go on as long as beside
 	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
 	defer cancel()
 	if e.server.Shutdown(ctx) != nil {

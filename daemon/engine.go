@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -26,7 +27,8 @@ type liveEngine struct {
 	fleets *fleets
 	log    *slog.Logger
 	api    http.Handler // what the control socket serves
-	web    http.Handler // what daemon.http serves
+	// web returns what an endpoint of daemon.http serves, and what runs beside it.
+	web func() (http.Handler, func(context.Context))
 
 	// Only changes touch these.
 	retiring sync.WaitGroup // endpoints that have been replaced and still answer
@@ -128,7 +130,7 @@ func (s *liveEngine) bindControl(path string) (*endpoint, error) {
 	return newEndpoint("control", path, l, s.api, s.log), nil
 }
 
-// bindHTTP is bindControl for metrics and health. It returns nil if address is "".
+// bindHTTP is bindControl for the dashboard, metrics and health. It returns nil if address is "".
 func (s *liveEngine) bindHTTP(address string) (*endpoint, error) {
 	switch {
 	case address == "":
@@ -141,9 +143,12 @@ func (s *liveEngine) bindHTTP(address string) (*endpoint, error) {
 		return nil, err
 	}
 	if a, err := netip.ParseAddrPort(l.Addr().String()); err != nil || !a.Addr().Unmap().IsLoopback() {
-		s.log.Warn("metrics are open to other machines: daemon.http is not a loopback address", "http", l.Addr().String())
+		s.log.Warn("the dashboard and the metrics are open to other machines: daemon.http is not a loopback address", "http", l.Addr().String())
 	}
-	return newEndpoint("http", address, l, s.web, s.log), nil
+	handler, beside := s.web()
+	e := newEndpoint("http", address, l, handler, s.log)
+	e.beside = beside
+	return e, nil
 }
 
 // discardEndpoint closes a new endpoint, bound for a policy that does not come into force. It keeps
@@ -172,7 +177,7 @@ func (s *liveEngine) replace(current **endpoint, fresh *endpoint) {
 	}
 }
 
-// httpAddress returns the address of metrics and health, as bound; "" if they are off.
+// httpAddress returns the address of the dashboard, as bound; "" if they are off.
 func (s *liveEngine) httpAddress() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 
 	"shaper/conn"
 	"shaper/policy"
+	"shaper/shaper"
 	"shaper/stats"
 )
 
@@ -22,7 +23,7 @@ type Status struct {
 	PID      int           `json:"pid"`
 	State    string        `json:"state"`
 	Control  string        `json:"control"`              // the path of the control socket
-	HTTP     string        `json:"http"`                 // the address of metrics and health, as bound; "" if they are off
+	HTTP     string        `json:"http"`                 // the address of the dashboard, metrics and health, as bound; "" if they are off
 	Rollback time.Time     `json:"rollback_at,omitzero"` // when the last reload is undone if nobody confirms it; zero: never
 	Sets     []Set         `json:"sets"`                 // the sets over the policy file
 	Warnings policy.Errors `json:"warnings"`             // of the policy file
@@ -73,13 +74,18 @@ type Fleet = stats.FleetReading
 // status returns the state of the daemon with all classes.
 func (d *daemon) status() Status {
 	v := d.keeper.view.Load()
-	s := Status{Status: d.reading(), PID: os.Getpid(), State: Running,
+	s := Status{Status: d.reading(), PID: os.Getpid(), State: d.state(),
 		Rollback: v.rollback, Sets: append([]Set{}, v.sets...), Warnings: append(policy.Errors{}, v.warnings...)}
-	if d.draining.Load() {
-		s.State = Draining
-	}
 	s.Control, s.HTTP = absolute(v.policy.Daemon.Control), d.engine.httpAddress()
 	return s
+}
+
+// state returns Running or Draining.
+func (d *daemon) state() string {
+	if d.draining.Load() {
+		return Draining
+	}
+	return Running
 }
 
 // reading returns what the metrics show.
@@ -126,11 +132,14 @@ func absolute(path string) string {
 }
 
 // classes returns all classes with their current rates, sorted by name.
-func (d *daemon) classes() []Class {
+func (d *daemon) classes() []Class { return d.readClasses(d.shaper.Classes()) }
+
+// readClasses returns some classes with their current rates.
+func (d *daemon) readClasses(some []*shaper.Class) []Class {
 	v := d.keeper.view.Load()
 	set, scheduled := v.setClasses(), schedules(v.policy, time.Now())
 	all := []Class{}
-	for _, c := range d.shaper.Classes() {
+	for _, c := range some {
 		limit, now := c.Rate(), d.meter.rate(c)
 		reading := readClass(c)
 		d.markShared(&reading)

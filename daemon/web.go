@@ -1,35 +1,30 @@
 package daemon
 
 import (
+	"context"
 	"io"
 	"net/http"
 
 	"shaper/metrics"
+	"shaper/web"
 )
 
-// page is what a browser gets at /.
-const page = `<!DOCTYPE html>
-<title>shaper</title>
-<h1>shaper</h1>
-<ul>
-<li><a href="/metrics">/metrics</a>: for Prometheus
-<li><a href="/healthz">/healthz</a>: alive
-<li><a href="/readyz">/readyz</a>: a policy is in force, its listeners are bound, and shaper is not stopping
-</ul>
-<p>In a terminal: <code>shaper classes</code>, <code>shaper sessions</code>, <code>shaper status</code>.
-`
-
-// webHandler serves metrics and health. It changes nothing.
-func (d *daemon) webHandler() http.Handler {
+// webHandler serves the dashboard at /, and metrics and health beside it. It changes nothing. Metrics
+// and health answer whatever the field Host is, since Prometheus and load balancers know machines
+// by many names.
+func (d *daemon) webHandler(dashboard http.Handler) http.Handler {
 	mux := http.NewServeMux()
+	mux.Handle("GET /", dashboard)
 	mux.Handle("GET /metrics", metrics.Handler(d.reading))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", d.readyz)
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		io.WriteString(w, page)
-	})
 	return mux
+}
+
+// newWeb returns what an endpoint of daemon.http serves, and what runs beside it.
+func (d *daemon) newWeb() (http.Handler, func(context.Context)) {
+	dashboard := web.New(page{d})
+	return d.webHandler(dashboard), dashboard.Run
 }
 
 // readyz tells a load balancer whether to send connections here: not while the daemon drains.

@@ -18,7 +18,7 @@ import (
 // from the process down to the arithmetic.
 var allowedImports = map[string][]string{
 	"cmd/shaper":            {"daemon", "policy", "stats", "unit", "conn", "simulate", "tc"},
-	"daemon":                {"conn", "upstream", "sock", "shaper", "state", "fleet", "fleet/limits", "limit", "policy", "tc", "metrics", "stats", "unit"},
+	"daemon":                {"conn", "upstream", "sock", "shaper", "state", "fleet", "fleet/limits", "limit", "policy", "tc", "metrics", "web", "stats", "unit"},
 	"client":                {"shaper", "policy", "frame", "stats", "unit"}, // for Go programs
 	"sock":                  {"buffer"},
 	"conn":                  {"upstream", "entry", "exchange", "buffer", "sock", "shaper", "policy", "frame", "stats", "unit"},

@@ -35,7 +35,7 @@ func printStatus(w io.Writer, s daemon.Status, now time.Time) {
 	printReload(w, s, now)
 	fmt.Fprintf(w, "control   %s\n", s.Control)
 	if s.HTTP != "" {
-		fmt.Fprintf(w, "metrics   http://%s/metrics\n", s.HTTP)
+		fmt.Fprintf(w, "dashboard http://%s/\nmetrics   http://%[1]s/metrics\n", s.HTTP)
 	}
 	printBudgets(w, s.Budgets, now)
 	up, down := s.Totals.Sent[stats.Upstream], s.Totals.Sent[stats.Downstream]

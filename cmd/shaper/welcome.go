@@ -31,9 +31,9 @@ func (w welcome) write(out io.Writer, s daemon.Status, p *policy.Policy) {
 		t.add(l.Name, l.Protocol+" "+strings.Join(l.Addresses, ", "), conf.LeadsTo(), class.Name, class.Rate.String())
 	}
 	t.write(out, "  ")
-	fmt.Fprintf(out, "\n  control  %s\n", s.Control)
+	fmt.Fprintf(out, "\n  control    %s\n", s.Control)
 	if s.HTTP != "" {
-		fmt.Fprintf(out, "  metrics  http://%s/metrics\n", s.HTTP)
+		fmt.Fprintf(out, "  dashboard  http://%s/\n  metrics    http://%[1]s/metrics\n", s.HTTP)
 	}
 	fmt.Fprintf(out, "\nTry in a second terminal:\n%s  %s classes\n", tryListener(s, p), w.command)
 	fmt.Fprintf(out, "  %s explain 127.0.0.1\n\nCtrl-C stops.\n\n", w.command)

@@ -1,0 +1,161 @@
+package daemon
+
+import (
+	"cmp"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/stats"
+	"shaper/web"
+)
+
+// page is the daemon as the dashboard sees it. It implements [web.Source] with what the control
+// socket answers, without what may be secret: whoever reaches daemon.http sees it.
+type page struct{ d *daemon }
+
+// Hosts returns the names in daemon.http_hosts, and that in daemon.http.
+func (p page) Hosts() []string {
+	conf := p.d.keeper.view.Load().policy.Daemon
+	own, _, _ := net.SplitHostPort(conf.HTTP)
+	if own == "" {
+		return conf.HTTPHosts
+	}
+	return append(slices.Clone(conf.HTTPHosts), strings.ToLower(own))
+}
+
+// summary stands above each view of the dashboard.
+type summary struct {
+	Version    string    `json:"version"`
+	State      string    `json:"state"`
+	Started    time.Time `json:"started"`
+	PolicyHash string    `json:"policy_hash"`
+	ReloadOK   bool      `json:"reload_ok"` // the last one
+	Sessions   int64     `json:"sessions"`  // open now
+}
+
+// Summary implements [web.Source].
+func (p page) Summary() any {
+	v := p.d.keeper.view.Load()
+	s := summary{Version: p.d.Version, State: p.d.state(), Started: p.d.started, PolicyHash: v.policy.Hash, ReloadOK: v.outcome.OK}
+	for _, l := range p.d.server.Listeners() {
+		s.Sessions += l.Open
+	}
+	return s
+}
+
+// Classes implements [web.Source].
+func (p page) Classes() (all []web.Class) {
+	live := p.d.shaper.Classes()
+	for i, c := range p.d.readClasses(live) {
+		row, kind := rowOf(c), live[i].Rate().Kind()
+		row.Unit, row.Sent = kind.String(), amountIn(sentBy(live[i]), kind)
+		all = append(all, row)
+	}
+	return all
+}
+
+// rowOf returns a class as the tree shows it.
+func rowOf(c Class) web.Class {
+	limit := c.Rate
+	row := web.Class{
+		Name: c.Name, Parent: c.Parent, Rate: c.Rate.Text, Set: c.Set, Now: c.Now.Text,
+		Items: c.BacklogItems, Bytes: c.BacklogBytes, WaitsFor: c.WaitsFor,
+		P50: c.WaitP50, P99: c.WaitP99, Drain: c.Drain, PausedUntil: c.PausedUntil,
+	}
+	if c.Ceil != nil {
+		limit, row.Ceil = *c.Ceil, c.Ceil.Text
+	}
+	if limit.PerSecond > 0 {
+		row.Load = c.Now.PerSecond / limit.PerSecond
+	}
+	for r := range stats.Reasons() {
+		row.Dropped += c.Dropped[r].Items
+		row.Refused += c.Refused[r].Items
+	}
+	for _, n := range c.Throttled {
+		row.Throttled += n
+	}
+	return row
+}
+
+// Class implements [web.Source].
+func (p page) Class(name string) (reading any, why string, ok bool) {
+	w, ok := p.d.why(name)
+	class := p.d.shaper.Class(name)
+	if !ok || class == nil {
+		return nil, "", false
+	}
+	return p.d.readClasses([]*shaper.Class{class})[0], w.String(), true
+}
+
+// list is a list that may be cut.
+type list[T any] struct {
+	Total int `json:"total"`
+	Rows  []T `json:"rows"`
+}
+
+// mostSessions bounds the sessions that the dashboard shows.
+const mostSessions = 500
+
+// List implements [web.Source].
+func (p page) List(name string) any {
+	switch name {
+	case "sessions":
+		return busiest(p.d.server.Sessions())
+	case "upstreams":
+		all := p.d.server.Upstreams()
+		return list[Upstream]{len(all), append([]Upstream{}, all...)}
+	case "fleet":
+		all := p.d.engine.fleets.read()
+		return list[Fleet]{len(all), append([]Fleet{}, all...)}
+	case "changes":
+		return publicHistory(p.d.keeper.history.read())
+	case "system":
+		s := p.d.status()
+		s.Classes, s.Warnings, s.Reload.Error = nil, nil, "" // the texts quote the policy
+		return s
+	}
+	return nil
+}
+
+// busiest returns the sessions in which most waits, and of those the latest.
+func busiest(all []Session) list[Session] {
+	slices.SortFunc(all, func(a, b Session) int {
+		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.ID, a.ID))
+	})
+	return list[Session]{len(all), append([]Session{}, all[:min(len(all), mostSessions)]...)}
+}
+
+// publicHistory returns the changes, the latest first, without values that may be secret.
+func publicHistory(all History) list[Record] {
+	slices.Reverse(all)
+	for i := range all {
+		r := &all[i]
+		r.Changes = slices.Clone(r.Changes)
+		for j := range r.Changes {
+			if c := &r.Changes[j]; !isPublic(*c) {
+				c.Old, c.New = "", ""
+			}
+		}
+		if r.Error != "" {
+			r.Error = "shaper history says why"
+		}
+	}
+	return list[Record]{len(all), all}
+}
+
+// isPublic reports whether the values of a change cannot be secret. A rule may hold the key of a client
+// (header:NAME), and other sections name the files of passwords and private keys.
+func isPublic(c policy.Change) bool {
+	switch c.What {
+	case "class", "tc":
+		return true
+	case "rule":
+		return false
+	}
+	return c.Key != "" && !slices.Contains([]string{"users", "tls", "upstream_tls", "username", "password_file"}, c.Key)
+}

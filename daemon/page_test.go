@@ -1,0 +1,154 @@
+package daemon
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// look returns the first event of a view of the dashboard, and what follows.
+func (p *process) look(view string) (text string, rest *bufio.Reader) {
+	p.t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Get("http://" + p.status().HTTP + "/events/" + view)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { answer.Body.Close() })
+	rest = bufio.NewReader(answer.Body)
+	if text, err = rest.ReadString('\n'); err != nil {
+		p.t.Fatalf("%s, %v", answer.Status, err)
+	}
+	return text, rest
+}
+
+func (p *process) status() Status {
+	p.t.Helper()
+	s, err := p.Client.Status(p.t.Context())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return s
+}
+
+func TestDashboardShowsAll(t *testing.T) {
+	p := begin(t, base)
+	for view, says := range map[string][]string{
+		"classes":    {`"version":"test"`, `"state":"running"`, `"total":3`, `"name":"slow","rate":"64KiB/s"`},
+		"class/slow": {`"name":"slow"`, `"why":"class slow: nothing waits, and an item that comes now leaves at once`, `"curves":{"unit":"bytes","times":[`},
+		"class/none": {`"class":null`},
+		"sessions":   {`"total":0,"rows":[]`},
+		"upstreams":  {`"upstream":"echo:"`},
+		"fleet":      {`"rows":[]`},
+		"system":     {`"listeners":[{"name":"echo"`, `"policy_hash":`},
+		"changes":    {`"what":"start"`},
+	} {
+		text, _ := p.look(view)
+		for _, s := range says {
+			if !strings.Contains(text, s) {
+				t.Errorf("%s does not say %s: %s", view, s, text)
+			}
+		}
+	}
+}
+
+// Whoever reaches daemon.http sees the dashboard. So it leaves out what rules look for, which may
+// be the key of a client, names of files, and what is wrong with a policy, which quotes both.
+func TestDashboardTellsNoSecret(t *testing.T) {
+	p := begin(t, base)
+	const more = `
+[listener.web]
+listen = "127.0.0.1:0"
+protocol = "http"
+upstream = "echo:"
+class = "fast"
+[[rule]]
+"header:X-Api-Key" = "s3cret"
+class = "fast"
+[fleet.f]
+address = "127.0.0.1:1"
+password_file = "s3cret-file"
+`
+	p.write(base + more)
+	p.Client.Reload(t.Context(), 0) // it fails: there is no such file
+	p.write(strings.Replace(base+more[:strings.Index(more, "[fleet")], `"64KiB/s"`, `"63KiB/s"`, 1))
+	if _, err := p.Client.Reload(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	p.write(base + "[class.\ns3cret")
+	if _, err := p.Client.Reload(t.Context(), 0); err == nil {
+		t.Fatal("a policy with a mistake came into force")
+	}
+	for _, view := range []string{"classes", "system", "changes"} {
+		text, _ := p.look(view)
+		if strings.Contains(text, "s3cret") {
+			t.Errorf("%s tells a secret: %s", view, text)
+		}
+		if view == "changes" && (!strings.Contains(text, `"new":"63KiB/s"`) || !strings.Contains(text, `"what":"rule"`) || !strings.Contains(text, "shaper history says why")) {
+			t.Errorf("%s tells too little: %s", view, text)
+		}
+	}
+}
+
+// The names by which a browser may ask change with a reload. Metrics and health answer by any name.
+func TestHostsOfDashboard(t *testing.T) {
+	p := begin(t, base)
+	status := func(path, host string) int {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+p.status().HTTP+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		answer, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		return answer.StatusCode
+	}
+	if got := status("/", "shaper.example.com"); got != http.StatusMisdirectedRequest {
+		t.Errorf("by a name that nobody has told: %d", got)
+	}
+	for _, path := range []string{"/metrics", "/healthz", "/readyz"} {
+		if got := status(path, "shaper.example.com"); got != http.StatusOK {
+			t.Errorf("%s by another name: %d", path, got)
+		}
+	}
+	p.edit(`http = "127.0.0.1:0"`, `http = "127.0.0.1:0"`+"\nhttp_hosts = \"Shaper.example.com\"")
+	if _, err := p.Client.Reload(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := status("/", "shaper.example.com:9780"); got != http.StatusOK {
+		t.Errorf("by a name of http_hosts: %d", got)
+	}
+}
+
+// If daemon.http is off, nothing samples the classes. To turn it off ends the streams.
+func TestDashboardOff(t *testing.T) {
+	p := begin(t, base)
+	samples := func() bool {
+		stacks := make([]byte, 1<<20)
+		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "web.(*Dashboard).Run")
+	}
+	_, rest := p.look("classes")
+	if !samples() {
+		t.Error("nothing samples the classes")
+	}
+	p.edit(`http = "127.0.0.1:0"`, `http = ""`)
+	if _, err := p.Client.Reload(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, rest); err != nil {
+		t.Error(err)
+	}
+	for deadline := time.Now().Add(patience); samples(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it goes on to sample the classes")
+		}
+	}
+}
