@@ -1,0 +1,148 @@
+package tests
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// dashboardPolicy has a class in which all but the first message waits for an hour.
+const dashboardPolicy = `
+[class.aggregator]
+rate = "20 messages/s"
+[class.otp]
+parent = "aggregator"
+rate = "10 messages/s"
+[class.bulk]
+parent = "aggregator"
+rate = "1 messages/h"
+[class.idle]
+rate = "1mbit"
+[listener.bulk]
+listen = "127.0.0.1:0"
+protocol = "lines"
+upstream = %q
+class = "bulk"
+`
+
+// A browser shows in one click why a class waits, and its last hour. All views work without a
+// mistake, in the light and in the dark, on a telephone, and with the keyboard.
+func TestDashboard(t *testing.T) {
+	t.Parallel()
+	b := newBrowser(t)
+	upstream := serve(t, func(c *net.TCPConn) { io.Copy(io.Discard, c) })
+	p := start(t, plain(), fmt.Sprintf(dashboardPolicy, upstream))
+	if _, err := io.WriteString(dial(t, "", p.addr("bulk")), strings.Repeat("hello\n", 50)); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "49 messages wait", func() bool { return p.class("bulk").Backlog == 49 })
+	b.size(1100, 800)
+	b.open("http://" + p.status().HTTP + "/")
+
+	b.await("the class that waits says what for", `document.querySelector("main tbody")?.innerText.includes("waits for 1 messages/h")`)
+	t.Logf("first paint after %.0f ms", b.eval(`performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? -1`))
+	b.eval(`document.querySelector('a[href="#class/bulk"]').click()`)
+	b.await("one click later it says why", `document.querySelector(".why")?.textContent.includes("waiting items: 49; the next leaves at")`)
+	want := strings.TrimSpace(strings.SplitN(p.must("why", "bulk"), "\n", 3)[1])
+	if got := b.eval(`document.querySelector(".why li:nth-child(2)").textContent`); got != want {
+		t.Errorf("the page says %q, shaper why says %q", got, want)
+	}
+	b.await("the curves are drawn, and the second one is at 49", `document.querySelectorAll("canvas").length === 3
+		&& document.querySelectorAll("[role=img]")[1].ariaLabel.includes("last 49 at")`)
+	p.must("set", "otp", "rate=5 messages/s")
+	for view, says := range map[string]string{
+		"classes": "bulk", "sessions": "127.0.0.1", "upstreams": upstream, "fleet": "this process has all budgets", "system": "lines", "changes": "5 messages/s",
+	} {
+		b.eval(fmt.Sprintf(`location.hash = %q`, view))
+		b.await(view+" is shown", fmt.Sprintf(`document.querySelector("main").innerText.includes(%q) && document.querySelector("#connection").textContent === "live"`, says))
+	}
+	t.Run("keyboard", func(t *testing.T) { seesKeyboard(t, b) })
+	t.Run("telephone", func(t *testing.T) { seesTelephone(t, b) })
+	t.Run("axe", func(t *testing.T) { seesAxe(t, b) })
+	if all := b.complaints(); len(all) > 0 {
+		t.Errorf("the page complains: %s", strings.Join(all, "\n"))
+	}
+	p.stop()
+	b.await("the page says that the daemon has gone", `document.querySelector("#connection").textContent.includes("no connection")`)
+}
+
+// seesKeyboard filters the classes and opens one with keys alone.
+func seesKeyboard(t *testing.T, b *browser) {
+	b.eval(`location.hash = "classes"`)
+	b.await("the classes are there", `document.querySelectorAll("main tbody tr").length === 4`)
+	b.press("/", "Slash", 191)
+	b.call("Input.insertText", map[string]any{"text": "ot"}, nil)
+	b.await("only otp is left", `document.querySelectorAll("main tbody tr").length === 1`)
+	for range 40 {
+		if b.eval(`document.activeElement.textContent`) == "otp" {
+			break
+		}
+		b.press("Tab", "Tab", 9)
+	}
+	b.eval(`document.activeElement.click()`)
+	b.await("otp is shown, and its title has the focus", `document.activeElement.textContent === "Class otp"`)
+}
+
+// seesTelephone looks at each view on a narrow screen: nothing but a table may be wider than it.
+func seesTelephone(t *testing.T, b *browser) {
+	b.size(360, 740)
+	for _, view := range []string{"classes", "class/bulk", "sessions", "upstreams", "system", "changes"} {
+		b.eval(fmt.Sprintf(`location.hash = %q`, view))
+		b.await(view+" is live", `document.querySelector("main tbody tr, main dl div") !== null`)
+		if wide := b.eval(`document.documentElement.scrollWidth`); wide.(float64) > 360 {
+			t.Errorf("%s is %v pixels wide on a screen of 360", view, wide)
+		}
+	}
+	b.size(1100, 800)
+}
+
+// axeSum is the SHA-256 of axe.min.js in axe-core 4.14.1.
+const axeSum = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
+
+// seesAxe lets axe-core look for what hinders people who cannot see or use a mouse.
+func seesAxe(t *testing.T, b *browser) {
+	axe := axe(t)
+	for scheme, views := range map[string][]string{
+		"light": {"classes", "class/bulk", "sessions", "system", "changes"}, // the others are tables too
+		"dark":  {"class/bulk", "changes"},
+	} {
+		b.prefer(scheme)
+		for _, view := range views {
+			b.eval(fmt.Sprintf(`location.hash = %q`, view))
+			b.await(view+" is live", `document.querySelector("main tbody tr, main dl div, main p:not([hidden])") !== null`)
+			b.eval(axe)
+			if found := b.eval(`axe.run().then((r) => r.violations.map((v) => v.id + ": " + v.nodes.map((n) => n.html).join(" ")).join("\n"))`); found != "" {
+				t.Errorf("%s, %s: %v", view, scheme, found)
+			}
+		}
+	}
+}
+
+// axe returns the source of axe-core, which npm fetches.
+func axe(t *testing.T) string {
+	dir := t.TempDir()
+	pack := exec.Command("npm", "pack", "--silent", "axe-core@4.14.1")
+	pack.Dir = dir
+	if out, err := pack.CombinedOutput(); err != nil {
+		t.Skipf("npm cannot fetch axe-core: %v\n%s", err, out)
+	}
+	untar := exec.Command("tar", "xzf", "axe-core-4.14.1.tgz", "package/axe.min.js")
+	untar.Dir = dir
+	if out, err := untar.CombinedOutput(); err != nil {
+		t.Fatalf("tar: %v\n%s", err, out)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "package/axe.min.js"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum := fmt.Sprintf("%x", sha256.Sum256(text)); sum != axeSum {
+		t.Fatalf("axe.min.js has the hash %s, not %s", sum, axeSum)
+	}
+	return string(text)
+}
