@@ -118,6 +118,8 @@
 //	content   what a body contains
 //	stream    heads and bodies of either direction
 //	pipeline  the requests of HTTP without an answer, in their order
+//	hints     what an answer says of the limits of its provider
+//	reset     until when that holds
 //	retry     what a 429 or a 503 says about the rate
 //	origin    rewriting heads for another host
 //	target    path and host of a request
