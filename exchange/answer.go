@@ -84,8 +84,14 @@ type settlement struct {
 
 // begin begins to read the answer that a lane has found, if the class of its request wants that.
 func (a *accounts) begin(l *lane) {
-	if m := &l.found.message; a.book != nil && m.Answers {
-		a.book.answer.begin(l, l.x.classes.all[m.Tag].class)
+	m := &l.found.message
+	if a.book == nil || !m.Answers {
+		return
+	}
+	class := l.x.classes.all[m.Tag].class
+	a.book.answer.begin(l, class)
+	if charged, known := a.book.first(); known {
+		hearHints(class, l.x.now, charged, m.Fields)
 	}
 }
 
@@ -282,14 +288,19 @@ func (a *accounts) tell(now time.Time) bool { return a.book != nil && a.book.ans
 // next returns what the request was charged whose answer has ended. known is false if nobody has
 // noted that.
 func (b *book) next() (charged charge, known bool) {
-	request := b.answered
+	if charged, known = b.first(); known {
+		b.charges = slices.Delete(b.charges, 0, 1)
+	}
 	b.answered++
-	if len(b.charges) == 0 || b.charges[0].request != request {
+	return charged, known
+}
+
+// first returns what the request was charged that is answered next; see next.
+func (b *book) first() (charged charge, known bool) {
+	if len(b.charges) == 0 || b.charges[0].request != b.answered {
 		return charge{}, false
 	}
-	charged = b.charges[0]
-	b.charges = slices.Delete(b.charges, 0, 1)
-	return charged, true
+	return b.charges[0], true
 }
 
 // settle corrects what a request was charged.

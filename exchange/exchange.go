@@ -20,6 +20,7 @@
 //	body      bytes that no class counts as a message: they pass in pieces
 //	refuse    the refusal of a message, and what a provider's answer says
 //	answer    what answers say about cost and rate
+//	hints     what answers say of the limits of the provider
 //	price     what a message costs
 //	values    numbers and texts in JSON
 //	end       how a direction ends

@@ -9,10 +9,10 @@
 // Files call downwards only, in this order:
 //
 //	record           what outlives the process
+//	hints            the limits that a provider tells in its answers
 //	amend            a limiter corrects what it has charged
 //	lease            a part of a budget that lives outside the process
 //	all              several limits at once, and times in which nothing leaves
-//	hints            the limits that a provider tells in its answers
 //	token            a token bucket on golang.org/x/time/rate
 //	gcra             a token bucket that remembers one number
 //	calendar_window  a count for each day, week or month of a time zone

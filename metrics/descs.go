@@ -55,6 +55,8 @@ var (
 		"Requests that the provider refused as too fast, by the signal in its answer.", "class", "signal")
 	retried = desc("class_retries_total",
 		"Messages of a class with retry that the provider refused as too fast, by what became of them.", "class", "outcome")
+	hinted = desc("class_hints_total",
+		"Limits that answers of the provider have told, to a class with hints, by what became of them.", "class", "fate")
 	keys = desc("class_keys",
 		"Keys that have a bucket of their own, or are remembered; only for classes with per.", "class")
 	maxKeys = desc("class_max_keys",

@@ -153,6 +153,9 @@ func (s sender) class(c stats.ClassReading) {
 	if c.Rate.Unit == "messages" {
 		s.feedback(c)
 	}
+	for fate, n := range c.Hinted {
+		s.counter(hinted, n, c.Name, fate)
+	}
 	if c.Per != "" {
 		s.gauge(keys, float64(c.Keys), c.Name)
 		s.gauge(maxKeys, float64(c.MaxKeys), c.Name)

@@ -86,15 +86,37 @@ func (c priceChecker) counts(class *Class, kind unit.Kind) bool {
 // HTTP. It gets the protocols that the class and the classes below it carry.
 func (c priceChecker) answers(class *Class, carried map[Protocol]bool) {
 	key := join("class", class.Name)
-	if len(carried) == 0 || carried[HTTP] {
+	if c.hints(key, class, carried); len(carried) == 0 || carried[HTTP] {
 		return
 	}
 	for _, one := range []struct {
 		name string
 		set  bool
-	}{{"settle", class.Settle != nil}, {"throttled_by", class.ThrottledBy != nil}} {
+	}{{"settle", class.Settle != nil}, {"throttled_by", class.ThrottledBy != nil}, {"hints", class.Hints}} {
 		if at := key + "." + one.name; one.set && c.sound(at) {
 			c.wrong(at, "no listener of http leads to the class", "leave it out; only answers of http say this")
+		}
+	}
+}
+
+// hints checks that a class which keeps to hints can know what its provider has counted.
+func (c priceChecker) hints(key string, class *Class, carried map[Protocol]bool) {
+	at, kind := key+".hints", class.Rate.Kind()
+	switch {
+	case !class.Hints || !c.sound(at, key+".rate"):
+		return
+	case !kind.OfMessages():
+		c.wrong(at, fmt.Sprintf("the class counts %v, and answers tell limits of requests and tokens", kind), "leave it out, or set a rate in messages or tokens")
+		return
+	case class.Shared != "":
+		c.wrong(at, "an answer tells one member of the fleet what remains, and the others would use it too", "leave shared out, or hints")
+		return
+	}
+	for _, p := range []Protocol{SMPP, ISO8583, Lines} {
+		if carried[HTTP] && carried[p] {
+			c.wrong(at, fmt.Sprintf("messages of %s go through the class too, and no answer to them says whether the provider has counted them", p),
+				"leave it out, or set it in a class of http alone")
+			return
 		}
 	}
 }

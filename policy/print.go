@@ -157,7 +157,7 @@ func fieldsOf(class *Class) []field[Class] {
 			return class.Per == (Per{})
 		case "quiet":
 			return class.Rate.Kind() != unit.Messages
-		case "in_flight", "on_throttle", "adapt", "learn", "retry", "cost", "settle", "throttled_by":
+		case "in_flight", "on_throttle", "adapt", "learn", "retry", "cost", "settle", "throttled_by", "hints":
 			return !class.Rate.Kind().OfMessages()
 		case "ceil", "priority", "weight":
 			return class.Parent == ""

@@ -12,10 +12,12 @@ type Reads struct {
 	Settle *Place `json:"settle,omitempty"`
 	// ThrottledBy says which answers mean "too fast", beside those of the protocol. It may be nil.
 	ThrottledBy *Signal `json:"throttled_by,omitempty"`
+	// Hints says that the limits hold of which answers say how much remains.
+	Hints bool `json:"hints,omitempty"`
 }
 
 // ReadsAnswers reports whether answers have to be read.
-func (r *Reads) ReadsAnswers() bool { return r.Settle != nil || r.ThrottledBy != nil }
+func (r *Reads) ReadsAnswers() bool { return r.Settle != nil || r.ThrottledBy != nil || r.Hints }
 
 // A Cost says what a message costs, in the unit of the class. One of the fields in the first
 // group is set.

@@ -97,6 +97,7 @@ var classFields = []field[Class]{
 	emptyAs("1 for each message, or that of the class above", costField),
 	emptyAs("none", nested("settle", settleForm, func(c *Class) **Place { return &c.Settle }, settleFields, false)),
 	emptyAs("none", nested("throttled_by", signalForm, func(c *Class) **Signal { return &c.ThrottledBy }, signalFields, false)),
+	yesNo("hints", func(c *Class) *bool { return &c.Hints }),
 	emptyAs("none", one("shared", fleetForm, func(c *Class) *string { return &c.Shared }, anyText)),
 }
 

@@ -67,6 +67,14 @@ func (t *Tally) Retried(outcome string) {
 	}
 }
 
+// Hinted counts what became of something that an answer says of a limit of the provider. The fate
+// is one of stats.HintFates.
+func (t *Tally) Hinted(fate string) {
+	for ; t != nil; t = t.above.Load() {
+		t.Stats.Hinted.Add(fate)
+	}
+}
+
 // throttled counts a signal of the provider.
 func (t *Tally) throttled(signal string) {
 	for ; t != nil; t = t.above.Load() {

@@ -30,6 +30,7 @@
 //	set           puts another policy in force for a class and its buckets
 //	enter         items enter, leave and give up
 //	feedback      the answers and signals of a provider
+//	hint          what answers say of the limits of the provider
 //	estimate      when there will be room, and when all will have left
 //	share         a class whose budget several processes share
 //	hold          what items wait for

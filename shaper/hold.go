@@ -14,6 +14,7 @@ const (
 	HoldPause    = "on_throttle" // the provider has said "too fast"
 	HoldClosed   = "schedule"    // nothing may leave at this time
 	HoldQuiet    = "quiet"       // the recipient has quiet hours
+	HoldHint     = "hints"       // the provider has said how much remains of its limit
 )
 
 // A hold is what something waits for: the limit that lets it leave last.
@@ -98,9 +99,7 @@ func (g *gate) hold(now time.Time, n int64, conf *policy.Class) hold {
 		return hold{conf, conf.Limit().String(), until}
 	case part <= len(conf.Also):
 		return hold{conf, conf.Also[part-1].Rate.String(), until}
+	default:
+		return hold{conf, g.pace.outside(part), until}
 	}
-	if g.pace.quieted {
-		return hold{conf, HoldQuiet, until}
-	}
-	return hold{conf, HoldClosed, until}
 }

@@ -58,7 +58,7 @@ type membership struct {
 func newKeys(now time.Time, class *Class, conf policy.Class) *keys {
 	k := &keys{per: conf.Per, class: class, conf: bucketPolicy(conf), active: map[policy.Key]*Class{}, idle: newIdleKeys(now), silence: new(silence)}
 	k.pace = paceOf(k.conf)
-	k.idle.further.each = len(k.pace.also)
+	k.idle.further.each = k.pace.further()
 	return k
 }
 
@@ -309,7 +309,7 @@ func (k *keys) set(now time.Time, conf policy.Class) {
 	if reflect.DeepEqual(old, k.pace) {
 		return
 	}
-	k.idle.change(now, len(k.pace.also), func(kept keptState) bucketState {
+	k.idle.change(now, k.pace.further(), func(kept keptState) bucketState {
 		state := restore(now, kept, &old)
 		state.limiter = k.pace.takeOver(now, state.limiter, &old, old.rate)
 		state.assured = k.pace.assure(now, state.assured)

@@ -22,6 +22,17 @@ func (m Messages) ReadsAnswers() bool {
 	return false
 }
 
+// TakesHints reports whether the class, or one above it, keeps to what answers say of the limits of
+// the provider.
+func (m Messages) TakesHints() bool {
+	for c := m.class; c != nil; c = c.Parent() {
+		if r := c.Reads(); r != nil && r.Hints {
+			return true
+		}
+	}
+	return false
+}
+
 // Cost returns what says the cost of the messages in a unit: the nearest class on the path to the
 // root that counts in it and has a cost; nil if none does.
 func (m Messages) Cost(kind unit.Kind) *policy.Cost {

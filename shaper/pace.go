@@ -22,6 +22,7 @@ type pace struct {
 	slack     time.Duration // how long the class may wait for its turn without losing the time
 	keyed     bool          // the class has buckets, and these have the limits
 	quieted   bool          // it is a group of recipients with quiet hours, and the class above has the limits
+	hinted    bool          // what the provider says of its limits holds, too
 	borrows   bool          // the limit is above the assured rate, or is not enforced
 }
 
@@ -33,6 +34,7 @@ func paceOf(conf policy.Class) pace {
 		for _, l := range conf.Also {
 			p.also = append(p.also, restraintOf(l))
 		}
+		p.hinted = conf.Hints
 	}
 	p.slack = p.slackOf()
 	p.piece = MaxPiece
@@ -88,6 +90,14 @@ func (p *pace) restraints() iter.Seq[*restraint] {
 	}
 }
 
+// further returns how many limits the class has beside its own.
+func (p *pace) further() int {
+	if p.hinted {
+		return len(p.also) + 1
+	}
+	return len(p.also)
+}
+
 // horizon returns how long what has left matters, to the limit to which it matters longest.
 func (p *pace) horizon() (longest time.Duration) {
 	for r := range p.restraints() {
@@ -98,6 +108,18 @@ func (p *pace) horizon() (longest time.Duration) {
 
 // isUnlimited reports whether others have the limits of the class.
 func (p *pace) isUnlimited() bool { return p.keyed || p.quieted }
+
+// outside names what holds something up beside the limits of the class, by the number that
+// limit.Holding returns.
+func (p *pace) outside(part int) string {
+	switch {
+	case p.quieted:
+		return HoldQuiet
+	case p.hinted && part == p.further():
+		return HoldHint
+	}
+	return HoldClosed
+}
 
 // whenOpen returns a time, or when the class opens if it is closed then.
 func (p *pace) whenOpen(at time.Time) time.Time {
@@ -110,28 +132,29 @@ func (p *pace) whenOpen(at time.Time) time.Time {
 // idle returns a limiter that has let nothing out yet.
 func (p *pace) idle(now time.Time) limit.Limiter {
 	if p.isUnlimited() {
-		return p.limiter(limitless{}, nil)
+		return p.limiter(limitless{}, nil, nil)
 	}
-	return p.limiter(p.newLimiter(now), func(r *restraint) limit.Limiter { return r.newLimiter(now) })
+	return p.limiter(p.newLimiter(now), nil, func(r *restraint) limit.Limiter { return r.newLimiter(now) })
 }
 
 // spent returns a limiter from which as much has just left as may leave at once.
 func (p *pace) spent(now time.Time) limit.Limiter {
 	if p.isUnlimited() {
-		return p.limiter(limitless{}, nil)
+		return p.limiter(limitless{}, nil, nil)
 	}
-	return p.limiter(p.spentLimiter(now, 0), func(r *restraint) limit.Limiter { return r.spentLimiter(now, 0) })
+	return p.limiter(p.spentLimiter(now, 0), nil, func(r *restraint) limit.Limiter { return r.spentLimiter(now, 0) })
 }
 
 // takeOver returns a limiter that goes on at now from l without a new burst. l has the pace
 // old; its own limit runs at rate. A further limit goes on from the one of old that is most
-// like it. If there is none, it begins as if all that it lets leave at once had just left.
+// like it. If there is none, it begins as if all that it lets leave at once had just left. What
+// the provider has said still holds.
 func (p *pace) takeOver(now time.Time, l limit.Limiter, old *pace, rate unit.Rate) limit.Limiter {
 	if p.isUnlimited() {
-		return p.limiter(limitless{}, nil)
+		return p.limiter(limitless{}, nil, nil)
 	}
 	parts, taken := limit.Parts(l), make([]bool, len(old.also))
-	return p.limiter(p.goOn(now, parts[0], &old.restraint, rate), func(r *restraint) limit.Limiter {
+	return p.limiter(p.goOn(now, parts[0], &old.restraint, rate), limit.HintsOf(l), func(r *restraint) limit.Limiter {
 		i := r.mostLike(old.also, taken)
 		if i < 0 {
 			return r.spentLimiter(now, 0)
@@ -142,14 +165,20 @@ func (p *pace) takeOver(now time.Time, l limit.Limiter, old *pace, rate unit.Rat
 }
 
 // limiter returns the limiter of a class: its own limit, and with it what of returns for each
-// further one, and closed.
-func (p *pace) limiter(own limit.Limiter, of func(*restraint) limit.Limiter) limit.Limiter {
-	if len(p.also) == 0 && p.closed == (limit.Span{}) {
+// further one, what the provider says, and closed. hints is nil if it has said nothing.
+func (p *pace) limiter(own limit.Limiter, hints *limit.Hints, of func(*restraint) limit.Limiter) limit.Limiter {
+	if p.further() == 0 && p.closed == (limit.Span{}) {
 		return own
 	}
 	parts := []limit.Limiter{own}
 	for i := range p.also {
 		parts = append(parts, of(&p.also[i]))
+	}
+	if p.hinted && hints == nil {
+		hints = new(limit.Hints)
+	}
+	if p.hinted {
+		parts = append(parts, hints)
 	}
 	return limit.NewAll(p.closed, parts...)
 }

@@ -25,7 +25,8 @@ func leaseOf(now time.Time, l limit.Limiter, p *pace, rate unit.Rate, per policy
 	l = bare(l)
 	m, _ := l.Memory(now)
 	r := record{per: per.String(), pace: *p}
-	for _, part := range limit.Parts(l) {
+	parts := limit.Parts(l)
+	for _, part := range parts[:min(len(parts), 1+len(p.also))] { // the provider says its hints again
 		r.numbers = append(r.numbers, limit.Record(part, now))
 	}
 	r.rate = rate

@@ -101,8 +101,11 @@ func (r *rehearsal) limiterOf(n *node) limit.Limiter {
 	if _, ok := n.limiter.(*shared); ok {
 		r.inexact = true // other processes use the budget, too
 	}
-	parts := limit.Parts(bare(n.limiter))
-	return n.pace.limiter(r.copyLimit(parts[0], &n.pace.restraint, n.pacedRate()), func(of *restraint) limit.Limiter {
+	parts, hints := limit.Parts(bare(n.limiter)), limit.HintsOf(bare(n.limiter))
+	if hints != nil {
+		hints = hints.Clone().(*limit.Hints)
+	}
+	return n.pace.limiter(r.copyLimit(parts[0], &n.pace.restraint, n.pacedRate()), hints, func(of *restraint) limit.Limiter {
 		parts = parts[1:]
 		return r.copyLimit(parts[0], of, of.rate)
 	})

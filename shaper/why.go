@@ -34,6 +34,7 @@ const (
 	ByLimit    Cause = "limit"     // the limit of the class, and for a window that it is full
 	ByQuiet    Cause = "quiet"     // the recipient has quiet hours
 	ByPause    Cause = "pause"     // the provider has said "too fast"
+	ByHint     Cause = "hints"     // the provider has said how much remains of its limit
 	ByInFlight Cause = "in_flight" // so many requests have no answer
 	ByWriting  Cause = "writing"   // an item before it is being written
 	BySiblings Cause = "siblings"  // others that compete for the class come first
@@ -118,22 +119,25 @@ func (g *gate) holds(now time.Time, class *Class, n int64) (all []Hold) {
 	if !g.leavingSince.IsZero() {
 		add(ByWriting, g.leavingSince.Add(leavePatience), "an item that is being written, and may take this long at most")
 	}
-	if g.pace.quieted {
+	switch part, _ := limit.Holding(bare(g.limiter), now, n); {
+	case g.pace.quieted:
 		add(ByQuiet, g.estimate(now, 0, n), "quiet hours of "+class.conf.Quieted[0].Text())
-	} else {
-		add(ByLimit, g.estimate(now, 0, n), g.limitText(now, &class.conf, n))
+	case part <= len(class.conf.Also):
+		add(ByLimit, g.estimate(now, 0, n), g.limitText(&class.conf, part))
+	case g.pace.outside(part) == HoldHint:
+		remaining, _, _ := limit.HintsOf(bare(g.limiter)).Remaining(now)
+		add(ByHint, g.estimate(now, 0, n), fmt.Sprintf("what the provider says remains of its limit: %d", remaining))
+	default:
+		add(ByLimit, g.estimate(now, 0, n), "a time in which nothing may leave")
 	}
 	return all
 }
 
-// limitText says which limit holds an item of n units up.
-func (g *gate) limitText(now time.Time, conf *policy.Class, n int64) (text string) {
+// limitText says which limit of the class holds an item up, by the number that limit.Holding
+// returns.
+func (g *gate) limitText(conf *policy.Class, part int) (text string) {
 	rate, of := conf.Limit(), &g.pace.restraint
-	part, _ := limit.Holding(bare(g.limiter), now, n)
-	switch {
-	case part > len(conf.Also):
-		return "a time in which nothing may leave"
-	case part > 0:
+	if part > 0 {
 		rate, of = conf.Also[part-1].Rate, &g.pace.also[part-1]
 	}
 	switch {
@@ -146,7 +150,7 @@ func (g *gate) limitText(now time.Time, conf *policy.Class, n int64) (text strin
 	default:
 		text = fmt.Sprintf("the limit of %v", rate)
 	}
-	if _, ok := g.limiter.(*shared); ok && part <= len(conf.Also) {
+	if _, ok := g.limiter.(*shared); ok {
 		text += fmt.Sprintf(", which all members of the fleet %q share", conf.Shared)
 	}
 	if l := g.throttle.learner; part == 0 && l != nil && l.level < l.top {

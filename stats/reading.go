@@ -97,6 +97,7 @@ type ClassReading struct {
 	Overlimits uint64                      `json:"overlimits"`
 	Throttled  map[string]uint64           `json:"throttled,omitempty"`   // messages that the provider refused, by one of Signals
 	Retried    map[string]uint64           `json:"retried,omitempty"`     // what became of those in a class with retry, by one of Retries
+	Hinted     map[string]uint64           `json:"hinted,omitempty"`      // what became of the hints of a provider in a class with hints, by one of HintFates
 	KeysShared uint64                      `json:"keys_shared,omitempty"` // sessions that share a bucket because max_keys leaves no bucket for their key
 
 	// What waits now.
@@ -124,7 +125,7 @@ type QuotaReading struct {
 // Hold is what something waits for: a limit of the class, or of one above it.
 type Hold struct {
 	Class string    `json:"class"`
-	Limit string    `json:"limit"`          // as in the policy: "600 messages/h"; or "in_flight", "on_throttle", "schedule" or "quiet"
+	Limit string    `json:"limit"`          // as in the policy: "600 messages/h"; or "in_flight", "on_throttle", "schedule", "quiet" or "hints"
 	Until time.Time `json:"until,omitzero"` // zero: that is not known, or never
 }
 
@@ -162,6 +163,7 @@ func (c *Class) Read() ClassReading {
 		KeysShared: c.KeysShared.Load(),
 		Throttled:  c.Throttled.Read(),
 		Retried:    c.Retried.Read(),
+		Hinted:     c.Hinted.Read(),
 		Wait:       c.Wait.Read(),
 	}
 	r.WaitP50 = Seconds(r.Wait.Quantile(0.50))

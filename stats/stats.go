@@ -97,6 +97,7 @@ type Class struct {
 	Overlimits atomic.Uint64 // items that had to wait
 	Throttled  Tally         // messages that the provider refused, by one of Signals
 	Retried    Tally         // what became of those in a class with retry, by one of Retries
+	Hinted     Tally         // what became of the hints of a provider in a class with hints, by one of HintFates
 	KeysShared atomic.Uint64 // sessions that share a bucket because max_keys leaves no bucket for their key
 	// Wait is how long items waited in the queue. An item that left at once counts as 0.
 	Wait Histogram

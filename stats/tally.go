@@ -24,6 +24,16 @@ const (
 	RetryNotKept = "not_kept" // too large to be kept, or not to be sent again
 )
 
+// HintFates are what becomes of what answers say of the limits of a provider, in a class with hints.
+var HintFates = []string{HintTaken, HintUnclear, HintOtherUnit}
+
+// The members of HintFates.
+const (
+	HintTaken     = "taken"      // the class keeps to it
+	HintUnclear   = "unclear"    // makes no sense
+	HintOtherUnit = "other_unit" // of something that the class does not count
+)
+
 // Tally counts rare events that have one of a few names, such as Signals. The zero Tally
 // is empty, ready to use and safe for concurrent use.
 type Tally struct {

@@ -235,6 +235,11 @@ func countLines(line func(name, value string), c daemon.Class) {
 			line("retried, "+outcome, strconv.FormatUint(n, 10))
 		}
 	}
+	for _, fate := range stats.HintFates {
+		if n := c.Hinted[fate]; n > 0 {
+			line("hints, "+fate, strconv.FormatUint(n, 10))
+		}
+	}
 }
 
 // lossText returns what was lost; "" if nothing was.
