@@ -349,7 +349,7 @@ class       = "second"
 		t.Fatal(err)
 	}
 	way := policy.Conn{Listener: "l", Source: netip.MustParseAddrPort("10.1.1.1:0"), Port: 1}
-	e := explainWay(policy.Compile(p), way, upstreamAddressesOf(t.Context(), p.Listeners[0]), policy.Fields{})
+	e := explainWay(p, policy.Compile(p), way, upstreamAddressesOf(t.Context(), p.Listeners[0]), policy.Fields{})
 	want := `class first: no rule matches, so it is the class of listener "l"
   not rule 1 (t.toml:10): destination 10.0.0.1 is not in 10.0.0.2/32
   failed over to 10.0.0.2:2: class second: rule 1 (t.toml:10): destination 10.0.0.2 is in 10.0.0.2/32

@@ -48,12 +48,25 @@ func (d *daemon) explainWait(e *policy.Explanation) {
 	if h := class.Status().WaitsWithKey(time.Now(), e.Conn, e.Message.Message()); h != nil {
 		e.WaitsFor, e.WaitsUntil = h.String(), h.Until
 	}
+	for i := range e.Reactions {
+		if r := &e.Reactions[i]; r.Key == "learn" {
+			r.Learned = d.learned(r.Class)
+		}
+	}
 	if one := d.engine.fleets.of(e.Class); one != nil {
 		e.Shared = one.describe()
 	}
 	for i := range e.FailOver {
 		d.explainWait(&e.FailOver[i])
 	}
+}
+
+// learned returns the limit that a class has found, or 0.
+func (d *daemon) learned(name string) float64 {
+	if class := d.shaper.Class(name); class != nil {
+		return class.Provider().Learned()
+	}
+	return 0
 }
 
 // Explain answers like a daemon that has the policy in force, without a daemon.
@@ -93,7 +106,7 @@ func explain(ctx context.Context, p *policy.Policy, ask ExplainRequest, listener
 		if l, ok := p.Listener(way.Listener); ok && ask.Destination == "" && classifier.NeedsDestination(l.Name) {
 			to = upstreamAddressesOf(ctx, l)
 		}
-		all = append(all, explainWay(classifier, way, to, ask.Fields))
+		all = append(all, explainWay(p, classifier, way, to, ask.Fields))
 	}
 	return all, nil
 }
@@ -101,16 +114,19 @@ func explain(ctx context.Context, p *policy.Policy, ask ExplainRequest, listener
 // explainWay explains a connection to the first of the addresses in to. FailOver explains the
 // same connection to each later address, for when those before cannot be reached. If to is
 // empty, the destination of the connection stays as it is.
-func explainWay(c *policy.Classifier, way policy.Conn, to []upstreamAddress, said policy.Fields) policy.Explanation {
+func explainWay(p *policy.Policy, c *policy.Classifier, way policy.Conn, to []upstreamAddress, said policy.Fields) policy.Explanation {
 	var all []policy.Explanation
-	for _, d := range to {
-		way.Destination = d.addr
+	add := func(upstream string) {
 		e := c.Explain(way, said)
-		e.Upstream = d.upstream
+		e.Upstream, e.Reactions = upstream, p.Reactions(way.Listener, e.Class)
 		all = append(all, e)
 	}
-	if len(all) == 0 {
-		return c.Explain(way, said)
+	for _, d := range to {
+		way.Destination = d.addr
+		add(d.upstream)
+	}
+	if len(to) == 0 {
+		add("")
 	}
 	all[0].FailOver = all[1:]
 	return all[0]

@@ -26,6 +26,7 @@
 //	fleet      the section [fleet.NAME]
 //	upstream   the keys upstream, balance, health and bind of a listener
 //	at         the keys at and quiet of a class
+//	reactions  what a class does about the answers of its provider
 //	message    values that concern messages: length prefixes, pauses, patterns
 //	learn      the key learn of a class
 //	retry      the key retry of a class

@@ -28,6 +28,9 @@ type Explanation struct {
 	// Shared says which store has the budget of Class, and how it is; "" if this process has it.
 	// Only a daemon knows.
 	Shared string `json:"shared,omitempty"`
+	// Reactions are what Class, and those above it, do about the answers of the provider. The caller
+	// of Explain sets them.
+	Reactions []Reaction `json:"reactions,omitempty"`
 	// Why says why the rule matches.
 	Why string `json:"why"`
 	// Skipped are the rules before it, and why they do not match.
@@ -177,6 +180,9 @@ func (e Explanation) writeDecision(b *strings.Builder) {
 	fmt.Fprintf(b, ": %s\n", e.Why)
 	if e.Shared != "" {
 		fmt.Fprintf(b, "  its budget is in the %s\n", e.Shared)
+	}
+	for _, r := range e.Reactions {
+		fmt.Fprintf(b, "  answers: %v\n", r)
 	}
 	switch {
 	case e.WaitsFor == "":
