@@ -23,6 +23,7 @@ func (b *backing) keepIn(now time.Time, ledger Ledger) {
 		c.backing.note(now)
 		c.update(now)
 	})
+	b.noteFinding(now)
 	if c.keys != nil && c.keys.isKept() {
 		for _, lease := range c.keys.idleLeases(now) {
 			ledger.Ask(lease, nil)
@@ -90,6 +91,9 @@ func (b *backing) leases(now time.Time) (all []limit.Lease) {
 	defer root.mu.Unlock()
 	if c.shadow != nil || b.share != nil {
 		return nil
+	}
+	if lease, ok := b.finding(now); ok && lease.Expires.After(now) {
+		all = append(all, lease)
 	}
 	withBuckets(c, func(c *Class) {
 		if lease := c.backing.record(now); lease.Expires.After(now) && (c.bucketOf == nil || c.bucketOf.mayReturn()) {

@@ -42,6 +42,7 @@
 //	class         the class: its policy, and all that belongs to it
 //	slot          which sessions may be open
 //	shadow        what a class asks of its shadow
+//	finding       what a class has learned, as a ledger keeps it
 //	lease         a limiter that lets out what a ledger has granted
 //	shared        a limiter that lets out what a fleet has granted
 //	record        a limiter as a ledger keeps it

@@ -27,11 +27,18 @@ func (p Provider) Answered(now time.Time, ok bool) {
 		}
 		if ok {
 			n.throttle.pause = 0
-			n.learn(now, false)
+			n.learned(now, false)
 		}
 	}
 	c.update(now)
 	root.wake(now)
+}
+
+// learned notes an answer for a class that learns, and keeps what it finds.
+func (n *node) learned(now time.Time, refused bool) {
+	if n.learn(now, refused) {
+		n.class.backing.noteFinding(now)
+	}
 }
 
 // Settle corrects what was charged for an item that the class has let go at the time then:
@@ -77,7 +84,7 @@ func (p Provider) pause(now time.Time, wait time.Duration, signal string, chosen
 	before := n.throttle.until
 	n.signal(now, wait)
 	n.class.backing.tellPause(now, before)
-	n.learn(now, true)
+	n.learned(now, true)
 	n.update(now)
 	root.wake(now)
 }

@@ -31,6 +31,10 @@ func (s *Shaper) Resume(now time.Time, leases []limit.Lease) {
 	for i := range leases {
 		if leases[i].Name == "" {
 			policy.UseSecret(leases[i].Record)
+		} else if name, ok := nameOfFinding(leases[i].Name); ok && leases[i].Expires.After(now) {
+			if c := s.Class(name); c != nil {
+				c.backing.resumeFinding(now, leases[i].Record)
+			}
 		} else if c := s.Class(leases[i].Name); c != nil && leases[i].Expires.After(now) {
 			c.backing.resume(now, &leases[i])
 		}

@@ -93,6 +93,28 @@ func (l *learner) bound(top, floor float64) {
 	l.begin(0)
 }
 
+// goOn goes on from what another learner has found: a level, and the ends of its bracket. A level
+// that held counts, not one that was tried above it.
+func (l *learner) goOn(now time.Time, level, low, high float64) {
+	if low > 0 {
+		level = low
+	}
+	if level >= l.top || level <= 0 {
+		return
+	}
+	l.level, l.low, l.high = max(level, l.floor), 0, 0
+	if low >= l.floor {
+		l.low = l.level
+	}
+	if high > l.level && high <= l.top {
+		l.high = high
+	}
+	if l.low > 0 && l.high > 0 && l.high <= l.low*closedAt {
+		l.rest = rest{until: now.Add(restTime)}
+	}
+	l.begin(0)
+}
+
 // begin begins an epoch. So many answers are not about its level.
 func (l *learner) begin(stale int) { l.sent, l.refused, l.stale = 0, 0, stale }
 

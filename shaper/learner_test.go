@@ -1,8 +1,11 @@
 package shaper
 
 import (
+	"bytes"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -216,5 +219,73 @@ func TestLearnGoesUp(t *testing.T) {
 	l.run(2 * time.Hour)
 	if l.level() < 28 || l.level() > 33 || l.refused*500 > l.sent { // it may be trying 5 % more just now
 		t.Errorf("the limit is 30 now, the class is at %.2f, and %d of %d are refused", l.level(), l.refused, l.sent)
+	}
+}
+
+// What was found goes on in the next process, after a stop and after a crash, and under another
+// policy.
+func TestFindingsAreKept(t *testing.T) {
+	conf := leakyClass("50 messages/s")
+	conf.Learn = policy.Learn{Floor: rateOf("2 messages/s")}
+	for _, crash := range []bool{true, false} {
+		d := newDisk(func() time.Duration { return 0 })
+		first := NewClass(start, conf)
+		first.backing.keepIn(start, d)
+		now := start
+		for range 3000 { // it is saturated: each message leaves as soon as it may
+			now = later(now, first.limiter.Next(now, 0, 1))
+			enter(t, first, now.Sub(start), Leaves, request())
+			first.Left(now)
+			if first.throttle.learner.level > 17 {
+				first.Provider().Throttled(now, 0, "0x58")
+				first.Provider().Answered(now, false)
+			} else {
+				first.Provider().Answered(now, true)
+			}
+		}
+		found := first.Provider().Learned()
+		if found < 16 || found > 17 {
+			t.Fatalf("it has found %v", found)
+		}
+		leases := first.backing.leases(now)
+		if crash {
+			leases = slices.Collect(maps.Values(d.asked))
+		}
+		next := func(change func(*policy.Class)) *Class {
+			c := conf
+			change(&c)
+			s := New()
+			s.Apply([]policy.Class{c})
+			s.Resume(time.Now(), leases)
+			defer s.Close()
+			return s.Class("test")
+		}
+		same := next(func(*policy.Class) {})
+		if got := same.Provider().Learned(); got < found*0.95 || got > found {
+			t.Errorf("after a crash (%t) it goes on from %v, want %v", crash, got, found)
+		} else if rate := same.pacedRate().PerSecond(); rate < got*0.999 || rate > got*1.001 {
+			t.Errorf("it is paced at %v, and has learned %v", rate, got)
+		}
+		if got := next(func(c *policy.Class) { c.Learn.Floor = rateOf("30 messages/s") }).Provider().Learned(); got != 30 {
+			t.Errorf("above its floor it goes on from %v", got)
+		}
+		if got := next(func(c *policy.Class) { c.Rate = rateOf("10 messages/s") }).Provider().Learned(); got != 0 {
+			t.Errorf("below what was found, it goes on from %v", got)
+		}
+		if got := next(func(c *policy.Class) { c.Learn = policy.Learn{} }).Provider().Learned(); got != 0 {
+			t.Errorf("without learn it goes on from %v", got)
+		}
+	}
+}
+
+// A record that makes no sense is ignored.
+func TestFindingOfNonsense(t *testing.T) {
+	conf := leakyClass("50 messages/s")
+	conf.Learn = policy.Learn{Floor: rateOf("2 messages/s")}
+	for _, record := range [][]byte{nil, make([]byte, 24), make([]byte, 23), bytes.Repeat([]byte{0xff}, 24), bytes.Repeat([]byte{0x7f}, 24)} {
+		c := NewClass(start, conf)
+		if c.backing.resumeFinding(start, record); c.Provider().Learned() != 0 {
+			t.Errorf("from %x it goes on from %v", record, c.Provider().Learned())
+		}
 	}
 }
