@@ -15,7 +15,7 @@ import (
 // invalid.
 func (s *side) connectFrom(from netip.Addr, to netip.AddrPort) error {
 	t := s.session
-	end, err := t.server.network.Dial(to, from, t.server.marks.mark(t.up.flow.Class()))
+	end, err := t.server.network.Dial(to, sock.Local{Addr: from, Mark: t.server.marks.mark(t.up.flow.Class())})
 	if err != nil {
 		return portError(err, from)
 	}

@@ -218,7 +218,7 @@ func (w *world) connected() (a, b *observed) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	dialled, err := w.net.Dial(to, netip.Addr{}, 0)
+	dialled, err := w.net.Dial(to, Local{})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -612,7 +612,7 @@ func TestDialIsRefused(t *testing.T) {
 		}
 		to := netip.MustParseAddrPort(l.Addr().String())
 		l.Close()
-		e, err := n.Dial(to, netip.Addr{}, 0)
+		e, err := n.Dial(to, Local{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,6 +26,7 @@
 // The network of the kernel:
 //
 //	listener_linux  ListeningSocket: Accept
+//	intercept_linux  connections that nftables leads to a listener
 //	socket_linux    Socket: Dial, pairs, options
 //	name_linux      the names of unix sockets, and their files
 //	epoll_linux     how a poller waits for the kernel's events

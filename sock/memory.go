@@ -20,6 +20,8 @@ type Memory struct {
 	silent    map[netip.AddrPort]bool    // addresses that do not answer
 	portless  map[netip.Addr]bool        // addresses that have no port left
 	lastPort  uint16
+
+	interceptor *MemoryListener // accepts the connections to all addresses; nil: none does
 }
 
 // NewPollers implements Network. It returns one, so that events have one order.
@@ -159,25 +161,33 @@ func (m *Memory) listening(at netip.AddrPort) *MemoryListener {
 }
 
 // Dial implements Network.
-func (m *Memory) Dial(to netip.AddrPort, from netip.Addr, _ uint32) (End, error) {
+func (m *Memory) Dial(to netip.AddrPort, from Local) (End, error) {
 	m.mu.Lock()
-	all := m.portless[from]
-	m.mu.Unlock()
-	if all {
+	defer m.mu.Unlock()
+	if m.portless[from.Addr] {
 		return nil, ErrNoPort
 	}
-	return m.DialEnd(to, from), nil
+	return m.dial(to, from), nil
 }
 
 // DialEnd is Dial, and returns the end as one in memory.
 func (m *Memory) DialEnd(to netip.AddrPort, from netip.Addr) *MemoryEnd {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !from.IsValid() {
-		from = to.Addr()
+	return m.dial(to, Local{Addr: from})
+}
+
+// dial is DialEnd with mu held. A connection without a mark is intercepted if a listener does
+// that.
+func (m *Memory) dial(to netip.AddrPort, from Local) *MemoryEnd {
+	if !from.Addr.IsValid() {
+		from.Addr = to.Addr()
 	}
-	ours, theirs := newLink(m.port(from), to)
+	ours, theirs := newLink(m.port(from.Addr), to)
 	l := m.listening(to)
+	if m.interceptor != nil && from.Mark == 0 {
+		l = m.interceptor
+	}
 	switch {
 	case m.silent[to]:
 		ours.state = linkConnecting
@@ -305,6 +315,14 @@ func (l *MemoryListener) Addr() net.Addr {
 	return net.TCPAddrFromAddrPort(l.at)
 }
 
+// Intercept implements Listener.
+func (l *MemoryListener) Intercept(uint32) error {
+	l.network.mu.Lock()
+	defer l.network.mu.Unlock()
+	l.network.interceptor = l
+	return nil
+}
+
 // Permit implements Listener: it does nothing.
 func (l *MemoryListener) Permit(Access) error { return nil }
 
@@ -318,6 +336,9 @@ func (l *MemoryListener) Close() error {
 		delete(l.network.named, l.name)
 	} else {
 		delete(l.network.listeners, l.at)
+	}
+	if l.network.interceptor == l {
+		l.network.interceptor = nil
 	}
 	l.network.mu.Unlock()
 	l.mu.Lock()

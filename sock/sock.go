@@ -14,11 +14,10 @@ type Network interface {
 	Listen(network, address string) (Listener, error)
 	// ListenUnix listens at the name of a unix socket: see BindUnix.
 	ListenUnix(name string, who Access) (Listener, error)
-	// Dial begins to connect to an address, from a local address if from is valid. mark is
-	// the SO_MARK of packets; 0 sets none. The poller reports that the end is writable when
+	// Dial begins to connect to an address. The poller reports that the end is writable when
 	// the attempt is over; then Failure returns nil if it has succeeded. The error is
 	// ErrNoPort if no port of ours is free for this connection.
-	Dial(to netip.AddrPort, from netip.Addr, mark uint32) (End, error)
+	Dial(to netip.AddrPort, from Local) (End, error)
 	// DialUnix connects to the name of a unix socket, at once. The error is EAGAIN if the
 	// listener has no room for one more connection now.
 	DialUnix(name string) (End, error)
@@ -29,6 +28,13 @@ type Network interface {
 	NewPollers() ([]*Poller, error)
 	// NewPipes returns pipes that move bytes without a copy; nil if the network has none.
 	NewPipes() Pipes
+}
+
+// Local is our side of a connection that is dialled. The zero Local leaves it to the kernel.
+type Local struct {
+	Addr    netip.Addr // invalid: the kernel chooses
+	Foreign bool       // Addr need not be an address of this machine (IP_TRANSPARENT in ip(7))
+	Mark    uint32     // of packets (SO_MARK); 0: none
 }
 
 // ErrNoPort says that every local port towards an address is in use, or was until a minute ago
@@ -43,6 +49,9 @@ type Listener interface {
 	// number of goroutines may call it.
 	Accept() (End, netip.AddrPort, error)
 	Addr() net.Addr
+	// Intercept makes the listener accept connections to any address that nftables leads to it,
+	// and mark their packets. It may be called again.
+	Intercept(mark uint32) error
 	// Permit changes who may connect to a unix socket that ListenUnix has bound to a file. It
 	// does nothing to other listeners.
 	Permit(who Access) error
@@ -102,6 +111,7 @@ const (
 	UserTimeout                 // milliseconds until a silent peer is given up (RFC 5482)
 	Mark                        // of packets (SO_MARK)
 	Segment                     // bytes: the largest segment; some 1,400 on most networks, 64 KiB on the loopback device, 0 if the end is not TCP
+	Transparent                 // 1: the address of the end may be any (IP_TRANSPARENT)
 	options
 )
 

@@ -100,6 +100,7 @@ var optionNames = [options][2]int{
 	UserTimeout:   {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT},
 	Mark:          {unix.SOL_SOCKET, unix.SO_MARK},
 	Segment:       {unix.IPPROTO_TCP, unix.TCP_MAXSEG},
+	Transparent:   {unix.IPPROTO_IP, unix.IP_TRANSPARENT},
 }
 
 // Set implements End. If the kernel refuses, all goes on without the option.
@@ -118,20 +119,17 @@ func (d Descriptor) watch(p *Poller, events Events, key uint64) error {
 func (d Descriptor) unwatch(p *Poller) { p.sleeper.remove(int(d)) }
 
 // Dial implements Network.
-func (Kernel) Dial(to netip.AddrPort, from netip.Addr, mark uint32) (End, error) {
+func (Kernel) Dial(to netip.AddrPort, from Local) (End, error) {
 	s, err := newTCP(to, from)
 	if err != nil {
 		return nil, err
-	}
-	if mark != 0 {
-		s.Set(Mark, int(mark))
 	}
 	switch err := connectNow(int(s.Descriptor), to); err {
 	case nil, unix.EINPROGRESS, unix.EINTR:
 		return s, nil
 	case unix.EADDRNOTAVAIL:
 		s.Close()
-		if from.IsValid() || hasSource(to) {
+		if from.Addr.IsValid() || hasSource(to) {
 			return nil, ErrNoPort
 		}
 		return nil, os.NewSyscallError("connect", err)
@@ -170,17 +168,22 @@ func (Kernel) DialUnix(name string) (End, error) {
 	return &Socket{Descriptor(fd)}, nil
 }
 
-// newTCP returns a socket to connect to an address, bound to a local address if from is
-// valid.
-func newTCP(to netip.AddrPort, from netip.Addr) (*Socket, error) {
+// newTCP returns a socket to connect to an address from our side.
+func newTCP(to netip.AddrPort, from Local) (*Socket, error) {
 	fd, err := socketNow(familyOf(to.Addr()))
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
 	setNow(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	if from.IsValid() {
+	if from.Mark != 0 {
+		Descriptor(fd).Set(Mark, int(from.Mark))
+	}
+	if from.Addr.IsValid() {
+		if from.Foreign {
+			Descriptor(fd).Set(Transparent, 1) // if the kernel refuses, so does bind
+		}
 		Descriptor(fd).BindLate()
-		if err := bindNow(fd, netip.AddrPortFrom(from, 0)); err != nil {
+		if err := bindNow(fd, netip.AddrPortFrom(from.Addr, 0)); err != nil {
 			closeNow(fd)
 			return nil, os.NewSyscallError("bind", err)
 		}

@@ -1,0 +1,57 @@
+package sock
+
+import (
+	"net/netip"
+	"os"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Intercept implements Listener. It takes CAP_NET_ADMIN. With nftables' tproxy, the local address
+// of an accepted connection is the one that its client means (IP_TRANSPARENT in ip(7)). Accepted
+// connections inherit the mark.
+func (l *ListeningSocket) Intercept(mark uint32) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fd.Intercept(mark)
+}
+
+// Intercept makes a socket transparent, and marks its packets.
+func (d Descriptor) Intercept(mark uint32) error {
+	if d.Get(Transparent) == 0 {
+		if err := unix.SetsockoptInt(int(d), unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1); err != nil {
+			return os.NewSyscallError("setsockopt IP_TRANSPARENT", err)
+		}
+	}
+	return os.NewSyscallError("setsockopt SO_MARK", unix.SetsockoptInt(int(d), unix.SOL_SOCKET, unix.SO_MARK, int(mark)))
+}
+
+// Intended returns the address that the client of an accepted connection means: that to which
+// it has connected before nftables redirected it, and otherwise the local one.
+func Intended(e End) netip.AddrPort {
+	if s, ok := e.(*Socket); ok {
+		if before, ok := s.beforeRedirect(); ok {
+			return before
+		}
+	}
+	return e.Local()
+}
+
+// originalDestination is SO_ORIGINAL_DST of linux/netfilter_ipv4.h, and the same number for IPv6.
+const originalDestination = 80
+
+// beforeRedirect returns what netfilter knows of a connection that it tracks.
+func (d Descriptor) beforeRedirect() (netip.AddrPort, bool) {
+	level := unix.IPPROTO_IPV6
+	if d.Local().Addr().Is4() {
+		level = unix.IPPROTO_IP
+	}
+	var name sockname
+	size := uint32(unsafe.Sizeof(name))
+	_, _, errno := syscall.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(d), uintptr(level), originalDestination,
+		uintptr(unsafe.Pointer(&name)), uintptr(unsafe.Pointer(&size)), 0)
+	at := name.addrPort()
+	return at, errno == 0 && at.IsValid()
+}
