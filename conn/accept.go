@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"shaper/policy"
 	"shaper/sock"
 )
 
@@ -61,6 +62,8 @@ func (t *tcpSocket) retarget(sv *service) {
 		old.gate.wake() // the socket may wait at the old gate
 	}
 }
+
+func (t *tcpSocket) intercept() error { return t.listener.Intercept(policy.OwnMark) }
 
 func (t *tcpSocket) leadsTo() *service { return t.service.Load() }
 

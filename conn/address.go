@@ -71,6 +71,8 @@ type bound interface {
 	retarget(*service)
 	// leadsTo returns the present service.
 	leadsTo() *service
+	// intercept makes the socket accept what nftables leads to it; see sock.Listener.
+	intercept() error
 	// local returns where the socket is really bound.
 	local() localAddr
 	// isGone reports whether the file of a unix socket was removed; see sock.Listener.

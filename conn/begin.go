@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"shaper/policy"
 	"shaper/sock"
 	"shaper/stats"
 )
@@ -69,9 +70,10 @@ func (a admission) secure() {
 	a.enter()
 }
 
-// enter lets the client of an entry say where it wants to go.
+// enter finds out where the client of an entry wants to go.
 func (a admission) enter() {
-	if !a.session.conf.Mode.IsEntry() {
+	mode := a.session.conf.Mode
+	if !mode.IsEntry() {
 		a.locate()
 		return
 	}
@@ -79,7 +81,11 @@ func (a admission) enter() {
 		if t.greeting == nil {
 			t.greeting = newGreeting(t)
 		}
-		t.greeting.entrance.hear(a.locate)
+		if mode == policy.Transparent {
+			t.greeting.entrance.follow(a.locate)
+		} else {
+			t.greeting.entrance.hear(a.locate)
+		}
 	})
 }
 

@@ -30,16 +30,16 @@ func (s *Server) Prepare(p *policy.Policy) (*Change, error) {
 	errs := append(c.readTLS(), c.findOwners()...)
 	for _, l := range p.Listeners {
 		for _, text := range l.Listen {
-			at := addressOf(&l, text)
-			if s.isBound(at) || c.fresh[at] != nil {
-				continue
-			}
-			b, err := s.bind(at, c.access[l.Name])
+			b, err := c.socket(addressOf(&l, text), c.access[l.Name])
 			if err != nil {
 				errs = append(errs, fmt.Errorf("listener.%s.listen: %w", l.Name, err))
 				continue
 			}
-			c.fresh[at] = b
+			if l.Mode == policy.Transparent {
+				if err := b.intercept(); err != nil {
+					errs = append(errs, fmt.Errorf("listener.%s.mode: %w", l.Name, err))
+				}
+			}
 		}
 	}
 	if len(errs) > 0 {
@@ -49,11 +49,23 @@ func (s *Server) Prepare(p *policy.Policy) (*Change, error) {
 	return c, nil
 }
 
-func (s *Server) isBound(at address) bool {
-	s.mu.Lock()
-	b := s.bound[at]
-	s.mu.Unlock()
-	return b != nil && !b.isGone()
+// socket returns the socket that is bound to an address, and binds one if there is none, or if
+// its file is gone.
+func (c *Change) socket(at address, who sock.Access) (bound, error) {
+	c.server.mu.Lock()
+	b := c.server.bound[at]
+	c.server.mu.Unlock()
+	if b != nil && !b.isGone() {
+		return b, nil
+	}
+	if c.fresh[at] == nil {
+		b, err := c.server.bind(at, who)
+		if err != nil {
+			return nil, err
+		}
+		c.fresh[at] = b
+	}
+	return c.fresh[at], nil
 }
 
 func (s *Server) bind(at address, who sock.Access) (bound, error) {

@@ -51,7 +51,7 @@ func (s *Server) connectCheck(ctx context.Context, by *terms, name string, to ne
 	if s.isOwn("tcp", to) {
 		return nil, upstream.ErrLoop
 	}
-	return s.connectFrom(ctx, by.fromFor(to.Addr()), to)
+	return s.connectFrom(ctx, sock.Local{Addr: by.fromFor(to.Addr()), Mark: s.marks.mark(nil)}, to)
 }
 
 // fromFor returns the address from which checks connect to another: the first of bind that can.
@@ -64,14 +64,18 @@ func (c *terms) fromFor(to netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// connectFrom connects from one of our addresses, or from any if it is invalid.
-func connectFrom(ctx context.Context, from netip.Addr, to netip.AddrPort) (net.Conn, error) {
-	dialer := net.Dialer{}
-	if from.IsValid() {
-		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
-		dialer.Control = func(_, _ string, c syscall.RawConn) error {
-			return c.Control(func(fd uintptr) { sock.Descriptor(fd).BindLate() })
-		}
+// connectFrom connects from our side to an address, and waits.
+func connectFrom(ctx context.Context, from sock.Local, to netip.AddrPort) (net.Conn, error) {
+	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) {
+			if from.Mark != 0 {
+				sock.Descriptor(fd).Set(sock.Mark, int(from.Mark))
+			}
+			sock.Descriptor(fd).BindLate()
+		})
+	}}
+	if from.Addr.IsValid() {
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from.Addr, 0))
 	}
 	c, err := dialer.DialContext(ctx, "tcp", to.String())
 	if err != nil {

@@ -11,13 +11,11 @@ import (
 	"shaper/upstream"
 )
 
-// connectFrom starts to connect the side to an address, from one of ours, or from any if that is
-// invalid.
-func (s *side) connectFrom(from netip.Addr, to netip.AddrPort) error {
-	t := s.session
-	end, err := t.server.network.Dial(to, sock.Local{Addr: from, Mark: t.server.marks.mark(t.up.flow.Class())})
+// connectFrom starts to connect the side to an address, from our side.
+func (s *side) connectFrom(from sock.Local, to netip.AddrPort) error {
+	end, err := s.session.server.network.Dial(to, from)
 	if err != nil {
-		return portError(err, from)
+		return portError(err, from.Addr)
 	}
 	s.end = end
 	return nil

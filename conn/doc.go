@@ -16,6 +16,7 @@
 //	connect      a side connects to an upstream
 //	clock        how long a session tries to reach an upstream
 //	secure       the TLS handshake with the client or the upstream
+//	intercept    where the client of a transparent listener wants to go
 //	entrance     an entry: who the client is, and where it wants to go
 //	header       the PROXY header of the client, and the one for its upstream
 //	greeting     what the client says before the session begins

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"shaper/policy"
+	"shaper/sock"
 	"shaper/stats"
 	"shaper/upstream"
 )
@@ -73,7 +74,18 @@ func (d *dialling) queueAgain() {
 	d.awaitSlot()
 }
 
-// bound returns the address from which the session connects to another.
+// from returns our side of a connection to an address: marked, and with the address of the client
+// or one of bind, if the listener says so.
+func (d *dialling) from(to netip.AddrPort) sock.Local {
+	t := d.session
+	mark := t.server.marks.mark(t.up.flow.Class())
+	if t.conf.KeepSource {
+		return sock.Local{Addr: t.source.Addr(), Foreign: true, Mark: mark}
+	}
+	return sock.Local{Addr: d.bound(to), Mark: mark}
+}
+
+// bound returns the address of bind from which the session connects to another.
 func (d *dialling) bound(to netip.AddrPort) netip.Addr {
 	t := d.session
 	bind := t.conf.Bind

@@ -139,7 +139,7 @@ func bare(t testing.TB) *rig {
 	r := &rig{Server: server, t: t, shaper: sh, log: log}
 	server.names.Use(r.lookup)
 	if m := memoryOf(t); m != nil {
-		server.connectFrom = func(_ context.Context, _ netip.Addr, to netip.AddrPort) (net.Conn, error) {
+		server.connectFrom = func(_ context.Context, _ sock.Local, to netip.AddrPort) (net.Conn, error) {
 			return m.DialConn("", to.String())
 		}
 	}

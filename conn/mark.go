@@ -9,10 +9,10 @@ import (
 )
 
 // marks are the marks of packets to upstreams (SO_MARK), by which the kernel's filters see the
-// class. If the policy has none, sockets get none. Without CAP_NET_ADMIN the kernel refuses
-// them, and packets go unmarked. Safe for concurrent use.
+// class, and nftables that they are ours. If the policy has none, sockets get none. Without
+// CAP_NET_ADMIN the kernel refuses them, and packets go unmarked. Safe for concurrent use.
 type marks struct {
-	byClass atomic.Pointer[map[string]uint32] // by name of the class
+	byClass atomic.Pointer[map[string]uint32] // by name of the class; "" for all others
 }
 
 // of returns the marks in force; nil for none.
@@ -31,4 +31,10 @@ func (m *marks) set(p *policy.Policy) (changed bool) {
 }
 
 // mark returns the mark of a class; 0 for none.
-func (m *marks) mark(class *shaper.Class) uint32 { return m.of()[nameOf(class)] }
+func (m *marks) mark(class *shaper.Class) uint32 {
+	all := m.of()
+	if mark, ok := all[nameOf(class)]; ok {
+		return mark
+	}
+	return all[""]
+}

@@ -34,7 +34,7 @@ type Server struct {
 	pollers      []*sock.Poller
 	pipes        sock.Pipes                                                                      // for bytes in flight
 	names        *upstream.Names                                                                 // the addresses of upstreams that are names
-	connectFrom  func(ctx context.Context, from netip.Addr, to netip.AddrPort) (net.Conn, error) // for checks
+	connectFrom  func(ctx context.Context, from sock.Local, to netip.AddrPort) (net.Conn, error) // for checks
 	ctx          context.Context                                                                 // ends when all sessions have; for what they have started
 	cancel       context.CancelFunc                                                              // of ctx
 	udpUpstreams gate                                                                            // bounds the upstream sockets of UDP sessions

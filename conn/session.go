@@ -111,11 +111,19 @@ type relay interface {
 
 // describe returns what rules match.
 func (t *tcpSession) describe() policy.Conn {
-	who := policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.at.addr.Port(), Destination: t.course.destination, Bind: t.course.origin.of(t.conf.Bind), Session: t.id}
+	who := policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.port(), Destination: t.course.destination, Bind: t.course.origin.of(t.conf.Bind), Session: t.id}
 	if e := t.entrance(); e != nil {
 		who.User, who.ServerName = e.user, e.to.Name
 	}
 	return who
+}
+
+// port returns the port that the client has connected to. With nftables, that may not be ours.
+func (t *tcpSession) port() uint16 {
+	if g := t.greeting; g != nil && t.conf.Mode == policy.Transparent {
+		return g.asked.Port()
+	}
+	return t.at.addr.Port()
 }
 
 // upstreamName returns the upstream, as the policy has it or the client has chosen it; "" until

@@ -103,6 +103,9 @@ func (u *udpSocket) retarget(sv *service) {
 	}
 }
 
+// intercept is for TCP only.
+func (u *udpSocket) intercept() error { return errWrongSocket }
+
 func (u *udpSocket) leadsTo() *service { return u.service.Load() }
 
 func (u *udpSocket) local() localAddr { return localAddrOf("udp", u.conn.LocalAddr()) }

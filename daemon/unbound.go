@@ -44,6 +44,8 @@ func (u *unbound) add(key string, err error) {
 		help = remedyPassword(err)
 	case key == "daemon.state":
 		help = remedyState(err)
+	case strings.HasSuffix(key, ".mode"):
+		help = needsNetAdmin
 	case strings.HasSuffix(key, ".users"):
 		help = needsUsers
 	}
@@ -67,6 +69,7 @@ func (u *unbound) addListeners(err error) {
 const (
 	// Remedies, as an error shows them after a semicolon.
 	needsCapability = "a port below 1024 needs CAP_NET_BIND_SERVICE, which the unit in systemd/ gives with AmbientCapabilities="
+	needsNetAdmin   = "a transparent listener needs CAP_NET_ADMIN, which the unit in systemd/ gives with AmbientCapabilities="
 	portTaken       = "another program listens there, or this one on an address that overlaps: `ss -ltunp` shows which"
 	socketTaken     = "`ss -lxp` shows which"
 	notLocal        = "an address of this machine"

@@ -1,6 +1,9 @@
 package policy
 
-import "hash/fnv"
+import (
+	"hash/fnv"
+	"slices"
+)
 
 // The numbers of our qdiscs and classes in the kernel.
 const (
@@ -13,6 +16,15 @@ const (
 	lastMinor  = 0x7fff // the kernel gives 8000: and above to qdiscs without a number
 
 	maxKernelClasses = 16000 // each takes two numbers
+)
+
+// The marks of packets for transparent listeners. None is the mark of a class.
+const (
+	// OwnMark is that of packets that the proxy sends, unless their class has one: nftables must not
+	// lead them back to it.
+	OwnMark = 0x5ca3<<16 | 1
+	// InterceptedMark is that of packets of others, on their way to a transparent listener.
+	InterceptedMark = 0x5ca3<<16 | 2
 )
 
 // Minors returns the minor number of each class that shapes a device. The key is the name of
@@ -50,10 +62,13 @@ func (p *Policy) Minors() map[string]uint16 {
 }
 
 // Marks returns the mark of each class whose packets the proxy marks for a device. A mark is
-// the id of the class in the kernel, as the fw classifier expects it. The map is empty if no
-// section asks for marks.
+// the id of the class in the kernel, as the fw classifier expects it. If there is a transparent
+// listener, "" has OwnMark, for all other classes. The map is empty if nobody asks for marks.
 func (p *Policy) Marks() map[string]uint32 {
 	marks := map[string]uint32{}
+	if slices.ContainsFunc(p.Listeners, func(l Listener) bool { return l.Mode == Transparent }) {
+		marks[""] = OwnMark
+	}
 	var minors map[string]uint16
 	for _, t := range p.TC {
 		if !t.Mark {

@@ -49,6 +49,7 @@
 //	answers    what is said about messages and their answers
 //	balance    how upstreams are chosen and checked
 //	entries    where clients of an entry may go
+//	transparent  what rules of nftables can lead to a listener
 //	sockets    no address is bound twice, and no upstream leads back
 //	path       the parents of classes, and their siblings
 //	shared     the stores of fleets, and the classes whose budgets they have

@@ -13,6 +13,9 @@ func (c entryChecker) entry(key string, l *Listener) {
 	if !c.sound(key + ".mode") {
 		return
 	}
+	if l.Mode != Transparent {
+		transparentChecker(c).none(key)
+	}
 	if !l.Mode.IsEntry() {
 		c.noEntry(key, l)
 		return
@@ -32,11 +35,18 @@ func (c entryChecker) entry(key string, l *Listener) {
 	if at := key + ".upstream_tls"; c.given(at) && c.sound(at) {
 		c.wrong(at, "with "+mode+" clients speak to the destination themselves", "leave it out")
 	}
-	if l.Mode == SNI {
+	switch l.Mode {
+	case SNI:
 		c.sni(key, l)
+	case Transparent:
+		transparentChecker(c).transparent(key, l)
 	}
 	if at := key + ".allow"; len(l.Allow) == 0 && c.sound(at) {
-		c.wrong(at, "it is missing, so no destination is allowed", targetForm)
+		form := targetForm
+		if l.Mode == Transparent {
+			form = addressesForm
+		}
+		c.wrong(at, "it is missing, so no destination is allowed", form)
 	}
 }
 
@@ -73,7 +83,7 @@ func (c entryChecker) noEntry(key string, l *Listener) {
 // warnOpen warns of entries that other machines may use without a login.
 func (c warner) warnOpen() {
 	for _, l := range c.p.Listeners {
-		if !l.Mode.IsEntry() || l.Users != "" {
+		if !l.Mode.HasNames() || l.Users != "" { // a transparent listener refuses who connects to itself
 			continue
 		}
 		for i, s := range l.Listen {

@@ -109,13 +109,28 @@ const (
 	SOCKS5  Mode = "socks5"  // what the client asks for: SOCKS version 5
 	Connect Mode = "connect" // what the client asks for: as of an HTTP proxy
 	SNI     Mode = "sni"     // the name in the ClientHello of TLS
+	// Transparent is the address to which the client has connected: nftables leads the connection
+	// to the listener.
+	Transparent Mode = "transparent"
 )
 
 // entries are the modes in which clients say where they want to go.
-var entries = []Mode{SOCKS5, Connect, SNI}
+var entries = []Mode{SOCKS5, Connect, SNI, Transparent}
 
 // IsEntry reports whether clients say where they want to go.
 func (m Mode) IsEntry() bool { return slices.Contains(entries, m) }
+
+// HasNames reports whether they may say it by a name.
+func (m Mode) HasNames() bool { return m.IsEntry() && m != Transparent }
+
+// Traffic is a kind of connections that a transparent listener gets.
+type Traffic string
+
+// The values of Traffic.
+const (
+	Forwarded Traffic = "forwarded" // what this machine would forward, as a router
+	FromHost  Traffic = "host"      // what programs of this machine send
+)
 
 // ProxyVersion is a version of the PROXY protocol.
 type ProxyVersion string
@@ -319,6 +334,10 @@ type Listener struct {
 	// Users is the path of a file with the users of an entry and the hashes of their passwords;
 	// "": nobody has to log in.
 	Users string `json:"users,omitempty"`
+	// Intercept says what nftables leads to a transparent listener; KeepSource that its sessions
+	// leave from the addresses of their clients.
+	Intercept  []Traffic `json:"intercept,omitempty"`
+	KeepSource bool      `json:"keep_source,omitempty"`
 	// Unix says who may connect to the unix sockets of Listen. If it is nil, these are the
 	// user and the group of the process.
 	Unix *UnixAccess `json:"unix,omitempty"`

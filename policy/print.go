@@ -175,6 +175,8 @@ func fieldsOfListener(l *Listener) []field[Listener] {
 			return l.Mode.IsEntry()
 		case "inside", "allow", "deny", "users":
 			return !l.Mode.IsEntry()
+		case "intercept", "keep_source":
+			return l.Mode != Transparent
 		case "unix":
 			return !l.bindsFiles()
 		case "tls", "upstream_tls", "half_close_timeout", "accept_proxy", "health":

@@ -41,7 +41,8 @@ const (
 	inFlightForm     = `an integer from 1 to 1000000`
 	headerForm       = `an integer from 0 to 64`
 	boolForm         = `true or false`
-	modeForm         = `"forward", "socks5", "connect" or "sni"`
+	modeForm         = `"forward", "socks5", "connect", "sni" or "transparent"`
+	interceptForm    = `"forwarded", "host", or a list of both`
 	insideForm       = `"tcp", "smpp", "http", "iso8583" or "lines"`
 	usersForm        = `the path of a file with lines NAME:HASH`
 	sendProxyForm    = `"v1" or "v2"`
@@ -53,7 +54,8 @@ var (
 	parseBareProtocol = choice(protocolForm, []Protocol{TCP, UDP, SMPP, HTTP, ISO8583, Lines}, nil)
 	parseSendProxy    = choice(sendProxyForm, []ProxyVersion{ProxyV1, ProxyV2}, nil)
 	parseLengthPrefix = choice(lengthPrefixForm, []LengthPrefix{Binary2, ASCII4, BCD2, VML}, nil)
-	parseMode         = choice(modeForm, []Mode{Forward, SOCKS5, Connect, SNI}, []Mode{"transparent"})
+	parseMode         = choice(modeForm, append([]Mode{Forward}, entries...), nil)
+	parseIntercept    = choice(interceptForm, []Traffic{Forwarded, FromHost}, nil)
 	parseInside       = choice(insideForm, []Protocol{TCP, SMPP, HTTP, ISO8583, Lines}, nil)
 )
 
@@ -110,6 +112,8 @@ var listenerFields = []field[Listener]{
 	emptyAs("none", many("allow", targetForm, func(l *Listener) *[]Target { return &l.Allow }, parseTarget)),
 	emptyAs("none", many("deny", targetForm, func(l *Listener) *[]Target { return &l.Deny }, parseTarget)),
 	emptyAs("none", one("users", usersForm, func(l *Listener) *string { return &l.Users }, parseUsers)),
+	emptyAs("forwarded", many("intercept", interceptForm, func(l *Listener) *[]Traffic { return &l.Intercept }, parseIntercept)),
+	yesNo("keep_source", func(l *Listener) *bool { return &l.KeepSource }),
 	emptyAs("none", upstreamField),
 	one("balance", balanceForm, func(l *Listener) *Balance { return &l.Balance }, parseBalance),
 	emptyAs("none", group("health", healthForm, func(l *Listener) *Health { return &l.Health }, DefaultHealth, healthFields)),

@@ -25,9 +25,12 @@ func (r *Rule) mayMatchPort(l *Listener) bool {
 	return !known || slices.ContainsFunc(ports, func(port uint16) bool { return inRanges(r.Port, port) })
 }
 
-// ports returns the ports of the listener. They are not known if systemd or the kernel chooses
-// one of them.
+// ports returns the ports to which clients of the listener connect. They are not known if systemd
+// or the kernel chooses one of them, or nftables leads other ports to the listener.
 func (l *Listener) ports() (ports []uint16, known bool) {
+	if l.Mode == Transparent {
+		return nil, false
+	}
 	for _, s := range l.Listen {
 		if isUnix(s) {
 			continue // it has no port
@@ -64,7 +67,7 @@ func (r *Rule) looksAtEntries() bool { return len(r.User)+len(r.ServerName) > 0 
 // looks at.
 func (r *Rule) hasWhatItLooksAt(l *Listener) bool {
 	return (!r.looksAtHTTP() || l.Protocol == HTTP) && (!r.looksAtSMPP() || l.Protocol == SMPP) &&
-		(len(r.User) == 0 || l.Users != "") && (len(r.ServerName) == 0 || l.Mode.IsEntry())
+		(len(r.User) == 0 || l.Users != "") && (len(r.ServerName) == 0 || l.Mode.HasNames())
 }
 
 // firstPrefix returns the index of the first prefix that holds the address, or -1. An IPv4

@@ -65,6 +65,9 @@ func (l *Listener) setDefaults() {
 	if l.Mode.IsEntry() {
 		l.Protocol = cmp.Or(l.Inside, TCP)
 	}
+	if l.Mode == Transparent && l.Intercept == nil {
+		l.Intercept = []Traffic{Forwarded}
+	}
 	defaults := DefaultListener(l.Name, l.Protocol)
 	if l.IdleTimeout == 0 {
 		l.IdleTimeout = defaults.IdleTimeout

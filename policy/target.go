@@ -100,6 +100,15 @@ var specials = prefixList("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0
 	"192.0.0.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
 	"::/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2002::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8")
 
+// Specials returns the ranges that no wider prefix of Allow allows.
+func Specials() []netip.Prefix { return slices.Clone(specials) }
+
+// SpecialOf returns the special range in which a prefix is.
+func SpecialOf(p netip.Prefix) (netip.Prefix, bool) {
+	special, ok := specialOf(p.Addr())
+	return special, ok && p.Bits() >= special.Bits()
+}
+
 func prefixList(texts ...string) (all []netip.Prefix) {
 	for _, s := range texts {
 		all = append(all, netip.MustParsePrefix(s))

@@ -81,6 +81,8 @@ func (l *Listener) hasNo(kind PerKind) (problem string) {
 	switch {
 	case kind == ByUser && l.Users == "":
 		return "nobody logs in (it has no users)"
+	case kind == ByServerName && l.Mode == Transparent:
+		return "clients ask for addresses, not for names"
 	case kind == ByServerName && !l.Mode.IsEntry():
 		return "no client asks for a name (it is no entry)"
 	}
