@@ -17,7 +17,7 @@ import (
 // allowedImports says which packages of this module each package may import. Imports run one way:
 // from the process down to the arithmetic.
 var allowedImports = map[string][]string{
-	"cmd/shaper":            {"daemon", "policy", "stats", "unit", "conn", "simulate", "tc"},
+	"cmd/shaper":            {"daemon", "policy", "stats", "unit", "conn", "simulate", "tc", "nft"},
 	"daemon":                {"conn", "upstream", "sock", "shaper", "state", "fleet", "fleet/limits", "limit", "policy", "tc", "metrics", "web", "stats", "unit"},
 	"client":                {"shaper", "policy", "frame", "stats", "unit"}, // for Go programs
 	"sock":                  {"buffer"},
@@ -27,6 +27,7 @@ var allowedImports = map[string][]string{
 	"exchange/exchangetest": {"exchange", "shaper", "stats"}, // for tests
 	"simulate":              {"exchange", "frame", "fleet", "fleet/limits", "shaper", "policy", "stats", "unit"},
 	"tc":                    {"policy", "stats", "unit"},
+	"nft":                   {"policy"},
 	"tc/tctest":             {}, // for the tests of tc and of the daemon
 	"metrics":               {"stats"},
 	"web":                   {"stats"},
@@ -52,22 +53,23 @@ var allowedImports = map[string][]string{
 	"tests/order":           {}, // tests only
 }
 
-// libraryOwner says which package may import a library. Libraries that only tests import are not
+// libraryOwners says which packages may import a library. Libraries that only tests import are not
 // listed.
-var libraryOwner = map[string]string{
-	"github.com/urfave/cli/v2":            "cmd/shaper",
-	"github.com/coreos/go-systemd/v22":    "daemon",
-	"github.com/prometheus/client_golang": "metrics",
-	"github.com/prometheus/client_model":  "metrics",
-	"google.golang.org/protobuf":          "metrics",
-	"github.com/pelletier/go-toml/v2":     "policy",
-	"github.com/gaissmai/bart":            "policy",
-	"github.com/vishvananda/netlink":      "tc",
-	"github.com/gopacket/gopacket":        "simulate",
-	"golang.org/x/time":                   "limit",
-	"golang.org/x/net":                    "upstream",
-	"github.com/gomodule/redigo":          "fleet",
-	"golang.org/x/crypto":                 "entry",
+var libraryOwners = map[string][]string{
+	"github.com/google/nftables":          {"nft"},
+	"github.com/urfave/cli/v2":            {"cmd/shaper"},
+	"github.com/coreos/go-systemd/v22":    {"daemon"},
+	"github.com/prometheus/client_golang": {"metrics"},
+	"github.com/prometheus/client_model":  {"metrics"},
+	"google.golang.org/protobuf":          {"metrics"},
+	"github.com/pelletier/go-toml/v2":     {"policy"},
+	"github.com/gaissmai/bart":            {"policy"},
+	"github.com/vishvananda/netlink":      {"tc", "nft"},
+	"github.com/gopacket/gopacket":        {"simulate"},
+	"golang.org/x/time":                   {"limit"},
+	"golang.org/x/net":                    {"upstream"},
+	"github.com/gomodule/redigo":          {"fleet"},
+	"golang.org/x/crypto":                 {"entry"},
 }
 
 // anyPackage lists libraries that every package may import.
@@ -111,16 +113,17 @@ func faultOf(pkg, imported string, allowed []string) string {
 			return ""
 		}
 	}
-	for library, owner := range libraryOwner {
+	for library, owners := range libraryOwners {
 		if !within(imported, library) {
 			continue
 		}
-		if owner != pkg && pkg != owner+"/"+filepath.Base(owner)+"test" { // the owner's fake
-			return "only " + owner + " may import it"
+		isOwner := func(owner string) bool { return owner == pkg || pkg == owner+"/"+filepath.Base(owner)+"test" } // or the owner's fake
+		if !slices.ContainsFunc(owners, isOwner) {
+			return "only " + strings.Join(owners, " and ") + " may import it"
 		}
 		return ""
 	}
-	return "libraryOwner does not list it"
+	return "libraryOwners does not list it"
 }
 
 // within reports whether a package is part of a library.

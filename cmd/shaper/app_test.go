@@ -120,6 +120,7 @@ func TestUsageErrors(t *testing.T) {
 		"run --log-level loud":            "it is debug, info, warn or error",
 		"completion tcsh":                 "bash, zsh and fish",
 		"tc":                              "a command is missing; shaper tc plan, apply, show or clear",
+		"nft":                             "a command is missing; shaper nft plan, apply or clear",
 		"tc plam":                         `there is no command "tc plam"; did you mean "plan"?`,
 		"tc plan a b":                     `"b" is one argument too many; usage: shaper tc plan [DEVICE]`,
 		"check a b":                       `"b" is one argument too many`,
@@ -204,6 +205,7 @@ func TestCompletions(t *testing.T) {
 		"completion":                 "bash\nzsh\nfish\n",
 		"sessions":                   "close\n",
 		"tc":                         "plan\napply\nshow\nclear\n",
+		"nft":                        "plan\napply\nclear\n",
 		"-c " + devices + " tc show": "eth0\nlo\n",
 		"status --j":                 "--json\n",
 	} {

@@ -29,6 +29,7 @@
 //	schema      shaper schema
 //	unified     what differs between two texts, as diff -u prints it
 //	tc          shaper tc plan, apply, show and clear
+//	nft         shaper nft plan, apply and clear
 //	completion  shaper completion, and what a shell asks for
 //	man         shaper man
 //	version     shaper version

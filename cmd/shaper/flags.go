@@ -68,3 +68,13 @@ func durationFlag(c *cli.Context, name string) (time.Duration, error) {
 	}
 	return time.Duration(d), nil
 }
+
+// noSubcommand handles a command without one of its subcommands, or with one that does not exist.
+func noSubcommand(command, all string) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		if name := c.Args().First(); name != "" {
+			return usageError("there is no command %q; %s", command+" "+name, suggest(name, c.Command.Subcommands))
+		}
+		return usageError("a command is missing; shaper %s %s", command, all)
+	}
+}

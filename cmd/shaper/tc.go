@@ -29,16 +29,8 @@ func tcCommand() *cli.Command {
 			show,
 			one("clear", "remove what shaper has put into the kernel", tcClear),
 		},
-		Action: noSubcommand,
+		Action: noSubcommand("tc", "plan, apply, show or clear"),
 	}
-}
-
-// noSubcommand handles `shaper tc` without a subcommand, or with one that does not exist.
-func noSubcommand(c *cli.Context) error {
-	if name := c.Args().First(); name != "" {
-		return usageError("there is no command %q; %s", "tc "+name, suggest(name, c.Command.Subcommands))
-	}
-	return usageError("a command is missing; shaper tc plan, apply, show or clear")
 }
 
 // withKernel returns an action that calls f with the kernel, the policy, and the sections that the

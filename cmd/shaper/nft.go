@@ -1,0 +1,95 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"shaper/nft"
+	"shaper/tc"
+)
+
+func nftCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "nft",
+		Usage: "lead connections to transparent listeners, by nftables",
+		Description: "A listener with mode = \"transparent\" gets the connections that nftables leads to it. The rules are one table, inet shaper; a routing\n" +
+			"rule goes with them. apply replaces them at once, clear removes them and needs no policy. Both need the capability CAP_NET_ADMIN.",
+		Subcommands: []*cli.Command{
+			{Name: "plan", Usage: "print the table and the routing as a shell script", Flags: []cli.Flag{jsonFlag()}, Action: withPlan(nftPlan)},
+			{Name: "apply", Usage: "put them into the kernel, in place of earlier ones", Action: withPlan(nftApply)},
+			{Name: "clear", Usage: "remove what shaper has put into the kernel", Action: nftClear},
+		},
+		Action: noSubcommand("nft", "plan, apply or clear"),
+	}
+}
+
+// withPlan returns an action that calls f with the plan of the policy.
+func withPlan(f func(*cli.Context, *nft.Plan) error) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		if err := arguments(c, 0, 0); err != nil {
+			return err
+		}
+		path, _ := configPath(c)
+		p, _, err := loadPolicy(c, path)
+		if err != nil {
+			return err
+		}
+		plan, err := nft.Of(p)
+		if err != nil {
+			return err
+		}
+		return f(c, plan)
+	}
+}
+
+func nftPlan(c *cli.Context, plan *nft.Plan) error {
+	if c.Bool("json") {
+		return printJSON(c, struct {
+			Table  string   `json:"table"`
+			Routes []string `json:"routes"`
+		}{plan.Table(), plan.Routes()})
+	}
+	fmt.Fprint(c.App.Writer, plan)
+	return nil
+}
+
+// mayChangeRules returns an error if the process may not change the network.
+func mayChangeRules() error {
+	err := tc.Permitted()
+	if errors.Is(err, tc.ErrNotPermitted) {
+		err = fmt.Errorf("shaper nft: %w", tc.ErrNotPermitted)
+	}
+	return err
+}
+
+func nftApply(c *cli.Context, plan *nft.Plan) error {
+	if err := mayChangeRules(); err != nil {
+		return err
+	}
+	if err := plan.Apply(); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.App.Writer, "table inet shaper and its routing are in force")
+	return nil
+}
+
+func nftClear(c *cli.Context) error {
+	if err := arguments(c, 0, 0); err != nil {
+		return err
+	}
+	if err := mayChangeRules(); err != nil {
+		return err
+	}
+	found, err := nft.Clear()
+	if err != nil {
+		return err
+	}
+	said := "there was nothing to remove"
+	if found {
+		said = "table inet shaper and its routing are removed"
+	}
+	fmt.Fprintln(c.App.Writer, said)
+	return nil
+}

@@ -1,0 +1,100 @@
+package nft
+
+import (
+	"errors"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+)
+
+// tableName is the name of our table, in the family inet.
+const tableName = "shaper"
+
+func ourTable() *nftables.Table {
+	return &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}
+}
+
+// Apply puts the plan into the kernel of the network namespace of the caller. At no moment is
+// there only a part of the rules: if there were rules of an earlier plan, the new ones take their
+// place at once. If the kernel refuses them, everything is as it was.
+func (p *Plan) Apply() error {
+	before, err := routed()
+	if err != nil {
+		return err
+	}
+	if err := route(p.families); err != nil {
+		return errors.Join(err, route(before))
+	}
+	if err := p.install(); err != nil {
+		return errors.Join(err, route(before))
+	}
+	return nil
+}
+
+// install replaces the table.
+func (p *Plan) install() error {
+	c, err := nftables.New()
+	if err != nil {
+		return refused("connect", "to nftables", err)
+	}
+	t := ourTable()
+	c.AddTable(t) // or there may be nothing to delete
+	c.DelTable(t)
+	c.AddTable(t)
+	sets := map[string]*nftables.Set{}
+	for _, s := range p.sets {
+		one := &nftables.Set{Table: t, Name: s.name, KeyType: s.kind(), Interval: true}
+		if err := c.AddSet(one, s.elements()); err != nil {
+			return refused("add", "the set "+s.name, err)
+		}
+		sets[s.name] = one
+	}
+	accept := nftables.ChainPolicyAccept
+	for _, one := range p.chains {
+		ours := &nftables.Chain{Name: one.name, Table: t}
+		if h := one.hook; h != nil {
+			ours.Type, ours.Hooknum, ours.Priority, ours.Policy = h.kind, h.at, h.priority, &accept
+		}
+		c.AddChain(ours)
+		for _, r := range one.rules {
+			c.AddRule(&nftables.Rule{Table: t, Chain: ours, Exprs: r.exprs(sets)})
+		}
+	}
+	return refused("add", "the table inet "+tableName, c.Flush())
+}
+
+// exprs returns a rule for the kernel.
+func (r rule) exprs(sets map[string]*nftables.Set) []expr.Any {
+	all := r.to.exprs(sets)
+	for _, s := range r.does {
+		all = append(all, s.exprs...)
+	}
+	return all
+}
+
+// Clear removes what plans have put into the kernel, whatever the policy is now. It reports whether
+// there was anything.
+func Clear() (found bool, err error) {
+	c, err := nftables.New()
+	if err != nil {
+		return false, refused("connect", "to nftables", err)
+	}
+	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return false, refused("read", "the tables", err)
+	}
+	for _, t := range tables {
+		if t.Name == tableName {
+			found = true
+			c.DelTable(ourTable())
+		}
+	}
+	if err := c.Flush(); err != nil {
+		return found, refused("delete", "the table inet "+tableName, err)
+	}
+	before, err := routed()
+	if err != nil {
+		return found, err
+	}
+	return found || len(before) > 0, route(nil)
+}
