@@ -2,7 +2,6 @@ package tests
 
 import (
 	"bufio"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -195,18 +194,6 @@ func (b *browser) press(key, code string, number int) {
 	for _, kind := range []string{"rawKeyDown", "keyUp"} {
 		b.call("Input.dispatchKeyEvent", map[string]any{"type": kind, "key": key, "code": code, "windowsVirtualKeyCode": number}, nil)
 	}
-}
-
-// screenshot returns the window as a PNG.
-func (b *browser) screenshot() []byte {
-	b.t.Helper()
-	var shot struct{ Data string }
-	b.call("Page.captureScreenshot", map[string]any{"format": "png"}, &shot)
-	png, err := base64.StdEncoding.DecodeString(shot.Data)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return png
 }
 
 // complaints returns what the page has complained of so far.
