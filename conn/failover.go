@@ -82,15 +82,9 @@ func (d *dialling) from(to netip.AddrPort) sock.Local {
 	if t.conf.KeepSource {
 		return sock.Local{Addr: t.source.Addr(), Foreign: true, Mark: mark}
 	}
-	return sock.Local{Addr: d.bound(to), Mark: mark}
-}
-
-// bound returns the address of bind from which the session connects to another.
-func (d *dialling) bound(to netip.AddrPort) netip.Addr {
-	t := d.session
 	bind := t.conf.Bind
 	t.course.origin.set(bind, t.service.choose(time.Now(), &t.conf.Listener, policy.Conn{Bind: t.course.origin.of(bind), Destination: to}))
-	return t.course.origin.of(bind)
+	return sock.Local{Addr: t.course.origin.of(bind), Mark: mark}
 }
 
 // tryNextBind tries the present address from the next one of bind, if the last attempt has
