@@ -27,7 +27,7 @@ func (p Provider) Answered(now time.Time, ok bool) {
 		}
 		if ok {
 			n.throttle.pause = 0
-			n.learned(now, false)
+			learned(now, n, false)
 		}
 	}
 	c.update(now)
@@ -35,7 +35,7 @@ func (p Provider) Answered(now time.Time, ok bool) {
 }
 
 // learned notes an answer for a class that learns, and keeps what it finds.
-func (n *node) learned(now time.Time, refused bool) {
+func learned(now time.Time, n *node, refused bool) {
 	if n.learn(now, refused) {
 		n.class.backing.noteFinding(now)
 	}
@@ -84,7 +84,7 @@ func (p Provider) pause(now time.Time, wait time.Duration, signal string, chosen
 	before := n.throttle.until
 	n.signal(now, wait)
 	n.class.backing.tellPause(now, before)
-	n.learned(now, true)
+	learned(now, n, true)
 	n.update(now)
 	root.wake(now)
 }

@@ -30,20 +30,20 @@ func (p Provider) Heard(now, then time.Time, cost Cost, hints []Hint) {
 		}
 	}
 	for _, hint := range hints {
-		c.hear(now, then, hint)
+		p.heard(now, then, hint)
 	}
 	c.update(now)
 	root.wake(now)
 }
 
-// hear takes one hint.
-func (c *Class) hear(now, then time.Time, hint Hint) {
-	for n := &c.node; n != nil; n = n.parent.Load() {
+// heard takes one hint. The lock of the tree is held.
+func (p Provider) heard(now, then time.Time, hint Hint) {
+	for n := &p.class.node; n != nil; n = n.parent.Load() {
 		if h := limit.HintsOf(bare(n.limiter)); h != nil && n.kind == hint.Kind {
 			h.Tell(now, then, limit.Hint{ID: hint.ID, Remaining: hint.Remaining, Until: hint.Until})
 			n.class.tally.Hinted(stats.HintTaken)
 			return
 		}
 	}
-	c.tally.Hinted(stats.HintOtherUnit)
+	p.class.tally.Hinted(stats.HintOtherUnit)
 }
