@@ -121,9 +121,7 @@ func TestAllPortsAreUsed(t *testing.T) {
 		t.Error("one session more than there are ports ends well")
 	}
 	for _, want := range []string{"no upstream could be reached", "all ports of 127.17.2.1 are in use", "all ports of 127.17.2.2 are in use"} {
-		if !strings.Contains(d.log.String(), want) {
-			t.Errorf("the log lacks %q:\n%s", want, d.log)
-		}
+		waitFor(t, "the log says "+want, func() bool { return strings.Contains(d.log.String(), want) })
 	}
 	var s struct {
 		Listeners []struct {

@@ -108,6 +108,7 @@ func shareModel(t *testing.T, seconds int64) error {
 	d := start(t, plain(), fmt.Sprintf(modelPolicy, addr))
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: 100, DisableCompression: true}}
 	defer client.CloseIdleConnections()
+	url := "http://" + d.addr("model") + "/v1/chat"
 	from := time.Now().Unix() + 1
 	end := time.Unix(from+seconds, 0)
 	var all sync.WaitGroup
@@ -115,7 +116,7 @@ func shareModel(t *testing.T, seconds int64) error {
 		team := fmt.Sprint(i % 4)
 		all.Go(func() {
 			for n := i; time.Now().Before(end.Add(200 * time.Millisecond)); n++ {
-				if err := askModel(client, "http://"+d.addr("model")+"/v1/chat", team, 5+n%(10+10*(i%4))); err != nil {
+				if err := askModel(client, url, team, 5+n%(10+10*(i%4))); err != nil {
 					t.Error(err)
 					return
 				}

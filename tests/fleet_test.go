@@ -196,7 +196,7 @@ func allAre(fleet []*program, mode string) bool {
 				Share float64
 			}
 		}
-		if d.read(&all, "fleet"); len(all) != 1 || len(all[0].Classes) != 1 {
+		if d.ask(&all, "fleet"); len(all) != 1 || len(all[0].Classes) != 1 {
 			return false
 		}
 		if c := all[0].Classes[0]; c.Mode != mode || c.Share*float64(len(fleet)) < 0.9 {

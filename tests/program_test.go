@@ -2,9 +2,11 @@ package tests
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -190,6 +192,25 @@ func (p *program) read(into any, args ...string) {
 	}
 }
 
+// ask reads a page of the control socket, which has what the command of that name prints with
+// --json. Tests ask again and again, and a command for each would take all of the processors.
+func (p *program) ask(into any, page string) {
+	p.t.Helper()
+	dialer := net.Dialer{}
+	client := http.Client{Timeout: patience, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, "unix", p.socket()) },
+	}}
+	response, err := client.Get("http://shaper/v1/" + page)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if err := json.NewDecoder(response.Body).Decode(into); err != nil || response.StatusCode != http.StatusOK {
+		p.t.Fatalf("/v1/%s: %s, %v", page, response.Status, err)
+	}
+}
+
 // The parts of the commands' JSON output that tests read.
 type (
 	status struct {
@@ -227,20 +248,20 @@ type (
 
 func (p *program) status() (s status) {
 	p.t.Helper()
-	p.read(&s, "status")
+	p.ask(&s, "status")
 	return s
 }
 
 func (p *program) sessions() (all []session) {
 	p.t.Helper()
-	p.read(&all, "sessions")
+	p.ask(&all, "sessions")
 	return all
 }
 
 func (p *program) class(name string) class {
 	p.t.Helper()
 	var all []class
-	p.read(&all, "classes")
+	p.ask(&all, "classes")
 	for _, c := range all {
 		if c.Name == name {
 			return c

@@ -137,7 +137,9 @@ func sh(t *testing.T, dir, command string) (stdout string) {
 // run.
 func endGoRun(t *testing.T, dir string, run *exec.Cmd) {
 	p := &program{t: t, bin: plain(), config: filepath.Join(dir, "shaper.toml")}
-	if err := syscall.Kill(p.status().PID, syscall.SIGTERM); err != nil {
+	var s status
+	p.read(&s, "status")
+	if err := syscall.Kill(s.PID, syscall.SIGTERM); err != nil {
 		t.Error(err)
 	}
 	if err := run.Wait(); err != nil {
