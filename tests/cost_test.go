@@ -15,12 +15,14 @@ import (
 )
 
 // docs/recipes.md shows a policy like modelPolicy.
+// The account is paced evenly. A sliding log would let the tokens of the first burst come free
+// together in each second, and in a burst, clients with small requests are slow to ask again.
 const modelPolicy = `
 [class.model]
-algorithm = "sliding-log"
+algorithm = "gcra"
 rate      = "300000 tokens/min"
-window    = "1s"
-headroom  = "2%%"
+burst     = "100 tokens"
+headroom  = "3%%"
 cost      = { json = "max_tokens", default = 1000, max = 8000 }
 settle    = { json = "usage.total_tokens" }
 
