@@ -199,7 +199,9 @@ func (p *program) ask(into any, page string) {
 	dialer := net.Dialer{}
 	client := http.Client{Timeout: patience, Transport: &http.Transport{
 		DisableKeepAlives: true,
-		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, "unix", p.socket()) },
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", p.socket())
+		},
 	}}
 	response, err := client.Get("http://shaper/v1/" + page)
 	if err != nil {
