@@ -100,6 +100,10 @@ func (d *Dashboard) next(view string, of *screen) (text []byte, due time.Time) {
 // serveEvents serves the stream of a view until the browser goes, does not read, or the dashboard
 // stops.
 func (d *Dashboard) serveEvents(w http.ResponseWriter, r *http.Request) {
+	if status, why := refusal(r); status != 0 {
+		http.Error(w, why, status)
+		return
+	}
 	view := r.PathValue("view")
 	of, ok := d.screens.enter(view)
 	if !ok {
@@ -132,4 +136,19 @@ func (d *Dashboard) serveEvents(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// refusal returns why a request gets no stream, whatever its view; 0 if it may get one. A stream holds
+// its place as long as somebody reads it. Nobody reads the answer to a HEAD, a body that does not
+// come would hold the place for ever, and a page of another site cannot read what it asks for.
+func refusal(r *http.Request) (status int, why string) {
+	switch site := r.Header.Get("Sec-Fetch-Site"); {
+	case r.Method != http.MethodGet:
+		return http.StatusMethodNotAllowed, "a stream has no end: GET it"
+	case r.ContentLength != 0:
+		return http.StatusBadRequest, "a request for a stream has no body"
+	case site == "cross-site", site == "same-site":
+		return http.StatusForbidden, "the stream is for the page of the dashboard"
+	}
+	return 0, ""
 }

@@ -151,6 +151,37 @@ func TestTooManyStreams(t *testing.T) {
 	})
 }
 
+// What nobody reads holds no place: the answer to a HEAD, one to a request whose body does not come,
+// and what the page of another site asks for.
+func TestWhatNobodyReads(t *testing.T) {
+	for request, want := range map[string]int{
+		"HEAD /events/classes HTTP/1.1\r\nHost: localhost\r\n\r\n":                               http.StatusMethodNotAllowed,
+		"GET /events/classes HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n":           http.StatusBadRequest,
+		"GET /events/classes HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n":  http.StatusBadRequest,
+		"GET /events/classes HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\n\r\n":  http.StatusForbidden,
+		"GET /events/classes HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: same-site\r\n\r\n":   http.StatusForbidden,
+		"GET /events/classes HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: same-origin\r\n\r\n": http.StatusOK,
+		"GET /events/classes HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: none\r\n\r\n":        http.StatusOK,
+	} {
+		served(t, &fake{}, func(t *testing.T, d *Dashboard, p *pipes) {
+			ours, theirs := net.Pipe()
+			defer ours.Close()
+			p.dialled <- theirs
+			io.WriteString(ours, request)
+			answer, err := http.ReadResponse(bufio.NewReader(ours), &http.Request{Method: request[:strings.Index(request, " ")]})
+			if err != nil {
+				t.Fatalf("%q: %v", request, err)
+			}
+			if answer.StatusCode != want {
+				t.Errorf("%q: %s", request, answer.Status)
+			}
+			if open := d.screens.streams; (open == 1) != (want == http.StatusOK) {
+				t.Errorf("%q: %d streams are open", request, open)
+			}
+		})
+	}
+}
+
 // A browser that does not read is dropped, and holds nobody else up.
 func TestSlowBrowser(t *testing.T) {
 	served(t, &fake{body: huge}, func(t *testing.T, d *Dashboard, p *pipes) {
