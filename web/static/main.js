@@ -13,7 +13,7 @@ const connection = document.querySelector("#connection");
 const summary = document.querySelector("#summary");
 let stream, update, again;
 
-const path = () => (location.hash.slice(1).split("/")[0] in views ? location.hash.slice(1) : "classes");
+const path = () => (Object.hasOwn(views, location.hash.slice(1).split("/")[0]) ? location.hash.slice(1) : "classes");
 
 // show opens the view that the address names.
 function show() {
