@@ -138,13 +138,23 @@ func (d *direction) write(o unloader) bool {
 	return o.remaining() == 0
 }
 
-// unwritten ends the session, since dst takes nothing more. If TLS has been cut, the other
-// direction first passes on what came before.
+// unwritten ends the session, since dst takes nothing more. If TLS has been cut, or if dst is the
+// upstream, the other direction first passes on what came before.
 func (d *direction) unwritten(reason error) {
-	if !isCut(reason) || d.opposite().done {
-		d.session.finish(resultOf(reason))
+	other := d.opposite()
+	switch {
+	case other.done:
+	case isCut(reason):
+		return
+	case d.towards == stats.Upstream && other.holds():
+		other.fault = resultOf(reason) // the kernel tells of a reset once: now a read sees a clean end
+		return
 	}
+	d.session.finish(resultOf(reason))
 }
+
+// holds reports whether the direction has read what it has not written.
+func (d *direction) holds() bool { return d.waiting || d.carrier.held() > 0 }
 
 func (d *direction) opposite() *direction {
 	if d == &d.session.up {

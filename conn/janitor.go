@@ -95,7 +95,7 @@ func (t *tcpSession) tend(now time.Time) {
 // isLost reports whether a peer has reset the connection, and nothing that the session has is of
 // use to the other one.
 func (t *tcpSession) isLost() bool {
-	return t.client.Broken || t.upstream.Broken && !t.down.waiting && t.down.carrier.held() == 0
+	return t.client.Broken || t.upstream.Broken && !t.down.holds()
 }
 
 // quietTime is how long nothing moves in an old session before it ends, if nobody knows which

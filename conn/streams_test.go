@@ -494,10 +494,18 @@ func TestSessionEndsWithBytesInAPipe(t *testing.T) {
 }
 
 // If an upstream resets the connection, what the session has read of its answer arrives, however
-// long that takes through its class.
-func TestResetLosesNothing(t *testing.T) { virtually(t, resetLosesNothing) }
+// long that takes through its class, and whatever its client does meanwhile.
+func TestResetLosesNothing(t *testing.T) {
+	for name, meanwhile := range map[string]func(tcpConn){
+		"the client listens":     func(tcpConn) {},
+		"the client sends":       func(client tcpConn) { io.WriteString(client, "more") },
+		"the client half-closes": func(client tcpConn) { client.CloseWrite() },
+	} {
+		t.Run(name, virtual(func(t *testing.T) { resetLosesNothing(t, meanwhile) }))
+	}
+}
 
-func resetLosesNothing(t *testing.T) {
+func resetLosesNothing(t *testing.T, meanwhile func(client tcpConn)) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast, `return_class = "back"`)+class("back", "200B/s"))
 	client, upstream := r.open(conns)
@@ -505,10 +513,33 @@ func resetLosesNothing(t *testing.T) {
 	send(t, upstream, string(data))
 	synctest.Wait()
 	reset(upstream)
+	synctest.Wait()
+	meanwhile(client)
 	got := make([]byte, len(data))
 	if n, err := io.ReadFull(client, got); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("%d of %d bytes arrive, %v", n, len(data), err)
 	}
+	expectCut(t, client)
+	r.awaitEnd(stats.ResetByPeer, 1)
+}
+
+// So it is with an answer, if its client asks for more.
+func TestResetLosesNoAnswer(t *testing.T) { virtually(t, resetLosesNoAnswer) }
+
+func resetLosesNoAnswer(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, class("c", fast)+class("back", "200B/s")+listener("l", "http", addr, "c", `return_class = "back"`))
+	client, upstream := r.open(conns)
+	const ask = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+	answer := "HTTP/1.1 200 OK\r\nContent-Length: 6000\r\n\r\n" + strings.Repeat("x", 6000)
+	send(t, client, ask)
+	expect(t, upstream, ask)
+	send(t, upstream, answer)
+	synctest.Wait()
+	reset(upstream)
+	synctest.Wait()
+	send(t, client, ask)
+	expect(t, client, answer)
 	expectCut(t, client)
 	r.awaitEnd(stats.ResetByPeer, 1)
 }
