@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"slices"
 	"time"
 
 	"shaper/limit"
@@ -32,13 +33,19 @@ func rehearse(now time.Time, root, of *node) *rehearsal {
 	}
 	r.add(root, nil, path)
 	for n, copied := range r.nodes {
-		r.connect(n, copied)
+		copied.payer = r.nodes[n.payer]
+		r.copyContender(&n.asChild, &copied.asChild)
+		r.copyContender(&n.ownQueue, &copied.ownQueue)
+	}
+	for n, copied := range r.nodes {
+		r.copyFeed(n, copied)
 	}
 	return r
 }
 
 // add copies a node and those beneath it that time alone can bring to their turn. The nodes on the
-// path come too.
+// path come too. If there is no room, it copies only the first contender of each heap, and those that
+// may send come first.
 func (r *rehearsal) add(n, parent *node, path []*node) {
 	if r.nodes[n] != nil {
 		return
@@ -52,8 +59,12 @@ func (r *rehearsal) add(n, parent *node, path []*node) {
 			r.add(child, n, path)
 		}
 	}
-	for _, h := range n.feed.heaps() {
-		for _, a := range *h {
+	for _, h := range slices.Backward(n.feed.heaps()) {
+		for i, a := range *h {
+			if i > 0 && len(r.nodes) >= mostNodes {
+				r.inexact = true
+				break
+			}
 			if a.node != n {
 				r.add(a.node, n, path)
 			}
@@ -128,6 +139,7 @@ func (r *rehearsal) copyLimit(l limit.Limiter, of *restraint, rate unit.Rate) li
 
 // Bounds of what is copied: the tree is locked meanwhile, and nothing leaves.
 const (
+	mostNodes   = 1000           // classes, with their buckets and groups, until there is no room
 	mostCopied  = 4000           // items of all queues, until there is no room
 	mostOfQueue = mostCopied / 4 // items of one queue
 	leastOfEach = 4              // items of each queue, although there is no room
@@ -147,11 +159,16 @@ func (r *rehearsal) copyLine(n, m *node) {
 	m.queueCost, m.waiting, m.waitingCost, m.someFree = n.queueCost, n.waiting, n.waitingCost, n.someFree
 }
 
-// connect gives the copy of a node its feed, and its place in the feed above.
-func (r *rehearsal) connect(n, copied *node) {
-	copied.payer = r.nodes[n.payer]
-	r.copyContender(&n.asChild, &copied.asChild)
-	r.copyContender(&n.ownQueue, &copied.ownQueue)
+func (r *rehearsal) copyContender(from, to *contender) {
+	to.head = r.items[from.head]
+	to.at, to.key, to.index = from.at, from.key, from.index
+	for band := range bands {
+		to.seats[band].key, to.seats[band].index = from.seats[band].key, from.seats[band].index
+	}
+}
+
+// copyFeed gives the copy of a node its feed.
+func (r *rehearsal) copyFeed(n, copied *node) {
 	if n.feed == nil {
 		return
 	}
@@ -162,25 +179,25 @@ func (r *rehearsal) connect(n, copied *node) {
 	}
 }
 
-func (r *rehearsal) copyContender(from, to *contender) {
-	to.head = r.items[from.head]
-	to.at, to.key, to.index = from.at, from.key, from.index
-	for band := range bands {
-		to.seats[band].key, to.seats[band].index = from.seats[band].key, from.seats[band].index
-	}
-}
-
-// copyHeap copies heap i of the feed of a node, in the same order.
+// copyHeap copies heap i of the feed of a node, in the same order, without contenders that were not
+// copied.
 func (r *rehearsal) copyHeap(n *node, from alarms, i int) alarms {
-	to := make(alarms, len(from))
-	for j, a := range from {
-		k := &r.nodes[a.node].asChild
+	to := make(alarms, 0, min(len(from), len(r.nodes)))
+	for _, a := range from {
+		copied := r.nodes[a.node]
+		if copied == nil {
+			continue
+		}
+		k := &copied.asChild
 		if a.node == n {
-			k = &r.nodes[n].ownQueue
+			k = &copied.ownQueue
 		}
-		if to[j] = &k.alarm; i > 0 {
-			to[j] = &k.seats[(i-1)/len(n.feed.rings[0])]
+		seat := &k.alarm
+		if i > 0 {
+			seat = &k.seats[(i-1)/len(n.feed.rings[0])]
 		}
+		seat.index = 0
+		to.put(seat, seat.key)
 	}
 	return to
 }

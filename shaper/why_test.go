@@ -268,3 +268,48 @@ func TestWhyCopiesABoundedPart(t *testing.T) {
 		}
 	}
 }
+
+// However many buckets wait, the tree is locked only while a bounded number of them is copied, and
+// the next item is still the one that leaves.
+func TestWhyCopiesABoundedNumberOfBuckets(t *testing.T) {
+	for _, c := range []struct {
+		buckets int
+		exact   bool
+	}{{100, true}, {20_000, false}} {
+		p, _, err := policy.Parse("p.toml", []byte(`
+[class.c]
+rate = "1 messages/min"
+algorithm = "sliding-log"
+per = "source"
+max_keys = 50000
+[listener.l]
+listen = "127.0.0.1:1"
+protocol = "lines"
+upstream = "echo:"
+class = "c"
+`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		root := NewClass(start, p.Classes[0])
+		for i := range c.buckets {
+			bucket := root.Join(start, client(i))
+			bucket.Enter(start, message(1))
+			bucket.Enter(start, message(1))
+		}
+		r, now := root.lockAt(start.Add(second))
+		r.next(now)
+		copied := rehearse(now, r, &root.node)
+		r.mu.Unlock()
+		if n := len(copied.nodes); n > 2*mostNodes {
+			t.Errorf("%d buckets wait: %d classes are copied", c.buckets, n)
+		}
+		w := root.Status().Why(now)
+		if w.Items != int64(c.buckets) || w.Exact != c.exact {
+			t.Errorf("%d buckets wait: %+v", c.buckets, w)
+		}
+		if root.Release(w.At.Add(-1)) != nil || root.Release(w.At) == nil {
+			t.Errorf("%d buckets wait: the next item does not leave at %v", c.buckets, w.At)
+		}
+	}
+}
