@@ -65,6 +65,8 @@ func TestHints(t *testing.T) {
 		{"X-RateLimit-Remaining: 59\r\nX-RateLimit-Reset: 1.25", "59 requests for 1.25s"},
 		{"X-RateLimit-Remaining: 59\r\nX-RateLimit-Reset: " + at(time.Minute), "59 requests for 1m0s"},
 		{"X-RateLimit-Remaining: 59\r\nX-RateLimit-Reset: " + at(time.Minute) + "500", "59 requests for 1m0.5s"},
+		{"X-RateLimit-Remaining: 59\r\nX-RateLimit-Reset: " + at(time.Minute) + ".750", "59 requests for 1m0.75s"}, // Discord
+		{"X-RateLimit-Remaining: 59\r\nX-RateLimit-Reset: " + at(time.Minute) + ".x", "unclear 1"},
 		{"X-RateLimit-Remaining: 59\r\nX-RateLimit-Reset: " + at(-time.Minute), ""},
 		{"X-RateLimit-Remaining: 59\r\nX-RateLimit-Reset: " + at(33*day), "unclear 1"},
 		{"x-rate-limit-remaining: 5\r\nx-rate-limit-reset: " + at(15*time.Minute), "5 requests for 15m0s"},

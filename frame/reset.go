@@ -15,16 +15,13 @@ const (
 // until returns how long it takes from now on until a limit is renewed; false if the text says no
 // time. If that has passed, the result is not above 0.
 func (r *hintReader) until(text []byte, now time.Time) (d time.Duration, ok bool) {
-	whole, _, _ := bytes.Cut(text, []byte("."))
-	n, digits := decimal(whole)
-	switch {
-	case digits && n >= msSinceEpoch:
+	switch n, part, ok := secondsOf(text); {
+	case ok && n >= msSinceEpoch:
 		return r.at(time.UnixMilli(n), now), true
-	case digits && n >= sinceEpoch:
-		return r.at(time.Unix(n, 0), now), true
-	}
-	if d, ok := inSeconds(text); ok {
-		return d, true
+	case ok && n >= sinceEpoch:
+		return r.at(time.Unix(n, int64(part)), now), true
+	case ok:
+		return time.Duration(n)*time.Second + part, true
 	}
 	if len(text) > len(time.RFC3339Nano) {
 		return 0, false
@@ -60,18 +57,26 @@ func date(text []byte) (t time.Time, ok bool) {
 	return t, false
 }
 
-// inSeconds reads a number of seconds, which may have a fraction.
+// inSeconds reads a number of seconds from now on, which may have a fraction.
 func inSeconds(text []byte) (d time.Duration, ok bool) {
-	whole, fraction, _ := bytes.Cut(text, []byte("."))
-	n, ok := decimal(whole)
-	if !ok || n >= sinceEpoch || len(fraction) > 0 && !allDigits(fraction) {
+	n, part, ok := secondsOf(text)
+	if !ok || n >= sinceEpoch {
 		return 0, false
 	}
-	d = time.Duration(n) * time.Second
+	return time.Duration(n)*time.Second + part, true
+}
+
+// secondsOf reads a number of seconds: n, and a part of one more.
+func secondsOf(text []byte) (n int64, part time.Duration, ok bool) {
+	whole, fraction, _ := bytes.Cut(text, []byte("."))
+	n, ok = decimal(whole)
+	if !ok || len(fraction) > 0 && !allDigits(fraction) {
+		return 0, 0, false
+	}
 	unit := time.Second
 	for _, c := range fraction {
 		unit /= 10
-		d += time.Duration(c-'0') * unit
+		part += time.Duration(c-'0') * unit
 	}
-	return d, true
+	return n, part, true
 }
