@@ -24,7 +24,8 @@ type Hint struct {
 //
 // A hint replaces those with its ID that were told before the unit left to which it was told: the
 // provider knew then what it had said. Others hold beside each other, since answers may overtake each
-// other, and so may units on their way to the provider.
+// other, and so may units on their way to the provider. If there are more hints than mostHints,
+// those of which most remains are forgotten.
 type Hints struct {
 	clock
 	told  []told
@@ -117,9 +118,25 @@ func (h *Hints) Tell(now, then time.Time, q Hint) {
 	case i >= 0:
 		o := &h.told[i]
 		o.Remaining, o.Until, o.last = min(o.Remaining, q.Remaining), latest(o.Until, q.Until), now
-	case len(h.told) < mostHints && q.Until.After(now):
+	case !q.Until.After(now):
+	case len(h.told) < mostHints:
 		h.told = append(h.told, told{q, now, now})
+	default:
+		if o := h.loosest(); o.Remaining > q.Remaining {
+			*o = told{q, now, now}
+		}
 	}
+}
+
+// loosest returns the hint of which most remains.
+func (h *Hints) loosest() *told {
+	most := &h.told[0]
+	for i := range h.told {
+		if o := &h.told[i]; o.Remaining > most.Remaining {
+			most = o
+		}
+	}
+	return most
 }
 
 // forget forgets what counts no longer. It returns the time to use.

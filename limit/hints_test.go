@@ -104,6 +104,23 @@ func TestHintForgetsWhatIsNeverAnswered(t *testing.T) {
 	expectNext(t, h, 61, 11, 600)
 }
 
+// If a provider names more limits than a class keeps, the strictest of them hold.
+func TestTooManyHints(t *testing.T) {
+	h, now := new(Hints), hintAt(0)
+	tell := func(id uint64, remaining, seconds int64) {
+		h.Tell(now, now, Hint{ID: id, Remaining: remaining, Until: hintAt(time.Duration(seconds) * time.Second)})
+	}
+	for id := range uint64(mostHints) {
+		tell(id, 100+int64(id), 1000)
+	}
+	tell(mostHints, 0, 10)
+	expectNext(t, h, 0, 1, 10)
+	expectNext(t, h, 10, 100, 10)
+	expectNext(t, h, 10, 101, 1000)
+	tell(mostHints+1, 200, 20)
+	expectNext(t, h, 0, 1, 10)
+}
+
 func TestHintsOfSeveralLimits(t *testing.T) {
 	h := new(Hints)
 	now := hintAt(0)
