@@ -51,14 +51,16 @@ func (r rule) words() string {
 	return strings.Join(words, " ")
 }
 
-// Routes returns the commands of ip(8) that route marked packets to this machine.
+// Routes returns the commands of ip(8) that route marked packets to this machine. A second time
+// they change nothing.
 func (p *Plan) Routes() (lines []string) {
 	for _, family := range p.families {
 		ip := "ip"
 		if family == unix.AF_INET6 {
 			ip = "ip -6"
 		}
-		lines = append(lines, fmt.Sprintf("%s rule add pref %d fwmark %#x lookup %d\n", ip, rulePriority, policy.InterceptedMark, routeTable),
+		rule := fmt.Sprintf("pref %d fwmark %#x lookup %d", rulePriority, policy.InterceptedMark, routeTable)
+		lines = append(lines, fmt.Sprintf("%[1]s rule list %[2]s | grep -q . || %[1]s rule add %[2]s\n", ip, rule),
 			fmt.Sprintf("%s route replace local default dev lo table %d\n", ip, routeTable))
 	}
 	return lines

@@ -182,7 +182,7 @@ func TestTransparent(t *testing.T) {
 		t.Errorf("before there was\n%s\nand now there is\n%s", before, after)
 	}
 	script := r.nft(t, "plan")
-	r.in.output(script)
+	r.in.output("set -e\n" + script + script)
 	if byHand := r.state(); byHand != applied {
 		t.Errorf("apply makes\n%s\nand the script of plan\n%s", applied, byHand)
 	}
