@@ -74,6 +74,7 @@ func Of(p *policy.Policy) (*Plan, error) {
 	if len(host.rules) > 2 {
 		plan.chains = append(plan.chains, host)
 	}
+	plan.chains = append(plan.chains, chain{name: markName})
 	return plan, nil
 }
 

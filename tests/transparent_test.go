@@ -76,16 +76,23 @@ func bitsOf(net string) int {
 }
 
 // nft runs `shaper nft` in the router.
-func (r *router) nft(t *testing.T, what string) (out string) {
+func (r *router) nft(t *testing.T, what string) string {
 	t.Helper()
+	out, err := r.try(what)
+	if err != nil {
+		t.Fatalf("shaper nft %s: %v: %s", what, err, out)
+	}
+	return out
+}
+
+// try runs `shaper nft` in the router, which may fail.
+func (r *router) try(what string) (out string, err error) {
 	r.in.do(func() error {
-		b, err := exec.Command(plain(), "-c", r.config, "nft", what).CombinedOutput()
-		if out = string(b); err != nil {
-			return fmt.Errorf("shaper nft %s: %w: %s", what, err, b)
-		}
+		b, failed := exec.Command(plain(), "-c", r.config, "nft", what).CombinedOutput()
+		out, err = string(b), failed
 		return nil
 	})
-	return out
+	return out, err
 }
 
 // state returns all that `shaper nft` may change. Link-local addresses come by themselves.
@@ -187,6 +194,24 @@ func TestTransparent(t *testing.T) {
 		t.Errorf("apply makes\n%s\nand the script of plan\n%s", applied, byHand)
 	}
 	r.nft(t, "clear")
+}
+
+// A table of others that has the name of ours stays as it is.
+func TestTransparentLeavesTablesOfOthers(t *testing.T) {
+	t.Parallel()
+	tool(t, "nft", "nftables")
+	r := &router{in: newNamespace(t), program: &program{config: policyFile(t, daemonSection+intercepting)}}
+	r.in.run("ip link set lo up")
+	r.in.output("nft 'table inet shaper { chain input { type filter hook input priority 0; tcp dport 1 drop; }; }'")
+	before := r.state()
+	for _, what := range []string{"apply", "clear"} {
+		if out, err := r.try(what); err == nil || !strings.Contains(out, "inet shaper") || !strings.Contains(out, "others have made it") {
+			t.Errorf("with a table of others, shaper nft %s: %v\n%s", what, err, out)
+		}
+		if after := r.state(); after != before {
+			t.Errorf("before shaper nft %s there was\n%s\nand now there is\n%s", what, before, after)
+		}
+	}
 }
 
 // passesBy checks that the router forwards what the policy does not allow, even to the port of its
