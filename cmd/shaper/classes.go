@@ -79,7 +79,7 @@ func classColumns(now time.Time) []column[classRow] {
 	}
 	shadowed := func(r classRow) bool { return r.of.Shadow != nil }
 	held := func(r classRow) bool {
-		return r.of.WaitsFor != nil && (len(r.of.Also) > 0 || r.of.Schedule != nil || r.of.WaitsFor.Class != r.of.Name)
+		return r.of.WaitsFor != nil && (len(r.of.Also) > 0 || r.of.Schedule != nil || len(r.of.Hinted) > 0 || r.of.WaitsFor.Class != r.of.Name)
 	}
 	return []column[classRow]{
 		{name: "CLASS", text: func(r classRow) string { return strings.Repeat("  ", r.depth) + r.of.Name }},
