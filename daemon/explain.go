@@ -118,7 +118,7 @@ func explainWay(p *policy.Policy, c *policy.Classifier, way policy.Conn, to []up
 	var all []policy.Explanation
 	add := func(upstream string) {
 		e := c.Explain(way, said)
-		e.Upstream, e.Reactions = upstream, p.Reactions(way.Listener, e.Class)
+		e.Upstream, e.Reactions, e.Denied = upstream, p.Reactions(way.Listener, e.Class), denied(p, way)
 		all = append(all, e)
 	}
 	for _, d := range to {
@@ -130,6 +130,20 @@ func explainWay(p *policy.Policy, c *policy.Classifier, way policy.Conn, to []up
 	}
 	all[0].FailOver = all[1:]
 	return all[0]
+}
+
+// denied reports whether the listener of a connection is an entry that does not allow its destination.
+// It returns false if the address or the port of that is not known.
+func denied(p *policy.Policy, way policy.Conn) bool {
+	l, ok := p.Listener(way.Listener)
+	if !ok || !l.Mode.IsEntry() {
+		return false
+	}
+	to := way.Destination
+	if l.Mode == policy.Transparent { // clients connect to the port of their server
+		to = netip.AddrPortFrom(to.Addr(), way.Port)
+	}
+	return to.Addr().IsValid() && to.Port() != 0 && !l.Permits(way.ServerName, to)
 }
 
 // parseSource reads "10.1.2.3", "10.1.2.3:4567", "::1" or "[::1]:4567". Without a port, the

@@ -31,6 +31,9 @@ type Explanation struct {
 	// Reactions are what Class, and those above it, do about the answers of the provider. The caller
 	// of Explain sets them.
 	Reactions []Reaction `json:"reactions,omitempty"`
+	// Denied says that the listener is an entry and does not allow the destination, so that no session
+	// begins. The caller of Explain sets it.
+	Denied bool `json:"denied,omitempty"`
 	// Why says why the rule matches.
 	Why string `json:"why"`
 	// Skipped are the rules before it, and why they do not match.
@@ -178,6 +181,9 @@ func (e Explanation) writeDecision(b *strings.Builder) {
 		fmt.Fprintf(b, ": rule %d (%s)", e.Rule, lineOf(e.File, e.Line))
 	}
 	fmt.Fprintf(b, ": %s\n", e.Why)
+	if e.Denied {
+		b.WriteString("  refused: the listener does not allow the destination\n")
+	}
 	if e.Shared != "" {
 		fmt.Fprintf(b, "  its budget is in the %s\n", e.Shared)
 	}

@@ -47,6 +47,32 @@ func rulesFile(t *testing.T) string {
 	return path
 }
 
+// explain says that an entry refuses a destination.
+func TestExplainWhatAnEntryRefuses(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "entry.toml", "[class.a]\nrate = \"1mbit\"\n[listener.x]\nlisten = \":15001\"\nmode = \"transparent\"\nallow = \"203.0.113.0/24:443\"\nclass = \"a\"\n"+
+		"[listener.socks]\nlisten = \"127.0.0.1:1080\"\nmode = \"socks5\"\nallow = [\"203.0.113.0/24:443\", \"*.example:80\"]\nclass = \"a\"\n")
+	for _, tt := range []struct {
+		denied bool
+		args   string
+	}{
+		{true, "--listener x --destination 203.0.113.7 --port 444"},
+		{false, "--listener x --destination 203.0.113.7 --port 443"},
+		{true, "--listener x --destination 192.0.2.1 --port 443"},
+		{true, "--listener socks --destination 203.0.113.7:444"},
+		{false, "--listener socks --destination 203.0.113.7:443"},
+		{false, "--listener socks --destination 203.0.113.7"}, // the port is not known
+		{true, "--listener socks --destination 192.0.2.1:80"},
+		{false, "--listener socks --destination 192.0.2.1:80 --server-name api.example"},
+		{false, "--listener socks"},
+	} {
+		out := want(t, 0, nil, append(strings.Fields("explain 10.0.0.1 --policy entry.toml"), strings.Fields(tt.args)...)...)
+		if says := strings.Contains(out, "refused: the listener does not allow the destination"); says != tt.denied {
+			t.Errorf("explain %s: denied %v, want %v:\n%s", tt.args, says, tt.denied, out)
+		}
+	}
+}
+
 // `explain --policy` tries rules without a daemon, also those about messages. With --expect its
 // exit code is the outcome of a test.
 func TestExplainWithoutADaemon(t *testing.T) {
