@@ -36,25 +36,64 @@ type Limit struct {
 	Late      time.Duration    // how much later than its slot an item may leave; windows have none
 	Window    time.Duration    // 0: the algorithm has none
 	Calendar  calendar.Windows // zero: the window is of no calendar
+	Joined    bool             // another limit of the class keeps this one, too
 }
 
 // Limits returns the limits of a class or of each of its buckets, its own first.
-func Limits(conf policy.Class) (all []Limit) {
+func Limits(conf policy.Class) []Limit {
 	conf.Per = policy.Per{}
-	own, p := conf.Own(), paceOf(conf)
+	p := paceOf(conf)
+	return p.limits()
+}
+
+// limits returns the limits as the members of a fleet have to agree on them. Those that can be kept as one are.
+func (p *pace) limits() (all []Limit) {
 	for r := range p.restraints() {
-		l := Limit{Algorithm: r.algorithm, Rate: r.rate, Burst: r.atOnce, Window: r.window, Calendar: r.calendar}
-		named := own.Rate
-		if len(all) > 0 {
-			named = conf.Also[len(all)-1].Rate
-		}
-		if l.Late = r.late(named); r.window > 0 {
+		l := Limit{Algorithm: r.algorithm, Rate: r.rate, Burst: r.atOnce, Late: r.late(), Window: r.window, Calendar: r.calendar}
+		if r.window > 0 {
 			l.Burst, l.Late = 1, 0
+		}
+		for i := range all {
+			if all[i].join(&l) {
+				break
+			}
 		}
 		all = append(all, l)
 	}
 	return all
 }
+
+// briefBurst is how long a burst lasts at most that a limit does without, if it can be kept as one with another
+// limit then.
+const briefBurst = 200 * time.Millisecond
+
+// join makes l keep what another limit asks for, too, with the lower rate and the smaller burst, and marks that one
+// as Joined. It reports whether it does: neither has a window, and no burst is lost that lasts long.
+//
+// Two sequences of slots have few moments in common. The slots of one would be over when the other one has a slot.
+func (l *Limit) join(o *Limit) bool {
+	if l.Joined || l.Window > 0 || o.Window > 0 {
+		return false
+	}
+	slow, fast := l, o
+	if o.Rate.Compare(l.Rate) < 0 {
+		slow, fast = o, l
+	}
+	if lost := slow.Burst - min(slow.Burst, fast.Burst); lost > 0 && slow.Rate.Time(lost) > briefBurst {
+		return false
+	}
+	both := *l
+	both.Rate, both.Burst, both.Late = slow.Rate, min(l.Burst, o.Burst), min(l.Late, o.Late)
+	if both.Burst == 1 {
+		both.Late = slow.Rate.Time(1) - max(l.gap(), o.gap())
+	}
+	o.Joined = true
+	*l = both
+	return true
+}
+
+// gap returns how far apart items are at least that a limit without a burst lets leave.
+func (l *Limit) gap() time.Duration { return l.Rate.Time(1) - l.Late }
 
 // leastLate is the least part of a gap by which an item may be late, one in so many: without any,
 // each wake-up would lose its slot.
@@ -63,12 +102,12 @@ const leastLate = 50
 // late returns how much later than its slot an item may leave. A gap has its headroom for that: the
 // one between a late item and a punctual one is still as long as that at the rate named in the
 // policy. A stream of bytes makes up for a piece, as in package leaky.
-func (r *restraint) late(named unit.Rate) time.Duration {
+func (r *restraint) late() time.Duration {
 	if r.kind == unit.Bytes {
 		return max(leaky.Slack(r.rate), time.Microsecond)
 	}
 	gap := r.rate.Time(1)
-	return max(gap-named.Time(1), gap/leastLate, time.Nanosecond)
+	return max(gap-r.named.Time(1), gap/leastLate, time.Nanosecond)
 }
 
 // A Budget is one limit of a shared class, or of one of its keys. Next is limit.Never while too little
@@ -81,12 +120,4 @@ type Budget interface {
 	Want(now time.Time, units, need int64)
 	// Forget drops what the process has of the budget, until somebody asks for it again.
 	Forget()
-}
-
-// burst returns Limit.Burst.
-func (r *restraint) burst() int64 {
-	if r.window > 0 {
-		return 1
-	}
-	return r.atOnce
 }

@@ -16,12 +16,13 @@ type restraint struct {
 	algorithm policy.Algorithm
 	window    time.Duration    // 0: the algorithm has none; nominal if it is of the calendar
 	calendar  calendar.Windows // zero: the window is of no calendar
+	named     unit.Rate        // as the policy says
 	rate      unit.Rate        // less headroom
 	atOnce    int64            // how much may leave at once, in the unit of the class
 }
 
 func restraintOf(l policy.Limit) restraint {
-	r := restraint{kind: l.Rate.Kind(), algorithm: l.Algorithm, rate: l.Rate.Below(l.Headroom)}
+	r := restraint{kind: l.Rate.Kind(), algorithm: l.Algorithm, named: l.Rate, rate: l.Rate.Below(l.Headroom)}
 	if r.algorithm.HasWindow() {
 		r.window, r.calendar = l.WindowInForce(), l.Calendar()
 	}

@@ -16,7 +16,8 @@ type shared struct {
 	limit.Limiter
 	share   Share
 	class   *Class
-	budgets []Budget
+	limits  []Limit       // those that are kept by themselves
+	budgets []Budget      // of each of these
 	outside limit.Limiter // all budgets
 
 	latest       time.Time // the latest time at which somebody asked
@@ -32,10 +33,12 @@ func (b *backing) borrow(now time.Time, p *pace, l limit.Limiter) limit.Limiter 
 	}
 	s := &shared{Limiter: l, share: b.share, class: c, wanted: -1}
 	var parts []limit.Limiter
-	for r := range p.restraints() {
-		budget := b.share.Budget(len(parts), key)
-		budget.SetRate(now, r.rate, r.burst())
-		s.budgets, parts = append(s.budgets, budget), append(parts, budget)
+	for i, l := range p.limits() {
+		if !l.Joined {
+			budget := b.share.Budget(i, key)
+			budget.SetRate(now, l.Rate, l.Burst)
+			s.limits, s.budgets, parts = append(s.limits, l), append(s.budgets, budget), append(parts, budget)
+		}
 	}
 	if s.outside = parts[0]; len(parts) > 1 {
 		s.outside = limit.NewAll(limit.Span{}, parts...)
@@ -103,23 +106,19 @@ func (s *shared) want(now time.Time, units, need int64) {
 	}
 	s.wanted, s.need = units, need
 	room := true
-	i := 0
-	for r := range s.class.pace.restraints() {
-		if b := s.budgets[i]; r.window > 0 {
+	for i, b := range s.budgets {
+		if s.limits[i].Window > 0 {
 			b.Want(now, units, need)
 			room = room && b.Next(now, 0, max(need, 1)) != limit.Never
 		}
-		i++
 	}
 	if !room {
 		units, need = 0, 0
 	}
-	i = 0
-	for r := range s.class.pace.restraints() {
-		if r.window == 0 {
-			s.budgets[i].Want(now, units, need)
+	for i, b := range s.budgets {
+		if s.limits[i].Window == 0 {
+			b.Want(now, units, need)
 		}
-		i++
 	}
 }
 
@@ -153,7 +152,10 @@ func (s *shared) Amend(now, then time.Time, n int64) {
 // SetRate implements limit.Limiter, for the limit of the class itself.
 func (s *shared) SetRate(now time.Time, rate unit.Rate, burst int64) {
 	s.Limiter.SetRate(now, rate, burst)
-	s.budgets[0].SetRate(now, rate, s.class.pace.burst())
+	if own := &s.limits[0]; own.Rate.Compare(rate) < 0 {
+		rate = own.Rate // of a limit that has joined
+	}
+	s.budgets[0].SetRate(now, rate, s.limits[0].Burst)
 }
 
 // forget lets the fleet forget what a limiter has of it, if it is a shared one.

@@ -1,0 +1,47 @@
+package simulate
+
+import (
+	"testing"
+	"time"
+
+	"shaper/fleet/fleettest"
+)
+
+// A class with several limits of which none has a window uses the lowest, and keeps to each of them.
+func TestFleetOfSeveralSequences(t *testing.T) {
+	const leaky20, leaky1500 = leakyShared, "rate = \"1500 messages/s\"\nheadroom = \"2%\"\nshared = \"prod\"\nqueue = \"20000 messages\"\n"
+	const burst200 = "rate = \"200 messages/s\"\nalgorithm = \"gcra\"\nburst = \"2 messages\"\nshared = \"prod\"\nqueue = \"20000 messages\"\n"
+	for _, c := range []struct {
+		name, class, also string
+		left              int // in a minute
+		gap               time.Duration
+		rate, burst       float64
+	}{
+		{"leaky", leaky20, `{ rate = "600 messages/min", algorithm = "leaky" }`, 600, 98 * time.Millisecond, 10, 1},
+		{"faster", leaky20, `{ rate = "3000 messages/min", algorithm = "leaky" }`, 1176, 50 * time.Millisecond, 20, 1},
+		{"three", leaky20, `{ rate = "600 messages/min", algorithm = "leaky" }, { rate = "300 messages/min", algorithm = "leaky" }`, 300, 196 * time.Millisecond, 5, 1},
+		{"gcra", leaky20, `{ rate = "600 messages/min", algorithm = "gcra", burst = "100 messages" }`, 640, 50 * time.Millisecond, 10, 100},
+		{"token", leaky20, `{ rate = "600 messages/min", algorithm = "token", burst = "5 messages" }`, 600, 50 * time.Millisecond, 10, 5},
+		{"pair", leaky20, `{ rate = "600 messages/min", algorithm = "gcra", burst = "2 messages" }`, 600, 50 * time.Millisecond, 10, 2},
+		{"fast", leaky1500, `{ rate = "1000 messages/s", algorithm = "gcra", burst = "20 messages" }`, 60_000, 660 * time.Microsecond, 1000, 20},
+		{"slack", leaky1500, `{ rate = "2000 messages/s", algorithm = "gcra", burst = "20 messages" }`, 88_200, 660 * time.Microsecond, 1500, 1},
+		{"bursts", burst200, `{ rate = "6000 messages/min", algorithm = "gcra", burst = "20 messages" }`, 6000, 0, 100, 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			load := "rate=40 messages/s"
+			if c.rate >= 100 {
+				load = "rate=1700 messages/s"
+			}
+			_, left := playFleet(t, c.class+"also = ["+c.also+"]\n", 2*time.Millisecond, load)
+			if n := len(left); n < c.left*98/100 || n > c.left+int(c.burst) {
+				t.Errorf("%d have left, want %d", n, c.left)
+			}
+			if err := fleettest.Gaps(left, c.gap, 0); err != nil {
+				t.Error(err)
+			}
+			if err := fleettest.Sum(left, c.rate, c.burst+1); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
