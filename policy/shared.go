@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"shaper/unit"
 )
@@ -55,7 +56,28 @@ func (c fleetChecker) shared(key string, class *Class) {
 	if rate := c.p.Fleets[i].Fallback.Rate; rate.Kind() != 0 && rate.Kind() != class.Rate.Kind() {
 		c.wrong(at, fmt.Sprintf("the fallback %q of the fleet counts %v, and the rate %q counts %v", rate, rate.Kind(), class.Rate, class.Rate.Kind()),
 			`fallback = "share", or a fleet of its own for the class`)
+		return
 	}
+	for above := c.above(class); above != nil; above = c.above(above) {
+		if above.Shared != "" && above.perishes() && class.perishes() {
+			c.wrong(at, fmt.Sprintf("class %q above it is shared, too, and both let items leave at moments of their own: they would have few in common", above.Name),
+				fmt.Sprintf("leave it out in one of the two, or give one a window, or a burst that lasts more than %v", BriefBurst))
+			return
+		}
+	}
+}
+
+// BriefBurst is how long a burst lasts at most so that a slot of a shared class may be over before other
+// limits let an item leave.
+const BriefBurst = 200 * time.Millisecond
+
+// perishes reports whether one of the limits of a class, if that is shared, hands out slots that are over soon. A
+// stream of bytes makes up for a piece.
+func (c *Class) perishes() bool {
+	brief := func(l Limit) bool {
+		return !l.Algorithm.HasWindow() && l.Rate.Below(l.Headroom).Time(max(l.AtOnce(), 1)-1) <= BriefBurst
+	}
+	return c.Rate.Kind() != unit.Bytes && (brief(c.Own()) || slices.ContainsFunc(c.Also, brief))
 }
 
 // warnFleets warns of fleets that nobody uses, and of shared classes that use them badly.

@@ -63,10 +63,6 @@ func (p *pace) limits() (all []Limit) {
 	return all
 }
 
-// briefBurst is how long a burst lasts at most that a limit does without, if it can be kept as one with another
-// limit then.
-const briefBurst = 200 * time.Millisecond
-
 // join makes l keep what another limit asks for, too, with the lower rate and the smaller burst, and marks that one
 // as Joined. It reports whether it does: neither has a window, and no burst is lost that lasts long.
 //
@@ -79,7 +75,7 @@ func (l *Limit) join(o *Limit) bool {
 	if o.Rate.Compare(l.Rate) < 0 {
 		slow, fast = o, l
 	}
-	if lost := slow.Burst - min(slow.Burst, fast.Burst); lost > 0 && slow.Rate.Time(lost) > briefBurst {
+	if lost := slow.Burst - min(slow.Burst, fast.Burst); lost > 0 && slow.Rate.Time(lost) > policy.BriefBurst {
 		return false
 	}
 	both := *l

@@ -45,3 +45,27 @@ func TestFleetOfSeveralSequences(t *testing.T) {
 		})
 	}
 }
+
+// A shared class under another one uses its limit if the slots of one of them last.
+func TestFleetOfASharedTree(t *testing.T) {
+	const above = "parent = \"account\"\nqueue = \"10000 messages\"\nshared = \"prod\"\n[class.account]\nshared = \"prod\"\n"
+	const ten = "rate = \"10 messages/s\"\nceil = \"10 messages/s\"\n"
+	const gap20 = above + "rate = \"20 messages/s\"\nheadroom = \"2%\"\n"
+	for _, c := range []struct {
+		name, class string
+		gap         time.Duration
+	}{
+		{"burst under gap", ten + "algorithm = \"gcra\"\nburst = \"5 messages\"\n" + gap20, 50 * time.Millisecond},
+		{"window under gap", ten + "algorithm = \"fixed-window\"\n" + gap20, 50 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, left := playFleet(t, c.class, 2*time.Millisecond, "rate=40 messages/s")
+			if n := len(left); n < 588 || n > 606 {
+				t.Errorf("%d have left, want 600", n)
+			}
+			if err := fleettest.Gaps(left, c.gap, 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
