@@ -91,6 +91,15 @@ func (k *contender) ready(now time.Time) time.Time {
 	return now // the class counts the item when it leaves
 }
 
+// hasPerished reports whether the contender had a slot of a fleet, which is over.
+func (k *contender) hasPerished(now time.Time) bool {
+	if k.isQueue {
+		return false
+	}
+	_, isShared := k.node.limiter.(*shared)
+	return isShared && k.node.ready(now).After(now)
+}
+
 // closes returns when a schedule closes the contender after now; limit.Never if that is not known.
 func (k *contender) closes(now time.Time) time.Time {
 	if k.isQueue || !k.node.pace.closed.From.After(now) {
@@ -186,10 +195,10 @@ func (f *feed) offer(now time.Time) *Item {
 	}
 	for k := f.next(); k != nil; k = f.next() {
 		head := k.head
-		if k.refresh(now); k.head == head {
+		if k.refresh(now); k.head == head && !k.hasPerished(now) {
 			return head
 		}
-		f.reseat(k, now) // its next item has changed with time
+		f.reseat(k, now) // its next item has changed with time, or its slot is over
 	}
 	return nil
 }

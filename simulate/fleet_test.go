@@ -56,13 +56,15 @@ func dealt(t *testing.T, p *policy.Policy, members int, seed uint64, texts ...st
 	return all
 }
 
-// playFleet runs a fleet of four for a minute. It returns the report, and all departures.
+// playFleet runs a fleet of four for a minute. It returns the report, and all departures of the class acme.
 func playFleet(t *testing.T, class string, delay time.Duration, workload ...string) (*Report, []fleettest.Departure) {
 	t.Helper()
 	p := sharedPolicy(t, class)
 	var left []fleettest.Departure
 	r, err := RunFleet(p, dealt(t, p, 4, 1, workload...), delay, Options{For: time.Minute, Curves: true, Departures: func(d *Departure) error {
-		left = append(left, fleettest.Departure{Member: fmt.Sprint(d.Member), At: d.At.Sub(Epoch), Stamp: d.At, Units: 1})
+		if d.Class == "acme" {
+			left = append(left, fleettest.Departure{Member: fmt.Sprint(d.Member), At: d.At.Sub(Epoch), Stamp: d.At, Units: 1})
+		}
 		return nil
 	}})
 	if err != nil {
