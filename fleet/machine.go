@@ -161,7 +161,13 @@ func (m *Machine) contactAt(now time.Time) time.Time {
 	case m.pause > 0 || k.lastSent.IsZero():
 		return now
 	}
-	return k.lastSent.Add(m.grace(k.lastSent) / 2)
+	at := k.lastSent.Add(m.grace(k.lastSent) / 2)
+	if len(m.alarms) > 0 { // calls go one after the other: this one is over when a lease asks
+		if due := m.alarms[0].due; due.After(at) && due.Before(at.Add(k.rtt)) {
+			return due.Add(-k.rtt)
+		}
+	}
+	return at
 }
 
 // grace returns how long after a call the member counts as present.

@@ -100,3 +100,23 @@ class = "other"
 		}
 	}
 }
+
+// A store at a distance costs a busy fleet little, until calls take so long that they are in each other's way.
+func TestFleetAtADistance(t *testing.T) {
+	for _, c := range []struct {
+		rate, load string
+		delay, gap time.Duration
+	}{
+		{"20 messages/s", "rate=30 messages/s", 20 * time.Millisecond, 50900 * time.Microsecond},
+		{"1000 messages/s", "rate=1500 messages/s", 15 * time.Millisecond, 900 * time.Microsecond},
+	} {
+		class := "rate = \"" + c.rate + "\"\nheadroom = \"2%\"\nshared = \"prod\"\nqueue = \"20000 messages\"\n"
+		r, left := playFleet(t, class, c.delay, c.load)
+		if used := r.Classes[0].Utilisation; used < 0.95 || used > 0.981 {
+			t.Errorf("%s, store %v away: %.1f %% of the limit is used", c.rate, c.delay, 100*used)
+		}
+		if err := fleettest.Gaps(left, c.gap, 0); err != nil { // members know the store's clock to half of the way
+			t.Errorf("%s, store %v away: %v", c.rate, c.delay, err)
+		}
+	}
+}
