@@ -114,18 +114,21 @@ func sendAll(t *testing.T, fleet []*program, first, others int) {
 // idle. All is accepted, and at least 98 % of the limit is used.
 func TestFleetSharesOneAccount(t *testing.T) {
 	members, each := trial.Size(3, 8), trial.Size(20, 250)
+	const limit = "rate = \"20 messages/s\"\nheadroom = \"1%\""
 	for _, c := range []struct {
 		name          string
 		first, others int
+		class         string
 	}{
-		{"all greedy", each, each},
-		{"one greedy", 3 * each, 0},
+		{"all greedy", each, each, limit},
+		{"one greedy", 3 * each, 0, limit},
+		{"two limits", each, each, "rate = \"30 messages/s\"\nalso = [{ rate = \"1200 messages/min\", algorithm = \"leaky\", headroom = \"1%\" }]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			store := startRedis(t)
 			rule := &spacing{gap: 50 * time.Millisecond}
 			p := spacedProvider(t, rule)
-			fleet := fleetOf(t, members, plain(), store.addr, p, "rate = \"20 messages/s\"\nheadroom = \"1%\"")
+			fleet := fleetOf(t, members, plain(), store.addr, p, c.class)
 			sum := c.first + (members-1)*c.others
 			trial.Judge(t, 200*time.Microsecond, func() error {
 				sendAll(t, fleet, c.first, c.others)
