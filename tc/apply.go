@@ -160,13 +160,13 @@ func (k *Kernel) do(o op, s *snapshot) error {
 }
 
 // sendPatiently sends a change. If the change deletes a u32 table that is still in use, it
-// tries again for a second: the kernel frees the links to a table only after a grace period
-// of RCU, which takes some milliseconds.
+// tries again for eight seconds: the kernel frees the links to a table only after a grace period
+// of RCU, which takes some milliseconds, and seconds if other programs keep all processors busy.
 func (k *Kernel) sendPatiently(o op, s *snapshot) error {
 	_, isTable := o.object.Params.(u32Table)
 	for wait := time.Millisecond; ; wait *= 2 {
 		err := k.send(o, s)
-		if !isTable || o.verb != del || !errors.Is(err, unix.EBUSY) || wait > time.Second {
+		if !isTable || o.verb != del || !errors.Is(err, unix.EBUSY) || wait > 4*time.Second {
 			return err
 		}
 		time.Sleep(wait)
