@@ -69,19 +69,7 @@ func inPorts(t *testing.T, first, last int) (d *program, socket string) {
 		upstream, err = net.Listen("tcp", "127.0.0.1:600")
 		return err
 	})
-	t.Cleanup(func() { upstream.Close() })
-	go func() {
-		for {
-			c, err := upstream.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				io.Copy(c, c) // so the other side has ended first, and has the TIME_WAIT
-				c.Close()
-			}()
-		}
-	}()
+	serveOn(t, upstream, func(c *net.TCPConn) { io.Copy(c, c) }) // so the other side has ended first, and has the TIME_WAIT
 	socket = filepath.Join(t.TempDir(), "x.sock")
 	d = startIn(n, t, plain(), fmt.Sprintf("[daemon]\ncontrol = \"run/c.sock\"\nhttp = \"\"\ndrain = \"0s\"\n[class.c]\nrate = \"8gbit\"\n[listener.l]\nlisten = \"unix:%s\"\n"+
 		"upstream = \"127.0.0.1:600\"\nclass = \"c\"\nbind = [\"127.17.2.1\", \"127.17.2.2\"]\n", socket))

@@ -17,16 +17,7 @@ func TestFailOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go answerHash(c.(*net.TCPConn))
-		}
-	}()
+	serveOn(t, l, answerHash)
 	up := l.Addr().String()
 	p := start(t, raced(t), fmt.Sprintf(`
 [class.first]

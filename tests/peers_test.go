@@ -26,6 +26,12 @@ func serve(t *testing.T, handle func(*net.TCPConn)) (addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	serveOn(t, l, handle)
+	return l.Addr().String()
+}
+
+// serveOn is serve on a listener, which it closes at the end of the test.
+func serveOn(t *testing.T, l net.Listener, handle func(*net.TCPConn)) {
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -39,7 +45,6 @@ func serve(t *testing.T, handle func(*net.TCPConn)) (addr string) {
 			}()
 		}
 	}()
-	return l.Addr().String()
 }
 
 // answerHash reads to a clean end, and answers with the SHA-256 of what it has read.

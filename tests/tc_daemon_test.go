@@ -3,6 +3,7 @@ package tests
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -227,24 +228,7 @@ func TestKernelSeesMarks(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		t.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					b := make([]byte, 1<<16)
-					for {
-						if _, err := c.Read(b); err != nil {
-							c.Close()
-							return
-						}
-					}
-				}()
-			}
-		}()
+		serveOn(t, l, func(c *net.TCPConn) { io.Copy(io.Discard, c) })
 		return nil
 	})
 	p := startIn(near, t, plain(), keptPolicy("2mbit"))

@@ -109,21 +109,11 @@ func (r *router) serve(t *testing.T, at string) {
 		if err != nil {
 			return err
 		}
-		t.Cleanup(func() { l.Close() })
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					defer c.Close()
-					n, _ := io.Copy(io.Discard, c)
-					from, _, _ := net.SplitHostPort(c.RemoteAddr().String())
-					fmt.Fprintln(c, from, n)
-				}()
-			}
-		}()
+		serveOn(t, l, func(c *net.TCPConn) {
+			n, _ := io.Copy(io.Discard, c)
+			from, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+			fmt.Fprintln(c, from, n)
+		})
 		return nil
 	})
 }

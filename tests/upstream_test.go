@@ -98,17 +98,7 @@ func answering(t *testing.T, addr, name string) netip.AddrPort {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			io.WriteString(c, name)
-			c.Close()
-		}
-	}()
+	serveOn(t, l, func(c *net.TCPConn) { io.WriteString(c, name) })
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
@@ -199,23 +189,13 @@ func TestDeadUpstreamOfThree(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { l.Close() })
 		listeners, addrs = append(listeners, l), append(addrs, l.Addr().String())
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					defer c.Close()
-					if n, _ := io.Copy(io.Discard, c); n > 0 { // a check sends nothing
-						arrived[i].Add(1)
-						io.WriteString(c, "x")
-					}
-				}()
+		serveOn(t, l, func(c *net.TCPConn) {
+			if n, _ := io.Copy(io.Discard, c); n > 0 { // a check sends nothing
+				arrived[i].Add(1)
+				io.WriteString(c, "x")
 			}
-		}()
+		})
 	}
 	for i, host := range []string{"127.17.1.1", "127.17.1.2", "127.17.1.3"} {
 		serve(i, host+":0")
