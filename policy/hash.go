@@ -88,7 +88,7 @@ func (p *PerPart) appendText(b []byte, m *Message) []byte {
 	if m != nil {
 		text = p.textOf(m)
 	}
-	if text == nil {
+	if len(text) == 0 { // a field of SMPP that is not used is sent empty
 		return binary.BigEndian.AppendUint32(b, ^uint32(0))
 	}
 	var lower [256]byte // names in the DNS are shorter
@@ -103,7 +103,7 @@ func (p *PerPart) appendText(b []byte, m *Message) []byte {
 	return append(b, sum[:]...)
 }
 
-// textOf returns what a message says; nil if it says nothing, or if its path is not like the
+// textOf returns what a message says; empty if it says nothing, or if its path is not like the
 // pattern. What the stars of the pattern stand for follows from the path, and the path from
 // that.
 func (p *PerPart) textOf(m *Message) []byte {

@@ -83,6 +83,7 @@ func TestPerMessage(t *testing.T) {
 		{[]string{"path"}, Fields{Path: "/a"}, Fields{Path: "/a/"}, false, `path "/a"`},
 		{[]string{"path:/v1/*/x"}, Fields{Path: "/v1/a/x"}, Fields{Path: "/v1/b/x"}, false, `path "/v1/a/x"`},
 		{[]string{"path:/v1/*/x"}, Fields{Path: "/v1/a"}, Fields{Path: "/v2/a/x"}, true, `all paths that are not like "/v1/*/x"`},
+		{[]string{"header:X-Api-Key"}, Fields{Header: "x-api-key: "}, Fields{Header: "A: b"}, true, `all messages without header:X-Api-Key`},
 		{[]string{"header:X-Api-Key"}, Fields{Header: "x-api-key:  one "}, Fields{Header: "A: b\r\nX-API-Key: one\r\n\r\n"}, true, `header:X-Api-Key "one"`},
 		{[]string{"header:X-Api-Key"}, Fields{Header: "X-Api-Key: " + long + "1"}, Fields{Header: "X-Api-Key: " + long + "2"}, false, `header:X-Api-Key "` + long + `1"`},
 		{[]string{"header:X-Api-Key"}, Fields{Header: "X-Api-Keys: 1"}, Fields{Header: "X-Api-Ke: 2"}, true, `all messages without header:X-Api-Key`},
