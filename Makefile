@@ -61,9 +61,10 @@ either = $(subst $() ,|,$(strip $(1)))
 GOTEST = $(GO) test -json -vet=off -ldflags=-w -timeout 20m
 test: export GOFLAGS += -trimpath
 test: deps lint
-	@{ $(GOTEST) -race -p $$((2*$$(nproc))) -skip '$(call either,Allocate $(LONG))' $$($(GO) list ./... | grep -vE '^shaper/($(call either,$(SINGLE) tests))$$'); \
+	@{ $(GOTEST) -race -p $$((2*$$(nproc))) -skip '$(call either,Allocate $(LONG))' $$($(GO) list ./... | grep -vE '^shaper/($(call either,$(SINGLE) tests))$$') & \
 	   $(GOTEST) $(addprefix ./,$(SINGLE)); \
 	   $(GOTEST) -run '$(call either,$(PLAIN))' $$(grep -rlE --include='*_test.go' '^func Test.*($(call either,$(PLAIN)))' . | xargs -n 1 dirname | sort -u); \
+	   wait; \
 	   $(GOTEST) -count=1 -parallel 8 ./tests; } | $(TALLY)
 
 # Repeats all tests at full size until SOAK seconds have passed or a test fails. Packages run

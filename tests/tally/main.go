@@ -50,13 +50,13 @@ type record struct {
 	unjudged []string // not judged because the machine was busy
 	figures  []event
 	passed   int
-	running  map[string]bool // packages that have started and not ended
+	running  map[string]int // how often each package has started and not ended
 }
 
 // tally reads events from in and writes the summary to out. It reports whether at least one
 // test passed and none failed.
 func tally(in io.Reader, out io.Writer) bool {
-	r := &record{out: out, output: map[test]string{}, running: map[string]bool{}}
+	r := &record{out: out, output: map[test]string{}, running: map[string]int{}}
 	began := time.Now()
 	for lines := bufio.NewReader(in); ; {
 		line, err := lines.ReadString('\n')
@@ -71,7 +71,7 @@ func tally(in io.Reader, out io.Writer) bool {
 		}
 	}
 	for pkg, still := range r.running {
-		if still {
+		if still > 0 {
 			r.failed = append(r.failed, test{pkg, "has not ended"})
 		}
 	}
@@ -82,7 +82,7 @@ func tally(in io.Reader, out io.Writer) bool {
 func (r *record) note(e *event) {
 	t := test{e.Package + e.ImportPath, e.Test}
 	if e.Test == "" {
-		r.running[t.pkg] = e.Action == "start" || r.running[t.pkg] && e.Action == "output"
+		r.count(t.pkg, e.Action)
 	}
 	switch e.Action {
 	case "output", "build-output":
@@ -99,6 +99,17 @@ func (r *record) note(e *event) {
 	case "fail", "build-fail":
 		r.failed = append(r.failed, t)
 		fmt.Fprintf(r.out, "FAILED  %v\n%s", t, r.output[t])
+	}
+}
+
+// count counts the starts and ends of a package. It may be tested twice at the same time, with the
+// race detector and without.
+func (r *record) count(pkg, action string) {
+	switch action {
+	case "start":
+		r.running[pkg]++
+	case "pass", "skip", "fail":
+		r.running[pkg]--
 	}
 }
 

@@ -68,6 +68,10 @@ func TestTally(t *testing.T) {
 	if tally(strings.NewReader(`{"Action":"start","Package":"shaper/e"}`+"\n"+`{"Action":"pass","Package":"shaper/d","Elapsed":2}`), &out) {
 		t.Error("tally reports success, though a package has not ended")
 	}
+	twice := strings.Repeat(`{"Action":"start","Package":"shaper/e"}`+"\n", 2) + `{"Action":"pass","Package":"shaper/e"}`
+	if tally(strings.NewReader(twice), &out) {
+		t.Error("tally reports success, though a package is tested twice, and only one of them has ended")
+	}
 	if tally(strings.NewReader(""), &out) {
 		t.Error("tally reports success without any test")
 	}
