@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, withoutXState(linux, os.Args[1:]))
 		os.Exit(1)
 	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // else a program with the race detector ends after a second
 	os.Exit(buildAndRun(m))
 }
 

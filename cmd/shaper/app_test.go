@@ -210,7 +210,7 @@ func TestCompletions(t *testing.T) {
 		"status --j":                 "--json\n",
 	} {
 		cmd := exec.Command(os.Args[0], append(strings.Fields(args), completing)...)
-		cmd.Env = append(os.Environ(), asShaper+"=1", "GORACE=atexit_sleep_ms=0")
+		cmd.Env = append(os.Environ(), asShaper+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), lines) {
 			t.Errorf("%s: %v\n%s", args, err, out)
 		}
@@ -228,7 +228,7 @@ func TestBashCompletes(t *testing.T) {
 	cmd := exec.Command(bash, "-c", `source <(shaper completion bash)
 COMP_WORDS=(shaper sta); COMP_CWORD=1; _shaper; echo "${COMPREPLY[@]}"
 COMP_WORDS=(shaper status --j); COMP_CWORD=2; _shaper; echo "${COMPREPLY[@]}"`)
-	cmd.Env = append(os.Environ(), asShaper+"=1", "GORACE=atexit_sleep_ms=0", "PATH="+dir+":"+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), asShaper+"=1", "PATH="+dir+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
 	if err != nil || string(out) != "status\n--json\n" {
 		t.Errorf("%v, %q", err, out)

@@ -42,6 +42,7 @@ func TestMain(m *testing.M) {
 		os.Unsetenv(name)
 	}
 	os.Unsetenv("JOURNAL_STREAM")
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // else a program with the race detector ends after a second
 	os.Exit(m.Run())
 }
 
@@ -108,7 +109,7 @@ func begin(t *testing.T, text string, prepare ...func(*exec.Cmd)) *process {
 	p := &process{t: t, path: filepath.Join(dir, "shaper.toml"), lines: make(chan string, 1000), exited: make(chan struct{})}
 	p.write(text)
 	p.Cmd = exec.Command(os.Args[0], "run", "-c", p.path)
-	p.Env = append(os.Environ(), asShaper+"=1", "GORACE=atexit_sleep_ms=0")
+	p.Env = append(os.Environ(), asShaper+"=1")
 	for _, f := range prepare {
 		f(p.Cmd)
 	}

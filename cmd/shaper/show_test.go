@@ -29,7 +29,7 @@ import (
 func withStdin(text string, args ...string) (code int, stdout, stderr string) {
 	cmd := exec.Command(os.Args[0], args...)
 	var out, errs bytes.Buffer
-	cmd.Env = append(os.Environ(), asShaper+"=1", "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), asShaper+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(text), &out, &errs
 	cmd.Run()
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
@@ -210,7 +210,7 @@ func TestWatchJSON(t *testing.T) {
 	d := begin(t, base)
 	terminal, far := openTerminal(t, 70, 5)
 	cmd := exec.Command(os.Args[0], "classes", "--watch", "1ms", "--json", "-c", d.path)
-	cmd.Env = append(os.Environ(), asShaper+"=1", "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), asShaper+"=1")
 	cmd.Stdout = far
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -234,7 +234,7 @@ func TestWatchInATerminal(t *testing.T) {
 	d := begin(t, base)
 	terminal, far := openTerminal(t, 70, 24)
 	cmd := exec.Command(os.Args[0], "classes", "--watch", "1ms", "-c", d.path)
-	cmd.Env = append(os.Environ(), asShaper+"=1", "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), asShaper+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = far, far, far
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := cmd.Start(); err != nil {

@@ -34,7 +34,7 @@ func TestAdviceWorks(t *testing.T) {
 		"go run":      {[]string{"go", "run", "./cmd/shaper", "run", "-c", filepath.Join(dir, "shaper.toml")}, "../..", os.Getenv("PATH"), "go -C "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			env := append(os.Environ(), asShaper+"=1", "GORACE=atexit_sleep_ms=0", "PATH="+c.path)
+			env := append(os.Environ(), asShaper+"=1", "PATH="+c.path)
 			advice := adviceOf(t, c.dir, env, c.args...)
 			if !strings.HasPrefix(advice, c.advice) {
 				t.Errorf("run suggests %s", advice)
