@@ -72,6 +72,7 @@ func newDaemon(o Options) (d *daemon, err error) {
 	d.engine = &liveEngine{shaper: d.shaper, server: d.server, kernel: newKernel(o.Log), fleets: &fleets{tell: d.shaper.Told, log: o.Log}, log: o.Log, api: d.controlHandler(), web: d.newWeb}
 	d.keeper = newKeeper(o.Path, d.engine, o.Log, d.notify)
 	d.meter = &meter{classes: d.shaper.Classes}
+	d.candidate.force = d.shaper
 	return d, nil
 }
 

@@ -103,6 +103,13 @@ func (s *fleets) of(class string) *share {
 	return s.shares[class]
 }
 
+// mark says where the budget of a class lives.
+func (s *fleets) mark(c *stats.ClassReading) {
+	if one := s.of(c.Name); one != nil {
+		c.Shared, c.Mode = one.store.conf.Name, one.mode().String()
+	}
+}
+
 // read returns all fleets that some class uses, in the order of their names.
 func (s *fleets) read() (all []stats.FleetReading) {
 	s.mu.Lock()

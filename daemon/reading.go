@@ -110,17 +110,10 @@ func (d *daemon) reading() stats.Status {
 	}
 	s.Fleets = d.engine.fleets.read()
 	for i := range s.Classes {
-		d.markShared(&s.Classes[i])
+		d.engine.fleets.mark(&s.Classes[i])
 	}
 	s.Totals = stats.Total(s.Classes, s.Listeners)
 	return s
-}
-
-// markShared says where the budget of a class lives.
-func (d *daemon) markShared(c *stats.ClassReading) {
-	if one := d.engine.fleets.of(c.Name); one != nil {
-		c.Shared, c.Mode = one.store.conf.Name, one.mode().String()
-	}
 }
 
 // absolute returns an absolute path, or the path itself if the working directory is unknown.
@@ -142,7 +135,7 @@ func (d *daemon) readClasses(some []*shaper.Class) []Class {
 	for _, c := range some {
 		limit, now := c.Rate(), d.meter.rate(c)
 		reading := readClass(c)
-		d.markShared(&reading)
+		d.engine.fleets.mark(&reading)
 		all = append(all, Class{
 			ClassReading: reading,
 			Now:          stats.RateReading{Text: limit.Like(now), PerSecond: now, Unit: limit.Kind().String()},

@@ -46,6 +46,7 @@ type Live struct {
 // the locks of conn and shaper.
 type candidate struct {
 	mu     sync.Mutex
+	force  *shaper.Shaper // what is in force beside it
 	shadow Shadow
 	trial  *shaper.Trial
 	before map[string]stats.ClassReading // the classes in force when it began, by name
@@ -54,38 +55,36 @@ type candidate struct {
 func (d *daemon) serveShadow(caller, *http.Request) (any, error) {
 	d.candidate.mu.Lock()
 	defer d.candidate.mu.Unlock()
-	return d.readCandidate(), nil
+	return d.candidate.read(), nil
 }
 
-// readCandidate returns the reading of the candidate; the zero one if there is none. The caller
-// holds candidate.mu.
-func (d *daemon) readCandidate() Shadow {
-	s, now := d.candidate.shadow, time.Now()
+// read returns the reading of the candidate; the zero one if there is none. The caller holds mu.
+func (c *candidate) read() Shadow {
+	s, now := c.shadow, time.Now()
 	s.Classes, s.Notes, s.Warnings = []Divergence{}, append([]string{}, s.Notes...), append(policy.Errors{}, s.Warnings...)
 	if s.File == "" {
 		return s
 	}
-	d.candidate.trial.CatchUp(now)
-	for _, class := range d.candidate.trial.Classes() {
-		s.Classes = append(s.Classes, d.divergence(class))
+	c.trial.CatchUp(now)
+	for _, class := range c.trial.Classes() {
+		s.Classes = append(s.Classes, c.divergence(class))
 	}
-	if note := d.notePauses(); note != "" {
+	if note := c.notePauses(); note != "" {
 		s.Notes = append(s.Notes, note)
 	}
 	return s
 }
 
 // notePauses returns a note if providers have said "too fast" since the candidate began; else "".
-// They might not have said so to what the candidate would have sent. The caller holds
-// candidate.mu.
-func (d *daemon) notePauses() string {
+// They might not have said so to what the candidate would have sent. The caller holds mu.
+func (c *candidate) notePauses() string {
 	n := uint64(0)
-	for _, class := range d.shaper.Classes() {
+	for _, class := range c.force.Classes() {
 		if class.Parent() != nil { // its parent counts the same signals
 			continue
 		}
 		for signal, now := range class.Stats.Throttled.Read() {
-			n += growth(now, d.candidate.before[class.Name()].Throttled[signal])
+			n += growth(now, c.before[class.Name()].Throttled[signal])
 		}
 	}
 	if n == 0 {
@@ -110,12 +109,12 @@ func noteListeners(p, inForce *policy.Policy) (notes []string) {
 }
 
 // divergence reads a class of the candidate, and the class of the same name in force. The
-// caller holds candidate.mu.
-func (d *daemon) divergence(class *shaper.Class) Divergence {
+// caller holds mu.
+func (c *candidate) divergence(class *shaper.Class) Divergence {
 	conf := class.Policy()
 	one := Divergence{Name: conf.Name, Parent: conf.Parent, Rate: readRate(conf.Limit()), ShadowReading: class.Stats.ReadShadow()}
-	if live := d.shaper.Class(conf.Name); live != nil {
-		one.Live = since(readClass(live), d.candidate.before[conf.Name])
+	if live := c.force.Class(conf.Name); live != nil {
+		one.Live = since(readClass(live), c.before[conf.Name])
 	}
 	return one
 }
@@ -163,7 +162,7 @@ func (d *daemon) serveStartShadow(by caller, r *http.Request) (any, error) {
 	defer d.candidate.mu.Unlock()
 	d.candidate.start(d, by, p, warnings)
 	d.Log.Info("shadow policy started", "by", by.String(), "file", ask.File, "hash", p.Hash)
-	return d.readCandidate(), nil
+	return d.candidate.read(), nil
 }
 
 // start makes a policy the candidate. The caller holds mu.
@@ -172,7 +171,7 @@ func (c *candidate) start(d *daemon, by caller, p *policy.Policy, warnings polic
 	c.shadow = Shadow{File: p.Path, Hash: p.Hash, Since: now, By: by.String(), Warnings: warnings,
 		Notes: noteListeners(p, d.keeper.view.Load().policy)}
 	c.trial, c.before = shaper.NewTrial(now, p.Classes), map[string]stats.ClassReading{}
-	for _, class := range d.shaper.Classes() {
+	for _, class := range c.force.Classes() {
 		c.before[class.Name()] = readClass(class)
 	}
 	d.server.Shadow(p, c.trial)
@@ -186,7 +185,7 @@ func (d *daemon) serveStopShadow(by caller, _ *http.Request) (any, error) {
 	if c.shadow.File == "" {
 		return nil, &Error{Code: CodeState, Message: "no policy runs in the shadow"}
 	}
-	last := d.readCandidate()
+	last := c.read()
 	d.Log.Info("shadow policy stopped", "by", by.String(), "file", c.shadow.File, "hash", c.shadow.Hash, "ran", time.Since(c.shadow.Since).Round(time.Second))
 	d.server.Shadow(nil, nil)
 	c.shadow, c.trial, c.before = Shadow{}, nil, nil
