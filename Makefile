@@ -50,10 +50,10 @@ run:
 # With -trimpath the build cache serves the copies of this tree that tests build. Some packages
 # mostly wait, so twice as many as there are processors run side by side. Lint vets what GOTEST
 # does not. Nobody debugs the test binaries, so they have no DWARF.
-LONG   = CrashesGiveNoBudget FleetUsesTheLimit GreedyAndIdle Guests.*Bounded Keys(Flood|Memory) LanguageModel LateDepartures \
-         Learn(Finds|GoesUp|Ignores) LeasesCostLittle ListsKeepTheOrder MutantsAreFound NothingIsEarly \
-         Retry(HidesRefusals|KeepsWithinBounds|Properties) Rule(Shares|StarvesNobody|WastesNoTime) ScriptAndModelAgree \
-         Tree(IsNaive|NeverAbove|SharesOf) UrgentAmongBulk
+LONG   = AllReadTheSameRules AnyPlanFollows ApplyUndoes CrashesGiveNoBudget FleetUsesTheLimit GreedyAndIdle Guests.*Bounded \
+         Keys(Flood|Memory) LanguageModel LateDepartures Learn(Finds|GoesUp|Ignores) LeasesCostLittle ListsKeepTheOrder \
+         MutantsAreFound NothingIsEarly Retry(HidesRefusals|KeepsWithinBounds|Properties) Rule(Shares|StarvesNobody|WastesNoTime) \
+         ScriptAndModelAgree ShadowIsBounded SimulatedTrees Tree(IsNaive|NeverAbove|SharesOf) UrgentAmongBulk WhyCopies
 PLAIN  = Allocate RandomSchedules $(LONG)
 SINGLE = calendar frame leaky limit metrics policy simulate tests/order tests/tally unit
 # either A B is the pattern A|B.
