@@ -50,7 +50,7 @@ var (
 	share = desc("class_rate_share",
 		"Share of its rate at which the class is paced, below 1 while it adapts to its provider; only for classes that count messages.", "class")
 	learned = desc("class_learned_rate",
-		"Limit of the provider that the class has found below its rate, in messages per second; only while it has found one.", "class")
+		"Limit of the provider that the class has found below its rate, in messages per second, also in the shadow; only while it has found one.", "class")
 	throttled = desc("upstream_throttled_total",
 		"Requests that the provider refused as too fast, by the signal in its answer.", "class", "signal")
 	retried = desc("class_retries_total",

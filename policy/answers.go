@@ -72,8 +72,6 @@ func (c answerChecker) learns(key string, class *Class) {
 		c.wrong(at+".floor", fmt.Sprintf("%q leaves nothing to find below the limit of the class, %q", floor, limit), "a floor below the limit")
 	case class.Adapt:
 		c.wrong(at, "adapt is another answer to the same refusals: one would undo what the other does", "leave adapt out, or learn")
-	case class.Shadow:
-		c.wrong(at, "a class in the shadow changes no pace, so it cannot see which one the provider takes", "leave shadow out, or learn")
 	case class.Shared != "":
 		c.wrong(at, "the fleet spreads what is sent over its members, and each of them would learn another pace", "leave shared out, or learn")
 	case class.Per != (Per{}):

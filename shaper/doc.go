@@ -56,6 +56,7 @@
 //	ring          turns, by weight
 //	gate          what one class allows
 //	throttle      what the signals of a provider take away
+//	witness       reports in the shadow what a provider accepts
 //	learner       finds a limit by what a provider refuses
 //	pace          how fast a class sends, computed from its policy
 //	restraint     one limit of a pace

@@ -28,6 +28,7 @@ func (p Provider) Answered(now time.Time, ok bool) {
 		if ok {
 			n.throttle.pause = 0
 			learned(now, n, false)
+			n.throttle.witness.answered(now, false)
 		}
 	}
 	c.update(now)
@@ -85,6 +86,9 @@ func (p Provider) pause(now time.Time, wait time.Duration, signal string, chosen
 	n.signal(now, wait)
 	n.class.backing.tellPause(now, before)
 	learned(now, n, true)
+	for n := &p.class.node; n != nil; n = n.parent.Load() {
+		n.throttle.witness.answered(now, true)
+	}
 	n.update(now)
 	root.wake(now)
 }
@@ -105,13 +109,14 @@ func pausing(last *node) *node {
 }
 
 // Learned returns the limit that the class has found below its rate, in messages a second; 0 if it
-// has found none.
+// has found none. A class in the shadow is not paced at it.
 func (p Provider) Learned() float64 {
 	defer p.class.lock().mu.Unlock()
-	if l := p.class.throttle.learner; l != nil && l.level < l.top {
+	t := &p.class.throttle
+	if l := t.learner; l != nil && l.level < l.top {
 		return l.level
 	}
-	return 0
+	return t.witness.found()
 }
 
 // Signals returns what the signals of the provider do to the class at now: until when it

@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"cmp"
 	"time"
 
 	"shaper/limit"
@@ -28,13 +29,19 @@ type throttle struct {
 	withheld int           // how many sixteenths of the rate are taken away
 	since    time.Time     // when a share came back last, or a signal took shares away
 	learner  *learner      // finds the limit of the provider; nil: nobody has asked for it
+	witness  *witness      // instead of learner, if the class is in the shadow
 }
 
 // setLearn begins to learn, goes on or ends, as a policy says.
 func (t *throttle) setLearn(conf policy.Class, p *pace) {
-	switch top, floor := p.rate.PerSecond(), conf.Learn.Floor.PerSecond(); {
-	case conf.Learn == (policy.Learn{}), conf.Shadow, top <= floor, p.isUnlimited(): // the class above learns
+	top, floor, was := p.rate.PerSecond(), conf.Learn.Floor.PerSecond(), t.witness
+	t.witness = nil
+	switch {
+	case conf.Learn == (policy.Learn{}), top <= floor, p.isUnlimited(): // the class above learns
 		t.learner = nil
+	case conf.Shadow:
+		t.learner, t.witness = nil, cmp.Or(was, &witness{})
+		t.witness.top, t.witness.floor = top, floor
 	case t.learner == nil:
 		t.learner = newLearner(top, floor)
 	default:

@@ -30,7 +30,7 @@ func newShadow(now time.Time, conf policy.Class, l limit.Limiter, counters *stat
 // shadowPolicy returns the policy of the class in the trial. That has no parent: the
 // classes above the real one do what their policies say.
 func shadowPolicy(conf policy.Class) policy.Class {
-	conf.Shadow, conf.Parent = false, ""
+	conf.Shadow, conf.Parent, conf.Learn = false, "", policy.Learn{} // the real one hears the provider
 	conf.Rate, conf.Ceil = conf.Limit(), unit.Rate{}
 	return conf
 }

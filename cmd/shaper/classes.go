@@ -265,7 +265,10 @@ func feedback(c daemon.Class, now time.Time) string {
 	if pause := c.PausedUntil.Sub(now); !c.PausedUntil.IsZero() && pause > 0 {
 		text += ", pauses " + pause.Round(100*time.Millisecond).String()
 	}
-	if c.Learned > 0 {
+	switch {
+	case c.Learned > 0 && c.Shadow != nil:
+		return text + fmt.Sprintf(", would learn %.4g/s", c.Learned)
+	case c.Learned > 0:
 		return text + fmt.Sprintf(", learned %.4g/s", c.Learned)
 	}
 	if c.Share < 1 {
