@@ -13,12 +13,12 @@ import (
 )
 
 // messages is the relay of messages. The machine decides what may leave. The session drives
-// it, and reads and writes for it.
+// it, and reads and writes for it. The lock of the session guards it; only Turn is called without.
 type messages struct {
 	session  *tcpSession
 	machine  *exchange.Exchange
 	up, down lane
-	asked    int // requests without an answer that the upstream is told to have
+	counted  int // requests in flight that the target of the session counts
 
 	lingering alarm // resets a client that was told that the session ends
 }
@@ -55,22 +55,22 @@ func (m *messages) obey(now time.Time, r *routes, who policy.Conn) {
 // drive implements driver.
 func (m *messages) drive() {
 	m.machine.Drive(time.Now())
-	m.countAsked()
+	m.countInFlight()
 }
 
-// countAsked tells the upstream how many requests have no answer.
-func (m *messages) countAsked() {
-	if n := m.machine.InFlight(); n != m.asked {
-		m.session.course.target().Ask(n - m.asked)
-		m.asked = n
+// countInFlight makes the target of the session count the requests that have no answer.
+func (m *messages) countInFlight() {
+	if n := m.machine.InFlight(); n != m.counted {
+		m.session.course.target().AddInFlight(n - m.counted)
+		m.counted = n
 	}
 }
 
 // changed implements driver.
 func (m *messages) changed(*side) { m.drive() }
 
-// granted implements driver. Messages wait in the machine's own flows, and the flow of a
-// direction only lets the connection go. So nothing is granted here.
+// granted implements driver. Messages wait in the machine's own flows. In the flow of a
+// direction waits only the connection, before the relay begins, so nothing is granted here.
 func (m *messages) granted(*direction, time.Time) {}
 
 // finish implements part.
@@ -82,11 +82,11 @@ func (m *messages) flush() { m.machine.Flush() }
 // tend implements relay.
 func (m *messages) tend(now time.Time) (waits bool) {
 	waits = m.machine.Waits()
-	asked := m.machine.InFlight()
-	if m.machine.Tend(now); m.machine.InFlight() < asked {
+	inFlight := m.machine.InFlight()
+	if m.machine.Tend(now); m.machine.InFlight() < inFlight { // it has given up answers
 		m.session.course.target().Failed(now, upstream.ErrSilent)
 	}
-	m.countAsked()
+	m.countInFlight()
 	return waits
 }
 
@@ -101,7 +101,7 @@ func (m *messages) belong(now time.Time, _, to *shaper.Class) {
 func (m *messages) quit(now time.Time, reason stats.Reason) {
 	m.lingering.stop()
 	m.machine.Quit(now, reason)
-	m.countAsked()
+	m.countInFlight()
 	m.session.up.quit(now, reason)
 	m.session.down.quit(now, reason)
 }
@@ -115,7 +115,7 @@ func (m *messages) reroute(now time.Time, r *routes, who policy.Conn, gone map[*
 	}
 }
 
-// reach implements relay. It bounds how much the kernel holds for the upstream
+// reach implements relay: the session has reached its upstream. It bounds how much the kernel holds for the upstream
 // (TCP_NOTSENT_LOWAT, tcp(7)). Otherwise a provider that has stalled would get all that has
 // left meanwhile in one burst. HTTP needs no bound, since bodies do not wait for a turn.
 func (m *messages) reach(upstream string) {
@@ -126,8 +126,8 @@ func (m *messages) reach(upstream string) {
 	}
 }
 
-// originOf returns the server that requests to an upstream name; nil if they leave as the
-// client wrote them.
+// originOf returns the origin server that requests name when they go to an upstream; nil if they
+// leave as the client wrote them.
 func originOf(conf *policy.Listener, upstream string) *frame.Origin {
 	host := conf.HostFor(upstream)
 	if host == "" {
@@ -141,7 +141,8 @@ func originOf(conf *policy.Listener, upstream string) *frame.Origin {
 	return &o
 }
 
-// copyTo implements relay.
+// copyTo implements relay. The shadow watches the messages that are counted, and gets copies of
+// all other bytes.
 func (m *messages) copyTo(c *copies) {
 	if c == nil {
 		m.machine.Watch(nil)
@@ -149,7 +150,7 @@ func (m *messages) copyTo(c *copies) {
 		return
 	}
 	if m.session.conf.Protocol == policy.HTTP {
-		c.expect(m.machine.InFlight())
+		c.expect(m.machine.InFlight()) // answers without a copied request
 	}
 	m.machine.Watch(c)
 	m.machine.Mirror(&c.guest.Up, &c.guest.Down)
@@ -165,7 +166,7 @@ func (m *messages) Turn(now time.Time, turn exchange.Turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	turn.Take(now)
-	m.countAsked()
+	m.countInFlight()
 }
 
 // Revisit implements exchange.Host.
@@ -202,5 +203,5 @@ func (m *messages) Retire() {
 // age implements relay.
 func (m *messages) age(now time.Time, quiet bool) {
 	m.machine.Retire(now, quiet)
-	m.countAsked()
+	m.countInFlight()
 }

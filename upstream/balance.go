@@ -8,8 +8,9 @@ import (
 	"shaper/policy"
 )
 
-// pick chooses one of some targets, at least one: those that are up come first, and of these
-// what the balance says. The lock of the group is held.
+// pick chooses the target of the next session among all, which is not empty, and which it
+// overwrites. It leaves out those that are not up, if one is, and chooses among the rest as
+// the balance of the listener says. The lock of the group is held.
 func (s *Set) pick(now time.Time, all []*Target) *Target {
 	if anyUp(all) {
 		all = slices.DeleteFunc(all, func(t *Target) bool { return t.state != Up })
@@ -21,10 +22,11 @@ func (s *Set) pick(now time.Time, all []*Target) *Target {
 	case policy.LeastInFlight:
 		all = least(now, all, func(t *Target) int64 { return t.inFlight.Load() })
 	case policy.InOrder, "":
-		if !isService(all[0].entry.upstream) {
+		e := all[0].entry
+		if !isService(e.upstream) {
 			return all[0]
 		}
-		e := all[0].entry
+		// The hosts of a service share the sessions by the weights of their SRV records.
 		all = slices.DeleteFunc(all, func(t *Target) bool { return t.entry != e })
 	}
 	return inWeightedTurn(now, all)
@@ -34,8 +36,8 @@ func anyUp(all []*Target) bool {
 	return slices.ContainsFunc(all, func(t *Target) bool { return t.state == Up })
 }
 
-// mostUrgent leaves out the hosts of a service while it has others of a lower priority (RFC
-// 2782).
+// mostUrgent leaves out a host of a service if all has another host of it whose SRV record has
+// a smaller priority number: RFC 2782 says to try that one first.
 func mostUrgent(all []*Target) (some []*Target) {
 	for _, t := range all {
 		if !slices.ContainsFunc(all, func(o *Target) bool { return o.entry == t.entry && o.address.Priority < t.address.Priority }) {
@@ -45,7 +47,8 @@ func mostUrgent(all []*Target) (some []*Target) {
 	return some
 }
 
-// least returns those with the least load for their weight, counting what is to come.
+// least returns the targets that would have the least load for their weight with one more. The
+// lock of the group is held.
 func least(now time.Time, all []*Target, load func(*Target) int64) (some []*Target) {
 	best := math.Inf(1)
 	for _, t := range all {
@@ -59,9 +62,10 @@ func least(now time.Time, all []*Target, load func(*Target) int64) (some []*Targ
 	return some
 }
 
-// inWeightedTurn returns each of the targets as often as its weight says, and as evenly as can
-// be. It is the smooth weighted round-robin of nginx: each gains its weight, and the one that
-// has gained the most gives back what all have gained.
+// inWeightedTurn returns the next target in turn. Each has its turn as often as its weight says,
+// and evenly spread. It is the smooth weighted round-robin of nginx: each gains its weight, and
+// the one that has gained the most gives back what all have gained. The lock of the group is
+// held.
 func inWeightedTurn(now time.Time, all []*Target) (next *Target) {
 	total := int64(0)
 	for _, t := range all {

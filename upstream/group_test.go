@@ -169,7 +169,7 @@ func TestLeastLoad(t *testing.T) {
 		for range rapid.IntRange(1, 50).Draw(r, "steps") {
 			if len(open) > 0 && rapid.Bool().Draw(r, "ends") {
 				i := rapid.IntRange(0, len(open)-1).Draw(r, "which")
-				open[i].Ask(-1)
+				open[i].AddInFlight(-1)
 				open[i].Quit()
 				open = slices.Delete(open, i, i+1)
 				continue
@@ -184,11 +184,11 @@ func TestLeastLoad(t *testing.T) {
 				r.Fatalf("a session goes to a load of %v, and the least is %v", loads[walk.target], least)
 			}
 			t := walk.Keep()
-			t.Ask(1)
+			t.AddInFlight(1)
 			open = append(open, t)
 		}
 		for _, t := range open {
-			t.Ask(-1)
+			t.AddInFlight(-1)
 			t.Quit()
 		}
 		for _, e := range s.entries {

@@ -5,13 +5,15 @@ import (
 	"time"
 )
 
-// A Target is an address of an upstream, as the sessions of a listener use it.
+// A Target is one address of an upstream: what is known of it, and how many sessions lead there.
+// Where clients choose the addresses, each session has a target of its own, and total counts
+// them all.
 type Target struct {
 	// Set when it is made.
 	group   *Group
 	entry   *entry
 	address Address
-	total   *Target // counts for it; nil: it counts itself
+	total   *Target // counts the sessions, requests and failures instead; nil: the target does
 
 	sessions atomic.Int64 // that have it, or have chosen it
 	inFlight atomic.Int64 // requests without an answer
@@ -24,7 +26,7 @@ type Target struct {
 	bad      int       // checks in a row that have failed
 	failures uint64    // attempts and checks that have failed
 	err      error     // of the last one
-	turn     int64     // its turn among those that balance chooses from; see choose
+	turn     int64     // what it has gained; see inWeightedTurn
 }
 
 // State is what is known of an address.
@@ -33,8 +35,8 @@ type State uint8
 // The values of State.
 const (
 	Up      State = iota // as far as is known
-	Ejected              // a session could not reach it
-	Down                 // checks have failed
+	Ejected              // a session could not reach it; checks bring it back
+	Down                 // checks have failed; checks bring it back
 )
 
 // String returns the state as people see it: "up", "ejected" or "down".
@@ -51,7 +53,7 @@ func (t *Target) name() string {
 	return t.entry.upstream
 }
 
-// counter returns the target that counts for t.
+// counter returns the target that counts: total, or t itself.
 func (t *Target) counter() *Target {
 	if t.total != nil {
 		return t.total
@@ -59,15 +61,17 @@ func (t *Target) counter() *Target {
 	return t
 }
 
-// Quit ends what Choose or Take began. t may be nil.
+// Quit gives back the session that a Walk has counted, and that Walk.Keep returned. t may be
+// nil. Any goroutine may call it, once.
 func (t *Target) Quit() {
 	if t != nil {
 		t.counter().sessions.Add(-1)
 	}
 }
 
-// Ask counts n more requests without an answer; n is negative for those that are answered.
-func (t *Target) Ask(n int) {
+// AddInFlight counts n more requests without an answer; n is negative for those that have their
+// answer. t may be nil. Any goroutine may call it.
+func (t *Target) AddInFlight(n int) {
 	if t != nil && n != 0 {
 		t.counter().inFlight.Add(int64(n))
 	}
@@ -84,8 +88,9 @@ func (t *Target) set(now time.Time, s State) {
 	}
 }
 
-// checked notes the result of a check. It reports whether the state has changed. The lock of the
-// group is held.
+// checked notes the result of a check: after rise good checks in a row the target is up, after
+// fall bad ones it is down. It reports whether the state has changed. The lock of the group is
+// held.
 func (t *Target) checked(now time.Time, err error, rise, fall int) bool {
 	before := t.state
 	if err != nil {
@@ -108,7 +113,9 @@ func (t *Target) checked(now time.Time, err error, rise, fall int) bool {
 // it, and more as time passes.
 const slowStart = 30 * time.Second
 
-// weight returns the weight in thousandths, at least 1. The lock of the group is held.
+// weight returns the weight of the upstream in the policy times that of the SRV record, where 0
+// and no record count as 1, in thousandths: a slow start needs the fractions. It is at least 1.
+// The lock of the group is held.
 func (t *Target) weight(now time.Time) int64 {
 	w := 1000 * int64(t.entry.weight) * int64(max(t.address.Weight, 1))
 	if back := now.Sub(t.risen); !t.risen.IsZero() && back < slowStart {
