@@ -14,9 +14,13 @@ import (
 //
 // In any window at most limit units leave. Why: if a window held more, the part of
 // it up to the last departure would hold more too, and the log checked that part
-// when that item left. An item of more than limit waits until the window is empty.
-// It fills several windows, and the log has it in the last of them. What is taken
-// too early is logged when it would have been due.
+// when that item left. If limit is 0, nothing leaves.
+//
+// An item of more than limit waits until the window is empty. It counts as if its
+// units filled as many windows in a row as they need: the log notes it at the start
+// of the last of these. What is taken too early is noted when it would have been due.
+//
+// As any Limiter, it is not safe for concurrent use.
 //
 // The other windows approximate this one. It costs memory: 16 bytes for each
 // departure within a window, and at most 32768 departures. If the limit is larger,
@@ -62,7 +66,9 @@ func (l *SlidingLog) Take(_, now time.Time, n int64) {
 	if n = min(n, maxUnits-l.logged()); n <= 0 {
 		return
 	}
-	l.forget(max(now.Sub(l.zero), 0)) // not what leaves the window before a take too early is due
+	// If n is taken too early, nextAt needs all that is in the window now, also what is no
+	// longer there once n is due.
+	l.forget(max(now.Sub(l.zero), 0))
 	at := l.since(now)
 	if l.limit > 0 {
 		at = max(at, l.nextAt(at, 0, min(n, l.limit)))
@@ -85,7 +91,8 @@ func (l *SlidingLog) SetRate(_ time.Time, rate unit.Rate, _ int64) {
 	}
 }
 
-// Memory implements Limiter. It is whole only if the log is empty.
+// Memory implements Limiter. A Memory cannot hold a log, so it is whole only if the log is
+// empty.
 func (l *SlidingLog) Memory(now time.Time) (m Memory, whole bool) {
 	at := max(now.Sub(l.zero), 0)
 	l.forget(at)
@@ -95,7 +102,8 @@ func (l *SlidingLog) Memory(now time.Time) (m Memory, whole bool) {
 	return Memory{Until: After(l.zero, plus(l.log.last().at, l.window))}, false
 }
 
-// Remember implements Limiter. A memory that is whole is that of an empty log.
+// Remember implements Limiter. It has nothing to do, since only the memory of an empty log is
+// whole.
 func (l *SlidingLog) Remember(Memory) {}
 
 // Clone implements Cloner.
@@ -108,9 +116,10 @@ func (l *SlidingLog) Clone() Limiter {
 // recordGrains is how many parts of a window a record of a log tells apart.
 const recordGrains = 128
 
-// Record implements Recorder: for each departure its time and its units. Departures within
-// the same grain of the window become one, at the time of the last of them, as in a log of
-// a large limit. So a record has some hundred numbers, and nothing leaves sooner for it.
+// Record implements Recorder. For each departure, the record has two numbers: its time, in
+// nanoseconds from now on (so mostly negative), and its units. Departures within the same grain
+// of the window become one, at the time of the last of them, as in a log of a large limit. So a
+// record has about 2*recordGrains numbers, and nothing leaves sooner than without it.
 func (l *SlidingLog) Record(now time.Time) (record []int64) {
 	l.forget(max(now.Sub(l.zero), 0))
 	grain, before, joined := l.window/recordGrains+1, l.base, time.Duration(-1)
@@ -127,7 +136,8 @@ func (l *SlidingLog) Record(now time.Time) (record []int64) {
 	return record
 }
 
-// Recall implements Recorder.
+// Recall implements Recorder, with a record of Record. The log is empty before. If Recall
+// returns false, the log is of no use.
 func (l *SlidingLog) Recall(then time.Time, record []int64) bool {
 	if len(record)%2 != 0 || len(record) > 2*maxDepartures {
 		return false
@@ -160,7 +170,8 @@ func (l *SlidingLog) logged() int64 {
 	return l.log.last().total - l.base
 }
 
-// nextAt returns when, since zero, n units may leave; n is at most limit.
+// nextAt returns when n units may leave if ahead units leave before them, as the time since
+// zero. n is at most limit.
 func (l *SlidingLog) nextAt(now time.Duration, ahead, n int64) time.Duration {
 	logged := l.logged()
 	gone := plus(logged, ahead) - (l.limit - n) // the number of the unit that must be out of the window first
