@@ -60,9 +60,9 @@ const (
 type Object struct {
 	Type   Type
 	Device string
-	Handle Handle // of a u32 filter: table, bucket and place; here the root table is 0
+	Handle Handle // of a u32 filter: table, bucket and place, where the root table is 0; of a link: 0
 	Parent Handle // rootParent for a root qdisc, and for a class below no other class
-	Kind   string // "htb", "pfifo", "u32", ...
+	Kind   string // "htb", "pfifo", "u32", ...; of a link: "ifb", or "sizes" of its packets
 	Pref   Pref   // of a filter
 	Params Params
 }
@@ -73,8 +73,9 @@ type Params interface {
 	words() string   // as tc(8) takes them
 }
 
-// Pref is the preference of filters, the smallest first, and the protocol they are for. To
-// the kernel, all filters with the same Pref are one list.
+// Pref is the preference of filters, the smallest first, and the protocol they are for: an
+// EtherType in the byte order of the host (ETH_P_IP). To the kernel, all filters of a qdisc with
+// the same Pref are one list.
 type Pref struct{ Priority, Protocol uint16 }
 
 // place identifies an object: there is at most one at each place.
