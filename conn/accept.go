@@ -25,11 +25,11 @@ type tcpSocket struct {
 	backoff time.Duration // how long accept pauses if it fails
 	retry   time.Time     // when the present pause ends
 
-	sock.Due // of the poller
+	sock.Due // the poller's lock guards it
 }
 
-// bindTCP binds an address, or takes the socket that was passed for it. who may connect if it
-// is a unix socket.
+// bindTCP binds an address, or takes the socket that systemd has passed for it. If it is a unix
+// socket, who says who may connect.
 func (s *Server) bindTCP(at address, who sock.Access) (bound, error) {
 	l, err := s.inherited.listenTCP(s.network, at.text, who)
 	if err != nil {
@@ -49,11 +49,13 @@ func (s *Server) newTCPSocket(l sock.Listener) (_ *tcpSocket, err error) {
 	return t, nil
 }
 
+// serve implements bound. It is called once.
 func (t *tcpSocket) serve(sv *service) {
 	t.service.Store(sv)
 	t.poller.Revisit(t) // for connections that have come already
 }
 
+// retarget implements bound. Sessions that have begun stay with the old service.
 func (t *tcpSocket) retarget(sv *service) {
 	if err := t.listener.Permit(sv.terms.Load().access); err != nil {
 		t.server.log.Error("cannot change who may connect", "address", t.local(), "err", err)
@@ -63,14 +65,19 @@ func (t *tcpSocket) retarget(sv *service) {
 	}
 }
 
+// intercept implements bound.
 func (t *tcpSocket) intercept() error { return t.listener.Intercept(policy.OwnMark) }
 
+// leadsTo implements bound.
 func (t *tcpSocket) leadsTo() *service { return t.service.Load() }
 
+// local implements bound.
 func (t *tcpSocket) local() localAddr { return t.at }
 
+// isGone implements bound.
 func (t *tcpSocket) isGone() bool { return t.listener.IsGone() }
 
+// close implements bound. A turn that comes later accepts nothing.
 func (t *tcpSocket) close() {
 	t.poller.Forget(t.key)
 	t.poller.Remove(t.listener) // systemd keeps a socket that it has passed open
@@ -117,7 +124,7 @@ func (t *tcpSocket) accept(sv *service) bool {
 	switch err {
 	case nil:
 		t.backoff = minBackoff
-	case unix.EAGAIN, unix.EBADF:
+	case unix.EAGAIN, unix.EBADF: // there is none, or the socket is closed
 		return false
 	case unix.EINTR, unix.ECONNABORTED, unix.EPERM, unix.EPROTO, unix.ENOPROTOOPT, unix.EOPNOTSUPP,
 		unix.ENETDOWN, unix.ENETUNREACH, unix.EHOSTDOWN, unix.EHOSTUNREACH, unix.ENONET:

@@ -31,11 +31,11 @@ func (d *dialling) attempt() {
 	case err != nil:
 		d.attemptFailed(err)
 	case d.search.nextIsOf(to) && !t.course.located: // each address may have classes of its own
-		d.awaitTurn()
+		d.raceNext()
 	case to.IsValid():
 		d.awaitAnswer(share)
 	default: // it is connected already
-		d.clock.early = 0
+		d.clock.giveAll()
 		d.dialled()
 	}
 }
@@ -106,7 +106,7 @@ func (d *dialling) attemptFailed(err error) {
 // answered checks whether the attempt on a side has succeeded: the present one, or that of a
 // rival. The poller has news of it.
 func (d *dialling) answered(s *side) {
-	if r := d.race.on(s); r != nil {
+	if r := d.race.rivalOn(s); r != nil {
 		r.answered()
 		return
 	}
@@ -117,7 +117,7 @@ func (d *dialling) answered(s *side) {
 	d.dialled()
 }
 
-// connected returns the error of an attempt to connect that has ended.
+// connected is side.connected that refuses a connection of the side with itself.
 func connected(s *side, to netip.AddrPort) error {
 	err := s.connected()
 	if err == nil && s.end.Local() == to { // connected to itself: see refuseSelf

@@ -57,7 +57,7 @@ func (a admission) greet() {
 	}
 	t.do(func(t *tcpSession) {
 		t.greeting = newGreeting(t)
-		t.greeting.hearHeader(a.secure)
+		t.greeting.readHeader(a.secure)
 	})
 }
 
@@ -84,7 +84,7 @@ func (a admission) enter() {
 		if mode == policy.Transparent {
 			t.greeting.entrance.follow(a.locate)
 		} else {
-			t.greeting.entrance.hear(a.locate)
+			t.greeting.entrance.read(a.locate)
 		}
 	})
 }

@@ -36,8 +36,11 @@ func (c *dialClock) mayRetry() bool { return time.Now().Before(c.retryUntil) }
 // remaining returns how long the present upstream still has.
 func (c *dialClock) remaining() time.Duration { return time.Until(c.giveUpAt) }
 
-// share gives the present address so much time.
+// share gives the present address a part of the remaining time.
 func (c *dialClock) share(of time.Duration) { c.early = c.remaining() - of }
+
+// giveAll gives the present address all of the remaining time.
+func (c *dialClock) giveAll() { c.early = 0 }
 
 // deadline returns when the present address is given up.
 func (c *dialClock) deadline() time.Time { return c.giveUpAt.Add(-c.early) }

@@ -47,15 +47,15 @@ func (e *entrance) speak() entry.Entry {
 	return &entry.Connect{Users: users, Forward: l.Protocol == policy.TCP || l.Protocol == policy.HTTP}
 }
 
-// hear lets the client say where it wants to go, and then calls then without the session's lock.
-// The session's lock is held.
-func (e *entrance) hear(then func()) {
+// read reads where the client wants to go, and then goes on with then, as greeting.read does. The
+// session's lock is held.
+func (e *entrance) read(then func()) {
 	t := e.session
 	e.protocol = e.speak()
-	t.greeting.listenTo(e.feed, e.refuse, then, time.Duration(t.conf.ConnectTimeout))
+	t.greeting.read(e.feed, e.refuse, then, time.Duration(t.conf.ConnectTimeout))
 }
 
-// feed is the hearing of an entry.
+// feed is the parser of an entry.
 func (e *entrance) feed(said []byte) (used int, do func(), err error) {
 	used, step, err := e.protocol.Feed(said)
 	if step.IsZero() {
@@ -70,7 +70,7 @@ func (e *entrance) act(s entry.Step) {
 	switch {
 	case !e.tell(s.Reply):
 	case s.Login:
-		g.hear = nil // until the password is compared
+		g.parse = nil // until the password is compared
 		e.login(s)
 	case s.To != entry.Destination{}:
 		e.lead(s)
@@ -119,7 +119,7 @@ func (e *entrance) loggedIn(s entry.Step, ok bool) {
 		e.lead(s)
 	default:
 		e.user = s.User
-		g.hear = e.feed
+		g.parse = e.feed
 		g.drive()
 	}
 }

@@ -21,10 +21,10 @@ import (
 type greeting struct {
 	session  *tcpSession    // never changes
 	peer     netip.AddrPort // at the other end of the connection; never changes
-	asked    netip.AddrPort // to which the client connected, as a PROXY header tells; invalid: none has
+	intended netip.AddrPort // to which the client connected, as a PROXY header or nftables tells; invalid: neither does
 	entrance entrance
 
-	hear   hearing     // understands what the client says; nil: there is nothing more to hear
+	parse  parser      // understands what the client says; nil: it says no more for now
 	failed func(error) // ends the session, since the client says something else
 	then   func()      // goes on with the session, without its lock
 	late   alarm       // ends the session if the greeting takes too long
@@ -34,15 +34,17 @@ func newGreeting(t *tcpSession) *greeting {
 	return &greeting{session: t, peer: t.source, entrance: entrance{session: t}}
 }
 
-// hearing looks at what the client has said. It returns how many bytes it has understood, and what
-// to do once they are taken out of the stream; 0 asks for more.
-type hearing func(said []byte) (used int, do func(), err error)
+// A parser looks at what the client has said. It returns how many bytes it has understood; 0 asks
+// for more. do, if it is not nil, is called once they are taken out of the stream. The session's
+// lock is held in both. After an error, the greeting fails.
+type parser func(said []byte) (used int, do func(), err error)
 
-// listenTo hears the client, and then calls then without the session's lock. The session's lock is
-// held.
-func (g *greeting) listenTo(hear hearing, failed func(error), then func(), patience time.Duration) {
+// read lets parse read what the client says. A step of parse calls done when it has all. Then a
+// goroutine of its own calls then, which takes the session's lock itself. If parse fails, or takes
+// longer than patience, failed ends the session. The session's lock is held.
+func (g *greeting) read(parse parser, failed func(error), then func(), patience time.Duration) {
 	t := g.session
-	g.hear, g.failed, g.then, t.driver = hear, failed, then, g
+	g.parse, g.failed, g.then, t.driver = parse, failed, then, g
 	g.late.after(patience, t, func() { g.failed(upstream.ErrTimeout) })
 	if t.watchClient() {
 		g.drive()
@@ -68,7 +70,7 @@ func (g *greeting) drive() {
 	t := g.session
 	peeked := buffer.Get(entry.MaxEntry)
 	defer peeked.Put()
-	for g.hear != nil {
+	for g.parse != nil {
 		n, err := peek(t.client.end, peeked.Bytes)
 		if err == unix.EAGAIN {
 			return
@@ -87,7 +89,7 @@ func (g *greeting) drive() {
 // to say more first, or the session has ended.
 func (g *greeting) understand(said []byte) (goesOn bool) {
 	t := g.session
-	used, do, err := g.hear(said)
+	used, do, err := g.parse(said)
 	if !g.take(said[:used]) {
 		return false
 	}
@@ -98,7 +100,7 @@ func (g *greeting) understand(said []byte) (goesOn bool) {
 	case t.stage == ended:
 	case err != nil:
 		g.failed(err)
-	case g.hear == nil: // it has said all
+	case g.parse == nil: // it has said all, for now
 	case used > 0:
 		return true
 	case len(said) == 0:
@@ -135,7 +137,7 @@ func (g *greeting) take(peeked []byte) bool {
 	return true
 }
 
-// done goes on with the session.
+// done ends the greeting, and goes on with the session. The session's lock is held.
 func (g *greeting) done() {
 	t, then := g.session, g.then
 	g.stop()
@@ -154,7 +156,7 @@ func (g *greeting) changed(s *side) {
 func (g *greeting) granted(by *direction, now time.Time) { by.flow.Left(now) }
 
 func (g *greeting) stop() {
-	g.hear, g.then = nil, nil
+	g.parse, g.then = nil, nil
 	g.late.stop()
 }
 

@@ -12,15 +12,15 @@ import (
 
 var errNotIntercepted = errors.New("it has connected to the listener itself; nftables has to lead connections there (shaper nft apply)")
 
-// follow leads the session to where its client has connected to, and then calls then without the
-// session's lock. The session's lock is held.
+// follow leads the session to where its client has connected to, and then goes on with then, as
+// greeting.read does. The session's lock is held.
 func (e *entrance) follow(then func()) {
 	t := e.session
-	asked := sock.Intended(t.client.end)
-	t.greeting.asked, t.greeting.then = asked, then
-	if t.server.isOwn("tcp", asked) {
+	to := sock.Intended(t.client.end)
+	t.greeting.intended, t.greeting.then = to, then
+	if t.server.isOwn("tcp", to) {
 		e.refuse(errNotIntercepted)
 		return
 	}
-	e.lead(entry.Step{To: entry.Destination{Addr: asked.Addr(), Port: asked.Port()}})
+	e.lead(entry.Step{To: entry.Destination{Addr: to.Addr(), Port: to.Port()}})
 }

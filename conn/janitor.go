@@ -16,7 +16,8 @@ const (
 )
 
 // janitor ends the sessions that have been idle for too long. One walk over all of them
-// costs less than a timer in each, and nothing per byte. One goroutine owns it.
+// costs less than a timer in each, and nothing per byte. It also lets the copies in a shadow
+// catch up. One goroutine owns it.
 type janitor struct {
 	server *Server
 	turn   uint64    // how many periods have passed
@@ -55,6 +56,7 @@ func (j *janitor) gather() {
 	}
 }
 
+// tend checks a session. No lock is held.
 func (j *janitor) tend(one session, now time.Time) {
 	defer j.server.rescue(one)
 	one.tend(now)
@@ -62,10 +64,10 @@ func (j *janitor) tend(one session, now time.Time) {
 
 // tend implements session: it ends a session in which nothing has moved for its idle timeout.
 //
-// A session that waits for its class is not idle, unless the provider owes an answer: then its
-// silence may be what keeps the message waiting. While bytes wait, for the class or for the
-// other peer, nobody reads, so nobody would notice a reset. tend does. What a client sent before
-// its reset is dropped. What an upstream sent before still goes to the client.
+// A session that waits for its class is not idle, unless an answer that the provider owes would
+// let it go on (see relay): then the provider's silence may be what keeps it waiting. While bytes wait, for the class or for the other peer, nobody reads, so nobody would
+// notice a reset. tend does. What a client sent before its reset is dropped. What an upstream
+// sent before still goes to the client.
 func (t *tcpSession) tend(now time.Time) {
 	t.do(func(t *tcpSession) {
 		age := now.Sub(t.started)
@@ -92,17 +94,17 @@ func (t *tcpSession) tend(now time.Time) {
 	})
 }
 
-// isLost reports whether a peer has reset the connection, and nothing that the session has is of
-// use to the other one.
+// isLost reports whether a peer has reset its connection, and nothing that the session holds is of
+// use to the other peer.
 func (t *tcpSession) isLost() bool {
 	return t.client.Broken || t.upstream.Broken && !t.down.holds()
 }
 
-// quietTime is how long nothing moves in an old session before it ends, if nobody knows which
-// message answers which.
+// quietTime is how long nothing must move in an old session before it ends, if its protocol does
+// not tell which answer belongs to which request.
 const quietTime = 5 * time.Second
 
-// patient implements session.
+// patient implements session. Nothing that it reads changes.
 func (t *tcpSession) patient() bool {
 	return !agesSoon(&t.conf.Listener) && time.Duration(min(t.conf.IdleTimeout, t.conf.HalfCloseTimeout)) >= patientFrom
 }

@@ -14,24 +14,26 @@ const raceDelay = 250 * time.Millisecond
 // same host that have not answered yet. The lock of the session guards it.
 type race struct{ first *rival } // the one that began last; nil: there is none
 
-// rival is an attempt in a race.
+// rival is an attempt in a race. Its side has the end, and the poller watches it.
 type rival struct {
 	side
 	target *upstream.Target
-	place  uint8  // of the session's origin when it began
+	place  uint8  // in bind, of the address of ours that it leaves from; see origin
 	next   *rival // nil: it is the last one
 }
 
-// awaitTurn tries the next address if the present one does not answer soon.
-func (d *dialling) awaitTurn() {
-	d.clock.early = 0
+// raceNext tries the next address beside the present one if that does not answer soon. The
+// session's lock is held.
+func (d *dialling) raceNext() {
+	d.clock.giveAll()
 	d.clock.after(raceDelay, d.session, func() {
 		d.race.setAside(d.session)
 		d.tryAddress()
 	})
 }
 
-// awaitRivals waits for the rivals, since there is no other address to try.
+// awaitRivals gives the rivals the rest of the time, since there is no other address to try. The
+// session's lock is held.
 func (d *dialling) awaitRivals() {
 	d.clock.after(d.clock.remaining(), d.session, func() {
 		d.race.lost(upstream.ErrTimeout)
@@ -52,8 +54,8 @@ func (r *race) setAside(t *tcpSession) {
 	r.first = one
 }
 
-// on returns the rival on a side; nil if there is none, as for the present attempt.
-func (r *race) on(s *side) *rival {
+// rivalOn returns the rival that a side belongs to; nil if the side is that of the present attempt.
+func (r *race) rivalOn(s *side) *rival {
 	one := r.first
 	for one != nil && s != &one.side {
 		one = one.next
@@ -68,7 +70,7 @@ func (r *race) lost(err error) {
 	}
 }
 
-// end ends the rivals. They have not failed, so it returns their addresses, to be tried later.
+// end ends all rivals. They have not failed, so it returns their addresses, to be tried later.
 func (r *race) end() (open []upstream.Address) {
 	for ; r.isOn(); r.first = r.first.next {
 		r.first.close()
@@ -85,18 +87,19 @@ func (r *race) remove(one *rival) {
 	*at = one.next
 }
 
-// answered goes on after the attempt of a rival has ended: if it has connected, the session takes
-// it instead of the present attempt.
+// answered goes on after the attempt of a rival has ended. If it has connected, it takes the place
+// of the present attempt. If it has failed, and no attempt is under way beside it, the next
+// address has its turn.
 func (r *rival) answered() {
 	t, d := r.session, &r.session.dialling
 	if err := connected(&r.side, r.target.Address().AddrPort); err != nil {
-		if r.failed(err); t.upstream.key == 0 { // nothing else is tried
+		if r.failed(err); !t.upstream.isWatched() {
 			d.clock.stop()
 			d.tryAddress()
 		}
 		return
 	}
-	if t.upstream.key != 0 { // its address is tried again if this one does not lead to an upstream
+	if t.upstream.isWatched() { // the present attempt: its address comes next if this one proves useless
 		d.search.addrs = append([]upstream.Address{t.course.target().Address()}, d.search.addrs...)
 		t.upstream.close()
 	}
@@ -104,13 +107,13 @@ func (r *rival) answered() {
 	r.win()
 }
 
-// win makes the attempt of a rival the present one. There is no other.
+// win makes the attempt of a rival the present one. The session has no present one now.
 func (r *rival) win() {
 	t, d := r.session, &r.session.dialling
 	d.race.remove(r)
 	t.course.take(r.target.Address())
 	t.upstream.end, t.course.origin.place = r.release(), r.place
-	d.clock.early = 0
+	d.clock.giveAll()
 	if err := t.upstream.watch(); err != nil {
 		d.attemptFailed(err)
 		return
@@ -119,7 +122,7 @@ func (r *rival) win() {
 	d.dialled()
 }
 
-// failed notes why a rival cannot be reached.
+// failed takes a rival out of the race, and notes why its address cannot be reached.
 func (r *rival) failed(err error) {
 	d := &r.session.dialling
 	d.race.remove(r)

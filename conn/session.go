@@ -29,10 +29,10 @@ type tcpSession struct {
 	source   netip.AddrPort // of the client, perhaps as a PROXY header tells; invalid for a unix socket
 	greeting *greeting      // what the client says before; nil: nothing
 
-	sock.Due // of the poller
+	sock.Due // the poller's lock guards it
 
 	// mu guards all that follows. The lock of the routes comes before it. The locks of the
-	// server, gates, tunnels, pollers, ends in memory and classes come after it.
+	// server, upstream groups, gates, tunnels, pollers, ends in memory and classes come after it.
 	mu     sync.Mutex
 	stage  stage
 	driver driver // what comes next: &dialling, then relay, then over
@@ -121,7 +121,7 @@ func (t *tcpSession) describe() policy.Conn {
 // port returns the port that the client has connected to. With nftables, that may not be ours.
 func (t *tcpSession) port() uint16 {
 	if g := t.greeting; g != nil && t.conf.Mode == policy.Transparent {
-		return g.asked.Port()
+		return g.intended.Port()
 	}
 	return t.at.addr.Port()
 }

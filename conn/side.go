@@ -30,6 +30,10 @@ func (s *side) watch() (err error) {
 	return err
 }
 
+// isWatched reports whether the side has an end that the poller watches: an attempt is under way, or
+// a connection is open.
+func (s *side) isWatched() bool { return s.key != 0 }
+
 // Ready implements sock.Watcher.
 func (s *side) Ready(key uint64, events sock.Events) {
 	s.session.do(func(t *tcpSession) {
