@@ -44,14 +44,14 @@ func (d *dialling) awaitRivals() {
 // isOn reports whether an attempt goes on beside the present one.
 func (r *race) isOn() bool { return r.first != nil }
 
-// setAside makes the present attempt of a session a rival of the next one.
+// setAside makes the present attempt of a session a rival of the next one. If the poller cannot
+// watch it, it has failed.
 func (r *race) setAside(t *tcpSession) {
 	one := &rival{side: side{session: t, end: t.upstream.release()}, target: t.course.target(), place: t.course.origin.place, next: r.first}
-	if err := one.watch(); err != nil {
-		one.close()
-		return
-	}
 	r.first = one
+	if err := one.watch(); err != nil {
+		one.failed(err)
+	}
 }
 
 // rivalOn returns the rival that a side belongs to; nil if the side is that of the present attempt.

@@ -116,6 +116,26 @@ func TestRefusedAddressMakesWay(t *testing.T) {
 	})
 }
 
+// If the poller cannot watch an attempt beside the next one, the attempt has failed.
+func TestUnwatchedAddressFails(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		to, conns := listen(t)
+		r := bare(t)
+		r.addresses(silence(t, "192.0.2.1:1"), to)
+		r.reload(forward("test:1", fast))
+		r.dial("l")
+		r.awaitStage(connecting)
+		r.look(func(t *tcpSession) {
+			t.upstream.close()
+			t.upstream.end = sock.NoSocket() // which the poller in memory refuses
+		})
+		next(t, conns)
+		if got := fmt.Sprint(r.failures("test:1")); got != fmt.Sprint(map[stats.Failure]uint64{stats.Unfit: 1}) {
+			t.Errorf("counted: %v", got)
+		}
+	})
+}
+
 // If two attempts of a race fail at once, both ask for the next address. The session tries it once.
 func TestNextAddressIsTriedOnce(t *testing.T) {
 	virtually(t, func(t *testing.T) {
