@@ -34,7 +34,8 @@ func LoadPolicy(path string) (*Policy, error) {
 }
 
 // Reload reads the file again. A class of the same name goes on with its new rate, also for what
-// waits in it. If the file has a mistake, everything stays as it was.
+// waits in it. A class without overflow lets callers wait. If the file has a mistake, everything
+// stays as it was.
 func (p *Policy) Reload() error {
 	file, _, err := policy.Load(p.path)
 	if err != nil {
@@ -102,8 +103,7 @@ func (p *Policy) Transport(class string) (*Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Transport{Class: c}
-	return t, t.check()
+	return newTransport(c)
 }
 
 // Limits returns the limits of connections, for a Dialer or a Listener: what they write is in
@@ -119,7 +119,7 @@ func (p *Policy) Limits(class, returnClass string) (l Limits, err error) {
 	if l.Write != nil && l.Write.Counts(unit.Connections) {
 		l.Write, l.Open = nil, l.Write
 	}
-	return l, l.check("udp") // a Dialer or a Listener checks its network
+	return l, l.check("udp") // which limits of tcp pass, too; a Dialer or a Listener checks its own network
 }
 
 // orNone is Class; nil for "".

@@ -47,6 +47,11 @@ func NewTransport(rate string, burst int) (*Transport, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newTransport(class)
+}
+
+// newTransport returns a Transport of a class, or an error if the class would never limit it.
+func newTransport(class *shaper.Class) (*Transport, error) {
 	t := &Transport{Class: class}
 	if err := t.check(); err != nil {
 		return nil, err
@@ -111,7 +116,7 @@ func (t *Transport) base() http.RoundTripper {
 	return t.Base
 }
 
-// check returns an error if the class would never limit.
+// check returns an error if the class would never limit requests.
 func (t *Transport) check() error {
 	switch {
 	case !t.Class.Counts(unit.Messages):
@@ -134,7 +139,7 @@ func (t *Transport) send(req *http.Request) (*request, error) {
 	address, _ := netip.ParseAddr(req.URL.Hostname()) // the zero address for a name
 	who := policy.Conn{Destination: netip.AddrPortFrom(address, 0)}
 	r := &request{class: t.Class.Join(time.Now(), who)}
-	if joined := r.class; joined.Messages().HaveKeys() {
+	if joined := r.class; joined.Messages().HaveKeys() { // the class has a bucket for each key
 		r.class = joined.JoinKey(time.Now(), joined.Messages().Key(&who, seen(req)))
 		joined.Quit(time.Now())
 	}
