@@ -5,10 +5,10 @@ import (
 	"path/filepath"
 )
 
-// A disk is where the file is. Tests have one that fails.
+// A disk is where the state file is. Tests have one that fails.
 type disk interface {
-	// replace puts a file in the place of the one at path, whole and synced, or changes
-	// nothing.
+	// replace puts a file in the place of the one at path, whole and synced. After an error,
+	// the old file is there or the new one, and either is whole.
 	replace(path string, data []byte) error
 }
 
@@ -40,7 +40,7 @@ func (system) replace(path string, data []byte) (err error) {
 	return syncDirectory(filepath.Dir(path))
 }
 
-// syncDirectory makes a rename in a directory safe.
+// syncDirectory makes a rename in a directory survive a crash.
 func syncDirectory(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
