@@ -10,7 +10,8 @@ import (
 )
 
 // Conn is what [Kernel] needs of a kernel. [Open] connects to the kernel of the machine;
-// package tctest provides one in memory.
+// package tctest provides one in memory. One goroutine at a time uses it, and Kernel.Close
+// closes it.
 type Conn interface {
 	// Execute sends a request about qdiscs, classes or filters, and waits for the answer.
 	// It returns the messages of the answer without their headers, or a syscall.Errno.
@@ -66,11 +67,13 @@ func dial() (*sockets, error) {
 	return &sockets{links, map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: s}}}, nil
 }
 
+// Execute implements Conn. It gives the kernel patience to answer.
 func (s *sockets) Execute(r *nl.NetlinkRequest) ([][]byte, error) {
 	r.Sockets = s.requests
 	return r.Execute(unix.NETLINK_ROUTE, 0)
 }
 
+// Close implements Conn.
 func (s *sockets) Close() {
 	s.Handle.Close()
 	for _, r := range s.requests {
@@ -81,6 +84,8 @@ func (s *sockets) Close() {
 // socketFeed is the Feed of the kernel of the machine.
 type socketFeed struct{ *nl.NetlinkSocket }
 
+// subscribe returns the notifications about links, qdiscs, classes and filters in the network
+// namespace of the caller.
 func subscribe() (Feed, error) {
 	s, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_TC)
 	if err != nil {
@@ -89,12 +94,13 @@ func subscribe() (Feed, error) {
 	return socketFeed{s}, nil
 }
 
+// Receive implements Feed.
 func (f socketFeed) Receive() ([]syscall.NetlinkMessage, error) {
 	messages, _, err := f.NetlinkSocket.Receive()
 	return messages, err
 }
 
-// NameOf asks for the name of one device. Package net would ask for all devices, which is
+// NameOf implements Feed. It asks for the name of one device. Package net would ask for all devices, which is
 // too much for each of thousands of notifications.
 func (f socketFeed) NameOf(index uint32) string {
 	r, err := unix.NewIfreq("")
