@@ -16,7 +16,8 @@ func NewClass(now time.Time, conf policy.Class) *Class {
 	return newRoot(now, conf, &Tally{Stats: new(stats.Class)}, &p, p.idle(now))
 }
 
-// newRoot returns a class with the policy conf. It has no parent yet.
+// newRoot returns a class with the policy conf, the pace p and the limiter l. It has no parent
+// yet, and nobody else knows it, so no lock is held.
 func newRoot(now time.Time, conf policy.Class, counters *Tally, p *pace, l limit.Limiter) *Class {
 	c := newClass(conf, counters, newShadow)
 	c.quiet = newQuiet(c, conf)
@@ -44,8 +45,8 @@ func NewTree(now time.Time, confs []policy.Class) []*Class {
 	return classes
 }
 
-// NewSharedTree is NewTree for a member of a fleet: classes have shares of budgets by their names. The
-// caller tells a class by Told what its share says.
+// NewSharedTree is NewTree for a member of a fleet: shares are its parts of shared budgets, by the
+// names of the classes. If a share changes, the caller calls Told of the class.
 func NewSharedTree(now time.Time, confs []policy.Class, shares map[string]Share) []*Class {
 	classes := NewTree(now, confs)
 	for i, c := range classes {
@@ -81,15 +82,17 @@ func NewTrial(now time.Time, confs []policy.Class) *Trial {
 }
 
 // succeed returns the class that replaces old, to count another unit, to have other buckets or
-// other groups. It takes over the counters of old. If only the groups are others, it goes on from
-// where old is; else it starts without a burst.
+// other groups. It takes over the counters of old, and what waits in old counts in its backlog. If
+// only the groups are others, it goes on from where old is; else it starts without a burst.
+//
+// The caller holds the lock of the Shaper: nobody else changes former.
 func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	p := paceOf(conf)
 	next := newRoot(now, conf, &Tally{Stats: old.Stats}, &p, p.spent(now))
 	if next.keys != nil {
 		next.keys.spentAt = now
 	}
-	forget := old.former != nil && old.former.Backlog() == (Backlog{})
+	forget := old.former != nil && old.former.Backlog() == (Backlog{}) // before the lock: Backlog takes another
 	defer old.lock().mu.Unlock()
 	if old.kind == next.kind && old.keys == nil && next.keys == nil {
 		goOn(now, next, old, conf, &p)
@@ -102,7 +105,7 @@ func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 }
 
 // goOn makes a class go on from where old is, which lets nothing out any more: what waits there
-// waits until its owners take it out.
+// waits until its owners take it out. The lock of old's tree is held.
 func goOn(now time.Time, c, old *Class, conf policy.Class, p *pace) {
 	had := old.endShadow(now)
 	if had.settler != nil && !had.leavingSince.IsZero() {
