@@ -58,7 +58,7 @@
 // Retry-After, RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-10), the older
 // X-RateLimit-Limit, -Remaining and -Reset, and X-Queue-Position and X-Queue-Wait. It
 // comes in its turn, after the responses to earlier requests. iso8583 and lines cannot
-// refuse. If the proxy stops reading, the client waits.
+// refuse: the proxy stops reading instead, and the client waits.
 //
 // After a 429 the connection goes on if the body of the request can be read and thrown away.
 // The connection ends ([Message.Close]) if the body is longer than [MaxSwallow]; if it may or
