@@ -11,8 +11,8 @@ import (
 	"shaper/sock"
 )
 
-// findOwners looks up the users and the groups of unix sockets. It returns an error for each
-// that this machine does not have.
+// findOwners sets who may connect to the unix sockets of each listener. It returns an error for
+// each user and each group that this machine does not have.
 func (c *Change) findOwners() (errs []error) {
 	c.access = map[string]sock.Access{}
 	for _, l := range c.policy.Listeners {

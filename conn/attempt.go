@@ -72,7 +72,7 @@ func (d *dialling) connect(to netip.AddrPort) (err error) {
 	case t.server.isOwn("tcp", to):
 		err = upstream.ErrLoop
 	default:
-		err = t.upstream.connectFrom(d.from(to), to)
+		err = t.upstream.connectFrom(d.chooseOurs(to), to)
 	}
 	if err != nil {
 		return err

@@ -40,7 +40,8 @@ type direction struct {
 // stream carries bytes, a lane carries messages.
 type carrier interface {
 	unloader
-	// load reads from an end, as its Read does. drained says that nothing more is there.
+	// load reads from an end, as its Read does: n is 0 with an error. drained says that nothing
+	// more is there.
 	load(from sock.End) (n int, drained bool, err error)
 	// refused drops what the class has refused, and returns how many bytes that is.
 	refused() int
@@ -80,7 +81,7 @@ func (d *direction) Leave(now time.Time) {
 }
 
 // read lets the carrier read. It returns false if there is nothing to read now, or nothing
-// more.
+// more, or if the session has ended.
 func (d *direction) read() bool {
 	if d.ended || !d.src.Readable {
 		return false
@@ -138,14 +139,15 @@ func (d *direction) write(o unloader) bool {
 	return o.remaining() == 0
 }
 
-// unwritten ends the session, since dst takes nothing more. If TLS has been cut, or if dst is the
-// upstream, the other direction first passes on what came before.
+// unwritten ends the session, since dst takes nothing more. If TLS has been cut, or if the upstream
+// was reset, the other direction first passes on what dst sent before that: then a fault at its end
+// ends the session.
 func (d *direction) unwritten(reason error) {
 	other := d.opposite()
 	switch {
-	case other.done:
+	case other.done: // nothing more comes from dst
 	case isCut(reason):
-		return
+		return // the other direction reads the cut
 	case d.towards == stats.Upstream && other.holds():
 		other.fault = resultOf(reason) // the kernel tells of a reset once: now a read sees a clean end
 		return
@@ -156,6 +158,7 @@ func (d *direction) unwritten(reason error) {
 // holds reports whether the direction has read what it has not written.
 func (d *direction) holds() bool { return d.waiting || d.carrier.held() > 0 }
 
+// opposite returns the other direction of the session.
 func (d *direction) opposite() *direction {
 	if d == &d.session.up {
 		return &d.session.down
@@ -208,7 +211,8 @@ func (s *side) endWhenSent(result stats.Result, by time.Time) {
 	})
 }
 
-// ask offers an item to the class. After that it waits, or may go, or the session has ended.
+// ask offers an item to the class. After that the direction waits, or the item may leave, or the
+// session has ended.
 func (d *direction) ask(now time.Time, cost shaper.Cost) { d.judge(d.flow.Ask(now, cost, d.busy)) }
 
 // judge follows the verdict of the class.
@@ -240,7 +244,8 @@ func (d *direction) refuse(reason stats.Reason) {
 	d.session.finish(stats.Overflow)
 }
 
-// join moves the direction into another class, and what waits with it.
+// join moves the direction into another class, and what waits with it. The session has joined that
+// class already, and the caller quits the old one.
 func (d *direction) join(class *shaper.Class) {
 	verdict := d.flow.Move(time.Now(), class)
 	if !d.waiting || verdict == shaper.Waits {
@@ -251,7 +256,7 @@ func (d *direction) join(class *shaper.Class) {
 	}
 }
 
-// count counts what has left a class; nil for none. For the listener it counts messages only:
+// count counts what has left a class, which may be nil. For the listener it counts messages only:
 // write counts bytes, and the dial counts connections.
 func (d *direction) count(class *shaper.Class, cost shaper.Cost) {
 	if class != nil {

@@ -49,7 +49,7 @@ func (d *dialling) enterNext() {
 }
 
 // changeClasses puts the session into the classes of its destination. It reports whether the
-// upstream class has changed. The lock of the routes is held.
+// upstream class has changed. The locks of the routes and of the session are held.
 func (d *dialling) changeClasses(now time.Time) bool {
 	t := d.session
 	before := t.class()
@@ -63,7 +63,7 @@ func (d *dialling) changeClasses(now time.Time) bool {
 	return false
 }
 
-// queueAgain queues the connection in its new class.
+// queueAgain queues the connection in its new class. The session's lock is held.
 func (d *dialling) queueAgain() {
 	t := d.session
 	if t.up.flow.Class() == nil { // a reload has removed the listener and its class
@@ -74,9 +74,10 @@ func (d *dialling) queueAgain() {
 	d.awaitSlot()
 }
 
-// from returns our side of a connection to an address: marked, and with the address of the client
-// or one of bind, if the listener says so.
-func (d *dialling) from(to netip.AddrPort) sock.Local {
+// chooseOurs chooses our side of a connection to an address: marked, and with the address of the
+// client or one of bind, if the listener says so. That of bind is the session's origin from now
+// on. The session's lock is held.
+func (d *dialling) chooseOurs(to netip.AddrPort) sock.Local {
 	t := d.session
 	mark := t.server.marks.mark(t.up.flow.Class())
 	if t.conf.KeepSource {
@@ -88,7 +89,8 @@ func (d *dialling) from(to netip.AddrPort) sock.Local {
 }
 
 // tryNextBind tries the present address from the next one of bind, if the last attempt has
-// failed because that one has no port left, and another may have. It reports whether it does.
+// failed because that one has no port left, and another may have. It returns false if it tries
+// none. The session's lock is held.
 func (d *dialling) tryNextBind(err error) bool {
 	t := d.session
 	if !errors.As(err, new(*upstream.PortError)) || !t.course.origin.next(t.conf.Bind, t.course.destination.Addr()) {
