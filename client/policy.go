@@ -119,7 +119,10 @@ func (p *Policy) Limits(class, returnClass string) (l Limits, err error) {
 	if l.Write != nil && l.Write.Counts(unit.Connections) {
 		l.Write, l.Open = nil, l.Write
 	}
-	return l, l.check("udp") // which limits of tcp pass, too; a Dialer or a Listener checks its own network
+	if err := l.check("udp"); err != nil { // limits of tcp pass, too; a Dialer or a Listener checks its own network
+		return Limits{}, err
+	}
+	return l, nil
 }
 
 // orNone is Class; nil for "".

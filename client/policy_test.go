@@ -128,6 +128,12 @@ func TestPolicyErrors(t *testing.T) {
 			t.Errorf("the error is %q, want %q", got, want)
 		}
 	}
+	if transport, _ := p.Transport("bytes"); transport != nil {
+		t.Error("a Transport comes with an error")
+	}
+	if l, _ := p.Limits("bulk", ""); l != (Limits{}) {
+		t.Error("limits come with an error")
+	}
 	l, err := p.Limits("logins", "bytes")
 	if err != nil || l.Open == nil || l.Write != nil || l.Read == nil {
 		t.Errorf("%+v, %v", l, err)
