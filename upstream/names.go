@@ -156,8 +156,8 @@ func (n *Names) Find(ctx context.Context, upstream string) ([]Address, error) {
 	return n.await(ctx, one, one.running)
 }
 
-// await waits for a lookup. If nobody waits for it any more, it ends: a resolver that hangs
-// must not be what the next one waits for. mu is held, but not meanwhile.
+// await waits for a lookup. If the last one that waits gives up, it ends the lookup: the next one
+// must not wait for a resolver that hangs. mu is held before and after, but not while await waits.
 func (n *Names) await(ctx context.Context, one *name, s *search) ([]Address, error) {
 	s.waiting++
 	n.mu.Unlock()
