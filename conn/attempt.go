@@ -117,7 +117,7 @@ func (d *dialling) answered(s *side) {
 	d.dialled()
 }
 
-// connected is side.connected that refuses a connection of the side with itself.
+// connected is side.connected, but refuses a connection of the side with itself.
 func connected(s *side, to netip.AddrPort) error {
 	err := s.connected()
 	if err == nil && s.end.Local() == to { // connected to itself: see refuseSelf

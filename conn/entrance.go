@@ -47,8 +47,8 @@ func (e *entrance) speak() entry.Entry {
 	return &entry.Connect{Users: users, Forward: l.Protocol == policy.TCP || l.Protocol == policy.HTTP}
 }
 
-// read reads where the client wants to go, and then goes on with then, as greeting.read does. The
-// session's lock is held.
+// read lets the client say where it wants to go, and then goes on with then, as greeting.read does.
+// The session's lock is held.
 func (e *entrance) read(then func()) {
 	t := e.session
 	e.protocol = e.speak()

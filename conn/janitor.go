@@ -65,9 +65,10 @@ func (j *janitor) tend(one session, now time.Time) {
 // tend implements session: it ends a session in which nothing has moved for its idle timeout.
 //
 // A session that waits for its class is not idle, unless an answer that the provider owes would
-// let it go on (see relay): then the provider's silence may be what keeps it waiting. While bytes wait, for the class or for the other peer, nobody reads, so nobody would
-// notice a reset. tend does. What a client sent before its reset is dropped. What an upstream
-// sent before still goes to the client.
+// let it go on (see relay): then the provider's silence may be what keeps it waiting. While bytes
+// wait, for the class or for the other peer, nobody reads, so nobody would notice a reset. tend
+// does. What a client sent before its reset is dropped. What an upstream sent before still goes to
+// the client.
 func (t *tcpSession) tend(now time.Time) {
 	t.do(func(t *tcpSession) {
 		age := now.Sub(t.started)

@@ -115,9 +115,10 @@ func (m *messages) reroute(now time.Time, r *routes, who policy.Conn, gone map[*
 	}
 }
 
-// reach implements relay: the session has reached its upstream. It bounds how much the kernel holds for the upstream
-// (TCP_NOTSENT_LOWAT, tcp(7)). Otherwise a provider that has stalled would get all that has
-// left meanwhile in one burst. HTTP needs no bound, since bodies do not wait for a turn.
+// reach implements relay: the session has reached its upstream. It bounds how much the kernel
+// holds for the upstream (TCP_NOTSENT_LOWAT, tcp(7)). Otherwise a provider that has stalled would
+// get all that has left meanwhile in one burst. HTTP needs no bound, since bodies do not wait for
+// a turn.
 func (m *messages) reach(upstream string) {
 	conf := m.session.conf
 	m.machine.AskFor(originOf(&conf.Listener, upstream))
