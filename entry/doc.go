@@ -5,11 +5,12 @@
 //
 // Files call downwards only:
 //
-//	proxy    the headers of the PROXY protocol
-//	socks5   SOCKS version 5
-//	connect  an HTTP proxy
-//	request  the head of a request to it
-//	sni      the name of the server in the ClientHello of TLS
-//	users    the passwords of clients
-//	entry    what both have in common: steps and destinations
+//	proxy     the headers of the PROXY protocol
+//	datagram  datagrams of SOCKS
+//	socks5    SOCKS version 5
+//	connect   an HTTP proxy
+//	request   the head of a request to it
+//	sni       the name of the server in the ClientHello of TLS
+//	users     the passwords of clients
+//	entry     what both have in common: steps and destinations
 package entry

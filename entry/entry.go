@@ -22,7 +22,7 @@ type Entry interface {
 	// LoggedIn returns the answer to a login. If it was refused, the connection ends.
 	LoggedIn(ok bool) (reply []byte)
 	// Connected returns the answer to a request whose destination is reached, from a local
-	// address. What follows is the session.
+	// address, or whose relay is bound there. What follows is the session.
 	Connected(local netip.AddrPort) (reply []byte)
 	// Refused returns the answer to a request that leads nowhere. The connection ends.
 	Refused(why Refusal) (reply []byte)
@@ -34,12 +34,16 @@ type Step struct {
 	Login          bool   // then call LoggedIn
 	User, Password string
 	To             Destination // if it is not zero: connect there, and call Connected or Refused
+	// Relay asks for a relay of datagrams: bind it, and call Connected with its address, or Refused.
+	// From is where the client will send from; an address or a port that is zero is not known yet.
+	Relay bool
+	From  netip.AddrPort
 	// Head is what the session reads before what the client sends next; nil: nothing.
 	Head []byte
 }
 
 // IsZero reports whether there is nothing to do.
-func (s Step) IsZero() bool { return s.Reply == nil && !s.Login && s.To == Destination{} }
+func (s Step) IsZero() bool { return s.Reply == nil && !s.Login && !s.Relay && s.To == Destination{} }
 
 // Refusal is why a request leads nowhere.
 type Refusal uint8
@@ -50,6 +54,7 @@ const (
 	Unknown                    // the name has no address
 	NotServed                  // nobody listens there
 	Unreachable                // no answer
+	NoCommand                  // the policy has nothing that limits what the client asks for
 )
 
 // Destination is where a client wants to go: a name, or an address if Name is "".

@@ -21,7 +21,7 @@ func talk(e Entry, said string, piece int, ok bool) (answers string, to Destinat
 			}
 		}
 		switch {
-		case err != nil || step.To != Destination{}:
+		case err != nil || step.Relay || step.To != Destination{}:
 			return answers, step.To, said, err
 		case step.IsZero() && given == len(said):
 			return answers, to, said, nil
@@ -77,6 +77,8 @@ func TestBadEntries(t *testing.T) {
 		{&SOCKS5{Users: true}, hello, "\x05\xff"}, {&SOCKS5{Users: true}, "\x05\x01\x02\x05", "\x05\x02"}, {&SOCKS5{Users: true}, "\x05\x01\x02\x01\x00\x00", "\x05\x02"},
 		{&SOCKS5{}, hello + "\x05\x02\x00\x01\xcb\x00\x71\x07\x00\x50", "\x05\x00\x05\x07\x00\x01\x00\x00\x00\x00\x00\x00"},
 		{&SOCKS5{}, hello + "\x05\x03\x00\x01\x00\x00\x00\x00\x00\x00", "\x05\x00\x05\x07\x00\x01\x00\x00\x00\x00\x00\x00"},
+		{&SOCKS5{NoStreams: true, Datagrams: true}, hello + "\x05\x01\x00\x01\xcb\x00\x71\x07\x00\x50", "\x05\x00\x05\x07\x00\x01\x00\x00\x00\x00\x00\x00"},
+		{&SOCKS5{Datagrams: true}, hello + "\x05\x03\x00\x02", "\x05\x00\x05\x08\x00\x01\x00\x00\x00\x00\x00\x00"},
 		{&SOCKS5{}, hello + "\x05\x01\x00\x02", "\x05\x00\x05\x08\x00\x01\x00\x00\x00\x00\x00\x00"},
 		{&SOCKS5{}, hello + "\x05\x01\x00\x01\xcb\x00\x71\x07\x00\x00", "\x05\x00\x05\x08\x00\x01\x00\x00\x00\x00\x00\x00"},
 		{&SOCKS5{}, hello + "\x05\x01\x01\x01\xcb\x00\x71\x07\x00\x50", "\x05\x00"},
@@ -174,7 +176,7 @@ func FuzzEntries(f *testing.F) {
 	f.Add([]byte("POST http://api.example:8080/a?b HTTP/1.1\r\nContent-Length: 4\r\nConnection: x\r\n\r\nmore"), uint8(50))
 	f.Add([]byte("CONNECT [2001:db8::1]:443 HTTP/1.1\r\n"+annHTTP+"\r\nmore"), uint8(100))
 	f.Fuzz(func(t *testing.T, said []byte, piece uint8) {
-		for _, e := range []Entry{&SOCKS5{}, &SOCKS5{Users: true}, &Connect{}, &Connect{Users: true}, &Connect{Forward: true}} {
+		for _, e := range []Entry{&SOCKS5{}, &SOCKS5{Users: true, Datagrams: true}, &Connect{}, &Connect{Users: true}, &Connect{Forward: true}} {
 			kept := string(said)
 			answers, to, rest, err := talk(e, kept, int(piece)+1, true)
 			if string(said) != kept || !strings.HasSuffix(kept, rest) || len(answers) > 400 || err != nil && to != (Destination{}) {

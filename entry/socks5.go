@@ -7,10 +7,12 @@ import (
 )
 
 // SOCKS5 is the server of a SOCKS connection (RFC 1928), with user and password (RFC 1929) if
-// Users is set. It knows the command CONNECT only.
+// Users is set. It does not know the command BIND.
 type SOCKS5 struct {
-	Users bool // the client must log in
-	state socksState
+	Users     bool // the client must log in
+	NoStreams bool // it refuses the command CONNECT
+	Datagrams bool // it knows the command UDP ASSOCIATE
+	state     socksState
 }
 
 // socksState is what the server waits for.
@@ -31,6 +33,7 @@ const (
 	methodLogin   = 2
 	methodRefused = 0xff
 	commandDial   = 1
+	commandRelay  = 3
 	addressIPv4   = 1
 	addressName   = 3
 	addressIPv6   = 4
@@ -49,7 +52,7 @@ var (
 	errSOCKS       = errors.New("it is not SOCKS version 5")
 	errLogin       = errors.New("the SOCKS login is invalid")
 	errNoLogin     = errors.New("the client offers no login")
-	errCommand     = errors.New("only the SOCKS command CONNECT is supported")
+	errCommand     = errors.New("the listener does not have this SOCKS command")
 	errDestination = errors.New("the SOCKS request has no valid destination")
 )
 
@@ -118,7 +121,7 @@ func counted(data []byte, at int) (bytes, rest []byte, enough bool) {
 	return data[at+1 : end], data[end:], true
 }
 
-// request reads where the client wants to go.
+// request reads what the client wants, and where.
 func (s *SOCKS5) request(data []byte) (used int, step Step, err error) {
 	if len(data) < 4 {
 		return 0, Step{}, nil
@@ -135,19 +138,37 @@ func (s *SOCKS5) request(data []byte) (used int, step Step, err error) {
 	}
 	s.state = socksOver
 	used = len(data) - len(rest) + 2
-	if data[1] != commandDial {
-		return used, Step{Reply: socksReply(socksNoCommand, netip.AddrPort{})}, errCommand
+	port := binary.BigEndian.Uint16(rest)
+	switch {
+	case data[1] == commandDial && !s.NoStreams:
+		to, ok := host.destination(port)
+		if !ok {
+			return used, Step{Reply: socksReply(socksNoAddress, netip.AddrPort{})}, errDestination
+		}
+		return used, Step{To: to}, nil
+	case data[1] == commandRelay && s.Datagrams:
+		return used, Step{Relay: true, From: netip.AddrPortFrom(host.addr.Unmap(), port)}, nil
 	}
-	to, ok := DestinationOf(host, binary.BigEndian.Uint16(rest))
-	if !ok {
-		return used, Step{Reply: socksReply(socksNoAddress, netip.AddrPort{})}, errDestination
-	}
-	return used, Step{To: to}, nil
+	return used, Step{Reply: socksReply(socksNoCommand, netip.AddrPort{})}, errCommand
 }
 
-// socksHostOf returns the host of a request, and the bytes after it. known says that its type is
-// known.
-func socksHostOf(data []byte) (host string, rest []byte, enough, known bool) {
+// socksTarget is a host as SOCKS has it: an address, or a name if that is invalid.
+type socksTarget struct {
+	addr netip.Addr
+	name []byte
+}
+
+// destination returns the host with a port, if that is a valid destination.
+func (h socksTarget) destination(port uint16) (Destination, bool) {
+	if h.addr.IsValid() {
+		return Destination{Addr: h.addr.Unmap(), Port: port}, port != 0
+	}
+	return DestinationOf(string(h.name), port)
+}
+
+// socksHostOf returns the host in a request or in the header of a datagram, and the bytes after
+// it. known says that its type is known.
+func socksHostOf(data []byte) (host socksTarget, rest []byte, enough, known bool) {
 	size := 0
 	switch data[3] {
 	case addressIPv4:
@@ -155,16 +176,16 @@ func socksHostOf(data []byte) (host string, rest []byte, enough, known bool) {
 	case addressIPv6:
 		size = 16
 	case addressName:
-		name, rest, enough := counted(data, 4)
-		return string(name), rest, enough, true
+		host.name, rest, enough = counted(data, 4)
+		return host, rest, enough, true
 	default:
-		return "", nil, false, false
+		return host, nil, false, false
 	}
 	if len(data) < 4+size {
-		return "", nil, false, true
+		return host, nil, false, true
 	}
-	addr, _ := netip.AddrFromSlice(data[4 : 4+size])
-	return addr.String(), data[4+size:], true, true
+	host.addr, _ = netip.AddrFromSlice(data[4 : 4+size])
+	return host, data[4+size:], true, true
 }
 
 // LoggedIn implements Entry.
@@ -191,14 +212,21 @@ func (s *SOCKS5) Refused(why Refusal) []byte {
 		code = socksHost
 	case NotServed:
 		code = socksNotServed
+	case NoCommand:
+		code = socksNoCommand
 	}
 	return socksReply(code, netip.AddrPort{})
 }
 
-// socksReply returns a reply with the address that the server has dialled from. If it is not
-// valid, the reply has 0.0.0.0:0.
+// socksReply returns a reply with an address of the server. If that is not valid, the reply has
+// 0.0.0.0:0.
 func socksReply(code byte, local netip.AddrPort) []byte {
-	addr := local.Addr().Unmap().WithZone("")
+	return appendSOCKS([]byte{socksVersion, code, 0}, local)
+}
+
+// appendSOCKS appends an address with its type and its port. An invalid one is 0.0.0.0.
+func appendSOCKS(to []byte, at netip.AddrPort) []byte {
+	addr := at.Addr().Unmap().WithZone("")
 	if !addr.IsValid() {
 		addr = netip.IPv4Unspecified()
 	}
@@ -206,6 +234,5 @@ func socksReply(code byte, local netip.AddrPort) []byte {
 	if addr.Is6() {
 		kind = addressIPv6
 	}
-	reply := append([]byte{socksVersion, code, 0, kind}, addr.AsSlice()...)
-	return binary.BigEndian.AppendUint16(reply, local.Port())
+	return binary.BigEndian.AppendUint16(append(append(to, kind), addr.AsSlice()...), at.Port())
 }
