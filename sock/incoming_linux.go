@@ -22,8 +22,9 @@ type mmsghdr struct {
 }
 
 // control is room for the control messages of a datagram: IP_PKTINFO and IPV6_PKTINFO, since
-// a socket of both families gets both, and UDP_GRO or UDP_SEGMENT.
-type control [96]byte
+// a socket of both families gets both, IP_ORIGDSTADDR or IPV6_ORIGDSTADDR, and UDP_GRO or
+// UDP_SEGMENT.
+type control [128]byte
 
 // Incoming is a batch of datagrams that were read. One goroutine at a time may use it.
 type Incoming struct {
@@ -31,6 +32,7 @@ type Incoming struct {
 	iovs    [BatchSize]unix.Iovec
 	names   [BatchSize]sockname
 	control [BatchSize]control
+	headers [BatchSize]int // bytes of each that Train leaves out
 	bytes   [BatchSize][maxDatagram]byte
 }
 
@@ -55,6 +57,7 @@ func (in *Incoming) receive(fd uintptr) (int, error) {
 	for i := range in.hdrs { // the last receive has overwritten these
 		in.hdrs[i].hdr.Namelen = unix.SizeofSockaddrInet6
 		in.hdrs[i].hdr.SetControllen(len(in.control[i]))
+		in.headers[i] = 0
 	}
 	for {
 		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&in.hdrs)), BatchSize, unix.MSG_DONTWAIT, 0, 0)
@@ -121,12 +124,15 @@ func Discard(fd uintptr, seen func(in *Incoming, n int)) {
 // Train returns datagram i, which may be several that were read as one. It is valid until
 // the batch is released.
 func (in *Incoming) Train(i int) Train {
-	t := Train{Payload: in.bytes[i][:in.hdrs[i].n]}
+	t := Train{Payload: in.bytes[i][in.headers[i]:in.hdrs[i].n]}
 	if size := in.message(i, unix.IPPROTO_UDP, unix.UDP_GRO); size != nil {
 		t.Size = int(*(*int32)(size))
 	}
 	return t
 }
+
+// Skip makes Train leave out the first n bytes of datagram i, which is not several: a header.
+func (in *Incoming) Skip(i, n int) { in.headers[i] = n }
 
 // message returns the data of a control message of datagram i; nil if there is none.
 func (in *Incoming) message(i int, level, kind int32) unsafe.Pointer {
@@ -155,6 +161,20 @@ func (in *Incoming) Asked(i int) netip.Addr {
 	return netip.Addr{}
 }
 
+// Intended returns where the sender of datagram i has sent it, if nftables has led it to an
+// intercepting socket; see [Descriptor.InterceptDatagrams]. It is invalid if the socket does not
+// report it.
+func (in *Incoming) Intended(i int) netip.AddrPort {
+	at := in.message(i, unix.IPPROTO_IP, unix.IP_ORIGDSTADDR)
+	if at == nil {
+		at = in.message(i, unix.IPPROTO_IPV6, unix.IPV6_ORIGDSTADDR)
+	}
+	if at == nil {
+		return netip.AddrPort{}
+	}
+	return (*sockname)(at).addrPort()
+}
+
 // Peer is where a socket that is not connected sends datagrams: the address, as the kernel
 // takes it, and our address to send from. The zero Peer is nobody.
 type Peer struct {
@@ -162,6 +182,13 @@ type Peer struct {
 	namelen uint32
 	control control
 	length  int // of control, in bytes; 0: the kernel chooses our address
+}
+
+// PeerAt returns the peer at an address, for a socket of its family. The kernel chooses our address.
+func PeerAt(at netip.AddrPort) (p Peer) {
+	name, size := socknameOf(at)
+	p.name, p.namelen = name, uint32(size)
+	return p
 }
 
 // Peer returns the sender of datagram i, to answer from the address that it has asked.

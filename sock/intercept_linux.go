@@ -28,6 +28,27 @@ func (d Descriptor) Intercept(mark uint32) error {
 	return os.NewSyscallError("setsockopt SO_MARK", unix.SetsockoptInt(int(d), unix.SOL_SOCKET, unix.SO_MARK, int(mark)))
 }
 
+// InterceptDatagrams makes a UDP socket accept what nftables' tproxy leads to it, and report where
+// each datagram was sent: see [Incoming.Intended].
+func (d Descriptor) InterceptDatagrams(mark uint32) error {
+	if err := d.Intercept(mark); err != nil {
+		return err
+	}
+	// A socket of one family refuses the option of the other.
+	v6 := unix.SetsockoptInt(int(d), unix.IPPROTO_IPV6, unix.IPV6_RECVORIGDSTADDR, 1)
+	v4 := unix.SetsockoptInt(int(d), unix.IPPROTO_IP, unix.IP_RECVORIGDSTADDR, 1)
+	if v4 != nil && v6 != nil {
+		return os.NewSyscallError("setsockopt IP_RECVORIGDSTADDR", v4)
+	}
+	return nil
+}
+
+// Deafen makes a socket discard all that comes from now on.
+func (d Descriptor) Deafen() error {
+	nothing := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K} // keep 0 bytes of each packet
+	return os.NewSyscallError("setsockopt SO_ATTACH_FILTER", unix.SetsockoptSockFprog(int(d), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &nothing}))
+}
+
 // Intended returns the address that the client of an accepted connection means: that to which
 // it has connected before nftables redirected it, and otherwise the local one.
 func Intended(e End) netip.AddrPort {

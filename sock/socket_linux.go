@@ -129,7 +129,7 @@ func (Kernel) Dial(to netip.AddrPort, from Local) (End, error) {
 		return s, nil
 	case unix.EADDRNOTAVAIL:
 		s.Close()
-		if from.Addr.IsValid() || hasSource(to) {
+		if from.Addr.IsValid() || HasSource(to) {
 			return nil, ErrNoPort
 		}
 		return nil, os.NewSyscallError("connect", err)
@@ -139,9 +139,9 @@ func (Kernel) Dial(to netip.AddrPort, from Local) (End, error) {
 	}
 }
 
-// hasSource reports whether this machine has an address from which packets to another would
+// HasSource reports whether this machine has an address from which packets to another would
 // leave. It sends none.
-func hasSource(to netip.AddrPort) bool {
+func HasSource(to netip.AddrPort) bool {
 	fd, err := unix.Socket(familyOf(to.Addr()), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return false
