@@ -179,6 +179,16 @@ func TestSendProxy(t *testing.T) {
 	})
 }
 
+// The header for the upstream tells where a client with TLS has connected to.
+func TestSendProxyOfTLSClient(t *testing.T) {
+	cert := newAuthority(t)
+	upstream, conns := listen(t)
+	r := run(t, forward(upstream, fast, `send_proxy = "v1"`, cert.issue("localhost").terminating()))
+	client := r.dialTLS("l", cert.trusting())
+	send(t, client, "payload")
+	expect(t, next(t, conns), fmt.Sprintf("PROXY TCP4 127.0.0.1 127.0.0.1 %d %d\r\npayload", addrPortOf(client.LocalAddr()).Port(), addrPortOf(client.RemoteAddr()).Port()))
+}
+
 // The header for the upstream says that a client of a unix socket has no address.
 func TestSendProxyOfUnixClient(t *testing.T) {
 	upstream, conns := listen(t)

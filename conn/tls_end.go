@@ -2,6 +2,7 @@ package conn
 
 import (
 	"errors"
+	"net/netip"
 
 	"shaper/sock"
 )
@@ -64,6 +65,12 @@ func (e *tlsEnd) Unsent() int {
 	}
 	e.tunnel.control(func(d sock.Descriptor) { n += d.Unsent() })
 	return n
+}
+
+// Local implements sock.End: it returns our address in the connection to the peer.
+func (e *tlsEnd) Local() (at netip.AddrPort) {
+	e.tunnel.control(func(d sock.Descriptor) { at = d.Local() })
+	return at
 }
 
 // Set implements sock.End, for the connection to the peer.
