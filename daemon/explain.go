@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/http"
@@ -91,7 +92,7 @@ func explain(ctx context.Context, p *policy.Policy, ask ExplainRequest, listener
 			return nil, usageError("destination: %q is not an address; it is like \"192.0.2.1\" or \"192.0.2.1:443\"", ask.Destination)
 		}
 	}
-	ways, err := waysIn(ask, listeners)
+	ways, err := waysIn(ask, intercepted(p, listeners, cmp.Or(ask.Port, given.Port())))
 	if err != nil {
 		return nil, err
 	}
@@ -144,6 +145,18 @@ func denied(p *policy.Policy, way policy.Conn) bool {
 		to = netip.AddrPortFrom(to.Addr(), way.Port)
 	}
 	return to.Addr().IsValid() && to.Port() != 0 && !l.Permits(way.ServerName, to)
+}
+
+// intercepted replaces the ports of transparent listeners by that of the server: to it, clients connect.
+// It is 0 if it is not known.
+func intercepted(p *policy.Policy, listeners []stats.ListenerReading, port uint16) []stats.ListenerReading {
+	all := slices.Clone(listeners)
+	for i := range all {
+		if l, ok := p.Listener(all[i].Name); ok && l.Mode == policy.Transparent {
+			all[i].Addresses = []string{net.JoinHostPort("", strconv.Itoa(int(port)))}
+		}
+	}
+	return all
 }
 
 // parseSource reads "10.1.2.3", "10.1.2.3:4567", "::1" or "[::1]:4567". Without a port, the

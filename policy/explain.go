@@ -138,6 +138,9 @@ func inPorts(what string, ranges []PortRange, port uint16) (why string, ok bool)
 	if len(ranges) == 0 {
 		return "", true
 	}
+	if port == 0 {
+		return "the " + what + " is not known", false
+	}
 	if !inRanges(ranges, port) {
 		return fmt.Sprintf("%s %d is not in %s", what, port, few(ranges)), false
 	}

@@ -120,7 +120,7 @@ func explanations(c *cli.Context, ask daemon.ExplainRequest) ([]policy.Explanati
 
 func printExplanations(w io.Writer, all []policy.Explanation) {
 	for _, e := range all {
-		writeWrapped(w, fmt.Sprintf("listener %s, port %d: %v", e.Conn.Listener, e.Conn.Port, e))
+		writeWrapped(w, fmt.Sprintf("%s: %v", wayIn(e.Conn), e))
 	}
 }
 
@@ -128,7 +128,7 @@ func printExplanations(w io.Writer, all []policy.Explanation) {
 func expect(class string, all []policy.Explanation) error {
 	for _, e := range all {
 		if class != "" && e.Class != class {
-			return fmt.Errorf("shaper: listener %s, port %d: the class is %q, and %q is expected", e.Conn.Listener, e.Conn.Port, e.Class, class)
+			return fmt.Errorf("shaper: %s: the class is %q, and %q is expected", wayIn(e.Conn), e.Class, class)
 		}
 	}
 	return nil
@@ -154,4 +154,12 @@ func isAddress(s string) bool {
 		_, err = netip.ParseAddrPort(s)
 	}
 	return err == nil
+}
+
+// wayIn says where a connection comes in. The port of a transparent listener may not be known.
+func wayIn(c policy.Conn) string {
+	if c.Port == 0 {
+		return "listener " + c.Listener
+	}
+	return fmt.Sprintf("listener %s, port %d", c.Listener, c.Port)
 }

@@ -58,6 +58,9 @@ func TestExplainWhatAnEntryRefuses(t *testing.T) {
 	}{
 		{true, "--listener x --destination 203.0.113.7 --port 444"},
 		{false, "--listener x --destination 203.0.113.7 --port 443"},
+		{false, "--listener x --destination 203.0.113.7:443"},
+		{true, "--listener x --destination 203.0.113.7:444"},
+		{false, "--listener x --destination 203.0.113.7"}, // the port is not known
 		{true, "--listener x --destination 192.0.2.1 --port 443"},
 		{true, "--listener socks --destination 203.0.113.7:444"},
 		{false, "--listener socks --destination 203.0.113.7:443"},
@@ -157,5 +160,25 @@ func TestWhy(t *testing.T) {
 	var w daemon.Why
 	if err := json.Unmarshal([]byte(want(t, 0, nil, "why", "slow", "--json", "-c", p.path)), &w); err != nil || w.Class != "slow" || w.At.IsZero() {
 		t.Errorf("%+v, %v", w, err)
+	}
+}
+
+// The port of a transparent listener is not one that clients connect to. Without the port of their server,
+// explain says which rules need it.
+func TestExplainTransparentWithoutPort(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "transparent.toml", "[class.a]\nrate = \"1mbit\"\n[class.web]\nrate = \"2mbit\"\n[listener.x]\nlisten = [\"0.0.0.0:15001\", \"[::1]:15002\"]\nmode = \"transparent\"\nallow = [\"203.0.113.0/24\", \"2001:db8::/32\"]\nclass = \"a\"\n"+
+		"[[rule]]\nport = 443\nclass = \"web\"\n[[rule]]\nport = 15001\nclass = \"web\"\n")
+	for args, says := range map[string]string{
+		"--destination 203.0.113.7:443":        "class web: rule 1",
+		"--destination 203.0.113.7 --port 443": "class web: rule 1",
+		"--port 443":                           "class web: rule 1",
+		"--destination 203.0.113.7":            "the port is not known",
+		"":                                     "the port is not known",
+	} {
+		out := want(t, 0, []string{says}, append(strings.Fields("explain 10.0.0.1 --listener x --policy transparent.toml"), strings.Fields(args)...)...)
+		if n := strings.Count(out, "listener x"); n != 1 {
+			t.Errorf("explain %s explains %d ways:\n%s", args, n, out)
+		}
 	}
 }
