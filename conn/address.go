@@ -17,7 +17,7 @@ type address struct {
 
 // addressOf returns the address for one that a listener lists.
 func addressOf(l *policy.Listener, text string) address {
-	at := address{network: l.Protocol.Network(), text: text}
+	at := address{network: l.Network(), text: text}
 	if strings.HasSuffix(text, ":0") {
 		at.owner = l.Name
 	}

@@ -27,6 +27,16 @@ type terms struct {
 	secure security
 	access sock.Access   // of unix sockets
 	leads  *upstream.Set // to where
+	// relayed is the listener for the datagrams of SOCKS clients; nil: it relays none.
+	relayed *policy.Listener
+}
+
+// datagrams returns the listener for datagrams.
+func (c *terms) datagrams() *policy.Listener {
+	if c.relayed != nil {
+		return c.relayed
+	}
+	return &c.Listener
 }
 
 // security is the TLS of a listener, and who may log in. The zero security is none.

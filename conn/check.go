@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"net"
 	"net/netip"
-	"syscall"
 
 	"shaper/entry"
 	"shaper/policy"
@@ -66,14 +65,7 @@ func (c *terms) fromFor(to netip.Addr) netip.Addr {
 
 // connectFrom connects from our side to an address, and waits.
 func connectFrom(ctx context.Context, from sock.Local, to netip.AddrPort) (net.Conn, error) {
-	dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
-		return c.Control(func(fd uintptr) {
-			if from.Mark != 0 {
-				sock.Descriptor(fd).Set(sock.Mark, int(from.Mark))
-			}
-			sock.Descriptor(fd).BindLate()
-		})
-	}}
+	dialer := net.Dialer{Control: controlOf(from)}
 	if from.Addr.IsValid() {
 		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from.Addr, 0))
 	}

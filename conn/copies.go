@@ -37,6 +37,9 @@ type copied struct {
 // no longer to the one before. nil: to none.
 func (t *tcpSession) mirror(s *shadow) {
 	t.do(func(t *tcpSession) {
+		if _, ok := t.relay.(*association); ok { // its datagrams have sessions of their own
+			return
+		}
 		t.copies.end(false) // those for the policy before
 		t.copies = nil
 		t.copyTo(s, t.describe(), time.Now())

@@ -18,6 +18,7 @@
 //	secure       the TLS handshake with the client or the upstream
 //	intercept    where the client of a transparent listener wants to go
 //	entrance     an entry: who the client is, and where it wants to go
+//	association  the relay of a SOCKS client that sends datagrams
 //	header       the PROXY header of the client, and the one for its upstream
 //	greeting     what the client says before the session begins
 //	failed       why an upstream could not be reached
@@ -32,7 +33,8 @@
 //	tunnel       the TLS beneath such an end, in goroutines of its own
 //	wire         the connection beneath TLS
 //	side         one of the two connections of a session
-//	udp, udp_begin, udp_session  a bound UDP socket and its sessions, one for each client
+//	udp, udp_begin, udp_session  a bound UDP socket and its sessions, one for each client or destination
+//	foreign      sockets with the addresses of servers, from which transparent listeners answer
 //	datagram     datagrams that wait for their class and leave it
 //	alarm        calls a function of a session after a time
 //	end          how a session is locked, fails and ends
@@ -45,6 +47,7 @@
 //	certs        certificates and keys
 //	gate         the bound on sessions (max_sessions)
 //	access       who may connect to unix sockets
+//	permit       where the clients of an entry may go
 //	listen       sockets that are bound here or passed by systemd
 //	service      a listener of the policy, as sessions use it
 //	check        a connection that checks an upstream

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -40,7 +39,7 @@ func (e *entrance) speak() entry.Entry {
 	users := l.Users != ""
 	switch l.Mode {
 	case policy.SOCKS5:
-		return &entry.SOCKS5{Users: users}
+		return &entry.SOCKS5{Users: users, NoStreams: l.Protocol == policy.UDP, Datagrams: t.conf.relayed != nil}
 	case policy.SNI:
 		return &entry.SNI{Port: t.told().Destination.Port()}
 	}
@@ -72,6 +71,8 @@ func (e *entrance) act(s entry.Step) {
 	case s.Login:
 		g.parse = nil // until the password is compared
 		e.login(s)
+	case s.Relay:
+		e.relay(s.From)
 	case s.To != entry.Destination{}:
 		e.lead(s)
 	}
@@ -81,11 +82,7 @@ func (e *entrance) act(s entry.Step) {
 func (e *entrance) lead(s entry.Step) {
 	t, to := e.session, s.To
 	e.to = to
-	allowed := t.conf.MayLead(to.Name, to.Port)
-	if to.Name == "" {
-		allowed = t.conf.Permits("", netip.AddrPortFrom(to.Addr, to.Port))
-	}
-	if !allowed {
+	if !mayLead(&t.conf.Listener, to) {
 		t.dialling.search.failures = failures{errDenied}
 		t.warn(denied, "err", fmt.Errorf("%v: %w", to, errDenied))
 		t.finish(stats.Denied)
@@ -95,6 +92,49 @@ func (e *entrance) lead(s entry.Step) {
 		t.client.end, t.client.Readable = sock.Precede(t.client.end, s.Head), true
 	}
 	t.greeting.done()
+}
+
+// relay answers a client that asks for a relay of datagrams from an address.
+func (e *entrance) relay(from netip.AddrPort) {
+	t := e.session
+	t.greeting.parse = nil // the client waits for its answer
+	at := t.client.end.Local().Addr()
+	who := t.describe()
+	t.server.wg.Go(func() { // the lock of the routes comes before the session's
+		defer t.server.rescue(t)
+		a, err := associate(t, who, at, from)
+		taken := false
+		t.do(func(*tcpSession) {
+			taken = true
+			e.related(a, err)
+		})
+		if !taken && err == nil {
+			a.close(stats.Aborted)
+		}
+	})
+}
+
+// related goes on after the relay was made, or could not be made.
+func (e *entrance) related(a *association, err error) {
+	t := e.session
+	if err != nil {
+		refusal := entry.Failed
+		if err == errUnlimited {
+			refusal = entry.NoCommand
+		}
+		if e.tell(e.protocol.Refused(refusal)) {
+			e.refuse(err)
+		}
+		return
+	}
+	t.greeting.stop()
+	answer := e.protocol.Connected(a.local())
+	e.protocol = nil
+	t.stage, t.relay, t.driver = relaying, a, a
+	if a.serve(); e.tell(answer) {
+		t.client.setUserTimeout(time.Duration(t.conf.IdleTimeout))
+		a.drive()
+	}
 }
 
 // login compares the password in a goroutine of its own, since that takes long.
@@ -194,13 +234,10 @@ func (e *entrance) userName() string {
 // known returns the addresses at which a walk stands, or the one that the client has chosen, if
 // no lookup is needed. What a client has chosen is never built in, nor a unix socket.
 func (e *entrance) known(at *upstream.Walk) (addrs []upstream.Address, known bool) {
-	switch {
-	case e == nil:
+	if e == nil {
 		return at.Known()
-	case e.to.Name == "":
-		return []upstream.Address{{AddrPort: netip.AddrPortFrom(e.to.Addr, e.to.Port)}}, true
 	}
-	return nil, false
+	return literal(e.to)
 }
 
 // permitted returns those of the addresses that the session may dial.
@@ -208,6 +245,5 @@ func (e *entrance) permitted(addrs []upstream.Address) []upstream.Address {
 	if e == nil {
 		return addrs
 	}
-	denied := func(at upstream.Address) bool { return !e.session.conf.Permits(e.to.Name, at.AddrPort) }
-	return slices.DeleteFunc(slices.Clone(addrs), denied)
+	return permitted(&e.session.conf.Listener, e.to, addrs)
 }

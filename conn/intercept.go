@@ -22,5 +22,5 @@ func (e *entrance) follow(then func()) {
 		e.refuse(errNotIntercepted)
 		return
 	}
-	e.lead(entry.Step{To: entry.Destination{Addr: to.Addr(), Port: to.Port()}})
+	e.lead(entry.Step{To: destinationAt(to)})
 }

@@ -73,6 +73,15 @@ func (r *routing) asksWhere(listener string) bool {
 	return r.needsDestination(listener)
 }
 
+// limitsDatagrams reports whether the class of a connection limits datagrams, as a listener for
+// them.
+func (r *routing) limitsDatagrams(who policy.Conn, as *policy.Listener) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	up, _ := r.routes.classify(who, as)
+	return up != nil
+}
+
 // catchUp lets copies leave that are due. Otherwise, after a long pause, the next copy would
 // hold up its session until all of them have left.
 func (r *routing) catchUp(now time.Time) {

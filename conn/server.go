@@ -22,9 +22,10 @@ import (
 // Server runs the listeners of one policy after another. It owns every goroutine that it
 // starts; Shutdown waits for all of them.
 //
-// Locks are taken in this order: that of routing, a session's, and then one of mu, a udpSocket's, a
-// gate's, a group's of upstreams, a tunnel's, a class tree's or a poller's. Of these, mu comes before
-// the others, and a poller's after them.
+// Locks are taken in this order: that of routing, a session's, an association's, and then one of mu, a
+// udpSocket's, that of foreign, a gate's, a group's of upstreams, a tunnel's, a class tree's or a
+// poller's. Of these, mu comes before the others, that of foreign before a gate's, and a poller's after
+// them.
 type Server struct {
 	// Set by NewServer, and read by all.
 	shaper       *shaper.Shaper
@@ -43,6 +44,7 @@ type Server struct {
 	wg      sync.WaitGroup // accept loops, read loops, pollers, what sessions have started
 	lastID  atomic.Uint64  // of a session
 	marks   marks
+	foreign foreign
 	routing routing
 
 	// mu guards all that follows.
@@ -112,6 +114,9 @@ func (s *Server) Listeners() []stats.ListenerReading {
 		one := sv.stats.Read()
 		terms := sv.terms.Load()
 		addReasons(&one, terms.Protocol)
+		if conf := terms.datagrams(); conf.Mode.IsEntry() && conf.Protocol == policy.UDP {
+			addStrays(&one)
+		}
 		if terms.Protocol != policy.UDP { // a UDP session never learns whether its upstream is there
 			one.UpstreamFailures = sv.stats.Failed.Read(terms.leads.Upstreams())
 		}
@@ -129,6 +134,16 @@ func (s *Server) Upstreams() (all []stats.UpstreamReading) {
 		all = append(all, l.Upstreams...)
 	}
 	return all
+}
+
+// addStrays completes a reading of an entry with datagrams: Stray has an entry for every reason,
+// even if it is 0.
+func addStrays(l *stats.ListenerReading) {
+	counts := make(map[string]uint64)
+	for _, reason := range stats.Strays {
+		counts[reason] = l.Stray[reason]
+	}
+	l.Stray = counts
 }
 
 // addReasons completes a reading: Unframed has an entry for every reason, even if it is 0.

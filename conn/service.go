@@ -23,6 +23,7 @@ type service struct {
 	gate   gate                 // bounds the sessions (max_sessions)
 	turn   atomic.Uint32        // of the addresses of bind
 	faults [numFaults]ratelimit // of sessions, in the log
+	relays relayCount           // of SOCKS clients
 }
 
 // newService returns a service without a policy; put gives it one. class may be nil.
@@ -37,6 +38,6 @@ func (s *Server) newService(class *shaper.Class) *service {
 
 // put puts a listener in force.
 func (sv *service) put(t terms) {
-	t.leads = sv.upstreams.Set(&t.Listener)
+	t.leads, t.relayed = sv.upstreams.Set(&t.Listener), t.Relayed()
 	sv.terms.Store(&t)
 }

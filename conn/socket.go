@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,24 @@ func addrPortOf(a net.Addr) netip.AddrPort {
 		ap = a.AddrPort()
 	}
 	return upstream.Unmapped(ap)
+}
+
+// controlOf sets the options of a socket that connects from our side, for a net.Dialer.
+func controlOf(from sock.Local) func(network, address string, c syscall.RawConn) error {
+	return func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) {
+			d := sock.Descriptor(fd)
+			if from.Mark != 0 {
+				d.Set(sock.Mark, int(from.Mark))
+			}
+			if from.Foreign {
+				d.Set(sock.Transparent, 1) // if the kernel refuses, so does bind
+			}
+			if from.Addr.IsValid() {
+				d.BindLate()
+			}
+		})
+	}
 }
 
 // Sizes of a receive buffer. A peer fills it before it feels the shaping, so a slow class wants

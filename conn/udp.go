@@ -1,10 +1,14 @@
 package conn
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -12,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"shaper/entry"
 	"shaper/policy"
 	"shaper/sock"
 	"shaper/stats"
@@ -25,8 +30,14 @@ type udpSocket struct {
 	conn   *net.UDPConn
 	raw    syscall.RawConn
 
+	// frames says where datagrams go. It is set before serve. nil: to the upstreams of the
+	// listener, or, with nftables, to where they were sent.
+	frames framing
+
 	service atomic.Pointer[service]
 	reading sync.WaitGroup // the goroutine that reads
+
+	keys [sock.BatchSize]udpKey // of a batch; owned by the goroutine that reads
 
 	// mu guards the fields below. It comes after the lock of the server, and before none.
 	mu       sync.Mutex
@@ -43,15 +54,38 @@ const (
 	udpClosed
 )
 
-// udpKey tells the sessions of a socket apart: by the client, and by our address that it has
-// sent to.
+// udpKey tells the sessions of a socket apart: by the client, and by what it has asked for. That
+// is where it wants to go, if it can say that, and otherwise our address that it has sent to.
 type udpKey struct {
 	client netip.AddrPort
-	asked  netip.Addr
+	asked  entry.Destination
 }
 
-// keyOf returns the key of datagram i of a batch.
-func keyOf(in *sock.Incoming, i int) udpKey { return udpKey{in.Source(i), in.Asked(i)} }
+// A framing says where each datagram of a socket is to go.
+type framing interface {
+	// keyOf returns the key of datagram i of a batch, and takes its header off. The zero key
+	// drops the datagram.
+	keyOf(in *sock.Incoming, i int) udpKey
+	// admit reports whether a session with that key may begin now, for a datagram of the client. If
+	// not, it keeps the datagram or drops it. The policy may allow the destination.
+	admit(key udpKey, client sock.Peer, t sock.Train) bool
+	// describe adds what rules match.
+	describe(who *policy.Conn, key udpKey)
+}
+
+// keyOf returns the key of datagram i of a batch; the zero key if it is dropped.
+func (u *udpSocket) keyOf(in *sock.Incoming, i int) udpKey {
+	switch {
+	case u.frames != nil:
+		return u.frames.keyOf(in, i)
+	case u.conf().Mode == policy.Transparent:
+		return udpKey{in.Source(i), destinationAt(in.Intended(i))}
+	}
+	return udpKey{in.Source(i), entry.Destination{Addr: in.Asked(i)}}
+}
+
+// conf returns the present listener.
+func (u *udpSocket) conf() *policy.Listener { return u.service.Load().terms.Load().datagrams() }
 
 // bindUDP binds an address, or takes the socket that was passed for it.
 func (s *Server) bindUDP(at address) (bound, error) {
@@ -59,14 +93,22 @@ func (s *Server) bindUDP(at address) (bound, error) {
 	if err != nil {
 		return nil, err
 	}
+	u, err := s.newUDPSocket(c)
+	if err != nil {
+		return nil, err
+	}
+	tuneUDP(u.raw, addrPortOf(c.LocalAddr()).Addr().IsUnspecified())
+	return u, nil
+}
+
+// newUDPSocket returns a socket without a service. If it fails, it closes c.
+func (s *Server) newUDPSocket(c *net.UDPConn) (*udpSocket, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		c.Close()
 		return nil, err
 	}
-	u := &udpSocket{server: s, conn: c, raw: raw, sessions: map[udpKey]*udpSession{}}
-	tuneUDP(raw, addrPortOf(c.LocalAddr()).Addr().IsUnspecified())
-	return u, nil
+	return &udpSocket{server: s, conn: c, raw: raw, sessions: map[udpKey]*udpSession{}}, nil
 }
 
 // udpReceiveBuffer holds bursts until the reader runs. It does not delay shaping: a datagram
@@ -103,8 +145,10 @@ func (u *udpSocket) retarget(sv *service) {
 	}
 }
 
-// intercept is for TCP only.
-func (u *udpSocket) intercept() error { return errWrongSocket }
+func (u *udpSocket) intercept() (err error) {
+	failed := u.raw.Control(func(fd uintptr) { err = sock.Descriptor(fd).InterceptDatagrams(policy.OwnMark) })
+	return cmp.Or(failed, err)
+}
 
 func (u *udpSocket) leadsTo() *service { return u.service.Load() }
 
@@ -119,6 +163,24 @@ func (u *udpSocket) close() {
 	u.state = udpClosing
 	u.conn.SetReadDeadline(time.Unix(1, 0))
 	u.closeUnused()
+}
+
+// end closes the socket, and ends its sessions.
+func (u *udpSocket) end(result stats.Result) {
+	u.close()
+	u.mu.Lock()
+	all := slices.Collect(maps.Values(u.sessions))
+	u.mu.Unlock()
+	for _, one := range all {
+		one.abort(result)
+	}
+}
+
+// count returns how many sessions there are.
+func (u *udpSocket) count() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.sessions)
 }
 
 // closeUnused closes the socket if it is closing and has no session. mu is held.
@@ -149,7 +211,9 @@ func (u *udpSocket) revive() bool {
 func (u *udpSocket) dropOld(fd uintptr) {
 	sock.Discard(fd, func(in *sock.Incoming, n int) {
 		for i := range n {
-			u.lost(keyOf(in, i), in.Train(i))
+			if key := u.keyOf(in, i); key != (udpKey{}) {
+				u.lost(key, in.Train(i))
+			}
 		}
 	})
 }
@@ -177,12 +241,17 @@ func (u *udpSocket) read() {
 // deliver passes the n datagrams of a batch to their sessions. It keeps runs of one session
 // together, so that they may leave together.
 func (u *udpSocket) deliver(in *sock.Incoming, n int) {
+	for i := range n {
+		u.keys[i] = u.keyOf(in, i)
+	}
 	for i := 0; i < n; {
-		key := keyOf(in, i)
+		key := u.keys[i]
 		from := i
-		for i++; i < n && keyOf(in, i) == key; i++ {
+		for i++; i < n && u.keys[i] == key; i++ {
 		}
-		u.pass(key, in, from, i)
+		if key != (udpKey{}) {
+			u.pass(key, in, from, i)
+		}
 	}
 }
 
@@ -202,7 +271,7 @@ func (u *udpSocket) pass(key udpKey, in *sock.Incoming, from, to int) {
 	}
 }
 
-// session returns the session of datagram i, and opens one if there is none. If that fails, it
+// session returns the session of datagram i, and begins one if there is none. If that fails, it
 // drops the datagram and returns nil.
 func (u *udpSocket) session(key udpKey, in *sock.Incoming, i int) *udpSession {
 	u.mu.Lock()
@@ -211,9 +280,36 @@ func (u *udpSocket) session(key udpKey, in *sock.Incoming, i int) *udpSession {
 	if one != nil {
 		return one
 	}
+	client, conf := in.Peer(i), u.conf()
+	if conf.Mode == policy.Transparent {
+		client = sock.PeerAt(key.client) // another socket answers
+	}
+	if conf.Mode.IsEntry() {
+		if !mayLead(conf, key.asked) {
+			u.denied(key)
+			return nil
+		}
+		if u.frames != nil && !u.frames.admit(key, client, in.Train(i)) {
+			return nil
+		}
+	}
+	if one = u.begin(key, client); one == nil {
+		u.lost(key, in.Train(i))
+	}
+	return one
+}
+
+// denied counts a datagram whose destination the policy does not allow.
+func (u *udpSocket) denied(key udpKey) {
+	sv := u.service.Load()
+	sv.stats.Stray.Add(stats.StrayDenied)
+	u.server.warn(sv, sv.terms.Load().Name, denied, []any{"client", key.client, "err", fmt.Errorf("%v: %w", key.asked, errDenied)})
+}
+
+// begin begins a session, unless there are too many, or it cannot be. Then it returns nil.
+func (u *udpSocket) begin(key udpKey, client sock.Peer) (one *udpSession) {
 	sv := u.service.Load()
 	if u.server.isOwn("udp", key.client) || !sv.gate.tryEnter() { // a client that is a listener of ours would make a loop
-		u.lost(key, in.Train(i))
 		return nil
 	}
 	defer func() {
@@ -221,16 +317,29 @@ func (u *udpSocket) session(key udpKey, in *sock.Incoming, i int) *udpSession {
 			sv.gate.leave()
 		}
 	}()
-	one, err := u.open(key, in.Peer(i), sv)
-	if err != nil {
-		sv.stats.Ended[notOpened(err)].Add(1)
-		if errors.As(err, new(*upstream.PortError)) {
-			u.server.warn(sv, sv.terms.Load().Name, noPort, []any{"client", key.client, "err", err})
-		}
-		u.lost(key, in.Train(i))
+	one, err := u.open(key, client, sv)
+	switch {
+	case err == nil:
+		return one
+	case err == errDenied:
+		u.denied(key)
 		return nil
+	case errors.As(err, new(*upstream.PortError)):
+		u.server.warn(sv, sv.terms.Load().Name, noPort, []any{"client", key.client, "err", err})
+	case err != errNoSlot && u.conf().Mode.IsEntry():
+		u.server.warn(sv, sv.terms.Load().Name, unreachable, []any{"client", key.client, "err", fmt.Errorf("dial %v: %w", key.asked, err)})
 	}
-	return one
+	sv.stats.Ended[notOpened(err)].Add(1)
+	return nil
+}
+
+// addresses returns the addresses of what a client has asked for, if they are known. It starts no
+// lookup.
+func (u *udpSocket) addresses(asked entry.Destination) (addrs []upstream.Address, known bool) {
+	if addrs, known = literal(asked); !known {
+		addrs, _, _ = u.server.names.Seen(asked.String())
+	}
+	return addrs, len(addrs) > 0
 }
 
 // lost counts datagrams without a session as drops of the class that they would have had.
@@ -238,9 +347,12 @@ func (u *udpSocket) lost(key udpKey, t sock.Train) {
 	s := u.server
 	s.routing.mu.RLock()
 	defer s.routing.mu.RUnlock()
-	sv := u.service.Load()
-	conf := &sv.terms.Load().Listener
-	if up, _ := s.routing.routes.classify(u.describe(key, conf, sv.terms.Load().leads.First()), conf); up != nil {
+	now := u.service.Load().terms.Load()
+	conf, to := now.datagrams(), addressIn(key.asked)
+	if !conf.Mode.IsEntry() {
+		to = now.leads.First()
+	}
+	if up, _ := s.routing.routes.classify(u.describe(key, conf, to), conf); up != nil {
 		cost := costOf(t)
 		up.Tally().Dropped(stats.NoSession, cost.Packets, cost.Bytes)
 	}
@@ -248,8 +360,15 @@ func (u *udpSocket) lost(key udpKey, t sock.Train) {
 
 // describe returns what rules match.
 func (u *udpSocket) describe(key udpKey, conf *policy.Listener, destination netip.AddrPort) policy.Conn {
-	return policy.Conn{
+	who := policy.Conn{
 		Listener: conf.Name, Source: key.client,
 		Port: addrPortOf(u.conn.LocalAddr()).Port(), Destination: destination,
 	}
+	switch {
+	case u.frames != nil:
+		u.frames.describe(&who, key)
+	case conf.Mode == policy.Transparent:
+		who.Port = key.asked.Port
+	}
+	return who
 }

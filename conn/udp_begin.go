@@ -35,7 +35,7 @@ func notOpened(err error) stats.Result {
 // resolved yet, that is an error.
 func (u *udpSocket) open(key udpKey, client sock.Peer, sv *service) (*udpSession, error) {
 	now := sv.terms.Load()
-	one := &udpSession{id: u.server.lastID.Add(1), socket: u, service: sv, conf: &now.Listener, key: key, client: client, started: time.Now()}
+	one := &udpSession{id: u.server.lastID.Add(1), socket: u, service: sv, conf: now.datagrams(), key: key, client: client, started: time.Now()}
 	if err := one.begin(now.leads); err != nil {
 		return nil, err
 	}
@@ -61,6 +61,9 @@ func (t *udpSession) begin(leads *upstream.Set) (err error) {
 	}()
 	u := t.socket
 	t.down.Raw, t.down.To = u.raw, &t.client
+	if u.frames != nil {
+		t.down.Prefix = entry.AppendDatagram(nil, t.destination)
+	}
 	t.up.Prefix = t.introduction()
 	if t.name == policy.Echo {
 		t.up.echo = &t.down
@@ -90,10 +93,20 @@ func (t *udpSession) find(leads *upstream.Set) error {
 	defer walk.Quit()
 	t.name, t.number = walk.Upstream(), walk.Number()
 	addrs, known := walk.Known()
+	isEntry := t.conf.Mode.IsEntry()
+	if isEntry {
+		t.name = t.key.asked.String()
+		addrs, known = t.socket.addresses(t.key.asked)
+	}
 	if !known {
 		return errNotKnown
 	}
-	if addrs = walk.Arrange(t.started, addrs); len(addrs) == 0 {
+	if isEntry {
+		if addrs = permitted(t.conf, t.key.asked, addrs); len(addrs) == 0 {
+			return errDenied
+		}
+	}
+	if addrs = reachable(walk.Arrange(t.started, addrs)); len(addrs) == 0 {
 		return upstream.ErrFamily
 	}
 	t.destination = addrs[0].AddrPort
@@ -105,6 +118,15 @@ func (t *udpSession) find(leads *upstream.Set) error {
 	return nil
 }
 
+// reachable leaves out the first addresses of several while there is no route to them. No answer
+// would tell that.
+func reachable(addrs []upstream.Address) []upstream.Address {
+	for len(addrs) > 1 && addrs[0].IsValid() && !sock.HasSource(addrs[0].AddrPort) {
+		addrs = addrs[1:]
+	}
+	return addrs
+}
+
 // introduction returns what goes before each datagram to the upstream: a PROXY header with the
 // address of the client, if the listener says so.
 func (t *udpSession) introduction() []byte {
@@ -112,8 +134,11 @@ func (t *udpSession) introduction() []byte {
 		return nil
 	}
 	to := addrPortOf(t.socket.conn.LocalAddr())
-	if t.key.asked.IsValid() {
-		to = netip.AddrPortFrom(t.key.asked, to.Port())
+	switch asked := t.key.asked; {
+	case t.conf.Mode == policy.Transparent:
+		to = addressIn(asked)
+	case asked.Addr.IsValid() && t.socket.frames == nil:
+		to = netip.AddrPortFrom(asked.Addr, to.Port())
 	}
 	return entry.Proxy{Source: t.key.client, Destination: to}.AppendBinary(nil, true)
 }
@@ -135,24 +160,34 @@ func (t *udpSession) dial() error {
 		return err
 	}
 	t.upstream = c
-	if t.up.Raw, err = c.SyscallConn(); err != nil {
+	if t.up.Raw, err = c.SyscallConn(); err == nil && t.conf.Mode == policy.Transparent {
+		t.down.Raw, err = s.foreign.acquire(s, t.destination)
+		t.answersFrom = err == nil
+	}
+	if err != nil {
 		t.closeUpstream()
 		return err
 	}
-	t.up.Raw.Control(func(fd uintptr) {
-		unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1)
-		if mark := s.marks.mark(t.up.class.Load()); mark != 0 {
-			sock.Descriptor(fd).Set(sock.Mark, int(mark))
-		}
-	})
+	t.up.Raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1) })
 	return nil
+}
+
+// local returns our side of the connection to the upstream: marked, and with the address of the
+// client or one of bind, if the listener says so.
+func (t *udpSession) local() sock.Local {
+	mark := t.socket.server.marks.mark(t.up.class.Load())
+	if t.conf.KeepSource {
+		return sock.Local{Addr: t.key.client.Addr(), Foreign: true, Mark: mark}
+	}
+	return sock.Local{Addr: t.from, Mark: mark}
 }
 
 // connect returns a socket that is connected to the upstream.
 func (t *udpSession) connect(to netip.AddrPort) (*net.UDPConn, error) {
-	dialer := net.Dialer{}
-	if t.from.IsValid() {
-		dialer.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(t.from, 0))
+	from := t.local()
+	dialer := net.Dialer{Control: controlOf(from)}
+	if from.Addr.IsValid() {
+		dialer.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(from.Addr, 0))
 	}
 	c, err := dialer.DialContext(context.Background(), "udp", to.String()) // does not wait, since the address is numeric
 	if err == nil {
@@ -160,7 +195,7 @@ func (t *udpSession) connect(to netip.AddrPort) (*net.UDPConn, error) {
 	}
 	switch {
 	case errors.Is(err, unix.EADDRINUSE), errors.Is(err, unix.EAGAIN): // udp(7): no ephemeral port is left
-		return nil, &upstream.PortError{From: t.from}
+		return nil, &upstream.PortError{From: from.Addr}
 	case err != nil:
 		return nil, err
 	}

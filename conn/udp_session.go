@@ -13,7 +13,8 @@ import (
 	"shaper/upstream"
 )
 
-// udpSession is a client of a UDP socket, and a connected socket of its own to the upstream.
+// udpSession is a client of a UDP socket, or one destination of a client that says where it wants to
+// go, and a connected socket of its own to the upstream.
 type udpSession struct {
 	// Set by open, and read by all.
 	id          uint64
@@ -27,8 +28,9 @@ type udpSession struct {
 	destination netip.AddrPort
 	from        netip.Addr       // the address of bind; invalid: any of ours
 	at          *upstream.Target // counts the session there
-	name        string           // of the upstream
+	name        string           // of the upstream, or what the client has chosen
 	number      int              // of the upstream in the listener's list, from 1
+	answersFrom bool             // a socket of the server's foreign ones, with the address of destination
 
 	// Safe for concurrent use.
 	up, down udpDirection
@@ -97,6 +99,17 @@ func (t *udpSession) offer(ud *udpDirection, in *sock.Incoming, from, to int) {
 	out.release()
 }
 
+// offerAll offers datagrams of the client, which have waited for this session.
+func (t *udpSession) offerAll(all []sock.Train) {
+	defer t.socket.server.rescue(t)
+	out := getOutgoing()
+	for _, one := range all {
+		t.up.offer(one, out)
+	}
+	t.up.send(out)
+	out.release()
+}
+
 // answers passes on what the upstream sends, until the session ends. An ICMP error, for example
 // because nobody listens there, does not end it.
 func (t *udpSession) answers() {
@@ -151,8 +164,12 @@ func (t *udpSession) abort(result stats.Result) bool {
 	return true
 }
 
-// closeUpstream closes the socket to the upstream, if there is one.
+// closeUpstream closes the socket to the upstream, if there is one, and releases the one that
+// answers come from.
 func (t *udpSession) closeUpstream() {
+	if t.answersFrom {
+		t.socket.server.foreign.release(t.socket.server, t.destination)
+	}
 	if t.upstream != nil {
 		t.upstream.Close() // ends answers
 		t.socket.server.udpUpstreams.leave()
@@ -187,7 +204,7 @@ func (t *udpSession) patient() bool {
 func (t *udpSession) info() Session {
 	return Session{
 		ID: t.id, Listener: t.conf.Name, Protocol: string(policy.UDP), Started: t.started,
-		Client: t.key.client.String(), Upstream: t.name, UpstreamNumber: t.number, Destination: destinationName(t.destination),
+		Client: t.key.client.String(), User: t.describe().User, Upstream: t.name, UpstreamNumber: t.number, Destination: destinationName(t.destination),
 		Bind: bindName(t.from), Class: nameOf(t.up.class.Load()), ReturnClass: nameOf(t.down.class.Load()),
 		Upward: t.up.moved.Load(), Downward: t.down.moved.Load(),
 		Waiting: t.up.held.Load() + t.down.held.Load(),

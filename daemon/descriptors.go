@@ -27,6 +27,8 @@ func perSession(l policy.Listener) uint64 {
 	switch {
 	case l.Protocol == policy.UDP && builtin:
 		return 0
+	case l.Protocol == policy.UDP && l.Mode.IsEntry():
+		return 2 // to the upstream, and that which answers come from; or the two of a SOCKS client
 	case l.Protocol == policy.UDP:
 		return 1 // to the upstream; clients share the socket of the listener
 	case builtin:

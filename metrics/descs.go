@@ -86,6 +86,8 @@ var (
 		"Failures to accept a connection, for example for lack of descriptors. Each is retried.", "listener")
 	unframed = desc("unframed_total",
 		"Sessions that ended because a peer sent something that is not a message, or is ambiguous.", "listener", "reason")
+	stray = desc("stray_datagrams_total",
+		"Datagrams that a listener whose clients say where they want to go has dropped before they had a class, by the reason.", "listener", "reason")
 	upstreamFailures = desc("upstream_failures_total",
 		"Failed attempts to reach an upstream. After each, the next address or upstream is tried.", "listener", "upstream", "reason")
 	upstreamUp = desc("upstream_up",

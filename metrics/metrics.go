@@ -235,6 +235,9 @@ func (s sender) listener(l stats.ListenerReading) {
 	for reason, n := range l.Unframed {
 		s.counter(unframed, n, l.Name, reason)
 	}
+	for reason, n := range l.Stray {
+		s.counter(stray, n, l.Name, reason)
+	}
 	s.counter(spliceRefused, l.SpliceRefused, l.Name)
 	s.upstreams(l)
 	for upstream, failures := range l.UpstreamFailures {

@@ -12,8 +12,9 @@ import (
 	"shaper/policy"
 )
 
-// destination is which TCP packets a rule is for. The zero destination is all packets.
+// destination is which packets of a protocol a rule is for. The zero destination is all packets.
 type destination struct {
+	protocol policy.Protocol // TCP or UDP
 	prefix  netip.Prefix
 	special bool             // those in the set of special addresses of the family of prefix, whatever the prefix
 	ports   policy.PortRange // the zero PortRange is all
@@ -50,9 +51,9 @@ func (d destination) words() string {
 		ip += " daddr " + d.prefix.String()
 	}
 	if d.ports == (policy.PortRange{}) {
-		return ip + " meta l4proto tcp"
+		return ip + " meta l4proto " + string(d.protocol)
 	}
-	return ip + " tcp dport " + d.ports.String()
+	return ip + " " + string(d.protocol) + " dport " + d.ports.String()
 }
 
 // exprs returns the destination for the kernel. sets are those of the table, by name.
@@ -77,7 +78,11 @@ func (d destination) exprs(sets map[string]*nftables.Set) (all []expr.Any) {
 	default:
 		all = append(all, load, &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: size, Mask: maskOf(d.prefix), Xor: make([]byte, size)}, equals(d.prefix.Addr().AsSlice()))
 	}
-	all = append(all, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{unix.IPPROTO_TCP}))
+	protocol := byte(unix.IPPROTO_TCP)
+	if d.protocol == policy.UDP {
+		protocol = unix.IPPROTO_UDP
+	}
+	all = append(all, &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{protocol}))
 	if d.ports == (policy.PortRange{}) {
 		return all
 	}

@@ -55,7 +55,11 @@ func Of(p *policy.Policy) (*Plan, error) {
 		}
 		if slices.Contains(l.Intercept, policy.Forwarded) {
 			name := plan.add("forwarded_", &l, intercept)
-			forwarded.rules = append(forwarded.rules, rule{does: []statement{begins, jumpTo(name)}})
+			taken := begins
+			if l.Network() == policy.UDP {
+				taken = isDatagram
+			}
+			forwarded.rules = append(forwarded.rules, rule{does: []statement{taken, jumpTo(name)}})
 		}
 		if slices.Contains(l.Intercept, policy.FromHost) {
 			host.rules = append(host.rules, rule{does: []statement{jumpTo(plan.add("host_", &l, redirect))}})
@@ -83,13 +87,16 @@ func Of(p *policy.Policy) (*Plan, error) {
 // special range come before the set of special addresses, and wider ones after it.
 func (p *Plan) add(prefix string, l *policy.Listener, take func(netip.AddrPort) []statement) (name string) {
 	c := chain{name: prefix + l.Name}
+	to := func(t policy.Target) destination {
+		return destination{protocol: l.Network(), prefix: t.Prefix, ports: t.Ports}
+	}
 	for _, t := range l.Deny {
-		c.rules = append(c.rules, rule{destination{prefix: t.Prefix, ports: t.Ports}, []statement{returns}})
+		c.rules = append(c.rules, rule{to(t), []statement{returns}})
 	}
 	var wide []rule
 	for _, t := range l.Allow {
 		at, _ := l.InterceptAt(t.Prefix.Addr().Is6())
-		one := rule{destination{prefix: t.Prefix, ports: t.Ports}, take(at)}
+		one := rule{to(t), take(at)}
 		if _, special := policy.SpecialOf(t.Prefix); special {
 			c.rules = append(c.rules, one)
 			continue

@@ -44,6 +44,10 @@ var (
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 13, Len: 1},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{0x17}, Xor: []byte{0}}, equals([]byte{0x02}),
 	}}
+	// isDatagram is for packets of UDP. Each is led to the listener by itself.
+	isDatagram = statement{"meta l4proto udp", []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{unix.IPPROTO_UDP}),
+	}}
 	// isWildcard is for packets whose socket is bound to all addresses. A connection that is not
 	// accepted yet has no such socket.
 	isWildcard = statement{"socket wildcard 1", []expr.Any{

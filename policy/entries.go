@@ -35,6 +35,9 @@ func (c entryChecker) entry(key string, l *Listener) {
 	if at := key + ".upstream_tls"; c.given(at) && c.sound(at) {
 		c.wrong(at, "with "+mode+" clients speak to the destination themselves", "leave it out")
 	}
+	if at := key + ".inside"; l.Protocol == UDP && l.Mode != SOCKS5 && l.Mode != Transparent && c.sound(at) {
+		c.wrong(at, mode+" carries no datagrams", `leave it out, or set mode = "socks5" or "transparent"`)
+	}
 	switch l.Mode {
 	case SNI:
 		c.sni(key, l)
@@ -78,6 +81,18 @@ func (c entryChecker) noEntry(key string, l *Listener) {
 			c.wrong(at, "only entries have it", `leave it out, or set mode = "socks5" or "connect"`)
 		}
 	}
+}
+
+// Relayed returns what the listener is for the datagrams of SOCKS clients: one of protocol udp. It
+// is nil if the listener relays none, since it has another mode or messages.
+func (l *Listener) Relayed() *Listener {
+	if l.Mode != SOCKS5 || l.Protocol.HasMessages() {
+		return nil
+	}
+	r := *l
+	r.Protocol, r.HalfCloseTimeout = UDP, 0
+	r.IdleTimeout = min(l.IdleTimeout, DefaultListener(l.Name, UDP).IdleTimeout)
+	return &r
 }
 
 // warnOpen warns of entries that other machines may use without a login.

@@ -24,6 +24,15 @@ func (p Protocol) Network() Protocol {
 	return TCP
 }
 
+// Network returns what carries the clients of the listener: TCP or UDP. Those that want SOCKS to
+// relay datagrams ask for that over TCP.
+func (l *Listener) Network() Protocol {
+	if l.Mode == SOCKS5 {
+		return TCP
+	}
+	return l.Protocol.Network()
+}
+
 // HasMessages reports whether the protocol consists of messages.
 func (p Protocol) HasMessages() bool { return p != TCP && p != UDP }
 

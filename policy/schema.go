@@ -43,7 +43,7 @@ const (
 	boolForm         = `true or false`
 	modeForm         = `"forward", "socks5", "connect", "sni" or "transparent"`
 	interceptForm    = `"forwarded", "host", or a list of both`
-	insideForm       = `"tcp", "smpp", "http", "iso8583" or "lines"`
+	insideForm       = `"tcp", "udp", "smpp", "http", "iso8583" or "lines"`
 	usersForm        = `the path of a file with lines NAME:HASH`
 	sendProxyForm    = `"v1" or "v2"`
 )
@@ -56,7 +56,7 @@ var (
 	parseLengthPrefix = choice(lengthPrefixForm, []LengthPrefix{Binary2, ASCII4, BCD2, VML}, nil)
 	parseMode         = choice(modeForm, append([]Mode{Forward}, entries...), nil)
 	parseIntercept    = choice(interceptForm, []Traffic{Forwarded, FromHost}, nil)
-	parseInside       = choice(insideForm, []Protocol{TCP, SMPP, HTTP, ISO8583, Lines}, nil)
+	parseInside       = choice(insideForm, []Protocol{TCP, UDP, SMPP, HTTP, ISO8583, Lines}, nil)
 )
 
 var daemonFields = []field[Daemon]{

@@ -49,7 +49,7 @@ func (c socketChecker) bound() (all []socket) {
 		key := join("listener", l.Name)
 		for i, addr := range l.Listen {
 			if c.sound(key+".listen", key+".protocol") {
-				all = append(all, socket{item(key+".listen", i), fmt.Sprintf("listener %q", l.Name), l.Protocol.Network(), addr})
+				all = append(all, socket{item(key+".listen", i), fmt.Sprintf("listener %q", l.Name), l.Network(), addr})
 			}
 		}
 	}

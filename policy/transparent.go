@@ -26,6 +26,10 @@ func (c transparentChecker) transparent(key string, l *Listener) {
 	if at := key + ".keep_source"; l.KeepSource && len(l.Bind) > 0 && c.sound(at, key+".bind") {
 		c.wrong(at, "sessions leave from an address of bind", "keep_source, or bind, and not both")
 	}
+	if at := key + ".intercept"; l.Protocol == UDP && slices.Contains(l.Intercept, FromHost) && c.sound(at, key+".inside") {
+		c.wrong(at, "nftables redirects what programs of this host send, and a redirected datagram does not tell where it was sent",
+			`"forwarded"; programs of this host get there by mode = "socks5", or by mode = "forward" with an upstream`)
+	}
 	c.addresses(key+".allow", l.Allow)
 	c.addresses(key+".deny", l.Deny)
 	if c.listen(key+".listen", l.Listen) && c.sound(key+".allow") {

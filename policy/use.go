@@ -102,7 +102,8 @@ func (l *Listener) insideOf(p Protocol) string {
 
 // insideFor says how an entry would carry what a class of that Kind counts; "" if it cannot.
 func (l *Listener) insideFor(kind unit.Kind) string {
-	if !kind.OfMessages() {
+	carriesPackets := kind == unit.Packets && (l.Mode == SOCKS5 || l.Mode == Transparent)
+	if !kind.OfMessages() && !carriesPackets {
 		return ""
 	}
 	return l.insideOf(protocolFor(kind))

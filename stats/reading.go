@@ -205,6 +205,8 @@ type ListenerReading struct {
 	AcceptErrors  uint64                      `json:"accept_errors"`
 	SpliceRefused uint64                      `json:"splice_refused"`
 	Unframed      map[string]uint64           `json:"unframed,omitempty"` // sessions by reason; every reason has an entry if the protocol has messages
+	// Stray counts datagrams that belong to no session, by one of Strays.
+	Stray map[string]uint64 `json:"stray,omitempty"`
 	// UpstreamFailures counts failed attempts to reach each upstream; nil if the listener
 	// dials none.
 	UpstreamFailures map[string]map[Failure]uint64 `json:"upstream_failures,omitempty"`
@@ -240,6 +242,7 @@ func (l *Listener) Read() ListenerReading {
 		AcceptErrors:  l.AcceptErrors.Load(),
 		SpliceRefused: l.SpliceRefused.Load(),
 		Unframed:      l.Unframed.Read(),
+		Stray:         l.Stray.Read(),
 	}
 	for result := range Results() {
 		r.Ended[result] = l.Ended[result].Load()

@@ -141,4 +141,5 @@ type Listener struct {
 	SpliceRefused atomic.Uint64
 	Unframed      Tally     // sessions with the Result Unframed, by the reason
 	Failed        Upstreams // failed attempts to reach an upstream
+	Stray         Tally     // datagrams of an entry that belong to no session, by one of Strays
 }

@@ -34,6 +34,19 @@ const (
 	HintOtherUnit = "other_unit" // of something that the class does not count
 )
 
+// Strays are why a datagram of an entry belongs to no session.
+var Strays = []string{StrayHeader, StrayFragment, StraySource, StrayDenied, StrayName, StrayMany}
+
+// The members of Strays.
+const (
+	StrayHeader   = "header"   // it has no valid SOCKS header
+	StrayFragment = "fragment" // it is a fragment, and SOCKS need not reassemble
+	StraySource   = "source"   // another than the client of the relay has sent it
+	StrayDenied   = "denied"   // the policy does not allow its destination
+	StrayName     = "name"     // its destination has no address, or too many datagrams wait for one
+	StrayMany     = "many"     // the client has too many destinations
+)
+
 // Tally counts rare events that have one of a few names, such as Signals. The zero Tally
 // is empty, ready to use and safe for concurrent use.
 type Tally struct {

@@ -1,0 +1,331 @@
+package conn
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/crypto/bcrypt"
+
+	"shaper/entry"
+	"shaper/stats"
+	"shaper/tests/trial"
+)
+
+// relayed is a SOCKS client that has a relay for its datagrams.
+type relayed struct {
+	control tcpConn
+	udp     *net.UDPConn
+	relay   netip.AddrPort
+}
+
+// ask asks listener "l" for a relay, and returns the reply. The client logs in if it has a user, whose
+// password is "x".
+func (r *rig) ask(user, from string) (control tcpConn, reply []byte) {
+	r.t.Helper()
+	control = r.dial("l")
+	at := netip.MustParseAddrPort(from)
+	hello, greeted := "\x05\x01\x00", "\x05\x00"
+	if user != "" {
+		hello, greeted = "\x05\x01\x02\x01"+string([]byte{byte(len(user))})+user+"\x01x", "\x05\x02\x01\x00"
+	}
+	send(r.t, control, hello+"\x05\x03\x00\x01"+string(binary.BigEndian.AppendUint16(at.Addr().AsSlice(), at.Port())))
+	expect(r.t, control, greeted)
+	reply = make([]byte, 10)
+	if _, err := io.ReadFull(control, reply); err != nil {
+		r.t.Fatal(err)
+	}
+	return control, reply
+}
+
+// associate returns a client that has a relay.
+func (r *rig) associate(user string) *relayed {
+	r.t.Helper()
+	control, reply := r.ask(user, "0.0.0.0:0")
+	if string(reply[:4]) != "\x05\x00\x00\x01" {
+		r.t.Fatalf("the reply is %q", reply)
+	}
+	addr, _ := netip.AddrFromSlice(reply[4:8])
+	return &relayed{control: control, udp: bindUDP(r.t, "127.0.0.1:0"), relay: netip.AddrPortFrom(addr, binary.BigEndian.Uint16(reply[8:]))}
+}
+
+// header returns the header of a datagram to a host: an address, or a name.
+func header(host string, port uint16) string {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return string(entry.AppendDatagram(nil, netip.AddrPortFrom(addr, port)))
+	}
+	return "\x00\x00\x00\x03" + string([]byte{byte(len(host))}) + host + string(binary.BigEndian.AppendUint16(nil, port))
+}
+
+func (c *relayed) send(t testing.TB, data string) {
+	t.Helper()
+	if _, err := c.udp.WriteToUDPAddrPort([]byte(data), c.relay); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stray waits until n datagrams of listener "l" have strayed for a reason.
+func (r *rig) stray(reason string, n uint64) {
+	r.t.Helper()
+	until(r.t, fmt.Sprintf("%d datagrams stray: %s", n, reason), func() bool { return r.service("l").stats.Stray.Read()[reason] == n })
+}
+
+// A SOCKS client exchanges datagrams with several servers by one relay. Each destination is a session
+// with its own class. All of it ends with the connection of the client.
+func TestAssociation(t *testing.T) {
+	one, two := bindUDP(t, "127.0.0.1:0"), bindUDP(t, "127.0.0.2:0")
+	r := run(t, entryTo("socks5", `allow = "127.0.0.0/8"`)+class("other", fast)+"[[rule]]\ndestination = \"127.0.0.2\"\nclass = \"other\"\n")
+	before := openDescriptors(t)
+	c := r.associate("")
+	for _, server := range []*net.UDPConn{one, two} {
+		at := server.LocalAddr().(*net.UDPAddr).AddrPort()
+		head := header(at.Addr().String(), at.Port())
+		for _, said := range []string{"question", "", strings.Repeat("x", 60_000)} {
+			c.send(t, head+said)
+			from := expectDatagram(t, server, said)
+			server.WriteToUDPAddrPort([]byte("answer"+said), from)
+			if got, by := receive(t, c.udp); got != head+"answer"+said || by != c.relay {
+				t.Errorf("%.20q of %d bytes comes from %v", got, len(got), by)
+			}
+		}
+	}
+	all := r.Sessions()
+	if len(all) != 3 || all[1].Class != "c" || all[2].Class != "other" || all[2].Protocol != "udp" || all[2].Destination != two.LocalAddr().String() || all[1].Upward != 60_008 {
+		t.Errorf("the sessions are %+v", all)
+	}
+	c.control.CloseWrite()
+	expectEOF(t, c.control)
+	until(t, "all sessions have ended", func() bool { return len(r.Sessions()) == 0 })
+	c.control.Close()
+	until(t, "no descriptor is left", func() bool { return openDescriptors(t) == before+1 }) // that of the client
+	r.service("l").relays.mu.Lock()
+	defer r.service("l").relays.mu.Unlock()
+	if n := len(r.service("l").relays.counts); n > 0 {
+		t.Errorf("%d clients are still counted", n)
+	}
+}
+
+// Only the client may use its relay, and only for what is a datagram of SOCKS to an allowed address.
+func TestStrayDatagrams(t *testing.T) {
+	server := bindUDP(t, "127.0.0.1:0")
+	at := server.LocalAddr().(*net.UDPAddr).AddrPort()
+	r := run(t, entryTo("socks5", fmt.Sprintf(`allow = ["%v", "*", "0.0.0.0/0", "::/0"]`, at), `deny = "bad.example"`))
+	r.meaning(func(context.Context) ([]netip.AddrPort, error) {
+		return []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1"), netip.MustParseAddrPort("169.254.169.254:80")}, nil
+	})
+	c := r.associate("")
+	head := header("127.0.0.1", at.Port())
+	other := bindUDP(t, "127.0.0.2:0") // before the first datagram, only the address tells
+	other.WriteToUDPAddrPort([]byte(head+"spoofed"), c.relay)
+	r.stray(stats.StraySource, 1)
+	c.send(t, head+"first")
+	expectDatagram(t, server, "first")
+	neighbour := bindUDP(t, "127.0.0.1:0") // from now on, the port too
+	neighbour.WriteToUDPAddrPort([]byte(head+"spoofed"), c.relay)
+	r.stray(stats.StraySource, 2)
+	for i, bad := range []string{"", "\x00", "\x00\x00\x00", "\x00\x00\x00\x01\x7f", "\x00\x00\x00\x02" + head[4:], "\x00\x00\x00\xff", "\x00\x01" + head[2:], "\x00\x00\x00\x03\xffshort", "\x00\x00\x00\x03\x00\x00\x35",
+		header("0x7f.1", 53), header("2130706433", 53), header(strings.Repeat("a", 254), 53), header("127.0.0.1", 0)} {
+		c.send(t, bad)
+		r.stray(stats.StrayHeader, uint64(i+1))
+	}
+	c.send(t, "\x00\x00\x01"+head[3:]+"fragment")
+	c.send(t, "\x00\x00\x80"+head[3:]+"fragment")
+	r.stray(stats.StrayFragment, 2)
+	for i, host := range []string{"127.0.0.2", "127.255.255.254", "10.0.0.1", "192.168.0.1", "169.254.169.254", "100.64.0.1", "224.0.0.1", "255.255.255.255", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "fe80::1",
+		"fc00::1", "bad.example", "test"} { // the last one by what its name means
+		port := uint16(9)
+		if host == "test" {
+			port = 1
+		}
+		c.send(t, header(host, port)+"x")
+		r.stray(stats.StrayDenied, uint64(i+1))
+	}
+	c.send(t, head+"last")
+	expectDatagram(t, server, "last")
+	if all := r.Sessions(); len(all) != 2 {
+		t.Errorf("the sessions are %+v", all)
+	}
+}
+
+// A name that is looked up holds up nobody else. The first datagrams to it wait, and follow; too many
+// are dropped. If the client leaves meanwhile, nothing stays.
+func TestNamesOfDatagrams(t *testing.T) {
+	server := bindUDP(t, "127.0.0.1:0")
+	at := server.LocalAddr().(*net.UDPAddr).AddrPort()
+	for _, leaves := range []bool{false, true} {
+		t.Run(fmt.Sprint(leaves), func(t *testing.T) {
+			r := run(t, entryTo("socks5", `allow = ["127.0.0.0/8", "*"]`))
+			answer := make(chan struct{})
+			r.meaning(func(ctx context.Context) ([]netip.AddrPort, error) {
+				select {
+				case <-answer:
+					return []netip.AddrPort{at}, nil
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			})
+			before := openDescriptors(t)
+			c := r.associate("")
+			for i := range maxHeld + 3 {
+				c.send(t, header("test", 1)+fmt.Sprint("held ", i))
+			}
+			c.send(t, header("127.0.0.1", at.Port())+"known")
+			expectDatagram(t, server, "known")
+			r.stray(stats.StrayName, 3)
+			if leaves {
+				reset(c.control)
+				until(t, "all sessions have ended", func() bool { return len(r.Sessions()) == 0 })
+				until(t, "no descriptor is left", func() bool { return openDescriptors(t) == before+1 })
+				return
+			}
+			close(answer)
+			for i := range maxHeld {
+				expectDatagram(t, server, fmt.Sprint("held ", i))
+			}
+			c.send(t, header("test", 1)+"more")
+			from := expectDatagram(t, server, "more")
+			server.WriteToUDPAddrPort([]byte("answer"), from)
+			if got, _ := receive(t, c.udp); got != header("127.0.0.1", at.Port())+"answer" {
+				t.Errorf("the client gets %q", got)
+			}
+			if all := r.Sessions(); len(all) != 3 || all[2].Upstream != "test:1" || all[2].Destination != at.String() {
+				t.Errorf("the sessions are %+v", all)
+			}
+		})
+	}
+}
+
+// A client has a bounded number of destinations and of relays, and those that it has go on.
+func TestFloodsOfAnAssociation(t *testing.T) {
+	server := bindUDP(t, "127.0.0.1:0")
+	at := server.LocalAddr().(*net.UDPAddr).AddrPort()
+	r := run(t, entryTo("socks5", `allow = "127.0.0.0/8"`))
+	c := r.associate("")
+	c.send(t, header("127.0.0.1", at.Port())+"first")
+	expectDatagram(t, server, "first")
+	for i := range maxDestinations + 9 {
+		c.send(t, header(fmt.Sprintf("127.1.%d.%d", i/200, i%200+1), 9)+"x")
+		if i < maxDestinations-1 { // one at a time: the buffer of the relay is finite
+			until(t, "it has a session", func() bool { return len(r.Sessions()) == i+3 })
+		} else {
+			r.stray(stats.StrayMany, uint64(i-maxDestinations+2))
+		}
+	}
+	c.send(t, header("127.0.0.1", at.Port())+"still here")
+	expectDatagram(t, server, "still here")
+	for range maxRelays - 1 {
+		r.associate("")
+	}
+	if _, reply := r.ask("", "0.0.0.0:0"); reply[1] != 1 {
+		t.Errorf("one relay too many is answered by %q", reply)
+	}
+	reset(c.control)
+	until(t, "there is room again", func() bool { return len(r.Sessions()) == maxRelays-1 })
+	r.associate("")
+}
+
+// If the connection of the client ends while its datagrams wait for their class, they are dropped.
+func TestAssociationEndsWithWaitingDatagrams(t *testing.T) {
+	server := bindUDP(t, "127.0.0.1:0")
+	at := server.LocalAddr().(*net.UDPAddr).AddrPort()
+	r := run(t, strings.Replace(entryTo("socks5", `allow = "127.0.0.0/8"`), fast, "1kB/s", 1))
+	c := r.associate("")
+	for range 20 {
+		c.send(t, header("127.0.0.1", at.Port())+strings.Repeat("x", 1000))
+	}
+	until(t, "they wait", func() bool { all := r.Sessions(); return len(all) == 2 && all[1].Waiting >= 18_000 })
+	reset(c.control)
+	until(t, "all sessions have ended", func() bool { return len(r.Sessions()) == 0 })
+	items, _ := r.dropped("c", stats.Reset)
+	if items < 15 || r.shaper.Class("c").Backlog().Items > 0 {
+		t.Errorf("%d datagrams are dropped", items)
+	}
+}
+
+// A relay that nothing would limit is refused, and so is a command that the listener does not have.
+func TestRelaysNeedALimit(t *testing.T) {
+	for text, want := range map[string]byte{
+		entryTo("socks5", `allow = "*"`):                                                               0,
+		strings.Replace(entryTo("socks5", `allow = "*"`), fast, "30 connections/s", 1):                 7,
+		strings.Replace(entryTo("socks5", `allow = "*"`, `inside = "udp"`), fast, "30 packets/s", 1):   0,
+		strings.Replace(entryTo("socks5", `allow = "*"`, `inside = "smpp"`), fast, "30 messages/s", 1): 7,
+		entryTo("socks5", `allow = "*"`, `inside = "lines"`):                                           7,
+	} {
+		r := run(t, text)
+		if _, reply := r.ask("", "127.0.0.1:4000"); reply[1] != want {
+			t.Errorf("%s: a relay is answered by %d, want %d", text, reply[1], want)
+		}
+		if strings.Contains(text, `"udp"`) {
+			c := r.dial("l")
+			send(t, c, dialects["socks5"].ask("127.0.0.1", 9))
+			expect(t, c, "\x05\x00\x05\x07")
+		}
+	}
+}
+
+// Who has logged in decides the class of datagrams, as of connections, and the name that was asked for.
+func TestUsersOfDatagrams(t *testing.T) {
+	hash, err := bcrypt.GenerateFromPassword([]byte("x"), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	users := filepath.Join(trial.Files(t, map[string]string{"users": "ann:" + string(hash) + "\nops-1:" + string(hash) + "\n"}), "users")
+	server := bindUDP(t, "127.0.0.1:0")
+	at := server.LocalAddr().(*net.UDPAddr).AddrPort()
+	r := run(t, entryTo("socks5", `allow = "127.0.0.1"`, `inside = "udp"`, fmt.Sprintf("users = %q", users))+
+		class("ops", "1000 packets/s", `per = "user"`)+class("named", fast)+
+		"[[rule]]\nuser = \"ops-*\"\nserver_name = \"test\"\nclass = \"named\"\n[[rule]]\nuser = \"ops-*\"\nclass = \"ops\"\n")
+	r.meaning(func(context.Context) ([]netip.AddrPort, error) { return []netip.AddrPort{at}, nil })
+	for _, want := range []struct {
+		user, host string
+		port       uint16
+		class      string
+	}{{"ann", "127.0.0.1", at.Port(), "c"}, {"ann", "test", 1, "c"}, {"ops-1", "127.0.0.1", at.Port(), "ops"}, {"ops-1", "test", 1, "named"}} {
+		r.associate(want.user).send(t, header(want.host, want.port)+"x")
+		expectDatagram(t, server, "x")
+		all := r.Sessions()
+		if last := all[len(all)-1]; last.Class != want.class || last.User != want.user {
+			t.Errorf("the session of %s to %s is %+v", want.user, want.host, last)
+		}
+	}
+}
+
+// A client may ask for its relay over TLS. Its datagrams are as they are.
+func TestAssociationOverTLS(t *testing.T) {
+	cert := newAuthority(t)
+	server := bindUDP(t, "127.0.0.1:0")
+	at := server.LocalAddr().(*net.UDPAddr).AddrPort()
+	r := run(t, entryTo("socks5", `allow = "127.0.0.1"`, cert.issue("localhost").terminating()))
+	control := r.dialTLS("l", cert.trusting())
+	send(t, control, "\x05\x01\x00\x05\x03\x00\x01\x00\x00\x00\x00\x00\x00")
+	expect(t, control, "\x05\x00\x05\x00\x00\x01\x7f\x00\x00\x01")
+	port := make([]byte, 2)
+	if _, err := io.ReadFull(control, port); err != nil {
+		t.Fatal(err)
+	}
+	c := &relayed{udp: bindUDP(t, "127.0.0.1:0"), relay: netip.AddrPortFrom(at.Addr(), binary.BigEndian.Uint16(port))}
+	c.send(t, header("127.0.0.1", at.Port())+"question")
+	expectDatagram(t, server, "question")
+	control.Close()
+	until(t, "all sessions have ended", func() bool { return len(r.Sessions()) == 0 })
+}
+
+// A client that says which port it sends from is bound to it from the start.
+func TestPortOfAnAssociation(t *testing.T) {
+	server := bindUDP(t, "127.0.0.1:0")
+	at := server.LocalAddr().(*net.UDPAddr).AddrPort()
+	r := run(t, entryTo("socks5", `allow = "127.0.0.0/8"`))
+	mine, other := bindUDP(t, "127.0.0.1:0"), bindUDP(t, "127.0.0.1:0")
+	_, reply := r.ask("", mine.LocalAddr().String())
+	relay := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), binary.BigEndian.Uint16(reply[8:]))
+	other.WriteToUDPAddrPort([]byte(header("127.0.0.1", at.Port())+"spoofed"), relay)
+	r.stray(stats.StraySource, 1)
+	mine.WriteToUDPAddrPort([]byte(header("127.0.0.1", at.Port())+"mine"), relay)
+	expectDatagram(t, server, "mine")
+}

@@ -1,0 +1,94 @@
+package conn
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"shaper/policy"
+	"shaper/sock"
+)
+
+// foreign are sockets with addresses of other machines: transparent listeners send answers from
+// where the client has sent its datagrams. Sessions with one server share a socket. They count as
+// upstream sockets, which are bounded. The zero foreign is empty and ready to use.
+type foreign struct {
+	mu      sync.Mutex // guards sockets; the lock of a gate comes after it
+	sockets map[netip.AddrPort]*foreignSocket
+}
+
+type foreignSocket struct {
+	conn     *net.UDPConn
+	raw      syscall.RawConn
+	sessions int
+}
+
+// acquire returns a socket that is bound to an address. release must follow.
+func (f *foreign) acquire(s *Server, at netip.AddrPort) (syscall.RawConn, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	one := f.sockets[at]
+	if one == nil {
+		var err error
+		if one, err = s.bindForeign(at); err != nil {
+			return nil, err
+		}
+		if f.sockets == nil {
+			f.sockets = map[netip.AddrPort]*foreignSocket{}
+		}
+		f.sockets[at] = one
+	}
+	one.sessions++
+	return one.raw, nil
+}
+
+// release undoes acquire.
+func (f *foreign) release(s *Server, at netip.AddrPort) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	one := f.sockets[at]
+	if one.sessions--; one.sessions == 0 {
+		one.conn.Close()
+		delete(f.sockets, at)
+		s.udpUpstreams.leave()
+	}
+}
+
+// bindForeign binds a socket that sends only. What comes for its address is for the listener.
+func (s *Server) bindForeign(at netip.AddrPort) (*foreignSocket, error) {
+	if !s.udpUpstreams.tryEnter() {
+		return nil, errDescriptors
+	}
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		failed := c.Control(func(fd uintptr) {
+			if err = sock.Descriptor(fd).Intercept(policy.OwnMark); err != nil {
+				return
+			}
+			if err = sock.Descriptor(fd).Deafen(); err == nil {
+				// A server of this machine may have the port at all addresses.
+				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+			}
+		})
+		if failed != nil {
+			return failed
+		}
+		return err
+	}}
+	c, err := config.ListenPacket(context.Background(), "udp", at.String())
+	if err != nil {
+		s.udpUpstreams.leave()
+		return nil, fmt.Errorf("answers cannot leave from there: %w", err)
+	}
+	one := &foreignSocket{conn: c.(*net.UDPConn)}
+	if one.raw, err = one.conn.SyscallConn(); err != nil {
+		c.Close()
+		s.udpUpstreams.leave()
+		return nil, err
+	}
+	return one, nil
+}

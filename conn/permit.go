@@ -1,0 +1,43 @@
+package conn
+
+import (
+	"net/netip"
+	"slices"
+
+	"shaper/entry"
+	"shaper/policy"
+	"shaper/upstream"
+)
+
+// Where clients of an entry may go: connections and datagrams alike.
+
+// mayLead reports whether a destination may lead to an address that the policy allows. If not, it
+// need not be looked up.
+func mayLead(l *policy.Listener, to entry.Destination) bool {
+	if to.Name == "" {
+		return l.Permits("", addressIn(to))
+	}
+	return l.MayLead(to.Name, to.Port)
+}
+
+// literal returns the address of a destination, and false if that is a name.
+func literal(to entry.Destination) (addrs []upstream.Address, known bool) {
+	if to.Name != "" {
+		return nil, false
+	}
+	return []upstream.Address{{AddrPort: addressIn(to)}}, true
+}
+
+// permitted returns those addresses of a destination that the policy allows.
+func permitted(l *policy.Listener, to entry.Destination, addrs []upstream.Address) []upstream.Address {
+	denied := func(at upstream.Address) bool { return !l.Permits(to.Name, at.AddrPort) }
+	return slices.DeleteFunc(slices.Clone(addrs), denied)
+}
+
+// addressIn returns the address of a destination without a name.
+func addressIn(to entry.Destination) netip.AddrPort { return netip.AddrPortFrom(to.Addr, to.Port) }
+
+// destinationAt is the destination at an address.
+func destinationAt(at netip.AddrPort) entry.Destination {
+	return entry.Destination{Addr: at.Addr(), Port: at.Port()}
+}
