@@ -93,7 +93,7 @@ fuzz:
 
 # BENCH="-only bulk,rtt -rounds 1" measures less, and writes no page. BENCH="-against HEAD~5"
 # compares with an earlier revision, and lists what has become worse.
-bench: DEBIAN = build-essential:g++ iproute2:ip
+bench: DEBIAN = build-essential:g++ iproute2:ip kannel:bearerbox
 bench: deps
 	$(GO) run ./tests/bench $(BENCH)
 

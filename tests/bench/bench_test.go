@@ -106,7 +106,8 @@ func TestSessionsWithin(t *testing.T) {
 }
 
 func TestConfigs(t *testing.T) {
-	bulk, paced, counted := setting{}, setting{rate: 125_000}, setting{udp: true, packets: 100}
+	requests, submits := setting{protocol: "http", number: 100}, setting{protocol: "smpp", number: 100}
+	bulk, paced, counted := setting{}, setting{rate: 125_000}, setting{protocol: "udp", number: 100}
 	for _, c := range []struct {
 		way     way
 		setting setting
@@ -118,10 +119,14 @@ func TestConfigs(t *testing.T) {
 		{haproxy, bulk, []string{"default-limit 2000000000 default-period 100ms", "bind 127.0.0.1:5000"}},
 		{haproxy, paced, []string{"default-limit 125000 default-period 1s"}},
 		{haproxy64, bulk, []string{"tune.bufsize 65536", "bwlim-in"}},
+		{shaper, requests, []string{`rate = "100 messages/s"`, `protocol = "http"`}},
+		{haproxyTable, paced, []string{"store bytes_in_rate(1s)", "bwlim-in work limit 125000 key src\n", "set-bandwidth-limit work"}},
 		{haproxyFree, bulk, []string{"splice-auto", "tune.pipesize"}},
 		{nginx, paced, []string{"proxy_upload_rate 125000;", "listen 127.0.0.1:5000;"}},
 		{nginx256, bulk, []string{"proxy_buffer_size 262144;", "proxy_upload_rate 20000000000;"}},
 		{nginx, counted, []string{"listen 127.0.0.1:5000 udp"}},
+		{nginx, requests, []string{"rate=100r/s;", "limit_req zone=work burst=1000;", "listen 127.0.0.1:5000;"}},
+		{kannel, submits, []string{"throughput = 100\n", "sendsms-port = 5000\n", "port = 6000\n"}},
 	} {
 		got := c.way.config(c.setting, "/dir", "/root")
 		for _, want := range c.want {

@@ -16,23 +16,28 @@ const inFlight = 50
 // gapKinds limit datagrams by number, and measure the gaps between them.
 func gapKinds() (all []kind) {
 	for _, perSecond := range []int{10, 100, 1000, 5000} {
-		all = append(all, kind{
-			name: fmt.Sprintf("gap%d", perSecond), group: "gap", label: number("%.0f", float64(perSecond)) + " packets/s",
-			columns: []column{
-				{name: "rate ÷ set", format: "%.5f"},
-				{name: "gaps", format: "%.0f"},
-				{name: "too short", format: "%.0f", lower: true},
-				{name: "shortest ÷ set", format: "%.4f"},
-				{name: "p99 off by µs", format: "%.1f", lower: true, plotted: true},
-				{name: "CPU µs each", format: "%.1f", lower: true},
-			},
-			ways:    []way{shaper},
-			setting: setting{udp: true, packets: perSecond},
-			seconds: 10,
-			measure: gaps,
-		})
+		all = append(all, gapKind("gap", "packets", setting{protocol: "udp", number: perSecond}, gaps, shaper))
 	}
 	return all
+}
+
+// gapKind returns a kind of work of which measure returns gapFigures.
+func gapKind(group, items string, s setting, measure func(*trial) ([]float64, error), ways ...way) kind {
+	return kind{
+		name: fmt.Sprint(group, s.number), group: group, label: number("%.0f", float64(s.number)) + " " + items + "/s",
+		columns: []column{
+			{name: "rate ÷ set", format: "%.5f"},
+			{name: "gaps", format: "%.0f"},
+			{name: "too short", format: "%.0f", lower: true},
+			{name: "shortest ÷ set", format: "%.4f"},
+			{name: "p99 off by µs", format: "%.1f", lower: true, plotted: true},
+			{name: "CPU µs each", format: "%.1f", lower: true},
+		},
+		ways:    ways,
+		setting: s,
+		seconds: 10,
+		measure: measure,
+	}
 }
 
 func gaps(t *trial) ([]float64, error) {
@@ -57,11 +62,16 @@ func gaps(t *trial) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
+	return gapFigures(t, times, s)
+}
+
+// gapFigures returns the values of all columns of gapKind, after s began.
+func gapFigures(t *trial, times []time.Time, s span) ([]float64, error) {
 	_, cpu, _ := s.end()
 	if len(times) < 3 {
-		return nil, errors.New("too few datagrams arrived to measure gaps")
+		return nil, fmt.Errorf("only %d items arrived: too few to measure gaps", len(times))
 	}
-	return append(gapValues(times, 1/float64(t.setting.packets)), cpu*1e6/float64(len(times))), nil
+	return append(gapValues(times, 1/float64(t.setting.number)), cpu*1e6/float64(len(times))), nil
 }
 
 // arrivalTimes sends a datagram for each one that arrives, and returns the arrival times. It
@@ -92,7 +102,7 @@ func arrivalTimes(source, sink int, length time.Duration) (times []time.Time, er
 }
 
 // gapValues compares the gaps between arrivals with the gap that was set, in seconds. It
-// returns the values of the first five columns of gapKinds.
+// returns the values of the first five columns of gapKind.
 func gapValues(times []time.Time, set float64) []float64 {
 	var off []float64 // µs
 	short, shortest := 0., math.Inf(1)

@@ -26,6 +26,7 @@ type column struct {
 // trial is one measurement.
 type trial struct {
 	kind
+	way   way
 	proxy *proxy // nil: the way is direct
 	port  int    // where the source sends
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -185,6 +186,21 @@ func roundTrip(source, sink int, message []byte) error {
 		}
 	}
 	return nil
+}
+
+// timestamp returns the kernel's timestamp in the control messages of recvmsg(2).
+func timestamp(control []byte) time.Time {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return time.Now()
+	}
+	for _, m := range messages {
+		if m.Header.Type == unix.SCM_TIMESTAMPNS && len(m.Data) >= 16 {
+			order := binary.NativeEndian
+			return time.Unix(int64(order.Uint64(m.Data)), int64(order.Uint64(m.Data[8:])))
+		}
+	}
+	return time.Now() // the first bytes may have arrived before SO_TIMESTAMPNS was set
 }
 
 func read(fd int, b []byte) (n int, err error) {

@@ -12,7 +12,7 @@ import (
 
 // describe returns the lines of the report that say what was measured on which machine.
 func describe(t tools, o options) string {
-	others := fmt.Sprintf("HAProxy %s; nginx %s", version(t.HAProxy), version(t.Nginx))
+	others := fmt.Sprintf("HAProxy %s; nginx %s; Kannel %s", version(t.HAProxy), version(t.Nginx), version(t.Kannel))
 	if o.against != "" {
 		others = "shaper before is " + version(t.Before)
 	}

@@ -1,4 +1,4 @@
-// Command bench compares HAProxy, nginx and shaper. It sends the same work from a source to a
+// Command bench compares shaper with HAProxy, nginx, Kannel and tc's HTB. It sends the same work from a source to a
 // sink directly and through each proxy in turn, and writes a report.
 //
 // It needs root. All traffic stays in a network namespace of its own. The proxy runs on one
@@ -16,16 +16,22 @@
 //	idle      work: sessions that stay open and carry nothing
 //	rtt       work: round trips
 //	conns     work: connections that open and close
+//	sms       work: short messages limited by number; and how Kannel limits and sends them
+//	request   work: HTTP requests limited by number
 //	gap       work: datagrams limited by number, and the gaps between them
 //	udp       work: the highest rate of datagrams
 //	rate      work: one connection at a set rate
 //	bulk      work: as many bytes as possible
 //	kind      what describes a kind of work, and what was measured of it
+//	talk      both ends of connections that carry messages
 //	load      source and sink: their sockets, their loop, and the time they take
 //	peers     the ways to the sink, and the configuration of each proxy
+//	kannel    Kannel, which limits itself
+//	htb       the limit of tc's HTB on the link
 //	proxy     a proxy that runs
 //	tools     the programs: how they are built and fetched
 //	netns     the namespace and the processors
+//	setting   what a proxy is to limit
 //	stats     sums, medians, percentiles and fairness
 //	format    numbers and messages as the report shows them
 package main
@@ -54,7 +60,7 @@ func main() {
 	var o options
 	flag.IntVar(&o.rounds, "rounds", 5, "how often to measure each way; the tables show medians")
 	flag.StringVar(&o.only, "only", "", "measure only these kinds or groups of work, separated by commas: "+strings.Join(names(), ", "))
-	flag.StringVar(&o.ways, "ways", "", "measure only these ways, separated by commas: direct, haproxy, nginx, shaper")
+	flag.StringVar(&o.ways, "ways", "", "measure only these ways, separated by commas: direct, haproxy, kannel, nginx, shaper, tc htb")
 	flag.StringVar(&o.out, "out", "", "write the report to this file, and the plot beside it (default docs/benchmarks.md; with -only, -ways or -against, none)")
 	flag.StringVar(&o.against, "against", "", "compare shaper only with this revision of the repository, and list what is worse")
 	flag.Float64Var(&o.seconds, "seconds", 0, "length of one measurement (default: that of its kind of work)")

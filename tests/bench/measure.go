@@ -9,7 +9,7 @@ import (
 )
 
 func kinds() []kind {
-	return slices.Concat(bulkKinds(), rttKinds(), connsKinds(), idleKinds(), udpKinds(), rateKinds(), gapKinds())
+	return slices.Concat(bulkKinds(), rttKinds(), connsKinds(), idleKinds(), udpKinds(), rateKinds(), gapKinds(), requestKinds(), smsKinds())
 }
 
 func names() (all []string) {
@@ -88,15 +88,22 @@ func measure(k kind, tools tools, o options) result {
 
 // measureOnce measures one way once. It starts a new proxy for it.
 func measureOnce(k kind, w way, tools tools, o options) ([]float64, error) {
+	if w.shapeLink != nil {
+		undo, err := w.shapeLink(k.setting)
+		defer undo()
+		if err != nil {
+			return nil, err
+		}
+	}
 	if w.config == nil {
-		return k.measure(&trial{kind: k, port: sinkPort})
+		return k.measure(&trial{kind: k, way: w, port: sinkPort})
 	}
 	p, err := startProxy(w, k.setting, tools, o.proxyCPU)
 	if err != nil {
 		return nil, err
 	}
 	defer p.stop()
-	values, err := k.measure(&trial{kind: k, proxy: p, port: proxyPort})
+	values, err := k.measure(&trial{kind: k, way: w, proxy: p, port: proxyPort})
 	if err != nil && p.hasExited() {
 		return nil, fmt.Errorf("%w; the proxy has exited: %s", err, p.log)
 	}

@@ -1,33 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 )
-
-// Ports in the namespace. No other program uses them.
-const (
-	proxyPort = 5000
-	sinkPort  = 6000
-)
-
-// setting says what a proxy is to limit.
-type setting struct {
-	udp     bool
-	rate    float64 // bytes/s upstream; 0: unlimited
-	packets int     // packets/s upstream, for a proxy that can limit them; 0: no such limit
-}
-
-// unlimited is 160 Gbit/s in bytes/s. No machine reaches it, but the proxy still has to apply
-// it to each piece.
-const unlimited = 20e9
-
-func (s setting) bytes() float64 {
-	if s.rate == 0 {
-		return unlimited
-	}
-	return s.rate
-}
 
 // way is a way from source to sink: direct, or through a proxy in one of its configurations.
 type way struct {
@@ -35,14 +12,18 @@ type way struct {
 	config       func(s setting, dir, nginxRoot string) string            // the proxy's configuration; nil: the way is direct
 	program      func(t tools, config string) (proxy tool, args []string) // what to run with the file config
 	unprivileged bool                                                     // the proxy runs as nobody
+	shapeLink    func(s setting) (undo func(), err error)                 // what limits the direct way; nil: nothing does
 }
 
 var (
 	direct       = way{name: "direct"}
-	haproxy      = haproxyWay("haproxy", 0, true)
-	haproxy64    = haproxyWay("haproxy, 64 KiB buffers", 64<<10, true)
-	haproxy256   = haproxyWay("haproxy, 256 KiB buffers", 256<<10, true)
-	haproxyFree  = haproxyWay("haproxy, no limit, splice", 0, false)
+	htb          = way{name: "tc htb", shapeLink: htbLink}
+	haproxy      = haproxyWay("haproxy", 0, bwlim)
+	haproxy64    = haproxyWay("haproxy, 64 KiB buffers", 64<<10, bwlim)
+	haproxy256   = haproxyWay("haproxy, 256 KiB buffers", 256<<10, bwlim)
+	haproxyFree  = haproxyWay("haproxy, no limit, splice", 0, splice)
+	haproxyTable = haproxyWay("haproxy, stick table", 0, bwlimTable)
+	kannel       = way{name: "kannel", config: kannelConfig, program: kannelProgram}
 	nginx        = nginxWay("nginx", 0)
 	nginx64      = nginxWay("nginx, 64 KiB buffers", 64<<10)
 	nginx256     = nginxWay("nginx, 256 KiB buffers", 256<<10)
@@ -55,12 +36,12 @@ func shaperProgram(t tools, config string) (tool, []string) {
 }
 
 func shaperConfig(s setting, _, _ string) string {
-	protocol, rate := "tcp", fmt.Sprintf("%.0fbit", 8*s.bytes())
-	if s.udp {
-		protocol = "udp"
-	}
-	if s.packets > 0 {
-		rate = fmt.Sprintf("%d packets/s", s.packets)
+	rate := fmt.Sprintf("%.0fbit", 8*s.bytes())
+	switch {
+	case s.number > 0 && s.udp():
+		rate = fmt.Sprintf("%d packets/s", s.number)
+	case s.number > 0:
+		rate = fmt.Sprintf("%d messages/s", s.number)
 	}
 	return fmt.Sprintf(`[daemon]
 control = "control.sock"
@@ -75,12 +56,18 @@ listen   = "127.0.0.1:%d"
 protocol = %q
 upstream = "127.0.0.1:%d"
 class    = "work"
-`, rate, proxyPort, protocol, sinkPort)
+`, rate, proxyPort, cmp.Or(s.protocol, "tcp"), sinkPort)
 }
 
-// haproxyWay returns a way through HAProxy. If limited, HAProxy limits with bwlim, which turns
-// splicing off. Otherwise it splices. A bufsize of 0 means HAProxy's default.
-func haproxyWay(name string, bufsize int, limited bool) way {
+// The ways in which HAProxy limits. A limit turns splicing off.
+const (
+	splice     = iota // no limit
+	bwlim             // of each connection
+	bwlimTable        // of all connections of a client together, in a stick table
+)
+
+// haproxyWay returns a way through HAProxy. A bufsize of 0 means HAProxy's default.
+func haproxyWay(name string, bufsize, limited int) way {
 	return way{
 		name: name,
 		config: func(s setting, _, _ string) string {
@@ -92,19 +79,25 @@ func haproxyWay(name string, bufsize int, limited bool) way {
 	}
 }
 
-func haproxyConfig(s setting, bufsize int, limited bool) string {
+func haproxyConfig(s setting, bufsize, limited int) string {
 	global := "  nbthread 1\n"
 	if bufsize > 0 {
 		global += fmt.Sprintf("  tune.bufsize %d\n", bufsize)
 	}
+	period, perPeriod := haproxyLimit(s)
 	listen := ""
-	if limited {
-		period, perPeriod := haproxyLimit(s)
-		listen = fmt.Sprintf("  filter bwlim-in work default-limit %.0f default-period %s\n"+
-			"  tcp-request content set-bandwidth-limit work\n", perPeriod, period)
-	} else {
+	switch limited {
+	case splice:
 		global += "  tune.pipesize 1048576\n"
 		listen = "  option splice-auto\n"
+	case bwlim:
+		listen = fmt.Sprintf("  filter bwlim-in work default-limit %.0f default-period %s\n", perPeriod, period)
+	case bwlimTable:
+		listen = fmt.Sprintf("  stick-table type ip size 1k expire 1h store bytes_in_rate(%s)\n"+
+			"  filter bwlim-in work limit %.0f key src\n", period, perPeriod)
+	}
+	if limited != splice {
+		listen += "  tcp-request content set-bandwidth-limit work\n"
 	}
 	return fmt.Sprintf(`global
 %s
@@ -134,6 +127,9 @@ func nginxWay(name string, buffer int) way {
 	return way{
 		name: name,
 		config: func(s setting, dir, root string) string {
+			if s.protocol == "http" {
+				return nginxRequests(s, dir)
+			}
 			return nginxConfig(s, buffer, dir, root)
 		},
 		program: func(t tools, config string) (tool, []string) {
@@ -144,7 +140,7 @@ func nginxWay(name string, buffer int) way {
 
 func nginxConfig(s setting, buffer int, dir, root string) string {
 	listen := fmt.Sprintf("127.0.0.1:%d", proxyPort)
-	if s.udp {
+	if s.udp() {
 		listen += " udp rcvbuf=4m" // as in shaper
 	}
 	extra := ""
@@ -152,13 +148,7 @@ func nginxConfig(s setting, buffer int, dir, root string) string {
 		extra = fmt.Sprintf("    proxy_buffer_size %d;\n", buffer)
 	}
 	return fmt.Sprintf(`load_module %s;
-user root;
-daemon off;
-worker_processes 1;
-worker_rlimit_nofile 100000;
-pid %s;
-error_log stderr warn;
-events { worker_connections 50000; }
+%s
 stream {
   server {
     listen %s;
@@ -167,6 +157,42 @@ stream {
     proxy_timeout 1h;
 %s  }
 }
-`, filepath.Join(root, "usr/lib/nginx/modules/ngx_stream_module.so"), filepath.Join(dir, "nginx.pid"),
+`, filepath.Join(root, "usr/lib/nginx/modules/ngx_stream_module.so"), nginxMain(dir),
 		listen, sinkPort, s.bytes(), extra)
+}
+
+// nginxRequests has limit_req delay requests, all in one zone.
+func nginxRequests(s setting, dir string) string {
+	return fmt.Sprintf(`%s
+http {
+  access_log off;
+  client_body_temp_path %[2]s;
+  proxy_temp_path %[2]s;
+  fastcgi_temp_path %[2]s;
+  uwsgi_temp_path %[2]s;
+  scgi_temp_path %[2]s;
+  keepalive_requests 1000000;
+  limit_req_zone $server_port zone=work:1m rate=%[3]dr/s;
+  upstream sink { server 127.0.0.1:%[4]d; keepalive 64; keepalive_requests 1000000; }
+  server {
+    listen 127.0.0.1:%[5]d;
+    location / {
+      limit_req zone=work burst=1000;
+      proxy_pass http://sink;
+      proxy_http_version 1.1;
+      proxy_set_header Connection "";
+    }
+  }
+}
+`, nginxMain(dir), dir, s.number, sinkPort, proxyPort)
+}
+
+func nginxMain(dir string) string {
+	return fmt.Sprintf(`user root;
+daemon off;
+worker_processes 1;
+worker_rlimit_nofile 100000;
+pid %s;
+error_log stderr warn;
+events { worker_connections 50000; }`, filepath.Join(dir, "nginx.pid"))
 }

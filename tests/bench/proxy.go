@@ -46,7 +46,7 @@ func startProxy(w way, s setting, t tools, cpu int) (*proxy, error) {
 	}
 	p := &proxy{cmd: exec.Command(tool.Path, args...), log: &logTail{}, exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
 	if w.unprivileged {
 		if err := os.Chown(dir, nobodyID, nobodyID); err != nil {
 			return nil, err
@@ -60,7 +60,7 @@ func startProxy(w way, s setting, t tools, cpu int) (*proxy, error) {
 		p.cmd.Wait()
 		close(p.exited)
 	}()
-	for deadline := time.Now().Add(patience); !listens(proxyPort, s.udp); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); !listens(proxyPort, s.udp()); time.Sleep(time.Millisecond) {
 		if p.hasExited() || time.Now().After(deadline) {
 			p.stop()
 			return nil, fmt.Errorf("the proxy does not listen: %s", p.log)
@@ -89,9 +89,10 @@ func (p *proxy) stop() {
 	}
 }
 
-// processes returns the pids of the proxy and of its workers.
-func (p *proxy) processes() []int {
-	pid := p.cmd.Process.Pid
+// processes returns the pids of the proxy, of its workers, and of theirs.
+func (p *proxy) processes() []int { return descendants(p.cmd.Process.Pid) }
+
+func descendants(pid int) []int {
 	pids := []int{pid}
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {
@@ -99,7 +100,7 @@ func (p *proxy) processes() []int {
 	}
 	for f := range strings.FieldsSeq(string(children)) {
 		if child, err := strconv.Atoi(f); err == nil {
-			pids = append(pids, child)
+			pids = append(pids, descendants(child)...)
 		}
 	}
 	return pids

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/binary"
 	"math"
 	"sync"
 	"time"
@@ -11,15 +10,19 @@ import (
 
 // rateKinds set a rate that the machine can reach, and measure how evenly bytes arrive.
 func rateKinds() (all []kind) {
+	one := []way{haproxy, nginx, htb, shaper}
 	for _, r := range []struct {
 		name, label string
 		bits        float64
+		connections int
+		ways        []way
 	}{
-		{"rate1m", "1 Mbit/s", 1e6},
-		{"rate10m", "10 Mbit/s", 10e6},
-		{"rate100m", "100 Mbit/s", 100e6},
-		{"rate1g", "1 Gbit/s", 1e9},
-		{"rate10g", "10 Gbit/s", 10e9},
+		{"rate1m", "1 Mbit/s", 1e6, 1, one},
+		{"rate10m", "10 Mbit/s", 10e6, 1, one},
+		{"rate100m", "100 Mbit/s", 100e6, 1, one},
+		{"rate1g", "1 Gbit/s", 1e9, 1, one},
+		{"rate10g", "10 Gbit/s", 10e9, 1, one},
+		{"rateshared", "100 Mbit/s, 64 connections", 100e6, 64, []way{haproxyTable, htb, shaper}},
 	} {
 		all = append(all, kind{
 			name: r.name, group: "rate", label: r.label,
@@ -29,26 +32,28 @@ func rateKinds() (all []kind) {
 				{name: "busiest 10 ms ÷ mean", format: "%.2f", lower: true, plotted: true},
 				{name: "CPU ms/s", format: "%.2f", lower: true, ratio: true},
 			},
-			ways:    []way{haproxy, nginx, shaper},
+			ways:    r.ways,
 			setting: setting{rate: r.bits / 8},
 			seconds: 10,
-			measure: steadyRate,
+			measure: func(t *trial) ([]float64, error) { return steadyRate(t, r.connections) },
 		})
 	}
 	return all
 }
 
-func steadyRate(t *trial) ([]float64, error) {
-	e, err := open(1, t.port)
+func steadyRate(t *trial, connections int) ([]float64, error) {
+	e, err := open(connections, t.port)
 	if err != nil {
 		return nil, err
 	}
 	defer e.close()
-	if err := unix.SetsockoptInt(e.sinks[0], unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
-		return nil, err
+	for _, fd := range e.sinks {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
+			return nil, err
+		}
 	}
 	c := &arrivals{}
-	f := newFlow(e, c.recorder(e.sinks[0], int(t.setting.rate/1000)))
+	f := newFlow(e, c.recorder(e.sinks, int(t.setting.rate/1000)))
 	defer f.stop()
 	if err := sleep(f.failed, time.Second); err != nil { // the burst at the start is not part of the rate
 		return nil, err
@@ -72,12 +77,12 @@ type arrivals struct {
 	bytes []float64
 }
 
-// recorder returns a function that reads up to size bytes from fd and counts them at the
+// recorder returns a function that reads up to size bytes from a sink and counts them at the
 // kernel's timestamp, which does not depend on when the sink runs.
-func (c *arrivals) recorder(fd, size int) func(int) error {
+func (c *arrivals) recorder(sinks []int, size int) func(int) error {
 	buf, control := make([]byte, min(max(size, 1500), 256<<10)), make([]byte, 128)
-	return func(int) error {
-		n, m, _, _, err := unix.Recvmsg(fd, buf, control, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
+	return func(i int) error {
+		n, m, _, _, err := unix.Recvmsg(sinks[i], buf, control, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
 		if err != nil {
 			return err
 		}
@@ -113,21 +118,6 @@ func (c *arrivals) between(from, to time.Time) []float64 {
 		}
 	}
 	return bins
-}
-
-// timestamp returns the kernel's timestamp in the control messages of recvmsg(2).
-func timestamp(control []byte) time.Time {
-	messages, err := unix.ParseSocketControlMessage(control)
-	if err != nil {
-		return time.Now()
-	}
-	for _, m := range messages {
-		if m.Header.Type == unix.SCM_TIMESTAMPNS && len(m.Data) >= 16 {
-			order := binary.NativeEndian
-			return time.Unix(int64(order.Uint64(m.Data)), int64(order.Uint64(m.Data[8:])))
-		}
-	}
-	return time.Now() // the first bytes may have arrived before SO_TIMESTAMPNS was set
 }
 
 // worst splits values into groups of n, and returns the mean that is farthest from set.

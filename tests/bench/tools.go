@@ -22,6 +22,7 @@ type tools struct {
 	Before  tool // shaper of the earlier revision; zero: none
 	HAProxy tool
 	Nginx   tool
+	Kannel  tool // its bearerbox
 }
 
 // tool is a program, or the reason why it is missing.
@@ -39,8 +40,8 @@ const (
 	haproxySum    = "a133e2d550c5fd9a849b5c7ab17bb945bcdad209ca140d41f45ebf31943ae783"
 )
 
-// prepare builds shaper and obtains HAProxy and nginx. If earlier is not "", it builds shaper
-// of that revision instead of them. HAProxy and nginx stay in the user's cache directory. The
+// prepare builds shaper, obtains HAProxy and nginx, and finds Kannel. If earlier is not "", it
+// builds shaper of that revision instead of them. HAProxy and nginx stay in the user's cache directory. The
 // caller removes t.Dir, even after an error.
 func prepare(earlier string) (t tools, err error) {
 	cache, err := os.UserCacheDir()
@@ -70,6 +71,7 @@ func prepare(earlier string) (t tools, err error) {
 	}
 	t.HAProxy = obtain(filepath.Join(cache, haproxySum[:16], "haproxy"), buildHAProxy, haproxyVersion)
 	t.Nginx = obtain(filepath.Join(cache, "nginx", "usr", "sbin", "nginx"), fetchNginx, nginxVersion)
+	t.Kannel = obtain("/usr/sbin/bearerbox", func(string) error { return errors.New("Debian's package kannel is not installed") }, kannelVersion)
 	return t, nil
 }
 
@@ -294,6 +296,16 @@ func nginxVersion(path string) (string, error) {
 		return strings.TrimSpace(version), nil
 	}
 	return "", fmt.Errorf("nginx -v: %v: %q", err, out)
+}
+
+// kannelVersion returns what follows "Kannel bearerbox version " in the first line.
+func kannelVersion(path string) (string, error) {
+	out, err := command("", path, "--version")
+	if _, version, ok := strings.Cut(out, "version `"); err == nil && ok {
+		version, _, _ = strings.Cut(version, "'")
+		return version, nil
+	}
+	return "", fmt.Errorf("bearerbox --version: %v: %q", err, out)
 }
 
 // command runs a program in dir ("": the current directory), and returns what it prints.

@@ -24,7 +24,7 @@ func udpKinds() []kind {
 			{name: "load busy", format: "%.0f %%"},
 		},
 		ways:    []way{direct, nginx, shaper},
-		setting: setting{udp: true},
+		setting: setting{protocol: "udp"},
 		seconds: 2, // for each attempt
 	}
 	small, large, segmented := k, k, k
