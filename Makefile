@@ -8,6 +8,7 @@
 # make install, make uninstall  PREFIX=/usr/local, DESTDIR= for packages
 # make bench  as root: measures shaper beside its peers, and writes docs/benchmarks.md
 # make bench-go  Go benchmarks, for benchstat
+# make growth  measures what things cost as they become more, and writes docs/growth.md
 # make demo-fleet   three shapers share one account of 20 messages/s; draws all departures to PICTURE
 # make demo-kannel  Kannel and a provider of 20 messages/s, with shaper between them and without
 
@@ -36,7 +37,7 @@ INSTALLED   = $(PREFIX)/bin/shaper $(MAN) $(BASH) $(ZSH) $(FISH) $(UNIT) $(SYSUS
 # or could not be judged, and fails if a test failed.
 TALLY = $(GO) run ./tests/tally
 
-.PHONY: install uninstall run test soak kernel uml demo-kannel demo-fleet bench bench-go lint fuzz deps
+.PHONY: install uninstall run test soak kernel uml demo-kannel demo-fleet bench bench-go growth lint fuzz deps
 
 run:
 	$(GO) run ./cmd/shaper run
@@ -99,6 +100,9 @@ bench: deps
 
 bench-go:
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+growth:
+	$(GO) test -run '^$$' -bench '^BenchmarkGrowth$$' -cpu 1,2 -benchtime 50ms -count 3 -timeout 30m ./conn ./daemon ./shaper | $(GO) run ./tests/growth
 
 demo-kannel: DEBIAN = kannel:bearerbox
 demo-kannel: deps

@@ -53,7 +53,7 @@ class = "guest"
 // process is a daemon that runs in the test's process.
 type process struct {
 	*Client
-	t       *testing.T
+	t       testing.TB
 	path    string // of the policy file
 	log     *trial.Log
 	signals chan os.Signal
@@ -62,7 +62,7 @@ type process struct {
 }
 
 // begin runs a daemon with a policy until the end of the test.
-func begin(t *testing.T, text string) *process {
+func begin(t testing.TB, text string) *process {
 	t.Helper()
 	dir := shortDir(t)
 	p := &process{t: t, path: filepath.Join(dir, "shaper.toml"), signals: make(chan os.Signal, 4), ended: make(chan error, 1)}
@@ -88,7 +88,7 @@ func begin(t *testing.T, text string) *process {
 }
 
 // shortDir returns a directory whose path is short enough for a socket in it.
-func shortDir(t *testing.T) string {
+func shortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "shaper")
 	if err != nil {
@@ -189,7 +189,7 @@ func (p *process) rate(class string) string {
 }
 
 // eventually waits until a condition holds that another goroutine brings about.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -205,7 +205,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 // get returns the status and body of a page.
-func get(t *testing.T, url string) (int, string) {
+func get(t testing.TB, url string) (int, string) {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 	response, err := client.Get(url)

@@ -4,6 +4,7 @@
 // Files call downwards only:
 //
 //	size    small and full sizes, and figures
+//	grow    benchmarks of what grows
 //	judge   whether a slow measurement fails the test
 //	watch   how busy the machine is
 //	race, norace  whether the race detector watches

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const introduction = `# Growth
+
+What things cost as classes, rules, keys and sessions become more. ` + "`make growth`" + ` writes this page from the Go benchmarks
+named BenchmarkGrowth, in some minutes (here on: %s). Times are processor time, of all
+threads, so a busy machine changes them little; other numbers do not depend on it. All are medians. The last column is the factor from the
+last number but one to the last, which is ten times as many: 1 means that the cost does not grow, 10 that it grows as the number does.
+
+![processor time against number](growth.svg)
+
+- "item": it enters, leaves and is charged, in a tree of which all classes have something to send, of which one has, and at the end of a path
+  of eight classes. "of a key": a session of one datagram, of one of so many clients of a class with ` + "`per`" + `.
+- "look at waiting keys": what ` + "`classes`" + `, a scrape and the dashboard read of one class in which so many clients wait.
+- "reload": the daemon reads, checks and compares the policy, and puts it in force; one class has a new rate. "new rate of a class" is the
+  last step alone.
+- "scrape": the answer to a Prometheus, with all metrics, compressed.
+- Sessions are over a network in memory, for which no descriptors are needed. "byte of one session" goes through the relay. The memory
+  of a session is with that of both ends of its connections.
+`
+
+// column formats a value; unit is that of go test.
+type column struct {
+	title, unit string
+	format      func(float64) string
+}
+
+var columns = []column{
+	{"Processor time", "cpu-ns/op", seconds},
+	{"Allocations", "allocs/op", func(v float64) string { return fmt.Sprintf("%.0f", v) }},
+	{"Bytes of memory of each", "B/each", func(v float64) string { return fmt.Sprintf("%.0f", v) }},
+}
+
+// page has a table for each unit and number of processors. Only the time depends on the
+// processors.
+func (r *report) page() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, introduction, r.cpu)
+	most := r.mostProcessors()
+	for processors := 1; processors <= most; processors++ {
+		for _, c := range columns {
+			if processors == most || c.unit == "cpu-ns/op" {
+				r.table(&b, c, processors)
+			}
+		}
+	}
+	return b.String()
+}
+
+func (r *report) table(b *strings.Builder, c column, processors int) {
+	numbers := []int{1, 10, 100, 1000, 10_000, 100_000, 1_000_000}
+	head := "| | of |"
+	for _, n := range numbers {
+		head += fmt.Sprintf(" %d |", n)
+	}
+	rows := ""
+	for _, s := range r.series {
+		if s.processors != processors {
+			continue
+		}
+		if row, ok := s.row(c, numbers); ok {
+			rows += row
+		}
+	}
+	if rows != "" {
+		fmt.Fprintf(b, "\n## %s, GOMAXPROCS=%d\n\n%s last × 10 |\n|---|---|%s--:|\n%s", c.title, processors, head, strings.Repeat("--:|", len(numbers)), rows)
+	}
+}
+
+// row returns false if the work has no such values.
+func (s *series) row(c column, numbers []int) (string, bool) {
+	cells, values := "", []float64(nil)
+	for _, n := range numbers {
+		at := slices.IndexFunc(s.points, func(p *point) bool { return p.n == n })
+		cell := ""
+		if at >= 0 {
+			if v, ok := s.points[at].median(c.unit); ok {
+				values, cell = append(values, v), c.format(v)
+			}
+		}
+		cells += " " + cell + " |"
+	}
+	factor := ""
+	if k := len(values); k > 1 && values[k-2] > 0 {
+		factor = fmt.Sprintf("%.1f", values[k-1]/values[k-2])
+	}
+	return fmt.Sprintf("| %s | %s |%s %s |\n", s.work, s.of, cells, factor), len(values) > 0
+}
