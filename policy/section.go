@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 )
 
@@ -108,6 +109,7 @@ func (p *Policy) decodeRules(r *report, rules *node, whole bool) {
 		r.wrong("rule", "it is "+string(rules.kind), "each rule begins with [[rule]]")
 		return
 	}
+	p.Rules = slices.Grow(p.Rules, len(rules.items))
 	for i, n := range rules.items {
 		key := ruleKey(i)
 		r.at[key] = n.at
