@@ -8,6 +8,7 @@
 //
 // Files call downwards only:
 //
+//	workload    a workload as a person gives it
 //	simulate    what goes in, and Run
 //	load        arrivals that are generated
 //	trace       arrivals from a file of lines: CSV or JSON
@@ -37,6 +38,7 @@
 package simulate
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"time"
@@ -81,8 +83,11 @@ type Options struct {
 	// For is how long the simulation takes in virtual time. Items that wait at its end are
 	// reported as waiting. With 0 it ends when nothing more can leave.
 	For time.Duration
-	// Curves makes the report hold what [Plot] draws.
+	// Curves makes the report hold what [Plot] draws, and [Class.Course] returns.
 	Curves bool
+	// MaxSteps bounds the simulation: an item that arrives or leaves is a step, and so is what a
+	// fleet does in between. With 0 there is no bound.
+	MaxSteps int
 	// Departures is called for each item that leaves, in order. It may be nil.
 	Departures func(*Departure) error
 }
@@ -99,6 +104,9 @@ type Departure struct {
 // Epoch is when generated workloads begin, and the zero of times that are given in seconds. It
 // is a boundary of windows, as each whole second is.
 var Epoch = time.Unix(0, 0).UTC()
+
+// ErrTooLong is the error of a simulation that takes more than Options.MaxSteps.
+var ErrTooLong = errors.New("too much happens in this simulation")
 
 // Run sends what the sources yield through a policy. Each item leaves at the earliest moment
 // at which it may. Errors come from sources and from Departures.

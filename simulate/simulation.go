@@ -69,7 +69,11 @@ func (s *simulation) begin() {
 
 // play does all events in the order of time. At one moment, items leave before others arrive.
 func (s *simulation) play() error {
+	steps := 0
 	for e := s.agenda.first(); e != nil && e.at.Before(s.end); e = s.agenda.first() {
+		if steps++; s.MaxSteps > 0 && steps > s.MaxSteps {
+			return ErrTooLong
+		}
 		if !s.changes.IsZero() && !s.changes.After(e.at) {
 			s.reschedule()
 			continue

@@ -8,26 +8,12 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"shaper/policy"
 	"shaper/simulate"
 	"shaper/stats"
 	"shaper/unit"
-)
-
-// simulatedTime is how long generated loads last without --for.
-const simulatedTime = time.Minute
-
-// storeDelay is the round trip to the store of a simulated fleet without --store-delay.
-const storeDelay = time.Millisecond
-
-// Bounds of a simulated fleet.
-const (
-	maxMembers    = 1000
-	maxStoreDelay = 10 * time.Second
 )
 
 func simulateCommand() *cli.Command {
@@ -50,12 +36,12 @@ func simulateCommand() *cli.Command {
 			jsonFlag(),
 			&cli.StringSliceFlag{Name: "load", Usage: "a `LOAD` to generate; may be repeated"},
 			&cli.StringFlag{Name: "trace", Usage: "the `FILE` of arrivals to read: .csv, .jsonl, .pcap or .pcapng"},
-			&cli.StringFlag{Name: "for", Usage: "the `TIME` to simulate; a trace goes on until everything has left", DefaultText: unit.FormatDuration(simulatedTime)},
+			&cli.StringFlag{Name: "for", Usage: "the `TIME` to simulate; a trace goes on until everything has left", DefaultText: unit.FormatDuration(simulate.DefaultFor)},
 			&cli.Uint64Flag{Name: "seed", Usage: "the `NUMBER` that starts the random generator", Value: 1},
 			&cli.StringFlag{Name: "compare", Usage: "run the workload through the policy in this `FILE` too, and print both"},
 			&cli.StringFlag{Name: "departures", Usage: "write when each item leaves to a CSV `FILE`"},
 			&cli.IntFlag{Name: "members", Usage: "simulate a fleet of so `MANY` shapers"},
-			&cli.StringFlag{Name: "store-delay", Usage: "the `TIME` until the store of the fleet answers", DefaultText: unit.FormatDuration(storeDelay)},
+			&cli.StringFlag{Name: "store-delay", Usage: "the `TIME` until the store of the fleet answers", DefaultText: unit.FormatDuration(simulate.DefaultStoreDelay)},
 			&cli.StringFlag{Name: "plot", Usage: "draw arrivals, departures and backlog to an SVG `FILE`"},
 		},
 		Action: simulation,
@@ -81,7 +67,7 @@ func simulation(c *cli.Context) error {
 		if i == 0 {
 			departures = c.String("departures")
 		}
-		report, err := w.run(c, path, departures)
+		report, err := runWorkload(c, w, path, departures)
 		if err != nil {
 			return err
 		}
@@ -100,125 +86,52 @@ func simulation(c *cli.Context) error {
 	return printReports(c, reports)
 }
 
-// A workload is what a command line asks to simulate: a trace, or loads.
-type workload struct {
-	loads  []simulate.Load
-	seed   uint64
-	trace  string        // the file of --trace; "": the loads are simulated
-	length time.Duration // 0: until everything has left
-	curves bool          // keep what --plot draws
-
-	members    int // of a fleet; 0: there is none
-	storeDelay time.Duration
+// workloadOf reads the workload of a command line.
+func workloadOf(c *cli.Context) (*simulate.Workload, error) {
+	words := simulate.Words{Loads: c.StringSlice("load"), Trace: c.String("trace"), Seed: c.Uint64("seed"),
+		For: given(c, "for", c.String), Members: given(c, "members", c.Int), StoreDelay: given(c, "store-delay", c.String)}
+	w, err := words.Workload()
+	if err != nil {
+		return nil, usageError("%w", err)
+	}
+	return w, nil
 }
 
-func workloadOf(c *cli.Context) (w workload, err error) {
-	w = workload{seed: c.Uint64("seed"), trace: c.String("trace"), curves: c.IsSet("plot")}
-	if (w.trace == "") == (len(c.StringSlice("load")) == 0) {
-		return w, usageError(`a workload is either --trace, or one --load or more, such as --load "rate=100 packets/s"`)
+// given returns the value of a flag; nil if the command line does not have it.
+func given[T any](c *cli.Context, flag string, value func(string) T) *T {
+	if !c.IsSet(flag) {
+		return nil
 	}
-	if w.trace == "" {
-		w.length = simulatedTime
-	}
-	if c.IsSet("for") {
-		length, err := unit.ParseDuration(c.String("for"))
-		if w.length = time.Duration(length); err != nil {
-			return w, usageError("--for: %v", err)
-		}
-		if length == 0 {
-			return w, usageError("--for: 0s leaves no time; a time above 0s")
-		}
-	}
-	for _, text := range c.StringSlice("load") {
-		load, err := simulate.ParseLoad(text)
-		if err != nil {
-			return w, usageError("--load: %v", err)
-		}
-		w.loads = append(w.loads, load)
-	}
-	return w, w.fleetOf(c)
+	v := value(flag)
+	return &v
 }
 
-// fleetOf reads what the command line says of a fleet.
-func (w *workload) fleetOf(c *cli.Context) error {
-	w.storeDelay = storeDelay
-	if c.IsSet("store-delay") {
-		delay, err := unit.ParseDuration(c.String("store-delay"))
-		if w.storeDelay = time.Duration(delay); err != nil {
-			return usageError("--store-delay: %v", err)
-		}
-	}
-	switch w.members = c.Int("members"); {
-	case c.IsSet("members") && (w.members < 1 || w.members > maxMembers):
-		return usageError("--members: %d is not allowed; from 1 to %d", w.members, maxMembers)
-	case w.members == 0 && c.IsSet("store-delay"):
-		return usageError("--store-delay is for a fleet: --members 4 --store-delay 2ms")
-	case w.storeDelay > maxStoreDelay:
-		return usageError("--store-delay: %v is too long; at most %v", w.storeDelay, maxStoreDelay)
-	}
-	return nil
-}
-
-// run simulates the workload with the policy of a file. It writes the departures to a file unless
-// departures is "".
-func (w workload) run(c *cli.Context, path, departures string) (report *simulate.Report, err error) {
+// runWorkload simulates the workload with the policy of a file. It writes the departures to a file
+// unless departures is "".
+func runWorkload(c *cli.Context, w *simulate.Workload, path, departures string) (report *simulate.Report, err error) {
 	p, _, err := loadPolicy(c, path)
 	if err != nil {
 		return nil, err
 	}
-	o := simulate.Options{For: w.length, Curves: w.curves}
+	o := simulate.Options{Curves: c.IsSet("plot")}
+	run := func() (err error) {
+		report, err = w.Run(p, o, func(name string) (io.ReadCloser, error) { return os.Open(name) })
+		if bad := (simulate.BadLoad{}); errors.As(err, &bad) {
+			return usageError("%w", bad)
+		}
+		return err
+	}
 	if departures == "" {
-		return w.simulate(p, o)
+		err = run()
+		return report, err
 	}
 	err = writeFile(departures, func(out io.Writer) (err error) {
-		if o.Departures, err = simulate.WriteDepartures(out, w.members > 0); err != nil {
+		if o.Departures, err = simulate.WriteDepartures(out, w.IsFleet()); err != nil {
 			return err
 		}
-		report, err = w.simulate(p, o)
-		return err
+		return run()
 	})
 	return report, err
-}
-
-// simulate simulates the workload with a policy.
-func (w workload) simulate(p *policy.Policy, o simulate.Options) (*simulate.Report, error) {
-	var all [][]simulate.Source // of each member, or of the only shaper
-	for i := range max(w.members, 1) {
-		sources, closer, err := w.sources(p)
-		if err != nil {
-			return nil, err
-		}
-		defer closer.Close()
-		for s := range sources {
-			sources[s] = simulate.Deal(sources[s], i, max(w.members, 1))
-		}
-		all = append(all, sources)
-	}
-	if w.members == 0 {
-		return simulate.Run(p, all[0], o)
-	}
-	return simulate.RunFleet(p, all, w.storeDelay, o)
-}
-
-// sources returns the arrivals of the workload, and what closes them.
-func (w workload) sources(p *policy.Policy) ([]simulate.Source, io.Closer, error) {
-	if w.trace == "" {
-		sources, err := simulate.Sources(p, w.loads, w.seed)
-		if err != nil {
-			return nil, nil, usageError("--load: %v", err)
-		}
-		return sources, io.NopCloser(nil), nil
-	}
-	file, err := os.Open(w.trace)
-	if err != nil {
-		return nil, nil, err
-	}
-	source, err := simulate.ReadTrace(p, w.trace, file)
-	if err != nil {
-		file.Close()
-		return nil, nil, err
-	}
-	return []simulate.Source{source}, file, nil
 }
 
 // writeFile writes a file. The error is nil only if the whole file was written.
