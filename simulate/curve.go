@@ -1,6 +1,10 @@
 package simulate
 
-import "time"
+import (
+	"time"
+
+	"shaper/stats"
+)
 
 // A point is the state of a class at one time, in the unit of its rate.
 type point struct {
@@ -66,4 +70,28 @@ func (c *curve) filled() curve {
 		steps[i] = s
 	}
 	return curve{c.step, steps}
+}
+
+// A Course is a class over time. Step i ends i+1 steps after the beginning. Amounts are in the unit of
+// the rate.
+type Course struct {
+	Step    stats.Seconds `json:"step_seconds"`
+	Offered []uint64      `json:"offered"` // from the beginning to the end of the step
+	Left    []uint64      `json:"left"`    // the same
+	Waiting []uint64      `json:"waiting"` // the most in the step
+}
+
+// course returns the curve for other programs. c may be nil.
+func (c *curve) course() (course Course) {
+	if c == nil {
+		return course
+	}
+	filled := c.filled()
+	course.Step = stats.Seconds(filled.step)
+	for _, s := range filled.steps {
+		course.Offered = append(course.Offered, s.Last.Offered)
+		course.Left = append(course.Left, s.Last.Departed)
+		course.Waiting = append(course.Waiting, s.Most)
+	}
+	return course
 }

@@ -67,6 +67,10 @@ func (r *Report) Class(name string) (Class, bool) {
 	return Class{}, false
 }
 
+// Course returns what the class did over time, in at most 1024 steps. It is empty if the class was
+// offered nothing, or if the run had no Curves.
+func (c *Class) Course() Course { return c.curve.course() }
+
 func newReport(p *policy.Policy, period time.Duration) *Report {
 	return &Report{Policy: p.Path, Hash: p.Hash, Period: stats.Seconds(period), Classes: []Class{}, Notes: []string{}}
 }
