@@ -31,6 +31,7 @@ var allowedImports = map[string][]string{
 	"tc/tctest":             {}, // for the tests of tc and of the daemon
 	"metrics":               {"stats"},
 	"web":                   {"stats"},
+	"web/play":              {"simulate", "policy", "stats", "unit"}, // the program of the playground
 	"shaper":                {"calendar", "leaky", "limit", "policy", "stats", "unit"},
 	"entry":                 {},
 	"state":                 {"limit", "stats"},
