@@ -1,4 +1,6 @@
 # make run    builds and runs shaper with shaper.toml
+# make build  builds bin/shaper, with the playground at /play
+# make playground  writes the playground as static files to bin/playground, for any web server
 # make test   lint, and all tests: some 6 minutes
 # make fuzz   runs each fuzz target with FUZZTIME inputs, for example FUZZTIME=1000000x
 # make soak   as root: repeats all tests at full size for SOAK seconds, and prints their figures
@@ -22,7 +24,7 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEBIAN = iperf3:iperf3 prometheus:promtool systemd:systemd-analyze iproute2:ip procps:ps curl:curl openssl:openssl man-db:man \
          kannel:bearerbox hey:hey wrk:wrk libnet-smpp-perl:Net::SMPP nginx-light:nginx redis-server:redis-server gcc:gcc \
          netcat-openbsd:nc openssh-client:ssh openssh-server:sshd git:git proxychains4:proxychains4 nmap:nmap chromium:chromium nftables:nft \
-         bind9-dnsutils:dig ldnsutils:drill dante-client:socksify
+         bind9-dnsutils:dig ldnsutils:drill dante-client:socksify nodejs:node
 
 PREFIX     ?= /usr/local
 MAN         = $(PREFIX)/share/man/man1/shaper.1
@@ -37,10 +39,31 @@ INSTALLED   = $(PREFIX)/bin/shaper $(MAN) $(BASH) $(ZSH) $(FISH) $(UNIT) $(SYSUS
 # or could not be judged, and fails if a test failed.
 TALLY = $(GO) run ./tests/tally
 
-.PHONY: install uninstall run test soak kernel uml demo-kannel demo-fleet bench bench-go growth lint fuzz deps
+# The program of the playground is built anew each time, and laid over web/static while the program is
+# built, so it is always that of the same sources. $(call program,DIR) builds it, and
+# $(call build,ARGS) is `go build ARGS` with it.
+program = GOOS=js GOARCH=wasm $(GO) build -trimpath -ldflags='-s -w' -o "$(1)/play.wasm" ./web/play && \
+	cp "$$($(GO) env GOROOT)/lib/wasm/wasm_exec.js" "$(1)"
+overlaid = "$(CURDIR)/web/static/$(1)": "'"$$play"'/$(1)"
+build = play=$$(mktemp -d) && trap 'rm -rf "$$play"' EXIT && $(call program,$$play) && gzip -9n "$$play/play.wasm" && \
+	echo '{"Replace": {$(call overlaid,play.wasm.gz), $(call overlaid,wasm_exec.js)}}' >"$$play/overlay.json" && \
+	$(GO) build -overlay "$$play/overlay.json" $(1)
+
+.PHONY: build playground install uninstall run test soak kernel uml demo-kannel demo-fleet bench bench-go growth lint fuzz deps
 
 run:
 	$(GO) run ./cmd/shaper run
+
+BIN ?= bin/shaper
+build:
+	$(call build,-o "$(BIN)" ./cmd/shaper)
+
+PLAYGROUND ?= bin/playground
+playground:
+	install -d "$(PLAYGROUND)"
+	$(call program,$(PLAYGROUND))
+	cd web/static && cp play*.js *.css dom.js format.js curve.js table.js icon.svg uPlot*.js uPlot.LICENSE "$(abspath $(PLAYGROUND))"
+	sed '/class="dashboard"/d' web/static/play.html >"$(PLAYGROUND)/index.html"
 
 # The race detector allocates. So tests of allocations run without it, and so do most random
 # schedules and the LONG tests of machines without goroutines, which take six times as long with
@@ -118,7 +141,7 @@ demo-fleet: deps
 # so that `make install` can cross-compile.
 install:
 	install -d $(foreach file,$(INSTALLED),"$(DESTDIR)$(dir $(file))")
-	$(GO) build -o "$(DESTDIR)$(PREFIX)/bin/shaper" ./cmd/shaper
+	$(call build,-o "$(DESTDIR)$(PREFIX)/bin/shaper" ./cmd/shaper)
 	GOOS= GOARCH= $(GO) run ./cmd/shaper man >"$(DESTDIR)$(MAN)"
 	GOOS= GOARCH= $(GO) run ./cmd/shaper completion bash >"$(DESTDIR)$(BASH)"
 	GOOS= GOARCH= $(GO) run ./cmd/shaper completion zsh >"$(DESTDIR)$(ZSH)"

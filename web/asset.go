@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"path"
@@ -13,22 +14,32 @@ import (
 	"sync"
 )
 
-// The page is plain HTML, CSS and ES modules, as they stand. uPlot is version 1.6.32 from npm, as it
-// is in dist; asset_test.go has its hashes.
+// The pages are plain HTML, CSS and ES modules, as they stand. uPlot is version 1.6.32 from npm, as it
+// is in dist; asset_test.go has its hashes. `make build` lays the program of the playground,
+// play.wasm.gz, and Go's wasm_exec.js over static. Neither is ever a file there, so neither can be
+// older than the sources.
 //
 //go:embed static
 var static embed.FS
 
+// noProgram is what the playground says without its program.
+const noProgram = "this shaper was built without the playground's program: make build makes bin/shaper with it, and make install installs that"
+
+// programPolicy is what a browser may load for the worker of the playground: besides scripts, it may
+// compile WebAssembly. The pages themselves may not.
+const programPolicy = policy + "; script-src 'self' 'wasm-unsafe-eval'"
+
 // kinds are the types of files by their extensions.
 var kinds = map[string]string{
-	".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".LICENSE": "text/plain",
+	".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".LICENSE": "text/plain", ".wasm": "application/wasm",
 }
 
 // asset is a file of the page, as it is sent.
 type asset struct {
-	kind           string // Content-Type
-	tag            string // ETag
-	plain, gzipped []byte
+	kind    string // Content-Type
+	tag     string // ETag
+	plain   []byte // nil: it is large, and only gzipped is kept
+	gzipped []byte
 }
 
 // assets returns the files by their names. The first request compresses them.
@@ -38,11 +49,25 @@ var assets = sync.OnceValue(func() map[string]asset {
 	names, _ := fs.Glob(dir, "*")
 	for _, name := range names {
 		text, _ := fs.ReadFile(dir, name) // embedded, so it is there
-		sum := sha256.Sum256(text)
-		all[name] = asset{kinds[path.Ext(name)], fmt.Sprintf("%q", fmt.Sprintf("%x", sum[:8])), text, compressed(text)}
+		name, a := newAsset(name, text)
+		all[name] = a
 	}
 	return all
 })
+
+// newAsset returns an embedded file as it is sent, and its name there. A file that is gzipped already
+// loses the extension .gz.
+func newAsset(file string, text []byte) (name string, a asset) {
+	sum := sha256.Sum256(text)
+	name, gzipped := strings.CutSuffix(file, ".gz")
+	a = asset{kind: kinds[path.Ext(name)], tag: fmt.Sprintf("%q", fmt.Sprintf("%x", sum[:8])), plain: text}
+	if gzipped {
+		a.plain, a.gzipped = nil, text
+	} else {
+		a.gzipped = compressed(text)
+	}
+	return name, a
+}
 
 func compressed(text []byte) []byte {
 	var b bytes.Buffer
@@ -52,19 +77,39 @@ func compressed(text []byte) []byte {
 	return b.Bytes()
 }
 
-// serveAsset serves a file of the page, gzipped if the browser takes that. The browser keeps the
+// decompressed turns compressed round. What make has written can be read.
+func decompressed(gzipped []byte) []byte {
+	r, err := gzip.NewReader(bytes.NewReader(gzipped))
+	if err != nil {
+		return nil
+	}
+	text, _ := io.ReadAll(r)
+	return text
+}
+
+// pages are the files of the pages by their paths.
+var pages = map[string]string{"/": "index.html", "/play": "play.html"}
+
+// serveAsset serves a file of the pages, gzipped if the browser takes that. The browser keeps the
 // file, and asks each time whether it is still the same.
 func serveAsset(w http.ResponseWriter, r *http.Request) {
-	name := strings.TrimPrefix(r.URL.Path, "/")
-	if name == "" {
-		name = "index.html"
+	name, isPage := pages[r.URL.Path]
+	if !isPage {
+		name = strings.TrimPrefix(r.URL.Path, "/")
 	}
 	a, ok := assets()[name]
+	if !ok && name == "play.wasm" {
+		http.Error(w, noProgram, http.StatusNotFound)
+		return
+	}
 	if !ok {
 		http.NotFound(w, r)
 		return
 	}
 	h := w.Header()
+	if name == "play-worker.js" {
+		h.Set("Content-Security-Policy", programPolicy)
+	}
 	h.Set("Content-Type", a.kind)
 	h.Set("Cache-Control", "no-cache")
 	h.Set("ETag", a.tag)
@@ -77,6 +122,9 @@ func serveAsset(w http.ResponseWriter, r *http.Request) {
 		h.Set("Content-Encoding", "gzip")
 		w.Write(a.gzipped)
 		return
+	}
+	if a.plain == nil {
+		a.plain = decompressed(a.gzipped)
 	}
 	w.Write(a.plain)
 }

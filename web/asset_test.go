@@ -44,14 +44,41 @@ func TestUPlotIsTheOneFromNPM(t *testing.T) {
 	}
 }
 
+// The limit is that of the dashboard. The playground uses its files, and more.
 func TestPageIsSmall(t *testing.T) {
-	sum := 0
-	for _, a := range assets() {
+	files, sum, more := 0, 0, 0
+	for name, a := range assets() {
+		if strings.HasPrefix(name, "play") {
+			more += len(a.gzipped)
+			continue
+		}
+		files++
 		sum += len(a.gzipped)
 	}
-	t.Logf("%d files have %d bytes gzipped", len(assets()), sum)
-	if len(assets()) < 10 || sum > 60<<10 {
-		t.Errorf("%d files have %d bytes gzipped, more than 60 KiB", len(assets()), sum)
+	t.Logf("%d files have %d bytes gzipped; the playground has %d more, without its program", files, sum, more)
+	if files < 10 || sum > 60<<10 || more > 15<<10 {
+		t.Errorf("%d files have %d bytes gzipped, more than 60 KiB; or the playground has %d, more than 15 KiB", files, sum, more)
+	}
+}
+
+// A program that go build has made has the page of the playground, and says what is missing.
+func TestPlaygroundWithoutItsProgram(t *testing.T) {
+	d := New(&fake{})
+	if got := ask(d, "/play"); got.StatusCode != http.StatusOK || !strings.Contains(read(t, got.Body), "<title>Playground") {
+		t.Errorf("/play: %s", got.Status)
+	}
+	missing := ask(d, "/play.wasm")
+	if text := read(t, missing.Body); missing.StatusCode != http.StatusNotFound || !strings.Contains(text, "make build") || missing.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+		t.Errorf("/play.wasm: %s, %q", missing.Status, text)
+	}
+}
+
+// What is embedded gzipped has its name without .gz, for browsers that take it and for those that do not.
+func TestGzippedAsset(t *testing.T) {
+	text := []byte("a program")
+	name, a := newAsset("play.wasm.gz", compressed(text))
+	if name != "play.wasm" || a.kind != "application/wasm" || a.plain != nil || string(decompressed(a.gzipped)) != string(text) {
+		t.Errorf("%s: %+v", name, a)
 	}
 }
 

@@ -40,6 +40,20 @@ func TestBrowserMayLoadNothingElse(t *testing.T) {
 	}
 }
 
+// Only the worker of the playground may compile WebAssembly. It gets no more than that: no eval.
+func TestOnlyTheWorkerCompiles(t *testing.T) {
+	for name := range assets() {
+		got := ask(New(&fake{}), "/"+name).Header.Get("Content-Security-Policy")
+		want := policy
+		if name == "play-worker.js" {
+			want += "; script-src 'self' 'wasm-unsafe-eval'"
+		}
+		if got != want {
+			t.Errorf("%s: the policy is %q", name, got)
+		}
+	}
+}
+
 func TestNothingCanBeChanged(t *testing.T) {
 	d := New(&fake{})
 	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"strings"
 	_ "time/tzdata" // a browser has no database of time zones
 
@@ -71,12 +72,19 @@ func serve(in io.Reader, out io.Writer) error {
 	answers := json.NewEncoder(buffered)
 	for {
 		var q request
-		if err := requests.Decode(&q); errors.Is(err, io.EOF) {
+		var a answer
+		err, misfit := requests.Decode(&q), (*json.UnmarshalTypeError)(nil)
+		switch {
+		case errors.Is(err, io.EOF):
 			return nil
-		} else if err != nil {
+		case errors.As(err, &misfit): // the only fields that are no text
+			a.Problems = problems(fmt.Errorf("--%s: this is not a whole number from 0", path.Ext("." + misfit.Field)[1:]))
+		case err != nil:
 			return err
+		default:
+			a = q.answer()
 		}
-		if err := errors.Join(answers.Encode(q.answer()), buffered.Flush()); err != nil {
+		if err := errors.Join(answers.Encode(a), buffered.Flush()); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,19 @@
 import { el, say } from "./dom.js";
 import { time } from "./format.js";
 
-const css = (name) => () => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+export const css = (name) => () => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+// draw makes a plot as wide as its figure. x and y are more about its axes, and options more about it.
+export function draw(figure, canvas, height, x, y, options) {
+  const axis = { stroke: css("--dim"), grid: { stroke: css("--rule"), width: 1 }, ticks: { show: false } };
+  const plot = new uPlot({
+    width: 300, height, legend: { show: false }, cursor: { y: false, drag: { x: false } },
+    axes: [{ ...axis, ...x }, { ...axis, size: 56, ...y }], ...options,
+  }, options.series.map(() => []), canvas);
+  const fit = new ResizeObserver(([{ contentRect }]) => figure.isConnected && plot.setSize({ width: Math.floor(contentRect.width), height }));
+  fit.observe(figure);
+  return plot;
+}
 
 // curve makes a curve with a title. Its update takes times in seconds, a value for each or null, how
 // to print a value beside the title and on the axis, and a limit to draw as a line, if there is one.
@@ -19,17 +31,11 @@ export function curve(title, colour) {
     canvas.setAttribute("aria-label", `${title} of the last hour: last ${at(i)}, highest ${at(most)}`);
   }
 
-  const axis = { stroke: css("--dim"), grid: { stroke: css("--rule"), width: 1 }, ticks: { show: false } };
-  plot = new uPlot({
-    width: 300, height: 150, legend: { show: false }, cursor: { y: false, drag: { x: false } },
+  plot = draw(element, canvas, 150, { space: 70, values: "{HH}:{mm}" }, { values: (_, ticks) => ticks.map((v) => printTick(v)) }, {
     scales: { y: { range: (_, low, high) => [0, (high || 1) * 1.05] } },
-    axes: [{ ...axis, space: 70, values: "{HH}:{mm}" }, { ...axis, size: 56, values: (_, ticks) => ticks.map((v) => printTick(v)) }],
     series: [{}, { stroke: css(colour), width: 1.5, points: { show: false } }, { stroke: css("--dim"), dash: [4, 4], points: { show: false } }],
     hooks: { setCursor: [() => plot && tell()] },
-  }, data, canvas);
-
-  const fit = new ResizeObserver(([{ contentRect }]) => element.isConnected && plot.setSize({ width: Math.floor(contentRect.width), height: 150 }));
-  fit.observe(element);
+  });
 
   return {
     element,
