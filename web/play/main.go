@@ -71,9 +71,12 @@ func serve(in io.Reader, out io.Writer) error {
 	requests, buffered := json.NewDecoder(in), bufio.NewWriterSize(out, 64<<10)
 	answers := json.NewEncoder(buffered)
 	for {
-		var q request
-		var a answer
-		err, misfit := requests.Decode(&q), (*json.UnmarshalTypeError)(nil)
+		var (
+			q      request
+			a      answer
+			misfit *json.UnmarshalTypeError
+		)
+		err := requests.Decode(&q)
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
