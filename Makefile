@@ -26,14 +26,20 @@ DEBIAN = iperf3:iperf3 prometheus:promtool systemd:systemd-analyze iproute2:ip p
          netcat-openbsd:nc openssh-client:ssh openssh-server:sshd git:git proxychains4:proxychains4 nmap:nmap chromium:chromium nftables:nft \
          bind9-dnsutils:dig ldnsutils:drill dante-client:socksify nodejs:node
 
+VERSION    ?= $(shell packaging/version)
+
 PREFIX     ?= /usr/local
 MAN         = $(PREFIX)/share/man/man1/shaper.1
+MAN5        = $(PREFIX)/share/man/man5/shaper.toml.5
 BASH        = $(PREFIX)/share/bash-completion/completions/shaper
 ZSH         = $(PREFIX)/share/zsh/site-functions/_shaper
 FISH        = $(PREFIX)/share/fish/vendor_completions.d/shaper.fish
 UNIT        = $(PREFIX)/lib/systemd/system/shaper.service
 SYSUSERS    = $(PREFIX)/lib/sysusers.d/shaper.conf
-INSTALLED   = $(PREFIX)/bin/shaper $(MAN) $(BASH) $(ZSH) $(FISH) $(UNIT) $(SYSUSERS)
+TMPFILES    = $(PREFIX)/lib/tmpfiles.d/shaper.conf
+INSTALLED   = $(PREFIX)/bin/shaper $(MAN) $(MAN5) $(BASH) $(ZSH) $(FISH) $(UNIT) $(SYSUSERS) $(TMPFILES)
+
+MD2MAN      = $(GO) run github.com/cpuguy83/go-md2man/v2
 
 # TALLY reads what `go test -json` prints. It shows failures, counts the tests that were skipped
 # or could not be judged, and fails if a test failed.
@@ -41,13 +47,14 @@ TALLY = $(GO) run ./tests/tally
 
 # The program of the playground is built anew each time, and laid over web/static while the program is
 # built, so it is always that of the same sources. $(call program,DIR) builds it, and
-# $(call build,ARGS) is `go build ARGS` with it.
+# $(call build,ARGS) is `go build ARGS` with it: a static program, the same bytes wherever the tree
+# stands.
 program = GOOS=js GOARCH=wasm $(GO) build -trimpath -ldflags='-s -w' -o "$(1)/play.wasm" ./web/play && \
 	cp "$$($(GO) env GOROOT)/lib/wasm/wasm_exec.js" "$(1)"
 overlaid = "$(CURDIR)/web/static/$(1)": "'"$$play"'/$(1)"
 build = play=$$(mktemp -d) && trap 'rm -rf "$$play"' EXIT && $(call program,$$play) && gzip -9n "$$play/play.wasm" && \
 	echo '{"Replace": {$(call overlaid,play.wasm.gz), $(call overlaid,wasm_exec.js)}}' >"$$play/overlay.json" && \
-	$(GO) build -overlay "$$play/overlay.json" $(1)
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -overlay "$$play/overlay.json" $(1)
 
 .PHONY: build playground install uninstall run test soak kernel uml demo-kannel demo-fleet bench bench-go growth lint fuzz deps
 
@@ -137,19 +144,22 @@ demo-fleet: DEBIAN = redis-server:redis-server
 demo-fleet: deps
 	SHAPER_TEST_PICTURE=$(abspath $(PICTURE)) $(GO) test -count=1 -v -run '^TestFleetSharesOneAccount$$/^all_greedy$$' ./tests
 
-# The program prints its own manual and completions. They come from a build for this machine,
-# so that `make install` can cross-compile.
+# The program prints its own manual and completions. They come from a build for this machine, so
+# that `make install` can cross-compile. PROGRAM installs a program that is built already.
+SELF = $(if $(GOOS)$(GOARCH),GOOS= GOARCH= $(GO) run -ldflags '-X main.version=$(VERSION)' ./cmd/shaper,"$(DESTDIR)$(PREFIX)/bin/shaper")
 install:
 	install -d $(foreach file,$(INSTALLED),"$(DESTDIR)$(dir $(file))")
-	$(call build,-o "$(DESTDIR)$(PREFIX)/bin/shaper" ./cmd/shaper)
-	GOOS= GOARCH= $(GO) run ./cmd/shaper man >"$(DESTDIR)$(MAN)"
-	GOOS= GOARCH= $(GO) run ./cmd/shaper completion bash >"$(DESTDIR)$(BASH)"
-	GOOS= GOARCH= $(GO) run ./cmd/shaper completion zsh >"$(DESTDIR)$(ZSH)"
-	GOOS= GOARCH= $(GO) run ./cmd/shaper completion fish >"$(DESTDIR)$(FISH)"
-	sed 's|/usr/bin/shaper|$(PREFIX)/bin/shaper|' systemd/shaper.service >"$(DESTDIR)$(UNIT)"
-	install -m 0644 systemd/shaper.sysusers "$(DESTDIR)$(SYSUSERS)"
+	$(if $(PROGRAM),cp "$(PROGRAM)" "$(DESTDIR)$(PREFIX)/bin/shaper",$(call build,-o "$(DESTDIR)$(PREFIX)/bin/shaper" ./cmd/shaper))
 	chmod 0755 "$(DESTDIR)$(PREFIX)/bin/shaper"
-	chmod 0644 $(foreach file,$(MAN) $(BASH) $(ZSH) $(FISH) $(UNIT),"$(DESTDIR)$(file)")
+	$(SELF) man >"$(DESTDIR)$(MAN)"
+	packaging/man5 '$(VERSION)' | GOOS= GOARCH= $(MD2MAN) >"$(DESTDIR)$(MAN5)"
+	$(SELF) completion bash >"$(DESTDIR)$(BASH)"
+	$(SELF) completion zsh >"$(DESTDIR)$(ZSH)"
+	$(SELF) completion fish >"$(DESTDIR)$(FISH)"
+	sed 's|/usr/bin/shaper|$(PREFIX)/bin/shaper|' systemd/shaper.service >"$(DESTDIR)$(UNIT)"
+	cp systemd/shaper.sysusers "$(DESTDIR)$(SYSUSERS)"
+	cp systemd/shaper.tmpfiles "$(DESTDIR)$(TMPFILES)"
+	chmod 0644 $(foreach file,$(wordlist 2,99,$(INSTALLED)),"$(DESTDIR)$(file)")
 
 uninstall:
 	rm -f $(foreach file,$(INSTALLED),"$(DESTDIR)$(file)")

@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"bytes"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -12,10 +13,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// makeIn runs make in the root of the repository.
+// makeIn runs make in the root of the repository. It installs the program that is built already.
 func makeIn(t *testing.T, args ...string) {
 	t.Helper()
-	cmd := exec.Command("make", append([]string{"-C", ".."}, args...)...)
+	makeAt(t, "..", append(args, "PROGRAM="+plain())...)
+}
+
+// makeAt runs make in a directory.
+func makeAt(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(tool(t, "make", "make"), append([]string{"-C", dir}, args...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("make %v: %v\n%s", args, err, out)
 	}
@@ -41,16 +48,17 @@ func filesUnder(t *testing.T, dir string) (files []string) {
 // DESTDIR. `make uninstall` removes them all.
 func TestInstallIntoAPackage(t *testing.T) {
 	t.Parallel()
-	tool(t, "make", "make")
 	dir := t.TempDir()
 	makeIn(t, "install", "DESTDIR="+dir)
 	want := []string{
 		"/usr/local/bin/shaper",
 		"/usr/local/lib/systemd/system/shaper.service",
 		"/usr/local/lib/sysusers.d/shaper.conf",
+		"/usr/local/lib/tmpfiles.d/shaper.conf",
 		"/usr/local/share/bash-completion/completions/shaper",
 		"/usr/local/share/fish/vendor_completions.d/shaper.fish",
 		"/usr/local/share/man/man1/shaper.1",
+		"/usr/local/share/man/man5/shaper.toml.5",
 		"/usr/local/share/zsh/site-functions/_shaper",
 	}
 	if diff := cmp.Diff(want, filesUnder(t, dir)); diff != "" {
@@ -63,14 +71,21 @@ func TestInstallIntoAPackage(t *testing.T) {
 	if out, err := exec.Command(dir+"/usr/local/bin/shaper", "version").Output(); err != nil || !strings.HasPrefix(string(out), "shaper ") {
 		t.Errorf("shaper version: %v, %s", err, out)
 	}
-	man := exec.Command(tool(t, "man", "man-db"), "--warnings=all", "-l", dir+"/usr/local/share/man/man1/shaper.1")
-	page, err := man.Output()
-	if err != nil || !strings.Contains(string(page), "EXIT STATUS") {
-		t.Errorf("man: %v\n%s", err, page)
+	for page, part := range map[string]string{"man1/shaper.1": "EXIT STATUS", "man5/shaper.toml.5": "max_sessions (default: 65536)"} {
+		var faults bytes.Buffer
+		man := exec.Command(tool(t, "man", "man-db"), "--warnings=all", "-l", dir+"/usr/local/share/man/"+page)
+		man.Stderr = &faults
+		if text, err := man.Output(); err != nil || faults.Len() > 0 || !strings.Contains(string(text), part) {
+			t.Errorf("man %s: %v\n%s%s", page, err, &faults, text)
+		}
 	}
 	sysusers := exec.Command(tool(t, "systemd-sysusers", "systemd"), "--dry-run", "--root="+dir)
 	if out, err := sysusers.CombinedOutput(); err != nil || !strings.Contains(string(out), "Creating user 'shaper'") {
 		t.Errorf("systemd-sysusers: %v\n%s", err, out)
+	}
+	tmpfiles := exec.Command(tool(t, "systemd-tmpfiles", "systemd"), "--cat-config", "--root="+dir, "/usr/local/lib/tmpfiles.d/shaper.conf")
+	if out, err := tmpfiles.CombinedOutput(); err != nil || !strings.Contains(string(out), "d /var/lib/shaper 0700 shaper shaper") {
+		t.Errorf("systemd-tmpfiles: %v\n%s", err, out)
 	}
 	makeIn(t, "uninstall", "DESTDIR="+dir)
 	if files := filesUnder(t, dir); len(files) > 0 {
@@ -81,7 +96,6 @@ func TestInstallIntoAPackage(t *testing.T) {
 // systemd accepts the installed unit, and bash completes commands with the installed script.
 func TestInstalledUnit(t *testing.T) {
 	t.Parallel()
-	tool(t, "make", "make")
 	prefix := t.TempDir()
 	makeIn(t, "install", "PREFIX="+prefix)
 	verify := exec.Command(tool(t, "systemd-analyze", "systemd"), "verify", "--man=no", prefix+"/lib/systemd/system/shaper.service")

@@ -236,7 +236,7 @@ COMP_WORDS=(shaper status --j); COMP_CWORD=2; _shaper; echo "${COMPREPLY[@]}"`)
 }
 
 func TestMan(t *testing.T) {
-	page := want(t, 0, []string{".TH SHAPER 1", ".SH EXIT STATUS", "SHAPER_CONFIG"}, "man")
+	page := want(t, 0, []string{".TH SHAPER 1", ".SH EXIT STATUS", "SHAPER_CONFIG", ".BR shaper.toml (5)"}, "man")
 	for _, c := range newApp(io.Discard, io.Discard).Commands {
 		if !strings.Contains(page, `.SS "shaper `+c.Name) {
 			t.Errorf("the manual page has no command %s", c.Name)

@@ -49,6 +49,8 @@ The policy: the first of them that exists.
 The control socket, unless the policy names another. Its group may use it.
 .SH SIGNALS
 SIGHUP makes shaper read the policy again. After SIGTERM or SIGINT it accepts nothing new, and open sessions may go on for the drain time of the policy. A second signal stops it at once.
+.SH SEE ALSO
+.BR shaper.toml (5)
 `
 
 func manCommand() *cli.Command {
