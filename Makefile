@@ -8,6 +8,9 @@
 # make kernel as root: the tests of the kernel engine at full size, some 4 minutes
 # make uml    as root: tests the kernel engine in user-mode Linux, whose kernel has fq_codel and flower
 # make install, make uninstall  PREFIX=/usr/local, DESTDIR= for packages
+# make deb, make rpm, make dist  packages, or a tar.gz with an SBOM, in OUT=dist, for ARCH=amd64 or arm64
+# make image  a container image with nothing but the program, by CONTAINER=podman
+# make test-packages  as root: checks, installs, upgrades and purges packages; some 10 minutes
 # make bench  as root: measures shaper beside its peers, and writes docs/benchmarks.md
 # make bench-go  Go benchmarks, for benchstat
 # make growth  measures what things cost as they become more, and writes docs/growth.md
@@ -56,7 +59,7 @@ build = play=$$(mktemp -d) && trap 'rm -rf "$$play"' EXIT && $(call program,$$pl
 	echo '{"Replace": {$(call overlaid,play.wasm.gz), $(call overlaid,wasm_exec.js)}}' >"$$play/overlay.json" && \
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -overlay "$$play/overlay.json" $(1)
 
-.PHONY: build playground install uninstall run test soak kernel uml demo-kannel demo-fleet bench bench-go growth lint fuzz deps
+.PHONY: build playground install uninstall deb rpm dist image test-packages run test soak kernel uml demo-kannel demo-fleet bench bench-go growth lint fuzz deps
 
 run:
 	$(GO) run ./cmd/shaper run
@@ -163,6 +166,13 @@ install:
 
 uninstall:
 	rm -f $(foreach file,$(INSTALLED),"$(DESTDIR)$(file)")
+
+deb rpm dist image:
+	@GO='$(GO)' VERSION='$(VERSION)' packaging/build $@
+
+test-packages: DEBIAN = lintian:lintian rpm:rpm mmdebstrap:mmdebstrap user-mode-linux:linux.uml e2fsprogs:mke2fs git:git
+test-packages: deps
+	FULL=1 $(GO) test -count=1 -timeout 60m -run '^TestPackage' -v ./tests
 
 lint:
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "not formatted: run gofmt -w ."; exit 1; }

@@ -46,6 +46,7 @@ var allowedImports = map[string][]string{
 	"frame":                 {},
 	"stats":                 {},
 	"unit":                  {},
+	"packaging/sbom":        {}, // a command for builds
 	"systemd":               {}, // tests only
 	"tests":                 {}, // tests only
 	"tests/bench":           {}, // it runs shaper as a program

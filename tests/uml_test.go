@@ -140,16 +140,22 @@ func bootUML(t *testing.T, linux, dir, byHand string) map[string]string {
 	stop := time.AfterFunc(5*time.Minute, func() { cmd.Process.Kill() })
 	err := cmd.Wait()
 	stop.Stop()
-	parts, name := map[string]string{}, ""
-	for line := range strings.Lines(strings.ReplaceAll(out.String(), "\r\n", "\n")) {
-		if part, ok := strings.CutPrefix(line, "== "); ok {
-			name = strings.TrimSpace(part)
-			continue
-		}
-		parts[name] += line
-	}
-	if _, whole := parts["end"]; !whole && name != "end" {
+	found := parts(out.String())
+	if _, whole := found["end"]; !whole {
 		t.Fatal(fmt.Errorf("user-mode Linux ended early: %w\n%s", err, &out))
 	}
-	return parts
+	return found
+}
+
+// parts returns the parts of an output by name. Each begins with a line "== NAME".
+func parts(output string) map[string]string {
+	found, name := map[string]string{}, ""
+	for line := range strings.Lines(strings.ReplaceAll(output, "\r\n", "\n")) {
+		if part, ok := strings.CutPrefix(line, "== "); ok {
+			name = strings.TrimSpace(part)
+			line = ""
+		}
+		found[name] += line
+	}
+	return found
 }
