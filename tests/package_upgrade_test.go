@@ -52,7 +52,7 @@ say stopped; systemctl disable --now shaper; apt-get install -qy --reinstall /pa
 say remove; apt-get remove -qy shaper; systemctl is-active shaper; ls /etc/shaper /var/lib/shaper
 say again; apt-get install -qy /packages/shaper_1.1.0-1_*.deb; active; exec 3<>/dev/tcp/127.0.0.1/7007; ask again; exec 3>&-
 say purge; apt-get purge -qy shaper
-say left; left; getent passwd shaper; getent group shaper; systemctl list-units --all --no-legend '*shaper*'; ls /run/shaper
+say left; left; getent passwd shaper; getent group shaper; systemctl list-units --all --no-legend '*shaper*'; find /run -name '*shaper*'
 say end
 `
 
