@@ -28,6 +28,18 @@ say left; left; getent passwd shaper; getent group shaper
 say end
 `
 
+// rpmScript installs, upgrades and removes the other package in a root, while dpkg's tools for services are
+// not there.
+const rpmScript = `cd "$1"
+mkdir aside && mv usr/bin/deb-systemd-* aside
+R="rpm --root $PWD --noplugins"
+say() { echo "== $1"; }
+say install; $R -i --nodeps packages/shaper-1.0.0-1.*.rpm; chroot . getent passwd shaper; ls etc/systemd/system/multi-user.target.wants
+say upgrade; echo '# mine' >>etc/shaper/shaper.toml; $R -U --nodeps packages/shaper-1.1.0-1.*.rpm; chroot . shaper version; tail -n 1 etc/shaper/shaper.toml
+say remove; $R -e shaper; ls etc/systemd/system/multi-user.target.wants etc/shaper; chroot . getent passwd shaper; chroot . userdel shaper
+rm -r etc/shaper; mv aside/* usr/bin; rmdir aside
+`
+
 // liveScript is what a service runs under systemd: it installs the package, opens a session, and
 // upgrades the package under it.
 const liveScript = `ask() { echo "$1" >&3; read -t 20 -r answer <&3; echo "answer: $answer"; }
@@ -81,10 +93,10 @@ func TestPackageLives(t *testing.T) {
 	linux := tool(t, "linux.uml", "user-mode-linux")
 	root := debianRoot(t)
 	for _, version := range []string{"1.0.0", "1.1.0"} {
-		makeAt(t, "..", "deb", "VERSION="+version, "OUT="+root+"/packages")
+		makeAt(t, "..", "deb", "rpm", "VERSION="+version, "OUT="+root+"/packages")
 	}
-	cmd := exec.Command("chroot", root, "/bin/bash", "-c", chrootScript)
-	checkChroot(t, parts(output(t, cmd)))
+	checkChroot(t, parts(output(t, exec.Command("chroot", root, "/bin/bash", "-c", chrootScript))))
+	checkChrootOfRPM(t, parts(output(t, exec.Command("bash", "-c", rpmScript, "bash", root))))
 
 	write(t, root+"/packages/live", strings.SplitAfter(chrootScript, "say() { echo \"== $1\"; }\n")[0]+liveScript)
 	write(t, root+"/etc/systemd/system/proof.service", strings.ReplaceAll(proofUnit, "PACKAGES", root+"/packages"))
@@ -110,6 +122,18 @@ func checkChroot(t *testing.T, got map[string]string) {
 		"left":    `^$`,
 	} {
 		expect(t, part, got[part], want)
+	}
+}
+
+// checkChrootOfRPM looks at what rpmScript has printed.
+func checkChrootOfRPM(t *testing.T, got map[string]string) {
+	t.Helper()
+	for part, want := range map[string]string{
+		"install": `^shaper:x:\d+:\d+:.*\n(.*\n)*shaper.service\n$`,
+		"upgrade": `^shaper 1\.1\.0 .*\n# mine\n$`,
+		"remove":  `^etc/shaper:\nshaper.toml.rpmsave\n\netc/systemd/system/multi-user.target.wants:\nremote-fs.target\nshaper:x:`,
+	} {
+		expect(t, "rpm: "+part, got[part], want)
 	}
 }
 
