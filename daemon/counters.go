@@ -93,6 +93,18 @@ func (k *kernel) read() (all []stats.ClassReading) {
 	return all
 }
 
+// readKept returns how the kernel was kept equal to the policy; nil if the policy keeps nothing
+// there, or the kernel part is off.
+func (k *kernel) readKept() *stats.KeptReading {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.netlink == nil || len(sectionsToKeep(k.policy)) == 0 {
+		return nil
+	}
+	kept := k.kept
+	return &kept
+}
+
 // emptyReading returns the reading of a class that has counted nothing.
 func emptyReading(class policy.Class) stats.ClassReading {
 	r := new(stats.Class).Read()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"shaper/policy"
+	"shaper/stats"
 	"shaper/tc"
 )
 
@@ -25,10 +26,11 @@ type kernel struct {
 	devices atomic.Pointer[map[string]bool] // names to watch; stored under mu, read by all
 	changed chan struct{}                   // wakes run: something has changed; capacity 1
 
-	mu      sync.Mutex      // held while the kernel is read or changed; guards the fields below
-	netlink *tc.Kernel      // nil until a policy needs it, and after close
-	policy  *policy.Policy  // the one to keep; nil: none has come yet
-	warned  map[string]bool // what warnOnce has logged
+	mu      sync.Mutex        // held while the kernel is read or changed; guards the fields below
+	netlink *tc.Kernel        // nil until a policy needs it, and after close
+	policy  *policy.Policy    // the one to keep; nil: none has come yet
+	warned  map[string]bool   // what warnOnce has logged
+	kept    stats.KeptReading // what it took to keep policy in the kernel
 }
 
 func newKernel(log *slog.Logger) *kernel {
@@ -79,6 +81,7 @@ func (k *kernel) prepare(p *policy.Policy) (commit func(), err error) {
 		return nil, err
 	}
 	k.keep(p)
+	k.note(0, nil)
 	return func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
@@ -193,9 +196,20 @@ func (k *kernel) set(p *policy.Policy) {
 		return
 	}
 	k.keep(p)
-	if _, err := k.apply(p); err != nil {
+	_, err := k.apply(p)
+	if k.note(0, err); err != nil {
 		k.log.Error("the kernel refused a change; trying again", "err", err)
 		k.wake("")
+	}
+}
+
+// note remembers what it took to make the kernel equal to the policy: that many objects were put
+// right, or an error. The caller holds mu.
+func (k *kernel) note(corrected int, err error) {
+	k.kept.Corrected += uint64(corrected)
+	k.kept.Error = ""
+	if err != nil {
+		k.kept.Error = err.Error()
 	}
 }
 

@@ -99,6 +99,9 @@ func TestKernelIsKept(t *testing.T) {
 		}
 		holds("2000000bit")
 		wantLines(t, log.String(), "the kernel differed from the policy; shaper has corrected it")
+		if kept := k.readKept(); kept == nil || kept.Corrected == 0 || kept.Error != "" {
+			t.Errorf("the reading says %+v", kept)
+		}
 		fake.Unplug("eth0")
 		time.Sleep(longestBackoff)
 		fake.Plug("eth0", "veth")
@@ -188,6 +191,9 @@ func TestKernelIsOff(t *testing.T) {
 	}
 	if n := strings.Count(logged.String(), "THE KERNEL PART IS OFF"); n != 1 {
 		t.Errorf("the warning came %d times, want once", n)
+	}
+	if kept := k.readKept(); kept != nil {
+		t.Errorf("the reading says %+v", kept)
 	}
 }
 

@@ -92,6 +92,7 @@ func (k *kernel) mend() (changes int, err error) {
 		_, swept := k.netlink.Sweep()
 		err = errors.Join(err, swept)
 	}
+	k.note(changes, err)
 	switch {
 	case err == nil && changes > 0:
 		k.log.Warn("the kernel differed from the policy; shaper has corrected it", "changes", changes)

@@ -44,11 +44,11 @@ var (
 	wait = desc("class_wait_seconds",
 		"How long items waited in the class. An item that left at once counts as 0.", "class")
 	inFlight = desc("class_in_flight",
-		"Requests that were sent and have no answer yet; only for classes that count messages.", "class")
+		"Requests that were sent and have no answer yet; only for classes that count messages or tokens.", "class")
 	paused = desc("class_paused",
-		"1 if the class is paused because its provider said \"too fast\", else 0; only for classes that count messages.", "class")
+		"1 if the class is paused because its provider said \"too fast\", else 0; only for classes that count messages or tokens.", "class")
 	share = desc("class_rate_share",
-		"Share of its rate at which the class is paced, below 1 while it adapts to its provider; only for classes that count messages.", "class")
+		"Share of its rate at which the class is paced, below 1 while it adapts to its provider; only for classes that count messages or tokens.", "class")
 	learned = desc("class_learned_rate",
 		"Limit of the provider that the class has found below its rate, in messages per second, also in the shadow; only while it has found one.", "class")
 	throttled = desc("upstream_throttled_total",
@@ -75,6 +75,8 @@ var (
 		"How long items would have waited; only for classes with shadow.", "class")
 	rate = both("class_rate",
 		"Rate in force, in units per second.", "class", "unit")
+	ceil = both("class_ceil",
+		"What the class reaches by borrowing, in units per second; only for classes with ceil.", "class", "unit")
 
 	sessions = desc("sessions",
 		"Sessions open now.", "listener")
@@ -124,6 +126,11 @@ var (
 		"For how long the store was away, of the limit of the class for which that is the longest.", "class")
 	fleetSlots = desc("fleet_slots_total",
 		"Units that the class had from its fleet, by fate: used, expired, or returned.", "class", "fate")
+
+	kernelInForce = desc("kernel_in_force",
+		"1 if the kernel was as the policy says when shaper looked last, or has made it so; 0 if that failed. Only for policies with apply = true.")
+	kernelCorrected = desc("kernel_corrected_total",
+		"Qdiscs, classes and filters that shaper has put right since the start, because something else had changed them or their device came back. Only for policies with apply = true.")
 
 	configHash = desc("config_hash",
 		"Always 1; the label is the hash of the policy in force.", "hash")

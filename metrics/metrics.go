@@ -72,16 +72,24 @@ func (s sender) gauge(d *prometheus.Desc, v float64, labels ...string) {
 	s.metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 }
 
-func (s sender) daemon(status stats.Status) {
-	ok := 0.
-	if status.Reload.OK {
-		ok = 1
+// truth returns a condition as the value of a gauge.
+func truth(holds bool) float64 {
+	if holds {
+		return 1
 	}
-	s.gauge(reloadOK, ok)
+	return 0
+}
+
+func (s sender) daemon(status stats.Status) {
+	s.gauge(reloadOK, truth(status.Reload.OK))
 	s.gauge(reloadTime, float64(status.Reload.Succeeded.UnixMilli())/1000)
 	s.state(status.Budgets)
 	for _, f := range status.Fleets {
 		s.fleet(f)
+	}
+	if kept := status.Kept; kept != nil {
+		s.gauge(kernelInForce, truth(kept.Error == ""))
+		s.counter(kernelCorrected, kept.Corrected)
 	}
 	s.gauge(configHash, 1, status.PolicyHash)
 	s.gauge(buildInfo, 1, status.Version, runtime.Version())
@@ -103,11 +111,7 @@ func (s sender) state(r stats.StateReading) {
 
 // fleet sends what this process sees of a fleet.
 func (s sender) fleet(f stats.FleetReading) {
-	up := 0.
-	if f.Up {
-		up = 1
-	}
-	s.gauge(fleetUp, up, f.Name)
+	s.gauge(fleetUp, truth(f.Up), f.Name)
 	s.gauge(fleetMembers, float64(f.Members), f.Name)
 	s.counter(fleetCalls, f.Calls-f.Failures, f.Name, "ok")
 	s.counter(fleetCalls, f.Failures, f.Name, "failed")
@@ -150,11 +154,8 @@ func (s sender) class(c stats.ClassReading) {
 	s.gauge(classInfo, 1, c.Name, c.Parent)
 	s.volumes(c, func(f family) *prometheus.Desc { return f.proxy })
 	s.metrics <- newHistogram(wait, c.Wait, waitBuckets, c.Name)
-	if c.Rate.Unit == "messages" {
+	if c.Rate.Unit == "messages" || c.Rate.Unit == "tokens" {
 		s.feedback(c)
-	}
-	for fate, n := range c.Hinted {
-		s.counter(hinted, n, c.Name, fate)
 	}
 	if c.Per != "" {
 		s.gauge(keys, float64(c.Keys), c.Name)
@@ -201,16 +202,15 @@ func (s sender) volumes(c stats.ClassReading, of func(family) *prometheus.Desc) 
 	s.gauge(of(backlogBytes), float64(c.BacklogBytes), c.Name)
 	s.gauge(of(backlogItems), float64(c.BacklogItems), c.Name)
 	s.gauge(of(rate), c.Rate.PerSecond, c.Name, c.Rate.Unit)
+	if c.Ceil != nil {
+		s.gauge(of(ceil), c.Ceil.PerSecond, c.Name, c.Ceil.Unit)
+	}
 }
 
 // feedback sends the state of a class that depends on the provider's answers.
 func (s sender) feedback(c stats.ClassReading) {
-	pauses := 0.
-	if !c.PausedUntil.IsZero() {
-		pauses = 1
-	}
 	s.gauge(inFlight, float64(c.InFlight), c.Name)
-	s.gauge(paused, pauses, c.Name)
+	s.gauge(paused, truth(!c.PausedUntil.IsZero()), c.Name)
 	s.gauge(share, c.Share, c.Name)
 	if c.Learned > 0 {
 		s.gauge(learned, c.Learned, c.Name)
@@ -218,8 +218,11 @@ func (s sender) feedback(c stats.ClassReading) {
 	for _, signal := range stats.Signals {
 		s.counter(throttled, c.Throttled[signal], c.Name, signal)
 	}
-	for outcome, n := range c.Retried {
-		s.counter(retried, n, c.Name, outcome)
+	for _, outcome := range stats.Retries {
+		s.counter(retried, c.Retried[outcome], c.Name, outcome)
+	}
+	for _, fate := range stats.HintFates {
+		s.counter(hinted, c.Hinted[fate], c.Name, fate)
 	}
 }
 
@@ -251,10 +254,7 @@ func (s sender) listener(l stats.ListenerReading) {
 func (s sender) upstreams(l stats.ListenerReading) {
 	up, open := map[string]float64{}, map[string]int64{}
 	for _, u := range l.Upstreams {
-		up[u.Upstream] = max(up[u.Upstream], 0)
-		if u.IsUp() {
-			up[u.Upstream] = 1
-		}
+		up[u.Upstream] = max(up[u.Upstream], truth(u.IsUp()))
 		open[u.Upstream] += u.Sessions
 	}
 	for upstream := range up {

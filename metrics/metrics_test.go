@@ -49,6 +49,12 @@ func fixed() stats.Status {
 	messages := idleMessages()
 	messages.InFlight, messages.Share, messages.PausedUntil = 15, 0.5, time.Unix(1_700_000_000, 0)
 	messages.Throttled = map[string]uint64{"0x58": 16}
+	messages.Retried = map[string]uint64{stats.RetryLast: 20}
+	messages.Learned = 21
+
+	tokens := idleTokens()
+	tokens.Sent[stats.Upstream] = stats.VolumeReading{Messages: 22, Tokens: 23}
+	tokens.Hinted = map[string]uint64{stats.HintTaken: 24}
 
 	var web stats.Listener
 	web.Open.Add(6)
@@ -59,6 +65,7 @@ func fixed() stats.Status {
 	web.SpliceRefused.Add(10)
 	web.Failed.Add("gw.example:80", stats.NoAnswer)
 	listener := web.Read()
+	listener.Unframed = map[string]uint64{"too_long": 25}
 	listener.UpstreamFailures = web.Failed.Read([]string{"gw.example:80"})
 	listener.Upstreams = []stats.UpstreamReading{
 		{Upstream: "gw.example:80", State: "up", Sessions: 18}, {Upstream: "gw.example:80", State: "down", Sessions: 1}, {Upstream: "other.example:80", State: "unresolved"},
@@ -84,7 +91,8 @@ func fixed() stats.Status {
 			},
 		}},
 		Reload:    stats.ReloadReading{OK: true, Succeeded: time.Unix(1_700_000_000, 5e8)},
-		Classes:   []stats.ClassReading{class, messages},
+		Kept:      &stats.KeptReading{Corrected: 26},
+		Classes:   []stats.ClassReading{class, messages, tokens},
 		Listeners: []stats.ListenerReading{listener},
 	}
 }
@@ -94,6 +102,15 @@ func idleMessages() stats.ClassReading {
 	c := new(stats.Class).Read()
 	c.Name, c.Parent = "sms", "acme"
 	c.Rate, c.Share = stats.RateReading{Text: "20 messages/s", PerSecond: 20, Unit: "messages"}, 1
+	c.Ceil = &stats.RateReading{Text: "30 messages/s", PerSecond: 30, Unit: "messages"}
+	c.Learned = 30
+	return c
+}
+
+// idleTokens returns a class that counts tokens and has seen none.
+func idleTokens() stats.ClassReading {
+	c := new(stats.Class).Read()
+	c.Name, c.Share, c.Rate = "llm", 1, stats.RateReading{Text: "100 tokens/s", PerSecond: 100, Unit: "tokens"}
 	return c
 }
 
@@ -140,9 +157,9 @@ func TestCardinalityIsConstant(t *testing.T) {
 	idle.Classes[0].Quotas = []stats.QuotaReading{{Window: "1h", Size: 20, Remaining: 20}} // those of its policy
 	shadow := new(stats.Class).ReadShadow()
 	idle.Classes[0].Shadow = &shadow
-	idle.Classes[1] = idleMessages()
+	idle.Classes[1], idle.Classes[2] = idleMessages(), idleTokens()
 	idle.Listeners[0] = new(stats.Listener).Read()
-	idle.Listeners[0].Name = "web"
+	idle.Listeners[0].Name, idle.Listeners[0].Unframed = "web", map[string]uint64{"too_long": 0}
 	idle.Listeners[0].Upstreams = []stats.UpstreamReading{{Upstream: "gw.example:80"}, {Upstream: "other.example:80"}}
 	idle.Listeners[0].UpstreamFailures = new(stats.Upstreams).Read([]string{"gw.example:80"})
 	if got, want := series(scrape(t, func() stats.Status { return idle })), series(scrape(t, fixed)); !cmp.Equal(got, want) {
@@ -150,31 +167,32 @@ func TestCardinalityIsConstant(t *testing.T) {
 	}
 }
 
-// onlySessions are the metrics of a class that have no series of the kernel.
-var onlySessions = map[string]bool{"shaper_class_info": true, "shaper_class_in_flight": true, "shaper_class_paused": true, "shaper_class_rate_share": true,
-	"shaper_class_max_keys": true, "shaper_class_quota_remaining": true, "shaper_class_quota_resets_timestamp_seconds": true}
-
-// The kernel's class has the series of the proxy's class and one more label, but no waits
-// and none of onlySessions.
+// The kernel's class has the series of the proxy's class and one more label. What only the proxy
+// knows has none of the kernel.
 func TestKernelClasses(t *testing.T) {
 	status := fixed()
 	status.Kernel = status.Classes
-	proxy, kernel := 0, 0
+	proxy, kernel := map[string]int{}, map[string]int{}
 	for line := range strings.Lines(scrape(t, func() stats.Status { return status })) {
 		name, _, _ := strings.Cut(line, "{")
-		switch {
-		case !strings.HasPrefix(name, "shaper_class_") || strings.HasPrefix(name, "shaper_class_keys"), onlySessions[name]:
-		case strings.Contains(line, `engine="tc"`):
-			kernel++
-			if strings.HasPrefix(name, "shaper_class_wait_") {
-				t.Error(line)
-			}
-		case !strings.HasPrefix(name, "shaper_class_wait_"):
-			proxy++
+		if strings.Contains(line, `engine="tc"`) {
+			kernel[name]++
+		} else {
+			proxy[name]++
 		}
 	}
-	if kernel == 0 || kernel != proxy {
-		t.Errorf("%d series of the kernel, %d of the proxy", kernel, proxy)
+	for _, name := range []string{"shaper_class_sent_bytes_total", "shaper_class_dropped_total", "shaper_class_backlog_items", "shaper_class_rate", "shaper_class_ceil"} {
+		if kernel[name] == 0 {
+			t.Errorf("the kernel has no %s", name)
+		}
+	}
+	for name, n := range kernel {
+		if n != proxy[name] {
+			t.Errorf("%s has %d series of the kernel, %d of the proxy", name, n, proxy[name])
+		}
+	}
+	if n := kernel["shaper_class_wait_seconds_count"]; n > 0 {
+		t.Errorf("the kernel has %d counts of waits", n)
 	}
 }
 

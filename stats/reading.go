@@ -285,6 +285,12 @@ type StateReading struct {
 	Error    string    `json:"error,omitempty"`  // why the last write failed; "": it succeeded
 }
 
+// KeptReading is how the kernel was kept equal to the policy.
+type KeptReading struct {
+	Corrected uint64 `json:"corrected"`       // objects that were put right since the start
+	Error     string `json:"error,omitempty"` // why the kernel differs from the policy; "": it does not
+}
+
 // Status is the state of the daemon at one moment. `shaper status` shows it, and the
 // metrics are made of it.
 type Status struct {
@@ -302,6 +308,7 @@ type Status struct {
 	// Kernel holds what the kernel counts for classes that shape a device. Its bytes are
 	// those of frames, not of payload, and it has no waits.
 	Kernel []ClassReading `json:"kernel,omitempty"`
+	Kept   *KeptReading   `json:"kernel_kept,omitempty"` // nil if the policy keeps nothing in the kernel
 }
 
 // Totals is the sum over all listeners and classes.
