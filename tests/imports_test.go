@@ -30,6 +30,7 @@ var allowedImports = map[string][]string{
 	"nft":                   {"policy"},
 	"tc/tctest":             {}, // for the tests of tc and of the daemon
 	"metrics":               {"stats"},
+	"metrics/grafana":       {}, // it prints the dashboard of Grafana
 	"web":                   {"stats"},
 	"web/play":              {"simulate", "policy", "stats", "unit"}, // the program of the playground
 	"shaper":                {"calendar", "leaky", "limit", "policy", "stats", "unit"},
