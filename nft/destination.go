@@ -15,9 +15,9 @@ import (
 // destination is which packets of a protocol a rule is for. The zero destination is all packets.
 type destination struct {
 	protocol policy.Protocol // TCP or UDP
-	prefix  netip.Prefix
-	special bool             // those in the set of special addresses of the family of prefix, whatever the prefix
-	ports   policy.PortRange // the zero PortRange is all
+	prefix   netip.Prefix
+	special  bool             // those in the set of special addresses of the family of prefix, whatever the prefix
+	ports    policy.PortRange // the zero PortRange is all
 }
 
 func (d destination) is6() bool { return d.prefix.Addr().Is6() }

@@ -168,18 +168,18 @@ func traffic(t *testing.T, p *program, client *http.Client) {
 	}
 	all.Wait()
 	for _, name := range []string{"hourly", "tried", "shared"} {
-		write(t, "", p.addr(name), "hello\nhello\nhello\n")
+		sendText(t, "", p.addr(name), "hello\nhello\nhello\n")
 	}
-	write(t, "", p.addr("guest"), strings.Repeat("bytes", 1000))
-	write(t, "", p.addr("dead"), "x")
-	write(t, "", p.addr("junk"), "this is not SMPP")
-	write(t, "127.0.0.1", p.addr("logins"), "x")
-	write(t, "127.0.0.2", p.addr("logins"), "x")
+	sendText(t, "", p.addr("guest"), strings.Repeat("bytes", 1000))
+	sendText(t, "", p.addr("dead"), "x")
+	sendText(t, "", p.addr("junk"), "this is not SMPP")
+	sendText(t, "127.0.0.1", p.addr("logins"), "x")
+	sendText(t, "127.0.0.2", p.addr("logins"), "x")
 	send(t, p.addr("dns"), 5)
 }
 
 // write opens a connection, writes a text, and closes the connection.
-func write(t *testing.T, from, to, text string) {
+func sendText(t *testing.T, from, to, text string) {
 	t.Helper()
 	c := dial(t, from, to)
 	io.WriteString(c, text) // if it fails, the far end has closed already

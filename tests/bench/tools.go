@@ -71,7 +71,7 @@ func prepare(earlier string) (t tools, err error) {
 	}
 	t.HAProxy = obtain(filepath.Join(cache, haproxySum[:16], "haproxy"), buildHAProxy, haproxyVersion)
 	t.Nginx = obtain(filepath.Join(cache, "nginx", "usr", "sbin", "nginx"), fetchNginx, nginxVersion)
-	t.Kannel = obtain("/usr/sbin/bearerbox", func(string) error { return errors.New("Debian's package kannel is not installed") }, kannelVersion)
+	t.Kannel = obtain("/usr/sbin/bearerbox", func(string) error { return errors.New("the package kannel of Debian is not installed") }, kannelVersion)
 	return t, nil
 }
 
