@@ -32,14 +32,17 @@ func (e Estimate) Place(now time.Time, cost Cost) (position int, wait time.Durat
 
 // Drain returns what waits in the queues of the class, of its buckets and groups, in the unit of
 // the class. It estimates how long it takes until the last of it leaves; that is the time
-// until limit.Never if it never does.
+// until limit.Never if it never does. If something waits in more than a thousand buckets, it looks at
+// a thousand of them.
 func (e Estimate) Drain(now time.Time) (cost int64, drain time.Duration) {
-	defer e.class.lock().mu.Unlock()
-	withQueues(e.class, func(c *Class) {
-		if c.queue.Len() > 0 {
-			cost += c.queueCost
-			drain = max(drain, forecast{&c.node, now}.leaves(&Cost{}).Sub(now))
-		}
+	c := e.class
+	defer c.lock().mu.Unlock()
+	withWaiting(c, func(c *Class) {
+		cost += c.queueCost
+		drain = max(drain, forecast{&c.node, now}.leaves(&Cost{}).Sub(now))
 	})
+	if c.keys != nil {
+		cost = c.waitingCost.in(c.kind) // of all buckets: a class with buckets has no children
+	}
 	return cost, drain
 }

@@ -221,6 +221,18 @@ func (f *feed) next() *contender {
 	return nil
 }
 
+// first returns the node whose turn it is, or else the one that is the next to have a turn; nil if
+// there is none.
+func (f *feed) first() *node {
+	if k := f.next(); k != nil {
+		return k.node
+	}
+	if len(f.changes) > 0 {
+		return f.changes[0].node
+	}
+	return nil
+}
+
 // pay charges a contender for an item of cost n, which left in its turn. The contender has
 // no seat for that turn until reseat.
 func (f *feed) pay(k *contender, n int64) {

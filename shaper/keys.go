@@ -33,6 +33,7 @@ type keys struct {
 	active  map[policy.Key]*Class
 	idle    idleKeys
 	shared  *Class      // the bucket of keys for which there is no room; nil: there was room for all
+	waiting []*Class    // buckets in which something waits, in no order
 	linger  []*Class    // buckets that nobody uses and that must stay for a while; see letLinger
 	spare   []*Class    // buckets without a key, for other keys
 	blank   bucketState // what a new key starts with; no limiter: it is not known yet
@@ -49,9 +50,10 @@ type membership struct {
 
 	// Guarded by the lock of the tree.
 	key     policy.Key
-	joined  int  // sessions that have joined it; messages, if these tell the buckets apart
-	lingers bool // it is in keys.linger
-	isSpare bool // it is in keys.spare
+	joined  int   // sessions that have joined it; messages, if these tell the buckets apart
+	lingers bool  // it is in keys.linger
+	isSpare bool  // it is in keys.spare
+	seat    int32 // in keys.waiting, plus 1; 0: it has none
 }
 
 // newKeys returns the keys of a class that gets the policy conf.
@@ -349,6 +351,36 @@ func withBuckets(c *Class, do func(*Class)) {
 	do(c)
 	if c.keys != nil {
 		c.keys.each(do)
+	}
+}
+
+// withWaiting calls do with the queues in which something waits: that of the class, those of its
+// buckets and of the groups of all. If something waits in many buckets, it calls do for mostNodes
+// of them, and for the one whose turn is the next: the tree is locked meanwhile, and nothing leaves.
+func withWaiting(c *Class, do func(*Class)) {
+	each := func(c *Class) {
+		for _, group := range c.quiet.inUse {
+			if group.queue.Len() > 0 {
+				do(group)
+			}
+		}
+		if c.queue.Len() > 0 {
+			do(c)
+		}
+	}
+	each(c)
+	if c.keys == nil {
+		return
+	}
+	some := c.keys.waiting
+	if len(some) > mostNodes {
+		some = some[:mostNodes]
+		if first := c.feed.first(); first != nil {
+			each(first.class)
+		}
+	}
+	for _, bucket := range some {
+		each(bucket)
 	}
 }
 

@@ -30,7 +30,9 @@ func (s Status) Why(now time.Time) Why {
 
 // Waits returns what the next item waits for at now, of those in the queue of the class and in
 // those of its buckets and groups. If only classes beneath it have items, it is what holds those up
-// from this class on. Waits returns nil if nothing waits, or only for its turn.
+// from this class on. Waits returns nil if nothing waits, or only for its turn. If something waits
+// in more than a thousand buckets, Waits looks at a thousand of them, and at the one whose turn is
+// the next.
 func (s Status) Waits(now time.Time) *stats.Hold {
 	c := s.class
 	root, now := c.lockAt(now)
@@ -38,11 +40,9 @@ func (s Status) Waits(now time.Time) *stats.Hold {
 	if c.waiting == 0 {
 		return nil
 	}
+	root.next(now) // so that it is known whose turn is the next
 	first, found := hold{until: limit.Never}, false
-	withQueues(c, func(c *Class) {
-		if c.queue.Len() == 0 {
-			return
-		}
+	withWaiting(c, func(c *Class) {
 		if h := nextHold(now, c); !h.until.After(first.until) {
 			first, found = h, true
 		}

@@ -244,6 +244,9 @@ func (n *node) remove(it *Item) bool {
 func (n *node) countWaiting(cost sum, items int64) {
 	for ; n != nil; n = n.parent.Load() {
 		n.line.count(n.kind, &cost, items)
+		if k := n.class.bucketOf; k != nil {
+			k.noteWaiting(n.class)
+		}
 	}
 }
 

@@ -1,0 +1,142 @@
+package shaper
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"shaper/limit"
+	"shaper/stats"
+)
+
+// waitsNaively and drainsNaively look at every bucket.
+func waitsNaively(c *Class, now time.Time) *stats.Hold {
+	first := hold{until: limit.Never}
+	withQueues(c, func(c *Class) {
+		if c.queue.Len() > 0 {
+			if h := nextHold(now, c); !h.until.After(first.until) {
+				first = h
+			}
+		}
+	})
+	return first.reading()
+}
+
+func drainsNaively(c *Class, now time.Time) (cost int64, drain time.Duration) {
+	withQueues(c, func(c *Class) {
+		if c.queue.Len() > 0 {
+			cost += c.queueCost
+			drain = max(drain, forecast{&c.node, now}.leaves(&Cost{}).Sub(now))
+		}
+	})
+	return cost, drain
+}
+
+// While items come, leave and are given up at random, keys.waiting has the buckets in which something
+// waits, and what a class says of its buckets is what each of them says.
+func TestWaitingBucketsAreKnown(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 18))
+		c := NewClass(start, perSource(100, leakyClass("10 packets/s")))
+		now, buckets, waiting := start, map[int]*Class{}, map[*Item]*Class{}
+		for range 500 {
+			now = now.Add(time.Duration(r.IntN(50)) * ms)
+			switch n := r.IntN(30); r.IntN(4) {
+			case 0:
+				if buckets[n] == nil {
+					buckets[n] = c.Join(now, client(n))
+				}
+			case 1:
+				if bucket := buckets[n]; bucket != nil {
+					it := packet(1)
+					if bucket.Enter(now, it) == Waits {
+						waiting[it] = bucket
+					}
+				}
+			case 2:
+				for it := c.Release(now); it != nil; it = c.Release(now) {
+					it.Left(now)
+					delete(waiting, it)
+				}
+			case 3:
+				for it, bucket := range waiting {
+					if bucket == buckets[n] {
+						bucket.Cancel(now, it)
+						delete(waiting, it)
+					}
+				}
+				if bucket := buckets[n]; bucket != nil {
+					bucket.Quit(now)
+					delete(buckets, n)
+				}
+			}
+			checkWaiting(t, c, now)
+		}
+	}
+}
+
+// checkWaiting compares what a class knows with what all of its buckets say.
+func checkWaiting(t *testing.T, c *Class, now time.Time) {
+	t.Helper()
+	busy := 0
+	for _, bucket := range c.keys.active {
+		if bucket.waiting > 0 {
+			busy++
+			if i := bucket.seat - 1; i < 0 || c.keys.waiting[i] != bucket {
+				t.Fatalf("a bucket with %d items has seat %d", bucket.waiting, bucket.seat)
+			}
+		}
+	}
+	if busy != len(c.keys.waiting) {
+		t.Fatalf("%d buckets have items, and %d have seats", busy, len(c.keys.waiting))
+	}
+	wantCost, wantDrain := drainsNaively(c, now)
+	if cost, drain := c.Estimate().Drain(now); cost != wantCost || drain != wantDrain {
+		t.Fatalf("the class drains %d in %v, want %d in %v", cost, drain, wantCost, wantDrain)
+	}
+	got, want := c.Status().Waits(now), waitsNaively(c, now)
+	if (got == nil) != (want == nil) || got != nil && !got.Until.Equal(want.Until) {
+		t.Fatalf("the class waits for %v, want %v", got, want)
+	}
+}
+
+// floodKeys returns a class in which two items of each of so many keys wait.
+func floodKeys(keys int) *Class {
+	c := NewClass(start, perSource(keys, leakyClass("1 packets/min")))
+	for n := range keys {
+		bucket := c.Join(start, client(n))
+		for range 3 {
+			bucket.Enter(at(time.Duration(n)*ms), packet(1))
+		}
+	}
+	return c
+}
+
+// With more waiting buckets than are looked at, the next to leave is known exactly.
+func TestWaitsOfManyBuckets(t *testing.T) {
+	const keys = 3 * mostNodes
+	c := floodKeys(keys)
+	for i := range 50 {
+		now := at(time.Minute + time.Duration(i)*37*ms)
+		for it := c.Release(now); it != nil; it = c.Release(now) {
+			it.Left(now)
+		}
+		if got, want := c.Status().Waits(now), waitsNaively(c, now); got == nil || !got.Until.Equal(want.Until) {
+			t.Fatalf("the class waits for %v, want %v", got, want)
+		}
+		cost, drain := c.Estimate().Drain(now)
+		if want, most := drainsNaively(c, now); cost != want || drain > most || drain < most/2 {
+			t.Fatalf("the class drains %d in %v, want %d in %v", cost, drain, want, most)
+		}
+	}
+}
+
+// BenchmarkWaitsOfKeys measures what a scrape asks of a class in which 100,000 keys wait.
+func BenchmarkWaitsOfKeys(b *testing.B) {
+	c := floodKeys(100_000)
+	now := at(100 * time.Second)
+	for b.Loop() {
+		c.Status().Waits(now)
+		c.Estimate().Drain(now)
+	}
+}
