@@ -17,9 +17,10 @@ const meterPeriod = time.Second
 type meter struct {
 	classes func() []*shaper.Class // set by newDaemon, read by all
 
-	mu   sync.Mutex // guards the fields below; comes before the locks of package shaper
-	at   time.Time  // when measure ran last
-	seen map[*shaper.Class]metered
+	mu    sync.Mutex // guards the fields below; comes before the locks of package shaper
+	at    time.Time  // when measure ran last
+	seen  map[*shaper.Class]metered
+	spare map[*shaper.Class]metered // empty; the next measure fills it
 }
 
 // metered is what a class had sent at the last measure, and its rate in the period before.
@@ -45,9 +46,12 @@ func (m *meter) run(ctx context.Context) {
 
 // measure ends one period and begins the next. It forgets classes that are gone.
 func (m *meter) measure(now time.Time) {
-	seen := map[*shaper.Class]metered{}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	seen := m.spare
+	if seen == nil {
+		seen = map[*shaper.Class]metered{}
+	}
 	elapsed := now.Sub(m.at).Seconds()
 	for _, c := range m.classes() {
 		kind := c.Rate().Kind()
@@ -57,7 +61,8 @@ func (m *meter) measure(now time.Time) {
 		}
 		seen[c] = one
 	}
-	m.at, m.seen = now, seen
+	clear(m.seen)
+	m.at, m.seen, m.spare = now, seen, m.seen
 }
 
 // rate returns the rate of a class and all beneath it in the last whole period, in units per

@@ -91,3 +91,17 @@ func TestMeterOfATree(t *testing.T) {
 		}
 	}
 }
+
+// A measure takes no memory, however many classes there are: it is made every second.
+func TestMeasuresDoNotAllocate(t *testing.T) {
+	var all []*shaper.Class
+	for range 100 {
+		all = append(all, shaper.NewClass(time.Now(), policy.DefaultClass("a")))
+	}
+	m := &meter{classes: func() []*shaper.Class { return all }}
+	m.measure(time.Now())
+	m.measure(time.Now())
+	if n := testing.AllocsPerRun(10, func() { m.measure(time.Now()) }); n > 0 {
+		t.Errorf("a measure takes %v allocations", n)
+	}
+}

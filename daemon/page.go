@@ -49,11 +49,24 @@ func (p page) Summary() any {
 
 // Classes implements [web.Source].
 func (p page) Classes() (all []web.Class) {
-	live := p.d.shaper.Classes()
-	for i, c := range p.d.readClasses(live) {
-		row, kind := rowOf(c), live[i].Rate().Kind()
-		row.Unit, row.Sent = kind.String(), amountIn(sentBy(live[i]), kind)
-		all = append(all, row)
+	for _, c := range p.d.classes() {
+		all = append(all, rowOf(c))
+	}
+	return all
+}
+
+// Samples implements [web.Source].
+func (p page) Samples() []web.Sample { return samplesOf(p.d.shaper.Classes()) }
+
+// samplesOf reads a few counters of each class, and no more: it is called all the time.
+func samplesOf(live []*shaper.Class) []web.Sample {
+	all := make([]web.Sample, len(live))
+	for i, c := range live {
+		kind := c.Rate().Kind()
+		all[i] = web.Sample{Name: c.Name(), Unit: kind.String(), Sent: amountIn(sentBy(c), kind), Items: c.Backlog().Items}
+		for r := range stats.Reasons() {
+			all[i].Lost += c.Stats.Dropped[r].Items.Load() + c.Stats.Refused[r].Items.Load()
+		}
 	}
 	return all
 }

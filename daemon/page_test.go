@@ -8,6 +8,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"shaper/policy"
+	"shaper/shaper"
+	"shaper/stats"
+	"shaper/unit"
+	"shaper/web"
 )
 
 // look returns the first event of a view of the dashboard, and what follows.
@@ -150,5 +156,25 @@ func TestDashboardOff(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("it goes on to sample the classes")
 		}
+	}
+}
+
+// A sample has what the row of the class has, and takes no memory but its own.
+func TestSamples(t *testing.T) {
+	conf := policy.DefaultClass("a")
+	conf.Rate = unit.BytesPerSecond(1000)
+	live := []*shaper.Class{shaper.NewClass(time.Now(), conf)}
+	counters := live[0].Stats
+	counters.Sent[stats.Upstream].Bytes.Add(500)
+	counters.Sent[stats.Downstream].Bytes.Add(30)
+	counters.Dropped[stats.MaxWait].AddItems(4, 1)
+	counters.Refused[stats.QueueFull].AddItems(3, 1)
+	live[0].Enter(time.Now(), &shaper.Item{Cost: shaper.Cost{Bytes: 5000, Packets: 1}})
+	live[0].Enter(time.Now(), &shaper.Item{Cost: shaper.Cost{Bytes: 5000, Packets: 1}})
+	if got, want := samplesOf(live)[0], (web.Sample{Name: "a", Unit: "bytes", Sent: 530, Lost: 7, Items: 1}); got != want {
+		t.Errorf("the sample is %+v, want %+v", got, want)
+	}
+	if n := testing.AllocsPerRun(100, func() { samplesOf(live) }); n > 1 {
+		t.Errorf("a sample takes %v allocations", n)
 	}
 }

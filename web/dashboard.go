@@ -33,7 +33,7 @@ func (d *Dashboard) Run(ctx context.Context) {
 	defer close(d.stopped)
 	for {
 		now := time.Now()
-		d.history.add(now, d.source.Classes())
+		d.history.add(now, d.source.Samples())
 		select {
 		case <-ctx.Done():
 			return

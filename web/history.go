@@ -48,7 +48,7 @@ type curves [figures][samples]float32
 func newHistory() *history { return &history{past: map[string]*past{}} }
 
 // add takes a sample of all classes. It forgets the others.
-func (h *history) add(now time.Time, classes []Class) {
+func (h *history) add(now time.Time, classes []Sample) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	elapsed := now.Sub(h.times[(h.taken+samples-1)%samples]).Seconds()
@@ -62,10 +62,10 @@ func (h *history) add(now time.Time, classes []Class) {
 			h.put(p, [figures]float32{
 				sent:    float32(float64(c.Sent-p.sent) / elapsed),
 				waiting: float32(c.Items),
-				lost:    float32(float64(c.lost()-p.lost) / elapsed),
+				lost:    float32(float64(c.Lost-p.lost) / elapsed),
 			})
 		}
-		p.sent, p.lost, p.seen = c.Sent, c.lost(), h.taken
+		p.sent, p.lost, p.seen = c.Sent, c.Lost, h.taken
 	}
 	for name, p := range h.past {
 		if p.seen != h.taken {
@@ -76,11 +76,9 @@ func (h *history) add(now time.Time, classes []Class) {
 	h.taken++
 }
 
-func (c *Class) lost() uint64 { return c.Dropped + c.Refused }
-
 // isAnother reports whether a class of the same name does not go on with the counters of the past.
-func (p *past) isAnother(c Class) bool {
-	return c.Unit != p.unit || c.Sent < p.sent || c.lost() < p.lost
+func (p *past) isAnother(c Sample) bool {
+	return c.Unit != p.unit || c.Sent < p.sent || c.Lost < p.lost
 }
 
 // forget gives up what is known of a class. p may be nil.

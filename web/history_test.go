@@ -13,8 +13,8 @@ var start = time.Unix(1_800_000_000, 0)
 // at returns the time of sample i.
 func at(i int) time.Time { return start.Add(time.Duration(i) * step) }
 
-func otp(sent uint64, items int64, dropped, refused uint64) []Class {
-	return []Class{{Name: "otp", Unit: "messages", Sent: sent, Items: items, Dropped: dropped, Refused: refused}}
+func otp(sent uint64, items int64, dropped, refused uint64) []Sample {
+	return []Sample{{Name: "otp", Unit: "messages", Sent: sent, Items: items, Lost: dropped + refused}}
 }
 
 func wantJSON(t *testing.T, what string, got any, want string) {
@@ -63,10 +63,10 @@ func TestHistoryIsAnHour(t *testing.T) {
 
 // A class that comes again, or counts something else, does not go on with what another has counted.
 func TestHistoryOfAnotherClass(t *testing.T) {
-	for name, next := range map[string][]Class{
+	for name, next := range map[string][]Sample{
 		"fewer sent":   otp(10, 1, 5, 5),
 		"fewer lost":   otp(200, 1, 0, 0),
-		"another unit": {{Name: "otp", Unit: "bytes", Sent: 5000, Dropped: 10}},
+		"another unit": {{Name: "otp", Unit: "bytes", Sent: 5000, Lost: 10}},
 	} {
 		h := newHistory()
 		h.add(at(0), otp(100, 9, 5, 5))
@@ -108,9 +108,9 @@ func TestIdleClassTakesNoMemory(t *testing.T) {
 }
 
 // crowd returns n classes in which something waits.
-func crowd(n int, items int64) (all []Class) {
+func crowd(n int, items int64) (all []Sample) {
 	for i := range n {
-		all = append(all, Class{Name: fmt.Sprintf("class-%04d", i), Unit: "messages", Items: items})
+		all = append(all, Sample{Name: fmt.Sprintf("class-%04d", i), Unit: "messages", Items: items})
 	}
 	return all
 }

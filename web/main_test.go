@@ -12,17 +12,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fake is a Source with one class and one session.
 type fake struct {
-	asked atomic.Int64 // how often it was asked for classes
-	work  func()       // what it does when it is asked for sessions; nil: nothing
-	body  string       // of the session
+	asked   atomic.Int64 // how often it was asked for classes
+	sampled atomic.Int64 // and for samples
+	work    func()       // what it does when it is asked for sessions; nil: nothing
+	body    string       // of the session
 }
 
 func (*fake) Hosts() []string { return []string{"shaper.example.com"} }
 func (*fake) Summary() any    { return "summary" }
 
 func (f *fake) Classes() []Class {
-	n := f.asked.Add(1)
-	return []Class{{Name: "otp", Unit: "messages", Sent: uint64(10 * n), Items: 3}}
+	f.asked.Add(1)
+	return []Class{{Name: "otp", Items: 3}}
+}
+
+func (f *fake) Samples() []Sample {
+	return []Sample{{Name: "otp", Unit: "messages", Sent: uint64(10 * f.sampled.Add(1)), Items: 3}}
 }
 
 func (*fake) Class(name string) (reading any, why string, ok bool) {

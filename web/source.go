@@ -16,6 +16,8 @@ type Source interface {
 	Summary() any
 	// Classes returns all classes in the order of their names.
 	Classes() []Class
+	// Samples returns what the history keeps of all classes. It is asked also while no page is open.
+	Samples() []Sample
 	// Class returns all that is known of a class, and why it waits; ok is false if there is none.
 	Class(name string) (reading any, why string, ok bool)
 	// List returns "sessions", "upstreams", "fleet", "system" or "changes"; nil for any other name.
@@ -41,7 +43,13 @@ type Class struct {
 	Refused     uint64        `json:"refused"`
 	Throttled   uint64        `json:"throttled"` // messages that the provider refused as too fast
 	PausedUntil time.Time     `json:"paused_until,omitzero"`
+}
 
-	Unit string `json:"-"` // of Sent: "bytes", "messages"
-	Sent uint64 `json:"-"` // since the class was created
+// Sample is what the history keeps of a class and all classes beneath it.
+type Sample struct {
+	Name  string
+	Unit  string // of Sent: "bytes", "messages"
+	Sent  uint64 // since the class was created
+	Lost  uint64 // items dropped and refused since then
+	Items int64  // they wait
 }
