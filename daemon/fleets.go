@@ -307,10 +307,10 @@ func (s *share) Set(all []shaper.Limit) {
 }
 
 // Slow implements shaper.Share.
-func (s *share) Slow(wait time.Duration) { s.members[0].Slow(wait) }
+func (s *share) Slow(key string, wait time.Duration) { s.members[0].Slow(key, wait) }
 
 // PausedUntil implements shaper.Share.
-func (s *share) PausedUntil() time.Time { return s.members[0].PausedUntil() }
+func (s *share) PausedUntil(key string) time.Time { return s.members[0].PausedUntil(key) }
 
 // Secret implements shaper.Share.
 func (s *share) Secret() *[32]byte { return &s.store.secret }

@@ -55,14 +55,14 @@ func (l *Lease) ask(now time.Time) (units int64, at time.Time) {
 	case !fits || have <= 0:
 		at = now
 	case class.Algorithm == Slots:
-		at = last.Add(-leadTime - 2*m.link.rtt)
+		at = last.Add(-m.leadTime())
 	default:
 		at = now
 	}
 	if units = min(max(l.wanted-have, l.soon(now)), lease); !fits {
 		units = max(units, l.need)
 	}
-	at = latest(at, l.retry)
+	at = latest(latest(at, l.retry), l.paused.Add(-m.leadTime()))
 	if m.mode == FromStore {
 		at = latest(at, l.machine.ready())
 	}
@@ -82,8 +82,8 @@ func (l *Lease) watch(now, last time.Time) {
 	l.machine.alarms.set(l, due)
 }
 
-// leadTime is how long before the last slot in hand a lease asks for more, and the round trips come on top.
-const leadTime = 10 * time.Millisecond
+// leadTime returns how long before the last slot in hand a lease asks for more.
+func (m *Machine) leadTime() time.Duration { return 10*time.Millisecond + 2*m.link.rtt }
 
 // idleAfter is how long a lease keeps units of a window for what may come.
 const idleAfter = 100 * time.Millisecond

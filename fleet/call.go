@@ -21,7 +21,7 @@ const (
 	Take  Op = "take"  // units of a bucket
 	Back  Op = "back"  // return units that a Take has got
 	Beat  Op = "beat"  // nothing: the member is there
-	Pause Op = "pause" // the provider has said "too fast": nobody gets anything for a time
+	Pause Op = "pause" // the provider has said "too fast": nobody gets anything of the key for a time; of the class, if the key is ""
 	Leave Op = "leave" // the member is gone, and has no share any more
 	Ping  Op = "ping"  // whether the store can be written to; nothing changes
 )
@@ -39,6 +39,7 @@ type Call struct {
 	Sent   Stamp         // when the member sends, by the store's clock as it knows it; 0: it does not know
 	Grace  time.Duration // how long after Sent the member counts as silent
 	Share  int64         // what the member knows to be its share, in millionths
+	Heard  int64         // the last pause of a key that the member has heard of
 
 	// Of the bucket.
 	Number int64         // of this Take, of this member and bucket. A number that comes again gets the same units. A Back of slots has that of the Take
@@ -56,7 +57,7 @@ type Call struct {
 }
 
 // numbers returns the numeric arguments of the script, in its order.
-func (c *Call) numbers() [27]int64 {
+func (c *Call) numbers() [28]int64 {
 	t := c.Class.timing()
 	quo, rem, parts := c.Class.period()
 	fenced := int64(0)
@@ -69,7 +70,7 @@ func (c *Call) numbers() [27]int64 {
 		c.Number, int64(c.Class.Algorithm), c.Wanted, c.Need, c.Lead.Microseconds(),
 		quo, rem, parts, c.Class.depth().Microseconds(),
 		c.Class.Limit(), c.Class.Window.Microseconds(), c.Class.offset(), int64(c.From), int64(c.To),
-		c.Known, c.Left.Microseconds(), c.Spent,
+		c.Known, c.Left.Microseconds(), c.Spent, c.Heard,
 	}
 }
 
@@ -80,6 +81,11 @@ type Reply struct {
 	Share   int64 // of the member, in millionths
 	Recover Stamp // until then the store does not know how much of its windows is used
 	Pause   Stamp // until then nobody gets anything
+
+	// A pause of a key: of the one that the call asks for, or of the next that the member has not heard of.
+	Heard      int64  // its number
+	Paused     string // the key; "": there is none
+	PausedTill Stamp  // until then nobody gets anything of it
 
 	// Units is how many the member gets. The unit i of a block of slots may leave at
 	// First + Rem/parts microseconds + i*Span/Units periods. The units of a window may leave at once, until Till.
@@ -94,15 +100,16 @@ type Reply struct {
 }
 
 // replyFields is how many numbers the script returns.
-const replyFields = 12
+const replyFields = 14
 
-// replyOf reads what the script returns.
-func replyOf(n []int64) (Reply, error) {
+// replyOf makes an answer of the numbers and the key that the script returns.
+func replyOf(n []int64, key string) (Reply, error) {
 	if len(n) != replyFields {
 		return Reply{}, fmt.Errorf("an answer has %d numbers, want %d", len(n), replyFields)
 	}
 	return Reply{
 		Now: Stamp(n[0]), Members: n[1], Share: n[2], Recover: Stamp(n[3]), Pause: Stamp(n[4]),
 		Units: n[5], First: Stamp(n[6]), Rem: n[7], Span: n[8], Till: Stamp(n[9]), Used: n[10], Line: n[11],
+		Heard: n[12], PausedTill: Stamp(n[13]), Paused: key,
 	}, nil
 }

@@ -78,7 +78,7 @@ func (l *Lease) Estimate(now time.Time, ahead, n int64) time.Time {
 	case at == limit.Never || m.class.Algorithm != Slots:
 		at = l.expect(now, max(ahead+min(m.class.costOf(n), m.class.burst())-1, 0))
 	}
-	return latest(at, m.paused)
+	return latest(at, l.paused)
 }
 
 // expect estimates when n units have left, from what the store has said last. A window with room lets

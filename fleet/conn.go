@@ -36,21 +36,41 @@ func (c *conn) do(ctx context.Context, prefix string, call *Call) (r Reply, err 
 		}
 	}
 	c.calls++
-	n, err := redis.Int64s(script.DoContext(ctx, c.Conn, scriptArgs(prefix, c.id, c.calls, call)...))
+	echo, r, err := readReply(script.DoContext(ctx, c.Conn, scriptArgs(prefix, c.id, c.calls, call)...))
 	if err != nil {
 		return r, err
 	}
 	// An answer that came twice would be taken for that of the next call.
-	if len(n) == 0 || n[0] != c.calls {
-		return r, fmt.Errorf("call %d got the answer of another one: %v", c.calls, n)
+	if echo != c.calls {
+		return r, fmt.Errorf("call %d got the answer of call %d", c.calls, echo)
 	}
-	if call.Op == Ping {
-		return r, nil
-	}
-	if r, err = replyOf(n[1:]); err == nil && r.Units > 0 && c.replicas > 0 {
+	if r.Units > 0 && c.replicas > 0 {
 		err = c.wait(ctx)
 	}
 	return r, err
+}
+
+// readReply reads what reserve.lua returns: the echo, and unless it answers a ping, numbers and a key.
+func readReply(answer any, failed error) (echo int64, r Reply, err error) {
+	fields, err := redis.Values(answer, failed)
+	if err != nil || len(fields) == 0 {
+		return 0, r, err
+	}
+	echo, err = redis.Int64(fields[0], nil)
+	if err != nil || len(fields) == 1 {
+		return echo, r, err
+	}
+	last := len(fields) - 1
+	n, err := redis.Int64s(fields[1:last], nil)
+	if err != nil {
+		return echo, r, err
+	}
+	key, err := redis.String(fields[last], nil)
+	if err != nil {
+		return echo, r, err
+	}
+	r, err = replyOf(n, key)
+	return echo, r, err
 }
 
 // peers returns the members of a class.

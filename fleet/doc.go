@@ -40,8 +40,8 @@
 //
 // # The keys of a class
 //
-// All have the prefix and the hash tag {NAME}: the class itself, :members, and for each key :bucket:KEY
-// and, while members compete, :line:KEY. A bucket expires 10 s after it makes no difference any more, the
+// All have the prefix and the hash tag {NAME}: the class itself, :members, :paused if keys pause, and for each key
+// :bucket:KEY and, while members compete, :line:KEY. A bucket expires 10 s after it makes no difference any more, the
 // class 20 minutes after its last member. An ACL needs: evalsha eval info time wait ping hget hset hmget hdel hkeys
 // hlen hincrby zadd zrem zrange zrangebyscore zcard zcount zrank zscore zincrby zremrangebyrank pexpire.
 //
@@ -60,7 +60,8 @@
 //     call back.
 //   - The function given to Join takes the lock of the tree and lets it look again (what an alarm does).
 //     Member's lock comes after that of a tree, and tell is called without it.
-//   - throttle.signal calls Member.Slow, and the others get a pause with their next answer.
+//   - throttle.signal calls Member.Slow, and the others hear of the pause with their next answer. A pause of a key is one
+//     of up to 64 that they hear of one by one, or with the first answer for that key.
 //   - A bucket that goes calls Budget.Forget. A limiter with a fleet has no Memory worth keeping.
 //
 // A simulation drives a Machine for each member, with a Model as the store, in virtual time, as the tests do.
@@ -73,7 +74,8 @@
 //	script               reserve.lua and peers.lua, which run on the store
 //	peer                 what the store knows of a member
 //	change               another rate for a live member, and estimates
-//	machine, ask, lease  a member of a class: what it asks the store for, and what it holds
+//	machine, ask, lease, pause  a member of a class: what it asks the store for, what it holds, and when the
+//	                     provider wants nothing
 //	link                 whether the store answers, and what it knows of the member
 //	alarm                when to look at a lease again
 //	block                slots that follow one another

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -56,7 +57,7 @@ func (m *Model) clone() *Model {
 	c := &Model{ID: m.ID, classes: map[string]*modelClass{}}
 	for name, class := range m.classes {
 		k := *class
-		k.members, k.buckets = map[string]*modelMember{}, map[string]*modelBucket{}
+		k.members, k.buckets, k.paused = map[string]*modelMember{}, map[string]*modelBucket{}, maps.Clone(class.paused)
 		for name, member := range class.members {
 			copied := *member
 			k.members[name] = &copied

@@ -26,6 +26,8 @@ type Lease struct {
 	floor time.Time // no unit before this: the provider's gap after the last departure, or a pause
 	debt  int64     // units that have left without a slot; the next blocks pay
 
+	paused time.Time // the provider wants nothing of the key before
+
 	reduced *Class // what SetRate has made of the class; nil: nothing
 
 	// What is asked for.

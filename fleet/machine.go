@@ -56,8 +56,7 @@ type Machine struct {
 	own       Class         // the class at that share, or at the rate of the fallback
 	vague     time.Duration // how wrong the clock may have been at a grant whose slots end at vagueTill
 	vagueTill time.Time
-	pause     time.Duration
-	paused    time.Time // the provider wants nothing before
+	pauses    pauses
 }
 
 // NewMachine returns a member of a class. first is the first of its numbers; a member that comes again
@@ -80,7 +79,7 @@ func NewMachine(class Class, member string, fallback Fallback, first int64, chan
 func (m *Machine) Lease(key string) *Lease {
 	l := m.leases[key]
 	if l == nil {
-		l = &Lease{machine: m, key: key, number: m.seq}
+		l = &Lease{machine: m, key: key, number: m.seq, floor: m.pauses.class, paused: m.pauses.class}
 		m.leases[key] = l
 	}
 	l.unused = false
@@ -142,9 +141,7 @@ func (m *Machine) contact(now time.Time) (c Call, ok bool) {
 		return Call{Op: Ping, Class: m.current, at: now}, true
 	}
 	k.beating = true
-	if m.pause > 0 {
-		c = m.call(now, Pause, "")
-		c.Wanted = m.pause.Microseconds()
+	if c, ok = m.tellPause(now); ok {
 		return c, true
 	}
 	return m.call(now, Beat, ""), true
@@ -158,7 +155,7 @@ func (m *Machine) contactAt(now time.Time) time.Time {
 		return limit.Never
 	case k.down:
 		return k.pingAt
-	case m.pause > 0 || k.lastSent.IsZero():
+	case len(m.pauses.untold) > 0 || k.lastSent.IsZero():
 		return now
 	}
 	at := k.lastSent.Add(m.grace(k.lastSent) / 2)
@@ -188,7 +185,7 @@ func (m *Machine) call(now time.Time, op Op, key string) Call {
 	}
 	c := Call{
 		Op: op, Class: m.current, Key: key, Member: m.member, Seq: seq, Fenced: k.fenced, Grace: m.grace(now),
-		Share: k.share, Lead: k.lead(m.current), at: now,
+		Share: k.share, Heard: m.pauses.heard, Lead: k.lead(m.current), at: now,
 	}
 	if k.clock.known() {
 		c.Sent = k.clock.earliest(now)
@@ -218,12 +215,7 @@ func (m *Machine) Answer(now time.Time, c *Call, r *Reply) {
 		m.Fail(now, c)
 		return
 	}
-	if c.Op == Pause && m.pause.Microseconds() <= c.Wanted {
-		m.pause = 0
-	}
-	if paused := k.clock.local(r.Pause); r.Pause > r.Now && paused.After(m.paused) {
-		m.PausedUntil(now, paused)
-	}
+	m.hear(now, c, r)
 	if r.Recover > r.Now {
 		m.testify(now, r.Recover)
 	}
@@ -385,24 +377,6 @@ func (m *Machine) testify(now time.Time, until Stamp) {
 		}
 	}
 }
-
-// Slow says that the provider has refused something as too fast: nobody gets anything for a time.
-func (m *Machine) Slow(now time.Time, wait time.Duration) {
-	m.pause = max(m.pause, wait)
-	m.PausedUntil(now, now.Add(wait))
-}
-
-// PausedUntil makes all leases wait until a time.
-func (m *Machine) PausedUntil(now, until time.Time) {
-	m.paused = until
-	for _, l := range m.leases {
-		l.raise(until)
-		m.changed(l, now)
-	}
-}
-
-// Pausing returns until when the provider wants nothing, as far as the member has heard.
-func (m *Machine) Pausing() time.Time { return m.paused }
 
 // Leave returns the last call of the member: its share goes to the others.
 func (m *Machine) Leave(now time.Time) Call { return m.call(now, Leave, "") }

@@ -172,20 +172,21 @@ func (m *Member) wake(now time.Time) {
 	}
 }
 
-// Slow says that the provider has refused something as too fast: no member gets anything for a time.
-func (m *Member) Slow(wait time.Duration) {
+// Slow says that the provider has refused something of a key as too fast: no member gets anything of it for a time. The
+// key "" is the class as a whole.
+func (m *Member) Slow(key string, wait time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	m.machine.Slow(now, wait)
+	m.machine.Slow(now, key, wait)
 	m.wake(now)
 }
 
-// PausedUntil returns until when the provider wants nothing, as any member has heard it.
-func (m *Member) PausedUntil() time.Time {
+// PausedUntil returns until when the provider wants nothing of a key, as any member has heard it.
+func (m *Member) PausedUntil(key string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.machine.Pausing()
+	return m.machine.Pausing(key)
 }
 
 // Set puts another rate in force; see Machine.Set.

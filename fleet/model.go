@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 )
@@ -19,6 +20,9 @@ type modelClass struct {
 	id                                  string
 	seen, fence, recover, pause, shares int64
 	lost                                bool
+	paused                              map[string]int64 // until when keys pause
+	pauses                              int64            // how many pauses of keys there have been
+	named                               [64]string       // the keys of the last ones
 	members                             map[string]*modelMember
 	buckets                             map[string]*modelBucket
 }
@@ -74,12 +78,14 @@ type step struct {
 	// Its windows, and what the member knows of the present one.
 	limit, window, offset, from, to int64
 	known, left, spent              int64
+	heard                           int64
 
 	// What the model adds.
 	now    int64
 	class  *modelClass
 	bucket *modelBucket
 	silent int64 // the shares of silent members
+	quiet  int64 // until then nothing leaves of the bucket
 }
 
 func newStep(now Stamp, c *Call) *step {
@@ -89,7 +95,7 @@ func newStep(now Stamp, c *Call) *step {
 		horizon: n[5], transit: n[6], hold: n[7], recovery: n[8], turn: n[9],
 		number: n[10], kind: n[11], wanted: n[12], need: n[13], lead: n[14], quo: n[15], rem: n[16], parts: n[17],
 		depth: n[18], limit: n[19], window: n[20], offset: n[21], from: n[22], to: n[23],
-		known: n[24], left: n[25], spent: n[26],
+		known: n[24], left: n[25], spent: n[26], heard: n[27],
 		now: int64(now), member: c.Member,
 	}
 }
@@ -101,12 +107,14 @@ func (m *Model) Do(now Stamp, c *Call) Reply {
 	target := s.enter(m.ID)
 	switch c.Op {
 	case Pause:
-		s.class.pause = max(s.class.pause, s.now+s.wanted)
+		s.pause(c.Key)
 	case Leave:
 		s.class.remove(s.member)
 	}
+	key, paused := s.tell(c.Key)
 	g, used := s.serve(c.Op)
 	r := Reply{
+		Heard: s.heard, Paused: key, PausedTill: Stamp(paused),
 		Now: now, Members: int64(len(s.class.members)), Share: target, Recover: Stamp(s.class.recover), Pause: Stamp(s.class.pause),
 		Units: g.units, First: Stamp(g.first), Rem: g.rem, Span: g.span, Till: Stamp(g.till), Used: used,
 	}
@@ -124,10 +132,10 @@ func (m *Model) find(c *Call, now int64) (*modelClass, *modelBucket) {
 	class := m.classes[c.Class.Name]
 	switch {
 	case class == nil:
-		class = &modelClass{members: map[string]*modelMember{}, buckets: map[string]*modelBucket{}}
+		class = &modelClass{members: map[string]*modelMember{}, buckets: map[string]*modelBucket{}, paused: map[string]int64{}}
 		m.classes[c.Class.Name] = class
 	case now >= class.seen+2*c.Class.timing().hold.Microseconds():
-		*class = modelClass{members: map[string]*modelMember{}, buckets: class.buckets}
+		*class = modelClass{members: map[string]*modelMember{}, buckets: class.buckets, paused: class.paused}
 	}
 	b := class.buckets[c.Key]
 	switch {
@@ -156,6 +164,9 @@ func (s *step) enter(id string) (target int64) {
 		c.fence, c.recover, c.pause = c.fence-back, c.recover-back, c.pause-back
 		for _, m := range c.members {
 			m.until -= back
+		}
+		for key := range c.paused {
+			c.paused[key] -= back
 		}
 	}
 	other := c.id == "" || c.id != id
@@ -235,6 +246,57 @@ func (s *step) present() (target int64) {
 	return target
 }
 
+// maxPaused bounds how many keys pause at once.
+const maxPaused = 1024
+
+// pause notes that the provider wants nothing of a key for a time, or of the class.
+func (s *step) pause(key string) {
+	c := s.class
+	if key == "" {
+		c.pause = max(c.pause, s.now+s.wanted)
+		return
+	}
+	c.paused[key] = max(c.paused[key], s.now+s.wanted)
+	keys := slices.SortedFunc(maps.Keys(c.paused), func(a, b string) int {
+		return cmp.Or(cmp.Compare(c.paused[a], c.paused[b]), cmp.Compare(a, b))
+	})
+	for i, k := range keys {
+		if c.paused[k] <= s.now || len(keys)-i > maxPaused {
+			delete(c.paused, k)
+		}
+	}
+	c.pauses++
+	c.named[c.pauses%int64(len(c.named))] = key
+}
+
+// tell returns a key that pauses, and until when: the one that the call asks for, or the next that the member has
+// not heard of.
+func (s *step) tell(key string) (string, int64) {
+	c := s.class
+	till := s.pauseOf(key)
+	s.quiet = max(c.pause, till)
+	if till == 0 && s.heard != c.pauses {
+		if s.heard > c.pauses { // that was another store
+			s.heard = 0
+		}
+		s.heard = max(s.heard, c.pauses-int64(len(c.named))) + 1
+		key = c.named[s.heard%int64(len(c.named))]
+		till = s.pauseOf(key)
+	}
+	if till == 0 {
+		key = ""
+	}
+	return key, till
+}
+
+// pauseOf returns until when a key pauses; 0 if it does not.
+func (s *step) pauseOf(key string) int64 {
+	if till := s.class.paused[key]; till > s.now {
+		return till
+	}
+	return 0
+}
+
 // serve does what the call asks of its bucket.
 func (s *step) serve(op Op) (g modelGrant, used int64) {
 	g = s.refused(0)
@@ -302,7 +364,7 @@ func (s *step) takeSlots() modelGrant {
 		us, rem = us+1, 0
 	}
 	gap := int64(math.Ceil(float64(s.quo) + float64(s.rem)/float64(s.parts)))
-	if start := max(s.now+s.lead-s.depth, s.class.fence+gap, s.class.pause); us < start {
+	if start := max(s.now+s.lead-s.depth, s.class.fence+gap, s.quiet); us < start {
 		us, rem = start, 0
 	}
 	f := whole - s.silent

@@ -1,14 +1,14 @@
 -- reserve.lua hands out the budget of one class to the members of a fleet. It runs on the store, as
 -- one step that nothing interrupts. model.go is the same in Go: change both or neither.
 --
--- KEYS: the class, its members, a bucket of it, and who waits for that bucket. All carry the hash
--- tag of the class, so that a cluster keeps them in one slot.
+-- KEYS: the class, its members, a bucket of it, who waits for that bucket, and which keys pause. All
+-- carry the hash tag of the class, so that a cluster keeps them in one slot.
 --
 -- Times are whole microseconds of the store's clock, and shares are millionths. All numbers stay
 -- below 2^53, so that the doubles of Lua hold them exactly. call.go names the arguments and the
 -- fields of the answer.
 
-local C, M, B, W = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local C, M, B, W, P = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local op, member, store, echo = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 if op == 'ping' then -- It changes nothing, and fails where nothing can be changed.
   redis.call('HDEL', C, 'ping')
@@ -17,7 +17,7 @@ end
 local arg = {}
 for i = 5, #ARGV do arg[i - 4] = tonumber(ARGV[i]) end
 local seq, fenced, sent, grace, share, horizon, transit, hold, recovery, turn, number, kind, wanted, need, lead,
-  pq, pr, pd, depth, limit, window, offset, from, to, known, left, spent = unpack(arg)
+  pq, pr, pd, depth, limit, window, offset, from, to, known, left, spent, heard = unpack(arg)
 local SLOTS, FIXED, SLIDING, LOG = 0, 1, 2, 3
 local WHOLE = 1000000
 
@@ -44,15 +44,17 @@ end
 -- The class: what has been lost, and who is there.
 
 -- joined is for peers.lua only, as is the time of the last call.
-local seen, fence, recover, pause, shares, lost, absent, last, recorded, joined =
-  numbers(C, 'seen', 'fence', 'recover', 'pause', 'shares', 'lost', 's:', 'q:' .. member, 's:' .. member, 'j:' .. member)
-fence, recover, pause, shares, lost = fence or 0, recover or 0, pause or 0, shares or 0, lost or 0
+local seen, fence, recover, pause, pauses, shares, lost, absent, last, recorded, joined =
+  numbers(C, 'seen', 'fence', 'recover', 'pause', 'pauses', 'shares', 'lost', 's:', 'q:' .. member, 's:' .. member, 'j:' .. member)
+fence, recover, pause, pauses, shares, lost = fence or 0, recover or 0, pause or 0, pauses or 0, shares or 0, lost or 0
 absent, last, recorded = absent or 0, last or 0, recorded or 0
 
 local back = (seen or now) - now
 if back > 0 then -- The clock was set back. What it has measured stays as far away as it was.
   fence, recover, pause = fence - back, recover - back, pause - back
-  for _, m in ipairs(redis.call('ZRANGE', M, 0, -1)) do redis.call('ZINCRBY', M, -back, m) end
+  for _, set in ipairs({M, P}) do
+    for _, m in ipairs(redis.call('ZRANGE', set, 0, -1)) do redis.call('ZINCRBY', set, int(-back), m) end
+  end
 end
 
 -- Another store may not know the last grants; no slot of theirs begins after the horizon. The
@@ -107,7 +109,39 @@ for _, m in ipairs(redis.call('ZRANGEBYSCORE', M, '-inf', '(' .. int(now))) do
 end
 if lost == 1 and shares > 0 then silent = silent + WHOLE - shares end -- they have not said so yet
 
-if op == 'pause' then pause = math.max(pause, now + wanted) end
+-- A pause concerns a key, or the class. Keys pause until the scores in P, at most 1024 of them. The class counts
+-- these pauses and names the last 64 keys, so that each member hears of them, of one with each answer.
+local key = string.sub(B, #C + 9)
+
+-- pauseOf returns until when a key pauses; 0 if it does not.
+local function pauseOf(k)
+  local till = tonumber(redis.call('ZSCORE', P, k) or 0)
+  return till > now and till or 0
+end
+
+local function pauseKey()
+  redis.call('ZADD', P, int(math.max(pauseOf(key), now + wanted)), key)
+  local over = math.max(redis.call('ZCOUNT', P, '-inf', int(now)), redis.call('ZCARD', P) - 1024)
+  if over > 0 then redis.call('ZREMRANGEBYRANK', P, 0, over - 1) end
+  local latest = redis.call('ZRANGE', P, -1, -1, 'WITHSCORES')[2] or now
+  redis.call('PEXPIRE', P, int(math.ceil((tonumber(latest) - now) / 1000) + 10000))
+  pauses = pauses + 1
+  redis.call('HSET', C, 'pauses', int(pauses), 'k:' .. int(math.fmod(pauses, 64)), key)
+end
+
+if op == 'pause' and key == '' then pause = math.max(pause, now + wanted) end
+if op == 'pause' and key ~= '' then pauseKey() end
+local whose, paused = '', 0 -- the key that the answer speaks of, and until when it pauses
+if pauses > 0 and key ~= '' then whose, paused = key, pauseOf(key) end
+local quiet = math.max(pause, paused) -- until then nothing leaves of the bucket
+if paused == 0 and heard ~= pauses then
+  if heard > pauses then heard = 0 end -- that was another store
+  heard = math.max(heard, pauses - 64) + 1
+  whose = redis.call('HGET', C, 'k:' .. int(math.fmod(heard, 64))) or ''
+  paused = pauseOf(whose)
+end
+if paused == 0 then whose = '' end
+
 redis.call('HSET', C, 'id', store, 'seen', int(now), 'fence', int(fence), 'recover', int(recover), 'pause', int(pause),
   'lost', int(lost), 'shares', int(shares), 'q:' .. member, int(last), 's:' .. member, int(recorded),
   'j:' .. member, int(joined or now), 'a:' .. member, int(now))
@@ -169,7 +203,7 @@ local function takeSlots(had)
   end
   if rem >= pd then us, rem = us + 1, 0 end -- the last member to ask had another rate
   -- A slot that was lost begins before the fence. So the first one after it is a gap later.
-  local start = math.max(now + lead - depth, fence + math.ceil(pq + pr / pd), pause)
+  local start = math.max(now + lead - depth, fence + math.ceil(pq + pr / pd), quiet)
   if us < start then us, rem = start, 0 end
 
   local f = WHOLE - silent
@@ -351,4 +385,4 @@ elseif op == 'back' and had and had.number < number then
 end
 local line = 0
 if kind == SLOTS then line = redis.call('ZCARD', W) end
-return {echo, now, members, target, recover, pause, g.k, g.first, g.rem, g.span, g.till, used or 0, line}
+return {echo, now, members, target, recover, pause, g.k, g.first, g.rem, g.span, g.till, used or 0, line, heard, paused, whose}

@@ -19,13 +19,13 @@ var peers string
 const peersKeys = 2
 
 // scriptKeys is how many keys the script takes.
-const scriptKeys = 4
+const scriptKeys = 5
 
 // scriptArgs returns the keys and arguments of a call to the store named store. The answer begins with
 // echo. The name of the class is the hash tag of the keys: a cluster keeps all of them in one slot.
 func scriptArgs(prefix, store string, echo int64, c *Call) []any {
 	class := classKey(prefix, c.Class.Name)
-	args := []any{class, class + ":members", class + ":bucket:" + c.Key, class + ":line:" + c.Key, string(c.Op), c.Member, store, strconv.FormatInt(echo, 10)}
+	args := []any{class, class + ":members", class + ":bucket:" + c.Key, class + ":line:" + c.Key, class + ":paused", string(c.Op), c.Member, store, strconv.FormatInt(echo, 10)}
 	for _, n := range c.numbers() {
 		args = append(args, strconv.FormatInt(n, 10))
 	}

@@ -33,11 +33,8 @@ func newScriptStore(t testing.TB, id string) *scriptStore {
 func (s *scriptStore) do(now Stamp, c *Call) (Reply, error) {
 	s.setTime(now)
 	s.mini.SetTime(time.UnixMicro(int64(now)))
-	n, err := redis.Int64s(script.Do(s.conn, scriptArgs("test:", s.id, 7, c)...))
-	if err != nil {
-		return Reply{}, err
-	}
-	return replyOf(n[1:])
+	_, r, err := readReply(script.Do(s.conn, scriptArgs("test:", s.id, 7, c)...))
+	return r, err
 }
 
 // setTime sets the clock, by which keys expire.
@@ -155,7 +152,7 @@ func (g *generator) call(now Stamp) *Call {
 	c := &Call{
 		Op: []Op{Take, Take, Take, Take, Take, Take, Beat, Back, Back, Pause, Leave}[r.IntN(11)], Class: g.class, Key: key, Member: member,
 		Seq: max(g.seq[member]-int64(r.IntN(10)/9), 1), Fenced: r.IntN(200) == 0, Grace: time.Duration(r.IntN(300)) * time.Millisecond,
-		Share: []int64{0, 0, 200_000, 500_000}[r.IntN(4)], Lead: time.Duration(r.IntN(3000)) * time.Microsecond,
+		Share: []int64{0, 0, 200_000, 500_000}[r.IntN(4)], Heard: r.Int64N(30), Lead: time.Duration(r.IntN(3000)) * time.Microsecond,
 	}
 	if r.IntN(2) == 0 {
 		c.Sent = now.Add(-time.Duration(r.IntN(10)) * time.Millisecond)

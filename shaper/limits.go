@@ -19,11 +19,12 @@ type Share interface {
 	Budget(i int, key string) Budget
 	// Set puts the limits of another policy in force. Their number, algorithms and windows stay.
 	Set(limits []Limit)
-	// Slow says that the provider has refused something as too fast: no member gets anything for
-	// a time.
-	Slow(wait time.Duration)
-	// PausedUntil returns until when the provider wants nothing, as any member has heard it.
-	PausedUntil() time.Time
+	// Slow says that the provider has refused something as too fast: no member gets anything of the
+	// class for a time, or of one key of it, unless key is "".
+	Slow(key string, wait time.Duration)
+	// PausedUntil returns until when the provider wants nothing of the class, or of one key of it, as
+	// any member has heard it.
+	PausedUntil(key string) time.Time
 	// Secret returns what all members hash keys with.
 	Secret() *[32]byte
 }

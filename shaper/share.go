@@ -73,7 +73,7 @@ func (b *backing) told(now time.Time, key string) {
 	if c == nil || c.backing.share == nil {
 		return
 	}
-	if until := c.backing.share.PausedUntil(); until.After(later(now, c.throttle.until)) {
+	if until := c.backing.share.PausedUntil(key); until.After(later(now, c.throttle.until)) {
 		c.heard(now, until)
 	}
 	if s, ok := c.limiter.(*shared); ok {
@@ -87,7 +87,7 @@ func (b *backing) told(now time.Time, key string) {
 // time before. The pause of a bucket is of its key alone.
 func (b *backing) tellPause(now, before time.Time) {
 	c := b.class
-	if until := c.throttle.until; b.share != nil && c.bucketOf == nil && !c.passive && until.After(before) {
-		b.share.Slow(until.Sub(now))
+	if until := c.throttle.until; b.share != nil && !c.passive && until.After(before) {
+		b.share.Slow(c.shareKey(), until.Sub(now))
 	}
 }

@@ -27,10 +27,7 @@ type shared struct {
 // borrow returns a shared limiter around one that counts what this process lets out.
 func (b *backing) borrow(now time.Time, p *pace, l limit.Limiter) limit.Limiter {
 	c := b.class
-	key := ""
-	if c.bucketOf != nil {
-		key = keyText(c.key)
-	}
+	key := c.shareKey()
 	s := &shared{Limiter: l, share: b.share, class: c, wanted: -1}
 	var parts []limit.Limiter
 	for i, l := range p.limits() {
@@ -165,4 +162,12 @@ func forget(l limit.Limiter) {
 			b.Forget()
 		}
 	}
+}
+
+// shareKey returns the key by which the members of a fleet know the class: that of a bucket, or "".
+func (c *Class) shareKey() string {
+	if c.bucketOf == nil {
+		return ""
+	}
+	return keyText(c.key)
 }

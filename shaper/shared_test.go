@@ -17,8 +17,8 @@ import (
 type fakeShare struct {
 	budgets map[string]*fakeBudget
 	limits  []Limit
-	slowed  time.Duration
-	paused  time.Time
+	slowed  map[string]time.Duration // by key
+	paused  map[string]time.Time
 	secret  [32]byte
 }
 
@@ -29,10 +29,10 @@ func (s *fakeShare) Budget(i int, key string) Budget {
 	}
 	return s.budgets[key]
 }
-func (s *fakeShare) Set(limits []Limit)     { s.limits = limits }
-func (s *fakeShare) Slow(d time.Duration)   { s.slowed = d }
-func (s *fakeShare) PausedUntil() time.Time { return s.paused }
-func (s *fakeShare) Secret() *[32]byte      { return &s.secret }
+func (s *fakeShare) Set(limits []Limit)               { s.limits = limits }
+func (s *fakeShare) Slow(key string, d time.Duration) { s.slowed[key] = d }
+func (s *fakeShare) PausedUntil(key string) time.Time { return s.paused[key] }
+func (s *fakeShare) Secret() *[32]byte                { return &s.secret }
 
 // fakeBudget lets as many units leave as it has.
 type fakeBudget struct {
@@ -64,7 +64,7 @@ func shareOf(t *testing.T, conf policy.Class, do func(s *Shaper, share *fakeShar
 	synctest.Test(t, func(t *testing.T) {
 		s := NewOnRuntimeTimer()
 		defer s.Close()
-		share := &fakeShare{budgets: map[string]*fakeBudget{}}
+		share := &fakeShare{budgets: map[string]*fakeBudget{}, slowed: map[string]time.Duration{}, paused: map[string]time.Time{}}
 		conf.Shared = "prod"
 		s.Shares(map[string]Share{conf.Name: share})
 		s.Apply([]policy.Class{conf})
@@ -135,21 +135,55 @@ func TestSharePauses(t *testing.T) {
 	conf.Adapt = true
 	shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
 		c.Provider().Throttled(time.Now(), 5*time.Second, "0x58")
-		if share.slowed != 5*time.Second {
-			t.Errorf("the fleet hears of a pause of %v, want 5s", share.slowed)
+		if share.slowed[""] != 5*time.Second {
+			t.Errorf("the fleet hears of the pauses %v, want 5s of the class", share.slowed)
 		}
 		if until, half := c.Provider().Signals(time.Now()); half != 0.5 || until.IsZero() || share.budgets["0"].rate.Compare(c.Rate()) >= 0 {
 			t.Errorf("the class has %v of its rate until %v", half, until)
 		}
 		time.Sleep(time.Hour)
-		share.paused, share.slowed = time.Now().Add(7*time.Second), 0
+		clear(share.slowed)
+		paused := time.Now().Add(7 * time.Second)
+		share.paused[""] = paused
 		s.Told("acme", "")
-		if until, half := c.Provider().Signals(time.Now()); !until.Equal(share.paused) || half != 0.5 {
-			t.Errorf("another member was refused something: the class pauses until %v, want %v, with %v of its rate", until, share.paused, half)
+		if until, half := c.Provider().Signals(time.Now()); !until.Equal(paused) || half != 0.5 {
+			t.Errorf("another member was refused something: the class pauses until %v, want %v, with %v of its rate", until, paused, half)
 		}
-		if share.slowed != 0 {
+		if len(share.slowed) > 0 {
 			t.Error("the fleet hears again of what it has said")
 		}
+	})
+}
+
+// A pause of one key goes to the fleet as that of the key, and what the fleet says of a key pauses that only.
+func TestSharePausesOneKey(t *testing.T) {
+	conf := shared20()
+	conf.Per, conf.Adapt = policy.Per{{By: policy.BySource}}, true
+	shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
+		join := func(address string) *Class {
+			return c.Join(time.Now(), policy.Conn{Source: netip.MustParseAddrPort(address)})
+		}
+		one, other := join("10.0.0.1:7"), join("10.0.0.2:7")
+		one.Provider().Throttled(time.Now(), 5*time.Second, "0x58")
+		if len(share.slowed) != 1 || share.slowed[keyText(one.key)] != 5*time.Second {
+			t.Errorf("the fleet hears of the pauses %v, want 5s of one key", share.slowed)
+		}
+		clear(share.slowed)
+		paused := time.Now().Add(7 * time.Second)
+		share.paused[keyText(other.key)] = paused
+		for _, bucket := range []*Class{one, other} {
+			s.Told("acme", keyText(bucket.key))
+		}
+		for bucket, want := range map[*Class]time.Time{one: time.Now().Add(5 * time.Second), other: paused} {
+			if until, half := bucket.Provider().Signals(time.Now()); !until.Equal(want) || half != 0.5 {
+				t.Errorf("a key pauses until %v, want %v, with %v of its rate", until, want, half)
+			}
+		}
+		if len(share.slowed) > 0 {
+			t.Error("the fleet hears again of what it has said")
+		}
+		one.Quit(time.Now())
+		other.Quit(time.Now())
 	})
 }
 

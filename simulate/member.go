@@ -53,10 +53,10 @@ func (m *member) Set(all []shaper.Limit) {
 }
 
 // Slow implements shaper.Share. No provider says anything in a simulation.
-func (m *member) Slow(time.Duration) {}
+func (m *member) Slow(string, time.Duration) {}
 
 // PausedUntil implements shaper.Share.
-func (m *member) PausedUntil() time.Time { return m.nodes[0].machine.Pausing() }
+func (m *member) PausedUntil(key string) time.Time { return m.nodes[0].machine.Pausing(key) }
 
 // Secret implements shaper.Share. All members hash alike, and each time.
 func (m *member) Secret() *[32]byte { return new([32]byte) }

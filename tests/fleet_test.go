@@ -210,9 +210,18 @@ func allAre(fleet []*program, mode string) bool {
 }
 
 // TestFleetPausesTogether has a provider refuse one message. The shaper that hears it pauses, and the
-// others with it.
+// others with it: the class, or the key of the message.
 func TestFleetPausesTogether(t *testing.T) {
 	t.Parallel()
+	for name, per := range map[string]string{"class": "", "key": "per = \"recipient\"\n"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pauseTogether(t, per)
+		})
+	}
+}
+
+func pauseTogether(t *testing.T, per string) {
 	const pause = 2 * time.Second
 	store := startRedis(t)
 	var came atomic.Int64
@@ -222,7 +231,7 @@ func TestFleetPausesTogether(t *testing.T) {
 		}
 		return 0
 	})
-	fleet := fleetOf(t, 3, plain(), store.addr, p, fmt.Sprintf("rate = \"40 messages/s\"\nheadroom = \"2%%\"\non_throttle = { pause = \"%v\" }", pause))
+	fleet := fleetOf(t, 3, plain(), store.addr, p, fmt.Sprintf("%srate = \"40 messages/s\"\nheadroom = \"2%%\"\non_throttle = { pause = \"%v\" }", per, pause))
 	trial.Judge(t, 20*time.Millisecond, func() error {
 		sendAll(t, fleet, 20, 20)
 		all := p.got()

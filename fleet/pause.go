@@ -1,0 +1,98 @@
+package fleet
+
+import (
+	"slices"
+	"time"
+)
+
+// A pause is a key of which the provider wants nothing for a time; "" is the class.
+type pause struct {
+	key   string
+	until time.Time
+}
+
+// pauses are what a Machine knows of pauses. A member hears of one pause of a key with each answer, and of that of the
+// key which it asks for at once.
+type pauses struct {
+	class  time.Time // the class pauses until then
+	untold []pause   // which the store does not know
+	heard  int64     // the last pause of a key that the store has told of
+}
+
+// maxUntold bounds the pauses that wait until the store is back. The first are dropped.
+const maxUntold = 64
+
+// Slow says that the provider has refused something of a key as too fast: no member gets anything of it for a time. The
+// key "" is the class as a whole.
+func (m *Machine) Slow(now time.Time, key string, wait time.Duration) {
+	p := pause{key, now.Add(wait)}
+	m.pauses.untold = slices.DeleteFunc(m.pauses.untold, func(o pause) bool {
+		if o.key == key {
+			p.until = latest(p.until, o.until)
+		}
+		return o.key == key
+	})
+	if len(m.pauses.untold) == maxUntold {
+		m.pauses.untold = slices.Delete(m.pauses.untold, 0, 1)
+	}
+	m.pauses.untold = append(m.pauses.untold, p)
+	m.pauseUntil(now, p)
+}
+
+// tellPause returns the call that tells the store of a pause; false if it knows of all that are not over.
+func (m *Machine) tellPause(now time.Time) (c Call, ok bool) {
+	p := &m.pauses
+	p.untold = slices.DeleteFunc(p.untold, func(o pause) bool { return !o.until.After(now) })
+	if len(p.untold) == 0 {
+		return c, false
+	}
+	c = m.call(now, Pause, p.untold[0].key)
+	c.Wanted = (p.untold[0].until.Sub(now) + time.Microsecond - 1).Microseconds()
+	return c, true
+}
+
+// hear takes the pauses in the answer to a call into account.
+func (m *Machine) hear(now time.Time, c *Call, r *Reply) {
+	m.pauses.heard = r.Heard
+	if c.Op == Pause {
+		told := c.at.Add(time.Duration(c.Wanted) * time.Microsecond)
+		m.pauses.untold = slices.DeleteFunc(m.pauses.untold, func(p pause) bool { return p.key == c.Key && !p.until.After(told) })
+	}
+	if r.Pause > r.Now {
+		m.pauseUntil(now, pause{"", m.link.clock.local(r.Pause)})
+	}
+	if r.Paused != "" {
+		m.pauseUntil(now, pause{r.Paused, m.link.clock.local(r.PausedTill)})
+	}
+}
+
+// pauseUntil makes the lease of a key wait, or all leases.
+func (m *Machine) pauseUntil(now time.Time, p pause) {
+	if p.key != "" {
+		if l := m.leases[p.key]; l != nil {
+			l.pause(now, p.until)
+		}
+		return
+	}
+	m.pauses.class = latest(m.pauses.class, p.until)
+	for _, l := range m.leases {
+		l.pause(now, p.until)
+	}
+}
+
+// Pausing returns until when the provider wants nothing of a key, as far as the member has heard.
+func (m *Machine) Pausing(key string) time.Time {
+	if l := m.leases[key]; l != nil {
+		return l.paused
+	}
+	return m.pauses.class
+}
+
+// pause lets nothing leave before a time.
+func (l *Lease) pause(now, until time.Time) {
+	if until.After(l.paused) {
+		l.paused = until
+		l.raise(until)
+		l.machine.changed(l, now)
+	}
+}
