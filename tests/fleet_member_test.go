@@ -102,7 +102,7 @@ func (f *fleetMember) depart(m *fleet.Member, told, ended chan struct{}) {
 				b.Take(now, now, 1)
 				cost := time.Since(now)
 				s, calls, _ := m.Status()
-				fmt.Fprintln(out, int64(mono+now.Sub(zero)), int64(s.ClockError), s.Mode, calls, int64(cost), int64(now.Sub(next)), s.Share)
+				fmt.Fprintln(out, int64(mono+now.Sub(zero)), int64(s.ClockError), s.Mode, calls, int64(cost), int64(now.Sub(next)), s.Share, int64(s.RoundTrip))
 				out.Flush()
 				if f.Every > 0 {
 					next = now.Add(f.Every)
@@ -149,6 +149,7 @@ type fleetRun struct {
 	all    []fleettest.Departure
 	calls  map[string]int64
 	shares map[string]float64
+	trips  map[string]time.Duration // how long calls of each member take
 	costs  []time.Duration
 	waits  map[string][]time.Duration // of the items of each member
 }
@@ -180,7 +181,7 @@ func startFleet(t *testing.T, members []fleetMember) *fleetRun {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &fleetRun{t: t, class: class, zero: monotonic(), calls: map[string]int64{}, shares: map[string]float64{}, waits: map[string][]time.Duration{}}
+	r := &fleetRun{t: t, class: class, zero: monotonic(), calls: map[string]int64{}, shares: map[string]float64{}, trips: map[string]time.Duration{}, waits: map[string][]time.Duration{}}
 	for i, f := range members {
 		f.Name = fmt.Sprint("m", i)
 		config, err := json.Marshal(f)
@@ -214,16 +215,16 @@ func startFleet(t *testing.T, members []fleetMember) *fleetRun {
 
 func (r *fleetRun) read(name string, out io.Reader) {
 	for lines := bufio.NewScanner(out); lines.Scan(); {
-		var at, clock, calls, cost, waited int64
+		var at, clock, calls, cost, waited, trip int64
 		var mode string
 		var share float64
-		if _, err := fmt.Sscan(lines.Text(), &at, &clock, &mode, &calls, &cost, &waited, &share); err != nil {
+		if _, err := fmt.Sscan(lines.Text(), &at, &clock, &mode, &calls, &cost, &waited, &share, &trip); err != nil {
 			r.t.Errorf("%s writes %q", name, lines.Text())
 			return
 		}
 		r.mu.Lock()
 		r.all = append(r.all, fleettest.Departure{Member: name, At: time.Duration(at) - r.zero, Units: 1, Error: time.Duration(clock), Own: mode == "share"})
-		r.calls[name], r.shares[name] = calls, share
+		r.calls[name], r.shares[name], r.trips[name] = calls, share, time.Duration(trip)
 		r.costs = append(r.costs, time.Duration(cost))
 		r.waits[name] = append(r.waits[name], time.Duration(waited))
 		r.mu.Unlock()
@@ -244,6 +245,16 @@ func (r *fleetRun) between(from, to time.Duration) (some []fleettest.Departure) 
 		}
 	}
 	return some
+}
+
+// roundTrip returns how long the calls of the members take, as they say: the longest.
+func (r *fleetRun) roundTrip() (longest time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, trip := range r.trips {
+		longest = max(longest, trip)
+	}
+	return longest
 }
 
 // localTimes returns how long the members took for each item.
