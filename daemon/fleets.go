@@ -227,7 +227,7 @@ func (s *fleets) join(class string, of store, all []shaper.Limit) *share {
 		reach, err := fleet.NewStore(of.reach)
 		if err == nil {
 			var m *fleet.Member
-			m, err = fleet.Join(limits.Of(class, i, l), memberName(s.joined), limits.Fallback(of.conf.Fallback, i), reach, func(key string) { s.tell(class, key) })
+			m, err = fleet.Join(limits.Of(class, i, l, of.conf), memberName(s.joined), limits.Fallback(of.conf.Fallback, i), reach, func(key string) { s.tell(class, key) })
 			one.members = append(one.members, m)
 		}
 		if err != nil { // the policy was checked
@@ -302,7 +302,7 @@ func (s *share) Set(all []shaper.Limit) {
 		return // another share follows
 	}
 	for i, l := range all {
-		s.members[i].Set(limits.Of(s.class, i, l), limits.Fallback(s.store.conf.Fallback, i)) // it fits
+		s.members[i].Set(limits.Of(s.class, i, l, s.store.conf), limits.Fallback(s.store.conf.Fallback, i)) // it fits
 	}
 }
 

@@ -40,7 +40,7 @@ func (l *Lease) ask(now time.Time) (units int64, at time.Time) {
 	switch {
 	case class.blocks():
 		return 0, at
-	case l.held[1].units > 0:
+	case l.isFull() || fits && l.held[1].units > 0:
 		l.watch(now, last)
 		return 0, at
 	}
@@ -99,13 +99,6 @@ func (l *Lease) soon(now time.Time) int64 {
 		return 0
 	}
 	return m.class.Lease()
-}
-
-func latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 // ready returns from when the member may ask: when all blocks have ended that were granted before it came.
@@ -226,7 +219,8 @@ func (l *Lease) giveBack(now time.Time) (c Call, ok bool) {
 	l.number++
 	c.Number, c.Wanted, c.From = l.number, b.left(), b.from
 	l.counts.Returned += b.left()
-	l.held[0], l.held[1] = l.held[1], block{}
+	b.used = b.units
+	l.shift()
 	l.asked = true
 	return c, true
 }

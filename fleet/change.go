@@ -14,7 +14,7 @@ import (
 // says. So members with different rates are jointly between the lowest and the highest. A class
 // that differs in its name or its windows needs another Machine.
 func (m *Machine) Set(now time.Time, class Class, fallback Fallback) error {
-	class.terms = m.class.terms
+	class.terms, class.Deadline = m.class.terms, m.class.Deadline
 	switch old := &m.class; {
 	case class.Name != old.Name, class.Algorithm != old.Algorithm, class.Window != old.Window, class.Rate.Kind() != old.Rate.Kind():
 		return fmt.Errorf("fleet: class %q cannot become another one", old.Name)

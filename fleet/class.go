@@ -43,8 +43,12 @@ type Class struct {
 	// Bounds returns the window of the calendar that contains a time; nil if windows follow one
 	// another at their length. Only a FixedWindow has it.
 	Bounds func(time.Time) (from, to time.Time)
+	// Deadline is how long a call to the store may take; below 50 ms it counts as that, above 250 ms as that. All
+	// members have the same, since it is the measure of how far ahead slots are granted: answers should take less
+	// than 0.4 of it.
+	Deadline time.Duration
 
-	terms *terms // nil: standardTerms
+	terms *terms // nil: they follow from Deadline
 }
 
 // terms are the times that bound what may be lost. All members have the same.
@@ -68,6 +72,16 @@ var standardTerms = terms{
 	idle:     2 * time.Second,
 }
 
+// defaultDeadline is that of a Class and of a Store.
+const defaultDeadline = 50 * time.Millisecond
+
+// maxDeadline bounds how far ahead slots are granted, since nobody can take them back.
+const maxDeadline = 250 * time.Millisecond
+
+// tooVague is the error of the clock above which a member does not notice a jump that matters: the time for
+// transit in a fence, which is as long as the horizon, covers twice that.
+func (t terms) tooVague() time.Duration { return t.horizon * 2 / 5 }
+
 // Check returns what is wrong with a class.
 func (c *Class) Check() error {
 	switch {
@@ -85,11 +99,13 @@ func (c *Class) Check() error {
 	return nil
 }
 
-func (c *Class) timing() *terms {
-	if c.terms == nil {
-		return &standardTerms
+func (c *Class) timing() terms {
+	if c.terms != nil {
+		return *c.terms
 	}
-	return c.terms
+	t, d := standardTerms, min(max(c.Deadline, defaultDeadline), maxDeadline)
+	t.horizon, t.transit, t.busy, t.turn = d, d, d, d/5
+	return t
 }
 
 // maxUnits bounds what one call asks for, so that the script computes exactly.

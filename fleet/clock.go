@@ -73,3 +73,10 @@ func (c *clock) stamp(t time.Time) Stamp {
 func (c *clock) earliest(t time.Time) Stamp {
 	return Stamp((int64(t.Sub(c.zero)) + c.lo - c.widened(t)) / 1000)
 }
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

@@ -28,8 +28,8 @@
 //   - The store's clock is set: members notice, because the new time does not fit the differences seen
 //     before, and ask for the same fence. A clock set back lets slots stand still for no longer than that.
 //     A fixed window goes on until the clock is there again.
-//   - Answers take more than 40 ms: the member does not know the store's clock well enough, and the store
-//     counts as away.
+//   - Answers take more than 0.8 of Class.Deadline, 40 ms: the member does not know the store's clock well enough, and
+//     the store counts as away. With a longer Deadline, the times of 50 ms and 100 ms above are as much longer.
 //   - An answer is lost: the call goes again with its number, and gets the same grant.
 //   - A replica takes over: a grant is used only if WAIT says that a replica has it, when there is one.
 //   - A member ends without Close: its share is held back for ten minutes while it is silent.
@@ -76,6 +76,7 @@
 //	change               another rate for a live member, and estimates
 //	machine, ask, lease, pause  a member of a class: what it asks the store for, what it holds, and when the
 //	                     provider wants nothing
+//	hand                 what a lease has been granted
 //	link                 whether the store answers, and what it knows of the member
 //	alarm                when to look at a lease again
 //	block                slots that follow one another

@@ -17,15 +17,9 @@ import (
 //
 // A Lease is not safe for concurrent use, also not beside its Machine.
 type Lease struct {
-	machine *Machine
-	key     string
-
-	// What is in hand: the earlier block first. A block without units is none.
-	held  [2]block
-	end   slotTime  // of the last block that the store has granted
-	floor time.Time // no unit before this: the provider's gap after the last departure, or a pause
-	debt  int64     // units that have left without a slot; the next blocks pay
-
+	hand
+	key    string
+	end    slotTime  // of the last block that the store has granted
 	paused time.Time // the provider wants nothing of the key before
 
 	reduced *Class // what SetRate has made of the class; nil: nothing
@@ -51,7 +45,6 @@ type Lease struct {
 	heir      *Model // the store of the member's own that knows this lease
 
 	alarm
-	counts Counts
 }
 
 // A slotTime is a slot by the store's clock, in whole microseconds and parts of one.
@@ -81,31 +74,6 @@ func (l *Lease) Next(now time.Time, ahead, n int64) time.Time {
 	return l.estimate(now, ahead+n)
 }
 
-// slotOf returns when an item of n units may leave with the units in hand, after ahead others.
-func (l *Lease) slotOf(now time.Time, ahead, n int64) (at time.Time, ok bool) {
-	if l.debt > 0 {
-		return at, false
-	}
-	next := int64(1) // what the next item costs
-	if ahead == 0 {
-		next = n
-	}
-	i, n := ahead+min(n, l.machine.class.burst())-1, ahead+n
-	for b := range l.held {
-		b := &l.held[b]
-		first := l.first(b, now, next)
-		units := b.units - first
-		if i >= 0 && i < units {
-			at, ok = latest(b.slot(first+i), l.floor), true
-			if ahead == 0 && l.machine.late.keeps {
-				return at, true // first has seen that the item fits
-			}
-		}
-		i, n = i-units, n-units
-	}
-	return at, ok && n <= 0
-}
-
 // estimate returns when about n units have left, if the members share the rate.
 func (l *Lease) estimate(now time.Time, n int64) time.Time {
 	from := now
@@ -133,7 +101,10 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 	m.busyUntil = now.Add(time.Second)
 	gap := m.class.Rate.Time(n) - m.class.Late
 	for b := range l.held {
-		n -= l.takeFrom(&l.held[b], now, n)
+		took := l.takeFrom(&l.held[b], now, n)
+		if n -= took; l.held[b].local && took > 0 {
+			l.spend(now, took, l.held[b].till)
+		}
 	}
 	l.debt += n
 	if m.class.Algorithm == Slots && m.class.burst() == 1 {
@@ -145,37 +116,6 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 	}
 	if units, at := l.ask(now); units > 0 {
 		m.alarms.set(l, latest(at, now))
-	}
-}
-
-// takeFrom uses up to n units of a block, and returns how many.
-func (l *Lease) takeFrom(b *block, now time.Time, n int64) int64 {
-	first := l.first(b, now, n)
-	if first == b.units && l.returnable(b) {
-		return 0
-	}
-	l.counts.Expired += first - b.used
-	n = min(n, b.units-first)
-	b.used = first + n
-	if m := l.machine; b.local && m.class.Algorithm != Slots {
-		l.spent += n
-		l.spentTill = now.Add(m.class.Window)
-	}
-	return n
-}
-
-// first returns the first unit of a block at which an item of n units may leave at now or later.
-func (l *Lease) first(b *block, now time.Time, n int64) int64 {
-	more := int64(0)
-	if after := &l.held[1]; b != after && after.joins {
-		more = after.left()
-	}
-	return b.first(latest(now, l.floor), n, more, l.machine.late)
-}
-
-func (l *Lease) raise(floor time.Time) {
-	if floor.After(l.floor) {
-		l.floor = floor
 	}
 }
 
@@ -243,61 +183,13 @@ func (c *Counts) add(o Counts) {
 	c.Used, c.Expired, c.Returned = c.Used+o.Used, c.Expired+o.Expired, c.Returned+o.Returned
 }
 
-// inHand returns how many units may still leave, and the slot of the last of them.
-func (l *Lease) inHand(now time.Time) (units int64, last time.Time) {
-	for b := range l.held {
-		b := &l.held[b]
-		if first := l.first(b, now, 1); first < b.units {
-			units += b.units - first
-			last = b.slot(b.units - 1)
-		}
+// spend notes units of a window that have left at the member's share. They count for the length of a window.
+func (l *Lease) spend(now time.Time, units int64, ends time.Time) {
+	if m := l.machine; m.class.Algorithm != Slots {
+		l.spent += units
+		l.spentTill = now.Add(m.class.Window)
 	}
-	return units - l.debt, last
-}
-
-// returnable reports whether the store takes the rest of a block back when its time is over. It is so for a
-// sliding log: there, units that have not left would count for the whole window. If the class has
-// other limits too, these are many.
-func (l *Lease) returnable(b *block) bool {
-	return l.machine.class.Algorithm == SlidingLog && l.machine.mode == FromStore && !b.local && b.left() > 0
-}
-
-// drop forgets blocks that are over, and those of the member's own share if own. What is returnable
-// stays for giveBack.
-func (l *Lease) drop(now time.Time, own bool) {
-	for b := range l.held {
-		b := &l.held[b]
-		if own && b.local || l.first(b, now, 1) == b.units && !l.returnable(b) {
-			l.counts.Expired += b.left()
-			*b = block{}
-		}
-	}
-	if l.held[0].units == 0 {
-		l.shift()
-	}
-}
-
-// shift makes the second block the first.
-func (l *Lease) shift() {
-	l.counts.Expired += l.held[0].left()
-	l.held[0], l.held[1] = l.held[1], block{}
-	l.held[0].joins = false
 }
 
 // owes reports whether the store has to hear how much of the share has left.
 func (l *Lease) owes(now time.Time) bool { return l.spent > 0 && now.Before(l.spentTill) }
-
-// add puts a block into the hand. There is room: the Machine asks only then.
-func (l *Lease) add(b block) {
-	paid := min(l.debt, b.units)
-	b.used, l.debt = paid, l.debt-paid
-	if l.held[0].units > 0 && l.held[1].units > 0 {
-		l.counts.Expired += b.left()
-		return
-	}
-	if l.held[0].units == 0 {
-		l.held[0] = b
-		return
-	}
-	l.held[1] = b
-}

@@ -34,16 +34,15 @@ type link struct {
 	proved   bool          // a call has succeeded since the last ping
 	patience time.Duration // how long to wait for the next ping if none has
 	clock    clock
+	tooVague time.Duration // see terms.tooVague
 	rtt      time.Duration // of recent calls, rather more than less
+	newest   time.Time     // when the call was sent of which share and members are
 }
 
-// tooVague is the error of the clock above which a member does not notice a jump that matters: the time for
-// transit in a fence covers twice that. A member whose clock was too vague goes on only when those blocks have
-// ended that were granted before it knew better. As long as it knows no better, the store is no use to it.
-const tooVague = 20 * time.Millisecond
-
-// vague reports whether the clock is too vague to use what the store grants.
-func (l *link) vague(now time.Time) bool { return l.clock.error(now) > tooVague }
+// vague reports whether the clock is too vague to use what the store grants. A member whose clock was too vague goes
+// on only when those blocks have ended that were granted before it knew better. As long as it knows no better, the
+// store is no use to it.
+func (l *link) vague(now time.Time) bool { return l.clock.error(now) > l.tooVague }
 
 // send notes that a call leaves at now, after which the store counts the member as present for grace.
 func (l *link) send(now time.Time, grace time.Duration) {
@@ -59,7 +58,10 @@ func (l *link) answered(now time.Time, c *Call, r *Reply) bool {
 	vague := l.joined.IsZero() || l.vague(now)
 	jumped := l.clock.sample(c.at, now, r.Now)
 	l.rtt = max(now.Sub(c.at), l.rtt-l.rtt/8)
-	l.share, l.members, l.proved = r.Share, r.Members, !l.vague(now)
+	l.proved = !l.vague(now)
+	if !c.at.Before(l.newest) { // answers may pass each other
+		l.newest, l.share, l.members = c.at, r.Share, r.Members
+	}
 	if vague {
 		l.joined = now
 		return false
@@ -91,7 +93,7 @@ func (l *link) failed(now time.Time) {
 }
 
 // lead returns how long after it was granted the first slot begins, so that the answer comes in time: an answer takes
-// a round trip at most, as far as one knows, and a slot may be used late.
+// half of a round trip, and half of that more for what nobody knows. A slot may be used late.
 func (l *link) lead(c *Class) time.Duration {
-	return min(max(l.rtt-c.Late/2, 0), c.timing().horizon/2)
+	return min(max(l.rtt*3/4-c.Late/4, 0), c.timing().horizon/2)
 }

@@ -71,7 +71,7 @@ func NewMachine(class Class, member string, fallback Fallback, first int64, chan
 	}
 	return &Machine{
 		class: class, current: &class, late: class.lateness(), member: member, fallback: fallback, changed: changed,
-		seq: first, leases: map[string]*Lease{}, rivals: 1,
+		link: link{tooVague: class.timing().tooVague()}, seq: first, leases: map[string]*Lease{}, rivals: 1,
 	}, nil
 }
 
@@ -79,7 +79,7 @@ func NewMachine(class Class, member string, fallback Fallback, first int64, chan
 func (m *Machine) Lease(key string) *Lease {
 	l := m.leases[key]
 	if l == nil {
-		l = &Lease{machine: m, key: key, number: m.seq, floor: m.pauses.class, paused: m.pauses.class}
+		l = &Lease{hand: hand{machine: m, floor: m.pauses.class}, key: key, number: m.seq, paused: m.pauses.class}
 		m.leases[key] = l
 	}
 	l.unused = false
@@ -158,19 +158,14 @@ func (m *Machine) contactAt(now time.Time) time.Time {
 	case len(m.pauses.untold) > 0 || k.lastSent.IsZero():
 		return now
 	}
-	at := k.lastSent.Add(m.grace(k.lastSent) / 2)
-	if len(m.alarms) > 0 { // calls go one after the other: this one is over when a lease asks
-		if due := m.alarms[0].due; due.After(at) && due.Before(at.Add(k.rtt)) {
-			return due.Add(-k.rtt)
-		}
-	}
-	return at
+	return k.lastSent.Add(m.grace(k.lastSent) / 2)
 }
 
-// grace returns how long after a call the member counts as present.
+// grace returns how long after a call the member counts as present. A call that arrives says when it was sent, and the
+// next one is on its way for as long.
 func (m *Machine) grace(now time.Time) time.Duration {
 	if m.waiting > 0 || now.Before(m.busyUntil) {
-		return m.class.timing().busy
+		return m.class.timing().busy + 2*m.link.rtt
 	}
 	return m.class.timing().idle
 }
@@ -336,7 +331,7 @@ func (m *Machine) setOwn(now time.Time) {
 		m.own = m.class
 		m.own.Rate = m.fallback.Rate
 	}
-	t := *m.class.timing()
+	t := m.class.timing()
 	t.recovery = 0
 	if m.class.Algorithm == Slots {
 		t.transit = m.class.Late + m.link.clock.error(now)

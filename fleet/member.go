@@ -15,8 +15,8 @@ type Member struct {
 	store *Store
 	tell  func(key string)
 	kick  chan struct{} // the loop has to look again
-	calls chan Call     // to the sender
-	ended chan answer   // from it
+	calls chan Call     // to the senders
+	ended chan answer   // from them
 	stop  context.CancelFunc
 	wg    sync.WaitGroup
 
@@ -56,7 +56,9 @@ func Join(class Class, name string, fallback Fallback, store *Store, tell func(k
 	store.use()
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
-	m.wg.Go(func() { m.send(ctx) })
+	for range maxConns {
+		m.wg.Go(func() { m.send(ctx) })
+	}
 	m.wg.Go(func() { m.loop(ctx) })
 	return m, nil
 }
@@ -148,7 +150,7 @@ func (m *Member) tellAll() {
 	}
 }
 
-// send sends the calls, one after the other.
+// send sends calls, one after the other. Several do, so that no call waits for the answer of another one.
 func (m *Member) send(ctx context.Context) {
 	for {
 		select {

@@ -29,8 +29,6 @@ type Config struct {
 	Deadline time.Duration
 }
 
-const defaultDeadline = 50 * time.Millisecond
-
 // A Store sends calls to the server that has the class. Members of many classes may share one, and it has
 // at most maxConns connections at once. It repeats nothing by itself: a call that fails closes the
 // connections, and the next call connects again, to whatever server is the master then. A Store is

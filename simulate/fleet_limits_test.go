@@ -1,10 +1,12 @@
 package simulate
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"shaper/fleet/fleettest"
+	"shaper/unit"
 )
 
 // A class with several limits of which none has a window uses the lowest, and keeps to each of them.
@@ -101,22 +103,44 @@ class = "other"
 	}
 }
 
-// A store at a distance costs a busy fleet little, until calls take so long that they are in each other's way.
+// A store at a distance costs a busy fleet little, if the deadline of calls is three times as long as they take. At a
+// low rate, 1.3 times do.
 func TestFleetAtADistance(t *testing.T) {
+	const ms = time.Millisecond
 	for _, c := range []struct {
-		rate, load string
-		delay, gap time.Duration
+		rate, load           string
+		delay, deadline, gap time.Duration
+		least                float64
 	}{
-		{"20 messages/s", "rate=30 messages/s", 20 * time.Millisecond, 50900 * time.Microsecond},
-		{"1000 messages/s", "rate=1500 messages/s", 15 * time.Millisecond, 900 * time.Microsecond},
+		{"20 messages/s", "rate=30 messages/s", 20 * ms, 50 * ms, 50900 * time.Microsecond, 0.97},
+		{"20 messages/s", "rate=30 messages/s", 39 * ms, 50 * ms, 50900 * time.Microsecond, 0.97},
+		{"20 messages/s", "rate=30 messages/s", 100 * ms, 250 * ms, 50900 * time.Microsecond, 0.97},
+		{"1000 messages/s", "rate=1500 messages/s", 15 * ms, 50 * ms, time.Millisecond, 0.97},
+		{"1000 messages/s", "rate=1500 messages/s", 20 * ms, 50 * ms, time.Millisecond, 0.9},
+		{"1000 messages/s", "rate=1500 messages/s", 33 * ms, 100 * ms, time.Millisecond, 0.97},
+		{"1000 messages/s", "rate=1500 messages/s", 50 * ms, 250 * ms, time.Millisecond, 0.97},
+		{"1000 messages/s", "rate=1500 messages/s", 100 * ms, 250 * ms, time.Millisecond, 0.9},
 	} {
-		class := "rate = \"" + c.rate + "\"\nheadroom = \"2%\"\nshared = \"prod\"\nqueue = \"20000 messages\"\n"
-		r, left := playFleet(t, class, c.delay, c.load)
-		if used := r.Classes[0].Utilisation; used < 0.95 || used > 0.981 {
+		p := sharedPolicy(t, "rate = \""+c.rate+"\"\nheadroom = \"2%\"\nshared = \"prod\"\nqueue = \"20000 messages\"\n")
+		p.Fleets[0].Deadline = unit.Duration(c.deadline)
+		r, left := playPolicy(t, p, c.delay, c.load)
+		if used := r.Classes[0].Utilisation; used < c.least || used > 0.981 {
 			t.Errorf("%s, store %v away: %.1f %% of the limit is used", c.rate, c.delay, 100*used)
 		}
 		if err := fleettest.Gaps(left, c.gap, 0); err != nil { // members know the store's clock to half of the way
 			t.Errorf("%s, store %v away: %v", c.rate, c.delay, err)
 		}
+	}
+}
+
+// Calls for one key do not wait for those of other keys, so that a store at a distance serves many of them.
+func TestFleetOfManyKeysAtADistance(t *testing.T) {
+	var loads []string
+	for i := range 40 {
+		loads = append(loads, fmt.Sprintf("rate=6 messages/s,recipient=%d", 4470+i))
+	}
+	_, left := playFleet(t, "rate = \"4 messages/s\"\nper = \"recipient\"\nshared = \"prod\"\nheadroom = \"2%\"\nqueue = \"20000 messages\"\n", 20*time.Millisecond, loads...)
+	if n := len(left); n < 40*60*4*95/100 || n > 40*60*4 {
+		t.Errorf("of 40 keys with 4 messages/s, %d messages leave in a minute, want %d", n, 40*60*4)
 	}
 }

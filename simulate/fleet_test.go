@@ -59,7 +59,12 @@ func dealt(t *testing.T, p *policy.Policy, members int, seed uint64, texts ...st
 // playFleet runs a fleet of four for a minute. It returns the report, and all departures of the class acme.
 func playFleet(t *testing.T, class string, delay time.Duration, workload ...string) (*Report, []fleettest.Departure) {
 	t.Helper()
-	p := sharedPolicy(t, class)
+	return playPolicy(t, sharedPolicy(t, class), delay, workload...)
+}
+
+// playPolicy is playFleet with a policy of which class acme is one.
+func playPolicy(t *testing.T, p *policy.Policy, delay time.Duration, workload ...string) (*Report, []fleettest.Departure) {
+	t.Helper()
 	var left []fleettest.Departure
 	r, err := RunFleet(p, dealt(t, p, 4, 1, workload...), delay, Options{For: time.Minute, Curves: true, Departures: func(d *Departure) error {
 		if d.Class == "acme" {

@@ -47,7 +47,7 @@ func (m *member) Budget(i int, key string) shaper.Budget {
 func (m *member) Set(all []shaper.Limit) {
 	for i, l := range all {
 		n := m.nodes[i]
-		n.machine.Set(n.run.now, n.store.adopt(limits.Of(m.conf.Name, i, l)), limits.Fallback(m.fleet.Fallback, i))
+		n.machine.Set(n.run.now, n.store.adopt(limits.Of(m.conf.Name, i, l, m.fleet)), limits.Fallback(m.fleet.Fallback, i))
 		n.look()
 	}
 }
@@ -101,20 +101,32 @@ type node struct {
 	machine *fleet.Machine
 	told    []string // keys of the leases that have changed
 
-	// Calls go one after the other.
-	calls  []fleet.Call // the first is on its way
-	wire   event        // the next that happens to it
-	sent   time.Time
-	reply  fleet.Reply
-	failed bool
+	couriers [maxCalls]courier
+	queue    []fleet.Call // for which there is no courier
+}
+
+// maxCalls is how many calls of a node are on their way at once, as in package fleet.
+const maxCalls = 4
+
+// A courier carries one call after the other.
+type courier struct {
+	event   // the next that happens to the call
+	node    *node
+	carries bool
+	call    fleet.Call
+	sent    time.Time
+	reply   fleet.Reply
+	failed  bool
 }
 
 // newNode makes the run a member of limit i of a class. It is node number count of the run.
 func (r *run) newNode(m *member, i int, l shaper.Limit, count int) *node {
-	class := limits.Of(m.conf.Name, i, l)
+	class := limits.Of(m.conf.Name, i, l, m.fleet)
 	n := &node{run: r, of: m, store: r.stores.store(class)}
-	n.rank, n.wire.rank = rankOf(ofNodes, r.number, count), rankOf(ofCalls, r.number, count)
-	n.do = n.poll
+	n.rank, n.do = rankOf(ofNodes, r.number, count), n.poll
+	for w := range n.couriers {
+		n.couriers[w].node, n.couriers[w].rank = n, rankOf(ofCalls, r.number, count*maxCalls+w)
+	}
 	changed := func(l *fleet.Lease, _ time.Time) {
 		n.told = append(n.told, l.Key())
 		r.agenda.set(&n.event, r.now)
@@ -141,10 +153,9 @@ func (n *node) look() {
 func (n *node) poll() error {
 	now := n.run.now
 	for c, ok := n.machine.Poll(now); ok; c, ok = n.machine.Poll(now) {
-		if n.calls = append(n.calls, c); len(n.calls) == 1 {
-			n.send()
-		}
+		n.queue = append(n.queue, c)
 	}
+	n.send()
 	told := n.told
 	n.told = nil
 	n.look()
@@ -157,48 +168,62 @@ func (n *node) poll() error {
 	return nil
 }
 
-// send sends the first call. Half of the delay passes until it is at the store. It fails if the whole
-// delay is longer than a call may take; the store carries it out all the same.
+// send sends the calls for which there are couriers.
 func (n *node) send() {
+	for i := range n.couriers {
+		w := &n.couriers[i]
+		if w.carries {
+			continue
+		}
+		if len(n.queue) == 0 {
+			return
+		}
+		w.carries, w.call = true, n.queue[0]
+		n.queue = n.queue[1:]
+		w.send()
+	}
+}
+
+// send sends the call. Half of the delay passes until it is at the store. It fails if the whole delay is longer
+// than a call may take; the store carries it out all the same.
+func (w *courier) send() {
+	n := w.node
 	now := n.run.now
 	if c := n.run.byName[n.of.conf.Name]; c != nil && !now.Before(n.run.start) {
 		c.call()
 	}
-	n.sent = now
-	n.wire.do = n.arrive
-	n.run.agenda.set(&n.wire, now.Add(min(n.store.delay/2, n.deadline())))
+	w.sent, w.do = now, w.arrive
+	n.run.agenda.set(&w.event, now.Add(min(n.store.delay/2, w.deadline())))
 }
 
 // pingTakes is how many deadlines a ping may take, as in package fleet.
 const pingTakes = 5
 
-func (n *node) deadline() time.Duration {
-	if n.calls[0].Op == fleet.Ping {
-		return pingTakes * time.Duration(n.of.fleet.Deadline)
+func (w *courier) deadline() time.Duration {
+	deadline := time.Duration(w.node.of.fleet.Deadline)
+	if w.call.Op == fleet.Ping {
+		deadline *= pingTakes
 	}
-	return time.Duration(n.of.fleet.Deadline)
+	return deadline
 }
 
-// arrive lets the store answer the first call.
-func (n *node) arrive() error {
-	n.reply = n.store.do(n.run.now, &n.calls[0])
-	n.failed = n.store.delay > n.deadline()
-	n.wire.do = n.end
-	n.run.agenda.set(&n.wire, n.sent.Add(min(n.store.delay, n.deadline())))
+// arrive lets the store answer the call.
+func (w *courier) arrive() error {
+	n := w.node
+	w.reply = n.store.do(n.run.now, &w.call)
+	w.failed, w.do = n.store.delay > w.deadline(), w.end
+	n.run.agenda.set(&w.event, w.sent.Add(min(n.store.delay, w.deadline())))
 	return nil
 }
 
 // end hands the answer to the machine, or says that there was none in time.
-func (n *node) end() error {
-	c := n.calls[0]
-	n.run.agenda.remove(&n.wire)
-	if n.calls = n.calls[1:]; n.failed {
-		n.machine.Fail(n.run.now, &c)
+func (w *courier) end() error {
+	n := w.node
+	n.run.agenda.remove(&w.event)
+	if w.carries = false; w.failed {
+		n.machine.Fail(n.run.now, &w.call)
 	} else {
-		n.machine.Answer(n.run.now, &c, &n.reply)
-	}
-	if len(n.calls) > 0 {
-		n.send()
+		n.machine.Answer(n.run.now, &w.call, &w.reply)
 	}
 	return n.poll()
 }

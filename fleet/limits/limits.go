@@ -4,6 +4,7 @@ package limits
 
 import (
 	"fmt"
+	"time"
 
 	"shaper/fleet"
 	"shaper/policy"
@@ -18,8 +19,11 @@ var algorithms = map[policy.Algorithm]fleet.Algorithm{
 
 // Of returns limit i of a shared class as its fleet knows it. The first limit has the name of the
 // class.
-func Of(class string, i int, l shaper.Limit) fleet.Class {
-	c := fleet.Class{Name: class, Algorithm: algorithms[l.Algorithm], Rate: l.Rate, Burst: l.Burst, Late: l.Late, Window: l.Window}
+func Of(class string, i int, l shaper.Limit, of policy.Fleet) fleet.Class {
+	c := fleet.Class{
+		Name: class, Algorithm: algorithms[l.Algorithm], Rate: l.Rate, Burst: l.Burst, Late: l.Late, Window: l.Window,
+		Deadline: time.Duration(of.Deadline),
+	}
 	if i > 0 {
 		c.Name = fmt.Sprintf("%s/%d", class, i)
 	}

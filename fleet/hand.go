@@ -1,0 +1,136 @@
+package fleet
+
+import "time"
+
+// A hand is what a lease has been granted and has not used: three blocks at most, the earliest first. A block
+// without units is none. The third has room for an item that is larger than the rests of two blocks.
+type hand struct {
+	machine *Machine
+	held    [3]block
+	floor   time.Time // no unit before this: the provider's gap after the last departure, or a pause
+	debt    int64     // units that have left without a slot; the next blocks pay
+	counts  Counts
+}
+
+// slotOf returns when an item of n units may leave with the units in hand, after ahead others.
+func (h *hand) slotOf(now time.Time, ahead, n int64) (at time.Time, ok bool) {
+	if h.debt > 0 {
+		return at, false
+	}
+	next := int64(1) // what the next item costs
+	if ahead == 0 {
+		next = n
+	}
+	i, n := ahead+min(n, h.machine.class.burst())-1, ahead+n
+	for b := range h.held {
+		b := &h.held[b]
+		first := h.first(b, now, next)
+		units := b.units - first
+		if i >= 0 && i < units {
+			at, ok = latest(b.slot(first+i), h.floor), true
+			if ahead == 0 && h.machine.late.keeps {
+				return at, true // first has seen that the item fits
+			}
+		}
+		i, n = i-units, n-units
+	}
+	return at, ok && n <= 0
+}
+
+// inHand returns how many units may still leave, and the slot of the last of them.
+func (h *hand) inHand(now time.Time) (units int64, last time.Time) {
+	for b := range h.held {
+		b := &h.held[b]
+		if first := h.first(b, now, 1); first < b.units {
+			units += b.units - first
+			last = b.slot(b.units - 1)
+		}
+	}
+	return units - h.debt, last
+}
+
+// first returns the first unit of a block at which an item of n units may leave at now or later.
+func (h *hand) first(b *block, now time.Time, n int64) int64 {
+	more := int64(0)
+	if after := &h.held[1]; b == &h.held[0] && after.joins {
+		more = after.left()
+	}
+	return b.first(latest(now, h.floor), n, more, h.machine.late)
+}
+
+// takeFrom uses up to n units of a block, and returns how many.
+func (h *hand) takeFrom(b *block, now time.Time, n int64) int64 {
+	first := h.first(b, now, n)
+	if first == b.units && h.returnable(b) {
+		return 0
+	}
+	h.counts.Expired += first - b.used
+	n = min(n, b.units-first)
+	b.used = first + n
+	return n
+}
+
+// returnable reports whether the store takes the rest of a block back when its time is over. It is so for a
+// sliding log: there, units that have not left would count for the whole window. If the class has
+// other limits too, these are many.
+func (h *hand) returnable(b *block) bool {
+	return h.machine.class.Algorithm == SlidingLog && h.machine.mode == FromStore && !b.local && b.left() > 0
+}
+
+// drop forgets blocks that are over, and those of the member's own share if own. What is returnable
+// stays for giveBack.
+func (h *hand) drop(now time.Time, own bool) {
+	for b := range h.held {
+		b := &h.held[b]
+		if own && b.local || h.first(b, now, 1) == b.units && !h.returnable(b) {
+			h.counts.Expired += b.left()
+			*b = block{}
+		}
+	}
+	if h.held[0].units == 0 {
+		h.shift()
+	}
+}
+
+// shift drops the first block, and those after it that have no units.
+func (h *hand) shift() {
+	h.counts.Expired += h.held[0].left()
+	rest := h.held
+	rest[0], h.held = block{}, [3]block{}
+	for _, b := range rest {
+		if b.units > 0 {
+			h.put(b)
+		}
+	}
+	h.held[0].joins = false
+}
+
+// add puts a block into the hand. There is room: the Machine asks only then.
+func (h *hand) add(b block) {
+	paid := min(h.debt, b.units)
+	b.used, h.debt = paid, h.debt-paid
+	if h.isFull() {
+		h.counts.Expired += b.left()
+		return
+	}
+	h.put(b)
+}
+
+// put puts a block after the others.
+func (h *hand) put(b block) {
+	for i := range h.held {
+		if h.held[i].units == 0 {
+			h.held[i] = b
+			return
+		}
+	}
+}
+
+// isFull reports whether there is no room for a block.
+func (h *hand) isFull() bool { return h.held[len(h.held)-1].units > 0 }
+
+func (h *hand) raise(floor time.Time) {
+	if floor.After(h.floor) {
+		h.floor = floor
+	}
+}
