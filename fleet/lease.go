@@ -183,11 +183,12 @@ func (c *Counts) add(o Counts) {
 	c.Used, c.Expired, c.Returned = c.Used+o.Used, c.Expired+o.Expired, c.Returned+o.Returned
 }
 
-// spend notes units of a window that have left at the member's share. They count for the length of a window.
+// spend notes units of a window that have left at the member's share. They count for the length of a window, and in
+// one of the calendar until that ends: it may be longer.
 func (l *Lease) spend(now time.Time, units int64, ends time.Time) {
 	if m := l.machine; m.class.Algorithm != Slots {
 		l.spent += units
-		l.spentTill = now.Add(m.class.Window)
+		l.spentTill = latest(now.Add(m.class.Window), ends.Add(m.link.tooVague))
 	}
 }
 
