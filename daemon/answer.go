@@ -43,28 +43,39 @@ func (h headerOnly) Header() http.Header       { return http.Header(h) }
 func (headerOnly) WriteHeader(int)             {}
 func (headerOnly) Write(b []byte) (int, error) { return len(b), nil }
 
-// jsonHandler returns a handler that answers with what f returns, as JSON. It refuses callers
-// whom the control socket does not allow. The body of a request has at most maxBody bytes.
+// jsonHandler returns a guarded handler that answers with what f returns, as JSON. The body of a
+// request has at most maxBody bytes.
 func jsonHandler(f func(by caller, r *http.Request) (any, error)) http.Handler {
 	return jsonHandlerWithin(maxBody, f)
 }
 
 // jsonHandlerWithin is jsonHandler with another bound for the body, in bytes.
 func jsonHandlerWithin(most int64, f func(by caller, r *http.Request) (any, error)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return guarded(func(w http.ResponseWriter, r *http.Request, by caller) error {
 		r.Body = http.MaxBytesReader(w, r.Body, most)
-		by := callerOf(r.Context())
-		if by.err != nil {
-			writeJSON(w, http.StatusForbidden, &Error{Code: CodeForbidden, Message: by.err.Error()})
-			return
+		v, err := f(by, r)
+		if err == nil {
+			writeJSON(w, http.StatusOK, v)
 		}
-		v, err := f(by.caller, r)
+		return err
+	})
+}
+
+// guarded returns a handler that refuses callers whom the control socket does not allow, and answers
+// with the error of f as JSON. If f returns an error, it has written nothing.
+func guarded(f func(w http.ResponseWriter, r *http.Request, by caller) error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		by := callerOf(r.Context())
+		err := by.err
+		if err != nil {
+			err = &Error{Code: CodeForbidden, Message: err.Error()}
+		} else {
+			err = f(w, r, by.caller)
+		}
 		if err != nil {
 			e := errorOf(err)
 			writeJSON(w, cmp.Or(e.status, statusOf[e.Code]), e)
-			return
 		}
-		writeJSON(w, http.StatusOK, v)
 	})
 }
 

@@ -36,6 +36,8 @@ func (d *daemon) controlHandler() http.Handler {
 	mux.Handle("POST /v1/confirm", jsonHandler(d.serveConfirm))
 	mux.Handle("POST /v1/explain", jsonHandler(d.serveExplain))
 	mux.Handle("GET /v1/why/{name}", jsonHandler(d.serveWhy))
+	mux.Handle("GET /v1/events", guarded(d.serveEvents))
+	mux.Handle("GET /v1/events/{view...}", guarded(d.serveEvents))
 	mux.Handle("GET /v1/shadow", jsonHandler(d.serveShadow))
 	mux.Handle("POST /v1/shadow", jsonHandlerWithin(maxPolicyBody, d.serveStartShadow))
 	mux.Handle("DELETE /v1/shadow", jsonHandler(d.serveStopShadow))

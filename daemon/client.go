@@ -141,18 +141,11 @@ func (c *Client) ask(ctx context.Context, method, path string, body, into any) e
 			return err
 		}
 	}
-	request, err := http.NewRequestWithContext(ctx, method, "http://shaper"+path, bytes.NewReader(text))
+	response, err := c.send(ctx, c.http, method, path, text)
 	if err != nil {
 		return err
 	}
-	response, err := c.http.Do(request)
-	if err != nil {
-		return c.unreachable(err)
-	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return refusal(response)
-	}
 	if into == nil {
 		return nil
 	}
@@ -160,6 +153,23 @@ func (c *Client) ask(ctx context.Context, method, path string, body, into any) e
 		return fmt.Errorf("%s %s: the daemon's answer: %w", method, path, err)
 	}
 	return nil
+}
+
+// send sends a request, and returns an answer that is no error.
+func (c *Client) send(ctx context.Context, via *http.Client, method, path string, body []byte) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, method, "http://shaper"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	response, err := via.Do(request)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	if response.StatusCode != http.StatusOK {
+		defer response.Body.Close()
+		return nil, refusal(response)
+	}
+	return response, nil
 }
 
 // unreachable returns the error for a request that got no answer. If the socket may not be

@@ -11,6 +11,7 @@ import (
 	"shaper/conn"
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/web"
 )
 
 // Options are the arguments of Run. Path and Log are required.
@@ -32,11 +33,12 @@ type daemon struct {
 	started time.Time
 	notify  func(state ...string) // tells the service manager
 
-	shaper *shaper.Shaper
-	server *conn.Server
-	engine *liveEngine
-	keeper *keeper
-	meter  *meter
+	shaper    *shaper.Shaper
+	server    *conn.Server
+	engine    *liveEngine
+	keeper    *keeper
+	meter     *meter
+	dashboard *web.Dashboard // serves daemon.http and the streams of the control socket
 
 	candidate candidate // has a lock of its own
 
@@ -69,7 +71,8 @@ func newDaemon(o Options) (d *daemon, err error) {
 		d.shaper.Close()
 		return nil, err
 	}
-	d.engine = &liveEngine{shaper: d.shaper, server: d.server, kernel: newKernel(o.Log), fleets: &fleets{tell: d.shaper.Told, log: o.Log}, log: o.Log, api: d.controlHandler(), web: d.newWeb}
+	d.dashboard = web.New(page{d})
+	d.engine = &liveEngine{shaper: d.shaper, server: d.server, kernel: newKernel(o.Log), fleets: &fleets{tell: d.shaper.Told, log: o.Log}, log: o.Log, api: d.controlHandler(), web: d.webHandler(), beside: d.dashboard.Run}
 	d.keeper = newKeeper(o.Path, d.engine, o.Log, d.notify)
 	d.meter = &meter{classes: d.shaper.Classes}
 	d.candidate.force = d.shaper

@@ -2,7 +2,8 @@
 // when asked, answers on the control socket, serves metrics and health, and drains when it
 // is told to stop.
 //
-// [Run] is the process. [Client] asks a running daemon through its control socket.
+// [Run] is the process. [Client] asks a running daemon through its control socket, and [Watch] follows
+// what its dashboard shows.
 //
 // # Files
 //
@@ -10,9 +11,10 @@
 //
 //	daemon       [Run]: starts the parts of the process, obeys signals, drains
 //	group        runs the parts until one of them ends
+//	watch        [Watch], which runs in other processes
 //	client       [Client], which runs in other processes
 //	api          the requests that the control socket takes
-//	web          the dashboard, metrics, health and readiness over HTTP
+//	web          the dashboard, metrics, health and readiness over HTTP; the streams of the control socket
 //	page         what the dashboard shows
 //	explain      which rule and class a client gets
 //	why          why a class waits, and until when

@@ -28,7 +28,7 @@ type endpoint struct {
 	server   *http.Server
 	log      *slog.Logger
 	beside   func(context.Context) // runs from start to stop; nil: nothing does
-	cancel   func()                // ends beside
+	cancel   func()                // ends beside, and the contexts of all requests
 	done     chan struct{}         // closed when Serve and beside have returned; nil: start has not been called
 }
 
@@ -60,6 +60,7 @@ func (e *endpoint) start() {
 	e.done = make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	e.cancel = cancel
+	e.server.BaseContext = func(net.Listener) context.Context { return ctx }
 	var running sync.WaitGroup
 	if e.beside != nil {
 		running.Go(func() { e.beside(ctx) })
@@ -74,14 +75,14 @@ func (e *endpoint) start() {
 	}()
 }
 
-// stop closes the listener, waits for requests under way for at most stopPatience, and returns
+// stop closes the listener, ends streams, waits for other requests under way for at most stopPatience, and returns
 // when the server has ended. It also closes an endpoint that was never started.
 func (e *endpoint) stop() {
 	if e.done == nil {
 		e.listener.Close()
 		return
 	}
-	e.cancel() // ends requests that go on as long as beside
+	e.cancel() // ends streams
 	ctx, cancel := context.WithTimeout(context.Background(), stopPatience)
 	defer cancel()
 	if e.server.Shutdown(ctx) != nil {

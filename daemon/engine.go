@@ -26,9 +26,9 @@ type liveEngine struct {
 	kernel *kernel
 	fleets *fleets
 	log    *slog.Logger
-	api    http.Handler // what the control socket serves
-	// web returns what an endpoint of daemon.http serves, and what runs beside it.
-	web func() (http.Handler, func(context.Context))
+	api    http.Handler          // what the control socket serves
+	web    http.Handler          // what daemon.http serves
+	beside func(context.Context) // runs while daemon.http is served
 
 	// Only changes touch these.
 	retiring sync.WaitGroup // endpoints that have been replaced and still answer
@@ -145,9 +145,8 @@ func (s *liveEngine) bindHTTP(address string) (*endpoint, error) {
 	if a, err := netip.ParseAddrPort(l.Addr().String()); err != nil || !a.Addr().Unmap().IsLoopback() {
 		s.log.Warn("the dashboard and the metrics are open to other machines: daemon.http is not a loopback address", "http", l.Addr().String())
 	}
-	handler, beside := s.web()
-	e := newEndpoint("http", address, l, handler, s.log)
-	e.beside = beside
+	e := newEndpoint("http", address, l, s.web, s.log)
+	e.beside = s.beside
 	return e, nil
 }
 

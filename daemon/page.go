@@ -13,7 +13,7 @@ import (
 	"shaper/web"
 )
 
-// page is the daemon as the dashboard sees it. It implements [web.Source] with what the control
+// page is the daemon as the dashboard and `shaper top` see it. It implements [web.Source] with what the control
 // socket answers, without what may be secret: whoever reaches daemon.http sees it.
 type page struct{ d *daemon }
 
@@ -27,8 +27,8 @@ func (p page) Hosts() []string {
 	return append(slices.Clone(conf.HTTPHosts), strings.ToLower(own))
 }
 
-// summary stands above each view of the dashboard.
-type summary struct {
+// Summary stands above each view of the dashboard.
+type Summary struct {
 	Version    string    `json:"version"`
 	State      string    `json:"state"`
 	Started    time.Time `json:"started"`
@@ -40,7 +40,7 @@ type summary struct {
 // Summary implements [web.Source].
 func (p page) Summary() any {
 	v := p.d.keeper.view.Load()
-	s := summary{Version: p.d.Version, State: p.d.state(), Started: p.d.started, PolicyHash: v.policy.Hash, ReloadOK: v.outcome.OK}
+	s := Summary{Version: p.d.Version, State: p.d.state(), Started: p.d.started, PolicyHash: v.policy.Hash, ReloadOK: v.outcome.OK}
 	for _, l := range p.d.server.Listeners() {
 		s.Sessions += l.Open
 	}

@@ -41,8 +41,18 @@ func (p *process) status() Status {
 	return s
 }
 
+// awaitSample waits until the dashboard has taken its first sample of the classes.
+func (p *process) awaitSample(class string) {
+	p.t.Helper()
+	eventually(p.t, "a sample is taken", func() bool {
+		first, err := firstOf[ClassView](p, "class/"+class)
+		return err == nil && len(first.View.Curves.Times) == 1
+	})
+}
+
 func TestDashboardShowsAll(t *testing.T) {
 	p := begin(t, base)
+	p.awaitSample("slow")
 	for view, says := range map[string][]string{
 		"classes":    {`"version":"test"`, `"state":"running"`, `"total":3`, `"name":"slow","rate":"64KiB/s"`},
 		"class/slow": {`"name":"slow"`, `"why":"class slow: nothing waits, and an item that comes now leaves at once`, `"curves":{"unit":"bytes","times":[`},

@@ -1,30 +1,23 @@
 package daemon
 
 import (
-	"context"
+	"cmp"
 	"io"
 	"net/http"
 
 	"shaper/metrics"
-	"shaper/web"
 )
 
 // webHandler serves the dashboard at /, and metrics and health beside it. It changes nothing. Metrics
 // and health answer whatever the field Host is, since Prometheus and load balancers know machines
 // by many names.
-func (d *daemon) webHandler(dashboard http.Handler) http.Handler {
+func (d *daemon) webHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /", dashboard)
+	mux.Handle("GET /", d.dashboard)
 	mux.Handle("GET /metrics", metrics.Handler(d.reading))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", d.readyz)
 	return mux
-}
-
-// newWeb returns what an endpoint of daemon.http serves, and what runs beside it.
-func (d *daemon) newWeb() (http.Handler, func(context.Context)) {
-	dashboard := web.New(page{d})
-	return d.webHandler(dashboard), dashboard.Run
 }
 
 // readyz tells a load balancer whether to send connections here: not while the daemon drains.
@@ -35,4 +28,20 @@ func (d *daemon) readyz(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	io.WriteString(w, "ready\n")
+}
+
+// serveEvents serves a view of the dashboard: "classes" if the request names none.
+func (d *daemon) serveEvents(w http.ResponseWriter, r *http.Request, _ caller) error {
+	no := d.dashboard.ServeEvents(w, r, cmp.Or(r.PathValue("view"), "classes"))
+	if no == nil {
+		return nil
+	}
+	code := CodeUsage
+	switch no.Status {
+	case http.StatusNotFound:
+		code = CodeNotFound
+	case http.StatusServiceUnavailable:
+		code = CodeState
+	}
+	return &Error{Code: code, Message: no.Why, status: no.Status}
 }

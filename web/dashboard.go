@@ -6,20 +6,24 @@ import (
 	"time"
 )
 
-// Dashboard is an http.Handler. Run must run beside it.
+// Dashboard is an http.Handler. Its server must end the context of its requests when it stops: that
+// ends the streams.
 type Dashboard struct {
 	source  Source
 	handler http.Handler
 	screens screens
 	history *history
-	stopped chan struct{} // closed when Run has ended
 }
 
 // New returns a dashboard that shows a source.
 func New(source Source) *Dashboard {
-	d := &Dashboard{source: source, screens: screens{open: map[string]*screen{}}, history: newHistory(), stopped: make(chan struct{})}
+	d := &Dashboard{source: source, screens: screens{open: map[string]*screen{}}, history: newHistory()}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /events/{view...}", d.serveEvents)
+	mux.HandleFunc("GET /events/{view...}", func(w http.ResponseWriter, r *http.Request) {
+		if no := d.ServeEvents(w, r, r.PathValue("view")); no != nil {
+			http.Error(w, no.Why, no.Status)
+		}
+	})
 	mux.HandleFunc("GET /", serveAsset)
 	d.handler = guard(source.Hosts, mux)
 	return d
@@ -28,9 +32,8 @@ func New(source Source) *Dashboard {
 // ServeHTTP implements http.Handler.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.handler.ServeHTTP(w, r) }
 
-// Run samples the classes until the context ends. Then it ends all streams. It is called once.
+// Run samples the classes until the context ends. While it does not run, the classes have no curves.
 func (d *Dashboard) Run(ctx context.Context) {
-	defer close(d.stopped)
 	for {
 		now := time.Now()
 		d.history.add(now, d.source.Samples())

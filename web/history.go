@@ -124,7 +124,7 @@ type Curves struct {
 	Lost    []optional `json:"lost"`    // items dropped and refused per second, since the time before
 }
 
-// optional is a number, or null in JSON if it is not known.
+// optional is a number; NaN, which is null in JSON, if it is not known.
 type optional float32
 
 var unknown = optional(math.NaN())
@@ -135,6 +135,17 @@ func (o optional) MarshalJSON() ([]byte, error) {
 		return []byte("null"), nil
 	}
 	return strconv.AppendFloat(nil, float64(o), 'g', -1, 32), nil
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (o *optional) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		*o = unknown
+		return nil
+	}
+	v, err := strconv.ParseFloat(string(text), 32)
+	*o = optional(v)
+	return err
 }
 
 // read returns the curves of a class.

@@ -68,11 +68,11 @@ func (s *screens) leave(view string) {
 	}
 }
 
-// event is an event of a stream.
-type event struct {
+// Event is an event of the stream of a view: what the source says of itself, and what the view shows.
+type Event[S, V any] struct {
 	Now     time.Time `json:"now"`
-	Summary any       `json:"summary"`
-	View    any       `json:"view"`
+	Summary S         `json:"summary"`
+	View    V         `json:"view"`
 }
 
 // next returns the latest event of a view, and when the next one is due. It makes one if that is
@@ -88,7 +88,7 @@ func (d *Dashboard) next(view string, of *screen) (text []byte, due time.Time) {
 	if shown == nil {
 		return nil, now
 	}
-	text, err := json.Marshal(event{now, d.source.Summary(), shown})
+	text, err := json.Marshal(Event[any, any]{now, d.source.Summary(), shown})
 	if err != nil { // cannot be: the values are those of the control socket
 		return nil, now
 	}
@@ -97,24 +97,26 @@ func (d *Dashboard) next(view string, of *screen) (text []byte, due time.Time) {
 	return of.event, of.due
 }
 
-// serveEvents serves the stream of a view until the browser goes, does not read, or the dashboard
-// stops.
-func (d *Dashboard) serveEvents(w http.ResponseWriter, r *http.Request) {
-	if status, why := refusal(r); status != 0 {
-		http.Error(w, why, status)
-		return
+// Refusal is why a request gets no stream.
+type Refusal struct {
+	Status int // of HTTP
+	Why    string
+}
+
+// ServeEvents serves the stream of a view until the browser goes or does not read, or the server of
+// the request stops. If it refuses the request, it has written nothing.
+func (d *Dashboard) ServeEvents(w http.ResponseWriter, r *http.Request, view string) *Refusal {
+	if no := refusal(r); no != nil {
+		return no
 	}
-	view := r.PathValue("view")
 	of, ok := d.screens.enter(view)
 	if !ok {
-		http.Error(w, fmt.Sprintf("%d views are open already", mostStreams), http.StatusServiceUnavailable)
-		return
+		return &Refusal{http.StatusServiceUnavailable, fmt.Sprintf("%d views are open already", mostStreams)}
 	}
 	defer d.screens.leave(view)
 	text, due := d.next(view, of)
 	if text == nil {
-		http.NotFound(w, r)
-		return
+		return &Refusal{http.StatusNotFound, fmt.Sprintf("there is no view %.100q", view)}
 	}
 	out := http.NewResponseController(w)
 	out.SetReadDeadline(time.Time{}) // that of the server is for requests
@@ -123,32 +125,30 @@ func (d *Dashboard) serveEvents(w http.ResponseWriter, r *http.Request) {
 	for {
 		out.SetWriteDeadline(time.Now().Add(patience))
 		if _, err := w.Write(text); err != nil || out.Flush() != nil {
-			return
+			return nil
 		}
 		select {
 		case <-r.Context().Done():
-			return
-		case <-d.stopped:
-			return
+			return nil
 		case <-time.After(time.Until(due)):
 		}
 		if text, due = d.next(view, of); text == nil {
-			return
+			return nil
 		}
 	}
 }
 
-// refusal returns why a request gets no stream, whatever its view; 0 if it may get one. A stream holds
+// refusal returns why a request gets no stream, whatever its view; nil if it may get one. A stream holds
 // its place as long as somebody reads it. Nobody reads the answer to a HEAD, a body that does not
 // come would hold the place for ever, and a page of another site cannot read what it asks for.
-func refusal(r *http.Request) (status int, why string) {
+func refusal(r *http.Request) *Refusal {
 	switch site := r.Header.Get("Sec-Fetch-Site"); {
 	case r.Method != http.MethodGet:
-		return http.StatusMethodNotAllowed, "a stream has no end: GET it"
+		return &Refusal{http.StatusMethodNotAllowed, "a stream has no end: GET it"}
 	case r.ContentLength != 0:
-		return http.StatusBadRequest, "a request for a stream has no body"
+		return &Refusal{http.StatusBadRequest, "a request for a stream has no body"}
 	case site == "cross-site", site == "same-site":
-		return http.StatusForbidden, "the stream is for the page of the dashboard"
+		return &Refusal{http.StatusForbidden, "the stream is for the page of the dashboard"}
 	}
-	return 0, ""
+	return nil
 }

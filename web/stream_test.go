@@ -250,15 +250,14 @@ func TestEffort(t *testing.T) {
 	}
 }
 
-// The end of Run ends the streams, and those that come later.
+// The end of its server's context ends the streams.
 func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := New(&fake{})
 		p := &pipes{make(chan net.Conn), make(chan struct{})}
-		server := &http.Server{Handler: d}
-		go server.Serve(p)
 		ctx, stop := context.WithCancel(t.Context())
-		go d.Run(ctx)
+		server := &http.Server{Handler: d, BaseContext: func(net.Listener) context.Context { return ctx }}
+		go server.Serve(p)
 		events, _, hang := p.look(t, "classes")
 		defer hang()
 		eventOf(t, events)

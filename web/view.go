@@ -9,15 +9,15 @@ import (
 // mostClasses bounds the classes that the tree shows.
 const mostClasses = 2000
 
-// tree is the view "classes".
-type tree struct {
+// Tree is the view "classes".
+type Tree struct {
 	Total   int     `json:"total"`
 	Classes []Class `json:"classes"` // in the order of their names; if there are too many, those in which most waits
 }
 
-// class is the view "class/NAME".
-type class struct {
-	Class  any    `json:"class"` // null: there is none
+// ClassView is the view "class/NAME".
+type ClassView[C any] struct {
+	Class  C      `json:"class"` // null: there is none
 	Why    string `json:"why"`
 	Curves Curves `json:"curves"`
 }
@@ -30,15 +30,15 @@ func (d *Dashboard) view(name string) any {
 	if one, ok := strings.CutPrefix(name, "class/"); ok {
 		reading, why, ok := d.source.Class(one)
 		if !ok {
-			return class{}
+			return ClassView[any]{}
 		}
-		return class{reading, why, d.history.read(one)}
+		return ClassView[any]{reading, why, d.history.read(one)}
 	}
 	return d.source.List(name)
 }
 
-func newTree(all []Class) tree {
-	t := tree{len(all), all}
+func newTree(all []Class) Tree {
+	t := Tree{len(all), all}
 	if len(all) > mostClasses {
 		slices.SortStableFunc(all, func(a, b Class) int { return cmp.Compare(b.Items, a.Items) })
 		t.Classes = all[:mostClasses]
