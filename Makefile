@@ -90,7 +90,7 @@ LONG   = AllReadTheSameRules AnyPlanFollows ApplyUndoes CrashesGiveNoBudget Flee
          MutantsAreFound NothingIsEarly Retry(HidesRefusals|KeepsWithinBounds|Properties) Rule(Shares|StarvesNobody|WastesNoTime) \
          ScriptAndModelAgree ShadowIsBounded SimulatedTrees Tree(IsNaive|NeverAbove|SharesOf) UrgentAmongBulk WhyCopies
 PLAIN  = Allocate RandomSchedules $(LONG)
-SINGLE = calendar frame leaky limit metrics policy simulate tests/order tests/tally unit
+SINGLE = calendar frame human leaky limit metrics policy simulate tests/order tests/tally unit
 # either A B is the pattern A|B.
 either = $(subst $() ,|,$(strip $(1)))
 GOTEST = $(GO) test -json -vet=off -ldflags=-w -timeout 20m

@@ -17,7 +17,7 @@ import (
 // allowedImports says which packages of this module each package may import. Imports run one way:
 // from the process down to the arithmetic.
 var allowedImports = map[string][]string{
-	"cmd/shaper":            {"daemon", "policy", "stats", "unit", "conn", "simulate", "tc", "nft"},
+	"cmd/shaper":            {"daemon", "human", "policy", "stats", "unit", "conn", "simulate", "tc", "nft"},
 	"daemon":                {"conn", "upstream", "sock", "shaper", "state", "fleet", "fleet/limits", "limit", "policy", "tc", "metrics", "web", "stats", "unit"},
 	"client":                {"shaper", "policy", "frame", "stats", "unit"}, // for Go programs
 	"sock":                  {"buffer"},
@@ -46,6 +46,7 @@ var allowedImports = map[string][]string{
 	"calendar":              {},
 	"frame":                 {},
 	"stats":                 {},
+	"human":                 {"stats"},
 	"unit":                  {},
 	"packaging/sbom":        {}, // a command for builds
 	"systemd":               {}, // tests only

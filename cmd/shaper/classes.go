@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"shaper/daemon"
+	"shaper/human"
 	"shaper/policy"
 	"shaper/stats"
 	"shaper/unit"
@@ -97,7 +98,7 @@ func classColumns(now time.Time) []column[classRow] {
 		optional(messages, column[classRow]{name: "THROTTLED",
 			text: func(r classRow) string { return feedback(r.of, now) }, by: func(r classRow) float64 { return float64(throttled(r.of)) }}),
 		{name: "NOW", text: func(r classRow) string { return r.of.Now.Text }, by: func(r classRow) float64 { return r.of.Now.PerSecond }},
-		{name: "BACKLOG", text: func(r classRow) string { return bytesText(r.of.BacklogBytes) }, by: func(r classRow) float64 { return float64(r.of.BacklogBytes) }},
+		{name: "BACKLOG", text: func(r classRow) string { return human.Bytes(r.of.BacklogBytes) }, by: func(r classRow) float64 { return float64(r.of.BacklogBytes) }},
 		figureColumn("ITEMS", func(r classRow) int64 { return r.of.BacklogItems }),
 		optional(held, column[classRow]{name: "WAITS FOR", text: func(r classRow) string { return holdText(r.of, now) }}),
 		durationColumn("P50", func(r classRow) stats.Seconds { return r.of.WaitP50 }),
@@ -137,7 +138,7 @@ func holdText(c daemon.Class, now time.Time) string {
 		text = c.WaitsFor.String()
 	}
 	if left := c.WaitsFor.Until.Sub(now); left > 0 {
-		text += ", " + duration(stats.Seconds(left))
+		text += ", " + human.Duration(stats.Seconds(left))
 	}
 	return text
 }
@@ -215,7 +216,7 @@ func limitLines(line func(name, value string), c daemon.Class) {
 func countLines(line func(name, value string), c daemon.Class) {
 	for d := range stats.Directions() {
 		v := c.Sent[d]
-		sent := fmt.Sprintf("%s, %s, %s, %s", bytesText(v.Bytes), plural(v.Packets, "packet"), plural(v.Messages, "message"), plural(v.Connections, "connection"))
+		sent := fmt.Sprintf("%s, %s, %s, %s", human.Bytes(v.Bytes), plural(v.Packets, "packet"), plural(v.Messages, "message"), plural(v.Connections, "connection"))
 		if v.Tokens > 0 {
 			sent += ", " + plural(v.Tokens, "token")
 		}
@@ -247,7 +248,7 @@ func lossText(l stats.LossReading) string {
 	if l.Items == 0 {
 		return ""
 	}
-	return plural(l.Items, "item") + ", " + bytesText(l.Bytes)
+	return plural(l.Items, "item") + ", " + human.Bytes(l.Bytes)
 }
 
 // throttled returns how often the provider has said "too fast" to a class.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"shaper/human"
 	"shaper/policy"
 	"shaper/stats"
 )
@@ -104,7 +105,7 @@ func figureColumn[T any, N int | int64 | uint64](name string, value func(T) N) c
 
 // durationColumn returns a column of durations.
 func durationColumn[T any](name string, value func(T) stats.Seconds) column[T] {
-	return column[T]{name: name, text: func(row T) string { return duration(value(row)) }, by: func(row T) float64 { return float64(value(row)) }}
+	return column[T]{name: name, text: func(row T) string { return human.Duration(value(row)) }, by: func(row T) float64 { return float64(value(row)) }}
 }
 
 // optional makes c a column that only some rows have. The others show "-" and are sorted last.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 
+	"shaper/human"
 	"shaper/simulate"
 	"shaper/stats"
 )
@@ -34,7 +35,7 @@ var figures = []struct {
 }
 
 func whole(v float64) string       { return fmt.Sprintf("%.0f", v) }
-func seconds(v float64) string     { return duration(stats.Seconds(v)) }
+func seconds(v float64) string     { return human.Duration(stats.Seconds(v)) }
 func percent(share float64) string { return fmt.Sprintf("%.1f%%", share*100) }
 
 // printComparison prints the figures of each class side by side. A class that only one policy has

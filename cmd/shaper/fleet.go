@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"shaper/daemon"
+	"shaper/human"
 	"shaper/policy"
 	"shaper/stats"
 )
@@ -147,8 +148,8 @@ func (p peer) state() string {
 
 var peerColumns = []column[peer]{
 	{name: "MEMBER", text: func(p peer) string { return orDash(p.name) }},
-	{name: "AGE", text: func(p peer) string { return duration(p.age) }, by: func(p peer) float64 { return float64(p.age) }},
-	{name: "SEEN", text: func(p peer) string { return duration(p.seen) + " ago" }, by: func(p peer) float64 { return float64(p.seen) }},
+	{name: "AGE", text: func(p peer) string { return human.Duration(p.age) }, by: func(p peer) float64 { return float64(p.age) }},
+	{name: "SEEN", text: func(p peer) string { return human.Duration(p.seen) + " ago" }, by: func(p peer) float64 { return float64(p.seen) }},
 	{name: "BUDGETS", text: func(p peer) string { return strconv.Itoa(p.budgets) }, by: func(p peer) float64 { return float64(p.budgets) }},
 	{name: "SHARE", text: func(p peer) string { return fmt.Sprintf("%.1f%%", 100*p.share) }, by: func(p peer) float64 { return p.share }},
 	{name: "STATE", text: peer.state},
@@ -168,8 +169,8 @@ var sharedColumns = []column[stats.SharedReading]{
 	count("EXPIRED", func(r stats.SharedReading) int64 { return int64(r.Expired) }),
 	count("RETURNED", func(r stats.SharedReading) int64 { return int64(r.Returned) }),
 	count("CALLS", func(r stats.SharedReading) int64 { return int64(r.Calls) }),
-	{name: "AGE", text: func(r stats.SharedReading) string { return duration(r.Age) }, by: func(r stats.SharedReading) float64 { return float64(r.Age) }},
-	{name: "AWAY", text: func(r stats.SharedReading) string { return duration(r.Fallback) }, by: func(r stats.SharedReading) float64 { return float64(r.Fallback) },
+	{name: "AGE", text: func(r stats.SharedReading) string { return human.Duration(r.Age) }, by: func(r stats.SharedReading) float64 { return float64(r.Age) }},
+	{name: "AWAY", text: func(r stats.SharedReading) string { return human.Duration(r.Fallback) }, by: func(r stats.SharedReading) float64 { return float64(r.Fallback) },
 		has: func(r stats.SharedReading) bool { return r.Fallback > 0 }},
 	{name: "LAST FAILURE", text: func(r stats.SharedReading) string { return orDash(r.Error) }, has: func(r stats.SharedReading) bool { return r.Error != "" }},
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"shaper/daemon"
+	"shaper/human"
 )
 
 func sessionsCommand() *cli.Command {
@@ -43,10 +44,10 @@ func sessionColumns(now time.Time) []column[daemon.Session] {
 		{name: "NO", text: numberOf, by: func(s of) float64 { return float64(s.UpstreamNumber) }, has: func(s of) bool { return s.UpstreamNumber > 1 }},
 		{name: "BIND", text: func(s of) string { return orDash(s.Bind) }, has: func(s of) bool { return s.Bind != "" }},
 		{name: "CLASS", text: classesOfSession},
-		{name: "UP", text: func(s of) string { return bytesText(s.Upward) }, by: func(s of) float64 { return float64(s.Upward) }},
-		{name: "DOWN", text: func(s of) string { return bytesText(s.Downward) }, by: func(s of) float64 { return float64(s.Downward) }},
-		{name: "WAITING", text: func(s of) string { return bytesText(s.Waiting) }, by: func(s of) float64 { return float64(s.Waiting) }},
-		{name: "AGE", text: func(s of) string { return elapsed(s.Started, now) }, by: func(s of) float64 { return now.Sub(s.Started).Seconds() }},
+		{name: "UP", text: func(s of) string { return human.Bytes(s.Upward) }, by: func(s of) float64 { return float64(s.Upward) }},
+		{name: "DOWN", text: func(s of) string { return human.Bytes(s.Downward) }, by: func(s of) float64 { return float64(s.Downward) }},
+		{name: "WAITING", text: func(s of) string { return human.Bytes(s.Waiting) }, by: func(s of) float64 { return float64(s.Waiting) }},
+		{name: "AGE", text: func(s of) string { return human.Elapsed(s.Started, now) }, by: func(s of) float64 { return now.Sub(s.Started).Seconds() }},
 		{name: "TLS", text: tlsOf, has: func(s of) bool { return tlsOf(s) != "-" }},
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"shaper/daemon"
+	"shaper/human"
 )
 
 func shadowCommand() *cli.Command {
@@ -66,17 +67,17 @@ func printShadow(w io.Writer, s daemon.Shadow, now time.Time) {
 		fmt.Fprintln(w, "no policy runs in the shadow; shaper shadow FILE starts one")
 		return
 	}
-	fmt.Fprintf(w, "%v  in the shadow for %s, by %s\n\n", s, elapsed(s.Since, now), s.By)
+	fmt.Fprintf(w, "%v  in the shadow for %s, by %s\n\n", s, human.Elapsed(s.Since, now), s.By)
 	t := table{header: []string{"CLASS", ">RATE", ">WOULD DELAY", ">WOULD DROP", ">WOULD P50", ">WOULD P99", ">LIVE RATE", ">DELAYED", ">DROPPED", ">P50", ">P99"},
 		spare: []string{"WOULD P50", "P50", "WOULD DELAY", "DELAYED", "LIVE RATE", "WOULD P99", "P99"}}
 	for _, placed := range inTreeOrder(s.Classes, func(c daemon.Divergence) (name, parent string) { return c.Name, c.Parent }) {
 		one := placed.of
 		live := []string{"-", "-", "-", "-", "-"}
 		if l := one.Live; l != nil {
-			live = []string{l.Rate.Text, fmt.Sprint(l.Delayed), fmt.Sprint(l.Dropped), duration(l.WaitP50), duration(l.WaitP99)}
+			live = []string{l.Rate.Text, fmt.Sprint(l.Delayed), fmt.Sprint(l.Dropped), human.Duration(l.WaitP50), human.Duration(l.WaitP99)}
 		}
 		t.add(append([]string{strings.Repeat("  ", placed.depth) + one.Name, one.Rate.Text, fmt.Sprint(one.WouldDelay),
-			fmt.Sprint(one.WouldDrop), duration(one.WaitP50), duration(one.WaitP99)}, live...)...)
+			fmt.Sprint(one.WouldDrop), human.Duration(one.WaitP50), human.Duration(one.WaitP99)}, live...)...)
 	}
 	t.write(w, "")
 }

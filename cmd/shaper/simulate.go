@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"shaper/human"
 	"shaper/simulate"
 	"shaper/stats"
 	"shaper/unit"
@@ -162,12 +163,12 @@ func printReports(c *cli.Context, reports []*simulate.Report) error {
 
 // printReport prints each class under its parent.
 func printReport(w io.Writer, r *simulate.Report) {
-	fmt.Fprintf(w, "%s  %s, %s\n\n", r.Policy, r.Hash, duration(r.Period))
+	fmt.Fprintf(w, "%s  %s, %s\n\n", r.Policy, r.Hash, human.Duration(r.Period))
 	t := table{header: []string{"CLASS", ">LIMIT", ">OFFERED", ">LEFT", ">DROPPED", ">REFUSED", ">WAITING", ">P50", ">P99", ">MAX", ">REACHED", ">USED", ">MOST"},
 		spare: []string{"MOST", "REACHED", "P50", "MAX", "WAITING", "LIMIT", "OFFERED"}}
 	for _, c := range inTreeOrder(r.Classes, func(c simulate.Class) (name, parent string) { return c.Name, c.Parent }) {
 		t.add(strings.Repeat("  ", c.depth)+c.of.Name, c.of.Limit.Text, itemsText(c.of.Offered), itemsText(c.of.Left), lossesText(c.of.Dropped), lossesText(c.of.Refused), itemsText(c.of.Waiting),
-			duration(c.of.WaitP50), duration(c.of.WaitP99), duration(c.of.WaitMax), c.of.Reached.Text, percent(c.of.Utilisation), itemsText(c.of.MostWaiting))
+			human.Duration(c.of.WaitP50), human.Duration(c.of.WaitP99), human.Duration(c.of.WaitMax), c.of.Reached.Text, percent(c.of.Utilisation), itemsText(c.of.MostWaiting))
 	}
 	t.write(w, "")
 }
@@ -175,18 +176,18 @@ func printReport(w io.Writer, r *simulate.Report) {
 // printFleetReport prints each class, and under it what each member did with it. USED is of the limit: of a shared
 // class, of the whole fleet's.
 func printFleetReport(w io.Writer, r *simulate.Report) {
-	fmt.Fprintf(w, "%s  %s, %s, %s, store %s away\n\n", r.Policy, r.Hash, duration(r.Period), plural(uint64(len(r.Members)), "member"), duration(r.StoreDelay))
+	fmt.Fprintf(w, "%s  %s, %s, %s, store %s away\n\n", r.Policy, r.Hash, human.Duration(r.Period), plural(uint64(len(r.Members)), "member"), human.Duration(r.StoreDelay))
 	t := table{header: []string{"CLASS", ">LIMIT", ">OFFERED", ">LEFT", ">DROPPED", ">REFUSED", ">WAITING", ">P50", ">P99", ">MAX", ">USED", ">GAP", ">CALLS/S"},
 		spare: []string{"P50", "MAX", "DROPPED", "REFUSED", "LIMIT"}}
 	add := func(name, limit string, c simulate.Class) {
 		gap, calls := "-", "-"
 		if c.Shared != nil {
 			if calls = fmt.Sprintf("%.1f", c.Shared.CallsPerSecond); c.Shared.Gap != nil {
-				gap = duration(*c.Shared.Gap)
+				gap = human.Duration(*c.Shared.Gap)
 			}
 		}
 		t.add(name, limit, itemsText(c.Offered), itemsText(c.Left), lossesText(c.Dropped), lossesText(c.Refused), itemsText(c.Waiting),
-			duration(c.WaitP50), duration(c.WaitP99), duration(c.WaitMax), percent(c.Utilisation), gap, calls)
+			human.Duration(c.WaitP50), human.Duration(c.WaitP99), human.Duration(c.WaitMax), percent(c.Utilisation), gap, calls)
 	}
 	for _, c := range inTreeOrder(r.Classes, func(c simulate.Class) (name, parent string) { return c.Name, c.Parent }) {
 		indent := strings.Repeat("  ", c.depth)

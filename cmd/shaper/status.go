@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"shaper/daemon"
+	"shaper/human"
 	"shaper/stats"
 )
 
@@ -30,7 +31,7 @@ func statusCommand() *cli.Command {
 }
 
 func printStatus(w io.Writer, s daemon.Status, now time.Time) {
-	fmt.Fprintf(w, "shaper %s, %s, pid %d, up %s since %s\n\n", s.Version, s.State, s.PID, elapsed(s.Started, now), timestamp(s.Started))
+	fmt.Fprintf(w, "shaper %s, %s, pid %d, up %s since %s\n\n", s.Version, s.State, s.PID, human.Elapsed(s.Started, now), timestamp(s.Started))
 	fmt.Fprintf(w, "policy    %s  %s\n", s.Policy, s.PolicyHash)
 	printReload(w, s, now)
 	fmt.Fprintf(w, "control   %s\n", s.Control)
@@ -40,10 +41,10 @@ func printStatus(w io.Writer, s daemon.Status, now time.Time) {
 	printBudgets(w, s.Budgets, now)
 	up, down := s.Totals.Sent[stats.Upstream], s.Totals.Sent[stats.Downstream]
 	fmt.Fprintf(w, "sessions  %d open, %d ended\n", s.Totals.Sessions, s.Totals.Ended)
-	fmt.Fprintf(w, "sent      %s to upstreams, %s to clients\n", bytesText(up.Bytes), bytesText(down.Bytes))
-	fmt.Fprintf(w, "backlog   %s, %s\n", plural(s.Totals.BacklogItems, "item"), bytesText(s.Totals.BacklogBytes))
-	fmt.Fprintf(w, "dropped   %s, %s\n", plural(s.Totals.Dropped.Items, "item"), bytesText(s.Totals.Dropped.Bytes))
-	fmt.Fprintf(w, "refused   %s, %s\n", plural(s.Totals.Refused.Items, "item"), bytesText(s.Totals.Refused.Bytes))
+	fmt.Fprintf(w, "sent      %s to upstreams, %s to clients\n", human.Bytes(up.Bytes), human.Bytes(down.Bytes))
+	fmt.Fprintf(w, "backlog   %s, %s\n", plural(s.Totals.BacklogItems, "item"), human.Bytes(s.Totals.BacklogBytes))
+	fmt.Fprintf(w, "dropped   %s, %s\n", plural(s.Totals.Dropped.Items, "item"), human.Bytes(s.Totals.Dropped.Bytes))
+	fmt.Fprintf(w, "refused   %s, %s\n", plural(s.Totals.Refused.Items, "item"), human.Bytes(s.Totals.Refused.Bytes))
 	printLateness(w, s.Pacers)
 	t := table{header: []string{"LISTENER", "WHERE", ">OPEN", ">OK", ">FAILED"}}
 	for _, l := range s.Listeners {
@@ -65,7 +66,7 @@ func printBudgets(w io.Writer, r stats.StateReading, now time.Time) {
 	}
 	written := "not written yet"
 	if !r.Written.IsZero() {
-		written = "written " + elapsed(r.Written, now) + " ago"
+		written = "written " + human.Elapsed(r.Written, now) + " ago"
 	}
 	if r.Error != "" {
 		fmt.Fprintf(w, "state     %s, %s; WRITING FAILS: %s\n", r.Path, written, r.Error)
@@ -90,20 +91,20 @@ func microseconds(bound stats.Seconds) int64 { return max(time.Duration(bound).M
 // that `shaper set` has put over those of the policy file, and how many warnings the file has.
 func printReload(w io.Writer, s daemon.Status, now time.Time) {
 	if s.Reload.OK {
-		fmt.Fprintf(w, "loaded    %s ago, %s\n", elapsed(s.Reload.Succeeded, now), timestamp(s.Reload.Succeeded))
+		fmt.Fprintf(w, "loaded    %s ago, %s\n", human.Elapsed(s.Reload.Succeeded, now), timestamp(s.Reload.Succeeded))
 	} else {
-		fmt.Fprintf(w, "loaded    %s ago; the LAST RELOAD FAILED %s ago:\n", elapsed(s.Reload.Succeeded, now), elapsed(s.Reload.Time, now))
+		fmt.Fprintf(w, "loaded    %s ago; the LAST RELOAD FAILED %s ago:\n", human.Elapsed(s.Reload.Succeeded, now), human.Elapsed(s.Reload.Time, now))
 		for line := range strings.Lines(s.Reload.Error + "\n") {
 			fmt.Fprintf(w, "          %s", line)
 		}
 	}
 	if !s.Rollback.IsZero() {
-		fmt.Fprintf(w, "rollback  in %s, unless `shaper confirm` comes first\n", elapsed(now, s.Rollback))
+		fmt.Fprintf(w, "rollback  in %s, unless `shaper confirm` comes first\n", human.Elapsed(now, s.Rollback))
 	}
 	for _, set := range s.Sets {
 		until := "until the next reload"
 		if !set.Until.IsZero() {
-			until = "for another " + elapsed(now, set.Until)
+			until = "for another " + human.Elapsed(now, set.Until)
 		}
 		fmt.Fprintf(w, "set       %s: %s, %s\n", set.Class, assignments(set.Values), until)
 	}

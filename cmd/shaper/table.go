@@ -5,7 +5,8 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"shaper/human"
 )
 
 // table prints rows in aligned columns. If a header begins with ">", its column holds figures:
@@ -62,12 +63,12 @@ func (t *table) write(w io.Writer, indent string) {
 	for _, row := range append([][]string{names}, t.rows...) {
 		cells := make([]string, len(row))
 		for i, cell := range row {
-			cells[i] = aligned(cell, widths[i], isFigure(t.header[i]))
+			cells[i] = human.Fit(cell, widths[i], isFigure(t.header[i]))
 		}
 		fmt.Fprintln(w, strings.TrimRight(indent+strings.Join(cells, gap), " "))
 	}
 	if len(hidden) > 0 {
-		fmt.Fprintf(w, "\n%s\n", wrapped("no room for "+strings.Join(hidden, ", ")+"; a wider terminal shows more, or COLUMNS=200", width, indent, indent))
+		fmt.Fprintf(w, "\n%s\n", human.Wrap("no room for "+strings.Join(hidden, ", ")+"; a wider terminal shows more, or COLUMNS=200", width, indent, indent))
 	}
 }
 
@@ -89,9 +90,9 @@ func (t *table) hide(width int) (hidden []string) {
 func (t *table) widths() []int {
 	widths := make([]int, len(t.header))
 	for i, h := range t.header {
-		widths[i] = utf8.RuneCountInString(nameOf(h))
+		widths[i] = human.Width(nameOf(h))
 		for _, row := range t.rows {
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+			widths[i] = max(widths[i], human.Width(row[i]))
 		}
 	}
 	return widths
@@ -119,19 +120,6 @@ func (t *table) fit(widths []int, width, least int) bool {
 	return true
 }
 
-// aligned returns a cell padded or cut to a width.
-func aligned(cell string, width int, right bool) string {
-	n := utf8.RuneCountInString(cell)
-	if n > width {
-		return string([]rune(cell)[:width-1]) + "…"
-	}
-	pad := strings.Repeat(" ", width-n)
-	if right {
-		return pad + cell
-	}
-	return cell + pad
-}
-
 // writeWrapped prints lines no longer than w is wide. It indents the rest of a wrapped line. If w
 // is not a terminal, the lines stay whole, for programs to read.
 func writeWrapped(w io.Writer, text string) {
@@ -142,29 +130,6 @@ func writeWrapped(w io.Writer, text string) {
 	}
 	for line := range strings.Lines(text) {
 		indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
-		fmt.Fprintln(w, wrapped(line, width, indent, indent+"    "))
+		fmt.Fprintln(w, human.Wrap(line, width, indent, indent+"    "))
 	}
-}
-
-// wrapped returns the words of a text in lines of a width. The first line begins with first, the
-// others with rest.
-func wrapped(text string, width int, first, rest string) string {
-	var b strings.Builder
-	b.WriteString(first)
-	column := len(first)
-	for i, word := range strings.Fields(text) {
-		n := utf8.RuneCountInString(word)
-		switch {
-		case i == 0:
-		case column+1+n > width:
-			b.WriteString("\n" + rest)
-			column = len(rest)
-		default:
-			b.WriteByte(' ')
-			column++
-		}
-		b.WriteString(word)
-		column += n
-	}
-	return b.String()
 }

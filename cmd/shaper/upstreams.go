@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"shaper/daemon"
+	"shaper/human"
 )
 
 func upstreamsCommand() *cli.Command {
@@ -75,5 +76,5 @@ func sinceOf(u daemon.Upstream, now time.Time) string {
 	if u.Since.IsZero() {
 		return "-"
 	}
-	return elapsed(u.Since, now)
+	return human.Elapsed(u.Since, now)
 }
