@@ -3,6 +3,7 @@ package stats
 import (
 	"encoding/json"
 	"math"
+	"strconv"
 	"time"
 )
 
@@ -22,15 +23,18 @@ func (s Seconds) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads what MarshalJSON writes. Up to 100 days it is exact to a nanosecond.
 func (s *Seconds) UnmarshalJSON(text []byte) error {
-	var seconds *float64
-	if err := json.Unmarshal(text, &seconds); err != nil {
-		return err
+	if string(text) == "null" {
+		*s = Never
+		return nil
 	}
+	seconds, err := strconv.ParseFloat(string(text), 64)
 	switch {
-	case seconds == nil || *seconds >= time.Duration(Never).Seconds():
+	case err != nil:
+		return err
+	case seconds >= time.Duration(Never).Seconds():
 		*s = Never
 	default:
-		*s = Seconds(math.Round(*seconds * 1e9))
+		*s = Seconds(math.Round(seconds * 1e9))
 	}
 	return nil
 }
