@@ -19,10 +19,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"shaper/daemon"
 	"shaper/policy"
+	"shaper/tests/trial"
 )
 
 // withStdin runs a command line with a text on the standard input.
@@ -208,7 +207,7 @@ func TestWatchGoesOn(t *testing.T) {
 // With --json, --watch prints a stream of whole values, even in a terminal of few lines.
 func TestWatchJSON(t *testing.T) {
 	d := begin(t, base)
-	terminal, far := openTerminal(t, 70, 5)
+	terminal, far := trial.OpenTerminal(t, 70, 5)
 	cmd := exec.Command(os.Args[0], "classes", "--watch", "1ms", "--json", "-c", d.path)
 	cmd.Env = append(os.Environ(), asShaper+"=1")
 	cmd.Stdout = far
@@ -232,7 +231,7 @@ func TestWatchJSON(t *testing.T) {
 // exits with 0.
 func TestWatchInATerminal(t *testing.T) {
 	d := begin(t, base)
-	terminal, far := openTerminal(t, 70, 24)
+	terminal, far := trial.OpenTerminal(t, 70, 24)
 	cmd := exec.Command(os.Args[0], "classes", "--watch", "1ms", "-c", d.path)
 	cmd.Env = append(os.Environ(), asShaper+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = far, far, far
@@ -265,31 +264,6 @@ func TestWatchInATerminal(t *testing.T) {
 	if !strings.HasSuffix(page, clearRest) {
 		t.Errorf("the rest of the screen is not cleared: %q", page)
 	}
-}
-
-// openTerminal returns both ends of a terminal of this size (pty(7)).
-func openTerminal(t *testing.T, columns, rows uint16) (near, far *os.File) {
-	t.Helper()
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		t.Skipf("there are no terminals here: %v", err)
-	}
-	near = os.NewFile(uintptr(fd), "/dev/ptmx")
-	t.Cleanup(func() { near.Close() })
-	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
-	}
-	if err == nil {
-		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows})
-	}
-	if err == nil {
-		far, err = os.OpenFile(fmt.Sprint("/dev/pts/", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	}
-	if err != nil {
-		t.Skipf("there are no terminals here: %v", err)
-	}
-	return near, far
 }
 
 // classes and explain say which of several limits is waited for.

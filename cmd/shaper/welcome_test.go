@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 // The commands that run suggests work from another directory, whether `go run` has started it, or
@@ -52,7 +54,7 @@ func TestAdviceWorks(t *testing.T) {
 // classes.
 func adviceOf(t *testing.T, dir string, env []string, args ...string) (advice string) {
 	t.Helper()
-	near, far := openTerminal(t, 200, 50)
+	near, far := trial.OpenTerminal(t, 200, 50)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir, cmd.Env = dir, env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = far, far, far

@@ -11,6 +11,7 @@
 //	dial    connections to peers that may reset them at once
 //	files   a directory of files
 //	log     what a test has logged
+//	terminal  a terminal without a person
 package trial
 
 import (
