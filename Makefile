@@ -27,7 +27,7 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEBIAN = iperf3:iperf3 prometheus:promtool systemd:systemd-analyze iproute2:ip procps:ps curl:curl openssl:openssl man-db:man \
          kannel:bearerbox hey:hey wrk:wrk libnet-smpp-perl:Net::SMPP nginx-light:nginx redis-server:redis-server gcc:gcc \
          netcat-openbsd:nc openssh-client:ssh openssh-server:sshd git:git proxychains4:proxychains4 nmap:nmap chromium:chromium nftables:nft \
-         bind9-dnsutils:dig ldnsutils:drill dante-client:socksify nodejs:node
+         bind9-dnsutils:dig ldnsutils:drill dante-client:socksify nodejs:node tmux:tmux
 
 VERSION    ?= $(shell packaging/version)
 

@@ -2,8 +2,7 @@
 // when asked, answers on the control socket, serves metrics and health, and drains when it
 // is told to stop.
 //
-// [Run] is the process. [Client] asks a running daemon through its control socket, and [Watch] follows
-// what its dashboard shows.
+// [Run] is the process. [Client] asks a running daemon through its control socket.
 //
 // # Files
 //
@@ -11,7 +10,7 @@
 //
 //	daemon       [Run]: starts the parts of the process, obeys signals, drains
 //	group        runs the parts until one of them ends
-//	watch        [Watch], which runs in other processes
+//	watch        how a [Client] follows what the dashboard shows
 //	client       [Client], which runs in other processes
 //	api          the requests that the control socket takes
 //	web          the dashboard, metrics, health and readiness over HTTP; the streams of the control socket

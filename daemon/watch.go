@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"shaper/web"
@@ -29,9 +30,19 @@ const silence = 20 * time.Second
 // errSilent is why a stream without events ends.
 var errSilent = fmt.Errorf("the daemon has sent nothing for %v", silence)
 
-// Watch calls show with each event of a view of the dashboard, one a second or fewer, until the
+// WatchTree calls show with each event of the tree of classes, one a second or fewer, until the
 // context or the stream ends. It returns why.
-func Watch[V any](ctx context.Context, c *Client, view string, show func(Event[V])) error {
+func (c *Client) WatchTree(ctx context.Context, show func(Event[Tree])) error {
+	return watch(ctx, c, "classes", show)
+}
+
+// WatchClass is like WatchTree for all that is known of a class.
+func (c *Client) WatchClass(ctx context.Context, name string, show func(Event[ClassView])) error {
+	return watch(ctx, c, "class/"+url.PathEscape(name), show)
+}
+
+// watch calls show with each event of a view of the dashboard.
+func watch[V any](ctx context.Context, c *Client, view string, show func(Event[V])) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	alarm := time.AfterFunc(silence, func() { cancel(errSilent) })

@@ -17,7 +17,7 @@ func firstOf[V any](p *process, view string) (first Event[V], err error) {
 	p.t.Helper()
 	ctx, cancel := context.WithCancelCause(p.t.Context())
 	defer cancel(nil)
-	err = Watch(ctx, p.Client, view, func(e Event[V]) {
+	err = watch(ctx, p.Client, view, func(e Event[V]) {
 		first = e
 		cancel(errSeen)
 	})
@@ -63,7 +63,7 @@ func TestWatchEnds(t *testing.T) {
 	old := p.Client
 	seen, ended := make(chan bool, 1), make(chan error)
 	follow := func(c *Client) {
-		ended <- Watch(t.Context(), c, "classes", func(Event[Tree]) {
+		ended <- c.WatchTree(t.Context(), func(Event[Tree]) {
 			select {
 			case seen <- true:
 			default:

@@ -33,8 +33,21 @@ func widthOf(r rune) int {
 	return 1
 }
 
+// isPlain reports whether a text has only printable ASCII, as nearly all have.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
 // Width returns how many columns of a terminal a clean text takes.
 func Width(s string) (n int) {
+	if isPlain(s) {
+		return len(s)
+	}
 	for _, r := range s {
 		n += widthOf(r)
 	}
@@ -44,6 +57,9 @@ func Width(s string) (n int) {
 // Clean returns a text whose characters do nothing to a terminal but appear: "�" stands for each
 // control character, and for each that changes the direction of writing or ends a line.
 func Clean(s string) string {
+	if isPlain(s) {
+		return s
+	}
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) {
 			return unicode.ReplacementChar

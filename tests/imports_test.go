@@ -17,7 +17,8 @@ import (
 // allowedImports says which packages of this module each package may import. Imports run one way:
 // from the process down to the arithmetic.
 var allowedImports = map[string][]string{
-	"cmd/shaper":            {"daemon", "human", "policy", "stats", "unit", "conn", "simulate", "tc", "nft"},
+	"cmd/shaper":            {"top", "daemon", "human", "policy", "stats", "unit", "conn", "simulate", "tc", "nft"},
+	"top":                   {"daemon", "web", "human", "stats", "unit"},
 	"daemon":                {"conn", "upstream", "sock", "shaper", "state", "fleet", "fleet/limits", "limit", "policy", "tc", "metrics", "web", "stats", "unit"},
 	"client":                {"shaper", "policy", "frame", "stats", "unit"}, // for Go programs
 	"sock":                  {"buffer"},
@@ -75,6 +76,7 @@ var libraryOwners = map[string][]string{
 	"golang.org/x/net":                    {"upstream"},
 	"github.com/gomodule/redigo":          {"fleet"},
 	"golang.org/x/crypto":                 {"entry"},
+	"golang.org/x/term":                   {"top"},
 }
 
 // anyPackage lists libraries that every package may import.

@@ -30,7 +30,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		},
 		Commands: []*cli.Command{
 			runCommand(), checkCommand(), reloadCommand(), confirmCommand(), statusCommand(), classesCommand(),
-			whyCommand(), sessionsCommand(), upstreamsCommand(), fleetCommand(), setCommand(), historyCommand(), diffCommand(), explainCommand(), simulateCommand(), shadowCommand(), fmtCommand(), schemaCommand(), tcCommand(), nftCommand(), versionCommand(), completionCommand(), manCommand(), helpCommand(),
+			topCommand(), whyCommand(), sessionsCommand(), upstreamsCommand(), fleetCommand(), setCommand(), historyCommand(), diffCommand(), explainCommand(), simulateCommand(), shadowCommand(), fmtCommand(), schemaCommand(), tcCommand(), nftCommand(), versionCommand(), completionCommand(), manCommand(), helpCommand(),
 		},
 		Action:               noCommand,
 		ExitErrHandler:       func(*cli.Context, error) {}, // run returns the exit code

@@ -90,7 +90,7 @@ func TestUsageErrors(t *testing.T) {
 	for args, says := range map[string]string{
 		"":                                "COMMANDS:",
 		"relod":                           `there is no command "relod"; did you mean "reload"?`,
-		"top":                             "the commands are run, check",
+		"turn":                            "the commands are run, check",
 		"simulate x --compare y":          `"x" is one argument too many; the policy is -c FILE: shaper simulate -c x`,
 		"simulate":                        "a workload is either --trace, or one --load or more",
 		"simulate --trace x --load y":     "a workload is either --trace, or one --load or more",

@@ -177,9 +177,17 @@ func printClasses(w io.Writer, classes []daemon.Class, now time.Time, by order) 
 // printClass prints everything about one class, a line for each thing.
 func printClass(w io.Writer, c daemon.Class, now time.Time) {
 	t := &table{header: []string{"class", c.Name}}
+	for _, fact := range classFacts(c, now) {
+		t.add(fact[0], fact[1])
+	}
+	t.write(w, "")
+}
+
+// classFacts returns everything about a class, as names and texts.
+func classFacts(c daemon.Class, now time.Time) (all [][2]string) {
 	line := func(name, value string) {
 		if value != "" {
-			t.add(name, value)
+			all = append(all, [2]string{name, value})
 		}
 	}
 	limitLines(line, c)
@@ -191,7 +199,7 @@ func printClass(w io.Writer, c daemon.Class, now time.Time) {
 	}
 	line("sessions", strconv.Itoa(c.Sessions))
 	countLines(line, c)
-	t.write(w, "")
+	return all
 }
 
 // limitLines gives line what limits a class.

@@ -17,6 +17,7 @@
 //	status      shaper status
 //	history     shaper history and diff
 //	change      shaper reload, confirm and set
+//	top         shaper top
 //	classes     shaper classes
 //	why         shaper why
 //	sessions    shaper sessions, and sessions close
