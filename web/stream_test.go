@@ -40,6 +40,7 @@ func served(t *testing.T, source *fake, test func(t *testing.T, d *Dashboard, p 
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); d.Run(ctx) }()
+		synctest.Wait() // for the first sample
 		test(t, d, p)
 		stop()
 		<-ended
