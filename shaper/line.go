@@ -52,10 +52,9 @@ func (l *line) count(kind unit.Kind, cost *sum, items int64) {
 
 func (l *line) backlog() Backlog { return Backlog{Items: l.waiting, Bytes: l.waitingCost.bytes} }
 
-// noteWaiting keeps keys.waiting right when something has come into a bucket or left it. A bucket
-// without a parent has been given up.
+// noteWaiting keeps keys.waiting right when something has come into a bucket or left it.
 func (k *keys) noteWaiting(c *Class) {
-	waits, last := c.waiting > 0 && c.parent.Load() != nil, len(k.waiting)-1
+	waits, last := c.waiting > 0, len(k.waiting)-1
 	switch {
 	case waits == (c.seat > 0):
 	case waits:

@@ -244,7 +244,7 @@ func (n *node) remove(it *Item) bool {
 func (n *node) countWaiting(cost sum, items int64) {
 	for ; n != nil; n = n.parent.Load() {
 		n.line.count(n.kind, &cost, items)
-		if k := n.class.bucketOf; k != nil {
+		if k := n.class.bucketOf; k != nil && n.parent.Load() != nil { // else it was given up, and has a lock of its own
 			k.noteWaiting(n.class)
 		}
 	}

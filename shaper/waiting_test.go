@@ -2,6 +2,7 @@ package shaper
 
 import (
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,6 +74,26 @@ func TestWaitingBucketsAreKnown(t *testing.T) {
 			checkWaiting(t, c, now)
 		}
 	}
+}
+
+// A bucket that was given up has a lock of its own. What still comes to it is nothing to the class.
+func TestGivenUpBucketIsAlone(t *testing.T) {
+	c := NewClass(start, perSource(100, leakyClass("10 packets/s")))
+	gone, busy := c.Join(start, client(1)), c.Join(start, client(2))
+	gone.Quit(start)
+	var both sync.WaitGroup
+	for _, bucket := range []*Class{gone, busy} {
+		both.Go(func() { // the race detector sees whether they share something
+			for range 10 {
+				it := packet(1)
+				if bucket.Enter(start, it) == Waits {
+					bucket.Cancel(start, it)
+				}
+			}
+		})
+	}
+	both.Wait()
+	checkWaiting(t, c, start)
 }
 
 // checkWaiting compares what a class knows with what all of its buckets say.
