@@ -46,13 +46,13 @@ func TestIntercepted(t *testing.T) {
 		theirs.CloseWrite()
 		r.awaitEnd(stats.OK, 1)
 		for i, to := range []string{"203.0.113.9:443", "198.51.100.1:443", "127.0.0.1:15001"} {
-			dial(to)
+			m.DialConn("192.0.2.7", to) // the reset may come before it returns
 			r.awaitEnd(stats.Denied, uint64(i+1))
 		}
 		if !strings.Contains(r.log.String(), "it has connected to the listener itself") {
 			t.Errorf("the log is\n%s", r.log)
 		}
-		dial("203.0.113.8:443")
+		m.DialConn("192.0.2.7", "203.0.113.8:443")
 		r.awaitEnd(stats.DialFailed, 1)
 	})
 }
