@@ -77,14 +77,16 @@ func compressed(text []byte) []byte {
 	return b.Bytes()
 }
 
-// decompressed turns compressed round. What make has written can be read.
-func decompressed(gzipped []byte) []byte {
-	r, err := gzip.NewReader(bytes.NewReader(gzipped))
-	if err != nil {
-		return nil
+// write sends the file as it is. One that is kept gzipped only is never whole in memory, since many may
+// ask for it at once.
+func (a asset) write(to io.Writer) {
+	if a.plain != nil {
+		to.Write(a.plain)
+		return
 	}
-	text, _ := io.ReadAll(r)
-	return text
+	if text, err := gzip.NewReader(bytes.NewReader(a.gzipped)); err == nil {
+		io.Copy(to, text)
+	}
 }
 
 // pages are the files of the pages by their paths.
@@ -123,8 +125,5 @@ func serveAsset(w http.ResponseWriter, r *http.Request) {
 		w.Write(a.gzipped)
 		return
 	}
-	if a.plain == nil {
-		a.plain = decompressed(a.gzipped)
-	}
-	w.Write(a.plain)
+	a.write(w)
 }

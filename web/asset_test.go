@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -74,11 +76,23 @@ func TestPlaygroundWithoutItsProgram(t *testing.T) {
 }
 
 // What is embedded gzipped has its name without .gz, for browsers that take it and for those that do not.
+// Those cost no memory for the whole.
 func TestGzippedAsset(t *testing.T) {
-	text := []byte("a program")
+	text := bytes.Repeat([]byte("a program "), 1<<20)
 	name, a := newAsset("play.wasm.gz", compressed(text))
-	if name != "play.wasm" || a.kind != "application/wasm" || a.plain != nil || string(decompressed(a.gzipped)) != string(text) {
-		t.Errorf("%s: %+v", name, a)
+	if name != "play.wasm" || a.kind != "application/wasm" || a.plain != nil {
+		t.Errorf("%s: %s", name, a.kind)
+	}
+	var before, after runtime.MemStats
+	sum := sha256.New()
+	runtime.ReadMemStats(&before)
+	a.write(sum)
+	runtime.ReadMemStats(&after)
+	if taken := after.TotalAlloc - before.TotalAlloc; taken > uint64(len(text))/8 {
+		t.Errorf("%d bytes take %d of memory", len(text), taken)
+	}
+	if want := sha256.Sum256(text); !bytes.Equal(sum.Sum(nil), want[:]) {
+		t.Error("the browser gets something else")
 	}
 }
 
