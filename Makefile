@@ -152,7 +152,7 @@ demo-fleet: deps
 SELF = $(if $(GOOS)$(GOARCH),GOOS= GOARCH= $(GO) run -ldflags '-X main.version=$(VERSION)' ./cmd/shaper,"$(DESTDIR)$(PREFIX)/bin/shaper")
 install:
 	install -d $(foreach file,$(INSTALLED),"$(DESTDIR)$(dir $(file))")
-	$(if $(PROGRAM),cp "$(PROGRAM)" "$(DESTDIR)$(PREFIX)/bin/shaper",$(call build,-o "$(DESTDIR)$(PREFIX)/bin/shaper" ./cmd/shaper))
+	$(if $(PROGRAM),install "$(PROGRAM)" "$(DESTDIR)$(PREFIX)/bin/shaper",$(call build,-o "$(DESTDIR)$(PREFIX)/bin/shaper" ./cmd/shaper))
 	chmod 0755 "$(DESTDIR)$(PREFIX)/bin/shaper"
 	$(SELF) man >"$(DESTDIR)$(MAN)"
 	packaging/man5 '$(VERSION)' | GOOS= GOARCH= $(MD2MAN) >"$(DESTDIR)$(MAN5)"
