@@ -46,6 +46,18 @@ func TestWatchWithoutHTTP(t *testing.T) {
 	}
 }
 
+// Whoever reaches daemon.http may hold all the streams that browsers get. The control socket still has
+// some.
+func TestBrowsersDoNotKeepOutTheControlSocket(t *testing.T) {
+	p := begin(t, base)
+	for range 8 {
+		p.look("classes")
+	}
+	if _, err := firstOf[Tree](p, "classes"); err != nil {
+		t.Error(err)
+	}
+}
+
 // With daemon.http, the daemon keeps the last hour. What it does not know of it is no number.
 func TestWatchCurves(t *testing.T) {
 	p := begin(t, base)

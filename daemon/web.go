@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"shaper/metrics"
+	"shaper/web"
 )
 
 // webHandler serves the dashboard at /, and metrics and health beside it. It changes nothing. Metrics
@@ -32,7 +33,7 @@ func (d *daemon) readyz(w http.ResponseWriter, _ *http.Request) {
 
 // serveEvents serves a view of the dashboard: "classes" if the request names none.
 func (d *daemon) serveEvents(w http.ResponseWriter, r *http.Request, _ caller) error {
-	no := d.dashboard.ServeEvents(w, r, cmp.Or(r.PathValue("view"), "classes"))
+	no := d.dashboard.ServeEvents(w, r, cmp.Or(r.PathValue("view"), "classes"), web.MostStreams)
 	if no == nil {
 		return nil
 	}

@@ -20,7 +20,7 @@ func New(source Source) *Dashboard {
 	d := &Dashboard{source: source, screens: screens{open: map[string]*screen{}}, history: newHistory()}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /events/{view...}", func(w http.ResponseWriter, r *http.Request) {
-		if no := d.ServeEvents(w, r, r.PathValue("view")); no != nil {
+		if no := d.ServeEvents(w, r, r.PathValue("view"), mostStreams); no != nil {
 			http.Error(w, no.Why, no.Status)
 		}
 	})

@@ -10,7 +10,8 @@ import (
 
 // Bounds of the streams.
 const (
-	mostStreams = 8
+	mostStreams = 8                // of browsers
+	MostStreams = 2 * mostStreams  // with those of the control socket: browsers leave it room
 	streamPause = time.Second      // between two events, at least
 	longestWait = 10 * time.Second // and at most, however long a view takes
 	patience    = 5 * time.Second  // how long a browser may take to accept an event
@@ -39,11 +40,11 @@ type screen struct {
 	due   time.Time // of the next event
 }
 
-// enter adds a stream to a view; ok is false if there are too many.
-func (s *screens) enter(view string) (of *screen, ok bool) {
+// enter adds a stream to a view; ok is false if there are as many as may be.
+func (s *screens) enter(view string, most int) (of *screen, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.streams == mostStreams {
+	if s.streams >= most {
 		return nil, false
 	}
 	of = s.open[view]
@@ -104,14 +105,15 @@ type Refusal struct {
 }
 
 // ServeEvents serves the stream of a view until the browser goes or does not read, or the server of
-// the request stops. If it refuses the request, it has written nothing.
-func (d *Dashboard) ServeEvents(w http.ResponseWriter, r *http.Request, view string) *Refusal {
+// the request stops. If it refuses the request, for example because most streams are open already, it
+// has written nothing.
+func (d *Dashboard) ServeEvents(w http.ResponseWriter, r *http.Request, view string, most int) *Refusal {
 	if no := refusal(r); no != nil {
 		return no
 	}
-	of, ok := d.screens.enter(view)
+	of, ok := d.screens.enter(view, most)
 	if !ok {
-		return &Refusal{http.StatusServiceUnavailable, fmt.Sprintf("%d views are open already", mostStreams)}
+		return &Refusal{http.StatusServiceUnavailable, fmt.Sprintf("%d views are open already", most)}
 	}
 	defer d.screens.leave(view)
 	text, due := d.next(view, of)
