@@ -76,6 +76,12 @@ func (r *rig) stray(reason string, n uint64) {
 	until(r.t, fmt.Sprintf("%d datagrams stray: %s", n, reason), func() bool { return r.service("l").stats.Stray.Read()[reason] == n })
 }
 
+// unreached waits until n destinations of listener "l" could not be reached.
+func (r *rig) unreached(n uint64) {
+	r.t.Helper()
+	until(r.t, fmt.Sprintf("%d destinations are not reached", n), func() bool { return r.service("l").stats.Ended[stats.DialFailed].Load() == n })
+}
+
 // A SOCKS client exchanges datagrams with several servers by one relay. Each destination is a session
 // with its own class. All of it ends with the connection of the client.
 func TestAssociation(t *testing.T) {
@@ -151,6 +157,19 @@ func TestStrayDatagrams(t *testing.T) {
 	if all := r.Sessions(); len(all) != 2 {
 		t.Errorf("the sessions are %+v", all)
 	}
+}
+
+// A datagram to the broadcast address of a network would reach machines that deny names. So entries
+// send none, whatever they allow.
+func TestEntriesDoNotBroadcast(t *testing.T) {
+	all := bindUDP(t, "0.0.0.0:0")
+	port := all.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+	r := run(t, entryTo("socks5", `allow = "127.0.0.0/8"`, `deny = "127.0.0.1"`))
+	c := r.associate("")
+	c.send(t, header("127.255.255.255", port)+"to all")
+	r.unreached(1)
+	c.send(t, header("127.0.0.2", port)+"to one")
+	expectDatagram(t, all, "to one")
 }
 
 // A name that is looked up holds up nobody else. The first datagrams to it wait, and follow; too many

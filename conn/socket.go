@@ -35,6 +35,9 @@ func controlOf(from sock.Local) func(network, address string, c syscall.RawConn)
 			if from.Mark != 0 {
 				d.Set(sock.Mark, int(from.Mark))
 			}
+			if from.Unicast {
+				unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BROADCAST, 0) // package net sets it
+			}
 			if from.Foreign {
 				d.Set(sock.Transparent, 1) // if the kernel refuses, so does bind
 			}

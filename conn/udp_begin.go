@@ -185,6 +185,7 @@ func (t *udpSession) local() sock.Local {
 // connect returns a socket that is connected to the upstream.
 func (t *udpSession) connect(to netip.AddrPort) (*net.UDPConn, error) {
 	from := t.local()
+	from.Unicast = t.conf.Mode.IsEntry()
 	dialer := net.Dialer{Control: controlOf(from)}
 	if from.Addr.IsValid() {
 		dialer.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(from.Addr, 0))

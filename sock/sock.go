@@ -35,6 +35,7 @@ type Local struct {
 	Addr    netip.Addr // invalid: the kernel chooses
 	Foreign bool       // Addr need not be an address of this machine (IP_TRANSPARENT in ip(7))
 	Mark    uint32     // of packets (SO_MARK); 0: none
+	Unicast bool       // datagrams to a broadcast address are refused
 }
 
 // ErrNoPort says that every local port towards an address is in use, or was until a minute ago
