@@ -159,8 +159,6 @@ func (a *association) admit(key udpKey, peer sock.Peer, t sock.Train) bool {
 		if !w.hold(t) {
 			a.stray(stats.StrayName)
 		}
-	case u.service.Load().terms.Load().relayed == nil: // since a reload
-		a.stray(stats.StrayDenied)
 	case count+len(a.waiting) >= maxDestinations:
 		a.stray(stats.StrayMany)
 	case known:

@@ -172,6 +172,34 @@ func TestEntriesDoNotBroadcast(t *testing.T) {
 	expectDatagram(t, all, "to one")
 }
 
+// After a reload that takes its kind of relay away, a client reaches no new destination, above all not
+// the upstream of what the listener is now. What it has begun goes on.
+func TestRelayOutlivesItsListener(t *testing.T) {
+	server, upstream := bindUDP(t, "127.0.0.1:0"), bindUDP(t, "127.0.0.1:0")
+	at := server.LocalAddr().(*net.UDPAddr).AddrPort()
+	for _, now := range []string{
+		class("c", fast) + listener("l", "tcp", upstream.LocalAddr().String(), "c"),
+		strings.Replace(entryTo("socks5", `allow = ["127.0.0.0/8", "*"]`, `inside = "smpp"`), fast, "30 messages/s", 1),
+		entryTo("connect", `allow = ["127.0.0.0/8", "*"]`),
+	} {
+		r := run(t, entryTo("socks5", `allow = ["127.0.0.0/8", "*"]`))
+		r.addresses("127.0.0.3:1")
+		c := r.associate("")
+		c.send(t, header("127.0.0.1", at.Port())+"before")
+		expectDatagram(t, server, "before")
+		r.reload(now)
+		c.send(t, header("127.0.0.2", 9)+"new")
+		r.stray(stats.StrayDenied, 1)
+		c.send(t, header("test", 1)+"new")
+		r.stray(stats.StrayDenied, 2)
+		c.send(t, header("127.0.0.1", at.Port())+"after")
+		expectDatagram(t, server, "after")
+		if all := r.Sessions(); len(all) != 2 {
+			t.Errorf("the sessions are %+v", all)
+		}
+	}
+}
+
 // A name that is looked up holds up nobody else. The first datagrams to it wait, and follow; too many
 // are dropped. If the client leaves meanwhile, nothing stays.
 func TestNamesOfDatagrams(t *testing.T) {

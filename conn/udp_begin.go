@@ -35,6 +35,9 @@ func notOpened(err error) stats.Result {
 // resolved yet, that is an error.
 func (u *udpSocket) open(key udpKey, client sock.Peer, sv *service) (*udpSession, error) {
 	now := sv.terms.Load()
+	if u.frames != nil && now.relayed == nil { // since a reload
+		return nil, errDenied
+	}
 	one := &udpSession{id: u.server.lastID.Add(1), socket: u, service: sv, conf: now.datagrams(), key: key, client: client, started: time.Now()}
 	if err := one.begin(now.leads); err != nil {
 		return nil, err
