@@ -101,6 +101,7 @@ func (a *association) bind(at netip.Addr) error {
 		return err
 	}
 	a.socket.frames = a
+	s.enterRelay(a.local())
 	return nil
 }
 
@@ -117,6 +118,7 @@ func (a *association) close(result stats.Result) {
 	clear(a.waiting)
 	a.mu.Unlock()
 	a.socket.end(result)
+	a.session.server.leaveRelay(a.local())
 	a.session.server.udpUpstreams.leave()
 	a.session.service.relays.leave(a.owner)
 }

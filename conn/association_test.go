@@ -376,3 +376,27 @@ func TestPortOfAnAssociation(t *testing.T) {
 	mine.WriteToUDPAddrPort([]byte(header("127.0.0.1", at.Port())+"mine"), relay)
 	expectDatagram(t, server, "mine")
 }
+
+// A relay takes nothing from shaper itself: otherwise a client of one relay could send by that of a
+// client of this machine that has not sent yet, and would then have it.
+func TestRelaysAreNoDestinations(t *testing.T) {
+	server := bindUDP(t, "127.0.0.1:0")
+	at := server.LocalAddr().(*net.UDPAddr).AddrPort()
+	r := run(t, entryTo("socks5", `allow = ["127.0.0.0/8", "0.0.0.0"]`))
+	thief, owner := r.associate(""), r.associate("")
+	for i, host := range []string{"127.0.0.1", "0.0.0.0"} {
+		thief.send(t, header(host, owner.relay.Port())+header("127.0.0.1", at.Port())+"stolen")
+		r.unreached(uint64(i + 1))
+	}
+	owner.send(t, header("127.0.0.1", at.Port())+"mine")
+	expectDatagram(t, server, "mine")
+	owner.control.Close()
+	until(t, "the session has ended", func() bool { return len(r.Sessions()) == 1 })
+	taken, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(owner.relay))
+	if err != nil {
+		t.Skip(err) // somebody else has the port by now
+	}
+	defer taken.Close()
+	thief.send(t, header("127.0.0.1", owner.relay.Port())+"to another")
+	expectDatagram(t, taken, "to another")
+}

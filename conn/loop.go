@@ -20,8 +20,9 @@ func refuseSelf(c net.Conn) error {
 	return fmt.Errorf("dial %s: %w", c.RemoteAddr(), upstream.ErrLoop)
 }
 
-// isOwn reports whether an address leads to one of our own listeners. That may be an
-// unspecified address, or any address of this machine if the listener is bound to all.
+// isOwn reports whether an address leads to one of our own listeners, or to the relay of a SOCKS
+// client. That may be an unspecified address, or any address of this machine if the listener is bound
+// to all.
 func (s *Server) isOwn(network string, to netip.AddrPort) bool {
 	for _, own := range s.boundTo(network, to.Port()) {
 		if upstream.Reaches(own.addr, to.Addr(), own.both) {
@@ -59,5 +60,27 @@ func (s *Server) boundTo(network string, port uint16) (hosts []ownHost) {
 			hosts = append(hosts, ownHost{own.addr.Addr(), networkOf("", at.text) != "6"})
 		}
 	}
+	if network == "udp" {
+		for _, at := range s.relays[port] {
+			hosts = append(hosts, ownHost{at, false})
+		}
+	}
 	return hosts
+}
+
+// enterRelay notes the address of a relay. leaveRelay must follow.
+func (s *Server) enterRelay(at netip.AddrPort) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.relays[at.Port()] = append(s.relays[at.Port()], at.Addr())
+}
+
+// leaveRelay undoes enterRelay.
+func (s *Server) leaveRelay(at netip.AddrPort) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rest := slices.DeleteFunc(s.relays[at.Port()], func(one netip.Addr) bool { return one == at.Addr() })
+	if s.relays[at.Port()] = rest; len(rest) == 0 {
+		delete(s.relays, at.Port())
+	}
 }

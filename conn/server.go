@@ -50,10 +50,11 @@ type Server struct {
 	// mu guards all that follows.
 	mu       sync.Mutex
 	bound    map[address]bound
-	leaving  map[address]*udpSocket // closed for new sessions; open sessions may still use them
-	services map[string]*service    // by name of the listener
-	retired  map[string]*service    // of removed listeners that still have sessions
-	sessions map[uint64]session     // the open ones, by id
+	relays   map[uint16][]netip.Addr // the sockets of associations, by port
+	leaving  map[address]*udpSocket  // closed for new sessions; open sessions may still use them
+	services map[string]*service     // by name of the listener
+	retired  map[string]*service     // of removed listeners that still have sessions
+	sessions map[uint64]session      // the open ones, by id
 	tunnels  map[*tunnel]bool
 	stopping bool       // Shutdown has begun
 	idle     *sync.Cond // on mu: the last session or the last tunnel has ended
@@ -77,6 +78,7 @@ func newServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger, network
 		log:         log,
 		inherited:   inherited,
 		bound:       map[address]bound{},
+		relays:      map[uint16][]netip.Addr{},
 		leaving:     map[address]*udpSocket{},
 		services:    map[string]*service{},
 		retired:     map[string]*service{},
