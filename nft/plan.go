@@ -83,10 +83,14 @@ func Of(p *policy.Policy) (*Plan, error) {
 }
 
 // add adds the chain of a listener, and returns its name. It takes exactly those destinations that
-// [policy.Listener.Permits] permits, apart from what is embedded in an address: prefixes within a
-// special range come before the set of special addresses, and wider ones after it.
+// [policy.Listener.Permits] permits, apart from what is embedded in an address, and from broadcasts,
+// which stay with this machine: prefixes within a special range come before the set of special
+// addresses, and wider ones after it.
 func (p *Plan) add(prefix string, l *policy.Listener, take func(netip.AddrPort) []statement) (name string) {
 	c := chain{name: prefix + l.Name}
+	if l.Network() == policy.UDP {
+		c.rules = append(c.rules, rule{does: []statement{isBroadcast, returns}})
+	}
 	to := func(t policy.Target) destination {
 		return destination{protocol: l.Network(), prefix: t.Prefix, ports: t.Ports}
 	}

@@ -100,7 +100,7 @@ func TestPlan(t *testing.T) {
 		{[]string{`listen = ["0.0.0.0:15001", "[::1]:15001"]`, `allow = ["10.1.0.0/16", "2001:db8::1:80"]`, `intercept = ["host", "forwarded"]`},
 			[]string{"tproxy ip to :15001 ", "tproxy ip6 to [::1]:15001 ", "hook output", "ip -6 rule"}, nil},
 		{[]string{`listen = ":15001"`, `allow = ["203.0.113.0/24:53", "2001:db8::/32"]`, `inside = "udp"`},
-			[]string{"meta l4proto udp jump forwarded_x\n", "ip daddr 203.0.113.0/24 udp dport 53 tproxy ip to :15001 ", "ip6 daddr 2001:db8::/32 meta l4proto udp tproxy ip6 to :15001 ", "socket transparent 1"},
+			[]string{"meta l4proto udp jump forwarded_x\n", "fib daddr type broadcast return\n", "ip daddr 203.0.113.0/24 udp dport 53 tproxy ip to :15001 ", "ip6 daddr 2001:db8::/32 meta l4proto udp tproxy ip6 to :15001 ", "socket transparent 1"},
 			[]string{"tcp", "hook output"}},
 	} {
 		plan, err := Of(load(t, c.lines...))

@@ -37,6 +37,10 @@ var (
 	isLocal = statement{"fib daddr type local", []expr.Any{
 		&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true}, equals(native(unix.RTN_LOCAL)),
 	}}
+	// isBroadcast is for packets to all machines of a network, also to this one.
+	isBroadcast = statement{"fib daddr type broadcast", []expr.Any{
+		&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true}, equals(native(unix.RTN_BROADCAST)),
+	}}
 	// begins is for packets that begin a connection. All later ones have a socket. So connections
 	// that were there before go on as they are.
 	begins = statement{"tcp flags & (fin | syn | rst | ack) == syn", []expr.Any{
