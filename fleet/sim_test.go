@@ -76,6 +76,8 @@ type simMember struct {
 	cut     bool // it does not reach the store
 	asleep  bool // SIGSTOP
 	wakeAt  time.Duration
+	slot    time.Time     // which the item that waits has got
+	leaveAt time.Duration // when the member wakes up for it
 	calls   int
 }
 
@@ -241,12 +243,15 @@ func (m *simMember) depart(now time.Time) {
 			m.want(now)
 			return
 		}
-		if at.After(now) {
+		if at.After(now) && !at.Equal(m.slot) {
 			late := time.Duration(s.r.ExpFloat64() * float64(s.lateness))
 			if s.r.Float64() < s.pauses {
 				late += time.Duration(s.r.Int64N(int64(20 * time.Millisecond)))
 			}
-			m.wakeIn(m.until(at) + late)
+			m.slot, m.leaveAt = at, s.now+m.until(at)+late
+		}
+		if at.After(now) || at.Equal(m.slot) && s.now < m.leaveAt { // what else happens does not wake it up
+			m.wakeIn(max(m.leaveAt-s.now, m.until(at)))
 			return
 		}
 		m.lease.Take(now, now, m.cost)
