@@ -34,7 +34,7 @@ type Call struct {
 	Member string
 
 	// Of the member.
-	Seq    int64         // grows with each call of a member to a class; the store ignores what is older about the member itself
+	Seq    int64         // grows with each call of a member to a class; the store ignores what is older about the member itself. 0: the call says nothing of it
 	Fenced bool          // the member has seen that the store's clock jumped
 	Sent   Stamp         // when the member sends, by the store's clock as it knows it; 0: it does not know
 	Grace  time.Duration // how long after Sent the member counts as silent

@@ -26,7 +26,8 @@ type link struct {
 	joined   time.Time // when the member first knew the store's clock well; zero: it does not
 	fenced   bool      // the store's clock has jumped, and the store does not know of that
 	beating  bool      // a beat is on its way
-	lastSent time.Time // the last call that tells that the member is there
+	telling  bool      // a call is on its way that says what the member knows to be its share
+	lastSent time.Time // the last such call
 	share    int64     // in millionths, as the store has said
 	members  int64
 	// silentAt is when the store may count the member as silent; not sooner than the store does.
@@ -36,7 +37,6 @@ type link struct {
 	clock    clock
 	tooVague time.Duration // see terms.tooVague
 	rtt      time.Duration // of recent calls, rather more than less
-	newest   time.Time     // when the call was sent of which share and members are
 }
 
 // vague reports whether the clock is too vague to use what the store grants. A member whose clock was too vague goes
@@ -44,11 +44,19 @@ type link struct {
 // store is no use to it.
 func (l *link) vague(now time.Time) bool { return l.clock.error(now) > l.tooVague }
 
-// send notes that a call leaves at now, after which the store counts the member as present for grace.
+// send notes that a call leaves at now that tells of the share, after which the store counts the member as present for
+// grace. There is one such call at a time: of two, the second would take back what the answer to the first gives.
 func (l *link) send(now time.Time, grace time.Duration) {
-	l.lastSent = now
+	l.lastSent, l.telling = now, true
 	if until := now.Add(grace); until.After(l.silentAt) {
 		l.silentAt = until
+	}
+}
+
+// heard notes that a call is not on its way any more.
+func (l *link) heard(c *Call) {
+	if c.Seq > 0 {
+		l.telling = false
 	}
 }
 
@@ -59,8 +67,8 @@ func (l *link) answered(now time.Time, c *Call, r *Reply) bool {
 	jumped := l.clock.sample(c.at, now, r.Now)
 	l.rtt = max(now.Sub(c.at), l.rtt-l.rtt/8)
 	l.proved = !l.vague(now)
-	if !c.at.Before(l.newest) { // answers may pass each other
-		l.newest, l.share, l.members = c.at, r.Share, r.Members
+	if c.Seq > 0 {
+		l.share, l.members = r.Share, r.Members
 	}
 	if vague {
 		l.joined = now

@@ -157,6 +157,8 @@ func (m *Machine) contactAt(now time.Time) time.Time {
 		return k.pingAt
 	case len(m.pauses.untold) > 0 || k.lastSent.IsZero():
 		return now
+	case k.telling:
+		return limit.Never
 	}
 	return k.lastSent.Add(m.grace(k.lastSent) / 2)
 }
@@ -175,7 +177,7 @@ func (m *Machine) call(now time.Time, op Op, key string) Call {
 	m.seq++
 	k := &m.link
 	seq := m.seq
-	if m.owing > 0 {
+	if k.telling || m.owing > 0 {
 		seq = 0 // the store goes on to hold the share back until it knows how much of it was used
 	}
 	c := Call{
@@ -185,7 +187,7 @@ func (m *Machine) call(now time.Time, op Op, key string) Call {
 	if k.clock.known() {
 		c.Sent = k.clock.earliest(now)
 	}
-	if m.mode != OnShare {
+	if m.mode != OnShare && seq > 0 {
 		k.send(now, c.Grace)
 	}
 	return c
@@ -205,6 +207,7 @@ func (m *Machine) Answer(now time.Time, c *Call, r *Reply) {
 		m.Fail(now, c)
 		return
 	}
+	k.heard(c)
 	usable := k.answered(now, c, r)
 	if k.vague(now) { // answers take too long
 		m.Fail(now, c)
@@ -238,6 +241,7 @@ func (m *Machine) Fail(now time.Time, c *Call) {
 	if !m.link.down {
 		m.away = now
 	}
+	m.link.heard(c)
 	m.link.failed(now)
 	if c.Op == Ping {
 		return

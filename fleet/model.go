@@ -225,10 +225,12 @@ func (s *step) claim() {
 func (s *step) present() (target int64) {
 	c := s.class
 	m := c.members[s.member]
-	if m != nil && s.seq <= m.seq {
+	switch {
+	case m != nil && s.seq <= m.seq:
 		return m.share
-	}
-	if m == nil {
+	case m == nil && s.seq <= 0:
+		return 0
+	case m == nil:
 		m = &modelMember{}
 		c.members[s.member] = m
 	}

@@ -151,7 +151,7 @@ func (g *generator) call(now Stamp) *Call {
 	g.seq[member]++
 	c := &Call{
 		Op: []Op{Take, Take, Take, Take, Take, Take, Beat, Back, Back, Pause, Leave}[r.IntN(11)], Class: g.class, Key: key, Member: member,
-		Seq: max(g.seq[member]-int64(r.IntN(10)/9), 1), Fenced: r.IntN(200) == 0, Grace: time.Duration(r.IntN(300)) * time.Millisecond,
+		Seq: max(g.seq[member]-int64(r.IntN(10)/9), 0), Fenced: r.IntN(200) == 0, Grace: time.Duration(r.IntN(300)) * time.Millisecond,
 		Share: []int64{0, 0, 200_000, 500_000}[r.IntN(4)], Heard: r.Int64N(30), Lead: time.Duration(r.IntN(3000)) * time.Microsecond,
 	}
 	if r.IntN(2) == 0 {

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -20,5 +21,48 @@ func TestShareOfALongWindow(t *testing.T) {
 	}
 	if l.owes(ends.Add(m.class.Window)) {
 		t.Error("the store hears of it in a later window")
+	}
+}
+
+// TestShareOfTwoCallsAtOnce has two calls of a member on their way at once, and another member comes between them. The answer
+// to the second is lost. The shares are not more than the whole.
+func TestShareOfTwoCallsAtOnce(t *testing.T) {
+	class := classNamed(t, "leaky")
+	model := Model{ID: "0"}
+	now := time.Unix(1_760_000_000, 0)
+	do := func(c *Call) Reply { return model.Do(Stamp(now.UnixMicro()), c) }
+	do(&Call{Op: Leave, Class: &class, Member: "nobody"})
+	now = now.Add(3 * time.Second)
+	var members [2]*Machine
+	for i := range members {
+		var err error
+		if members[i], err = NewMachine(class, fmt.Sprint(i), Fallback{}, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b := members[0], members[1]
+	a.Lease("").Want(now, 5, 1)
+	first, _ := a.Poll(now)
+	second, ok := a.Poll(now)
+	if !ok {
+		t.Fatal("a member has one call at a time")
+	}
+	r := do(&first)
+	beat, _ := b.Poll(now)
+	came := do(&beat)
+	do(&second)
+	now = now.Add(time.Millisecond)
+	a.Answer(now, &first, &r)
+	b.Answer(now, &beat, &came)
+	for range 2 {
+		now = now.Add(2 * time.Second)
+		if beat, ok = b.Poll(now); ok {
+			came = do(&beat)
+			b.Answer(now, &beat, &came)
+		}
+	}
+	a.Fail(now, &second)
+	if sum := a.link.share + b.link.share; sum > whole || a.link.share == 0 {
+		t.Errorf("the shares are %d and %d", a.link.share, b.link.share)
 	}
 }
