@@ -10,6 +10,9 @@ func (l *Lease) poll(now time.Time) (c Call, ok bool) {
 	if l.asked || m.mode == Stopped {
 		return c, false
 	}
+	if l.lapse(now) && m.mode == FromStore { // before its turn came
+		m.owing--
+	}
 	l.drop(now, false)
 	if c, ok = l.giveBack(now); ok {
 		return c, true

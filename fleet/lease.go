@@ -169,7 +169,9 @@ func (l *Lease) Counts() Counts { return l.counts }
 // sweep forgets a lease that nobody uses any more, if nothing depends on it.
 func (m *Machine) sweep(l *Lease, now time.Time) {
 	switch {
-	case !l.unused, l.asked, l.held[0].units > 0, l.debt > 0, l.owes(now):
+	case !l.unused, l.asked, l.held[0].units > 0, l.debt > 0:
+	case l.owes(now):
+		m.alarms.set(l, l.spentTill)
 	case now.Before(l.floor):
 		m.alarms.set(l, l.floor)
 	default:
@@ -190,6 +192,15 @@ func (l *Lease) spend(now time.Time, units int64, ends time.Time) {
 		l.spent += units
 		l.spentTill = latest(now.Add(m.class.Window), ends.Add(m.link.tooVague))
 	}
+}
+
+// lapse forgets what left at the member's share if it counts no more, and reports whether it did.
+func (l *Lease) lapse(now time.Time) bool {
+	if l.spent == 0 || l.owes(now) {
+		return false
+	}
+	l.spent = 0
+	return true
 }
 
 // owes reports whether the store has to hear how much of the share has left.

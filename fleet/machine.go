@@ -278,7 +278,7 @@ func (m *Machine) shift(now time.Time) {
 			l.drop(now, true)
 			l.raise(l.tookAt.Add(m.class.Rate.Time(1)))
 		}
-		if mode == FromStore && l.owes(now) {
+		if l.lapse(now); mode == FromStore && l.spent > 0 {
 			m.owing++
 		}
 		l.retry = time.Time{}

@@ -24,6 +24,56 @@ func TestShareOfALongWindow(t *testing.T) {
 	}
 }
 
+// TestOwingEnds has windows end before the store has heard what left in them at the member's share: a Member has no more than
+// maxPending calls at once. It goes on to tell the store that it is there.
+func TestOwingEnds(t *testing.T) {
+	m, err := NewMachine(classNamed(t, "fixed"), "m", Fallback{}, 1, nil) // windows of 1 s
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Unix(1_760_000_000, 0)
+	model := Model{ID: "0"}
+	run := func(d time.Duration, calls int) {
+		for end := now.Add(d); now.Before(end); now = now.Add(time.Millisecond) {
+			for range calls {
+				c, ok := m.Poll(now)
+				if !ok {
+					break
+				}
+				if !m.link.down {
+					r := model.Do(Stamp(now.UnixMicro()), &c)
+					m.Answer(now.Add(time.Microsecond), &c, &r)
+				}
+			}
+		}
+	}
+	run(5*time.Second, 1000)
+	m.Fail(now, &Call{Op: Beat})
+	run(4*time.Second, 1000)
+	for i := range 2 * maxPending {
+		m.Lease(fmt.Sprint(i)).Want(now, 1, 1)
+	}
+	for left := false; !left; {
+		run(time.Millisecond, 1000)
+		for _, l := range m.leases {
+			if l.wanted > 0 && !l.Next(now, 0, 1).After(now) {
+				l.Take(now, now, 1)
+				left = true
+			}
+		}
+	}
+	m.Answer(now, &Call{Op: Ping}, &Reply{})
+	if m.owing <= maxPending {
+		t.Fatalf("%d keys owe something", m.owing)
+	}
+	run(time.Millisecond, maxPending)
+	now = now.Add(1500 * time.Millisecond)
+	run(2*time.Second, 1000)
+	if m.owing > 0 || now.Sub(m.link.lastSent) > 2*time.Second {
+		t.Errorf("%d keys owe something, and the store has heard of the member %v ago", m.owing, now.Sub(m.link.lastSent))
+	}
+}
+
 // TestShareOfTwoCallsAtOnce has two calls of a member on their way at once, and another member comes between them. The answer
 // to the second is lost. The shares are not more than the whole.
 func TestShareOfTwoCallsAtOnce(t *testing.T) {
