@@ -182,7 +182,7 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 		sum := r.Rem + r.Span*rem
 		l.end = slotTime{r.First + Stamp(r.Span*quo+sum/parts), sum % parts}
 	} else {
-		b.at, b.till, b.span = now, m.link.clock.local(r.Till).Add(-m.link.clock.error(now)), r.Units
+		b.at, b.till, b.span = now, m.link.clock.local(r.Till).Add(-m.doubt(now)), r.Units
 	}
 	l.add(b)
 	m.wake(l, now)

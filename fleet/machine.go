@@ -338,10 +338,19 @@ func (m *Machine) setOwn(now time.Time) {
 	t := m.class.timing()
 	t.recovery = 0
 	if m.class.Algorithm == Slots {
-		t.transit = m.class.Late + m.link.clock.error(now)
+		t.transit = m.class.Late + m.doubt(now)
 	}
 	m.own.terms = &t
 	m.own.Burst = m.class.Burst * m.link.share / whole
+}
+
+// doubt returns how far the times of a grant may be wrong. It is 0 for a rate of the fallback: a member keeps to that
+// by its own clock, also if it has never known that of the store.
+func (m *Machine) doubt(now time.Time) time.Duration {
+	if m.mode == OnShare && m.fallback.Rate.Kind() != 0 {
+		return 0
+	}
+	return m.link.clock.error(now)
 }
 
 // spoilt returns how much of the present window the member's own store has to count as used: all of it

@@ -116,3 +116,32 @@ func TestShareOfTwoCallsAtOnce(t *testing.T) {
 		t.Errorf("the shares are %d and %d", a.link.share, b.link.share)
 	}
 }
+
+// TestFallbackFromTheStart has a store that was never there, and a rate in the policy for that.
+func TestFallbackFromTheStart(t *testing.T) {
+	for _, name := range []string{"leaky", "gcra", "fixed", "log"} {
+		m, err := NewMachine(classNamed(t, name), "m", Fallback{Rate: mustRate(t, "10 messages/s")}, 1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := time.Unix(1_760_000_000, 0)
+		m.Fail(now, &Call{Op: Beat})
+		l := m.Lease("")
+		l.Want(now, 1000, 1)
+		left := 0
+		for i := range 30_000 {
+			if i == 20_000 {
+				left = 0 // of a window that began before nothing leaves
+			}
+			m.Poll(now)
+			if !l.Next(now, 0, 1).After(now) {
+				l.Take(now, now, 1)
+				left++
+			}
+			now = now.Add(time.Millisecond)
+		}
+		if left < 90 || left > 102 {
+			t.Errorf("%s: %d leave in 10 s", name, left)
+		}
+	}
+}
