@@ -25,6 +25,7 @@ type modelClass struct {
 	named                               [64]string       // the keys of the last ones
 	members                             map[string]*modelMember
 	buckets                             map[string]*modelBucket
+	many                                int // so many buckets make it look which have expired
 }
 
 type modelMember struct {
@@ -140,6 +141,7 @@ func (m *Model) find(c *Call, now int64) (*modelClass, *modelBucket) {
 	b := class.buckets[c.Key]
 	switch {
 	case b == nil:
+		class.sweep(now)
 		b = newModelBucket()
 		class.buckets[c.Key] = b
 	case b.expires > 0 && now >= b.expires:
@@ -151,6 +153,15 @@ func (m *Model) find(c *Call, now int64) (*modelClass, *modelBucket) {
 		b.line = nil
 	}
 	return class, b
+}
+
+// sweep forgets buckets that have expired, whenever there are twice as many as it left the last time.
+func (c *modelClass) sweep(now int64) {
+	if len(c.buckets) < c.many {
+		return
+	}
+	maps.DeleteFunc(c.buckets, func(_ string, b *modelBucket) bool { return now >= b.expires && now >= b.lineEnd })
+	c.many = max(2*len(c.buckets), 64)
 }
 
 func newModelBucket() *modelBucket {

@@ -117,6 +117,36 @@ func TestShareOfTwoCallsAtOnce(t *testing.T) {
 	}
 }
 
+// TestShareForgetsKeys lets keys come and go while the store is away. With a rate in the policy, that may be for ever.
+func TestShareForgetsKeys(t *testing.T) {
+	for _, name := range []string{"leaky", "fixed"} {
+		m, err := NewMachine(classNamed(t, name), "m", Fallback{Rate: mustRate(t, "1 message/s")}, 1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := time.Unix(1_760_000_000, 0)
+		m.Fail(now, &Call{Op: Beat})
+		for i := range 5000 {
+			l := m.Lease(fmt.Sprint(i))
+			l.Want(now, 1, 1)
+			for range 30 {
+				m.Poll(now)
+				if !l.Next(now, 0, 1).After(now) {
+					l.Take(now, now, 1)
+					break
+				}
+				now = now.Add(10 * time.Millisecond)
+			}
+			m.Forget(l)
+			now = now.Add(time.Second)
+		}
+		m.Poll(now)
+		if n := len(m.heir.classes[name].buckets); n > 200 || len(m.leases) > 200 {
+			t.Errorf("%s: of 5000 keys, %d are in the share, and %d in the machine", name, n, len(m.leases))
+		}
+	}
+}
+
 // TestFallbackFromTheStart has a store that was never there, and a rate in the policy for that.
 func TestFallbackFromTheStart(t *testing.T) {
 	for _, name := range []string{"leaky", "gcra", "fixed", "log"} {
