@@ -81,7 +81,7 @@ func (l *link) answered(now time.Time, c *Call, r *Reply) bool {
 	if c.Fenced {
 		l.fenced = false
 	}
-	return !l.fenced
+	return !l.fenced && !c.at.Before(l.joined)
 }
 
 // maxPatience bounds how long a member leaves a store alone that answers pings and nothing else.

@@ -260,3 +260,32 @@ func (s *sim) shares() (text string) {
 	}
 	return text
 }
+
+// TestNewcomerUsesNothingAskedBefore has the first Take of a member on its way beside its first Beat. A newcomer does not know
+// whether the store's clock has just jumped. So it uses nothing that it asked for before it knew that clock.
+func TestNewcomerUsesNothingAskedBefore(t *testing.T) {
+	m, err := NewMachine(classNamed(t, "fast"), "m", Fallback{}, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Unix(1_760_000_000, 0)
+	model := Model{ID: "0"}
+	model.Do(Stamp(now.UnixMicro())-1_000_000, &Call{Op: Beat, Class: m.current, Member: "other", Seq: 1, Grace: time.Hour}) // its fence is over
+	l := m.Lease("")
+	l.Want(now, 100, 1)
+	var calls []Call
+	for c, ok := m.Poll(now); ok; c, ok = m.Poll(now) {
+		calls = append(calls, c)
+	}
+	if len(calls) != 2 {
+		t.Fatalf("there are %d calls", len(calls))
+	}
+	for i := range calls {
+		r := model.Do(Stamp(now.UnixMicro()), &calls[i])
+		now = now.Add(time.Millisecond)
+		m.Answer(now, &calls[i], &r)
+	}
+	if at := l.Next(now, 0, 1); at.Before(m.ready()) {
+		t.Errorf("an item leaves %v after the newcomer knows the clock, want %v", at.Sub(m.link.joined), m.ready().Sub(m.link.joined))
+	}
+}
