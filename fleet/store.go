@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -103,14 +104,56 @@ func (s *Store) Do(ctx context.Context, c *Call) (Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var r Reply
+	var at string
+	begun := time.Now()
 	err := s.on(ctx, c.Class.Name, func(conn *conn) (err error) {
+		at = conn.addr
 		r, err = conn.do(ctx, s.conf.Prefix, c)
 		return err
 	})
+	if err == nil && c.Op == Ping && time.Since(begun) > s.conf.Deadline/4 {
+		err = s.fill(ctx, at)
+	}
 	if err != nil {
 		return r, fmt.Errorf("fleet: %s: %w", c.Op, err)
 	}
 	return r, nil
+}
+
+// fill opens all the connections that there may be to a server, at once. It is for one so far away that no other call
+// has the time to open one.
+func (s *Store) fill(ctx context.Context, addr string) error {
+	s.mu.Lock()
+	missing := maxConns - len(s.idle)
+	s.mu.Unlock()
+	opened := make(chan error, maxConns)
+	for range missing {
+		go func() { opened <- s.open(ctx, addr) }()
+	}
+	var err error
+	for range missing {
+		err = cmp.Or(err, <-opened)
+	}
+	return err
+}
+
+// open opens a connection that the next call may use.
+func (s *Store) open(ctx context.Context, addr string) error {
+	conn, err := s.dial(ctx, addr, s.conf.Username, s.conf.Password)
+	if err != nil {
+		return err
+	}
+	if err := conn.look(ctx); err != nil {
+		conn.Close()
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.idle) == maxConns {
+		return conn.Close()
+	}
+	s.idle = append(s.idle, conn)
+	return nil
 }
 
 // Peers returns the members of a class, as the server knows them. It takes at most the deadline, and
@@ -174,7 +217,7 @@ func (s *Store) conn(ctx context.Context, class string) (*conn, error) {
 			return c, nil
 		}
 	}
-	if len(s.idle) == maxConns { // all to other servers of the cluster
+	if len(s.idle) >= maxConns { // all to other servers of the cluster
 		s.idle[0].Close()
 		s.idle = slices.Delete(s.idle, 0, 1)
 	}

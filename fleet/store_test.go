@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -223,4 +226,61 @@ func TestStoreOfCluster(t *testing.T) {
 	if len(store.idle) > maxConns {
 		t.Errorf("the store has %d connections", len(store.idle))
 	}
+}
+
+// far returns the address of a proxy that makes a server a round trip away: each answer comes so much later, and the
+// first of a connection once more, for the handshake.
+func far(t *testing.T, addr string, trip time.Duration) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	serve := func(c net.Conn) {
+		defer c.Close()
+		up, err := net.Dial("tcp", addr)
+		if err != nil {
+			return
+		}
+		go func() {
+			io.Copy(up, c)
+			up.Close()
+		}()
+		buf := make([]byte, 64<<10)
+		for wait := 2 * trip; ; wait = trip {
+			n, err := up.Read(buf)
+			if err != nil {
+				return
+			}
+			time.Sleep(wait)
+			c.Write(buf[:n])
+		}
+	}
+	go func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			go serve(c)
+		}
+	}()
+	return l.Addr().String()
+}
+
+// TestStoreFarAway has four calls at once, after the ping with which a member comes to a store that is a third of the
+// deadline away. A connection takes three round trips and more, so that no call has the time to open one.
+func TestStoreFarAway(t *testing.T) {
+	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
+	srv := fleettest.StartRedis(t)
+	c := newCaller(t, Config{Addresses: []string{far(t, srv.Addr, 350*time.Millisecond)}, Deadline: 1050 * time.Millisecond}, class)
+	if _, err := c.store.Do(context.Background(), c.call(Ping, 0)); err != nil {
+		t.Fatal(err)
+	}
+	var calls sync.WaitGroup
+	for range maxConns {
+		call := c.call(Beat, 0)
+		calls.Go(func() {
+			if _, err := c.store.Do(context.Background(), call); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	calls.Wait()
 }
