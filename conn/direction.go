@@ -34,6 +34,7 @@ type direction struct {
 	ended bool         // src has no more bytes, or none that are of use
 	fault stats.Result // why src has ended; OK: its peer has ended it
 	done  bool         // dst has been told of the end
+	shut  bool         // dst takes nothing more, since it is down
 }
 
 // A carrier holds what a direction has read and not yet written. There are two kinds: a
@@ -141,11 +142,12 @@ func (d *direction) write(o unloader) bool {
 
 // unwritten ends the session, since dst takes nothing more. If TLS has been cut, or if the upstream
 // was reset, the other direction first passes on what dst sent before that: then a fault at its end
-// ends the session.
+// ends the session. If that cannot write either, nobody would read the fault.
 func (d *direction) unwritten(reason error) {
 	other := d.opposite()
+	d.shut = true
 	switch {
-	case other.done: // nothing more comes from dst
+	case other.done, other.shut: // nothing more comes from dst, or nobody reads it
 	case isCut(reason):
 		return // the other direction reads the cut
 	case d.towards == stats.Upstream && other.holds():

@@ -284,6 +284,19 @@ func TestTLSResetWhileWaiting(t *testing.T) {
 	s.awaitEnd(stats.ResetByPeer, 1)
 }
 
+// If TLS is cut on both sides while both directions hold bytes, neither direction reads that the
+// other's peer is gone. The session ends all the same.
+func TestTLSIsCutOnBothSides(t *testing.T) {
+	s := runSecure(t, fast)
+	s.ends()
+	one, cut := s.one(), &tunnelFailure{err: io.ErrUnexpectedEOF, result: stats.ResetByPeer}
+	one.mu.Lock()
+	one.up.unwritten(cut)
+	one.down.unwritten(cut)
+	one.mu.Unlock()
+	s.awaitEnd(stats.ResetByPeer, 1)
+}
+
 // CloseSession, and the end of a drain, reset both peers, even during a handshake.
 func TestTLSIsClosed(t *testing.T) {
 	s := runSecure(t, fast)
