@@ -341,6 +341,10 @@ func handOver(t testing.TB, l net.Listener) (addr string, conns <-chan tcpConn) 
 		defer close(done)
 		for {
 			c, err := l.Accept()
+			if errors.Is(err, syscall.EMFILE) { // the test has taken all descriptors away
+				time.Sleep(time.Millisecond)
+				continue
+			}
 			if err != nil {
 				return
 			}
