@@ -167,20 +167,7 @@ func TestTransparentDatagrams(t *testing.T) {
 	if out := r.must("sessions"); !strings.Contains(out, "203.0.113.2:53") || !strings.Contains(out, "192.0.2.2:") {
 		t.Errorf("shaper sessions prints\n%s", out)
 	}
-	r.nft(t, "apply")
-	if again := r.state(); again != applied {
-		t.Errorf("a second apply changes\n%s\nto\n%s", applied, again)
-	}
-	r.nft(t, "clear")
-	if after := r.state(); after != before {
-		t.Errorf("before there was\n%s\nand now there is\n%s", before, after)
-	}
-	script := r.nft(t, "plan")
-	r.in.output("set -e\n" + script + script)
-	if byHand := r.state(); byHand != applied {
-		t.Errorf("apply makes\n%s\nand the script of plan\n%s", applied, byHand)
-	}
-	r.nft(t, "clear")
+	r.clearsWhatItHasApplied(t, before, applied)
 }
 
 // answer answers datagrams at an address of the server. It returns who has sent them.

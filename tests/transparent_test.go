@@ -170,6 +170,13 @@ func TestTransparent(t *testing.T) {
 	r.refuses(t)
 	r.passesBy(t)
 
+	r.clearsWhatItHasApplied(t, before, applied)
+}
+
+// clearsWhatItHasApplied applies the rules again, which changes nothing, clears them, which leaves what
+// there was before, and does the same with the script of plan.
+func (r *router) clearsWhatItHasApplied(t *testing.T, before, applied string) {
+	t.Helper()
 	r.nft(t, "apply")
 	if again := r.state(); again != applied {
 		t.Errorf("a second apply changes\n%s\nto\n%s", applied, again)
