@@ -154,8 +154,9 @@ const (
 )
 
 // room returns how many octets a part of several has room for, and how many the only part has.
+// A header may be longer than an SMS.
 func (s *sms) room() (each, single int) {
-	single = smsOctets - s.header
+	single = max(smsOctets-s.header, 0)
 	if s.header > 0 {
 		return max(single-concatElement, 1), single
 	}

@@ -139,6 +139,8 @@ func TestSegments(t *testing.T) {
 		{"ports and septets", shortMessage{esm: 0x40, text: with(port, 152)}, 1},
 		{"ports and one septet more", shortMessage{esm: 0x40, text: with(port, 153)}, 2},
 		{"a header that is cut", shortMessage{esm: 0x40, text: []byte{9, 0, 3}}, 1},
+		{"a header longer than an SMS", shortMessage{esm: 0x40, text: with([]byte{200}, 200)}, 1},
+		{"a header longer than an SMS, and a text", shortMessage{esm: 0x40, coding: 4, text: with([]byte{200}, 203)}, 2},
 		{"only escapes", shortMessage{text: []byte(strings.Repeat("\x1b", 200))}, 2},
 		{"several recipients", shortMessage{command: submitMulti}, 1},
 	} {
@@ -156,6 +158,7 @@ func FuzzSegments(f *testing.F) {
 	f.Add(shortMessage{command: submitSM, text: []byte("x")}.pdu())
 	f.Add(shortMessage{command: dataSM, esm: 0x40, payload: []byte{5, 0, 3, 7, 3, 1, 'x'}}.pdu())
 	f.Add(shortMessage{command: submitSM, esm: 0x40, coding: 8, text: []byte{255}}.pdu())
+	f.Add(shortMessage{command: submitSM, esm: 0x40, text: append([]byte{200}, make([]byte, 200)...)}.pdu())
 	f.Fuzz(func(t *testing.T, pdu []byte) {
 		if n := Segments(pdu); n < 1 || n > int64(max(len(pdu), 1)) {
 			t.Fatalf("%d parts of %d octets", n, len(pdu))
