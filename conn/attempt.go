@@ -83,7 +83,7 @@ func (d *dialling) connect(to netip.AddrPort) (err error) {
 
 // awaitAnswer gives the present address up if it does not answer in its share of the time.
 func (d *dialling) awaitAnswer(share time.Duration) {
-	if d.race.isOn() { // none of them has answered in time, too
+	if d.race.isOn() { // then the rivals are given up, too
 		share = d.clock.remaining()
 	}
 	d.clock.share(share)
@@ -104,7 +104,7 @@ func (d *dialling) attemptFailed(err error) {
 }
 
 // answered checks whether the attempt on a side has succeeded: the present one, or that of a
-// rival. The poller has news of it.
+// rival. The poller has reported that it is over.
 func (d *dialling) answered(s *side) {
 	if r := d.race.rivalOn(s); r != nil {
 		r.answered()
@@ -117,10 +117,11 @@ func (d *dialling) answered(s *side) {
 	d.dialled()
 }
 
-// connected is side.connected, but refuses a connection of the side with itself.
+// connected returns the error of an attempt that is over. If the side has connected to itself,
+// that is ErrLoop.
 func connected(s *side, to netip.AddrPort) error {
 	err := s.connected()
-	if err == nil && s.end.Local() == to { // connected to itself: see refuseSelf
+	if err == nil && s.end.Local() == to { // see refuseSelf
 		err = upstream.ErrLoop
 	}
 	return err

@@ -10,13 +10,13 @@ import (
 	"shaper/shaper"
 )
 
-// A session leaves from an address of its listener's bind. If a class has a bucket for each of
-// them, that is the one whose bucket is free the soonest, and otherwise they take turns. A
-// session keeps its address, unless that cannot reach an upstream that it fails over to, or has
-// no port left.
+// A session leaves from an address of its listener's bind. If its class has a bucket for each of
+// them, the session takes the one whose bucket is free the soonest; otherwise sessions take them
+// in turn. A session keeps its address, unless that cannot reach an upstream that it fails over
+// to, or has no port left.
 
-// ours iterates over the addresses of bind from which another can be reached, beginning with the
-// one whose turn it is.
+// ours iterates over the addresses of bind from which an address can be reached, beginning with
+// the one whose turn it is.
 func (sv *service) ours(l *policy.Listener, to netip.Addr) iter.Seq[netip.Addr] {
 	first := int(sv.turn.Add(1) - 1)
 	return func(yield func(netip.Addr) bool) {
@@ -29,8 +29,8 @@ func (sv *service) ours(l *policy.Listener, to netip.Addr) iter.Seq[netip.Addr] 
 	}
 }
 
-// choose returns the address from which a session leaves whose classes these are: the one that it
-// has, or a new one. It is invalid if the kernel chooses.
+// choose returns the address of bind that a session in some classes leaves from: the one that it
+// has, if that is still good, or a new one; invalid: the kernel chooses.
 func (sv *service) choose(now time.Time, l *policy.Listener, who policy.Conn, classes ...*shaper.Class) netip.Addr {
 	to := who.Destination.Addr()
 	if len(l.Bind) == 0 || who.Bind.IsValid() && policy.Reaches(who.Bind, to) {
@@ -67,7 +67,7 @@ func (o *origin) set(bind []netip.Addr, from netip.Addr) {
 	o.place = uint8(slices.Index(bind, from) + 1)
 }
 
-// next makes the session leave from the next address of bind that reaches another. It returns
+// next makes the session leave from the next address of bind that reaches an upstream. It returns
 // false if all of them have been tried.
 func (o *origin) next(bind []netip.Addr, to netip.Addr) bool {
 	for int(o.portless)+1 < len(bind) {

@@ -53,7 +53,8 @@ func (s *Server) connectCheck(ctx context.Context, by *terms, name string, to ne
 	return s.connectFrom(ctx, sock.Local{Addr: by.fromFor(to.Addr()), Mark: s.marks.mark(nil)}, to)
 }
 
-// fromFor returns the address from which checks connect to another: the first of bind that can.
+// fromFor returns the address of ours from which checks connect to an address: the first of bind
+// that can. It is invalid if there is none: then the kernel chooses.
 func (c *terms) fromFor(to netip.Addr) netip.Addr {
 	for _, from := range c.Bind {
 		if policy.Reaches(from, to) {
@@ -63,7 +64,7 @@ func (c *terms) fromFor(to netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// connectFrom connects from our side to an address, and waits.
+// connectFrom connects from our side to an address. It waits until that is done.
 func connectFrom(ctx context.Context, from sock.Local, to netip.AddrPort) (net.Conn, error) {
 	dialer := net.Dialer{Control: controlOf(from)}
 	if from.Addr.IsValid() {

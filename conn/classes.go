@@ -20,7 +20,7 @@ func (t *tcpSession) enterClasses(now time.Time) {
 	who.Bind = t.service.choose(now, &t.conf.Listener, who, up, down)
 	t.course.origin.set(t.conf.Bind, who.Bind)
 	up, down = up.Join(now, who), down.Join(now, who)
-	if up != t.class() { // before the session quits its bucket, so that those who wait above it get the slot
+	if up != t.class() { // before quit: sessions that wait in a class above the bucket get the slot
 		t.place.slot.Release()
 	}
 	t.relay.quit(time.Now(), stats.Reset)
@@ -47,7 +47,8 @@ func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 	})
 }
 
-// join moves the session out of the gone classes, into those of the rules.
+// join moves the session out of the gone classes, into those of the rules. The session's lock is
+// held.
 func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*shaper.Class]bool) {
 	newUp, newDown := r.classify(who, &t.conf.Listener)
 	if newUp == nil { // it stays in its class, rather than go on unlimited

@@ -10,16 +10,16 @@ type dialClock struct {
 	giveUpAt   time.Time     // when the present upstream is given up
 	early      time.Duration // how long before giveUpAt the present address is given up
 	retryUntil time.Time     // when the session gives up waiting for a descriptor; zero: it has not dialled yet
-	alarm                    // for what comes next, unless the poller has news before
+	alarm                    // takes the next step if the poller reports nothing before
 }
 
-// begin begins the time of an upstream.
+// begin starts the clock for an upstream.
 func (c *dialClock) begin(timeout time.Duration) { c.giveUpAt = time.Now().Add(timeout) }
 
 // resolved stops the clock: the upstream has its addresses.
 func (c *dialClock) resolved() { c.timeout = time.Until(c.giveUpAt) }
 
-// resume lets the clock go on. It reports whether that is the first time.
+// resume starts the clock again, before a dial. It reports whether this dial is the first.
 func (c *dialClock) resume() (first bool) {
 	first = c.retryUntil.IsZero()
 	c.renew()

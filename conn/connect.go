@@ -21,7 +21,7 @@ func (s *side) connectFrom(from sock.Local, to netip.AddrPort) error {
 	return nil
 }
 
-// portError says whose ports are used up, if an attempt to connect has failed because of that.
+// portError returns a PortError for from if err says that no port is free, and otherwise err.
 func portError(err error, from netip.Addr) error {
 	if errors.Is(err, sock.ErrNoPort) {
 		return &upstream.PortError{From: from}

@@ -15,7 +15,7 @@ type course struct {
 	// destination is the address that rules match: the upstream's, once the session dials it.
 	// Before, it is that of the first upstream if a rule asks, and otherwise invalid.
 	destination netip.AddrPort
-	origin      origin // in bind of the listener
+	origin      origin // which address of bind the session leaves from
 	located     bool   // a rule has asked: the session is in the classes of destination
 	reached     bool   // the session has its upstream, at destination
 }

@@ -60,7 +60,7 @@ func costOf(t sock.Train) shaper.Cost {
 	return shaper.Cost{Bytes: int64(len(t.Payload)), Packets: t.Packets()}
 }
 
-// datagrams is a train that waits for its class. Whoever takes it out of the class owns it.
+// datagrams is a train that waits for its class. The class owns it, and then whoever takes it out.
 type datagrams struct {
 	sock.Train
 	item      shaper.Item
@@ -152,8 +152,8 @@ func (ud *udpDirection) enter(d *datagrams, out *outgoing) {
 	}
 }
 
-// entered checks whether a class that datagrams have just entered is still the right one.
-// abort or reclassify may have emptied it just before.
+// entered checks whether a class that datagrams have just entered is still the right one. abort or
+// reclassify may have taken the others out of it just before.
 func (ud *udpDirection) entered(class *shaper.Class) {
 	if ud.session.ended.Load() {
 		ud.dropPending(stats.Reset)
@@ -207,7 +207,7 @@ func (ud *udpDirection) send(out *outgoing) {
 	out.clear()
 }
 
-// sendBack offers what is in out to the other direction, as echo does.
+// sendBack offers what is in out to the class of the other direction, as echo does.
 func (ud *udpDirection) sendBack(out *outgoing) {
 	back := getOutgoing()
 	for i := range out.parcels {

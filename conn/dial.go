@@ -12,20 +12,20 @@ import (
 // nothing before it. The client may have left, or may only want to listen.
 const leaveGrace = 500 * time.Millisecond
 
-// dialling is how a session reaches an upstream: the first one of its listener that can be
-// reached, at the first of its addresses that can be. It drives the session until then. The
-// lock of the session guards it.
+// dialling drives a session until it has reached an upstream. It tries one upstream of the
+// listener after the other, and of each one address after the other. The lock of the session
+// guards it.
 //
 // A session waits in this order: slot, name, class, connect. The name comes before the class,
 // since it may take long, and a class that counts connections lets nothing else go until the
 // last one has departed.
 type dialling struct {
 	session *tcpSession // never changes
-	found   func()      // begins a session that has its first address; nil: it has begun
+	found   func()      // begins an arriving session that has found its first address; called without the lock
 
 	search search
 	clock  dialClock
-	race   race  // of the addresses before the present one
+	race   race  // the attempts at earlier addresses
 	grace  alarm // ends the session of a client that has left
 }
 
@@ -147,7 +147,7 @@ func (d *dialling) tryAddress() {
 	}
 }
 
-// askClass asks the class whether the connection may go. It has a slot and an address.
+// askClass asks the class whether the connection may go. The session has a slot and an address.
 func (d *dialling) askClass() {
 	t := d.session
 	t.stage = opening
@@ -155,7 +155,7 @@ func (d *dialling) askClass() {
 	d.drive()
 }
 
-// dial connects to the upstream. The class has let the connection go.
+// dial begins to connect to the upstream, since the class has let the connection go.
 func (d *dialling) dial() {
 	t := d.session
 	t.up.count(t.up.flow.Class(), shaper.Cost{Connections: 1})

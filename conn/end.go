@@ -76,7 +76,7 @@ func (t *tcpSession) log(result stats.Result) {
 		"client", t.clientName(), "result", result.String(), "bytes_upstream", t.up.moved, "bytes_downstream", t.down.moved)
 }
 
-// dropReason returns why a session that ends so drops what it holds.
+// dropReason returns why a session that ends with a result drops what it holds.
 func dropReason(r stats.Result) stats.Reason {
 	switch r {
 	case stats.TimedOut:
@@ -95,7 +95,7 @@ func dropReason(r stats.Result) stats.Reason {
 // max_session_age, so that sessions that began together do not end together.
 func isOld(l *policy.Listener, id uint64, age time.Duration) bool {
 	most := time.Duration(l.MaxSessionAge)
-	const spread = 97 // sessions in a row are spread over so many ages
+	const spread = 97 // how many different ages sessions in a row have
 	return most > 0 && age >= most-most/10*time.Duration(id*37%spread)/spread
 }
 

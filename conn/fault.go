@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// fault is a reason for which sessions fail or fail over, and which peers can cause at will. So
-// the log bounds it.
+// fault is a reason for which sessions fail or fail over. Peers can cause it at will, so the log
+// bounds it.
 type fault uint8
 
 const (
@@ -47,7 +47,7 @@ type ratelimit struct {
 	mu         sync.Mutex // guards the fields below
 	began      time.Time  // when the interval began
 	logged     int        // in the interval
-	suppressed int        // since the last that was logged
+	suppressed int        // how many were not, since the last one that was
 }
 
 // allow reports whether something may be logged. If so, suppressed is how often it was not

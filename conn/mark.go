@@ -8,8 +8,8 @@ import (
 	"shaper/shaper"
 )
 
-// marks are the marks of packets to upstreams (SO_MARK), by which the kernel's filters see the
-// class, and nftables that they are ours. If the policy has none, sockets get none. Without
+// marks are the marks of packets to upstreams (SO_MARK). They tell the kernel's filters the class,
+// and nftables that the packets are ours. If the policy has no marks, sockets get none. Without
 // CAP_NET_ADMIN the kernel refuses them, and packets go unmarked. Safe for concurrent use.
 type marks struct {
 	byClass atomic.Pointer[map[string]uint32] // by name of the class; "" for all others

@@ -9,10 +9,10 @@ import (
 	"shaper/upstream"
 )
 
-// Where clients of an entry may go: connections and datagrams alike.
+// These functions say where clients of an entry may go, by TCP or with datagrams.
 
-// mayLead reports whether a destination may lead to an address that the policy allows. If not, it
-// need not be looked up.
+// mayLead reports whether a destination may lead to an address that the policy allows. If not, its
+// name need not be looked up.
 func mayLead(l *policy.Listener, to entry.Destination) bool {
 	if to.Name == "" {
 		return l.Permits("", addressIn(to))
@@ -37,7 +37,7 @@ func permitted(l *policy.Listener, to entry.Destination, addrs []upstream.Addres
 // addressIn returns the address of a destination without a name.
 func addressIn(to entry.Destination) netip.AddrPort { return netip.AddrPortFrom(to.Addr, to.Port) }
 
-// destinationAt is the destination at an address.
+// destinationAt returns the destination that is an address.
 func destinationAt(at netip.AddrPort) entry.Destination {
 	return entry.Destination{Addr: at.Addr(), Port: at.Port()}
 }

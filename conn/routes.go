@@ -19,8 +19,8 @@ type routes struct {
 // direction is not limited. conf is its listener as it was when the session began: if the
 // policy has lost the listener, the classes are those of conf.
 //
-// Both are nil if such a class is gone, too, or counts nothing that the connection has. So a
-// connection never goes on unlimited because a name has gone or means something else.
+// Both are nil if a class of conf is gone, too, or if a class counts nothing that the connection
+// carries. So a connection never goes on unlimited because a name has gone or means something else.
 func (r *routes) classify(c policy.Conn, conf *policy.Listener) (up, down *shaper.Class) {
 	d := r.classifier.Classify(c)
 	if d.Class == "" {
@@ -36,8 +36,8 @@ func (r *routes) classify(c policy.Conn, conf *policy.Listener) (up, down *shape
 	return up, down
 }
 
-// limits reports whether a class counts anything that goes in a direction of a protocol. nil
-// does: it is no class.
+// limits reports whether a class counts anything that a protocol carries in a direction. For nil,
+// which is no class, it returns true.
 func limits(c *shaper.Class, protocol policy.Protocol, towards stats.Direction) bool {
 	if c == nil {
 		return true
@@ -60,21 +60,21 @@ func (r *routing) needsDestination(listener string) bool {
 	return r.routes.classifier.NeedsDestination(listener) || r.shadow != nil && r.shadow.classifier.NeedsDestination(listener)
 }
 
-// needsBind reports whether the address of ours tells buckets apart to which the listener can
-// lead. The lock is held.
+// needsBind reports whether the listener can lead to a class with a bucket for each address of
+// bind. The lock is held.
 func (r *routing) needsBind(listener string) bool {
 	return r.routes.classifier.NeedsBind(listener) || r.shadow != nil && r.shadow.classifier.NeedsBind(listener)
 }
 
-// asksWhere is needsDestination without the lock.
+// asksWhere is needsDestination for a caller that does not hold the lock.
 func (r *routing) asksWhere(listener string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.needsDestination(listener)
 }
 
-// limitsDatagrams reports whether the class of a connection limits datagrams, as a listener for
-// them.
+// limitsDatagrams reports whether the class of a connection limits datagrams. as is the listener
+// for them. No lock is held.
 func (r *routing) limitsDatagrams(who policy.Conn, as *policy.Listener) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -82,8 +82,8 @@ func (r *routing) limitsDatagrams(who policy.Conn, as *policy.Listener) bool {
 	return up != nil
 }
 
-// catchUp lets copies leave that are due. Otherwise, after a long pause, the next copy would
-// hold up its session until all of them have left.
+// catchUp lets the copies in the shadow leave that are due. Otherwise, after a long pause, the next
+// copy would hold up its session until all of them have left.
 func (r *routing) catchUp(now time.Time) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

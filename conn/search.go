@@ -17,8 +17,8 @@ type search struct {
 	failures failures           // of all attempts
 }
 
-// lookUp looks up the addresses of a name in the background, until a time. It then calls then
-// with the lock of the session held.
+// lookUp looks up the addresses of a name in the background. It gives up at by. Then it calls
+// then with the lock of the session held, unless the session has ended.
 func (s *search) lookUp(t *tcpSession, name string, by time.Time, then func([]upstream.Address, error)) {
 	ctx, cancel := context.WithDeadline(t.server.ctx, by)
 	s.cancel = cancel
@@ -33,8 +33,8 @@ func (s *search) lookUp(t *tcpSession, name string, by time.Time, then func([]up
 	})
 }
 
-// begin begins with the addresses of an upstream. The one by which the session was classified
-// comes first, since a name may return them in another order each time.
+// begin sets the addresses of an upstream to try. The one by which the session was classified
+// comes first: a name may return them in another order each time.
 func (s *search) begin(c *course, addrs []upstream.Address) {
 	s.addrs = c.walk.Arrange(time.Now(), addrs)
 	isDestination := func(at upstream.Address) bool { return at.AddrPort == c.destination }
@@ -52,7 +52,7 @@ func (s *search) forget(c *course) {
 	}
 }
 
-// nextIsOf reports whether the next address is of the same host as another.
+// nextIsOf reports whether the next address is of the same host as at.
 func (s *search) nextIsOf(at upstream.Address) bool {
 	return len(s.addrs) > 0 && at.IsValid() && at.Host == s.addrs[0].Host
 }

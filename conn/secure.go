@@ -14,9 +14,9 @@ import (
 	"shaper/upstream"
 )
 
-// terminate starts TLS with the client on this side. It calls begin, without the session's
-// lock, when the handshake succeeds. If that takes longer than connect_timeout, the session
-// ends. The session's lock is held.
+// terminate starts TLS with the client on this side. When the handshake succeeds, it calls begin
+// without the session's lock. If the handshake has not succeeded connect_timeout after the client
+// connected, the session ends. The session's lock is held.
 func (s *side) terminate(config *tls.Config, begin func()) {
 	t := s.session
 	by := t.started.Add(time.Duration(t.conf.ConnectTimeout))
@@ -32,7 +32,7 @@ func (s *side) terminate(config *tls.Config, begin func()) {
 }
 
 // terminated gives the session its client after the handshake, or ends the session if err is
-// not nil. It reports whether the session goes on.
+// not nil. It reports whether the session goes on. No lock is held.
 func (tn *tunnel) terminated(err error) (goesOn bool) {
 	tn.session.do(func(t *tcpSession) {
 		if goesOn = err == nil; goesOn {
@@ -54,8 +54,8 @@ func (tn *tunnel) hungUp(err error) bool {
 	return tn.wire != nil && !tn.wire.heard && (err == io.EOF || errors.Is(err, unix.ECONNRESET))
 }
 
-// originate starts TLS with the upstream on this side. It calls done, with the session's lock
-// held, when the handshake has succeeded or failed. The session's lock is held.
+// originate starts TLS with the upstream on this side. When the handshake has succeeded or failed,
+// at the latest at by, it calls done with the session's lock held. That lock is held now, too.
 func (s *side) originate(config *tls.Config, by time.Time, done func(error)) {
 	tn := newTunnel(s, by)
 	over := func(c net.Conn) *tls.Conn { return tls.Client(c, config) }
@@ -64,8 +64,8 @@ func (s *side) originate(config *tls.Config, by time.Time, done func(error)) {
 }
 
 // originated gives the session its upstream after the handshake, and calls done. If the session
-// no longer wants this upstream, it does neither. It returns false then, and if the handshake
-// has failed.
+// has given this upstream up, it does neither. It reports whether the tunnel is to go on: false
+// in that case, and if the handshake has failed. No lock is held.
 func (tn *tunnel) originated(err error, done func(error)) (goesOn bool) {
 	tn.session.do(func(*tcpSession) {
 		s := tn.side

@@ -47,8 +47,8 @@ func (s *shadow) guest(who policy.Conn, now time.Time) *shaper.Guest {
 	return s.trial.Guest(now, who, up, down)
 }
 
-// leaving returns a connection as it would leave in the shadow: from its own address, or, if the
-// listener does not have that there, from one of those that it has. s may be nil.
+// leaving returns a connection with the address of bind that it would have in the shadow: its own
+// if the listener has that there, and otherwise one that the listener has there. s may be nil.
 func (s *shadow) leaving(who policy.Conn) policy.Conn {
 	if s == nil || slices.Contains(s.binds[who.Listener], who.Bind) {
 		return who

@@ -52,11 +52,11 @@ func controlOf(from sock.Local) func(network, address string, c syscall.RawConn)
 // a small one. Above the largest, the kernel tunes it.
 const (
 	maxReceiveBuffer = 128 << 10
-	receiveTime      = 250 * time.Millisecond // of the class's rate
+	receiveTime      = 250 * time.Millisecond // the buffer holds what the class sends in this time
 	// minSegments is how many segments must fit. With less room the window never opens far
 	// enough, and the sender sends only when its probe timer fires.
 	minSegments = 3
-	// fastReceiveBuffer is for a class that was slow and is slow no more.
+	// fastReceiveBuffer is for a socket whose class was slow and is so no more.
 	fastReceiveBuffer = 4 << 20
 )
 

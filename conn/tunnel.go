@@ -40,7 +40,7 @@ type tunnel struct {
 	tls     *tls.Conn
 	version uint16       // of TLS
 	outside *sock.Socket // the session's end of the pair; closed: there is none, or the session has it
-	key     uint64       // of the poller; 0: it does not watch the connection
+	key     uint64       // by which the poller knows the connection; 0: it does not watch it
 
 	// Safe for concurrent use.
 	failure  atomic.Pointer[tunnelFailure] // why TLS was cut; nil: it was not
@@ -50,8 +50,8 @@ type tunnel struct {
 	busy     atomic.Bool                   // outward may hold bytes that it has not written yet
 
 	// mu guards all that follows. It comes after the lock of the session, and before that of a
-	// poller. Only newTunnel and the goroutine of run set file, wire and inside; it and the
-	// goroutines that it starts read them without mu.
+	// poller. Only newTunnel and the goroutine of run set file, wire and inside, so that goroutine
+	// and those that it starts read them without mu.
 	mu       sync.Mutex
 	file     *os.File      // the connection, until there are descriptors for the rest
 	wire     *wire         // nil: open has not succeeded yet
@@ -121,7 +121,7 @@ func (tn *tunnel) pass(direction func() bool) {
 	ok = direction()
 }
 
-// connect does the handshake, within the time that open was given.
+// connect opens the tunnel and does the handshake. It fails if that is not done at by.
 func (tn *tunnel) connect(by time.Time, over func(net.Conn) *tls.Conn) error {
 	for pause := dialPause; tn.wire == nil; pause = min(2*pause, maxBackoff) {
 		err := tn.open(by)
@@ -145,7 +145,8 @@ func (tn *tunnel) connect(by time.Time, over func(net.Conn) *tls.Conn) error {
 	return tn.attach()
 }
 
-// open makes the connection and the pair, or neither if there are too few descriptors.
+// open makes the connection and the pair, or neither if there are too few descriptors. Reads and
+// writes of the connection fail after by.
 func (tn *tunnel) open(by time.Time) error {
 	c, err := net.FileConn(tn.file)
 	if err != nil {
@@ -172,7 +173,7 @@ func (tn *tunnel) open(by time.Time) error {
 	return nil
 }
 
-// attach says that the handshake is done in time.
+// attach ends the deadline of the handshake, which is done. It fails if abort was called.
 func (tn *tunnel) attach() error {
 	tn.mu.Lock()
 	defer tn.mu.Unlock()
@@ -298,7 +299,8 @@ func (tn *tunnel) readPair(raw syscall.RawConn) (buf *buffer.Buffer, n int, err 
 	return buf, n, err
 }
 
-// fail cuts TLS, and notes why if it is the first to do so. It returns false. No lock is held.
+// fail cuts TLS, and notes why if it is the first to do so. It returns false, for inward and
+// outward to return. No lock is held.
 func (tn *tunnel) fail(err error) bool {
 	f := &tunnelFailure{err, stats.ResetByPeer}
 	if isTLS(err) {
@@ -347,7 +349,8 @@ func (tn *tunnel) isAborted() bool {
 	return tn.aborted
 }
 
-// leave still sends what the session has written, as the kernel does after close(2).
+// leave ends the tunnel when it has sent what the session has written, as the kernel does after
+// close(2). If the handshake is not done, it aborts. The session's lock is held.
 func (tn *tunnel) leave() {
 	tn.mu.Lock()
 	attached := tn.attached
@@ -360,7 +363,7 @@ func (tn *tunnel) leave() {
 	tn.linger()
 }
 
-// linger gives the last bytes of an ended session more time to leave.
+// linger gives the next piece of what an ended session has left behind lingerTime to leave.
 func (tn *tunnel) linger() {
 	tn.mu.Lock()
 	defer tn.mu.Unlock()
@@ -369,7 +372,8 @@ func (tn *tunnel) linger() {
 	}
 }
 
-// close closes everything the tunnel has. It resets the connection, unless ok.
+// close closes everything the tunnel has. It resets the connection, unless ok. Its last goroutine
+// calls it.
 func (tn *tunnel) close(ok bool) {
 	tn.unwatch()
 	tn.mu.Lock()

@@ -54,7 +54,7 @@ func (tn *tunnel) control(do func(sock.Descriptor)) {
 	}
 }
 
-// narrow bounds how many bytes wait in the pair for the session, to n at most.
+// narrow bounds how many bytes wait in the pair for the session: n, or pairBuffer if that is less.
 func (tn *tunnel) narrow(n int) {
 	tn.mu.Lock()
 	defer tn.mu.Unlock()
@@ -63,7 +63,7 @@ func (tn *tunnel) narrow(n int) {
 	}
 }
 
-// setBuffer bounds how many bytes wait behind a socket of a pair.
+// setBuffer bounds how many bytes that are written to a socket of a pair wait to be read.
 func setBuffer(c *net.UnixConn, n int) {
 	if raw, err := c.SyscallConn(); err == nil {
 		raw.Control(func(fd uintptr) { sock.Descriptor(fd).Set(sock.SendBuffer, n) })

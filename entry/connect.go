@@ -14,8 +14,8 @@ import (
 type Connect struct {
 	Users    bool // the client must log in
 	Forward  bool // requests with a URL are served
-	over     bool
-	forwards bool // such a request has come
+	over     bool // it reads nothing more
+	forwards bool // a request with a URL has come
 }
 
 var (
@@ -29,7 +29,7 @@ var (
 	endOfHead    = []byte("\r\n\r\n")
 )
 
-// The answers. Whoever gets another one than the first has to connect again.
+// The answers. A client that gets any but the first has to connect again.
 const (
 	answerConnected = "HTTP/1.1 200 Connection established\r\n\r\n"
 	answerTail      = "Connection: close\r\nContent-Length: 0\r\n\r\n"

@@ -43,7 +43,7 @@ func (d *Datagrams) Read(data []byte) (to Destination, size int, err error) {
 	return to, len(data) - len(rest) + 2, nil
 }
 
-// destination is that of the host, with the memory of names.
+// destination returns a host with a port, if that is a valid destination. It remembers names.
 func (d *Datagrams) destination(host socksTarget, port uint16) (to Destination, ok bool) {
 	if host.addr.IsValid() {
 		return host.destination(port)

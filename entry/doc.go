@@ -12,5 +12,5 @@
 //	request   the head of a request to it
 //	sni       the name of the server in the ClientHello of TLS
 //	users     the passwords of clients
-//	entry     what both have in common: steps and destinations
+//	entry     what the protocols have in common: steps and destinations
 package entry

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// MaxEntry bounds how many bytes a client sends before its session begins, in bytes of each
-// step.
+// MaxEntry bounds how many bytes a client sends for each step before its session begins.
 const MaxEntry = 8192
 
 // Entry is the server side of a protocol in which a client says where it wants to go. Its host

@@ -10,7 +10,7 @@ import (
 // A request is the head of a request to an HTTP proxy.
 type request struct {
 	method, target, version string
-	fields                  []field // but those that concern the proxy only
+	fields                  []field // without those that concern only the proxy
 	login                   string  // Proxy-Authorization
 	hasBody                 bool
 }
@@ -72,7 +72,7 @@ func isSingle(name string) bool {
 // frames reports whether a field says where the message ends.
 func frames(name string) bool { return name == "content-length" || name == "transfer-encoding" }
 
-// hasBareEnds reports whether a line contains half of its end, which servers read in different
+// hasBareEnds reports whether a line contains a CR or an LF alone, which servers read in different
 // ways, or is folded (RFC 9112, 5.2).
 func hasBareEnds(lines []string) bool {
 	for _, line := range lines {

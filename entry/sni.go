@@ -11,7 +11,7 @@ import (
 // section 4.1.2). It uses no bytes: the server gets all of them.
 type SNI struct {
 	Port uint16 // of every destination
-	over bool
+	over bool   // it reads nothing more
 }
 
 // Of TLS (RFC 8446, sections 4, 5.1 and 6).

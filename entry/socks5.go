@@ -7,7 +7,7 @@ import (
 )
 
 // SOCKS5 is the server of a SOCKS connection (RFC 1928), with user and password (RFC 1929) if
-// Users is set. It does not know the command BIND.
+// Users is set. It refuses the command BIND.
 type SOCKS5 struct {
 	Users     bool // the client must log in
 	NoStreams bool // it refuses the command CONNECT

@@ -28,20 +28,21 @@ type backlog struct {
 	bytes  int // their payload
 	memory int // the memory that they take, in bytes
 
-	moving *move // a move that goes on; nil: none
+	moving *move // the move of a reload that is not done; nil: none
 
 	// What was sent and may have to be sent again; see keep.
 	kept    int      // messages in the lists sent
-	growing *message // one of HTTP, while its body passes; nil: none
-	numbers uint32   // see message.number
+	growing *message // one of HTTP whose body still passes; nil: none
+	numbers uint32   // how many messages were ever kept; see message.number
 }
 
+// A classBacklog is what the lane has of one class, or of one bucket.
 type classBacklog struct {
 	waiting, parked list
 	queued          int  // messages of the list waiting that are in the queue of the class
 	ready           bool // the tag is in backlog.ready
 
-	sent list // those without an answer that may have to be sent again
+	sent list // messages without an answer that may have to be sent again
 	most int  // how many of these there may be; 0: the class sends none again
 }
 

@@ -57,7 +57,7 @@ func (b *body) offerPiece() {
 	b.judge(b.flow.Ask(x.now, shaper.Cost{Bytes: int64(b.piece)}, b.busy))
 }
 
-// judge does with the piece what its class says.
+// judge follows the verdict of the class about the piece.
 func (b *body) judge(verdict shaper.Verdict) {
 	l := b.lane
 	switch verdict {

@@ -16,7 +16,8 @@ import (
 // The exchange has joined the class of each rule once, until Quit. The host quits the class
 // of the tag own, and the exchange quits the others. If messages tell the buckets of such a
 // class apart, each bucket has a tag of its own while messages of its key wait, are on their
-// way out, or have no answer yet. So has each group of recipients with quiet hours.
+// way out, or have no answer yet. So has each group of recipients with quiet hours; here such a
+// group is a bucket, too.
 type classes struct {
 	who   policy.Conn // the connection, as rules and keys see it
 	rules policy.MessageRules
@@ -31,7 +32,7 @@ type classes struct {
 // tagged is what a tag stands for.
 type tagged struct {
 	class      *shaper.Class // nil: the tag is free
-	perMessage bool          // messages tell the buckets or groups of the class apart
+	perMessage bool          // the class has buckets that messages tell apart
 	isBucket   bool          // it is one of them
 	key        bucketKey     // of the bucket
 	users      int           // of the bucket; see use
@@ -106,8 +107,8 @@ func (c *classes) of(now time.Time, m *frame.Message) uint16 {
 }
 
 // bucketOf returns the tag of the bucket for a message in the class of a tag, or that tag if
-// messages have no buckets there. A nil message says nothing. If all tags are in use, the
-// result is the tag of the class, which has no room.
+// messages have no buckets there. m may be nil, if nothing is known of the message. If all tags
+// are in use, the result is the tag of the class; a class with `per` refuses what enters it.
 func (c *classes) bucketOf(now time.Time, class uint16, m *policy.Message) uint16 {
 	if !c.all[class].perMessage {
 		return class

@@ -105,7 +105,7 @@ func (m *message) offer() shaper.Verdict {
 	return m.class.Enter(x.now, &m.item)
 }
 
-// judge does with a message, which is in no list, what its class says.
+// judge follows the verdict of the class of a message that is in no list.
 func (m *message) judge(verdict shaper.Verdict) {
 	switch {
 	case verdict == shaper.Leaves:
@@ -131,7 +131,7 @@ func (m *message) leave(item *shaper.Item) {
 		m.follower.Sent(l.x.now)
 		m.follower = nil
 	}
-	alone := m.buf != nil && len(l.out.held) == 0 // otherwise it is dropped with the input or the output
+	alone := m.buf != nil && len(l.out.held) == 0 // otherwise lane.drop counts it, in the input or the output
 	l.out.send(m.bytes())
 	item.Left(l.x.now)
 	switch {

@@ -28,7 +28,7 @@ func hearHints(class *shaper.Class, now time.Time, charged charge, fields []byte
 	class.Provider().Heard(now, charged.at, charged.cost, hints)
 }
 
-// kindOf returns what a hint counts; Bytes if no class of messages does.
+// kindOf returns the unit of a hint; Bytes, which no class of messages counts, for an unknown one.
 func kindOf(of frame.HintUnit) unit.Kind {
 	switch of {
 	case frame.HintRequests:

@@ -6,7 +6,7 @@ import (
 	"shaper/stats"
 )
 
-// noteRetry notes how many messages of its class may be kept, and returns the lists of the class.
+// noteRetry notes how many messages the class of m lets be kept, and returns its lists.
 func (m *message) noteRetry() *classBacklog {
 	b := m.lane.backlog.of(m.tag)
 	if m.lane.isUp() && m.class != nil {
@@ -15,8 +15,8 @@ func (m *message) noteRetry() *classBacklog {
 	return b
 }
 
-// hold makes a message wait in the connection. For those that may be refused, the bounds of the
-// queue hold there too.
+// hold makes a message wait in the connection, and not in the queue of its class. If it may be
+// refused, the bounds of the queue hold there too.
 func (m *message) hold(b *classBacklog) {
 	if b.most > 0 && !m.makesWait() {
 		room := m.class.Policy().Queue

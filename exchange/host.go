@@ -30,7 +30,7 @@ type Host interface {
 	Retire()
 }
 
-// A Turn is what Host.Turn takes; its time has come.
+// A Turn goes on with what a class has let go.
 type Turn interface{ Take(now time.Time) }
 
 // A Direction is one direction of the connection: the bytes that are read from its sender are

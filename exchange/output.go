@@ -11,7 +11,7 @@ type output struct {
 	block *buffer.Buffer // the memory of held at first; nil: held is empty or has grown out of it
 }
 
-// MostHeld is how many bytes are held, to be written together with what follows.
+// MostHeld is how many bytes hold keeps, to be written together with what follows.
 const MostHeld = 16 << 10
 
 // send writes p behind what is held. If the receiver takes all of it, that is one write.
@@ -77,6 +77,6 @@ func (o *output) isStuck() bool {
 	return len(o.held) > 0 && !o.wire.Writable() || o.isFlooded()
 }
 
-// isFlooded reports whether more than MostHeld has to be held because the receiver does not
-// read.
+// isFlooded reports whether more than MostHeld is held and the receiver does not take it. It tries
+// to write it.
 func (o *output) isFlooded() bool { return len(o.held) > MostHeld && !o.flush() }

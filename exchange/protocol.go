@@ -26,9 +26,9 @@ func (p protocol) makesWait(class *shaper.Class, refusable bool) bool {
 	return MakesWait(class, policy.Protocol(p), refusable)
 }
 
-// MakesWait reports whether a message waits if its class has no room for it. Then its sender
-// has to wait in the end. That is so if the class says so, or if the message cannot be
-// refused, like one that a provider delivers, and the class makes streams wait.
+// MakesWait reports whether a message waits if its class has no room for it, so that in the end
+// its sender has to wait. It does if the overflow of the class for the protocol is wait. A message
+// that cannot be refused, like one that a provider delivers, also waits if that for streams is.
 func MakesWait(class *shaper.Class, protocol policy.Protocol, refusable bool) bool {
 	conf := class.Policy()
 	return conf.OverflowFor(protocol) == policy.Wait || !refusable && conf.OverflowFor(policy.TCP) == policy.Wait

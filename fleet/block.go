@@ -17,7 +17,7 @@ type block struct {
 	span   int64 // the slots that the units are spread over, evenly
 	used   int64 // units that have left or were lost
 	local  bool  // of the member's own share
-	joins  bool  // its slots follow those of the block before it at once
+	joins  bool  // its slots follow directly on those of the block before it
 }
 
 // left returns how many units the block still has.
@@ -44,7 +44,7 @@ type lateness struct {
 }
 
 // first returns the first unit at which an item of n units may still leave at a time. It is b.units if there
-// is none. more units follow the block at once.
+// is none. The slots of more units follow directly on the block.
 func (b *block) first(at time.Time, n, more int64, l lateness) int64 {
 	if !b.till.IsZero() {
 		if b.used == b.units || !at.Before(b.till) {

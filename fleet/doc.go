@@ -10,18 +10,19 @@
 // With Slots, no two departures of members that have the store are closer than 1/Rate less Class.Late,
 // less the errors of their clocks, which Status states. With a burst, at most
 // Burst + Rate*(t + Late) units leave over any time t. Windows hold at most their limit, by the store's
-// clock and to within that error. A member that wakes up later than Late delays its own next slots, and drops
-// what then no longer fits into its block. If the headroom of a gap is 50 µs, as with 5 % at 1,000/s, a mean lateness of
-// 30 µs costs 1.3 % of the slots, and one of 10 µs none.
+// clock and to within that error. A member that wakes up later than Late delays its own next slots, and
+// drops what then no longer fits into its block. If Late is 50 µs, as with 5 % headroom at 1,000/s, a mean
+// lateness of 30 µs costs 1.3 % of the slots, and one of 10 µs none.
 //
-//   - The store is away, a call is late or fails: within the deadline of the call nothing new is expected
-//     from it. What is in hand is used. Then nothing leaves until the store, if it is there for others,
-//     counts the member as silent: 50 ms after the last call while something waits, 2 s if the
-//     member was idle; and 50 ms more, until what it may have granted to others has ended. From then on the member has its share: Rate divided by the members, as the store has told
-//     it; the sum of what the store has told is never above the whole. The store holds the shares of silent
-//     members, and of those that it has forgotten, back for ten minutes, and then the member stops. Members on their shares keep to the
-//     sum, not to the gap. A window that began before is not used further: others may have used it up.
-//     A Fallback names a rate instead, or stops at once.
+//   - The store is away, or a call is late or fails: after the deadline of the call the member expects
+//     nothing new. It uses what is in hand. Then nothing leaves until the store, if it is there for others,
+//     counts the member as silent: 50 ms after the last call while something waits, 2 s if the member was
+//     idle. Another 50 ms pass until all has ended that the store may have granted to others. From then on
+//     the member has its share: Rate divided by the members, as the store has told it. The sum of these
+//     shares is never above the whole. The store holds the shares of silent members, and of those that it
+//     has forgotten, back for ten minutes, and then the member stops. Members on their shares keep to the
+//     sum, not to the gap. A window that began before is not used further: others may have used it up. A
+//     Fallback names a rate instead, or stops at once.
 //   - The store is another process (run_id), or has lost what it knew: no slot begins before all
 //     those have ended that it may have granted, 100 ms and a gap. Members tell it for 1.5 s how much of
 //     each window they have seen used. What no living member has seen is lost.
@@ -30,13 +31,20 @@
 //     A fixed window goes on until the clock is there again.
 //   - Answers take more than 0.8 of Class.Deadline, 40 ms: the member does not know the store's clock well enough, and
 //     the store counts as away. With a longer Deadline, the times of 50 ms and 100 ms above are as much longer.
+//   - Members have different deadlines: no slot begins later after its grant than the shortest of them says, so that each
+//     member can fence a store that has lost its grants by its own. What the members with longer ones had got before has to end
+//     first: twice the longer one. Members that have just come do not know the others, and fence by 500 ms. It does
+//     not hold if the store loses everything twice before all members are back.
 //   - An answer is lost: the call goes again with its number, and gets the same grant.
 //   - A replica takes over: a grant is used only if WAIT says that a replica has it, when there is one.
 //   - A member ends without Close: its share is held back for ten minutes while it is silent.
+//   - The machine is suspended, and the clock of the member with it: the kernel says so, and the member begins as one that has
+//     just come. What it had in hand is lost.
 //
-// Not covered: a server that evicts keys (its maxmemory-policy has to be noeviction); an item that costs more
-// than a lease, whose slots reach beyond the fence if a fail-over loses them; and an item that costs more
-// than a window holds, which counts as one window.
+// Not covered: a virtual machine that is paused together with all its clocks, and then uses what it had in hand, until the next
+// answer and no longer than a horizon, or its share if the store is away then; a server that evicts keys (its
+// maxmemory-policy has to be noeviction); an item that costs more than a lease, whose slots reach beyond the fence if a
+// fail-over loses them; and an item that costs more than a window holds, which counts as one window.
 //
 // # The keys of a class
 //
@@ -49,20 +57,19 @@
 //
 // A live class is a Member (Join), and the limiter of the class, or of a key of it, is its Budget. Budget
 // implements limit.Limiter: Next is limit.Never while too few units are in hand. The caller tells by Want how
-// much waits, and looks again when the function that it gave to Join is called. So in package shaper:
+// much waits, and looks again when the function that it gave to Join is called. Package shaper does that:
 //
-//   - pace.idle makes the limiter: Member.Budget(key) for a shared class. Rate is the pace (the rate less
-//     headroom), Burst is pace.atOnce, Late is the gap at the rate less headroom minus the gap at the
-//     rate; for bytes it is leaky.Slack. Token and GCRA are Slots with a burst.
-//   - Where a gate is asked and the answer is Never, the tree calls Want with the units of its backlog and the
-//     cost of the next item, and with 0 when the line is empty. This is the question that a gate
-//     puts to any ledger from which it has no grant, also to a state file: Want(now, units, need) and a
-//     call back.
-//   - The function given to Join takes the lock of the tree and lets it look again (what an alarm does).
-//     Member's lock comes after that of a tree, and tell is called without it.
-//   - throttle.signal calls Member.Slow, and the others hear of the pause with their next answer. A pause of a key is one
-//     of up to 64 that they hear of one by one, or with the first answer for that key.
-//   - A bucket that goes calls Budget.Forget. A limiter with a fleet has no Memory worth keeping.
+//   - shaper.Limits returns what the members have to agree on, and package fleet/limits makes a Class of
+//     it. Rate is the rate less headroom. Late is the gap at that rate less the gap at the rate itself; for
+//     bytes it is leaky.Slack. Token and GCRA are Slots with a burst.
+//   - Its shared limiter calls Want with the units that wait and the cost of the next item, and with 0 and 0
+//     when nothing waits.
+//   - The function given to Join leads to Shaper.Told, which takes the lock of the tree and looks again.
+//     Member's lock comes after that of a tree, and the function is called without it.
+//   - A class that pauses, since the provider has said "too fast", calls Slow. The others hear of that with
+//     their next answer. A pause of a key is one of up to 64 that they hear of one by one, or with the first
+//     answer for that key.
+//   - A bucket that nobody uses calls Budget.Forget.
 //
 // A simulation drives a Machine for each member, with a Model as the store, in virtual time, as the tests do.
 //
@@ -74,8 +81,11 @@
 //	script               reserve.lua and peers.lua, which run on the store
 //	peer                 what the store knows of a member
 //	change               another rate for a live member, and estimates
-//	machine, ask, lease, pause  a member of a class: what it asks the store for, what it holds, and when the
-//	                     provider wants nothing
+//	sleep                what a member does that was suspended
+//	suspend_linux        how long the machine was suspended
+//	machine, ask, lease, pause, heed, absence  a member of a class: what it asks the store for, what it
+//	                     holds, when the provider wants nothing, the deadlines of others, and what
+//	                     leaves while the store is away
 //	hand                 what a lease has been granted
 //	link                 whether the store answers, and what it knows of the member
 //	alarm                when to look at a lease again

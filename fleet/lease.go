@@ -15,7 +15,7 @@ import (
 // first. A slot that was missed by more than Class.Late is lost, unless the slots after it in
 // the same block leave room to catch up. With a burst of 1 the n slots follow one another.
 //
-// A Lease is not safe for concurrent use, also not beside its Machine.
+// A Lease is not safe for concurrent use, nor beside a call of its Machine.
 type Lease struct {
 	hand
 	key    string
@@ -28,10 +28,10 @@ type Lease struct {
 	wanted  int64     // units of what waits
 	need    int64     // units of the next item
 	number  int64     // of the last Take
-	own     int64     // the same at the share of the member
-	asked   bool      // it is on its way
+	own     int64     // of the last Take from the member's own store
+	asked   bool      // a Take or a Back is on its way
 	unused  bool      // the Machine forgets the lease when it can
-	repeat  bool      // its answer has not come: the same number goes again
+	repeat  bool      // the last Take has failed: the same number goes again
 	retry   time.Time // the store said to ask again then
 	tookAt  time.Time // when units left last
 	takenAt time.Time // when the Take was sent first
@@ -39,7 +39,7 @@ type Lease struct {
 	// What is known of the window.
 	used      int64 // units
 	usedUntil time.Time
-	told      Stamp // until when the store recovers that has heard this
+	told      Stamp // Machine.recover when the store was told this
 	spent     int64 // units that left at the member's share, and that the store does not know of
 	spentTill time.Time
 	heir      *Model // the store of the member's own that knows this lease

@@ -18,6 +18,7 @@ func (s *step) carried(at int64) (carry, till int64) {
 	return carry, till
 }
 
+// most returns how many units of a window may be used: the shares of silent members are held back.
 func (s *step) most() int64 {
 	return s.limit - int64(math.Ceil(float64(s.limit)*float64(s.silent)/whole))
 }
@@ -127,6 +128,7 @@ func (s *step) weight(to int64) int64 {
 	return int64(math.Ceil(float64(before)*(float64(min(to-s.now, s.window))/float64(s.window)) + 0.001))
 }
 
+// giveBackWindow takes units back, if their window is still the present one.
 func (s *step) giveBackWindow(g *modelGrant) {
 	b := s.bucket
 	if b.from != s.from {
@@ -190,6 +192,7 @@ func (b *modelBucket) forget(first int64) {
 	}
 }
 
+// giveBackLog takes units back, if their grain still has them.
 func (s *step) giveBackLog(g *modelGrant) {
 	b := s.bucket
 	if n, ok := b.grains[s.from]; !ok || n < s.wanted {

@@ -75,8 +75,8 @@ type Link interface {
 	Up() Scanner
 	Down() Scanner
 
-	// Read sets m to what rules see of a counted message of Up, or of its head, which p holds
-	// and which Up has found before.
+	// Read sets m to what rules see of a counted message of Up, which Up has found before. p
+	// holds the message, or its head.
 	Read(p []byte, m *Message)
 
 	// Room reports whether another counted message may be sent now: whether fewer than 4,096

@@ -51,7 +51,7 @@ type Classifier struct {
 	onMessages []int // the rules that look at messages, ascending; in none of the indexes
 }
 
-// listenerRules are what the rules know of one listener.
+// listenerRules is what the compiled rules need of one listener.
 type listenerRules struct {
 	number          int // its index in Policy.Listeners
 	defaults        Decision
@@ -72,7 +72,8 @@ func keyed(p *Policy) map[string]Per {
 	return per
 }
 
-// need notes what tells the buckets of two classes apart to which the listener leads.
+// need notes what tells the buckets of a class and of a return class apart. The listener leads to
+// both.
 func (l *listenerRules) need(class, back Per) {
 	byBind := class.Has(ByBind) || back.Has(ByBind)
 	l.needBind = l.needBind || byBind

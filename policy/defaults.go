@@ -19,14 +19,14 @@ func DefaultDaemon() Daemon {
 		// Long enough for a request in flight, and shorter than the 60 s after which
 		// systemd kills the daemon.
 		Drain: unit.Duration(30 * time.Second),
-		// Who pays for 1,000 messages a second wants no fewer. It costs some 30 us of a
-		// processor for each.
+		// An operator who pays for 1,000 messages a second wants no fewer. It costs some 30 us of
+		// a processor for each.
 		Punctual: true,
 	}
 }
 
-// StateOfService is the default of Daemon.State. The daemon puts in the directory that systemd
-// makes for the state of a service; if there is none, as in a shell, it keeps nothing.
+// StateOfService is the default of Daemon.State. The daemon replaces $STATE_DIRECTORY by the directory
+// that systemd makes for the state of a service. If there is none, as in a shell, it keeps nothing.
 const StateOfService = "$STATE_DIRECTORY/state"
 
 // DefaultClass returns a class with its defaults. Rate has none and is required.

@@ -51,7 +51,7 @@ func keysOf[T any](fields []field[T], defaults T) (all []Setting) {
 		if f.keys != nil {
 			k.Keys = f.keys()
 		}
-		// What is said about a value that cannot be says what can be.
+		// The error about an impossible value says which values are possible.
 		if err := f.set(new(T), ""); err != nil && complaintOf(err).domain != nil {
 			d := complaintOf(err).domain
 			k.Words, k.Least, k.Most = d.words, d.least, d.most

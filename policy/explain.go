@@ -25,7 +25,7 @@ type Explanation struct {
 	// is not known, or never. Only a daemon knows.
 	WaitsFor   string    `json:"waits_for,omitempty"`
 	WaitsUntil time.Time `json:"waits_until,omitzero"`
-	// Shared says which store has the budget of Class, and how it is; "" if this process has it.
+	// Shared says which store has the budget of Class, and the state of that; "" if this process has it.
 	// Only a daemon knows.
 	Shared string `json:"shared,omitempty"`
 	// Reactions are what Class, and those above it, do about the answers of the provider. The caller

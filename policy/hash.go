@@ -22,11 +22,11 @@ func init() {
 	secret.Store(&s)
 }
 
-// Secret returns what keys are hashed with, for a process that is to have the same keys.
+// Secret returns what keys are hashed with, for another process that is to have the same keys.
 func Secret() []byte { return bytes.Clone(secret.Load()[:]) }
 
-// UseSecret makes keys those of the process that has had this secret. It is for the start,
-// since all keys change. It does nothing if that is no secret.
+// UseSecret makes this process hash keys with the secret of another process. Call it at the
+// start, since all keys change. It does nothing if s is too short or too long.
 func UseSecret(s []byte) {
 	if len(s) == secretLength {
 		secret.Store((*[secretLength]byte)(bytes.Clone(s)))

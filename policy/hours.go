@@ -31,12 +31,12 @@ func (h Hours) String() string {
 	return text
 }
 
-// begin reports whether they begin on a date.
+// begin reports whether the hours begin on a date.
 func (h *Hours) begin(date time.Time) bool {
 	return len(h.Days) == 0 || slices.Contains(h.Days, days[date.Weekday()])
 }
 
-// on returns when they begin and end, if they begin on a date.
+// on returns when the hours that begin on a date begin and end.
 func (h *Hours) on(date time.Time) (begin, end time.Time) {
 	loc := h.Zone.Location()
 	y, m, d := date.Date()

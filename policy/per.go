@@ -198,8 +198,8 @@ func (k *Key) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
-// Key returns the key of the bucket of a message on a connection. A nil message says nothing.
-// It does not allocate.
+// Key returns the key of the bucket of a message on a connection. m may be nil, if nothing is known
+// of the message. Key does not allocate.
 func (p *Per) Key(c *Conn, m *Message) Key { return p.KeyWith(nil, c, m) }
 
 // KeyWith is Key with a secret that several processes have; nil is the Secret of the process.

@@ -59,14 +59,14 @@ type Daemon struct {
 	// HTTPHosts are the names by which a browser may ask for the dashboard, besides addresses and
 	// localhost: in lower case, without a final dot.
 	HTTPHosts []string `json:"http_hosts,omitempty"`
-	// State is the path of the file in which limiters keep over restarts what they remember;
-	// "" keeps nothing. In the file, a relative path begins at the directory of the file. See
+	// State is the path of the file that keeps what limiters remember, over restarts; "" keeps
+	// nothing. In the file, a relative path begins at the directory of the file. See
 	// [StateOfService].
 	State string `json:"state"`
 	// Drain is how long open sessions may continue after a stop; 0 resets them at once.
 	Drain unit.Duration `json:"drain"`
-	// Include holds names of further files of the policy; in the last part of a path, and in
-	// those before, a name may be a pattern of [path.Match].
+	// Include holds the paths of further files of the policy. Each part of a path may be a pattern
+	// of [path.Match].
 	Include []string `json:"include,omitempty"`
 	// Punctual lets shaper wake up early for gaps and wait the rest by looking at the clock, so
 	// that less of each gap is lost.
@@ -120,7 +120,7 @@ var entries = []Mode{SOCKS5, Connect, SNI, Transparent}
 // IsEntry reports whether clients say where they want to go.
 func (m Mode) IsEntry() bool { return slices.Contains(entries, m) }
 
-// HasNames reports whether they may say it by a name.
+// HasNames reports whether clients may say by a name where they want to go.
 func (m Mode) HasNames() bool { return m.IsEntry() && m != Transparent }
 
 // Traffic is a kind of connections that a transparent listener gets.
@@ -185,8 +185,8 @@ type Class struct {
 	// have such hours in the class, also by a class above.
 	Quiet   []Quiet     `json:"quiet,omitempty"`
 	Quieted QuietGroups `json:"-"`
-	// Closed is a time in which nothing leaves, of the present or of the future. Only a class that
-	// Scheduled returns has it.
+	// Closed is the present or the next time in which nothing leaves; zero: there is none. Only a
+	// class that Scheduled returns has it.
 	Closed Span `json:"-"`
 
 	// What waits.

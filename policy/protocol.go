@@ -24,7 +24,7 @@ func (p Protocol) Network() Protocol {
 	return TCP
 }
 
-// Network returns what carries the clients of the listener: TCP or UDP. Those that want SOCKS to
+// Network returns what carries the clients of the listener: TCP or UDP. Clients that want SOCKS to
 // relay datagrams ask for that over TCP.
 func (l *Listener) Network() Protocol {
 	if l.Mode == SOCKS5 {

@@ -36,8 +36,8 @@ const everybody = Pattern("*")
 type QuietGroup struct {
 	Recipients []Pattern
 	Hours      []Hours // in which nothing leaves to them
-	// Closed is such a time, of the present or of the future. Only a class that Scheduled returns
-	// has it.
+	// Closed is the present or the next time of quiet hours. Only a class that Scheduled returns has
+	// it.
 	Closed Span
 }
 
@@ -53,8 +53,8 @@ func (g *QuietGroup) Text() string {
 // specific pattern of those that match.
 type QuietGroups []QuietGroup
 
-// newQuietGroups returns the groups of some sections. A pattern has the hours of all sections in
-// which all recipients are that it matches.
+// newQuietGroups returns the groups of some sections. A pattern has the hours of each section that
+// has all recipients that the pattern matches.
 func newQuietGroups(sections []Quiet) (groups QuietGroups) {
 	seen := map[Pattern]bool{}
 	for i := range sections {
@@ -79,13 +79,14 @@ func hoursFor(p Pattern, sections []Quiet) (all []Hours) {
 	return all
 }
 
-// includes reports whether a number, or a beginning of numbers, is one of whatever another one is.
+// includes reports whether all recipients that another pattern matches match this one, too.
 func (p Pattern) includes(o Pattern) bool {
 	text, isPrefix := strings.CutSuffix(string(p), "*")
 	return p == o || isPrefix && strings.HasPrefix(strings.TrimSuffix(string(o), "*"), text)
 }
 
-// isOf reports whether it is the number of a recipient, or the beginning of that.
+// isOf reports whether the pattern matches a recipient: it is the number, or the beginning of a longer
+// one.
 func (p Pattern) isOf(recipient []byte) bool {
 	text, isPrefix := strings.CutSuffix(string(p), "*")
 	return string(recipient) == text || isPrefix && len(recipient) > len(text) && string(recipient[:len(text)]) == text

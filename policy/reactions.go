@@ -7,8 +7,8 @@ type Reaction struct {
 	Class string `json:"class"`
 	Key   string `json:"key"`
 	Value string `json:"value"` // as in the policy
-	// Learned is the limit that a class with learn has found below its rate, in messages a second;
-	// 0 if it has found none. Only a daemon knows.
+	// Learned is the limit that a class with learn has found below its rate, in messages a second; 0
+	// if it has found none. Only a daemon sets it.
 	Learned float64 `json:"learned_per_second,omitempty"`
 }
 

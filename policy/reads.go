@@ -4,15 +4,16 @@ import "shaper/unit"
 
 // Reads is what a class reads in its messages and in their answers. The zero Reads is nothing.
 type Reads struct {
-	// Cost says what a message costs. If it is nil, a message costs 1, or what the class above
-	// says that counts the same unit.
+	// Cost says what a message costs. If it is nil, the nearest class above that counts the same
+	// unit and has a Cost says it. Without any, a message costs 1.
 	Cost *Cost `json:"cost,omitempty"`
 	// Settle says where the answer has what the message really costs. If it is nil, the message
 	// keeps what it was charged.
 	Settle *Place `json:"settle,omitempty"`
 	// ThrottledBy says which answers mean "too fast", beside those of the protocol. It may be nil.
 	ThrottledBy *Signal `json:"throttled_by,omitempty"`
-	// Hints says that the limits hold of which answers say how much remains.
+	// Hints says that the class keeps to what answers say of the provider's limits: how much of them
+	// remains.
 	Hints bool `json:"hints,omitempty"`
 }
 

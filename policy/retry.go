@@ -15,8 +15,8 @@ type Retry struct {
 	InFlight int `json:"in_flight"`
 }
 
-// DefaultRetry keeps the order. Three pauses of a class that nobody has told how long to wait
-// are 7 s together.
+// DefaultRetry keeps the order. If the provider does not say how long to wait, its three pauses take
+// 7 s together.
 var DefaultRetry = Retry{Max: 3, InFlight: 1}
 
 // What is kept of messages that may have to be sent again, in memory: their bytes, and with

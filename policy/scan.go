@@ -98,7 +98,7 @@ func (s *scanner) key() (text string) {
 	}
 }
 
-// value returns a value. Those of its lines that are not the first begin with indent.
+// value returns a value. Each of its lines but the first begins with indent.
 func (s *scanner) value(indent string) string {
 	s.spaces()
 	switch s.peek() {

@@ -15,7 +15,7 @@ type At struct {
 	Ceil unit.Rate `json:"ceil"` // the zero Rate keeps that of the class
 }
 
-// InForce returns which At of the class holds at t; nil if none does.
+// InForce returns the At of the class that holds at t; nil if none does.
 func (c Class) InForce(t time.Time) (holds *At) {
 	for i := range c.At {
 		if c.At[i].holds(t) {
@@ -43,7 +43,7 @@ func (c Class) atTime(t time.Time) Class {
 // LimitAt returns how fast the class may send at t.
 func (c Class) LimitAt(t time.Time) unit.Rate { return c.atTime(t).Limit() }
 
-// NextChange returns when the rate or the ceil becomes another one than at t; zero if never.
+// NextChange returns when the rate or the ceil next differs from that at t; zero if never.
 func (c Class) NextChange(t time.Time) time.Time {
 	all := make([]Hours, len(c.At))
 	for i := range c.At {
@@ -56,7 +56,7 @@ func (c Class) NextChange(t time.Time) time.Time {
 	})
 }
 
-// opens returns when the class may send again that may not at t; zero if never.
+// opens returns when a class that may send nothing at t may send again; zero if never.
 func (c Class) opens(t time.Time) time.Time {
 	for at := c.NextChange(t); !at.IsZero() && at.Sub(t) < farAhead; at = c.NextChange(at) {
 		if !c.atTime(at).Limit().IsZero() {
@@ -71,9 +71,9 @@ func (c *Class) HasSchedule() bool { return len(c.At) > 0 || len(c.Quieted) > 0 
 
 // Scheduled returns the class as it is from t on, and when that changes; zero if it does not.
 //
-// In a time whose limit is 0 the class is Closed, and has the rate and the ceil of the time after
-// that. Before such a time it says when it will be Closed. So whoever has the class knows when
-// something leaves that waits over such a time. The same holds for each group of Quieted.
+// While its limit is 0 the class is Closed, and has the rate and the ceil of the time after that.
+// Before such a time, Closed says when it comes. So whoever has the class knows when something
+// leaves that has to wait until then. The same holds for each group of Quieted.
 func (c Class) Scheduled(t time.Time) (now Class, until time.Time) {
 	t, now = t.Round(0), c
 	if len(c.At) > 0 {

@@ -67,12 +67,12 @@ func (c fleetChecker) shared(key string, class *Class) {
 	}
 }
 
-// BriefBurst is how long a burst lasts at most so that a slot of a shared class may be over before other
-// limits let an item leave.
+// BriefBurst is the longest that a brief burst lasts, at its rate. With a brief burst, a slot of a shared
+// class may be over before the other limits of the class let an item leave.
 const BriefBurst = 200 * time.Millisecond
 
-// perishes reports whether one of the limits of a class, if that is shared, hands out slots that are over soon. A
-// stream of bytes makes up for a piece.
+// perishes reports whether the slots of one of the limits of a class would be over soon, if the class were
+// shared. Those of a stream of bytes are not, since it makes up for a piece.
 func (c *Class) perishes() bool {
 	brief := func(l Limit) bool {
 		return !l.Algorithm.HasWindow() && l.Rate.Below(l.Headroom).Time(max(l.AtOnce(), 1)-1) <= BriefBurst

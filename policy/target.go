@@ -93,9 +93,9 @@ func (t Target) matchesPort(port uint16) bool {
 	return t.Ports == (PortRange{}) || t.Ports.Contains(port)
 }
 
-// specials are the ranges that no name and no wider prefix allows: this host, its networks, its
-// link with the metadata of clouds (168.63.129.16 is that of Azure), and those in which other addresses are embedded (IANA's
-// special-purpose registries).
+// specials are the ranges that no name and no wider prefix allows: this host, its networks, its link
+// with the metadata of clouds (168.63.129.16 is that of Azure), and those in which other addresses are
+// embedded (IANA's special-purpose registries).
 var specials = prefixList("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16/32", "169.254.0.0/16", "172.16.0.0/12",
 	"192.0.0.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
 	"::/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2002::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8")

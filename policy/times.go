@@ -10,8 +10,8 @@ import (
 // for each time at which one begins or ends.
 const maxTimes = 32
 
-// maxRecipients bounds the recipients of a section about quiet hours. Each is compared with that of
-// each message.
+// maxRecipients bounds the recipients of a section about quiet hours. Each of them is compared with the
+// recipient of each message.
 const maxRecipients = 256
 
 // A timesChecker checks the sections [[class.NAME.at]] and [[class.NAME.quiet]] of a class.
@@ -49,7 +49,7 @@ func (c timesChecker) quiet(key string, i int, class *Class) {
 	}
 }
 
-// at checks one of these sections.
+// at checks one of the sections about times with other rates.
 func (c timesChecker) at(key string, i int, class *Class) {
 	a := &class.At[i]
 	key, ok := c.section(key, i, &a.Hours)

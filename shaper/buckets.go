@@ -8,15 +8,15 @@ import (
 	"shaper/policy"
 )
 
-// Buckets tells of the buckets of a class as a whole: a class with `per` has one for each client, or
-// for whatever the policy tells apart. No class, and a class without `per`, have none. Buckets is a
+// Buckets are all buckets of a class: a class with `per` has one for each client, or for whatever
+// the policy tells apart. A nil class, and a class without `per`, have none. Buckets is a
 // value of one pointer: to get it costs nothing.
 type Buckets struct{ class *Class }
 
-// Buckets returns what tells of the buckets of the class. The class may be nil.
+// Buckets returns the buckets of the class. The class may be nil.
 func (c *Class) Buckets() Buckets { return Buckets{c} }
 
-// Per reports whether there are buckets that a kind of thing tells apart. It takes no lock.
+// Per reports whether the class has buckets, and kind tells them apart. It takes no lock.
 func (b Buckets) Per(kind policy.PerKind) bool {
 	return b.class != nil && b.class.keys != nil && b.class.keys.per.Has(kind)
 }

@@ -67,8 +67,7 @@ func (t *Tally) Retried(outcome string) {
 	}
 }
 
-// Hinted counts what became of something that an answer says of a limit of the provider. The fate
-// is one of stats.HintFates.
+// Hinted counts what became of one hint in an answer. The fate is one of stats.HintFates.
 func (t *Tally) Hinted(fate string) {
 	for ; t != nil; t = t.above.Load() {
 		t.Stats.Hinted.Add(fate)

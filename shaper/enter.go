@@ -133,9 +133,9 @@ func (d *departure) letGo(it *Item) {
 	it.charged, it.arrived = c, d.now
 }
 
-// depart charges a cost to every class on the path, and offers it to their shadows. Its
-// source has had it ready since the time since. it is the item that has the cost; nil if
-// nobody has made one, since it leaves at once.
+// depart charges a cost to every class on the path, and offers it to their shadows. Its source
+// has had it ready since the time since. it is the item that has the cost; nil if Pass lets it
+// leave without one.
 func (d *departure) depart(since time.Time, cost *Cost, it *Item) {
 	asks := it != nil && it.Asks
 	d.charge(d.from, since, cost)

@@ -91,7 +91,7 @@ func (k *contender) ready(now time.Time) time.Time {
 	return now // the class counts the item when it leaves
 }
 
-// hasPerished reports whether the contender had a slot of a fleet, which is over.
+// hasPerished reports whether the contender had a slot of a fleet that is over.
 func (k *contender) hasPerished(now time.Time) bool {
 	if k.isQueue {
 		return false
@@ -113,7 +113,7 @@ func (k *contender) assured() time.Time {
 	switch {
 	case k.isQueue:
 		return limit.Never
-	case k.node.pace.keyed: // the class is what the bucket is whose turn it is
+	case k.node.pace.keyed: // it is assured what the next of its buckets is assured
 		return k.node.feed.assured()
 	case k.node.assured == nil:
 		return time.Time{}

@@ -6,8 +6,8 @@ import (
 	"shaper/policy"
 )
 
-// A Provider is what a class knows of the provider to which its items go. It is told what the
-// provider answers, and says what came of that. Each method takes the lock of the tree. It is a
+// A Provider stands for the provider to which the items of a class go. Callers tell it what the
+// provider answers, and ask it what came of that. Each method takes the lock of the tree. It is a
 // value of one pointer and remembers nothing itself, so it costs nothing to get one for each answer.
 type Provider struct{ class *Class }
 
@@ -76,7 +76,7 @@ func (p Provider) ThrottledHere(now time.Time, wait time.Duration, signal string
 	p.pause(now, wait, signal, func(n *node) *node { return n })
 }
 
-// pause makes the class pause that chosen returns for the class.
+// pause makes a class pause: the one that chosen returns for the class of p.
 func (p Provider) pause(now time.Time, wait time.Duration, signal string, chosen func(*node) *node) {
 	root, now := p.class.lockAt(now)
 	defer root.mu.Unlock()

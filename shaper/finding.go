@@ -13,8 +13,8 @@ import (
 // name.
 const findingOf = "learn:"
 
-// finding returns a lease of nothing that holds what the class has learned; false if it has
-// learned nothing. If it has found no limit, the lease has expired.
+// finding returns a lease of no units that holds what the class has learned; false if it does not
+// learn. If it has found no limit, the lease has expired.
 func (b *backing) finding(now time.Time) (lease limit.Lease, ok bool) {
 	l := b.class.throttle.learner
 	if l == nil || b.class.bucketOf != nil {
@@ -30,7 +30,7 @@ func (b *backing) finding(now time.Time) (lease limit.Lease, ok bool) {
 	return lease, true
 }
 
-// noteFinding has the ledger keep what the class has learned.
+// noteFinding makes the ledger keep what the class has learned.
 func (b *backing) noteFinding(now time.Time) {
 	if b.ledger == nil {
 		return

@@ -49,8 +49,8 @@ func nextHold(now time.Time, c *Class) hold {
 	return holdOn(now, &c.node, cost)
 }
 
-// hold returns what a bucket of the class holds up, without the classes above. An idle key has
-// what is remembered of it.
+// hold returns what one unit with a key would wait for in its bucket, without the classes above. If
+// the key has no bucket, the bucket would begin with what is remembered of it.
 func (k *keys) hold(now time.Time, key policy.Key) hold {
 	g := gate{pace: k.pace}
 	if c := k.active[key]; c != nil {
@@ -81,8 +81,8 @@ func (h *hold) orLater(o hold) {
 	}
 }
 
-// hold returns what an item of n units waits for in one class, whose policy is conf. It has none
-// if the item need not wait.
+// hold returns what an item of n units waits for in one class, whose policy is conf; a hold by
+// nothing if it need not wait.
 func (g *gate) hold(now time.Time, n int64, conf *policy.Class) hold {
 	if g.maxInFlight > 0 && g.inFlight >= g.maxInFlight {
 		return hold{conf, HoldInFlight, limit.Never}

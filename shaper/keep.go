@@ -7,8 +7,8 @@ import (
 	"shaper/policy"
 )
 
-// Keep makes the classes keep their budgets in a ledger from now on; nil: no longer. It
-// notes what they remember now. A class or bucket keeps its budget there if what has left
+// Keep makes the classes keep their budgets in a ledger from now on; nil: no longer. The ledger
+// gets at once what they remember. A class or bucket keeps its budget there if what has left
 // matters for more than ten seconds.
 func (s *Shaper) Keep(ledger Ledger) {
 	s.mu.Lock()
@@ -61,8 +61,8 @@ func (s *Shaper) Leases(now time.Time) (all []limit.Lease) {
 	return all
 }
 
-// leaseOfSecret returns a lease of nothing with what the keys of messages are hashed with. With
-// another secret, nobody would find what a ledger has kept of them.
+// leaseOfSecret returns a lease of no units that holds the secret with which keys are hashed. A
+// process with another secret would not find what a ledger has kept of them.
 func leaseOfSecret(now time.Time) limit.Lease {
 	return limit.Lease{At: now, Until: now, Expires: limit.Never, Record: policy.Secret()}
 }

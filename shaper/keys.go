@@ -29,15 +29,15 @@ type keys struct {
 	class   *Class
 	conf    policy.Class // of each bucket
 	pace    pace         // of each bucket
-	spentAt time.Time    // a new bucket has let out at this time as much as may leave at once; zero: nothing
+	spentAt time.Time    // a new bucket begins as if it had let out a full burst at this time; zero: nothing
 	active  map[policy.Key]*Class
 	idle    idleKeys
 	shared  *Class      // the bucket of keys for which there is no room; nil: there was room for all
 	waiting []*Class    // buckets in which something waits, in no order
 	linger  []*Class    // buckets that nobody uses and that must stay for a while; see letLinger
 	spare   []*Class    // buckets without a key, for other keys
-	blank   bucketState // what a new key starts with; no limiter: it is not known yet
-	silence *silence    // of the ledger
+	blank   bucketState // what reuse gives to a key that is not remembered; no limiter: it is not computed
+	silence *silence    // of the ledger, towards all buckets
 }
 
 // maxSpare bounds the spare buckets of a class. Each takes some 1.5 KiB.

@@ -17,8 +17,8 @@ import "time"
 // A refusal that a slower pace does not prevent is not about the pace. So if the share of
 // refusals does not fall by half below a level that failed with a share of up to 4 %, the
 // learner goes back to that level. It takes that share as usual, and then tolerates three times
-// as much, but above a level that held three in 100 at most. If it sees such refusals at a level that holds, it tests them in the same way, once
-// for each rest.
+// as much; above a level that held, three in 100 at most. If it sees such refusals at a level that
+// holds, it tests them in the same way, once for each rest.
 type learner struct {
 	top, floor float64 // messages a second: the level is between them
 
@@ -26,18 +26,18 @@ type learner struct {
 	low, high float64 // the ends of the bracket; 0: not found
 	rest      rest
 	usual     refusals // what is refused at levels that hold
-	failed    attempt  // the level that failed, until a lower one is judged; zero: it is
-	fails     int      // in a row
+	failed    attempt  // the level that failed, until a lower one is judged; zero: there is none
+	fails     int      // how many levels have failed in a row
 
 	// The epoch.
 	since         time.Time
-	paused        time.Duration // for so long of it the class has paused
+	paused        time.Duration // how long the class has paused in it
 	sent, refused int           // answers
-	stale         int           // so many answers to come belong to the level before
-	settled       time.Time     // what comes before still shows that level
+	stale         int           // how many answers to come belong to the level before
+	settled       time.Time     // answers that come before still show that level
 }
 
-// Refusals say how many of some answers were refusals.
+// refusals say how many of some answers were refusals.
 type refusals struct{ sent, refused float64 }
 
 // of returns the share.
@@ -67,7 +67,7 @@ type rest struct {
 
 const (
 	epochAnswers = 100             // answers by which a level is judged
-	testEpochs   = 3               // so many of these judge a test
+	testEpochs   = 3               // epochs by which a test is judged
 	leastDrop    = 0.04            // of the level that fails first
 	rare         = 0.04            // a larger share of refusals is never usual
 	notable      = 0.001           // a larger usual share is tested
@@ -115,7 +115,7 @@ func (l *learner) goOn(now time.Time, level, low, high float64) {
 	l.begin(0)
 }
 
-// begin begins an epoch. So many answers are not about its level.
+// begin begins an epoch. The next stale answers are not about its level.
 func (l *learner) begin(stale int) { l.sent, l.refused, l.stale = 0, 0, stale }
 
 // answered judges an answer. inFlight is how many requests have no answer yet. It reports
@@ -196,7 +196,7 @@ func (l *learner) isUsual(share float64) bool {
 	return l.failed.share > 0 && l.failed.share < rare && l.fails <= 1 && share >= l.failed.share/2
 }
 
-// dismiss goes back to the level that failed.
+// dismiss goes back to the level that failed: it has not caused the refusals, which are usual.
 func (l *learner) dismiss(now time.Time) {
 	l.usual.add(l.sent, l.refused)
 	l.level, l.low, l.high = l.failed.level, l.failed.level, l.failed.high

@@ -52,19 +52,19 @@ type leased struct {
 	until  time.Time // when it ends
 	asked  limit.Lease
 	asking bool  // the ledger has not answered asked yet
-	taken  int64 // how many units have left since
+	taken  int64 // how many units have left since asked was asked for
 	spills bool  // the ledger has no room for the key: the lease is for all such keys
 }
 
-// A silence is how long a ledger has not answered a class, or all buckets of one. If that is
-// longer than ledgerPatience, nothing waits for the ledger, and nobody asks it for anything
-// else: with many keys, what is asked would pile up. The lock of the tree guards it.
+// A silence tells how long a ledger has not answered a class, or all buckets of one. After
+// ledgerPatience nothing waits for the ledger, and nobody asks it for anything else: with many
+// keys, the questions would pile up. The lock of the tree guards it.
 type silence struct {
-	asks  int       // that have no answer yet
+	asks  int       // how many questions have no answer yet
 	since time.Time // when the first of them was asked, or the ledger has answered last
 }
 
-// asked notes that somebody asks the ledger.
+// asked notes that the ledger is asked for a lease.
 func (s *silence) asked(now time.Time) {
 	if s.asks == 0 {
 		s.since = now
@@ -81,7 +81,7 @@ func (s *silence) answered(now time.Time) {
 // ends returns when nothing waits for the ledger any more, unless it answers before.
 func (s *silence) ends() time.Time { return s.since.Add(ledgerPatience) }
 
-// lasts reports whether the ledger has been asked, and nobody waits for the answer any more.
+// lasts reports whether the ledger owes an answer for which nothing waits any more.
 func (s *silence) lasts(now time.Time) bool { return s.asks > 0 && !s.ends().After(now) }
 
 // A backing is what stands behind the budget of a class outside of this process: the share of a
@@ -200,7 +200,7 @@ func (l *leased) answer(now time.Time, granted int64) {
 	}
 }
 
-// record returns a lease of nothing, with what the class or bucket remembers at now.
+// record returns a lease of no units, with what the class or bucket remembers at now.
 func (b *backing) record(now time.Time) limit.Lease {
 	c := b.class
 	per, key := c.conf.Per, ""
@@ -219,7 +219,7 @@ func (b *backing) record(now time.Time) limit.Lease {
 	return lease
 }
 
-// leaseOfAll returns a lease of nothing for all keys that a ledger does not know. From it, a
+// leaseOfAll returns a lease of no units for all keys that a ledger does not know. From it, a
 // new process makes each of them start as if as much had just left as may leave at once.
 func (k *keys) leaseOfAll(now time.Time) limit.Lease {
 	r := record{per: k.class.conf.Per.String(), pace: k.pace, numbers: make([][]int64, 1+len(k.pace.also))}
@@ -228,8 +228,8 @@ func (k *keys) leaseOfAll(now time.Time) limit.Lease {
 	return lease
 }
 
-// note has the ledger keep what the class remembers, if it keeps the budget of the class and
-// if there is something to remember.
+// note makes the ledger keep what the class remembers, if the ledger keeps its budget and if there
+// is something to remember.
 func (b *backing) note(now time.Time) {
 	if _, ok := b.class.limiter.(*leased); !ok {
 		return

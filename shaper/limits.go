@@ -33,11 +33,11 @@ type Share interface {
 type Limit struct {
 	Algorithm policy.Algorithm
 	Rate      unit.Rate        // less headroom
-	Burst     int64            // how much may leave at once, in the unit of the rate; 1 if a window says it
+	Burst     int64            // how much may leave at once, in the unit of the rate; 1 if there is a window, which says it
 	Late      time.Duration    // how much later than its slot an item may leave; windows have none
 	Window    time.Duration    // 0: the algorithm has none
 	Calendar  calendar.Windows // zero: the window is of no calendar
-	Joined    bool             // another limit of the class keeps this one, too
+	Joined    bool             // another limit of the class includes this one; see join
 }
 
 // Limits returns the limits of a class or of each of its buckets, its own first.
@@ -47,7 +47,8 @@ func Limits(conf policy.Class) []Limit {
 	return p.limits()
 }
 
-// limits returns the limits as the members of a fleet have to agree on them. Those that can be kept as one are.
+// limits returns the limits as the members of a fleet have to agree on them. It joins those that
+// one limit can include.
 func (p *pace) limits() (all []Limit) {
 	for r := range p.restraints() {
 		l := Limit{Algorithm: r.algorithm, Rate: r.rate, Burst: r.atOnce, Late: r.late(), Window: r.window, Calendar: r.calendar}
@@ -64,10 +65,10 @@ func (p *pace) limits() (all []Limit) {
 	return all
 }
 
-// join makes l keep what another limit asks for, too, with the lower rate and the smaller burst, and marks that one
-// as Joined. It reports whether it does: neither has a window, and no burst is lost that lasts long.
-//
-// Two sequences of slots have few moments in common. The slots of one would be over when the other one has a slot.
+// join makes l include another limit, with the lower rate and the smaller burst, and marks that one
+// as Joined: two sequences of slots have few moments in common, and the slots of one would be over
+// when the other one has a slot. join does nothing, and returns false, if one of them has a window,
+// or if a burst would be lost that lasts long.
 func (l *Limit) join(o *Limit) bool {
 	if l.Joined || l.Window > 0 || o.Window > 0 {
 		return false

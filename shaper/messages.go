@@ -5,8 +5,8 @@ import (
 	"shaper/unit"
 )
 
-// Messages says what a class does with messages and their answers, as its policy and those of the
-// classes above say. It takes no lock. That of no class says nothing.
+// Messages tells what a class does with messages and their answers, by its policy and those of the
+// classes above. It takes no lock. That of a nil class does nothing with them.
 type Messages struct{ class *Class }
 
 // Messages returns what the class does with messages. The class may be nil.
@@ -44,7 +44,8 @@ func (m Messages) Cost(kind unit.Kind) *policy.Cost {
 	return nil
 }
 
-// SettledBy returns where the answer says the cost in a unit, as Cost does.
+// SettledBy returns where the answer says the cost in a unit; nil if that is nowhere. It looks for
+// a class as Cost does.
 func (m Messages) SettledBy(kind unit.Kind) *policy.Place {
 	for c := m.class; c != nil; c = c.Parent() {
 		if r := c.Reads(); r != nil && r.Settle != nil && c.kind == kind {
@@ -54,8 +55,8 @@ func (m Messages) SettledBy(kind unit.Kind) *policy.Place {
 	return nil
 }
 
-// Retry returns how messages are sent again that the provider has refused: as the nearest class on
-// the path to the root says that has a retry. The zero Retry sends none again.
+// Retry returns how messages that the provider has refused are sent again: by the retry of the
+// nearest class on the path to the root that has one. The zero Retry sends none again.
 func (m Messages) Retry() policy.Retry {
 	for c := m.class; c != nil; c = c.Parent() {
 		if r := c.retry.Load(); r != 0 {

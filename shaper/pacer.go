@@ -182,16 +182,16 @@ func (p *pacer) rearm() bool {
 	return true
 }
 
-// mostOfSleep bounds how early the timer is set: at most one part in so many of the time
-// until the alarm. So the pacer spends no larger share of its time looking at the clock.
+// mostOfSleep bounds how early the timer is set: by at most a quarter of the time until the alarm.
+// So the pacer spends no larger share of its time looking at the clock.
 const mostOfSleep = 4
 
 // clockPatience is how long the pacer may overlook that somebody has set the wall clock. The
 // timer is monotonic.
 const clockPatience = time.Minute
 
-// armBefore sets the timer for the first alarm if it is to end its wait before a time. The
-// caller holds mu.
+// armBefore sets the timer for the first alarm, if the timer has to go off before a time for it.
+// The caller holds mu.
 func (p *pacer) armBefore(before time.Time) {
 	if len(p.alarms) == 0 {
 		return

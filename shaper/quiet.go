@@ -7,7 +7,8 @@ import (
 	"shaper/policy"
 )
 
-// group returns the group with a number of quietGroups.of, which is not 0.
+// group returns the group with a number, which is not 0; see of. It opens the group if no message
+// has come yet. The lock of the tree is held.
 func (q *quietGroups) group(now time.Time, number int16) *Class {
 	at := &q.groups[number-1]
 	if *at == nil {

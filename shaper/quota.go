@@ -25,7 +25,7 @@ func addQuota(all []stats.QuotaReading, q stats.QuotaReading) []stats.QuotaReadi
 	return all
 }
 
-// quota returns what remains at now of the window of a limiter.
+// quota returns what remains at now of the window of a limiter, which is that of the restraint.
 func (r *restraint) quota(now time.Time, l limit.Limiter, window string) stats.QuotaReading {
 	holds := r.rate.Units(r.window)
 	mayNot := func(n int) bool { return l.Next(now, 0, int64(n)+1).After(now) }

@@ -19,7 +19,7 @@ type record struct {
 	numbers [][]int64 // of each limit: what it remembers
 }
 
-// leaseOf returns a lease of nothing, with the record of a limiter at now. p is its pace,
+// leaseOf returns a lease of no units, with the record of a limiter at now. p is its pace,
 // and rate the rate at which its own limit runs.
 func leaseOf(now time.Time, l limit.Limiter, p *pace, rate unit.Rate, per policy.Per) limit.Lease {
 	l = bare(l)
@@ -33,7 +33,7 @@ func leaseOf(now time.Time, l limit.Limiter, p *pace, rate unit.Rate, per policy
 	return limit.Lease{At: now, Until: now, Expires: m.Until, Record: r.encode()}
 }
 
-// grow makes a lease one of so many units that ends at until.
+// grow makes a lease one of some units that ends at until, and sets when it may be forgotten.
 func (p *pace) grow(lease *limit.Lease, units int64, until time.Time) {
 	lease.Units, lease.Until = units, until
 	lease.Expires = later(lease.Expires, until)

@@ -98,8 +98,9 @@ func (s *Shaper) Shares(shares map[string]Share) {
 	s.shares = shares
 }
 
-// Told says that more may leave from the budget of a key of a class, or sooner, or that another
-// member has heard "too fast". "" is the key of the class itself.
+// Told makes a class look again at its share for a key: more may leave, or sooner, or another member
+// of the fleet has heard "too fast". The key "" is that of the class itself. If there is no such
+// class, Told does nothing.
 func (s *Shaper) Told(class, key string) {
 	if c := s.Class(class); c != nil {
 		c.Told(time.Now(), key)
@@ -155,7 +156,7 @@ type move struct {
 	conf          policy.Class
 }
 
-// moves returns the moves that a policy asks for. The caller holds mu.
+// moves returns the moves that a policy makes necessary. The caller holds mu.
 func (s *Shaper) moves(confs []policy.Class) (moves []move) {
 	for i := range confs {
 		m := move{s.classes[confs[i].Name], parentOf(&confs[i], s.classes), confs[i]}

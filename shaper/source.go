@@ -23,7 +23,7 @@ type Source struct {
 	// What holds it up, and the copies that are blocked by that, in order.
 	blocker                   *Copy // waits, and nothing overtakes it; nil: none
 	stuck                     *Copy // the connection has no memory for it, so nothing more is read; nil: none
-	firstBlocked, lastBlocked *Copy
+	firstBlocked, lastBlocked *Copy // a list; see Copy.next
 	blocked                   int32 // how many copies are blocked
 	skipsBody                 bool  // the last message was refused, so its body counts nowhere
 }
@@ -104,7 +104,7 @@ func (s *Source) isBlocked(x *Copy) bool {
 	return s.guest.isWaiting() || behind || s.stuck != nil || s.firstBlocked != nil
 }
 
-// isBytes reports whether the copy is of bytes of a stream. A twin stands for these.
+// isBytes reports whether the copy is of bytes of a stream, for which a twin stands.
 func (x *Copy) isBytes() bool {
 	return x.offer.Class == nil && x.item.Cost.Bytes > 0 && x.class.Counts(unit.Bytes)
 }
@@ -136,7 +136,7 @@ func (s *Source) enter(x *Copy) {
 	}
 }
 
-// A sourceBacklog holds the messages of a source that wait for one class, as package conn
+// A sourceBacklog holds the messages of a source that wait for one class, as package exchange
 // keeps them: some are in the queue of the class, the others are parked until one of those
 // leaves.
 type sourceBacklog struct {

@@ -91,7 +91,7 @@ func (t *throttle) hasten(at time.Time) time.Time {
 	return at
 }
 
-// share returns how much of its rate the class has, from 1/16 to 1, or what it has learned.
+// share returns which part of its rate the class has: from 1/16 to 1, or what it has learned.
 func (t *throttle) share() float64 {
 	if l := t.learner; l != nil {
 		return l.level / l.top

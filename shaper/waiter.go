@@ -38,7 +38,7 @@ func (e *RefusedError) Unwrap() error { return e.Reason }
 // no time, Do for items that take time to leave. One goroutine at a time uses a Waiter.
 type Waiter struct {
 	flow   Flow
-	leaves wakeUp // receives when the ticket that waited may leave
+	leaves wakeUp // gets a value when the ticket that waits may leave
 }
 
 // wakeUp is the Owner of the ticket of a Waiter: a channel of capacity 1.
@@ -55,7 +55,7 @@ func NewWaiter(class *Class) *Waiter {
 }
 
 // NewRequestWaiter is NewWaiter for items that get an answer. An item that has left is in
-// flight until the caller calls Class.Answered once, on the class of the waiter.
+// flight until the caller calls Class().Provider().Answered once for it.
 func NewRequestWaiter(class *Class) *Waiter {
 	w := NewWaiter(class)
 	w.flow.ticket.Asks = true
@@ -88,7 +88,7 @@ func (w *Waiter) Do(ctx context.Context, cost Cost, busy bool, leave func() erro
 	return leave()
 }
 
-// wait is Wait, except that it does not say that the item has left.
+// wait is Wait, but the caller calls left when the item has left.
 func (w *Waiter) wait(ctx context.Context, cost Cost, busy bool) error {
 	if w.flow.Class() == nil {
 		return ctx.Err()

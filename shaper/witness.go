@@ -11,12 +11,12 @@ type witness struct {
 
 	since             time.Time // a second begins
 	accepted, refused int       // in it
-	seconds           int       // so many had refusals, witnessed at most
+	seconds           int       // how many seconds had refusals, witnessed at most
 	mean              float64   // of what was accepted in those
 	usual             refusals  // among all answers
 }
 
-// A second counts as one of the last witnessed that had refusals.
+// The mean is about so many seconds with refusals, the last ones.
 const witnessed = 64
 
 // answered notes an answer. A nil witness watches nothing.

@@ -19,17 +19,17 @@ type Cargo struct {
 	buf     *buffer.Buffer
 	n       int  // bytes read
 	sent    int  // of those, bytes written
-	plenty  bool // the last read found so many bytes that a large one is worth it
+	plenty  bool // the last read found so many bytes that the next one may be large
 }
 
 // Init prepares an empty Cargo. refused counts how often the kernel refuses to splice.
 func (c *Cargo) Init(pipes Pipes, refused *atomic.Uint64) { *c = Cargo{pipes: pipes, refused: refused} }
 
-// Bytes go through a pipe if there are so many that a copy costs more than the system calls
+// Bytes go through a pipe if there are so many that to copy them costs more than the system calls
 // of a pipe.
 const (
 	smallRead = 16 << 10 // the most that one read copies, unless the last one found plenty
-	largeRead = 64 << 10 // the most that one read copies
+	largeRead = 64 << 10 // the most that one read copies if the last one found plenty
 	minSplice = 16 << 10 // the smallest piece for a pipe
 )
 
@@ -127,7 +127,7 @@ func (c *Cargo) Clear() {
 	c.release()
 }
 
-// release gives back the pipe or the buffer, which must be empty.
+// release gives back the pipe, which must be empty, or the buffer.
 func (c *Cargo) release() {
 	if c.pipe != nil {
 		c.pipes.put(c.pipe)

@@ -78,7 +78,7 @@ type linkState uint8
 const (
 	linkUp linkState = iota
 	linkConnecting
-	linkDown // by a reset, or as err says
+	linkDown // refused, reset or broken; see failure
 )
 
 // Op is an operation of an end: see Interrupt and Passed.
@@ -375,7 +375,7 @@ func (e *MemoryEnd) Reset() {
 	}
 }
 
-// leave closes the end for its user. link is held.
+// leave closes the end for its user, and drops what is unread. link is held.
 func (e *MemoryEnd) leave() {
 	e.closed, e.in = true, stream{}
 	e.unwatch(nil)

@@ -16,8 +16,8 @@ const (
 	pipeSize = buffer.Max
 )
 
-// Pipes is a pool of empty pipes, which many a Cargo shares. A nil Pipes has none. Any number
-// of goroutines may use it.
+// Pipes is a pool of empty pipes for all Cargos. A nil Pipes has none. Any number of goroutines
+// may use it.
 type Pipes chan *pipe
 
 // NewPipes implements Network. If the kernel grants fewer pipes, more bytes are copied.

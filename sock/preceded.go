@@ -6,14 +6,14 @@ import "golang.org/x/sys/unix"
 type Preceded struct {
 	End
 	first []byte // not read yet
-	err   error  // of the end, for the next Read
+	err   error  // which a read of the end has returned, for the next Read; nil: none
 }
 
 // Precede returns an end that reads first, and then what end reads. It keeps first.
 func Precede(end End, first []byte) *Preceded { return &Preceded{End: end, first: first} }
 
-// Read implements End. If there is room after the first bytes, it also reads what is there, since
-// no more may come to tell of it.
+// Read implements End. If there is room after the first bytes, it also reads what the end has: the
+// poller may report nothing more of that.
 func (p *Preceded) Read(into []byte) (n int, err error) {
 	if len(p.first) == 0 {
 		if err, p.err = p.err, nil; err != nil {

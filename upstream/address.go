@@ -68,6 +68,7 @@ type addresses struct {
 	asked time.Time
 }
 
+// have reports whether this machine has an address; true if it cannot find out.
 func (as *addresses) have(a netip.Addr) bool {
 	as.mu.Lock()
 	defer as.mu.Unlock()

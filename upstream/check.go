@@ -14,7 +14,7 @@ import (
 	"shaper/policy"
 )
 
-// ask checks a target, and returns why it is not well. A panic is a reason, too.
+// ask checks a target, and returns why it is not well; nil if it is. A panic is a reason, too.
 func (g *Group) ask(ctx context.Context, t *Target, terms policy.Health) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

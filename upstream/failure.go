@@ -54,7 +54,7 @@ func lacksMeans(err error) bool {
 	return false
 }
 
-// FailureOf returns the reason for counting the error of an attempt.
+// FailureOf returns the reason under which the error of an attempt is counted.
 func FailureOf(err error) stats.Failure {
 	var name *LookupError
 	var handshake *HandshakeError

@@ -18,7 +18,7 @@ import (
 type Group struct {
 	GroupConfig
 
-	mu      sync.Mutex // guards the fields below, and what Target says; the lock of the names comes after it
+	mu      sync.Mutex // guards the fields below, and those of entries and targets that say so; that of Names comes after it
 	set     *Set       // in force
 	checker *checker   // nil: nothing is checked
 	resting bool       // since Rest
@@ -41,7 +41,7 @@ type Set struct {
 	group   *Group
 	conf    *policy.Listener
 	entries []*entry
-	chooses bool // not simply one after the other
+	chooses bool // sessions do not simply try one after the other
 }
 
 // NewGroup returns a group without upstreams; Set gives it some.
@@ -161,8 +161,8 @@ func tellsOfTarget(err error) bool {
 	return false
 }
 
-// canSpare reports whether at least half of the addresses are up without one that is. mu is
-// held.
+// canSpare reports whether at least half of the addresses would still be up without one of them. mu
+// is held.
 func (g *Group) canSpare() bool {
 	up, all := 0, 0
 	for _, e := range g.set.entries {

@@ -39,7 +39,7 @@ func System() *Resolver {
 // fileTTL is how long an answer holds that comes without a TTL.
 const fileTTL = 5 * time.Second
 
-// otherTTL is the same for the system's own resolver, which costs more to ask.
+// otherTTL is how long an answer of the system's own resolver holds, which costs more to ask.
 const otherTTL = 30 * time.Second
 
 // Lookup is a [Lookup] for "host:port" and for "srv:_service._proto.name" (RFC 2782). The hosts
@@ -63,7 +63,7 @@ func (r *Resolver) Lookup(ctx context.Context, upstream string) (Answer, error) 
 	return Answer{addressesOf(addrs, uint16(number), Address{}), ttl}, nil
 }
 
-// addressesOf returns addresses with a port. They are otherwise like another one.
+// addressesOf returns addresses with a port. Host, Priority and Weight are those of like.
 func addressesOf(addrs []netip.Addr, port uint16, like Address) (all []Address) {
 	for _, addr := range addrs {
 		like.AddrPort = netip.AddrPortFrom(addr, port)

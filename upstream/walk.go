@@ -11,7 +11,7 @@ import (
 // one. Its session owns it.
 type Walk struct {
 	set    *Set
-	tried  *[]bool // each upstream; nil: they come one after the other
+	tried  *[]bool // which upstreams were tried; nil: the walk takes one after the other
 	target *Target // the present one, which counts the session; nil: there is none
 	number int     // of the present upstream, from 1; 0 before the first
 }
@@ -56,7 +56,7 @@ func (w *Walk) Next(now time.Time) bool {
 	return true
 }
 
-// Back leaves the present upstream untried.
+// Back takes the last Next back: the present upstream counts as not tried.
 func (w *Walk) Back() {
 	w.Quit()
 	if w.tried == nil {
@@ -73,7 +73,8 @@ func (w *Walk) Known() (addrs []Address, known bool) {
 }
 
 // Arrange returns those of the present upstream's addresses that the listener can dial from its
-// own address, in the order in which to try them.
+// own address, in the order in which to try them. If the listener chooses among addresses, it also
+// counts the session at the first.
 func (w *Walk) Arrange(now time.Time, addrs []Address) []Address {
 	if len(addrs) == 1 && w.set.canDial(addrs[0]) {
 		return addrs
@@ -104,7 +105,7 @@ func (w *Walk) Arrange(now time.Time, addrs []Address) []Address {
 }
 
 // Take counts the session at an address of the present upstream, and no longer where it was
-// counted before.
+// counted before. It returns what counts it.
 func (w *Walk) Take(at Address) *Target {
 	if w.target != nil && w.target.address == at {
 		return w.target
@@ -130,9 +131,10 @@ func (w *Walk) Keep() (t *Target) {
 	return t
 }
 
-// Quit ends the walk. It is no longer counted.
+// Quit ends the walk: no target counts the session any more.
 func (w *Walk) Quit() { w.Keep().Quit() }
 
+// count counts the session at the present target, if there is one.
 func (w *Walk) count() {
 	if w.target != nil {
 		w.target.counter().sessions.Add(1)

@@ -8,6 +8,7 @@
 //	judge   whether a slow measurement fails the test
 //	watch   how busy the machine is
 //	race, norace  whether the race detector watches
+//	stamp   when the kernel has received something
 //	dial    connections to peers that may reset them at once
 //	files   a directory of files
 //	log     what a test has logged
