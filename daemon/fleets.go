@@ -166,7 +166,7 @@ func (s *fleets) member(class, name string) *fleet.Member {
 func readPeersOf(ctx context.Context, m *fleet.Member) (all []stats.PeerReading) {
 	peers, _ := m.Peers(ctx)
 	for _, p := range peers {
-		all = append(all, stats.PeerReading{Name: p.Name, Share: p.Share, Age: stats.Seconds(p.Age), Seen: stats.Seconds(p.Seen), Silent: p.Silent})
+		all = append(all, stats.PeerReading{Name: p.Name, Share: p.Share, Age: stats.Seconds(p.Age), Seen: stats.Seconds(p.Seen), Silent: p.Silent, Deadline: stats.Seconds(p.Deadline)})
 	}
 	return all
 }
@@ -180,6 +180,7 @@ func (s *share) read(i int, of *stats.FleetReading) {
 	r := stats.SharedReading{
 		Class: s.class, Limit: l.Rate.String(), Member: m.Name(), Mode: status.Mode.String(), Members: status.Members,
 		Share: status.Share, Leased: leased, Calls: uint64(calls), Age: stats.Seconds(time.Since(s.since)),
+		Shortest: stats.Seconds(status.Shortest), Longest: stats.Seconds(status.Longest),
 		Used: uint64(counts.Used), Expired: uint64(counts.Expired), Returned: uint64(counts.Returned), Fallback: stats.Seconds(status.Away),
 	}
 	if err != nil {
@@ -233,7 +234,14 @@ func (s *fleets) join(class string, of store, all []shaper.Limit) *share {
 		if err != nil { // the policy was checked
 			panic(fmt.Sprintf("daemon: joining the fleet of class %s: %v", class, err))
 		}
-		one.members[i].Watch(func(mode fleet.Mode, err error) { s.logMode(one, i, mode, err) })
+		one.members[i].Watch(func(was, is fleet.Status, err error) {
+			if is.Mode != was.Mode {
+				s.logMode(one, i, is.Mode, err)
+			}
+			if is.Shortest != was.Shortest || is.Longest != was.Longest {
+				s.logDeadlines(one, i, &was, &is)
+			}
+		})
 	}
 	s.log.Info("joined a fleet", "class", class, "fleet", of.conf.Name, "limits", len(all))
 	return one
@@ -249,6 +257,17 @@ func (s *fleets) logMode(one *share, i int, mode fleet.Mode, err error) {
 		s.log.Warn("the store is away: this shaper has its share, or the fallback", append(args, "err", err)...)
 	default:
 		s.log.Warn("the store is away: nothing leaves", append(args, "err", err)...)
+	}
+}
+
+// logDeadlines logs that the members of a class have different deadlines, and that they have one again.
+func (s *fleets) logDeadlines(one *share, i int, was, is *fleet.Status) {
+	args := []any{"class", one.class, "limit", one.limits[i].Rate.String(), "fleet", one.store.conf.Name, "shortest", is.Shortest}
+	switch {
+	case is.Shortest < is.Longest:
+		s.log.Warn("shapers of a fleet have different deadlines: the shortest holds for all", append(args, "longest", is.Longest)...)
+	case was.Shortest < was.Longest:
+		s.log.Info("all shapers of a fleet have the same deadline", args...)
 	}
 }
 

@@ -37,7 +37,7 @@ func (l *Lease) ask(now time.Time) (units int64, at time.Time) {
 	class := &m.class
 	_, fits := l.slotOf(now, 0, max(l.need, 1))
 	if fits = fits || l.wanted == 0; !fits && m.late.keeps && l.held[1].units > 0 {
-		l.shift() // what is left of the first block is too small for the next item
+		l.shift() // what remains of the first block is too small for the next item
 	}
 	have, last := l.inHand(now)
 	switch {
@@ -58,14 +58,17 @@ func (l *Lease) ask(now time.Time) (units int64, at time.Time) {
 	case !fits || have <= 0:
 		at = now
 	case class.Algorithm == Slots:
-		at = last.Add(-m.leadTime())
+		at = last.Add(-m.link.leadTime())
 	default:
 		at = now
 	}
 	if units = min(max(l.wanted-have, l.soon(now)), lease); !fits {
 		units = max(units, l.need)
 	}
-	at = latest(latest(at, l.retry), l.paused.Add(-m.leadTime()))
+	if m.late.keeps && l.need > 1 && units > l.need { // the slots of an item do not lie in two blocks
+		units -= units % l.need
+	}
+	at = latest(latest(at, l.retry), l.paused.Add(-m.link.leadTime()))
 	if m.mode == FromStore {
 		at = latest(at, l.machine.ready())
 	}
@@ -84,9 +87,6 @@ func (l *Lease) watch(now, last time.Time) {
 	}
 	l.machine.alarms.set(l, due)
 }
-
-// leadTime returns how long before the last slot in hand a lease asks for more.
-func (m *Machine) leadTime() time.Duration { return 10*time.Millisecond + 2*m.link.rtt }
 
 // idleAfter is how long a lease keeps units of a window for what may come.
 const idleAfter = 100 * time.Millisecond
@@ -125,9 +125,9 @@ func (l *Lease) take(now time.Time, wanted, need int64) Call {
 	}
 	if m.mode == OnShare {
 		l.own++
-		c.Class, c.Number, c.Lead = &m.own, l.own, 0
-		if l.heir != m.heir {
-			l.heir, c.Spent = m.heir, m.spoilt(now, c.From)
+		c.Class, c.Number, c.Lead, c.Fence = &m.absence.own, l.own, 0, 0
+		if l.heir != m.absence.heir {
+			l.heir, c.Spent = m.absence.heir, m.absence.spoilt(now, c.From)
 		}
 		return c
 	}
@@ -142,7 +142,7 @@ func (l *Lease) take(now time.Time, wanted, need int64) Call {
 	return c
 }
 
-// testify says what the member knows of a window.
+// testify adds to a call what the member knows of the window.
 func (l *Lease) testify(now time.Time, c *Call) {
 	if now.Before(l.usedUntil) {
 		c.Known, c.Left = l.used, l.usedUntil.Sub(now)
@@ -153,7 +153,8 @@ func (l *Lease) testify(now time.Time, c *Call) {
 	}
 }
 
-// granted puts what an answer grants into the hand.
+// granted puts what an answer grants into the hand. If that is nothing, it notes when to ask again. local says
+// that the answer comes from the member's own store.
 func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 	m := l.machine
 	if !local {
@@ -182,7 +183,7 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 		sum := r.Rem + r.Span*rem
 		l.end = slotTime{r.First + Stamp(r.Span*quo+sum/parts), sum % parts}
 	} else {
-		b.at, b.till, b.span = now, m.link.clock.local(r.Till).Add(-m.doubt(now)), r.Units
+		b.at, b.till, b.span = now, m.link.clock.local(r.Till).Add(-m.absence.doubt(now)), r.Units
 	}
 	l.add(b)
 	m.wake(l, now)

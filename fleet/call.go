@@ -40,6 +40,7 @@ type Call struct {
 	Grace  time.Duration // how long after Sent the member counts as silent
 	Share  int64         // what the member knows to be its share, in millionths
 	Heard  int64         // the last pause of a key that the member has heard of
+	Fence  time.Duration // how long what others hold goes on to count if the store has lost it; 0: as the class says
 
 	// Of the bucket.
 	Number int64         // of this Take, of this member and bucket. A number that comes again gets the same units. A Back of slots has that of the Take
@@ -58,7 +59,11 @@ type Call struct {
 
 // numbers returns the numeric arguments of the script, in its order.
 func (c *Call) numbers() [28]int64 {
-	t := c.Class.timing()
+	t, own := c.Class.timing(), c.Class.ownTiming()
+	fence := c.Fence
+	if fence == 0 {
+		fence = own.horizon + own.transit
+	}
 	quo, rem, parts := c.Class.period()
 	fenced := int64(0)
 	if c.Fenced {
@@ -66,7 +71,7 @@ func (c *Call) numbers() [28]int64 {
 	}
 	return [...]int64{
 		c.Seq, fenced, int64(c.Sent), c.Grace.Microseconds(), c.Share,
-		t.horizon.Microseconds(), t.transit.Microseconds(), t.hold.Microseconds(), t.recovery.Microseconds(), t.turn.Microseconds(),
+		own.horizon.Microseconds(), fence.Microseconds(), t.hold.Microseconds(), t.recovery.Microseconds(), t.turn.Microseconds(),
 		c.Number, int64(c.Class.Algorithm), c.Wanted, c.Need, c.Lead.Microseconds(),
 		quo, rem, parts, c.Class.depth().Microseconds(),
 		c.Class.Limit(), c.Class.Window.Microseconds(), c.Class.offset(), int64(c.From), int64(c.To),
@@ -97,10 +102,13 @@ type Reply struct {
 
 	Used int64 // of the window
 	Line int64 // how many members wait for their turn
+
+	// The shortest and the longest horizon of all members, in microseconds.
+	Shortest, Longest int64
 }
 
 // replyFields is how many numbers the script returns.
-const replyFields = 14
+const replyFields = 16
 
 // replyOf makes an answer of the numbers and the key that the script returns.
 func replyOf(n []int64, key string) (Reply, error) {
@@ -110,6 +118,6 @@ func replyOf(n []int64, key string) (Reply, error) {
 	return Reply{
 		Now: Stamp(n[0]), Members: n[1], Share: n[2], Recover: Stamp(n[3]), Pause: Stamp(n[4]),
 		Units: n[5], First: Stamp(n[6]), Rem: n[7], Span: n[8], Till: Stamp(n[9]), Used: n[10], Line: n[11],
-		Heard: n[12], PausedTill: Stamp(n[13]), Paused: key,
+		Heard: n[12], PausedTill: Stamp(n[13]), Shortest: n[14], Longest: n[15], Paused: key,
 	}, nil
 }

@@ -14,19 +14,19 @@ import (
 // says. So members with different rates are jointly between the lowest and the highest. A class
 // that differs in its name or its windows needs another Machine.
 func (m *Machine) Set(now time.Time, class Class, fallback Fallback) error {
-	class.terms, class.Deadline = m.class.terms, m.class.Deadline
+	class.terms, class.Deadline, class.shortest = m.class.terms, m.class.Deadline, m.class.shortest
 	switch old := &m.class; {
 	case class.Name != old.Name, class.Algorithm != old.Algorithm, class.Window != old.Window, class.Rate.Kind() != old.Rate.Kind():
 		return fmt.Errorf("fleet: class %q cannot become another one", old.Name)
-	case class.Rate == old.Rate && class.Burst == old.Burst && class.Late == old.Late && fallback == m.fallback:
+	case class.Rate == old.Rate && class.Burst == old.Burst && class.Late == old.Late && fallback == m.absence.fallback:
 		return nil
 	}
 	if err := class.Check(); err != nil {
 		return err
 	}
-	m.class, m.current, m.late, m.fallback = class, &class, class.lateness(), fallback
+	m.class, m.current, m.late, m.absence.fallback = class, &class, class.lateness(), fallback
 	if m.mode == OnShare {
-		m.setOwn(now)
+		m.absence.setOwn(now)
 	}
 	for _, l := range m.leases {
 		l.reduced, l.retry = nil, time.Time{}
@@ -73,7 +73,7 @@ func (l *Lease) Estimate(now time.Time, ahead, n int64) time.Time {
 	m := l.machine
 	at := l.Next(now, ahead, n)
 	switch {
-	case m.class.blocks(), m.mode == Stopped && m.shareFrom().Before(now):
+	case m.class.blocks(), m.mode == Stopped && m.absence.shareFrom().Before(now):
 		return limit.Never
 	case at == limit.Never || m.class.Algorithm != Slots:
 		at = l.expect(now, max(ahead+min(m.class.costOf(n), m.class.burst())-1, 0))

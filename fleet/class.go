@@ -43,15 +43,16 @@ type Class struct {
 	// Bounds returns the window of the calendar that contains a time; nil if windows follow one
 	// another at their length. Only a FixedWindow has it.
 	Bounds func(time.Time) (from, to time.Time)
-	// Deadline is how long a call to the store may take; below 50 ms it counts as that, above 250 ms as that. All
-	// members have the same, since it is the measure of how far ahead slots are granted: answers should take less
-	// than 0.4 of it.
+	// Deadline is how long a call to the store may take; less than 50 ms counts as 50 ms, more than 250 ms as
+	// 250 ms. It says how far ahead slots are granted. Answers should take less than 0.4 of it. If members
+	// differ, the shortest holds for all.
 	Deadline time.Duration
 
-	terms *terms // nil: they follow from Deadline
+	shortest time.Duration // deadline of all members; 0: not known
+	terms    *terms        // nil: they follow from Deadline and shortest
 }
 
-// terms are the times that bound what may be lost. All members have the same.
+// terms are the times that bound what may be lost.
 type terms struct {
 	horizon  time.Duration // no slot begins later than this after its grant
 	transit  time.Duration // for an answer on its way, a late departure and the errors of clocks
@@ -78,8 +79,8 @@ const defaultDeadline = 50 * time.Millisecond
 // maxDeadline bounds how far ahead slots are granted, since nobody can take them back.
 const maxDeadline = 250 * time.Millisecond
 
-// tooVague is the error of the clock above which a member does not notice a jump that matters: the time for
-// transit in a fence, which is as long as the horizon, covers twice that.
+// tooVague returns the error of the clock above which a member may miss a jump that matters. The transit time
+// of a fence, which is as long as the horizon, covers twice that error.
 func (t terms) tooVague() time.Duration { return t.horizon * 2 / 5 }
 
 // Check returns what is wrong with a class.
@@ -99,11 +100,30 @@ func (c *Class) Check() error {
 	return nil
 }
 
+// timing returns the terms in force.
 func (c *Class) timing() terms {
 	if c.terms != nil {
 		return *c.terms
 	}
-	t, d := standardTerms, min(max(c.Deadline, defaultDeadline), maxDeadline)
+	d := c.deadline()
+	if c.shortest > 0 {
+		d = min(d, c.shortest)
+	}
+	return termsOf(d)
+}
+
+// ownTiming returns what timing would if all members had the deadline of this one.
+func (c *Class) ownTiming() terms {
+	if c.terms != nil {
+		return *c.terms
+	}
+	return termsOf(c.deadline())
+}
+
+func (c *Class) deadline() time.Duration { return min(max(c.Deadline, defaultDeadline), maxDeadline) }
+
+func termsOf(d time.Duration) terms {
+	t := standardTerms
 	t.horizon, t.transit, t.busy, t.turn = d, d, d, d/5
 	return t
 }

@@ -90,6 +90,7 @@ func (b *modelBucket) clone() *modelBucket {
 // TestRandomSchedulesOfEachFault lets each fault happen, again and again, under load. No rule is broken
 // during it, and the limit is used again soon after it.
 func TestRandomSchedulesOfEachFault(t *testing.T) {
+	t.Parallel()
 	if trial.Raced {
 		t.Skip("the simulation has one goroutine")
 	}
@@ -136,6 +137,7 @@ func TestRandomSchedulesOfEachFault(t *testing.T) {
 // TestRandomSchedulesOfFaults lets faults overlap at random, among members that want much and others that want
 // little, until a number of events has happened: messages, wake-ups, departures.
 func TestRandomSchedulesOfFaults(t *testing.T) {
+	t.Parallel()
 	if trial.Raced {
 		t.Skip("the simulation has one goroutine")
 	}

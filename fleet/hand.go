@@ -92,6 +92,14 @@ func (h *hand) drop(now time.Time, own bool) {
 	}
 }
 
+// discard forgets all blocks.
+func (h *hand) discard() {
+	for b := range h.held {
+		h.counts.Expired += h.held[b].left()
+		h.held[b] = block{}
+	}
+}
+
 // shift drops the first block, and those after it that have no units.
 func (h *hand) shift() {
 	h.counts.Expired += h.held[0].left()
@@ -129,6 +137,7 @@ func (h *hand) put(b block) {
 // isFull reports whether there is no room for a block.
 func (h *hand) isFull() bool { return h.held[len(h.held)-1].units > 0 }
 
+// raise lets no unit leave before floor.
 func (h *hand) raise(floor time.Time) {
 	if floor.After(h.floor) {
 		h.floor = floor

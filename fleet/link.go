@@ -18,12 +18,14 @@ func (m Mode) String() string { return [...]string{"store", "share", "stopped"}[
 const pingEvery = 100 * time.Millisecond
 
 // A link is what a member knows of the store: whether it answers, and what the store knows of the
-// member. A call that is not answered opens it, and only the answer of a ping closes it.
+// member. After a call that is not answered it is down, until a ping is answered.
 type link struct {
-	down     bool
-	pinging  bool
+	down     bool      // the store is away
+	pinging  bool      // a ping is on its way
 	pingAt   time.Time // when to ping next
 	joined   time.Time // when the member first knew the store's clock well; zero: it does not
+	known    time.Time // since when the store has counted it among the members; zero: it does not
+	spoke    time.Time // when the last call was sent by which it does
 	fenced   bool      // the store's clock has jumped, and the store does not know of that
 	beating  bool      // a beat is on its way
 	telling  bool      // a call is on its way that says what the member knows to be its share
@@ -39,13 +41,18 @@ type link struct {
 	rtt      time.Duration // of recent calls, rather more than less
 }
 
-// vague reports whether the clock is too vague to use what the store grants. A member whose clock was too vague goes
-// on only when those blocks have ended that were granted before it knew better. As long as it knows no better, the
-// store is no use to it.
+// vague reports whether the clock is too vague to use what the store grants. The member then counts the store
+// as away. When it knows the clock better, it waits until all blocks have ended that were granted before.
 func (l *link) vague(now time.Time) bool { return l.clock.error(now) > l.tooVague }
 
-// send notes that a call leaves at now that tells of the share, after which the store counts the member as present for
-// grace. There is one such call at a time: of two, the second would take back what the answer to the first gives.
+// isKnown reports whether the store counts the member among those of the class, with what it has told of itself.
+func (l *link) isKnown(now time.Time) bool {
+	return !l.known.IsZero() && now.Sub(l.spoke) < standardTerms.hold
+}
+
+// send notes that a call leaves at now that tells of the share. From then on the store counts the member as
+// present for grace. There is one such call at a time: of two, the second would take back what the answer to
+// the first gives.
 func (l *link) send(now time.Time, grace time.Duration) {
 	l.lastSent, l.telling = now, true
 	if until := now.Add(grace); until.After(l.silentAt) {
@@ -69,6 +76,10 @@ func (l *link) answered(now time.Time, c *Call, r *Reply) bool {
 	l.proved = !l.vague(now)
 	if c.Seq > 0 {
 		l.share, l.members = r.Share, r.Members
+		if !l.isKnown(c.at) {
+			l.known = now
+		}
+		l.spoke = c.at
 	}
 	if vague {
 		l.joined = now
@@ -100,8 +111,11 @@ func (l *link) failed(now time.Time) {
 	l.down, l.pinging, l.beating = true, false, false
 }
 
-// lead returns how long after it was granted the first slot begins, so that the answer comes in time: an answer takes
-// half of a round trip, and half of that more for what nobody knows. A slot may be used late.
+// lead returns how long after a grant its first slot begins, so that the answer comes in time: three quarters
+// of a round trip, since an answer takes half of one and may take longer, less a part of Late.
 func (l *link) lead(c *Class) time.Duration {
 	return min(max(l.rtt*3/4-c.Late/4, 0), c.timing().horizon/2)
 }
+
+// leadTime returns how long before the last slot in hand a lease asks for more.
+func (l *link) leadTime() time.Duration { return 10*time.Millisecond + 2*l.rtt }

@@ -4,14 +4,7 @@ import (
 	"time"
 
 	"shaper/limit"
-	"shaper/unit"
 )
-
-// A Fallback says what a class does while the store is away. The zero Fallback is the share of the member.
-type Fallback struct {
-	Stop bool      // nothing leaves
-	Rate unit.Rate // a rate of its own, whatever others do; the zero Rate: the share
-}
 
 // A Machine is one member of a class, without sockets and clocks. Its caller
 //
@@ -22,41 +15,38 @@ type Fallback struct {
 //
 // Times are those of the member's monotonic clock. The Machine keeps to the following:
 //
-//   - Only a grant of the store lets anything leave, or the member's share. It counts from the moment at
-//     which the store, too, deducts it from what it grants, and ends after the hold.
+//   - Only a grant of the store lets anything leave, or the member's share. The share holds from the
+//     moment at which the store deducts it from what it grants to others, and until the hold ends.
 //   - A call that is lost goes again with the same number, and gets the same grant.
 //   - A grant is not used if the store's clock does not fit what was known of it.
 //   - A member that has just come waits until all grants have ended that were made before.
 //
 // A Machine is not safe for concurrent use.
 type Machine struct {
-	class    Class
-	current  *Class // class, for calls: it never changes
-	late     lateness
-	member   string
-	fallback Fallback
-	changed  func(*Lease, time.Time)
+	class   Class
+	current *Class   // class, for calls: it never changes
+	late    lateness // of class
+	member  string   // its name
+	changed func(*Lease, time.Time)
 
 	link      link
+	absence   absence // of the store
 	seq       int64
 	mode      Mode
 	busyUntil time.Time // until then something has just left
 	waiting   int       // leases for which something waits
-	away      time.Time // when the present absence of the store began
-	spell     time.Duration
 
 	leases    map[string]*Lease
 	gone      Counts // of leases that were forgotten
 	alarms    alarms
-	owing     int    // leases whose use of the share the store does not know yet
-	recover   Stamp  // until then the store has to hear what the member knows of its windows
-	rivals    int64  // how many members want the next slot
-	heir      *Model // hands out the share while the store is away
-	heirSince time.Time
-	own       Class         // the class at that share, or at the rate of the fallback
+	owing     int           // leases whose use of the share the store does not know yet
+	recover   Stamp         // until then the member tells the store what it knows of its windows
+	rivals    int64         // how many members want the next slot
 	vague     time.Duration // how wrong the clock may have been at a grant whose slots end at vagueTill
 	vagueTill time.Time
 	pauses    pauses
+	longest   time.Duration // deadline of all members; 0: not known
+	woke      time.Time     // when the machine was suspended last; answers to calls before say nothing
 }
 
 // NewMachine returns a member of a class. first is the first of its numbers; a member that comes again
@@ -69,10 +59,12 @@ func NewMachine(class Class, member string, fallback Fallback, first int64, chan
 	if changed == nil {
 		changed = func(*Lease, time.Time) {}
 	}
-	return &Machine{
-		class: class, current: &class, late: class.lateness(), member: member, fallback: fallback, changed: changed,
+	m := &Machine{
+		class: class, current: &class, late: class.lateness(), member: member, changed: changed,
 		link: link{tooVague: class.timing().tooVague()}, seq: first, leases: map[string]*Lease{}, rivals: 1,
-	}, nil
+	}
+	m.absence = absence{machine: m, fallback: fallback}
+	return m, nil
 }
 
 // Lease returns the lease of a key; "" is the class itself.
@@ -94,7 +86,7 @@ func (m *Machine) Forget(l *Lease) {
 	m.wake(l, time.Time{})
 }
 
-// Poll returns the next call to send at now; false if there is none. A Call stays the caller's.
+// Poll returns the next call to send at now; false if there is none. The caller owns the Call.
 func (m *Machine) Poll(now time.Time) (c Call, ok bool) {
 	m.shift(now)
 	if c, ok = m.contact(now); ok {
@@ -108,7 +100,7 @@ func (m *Machine) Poll(now time.Time) (c Call, ok bool) {
 		if m.mode != OnShare {
 			return c, true
 		}
-		r := m.heir.Do(m.link.clock.stamp(now), &c)
+		r := m.absence.heir.Do(m.link.clock.stamp(now), &c)
 		l.asked = false
 		l.granted(now, &c, &r, true)
 	}
@@ -124,7 +116,7 @@ func (m *Machine) Wake(now time.Time) time.Time {
 	if t := m.contactAt(now); t.Before(at) {
 		at = t
 	}
-	if t := m.shiftAt(); m.link.down && t.After(now) && t.Before(at) {
+	if t := m.absence.changesAt(); m.link.down && t.After(now) && t.Before(at) {
 		at = t
 	}
 	return at
@@ -163,8 +155,8 @@ func (m *Machine) contactAt(now time.Time) time.Time {
 	return k.lastSent.Add(m.grace(k.lastSent) / 2)
 }
 
-// grace returns how long after a call the member counts as present. A call that arrives says when it was sent, and the
-// next one is on its way for as long.
+// grace returns how long after a call is sent the member counts as present. While something waits, that
+// leaves time for two round trips: that of the call, and that of the next one.
 func (m *Machine) grace(now time.Time) time.Duration {
 	if m.waiting > 0 || now.Before(m.busyUntil) {
 		return m.class.timing().busy + 2*m.link.rtt
@@ -182,7 +174,7 @@ func (m *Machine) call(now time.Time, op Op, key string) Call {
 	}
 	c := Call{
 		Op: op, Class: m.current, Key: key, Member: m.member, Seq: seq, Fenced: k.fenced, Grace: m.grace(now),
-		Share: k.share, Heard: m.pauses.heard, Lead: k.lead(m.current), at: now,
+		Share: k.share, Heard: m.pauses.heard, Fence: m.fence(now), Lead: k.lead(m.current), at: now,
 	}
 	if k.clock.known() {
 		c.Sent = k.clock.earliest(now)
@@ -203,13 +195,14 @@ func (m *Machine) Answer(now time.Time, c *Call, r *Reply) {
 	if c.Op == Beat || c.Op == Pause {
 		k.beating = false
 	}
-	if k.down { // a late answer of the time before
+	if k.down || c.at.Before(m.woke) { // a late answer of the time before
 		m.Fail(now, c)
 		return
 	}
 	k.heard(c)
 	usable := k.answered(now, c, r)
-	if k.vague(now) { // answers take too long
+	m.heed(r) // also if answers take too long: others may let them take longer now
+	if k.vague(now) {
 		m.Fail(now, c)
 		return
 	}
@@ -239,7 +232,7 @@ func (m *Machine) Answer(now time.Time, c *Call, r *Reply) {
 // Fail says that a call was not answered in time, or by an error.
 func (m *Machine) Fail(now time.Time, c *Call) {
 	if !m.link.down {
-		m.away = now
+		m.absence.began = now
 	}
 	m.link.heard(c)
 	m.link.failed(now)
@@ -258,20 +251,20 @@ func (m *Machine) back(now time.Time) {
 		m.link.fenced = true // what the share let leave has used the burst
 	}
 	m.link.down, m.link.pinging = false, false
-	m.spell += max(now.Sub(m.away), 0)
+	m.absence.before += max(now.Sub(m.absence.began), 0)
 	m.shift(now)
 }
 
-// shift changes the mode when that is due.
+// shift changes the mode if another one holds at now.
 func (m *Machine) shift(now time.Time) {
-	mode := m.modeAt(now)
+	mode := m.absence.mode(now)
 	if mode == m.mode {
 		return
 	}
 	was := m.mode
 	m.mode, m.owing = mode, 0
 	if mode == OnShare {
-		m.inherit(now)
+		m.absence.inherit(now)
 	}
 	for _, l := range m.leases {
 		if was == OnShare {
@@ -284,93 +277,6 @@ func (m *Machine) shift(now time.Time) {
 		l.retry = time.Time{}
 		m.wake(l, now)
 	}
-}
-
-// modeAt returns the mode that holds at now.
-func (m *Machine) modeAt(now time.Time) Mode {
-	from := m.shareFrom()
-	switch {
-	case !m.link.down:
-		return FromStore
-	case from.IsZero() || now.Before(from):
-		return Stopped
-	case m.fallback.Rate.Kind() == 0 && !now.Before(m.link.silentAt.Add(m.class.timing().hold)):
-		return Stopped
-	}
-	return OnShare
-}
-
-// shareFrom returns from when the member has a share if the store is away; zero if it has none.
-func (m *Machine) shareFrom() time.Time {
-	switch {
-	case m.fallback.Stop:
-		return time.Time{}
-	case m.fallback.Rate.Kind() != 0:
-		return m.away
-	case m.link.share == 0:
-		return time.Time{}
-	}
-	return m.link.silentAt
-}
-
-// shiftAt returns when the mode changes next if the store stays away; a time that has passed if it does not.
-func (m *Machine) shiftAt() time.Time {
-	if m.mode == OnShare {
-		return m.link.silentAt.Add(m.class.timing().hold)
-	}
-	return m.shareFrom()
-}
-
-// inherit makes a store of the member's own, with its share. The first slots of that come after all
-// that the real store may have granted to others.
-func (m *Machine) inherit(now time.Time) {
-	m.setOwn(now)
-	m.heir, m.heirSince = &Model{ID: "share"}, now
-}
-
-// setOwn makes the class at the share of the member, or at the rate of the fallback.
-func (m *Machine) setOwn(now time.Time) {
-	m.own = m.class.atShare(m.link.share)
-	if m.fallback.Rate.Kind() != 0 {
-		m.own = m.class
-		m.own.Rate = m.fallback.Rate
-	}
-	t := m.class.timing()
-	t.recovery = 0
-	if m.class.Algorithm == Slots {
-		t.transit = m.class.Late + m.doubt(now)
-	}
-	m.own.terms = &t
-	m.own.Burst = m.class.Burst * m.link.share / whole
-}
-
-// doubt returns how far the times of a grant may be wrong. It is 0 for a rate of the fallback: a member keeps to that
-// by its own clock, also if it has never known that of the store.
-func (m *Machine) doubt(now time.Time) time.Duration {
-	if m.mode == OnShare && m.fallback.Rate.Kind() != 0 {
-		return 0
-	}
-	return m.link.clock.error(now)
-}
-
-// spoilt returns how much of the present window the member's own store has to count as used: all of it
-// if the window began before, since others may have used what was left.
-func (m *Machine) spoilt(now time.Time, from Stamp) int64 {
-	since := m.link.clock.stamp(m.heirSince)
-	began := m.link.clock.stamp(now).Add(-m.class.Window)
-	switch {
-	case m.class.Algorithm == Slots:
-		return 0
-	case from > 0:
-		began = from
-	case m.class.Algorithm == FixedWindow:
-		w := Stamp(m.class.Window.Microseconds())
-		began += w - (began+Stamp(m.class.offset()))%w
-	}
-	if began > since {
-		return 0
-	}
-	return m.own.Limit()
 }
 
 // testify tells a store that has lost what it knew of the windows what the member has seen.
@@ -387,9 +293,13 @@ func (m *Machine) testify(now time.Time, until Stamp) {
 }
 
 // Leave returns the last call of the member: its share goes to the others.
-func (m *Machine) Leave(now time.Time) Call { return m.call(now, Leave, "") }
+func (m *Machine) Leave(now time.Time) Call {
+	c := m.call(now, Leave, "")
+	c.Seq = m.seq // the store ignores what is older
+	return c
+}
 
-// wake looks at a lease at the next Poll.
+// wake makes Poll look at a lease from now on, unless a call of the lease is on its way.
 func (m *Machine) wake(l *Lease, now time.Time) {
 	if !l.asked {
 		m.alarms.set(l, now)
@@ -404,11 +314,13 @@ type Status struct {
 	ClockError time.Duration // how far slots may be wrong
 	RoundTrip  time.Duration
 	Away       time.Duration // how long the store has been away, all in all
+	// Shortest and Longest are the deadlines of all members, between 50 ms and 250 ms; 0: not known.
+	Shortest, Longest time.Duration
 }
 
 // Status returns the state at now.
 func (m *Machine) Status(now time.Time) Status {
-	s := Status{Mode: m.modeAt(now), Members: m.link.members, Share: float64(m.link.share) / whole, RoundTrip: m.link.rtt, Away: m.spell}
+	s := Status{Mode: m.absence.mode(now), Members: m.link.members, Share: float64(m.link.share) / whole, RoundTrip: m.link.rtt, Away: m.absence.before, Shortest: m.class.shortest, Longest: m.longest}
 	if m.link.clock.known() {
 		s.ClockError = m.link.clock.error(now)
 		if now.Before(m.vagueTill) {
@@ -416,7 +328,7 @@ func (m *Machine) Status(now time.Time) Status {
 		}
 	}
 	if m.link.down {
-		s.Away += now.Sub(m.away)
+		s.Away += now.Sub(m.absence.began)
 	}
 	return s
 }

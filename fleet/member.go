@@ -24,14 +24,15 @@ type Member struct {
 	// other lock is taken while it is held.
 	mu       sync.Mutex
 	machine  *Machine
-	sleeps   time.Time         // until when the loop sleeps
-	pending  int               // calls that have not ended
-	told     []string          // keys of the leases that have changed
-	watch    func(Mode, error) // is told of another mode; nil: nobody is
-	mode     Mode              // that watch was told last
-	failed   error             // why the last call failed; nil: it did not
-	total    int64             // calls so far
-	failures int64             // of these
+	nap      nap
+	sleeps   time.Time                       // when the loop looks again by itself
+	pending  int                             // calls that have not ended
+	told     []string                        // keys of the leases that have changed
+	watch    func(was, is Status, err error) // is told of another mode, and of other deadlines; nil: nobody is
+	seen     Status                          // that watch was told last
+	failed   error                           // why the last call failed; nil: it did not
+	total    int64                           // calls so far
+	failures int64                           // of these
 }
 
 type answer struct {
@@ -46,7 +47,7 @@ const maxPending = 64
 // Join makes a member of a class, under a name that no other has. It connects later. tell is called
 // without locks, in a goroutine of the Member, when more may leave from the budget of a key, or sooner.
 func Join(class Class, name string, fallback Fallback, store *Store, tell func(key string)) (*Member, error) {
-	m := &Member{store: store, tell: tell, kick: make(chan struct{}, 1), calls: make(chan Call, maxPending), ended: make(chan answer, maxPending)}
+	m := &Member{store: store, tell: tell, nap: newNap(suspended), kick: make(chan struct{}, 1), calls: make(chan Call, maxPending), ended: make(chan answer, maxPending)}
 	changed := func(l *Lease, _ time.Time) { m.told = append(m.told, l.key) }
 	var err error
 	// A member that comes again under its name has larger numbers than before.
@@ -99,7 +100,9 @@ func (m *Member) take(a answer) {
 	defer m.mu.Unlock()
 	m.pending--
 	m.failed = a.err
-	if now := time.Now(); a.err != nil {
+	now := time.Now()
+	m.look(now)
+	if a.err != nil {
 		m.failures++
 		m.machine.Fail(now, &a.call)
 	} else {
@@ -112,6 +115,7 @@ func (m *Member) poll() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
+	m.look(now)
 	for m.pending < maxPending {
 		c, ok := m.machine.Poll(now)
 		if !ok {
@@ -129,28 +133,31 @@ func (m *Member) poll() time.Duration {
 }
 
 // Watch makes the Member call a function, without locks, when the budget comes from somewhere else than
-// before: with the mode, and why the last call failed. It is for right after Join.
-func (m *Member) Watch(watch func(mode Mode, err error)) {
+// before, and when the deadlines of the members change: with what held, what holds, and why the last call
+// failed. Call it right after Join.
+func (m *Member) Watch(watch func(was, is Status, err error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.watch = watch
 }
 
+// tellAll calls watch and tell for all that has changed. No lock is held.
 func (m *Member) tellAll() {
 	m.mu.Lock()
-	keys, watch, mode, err := m.told, m.watch, m.machine.mode, m.failed
-	same := m.mode == mode
-	m.told, m.mode = nil, mode
+	keys, watch, was, err := m.told, m.watch, m.seen, m.failed
+	is := m.machine.Status(time.Now())
+	m.told, m.seen = nil, is
 	m.mu.Unlock()
-	if !same && watch != nil {
-		watch(mode, err)
+	if same := is.Mode == was.Mode && is.Shortest == was.Shortest && is.Longest == was.Longest; !same && watch != nil {
+		watch(was, is, err)
 	}
 	for _, key := range keys {
 		m.tell(key)
 	}
 }
 
-// send sends calls, one after the other. Several do, so that no call waits for the answer of another one.
+// send sends calls, one after the other. Several goroutines run it, so that no call waits for the answer of
+// another one.
 func (m *Member) send(ctx context.Context) {
 	for {
 		select {
@@ -163,7 +170,15 @@ func (m *Member) send(ctx context.Context) {
 	}
 }
 
-// wake lets the loop look again if something is due sooner than it looks. The caller holds mu.
+// look notes whether the machine was suspended. The caller holds mu.
+func (m *Member) look(now time.Time) {
+	if m.nap.over(now) {
+		m.machine.Slept(now)
+		m.wake(now)
+	}
+}
+
+// wake makes the loop look again if something is due before it would. The caller holds mu.
 func (m *Member) wake(now time.Time) {
 	if !m.machine.Wake(now).Before(m.sleeps) {
 		return
@@ -174,8 +189,8 @@ func (m *Member) wake(now time.Time) {
 	}
 }
 
-// Slow says that the provider has refused something of a key as too fast: no member gets anything of it for a time. The
-// key "" is the class as a whole.
+// Slow says that the provider has refused something of a key as too fast: no member gets anything of it for
+// a time. The key "" is the class as a whole.
 func (m *Member) Slow(key string, wait time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -252,6 +267,7 @@ func (b *Budget) Want(now time.Time, units, need int64) {
 func (b *Budget) Next(now time.Time, ahead, n int64) time.Time {
 	b.member.mu.Lock()
 	defer b.member.mu.Unlock()
+	b.member.look(now)
 	return b.lease.Next(now, ahead, n)
 }
 

@@ -2,9 +2,12 @@ package fleet
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // A Model is a store in memory. It computes what reserve.lua does, step by step: for simulations,
@@ -19,24 +22,27 @@ type Model struct {
 type modelClass struct {
 	id                                  string
 	seen, fence, recover, pause, shares int64
+	shortest, longest                   int64  // horizons of members; 0: nobody has told
+	left                                string // who has left last, and the numbers of these calls
 	lost                                bool
 	paused                              map[string]int64 // until when keys pause
 	pauses                              int64            // how many pauses of keys there have been
 	named                               [64]string       // the keys of the last ones
 	members                             map[string]*modelMember
 	buckets                             map[string]*modelBucket
-	many                                int // so many buckets make it look which have expired
+	many                                int // with so many buckets, sweep looks which have expired
 }
 
 type modelMember struct {
 	seq, share int64
 	until      int64 // when it is silent
+	horizon    int64 // 0: it has not told
 }
 
 type modelBucket struct {
 	expires int64
 	grants  map[string]*modelGrant
-	line    []waiting // whose last slot is the longest ago comes first
+	line    []waiting // members that wait; the one whose last slot is the longest ago comes first
 	lineEnd int64     // when the line expires
 	at      int64
 
@@ -67,7 +73,7 @@ type step struct {
 	seq, fenced, sent, grace, share int64
 
 	// The terms of the class.
-	horizon, transit, hold, recovery, turn int64
+	horizon, fencing, hold, recovery, turn int64
 
 	// What the call asks of the bucket.
 	number, kind, wanted, need, lead int64
@@ -85,6 +91,7 @@ type step struct {
 	now    int64
 	class  *modelClass
 	bucket *modelBucket
+	reach  int64 // no slot begins later after its grant
 	silent int64 // the shares of silent members
 	quiet  int64 // until then nothing leaves of the bucket
 }
@@ -93,7 +100,7 @@ func newStep(now Stamp, c *Call) *step {
 	n := c.numbers()
 	return &step{
 		seq: n[0], fenced: n[1], sent: n[2], grace: n[3], share: n[4],
-		horizon: n[5], transit: n[6], hold: n[7], recovery: n[8], turn: n[9],
+		horizon: n[5], fencing: n[6], hold: n[7], recovery: n[8], turn: n[9],
 		number: n[10], kind: n[11], wanted: n[12], need: n[13], lead: n[14], quo: n[15], rem: n[16], parts: n[17],
 		depth: n[18], limit: n[19], window: n[20], offset: n[21], from: n[22], to: n[23],
 		known: n[24], left: n[25], spent: n[26], heard: n[27],
@@ -110,13 +117,14 @@ func (m *Model) Do(now Stamp, c *Call) Reply {
 	case Pause:
 		s.pause(c.Key)
 	case Leave:
-		s.class.remove(s.member)
+		s.leave()
 	}
 	key, paused := s.tell(c.Key)
 	g, used := s.serve(c.Op)
 	r := Reply{
 		Heard: s.heard, Paused: key, PausedTill: Stamp(paused),
 		Now: now, Members: int64(len(s.class.members)), Share: target, Recover: Stamp(s.class.recover), Pause: Stamp(s.class.pause),
+		Shortest: s.class.shortest, Longest: s.class.longest,
 		Units: g.units, First: Stamp(g.first), Rem: g.rem, Span: g.span, Till: Stamp(g.till), Used: used,
 	}
 	if s.kind == int64(Slots) {
@@ -135,7 +143,7 @@ func (m *Model) find(c *Call, now int64) (*modelClass, *modelBucket) {
 	case class == nil:
 		class = &modelClass{members: map[string]*modelMember{}, buckets: map[string]*modelBucket{}, paused: map[string]int64{}}
 		m.classes[c.Class.Name] = class
-	case now >= class.seen+2*c.Class.timing().hold.Microseconds():
+	case now >= max(class.seen+2*c.Class.timing().hold.Microseconds(), class.pause):
 		*class = modelClass{members: map[string]*modelMember{}, buckets: class.buckets, paused: class.paused}
 	}
 	b := class.buckets[c.Key]
@@ -168,7 +176,8 @@ func newModelBucket() *modelBucket {
 	return &modelBucket{grants: map[string]*modelGrant{}, grains: map[int64]int64{}}
 }
 
-// enter is what each call begins with: it looks what has been lost, and who is there. It returns the share of the member.
+// enter begins each call: it finds out what was lost, and which members are there. It returns the share of the
+// member.
 func (s *step) enter(id string) (target int64) {
 	c := s.class
 	if back := c.seen - s.now; back > 0 {
@@ -182,17 +191,20 @@ func (s *step) enter(id string) (target int64) {
 	}
 	other := c.id == "" || c.id != id
 	if s.fenced == 1 || other {
-		c.fence, c.recover = s.now+s.horizon+s.transit, s.now+s.recovery
+		c.fence, c.recover = s.now+s.fencing, s.now+s.recovery
 	}
 	c.lost = c.lost || other
 	c.id, c.seen = id, s.now
+	were := len(c.members)
 	for name, m := range c.members {
 		if m.until < s.now-s.hold {
 			c.remove(name)
 		}
 	}
+	gone := len(c.members) < were
 	s.claim()
 	target = s.present()
+	s.tellHorizon(gone)
 	for name, m := range c.members {
 		if m.until < s.now && name != s.member {
 			s.silent += m.share
@@ -239,7 +251,7 @@ func (s *step) present() (target int64) {
 	switch {
 	case m != nil && s.seq <= m.seq:
 		return m.share
-	case m == nil && s.seq <= 0:
+	case m == nil && s.seq <= s.final(): // also a late call of a member that has left
 		return 0
 	case m == nil:
 		m = &modelMember{}
@@ -257,6 +269,60 @@ func (s *step) present() (target int64) {
 	m.seq, m.until, m.share = s.seq, at+s.grace, max(s.share, target)
 	c.shares = others + m.share
 	return target
+}
+
+// maxLeft bounds the text that names who has left last.
+const maxLeft = 1000
+
+// leave notes that the member has left, unless it has come again under its name.
+func (s *step) leave() {
+	c := s.class
+	if m := c.members[s.member]; m == nil || s.seq != m.seq {
+		return
+	}
+	c.remove(s.member)
+	s.heed()
+	c.left = fmt.Sprintf("\n%s %d%s", s.member, s.seq, c.left)
+	c.left = c.left[:min(len(c.left), maxLeft)]
+}
+
+// final returns the number of the call by which the member has left; 0 if it has not left of late.
+func (s *step) final() (seq int64) {
+	if _, after, ok := strings.Cut(s.class.left, "\n"+s.member+" "); ok {
+		number, _, _ := strings.Cut(after, "\n")
+		seq, _ = strconv.ParseInt(number, 10, 64)
+	}
+	return seq
+}
+
+// tellHorizon notes how far ahead the policy of the member lets slots be granted. gone says that others are not there any more.
+func (s *step) tellHorizon(gone bool) {
+	c := s.class
+	if c.shortest == 0 {
+		c.shortest, c.longest = s.horizon, s.horizon
+	}
+	if m := c.members[s.member]; m != nil && m.seq == s.seq && (m.horizon != s.horizon || s.horizon < c.shortest) {
+		m.horizon, gone = s.horizon, true
+	}
+	if gone {
+		s.heed()
+	}
+	s.reach = min(s.horizon, c.shortest)
+}
+
+// heed lets no slot begin later after its grant than the shortest horizon of all members: each of them fences a store that
+// has lost its grants by its own. What was granted before a member with a shorter one came has to end first.
+func (s *step) heed() {
+	c := s.class
+	was, low, high := c.shortest, int64(0), int64(0)
+	for _, m := range c.members {
+		if h := m.horizon; h > 0 {
+			low, high = min(cmp.Or(low, h), h), max(high, h)
+		}
+	}
+	if c.shortest, c.longest = cmp.Or(low, s.horizon), cmp.Or(high, s.horizon); c.shortest < was {
+		c.fence = max(c.fence, s.now+2*was)
+	}
 }
 
 // maxPaused bounds how many keys pause at once.
@@ -382,17 +448,21 @@ func (s *step) takeSlots() modelGrant {
 	}
 	f := whole - s.silent
 	if f < whole/64 {
-		return s.refused(s.now + s.horizon)
+		return s.refused(s.now + s.reach)
 	}
 	period := (float64(s.quo) + float64(s.rem)/float64(s.parts)) * (float64(whole) / float64(f))
-	block := max(min(float64(s.wanted), math.Floor(float64(s.horizon)/2/period)), 1)
-	free, ahead := us-s.horizon+int64(math.Ceil((block-1)*period)), b.place(s.member, s.lastSlot())
+	block := max(min(float64(s.wanted), math.Floor(float64(s.reach)/2/period)), 1)
+	free, ahead := us-s.reach+int64(math.Ceil((block-1)*period)), b.place(s.member, s.lastSlot())
 	if s.now <= free+ahead*s.turn {
 		return s.wait(max(free+ahead*s.turn, s.now) + 1)
 	}
 	b.leaveLine(s.member, int(ahead))
 
-	k := max(min(s.wanted, max(1, int64(math.Floor(float64(s.now+s.horizon-us)/period)))), s.need)
+	lastToo := int64(0) // items of several units need whole blocks: then the slot that begins last within reach counts, too
+	if s.need > 1 {
+		lastToo = 1
+	}
+	k := max(min(s.wanted, max(1, int64(math.Floor(float64(s.now+s.reach-us)/period))+lastToo)), s.need)
 	skip := int64(0)
 	if f < whole {
 		b.owed += k * (whole - f)

@@ -14,13 +14,15 @@ type Peer struct {
 	Share float64       // of the class, while the store is away
 	Age   time.Duration // since it has joined; 0: not known
 	Seen  time.Duration // since the store has heard of it; 0: not known
+	// Deadline is that of its policy, between 50 ms and 250 ms; 0: not known.
+	Deadline time.Duration
 	// Silent says that it has not told the store in time that it is there. The store holds its
 	// share back.
 	Silent bool
 }
 
 // peerFields is how many texts peers.lua returns for each member.
-const peerFields = 5
+const peerFields = 6
 
 // peersOf reads what peers.lua returns, without the echo: those with a name first.
 func peersOf(texts []string) ([]Peer, error) {
@@ -45,7 +47,10 @@ func peersOf(texts []string) ([]Peer, error) {
 			}
 			return max(Stamp(now).Sub(Stamp(at)), 0)
 		}
-		all = append(all, Peer{Name: of[0], Silent: n[1] < now, Share: float64(n[2]) / whole, Age: since(n[3]), Seen: since(n[4])})
+		all = append(all, Peer{
+			Name: of[0], Silent: n[1] < now, Share: float64(n[2]) / whole, Age: since(n[3]), Seen: since(n[4]),
+			Deadline: time.Duration(n[5]) * time.Microsecond,
+		})
 	}
 	slices.SortFunc(all, func(a, b Peer) int {
 		if (a.Name == "") != (b.Name == "") {

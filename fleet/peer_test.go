@@ -47,8 +47,8 @@ func TestPeers(t *testing.T) {
 	beat(2*time.Second, Beat, "a")
 	beat(3*time.Second, Beat, "b")
 	want := []Peer{
-		{Name: "a", Share: 0.5, Age: 1500 * time.Millisecond, Seen: 1500 * time.Millisecond, Silent: true},
-		{Name: "b", Share: 0.5, Age: 3500 * time.Millisecond, Seen: 500 * time.Millisecond},
+		{Name: "a", Share: 0.5, Age: 1500 * time.Millisecond, Seen: 1500 * time.Millisecond, Silent: true, Deadline: defaultDeadline},
+		{Name: "b", Share: 0.5, Age: 3500 * time.Millisecond, Seen: 500 * time.Millisecond, Deadline: defaultDeadline},
 	}
 	if all := s.list(t, begin.Add(3500*time.Millisecond), "acme"); !slices.Equal(all, want) {
 		t.Errorf("there are %+v, want %+v", all, want)
@@ -64,7 +64,7 @@ func TestPeers(t *testing.T) {
 	if all := s.list(t, begin.Add(time.Hour), "acme"); len(all) != 1 || all[0].Name != "c" {
 		t.Errorf("after an hour, there are %+v", all)
 	}
-	for _, field := range []string{"a:a", "j:b", "s:b", "q:a"} {
+	for _, field := range []string{"a:a", "j:b", "s:b", "q:a", "h:a"} {
 		if s.mini.HGet("test:{acme}", field) != "" {
 			t.Errorf("the store still has %s", field)
 		}
@@ -102,12 +102,12 @@ func TestPeersOfMember(t *testing.T) {
 
 // What is no list is an error.
 func TestPeersOfNoList(t *testing.T) {
-	for _, texts := range [][]string{nil, {"now"}, {"1", "m"}, {"1", "m", "2", "3", "4", "x"}} {
+	for _, texts := range [][]string{nil, {"now"}, {"1", "m"}, {"1", "m", "2", "3", "4", "5", "x"}} {
 		if all, err := peersOf(texts); err == nil {
 			t.Errorf("%q is the list %+v", texts, all)
 		}
 	}
-	if all, err := peersOf([]string{"9", "", "1", "500000", "0", "0", "m", "10", "500000", "1", "8"}); err != nil || all[0].Name != "m" || all[1].Name != "" {
+	if all, err := peersOf([]string{"9", "", "1", "500000", "0", "0", "0", "m", "10", "500000", "1", "8", "50000"}); err != nil || all[0].Name != "m" || all[1].Name != "" {
 		t.Errorf("%v: %+v", err, all)
 	}
 }

@@ -16,7 +16,7 @@ if op == 'ping' then -- It changes nothing, and fails where nothing can be chang
 end
 local arg = {}
 for i = 5, #ARGV do arg[i - 4] = tonumber(ARGV[i]) end
-local seq, fenced, sent, grace, share, horizon, transit, hold, recovery, turn, number, kind, wanted, need, lead,
+local seq, fenced, sent, grace, share, horizon, fencing, hold, recovery, turn, number, kind, wanted, need, lead,
   pq, pr, pd, depth, limit, window, offset, from, to, known, left, spent, heard = unpack(arg)
 local SLOTS, FIXED, SLIDING, LOG = 0, 1, 2, 3
 local WHOLE = 1000000
@@ -36,7 +36,7 @@ end
 
 local function remove(m, shares)
   shares = shares - (numbers(C, 's:' .. m) or 0)
-  redis.call('HDEL', C, 'q:' .. m, 's:' .. m, 'j:' .. m, 'a:' .. m)
+  redis.call('HDEL', C, 'q:' .. m, 's:' .. m, 'j:' .. m, 'a:' .. m, 'h:' .. m)
   redis.call('ZREM', M, m)
   return shares
 end
@@ -44,10 +44,11 @@ end
 -- The class: what has been lost, and who is there.
 
 -- joined is for peers.lua only, as is the time of the last call.
-local seen, fence, recover, pause, pauses, shares, lost, absent, last, recorded, joined =
-  numbers(C, 'seen', 'fence', 'recover', 'pause', 'pauses', 'shares', 'lost', 's:', 'q:' .. member, 's:' .. member, 'j:' .. member)
+local seen, fence, recover, pause, pauses, shares, lost, shortest, longest, absent, last, recorded, joined, told =
+  numbers(C, 'seen', 'fence', 'recover', 'pause', 'pauses', 'shares', 'lost', 'shortest', 'longest',
+    's:', 'q:' .. member, 's:' .. member, 'j:' .. member, 'h:' .. member)
 fence, recover, pause, pauses, shares, lost = fence or 0, recover or 0, pause or 0, pauses or 0, shares or 0, lost or 0
-absent, last, recorded = absent or 0, last or 0, recorded or 0
+absent, last, recorded, shortest, longest = absent or 0, last or 0, recorded or 0, shortest or horizon, longest or horizon
 
 local back = (seen or now) - now
 if back > 0 then -- The clock was set back. What it has measured stays as far away as it was.
@@ -57,16 +58,16 @@ if back > 0 then -- The clock was set back. What it has measured stays as far aw
   end
 end
 
--- Another store may not know the last grants; no slot of theirs begins after the horizon. The
+-- Another store may not know the last grants; nothing leaves by them after the time that the member says. The
 -- members tell it during the recovery how much of a window they have seen used.
 local other = redis.call('HGET', C, 'id') ~= store
-if fenced == 1 or other then fence, recover = now + horizon + transit, now + recovery end
+if fenced == 1 or other then fence, recover = now + fencing, now + recovery end
 if other then lost = 1 end
 
 local gone = redis.call('ZRANGEBYSCORE', M, '-inf', '(' .. int(now - hold))
 for _, m in ipairs(gone) do
   shares = remove(m, shares)
-  if m == member then last, recorded, joined = 0, 0, nil end
+  if m == member then last, recorded, joined, told = 0, 0, nil, nil end
   if m == '' then absent = 0 end
 end
 
@@ -91,7 +92,13 @@ if absent > 0 and recorded == 0 and share > 0 then holdBack(math.max(absent - sh
 -- The sum of the shares never exceeds the whole: a member gets more only when others have said
 -- that they know of having less.
 local target = recorded
-if seq > last then
+local stale = false -- a call of a member that has left, older than its last one: it does not bring the member back
+if last == 0 then
+  local names = redis.call('HGET', C, 'left') or '' -- of those that have left last, with the numbers of these calls
+  local _, at = string.find(names, '\n' .. member .. ' ', 1, true)
+  stale = seq <= (at and tonumber(string.match(string.sub(names, at + 1), '^%d+')) or 0)
+end
+if seq > last and not stale then
   local at = now
   if sent > 0 then at = math.min(sent, now) end
   redis.call('ZADD', M, int(at + grace), member)
@@ -102,6 +109,22 @@ if seq > last then
   shares = others + recorded
   last = seq
 end
+
+-- A member fences a store that has lost its grants by its own horizon. So no slot begins later after its grant than the
+-- shortest horizon of all members; what was granted before a member with a shorter one came has to end first.
+local function heed()
+  local was, low, high = shortest, nil, nil
+  for _, m in ipairs(redis.call('ZRANGE', M, 0, -1)) do
+    local h = numbers(C, 'h:' .. m)
+    if h then low, high = math.min(low or h, h), math.max(high or h, h) end
+  end
+  shortest, longest = low or horizon, high or horizon
+  if shortest < was then fence = math.max(fence, now + 2 * was) end
+end
+local telling = last > 0 and seq == last and (told ~= horizon or horizon < shortest)
+if telling then redis.call('HSET', C, 'h:' .. member, int(horizon)) end
+if telling or #gone > 0 then heed() end
+local reach = math.min(horizon, shortest)
 
 local silent = 0 -- the shares of those who may send without asking
 for _, m in ipairs(redis.call('ZRANGEBYSCORE', M, '-inf', '(' .. int(now))) do
@@ -132,7 +155,7 @@ end
 if op == 'pause' and key == '' then pause = math.max(pause, now + wanted) end
 if op == 'pause' and key ~= '' then pauseKey() end
 local whose, paused = '', 0 -- the key that the answer speaks of, and until when it pauses
-if pauses > 0 and key ~= '' then whose, paused = key, pauseOf(key) end
+if key ~= '' then whose, paused = key, pauseOf(key) end
 local quiet = math.max(pause, paused) -- until then nothing leaves of the bucket
 if paused == 0 and heard ~= pauses then
   if heard > pauses then heard = 0 end -- that was another store
@@ -143,15 +166,20 @@ end
 if paused == 0 then whose = '' end
 
 redis.call('HSET', C, 'id', store, 'seen', int(now), 'fence', int(fence), 'recover', int(recover), 'pause', int(pause),
-  'lost', int(lost), 'shares', int(shares), 'q:' .. member, int(last), 's:' .. member, int(recorded),
-  'j:' .. member, int(joined or now), 'a:' .. member, int(now))
-if op == 'leave' then
+  'lost', int(lost), 'shares', int(shares), 'shortest', int(shortest), 'longest', int(longest))
+if not stale then
+  redis.call('HSET', C, 'q:' .. member, int(last), 's:' .. member, int(recorded), 'j:' .. member, int(joined or now), 'a:' .. member, int(now))
+end
+if op == 'leave' and last > 0 and seq == last then -- else it has come again under its name
   shares = remove(member, shares)
-  redis.call('HSET', C, 'shares', int(shares))
+  heed()
+  local names = '\n' .. member .. ' ' .. int(seq) .. (redis.call('HGET', C, 'left') or '')
+  redis.call('HSET', C, 'shares', int(shares), 'shortest', int(shortest), 'longest', int(longest), 'left', string.sub(names, 1, 1000))
 end
 local members = redis.call('ZCARD', M)
-redis.call('PEXPIRE', C, int(2 * hold / 1000))
-redis.call('PEXPIRE', M, int(2 * hold / 1000))
+local ttl = int(math.ceil(math.max(2 * hold, pause - now) / 1000))
+redis.call('PEXPIRE', C, ttl)
+redis.call('PEXPIRE', M, ttl)
 
 -- The last grant of a member to a bucket, so that a repeated call gets the same.
 
@@ -207,17 +235,19 @@ local function takeSlots(had)
   if us < start then us, rem = start, 0 end
 
   local f = WHOLE - silent
-  if f < WHOLE / 64 then return refused(now + horizon) end
-  -- A block is granted when all of it lies within the horizon, or half of that.
+  if f < WHOLE / 64 then return refused(now + reach) end
+  -- A block is granted when all of it lies within reach, or half of that.
   local period = (pq + pr / pd) * (WHOLE / f)
-  local whole = math.max(math.min(wanted, math.floor(horizon / 2 / period)), 1)
-  local free, ahead = us - horizon + math.ceil((whole - 1) * period), redis.call('ZRANK', W, member)
+  local whole = math.max(math.min(wanted, math.floor(reach / 2 / period)), 1)
+  local free, ahead = us - reach + math.ceil((whole - 1) * period), redis.call('ZRANK', W, member)
   if not ahead then ahead = redis.call('ZCOUNT', W, '-inf', had and '(' .. int(had.first) or '(0') end
   if now <= free + ahead * turn then return wait(math.max(free + ahead * turn, now) + 1, had) end
   redis.call('ZREM', W, member)
   if ahead > 0 then redis.call('ZREMRANGEBYRANK', W, 0, ahead - 1) end -- they have missed their turns
 
-  local k = math.max(math.min(wanted, math.max(1, math.floor((now + horizon - us) / period))), need)
+  -- Items of several units need whole blocks: then the slot that begins last within reach counts, too.
+  local last_too = need > 1 and 1 or 0
+  local k = math.max(math.min(wanted, math.max(1, math.floor((now + reach - us) / period) + last_too)), need)
   local skip = 0 -- slots that the silent members use
   if f < WHOLE then
     owed = owed + k * (WHOLE - f)
@@ -385,4 +415,4 @@ elseif op == 'back' and had and had.number < number then
 end
 local line = 0
 if kind == SLOTS then line = redis.call('ZCARD', W) end
-return {echo, now, members, target, recover, pause, g.k, g.first, g.rem, g.span, g.till, used or 0, line, heard, paused, whose}
+return {echo, now, members, target, recover, pause, g.k, g.first, g.rem, g.span, g.till, used or 0, line, heard, paused, shortest, longest, whose}

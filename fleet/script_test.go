@@ -103,9 +103,9 @@ func TestScriptAndModelAgree(t *testing.T) {
 					script.id = model.ID
 				}
 				c := g.call(now)
-				if r.IntN(4) == 0 { // of a member whose policy has another rate
+				if r.IntN(4) == 0 { // of a member whose policy has another rate, or another deadline
 					slower := *class
-					slower.Rate = class.Rate.Below(unit.Percent(r.IntN(300_000)))
+					slower.Rate, slower.Deadline = class.Rate.Below(unit.Percent(r.IntN(300_000))), time.Duration(r.IntN(300))*time.Millisecond
 					c.Class = &slower
 				}
 				want := model.Do(now, c)
@@ -188,5 +188,115 @@ func (g *generator) window(now Stamp, c *Call) {
 	if g.class.Bounds != nil {
 		from, to := g.class.Bounds(time.UnixMicro(int64(now)))
 		c.From, c.To = Stamp(from.UnixMicro()), Stamp(to.UnixMicro())
+	}
+}
+
+// both returns the script and the model as stores.
+func both(t *testing.T) map[string]func(Stamp, *Call) (Reply, error) {
+	model := &Model{ID: "a"}
+	return map[string]func(Stamp, *Call) (Reply, error){
+		"script": newScriptStore(t, "a").do,
+		"model":  func(now Stamp, c *Call) (Reply, error) { return model.Do(now, c), nil },
+	}
+}
+
+// TestLateCallOfALeaver has a call of a member arrive after its Leave: it went by another connection. It does not bring the
+// member back, whose share would be held back for ten minutes. Under its name a member comes again with larger numbers.
+func TestLateCallOfALeaver(t *testing.T) {
+	for name, do := range both(t) {
+		class := &Class{Name: "acme", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
+		now := Stamp(1_760_000_000_123_456)
+		for i, c := range []struct {
+			op            Op
+			seq           int64
+			share, others int64
+		}{{Beat, 11, 0, 1}, {Leave, 13, 0, 0}, {Beat, 12, 0, 0}, {Leave, 13, 0, 0}, {Beat, 0, 0, 0}, {Beat, 14, whole, 1}} {
+			now = now.Add(2 * time.Second)
+			r, err := do(now, &Call{Op: c.op, Class: class, Member: "m", Seq: c.seq, Grace: time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Members != c.others || i > 0 && c.op == Beat && r.Share != c.share {
+				t.Errorf("%s: after call %d there are %d members, and the share is %d; want %d and %d", name, i, r.Members, r.Share, c.others, c.share)
+			}
+		}
+	}
+}
+
+// TestLateCallsOfManyLeavers has several members leave at once, and then calls arrive that they sent before.
+func TestLateCallsOfManyLeavers(t *testing.T) {
+	for name, do := range both(t) {
+		class := &Class{Name: "acme", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
+		now := Stamp(1_760_000_000_123_456)
+		each := func(op Op, seq, members int64) {
+			for i := range int64(60) { // more than the store remembers
+				r, err := do(now, &Call{Op: op, Class: class, Member: fmt.Sprint("machine-1234-", i), Seq: 100*i + seq, Grace: time.Second})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if i == 59 && r.Members != members {
+					t.Errorf("%s: after %s %d there are %d members, want %d", name, op, seq, r.Members, members)
+				}
+			}
+		}
+		each(Beat, 11, 60)
+		each(Leave, 13, 0)
+		for i := int64(59); i > 30; i-- {
+			r, err := do(now, &Call{Op: Beat, Class: class, Member: fmt.Sprint("machine-1234-", i), Seq: 100*i + 12, Grace: time.Second})
+			if err != nil || r.Members != 0 || r.Share != 0 {
+				t.Errorf("%s: %v: a late call of leaver %d makes %d members", name, err, i, r.Members)
+			}
+		}
+		each(Beat, 14, 60)
+		each(Leave, 13, 60) // they have come again
+	}
+}
+
+// TestOldCallTellsNoDeadline has calls of a member that say nothing of it, or are older than others, with another deadline.
+func TestOldCallTellsNoDeadline(t *testing.T) {
+	for name, do := range both(t) {
+		now := Stamp(1_760_000_000_123_456)
+		for i, c := range []struct {
+			member   string
+			seq      int64
+			deadline time.Duration
+			shortest time.Duration
+		}{
+			{"n", 0, maxDeadline, maxDeadline}, {"m", 10, defaultDeadline, defaultDeadline}, {"m", 9, maxDeadline, defaultDeadline},
+			{"m", 0, maxDeadline, defaultDeadline}, {"n", 0, maxDeadline, defaultDeadline}, {"n", 1, maxDeadline, defaultDeadline}, {"m", 11, maxDeadline, maxDeadline},
+		} {
+			class := &Class{Name: "acme", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond, Deadline: c.deadline}
+			r, err := do(now, &Call{Op: Beat, Class: class, Member: c.member, Seq: c.seq, Grace: time.Second})
+			if err != nil || r.Shortest != c.shortest.Microseconds() {
+				t.Errorf("%s: %v: after call %d the shortest deadline is %d µs, want %v", name, err, i, r.Shortest, c.shortest)
+			}
+		}
+	}
+}
+
+// TestPauseOutlastsSilence has no member for 25 minutes while the class, or a key, pauses for an hour.
+func TestPauseOutlastsSilence(t *testing.T) {
+	for _, key := range []string{"", "k"} {
+		for name, do := range both(t) {
+			class := &Class{Name: "acme", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
+			now := Stamp(1_760_000_000_123_456)
+			if _, err := do(now, &Call{Op: Pause, Class: class, Key: key, Member: "m", Seq: 1, Grace: time.Second, Wanted: time.Hour.Microseconds()}); err != nil {
+				t.Fatal(err)
+			}
+			till := now.Add(time.Hour)
+			for i, c := range []struct {
+				after  time.Duration
+				paused bool
+			}{{25 * time.Minute, true}, {34 * time.Minute, true}, {2 * time.Minute, false}} {
+				now = now.Add(c.after)
+				r, err := do(now, &Call{Op: Take, Class: class, Key: "k", Member: fmt.Sprint("new", i), Seq: 1, Number: 1, Wanted: 1, Need: 1, Grace: time.Second})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if is := r.Pause == till && r.Pause > r.Now || r.PausedTill == till; is != c.paused {
+					t.Errorf("%s, key %q: after %v of an hour it pauses: %v", name, key, now.Sub(till.Add(-time.Hour)), is)
+				}
+			}
+		}
 	}
 }

@@ -141,7 +141,7 @@ func TestShareForgetsKeys(t *testing.T) {
 			now = now.Add(time.Second)
 		}
 		m.Poll(now)
-		if n := len(m.heir.classes[name].buckets); n > 200 || len(m.leases) > 200 {
+		if n := len(m.absence.heir.classes[name].buckets); n > 200 || len(m.leases) > 200 {
 			t.Errorf("%s: of 5000 keys, %d are in the share, and %d in the machine", name, n, len(m.leases))
 		}
 	}

@@ -198,7 +198,7 @@ func (m *simMember) send(c Call) {
 		}
 		s.carry(m, end(func() { m.machine.Answer(m.local(), &c, &r) }))
 	})
-	s.after(simDeadline, func() {
+	s.after(max(simDeadline, m.machine.class.Deadline), func() {
 		if m.asleep && !ended {
 			ended = true
 			m.machine.Fail(m.local(), &c)

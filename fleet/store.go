@@ -120,8 +120,8 @@ func (s *Store) Do(ctx context.Context, c *Call) (Reply, error) {
 	return r, nil
 }
 
-// fill opens all the connections that there may be to a server, at once. It is for one so far away that no other call
-// has the time to open one.
+// fill opens all the connections that there may be to a server, at once. It is for a server so far away that
+// no other call has the time to open one.
 func (s *Store) fill(ctx context.Context, addr string) error {
 	s.mu.Lock()
 	missing := maxConns - len(s.idle)
@@ -248,16 +248,16 @@ func (s *Store) forget(class string) {
 
 // dial connects to a server.
 func (s *Store) dial(ctx context.Context, addr, user, password string) (*conn, error) {
-	left := s.conf.Deadline
+	remaining := s.conf.Deadline
 	if until, ok := ctx.Deadline(); ok {
-		left = max(time.Until(until), time.Millisecond)
+		remaining = max(time.Until(until), time.Millisecond)
 	}
 	options := []redis.DialOption{
 		redis.DialUsername(user), redis.DialPassword(password),
-		redis.DialConnectTimeout(left), redis.DialReadTimeout(left), redis.DialWriteTimeout(left),
+		redis.DialConnectTimeout(remaining), redis.DialReadTimeout(remaining), redis.DialWriteTimeout(remaining),
 	}
 	if s.conf.TLS != nil {
-		options = append(options, redis.DialUseTLS(true), redis.DialTLSConfig(s.conf.TLS), redis.DialTLSHandshakeTimeout(left))
+		options = append(options, redis.DialUseTLS(true), redis.DialTLSConfig(s.conf.TLS), redis.DialTLSHandshakeTimeout(remaining))
 	}
 	c, err := redis.DialContext(ctx, "tcp", addr, options...)
 	if err != nil {

@@ -32,6 +32,10 @@ type SharedReading struct {
 	Returned uint64  `json:"returned"`         // units that were given back
 	Fallback Seconds `json:"fallback_seconds"` // how long the store has been away, all in all
 	Error    string  `json:"error,omitempty"`  // of the last call; "": it was answered
+	// Shortest and Longest are the deadlines of the members, between 50 ms and 250 ms: the shortest holds for all. 0: not
+	// known.
+	Shortest Seconds `json:"shortest_deadline_seconds"`
+	Longest  Seconds `json:"longest_deadline_seconds"`
 	// Peers are all members, also this one, in the order of their names. There are none while the store
 	// is away, and in metrics.
 	Peers []PeerReading `json:"peers,omitempty"`
@@ -46,4 +50,6 @@ type PeerReading struct {
 	// Silent says that it has not told the store in time that it is there. The store holds its
 	// share back for ten minutes.
 	Silent bool `json:"silent"`
+	// Deadline is that of its policy, between 50 ms and 250 ms; 0: not known.
+	Deadline Seconds `json:"deadline_seconds"`
 }

@@ -100,6 +100,7 @@ func TestUsageErrors(t *testing.T) {
 		"--nonsense":                      "-nonsense; see shaper --help",
 		"-c - status":                     "status needs --socket PATH, or -c FILE with a policy file",
 		"status --nonsense":               "-nonsense; see shaper status --help",
+		"run my.toml":                     `"my.toml" is one argument too many; the policy is -c FILE: shaper run -c my.toml`,
 		"status extra":                    `"extra" is one argument too many; usage: shaper status`,
 		"sessions close":                  "usage: shaper sessions close ID",
 		"sessions close x":                `"x" is not the id`,

@@ -79,12 +79,25 @@ func printFleet(w io.Writer, f daemon.Fleet) {
 	if f.Headroom > 0 {
 		fmt.Fprintf(w, ", and a slot may be late by %s", short(f.Headroom))
 	}
+	if shortest, longest := deadlinesOf(f); shortest < longest {
+		fmt.Fprintf(w, "\ndeadlines differ, from %s to %s: the shortest holds for all", short(shortest), short(longest))
+	}
 	fmt.Fprint(w, "\n\n")
 	tableOf(sharedColumns, f.Classes, "AGE", "RETURNED", "CALLS", "LAST FAILURE").write(w, "")
 	if all := peersOf(f); len(all) > 0 {
 		fmt.Fprintln(w)
 		tableOf(peerColumns, all, "BUDGETS").write(w, "")
 	}
+}
+
+// deadlinesOf returns the deadlines of the members of the class whose members differ most.
+func deadlinesOf(f daemon.Fleet) (shortest, longest stats.Seconds) {
+	for _, c := range f.Classes {
+		if c.Longest-c.Shortest >= longest-shortest {
+			shortest, longest = c.Shortest, c.Longest
+		}
+	}
+	return shortest, longest
 }
 
 // A peer is a shaper in a fleet. It is a member once for each budget: for each limit of each class.
@@ -95,11 +108,13 @@ type peer struct {
 	share     float64 // of the budget of which it has least
 	silent    bool    // in one of them
 	this      bool
+	deadline  stats.Seconds // of its policy; 0: it is that of all, or not known
 }
 
 // peersOf returns the members of a fleet, in the order of their names. Those whose names the store
 // has forgotten come last.
 func peersOf(f daemon.Fleet) (all []peer) {
+	shortest, longest := deadlinesOf(f)
 	for _, c := range f.Classes {
 		this := peerName(c.Member)
 		for _, p := range c.Peers {
@@ -111,6 +126,9 @@ func peersOf(f daemon.Fleet) (all []peer) {
 			}
 			of := &all[i]
 			of.age, of.seen, of.share = max(of.age, p.Age), min(of.seen, p.Seen), min(of.share, p.Share)
+			if shortest < longest {
+				of.deadline = p.Deadline
+			}
 			of.budgets, of.silent = of.budgets+1, of.silent || p.Silent
 		}
 	}
@@ -152,6 +170,8 @@ var peerColumns = []column[peer]{
 	{name: "SEEN", text: func(p peer) string { return human.Duration(p.seen) + " ago" }, by: func(p peer) float64 { return float64(p.seen) }},
 	{name: "BUDGETS", text: func(p peer) string { return strconv.Itoa(p.budgets) }, by: func(p peer) float64 { return float64(p.budgets) }},
 	{name: "SHARE", text: func(p peer) string { return fmt.Sprintf("%.1f%%", 100*p.share) }, by: func(p peer) float64 { return p.share }},
+	{name: "DEADLINE", text: func(p peer) string { return human.Duration(p.deadline) }, by: func(p peer) float64 { return float64(p.deadline) },
+		has: func(p peer) bool { return p.deadline > 0 }},
 	{name: "STATE", text: peer.state},
 }
 

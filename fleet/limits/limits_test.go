@@ -37,6 +37,7 @@ type crowd struct {
 	leases   []*fleet.Lease
 	costs    []int64 // of the next item of each
 	sizes    int64   // items have 1 to sizes units
+	same     bool    // all have that many
 	r        *rand.Rand
 	now      time.Time
 	left     []departure
@@ -72,7 +73,9 @@ func (c *crowd) turn(i int) time.Time {
 		}
 		l.Take(c.now, c.now, c.costs[i])
 		c.left = append(c.left, departure{c.now.Sub(start), c.costs[i]})
-		c.costs[i] = 1 + c.r.Int64N(c.sizes)
+		if c.costs[i] = c.sizes; !c.same {
+			c.costs[i] = 1 + c.r.Int64N(c.sizes)
+		}
 	}
 }
 
@@ -279,5 +282,38 @@ func TestLimitsOfOneClass(t *testing.T) {
 	}
 	if f := Fallback(policy.Fallback{Stop: true}, 1); !f.Stop {
 		t.Errorf("the fallback of the second limit is %+v, want none", f)
+	}
+}
+
+// TestLeakyItemsOfSeveralUnits holds how much of a leaky limit items of several units use. Their slots follow one another, so
+// the rest of a block is lost if the next item does not fit into it. Blocks hold whole items if all are as large, and grow
+// with the deadline.
+func TestLeakyItemsOfSeveralUnits(t *testing.T) {
+	for _, c := range []struct {
+		sizes    int64
+		same     bool
+		deadline time.Duration
+		least    float64
+	}{
+		{3, true, 50 * time.Millisecond, 0.94}, {3, true, 250 * time.Millisecond, 0.94}, {5, false, 50 * time.Millisecond, 0.75}, {5, false, 250 * time.Millisecond, 0.88},
+	} {
+		conf := class(t, policy.Leaky, "400 tokens/s", 0, 50_000)
+		crowd := newCrowd(t, Of("acme", 0, shaper.Limits(conf)[0], policy.Fleet{Deadline: unit.Duration(c.deadline)}), 3, c.sizes)
+		crowd.same = c.same
+		crowd.run(15 * time.Second)
+		if err := apart(2500 * time.Microsecond)(crowd.left); err != nil {
+			t.Error(err)
+		}
+		units := int64(0)
+		for _, d := range crowd.left {
+			if d.at >= 5*time.Second {
+				units += d.units
+			}
+		}
+		used := float64(units) / 4000
+		t.Logf("up to %d units, all the same: %v, deadline %v: %.1f %% of the limit", c.sizes, c.same, c.deadline, 100*used)
+		if used < c.least {
+			t.Errorf("%.1f %% of the limit is used, want %.1f %%", 100*used, 100*c.least)
+		}
 	}
 }

@@ -1,0 +1,118 @@
+package fleet
+
+import (
+	"time"
+
+	"shaper/unit"
+)
+
+// A Fallback says what a class does while the store is away. The zero Fallback is the share of the member.
+type Fallback struct {
+	Stop bool      // nothing leaves
+	Rate unit.Rate // a rate of its own, whatever others do; the zero Rate: the share
+}
+
+// An absence is how a Machine does without the store: by its share, by a rate of its own, or not at all.
+type absence struct {
+	machine  *Machine
+	fallback Fallback
+
+	began     time.Time     // the present absence, or the last one
+	before    time.Duration // how long the store was away before, all in all
+	own       Class         // the class at the share of the member, or at the rate of the fallback
+	heir      *Model        // hands that out while the store is away
+	heirSince time.Time
+}
+
+// mode returns the mode that holds at now.
+func (a *absence) mode(now time.Time) Mode {
+	m := a.machine
+	from := a.shareFrom()
+	switch {
+	case !m.link.down:
+		return FromStore
+	case from.IsZero() || now.Before(from):
+		return Stopped
+	case a.fallback.Rate.Kind() == 0 && !now.Before(m.link.silentAt.Add(m.class.timing().hold)):
+		return Stopped
+	}
+	return OnShare
+}
+
+// shareFrom returns from when the member has a share if the store is away; zero if it has none.
+func (a *absence) shareFrom() time.Time {
+	m := a.machine
+	switch {
+	case a.fallback.Stop:
+		return time.Time{}
+	case a.fallback.Rate.Kind() != 0:
+		return a.began
+	case m.link.share == 0:
+		return time.Time{}
+	}
+	return m.link.silentAt
+}
+
+// changesAt returns when the mode changes next if the store stays away; a time that has passed if it does not.
+func (a *absence) changesAt() time.Time {
+	m := a.machine
+	if m.mode == OnShare {
+		return m.link.silentAt.Add(m.class.timing().hold)
+	}
+	return a.shareFrom()
+}
+
+// inherit makes a store of the member's own, with its share. The first slots of that come after all
+// that the real store may have granted to others.
+func (a *absence) inherit(now time.Time) {
+	a.setOwn(now)
+	a.heir, a.heirSince = &Model{ID: "share"}, now
+}
+
+// setOwn makes the class at the share of the member, or at the rate of the fallback.
+func (a *absence) setOwn(now time.Time) {
+	m := a.machine
+	a.own = m.class.atShare(m.link.share)
+	if a.fallback.Rate.Kind() != 0 {
+		a.own = m.class
+		a.own.Rate = a.fallback.Rate
+	}
+	t := m.class.timing()
+	t.recovery = 0
+	if m.class.Algorithm == Slots {
+		t.transit = m.reach(now) - t.horizon + m.class.Late + a.doubt(now)
+	}
+	a.own.terms = &t
+	a.own.Burst = m.class.Burst * m.link.share / whole
+}
+
+// doubt returns how far the times of a grant may be wrong. It is 0 for a rate of the fallback: a member keeps
+// to that by its own clock, even if it has never known that of the store.
+func (a *absence) doubt(now time.Time) time.Duration {
+	m := a.machine
+	if m.mode == OnShare && a.fallback.Rate.Kind() != 0 {
+		return 0
+	}
+	return m.link.clock.error(now)
+}
+
+// spoilt returns how much of the present window the member's own store has to count as used: all of it
+// if the window began before, since others may have used what was left.
+func (a *absence) spoilt(now time.Time, from Stamp) int64 {
+	m := a.machine
+	since := m.link.clock.stamp(a.heirSince)
+	began := m.link.clock.stamp(now).Add(-m.class.Window)
+	switch {
+	case m.class.Algorithm == Slots:
+		return 0
+	case from > 0:
+		began = from
+	case m.class.Algorithm == FixedWindow:
+		w := Stamp(m.class.Window.Microseconds())
+		began += w - (began+Stamp(m.class.offset()))%w
+	}
+	if began > since {
+		return 0
+	}
+	return a.own.Limit()
+}
