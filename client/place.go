@@ -82,3 +82,6 @@ type slotOwner chan struct{}
 
 // Acquired implements shaper.SlotOwner.
 func (o slotOwner) Acquired() { o <- struct{}{} }
+
+// Protocol implements shaper.SlotOwner.
+func (o slotOwner) Protocol() policy.Protocol { return policy.TCP }

@@ -35,7 +35,7 @@ func (p *place) acquire() bool {
 	return false
 }
 
-// wait bounds the wait, which nobody can predict. 0 is no bound.
+// wait ends the session if it has no slot when so much time has passed; 0: it waits on.
 func (p *place) wait(most time.Duration) {
 	if most == 0 {
 		return
@@ -46,7 +46,10 @@ func (p *place) wait(most time.Duration) {
 // Acquired implements shaper.SlotOwner: the session has the slot that it has waited for.
 func (p *place) Acquired() { p.session.poller.Revisit(p.session) }
 
-// taken ends the wait for the slot.
+// Protocol implements shaper.SlotOwner.
+func (p *place) Protocol() policy.Protocol { return p.session.conf.Protocol }
+
+// taken notes that the session has its slot.
 func (p *place) taken() {
 	p.most.stop()
 	p.session.stage = resolving

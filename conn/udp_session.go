@@ -60,6 +60,9 @@ func (t *udpSession) quit() {
 // Acquired implements shaper.SlotOwner. Nobody calls it, since the session never waits.
 func (t *udpSession) Acquired() {}
 
+// Protocol implements shaper.SlotOwner.
+func (t *udpSession) Protocol() policy.Protocol { return policy.UDP }
+
 // enter registers a session with its socket and with the server. The socket comes first: once
 // the server has the session, others may abort it. It returns false if either is closing.
 func (u *udpSocket) enter(one *udpSession) bool {

@@ -21,6 +21,8 @@ func (l *lane) advance() bool {
 		return true
 	case l.state == peeking:
 		return l.x.peek.goOn() && l.enterFound()
+	case l.state == judging:
+		return l.x.accounts.book.answer.judge(l) && l.handle()
 	case l.state == handling:
 		return l.handle()
 	case l.x.protocol.isHTTP() && l.backlog.pending() > 0:
@@ -91,6 +93,12 @@ func (l *lane) find(n int, whole bool) bool {
 			return l.x.peek.goOn() && l.enterFound()
 		}
 		return l.enterFound()
+	}
+	if f.message.Answers {
+		l.x.accounts.begin(l)
+		if l.x.accounts.holdsBack(l) && !l.x.accounts.book.answer.judge(l) {
+			return false
+		}
 	}
 	return l.handle()
 }

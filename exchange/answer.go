@@ -22,16 +22,16 @@ const (
 	mostEvent = 64 << 10
 )
 
-// Accounts remember what requests were charged until their answers say what they cost. They are
-// for HTTP, where answers come in the order of the requests. Until a class wants something of
-// answers, they are empty and nobody reads any.
+// accounts remember what requests were charged until their answers say what they cost. They are
+// for HTTP, where answers come in the order of the requests. They are empty until a class reads
+// answers.
 type accounts struct{ book *book }
 
 // A book is what accounts remember.
 type book struct {
-	sent, answered uint64 // requests
-	charges        []charge
-	answer         answer // that is read, or was read last
+	sent, answered uint64   // how many requests
+	charges        []charge // of requests that have no answer yet, in order
+	answer         answer   // that is read, or was read last
 }
 
 // A charge is what a request was charged.
@@ -63,15 +63,21 @@ func (a *accounts) charge(x *Exchange, class *shaper.Class, item *shaper.Item) {
 type answer struct {
 	reads   bool // it is being read
 	class   *shaper.Class
-	content *frame.Content // nil: of its body nothing is read
+	content *frame.Content // finds its body; nil: nobody reads that
 	kept    []byte         // the body, or the last line of a stream of events
 	gzipped bool
 	events  bool
 	lost    bool // the line or the body is too long to keep
 
+	// While the answer is held back; see judge.
+	heard    int // bytes of its body that content has taken
+	reserved int // memory, in bytes
+
 	settled [2]settlement // in messages and in tokens
 	tooFast *shaper.Class // the class whose signal the answer has; nil: none
-	told    bool          // that class knows it
+	told    bool          // tooFast was told
+	inPart  bool          // the signal may not be for all that the request asks for
+	early   bool          // the signal was seen before the answer passed on
 	wait    time.Duration // how long the provider wants nothing more, if it says so
 }
 
@@ -82,12 +88,12 @@ type settlement struct {
 	said  bool
 }
 
-// begin begins to read the answer that a lane has found, if the class of its request wants that.
+// begin begins to read the answer that a lane has found, if the class of its request reads answers.
 func (a *accounts) begin(l *lane) {
-	m := &l.found.message
-	if a.book == nil || !m.Answers {
+	if a.book == nil {
 		return
 	}
+	m := &l.found.message
 	class := l.x.classes.all[m.Tag].class
 	a.book.answer.begin(l, class)
 	if charged, known := a.book.first(); known {
@@ -159,25 +165,30 @@ func (a *answer) eachPath(f func(policy.Path)) {
 
 // hear reads a piece of the body of the answer, which is about to pass.
 func (a *accounts) hear(piece []byte) {
-	if a.book != nil && a.book.answer.content != nil {
-		a.book.answer.hear(piece)
+	if a.book == nil || a.book.answer.content == nil {
+		return
+	}
+	if n, _ := a.book.answer.hear(piece); n < len(piece) {
+		a.book.answer.content = nil // it is not framed, which the lane notices itself
 	}
 }
 
-// hear reads a piece of the body.
-func (a *answer) hear(piece []byte) {
-	for len(piece) > 0 {
-		n, data, _ := a.content.Next(piece)
-		if n == 0 {
-			a.content = nil // it is not framed, which the lane notices itself
-			return
+// hear reads what it can of a piece of the body, and returns how many bytes that is, and whether
+// the body ends with them.
+func (a *answer) hear(piece []byte) (n int, ended bool) {
+	for !ended {
+		var taken int
+		var data []byte
+		if taken, data, ended = a.content.Next(piece[n:]); taken == 0 {
+			break
 		}
-		if piece = piece[n:]; a.events {
+		if n += taken; a.events {
 			a.hearEvents(data)
 		} else {
 			a.keep(data, mostKept)
 		}
 	}
+	return n, ended
 }
 
 // keep keeps more of the body, unless it becomes too long.
@@ -233,12 +244,16 @@ func (a *answer) read(document []byte) {
 		if s.JSON == "" {
 			return
 		}
-		eachValue(document, string(s.JSON), func(value string) bool {
+		others := false
+		all := eachValue(document, string(s.JSON), func(value string) bool {
 			if slices.Contains(s.Equals, value) {
 				a.tooFast = class
+			} else {
+				others = true
 			}
-			return a.tooFast == nil
+			return a.tooFast == nil || !others
 		})
+		a.inPart = others || !all
 	})
 }
 
@@ -263,30 +278,42 @@ func (a *answer) end() {
 	}
 }
 
-// end settles the request whose answer has ended, and tells the class whose signal it has.
-func (a *accounts) end(now time.Time) {
+// end settles the request whose answer has ended, and tells the class whose signal it has. late
+// says that this signal refuses all of the request, and was seen only after the answer, or a part of
+// it, had passed on.
+func (a *accounts) end(now time.Time) (late bool) {
 	b := a.book
 	if b == nil {
-		return
+		return false
 	}
 	charged, known := b.next()
 	if !b.answer.reads {
-		return
+		return false
 	}
 	b.answer.end()
 	b.answer.reads = false
 	if known {
 		b.answer.settle(now, charged)
 	}
-	b.answer.tell(now)
+	return b.answer.tell(now) && !b.answer.inPart && !b.answer.early
 }
 
-// tell tells the class whose signal the answer has that was read last, once. It reports whether
-// there is one.
+// pass notes that the answer passes on now, unless its request is sent again. It reports whether
+// what was read of the answer refuses all of the request as too fast.
+func (a *accounts) pass() (tooFast bool) {
+	if a.book == nil {
+		return false
+	}
+	b := &a.book.answer
+	b.early = b.tooFast != nil
+	return b.early && !b.inPart
+}
+
+// tell tells the class whose signal the last answer has, once. It reports whether it has one.
 func (a *accounts) tell(now time.Time) bool { return a.book != nil && a.book.answer.tell(now) }
 
-// next returns what the request was charged whose answer has ended. known is false if nobody has
-// noted that.
+// next returns what was charged for the request whose answer has ended; known is false if that was
+// not noted.
 func (b *book) next() (charged charge, known bool) {
 	if charged, known = b.first(); known {
 		b.charges = slices.Delete(b.charges, 0, 1)
@@ -295,7 +322,7 @@ func (b *book) next() (charged charge, known bool) {
 	return charged, known
 }
 
-// first returns what the request was charged that is answered next; see next.
+// first returns what was charged for the request that is answered next; see next.
 func (b *book) first() (charged charge, known bool) {
 	if len(b.charges) == 0 || b.charges[0].request != b.answered {
 		return charge{}, false
@@ -303,7 +330,7 @@ func (b *book) first() (charged charge, known bool) {
 	return b.charges[0], true
 }
 
-// settle corrects what a request was charged.
+// settle corrects what a request was charged, by what its answer says.
 func (a *answer) settle(now time.Time, charged charge) {
 	var more shaper.Cost
 	more.Messages = a.settled[0].more(a.class.Messages().Cost(unit.Messages), charged.cost.Messages)
@@ -322,7 +349,7 @@ func (a *answer) tell(now time.Time) bool {
 	return a.tooFast != nil
 }
 
-// more returns how much more a request costs than it was charged.
+// more returns how much more a request costs than it was charged; less than 0 if it costs less.
 func (s *settlement) more(cost *policy.Cost, charged int64) int64 {
 	if !s.said {
 		return 0

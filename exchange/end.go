@@ -46,6 +46,9 @@ func (l *lane) drop(reason stats.Reason) {
 	if l.state == waiting {
 		l.body.flow.Cancel(l.x.now)
 	}
+	if l.state == judging {
+		l.x.accounts.book.answer.unreserve(l)
+	}
 	l.backlog.drop(reason)
 	l.backlog.forgetAll()
 	if f := l.found.follower; f != nil {

@@ -1,6 +1,7 @@
 // Package exchange relays the messages of one connection between a client and a provider. It
 // finds them, queues the counted ones in their classes, lets the others pass between them, and
 // refuses messages for which there is no room.
+//
 // An [Exchange] is a machine without sockets and clocks. Its [Host] drives it, tells it the time,
 // and reads and writes for it through two [Direction]s. So the proxy, a simulation and a test
 // drive the same machine. It starts no goroutine and takes no lock: its host calls it from one
@@ -8,7 +9,7 @@
 //
 // Files call downwards only:
 //
-//	turn      a class lets something go: the host takes the turn
+//	turn      a class lets something go
 //	exchange  the machine: both directions, event by event
 //	reroute   messages that wait follow a reload
 //	advance   what a direction does next: it finds a message and handles it
@@ -19,12 +20,13 @@
 //	hold      a message that must not enter its class yet
 //	body      bytes that no class counts as a message: they pass in pieces
 //	refuse    the refusal of a message, and what a provider's answer says
+//	judge     an answer that is held back until its body has been read
 //	answer    what answers say about cost and rate
 //	hints     what answers say of the limits of the provider
 //	price     what a message costs
 //	values    numbers and texts in JSON
 //	end       how a direction ends
-//	keep      messages that may have to be sent again
+//	keep      messages that may have to be sent again, and the memory of answers that are held back
 //	backlog   where messages wait
 //	message   a message on its way, and the memory that it takes
 //	classes   which class a message enters
@@ -61,12 +63,12 @@ type Exchange struct {
 	classes
 	now     time.Time    // the latest time that the host has told
 	stopped bool         // nothing moves any more; see Stop
-	told    stats.Result // how the connection ends of whose end the client was told
+	told    stats.Result // the result of the end that the client was told of; see linger
 
 	retirement retirement
 	refusals   refusals
 	accounts   accounts
-	peek       *peek // at the body of the request that was found; nil: nobody needs it
+	peek       *peek // reads the body of the request that was found; nil: its cost does not stand there
 
 	// Memory that is used again.
 	current frame.Message // see message.frame
@@ -158,8 +160,8 @@ func (x *Exchange) Flush() {
 // waits.
 const answerPatience = time.Minute
 
-// Tend forgets the requests in flight for longer than a minute, so that others may leave. The
-// host calls it now and then.
+// Tend forgets the requests in flight for longer than answerPatience, so that others may leave.
+// Those of HTTP it keeps. The host calls it now and then.
 func (x *Exchange) Tend(now time.Time) {
 	x.noteTime(now)
 	before, late := x.link.InFlight(), now.Add(-answerPatience)
@@ -173,10 +175,22 @@ func (x *Exchange) Tend(now time.Time) {
 	x.host.Revisit() // the link has room for others
 }
 
-// giveUp says that a request of a class gets no answer any more.
+// giveUp tells the class of a tag that one of its requests gets no answer any more.
 func (x *Exchange) giveUp(tag uint16) {
 	x.classes.all[tag].class.Provider().Answered(x.now, false)
 	x.classes.disuse(x.now, tag)
+}
+
+// giveUpLast is giveUp when the connection has ended. It is called for the oldest request first. If a
+// part of the answer to that one has come, its class may know already what that says.
+func (x *Exchange) giveUpLast(tag uint16) {
+	f := &x.down.found
+	known := f.open && f.heeded
+	if f.open = false; known {
+		x.endUse(&f.message)
+	} else {
+		x.giveUp(tag)
+	}
 }
 
 // Stop ends all movement. What is not written counts as dropped for the reason.
@@ -190,11 +204,11 @@ func (x *Exchange) Stop(now time.Time, reason stats.Reason) {
 	x.down.drop(reason)
 }
 
-// Quit stops the exchange for good. It gives up the requests in flight, and quits the classes
-// that rules lead to.
+// Quit stops the exchange, gives up the requests in flight, and quits the classes that the
+// exchange has joined.
 func (x *Exchange) Quit(now time.Time, reason stats.Reason) {
 	x.Stop(now, reason)
-	x.link.Drop(x.giveUp)
+	x.link.Drop(x.giveUpLast)
 	x.refusals.drop()
 	x.classes.disuse(x.now, x.up.found.tag)
 	x.up.found.tag = x.classes.own
@@ -207,6 +221,10 @@ func (x *Exchange) Quit(now time.Time, reason stats.Reason) {
 func (x *Exchange) Waits() bool {
 	return x.up.state == waiting || x.down.state == waiting || x.Waiting() > 0 && x.link.InFlight() == 0
 }
+
+// Rests reports whether nothing changes before bytes come or there is room for some: all that was
+// read has departed and has its answer.
+func (x *Exchange) Rests() bool { return x.up.held()+x.down.held()+x.link.InFlight() == 0 }
 
 // InFlight returns how many requests have no answer yet.
 func (x *Exchange) InFlight() int { return x.link.InFlight() }

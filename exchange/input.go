@@ -20,7 +20,7 @@ type ending uint8
 const (
 	open  ending = iota // more may come
 	clean               // its sender ended it
-	cut                 // by a fault, or by bytes that cannot be framed
+	cut                 // a fault ended it, or bytes that cannot be framed
 )
 
 // leastRead is the least room for a read, in bytes. plentyRead is the room if the last read
@@ -29,6 +29,9 @@ const (
 	leastRead  = 4 << 10
 	plentyRead = 2 * MostHeld
 )
+
+// mostRead is how many bytes an input reads at most. The rest is for what insert inserts.
+const mostRead = buffer.Max - 128
 
 // bytes returns all bytes of the input.
 func (in *input) bytes() []byte {
@@ -41,7 +44,7 @@ func (in *input) bytes() []byte {
 func (in *input) len() int { return in.to - in.off }
 
 // room returns the memory behind the bytes of the input, so that at least need bytes fit in
-// all. It replaces a buffer that is too small by one of twice the need.
+// all, which is at most mostRead. It replaces a buffer that is too small by one of twice the need.
 func (in *input) room(need int) []byte {
 	n := in.len()
 	need = max(leastRead, need, n+1)
@@ -60,7 +63,7 @@ func (in *input) room(need int) []byte {
 		copy(in.buf.Bytes, in.bytes())
 	}
 	in.off, in.to = 0, n
-	return in.buf.Bytes[n:]
+	return in.buf.Bytes[n:max(n, min(len(in.buf.Bytes), mostRead))]
 }
 
 // filled notes that n bytes were read into the room.
@@ -103,7 +106,7 @@ func (in *input) drop() {
 	in.buf, in.off, in.to = nil, 0, 0
 }
 
-// read reads what is there. It returns false if there is nothing now.
+// read reads what is there. It returns false if that is nothing.
 func (l *lane) read() bool {
 	if l.in.end != open || !l.wire.Readable() {
 		return false

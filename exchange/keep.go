@@ -11,16 +11,15 @@ import (
 var keptMemory atomic.Int64
 
 // keepSent keeps a message that was sent just now, if its class sends it again when the
-// provider refuses it.
+// provider refuses it. It returns false if it does not keep the message.
 func (m *message) keepSent() bool {
 	l := m.lane
 	q := &l.backlog
 	retries := m.class != nil && m.repeatable && !l.x.stopped && m.class.Messages().Retry().Max > 0
-	if !retries || l.x.protocol.isHTTP() && l.x.unanswered() > 1 || !q.charge(int(policy.Holds(int64(m.n)))) {
+	if !retries || l.x.protocol.isHTTP() && l.x.unanswered() > 1 || !q.charge(m.holds()) {
 		return false
 	}
 	m.keep()
-	m.at = l.x.now
 	if m.number == 0 {
 		q.numbers++
 		m.number = q.numbers
@@ -33,7 +32,7 @@ func (m *message) keepSent() bool {
 	return true
 }
 
-// unanswered returns how many requests have no answer yet, of which not even the head has come.
+// unanswered returns how many requests have no answer yet, and not even the head of one.
 func (x *Exchange) unanswered() int {
 	n := x.link.InFlight()
 	if x.down.found.open {
@@ -49,7 +48,7 @@ func (q *backlog) addSent(m *message) {
 	q.kept++
 }
 
-// charge notes that so many bytes of memory are kept. It returns false if there is no room.
+// charge notes that n more bytes of memory are kept. It returns false if there is no room.
 func (q *backlog) charge(n int) bool {
 	if n > int(policy.Holds(int64(policy.RetryHolds))) || q.memory+n > int(policy.ConnectionHolds) {
 		return false
@@ -62,18 +61,20 @@ func (q *backlog) charge(n int) bool {
 	return true
 }
 
-// discharge notes that a message is not kept any more.
-func (q *backlog) discharge(m *message) {
-	n := int(policy.Holds(int64(m.n)))
+// discharge notes that so many bytes of memory are not kept any more.
+func (q *backlog) discharge(n int) {
 	keptMemory.Add(-int64(n))
 	q.memory -= n
 }
+
+// holds returns the memory that a message is charged while it is kept.
+func (m *message) holds() int { return int(policy.Holds(int64(m.n))) }
 
 // grow adds a piece of its body to a message that is kept. If that is too large, the message is
 // not kept any more.
 func (m *message) grow(p []byte) {
 	q, n := &m.lane.backlog, int(m.n)+len(p)
-	more := int(policy.Holds(int64(n)) - policy.Holds(int64(m.n)))
+	more := int(policy.Holds(int64(n))) - m.holds()
 	if n > int(policy.RetryHolds) || !q.charge(more) {
 		q.dropGrowing()
 		return
@@ -100,7 +101,7 @@ func (q *backlog) grown() {
 func (q *backlog) dropGrowing() {
 	if m := q.growing; m != nil {
 		q.growing = nil
-		q.discharge(m)
+		q.discharge(m.holds())
 		m.release()
 	}
 }
@@ -122,10 +123,10 @@ func (q *backlog) unkeep(m *message) {
 	q.listOf(unanswered, m.tag).remove(m)
 	m.place = unlisted
 	q.kept--
-	q.discharge(m)
+	q.discharge(m.holds())
 }
 
-// forget keeps some messages no longer: their answers pass, whatever they say.
+// forget keeps the messages that match no longer: the client gets their answers, whatever they say.
 func (q *backlog) forget(match func(*message) bool) {
 	if q.growing != nil && match(q.growing) {
 		q.dropGrowing()
@@ -148,3 +149,20 @@ func (q *backlog) forget(match func(*message) bool) {
 
 // forgetAll keeps no message any longer.
 func (q *backlog) forgetAll() { q.forget(func(*message) bool { return true }) }
+
+// reserve charges the memory of so many bytes of a body that wait for more. It returns false if
+// there is no room.
+func (a *answer) reserve(l *lane, n int) bool {
+	more := int(policy.Holds(int64(l.found.size+n))) - a.reserved
+	if !l.x.up.backlog.charge(more) {
+		return false
+	}
+	a.reserved += more
+	return true
+}
+
+// unreserve gives back what was reserved.
+func (a *answer) unreserve(l *lane) {
+	l.x.up.backlog.discharge(a.reserved)
+	a.reserved = 0
+}

@@ -29,6 +29,7 @@ type state uint8
 const (
 	reading    state = iota // it looks for the next message, or the next piece of a body
 	peeking                 // a message is found, and its body has to say what it costs
+	judging                 // an answer is found, and its body has to say whether its request is sent again
 	handling                // a message is found, and waits at the front of the input
 	passing                 // body.remaining bytes may be offered to their class
 	waiting                 // a piece of them waits in its class
@@ -41,11 +42,11 @@ const (
 // found is the message at the front of the input, or the last one that was there.
 type found struct {
 	message  frame.Message
-	size     int      // bytes of it that are there
-	whole    bool     // these are all
+	size     int      // bytes of it that are there: all, or those of its head
+	whole    bool     // they are all
 	tag      uint16   // of its class
-	tokens   int32    // what it costs, beside message.Cost
-	follower Follower // nil: nobody
+	tokens   int32    // what it costs in tokens; message.Cost is in messages
+	follower Follower // is told what becomes of it; nil: nobody
 	heeded   bool     // its class knows what it says about the rate
 	open     bool     // it is an answer, and its body has not ended
 }

@@ -16,7 +16,7 @@ type message struct {
 	item     shaper.Item
 	lane     *lane
 	class    *shaper.Class  // nil: nothing limits it
-	follower Follower       // nil: nobody
+	follower Follower       // is told what becomes of it; nil: nobody
 	buf      *buffer.Buffer // its own copy of the bytes; nil: they are at the front of the input
 	n        int32          // the number of its bytes
 
@@ -28,9 +28,9 @@ type message struct {
 
 	// For a message that may be sent again; see retry.
 	repeatable bool
-	held       bool      // it has not entered its class yet
+	held       bool      // it waits in the connection, and not yet in its class; see hold
 	attempts   uint8     // how often the provider has refused it
-	number     uint32    // counts the messages that were kept; 0: it was not
+	number     uint32    // among the messages of the lane that were kept; 0: it was not
 	at         time.Time // when it was sent, or since when it is held
 
 	place      place
@@ -51,7 +51,7 @@ const (
 
 var messages = sync.Pool{New: func() any { return new(message) }}
 
-// newMessage returns the message that was found, as one of a class.
+// newMessage returns the message that was found, for a class. It counts as a use of tag.
 func (l *lane) newMessage(class *shaper.Class, tag uint16) *message {
 	m, f := messages.Get().(*message), &l.found.message
 	m.lane, m.class, m.n = l, class, int32(l.found.size)
@@ -75,6 +75,7 @@ func (m *message) rewrite(o *frame.Origin) {
 	m.n = int32(len(o.AppendRequest(m.buf.Bytes[:0], p)))
 }
 
+// release gives the memory of a message back, and ends its use of its tag. Nobody uses it then.
 func (m *message) release() {
 	if m.buf != nil {
 		m.buf.Put()
@@ -101,7 +102,7 @@ func (m *message) bytes() []byte {
 	return m.buf.Bytes[:m.n]
 }
 
-// frame returns the message as the link takes it. It is valid until the next call.
+// frame returns the message for a call of the link. It is valid until the next call of frame.
 func (m *message) frame() *frame.Message {
 	f := &m.lane.x.current
 	*f = frame.Message{Kind: frame.Counted, Cost: m.item.Cost.Messages, Refusable: m.refusable, Close: m.close,
@@ -109,12 +110,13 @@ func (m *message) frame() *frame.Message {
 	return f
 }
 
-// send tells the link that a message leaves. It reports whether the message gets an answer;
-// until that, the message uses its class.
+// send tells the link that a message leaves. It reports whether the message gets an answer. If
+// so, the message uses its tag until then.
 func (x *Exchange) send(m *message) (asks bool) {
 	before := x.link.InFlight()
 	x.link.Sent(m.frame(), x.now)
 	if asks = x.link.InFlight() > before; asks {
+		m.at = x.now // as the link has it, so that Tend gives up both together
 		x.classes.use(m.tag)
 	}
 	return asks
@@ -126,6 +128,7 @@ const messageMemory = policy.MessageHolds - buffer.Min
 // This does not compile if messageMemory is too small.
 const _ = messageMemory - unsafe.Sizeof(message{}) - unsafe.Sizeof(buffer.Buffer{})
 
+// memory returns how many bytes a message takes while it waits.
 func (m *message) memory() int { return messageMemory + len(m.buf.Bytes) }
 
 // A list holds messages in the order of their arrival.

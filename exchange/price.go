@@ -15,18 +15,18 @@ import (
 // head, they fit into an input.
 const mostPeeked = 128 << 10
 
-// A peek is how far the body of a request was read that has not left yet. All of it is still
-// in the input, behind the head.
+// A peek reads the body of a request that was found, as far as that is needed to know its cost.
+// The body stays in the input, behind the head.
 type peek struct {
 	lane    *lane
 	content *frame.Content
-	read    int  // bytes of the body that content has taken
-	ended   bool // these are all
-	body    []byte
+	read    int    // bytes of the body that content has taken
+	ended   bool   // these are all
+	body    []byte // what they contain, without the framing
 }
 
-// prices returns what says the cost of the messages of a class, for each unit; nil if they cost
-// what their protocol says.
+// prices returns how a class counts the cost of its messages, in messages and in tokens; nil if the
+// protocol says it.
 func prices(class *shaper.Class) (messages, tokens *policy.Cost) {
 	return class.Messages().Cost(unit.Messages), class.Messages().Cost(unit.Tokens)
 }
@@ -72,6 +72,9 @@ func (p *peek) goOn() bool {
 		n, _, ended := p.content.Next(body[p.read:min(len(body), mostPeeked)])
 		if p.read, p.ended = p.read+n, ended; n > 0 {
 			continue
+		}
+		if p.content.IsBroken() || len(body) >= mostPeeked { // the line of a chunk stands across the bound
+			break
 		}
 		if !l.read() && (l.in.end == open || l.x.stopped) {
 			return false
@@ -131,9 +134,9 @@ type bill struct {
 	x       *Exchange
 	message *frame.Message
 	bytes   []byte      // of the message, or of its head
-	whole   bool        // these are all
+	whole   bool        // bytes are all of it
 	peek    *peek       // at its body; nil: the body does not say the cost
-	had     shaper.Cost // the cost in another class
+	had     shaper.Cost // the cost in the class before; zero: there was none
 }
 
 // cost returns what the message costs in a class. Each is its cost in messages by its protocol:

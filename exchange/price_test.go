@@ -464,3 +464,26 @@ func TestCostOfSMS(t *testing.T) {
 		t.Errorf("%d messages were counted", n)
 	}
 }
+
+// A line of a chunk may stand across the bound of what is read of a body: the request leaves. If its
+// chunks are broken, the connection fails at once.
+func TestCostOfChunksAtTheBound(t *testing.T) {
+	const bound = 128 << 10
+	line := len(fmt.Sprintf("%x\r\n", bound))
+	for across := range line + 2 {
+		first := strings.Repeat(" ", bound-line-2-across)
+		w := through(t, policy.HTTP, "[class.c]\n"+token+"cost = { json = \"n\", default = 1 }\n")
+		request := chunked("POST / HTTP/1.1\r\nHost: h\r\n", first, strings.Repeat("x", 200_000))
+		w.send(request)
+		w.wait(time.Minute)
+		if string(w.Up.Got) != request {
+			t.Errorf("%d bytes before the bound: %d bytes of %d have left", across, len(w.Up.Got), len(request))
+		}
+		w.Finish(stats.OK)
+	}
+	w := through(t, policy.HTTP, "[class.c]\n"+token+"cost = { json = \"n\" }\n")
+	w.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\noops\r\n")
+	if w.Up.Fault == nil {
+		t.Error("a request whose chunks are broken waits for more")
+	}
+}

@@ -43,9 +43,9 @@ func (m *message) refuse(reason stats.Reason) {
 	x.refusals.due = append(x.refusals.due, dueRefusal{f.Tag, cost})
 }
 
-// Refusals writes refusals to the client. HTTP answers requests in their order, so a refusal
-// waits there until the requests before it have their answers. Each one that waits uses the tag
-// of its message until it is written or dropped.
+// refusals writes refusals to the client. HTTP answers requests in their order. So there a refusal
+// waits until the requests before it have their answers, and uses the tag of its message until it
+// is written or dropped.
 type refusals struct {
 	x       *Exchange
 	due     []dueRefusal  // those that wait, in order
@@ -86,8 +86,8 @@ func (r *refusals) writeDue() (any bool) {
 	}
 }
 
-// write writes the refusal of a message that costs so much to the client, behind the messages
-// that were passed on.
+// write writes to the client the refusal of a message with its cost, behind the messages that
+// were passed on.
 func (r *refusals) write(m *frame.Message, cost shaper.Cost) {
 	x := r.x
 	class := x.classes.all[m.Tag].class
@@ -114,6 +114,7 @@ const congested = 101
 // answer says about the rate. It does nothing if the last message of the provider answers no
 // request.
 func (x *Exchange) noteAnswer() {
+	x.down.found.open = false
 	m := &x.down.found.message
 	if !m.Answers {
 		return
@@ -122,12 +123,30 @@ func (x *Exchange) noteAnswer() {
 	if x.watcher != nil {
 		x.watcher.Answered(x.now, m.Sequence)
 	}
-	x.accounts.end(x.now)
+	if late := x.accounts.end(x.now); late && !m.Throttle.Refused {
+		x.noteNotKept(m)
+	}
 	x.heed(m)
 	x.classes.disuse(x.now, m.Tag)
 }
 
-// heed tells the class of a request what its answer says about the rate, once.
+// noteNotKept counts that an answer refuses a request that is not sent again, although its class
+// has retry.
+func (x *Exchange) noteNotKept(f *frame.Message) {
+	if class := x.classes.all[f.Tag].class; class.Messages().Retry().Max > 0 {
+		class.Tally().Retried(stats.RetryNotKept)
+	}
+}
+
+// endUse ends the use of a tag by the request that an answer is for, once.
+func (x *Exchange) endUse(m *frame.Message) {
+	if m.Answers {
+		m.Answers = false
+		x.classes.disuse(x.now, m.Tag)
+	}
+}
+
+// heed tells the class of a request what its answer says about the rate. A second call does nothing.
 func (x *Exchange) heed(m *frame.Message) {
 	if x.down.found.heeded {
 		return
@@ -154,7 +173,7 @@ func (x *Exchange) signal(m *frame.Message) string {
 	return strconv.Itoa(m.Status)
 }
 
-// swallow throws an answer away, which begins with the message that was found.
+// swallow throws away the answer that was found: the client does not get it.
 func (l *lane) swallow() {
 	l.state = swallowing
 	l.in.consume(l.found.size)
@@ -163,7 +182,7 @@ func (l *lane) swallow() {
 	}
 }
 
-// swallowed ends that.
+// swallowed ends the state swallowing: the last byte was thrown away.
 func (l *lane) swallowed() {
 	l.found.open = false
 	if l.state = reading; !l.isUp() {
@@ -178,7 +197,6 @@ func (l *lane) messageEnded() {
 		l.backlog.grown()
 		return
 	}
-	l.found.open = false
 	l.x.noteAnswer()
 	l.x.refusals.writeDue()
 	if l.x.retirement.isLast && !l.x.stopped {

@@ -25,21 +25,20 @@ import (
 // settle notes that the answer to a request was found. It reports whether the request is sent
 // again; then the client does not get that answer.
 func (x *Exchange) settle() (again bool) {
-	x.accounts.begin(&x.down)
 	f, q := &x.down.found.message, &x.up.backlog
+	refused := f.Throttle.Refused || x.accounts.pass()
 	m := q.answered(f.Tag, f.Sequence)
+	if refused && (m == nil || f.Ends) {
+		x.noteNotKept(f)
+	}
 	if m == nil {
 		q.dropGrowing() // the answer came before the end of its request
-		if class := x.classes.all[f.Tag].class; f.Throttle.Refused && class.Messages().Retry().Max > 0 {
-			class.Tally().Retried(stats.RetryNotKept)
-		}
 		return false
 	}
-	again = f.Throttle.Refused && m.again(f)
+	again = refused && !f.Ends && m.again(f)
 	q.departed(f.Tag)
 	if again {
-		f.Answers = false
-		x.classes.disuse(x.now, f.Tag)
+		x.endUse(f)
 	} else {
 		m.release()
 	}
@@ -49,7 +48,7 @@ func (x *Exchange) settle() (again bool) {
 // again sends a message again that an answer refuses, or puts it back into its class. It
 // returns false if the client has to have that answer.
 func (m *message) again(f *frame.Message) bool {
-	x, most, outcome := m.lane.x, m.class.Messages().Retry().Max, stats.RetryAgain
+	x, class, most, outcome := m.lane.x, m.class, m.class.Messages().Retry().Max, stats.RetryAgain
 	switch {
 	case most == 0:
 		return false
@@ -62,7 +61,7 @@ func (m *message) again(f *frame.Message) bool {
 			outcome = stats.RetryTooLong
 		}
 	}
-	x.classes.all[f.Tag].class.Tally().Retried(outcome)
+	class.Tally().Retried(outcome) // m may have left, and the connection may have ended
 	return outcome == stats.RetryAgain
 }
 

@@ -34,6 +34,7 @@ type repeated struct {
 	classes  map[string]*shaper.Class
 	roots    []*shaper.Class
 	keyed    bool // the order holds for each recipient
+	inBody   bool // the provider refuses in the body of a 200
 
 	// The provider.
 	refuses func(id, attempt int) bool // whether it refuses a message
@@ -213,12 +214,32 @@ func (r *repeated) answerTo(id int, refused bool) []byte {
 		return []byte(pdu(0x80000004, 0x58, uint32(id), ""))
 	case r.protocol == policy.SMPP:
 		return []byte(pdu(0x80000004, 0, uint32(id), "id\x00"))
+	case refused && r.inBody:
+		return refusedInBody(id)
 	case refused && id%3 == 0:
 		return fmt.Appendf(nil, "HTTP/1.1 429 No\r\nTransfer-Encoding: chunked\r\nX-Id: %d\r\n\r\n3\r\nno!\r\n0\r\n\r\n", id)
 	case refused:
 		return fmt.Appendf(nil, "HTTP/1.1 429 No\r\nContent-Length: %d\r\nX-Id: %d\r\n\r\n%s", id%2, id, "!"[:id%2])
 	}
 	return fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Id: %d\r\n\r\nok", id)
+}
+
+// throttledByN is what refusedInBody matches. The class that has it pauses itself.
+const throttledByN = "throttled_by = { json = \"n\", equals = [\"1\"] }\non_throttle = { pause = \"20ms\", max = \"100ms\" }\n"
+
+// refusedInBody returns an answer that refuses a message in its body, in one of several forms. A
+// field says so too, for the client of the test.
+func refusedInBody(id int) []byte {
+	head, body := fmt.Sprintf("HTTP/1.1 200 OK\r\nX-Id: %d\r\nX-Refused: yes\r\n", id), `{"n":1}`
+	switch id % 4 {
+	case 0:
+		return []byte(chunked(head, body[:1], body[1:4], body[4:]))
+	case 1:
+		head, body = head+"Content-Encoding: gzip\r\n", zipped(body)
+	case 2:
+		head, body = "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"+head, body+strings.Repeat(" ", 20_000)
+	}
+	return fmt.Appendf(nil, "%sContent-Length: %d\r\n\r\n%s", head, len(body), body)
 }
 
 // client sees what was written to it. A 429 of shaper does not say to which request it is.
@@ -244,6 +265,9 @@ func (r *repeated) client(p []byte) {
 			return
 		}
 		r.seen = r.seen[len(r.seen)-from.Buffered():]
+		if response.StatusCode == 103 {
+			continue
+		}
 		next := r.sent[0]
 		for _, id := range r.sent { // answers come in the order of the requests
 			if next = id; len(r.got[id]) == 0 {
@@ -253,7 +277,7 @@ func (r *repeated) client(p []byte) {
 		if id := response.Header.Get("X-Id"); id != "" && id != strconv.Itoa(next) {
 			r.t.Fatalf("the answer to request %s comes where that to %d belongs", id, next)
 		}
-		r.got[next] = append(r.got[next], response.StatusCode == 200)
+		r.got[next] = append(r.got[next], response.StatusCode == 200 && response.Header.Get("X-Refused") == "")
 	}
 }
 
@@ -357,13 +381,14 @@ func retrySchedule(t *testing.T, x *rand.Rand) {
 	}
 	switch {
 	case protocol == policy.HTTP:
-		keys += one(x, "", "settle = { header = \"X-Id\" }\n", "cost = 2\nsettle = { json = \"n\" }\n", "throttled_by = { json = \"n\", equals = [\"1\"] }\n")
+		keys += one(x, "", "settle = { header = \"X-Id\" }\n", "cost = 2\nsettle = { json = \"n\" }\n", throttledByN, throttledByN)
 	case keyed:
 		keys += one(x, "per = \"recipient\"\n", quietMinute, "per = \"source\"\n"+quietMinute)
 	}
 	r := newRepeated(t, protocol, keys)
 	odds := []int{2, 5, 50}[x.IntN(3)]
-	r.keyed = keyed
+	r.keyed, r.inBody = keyed, strings.Contains(keys, throttledByN) && x.IntN(4) > 0
+	r.Down.Most = []int{0, 1 + x.IntN(100)}[x.IntN(2)]
 	r.refuses = func(int, int) bool { return x.IntN(odds) == 0 }
 	r.latency = func() time.Duration { return time.Duration(x.IntN(30)) * time.Millisecond }
 	reloads := r.play(x, keys)
@@ -449,8 +474,17 @@ func (r *repeated) window(all int) {
 // If a provider refuses every 50th message, the client sees no refusal, no message is accepted
 // twice, and all are accepted in their order.
 func TestRetryHidesRefusals(t *testing.T) {
-	const all = 100_000
-	r := newRepeated(t, policy.SMPP, "retry = { max = 3 }\n")
+	hidesRefusals(t, newRepeated(t, policy.SMPP, "retry = { max = 3 }\n"), 100_000)
+}
+
+// So it is if the provider refuses them in the body of a 200.
+func TestRetryHidesRefusalsInBodies(t *testing.T) {
+	r := newRepeated(t, policy.HTTP, "retry = { max = 3 }\n"+throttledByN)
+	r.inBody = true
+	hidesRefusals(t, r, 10_000)
+}
+
+func hidesRefusals(t *testing.T, r *repeated, all int) {
 	came, refused := 0, 0
 	r.refuses = func(int, int) bool {
 		if came++; came%50 == 0 {
@@ -527,6 +561,61 @@ func TestRetryNeedsAnAnswer(t *testing.T) {
 				t.Errorf("%s: it came %d times, and the client gets %v", protocol, r.came[1], r.got)
 			}
 		}
+	}
+}
+
+// A message whose answer is given up is kept no longer, even if its write took a while. It would hold
+// up the others for ever.
+func TestKeptMessageIsGivenUpWithItsAnswer(t *testing.T) {
+	r := newRepeated(t, policy.SMPP, "retry = { max = 3 }\n")
+	r.latency = func() time.Duration { return time.Hour }
+	r.Up.Heard = func(p []byte) {
+		r.provider(p)
+		r.Now = r.Now.Add(10 * time.Millisecond)
+	}
+	r.send(1, "b", 1, 10)
+	r.pass(time.Minute + 5*time.Millisecond)
+	r.Machine.Tend(r.now)
+	r.send(2, "b", 1, 10)
+	r.pass(time.Second)
+	if r.came[1] != 1 || r.came[2] != 1 {
+		t.Errorf("they came %d and %d times", r.came[1], r.came[2])
+	}
+	r.Finish(stats.OK)
+}
+
+// A connection does not rest while something that was read waits for its next turn.
+func TestRest(t *testing.T) {
+	r := newRepeated(t, policy.SMPP, "")
+	for i := range uint32(200) {
+		r.Up.In = append(r.Up.In, pdu(0x15, 0, i, "")...) // enquire_link
+	}
+	r.Machine.Drive(r.now)
+	if r.Machine.Rests() {
+		t.Error("it rests")
+	}
+	if r.drive(); !r.Machine.Rests() {
+		t.Errorf("it does not rest, and holds %d and %d bytes", r.Machine.Held(stats.Upstream), r.Machine.Held(stats.Downstream))
+	}
+}
+
+// A reload moves a request that waits to be sent again, with its body. That is no field of its head.
+func TestReloadMovesRequestsWithBodies(t *testing.T) {
+	for _, keys := range []string{"cost = 2\n", "per = \"path\"\n"} {
+		keys += "retry = { max = 3 }\n"
+		r := newRepeated(t, policy.HTTP, keys)
+		r.refuses = func(_, attempt int) bool { return attempt == 1 }
+		r.send(1, "b", 1, 10)
+		r.pass(5 * time.Millisecond)
+		if r.came[1] != 1 || r.Machine.Waiting() != 1 {
+			t.Fatalf("the request came %d times, and %d wait", r.came[1], r.Machine.Waiting())
+		}
+		r.reload(keys)
+		r.pass(time.Second)
+		if r.came[1] != 2 || fmt.Sprint(r.got) != "map[1:[true]]" {
+			t.Errorf("with %q, the request came %d times, and the client gets %v", keys, r.came[1], r.got)
+		}
+		r.Finish(stats.OK)
 	}
 }
 

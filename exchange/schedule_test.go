@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
+	"shaper/unit"
 )
 
 // A schedule is one connection, to which things happen in the order of a script. It checks
@@ -44,8 +46,11 @@ type schedule struct {
 	reloads   int
 	found     int
 	sent      []time.Time
-	undecided int            // messages of which no follower method was called yet
-	lastSent  map[origin]int // the number of the last message that left
+	undecided int                         // messages of which no follower method was called yet
+	lastSent  map[origin]int              // the number of the last message that left
+	came      freeMessages                // from the client
+	left      freeMessages                // to the provider
+	departed  map[*shaper.Class]time.Time // when the last message left that was found since the last reload
 	dropped   [2]int
 }
 
@@ -116,15 +121,23 @@ func policyOf(t *testing.T, protocol policy.Protocol, name, keys string) *policy
 		"[class.otp]\nrate = \"50 messages/s\"\nmax_wait = \"60ms\"\n%s[class.back]\n%s"+
 		"[listener.l]\nlisten = \"127.0.0.1:1\"\nprotocol = %q\nupstream = \"discard:\"\nclass = %q\nreturn_class = \"back\"\n%s%s",
 		name, keys, inFlight, other, back, protocol, name, more, rule)
+	if p, ok := policies.Load(text); ok {
+		return p.(*policy.Policy)
+	}
 	p, _, err := policy.Parse("p.toml", []byte(text))
 	if err != nil {
 		t.Fatal(err, text)
 	}
+	policies.Store(text, p)
 	return p
 }
 
+// policies holds what policyOf has parsed, by the text: a script may reload it a thousand times.
+var policies sync.Map
+
 func newSchedule(t *testing.T, protocol policy.Protocol, keys string, up, down []byte) *schedule {
-	s := &schedule{t: t, protocol: protocol, who: policy.Conn{Listener: "l"}, now: time.Unix(0, 0), in: [2][]byte{up, down}, lastSent: map[origin]int{}}
+	s := &schedule{t: t, protocol: protocol, who: policy.Conn{Listener: "l"}, now: time.Unix(0, 0), in: [2][]byte{up, down}, lastSent: map[origin]int{}, departed: map[*shaper.Class]time.Time{}}
+	s.came.scan, s.left.scan = newLink(protocol).Up(), newLink(protocol).Up()
 	s.makeClasses(policyOf(t, protocol, "c", keys))
 	s.joined = [2]*shaper.Class{s.classes["c"], s.classes["back"]}
 	s.Host = exchangetest.New(s.now, exchange.Config{
@@ -182,6 +195,46 @@ func (s *schedule) drive() {
 	s.check()
 }
 
+// checkPasses checks that what waits holds up neither reading nor the messages to the provider
+// that cost nothing, while both receivers take all that they get.
+func (s *schedule) checkPasses() {
+	if s.Over || s.Lingers || s.Up.Room+s.Down.Room > -2 || s.Up.Fault != nil || s.Down.Fault != nil ||
+		s.protocol != policy.SMPP && s.protocol != policy.ISO8583 {
+		return
+	}
+	if n := len(s.Up.In); n > 0 {
+		s.t.Fatalf("%d bytes to the provider are not read, while %d messages wait", n, s.Machine.Waiting())
+	}
+	if came, left := s.came.in(s.out[0]), s.left.in(s.Up.Got); left != came {
+		s.t.Fatalf("%d messages that cost nothing came, and %d have left, while %d messages wait", came, left, s.Machine.Waiting())
+	}
+}
+
+// freeMessages counts the messages of a stream to the provider that cost nothing and may overtake.
+type freeMessages struct {
+	scan  frame.Scanner
+	at, n int  // bytes that were read, and messages that were counted
+	ended bool // what follows cannot be counted
+}
+
+// in counts on to the end of the stream, which has grown since the last call.
+func (f *freeMessages) in(stream []byte) int {
+	for !f.ended {
+		size, event, err := f.scan.Next(stream[f.at:])
+		if err == nil && event == frame.More {
+			break
+		}
+		if f.ended = err != nil || event != frame.Whole; f.ended {
+			break
+		}
+		if m := f.scan.Message(); m.Kind != frame.Counted && !m.InOrder {
+			f.n++
+		}
+		f.at += size
+	}
+	return f.n
+}
+
 // send makes a sender send n more bytes.
 func (s *schedule) send(direction, n int) {
 	n = min(n, len(s.in[direction]))
@@ -193,6 +246,7 @@ func (s *schedule) send(direction, n int) {
 	s.out[direction] = append(s.out[direction], s.in[direction][:n]...)
 	s.in[direction] = s.in[direction][n:]
 	s.drive()
+	s.checkPasses()
 }
 
 // pass lets time pass, and messages leave.
@@ -260,6 +314,22 @@ func (f *follower) Sent(now time.Time) {
 		f.t.Fatalf("message %d leaves after message %d", f.number, f.lastSent[f.origin])
 	}
 	f.lastSent[f.origin] = f.number
+	f.checkGap(now)
+}
+
+// checkGap checks that no two messages leave a class of messages closer together than its rate
+// allows. It leaves out classes with buckets, which have a gap for each, and messages that a
+// reload has given another class.
+func (f *follower) checkGap(now time.Time) {
+	c := f.class
+	if c == nil || f.keyed || f.origin.reloads != f.schedule.reloads || c.Rate().Kind() != unit.Messages {
+		return
+	}
+	units, ns := c.Rate().Exact()
+	if before, ok := f.departed[c]; ok && now.Sub(before) < time.Duration(ns/units) {
+		f.t.Fatalf("message %d leaves %s %v after the one before it", f.number, c.Name(), now.Sub(before))
+	}
+	f.departed[c] = now
 }
 
 func (f *follower) Dropped(time.Time, stats.Reason) {

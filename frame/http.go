@@ -1,6 +1,12 @@
 package frame
 
-import "time"
+import (
+	"bytes"
+	"time"
+)
+
+// endOfHead ends a head: its last line, and an empty one.
+var endOfHead = []byte("\r\n\r\n")
 
 // An httpLink is an HTTP/1.1 connection. Requests go up, and their responses come down in the
 // same order.
@@ -24,6 +30,7 @@ func (l *httpLink) Down() Scanner { return &l.down }
 
 // Read implements Link.
 func (l *httpLink) Read(p []byte, m *Message) {
+	p = p[:bytes.Index(p, endOfHead)+len(endOfHead)]
 	h := head{length: unknown}
 	h.parseRequest(p) // it was right before
 	m.describeRequest(p, &h)

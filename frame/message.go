@@ -36,8 +36,11 @@ type Message struct {
 	Sequence uint32 // smpp: sequence_number
 	Status   int    // of a response: the command_status or status code
 
-	Answers  bool // the end of this message answers a request that was sent
-	Tunnel   bool // HTTP: what follows is not HTTP any more
+	Answers bool // the end of this message answers a request that was sent
+	Tunnel  bool // HTTP: what follows is not HTTP any more
+	// Ends says that no request may follow an answer of HTTP soon: the connection ends with it, or
+	// its body is too long to be thrown away.
+	Ends     bool
 	Throttle Throttle
 
 	// Tag belongs to the caller, who may store the number of a class in it. A link returns the

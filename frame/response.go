@@ -62,7 +62,8 @@ func (d *httpResponses) describe(p []byte, h *head, asked pending, tag uint16) E
 	d.message = Message{Kind: Response, Status: h.status, Answers: d.answering, Tunnel: d.link.tunneled, Throttle: HTTPThrottle(h.status, h.retryAfter), Fields: fieldLines(p)}
 	if d.answering {
 		d.message.Tag = tag
-		d.message.Throttle.Refused = h.status == 429 && h.persists(asked)
+		d.message.Ends = d.link.tunneled || !h.persists(asked)
+		d.message.Throttle.Refused = h.status == 429 && !d.message.Ends
 	}
 	if final && asked&leaves != 0 {
 		d.link.leaving = false
@@ -72,7 +73,7 @@ func (d *httpResponses) describe(p []byte, h *head, asked pending, tag uint16) E
 		d.enter(len(p), h, false)
 		d.phase = inTunnel
 		return d.ended(Whole)
-	case !final, h.status == 204, h.status == 304, asked&isHEAD != 0:
+	case !final, h.isBodiless(asked):
 		return d.ended(d.enter(len(p), h, false))
 	}
 	return d.ended(d.enter(len(p), h, h.chunked || h.length != 0))
@@ -81,7 +82,12 @@ func (d *httpResponses) describe(p []byte, h *head, asked pending, tag uint16) E
 // persists reports whether the connection goes on after a response to a request, and soon: its
 // body has an end, and can be thrown away.
 func (h *head) persists(asked pending) bool {
-	return !h.close && h.minor > 0 && (h.chunked || asked&isHEAD != 0 || h.length != unknown && h.length <= MaxSwallow)
+	return !h.close && h.minor > 0 && (h.chunked || h.isBodiless(asked) || h.length != unknown && h.length <= MaxSwallow)
+}
+
+// isBodiless reports whether a response to a request has no body, whatever its fields say.
+func (h *head) isBodiless(asked pending) bool {
+	return h.status == 204 || h.status == 304 || asked&isHEAD != 0
 }
 
 // ended removes the request from the pipeline if ev ends its response.

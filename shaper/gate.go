@@ -124,10 +124,13 @@ func (g *gate) pacedAt(now time.Time, n int64) time.Time {
 	if g.throttle.withheld > 0 {
 		at = g.throttle.hasten(at)
 	}
-	return g.resumes(at)
+	if g.hasStopped() {
+		at = g.resumes(at)
+	}
+	return at
 }
 
-// expectedAt is pacedAt for what only wants to know: the limiter asks nobody.
+// expectedAt is pacedAt for an estimate: the limiter asks no ledger and no fleet for more.
 func (g *gate) expectedAt(now time.Time, n int64) time.Time {
 	if n == 0 {
 		return now
@@ -136,8 +139,11 @@ func (g *gate) expectedAt(now time.Time, n int64) time.Time {
 	return g.resumes(g.estimate(now, 0, n))
 }
 
-// resumes returns when an item leaves that the limiter lets leave at a time: not while another one
-// is on its way out, nor while the class pauses.
+// hasStopped reports whether an item is on its way out, or the class pauses or has paused.
+func (g *gate) hasStopped() bool { return !g.leavingSince.IsZero() || !g.throttle.until.IsZero() }
+
+// resumes returns when an item leaves that the limiter lets leave at a time. It does not leave while
+// another one is on its way out, nor while the class pauses.
 func (g *gate) resumes(at time.Time) time.Time {
 	if !g.leavingSince.IsZero() {
 		at = later(at, g.leavingSince.Add(leavePatience))

@@ -18,8 +18,9 @@ type Guest struct {
 	Up, Down Source
 
 	trial   *Trial
-	class   *Class   // towards the upstream; nil: no class of the trial limits the session
-	slot    Slot     // in class
+	class   *Class // towards the upstream; nil: no class of the trial limits the session
+	slot    Slot   // in class
+	speaks  policy.Protocol
 	opening *Copy    // the connection, while it waits for its class; nil: it does not
 	copies  []*Copy  // those that wait, or whose answer has not come
 	joined  []*Class // buckets to quit
@@ -81,7 +82,7 @@ func (g *Guest) Open(now time.Time, protocol policy.Protocol) {
 	if g.asked {
 		return
 	}
-	g.asked = true
+	g.asked, g.speaks = true, protocol
 	if g.asksAgain = protocol == policy.UDP; g.asksAgain || g.class == nil || g.gone || g.slot.Acquire(g.class, g) {
 		return
 	}
@@ -122,6 +123,9 @@ func (g *Guest) Acquired() {
 	g.endIfDone()
 }
 
+// Protocol implements SlotOwner.
+func (g *Guest) Protocol() policy.Protocol { return g.speaks }
+
 // End says that the session has really ended. If it ended cleanly, what it has sent still
 // enters and leaves. A nil Guest does nothing.
 func (g *Guest) End(now time.Time, clean bool) {
@@ -159,8 +163,8 @@ func (g *Guest) outlive() {
 // none.
 func (g *Guest) Classes() (up, down *Class) { return g.class, g.Down.class }
 
-// Offer offers a copy of a message. The bytes that follow are those of its body, and in
-// its class. Offer returns the copy if it gets an answer, else nil.
+// Offer offers a copy of a message. The bytes that follow are its body, and enter its class.
+// Offer returns the copy if it gets an answer, else nil.
 func (s *Source) Offer(now time.Time, o Offer) *Copy {
 	t := s.guest.trial
 	defer t.at(now).Unlock()

@@ -9,14 +9,15 @@ import (
 )
 
 // Cost is what one item costs, in every unit that a class may count. Each class on the
-// path of the item charges only the unit of its rate.
+// path of the item charges only the unit of its rate. A copy goes through
+// memory, since the compiler keeps at most four fields in registers.
 type Cost struct {
 	Bytes, Packets, Messages int64
 	Connections, Tokens      int32 // 32 bits each, because each session has items
 }
 
 // in returns the cost in one unit.
-func (c Cost) in(kind unit.Kind) int64 {
+func (c *Cost) in(kind unit.Kind) int64 {
 	switch kind {
 	case unit.Bytes:
 		return c.Bytes
@@ -37,13 +38,8 @@ func (c Cost) Volume() stats.VolumeReading {
 	return stats.VolumeReading{Bytes: uint64(c.Bytes), Packets: uint64(c.Packets), Messages: uint64(c.Messages), Connections: uint64(c.Connections), Tokens: uint64(c.Tokens)}
 }
 
-// A sum is what several items cost together, in every unit.
+// A sum is what several items cost together, in every unit. Pass a pointer to it; see Cost.
 type sum struct{ bytes, packets, messages, connections, tokens int64 }
-
-// sum returns the cost as a sum.
-func (c *Cost) sum() sum {
-	return sum{c.Bytes, c.Packets, c.Messages, int64(c.Connections), int64(c.Tokens)}
-}
 
 // in returns the sum in one unit.
 func (s *sum) in(kind unit.Kind) int64 {
@@ -62,7 +58,16 @@ func (s *sum) in(kind unit.Kind) int64 {
 	return 0
 }
 
-func (s *sum) add(o sum) {
+// count adds n items that cost c each. If n is negative, it takes them away.
+func (s *sum) count(c *Cost, n int64) {
+	s.bytes += n * c.Bytes
+	s.packets += n * c.Packets
+	s.messages += n * c.Messages
+	s.connections += n * int64(c.Connections)
+	s.tokens += n * int64(c.Tokens)
+}
+
+func (s *sum) add(o *sum) {
 	s.bytes += o.bytes
 	s.packets += o.packets
 	s.messages += o.messages

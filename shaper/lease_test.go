@@ -257,6 +257,7 @@ func anyDisk(t *rapid.T) func() time.Duration {
 // Whatever the moments at which processes crash, and whatever a write had reached by then, no
 // promise of any algorithm breaks.
 func TestCrashesGiveNoBudget(t *testing.T) {
+	t.Parallel()
 	for name, conf := range keptConfs() {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {

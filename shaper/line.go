@@ -26,7 +26,7 @@ type line struct {
 	someFree    bool  // one of them may cost nothing in the unit of the class
 }
 
-// front returns the item of the queue that has waited longest; nil if none waits.
+// front returns the item of the queue that leaves first; nil if none waits.
 func (l *line) front() *Item {
 	if e := l.queue.Front(); e != nil {
 		return e.Value
@@ -41,13 +41,9 @@ func (l *line) needsNoRoom(it *Item) bool { return it.Accepted || it.Patient && 
 // count adds items, and what they cost together, to what waits in the class and beneath
 // it. kind is the unit of the class. Negative numbers take away.
 func (l *line) count(kind unit.Kind, cost *sum, items int64) {
-	l.waitingCost.add(*cost)
+	l.waitingCost.add(cost)
 	l.waiting += items
-	if items < 0 {
-		l.someFree = l.someFree && l.waiting > 0
-	} else if cost.in(kind) == 0 {
-		l.someFree = true
-	}
+	l.someFree = l.waiting > 0 && (l.someFree || cost.in(kind) == 0)
 }
 
 func (l *line) backlog() Backlog { return Backlog{Items: l.waiting, Bytes: l.waitingCost.bytes} }

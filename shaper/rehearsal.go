@@ -17,11 +17,11 @@ import (
 type rehearsal struct {
 	now     time.Time
 	nodes   map[*node]*node // copies, by what they are copies of
-	items   map[*Item]*Item
-	tally   *Tally // counts for nobody
-	room    int    // how many items are still to be copied; see copyLine
-	inexact bool   // a limiter could not be copied, or an item that was not copied has its turn
-	rounded bool   // a limiter was copied to within a nanosecond
+	items   map[*Item]*Item // likewise
+	tally   *Tally          // counts for nobody
+	room    int             // how many items are still to be copied; see copyLine
+	inexact bool            // a limiter could not be copied, or an item that was not copied has its turn
+	rounded bool            // a limiter was copied to within a nanosecond
 }
 
 // rehearse copies the tree of a class. The caller holds its lock. root is up to date.
@@ -147,9 +147,9 @@ const (
 
 // copyLine copies the beginning of a queue, and the sums of all that waits.
 func (r *rehearsal) copyLine(n, m *node) {
-	left := min(max(r.room, leastOfEach), mostOfQueue)
-	for e := n.queue.Front(); e != nil && left > 0; e = e.Next() {
-		left--
+	room := min(max(r.room, leastOfEach), mostOfQueue)
+	for e := n.queue.Front(); e != nil && room > 0; e = e.Next() {
+		room--
 		r.room--
 		it := e.Value
 		one := &Item{Cost: it.Cost, Held: it.Held, Busy: it.Busy, Settles: it.Settles, Asks: it.Asks, arrived: it.arrived, since: it.since}

@@ -17,8 +17,9 @@ type shadow interface {
 	offer(now time.Time, cost Cost, from *Source, asks bool)
 	// answered says that the oldest item without an answer has its answer at now.
 	answered(now time.Time)
-	// occupy acquires a slot; nil if the session would have been refused.
-	occupy() *Slot
+	// occupy acquires a slot. It returns nil if there is none, and the session is not patient:
+	// it would have been refused.
+	occupy(patient bool) *Slot
 	// isBusy reports whether copies wait at now.
 	isBusy(now time.Time) bool
 	// moveInFlight says that a class has come beneath this one, with n items in flight of

@@ -42,8 +42,8 @@ func (b *backing) setShare(share Share) {
 	}
 }
 
-// hashesOtherwise reports whether keys are others with a share than they are now. A class without
-// buckets has none.
+// hashesOtherwise reports whether keys are hashed otherwise with a share than now. It is false if k
+// is nil: the class has no buckets.
 func (k *keys) hashesOtherwise(share Share) bool {
 	switch {
 	case k == nil:
@@ -83,11 +83,11 @@ func (b *backing) told(now time.Time, key string) {
 	root.wake(now)
 }
 
-// tellPause tells the fleet of a pause that the provider has asked for. The class had one until the
-// time before. The pause of a bucket is of its key alone.
+// tellPause tells the fleet that the class pauses, if it does so for longer than until the time
+// before. The pause of a bucket is that of its key alone.
 func (b *backing) tellPause(now, before time.Time) {
 	c := b.class
 	if until := c.throttle.until; b.share != nil && !c.passive && until.After(before) {
-		b.share.Slow(c.shareKey(), until.Sub(now))
+		b.share.Slow(b.key(), until.Sub(now))
 	}
 }

@@ -16,18 +16,17 @@ type shared struct {
 	limit.Limiter
 	share   Share
 	class   *Class
-	limits  []Limit       // those that are kept by themselves
+	limits  []Limit       // of the class; those that are Joined are left out
 	budgets []Budget      // of each of these
-	outside limit.Limiter // all budgets
+	outside limit.Limiter // all budgets together
 
 	latest       time.Time // the latest time at which somebody asked
-	wanted, need int64     // what the budgets were told
+	wanted, need int64     // what the budgets were told last; see Budget.Want
 }
 
 // borrow returns a shared limiter around one that counts what this process lets out.
 func (b *backing) borrow(now time.Time, p *pace, l limit.Limiter) limit.Limiter {
-	c := b.class
-	key := c.shareKey()
+	c, key := b.class, b.key()
 	s := &shared{Limiter: l, share: b.share, class: c, wanted: -1}
 	var parts []limit.Limiter
 	for i, l := range p.limits() {
@@ -63,7 +62,7 @@ func (s *shared) Next(now time.Time, ahead, n int64) time.Time {
 // ask tells the budgets what waits in the class and beneath it. An item of n units may be next.
 func (s *shared) ask(now time.Time, n int64) {
 	c := s.class
-	units, items := c.awake(now)
+	units, items := s.awake(now)
 	if items == 0 {
 		s.want(now, 0, 0)
 		return
@@ -76,7 +75,8 @@ func (s *shared) ask(now time.Time, n int64) {
 
 // awake returns what waits in the class and beneath it, without what waits for quiet hours of the
 // class to end: how many units, and how many items.
-func (c *Class) awake(now time.Time) (units, items int64) {
+func (s *shared) awake(now time.Time) (units, items int64) {
+	c := s.class
 	units, items = c.waitingCost.in(c.kind), c.waiting
 	for _, group := range c.quiet.inUse {
 		if group.pace.closed.Contains(now) {
@@ -90,13 +90,14 @@ func (c *Class) awake(now time.Time) (units, items int64) {
 // quiet hours end or an answer comes.
 func (s *shared) relax(now time.Time) {
 	c := s.class
-	if _, items := c.awake(now); items == 0 || c.maxInFlight > 0 && c.inFlight >= c.maxInFlight {
+	if _, items := s.awake(now); items == 0 || c.maxInFlight > 0 && c.inFlight >= c.maxInFlight {
 		s.want(now, 0, 0)
 	}
 }
 
-// want tells the budgets what is wanted. A slot that is not used in time is lost. So if there are
-// several limits, those without windows are asked when the windows have room.
+// want tells the budgets how many units wait, and how many the next item needs. A slot that is not
+// used in time is lost. So if there are several limits, those without a window are asked only when
+// the windows have room.
 func (s *shared) want(now time.Time, units, need int64) {
 	if units == s.wanted && need == s.need && len(s.budgets) == 1 {
 		return
@@ -155,7 +156,7 @@ func (s *shared) SetRate(now time.Time, rate unit.Rate, burst int64) {
 	s.budgets[0].SetRate(now, rate, s.limits[0].Burst)
 }
 
-// forget lets the fleet forget what a limiter has of it, if it is a shared one.
+// forget drops what a limiter has of its budgets, if it is a shared one.
 func forget(l limit.Limiter) {
 	if s, ok := l.(*shared); ok {
 		for _, b := range s.budgets {
@@ -164,10 +165,10 @@ func forget(l limit.Limiter) {
 	}
 }
 
-// shareKey returns the key by which the members of a fleet know the class: that of a bucket, or "".
-func (c *Class) shareKey() string {
-	if c.bucketOf == nil {
+// key returns the key by which the members of a fleet know the class: that of a bucket, or "".
+func (b *backing) key() string {
+	if b.class.bucketOf == nil {
 		return ""
 	}
-	return keyText(c.key)
+	return keyText(b.class.key)
 }

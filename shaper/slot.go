@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"shaper/leaky"
+	"shaper/policy"
 )
 
 // A Slot lets a session be open in its class and in each class above (max_connections).
@@ -30,6 +31,9 @@ type Slot struct {
 type SlotOwner interface {
 	// Acquired must not block, nor call a Slot or a Class: the caller may hold locks.
 	Acquired()
+	// Protocol returns what the session speaks. It decides whether a session that finds no
+	// place waits or is refused. The caller holds locks here too.
+	Protocol() policy.Protocol
 }
 
 // slots counts the sessions in a class and beneath it. The lock of the tree guards it. Each
@@ -142,7 +146,8 @@ func (s *Slot) climb(p *slots) bool {
 
 // occupy acquires a slot in a shadow too, unless the session would have been refused there.
 func (s *Slot) occupy(in shadow) {
-	if slot := in.occupy(); slot != nil {
+	patient := s.class.conf.OverflowFor(s.owner.Protocol()) == policy.Wait
+	if slot := in.occupy(patient); slot != nil {
 		s.shadowSlots = append(s.shadowSlots, slot)
 	}
 }

@@ -18,7 +18,8 @@ type waiter struct {
 	told int
 }
 
-func (s *waiter) Acquired() { s.told++ }
+func (s *waiter) Acquired()                 { s.told++ }
+func (s *waiter) Protocol() policy.Protocol { return policy.TCP }
 
 func withSlots(conf policy.Class, n int) policy.Class {
 	conf.MaxConnections = n
@@ -332,7 +333,8 @@ func TestSlotsConcurrently(t *testing.T) {
 // told is the owner of a slot, and ignores what it is told.
 type told struct{ Slot }
 
-func (*told) Acquired() {}
+func (*told) Acquired()                 {}
+func (*told) Protocol() policy.Protocol { return policy.TCP }
 
 // BenchmarkSlotsLeave lets very many sessions wait, and leave in any order.
 func BenchmarkSlotsLeave(b *testing.B) {

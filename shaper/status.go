@@ -23,14 +23,17 @@ func (s Status) Why(now time.Time) Why {
 	root, now := c.lockAt(now)
 	root.next(now)
 	still := rehearse(now, root, &c.node)
+	sessions, slots := slotHolds(&c.slots)
 	root.mu.Unlock()
 	// From here on all is about copies, without the lock.
-	return still.why(still.nodes[&c.node])
+	w := still.why(still.nodes[&c.node])
+	w.Sessions, w.Path = sessions, append(w.Path, slots...)
+	return w
 }
 
-// Waits returns what the next item waits for at now, of those in the queue of the class and in
-// those of its buckets and groups. If only classes beneath it have items, it is what holds those up
-// from this class on. Waits returns nil if nothing waits, or only for its turn. If something waits
+// Waits returns what the next item waits for at now. It looks at the queues of the class, of its
+// buckets and of its groups. If only classes beneath have items, it returns what holds those up in
+// this class and above. Waits returns nil if nothing waits, or only for its turn. If something waits
 // in more than a thousand buckets, Waits looks at a thousand of them, and at the one whose turn is
 // the next.
 func (s Status) Waits(now time.Time) *stats.Hold {
@@ -53,9 +56,9 @@ func (s Status) Waits(now time.Time) *stats.Hold {
 	return first.reading()
 }
 
-// WaitsWithKey returns what an item of one unit would wait for that came to the class at now, on
-// a connection. m is the message that it is; nil says nothing of it. It returns nil if the item
-// would not wait, or only for its turn.
+// WaitsWithKey returns what an item of one unit would wait for if it came to the class at now, on
+// a connection. m is that item; nil if it is no message, or if nothing is known of it. WaitsWithKey
+// returns nil if the item would not wait, or only for its turn.
 func (s Status) WaitsWithKey(now time.Time, conn policy.Conn, m *policy.Message) *stats.Hold {
 	c := s.class
 	root, now := c.lockAt(now)

@@ -77,9 +77,9 @@ func (t *fdTimer) set(at time.Time) {
 	t.spec = unix.ItimerSpec{} // stops the timer
 	if at != limit.Never {
 		// 0 would stop the timer, but a time that has passed must end wait.
-		left := min(max(time.Until(at), 1), farthest)
-		t.spec.Value = unix.NsecToTimespec(int64(left))
-		t.due.Store(int64(time.Since(epoch) + left))
+		remaining := min(max(time.Until(at), 1), farthest)
+		t.spec.Value = unix.NsecToTimespec(int64(remaining))
+		t.due.Store(int64(time.Since(epoch) + remaining))
 	}
 	t.conn.Control(t.settime) // fails only when the timer is closed
 }

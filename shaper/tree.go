@@ -85,8 +85,8 @@ func (n *node) lock() (root *node) {
 // goes back in a tree: if now is older than the latest time there, lockAt returns that.
 func (n *node) lockAt(now time.Time) (root *node, latest time.Time) {
 	root = n.lock()
-	if now != limit.Never {
-		root.latest = later(root.latest, now)
+	if now.After(root.latest) && now != limit.Never {
+		root.latest = now
 	}
 	return root, root.latest
 }
@@ -109,7 +109,7 @@ func (n *node) attach(now time.Time, parent *node) {
 	parent.feed.children++
 	parent.feed.add(&n.asChild)
 	n.parent.Store(parent)
-	parent.countWaiting(n.waitingCost, n.waiting)
+	parent.countWaiting(&n.waitingCost, n.waiting)
 	for p := parent; p != nil; p = p.parent.Load() {
 		p.someFree = p.waiting > 0 // the sums do not tell
 	}
@@ -139,13 +139,15 @@ func (n *node) detach(now time.Time) {
 		parent.feed.remove(&parent.ownQueue)
 		parent.feed = nil
 	}
-	parent.countWaiting(n.waitingCost.negative(), -n.waiting)
+	gone := n.waitingCost.negative()
+	parent.countWaiting(&gone, -n.waiting)
 	parent.countInFlight(-n.inFlight)
 	n.parent.Store(nil)
 	parent.update(now)
 }
 
-// compete gives the node a priority and a weight among its siblings. Both hold at once.
+// compete gives the node a priority and a weight among its siblings, from now on. The caller holds
+// the lock of the tree.
 func (n *node) compete(priority int, weight int64) {
 	f := (*feed)(nil)
 	if p := n.parent.Load(); p != nil {
@@ -215,7 +217,9 @@ func (n *node) awaitsGap() bool {
 func (n *node) push(it *Item) {
 	n.enqueue(it)
 	n.queueCost += it.Cost.in(n.kind)
-	n.countWaiting(it.Cost.sum(), max(it.Cost.Packets, 1))
+	var cost sum
+	cost.count(&it.Cost, 1)
+	n.countWaiting(&cost, max(it.Cost.Packets, 1))
 }
 
 // enqueue is push without the sums.
@@ -235,15 +239,17 @@ func (n *node) remove(it *Item) bool {
 		return false
 	}
 	n.queueCost -= it.Cost.in(n.kind)
-	n.countWaiting(it.Cost.sum().negative(), -max(it.Cost.Packets, 1))
+	var cost sum
+	cost.count(&it.Cost, -1)
+	n.countWaiting(&cost, -max(it.Cost.Packets, 1))
 	return true
 }
 
 // countWaiting adds items, and what they cost together, to what waits in the node and in
 // those above it. Negative numbers take away.
-func (n *node) countWaiting(cost sum, items int64) {
+func (n *node) countWaiting(cost *sum, items int64) {
 	for ; n != nil; n = n.parent.Load() {
-		n.line.count(n.kind, &cost, items)
+		n.line.count(n.kind, cost, items)
 		if k := n.class.bucketOf; k != nil && n.parent.Load() != nil { // else it was given up, and has a lock of its own
 			k.noteWaiting(n.class)
 		}

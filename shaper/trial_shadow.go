@@ -17,7 +17,7 @@ type trialShadow struct {
 	trial *Trial // drives in
 }
 
-// newShadow makes the shadows of all real classes.
+// newShadow is the shadowMaker of all real classes.
 func newShadow(now time.Time, conf policy.Class, l limit.Limiter, counters *stats.Class) shadow {
 	conf = shadowPolicy(conf)
 	c := newClass(conf, &Tally{Stats: counters}, nil)
@@ -27,8 +27,8 @@ func newShadow(now time.Time, conf policy.Class, l limit.Limiter, counters *stat
 	return &trialShadow{in: c, trial: c.trial}
 }
 
-// shadowPolicy returns the policy of the class in the trial. That has no parent: the
-// classes above the real one do what their policies say.
+// shadowPolicy returns the policy of the class in the trial. It has no parent: the classes above
+// the real one really do what their policies say.
 func shadowPolicy(conf policy.Class) policy.Class {
 	conf.Shadow, conf.Parent, conf.Learn = false, "", policy.Learn{} // the real one hears the provider
 	conf.Rate, conf.Ceil = conf.Limit(), unit.Rate{}
@@ -51,7 +51,7 @@ func (s *trialShadow) answered(now time.Time) {
 	}
 }
 
-// moveFlying implements shadow.
+// moveInFlight implements shadow.
 func (s *trialShadow) moveInFlight(now time.Time, n int) {
 	if s.tracks() {
 		s.trial.moveInFlight(now, n)
@@ -59,9 +59,9 @@ func (s *trialShadow) moveInFlight(now time.Time, n int) {
 }
 
 // occupy implements shadow.
-func (s *trialShadow) occupy() *Slot {
+func (s *trialShadow) occupy(patient bool) *Slot {
 	slot := new(Slot)
-	if !slot.Acquire(s.in, nobody{}) && s.in.conf.OverflowFor(policy.TCP) != policy.Wait {
+	if !slot.Acquire(s.in, nobody{}) && !patient {
 		slot.Release()
 		s.in.tally.lose(stats.QueueFull, &Cost{})
 		return nil
@@ -72,7 +72,8 @@ func (s *trialShadow) occupy() *Slot {
 // nobody waits for a slot that only counts.
 type nobody struct{}
 
-func (nobody) Acquired() {}
+func (nobody) Acquired()                 {}
+func (nobody) Protocol() policy.Protocol { return policy.TCP }
 
 // isBusy implements shadow.
 func (s *trialShadow) isBusy(now time.Time) bool {

@@ -153,6 +153,8 @@ func (x *relayed) begin() {
 	}
 }
 
+func (x *relayed) Protocol() policy.Protocol { return policy.TCP }
+
 func (x *relayed) Acquired() { x.proxy.plan(x.proxy.now, x.admitted) }
 
 func (x *relayed) admitted() {

@@ -176,6 +176,8 @@ func (x *proxied) end() {
 	x.slot.Release()
 }
 
+func (x *proxied) Protocol() policy.Protocol { return x.proxy.protocol }
+
 func (x *proxied) Acquired() {
 	x.open = true
 	x.proxy.plan(x.proxy.now, x.drive)
@@ -428,6 +430,43 @@ func TestShadowOfSlotsThatAreRefused(t *testing.T) {
 		t.Errorf("%d places remain taken", n)
 	}
 }
+
+// A shadow refuses the sessions that the class itself would refuse: by the session's protocol,
+// and by the overflow of its class, also if a class above is full.
+func TestShadowRefusesTheSameSessions(t *testing.T) {
+	for _, x := range []struct {
+		rate     string
+		protocol policy.Protocol
+		overflow policy.Overflow
+		refused  uint64
+	}{
+		{"5 messages/s", policy.SMPP, "", 1},
+		{"5 messages/s", policy.HTTP, "", 1},
+		{"5 messages/s", policy.SMPP, policy.Wait, 0},
+		{"5 messages/s", policy.Lines, "", 0},
+		{"5 messages/s", policy.Lines, policy.Refuse, 1},
+		{"1KB/s", policy.HTTP, "", 0},
+		{"1KB/s", policy.UDP, "", 1},
+	} {
+		conf := leakyClass(x.rate)
+		conf.Overflow = x.overflow
+		own, above := inShadow(withSlots(conf, 1)), inShadow(withSlots(named("above", leakyClass(x.rate)), 1))
+		for _, classes := range [][]*Class{NewTree(start, []policy.Class{own}), NewTree(start, []policy.Class{above, under("above", named("c", conf))})} {
+			for range 2 {
+				new(Slot).Acquire(classes[len(classes)-1], speaker(x.protocol))
+			}
+			if got := of(classes[0].Status().Shadow(start)); got.full != x.refused {
+				t.Errorf("%s, %s, %q, %d classes: the shadow refuses %d sessions, want %d", x.rate, x.protocol, x.overflow, len(classes), got.full, x.refused)
+			}
+		}
+	}
+}
+
+// speaker is the owner of a slot, whose session speaks this protocol.
+type speaker policy.Protocol
+
+func (speaker) Acquired()                   {}
+func (s speaker) Protocol() policy.Protocol { return policy.Protocol(s) }
 
 // A session whose messages never get an answer gives back its slot and what it had in
 // flight when it ends. What one session blocks is bounded.

@@ -15,7 +15,9 @@ type Why struct {
 	From    string    // the class in which the next item waits
 	At      time.Time // when it leaves, if nothing else comes; limit.Never if time alone never lets it leave
 	Exact   bool      // At is no estimate
-	Path    []Hold    // what holds it up, from its own class to the root
+	Path    []Hold    // what holds it up, from its own class to the root; then the classes that have no slot free
+	// Sessions is how many sessions wait for a slot in the class and in those above it (max_connections).
+	Sessions int
 }
 
 // Hold is what holds an item up in one class.
@@ -31,17 +33,18 @@ type Cause string
 
 // The causes.
 const (
-	ByLimit    Cause = "limit"     // the limit of the class, and for a window that it is full
-	ByQuiet    Cause = "quiet"     // the recipient has quiet hours
-	ByPause    Cause = "pause"     // the provider has said "too fast"
-	ByHint     Cause = "hints"     // the provider has said how much remains of its limit
-	ByInFlight Cause = "in_flight" // so many requests have no answer
-	ByWriting  Cause = "writing"   // an item before it is being written
-	BySiblings Cause = "siblings"  // others that compete for the class come first
-	ByChildren Cause = "children"  // no class beneath it in which something waits lets anything leave
+	ByLimit    Cause = "limit"           // the limit of the class; of a window, that it is full
+	ByQuiet    Cause = "quiet"           // the recipient has quiet hours
+	ByPause    Cause = "pause"           // the provider has said "too fast"
+	ByHint     Cause = "hints"           // the provider has said how much remains of its limit
+	ByInFlight Cause = "in_flight"       // so many requests have no answer
+	ByWriting  Cause = "writing"         // an item before it is being written
+	BySiblings Cause = "siblings"        // others that compete for the class come first
+	BySlots    Cause = "max_connections" // sessions wait until others end
+	ByChildren Cause = "children"        // no class beneath it in which something waits lets anything leave
 )
 
-// why explains what waits at a node. It lets the items leave in a further copy.
+// why explains what waits at a node. It lets items leave in another copy of the copy.
 func (r *rehearsal) why(of *node) (w Why) {
 	w.Backlog = of.backlog()
 	if w.Items == 0 {
@@ -75,8 +78,22 @@ func (r *rehearsal) why(of *node) (w Why) {
 	return w
 }
 
-// firstOf returns an item that waits at the node or beneath it. It returns nil if time changes nothing
-// for any contender in which one waits: no feed knows these.
+// slotHolds returns the classes that have no slot free, from one to the root, and how many sessions wait there.
+// The caller holds the lock of the tree.
+func slotHolds(p *slots) (waiting int, all []Hold) {
+	for ; p != nil; p = p.above() {
+		if p.most == 0 || !p.isFull() {
+			continue
+		}
+		waiting += p.waiters.Len()
+		text := fmt.Sprintf("max_connections allows %d, and all are taken; sessions that wait for one to end: %d", p.most, p.waiters.Len())
+		all = append(all, Hold{p.of.name, BySlots, time.Time{}, text})
+	}
+	return waiting, all
+}
+
+// firstOf returns an item that waits at the node or beneath it. It returns nil if no feed lists a
+// contender in which one waits: time changes nothing for these.
 func firstOf(n *node) *Item {
 	if it := n.front(); it != nil {
 		return it
@@ -91,8 +108,8 @@ func firstOf(n *node) *Item {
 	return nil
 }
 
-// path returns what holds up an item, from a node to the root. ahead says how many items each class
-// lets leave before it.
+// path returns what holds up an item of a cost, from a node to the root. ahead says how many items
+// each class lets leave before it.
 func (r *rehearsal) path(n *node, cost Cost, ahead map[*node]int) (all []Hold) {
 	for ; n != nil; n = n.parent.Load() {
 		if units := cost.in(n.kind); units > 0 && !n.passive {

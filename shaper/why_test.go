@@ -235,6 +235,27 @@ func TestWhyOfBuckets(t *testing.T) {
 	}
 }
 
+// A class without a free slot says so, and how many sessions wait there, also above the class that is
+// asked for.
+func TestWhyOfSlots(t *testing.T) {
+	parent, a, b := threeSlots()
+	take(t, b, 2, 2)
+	if w := a.Status().Why(start); w.Sessions != 0 || len(w.Path) != 0 {
+		t.Errorf("slots are free: %+v", w)
+	}
+	take(t, a, 4, 2)
+	want := []Hold{
+		{"a", BySlots, time.Time{}, "max_connections allows 2, and all are taken; sessions that wait for one to end: 2"},
+		{"parent", BySlots, time.Time{}, "max_connections allows 4, and all are taken; sessions that wait for one to end: 0"},
+	}
+	if w := a.Status().Why(start); w.Sessions != 2 || !slices.Equal(w.Path, want) || w.Items != 0 || w.At.After(start) {
+		t.Errorf("two wait: %+v, want %+v", w, want)
+	}
+	if w := parent.Status().Why(start); w.Sessions != 0 || !slices.Equal(w.Path, want[1:]) {
+		t.Errorf("nobody waits in the parent: %+v", w)
+	}
+}
+
 // However much waits, the tree is locked only while a bounded part of it is copied. What that part
 // tells is exact, and what it does not tell is called no more than an estimate.
 func TestWhyCopiesABoundedPart(t *testing.T) {

@@ -20,6 +20,7 @@ func TestRecipesOfContracts(t *testing.T) {
 		limits  []allows
 	}{
 		{"30 a second over two binds", []string{"rate=50 messages/s"}, time.Minute, []allows{{30, time.Second}, {1, time.Second / 30}}},
+		{"Refusals in the body of a 200", []string{"rate=50 messages/s"}, time.Minute, []allows{{30, time.Second}, {1, time.Second / 30}}},
 		{"50 a second, and 20 for each sender", []string{"rate=30 messages/s,source_addr=1"}, time.Minute, []allows{{20, time.Second}, {1, time.Second / 20}}},
 		{"50 a second, and 20 for each sender", []string{"rate=30 messages/s,source_addr=1", "rate=30 messages/s,source_addr=2", "rate=30 messages/s,source_addr=3"},
 			time.Minute, []allows{{50, time.Second}, {1, time.Second / 50}}},
