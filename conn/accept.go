@@ -66,7 +66,7 @@ func (t *tcpSocket) retarget(sv *service) {
 }
 
 // intercept implements bound.
-func (t *tcpSocket) intercept() error { return t.listener.Intercept(policy.OwnMark) }
+func (t *tcpSocket) intercept() (undo func(), err error) { return t.listener.Intercept(policy.OwnMark) }
 
 // leadsTo implements bound.
 func (t *tcpSocket) leadsTo() *service { return t.service.Load() }

@@ -15,7 +15,7 @@ type address struct {
 	owner   string // the listener, if the kernel chooses the port, so that each listener gets its own
 }
 
-// addressOf returns the address for one that a listener lists.
+// addressOf returns the address that text, in listen of the listener, stands for.
 func addressOf(l *policy.Listener, text string) address {
 	at := address{network: l.Network(), text: text}
 	if strings.HasSuffix(text, ":0") {
@@ -40,7 +40,7 @@ func networkOf(network, address string) string {
 	return network + "6"
 }
 
-// localAddr is where a socket is really bound.
+// localAddr is where a socket is bound: with the port, if the kernel has chosen it.
 type localAddr struct {
 	network string
 	addr    netip.AddrPort // invalid for a unix socket
@@ -65,15 +65,15 @@ func (a localAddr) String() string {
 
 // bound is a bound socket, which accepts for a service.
 type bound interface {
-	// serve starts accepting, for a service.
+	// serve starts to accept for a service.
 	serve(*service)
 	// retarget changes the service of all connections to come.
 	retarget(*service)
 	// leadsTo returns the present service.
 	leadsTo() *service
 	// intercept makes the socket accept what nftables leads to it; see sock.Listener.
-	intercept() error
-	// local returns where the socket is really bound.
+	intercept() (undo func(), err error)
+	// local returns where the socket is bound.
 	local() localAddr
 	// isGone reports whether the file of a unix socket was removed; see sock.Listener.
 	isGone() bool

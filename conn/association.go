@@ -25,17 +25,17 @@ type association struct {
 	session *tcpSession
 	socket  *udpSocket
 	user    string
-	port    uint16          // to which the client has connected
-	owner   string          // who has it, in the counts of the service
-	ctx     context.Context // of lookups
+	port    uint16          // to which the client has connected by TCP
+	owner   string          // in relayCount: the user, or the address of a client that has not logged in
+	ctx     context.Context // for lookups; close ends it
 	cancel  context.CancelFunc
 
 	// Owned by the goroutine that reads the socket.
-	client  netip.AddrPort // with port 0 until the first datagram
+	client  netip.AddrPort // its port is 0 as long as it is not known
 	headers entry.Datagrams
 
 	mu      sync.Mutex          // guards waiting; it comes after the session's lock, and before the socket's
-	waiting map[udpKey]*waiting // for the lookup of their name
+	waiting map[udpKey]*waiting // datagrams to names that are looked up
 }
 
 // waiting are the first datagrams to a name that is looked up.
@@ -46,7 +46,7 @@ type waiting struct {
 
 // The bounds of an association.
 const (
-	maxDestinations = 256 // that are sessions or are looked up
+	maxDestinations = 256 // sessions and lookups together
 	maxLookups      = 16  // at a time
 	maxHeld         = 16  // datagrams for one name
 	maxHeldBytes    = 32 << 10
@@ -58,8 +58,9 @@ var (
 	errNoAddress = errors.New("a relay of datagrams needs a client with an address")
 )
 
-// associate makes a relay at an address of ours, which the client has reached. The client says that
-// it will send from an address. No lock is held.
+// associate makes a relay for the client of t, whom who describes. The relay is at our address at,
+// which the client has reached. The client has said that it will send from the address from. No
+// lock is held.
 func associate(t *tcpSession, who policy.Conn, at netip.Addr, from netip.AddrPort) (*association, error) {
 	a := &association{session: t, user: who.User, port: who.Port, owner: who.User, waiting: map[udpKey]*waiting{}}
 	client := who.Source.Addr().WithZone("")
@@ -86,7 +87,7 @@ func associate(t *tcpSession, who policy.Conn, at netip.Addr, from netip.AddrPor
 	return a, nil
 }
 
-// bind binds the socket.
+// bind binds the socket of the relay to a free port of an address.
 func (a *association) bind(at netip.Addr) error {
 	s := a.session.server
 	if !s.udpUpstreams.tryEnter() {
@@ -101,24 +102,24 @@ func (a *association) bind(at netip.Addr) error {
 		return err
 	}
 	a.socket.frames = a
-	s.enterRelay(a.local())
+	s.relayAt.enter(a.local())
 	return nil
 }
 
 // local returns where the client sends its datagrams.
 func (a *association) local() netip.AddrPort { return a.socket.local().addr }
 
-// serve starts reading.
+// serve starts to read datagrams.
 func (a *association) serve() { a.socket.serve(a.session.service) }
 
-// close ends the relay, with all that it carries.
+// close ends the relay and its UDP sessions. The session's lock may be held.
 func (a *association) close(result stats.Result) {
 	a.cancel()
 	a.mu.Lock()
 	clear(a.waiting)
 	a.mu.Unlock()
 	a.socket.end(result)
-	a.session.server.leaveRelay(a.local())
+	a.session.server.relayAt.leave(a.local())
 	a.session.server.udpUpstreams.leave()
 	a.session.service.relays.leave(a.owner)
 }
@@ -146,6 +147,7 @@ func (a *association) keyOf(in *sock.Incoming, i int) (key udpKey) {
 	return udpKey{from, to}
 }
 
+// stray counts a datagram that is dropped.
 func (a *association) stray(reason string) { a.session.service.stats.Stray.Add(reason) }
 
 // admit implements framing.
@@ -176,7 +178,7 @@ func (a *association) admit(key udpKey, peer sock.Peer, t sock.Train) bool {
 	return false
 }
 
-// hold keeps a copy of a datagram, if there is room.
+// hold keeps a copy of a datagram. It returns false if there is no room.
 func (w *waiting) hold(t sock.Train) bool {
 	if len(w.held) == maxHeld || len(w.held) > 0 && w.bytes+len(t.Payload) > maxHeldBytes {
 		return false
@@ -186,7 +188,7 @@ func (w *waiting) hold(t sock.Train) bool {
 	return true
 }
 
-// lookUp looks up the name of a destination, and then begins its session.
+// lookUp looks up the name of a destination, begins its session, and offers it what was held.
 func (a *association) lookUp(key udpKey, peer sock.Peer) {
 	s := a.session.server
 	defer s.rescue(a.session)
@@ -252,14 +254,16 @@ func (a *association) granted(by *direction, now time.Time) { by.flow.Left(now) 
 func (a *association) finish(result stats.Result) { a.close(result) }
 
 // tend implements relay. While it has destinations, it is not idle.
-func (a *association) tend(time.Time) (waits bool) {
+func (a *association) tend(time.Time) (waits, rests bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.waiting) > 0 || a.socket.count() > 0
+	return len(a.waiting) > 0 || a.socket.count() > 0, false
 }
 
 // age implements relay.
 func (a *association) age(time.Time, bool) { a.session.finish(stats.Aged) }
+
+// The rest of relay does nothing here: the connection of the client carries no data.
 
 func (*association) reach(string)                                                    {}
 func (*association) flush()                                                          {}
@@ -268,7 +272,8 @@ func (*association) reroute(time.Time, *routes, policy.Conn, map[*shaper.Class]b
 func (*association) copyTo(*copies)                                                  {}
 func (*association) quit(time.Time, stats.Reason)                                    {}
 
-// maxRelays bounds how many relays a user has at a listener, or, if nobody logs in, an address.
+// maxRelays bounds how many relays a user has at a listener. If nobody logs in, it bounds those of
+// an address.
 const maxRelays = 64
 
 // relayCount counts the relays of each user or address.
@@ -277,7 +282,7 @@ type relayCount struct {
 	counts map[string]int
 }
 
-// enter counts one more, unless that would be too many.
+// enter counts one more relay of an owner. It returns false if there are maxRelays already.
 func (r *relayCount) enter(owner string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,10 +10,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/crypto/bcrypt"
 
 	"shaper/entry"
+	"shaper/policy"
 	"shaper/stats"
 	"shaper/tests/trial"
 )
@@ -30,6 +32,12 @@ type relayed struct {
 func (r *rig) ask(user, from string) (control tcpConn, reply []byte) {
 	r.t.Helper()
 	control = r.dial("l")
+	return control, r.askBy(control, user, from)
+}
+
+// askBy is ask by a connection.
+func (r *rig) askBy(control tcpConn, user, from string) (reply []byte) {
+	r.t.Helper()
 	at := netip.MustParseAddrPort(from)
 	hello, greeted := "\x05\x01\x00", "\x05\x00"
 	if user != "" {
@@ -41,13 +49,19 @@ func (r *rig) ask(user, from string) (control tcpConn, reply []byte) {
 	if _, err := io.ReadFull(control, reply); err != nil {
 		r.t.Fatal(err)
 	}
-	return control, reply
+	return reply
 }
 
 // associate returns a client that has a relay.
 func (r *rig) associate(user string) *relayed {
 	r.t.Helper()
-	control, reply := r.ask(user, "0.0.0.0:0")
+	return r.associateBy(r.dial("l"), user)
+}
+
+// associateBy is associate by a connection.
+func (r *rig) associateBy(control tcpConn, user string) *relayed {
+	r.t.Helper()
+	reply := r.askBy(control, user, "0.0.0.0:0")
 	if string(reply[:4]) != "\x05\x00\x00\x01" {
 		r.t.Fatalf("the reply is %q", reply)
 	}
@@ -114,6 +128,23 @@ func TestAssociation(t *testing.T) {
 	defer r.service("l").relays.mu.Unlock()
 	if n := len(r.service("l").relays.counts); n > 0 {
 		t.Errorf("%d clients are still counted", n)
+	}
+}
+
+// A relay with destinations is not idle, however often the janitor has looked before there was a relay.
+func TestRelayInUseIsNotIdle(t *testing.T) {
+	server := bindUDP(t, "127.0.0.1:0")
+	r := run(t, entryTo("socks5", `allow = "127.0.0.0/8"`))
+	control := r.dial("l")
+	until(t, "the session has begun", func() bool { return len(r.Sessions()) == 1 })
+	one := r.all()[0].(*tcpSession)
+	one.tend(time.Now())
+	c := r.associateBy(control, "")
+	c.send(t, header("127.0.0.1", server.LocalAddr().(*net.UDPAddr).AddrPort().Port())+"x")
+	expectDatagram(t, server, "x")
+	one.tend(time.Now().Add(2 * time.Duration(one.conf.IdleTimeout)))
+	if n := len(r.Sessions()); n != 2 {
+		t.Errorf("%d sessions are open", n)
 	}
 }
 
@@ -197,6 +228,47 @@ func TestRelayOutlivesItsListener(t *testing.T) {
 		if all := r.Sessions(); len(all) != 2 {
 			t.Errorf("the sessions are %+v", all)
 		}
+	}
+}
+
+// After a reload that removes the listener, or the user of a client, that client reaches no new
+// destination by its relay. What it has begun goes on.
+func TestRelayOfARemovedUser(t *testing.T) {
+	hash, err := bcrypt.GenerateFromPassword([]byte("x"), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := bindUDP(t, "127.0.0.1:0")
+	at := server.LocalAddr().(*net.UDPAddr).AddrPort()
+	dir := trial.Files(t, map[string]string{"users": "ann:" + string(hash) + "\n", "others": "bob:" + string(hash) + "\n"})
+	text := entryTo("socks5", `allow = ["127.0.0.0/8", "*"]`, fmt.Sprintf("users = %q", filepath.Join(dir, "users")))
+	for what, now := range map[string]string{
+		"the listener": class("c", fast) + listener("other", "tcp", policy.Echo, "c"),
+		"the user":     strings.ReplaceAll(text, filepath.Join(dir, "users"), filepath.Join(dir, "others")),
+	} {
+		t.Run(what, func(t *testing.T) {
+			r := run(t, text)
+			r.addresses("127.0.0.3:1")
+			sv := r.service("l")
+			c := r.associate("ann")
+			c.send(t, header("127.0.0.1", at.Port())+"before")
+			expectDatagram(t, server, "before")
+			r.reload(now)
+			for i, to := range []string{header("127.0.0.2", 9), header("test", 1)} {
+				c.send(t, to+"new")
+				until(t, "it is counted", func() bool { return sv.stats.Stray.Read()[stats.StrayDenied] == uint64(i+1) })
+			}
+			c.send(t, header("127.0.0.1", at.Port())+"after")
+			expectDatagram(t, server, "after")
+			if all := r.Sessions(); len(all) != 2 {
+				t.Errorf("the sessions are %+v", all)
+			}
+			r.reload(text)
+			c.send(t, header("127.0.0.1", at.Port())+"again")
+			expectDatagram(t, server, "again")
+			c.send(t, header("127.0.0.2", at.Port())+"new")
+			until(t, "the destination is allowed again", func() bool { return len(r.Sessions()) == 3 })
+		})
 	}
 }
 

@@ -26,18 +26,22 @@ type terms struct {
 	policy.Listener
 	secure security
 	access sock.Access   // of unix sockets
-	leads  *upstream.Set // to where
+	leads  *upstream.Set // the upstreams that it leads to
 	// relayed is the listener for the datagrams of SOCKS clients; nil: it relays none.
 	relayed *policy.Listener
 }
 
-// datagrams returns the listener for datagrams.
+// datagrams returns the listener for datagrams: that for SOCKS clients, or the listener itself.
 func (c *terms) datagrams() *policy.Listener {
 	if c.relayed != nil {
 		return c.relayed
 	}
 	return &c.Listener
 }
+
+// admits reports whether clients of an entry may go somewhere new: nobody has to log in, or who has
+// logged in still may.
+func (c *terms) admits(user string) bool { return c.secure.users == nil || c.secure.users.Has(user) }
 
 // security is the TLS of a listener, and who may log in. The zero security is none.
 type security struct {
@@ -57,8 +61,8 @@ func ReadTLS(p *policy.Policy) (warnings, err error) {
 	return errors.Join(f.warnings...), errors.Join(f.errs...)
 }
 
-// ReadClientTLS returns the TLS of a client as a key of a section of the policy says it. Its errors
-// are as those of ReadTLS.
+// ReadClientTLS returns the TLS of a client as section.key of the policy describes it. Its errors
+// are like those of ReadTLS.
 func ReadClientTLS(section, key string, c *policy.ClientTLS) (config *tls.Config, warnings, err error) {
 	f := tlsFiles{section: section}
 	config = f.config(key, c)
@@ -76,7 +80,7 @@ func (f *tlsFiles) wrong(key string, err error) {
 	f.errs = append(f.errs, fmt.Errorf("%s.%s: %w", f.section, key, err))
 }
 
-// read returns the TLS of a listener. It is of no use if there were errors.
+// read returns the TLS and the users of a listener. They are of no use if there were errors.
 func (f *tlsFiles) read(l *policy.Listener) (s security) {
 	f.section = "listener." + l.Name
 	if l.TLS != nil {
@@ -105,7 +109,7 @@ func (f *tlsFiles) users(path string) *entry.Users {
 	return users
 }
 
-// readTLS reads the files of the change's listeners, and logs the warnings.
+// readTLS reads the files of the change's listeners into c.secure, and logs the warnings.
 func (c *Change) readTLS() []error {
 	c.secure = map[string]security{}
 	var f tlsFiles
@@ -149,7 +153,7 @@ func (f *tlsFiles) client(l *policy.Listener) map[string]*tls.Config {
 	return configs
 }
 
-// config returns the TLS of a client, as a key of the policy says it.
+// config returns the TLS of a client, as a key of the section describes it.
 func (f *tlsFiles) config(key string, c *policy.ClientTLS) *tls.Config {
 	config := &tls.Config{MinVersion: minTLS, InsecureSkipVerify: c.Insecure, ServerName: c.ServerName}
 	if c.CA != "" {

@@ -20,11 +20,13 @@ type Change struct {
 	secure     map[string]security    // by name of the listener
 	access     map[string]sock.Access // likewise
 	fresh      map[address]bound      // bound by Prepare
+	undo       []func()               // each undoes what Prepare has changed of a socket
 }
 
 // Prepare compiles p, reads the certificates and keys that it names, and binds every address
-// that is not bound already, or whose file is gone. It changes nothing that runs. Its error joins one for each
-// unusable file and for each address that cannot be bound. There may be one Change at a time.
+// that is not bound already, or whose file is gone. The policy in force and the open sessions stay
+// as they are. The error joins one for each unusable file and for each address that cannot be
+// bound. There may be one Change at a time.
 func (s *Server) Prepare(p *policy.Policy) (*Change, error) {
 	c := &Change{server: s, policy: p, classifier: policy.Compile(p), fresh: map[address]bound{}}
 	errs := append(c.readTLS(), c.findOwners()...)
@@ -36,7 +38,8 @@ func (s *Server) Prepare(p *policy.Policy) (*Change, error) {
 				continue
 			}
 			if l.Mode == policy.Transparent {
-				if err := b.intercept(); err != nil {
+				undo, err := b.intercept()
+				if c.undo = append(c.undo, undo); err != nil {
 					errs = append(errs, fmt.Errorf("listener.%s.mode: %w", l.Name, err))
 				}
 			}
@@ -68,6 +71,7 @@ func (c *Change) socket(at address, who sock.Access) (bound, error) {
 	return c.fresh[at], nil
 }
 
+// bind binds an address. A UDP socket that is still closing there is taken back.
 func (s *Server) bind(at address, who sock.Access) (bound, error) {
 	if at.network == policy.TCP {
 		return s.bindTCP(at, who)
@@ -81,8 +85,12 @@ func (s *Server) bind(at address, who sock.Access) (bound, error) {
 	return s.bindUDP(at)
 }
 
-// Abort gives up the change: it closes what Prepare has bound.
+// Abort gives up the change: it closes what Prepare has bound, and makes the other sockets what they
+// were.
 func (c *Change) Abort() {
+	for _, undo := range slices.Backward(c.undo) {
+		undo()
+	}
 	for _, b := range c.fresh {
 		b.close()
 	}
@@ -113,9 +121,9 @@ func (c *Change) Commit(removed []*shaper.Class) {
 	c.rebind(wanted)
 }
 
-// updateServices makes the services those of the change. A service whose name is gone stays
-// while it has sessions. If the name comes back before they end, it is used again, and they
-// count towards its max_sessions. The server's lock is held.
+// updateServices makes the services follow the new policy. A service whose name is gone stays
+// while it has sessions. If the name comes back before they end, the service is used again, and
+// they count towards its max_sessions. The server's lock is held.
 func (c *Change) updateServices() {
 	s, p := c.server, c.policy
 	s.names.Keep(func(name string) bool {
@@ -134,7 +142,7 @@ func (c *Change) updateServices() {
 		s.services[l.Name] = sv
 	}
 	for _, sv := range s.retired {
-		sv.upstreams.Rest()
+		sv.withdraw()
 	}
 	maps.DeleteFunc(s.retired, func(_ string, sv *service) bool { return sv.gate.empty() })
 }

@@ -16,10 +16,10 @@ import (
 	"shaper/upstream"
 )
 
-// entrance is the part of a session at an entry that speaks with the client: who it is, and where
-// it wants to go. Until the client has its answer, the session ends by telling it why. It is nil if
-// the listener is no entry: the session then leads to the upstreams of the listener. The lock of
-// the session guards it.
+// entrance asks the client of an entry who it is and where it wants to go, and answers it. If the
+// session ends before that answer, the client is told why. entrance is nil if the listener is no
+// entry: the session then leads to the upstreams of the listener, and connected, finish, userName,
+// known and permitted accept that. The lock of the session guards it.
 type entrance struct {
 	session  *tcpSession       // never changes
 	protocol entry.Entry       // nil: it has not begun to speak, or the client has its answer
@@ -32,8 +32,8 @@ var (
 	errPassword = errors.New("the user or the password is wrong, or there were too many tries")
 )
 
-// speak returns the protocol of the listener's mode.
-func (e *entrance) speak() entry.Entry {
+// newProtocol returns the protocol that clients of the listener's mode speak.
+func (e *entrance) newProtocol() entry.Entry {
 	t := e.session
 	l := &t.conf.Listener
 	users := l.Users != ""
@@ -50,11 +50,11 @@ func (e *entrance) speak() entry.Entry {
 // The session's lock is held.
 func (e *entrance) read(then func()) {
 	t := e.session
-	e.protocol = e.speak()
+	e.protocol = e.newProtocol()
 	t.greeting.read(e.feed, e.refuse, then, time.Duration(t.conf.ConnectTimeout))
 }
 
-// feed is the parser of an entry.
+// feed is the parser of an entry: it gives the protocol what the client has said.
 func (e *entrance) feed(said []byte) (used int, do func(), err error) {
 	used, step, err := e.protocol.Feed(said)
 	if step.IsZero() {
@@ -63,7 +63,7 @@ func (e *entrance) feed(said []byte) (used int, do func(), err error) {
 	return used, func() { e.act(step) }, err
 }
 
-// act does a step of the protocol.
+// act does what a step of the protocol says.
 func (e *entrance) act(s entry.Step) {
 	g := e.session.greeting
 	switch {
@@ -78,11 +78,12 @@ func (e *entrance) act(s entry.Step) {
 	}
 }
 
-// lead goes on with the session to its destination, unless the policy never allows that.
+// lead goes on with the session to its destination, unless the policy never allows that. It is the
+// present policy that decides: a reload may have removed the listener or the user.
 func (e *entrance) lead(s entry.Step) {
 	t, to := e.session, s.To
 	e.to = to
-	if !mayLead(&t.conf.Listener, to) {
+	if now := t.service.terms.Load(); !now.admits(e.user) || !mayLead(&now.Listener, to) {
 		t.dialling.search.failures = failures{errDenied}
 		t.warn(denied, "err", fmt.Errorf("%v: %w", to, errDenied))
 		t.finish(stats.Denied)
@@ -94,7 +95,7 @@ func (e *entrance) lead(s entry.Step) {
 	t.greeting.done()
 }
 
-// relay answers a client that asks for a relay of datagrams from an address.
+// relay makes a relay for the datagrams that the client will send from an address, and answers it.
 func (e *entrance) relay(from netip.AddrPort) {
 	t := e.session
 	t.greeting.parse = nil // the client waits for its answer
@@ -106,7 +107,7 @@ func (e *entrance) relay(from netip.AddrPort) {
 		taken := false
 		t.do(func(*tcpSession) {
 			taken = true
-			e.related(a, err)
+			e.relayMade(a, err)
 		})
 		if !taken && err == nil {
 			a.close(stats.Aborted)
@@ -114,8 +115,8 @@ func (e *entrance) relay(from netip.AddrPort) {
 	})
 }
 
-// related goes on after the relay was made, or could not be made.
-func (e *entrance) related(a *association, err error) {
+// relayMade goes on after the relay was made, or could not be made: then err is not nil.
+func (e *entrance) relayMade(a *association, err error) {
 	t := e.session
 	if err != nil {
 		refusal := entry.Failed
@@ -132,7 +133,7 @@ func (e *entrance) related(a *association, err error) {
 	e.protocol = nil
 	t.stage, t.relay, t.driver = relaying, a, a
 	if a.serve(); e.tell(answer) {
-		t.client.setUserTimeout(time.Duration(t.conf.IdleTimeout))
+		t.client.keepAlive(time.Duration(t.conf.IdleTimeout)) // while datagrams come for it, it is not idle
 		a.drive()
 	}
 }
@@ -215,7 +216,7 @@ func (e *entrance) hangUp() {
 	t := e.session
 	rest := buffer.Get(entry.MaxEntry)
 	defer rest.Put()
-	for range 8 { // as much as it sends with a head
+	for range 8 { // and not for ever
 		if n, err := t.client.end.Read(rest.Bytes); n <= 0 && err != unix.EINTR {
 			break
 		}
@@ -231,8 +232,9 @@ func (e *entrance) userName() string {
 	return e.user
 }
 
-// known returns the addresses at which a walk stands, or the one that the client has chosen, if
-// no lookup is needed. What a client has chosen is never built in, nor a unix socket.
+// known returns the addresses of the upstream at which a walk stands or, at an entry, the one that
+// the client has chosen. known is false if a name has to be looked up. What a client has chosen is
+// never built in, nor a unix socket.
 func (e *entrance) known(at *upstream.Walk) (addrs []upstream.Address, known bool) {
 	if e == nil {
 		return at.Known()
@@ -240,10 +242,10 @@ func (e *entrance) known(at *upstream.Walk) (addrs []upstream.Address, known boo
 	return literal(e.to)
 }
 
-// permitted returns those of the addresses that the session may dial.
+// permitted returns those of the addresses that the session may dial: all, if it is at no entry.
 func (e *entrance) permitted(addrs []upstream.Address) []upstream.Address {
 	if e == nil {
 		return addrs
 	}
-	return permitted(&e.session.conf.Listener, e.to, addrs)
+	return permitted(&e.session.service.terms.Load().Listener, e.to, addrs)
 }

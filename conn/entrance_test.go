@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
+	"shaper/policy"
 	"shaper/stats"
 	"shaper/tests/trial"
 	"shaper/upstream"
@@ -97,6 +98,35 @@ func TestEntryDestinations(t *testing.T) {
 			default:
 			}
 		}))
+	}
+}
+
+// A client that has connected before a reload, and says after it where it wants to go, gets there only
+// if the new policy allows that.
+func TestEntryAfterReload(t *testing.T) {
+	for mode, c := range dialects {
+		for what, now := range map[string]string{
+			"no listener":       class("c", fast) + listener("other", "tcp", policy.Echo, "c"),
+			"another listener":  class("c", fast) + listener("l", "tcp", policy.Echo, "c"),
+			"other destination": entryTo(mode, `allow = "127.0.0.2"`),
+		} {
+			t.Run(mode+" "+what, virtual(func(t *testing.T) {
+				server, conns := listen(t)
+				r := run(t, entryTo(mode, `allow = "127.0.0.1"`))
+				sv := r.service("l")
+				client := r.dial("l")
+				until(t, "the session has begun", func() bool { return len(r.Sessions()) == 1 })
+				r.reload(now)
+				send(t, client, c.ask("127.0.0.1", netip.MustParseAddrPort(server).Port()))
+				expect(t, client, c.hello+c.denied)
+				until(t, "it is counted", func() bool { return sv.stats.Ended[stats.Denied].Load() == 1 })
+				select {
+				case <-conns:
+					t.Error("the upstream gets a connection")
+				default:
+				}
+			}))
+		}
 	}
 }
 

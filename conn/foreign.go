@@ -14,12 +14,13 @@ import (
 	"shaper/sock"
 )
 
-// foreign are sockets with addresses of other machines: transparent listeners send answers from
-// where the client has sent its datagrams. Sessions with one server share a socket. They count as
-// upstream sockets, which are bounded. The zero foreign is empty and ready to use.
+// foreign are sockets with addresses of other machines. Transparent listeners answer from them: the
+// client gets its answers from the address to which it has sent. If the listener itself has the port
+// of the server at all addresses, its own socket answers. Sessions with one server share a socket.
+// udpUpstreams bounds these sockets, too. The zero foreign is empty and ready to use.
 type foreign struct {
-	mu      sync.Mutex // guards sockets; the lock of a gate comes after it
-	sockets map[netip.AddrPort]*foreignSocket
+	mu      sync.Mutex                        // guards sockets and what they count; the lock of a gate comes after it
+	sockets map[netip.AddrPort]*foreignSocket // by the address that each is bound to
 }
 
 type foreignSocket struct {
@@ -28,14 +29,14 @@ type foreignSocket struct {
 	sessions int
 }
 
-// acquire returns a socket that is bound to an address. release must follow.
+// acquire returns the socket that is bound to an address. Each acquire needs one release.
 func (f *foreign) acquire(s *Server, at netip.AddrPort) (syscall.RawConn, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	one := f.sockets[at]
 	if one == nil {
 		var err error
-		if one, err = s.bindForeign(at); err != nil {
+		if one, err = bindForeign(&s.udpUpstreams, at); err != nil {
 			return nil, err
 		}
 		if f.sockets == nil {
@@ -47,7 +48,7 @@ func (f *foreign) acquire(s *Server, at netip.AddrPort) (syscall.RawConn, error)
 	return one.raw, nil
 }
 
-// release undoes acquire.
+// release undoes acquire. It closes the socket if no session has it any more.
 func (f *foreign) release(s *Server, at netip.AddrPort) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,9 +60,9 @@ func (f *foreign) release(s *Server, at netip.AddrPort) {
 	}
 }
 
-// bindForeign binds a socket that sends only. What comes for its address is for the listener.
-func (s *Server) bindForeign(at netip.AddrPort) (*foreignSocket, error) {
-	if !s.udpUpstreams.tryEnter() {
+// bindForeign binds a socket that only sends, and takes a place of what bounds such sockets. It discards what arrives: that is for the listener.
+func bindForeign(bound *gate, at netip.AddrPort) (*foreignSocket, error) {
+	if !bound.tryEnter() {
 		return nil, errDescriptors
 	}
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
@@ -81,13 +82,13 @@ func (s *Server) bindForeign(at netip.AddrPort) (*foreignSocket, error) {
 	}}
 	c, err := config.ListenPacket(context.Background(), "udp", at.String())
 	if err != nil {
-		s.udpUpstreams.leave()
+		bound.leave()
 		return nil, fmt.Errorf("answers cannot leave from there: %w", err)
 	}
 	one := &foreignSocket{conn: c.(*net.UDPConn)}
 	if one.raw, err = one.conn.SyscallConn(); err != nil {
 		c.Close()
-		s.udpUpstreams.leave()
+		bound.leave()
 		return nil, err
 	}
 	return one, nil

@@ -14,8 +14,8 @@ type Session struct {
 	Client   string `json:"client"`
 	User     string `json:"user,omitempty"` // who has logged in at an entry
 	Upstream string `json:"upstream"`       // "" until one is reached
-	// UpstreamNumber is the place of that upstream in the listener's list, from 1. If it is
-	// above 1, the session has failed over. Destination is its address; "" if it is built in.
+	// UpstreamNumber is the place of that upstream in the listener's list, from 1. Destination is
+	// its address; "" if it is built in.
 	UpstreamNumber int       `json:"upstream_number,omitempty"`
 	Destination    string    `json:"destination,omitempty"`
 	Bind           string    `json:"bind,omitempty"`         // the address of bind from which it leaves; "" for none
@@ -60,7 +60,7 @@ func (s *Server) Sessions() []Session {
 // CloseSession resets an open session. It returns false if there is none with this id.
 func (s *Server) CloseSession(id uint64) bool {
 	s.mu.Lock()
-	one := s.sessions[id]
+	one, found := s.sessions[id]
 	s.mu.Unlock()
-	return one != nil && one.abort(stats.ByOperator)
+	return found && one.abort(stats.ByOperator)
 }

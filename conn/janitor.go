@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"maps"
 	"time"
 
 	"shaper/stats"
@@ -49,9 +50,11 @@ func (j *janitor) gather() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j.batch = j.batch[:0]
+	maps.DeleteFunc(s.leaving, func(_ address, u *udpSocket) bool { return u.is(udpClosed) })
+	closes := s.stopping || len(s.leaving) > 0 // sockets of UDP, and so their sessions have lost their patience
 	for id, one := range s.sessions {
-		if (id+j.turn)%patientTurns == 0 || !one.patient() {
-			j.batch = append(j.batch, one)
+		if (id+j.turn)%patientTurns == 0 || !one.wasPatient || closes && !one.patient() {
+			j.batch = append(j.batch, one.session)
 		}
 	}
 }
@@ -72,14 +75,17 @@ func (j *janitor) tend(one session, now time.Time) {
 func (t *tcpSession) tend(now time.Time) {
 	t.do(func(t *tcpSession) {
 		age := now.Sub(t.started)
-		waiting := t.up.waiting || t.down.waiting
-		stuck := waiting || t.held() > 0
-		waiting = t.relay.tend(now) || waiting
+		stuck := t.up.waiting || t.down.waiting
 		active := t.up.active || t.down.active
 		t.up.active, t.down.active = false, false
+		waiting := stuck
+		if active || !t.rests { // most idle sessions rest, and what their relays know is not in the cache
+			waits, rests := t.relay.tend(now)
+			waiting, t.rests = waiting || waits, rests && t.stage == relaying // before, another relay may follow
+		}
 		switch {
 		case t.stage == cutting: // cutTimeout bounds it
-		case stuck && !active && t.isLost():
+		case !active && t.isLost() && (stuck || t.held() > 0):
 			t.finish(stats.ResetByPeer)
 		case waiting && !t.upstream.Broken, active, t.stage != relaying:
 			t.quietFrom = age

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"shaper/sock"
 	"shaper/upstream"
@@ -21,7 +22,7 @@ func refuseSelf(c net.Conn) error {
 }
 
 // isOwn reports whether an address leads to one of our own listeners, or to the relay of a SOCKS
-// client. That may be an unspecified address, or any address of this machine if the listener is bound
+// client. to may be an unspecified address, or any address of this machine if the listener is bound
 // to all.
 func (s *Server) isOwn(network string, to netip.AddrPort) bool {
 	for _, own := range s.boundTo(network, to.Port()) {
@@ -32,8 +33,8 @@ func (s *Server) isOwn(network string, to netip.AddrPort) bool {
 	return false
 }
 
-// isOwnUnix reports whether the name of a unix socket leads to one of our own listeners. Each
-// may have several paths.
+// isOwnUnix reports whether the name of a unix socket leads to one of our own listeners. Several
+// paths may lead to one listener.
 func (s *Server) isOwnUnix(name string) bool {
 	s.mu.Lock()
 	var own []string
@@ -61,26 +62,42 @@ func (s *Server) boundTo(network string, port uint16) (hosts []ownHost) {
 		}
 	}
 	if network == "udp" {
-		for _, at := range s.relays[port] {
+		for _, at := range s.relayAt.hosts(port) {
 			hosts = append(hosts, ownHost{at, false})
 		}
 	}
 	return hosts
 }
 
-// enterRelay notes the address of a relay. leaveRelay must follow.
-func (s *Server) enterRelay(at netip.AddrPort) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.relays[at.Port()] = append(s.relays[at.Port()], at.Addr())
+// relayAddrs are the addresses of associations. The zero relayAddrs is empty and ready to use.
+type relayAddrs struct {
+	mu     sync.Mutex
+	byPort map[uint16][]netip.Addr
 }
 
-// leaveRelay undoes enterRelay.
-func (s *Server) leaveRelay(at netip.AddrPort) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	rest := slices.DeleteFunc(s.relays[at.Port()], func(one netip.Addr) bool { return one == at.Addr() })
-	if s.relays[at.Port()] = rest; len(rest) == 0 {
-		delete(s.relays, at.Port())
+// enter notes the address of an association. leave must follow.
+func (r *relayAddrs) enter(at netip.AddrPort) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byPort == nil {
+		r.byPort = map[uint16][]netip.Addr{}
 	}
+	r.byPort[at.Port()] = append(r.byPort[at.Port()], at.Addr())
+}
+
+// leave undoes enter.
+func (r *relayAddrs) leave(at netip.AddrPort) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rest := slices.DeleteFunc(r.byPort[at.Port()], func(one netip.Addr) bool { return one == at.Addr() })
+	if r.byPort[at.Port()] = rest; len(rest) == 0 {
+		delete(r.byPort, at.Port())
+	}
+}
+
+// hosts returns the addresses with a port.
+func (r *relayAddrs) hosts(port uint16) []netip.Addr {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.byPort[port])
 }

@@ -80,14 +80,14 @@ func (m *messages) finish(result stats.Result) { m.quit(time.Now(), dropReason(r
 func (m *messages) flush() { m.machine.Flush() }
 
 // tend implements relay.
-func (m *messages) tend(now time.Time) (waits bool) {
+func (m *messages) tend(now time.Time) (waits, rests bool) {
 	waits = m.machine.Waits()
 	inFlight := m.machine.InFlight()
 	if m.machine.Tend(now); m.machine.InFlight() < inFlight { // it has given up answers
 		m.session.course.target().Failed(now, upstream.ErrSilent)
 	}
 	m.countInFlight()
-	return waits
+	return waits, m.machine.Rests()
 }
 
 // belong implements relay. The machine quits the old class when everything in flight there is

@@ -30,6 +30,13 @@ type session interface {
 	remark()
 }
 
+// registered is a session in the registry. What the janitor asks of each of them at each turn stands beside
+// it, since it would have to fetch every session into the cache.
+type registered struct {
+	session
+	wasPatient bool // when it began; only while sockets close, that changes
+}
+
 // add adds a session. It returns false if the server is stopping.
 func (s *Server) add(one session, id uint64) bool {
 	s.mu.Lock()
@@ -37,7 +44,7 @@ func (s *Server) add(one session, id uint64) bool {
 	if s.stopping {
 		return false
 	}
-	s.sessions[id] = one
+	s.sessions[id] = registered{one, one.patient()}
 	return true
 }
 
@@ -57,7 +64,7 @@ func (s *Server) all() []session {
 	defer s.mu.Unlock()
 	all := make([]session, 0, len(s.sessions))
 	for _, id := range slices.Sorted(maps.Keys(s.sessions)) {
-		all = append(all, s.sessions[id])
+		all = append(all, s.sessions[id].session)
 	}
 	return all
 }

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -9,7 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"shaper/policy"
+	"shaper/sock"
 	"shaper/stats"
 	"shaper/tests/trial"
 )
@@ -256,6 +260,46 @@ func TestAbortLeavesNothing(t *testing.T) {
 	}
 	if n := openDescriptors(t); n != before {
 		t.Errorf("%d descriptors after, %d before", n, before)
+	}
+}
+
+// A change that makes a listener transparent, and is given up, leaves its socket as it was.
+func TestAbortLeavesNoInterception(t *testing.T) {
+	for protocol, more := range map[string]string{"tcp": "", "udp": `inside = "udp"`} {
+		at := "127.0.0.1:" + freePort(t)
+		r := run(t, class("c", fast)+listener("l", protocol, policy.Echo, "c", fmt.Sprintf("listen = %q", at)))
+		change, err := r.Prepare(parse(t, strings.Replace(entryTo("transparent", `allow = "127.0.0.0/8"`, more), "127.0.0.1:0", at, 1)))
+		if errors.Is(err, unix.EPERM) {
+			t.Skip("it needs CAP_NET_ADMIN")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		options := func() (mark, transparent int) {
+			if protocol == "udp" {
+				for _, b := range r.bound {
+					b.(*udpSocket).raw.Control(func(fd uintptr) {
+						mark, transparent = sock.Descriptor(fd).Get(sock.Mark), sock.Descriptor(fd).Get(sock.Transparent)
+					})
+				}
+				return mark, transparent
+			}
+			c := dialTCP(t, r.addr("l")) // an accepted connection has the options of its listener
+			send(t, c, "x")
+			expect(t, c, "x")
+			all := r.all()
+			one := all[len(all)-1].(*tcpSession)
+			one.mu.Lock()
+			defer one.mu.Unlock()
+			return one.client.end.Get(sock.Mark), one.client.end.Get(sock.Transparent)
+		}
+		if mark, transparent := options(); mark == 0 || transparent == 0 {
+			t.Fatalf("%s: the change has not made it transparent", protocol)
+		}
+		change.Abort()
+		if mark, transparent := options(); mark != 0 || transparent != 0 {
+			t.Errorf("%s: the mark is %#x, and transparent is %d", protocol, mark, transparent)
+		}
 	}
 }
 

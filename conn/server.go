@@ -22,10 +22,15 @@ import (
 // Server runs the listeners of one policy after another. It owns every goroutine that it
 // starts; Shutdown waits for all of them.
 //
-// Locks are taken in this order: that of routing, a session's, an association's, and then one of mu, a
-// udpSocket's, that of foreign, a gate's, a group's of upstreams, a tunnel's, a class tree's or a
-// poller's. Of these, mu comes before the others, that of foreign before a gate's, and a poller's after
-// them.
+// Locks are taken in the order of these lines. Of each line, a goroutine holds one at most:
+//
+//	routing.mu
+//	a tcpSession's
+//	an association's
+//	mu
+//	a udpSocket's, foreign's, relayAt's, a group's of upstreams, a tunnel's, a class tree's
+//	a gate's
+//	a poller's
 type Server struct {
 	// Set by NewServer, and read by all.
 	shaper       *shaper.Shaper
@@ -33,36 +38,36 @@ type Server struct {
 	inherited    Inherited
 	network      sock.Network
 	pollers      []*sock.Poller
-	pipes        sock.Pipes                                                                      // for bytes in flight
+	pipes        sock.Pipes                                                                      // for the relay of bytes
 	names        *upstream.Names                                                                 // the addresses of upstreams that are names
 	connectFrom  func(ctx context.Context, from sock.Local, to netip.AddrPort) (net.Conn, error) // for checks
-	ctx          context.Context                                                                 // ends when all sessions have; for what they have started
-	cancel       context.CancelFunc                                                              // of ctx
-	udpUpstreams gate                                                                            // bounds the upstream sockets of UDP sessions
+	ctx          context.Context                                                                 // ends when all sessions have ended; for lookups and checks
+	cancel       context.CancelFunc                                                              // ends ctx
+	udpUpstreams gate                                                                            // bounds the sockets of UDP sessions, associations and foreign
 
 	// Safe for concurrent use.
-	wg      sync.WaitGroup // accept loops, read loops, pollers, what sessions have started
+	wg      sync.WaitGroup // the janitor, pollers, read loops, what sessions have started
 	lastID  atomic.Uint64  // of a session
 	marks   marks
 	foreign foreign
+	relayAt relayAddrs
 	routing routing
 
 	// mu guards all that follows.
 	mu       sync.Mutex
 	bound    map[address]bound
-	relays   map[uint16][]netip.Addr // the sockets of associations, by port
-	leaving  map[address]*udpSocket  // closed for new sessions; open sessions may still use them
-	services map[string]*service     // by name of the listener
-	retired  map[string]*service     // of removed listeners that still have sessions
-	sessions map[uint64]session      // the open ones, by id
-	tunnels  map[*tunnel]bool
-	stopping bool       // Shutdown has begun
-	idle     *sync.Cond // on mu: the last session or the last tunnel has ended
-	probe    *tcpSocket // see Probe; nil until its first call
+	leaving  map[address]*udpSocket // closed for new sessions; open sessions may still use them
+	services map[string]*service    // by name of the listener
+	retired  map[string]*service    // of removed listeners that still have sessions
+	sessions map[uint64]registered  // the open ones, by id
+	tunnels  map[*tunnel]bool       // those that are not closed
+	stopping bool                   // Shutdown has begun
+	idle     *sync.Cond             // on mu: the last session or the last tunnel has ended
+	probe    *tcpSocket             // see Probe; nil until its first call
 }
 
-// NewServer returns a server without listeners. Shutdown ends it. inherited may be nil. It
-// fails if the process has no descriptor free.
+// NewServer returns a server without listeners. Shutdown ends it. inherited may be nil.
+// NewServer fails if the process has no descriptor free.
 func NewServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger) (*Server, error) {
 	return newServer(sh, inherited, log, sock.Kernel{})
 }
@@ -78,11 +83,10 @@ func newServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger, network
 		log:         log,
 		inherited:   inherited,
 		bound:       map[address]bound{},
-		relays:      map[uint16][]netip.Addr{},
 		leaving:     map[address]*udpSocket{},
 		services:    map[string]*service{},
 		retired:     map[string]*service{},
-		sessions:    map[uint64]session{},
+		sessions:    map[uint64]registered{},
 		tunnels:     map[*tunnel]bool{},
 		pipes:       network.NewPipes(),
 		network:     network,
@@ -191,8 +195,9 @@ func (s *Server) Shutdown(ctx context.Context) (reset int) {
 	return reset
 }
 
-// resetAll resets the open sessions and returns how many there were. The youngest go first:
-// otherwise each slot that becomes free would start a session that waits for one.
+// resetAll resets the open sessions, and the tunnels that still send for ended ones. It returns how
+// many these were. The youngest session goes first: otherwise each slot that becomes free would
+// start a session that waits for one.
 func (s *Server) resetAll() (n int) {
 	for _, one := range slices.Backward(s.all()) {
 		if one.abort(stats.Drained) {

@@ -11,8 +11,8 @@ import (
 	"shaper/upstream"
 )
 
-// service is a listener of the policy: what its sockets lead to. It lives until no policy
-// has its name and its last session has ended.
+// service is a listener of the policy, to which its sockets lead. It lives until the policy no
+// longer has its name and its last session has ended.
 type service struct {
 	class     *shaper.Class // of every session, whatever the rules say; nil except for Probe
 	upstreams *upstream.Group
@@ -21,8 +21,8 @@ type service struct {
 	terms  atomic.Pointer[terms] // replaced by a reload
 	stats  stats.Listener
 	gate   gate                 // bounds the sessions (max_sessions)
-	turn   atomic.Uint32        // of the addresses of bind
-	faults [numFaults]ratelimit // of sessions, in the log
+	turn   atomic.Uint32        // whose turn it is of the addresses of bind
+	faults [numFaults]ratelimit // bounds how often each fault is logged
 	relays relayCount           // of SOCKS clients
 }
 
@@ -34,6 +34,14 @@ func (s *Server) newService(class *shaper.Class) *service {
 			return s.dialCheck(ctx, sv.terms.Load(), name, to)
 		}})
 	return sv
+}
+
+// withdraw takes the listener out of force: clients of an entry may go nowhere new.
+func (sv *service) withdraw() {
+	t := *sv.terms.Load()
+	t.Allow, t.relayed = nil, nil
+	sv.terms.Store(&t)
+	sv.upstreams.Rest()
 }
 
 // put puts a listener in force.

@@ -27,25 +27,25 @@ type tcpSession struct {
 
 	// Set before the session has a class, with mu held, and read by all after that.
 	source   netip.AddrPort // of the client, perhaps as a PROXY header tells; invalid for a unix socket
-	greeting *greeting      // what the client says before; nil: nothing
+	greeting *greeting      // reads what the client says before its data; nil: it says nothing
 
 	sock.Due // the poller's lock guards it
 
-	// mu guards all that follows. The lock of the routes comes before it. The locks of the
-	// server, upstream groups, gates, tunnels, pollers, ends in memory and classes come after it.
+	// mu guards all that follows. See Server for the order of locks.
 	mu     sync.Mutex
 	stage  stage
-	driver driver // what comes next: &dialling, then relay, then over
+	rests  bool   // of the janitor: its relay need not be tended before something moves
+	driver driver // greeting, then &dialling, then relay, then over
 
 	client, upstream side
 	up, down         direction // upstream and downstream
 	relay            relay
 	streams          streams // the relay, unless that is one of messages
-	place            place   // in the class
+	place            place   // its slot in the class
 	dialling         dialling
 	course           course
-	copies           *copies       // what a policy in the shadow sees of the session; nil: there is none
-	quietFrom        time.Duration // the age of the session since which nothing has moved; of the janitor
+	copies           *copies       // for a policy in the shadow; nil: there is none
+	quietFrom        time.Duration // the age of the session when something last moved; see tend
 }
 
 // stage is how far a session has come.
@@ -63,8 +63,7 @@ const (
 )
 
 // A driver decides what a session does next: first the greeting, then the dial, then the relay,
-// in the end over.
-// Its methods do not wait. The lock of the session is held.
+// and in the end over. Its methods do not wait. The lock of the session is held.
 type driver interface {
 	// drive does what there is to do, for at most one turn.
 	drive()
@@ -93,9 +92,10 @@ type relay interface {
 	reach(upstream string)
 	// flush writes what may leave and is held back to leave together with more.
 	flush()
-	// tend gives up answers that are overdue. It reports whether something waits for its class,
-	// and would wait even if the provider answered.
-	tend(now time.Time) (waits bool)
+	// tend gives up answers that are overdue. waits reports whether something waits for its class,
+	// and would wait even if the provider answered; rests, that time alone changes nothing: tend need
+	// not be called before bytes move.
+	tend(now time.Time) (waits, rests bool)
 	// age ends a session that is older than max_session_age, now or at the next boundary between
 	// messages. quiet says that nothing has moved for a while.
 	age(now time.Time, quiet bool)
@@ -109,7 +109,7 @@ type relay interface {
 	quit(now time.Time, reason stats.Reason)
 }
 
-// describe returns what rules match.
+// describe returns what rules match. The session's lock is held.
 func (t *tcpSession) describe() policy.Conn {
 	who := policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.port(), Destination: t.course.destination, Bind: t.course.origin.of(t.conf.Bind), Session: t.id}
 	if e := t.entrance(); e != nil {
@@ -118,7 +118,8 @@ func (t *tcpSession) describe() policy.Conn {
 	return who
 }
 
-// port returns the port that the client has connected to. With nftables, that may not be ours.
+// port returns the port that the client has connected to. At a transparent listener, that is not
+// our port.
 func (t *tcpSession) port() uint16 {
 	if g := t.greeting; g != nil && t.conf.Mode == policy.Transparent {
 		return g.intended.Port()

@@ -17,7 +17,7 @@ import (
 type side struct {
 	session *tcpSession // never changes
 	end     sock.End    // noEnd if there is none, or if it is closed
-	key     uint64      // of the poller; 0: it does not watch the end
+	key     uint64      // by which the poller knows the end; 0: it does not watch it
 	sock.State
 }
 
@@ -78,7 +78,7 @@ func (s *side) connected() error {
 }
 
 // reason returns why the end is down, after a read or a write has failed with err. Only the
-// end itself knows why TLS was cut.
+// end itself knows why TLS was cut. If the upstream has gone silent, reason counts that.
 func (s *side) reason(err error) error {
 	if failure := s.end.Failure(); failure != nil {
 		err = failure
@@ -111,6 +111,20 @@ func (s *side) setUserTimeout(idle time.Duration) {
 	if idle > 0 && idle < kernelGivesUp {
 		s.end.Set(sock.UserTimeout, int(max(idle.Milliseconds(), 1)))
 	}
+}
+
+// vanishedAfter is how long a peer may be silent that is asked whether it is there.
+const vanishedAfter = 3 * time.Minute
+
+// keepAlive makes the kernel ask a peer that has nothing to say whether it is there. If it has
+// vanished, its connection is down after the idle timeout, or after vanishedAfter if that is shorter.
+func (s *side) keepAlive(idle time.Duration) {
+	silence := min(idle, vanishedAfter)
+	pause := max(int(silence/(3*time.Second)), 1) // two questions may be lost
+	s.end.Set(sock.KeepIdle, pause)
+	s.end.Set(sock.KeepInterval, pause)
+	s.setUserTimeout(silence)
+	s.end.Set(sock.KeepAlive, 1)
 }
 
 // name names the peer, for people.

@@ -58,7 +58,7 @@ func (*streams) reach(string) {}
 func (s *streams) age(time.Time, bool) { s.up.session.finish(stats.Aged) }
 
 func (*streams) flush()                                                          {}
-func (*streams) tend(time.Time) (waits bool)                                     { return false }
+func (*streams) tend(time.Time) (waits, rests bool)                              { return false, true }
 func (*streams) reroute(time.Time, *routes, policy.Conn, map[*shaper.Class]bool) {}
 func (*streams) copyTo(*copies)                                                  {}
 
@@ -83,8 +83,8 @@ const (
 // This does not compile if a piece of a class does not fit into a cargo.
 const _ = uint(sock.Most - shaper.MaxPiece)
 
-// move moves bytes until src has none, dst has no room, or they wait for the class. A turn
-// ends after the item that reaches so many bytes; another turn follows.
+// move moves bytes until src has none, dst has no room, or they wait for the class. It stops
+// after the item with which it has moved turn bytes; then another turn follows.
 func (s *stream) move(turn int) {
 	for s.session.stage == relaying && !s.waiting && !s.done {
 		if turn <= 0 {

@@ -25,27 +25,27 @@ import (
 
 // udpSocket is a bound UDP socket, and the sessions of its clients. It implements bound.
 type udpSocket struct {
-	// Set by bindUDP, and read by all.
+	// Set by newUDPSocket, and read by all.
 	server *Server
 	conn   *net.UDPConn
 	raw    syscall.RawConn
 
-	// frames says where datagrams go. It is set before serve. nil: to the upstreams of the
-	// listener, or, with nftables, to where they were sent.
+	// frames says where datagrams go. It is set before serve. nil: they go to the upstreams of the
+	// listener, or, if it is transparent, to where their senders sent them.
 	frames framing
 
-	service atomic.Pointer[service]
-	reading sync.WaitGroup // the goroutine that reads
+	service atomic.Pointer[service] // nil until serve
+	reading sync.WaitGroup          // the goroutine that reads
 
 	keys [sock.BatchSize]udpKey // of a batch; owned by the goroutine that reads
 
-	// mu guards the fields below. It comes after the lock of the server, and before none.
+	// mu guards the fields below. No other lock is taken while it is held.
 	mu       sync.Mutex
 	sessions map[udpKey]*udpSession
 	state    udpState
 }
 
-// udpState is where a socket is in its life.
+// udpState says how far a socket is from its end.
 type udpState uint8
 
 const (
@@ -67,7 +67,7 @@ type framing interface {
 	// drops the datagram.
 	keyOf(in *sock.Incoming, i int) udpKey
 	// admit reports whether a session with that key may begin now, for a datagram of the client. If
-	// not, it keeps the datagram or drops it. The policy may allow the destination.
+	// not, it keeps the datagram or drops it. The caller has asked mayLead.
 	admit(key udpKey, client sock.Peer, t sock.Train) bool
 	// describe adds what rules match.
 	describe(who *policy.Conn, key udpKey)
@@ -84,7 +84,7 @@ func (u *udpSocket) keyOf(in *sock.Incoming, i int) udpKey {
 	return udpKey{in.Source(i), entry.Destination{Addr: in.Asked(i)}}
 }
 
-// conf returns the present listener.
+// conf returns the listener of the datagrams, as it is now.
 func (u *udpSocket) conf() *policy.Listener { return u.service.Load().terms.Load().datagrams() }
 
 // bindUDP binds an address, or takes the socket that was passed for it.
@@ -131,6 +131,7 @@ func tuneUDP(raw syscall.RawConn, wildcard bool) {
 	})
 }
 
+// serve implements bound. It may be called again after close and revive.
 func (u *udpSocket) serve(sv *service) {
 	u.retarget(sv)
 	u.conn.SetReadDeadline(time.Time{})
@@ -138,6 +139,7 @@ func (u *udpSocket) serve(sv *service) {
 	u.server.wg.Go(u.read)
 }
 
+// retarget implements bound.
 func (u *udpSocket) retarget(sv *service) {
 	u.service.Store(sv)
 	for _, name := range sv.terms.Load().Upstream {
@@ -145,18 +147,35 @@ func (u *udpSocket) retarget(sv *service) {
 	}
 }
 
-func (u *udpSocket) intercept() (err error) {
-	failed := u.raw.Control(func(fd uintptr) { err = sock.Descriptor(fd).InterceptDatagrams(policy.OwnMark) })
-	return cmp.Or(failed, err)
+// intercept implements bound.
+func (u *udpSocket) intercept() (undo func(), err error) {
+	var before sock.Interception
+	failed := u.raw.Control(func(fd uintptr) {
+		before = sock.Descriptor(fd).Interception()
+		err = sock.Descriptor(fd).InterceptDatagrams(policy.OwnMark)
+	})
+	return func() {
+		u.raw.Control(func(fd uintptr) { sock.Descriptor(fd).Restore(before) })
+	}, cmp.Or(failed, err)
 }
 
+// has reports whether the socket has a port at all addresses, so that no other can be bound to it.
+func (u *udpSocket) has(port uint16) bool {
+	own := u.local().addr
+	return own.Addr().IsUnspecified() && own.Port() == port
+}
+
+// leadsTo implements bound.
 func (u *udpSocket) leadsTo() *service { return u.service.Load() }
 
+// local implements bound.
 func (u *udpSocket) local() localAddr { return localAddrOf("udp", u.conn.LocalAddr()) }
 
+// isGone implements bound.
 func (u *udpSocket) isGone() bool { return false }
 
-// close stops reading. The socket stays open for the answers to open sessions.
+// close implements bound: it stops reading. The socket stays open for the answers to open sessions,
+// and closes with the last of them.
 func (u *udpSocket) close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -191,8 +210,8 @@ func (u *udpSocket) closeUnused() {
 	}
 }
 
-// revive takes back a socket that is closing. serve or close must follow. It returns false if
-// the socket is closed and its address is free.
+// revive takes back a socket that is closing. serve or close must follow. If the socket is closed
+// already, its address is free, and revive returns false.
 func (u *udpSocket) revive() bool {
 	u.mu.Lock()
 	closing := u.state == udpClosing
@@ -281,7 +300,11 @@ func (u *udpSocket) session(key udpKey, in *sock.Incoming, i int) *udpSession {
 		return one
 	}
 	client, conf := in.Peer(i), u.conf()
-	if conf.Mode == policy.Transparent {
+	switch {
+	case conf.Mode != policy.Transparent:
+	case u.has(key.asked.Port):
+		client = in.PeerOf(i, key.asked.Addr)
+	default:
 		client = sock.PeerAt(key.client) // another socket answers
 	}
 	if conf.Mode.IsEntry() {
@@ -306,7 +329,8 @@ func (u *udpSocket) denied(key udpKey) {
 	u.server.warn(sv, sv.terms.Load().Name, denied, []any{"client", key.client, "err", fmt.Errorf("%v: %w", key.asked, errDenied)})
 }
 
-// begin begins a session, unless there are too many, or it cannot be. Then it returns nil.
+// begin begins a session. It returns nil if there are too many, or if open fails. It counts the
+// failures of open.
 func (u *udpSocket) begin(key udpKey, client sock.Peer) (one *udpSession) {
 	sv := u.service.Load()
 	if u.server.isOwn("udp", key.client) || !sv.gate.tryEnter() { // a client that is a listener of ours would make a loop
@@ -347,10 +371,10 @@ func (u *udpSocket) lost(key udpKey, t sock.Train) {
 	s := u.server
 	s.routing.mu.RLock()
 	defer s.routing.mu.RUnlock()
-	now := u.service.Load().terms.Load()
-	conf, to := now.datagrams(), addressIn(key.asked)
+	present := u.service.Load().terms.Load()
+	conf, to := present.datagrams(), addressIn(key.asked)
 	if !conf.Mode.IsEntry() {
-		to = now.leads.First()
+		to = present.leads.First()
 	}
 	if up, _ := s.routing.routes.classify(u.describe(key, conf, to), conf); up != nil {
 		cost := costOf(t)
@@ -358,7 +382,7 @@ func (u *udpSocket) lost(key udpKey, t sock.Train) {
 	}
 }
 
-// describe returns what rules match.
+// describe returns what rules match of a session to a destination.
 func (u *udpSocket) describe(key udpKey, conf *policy.Listener, destination netip.AddrPort) policy.Conn {
 	who := policy.Conn{
 		Listener: conf.Name, Source: key.client,

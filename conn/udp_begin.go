@@ -31,15 +31,15 @@ func notOpened(err error) stats.Result {
 	return stats.DialFailed
 }
 
-// open opens the session of a client. It does not wait: if the name of the upstream is not
-// resolved yet, that is an error.
+// open opens the session of a client. It does not wait for a lookup: if the address of the
+// upstream is not known yet, that is an error.
 func (u *udpSocket) open(key udpKey, client sock.Peer, sv *service) (*udpSession, error) {
-	now := sv.terms.Load()
-	if u.frames != nil && now.relayed == nil { // since a reload
+	present := sv.terms.Load()
+	one := &udpSession{id: u.server.lastID.Add(1), socket: u, service: sv, conf: present.datagrams(), key: key, client: client, started: time.Now()}
+	if u.frames != nil && (present.relayed == nil || !present.admits(one.describe().User)) { // since a reload
 		return nil, errDenied
 	}
-	one := &udpSession{id: u.server.lastID.Add(1), socket: u, service: sv, conf: now.datagrams(), key: key, client: client, started: time.Now()}
-	if err := one.begin(now.leads); err != nil {
+	if err := one.begin(present.leads); err != nil {
 		return nil, err
 	}
 	sv.stats.Open.Add(1)
@@ -89,7 +89,7 @@ func (t *udpSession) begin(leads *upstream.Set) (err error) {
 	return err
 }
 
-// find sets the upstream of the session and its address.
+// find sets the upstream of the session, its address, and the target that counts the session.
 func (t *udpSession) find(leads *upstream.Set) error {
 	walk := leads.Walk()
 	walk.Next(t.started)
@@ -121,8 +121,8 @@ func (t *udpSession) find(leads *upstream.Set) error {
 	return nil
 }
 
-// reachable leaves out the first addresses of several while there is no route to them. No answer
-// would tell that.
+// reachable leaves out the first addresses to which there is no route, but never the last address.
+// A session would not notice that datagrams to them go nowhere.
 func reachable(addrs []upstream.Address) []upstream.Address {
 	for len(addrs) > 1 && addrs[0].IsValid() && !sock.HasSource(addrs[0].AddrPort) {
 		addrs = addrs[1:]
@@ -163,9 +163,9 @@ func (t *udpSession) dial() error {
 		return err
 	}
 	t.upstream = c
-	if t.up.Raw, err = c.SyscallConn(); err == nil && t.conf.Mode == policy.Transparent {
+	if t.up.Raw, err = c.SyscallConn(); err == nil && t.conf.Mode == policy.Transparent && !t.socket.has(t.destination.Port()) {
 		t.down.Raw, err = s.foreign.acquire(s, t.destination)
-		t.answersFrom = err == nil
+		t.hasForeign = err == nil
 	}
 	if err != nil {
 		t.closeUpstream()

@@ -13,10 +13,11 @@ import (
 	"shaper/upstream"
 )
 
-// udpSession is a client of a UDP socket, or one destination of a client that says where it wants to
-// go, and a connected socket of its own to the upstream.
+// udpSession carries the datagrams between one client of a UDP socket and its upstream. If the
+// client says where it wants to go, each of its destinations has a session. A session has a
+// connected socket of its own to the upstream.
 type udpSession struct {
-	// Set by open, and read by all.
+	// Set by open before it registers the session, and read by all.
 	id          uint64
 	socket      *udpSocket
 	service     *service
@@ -30,7 +31,7 @@ type udpSession struct {
 	at          *upstream.Target // counts the session there
 	name        string           // of the upstream, or what the client has chosen
 	number      int              // of the upstream in the listener's list, from 1
-	answersFrom bool             // a socket of the server's foreign ones, with the address of destination
+	hasForeign  bool             // answers leave from a socket of foreign, with the address of destination
 
 	// Safe for concurrent use.
 	up, down udpDirection
@@ -64,7 +65,8 @@ func (t *udpSession) Acquired() {}
 func (t *udpSession) Protocol() policy.Protocol { return policy.UDP }
 
 // enter registers a session with its socket and with the server. The socket comes first: once
-// the server has the session, others may abort it. It returns false if either is closing.
+// the server has the session, others may abort it. It returns false if either is closing. The socket
+// may abort it at any time: then enter returns true, since abort has undone everything.
 func (u *udpSocket) enter(one *udpSession) bool {
 	u.mu.Lock()
 	open := u.state == udpOpen
@@ -75,7 +77,12 @@ func (u *udpSocket) enter(one *udpSession) bool {
 	if !open {
 		return false
 	}
-	if !u.server.add(one, one.id) {
+	switch {
+	case u.server.add(one, one.id):
+		if one.ended.Load() { // abort may have come before add
+			u.server.remove(one.id)
+		}
+	case !one.ended.Swap(true):
 		u.leave(one)
 		return false
 	}
@@ -149,7 +156,7 @@ func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 	}
 }
 
-// abort implements session. It drops what waits in the classes.
+// abort implements session: it ends the session, and drops what waits in the classes.
 func (t *udpSession) abort(result stats.Result) bool {
 	if t.ended.Swap(true) {
 		return false
@@ -167,10 +174,10 @@ func (t *udpSession) abort(result stats.Result) bool {
 	return true
 }
 
-// closeUpstream closes the socket to the upstream, if there is one, and releases the one that
-// answers come from.
+// closeUpstream closes the socket to the upstream, if there is one, and releases the foreign socket
+// that answers leave from.
 func (t *udpSession) closeUpstream() {
-	if t.answersFrom {
+	if t.hasForeign {
 		t.socket.server.foreign.release(t.socket.server, t.destination)
 	}
 	if t.upstream != nil {
@@ -180,7 +187,7 @@ func (t *udpSession) closeUpstream() {
 }
 
 // tend implements session: it ends a session that has been idle for its idle timeout. If its
-// socket is closing, the time between two checks is enough.
+// socket is closing, it ends a session that has been idle since the last check.
 func (t *udpSession) tend(now time.Time) {
 	waiting := t.up.pending.Load() > 0 || t.down.pending.Load() > 0
 	active := t.up.active.Swap(false)
@@ -233,8 +240,8 @@ func (t *udpSession) mirror(s *shadow) {
 	t.copyTo(guest, now)
 }
 
-// copyTo sends copies of all datagrams to a guest of a trial from now on; nil ends that. If the
-// session has ended, so does the guest.
+// copyTo sends copies of all datagrams to a guest of a trial from now on, and ends the guest before;
+// nil: it sends none. If the session has ended, copyTo ends the new guest, too.
 func (t *udpSession) copyTo(guest *shaper.Guest, now time.Time) {
 	if guest == nil {
 		t.up.mirror(nil)

@@ -197,6 +197,29 @@ func TestDescriptorsOfDatagramSessions(t *testing.T) {
 	until(t, "there is room again", func() bool { return len(r.Sessions()) == 1 })
 }
 
+// A session may be ended before it is registered: its socket knows it already. Nothing of it stays, and
+// whoever begins it undoes nothing once more.
+func TestSessionEndsBeforeItIsRegistered(t *testing.T) {
+	for _, stopping := range []bool{false, true} {
+		r := run(t, udp(policy.Echo, fast))
+		c := dialUDP(t, r.addr("l"))
+		send(t, c, "x")
+		expectDatagram(t, c, "x")
+		one := r.all()[0].(*udpSession)
+		one.abort(stats.OK)
+		r.mu.Lock()
+		r.stopping = stopping
+		r.mu.Unlock()
+		if !one.socket.enter(one) {
+			t.Error("it would be undone twice")
+		}
+		one.socket.leave(one) // as abort does
+		if all := r.Sessions(); len(all) != 0 {
+			t.Fatalf("sessions that have ended stay: %+v", all)
+		}
+	}
+}
+
 func TestDatagramSessionTimesOut(t *testing.T) {
 	t.Parallel()
 	upstream := bindUDP(t, "127.0.0.1:0")
@@ -219,6 +242,11 @@ func TestRemovedSocketOfDatagrams(t *testing.T) {
 	upstream.WriteToUDPAddrPort([]byte("late"), from)
 	expectDatagram(t, c, "late")
 	until(t, "the session has ended", func() bool { return sv.stats.Ended[stats.OK].Load() == 1 })
+	until(t, "the socket is forgotten", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.leaving) == 0
+	})
 }
 
 // If a socket is removed and put back while it has sessions, it is the same socket.

@@ -231,7 +231,7 @@ func TestCargoWithoutSplice(t *testing.T) {
 		}
 		defer appended.Close()
 		// It accepts nothing: splice(2) refuses a file opened for appending, send(2) any file.
-		if _, err := c.cargo.Unload(&Socket{Descriptor(appended.Fd())}); err != unix.ENOTSOCK || c.cargo.pipe != nil || c.cargo.Remaining() != n || c.cargo.refused.Load() != 1 {
+		if _, err := c.cargo.Unload(&Socket{Descriptor: Descriptor(appended.Fd())}); err != unix.ENOTSOCK || c.cargo.pipe != nil || c.cargo.Remaining() != n || c.cargo.refused.Load() != 1 {
 			t.Errorf("unload: %v, and the cargo is %+v", err, c.cargo)
 		}
 		c.unload()
@@ -249,7 +249,7 @@ func TestCargoWithoutSplice(t *testing.T) {
 		if _, err := memory.Seek(int64(uintptr(unsafe.Pointer(&data[0]))), io.SeekStart); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.cargo.Load(&Socket{Descriptor(memory.Fd())}, pipeSize); err != nil || c.cargo.pipe != nil || c.cargo.n == 0 || c.cargo.refused.Load() != 1 {
+		if _, err := c.cargo.Load(&Socket{Descriptor: Descriptor(memory.Fd())}, pipeSize); err != nil || c.cargo.pipe != nil || c.cargo.n == 0 || c.cargo.refused.Load() != 1 {
 			t.Fatalf("load: %v, and the cargo is %+v", err, c.cargo)
 		}
 		n := c.cargo.n

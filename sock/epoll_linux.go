@@ -16,15 +16,10 @@ type epoll struct {
 	// Set by newEpoll.
 	fd   int
 	file *os.File
-	raw  syscall.RawConn    // of file; sleep waits on it as Go's goroutines do
-	bell int                // an eventfd that ends the wait
-	look func(uintptr) bool // lookNow, kept so that sleep allocates nothing
+	raw  syscall.RawConn // of file; run waits on it as Go's goroutines do
+	bell int             // an eventfd that ends the wait
 
-	// Owned by the poller's goroutine.
-	events    [256]unix.EpollEvent
-	found     int         // how many of events are news
-	wanted    func() bool // of sleep
-	busySince time.Time   // since when the poller has not waited; zero: it waits, or has just waited
+	events [256]unix.EpollEvent // owned by the poller's goroutine
 }
 
 // maxPollers bounds how many processors relay at the same time. A network card keeps fewer
@@ -48,7 +43,6 @@ func (Kernel) NewPollers() (ps []*Poller, err error) {
 
 func newEpoll() (_ *epoll, err error) {
 	e := &epoll{}
-	e.look = e.lookNow
 	if e.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
@@ -90,17 +84,10 @@ func (e *epoll) release() {
 // wake implements sleeper.
 func (e *epoll) wake() { ringNow(e.bell) }
 
-// sleep implements sleeper.
-func (e *epoll) sleep(wanted func() bool) bool {
-	e.wanted = wanted
-	return e.raw.Read(e.look) == nil
-}
-
-// report implements sleeper.
-func (e *epoll) report(p *Poller) {
-	for i := range e.events[:e.found] {
-		p.ready(*(*uint64)(unsafe.Pointer(&e.events[i].Fd)), Events(e.events[i].Events))
-	}
+// run implements sleeper. Whenever work returns false, Go waits for events, and then calls it
+// again.
+func (e *epoll) run(p *Poller) {
+	e.raw.Read(func(uintptr) bool { return e.work(p) })
 }
 
 // giveWay is how long a poller goes on without a wait while it always has something to do.
@@ -108,24 +95,35 @@ func (e *epoll) report(p *Poller) {
 // is ready, such as the pacer's timer.
 const giveWay = 200 * time.Microsecond
 
-// lookNow reads the events that are there, and reports whether there is anything to do.
-func (e *epoll) lookNow(uintptr) bool {
-	if !e.busySince.IsZero() && time.Since(e.busySince) > giveWay {
-		e.busySince = time.Time{}
-		ringNow(e.bell) // the wait ends at once
-		return false
+// work reports events and gives turns until there is nothing to do, or for giveWay. It returns
+// true if the poller is closed. If not, the wait for events that follows ends at once if events
+// have come since the last look, unless that look has left some: then they are no news.
+func (e *epoll) work(p *Poller) (closed bool) {
+	p.rise()
+	for since := time.Now(); ; {
+		found := e.look()
+		for i := range e.events[:found] {
+			p.ready(*(*uint64)(unsafe.Pointer(&e.events[i].Fd)), Events(e.events[i].Events))
+		}
+		if !p.turn() {
+			return true
+		}
+		late := time.Since(since) > giveWay
+		switch {
+		case (found == 0 || late && found < len(e.events)) && p.rest():
+			return false
+		case late:
+			ringNow(e.bell) // the wait ends at once
+			return false
+		}
 	}
-	n, err := result(syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(e.fd), uintptr(unsafe.Pointer(&e.events)), uintptr(len(e.events)), 0, 0, 0))
-	if err != nil { // EINTR
-		n = 0
+}
+
+// look reads the events that are there, and returns how many there are.
+func (e *epoll) look() int {
+	n, err := 0, error(unix.EINTR)
+	for err == unix.EINTR {
+		n, err = result(syscall.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(e.fd), uintptr(unsafe.Pointer(&e.events)), uintptr(len(e.events)), 0, 0, 0))
 	}
-	e.found = n
-	switch {
-	case n == 0 && !e.wanted():
-		e.busySince = time.Time{}
-		return false
-	case e.busySince.IsZero():
-		e.busySince = time.Now()
-	}
-	return true
+	return n
 }

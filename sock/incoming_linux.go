@@ -32,7 +32,7 @@ type Incoming struct {
 	iovs    [BatchSize]unix.Iovec
 	names   [BatchSize]sockname
 	control [BatchSize]control
-	headers [BatchSize]int // bytes of each that Train leaves out
+	headers [BatchSize]int // how many bytes of each Train leaves out; see Skip
 	bytes   [BatchSize][maxDatagram]byte
 }
 
@@ -81,8 +81,8 @@ type Reader struct {
 }
 
 // Read waits for datagrams, reads them into Batch, and returns how many there are. It
-// returns 0 if the kernel reports an ICMP error for a datagram sent before. It returns an
-// error, and no Batch, if the socket is closed or its deadline has passed.
+// returns 0 if the kernel reports an ICMP error for a datagram sent before. Release must
+// follow. Read returns an error, and no Batch, if the socket is closed or its deadline has passed.
 func (r *Reader) Read(raw syscall.RawConn) (n int, err error) {
 	if r.try == nil {
 		r.try = r.receive
@@ -131,7 +131,8 @@ func (in *Incoming) Train(i int) Train {
 	return t
 }
 
-// Skip makes Train leave out the first n bytes of datagram i, which is not several: a header.
+// Skip makes Train leave out the first n bytes of datagram i: a header. The datagram must not be
+// several that were read as one.
 func (in *Incoming) Skip(i, n int) { in.headers[i] = n }
 
 // message returns the data of a control message of datagram i; nil if there is none.
@@ -192,17 +193,21 @@ func PeerAt(at netip.AddrPort) (p Peer) {
 }
 
 // Peer returns the sender of datagram i, to answer from the address that it has asked.
-func (in *Incoming) Peer(i int) Peer {
+func (in *Incoming) Peer(i int) Peer { return in.PeerOf(i, in.Asked(i)) }
+
+// PeerOf returns the sender of datagram i, to answer from an address of the sender's family. If the
+// socket is transparent, that may be an address of another machine. An invalid one leaves the choice
+// to the kernel.
+func (in *Incoming) PeerOf(i int, from netip.Addr) Peer {
 	p := Peer{name: in.names[i], namelen: in.hdrs[i].hdr.Namelen}
-	asked := in.Asked(i)
 	switch {
-	case !asked.IsValid():
-	case in.message(i, unix.IPPROTO_IP, unix.IP_PKTINFO) != nil:
+	case !from.IsValid():
+	case from.Is4():
 		data := p.control.add(&p.length, unix.IPPROTO_IP, unix.IP_PKTINFO, unix.SizeofInet4Pktinfo)
-		(*unix.Inet4Pktinfo)(data).Spec_dst = asked.As4()
+		(*unix.Inet4Pktinfo)(data).Spec_dst = from.As4()
 	default:
 		data := p.control.add(&p.length, unix.IPPROTO_IPV6, unix.IPV6_PKTINFO, unix.SizeofInet6Pktinfo)
-		(*unix.Inet6Pktinfo)(data).Addr = asked.As16()
+		(*unix.Inet6Pktinfo)(data).Addr = from.As16()
 	}
 	return p
 }

@@ -9,16 +9,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Intercept implements Listener. It takes CAP_NET_ADMIN. With nftables' tproxy, the local address
+// Intercept implements Listener. It needs CAP_NET_ADMIN. With nftables' tproxy, the local address
 // of an accepted connection is the one that its client means (IP_TRANSPARENT in ip(7)). Accepted
 // connections inherit the mark.
-func (l *ListeningSocket) Intercept(mark uint32) error {
+func (l *ListeningSocket) Intercept(mark uint32) (undo func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.fd.Intercept(mark)
+	before := l.fd.Interception()
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.fd.Restore(before)
+	}, l.fd.Intercept(mark)
 }
 
-// Intercept makes a socket transparent, and marks its packets.
+// An Interception is what Intercept and InterceptDatagrams change of a socket.
+type Interception struct{ transparent, mark int }
+
+// Interception returns what the socket intercepts now.
+func (d Descriptor) Interception() Interception { return Interception{d.Get(Transparent), d.Get(Mark)} }
+
+// Restore makes the socket intercept what it did before.
+func (d Descriptor) Restore(before Interception) {
+	d.Set(Transparent, before.transparent)
+	d.Set(Mark, before.mark)
+	if before.transparent == 0 {
+		setNow(int(d), unix.IPPROTO_IPV6, unix.IPV6_RECVORIGDSTADDR, 0)
+		setNow(int(d), unix.IPPROTO_IP, unix.IP_RECVORIGDSTADDR, 0)
+	}
+}
+
+// Intercept makes a socket transparent (IP_TRANSPARENT in ip(7)), and marks its packets.
 func (d Descriptor) Intercept(mark uint32) error {
 	if d.Get(Transparent) == 0 {
 		if err := unix.SetsockoptInt(int(d), unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1); err != nil {
@@ -49,8 +70,8 @@ func (d Descriptor) Deafen() error {
 	return os.NewSyscallError("setsockopt SO_ATTACH_FILTER", unix.SetsockoptSockFprog(int(d), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &nothing}))
 }
 
-// Intended returns the address that the client of an accepted connection means: that to which
-// it has connected before nftables redirected it, and otherwise the local one.
+// Intended returns the address that the client of an accepted connection has connected to: the
+// one before nftables redirected the connection, if it did, and otherwise the local one.
 func Intended(e End) netip.AddrPort {
 	if s, ok := e.(*Socket); ok {
 		if before, ok := s.beforeRedirect(); ok {

@@ -95,7 +95,7 @@ func (l *ListeningSocket) Accept() (End, netip.AddrPort, error) {
 		closeNow(fd)
 		return nil, from, unix.EPERM
 	}
-	return &Socket{Descriptor(fd)}, from, nil
+	return &Socket{Descriptor: Descriptor(fd)}, from, nil
 }
 
 // watch implements Source.

@@ -36,11 +36,12 @@ func (*Memory) NewPipes() Pipes { return nil }
 // theirs by turns.
 type bell chan bool
 
-func (b bell) sleep(wanted func() bool) bool {
-	if !wanted() {
-		<-b
+func (b bell) run(p *Poller) {
+	for p.turn() {
+		if p.rest() {
+			<-b
+		}
 	}
-	return true
 }
 
 func (b bell) wake() {
@@ -50,9 +51,8 @@ func (b bell) wake() {
 	}
 }
 
-func (bell) report(*Poller) {}
-func (bell) release()       {}
-func (bell) remove(int)     {}
+func (bell) release()   {}
+func (bell) remove(int) {}
 
 // add implements sleeper. It refuses, since there are no descriptors here.
 func (bell) add(int, Events, uint64) error { return unix.EPERM }
@@ -67,7 +67,7 @@ func (m *Memory) Silence(at netip.AddrPort) {
 	m.silent[at] = true
 }
 
-// UseUp makes an address of ours have no port left, or makes it have some again.
+// UseUp says whether all ports of an address of ours are in use.
 func (m *Memory) UseUp(from netip.Addr, all bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,7 +116,7 @@ func (m *Memory) listen(address string) (*MemoryListener, error) {
 	return l, nil
 }
 
-// ListenUnix implements Network. The names are those of this network, and anybody may connect.
+// ListenUnix implements Network. Names are those of this network alone, and anybody may connect.
 func (m *Memory) ListenUnix(name string, _ Access) (Listener, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,8 +177,7 @@ func (m *Memory) DialEnd(to netip.AddrPort, from netip.Addr) *MemoryEnd {
 	return m.dial(to, Local{Addr: from})
 }
 
-// dial is DialEnd with mu held. A connection without a mark is intercepted if a listener does
-// that.
+// dial is DialEnd with mu held. If a listener intercepts, it gets each connection without a mark.
 func (m *Memory) dial(to netip.AddrPort, from Local) *MemoryEnd {
 	if !from.Addr.IsValid() {
 		from.Addr = to.Addr()
@@ -316,11 +315,17 @@ func (l *MemoryListener) Addr() net.Addr {
 }
 
 // Intercept implements Listener.
-func (l *MemoryListener) Intercept(uint32) error {
-	l.network.mu.Lock()
-	defer l.network.mu.Unlock()
-	l.network.interceptor = l
-	return nil
+func (l *MemoryListener) Intercept(uint32) (undo func(), err error) {
+	n := l.network
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before := n.interceptor
+	n.interceptor = l
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.interceptor = before
+	}, nil
 }
 
 // Permit implements Listener: it does nothing.

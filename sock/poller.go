@@ -16,19 +16,19 @@ type Poller struct {
 	mu      sync.Mutex
 	watched map[uint64]Watcher // by key
 	lastKey uint64
-	again   []Turner // due for a turn
+	again   []Turner // those that are due for a turn, in order
 	asleep  bool     // Run waits for news, or is about to; never true once closed
 	closed  bool
+
+	turning []Turner // have their turn; of the goroutine of Run
 }
 
 // sleeper is how a poller waits: for the kernel's events, or for nothing but wake. Only the
-// poller's goroutine calls sleep, report and release.
+// poller's goroutine calls run and release.
 type sleeper interface {
-	// sleep waits for news. If wanted returns true, it waits only for a moment, or not at
-	// all. It returns false if it cannot go on.
-	sleep(wanted func() bool) bool
-	// report reports the events that sleep has found to the watchers of p.
-	report(p *Poller)
+	// run reports events to the watchers of p and calls its turn, until that returns false. In
+	// between it waits, but only if rest returns true.
+	run(p *Poller)
 	// wake ends a sleep.
 	wake()
 	// release closes what the sleeper has open.
@@ -93,7 +93,8 @@ func (p *Poller) Forget(key uint64) {
 	delete(p.watched, key)
 }
 
-// Remove ends the watch of a source that stays open.
+// Remove ends the watch of a source that stays open, so that another poller may watch it. Call
+// Forget, too.
 func (p *Poller) Remove(s Source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,46 +145,47 @@ func (p *Poller) wake() {
 // Run reports events and gives turns, until the poller is closed.
 func (p *Poller) Run() {
 	defer p.sleeper.release()
-	var again []Turner
-	wanted := p.wanted
-	for p.rest() && p.sleeper.sleep(wanted) {
-		p.sleeper.report(p)
-		again = p.take(again[:0])
-		for i, t := range again {
-			t.Turn()
-			again[i] = nil
-		}
-	}
+	p.sleeper.run(p)
 }
 
-// rest notes that Run is going to wait, unless a turn is due. It returns false if the poller
-// is closed.
+// turn gives a turn to each of those that are due for one. It returns false if the poller is
+// closed.
+func (p *Poller) turn() bool {
+	goesOn := p.take()
+	for i, t := range p.turning {
+		t.Turn()
+		p.turning[i] = nil
+	}
+	p.turning = p.turning[:0]
+	return goesOn
+}
+
+// take makes those that are due for a turn the ones that have it. Then none is due. It returns
+// false if the poller is closed.
+func (p *Poller) take() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range p.again {
+		*t.due() = false
+	}
+	p.turning, p.again = p.again, p.turning
+	return !p.closed
+}
+
+// rest notes that Run is going to wait. It returns false if Run must not, because a turn is due
+// or the poller is closed.
 func (p *Poller) rest() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asleep = len(p.again) == 0 && !p.closed
-	return !p.closed
+	return p.asleep
 }
 
-// wanted reports whether Run must not wait, because a turn is due or the poller is closed.
-func (p *Poller) wanted() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !p.asleep
-}
-
-// take appends to into those that are due for a turn. Then none is due.
-func (p *Poller) take(into []Turner) []Turner {
+// rise notes that Run waits no more, so that nobody wakes it.
+func (p *Poller) rise() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asleep = false
-	for _, t := range p.again {
-		*t.due() = false
-	}
-	into = append(into, p.again...)
-	clear(p.again)
-	p.again = p.again[:0]
-	return into
 }
 
 // ready reports the events of the source with a key, if it is not forgotten.

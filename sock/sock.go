@@ -46,13 +46,14 @@ var ErrNoPort = errors.New("no local port is free")
 type Listener interface {
 	Source
 	// Accept returns the next connection, and the address it comes from, which is invalid
-	// for a unix socket. It does not wait: the error is EAGAIN if there is none now, EBADF if the listener is closed. Any
-	// number of goroutines may call it.
+	// for a unix socket. It does not wait: the error is EAGAIN if there is none now, and EBADF
+	// if the listener is closed. Any number of goroutines may call it.
 	Accept() (End, netip.AddrPort, error)
 	Addr() net.Addr
 	// Intercept makes the listener accept connections to any address that nftables leads to it,
-	// and mark their packets. It may be called again.
-	Intercept(mark uint32) error
+	// and mark their packets. It may be called again. undo, which is never nil, makes the listener
+	// what it was before.
+	Intercept(mark uint32) (undo func(), err error)
 	// Permit changes who may connect to a unix socket that ListenUnix has bound to a file. It
 	// does nothing to other listeners.
 	Permit(who Access) error
@@ -110,6 +111,9 @@ const (
 	SendBuffer                  // bytes; the kernel doubles the value
 	UnsentLow                   // bytes: while more are unsent, the end is not writable (TCP_NOTSENT_LOWAT)
 	UserTimeout                 // milliseconds until a silent peer is given up (RFC 5482)
+	KeepAlive                   // 1: a peer that says nothing is asked whether it is there (tcp(7))
+	KeepIdle                    // seconds of silence before the first such question
+	KeepInterval                // seconds between them
 	Mark                        // of packets (SO_MARK)
 	Segment                     // bytes: the largest segment; some 1,400 on most networks, 64 KiB on the loopback device, 0 if the end is not TCP
 	Transparent                 // 1: the address of the end may be any (IP_TRANSPARENT)
@@ -135,7 +139,7 @@ const (
 	OnlyBroken Events = 0
 )
 
-// State is what events have reported of an end, and is still to be acted on.
+// State is what events have reported of an end and its user has not acted on yet.
 type State struct {
 	Readable, Writable bool
 	Ends               bool // the other end has ended the stream or reset it; a read tells which

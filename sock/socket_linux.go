@@ -15,14 +15,28 @@ type Kernel struct{}
 
 // Socket is an End of the kernel, which owns its descriptor.
 type Socket struct {
-	Descriptor // negative: closed
+	Descriptor       // negative: closed
+	holds      nagle // whether the kernel may hold back small segments
 }
+
+// nagle says whether the kernel may hold back a small segment while another is not acknowledged
+// (TCP_NODELAY in tcp(7)).
+type nagle uint8
+
+const (
+	never  nagle = iota // it holds back nothing
+	second              // it would hold back the second write
+	next                // it would hold back the next write
+)
+
+// aSegment is how many bytes at most a first write may have that leaves at once by itself.
+const aSegment = 1 << 10
 
 // Descriptor is the descriptor of a socket that does not block.
 type Descriptor int
 
 // NoSocket returns a closed Socket.
-func NoSocket() *Socket { return &Socket{-1} }
+func NoSocket() *Socket { return &Socket{Descriptor: -1} }
 
 // Read implements End.
 func (d Descriptor) Read(p []byte) (int, error) { return readNow(int(d), p) }
@@ -38,6 +52,30 @@ func (d Descriptor) CloseWrite() error { return shutdownNow(int(d)) }
 
 func (d Descriptor) fill(p *pipe, n int) (int, error)  { return p.fill(int(d), n) }
 func (d Descriptor) drain(p *pipe, n int) (int, error) { return p.drain(int(d), n) }
+
+// Write implements End.
+func (s *Socket) Write(p []byte) (int, error) {
+	s.hurry(len(p))
+	return s.Descriptor.Write(p)
+}
+
+func (s *Socket) drain(p *pipe, n int) (int, error) {
+	s.hurry(n)
+	return s.Descriptor.drain(p, n)
+}
+
+// hurry makes a write of n bytes leave at once. A connection that carries only one small request
+// is spared the system call.
+func (s *Socket) hurry(n int) {
+	switch {
+	case s.holds == never:
+	case s.holds == second && n <= aSegment:
+		s.holds = next
+	default:
+		setNow(int(s.Descriptor), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+		s.holds = never
+	}
+}
 
 // Close implements End.
 func (s *Socket) Close() {
@@ -98,6 +136,9 @@ var optionNames = [options][2]int{
 	SendBuffer:    {unix.SOL_SOCKET, unix.SO_SNDBUF},
 	UnsentLow:     {unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT},
 	UserTimeout:   {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT},
+	KeepAlive:     {unix.SOL_SOCKET, unix.SO_KEEPALIVE},
+	KeepIdle:      {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE},
+	KeepInterval:  {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL},
 	Mark:          {unix.SOL_SOCKET, unix.SO_MARK},
 	Segment:       {unix.IPPROTO_TCP, unix.TCP_MAXSEG},
 	Transparent:   {unix.IPPROTO_IP, unix.IP_TRANSPARENT},
@@ -139,8 +180,8 @@ func (Kernel) Dial(to netip.AddrPort, from Local) (End, error) {
 	}
 }
 
-// HasSource reports whether this machine has an address from which packets to another would
-// leave. It sends none.
+// HasSource reports whether this machine has an address and a route to send packets to another
+// address. It sends none.
 func HasSource(to netip.AddrPort) bool {
 	fd, err := unix.Socket(familyOf(to.Addr()), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -165,7 +206,7 @@ func (Kernel) DialUnix(name string) (End, error) {
 		closeNow(fd)
 		return nil, os.NewSyscallError("connect", err)
 	}
-	return &Socket{Descriptor(fd)}, nil
+	return &Socket{Descriptor: Descriptor(fd)}, nil
 }
 
 // newTCP returns a socket to connect to an address from our side.
@@ -174,7 +215,6 @@ func newTCP(to netip.AddrPort, from Local) (*Socket, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	setNow(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	if from.Mark != 0 {
 		Descriptor(fd).Set(Mark, int(from.Mark))
 	}
@@ -188,7 +228,7 @@ func newTCP(to netip.AddrPort, from Local) (*Socket, error) {
 			return nil, os.NewSyscallError("bind", err)
 		}
 	}
-	return &Socket{Descriptor(fd)}, nil
+	return &Socket{Descriptor: Descriptor(fd), holds: second}, nil
 }
 
 func familyOf(a netip.Addr) int {
@@ -220,5 +260,5 @@ func NewPair() (*Socket, *net.UnixConn, error) {
 		closeNow(fds[0])
 		return nil, nil, err
 	}
-	return &Socket{Descriptor(fds[0])}, c.(*net.UnixConn), nil
+	return &Socket{Descriptor: Descriptor(fds[0])}, c.(*net.UnixConn), nil
 }
